@@ -1,0 +1,41 @@
+/* The smallest use of Knapsack: continue a text greedily inside a budget.  minimal MODEL MIB TEXT */
+#include "runtime/api/knapsack.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int main(int argc, char** argv)
+{
+    if (argc != 4) {
+        fprintf(stderr, "usage: minimal MODEL MIB TEXT\n");
+        return KS_USAGE;
+    }
+    ks_options options = {sizeof options};
+    options.model_path = argv[1];
+    options.memory_bytes = strtoull(argv[2], NULL, 10) << 20;
+
+    char error[400];
+    ks_session* session;
+    int code = ks_open(&options, &session, error, sizeof error);
+    if (code != KS_OK) {
+        fprintf(stderr, "minimal: %s\n", error);
+        return code;
+    }
+
+    uint32_t ids[512], id;
+    size_t n = ks_tokenize(session, argv[3], strlen(argv[3]), 0, ids, 512);
+    code = ks_feed(session, ids, n < 512 ? n : 512);
+    for (int i = 0; i < 32 && code == KS_OK; i++) {
+        ks_sample(session, &id);
+        if (ks_is_end(session, id)) break;
+        char piece[256];
+        size_t bytes = ks_piece(session, id, piece, sizeof piece);
+        fwrite(piece, 1, bytes < sizeof piece ? bytes : sizeof piece, stdout);
+        code = ks_feed(session, &id, 1);
+    }
+    if (code != KS_OK) fprintf(stderr, "minimal: %s\n", ks_error(session));
+    putchar('\n');
+    ks_close(session);
+    return code;
+}

@@ -1,0 +1,19 @@
+// iq4_nl: 32 values per block, w = d * level(q) with q in 0..15, levels unevenly spaced (iq4_level). 18 bytes a row (4.5 bits per value).
+//   half         d
+//   word j       j = 0..3: byte i has q[4j + i] in its low nibble and q[16 + 4j + i] in its high nibble
+#if !defined(GLSL) || defined(FORMAT_iq4_nl)
+STRUCT_BEGIN(format_iq4_nl)
+CONST uint ggml_type = 20u;
+CONST uint block = 32u;
+CONST uint half_words = 4u;
+CONST uint half_byte = 0u;
+CONST uint words = 4u;
+CONST uint words_byte = 2u;
+CONST uint permuted_word = 0xffffffffu;
+FN float value(WORDS_PARAM uint at, uint r, uint k)
+{
+    uint q = (TILE_WORD((k & 15u) / 4u, r) >> (8u * (k & 3u) + (k & 16u) / 4u)) & 15u;
+    return TILE_HALF(r) * float(iq4_level(q));
+}
+STRUCT_END
+#endif

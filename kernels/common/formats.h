@@ -1,0 +1,49 @@
+// The weight formats. A format is a lossless re-layout of GGUF's block of the same name: every bit is kept, the bytes
+// are the file's, and everything is addressed in aligned 32-bit words.
+//
+// Weights are stored in tiles of eight rows. A tile holds the blocks of its rows side by side:
+//   tile(row / 8), then block(k / block), then the fields of that block for all eight rows together:
+//     if the block has one f16 of its own (half): 4 words, row r's half in word r / 2, bits 16 * (r & 1);
+//     then, for each of the block's words j in file order: 8 words, one per row.
+// So word j of row r of a tile-block that begins at word `at` is WORD(at + half_words + 8 * j + r). One 32-byte load is
+// the same word of eight rows (a CPU's vector, a warp's coalesced read), and four consecutive values of k sit in one word.
+// Rows are padded to a multiple of eight with zero bytes.
+//
+// To add a format: its header, one include and one entry here.
+#ifndef KS_COMMON_FORMATS_H
+#define KS_COMMON_FORMATS_H
+
+#include "kernels/common/lang.h"
+
+CONST uint tile_rows = 8u;
+
+#define TILE_WORD(j, r) WORD(at + half_words + 8u * (j) + (r))
+#define TILE_HALF_BITS(r) ((WORD(at + (r) / 2u) >> (16u * ((r) & 1u))) & 0xffffu)
+#define TILE_HALF(r) HALF_TO_FLOAT(TILE_HALF_BITS(r))
+
+// The sixteen levels of iq4_nl and iq4_xs: -127 -104 -83 -65 -49 -35 -22 -10 1 13 25 38 53 69 89 113
+FN int iq4_level(uint q)
+{
+    uint four = q < 4u ? 0xbfad9881u : q < 8u ? 0xf6eaddcfu : q < 12u ? 0x26190d01u : 0x71594535u;
+    return int(four << (24u - 8u * (q & 3u))) >> 24;
+}
+
+#include "kernels/common/format_f32.h"
+#include "kernels/common/format_f16.h"
+#include "kernels/common/format_bf16.h"
+#include "kernels/common/format_q8_0.h"
+#include "kernels/common/format_q4_0.h"
+#include "kernels/common/format_q4_1.h"
+#include "kernels/common/format_q5_0.h"
+#include "kernels/common/format_q5_1.h"
+#include "kernels/common/format_q2_k.h"
+#include "kernels/common/format_q3_k.h"
+#include "kernels/common/format_q4_k.h"
+#include "kernels/common/format_q5_k.h"
+#include "kernels/common/format_q6_k.h"
+#include "kernels/common/format_iq4_nl.h"
+#include "kernels/common/format_iq4_xs.h"
+
+#define FORMATS(X) X(f32) X(f16) X(bf16) X(q8_0) X(q4_0) X(q4_1) X(q5_0) X(q5_1) X(q2_k) X(q3_k) X(q4_k) X(q5_k) X(q6_k) X(iq4_nl) X(iq4_xs)
+
+#endif

@@ -1,0 +1,83 @@
+// The dialect: headers in kernels/common compile as C++17, as CUDA and as GLSL. Scalars and 4-byte members only;
+// a word array is passed through WORDS/WORDS_PARAM/WORD, because GLSL has no pointers.
+#ifndef KS_COMMON_LANG_H
+#define KS_COMMON_LANG_H
+
+#ifdef GL_core_profile // predefined in GLSL 4.5 core
+
+#define GLSL 1
+#define FN
+#define CONST const
+#define STRUCT_BEGIN(name)
+#define STRUCT_END
+// The shader names its buffer `w`: functions that read words take no parameter for it.
+#define WORDS_PARAM
+#define WORDS
+#define WORD(i) w[i]
+#define BITS_TO_FLOAT(u) uintBitsToFloat(u)
+#define HALF_TO_FLOAT(u) unpackHalf2x16(u).x
+
+#else
+
+#include <stdint.h>
+#include <string.h>
+
+typedef uint32_t uint;
+#ifdef __CUDACC__
+#define FN static __host__ __device__ inline
+#else
+#define FN static inline
+#endif
+#define CONST static constexpr
+#define STRUCT_BEGIN(name) struct name {
+#define STRUCT_END };
+#define WORDS_PARAM const uint* w,
+#define WORDS w,
+#define WORD(i) w[i]
+
+FN float BITS_TO_FLOAT(uint u)
+{
+    float f;
+    memcpy(&f, &u, 4);
+    return f;
+}
+
+FN uint FLOAT_TO_BITS(float f)
+{
+    uint u;
+    memcpy(&u, &f, 4);
+    return u;
+}
+
+// IEEE half in the low 16 bits of u: exact, subnormals included, without any instruction set's help.
+FN float HALF_TO_FLOAT(uint u)
+{
+    uint sign = (u & 0x8000u) << 16;
+    uint exponent = (u >> 10) & 31u;
+    uint mantissa = u & 1023u;
+    if (exponent == 31u) return BITS_TO_FLOAT(sign | 0x7f800000u | mantissa << 13);
+    if (exponent == 0u) {
+        float tiny = float(mantissa) * (1.f / 16777216.f);
+        return sign ? -tiny : tiny;
+    }
+    return BITS_TO_FLOAT(sign | (exponent + 112u) << 23 | mantissa << 13);
+}
+
+// Rounds to nearest even; overflow gives infinity, NaN stays NaN. The same bits as the hardware conversions.
+FN uint FLOAT_TO_HALF(float f)
+{
+    uint u = FLOAT_TO_BITS(f);
+    uint sign = (u >> 16) & 0x8000u;
+    uint magnitude = u & 0x7fffffffu;
+    if (magnitude >= 0x7f800000u) return sign | 0x7c00u | (magnitude > 0x7f800000u ? 0x200u | ((u >> 13) & 1023u) : 0u);
+    if (magnitude >= 0x477ff000u) return sign | 0x7c00u;
+    if (magnitude < 0x38800000u) { // subnormal half: adding 0.5 aligns the mantissa and rounds it
+        float aligned = BITS_TO_FLOAT(magnitude) + 0.5f;
+        return sign | (FLOAT_TO_BITS(aligned) - 0x3f000000u);
+    }
+    uint odd = (magnitude >> 13) & 1u;
+    return sign | ((magnitude - 0x38000000u + 0xfffu + odd) >> 13);
+}
+
+#endif
+#endif

@@ -1,0 +1,200 @@
+// The C API over Session: structs checked by their size, nothing thrown across.
+#include "runtime/api/knapsack.h"
+
+#include "runtime/api/session.h"
+
+#include <cstdio>
+#include <cstring>
+#include <new>
+
+using namespace ks;
+
+struct ks_session {
+    std::unique_ptr<Session> session;
+    std::unique_ptr<Sampler> sampler;
+    std::string error;
+};
+
+static int fail_with(const Status& status, char* error, size_t error_bytes)
+{
+    if (error && error_bytes) snprintf(error, error_bytes, "%s", status.message().c_str());
+    return int(status.code());
+}
+
+static int keep(ks_session* session, const Status& status)
+{
+    session->error = status.message();
+    return int(status.code());
+}
+
+// The body's Status, with what the standard library may throw turned into one.
+template <class F> static Status guarded(F&& body)
+{
+    try {
+        return body();
+    } catch (const std::bad_alloc&) {
+        return Status(Code::no_fit, "the system has no memory left");
+    } catch (...) {
+        return Status(Code::usage, "unexpected exception");
+    }
+}
+
+static Status read_options(const ks_options* o, SessionOptions& out)
+{
+    if (!o || o->struct_size != sizeof(ks_options))
+        return fail(Code::usage, "ks_options.struct_size is %zu, expected %zu", o ? o->struct_size : 0, sizeof(ks_options));
+    if (!o->model_path) return Status(Code::usage, "ks_options.model_path is not set");
+    if (o->context < -1) return fail(Code::usage, "ks_options.context is %lld, expected -1, 0 or a number of tokens", (long long)o->context);
+    out.model_path = o->model_path;
+    out.device = o->device ? o->device : "";
+    out.recipe = o->recipe ? o->recipe : "auto";
+    out.memory_bytes = o->memory_bytes;
+    out.kv_memory_bytes = o->kv_memory_bytes;
+    out.context = o->context == 0 ? -1 : o->context == -1 ? 0 : o->context;
+    out.n_threads = o->n_threads;
+    out.caller_memory = o->memory;
+    out.caller_memory_bytes = o->memory_size;
+    if (o->progress) {
+        auto call = o->progress;
+        void* user = o->user;
+        out.progress = [call, user](const char* stage, uint64_t done, uint64_t total) { return call(user, stage, done, total) != 0; };
+    }
+    return {};
+}
+
+static void fill_stats(const Plan& plan, ks_stats* out)
+{
+    size_t size = out->struct_size;
+    *out = ks_stats{};
+    out->struct_size = size;
+    out->budget_bytes = plan.budget_bytes;
+    out->plan_bytes = plan.total_bytes;
+    out->smallest_bytes = plan.smallest_bytes;
+    out->bytes_per_token = plan.bytes_per_token;
+    out->fits = plan.fits;
+    out->context = plan.context;
+}
+
+const char* ks_version(void) { return KS_VERSION; }
+
+int ks_plan(const ks_options* options, ks_stats* out, char* error, size_t error_bytes)
+{
+    Status status = guarded([&]() -> Status {
+        SessionOptions o;
+        KS_TRY(read_options(options, o));
+        if (!out || out->struct_size != sizeof(ks_stats)) return Status(Code::usage, "ks_stats.struct_size is not set");
+        Result<Plan> plan = make_plan(o);
+        if (!plan.ok()) return plan.status();
+        fill_stats(plan.value(), out);
+        return {};
+    });
+    return fail_with(status, error, error_bytes);
+}
+
+int ks_open(const ks_options* options, ks_session** out, char* error, size_t error_bytes)
+{
+    Status status = guarded([&]() -> Status {
+        if (!out) return Status(Code::usage, "ks_open: out is NULL");
+        *out = nullptr;
+        SessionOptions o;
+        KS_TRY(read_options(options, o));
+        Result<std::unique_ptr<Session>> session = Session::open(o);
+        if (!session.ok()) return session.status();
+        std::unique_ptr<ks_session> made(new ks_session);
+        made->session = std::move(session.value());
+        SamplerOptions greedy;
+        greedy.temperature = 0;
+        made->sampler.reset(new Sampler(greedy, made->session->config().n_vocab, made->session->sampler_memory()));
+        *out = made.release();
+        return {};
+    });
+    return fail_with(status, error, error_bytes);
+}
+
+void ks_close(ks_session* session) { delete session; }
+
+const char* ks_error(const ks_session* session) { return session->error.c_str(); }
+
+void ks_get_stats(const ks_session* session, ks_stats* out)
+{
+    if (!out || out->struct_size != sizeof(ks_stats)) return;
+    const Session& s = *session->session;
+    fill_stats(s.plan(), out);
+    out->peak_bytes = s.peak_bytes();
+    out->n_tokens = s.n_tokens();
+    out->n_vocab = s.config().n_vocab;
+    out->evicted = s.evicted();
+    out->merged = s.merged();
+}
+
+size_t ks_tokenize(const ks_session* session, const char* text, size_t text_bytes, uint32_t flags, uint32_t* ids, size_t capacity)
+{
+    std::vector<uint32_t> all;
+    EncodeOptions options;
+    options.add_bos = !(flags & KS_TOKENIZE_NO_BOS);
+    options.parse_special = flags & KS_TOKENIZE_SPECIAL;
+    Status status = guarded([&]() -> Status {
+        session->session->tokenizer().encode({text, text_bytes}, options, all);
+        return {};
+    });
+    if (!status.ok()) return 0;
+    for (size_t i = 0; i < all.size() && i < capacity; i++) ids[i] = all[i];
+    return all.size();
+}
+
+size_t ks_piece(const ks_session* session, uint32_t id, char* out, size_t capacity)
+{
+    const Tokenizer& tokenizer = session->session->tokenizer();
+    if (id >= tokenizer.n_vocab()) return 0;
+    if (capacity >= tokenizer.max_piece_bytes()) return tokenizer.piece(id, out);
+    std::string piece = tokenizer.decode(&id, 1);
+    memcpy(out, piece.data(), std::min(capacity, piece.size()));
+    return piece.size();
+}
+
+int ks_is_end(const ks_session* session, uint32_t id) { return session->session->tokenizer().is_end(id); }
+
+int ks_feed(ks_session* session, const uint32_t* ids, size_t n)
+{
+    session->session->clear_cancel();
+    return keep(session, guarded([&] { return session->session->feed(ids, n); }));
+}
+
+const float* ks_logits(const ks_session* session) { return session->session->logits(); }
+
+int ks_set_sampling(ks_session* session, const ks_sampling* sampling)
+{
+    return keep(session, guarded([&]() -> Status {
+        if (!sampling || sampling->struct_size != sizeof(ks_sampling)) return Status(Code::usage, "ks_sampling.struct_size is not set");
+        auto or_off = [](float value) { return value == 0 ? 1.f : value; };
+        SamplerOptions o;
+        o.temperature = sampling->temperature;
+        o.top_k = sampling->top_k;
+        o.top_p = or_off(sampling->top_p);
+        o.min_p = sampling->min_p;
+        o.typical_p = or_off(sampling->typical_p);
+        o.repeat_penalty = or_off(sampling->repeat_penalty);
+        o.presence_penalty = sampling->presence_penalty;
+        o.frequency_penalty = sampling->frequency_penalty;
+        o.repeat_last_n = sampling->repeat_last_n;
+        o.seed = sampling->seed;
+        session->sampler.reset(new Sampler(o, session->session->config().n_vocab, session->session->sampler_memory()));
+        return {};
+    }));
+}
+
+int ks_sample(ks_session* session, uint32_t* id)
+{
+    if (session->session->n_tokens() == 0) return keep(session, Status(Code::usage, "ks_sample: nothing was fed yet"));
+    *id = session->sampler->sample(session->session->logits());
+    return keep(session, {});
+}
+
+int ks_rewind(ks_session* session, uint32_t n_tokens)
+{
+    if (n_tokens > session->session->n_tokens())
+        return keep(session, fail(Code::usage, "ks_rewind: %u tokens, %u are there", n_tokens, session->session->n_tokens()));
+    return keep(session, guarded([&] { return session->session->rewind(n_tokens); }));
+}
+
+void ks_cancel(ks_session* session) { session->session->cancel(); }

@@ -1,0 +1,201 @@
+#include "runtime/api/session.h"
+
+#include "runtime/model/gguf.h"
+#include "runtime/model/tensor_names.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace ks
+{
+
+// Everything that the model file's header and the device say, before memory is taken.
+struct ModelHeader {
+    Gguf gguf;
+    Config config;
+    std::vector<TensorPart> parts;
+    VocabSource vocab; // views into gguf's mapped header
+    std::unique_ptr<Backend> backend;
+    Plan plan;
+};
+
+static Status read_header(const SessionOptions& options, MemorySource* memory, ModelHeader& out)
+{
+    Result<Recipe> recipe = parse_recipe(options.recipe);
+    if (!recipe.ok()) return recipe.status();
+    Result<Gguf> gguf = Gguf::open(options.model_path);
+    if (!gguf.ok()) return gguf.status();
+    out.gguf = std::move(gguf.value());
+    Result<Config> config = read_config(out.gguf);
+    if (!config.ok()) return config.status();
+    out.config = config.value();
+    Result<std::vector<TensorPart>> parts = bind_tensors(out.gguf, out.config);
+    if (!parts.ok()) return parts.status();
+    out.parts = std::move(parts.value());
+    Result<VocabSource> vocab = out.gguf.vocab();
+    if (!vocab.ok()) return vocab.status();
+    out.vocab = vocab.value();
+    Result<uint64_t> tokenizer_bytes = Tokenizer::bytes_needed(out.vocab);
+    if (!tokenizer_bytes.ok()) return tokenizer_bytes.status();
+    Result<std::unique_ptr<Backend>> backend = open_backend({options.device, options.n_threads, memory});
+    if (!backend.ok()) return backend.status();
+    out.backend = std::move(backend.value());
+    Result<Plan> plan = make_plan(out.config, out.parts, tokenizer_bytes.value(), Sampler::bytes_needed(out.config.n_vocab), *out.backend,
+                                  recipe.value(), {options.memory_bytes, options.kv_memory_bytes, options.context});
+    if (!plan.ok()) return plan.status();
+    out.plan = std::move(plan.value());
+    return {};
+}
+
+Result<Plan> make_plan(const SessionOptions& options)
+{
+    ModelHeader header;
+    KS_TRY(read_header(options, nullptr, header));
+    return header.plan;
+}
+
+Session::~Session()
+{
+    if (m_backend && m_device.data) m_backend->free(m_device);
+}
+
+Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options)
+{
+    std::unique_ptr<Session> session(new Session);
+    if (options.caller_memory) session->m_memory = MemorySource(options.caller_memory, options.caller_memory_bytes);
+    session->m_progress = options.progress;
+    ModelHeader header;
+    KS_TRY(read_header(options, &session->m_memory, header));
+    if (!header.plan.fits) return no_fit(header.plan);
+    KS_TRY(session->open_memory(header));
+    KS_TRY(session->load(header));
+    return session;
+}
+
+// Takes every region of the plan: one block on the host, one on the device.
+Status Session::open_memory(ModelHeader& header)
+{
+    m_plan = header.plan;
+    m_config = header.config;
+    uint64_t host_bytes = 0, device_bytes = 0;
+    for (const PlanRegion& region : m_plan.regions) (region.on_device ? device_bytes : host_bytes) += region.bytes;
+    KS_TRY(m_host.open(m_memory, m_ledger, host_bytes));
+    m_backend = std::move(header.backend);
+    Result<Buffer> device = m_backend->alloc(device_bytes);
+    if (!device.ok()) return device.status();
+    m_device = device.value();
+    for (const PlanRegion& region : m_plan.regions)
+        if (region.on_device) m_ledger.add(region.name, region.bytes);
+    return {};
+}
+
+Status Session::load(ModelHeader& header)
+{
+    DeviceInfo info = m_backend->info();
+    m_device_name = info.id + " (" + info.name + ")";
+
+    uint64_t tokenizer_bytes = m_plan.region_bytes("tokenizer");
+    KS_TRY(m_tokenizer.load(header.vocab, m_host.take("tokenizer", tokenizer_bytes), tokenizer_bytes));
+    m_chat_template = std::string(header.vocab.chat_template);
+    header.gguf.unmap();
+    m_tokens = m_host.take_array<uint32_t>("tokens", m_plan.context);
+    uint8_t* step_host = m_host.take_array<uint8_t>("step inputs", m_plan.region_bytes("step inputs"));
+    m_logits = m_host.take_array<float>("logits", m_config.n_vocab);
+    m_sampler_memory = m_host.take("sampler", m_plan.region_bytes("sampler"));
+    void* staging = m_host.take("staging", m_plan.region_bytes("staging"));
+
+    uint64_t weights_at = 0;
+    uint64_t cache_at = weights_at + m_plan.region_bytes("weights");
+    uint64_t activations_at = cache_at + m_plan.region_bytes("cache");
+    uint64_t scratch_at = activations_at + m_plan.region_bytes("activations");
+    m_backend->set_scratch(m_device, scratch_at, scratch_shape(m_config, m_plan.chunk));
+    auto progress = [&](uint64_t done, uint64_t total) { return !m_progress || m_progress("loading weights", done, total); };
+    Result<Weights> weights = load_weights(header.gguf, m_config, header.parts, *m_backend, m_device, weights_at, staging, progress);
+    if (!weights.ok()) return weights.status();
+
+    Cache cache;
+    cache.place(cache_specs(m_config, m_plan.context, m_plan.chunk), m_plan.recipe, m_device, cache_at);
+    Activations activations;
+    activations.place(m_config, m_plan.chunk, m_device, activations_at);
+    StepInputs step;
+    step.place(m_config, m_plan.chunk, m_device, activations_at + Activations::bytes_needed(m_config, m_plan.chunk));
+    m_model.open(m_config, std::move(weights.value()), std::move(cache), *m_backend, activations, step, step_host, m_plan.chunk, m_plan.context);
+    return m_backend->sync();
+}
+
+Status Session::check_room(size_t n) const
+{
+    if (n <= m_plan.context - m_n_tokens) return {};
+    return fail(Code::no_fit, "%zu more tokens do not fit: the context holds %u and %u are taken", n, m_plan.context, m_n_tokens);
+}
+
+Status Session::read(const uint32_t* ids, size_t n, const std::function<Status(size_t, uint32_t)>& after)
+{
+    KS_TRY(check_room(n));
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] >= m_config.n_vocab) return fail(Code::usage, "token %u is not in the vocabulary of %u", ids[i], m_config.n_vocab);
+    for (size_t done = 0; done < n;) {
+        if (m_cancelled.load()) return Status(Code::interrupted, "interrupted while reading");
+        uint32_t part = uint32_t(std::min<size_t>(m_model.chunk(), n - done));
+        m_model.forward(ids + done, part, m_n_tokens);
+        KS_TRY(after(done, part));
+        std::copy(ids + done, ids + done + part, m_tokens + m_n_tokens);
+        m_n_tokens += part;
+        done += part;
+        if (n > 1 && m_progress && !m_progress("reading prompt", done, n)) return Status(Code::interrupted, "interrupted while reading");
+    }
+    return {};
+}
+
+Status Session::fetch_logits(uint32_t row)
+{
+    const Tensor& logits = m_model.logits_tensor();
+    m_backend->download(m_logits, logits.buffer, logits.offset + 4ull * row * m_config.n_vocab, 4ull * m_config.n_vocab);
+    return m_backend->sync();
+}
+
+Status Session::feed(const uint32_t* ids, size_t n)
+{
+    return read(ids, n, [&](size_t first, uint32_t part) -> Status {
+        if (first + part < n) return m_backend->sync();
+        m_model.logits(part - 1, 1);
+        return fetch_logits(0);
+    });
+}
+
+static double log_sum_exp(const float* x, uint32_t n)
+{
+    double top = *std::max_element(x, x + n), sum = 0;
+    for (uint32_t i = 0; i < n; i++) sum += std::exp(double(x[i]) - top);
+    return top + std::log(sum);
+}
+
+Status Session::score(const uint32_t* ids, size_t n, const uint32_t* next, size_t n_next, double* logprob, uint32_t* top)
+{
+    uint32_t n_vocab = m_config.n_vocab;
+    return read(ids, n, [&](size_t first, uint32_t part) -> Status {
+        for (uint32_t at = 0; at < part; at += kLogitRows) {
+            uint32_t rows = std::min(kLogitRows, part - at);
+            m_model.logits(at, rows);
+            for (uint32_t r = 0; r < rows; r++) {
+                KS_TRY(fetch_logits(r));
+                size_t i = first + at + r;
+                top[i] = uint32_t(std::max_element(m_logits, m_logits + n_vocab) - m_logits);
+                if (i < n_next) logprob[i] = double(m_logits[next[i]]) - log_sum_exp(m_logits, n_vocab);
+            }
+        }
+        return {};
+    });
+}
+
+Status Session::rewind(uint32_t n_tokens)
+{
+    KS_CHECK(n_tokens <= m_n_tokens, "rewind to %u of %u", n_tokens, m_n_tokens);
+    bool held = m_model.cache().can_rewind(m_n_tokens, n_tokens);
+    m_n_tokens = held ? n_tokens : 0;
+    if (held || n_tokens == 0) return {};
+    std::vector<uint32_t> again(m_tokens, m_tokens + n_tokens);
+    return feed(again.data(), n_tokens);
+}
+
+} // namespace ks

@@ -1,0 +1,104 @@
+// A session: one model open on one device inside one budget, with the text read so far in its cache.
+#pragma once
+
+#include "runtime/base/backend.h"
+#include "runtime/base/status.h"
+#include "runtime/kv/recipe.h"
+#include "runtime/model/model.h"
+#include "runtime/model/plan.h"
+#include "runtime/text/sampler.h"
+#include "runtime/text/tokenizer.h"
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace ks
+{
+
+// stage: "loading weights", "reading prompt"; done of total in that stage's units. Returning false interrupts.
+using Progress = std::function<bool(const char* stage, uint64_t done, uint64_t total)>;
+
+struct SessionOptions {
+    std::string model_path;
+    std::string device;           // empty: the best that is there
+    std::string recipe = "auto";
+    uint64_t memory_bytes = 0;    // hard total; 0: what the device has free
+    uint64_t kv_memory_bytes = 0; // hard cache part; 0: no limit of its own
+    int64_t context = -1;         // -1: as much as fits, at most the model's; 0: the model's; else tokens
+    int n_threads = 0;            // 0: as many as the machine has cores
+    void* caller_memory = nullptr; // use this block instead of the system's
+    size_t caller_memory_bytes = 0;
+    Progress progress;            // may be empty
+};
+
+// Reads the model's header only, allocates nothing. A plan that does not fit is a value (fits == false), not an error.
+Result<Plan> make_plan(const SessionOptions& options);
+
+class Session
+{
+public:
+    ~Session();
+    // Code::no_fit where the plan does not fit; make_plan() has the numbers.
+    static Result<std::unique_ptr<Session>> open(const SessionOptions& options);
+
+    const Plan& plan() const { return m_plan; }
+    uint64_t peak_bytes() const { return m_ledger.peak_bytes(); } // equals plan().total_bytes
+    const Ledger& ledger() const { return m_ledger; }
+    const Config& config() const { return m_config; }
+    const Tokenizer& tokenizer() const { return m_tokenizer; }
+    const std::string& chat_template() const { return m_chat_template; } // as in the file, may be empty
+    const std::string& device_name() const { return m_device_name; }
+
+    // Appends tokens to the context; afterwards logits() are those after the last of them. no_fit: they do not fit into the
+    // context (nothing was read). interrupted: cancel() was called (n_tokens() says how many were read).
+    Status feed(const uint32_t* ids, size_t n);
+    // The same with logits after every token: top[i] is the argmax after ids[i], logprob[i] = log p(next[i] | all up to ids[i])
+    // for i < n_next. To score a text in parts, `next` is the text from the part's second token on.
+    Status score(const uint32_t* ids, size_t n, const uint32_t* next, size_t n_next, double* logprob, uint32_t* top);
+    const float* logits() const { return m_logits; } // (vocab), valid until the next call
+    // Working memory for one Sampler, a region of the plan.
+    void* sampler_memory() const { return m_sampler_memory; }
+
+    uint32_t n_tokens() const { return m_n_tokens; }
+    const uint32_t* tokens() const { return m_tokens; } // what was fed
+    // Forgets the tokens from n_tokens on. Where a window layer's ring no longer holds what the next token would see, the
+    // tokens before are read again.
+    Status rewind(uint32_t n_tokens);
+    void clear() { m_n_tokens = 0; }
+    void cancel() { m_cancelled.store(true); }     // from any thread or a signal handler
+    void clear_cancel() { m_cancelled.store(false); }
+    uint64_t evicted() const { return 0; } // the exact cache never evicts
+    uint64_t merged() const { return 0; }
+
+private:
+    Session() = default;
+    Status open_memory(struct ModelHeader& header);
+    Status load(struct ModelHeader& header);
+    Status check_room(size_t n) const;
+    // Reads the tokens in chunks; after each, `after(first, n)` sees which tokens of `ids` it held.
+    Status read(const uint32_t* ids, size_t n, const std::function<Status(size_t first, uint32_t n)>& after);
+    Status fetch_logits(uint32_t row);
+
+    Plan m_plan;
+    Ledger m_ledger;
+    MemorySource m_memory;
+    Arena m_host;
+    std::unique_ptr<Backend> m_backend;
+    Buffer m_device;
+    Config m_config;
+    Model m_model;
+    Tokenizer m_tokenizer;
+    std::string m_chat_template;
+    std::string m_device_name;
+    float* m_logits = nullptr;    // (n_vocab)
+    uint32_t* m_tokens = nullptr; // (context)
+    void* m_sampler_memory = nullptr;
+    uint32_t m_n_tokens = 0;
+    std::atomic<bool> m_cancelled{false};
+    Progress m_progress;
+};
+
+} // namespace ks

@@ -1,0 +1,240 @@
+#include "runtime/model/model.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace ks
+{
+
+// Hands out tensors one after the other; with no buffer it only counts.
+struct Placer {
+    Buffer buffer;
+    uint64_t offset = 0;
+
+    Tensor take(uint32_t rows, uint32_t cols)
+    {
+        Tensor t{buffer, offset, rows, cols, Format::f32};
+        offset += align_up(4ull * rows * cols, kRegionAlign);
+        return t;
+    }
+};
+
+static Activations place_activations(const Config& c, uint32_t chunk, Placer& p)
+{
+    Activations a;
+    a.x = p.take(chunk, c.dim);
+    a.h = p.take(chunk, c.dim);
+    a.q = p.take(chunk, c.n_heads * c.head_dim);
+    a.k = p.take(chunk, c.n_kv_heads * c.head_dim);
+    a.v = p.take(chunk, c.n_kv_heads * c.head_dim);
+    a.att = p.take(chunk, c.n_heads * c.head_dim);
+    a.gate = p.take(chunk, c.ffn_dim);
+    a.up = p.take(chunk, c.ffn_dim);
+    a.logits = p.take(kLogitRows, c.n_vocab);
+    return a;
+}
+
+static StepInputs place_step(const Config& c, uint32_t chunk, Placer& p)
+{
+    StepInputs s;
+    s.ids = p.take(1, chunk);
+    s.positions = p.take(1, chunk);
+    s.slots = p.take(1, chunk);
+    s.slots_window = p.take(1, chunk);
+    s.angles = p.take(chunk, c.n_rot);
+    s.angles_window = p.take(c.window ? chunk : 0, c.n_rot);
+    return s;
+}
+
+uint64_t Activations::bytes_needed(const Config& c, uint32_t chunk)
+{
+    Placer p;
+    place_activations(c, chunk, p);
+    return p.offset;
+}
+
+void Activations::place(const Config& c, uint32_t chunk, const Buffer& buffer, uint64_t offset)
+{
+    Placer p{buffer, offset};
+    *this = place_activations(c, chunk, p);
+}
+
+uint64_t StepInputs::bytes_needed(const Config& c, uint32_t chunk)
+{
+    Placer p;
+    place_step(c, chunk, p);
+    return p.offset;
+}
+
+void StepInputs::place(const Config& c, uint32_t chunk, const Buffer& buffer, uint64_t offset)
+{
+    Placer p{buffer, offset};
+    *this = place_step(c, chunk, p);
+}
+
+std::vector<CacheLayerSpec> cache_specs(const Config& c, uint32_t context, uint32_t chunk)
+{
+    std::vector<CacheLayerSpec> specs(c.n_layers);
+    for (uint32_t il = 0; il < c.n_layers; il++) {
+        bool local = c.is_window_layer(il);
+        // A chunk is written before it is read, so a ring holds the window of the chunk's first token as well.
+        uint32_t n_slots = local ? uint32_t(std::min<uint64_t>(context, uint64_t(c.window) + chunk)) : context;
+        specs[il] = {c.n_kv_heads, c.head_dim, n_slots, local ? c.window : 0};
+    }
+    return specs;
+}
+
+ScratchShape scratch_shape(const Config& c, uint32_t chunk)
+{
+    ScratchShape shape;
+    shape.n_tokens = std::max(chunk, kLogitRows);
+    shape.max_cols = std::max({c.dim, c.ffn_dim, c.n_heads * c.head_dim});
+    shape.n_heads = c.n_heads;
+    shape.n_kv_heads = c.n_kv_heads;
+    shape.head_dim = c.head_dim;
+    return shape;
+}
+
+static std::vector<double> frequencies(const Config& c, double base, double factor, const std::vector<double>& divisors)
+{
+    std::vector<double> f(c.n_rot / 2);
+    for (size_t i = 0; i < f.size(); i++) f[i] = std::pow(base, -2.0 * double(i) / c.n_rot) / factor / (divisors.empty() ? 1.0 : divisors[i]);
+    return f;
+}
+
+void Model::open(const Config& config, Weights weights, Cache cache, Backend& backend, const Activations& activations, const StepInputs& step,
+                 uint8_t* step_host, uint32_t chunk, uint32_t context)
+{
+    m_c = config;
+    m_w = std::move(weights);
+    m_cache = std::move(cache);
+    m_backend = &backend;
+    m_a = activations;
+    m_step = step;
+    m_step_host = step_host;
+    m_chunk = chunk;
+    bool beyond = context > m_c.rope_original_context && !m_w.rope_divisors_long.empty();
+    m_frequencies = frequencies(m_c, m_c.rope_base, m_c.rope_factor, beyond ? m_w.rope_divisors_long : m_w.rope_divisors);
+    m_frequencies_window = frequencies(m_c, m_c.rope_base_window, 1.0, {});
+}
+
+// Rows of a buffer that this chunk uses.
+static Tensor first_rows(Tensor t, uint32_t n)
+{
+    t.rows = n;
+    return t;
+}
+
+static Tensor first_cols(Tensor t, uint32_t n)
+{
+    t.cols = n;
+    return t;
+}
+
+static void fill_angles(float* out, const std::vector<double>& f, uint32_t n, uint32_t position, double mscale)
+{
+    for (uint32_t t = 0; t < n; t++) {
+        for (double frequency : f) {
+            double angle = double(position + t) * frequency;
+            *out++ = float(std::cos(angle) * mscale);
+            *out++ = float(std::sin(angle) * mscale);
+        }
+    }
+}
+
+void Model::fill_step(const uint32_t* ids, uint32_t n, uint32_t position)
+{
+    uint64_t begin = m_step.ids.offset;
+    auto host = [&](const Tensor& t) { return reinterpret_cast<uint32_t*>(m_step_host + (t.offset - begin)); };
+    uint32_t full = position + n, ring = full; // where no layer is of a kind, its slots are not read
+    for (uint32_t il = 0; il < m_c.n_layers; il++)
+        (m_c.is_window_layer(il) ? ring : full) = m_cache.layer(il).spec.n_slots;
+    for (uint32_t t = 0; t < n; t++) {
+        host(m_step.ids)[t] = ids[t];
+        host(m_step.positions)[t] = position + t;
+        host(m_step.slots)[t] = (position + t) % full;
+        host(m_step.slots_window)[t] = (position + t) % ring;
+    }
+    fill_angles(reinterpret_cast<float*>(host(m_step.angles)), m_frequencies, n, position, m_c.rope_mscale);
+    if (m_c.window) fill_angles(reinterpret_cast<float*>(host(m_step.angles_window)), m_frequencies_window, n, position, m_c.rope_mscale);
+    for (const Tensor* t : {&m_step.ids, &m_step.positions, &m_step.slots, &m_step.slots_window})
+        m_backend->upload(t->buffer, t->offset, host(*t), 4ull * n);
+    for (const Tensor* t : {&m_step.angles, &m_step.angles_window})
+        if (*t) m_backend->upload(t->buffer, t->offset, host(*t), 4ull * n * m_c.n_rot);
+}
+
+void Model::forward(const uint32_t* ids, uint32_t n, uint32_t position)
+{
+    KS_CHECK(n > 0 && n <= m_chunk, "%u tokens in a chunk of %u", n, m_chunk);
+    fill_step(ids, n, position);
+    EmbedArgs a{n, m_c.dim, m_c.family->scale_embedding ? std::sqrt(float(m_c.dim)) : 1.f};
+    m_backend->embed(a, first_rows(m_a.x, n), m_w.token_embd, first_cols(m_step.ids, n));
+    for (uint32_t il = 0; il < m_c.n_layers; il++) {
+        attention_branch(m_w.layers[il], il, n);
+        ffn_branch(m_w.layers[il], n);
+    }
+}
+
+void Model::attention_branch(const LayerWeights& w, uint32_t il, uint32_t n)
+{
+    Backend& b = *m_backend;
+    const CacheLayer& cache = m_cache.layer(il);
+    bool local = m_c.is_window_layer(il);
+    Tensor x = first_rows(m_a.x, n), h = first_rows(m_a.h, n), att = first_rows(m_a.att, n);
+    Tensor q = first_rows(m_a.q, n), k = first_rows(m_a.k, n), v = first_rows(m_a.v, n);
+    Tensor angles = first_rows(local ? m_step.angles_window : m_step.angles, n);
+    Tensor slots = first_cols(local ? m_step.slots_window : m_step.slots, n);
+
+    b.rmsnorm({n, m_c.dim, m_c.norm_eps}, h, x, w.attn_norm);
+    MatmulTarget qkv[] = {{q, w.attn_q}, {k, w.attn_k}, {v, w.attn_v}};
+    b.matmul({n, w.attn_q.rows, m_c.dim, 0}, qkv, 3, h);
+    if (w.attn_q_bias) b.add({n, q.cols, 1}, q, w.attn_q_bias);
+    if (w.attn_k_bias) b.add({n, k.cols, 1}, k, w.attn_k_bias);
+    if (w.attn_v_bias) b.add({n, v.cols, 1}, v, w.attn_v_bias);
+    if (w.attn_q_norm) b.rmsnorm({n * m_c.n_heads, m_c.head_dim, m_c.norm_eps}, q, q, w.attn_q_norm);
+    if (w.attn_k_norm) b.rmsnorm({n * m_c.n_kv_heads, m_c.head_dim, m_c.norm_eps}, k, k, w.attn_k_norm);
+    b.rope({n, m_c.n_heads, m_c.head_dim, m_c.n_rot, m_c.family->rope_pairs}, q, angles);
+    b.rope({n, m_c.n_kv_heads, m_c.head_dim, m_c.n_rot, m_c.family->rope_pairs}, k, angles);
+    b.kv_write({n, m_c.n_kv_heads, m_c.head_dim, cache.spec.n_slots}, cache.k, k, slots);
+    b.kv_write({n, m_c.n_kv_heads, m_c.head_dim, cache.spec.n_slots}, cache.v, v, slots);
+    AttentionArgs a{n, m_c.n_heads, m_c.n_kv_heads, m_c.head_dim, cache.spec.n_slots, cache.spec.window, m_c.attention_scale};
+    b.attention(a, att, q, cache.k, cache.v, first_cols(m_step.positions, n));
+    add_branch(w.attn_post_norm, w.attn_output, att, n);
+}
+
+void Model::ffn_branch(const LayerWeights& w, uint32_t n)
+{
+    Backend& b = *m_backend;
+    Tensor x = first_rows(m_a.x, n), h = first_rows(m_a.h, n), gate = first_rows(m_a.gate, n), up = first_rows(m_a.up, n);
+
+    b.rmsnorm({n, m_c.dim, m_c.norm_eps}, h, x, w.ffn_norm);
+    MatmulTarget gate_up[] = {{gate, w.ffn_gate}, {up, w.ffn_up}};
+    b.matmul({n, m_c.ffn_dim, m_c.dim, 0}, gate_up, 2, h);
+    b.glu({n * m_c.ffn_dim, m_c.family->activation}, gate, gate, up);
+    add_branch(w.ffn_post_norm, w.ffn_down, gate, n);
+}
+
+// x += W in, or x += norm(W in) where the family norms a branch before it is added.
+void Model::add_branch(const Tensor& post_norm, const Tensor& w, const Tensor& in, uint32_t n)
+{
+    Backend& b = *m_backend;
+    Tensor x = first_rows(m_a.x, n), h = first_rows(m_a.h, n);
+    MatmulTarget target{post_norm ? h : x, w};
+    b.matmul({n, w.rows, w.cols, post_norm ? 0u : 1u}, &target, 1, in);
+    if (!post_norm) return;
+    b.rmsnorm({n, m_c.dim, m_c.norm_eps}, h, h, post_norm);
+    b.add({n, m_c.dim, n}, x, h);
+}
+
+void Model::logits(uint32_t first, uint32_t n)
+{
+    KS_CHECK(n > 0 && n <= kLogitRows && first + n <= m_chunk, "logits of %u tokens from %u", n, first);
+    Tensor x = first_rows(m_a.x, n), h = first_rows(m_a.h, n);
+    x.offset += uint64_t(first) * m_c.dim * 4;
+    m_backend->rmsnorm({n, m_c.dim, m_c.norm_eps}, h, x, m_w.output_norm);
+    MatmulTarget target{first_rows(m_a.logits, n), m_w.output};
+    m_backend->matmul({n, m_c.n_vocab, m_c.dim, 0}, &target, 1, h);
+    if (m_c.final_softcap != 0) m_backend->softcap({n * m_c.n_vocab, m_c.final_softcap}, target.y);
+}
+
+} // namespace ks

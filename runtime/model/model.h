@@ -1,0 +1,82 @@
+// The forward pass, written once for all families and all backends: a layer is a dozen op calls.
+#pragma once
+
+#include "runtime/base/backend.h"
+#include "runtime/kv/cache.h"
+#include "runtime/model/config.h"
+#include "runtime/model/weights.h"
+
+#include <vector>
+
+namespace ks
+{
+
+constexpr uint32_t kLogitRows = 4; // tokens whose logits are computed at once
+
+// Every buffer of a forward pass over one chunk; made once.
+struct Activations {
+    Tensor x;      // (chunk, dim), the residual stream
+    Tensor h;      // (chunk, dim), normed input or output of a branch
+    Tensor q;      // (chunk, n_heads * head_dim)
+    Tensor k;      // (chunk, n_kv_heads * head_dim)
+    Tensor v;      // (chunk, n_kv_heads * head_dim)
+    Tensor att;    // (chunk, n_heads * head_dim)
+    Tensor gate;   // (chunk, ffn_dim)
+    Tensor up;     // (chunk, ffn_dim)
+    Tensor logits; // (kLogitRows, n_vocab)
+
+    static uint64_t bytes_needed(const Config& c, uint32_t chunk);
+    void place(const Config& c, uint32_t chunk, const Buffer& buffer, uint64_t offset);
+};
+
+// What changes with every step, in one block that is uploaded once per step.
+struct StepInputs {
+    Tensor ids;           // (1, chunk) u32
+    Tensor positions;     // (1, chunk) u32
+    Tensor slots;         // (1, chunk) u32, in layers that hold every token
+    Tensor slots_window;  // (1, chunk) u32, in window layers
+    Tensor angles;        // (chunk, n_rot): cos, sin by pair
+    Tensor angles_window; // (chunk, n_rot), in window layers
+
+    static uint64_t bytes_needed(const Config& c, uint32_t chunk);
+    void place(const Config& c, uint32_t chunk, const Buffer& buffer, uint64_t offset);
+};
+
+std::vector<CacheLayerSpec> cache_specs(const Config& c, uint32_t context, uint32_t chunk);
+ScratchShape scratch_shape(const Config& c, uint32_t chunk);
+
+class Model
+{
+public:
+    Model() = default;
+    // `step_host` is the host's copy of the step's inputs, StepInputs::bytes_needed() long.
+    void open(const Config& config, Weights weights, Cache cache, Backend& backend, const Activations& activations, const StepInputs& step,
+              uint8_t* step_host, uint32_t chunk, uint32_t context);
+
+    const Cache& cache() const { return m_cache; }
+    uint32_t chunk() const { return m_chunk; }
+
+    // Reads n <= chunk tokens at positions position, position + 1, ...; their final states stay in x.
+    void forward(const uint32_t* ids, uint32_t n, uint32_t position);
+    // Logits of tokens first .. first + n - 1 of the last chunk, n <= kLogitRows, into rows 0 .. n - 1 of logits_tensor().
+    void logits(uint32_t first, uint32_t n);
+    const Tensor& logits_tensor() const { return m_a.logits; }
+
+private:
+    void fill_step(const uint32_t* ids, uint32_t n, uint32_t position);
+    void attention_branch(const LayerWeights& w, uint32_t il, uint32_t n);
+    void ffn_branch(const LayerWeights& w, uint32_t n);
+    void add_branch(const Tensor& post_norm, const Tensor& w, const Tensor& in, uint32_t n);
+
+    Config m_c;
+    Weights m_w;
+    Cache m_cache;
+    Backend* m_backend = nullptr;
+    Activations m_a;
+    StepInputs m_step;
+    uint8_t* m_step_host = nullptr;
+    uint32_t m_chunk = 0;
+    std::vector<double> m_frequencies, m_frequencies_window; // radians per position, one per pair
+};
+
+} // namespace ks

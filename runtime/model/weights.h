@@ -1,0 +1,51 @@
+// A model's tensors on the device. Matrices are in tiles, norms and biases in f32; bytes are known from the header.
+#pragma once
+
+#include "runtime/base/backend.h"
+#include "runtime/model/config.h"
+#include "runtime/model/gguf.h"
+#include "runtime/model/tensor_names.h"
+
+#include <functional>
+#include <vector>
+
+namespace ks
+{
+
+struct LayerWeights {
+    Tensor attn_norm;      // (1, dim)
+    Tensor attn_q;         // (n_heads * head_dim, dim)
+    Tensor attn_k;         // (n_kv_heads * head_dim, dim)
+    Tensor attn_v;         // (n_kv_heads * head_dim, dim)
+    Tensor attn_q_bias;    // (1, n_heads * head_dim), may be absent, as the next ones
+    Tensor attn_k_bias;    // (1, n_kv_heads * head_dim)
+    Tensor attn_v_bias;    // (1, n_kv_heads * head_dim)
+    Tensor attn_q_norm;    // (1, head_dim)
+    Tensor attn_k_norm;    // (1, head_dim)
+    Tensor attn_output;    // (dim, n_heads * head_dim)
+    Tensor attn_post_norm; // (1, dim)
+    Tensor ffn_norm;       // (1, dim)
+    Tensor ffn_gate;       // (ffn_dim, dim)
+    Tensor ffn_up;         // (ffn_dim, dim)
+    Tensor ffn_down;       // (dim, ffn_dim)
+    Tensor ffn_post_norm;  // (1, dim)
+};
+
+struct Weights {
+    Tensor token_embd;  // (n_vocab, dim)
+    Tensor output;      // (n_vocab, dim), token_embd itself where the file ties them
+    Tensor output_norm; // (1, dim)
+    std::vector<LayerWeights> layers;
+    // Divisors of the rotation's frequencies, one per pair; empty: none
+    std::vector<double> rope_divisors, rope_divisors_long;
+};
+
+uint64_t weights_bytes(const std::vector<TensorPart>& parts);
+uint64_t staging_bytes(const std::vector<TensorPart>& parts); // host memory that loading needs
+
+// Reads every part from the file, lays it out and uploads it from `offset` of the buffer on. `progress(done, total)` in
+// bytes; returning false interrupts.
+Result<Weights> load_weights(const Gguf& gguf, const Config& config, const std::vector<TensorPart>& parts, Backend& backend,
+                             const Buffer& buffer, uint64_t offset, void* staging, const std::function<bool(uint64_t, uint64_t)>& progress);
+
+} // namespace ks

@@ -1,0 +1,275 @@
+#include "runtime/text/chat_template.h"
+
+#include <cstring>
+
+namespace ks
+{
+namespace
+{
+
+enum Trim : uint8_t {
+    trim_none = 0,
+    trim_system = 1,
+    trim_user = 2,
+    trim_assistant = 4,
+    trim_joined = 8, // the user's turn is trimmed together with the system text before it
+};
+
+// The first row that fits is taken, so the particular stands before the general.
+// clang-format off
+const ChatFrame kFrames[] = {
+    {"chatml", {"<|im_start|>", "<|im_end|>"}, {"<|im_sep|>", "<|im_start|>assistant\n<think>", "Knowledge Cutoff Date"},
+     {"<|im_start|>system\n", "<|im_end|>\n"}, {"<|im_start|>user\n", "<|im_end|>\n"}, {"<|im_start|>assistant\n", "<|im_end|>\n"},
+     nullptr, "<|im_end|>", false, false, trim_none},
+
+    // The system turn is always there. The date is the one that the template falls back to where it is told none.
+    {"llama-3.1", {"<|start_header_id|>", "Cutting Knowledge Date: December 2023", "26 Jul"}, {},
+     {"<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n", "<|eot_id|>"},
+     {"<|start_header_id|>user<|end_header_id|>\n\n", "<|eot_id|>"}, {"<|start_header_id|>assistant<|end_header_id|>\n\n", "<|eot_id|>"},
+     "", "<|eot_id|>", false, true, trim_system | trim_user | trim_assistant},
+
+    {"llama-3", {"<|start_header_id|>", "<|eot_id|>"}, {"Cutting Knowledge Date", ">>>"},
+     {"<|start_header_id|>system<|end_header_id|>\n\n", "<|eot_id|>"},
+     {"<|start_header_id|>user<|end_header_id|>\n\n", "<|eot_id|>"}, {"<|start_header_id|>assistant<|end_header_id|>\n\n", "<|eot_id|>"},
+     nullptr, "<|eot_id|>", false, true, trim_system | trim_user | trim_assistant},
+
+    {"llama-2", {"bos_token + '[INST] '", "<<SYS>>"}, {},
+     {"<<SYS>>\n", "\n<</SYS>>\n\n"}, {"<bos>[INST] ", " [/INST]"}, {" ", " <eos>"},
+     nullptr, nullptr, true, true, trim_user | trim_assistant | trim_joined},
+
+    // Mistral's own numbering. The templates of v3 put the system text into the last turn; only in the first can a cache keep it.
+    // That of v7-tekken brings a long default system text, which is left out.
+    {"mistral-v7", {"[INST] ", "[SYSTEM_PROMPT] "}, {},
+     {"[SYSTEM_PROMPT] ", "[/SYSTEM_PROMPT]"}, {"[INST] ", "[/INST]"}, {" ", "<eos>"},
+     nullptr, nullptr, false, true, trim_none},
+    {"mistral-v7-tekken", {"[INST]", "[SYSTEM_PROMPT]"}, {},
+     {"[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"}, {"[INST]", "[/INST]"}, {"", "<eos>"},
+     nullptr, nullptr, false, true, trim_none},
+    {"mistral-v1", {" [INST] ", " [/INST]"}, {},
+     {"", "\n\n"}, {" [INST] ", " [/INST]"}, {" ", "<eos>"},
+     nullptr, nullptr, true, true, trim_none},
+    {"mistral-v3", {"[INST] ", "[AVAILABLE_TOOLS]"}, {" [INST]"},
+     {"", "\n\n"}, {"[INST] ", "[/INST]"}, {" ", "<eos>"},
+     nullptr, nullptr, true, true, trim_assistant},
+    {"mistral-v3-tekken", {"[INST]", "[AVAILABLE_TOOLS]"}, {"[INST] "},
+     {"", "\n\n"}, {"[INST]", "[/INST]"}, {"", "<eos>"},
+     nullptr, nullptr, true, true, trim_none},
+    {"mistral-v0.1", {"[INST] ", " [/INST]", "message['content'] + eos_token + ' '"}, {"<<SYS>>", "[AVAILABLE_TOOLS]"},
+     {"", "\n\n"}, {"[INST] ", " [/INST]"}, {"", "<eos> "},
+     nullptr, nullptr, true, true, trim_none},
+    {"mistral", {"[INST] ", " [/INST]", "message['content'] + eos_token"}, {"<<SYS>>", "[AVAILABLE_TOOLS]"},
+     {"", "\n\n"}, {"[INST] ", " [/INST]"}, {"", "<eos>"},
+     nullptr, nullptr, true, true, trim_none},
+
+    {"gemma", {"<start_of_turn>", "<end_of_turn>"}, {},
+     {"", "\n\n"}, {"<start_of_turn>user\n", "<end_of_turn>\n"}, {"<start_of_turn>model\n", "<end_of_turn>\n"},
+     nullptr, "<end_of_turn>", true, true, trim_user | trim_assistant},
+
+    {"phi-3", {"<|assistant|>", "<|end|>"}, {"<|tool|>", "<|begin|>", "<|begin_assistant|>"},
+     {"<|system|>\n", "<|end|>\n"}, {"<|user|>\n", "<|end|>\n"}, {"<|assistant|>\n", "<|end|>\n"},
+     nullptr, "<|end|>", false, false, trim_none},
+
+    {"zephyr", {"<|user|>\n' + message['content'] + eos_token"}, {},
+     {"<|system|>\n", "<eos>\n"}, {"<|user|>\n", "<eos>\n"}, {"<|assistant|>\n", "<eos>\n"},
+     nullptr, nullptr, false, false, trim_none},
+};
+// clang-format on
+
+constexpr size_t kMaxTemplateBytes = 1 << 20;
+constexpr size_t kMaxSystemBytes = 4096;
+
+// Bytes of `text` at `at` that spell `literal`, 0: it is not there. A template may write a newline as \n and a quote either way.
+size_t match_at(std::string_view text, size_t at, const char* literal)
+{
+    size_t i = at;
+    for (; *literal; literal++, i++) {
+        if (i >= text.size()) return 0;
+        if (*literal == '\n' && text[i] == '\\' && i + 1 < text.size() && text[i + 1] == 'n')
+            i++;
+        else if (text[i] != *literal && !(*literal == '\'' && text[i] == '"'))
+            return 0;
+    }
+    return i - at;
+}
+
+size_t find_literal(std::string_view text, const char* literal, size_t from = 0)
+{
+    for (size_t i = text.find(*literal, from); i != text.npos; i = text.find(*literal, i + 1))
+        if (match_at(text, i, literal)) return i;
+    return text.npos;
+}
+
+bool fits(const ChatFrame& frame, std::string_view text)
+{
+    for (const char* literal : frame.wants)
+        if (literal && find_literal(text, literal) == text.npos) return false;
+    for (const char* literal : frame.rejects)
+        if (literal && find_literal(text, literal) != text.npos) return false;
+    return true;
+}
+
+std::string_view trimmed(std::string_view text)
+{
+    const char* const space = " \t\n\v\f\r";
+    size_t begin = text.find_first_not_of(space);
+    return begin == text.npos ? std::string_view() : text.substr(begin, text.find_last_not_of(space) - begin + 1);
+}
+
+std::string_view without_end_spaces(std::string_view text) { return text.substr(0, text.find_last_not_of(' ') + 1); }
+
+void append_text(std::string_view text, ChatPieces& out)
+{
+    if (text.empty()) return;
+    if (out.empty() || out.back().kind != ChatPiece::Kind::text) out.push_back({ChatPiece::Kind::text, ""});
+    out.back().text += text;
+}
+
+void append_literal(std::string_view literal, ChatPieces& out)
+{
+    while (!literal.empty()) {
+        size_t begin = literal.find_first_of("<[");
+        append_text(literal.substr(0, begin), out);
+        if (begin == literal.npos) return;
+        size_t end = literal.find(literal[begin] == '<' ? '>' : ']', begin) + 1;
+        std::string_view marker = literal.substr(begin, end - begin);
+        if (marker == "<eos>")
+            out.push_back({ChatPiece::Kind::eos, ""});
+        else if (marker != "<bos>")
+            out.push_back({ChatPiece::Kind::marker, std::string(marker)});
+        else if (out.empty() || out.back().kind != ChatPiece::Kind::bos)
+            out.push_back({ChatPiece::Kind::bos, ""});
+        literal.remove_prefix(end);
+    }
+}
+
+// What stands from `at` to `end`, if that comes before the `closing` quote of a string or, outside of strings, a tag.
+std::optional<std::string> text_until(std::string_view text, size_t at, const char* end, char closing)
+{
+    std::string found;
+    for (size_t i = at; i < text.size() && text[i] != closing && found.size() < kMaxSystemBytes; i++) {
+        if (match_at(text, i, end)) return found;
+        bool escape = closing != '{' && text[i] == '\\' && i + 1 < text.size();
+        if (escape) i++;
+        found += escape && text[i] == 'n' ? '\n' : text[i];
+    }
+    return {};
+}
+
+} // namespace
+
+const ChatFrame* recognise_chat_frame(std::string_view template_text)
+{
+    if (template_text.empty() || template_text.size() > kMaxTemplateBytes) return nullptr;
+    for (const ChatFrame& frame : kFrames)
+        if (fits(frame, template_text)) return &frame;
+    return nullptr;
+}
+
+const ChatFrame* find_chat_frame(std::string_view name)
+{
+    auto plain = [](std::string_view s) {
+        std::string out;
+        for (char c : s)
+            if (c != '-') out += c;
+        return out;
+    };
+    for (const ChatFrame& frame : kFrames)
+        if (plain(frame.name) == plain(name)) return &frame;
+    return nullptr;
+}
+
+std::string chat_frame_names()
+{
+    std::string names;
+    for (const ChatFrame& frame : kFrames) names += (names.empty() ? "" : ", ") + std::string(frame.name);
+    return names;
+}
+
+std::optional<std::string> default_system_text(const ChatFrame& frame, std::string_view template_text)
+{
+    if (frame.default_system) return frame.default_system;
+    if (frame.folds_system || template_text.size() > kMaxTemplateBytes) return {};
+    const char* prefix = frame.system[0];
+    for (size_t i = find_literal(template_text, prefix, 1); i != template_text.npos; i = find_literal(template_text, prefix, i + 1)) {
+        char before = template_text[i - 1];
+        char closing = before == '\'' || before == '"' ? before : '{';
+        std::optional<std::string> text = text_until(template_text, i + match_at(template_text, i, prefix), frame.system[1], closing);
+        if (text) return text;
+    }
+    return {};
+}
+
+ChatWriter::ChatWriter(const ChatFrame& frame, bool adds_bos, std::optional<std::string> default_system)
+    : m_frame(&frame), m_bos(adds_bos || frame.bos), m_default_system(std::move(default_system))
+{
+}
+
+void ChatWriter::begin(bool with_default, ChatPieces& out)
+{
+    if (m_begun) return;
+    m_begun = true;
+    if (m_bos) append_literal("<bos>", out);
+    if (with_default && m_default_system) turn(Role::system, *m_default_system, out);
+}
+
+void ChatWriter::turn(Role role, std::string_view content, ChatPieces& out)
+{
+    begin(role != Role::system, out);
+    const ChatFrame& f = *m_frame;
+    if (f.trims & (1 << int(role))) {
+        std::string_view cut = trimmed(content);
+        // With a system text before it the turn does not begin with white space, so joined only the end is trimmed.
+        bool keeps_begin = role == Role::user && m_folded_system && (f.trims & trim_joined);
+        content = keeps_begin ? content.substr(0, size_t(cut.data() + cut.size() - content.data())) : cut;
+    }
+    if (role == Role::system && f.folds_system) {
+        m_folded_system = std::string(content);
+        return;
+    }
+    const char* const* literals = role == Role::system ? f.system : role == Role::user ? f.user : f.assistant;
+    append_literal(literals[0], out);
+    if (role == Role::user && m_folded_system) {
+        append_text(f.system[0], out);
+        append_text(*m_folded_system, out);
+        append_text(f.system[1], out);
+        m_folded_system.reset();
+    }
+    append_text(content, out);
+    append_literal(literals[1], out);
+}
+
+void ChatWriter::open_answer(ChatPieces& out)
+{
+    begin(true, out);
+    append_literal(without_end_spaces(m_frame->assistant[0]), out);
+}
+
+void ChatWriter::close_answer(ChatPieces& out) const
+{
+    std::string_view end = m_frame->assistant[1];
+    append_literal(end.substr(end.find_first_not_of(' ')), out);
+}
+
+void encode_pieces(const Tokenizer& tokenizer, const ChatPieces& pieces, std::vector<uint32_t>& out)
+{
+    std::string text;
+    auto flush = [&] {
+        if (!text.empty()) tokenizer.encode(text, {false, false}, out);
+        text.clear();
+    };
+    for (const ChatPiece& piece : pieces) {
+        int64_t id = -1;
+        if (piece.kind == ChatPiece::Kind::bos) id = tokenizer.bos();
+        if (piece.kind == ChatPiece::Kind::eos) id = tokenizer.eos();
+        if (piece.kind == ChatPiece::Kind::marker) id = tokenizer.find(piece.text);
+        if (id < 0) {
+            text += piece.text;
+            continue;
+        }
+        flush();
+        out.push_back(uint32_t(id));
+    }
+    flush();
+}
+
+} // namespace ks

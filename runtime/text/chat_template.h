@@ -1,0 +1,75 @@
+// Chat frames: how a conversation becomes a model's prompt. A model file brings a Jinja program; it is never run, only
+// recognised by its literals as one of a few known frames, and the frame writes the same text that the program would.
+#pragma once
+
+#include "runtime/text/tokenizer.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ks
+{
+
+enum class Role : uint8_t { system, user, assistant };
+
+// A stretch of the prompt. A marker becomes the token of that text where the vocabulary has one and is text otherwise.
+// What somebody wrote is always text: it can never become a control token.
+struct ChatPiece {
+    enum class Kind : uint8_t { text, marker, bos, eos };
+    Kind kind;
+    std::string text; // empty for bos and eos
+};
+using ChatPieces = std::vector<ChatPiece>; // texts never follow each other: a border inside a text would change its tokens
+
+// In the literals <bos> and <eos> are the model's tokens, and other <...> and [...] are markers.
+struct ChatFrame {
+    const char* name;
+    const char* wants[3];       // all of them are in the template
+    const char* rejects[3];     // none of them is
+    const char* system[2];      // before and after the content, as the next two
+    const char* user[2];        //
+    const char* assistant[2];   // [0] without its last spaces is also what asks for an answer
+    const char* default_system; // null: none
+    const char* stop;           // ends an answer where the vocabulary has no token for it; null: none
+    bool folds_system;          // the system text stands inside the user's turn that follows it
+    bool bos;                   // the prompt begins with BOS even where the tokenizer does not say so
+    uint8_t trims;              // Trim bits: whose content loses the white space at its ends
+};
+
+// Null: not one of them, or no template (a base model). Reads at most 1 MiB.
+const ChatFrame* recognise_chat_frame(std::string_view template_text);
+const ChatFrame* find_chat_frame(std::string_view name); // "llama-2" and "llama2" are one name
+std::string chat_frame_names();                          // "chatml, llama-2, ...", for an error's sentence
+
+// The system text that the template writes where the conversation brings none.
+std::optional<std::string> default_system_text(const ChatFrame& frame, std::string_view template_text);
+
+// Writes a conversation turn by turn, so that what is already in the cache never changes. A value: copy it to go back.
+class ChatWriter
+{
+public:
+    // adds_bos: what the tokenizer says
+    ChatWriter(const ChatFrame& frame, bool adds_bos, std::optional<std::string> default_system);
+
+    void turn(Role role, std::string_view content, ChatPieces& out);
+    // Around an answer that the model writes. Spaces next to it are left out: the model writes its own.
+    void open_answer(ChatPieces& out);
+    void close_answer(ChatPieces& out) const;
+
+private:
+    void begin(bool with_default, ChatPieces& out);
+
+    const ChatFrame* m_frame;
+    bool m_bos;
+    bool m_begun = false;
+    std::optional<std::string> m_default_system;
+    std::optional<std::string> m_folded_system; // waits for the user's turn
+};
+
+// Appends the tokens. One call per feed: a text between two markers is encoded as one.
+void encode_pieces(const Tokenizer& tokenizer, const ChatPieces& pieces, std::vector<uint32_t>& out);
+
+} // namespace ks

@@ -1,0 +1,47 @@
+// What a tokenizer is made of, as views into a model file's header. The GGUF reader has checked every length against
+// the file; nothing else (ids in range, UTF-8, counts that agree) has been checked.
+#pragma once
+
+#include "runtime/base/status.h"
+
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+
+namespace ks
+{
+
+// n strings in a row, each a little-endian u64 length and that many bytes, unaligned.
+struct StringTable {
+    const uint8_t* data = nullptr;
+    uint64_t n = 0;
+    uint64_t bytes = 0; // lengths included
+
+    // Walks the table: `at` begins at 0.
+    std::string_view next(uint64_t& at) const
+    {
+        uint64_t length;
+        memcpy(&length, data + at, 8);
+        std::string_view s(reinterpret_cast<const char*>(data + at + 8), length);
+        at += 8 + length;
+        return s;
+    }
+};
+
+struct VocabSource {
+    std::string_view model; // tokenizer.ggml.model: "gpt2", "llama", ...
+    std::string_view pre;   // tokenizer.ggml.pre
+    StringTable tokens;
+    const uint8_t* scores = nullptr; // n_scores f32, unaligned
+    uint64_t n_scores = 0;
+    const uint8_t* types = nullptr; // n_types i32, unaligned: 1 normal 2 unknown 3 control 4 user-defined 5 unused 6 byte
+    uint64_t n_types = 0;
+    StringTable merges;
+    // -1: the file has none
+    int64_t bos = -1, eos = -1, eot = -1, eom = -1, unknown = -1, padding = -1;
+    // -1: the file does not say
+    int add_bos = -1, add_eos = -1, add_space_prefix = -1;
+    std::string_view chat_template;
+};
+
+} // namespace ks

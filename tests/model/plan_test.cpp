@@ -1,0 +1,128 @@
+#include "runtime/model/model.h"
+#include "runtime/model/plan.h"
+
+#include <doctest/doctest.h>
+
+#include <random>
+
+using namespace ks;
+
+static const Family kFamily = {};
+
+// A model's shape without a file: the matrices are named by their size alone.
+struct Shape {
+    Config config;
+    std::vector<GgufTensor> tensors;
+    std::vector<TensorPart> parts;
+};
+
+static Shape random_shape(std::mt19937& rng)
+{
+    auto pick = [&](std::initializer_list<uint32_t> from) { return from.begin()[rng() % from.size()]; };
+    Shape s;
+    Config& c = s.config;
+    c.family = &kFamily;
+    c.n_layers = 1 + rng() % 24;
+    c.head_dim = pick({64, 80, 128, 256});
+    c.n_kv_heads = pick({1, 2, 3, 8});
+    c.n_heads = c.n_kv_heads * pick({1, 3, 4});
+    c.dim = pick({256, 576, 1024});
+    c.ffn_dim = pick({512, 1536, 4096});
+    c.n_vocab = pick({300, 32001, 128256});
+    c.n_context = pick({100, 2048, 32768, 1u << 20});
+    c.n_rot = c.head_dim;
+    c.window = pick({0, 16, 512, 4096});
+    s.tensors.push_back({"token_embd.weight", 2, {c.dim, c.n_vocab, 1, 1}, Format::q8_0, true, 8, 0, 0, 0, 0});
+    s.tensors.push_back({"blk.0.ffn_up.weight", 2, {c.dim, c.ffn_dim, 1, 1}, Format::q4_0, true, 2, 0, 0, 0, 0});
+    s.parts.push_back({Role::token_embd, 0, &s.tensors[0], 0, c.n_vocab, c.dim});
+    s.parts.push_back({Role::ffn_up, 0, &s.tensors[1], 0, c.ffn_dim, c.dim});
+    return s;
+}
+
+static Plan plan_of(const Shape& s, const Backend& backend, const Recipe& recipe, PlanRequest request)
+{
+    Result<Plan> plan = make_plan(s.config, s.parts, 123456, 4096, backend, recipe, request);
+    REQUIRE(plan.ok());
+    return plan.value();
+}
+
+TEST_CASE("plan: regions add up, stay inside the budget, and the smallest budget is the smallest")
+{
+    std::mt19937 rng(7);
+    auto backend = open_backend({"reference", 1, nullptr});
+    REQUIRE(backend.ok());
+    int fitting = 0;
+    for (int i = 0; i < 400; i++) {
+        Shape s = random_shape(rng);
+        s.parts[0].tensor = &s.tensors[0];
+        s.parts[1].tensor = &s.tensors[1];
+        Recipe recipe;
+        if (rng() % 2) recipe.k = Format::f32;
+        PlanRequest request;
+        request.memory_bytes = (1ull << (22 + rng() % 10)) + rng() % 100000;
+        if (rng() % 3 == 0) request.kv_memory_bytes = 1ull << (20 + rng() % 8);
+        if (rng() % 3 == 0) request.context = rng() % 5000;
+        Plan plan = plan_of(s, *backend.value(), recipe, request);
+        uint64_t sum = 0;
+        for (const PlanRegion& region : plan.regions) {
+            sum += region.bytes;
+            CHECK(region.bytes % kRegionAlign == 0);
+        }
+        CHECK(sum == plan.total_bytes);
+        CHECK(plan.context > 0);
+        CHECK(plan.chunk <= plan.context);
+        if (plan.fits) {
+            fitting++;
+            CHECK(plan.total_bytes <= request.memory_bytes);
+            CHECK(plan.smallest_bytes <= plan.total_bytes);
+            if (request.kv_memory_bytes) CHECK(plan.region_bytes("cache") <= request.kv_memory_bytes);
+            if (request.context > 0) CHECK(plan.context == uint32_t(request.context));
+        } else {
+            CHECK(no_fit(plan).code() == Code::no_fit);
+        }
+        if (request.kv_memory_bytes) continue;
+        if (!plan.fits) CHECK(plan.smallest_bytes > request.memory_bytes);
+        request.memory_bytes = plan.smallest_bytes;
+        Plan smallest = plan_of(s, *backend.value(), recipe, request);
+        CHECK(smallest.fits);
+        CHECK(smallest.total_bytes <= plan.smallest_bytes);
+        request.memory_bytes = plan.smallest_bytes - 1;
+        CHECK_FALSE(plan_of(s, *backend.value(), recipe, request).fits);
+    }
+    CHECK(fitting > 100);
+}
+
+TEST_CASE("plan: more memory never holds fewer tokens by more than a larger chunk costs, and the longest context is taken")
+{
+    std::mt19937 rng(11);
+    auto backend = open_backend({"reference", 1, nullptr});
+    REQUIRE(backend.ok());
+    for (int i = 0; i < 30; i++) {
+        Shape s = random_shape(rng);
+        s.parts[0].tensor = &s.tensors[0];
+        s.parts[1].tensor = &s.tensors[1];
+        PlanRequest request;
+        request.memory_bytes = 1ull << 40;
+        Plan all = plan_of(s, *backend.value(), {}, request);
+        CHECK(all.context == s.config.n_context);
+        request.memory_bytes = all.total_bytes - 1;
+        Plan less = plan_of(s, *backend.value(), {}, request);
+        CHECK(less.fits);
+        CHECK((less.context < all.context || less.chunk < all.chunk));
+    }
+}
+
+TEST_CASE("plan: a context beyond counting is a usage error")
+{
+    std::mt19937 rng(3);
+    auto backend = open_backend({"reference", 1, nullptr});
+    REQUIRE(backend.ok());
+    Shape s = random_shape(rng);
+    s.parts[0].tensor = &s.tensors[0];
+    s.parts[1].tensor = &s.tensors[1];
+    PlanRequest request;
+    request.context = int64_t(1) << 40;
+    Result<Plan> plan = make_plan(s.config, s.parts, 1, 1, *backend.value(), {}, request);
+    REQUIRE_FALSE(plan.ok());
+    CHECK(plan.status().code() == Code::usage);
+}
