@@ -17,14 +17,14 @@ namespace ks
 
 enum class GgufType : uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, string, array, u64, i64, f64, count };
 const char* gguf_type_name(GgufType type);
-uint64_t gguf_type_bytes(GgufType type); // of one value; 8 for a string (its length), 0 for an array
+uint32_t gguf_type_bytes(GgufType type); // of one value; of a string its length's, of an array 0
 
 struct GgufValue {
     std::string_view key;
     GgufType type;
     GgufType element;    // of an array; the type itself otherwise
     uint64_t count;      // elements of an array, 1 otherwise
-    const uint8_t* data; // the value, or the first element; of a string its first byte, of an array of strings the first length
+    const uint8_t* data; // the value or the first element; a string's first byte, in an array of strings the first length
     uint64_t bytes;      // of the value or of all elements
     uint64_t offset;     // of the key in the file, for messages
 };
@@ -49,6 +49,8 @@ struct GgufTensor {
     uint64_t offset;      // of the data in that file
     uint64_t bytes;       // of the data
     uint64_t info_offset; // of the info in the file, for messages
+
+    std::string shape() const; // "cols x rows"
 };
 
 class Gguf
@@ -56,38 +58,38 @@ class Gguf
 public:
     static Result<Gguf> open(const std::string& path); // also finds the other files of a split set
 
-    const std::vector<GgufValue>& values() const { return m_values; } // of the first file of a split set
+    const std::vector<GgufValue>& values() const { return m_values; } // of a split set's first file
     const std::vector<GgufTensor>& tensors() const { return m_tensors; }
     const GgufValue* find(std::string_view key) const;
     const GgufTensor* find_tensor(std::string_view name) const;
     const std::string& path() const { return m_files[0].path(); }
-    std::string label(uint32_t file = 0) const; // a file's name without its folder, short and printable: what messages begin with
+    std::string label(uint32_t file = 0) const; // a file's name without its folder, short and printable
     uint32_t version() const { return m_version; }
     uint64_t file_bytes() const; // of all files
 
     // Typed access. A key of the wrong type is an error that names it; a missing one leaves *out as it was and sets *found.
     Status get_u32(std::string_view key, uint32_t* out, bool* found = nullptr) const; // any integer type that holds the value
-    // An integer, or an array of at most max_count integers or booleans.
-    Status get_u32s(std::string_view key, uint64_t max_count, std::vector<uint32_t>* out, bool* found = nullptr) const;
-    Status get_f64(std::string_view key, double* out, bool* found = nullptr) const; // f32 or f64
+    Status get_f64(std::string_view key, double* out, bool* found = nullptr) const;   // f32 or f64
     Status get_string(std::string_view key, std::string_view* out, bool* found = nullptr) const;
     Status get_bool(std::string_view key, bool* out, bool* found = nullptr) const;
+    // An integer, or an array of 1 to max_count integers or booleans.
+    Status get_u32s(std::string_view key, uint64_t max_count, std::vector<uint32_t>* out, bool* found = nullptr) const;
 
     Result<VocabSource> vocab() const; // views: valid while the headers are mapped
     Status read(const GgufTensor& tensor, uint64_t offset, void* out, uint64_t bytes) const;
     void unmap(); // keys and names are gone, the tensors and read() live on
 
+    // What errors about a key or tensor begin with: "model.gguf: key 'general.name' at offset 312".
+    std::string place_of(const GgufValue& value) const;
+    std::string place_of(const GgufTensor& tensor) const;
+
 private:
     static Result<Gguf> open_one(MappedFile file);
     Status open_parts(uint32_t n_parts);
-    Status sort_values();
-    Status sort_tensors();
     const GgufValue* find(std::string_view key, bool* found) const;
     Status wrong_type(const GgufValue& value, const char* expected) const;
     Status u32_at(const GgufValue& value, uint64_t index, uint32_t* out) const;
     Status get_array(std::string_view key, GgufType element, const GgufValue** out) const;
-    Status get_id(std::string_view key, int64_t* out) const;
-    Status get_flag(std::string_view key, int* out) const;
 
     std::vector<MappedFile> m_files;
     std::vector<GgufValue> m_values;

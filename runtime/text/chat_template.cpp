@@ -18,7 +18,7 @@ enum Trim : uint8_t {
 // The first row that fits is taken, so the particular stands before the general.
 // clang-format off
 const ChatFrame kFrames[] = {
-    {"chatml", {"<|im_start|>", "<|im_end|>"}, {"<|im_sep|>", "<|im_start|>assistant\n<think>", "Knowledge Cutoff Date"},
+    {"chatml", {"<|im_start|>", "<|im_end|>"}, {"<|im_sep|>", "<|im_start|>assistant\n<think>", "'<think>\n'", "Knowledge Cutoff Date"},
      {"<|im_start|>system\n", "<|im_end|>\n"}, {"<|im_start|>user\n", "<|im_end|>\n"}, {"<|im_start|>assistant\n", "<|im_end|>\n"},
      nullptr, "<|im_end|>", false, false, trim_none},
 
@@ -65,7 +65,7 @@ const ChatFrame kFrames[] = {
      {"", "\n\n"}, {"<start_of_turn>user\n", "<end_of_turn>\n"}, {"<start_of_turn>model\n", "<end_of_turn>\n"},
      nullptr, "<end_of_turn>", true, true, trim_user | trim_assistant},
 
-    {"phi-3", {"<|assistant|>", "<|end|>"}, {"<|tool|>", "<|begin|>", "<|begin_assistant|>"},
+    {"phi-3", {"<|assistant|>", "<|end|>"}, {"<|tool|>", "<|begin|>", "<|content|>"},
      {"<|system|>\n", "<|end|>\n"}, {"<|user|>\n", "<|end|>\n"}, {"<|assistant|>\n", "<|end|>\n"},
      nullptr, "<|end|>", false, false, trim_none},
 
@@ -115,7 +115,10 @@ std::string_view trimmed(std::string_view text)
     return begin == text.npos ? std::string_view() : text.substr(begin, text.find_last_not_of(space) - begin + 1);
 }
 
-std::string_view without_end_spaces(std::string_view text) { return text.substr(0, text.find_last_not_of(' ') + 1); }
+std::string_view without_end_spaces(std::string_view text)
+{
+    return text.substr(0, text.find_last_not_of(' ') + 1);
+}
 
 void append_text(std::string_view text, ChatPieces& out)
 {

@@ -28,7 +28,7 @@ using ChatPieces = std::vector<ChatPiece>; // texts never follow each other: a b
 struct ChatFrame {
     const char* name;
     const char* wants[3];       // all of them are in the template
-    const char* rejects[3];     // none of them is
+    const char* rejects[4];     // none of them is
     const char* system[2];      // before and after the content, as the next two
     const char* user[2];        //
     const char* assistant[2];   // [0] without its last spaces is also what asks for an answer

@@ -18,7 +18,7 @@ struct SamplerOptions {
     float repeat_penalty = 1.0f;
     float presence_penalty = 0.0f;
     float frequency_penalty = 0.0f;
-    uint32_t repeat_last_n = 64;
+    uint32_t repeat_last_n = 64;                        // at most kMaxRepeatLastN
     std::vector<std::pair<uint32_t, float>> logit_bias; // token, added to its logit
     uint64_t seed = 0;
 };
@@ -26,6 +26,7 @@ struct SamplerOptions {
 class Sampler
 {
 public:
+    static constexpr uint32_t kMaxRepeatLastN = 1 << 20;
     // Bytes of working memory for a vocabulary, a region of the plan.
     static uint64_t bytes_needed(uint32_t n_vocab);
     Sampler(const SamplerOptions& options, uint32_t n_vocab, void* memory);
@@ -35,12 +36,34 @@ public:
     void reset();                         // forgets history and rewinds the random stream
 
 private:
+    struct Candidate {
+        float logit;
+        uint32_t id;
+    };
+    // A token whose logit is not the model's: biased, or penalised for having occurred.
+    struct Change {
+        uint32_t id;
+        uint32_t n_seen;
+        float logit;
+    };
+    static bool better(const Candidate& a, const Candidate& b) { return a.logit > b.logit || (a.logit == b.logit && a.id < b.id); }
+
+    void collect_changes(const float* logits);
+    template <class Take> void scan(const float* logits, float& threshold, Take take) const;
+    uint32_t greedy(const float* logits) const;
+    size_t gather(const float* logits);
+    size_t keep_typical(size_t n);
+    size_t keep_top_p(size_t n);
+    size_t keep_min_p(size_t n);
+    uint32_t draw(size_t n);
+
     SamplerOptions m_options;
     uint32_t m_n_vocab;
-    void* m_memory;
-    std::vector<uint32_t> m_recent; // ring of repeat_last_n
-    size_t m_n_recent = 0;
-    uint64_t m_counter = 0; // draws so far: the random stream is a function of (seed, counter)
+    Candidate* m_candidates;        // (n_vocab)
+    std::vector<uint32_t> m_recent; // ring of the last repeat_last_n tokens, empty where nothing is penalised
+    size_t m_n_recent = 0;          // tokens accepted so far
+    std::vector<Change> m_changes;  // of this step, ascending ids
+    uint64_t m_counter = 0;         // draws so far: the random stream is a function of (seed, counter)
 };
 
 } // namespace ks

@@ -1,0 +1,257 @@
+#include "backends/reference/reference_backend.h"
+
+#include "kernels/common/formats.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <unistd.h>
+
+namespace ks
+{
+
+std::string processor_name()
+{
+    std::string name = "unknown processor";
+    FILE* file = fopen("/proc/cpuinfo", "r");
+    char line[256];
+    while (file && fgets(line, sizeof line, file)) {
+        const char* colon = strchr(line, ':');
+        if (strncmp(line, "model name", 10) != 0 || !colon) continue;
+        name = printable(std::string_view(colon + 2, strcspn(colon + 2, "\n")));
+        break;
+    }
+    if (file) fclose(file);
+    return name;
+}
+
+void host_memory(uint64_t* total_bytes, uint64_t* free_bytes)
+{
+    *total_bytes = uint64_t(sysconf(_SC_PHYS_PAGES)) * uint64_t(sysconf(_SC_PAGESIZE));
+    *free_bytes = *total_bytes;
+    FILE* file = fopen("/proc/meminfo", "r");
+    char line[128];
+    unsigned long long kib;
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1) *free_bytes = kib * 1024;
+    if (file) fclose(file);
+}
+
+ReferenceBackend::ReferenceBackend(const BackendOptions& options) : m_memory(options.memory ? options.memory : &m_system) {}
+
+DeviceInfo ReferenceBackend::info() const
+{
+    DeviceInfo info{"reference", processor_name() + ", 1 thread, float64", "reference", 0, 0, true};
+    host_memory(&info.memory_bytes, &info.free_bytes);
+    return info;
+}
+
+Result<Buffer> ReferenceBackend::alloc(uint64_t bytes)
+{
+    Result<void*> memory = m_memory->take(bytes);
+    if (!memory.ok()) return memory.status();
+    return Buffer{memory.value(), bytes};
+}
+
+void ReferenceBackend::free(Buffer& buffer)
+{
+    m_memory->give_back(buffer.data, buffer.bytes);
+    buffer = {};
+}
+
+static uint8_t* at(const Buffer& buffer, uint64_t offset, uint64_t bytes)
+{
+    KS_CHECK(offset <= buffer.bytes && bytes <= buffer.bytes - offset, "%llu bytes at %llu of a buffer of %llu", (unsigned long long)bytes,
+             (unsigned long long)offset, (unsigned long long)buffer.bytes);
+    return static_cast<uint8_t*>(buffer.data) + offset;
+}
+
+void ReferenceBackend::upload(const Buffer& to, uint64_t offset, const void* from, uint64_t bytes) { memcpy(at(to, offset, bytes), from, bytes); }
+
+void ReferenceBackend::download(void* to, const Buffer& from, uint64_t offset, uint64_t bytes) { memcpy(to, at(from, offset, bytes), bytes); }
+
+void ReferenceBackend::fill(const Buffer& to, uint64_t offset, uint64_t bytes, uint32_t word)
+{
+    uint32_t* words = reinterpret_cast<uint32_t*>(at(to, offset, bytes));
+    std::fill(words, words + bytes / 4, word);
+}
+
+uint64_t ReferenceBackend::scratch_bytes(const ScratchShape& shape) const
+{
+    return align_up(std::max<uint64_t>(4ull * shape.max_cols, 8ull * shape.head_dim), kRegionAlign);
+}
+
+void ReferenceBackend::set_scratch(const Buffer& buffer, uint64_t offset, const ScratchShape& shape)
+{
+    m_row = reinterpret_cast<float*>(at(buffer, offset, scratch_bytes(shape)));
+}
+
+template <class F> static void decode_row(const uint32_t* w, uint32_t row, uint32_t cols, float* out)
+{
+    const uint32_t stride = F::half_words + tile_rows * F::words;
+    const uint32_t* tile = w + uint64_t(row / tile_rows) * (cols / F::block) * stride;
+    for (uint32_t b = 0; b < cols / F::block; b++, tile += stride)
+        for (uint32_t k = 0; k < F::block; k++) *out++ = F::value(tile, 0, row % tile_rows, k);
+}
+
+static void decode_row(const Tensor& w, uint32_t row, float* out)
+{
+    switch (w.format) {
+#define KS_ROW(name)                                                                                                                       \
+    case Format::name: return decode_row<format_##name>(w.ptr<uint32_t>(), row, w.cols, out);
+        FORMATS(KS_ROW)
+#undef KS_ROW
+    case Format::count: break;
+    }
+    KS_CHECK(false, "format %d", int(w.format));
+}
+
+void ReferenceBackend::embed(const EmbedArgs& a, const Tensor& y, const Tensor& table, const Tensor& ids)
+{
+    KS_CHECK(y.cols == a.dim && table.cols == a.dim && ids.cols >= a.n_tokens, "embed: dim %u, y %u, table %u", a.dim, y.cols, table.cols);
+    for (uint32_t t = 0; t < a.n_tokens; t++) {
+        float* row = y.ptr() + uint64_t(t) * a.dim;
+        decode_row(table, ids.ptr<uint32_t>()[t], row);
+        for (uint32_t i = 0; i < a.dim; i++) row[i] *= a.scale;
+    }
+}
+
+void ReferenceBackend::rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w)
+{
+    KS_CHECK(w.cols == a.dim, "rmsnorm: dim %u, w %u", a.dim, w.cols);
+    for (uint32_t r = 0; r < a.rows; r++) {
+        const float* from = x.ptr() + uint64_t(r) * a.dim;
+        float* to = y.ptr() + uint64_t(r) * a.dim;
+        double sum = 0;
+        for (uint32_t i = 0; i < a.dim; i++) sum += double(from[i]) * from[i];
+        double scale = 1.0 / std::sqrt(sum / a.dim + a.eps);
+        for (uint32_t i = 0; i < a.dim; i++) to[i] = float(from[i] * scale * w.ptr()[i]);
+    }
+}
+
+void ReferenceBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets, const Tensor& x)
+{
+    for (int i = 0; i < n_targets; i++) {
+        const Tensor& w = targets[i].w;
+        const Tensor& y = targets[i].y;
+        KS_CHECK(w.cols == a.cols && y.cols == w.rows && x.cols == a.cols, "matmul: %u x %u, x %u, y %u", w.rows, w.cols, x.cols, y.cols);
+        for (uint32_t r = 0; r < w.rows; r++) {
+            decode_row(w, r, m_row);
+            for (uint32_t t = 0; t < a.n_tokens; t += 4) { // four sums at a time: they do not wait for one another
+                uint32_t n = std::min(4u, a.n_tokens - t);
+                const float* in[4];
+                for (uint32_t u = 0; u < 4; u++) in[u] = x.ptr() + uint64_t(t + std::min(u, n - 1)) * a.cols;
+                double sum[4] = {};
+                for (uint32_t k = 0; k < a.cols; k++)
+                    for (uint32_t u = 0; u < 4; u++) sum[u] += double(m_row[k]) * in[u][k];
+                for (uint32_t u = 0; u < n; u++) {
+                    float& out = y.ptr()[uint64_t(t + u) * w.rows + r];
+                    out = float(sum[u] + (a.accumulate ? out : 0.f));
+                }
+            }
+        }
+    }
+}
+
+void ReferenceBackend::rope(const RopeArgs& a, const Tensor& x, const Tensor& angles)
+{
+    uint32_t half = a.n_rot / 2;
+    for (uint32_t t = 0; t < a.n_tokens; t++) {
+        const float* angle = angles.ptr() + uint64_t(t) * a.n_rot;
+        for (uint32_t h = 0; h < a.n_heads; h++) {
+            float* head = x.ptr() + (uint64_t(t) * a.n_heads + h) * a.head_dim;
+            for (uint32_t i = 0; i < half; i++) {
+                float& first = head[a.pairs == rope_neighbours ? 2 * i : i];
+                float& second = head[a.pairs == rope_neighbours ? 2 * i + 1 : i + half];
+                double c = angle[2 * i], s = angle[2 * i + 1], u = first, v = second;
+                first = float(u * c - v * s);
+                second = float(u * s + v * c);
+            }
+        }
+    }
+}
+
+void ReferenceBackend::glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up)
+{
+    for (uint32_t i = 0; i < a.n; i++) {
+        double g = gate.ptr()[i];
+        double silu = g / (1.0 + std::exp(-g));
+        double gelu = 0.5 * g * (1.0 + std::tanh(0.7978845608028654 * (g + 0.044715 * g * g * g)));
+        y.ptr()[i] = float((a.act == act_silu ? silu : gelu) * up.ptr()[i]);
+    }
+}
+
+void ReferenceBackend::add(const AddArgs& a, const Tensor& x, const Tensor& b)
+{
+    for (uint32_t r = 0; r < a.rows; r++)
+        for (uint32_t i = 0; i < a.cols; i++) x.ptr()[uint64_t(r) * a.cols + i] += b.ptr()[uint64_t(a.b_rows == 1 ? 0 : r) * a.cols + i];
+}
+
+void ReferenceBackend::softcap(const SoftcapArgs& a, const Tensor& x)
+{
+    for (uint32_t i = 0; i < a.n; i++) x.ptr()[i] = float(a.cap * std::tanh(double(x.ptr()[i]) / a.cap));
+}
+
+void ReferenceBackend::kv_write(const KvWriteArgs& a, const Tensor& cache, const Tensor& x, const Tensor& slots)
+{
+    for (uint32_t t = 0; t < a.n_tokens; t++) {
+        uint32_t slot = slots.ptr<uint32_t>()[t];
+        KS_CHECK(slot < a.n_slots, "slot %u of %u", slot, a.n_slots);
+        for (uint32_t h = 0; h < a.n_kv_heads; h++) {
+            const float* from = x.ptr() + (uint64_t(t) * a.n_kv_heads + h) * a.head_dim;
+            uint64_t to = (uint64_t(h) * a.n_slots + slot) * a.head_dim;
+            for (uint32_t i = 0; i < a.head_dim; i++) {
+                if (cache.format == Format::f32) cache.ptr()[to + i] = from[i];
+                else cache.ptr<uint16_t>()[to + i] = uint16_t(FLOAT_TO_HALF(from[i]));
+            }
+        }
+    }
+}
+
+static double cached(const Tensor& cache, uint64_t i)
+{
+    return cache.format == Format::f32 ? cache.ptr()[i] : HALF_TO_FLOAT(cache.ptr<uint16_t>()[i]);
+}
+
+void ReferenceBackend::attention(const AttentionArgs& a, const Tensor& y, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache, const Tensor& positions)
+{
+    double* sums = reinterpret_cast<double*>(m_row); // (head_dim)
+    const uint32_t* position = positions.ptr<uint32_t>();
+    uint32_t last = position[a.n_tokens - 1];
+    uint32_t oldest = last + 1 > a.n_slots ? last + 1 - a.n_slots : 0; // position whose slot was not written again
+    for (uint32_t t = 0; t < a.n_tokens; t++) {
+        uint32_t first = a.window && position[t] + 1 > a.window ? std::max(oldest, position[t] + 1 - a.window) : oldest;
+        for (uint32_t h = 0; h < a.n_heads; h++) {
+            uint64_t head = uint64_t(h / (a.n_heads / a.n_kv_heads)) * a.n_slots;
+            const float* query = q.ptr() + (uint64_t(t) * a.n_heads + h) * a.head_dim;
+            double top = -INFINITY, norm = 0; // the running maximum rescales what was summed before
+            std::fill(sums, sums + a.head_dim, 0.0);
+            for (uint32_t p = first; p <= position[t]; p++) {
+                uint64_t row = (head + p % a.n_slots) * a.head_dim;
+                double logit = 0;
+                for (uint32_t i = 0; i < a.head_dim; i++) logit += query[i] * cached(k_cache, row + i);
+                logit *= a.scale;
+                double shrink = logit > top ? std::exp(top - logit) : 1.0;
+                top = std::max(top, logit);
+                double weight = std::exp(logit - top);
+                norm = norm * shrink + weight;
+                for (uint32_t i = 0; i < a.head_dim; i++) sums[i] = sums[i] * shrink + weight * cached(v_cache, row + i);
+            }
+            float* out = y.ptr() + (uint64_t(t) * a.n_heads + h) * a.head_dim;
+            for (uint32_t i = 0; i < a.head_dim; i++) out[i] = float(sums[i] / norm);
+        }
+    }
+}
+
+void ReferenceBackend::argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x)
+{
+    for (uint32_t r = 0; r < a.rows; r++) {
+        const float* row = x.ptr() + uint64_t(r) * a.cols;
+        out.ptr<uint32_t>()[r] = uint32_t(std::max_element(row, row + a.cols) - row);
+    }
+}
+
+std::unique_ptr<Backend> make_reference_backend(const BackendOptions& options) { return std::unique_ptr<Backend>(new ReferenceBackend(options)); }
+
+} // namespace ks

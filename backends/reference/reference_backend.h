@@ -1,0 +1,48 @@
+// The specification: every op as plainly as it can be written, one thread, sums in float64. Its buffers are host memory;
+// the cpu backend is this one with the hot ops overridden.
+#pragma once
+
+#include "runtime/base/backend.h"
+
+namespace ks
+{
+
+class ReferenceBackend : public Backend
+{
+public:
+    explicit ReferenceBackend(const BackendOptions& options);
+
+    DeviceInfo info() const override;
+    Result<Buffer> alloc(uint64_t bytes) override;
+    void free(Buffer& buffer) override;
+    void upload(const Buffer& to, uint64_t offset, const void* from, uint64_t bytes) override;
+    void download(void* to, const Buffer& from, uint64_t offset, uint64_t bytes) override;
+    void fill(const Buffer& to, uint64_t offset, uint64_t bytes, uint32_t word) override;
+    Status sync() override { return {}; }
+    uint64_t scratch_bytes(const ScratchShape& shape) const override;
+    void set_scratch(const Buffer& buffer, uint64_t offset, const ScratchShape& shape) override;
+
+    void embed(const EmbedArgs& a, const Tensor& y, const Tensor& table, const Tensor& ids) override;
+    void rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w) override;
+    void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets, const Tensor& x) override;
+    void rope(const RopeArgs& a, const Tensor& x, const Tensor& angles) override;
+    void glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up) override;
+    void add(const AddArgs& a, const Tensor& x, const Tensor& b) override;
+    void softcap(const SoftcapArgs& a, const Tensor& x) override;
+    void kv_write(const KvWriteArgs& a, const Tensor& cache, const Tensor& x, const Tensor& slots) override;
+    void attention(const AttentionArgs& a, const Tensor& y, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache, const Tensor& positions) override;
+    void argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x) override;
+
+private:
+    MemorySource m_system;
+    MemorySource* m_memory; // the caller's, or m_system
+    float* m_row = nullptr; // scratch: (max_cols) one row of a weight, or a head's output sums in double
+};
+
+std::unique_ptr<Backend> make_reference_backend(const BackendOptions& options);
+
+// From /proc: the processor's name; total and available memory in bytes.
+std::string processor_name();
+void host_memory(uint64_t* total_bytes, uint64_t* free_bytes);
+
+} // namespace ks
