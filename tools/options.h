@@ -10,7 +10,7 @@
 namespace ks
 {
 
-enum Command : uint32_t { chat, run, score, plan, inspect, tokenize, devices, bench, n_commands };
+enum class Command : uint32_t { chat, run, score, plan, inspect, tokenize, devices, bench, count };
 
 struct CommandInfo {
     const char* name;
@@ -18,24 +18,26 @@ struct CommandInfo {
     const char* usage; // what follows the name
     const char* notes; // printed under the options, may be empty
 };
-extern const CommandInfo kCommands[n_commands];
+const CommandInfo& command_info(Command command);
 
 struct Options {
-    SessionOptions session; // -m --device --memory --kv-memory -c --kv -t
+    SessionOptions session;  // -m --device --memory --kv-memory -c --kv -t
+    std::string cache_types; // of -ctk and -ctv, the end of the recipe
     SamplerOptions sampling;
     bool json = false;
     bool help = false;
-    bool has_device = false; // by flag or environment
-    bool has_prompt = false; // -p, -f or --ids
     std::string prompt;
-    std::string file;     // of the prompt or text
-    bool ids = false;     // the file holds token ids
-    int64_t n_predict = 0; // -1: until the end token or the context is full; 0: the command's default
+    std::string file; // of the prompt or the text
+    bool from_file = false;
+    bool has_prompt = false; // -p, -f or --ids
+    bool ids = false;        // the file holds token ids
+    int64_t n_predict = 128; // -1: until the end token or the context is full
+    bool has_n_predict = false;
     std::vector<std::string> stops;
     bool ignore_eos = false;
-    uint32_t n_decode = 0; // score: last tokens that go one by one
-    bool has_system = false;
+    uint32_t n_decode = 0; // score: so many last tokens go one by one
     std::string system;
+    bool has_system = false;
     std::string chat_template;
     bool no_stats = false;
     bool zero_separated = false;
@@ -45,12 +47,10 @@ struct Options {
     uint32_t repetitions = 5;
 };
 
-// -1: no such command
-int find_command(const char* name);
+bool find_command(const char* name, Command* out);
+// A flag counts more than the environment, that more than the default.
 Status parse_options(Command command, int n_args, char** args, Options& out);
 void print_help(Command command);
-
-// "1536MiB", "8 G" without the space, or bytes; at least 1.
-Status parse_size(const char* option, const char* text, uint64_t* out);
+void print_help(); // of the whole program
 
 } // namespace ks

@@ -15,6 +15,7 @@
 #define WORDS
 #define WORD(i) w[i]
 #define BITS_TO_FLOAT(u) uintBitsToFloat(u)
+#define FLOAT_TO_BITS(f) floatBitsToUint(f)
 #define HALF_TO_FLOAT(u) unpackHalf2x16(u).x
 
 #else
@@ -49,28 +50,32 @@ FN uint FLOAT_TO_BITS(float f)
     return u;
 }
 
-// IEEE half in the low 16 bits of u: exact, subnormals included, without any instruction set's help.
+// IEEE half in the low 16 bits of u: exact, subnormals included, without any instruction set's help. A signalling NaN
+// becomes a quiet one, as the hardware conversions have it.
 FN float HALF_TO_FLOAT(uint u)
 {
     uint sign = (u & 0x8000u) << 16;
     uint exponent = (u >> 10) & 31u;
     uint mantissa = u & 1023u;
-    if (exponent == 31u) return BITS_TO_FLOAT(sign | 0x7f800000u | mantissa << 13);
+    if (exponent == 31u) return BITS_TO_FLOAT(sign | 0x7f800000u | (mantissa != 0u ? 0x400000u : 0u) | mantissa << 13);
     if (exponent == 0u) {
         float tiny = float(mantissa) * (1.f / 16777216.f);
-        return sign ? -tiny : tiny;
+        return sign != 0u ? -tiny : tiny;
     }
     return BITS_TO_FLOAT(sign | (exponent + 112u) << 23 | mantissa << 13);
 }
 
-// Rounds to nearest even; overflow gives infinity, NaN stays NaN. The same bits as the hardware conversions.
+#endif
+
+// Rounds to nearest even; overflow gives infinity, NaN stays NaN. The same bits as the hardware conversions; written out
+// for GLSL too, whose packHalf2x16 may round either way.
 FN uint FLOAT_TO_HALF(float f)
 {
     uint u = FLOAT_TO_BITS(f);
     uint sign = (u >> 16) & 0x8000u;
     uint magnitude = u & 0x7fffffffu;
-    if (magnitude >= 0x7f800000u) return sign | 0x7c00u | (magnitude > 0x7f800000u ? 0x200u | ((u >> 13) & 1023u) : 0u);
-    if (magnitude >= 0x477ff000u) return sign | 0x7c00u;
+    if (magnitude > 0x7f800000u) return sign | 0x7e00u | ((magnitude >> 13) & 1023u);
+    if (magnitude >= 0x477ff000u) return sign | 0x7c00u; // from halfway between 65504 and the next
     if (magnitude < 0x38800000u) { // subnormal half: adding 0.5 aligns the mantissa and rounds it
         float aligned = BITS_TO_FLOAT(magnitude) + 0.5f;
         return sign | (FLOAT_TO_BITS(aligned) - 0x3f000000u);
@@ -79,5 +84,4 @@ FN uint FLOAT_TO_HALF(float f)
     return sign | ((magnitude - 0x38000000u + 0xfffu + odd) >> 13);
 }
 
-#endif
 #endif

@@ -21,10 +21,6 @@ static const FormatInfo kFormats[] = {FORMATS(KS_INFO)};
 #undef KS_INFO
 static_assert(sizeof kFormats / sizeof kFormats[0] == size_t(Format::count), "Format and FORMATS differ");
 
-#define KS_PERMUTED(name) format_##name::permuted_word,
-static const uint32_t kPermutedWord[] = {FORMATS(KS_PERMUTED)};
-#undef KS_PERMUTED
-
 const FormatInfo& format_info(Format format)
 {
     KS_CHECK(format < Format::count, "format %d", int(format));
@@ -59,27 +55,47 @@ static uint32_t permute_high_bits(uint32_t word)
     return out;
 }
 
+// Eight rows of the file, the missing ones at a block of zeros that does not advance. The constants of the format make
+// every copy below a plain load and store.
+template <class F> static void rows_to_tile(const uint8_t* const from[tile_rows], const uint32_t step[tile_rows], uint32_t n_blocks, uint32_t* to)
+{
+    for (uint32_t b = 0; b < n_blocks; b++) {
+        for (uint32_t r = 0; r < tile_rows && F::half_words; r++)
+            memcpy(reinterpret_cast<uint8_t*>(to) + 2 * r, from[r] + uint64_t(b) * step[r] + F::half_byte, 2);
+        to += F::half_words;
+        for (uint32_t j = 0; j < F::words; j++, to += tile_rows) {
+            for (uint32_t r = 0; r < tile_rows; r++) memcpy(to + r, from[r] + uint64_t(b) * step[r] + F::words_byte + 4 * j, 4);
+            for (uint32_t r = 0; r < tile_rows && j == F::permuted_word; r++) to[r] = permute_high_bits(to[r]);
+        }
+    }
+}
+
+template <class F> static void rows_to_tiles(const FormatInfo& info, const uint8_t* file_rows, uint32_t n_rows, uint32_t cols, uint32_t* tiles)
+{
+    static const uint8_t zeros[256] = {};
+    const uint32_t n_blocks = cols / F::block;
+    const uint64_t row_bytes = uint64_t(n_blocks) * info.block_bytes;
+    for (uint32_t first = 0; first < n_rows; first += tile_rows) {
+        const uint8_t* from[tile_rows];
+        uint32_t step[tile_rows];
+        for (uint32_t r = 0; r < tile_rows; r++) {
+            bool there = first + r < n_rows;
+            from[r] = there ? file_rows + (first + r) * row_bytes : zeros;
+            step[r] = there ? info.block_bytes : 0;
+        }
+        rows_to_tile<F>(from, step, n_blocks, tiles);
+        tiles += uint64_t(n_blocks) * (F::half_words + tile_rows * F::words);
+    }
+}
+
 void weight_to_tiles(Format format, const uint8_t* file_rows, uint32_t n_rows, uint32_t cols, uint32_t* tiles)
 {
     const FormatInfo& info = format_info(format);
-    const uint32_t n_blocks = cols / info.block;
-    const uint64_t row_bytes = uint64_t(n_blocks) * info.block_bytes;
-    const uint32_t permuted = kPermutedWord[int(format)];
-    const uint32_t stride = info.half_words + tile_rows * info.words; // words of a tile-block
-    for (uint32_t first = 0; first < n_rows; first += tile_rows) {
-        uint32_t rows = n_rows - first < tile_rows ? n_rows - first : tile_rows;
-        if (rows < tile_rows) memset(tiles, 0, 4ull * stride * n_blocks);
-        for (uint32_t r = 0; r < rows; r++) {
-            const uint8_t* from = file_rows + (first + r) * row_bytes;
-            uint32_t* to = tiles;
-            for (uint32_t b = 0; b < n_blocks; b++, from += info.block_bytes, to += stride) {
-                if (info.half_words) memcpy(reinterpret_cast<uint8_t*>(to) + 2 * r, from + info.half_byte, 2);
-                uint32_t* word = to + info.half_words + r;
-                for (uint32_t j = 0; j < info.words; j++) memcpy(word + tile_rows * j, from + info.words_byte + 4 * j, 4);
-                if (permuted < info.words) word[tile_rows * permuted] = permute_high_bits(word[tile_rows * permuted]);
-            }
-        }
-        tiles += uint64_t(stride) * n_blocks;
+    switch (format) {
+#define KS_TO_TILES(name) case Format::name: return rows_to_tiles<format_##name>(info, file_rows, n_rows, cols, tiles);
+        FORMATS(KS_TO_TILES)
+#undef KS_TO_TILES
+    case Format::count: break;
     }
 }
 

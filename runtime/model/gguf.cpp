@@ -35,6 +35,7 @@ class HeaderReader
 public:
     explicit HeaderReader(const MappedFile& file) : m_file(file), m_end(std::min(file.size(), kMaxHeaderBytes)) {}
     Status read(uint32_t* version, std::vector<GgufValue>* values, std::vector<GgufTensor>* tensors);
+    Status place_tensors(uint64_t alignment, std::vector<GgufTensor>* tensors);
 
 private:
     std::string here() const { return place(file_label(m_file.path()), m_kind, m_name, m_offset); }
@@ -46,14 +47,11 @@ private:
     Status read_start(uint32_t* version);
     Status read_count(const char* what, uint64_t min_bytes, uint64_t most, uint64_t* out);
     Status read_value(GgufValue* v);
-    Status read_alignment(const GgufValue& v);
     Status read_tensor(GgufTensor* t);
-    Status place_tensors(std::vector<GgufTensor>* tensors);
 
     const MappedFile& m_file;
     uint64_t m_end;
     uint64_t m_at = 0;
-    uint64_t m_alignment = 32;
     // What is being read, for messages
     const char* m_kind = "header";
     std::string_view m_name;
@@ -132,7 +130,7 @@ Status HeaderReader::read_value(GgufValue* v)
         if (v->element == GgufType::array) return fail(Code::unsupported, "%s is an array of arrays, which no model needs", here().c_str());
     }
     if (v->element >= GgufType::count) return bad("has type %u, 0 to 12 was expected", uint32_t(v->element));
-    if (v->count > left() / gguf_type_bytes(v->element)) return claims(v->count, v->type == GgufType::array ? "elements" : "value");
+    if (v->count > left() / gguf_type_info(v->element).bytes) return claims(v->count, v->type == GgufType::array ? "elements" : "value");
     v->data = m_file.data() + m_at;
     std::string_view text;
     if (v->type == GgufType::string) {
@@ -143,19 +141,10 @@ Status HeaderReader::read_value(GgufValue* v)
         for (uint64_t i = 0; i < v->count; i++) KS_TRY(take_string(&text));
         v->bytes = uint64_t(m_file.data() + m_at - v->data);
     } else {
-        v->bytes = v->count * gguf_type_bytes(v->element);
+        v->bytes = v->count * gguf_type_info(v->element).bytes;
         m_at += v->bytes;
     }
     return {};
-}
-
-Status HeaderReader::read_alignment(const GgufValue& v)
-{
-    uint32_t found = 0;
-    if (v.type == GgufType::u32) memcpy(&found, v.data, 4);
-    m_alignment = found;
-    if (found >= 8 && found <= 65536 && (found & (found - 1)) == 0) return {};
-    return bad("is %s %u, a u32 power of two from 8 to 65536 was expected", gguf_type_name(v.type), found);
 }
 
 Status HeaderReader::read_tensor(GgufTensor* t)
@@ -184,9 +173,9 @@ Status HeaderReader::read_tensor(GgufTensor* t)
 }
 
 // Turns offsets into the data into offsets into the file: in bounds, aligned, none over another, no data left over.
-Status HeaderReader::place_tensors(std::vector<GgufTensor>* tensors)
+Status HeaderReader::place_tensors(uint64_t alignment, std::vector<GgufTensor>* tensors)
 {
-    uint64_t begin = (m_at + m_alignment - 1) / m_alignment * m_alignment, end = m_at;
+    uint64_t begin = (m_at + alignment - 1) / alignment * alignment, end = m_at;
     std::vector<GgufTensor*> order;
     for (GgufTensor& t : *tensors) order.push_back(&t);
     std::sort(order.begin(), order.end(), [](const GgufTensor* a, const GgufTensor* b) { return a->offset < b->offset; });
@@ -194,8 +183,7 @@ Status HeaderReader::place_tensors(std::vector<GgufTensor>* tensors)
         uint64_t relative = t->offset, previous_end = end;
         m_name = t->name;
         m_offset = t->info_offset;
-        if (relative % m_alignment != 0)
-            return bad("has data at %" PRIu64 ", a multiple of %" PRIu64 " was expected", relative, m_alignment);
+        if (relative % alignment != 0) return bad("has data at %" PRIu64 ", a multiple of %" PRIu64 " was expected", relative, alignment);
         bool overflow = __builtin_add_overflow(relative, begin, &t->offset) || __builtin_add_overflow(t->offset, t->bytes, &end);
         if (overflow || end > m_file.size()) {
             return bad("claims %" PRIu64 " bytes at %" PRIu64 " + %" PRIu64 ", the file has %" PRIu64, t->bytes, begin, relative,
@@ -204,7 +192,7 @@ Status HeaderReader::place_tensors(std::vector<GgufTensor>* tensors)
         if (t->offset < previous_end)
             return bad("has data at %" PRIu64 ", where another tensor's ends at %" PRIu64, t->offset, previous_end);
     }
-    if (m_file.size() < end + std::max(m_alignment, kMaxTailBytes)) return {};
+    if (m_file.size() < end + std::max(alignment, kMaxTailBytes)) return {};
     return fail(Code::invalid, "%s: the last %" PRIu64 " bytes, from offset %" PRIu64 " on, belong to none of the %zu tensors",
                 file_label(m_file.path()).c_str(), m_file.size() - end, end, order.size());
 }
@@ -219,14 +207,13 @@ Status HeaderReader::read(uint32_t* version, std::vector<GgufValue>* values, std
     for (uint64_t i = 0; i < n_values; i++) {
         values->push_back({});
         KS_TRY(read_value(&values->back()));
-        if (m_name == "general.alignment") KS_TRY(read_alignment(values->back()));
     }
     m_kind = "tensor";
     for (uint64_t i = 0; i < n_tensors; i++) {
         tensors->push_back({});
         KS_TRY(read_tensor(&tensors->back()));
     }
-    return place_tensors(tensors);
+    return {};
 }
 
 // Indices of items in the order of their names, which must differ.
@@ -246,8 +233,15 @@ Result<Gguf> Gguf::open_one(MappedFile file)
 {
     Gguf gguf;
     gguf.m_files.push_back(std::move(file));
-    KS_TRY(HeaderReader(gguf.m_files[0]).read(&gguf.m_version, &gguf.m_values, &gguf.m_tensors));
+    HeaderReader reader(gguf.m_files[0]);
+    KS_TRY(reader.read(&gguf.m_version, &gguf.m_values, &gguf.m_tensors));
     KS_TRY(sort_by_name(gguf, gguf.m_values, &GgufValue::key, &gguf.m_value_order));
+    uint32_t alignment = 32;
+    KS_TRY(gguf.get_u32("general.alignment", &alignment));
+    if (alignment < 8 || alignment > 65536 || (alignment & (alignment - 1)) != 0)
+        return fail(Code::invalid, "%s: general.alignment is %u, a power of two from 8 to 65536 was expected", gguf.label().c_str(),
+                    alignment);
+    KS_TRY(reader.place_tensors(alignment, &gguf.m_tensors));
     return gguf;
 }
 
@@ -268,7 +262,7 @@ Result<Gguf> Gguf::open(const std::string& path)
 static std::string part_suffix(uint32_t part, uint32_t n_parts)
 {
     char text[40];
-    snprintf(text, sizeof text, "-%05" PRIu64 "-of-%05u.gguf", uint64_t(part) + 1, n_parts);
+    snprintf(text, sizeof text, "-%05llu-of-%05u.gguf", part + 1ull, n_parts);
     return text;
 }
 
@@ -279,7 +273,7 @@ Status Gguf::open_parts(uint32_t n_parts)
     KS_TRY(get_u32("split.no", &no));
     KS_TRY(get_u32("split.tensors.count", &n_tensors, &counted));
     std::string suffix = part_suffix(no, n_parts), stem = path().substr(0, path().size() - std::min(path().size(), suffix.size()));
-    std::string begins = label() + ": this is split.no " + std::to_string(no) + " of " + std::to_string(n_parts) + " files";
+    std::string begins = label() + " is part " + std::to_string(no + 1ull) + " of " + std::to_string(n_parts) + " of a model";
     if (no >= n_parts || path() != stem + suffix)
         return fail(Code::invalid, "%s, a name ending in %s was expected", begins.c_str(), suffix.c_str());
     if (no != 0) return fail(Code::invalid, "%s, open %s instead", begins.c_str(), file_label(stem + part_suffix(0, n_parts)).c_str());
@@ -299,7 +293,7 @@ Status Gguf::open_parts(uint32_t n_parts)
         m_files.push_back(std::move(part.m_files[0]));
     }
     if (!counted || n_tensors == m_tensors.size()) return {};
-    return fail(Code::invalid, "%s have %zu tensors, split.tensors.count is %u", begins.c_str(), m_tensors.size(), n_tensors);
+    return fail(Code::invalid, "%s, but there are %zu tensors, split.tensors.count is %u", begins.c_str(), m_tensors.size(), n_tensors);
 }
 
 std::string GgufTensor::shape() const

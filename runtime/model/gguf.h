@@ -16,8 +16,12 @@ namespace ks
 {
 
 enum class GgufType : uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, string, array, u64, i64, f64, count };
-const char* gguf_type_name(GgufType type);
-uint32_t gguf_type_bytes(GgufType type); // of one value; of a string its length's, of an array 0
+struct GgufTypeInfo {
+    const char* name;
+    uint8_t bytes; // of one value; of a string its length's, of an array 0
+    bool integer, is_signed;
+};
+const GgufTypeInfo& gguf_type_info(GgufType type);
 
 struct GgufValue {
     std::string_view key;

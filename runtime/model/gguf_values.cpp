@@ -8,9 +8,10 @@ namespace ks
 {
 
 // clang-format off
-static const struct { const char* name; uint8_t bytes; char kind; } kTypes[] = { // kind: unsigned, signed, bool or -
-    {"u8", 1, 'u'}, {"i8", 1, 's'}, {"u16", 2, 'u'}, {"i16", 2, 's'}, {"u32", 4, 'u'}, {"i32", 4, 's'}, {"f32", 4, '-'},
-    {"bool", 1, 'b'}, {"string", 8, '-'}, {"array", 0, '-'}, {"u64", 8, 'u'}, {"i64", 8, 's'}, {"f64", 8, '-'}};
+static const GgufTypeInfo kTypes[] = {
+    {"u8", 1, true, false},    {"i8", 1, true, true},       {"u16", 2, true, false},   {"i16", 2, true, true},  {"u32", 4, true, false},
+    {"i32", 4, true, true},    {"f32", 4, false, false},    {"bool", 1, true, false},  {"string", 8, false, false},
+    {"array", 0, false, false}, {"u64", 8, true, false},    {"i64", 8, true, true},    {"f64", 8, false, false}};
 
 static const GgmlType kGgmlTypes[] = {
     {0, "F32", 1, 4},         {1, "F16", 1, 2},        {2, "Q4_0", 32, 18},    {3, "Q4_1", 32, 20},    {6, "Q5_0", 32, 22},
@@ -22,13 +23,9 @@ static const GgmlType kGgmlTypes[] = {
     {40, "NVFP4", 64, 36},    {41, "Q1_0", 128, 18}};
 // clang-format on
 
-const char* gguf_type_name(GgufType type)
+const GgufTypeInfo& gguf_type_info(GgufType type)
 {
-    return kTypes[uint32_t(type)].name;
-}
-uint32_t gguf_type_bytes(GgufType type)
-{
-    return kTypes[uint32_t(type)].bytes;
+    return kTypes[uint32_t(type)];
 }
 
 const GgmlType* find_ggml_type(uint32_t number)
@@ -41,12 +38,12 @@ const GgmlType* find_ggml_type(uint32_t number)
 // False unless the elements are integers or booleans. What 63 bits cannot hold saturates: no key may be as large.
 static bool integer_at(const GgufValue& v, uint64_t index, int64_t* out)
 {
-    const auto& type = kTypes[uint32_t(v.element)];
-    if (type.kind == '-') return false;
+    const GgufTypeInfo& type = gguf_type_info(v.element);
+    if (!type.integer) return false;
     uint64_t bits = 0;
     memcpy(&bits, v.data + index * type.bytes, type.bytes);
     int shift = 64 - 8 * type.bytes;
-    *out = type.kind == 's' ? int64_t(bits << shift) >> shift : int64_t(std::min(bits, uint64_t(INT64_MAX)));
+    *out = type.is_signed ? int64_t(bits << shift) >> shift : int64_t(std::min(bits, uint64_t(INT64_MAX)));
     return true;
 }
 
@@ -76,7 +73,7 @@ const GgufValue* Gguf::find(std::string_view key, bool* found) const
 
 Status Gguf::wrong_type(const GgufValue& v, const char* expected) const
 {
-    std::string found = gguf_type_name(v.element);
+    std::string found = gguf_type_info(v.element).name;
     if (v.type == GgufType::array) found = "array of " + std::to_string(v.count) + " " + found;
     return fail(Code::invalid, "%s has type %s, %s was expected", place_of(v).c_str(), found.c_str(), expected);
 }
@@ -145,7 +142,7 @@ Status Gguf::get_array(std::string_view key, GgufType element, const GgufValue**
 {
     *out = find(key);
     if (!*out || ((*out)->type == GgufType::array && (*out)->element == element)) return {};
-    return wrong_type(**out, (std::string("an array of ") + gguf_type_name(element)).c_str());
+    return wrong_type(**out, (std::string("an array of ") + gguf_type_info(element).name).c_str());
 }
 
 Result<VocabSource> Gguf::vocab() const

@@ -95,7 +95,7 @@ static Choice choose_longest(const Sizer& sizer, uint32_t limit, uint32_t least)
     for (uint32_t wanted : kChunks) {
         uint32_t chunk = std::min(wanted, limit);
         uint32_t context = sizer.largest_context(limit, chunk);
-        if (context < least) continue;
+        if (context < std::max(least, chunk)) continue; // a chunk longer than the context only wastes
         uint64_t fixed = sizer.total(least, kSmallestChunk);
         uint64_t extra = sizer.total(least, chunk) - std::min(fixed, sizer.total(least, chunk));
         bool cheap = !sizer.budget || extra <= (sizer.budget - std::min(sizer.budget, sizer.weights)) / kChunkShare;

@@ -193,7 +193,10 @@ std::optional<std::string> default_system_text(const ChatFrame& frame, std::stri
     if (frame.default_system) return frame.default_system;
     if (frame.folds_system || template_text.size() > kMaxTemplateBytes) return {};
     const char* prefix = frame.system[0];
-    for (size_t i = find_literal(template_text, prefix, 1); i != template_text.npos; i = find_literal(template_text, prefix, i + 1)) {
+    size_t i = 0;
+    for (int tries = 0; tries < 16; tries++) { // the text may stand after branches for tools and for a given system text
+        i = find_literal(template_text, prefix, i + 1);
+        if (i == template_text.npos) break;
         char before = template_text[i - 1];
         char closing = before == '\'' || before == '"' ? before : '{';
         std::optional<std::string> text = text_until(template_text, i + match_at(template_text, i, prefix), frame.system[1], closing);

@@ -1,0 +1,328 @@
+#include "model/gguf_builder.h"
+#include "runtime/model/config.h"
+#include "runtime/model/tensor_names.h"
+
+#include <cmath>
+#include <doctest/doctest.h>
+#include <limits>
+
+using namespace ks;
+
+static const char* const kArchitectures[] = {"llama", "gemma3", "qwen2", "qwen3", "phi3"};
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInfinity = std::numeric_limits<float>::infinity();
+
+struct ReadModel {
+    Gguf gguf;
+    Config config;
+    std::vector<TensorPart> parts;
+};
+
+// What a plan does with the file: configuration, then tensors.
+static Status read_model(const GgufBuilder& b, ReadModel* out = nullptr)
+{
+    TempFile file("model.gguf", b.bytes());
+    Result<Gguf> gguf = Gguf::open(file.path());
+    REQUIRE_MESSAGE(gguf.ok(), gguf.status().message());
+    Result<Config> config = read_config(gguf.value());
+    if (!config.ok()) return config.status();
+    Result<std::vector<TensorPart>> parts = bind_tensors(gguf.value(), config.value());
+    if (parts.ok() && out) *out = {std::move(gguf.value()), config.value(), parts.value()};
+    return parts.status();
+}
+
+static Config config_of(const GgufBuilder& b)
+{
+    ReadModel model;
+    Status status = read_model(b, &model);
+    REQUIRE_MESSAGE(status.ok(), status.message());
+    return model.config;
+}
+
+static void refused(const GgufBuilder& b, Code code, const std::vector<std::string>& words)
+{
+    Status status = read_model(b);
+    CAPTURE(status.message());
+    CHECK(status.code() == code);
+    CHECK(is_readable(status.message()));
+    CHECK(status.message().find("model.gguf") != std::string::npos);
+    for (const std::string& word : words) CHECK_MESSAGE(status.message().find(word) != std::string::npos, "no '", word, "'");
+}
+
+static GgufBuilder llama()
+{
+    return small_model("llama");
+}
+
+TEST_CASE("config: what the keys say, and what holds without them")
+{
+    Config c = config_of(llama());
+    CHECK(std::string(c.family->name) == "llama");
+    CHECK(c.name == "small");
+    CHECK(c.dim == 32);
+    CHECK(c.n_layers == 2);
+    CHECK(c.n_heads == 2);
+    CHECK(c.n_kv_heads == 1);
+    CHECK(c.head_dim == 16);
+    CHECK(c.ffn_dim == 64);
+    CHECK(c.n_vocab == 6);
+    CHECK(c.n_context == 128);
+    CHECK(c.n_rot == 16);
+    CHECK(c.norm_eps == 1e-5f);
+    CHECK(c.attention_scale == 0.25f);
+    CHECK(c.final_softcap == 0);
+    CHECK(c.rope_base == 10000);
+    CHECK(c.rope_factor == 1);
+    CHECK(c.rope_mscale == 1);
+    CHECK(c.window == 0);
+    CHECK_FALSE(c.is_window_layer(0));
+    CHECK(c.tied);
+
+    c = config_of(llama().u32("llama.rope.dimension_count", 8).f32("llama.rope.freq_base", 5e5f).f32("llama.final_logit_softcapping", 30));
+    CHECK(c.n_rot == 8);
+    CHECK(c.rope_base == 5e5);
+    CHECK(c.final_softcap == 30);
+    CHECK_FALSE(config_of(llama().tensor("output.weight", {32, 6})).tied);
+    CHECK(config_of(llama().string("general.name", "evil\x1b[2J")).name == "evil\\x1b[2J");
+    CHECK(config_of(llama().u32("llama.expert_count", 0).u32("llama.vocab_size", 99)).n_vocab == 6); // the tensor decides
+}
+
+TEST_CASE("config: every family, its flags and its tensors")
+{
+    for (const char* architecture : kArchitectures) {
+        CAPTURE(architecture);
+        ReadModel model;
+        Status status = read_model(small_model(architecture), &model);
+        REQUIRE_MESSAGE(status.ok(), status.message());
+        const Family& f = *model.config.family;
+        const std::string a = architecture;
+        CHECK(f.rope_pairs == (a == "llama" ? rope_neighbours : rope_halves));
+        CHECK(f.activation == (a == "gemma3" ? act_gelu : act_silu));
+        CHECK(f.qk_norm == (a == "gemma3" || a == "qwen3"));
+        CHECK(f.post_norms == (a == "gemma3"));
+        CHECK(f.scale_embedding == (a == "gemma3"));
+        CHECK(f.fused_qkv == (a == "phi3"));
+        size_t per_layer = 9 + 3 * (a == "qwen2") + 2 * f.qk_norm + 2 * f.post_norms;
+        CHECK(model.parts.size() == 2 + 2 * per_layer);
+        for (const TensorPart& p : model.parts) {
+            CHECK(p.tensor->dims[0] == p.cols);
+            CHECK(p.first_row + p.rows <= p.tensor->dims[1]);
+            if (p.role == Role::attn_q) CHECK(p.rows == 32);
+            if (p.role == Role::attn_k || p.role == Role::attn_v) CHECK(p.rows == 16);
+            if (p.role == Role::attn_k) CHECK(p.first_row == (f.fused_qkv ? 32 : 0));
+            if (p.role == Role::attn_v) CHECK(p.first_row == (f.fused_qkv ? 48 : 0));
+            if (p.role == Role::ffn_gate || p.role == Role::ffn_up) CHECK(p.rows == 64);
+            if (p.role == Role::ffn_up) CHECK(p.first_row == (f.fused_qkv ? 64 : 0));
+            if (p.role == Role::ffn_down) CHECK(p.layer < 2);
+        }
+    }
+    for (const std::string architecture : {"mamba", "", "LLAMA", "llama\x1b[2J"}) {
+        refused(llama().string("general.architecture", architecture), Code::unsupported,
+                {"'" + printable(architecture) + "'", "llama gemma3 qwen2 qwen3 phi3"});
+    }
+    refused(llama().drop("general.architecture"), Code::invalid, {"general.architecture"});
+    refused(llama().u32("general.architecture", 1), Code::invalid, {"general.architecture", "a string"});
+}
+
+TEST_CASE("config: keys that are needed")
+{
+    for (const char* name : {"block_count", "embedding_length", "context_length", "feed_forward_length", "attention.head_count",
+                             "attention.layer_norm_rms_epsilon"}) {
+        const std::string key = std::string("llama.") + name;
+        refused(llama().drop(key), Code::invalid, {"no key '" + key + "'"});
+        refused(llama().string(key, "32"), Code::invalid, {key, "string"});
+        refused(llama().i32(key, -1), Code::invalid, {key});
+        refused(llama().f32(key, kNan), Code::invalid, {key});
+    }
+    // Without it there are as many KV heads as heads.
+    refused(llama().drop("llama.attention.head_count_kv"), Code::invalid, {"attn_k.weight", "32 x 16", "32 x 32"});
+}
+
+TEST_CASE("config: ranges")
+{
+    const std::string l = "llama.", a = "llama.attention.";
+    const struct {
+        std::string key;
+        std::vector<uint32_t> bad;
+    } integers[] = {
+        {l + "block_count", {0, 1, 3, 513, UINT32_MAX}},
+        {l + "embedding_length", {0, 1, 31, 64, UINT32_MAX}},
+        {l + "context_length", {0, (1u << 30) + 1, UINT32_MAX}},
+        {l + "feed_forward_length", {0, 63, 128, UINT32_MAX}},
+        {a + "head_count", {0, 1, 3, 32, 4097, UINT32_MAX}},
+        {a + "head_count_kv", {0, 2, 3, 65537, UINT32_MAX}},
+        {a + "key_length", {0, 1, 15, 18, 514, UINT32_MAX}},
+        {a + "value_length", {0, 1, 15, 18, 514, UINT32_MAX}},
+        {l + "rope.dimension_count", {0, 1, 7, 18, UINT32_MAX}},
+        {l + "rope.scaling.original_context_length", {0, UINT32_MAX}},
+        {l + "expert_count", {2, UINT32_MAX}},
+    };
+    for (const auto& row : integers) {
+        for (uint32_t value : row.bad) {
+            CAPTURE(row.key);
+            CAPTURE(value);
+            Status status = read_model(llama().u32(row.key, value));
+            CHECK((status.code() == Code::invalid || status.code() == Code::unsupported));
+            CHECK(is_readable(status.message()));
+        }
+    }
+    const struct {
+        std::string key;
+        std::vector<float> bad;
+    } reals[] = {
+        {a + "layer_norm_rms_epsilon", {kNan, kInfinity, -1, 0, 1}}, {l + "rope.freq_base", {kNan, kInfinity, -1, 0, 0.5f}},
+        {l + "rope.scaling.factor", {kNan, kInfinity, -1, 1e-30f}},  {l + "rope.scale_linear", {kNan, -kInfinity}},
+        {l + "rope.scaling.attn_factor", {kNan, kInfinity, 0, -1}},  {l + "final_logit_softcapping", {kNan, kInfinity, -1}},
+    };
+    for (const auto& row : reals)
+        for (float value : row.bad) refused(llama().f32(row.key, value), Code::invalid, {row.key + "' at offset ", "was expected"});
+    refused(llama().u32(l + "context_length", 0), Code::invalid,
+            {"'llama.context_length' at offset ", "is 0, 1 to 1073741824 was expected"});
+    refused(llama().u32(a + "key_length", 32), Code::unsupported, {"32", "16", "equal"});
+    refused(llama().u32(l + "expert_count", 8), Code::unsupported, {"8 experts"});
+    CHECK(config_of(llama().f64(a + "layer_norm_rms_epsilon", 1e-6)).norm_eps == 1e-6f);
+
+    GgufBuilder b; // three KV heads for four heads, with tensors to match
+    b = llama().u32(a + "head_count", 4).u32(a + "head_count_kv", 3);
+    for (const char* name : {"blk.0.attn_k.weight", "blk.0.attn_v.weight", "blk.1.attn_k.weight", "blk.1.attn_v.weight"})
+        b.tensor(name, {32, 24});
+    refused(b, Code::invalid, {"4 heads", "3 KV heads"});
+}
+
+TEST_CASE("config: one value for each layer")
+{
+    const std::string key = "llama.attention.head_count";
+    CHECK(config_of(llama().array<uint32_t>(key, GgufType::u32, {2, 2})).n_heads == 2);
+    refused(llama().array<uint32_t>(key, GgufType::u32, {2, 4}), Code::unsupported, {key, "2 and 4"});
+    refused(llama().array<uint32_t>(key, GgufType::u32, {2}), Code::invalid, {key, "1 values, 2 were expected"});
+    refused(llama().array<uint32_t>(key, GgufType::u32, {2, 2, 2}), Code::invalid, {key, "array of 3"});
+    refused(llama().array<uint32_t>(key, GgufType::u32, {}), Code::invalid, {key, "array of 0"});
+    refused(llama().array<uint32_t>(key, GgufType::u32, {0, 0}), Code::invalid, {key, "is 0"});
+    refused(llama().strings(key, {"2", "2"}), Code::invalid, {key, "string"});
+    CHECK(config_of(llama().array<int32_t>("llama.feed_forward_length", GgufType::i32, {64, 64})).ffn_dim == 64);
+    refused(llama().array<uint32_t>("llama.block_count", GgufType::u32, {2}), Code::invalid, {"llama.block_count", "integer"});
+}
+
+static std::string window_layers(const Config& c)
+{
+    std::string layers;
+    for (uint32_t il = 0; il < c.n_layers; il++) layers += c.is_window_layer(il) ? 'w' : 'g';
+    return layers;
+}
+
+TEST_CASE("config: gemma3's windows and scale")
+{
+    const std::string key = "gemma3.attention.sliding_window_pattern";
+    Config c = config_of(small_model("gemma3", 7));
+    CHECK(c.window == 8);
+    CHECK(c.rope_base_window == 10000);
+    CHECK(window_layers(c) == "wwwwwgw");
+    CHECK(window_layers(config_of(small_model("gemma3", 7).u32(key, 3))) == "wwgwwgw");
+    CHECK(window_layers(config_of(small_model("gemma3", 3).u32(key, 1))) == "ggg");
+    CHECK(window_layers(config_of(small_model("gemma3", 3).drop("gemma3.attention.sliding_window"))) == "ggg");
+    refused(small_model("gemma3").u32(key, 0), Code::invalid, {key, "is 0"});
+
+    auto flags = [&](std::vector<uint8_t> values) { return small_model("gemma3", 5).array(key, GgufType::boolean, values); };
+    CHECK(window_layers(config_of(flags({1, 1, 0, 1, 1}))) == "wwgww");
+    CHECK(window_layers(config_of(flags({0, 0, 0, 0, 0}))) == "ggggg");
+    CHECK(window_layers(config_of(flags({1, 1, 1, 1, 1}))) == "wwwww");
+    CHECK(window_layers(config_of(flags({1, 1, 1, 1, 0}))) == "wwwwg");
+    for (const std::vector<uint8_t>& irregular :
+         std::vector<std::vector<uint8_t>>{{0, 1, 1, 1, 1}, {1, 0, 0, 1, 0}, {1, 1, 0, 1}, {1, 0, 1, 0, 1, 0}})
+        refused(flags(irregular), Code::unsupported, {key, "period over 5 layers"});
+
+    CHECK(config_of(small_model("gemma3").f32("gemma3.rope.freq_base_swa", 2e4f)).rope_base_window == 2e4);
+    // Keys of 16 values, but a width of 64 over two heads: only the model with 62 layers scales by the width.
+    auto wide = [](uint32_t n_layers) {
+        GgufBuilder b = small_model("gemma3", n_layers);
+        b.u32("gemma3.attention.head_count", 1).u32("gemma3.attention.key_length", 16).u32("gemma3.attention.value_length", 16);
+        for (uint32_t il = 0; il < n_layers; il++) {
+            const std::string p = "blk." + std::to_string(il) + ".";
+            b.tensor(p + "attn_q.weight", {32, 16}).tensor(p + "attn_output.weight", {16, 32});
+        }
+        return b;
+    };
+    CHECK(config_of(wide(61)).attention_scale == 0.25f);
+    CHECK(config_of(wide(62)).attention_scale == float(1 / std::sqrt(32.0)));
+}
+
+TEST_CASE("config: RoPE scaling")
+{
+    const std::string s = "llama.rope.scaling.";
+    CHECK(config_of(llama().f32(s + "factor", 8)).rope_factor == 8); // without a type: linear
+    CHECK(config_of(llama().f32(s + "factor", 8).string(s + "type", "linear")).rope_factor == 8);
+    CHECK(config_of(llama().f32(s + "factor", 8).string(s + "type", "none")).rope_factor == 1);
+    CHECK(config_of(llama().f32(s + "factor", 0)).rope_factor == 1);
+    CHECK(config_of(llama().f32("llama.rope.scale_linear", 4)).rope_factor == 4);
+    CHECK(config_of(llama().f32("llama.rope.scale_linear", 4).f32(s + "factor", 2)).rope_factor == 2);
+    CHECK(config_of(llama().f32(s + "attn_factor", 1.25f)).rope_mscale == 1.25);
+    refused(llama().string(s + "type", "yarn"), Code::unsupported, {"'yarn'", "none, linear and longrope"});
+    refused(llama().u32(s + "type", 1), Code::invalid, {s + "type", "a string"});
+
+    GgufBuilder phi = small_model("phi3").string("phi3.rope.scaling.type", "longrope").u32("phi3.rope.scaling.original_context_length", 32);
+    refused(phi, Code::invalid, {"longrope", "rope_factors_long.weight"});
+    phi.tensor("rope_factors_long.weight", {8});
+    refused(phi, Code::invalid, {"rope_factors_short.weight"});
+    phi.tensor("rope_factors_short.weight", {8});
+    ReadModel model;
+    REQUIRE(read_model(phi, &model).ok());
+    CHECK(model.config.rope_original_context == 32);
+    int n_factors = 0;
+    for (const TensorPart& p : model.parts) n_factors += p.role == Role::rope_factors_long || p.role == Role::rope_factors_short;
+    CHECK(n_factors == 2);
+    refused(phi.tensor("rope_factors_short.weight", {4}), Code::invalid, {"rope_factors_short.weight", "has 4 values, 8 x 1"});
+}
+
+TEST_CASE("tensors: missing, misshapen, of a type that cannot be used")
+{
+    for (const char* architecture : kArchitectures) {
+        const GgufBuilder whole = small_model(architecture);
+        for (const GgufBuilder::TensorInfo& t : whole.tensors) {
+            const std::string name = t.name.substr(8);
+            if (name.find(".bias") != std::string::npos) continue;
+            refused(GgufBuilder(whole).drop_tensor(name), Code::invalid, {"no tensor '" + name + "'"});
+            std::vector<uint64_t> dims = t.dims;
+            dims.back() *= 2;
+            if (name != "token_embd.weight")
+                refused(GgufBuilder(whole).tensor(name, dims), Code::invalid, {"tensor '" + name + "' at offset"});
+            dims = t.dims;
+            dims.resize(3, 1);
+            CHECK(read_model(GgufBuilder(whole).tensor(name, dims)).ok()); // trailing ones change nothing
+            dims[2] = 2;
+            refused(GgufBuilder(whole).tensor(name, dims), Code::invalid, {name});
+        }
+    }
+    refused(llama().tensor("blk.1.ffn_down.weight", {32, 64}), Code::invalid, {"'blk.1.ffn_down.weight'", "has 32 x 64 values, 64 x 32"});
+    refused(llama().tensor("token_embd.weight", {64, 6}), Code::invalid, {"'token_embd.weight'", "64 x 6", "32 x 6"});
+    refused(llama().tensor("token_embd.weight", {32, 7}), Code::invalid, {"7 rows", "tokenizer.ggml.tokens has 6"});
+    refused(llama().tensor("output.weight", {32, 7}), Code::invalid, {"'output.weight'"});
+
+    const uint32_t f16 = 1, q8_0 = 8, mxfp4 = 39;
+    CHECK(read_model(llama().tensor("output_norm.weight", {32}, f16)).ok());
+    CHECK(read_model(llama().tensor("blk.0.attn_k.weight", {32, 16}, q8_0)).ok());
+    refused(llama().tensor("output_norm.weight", {32}, q8_0), Code::unsupported, {"'output_norm.weight'", "Q8_0 (8)", "F32, F16 or BF16"});
+    refused(llama().tensor("blk.0.attn_k.weight", {32, 16}, mxfp4), Code::unsupported, {"'blk.0.attn_k.weight'", "MXFP4 (39)", "Q4_0"});
+    CHECK(read_model(llama().tensor("vision.patch", {32}, mxfp4)).ok()); // nobody needs it
+}
+
+TEST_CASE("tensors: optional ones, and ones that nobody knows")
+{
+    ReadModel model;
+    REQUIRE(read_model(llama(), &model).ok());
+    const size_t n = model.parts.size();
+    REQUIRE(read_model(llama().tensor("output.weight", {32, 6}).tensor("rope_freqs.weight", {8}).tensor("blk.1.attn_k.bias", {16}), &model)
+                .ok());
+    CHECK(model.parts.size() == n + 3);
+    int n_found = 0;
+    for (const TensorPart& p : model.parts) {
+        n_found += p.role == Role::output && p.rows == 6;
+        n_found += p.role == Role::rope_freqs && p.cols == 8;
+        n_found += p.role == Role::attn_k_bias && p.layer == 1 && p.rows == 1 && p.cols == 16;
+    }
+    CHECK(n_found == 3);
+    refused(llama().tensor("blk.1.attn_k.bias", {32}), Code::invalid, {"'blk.1.attn_k.bias'", "32", "16 x 1"});
+    refused(llama().tensor("rope_freqs.weight", {16}), Code::invalid, {"'rope_freqs.weight'", "8 x 1"});
+    for (const char* name :
+         {"blk.0.attn_output.bias", "blk.2.attn_k.weight", "blk.0.ffn_gate_exps.weight", "output.bias", "token_embd_norm.weight"})
+        refused(llama().tensor(name, {32}), Code::unsupported, {std::string("'") + name + "'", "not part of a llama model of 2 layers"});
+    refused(small_model("qwen3").tensor("blk.0.attn_k.bias", {16}), Code::unsupported, {"attn_k.bias"});
+}

@@ -1,0 +1,184 @@
+// Writes small GGUF files for tests, valid ones and ones that lie.
+#pragma once
+
+#include "runtime/model/gguf.h"
+
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+namespace ks
+{
+
+using Bytes = std::string;
+
+template <class T> Bytes le(T value)
+{
+    return Bytes(reinterpret_cast<const char*>(&value), sizeof value);
+}
+inline Bytes le_string(const std::string& s)
+{
+    return le<uint64_t>(s.size()) + s;
+}
+
+class GgufBuilder
+{
+public:
+    static constexpr uint64_t kNext = 12345; // behind the tensor before; no aligned offset
+    struct Key {
+        Bytes name; // length included, so that it may lie
+        uint32_t type;
+        Bytes value;
+    };
+    struct TensorInfo {
+        Bytes name; // length included
+        uint32_t n_dims;
+        std::vector<uint64_t> dims;
+        uint32_t type;
+        Bytes values;
+        uint64_t offset = kNext; // into the data
+    };
+
+    Bytes magic = "GGUF";
+    uint32_t version = 3;
+    uint64_t alignment = 32;
+    std::vector<Key> keys;
+    std::vector<TensorInfo> tensors;
+    Bytes tail;                          // behind the last tensor
+    int64_t n_keys = -1, n_tensors = -1; // -1: the truth
+
+    // A key that is there already is replaced.
+    GgufBuilder& raw(const std::string& key, uint32_t type, Bytes value)
+    {
+        drop(key);
+        keys.push_back({le_string(key), type, std::move(value)});
+        return *this;
+    }
+    GgufBuilder& drop(const std::string& key)
+    {
+        for (size_t i = keys.size(); i-- > 0;)
+            if (keys[i].name == le_string(key)) keys.erase(keys.begin() + long(i));
+        return *this;
+    }
+    template <class T> GgufBuilder& scalar(const std::string& key, GgufType type, T v) { return raw(key, uint32_t(type), le(v)); }
+    GgufBuilder& u32(const std::string& key, uint32_t v) { return scalar(key, GgufType::u32, v); }
+    GgufBuilder& i32(const std::string& key, int32_t v) { return scalar(key, GgufType::i32, v); }
+    GgufBuilder& f32(const std::string& key, float v) { return scalar(key, GgufType::f32, v); }
+    GgufBuilder& f64(const std::string& key, double v) { return scalar(key, GgufType::f64, v); }
+    GgufBuilder& boolean(const std::string& key, uint8_t v) { return scalar(key, GgufType::boolean, v); }
+    GgufBuilder& string(const std::string& key, const std::string& v) { return raw(key, uint32_t(GgufType::string), le_string(v)); }
+    template <class T> GgufBuilder& array(const std::string& key, GgufType element, const std::vector<T>& values)
+    {
+        Bytes bytes = le(uint32_t(element)) + le<uint64_t>(values.size());
+        for (T v : values) bytes += le(v);
+        return raw(key, uint32_t(GgufType::array), bytes);
+    }
+    GgufBuilder& strings(const std::string& key, const std::vector<std::string>& values)
+    {
+        Bytes bytes = le(uint32_t(GgufType::string)) + le<uint64_t>(values.size());
+        for (const std::string& v : values) bytes += le_string(v);
+        return raw(key, uint32_t(GgufType::array), bytes);
+    }
+
+    // Appends a tensor; zeros where none are given. One that is there already is replaced.
+    GgufBuilder& tensor(const std::string& name, const std::vector<uint64_t>& dims, uint32_t type = 0, Bytes values = {})
+    {
+        const GgmlType* t = find_ggml_type(type);
+        uint64_t n = 1;
+        for (uint64_t dim : dims) n *= dim;
+        if (values.empty() && t) values.resize(n / t->block * t->block_bytes);
+        drop_tensor(name);
+        tensors.push_back({le_string(name), uint32_t(dims.size()), dims, type, std::move(values)});
+        return *this;
+    }
+    GgufBuilder& drop_tensor(const std::string& name)
+    {
+        for (size_t i = tensors.size(); i-- > 0;)
+            if (tensors[i].name == le_string(name)) tensors.erase(tensors.begin() + long(i));
+        return *this;
+    }
+    TensorInfo& info(const std::string& name)
+    {
+        for (TensorInfo& t : tensors)
+            if (t.name == le_string(name)) return t;
+        KS_CHECK(false, "no tensor %s in the builder", name.c_str());
+    }
+
+    Bytes bytes() const
+    {
+        Bytes data, out = magic + le(version) + le<uint64_t>(n_tensors >= 0 ? uint64_t(n_tensors) : tensors.size()) +
+                          le<uint64_t>(n_keys >= 0 ? uint64_t(n_keys) : keys.size());
+        for (const Key& k : keys) out += k.name + le(k.type) + k.value;
+        for (const TensorInfo& t : tensors) {
+            data.resize((data.size() + alignment - 1) / alignment * alignment);
+            out += t.name + le(t.n_dims);
+            for (uint64_t dim : t.dims) out += le(dim);
+            out += le(t.type) + le<uint64_t>(t.offset == kNext ? data.size() : t.offset);
+            data += t.values;
+        }
+        if (!data.empty()) out.resize((out.size() + alignment - 1) / alignment * alignment);
+        return out + data + tail;
+    }
+};
+
+// A file in the temporary folder, gone at the end of the test.
+class TempFile
+{
+public:
+    TempFile(const std::string& name, const Bytes& bytes)
+    {
+        const char* folder = getenv("TMPDIR");
+        m_path = std::string(folder ? folder : "/tmp") + "/knapsack-test-" + std::to_string(getpid()) + "-" + name;
+        FILE* f = fopen(m_path.c_str(), "wb");
+        KS_CHECK(f && fwrite(bytes.data(), 1, bytes.size(), f) == bytes.size(), "cannot write %s", m_path.c_str());
+        fclose(f);
+    }
+    ~TempFile() { remove(m_path.c_str()); }
+    TempFile(const TempFile&) = delete;
+    TempFile& operator=(const TempFile&) = delete;
+    const std::string& path() const { return m_path; }
+
+private:
+    std::string m_path;
+};
+
+// What every message from a file must be, whatever the file says.
+inline bool is_readable(const std::string& message)
+{
+    bool printable_ascii = !message.empty() && message.size() < 400;
+    for (unsigned char c : message) printable_ascii = printable_ascii && c >= 0x20 && c < 0x7f;
+    return printable_ascii;
+}
+
+// A complete model of any family: width 32, two heads of 16 over one KV head, six tokens, F32.
+inline GgufBuilder small_model(const std::string& architecture, uint32_t n_layers = 2)
+{
+    GgufBuilder b;
+    const std::string a = architecture + ".";
+    const bool gemma = architecture == "gemma3", phi = architecture == "phi3";
+    b.string("general.architecture", architecture).string("general.name", "small");
+    b.u32(a + "block_count", n_layers).u32(a + "embedding_length", 32).u32(a + "context_length", 128);
+    b.u32(a + "feed_forward_length", 64).u32(a + "attention.head_count", 2).u32(a + "attention.head_count_kv", 1);
+    b.f32(a + "attention.layer_norm_rms_epsilon", 1e-5f);
+    b.string("tokenizer.ggml.model", "gpt2").strings("tokenizer.ggml.tokens", {"a", "b", "c", "d", "e", "f"});
+    if (gemma) b.u32(a + "attention.sliding_window", 8);
+    b.tensor("token_embd.weight", {32, 6}).tensor("output_norm.weight", {32});
+    for (uint32_t il = 0; il < n_layers; il++) {
+        const std::string p = "blk." + std::to_string(il) + ".";
+        b.tensor(p + "attn_norm.weight", {32}).tensor(p + "ffn_norm.weight", {32});
+        if (phi) b.tensor(p + "attn_qkv.weight", {32, 64});
+        if (!phi) b.tensor(p + "attn_q.weight", {32, 32}).tensor(p + "attn_k.weight", {32, 16}).tensor(p + "attn_v.weight", {32, 16});
+        if (architecture == "qwen2") b.tensor(p + "attn_q.bias", {32}).tensor(p + "attn_k.bias", {16}).tensor(p + "attn_v.bias", {16});
+        if (architecture == "qwen3" || gemma) b.tensor(p + "attn_q_norm.weight", {16}).tensor(p + "attn_k_norm.weight", {16});
+        if (gemma) b.tensor(p + "post_attention_norm.weight", {32}).tensor(p + "post_ffw_norm.weight", {32});
+        b.tensor(p + "attn_output.weight", {32, 32}).tensor(p + "ffn_up.weight", {32, phi ? 128u : 64u});
+        if (!phi) b.tensor(p + "ffn_gate.weight", {32, 64});
+        b.tensor(p + "ffn_down.weight", {64, 32});
+    }
+    return b;
+}
+
+} // namespace ks

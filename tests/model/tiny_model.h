@@ -1,0 +1,97 @@
+// A small model with random f32 weights for tests, as a GGUF file and as the numbers themselves.
+#pragma once
+
+#include "tests/model/gguf_builder.h"
+
+#include <cmath>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace ks
+{
+
+struct TinyShape {
+    std::string arch = "llama"; // or "gemma3"
+    uint32_t dim = 48, n_layers = 2, n_heads = 4, n_kv_heads = 2, head_dim = 16, ffn_dim = 96, context = 512, window = 12;
+    uint32_t seed = 1;
+};
+
+struct TinyModel {
+    TinyShape shape;
+    uint32_t n_vocab = 258; // the bytes, then an end token and a BOS
+    std::map<std::string, std::vector<float>> tensors;
+    Bytes file;
+
+    bool gemma() const { return shape.arch == "gemma3"; }
+};
+
+inline std::vector<std::string> byte_letters()
+{
+    std::vector<std::string> letters;
+    int next = 256;
+    for (int b = 0; b < 256; b++) {
+        bool plain = (b >= 33 && b < 127) || (b >= 161 && b < 173) || b >= 174;
+        int c = plain ? b : next++;
+        if (c < 128) letters.push_back(std::string(1, char(c)));
+        else letters.push_back({char(0xc0 | c >> 6), char(0x80 | (c & 63))});
+    }
+    return letters;
+}
+
+inline TinyModel make_tiny_model(const TinyShape& s)
+{
+    TinyModel m;
+    m.shape = s;
+    std::mt19937 rng(s.seed);
+    GgufBuilder b;
+    auto key = [&](const char* name) { return s.arch + "." + name; };
+    b.string("general.architecture", s.arch);
+    b.u32(key("context_length"), s.context).u32(key("embedding_length"), s.dim).u32(key("block_count"), s.n_layers);
+    b.u32(key("feed_forward_length"), s.ffn_dim).u32(key("attention.head_count"), s.n_heads);
+    b.u32(key("attention.head_count_kv"), s.n_kv_heads).u32(key("attention.key_length"), s.head_dim);
+    b.u32(key("attention.value_length"), s.head_dim).f32(key("attention.layer_norm_rms_epsilon"), 1e-5f);
+    b.f32(key("rope.freq_base"), 10000.f);
+    if (m.gemma()) b.u32(key("attention.sliding_window"), s.window);
+    std::vector<std::string> tokens = byte_letters();
+    tokens.push_back("<|im_end|>");
+    tokens.push_back("<|im_start|>");
+    std::vector<int32_t> types(256, 1);
+    types.insert(types.end(), {3, 3});
+    b.string("tokenizer.ggml.model", "gpt2").string("tokenizer.ggml.pre", "gpt-2").strings("tokenizer.ggml.tokens", tokens);
+    b.array("tokenizer.ggml.token_type", GgufType::i32, types).strings("tokenizer.ggml.merges", {});
+    b.u32("tokenizer.ggml.eos_token_id", 256).u32("tokenizer.ggml.bos_token_id", 257).boolean("tokenizer.ggml.add_bos_token", 1);
+
+    auto add = [&](const std::string& name, uint64_t cols, uint64_t rows, float mean, float deviation) {
+        std::normal_distribution<float> normal(mean, deviation);
+        std::vector<float>& values = m.tensors[name];
+        for (uint64_t i = 0; i < cols * rows; i++) values.push_back(normal(rng));
+        Bytes bytes(reinterpret_cast<const char*>(values.data()), values.size() * 4);
+        b.tensor(name, rows == 1 ? std::vector<uint64_t>{cols} : std::vector<uint64_t>{cols, rows}, 0, bytes);
+    };
+    auto matrix = [&](const std::string& name, uint64_t cols, uint64_t rows) { add(name, cols, rows, 0.f, 1.5f / std::sqrt(float(cols))); };
+    add("token_embd.weight", s.dim, m.n_vocab, 0.f, 0.4f);
+    add("output_norm.weight", s.dim, 1, 1.f, 0.2f);
+    for (uint32_t il = 0; il < s.n_layers; il++) {
+        std::string p = "blk." + std::to_string(il) + ".";
+        add(p + "attn_norm.weight", s.dim, 1, 1.f, 0.2f);
+        matrix(p + "attn_q.weight", s.dim, s.n_heads * s.head_dim);
+        matrix(p + "attn_k.weight", s.dim, s.n_kv_heads * s.head_dim);
+        matrix(p + "attn_v.weight", s.dim, s.n_kv_heads * s.head_dim);
+        matrix(p + "attn_output.weight", s.n_heads * s.head_dim, s.dim);
+        add(p + "ffn_norm.weight", s.dim, 1, 1.f, 0.2f);
+        matrix(p + "ffn_gate.weight", s.dim, s.ffn_dim);
+        matrix(p + "ffn_up.weight", s.dim, s.ffn_dim);
+        matrix(p + "ffn_down.weight", s.ffn_dim, s.dim);
+        if (!m.gemma()) continue;
+        add(p + "attn_q_norm.weight", s.head_dim, 1, 1.4f, 0.2f);
+        add(p + "attn_k_norm.weight", s.head_dim, 1, 1.4f, 0.2f);
+        add(p + "post_attention_norm.weight", s.dim, 1, 2.f, 0.5f);
+        add(p + "post_ffw_norm.weight", s.dim, 1, 2.f, 0.5f);
+    }
+    m.file = b.bytes();
+    return m;
+}
+
+} // namespace ks

@@ -1,0 +1,12 @@
+// Counts the process's heap allocations, of all threads, so that "none per token" is measured and not claimed.
+#pragma once
+
+#include <cstdint>
+
+namespace ks
+{
+
+bool counts_allocations();   // false under sanitizers and where the C library cannot be wrapped
+uint64_t allocation_count(); // so far
+
+} // namespace ks

@@ -1,0 +1,333 @@
+// chat: a conversation in a terminal, or one turn per line of a pipe.
+#include "tools/generate.h"
+#include "tools/line_editor.h"
+#include "tools/memory_view.h"
+
+#include "runtime/model/gguf.h"
+#include "runtime/text/chat_template.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <iostream>
+#include <unistd.h>
+
+namespace ks
+{
+namespace
+{
+
+const char* const kHelp = "  /memory     the memory and how much of the cache is used\n"
+                          "  /clear      forget the conversation\n"
+                          "  /read FILE  put a text file in front of the next message\n"
+                          "  /regen      another answer to the last message\n"
+                          "  /help       this list\n"
+                          "  /exit       quit, as Ctrl-D does\n"
+                          "Ctrl-C stops an answer; at the prompt it quits. A message of several lines stands between \"\"\" and \"\"\",\n"
+                          "or its lines end with a backslash, or Alt-Enter breaks them.\n";
+
+// Where the conversation stands beside what the cache holds.
+struct Talk {
+    ChatWriter writer;
+    ChatPieces pieces;            // written, but not read by the model yet
+    std::vector<uint32_t> unread; // the same as tokens, before the pieces: the end of an answer that was cut
+};
+
+class Chat
+{
+public:
+    Chat(Session& session, const Options& options, const ChatFrame& frame, ProgressLine& progress);
+    Status loop();
+
+private:
+    enum class Next { message, end, quit };
+    Next read_message(std::string& message);
+    Next read_line(const char* prompt, std::string& line);
+    Status handle(const std::string& message);
+    Status command(const std::string& line);
+    Status say(const std::string& message);
+    Status regenerate();
+    Status read_turn(const std::vector<uint32_t>& ids);
+    Status answer();
+    Status attach(const std::string& path);
+    void clear();
+    void show_memory() const;
+    void show_figures(double seconds, size_t n_fed);
+    void tell(const std::string& text) const; // a line of the program's own, on standard error
+
+    Session& m_session;
+    const Options& m_options;
+    ProgressLine& m_progress;
+    bool m_interactive;
+    LineEditor m_editor;
+    Sampler m_sampler;
+    std::vector<std::string> m_stops;
+    Talk m_begin, m_talk;
+    uint32_t m_answer_begin = 0; // tokens before the last answer; 0: none yet
+    std::string m_attached;
+    size_t m_n_read = 0; // of the last turn, with the time it took
+    double m_read_seconds = 0;
+    bool m_done = false;
+};
+
+Chat::Chat(Session& session, const Options& options, const ChatFrame& frame, ProgressLine& progress)
+    : m_session(session), m_options(options), m_progress(progress), m_interactive(is_terminal(STDIN_FILENO) && is_terminal(STDERR_FILENO)),
+      m_editor(STDIN_FILENO, STDERR_FILENO), m_sampler(options.sampling, session.config().n_vocab, session.sampler_memory()), m_stops(options.stops),
+      m_begin{ChatWriter(frame, session.tokenizer().adds_bos(), default_system_text(frame, session.chat_template())), {}, {}}, m_talk(m_begin)
+{
+    if (frame.stop && session.tokenizer().find(frame.stop) < 0) m_stops.push_back(frame.stop);
+    if (options.has_system) m_begin.writer.turn(ChatRole::system, options.system, m_begin.pieces);
+    m_talk = m_begin;
+}
+
+void Chat::tell(const std::string& text) const
+{
+    bool colour = has_colour(STDERR_FILENO);
+    fprintf(stderr, "%s%s%s\n", colour ? "\033[2m" : "", text.c_str(), colour ? "\033[0m" : "");
+}
+
+Chat::Next Chat::read_line(const char* prompt, std::string& line)
+{
+    if (!m_interactive) {
+        if (std::getline(std::cin, line)) return Next::message;
+        return interrupt::pending() ? Next::quit : Next::end;
+    }
+    fflush(stdout);
+    switch (m_editor.read(prompt, line)) {
+    case LineEditor::Result::line: return Next::message;
+    case LineEditor::Result::end: return Next::end;
+    case LineEditor::Result::interrupted: break;
+    }
+    return Next::quit;
+}
+
+// One message: a line, or several.
+Chat::Next Chat::read_message(std::string& message)
+{
+    static const std::string kQuotes = "\"\"\"";
+    Next next = read_line("> ", message);
+    if (next != Next::message) return next == Next::quit && !message.empty() && m_interactive ? read_message(message) : next;
+    bool quoted = message.compare(0, 3, kQuotes) == 0;
+    if (quoted) message.erase(0, 3);
+    auto closes = [&] { return message.size() >= 3 && message.compare(message.size() - 3, 3, kQuotes) == 0; };
+    while (quoted ? !closes() : !message.empty() && message.back() == '\\') {
+        if (!quoted) message.pop_back();
+        std::string line;
+        next = read_line(". ", line);
+        if (next == Next::quit) return m_interactive ? read_message(message) : next; // Ctrl-C drops the message
+        message += "\n" + line;
+        if (next == Next::end) break;
+    }
+    if (quoted && closes()) message.resize(message.size() - 3);
+    m_editor.add_history(message);
+    return Next::message;
+}
+
+Status Chat::loop()
+{
+    while (!m_done) {
+        interrupt::clear();
+        std::string message;
+        Next next = read_message(message);
+        if (next == Next::end) break;
+        if (next == Next::quit) return Status(Code::interrupted, "");
+        Status status = handle(message);
+        if (status.ok()) continue;
+        if (!m_interactive || (status.code() != Code::no_fit && status.code() != Code::io)) return status;
+        tell(status.message());
+    }
+    return {};
+}
+
+Status Chat::handle(const std::string& message)
+{
+    if (message[0] == '/' && message.find('\n') == message.npos) return command(message);
+    bool blank = message.find_first_not_of(" \t\r\n") == message.npos;
+    return blank ? Status() : say(message);
+}
+
+Status Chat::command(const std::string& line)
+{
+    size_t space = std::min(line.find(' '), line.size());
+    std::string name = line.substr(0, space), rest = line.substr(std::min(line.find_first_not_of(' ', space), line.size()));
+    if (name == "/read" && !rest.empty()) return attach(rest);
+    if (!rest.empty() || name == "/read") tell(name == "/read" ? "/read needs a file's name" : name + " takes nothing behind it");
+    else if (name == "/exit") m_done = true;
+    else if (name == "/help") fputs(kHelp, stderr);
+    else if (name == "/memory") show_memory();
+    else if (name == "/clear") clear();
+    else if (name == "/regen") return regenerate();
+    else tell("unknown command " + printable(name) + "; /help lists them");
+    return {};
+}
+
+void Chat::clear()
+{
+    m_session.clear();
+    m_sampler.reset();
+    m_talk = m_begin;
+    m_answer_begin = 0;
+    m_attached.clear();
+    if (m_interactive) tell("the conversation is forgotten");
+}
+
+Status Chat::attach(const std::string& path)
+{
+    std::string text;
+    KS_TRY(read_file(path, &text));
+    m_attached += text + (text.empty() || text.back() == '\n' ? "\n" : "\n\n");
+    if (m_interactive) tell(printable(path) + ": " + grouped(text.size()) + " bytes go with the next message");
+    return {};
+}
+
+void Chat::show_memory() const
+{
+    const Plan& plan = m_session.plan();
+    print_memory(stderr, plan, double(m_session.n_tokens()) / plan.context);
+    fprintf(stderr, "\n  %-12s %s of %s tokens held, %s bytes each, %s\n", "cache", grouped(m_session.n_tokens()).c_str(), grouped(plan.context).c_str(),
+            grouped(plan.bytes_per_token).c_str(), plan.recipe_text.c_str());
+    if (m_session.evicted()) fprintf(stderr, "  %-12s %s tokens have left it\n", "evicted", grouped(m_session.evicted()).c_str());
+}
+
+// Feeds the turn's tokens. If they do not fit or Ctrl-C stops it, the cache is as before.
+Status Chat::read_turn(const std::vector<uint32_t>& ids)
+{
+    uint32_t held = m_session.n_tokens(), context = m_session.plan().context;
+    if (ids.size() >= context - held)
+        return fail(Code::no_fit, "the context is full: this turn needs %zu tokens, %u of %u are left; /clear begins anew, a larger -c or --memory holds more",
+                    ids.size() + 1, context - held, context);
+    Stopwatch clock;
+    Status status = m_session.feed(ids.data(), ids.size());
+    m_progress.end();
+    m_n_read = ids.size();
+    m_read_seconds = clock.seconds();
+    if (status.ok()) {
+        for (uint32_t id : ids) m_sampler.accept(id);
+    } else if (status.code() == Code::interrupted) {
+        interrupt::clear();
+        KS_TRY(m_session.rewind(held));
+        m_progress.end();
+    }
+    return status;
+}
+
+Status Chat::say(const std::string& message)
+{
+    Talk before = m_talk;
+    m_talk.writer.turn(ChatRole::user, m_attached + message, m_talk.pieces);
+    m_talk.writer.open_answer(m_talk.pieces);
+    std::vector<uint32_t> ids = m_talk.unread;
+    encode_pieces(m_session.tokenizer(), m_talk.pieces, ids);
+    Status status = read_turn(ids);
+    if (!status.ok()) {
+        m_talk = before;
+        bool dropped = status.code() == Code::interrupted && m_interactive;
+        if (dropped) tell("the message was not read");
+        return dropped ? Status() : status;
+    }
+    m_attached.clear();
+    m_answer_begin = m_session.n_tokens();
+    return answer();
+}
+
+// Another answer to the last message: the question's last token is read again, which brings its logits back.
+Status Chat::regenerate()
+{
+    if (m_answer_begin == 0) {
+        tell("there is no answer yet to write again");
+        return {};
+    }
+    uint32_t last = m_session.tokens()[m_answer_begin - 1];
+    KS_TRY(m_session.rewind(m_answer_begin - 1));
+    Stopwatch clock;
+    KS_TRY(m_session.feed(&last, 1));
+    m_progress.end();
+    m_n_read = 1;
+    m_read_seconds = clock.seconds();
+    return answer();
+}
+
+Status Chat::answer()
+{
+    uint32_t context = m_session.plan().context;
+    uint64_t limit = context - m_answer_begin;
+    if (m_options.has_n_predict && m_options.n_predict >= 0) limit = std::min(limit, uint64_t(m_options.n_predict));
+    Generated made;
+    made.ids.reserve(limit);
+    Detokenizer text(m_session.tokenizer(), m_stops);
+    char last = 0;
+    Emit emit = [&](std::string_view piece) {
+        if (!piece.empty()) last = piece.back();
+        write_text(piece);
+    };
+    KS_TRY(generate(m_session, m_sampler, text, limit, emit, made));
+    write_text(m_interactive && last == '\n' ? "" : "\n");
+
+    size_t n_fed = m_session.n_tokens() - m_answer_begin;
+    m_talk.pieces.clear();
+    m_talk.writer.close_answer(m_talk.pieces);
+    m_talk.unread.assign(made.ids.begin() + std::ptrdiff_t(n_fed), made.ids.end());
+    if (m_interactive) show_figures(made.seconds, n_fed);
+    if (made.stop == Stop::interrupted && !m_interactive) return Status(Code::interrupted, "");
+    if (made.stop == Stop::length && m_answer_begin + made.ids.size() >= context)
+        tell("the context of " + grouped(context) + " tokens is full, so the answer ends here; /clear begins anew, a larger -c or --memory holds more");
+    return {};
+}
+
+void Chat::show_figures(double seconds, size_t n_fed)
+{
+    if (m_options.no_stats) {
+        fputc('\n', stderr);
+        return;
+    }
+    char text[200];
+    snprintf(text, sizeof text, "[read %zu at %.0f/s, wrote %zu at %.1f/s, %s of %s tokens held]", m_n_read, double(m_n_read) / m_read_seconds, n_fed,
+             double(n_fed) / std::max(seconds, 1e-9), grouped(m_session.n_tokens()).c_str(), grouped(m_session.plan().context).c_str());
+    tell(std::string(text) + "\n");
+}
+
+
+// From the file's header alone, so that a base model is refused before its weights are read.
+Result<const ChatFrame*> choose_frame(const Options& options)
+{
+    if (!options.chat_template.empty()) {
+        const ChatFrame* frame = find_chat_frame(options.chat_template);
+        if (!frame)
+            return fail(Code::usage, "--chat-template: expected one of %s, found '%s'", chat_frame_names().c_str(),
+                        printable(options.chat_template).c_str());
+        return frame;
+    }
+    Result<Gguf> gguf = Gguf::open(options.session.model_path);
+    if (!gguf.ok()) return gguf.status();
+    Result<VocabSource> vocab = gguf.value().vocab();
+    if (!vocab.ok()) return vocab.status();
+    std::string_view text = vocab.value().chat_template;
+    const ChatFrame* frame = recognise_chat_frame(text);
+    if (frame) return frame;
+    return fail(Code::unsupported, "%s: %s; `knapsack run` continues a text as it is, --chat-template NAME takes one of %s",
+                gguf.value().label().c_str(), text.empty() ? "has no chat template (a base model)" : "its chat template is none of the known ones",
+                chat_frame_names().c_str());
+}
+
+} // namespace
+
+Status cmd_chat(const Options& options)
+{
+    Result<const ChatFrame*> frame = choose_frame(options);
+    if (!frame.ok()) return frame.status();
+    bool interactive = is_terminal(STDIN_FILENO) && is_terminal(STDERR_FILENO);
+    ProgressLine progress;
+    Result<std::unique_ptr<Session>> opened = open_session(options.session, progress, interactive);
+    if (!opened.ok()) return opened.status();
+    Session& session = *opened.value();
+    KS_TRY(check_sampling(options.sampling, session.config().n_vocab));
+    if (interactive) {
+        const Plan& plan = session.plan();
+        fprintf(stderr, "%s on %s\n%s of a budget of %s, context %s tokens, chat frame %s; /help lists the commands\n\n",
+                file_name(options.session.model_path).c_str(), printable(session.device_name(), 200).c_str(), human_bytes(plan.total_bytes).c_str(),
+                human_bytes(plan.budget_bytes).c_str(), grouped(plan.context).c_str(), frame.value()->name);
+    }
+    return Chat(session, options, *frame.value(), progress).loop();
+}
+
+} // namespace ks

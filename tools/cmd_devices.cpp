@@ -1,0 +1,28 @@
+// devices: what --device may name on this machine.
+#include "tools/json.h"
+#include "tools/program.h"
+
+namespace ks
+{
+
+Status cmd_devices(const Options& options)
+{
+    std::vector<DeviceInfo> devices = list_devices();
+    if (options.json) {
+        Json json;
+        json.open('[');
+        for (const DeviceInfo& d : devices) {
+            json.open('{').member("id", d.id).member("name", d.name).member("backend", d.backend).member("memory_bytes", d.memory_bytes);
+            json.member("free_bytes", d.free_bytes).member("unified", d.unified).close('}');
+        }
+        json.close(']').print();
+        return {};
+    }
+    printf("  %-12s %-12s %12s %12s  %s\n", "--device", "backend", "memory", "free", "name");
+    for (const DeviceInfo& d : devices)
+        printf("  %-12s %-12s %12s %12s  %s%s\n", d.id.c_str(), d.backend.c_str(), human_bytes(d.memory_bytes).c_str(),
+               human_bytes(d.free_bytes).c_str(), printable(d.name, 200).c_str(), d.unified ? ", one pool with the host's memory" : "");
+    return {};
+}
+
+} // namespace ks

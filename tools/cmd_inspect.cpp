@@ -1,0 +1,210 @@
+// inspect: what is in a model file. Shows what can be read even where the model cannot be run.
+#include "tools/json.h"
+#include "tools/program.h"
+
+#include "runtime/model/gguf.h"
+#include "runtime/text/chat_template.h"
+
+#include <cstring>
+
+namespace ks
+{
+
+struct Inspection {
+    Gguf gguf;
+    Status status; // of the first thing that is wrong with the model
+    Result<Config> config = Status(Code::invalid, "");
+    std::unique_ptr<LoadedTokenizer> tokenizer; // null: unusable
+    std::string template_text;
+    const char* frame = nullptr;
+};
+
+template <class T> static T load(const uint8_t* at)
+{
+    T value;
+    memcpy(&value, at, sizeof value);
+    return value;
+}
+
+static std::string scalar_text(GgufType type, const uint8_t* at)
+{
+    char text[40] = "?";
+    switch (type) {
+    case GgufType::u8:
+        return std::to_string(load<uint8_t>(at));
+    case GgufType::i8:
+        return std::to_string(load<int8_t>(at));
+    case GgufType::u16:
+        return std::to_string(load<uint16_t>(at));
+    case GgufType::i16:
+        return std::to_string(load<int16_t>(at));
+    case GgufType::u32:
+        return std::to_string(load<uint32_t>(at));
+    case GgufType::i32:
+        return std::to_string(load<int32_t>(at));
+    case GgufType::u64:
+        return std::to_string(load<uint64_t>(at));
+    case GgufType::i64:
+        return std::to_string(load<int64_t>(at));
+    case GgufType::boolean:
+        return *at ? "true" : "false";
+    case GgufType::f32:
+        snprintf(text, sizeof text, "%.9g", double(load<float>(at)));
+        return text;
+    case GgufType::f64:
+        snprintf(text, sizeof text, "%.17g", load<double>(at));
+        return text;
+    default:
+        return text;
+    }
+}
+
+// A value as one printable line; of an array the first elements.
+static std::string value_text(const GgufValue& value)
+{
+    constexpr uint64_t kShown = 4;
+    if (value.type == GgufType::string) return printable({reinterpret_cast<const char*>(value.data), size_t(value.bytes)}, 80);
+    if (value.type != GgufType::array) return scalar_text(value.type, value.data);
+    std::string text;
+    StringTable strings{value.data, value.count, value.bytes};
+    uint64_t at = 0;
+    for (uint64_t i = 0; i < std::min(kShown, value.count) && value.element != GgufType::array; i++) {
+        if (i) text += ", ";
+        if (value.element == GgufType::string)
+            text += "'" + printable(strings.next(at), 20) + "'";
+        else
+            text += scalar_text(value.element, value.data + i * gguf_type_bytes(value.element));
+    }
+    return text + (value.count > kShown ? ", ..." : "");
+}
+
+static const char* format_name(const GgufTensor& tensor)
+{
+    const GgmlType* type = find_ggml_type(tensor.ggml_type);
+    return type ? type->name : "?";
+}
+
+static Result<Inspection> look(const Options& options)
+{
+    Result<Gguf> gguf = Gguf::open(options.session.model_path);
+    if (!gguf.ok()) return gguf.status();
+    Inspection in;
+    in.gguf = std::move(gguf.value());
+    auto note = [&](const Status& status) {
+        if (in.status.ok()) in.status = status;
+    };
+    in.config = read_config(in.gguf);
+    note(in.config.status());
+    if (in.config.ok()) note(bind_tensors(in.gguf, in.config.value()).status());
+    Result<VocabSource> vocab = in.gguf.vocab();
+    note(vocab.status());
+    if (!vocab.ok()) return in;
+    Result<std::unique_ptr<LoadedTokenizer>> tokenizer = load_tokenizer(vocab.value());
+    note(tokenizer.status());
+    in.tokenizer = std::move(tokenizer.value());
+    in.template_text = std::string(vocab.value().chat_template);
+    if (const ChatFrame* frame = recognise_chat_frame(in.template_text)) in.frame = frame->name;
+    return in;
+}
+
+static void print_model(const Config& c)
+{
+    printf("model       %s, %u layers, %u heads over %u KV heads of %u, dim %u, feed-forward %u\n", c.family->name, c.n_layers, c.n_heads,
+           c.n_kv_heads, c.head_dim, c.dim, c.ffn_dim);
+    printf("            context %s, vocabulary %s%s\n", grouped(c.n_context).c_str(), grouped(c.n_vocab).c_str(),
+           c.tied ? ", output tied to the embedding" : "");
+    uint32_t n_window = 0;
+    for (uint32_t il = 0; il < c.n_layers; il++) n_window += c.is_window_layer(il);
+    if (n_window) printf("            %u of %u layers see the last %u tokens only\n", n_window, c.n_layers, c.window);
+    printf("rope        base %g, %u of %u values, factor %g\n", c.rope_base, c.n_rot, c.head_dim, c.rope_factor);
+}
+
+static std::string token_text(const Tokenizer& tokenizer, int64_t id)
+{
+    if (id < 0) return "none";
+    return std::to_string(id) + " '" + printable(tokenizer.text(uint32_t(id)), 30) + "'";
+}
+
+static void print_tokenizer(const Inspection& in)
+{
+    if (in.tokenizer) {
+        const Tokenizer& t = in.tokenizer->tokenizer;
+        printf("tokenizer   %s, %s tokens, BOS %s%s, EOS %s\n", t.kind(), grouped(t.n_vocab()).c_str(), token_text(t, t.bos()).c_str(),
+               t.adds_bos() ? " (added)" : "", token_text(t, t.eos()).c_str());
+    } else {
+        printf("tokenizer   unusable\n");
+    }
+    if (in.frame)
+        printf("chat frame  %s\n", in.frame);
+    else if (in.template_text.empty())
+        printf("chat frame  none: the file has no chat template (a base model)\n");
+    else
+        printf("chat frame  not recognised: %zu bytes of template\n", in.template_text.size());
+}
+
+static void print_text(const Inspection& in)
+{
+    const Gguf& gguf = in.gguf;
+    printf("file        %s, GGUF %u, %s (%s bytes)\n", file_name(gguf.path()).c_str(), gguf.version(),
+           human_bytes(gguf.file_bytes()).c_str(), grouped(gguf.file_bytes()).c_str());
+    if (in.config.ok()) print_model(in.config.value());
+    print_tokenizer(in);
+
+    printf("\nmetadata, %zu keys\n", gguf.values().size());
+    for (const GgufValue& value : gguf.values()) {
+        std::string type = gguf_type_name(value.type);
+        if (value.type == GgufType::array) type = std::string(gguf_type_name(value.element)) + "[" + std::to_string(value.count) + "]";
+        printf("  %-42s %-14s %s\n", printable(value.key, 100).c_str(), type.c_str(), value_text(value).c_str());
+    }
+    printf("\ntensors, %zu\n", gguf.tensors().size());
+    for (const GgufTensor& tensor : gguf.tensors()) {
+        std::string dims;
+        for (uint32_t i = tensor.n_dims; i-- > 0;) dims += (dims.empty() ? "" : " x ") + std::to_string(tensor.dims[i]);
+        printf("  %-42s %-18s %-8s %10s%s\n", printable(tensor.name, 100).c_str(), dims.c_str(), format_name(tensor),
+               human_bytes(tensor.bytes).c_str(), tensor.known ? "" : "  (not a format of this build)");
+    }
+}
+
+static void print_json(const Inspection& in)
+{
+    const Gguf& gguf = in.gguf;
+    Json json;
+    json.open('{').member("file", file_name(gguf.path())).member("version", gguf.version()).member("file_bytes", gguf.file_bytes());
+    if (in.config.ok()) {
+        const Config& c = in.config.value();
+        json.key("model").open('{').member("architecture", c.family->name).member("n_layers", c.n_layers).member("n_heads", c.n_heads);
+        json.member("n_kv_heads", c.n_kv_heads).member("head_dim", c.head_dim).member("dim", c.dim).member("ffn_dim", c.ffn_dim);
+        json.member("context", c.n_context).member("n_vocab", c.n_vocab).member("window", c.window).close('}');
+    }
+    if (in.tokenizer) {
+        const Tokenizer& t = in.tokenizer->tokenizer;
+        json.key("tokenizer").open('{').member("kind", t.kind()).member("n_vocab", t.n_vocab()).member("adds_bos", t.adds_bos()).close('}');
+    }
+    json.key("chat_frame");
+    if (in.frame)
+        json.value(in.frame);
+    else
+        json.null();
+    json.key("metadata").open('{');
+    for (const GgufValue& value : gguf.values()) json.member(value.key, value_text(value));
+    json.close('}').key("tensors").open('[');
+    for (const GgufTensor& tensor : gguf.tensors()) {
+        json.open('{').member("name", tensor.name).member("format", format_name(tensor)).key("dims").open('[');
+        for (uint32_t i = 0; i < tensor.n_dims; i++) json.value(tensor.dims[i]);
+        json.close(']').member("bytes", tensor.bytes).member("offset", tensor.offset).close('}');
+    }
+    json.close(']').close('}').print();
+}
+
+Status cmd_inspect(const Options& options)
+{
+    Result<Inspection> in = look(options);
+    if (!in.ok()) return in.status();
+    if (options.json)
+        print_json(in.value());
+    else
+        print_text(in.value());
+    return in.value().status;
+}
+
+} // namespace ks

@@ -1,0 +1,71 @@
+// plan: every byte that a session would hold.
+#include "tools/json.h"
+#include "tools/memory_view.h"
+#include "tools/program.h"
+
+#include "runtime/model/gguf.h"
+
+namespace ks
+{
+
+static void print_json(const Plan& plan, const std::string& model)
+{
+    Json json;
+    json.open('{').member("model", model).member("fits", plan.fits).member("budget_bytes", plan.budget_bytes);
+    json.member("kv_budget_bytes", plan.kv_budget_bytes)
+        .member("total_bytes", plan.total_bytes)
+        .member("smallest_bytes", plan.smallest_bytes);
+    json.member("context", plan.context)
+        .member("slots", plan.slots)
+        .member("chunk", plan.chunk)
+        .member("bytes_per_token", plan.bytes_per_token);
+    json.member("recipe", plan.recipe_text).member("device", plan.device).key("regions").open('[');
+    for (const PlanRegion& region : plan.regions) {
+        json.open('{').member("name", region.name).member("bytes", region.bytes).member("on_device", region.on_device).close('}');
+    }
+    json.close(']').close('}').print();
+}
+
+// The model's own context, 0 where the file does not say. The plan has read the file already: errors cannot be news here.
+static uint32_t model_context(const std::string& path)
+{
+    Result<Gguf> gguf = Gguf::open(path);
+    if (!gguf.ok()) return 0;
+    Result<Config> config = read_config(gguf.value());
+    return config.ok() ? config.value().n_context : 0;
+}
+
+static void print_table(const Plan& plan, const Options& options)
+{
+    std::string device = plan.device;
+    for (const DeviceInfo& info : list_devices())
+        if (info.id == plan.device) device += " (" + printable(info.name, 200) + ")";
+    printf("%s on %s\n\n", file_name(options.session.model_path).c_str(), device.c_str());
+    print_memory(stdout, plan);
+    if (options.session.memory_bytes == 0) printf("  %-12s no --memory was given, so the budget is what the device has free\n", "");
+    printf("\n  %-12s %s tokens", "context", grouped(plan.context).c_str());
+    if (uint32_t most = model_context(options.session.model_path)) printf(", the model was trained on %s", grouped(most).c_str());
+    printf("\n  %-12s %s slots per KV head, %s bytes per token", "cache", grouped(plan.slots).c_str(),
+           grouped(plan.bytes_per_token).c_str());
+    if (plan.kv_budget_bytes) printf(", --kv-memory %s", human_bytes(plan.kv_budget_bytes).c_str());
+    printf("\n  %-12s %s\n", "recipe", plan.recipe_text.c_str());
+    printf("  %-12s %u tokens of a prompt are read at once\n", "chunk", plan.chunk);
+    printf("  %-12s --memory %llu (%s)%s\n", "smallest", (unsigned long long)plan.smallest_bytes, human_bytes(plan.smallest_bytes).c_str(),
+           options.session.context < 0 ? ", with a short context" : "");
+    printf("\n%s\n", plan.fits ? "It fits." : "It does not fit: raise --memory, lower -c or take a smaller model.");
+}
+
+Status cmd_plan(const Options& options)
+{
+    Result<Plan> made = make_plan(options.session);
+    if (!made.ok()) return made.status();
+    const Plan& plan = made.value();
+    if (options.session.device.empty() && options.json) fprintf(stderr, "device: %s\n", plan.device.c_str());
+    if (options.json)
+        print_json(plan, file_name(options.session.model_path));
+    else
+        print_table(plan, options);
+    return plan.fits ? Status() : no_fit(plan);
+}
+
+} // namespace ks

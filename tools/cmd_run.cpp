@@ -1,0 +1,88 @@
+// run: continues a prompt.
+#include "tools/alloc_count.h"
+#include "tools/generate.h"
+#include "tools/json.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace ks
+{
+
+static void print_json(const Session& session, size_t n_prompt, const Generated& made, const std::string& text, double prefill_seconds,
+                       const SamplerOptions& sampling)
+{
+    Json json;
+    json.open('{').member("text", text).member("prompt_tokens", uint64_t(n_prompt)).array("ids", made.ids).member("stop", stop_name(made.stop));
+    json.member("plan_bytes", session.plan().total_bytes).member("peak_bytes", session.peak_bytes()).key("host_allocations");
+    if (counts_allocations()) json.value(made.allocations);
+    else json.null();
+    json.member("prefill_seconds", prefill_seconds).member("decode_seconds", made.seconds);
+    json.member("evicted", session.evicted()).member("merged", session.merged()).member("recipe", session.plan().recipe_text);
+    json.member("logits_hash", logits_hash(session.logits(), session.config().n_vocab));
+    json.member("context", session.plan().context).member("seed", sampling.seed).member("device", session.plan().device).close('}').print();
+}
+
+// Tokens to write. An explicit -n has to fit, the default takes what there is.
+static Status choose_limit(const Options& options, size_t n_prompt, uint32_t context, uint64_t* out)
+{
+    uint64_t room = n_prompt < context ? context - n_prompt : 0;
+    bool all = options.n_predict < 0;
+    *out = all ? room : std::min(room, uint64_t(options.n_predict));
+    if (options.has_n_predict && !all && uint64_t(options.n_predict) > room)
+        return fail(Code::no_fit, "run: %zu prompt tokens and %lld new ones need a context of %llu, this one holds %u: raise -c or --memory, or lower -n", n_prompt,
+                    (long long)options.n_predict, (unsigned long long)n_prompt + (unsigned long long)options.n_predict, context);
+    if (n_prompt > context)
+        return fail(Code::no_fit, "run: the prompt has %zu tokens, the context holds %u: raise -c or --memory", n_prompt, context);
+    return {};
+}
+
+Status cmd_run(const Options& options)
+{
+    ProgressLine progress;
+    Result<std::unique_ptr<Session>> opened = open_session(options.session, progress);
+    if (!opened.ok()) return opened.status();
+    Session& session = *opened.value();
+    std::vector<uint32_t> prompt;
+    KS_TRY(read_prompt(options, session.tokenizer(), prompt));
+    uint64_t limit = 0;
+    KS_TRY(choose_limit(options, prompt.size(), session.plan().context, &limit));
+
+    SamplerOptions sampling = options.sampling;
+    uint32_t n_vocab = session.config().n_vocab;
+    KS_TRY(check_sampling(sampling, n_vocab));
+    for (uint32_t id = 0; options.ignore_eos && id < n_vocab; id++)
+        if (session.tokenizer().is_end(id)) sampling.logit_bias.push_back({id, -INFINITY});
+    Sampler sampler(sampling, n_vocab, session.sampler_memory());
+    for (uint32_t id : prompt) sampler.accept(id);
+
+    Generated made;
+    made.ids.reserve(limit);
+    Stopwatch clock;
+    Status read = session.feed(prompt.data(), prompt.size());
+    double prefill_seconds = clock.seconds();
+    progress.end();
+    bool interrupted = read.code() == Code::interrupted;
+    if (!interrupted) KS_TRY(read);
+    Detokenizer detokenizer(session.tokenizer(), options.stops);
+    size_t n_bytes = 0;
+    char last = '\n';
+    Emit emit = [&](std::string_view text) {
+        n_bytes += text.size();
+        if (!text.empty()) last = text.back();
+        if (!options.json) write_text(text);
+    };
+    if (interrupted) made.stop = Stop::interrupted;
+    else KS_TRY(generate(session, sampler, detokenizer, limit, emit, made));
+    if (options.json) {
+        std::string text;
+        Detokenizer again(session.tokenizer(), options.stops);
+        for (uint32_t id : made.ids) text += again.push(id);
+        print_json(session, prompt.size(), made, text += again.finish(), prefill_seconds, sampling);
+    } else if (last != '\n') {
+        write_text("\n");
+    }
+    return made.stop == Stop::interrupted ? Status(Code::interrupted, "") : Status();
+}
+
+} // namespace ks

@@ -1,0 +1,80 @@
+// What the commands share: opening a session with progress and interrupts, reading files, small output helpers.
+#pragma once
+
+#include "tools/options.h"
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ks
+{
+
+Status cmd_chat(const Options& options);
+Status cmd_run(const Options& options);
+Status cmd_score(const Options& options);
+Status cmd_plan(const Options& options);
+Status cmd_inspect(const Options& options);
+Status cmd_tokenize(const Options& options);
+Status cmd_devices(const Options& options);
+Status cmd_bench(const Options& options);
+
+// Ctrl-C: the first one asks, a second one before anybody has looked ends the program.
+namespace interrupt
+{
+void install();
+void watch(Session* session); // whose feed() it cancels; null: nobody's
+bool pending();
+void clear();
+} // namespace interrupt
+
+// A line on a terminal's standard error that says how far something is; nothing elsewhere, nor in the first moments.
+class ProgressLine
+{
+public:
+    ~ProgressLine() { end(); }
+    void show(const char* stage, uint64_t done, uint64_t total);
+    void end(); // takes the line away
+
+private:
+    std::chrono::steady_clock::time_point m_begin{};
+    int m_percent = -1;
+    bool m_shown = false;
+};
+
+// Says on standard error which device was chosen where the caller did not name one. `progress` outlives the session.
+Result<std::unique_ptr<Session>> open_session(const SessionOptions& options, ProgressLine& progress, bool quiet = false);
+
+// Encodes -p or -f, or reads --ids.
+Status read_prompt(const Options& options, const Tokenizer& tokenizer, std::vector<uint32_t>& out);
+Status read_file(const std::string& path, std::string* out); // "-": standard input; at most 256 MiB
+Status check_sampling(const SamplerOptions& options, uint32_t n_vocab);
+
+// A tokenizer without a session.
+struct LoadedTokenizer {
+    Tokenizer tokenizer;
+    void* memory = nullptr;
+    uint64_t bytes = 0;
+    ~LoadedTokenizer();
+};
+Result<std::unique_ptr<LoadedTokenizer>> load_tokenizer(const VocabSource& vocab);
+
+class Stopwatch
+{
+public:
+    double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - m_begin).count(); }
+
+private:
+    std::chrono::steady_clock::time_point m_begin = std::chrono::steady_clock::now();
+};
+
+bool is_terminal(int fd);
+int terminal_columns(int fd);                             // 80 where nobody knows
+bool has_colour(int fd);                                  // a terminal, and NO_COLOR is not set
+std::string grouped(uint64_t number);                     // "12,345"
+std::string logits_hash(const float* logits, uint32_t n); // FNV-1a of the bytes, in hex
+std::string file_name(const std::string& path);           // without its folders, printable
+
+} // namespace ks
