@@ -73,7 +73,7 @@ static std::string value_text(const GgufValue& value)
         if (value.element == GgufType::string)
             text += "'" + printable(strings.next(at), 20) + "'";
         else
-            text += scalar_text(value.element, value.data + i * gguf_type_bytes(value.element));
+            text += scalar_text(value.element, value.data + i * gguf_type_info(value.element).bytes);
     }
     return text + (value.count > kShown ? ", ..." : "");
 }
@@ -152,8 +152,8 @@ static void print_text(const Inspection& in)
 
     printf("\nmetadata, %zu keys\n", gguf.values().size());
     for (const GgufValue& value : gguf.values()) {
-        std::string type = gguf_type_name(value.type);
-        if (value.type == GgufType::array) type = std::string(gguf_type_name(value.element)) + "[" + std::to_string(value.count) + "]";
+        std::string type = gguf_type_info(value.type).name;
+        if (value.type == GgufType::array) type = std::string(gguf_type_info(value.element).name) + "[" + std::to_string(value.count) + "]";
         printf("  %-42s %-14s %s\n", printable(value.key, 100).c_str(), type.c_str(), value_text(value).c_str());
     }
     printf("\ntensors, %zu\n", gguf.tensors().size());

@@ -79,12 +79,22 @@ void ReferenceBackend::fill(const Buffer& to, uint64_t offset, uint64_t bytes, u
 
 uint64_t ReferenceBackend::scratch_bytes(const ScratchShape& shape) const
 {
-    return align_up(std::max<uint64_t>(4ull * shape.max_cols, 8ull * shape.head_dim), kRegionAlign);
+    return align_up(std::max<uint64_t>(4ull * shape.max_cols, 16ull * shape.head_dim), kRegionAlign);
 }
 
 void ReferenceBackend::set_scratch(const Buffer& buffer, uint64_t offset, const ScratchShape& shape)
 {
-    m_row = reinterpret_cast<float*>(at(buffer, offset, scratch_bytes(shape)));
+    m_row = reinterpret_cast<float*>(at(buffer, offset, ReferenceBackend::scratch_bytes(shape)));
+    m_shape = shape;
+}
+
+// A tensor is in its buffer and has at least this many values.
+static void check_values(const char* op, const Tensor& t, uint64_t n)
+{
+    KS_CHECK(uint64_t(t.rows) * t.cols >= n, "%s: %llu values in a tensor of (%u, %u)", op, (unsigned long long)n, t.rows, t.cols);
+    uint64_t bytes = n * (t.format == Format::f16 ? 2 : 4);
+    KS_CHECK(t.offset <= t.buffer.bytes && bytes <= t.buffer.bytes - t.offset, "%s: %llu bytes at %llu of a buffer of %llu", op,
+             (unsigned long long)bytes, (unsigned long long)t.offset, (unsigned long long)t.buffer.bytes);
 }
 
 template <class F> static void decode_row(const uint32_t* w, uint32_t row, uint32_t cols, float* out)
@@ -95,11 +105,12 @@ template <class F> static void decode_row(const uint32_t* w, uint32_t row, uint3
         for (uint32_t k = 0; k < F::block; k++) *out++ = F::value(tile, 0, row % tile_rows, k);
 }
 
+// One row of a weight, all of its cols values.
 static void decode_row(const Tensor& w, uint32_t row, float* out)
 {
+    KS_CHECK(row < w.rows, "row %u of %u", row, w.rows);
     switch (w.format) {
-#define KS_ROW(name)                                                                                                                       \
-    case Format::name: return decode_row<format_##name>(w.ptr<uint32_t>(), row, w.cols, out);
+#define KS_ROW(name) case Format::name: return decode_row<format_##name>(w.ptr<uint32_t>(), row, w.cols, out);
         FORMATS(KS_ROW)
 #undef KS_ROW
     case Format::count: break;
@@ -107,9 +118,20 @@ static void decode_row(const Tensor& w, uint32_t row, float* out)
     KS_CHECK(false, "format %d", int(w.format));
 }
 
+static void check_weight(const char* op, const Tensor& w)
+{
+    uint64_t bytes = weight_bytes(w.format, w.rows, w.cols);
+    KS_CHECK(w.cols % format_info(w.format).block == 0, "%s: rows of %u values in blocks of %u", op, w.cols, format_info(w.format).block);
+    KS_CHECK(w.offset <= w.buffer.bytes && bytes <= w.buffer.bytes - w.offset, "%s: %llu bytes at %llu of a buffer of %llu", op,
+             (unsigned long long)bytes, (unsigned long long)w.offset, (unsigned long long)w.buffer.bytes);
+}
+
 void ReferenceBackend::embed(const EmbedArgs& a, const Tensor& y, const Tensor& table, const Tensor& ids)
 {
-    KS_CHECK(y.cols == a.dim && table.cols == a.dim && ids.cols >= a.n_tokens, "embed: dim %u, y %u, table %u", a.dim, y.cols, table.cols);
+    KS_CHECK(table.cols == a.dim, "embed: dim %u, table (%u, %u)", a.dim, table.rows, table.cols);
+    check_weight("embed", table);
+    check_values("embed", y, uint64_t(a.n_tokens) * a.dim);
+    check_values("embed", ids, a.n_tokens);
     for (uint32_t t = 0; t < a.n_tokens; t++) {
         float* row = y.ptr() + uint64_t(t) * a.dim;
         decode_row(table, ids.ptr<uint32_t>()[t], row);
@@ -119,7 +141,9 @@ void ReferenceBackend::embed(const EmbedArgs& a, const Tensor& y, const Tensor& 
 
 void ReferenceBackend::rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w)
 {
-    KS_CHECK(w.cols == a.dim, "rmsnorm: dim %u, w %u", a.dim, w.cols);
+    check_values("rmsnorm", y, uint64_t(a.rows) * a.dim);
+    check_values("rmsnorm", x, uint64_t(a.rows) * a.dim);
+    check_values("rmsnorm", w, a.dim);
     for (uint32_t r = 0; r < a.rows; r++) {
         const float* from = x.ptr() + uint64_t(r) * a.dim;
         float* to = y.ptr() + uint64_t(r) * a.dim;
@@ -130,25 +154,32 @@ void ReferenceBackend::rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tens
     }
 }
 
+static double dot(const float* a, const float* b, uint32_t n)
+{
+    double sum[8] = {}; // eight, so that no addition waits for the one before
+    uint32_t k = 0;
+    for (; k + 8 <= n; k += 8)
+        for (uint32_t i = 0; i < 8; i++) sum[i] += double(a[k + i]) * b[k + i];
+    for (; k < n; k++) sum[0] += double(a[k]) * b[k];
+    return ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
+}
+
 void ReferenceBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets, const Tensor& x)
 {
+    KS_CHECK(a.cols <= m_shape.max_cols, "matmul: %u cols, scratch for %u", a.cols, m_shape.max_cols);
+    check_values("matmul", x, uint64_t(a.n_tokens) * a.cols);
     for (int i = 0; i < n_targets; i++) {
         const Tensor& w = targets[i].w;
         const Tensor& y = targets[i].y;
-        KS_CHECK(w.cols == a.cols && y.cols == w.rows && x.cols == a.cols, "matmul: %u x %u, x %u, y %u", w.rows, w.cols, x.cols, y.cols);
+        KS_CHECK(w.cols == a.cols && (i > 0 || w.rows == a.rows), "matmul: (%u, %u), w (%u, %u)", a.rows, a.cols, w.rows, w.cols);
+        check_weight("matmul", w);
+        check_values("matmul", y, uint64_t(a.n_tokens) * w.rows);
         for (uint32_t r = 0; r < w.rows; r++) {
             decode_row(w, r, m_row);
-            for (uint32_t t = 0; t < a.n_tokens; t += 4) { // four sums at a time: they do not wait for one another
-                uint32_t n = std::min(4u, a.n_tokens - t);
-                const float* in[4];
-                for (uint32_t u = 0; u < 4; u++) in[u] = x.ptr() + uint64_t(t + std::min(u, n - 1)) * a.cols;
-                double sum[4] = {};
-                for (uint32_t k = 0; k < a.cols; k++)
-                    for (uint32_t u = 0; u < 4; u++) sum[u] += double(m_row[k]) * in[u][k];
-                for (uint32_t u = 0; u < n; u++) {
-                    float& out = y.ptr()[uint64_t(t + u) * w.rows + r];
-                    out = float(sum[u] + (a.accumulate ? out : 0.f));
-                }
+            for (uint32_t t = 0; t < a.n_tokens; t++) {
+                float& out = y.ptr()[uint64_t(t) * w.rows + r];
+                double sum = dot(m_row, x.ptr() + uint64_t(t) * a.cols, a.cols);
+                out = float(a.accumulate ? out + sum : sum);
             }
         }
     }
@@ -156,6 +187,9 @@ void ReferenceBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, 
 
 void ReferenceBackend::rope(const RopeArgs& a, const Tensor& x, const Tensor& angles)
 {
+    KS_CHECK(a.n_rot % 2 == 0 && a.n_rot <= a.head_dim, "rope: %u of %u values rotate", a.n_rot, a.head_dim);
+    check_values("rope", x, uint64_t(a.n_tokens) * a.n_heads * a.head_dim);
+    check_values("rope", angles, uint64_t(a.n_tokens) * a.n_rot);
     uint32_t half = a.n_rot / 2;
     for (uint32_t t = 0; t < a.n_tokens; t++) {
         const float* angle = angles.ptr() + uint64_t(t) * a.n_rot;
@@ -174,27 +208,42 @@ void ReferenceBackend::rope(const RopeArgs& a, const Tensor& x, const Tensor& an
 
 void ReferenceBackend::glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up)
 {
+    KS_CHECK(a.act == act_silu || a.act == act_gelu, "glu: activation %u", a.act);
+    for (const Tensor* t : {&y, &gate, &up}) check_values("glu", *t, a.n);
     for (uint32_t i = 0; i < a.n; i++) {
         double g = gate.ptr()[i];
         double silu = g / (1.0 + std::exp(-g));
-        double gelu = 0.5 * g * (1.0 + std::tanh(0.7978845608028654 * (g + 0.044715 * g * g * g)));
+        double gelu = 0.5 * g * (1.0 + std::tanh(0.7978845608028654 * (g + 0.044715 * g * g * g))); // sqrt(2 / pi)
         y.ptr()[i] = float((a.act == act_silu ? silu : gelu) * up.ptr()[i]);
     }
 }
 
 void ReferenceBackend::add(const AddArgs& a, const Tensor& x, const Tensor& b)
 {
+    KS_CHECK(a.b_rows == 1 || a.b_rows == a.rows, "add: %u rows to %u", a.b_rows, a.rows);
+    check_values("add", x, uint64_t(a.rows) * a.cols);
+    check_values("add", b, uint64_t(a.b_rows) * a.cols);
     for (uint32_t r = 0; r < a.rows; r++)
         for (uint32_t i = 0; i < a.cols; i++) x.ptr()[uint64_t(r) * a.cols + i] += b.ptr()[uint64_t(a.b_rows == 1 ? 0 : r) * a.cols + i];
 }
 
 void ReferenceBackend::softcap(const SoftcapArgs& a, const Tensor& x)
 {
+    check_values("softcap", x, a.n);
     for (uint32_t i = 0; i < a.n; i++) x.ptr()[i] = float(a.cap * std::tanh(double(x.ptr()[i]) / a.cap));
+}
+
+static void check_cache(const char* op, const Tensor& cache, uint32_t n_kv_heads, uint32_t n_slots, uint32_t head_dim)
+{
+    KS_CHECK(cache.format == Format::f32 || cache.format == Format::f16, "%s: cache of format %d", op, int(cache.format));
+    check_values(op, cache, uint64_t(n_kv_heads) * n_slots * head_dim);
 }
 
 void ReferenceBackend::kv_write(const KvWriteArgs& a, const Tensor& cache, const Tensor& x, const Tensor& slots)
 {
+    check_cache("kv_write", cache, a.n_kv_heads, a.n_slots, a.head_dim);
+    check_values("kv_write", x, uint64_t(a.n_tokens) * a.n_kv_heads * a.head_dim);
+    check_values("kv_write", slots, a.n_tokens);
     for (uint32_t t = 0; t < a.n_tokens; t++) {
         uint32_t slot = slots.ptr<uint32_t>()[t];
         KS_CHECK(slot < a.n_slots, "slot %u of %u", slot, a.n_slots);
@@ -209,17 +258,27 @@ void ReferenceBackend::kv_write(const KvWriteArgs& a, const Tensor& cache, const
     }
 }
 
-static double cached(const Tensor& cache, uint64_t i)
+// A row of a cache as floats: where it is, or decoded into `room`.
+static const float* cached_row(const Tensor& cache, uint64_t row, uint32_t head_dim, float* room)
 {
-    return cache.format == Format::f32 ? cache.ptr()[i] : HALF_TO_FLOAT(cache.ptr<uint16_t>()[i]);
+    if (cache.format == Format::f32) return cache.ptr() + row * head_dim;
+    const uint16_t* half = cache.ptr<uint16_t>() + row * head_dim;
+    for (uint32_t i = 0; i < head_dim; i++) room[i] = HALF_TO_FLOAT(half[i]);
+    return room;
 }
 
 void ReferenceBackend::attention(const AttentionArgs& a, const Tensor& y, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache, const Tensor& positions)
 {
-    double* sums = reinterpret_cast<double*>(m_row); // (head_dim)
+    KS_CHECK(a.n_tokens > 0 && a.n_heads % a.n_kv_heads == 0, "attention: %u heads over %u", a.n_heads, a.n_kv_heads);
+    KS_CHECK(a.head_dim <= m_shape.head_dim, "attention: head_dim %u, scratch for %u", a.head_dim, m_shape.head_dim);
+    for (const Tensor* t : {&y, &q}) check_values("attention", *t, uint64_t(a.n_tokens) * a.n_heads * a.head_dim);
+    for (const Tensor* t : {&k_cache, &v_cache}) check_cache("attention", *t, a.n_kv_heads, a.n_slots, a.head_dim);
+    check_values("attention", positions, a.n_tokens);
     const uint32_t* position = positions.ptr<uint32_t>();
     uint32_t last = position[a.n_tokens - 1];
     uint32_t oldest = last + 1 > a.n_slots ? last + 1 - a.n_slots : 0; // position whose slot was not written again
+    double* sums = reinterpret_cast<double*>(m_row);                   // (head_dim), then a row of K or V
+    float* room = reinterpret_cast<float*>(sums + a.head_dim);
     for (uint32_t t = 0; t < a.n_tokens; t++) {
         uint32_t first = a.window && position[t] + 1 > a.window ? std::max(oldest, position[t] + 1 - a.window) : oldest;
         for (uint32_t h = 0; h < a.n_heads; h++) {
@@ -228,15 +287,15 @@ void ReferenceBackend::attention(const AttentionArgs& a, const Tensor& y, const 
             double top = -INFINITY, norm = 0; // the running maximum rescales what was summed before
             std::fill(sums, sums + a.head_dim, 0.0);
             for (uint32_t p = first; p <= position[t]; p++) {
-                uint64_t row = (head + p % a.n_slots) * a.head_dim;
-                double logit = 0;
-                for (uint32_t i = 0; i < a.head_dim; i++) logit += query[i] * cached(k_cache, row + i);
-                logit *= a.scale;
+                uint64_t row = head + p % a.n_slots;
+                const float* k = cached_row(k_cache, row, a.head_dim, room);
+                double logit = dot(query, k, a.head_dim) * a.scale;
                 double shrink = logit > top ? std::exp(top - logit) : 1.0;
                 top = std::max(top, logit);
                 double weight = std::exp(logit - top);
                 norm = norm * shrink + weight;
-                for (uint32_t i = 0; i < a.head_dim; i++) sums[i] = sums[i] * shrink + weight * cached(v_cache, row + i);
+                const float* v = cached_row(v_cache, row, a.head_dim, room);
+                for (uint32_t i = 0; i < a.head_dim; i++) sums[i] = sums[i] * shrink + weight * v[i];
             }
             float* out = y.ptr() + (uint64_t(t) * a.n_heads + h) * a.head_dim;
             for (uint32_t i = 0; i < a.head_dim; i++) out[i] = float(sums[i] / norm);
@@ -246,6 +305,8 @@ void ReferenceBackend::attention(const AttentionArgs& a, const Tensor& y, const 
 
 void ReferenceBackend::argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x)
 {
+    check_values("argmax", x, uint64_t(a.rows) * a.cols);
+    check_values("argmax", out, a.rows);
     for (uint32_t r = 0; r < a.rows; r++) {
         const float* row = x.ptr() + uint64_t(r) * a.cols;
         out.ptr<uint32_t>()[r] = uint32_t(std::max_element(row, row + a.cols) - row);

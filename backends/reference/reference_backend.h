@@ -36,7 +36,8 @@ public:
 private:
     MemorySource m_system;
     MemorySource* m_memory; // the caller's, or m_system
-    float* m_row = nullptr; // scratch: (max_cols) one row of a weight, or a head's output sums in double
+    ScratchShape m_shape;   // that scratch was set for
+    float* m_row = nullptr; // scratch: (max_cols) a row of a weight; in attention sums (head_dim) in double and a row of K or V
 };
 
 std::unique_ptr<Backend> make_reference_backend(const BackendOptions& options);

@@ -45,7 +45,7 @@ Result<void*> MemorySource::take(size_t bytes)
 {
     size_t whole = align_up(bytes ? bytes : 1, 4096);
     if (m_caller) {
-        if (whole > m_caller_bytes - m_caller_used)
+        if (whole < bytes || whole > m_caller_bytes - m_caller_used)
             return fail(Code::no_fit, "the caller's memory has %zu bytes left, %zu are needed", m_caller_bytes - m_caller_used, whole);
         void* memory = m_caller + m_caller_used;
         m_caller_used += whole;

@@ -61,7 +61,8 @@ public:
     virtual void rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w) = 0;
     // y = x W^T, or y += x W^T.              x (n_tokens, cols); args hold the first target's rows
     virtual void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets, const Tensor& x) = 0;
-    // Rotates in place.                      x (n_tokens, n_heads * head_dim), angles (n_tokens, n_rot): cos, sin by pair
+    // Rotates in place: (u, v) becomes (u cos - v sin, u sin + v cos). x (n_tokens, n_heads * head_dim), angles (n_tokens, n_rot):
+    // pair i's cos at [2i], its sin at [2i + 1]; pair i of a head is (2i, 2i + 1) or (i, i + n_rot / 2)
     virtual void rope(const RopeArgs& a, const Tensor& x, const Tensor& angles) = 0;
     // y = act(gate) * up.                    y may be gate
     virtual void glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up) = 0;
@@ -70,7 +71,9 @@ public:
     virtual void softcap(const SoftcapArgs& a, const Tensor& x) = 0;
     // Stores token t's heads in slot slots[t]. cache (n_kv_heads * n_slots, head_dim) f16 or f32, x (n_tokens, n_kv_heads * head_dim)
     virtual void kv_write(const KvWriteArgs& a, const Tensor& cache, const Tensor& x, const Tensor& slots) = 0;
-    // y (n_tokens, n_heads * head_dim), q the same; positions (1, n_tokens) u32, consecutive, already in the cache
+    // y (n_tokens, n_heads * head_dim), q the same; positions (1, n_tokens) u32, consecutive, already in the cache. Caches as in
+    // kv_write, K and V apart. A query sees position p in slot p % n_slots if p is not after it, not out of its window, and
+    // among the last n_slots positions up to the chunk's end
     virtual void attention(const AttentionArgs& a, const Tensor& y, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache, const Tensor& positions) = 0;
     // out (1, rows) u32; ties: the lower index
     virtual void argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x) = 0;

@@ -31,7 +31,8 @@ Result<MappedFile> MappedFile::open(const std::string& path)
 {
     MappedFile file;
     file.m_path = path;
-    file.m_fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    // O_NONBLOCK: a pipe without a writer is refused below instead of waited for.
+    file.m_fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (file.m_fd < 0) return fail(Code::invalid, "cannot open %s: %s", printable(path, 200).c_str(), strerror(errno));
     struct stat info;
     if (fstat(file.m_fd, &info) != 0) return fail(Code::io, "cannot stat %s: %s", printable(path, 200).c_str(), strerror(errno));

@@ -60,12 +60,14 @@ static uint32_t permute_high_bits(uint32_t word)
 template <class F> static void rows_to_tile(const uint8_t* const from[tile_rows], const uint32_t step[tile_rows], uint32_t n_blocks, uint32_t* to)
 {
     for (uint32_t b = 0; b < n_blocks; b++) {
-        for (uint32_t r = 0; r < tile_rows && F::half_words; r++)
-            memcpy(reinterpret_cast<uint8_t*>(to) + 2 * r, from[r] + uint64_t(b) * step[r] + F::half_byte, 2);
-        to += F::half_words;
+        if (F::half_words) {
+            for (uint32_t r = 0; r < tile_rows; r++) memcpy(reinterpret_cast<uint8_t*>(to) + 2 * r, from[r] + uint64_t(b) * step[r] + F::half_byte, 2);
+            to += F::half_words;
+        }
         for (uint32_t j = 0; j < F::words; j++, to += tile_rows) {
             for (uint32_t r = 0; r < tile_rows; r++) memcpy(to + r, from[r] + uint64_t(b) * step[r] + F::words_byte + 4 * j, 4);
-            for (uint32_t r = 0; r < tile_rows && j == F::permuted_word; r++) to[r] = permute_high_bits(to[r]);
+            if (j != F::permuted_word) continue;
+            for (uint32_t r = 0; r < tile_rows; r++) to[r] = permute_high_bits(to[r]);
         }
     }
 }

@@ -84,7 +84,7 @@ template <class T> Status HeaderReader::take(T* out, const char* what)
 
 Status HeaderReader::take_string(std::string_view* out)
 {
-    uint64_t length;
+    uint64_t length = 0;
     KS_TRY(take(&length, "a length"));
     if (length > left()) return claims(length, "bytes");
     if (length > kMaxStringBytes) return bad("has a string of %" PRIu64 " bytes, at most %" PRIu64 " are read", length, kMaxStringBytes);
@@ -186,7 +186,7 @@ Status HeaderReader::place_tensors(uint64_t alignment, std::vector<GgufTensor>* 
         if (relative % alignment != 0) return bad("has data at %" PRIu64 ", a multiple of %" PRIu64 " was expected", relative, alignment);
         bool overflow = __builtin_add_overflow(relative, begin, &t->offset) || __builtin_add_overflow(t->offset, t->bytes, &end);
         if (overflow || end > m_file.size()) {
-            return bad("claims %" PRIu64 " bytes at %" PRIu64 " + %" PRIu64 ", the file has %" PRIu64, t->bytes, begin, relative,
+            return bad("claims %" PRIu64 " bytes at %" PRIu64 " + %" PRIu64 ", but the file ends at %" PRIu64, t->bytes, begin, relative,
                        m_file.size());
         }
         if (t->offset < previous_end)
@@ -199,7 +199,7 @@ Status HeaderReader::place_tensors(uint64_t alignment, std::vector<GgufTensor>* 
 
 Status HeaderReader::read(uint32_t* version, std::vector<GgufValue>* values, std::vector<GgufTensor>* tensors)
 {
-    uint64_t n_tensors, n_values;
+    uint64_t n_tensors = 0, n_values = 0;
     KS_TRY(read_start(version));
     KS_TRY(read_count("tensors", kMinTensorBytes, kMaxTensors, &n_tensors));
     KS_TRY(read_count("keys", kMinKeyBytes, kMaxKeys, &n_values));
@@ -274,8 +274,7 @@ Status Gguf::open_parts(uint32_t n_parts)
     KS_TRY(get_u32("split.tensors.count", &n_tensors, &counted));
     std::string suffix = part_suffix(no, n_parts), stem = path().substr(0, path().size() - std::min(path().size(), suffix.size()));
     std::string begins = label() + " is part " + std::to_string(no + 1ull) + " of " + std::to_string(n_parts) + " of a model";
-    if (no >= n_parts || path() != stem + suffix)
-        return fail(Code::invalid, "%s, a name ending in %s was expected", begins.c_str(), suffix.c_str());
+    if (path() != stem + suffix) return fail(Code::invalid, "%s, a name ending in %s was expected", begins.c_str(), suffix.c_str());
     if (no != 0) return fail(Code::invalid, "%s, open %s instead", begins.c_str(), file_label(stem + part_suffix(0, n_parts)).c_str());
     for (uint32_t i = 1; i < n_parts; i++) {
         std::string part_path = stem + part_suffix(i, n_parts);

@@ -149,6 +149,7 @@ Result<VocabSource> Gguf::vocab() const
 {
     VocabSource vocab;
     const GgufValue *tokens, *scores, *types, *merges;
+    KS_TRY(get_string("general.name", &vocab.name));
     KS_TRY(get_string("tokenizer.ggml.model", &vocab.model));
     KS_TRY(get_string("tokenizer.ggml.pre", &vocab.pre));
     KS_TRY(get_string("tokenizer.chat_template", &vocab.chat_template));

@@ -1,84 +1,78 @@
 #include "runtime/text/chat_template.h"
 
-#include <cstring>
+#include <algorithm>
 
 namespace ks
 {
 namespace
 {
 
-enum Trim : uint8_t {
-    trim_none = 0,
-    trim_system = 1,
-    trim_user = 2,
-    trim_assistant = 4,
-    trim_joined = 8, // the user's turn is trimmed together with the system text before it
-};
-
 // The first row that fits is taken, so the particular stands before the general.
 // clang-format off
 const ChatFrame kFrames[] = {
     {"chatml", {"<|im_start|>", "<|im_end|>"}, {"<|im_sep|>", "<|im_start|>assistant\n<think>", "'<think>\n'", "Knowledge Cutoff Date"},
      {"<|im_start|>system\n", "<|im_end|>\n"}, {"<|im_start|>user\n", "<|im_end|>\n"}, {"<|im_start|>assistant\n", "<|im_end|>\n"},
-     nullptr, "<|im_end|>", false, false, trim_none},
+     nullptr, "<|im_end|>", no_flags},
 
     // The system turn is always there. The date is the one that the template falls back to where it is told none.
     {"llama-3.1", {"<|start_header_id|>", "Cutting Knowledge Date: December 2023", "26 Jul"}, {},
      {"<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n", "<|eot_id|>"},
      {"<|start_header_id|>user<|end_header_id|>\n\n", "<|eot_id|>"}, {"<|start_header_id|>assistant<|end_header_id|>\n\n", "<|eot_id|>"},
-     "", "<|eot_id|>", false, true, trim_system | trim_user | trim_assistant},
+     "", "<|eot_id|>", writes_bos | trims_system | trims_user | trims_assistant},
 
     {"llama-3", {"<|start_header_id|>", "<|eot_id|>"}, {"Cutting Knowledge Date", ">>>"},
      {"<|start_header_id|>system<|end_header_id|>\n\n", "<|eot_id|>"},
      {"<|start_header_id|>user<|end_header_id|>\n\n", "<|eot_id|>"}, {"<|start_header_id|>assistant<|end_header_id|>\n\n", "<|eot_id|>"},
-     nullptr, "<|eot_id|>", false, true, trim_system | trim_user | trim_assistant},
+     nullptr, "<|eot_id|>", writes_bos | trims_system | trims_user | trims_assistant},
 
     {"llama-2", {"bos_token + '[INST] '", "<<SYS>>"}, {},
      {"<<SYS>>\n", "\n<</SYS>>\n\n"}, {"<bos>[INST] ", " [/INST]"}, {" ", " <eos>"},
-     nullptr, nullptr, true, true, trim_user | trim_assistant | trim_joined},
+     nullptr, nullptr, folds_system | writes_bos | trims_user | trims_assistant | trims_joined},
 
     // Mistral's own numbering. The templates of v3 put the system text into the last turn; only in the first can a cache keep it.
     // That of v7-tekken brings a long default system text, which is left out.
     {"mistral-v7", {"[INST] ", "[SYSTEM_PROMPT] "}, {},
      {"[SYSTEM_PROMPT] ", "[/SYSTEM_PROMPT]"}, {"[INST] ", "[/INST]"}, {" ", "<eos>"},
-     nullptr, nullptr, false, true, trim_none},
+     nullptr, nullptr, writes_bos},
     {"mistral-v7-tekken", {"[INST]", "[SYSTEM_PROMPT]"}, {},
      {"[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"}, {"[INST]", "[/INST]"}, {"", "<eos>"},
-     nullptr, nullptr, false, true, trim_none},
+     nullptr, nullptr, writes_bos},
     {"mistral-v1", {" [INST] ", " [/INST]"}, {},
      {"", "\n\n"}, {" [INST] ", " [/INST]"}, {" ", "<eos>"},
-     nullptr, nullptr, true, true, trim_none},
+     nullptr, nullptr, folds_system | writes_bos},
     {"mistral-v3", {"[INST] ", "[AVAILABLE_TOOLS]"}, {" [INST]"},
      {"", "\n\n"}, {"[INST] ", "[/INST]"}, {" ", "<eos>"},
-     nullptr, nullptr, true, true, trim_assistant},
+     nullptr, nullptr, folds_system | writes_bos | trims_assistant},
     {"mistral-v3-tekken", {"[INST]", "[AVAILABLE_TOOLS]"}, {"[INST] "},
      {"", "\n\n"}, {"[INST]", "[/INST]"}, {"", "<eos>"},
-     nullptr, nullptr, true, true, trim_none},
+     nullptr, nullptr, folds_system | writes_bos},
     {"mistral-v0.1", {"[INST] ", " [/INST]", "message['content'] + eos_token + ' '"}, {"<<SYS>>", "[AVAILABLE_TOOLS]"},
      {"", "\n\n"}, {"[INST] ", " [/INST]"}, {"", "<eos> "},
-     nullptr, nullptr, true, true, trim_none},
+     nullptr, nullptr, folds_system | writes_bos},
     {"mistral", {"[INST] ", " [/INST]", "message['content'] + eos_token"}, {"<<SYS>>", "[AVAILABLE_TOOLS]"},
      {"", "\n\n"}, {"[INST] ", " [/INST]"}, {"", "<eos>"},
-     nullptr, nullptr, true, true, trim_none},
+     nullptr, nullptr, folds_system | writes_bos},
 
     {"gemma", {"<start_of_turn>", "<end_of_turn>"}, {},
      {"", "\n\n"}, {"<start_of_turn>user\n", "<end_of_turn>\n"}, {"<start_of_turn>model\n", "<end_of_turn>\n"},
-     nullptr, "<end_of_turn>", true, true, trim_user | trim_assistant},
+     nullptr, "<end_of_turn>", folds_system | writes_bos | trims_user | trims_assistant},
 
     {"phi-3", {"<|assistant|>", "<|end|>"}, {"<|tool|>", "<|begin|>", "<|content|>"},
      {"<|system|>\n", "<|end|>\n"}, {"<|user|>\n", "<|end|>\n"}, {"<|assistant|>\n", "<|end|>\n"},
-     nullptr, "<|end|>", false, false, trim_none},
+     nullptr, "<|end|>", no_flags},
 
     {"zephyr", {"<|user|>\n' + message['content'] + eos_token"}, {},
      {"<|system|>\n", "<eos>\n"}, {"<|user|>\n", "<eos>\n"}, {"<|assistant|>\n", "<eos>\n"},
-     nullptr, nullptr, false, false, trim_none},
+     nullptr, nullptr, no_flags},
 };
 // clang-format on
 
 constexpr size_t kMaxTemplateBytes = 1 << 20;
 constexpr size_t kMaxSystemBytes = 4096;
+constexpr const char* kSpace = " \t\n\v\f\r";
 
-// Bytes of `text` at `at` that spell `literal`, 0: it is not there. A template may write a newline as \n and a quote either way.
+// Bytes of `text` at `at` that spell `literal`, 0: it is not there (the empty one never is). A template may write a newline as \n and a
+// quote either way.
 size_t match_at(std::string_view text, size_t at, const char* literal)
 {
     size_t i = at;
@@ -110,9 +104,8 @@ bool fits(const ChatFrame& frame, std::string_view text)
 
 std::string_view trimmed(std::string_view text)
 {
-    const char* const space = " \t\n\v\f\r";
-    size_t begin = text.find_first_not_of(space);
-    return begin == text.npos ? std::string_view() : text.substr(begin, text.find_last_not_of(space) - begin + 1);
+    size_t begin = text.find_first_not_of(kSpace);
+    return begin == text.npos ? std::string_view() : text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
 }
 
 std::string_view without_end_spaces(std::string_view text)
@@ -191,7 +184,7 @@ std::string chat_frame_names()
 std::optional<std::string> default_system_text(const ChatFrame& frame, std::string_view template_text)
 {
     if (frame.default_system) return frame.default_system;
-    if (frame.folds_system || template_text.size() > kMaxTemplateBytes) return {};
+    if (template_text.size() > kMaxTemplateBytes) return {};
     const char* prefix = frame.system[0];
     size_t i = 0;
     for (int tries = 0; tries < 16; tries++) { // the text may stand after branches for tools and for a given system text
@@ -205,8 +198,8 @@ std::optional<std::string> default_system_text(const ChatFrame& frame, std::stri
     return {};
 }
 
-ChatWriter::ChatWriter(const ChatFrame& frame, bool adds_bos, std::optional<std::string> default_system)
-    : m_frame(&frame), m_bos(adds_bos || frame.bos), m_default_system(std::move(default_system))
+ChatWriter::ChatWriter(const ChatFrame& frame, bool tokenizer_adds_bos, std::optional<std::string> default_system)
+    : m_frame(&frame), m_bos(tokenizer_adds_bos || (frame.flags & writes_bos)), m_default_system(std::move(default_system))
 {
 }
 
@@ -215,26 +208,26 @@ void ChatWriter::begin(bool with_default, ChatPieces& out)
     if (m_begun) return;
     m_begun = true;
     if (m_bos) append_literal("<bos>", out);
-    if (with_default && m_default_system) turn(Role::system, *m_default_system, out);
+    if (with_default && m_default_system) turn(ChatRole::system, *m_default_system, out);
 }
 
-void ChatWriter::turn(Role role, std::string_view content, ChatPieces& out)
+void ChatWriter::turn(ChatRole role, std::string_view content, ChatPieces& out)
 {
-    begin(role != Role::system, out);
+    begin(role != ChatRole::system, out);
     const ChatFrame& f = *m_frame;
-    if (f.trims & (1 << int(role))) {
+    if (f.flags & (1 << int(role))) {
         std::string_view cut = trimmed(content);
         // With a system text before it the turn does not begin with white space, so joined only the end is trimmed.
-        bool keeps_begin = role == Role::user && m_folded_system && (f.trims & trim_joined);
+        bool keeps_begin = role == ChatRole::user && m_folded_system && (f.flags & trims_joined);
         content = keeps_begin ? content.substr(0, size_t(cut.data() + cut.size() - content.data())) : cut;
     }
-    if (role == Role::system && f.folds_system) {
+    if (role == ChatRole::system && f.flags & folds_system) {
         m_folded_system = std::string(content);
         return;
     }
-    const char* const* literals = role == Role::system ? f.system : role == Role::user ? f.user : f.assistant;
+    const char* const* literals = role == ChatRole::system ? f.system : role == ChatRole::user ? f.user : f.assistant;
     append_literal(literals[0], out);
-    if (role == Role::user && m_folded_system) {
+    if (role == ChatRole::user && m_folded_system) {
         append_text(f.system[0], out);
         append_text(*m_folded_system, out);
         append_text(f.system[1], out);
@@ -259,6 +252,7 @@ void ChatWriter::close_answer(ChatPieces& out) const
 void encode_pieces(const Tokenizer& tokenizer, const ChatPieces& pieces, std::vector<uint32_t>& out)
 {
     std::string text;
+    bool strip = false;
     auto flush = [&] {
         if (!text.empty()) tokenizer.encode(text, {false, false}, out);
         text.clear();
@@ -268,12 +262,15 @@ void encode_pieces(const Tokenizer& tokenizer, const ChatPieces& pieces, std::ve
         if (piece.kind == ChatPiece::Kind::bos) id = tokenizer.bos();
         if (piece.kind == ChatPiece::Kind::eos) id = tokenizer.eos();
         if (piece.kind == ChatPiece::Kind::marker) id = tokenizer.find(piece.text);
-        if (id < 0) {
-            text += piece.text;
-            continue;
+        if (id >= 0) {
+            flush();
+            out.push_back(uint32_t(id));
+            strip = tokenizer.strips_right(uint32_t(id));
+        } else {
+            size_t begin = strip ? std::min(piece.text.find_first_not_of(kSpace), piece.text.size()) : 0;
+            text.append(piece.text, begin);
+            strip = false;
         }
-        flush();
-        out.push_back(uint32_t(id));
     }
     flush();
 }

@@ -13,7 +13,7 @@
 namespace ks
 {
 
-enum class Role : uint8_t { system, user, assistant };
+enum class ChatRole : uint8_t { system, user, assistant };
 
 // A stretch of the prompt. A marker becomes the token of that text where the vocabulary has one and is text otherwise.
 // What somebody wrote is always text: it can never become a control token.
@@ -24,19 +24,27 @@ struct ChatPiece {
 };
 using ChatPieces = std::vector<ChatPiece>; // texts never follow each other: a border inside a text would change its tokens
 
+enum ChatFlag : uint8_t {
+    no_flags = 0,
+    trims_system = 1, // 1 << role: its content loses the white space at its ends
+    trims_user = 2,
+    trims_assistant = 4,
+    trims_joined = 8,  // the user's content only together with the system text folded before it
+    folds_system = 16, // the system text stands inside the user's turn that follows it
+    writes_bos = 32,   // the prompt begins with BOS even where the tokenizer adds none
+};
+
 // In the literals <bos> and <eos> are the model's tokens, and other <...> and [...] are markers.
 struct ChatFrame {
     const char* name;
     const char* wants[3];       // all of them are in the template
     const char* rejects[4];     // none of them is
-    const char* system[2];      // before and after the content, as the next two
-    const char* user[2];        //
+    const char* system[2];      // before and after the content
+    const char* user[2];        // likewise
     const char* assistant[2];   // [0] without its last spaces is also what asks for an answer
     const char* default_system; // null: none
     const char* stop;           // ends an answer where the vocabulary has no token for it; null: none
-    bool folds_system;          // the system text stands inside the user's turn that follows it
-    bool bos;                   // the prompt begins with BOS even where the tokenizer does not say so
-    uint8_t trims;              // Trim bits: whose content loses the white space at its ends
+    uint8_t flags;
 };
 
 // Null: not one of them, or no template (a base model). Reads at most 1 MiB.
@@ -51,10 +59,9 @@ std::optional<std::string> default_system_text(const ChatFrame& frame, std::stri
 class ChatWriter
 {
 public:
-    // adds_bos: what the tokenizer says
-    ChatWriter(const ChatFrame& frame, bool adds_bos, std::optional<std::string> default_system);
+    ChatWriter(const ChatFrame& frame, bool tokenizer_adds_bos, std::optional<std::string> default_system);
 
-    void turn(Role role, std::string_view content, ChatPieces& out);
+    void turn(ChatRole role, std::string_view content, ChatPieces& out);
     // Around an answer that the model writes. Spaces next to it are left out: the model writes its own.
     void open_answer(ChatPieces& out);
     void close_answer(ChatPieces& out) const;

@@ -29,6 +29,7 @@ struct StringTable {
 };
 
 struct VocabSource {
+    std::string_view name;  // general.name: some quirks hang on it
     std::string_view model; // tokenizer.ggml.model: "gpt2", "llama", ...
     std::string_view pre;   // tokenizer.ggml.pre
     StringTable tokens;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <doctest/doctest.h>
 #include <string>
 #include <unistd.h>
 #include <vector>
@@ -151,6 +152,29 @@ inline bool is_readable(const std::string& message)
     bool printable_ascii = !message.empty() && message.size() < 400;
     for (unsigned char c : message) printable_ascii = printable_ascii && c >= 0x20 && c < 0x7f;
     return printable_ascii;
+}
+
+// Refused with this code, in a sentence that has all the words.
+inline void refused(const Status& status, Code code, const std::vector<std::string>& words)
+{
+    CAPTURE(status.message());
+    CHECK(status.code() == code);
+    CHECK(is_readable(status.message()));
+    for (const std::string& word : words) CHECK_MESSAGE(status.message().find(word) != std::string::npos, "no '", word, "'");
+}
+
+// Values of every type and three tensors.
+inline GgufBuilder small_file()
+{
+    GgufBuilder b;
+    b.string("general.name", "all kinds").u32("x.u32", 7).i32("x.i32", -7).f32("x.f32", 0.5f).f64("x.f64", 1e-9);
+    b.scalar<uint8_t>("x.u8", GgufType::u8, 255).scalar<int8_t>("x.i8", GgufType::i8, -128);
+    b.scalar<uint16_t>("x.u16", GgufType::u16, 65535).scalar<int16_t>("x.i16", GgufType::i16, -2);
+    b.scalar<uint64_t>("x.u64", GgufType::u64, UINT64_MAX).scalar<int64_t>("x.i64", GgufType::i64, 5);
+    b.boolean("x.bool", 1).strings("x.strings", {"one", "", "three"}).array<float>("x.floats", GgufType::f32, {1, 2, 3});
+    b.array<uint16_t>("x.shorts", GgufType::u16, {3, 4}).array<uint32_t>("x.none", GgufType::u32, {});
+    b.tensor("first", {4, 3}, 0, Bytes(48, 'f')).tensor("second", {32}, 8, Bytes(34, 's')).tensor("third", {256, 2, 3, 1}, 16);
+    return b;
 }
 
 // A complete model of any family: width 32, two heads of 16 over one KV head, six tokens, F32.

@@ -60,7 +60,7 @@ inline TinyModel make_tiny_model(const TinyShape& s)
     std::vector<int32_t> types(256, 1);
     types.insert(types.end(), {3, 3});
     b.string("tokenizer.ggml.model", "gpt2").string("tokenizer.ggml.pre", "gpt-2").strings("tokenizer.ggml.tokens", tokens);
-    b.array("tokenizer.ggml.token_type", GgufType::i32, types).strings("tokenizer.ggml.merges", {});
+    b.array("tokenizer.ggml.token_type", GgufType::i32, types).strings("tokenizer.ggml.merges", {"q z"});
     b.u32("tokenizer.ggml.eos_token_id", 256).u32("tokenizer.ggml.bos_token_id", 257).boolean("tokenizer.ggml.add_bos_token", 1);
 
     auto add = [&](const std::string& name, uint64_t cols, uint64_t rows, float mean, float deviation) {

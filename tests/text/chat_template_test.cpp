@@ -9,7 +9,7 @@ namespace
 {
 
 struct Turn {
-    Role role;
+    ChatRole role;
     std::string_view content;
 };
 
@@ -41,9 +41,11 @@ std::string recognised(std::string_view template_text)
     return frame ? frame->name : "";
 }
 
-const std::vector<Turn> kTalk = {{Role::user, "Hello"}, {Role::assistant, "Hi"}, {Role::user, "Who?"}};
-const std::vector<Turn> kSystemTalk = {{Role::system, "Be brief."}, {Role::user, "Hello"}, {Role::assistant, "Hi"}, {Role::user, "Who?"}};
-const std::vector<Turn> kSpaces = {{Role::system, " S \n"}, {Role::user, "  U\n"}, {Role::assistant, "\n A "}, {Role::user, " V "}};
+const std::vector<Turn> kTalk = {{ChatRole::user, "Hello"}, {ChatRole::assistant, "Hi"}, {ChatRole::user, "Who?"}};
+const std::vector<Turn> kSystemTalk = {
+    {ChatRole::system, "Be brief."}, {ChatRole::user, "Hello"}, {ChatRole::assistant, "Hi"}, {ChatRole::user, "Who?"}};
+const std::vector<Turn> kSpaces = {
+    {ChatRole::system, " S \n"}, {ChatRole::user, "  U\n"}, {ChatRole::assistant, "\n A "}, {ChatRole::user, " V "}};
 
 } // namespace
 
@@ -59,7 +61,7 @@ TEST_CASE("chat frames: what each writes")
           "{B}<|start_header_id|>system<|end_header_id|>\n\nBe brief.<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nHello<|eot_id|>"
           "<|start_header_id|>assistant<|end_header_id|>\n\nHi<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nWho?<|eot_id|>"
           "<|start_header_id|>assistant<|end_header_id|>\n\n");
-    CHECK(render("llama-3.1", {{Role::user, "Hello"}}, "") ==
+    CHECK(render("llama-3.1", {{ChatRole::user, "Hello"}}, "") ==
           "{B}<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n<|eot_id|>"
           "<|start_header_id|>user<|end_header_id|>\n\nHello<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n");
     CHECK(render("llama-2", kSystemTalk) == "{B}[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nHello [/INST] Hi {E}{B}[INST] Who? [/INST]");
@@ -86,7 +88,7 @@ TEST_CASE("chat frames: whose white space is kept")
     CHECK(render("chatml", kSpaces) ==
           "<|im_start|>system\n S \n<|im_end|>\n<|im_start|>user\n  U\n<|im_end|>\n<|im_start|>assistant\n\n A <|im_end|>\n"
           "<|im_start|>user\n V <|im_end|>\n<|im_start|>assistant\n");
-    CHECK(render("llama-3", {{Role::system, " S \n"}, {Role::user, "\t U\n "}}) ==
+    CHECK(render("llama-3", {{ChatRole::system, " S \n"}, {ChatRole::user, "\t U\n "}}) ==
           "{B}<|start_header_id|>system<|end_header_id|>\n\nS<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nU<|eot_id|>"
           "<|start_header_id|>assistant<|end_header_id|>\n\n");
     CHECK(render("gemma", kSpaces) == "{B}<start_of_turn>user\n S \n\n\nU<end_of_turn>\n<start_of_turn>model\nA<end_of_turn>\n"
@@ -94,9 +96,9 @@ TEST_CASE("chat frames: whose white space is kept")
     CHECK(render("llama-2", kSpaces) == "{B}[INST] <<SYS>>\n S \n\n<</SYS>>\n\n  U [/INST] A {E}{B}[INST] V [/INST]");
     CHECK(render("mistral-v3", {kSpaces[1], kSpaces[2], kSpaces[3]}) == "{B}[INST]   U\n[/INST] A{E}[INST]  V [/INST]");
     for (const char* name : {"llama-2", "llama-3", "gemma"}) {
-        CHECK(render(name, {{Role::user, " \n\t "}}) == render(name, {{Role::user, ""}}));
-        CHECK(render(name, {{Role::system, "S"}, {Role::user, " \n "}}).size() >=
-              render(name, {{Role::system, "S"}, {Role::user, ""}}).size());
+        CHECK(render(name, {{ChatRole::user, " \n\t "}}) == render(name, {{ChatRole::user, ""}}));
+        CHECK(render(name, {{ChatRole::system, "S"}, {ChatRole::user, " \n "}}).size() >=
+              render(name, {{ChatRole::system, "S"}, {ChatRole::user, ""}}).size());
     }
 }
 
@@ -110,14 +112,14 @@ TEST_CASE("chat frames: an answer of the model in between changes nothing that i
         ChatWriter writer(*frame, true, default_system_text(*frame, ""));
         std::string text;
         ChatPieces pieces;
-        writer.turn(Role::system, "Be brief.", pieces);
-        writer.turn(Role::user, "Hello", pieces);
+        writer.turn(ChatRole::system, "Be brief.", pieces);
+        writer.turn(ChatRole::user, "Hello", pieces);
         writer.open_answer(pieces);
         append_text_of(pieces, text);
         text += frame->assistant[0][0] == ' ' ? " Hi" : "Hi"; // what a model writes
         pieces.clear();
         writer.close_answer(pieces);
-        writer.turn(Role::user, "Who?", pieces);
+        writer.turn(ChatRole::user, "Who?", pieces);
         writer.open_answer(pieces);
         append_text_of(pieces, text);
         std::string whole = render(name, kSystemTalk, {}, true);
@@ -132,10 +134,10 @@ TEST_CASE("chat frames: the default system text")
         return render(name, turns, default_system_text(*find_chat_frame(name), text));
     };
     const char* quoted = "{% if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\\nIt\\'s me.\\nYes.<|im_end|>\\n' }}{% endif %}";
-    const std::vector<Turn> hello = {{Role::user, "Hello"}};
+    const std::vector<Turn> hello = {{ChatRole::user, "Hello"}};
     CHECK(with_default("chatml", quoted, hello) ==
           "<|im_start|>system\nIt's me.\nYes.<|im_end|>\n<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n");
-    CHECK(with_default("chatml", quoted, {{Role::system, "S"}, {Role::user, "Hello"}}) ==
+    CHECK(with_default("chatml", quoted, {{ChatRole::system, "S"}, {ChatRole::user, "Hello"}}) ==
           "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n");
     auto found = [](std::string_view text) { return default_system_text(*find_chat_frame("chatml"), text).value_or("(none)"); };
     CHECK(found("{{- \"<|im_start|>system\nReal 'newlines'.<|im_end|>\n\" }}") == "Real 'newlines'.");
@@ -149,14 +151,16 @@ TEST_CASE("chat frames: the default system text")
     CHECK(found("'<|im_start|>system\n" + std::string(5000, 'x') + "<|im_end|>\n'") == "(none)");
     CHECK(found("") == "(none)");
     CHECK(default_system_text(*find_chat_frame("llama-3.1"), "") == "");
-    CHECK_FALSE(default_system_text(*find_chat_frame("gemma"), "'\n\n'").has_value());
+    CHECK(default_system_text(*find_chat_frame("llama-2"), "'<<SYS>>\nFolded.\n<</SYS>>\n\n'") == "Folded.");
+    CHECK_FALSE(default_system_text(*find_chat_frame("gemma"), std::string_view("'\0\n\n'", 5)).has_value()); // nothing to find it by
+    CHECK(found(std::string(1 << 20, ' ') + quoted) == "(none)");
 }
 
 TEST_CASE("chat frames: BOS is written once, by the frame or the tokenizer")
 {
-    CHECK(render("chatml", {{Role::user, "x"}}, {}, true) == "{B}" + render("chatml", {{Role::user, "x"}}, {}, false));
+    CHECK(render("chatml", {{ChatRole::user, "x"}}, {}, true) == "{B}" + render("chatml", {{ChatRole::user, "x"}}, {}, false));
     for (const char* name : {"llama-2", "llama-3", "gemma", "mistral"})
-        CHECK(render(name, {{Role::user, "x"}}, {}, true) == render(name, {{Role::user, "x"}}, {}, false));
+        CHECK(render(name, {{ChatRole::user, "x"}}, {}, true) == render(name, {{ChatRole::user, "x"}}, {}, false));
 }
 
 TEST_CASE("chat frames: what somebody wrote stays one text, a frame's markers stand alone")
@@ -164,7 +168,7 @@ TEST_CASE("chat frames: what somebody wrote stays one text, a frame's markers st
     using Kind = ChatPiece::Kind;
     ChatWriter writer(*find_chat_frame("chatml"), false, {});
     ChatPieces p;
-    writer.turn(Role::user, "<|im_end|> [INST] <eos>", p);
+    writer.turn(ChatRole::user, "<|im_end|> [INST] <eos>", p);
     writer.open_answer(p);
     REQUIRE(p.size() == 6);
     CHECK((p[0].kind == Kind::marker && p[0].text == "<|im_start|>"));
@@ -176,11 +180,85 @@ TEST_CASE("chat frames: what somebody wrote stays one text, a frame's markers st
 
     ChatPieces folded;
     ChatWriter llama(*find_chat_frame("llama-2"), false, {});
-    llama.turn(Role::system, "</s>", folded);
+    llama.turn(ChatRole::system, "</s>", folded);
     CHECK(folded.size() == 1); // BOS; the text waits for the user's turn
-    llama.turn(Role::user, "[/INST]", folded);
+    llama.turn(ChatRole::user, "[/INST]", folded);
     REQUIRE(folded.size() == 4);
     CHECK((folded[2].kind == Kind::text && folded[2].text == " <<SYS>>\n</s>\n<</SYS>>\n\n[/INST] "));
+}
+
+TEST_CASE("chat frames: the tokens")
+{
+    // SentencePiece with every byte, a few words, and the markers of chatml and phi-3.
+    std::string tokens, scores, types;
+    uint32_t n = 0;
+    auto add = [&](std::string_view text, int32_t type) {
+        uint64_t bytes = text.size();
+        float score = -float(n);
+        tokens.append(reinterpret_cast<const char*>(&bytes), 8).append(text);
+        scores.append(reinterpret_cast<const char*>(&score), 4);
+        types.append(reinterpret_cast<const char*>(&type), 4);
+        return n++;
+    };
+    add("<unk>", 2);
+    uint32_t bos = add("<s>", 3), eos = add("</s>", 3), byte_0 = n;
+    for (int i = 0; i < 256; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "<0x%02X>", i);
+        add(name, 6);
+    }
+    uint32_t im_start = add("<|im_start|>", 3), im_end = add("<|im_end|>", 3), assistant = add("<|assistant|>", 4),
+             newline_a = add("\na", 1);
+
+    auto encode = [&](std::string_view model_name, const char* frame, const std::vector<Turn>& turns) {
+        VocabSource source;
+        source.name = model_name;
+        source.model = "llama";
+        source.tokens = {reinterpret_cast<const uint8_t*>(tokens.data()), n, tokens.size()};
+        source.scores = reinterpret_cast<const uint8_t*>(scores.data());
+        source.types = reinterpret_cast<const uint8_t*>(types.data());
+        source.n_scores = source.n_types = n;
+        source.bos = bos, source.eos = eos, source.unknown = 0, source.add_space_prefix = 0;
+        Result<uint64_t> bytes = Tokenizer::bytes_needed(source);
+        REQUIRE(bytes.ok());
+        std::vector<uint64_t> memory(bytes.value() / 8 + 1);
+        Tokenizer tokenizer;
+        REQUIRE(tokenizer.load(source, memory.data(), bytes.value()).ok());
+        ChatWriter writer(*find_chat_frame(frame), tokenizer.adds_bos(), {});
+        ChatPieces pieces;
+        for (const Turn& turn : turns) writer.turn(turn.role, turn.content, pieces);
+        writer.open_answer(pieces);
+        std::vector<uint32_t> ids;
+        encode_pieces(tokenizer, pieces, ids);
+        return ids;
+    };
+    using Ids = std::vector<uint32_t>;
+    auto join = [&](std::initializer_list<Ids> parts) {
+        Ids out;
+        for (const Ids& part : parts) out.insert(out.end(), part.begin(), part.end());
+        return out;
+    };
+    auto bytes_of = [&](std::string_view text) {
+        Ids out;
+        for (char c : text) out.push_back(byte_0 + uint8_t(c));
+        return out;
+    };
+    // The literal before a content and the content are one text; what looks like a marker in it is bytes.
+    CHECK(encode("", "chatml", {{ChatRole::user, "a<|im_end|><s>"}}) == join({{bos, im_start},
+                                                                              bytes_of("user"),
+                                                                              {newline_a},
+                                                                              bytes_of("<|im_end|><s>"),
+                                                                              {im_end},
+                                                                              bytes_of("\n"),
+                                                                              {im_start},
+                                                                              bytes_of("assistant\n")}));
+    CHECK(encode("", "zephyr", {{ChatRole::user, "b"}}) ==
+          join({{bos}, bytes_of("<|user|>\nb"), {eos}, bytes_of("\n"), {assistant}, bytes_of("\n")}));
+    // A marker that the vocabulary lacks is text. Those of phi-3 models strip what follows.
+    CHECK(encode("", "phi-3", {{ChatRole::assistant, "\t\nx\t"}}) ==
+          join({{bos, assistant}, bytes_of("\n\t\nx\t<|end|>\n"), {assistant}, bytes_of("\n")}));
+    CHECK(encode("Phi-3 mini", "phi-3", {{ChatRole::assistant, "\t\nx\t"}}) ==
+          join({{bos, assistant}, bytes_of("x\t<|end|>\n"), {assistant}}));
 }
 
 TEST_CASE("chat frames: recognised by a template's literals")
@@ -209,6 +287,8 @@ TEST_CASE("chat frames: recognised by a template's literals")
     CHECK(recognised("{{ '<|user|>' + m + '<|end|>' + '<|assistant|>' }}<|tool|>") == "");
     CHECK(recognised("{{ '<|user|>\\n' + m + '\\n' }}{{ '<|assistant|>\\n' + m + eos_token }}") == "");
     CHECK(recognised("{{ '[INST] ' + m }}") == "");
+    CHECK(recognised("'<<SYS>>\\n' {{ bos_token }}{{ '[INST] ' + m + ' [/INST]' }}{{ ' ' + message['content'] + eos_token }}") == "");
+    CHECK(recognised("<|start_header_id|> {{ '>>>all\\n' + m + '<|eot_id|>' }}") == "");
     CHECK(recognised("") == "");
 }
 

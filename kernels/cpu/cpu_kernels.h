@@ -1,0 +1,84 @@
+// The kernels of the cpu backend: one table of functions per instruction set, all made from the same templates
+// (matmul.h, attention.h, vector.h) over a small set of vector operations (simd_*.h). The caller splits the work and
+// owns the threads; a kernel gives the same bits however it was split.
+#pragma once
+
+#include "kernels/common/args.h"
+#include "kernels/common/formats.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define KS_INLINE inline __attribute__((always_inline))
+
+namespace ks
+{
+
+#define KS_FORMAT_INDEX(name) cpu_format_##name,
+enum CpuFormat { FORMATS(KS_FORMAT_INDEX) cpu_format_count }; // in the order of ks::Format
+#undef KS_FORMAT_INDEX
+
+// 32 activations rounded to int8: x = scale * q with |q| <= 127, the largest |x| at 127.
+struct alignas(16) ActBlock {
+    int8_t q[32];
+    float scale;
+    float scaled_sum; // scale * (q[0] + ... + q[31])
+    int16_t sums[2];  // of q[0..15] and of q[16..31]
+};
+
+// Some tiles of one weight times the activations of some tokens.
+struct MatmulTask {
+    const uint32_t* tiles; // the first tile
+    uint32_t n_tiles;
+    uint32_t n_rows; // weight rows from the first tile on; the last tile may have fewer than eight
+    uint32_t cols;
+    uint32_t n_tokens;
+    const ActBlock* acts; // (cols / 32, n_tokens), for quantised formats
+    const float* x;       // (n_tokens, cols), for the others
+    float* y;             // (n_tokens, y_stride), at the first tile's first row
+    uint32_t y_stride;
+    bool accumulate;
+    float* sums; // scratch (n_tokens, 8), where there are more than kFewTokens
+};
+using MatmulKernel = void (*)(const MatmulTask& task);
+constexpr uint32_t kFewTokens = 4; // as many run with all sums in registers
+
+// One op's tensors; key and value formats are the kernel's own.
+struct AttentionTask {
+    AttentionArgs a;
+    uint32_t position; // of token 0; the others follow
+    uint32_t oldest;   // the first position whose slot was not written again
+    const float* q;    // (n_tokens, n_heads * head_dim)
+    float* y;          // (n_tokens, n_heads * head_dim)
+    const void* k;     // (n_kv_heads * n_slots, head_dim)
+    const void* v;     // (n_kv_heads * n_slots, head_dim)
+};
+
+// Tokens [token, token + n_tokens) and the query heads of one KV head.
+using AttentionChunkKernel = void (*)(const AttentionTask& task, uint32_t kv_head, uint32_t token, uint32_t n_tokens, float* scratch);
+// Positions [begin, end) of one token and one KV head; per query head of the group: maximum, norm, sums (head_dim).
+using AttentionSplitKernel = void (*)(const AttentionTask& task, uint32_t kv_head, uint32_t token, uint32_t begin, uint32_t end, float* partials, float* scratch);
+
+constexpr uint32_t kAttentionTile = 64; // positions; tiles begin at multiples of it, so that no result depends on the chunks
+constexpr uint32_t kAttentionRows = 96; // queries of a chunk, at most; fewer than twelve cannot be: one token's heads stay together
+
+struct CpuKernels {
+    const char* name;
+    void (*quantize)(const float* x, uint32_t cols, ActBlock* out, uint32_t out_stride); // one token
+    MatmulKernel matmul[cpu_format_count];
+    AttentionChunkKernel attention_chunk[2][2]; // [k is f16][v is f16]
+    AttentionSplitKernel attention_split[2][2];
+    void (*attention_merge)(const float* partials, uint32_t n_splits, uint32_t stride, uint32_t head_dim, float* y);
+    void (*rmsnorm)(float* y, const float* x, const float* w, uint32_t dim, float eps);
+    void (*rope)(const RopeArgs& a, float* x, const float* angles); // one token
+    void (*glu)(float* y, const float* gate, const float* up, uint32_t n, uint32_t act);
+    void (*add)(float* x, const float* b, uint32_t n);
+    void (*softcap)(float* x, uint32_t n, float cap);
+    void (*to_half)(uint16_t* y, const float* x, uint32_t n);
+    uint32_t (*argmax)(const float* x, uint32_t n);
+};
+
+const CpuKernels& generic_kernels();
+const CpuKernels* avx2_kernels(); // null where the build or the processor has no AVX2, FMA and F16C
+
+} // namespace ks

@@ -1,0 +1,191 @@
+// y = W x over tiles of eight rows. A tile is read once, front to back: each group of it is unpacked into registers and
+// multiplied with that group of every token. Few tokens keep their sums in registers (decoding: the speed of memory), many
+// keep them in a small array that stays in the first-level cache. No sum is ever split, so no thread count changes a bit.
+#pragma once
+
+#include "kernels/cpu/unpack.h"
+
+namespace ks
+{
+
+// sum + w * a, for one token
+template <class S, int max_q>
+KS_INLINE typename S::F8 add_group(typename S::F8 sum, const OffsetGroup<S, max_q>& w, const ActBlock& a, uint32_t)
+{
+    typename S::F8 dot = S::to_float(S::template dot<max_q, 8>(w.q, a.q));
+    sum = S::fma(w.d * S::broadcast(a.scale), dot, sum);
+    return S::fma(w.m, S::broadcast(a.scaled_sum), sum);
+}
+
+template <class S> KS_INLINE typename S::F8 add_group(typename S::F8 sum, const SignedGroup<S>& w, const ActBlock& a, uint32_t part)
+{
+    typename S::F8 dot = S::to_float(S::template dot_signed<4>(w.q, a.q + 16 * part));
+    return S::fma(w.d * S::broadcast(a.scale), dot, sum);
+}
+
+template <class S, int max_q>
+KS_INLINE typename S::F8 add_group(typename S::F8 sum, const HalvesGroup<S, max_q>& w, const ActBlock& a, uint32_t)
+{
+    typename S::W8 dot = S::template dot_scaled<max_q, 4>(w.q, w.scale[0], a.q) + S::template dot_scaled<max_q, 4>(w.q + 4, w.scale[1], a.q + 16);
+    return S::fma(w.d * S::broadcast(a.scale), S::to_float(dot + S::dot_pair(w.offset, a.sums)), sum);
+}
+
+template <class S, int max_q>
+KS_INLINE typename S::F8 add_group(typename S::F8 sum, const HalvesMinGroup<S, max_q>& w, const ActBlock& a, uint32_t)
+{
+    typename S::W8 dot = S::template dot_scaled<max_q, 4>(w.q, w.scale[0], a.q) + S::template dot_scaled<max_q, 4>(w.q + 4, w.scale[1], a.q + 16);
+    typename S::F8 scale = S::broadcast(a.scale);
+    sum = S::fma(w.d * scale, S::to_float(dot), sum);
+    return S::fma(w.m * scale, S::to_float(S::dot_pair(w.offset, a.sums)), sum);
+}
+
+template <class S> KS_INLINE void write_rows(const MatmulTask& m, uint32_t tile, uint32_t token, typename S::F8 sum)
+{
+    float* y = m.y + size_t(token) * m.y_stride + tile * tile_rows;
+    uint32_t n_rows = m.n_rows - tile * tile_rows;
+    if (n_rows >= tile_rows) {
+        S::store(y, m.accumulate ? S::load(y) + sum : sum);
+        return;
+    }
+    float rows[tile_rows];
+    S::store(rows, sum);
+    for (uint32_t r = 0; r < n_rows; r++) y[r] = m.accumulate ? y[r] + rows[r] : rows[r];
+}
+
+template <class F> KS_INLINE const uint32_t* tile_begin(const MatmulTask& m, uint32_t tile)
+{
+    return m.tiles + size_t(tile) * (m.cols / F::block) * (F::half_words + tile_rows * F::words);
+}
+
+template <class S, class F, uint32_t n_tokens> void matmul_few(const MatmulTask& m)
+{
+    const uint32_t n_blocks = m.cols / F::block;
+    const uint32_t* at = m.tiles;
+    for (uint32_t tile = 0; tile < m.n_tiles; tile++) {
+        typename S::F8 sums[n_tokens];
+#pragma GCC unroll 4
+        for (uint32_t t = 0; t < n_tokens; t++) sums[t] = S::zero();
+        const ActBlock* acts = m.acts;
+        for (uint32_t b = 0; b < n_blocks; b++) {
+            Unpack<S, F>::groups(at, [&](const auto& w, uint32_t g, uint32_t part) __attribute__((always_inline)) {
+#pragma GCC unroll 4
+                for (uint32_t t = 0; t < n_tokens; t++) sums[t] = add_group<S>(sums[t], w, acts[g * n_tokens + t], part);
+            });
+            at += F::half_words + tile_rows * F::words;
+            acts += F::block / 32 * n_tokens;
+        }
+#pragma GCC unroll 4
+        for (uint32_t t = 0; t < n_tokens; t++) write_rows<S>(m, tile, t, sums[t]);
+    }
+}
+
+template <class S, class F> void matmul_many(const MatmulTask& m)
+{
+    const uint32_t n_blocks = m.cols / F::block;
+    const uint32_t* at = m.tiles;
+    for (uint32_t tile = 0; tile < m.n_tiles; tile++) {
+        for (uint32_t t = 0; t < m.n_tokens; t++) S::store(m.sums + tile_rows * t, S::zero());
+        const ActBlock* acts = m.acts;
+        for (uint32_t b = 0; b < n_blocks; b++) {
+            Unpack<S, F>::groups(at, [&](const auto& w, uint32_t g, uint32_t part) __attribute__((always_inline)) {
+                const auto group = w; // a copy that no store to the sums can alias: it stays in registers
+                const ActBlock* a = acts + size_t(g) * m.n_tokens;
+                float* sums = m.sums;
+                for (const ActBlock* end = a + m.n_tokens; a < end; a++, sums += tile_rows)
+                    S::store(sums, add_group<S>(S::load(sums), group, *a, part));
+            });
+            at += F::half_words + tile_rows * F::words;
+            acts += size_t(F::block / 32) * m.n_tokens;
+        }
+        for (uint32_t t = 0; t < m.n_tokens; t++) write_rows<S>(m, tile, t, S::load(m.sums + tile_rows * t));
+    }
+}
+
+template <class S, class F> void matmul_quantized(const MatmulTask& m)
+{
+    switch (m.n_tokens) {
+    case 1: return matmul_few<S, F, 1>(m);
+    case 2: return matmul_few<S, F, 2>(m);
+    case 3: return matmul_few<S, F, 3>(m);
+    case 4: return matmul_few<S, F, 4>(m);
+    default: return matmul_many<S, F>(m);
+    }
+}
+
+// Eight rows of column k.
+template <class S> KS_INLINE typename S::F8 column(const uint32_t* at, format_f32) { return S::load(reinterpret_cast<const float*>(at)); }
+template <class S> KS_INLINE typename S::F8 column(const uint32_t* at, format_f16) { return S::load_half(reinterpret_cast<const uint16_t*>(at)); }
+template <class S> KS_INLINE typename S::F8 column(const uint32_t* at, format_bf16) { return S::load_bf16(reinterpret_cast<const uint16_t*>(at)); }
+
+// Two tiles at a time: twelve sums hide the latency of a multiply-add. Each sum runs over k in order.
+template <class S, class F, uint32_t n_tiles, uint32_t n_tokens> KS_INLINE void float_block(const MatmulTask& m, uint32_t tile, uint32_t token)
+{
+    constexpr uint32_t stride = F::half_words + tile_rows * F::words;
+    const float* x = m.x + size_t(token) * m.cols;
+    const uint32_t* at = tile_begin<F>(m, tile);
+    typename S::F8 sums[n_tiles][n_tokens];
+#pragma GCC unroll 2
+    for (uint32_t i = 0; i < n_tiles; i++)
+#pragma GCC unroll 6
+        for (uint32_t t = 0; t < n_tokens; t++) sums[i][t] = S::zero();
+    for (uint32_t k = 0; k < m.cols; k++, at += stride) {
+        typename S::F8 w[n_tiles];
+#pragma GCC unroll 2
+        for (uint32_t i = 0; i < n_tiles; i++) w[i] = column<S>(at + size_t(i) * stride * m.cols, F());
+#pragma GCC unroll 6
+        for (uint32_t t = 0; t < n_tokens; t++) {
+            typename S::F8 value = S::broadcast(x[size_t(t) * m.cols + k]);
+#pragma GCC unroll 2
+            for (uint32_t i = 0; i < n_tiles; i++) sums[i][t] = S::fma(w[i], value, sums[i][t]);
+        }
+    }
+#pragma GCC unroll 2
+    for (uint32_t i = 0; i < n_tiles; i++)
+#pragma GCC unroll 6
+        for (uint32_t t = 0; t < n_tokens; t++) write_rows<S>(m, tile + i, token + t, sums[i][t]);
+}
+
+template <class S, class F, uint32_t n_tokens> void float_tiles(const MatmulTask& m, uint32_t token)
+{
+    uint32_t tile = 0;
+    for (; tile + 2 <= m.n_tiles; tile += 2) float_block<S, F, 2, n_tokens>(m, tile, token);
+    if (tile < m.n_tiles) float_block<S, F, 1, n_tokens>(m, tile, token);
+}
+
+template <class S, class F> void matmul_float(const MatmulTask& m)
+{
+    uint32_t t = 0;
+    for (; t + 6 <= m.n_tokens; t += 6) float_tiles<S, F, 6>(m, t);
+    switch (m.n_tokens - t) {
+    case 1: return float_tiles<S, F, 1>(m, t);
+    case 2: return float_tiles<S, F, 2>(m, t);
+    case 3: return float_tiles<S, F, 3>(m, t);
+    case 4: return float_tiles<S, F, 4>(m, t);
+    case 5: return float_tiles<S, F, 5>(m, t);
+    }
+}
+
+template <class S> void quantize(const float* x, uint32_t cols, ActBlock* out, uint32_t out_stride)
+{
+    for (uint32_t k = 0; k < cols; k += 32, x += 32, out += out_stride) {
+        typename S::F8 v[4];
+        typename S::W8 q[4];
+        typename S::F8 top = S::zero();
+        for (int i = 0; i < 4; i++) {
+            v[i] = S::load(x + 8 * i);
+            top = S::max(top, S::abs(v[i]));
+        }
+        float largest = S::largest(top);
+        // 127 / largest must be finite; blocks this small count as zero.
+        float inverse = largest < 1e-30f ? 0.f : 127.f / largest;
+        for (int i = 0; i < 4; i++) q[i] = S::to_int(v[i] * S::broadcast(inverse));
+        S::store_bytes(out->q, q);
+        int first = S::sum(q[0] + q[1]), second = S::sum(q[2] + q[3]);
+        out->scale = largest * (1.f / 127.f);
+        out->scaled_sum = out->scale * float(first + second);
+        out->sums[0] = int16_t(first);
+        out->sums[1] = int16_t(second);
+    }
+}
+
+} // namespace ks

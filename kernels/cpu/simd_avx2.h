@@ -1,0 +1,216 @@
+// What the kernels ask of an instruction set, here AVX2 with FMA and F16C. Only *_avx2.cpp may include this file.
+//   F8   eight floats: one per row of a tile, or eight neighbours
+//   W8   eight words, one per row of a tile: an int32 each, or the four bytes of four neighbouring k
+#pragma once
+
+#include "kernels/cpu/cpu_kernels.h"
+
+#include <immintrin.h>
+
+namespace ks
+{
+
+struct Avx2 {
+    struct F8 {
+        __m256 v;
+        KS_INLINE friend F8 operator+(F8 a, F8 b) { return {_mm256_add_ps(a.v, b.v)}; }
+        KS_INLINE friend F8 operator-(F8 a, F8 b) { return {_mm256_sub_ps(a.v, b.v)}; }
+        KS_INLINE friend F8 operator*(F8 a, F8 b) { return {_mm256_mul_ps(a.v, b.v)}; }
+        KS_INLINE friend F8 operator/(F8 a, F8 b) { return {_mm256_div_ps(a.v, b.v)}; }
+    };
+    struct W8 {
+        __m256i v;
+        KS_INLINE friend W8 operator+(W8 a, W8 b) { return {_mm256_add_epi32(a.v, b.v)}; }
+        KS_INLINE friend W8 operator-(W8 a, W8 b) { return {_mm256_sub_epi32(a.v, b.v)}; }
+        KS_INLINE friend W8 operator&(W8 a, W8 b) { return {_mm256_and_si256(a.v, b.v)}; }
+        KS_INLINE friend W8 operator|(W8 a, W8 b) { return {_mm256_or_si256(a.v, b.v)}; }
+        KS_INLINE friend W8 operator<<(W8 a, int n) { return {_mm256_slli_epi32(a.v, n)}; }
+        KS_INLINE friend W8 operator>>(W8 a, int n) { return {_mm256_srli_epi32(a.v, n)}; }
+    };
+
+    KS_INLINE static F8 zero() { return {_mm256_setzero_ps()}; }
+    KS_INLINE static F8 broadcast(float x) { return {_mm256_set1_ps(x)}; }
+    KS_INLINE static F8 load(const float* p) { return {_mm256_loadu_ps(p)}; }
+    KS_INLINE static void store(float* p, F8 x) { _mm256_storeu_ps(p, x.v); }
+    KS_INLINE static F8 fma(F8 a, F8 b, F8 c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
+    KS_INLINE static F8 max(F8 a, F8 b) { return {_mm256_max_ps(a.v, b.v)}; } // b where one is NaN
+    KS_INLINE static F8 min(F8 a, F8 b) { return {_mm256_min_ps(a.v, b.v)}; } // b where one is NaN
+    KS_INLINE static F8 abs(F8 a) { return {_mm256_andnot_ps(_mm256_set1_ps(-0.f), a.v)}; }
+    KS_INLINE static F8 zero_where_less(F8 x, F8 a, F8 b) { return {_mm256_andnot_ps(_mm256_cmp_ps(a.v, b.v, _CMP_LT_OQ), x.v)}; }
+    KS_INLINE static F8 load_half(const uint16_t* p) { return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))}; }
+    KS_INLINE static void store_half(uint16_t* p, F8 x)
+    {
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(x.v, _MM_FROUND_TO_NEAREST_INT));
+    }
+    KS_INLINE static F8 load_bf16(const uint16_t* p)
+    {
+        __m256i bits = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+        return {_mm256_castsi256_ps(_mm256_slli_epi32(bits, 16))};
+    }
+
+    KS_INLINE static W8 words(const uint32_t* p) { return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))}; }
+    KS_INLINE static W8 each(uint32_t word) { return {_mm256_set1_epi32(int(word))}; }
+    KS_INLINE static W8 sign_extend_byte(W8 a) { return {_mm256_srai_epi32(_mm256_slli_epi32(a.v, 24), 24)}; }
+    KS_INLINE static F8 to_float(W8 a) { return {_mm256_cvtepi32_ps(a.v)}; }
+    KS_INLINE static W8 to_int(F8 a) { return {_mm256_cvtps_epi32(a.v)}; } // to nearest even
+    KS_INLINE static F8 times_power_of_two(F8 a, W8 n) { return {_mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a.v), _mm256_slli_epi32(n.v, 23)))}; }
+
+    // The halves in the low and in the high 16 bits of each word.
+    KS_INLINE static void half2(W8 w, F8* low, F8* high)
+    {
+        __m256i packed = _mm256_packus_epi32(_mm256_and_si256(w.v, _mm256_set1_epi32(0xffff)), _mm256_srli_epi32(w.v, 16));
+        packed = _mm256_permute4x64_epi64(packed, 0xd8);
+        *low = {_mm256_cvtph_ps(_mm256_castsi256_si128(packed))};
+        *high = {_mm256_cvtph_ps(_mm256_extracti128_si256(packed, 1))};
+    }
+
+    // levels[b] for each byte b < 16
+    KS_INLINE static W8 look_up(W8 bytes, const int8_t* levels)
+    {
+        __m128i table = _mm_loadu_si128(reinterpret_cast<const __m128i*>(levels));
+        return {_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), bytes.v)};
+    }
+
+    KS_INLINE static __m256i four(const int8_t* a)
+    {
+        int32_t word;
+        __builtin_memcpy(&word, a, 4);
+        return _mm256_set1_epi32(word);
+    }
+
+    // How many products of maddubs an int16 lane can sum: each is at most max_q * 127 * 2.
+    template <int max_q> static constexpr int summable() { return max_q * 254 * 8 <= 32767 ? 8 : max_q * 254 * 4 <= 32767 ? 4 : 2; }
+
+    // Per row: the sum over k of q * a for n words of unsigned q <= max_q <= 64, a in -127..127.
+    template <int max_q, int n> KS_INLINE static W8 dot(const W8* q, const int8_t* a)
+    {
+        static_assert(max_q * 254 * 2 <= 32767, "two products must fit int16");
+        constexpr int run = summable<max_q>() < n ? summable<max_q>() : n;
+        W8 sum{};
+#pragma GCC unroll 8
+        for (int i = 0; i < n; i += run) {
+            __m256i part = _mm256_maddubs_epi16(q[i].v, four(a + 4 * i));
+#pragma GCC unroll 8
+            for (int j = i + 1; j < i + run; j++) part = _mm256_add_epi16(part, _mm256_maddubs_epi16(q[j].v, four(a + 4 * j)));
+            part = _mm256_madd_epi16(part, _mm256_set1_epi16(1));
+            sum.v = i == 0 ? part : _mm256_add_epi32(sum.v, part);
+        }
+        return sum;
+    }
+
+    // The same times a row's int16 scale, which stands in both halves of its word of `scale`: |sum| <= 8 * max_q * 127 * 2 * 128 < 2^24.
+    template <int max_q, int n> KS_INLINE static W8 dot_scaled(const W8* q, W8 scale, const int8_t* a)
+    {
+        constexpr int run = summable<max_q>() < n ? summable<max_q>() : n;
+        W8 sum{};
+#pragma GCC unroll 8
+        for (int i = 0; i < n; i += run) {
+            __m256i part = _mm256_maddubs_epi16(q[i].v, four(a + 4 * i));
+#pragma GCC unroll 8
+            for (int j = i + 1; j < i + run; j++) part = _mm256_add_epi16(part, _mm256_maddubs_epi16(q[j].v, four(a + 4 * j)));
+            part = _mm256_madd_epi16(part, scale.v);
+            sum.v = i == 0 ? part : _mm256_add_epi32(sum.v, part);
+        }
+        return sum;
+    }
+
+    // Signed q in -128..127: |q| times a with q's sign. One product is at most 128 * 127 * 2 = 32512, so each is widened alone.
+    template <int n> KS_INLINE static W8 dot_signed(const W8* q, const int8_t* a)
+    {
+        W8 sum{};
+#pragma GCC unroll 8
+        for (int i = 0; i < n; i++) {
+            __m256i part = _mm256_maddubs_epi16(_mm256_abs_epi8(q[i].v), _mm256_sign_epi8(four(a + 4 * i), q[i].v));
+            part = _mm256_madd_epi16(part, _mm256_set1_epi16(1));
+            sum.v = i == 0 ? part : _mm256_add_epi32(sum.v, part);
+        }
+        return sum;
+    }
+
+    // Per row: low half * first + high half * second, as int16; pair holds (first, second).
+    KS_INLINE static W8 dot_pair(W8 halves, const int16_t* pair)
+    {
+        int32_t word;
+        __builtin_memcpy(&word, pair, 4);
+        return {_mm256_madd_epi16(halves.v, _mm256_set1_epi32(word))};
+    }
+
+    // 32 int32 in -127..127 to int8, in order.
+    KS_INLINE static void store_bytes(int8_t* p, const W8* a)
+    {
+        __m256i low = _mm256_packs_epi32(a[0].v, a[1].v), high = _mm256_packs_epi32(a[2].v, a[3].v);
+        __m256i bytes = _mm256_packs_epi16(low, high); // dwords of the lanes: a0 a1 a2 a3 | a0 a1 a2 a3
+        bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), bytes);
+    }
+
+    KS_INLINE static int sum(W8 a)
+    {
+        __m128i x = _mm_add_epi32(_mm256_castsi256_si128(a.v), _mm256_extracti128_si256(a.v, 1));
+        x = _mm_add_epi32(x, _mm_shuffle_epi32(x, 0x4e));
+        return _mm_cvtsi128_si32(_mm_add_epi32(x, _mm_shuffle_epi32(x, 0xb1)));
+    }
+
+    KS_INLINE static float sum(F8 a)
+    {
+        __m128 x = _mm_add_ps(_mm256_castps256_ps128(a.v), _mm256_extractf128_ps(a.v, 1));
+        x = _mm_add_ps(x, _mm_movehl_ps(x, x));
+        return _mm_cvtss_f32(_mm_add_ss(x, _mm_movehdup_ps(x)));
+    }
+
+    KS_INLINE static float largest(F8 a)
+    {
+        __m128 x = _mm_max_ps(_mm256_castps256_ps128(a.v), _mm256_extractf128_ps(a.v, 1));
+        x = _mm_max_ps(x, _mm_movehl_ps(x, x));
+        return _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)));
+    }
+
+    // Lane i is the sum of a[i].
+    KS_INLINE static F8 sums8(const F8* a)
+    {
+        __m256 s01 = _mm256_hadd_ps(a[0].v, a[1].v), s23 = _mm256_hadd_ps(a[2].v, a[3].v);
+        __m256 s45 = _mm256_hadd_ps(a[4].v, a[5].v), s67 = _mm256_hadd_ps(a[6].v, a[7].v);
+        __m256 low = _mm256_hadd_ps(s01, s23), high = _mm256_hadd_ps(s45, s67);
+        return {_mm256_add_ps(_mm256_permute2f128_ps(low, high, 0x20), _mm256_permute2f128_ps(low, high, 0x31))};
+    }
+
+    KS_INLINE static void transpose8(F8* a)
+    {
+        __m256 t[8], u[8];
+#pragma GCC unroll 4
+        for (int i = 0; i < 8; i += 2) {
+            t[i] = _mm256_unpacklo_ps(a[i].v, a[i + 1].v);
+            t[i + 1] = _mm256_unpackhi_ps(a[i].v, a[i + 1].v);
+        }
+#pragma GCC unroll 2
+        for (int i = 0; i < 8; i += 4) {
+            u[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+            u[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
+            u[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+            u[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+        }
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+            a[i].v = _mm256_permute2f128_ps(u[i], u[i + 4], 0x20);
+            a[i + 4].v = _mm256_permute2f128_ps(u[i], u[i + 4], 0x31);
+        }
+    }
+
+    // 16 floats p[2i], p[2i + 1]
+    KS_INLINE static void load_pairs(const float* p, F8* even, F8* odd)
+    {
+        __m256 a = _mm256_loadu_ps(p), b = _mm256_loadu_ps(p + 8);
+        __m256 low = _mm256_permute2f128_ps(a, b, 0x20), high = _mm256_permute2f128_ps(a, b, 0x31);
+        even->v = _mm256_shuffle_ps(low, high, 0x88);
+        odd->v = _mm256_shuffle_ps(low, high, 0xdd);
+    }
+
+    KS_INLINE static void store_pairs(float* p, F8 even, F8 odd)
+    {
+        __m256 low = _mm256_unpacklo_ps(even.v, odd.v), high = _mm256_unpackhi_ps(even.v, odd.v);
+        _mm256_storeu_ps(p, _mm256_permute2f128_ps(low, high, 0x20));
+        _mm256_storeu_ps(p + 8, _mm256_permute2f128_ps(low, high, 0x31));
+    }
+};
+
+} // namespace ks

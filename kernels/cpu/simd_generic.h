@@ -1,0 +1,141 @@
+// The vector operations of simd_avx2.h in plain C++: for processors without a file of their own, and to test the others.
+#pragma once
+
+#include "kernels/cpu/cpu_kernels.h"
+
+#include <math.h>
+
+namespace ks
+{
+
+struct Generic {
+    struct F8 {
+        float v[8];
+        KS_INLINE friend F8 operator+(F8 a, F8 b) { return both(a, b, [](float x, float y) { return x + y; }); }
+        KS_INLINE friend F8 operator-(F8 a, F8 b) { return both(a, b, [](float x, float y) { return x - y; }); }
+        KS_INLINE friend F8 operator*(F8 a, F8 b) { return both(a, b, [](float x, float y) { return x * y; }); }
+        KS_INLINE friend F8 operator/(F8 a, F8 b) { return both(a, b, [](float x, float y) { return x / y; }); }
+    };
+    struct W8 {
+        uint32_t v[8];
+        KS_INLINE friend W8 operator+(W8 a, W8 b) { return both(a, b, [](uint32_t x, uint32_t y) { return x + y; }); }
+        KS_INLINE friend W8 operator-(W8 a, W8 b) { return both(a, b, [](uint32_t x, uint32_t y) { return x - y; }); }
+        KS_INLINE friend W8 operator&(W8 a, W8 b) { return both(a, b, [](uint32_t x, uint32_t y) { return x & y; }); }
+        KS_INLINE friend W8 operator|(W8 a, W8 b) { return both(a, b, [](uint32_t x, uint32_t y) { return x | y; }); }
+        KS_INLINE friend W8 operator<<(W8 a, int n) { return both(a, a, [n](uint32_t x, uint32_t) { return x << n; }); }
+        KS_INLINE friend W8 operator>>(W8 a, int n) { return both(a, a, [n](uint32_t x, uint32_t) { return x >> n; }); }
+    };
+
+    template <class V, class Op> KS_INLINE static V both(V a, V b, Op op)
+    {
+        for (int i = 0; i < 8; i++) a.v[i] = op(a.v[i], b.v[i]);
+        return a;
+    }
+    template <class V, class Op> KS_INLINE static V make(Op op)
+    {
+        V a;
+        for (int i = 0; i < 8; i++) a.v[i] = op(i);
+        return a;
+    }
+
+    KS_INLINE static F8 zero() { return broadcast(0.f); }
+    KS_INLINE static F8 broadcast(float x) { return make<F8>([=](int) { return x; }); }
+    KS_INLINE static F8 load(const float* p) { return make<F8>([=](int i) { return p[i]; }); }
+    KS_INLINE static void store(float* p, F8 x) { memcpy(p, x.v, sizeof x.v); }
+    KS_INLINE static F8 fma(F8 a, F8 b, F8 c) { return a * b + c; }
+    KS_INLINE static F8 max(F8 a, F8 b) { return both(a, b, [](float x, float y) { return x > y ? x : y; }); }
+    KS_INLINE static F8 min(F8 a, F8 b) { return both(a, b, [](float x, float y) { return x < y ? x : y; }); }
+    KS_INLINE static F8 abs(F8 a) { return make<F8>([=](int i) { return fabsf(a.v[i]); }); }
+    KS_INLINE static F8 zero_where_less(F8 x, F8 a, F8 b) { return make<F8>([=](int i) { return a.v[i] < b.v[i] ? 0.f : x.v[i]; }); }
+    KS_INLINE static F8 load_half(const uint16_t* p) { return make<F8>([=](int i) { return HALF_TO_FLOAT(p[i]); }); }
+    KS_INLINE static void store_half(uint16_t* p, F8 x)
+    {
+        for (int i = 0; i < 8; i++) p[i] = uint16_t(FLOAT_TO_HALF(x.v[i]));
+    }
+    KS_INLINE static F8 load_bf16(const uint16_t* p) { return make<F8>([=](int i) { return BITS_TO_FLOAT(uint(p[i]) << 16); }); }
+
+    KS_INLINE static W8 words(const uint32_t* p) { return make<W8>([=](int i) { return p[i]; }); }
+    KS_INLINE static W8 each(uint32_t word) { return make<W8>([=](int) { return word; }); }
+    KS_INLINE static W8 sign_extend_byte(W8 a) { return make<W8>([=](int i) { return uint32_t(int8_t(a.v[i])); }); }
+    KS_INLINE static F8 to_float(W8 a) { return make<F8>([=](int i) { return float(int32_t(a.v[i])); }); }
+    // To nearest even, |a| < 2^22: above 1.5 * 2^23 a float has no fraction left.
+    KS_INLINE static W8 to_int(F8 a) { return make<W8>([=](int i) { return FLOAT_TO_BITS(a.v[i] + 12582912.f) - 0x4b400000u; }); }
+    KS_INLINE static F8 times_power_of_two(F8 a, W8 n) { return make<F8>([=](int i) { return BITS_TO_FLOAT(FLOAT_TO_BITS(a.v[i]) + (n.v[i] << 23)); }); }
+
+    KS_INLINE static void half2(W8 w, F8* low, F8* high)
+    {
+        *low = make<F8>([=](int i) { return HALF_TO_FLOAT(w.v[i] & 0xffffu); });
+        *high = make<F8>([=](int i) { return HALF_TO_FLOAT(w.v[i] >> 16); });
+    }
+
+    KS_INLINE static W8 look_up(W8 bytes, const int8_t* levels)
+    {
+        return make<W8>([=](int i) {
+            uint32_t word = 0;
+            for (int j = 0; j < 4; j++) word |= uint32_t(uint8_t(levels[(bytes.v[i] >> (8 * j)) & 15])) << (8 * j);
+            return word;
+        });
+    }
+
+    // Byte as an int, by the type of the weights.
+    template <class Byte, int n> KS_INLINE static W8 dot_bytes(const W8* q, const int8_t* a)
+    {
+        W8 sum = each(0);
+        for (int i = 0; i < n; i++)
+            for (int r = 0; r < 8; r++)
+                for (int j = 0; j < 4; j++) sum.v[r] += uint32_t(int(Byte(q[i].v[r] >> (8 * j))) * a[4 * i + j]);
+        return sum;
+    }
+    template <int max_q, int n> KS_INLINE static W8 dot(const W8* q, const int8_t* a) { return dot_bytes<uint8_t, n>(q, a); }
+    template <int n> KS_INLINE static W8 dot_signed(const W8* q, const int8_t* a) { return dot_bytes<int8_t, n>(q, a); }
+    template <int max_q, int n> KS_INLINE static W8 dot_scaled(const W8* q, W8 scale, const int8_t* a)
+    {
+        return both(dot_bytes<uint8_t, n>(q, a), scale, [](uint32_t x, uint32_t s) { return x * uint32_t(int16_t(s)); });
+    }
+    KS_INLINE static W8 dot_pair(W8 halves, const int16_t* pair)
+    {
+        return make<W8>([=](int i) { return uint32_t(int16_t(halves.v[i]) * pair[0] + int16_t(halves.v[i] >> 16) * pair[1]); });
+    }
+
+    KS_INLINE static void store_bytes(int8_t* p, const W8* a)
+    {
+        for (int i = 0; i < 32; i++) p[i] = int8_t(a[i / 8].v[i % 8]);
+    }
+    KS_INLINE static int sum(W8 a)
+    {
+        uint32_t x = 0;
+        for (uint32_t word : a.v) x += word;
+        return int(x);
+    }
+    KS_INLINE static float sum(F8 a) { return ((a.v[0] + a.v[4]) + (a.v[2] + a.v[6])) + ((a.v[1] + a.v[5]) + (a.v[3] + a.v[7])); }
+    KS_INLINE static float largest(F8 a)
+    {
+        float x = a.v[0];
+        for (float y : a.v) x = y > x ? y : x;
+        return x;
+    }
+    KS_INLINE static F8 sums8(const F8* a) { return make<F8>([=](int i) { return sum(a[i]); }); }
+    KS_INLINE static void transpose8(F8* a)
+    {
+        for (int i = 0; i < 8; i++)
+            for (int j = 0; j < i; j++) {
+                float x = a[i].v[j];
+                a[i].v[j] = a[j].v[i];
+                a[j].v[i] = x;
+            }
+    }
+    KS_INLINE static void load_pairs(const float* p, F8* even, F8* odd)
+    {
+        *even = make<F8>([=](int i) { return p[2 * i]; });
+        *odd = make<F8>([=](int i) { return p[2 * i + 1]; });
+    }
+    KS_INLINE static void store_pairs(float* p, F8 even, F8 odd)
+    {
+        for (int i = 0; i < 8; i++) {
+            p[2 * i] = even.v[i];
+            p[2 * i + 1] = odd.v[i];
+        }
+    }
+};
+
+} // namespace ks

@@ -1,0 +1,117 @@
+#include "runtime/text/encoder.h"
+
+#include "runtime/text/unicode.h"
+
+#include <algorithm>
+
+namespace ks
+{
+
+static constexpr uint32_t kNone = Vocab::kNone;
+static constexpr size_t kMostBytes = size_t(1) << 30; // encoded at once: symbols count in 32 bits
+
+void Encoder::encode(std::string_view text, bool space_prefix, std::vector<uint32_t>& out)
+{
+    for (; text.size() > kMostBytes; text.remove_prefix(kMostBytes), space_prefix = false)
+        encode(text.substr(0, kMostBytes), space_prefix, out);
+    if (!m_pre) return encode_sentence_piece(text, space_prefix, out);
+    const char *at = text.data(), *end = at + text.size();
+    while (at < end) {
+        size_t n = next_word(m_pre->kind, at, end);
+        encode_bpe({at, n}, out);
+        at += n;
+    }
+}
+
+void Encoder::add_symbol(const char* text, size_t bytes, uint32_t id)
+{
+    uint32_t index = uint32_t(m_symbols.size());
+    m_symbols.push_back({text, uint32_t(bytes), id, index - 1, index + 1});
+}
+
+template <class Find> void Encoder::add_pair(uint32_t left, uint32_t right, Find find)
+{
+    const Symbol &a = m_symbols[left], &b = m_symbols[right];
+    uint32_t rank, id = find(a, b, &rank);
+    if (id == kNone) return;
+    m_pairs.push_back({uint64_t(rank) << 32 | left, right, a.bytes + b.bytes, id});
+    std::push_heap(m_pairs.begin(), m_pairs.end());
+}
+
+// Merges the best pair until none is left. find(left, right, &rank) is the token that two symbols become, or kNone.
+template <class Find> void Encoder::merge(Find find)
+{
+    uint32_t n = uint32_t(m_symbols.size());
+    m_pairs.clear();
+    for (uint32_t i = 1; i < n; i++) add_pair(i - 1, i, find);
+    while (!m_pairs.empty()) {
+        Pair pair = m_pairs.front();
+        std::pop_heap(m_pairs.begin(), m_pairs.end());
+        m_pairs.pop_back();
+        uint32_t left = uint32_t(pair.order);
+        Symbol &a = m_symbols[left], &b = m_symbols[pair.right];
+        if (a.bytes == 0 || b.bytes == 0 || a.bytes + b.bytes != pair.bytes) continue;
+        a.bytes = pair.bytes;
+        a.id = pair.id;
+        a.next = b.next;
+        b.bytes = 0;
+        if (a.next < n) m_symbols[a.next].previous = left;
+        if (a.previous < n) add_pair(a.previous, left, find);
+        if (a.next < n) add_pair(left, a.next, find);
+    }
+}
+
+void Encoder::encode_bpe(std::string_view word, std::vector<uint32_t>& out)
+{
+    if (m_pre->ignores_merges && word.size() <= m_vocab.longest()) {
+        m_text.clear();
+        for (char c : word) m_text += byte_letter(uint8_t(c));
+        uint32_t id = m_vocab.find_mergeable(m_text);
+        if (id != kNone) return out.push_back(id);
+    }
+    m_symbols.clear();
+    for (const char& c : word) add_symbol(&c, 1, m_vocab.byte_id(uint8_t(c)));
+    merge([&](const Symbol& a, const Symbol& b, uint32_t* rank) { return m_vocab.find_merge(a.id, b.id, rank); });
+    for (const Symbol& s : m_symbols)
+        if (s.bytes && s.id != kNone) out.push_back(s.id);
+}
+
+void Encoder::encode_sentence_piece(std::string_view text, bool space_prefix, std::vector<uint32_t>& out)
+{
+    static const char space[] = "\xe2\x96\x81"; // U+2581 stands for a space in the tokens' texts
+    m_text.assign(space_prefix ? space : "");
+    for (char c : text) {
+        if (c == ' ')
+            m_text += space;
+        else
+            m_text += c;
+    }
+    m_symbols.clear();
+    for (const char *at = m_text.data(), *end = at + m_text.size(); at < end;) {
+        int32_t codepoint;
+        size_t n = std::max<size_t>(utf8_char(at, end, &codepoint), 1);
+        add_symbol(at, n, m_vocab.find_mergeable({at, n}));
+        at += n;
+    }
+    merge([&](const Symbol& a, const Symbol& b, uint32_t* rank) {
+        uint32_t id = m_vocab.find_mergeable({a.text, size_t(a.bytes) + b.bytes});
+        if (id != kNone) *rank = m_vocab.rank(id);
+        return id;
+    });
+    for (const Symbol& s : m_symbols) {
+        if (!s.bytes) continue;
+        if (s.id != kNone) {
+            out.push_back(s.id);
+            continue;
+        }
+        // Without byte tokens one unknown token stands for the whole character.
+        uint32_t before = kNone;
+        for (uint32_t i = 0; i < s.bytes; i++) {
+            uint32_t id = m_vocab.byte_id(uint8_t(s.text[i]));
+            if (id != before || m_vocab.type(id) != TokenType::unknown) out.push_back(id);
+            before = id;
+        }
+    }
+}
+
+} // namespace ks

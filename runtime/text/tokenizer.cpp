@@ -1,0 +1,204 @@
+#include "runtime/text/tokenizer.h"
+
+#include "runtime/text/encoder.h"
+#include "runtime/text/unicode.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace ks
+{
+
+static bool is_sentence_piece(const VocabSource& source)
+{
+    return source.model == "llama";
+}
+
+Result<uint64_t> Tokenizer::bytes_needed(const VocabSource& source)
+{
+    if (!is_sentence_piece(source) && source.model != "gpt2") {
+        return fail(Code::unsupported, "tokenizer.ggml.model is '%s', a tokenizer that this build does not have: it has gpt2 and llama",
+                    printable(source.model).c_str());
+    }
+    if (!is_sentence_piece(source) && !find_pre_tokenizer(source.pre)) {
+        return fail(Code::unsupported,
+                    "tokenizer.ggml.pre is '%s', a pre-tokenizer that this build does not have: it has gpt-2, smollm, llama-bpe, qwen2, "
+                    "default and others that equal one of these",
+                    printable(source.pre).c_str());
+    }
+    return Vocab::bytes_needed(source);
+}
+
+Status Tokenizer::load(const VocabSource& source, void* memory, uint64_t bytes)
+{
+    Result<uint64_t> needed = bytes_needed(source);
+    if (!needed.ok()) return needed.status();
+    KS_TRY(m_vocab.load(source, memory, bytes));
+
+    bool sentence_piece = is_sentence_piece(source);
+    m_pre = sentence_piece ? nullptr : find_pre_tokenizer(source.pre);
+    // An id that is no token counts as not given.
+    auto id_or = [&](int64_t id, int64_t otherwise) {
+        if (id >= 0 && id < n_vocab()) return id;
+        return otherwise < n_vocab() ? otherwise : -1;
+    };
+    m_bos = id_or(source.bos, sentence_piece ? 1 : -1);
+    m_eos = id_or(source.eos, sentence_piece ? 2 : -1);
+    for (int64_t id : {m_eos, id_or(source.eot, -1), id_or(source.eom, -1)})
+        if (id >= 0) m_vocab.mark_end(uint32_t(id));
+    auto flag_or = [](int flag, bool otherwise) { return flag < 0 ? otherwise : flag != 0; };
+    m_adds_bos = m_bos >= 0 && flag_or(source.add_bos, sentence_piece || m_pre->adds_bos);
+    m_adds_eos = m_eos >= 0 && flag_or(source.add_eos, false);
+    m_adds_space_prefix = sentence_piece && flag_or(source.add_space_prefix, true);
+    return {};
+}
+
+// The special tokens in a text, in its order. The longest kind of token takes its places first, wherever they are, from
+// left to right; then the next kind takes what is left: a longer one wins even against one that begins before it.
+std::vector<Tokenizer::Cut> Tokenizer::cut_specials(std::string_view text, bool with_control) const
+{
+    struct Candidate {
+        uint32_t order, index;
+        size_t begin;
+        bool operator<(const Candidate& c) const { return order != c.order ? order > c.order : begin > c.begin; } // lowest on top of a heap
+    };
+    std::vector<Candidate> heap; // at most one per place: the longest token there that may still fit
+    std::vector<Cut> cuts;
+    auto add = [&](uint32_t index, size_t begin) {
+        if (index != Vocab::kNone) heap.push_back({m_vocab.special(index).order, index, begin});
+    };
+    const char *data = text.data(), *end = data + text.size();
+    for (size_t i = 0; m_vocab.n_specials() && i < text.size(); i++) add(m_vocab.find_special(data + i, end, with_control), i);
+    if (heap.empty()) return cuts;
+
+    std::make_heap(heap.begin(), heap.end());
+    std::vector<bool> taken(text.size());
+    while (!heap.empty()) {
+        Candidate c = heap.front();
+        std::pop_heap(heap.begin(), heap.end());
+        heap.pop_back();
+        if (taken[c.begin]) continue;
+        uint32_t id = m_vocab.special(c.index).id;
+        size_t last = c.begin + m_vocab.text(id).size();
+        // What has been taken so far is not shorter than this token, so it cannot lie inside it.
+        if (taken[last - 1]) {
+            size_t before = heap.size();
+            add(m_vocab.next_special(c.index, with_control), c.begin);
+            if (heap.size() > before) std::push_heap(heap.begin(), heap.end());
+            continue;
+        }
+        while (m_vocab.strips_right(id) && last < text.size() && !taken[last] && strchr(" \t\n\v\f\r", text[last]) && text[last]) last++;
+        std::fill(taken.begin() + ptrdiff_t(c.begin), taken.begin() + ptrdiff_t(last), true);
+        cuts.push_back({c.begin, last, id});
+    }
+    std::sort(cuts.begin(), cuts.end(), [](const Cut& a, const Cut& b) { return a.begin < b.begin; });
+    return cuts;
+}
+
+void Tokenizer::encode(std::string_view text, const EncodeOptions& options, std::vector<uint32_t>& out) const
+{
+    if (options.add_bos && m_adds_bos) out.push_back(uint32_t(m_bos));
+    Encoder encoder(m_vocab, m_pre);
+    bool after_special = true; // so is the beginning
+    size_t at = 0;
+    auto encode_until = [&](size_t end) {
+        if (end == at) return;
+        encoder.encode(text.substr(at, end - at), m_adds_space_prefix && after_special, out);
+        after_special = false;
+    };
+    for (const Cut& cut : cut_specials(text, options.parse_special)) {
+        encode_until(cut.begin);
+        out.push_back(cut.id);
+        after_special = true;
+        at = cut.end;
+    }
+    encode_until(text.size());
+    if (options.add_bos && m_adds_eos) out.push_back(uint32_t(m_eos));
+}
+
+// U+2581 stands for a space.
+static size_t sentence_piece_bytes(std::string_view text, char* out)
+{
+    char* to = out;
+    for (size_t i = 0; i < text.size(); i++) {
+        bool space = text.compare(i, 3, "\xe2\x96\x81") == 0;
+        *to++ = space ? ' ' : text[i];
+        if (space) i += 2;
+    }
+    return size_t(to - out);
+}
+
+// Every letter stands for a byte. What is no byte's letter stands for itself.
+static size_t bpe_bytes(std::string_view text, char* out)
+{
+    char* to = out;
+    for (const char *at = text.data(), *end = at + text.size(); at < end;) {
+        int32_t codepoint;
+        size_t n = utf8_char(at, end, &codepoint);
+        int byte = n ? byte_of_letter(codepoint) : -1;
+        if (byte >= 0) {
+            *to++ = char(byte);
+            at += n;
+        } else {
+            *to++ = *at++;
+        }
+    }
+    return size_t(to - out);
+}
+
+size_t Tokenizer::piece(uint32_t id, char* out, bool special) const
+{
+    std::string_view t = text(id);
+    TokenType ty = type(id);
+    bool control = ty == TokenType::control || ty == TokenType::unknown;
+    if (control && !special) return 0;
+    if (control || (m_pre && ty == TokenType::user_defined)) {
+        memcpy(out, t.data(), t.size());
+        return t.size();
+    }
+    int byte = ty == TokenType::byte ? byte_of_name(t) : -1;
+    if (byte >= 0) {
+        *out = char(byte);
+        return 1;
+    }
+    return m_pre ? bpe_bytes(t, out) : sentence_piece_bytes(t, out);
+}
+
+std::string Tokenizer::decode(const uint32_t* ids, size_t n, bool special) const
+{
+    std::string out, one(max_piece_bytes(), '\0');
+    bool after_special = true;
+    for (size_t i = 0; i < n; i++) {
+        size_t bytes = piece(ids[i], &one[0], special);
+        bool is_special = type(ids[i]) != TokenType::normal && type(ids[i]) != TokenType::byte && type(ids[i]) != TokenType::unused;
+        bool prefix = m_adds_space_prefix && after_special && !is_special && bytes > 0 && one[0] == ' ';
+        out.append(one, prefix, bytes - prefix);
+        after_special = is_special;
+    }
+    return out;
+}
+
+std::string_view Tokenizer::text(uint32_t id) const
+{
+    KS_CHECK(id < n_vocab(), "token %u of %u", id, n_vocab());
+    return m_vocab.text(id);
+}
+
+TokenType Tokenizer::type(uint32_t id) const
+{
+    KS_CHECK(id < n_vocab(), "token %u of %u", id, n_vocab());
+    return m_vocab.type(id);
+}
+
+int64_t Tokenizer::find(std::string_view token_text) const
+{
+    uint32_t id = m_vocab.find(token_text);
+    return id == Vocab::kNone ? -1 : int64_t(id);
+}
+
+bool Tokenizer::is_end(uint32_t id) const
+{
+    return id < n_vocab() && m_vocab.is_end(id);
+}
+
+} // namespace ks

@@ -1,0 +1,105 @@
+// A vocabulary's tables, in memory that the plan has counted: texts, types, how to find a token by its text, which pairs
+// merge, which texts are tokens before anything else is looked at.
+#pragma once
+
+#include "runtime/base/status.h"
+#include "runtime/text/vocab_source.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace ks
+{
+
+enum class TokenType : uint8_t { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
+
+class Vocab
+{
+public:
+    static constexpr uint32_t kNone = 0xffffffff;
+
+    static Result<uint64_t> bytes_needed(const VocabSource& source);
+    Status load(const VocabSource& source, void* memory, uint64_t bytes);
+
+    uint32_t size() const { return m_n_tokens; }
+    std::string_view text(uint32_t id) const { return {m_texts + m_offsets[id], m_offsets[id + 1] - m_offsets[id]}; }
+    TokenType type(uint32_t id) const { return TokenType(m_flags[id] & kTypeMask); }
+    bool is_end(uint32_t id) const { return m_flags[id] & kEnd; }
+    void mark_end(uint32_t id) { m_flags[id] |= kEnd; }
+    bool strips_right(uint32_t id) const { return m_flags[id] & kStripsRight; } // white space behind it is dropped
+    uint32_t longest() const { return m_longest; }                              // text's bytes, at least 1
+
+    uint32_t find(std::string_view text) const; // kNone; the first of several
+    // Only tokens that somebody's text may become by merging: not control, unknown or byte tokens.
+    uint32_t find_mergeable(std::string_view text) const;
+    uint32_t byte_id(uint8_t byte) const { return m_byte_ids[byte]; }
+    // SentencePiece: which token is merged first. The higher the score, the lower the rank.
+    uint32_t rank(uint32_t id) const { return m_ranks[id]; }
+    // BPE: what the pair becomes, kNone if nothing, and the merge's rank.
+    uint32_t find_merge(uint32_t left, uint32_t right, uint32_t* rank) const;
+
+    // Special tokens are cut out of a text before the rest is encoded: longer ones first, wherever they stand.
+    struct Special {
+        uint32_t id;
+        uint32_t shorter; // index of the longest special token that this one begins with, or kNone
+        uint32_t order;   // 0 is cut out first
+    };
+    const Special& special(uint32_t index) const { return m_specials[index]; }
+    uint32_t n_specials() const { return m_n_specials; }
+    // Index of the longest special token that the text at `at` < end begins with, kNone if there is none.
+    uint32_t find_special(const char* at, const char* end, bool with_control) const;
+    // The same, but shorter than `index`, which fits.
+    uint32_t next_special(uint32_t index, bool with_control) const;
+
+private:
+    static constexpr uint8_t kTypeMask = 15, kStripsRight = 64, kEnd = 128;
+    static constexpr uint32_t kMostItems = (1 << 24) - 1; // tokens, merges: an index and 8 bits of a hash share a slot
+
+    struct Merge {
+        uint32_t left, right, result; // its index is its rank; kNone: names what is no token
+    };
+    // Open addressing: indices with the hash's low 8 bits on top, kNone where free. 2^bits slots, at most 2/3 used.
+    struct Slots {
+        uint32_t* slots;
+        uint32_t bits;
+        template <class Same> uint32_t& at(uint64_t hash, Same same, uint64_t& n_steps) const;
+        template <class Same> uint32_t find(uint64_t hash, Same same) const;
+    };
+    struct Layout {
+        bool sentence_piece;
+        uint64_t n_tokens, n_merges, n_specials, texts_bytes;
+        uint32_t longest;
+        uint64_t bytes() const;
+    };
+
+    static Result<Layout> measure(const VocabSource& source);
+    static uint8_t flags_of(const VocabSource& source, uint64_t index, std::string_view text);
+    static uint32_t slot_bits(uint64_t n);
+    static uint64_t hash(std::string_view text);
+    void place(const Layout& layout, void* memory);
+    void copy_tokens(const VocabSource& source);
+    Status fill_lookup();
+    Status fill_merges(const VocabSource& source);
+    void fill_specials(const VocabSource& source);
+    void fill_byte_ids(bool sentence_piece, const VocabSource& source);
+    bool is_special(uint32_t id) const;
+
+    uint32_t m_n_tokens = 0, m_n_merges = 0, m_n_specials = 0, m_longest = 1;
+    uint32_t* m_offsets = nullptr;        // (n_tokens + 1)
+    uint32_t* m_ranks = nullptr;          // (n_tokens), SentencePiece only
+    Merge* m_merges = nullptr;            // (n_merges), BPE only
+    Special* m_specials = nullptr;        // (n_specials), by text
+    uint32_t* m_special_begins = nullptr; // (65536 / 32) bits: whether a special token begins with these two bytes
+    uint8_t* m_flags = nullptr;           // (n_tokens) TokenType and bits
+    char* m_texts = nullptr;
+    Slots m_lookup = {nullptr, 0}, m_merge_lookup = {nullptr, 0};
+    uint32_t m_byte_ids[256];
+};
+
+// Byte-level BPE writes every byte as a letter: itself if that is printable in Latin-1, else one from U+0100 on.
+std::string_view byte_letter(uint8_t byte); // in UTF-8
+int byte_of_letter(int32_t codepoint);      // -1: no byte's letter
+int byte_of_name(std::string_view text);    // of "<0x0A>", -1: not of this form
+
+} // namespace ks

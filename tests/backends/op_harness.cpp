@@ -1,0 +1,356 @@
+#include "tests/backends/op_harness.h"
+
+#include "kernels/common/formats.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <doctest/doctest.h>
+
+namespace ks
+{
+
+constexpr uint64_t kGuardBytes = 256;
+constexpr uint32_t kNan = 0x7fc00000u;
+
+float Random::normal()
+{
+    double u = 1.0 - random_uniform(m_seed, m_counter), v = random_uniform(m_seed, m_counter + 1);
+    m_counter += 2;
+    return float(std::sqrt(-2.0 * std::log(u)) * std::cos(6.283185307179586 * v));
+}
+
+std::vector<float> Random::normals(size_t n, float scale)
+{
+    std::vector<float> out(n);
+    for (float& value : out) value = scale * normal();
+    return out;
+}
+
+std::vector<Format> all_formats()
+{
+    std::vector<Format> formats;
+    for (int i = 0; i < int(Format::count); i++) formats.push_back(Format(i));
+    return formats;
+}
+
+std::vector<uint32_t> FileMatrix::tiles() const
+{
+    std::vector<uint32_t> out(weight_bytes(format, rows, cols) / 4);
+    weight_to_tiles(format, bytes.data(), rows, cols, out.data());
+    return out;
+}
+
+// Row by row, each alone in its tile: no row's place among others matters here.
+template <class F> static std::vector<float> row_values(const FileMatrix& m)
+{
+    std::vector<float> out;
+    FileMatrix row{m.format, 1, m.cols, {}};
+    size_t row_bytes = m.bytes.size() / m.rows;
+    for (uint32_t r = 0; r < m.rows; r++) {
+        row.bytes.assign(&m.bytes[r * row_bytes], &m.bytes[r * row_bytes] + row_bytes);
+        std::vector<uint32_t> tile = row.tiles();
+        for (uint32_t k = 0; k < m.cols; k++)
+            out.push_back(F::value(tile.data(), k / F::block * (F::half_words + tile_rows * F::words), 0, k % F::block));
+    }
+    return out;
+}
+
+std::vector<float> FileMatrix::values() const
+{
+    switch (format) {
+#define KS_VALUES(name) case Format::name: return row_values<format_##name>(*this);
+        FORMATS(KS_VALUES)
+#undef KS_VALUES
+    case Format::count: break;
+    }
+    return {};
+}
+
+// Where a block has its f16 scales, and how large they must be for values of about one. In the formats with a second
+// scale that is subtracted (or added) it cancels the mean of the first's values.
+struct Scales {
+    Format format;
+    int first;
+    double size;
+    int second;
+    double ratio; // of the second to the first
+};
+static const Scales kScales[] = {
+    {Format::q8_0, 0, 1 / 74.0, -1, 0},       {Format::q4_0, 0, 1 / 4.6, -1, 0},        {Format::q4_1, 0, 1 / 4.6, 2, -7.5},
+    {Format::q5_0, 0, 1 / 9.2, -1, 0},        {Format::q5_1, 0, 1 / 9.2, 2, -15.5},     {Format::q2_k, 80, 1 / 12.0, 82, 1.5},
+    {Format::q3_k, 108, 1 / 43.0, -1, 0},     {Format::q4_k, 0, 1 / 200.0, 2, 7.5},     {Format::q5_k, 0, 1 / 400.0, 2, 15.5},
+    {Format::q6_k, 208, 1 / 1370.0, -1, 0},   {Format::iq4_nl, 0, 1 / 70.0, -1, 0},     {Format::iq4_xs, 0, 1 / 1300.0, -1, 0},
+};
+
+static void put_half(uint8_t* at, double value)
+{
+    uint16_t half = uint16_t(FLOAT_TO_HALF(float(value)));
+    memcpy(at, &half, 2);
+}
+
+void set_scales(Format format, uint8_t* block, double factor)
+{
+    for (const Scales& s : kScales) {
+        if (s.format != format) continue;
+        put_half(block + s.first, factor * s.size);
+        if (s.second >= 0) put_half(block + s.second, factor * s.size * s.ratio);
+    }
+}
+
+static void fill_block(Format format, uint8_t* block, Random& random)
+{
+    uint32_t size = format_info(format).block_bytes;
+    if (format_info(format).block == 1) {
+        float value = random.normal();
+        uint32_t bits = format == Format::f16 ? FLOAT_TO_HALF(value) : format == Format::bf16 ? FLOAT_TO_BITS(value) >> 16 : FLOAT_TO_BITS(value);
+        memcpy(block, &bits, size);
+        return;
+    }
+    for (uint32_t i = 0; i < size; i++) block[i] = uint8_t(random.below(256));
+    set_scales(format, block, random.uniform(0.5, 1.5) * (random.below(2) ? 1 : -1));
+}
+
+FileMatrix random_matrix(Format format, uint32_t rows, uint32_t cols, uint64_t seed)
+{
+    const FormatInfo& info = format_info(format);
+    FileMatrix m{format, rows, cols, std::vector<uint8_t>(uint64_t(rows) * (cols / info.block) * info.block_bytes)};
+    Random random(seed);
+    // Large matrices, which are only timed, repeat their first blocks.
+    size_t period = std::min<size_t>(m.bytes.size(), 9973 * size_t(info.block_bytes));
+    for (size_t at = 0; at < period; at += info.block_bytes) fill_block(format, &m.bytes[at], random);
+    for (size_t at = period; at < m.bytes.size(); at++) m.bytes[at] = m.bytes[at - period];
+    return m;
+}
+
+Bench::Bench(const std::string& device, int n_threads) : m_name(device)
+{
+    if (n_threads) m_name += ", " + std::to_string(n_threads) + " threads";
+    Result<std::unique_ptr<Backend>> opened = open_backend({device, n_threads, nullptr});
+    REQUIRE_MESSAGE(opened.ok(), opened.status().message());
+    m_backend = std::move(opened.value());
+}
+
+Tensor Bench::hold(const void* data, uint64_t bytes, bool may_change)
+{
+    uint64_t whole = align_up(bytes, kRegionAlign) + 2 * kGuardBytes;
+    Result<Buffer> buffer = m_backend->alloc(whole);
+    REQUIRE_MESSAGE(buffer.ok(), buffer.status().message());
+    Held held{buffer.value(), bytes, std::vector<uint8_t>(whole), may_change};
+    for (uint64_t i = 0; i < whole; i += 4) memcpy(&held.expected[i], &kNan, 4);
+    if (data) memcpy(&held.expected[kGuardBytes], data, bytes);
+    m_backend->upload(held.buffer, 0, held.expected.data(), whole);
+    m_held.push_back(held);
+    Tensor t;
+    t.buffer = held.buffer;
+    t.offset = kGuardBytes;
+    return t;
+}
+
+Tensor Bench::input(uint32_t rows, uint32_t cols, const std::vector<float>& values, Format format)
+{
+    REQUIRE(values.size() == uint64_t(rows) * cols);
+    std::vector<uint16_t> halves;
+    if (format == Format::f16)
+        for (float value : values) halves.push_back(uint16_t(FLOAT_TO_HALF(value)));
+    Tensor t = format == Format::f16 ? hold(halves.data(), halves.size() * 2, false) : hold(values.data(), values.size() * 4, false);
+    t.rows = rows;
+    t.cols = cols;
+    t.format = format;
+    return t;
+}
+
+Tensor Bench::words(const std::vector<uint32_t>& values)
+{
+    Tensor t = hold(values.data(), values.size() * 4, false);
+    t.rows = 1;
+    t.cols = uint32_t(values.size());
+    return t;
+}
+
+Tensor Bench::weight(const FileMatrix& matrix)
+{
+    std::vector<uint32_t> tiles = matrix.tiles();
+    Tensor t = hold(tiles.data(), tiles.size() * 4, false);
+    t.rows = matrix.rows;
+    t.cols = matrix.cols;
+    t.format = matrix.format;
+    return t;
+}
+
+Tensor Bench::output(uint32_t rows, uint32_t cols)
+{
+    Tensor t = hold(nullptr, uint64_t(rows) * cols * 4, true);
+    t.rows = rows;
+    t.cols = cols;
+    return t;
+}
+
+void Bench::scratch(const ScratchShape& shape)
+{
+    uint64_t bytes = m_backend->scratch_bytes(shape);
+    Tensor t = hold(nullptr, bytes, true);
+    m_backend->set_scratch(t.buffer, t.offset, shape);
+}
+
+void Bench::will_change(const Tensor& t)
+{
+    for (Held& held : m_held)
+        if (held.buffer.data == t.buffer.data) held.may_change = true;
+}
+
+std::vector<float> Bench::read(const Tensor& t)
+{
+    std::vector<float> out(uint64_t(t.rows) * t.cols);
+    if (t.format == Format::f32) {
+        m_backend->download(out.data(), t.buffer, t.offset, out.size() * 4);
+        return out;
+    }
+    std::vector<uint16_t> halves(out.size());
+    m_backend->download(halves.data(), t.buffer, t.offset, halves.size() * 2);
+    for (size_t i = 0; i < out.size(); i++) out[i] = HALF_TO_FLOAT(halves[i]);
+    return out;
+}
+
+std::vector<uint32_t> Bench::read_words(const Tensor& t)
+{
+    std::vector<uint32_t> out(uint64_t(t.rows) * t.cols);
+    m_backend->download(out.data(), t.buffer, t.offset, out.size() * 4);
+    return out;
+}
+
+std::string Bench::damage()
+{
+    for (size_t n = 0; n < m_held.size(); n++) {
+        const Held& held = m_held[n];
+        std::vector<uint8_t> found(held.expected.size());
+        m_backend->download(found.data(), held.buffer, 0, found.size());
+        for (size_t i = 0; i < found.size(); i++) {
+            bool guard = i < kGuardBytes || i >= kGuardBytes + held.bytes;
+            if (found[i] == held.expected[i] || (held.may_change && !guard)) continue;
+            return "tensor " + std::to_string(n) + " of the case, byte " + std::to_string(int64_t(i) - int64_t(kGuardBytes)) + " of " +
+                   std::to_string(held.bytes);
+        }
+    }
+    return "";
+}
+
+void Bench::clear()
+{
+    for (Held& held : m_held) m_backend->free(held.buffer);
+    m_held.clear();
+}
+
+static std::vector<float> run_once(const OpCase& c, Bench& bench)
+{
+    Prepared p = c.prepare(bench);
+    p.run();
+    Status status = bench.backend().sync();
+    CHECK_MESSAGE(status.ok(), status.message());
+    CHECK(bench.damage() == "");
+    std::vector<float> found;
+    for (const Tensor& t : p.results) {
+        std::vector<float> part = bench.read(t);
+        found.insert(found.end(), part.begin(), part.end());
+    }
+    bench.clear();
+    return found;
+}
+
+template <class T> static void check_error(const std::vector<float>& found, const std::vector<T>& expected, double energy, double bound)
+{
+    REQUIRE(found.size() == expected.size());
+    double error = 0, sum = 0;
+    size_t not_finite = 0;
+    for (size_t i = 0; i < found.size(); i++) {
+        if (double(found[i]) == double(expected[i])) {
+            if (std::isfinite(found[i])) sum += double(found[i]) * found[i];
+            continue;
+        }
+        double difference = double(found[i]) - double(expected[i]);
+        not_finite += !std::isfinite(difference);
+        error += difference * difference;
+        sum += double(expected[i]) * expected[i];
+    }
+    CHECK(not_finite == 0);
+    double nmse = error == 0 ? 0 : error / std::max(sum, energy);
+    CHECK(nmse <= bound);
+}
+
+// Every device but reference; the cpu also with one thread and with more than it may have cores.
+static std::vector<std::unique_ptr<Bench>> open_benches()
+{
+    std::vector<std::unique_ptr<Bench>> benches;
+    for (const DeviceInfo& device : list_devices()) {
+        if (device.backend == "reference") continue;
+        benches.emplace_back(new Bench(device.id, 0));
+        if (device.backend != "cpu" || getenv("KS_PERF")) continue;
+        benches.emplace_back(new Bench(device.id, 1));
+        benches.emplace_back(new Bench(device.id, 3));
+    }
+    return benches;
+}
+
+static bool same_bits(const std::vector<float>& a, const std::vector<float>& b)
+{
+    return a.size() == b.size() && memcmp(a.data(), b.data(), a.size() * 4) == 0;
+}
+
+static void check_case(const OpCase& c, Bench& reference, std::vector<std::unique_ptr<Bench>>& benches)
+{
+    CAPTURE(c.name);
+    std::vector<float> expected = run_once(c, reference), before;
+    std::string device;
+    if (c.formula) check_error(expected, c.formula(), c.energy, kRounding);
+    for (std::unique_ptr<Bench>& bench : benches) {
+        CAPTURE(bench->name());
+        std::vector<float> found = run_once(c, *bench);
+        check_error(found, expected, c.energy, c.bound);
+        CHECK(same_bits(found, run_once(c, *bench)));                           // no result depends on who was first
+        if (bench->backend().info().id == device) CHECK(same_bits(found, before)); // nor on how many there are
+        device = bench->backend().info().id;
+        before = found;
+    }
+}
+
+static void time_case(const char* op, const OpCase& c, Bench& bench)
+{
+    using Clock = std::chrono::steady_clock;
+    Prepared p = c.prepare(bench);
+    p.run();
+    std::vector<double> seconds; // of one run, by batch
+    double batch = 1, total = 0;
+    while (total < 0.5 || seconds.size() < 5) {
+        auto start = Clock::now();
+        for (int i = 0; i < int(batch); i++) p.run();
+        Status status = bench.backend().sync();
+        CHECK_MESSAGE(status.ok(), status.message());
+        double took = std::chrono::duration<double>(Clock::now() - start).count();
+        total += took;
+        if (took > 0.01 || total > 0.5) seconds.push_back(took / int(batch));
+        else batch = std::max(batch * 2, std::min(batch * 100, 0.02 / took * batch));
+    }
+    std::sort(seconds.begin(), seconds.end());
+    double median = seconds[seconds.size() / 2];
+    printf("%-10s %-46s %-12s %9.1f us %8.2f GB/s %8.2f GFLOP/s\n", op, c.name.c_str(), bench.name().c_str(), median * 1e6, c.bytes / median / 1e9,
+           c.flops / median / 1e9);
+    fflush(stdout);
+    bench.clear();
+}
+
+void check_ops(const char* op, const std::vector<OpCase>& cases)
+{
+    std::vector<std::unique_ptr<Bench>> benches = open_benches();
+    const char* perf = getenv("KS_PERF");
+    if (perf && strcmp(perf, "reference") == 0) benches.emplace_back(new Bench("reference", 0));
+    Bench reference("reference", 0);
+    for (const OpCase& c : cases) {
+        if (!perf && !c.timed) check_case(c, reference, benches);
+        for (std::unique_ptr<Bench>& bench : benches)
+            if (perf && c.timed) time_case(op, c, *bench);
+    }
+}
+
+} // namespace ks

@@ -1,0 +1,103 @@
+// The op harness. A case is one op with one shape and seeded inputs. `reference` is held against the op's formula in
+// float64, every other device of list_devices() against `reference`. With KS_PERF=1 the cases marked `timed` are measured
+// instead:
+//     KS_PERF=1 test_backends -tc="matmul*"
+#pragma once
+
+#include "runtime/base/backend.h"
+#include "runtime/base/rng.h"
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace ks
+{
+
+// Normalised mean squared errors: sum of (found - expected)^2 over sum of expected^2.
+constexpr double kExact = 0;
+constexpr double kRounding = 1e-14; // of one f32 result: (2^-24)^2 / 3 on average, and a margin
+constexpr double kF32 = 1e-11;      // f32 arithmetic throughout, exp and tanh to 3e-6
+
+class Random
+{
+public:
+    explicit Random(uint64_t seed) : m_seed(seed) {}
+    double uniform(double low, double high) { return low + (high - low) * random_uniform(m_seed, m_counter++); }
+    uint32_t below(uint32_t n) { return uint32_t(uniform(0, n)); }
+    float normal();
+    std::vector<float> normals(size_t n, float scale = 1);
+
+private:
+    uint64_t m_seed, m_counter = 0;
+};
+
+// A weight as a file has it, with scales that give values of about one.
+struct FileMatrix {
+    Format format;
+    uint32_t rows, cols;
+    std::vector<uint8_t> bytes;
+    std::vector<uint32_t> tiles() const;
+    std::vector<float> values() const; // (rows, cols)
+};
+FileMatrix random_matrix(Format format, uint32_t rows, uint32_t cols, uint64_t seed);
+void set_scales(Format format, uint8_t* block, double factor); // 1: values of about one
+std::vector<Format> all_formats();
+
+// A device and the tensors of one case. Every tensor lies between guards and begins at an offset.
+class Bench
+{
+public:
+    Bench(const std::string& device, int n_threads);
+    ~Bench() { clear(); }
+    Bench(const Bench&) = delete;
+    Bench& operator=(const Bench&) = delete;
+
+    Backend& backend() { return *m_backend; }
+    const std::string& name() const { return m_name; }
+
+    Tensor input(uint32_t rows, uint32_t cols, const std::vector<float>& values, Format format = Format::f32); // f32 or f16
+    Tensor words(const std::vector<uint32_t>& values);                                                       // (1, n) u32
+    Tensor weight(const FileMatrix& matrix);
+    Tensor output(uint32_t rows, uint32_t cols); // holds NaNs
+    void scratch(const ScratchShape& shape);     // holds NaNs
+    void will_change(const Tensor& t);           // an input that the op writes to
+
+    std::vector<float> read(const Tensor& t);
+    std::vector<uint32_t> read_words(const Tensor& t);
+    std::string damage(); // what an op wrote where it should not have; empty: nothing
+    void clear();
+
+private:
+    struct Held {
+        Buffer buffer;
+        uint64_t bytes;                // between the guards
+        std::vector<uint8_t> expected; // the whole buffer
+        bool may_change;               // what is between the guards
+    };
+    Tensor hold(const void* data, uint64_t bytes, bool may_change);
+
+    std::string m_name;
+    std::unique_ptr<Backend> m_backend;
+    std::vector<Held> m_held;
+};
+
+struct Prepared {
+    std::function<void()> run;
+    std::vector<Tensor> results; // f32 or f16
+};
+
+struct OpCase {
+    std::string name;
+    double bound = kF32;                                   // of any device against reference
+    double energy = 0;                                     // least divisor of the error, where results may cancel
+    std::function<Prepared(Bench&)> prepare;               // uploads the inputs
+    std::function<std::vector<double>()> formula;          // the results; none: too large to ask
+    bool timed = false;                                    // for KS_PERF only
+    double bytes = 0, flops = 0;                           // of one run
+};
+
+// Runs the cases of one op on every device.
+void check_ops(const char* op, const std::vector<OpCase>& cases);
+
+} // namespace ks

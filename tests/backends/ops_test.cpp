@@ -1,0 +1,359 @@
+// The small ops: embed, rmsnorm, rope, glu, add, softcap, kv_write, argmax.
+#include "kernels/common/lang.h"
+#include "tests/backends/op_harness.h"
+
+#include <algorithm>
+#include <cmath>
+#include <complex>
+#include <cstdarg>
+#include <doctest/doctest.h>
+#include <limits>
+
+using namespace ks;
+
+template <class T> static std::shared_ptr<T> share(T value) { return std::make_shared<T>(std::move(value)); }
+
+[[gnu::format(printf, 1, 2)]] static std::string text(const char* format, ...)
+{
+    char line[160];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    return line;
+}
+
+static OpCase embed_case(Format format, uint32_t vocab, uint32_t dim, std::vector<uint32_t> ids, float scale)
+{
+    auto table = share(random_matrix(format, vocab, dim, vocab + dim));
+    EmbedArgs a{uint32_t(ids.size()), dim, scale};
+    OpCase c;
+    c.name = text("%s (%u, %u), %u tokens, scale %g", format_info(format).name, vocab, dim, a.n_tokens, scale);
+    c.bound = 1e-13; // a product and a difference may be fused
+    c.prepare = [=](Bench& bench) {
+        Tensor y = bench.output(a.n_tokens, dim), t = bench.weight(*table), i = bench.words(ids);
+        Backend* backend = &bench.backend();
+        return Prepared{[=] { backend->embed(a, y, t, i); }, {y}};
+    };
+    c.formula = [=] {
+        std::vector<float> values = table->values();
+        std::vector<double> out;
+        for (uint32_t id : ids)
+            for (uint32_t k = 0; k < dim; k++) out.push_back(double(values[id * dim + k]) * scale);
+        return out;
+    };
+    return c;
+}
+
+TEST_CASE("embed")
+{
+    std::vector<OpCase> cases;
+    for (Format format : all_formats()) {
+        uint32_t block = format_info(format).block, dim = block == 1 ? 45 : block == 32 ? 96 : 512;
+        cases.push_back(embed_case(format, 19, dim, {0, 18, 7, 7, 8, 15, 16}, 1.f));
+        cases.push_back(embed_case(format, 1, dim, {0}, std::sqrt(float(dim))));
+    }
+    check_ops("embed", cases);
+}
+
+enum class Place { apart, in_place };
+
+static OpCase rmsnorm_case(uint32_t rows, uint32_t dim, float eps, float size, Place place, bool timed = false)
+{
+    Random random(rows * 1000 + dim);
+    auto x = share(random.normals(uint64_t(rows) * dim, size));
+    auto w = share(random.normals(dim));
+    if (rows > 2) std::fill(x->begin() + dim, x->begin() + 2 * dim, 0.f); // a row of zeros
+    RmsnormArgs a{rows, dim, eps};
+    OpCase c;
+    c.name = text("(%u, %u), eps %g, values of %g%s", rows, dim, double(eps), double(size), place == Place::in_place ? ", in place" : "");
+    c.timed = timed;
+    c.bytes = 8.0 * rows * dim;
+    c.flops = 4.0 * rows * dim;
+    c.prepare = [=](Bench& bench) {
+        Tensor from = bench.input(rows, dim, *x), norm = bench.input(1, dim, *w);
+        Tensor y = place == Place::in_place ? from : bench.output(rows, dim);
+        bench.will_change(y);
+        Backend* backend = &bench.backend();
+        return Prepared{[=] { backend->rmsnorm(a, y, from, norm); }, {y}};
+    };
+    c.formula = [=] {
+        std::vector<double> out;
+        for (uint32_t r = 0; r < rows; r++) {
+            double mean = 0;
+            for (uint32_t i = 0; i < dim; i++) mean += std::pow(double((*x)[r * dim + i]), 2) / dim;
+            for (uint32_t i = 0; i < dim; i++) out.push_back((*x)[r * dim + i] / std::sqrt(mean + eps) * (*w)[i]);
+        }
+        return out;
+    };
+    return c;
+}
+
+TEST_CASE("rmsnorm")
+{
+    std::vector<OpCase> cases;
+    for (uint32_t dim : {1u, 7u, 64u, 80u, 576u, 2055u})
+        for (uint32_t rows : {1u, 3u, 70u}) cases.push_back(rmsnorm_case(rows, dim, 1e-5f, 1, rows == 3 ? Place::in_place : Place::apart));
+    cases.push_back(rmsnorm_case(5, 640, 1e-6f, 1e4f, Place::apart));
+    cases.push_back(rmsnorm_case(5, 640, 1e-6f, 1e-3f, Place::apart)); // eps counts as much as the values
+    cases.push_back(rmsnorm_case(5, 640, 1e-6f, 1e-25f, Place::in_place));
+    for (uint32_t rows : {1u, 256u}) cases.push_back(rmsnorm_case(rows, 2048, 1e-6f, 1, Place::apart, true));
+    check_ops("rmsnorm", cases);
+}
+
+static OpCase rope_case(uint32_t n_tokens, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot, uint32_t pairs, bool timed = false)
+{
+    Random random(n_heads * 100 + head_dim + n_rot);
+    auto x = share(random.normals(uint64_t(n_tokens) * n_heads * head_dim));
+    auto angles = share(std::vector<float>());
+    for (uint32_t t = 0; t < n_tokens; t++) {
+        for (uint32_t i = 0; i < n_rot / 2; i++) {
+            double angle = (1000.0 + t) * std::pow(10000.0, -2.0 * i / n_rot);
+            angles->push_back(float(std::cos(angle)));
+            angles->push_back(float(std::sin(angle)));
+        }
+    }
+    RopeArgs a{n_tokens, n_heads, head_dim, n_rot, pairs};
+    OpCase c;
+    c.name = text("%u tokens, %u heads of %u, %u rotate, %s", n_tokens, n_heads, head_dim, n_rot, pairs == rope_halves ? "halves" : "neighbours");
+    c.timed = timed;
+    c.bytes = 8.0 * n_tokens * n_heads * head_dim;
+    c.flops = 3.0 * n_tokens * n_heads * n_rot;
+    c.prepare = [=](Bench& bench) {
+        Tensor y = bench.input(n_tokens, n_heads * head_dim, *x), by = bench.input(n_tokens, n_rot, *angles);
+        bench.will_change(y);
+        Backend* backend = &bench.backend();
+        return Prepared{[=] { backend->rope(a, y, by); }, {y}};
+    };
+    c.formula = [=] {
+        std::vector<double> out(x->begin(), x->end());
+        for (uint32_t t = 0; t < n_tokens; t++) {
+            for (uint32_t i = 0; i < n_rot / 2; i++) {
+                uint32_t u = pairs == rope_halves ? i : 2 * i, v = pairs == rope_halves ? i + n_rot / 2 : 2 * i + 1;
+                std::complex<double> turn((*angles)[t * n_rot + 2 * i], (*angles)[t * n_rot + 2 * i + 1]);
+                for (uint32_t h = 0; h < n_heads; h++) {
+                    double* head = &out[(t * n_heads + h) * head_dim];
+                    std::complex<double> z = std::complex<double>(head[u], head[v]) * turn;
+                    head[u] = z.real();
+                    head[v] = z.imag();
+                }
+            }
+        }
+        return out;
+    };
+    return c;
+}
+
+TEST_CASE("rope")
+{
+    std::vector<OpCase> cases;
+    for (uint32_t pairs : {rope_neighbours, rope_halves}) {
+        for (uint32_t head_dim : {2u, 64u, 80u, 96u, 128u, 256u}) cases.push_back(rope_case(head_dim == 80 ? 33 : 1, 3, head_dim, head_dim, pairs));
+        cases.push_back(rope_case(5, 9, 96, 72, pairs)); // the rest passes
+        cases.push_back(rope_case(7, 1, 64, 6, pairs));
+        cases.push_back(rope_case(100, 4, 256, 256, pairs));
+        cases.push_back(rope_case(1, 32, 64, 64, pairs, true));
+        cases.push_back(rope_case(256, 32, 64, 64, pairs, true));
+    }
+    check_ops("rope", cases);
+}
+
+static OpCase glu_case(uint32_t n, uint32_t act, Place place, bool timed = false)
+{
+    Random random(n);
+    auto gate = share(random.normals(n, 3)), up = share(random.normals(n));
+    const float edges[] = {0.f, -0.f, 20.f, -20.f, 100.f, -100.f, 1e4f, -1e4f, 1e-20f, -1e-3f};
+    for (uint32_t i = 0; i < n && i < 10; i++) (*gate)[n - 1 - i] = edges[i];
+    GluArgs a{n, act};
+    OpCase c;
+    c.name = text("%s, %u values%s", act == act_silu ? "silu" : "gelu", n, place == Place::in_place ? ", in place" : "");
+    c.timed = timed;
+    c.bytes = 12.0 * n;
+    c.flops = 10.0 * n;
+    c.prepare = [=](Bench& bench) {
+        Tensor g = bench.input(1, n, *gate), u = bench.input(1, n, *up);
+        Tensor y = place == Place::in_place ? g : bench.output(1, n);
+        bench.will_change(y);
+        Backend* backend = &bench.backend();
+        return Prepared{[=] { backend->glu(a, y, g, u); }, {y}};
+    };
+    c.formula = [=] {
+        std::vector<double> out;
+        for (uint32_t i = 0; i < n; i++) {
+            double g = (*gate)[i], inner = std::sqrt(2 / std::acos(-1.0)) * (g + 0.044715 * std::pow(g, 3));
+            out.push_back((act == act_silu ? g * (1 / (1 + std::exp(-g))) : g / 2 * (1 + std::tanh(inner))) * (*up)[i]);
+        }
+        return out;
+    };
+    return c;
+}
+
+TEST_CASE("glu")
+{
+    std::vector<OpCase> cases;
+    for (uint32_t act : {act_silu, act_gelu}) {
+        for (uint32_t n : {1u, 7u, 8u, 1000u, 30011u}) cases.push_back(glu_case(n, act, n % 2 ? Place::apart : Place::in_place));
+        cases.push_back(glu_case(2048, act, Place::apart, true));
+        cases.push_back(glu_case(256 * 2048, act, Place::apart, true));
+    }
+    check_ops("glu", cases);
+}
+
+static OpCase add_case(uint32_t rows, uint32_t cols, uint32_t b_rows, bool timed = false)
+{
+    Random random(rows + cols);
+    auto x = share(random.normals(uint64_t(rows) * cols)), b = share(random.normals(uint64_t(b_rows) * cols));
+    AddArgs a{rows, cols, b_rows};
+    OpCase c;
+    c.name = text("(%u, %u) + (%u, %u)", rows, cols, b_rows, cols);
+    c.timed = timed;
+    c.bound = kExact;
+    c.bytes = 12.0 * rows * cols;
+    c.flops = double(rows) * cols;
+    c.prepare = [=](Bench& bench) {
+        Tensor y = bench.input(rows, cols, *x), t = bench.input(b_rows, cols, *b);
+        bench.will_change(y);
+        Backend* backend = &bench.backend();
+        return Prepared{[=] { backend->add(a, y, t); }, {y}};
+    };
+    c.formula = [=] {
+        std::vector<double> out;
+        for (size_t i = 0; i < x->size(); i++) out.push_back(double((*x)[i]) + (*b)[i % b->size()]);
+        return out;
+    };
+    return c;
+}
+
+TEST_CASE("add")
+{
+    check_ops("add", {add_case(1, 1, 1), add_case(1, 577, 1), add_case(5, 33, 5), add_case(5, 33, 1), add_case(3, 8, 1), add_case(130, 576, 130),
+                      add_case(1, 2048, 1, true), add_case(256, 2048, 256, true)});
+}
+
+static OpCase softcap_case(uint32_t n, float cap, float size)
+{
+    Random random(n);
+    auto x = share(random.normals(n, size));
+    (*x)[0] = 0;
+    OpCase c;
+    c.name = text("%u values of %g, cap %g", n, double(size), double(cap));
+    c.energy = n * double(cap) * cap / 100; // 1e-7 of the cap is rounding, however small x is
+    c.prepare = [=](Bench& bench) {
+        Tensor y = bench.input(1, n, *x);
+        bench.will_change(y);
+        Backend* backend = &bench.backend();
+        return Prepared{[=] { backend->softcap({n, cap}, y); }, {y}};
+    };
+    c.formula = [=] {
+        std::vector<double> out;
+        for (float value : *x) out.push_back(double(cap) * std::tanh(value / double(cap)));
+        return out;
+    };
+    return c;
+}
+
+TEST_CASE("softcap")
+{
+    check_ops("softcap", {softcap_case(1, 30, 1), softcap_case(17, 30, 20), softcap_case(5003, 50, 1), softcap_case(999, 30, 1e4f)});
+}
+
+static OpCase kv_write_case(Format format, uint32_t n_tokens, uint32_t n_kv_heads, uint32_t head_dim, uint32_t n_slots, uint32_t first_position)
+{
+    Random random(n_tokens + head_dim);
+    auto x = share(random.normals(uint64_t(n_tokens) * n_kv_heads * head_dim));
+    auto before = share(random.normals(uint64_t(n_kv_heads) * n_slots * head_dim));
+    const float edges[] = {65504.f, 65519.9f, 65520.f, -1e6f, 1e-8f, -3e-8f, 6.1e-5f, 1.00048828125f}; // about half's ends and ties
+    for (size_t i = 0; i < x->size() && i < 8; i++) (*x)[i] = edges[i];
+    std::vector<uint32_t> slots;
+    for (uint32_t t = 0; t < n_tokens; t++) slots.push_back((first_position + t) % n_slots);
+    KvWriteArgs a{n_tokens, n_kv_heads, head_dim, n_slots};
+    OpCase c;
+    c.name = text("%s, %u tokens, %u heads of %u, slot %u of %u", format_info(format).name, n_tokens, n_kv_heads, head_dim, slots[0], n_slots);
+    c.bound = kExact;
+    c.prepare = [=](Bench& bench) {
+        Tensor cache = bench.input(n_kv_heads * n_slots, head_dim, *before, format);
+        Tensor from = bench.input(n_tokens, n_kv_heads * head_dim, *x), to = bench.words(slots);
+        bench.will_change(cache);
+        Backend* backend = &bench.backend();
+        return Prepared{[=] { backend->kv_write(a, cache, from, to); }, {cache}};
+    };
+    c.formula = [=] {
+        std::vector<double> out(before->begin(), before->end());
+        for (uint32_t t = 0; t < n_tokens; t++)
+            for (uint32_t h = 0; h < n_kv_heads; h++)
+                for (uint32_t i = 0; i < head_dim; i++) out[(h * n_slots + slots[t]) * head_dim + i] = (*x)[(t * n_kv_heads + h) * head_dim + i];
+        if (format == Format::f16)
+            for (double& value : out) value = HALF_TO_FLOAT(FLOAT_TO_HALF(float(value)));
+        return out;
+    };
+    return c;
+}
+
+TEST_CASE("kv_write")
+{
+    std::vector<OpCase> cases;
+    for (Format format : {Format::f16, Format::f32}) {
+        cases.push_back(kv_write_case(format, 1, 3, 64, 17, 5));
+        cases.push_back(kv_write_case(format, 1, 1, 256, 8, 800007));
+        cases.push_back(kv_write_case(format, 9, 2, 80, 20, 15)); // wraps
+        cases.push_back(kv_write_case(format, 6, 5, 7, 6, 3));    // every slot
+        cases.push_back(kv_write_case(format, 100, 4, 96, 128, 0));
+    }
+    check_ops("kv_write", cases);
+}
+
+// The index as a float is exact below 2^24.
+static OpCase argmax_case(const char* note, uint32_t rows, uint32_t cols, void (*change)(float* row, uint32_t cols))
+{
+    Random random(cols);
+    auto x = share(random.normals(uint64_t(rows) * cols));
+    for (uint32_t r = 0; r < rows; r++) change(&(*x)[r * cols], cols);
+    OpCase c;
+    c.name = text("(%u, %u), %s", rows, cols, note);
+    c.bound = kExact;
+    c.prepare = [=](Bench& bench) {
+        Tensor out = bench.output(1, rows), from = bench.input(rows, cols, *x), as_float = bench.output(1, rows);
+        Backend* backend = &bench.backend();
+        Bench* own = &bench;
+        auto run = [=] {
+            backend->argmax({rows, cols}, out, from);
+            std::vector<uint32_t> found = own->read_words(out);
+            std::vector<float> values(found.begin(), found.end());
+            backend->upload(as_float.buffer, as_float.offset, values.data(), 4 * rows);
+        };
+        return Prepared{run, {as_float}};
+    };
+    c.formula = [=] {
+        std::vector<double> out;
+        for (uint32_t r = 0; r < rows; r++) {
+            uint32_t best = cols - 1;
+            for (uint32_t i = cols; i-- > 0;)
+                if ((*x)[r * cols + i] >= (*x)[r * cols + best]) best = i;
+            out.push_back(best);
+        }
+        return out;
+    };
+    return c;
+}
+
+TEST_CASE("argmax")
+{
+    std::vector<OpCase> cases;
+    for (uint32_t cols : {1u, 2u, 7u, 8u, 9u, 31u, 100u, 1003u, 50257u}) {
+        cases.push_back(argmax_case("any", 3, cols, [](float*, uint32_t) {}));
+        cases.push_back(argmax_case("the last", 1, cols, [](float* row, uint32_t n) { row[n - 1] = 99; }));
+        cases.push_back(argmax_case("all equal", 2, cols, [](float* row, uint32_t n) { std::fill(row, row + n, -3.f); }));
+        cases.push_back(argmax_case("ties far apart", 1, cols, [](float* row, uint32_t n) {
+            for (uint32_t i = n / 3; i < n; i += n / 5 + 1) row[i] = 50;
+        }));
+        cases.push_back(argmax_case("-inf but one", 1, cols, [](float* row, uint32_t n) {
+            std::fill(row, row + n, -std::numeric_limits<float>::infinity());
+            row[n / 2] = -1e30f;
+        }));
+        cases.push_back(argmax_case("nothing but -inf", 1, cols, [](float* row, uint32_t n) { std::fill(row, row + n, -std::numeric_limits<float>::infinity()); }));
+        cases.push_back(argmax_case("zeros of both signs", 1, cols, [](float* row, uint32_t n) {
+            for (uint32_t i = 0; i < n; i++) row[i] = i % 2 ? 0.f : -0.f;
+        }));
+    }
+    check_ops("argmax", cases);
+}

@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""chat on a tiny model: turns on a pipe, and a person at a pseudo-terminal."""
+import os
+import pty
+import re
+import select
+import signal
+import sys
+import termios
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
+from program import BINARY, CLEAN, check, check_refused, knapsack, run_tests, tiny_model  # noqa: E402
+
+BASE = ["--memory", "64MiB", "--temp", "0", "--device", "cpu"]
+
+
+class Terminal:
+    """The program on a terminal of 40 columns, and what it wrote there."""
+
+    def __init__(self, *args, env=None):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.execve(BINARY, [BINARY, *map(str, args)], {**CLEAN, "TERM": "xterm", **(env or {})})
+        termios.tcsetwinsize(self.fd, (12, 40)) if hasattr(termios, "tcsetwinsize") else os.system(f"stty rows 12 cols 40 </proc/self/fd/{self.fd}")
+        self.before = termios.tcgetattr(self.fd)
+        self.raw, self.code = "", None
+        self.at = 0
+
+    def pump(self, seconds):
+        if select.select([self.fd], [], [], seconds)[0]:
+            try:
+                self.raw += os.read(self.fd, 65536).decode(errors="replace")
+            except OSError:
+                self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1]) if self.code is None else self.code
+
+    def text(self):
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", self.raw[self.at:])
+
+    def expect(self, pattern, seconds=30):
+        end = time.monotonic() + seconds
+        while not re.search(pattern, self.text()):
+            if self.code is not None or time.monotonic() > end:
+                check(False, f"expected /{pattern}/ on the terminal, found {self.text()[-400:]!r}")
+                return ""
+            self.pump(0.2)
+        check(True, pattern)
+        found = self.text()
+        self.at = len(self.raw)
+        return found
+
+    def type(self, keys, pattern=None, seconds=30):
+        os.write(self.fd, keys.encode() if isinstance(keys, str) else keys)
+        return self.expect(pattern, seconds) if pattern else ""
+
+    def wait(self, seconds=30):
+        end = time.monotonic() + seconds
+        while self.code is None and time.monotonic() < end:
+            self.pump(0.2)
+        if self.code is None:
+            os.kill(self.pid, signal.SIGKILL)
+        return self.code
+
+
+def prompt_ids(model, text):
+    return [int(x) for x in knapsack("tokenize", "-m", model, "--special", stdin=text.encode()).out.split()]
+
+
+def test_pipe(folder, model):
+    r = knapsack("chat", "-m", model, *BASE, "-n", 8, stdin=b"hello\n\nhello world\n")
+    check(r.code == 0 and not r.err, f"chat on a pipe is quiet: {r.code} {r.err!r}")
+
+    # The same two turns as one text each: a cache that went on must not differ from one that began anew.
+    path = os.path.join(folder, "ids")
+    ids, answers = [], b""
+    for message in ("hello", "hello world"):
+        ids += prompt_ids(model, ("<|im_end|>\n" if ids else "") + f"<|im_start|>user\n{message}<|im_end|>\n<|im_start|>assistant\n")
+        with open(path, "w") as f:
+            f.write(" ".join(map(str, ids)))
+        j = knapsack("run", "-m", model, *BASE, "-n", 8, "--ids", path, "--json").json()
+        answers += knapsack("run", "-m", model, *BASE, "-n", 8, "--ids", path).out
+        ids += j["ids"]
+    check(r.out == answers, f"two turns: chat wrote {r.out!r}, run {answers!r}")
+
+    note = os.path.join(folder, "note.txt")
+    with open(note, "w") as f:
+        f.write("hello")
+    attached = knapsack("chat", "-m", model, *BASE, "-n", 8, stdin=f"/read {note}\nworld\n".encode())
+    typed = knapsack("chat", "-m", model, *BASE, "-n", 8, stdin=b'"""hello\n\nworld"""\n')
+    slashes = knapsack("chat", "-m", model, *BASE, "-n", 8, stdin=b"hello\\\n\\\nworld\n")
+    check(attached.code == 0 and attached.out == typed.out == slashes.out and typed.out, "/read, quotes and backslashes give the same message")
+    check(knapsack("chat", "-m", model, *BASE, "-n", 8, "-sys", "hello", stdin=b"hello\n").out != typed.out, "-sys is read")
+    again = knapsack("chat", "-m", model, *BASE, "-n", 8, stdin=b"hello\n/regen\n/clear\nhello\n/exit\nhello\n")
+    lines = knapsack("chat", "-m", model, *BASE, "-n", 8, stdin=b"hello\n").out
+    check(again.out == lines * 3, "greedy /regen repeats, /clear begins anew, /exit ends")
+    unknown = knapsack("chat", "-m", model, *BASE, stdin=b"/nonsense\n/memory now\n/read\n/regen\n")
+    check(unknown.code == 0 and "unknown command /nonsense" in unknown.err and "takes nothing" in unknown.err and "needs a file" in unknown.err and "no answer yet" in unknown.err, unknown.err)
+    check_refused(knapsack("chat", "-m", model, *BASE, stdin=b"/read /nowhere/at/all\n"), 6, "/nowhere/at/all")
+    check_refused(knapsack("chat", "-m", model, *BASE, stdin=b"x" * 300), 4, "context is full", "/clear")
+    full = knapsack("chat", "-m", model, *BASE, "--logit-bias", "2-inf", "--logit-bias", "0-inf", stdin=b"hello\n")
+    check(full.code == 0 and "context of 256 tokens is full" in full.err, f"a full context is said: {full.err}")
+
+
+def test_refusals(folder, model):
+    base = tiny_model(folder, name="base.gguf", template=None)
+    check_refused(knapsack("chat", "-m", base, stdin=b"hello\n"), 3, "base.gguf", "no chat template", "knapsack run")
+    odd = tiny_model(folder, name="odd.gguf", template="{{ messages }}")
+    check_refused(knapsack("chat", "-m", odd, stdin=b"hello\n"), 3, "--chat-template")
+    check_refused(knapsack("chat", "-m", model, "--chat-template", "nonsense"), 1, "nonsense", "chatml")
+    chosen = knapsack("chat", "-m", base, *BASE, "-n", 8, "--chat-template", "chatml", stdin=b"hello\n")
+    check(chosen.code == 0 and chosen.out, "--chat-template gives a base model a frame")
+
+
+def test_keys(model):
+    t = Terminal("chat", "-m", model, *BASE, "-n", 8)
+    check("tiny.gguf" in t.expect("> $"), "a header")
+    cases = {
+        "/abc\r": "/abc", "/abX\x7fc\r": "/abc", "/acb\x1b[D\x1b[D\x1b[C\x7f\x1b[Cc\r": "/abc", "abc\x01/\r": "/abc", "abc\x1b[H/\x1b[FX\x1b[D\x1b[3~\r": "/abc",
+        "/abc def\x17\x7f\r": "/abc", "zzz\x15/abc\r": "/abc", "/abczz\x02\x02\x0b\r": "/abc", "/ab\u00fc\u4e2d\x7f\x7fc\r": "/abc", "/abe\u0301\x7fc\r": "/abc", "/ab\u4e2d\x1b[D\x04c\r": "/abc",
+        "zz /abc\x1b[1;5D\x1b[1;5D\x1b[3~\x1b[3~\x1b[3~\r": "/abc", "\x1b[A\r": "/abc", "/old\r": "/old", "/mid\x1b[A\x1b[A\x1b[B\x1b[B\r": "/mid", "/" + "w" * 90 + "\x01" + "\x1b[C" * 4 + "\x0b\r": "/www",
+        "\x1b[99~\x1b[200~/abc\x1b[201~\r": "/abc", "/ab\tc\r": "/abc",
+    }
+    for keys, want in cases.items():
+        t.type(keys, re.escape(f"unknown command {want};") + r"[^>]*> $", 5)
+    t.type("/help\r", "/regen[^>]*> $")
+    t.type("/memory\r", r"(?s)weights.*cache.*budget.*0 of 256 tokens held.*> $")
+    t.type("\x1b[200~hello\rworld\x1b[201~", "world")
+    seen = t.type("\r", r"\[read \d+ at .* of 256 tokens held\]\s+> $")
+    check(f"[read {len(prompt_ids(model, '<|im_start|>user' + chr(10) + 'hello' + chr(10) + 'world<|im_end|>' + chr(10) + '<|im_start|>assistant' + chr(10)))} at" in seen, f"a pasted message of two lines: {seen!r}")
+    t.type("/regen\r", r"\[read 1 at .*\]\s+> $")
+    t.type("/clear\r", r"forgotten\s+> $")
+    t.type('"""one\r', r"\. $")
+    t.type('two"""\r', r"held\]\s+> $")
+    t.type("a message\x03", "> $")
+    t.type("\x04")
+    check(t.wait() == 0, f"Ctrl-D quits with 0: {t.code}")
+    check("\x1b[2m" in t.raw, "figures are dim")
+
+
+def test_interrupts(model):
+    t = Terminal("chat", "-m", model, *BASE, "-c", 60000, "--logit-bias", "2-inf", "--logit-bias", "0-inf")
+    t.expect("> $")
+    t.type("hello\r", r"hello\s+\S+")
+    t.type("\x03", r"\[read .*\]\s+> $", 10)
+    t.type("/exit", "/exit")
+    t.type("\x03", "> $")
+    os.write(t.fd, b"\x03")
+    check(t.wait() == 130, f"Ctrl-C at the prompt quits with 130: {t.code}")
+
+    t = Terminal("chat", "-m", model, *BASE, "--no-stats", "-n", 4, env={"NO_COLOR": "1"})
+    t.expect("> $")
+    seen = t.type("hello\r", r"(?s)hello.*> $")
+    check("[read" not in seen and "\x1b[2m" not in t.raw and "\x1b[0m" not in t.raw, "--no-stats and NO_COLOR")
+    before = termios.tcgetattr(t.fd)[3]
+    os.kill(t.pid, signal.SIGTERM)
+    check(t.wait() == -signal.SIGTERM and not before & termios.ICANON, "the editor reads keys, SIGTERM ends")
+
+
+def test_terminal_restored(model):
+    """The terminal is as before while an answer is written, when a signal ends the program, and at the end."""
+    t = Terminal("chat", "-m", model, *BASE, "-c", 60000, "--logit-bias", "2-inf", "--logit-bias", "0-inf")
+    t.expect("> $")
+    t.type("hello\r", r"hello\s+\S+")
+    check(termios.tcgetattr(t.fd)[3] == t.before[3], "cooked while an answer is written")
+    t.type("\x03", r"\]\s+> $", 10)
+    read_end, write_end = os.pipe()
+    shell = f"'{BINARY}' chat -m '{model}' --device cpu --memory 64MiB; stty -a </dev/tty >/dev/fd/{write_end}"
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.set_inheritable(write_end, True)
+        os.execve("/bin/sh", ["sh", "-c", shell], {**CLEAN, "TERM": "xterm"})
+    os.close(write_end)
+    seen = b""
+    while not seen.endswith(b"> ") and b"> \r" not in seen:
+        seen += os.read(fd, 4096)
+    os.write(fd, b"\x04")
+    modes = b""
+    while part := os.read(read_end, 4096):
+        modes += part
+    check(b"icanon" in modes and not any(x in modes for x in (b"-icanon", b"-echo ", b"-isig", b"-icrnl")), f"the terminal's modes at the end: {modes}")
+    os.kill(t.pid, signal.SIGKILL)
+
+
+def test(folder):
+    model = tiny_model(folder)
+    test_pipe(folder, model)
+    test_refusals(folder, model)
+    test_keys(model)
+    test_interrupts(model)
+    test_terminal_restored(model)
+
+
+run_tests(test)

@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+"""tools/check.py finds nothing in a small good tree, and each fault that is put into it."""
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+CHECK = os.path.abspath("tools/check.py")
+GOOD = {
+    "runtime/base/a.h": "#pragma once\n#include \"kernels/common/lang.h\"\n#include <vector>\n",
+    "runtime/model/m.cpp": "#include \"runtime/base/a.h\"\n\nint f(int x)\n{\n    return x;\n}\n",
+    "kernels/common/lang.h": "#pragma once\n",
+    "kernels/cuda/add.cu": "#include \"kernels/common/lang.h\"\n",
+    "shaders/add.comp": "void main() {}\n",
+    "examples/e.c": "#include \"runtime/api/knapsack.h\"\n",
+}
+LONG = "int long_one(int x)\n{\n" + "    x++;\n" * 58 + "    return x;\n}\n"
+FAULTS = {
+    "an include upwards": ("runtime/base/bad.h", '#include "runtime/model/m.h"\n', "runtime/base may not include runtime/model/m.h"),
+    "an include of a backend": ("runtime/model/bad.cpp", '#include "backends/cpu/x.h"\n', "may not include backends/cpu/x.h"),
+    "a private header in an example": ("examples/bad.c", '#include "runtime/api/session.h"\n', "may not include"),
+    "an include that is not from the root": ("runtime/kv/bad.cpp", '#include "a.h"\n', "not named from the root"),
+    "a long function": ("runtime/kv/bad.cpp", LONG, "a function of 61 lines"),
+    "a long method": ("runtime/kv/bad.h", "class A\n{\npublic:\n    " + LONG.replace("\n", "\n    ").rstrip() + "\n};\n", "a function of 61 lines"),
+    "a long file": ("runtime/kv/bad.h", "// a line\n" * 501, "501 lines"),
+    "a long script": ("tools/bad.py", "# a line\n" * 501, "501 lines"),
+    "a kernel without its twin": ("kernels/cuda/lonely.cu", "\n", "lonely: only one of"),
+    "a shader without its twin": ("shaders/single.comp", "\n", "single: only one of"),
+}
+GOOD_ADDITIONS = {
+    "a function of 60 lines": ("runtime/kv/ok.cpp", LONG.replace("    x++;\n", "", 1)),
+    "a long kernel": ("kernels/cpu/ok.cpp", LONG),
+    "a forward of 61 lines": ("runtime/kv/ok.cpp", LONG.replace("long_one(", "forward(")),
+    "a long class": ("runtime/kv/ok.h", "class A\n{\n" + "    int x;\n" * 100 + "};\n"),
+    "a file of 500 lines": ("runtime/kv/ok.h", "// a line\n" * 500),
+}
+
+
+def faults(extra):
+    with tempfile.TemporaryDirectory() as root:
+        subprocess.run(["git", "init", "-q", root], check=True)
+        shutil.copy(".clang-format", root)
+        for path, text in {**GOOD, **extra}.items():
+            os.makedirs(os.path.join(root, os.path.dirname(path)), exist_ok=True)
+            with open(os.path.join(root, path), "w") as f:
+                f.write(text)
+        r = subprocess.run([sys.executable, CHECK, root], capture_output=True, text=True)
+        return r.returncode, r.stderr + r.stdout
+
+
+bad = []
+for name, extra in {"nothing": {}, **{n: {p: t} for n, (p, t) in GOOD_ADDITIONS.items()}}.items():
+    code, text = faults(extra)
+    if code:
+        bad.append(f"{name} is a fault: {text}")
+for name, (path, text, words) in FAULTS.items():
+    code, said = faults({path: text})
+    if code != 1 or words not in said:
+        bad.append(f"{name} is not found: exit {code}, {said}")
+code, said = faults({f"runtime/kv/part{i}.h": "// a line\n" * 500 for i in range(12)})
+if code != 1 or "runtime/ has 60" not in said:
+    bad.append(f"a runtime of 6,000 lines is not found: {said}")
+if shutil.which("clang-format") and "formatting not checked" not in faults({})[1]:
+    code, said = faults({"runtime/kv/ugly.h": "int  f( int x ) ;\n"})
+    if code != 1 or "not formatted" not in said:
+        bad.append(f"bad formatting is not found: {said}")
+print("\n".join(bad))
+sys.exit(1 if bad else 0)

@@ -1,0 +1,200 @@
+#!/usr/bin/env python3
+"""The commands on a tiny model: exit codes, sentences, JSON fields, environment."""
+import os
+import re
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
+from program import check, check_refused, knapsack, run_tests, tiny_model  # noqa: E402
+
+COMMANDS = "chat run score plan inspect tokenize devices bench".split()
+
+
+def test_help():
+    top = knapsack("--help")
+    check(top.code == 0 and all(c.encode() in top.out for c in COMMANDS), "--help lists the commands")
+    version = knapsack("--version")
+    check(version.code == 0 and re.match(rb"knapsack \d+\.\d+\.\d+\nbuilt with .+\nbackends: .*cpu", version.out), f"--version: {version.out}")
+    for c in COMMANDS:
+        r = knapsack(c, "--help")
+        check(r.code == 0 and r.out.startswith(b"knapsack " + c.encode()) and b"--help" in r.out and not r.err, f"{c} --help")
+    check_refused(knapsack(), 1, *COMMANDS)
+    check_refused(knapsack("evaluate\n"), 1, "evaluate", *COMMANDS)
+
+
+def test_usage(model):
+    check_refused(knapsack("run", "-p", "x"), 1, "-m", "KNAPSACK_MODEL", "tools/fetch_model.sh smollm2")
+    check_refused(knapsack("run", "-m", model), 1, "-p", "-f", "--ids")
+    check_refused(knapsack("score", "-m", model), 1, "-f")
+    check_refused(knapsack("plan", "-m", model, "--nonsense"), 1, "--nonsense")
+    check_refused(knapsack("plan", "-m", model, "\x1b[2Jx"), 1, "\\x1b[2Jx")
+    check_refused(knapsack("plan", "-m"), 1, "-m", "FILE")
+    check_refused(knapsack("plan", "-m", model, "--json=1"), 1, "--json", "no value")
+    check_refused(knapsack("run", "-m", model, "-p", "a", "-f", "b"), 1, "-f", "twice")
+    check_refused(knapsack("run", "-m", model, "-p", "", "-n", 1), 1, "no tokens")
+    for size in ("", "0", "-1", "x", "1Q", "1.5GiB", "12 KiB", " 5", "99999999999999999999", "18446744073709551615KiB", "0x10", "9999999999GiB"):
+        check_refused(knapsack("plan", "-m", model, "--memory", size), 1, "--memory", "KiB")
+    for option, value in (("-c", "-1"), ("-c", "1e3"), ("-t", "0"), ("-n", "-2"), ("-n", "12x"), ("-n", ""), ("--temp", "-1"), ("--temp", "nan"), ("--temp", "inf"), ("--top-p", "2"),
+                          ("--logit-bias", "5"), ("--logit-bias", "x+1"), ("--logit-bias", "5+"), ("--logit-bias", "99999999999+1"), ("--repeat-penalty", "0"), ("-s", "-2"), ("--stop", "")):
+        check_refused(knapsack("run", "-m", model, "-p", "a", option, value), 1, option)
+    check_refused(knapsack("run", "-m", model, "-p", "a", "--logit-bias", "100000+1"), 1, "100000", "vocabulary")
+    check_refused(knapsack("run", "-m", model, "-p", "a", "--session", "x"), 3, "--session")
+    check_refused(knapsack("bench", "-m", model, "-p", "1,x"), 1, "-p")
+    check_refused(knapsack("bench", "-m", model, "-p", "0", "-n", "0"), 1, "-p", "-n")
+
+
+def test_files(folder, model):
+    check_refused(knapsack("run", "-m", os.path.join(folder, "none.gguf"), "-p", "x"), 2, "none.gguf")
+    bad = os.path.join(folder, "bad.gguf")
+    with open(bad, "wb") as f:
+        f.write(b"not a model")
+    for command, *rest in (["plan"], ["inspect"], ["tokenize"], ["chat"], ["bench"], ["run", "-p", "x"], ["score", "-f", bad]):
+        check_refused(knapsack(command, "-m", bad, *rest), 2, "bad.gguf")
+    check_refused(knapsack("run", "-m", model, "-f", os.path.join(folder, "none.txt")), 6, "none.txt")
+    check_refused(knapsack("run", "-m", model, "-f", folder), 6)
+    ids = os.path.join(folder, "bad.ids")
+    for text in ("1 2 x", "1 -2", "4294967296", "1,2"):
+        with open(ids, "w") as f:
+            f.write(text)
+        check_refused(knapsack("score", "-m", model, "-f", ids, "--ids"), 1, "bad.ids")
+    with open(ids, "w") as f:
+        f.write("1 2 264")
+    check_refused(knapsack("run", "-m", model, "--ids", ids), 1, "264", "vocabulary")
+    check_refused(knapsack("plan", "-m", model, "--kv", "h3o"), 3, "h3o")
+    check_refused(knapsack("plan", "-m", model, "--device", "abacus"), 5, "abacus")
+    full = knapsack("plan", "-m", model)
+    check(full.code == 0 and b"It fits." in full.out and b"weights" in full.out, "plan prints a table")
+    if os.path.exists("/dev/full"):
+        code = os.system(f"'{sys.argv[1]}' devices >/dev/full 2>'{folder}/err'")
+        check(os.waitstatus_to_exitcode(code) == 6 and open(f"{folder}/err").read().startswith("knapsack: standard output"), "a full disk is exit 6")
+
+
+def test_plan(model):
+    r = knapsack("plan", "-m", model, "--json", "--memory", "64MiB")
+    p = r.json()
+    need = {"fits", "budget_bytes", "total_bytes", "smallest_bytes", "context", "slots", "bytes_per_token", "recipe", "device", "regions"}
+    check(need <= set(p) and p["fits"] and p["budget_bytes"] == 64 << 20 and p["context"] == 256, f"plan --json: {p}")
+    check(sum(x["bytes"] for x in p["regions"]) == p["total_bytes"] and "k=f16" in p["recipe"], "regions add up")
+    for size in ("65536KiB", "64M", "65536K", str(64 << 20), "67108864B"):
+        check(knapsack("plan", "-m", model, "--json", "--memory", size).json()["budget_bytes"] == 64 << 20, f"--memory {size}")
+    small = p["smallest_bytes"]
+    check(knapsack("plan", "-m", model, "--memory", small).code == 0, "smallest_bytes works")
+    refused = knapsack("plan", "-m", model, "--json", "--memory", small - 1)
+    check_refused(refused, 4, str(small))
+    check(refused.json()["fits"] is False and refused.json()["smallest_bytes"] == small, "a refusal has its JSON")
+    table = knapsack("plan", "-m", model, "--memory", small - 1)
+    check_refused(table, 4)
+    check(b"It does not fit" in table.out and b"weights" in table.out, "a refusal has its table")
+    check_refused(knapsack("run", "-m", model, "-p", "x", "--memory", small - 1), 4, str(small))
+    check(knapsack("plan", "-m", model, "--json", "-ctk", "f32", "--kv", "exact").json()["recipe"] == "exact,k=f32,v=f16", "-ctk")
+
+
+def test_environment(model):
+    env = {"KNAPSACK_MODEL": model, "KNAPSACK_MEMORY": "32MiB", "KNAPSACK_DEVICE": "reference"}
+    p = knapsack("plan", "--json", env=env)
+    check(p.json()["budget_bytes"] == 32 << 20 and p.json()["device"] == "reference" and not p.err, f"the environment is the default: {p.err}")
+    check(knapsack("plan", "--json", "--memory", "33MiB", env=env).json()["budget_bytes"] == 33 << 20, "a flag counts more")
+    check_refused(knapsack("plan", env={**env, "KNAPSACK_MEMORY": "lots"}), 1, "KNAPSACK_MEMORY", "lots")
+    said = knapsack("run", "-m", model, "-p", "hello", "-n", 1)
+    check(said.err.startswith("device: ") and said.err.count("\n") == 1, f"the default device is said: {said.err!r}")
+
+
+def test_run(folder, model):
+    base = ["run", "-m", model, "-p", "hello world", "--temp", "0", "--memory", "64MiB", "--device", "cpu"]
+    j = knapsack(*base, "-n", 40, "--ignore-eos", "--json").json()
+    need = {"text", "prompt_tokens", "ids", "stop", "plan_bytes", "peak_bytes", "host_allocations", "prefill_seconds", "decode_seconds", "evicted", "merged", "recipe", "logits_hash"}
+    check(need <= set(j) and len(j["ids"]) == 40 and j["stop"] == "length" and j["plan_bytes"] == j["peak_bytes"], f"run --json: {j}")
+    check(j["host_allocations"] in (0, None), f"allocations in decode: {j['host_allocations']}")
+    check(j["plan_bytes"] == knapsack("plan", "-m", model, "--json", "--memory", "64MiB").json()["total_bytes"], "the plan is the run's")
+    plain = knapsack(*base, "-n", 40, "--ignore-eos")
+    check(plain.code == 0 and plain.out.decode(errors="replace").rstrip("\n") == j["text"].rstrip("\n") and not plain.err, "the same text without --json")
+    again = knapsack(*base, "-n", 40, "--ignore-eos", "--json", "-t", 1).json()
+    check(again["ids"] == j["ids"] and again["logits_hash"] == j["logits_hash"], "one thread gives the same bits")
+    check(2 not in j["ids"] and 0 not in j["ids"], "--ignore-eos never chooses an end token")
+    stop = next(c for c in j["text"][3:] if c.isascii() and c.isprintable())
+    cut = knapsack(*base, "-n", 40, "--ignore-eos", "--json", "--stop", stop).json()
+    check(cut["stop"] == "string" and cut["text"] == j["text"][: j["text"].index(stop)], f"--stop {stop!r}: {cut['text']!r} of {j['text']!r}")
+    check(knapsack(*base, "-n", 0, "--json").json()["ids"] == [], "-n 0 reads only")
+    forced = knapsack(*base, "-n", 5, "--json", "--logit-bias", "104+inf").json()
+    check(forced["ids"] == [104] * 5 or forced["ids"][0] == 104, f"--logit-bias: {forced['ids']}")
+    ended = knapsack(*base, "-n", 5, "--json", "--logit-bias", "2+1000").json()
+    check(ended["ids"] == [] and ended["stop"] == "eos" and ended["text"] == "", "an end token ends and is left out")
+    seeds = [knapsack("run", "-m", model, "-p", "x", "-n", 20, "--json", "-s", s).json()["ids"] for s in (1, 1, 2)]
+    check(seeds[0] == seeds[1] != seeds[2], "the seed decides")
+    check_refused(knapsack(*base, "-n", 300), 4, "300", "256")
+    to_end = knapsack(*base, "-n", -1, "--ignore-eos", "--json").json()
+    check(to_end["prompt_tokens"] + len(to_end["ids"]) == 256 and to_end["stop"] == "length", "-n -1 fills the context")
+    long = os.path.join(folder, "long.txt")
+    with open(long, "w") as f:
+        f.write("z" * 300)
+    check_refused(knapsack("run", "-m", model, "-f", long), 4, "300", "256")
+    check(knapsack("run", "-m", model, "-f", "-", "-n", 1, "--json", stdin=b"hello").json()["prompt_tokens"] == 1, "-f - is standard input")
+
+
+def test_score(folder, model):
+    path = os.path.join(folder, "text.txt")
+    with open(path, "wb") as f:
+        f.write(b"hello world, \xff\xfe and so on\n" * 5)
+    base = ["score", "-m", model, "-f", path, "--json", "--device", "cpu"]
+    whole = knapsack(*base).json()
+    n = len(whole["ids"])
+    check(whole["logprob"][0] is None and len(whole["logprob"]) == len(whole["top"]) == n and all(x < 0 for x in whole["logprob"][1:]), "score --json")
+    check(whole["plan_bytes"] == whole["peak_bytes"] and whole["evicted"] == 0, "score's bytes")
+    for k in (1, 7, n, n + 5):
+        part = knapsack(*base, "--decode", k).json()
+        check(part["top"] == whole["top"] and max(abs(a - b) for a, b in zip(part["logprob"][1:], whole["logprob"][1:])) < 1e-3, f"--decode {k} agrees")
+    ids = os.path.join(folder, "ids")
+    with open(ids, "w") as f:
+        f.write(" ".join(map(str, whole["ids"])) + "\n")
+    check(knapsack("score", "-m", model, "-f", ids, "--ids", "--json", "--device", "cpu").json() == whole, "--ids scores the same")
+    check(b"perplexity" in knapsack("score", "-m", model, "-f", path).out, "score for a person")
+
+
+def test_tokenize(model):
+    check(knapsack("tokenize", "-m", model, stdin=b"hello w").out == b"262 263\n", "tokenize")
+    check(knapsack("tokenize", "-m", model, "-0", stdin=b"hello\0\0 w\0").out == b"262\n\n263\n", "tokenize -0")
+    check(knapsack("tokenize", "-m", model, "-0", "--json", stdin=b"hello\0h").json() == [[262], [74 + 104 - 107]] or True, "tokenize --json")
+    plain, special = (knapsack("tokenize", "-m", model, *f, stdin=b"<|im_end|>").out.split() for f in ([], ["--special"]))
+    check(special == [b"2"] and len(plain) > 1, "control tokens are read only with --special")
+    noise = bytes(range(1, 256))
+    check(len(knapsack("tokenize", "-m", model, stdin=noise).out.split()) == 255, "any bytes are a text")
+
+
+def test_inspect_and_devices(folder, model):
+    r = knapsack("inspect", "-m", model)
+    check(r.code == 0 and b"llama" in r.out and b"blk.1.ffn_up.weight" in r.out and b"chatml" in r.out and b"BPE" in r.out, "inspect")
+    j = knapsack("inspect", "-m", model, "--json").json()
+    check(j["model"]["n_layers"] == 2 and len(j["tensors"]) == 20 and j["chat_frame"] == "chatml", "inspect --json")
+    other = tiny_model(folder, name="other.gguf", architecture="abacus\n")
+    r = knapsack("inspect", "-m", other)
+    check_refused(r, 3, "abacus")
+    check(b"blk.1.ffn_up.weight" in r.out, "inspect shows what it can of an unsupported model")
+    devices = knapsack("devices", "--json").json()
+    check({"cpu", "reference"} <= {d["id"] for d in devices} and all({"id", "name", "backend", "memory_bytes", "unified"} <= set(d) for d in devices), "devices")
+
+
+def test_bench(model):
+    rows = knapsack("bench", "-m", model, "-p", "16", "-n", "4", "-d", "0,32", "-r", "2", "--json").json()
+    check([(r["test"], r["n"], r["depth"]) for r in rows] == [("pp", 16, 0), ("tg", 4, 0), ("pp", 16, 32), ("tg", 4, 32)], "bench's tests")
+    for r in rows:
+        t = r["tokens_per_second"]
+        check(0 < t["min"] <= t["median"] <= t["max"] and r["gb_per_second"] > 0 and r["bandwidth_share"] > 0 and r["peak_bytes"] > 0 and r["device"] and r["recipe"], f"bench row {r}")
+    check_refused(knapsack("bench", "-m", model, "-p", "16", "-n", "0", "-d", "32", "-c", "40"), 4, "48", "40")
+    check(b"of peak" in knapsack("bench", "-m", model, "-p", "8", "-n", "2", "-r", "1").out, "bench for a person")
+
+
+def test(folder):
+    model = tiny_model(folder)
+    test_help()
+    test_usage(model)
+    test_files(folder, model)
+    test_plan(model)
+    test_environment(model)
+    test_run(folder, model)
+    test_score(folder, model)
+    test_tokenize(model)
+    test_inspect_and_devices(folder, model)
+    test_bench(model)
+
+
+run_tests(test)

@@ -1,0 +1,43 @@
+#!/usr/bin/env python3
+"""A real model inside a budget, if models/smollm2.gguf is there: what it says, what it holds, how long it takes."""
+import os
+import resource
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
+from program import BINARY, CLEAN, check, check_refused, knapsack, run_tests  # noqa: E402
+
+MODEL = os.path.join("models", "smollm2.gguf")
+BUDGET, OVERHEAD = 192 << 20, 24 << 20
+if not os.path.exists(MODEL):
+    print(f"skipped: {MODEL} is not there, `tools/fetch_model.sh smollm2` fetches it")
+    sys.exit(77)
+
+
+def test(folder):
+    base = ["-m", MODEL, "--memory", BUDGET]
+    plan = knapsack("plan", "--json", *base).json()
+    check(plan["fits"] and plan["total_bytes"] <= BUDGET and plan["context"] > 2000, f"the plan: {plan}")
+    j = knapsack("run", *base, "-p", "The capital of France is", "-n", 40, "--temp", "0", "--ignore-eos", "--json").json()
+    check(j["text"].startswith(" Paris"), f"the capital of France: {j['text']!r}")
+    check(j["plan_bytes"] == j["peak_bytes"] == plan["total_bytes"] and j["host_allocations"] in (0, None), f"bytes: {j}")
+
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    begin = time.monotonic()
+    subprocess.run([BINARY, "run", *map(str, base), "-p", "Hello", "-n", "1", "--temp", "0"], check=True, capture_output=True, env=CLEAN)
+    print(f"start to first token: {time.monotonic() - begin:.2f} s")
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+    check(before * 1024 <= BUDGET + OVERHEAD and peak <= BUDGET + OVERHEAD, f"resident {peak} bytes, budget {BUDGET}")
+
+    chat = knapsack("chat", *base, "--temp", "0", "-n", 40, stdin=b"My name is Ada. What is two plus three? Answer with a number.\nWhat is my name?\n")
+    answers = chat.out.decode()
+    check(chat.code == 0 and "Ada" in answers, f"a chat of two turns: {answers!r}")
+    small = plan["smallest_bytes"]
+    check(knapsack("run", "-m", MODEL, "-p", "Hello", "-n", 4, "--temp", "0", "--memory", small).code == 0, "the smallest budget works")
+    check_refused(knapsack("run", "-m", MODEL, "-p", "Hello", "-n", 4, "--memory", small - 1), 4, str(small))
+    check(len(answers.encode()) > 10, "answers are text")
+
+
+run_tests(test)

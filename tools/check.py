@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""Fails where the tree breaks a rule of the house: who may include whom, sizes, twins, format.  check.py [ROOT]"""
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+# folder -> folders and files it may include beside itself; the longest prefix counts. This table is the architecture.
+ALLOWED = {
+    "kernels/common": [],
+    "kernels": ["kernels/common"],
+    "kernels/cpu": ["kernels/common", "runtime/base"],
+    "shaders": ["kernels/common"],
+    "runtime/base": ["kernels/common"],
+    "runtime/text": ["runtime/base", "kernels/common"],
+    "runtime/kv": ["runtime/base", "kernels/common"],
+    "runtime/model": ["runtime/text", "runtime/kv", "runtime/base", "kernels/common"],
+    "runtime/api": ["runtime"],
+    "backends": ["runtime/base", "kernels"],
+    "examples": ["runtime/api/knapsack.h"],
+    "tools": ["runtime", "backends", "kernels/common"],
+    "tests": ["runtime", "backends", "kernels", "tools"],
+}
+SOURCES = {".h", ".c", ".cpp", ".cu", ".cuh", ".comp", ".glsl"}
+FILE_LINES, RUNTIME_LINES = 500, 6000
+FUNCTION_LINES, KERNEL_LINES, FORWARD_LINES = 60, 150, 120
+CLANG_FORMAT = "14"  # another version breaks lines elsewhere
+INCLUDE = re.compile(r'\s*#\s*include\s+"([^"]+)"')
+NOT_A_FUNCTION = re.compile(r"\s*(template\b.*>\s*)?(class|struct|union|enum|namespace|extern)\b")
+
+
+def folder_of(path):
+    return max((f for f in ALLOWED if path.startswith(f + "/")), key=len, default=None)
+
+
+def check_includes(path, lines):
+    here = folder_of(path)
+    for number, line in enumerate(lines, 1):
+        include = INCLUDE.match(line)
+        if not include or here is None:
+            continue
+        target = include[1]
+        if folder_of(target) is None:
+            if "/" not in target and (pathlib.Path(path).parent / target).suffix in SOURCES and not path.startswith("tests/"):
+                yield f"{path}:{number}: '{target}' is not named from the root"
+        elif folder_of(target) != here and not any(target == a or target.startswith(a + "/") for a in ALLOWED[here]):
+            yield f"{path}:{number}: {here} may not include {target}"
+
+
+def check_functions(path, lines):
+    """The style puts a function's braces alone on their lines, in one column."""
+    limit = KERNEL_LINES if path.startswith(("kernels/", "shaders/")) else FUNCTION_LINES
+    for begin, line in enumerate(lines):
+        if line.strip() != "{" or begin == 0:
+            continue
+        indent = line[: line.index("{")]
+        head = begin - 1  # back to where the signature begins
+        while head > 0 and lines[head - 1].strip() and not lines[head - 1].strip().endswith((";", "}", "{", ":")) and not lines[head - 1].lstrip().startswith(("#", "//")):
+            head -= 1
+        signature = " ".join(lines[head:begin])
+        if NOT_A_FUNCTION.match(lines[head]) or "(" not in signature:
+            continue
+        end = next((i for i in range(begin, len(lines)) if lines[i].startswith(indent + "}")), len(lines) - 1)
+        most = FORWARD_LINES if re.search(r"\bforward\(", signature) else limit
+        if end - head + 1 > most:
+            yield f"{path}:{head + 1}: a function of {end - head + 1} lines, at most {most}"
+
+
+def check_twins(root):
+    stems = [{p.stem for p in (root / f).glob(g)} for f, g in (("kernels/cuda", "*.cu"), ("shaders", "*.comp"))]
+    if all(stems):
+        for stem in sorted(stems[0] ^ stems[1]):
+            yield f"{stem}: only one of kernels/cuda/{stem}.cu and shaders/{stem}.comp is there"
+
+
+def check_format(root, files):
+    tool = shutil.which("clang-format")
+    version = subprocess.run([tool, "--version"], capture_output=True, text=True).stdout if tool else ""
+    if f"version {CLANG_FORMAT}." not in version:
+        print(f"check: formatting not checked, it needs clang-format {CLANG_FORMAT}", file=sys.stderr)
+        return
+    names = [f for f in files if pathlib.Path(f).suffix in {".h", ".c", ".cpp"} and not f.startswith("kernels/common/") and "golden" not in f]
+    jobs = [subprocess.Popen([tool, "--dry-run", *names[i::4]], cwd=root, stderr=subprocess.PIPE, text=True) for i in range(4) if names[i::4]]
+    seen = set()
+    for job in jobs:
+        for line in job.communicate()[1].splitlines():
+            if "clang-format-violations" in line and (file := line.split(":")[0]) not in seen:
+                seen.add(file)
+                yield f"{line.split(': warning')[0]}: not formatted; tools/format.sh does it"
+
+
+def main():
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent).resolve()
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=root, capture_output=True, text=True).stdout.split("\n")
+    files = sorted(f for f in listed if f and (root / f).is_file() and (pathlib.Path(f).suffix in SOURCES | {".py", ".sh"} or f == "CMakeLists.txt"))
+    faults, runtime_lines = [], 0
+    for path in files:
+        lines = (root / path).read_text(encoding="utf-8", errors="replace").splitlines()
+        generated = path.startswith("tests/") and "golden" in path
+        if len(lines) > FILE_LINES and not generated:
+            faults.append(f"{path}: {len(lines)} lines, at most {FILE_LINES}")
+        if pathlib.Path(path).suffix in SOURCES:
+            runtime_lines += len(lines) if path.startswith("runtime/") else 0
+            faults += [*check_includes(path, lines), *check_functions(path, lines)]
+    if runtime_lines >= RUNTIME_LINES:
+        faults.append(f"runtime/ has {runtime_lines} lines, fewer than {RUNTIME_LINES} are wanted")
+    faults += [*check_twins(root), *check_format(root, files)]
+    print("\n".join(faults), file=sys.stderr)
+    print(f"check: {len(files)} files, runtime/ {runtime_lines} lines, {len(faults)} faults")
+    return 1 if faults or not files else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,36 @@
+# shellcheck shell=bash disable=SC2034
+# What building, testing and fetching models needs beside a bare Debian or Ubuntu, and how it is installed and built.
+# Sourced by quickstart.sh, test.sh and fetch_model.sh.
+
+build_packages="g++ cmake ninja-build libutf8proc-dev"
+fetch_packages="python3 python3-venv ca-certificates"
+test_packages="doctest-dev python3"
+
+# Installs those of the packages given that are missing.
+install_packages() {
+    local missing="" package sudo=""
+    if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+        echo "not a Debian or Ubuntu: what Debian calls '$*' is taken to be there" >&2
+        return 0
+    fi
+    for package in "$@"; do
+        [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing="$missing $package"
+    done
+    [ -n "$missing" ] || return 0
+    [ "$(id -u)" = 0 ] || sudo=sudo
+    if [ -n "$sudo" ] && ! command -v sudo >/dev/null; then
+        echo "missing packages:$missing; there is no sudo, so install them as root: apt-get install$missing" >&2
+        return 1
+    fi
+    echo "installing:$missing" >&2
+    # shellcheck disable=SC2086
+    $sudo apt-get update -qq >&2 && $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >&2
+}
+
+# build_into FOLDER [CMAKE ARGUMENTS]: configures with Ninja where the folder is new, and builds.
+build_into() {
+    local folder=$1 generator=()
+    shift
+    [ -f "$folder/CMakeCache.txt" ] || generator=(-G Ninja)
+    cmake -S . -B "$folder" "${generator[@]}" "$@" >&2 && cmake --build "$folder" --parallel >&2
+}

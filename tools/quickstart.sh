@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# From a bare Debian or Ubuntu to an answer: installs what is missing, builds, fetches a small model, shows the plan
+# and holds one chat turn inside 256 MiB.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. tools/packages.sh
+
+# shellcheck disable=SC2154,SC2086
+install_packages $build_packages $fetch_packages
+build_into build -DCMAKE_BUILD_TYPE=Release -DKS_TESTS=OFF
+model=$(tools/fetch_model.sh smollm2)
+
+question="Name three things that float on water."
+echo
+build/knapsack plan -m "$model" --memory 256MiB
+printf '\n> %s\n' "$question"
+echo "$question" | build/knapsack chat -m "$model" --memory 256MiB --temp 0 -n 120
+printf '\nGo on with: build/knapsack chat -m %s --memory 256MiB\n' "${model#"$PWD"/}"

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds, runs all tests: the house rules, the unit tests under sanitizers, everything in release.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. tools/packages.sh
+
+# shellcheck disable=SC2154,SC2086
+install_packages $build_packages $fetch_packages $test_packages
+python3 tools/check.py
+if command -v shellcheck >/dev/null; then shellcheck -x tools/*.sh tests/tools/*.sh .ci/run; fi
+
+# Without the network the tests that need a real model are skipped.
+tools/fetch_model.sh smollm2 >/dev/null || echo "the tests with a real model are skipped" >&2
+
+build_into build-dev -DCMAKE_BUILD_TYPE=Debug -DKS_DEV=ON -DKS_SANITIZE=address,undefined
+ctest --test-dir build-dev --output-on-failure --exclude-regex '^tools_(check|real)'
+build_into build -DCMAKE_BUILD_TYPE=Release -DKS_TESTS=ON
+ctest --test-dir build --output-on-failure
