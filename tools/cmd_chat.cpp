@@ -72,8 +72,12 @@ private:
 
 Chat::Chat(Session& session, const Options& options, const ChatFrame& frame, ProgressLine& progress)
     : m_session(session), m_options(options), m_progress(progress), m_interactive(is_terminal(STDIN_FILENO) && is_terminal(STDERR_FILENO)),
-      m_editor(STDIN_FILENO, STDERR_FILENO), m_sampler(options.sampling, session.config().n_vocab, session.sampler_memory()), m_stops(options.stops),
-      m_begin{ChatWriter(frame, session.tokenizer().adds_bos(), default_system_text(frame, session.chat_template())), {}, {}}, m_talk(m_begin)
+      m_editor(STDIN_FILENO, STDERR_FILENO), m_sampler(options.sampling, session.config().n_vocab, session.sampler_memory()),
+      m_stops(options.stops), m_begin{ChatWriter(frame, session.tokenizer().adds_bos(),
+                                                 default_system_text(frame, session.chat_template())),
+                                      {},
+                                      {}},
+      m_talk(m_begin)
 {
     if (frame.stop && session.tokenizer().find(frame.stop) < 0) m_stops.push_back(frame.stop);
     if (options.has_system) m_begin.writer.turn(ChatRole::system, options.system, m_begin.pieces);
@@ -94,9 +98,12 @@ Chat::Next Chat::read_line(const char* prompt, std::string& line)
     }
     fflush(stdout);
     switch (m_editor.read(prompt, line)) {
-    case LineEditor::Result::line: return Next::message;
-    case LineEditor::Result::end: return Next::end;
-    case LineEditor::Result::interrupted: break;
+    case LineEditor::Result::line:
+        return Next::message;
+    case LineEditor::Result::end:
+        return Next::end;
+    case LineEditor::Result::interrupted:
+        break;
     }
     return Next::quit;
 }
@@ -151,13 +158,20 @@ Status Chat::command(const std::string& line)
     size_t space = std::min(line.find(' '), line.size());
     std::string name = line.substr(0, space), rest = line.substr(std::min(line.find_first_not_of(' ', space), line.size()));
     if (name == "/read" && !rest.empty()) return attach(rest);
-    if (!rest.empty() || name == "/read") tell(name == "/read" ? "/read needs a file's name" : name + " takes nothing behind it");
-    else if (name == "/exit") m_done = true;
-    else if (name == "/help") fputs(kHelp, stderr);
-    else if (name == "/memory") show_memory();
-    else if (name == "/clear") clear();
-    else if (name == "/regen") return regenerate();
-    else tell("unknown command " + printable(name) + "; /help lists them");
+    if (!rest.empty() || name == "/read")
+        tell(name == "/read" ? "/read needs a file's name" : name + " takes nothing behind it");
+    else if (name == "/exit")
+        m_done = true;
+    else if (name == "/help")
+        fputs(kHelp, stderr);
+    else if (name == "/memory")
+        show_memory();
+    else if (name == "/clear")
+        clear();
+    else if (name == "/regen")
+        return regenerate();
+    else
+        tell("unknown command " + printable(name) + "; /help lists them");
     return {};
 }
 
@@ -184,8 +198,8 @@ void Chat::show_memory() const
 {
     const Plan& plan = m_session.plan();
     print_memory(stderr, plan, double(m_session.n_tokens()) / plan.context);
-    fprintf(stderr, "\n  %-12s %s of %s tokens held, %s bytes each, %s\n", "cache", grouped(m_session.n_tokens()).c_str(), grouped(plan.context).c_str(),
-            grouped(plan.bytes_per_token).c_str(), plan.recipe_text.c_str());
+    fprintf(stderr, "\n  %-12s %s of %s tokens held, %s bytes each, %s\n", "cache", grouped(m_session.n_tokens()).c_str(),
+            grouped(plan.context).c_str(), grouped(plan.bytes_per_token).c_str(), plan.recipe_text.c_str());
     if (m_session.evicted()) fprintf(stderr, "  %-12s %s tokens have left it\n", "evicted", grouped(m_session.evicted()).c_str());
 }
 
@@ -194,8 +208,10 @@ Status Chat::read_turn(const std::vector<uint32_t>& ids)
 {
     uint32_t held = m_session.n_tokens(), context = m_session.plan().context;
     if (ids.size() >= context - held)
-        return fail(Code::no_fit, "the context is full: this turn needs %zu tokens, %u of %u are left; /clear begins anew, a larger -c or --memory holds more",
-                    ids.size() + 1, context - held, context);
+        return fail(
+            Code::no_fit,
+            "the context is full: this turn needs %zu tokens, %u of %u are left; /clear begins anew, a larger -c or --memory holds more",
+            ids.size() + 1, context - held, context);
     Stopwatch clock;
     Status status = m_session.feed(ids.data(), ids.size());
     m_progress.end();
@@ -254,7 +270,7 @@ Status Chat::answer()
     if (m_options.has_n_predict && m_options.n_predict >= 0) limit = std::min(limit, uint64_t(m_options.n_predict));
     Generated made;
     made.ids.reserve(limit);
-    Detokenizer text(m_session.tokenizer(), m_stops);
+    TokenText text(m_session.tokenizer(), m_stops);
     char last = 0;
     Emit emit = [&](std::string_view piece) {
         if (!piece.empty()) last = piece.back();
@@ -270,7 +286,8 @@ Status Chat::answer()
     if (m_interactive) show_figures(made.seconds, n_fed);
     if (made.stop == Stop::interrupted && !m_interactive) return Status(Code::interrupted, "");
     if (made.stop == Stop::length && m_answer_begin + made.ids.size() >= context)
-        tell("the context of " + grouped(context) + " tokens is full, so the answer ends here; /clear begins anew, a larger -c or --memory holds more");
+        tell("the context of " + grouped(context) +
+             " tokens is full, so the answer ends here; /clear begins anew, a larger -c or --memory holds more");
     return {};
 }
 
@@ -281,11 +298,11 @@ void Chat::show_figures(double seconds, size_t n_fed)
         return;
     }
     char text[200];
-    snprintf(text, sizeof text, "[read %zu at %.0f/s, wrote %zu at %.1f/s, %s of %s tokens held]", m_n_read, double(m_n_read) / m_read_seconds, n_fed,
-             double(n_fed) / std::max(seconds, 1e-9), grouped(m_session.n_tokens()).c_str(), grouped(m_session.plan().context).c_str());
+    snprintf(text, sizeof text, "[read %zu at %.0f/s, wrote %zu at %.1f/s, %s of %s tokens held]", m_n_read,
+             double(m_n_read) / m_read_seconds, n_fed, double(n_fed) / std::max(seconds, 1e-9), grouped(m_session.n_tokens()).c_str(),
+             grouped(m_session.plan().context).c_str());
     tell(std::string(text) + "\n");
 }
-
 
 // From the file's header alone, so that a base model is refused before its weights are read.
 Result<const ChatFrame*> choose_frame(const Options& options)
@@ -305,7 +322,8 @@ Result<const ChatFrame*> choose_frame(const Options& options)
     const ChatFrame* frame = recognise_chat_frame(text);
     if (frame) return frame;
     return fail(Code::unsupported, "%s: %s; `knapsack run` continues a text as it is, --chat-template NAME takes one of %s",
-                gguf.value().label().c_str(), text.empty() ? "has no chat template (a base model)" : "its chat template is none of the known ones",
+                gguf.value().label().c_str(),
+                text.empty() ? "has no chat template (a base model)" : "its chat template is none of the known ones",
                 chat_frame_names().c_str());
 }
 
@@ -324,8 +342,9 @@ Status cmd_chat(const Options& options)
     if (interactive) {
         const Plan& plan = session.plan();
         fprintf(stderr, "%s on %s\n%s of a budget of %s, context %s tokens, chat frame %s; /help lists the commands\n\n",
-                file_name(options.session.model_path).c_str(), printable(session.device_name(), 200).c_str(), human_bytes(plan.total_bytes).c_str(),
-                human_bytes(plan.budget_bytes).c_str(), grouped(plan.context).c_str(), frame.value()->name);
+                file_name(options.session.model_path).c_str(), printable(session.device_name(), 200).c_str(),
+                human_bytes(plan.total_bytes).c_str(), human_bytes(plan.budget_bytes).c_str(), grouped(plan.context).c_str(),
+                frame.value()->name);
     }
     return Chat(session, options, *frame.value(), progress).loop();
 }

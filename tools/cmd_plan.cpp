@@ -52,7 +52,7 @@ static void print_table(const Plan& plan, const Options& options)
     printf("  %-12s %u tokens of a prompt are read at once\n", "chunk", plan.chunk);
     printf("  %-12s --memory %llu (%s)%s\n", "smallest", (unsigned long long)plan.smallest_bytes, human_bytes(plan.smallest_bytes).c_str(),
            options.session.context < 0 ? ", with a short context" : "");
-    printf("\n%s\n", plan.fits ? "It fits." : "It does not fit: raise --memory, lower -c or take a smaller model.");
+    printf("\n%s\n", plan.fits ? "It fits." : "It does not fit. Raise --memory to the smallest, lower -c, or take a smaller model.");
 }
 
 Status cmd_plan(const Options& options)

@@ -13,10 +13,16 @@ static void print_json(const Session& session, size_t n_prompt, const Generated&
                        const SamplerOptions& sampling)
 {
     Json json;
-    json.open('{').member("text", text).member("prompt_tokens", uint64_t(n_prompt)).array("ids", made.ids).member("stop", stop_name(made.stop));
+    json.open('{')
+        .member("text", text)
+        .member("prompt_tokens", uint64_t(n_prompt))
+        .array("ids", made.ids)
+        .member("stop", stop_name(made.stop));
     json.member("plan_bytes", session.plan().total_bytes).member("peak_bytes", session.peak_bytes()).key("host_allocations");
-    if (counts_allocations()) json.value(made.allocations);
-    else json.null();
+    if (counts_allocations())
+        json.value(made.allocations);
+    else
+        json.null();
     json.member("prefill_seconds", prefill_seconds).member("decode_seconds", made.seconds);
     json.member("evicted", session.evicted()).member("merged", session.merged()).member("recipe", session.plan().recipe_text);
     json.member("logits_hash", logits_hash(session.logits(), session.config().n_vocab));
@@ -30,8 +36,9 @@ static Status choose_limit(const Options& options, size_t n_prompt, uint32_t con
     bool all = options.n_predict < 0;
     *out = all ? room : std::min(room, uint64_t(options.n_predict));
     if (options.has_n_predict && !all && uint64_t(options.n_predict) > room)
-        return fail(Code::no_fit, "run: %zu prompt tokens and %lld new ones need a context of %llu, this one holds %u: raise -c or --memory, or lower -n", n_prompt,
-                    (long long)options.n_predict, (unsigned long long)n_prompt + (unsigned long long)options.n_predict, context);
+        return fail(Code::no_fit,
+                    "run: %zu prompt tokens and %lld new ones need a context of %llu, this one holds %u: raise -c or --memory, or lower -n",
+                    n_prompt, (long long)options.n_predict, (unsigned long long)n_prompt + (unsigned long long)options.n_predict, context);
     if (n_prompt > context)
         return fail(Code::no_fit, "run: the prompt has %zu tokens, the context holds %u: raise -c or --memory", n_prompt, context);
     return {};
@@ -64,7 +71,7 @@ Status cmd_run(const Options& options)
     progress.end();
     bool interrupted = read.code() == Code::interrupted;
     if (!interrupted) KS_TRY(read);
-    Detokenizer detokenizer(session.tokenizer(), options.stops);
+    TokenText token_text(session.tokenizer(), options.stops);
     size_t n_bytes = 0;
     char last = '\n';
     Emit emit = [&](std::string_view text) {
@@ -72,11 +79,13 @@ Status cmd_run(const Options& options)
         if (!text.empty()) last = text.back();
         if (!options.json) write_text(text);
     };
-    if (interrupted) made.stop = Stop::interrupted;
-    else KS_TRY(generate(session, sampler, detokenizer, limit, emit, made));
+    if (interrupted)
+        made.stop = Stop::interrupted;
+    else
+        KS_TRY(generate(session, sampler, token_text, limit, emit, made));
     if (options.json) {
         std::string text;
-        Detokenizer again(session.tokenizer(), options.stops);
+        TokenText again(session.tokenizer(), options.stops);
         for (uint32_t id : made.ids) text += again.push(id);
         print_json(session, prompt.size(), made, text += again.finish(), prefill_seconds, sampling);
     } else if (last != '\n') {

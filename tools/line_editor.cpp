@@ -267,67 +267,60 @@ void LineEditor::add_history(const std::string& line)
     if (!line.empty() && (m_history.empty() || m_history.back() != line)) m_history.push_back(line);
 }
 
+// Where a key moves the cursor to; every other key leaves it.
+size_t LineEditor::target(Key key) const
+{
+    switch (key) {
+    case Key::left:
+    case Key::erase:
+        return previous(m_cursor);
+    case Key::right:
+    case Key::erase_next:
+        return next(m_cursor);
+    case Key::word_left:
+    case Key::erase_word:
+        return previous_word(m_cursor);
+    case Key::word_right:
+        return next_word(m_cursor);
+    case Key::home:
+    case Key::erase_line:
+        return 0;
+    case Key::to_end:
+    case Key::erase_rest:
+        return m_text.size();
+    default:
+        return m_cursor;
+    }
+}
+
 void LineEditor::edit(Key key, char byte)
 {
-    auto erase = [&](size_t from, size_t to) {
-        m_text.erase(from, to - from);
-        m_cursor = from;
-    };
+    size_t to = target(key), begin = std::min(to, m_cursor), end = std::max(to, m_cursor);
     switch (key) {
     case Key::text:
-        insert(byte);
-        break;
+        return insert(byte);
     case Key::newline:
-        insert('\n');
-        break;
+        return insert('\n');
     case Key::paste:
-        read_paste();
-        break;
+        return read_paste();
     case Key::up:
-        move_in_history(-1);
-        break;
+        return move_in_history(-1);
     case Key::down:
-        move_in_history(1);
-        break;
-    case Key::left:
-        m_cursor = previous(m_cursor);
-        break;
-    case Key::right:
-        m_cursor = next(m_cursor);
-        break;
-    case Key::home:
-        m_cursor = 0;
-        break;
-    case Key::to_end:
-        m_cursor = m_text.size();
-        break;
-    case Key::word_left:
-        m_cursor = previous_word(m_cursor);
-        break;
-    case Key::word_right:
-        m_cursor = next_word(m_cursor);
-        break;
-    case Key::erase:
-        erase(previous(m_cursor), m_cursor);
-        break;
-    case Key::erase_next:
-        erase(m_cursor, next(m_cursor));
-        break;
-    case Key::erase_word:
-        erase(previous_word(m_cursor), m_cursor);
-        break;
-    case Key::erase_line:
-        erase(0, m_cursor);
-        break;
-    case Key::erase_rest:
-        erase(m_cursor, m_text.size());
-        break;
+        return move_in_history(1);
     case Key::redraw:
         put("\033[H\033[2J");
         m_drawn_cursor_row = 0;
-        break;
+        return;
+    case Key::erase:
+    case Key::erase_next:
+    case Key::erase_word:
+    case Key::erase_line:
+    case Key::erase_rest:
+        m_text.erase(begin, end - begin);
+        m_cursor = begin;
+        return;
     default:
-        break;
+        m_cursor = to;
     }
 }
 

@@ -50,6 +50,7 @@ private:
     bool read_byte(char* byte);
     void insert(char byte);
     void read_paste();
+    size_t target(Key key) const;
     void edit(Key key, char byte);
     void move_in_history(int step);
     size_t previous(size_t at) const; // character borders

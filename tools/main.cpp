@@ -30,15 +30,24 @@ static Status print_version()
 static Status run_command(Command command, const Options& options)
 {
     switch (command) {
-    case Command::chat: return cmd_chat(options);
-    case Command::run: return cmd_run(options);
-    case Command::score: return cmd_score(options);
-    case Command::plan: return cmd_plan(options);
-    case Command::inspect: return cmd_inspect(options);
-    case Command::tokenize: return cmd_tokenize(options);
-    case Command::devices: return cmd_devices(options);
-    case Command::bench: return cmd_bench(options);
-    case Command::count: break;
+    case Command::chat:
+        return cmd_chat(options);
+    case Command::run:
+        return cmd_run(options);
+    case Command::score:
+        return cmd_score(options);
+    case Command::plan:
+        return cmd_plan(options);
+    case Command::inspect:
+        return cmd_inspect(options);
+    case Command::tokenize:
+        return cmd_tokenize(options);
+    case Command::devices:
+        return cmd_devices(options);
+    case Command::bench:
+        return cmd_bench(options);
+    case Command::count:
+        break;
     }
     return Status(Code::usage, "no such command");
 }
@@ -54,7 +63,8 @@ static Status run_program(int argc, char** argv)
         return {};
     }
     Command command = Command::count;
-    if (!find_command(argv[1], &command)) return fail(Code::usage, "unknown command '%s'; there are %s", printable(argv[1]).c_str(), names.c_str());
+    if (!find_command(argv[1], &command))
+        return fail(Code::usage, "unknown command '%s'; there are %s", printable(argv[1]).c_str(), names.c_str());
     Options options;
     KS_TRY(parse_options(command, argc - 2, argv + 2, options));
     if (options.help) {

@@ -10,7 +10,7 @@
 namespace ks
 {
 
-constexpr int kBarColumns = 32;
+constexpr int kTextColumns = 46, kBarColumns = 32;
 
 bool has_unicode()
 {
@@ -38,20 +38,22 @@ static std::string bar(double whole, double filled)
 
 static void print_row(FILE* out, const char* name, uint64_t bytes, const std::string& after)
 {
-    fprintf(out, "  %-12s %10s %16s  %s\n", name, human_bytes(bytes).c_str(), grouped(bytes).c_str(), after.c_str());
+    fprintf(out, "  %-12s %10s %16s%s%s\n", name, human_bytes(bytes).c_str(), grouped(bytes).c_str(), after.empty() ? "" : "  ",
+            after.c_str());
 }
 
 void print_memory(FILE* out, const Plan& plan, double cached_share)
 {
+    int columns = is_terminal(fileno(out)) ? std::clamp(terminal_columns(fileno(out)) - kTextColumns, 4, kBarColumns) : kBarColumns;
     uint64_t largest = 1;
     for (const PlanRegion& region : plan.regions) largest = std::max(largest, region.bytes);
     for (const PlanRegion& region : plan.regions) {
-        double whole = double(region.bytes) / double(largest) * kBarColumns;
+        double whole = double(region.bytes) / double(largest) * columns;
         bool partly = cached_share >= 0 && strcmp(region.name, "cache") == 0;
         print_row(out, region.name, region.bytes, bar(whole, partly ? whole * cached_share : whole));
     }
     char share[64];
-    snprintf(share, sizeof share, "%.1f%% of the budget",
+    snprintf(share, sizeof share, "%.1f%% of it",
              double(plan.total_bytes) / double(std::max<uint64_t>(plan.budget_bytes, 1)) * 100);
     print_row(out, "total", plan.total_bytes, share);
     print_row(out, "budget", plan.budget_bytes, "");

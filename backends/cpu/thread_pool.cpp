@@ -104,7 +104,8 @@ void ThreadPool::work(int thread)
     uint64_t seen = 0;
     while (wait_for_loop(seen)) {
         uint64_t gate = m_gate.load(std::memory_order_relaxed);
-        while ((gate & kOpen) && !m_gate.compare_exchange_weak(gate, gate + kInside, std::memory_order_acq_rel)) {}
+        while ((gate & kOpen) && !m_gate.compare_exchange_weak(gate, gate + kInside, std::memory_order_acq_rel)) {
+        }
         if (!(gate & kOpen)) continue;
         seen = gate / kLoop;
         take_indices(thread);

@@ -29,7 +29,8 @@ public:
     // Thread t begins with the t-th part of the range, in order, and then takes from what the others have left.
     template <class Body> void parallel_for(uint32_t n, const Body& body)
     {
-        run(n, [](const void* context, uint32_t i, int thread) { (*static_cast<const Body*>(context))(i, thread); }, &body);
+        run(
+            n, [](const void* context, uint32_t i, int thread) { (*static_cast<const Body*>(context))(i, thread); }, &body);
     }
 
 private:

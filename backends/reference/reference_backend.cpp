@@ -67,9 +67,15 @@ static uint8_t* at(const Buffer& buffer, uint64_t offset, uint64_t bytes)
     return static_cast<uint8_t*>(buffer.data) + offset;
 }
 
-void ReferenceBackend::upload(const Buffer& to, uint64_t offset, const void* from, uint64_t bytes) { memcpy(at(to, offset, bytes), from, bytes); }
+void ReferenceBackend::upload(const Buffer& to, uint64_t offset, const void* from, uint64_t bytes)
+{
+    memcpy(at(to, offset, bytes), from, bytes);
+}
 
-void ReferenceBackend::download(void* to, const Buffer& from, uint64_t offset, uint64_t bytes) { memcpy(to, at(from, offset, bytes), bytes); }
+void ReferenceBackend::download(void* to, const Buffer& from, uint64_t offset, uint64_t bytes)
+{
+    memcpy(to, at(from, offset, bytes), bytes);
+}
 
 void ReferenceBackend::fill(const Buffer& to, uint64_t offset, uint64_t bytes, uint32_t word)
 {
@@ -110,10 +116,13 @@ static void decode_row(const Tensor& w, uint32_t row, float* out)
 {
     KS_CHECK(row < w.rows, "row %u of %u", row, w.rows);
     switch (w.format) {
-#define KS_ROW(name) case Format::name: return decode_row<format_##name>(w.ptr<uint32_t>(), row, w.cols, out);
+#define KS_ROW(name)                                                                                                                       \
+    case Format::name:                                                                                                                     \
+        return decode_row<format_##name>(w.ptr<uint32_t>(), row, w.cols, out);
         FORMATS(KS_ROW)
 #undef KS_ROW
-    case Format::count: break;
+    case Format::count:
+        break;
     }
     KS_CHECK(false, "format %d", int(w.format));
 }
@@ -251,8 +260,10 @@ void ReferenceBackend::kv_write(const KvWriteArgs& a, const Tensor& cache, const
             const float* from = x.ptr() + (uint64_t(t) * a.n_kv_heads + h) * a.head_dim;
             uint64_t to = (uint64_t(h) * a.n_slots + slot) * a.head_dim;
             for (uint32_t i = 0; i < a.head_dim; i++) {
-                if (cache.format == Format::f32) cache.ptr()[to + i] = from[i];
-                else cache.ptr<uint16_t>()[to + i] = uint16_t(FLOAT_TO_HALF(from[i]));
+                if (cache.format == Format::f32)
+                    cache.ptr()[to + i] = from[i];
+                else
+                    cache.ptr<uint16_t>()[to + i] = uint16_t(FLOAT_TO_HALF(from[i]));
             }
         }
     }
@@ -267,7 +278,8 @@ static const float* cached_row(const Tensor& cache, uint64_t row, uint32_t head_
     return room;
 }
 
-void ReferenceBackend::attention(const AttentionArgs& a, const Tensor& y, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache, const Tensor& positions)
+void ReferenceBackend::attention(const AttentionArgs& a, const Tensor& y, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
+                                 const Tensor& positions)
 {
     KS_CHECK(a.n_tokens > 0 && a.n_heads % a.n_kv_heads == 0, "attention: %u heads over %u", a.n_heads, a.n_kv_heads);
     KS_CHECK(a.head_dim <= m_shape.head_dim, "attention: head_dim %u, scratch for %u", a.head_dim, m_shape.head_dim);
@@ -313,6 +325,9 @@ void ReferenceBackend::argmax(const ArgmaxArgs& a, const Tensor& out, const Tens
     }
 }
 
-std::unique_ptr<Backend> make_reference_backend(const BackendOptions& options) { return std::unique_ptr<Backend>(new ReferenceBackend(options)); }
+std::unique_ptr<Backend> make_reference_backend(const BackendOptions& options)
+{
+    return std::unique_ptr<Backend>(new ReferenceBackend(options));
+}
 
 } // namespace ks

@@ -9,7 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define KS_INLINE inline __attribute__((always_inline))
+#define KS_INLINED __attribute__((always_inline)) // on a lambda
+#define KS_INLINE inline KS_INLINED
 
 namespace ks
 {
@@ -57,20 +58,35 @@ struct AttentionTask {
 // Tokens [token, token + n_tokens) and the query heads of one KV head.
 using AttentionChunkKernel = void (*)(const AttentionTask& task, uint32_t kv_head, uint32_t token, uint32_t n_tokens, float* scratch);
 // Positions [begin, end) of one token and one KV head; per query head of the group: maximum, norm, sums (head_dim).
-using AttentionSplitKernel = void (*)(const AttentionTask& task, uint32_t kv_head, uint32_t token, uint32_t begin, uint32_t end, float* partials, float* scratch);
+using AttentionSplitKernel = void (*)(const AttentionTask& task, uint32_t kv_head, uint32_t token, uint32_t begin, uint32_t end,
+                                      float* partials, float* scratch);
 
 constexpr uint32_t kAttentionTile = 64; // positions; tiles begin at multiples of it, so that no result depends on the chunks
 constexpr uint32_t kAttentionRows = 96; // queries of a chunk, at most; fewer than twelve cannot be: one token's heads stay together
 
-struct CpuKernels {
-    const char* name;
+constexpr uint32_t kPartialHead = 8; // floats of a partial before its sums: maximum, norm, six unused
+
+// Floats of scratch that one thread needs for a chunk or a split.
+constexpr size_t attention_scratch_floats(size_t head_dim)
+{
+    size_t width = (head_dim + 15) / 16 * 16;
+    return 2 * (kAttentionRows + kAttentionTile) * width + 8 * kAttentionTile + 2 * kAttentionRows;
+}
+
+struct MatmulKernels {
     void (*quantize)(const float* x, uint32_t cols, ActBlock* out, uint32_t out_stride); // one token
     MatmulKernel matmul[cpu_format_count];
-    AttentionChunkKernel attention_chunk[2][2]; // [k is f16][v is f16]
-    AttentionSplitKernel attention_split[2][2];
-    void (*attention_merge)(const float* partials, uint32_t n_splits, uint32_t stride, uint32_t head_dim, float* y);
-    void (*rmsnorm)(float* y, const float* x, const float* w, uint32_t dim, float eps);
-    void (*rope)(const RopeArgs& a, float* x, const float* angles); // one token
+};
+
+struct AttentionKernels {
+    AttentionChunkKernel chunk[2][2]; // [k is f16][v is f16]
+    AttentionSplitKernel split[2][2];
+    void (*merge)(const float* partials, uint32_t n_splits, uint32_t stride, uint32_t head_dim, float* y);
+};
+
+struct VectorKernels {
+    void (*rmsnorm)(float* y, const float* x, const float* w, uint32_t dim, float eps); // one row
+    void (*rope)(const RopeArgs& a, float* x, const float* angles);                     // one token
     void (*glu)(float* y, const float* gate, const float* up, uint32_t n, uint32_t act);
     void (*add)(float* x, const float* b, uint32_t n);
     void (*softcap)(float* x, uint32_t n, float cap);
@@ -78,7 +94,18 @@ struct CpuKernels {
     uint32_t (*argmax)(const float* x, uint32_t n);
 };
 
-const CpuKernels& generic_kernels();
-const CpuKernels* avx2_kernels(); // null where the build or the processor has no AVX2, FMA and F16C
+struct CpuKernels {
+    const char* name;
+    const MatmulKernels& matmul;
+    const AttentionKernels& attention;
+    const VectorKernels& vector;
+};
+
+extern const MatmulKernels kMatmulGeneric, kMatmulAvx2;
+extern const AttentionKernels kAttentionGeneric, kAttentionAvx2;
+extern const VectorKernels kVectorGeneric, kVectorAvx2;
+
+// The best that this processor runs, or those of the name in the environment's KNAPSACK_CPU.
+const CpuKernels& choose_cpu_kernels();
 
 } // namespace ks

@@ -26,14 +26,16 @@ template <class S> KS_INLINE typename S::F8 add_group(typename S::F8 sum, const 
 template <class S, int max_q>
 KS_INLINE typename S::F8 add_group(typename S::F8 sum, const HalvesGroup<S, max_q>& w, const ActBlock& a, uint32_t)
 {
-    typename S::W8 dot = S::template dot_scaled<max_q, 4>(w.q, w.scale[0], a.q) + S::template dot_scaled<max_q, 4>(w.q + 4, w.scale[1], a.q + 16);
+    typename S::W8 dot =
+        S::template dot_scaled<max_q, 4>(w.q, w.scale[0], a.q) + S::template dot_scaled<max_q, 4>(w.q + 4, w.scale[1], a.q + 16);
     return S::fma(w.d * S::broadcast(a.scale), S::to_float(dot + S::dot_pair(w.offset, a.sums)), sum);
 }
 
 template <class S, int max_q>
 KS_INLINE typename S::F8 add_group(typename S::F8 sum, const HalvesMinGroup<S, max_q>& w, const ActBlock& a, uint32_t)
 {
-    typename S::W8 dot = S::template dot_scaled<max_q, 4>(w.q, w.scale[0], a.q) + S::template dot_scaled<max_q, 4>(w.q + 4, w.scale[1], a.q + 16);
+    typename S::W8 dot =
+        S::template dot_scaled<max_q, 4>(w.q, w.scale[0], a.q) + S::template dot_scaled<max_q, 4>(w.q + 4, w.scale[1], a.q + 16);
     typename S::F8 scale = S::broadcast(a.scale);
     sum = S::fma(w.d * scale, S::to_float(dot), sum);
     return S::fma(w.m * scale, S::to_float(S::dot_pair(w.offset, a.sums)), sum);
@@ -67,7 +69,7 @@ template <class S, class F, uint32_t n_tokens> void matmul_few(const MatmulTask&
         for (uint32_t t = 0; t < n_tokens; t++) sums[t] = S::zero();
         const ActBlock* acts = m.acts;
         for (uint32_t b = 0; b < n_blocks; b++) {
-            Unpack<S, F>::groups(at, [&](const auto& w, uint32_t g, uint32_t part) __attribute__((always_inline)) {
+            Unpack<S, F>::groups(at, [&](const auto& w, uint32_t g, uint32_t part) KS_INLINED {
 #pragma GCC unroll 4
                 for (uint32_t t = 0; t < n_tokens; t++) sums[t] = add_group<S>(sums[t], w, acts[g * n_tokens + t], part);
             });
@@ -87,7 +89,7 @@ template <class S, class F> void matmul_many(const MatmulTask& m)
         for (uint32_t t = 0; t < m.n_tokens; t++) S::store(m.sums + tile_rows * t, S::zero());
         const ActBlock* acts = m.acts;
         for (uint32_t b = 0; b < n_blocks; b++) {
-            Unpack<S, F>::groups(at, [&](const auto& w, uint32_t g, uint32_t part) __attribute__((always_inline)) {
+            Unpack<S, F>::groups(at, [&](const auto& w, uint32_t g, uint32_t part) KS_INLINED {
                 const auto group = w; // a copy that no store to the sums can alias: it stays in registers
                 const ActBlock* a = acts + size_t(g) * m.n_tokens;
                 float* sums = m.sums;
@@ -104,21 +106,36 @@ template <class S, class F> void matmul_many(const MatmulTask& m)
 template <class S, class F> void matmul_quantized(const MatmulTask& m)
 {
     switch (m.n_tokens) {
-    case 1: return matmul_few<S, F, 1>(m);
-    case 2: return matmul_few<S, F, 2>(m);
-    case 3: return matmul_few<S, F, 3>(m);
-    case 4: return matmul_few<S, F, 4>(m);
-    default: return matmul_many<S, F>(m);
+    case 1:
+        return matmul_few<S, F, 1>(m);
+    case 2:
+        return matmul_few<S, F, 2>(m);
+    case 3:
+        return matmul_few<S, F, 3>(m);
+    case 4:
+        return matmul_few<S, F, 4>(m);
+    default:
+        return matmul_many<S, F>(m);
     }
 }
 
 // Eight rows of column k.
-template <class S> KS_INLINE typename S::F8 column(const uint32_t* at, format_f32) { return S::load(reinterpret_cast<const float*>(at)); }
-template <class S> KS_INLINE typename S::F8 column(const uint32_t* at, format_f16) { return S::load_half(reinterpret_cast<const uint16_t*>(at)); }
-template <class S> KS_INLINE typename S::F8 column(const uint32_t* at, format_bf16) { return S::load_bf16(reinterpret_cast<const uint16_t*>(at)); }
+template <class S> KS_INLINE typename S::F8 column(const uint32_t* at, format_f32)
+{
+    return S::load(reinterpret_cast<const float*>(at));
+}
+template <class S> KS_INLINE typename S::F8 column(const uint32_t* at, format_f16)
+{
+    return S::load_half(reinterpret_cast<const uint16_t*>(at));
+}
+template <class S> KS_INLINE typename S::F8 column(const uint32_t* at, format_bf16)
+{
+    return S::load_bf16(reinterpret_cast<const uint16_t*>(at));
+}
 
 // Two tiles at a time: twelve sums hide the latency of a multiply-add. Each sum runs over k in order.
-template <class S, class F, uint32_t n_tiles, uint32_t n_tokens> KS_INLINE void float_block(const MatmulTask& m, uint32_t tile, uint32_t token)
+template <class S, class F, uint32_t n_tiles, uint32_t n_tokens>
+KS_INLINE void float_block(const MatmulTask& m, uint32_t tile, uint32_t token)
 {
     constexpr uint32_t stride = F::half_words + tile_rows * F::words;
     const float* x = m.x + size_t(token) * m.cols;
@@ -157,12 +174,23 @@ template <class S, class F> void matmul_float(const MatmulTask& m)
     uint32_t t = 0;
     for (; t + 6 <= m.n_tokens; t += 6) float_tiles<S, F, 6>(m, t);
     switch (m.n_tokens - t) {
-    case 1: return float_tiles<S, F, 1>(m, t);
-    case 2: return float_tiles<S, F, 2>(m, t);
-    case 3: return float_tiles<S, F, 3>(m, t);
-    case 4: return float_tiles<S, F, 4>(m, t);
-    case 5: return float_tiles<S, F, 5>(m, t);
+    case 1:
+        return float_tiles<S, F, 1>(m, t);
+    case 2:
+        return float_tiles<S, F, 2>(m, t);
+    case 3:
+        return float_tiles<S, F, 3>(m, t);
+    case 4:
+        return float_tiles<S, F, 4>(m, t);
+    case 5:
+        return float_tiles<S, F, 5>(m, t);
     }
+}
+
+template <class S, class F> constexpr MatmulKernel matmul_kernel()
+{
+    if constexpr (F::block == 1) return matmul_float<S, F>;
+    else return matmul_quantized<S, F>;
 }
 
 template <class S> void quantize(const float* x, uint32_t cols, ActBlock* out, uint32_t out_stride)
@@ -187,5 +215,9 @@ template <class S> void quantize(const float* x, uint32_t cols, ActBlock* out, u
         out->sums[1] = int16_t(second);
     }
 }
+
+// The table of one instruction set.
+#define KS_MATMUL_ENTRY(name) matmul_kernel<KS_SIMD, format_##name>(),
+#define KS_MATMUL_KERNELS {quantize<KS_SIMD>, {FORMATS(KS_MATMUL_ENTRY)}}
 
 } // namespace ks

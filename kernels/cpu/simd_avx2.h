@@ -53,7 +53,10 @@ struct Avx2 {
     KS_INLINE static W8 sign_extend_byte(W8 a) { return {_mm256_srai_epi32(_mm256_slli_epi32(a.v, 24), 24)}; }
     KS_INLINE static F8 to_float(W8 a) { return {_mm256_cvtepi32_ps(a.v)}; }
     KS_INLINE static W8 to_int(F8 a) { return {_mm256_cvtps_epi32(a.v)}; } // to nearest even
-    KS_INLINE static F8 times_power_of_two(F8 a, W8 n) { return {_mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a.v), _mm256_slli_epi32(n.v, 23)))}; }
+    KS_INLINE static F8 times_power_of_two(F8 a, W8 n)
+    {
+        return {_mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a.v), _mm256_slli_epi32(n.v, 23)))};
+    }
 
     // The halves in the low and in the high 16 bits of each word.
     KS_INLINE static void half2(W8 w, F8* low, F8* high)

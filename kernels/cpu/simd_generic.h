@@ -11,19 +11,49 @@ namespace ks
 struct Generic {
     struct F8 {
         float v[8];
-        KS_INLINE friend F8 operator+(F8 a, F8 b) { return both(a, b, [](float x, float y) { return x + y; }); }
-        KS_INLINE friend F8 operator-(F8 a, F8 b) { return both(a, b, [](float x, float y) { return x - y; }); }
-        KS_INLINE friend F8 operator*(F8 a, F8 b) { return both(a, b, [](float x, float y) { return x * y; }); }
-        KS_INLINE friend F8 operator/(F8 a, F8 b) { return both(a, b, [](float x, float y) { return x / y; }); }
+        KS_INLINE friend F8 operator+(F8 a, F8 b)
+        {
+            return both(a, b, [](float x, float y) { return x + y; });
+        }
+        KS_INLINE friend F8 operator-(F8 a, F8 b)
+        {
+            return both(a, b, [](float x, float y) { return x - y; });
+        }
+        KS_INLINE friend F8 operator*(F8 a, F8 b)
+        {
+            return both(a, b, [](float x, float y) { return x * y; });
+        }
+        KS_INLINE friend F8 operator/(F8 a, F8 b)
+        {
+            return both(a, b, [](float x, float y) { return x / y; });
+        }
     };
     struct W8 {
         uint32_t v[8];
-        KS_INLINE friend W8 operator+(W8 a, W8 b) { return both(a, b, [](uint32_t x, uint32_t y) { return x + y; }); }
-        KS_INLINE friend W8 operator-(W8 a, W8 b) { return both(a, b, [](uint32_t x, uint32_t y) { return x - y; }); }
-        KS_INLINE friend W8 operator&(W8 a, W8 b) { return both(a, b, [](uint32_t x, uint32_t y) { return x & y; }); }
-        KS_INLINE friend W8 operator|(W8 a, W8 b) { return both(a, b, [](uint32_t x, uint32_t y) { return x | y; }); }
-        KS_INLINE friend W8 operator<<(W8 a, int n) { return both(a, a, [n](uint32_t x, uint32_t) { return x << n; }); }
-        KS_INLINE friend W8 operator>>(W8 a, int n) { return both(a, a, [n](uint32_t x, uint32_t) { return x >> n; }); }
+        KS_INLINE friend W8 operator+(W8 a, W8 b)
+        {
+            return both(a, b, [](uint32_t x, uint32_t y) { return x + y; });
+        }
+        KS_INLINE friend W8 operator-(W8 a, W8 b)
+        {
+            return both(a, b, [](uint32_t x, uint32_t y) { return x - y; });
+        }
+        KS_INLINE friend W8 operator&(W8 a, W8 b)
+        {
+            return both(a, b, [](uint32_t x, uint32_t y) { return x & y; });
+        }
+        KS_INLINE friend W8 operator|(W8 a, W8 b)
+        {
+            return both(a, b, [](uint32_t x, uint32_t y) { return x | y; });
+        }
+        KS_INLINE friend W8 operator<<(W8 a, int n)
+        {
+            return both(a, a, [n](uint32_t x, uint32_t) { return x << n; });
+        }
+        KS_INLINE friend W8 operator>>(W8 a, int n)
+        {
+            return both(a, a, [n](uint32_t x, uint32_t) { return x >> n; });
+        }
     };
 
     template <class V, class Op> KS_INLINE static V both(V a, V b, Op op)
@@ -39,28 +69,70 @@ struct Generic {
     }
 
     KS_INLINE static F8 zero() { return broadcast(0.f); }
-    KS_INLINE static F8 broadcast(float x) { return make<F8>([=](int) { return x; }); }
-    KS_INLINE static F8 load(const float* p) { return make<F8>([=](int i) { return p[i]; }); }
+    KS_INLINE static F8 broadcast(float x)
+    {
+        return make<F8>([=](int) { return x; });
+    }
+    KS_INLINE static F8 load(const float* p)
+    {
+        return make<F8>([=](int i) { return p[i]; });
+    }
     KS_INLINE static void store(float* p, F8 x) { memcpy(p, x.v, sizeof x.v); }
     KS_INLINE static F8 fma(F8 a, F8 b, F8 c) { return a * b + c; }
-    KS_INLINE static F8 max(F8 a, F8 b) { return both(a, b, [](float x, float y) { return x > y ? x : y; }); }
-    KS_INLINE static F8 min(F8 a, F8 b) { return both(a, b, [](float x, float y) { return x < y ? x : y; }); }
-    KS_INLINE static F8 abs(F8 a) { return make<F8>([=](int i) { return fabsf(a.v[i]); }); }
-    KS_INLINE static F8 zero_where_less(F8 x, F8 a, F8 b) { return make<F8>([=](int i) { return a.v[i] < b.v[i] ? 0.f : x.v[i]; }); }
-    KS_INLINE static F8 load_half(const uint16_t* p) { return make<F8>([=](int i) { return HALF_TO_FLOAT(p[i]); }); }
+    KS_INLINE static F8 max(F8 a, F8 b)
+    {
+        return both(a, b, [](float x, float y) { return x > y ? x : y; });
+    }
+    KS_INLINE static F8 min(F8 a, F8 b)
+    {
+        return both(a, b, [](float x, float y) { return x < y ? x : y; });
+    }
+    KS_INLINE static F8 abs(F8 a)
+    {
+        return make<F8>([=](int i) { return fabsf(a.v[i]); });
+    }
+    KS_INLINE static F8 zero_where_less(F8 x, F8 a, F8 b)
+    {
+        return make<F8>([=](int i) { return a.v[i] < b.v[i] ? 0.f : x.v[i]; });
+    }
+    KS_INLINE static F8 load_half(const uint16_t* p)
+    {
+        return make<F8>([=](int i) { return HALF_TO_FLOAT(p[i]); });
+    }
     KS_INLINE static void store_half(uint16_t* p, F8 x)
     {
         for (int i = 0; i < 8; i++) p[i] = uint16_t(FLOAT_TO_HALF(x.v[i]));
     }
-    KS_INLINE static F8 load_bf16(const uint16_t* p) { return make<F8>([=](int i) { return BITS_TO_FLOAT(uint(p[i]) << 16); }); }
+    KS_INLINE static F8 load_bf16(const uint16_t* p)
+    {
+        return make<F8>([=](int i) { return BITS_TO_FLOAT(uint(p[i]) << 16); });
+    }
 
-    KS_INLINE static W8 words(const uint32_t* p) { return make<W8>([=](int i) { return p[i]; }); }
-    KS_INLINE static W8 each(uint32_t word) { return make<W8>([=](int) { return word; }); }
-    KS_INLINE static W8 sign_extend_byte(W8 a) { return make<W8>([=](int i) { return uint32_t(int8_t(a.v[i])); }); }
-    KS_INLINE static F8 to_float(W8 a) { return make<F8>([=](int i) { return float(int32_t(a.v[i])); }); }
+    KS_INLINE static W8 words(const uint32_t* p)
+    {
+        return make<W8>([=](int i) { return p[i]; });
+    }
+    KS_INLINE static W8 each(uint32_t word)
+    {
+        return make<W8>([=](int) { return word; });
+    }
+    KS_INLINE static W8 sign_extend_byte(W8 a)
+    {
+        return make<W8>([=](int i) { return uint32_t(int8_t(a.v[i])); });
+    }
+    KS_INLINE static F8 to_float(W8 a)
+    {
+        return make<F8>([=](int i) { return float(int32_t(a.v[i])); });
+    }
     // To nearest even, |a| < 2^22: above 1.5 * 2^23 a float has no fraction left.
-    KS_INLINE static W8 to_int(F8 a) { return make<W8>([=](int i) { return FLOAT_TO_BITS(a.v[i] + 12582912.f) - 0x4b400000u; }); }
-    KS_INLINE static F8 times_power_of_two(F8 a, W8 n) { return make<F8>([=](int i) { return BITS_TO_FLOAT(FLOAT_TO_BITS(a.v[i]) + (n.v[i] << 23)); }); }
+    KS_INLINE static W8 to_int(F8 a)
+    {
+        return make<W8>([=](int i) { return FLOAT_TO_BITS(a.v[i] + 12582912.f) - 0x4b400000u; });
+    }
+    KS_INLINE static F8 times_power_of_two(F8 a, W8 n)
+    {
+        return make<F8>([=](int i) { return BITS_TO_FLOAT(FLOAT_TO_BITS(a.v[i]) + (n.v[i] << 23)); });
+    }
 
     KS_INLINE static void half2(W8 w, F8* low, F8* high)
     {
@@ -114,7 +186,10 @@ struct Generic {
         for (float y : a.v) x = y > x ? y : x;
         return x;
     }
-    KS_INLINE static F8 sums8(const F8* a) { return make<F8>([=](int i) { return sum(a[i]); }); }
+    KS_INLINE static F8 sums8(const F8* a)
+    {
+        return make<F8>([=](int i) { return sum(a[i]); });
+    }
     KS_INLINE static void transpose8(F8* a)
     {
         for (int i = 0; i < 8; i++)

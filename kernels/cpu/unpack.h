@@ -44,13 +44,25 @@ template <class S, class F> KS_INLINE typename S::W8 tile_word(const uint32_t* a
     return S::words(at + F::half_words + tile_rows * j);
 }
 
-template <class S> KS_INLINE typename S::F8 tile_half(const uint32_t* at) { return S::load_half(reinterpret_cast<const uint16_t*>(at)); }
+template <class S> KS_INLINE typename S::F8 tile_half(const uint32_t* at)
+{
+    return S::load_half(reinterpret_cast<const uint16_t*>(at));
+}
 
-template <class S> KS_INLINE typename S::W8 bits(typename S::W8 words, int shift, uint32_t mask) { return (words >> shift) & S::each(mask); }
+template <class S> KS_INLINE typename S::W8 bits(typename S::W8 words, int shift, uint32_t mask)
+{
+    return (words >> shift) & S::each(mask);
+}
 
 // int16 in both halves of the word
-template <class S> KS_INLINE typename S::W8 both_halves(typename S::W8 x) { return (x & S::each(0xffff)) | (x << 16); }
-template <class S> KS_INLINE typename S::W8 half_pair(typename S::W8 low, typename S::W8 high) { return (low & S::each(0xffff)) | (high << 16); }
+template <class S> KS_INLINE typename S::W8 both_halves(typename S::W8 x)
+{
+    return (x & S::each(0xffff)) | (x << 16);
+}
+template <class S> KS_INLINE typename S::W8 half_pair(typename S::W8 low, typename S::W8 high)
+{
+    return (low & S::each(0xffff)) | (high << 16);
+}
 
 // Four words of nibbles from word j on: the low ones are k 0..15 and the high ones 16..31.
 template <class S, class F> KS_INLINE void nibbles_of_32(const uint32_t* at, uint32_t j, typename S::W8* q)
@@ -71,7 +83,8 @@ template <class S, class F> KS_INLINE void fields_of_32(const uint32_t* at, uint
 }
 
 // q[i] |= the bits of each byte of word j + i that lie under mask once bit `from` has moved to bit `to`
-template <class S, class F> KS_INLINE void or_fields_of_32(const uint32_t* at, uint32_t j, int from, int to, uint32_t mask, typename S::W8* q)
+template <class S, class F>
+KS_INLINE void or_fields_of_32(const uint32_t* at, uint32_t j, int from, int to, uint32_t mask, typename S::W8* q)
 {
 #pragma GCC unroll 8
     for (uint32_t i = 0; i < 8; i++) {
@@ -145,8 +158,8 @@ template <class S> struct Unpack<S, format_q8_0> {
     {
         SignedGroup<S> w;
         w.d = tile_half<S>(at);
-    #pragma GCC unroll 2
-    for (uint32_t part = 0; part < 2; part++) {
+#pragma GCC unroll 2
+        for (uint32_t part = 0; part < 2; part++) {
 #pragma GCC unroll 4
             for (uint32_t i = 0; i < 4; i++) w.q[i] = tile_word<S, F>(at, 4 * part + i);
             body(w, 0, part);
@@ -157,7 +170,8 @@ template <class S> struct Unpack<S, format_q8_0> {
 constexpr int8_t kIq4Levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 
 // 32 values of iq4_nl and iq4_xs in the four words from word j on.
-template <class S, class F, class Body> KS_INLINE void iq4_group(const uint32_t* at, uint32_t j, typename S::F8 d, uint32_t g, const Body& body)
+template <class S, class F, class Body>
+KS_INLINE void iq4_group(const uint32_t* at, uint32_t j, typename S::F8 d, uint32_t g, const Body& body)
 {
     SignedGroup<S> w;
     w.d = d;
@@ -196,8 +210,7 @@ template <class S, class F> struct KScales {
     typename S::F8 d, minus_dmin;
     typename S::W8 a, b, c;
 
-    KS_INLINE explicit KScales(const uint32_t* at)
-        : a(tile_word<S, F>(at, 1)), b(tile_word<S, F>(at, 2)), c(tile_word<S, F>(at, 3))
+    KS_INLINE explicit KScales(const uint32_t* at) : a(tile_word<S, F>(at, 1)), b(tile_word<S, F>(at, 2)), c(tile_word<S, F>(at, 3))
     {
         S::half2(tile_word<S, F>(at, 0), &d, &minus_dmin);
         minus_dmin = S::zero() - minus_dmin;

@@ -44,7 +44,8 @@ static Status read_options(const ks_options* o, SessionOptions& out)
     if (!o || o->struct_size != sizeof(ks_options))
         return fail(Code::usage, "ks_options.struct_size is %zu, expected %zu", o ? o->struct_size : 0, sizeof(ks_options));
     if (!o->model_path) return Status(Code::usage, "ks_options.model_path is not set");
-    if (o->context < -1) return fail(Code::usage, "ks_options.context is %lld, expected -1, 0 or a number of tokens", (long long)o->context);
+    if (o->context < -1)
+        return fail(Code::usage, "ks_options.context is %lld, expected -1, 0 or a number of tokens", (long long)o->context);
     out.model_path = o->model_path;
     out.device = o->device ? o->device : "";
     out.recipe = o->recipe ? o->recipe : "auto";
@@ -75,7 +76,10 @@ static void fill_stats(const Plan& plan, ks_stats* out)
     out->context = plan.context;
 }
 
-const char* ks_version(void) { return KS_VERSION; }
+const char* ks_version(void)
+{
+    return KS_VERSION;
+}
 
 int ks_plan(const ks_options* options, ks_stats* out, char* error, size_t error_bytes)
 {
@@ -111,9 +115,15 @@ int ks_open(const ks_options* options, ks_session** out, char* error, size_t err
     return fail_with(status, error, error_bytes);
 }
 
-void ks_close(ks_session* session) { delete session; }
+void ks_close(ks_session* session)
+{
+    delete session;
+}
 
-const char* ks_error(const ks_session* session) { return session->error.c_str(); }
+const char* ks_error(const ks_session* session)
+{
+    return session->error.c_str();
+}
 
 void ks_get_stats(const ks_session* session, ks_stats* out)
 {
@@ -152,7 +162,10 @@ size_t ks_piece(const ks_session* session, uint32_t id, char* out, size_t capaci
     return piece.size();
 }
 
-int ks_is_end(const ks_session* session, uint32_t id) { return session->session->tokenizer().is_end(id); }
+int ks_is_end(const ks_session* session, uint32_t id)
+{
+    return session->session->tokenizer().is_end(id);
+}
 
 int ks_feed(ks_session* session, const uint32_t* ids, size_t n)
 {
@@ -160,27 +173,31 @@ int ks_feed(ks_session* session, const uint32_t* ids, size_t n)
     return keep(session, guarded([&] { return session->session->feed(ids, n); }));
 }
 
-const float* ks_logits(const ks_session* session) { return session->session->logits(); }
+const float* ks_logits(const ks_session* session)
+{
+    return session->session->logits();
+}
 
 int ks_set_sampling(ks_session* session, const ks_sampling* sampling)
 {
     return keep(session, guarded([&]() -> Status {
-        if (!sampling || sampling->struct_size != sizeof(ks_sampling)) return Status(Code::usage, "ks_sampling.struct_size is not set");
-        auto or_off = [](float value) { return value == 0 ? 1.f : value; };
-        SamplerOptions o;
-        o.temperature = sampling->temperature;
-        o.top_k = sampling->top_k;
-        o.top_p = or_off(sampling->top_p);
-        o.min_p = sampling->min_p;
-        o.typical_p = or_off(sampling->typical_p);
-        o.repeat_penalty = or_off(sampling->repeat_penalty);
-        o.presence_penalty = sampling->presence_penalty;
-        o.frequency_penalty = sampling->frequency_penalty;
-        o.repeat_last_n = sampling->repeat_last_n;
-        o.seed = sampling->seed;
-        session->sampler.reset(new Sampler(o, session->session->config().n_vocab, session->session->sampler_memory()));
-        return {};
-    }));
+                    if (!sampling || sampling->struct_size != sizeof(ks_sampling))
+                        return Status(Code::usage, "ks_sampling.struct_size is not set");
+                    auto or_off = [](float value) { return value == 0 ? 1.f : value; };
+                    SamplerOptions o;
+                    o.temperature = sampling->temperature;
+                    o.top_k = sampling->top_k;
+                    o.top_p = or_off(sampling->top_p);
+                    o.min_p = sampling->min_p;
+                    o.typical_p = or_off(sampling->typical_p);
+                    o.repeat_penalty = or_off(sampling->repeat_penalty);
+                    o.presence_penalty = sampling->presence_penalty;
+                    o.frequency_penalty = sampling->frequency_penalty;
+                    o.repeat_last_n = sampling->repeat_last_n;
+                    o.seed = sampling->seed;
+                    session->sampler.reset(new Sampler(o, session->session->config().n_vocab, session->session->sampler_memory()));
+                    return {};
+                }));
 }
 
 int ks_sample(ks_session* session, uint32_t* id)
@@ -197,4 +214,7 @@ int ks_rewind(ks_session* session, uint32_t n_tokens)
     return keep(session, guarded([&] { return session->session->rewind(n_tokens); }));
 }
 
-void ks_cancel(ks_session* session) { session->session->cancel(); }
+void ks_cancel(ks_session* session)
+{
+    session->session->cancel();
+}

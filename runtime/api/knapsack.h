@@ -24,10 +24,10 @@ extern "C" {
 
 enum {
     KS_OK = 0,
-    KS_USAGE = 1,         /* a call that makes no sense */
-    KS_INVALID = 2,       /* the model file is unreadable or invalid */
-    KS_UNSUPPORTED = 3,   /* architecture, format or recipe that this build cannot run */
-    KS_NO_FIT = 4,        /* more memory or context needed than there is */
+    KS_USAGE = 1,       /* a call that makes no sense */
+    KS_INVALID = 2,     /* the model file is unreadable or invalid */
+    KS_UNSUPPORTED = 3, /* architecture, format or recipe that this build cannot run */
+    KS_NO_FIT = 4,      /* more memory or context needed than there is */
     KS_DEVICE = 5,
     KS_IO = 6,
     KS_INTERRUPTED = 130, /* by ks_cancel() or the progress callback */
@@ -52,26 +52,26 @@ typedef struct ks_options {
 } ks_options;
 
 typedef struct ks_stats {
-    size_t struct_size;      /* sizeof(ks_stats) */
+    size_t struct_size; /* sizeof(ks_stats) */
     uint64_t budget_bytes;
     uint64_t plan_bytes;     /* what the plan said */
     uint64_t peak_bytes;     /* what was ever held; equals plan_bytes once open. 0 from ks_plan() */
     uint64_t smallest_bytes; /* the smallest budget that works with these options */
     uint64_t bytes_per_token;
-    uint32_t fits;           /* 0 or 1 */
-    uint32_t context;        /* tokens that the cache holds */
-    uint32_t n_tokens;       /* tokens in it now */
+    uint32_t fits;     /* 0 or 1 */
+    uint32_t context;  /* tokens that the cache holds */
+    uint32_t n_tokens; /* tokens in it now */
     uint32_t n_vocab;
     uint64_t evicted, merged; /* slots, since ks_open() */
 } ks_stats;
 
 typedef struct ks_sampling {
-    size_t struct_size;  /* sizeof(ks_sampling) */
-    float temperature;   /* 0: the most probable token */
-    uint32_t top_k;      /* 0: off */
-    float top_p;         /* 0 or 1: off */
-    float min_p;         /* 0: off */
-    float typical_p;     /* 0 or 1: off */
+    size_t struct_size;   /* sizeof(ks_sampling) */
+    float temperature;    /* 0: the most probable token */
+    uint32_t top_k;       /* 0: off */
+    float top_p;          /* 0 or 1: off */
+    float min_p;          /* 0: off */
+    float typical_p;      /* 0 or 1: off */
     float repeat_penalty; /* 0 or 1: off */
     float presence_penalty, frequency_penalty;
     uint32_t repeat_last_n; /* tokens that the penalties look back on */

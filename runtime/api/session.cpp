@@ -119,7 +119,8 @@ Status Session::load(ModelHeader& header)
     activations.place(m_config, m_plan.chunk, m_device, activations_at);
     StepInputs step;
     step.place(m_config, m_plan.chunk, m_device, activations_at + Activations::bytes_needed(m_config, m_plan.chunk));
-    m_model.open(m_config, std::move(weights.value()), std::move(cache), *m_backend, activations, step, step_host, m_plan.chunk, m_plan.context);
+    m_model.open(m_config, std::move(weights.value()), std::move(cache), *m_backend, activations, step, step_host, m_plan.chunk,
+                 m_plan.context);
     return m_backend->sync();
 }
 

@@ -23,15 +23,15 @@ using Progress = std::function<bool(const char* stage, uint64_t done, uint64_t t
 
 struct SessionOptions {
     std::string model_path;
-    std::string device;           // empty: the best that is there
+    std::string device; // empty: the best that is there
     std::string recipe = "auto";
-    uint64_t memory_bytes = 0;    // hard total; 0: what the device has free
-    uint64_t kv_memory_bytes = 0; // hard cache part; 0: no limit of its own
-    int64_t context = -1;         // -1: as much as fits, at most the model's; 0: the model's; else tokens
-    int n_threads = 0;            // 0: as many as the machine has cores
+    uint64_t memory_bytes = 0;     // hard total; 0: what the device has free
+    uint64_t kv_memory_bytes = 0;  // hard cache part; 0: no limit of its own
+    int64_t context = -1;          // -1: as much as fits, at most the model's; 0: the model's; else tokens
+    int n_threads = 0;             // 0: as many as the machine has cores
     void* caller_memory = nullptr; // use this block instead of the system's
     size_t caller_memory_bytes = 0;
-    Progress progress;            // may be empty
+    Progress progress; // may be empty
 };
 
 // Reads the model's header only, allocates nothing. A plan that does not fit is a value (fits == false), not an error.
@@ -68,7 +68,7 @@ public:
     // tokens before are read again.
     Status rewind(uint32_t n_tokens);
     void clear() { m_n_tokens = 0; }
-    void cancel() { m_cancelled.store(true); }     // from any thread or a signal handler
+    void cancel() { m_cancelled.store(true); } // from any thread or a signal handler
     void clear_cancel() { m_cancelled.store(false); }
     uint64_t evicted() const { return 0; } // the exact cache never evicts
     uint64_t merged() const { return 0; }

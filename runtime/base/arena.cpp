@@ -53,7 +53,8 @@ Result<void*> MemorySource::take(size_t bytes)
         return memory;
     }
     void* memory = mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) return fail(Code::no_fit, "the system refused a block of %s: %s", human_bytes(whole).c_str(), strerror(errno));
+    if (memory == MAP_FAILED)
+        return fail(Code::no_fit, "the system refused a block of %s: %s", human_bytes(whole).c_str(), strerror(errno));
     madvise(memory, whole, MADV_HUGEPAGE);
     return memory;
 }

@@ -12,7 +12,10 @@ namespace ks
 
 constexpr size_t kRegionAlign = 64; // bytes; every region's size is rounded up to it, in the plan and in the ledger
 
-constexpr uint64_t align_up(uint64_t bytes, uint64_t align) { return (bytes + align - 1) / align * align; }
+constexpr uint64_t align_up(uint64_t bytes, uint64_t align)
+{
+    return (bytes + align - 1) / align * align;
+}
 
 struct Region {
     const char* name; // static text: "weights", "cache", ...

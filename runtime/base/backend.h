@@ -74,14 +74,15 @@ public:
     // y (n_tokens, n_heads * head_dim), q the same; positions (1, n_tokens) u32, consecutive, already in the cache. Caches as in
     // kv_write, K and V apart. A query sees position p in slot p % n_slots if p is not after it, not out of its window, and
     // among the last n_slots positions up to the chunk's end
-    virtual void attention(const AttentionArgs& a, const Tensor& y, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache, const Tensor& positions) = 0;
+    virtual void attention(const AttentionArgs& a, const Tensor& y, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
+                           const Tensor& positions) = 0;
     // out (1, rows) u32; ties: the lower index
     virtual void argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x) = 0;
 };
 
 struct BackendOptions {
-    std::string device; // empty: the best that is there
-    int n_threads = 0;  // 0: as many as the machine has cores
+    std::string device;             // empty: the best that is there
+    int n_threads = 0;              // 0: as many as the machine has cores
     MemorySource* memory = nullptr; // for backends whose device memory is the host's; null: the operating system
 };
 

@@ -16,7 +16,10 @@ MappedFile::~MappedFile()
     if (m_fd >= 0) close(m_fd);
 }
 
-MappedFile::MappedFile(MappedFile&& other) noexcept { *this = std::move(other); }
+MappedFile::MappedFile(MappedFile&& other) noexcept
+{
+    *this = std::move(other);
+}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept
 {
@@ -57,8 +60,12 @@ Status MappedFile::read(uint64_t offset, void* out, uint64_t bytes) const
     while (bytes > 0) {
         ssize_t got = pread(m_fd, to, bytes, off_t(offset));
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) return fail(Code::io, "cannot read %s at offset %llu: %s", printable(m_path, 200).c_str(), (unsigned long long)offset, strerror(errno));
-        if (got == 0) return fail(Code::invalid, "%s ends at offset %llu, %llu more bytes were expected", printable(m_path, 200).c_str(), (unsigned long long)offset, (unsigned long long)bytes);
+        if (got < 0)
+            return fail(Code::io, "cannot read %s at offset %llu: %s", printable(m_path, 200).c_str(), (unsigned long long)offset,
+                        strerror(errno));
+        if (got == 0)
+            return fail(Code::invalid, "%s ends at offset %llu, %llu more bytes were expected", printable(m_path, 200).c_str(),
+                        (unsigned long long)offset, (unsigned long long)bytes);
         to += got;
         offset += uint64_t(got);
         bytes -= uint64_t(got);

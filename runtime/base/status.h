@@ -66,14 +66,14 @@ private:
 
 } // namespace ks
 
-#define KS_CHECK(condition, ...)                                                                                           \
-    do {                                                                                                                   \
-        if (!(condition)) ::ks::check_failed(__FILE__, __LINE__, #condition, __VA_ARGS__);                                 \
+#define KS_CHECK(condition, ...)                                                                                                           \
+    do {                                                                                                                                   \
+        if (!(condition)) ::ks::check_failed(__FILE__, __LINE__, #condition, __VA_ARGS__);                                                 \
     } while (0)
 
 // Returns from a function that returns Status or Result.
-#define KS_TRY(expression)                                                                                                 \
-    do {                                                                                                                   \
-        ::ks::Status ks_try_status = (expression);                                                                         \
-        if (!ks_try_status.ok()) return ks_try_status;                                                                     \
+#define KS_TRY(expression)                                                                                                                 \
+    do {                                                                                                                                   \
+        ::ks::Status ks_try_status = (expression);                                                                                         \
+        if (!ks_try_status.ok()) return ks_try_status;                                                                                     \
     } while (0)

@@ -57,11 +57,13 @@ static uint32_t permute_high_bits(uint32_t word)
 
 // Eight rows of the file, the missing ones at a block of zeros that does not advance. The constants of the format make
 // every copy below a plain load and store.
-template <class F> static void rows_to_tile(const uint8_t* const from[tile_rows], const uint32_t step[tile_rows], uint32_t n_blocks, uint32_t* to)
+template <class F>
+static void rows_to_tile(const uint8_t* const from[tile_rows], const uint32_t step[tile_rows], uint32_t n_blocks, uint32_t* to)
 {
     for (uint32_t b = 0; b < n_blocks; b++) {
         if (F::half_words) {
-            for (uint32_t r = 0; r < tile_rows; r++) memcpy(reinterpret_cast<uint8_t*>(to) + 2 * r, from[r] + uint64_t(b) * step[r] + F::half_byte, 2);
+            for (uint32_t r = 0; r < tile_rows; r++)
+                memcpy(reinterpret_cast<uint8_t*>(to) + 2 * r, from[r] + uint64_t(b) * step[r] + F::half_byte, 2);
             to += F::half_words;
         }
         for (uint32_t j = 0; j < F::words; j++, to += tile_rows) {
@@ -72,7 +74,8 @@ template <class F> static void rows_to_tile(const uint8_t* const from[tile_rows]
     }
 }
 
-template <class F> static void rows_to_tiles(const FormatInfo& info, const uint8_t* file_rows, uint32_t n_rows, uint32_t cols, uint32_t* tiles)
+template <class F>
+static void rows_to_tiles(const FormatInfo& info, const uint8_t* file_rows, uint32_t n_rows, uint32_t cols, uint32_t* tiles)
 {
     static const uint8_t zeros[256] = {};
     const uint32_t n_blocks = cols / F::block;
@@ -94,10 +97,13 @@ void weight_to_tiles(Format format, const uint8_t* file_rows, uint32_t n_rows, u
 {
     const FormatInfo& info = format_info(format);
     switch (format) {
-#define KS_TO_TILES(name) case Format::name: return rows_to_tiles<format_##name>(info, file_rows, n_rows, cols, tiles);
+#define KS_TO_TILES(name)                                                                                                                  \
+    case Format::name:                                                                                                                     \
+        return rows_to_tiles<format_##name>(info, file_rows, n_rows, cols, tiles);
         FORMATS(KS_TO_TILES)
 #undef KS_TO_TILES
-    case Format::count: break;
+    case Format::count:
+        break;
     }
 }
 

@@ -13,9 +13,9 @@ enum class Format : uint8_t { f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q2_k
 // What host code knows of a format; the table is made from kernels/common/formats.h.
 struct FormatInfo {
     const char* name;
-    uint32_t ggml_type;   // its number in a GGUF file
-    uint32_t block;       // values per block of a row
-    uint32_t block_bytes; // of one row, in the file
+    uint32_t ggml_type;                                // its number in a GGUF file
+    uint32_t block;                                    // values per block of a row
+    uint32_t block_bytes;                              // of one row, in the file
     uint32_t half_words, half_byte, words, words_byte; // see formats.h
 };
 const FormatInfo& format_info(Format format);

@@ -62,7 +62,8 @@ Result<Recipe> parse_recipe(std::string_view text)
         } else if (key == "v") {
             KS_TRY(parse_codec(key, value, &recipe.v));
         } else {
-            return fail(Code::unsupported, "recipe: '%s' is not an option of this build; possible: k=f16|f32 v=f16|f32", printable(item).c_str());
+            return fail(Code::unsupported, "recipe: '%s' is not an option of this build; possible: k=f16|f32 v=f16|f32",
+                        printable(item).c_str());
         }
     }
     return recipe;
@@ -75,6 +76,9 @@ static const char* codec_name(Format format)
     return "?";
 }
 
-std::string recipe_text(const Recipe& recipe) { return std::string("exact,k=") + codec_name(recipe.k) + ",v=" + codec_name(recipe.v); }
+std::string recipe_text(const Recipe& recipe)
+{
+    return std::string("exact,k=") + codec_name(recipe.k) + ",v=" + codec_name(recipe.v);
+}
 
 } // namespace ks

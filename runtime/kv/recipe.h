@@ -12,8 +12,8 @@ namespace ks
 {
 
 struct Recipe {
-    bool automatic = false;  // the planner may choose the codecs
-    Format k = Format::f16;  // codec of keys
+    bool automatic = false; // the planner may choose the codecs
+    Format k = Format::f16; // codec of keys
     Format v = Format::f16;
 };
 

@@ -14,15 +14,15 @@ namespace ks
 class Gguf;
 
 struct Family {
-    const char* name;        // general.architecture
-    uint32_t rope_pairs;     // rope_neighbours or rope_halves
-    uint32_t activation;     // act_silu or act_gelu
-    bool qkv_bias;           // attn_{q,k,v}.bias may be there
-    bool qk_norm;            // attn_{q,k}_norm, per head, before RoPE
-    bool post_norms;         // post_attention_norm, post_ffw_norm: a branch is normed before it is added
-    bool scale_embedding;    // by sqrt(dim)
-    bool window_layers;      // sliding_window on five of six layers
-    bool fused_qkv;          // attn_qkv holds Q, K, V rows; ffn_up holds gate, then up
+    const char* name;     // general.architecture
+    uint32_t rope_pairs;  // rope_neighbours or rope_halves
+    uint32_t activation;  // act_silu or act_gelu
+    bool qkv_bias;        // attn_{q,k,v}.bias may be there
+    bool qk_norm;         // attn_{q,k}_norm, per head, before RoPE
+    bool post_norms;      // post_attention_norm, post_ffw_norm: a branch is normed before it is added
+    bool scale_embedding; // by sqrt(dim)
+    bool window_layers;   // sliding_window on five of six layers
+    bool fused_qkv;       // attn_qkv holds Q, K, V rows; ffn_up holds gate, then up
 };
 
 constexpr uint32_t kMaxLayers = 512;
@@ -37,19 +37,19 @@ struct Config {
     uint32_t head_dim = 0;
     uint32_t ffn_dim = 0;
     uint32_t n_vocab = 0;
-    uint32_t n_context = 0;  // trained context
-    uint32_t n_rot = 0;      // values of a head that RoPE rotates
+    uint32_t n_context = 0; // trained context
+    uint32_t n_rot = 0;     // values of a head that RoPE rotates
     float norm_eps = 0;
     float attention_scale = 0;
     float final_softcap = 0; // 0: none
     double rope_base = 10000;
-    double rope_base_window = 10000; // of window layers
-    double rope_factor = 1;          // positions are divided by it, not in window layers
-    double rope_mscale = 1;          // on cos and sin
+    double rope_base_window = 10000;    // of window layers
+    double rope_factor = 1;             // positions are divided by it, not in window layers
+    double rope_mscale = 1;             // on cos and sin
     uint32_t rope_original_context = 0; // longrope: the long factors apply beyond it
-    uint32_t window = 0;             // tokens; 0: no window layers
-    uint32_t window_period = 6;      // layer il is a window layer if il % period < period - 1
-    bool tied = false;               // output is token_embd
+    uint32_t window = 0;                // tokens; 0: no window layers
+    uint32_t window_period = 6;         // layer il is a window layer if il % period < period - 1
+    bool tied = false;                  // output is token_embd
 
     bool is_window_layer(uint32_t il) const { return window != 0 && il % window_period < window_period - 1; }
 };

@@ -98,12 +98,13 @@ ScratchShape scratch_shape(const Config& c, uint32_t chunk)
 static std::vector<double> frequencies(const Config& c, double base, double factor, const std::vector<double>& divisors)
 {
     std::vector<double> f(c.n_rot / 2);
-    for (size_t i = 0; i < f.size(); i++) f[i] = std::pow(base, -2.0 * double(i) / c.n_rot) / factor / (divisors.empty() ? 1.0 : divisors[i]);
+    for (size_t i = 0; i < f.size(); i++)
+        f[i] = std::pow(base, -2.0 * double(i) / c.n_rot) / factor / (divisors.empty() ? 1.0 : divisors[i]);
     return f;
 }
 
-void Model::open(const Config& config, Weights weights, Cache cache, Backend& backend, const Activations& activations, const StepInputs& step,
-                 uint8_t* step_host, uint32_t chunk, uint32_t context)
+void Model::open(const Config& config, Weights weights, Cache cache, Backend& backend, const Activations& activations,
+                 const StepInputs& step, uint8_t* step_host, uint32_t chunk, uint32_t context)
 {
     m_c = config;
     m_w = std::move(weights);
@@ -147,8 +148,7 @@ void Model::fill_step(const uint32_t* ids, uint32_t n, uint32_t position)
     uint64_t begin = m_step.ids.offset;
     auto host = [&](const Tensor& t) { return reinterpret_cast<uint32_t*>(m_step_host + (t.offset - begin)); };
     uint32_t full = position + n, ring = full; // where no layer is of a kind, its slots are not read
-    for (uint32_t il = 0; il < m_c.n_layers; il++)
-        (m_c.is_window_layer(il) ? ring : full) = m_cache.layer(il).spec.n_slots;
+    for (uint32_t il = 0; il < m_c.n_layers; il++) (m_c.is_window_layer(il) ? ring : full) = m_cache.layer(il).spec.n_slots;
     for (uint32_t t = 0; t < n; t++) {
         host(m_step.ids)[t] = ids[t];
         host(m_step.positions)[t] = position + t;

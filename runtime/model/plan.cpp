@@ -11,9 +11,9 @@ namespace ks
 
 constexpr uint32_t kChunks[] = {512, 256, 128, 64, 32, 16};
 constexpr uint32_t kSmallestChunk = 16;
-constexpr uint32_t kSmallestContext = 256;      // tokens; below it nobody can talk
-constexpr uint32_t kLargestContext = 1u << 24;  // tokens; slots are counted in 32 bits
-constexpr uint64_t kChunkShare = 8;             // a chunk's buffers take at most 1/8 of what the weights leave
+constexpr uint32_t kSmallestContext = 256;     // tokens; below it nobody can talk
+constexpr uint32_t kLargestContext = 1u << 24; // tokens; slots are counted in 32 bits
+constexpr uint64_t kChunkShare = 8;            // a chunk's buffers take at most 1/8 of what the weights leave
 
 uint64_t Plan::region_bytes(const char* name) const
 {
@@ -69,8 +69,10 @@ struct Sizer {
         uint32_t low = 0, high = limit;
         while (low < high) {
             uint32_t middle = low + (high - low + 1) / 2;
-            if (fits(middle, chunk)) low = middle;
-            else high = middle - 1;
+            if (fits(middle, chunk))
+                low = middle;
+            else
+                high = middle - 1;
         }
         return low;
     }
@@ -108,7 +110,8 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
                        const Backend& backend, const Recipe& recipe, const PlanRequest& request)
 {
     if (request.context > int64_t(kLargestContext))
-        return fail(Code::usage, "a context of %lld tokens is too long, at most %u are possible", (long long)request.context, kLargestContext);
+        return fail(Code::usage, "a context of %lld tokens is too long, at most %u are possible", (long long)request.context,
+                    kLargestContext);
     Plan plan;
     DeviceInfo device = backend.info();
     plan.budget_bytes = request.memory_bytes ? request.memory_bytes : device.free_bytes;
@@ -116,8 +119,15 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
     plan.recipe = recipe;
     plan.recipe_text = recipe_text(recipe);
     plan.device = device.id;
-    Sizer sizer{config,          backend,       recipe,           weights_bytes(parts), staging_bytes(parts),
-                tokenizer_bytes, sampler_bytes, plan.budget_bytes, plan.kv_budget_bytes};
+    Sizer sizer{config,
+                backend,
+                recipe,
+                weights_bytes(parts),
+                staging_bytes(parts),
+                tokenizer_bytes,
+                sampler_bytes,
+                plan.budget_bytes,
+                plan.kv_budget_bytes};
 
     uint32_t model_context = std::min(config.n_context, kLargestContext);
     bool fixed = request.context >= 0;
@@ -140,11 +150,11 @@ Status no_fit(const Plan& plan)
 {
     uint64_t cache = plan.region_bytes("cache");
     if (plan.kv_budget_bytes && cache > plan.kv_budget_bytes)
-        return fail(Code::no_fit, "the cache needs %llu bytes (%s) for a context of %u tokens, --kv-memory gives %llu", (unsigned long long)cache,
-                    human_bytes(cache).c_str(), plan.context, (unsigned long long)plan.kv_budget_bytes);
-    return fail(Code::no_fit, "a context of %u tokens needs at least %llu bytes (%s), the budget is %llu (%s): raise --memory or lower -c", plan.context,
-                (unsigned long long)plan.smallest_bytes, human_bytes(plan.smallest_bytes).c_str(), (unsigned long long)plan.budget_bytes,
-                human_bytes(plan.budget_bytes).c_str());
+        return fail(Code::no_fit, "the cache needs %llu bytes (%s) for a context of %u tokens, --kv-memory gives %llu",
+                    (unsigned long long)cache, human_bytes(cache).c_str(), plan.context, (unsigned long long)plan.kv_budget_bytes);
+    return fail(Code::no_fit, "a context of %u tokens needs at least %llu bytes (%s), the budget is %llu (%s): raise --memory or lower -c",
+                plan.context, (unsigned long long)plan.smallest_bytes, human_bytes(plan.smallest_bytes).c_str(),
+                (unsigned long long)plan.budget_bytes, human_bytes(plan.budget_bytes).c_str());
 }
 
 } // namespace ks

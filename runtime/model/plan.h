@@ -20,17 +20,17 @@ struct PlanRegion {
 
 struct Plan {
     bool fits = false;
-    uint64_t budget_bytes = 0;   // what was asked for, or what the device has free
+    uint64_t budget_bytes = 0;    // what was asked for, or what the device has free
     uint64_t kv_budget_bytes = 0; // --kv-memory; 0: none
-    uint64_t total_bytes = 0;    // sum of the regions
-    uint64_t smallest_bytes = 0; // the smallest budget that works with these options
+    uint64_t total_bytes = 0;     // sum of the regions
+    uint64_t smallest_bytes = 0;  // the smallest budget that works with these options
     uint64_t bytes_per_token = 0; // of the cache: its bytes over the tokens of the context
-    uint32_t context = 0;        // tokens
-    uint32_t slots = 0;          // per KV head, in the layers that hold every token
-    uint32_t chunk = 0;          // tokens of a prompt read at once
+    uint32_t context = 0;         // tokens
+    uint32_t slots = 0;           // per KV head, in the layers that hold every token
+    uint32_t chunk = 0;           // tokens of a prompt read at once
     Recipe recipe;
-    std::string recipe_text;     // full: "exact,k=f16,v=f16"
-    std::string device;          // id
+    std::string recipe_text; // full: "exact,k=f16,v=f16"
+    std::string device;      // id
     std::vector<PlanRegion> regions;
 
     uint64_t region_bytes(const char* name) const;

@@ -12,9 +12,18 @@ constexpr uint64_t kSliceBytes = 512 * 1024; // of the file, read and laid out a
 static bool is_matrix(Role role)
 {
     switch (role) {
-    case Role::token_embd: case Role::output: case Role::attn_q: case Role::attn_k: case Role::attn_v:
-    case Role::attn_output: case Role::ffn_gate: case Role::ffn_up: case Role::ffn_down: return true;
-    default: return false;
+    case Role::token_embd:
+    case Role::output:
+    case Role::attn_q:
+    case Role::attn_k:
+    case Role::attn_v:
+    case Role::attn_output:
+    case Role::ffn_gate:
+    case Role::ffn_up:
+    case Role::ffn_down:
+        return true;
+    default:
+        return false;
     }
 }
 
@@ -76,10 +85,17 @@ static Status read_vector(const Gguf& gguf, const TensorPart& part, uint8_t* fil
     for (uint32_t i = 0; i < part.cols; i++) {
         uint32_t half = file_bytes[2 * i] | uint32_t(file_bytes[2 * i + 1]) << 8;
         switch (part.tensor->format) {
-        case Format::f32: memcpy(&out[i], file_bytes + 4 * i, 4); break;
-        case Format::f16: out[i] = HALF_TO_FLOAT(half); break;
-        case Format::bf16: out[i] = BITS_TO_FLOAT(half << 16); break;
-        default: KS_CHECK(false, "vector of format %s", format_info(part.tensor->format).name);
+        case Format::f32:
+            memcpy(&out[i], file_bytes + 4 * i, 4);
+            break;
+        case Format::f16:
+            out[i] = HALF_TO_FLOAT(half);
+            break;
+        case Format::bf16:
+            out[i] = BITS_TO_FLOAT(half << 16);
+            break;
+        default:
+            KS_CHECK(false, "vector of format %s", format_info(part.tensor->format).name);
         }
     }
     return {};
@@ -89,26 +105,48 @@ static Tensor* slot_of(Weights& w, Role role, uint32_t il)
 {
     LayerWeights* layer = il < w.layers.size() ? &w.layers[il] : nullptr;
     switch (role) {
-    case Role::token_embd: return &w.token_embd;
-    case Role::output: return &w.output;
-    case Role::output_norm: return &w.output_norm;
-    case Role::attn_norm: return &layer->attn_norm;
-    case Role::attn_q: return &layer->attn_q;
-    case Role::attn_k: return &layer->attn_k;
-    case Role::attn_v: return &layer->attn_v;
-    case Role::attn_q_bias: return &layer->attn_q_bias;
-    case Role::attn_k_bias: return &layer->attn_k_bias;
-    case Role::attn_v_bias: return &layer->attn_v_bias;
-    case Role::attn_q_norm: return &layer->attn_q_norm;
-    case Role::attn_k_norm: return &layer->attn_k_norm;
-    case Role::attn_output: return &layer->attn_output;
-    case Role::attn_post_norm: return &layer->attn_post_norm;
-    case Role::ffn_norm: return &layer->ffn_norm;
-    case Role::ffn_gate: return &layer->ffn_gate;
-    case Role::ffn_up: return &layer->ffn_up;
-    case Role::ffn_down: return &layer->ffn_down;
-    case Role::ffn_post_norm: return &layer->ffn_post_norm;
-    case Role::rope_freqs: case Role::rope_factors_long: case Role::rope_factors_short: break;
+    case Role::token_embd:
+        return &w.token_embd;
+    case Role::output:
+        return &w.output;
+    case Role::output_norm:
+        return &w.output_norm;
+    case Role::attn_norm:
+        return &layer->attn_norm;
+    case Role::attn_q:
+        return &layer->attn_q;
+    case Role::attn_k:
+        return &layer->attn_k;
+    case Role::attn_v:
+        return &layer->attn_v;
+    case Role::attn_q_bias:
+        return &layer->attn_q_bias;
+    case Role::attn_k_bias:
+        return &layer->attn_k_bias;
+    case Role::attn_v_bias:
+        return &layer->attn_v_bias;
+    case Role::attn_q_norm:
+        return &layer->attn_q_norm;
+    case Role::attn_k_norm:
+        return &layer->attn_k_norm;
+    case Role::attn_output:
+        return &layer->attn_output;
+    case Role::attn_post_norm:
+        return &layer->attn_post_norm;
+    case Role::ffn_norm:
+        return &layer->ffn_norm;
+    case Role::ffn_gate:
+        return &layer->ffn_gate;
+    case Role::ffn_up:
+        return &layer->ffn_up;
+    case Role::ffn_down:
+        return &layer->ffn_down;
+    case Role::ffn_post_norm:
+        return &layer->ffn_post_norm;
+    case Role::rope_freqs:
+    case Role::rope_factors_long:
+    case Role::rope_factors_short:
+        break;
     }
     return nullptr;
 }

@@ -39,7 +39,7 @@ public:
     std::string decode(const uint32_t* ids, size_t n, bool special = false) const;
     std::string_view text(uint32_t id) const; // as in the file
     TokenType type(uint32_t id) const;
-    int64_t find(std::string_view token_text) const; // -1: no such token
+    int64_t find(std::string_view token_text) const;                          // -1: no such token
     bool strips_right(uint32_t id) const { return m_vocab.strips_right(id); } // encode() drops white space behind it
 
     int64_t bos() const { return m_bos; } // -1: none

@@ -29,7 +29,8 @@ struct Opened {
     SessionOptions options;
     std::unique_ptr<Session> session;
 
-    Opened(const char* arch, const char* device, int64_t context, uint64_t memory = 0) : file(std::string(arch) + ".gguf", make_tiny_model(shape_of(arch)).file)
+    Opened(const char* arch, const char* device, int64_t context, uint64_t memory = 0)
+        : file(std::string(arch) + ".gguf", make_tiny_model(shape_of(arch)).file)
     {
         options.model_path = file.path();
         options.device = device;

@@ -49,7 +49,8 @@ static std::vector<float> ring(const AttentionShape& s, const std::vector<float>
     std::vector<float> cache(uint64_t(a.n_kv_heads) * a.n_slots * a.head_dim, 40.f);
     for (uint32_t p = 0; p < s.first + a.n_tokens; p++)
         for (uint32_t h = 0; h < a.n_kv_heads; h++)
-            std::copy_n(&history[(uint64_t(p) * a.n_kv_heads + h) * a.head_dim], a.head_dim, &cache[(uint64_t(h) * a.n_slots + p % a.n_slots) * a.head_dim]);
+            std::copy_n(&history[(uint64_t(p) * a.n_kv_heads + h) * a.head_dim], a.head_dim,
+                        &cache[(uint64_t(h) * a.n_slots + p % a.n_slots) * a.head_dim]);
     return cache;
 }
 
@@ -87,10 +88,11 @@ static OpCase make_case(const AttentionShape& s, bool timed = false)
     const AttentionArgs a = s.a;
     auto data = make_data(s);
     uint64_t visible = 0;
-    for (uint32_t i = s.first; i < s.first + a.n_tokens; i++) visible += std::min({uint64_t(i) + 1, uint64_t(a.window ? a.window : ~0u), uint64_t(a.n_slots)});
+    for (uint32_t i = s.first; i < s.first + a.n_tokens; i++)
+        visible += std::min({uint64_t(i) + 1, uint64_t(a.window ? a.window : ~0u), uint64_t(a.n_slots)});
     char name[160];
-    snprintf(name, sizeof name, "%u tokens at %u, %u/%u heads of %u, %u slots, window %u, %s %s, q %g", a.n_tokens, s.first, a.n_heads, a.n_kv_heads,
-             a.head_dim, a.n_slots, a.window, format_info(s.k).name, format_info(s.v).name, double(s.size));
+    snprintf(name, sizeof name, "%u tokens at %u, %u/%u heads of %u, %u slots, window %u, %s %s, q %g", a.n_tokens, s.first, a.n_heads,
+             a.n_kv_heads, a.head_dim, a.n_slots, a.window, format_info(s.k).name, format_info(s.v).name, double(s.size));
     OpCase c;
     c.name = name;
     c.bound = kAttention * std::max(1.f, s.size * s.size); // errors of logits grow with them
@@ -113,7 +115,8 @@ static OpCase make_case(const AttentionShape& s, bool timed = false)
 }
 
 // n_slots 0: room for everything.
-static AttentionShape shape(uint32_t n_tokens, uint32_t first, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim, uint32_t n_slots = 0, uint32_t window = 0)
+static AttentionShape shape(uint32_t n_tokens, uint32_t first, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim,
+                            uint32_t n_slots = 0, uint32_t window = 0)
 {
     AttentionArgs a{n_tokens, n_heads, n_kv_heads, head_dim, n_slots ? n_slots : first + n_tokens, window, 1 / std::sqrt(float(head_dim))};
     return {a, first, Format::f16, Format::f16};
@@ -138,16 +141,16 @@ TEST_CASE("attention: contexts, windows and rings")
 {
     std::vector<OpCase> cases;
     for (uint32_t first : {0u, 1u, 6u, 7u, 8u, 15u, 31u, 63u, 64u, 255u, 1000u}) cases.push_back(make_case(shape(1, first, 4, 2, 64)));
-    cases.push_back(make_case(shape(3, 50, 4, 2, 64, 200)));    // more slots than positions
-    cases.push_back(make_case(shape(130, 0, 3, 1, 64)));        // a long chunk
-    cases.push_back(make_case(shape(64, 300, 3, 1, 64)));       // a later chunk
-    cases.push_back(make_case(shape(1, 64, 2, 1, 64, 64)));     // a ring that wrapped by one
-    cases.push_back(make_case(shape(1, 1037, 2, 1, 64, 48)));   // and many times
-    cases.push_back(make_case(shape(10, 500, 4, 2, 64, 48)));   // each query loses what the chunk wrote over
-    cases.push_back(make_case(shape(48, 96, 2, 1, 64, 48)));    // a chunk as long as the ring
-    cases.push_back(make_case(shape(1, 90, 4, 1, 64, 0, 1)));   // windows
+    cases.push_back(make_case(shape(3, 50, 4, 2, 64, 200)));  // more slots than positions
+    cases.push_back(make_case(shape(130, 0, 3, 1, 64)));      // a long chunk
+    cases.push_back(make_case(shape(64, 300, 3, 1, 64)));     // a later chunk
+    cases.push_back(make_case(shape(1, 64, 2, 1, 64, 64)));   // a ring that wrapped by one
+    cases.push_back(make_case(shape(1, 1037, 2, 1, 64, 48))); // and many times
+    cases.push_back(make_case(shape(10, 500, 4, 2, 64, 48))); // each query loses what the chunk wrote over
+    cases.push_back(make_case(shape(48, 96, 2, 1, 64, 48)));  // a chunk as long as the ring
+    cases.push_back(make_case(shape(1, 90, 4, 1, 64, 0, 1))); // windows
     cases.push_back(make_case(shape(1, 90, 4, 1, 64, 0, 32)));
-    cases.push_back(make_case(shape(1, 10, 4, 1, 64, 0, 32)));  // not full yet
+    cases.push_back(make_case(shape(1, 10, 4, 1, 64, 0, 32))); // not full yet
     cases.push_back(make_case(shape(50, 0, 4, 1, 64, 0, 13)));
     cases.push_back(make_case(shape(16, 700, 4, 1, 64, 80, 64))); // as window layers are: ring of window + chunk
     cases.push_back(make_case(shape(16, 704, 4, 1, 64, 79, 64))); // the least that such a ring may have

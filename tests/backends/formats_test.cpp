@@ -50,7 +50,8 @@ static void check_golden(Format format, uint32_t ggml_type, const uint8_t* bytes
     REQUIRE(n * info.block_bytes == n_bytes);
     const uint32_t rows = 19, n_blocks = 3, cols = n_blocks * info.block; // two full tiles and three rows
     std::vector<uint8_t> file;
-    for (uint32_t i = 0; i < rows * n_blocks; i++) file.insert(file.end(), bytes + i % n * info.block_bytes, bytes + (i % n + 1) * info.block_bytes);
+    for (uint32_t i = 0; i < rows * n_blocks; i++)
+        file.insert(file.end(), bytes + i % n * info.block_bytes, bytes + (i % n + 1) * info.block_bytes);
     std::vector<uint32_t> tiles = to_tiles(format, file, rows, cols);
     const uint32_t stride = F::half_words + tile_rows * F::words;
     int wrong = 0;
@@ -65,7 +66,7 @@ static void check_golden(Format format, uint32_t ggml_type, const uint8_t* bytes
 TEST_CASE("formats: values of pinned blocks")
 {
 #define KS_GOLDEN(name)                                                                                                                    \
-    check_golden<format_##name>(Format::name, golden_##name##_type, golden_##name##_bytes, sizeof golden_##name##_bytes,                    \
+    check_golden<format_##name>(Format::name, golden_##name##_type, golden_##name##_bytes, sizeof golden_##name##_bytes,                   \
                                 golden_##name##_values, sizeof golden_##name##_values / 4);
     FORMATS(KS_GOLDEN)
 #undef KS_GOLDEN
@@ -134,11 +135,23 @@ TEST_CASE("formats: numbers of a GGUF file")
 }
 
 #if defined(__x86_64__)
-static bool has_hardware_halves() { return __builtin_cpu_supports("f16c"); }
-__attribute__((target("f16c"))) static float hardware_to_float(uint32_t half) { return _cvtsh_ss(uint16_t(half)); }
-__attribute__((target("f16c"))) static uint32_t hardware_to_half(float f) { return _cvtss_sh(f, _MM_FROUND_TO_NEAREST_INT); }
+static bool has_hardware_halves()
+{
+    return __builtin_cpu_supports("f16c");
+}
+__attribute__((target("f16c"))) static float hardware_to_float(uint32_t half)
+{
+    return _cvtsh_ss(uint16_t(half));
+}
+__attribute__((target("f16c"))) static uint32_t hardware_to_half(float f)
+{
+    return _cvtss_sh(f, _MM_FROUND_TO_NEAREST_INT);
+}
 #elif defined(__aarch64__)
-static bool has_hardware_halves() { return true; }
+static bool has_hardware_halves()
+{
+    return true;
+}
 static float hardware_to_float(uint32_t half)
 {
     uint16_t bits = uint16_t(half);
@@ -154,12 +167,24 @@ static uint32_t hardware_to_half(float f)
     return bits;
 }
 #else
-static bool has_hardware_halves() { return false; }
-static float hardware_to_float(uint32_t) { return 0; }
-static uint32_t hardware_to_half(float) { return 0; }
+static bool has_hardware_halves()
+{
+    return false;
+}
+static float hardware_to_float(uint32_t)
+{
+    return 0;
+}
+static uint32_t hardware_to_half(float)
+{
+    return 0;
+}
 #endif
 
-static bool same_half(uint32_t bits) { return FLOAT_TO_HALF(BITS_TO_FLOAT(bits)) == hardware_to_half(BITS_TO_FLOAT(bits)); }
+static bool same_half(uint32_t bits)
+{
+    return FLOAT_TO_HALF(BITS_TO_FLOAT(bits)) == hardware_to_half(BITS_TO_FLOAT(bits));
+}
 
 TEST_CASE("halves: all of them there and back")
 {

@@ -17,7 +17,10 @@ static double int8_bound(double expected_error, double energy, double n_results)
     return energy > 0 ? expected_error / energy * (2 + 8 / std::sqrt(n_results)) + kF32 : kF32;
 }
 
-static bool is_float(Format format) { return format == Format::f32 || format == Format::f16 || format == Format::bf16; }
+static bool is_float(Format format)
+{
+    return format == Format::f32 || format == Format::f16 || format == Format::bf16;
+}
 
 struct MatmulShape {
     std::vector<Format> formats; // of up to three targets

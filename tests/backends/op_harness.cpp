@@ -61,10 +61,13 @@ template <class F> static std::vector<float> row_values(const FileMatrix& m)
 std::vector<float> FileMatrix::values() const
 {
     switch (format) {
-#define KS_VALUES(name) case Format::name: return row_values<format_##name>(*this);
+#define KS_VALUES(name)                                                                                                                    \
+    case Format::name:                                                                                                                     \
+        return row_values<format_##name>(*this);
         FORMATS(KS_VALUES)
 #undef KS_VALUES
-    case Format::count: break;
+    case Format::count:
+        break;
     }
     return {};
 }
@@ -79,10 +82,10 @@ struct Scales {
     double ratio; // of the second to the first
 };
 static const Scales kScales[] = {
-    {Format::q8_0, 0, 1 / 74.0, -1, 0},       {Format::q4_0, 0, 1 / 4.6, -1, 0},        {Format::q4_1, 0, 1 / 4.6, 2, -7.5},
-    {Format::q5_0, 0, 1 / 9.2, -1, 0},        {Format::q5_1, 0, 1 / 9.2, 2, -15.5},     {Format::q2_k, 80, 1 / 12.0, 82, 1.5},
-    {Format::q3_k, 108, 1 / 43.0, -1, 0},     {Format::q4_k, 0, 1 / 200.0, 2, 7.5},     {Format::q5_k, 0, 1 / 400.0, 2, 15.5},
-    {Format::q6_k, 208, 1 / 1370.0, -1, 0},   {Format::iq4_nl, 0, 1 / 70.0, -1, 0},     {Format::iq4_xs, 0, 1 / 1300.0, -1, 0},
+    {Format::q8_0, 0, 1 / 74.0, -1, 0},     {Format::q4_0, 0, 1 / 4.6, -1, 0},    {Format::q4_1, 0, 1 / 4.6, 2, -7.5},
+    {Format::q5_0, 0, 1 / 9.2, -1, 0},      {Format::q5_1, 0, 1 / 9.2, 2, -15.5}, {Format::q2_k, 80, 1 / 12.0, 82, 1.5},
+    {Format::q3_k, 108, 1 / 43.0, -1, 0},   {Format::q4_k, 0, 1 / 200.0, 2, 7.5}, {Format::q5_k, 0, 1 / 400.0, 2, 15.5},
+    {Format::q6_k, 208, 1 / 1370.0, -1, 0}, {Format::iq4_nl, 0, 1 / 70.0, -1, 0}, {Format::iq4_xs, 0, 1 / 1300.0, -1, 0},
 };
 
 static void put_half(uint8_t* at, double value)
@@ -105,7 +108,9 @@ static void fill_block(Format format, uint8_t* block, Random& random)
     uint32_t size = format_info(format).block_bytes;
     if (format_info(format).block == 1) {
         float value = random.normal();
-        uint32_t bits = format == Format::f16 ? FLOAT_TO_HALF(value) : format == Format::bf16 ? FLOAT_TO_BITS(value) >> 16 : FLOAT_TO_BITS(value);
+        uint32_t bits = format == Format::f16    ? FLOAT_TO_HALF(value)
+                        : format == Format::bf16 ? FLOAT_TO_BITS(value) >> 16
+                                                 : FLOAT_TO_BITS(value);
         memcpy(block, &bits, size);
         return;
     }
@@ -308,7 +313,7 @@ static void check_case(const OpCase& c, Bench& reference, std::vector<std::uniqu
         CAPTURE(bench->name());
         std::vector<float> found = run_once(c, *bench);
         check_error(found, expected, c.energy, c.bound);
-        CHECK(same_bits(found, run_once(c, *bench)));                           // no result depends on who was first
+        CHECK(same_bits(found, run_once(c, *bench)));                              // no result depends on who was first
         if (bench->backend().info().id == device) CHECK(same_bits(found, before)); // nor on how many there are
         device = bench->backend().info().id;
         before = found;
@@ -329,13 +334,15 @@ static void time_case(const char* op, const OpCase& c, Bench& bench)
         CHECK_MESSAGE(status.ok(), status.message());
         double took = std::chrono::duration<double>(Clock::now() - start).count();
         total += took;
-        if (took > 0.01 || total > 0.5) seconds.push_back(took / int(batch));
-        else batch = std::max(batch * 2, std::min(batch * 100, 0.02 / took * batch));
+        if (took > 0.01 || total > 0.5)
+            seconds.push_back(took / int(batch));
+        else
+            batch = std::max(batch * 2, std::min(batch * 100, 0.02 / took * batch));
     }
     std::sort(seconds.begin(), seconds.end());
     double median = seconds[seconds.size() / 2];
-    printf("%-10s %-46s %-12s %9.1f us %8.2f GB/s %8.2f GFLOP/s\n", op, c.name.c_str(), bench.name().c_str(), median * 1e6, c.bytes / median / 1e9,
-           c.flops / median / 1e9);
+    printf("%-10s %-46s %-12s %9.1f us %8.2f GB/s %8.2f GFLOP/s\n", op, c.name.c_str(), bench.name().c_str(), median * 1e6,
+           c.bytes / median / 1e9, c.flops / median / 1e9);
     fflush(stdout);
     bench.clear();
 }

@@ -57,7 +57,7 @@ public:
     const std::string& name() const { return m_name; }
 
     Tensor input(uint32_t rows, uint32_t cols, const std::vector<float>& values, Format format = Format::f32); // f32 or f16
-    Tensor words(const std::vector<uint32_t>& values);                                                       // (1, n) u32
+    Tensor words(const std::vector<uint32_t>& values);                                                         // (1, n) u32
     Tensor weight(const FileMatrix& matrix);
     Tensor output(uint32_t rows, uint32_t cols); // holds NaNs
     void scratch(const ScratchShape& shape);     // holds NaNs
@@ -89,12 +89,12 @@ struct Prepared {
 
 struct OpCase {
     std::string name;
-    double bound = kF32;                                   // of any device against reference
-    double energy = 0;                                     // least divisor of the error, where results may cancel
-    std::function<Prepared(Bench&)> prepare;               // uploads the inputs
-    std::function<std::vector<double>()> formula;          // the results; none: too large to ask
-    bool timed = false;                                    // for KS_PERF only
-    double bytes = 0, flops = 0;                           // of one run
+    double bound = kF32;                          // of any device against reference
+    double energy = 0;                            // least divisor of the error, where results may cancel
+    std::function<Prepared(Bench&)> prepare;      // uploads the inputs
+    std::function<std::vector<double>()> formula; // the results; none: too large to ask
+    bool timed = false;                           // for KS_PERF only
+    double bytes = 0, flops = 0;                  // of one run
 };
 
 // Runs the cases of one op on every device.

@@ -31,7 +31,7 @@ TEST_CASE("cache: a ring can be rewound while it still holds the window")
     std::vector<CacheLayerSpec> specs = {{1, 64, 1000, 0}, {1, 64, 30, 20}}; // a window of 20 in 30 slots
     Cache cache;
     cache.place(specs, recipe, Buffer{nullptr, Cache::bytes_needed(specs, recipe)}, 0);
-    CHECK(cache.can_rewind(25, 0));   // nothing was overwritten yet
+    CHECK(cache.can_rewind(25, 0)); // nothing was overwritten yet
     CHECK(cache.can_rewind(100, 100));
     // Positions 70..99 are held. The token at 89 sees 70..89, the one at 88 would see 69.
     CHECK(cache.can_rewind(100, 89));

@@ -191,7 +191,8 @@ TEST_CASE("gguf: names of any bytes are kept apart and shown as ASCII")
     bool found = false;
     std::string_view text;
     refused(opened.value().get_string(evil, &text, &found), Code::invalid, {"'k\\x1b[2J\\x0a\\xff'", "a string was expected"});
-    TempFile long_name(Bytes(150, '\x01'), GgufBuilder(b).tensor(Bytes(150, '\x02'), {UINT64_MAX, UINT64_MAX, UINT64_MAX, 7}).bytes());
+    TempFile long_name(Bytes(150, '\x01'),
+                       GgufBuilder(b).tensor(Bytes(150, '\x02'), {UINT64_MAX, UINT64_MAX, UINT64_MAX, 7}, 0, "x").bytes());
     refused(Gguf::open(long_name.path()).status(), Code::invalid, {"...: tensor '\\x02", "more than 64 bits"});
     refused(opened.value().get_string(huge, &text, &found), Code::invalid, {"kkk..."});
 }

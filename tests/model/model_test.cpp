@@ -110,7 +110,8 @@ struct Naive {
         Rows x;
         for (uint32_t id : ids) {
             std::vector<double> row;
-            for (uint32_t i = 0; i < s.dim; i++) row.push_back(weight("token_embd")[id * s.dim + i] * (m.gemma() ? std::sqrt(double(s.dim)) : 1.0));
+            for (uint32_t i = 0; i < s.dim; i++)
+                row.push_back(weight("token_embd")[id * s.dim + i] * (m.gemma() ? std::sqrt(double(s.dim)) : 1.0));
             x.push_back(row);
         }
         for (uint32_t il = 0; il < s.n_layers; il++) layer(x, il);
@@ -137,7 +138,8 @@ struct Opened {
         backend = std::move(open_backend({device, 2, nullptr}).value());
         std::vector<CacheLayerSpec> specs = cache_specs(config, context, chunk);
         uint64_t cache_at = weights_bytes(parts), act_at = cache_at + Cache::bytes_needed(specs, recipe);
-        uint64_t step_at = act_at + Activations::bytes_needed(config, chunk), scratch_at = step_at + StepInputs::bytes_needed(config, chunk);
+        uint64_t step_at = act_at + Activations::bytes_needed(config, chunk),
+                 scratch_at = step_at + StepInputs::bytes_needed(config, chunk);
         buffer = backend->alloc(scratch_at + backend->scratch_bytes(scratch_shape(config, chunk))).value();
         backend->set_scratch(buffer, scratch_at, scratch_shape(config, chunk));
         staging.resize(staging_bytes(parts));

@@ -34,8 +34,10 @@ inline std::vector<std::string> byte_letters()
     for (int b = 0; b < 256; b++) {
         bool plain = (b >= 33 && b < 127) || (b >= 161 && b < 173) || b >= 174;
         int c = plain ? b : next++;
-        if (c < 128) letters.push_back(std::string(1, char(c)));
-        else letters.push_back({char(0xc0 | c >> 6), char(0x80 | (c & 63))});
+        if (c < 128)
+            letters.push_back(std::string(1, char(c)));
+        else
+            letters.push_back({char(0xc0 | c >> 6), char(0x80 | (c & 63))});
     }
     return letters;
 }

@@ -47,6 +47,62 @@ const std::vector<Turn> kSystemTalk = {
 const std::vector<Turn> kSpaces = {
     {ChatRole::system, " S \n"}, {ChatRole::user, "  U\n"}, {ChatRole::assistant, "\n A "}, {ChatRole::user, " V "}};
 
+// SentencePiece with every byte, one word, and some markers of chatml and phi-3.
+struct TinyVocab {
+    std::string tokens, scores, types;
+    uint32_t n = 0;
+    uint32_t bos, eos, byte_0, im_start, im_end, assistant, newline_a;
+
+    TinyVocab()
+    {
+        add("<unk>", 2);
+        bos = add("<s>", 3);
+        eos = add("</s>", 3);
+        byte_0 = n;
+        for (int i = 0; i < 256; i++) {
+            char name[8];
+            snprintf(name, sizeof name, "<0x%02X>", i);
+            add(name, 6);
+        }
+        im_start = add("<|im_start|>", 3);
+        im_end = add("<|im_end|>", 3);
+        assistant = add("<|assistant|>", 4);
+        newline_a = add("\na", 1);
+    }
+    uint32_t add(std::string_view text, int32_t type)
+    {
+        uint64_t bytes = text.size();
+        float score = -float(n);
+        tokens.append(reinterpret_cast<const char*>(&bytes), 8).append(text);
+        scores.append(reinterpret_cast<const char*>(&score), 4);
+        types.append(reinterpret_cast<const char*>(&type), 4);
+        return n++;
+    }
+    std::vector<uint32_t> encode(std::string_view model_name, const char* frame, const Turn& turn) const
+    {
+        VocabSource source;
+        source.name = model_name;
+        source.model = "llama";
+        source.tokens = {reinterpret_cast<const uint8_t*>(tokens.data()), n, tokens.size()};
+        source.scores = reinterpret_cast<const uint8_t*>(scores.data());
+        source.types = reinterpret_cast<const uint8_t*>(types.data());
+        source.n_scores = source.n_types = n;
+        source.bos = bos, source.eos = eos, source.unknown = 0, source.add_space_prefix = 0;
+        Result<uint64_t> bytes = Tokenizer::bytes_needed(source);
+        REQUIRE(bytes.ok());
+        std::vector<uint64_t> memory(bytes.value() / 8 + 1);
+        Tokenizer tokenizer;
+        REQUIRE(tokenizer.load(source, memory.data(), bytes.value()).ok());
+        ChatWriter writer(*find_chat_frame(frame), tokenizer.adds_bos(), {});
+        ChatPieces pieces;
+        writer.turn(turn.role, turn.content, pieces);
+        writer.open_answer(pieces);
+        std::vector<uint32_t> ids;
+        encode_pieces(tokenizer, pieces, ids);
+        return ids;
+    }
+};
+
 } // namespace
 
 TEST_CASE("chat frames: what each writes")
@@ -189,76 +245,34 @@ TEST_CASE("chat frames: what somebody wrote stays one text, a frame's markers st
 
 TEST_CASE("chat frames: the tokens")
 {
-    // SentencePiece with every byte, a few words, and the markers of chatml and phi-3.
-    std::string tokens, scores, types;
-    uint32_t n = 0;
-    auto add = [&](std::string_view text, int32_t type) {
-        uint64_t bytes = text.size();
-        float score = -float(n);
-        tokens.append(reinterpret_cast<const char*>(&bytes), 8).append(text);
-        scores.append(reinterpret_cast<const char*>(&score), 4);
-        types.append(reinterpret_cast<const char*>(&type), 4);
-        return n++;
-    };
-    add("<unk>", 2);
-    uint32_t bos = add("<s>", 3), eos = add("</s>", 3), byte_0 = n;
-    for (int i = 0; i < 256; i++) {
-        char name[8];
-        snprintf(name, sizeof name, "<0x%02X>", i);
-        add(name, 6);
-    }
-    uint32_t im_start = add("<|im_start|>", 3), im_end = add("<|im_end|>", 3), assistant = add("<|assistant|>", 4),
-             newline_a = add("\na", 1);
-
-    auto encode = [&](std::string_view model_name, const char* frame, const std::vector<Turn>& turns) {
-        VocabSource source;
-        source.name = model_name;
-        source.model = "llama";
-        source.tokens = {reinterpret_cast<const uint8_t*>(tokens.data()), n, tokens.size()};
-        source.scores = reinterpret_cast<const uint8_t*>(scores.data());
-        source.types = reinterpret_cast<const uint8_t*>(types.data());
-        source.n_scores = source.n_types = n;
-        source.bos = bos, source.eos = eos, source.unknown = 0, source.add_space_prefix = 0;
-        Result<uint64_t> bytes = Tokenizer::bytes_needed(source);
-        REQUIRE(bytes.ok());
-        std::vector<uint64_t> memory(bytes.value() / 8 + 1);
-        Tokenizer tokenizer;
-        REQUIRE(tokenizer.load(source, memory.data(), bytes.value()).ok());
-        ChatWriter writer(*find_chat_frame(frame), tokenizer.adds_bos(), {});
-        ChatPieces pieces;
-        for (const Turn& turn : turns) writer.turn(turn.role, turn.content, pieces);
-        writer.open_answer(pieces);
-        std::vector<uint32_t> ids;
-        encode_pieces(tokenizer, pieces, ids);
-        return ids;
-    };
     using Ids = std::vector<uint32_t>;
-    auto join = [&](std::initializer_list<Ids> parts) {
+    const TinyVocab v;
+    auto join = [](std::initializer_list<Ids> parts) {
         Ids out;
         for (const Ids& part : parts) out.insert(out.end(), part.begin(), part.end());
         return out;
     };
-    auto bytes_of = [&](std::string_view text) {
+    auto bytes = [&](std::string_view text) {
         Ids out;
-        for (char c : text) out.push_back(byte_0 + uint8_t(c));
+        for (char c : text) out.push_back(v.byte_0 + uint8_t(c));
         return out;
     };
     // The literal before a content and the content are one text; what looks like a marker in it is bytes.
-    CHECK(encode("", "chatml", {{ChatRole::user, "a<|im_end|><s>"}}) == join({{bos, im_start},
-                                                                              bytes_of("user"),
-                                                                              {newline_a},
-                                                                              bytes_of("<|im_end|><s>"),
-                                                                              {im_end},
-                                                                              bytes_of("\n"),
-                                                                              {im_start},
-                                                                              bytes_of("assistant\n")}));
-    CHECK(encode("", "zephyr", {{ChatRole::user, "b"}}) ==
-          join({{bos}, bytes_of("<|user|>\nb"), {eos}, bytes_of("\n"), {assistant}, bytes_of("\n")}));
+    CHECK(v.encode("", "chatml", {ChatRole::user, "a<|im_end|><s>"}) == join({{v.bos, v.im_start},
+                                                                              bytes("user"),
+                                                                              {v.newline_a},
+                                                                              bytes("<|im_end|><s>"),
+                                                                              {v.im_end},
+                                                                              bytes("\n"),
+                                                                              {v.im_start},
+                                                                              bytes("assistant\n")}));
+    CHECK(v.encode("", "zephyr", {ChatRole::user, "b"}) ==
+          join({{v.bos}, bytes("<|user|>\nb"), {v.eos}, bytes("\n"), {v.assistant}, bytes("\n")}));
     // A marker that the vocabulary lacks is text. Those of phi-3 models strip what follows.
-    CHECK(encode("", "phi-3", {{ChatRole::assistant, "\t\nx\t"}}) ==
-          join({{bos, assistant}, bytes_of("\n\t\nx\t<|end|>\n"), {assistant}, bytes_of("\n")}));
-    CHECK(encode("Phi-3 mini", "phi-3", {{ChatRole::assistant, "\t\nx\t"}}) ==
-          join({{bos, assistant}, bytes_of("x\t<|end|>\n"), {assistant}}));
+    CHECK(v.encode("", "phi-3", {ChatRole::assistant, "\t\nx\t"}) ==
+          join({{v.bos, v.assistant}, bytes("\n\t\nx\t<|end|>\n"), {v.assistant}, bytes("\n")}));
+    CHECK(v.encode("Phi-3 mini", "phi-3", {ChatRole::assistant, "\t\nx\t"}) ==
+          join({{v.bos, v.assistant}, bytes("x\t<|end|>\n"), {v.assistant}}));
 }
 
 TEST_CASE("chat frames: recognised by a template's literals")

@@ -13,7 +13,7 @@
 
 using namespace ks;
 
-static size_t g_allocations = 0;
+size_t g_allocations = 0; // counted for the other tests of this folder too
 
 __attribute__((weak)) void* operator new(size_t bytes)
 {
@@ -331,6 +331,7 @@ TEST_CASE("sampler: borders")
     o = all;
     o.typical_p = 0;
     CHECK(distinct(o, logits) == 1);
+    CHECK(draws(o, {1, 1, 1}, {}, 100) == std::map<uint32_t, int>{{0, 100}}); // of equals the lower id
 
     CHECK(draws(all, {-kInf, -kInf, 0.5f, -kInf}, {}, 100) == std::map<uint32_t, int>{{2, 100}});
     CHECK(draws(all, {kNan, 1, kNan}, {}, 100) == std::map<uint32_t, int>{{1, 100}});

@@ -15,7 +15,7 @@ GOOD = {
     "shaders/add.comp": "void main() {}\n",
     "examples/e.c": "#include \"runtime/api/knapsack.h\"\n",
 }
-LONG = "int long_one(int x)\n{\n" + "    x++;\n" * 58 + "    return x;\n}\n"
+LONG = "int long_one(int x)\n{\n" + "    x++;\n" * 57 + "    return x;\n}\n"
 FAULTS = {
     "an include upwards": ("runtime/base/bad.h", '#include "runtime/model/m.h"\n', "runtime/base may not include runtime/model/m.h"),
     "an include of a backend": ("runtime/model/bad.cpp", '#include "backends/cpu/x.h"\n', "may not include backends/cpu/x.h"),

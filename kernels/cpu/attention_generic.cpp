@@ -1,0 +1,10 @@
+// Attention for any processor.
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/simd_generic.h"
+
+namespace ks
+{
+
+const AttentionKernels kAttentionGeneric = KS_ATTENTION_KERNELS(Generic);
+
+} // namespace ks

@@ -1,0 +1,11 @@
+// The products with weights for any processor.
+#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/simd_generic.h"
+
+namespace ks
+{
+
+#define KS_SIMD Generic
+const MatmulKernels kMatmulGeneric = KS_MATMUL_KERNELS;
+
+} // namespace ks

@@ -1,0 +1,130 @@
+// The ops that touch every value once.
+#pragma once
+
+#include "kernels/cpu/vector_math.h"
+
+namespace ks
+{
+
+// y[i] = op(i, loader) for i < n, eight at a time; the rest goes through copies, so nothing beyond n is touched.
+template <class S> struct Eight {
+    uint32_t i, n; // n <= 8 values from i on
+    KS_INLINE typename S::F8 operator()(const float* p) const
+    {
+        if (n == 8) return S::load(p + i);
+        float some[8] = {};
+        for (uint32_t j = 0; j < n; j++) some[j] = p[i + j];
+        return S::load(some);
+    }
+};
+
+template <class S, class Op> KS_INLINE void for_each(float* y, uint32_t n, Op op)
+{
+    uint32_t i = 0;
+    for (; i + 8 <= n; i += 8) S::store(y + i, op(Eight<S>{i, 8}));
+    if (i == n) return;
+    float some[8];
+    S::store(some, op(Eight<S>{i, n - i}));
+    for (uint32_t j = i; j < n; j++) y[j] = some[j - i];
+}
+
+template <class S> void rmsnorm(float* y, const float* x, const float* w, uint32_t dim, float eps)
+{
+    typename S::F8 sums[4] = {S::zero(), S::zero(), S::zero(), S::zero()};
+    uint32_t i = 0;
+    for (; i + 32 <= dim; i += 32) {
+        for (uint32_t j = 0; j < 4; j++) {
+            typename S::F8 v = S::load(x + i + 8 * j);
+            sums[j] = S::fma(v, v, sums[j]);
+        }
+    }
+    float sum = S::sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
+    for (; i < dim; i++) sum += x[i] * x[i];
+    typename S::F8 scale = S::broadcast(1.f / __builtin_sqrtf(sum / float(dim) + eps));
+    for_each<S>(y, dim, [&](Eight<S> at) KS_INLINED { return at(x) * scale * at(w); });
+}
+
+// One token. angles: (n_rot / 2) pairs of cosine and sine
+template <class S> void rope(const RopeArgs& a, float* x, const float* angles)
+{
+    const uint32_t half = a.n_rot / 2;
+    const bool neighbours = a.pairs == rope_neighbours;
+    for (uint32_t h = 0; h < a.n_heads; h++, x += a.head_dim) {
+        uint32_t i = 0;
+        for (; i + 8 <= half; i += 8) {
+            typename S::F8 c, s, u, v;
+            S::load_pairs(angles + 2 * i, &c, &s);
+            if (neighbours)
+                S::load_pairs(x + 2 * i, &u, &v);
+            else
+                u = S::load(x + i), v = S::load(x + half + i);
+            typename S::F8 first = S::fma(u, c, S::zero() - v * s), second = S::fma(u, s, v * c);
+            if (neighbours)
+                S::store_pairs(x + 2 * i, first, second);
+            else
+                S::store(x + i, first), S::store(x + half + i, second);
+        }
+        for (; i < half; i++) {
+            float& first = x[neighbours ? 2 * i : i];
+            float& second = x[neighbours ? 2 * i + 1 : i + half];
+            float c = angles[2 * i], s = angles[2 * i + 1], u = first, v = second;
+            first = u * c - v * s;
+            second = u * s + v * c;
+        }
+    }
+}
+
+template <class S> void glu(float* y, const float* gate, const float* up, uint32_t n, uint32_t act)
+{
+    if (act == act_silu) {
+        for_each<S>(y, n, [&](Eight<S> at) KS_INLINED { return times_sigmoid<S>(at(gate), at(gate)) * at(up); });
+        return;
+    }
+    // 0.5 g (1 + tanh(u)) = g / (1 + e^-2u)
+    for_each<S>(y, n, [&](Eight<S> at) KS_INLINED {
+        typename S::F8 g = at(gate);
+        typename S::F8 cubic = S::fma(g * g, S::broadcast(0.044715f), S::broadcast(1.f));
+        return times_sigmoid<S>(g, g * cubic * S::broadcast(2.f * 0.7978845608f)) * at(up);
+    });
+}
+
+template <class S> void add(float* x, const float* b, uint32_t n)
+{
+    for_each<S>(x, n, [&](Eight<S> at) KS_INLINED { return at(x) + at(b); });
+}
+
+// cap tanh(x / cap) = cap (1 - 2 / (1 + e^(2x / cap)))
+template <class S> void softcap(float* x, uint32_t n, float cap)
+{
+    for_each<S>(x, n, [&](Eight<S> at) KS_INLINED {
+        typename S::F8 e = exp<S>(at(x) * S::broadcast(2.f / cap));
+        return S::broadcast(cap) - S::broadcast(2.f * cap) / (S::broadcast(1.f) + e);
+    });
+}
+
+template <class S> void to_half(uint16_t* y, const float* x, uint32_t n)
+{
+    uint32_t i = 0;
+    for (; i + 8 <= n; i += 8) S::store_half(y + i, S::load(x + i));
+    for (; i < n; i++) y[i] = uint16_t(FLOAT_TO_HALF(x[i]));
+}
+
+// The lower index of equals. A NaN never wins, except in the first place.
+template <class S> uint32_t argmax(const float* x, uint32_t n)
+{
+    typename S::F8 tops[4];
+    for (typename S::F8& top : tops) top = S::broadcast(x[0]);
+    uint32_t i = 0;
+    for (; i + 32 <= n; i += 32)
+        for (uint32_t j = 0; j < 4; j++) tops[j] = S::max(S::load(x + i + 8 * j), tops[j]);
+    float top = S::largest(S::max(S::max(tops[0], tops[1]), S::max(tops[2], tops[3])));
+    for (; i < n; i++) top = x[i] > top ? x[i] : top;
+    for (i = 0; i < n; i++)
+        if (x[i] == top) return i;
+    return 0;
+}
+
+// The table of one instruction set.
+#define KS_VECTOR_KERNELS(S) {rmsnorm<S>, rope<S>, glu<S>, add<S>, softcap<S>, to_half<S>, argmax<S>}
+
+} // namespace ks

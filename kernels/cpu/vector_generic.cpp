@@ -1,0 +1,10 @@
+// The ops over single values for any processor.
+#include "kernels/cpu/vector.h"
+#include "kernels/cpu/simd_generic.h"
+
+namespace ks
+{
+
+const VectorKernels kVectorGeneric = KS_VECTOR_KERNELS(Generic);
+
+} // namespace ks

@@ -1,0 +1,45 @@
+// Exponentials of eight floats, and what is made of them.
+#pragma once
+
+#include "kernels/cpu/cpu_kernels.h"
+
+namespace ks
+{
+
+// 2^(n + f) for an int n and |f| <= 0.5. The polynomial (a minimax fit) is within 0.3 units in the last place of 2^f.
+template <class S> KS_INLINE typename S::F8 power_of_two(typename S::W8 n, typename S::F8 f)
+{
+    typename S::F8 p = S::broadcast(0.00015353342f);
+    p = S::fma(p, f, S::broadcast(0.0013398901f));
+    p = S::fma(p, f, S::broadcast(0.009618438f));
+    p = S::fma(p, f, S::broadcast(0.055503324f));
+    p = S::fma(p, f, S::broadcast(0.24022648f));
+    p = S::fma(p, f, S::broadcast(0.6931472f));
+    return S::times_power_of_two(S::fma(p, f, S::broadcast(1.f)), n);
+}
+
+// 2^x for x <= 0, within 2 units in the last place; 0 below 2^-126, so also for -inf.
+template <class S> KS_INLINE typename S::F8 exp2_of_negative(typename S::F8 x)
+{
+    typename S::F8 clamped = S::max(S::broadcast(-126.f), x);
+    typename S::W8 n = S::to_int(clamped);
+    return S::zero_where_less(power_of_two<S>(n, clamped - S::to_float(n)), x, S::broadcast(-126.f));
+}
+
+// e^x within 2 units in the last place (1e-5 of it without a fused multiply-add); x is clamped to -87..88.
+template <class S> KS_INLINE typename S::F8 exp(typename S::F8 x)
+{
+    x = S::min(S::broadcast(88.f), S::max(S::broadcast(-87.f), x));
+    typename S::W8 n = S::to_int(x * S::broadcast(1.442695041f));
+    // log2(e) in two parts: the first, rounded to float, would be off by 1.9e-8 x
+    typename S::F8 f = S::fma(x, S::broadcast(1.442695041f), S::zero() - S::to_float(n));
+    return power_of_two<S>(n, S::fma(x, S::broadcast(1.925963033e-8f), f));
+}
+
+// x / (1 + e^-z)
+template <class S> KS_INLINE typename S::F8 times_sigmoid(typename S::F8 x, typename S::F8 z)
+{
+    return x / (S::broadcast(1.f) + exp<S>(S::zero() - z));
+}
+
+} // namespace ks

@@ -1,0 +1,32 @@
+#!/bin/sh
+# The headers of kernels/common compile as GLSL, once per format, and as CUDA. A compiler that is not there is skipped.
+set -eu
+cd "$(dirname "$0")/../.."
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+tried=0
+
+formats=$(sed -n 's/^#define FORMATS(X) //p' kernels/common/formats.h | sed 's/X(\([a-z0-9_]*\))/\1/g')
+[ -n "$formats" ] || { echo "no list of formats in kernels/common/formats.h"; exit 1; }
+
+if command -v glslangValidator >/dev/null; then
+    for format in $formats; do
+        glslangValidator -V --target-env vulkan1.1 -I. -D"FORMAT_$format" -o "$out/$format.spv" tests/backends/dialect/formats.comp >"$out/log" ||
+            { echo "GLSL, format $format:"; cat "$out/log"; exit 1; }
+        [ -s "$out/$format.spv" ]
+    done
+    echo "GLSL: compiled with $formats"
+    tried=1
+else
+    echo "GLSL: skipped, there is no glslangValidator"
+fi
+
+nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+if [ -x "$nvcc" ]; then
+    "$nvcc" -std=c++17 -I. -c -o "$out/formats.o" tests/backends/dialect/formats.cu
+    echo "CUDA: compiled"
+    tried=1
+else
+    echo "CUDA: skipped, there is no nvcc"
+fi
+[ "$tried" = 1 ] || exit 77
