@@ -1,4 +1,5 @@
 // The only place that knows which backends exist.
+#include "backends/cpu/cpu_backend.h"
 #include "backends/reference/reference_backend.h"
 
 #include <cstring>
@@ -13,6 +14,7 @@ struct BackendRow {
 
 // The best first.
 static const BackendRow kBackends[] = {
+    {"cpu", make_cpu_backend},
     {"reference", make_reference_backend},
 };
 

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <clocale>
 #include <cstring>
+#include <exception>
 #include <new>
 #include <set>
 #include <unistd.h>
@@ -85,6 +86,8 @@ int main(int argc, char** argv)
         status = run_program(argc, argv);
     } catch (const std::bad_alloc&) {
         status = Status(Code::no_fit, "the system has no memory left");
+    } catch (const std::exception& e) { // a thread that the system refuses
+        status = fail(Code::device, "the system refused: %s", e.what());
     }
     bool written = fflush(stdout) == 0 && !ferror(stdout);
     if (status.ok() && !written) status = fail(Code::io, "standard output cannot be written: %s", strerror(errno));

@@ -5,7 +5,8 @@
 //   word 2       byte i: m of group i in the low six bits, bits 4-5 of m of group 4 + i above
 //   word 3       byte i: bits 0-3 of s (low nibble) and of m (high nibble) of group 4 + i
 //   word 4 + j   j = 0..7: bit g of byte i is bit 4 of q[32g + 4j + i]
-//   word 12 + j  j = 0..31: byte i has the low bits of q[64n + l] in its low nibble and of q[64n + 32 + l] in its high nibble, 32n + l = 4j + i
+//   word 12 + j  j = 0..31: byte i has the low bits of q[64n + l] in its low nibble and of q[64n + 32 + l] in its high nibble,
+//                32n + l = 4j + i
 #if !defined(GLSL) || defined(FORMAT_q5_k)
 STRUCT_BEGIN(format_q5_k)
 CONST uint ggml_type = 13u;

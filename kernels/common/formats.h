@@ -4,7 +4,8 @@
 // Weights are stored in tiles of eight rows. A tile holds the blocks of its rows side by side:
 //   tile(row / 8), then block(k / block), then the fields of that block for all eight rows together:
 //     if the block has one f16 of its own (half): 4 words, row r's half in word r / 2, bits 16 * (r & 1);
-//     then, for each of the block's words j in file order: 8 words, one per row.
+//     then, for each of the block's words j in file order: 8 words, one per row. One of them (permuted_word, in q5_0 and
+//     q5_1) has its bits in another order, which its header states; all others are the file's.
 // So word j of row r of a tile-block that begins at word `at` is WORD(at + half_words + 8 * j + r). One 32-byte load is
 // the same word of eight rows (a CPU's vector, a warp's coalesced read), and four consecutive values of k sit in one word.
 // Rows are padded to a multiple of eight with zero bytes.

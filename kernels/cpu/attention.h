@@ -69,11 +69,11 @@ void load_tile(const AttentionTask& task, const ChunkScratch& s, size_t row, uin
         float* panel = s.keys + size_t(p / kPanel) * s.width * kPanel + p % kPanel;
         for (uint32_t d = 0; d < head_dim; d += 8) {
             typename S::F8 block[8];
-#pragma GCC unroll 8
+KS_UNROLL(8)
             for (uint32_t i = 0; i < 8; i++)
                 block[i] = p + i >= skip && p + i < n ? load_cached<S, k_half>(task.k, (row + p + i) * head_dim + d) : S::zero();
             S::transpose8(block);
-#pragma GCC unroll 8
+KS_UNROLL(8)
             for (uint32_t i = 0; i < 8; i++) S::store(panel + size_t(d + i) * kPanel, block[i]);
         }
     }
@@ -88,18 +88,18 @@ template <class S> void six_logits(const ChunkScratch& s, const float* q, uint32
 {
     const float* keys = s.keys + size_t(panel) * s.width * kPanel;
     typename S::F8 sums[kSix][2];
-#pragma GCC unroll 6
+KS_UNROLL(6)
     for (uint32_t r = 0; r < kSix; r++) sums[r][0] = sums[r][1] = S::zero();
     for (uint32_t d = 0; d < head_dim; d++, keys += kPanel) {
         typename S::F8 left = S::load(keys), right = S::load(keys + 8);
-#pragma GCC unroll 6
+KS_UNROLL(6)
         for (uint32_t r = 0; r < kSix; r++) {
             typename S::F8 value = S::broadcast(q[size_t(r) * s.width + d]);
             sums[r][0] = S::fma(value, left, sums[r][0]);
             sums[r][1] = S::fma(value, right, sums[r][1]);
         }
     }
-#pragma GCC unroll 6
+KS_UNROLL(6)
     for (uint32_t r = 0; r < kSix; r++) {
         S::store(s.weights + r * kAttentionTile + panel * kPanel, sums[r][0]);
         S::store(s.weights + r * kAttentionTile + panel * kPanel + 8, sums[r][1]);
@@ -112,21 +112,21 @@ template <class S> void six_outputs(const ChunkScratch& s, float* out, const flo
     const float* values = s.values + (size_t(panel) * kAttentionTile + begin) * kPanel;
     out += panel * kPanel;
     typename S::F8 sums[kSix][2];
-#pragma GCC unroll 6
+KS_UNROLL(6)
     for (uint32_t r = 0; r < kSix; r++) {
         sums[r][0] = S::load(out + size_t(r) * s.width) * S::broadcast(shrink[r]);
         sums[r][1] = S::load(out + size_t(r) * s.width + 8) * S::broadcast(shrink[r]);
     }
     for (uint32_t p = begin; p < end; p++, values += kPanel) {
         typename S::F8 left = S::load(values), right = S::load(values + 8);
-#pragma GCC unroll 6
+KS_UNROLL(6)
         for (uint32_t r = 0; r < kSix; r++) {
             typename S::F8 weight = S::broadcast(s.weights[r * kAttentionTile + p]);
             sums[r][0] = S::fma(weight, left, sums[r][0]);
             sums[r][1] = S::fma(weight, right, sums[r][1]);
         }
     }
-#pragma GCC unroll 6
+KS_UNROLL(6)
     for (uint32_t r = 0; r < kSix; r++) {
         S::store(out + size_t(r) * s.width, sums[r][0]);
         S::store(out + size_t(r) * s.width + 8, sums[r][1]);
@@ -225,16 +225,16 @@ KS_INLINE void few_logits(const AttentionTask& task, const float* q, size_t row,
     static_assert(n_heads * n_positions <= 8, "one sum each");
     const uint32_t head_dim = task.a.head_dim;
     typename S::F8 sums[8];
-#pragma GCC unroll 8
+KS_UNROLL(8)
     for (uint32_t i = 0; i < 8; i++) sums[i] = S::zero();
     for (uint32_t d = 0; d < head_dim; d += 8) {
         typename S::F8 key[n_positions];
-#pragma GCC unroll 8
+KS_UNROLL(8)
         for (uint32_t i = 0; i < n_positions; i++) key[i] = load_cached<S, k_half>(task.k, (row + i) * head_dim + d);
-#pragma GCC unroll 4
+KS_UNROLL(4)
         for (uint32_t h = 0; h < n_heads; h++) {
             typename S::F8 query = S::load(q + h * head_dim + d);
-#pragma GCC unroll 8
+KS_UNROLL(8)
             for (uint32_t i = 0; i < n_positions; i++) sums[h * n_positions + i] = S::fma(query, key[i], sums[h * n_positions + i]);
         }
     }
@@ -250,18 +250,18 @@ KS_INLINE void few_outputs(const AttentionTask& task, const float* weights, size
 {
     const uint32_t head_dim = task.a.head_dim;
     typename S::F8 weight[n_heads][n_positions];
-#pragma GCC unroll 4
+KS_UNROLL(4)
     for (uint32_t h = 0; h < n_heads; h++)
-#pragma GCC unroll 8
+KS_UNROLL(8)
         for (uint32_t i = 0; i < n_positions; i++) weight[h][i] = S::broadcast(weights[h * kAttentionTile + i]);
     for (uint32_t d = 0; d < head_dim; d += 8) {
         typename S::F8 value[n_positions];
-#pragma GCC unroll 8
+KS_UNROLL(8)
         for (uint32_t i = 0; i < n_positions; i++) value[i] = load_cached<S, v_half>(task.v, (row + i) * head_dim + d);
-#pragma GCC unroll 4
+KS_UNROLL(4)
         for (uint32_t h = 0; h < n_heads; h++) {
             typename S::F8 sum = S::load(sums + h * stride + d);
-#pragma GCC unroll 8
+KS_UNROLL(8)
             for (uint32_t i = 0; i < n_positions; i++) sum = S::fma(weight[h][i], value[i], sum);
             S::store(sums + h * stride + d, sum);
         }

@@ -1,4 +1,5 @@
 // Attention for any processor.
+#define KS_KEEP_CALLS
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/simd_generic.h"
 

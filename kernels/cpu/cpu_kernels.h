@@ -9,8 +9,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define KS_INLINED __attribute__((always_inline)) // on a lambda
+// Vectors that are arrays (simd_generic.h) would make enormous functions if all was inlined.
+#ifdef KS_KEEP_CALLS
+#define KS_INLINED
+#define KS_INLINE inline
+#define KS_UNROLL(n)
+#else
+#define KS_INLINED __attribute__((always_inline)) // after the parameters of a lambda
 #define KS_INLINE inline KS_INLINED
+#define KS_PRAGMA(text) _Pragma(#text)
+#define KS_UNROLL(n) KS_PRAGMA(GCC unroll n) // before a loop over vectors, so that they stay in registers
+#endif
 
 namespace ks
 {

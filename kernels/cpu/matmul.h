@@ -65,18 +65,18 @@ template <class S, class F, uint32_t n_tokens> void matmul_few(const MatmulTask&
     const uint32_t* at = m.tiles;
     for (uint32_t tile = 0; tile < m.n_tiles; tile++) {
         typename S::F8 sums[n_tokens];
-#pragma GCC unroll 4
+KS_UNROLL(4)
         for (uint32_t t = 0; t < n_tokens; t++) sums[t] = S::zero();
         const ActBlock* acts = m.acts;
         for (uint32_t b = 0; b < n_blocks; b++) {
             Unpack<S, F>::groups(at, [&](const auto& w, uint32_t g, uint32_t part) KS_INLINED {
-#pragma GCC unroll 4
+KS_UNROLL(4)
                 for (uint32_t t = 0; t < n_tokens; t++) sums[t] = add_group<S>(sums[t], w, acts[g * n_tokens + t], part);
             });
             at += F::half_words + tile_rows * F::words;
             acts += F::block / 32 * n_tokens;
         }
-#pragma GCC unroll 4
+KS_UNROLL(4)
         for (uint32_t t = 0; t < n_tokens; t++) write_rows<S>(m, tile, t, sums[t]);
     }
 }
@@ -141,24 +141,24 @@ KS_INLINE void float_block(const MatmulTask& m, uint32_t tile, uint32_t token)
     const float* x = m.x + size_t(token) * m.cols;
     const uint32_t* at = tile_begin<F>(m, tile);
     typename S::F8 sums[n_tiles][n_tokens];
-#pragma GCC unroll 2
+KS_UNROLL(2)
     for (uint32_t i = 0; i < n_tiles; i++)
-#pragma GCC unroll 6
+KS_UNROLL(6)
         for (uint32_t t = 0; t < n_tokens; t++) sums[i][t] = S::zero();
     for (uint32_t k = 0; k < m.cols; k++, at += stride) {
         typename S::F8 w[n_tiles];
-#pragma GCC unroll 2
+KS_UNROLL(2)
         for (uint32_t i = 0; i < n_tiles; i++) w[i] = column<S>(at + size_t(i) * stride * m.cols, F());
-#pragma GCC unroll 6
+KS_UNROLL(6)
         for (uint32_t t = 0; t < n_tokens; t++) {
             typename S::F8 value = S::broadcast(x[size_t(t) * m.cols + k]);
-#pragma GCC unroll 2
+KS_UNROLL(2)
             for (uint32_t i = 0; i < n_tiles; i++) sums[i][t] = S::fma(w[i], value, sums[i][t]);
         }
     }
-#pragma GCC unroll 2
+KS_UNROLL(2)
     for (uint32_t i = 0; i < n_tiles; i++)
-#pragma GCC unroll 6
+KS_UNROLL(6)
         for (uint32_t t = 0; t < n_tokens; t++) write_rows<S>(m, tile + i, token + t, sums[i][t]);
 }
 

@@ -1,4 +1,5 @@
 // The products with weights for any processor.
+#define KS_KEEP_CALLS
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/simd_generic.h"
 

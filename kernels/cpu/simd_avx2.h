@@ -90,10 +90,10 @@ struct Avx2 {
         static_assert(max_q * 254 * 2 <= 32767, "two products must fit int16");
         constexpr int run = summable<max_q>() < n ? summable<max_q>() : n;
         W8 sum{};
-#pragma GCC unroll 8
+KS_UNROLL(8)
         for (int i = 0; i < n; i += run) {
             __m256i part = _mm256_maddubs_epi16(q[i].v, four(a + 4 * i));
-#pragma GCC unroll 8
+KS_UNROLL(8)
             for (int j = i + 1; j < i + run; j++) part = _mm256_add_epi16(part, _mm256_maddubs_epi16(q[j].v, four(a + 4 * j)));
             part = _mm256_madd_epi16(part, _mm256_set1_epi16(1));
             sum.v = i == 0 ? part : _mm256_add_epi32(sum.v, part);
@@ -106,10 +106,10 @@ struct Avx2 {
     {
         constexpr int run = summable<max_q>() < n ? summable<max_q>() : n;
         W8 sum{};
-#pragma GCC unroll 8
+KS_UNROLL(8)
         for (int i = 0; i < n; i += run) {
             __m256i part = _mm256_maddubs_epi16(q[i].v, four(a + 4 * i));
-#pragma GCC unroll 8
+KS_UNROLL(8)
             for (int j = i + 1; j < i + run; j++) part = _mm256_add_epi16(part, _mm256_maddubs_epi16(q[j].v, four(a + 4 * j)));
             part = _mm256_madd_epi16(part, scale.v);
             sum.v = i == 0 ? part : _mm256_add_epi32(sum.v, part);
@@ -121,7 +121,7 @@ struct Avx2 {
     template <int n> KS_INLINE static W8 dot_signed(const W8* q, const int8_t* a)
     {
         W8 sum{};
-#pragma GCC unroll 8
+KS_UNROLL(8)
         for (int i = 0; i < n; i++) {
             __m256i part = _mm256_maddubs_epi16(_mm256_abs_epi8(q[i].v), _mm256_sign_epi8(four(a + 4 * i), q[i].v));
             part = _mm256_madd_epi16(part, _mm256_set1_epi16(1));
@@ -180,19 +180,19 @@ struct Avx2 {
     KS_INLINE static void transpose8(F8* a)
     {
         __m256 t[8], u[8];
-#pragma GCC unroll 4
+KS_UNROLL(4)
         for (int i = 0; i < 8; i += 2) {
             t[i] = _mm256_unpacklo_ps(a[i].v, a[i + 1].v);
             t[i + 1] = _mm256_unpackhi_ps(a[i].v, a[i + 1].v);
         }
-#pragma GCC unroll 2
+KS_UNROLL(2)
         for (int i = 0; i < 8; i += 4) {
             u[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
             u[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
             u[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
             u[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
         }
-#pragma GCC unroll 4
+KS_UNROLL(4)
         for (int i = 0; i < 4; i++) {
             a[i].v = _mm256_permute2f128_ps(u[i], u[i + 4], 0x20);
             a[i + 4].v = _mm256_permute2f128_ps(u[i], u[i + 4], 0x31);

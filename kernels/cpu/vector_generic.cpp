@@ -1,4 +1,5 @@
 // The ops over single values for any processor.
+#define KS_KEEP_CALLS
 #include "kernels/cpu/vector.h"
 #include "kernels/cpu/simd_generic.h"
 

@@ -78,6 +78,7 @@ template <class F>
 static void rows_to_tiles(const FormatInfo& info, const uint8_t* file_rows, uint32_t n_rows, uint32_t cols, uint32_t* tiles)
 {
     static const uint8_t zeros[256] = {};
+    static_assert(4 * F::words + F::half_words / 2 <= sizeof zeros, "a block");
     const uint32_t n_blocks = cols / F::block;
     const uint64_t row_bytes = uint64_t(n_blocks) * info.block_bytes;
     for (uint32_t first = 0; first < n_rows; first += tile_rows) {

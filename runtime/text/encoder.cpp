@@ -76,13 +76,26 @@ void Encoder::encode_bpe(std::string_view word, std::vector<uint32_t>& out)
         if (s.bytes && s.id != kNone) out.push_back(s.id);
 }
 
+// Parts that no token can span are encoded one by one.
 void Encoder::encode_sentence_piece(std::string_view text, bool space_prefix, std::vector<uint32_t>& out)
 {
-    static const char space[] = "\xe2\x96\x81"; // U+2581 stands for a space in the tokens' texts
-    m_text.assign(space_prefix ? space : "");
+    size_t begin = 0;
+    for (size_t i = 1; i < text.size(); i++) {
+        if (text[i] != ' ' && text.substr(i, kSpaceSign.size()) != kSpaceSign) continue;
+        char before = text[i - 1] == ' ' ? kSpaceSign.back() : text[i - 1];
+        if (m_vocab.joins_space(uint8_t(before))) continue;
+        encode_part(text.substr(begin, i - begin), space_prefix && begin == 0, out);
+        begin = i;
+    }
+    encode_part(text.substr(begin), space_prefix && begin == 0, out);
+}
+
+void Encoder::encode_part(std::string_view text, bool space_prefix, std::vector<uint32_t>& out)
+{
+    m_text.assign(space_prefix ? kSpaceSign : "");
     for (char c : text) {
         if (c == ' ')
-            m_text += space;
+            m_text += kSpaceSign;
         else
             m_text += c;
     }

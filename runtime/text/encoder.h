@@ -12,7 +12,7 @@
 namespace ks
 {
 
-// Keeps its working memory from one text to the next. It grows with the longest text (BPE: with the longest word).
+// Keeps its working memory from one text to the next. It grows with the longest word.
 class Encoder
 {
 public:
@@ -36,6 +36,7 @@ private:
 
     void encode_bpe(std::string_view word, std::vector<uint32_t>& out);
     void encode_sentence_piece(std::string_view text, bool space_prefix, std::vector<uint32_t>& out);
+    void encode_part(std::string_view text, bool space_prefix, std::vector<uint32_t>& out);
     void add_symbol(const char* text, size_t bytes, uint32_t id);
     template <class Find> void merge(Find find);
     template <class Find> void add_pair(uint32_t left, uint32_t right, Find find);

@@ -17,13 +17,13 @@ static bool is_sentence_piece(const VocabSource& source)
 Result<uint64_t> Tokenizer::bytes_needed(const VocabSource& source)
 {
     if (!is_sentence_piece(source) && source.model != "gpt2") {
-        return fail(Code::unsupported, "tokenizer.ggml.model is '%s', a tokenizer that this build does not have: it has gpt2 and llama",
+        return fail(Code::unsupported, "tokenizer.ggml.model is '%s', which is not supported; gpt2 and llama are",
                     printable(source.model).c_str());
     }
     if (!is_sentence_piece(source) && !find_pre_tokenizer(source.pre)) {
         return fail(Code::unsupported,
-                    "tokenizer.ggml.pre is '%s', a pre-tokenizer that this build does not have: it has gpt-2, smollm, llama-bpe, qwen2, "
-                    "default and others that equal one of these",
+                    "the pre-tokenizer '%s' (tokenizer.ggml.pre) is not supported; gpt-2, smollm, llama-bpe, qwen2, default and those that "
+                    "equal one of these are",
                     printable(source.pre).c_str());
     }
     return Vocab::bytes_needed(source);
@@ -121,9 +121,9 @@ static size_t sentence_piece_bytes(std::string_view text, char* out)
 {
     char* to = out;
     for (size_t i = 0; i < text.size(); i++) {
-        bool space = text.compare(i, 3, "\xe2\x96\x81") == 0;
+        bool space = text.substr(i, kSpaceSign.size()) == kSpaceSign;
         *to++ = space ? ' ' : text[i];
-        if (space) i += 2;
+        if (space) i += kSpaceSign.size() - 1;
     }
     return size_t(to - out);
 }

@@ -28,7 +28,8 @@ public:
     Status load(const VocabSource& source, void* memory, uint64_t bytes); // memory: 4-byte aligned, lives as long as this
 
     uint32_t n_vocab() const { return m_vocab.size(); }
-    // Appends to out. Working memory grows with the text.
+    // Appends to out. Working memory grows with the text. A byte that the vocabulary has no token for is left out: some
+    // byte-level BPE vocabularies lack rare control characters and what never occurs in UTF-8.
     void encode(std::string_view text, const EncodeOptions& options, std::vector<uint32_t>& out) const;
     // The bytes of one token; control and unknown tokens have none unless `special`. Written to out (at least
     // max_piece_bytes()). A token that begins with a space keeps it, wherever it stands.

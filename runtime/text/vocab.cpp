@@ -94,6 +94,7 @@ Result<uint64_t> Vocab::bytes_needed(const VocabSource& source)
 
 void Vocab::place(const Layout& layout, void* memory)
 {
+    *this = Vocab();
     auto* word = static_cast<uint32_t*>(memory);
     auto take = [&](uint64_t n) {
         uint32_t* taken = word;
@@ -141,6 +142,14 @@ static uint32_t rank_of(float score)
     return bits >> 31 ? bits : ~bits & 0x7fffffff;
 }
 
+void Vocab::note_spaces(std::string_view text)
+{
+    for (size_t at = text.find(kSpaceSign, 1); at < text.size(); at = text.find(kSpaceSign, at + 1)) {
+        auto before = uint8_t(text[at - 1]);
+        m_joins_space[before / 32] |= uint32_t(1) << before % 32;
+    }
+}
+
 void Vocab::copy_tokens(const VocabSource& source)
 {
     uint64_t at = 0;
@@ -155,6 +164,7 @@ void Vocab::copy_tokens(const VocabSource& source)
         float score = 0;
         if (source.scores) memcpy(&score, source.scores + i * uint64_t(4), 4);
         m_ranks[i] = rank_of(score);
+        note_spaces(text);
     }
     m_offsets[m_n_tokens] = end;
 }

@@ -30,12 +30,15 @@ public:
     bool strips_right(uint32_t id) const { return m_flags[id] & kStripsRight; } // white space behind it is dropped
     uint32_t longest() const { return m_longest; }                              // text's bytes, at least 1
 
-    uint32_t find(std::string_view text) const; // kNone; the first of several
+    static uint64_t hash(std::string_view text); // its top bits are a text's first place in the table
+    uint32_t find(std::string_view text) const;  // kNone; the first of several
     // Only tokens that somebody's text may become by merging: not control, unknown or byte tokens.
     uint32_t find_mergeable(std::string_view text) const;
     uint32_t byte_id(uint8_t byte) const { return m_byte_ids[byte]; }
     // SentencePiece: which token is merged first. The higher the score, the lower the rank.
     uint32_t rank(uint32_t id) const { return m_ranks[id]; }
+    // SentencePiece: whether some token has this byte before U+2581. Where not, no token crosses that border.
+    bool joins_space(uint8_t byte) const { return m_joins_space[byte / 32] >> byte % 32 & 1; }
     // BPE: what the pair becomes, kNone if nothing, and the merge's rank.
     uint32_t find_merge(uint32_t left, uint32_t right, uint32_t* rank) const;
 
@@ -76,9 +79,9 @@ private:
     static Result<Layout> measure(const VocabSource& source);
     static uint8_t flags_of(const VocabSource& source, uint64_t index, std::string_view text);
     static uint32_t slot_bits(uint64_t n);
-    static uint64_t hash(std::string_view text);
     void place(const Layout& layout, void* memory);
     void copy_tokens(const VocabSource& source);
+    void note_spaces(std::string_view text);
     Status fill_lookup();
     Status fill_merges(const VocabSource& source);
     void fill_specials(const VocabSource& source);
@@ -95,7 +98,10 @@ private:
     char* m_texts = nullptr;
     Slots m_lookup = {nullptr, 0}, m_merge_lookup = {nullptr, 0};
     uint32_t m_byte_ids[256];
+    uint32_t m_joins_space[256 / 32] = {};
 };
+
+constexpr std::string_view kSpaceSign = "\xe2\x96\x81"; // U+2581: a space in SentencePiece's texts
 
 // Byte-level BPE writes every byte as a letter: itself if that is printable in Latin-1, else one from U+0100 on.
 std::string_view byte_letter(uint8_t byte); // in UTF-8

@@ -154,6 +154,23 @@ TEST_CASE("tokenizer source: merges that lead nowhere")
     CHECK(t.encode("abc")[0] == uint32_t(t.tokenizer.find("ab")));
 }
 
+TEST_CASE("tokenizer source: texts that were made to collide")
+{
+    VocabBuilder b;
+    b.model = "llama";
+    for (int i = 0; b.tokens.size() < 300; i++) {
+        std::string text = "c" + std::to_string(i);
+        if (Vocab::hash(text) >> 55 == 0) b.add(text);
+    }
+    Result<uint64_t> bytes = Tokenizer::bytes_needed(b.source());
+    REQUIRE(bytes.ok());
+    std::vector<uint32_t> memory(bytes.value() / 4 + 1);
+    Tokenizer t;
+    Status status = t.load(b.source(), memory.data(), bytes.value());
+    CHECK(status.code() == Code::invalid);
+    CHECK(status.message().find("collide") != std::string::npos);
+}
+
 TEST_CASE("tokenizer source: duplicates")
 {
     VocabBuilder b = spm_builder();

@@ -1,0 +1,288 @@
+#include "backends/cpu/cpu_backend.h"
+
+#include <algorithm>
+#include <cstring>
+#include <sched.h>
+#include <set>
+#include <utility>
+
+namespace ks
+{
+
+#define KS_SAME_INDEX(name) static_assert(int(cpu_format_##name) == int(Format::name), #name);
+FORMATS(KS_SAME_INDEX)
+#undef KS_SAME_INDEX
+
+constexpr uint32_t kMaxTokenBlock = 128;             // tokens whose sums of one tile stay in the first-level cache
+constexpr uint64_t kActBytesInCache = 320 * 1024;    // quantised activations that stay in the second-level cache
+constexpr uint32_t kMaxSplits = 32;                  // of one token's positions
+constexpr uint32_t kSplitPositions = 128;            // in a split, at least
+constexpr uint32_t kValuesWorthAThread = 8192;       // of an op that touches each value once
+constexpr double kNanosecondsWorthAChunk = 2000;     // of a matmul: a hundred times what it costs to take one
+
+// Cores that this process may run on; threads that share a core share its vector units.
+static int count_cores()
+{
+    std::set<std::pair<int, int>> cores;
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) CPU_ZERO(&allowed);
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (!CPU_ISSET(cpu, &allowed)) continue;
+        int ids[2] = {0, cpu};
+        const char* names[2] = {"physical_package_id", "core_id"};
+        for (int i = 0; i < 2; i++) {
+            char path[96];
+            snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/%s", cpu, names[i]);
+            FILE* file = fopen(path, "r");
+            if (file && fscanf(file, "%d", &ids[i]) != 1) ids[i] = cpu;
+            if (file) fclose(file);
+        }
+        cores.insert({ids[0], ids[1]});
+    }
+    return std::max(1, int(cores.size()));
+}
+
+CpuBackend::CpuBackend(const BackendOptions& options)
+    : ReferenceBackend(options), m_kernels(choose_cpu_kernels()), m_pool(options.n_threads > 0 ? options.n_threads : count_cores())
+{
+}
+
+DeviceInfo CpuBackend::info() const
+{
+    DeviceInfo info = ReferenceBackend::info();
+    info.id = info.backend = "cpu";
+    info.name = processor_name() + ", " + std::to_string(m_pool.size()) + (m_pool.size() == 1 ? " thread, " : " threads, ") + m_kernels.name;
+    return info;
+}
+
+CpuBackend::Scratch CpuBackend::place(const ScratchShape& shape, uint8_t* memory) const
+{
+    Scratch s;
+    auto take = [&](uint64_t bytes) {
+        uint8_t* at = memory ? memory + s.bytes : nullptr;
+        s.bytes += align_up(bytes, kRegionAlign);
+        return at;
+    };
+    uint64_t threads = uint64_t(m_pool.size());
+    s.acts = reinterpret_cast<ActBlock*>(take(uint64_t(shape.n_tokens) * (shape.max_cols / 32) * sizeof(ActBlock)));
+    s.sums = reinterpret_cast<float*>(take(threads * kMaxTokenBlock * tile_rows * 4));
+    s.attention = reinterpret_cast<float*>(take(shape.n_heads ? threads * attention_scratch_floats(shape.head_dim) * 4 : 0));
+    s.partials = reinterpret_cast<float*>(take(4ull * kMaxSplits * shape.n_heads * (kPartialHead + shape.head_dim)));
+    s.reference_offset = s.bytes;
+    s.bytes += ReferenceBackend::scratch_bytes(shape);
+    return s;
+}
+
+uint64_t CpuBackend::scratch_bytes(const ScratchShape& shape) const { return place(shape, nullptr).bytes; }
+
+void CpuBackend::set_scratch(const Buffer& buffer, uint64_t offset, const ScratchShape& shape)
+{
+    m_shape = shape;
+    m_scratch = place(shape, static_cast<uint8_t*>(buffer.data) + offset);
+    ReferenceBackend::set_scratch(buffer, offset + m_scratch.reference_offset, shape);
+    m_pool.start();
+}
+
+// body(first_row, end_row), on several threads where there is enough to do.
+template <class Body> void CpuBackend::for_rows(uint32_t n_rows, uint32_t row_values, const Body& body)
+{
+    uint32_t step = std::max(1u, kValuesWorthAThread / std::max(1u, row_values));
+    if (n_rows <= 2 * step) return body(0u, n_rows);
+    m_pool.parallel_for((n_rows + step - 1) / step, [&](uint32_t i, int) { body(i * step, std::min(n_rows, (i + 1) * step)); });
+}
+
+void CpuBackend::embed(const EmbedArgs& a, const Tensor& y, const Tensor& table, const Tensor& ids)
+{
+    for_rows(a.n_tokens, a.dim * 8, [&](uint32_t begin, uint32_t end) {
+        EmbedArgs part = a;
+        Tensor part_y = y, part_ids = ids;
+        part.n_tokens = end - begin;
+        part_y.offset += 4ull * begin * a.dim;
+        part_ids.offset += 4ull * begin;
+        part_ids.cols -= begin;
+        ReferenceBackend::embed(part, part_y, table, part_ids);
+    });
+}
+
+void CpuBackend::rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w)
+{
+    KS_CHECK(w.cols == a.dim, "rmsnorm: dim %u, w %u", a.dim, w.cols);
+    for_rows(a.rows, a.dim, [&](uint32_t begin, uint32_t end) {
+        for (uint64_t r = begin; r < end; r++) m_kernels.vector.rmsnorm(y.ptr() + r * a.dim, x.ptr() + r * a.dim, w.ptr(), a.dim, a.eps);
+    });
+}
+
+void CpuBackend::rope(const RopeArgs& a, const Tensor& x, const Tensor& angles)
+{
+    uint64_t row = uint64_t(a.n_heads) * a.head_dim;
+    for_rows(a.n_tokens, uint32_t(row), [&](uint32_t begin, uint32_t end) {
+        for (uint64_t t = begin; t < end; t++) m_kernels.vector.rope(a, x.ptr() + t * row, angles.ptr() + t * a.n_rot);
+    });
+}
+
+void CpuBackend::glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up)
+{
+    constexpr uint32_t kRow = 1024;
+    for_rows((a.n + kRow - 1) / kRow, 2 * kRow, [&](uint32_t begin, uint32_t end) {
+        uint32_t from = begin * kRow, n = std::min(a.n, end * kRow) - from;
+        m_kernels.vector.glu(y.ptr() + from, gate.ptr() + from, up.ptr() + from, n, a.act);
+    });
+}
+
+void CpuBackend::add(const AddArgs& a, const Tensor& x, const Tensor& b)
+{
+    for_rows(a.rows, a.cols, [&](uint32_t begin, uint32_t end) {
+        for (uint64_t r = begin; r < end; r++) m_kernels.vector.add(x.ptr() + r * a.cols, b.ptr() + (a.b_rows == 1 ? 0 : r * a.cols), a.cols);
+    });
+}
+
+void CpuBackend::softcap(const SoftcapArgs& a, const Tensor& x)
+{
+    constexpr uint32_t kRow = 1024;
+    for_rows((a.n + kRow - 1) / kRow, 2 * kRow, [&](uint32_t begin, uint32_t end) {
+        m_kernels.vector.softcap(x.ptr() + begin * kRow, std::min(a.n, end * kRow) - begin * kRow, a.cap);
+    });
+}
+
+void CpuBackend::kv_write(const KvWriteArgs& a, const Tensor& cache, const Tensor& x, const Tensor& slots)
+{
+    for_rows(a.n_tokens, a.n_kv_heads * a.head_dim, [&](uint32_t begin, uint32_t end) {
+        for (uint64_t t = begin; t < end; t++) {
+            uint32_t slot = slots.ptr<uint32_t>()[t];
+            KS_CHECK(slot < a.n_slots, "slot %u of %u", slot, a.n_slots);
+            for (uint64_t h = 0; h < a.n_kv_heads; h++) {
+                const float* from = x.ptr() + (t * a.n_kv_heads + h) * a.head_dim;
+                uint64_t to = (h * a.n_slots + slot) * a.head_dim;
+                if (cache.format == Format::f32) memcpy(cache.ptr() + to, from, 4ull * a.head_dim);
+                else m_kernels.vector.to_half(cache.ptr<uint16_t>() + to, from, a.head_dim);
+            }
+        }
+    });
+}
+
+void CpuBackend::argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x)
+{
+    for (uint64_t r = 0; r < a.rows; r++) out.ptr<uint32_t>()[r] = m_kernels.vector.argmax(x.ptr() + r * a.cols, a.cols);
+}
+
+// How many tokens a block of activations has.
+static uint32_t token_block(uint32_t n_tokens, uint32_t cols)
+{
+    uint64_t fit = kActBytesInCache / (uint64_t(cols / 32 + 1) * sizeof(ActBlock));
+    uint32_t block = uint32_t(std::min<uint64_t>(kMaxTokenBlock, std::max<uint64_t>(32, fit)));
+    uint32_t n_blocks = (n_tokens + block - 1) / block;
+    return (n_tokens + n_blocks - 1) / n_blocks; // blocks of about the same size
+}
+
+void CpuBackend::quantize(const MatmulArgs& a, const Tensor& x, uint32_t block)
+{
+    uint64_t n_groups = a.cols / 32;
+    for_rows(a.n_tokens, a.cols, [&](uint32_t begin, uint32_t end) {
+        for (uint32_t t = begin; t < end; t++) {
+            uint32_t first = t / block * block, size = std::min(block, a.n_tokens - first);
+            m_kernels.matmul.quantize(x.ptr() + uint64_t(t) * a.cols, a.cols, m_scratch.acts + n_groups * first + (t - first), size);
+        }
+    });
+}
+
+void CpuBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets, const Tensor& x)
+{
+    constexpr int kMaxTargets = 4;
+    KS_CHECK(n_targets >= 1 && n_targets <= kMaxTargets, "matmul: %d targets", n_targets);
+    KS_CHECK(a.n_tokens <= m_shape.n_tokens && a.cols <= m_shape.max_cols, "matmul: %u tokens of %u, %u cols of %u", a.n_tokens, m_shape.n_tokens, a.cols,
+             m_shape.max_cols);
+    const uint32_t block = token_block(a.n_tokens, a.cols);
+    uint32_t tile_words[kMaxTargets], chunk_tiles[kMaxTargets], first_chunk[kMaxTargets + 1] = {};
+    bool quantized = false;
+    for (int i = 0; i < n_targets; i++) {
+        const Tensor& w = targets[i].w;
+        KS_CHECK(w.cols == a.cols && targets[i].y.cols == w.rows && x.cols == a.cols, "matmul: %u x %u, x %u, y %u", w.rows, w.cols, x.cols,
+                 targets[i].y.cols);
+        const FormatInfo& f = format_info(w.format);
+        quantized |= f.block > 1;
+        tile_words[i] = a.cols / f.block * (f.half_words + tile_rows * f.words);
+        // Weights arrive with 10 GB/s, a thread multiplies 50 times a nanosecond; 2 tiles: rows of y in whole cache lines.
+        double tile_nanoseconds = tile_words[i] * 0.4 + double(a.cols) * tile_rows * a.n_tokens * 0.02;
+        chunk_tiles[i] = std::max(2u, uint32_t(kNanosecondsWorthAChunk / tile_nanoseconds));
+        uint32_t n_tiles = (w.rows + tile_rows - 1) / tile_rows;
+        first_chunk[i + 1] = first_chunk[i] + (n_tiles + chunk_tiles[i] - 1) / chunk_tiles[i];
+    }
+    if (quantized) quantize(a, x, block);
+
+    m_pool.parallel_for(first_chunk[n_targets], [&](uint32_t chunk, int thread) {
+        int i = 0;
+        while (chunk >= first_chunk[i + 1]) i++;
+        const Tensor& w = targets[i].w;
+        uint32_t tile = (chunk - first_chunk[i]) * chunk_tiles[i];
+        MatmulTask task;
+        task.tiles = w.ptr<uint32_t>() + uint64_t(tile) * tile_words[i];
+        task.n_rows = w.rows - tile * tile_rows;
+        task.n_tiles = std::min(chunk_tiles[i], (task.n_rows + tile_rows - 1) / tile_rows);
+        task.cols = a.cols;
+        task.y_stride = w.rows;
+        task.accumulate = a.accumulate != 0;
+        task.sums = m_scratch.sums + uint64_t(thread) * kMaxTokenBlock * tile_rows;
+        for (uint32_t t = 0; t < a.n_tokens; t += block) {
+            task.n_tokens = std::min(block, a.n_tokens - t);
+            task.acts = m_scratch.acts + uint64_t(t) * (a.cols / 32);
+            task.x = x.ptr() + uint64_t(t) * a.cols;
+            task.y = targets[i].y.ptr() + uint64_t(t) * w.rows + tile * tile_rows;
+            m_kernels.matmul.matmul[int(w.format)](task);
+        }
+    });
+}
+
+void CpuBackend::attention(const AttentionArgs& a, const Tensor& y, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache, const Tensor& positions)
+{
+    const uint32_t group = a.n_heads / a.n_kv_heads;
+    if (a.head_dim % 8 != 0 || group > kAttentionRows) return ReferenceBackend::attention(a, y, q, k_cache, v_cache, positions);
+    KS_CHECK(a.n_heads <= m_shape.n_heads && a.head_dim <= m_shape.head_dim, "attention: %u heads of %u, head_dim %u of %u", a.n_heads, m_shape.n_heads,
+             a.head_dim, m_shape.head_dim);
+    AttentionTask task{a, positions.ptr<uint32_t>()[0], 0, q.ptr(), y.ptr(), k_cache.ptr(), v_cache.ptr()};
+    uint32_t end = task.position + a.n_tokens;
+    task.oldest = end > a.n_slots ? end - a.n_slots : 0;
+    bool k_half = k_cache.format == Format::f16, v_half = v_cache.format == Format::f16;
+    if (a.n_tokens * group > 8) return attention_chunks(task, m_kernels.attention.chunk[k_half][v_half]);
+    for (uint32_t t = 0; t < a.n_tokens; t++) attention_split(task, t, m_kernels.attention.split[k_half][v_half]);
+}
+
+void CpuBackend::attention_split(const AttentionTask& task, uint32_t token, AttentionSplitKernel kernel)
+{
+    const AttentionArgs& a = task.a;
+    const uint32_t end = task.position + token + 1;
+    const uint32_t first = std::max(task.oldest, a.window && end > a.window ? end - a.window : 0);
+    const uint32_t base = first / kAttentionTile * kAttentionTile;
+    // The length of a split depends on the positions alone, never on the threads.
+    const uint32_t length = std::max(kSplitPositions, uint32_t(align_up((end - base + kMaxSplits - 1) / kMaxSplits, kAttentionTile)));
+    const uint32_t n_splits = (end - base + length - 1) / length;
+    const uint32_t stride = kPartialHead + a.head_dim, group = a.n_heads / a.n_kv_heads;
+    m_pool.parallel_for(n_splits * a.n_kv_heads, [&](uint32_t i, int thread) {
+        uint32_t kv_head = i / n_splits, split = i % n_splits, from = base + split * length;
+        float* partials = m_scratch.partials + (uint64_t(split) * a.n_heads + kv_head * group) * stride;
+        float* scratch = m_scratch.attention + uint64_t(thread) * attention_scratch_floats(m_shape.head_dim);
+        kernel(task, kv_head, token, std::max(first, from), std::min(end, from + length), partials, scratch);
+    });
+    for (uint32_t h = 0; h < a.n_heads; h++)
+        m_kernels.attention.merge(m_scratch.partials + uint64_t(h) * stride, n_splits, a.n_heads * stride, a.head_dim,
+                                  task.y + (uint64_t(token) * a.n_heads + h) * a.head_dim);
+}
+
+void CpuBackend::attention_chunks(const AttentionTask& task, AttentionChunkKernel kernel)
+{
+    const AttentionArgs& a = task.a;
+    const uint32_t group = a.n_heads / a.n_kv_heads;
+    // As many tokens in a chunk as it can have, unless threads would go without; results do not depend on it.
+    const uint32_t wanted = (4 * uint32_t(m_pool.size()) + a.n_kv_heads - 1) / a.n_kv_heads;
+    const uint32_t most = kAttentionRows / group, least = std::max(1u, 12 / group);
+    const uint32_t size = std::max(least, std::min(most, (a.n_tokens + wanted - 1) / wanted));
+    const uint32_t n_chunks = (a.n_tokens + size - 1) / size;
+    m_pool.parallel_for(n_chunks * a.n_kv_heads, [&](uint32_t i, int thread) {
+        uint32_t token = (n_chunks - 1 - i / a.n_kv_heads) * size; // the last tokens have the most to do: first
+        float* scratch = m_scratch.attention + uint64_t(thread) * attention_scratch_floats(m_shape.head_dim);
+        kernel(task, i % a.n_kv_heads, token, std::min(size, a.n_tokens - token), scratch);
+    });
+}
+
+std::unique_ptr<Backend> make_cpu_backend(const BackendOptions& options) { return std::unique_ptr<Backend>(new CpuBackend(options)); }
+
+} // namespace ks

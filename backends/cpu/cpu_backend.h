@@ -1,0 +1,57 @@
+// The cpu backend: reference with the hot ops overridden by vector kernels on a pool of threads. Activations that meet
+// quantised weights are rounded to int8 in blocks of 32. Results do not depend on the number of threads.
+#pragma once
+
+#include "backends/cpu/thread_pool.h"
+#include "backends/reference/reference_backend.h"
+#include "kernels/cpu/cpu_kernels.h"
+
+namespace ks
+{
+
+class CpuBackend : public ReferenceBackend
+{
+public:
+    explicit CpuBackend(const BackendOptions& options);
+
+    DeviceInfo info() const override;
+    uint64_t scratch_bytes(const ScratchShape& shape) const override;
+    void set_scratch(const Buffer& buffer, uint64_t offset, const ScratchShape& shape) override;
+
+    void embed(const EmbedArgs& a, const Tensor& y, const Tensor& table, const Tensor& ids) override;
+    void rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w) override;
+    void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets, const Tensor& x) override;
+    void rope(const RopeArgs& a, const Tensor& x, const Tensor& angles) override;
+    void glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up) override;
+    void add(const AddArgs& a, const Tensor& x, const Tensor& b) override;
+    void softcap(const SoftcapArgs& a, const Tensor& x) override;
+    void kv_write(const KvWriteArgs& a, const Tensor& cache, const Tensor& x, const Tensor& slots) override;
+    void attention(const AttentionArgs& a, const Tensor& y, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache, const Tensor& positions) override;
+    void argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x) override;
+
+private:
+    // The scratch, region by region; with no memory it only counts.
+    struct Scratch {
+        ActBlock* acts = nullptr;  // blocks of tokens, each (cols / 32, tokens of the block)
+        float* sums = nullptr;     // (threads, kMaxTokenBlock * 8)
+        float* attention = nullptr; // (threads, attention_scratch_floats)
+        float* partials = nullptr;  // (kMaxSplits, n_heads, kPartialHead + head_dim)
+        uint64_t bytes = 0;
+        uint64_t reference_offset = 0;
+    };
+    Scratch place(const ScratchShape& shape, uint8_t* memory) const;
+
+    template <class Body> void for_rows(uint32_t n_rows, uint32_t row_values, const Body& body);
+    void quantize(const MatmulArgs& a, const Tensor& x, uint32_t token_block);
+    void attention_split(const AttentionTask& task, uint32_t token, AttentionSplitKernel kernel);
+    void attention_chunks(const AttentionTask& task, AttentionChunkKernel kernel);
+
+    const CpuKernels& m_kernels;
+    ThreadPool m_pool;
+    ScratchShape m_shape;
+    Scratch m_scratch;
+};
+
+std::unique_ptr<Backend> make_cpu_backend(const BackendOptions& options);
+
+} // namespace ks
