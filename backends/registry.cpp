@@ -2,8 +2,6 @@
 #include "backends/cpu/cpu_backend.h"
 #include "backends/reference/reference_backend.h"
 
-#include <cstring>
-
 namespace ks
 {
 

@@ -92,8 +92,9 @@ def check_format(root, files):
 
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent).resolve()
-    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=root, capture_output=True, text=True).stdout.split("\n")
-    files = sorted(f for f in listed if f and (root / f).is_file() and (pathlib.Path(f).suffix in SOURCES | {".py", ".sh"} or f == "CMakeLists.txt"))
+    kinds = SOURCES | {".py", ".sh"}
+    files = sorted(p.relative_to(root).as_posix() for f in {a.split("/")[0] for a in ALLOWED} for p in (root / f).rglob("*") if p.suffix in kinds and p.is_file())
+    files += ["CMakeLists.txt"] if (root / "CMakeLists.txt").is_file() else []
     faults, runtime_lines = [], 0
     for path in files:
         lines = (root / path).read_text(encoding="utf-8", errors="replace").splitlines()

@@ -198,9 +198,10 @@ void Chat::show_memory() const
 {
     const Plan& plan = m_session.plan();
     print_memory(stderr, plan, double(m_session.n_tokens()) / plan.context);
-    fprintf(stderr, "\n  %-12s %s of %s tokens held, %s bytes each, %s\n", "cache", grouped(m_session.n_tokens()).c_str(),
+    fprintf(stderr, "\n  %-14s %s of %s tokens held, %s bytes each, %s\n", "cache", grouped(m_session.n_tokens()).c_str(),
             grouped(plan.context).c_str(), grouped(plan.bytes_per_token).c_str(), plan.recipe_text.c_str());
-    if (m_session.evicted()) fprintf(stderr, "  %-12s %s tokens have left it\n", "evicted", grouped(m_session.evicted()).c_str());
+    if (m_session.evicted()) fprintf(stderr, "  %-14s %s tokens have left it\n", "evicted", grouped(m_session.evicted()).c_str());
+    fputc('\n', stderr);
 }
 
 // Feeds the turn's tokens. If they do not fit or Ctrl-C stops it, the cache is as before.
@@ -213,6 +214,7 @@ Status Chat::read_turn(const std::vector<uint32_t>& ids)
             "the context is full: this turn needs %zu tokens, %u of %u are left; /clear begins anew, a larger -c or --memory holds more",
             ids.size() + 1, context - held, context);
     Stopwatch clock;
+    m_progress.begin_prompt(ids.size());
     Status status = m_session.feed(ids.data(), ids.size());
     m_progress.end();
     m_n_read = ids.size();
@@ -234,14 +236,14 @@ Status Chat::say(const std::string& message)
     m_talk.writer.open_answer(m_talk.pieces);
     std::vector<uint32_t> ids = m_talk.unread;
     encode_pieces(m_session.tokenizer(), m_talk.pieces, ids);
+    m_attached.clear();
     Status status = read_turn(ids);
     if (!status.ok()) {
         m_talk = before;
         bool dropped = status.code() == Code::interrupted && m_interactive;
-        if (dropped) tell("the message was not read");
+        if (dropped) tell("\nthe message was dropped");
         return dropped ? Status() : status;
     }
-    m_attached.clear();
     m_answer_begin = m_session.n_tokens();
     return answer();
 }

@@ -65,6 +65,7 @@ Status cmd_run(const Options& options)
 
     Generated made;
     made.ids.reserve(limit);
+    progress.begin_prompt(prompt.size());
     Stopwatch clock;
     Status read = session.feed(prompt.data(), prompt.size());
     double prefill_seconds = clock.seconds();

@@ -44,6 +44,7 @@ Status cmd_score(const Options& options)
     size_t n = ids.size(), at = n - std::min<size_t>(n, options.n_decode); // the prompt's part first
     std::vector<double> logprob(n - 1);
     std::vector<uint32_t> top(n);
+    progress.begin_prompt(n);
     Stopwatch clock;
     if (at > 0) KS_TRY(session.score(ids.data(), at, ids.data() + 1, std::min(at, n - 1), logprob.data(), top.data()));
     for (; at < n; at++) KS_TRY(session.score(&ids[at], 1, ids.data() + at + 1, at + 1 < n, logprob.data() + at, &top[at]));

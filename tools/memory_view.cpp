@@ -21,17 +21,14 @@ bool has_unicode()
 static std::string bar(double whole, double filled)
 {
     if (whole <= 0) return "";
-    if (!has_unicode()) {
-        size_t columns = size_t(std::max(1.0, std::round(whole))), full = std::min(columns, size_t(std::round(filled)));
-        return std::string(full, '#') + std::string(columns - full, '.');
-    }
-    static const char* const kEighths[] = {"", "\u258f", "\u258e", "\u258d", "\u258c", "\u258b", "\u258a", "\u2589", "\u2588"};
+    bool unicode = has_unicode();
     std::string text;
-    if (filled < whole) {
-        int columns = std::max(1, int(std::round(whole)));
-        for (int i = 0; i < columns; i++) text += i < int(std::ceil(filled)) ? "\u2588" : "\u2591";
+    if (filled < whole || !unicode) {
+        int columns = std::max(1, int(std::round(whole))), full = filled < whole ? int(std::ceil(filled)) : columns;
+        for (int i = 0; i < columns; i++) text += i < full ? (unicode ? "\u2588" : "#") : (unicode ? "\u2591" : ".");
         return text;
     }
+    static const char* const kEighths[] = {"", "\u258f", "\u258e", "\u258d", "\u258c", "\u258b", "\u258a", "\u2589", "\u2588"};
     for (int eighths = std::max(1, int(std::round(whole * 8))); eighths > 0; eighths -= 8) text += kEighths[std::min(eighths, 8)];
     return text;
 }
@@ -53,10 +50,9 @@ void print_memory(FILE* out, const Plan& plan, double cached_share)
         print_row(out, region.name, region.bytes, bar(whole, partly ? whole * cached_share : whole));
     }
     char share[64];
-    snprintf(share, sizeof share, "%.1f%% of it",
-             double(plan.total_bytes) / double(std::max<uint64_t>(plan.budget_bytes, 1)) * 100);
-    print_row(out, "total", plan.total_bytes, share);
-    print_row(out, "budget", plan.budget_bytes, "");
+    snprintf(share, sizeof share, "%.1f%% used", double(plan.total_bytes) / double(std::max<uint64_t>(plan.budget_bytes, 1)) * 100);
+    print_row(out, "total", plan.total_bytes, "");
+    print_row(out, "budget", plan.budget_bytes, share);
 }
 
 } // namespace ks

@@ -24,7 +24,7 @@ install_packages() {
     fi
     echo "installing:$missing" >&2
     # shellcheck disable=SC2086
-    $sudo apt-get update -qq >&2 && $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >&2
+    $sudo apt-get update -qq >/dev/null && $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
 }
 
 # build_into FOLDER [CMAKE ARGUMENTS]: configures with Ninja where the folder is new, and builds.

@@ -50,13 +50,18 @@ void ProgressLine::show(const char* stage, uint64_t done, uint64_t total)
     auto now = std::chrono::steady_clock::now();
     if (m_percent < 0) m_begin = now;
     int percent = int(double(done) / double(total) * 100);
-    if (percent == m_percent || (!m_shown && now - m_begin < std::chrono::milliseconds(300))) {
-        m_percent = percent;
-        return;
+    bool early = !m_shown && now - m_begin < std::chrono::milliseconds(300);
+    if (!early && percent != m_percent) {
+        fprintf(stderr, "\r\033[K%s %d%%", stage, percent);
+        m_shown = true;
     }
     m_percent = percent;
-    m_shown = true;
-    fprintf(stderr, "\r\033[K%s %d%%", stage, percent);
+}
+
+void ProgressLine::begin_prompt(size_t n_tokens)
+{
+    m_shown = n_tokens > kLongPrompt && is_terminal(STDERR_FILENO);
+    show("reading prompt", 0, n_tokens);
 }
 
 void ProgressLine::end()

@@ -35,10 +35,12 @@ class ProgressLine
 {
 public:
     ~ProgressLine() { end(); }
+    void begin_prompt(size_t n_tokens); // shows at once that a long one is read
     void show(const char* stage, uint64_t done, uint64_t total);
     void end(); // takes the line away
 
 private:
+    static constexpr size_t kLongPrompt = 256; // tokens
     std::chrono::steady_clock::time_point m_begin{};
     int m_percent = -1;
     bool m_shown = false;

@@ -10,7 +10,7 @@ install_packages $build_packages $fetch_packages
 build_into build -DCMAKE_BUILD_TYPE=Release -DKS_TESTS=OFF
 model=$(tools/fetch_model.sh smollm2)
 
-question="Name three things that float on water."
+question="Why is the sky blue? Answer in one sentence."
 echo
 build/knapsack plan -m "$model" --memory 256MiB
 printf '\n> %s\n' "$question"

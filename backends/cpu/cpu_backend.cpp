@@ -15,8 +15,7 @@ FORMATS(KS_SAME_INDEX)
 
 constexpr uint32_t kMaxTokenBlock = 128;             // tokens whose sums of one tile stay in the first-level cache
 constexpr uint64_t kActBytesInCache = 320 * 1024;    // quantised activations that stay in the second-level cache
-constexpr uint32_t kMaxSplits = 32;                  // of one token's positions
-constexpr uint32_t kSplitPositions = 128;            // in a split, at least
+constexpr uint32_t kMaxSplits = 32;                  // of one token's positions, at a time
 constexpr uint32_t kValuesWorthAThread = 8192;       // of an op that touches each value once
 constexpr double kNanosecondsWorthAChunk = 2000;     // of a matmul: a hundred times what it costs to take one
 
@@ -67,7 +66,7 @@ CpuBackend::Scratch CpuBackend::place(const ScratchShape& shape, uint8_t* memory
     s.acts = reinterpret_cast<ActBlock*>(take(uint64_t(shape.n_tokens) * (shape.max_cols / 32) * sizeof(ActBlock)));
     s.sums = reinterpret_cast<float*>(take(threads * kMaxTokenBlock * tile_rows * 4));
     s.attention = reinterpret_cast<float*>(take(shape.n_heads ? threads * attention_scratch_floats(shape.head_dim) * 4 : 0));
-    s.partials = reinterpret_cast<float*>(take(4ull * kMaxSplits * shape.n_heads * (kPartialHead + shape.head_dim)));
+    s.partials = reinterpret_cast<float*>(take(4ull * (kMaxSplits + 1) * shape.n_heads * (kPartialHead + shape.head_dim)));
     s.reference_offset = s.bytes;
     s.bytes += ReferenceBackend::scratch_bytes(shape);
     return s;
@@ -251,20 +250,23 @@ void CpuBackend::attention_split(const AttentionTask& task, uint32_t token, Atte
     const AttentionArgs& a = task.a;
     const uint32_t end = task.position + token + 1;
     const uint32_t first = std::max(task.oldest, a.window && end > a.window ? end - a.window : 0);
-    const uint32_t base = first / kAttentionTile * kAttentionTile;
-    // The length of a split depends on the positions alone, never on the threads.
-    const uint32_t length = std::max(kSplitPositions, uint32_t(align_up((end - base + kMaxSplits - 1) / kMaxSplits, kAttentionTile)));
-    const uint32_t n_splits = (end - base + length - 1) / length;
     const uint32_t stride = kPartialHead + a.head_dim, group = a.n_heads / a.n_kv_heads;
-    m_pool.parallel_for(n_splits * a.n_kv_heads, [&](uint32_t i, int thread) {
-        uint32_t kv_head = i / n_splits, split = i % n_splits, from = base + split * length;
-        float* partials = m_scratch.partials + (uint64_t(split) * a.n_heads + kv_head * group) * stride;
-        float* scratch = m_scratch.attention + uint64_t(thread) * attention_scratch_floats(m_shape.head_dim);
-        kernel(task, kv_head, token, std::max(first, from), std::min(end, from + length), partials, scratch);
-    });
+    float* totals = m_scratch.partials + uint64_t(kMaxSplits) * a.n_heads * stride;
+    for (uint32_t h = 0; h < a.n_heads; h++) m_kernels.attention.begin(totals + h * stride, a.head_dim);
+    // A round of as many splits as there is room for, and the next.
+    for (uint32_t base = first / kAttentionGroup * kAttentionGroup; base < end; base += kMaxSplits * kAttentionGroup) {
+        const uint32_t n_splits = std::min(kMaxSplits, (end - base + kAttentionGroup - 1) / kAttentionGroup);
+        m_pool.parallel_for(n_splits * a.n_kv_heads, [&](uint32_t i, int thread) {
+            uint32_t kv_head = i / n_splits, split = i % n_splits, from = base + split * kAttentionGroup;
+            float* partials = m_scratch.partials + (uint64_t(kv_head) * group * kMaxSplits + split) * stride;
+            float* scratch = m_scratch.attention + uint64_t(thread) * attention_scratch_floats(m_shape.head_dim);
+            kernel(task, kv_head, token, std::max(first, from), std::min(end, from + kAttentionGroup), partials, kMaxSplits * stride, scratch);
+        });
+        for (uint32_t h = 0; h < a.n_heads; h++)
+            m_kernels.attention.fold(totals + h * stride, m_scratch.partials + uint64_t(h) * kMaxSplits * stride, n_splits, stride, a.head_dim);
+    }
     for (uint32_t h = 0; h < a.n_heads; h++)
-        m_kernels.attention.merge(m_scratch.partials + uint64_t(h) * stride, n_splits, a.n_heads * stride, a.head_dim,
-                                  task.y + (uint64_t(token) * a.n_heads + h) * a.head_dim);
+        m_kernels.attention.finish(totals + h * stride, a.head_dim, task.y + (uint64_t(token) * a.n_heads + h) * a.head_dim);
 }
 
 void CpuBackend::attention_chunks(const AttentionTask& task, AttentionChunkKernel kernel)

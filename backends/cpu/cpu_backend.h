@@ -26,14 +26,15 @@ public:
     void add(const AddArgs& a, const Tensor& x, const Tensor& b) override;
     void softcap(const SoftcapArgs& a, const Tensor& x) override;
     void kv_write(const KvWriteArgs& a, const Tensor& cache, const Tensor& x, const Tensor& slots) override;
-    void attention(const AttentionArgs& a, const Tensor& y, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache, const Tensor& positions) override;
+    void attention(const AttentionArgs& a, const Tensor& y, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
+                   const Tensor& positions) override;
     void argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x) override;
 
 private:
     // The scratch, region by region; with no memory it only counts.
     struct Scratch {
-        ActBlock* acts = nullptr;  // blocks of tokens, each (cols / 32, tokens of the block)
-        float* sums = nullptr;     // (threads, kMaxTokenBlock * 8)
+        ActBlock* acts = nullptr;   // blocks of tokens, each (cols / 32, tokens of the block)
+        float* sums = nullptr;      // (threads, kMaxTokenBlock * 8)
         float* attention = nullptr; // (threads, attention_scratch_floats)
         float* partials = nullptr;  // (kMaxSplits, n_heads, kPartialHead + head_dim)
         uint64_t bytes = 0;

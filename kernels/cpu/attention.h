@@ -1,8 +1,10 @@
 // Attention of the query heads of one KV head over a cache of slots, by tiles of positions with a running maximum.
 // A tile never crosses the ring's end, so its slots are neighbours.
 //   chunk: some tokens. Keys and values of a tile become f32 panels once; six queries at a time multiply with them.
-//   split: one token, some positions. Keys and values are read once for all query heads; the splits' results are merged.
-// Logits are in units of log2, so that exp2 needs no reduction by ln 2.
+//   split: one token, one group of positions. Keys and values are read once for all query heads.
+// Both do the same sums in the same order, so decoding equals reading a prompt bit for bit: a logit is eight sums over every
+// eighth dimension, added as sums8 does; a running maximum lasts for a group of kAttentionGroup positions; groups are folded
+// into the total in order. Logits are in units of log2, so that exp2 needs no reduction by ln 2.
 #pragma once
 
 #include "kernels/cpu/vector_math.h"
@@ -45,8 +47,11 @@ struct ChunkScratch {
     float* keys;    // (kAttentionTile / kPanel) panels (width, kPanel): a column is a position
     float* values;  // (width / kPanel) panels (kAttentionTile, kPanel): a row is a position
     float* weights; // (kSix, kAttentionTile)
-    float* top;     // (kAttentionRows) running maximum
+    float* top;     // (kAttentionRows) running maximum of the group of positions
     float* norm;    // (kAttentionRows)
+    float* total;   // (kAttentionRows, width), of the groups before, as the next two
+    float* total_top;
+    float* total_norm;
 
     KS_INLINE ChunkScratch(float* scratch, uint32_t head_dim) : width((head_dim + kPanel - 1) / kPanel * kPanel)
     {
@@ -57,6 +62,9 @@ struct ChunkScratch {
         weights = values + kAttentionTile * width;
         top = weights + kSix * kAttentionTile;
         norm = top + kAttentionRows;
+        total_top = norm + kAttentionRows;
+        total_norm = total_top + kAttentionRows;
+        total = total_norm + kAttentionRows;
     }
 };
 
@@ -86,24 +94,28 @@ KS_UNROLL(8)
 // weights[r][16 panel ..] = q[r] . keys, for six queries
 template <class S> void six_logits(const ChunkScratch& s, const float* q, uint32_t head_dim, uint32_t panel)
 {
-    const float* keys = s.keys + size_t(panel) * s.width * kPanel;
-    typename S::F8 sums[kSix][2];
+    typename S::F8 pair[2 * kSix], half[2 * kSix], whole[2 * kSix]; // ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7))
+    for (uint32_t eighth = 0; eighth < 8; eighth++) {
+        const float* keys = s.keys + (size_t(panel) * s.width + eighth) * kPanel;
+        typename S::F8 sums[2 * kSix];
+KS_UNROLL(12)
+        for (uint32_t i = 0; i < 2 * kSix; i++) sums[i] = S::zero();
+        for (uint32_t d = eighth; d < head_dim; d += 8, keys += 8 * kPanel) {
+            typename S::F8 left = S::load(keys), right = S::load(keys + 8);
 KS_UNROLL(6)
-    for (uint32_t r = 0; r < kSix; r++) sums[r][0] = sums[r][1] = S::zero();
-    for (uint32_t d = 0; d < head_dim; d++, keys += kPanel) {
-        typename S::F8 left = S::load(keys), right = S::load(keys + 8);
-KS_UNROLL(6)
-        for (uint32_t r = 0; r < kSix; r++) {
-            typename S::F8 value = S::broadcast(q[size_t(r) * s.width + d]);
-            sums[r][0] = S::fma(value, left, sums[r][0]);
-            sums[r][1] = S::fma(value, right, sums[r][1]);
+            for (uint32_t r = 0; r < kSix; r++) {
+                typename S::F8 value = S::broadcast(q[size_t(r) * s.width + d]);
+                sums[2 * r] = S::fma(value, left, sums[2 * r]);
+                sums[2 * r + 1] = S::fma(value, right, sums[2 * r + 1]);
+            }
+        }
+        for (uint32_t i = 0; i < 2 * kSix; i++) {
+            pair[i] = eighth % 2 == 0 ? sums[i] : pair[i] + sums[i];
+            if (eighth % 2 == 1) half[i] = eighth % 4 == 1 ? pair[i] : half[i] + pair[i];
+            if (eighth % 4 == 3) whole[i] = eighth == 3 ? half[i] : whole[i] + half[i];
         }
     }
-KS_UNROLL(6)
-    for (uint32_t r = 0; r < kSix; r++) {
-        S::store(s.weights + r * kAttentionTile + panel * kPanel, sums[r][0]);
-        S::store(s.weights + r * kAttentionTile + panel * kPanel + 8, sums[r][1]);
-    }
+    for (uint32_t i = 0; i < 2 * kSix; i++) S::store(s.weights + i / 2 * kAttentionTile + panel * kPanel + i % 2 * 8, whole[i]);
 }
 
 // out[r][16 panel ..] = out * shrink[r] + weights[r] . values, over positions [begin, end) of the tile
@@ -159,6 +171,32 @@ template <class S> KS_INLINE float to_weights(float* w, uint32_t n, uint32_t beg
     return before[0];
 }
 
+// Adds a group's sums to the total.
+template <class S>
+KS_INLINE void fold(float* total_top, float* total_norm, float* total, float top, float norm, const float* out, uint32_t n)
+{
+    const float new_top = top > *total_top ? top : *total_top;
+    typename S::F8 before = exp2_of_negative<S>(S::broadcast(*total_top - new_top)), now = exp2_of_negative<S>(S::broadcast(top - new_top));
+    float factors[2][8];
+    S::store(factors[0], before);
+    S::store(factors[1], now);
+    *total_top = new_top;
+    *total_norm = *total_norm * factors[0][0] + norm * factors[1][0];
+    for (uint32_t d = 0; d < n; d += 8) S::store(total + d, S::fma(now, S::load(out + d), S::load(total + d) * before));
+}
+
+// Ends the group of positions: its sums go into the totals and begin anew.
+template <class S> void fold_rows(const ChunkScratch& s, uint32_t n_rows, uint32_t head_dim)
+{
+    for (uint32_t r = 0; r < n_rows; r++) {
+        float* out = s.out + size_t(r) * s.width;
+        fold<S>(s.total_top + r, s.total_norm + r, s.total + size_t(r) * s.width, s.top[r], s.norm[r], out, head_dim);
+        for (uint32_t d = 0; d < head_dim; d += 8) S::store(out + d, S::zero());
+        s.top[r] = kLowest;
+        s.norm[r] = 0;
+    }
+}
+
 template <class S, bool k_half, bool v_half>
 void attention_chunk(const AttentionTask& task, uint32_t kv_head, uint32_t token, uint32_t n_tokens, float* scratch)
 {
@@ -170,14 +208,18 @@ void attention_chunk(const AttentionTask& task, uint32_t kv_head, uint32_t token
         const float* from = task.q + head_of(r < n_rows ? r : n_rows - 1);
         for (uint32_t d = 0; d < a.head_dim; d += 8)
             S::store(s.q + size_t(r) * s.width + d, S::load(from + d) * S::broadcast(a.scale * kLog2e));
-        for (uint32_t d = 0; d < s.width; d += 8) S::store(s.out + size_t(r) * s.width + d, S::zero());
-        s.top[r] = kLowest;
-        s.norm[r] = 0;
+        for (uint32_t d = 0; d < s.width; d += 8) {
+            S::store(s.out + size_t(r) * s.width + d, S::zero());
+            S::store(s.total + size_t(r) * s.width + d, S::zero());
+        }
+        s.top[r] = s.total_top[r] = kLowest;
+        s.norm[r] = s.total_norm[r] = 0;
     }
 
     const uint32_t last = task.position + token + n_tokens - 1, first = first_visible(task, task.position + token);
     for (uint32_t p = first / kAttentionTile * kAttentionTile, to; p <= last; p = to) {
         to = tile_end(p, a.n_slots, last + 1);
+        if (p % kAttentionGroup == 0 && p > first) fold_rows<S>(s, n_rows, a.head_dim);
         if (to <= first) continue;
         const uint32_t n = to - p;
         load_tile<S, k_half, v_half>(task, s, size_t(kv_head) * a.n_slots + p % a.n_slots, first > p ? first - p : 0, n);
@@ -209,10 +251,11 @@ void attention_chunk(const AttentionTask& task, uint32_t kv_head, uint32_t token
                 six_outputs<S>(s, s.out + size_t(r0) * s.width, shrink, panel, all_begin, all_end);
         }
     }
+    fold_rows<S>(s, n_rows, a.head_dim);
     for (uint32_t r = 0; r < n_rows; r++) {
-        typename S::F8 scale = S::broadcast(1.f / s.norm[r]);
+        typename S::F8 scale = S::broadcast(1.f / s.total_norm[r]);
         float* to = task.y + head_of(r);
-        for (uint32_t d = 0; d < a.head_dim; d += 8) S::store(to + d, S::load(s.out + size_t(r) * s.width + d) * scale);
+        for (uint32_t d = 0; d < a.head_dim; d += 8) S::store(to + d, S::load(s.total + size_t(r) * s.width + d) * scale);
     }
 }
 
@@ -269,36 +312,39 @@ KS_UNROLL(8)
 }
 
 template <class S, bool k_half, bool v_half, uint32_t n_heads>
-void split_heads(const AttentionTask& task, uint32_t kv_head, const float* q, uint32_t begin, uint32_t end, float* partials, float* weights)
+void split_heads(const AttentionTask& task, uint32_t kv_head, const float* q, uint32_t begin, uint32_t end, float* partials, uint32_t head_stride,
+                 float* weights)
 {
     constexpr uint32_t step = n_heads == 1 ? 8 : n_heads == 2 ? 4 : 2;
-    const uint32_t stride = kPartialHead + task.a.head_dim;
+    const uint32_t n_floats = kPartialHead + task.a.head_dim;
     for (uint32_t h = 0; h < n_heads; h++) {
-        partials[h * stride] = kLowest;
-        for (uint32_t i = 1; i < stride; i++) partials[h * stride + i] = 0;
+        partials[h * head_stride] = kLowest;
+        for (uint32_t i = 1; i < n_floats; i++) partials[h * head_stride + i] = 0;
     }
-    for (uint32_t p = begin, to; p < end; p = to) {
+    for (uint32_t p = begin / kAttentionTile * kAttentionTile, to; p < end; p = to) {
         to = tile_end(p, task.a.n_slots, end);
-        const uint32_t n = to - p;
+        if (to <= begin) continue;
+        const uint32_t n = to - p, skip = begin > p ? begin - p : 0;
         const size_t row = size_t(kv_head) * task.a.n_slots + p % task.a.n_slots;
-        uint32_t i = 0;
+        uint32_t i = skip;
         for (; i + step <= n; i += step) few_logits<S, k_half, n_heads, step>(task, q, row + i, weights + i);
         for (; i < n; i++) few_logits<S, k_half, n_heads, 1>(task, q, row + i, weights + i);
         for (uint32_t h = 0; h < n_heads; h++) {
-            float* partial = partials + h * stride;
-            float shrink = to_weights<S>(weights + h * kAttentionTile, (n + 7) / 8 * 8, 0, n, partial, partial + 1);
+            float* partial = partials + h * head_stride;
+            float shrink = to_weights<S>(weights + h * kAttentionTile, (n + 7) / 8 * 8, skip, n, partial, partial + 1);
             if (shrink != 1.f)
-                for (uint32_t d = kPartialHead; d < stride; d += 8) S::store(partial + d, S::load(partial + d) * S::broadcast(shrink));
+                for (uint32_t d = kPartialHead; d < n_floats; d += 8) S::store(partial + d, S::load(partial + d) * S::broadcast(shrink));
         }
-        for (i = 0; i + step <= n; i += step)
-            few_outputs<S, v_half, n_heads, step>(task, weights + i, row + i, partials + kPartialHead, stride);
-        for (; i < n; i++) few_outputs<S, v_half, n_heads, 1>(task, weights + i, row + i, partials + kPartialHead, stride);
+        for (i = skip; i + step <= n; i += step)
+            few_outputs<S, v_half, n_heads, step>(task, weights + i, row + i, partials + kPartialHead, head_stride);
+        for (; i < n; i++) few_outputs<S, v_half, n_heads, 1>(task, weights + i, row + i, partials + kPartialHead, head_stride);
     }
 }
 
 // scratch: q (4, head_dim), weights (4, kAttentionTile)
 template <class S, bool k_half, bool v_half> void attention_split(const AttentionTask& task, uint32_t kv_head, uint32_t token,
-                                                                  uint32_t begin, uint32_t end, float* partials, float* scratch)
+                                                                  uint32_t begin, uint32_t end, float* partials,
+                                                                  uint32_t head_stride, float* scratch)
 {
     const uint32_t group = task.a.n_heads / task.a.n_kv_heads, head_dim = task.a.head_dim;
     float* weights = scratch + 4 * head_dim;
@@ -306,40 +352,41 @@ template <class S, bool k_half, bool v_half> void attention_split(const Attentio
         const uint32_t n = group - h < 4 ? group - h : 4;
         const float* from = task.q + (size_t(token) * task.a.n_heads + kv_head * group + h) * head_dim;
         for (uint32_t i = 0; i < n * head_dim; i += 8) S::store(scratch + i, S::load(from + i) * S::broadcast(task.a.scale * kLog2e));
-        float* out = partials + h * (kPartialHead + head_dim);
+        float* out = partials + size_t(h) * head_stride;
         switch (n) {
         case 1:
-            split_heads<S, k_half, v_half, 1>(task, kv_head, scratch, begin, end, out, weights);
+            split_heads<S, k_half, v_half, 1>(task, kv_head, scratch, begin, end, out, head_stride, weights);
             break;
         case 2:
-            split_heads<S, k_half, v_half, 2>(task, kv_head, scratch, begin, end, out, weights);
+            split_heads<S, k_half, v_half, 2>(task, kv_head, scratch, begin, end, out, head_stride, weights);
             break;
         case 3:
-            split_heads<S, k_half, v_half, 3>(task, kv_head, scratch, begin, end, out, weights);
+            split_heads<S, k_half, v_half, 3>(task, kv_head, scratch, begin, end, out, head_stride, weights);
             break;
         default:
-            split_heads<S, k_half, v_half, 4>(task, kv_head, scratch, begin, end, out, weights);
+            split_heads<S, k_half, v_half, 4>(task, kv_head, scratch, begin, end, out, head_stride, weights);
             break;
         }
     }
 }
 
-// y (head_dim) from the partials of one query head, `stride` floats apart.
-template <class S> void attention_merge(const float* partials, uint32_t n_splits, uint32_t stride, uint32_t head_dim, float* y)
+// Folds the partials of one query head, `stride` floats apart, into a total of the same form.
+template <class S> void attention_fold(float* total, const float* partials, uint32_t n_splits, uint32_t stride, uint32_t head_dim)
 {
-    float top = kLowest, norm = 0;
-    for (uint32_t i = 0; i < n_splits; i++) top = partials[size_t(i) * stride] > top ? partials[size_t(i) * stride] : top;
-    for (uint32_t d = 0; d < head_dim; d += 8) S::store(y + d, S::zero());
-    for (uint32_t i = 0; i < n_splits; i++) {
-        const float* partial = partials + size_t(i) * stride;
-        typename S::F8 factor = exp2_of_negative<S>(S::broadcast(partial[0] - top));
-        float factors[8];
-        S::store(factors, factor);
-        norm += partial[1] * factors[0];
-        for (uint32_t d = 0; d < head_dim; d += 8) S::store(y + d, S::fma(factor, S::load(partial + kPartialHead + d), S::load(y + d)));
-    }
-    typename S::F8 scale = S::broadcast(1.f / norm);
-    for (uint32_t d = 0; d < head_dim; d += 8) S::store(y + d, S::load(y + d) * scale);
+    for (uint32_t i = 0; i < n_splits; i++, partials += stride)
+        fold<S>(total, total + 1, total + kPartialHead, partials[0], partials[1], partials + kPartialHead, head_dim);
+}
+
+template <class S> void attention_begin(float* total, uint32_t head_dim)
+{
+    total[0] = kLowest;
+    for (uint32_t i = 1; i < kPartialHead + head_dim; i++) total[i] = 0;
+}
+
+template <class S> void attention_finish(const float* total, uint32_t head_dim, float* y)
+{
+    typename S::F8 scale = S::broadcast(1.f / total[1]);
+    for (uint32_t d = 0; d < head_dim; d += 8) S::store(y + d, S::load(total + kPartialHead + d) * scale);
 }
 
 // The table of one instruction set.
@@ -348,7 +395,7 @@ template <class S> void attention_merge(const float* partials, uint32_t n_splits
         {{attention_chunk<S, false, false>, attention_chunk<S, false, true>}, {attention_chunk<S, true, false>, attention_chunk<S, true, true>}}, \
             {{attention_split<S, false, false>, attention_split<S, false, true>},                                                          \
              {attention_split<S, true, false>, attention_split<S, true, true>}},                                                           \
-            attention_merge<S>                                                                                                             \
+            attention_begin<S>, attention_fold<S>, attention_finish<S>                                                              \
     }
 
 } // namespace ks

@@ -66,11 +66,13 @@ struct AttentionTask {
 
 // Tokens [token, token + n_tokens) and the query heads of one KV head.
 using AttentionChunkKernel = void (*)(const AttentionTask& task, uint32_t kv_head, uint32_t token, uint32_t n_tokens, float* scratch);
-// Positions [begin, end) of one token and one KV head; per query head of the group: maximum, norm, sums (head_dim).
+// Positions [begin, end) of one token and one KV head, none of them in another group of kAttentionGroup; per query head:
+// maximum, norm, sums (head_dim).
 using AttentionSplitKernel = void (*)(const AttentionTask& task, uint32_t kv_head, uint32_t token, uint32_t begin, uint32_t end,
-                                      float* partials, float* scratch);
+                                      float* partials, uint32_t head_stride, float* scratch);
 
 constexpr uint32_t kAttentionTile = 64; // positions; tiles begin at multiples of it, so that no result depends on the chunks
+constexpr uint32_t kAttentionGroup = 128; // positions that share a running maximum, whole tiles; a split
 constexpr uint32_t kAttentionRows = 96; // queries of a chunk, at most; fewer than twelve cannot be: one token's heads stay together
 
 constexpr uint32_t kPartialHead = 8; // floats of a partial before its sums: maximum, norm, six unused
@@ -79,7 +81,7 @@ constexpr uint32_t kPartialHead = 8; // floats of a partial before its sums: max
 constexpr size_t attention_scratch_floats(size_t head_dim)
 {
     size_t width = (head_dim + 15) / 16 * 16;
-    return 2 * (kAttentionRows + kAttentionTile) * width + 8 * kAttentionTile + 2 * kAttentionRows;
+    return (3 * kAttentionRows + 2 * kAttentionTile) * width + 8 * kAttentionTile + 4 * kAttentionRows;
 }
 
 struct MatmulKernels {
@@ -90,7 +92,10 @@ struct MatmulKernels {
 struct AttentionKernels {
     AttentionChunkKernel chunk[2][2]; // [k is f16][v is f16]
     AttentionSplitKernel split[2][2];
-    void (*merge)(const float* partials, uint32_t n_splits, uint32_t stride, uint32_t head_dim, float* y);
+    // A query head's total over its splits: begin, fold the splits in order of their positions, finish.
+    void (*begin)(float* total, uint32_t head_dim);
+    void (*fold)(float* total, const float* partials, uint32_t n_splits, uint32_t stride, uint32_t head_dim);
+    void (*finish)(const float* total, uint32_t head_dim, float* y);
 };
 
 struct VectorKernels {

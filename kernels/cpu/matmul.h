@@ -8,37 +8,56 @@
 namespace ks
 {
 
-// sum + w * a, for one token
-template <class S, int max_q>
-KS_INLINE typename S::F8 add_group(typename S::F8 sum, const OffsetGroup<S, max_q>& w, const ActBlock& a, uint32_t)
+// sums[t] += w * a[t] for n tokens.
+template <class S, uint32_t n, int max_q>
+KS_INLINE void add_group(typename S::F8* sums, const OffsetGroup<S, max_q>& w, const ActBlock* a, uint32_t)
 {
-    typename S::F8 dot = S::to_float(S::template dot<max_q, 8>(w.q, a.q));
-    sum = S::fma(w.d * S::broadcast(a.scale), dot, sum);
-    return S::fma(w.m, S::broadcast(a.scaled_sum), sum);
+    typename S::W8 dots[n];
+    S::template dot<max_q, 8, n>(w.q, a, 0, dots);
+    KS_UNROLL(4)
+    for (uint32_t t = 0; t < n; t++) {
+        sums[t] = S::fma(w.d * S::broadcast(a[t].scale), S::to_float(dots[t]), sums[t]);
+        sums[t] = S::fma(w.m, S::broadcast(a[t].scaled_sum), sums[t]);
+    }
 }
 
-template <class S> KS_INLINE typename S::F8 add_group(typename S::F8 sum, const SignedGroup<S>& w, const ActBlock& a, uint32_t part)
+template <class S, uint32_t n> KS_INLINE void add_group(typename S::F8* sums, const SignedGroup<S>& w, const ActBlock* a, uint32_t part)
 {
-    typename S::F8 dot = S::to_float(S::template dot_signed<4>(w.q, a.q + 16 * part));
-    return S::fma(w.d * S::broadcast(a.scale), dot, sum);
+    typename S::W8 dots[n];
+    S::template dot_signed<4, n>(w.q, a, 16 * part, dots);
+    KS_UNROLL(4)
+    for (uint32_t t = 0; t < n; t++) sums[t] = S::fma(w.d * S::broadcast(a[t].scale), S::to_float(dots[t]), sums[t]);
 }
 
-template <class S, int max_q>
-KS_INLINE typename S::F8 add_group(typename S::F8 sum, const HalvesGroup<S, max_q>& w, const ActBlock& a, uint32_t)
+// The sum of both halves, each times its scale.
+template <class S, int max_q, uint32_t n>
+KS_INLINE void dot_halves(const typename S::W8* q, const typename S::W8* scale, const ActBlock* a, typename S::W8* dots)
 {
-    typename S::W8 dot =
-        S::template dot_scaled<max_q, 4>(w.q, w.scale[0], a.q) + S::template dot_scaled<max_q, 4>(w.q + 4, w.scale[1], a.q + 16);
-    return S::fma(w.d * S::broadcast(a.scale), S::to_float(dot + S::dot_pair(w.offset, a.sums)), sum);
+    S::template dot_scaled<max_q, 4, n, false>(q, scale[0], a, 0, dots);
+    S::template dot_scaled<max_q, 4, n, true>(q + 4, scale[1], a, 16, dots);
 }
 
-template <class S, int max_q>
-KS_INLINE typename S::F8 add_group(typename S::F8 sum, const HalvesMinGroup<S, max_q>& w, const ActBlock& a, uint32_t)
+template <class S, uint32_t n, int max_q>
+KS_INLINE void add_group(typename S::F8* sums, const HalvesGroup<S, max_q>& w, const ActBlock* a, uint32_t)
 {
-    typename S::W8 dot =
-        S::template dot_scaled<max_q, 4>(w.q, w.scale[0], a.q) + S::template dot_scaled<max_q, 4>(w.q + 4, w.scale[1], a.q + 16);
-    typename S::F8 scale = S::broadcast(a.scale);
-    sum = S::fma(w.d * scale, S::to_float(dot), sum);
-    return S::fma(w.m * scale, S::to_float(S::dot_pair(w.offset, a.sums)), sum);
+    typename S::W8 dots[n];
+    dot_halves<S, max_q, n>(w.q, w.scale, a, dots);
+    KS_UNROLL(4)
+    for (uint32_t t = 0; t < n; t++)
+        sums[t] = S::fma(w.d * S::broadcast(a[t].scale), S::to_float(dots[t] + S::dot_pair(w.offset, a[t].sums)), sums[t]);
+}
+
+template <class S, uint32_t n, int max_q>
+KS_INLINE void add_group(typename S::F8* sums, const HalvesMinGroup<S, max_q>& w, const ActBlock* a, uint32_t)
+{
+    typename S::W8 dots[n];
+    dot_halves<S, max_q, n>(w.q, w.scale, a, dots);
+    KS_UNROLL(4)
+    for (uint32_t t = 0; t < n; t++) {
+        typename S::F8 scale = S::broadcast(a[t].scale);
+        sums[t] = S::fma(w.d * scale, S::to_float(dots[t]), sums[t]);
+        sums[t] = S::fma(w.m * scale, S::to_float(S::dot_pair(w.offset, a[t].sums)), sums[t]);
+    }
 }
 
 template <class S> KS_INLINE void write_rows(const MatmulTask& m, uint32_t tile, uint32_t token, typename S::F8 sum)
@@ -59,26 +78,48 @@ template <class F> KS_INLINE const uint32_t* tile_begin(const MatmulTask& m, uin
     return m.tiles + size_t(tile) * (m.cols / F::block) * (F::half_words + tile_rows * F::words);
 }
 
+// Asks for what group g's share of the weights' stream will be some blocks later. A processor's own prefetching loses
+// track of blocks whose fields are not read in order, and of pages; measured, this gives 15% to 80% more bytes per second.
+template <class F> KS_INLINE void prefetch_group(const uint32_t* at, uint32_t g)
+{
+    constexpr uint32_t block_bytes = 4 * (F::half_words + tile_rows * F::words), share = block_bytes / (F::block / 32);
+    constexpr uint32_t distance = 2 * block_bytes > 1536 ? 2 * block_bytes : 1536;
+    const uintptr_t from = reinterpret_cast<uintptr_t>(at) + distance + g * share;
+    KS_UNROLL(8)
+    for (uint32_t i = 0; i < share; i += 64) __builtin_prefetch(reinterpret_cast<const void*>(from + i));
+}
+
 template <class S, class F, uint32_t n_tokens> void matmul_few(const MatmulTask& m)
 {
     const uint32_t n_blocks = m.cols / F::block;
     const uint32_t* at = m.tiles;
     for (uint32_t tile = 0; tile < m.n_tiles; tile++) {
         typename S::F8 sums[n_tokens];
-KS_UNROLL(4)
+        KS_UNROLL(4)
         for (uint32_t t = 0; t < n_tokens; t++) sums[t] = S::zero();
         const ActBlock* acts = m.acts;
         for (uint32_t b = 0; b < n_blocks; b++) {
             Unpack<S, F>::groups(at, [&](const auto& w, uint32_t g, uint32_t part) KS_INLINED {
-KS_UNROLL(4)
-                for (uint32_t t = 0; t < n_tokens; t++) sums[t] = add_group<S>(sums[t], w, acts[g * n_tokens + t], part);
+                if (part == 0) prefetch_group<F>(at, g);
+                add_group<S, n_tokens>(sums, w, acts + g * n_tokens, part);
             });
             at += F::half_words + tile_rows * F::words;
             acts += F::block / 32 * n_tokens;
         }
-KS_UNROLL(4)
+        KS_UNROLL(4)
         for (uint32_t t = 0; t < n_tokens; t++) write_rows<S>(m, tile, t, sums[t]);
     }
+}
+
+// Four tokens at a time: so many sums hide the latency of a product.
+template <class S, uint32_t n, class Group> KS_INLINE void add_to_stored(float* sums, const Group& w, const ActBlock* a, uint32_t part)
+{
+    typename S::F8 loaded[n];
+    KS_UNROLL(4)
+    for (uint32_t t = 0; t < n; t++) loaded[t] = S::load(sums + tile_rows * t);
+    add_group<S, n>(loaded, w, a, part);
+    KS_UNROLL(4)
+    for (uint32_t t = 0; t < n; t++) S::store(sums + tile_rows * t, loaded[t]);
 }
 
 template <class S, class F> void matmul_many(const MatmulTask& m)
@@ -90,11 +131,10 @@ template <class S, class F> void matmul_many(const MatmulTask& m)
         const ActBlock* acts = m.acts;
         for (uint32_t b = 0; b < n_blocks; b++) {
             Unpack<S, F>::groups(at, [&](const auto& w, uint32_t g, uint32_t part) KS_INLINED {
-                const auto group = w; // a copy that no store to the sums can alias: it stays in registers
                 const ActBlock* a = acts + size_t(g) * m.n_tokens;
-                float* sums = m.sums;
-                for (const ActBlock* end = a + m.n_tokens; a < end; a++, sums += tile_rows)
-                    S::store(sums, add_group<S>(S::load(sums), group, *a, part));
+                uint32_t t = 0;
+                for (; t + 4 <= m.n_tokens; t += 4) add_to_stored<S, 4>(m.sums + tile_rows * t, w, a + t, part);
+                for (; t < m.n_tokens; t++) add_to_stored<S, 1>(m.sums + tile_rows * t, w, a + t, part);
             });
             at += F::half_words + tile_rows * F::words;
             acts += size_t(F::block / 32) * m.n_tokens;
@@ -141,25 +181,23 @@ KS_INLINE void float_block(const MatmulTask& m, uint32_t tile, uint32_t token)
     const float* x = m.x + size_t(token) * m.cols;
     const uint32_t* at = tile_begin<F>(m, tile);
     typename S::F8 sums[n_tiles][n_tokens];
-KS_UNROLL(2)
-    for (uint32_t i = 0; i < n_tiles; i++)
-KS_UNROLL(6)
-        for (uint32_t t = 0; t < n_tokens; t++) sums[i][t] = S::zero();
+    KS_UNROLL(2)
+    for (uint32_t i = 0; i < n_tiles; i++) KS_UNROLL(6)
+    for (uint32_t t = 0; t < n_tokens; t++) sums[i][t] = S::zero();
     for (uint32_t k = 0; k < m.cols; k++, at += stride) {
         typename S::F8 w[n_tiles];
-KS_UNROLL(2)
+        KS_UNROLL(2)
         for (uint32_t i = 0; i < n_tiles; i++) w[i] = column<S>(at + size_t(i) * stride * m.cols, F());
-KS_UNROLL(6)
+        KS_UNROLL(6)
         for (uint32_t t = 0; t < n_tokens; t++) {
             typename S::F8 value = S::broadcast(x[size_t(t) * m.cols + k]);
-KS_UNROLL(2)
+            KS_UNROLL(2)
             for (uint32_t i = 0; i < n_tiles; i++) sums[i][t] = S::fma(w[i], value, sums[i][t]);
         }
     }
-KS_UNROLL(2)
-    for (uint32_t i = 0; i < n_tiles; i++)
-KS_UNROLL(6)
-        for (uint32_t t = 0; t < n_tokens; t++) write_rows<S>(m, tile + i, token + t, sums[i][t]);
+    KS_UNROLL(2)
+    for (uint32_t i = 0; i < n_tiles; i++) KS_UNROLL(6)
+    for (uint32_t t = 0; t < n_tokens; t++) write_rows<S>(m, tile + i, token + t, sums[i][t]);
 }
 
 template <class S, class F, uint32_t n_tokens> void float_tiles(const MatmulTask& m, uint32_t token)
@@ -189,8 +227,10 @@ template <class S, class F> void matmul_float(const MatmulTask& m)
 
 template <class S, class F> constexpr MatmulKernel matmul_kernel()
 {
-    if constexpr (F::block == 1) return matmul_float<S, F>;
-    else return matmul_quantized<S, F>;
+    if constexpr (F::block == 1)
+        return matmul_float<S, F>;
+    else
+        return matmul_quantized<S, F>;
 }
 
 template <class S> void quantize(const float* x, uint32_t cols, ActBlock* out, uint32_t out_stride)
@@ -218,6 +258,12 @@ template <class S> void quantize(const float* x, uint32_t cols, ActBlock* out, u
 
 // The table of one instruction set.
 #define KS_MATMUL_ENTRY(name) matmul_kernel<KS_SIMD, format_##name>(),
-#define KS_MATMUL_KERNELS {quantize<KS_SIMD>, {FORMATS(KS_MATMUL_ENTRY)}}
+#define KS_MATMUL_KERNELS                                                                                                                  \
+    {                                                                                                                                      \
+        quantize<KS_SIMD>,                                                                                                                 \
+        {                                                                                                                                  \
+            FORMATS(KS_MATMUL_ENTRY)                                                                                                       \
+        }                                                                                                                                  \
+    }
 
 } // namespace ks

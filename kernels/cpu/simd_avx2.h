@@ -81,53 +81,58 @@ struct Avx2 {
         return _mm256_set1_epi32(word);
     }
 
-    // How many products of maddubs an int16 lane can sum: each is at most max_q * 127 * 2.
-    template <int max_q> static constexpr int summable() { return max_q * 254 * 8 <= 32767 ? 8 : max_q * 254 * 4 <= 32767 ? 4 : 2; }
+    // How many products of maddubs an int16 lane can sum, each at most max_q * 127 * 2; of a power of two of words.
+    template <int max_q> static constexpr int summable(int n) { return max_q * 254 * n <= 32767 ? n : summable<max_q>(n / 2); }
 
-    // Per row: the sum over k of q * a for n words of unsigned q <= max_q <= 64, a in -127..127.
-    template <int max_q, int n> KS_INLINE static W8 dot(const W8* q, const int8_t* a)
+    // In program order: the compiler would sum by pairs and run out of registers.
+    KS_INLINE static void keep(__m256i& x) { asm("" : "+x"(x)); }
+
+    // dots[t]: per row, the sum over k of q * a[t].q[from + k] for n words of unsigned q <= max_q. `scale` has int16 in both
+    // halves of its words, |scale| <= 128; with 16 values of q <= 63 a sum is below 2^24. add: to what dots has.
+    template <int max_q, int n, uint32_t n_tokens, bool add>
+    KS_INLINE static void dot_scaled(const W8* q, W8 scale, const ActBlock* a, uint32_t from, W8* dots)
     {
-        static_assert(max_q * 254 * 2 <= 32767, "two products must fit int16");
-        constexpr int run = summable<max_q>() < n ? summable<max_q>() : n;
-        W8 sum{};
-KS_UNROLL(8)
+        static_assert(max_q * 254 <= 32767, "one product must fit int16");
+        constexpr int run = summable<max_q>(n);
+        KS_UNROLL(8)
         for (int i = 0; i < n; i += run) {
-            __m256i part = _mm256_maddubs_epi16(q[i].v, four(a + 4 * i));
-KS_UNROLL(8)
-            for (int j = i + 1; j < i + run; j++) part = _mm256_add_epi16(part, _mm256_maddubs_epi16(q[j].v, four(a + 4 * j)));
-            part = _mm256_madd_epi16(part, _mm256_set1_epi16(1));
-            sum.v = i == 0 ? part : _mm256_add_epi32(sum.v, part);
+            __m256i parts[n_tokens];
+            KS_UNROLL(8)
+            for (int j = i; j < i + run; j++) {
+                KS_UNROLL(4)
+                for (uint32_t t = 0; t < n_tokens; t++) {
+                    __m256i product = _mm256_maddubs_epi16(q[j].v, four(a[t].q + from + 4 * j));
+                    parts[t] = j == i ? product : _mm256_add_epi16(parts[t], product);
+                    keep(parts[t]);
+                }
+            }
+            KS_UNROLL(4)
+            for (uint32_t t = 0; t < n_tokens; t++) {
+                __m256i wide = _mm256_madd_epi16(parts[t], scale.v);
+                dots[t].v = i == 0 && !add ? wide : _mm256_add_epi32(dots[t].v, wide);
+            }
         }
-        return sum;
     }
 
-    // The same times a row's int16 scale, which stands in both halves of its word of `scale`: |sum| <= 8 * max_q * 127 * 2 * 128 < 2^24.
-    template <int max_q, int n> KS_INLINE static W8 dot_scaled(const W8* q, W8 scale, const int8_t* a)
+    template <int max_q, int n, uint32_t n_tokens> KS_INLINE static void dot(const W8* q, const ActBlock* a, uint32_t from, W8* dots)
     {
-        constexpr int run = summable<max_q>() < n ? summable<max_q>() : n;
-        W8 sum{};
-KS_UNROLL(8)
-        for (int i = 0; i < n; i += run) {
-            __m256i part = _mm256_maddubs_epi16(q[i].v, four(a + 4 * i));
-KS_UNROLL(8)
-            for (int j = i + 1; j < i + run; j++) part = _mm256_add_epi16(part, _mm256_maddubs_epi16(q[j].v, four(a + 4 * j)));
-            part = _mm256_madd_epi16(part, scale.v);
-            sum.v = i == 0 ? part : _mm256_add_epi32(sum.v, part);
-        }
-        return sum;
+        dot_scaled<max_q, n, n_tokens, false>(q, {_mm256_set1_epi16(1)}, a, from, dots);
     }
 
     // Signed q in -128..127: |q| times a with q's sign. One product is at most 128 * 127 * 2 = 32512, so each is widened alone.
-    template <int n> KS_INLINE static W8 dot_signed(const W8* q, const int8_t* a)
+    template <int n, uint32_t n_tokens> KS_INLINE static void dot_signed(const W8* q, const ActBlock* a, uint32_t from, W8* dots)
     {
-        W8 sum{};
-KS_UNROLL(8)
-        for (int i = 0; i < n; i++) {
-            __m256i part = _mm256_maddubs_epi16(_mm256_abs_epi8(q[i].v), _mm256_sign_epi8(four(a + 4 * i), q[i].v));
-            part = _mm256_madd_epi16(part, _mm256_set1_epi16(1));
-            sum.v = i == 0 ? part : _mm256_add_epi32(sum.v, part);
+        KS_UNROLL(8)
+        for (int j = 0; j < n; j++) {
+            __m256i magnitude = _mm256_abs_epi8(q[j].v);
+            KS_UNROLL(4)
+            for (uint32_t t = 0; t < n_tokens; t++) {
+                __m256i product = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(four(a[t].q + from + 4 * j), q[j].v));
+                __m256i wide = _mm256_madd_epi16(product, _mm256_set1_epi16(1));
+                dots[t].v = j == 0 ? wide : _mm256_add_epi32(dots[t].v, wide);
+                keep(dots[t].v);
+            }
         }
-        return sum;
     }
 
     // Per row: low half * first + high half * second, as int16; pair holds (first, second).
@@ -168,7 +173,7 @@ KS_UNROLL(8)
         return _mm_cvtss_f32(_mm_max_ss(x, _mm_movehdup_ps(x)));
     }
 
-    // Lane i is the sum of a[i].
+    // Lane i is the sum of a[i]: ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)).
     KS_INLINE static F8 sums8(const F8* a)
     {
         __m256 s01 = _mm256_hadd_ps(a[0].v, a[1].v), s23 = _mm256_hadd_ps(a[2].v, a[3].v);
@@ -180,19 +185,19 @@ KS_UNROLL(8)
     KS_INLINE static void transpose8(F8* a)
     {
         __m256 t[8], u[8];
-KS_UNROLL(4)
+        KS_UNROLL(4)
         for (int i = 0; i < 8; i += 2) {
             t[i] = _mm256_unpacklo_ps(a[i].v, a[i + 1].v);
             t[i + 1] = _mm256_unpackhi_ps(a[i].v, a[i + 1].v);
         }
-KS_UNROLL(2)
+        KS_UNROLL(2)
         for (int i = 0; i < 8; i += 4) {
             u[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
             u[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
             u[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
             u[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
         }
-KS_UNROLL(4)
+        KS_UNROLL(4)
         for (int i = 0; i < 4; i++) {
             a[i].v = _mm256_permute2f128_ps(u[i], u[i + 4], 0x20);
             a[i + 4].v = _mm256_permute2f128_ps(u[i], u[i + 4], 0x31);

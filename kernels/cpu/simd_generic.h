@@ -149,20 +149,33 @@ struct Generic {
         });
     }
 
-    // Byte as an int, by the type of the weights.
-    template <class Byte, int n> KS_INLINE static W8 dot_bytes(const W8* q, const int8_t* a)
+    // Byte: the type of the weights.
+    template <class Byte, int n, uint32_t n_tokens> KS_INLINE static void dot_bytes(const W8* q, const ActBlock* a, uint32_t from, W8* dots)
     {
-        W8 sum = each(0);
-        for (int i = 0; i < n; i++)
-            for (int r = 0; r < 8; r++)
-                for (int j = 0; j < 4; j++) sum.v[r] += uint32_t(int(Byte(q[i].v[r] >> (8 * j))) * a[4 * i + j]);
-        return sum;
+        for (uint32_t t = 0; t < n_tokens; t++) {
+            dots[t] = each(0);
+            for (int j = 0; j < n; j++)
+                for (int r = 0; r < 8; r++)
+                    for (int i = 0; i < 4; i++) dots[t].v[r] += uint32_t(int(Byte(q[j].v[r] >> (8 * i))) * a[t].q[int(from) + 4 * j + i]);
+        }
     }
-    template <int max_q, int n> KS_INLINE static W8 dot(const W8* q, const int8_t* a) { return dot_bytes<uint8_t, n>(q, a); }
-    template <int n> KS_INLINE static W8 dot_signed(const W8* q, const int8_t* a) { return dot_bytes<int8_t, n>(q, a); }
-    template <int max_q, int n> KS_INLINE static W8 dot_scaled(const W8* q, W8 scale, const int8_t* a)
+    template <int max_q, int n, uint32_t n_tokens> KS_INLINE static void dot(const W8* q, const ActBlock* a, uint32_t from, W8* dots)
     {
-        return both(dot_bytes<uint8_t, n>(q, a), scale, [](uint32_t x, uint32_t s) { return x * uint32_t(int16_t(s)); });
+        dot_bytes<uint8_t, n, n_tokens>(q, a, from, dots);
+    }
+    template <int n, uint32_t n_tokens> KS_INLINE static void dot_signed(const W8* q, const ActBlock* a, uint32_t from, W8* dots)
+    {
+        dot_bytes<int8_t, n, n_tokens>(q, a, from, dots);
+    }
+    template <int max_q, int n, uint32_t n_tokens, bool add>
+    KS_INLINE static void dot_scaled(const W8* q, W8 scale, const ActBlock* a, uint32_t from, W8* dots)
+    {
+        W8 plain[n_tokens];
+        dot_bytes<uint8_t, n, n_tokens>(q, a, from, plain);
+        for (uint32_t t = 0; t < n_tokens; t++) {
+            W8 scaled = both(plain[t], scale, [](uint32_t x, uint32_t s) { return x * uint32_t(int16_t(s)); });
+            dots[t] = add ? dots[t] + scaled : scaled;
+        }
     }
     KS_INLINE static W8 dot_pair(W8 halves, const int16_t* pair)
     {
@@ -188,7 +201,10 @@ struct Generic {
     }
     KS_INLINE static F8 sums8(const F8* a)
     {
-        return make<F8>([=](int i) { return sum(a[i]); });
+        return make<F8>([=](int i) {
+            const float* v = a[i].v;
+            return ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
+        });
     }
     KS_INLINE static void transpose8(F8* a)
     {

@@ -67,7 +67,7 @@ template <class S> KS_INLINE typename S::W8 half_pair(typename S::W8 low, typena
 // Four words of nibbles from word j on: the low ones are k 0..15 and the high ones 16..31.
 template <class S, class F> KS_INLINE void nibbles_of_32(const uint32_t* at, uint32_t j, typename S::W8* q)
 {
-KS_UNROLL(4)
+    KS_UNROLL(4)
     for (uint32_t i = 0; i < 4; i++) {
         typename S::W8 word = tile_word<S, F>(at, j + i);
         q[i] = bits<S>(word, 0, 0x0f0f0f0f);
@@ -78,7 +78,7 @@ KS_UNROLL(4)
 // Eight words from word j on, `width` bits of each byte.
 template <class S, class F> KS_INLINE void fields_of_32(const uint32_t* at, uint32_t j, int shift, uint32_t mask, typename S::W8* q)
 {
-KS_UNROLL(8)
+    KS_UNROLL(8)
     for (uint32_t i = 0; i < 8; i++) q[i] = bits<S>(tile_word<S, F>(at, j + i), shift, mask);
 }
 
@@ -86,7 +86,7 @@ KS_UNROLL(8)
 template <class S, class F>
 KS_INLINE void or_fields_of_32(const uint32_t* at, uint32_t j, int from, int to, uint32_t mask, typename S::W8* q)
 {
-KS_UNROLL(8)
+    KS_UNROLL(8)
     for (uint32_t i = 0; i < 8; i++) {
         typename S::W8 word = tile_word<S, F>(at, j + i);
         q[i] = q[i] | ((from > to ? word >> (from - to) : word << (to - from)) & S::each(mask));
@@ -97,7 +97,7 @@ KS_UNROLL(8)
 template <class S> KS_INLINE void or_fifth_bits(typename S::W8 high, typename S::W8* q)
 {
     const typename S::W8 bit4 = S::each(0x10101010);
-KS_UNROLL(4)
+    KS_UNROLL(4)
     for (int i = 0; i < 4; i++) {
         q[i] = q[i] | ((high << (4 - i)) & bit4);
         q[4 + i] = q[4 + i] | ((high >> i) & bit4);
@@ -158,9 +158,9 @@ template <class S> struct Unpack<S, format_q8_0> {
     {
         SignedGroup<S> w;
         w.d = tile_half<S>(at);
-KS_UNROLL(2)
+        KS_UNROLL(2)
         for (uint32_t part = 0; part < 2; part++) {
-KS_UNROLL(4)
+            KS_UNROLL(4)
             for (uint32_t i = 0; i < 4; i++) w.q[i] = tile_word<S, F>(at, 4 * part + i);
             body(w, 0, part);
         }
@@ -175,9 +175,9 @@ KS_INLINE void iq4_group(const uint32_t* at, uint32_t j, typename S::F8 d, uint3
 {
     SignedGroup<S> w;
     w.d = d;
-KS_UNROLL(2)
+    KS_UNROLL(2)
     for (uint32_t part = 0; part < 2; part++) {
-KS_UNROLL(4)
+        KS_UNROLL(4)
         for (uint32_t i = 0; i < 4; i++) w.q[i] = S::look_up(bits<S>(tile_word<S, F>(at, j + i), int(4 * part), 0x0f0f0f0f), kIq4Levels);
         body(w, g, part);
     }
@@ -197,7 +197,7 @@ template <class S> struct Unpack<S, format_iq4_xs> {
         typename S::W8 head = tile_word<S, F>(at, 0), low = tile_word<S, F>(at, 1);
         typename S::F8 d, unused;
         S::half2(head, &d, &unused);
-KS_UNROLL(8)
+        KS_UNROLL(8)
         for (uint32_t g = 0; g < 8; g++) {
             typename S::W8 s = bits<S>(low, int(4 * g), 15) | (bits<S>(head, int(16 + 2 * g), 3) << 4);
             iq4_group<S, F>(at, 2 + 4 * g, d * S::to_float(s - S::each(32)), g, body);
@@ -234,7 +234,7 @@ template <class S> struct Unpack<S, format_q4_k> {
     template <class Body> KS_INLINE static void groups(const uint32_t* at, const Body& body)
     {
         KScales<S, F> scales(at);
-KS_UNROLL(8)
+        KS_UNROLL(8)
         for (uint32_t g = 0; g < 8; g++) {
             OffsetGroup<S, 15> w;
             fields_of_32<S, F>(at, 4 + g / 2 * 8, int(4 * (g & 1)), 0x0f0f0f0f, w.q);
@@ -249,7 +249,7 @@ template <class S> struct Unpack<S, format_q5_k> {
     template <class Body> KS_INLINE static void groups(const uint32_t* at, const Body& body)
     {
         KScales<S, F> scales(at);
-KS_UNROLL(8)
+        KS_UNROLL(8)
         for (uint32_t g = 0; g < 8; g++) {
             OffsetGroup<S, 31> w;
             fields_of_32<S, F>(at, 12 + g / 2 * 8, int(4 * (g & 1)), 0x0f0f0f0f, w.q);
@@ -267,7 +267,7 @@ template <class S> struct Unpack<S, format_q2_k> {
         HalvesMinGroup<S, 3> w;
         S::half2(tile_word<S, F>(at, 20), &w.d, &w.m);
         w.m = S::zero() - w.m;
-KS_UNROLL(8)
+        KS_UNROLL(8)
         for (uint32_t g = 0; g < 8; g++) {
             fields_of_32<S, F>(at, 4 + g / 4 * 8, int(2 * (g & 3)), 0x03030303, w.q);
             typename S::W8 sm = tile_word<S, F>(at, g / 2) >> int(16 * (g & 1)); // bytes: s and m of the first half, of the second
@@ -286,7 +286,7 @@ template <class S> struct Unpack<S, format_q3_k> {
         HalvesGroup<S, 7> w;
         w.d = tile_half<S>(at);
         typename S::W8 high = tile_word<S, F>(at, 26);
-KS_UNROLL(8)
+        KS_UNROLL(8)
         for (uint32_t g = 0; g < 8; g++) {
             fields_of_32<S, F>(at, 8 + g / 4 * 8, int(2 * (g & 3)), 0x03030303, w.q);
             or_fields_of_32<S, F>(at, 0, int(g), 2, 0x04040404, w.q);
@@ -309,7 +309,7 @@ template <class S> struct Unpack<S, format_q6_k> {
     {
         HalvesGroup<S, 63> w;
         w.d = tile_half<S>(at);
-KS_UNROLL(8)
+        KS_UNROLL(8)
         for (uint32_t g = 0; g < 8; g++) {
             uint32_t n = g / 4, part = g & 3;
             fields_of_32<S, F>(at, 16 * n + 8 * (part & 1), int(4 * (part / 2)), 0x0f0f0f0f, w.q);

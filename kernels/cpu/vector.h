@@ -125,6 +125,9 @@ template <class S> uint32_t argmax(const float* x, uint32_t n)
 }
 
 // The table of one instruction set.
-#define KS_VECTOR_KERNELS(S) {rmsnorm<S>, rope<S>, glu<S>, add<S>, softcap<S>, to_half<S>, argmax<S>}
+#define KS_VECTOR_KERNELS(S)                                                                                                               \
+    {                                                                                                                                      \
+        rmsnorm<S>, rope<S>, glu<S>, add<S>, softcap<S>, to_half<S>, argmax<S>                                                             \
+    }
 
 } // namespace ks

@@ -1,7 +1,7 @@
 // The ops over single values for AVX2, FMA and F16C.
 #ifdef __AVX2__
-#include "kernels/cpu/vector.h"
 #include "kernels/cpu/simd_avx2.h"
+#include "kernels/cpu/vector.h"
 
 namespace ks
 {

@@ -1,7 +1,7 @@
 // The ops over single values for any processor.
 #define KS_KEEP_CALLS
-#include "kernels/cpu/vector.h"
 #include "kernels/cpu/simd_generic.h"
+#include "kernels/cpu/vector.h"
 
 namespace ks
 {

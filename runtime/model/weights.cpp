@@ -3,6 +3,7 @@
 #include "kernels/common/formats.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace ks
 {
@@ -184,6 +185,10 @@ Result<Weights> load_weights(const Gguf& gguf, const Config& config, const std::
             t.format = Format::f32;
         }
         if (is_rope_table(part.role)) {
+            for (uint32_t i = 0; i < part.cols; i++)
+                if (!(values[i] > 0) || !std::isfinite(values[i]))
+                    return fail(Code::invalid, "tensor '%s' divides rotation %u by %g, a positive number was expected",
+                                printable(part.tensor->name).c_str(), i, double(values[i]));
             (part.role == Role::rope_factors_long ? w.rope_divisors_long : w.rope_divisors).assign(values, values + part.cols);
             continue;
         }

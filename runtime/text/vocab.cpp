@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cmath>
-#include <string>
 
 namespace ks
 {
@@ -292,34 +291,19 @@ static bool is_own_letter(int c)
     return (c > 0x20 && c < 0x7f) || (c > 0xa0 && c <= 0xff && c != 0xad);
 }
 
-std::string_view byte_letter(uint8_t byte)
+// The 68 bytes without a letter of their own have U+0100 to U+0143, in their order.
+std::string byte_letter(uint8_t byte)
 {
-    struct Letters {
-        char utf8[256][2];
-        uint8_t bytes[256];
-        Letters()
-        {
-            int next = 0x100;
-            for (int b = 0; b < 256; b++) {
-                int c = is_own_letter(b) ? b : next++;
-                bytes[b] = c < 0x80 ? 1 : 2;
-                utf8[b][0] = char(c < 0x80 ? c : 0xc0 | c >> 6);
-                utf8[b][1] = char(0x80 | (c & 0x3f));
-            }
-        }
-    };
-    static const Letters letters;
-    return {letters.utf8[byte], letters.bytes[byte]};
+    int c = is_own_letter(byte) ? byte : byte <= 0x20 ? 0x100 + byte : byte == 0xad ? 0x143 : 0x121 + byte - 0x7f;
+    if (c < 0x80) return std::string(1, char(c));
+    return {char(0xc0 | c >> 6), char(0x80 | (c & 0x3f))};
 }
 
-// The 68 bytes without a letter of their own have U+0100 to U+0143, in their order.
 int byte_of_letter(int32_t codepoint)
 {
     if (codepoint < 0x100) return is_own_letter(codepoint) ? codepoint : -1;
-    int i = codepoint - 0x100;
-    if (i <= 0x20) return i;
-    if (i <= 0x20 + 0x22) return 0x7f + i - 0x21;
-    return i == 0x43 ? 0xad : -1;
+    if (codepoint <= 0x120) return codepoint - 0x100;
+    return codepoint <= 0x142 ? codepoint - 0x121 + 0x7f : codepoint == 0x143 ? 0xad : -1;
 }
 
 int byte_of_name(std::string_view text)

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace ks
@@ -104,8 +105,8 @@ private:
 constexpr std::string_view kSpaceSign = "\xe2\x96\x81"; // U+2581: a space in SentencePiece's texts
 
 // Byte-level BPE writes every byte as a letter: itself if that is printable in Latin-1, else one from U+0100 on.
-std::string_view byte_letter(uint8_t byte); // in UTF-8
-int byte_of_letter(int32_t codepoint);      // -1: no byte's letter
-int byte_of_name(std::string_view text);    // of "<0x0A>", -1: not of this form
+std::string byte_letter(uint8_t byte);   // in UTF-8
+int byte_of_letter(int32_t codepoint);   // -1: no byte's letter
+int byte_of_name(std::string_view text); // of "<0x0A>", -1: not of this form
 
 } // namespace ks

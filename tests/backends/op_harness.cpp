@@ -341,7 +341,7 @@ static void time_case(const char* op, const OpCase& c, Bench& bench)
     }
     std::sort(seconds.begin(), seconds.end());
     double median = seconds[seconds.size() / 2];
-    printf("%-10s %-46s %-12s %9.1f us %8.2f GB/s %8.2f GFLOP/s\n", op, c.name.c_str(), bench.name().c_str(), median * 1e6,
+    printf("%-10s %-84s %-9s %9.1f us %8.2f GB/s %8.2f GFLOP/s\n", op, c.name.c_str(), bench.name().c_str(), median * 1e6,
            c.bytes / median / 1e9, c.flops / median / 1e9);
     fflush(stdout);
     bench.clear();

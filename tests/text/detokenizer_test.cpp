@@ -113,10 +113,14 @@ TEST_CASE("detokenizer: the cuts do not matter")
 
 TEST_CASE("detokenizer: no allocation per token")
 {
-    Detokenizer d(8, {"a stop string", "another"});
-    const std::string pieces[] = {"\xe4", "\xb8\xad", "a sto", "p str", "anoth", "12345678", "\xf0\x9f"};
+    Detokenizer d(8, {"a stop string that is longer than what a string holds in itself", "another"});
+    const std::string pieces[] = {"\xe4",     "\xb8\xad", "a stop s", "tring th", "at is lo", "nger tha",
+                                  "n what a", "nother",   " stri",    "12345678", "\xf0\x9f"};
     size_t before = g_allocations, bytes = 0;
-    for (int i = 0; i < 10000; i++) bytes += d.feed(pieces[size_t(i) % std::size(pieces)]).size();
+    for (int i = 0; i < 10000; i++) {
+        bytes += d.feed(pieces[size_t(i) % std::size(pieces)]).size();
+        if (d.stopped_by()) d.reset();
+    }
     CHECK(g_allocations == before);
     CHECK(bytes > 10000);
 }

@@ -57,7 +57,7 @@ inline VocabBuilder bpe_builder(const char* pre)
 {
     VocabBuilder b;
     b.pre = pre;
-    for (int i = 0; i < 256; i++) b.add(std::string(ks::byte_letter(uint8_t(i))));
+    for (int i = 0; i < 256; i++) b.add(ks::byte_letter(uint8_t(i)));
     for (const golden::Token& t : golden::kBpeTokens) b.add(t.text, t.type);
     for (const char* merge : golden::kBpeMerges) b.merges.push_back(merge);
     for (size_t i = 0; i < b.tokens.size(); i++)

@@ -39,7 +39,6 @@ GOOD_ADDITIONS = {
 
 def faults(extra):
     with tempfile.TemporaryDirectory() as root:
-        subprocess.run(["git", "init", "-q", root], check=True)
         shutil.copy(".clang-format", root)
         for path, text in {**GOOD, **extra}.items():
             os.makedirs(os.path.join(root, os.path.dirname(path)), exist_ok=True)
