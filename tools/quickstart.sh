@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 
 # shellcheck disable=SC2154,SC2086
 install_packages $build_packages $fetch_packages
-build_into build -DCMAKE_BUILD_TYPE=Release -DKS_TESTS=OFF
+build_into build --preset release -DKS_TESTS=OFF
 model=$(tools/fetch_model.sh smollm2)
 
 question="Why is the sky blue? Answer in one sentence."

@@ -12,7 +12,7 @@ if command -v shellcheck >/dev/null; then shellcheck -x tools/*.sh tests/tools/*
 # Without the network the tests that need a real model are skipped.
 tools/fetch_model.sh smollm2 >/dev/null || echo "the tests with a real model are skipped" >&2
 
-build_into build-dev -DCMAKE_BUILD_TYPE=Debug -DKS_DEV=ON -DKS_SANITIZE=address,undefined
+build_into build-dev --preset dev
 ctest --test-dir build-dev --output-on-failure --exclude-regex '^tools_(check|fetch|real)'
-build_into build -DCMAKE_BUILD_TYPE=Release -DKS_TESTS=ON
+build_into build --preset release -DKS_TESTS=ON
 ctest --test-dir build --output-on-failure

@@ -13,11 +13,11 @@ namespace ks
 FORMATS(KS_SAME_INDEX)
 #undef KS_SAME_INDEX
 
-constexpr uint32_t kMaxTokenBlock = 128;             // tokens whose sums of one tile stay in the first-level cache
-constexpr uint64_t kActBytesInCache = 320 * 1024;    // quantised activations that stay in the second-level cache
-constexpr uint32_t kMaxSplits = 32;                  // of one token's positions, at a time
-constexpr uint32_t kValuesWorthAThread = 8192;       // of an op that touches each value once
-constexpr double kNanosecondsWorthAChunk = 2000;     // of a matmul: a hundred times what it costs to take one
+constexpr uint32_t kMaxTokenBlock = 128;          // tokens whose sums of one tile stay in the first-level cache
+constexpr uint64_t kActBytesInCache = 320 * 1024; // quantised activations that stay in the second-level cache
+constexpr uint32_t kMaxSplits = 32;               // of one token's positions, at a time
+constexpr uint32_t kValuesWorthAThread = 8192;    // of an op that touches each value once
+constexpr double kNanosecondsWorthAChunk = 2000;  // of a matmul: a hundred times what it costs to take one
 
 // Cores that this process may run on; threads that share a core share its vector units.
 static int count_cores()
@@ -50,7 +50,8 @@ DeviceInfo CpuBackend::info() const
 {
     DeviceInfo info = ReferenceBackend::info();
     info.id = info.backend = "cpu";
-    info.name = processor_name() + ", " + std::to_string(m_pool.size()) + (m_pool.size() == 1 ? " thread, " : " threads, ") + m_kernels.name;
+    info.name =
+        processor_name() + ", " + std::to_string(m_pool.size()) + (m_pool.size() == 1 ? " thread, " : " threads, ") + m_kernels.name;
     return info;
 }
 
@@ -72,7 +73,10 @@ CpuBackend::Scratch CpuBackend::place(const ScratchShape& shape, uint8_t* memory
     return s;
 }
 
-uint64_t CpuBackend::scratch_bytes(const ScratchShape& shape) const { return place(shape, nullptr).bytes; }
+uint64_t CpuBackend::scratch_bytes(const ScratchShape& shape) const
+{
+    return place(shape, nullptr).bytes;
+}
 
 void CpuBackend::set_scratch(const Buffer& buffer, uint64_t offset, const ScratchShape& shape)
 {
@@ -131,7 +135,8 @@ void CpuBackend::glu(const GluArgs& a, const Tensor& y, const Tensor& gate, cons
 void CpuBackend::add(const AddArgs& a, const Tensor& x, const Tensor& b)
 {
     for_rows(a.rows, a.cols, [&](uint32_t begin, uint32_t end) {
-        for (uint64_t r = begin; r < end; r++) m_kernels.vector.add(x.ptr() + r * a.cols, b.ptr() + (a.b_rows == 1 ? 0 : r * a.cols), a.cols);
+        for (uint64_t r = begin; r < end; r++)
+            m_kernels.vector.add(x.ptr() + r * a.cols, b.ptr() + (a.b_rows == 1 ? 0 : r * a.cols), a.cols);
     });
 }
 
@@ -152,8 +157,10 @@ void CpuBackend::kv_write(const KvWriteArgs& a, const Tensor& cache, const Tenso
             for (uint64_t h = 0; h < a.n_kv_heads; h++) {
                 const float* from = x.ptr() + (t * a.n_kv_heads + h) * a.head_dim;
                 uint64_t to = (h * a.n_slots + slot) * a.head_dim;
-                if (cache.format == Format::f32) memcpy(cache.ptr() + to, from, 4ull * a.head_dim);
-                else m_kernels.vector.to_half(cache.ptr<uint16_t>() + to, from, a.head_dim);
+                if (cache.format == Format::f32)
+                    memcpy(cache.ptr() + to, from, 4ull * a.head_dim);
+                else
+                    m_kernels.vector.to_half(cache.ptr<uint16_t>() + to, from, a.head_dim);
             }
         }
     });
@@ -188,8 +195,8 @@ void CpuBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_
 {
     constexpr int kMaxTargets = 4;
     KS_CHECK(n_targets >= 1 && n_targets <= kMaxTargets, "matmul: %d targets", n_targets);
-    KS_CHECK(a.n_tokens <= m_shape.n_tokens && a.cols <= m_shape.max_cols, "matmul: %u tokens of %u, %u cols of %u", a.n_tokens, m_shape.n_tokens, a.cols,
-             m_shape.max_cols);
+    KS_CHECK(a.n_tokens <= m_shape.n_tokens && a.cols <= m_shape.max_cols, "matmul: %u tokens of %u, %u cols of %u", a.n_tokens,
+             m_shape.n_tokens, a.cols, m_shape.max_cols);
     const uint32_t block = token_block(a.n_tokens, a.cols);
     uint32_t tile_words[kMaxTargets], chunk_tiles[kMaxTargets], first_chunk[kMaxTargets + 1] = {};
     bool quantized = false;
@@ -231,12 +238,13 @@ void CpuBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_
     });
 }
 
-void CpuBackend::attention(const AttentionArgs& a, const Tensor& y, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache, const Tensor& positions)
+void CpuBackend::attention(const AttentionArgs& a, const Tensor& y, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
+                           const Tensor& positions)
 {
     const uint32_t group = a.n_heads / a.n_kv_heads;
     if (a.head_dim % 8 != 0 || group > kAttentionRows) return ReferenceBackend::attention(a, y, q, k_cache, v_cache, positions);
-    KS_CHECK(a.n_heads <= m_shape.n_heads && a.head_dim <= m_shape.head_dim, "attention: %u heads of %u, head_dim %u of %u", a.n_heads, m_shape.n_heads,
-             a.head_dim, m_shape.head_dim);
+    KS_CHECK(a.n_heads <= m_shape.n_heads && a.head_dim <= m_shape.head_dim, "attention: %u heads of %u, head_dim %u of %u", a.n_heads,
+             m_shape.n_heads, a.head_dim, m_shape.head_dim);
     AttentionTask task{a, positions.ptr<uint32_t>()[0], 0, q.ptr(), y.ptr(), k_cache.ptr(), v_cache.ptr()};
     uint32_t end = task.position + a.n_tokens;
     task.oldest = end > a.n_slots ? end - a.n_slots : 0;
@@ -260,10 +268,12 @@ void CpuBackend::attention_split(const AttentionTask& task, uint32_t token, Atte
             uint32_t kv_head = i / n_splits, split = i % n_splits, from = base + split * kAttentionGroup;
             float* partials = m_scratch.partials + (uint64_t(kv_head) * group * kMaxSplits + split) * stride;
             float* scratch = m_scratch.attention + uint64_t(thread) * attention_scratch_floats(m_shape.head_dim);
-            kernel(task, kv_head, token, std::max(first, from), std::min(end, from + kAttentionGroup), partials, kMaxSplits * stride, scratch);
+            kernel(task, kv_head, token, std::max(first, from), std::min(end, from + kAttentionGroup), partials, kMaxSplits * stride,
+                   scratch);
         });
         for (uint32_t h = 0; h < a.n_heads; h++)
-            m_kernels.attention.fold(totals + h * stride, m_scratch.partials + uint64_t(h) * kMaxSplits * stride, n_splits, stride, a.head_dim);
+            m_kernels.attention.fold(totals + h * stride, m_scratch.partials + uint64_t(h) * kMaxSplits * stride, n_splits, stride,
+                                     a.head_dim);
     }
     for (uint32_t h = 0; h < a.n_heads; h++)
         m_kernels.attention.finish(totals + h * stride, a.head_dim, task.y + (uint64_t(token) * a.n_heads + h) * a.head_dim);
@@ -285,6 +295,9 @@ void CpuBackend::attention_chunks(const AttentionTask& task, AttentionChunkKerne
     });
 }
 
-std::unique_ptr<Backend> make_cpu_backend(const BackendOptions& options) { return std::unique_ptr<Backend>(new CpuBackend(options)); }
+std::unique_ptr<Backend> make_cpu_backend(const BackendOptions& options)
+{
+    return std::unique_ptr<Backend>(new CpuBackend(options));
+}
 
 } // namespace ks

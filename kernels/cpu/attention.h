@@ -77,11 +77,11 @@ void load_tile(const AttentionTask& task, const ChunkScratch& s, size_t row, uin
         float* panel = s.keys + size_t(p / kPanel) * s.width * kPanel + p % kPanel;
         for (uint32_t d = 0; d < head_dim; d += 8) {
             typename S::F8 block[8];
-KS_UNROLL(8)
+            KS_UNROLL(8)
             for (uint32_t i = 0; i < 8; i++)
                 block[i] = p + i >= skip && p + i < n ? load_cached<S, k_half>(task.k, (row + p + i) * head_dim + d) : S::zero();
             S::transpose8(block);
-KS_UNROLL(8)
+            KS_UNROLL(8)
             for (uint32_t i = 0; i < 8; i++) S::store(panel + size_t(d + i) * kPanel, block[i]);
         }
     }
@@ -98,11 +98,11 @@ template <class S> void six_logits(const ChunkScratch& s, const float* q, uint32
     for (uint32_t eighth = 0; eighth < 8; eighth++) {
         const float* keys = s.keys + (size_t(panel) * s.width + eighth) * kPanel;
         typename S::F8 sums[2 * kSix];
-KS_UNROLL(12)
+        KS_UNROLL(12)
         for (uint32_t i = 0; i < 2 * kSix; i++) sums[i] = S::zero();
         for (uint32_t d = eighth; d < head_dim; d += 8, keys += 8 * kPanel) {
             typename S::F8 left = S::load(keys), right = S::load(keys + 8);
-KS_UNROLL(6)
+            KS_UNROLL(6)
             for (uint32_t r = 0; r < kSix; r++) {
                 typename S::F8 value = S::broadcast(q[size_t(r) * s.width + d]);
                 sums[2 * r] = S::fma(value, left, sums[2 * r]);
@@ -124,21 +124,21 @@ template <class S> void six_outputs(const ChunkScratch& s, float* out, const flo
     const float* values = s.values + (size_t(panel) * kAttentionTile + begin) * kPanel;
     out += panel * kPanel;
     typename S::F8 sums[kSix][2];
-KS_UNROLL(6)
+    KS_UNROLL(6)
     for (uint32_t r = 0; r < kSix; r++) {
         sums[r][0] = S::load(out + size_t(r) * s.width) * S::broadcast(shrink[r]);
         sums[r][1] = S::load(out + size_t(r) * s.width + 8) * S::broadcast(shrink[r]);
     }
     for (uint32_t p = begin; p < end; p++, values += kPanel) {
         typename S::F8 left = S::load(values), right = S::load(values + 8);
-KS_UNROLL(6)
+        KS_UNROLL(6)
         for (uint32_t r = 0; r < kSix; r++) {
             typename S::F8 weight = S::broadcast(s.weights[r * kAttentionTile + p]);
             sums[r][0] = S::fma(weight, left, sums[r][0]);
             sums[r][1] = S::fma(weight, right, sums[r][1]);
         }
     }
-KS_UNROLL(6)
+    KS_UNROLL(6)
     for (uint32_t r = 0; r < kSix; r++) {
         S::store(out + size_t(r) * s.width, sums[r][0]);
         S::store(out + size_t(r) * s.width + 8, sums[r][1]);
@@ -268,16 +268,16 @@ KS_INLINE void few_logits(const AttentionTask& task, const float* q, size_t row,
     static_assert(n_heads * n_positions <= 8, "one sum each");
     const uint32_t head_dim = task.a.head_dim;
     typename S::F8 sums[8];
-KS_UNROLL(8)
+    KS_UNROLL(8)
     for (uint32_t i = 0; i < 8; i++) sums[i] = S::zero();
     for (uint32_t d = 0; d < head_dim; d += 8) {
         typename S::F8 key[n_positions];
-KS_UNROLL(8)
+        KS_UNROLL(8)
         for (uint32_t i = 0; i < n_positions; i++) key[i] = load_cached<S, k_half>(task.k, (row + i) * head_dim + d);
-KS_UNROLL(4)
+        KS_UNROLL(4)
         for (uint32_t h = 0; h < n_heads; h++) {
             typename S::F8 query = S::load(q + h * head_dim + d);
-KS_UNROLL(8)
+            KS_UNROLL(8)
             for (uint32_t i = 0; i < n_positions; i++) sums[h * n_positions + i] = S::fma(query, key[i], sums[h * n_positions + i]);
         }
     }
@@ -293,27 +293,26 @@ KS_INLINE void few_outputs(const AttentionTask& task, const float* weights, size
 {
     const uint32_t head_dim = task.a.head_dim;
     typename S::F8 weight[n_heads][n_positions];
-KS_UNROLL(4)
-    for (uint32_t h = 0; h < n_heads; h++)
-KS_UNROLL(8)
-        for (uint32_t i = 0; i < n_positions; i++) weight[h][i] = S::broadcast(weights[h * kAttentionTile + i]);
+    KS_UNROLL(4)
+    for (uint32_t h = 0; h < n_heads; h++) KS_UNROLL(8)
+    for (uint32_t i = 0; i < n_positions; i++) weight[h][i] = S::broadcast(weights[h * kAttentionTile + i]);
     for (uint32_t d = 0; d < head_dim; d += 8) {
         typename S::F8 value[n_positions];
-KS_UNROLL(8)
+        KS_UNROLL(8)
         for (uint32_t i = 0; i < n_positions; i++) value[i] = load_cached<S, v_half>(task.v, (row + i) * head_dim + d);
-KS_UNROLL(4)
+        KS_UNROLL(4)
         for (uint32_t h = 0; h < n_heads; h++) {
             typename S::F8 sum = S::load(sums + h * stride + d);
-KS_UNROLL(8)
+            KS_UNROLL(8)
             for (uint32_t i = 0; i < n_positions; i++) sum = S::fma(weight[h][i], value[i], sum);
             S::store(sums + h * stride + d, sum);
         }
     }
 }
 
-template <class S, bool k_half, bool v_half, uint32_t n_heads>
-void split_heads(const AttentionTask& task, uint32_t kv_head, const float* q, uint32_t begin, uint32_t end, float* partials, uint32_t head_stride,
-                 float* weights)
+template <class S, bool k_half, bool v_half, uint32_t n_heads> void split_heads(const AttentionTask& task, uint32_t kv_head, const float* q,
+                                                                                uint32_t begin, uint32_t end, float* partials,
+                                                                                uint32_t head_stride, float* weights)
 {
     constexpr uint32_t step = n_heads == 1 ? 8 : n_heads == 2 ? 4 : 2;
     const uint32_t n_floats = kPartialHead + task.a.head_dim;
@@ -343,8 +342,8 @@ void split_heads(const AttentionTask& task, uint32_t kv_head, const float* q, ui
 
 // scratch: q (4, head_dim), weights (4, kAttentionTile)
 template <class S, bool k_half, bool v_half> void attention_split(const AttentionTask& task, uint32_t kv_head, uint32_t token,
-                                                                  uint32_t begin, uint32_t end, float* partials,
-                                                                  uint32_t head_stride, float* scratch)
+                                                                  uint32_t begin, uint32_t end, float* partials, uint32_t head_stride,
+                                                                  float* scratch)
 {
     const uint32_t group = task.a.n_heads / task.a.n_kv_heads, head_dim = task.a.head_dim;
     float* weights = scratch + 4 * head_dim;
@@ -392,10 +391,11 @@ template <class S> void attention_finish(const float* total, uint32_t head_dim, 
 // The table of one instruction set.
 #define KS_ATTENTION_KERNELS(S)                                                                                                            \
     {                                                                                                                                      \
-        {{attention_chunk<S, false, false>, attention_chunk<S, false, true>}, {attention_chunk<S, true, false>, attention_chunk<S, true, true>}}, \
+        {{attention_chunk<S, false, false>, attention_chunk<S, false, true>},                                                              \
+         {attention_chunk<S, true, false>, attention_chunk<S, true, true>}},                                                               \
             {{attention_split<S, false, false>, attention_split<S, false, true>},                                                          \
              {attention_split<S, true, false>, attention_split<S, true, true>}},                                                           \
-            attention_begin<S>, attention_fold<S>, attention_finish<S>                                                              \
+            attention_begin<S>, attention_fold<S>, attention_finish<S>                                                                     \
     }
 
 } // namespace ks

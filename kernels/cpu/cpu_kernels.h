@@ -71,9 +71,9 @@ using AttentionChunkKernel = void (*)(const AttentionTask& task, uint32_t kv_hea
 using AttentionSplitKernel = void (*)(const AttentionTask& task, uint32_t kv_head, uint32_t token, uint32_t begin, uint32_t end,
                                       float* partials, uint32_t head_stride, float* scratch);
 
-constexpr uint32_t kAttentionTile = 64; // positions; tiles begin at multiples of it, so that no result depends on the chunks
+constexpr uint32_t kAttentionTile = 64;   // positions; tiles begin at multiples of it, so that no result depends on the chunks
 constexpr uint32_t kAttentionGroup = 128; // positions that share a running maximum, whole tiles; a split
-constexpr uint32_t kAttentionRows = 96; // queries of a chunk, at most; fewer than twelve cannot be: one token's heads stay together
+constexpr uint32_t kAttentionRows = 96;   // queries of a chunk, at most; fewer than twelve cannot be: one token's heads stay together
 
 constexpr uint32_t kPartialHead = 8; // floats of a partial before its sums: maximum, norm, six unused
 

@@ -170,7 +170,10 @@ std::string Tokenizer::decode(const uint32_t* ids, size_t n, bool special) const
     bool after_special = true;
     for (size_t i = 0; i < n; i++) {
         size_t bytes = piece(ids[i], &one[0], special);
-        bool is_special = type(ids[i]) != TokenType::normal && type(ids[i]) != TokenType::byte && type(ids[i]) != TokenType::unused;
+        // A user-defined token with the sign in it has come from spaces, by merging: it was not cut out.
+        TokenType ty = type(ids[i]);
+        bool is_special = ty == TokenType::control || ty == TokenType::unknown ||
+                          (ty == TokenType::user_defined && text(ids[i]).find(kSpaceSign) == std::string_view::npos);
         bool prefix = m_adds_space_prefix && after_special && !is_special && bytes > 0 && one[0] == ' ';
         out.append(one, prefix, bytes - prefix);
         after_special = is_special;

@@ -85,7 +85,8 @@ TEST_CASE("session: prompt and decode, chunked or not, give the same logits bit 
             std::vector<uint32_t> ids = some_ids(390);
             REQUIRE(whole.session->feed(ids.data(), ids.size()).ok());
             for (uint32_t id : ids) REQUIRE(single.session->feed(&id, 1).ok());
-            for (size_t at = 0, n = 1; at < ids.size(); at += n, n = std::min(n % 37 + 5, ids.size() - at)) REQUIRE(mixed.session->feed(&ids[at], n).ok());
+            for (size_t at = 0, n = 1; at < ids.size(); at += n, n = std::min(n % 37 + 5, ids.size() - at))
+                REQUIRE(mixed.session->feed(&ids[at], n).ok());
             CAPTURE(device.id);
             CAPTURE(arch);
             CHECK(whole.session->n_tokens() == 390);

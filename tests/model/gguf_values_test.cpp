@@ -49,9 +49,10 @@ TEST_CASE("gguf: typed access")
     refused(gguf.get_bool("x.u32", &flag), Code::invalid, {"bool"});
 }
 
-TEST_CASE("gguf: the vocabulary")
+static const std::string t = "tokenizer.ggml.";
+
+static GgufBuilder vocab_file()
 {
-    const std::string t = "tokenizer.ggml.";
     GgufBuilder b;
     b.string(t + "model", "llama").string(t + "pre", "default").strings(t + "tokens", {"a", "", "ccc"}).strings(t + "merges", {"a b"});
     b.array<float>(t + "scores", GgufType::f32, {0, -1, -2}).array<int32_t>(t + "token_type", GgufType::i32, {1, 2, 3});
@@ -60,40 +61,48 @@ TEST_CASE("gguf: the vocabulary")
         .string("general.name", "tiny")
         .boolean(t + "add_space_prefix", 1)
         .string("tokenizer.chat_template", "{{ x }}");
-    {
-        TempFile file("vocab.gguf", b.bytes());
-        Result<Gguf> gguf = Gguf::open(file.path());
-        REQUIRE(gguf.ok());
-        Result<VocabSource> source = gguf.value().vocab();
-        REQUIRE_MESSAGE(source.ok(), source.status().message());
-        const VocabSource& v = source.value();
-        CHECK(v.model == "llama");
-        CHECK(v.pre == "default");
-        CHECK(v.chat_template == "{{ x }}");
-        uint64_t at = 0;
-        REQUIRE(v.tokens.n == 3);
-        CHECK(v.tokens.next(at) == "a");
-        CHECK(v.tokens.next(at) == "");
-        CHECK(v.tokens.next(at) == "ccc");
-        CHECK(at == v.tokens.bytes);
-        at = 0;
-        CHECK(v.merges.next(at) == "a b");
-        float score;
-        memcpy(&score, v.scores + 8, 4);
-        CHECK(score == -2);
-        CHECK(v.n_scores == 3);
-        CHECK(v.n_types == 3);
-        CHECK(v.types[4] == 2);
-        CHECK(v.bos == 1);
-        CHECK(v.eos == -1);
-        CHECK(v.eot == UINT32_MAX);
-        CHECK(v.eom == INT64_MAX); // beyond any vocabulary, and not "none"
-        CHECK(v.padding == -1);
-        CHECK(v.name == "tiny");
-        CHECK(v.add_bos == 0);
-        CHECK(v.add_eos == -1);
-        CHECK(v.add_space_prefix == 1);
-    }
+    return b;
+}
+
+TEST_CASE("gguf: the vocabulary")
+{
+    TempFile file("vocab.gguf", vocab_file().bytes());
+    Result<Gguf> gguf = Gguf::open(file.path());
+    REQUIRE(gguf.ok());
+    Result<VocabSource> source = gguf.value().vocab();
+    REQUIRE_MESSAGE(source.ok(), source.status().message());
+    const VocabSource& v = source.value();
+    CHECK(v.model == "llama");
+    CHECK(v.pre == "default");
+    CHECK(v.chat_template == "{{ x }}");
+    uint64_t at = 0;
+    REQUIRE(v.tokens.n == 3);
+    CHECK(v.tokens.next(at) == "a");
+    CHECK(v.tokens.next(at) == "");
+    CHECK(v.tokens.next(at) == "ccc");
+    CHECK(at == v.tokens.bytes);
+    at = 0;
+    CHECK(v.merges.next(at) == "a b");
+    float score;
+    memcpy(&score, v.scores + 8, 4);
+    CHECK(score == -2);
+    CHECK(v.n_scores == 3);
+    CHECK(v.n_types == 3);
+    CHECK(v.types[4] == 2);
+    CHECK(v.bos == 1);
+    CHECK(v.eos == -1);
+    CHECK(v.eot == UINT32_MAX);
+    CHECK(v.eom == INT64_MAX); // beyond any vocabulary, and not "none"
+    CHECK(v.padding == -1);
+    CHECK(v.name == "tiny");
+    CHECK(v.add_bos == 0);
+    CHECK(v.add_eos == -1);
+    CHECK(v.add_space_prefix == 1);
+}
+
+TEST_CASE("gguf: a vocabulary of the wrong types is refused")
+{
+    const GgufBuilder b = vocab_file();
     auto vocab_refused = [](const GgufBuilder& file_of, const std::vector<std::string>& words) {
         TempFile file("vocab.gguf", file_of.bytes());
         Result<Gguf> gguf = Gguf::open(file.path());
