@@ -45,7 +45,7 @@ static uint64_t sum_words(const uint64_t* words, size_t n)
 static double read_bandwidth(int n_threads)
 {
     constexpr size_t kBytes = 256 << 20;
-    constexpr int kPasses = 5;
+    constexpr int kPasses = 10;
     void* memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return 0;
     std::fill_n(static_cast<uint64_t*>(memory), kBytes / 8, 1u); // untouched pages would all be one page of zeros

@@ -172,8 +172,8 @@ std::string Tokenizer::decode(const uint32_t* ids, size_t n, bool special) const
         size_t bytes = piece(ids[i], &one[0], special);
         // A user-defined token with the sign in it has come from spaces, by merging: it was not cut out.
         TokenType ty = type(ids[i]);
-        bool is_special = ty == TokenType::control || ty == TokenType::unknown ||
-                          (ty == TokenType::user_defined && text(ids[i]).find(kSpaceSign) == std::string_view::npos);
+        bool is_special =
+            ty == TokenType::control || (ty == TokenType::user_defined && text(ids[i]).find(kSpaceSign) == std::string_view::npos);
         bool prefix = m_adds_space_prefix && after_special && !is_special && bytes > 0 && one[0] == ' ';
         out.append(one, prefix, bytes - prefix);
         after_special = is_special;

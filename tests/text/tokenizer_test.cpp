@@ -226,8 +226,12 @@ TEST_CASE("tokenizer: pieces")
 
 TEST_CASE("tokenizer: decode takes back the prefixes that encode put")
 {
-    Loaded t(spm_builder());
-    for (const char* text : {"the", " the", "  the", "", " ", "a<|u|>the", "a<|u|> the", "<|u|> the<|u|>", "<|u|><|u|>a"}) {
+    VocabBuilder b = spm_builder();
+    b.add("\xe2\x96\x81\xe2\x96\x81q", 4, -1); // user-defined, but spaces merge into it
+    Loaded t(b);
+    CHECK(t.encode("a  q b").size() == 5);
+    for (const char* text :
+         {"the", " the", "  the", "", " ", "a<|u|>the", "a<|u|> the", "<|u|> the<|u|>", "<|u|><|u|>a", "a  q b", "  q b"}) {
         INFO(text);
         CHECK(t.round_trip(text) == text);
         std::vector<uint32_t> ids = t.encode(text);
