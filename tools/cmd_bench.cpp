@@ -84,9 +84,12 @@ static Result<uint64_t> weights_read_bytes(const std::string& path)
 static uint64_t cache_read_bytes(const Session& session, uint32_t n_tokens)
 {
     if (n_tokens == 0) return 0;
-    std::vector<CacheLayerSpec> specs = cache_specs(session.config(), n_tokens, 1);
-    for (CacheLayerSpec& spec : specs) spec.n_slots = spec.window ? std::min(n_tokens, spec.window) : n_tokens;
-    return Cache::bytes_needed(specs, session.plan().recipe);
+    const Recipe& recipe = session.plan().recipe;
+    uint64_t bytes = 0;
+    for (const CacheLayerSpec& spec : cache_specs(session.config(), recipe, session.plan().slots))
+        bytes += uint64_t(std::min(n_tokens, spec.n_rows)) * spec.n_kv_heads * spec.head_dim *
+                 ((recipe.k == Format::f32 ? 4 : 2) + (recipe.v == Format::f32 ? 4 : 2));
+    return bytes;
 }
 
 static std::vector<BenchTest> list_tests(const Options& options)
@@ -113,11 +116,12 @@ static std::vector<uint32_t> random_ids(uint32_t n_vocab, size_t n)
     return ids;
 }
 
-// Brings the cache to exactly `depth` tokens.
+// Brings the cache to exactly `depth` tokens; one that evicts cannot go back, but costs the same wherever it is beyond.
 static Status reach(Session& session, const std::vector<uint32_t>& ids, uint32_t depth)
 {
-    if (session.n_tokens() >= depth) return session.rewind(depth);
-    uint32_t held = session.n_tokens();
+    const uint32_t held = session.n_tokens();
+    if (held > depth && session.evicted()) return {};
+    if (held >= depth) return session.rewind(depth);
     return session.feed(ids.data() + held, depth - held);
 }
 

@@ -55,6 +55,12 @@ DeviceInfo CpuBackend::info() const
     return info;
 }
 
+// The slots and the token itself, in whole vectors.
+static uint32_t logits_stride(const ScratchShape& shape)
+{
+    return (shape.scored_slots + 8) / 8 * 8;
+}
+
 CpuBackend::Scratch CpuBackend::place(const ScratchShape& shape, uint8_t* memory) const
 {
     Scratch s;
@@ -68,6 +74,7 @@ CpuBackend::Scratch CpuBackend::place(const ScratchShape& shape, uint8_t* memory
     s.sums = reinterpret_cast<float*>(take(threads * kMaxTokenBlock * tile_rows * 4));
     s.attention = reinterpret_cast<float*>(take(shape.n_heads ? threads * attention_scratch_floats(shape.head_dim) * 4 : 0));
     s.partials = reinterpret_cast<float*>(take(4ull * (kMaxSplits + 1) * shape.n_heads * (kPartialHead + shape.head_dim)));
+    s.logits = reinterpret_cast<float*>(take(shape.scored_slots ? 4ull * shape.n_heads * logits_stride(shape) : 0));
     s.reference_offset = s.bytes;
     s.bytes += ReferenceBackend::scratch_bytes(shape);
     return s;
@@ -148,19 +155,23 @@ void CpuBackend::softcap(const SoftcapArgs& a, const Tensor& x)
     });
 }
 
-void CpuBackend::kv_write(const KvWriteArgs& a, const Tensor& cache, const Tensor& x, const Tensor& slots)
+void CpuBackend::kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& x, const Tensor& table, const Tensor& view)
 {
+    KS_CHECK(to.rows == a.n_kv_heads * a.n_rows && to.cols == a.head_dim, "kv_write: %u heads of %u rows in (%u, %u)", a.n_kv_heads,
+             a.n_rows, to.rows, to.cols);
     for_rows(a.n_tokens, a.n_kv_heads * a.head_dim, [&](uint32_t begin, uint32_t end) {
-        for (uint64_t t = begin; t < end; t++) {
-            uint32_t slot = slots.ptr<uint32_t>()[t];
-            KS_CHECK(slot < a.n_slots, "slot %u of %u", slot, a.n_slots);
-            for (uint64_t h = 0; h < a.n_kv_heads; h++) {
-                const float* from = x.ptr() + (t * a.n_kv_heads + h) * a.head_dim;
-                uint64_t to = (h * a.n_slots + slot) * a.head_dim;
-                if (cache.format == Format::f32)
-                    memcpy(cache.ptr() + to, from, 4ull * a.head_dim);
+        for (uint32_t t = begin; t < end; t++) {
+            for (uint32_t h = 0; h < a.n_kv_heads; h++) {
+                const uint32_t *head_view = view.ptr<uint32_t>() + h * view_words, index = head_view[view_before] + t;
+                uint32_t row = h * a.n_rows + (a.staged ? t : RING_ROW(index, a.n_rows, a.n_pinned));
+                if (!a.staged && table) row = table.ptr<uint32_t>()[head_view[view_begin] + index];
+                KS_CHECK(row < to.rows, "kv_write: row %u of %u", row, to.rows);
+                const float* from = x.ptr() + (uint64_t(t) * a.n_kv_heads + h) * a.head_dim;
+                const uint64_t at = uint64_t(row) * a.head_dim;
+                if (to.format == Format::f32)
+                    memcpy(to.ptr() + at, from, 4ull * a.head_dim);
                 else
-                    m_kernels.vector.to_half(cache.ptr<uint16_t>() + to, from, a.head_dim);
+                    m_kernels.vector.to_half(to.ptr<uint16_t>() + at, from, a.head_dim);
             }
         }
     });
@@ -238,45 +249,96 @@ void CpuBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_
     });
 }
 
-void CpuBackend::attention(const AttentionArgs& a, const Tensor& y, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
-                           const Tensor& positions)
+AttentionTask CpuBackend::attention_task(const AttentionArgs& a, const Tensor* y, const Tensor& q, const KvSlots& slots,
+                                         const Tensor& lse) const
 {
-    const uint32_t group = a.n_heads / a.n_kv_heads;
-    if (a.head_dim % 8 != 0 || group > kAttentionRows) return ReferenceBackend::attention(a, y, q, k_cache, v_cache, positions);
     KS_CHECK(a.n_heads <= m_shape.n_heads && a.head_dim <= m_shape.head_dim, "attention: %u heads of %u, head_dim %u of %u", a.n_heads,
              m_shape.n_heads, a.head_dim, m_shape.head_dim);
-    AttentionTask task{a, positions.ptr<uint32_t>()[0], 0, q.ptr(), y.ptr(), k_cache.ptr(), v_cache.ptr()};
-    uint32_t end = task.position + a.n_tokens;
-    task.oldest = end > a.n_slots ? end - a.n_slots : 0;
-    bool k_half = k_cache.format == Format::f16, v_half = v_cache.format == Format::f16;
-    if (a.n_tokens * group > 8) return attention_chunks(task, m_kernels.attention.chunk[k_half][v_half]);
+    AttentionTask task{};
+    task.a = a;
+    task.q = q.ptr();
+    task.y = y ? y->ptr() : nullptr;
+    task.lse = lse ? lse.ptr() : nullptr;
+    task.k = slots.k.ptr<uint8_t>();
+    task.v = slots.v.ptr<uint8_t>();
+    task.chunk_k = slots.chunk_k.ptr<uint8_t>();
+    task.chunk_v = slots.chunk_v.ptr<uint8_t>();
+    task.table = slots.table ? slots.table.ptr<uint32_t>() : nullptr;
+    task.view = slots.view.ptr<uint32_t>();
+    task.weights = slots.weights ? slots.weights.ptr() : nullptr;
+    task.logits_stride = logits_stride(m_shape);
+    if (lse && a.n_tokens == 1 && a.n_rows <= m_shape.scored_slots) task.logits = m_scratch.logits;
+    return task;
+}
+
+void CpuBackend::attention(const AttentionArgs& a, const Tensor& y, const Tensor& q, const KvSlots& slots, const Tensor& lse)
+{
+    const uint32_t group = a.n_heads / a.n_kv_heads;
+    if (a.head_dim % 8 != 0 || group > kAttentionRows) return ReferenceBackend::attention(a, y, q, slots, lse);
+    const AttentionTask task = attention_task(a, &y, q, slots, lse);
+    bool k_half = slots.k.format == Format::f16, v_half = slots.v.format == Format::f16;
+    if (a.n_tokens * group > 8 && a.n_tokens > 1) return attention_chunks(task, m_kernels.attention.chunk[k_half][v_half]);
     for (uint32_t t = 0; t < a.n_tokens; t++) attention_split(task, t, m_kernels.attention.split[k_half][v_half]);
+}
+
+void CpuBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& signal, const Tensor& chunk_signal, const Tensor& q,
+                          const KvSlots& slots, const Tensor& lse)
+{
+    const uint32_t group = a.n_heads / a.n_kv_heads;
+    if (a.head_dim % 8 != 0 || group > kAttentionRows || a.n_tokens > kMaxScoreTokens)
+        return ReferenceBackend::kv_score(s, a, signal, chunk_signal, q, slots, lse);
+    const AttentionTask task = attention_task(a, nullptr, q, slots, lse);
+    const ScoreTask score{s, signal.ptr(), chunk_signal ? chunk_signal.ptr() : nullptr};
+    const ScoreKernel kernel =
+        task.logits ? m_kernels.attention.score_kept_logits : m_kernels.attention.score[slots.k.format == Format::f16];
+    uint32_t most = 0; // indexes of a head
+    for (uint32_t h = 0; h < a.n_kv_heads; h++) most = std::max(most, task.view[h * view_words + view_before] + a.n_tokens);
+    const uint32_t n_tiles = (most + kAttentionTile - 1) / kAttentionTile, step = task.logits ? 8 : 1;
+    m_pool.parallel_for((n_tiles + step - 1) / step * a.n_kv_heads, [&](uint32_t i, int thread) {
+        const uint32_t kv_head = i % a.n_kv_heads, end = task.view[kv_head * view_words + view_before] + a.n_tokens;
+        float* scratch = m_scratch.attention + uint64_t(thread) * attention_scratch_floats(m_shape.head_dim);
+        for (uint32_t tile = i / a.n_kv_heads * step; tile < (i / a.n_kv_heads + 1) * step; tile++) {
+            const uint32_t from = tile * kAttentionTile;
+            if (from < end) kernel(task, score, kv_head, from, std::min(end, from + kAttentionTile), scratch);
+        }
+    });
 }
 
 void CpuBackend::attention_split(const AttentionTask& task, uint32_t token, AttentionSplitKernel kernel)
 {
     const AttentionArgs& a = task.a;
-    const uint32_t end = task.position + token + 1;
-    const uint32_t first = std::max(task.oldest, a.window && end > a.window ? end - a.window : 0);
     const uint32_t stride = kPartialHead + a.head_dim, group = a.n_heads / a.n_kv_heads;
     float* totals = m_scratch.partials + uint64_t(kMaxSplits) * a.n_heads * stride;
     for (uint32_t h = 0; h < a.n_heads; h++) m_kernels.attention.begin(totals + h * stride, a.head_dim);
+    // The groups that any head sees: the first where something is pinned, and those from `first` to the token.
+    uint32_t first = ~0u, end = 0;
+    for (uint32_t h = 0; h < a.n_kv_heads; h++) {
+        const uint32_t before = task.view[h * view_words + view_before], own = before + token;
+        const uint32_t oldest = task.table ? 0 : RING_OLDEST(before + (a.chunk_rows ? 0 : a.n_tokens), a.n_rows, a.n_pinned);
+        first = std::min(first, std::max(oldest, a.window && own + 1 > a.window ? own + 1 - a.window : 0) / kAttentionGroup);
+        end = std::max(end, own / kAttentionGroup + 1);
+    }
+    const uint32_t n_pinned_groups = std::min(first, (a.n_pinned + kAttentionGroup - 1) / kAttentionGroup);
+    const uint32_t n_groups = n_pinned_groups + end - first;
     // A round of as many splits as there is room for, and the next.
-    for (uint32_t base = first / kAttentionGroup * kAttentionGroup; base < end; base += kMaxSplits * kAttentionGroup) {
-        const uint32_t n_splits = std::min(kMaxSplits, (end - base + kAttentionGroup - 1) / kAttentionGroup);
+    for (uint32_t base = 0; base < n_groups; base += kMaxSplits) {
+        const uint32_t n_splits = std::min(kMaxSplits, n_groups - base);
         m_pool.parallel_for(n_splits * a.n_kv_heads, [&](uint32_t i, int thread) {
-            uint32_t kv_head = i / n_splits, split = i % n_splits, from = base + split * kAttentionGroup;
+            const uint32_t kv_head = i / n_splits, split = i % n_splits, nth = base + split;
+            const uint32_t from = (nth < n_pinned_groups ? nth : first + nth - n_pinned_groups) * kAttentionGroup;
             float* partials = m_scratch.partials + (uint64_t(kv_head) * group * kMaxSplits + split) * stride;
             float* scratch = m_scratch.attention + uint64_t(thread) * attention_scratch_floats(m_shape.head_dim);
-            kernel(task, kv_head, token, std::max(first, from), std::min(end, from + kAttentionGroup), partials, kMaxSplits * stride,
-                   scratch);
+            const uint32_t own = task.view[kv_head * view_words + view_before] + token;
+            kernel(task, kv_head, token, from, std::min(own + 1, from + kAttentionGroup), partials, kMaxSplits * stride, scratch);
         });
         for (uint32_t h = 0; h < a.n_heads; h++)
             m_kernels.attention.fold(totals + h * stride, m_scratch.partials + uint64_t(h) * kMaxSplits * stride, n_splits, stride,
                                      a.head_dim);
     }
-    for (uint32_t h = 0; h < a.n_heads; h++)
-        m_kernels.attention.finish(totals + h * stride, a.head_dim, task.y + (uint64_t(token) * a.n_heads + h) * a.head_dim);
+    for (uint32_t h = 0; h < a.n_heads; h++) {
+        const uint64_t row = uint64_t(token) * a.n_heads + h;
+        m_kernels.attention.finish(totals + h * stride, a.head_dim, task.y + row * a.head_dim, task.lse ? task.lse + row : nullptr);
+    }
 }
 
 void CpuBackend::attention_chunks(const AttentionTask& task, AttentionChunkKernel kernel)

@@ -25,9 +25,10 @@ public:
     void glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up) override;
     void add(const AddArgs& a, const Tensor& x, const Tensor& b) override;
     void softcap(const SoftcapArgs& a, const Tensor& x) override;
-    void kv_write(const KvWriteArgs& a, const Tensor& cache, const Tensor& x, const Tensor& slots) override;
-    void attention(const AttentionArgs& a, const Tensor& y, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
-                   const Tensor& positions) override;
+    void kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& x, const Tensor& table, const Tensor& view) override;
+    void attention(const AttentionArgs& a, const Tensor& y, const Tensor& q, const KvSlots& slots, const Tensor& lse) override;
+    void kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& signal, const Tensor& chunk_signal, const Tensor& q,
+                  const KvSlots& slots, const Tensor& lse) override;
     void argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x) override;
 
 private:
@@ -37,6 +38,7 @@ private:
         float* sums = nullptr;      // (threads, kMaxTokenBlock * 8)
         float* attention = nullptr; // (threads, attention_scratch_floats)
         float* partials = nullptr;  // (kMaxSplits, n_heads, kPartialHead + head_dim)
+        float* logits = nullptr;    // (n_heads, scored_slots + 1) of the last single token
         uint64_t bytes = 0;
         uint64_t reference_offset = 0;
     };
@@ -44,6 +46,7 @@ private:
 
     template <class Body> void for_rows(uint32_t n_rows, uint32_t row_values, const Body& body);
     void quantize(const MatmulArgs& a, const Tensor& x, uint32_t token_block);
+    AttentionTask attention_task(const AttentionArgs& a, const Tensor* y, const Tensor& q, const KvSlots& slots, const Tensor& lse) const;
     void attention_split(const AttentionTask& task, uint32_t token, AttentionSplitKernel kernel);
     void attention_chunks(const AttentionTask& task, AttentionChunkKernel kernel);
 

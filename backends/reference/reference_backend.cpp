@@ -94,8 +94,7 @@ void ReferenceBackend::set_scratch(const Buffer& buffer, uint64_t offset, const 
     m_shape = shape;
 }
 
-// A tensor is in its buffer and has at least this many values.
-static void check_values(const char* op, const Tensor& t, uint64_t n)
+void check_values(const char* op, const Tensor& t, uint64_t n)
 {
     KS_CHECK(uint64_t(t.rows) * t.cols >= n, "%s: %llu values in a tensor of (%u, %u)", op, (unsigned long long)n, t.rows, t.cols);
     uint64_t bytes = n * (t.format == Format::f16 ? 2 : 4);
@@ -163,9 +162,9 @@ void ReferenceBackend::rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tens
     }
 }
 
-static double dot(const float* a, const float* b, uint32_t n)
+double dot(const float* a, const float* b, uint32_t n)
 {
-    double sum[8] = {}; // eight, so that no addition waits for the one before
+    double sum[8] = {};
     uint32_t k = 0;
     for (; k + 8 <= n; k += 8)
         for (uint32_t i = 0; i < 8; i++) sum[i] += double(a[k + i]) * b[k + i];
@@ -240,79 +239,6 @@ void ReferenceBackend::softcap(const SoftcapArgs& a, const Tensor& x)
 {
     check_values("softcap", x, a.n);
     for (uint32_t i = 0; i < a.n; i++) x.ptr()[i] = float(a.cap * std::tanh(double(x.ptr()[i]) / a.cap));
-}
-
-static void check_cache(const char* op, const Tensor& cache, uint32_t n_kv_heads, uint32_t n_slots, uint32_t head_dim)
-{
-    KS_CHECK(cache.format == Format::f32 || cache.format == Format::f16, "%s: cache of format %d", op, int(cache.format));
-    check_values(op, cache, uint64_t(n_kv_heads) * n_slots * head_dim);
-}
-
-void ReferenceBackend::kv_write(const KvWriteArgs& a, const Tensor& cache, const Tensor& x, const Tensor& slots)
-{
-    check_cache("kv_write", cache, a.n_kv_heads, a.n_slots, a.head_dim);
-    check_values("kv_write", x, uint64_t(a.n_tokens) * a.n_kv_heads * a.head_dim);
-    check_values("kv_write", slots, a.n_tokens);
-    for (uint32_t t = 0; t < a.n_tokens; t++) {
-        uint32_t slot = slots.ptr<uint32_t>()[t];
-        KS_CHECK(slot < a.n_slots, "slot %u of %u", slot, a.n_slots);
-        for (uint32_t h = 0; h < a.n_kv_heads; h++) {
-            const float* from = x.ptr() + (uint64_t(t) * a.n_kv_heads + h) * a.head_dim;
-            uint64_t to = (uint64_t(h) * a.n_slots + slot) * a.head_dim;
-            for (uint32_t i = 0; i < a.head_dim; i++) {
-                if (cache.format == Format::f32)
-                    cache.ptr()[to + i] = from[i];
-                else
-                    cache.ptr<uint16_t>()[to + i] = uint16_t(FLOAT_TO_HALF(from[i]));
-            }
-        }
-    }
-}
-
-// A row of a cache as floats: where it is, or decoded into `room`.
-static const float* cached_row(const Tensor& cache, uint64_t row, uint32_t head_dim, float* room)
-{
-    if (cache.format == Format::f32) return cache.ptr() + row * head_dim;
-    const uint16_t* half = cache.ptr<uint16_t>() + row * head_dim;
-    for (uint32_t i = 0; i < head_dim; i++) room[i] = HALF_TO_FLOAT(half[i]);
-    return room;
-}
-
-void ReferenceBackend::attention(const AttentionArgs& a, const Tensor& y, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
-                                 const Tensor& positions)
-{
-    KS_CHECK(a.n_tokens > 0 && a.n_heads % a.n_kv_heads == 0, "attention: %u heads over %u", a.n_heads, a.n_kv_heads);
-    KS_CHECK(a.head_dim <= m_shape.head_dim, "attention: head_dim %u, scratch for %u", a.head_dim, m_shape.head_dim);
-    for (const Tensor* t : {&y, &q}) check_values("attention", *t, uint64_t(a.n_tokens) * a.n_heads * a.head_dim);
-    for (const Tensor* t : {&k_cache, &v_cache}) check_cache("attention", *t, a.n_kv_heads, a.n_slots, a.head_dim);
-    check_values("attention", positions, a.n_tokens);
-    const uint32_t* position = positions.ptr<uint32_t>();
-    uint32_t last = position[a.n_tokens - 1];
-    uint32_t oldest = last + 1 > a.n_slots ? last + 1 - a.n_slots : 0; // position whose slot was not written again
-    double* sums = reinterpret_cast<double*>(m_row);                   // (head_dim), then a row of K or V
-    float* room = reinterpret_cast<float*>(sums + a.head_dim);
-    for (uint32_t t = 0; t < a.n_tokens; t++) {
-        uint32_t first = a.window && position[t] + 1 > a.window ? std::max(oldest, position[t] + 1 - a.window) : oldest;
-        for (uint32_t h = 0; h < a.n_heads; h++) {
-            uint64_t head = uint64_t(h / (a.n_heads / a.n_kv_heads)) * a.n_slots;
-            const float* query = q.ptr() + (uint64_t(t) * a.n_heads + h) * a.head_dim;
-            double top = -INFINITY, norm = 0; // the running maximum rescales what was summed before
-            std::fill(sums, sums + a.head_dim, 0.0);
-            for (uint32_t p = first; p <= position[t]; p++) {
-                uint64_t row = head + p % a.n_slots;
-                const float* k = cached_row(k_cache, row, a.head_dim, room);
-                double logit = dot(query, k, a.head_dim) * a.scale;
-                double shrink = logit > top ? std::exp(top - logit) : 1.0;
-                top = std::max(top, logit);
-                double weight = std::exp(logit - top);
-                norm = norm * shrink + weight;
-                const float* v = cached_row(v_cache, row, a.head_dim, room);
-                for (uint32_t i = 0; i < a.head_dim; i++) sums[i] = sums[i] * shrink + weight * v[i];
-            }
-            float* out = y.ptr() + (uint64_t(t) * a.n_heads + h) * a.head_dim;
-            for (uint32_t i = 0; i < a.head_dim; i++) out[i] = float(sums[i] / norm);
-        }
-    }
 }
 
 void ReferenceBackend::argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x)

@@ -29,9 +29,12 @@ public:
     void glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up) override;
     void add(const AddArgs& a, const Tensor& x, const Tensor& b) override;
     void softcap(const SoftcapArgs& a, const Tensor& x) override;
-    void kv_write(const KvWriteArgs& a, const Tensor& cache, const Tensor& x, const Tensor& slots) override;
-    void attention(const AttentionArgs& a, const Tensor& y, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
-                   const Tensor& positions) override;
+    void kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& x, const Tensor& table, const Tensor& view) override;
+    void kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from, const Tensor& rows) override;
+    void kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& from, const Tensor& moves) override;
+    void attention(const AttentionArgs& a, const Tensor& y, const Tensor& q, const KvSlots& slots, const Tensor& lse) override;
+    void kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& signal, const Tensor& chunk_signal, const Tensor& q,
+                  const KvSlots& slots, const Tensor& lse) override;
     void argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x) override;
 
 private:
@@ -42,6 +45,12 @@ private:
 };
 
 std::unique_ptr<Backend> make_reference_backend(const BackendOptions& options);
+
+// A tensor is in its buffer and has at least this many values.
+void check_values(const char* op, const Tensor& t, uint64_t n);
+
+// A sum in float64 of eight partial ones, so that no addition waits for the one before.
+double dot(const float* a, const float* b, uint32_t n);
 
 // From /proc: the processor's name; total and available memory in bytes.
 std::string processor_name();

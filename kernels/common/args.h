@@ -55,11 +55,34 @@ struct SoftcapArgs {
     float cap; // x = cap * tanh(x / cap)
 };
 
+// A layer's slots, seen by the kernels. A slot has an index; indexes follow the text's order and begin at 0. The tokens of the
+// chunk have the indexes after those held. Where an index lies:
+//   with a table   row table[begin + index]
+//   without        a ring: the first n_pinned rows stay, position p >= n_pinned is in row n_pinned + (p - n_pinned) % the rest;
+//                  an index is then the token's position
+//   staged         the chunk's own tokens lie apart, token t in row t, until the layer has been read
+// Per head, in the buffer `view`: how many indexes come before the chunk, and begin.
+CONST uint view_before = 0u;
+CONST uint view_begin = 1u;
+CONST uint view_words = 2u;
+
 struct KvWriteArgs {
     uint n_tokens;
     uint n_kv_heads;
     uint head_dim;
-    uint n_slots; // per head
+    uint n_rows;   // per head
+    uint n_pinned; // of a ring
+    uint staged;   // 1: token t goes to row t
+};
+
+struct KvReadArgs {
+    uint n;
+    uint head_dim;
+};
+
+struct KvMoveArgs {
+    uint n_moves;
+    uint head_dim;
 };
 
 struct AttentionArgs {
@@ -67,15 +90,39 @@ struct AttentionArgs {
     uint n_heads;
     uint n_kv_heads;
     uint head_dim;
-    uint n_slots; // per head; the slot of position p is p % n_slots
-    uint window;  // 0: every earlier position is visible; else key j is visible to query i if i - j < window
+    uint n_rows;     // of the pool, per head
+    uint n_pinned;   // of a ring: seen through every window
+    uint window;     // 0: every earlier token is visible; else a token sees as many, itself included (rings only)
+    uint chunk_rows; // per head, where the chunk is staged; else 0
     float scale;
+};
+
+// What attention's probabilities say about each slot, from queries [first_query, n_tokens).
+CONST uint score_sum = 0u;   // += probability
+CONST uint score_below = 1u; // += 1 where the probability is below 1 / (slots that the query sees)
+
+struct KvScoreArgs {
+    uint first_query;
+    uint kind;
+    uint reset;  // 1: what was there is forgotten
+    float decay; // of what a query added, with every token after it
 };
 
 struct ArgmaxArgs {
     uint rows;
     uint cols;
 };
+
+// The first index that is still there when tokens up to `end` were written to a ring; without a table only.
+FN uint RING_OLDEST(uint end, uint n_rows, uint n_pinned)
+{
+    return end > n_rows ? end - (n_rows - n_pinned) : 0u;
+}
+
+FN uint RING_ROW(uint index, uint n_rows, uint n_pinned)
+{
+    return index < n_pinned ? index : n_pinned + (index - n_pinned) % (n_rows - n_pinned);
+}
 
 #ifndef GLSL
 #define KS_ARGS(T) static_assert(sizeof(T) % 4 == 0 && sizeof(T) <= 128, #T)
@@ -87,6 +134,9 @@ KS_ARGS(GluArgs);
 KS_ARGS(AddArgs);
 KS_ARGS(SoftcapArgs);
 KS_ARGS(KvWriteArgs);
+KS_ARGS(KvReadArgs);
+KS_ARGS(KvMoveArgs);
+KS_ARGS(KvScoreArgs);
 KS_ARGS(AttentionArgs);
 KS_ARGS(ArgmaxArgs);
 #undef KS_ARGS

@@ -56,32 +56,49 @@ constexpr uint32_t kFewTokens = 4; // as many run with all sums in registers
 // One op's tensors; key and value formats are the kernel's own.
 struct AttentionTask {
     AttentionArgs a;
-    uint32_t position; // of token 0; the others follow
-    uint32_t oldest;   // the first position whose slot was not written again
-    const float* q;    // (n_tokens, n_heads * head_dim)
-    float* y;          // (n_tokens, n_heads * head_dim)
-    const void* k;     // (n_kv_heads * n_slots, head_dim)
-    const void* v;     // (n_kv_heads * n_slots, head_dim)
+    const float* q;         // (n_tokens, n_heads * head_dim)
+    float* y;               // (n_tokens, n_heads * head_dim)
+    float* lse;             // (n_tokens, n_heads), or null
+    const void* k;          // (n_kv_heads * n_rows, head_dim)
+    const void* v;          // (n_kv_heads * n_rows, head_dim)
+    const void* chunk_k;    // (n_kv_heads * chunk_rows, head_dim)
+    const void* chunk_v;    // (n_kv_heads * chunk_rows, head_dim)
+    const uint32_t* table;  // (n_kv_heads * n_rows), or null
+    const uint32_t* view;   // (n_kv_heads, view_words)
+    const float* weights;   // (n_kv_heads * n_rows, 2), or null
+    float* logits;          // (n_heads, logits_stride): a single token's, or null
+    uint32_t logits_stride; // at least the indexes there are
+};
+
+// What a kernel needs of a score.
+struct ScoreTask {
+    KvScoreArgs s;
+    float* signal;       // (n_kv_heads * n_rows)
+    float* chunk_signal; // (n_kv_heads * chunk_rows), or null
 };
 
 // Tokens [token, token + n_tokens) and the query heads of one KV head.
 using AttentionChunkKernel = void (*)(const AttentionTask& task, uint32_t kv_head, uint32_t token, uint32_t n_tokens, float* scratch);
-// Positions [begin, end) of one token and one KV head, none of them in another group of kAttentionGroup; per query head:
-// maximum, norm, sums (head_dim).
+// Indexes [begin, end) of one token and one KV head, none of them in another group of kAttentionGroup; a partial per query head.
 using AttentionSplitKernel = void (*)(const AttentionTask& task, uint32_t kv_head, uint32_t token, uint32_t begin, uint32_t end,
                                       float* partials, uint32_t head_stride, float* scratch);
+// What queries say about indexes [begin, end) of one KV head, in one tile.
+using ScoreKernel = void (*)(const AttentionTask& task, const ScoreTask& score, uint32_t kv_head, uint32_t begin, uint32_t end,
+                             float* scratch);
 
-constexpr uint32_t kAttentionTile = 64;   // positions; tiles begin at multiples of it, so that no result depends on the chunks
-constexpr uint32_t kAttentionGroup = 128; // positions that share a running maximum, whole tiles; a split
+constexpr uint32_t kAttentionTile = 64;   // indexes; tiles begin at multiples of it, so that no result depends on the chunks
+constexpr uint32_t kAttentionGroup = 128; // indexes that share a running maximum, whole tiles; a split
+constexpr uint32_t kMaxScoreTokens = 512; // of a chunk
 constexpr uint32_t kAttentionRows = 96;   // queries of a chunk, at most; fewer than twelve cannot be: one token's heads stay together
 
-constexpr uint32_t kPartialHead = 8; // floats of a partial before its sums: maximum, norm, six unused
+// Floats of a partial before its sums: maximum of the numerator, norm, maximum of the denominator, five unused.
+constexpr uint32_t kPartialHead = 8;
 
 // Floats of scratch that one thread needs for a chunk or a split.
 constexpr size_t attention_scratch_floats(size_t head_dim)
 {
     size_t width = (head_dim + 15) / 16 * 16;
-    return (3 * kAttentionRows + 2 * kAttentionTile) * width + 8 * kAttentionTile + 4 * kAttentionRows;
+    return (3 * kAttentionRows + 2 * kAttentionTile) * width + 10 * kAttentionTile + 6 * kAttentionRows;
 }
 
 struct MatmulKernels {
@@ -92,10 +109,12 @@ struct MatmulKernels {
 struct AttentionKernels {
     AttentionChunkKernel chunk[2][2]; // [k is f16][v is f16]
     AttentionSplitKernel split[2][2];
-    // A query head's total over its splits: begin, fold the splits in order of their positions, finish.
+    // A query head's total over its splits: begin, fold the splits in order of their indexes, finish.
     void (*begin)(float* total, uint32_t head_dim);
     void (*fold)(float* total, const float* partials, uint32_t n_splits, uint32_t stride, uint32_t head_dim);
-    void (*finish)(const float* total, uint32_t head_dim, float* y);
+    void (*finish)(const float* total, uint32_t head_dim, float* y, float* lse);
+    ScoreKernel score[2]; // [k is f16]
+    ScoreKernel score_kept_logits; // of a single token, from task.logits
 };
 
 struct VectorKernels {

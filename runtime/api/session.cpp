@@ -108,13 +108,15 @@ Status Session::load(ModelHeader& header)
     uint64_t cache_at = weights_at + m_plan.region_bytes("weights");
     uint64_t activations_at = cache_at + m_plan.region_bytes("cache");
     uint64_t scratch_at = activations_at + m_plan.region_bytes("activations");
-    m_backend->set_scratch(m_device, scratch_at, scratch_shape(m_config, m_plan.chunk));
+    m_backend->set_scratch(m_device, scratch_at, scratch_shape(m_config, m_plan.recipe, m_plan.slots, m_plan.chunk));
     auto progress = [&](uint64_t done, uint64_t total) { return !m_progress || m_progress("loading weights", done, total); };
     Result<Weights> weights = load_weights(header.gguf, m_config, header.parts, *m_backend, m_device, weights_at, staging, progress);
     if (!weights.ok()) return weights.status();
 
     Cache cache;
-    cache.place(cache_specs(m_config, m_plan.context, m_plan.chunk), m_plan.recipe, m_device, cache_at);
+    void* tables = m_host.take("cache tables", m_plan.region_bytes("cache tables"));
+    cache.place(cache_specs(m_config, m_plan.recipe, m_plan.slots), m_plan.recipe, m_plan.chunk, m_plan.recipe.exact() ? m_plan.context : 0,
+                *m_backend, m_device, cache_at, tables);
     Activations activations;
     activations.place(m_config, m_plan.chunk, m_device, activations_at);
     StepInputs step;
@@ -126,7 +128,7 @@ Status Session::load(ModelHeader& header)
 
 Status Session::check_room(size_t n) const
 {
-    if (n <= m_plan.context - m_n_tokens) return {};
+    if (!m_plan.recipe.exact() || n <= m_plan.context - m_n_tokens) return {};
     return fail(Code::no_fit, "%zu more tokens do not fit: the context holds %u and %u are taken", n, m_plan.context, m_n_tokens);
 }
 
@@ -140,7 +142,7 @@ Status Session::read(const uint32_t* ids, size_t n, const std::function<Status(s
         uint32_t part = uint32_t(std::min<size_t>(m_model.chunk(), n - done));
         m_model.forward(ids + done, part, m_n_tokens);
         KS_TRY(after(done, part));
-        std::copy(ids + done, ids + done + part, m_tokens + m_n_tokens);
+        for (uint32_t t = 0; t < part && m_n_tokens + t < m_plan.context; t++) m_tokens[m_n_tokens + t] = ids[done + t];
         m_n_tokens += part;
         done += part;
         if (n > 1 && m_progress && !m_progress("reading prompt", done, n)) return Status(Code::interrupted, "interrupted while reading");
@@ -189,14 +191,25 @@ Status Session::score(const uint32_t* ids, size_t n, const uint32_t* next, size_
     });
 }
 
+void Session::clear()
+{
+    m_n_tokens = 0;
+    m_model.cache().clear();
+}
+
 Status Session::rewind(uint32_t n_tokens)
 {
     KS_CHECK(n_tokens <= m_n_tokens, "rewind to %u of %u", n_tokens, m_n_tokens);
-    bool held = m_model.cache().can_rewind(m_n_tokens, n_tokens);
-    m_n_tokens = held ? n_tokens : 0;
-    if (held || n_tokens == 0) return {};
+    if (m_model.cache().rewind(m_n_tokens, n_tokens)) {
+        m_n_tokens = n_tokens;
+        return {};
+    }
+    if (n_tokens > m_plan.context)
+        return fail(Code::no_fit, "going back to token %u needs the text read again, of which the last %u are gone", n_tokens,
+                    n_tokens - m_plan.context);
     std::vector<uint32_t> again(m_tokens, m_tokens + n_tokens);
-    return feed(again.data(), n_tokens);
+    clear();
+    return n_tokens ? feed(again.data(), n_tokens) : Status();
 }
 
 } // namespace ks

@@ -52,8 +52,8 @@ public:
     const std::string& chat_template() const { return m_chat_template; } // as in the file, may be empty
     const std::string& device_name() const { return m_device_name; }
 
-    // Appends tokens to the context; afterwards logits() are those after the last of them. no_fit: they do not fit into the
-    // context (nothing was read). interrupted: cancel() was called (n_tokens() says how many were read).
+    // Appends tokens to the text; afterwards logits() are those after the last of them. no_fit: they do not fit into the exact
+    // cache's context (nothing was read); other recipes read on for ever. interrupted: cancel() was called (n_tokens() says how many were read).
     Status feed(const uint32_t* ids, size_t n);
     // The same with logits after every token: top[i] is the argmax after ids[i], logprob[i] = log p(next[i] | all up to ids[i])
     // for i < n_next. To score a text in parts, `next` is the text from the part's second token on.
@@ -63,15 +63,15 @@ public:
     void* sampler_memory() const { return m_sampler_memory; }
 
     uint32_t n_tokens() const { return m_n_tokens; }
-    const uint32_t* tokens() const { return m_tokens; } // what was fed
-    // Forgets the tokens from n_tokens on. Where a window layer's ring no longer holds what the next token would see, the
-    // tokens before are read again.
+    const uint32_t* tokens() const { return m_tokens; } // what was fed, at most plan().context of it
+    // Forgets the tokens from n_tokens on. Where the cache no longer holds what the next token would see, the tokens before are
+    // read again; no_fit: there were more than the context has.
     Status rewind(uint32_t n_tokens);
-    void clear() { m_n_tokens = 0; }
+    void clear();
     void cancel() { m_cancelled.store(true); } // from any thread or a signal handler
     void clear_cancel() { m_cancelled.store(false); }
-    uint64_t evicted() const { return 0; } // the exact cache never evicts
-    uint64_t merged() const { return 0; }
+    uint64_t evicted() const { return m_model.cache().evicted(); } // slots, over all layers and heads
+    uint64_t merged() const { return m_model.cache().merged(); }   // those of them that live on in another
 
 private:
     Session() = default;

@@ -30,12 +30,22 @@ struct ScratchShape {
     uint32_t n_heads = 0;
     uint32_t n_kv_heads = 0;
     uint32_t head_dim = 0;
+    uint32_t scored_slots = 0; // per head, in layers whose attention is asked for scores
 };
 
 // Up to three products that share their input: Q, K and V, or gate and up.
 struct MatmulTarget {
     Tensor y; // (n_tokens, rows)
     Tensor w; // (rows, cols), tiles
+};
+
+// The slots of one layer, as attention reads them (kernels/common/args.h says where an index lies).
+struct KvSlots {
+    Tensor k, v;             // (n_kv_heads * n_rows, head_dim) f16 or f32
+    Tensor table;            // (1, n_kv_heads * n_rows) u32, rows counted over all heads; none: a ring
+    Tensor weights;          // (n_kv_heads * n_rows, 2) f32: the log-weights a and b of each row; none: zeros
+    Tensor view;             // (n_kv_heads, view_words) u32
+    Tensor chunk_k, chunk_v; // (n_kv_heads * chunk_rows, head_dim), where the chunk is staged
 };
 
 class Backend
@@ -69,13 +79,20 @@ public:
     // x += b
     virtual void add(const AddArgs& a, const Tensor& x, const Tensor& b) = 0;
     virtual void softcap(const SoftcapArgs& a, const Tensor& x) = 0;
-    // Stores token t's heads in slot slots[t]. cache (n_kv_heads * n_slots, head_dim) f16 or f32, x (n_tokens, n_kv_heads * head_dim)
-    virtual void kv_write(const KvWriteArgs& a, const Tensor& cache, const Tensor& x, const Tensor& slots) = 0;
-    // y (n_tokens, n_heads * head_dim), q the same; positions (1, n_tokens) u32, consecutive, already in the cache. Caches as in
-    // kv_write, K and V apart. A query sees position p in slot p % n_slots if p is not after it, not out of its window, and
-    // among the last n_slots positions up to the chunk's end
-    virtual void attention(const AttentionArgs& a, const Tensor& y, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
-                           const Tensor& positions) = 0;
+    // Stores the heads of the chunk's tokens, keys or values. to (n_kv_heads * rows, head_dim), x (n_tokens, n_kv_heads * head_dim)
+    virtual void kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& x, const Tensor& table, const Tensor& view) = 0;
+    // y[i] = row rows[i] as f32.              y (n, head_dim), rows (1, n) u32
+    virtual void kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from, const Tensor& rows) = 0;
+    // Copies rows as they are. moves (n_moves, 2) u32: from and to, none of which is another's
+    virtual void kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& from, const Tensor& moves) = 0;
+    // y (n_tokens, n_heads * head_dim), q the same. The chunk's keys and values are written already. A token sees itself and
+    // what is before it; rows of a ring that were written again are not there. With weights a slot counts exp(a) times in the
+    // numerator and exp(b) times in the denominator. lse (n_tokens, n_heads): log of the denominator, base 2; may be none
+    virtual void attention(const AttentionArgs& a, const Tensor& y, const Tensor& q, const KvSlots& slots, const Tensor& lse) = 0;
+    // Column sums of the attention that was computed last, over the queries and the query heads of each KV head: signal
+    // (1, n_kv_heads * n_rows), and where the chunk is staged chunk_signal (1, n_kv_heads * chunk_rows)
+    virtual void kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& signal, const Tensor& chunk_signal, const Tensor& q,
+                          const KvSlots& slots, const Tensor& lse) = 0;
     // out (1, rows) u32; ties: the lower index
     virtual void argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x) = 0;
 };

@@ -1,46 +1,233 @@
 #include "runtime/kv/cache.h"
 
-#include "runtime/base/arena.h"
+#include <algorithm>
+#include <cstring>
 
 namespace ks
 {
 
-static uint64_t tensor_bytes(const CacheLayerSpec& spec, Format codec)
+static void place_layer(CacheLayer& layer, const Recipe& recipe, Placer& device, Placer& host)
 {
-    return align_up(uint64_t(spec.n_kv_heads) * spec.n_slots * spec.head_dim * (codec == Format::f32 ? 4 : 2), kRegionAlign);
+    const CacheLayerSpec& s = layer.spec;
+    const uint32_t n = s.n_kv_heads * s.n_rows;
+    layer.slots.k = device.take(n, s.head_dim, recipe.k);
+    layer.slots.v = device.take(n, s.head_dim, recipe.v);
+    layer.slots.view = device.take(s.n_kv_heads, view_words);
+    if (!s.table) return;
+    const bool merges = recipe.victims == Victims::merge;
+    const uint64_t estimator_bytes = Evictor::estimator_bytes(s, recipe);
+    layer.slots.table = device.take(1, n);
+    if (merges || estimator_bytes) layer.slots.weights = device.take(n, 2);
+    if (recipe.retain->signal) layer.signal = device.take(1, n);
+    layer.begin = host.array<uint32_t>(s.n_kv_heads);
+    layer.held = host.array<uint32_t>(s.n_kv_heads);
+    layer.capacity = host.array<uint32_t>(s.n_kv_heads);
+    layer.rows = host.array<uint32_t>(n);
+    layer.positions = host.array<uint32_t>(n);
+    if (merges) layer.counts = host.array<uint32_t>(n);
+    if (merges || estimator_bytes) layer.weights = host.array<float>(2ull * n);
+    if (estimator_bytes) layer.estimators = host.array<uint8_t>(s.n_kv_heads * estimator_bytes);
 }
 
-uint64_t Cache::bytes_needed(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe)
+CacheBytes Cache::place_all(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe, uint32_t chunk, uint32_t context,
+                            const Buffer& buffer, uint64_t offset, const Buffer& host_buffer)
 {
-    uint64_t bytes = 0;
-    for (const CacheLayerSpec& spec : specs) bytes += tensor_bytes(spec, recipe.k) + tensor_bytes(spec, recipe.v);
-    return bytes;
+    Placer device{buffer, offset}, host{host_buffer};
+    m_recipe = recipe;
+    m_layers.assign(specs.size(), {});
+    CacheLayerSpec largest{};
+    bool stages = false;
+    for (size_t il = 0; il < specs.size(); il++) {
+        m_layers[il].spec = specs[il];
+        place_layer(m_layers[il], recipe, device, host);
+        largest.n_heads = std::max(largest.n_heads, specs[il].n_heads);
+        largest.n_kv_heads = std::max(largest.n_kv_heads, specs[il].n_kv_heads);
+        largest.head_dim = std::max(largest.head_dim, specs[il].head_dim);
+        stages |= context == 0 || specs[il].n_rows < context;
+    }
+    m_host_view = host.array<uint32_t>(uint64_t(largest.n_kv_heads) * view_words);
+    if (stages) {
+        const uint32_t n = largest.n_kv_heads * chunk;
+        m_chunk.n_rows = chunk;
+        m_chunk.k = device.take(n, largest.head_dim, recipe.k);
+        m_chunk.v = device.take(n, largest.head_dim, recipe.v);
+        if (recipe.retain->signal) m_chunk.signal = device.take(1, n);
+        if (recipe.retain->signal) m_lse = device.take(chunk, largest.n_heads);
+        m_moves = device.take(n, 2);
+        m_host_moves = host.array<uint32_t>(2ull * n);
+        m_evictor.place(specs, recipe, chunk, device, host);
+    }
+    return {device.offset - offset, host.offset};
 }
 
-void Cache::place(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe, const Buffer& buffer, uint64_t offset)
+CacheBytes Cache::bytes_needed(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe, uint32_t chunk, uint32_t context)
 {
-    m_layers.clear();
-    m_layers.reserve(specs.size());
-    auto take = [&](const CacheLayerSpec& spec, Format codec) {
-        Tensor t{buffer, offset, spec.n_kv_heads * spec.n_slots, spec.head_dim, codec};
-        offset += tensor_bytes(spec, codec);
-        return t;
-    };
-    for (const CacheLayerSpec& spec : specs) {
-        Tensor k = take(spec, recipe.k);
-        Tensor v = take(spec, recipe.v);
-        m_layers.push_back({spec, k, v});
+    Cache cache;
+    return cache.place_all(specs, recipe, chunk, context, {}, 0, {});
+}
+
+void Cache::place(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe, uint32_t chunk, uint32_t context, Backend& backend,
+                  const Buffer& buffer, uint64_t offset, void* host)
+{
+    m_backend = &backend;
+    place_all(specs, recipe, chunk, context, buffer, offset, {host, 0});
+    clear();
+}
+
+void Cache::clear()
+{
+    m_evicted = m_merged = 0;
+    for (CacheLayer& layer : m_layers) {
+        const CacheLayerSpec& s = layer.spec;
+        if (!s.table) continue;
+        const uint32_t n = s.n_kv_heads * s.n_rows;
+        for (uint32_t h = 0; h < s.n_kv_heads; h++) {
+            layer.begin[h] = h * s.n_rows;
+            layer.held[h] = 0;
+            layer.capacity[h] = s.n_rows;
+        }
+        for (uint32_t i = 0; i < n; i++) layer.rows[i] = i;
+        if (layer.counts) std::fill_n(layer.counts, n, 1u);
+        if (layer.weights) std::fill_n(layer.weights, 2ull * n, 0.f);
+        const Tensor &table = layer.slots.table, &weights = layer.slots.weights;
+        m_backend->upload(table.buffer, table.offset, layer.rows, 4ull * n);
+        if (weights) m_backend->fill(weights.buffer, weights.offset, 8ull * n, 0);
+        if (layer.signal) m_backend->fill(layer.signal.buffer, layer.signal.offset, 4ull * n, 0);
     }
 }
 
-bool Cache::can_rewind(uint32_t n_written, uint32_t n_tokens) const
+// Positions at the end of a table that are all from n_tokens on can be dropped; if one of them was evicted, its turn is over.
+static bool ends_whole(const CacheLayer& layer, uint32_t head, uint32_t n_seen, uint32_t n_tokens)
 {
+    const uint32_t held = layer.held[head], n = n_seen - n_tokens;
+    return n <= held && (n == 0 || layer.positions[layer.begin[head] + held - n] == n_tokens);
+}
+
+bool Cache::rewind(uint32_t n_seen, uint32_t n_tokens)
+{
+    if (n_tokens == n_seen) return true;
     for (const CacheLayer& layer : m_layers) {
-        uint64_t oldest = n_written > layer.spec.n_slots ? n_written - layer.spec.n_slots : 0; // position still held
-        uint64_t visible = layer.spec.window && n_tokens + 1 > layer.spec.window ? n_tokens + 1 - layer.spec.window : 0;
-        if (oldest > visible) return false;
+        const CacheLayerSpec& s = layer.spec;
+        for (uint32_t h = 0; s.table && h < s.n_kv_heads; h++)
+            if (!ends_whole(layer, h, n_seen, n_tokens)) return false;
+        if (s.table) continue;
+        const uint32_t visible = s.window && n_tokens + 1 > s.window ? n_tokens + 1 - s.window : 0, first = std::max(visible, s.n_pinned);
+        if (first < n_tokens && RING_OLDEST(n_seen, s.n_rows, s.n_pinned) > first) return false;
     }
+    for (CacheLayer& layer : m_layers)
+        for (uint32_t h = 0; layer.spec.table && h < layer.spec.n_kv_heads; h++) layer.held[h] -= n_seen - n_tokens;
     return true;
+}
+
+void Cache::begin_layer(uint32_t il, uint32_t n, uint32_t position)
+{
+    m_layer = &m_layers[il];
+    m_il = il;
+    const CacheLayerSpec& s = m_layer->spec;
+    m_chunk.n = n;
+    m_chunk.position = position;
+    // A ring whose only token takes the place of one that nobody sees any more needs no other.
+    m_chunk.staged = s.table ? false : position + n > s.n_rows && n > 1;
+    for (uint32_t h = 0; h < s.n_kv_heads; h++) {
+        m_host_view[h * view_words + view_before] = s.table ? m_layer->held[h] : position;
+        m_host_view[h * view_words + view_begin] = s.table ? m_layer->begin[h] : 0;
+        if (s.table && m_layer->held[h] + n > m_layer->capacity[h]) m_chunk.staged = true;
+    }
+    KS_CHECK(!m_chunk.staged || n <= m_chunk.n_rows, "%u tokens staged in %u rows", n, m_chunk.n_rows);
+    const Tensor& t = m_layer->slots.view;
+    m_backend->upload(t.buffer, t.offset, m_host_view, 4ull * s.n_kv_heads * view_words);
+    KvSlots& slots = m_layer->slots;
+    slots.chunk_k = m_chunk.staged ? m_chunk.k : Tensor();
+    slots.chunk_v = m_chunk.staged ? m_chunk.v : Tensor();
+}
+
+void Cache::write(const Tensor& k, const Tensor& v)
+{
+    const CacheLayerSpec& s = m_layer->spec;
+    const KvSlots& slots = m_layer->slots;
+    KvWriteArgs a{m_chunk.n, s.n_kv_heads, s.head_dim, m_chunk.staged ? m_chunk.n_rows : s.n_rows, s.n_pinned, m_chunk.staged};
+    m_backend->kv_write(a, m_chunk.staged ? m_chunk.k : slots.k, k, slots.table, slots.view);
+    m_backend->kv_write(a, m_chunk.staged ? m_chunk.v : slots.v, v, slots.table, slots.view);
+    if (!s.table || m_chunk.staged) return;
+    for (uint32_t h = 0; h < s.n_kv_heads; h++)
+        for (uint32_t t = 0; t < m_chunk.n; t++) m_layer->positions[m_layer->begin[h] + m_layer->held[h] + t] = m_chunk.position + t;
+}
+
+// Whether this chunk's queries say something that a decision will want to know.
+bool Cache::wants_scores(KvScoreArgs* s) const
+{
+    const RetainPolicy& policy = *m_recipe.retain;
+    *s = {0, policy.signal == signal_below ? score_below : score_sum, 0, float(m_recipe.options.decay)};
+    if (!m_layer->spec.table || policy.signal == signal_none) return false;
+    if (!policy.observes) return true;
+    const uint32_t n = m_chunk.n, observe = m_recipe.options.observe, capacity = m_layer->capacity[0], before = m_layer->held[0];
+    const uint32_t left = m_chunk.staged ? 0 : capacity - before - n; // tokens until a decision
+    s->first_query = n > observe ? n - observe : 0;
+    s->decay = 1;
+    if (n >= observe) {
+        s->reset = 1;
+        return m_chunk.staged || left < observe;
+    }
+    // Decoding: the last `observe` tokens before a decision, or where decisions come more often, older queries fade.
+    if (m_recipe.delta_of(m_layer->spec.n_rows) < observe) {
+        s->decay = 1 - 1 / float(observe);
+        return true;
+    }
+    s->reset = left + n == observe;
+    return left < observe;
+}
+
+void Cache::attend(const Tensor& y, const Tensor& q, float scale)
+{
+    const CacheLayerSpec& s = m_layer->spec;
+    AttentionArgs a{m_chunk.n, s.n_heads, s.n_kv_heads, s.head_dim, s.n_rows, s.n_pinned, s.window, m_chunk.staged ? m_chunk.n_rows : 0,
+                    scale};
+    KvScoreArgs score;
+    const bool scored = wants_scores(&score);
+    m_backend->attention(a, y, q, m_layer->slots, scored ? m_lse : Tensor());
+    if (scored) m_backend->kv_score(score, a, m_layer->signal, m_chunk.staged ? m_chunk.signal : Tensor(), q, m_layer->slots, m_lse);
+}
+
+void Cache::end_layer()
+{
+    const CacheLayerSpec& s = m_layer->spec;
+    uint32_t n_moves = 0;
+    if (!s.table) {
+        const uint32_t end = m_chunk.position + m_chunk.n;
+        if (s.bounded && end > s.n_rows) m_evicted += uint64_t(s.n_kv_heads) * (end - std::max(m_chunk.position, s.n_rows));
+        if (m_chunk.staged) n_moves = ring_moves();
+    } else if (!m_chunk.staged) {
+        for (uint32_t h = 0; h < s.n_kv_heads; h++) m_layer->held[h] += m_chunk.n;
+    } else {
+        const Evictor::Counts counts = m_evictor.evict(*m_backend, *m_layer, m_il, m_chunk, m_host_moves);
+        n_moves = counts.moves;
+        m_evicted += counts.evicted;
+        m_merged += counts.merged;
+        const Tensor& table = m_layer->slots.table;
+        m_backend->upload(table.buffer, table.offset, m_layer->rows, 4ull * s.n_kv_heads * s.n_rows);
+    }
+    if (!n_moves) return;
+    m_backend->upload(m_moves.buffer, m_moves.offset, m_host_moves, 8ull * n_moves);
+    m_backend->kv_move({n_moves, s.head_dim}, m_layer->slots.k, m_chunk.k, m_moves);
+    m_backend->kv_move({n_moves, s.head_dim}, m_layer->slots.v, m_chunk.v, m_moves);
+}
+
+// The chunk's tokens that a ring still holds after it.
+uint32_t Cache::ring_moves()
+{
+    const CacheLayerSpec& s = m_layer->spec;
+    const uint32_t end = m_chunk.position + m_chunk.n, oldest = RING_OLDEST(end, s.n_rows, s.n_pinned);
+    uint32_t n_moves = 0;
+    for (uint32_t h = 0; h < s.n_kv_heads; h++) {
+        for (uint32_t t = 0; t < m_chunk.n; t++) {
+            const uint32_t position = m_chunk.position + t;
+            if (position < oldest && position >= s.n_pinned) continue;
+            m_host_moves[2 * n_moves] = h * m_chunk.n_rows + t;
+            m_host_moves[2 * n_moves + 1] = h * s.n_rows + RING_ROW(position, s.n_rows, s.n_pinned);
+            n_moves++;
+        }
+    }
+    return n_moves;
 }
 
 } // namespace ks

@@ -1,8 +1,14 @@
-// The cache of keys and values: per layer, slots for every KV head. A layer that sees everything has a slot for each
-// token of the context; a window layer is a ring.
+// The cache: per layer, slots for every KV head, in a fixed number of bytes. A layer is one of two kinds.
+//   ring    the first n_pinned tokens and the last ones, each where its position says: exact layers (a ring with room for the
+//           whole context), window layers, `window` and `sink`
+//   table   slots that a retain policy fills. A table per head lists its rows in the order of the text; after the rows in use
+//           come the free ones, so a new token takes the next, and the table changes only when something is evicted
+// A chunk that finds no room is staged: it is read from a place of its own, one for all layers, and when a layer has read it,
+// that layer decides who stays and takes the survivors over. So the peak is the plan, whatever the prompt's length.
 #pragma once
 
-#include "runtime/base/tensor.h"
+#include "runtime/base/backend.h"
+#include "runtime/kv/evictor.h"
 #include "runtime/kv/recipe.h"
 
 #include <cstdint>
@@ -11,32 +17,54 @@
 namespace ks
 {
 
-struct CacheLayerSpec {
-    uint32_t n_kv_heads;
-    uint32_t head_dim;
-    uint32_t n_slots; // per head; position p lives in slot p % n_slots
-    uint32_t window;  // tokens visible; 0: all
-};
-
-struct CacheLayer {
-    CacheLayerSpec spec;
-    Tensor k; // (n_kv_heads * n_slots, head_dim)
-    Tensor v; // (n_kv_heads * n_slots, head_dim)
+struct CacheBytes {
+    uint64_t device = 0, host = 0;
 };
 
 class Cache
 {
 public:
-    static uint64_t bytes_needed(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe);
-    // Lays the layers out in the buffer, from `offset` on, exactly bytes_needed().
-    void place(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe, const Buffer& buffer, uint64_t offset);
+    // chunk: tokens of a prompt read at once. context: tokens that the text may have; 0: any number.
+    static CacheBytes bytes_needed(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe, uint32_t chunk, uint32_t context);
+    // Lays everything out, exactly bytes_needed(), and empties it.
+    void place(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe, uint32_t chunk, uint32_t context, Backend& backend,
+               const Buffer& buffer, uint64_t offset, void* host);
 
+    uint32_t n_layers() const { return uint32_t(m_layers.size()); }
     const CacheLayer& layer(uint32_t il) const { return m_layers[il]; }
-    // Whether every layer still holds what the token after `n_tokens` may see, when `n_written` had been read.
-    bool can_rewind(uint32_t n_written, uint32_t n_tokens) const;
+    void clear();
+    // Forgets the tokens from n_tokens on, when n_seen had been read. False, and nothing is forgotten: some layer no longer
+    // holds what the next token would have seen, so the text has to be read again.
+    bool rewind(uint32_t n_seen, uint32_t n_tokens);
+
+    // A chunk of n tokens at `position` in one layer: its keys and values are written, attended to, and then some leave.
+    void begin_layer(uint32_t il, uint32_t n, uint32_t position);
+    void write(const Tensor& k, const Tensor& v);
+    void attend(const Tensor& y, const Tensor& q, float scale);
+    void end_layer();
+
+    uint64_t evicted() const { return m_evicted; } // slots that were given up, over all layers and heads
+    uint64_t merged() const { return m_merged; }   // how many of them live on in another slot
 
 private:
+    CacheBytes place_all(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe, uint32_t chunk, uint32_t context,
+                         const Buffer& buffer, uint64_t offset, const Buffer& host);
+    bool wants_scores(KvScoreArgs* s) const;
+    uint32_t ring_moves();
+
+    Recipe m_recipe;
+    Backend* m_backend = nullptr;
     std::vector<CacheLayer> m_layers;
+    Evictor m_evictor;
+    Chunk m_chunk;  // where the chunk in flight is staged
+    Tensor m_lse;   // (chunk, n_heads)
+    Tensor m_moves; // (n_kv_heads * chunk, 2) u32
+    uint32_t* m_host_moves = nullptr;
+    uint32_t* m_host_view = nullptr; // (n_kv_heads, view_words)
+
+    CacheLayer* m_layer = nullptr; // in flight
+    uint32_t m_il = 0;
+    uint64_t m_evicted = 0, m_merged = 0;
 };
 
 } // namespace ks

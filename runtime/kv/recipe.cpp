@@ -1,13 +1,33 @@
 #include "runtime/kv/recipe.h"
 
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
 namespace ks
 {
 
+// Short names: a recipe with its defaults, written as the options that make it.
 struct RecipeName {
     const char* name;
-    bool automatic;
+    const char* options;
 };
-static const RecipeName kNames[] = {{"exact", false}, {"auto", true}};
+static const RecipeName kNames[] = {
+    {"exact", "retain=all"},
+    {"window", "retain=window,sink=0"},
+    {"sink", "retain=sink"},
+    {"h2o", "retain=h2o"},
+    {"scissorhands", "retain=scissorhands,observe=400"},
+    {"tova", "retain=tova,observe=8"},
+    {"snapkv", "retain=snapkv"},
+    {"pyramid", "retain=snapkv,split=pyramid"},
+    {"ada", "retain=snapkv,split=ada"},
+    {"keydiff", "retain=keydiff"},
+    {"kcenter", "retain=kcenter"},
+    {"subgen", "retain=subgen"},
+    {"mix", "retain=mix"},
+    {"auto", "retain=all"},
+};
 
 struct CodecName {
     const char* name;
@@ -15,12 +35,41 @@ struct CodecName {
 };
 static const CodecName kCodecs[] = {{"f16", Format::f16}, {"f32", Format::f32}};
 
+static const char* codec_name(Format format)
+{
+    for (const CodecName& codec : kCodecs)
+        if (codec.format == format) return codec.name;
+    return "?";
+}
+
+static const char* const kVictims[] = {"drop", "merge"};
+static const char* const kSplits[] = {"uniform", "pyramid", "ada"};
+
 static std::string_view take_until_comma(std::string_view& text)
 {
     size_t comma = text.find(',');
     std::string_view part = text.substr(0, comma);
     text = comma == text.npos ? std::string_view() : text.substr(comma + 1);
     return part;
+}
+
+static Status refuse(std::string_view key, std::string_view value, const std::string& possible)
+{
+    return fail(Code::unsupported, "recipe: %s=%s is not something this build can do; possible: %s", std::string(key).c_str(),
+                printable(value).c_str(), possible.c_str());
+}
+
+template <size_t n> static Status parse_word(std::string_view key, std::string_view value, const char* const (&words)[n], uint8_t* out)
+{
+    std::string possible;
+    for (size_t i = 0; i < n; i++) {
+        if (value == words[i]) {
+            *out = uint8_t(i);
+            return {};
+        }
+        possible += (i ? " " : "") + std::string(words[i]);
+    }
+    return refuse(key, value, possible);
 }
 
 static Status parse_codec(std::string_view key, std::string_view value, Format* out)
@@ -31,54 +80,156 @@ static Status parse_codec(std::string_view key, std::string_view value, Format* 
             *out = codec.format;
             return {};
         }
-        possible += possible.empty() ? codec.name : std::string(" ") + codec.name;
+        possible += (possible.empty() ? "" : " ") + std::string(codec.name);
     }
-    return fail(Code::unsupported, "recipe: %s=%s is not a cache codec of this build; possible: %s", std::string(key).c_str(),
-                printable(value).c_str(), possible.c_str());
+    return refuse(key, value, possible);
+}
+
+static Status parse_number(std::string_view key, std::string_view value, double low, double high, bool whole, double* out)
+{
+    char text[32] = {};
+    char* end = text;
+    if (!value.empty() && value.size() < sizeof text) {
+        memcpy(text, value.data(), value.size());
+        bool digits = text[0] >= '0' && text[0] <= '9' && value.find_first_not_of("0123456789.") == value.npos;
+        *out = digits ? strtod(text, &end) : 0;
+    }
+    if (end == text || *end || !(*out >= low && *out <= high) || (whole && *out != double(uint64_t(*out)))) {
+        char possible[64];
+        snprintf(possible, sizeof possible, whole ? "a whole number from %.0f to %.0f" : "a number from %g to %g", low, high);
+        return refuse(key, value, possible);
+    }
+    return {};
+}
+
+// The options that are numbers, in the order of the full text.
+struct NumberOption {
+    const char* key;
+    double low, high;
+    bool whole;
+    double (*get)(const Recipe& r);
+    void (*set)(Recipe& r, double value);
+};
+#define KS_NUMBER(key, low, high, field)                                                                                                   \
+    {                                                                                                                                      \
+        key, low, high, true, [](const Recipe& r) { return double(r.field); }, [](Recipe& r, double x) { r.field = decltype(r.field)(x); } \
+    }
+static const NumberOption kNumbers[] = {
+    KS_NUMBER("sink", 0, 4096, sink),
+    KS_NUMBER("recent", 0, 1 << 24, recent),
+    KS_NUMBER("slots", 0, 1 << 24, slots),
+    KS_NUMBER("chunk", 0, 512, chunk),
+    KS_NUMBER("delta", 0, 65536, delta),
+    KS_NUMBER("observe", 1, 4096, options.observe),
+    KS_NUMBER("pool", 1, 63, options.pool),
+    KS_NUMBER("lifetime", 0, 1, options.lifetime),
+    {"decay", 0.5, 1, false, [](const Recipe& r) { return r.options.decay; }, [](Recipe& r, double x) { r.options.decay = x; }},
+    KS_NUMBER("seed", 0, double(1ull << 53), seed),
+};
+#undef KS_NUMBER
+
+static Status parse_option(std::string_view item, Recipe& recipe)
+{
+    size_t equals = item.find('=');
+    std::string_view key = item.substr(0, equals);
+    std::string_view value = equals == item.npos ? std::string_view() : item.substr(equals + 1);
+    if (key == "k") return parse_codec(key, value, &recipe.k);
+    if (key == "v") return parse_codec(key, value, &recipe.v);
+    if (key == "victims") return parse_word(key, value, kVictims, reinterpret_cast<uint8_t*>(&recipe.victims));
+    if (key == "split") return parse_word(key, value, kSplits, reinterpret_cast<uint8_t*>(&recipe.split));
+    if (key == "retain") {
+        recipe.retain = find_retain(value);
+        return recipe.retain ? Status() : refuse(key, value, retain_names());
+    }
+    std::string possible = "retain= k= v= victims= split=";
+    for (const NumberOption& option : kNumbers) {
+        if (key == option.key) {
+            double number = 0;
+            KS_TRY(parse_number(key, value, option.low, option.high, option.whole, &number));
+            option.set(recipe, number);
+            return {};
+        }
+        possible += std::string(" ") + option.key + "=";
+    }
+    return fail(Code::unsupported, "recipe: '%s' is not an option of this build; possible: %s", printable(item).c_str(), possible.c_str());
+}
+
+// What cannot be combined, with the reason.
+static Status check(const Recipe& r)
+{
+    if (r.exact() && r.slots)
+        return fail(Code::unsupported, "recipe: slots=%u without a policy that evicts; possible: retain=%s", r.slots, "sink h2o mix ...");
+    if (r.exact() && r.victims == Victims::merge)
+        return fail(Code::unsupported, "recipe: victims=merge with retain=all, which has none; possible: victims=drop");
+    if (r.options.pool % 2 == 0)
+        return fail(Code::unsupported, "recipe: pool=%u has no middle; possible: an odd number", r.options.pool);
+    const bool subgen = strcmp(r.retain->name, "subgen") == 0;
+    if (subgen && r.victims == Victims::merge)
+        return fail(Code::unsupported, "recipe: victims=merge with retain=subgen, whose victims go into its estimator; possible: drop");
+    if ((subgen || r.retain->one_set) && r.split == Split::ada)
+        return fail(Code::unsupported, "recipe: split=ada compares the heads' scores, retain=%s has none; possible: uniform pyramid",
+                    r.retain->name);
+    if (r.slots && r.slots < r.smallest_slots())
+        return fail(Code::unsupported, "recipe: slots=%u leaves no room beside sink=%u and recent=%u; possible: %u and more", r.slots, r.sink,
+                    r.recent_of(r.slots), r.smallest_slots());
+    return {};
 }
 
 Result<Recipe> parse_recipe(std::string_view text)
 {
     Recipe recipe;
-    std::string_view name = take_until_comma(text);
-    bool known = false;
+    recipe.retain = find_retain("all");
+    std::string_view name = text.substr(0, text.find(','));
     std::string possible;
+    bool known = false;
     for (const RecipeName& row : kNames) {
-        if (name == row.name) {
-            known = true;
-            recipe.automatic = row.automatic;
-        }
-        possible += possible.empty() ? row.name : std::string(" ") + row.name;
+        possible += (possible.empty() ? "" : " ") + std::string(row.name);
+        if (name != row.name) continue;
+        known = true;
+        recipe.automatic = name == "auto";
+        for (std::string_view rest = row.options; !rest.empty();) KS_TRY(parse_option(take_until_comma(rest), recipe));
+        take_until_comma(text);
     }
-    if (!known)
+    if (!known && name.substr(0, 7) != "retain=")
         return fail(Code::unsupported, "recipe '%s' is not one of this build; possible: %s", printable(name).c_str(), possible.c_str());
-    while (!text.empty()) {
-        std::string_view item = take_until_comma(text);
-        size_t equals = item.find('=');
-        std::string_view key = item.substr(0, equals);
-        std::string_view value = equals == item.npos ? std::string_view() : item.substr(equals + 1);
-        if (key == "k") {
-            KS_TRY(parse_codec(key, value, &recipe.k));
-        } else if (key == "v") {
-            KS_TRY(parse_codec(key, value, &recipe.v));
-        } else {
-            return fail(Code::unsupported, "recipe: '%s' is not an option of this build; possible: k=f16|f32 v=f16|f32",
-                        printable(item).c_str());
-        }
-    }
+    while (!text.empty()) KS_TRY(parse_option(take_until_comma(text), recipe));
+    KS_TRY(check(recipe));
     return recipe;
 }
 
-static const char* codec_name(Format format)
+std::string recipe_text(const Recipe& r)
 {
-    for (const CodecName& codec : kCodecs)
-        if (codec.format == format) return codec.name;
-    return "?";
+    std::string text;
+    if (r.exact())
+        text = "exact";
+    else
+        text = std::string("retain=") + r.retain->name + ",victims=" + kVictims[int(r.victims)] + ",split=" + kSplits[int(r.split)];
+    text += std::string(",k=") + codec_name(r.k) + ",v=" + codec_name(r.v);
+    const Recipe defaults;
+    for (const NumberOption& option : kNumbers) {
+        double value = option.get(r);
+        if (r.exact() || (value == option.get(defaults) && strcmp(option.key, "sink") != 0)) continue;
+        char number[48];
+        snprintf(number, sizeof number, option.whole ? ",%s=%.0f" : ",%s=%.9g", option.key, value);
+        text += number;
+    }
+    return text;
 }
 
-std::string recipe_text(const Recipe& recipe)
+bool Recipe::is_ring() const
 {
-    return std::string("exact,k=") + codec_name(recipe.k) + ",v=" + codec_name(recipe.v);
+    return victims == Victims::drop && (strcmp(retain->name, "window") == 0 || strcmp(retain->name, "sink") == 0);
+}
+
+uint32_t Recipe::recent_of(uint32_t n_slots) const
+{
+    if (recent) return recent;
+    return std::max(8u, strcmp(retain->name, "subgen") == 0 ? n_slots / 2 : n_slots / 8);
+}
+
+uint32_t Recipe::delta_of(uint32_t n_slots) const
+{
+    return delta ? delta : std::max(1u, std::min(64u, n_slots / 32));
 }
 
 } // namespace ks

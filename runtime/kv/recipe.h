@@ -1,9 +1,10 @@
-// A recipe names a point of retain x encode x select as one line of text: "exact", "exact,k=f32,v=f32".
+// A recipe names a point of retain x encode x select as one line of text: "exact", "h2o,slots=1024,victims=merge".
 // Only what this build can do parses; the rest is refused with what is possible.
 #pragma once
 
 #include "runtime/base/status.h"
 #include "runtime/base/tensor.h"
+#include "runtime/kv/retain/retain.h"
 
 #include <string>
 #include <string_view>
@@ -11,10 +12,29 @@
 namespace ks
 {
 
+enum class Victims : uint8_t { drop, merge };
+
 struct Recipe {
-    bool automatic = false; // the planner may choose the codecs
-    Format k = Format::f16; // codec of keys
+    bool automatic = false;         // the planner may choose
+    const RetainPolicy* retain = nullptr;
+    RetainOptions options;
+    Format k = Format::f16;         // codec of keys
     Format v = Format::f16;
+    Victims victims = Victims::drop; // what becomes of them
+    Split split = Split::uniform;
+    uint32_t slots = 0;             // per layer and KV head; 0: what the memory holds
+    uint32_t sink = 4;              // first tokens, which stay
+    uint32_t recent = 0;            // last tokens, which stay; 0: an eighth of the slots
+    uint32_t chunk = 0;             // tokens of a prompt read at once; 0: the planner's choice
+    uint32_t delta = 0;             // tokens from one eviction to the next while decoding; 0: a 32nd of the slots, at most 64
+    uint64_t seed = 0;
+
+    bool exact() const { return !retain->evicts; }
+    bool is_ring() const; // the last tokens stay, where their positions say
+    uint32_t recent_of(uint32_t n_slots) const;
+    uint32_t delta_of(uint32_t n_slots) const;
+    // The fewest slots that these numbers leave room in.
+    uint32_t smallest_slots() const { return sink + (recent ? recent : 8) + (delta ? delta : 1) + 4; }
 };
 
 Result<Recipe> parse_recipe(std::string_view text);

@@ -1,23 +1,12 @@
 #include "runtime/model/model.h"
 
+#include "runtime/base/placer.h"
+
 #include <algorithm>
 #include <cmath>
 
 namespace ks
 {
-
-// Hands out tensors one after the other; with no buffer it only counts.
-struct Placer {
-    Buffer buffer;
-    uint64_t offset = 0;
-
-    Tensor take(uint32_t rows, uint32_t cols)
-    {
-        Tensor t{buffer, offset, rows, cols, Format::f32};
-        offset += align_up(4ull * rows * cols, kRegionAlign);
-        return t;
-    }
-};
 
 static Activations place_activations(const Config& c, uint32_t chunk, Placer& p)
 {
@@ -38,9 +27,6 @@ static StepInputs place_step(const Config& c, uint32_t chunk, Placer& p)
 {
     StepInputs s;
     s.ids = p.take(1, chunk);
-    s.positions = p.take(1, chunk);
-    s.slots = p.take(1, chunk);
-    s.slots_window = p.take(1, chunk);
     s.angles = p.take(chunk, c.n_rot);
     s.angles_window = p.take(c.window ? chunk : 0, c.n_rot);
     return s;
@@ -72,19 +58,30 @@ void StepInputs::place(const Config& c, uint32_t chunk, const Buffer& buffer, ui
     *this = place_step(c, chunk, p);
 }
 
-std::vector<CacheLayerSpec> cache_specs(const Config& c, uint32_t context, uint32_t chunk)
+std::vector<CacheLayerSpec> cache_specs(const Config& c, const Recipe& recipe, uint32_t n_slots)
 {
     std::vector<CacheLayerSpec> specs(c.n_layers);
-    for (uint32_t il = 0; il < c.n_layers; il++) {
-        bool local = c.is_window_layer(il);
-        // A chunk is written before it is read, so a ring holds the window of the chunk's first token as well.
-        uint32_t n_slots = local ? uint32_t(std::min<uint64_t>(context, uint64_t(c.window) + chunk)) : context;
-        specs[il] = {c.n_kv_heads, c.head_dim, n_slots, local ? c.window : 0};
+    uint32_t n_whole = 0; // layers that see everything, between which slots are split
+    for (uint32_t il = 0; il < c.n_layers; il++) n_whole += !c.is_window_layer(il);
+    std::vector<uint32_t> split(n_whole);
+    split_slots(recipe.split, n_whole, n_slots, std::min(n_slots, recipe.smallest_slots()), split.data());
+    for (uint32_t il = 0, nth = 0; il < c.n_layers; il++) {
+        CacheLayerSpec& s = specs[il];
+        const uint32_t window = std::min(c.window, n_slots); // a window layer forgets what it would not see, or what has no slot
+        s = {c.n_heads, c.n_kv_heads, c.head_dim, window, 0, window, false, window < c.window && !recipe.exact()};
+        if (c.is_window_layer(il)) continue;
+        s.n_rows = split[nth++];
+        s.window = 0;
+        s.bounded = !recipe.exact();
+        s.table = s.bounded && !recipe.is_ring();
+        if (!recipe.is_ring()) continue;
+        s.n_pinned = recipe.sink;
+        s.window = s.n_rows - s.n_pinned;
     }
     return specs;
 }
 
-ScratchShape scratch_shape(const Config& c, uint32_t chunk)
+ScratchShape scratch_shape(const Config& c, const Recipe& recipe, uint32_t n_slots, uint32_t chunk)
 {
     ScratchShape shape;
     shape.n_tokens = std::max(chunk, kLogitRows);
@@ -92,6 +89,10 @@ ScratchShape scratch_shape(const Config& c, uint32_t chunk)
     shape.n_heads = c.n_heads;
     shape.n_kv_heads = c.n_kv_heads;
     shape.head_dim = c.head_dim;
+    if (recipe.retain->signal) {
+        for (const CacheLayerSpec& spec : cache_specs(c, recipe, n_slots))
+            if (spec.table) shape.scored_slots = std::max(shape.scored_slots, spec.n_rows * (recipe.split == Split::ada ? spec.n_kv_heads : 1));
+    }
     return shape;
 }
 
@@ -145,20 +146,10 @@ static void fill_angles(float* out, const std::vector<double>& f, uint32_t n, ui
 
 void Model::fill_step(const uint32_t* ids, uint32_t n, uint32_t position)
 {
-    uint64_t begin = m_step.ids.offset;
-    auto host = [&](const Tensor& t) { return reinterpret_cast<uint32_t*>(m_step_host + (t.offset - begin)); };
-    uint32_t full = position + n, ring = full; // where no layer is of a kind, its slots are not read
-    for (uint32_t il = 0; il < m_c.n_layers; il++) (m_c.is_window_layer(il) ? ring : full) = m_cache.layer(il).spec.n_slots;
-    for (uint32_t t = 0; t < n; t++) {
-        host(m_step.ids)[t] = ids[t];
-        host(m_step.positions)[t] = position + t;
-        host(m_step.slots)[t] = (position + t) % full;
-        host(m_step.slots_window)[t] = (position + t) % ring;
-    }
-    fill_angles(reinterpret_cast<float*>(host(m_step.angles)), m_frequencies, n, position, m_c.rope_mscale);
-    if (m_c.window) fill_angles(reinterpret_cast<float*>(host(m_step.angles_window)), m_frequencies_window, n, position, m_c.rope_mscale);
-    for (const Tensor* t : {&m_step.ids, &m_step.positions, &m_step.slots, &m_step.slots_window})
-        m_backend->upload(t->buffer, t->offset, host(*t), 4ull * n);
+    auto host = [&](const Tensor& t) { return reinterpret_cast<float*>(m_step_host + (t.offset - m_step.ids.offset)); };
+    fill_angles(host(m_step.angles), m_frequencies, n, position, m_c.rope_mscale);
+    if (m_c.window) fill_angles(host(m_step.angles_window), m_frequencies_window, n, position, m_c.rope_mscale);
+    m_backend->upload(m_step.ids.buffer, m_step.ids.offset, ids, 4ull * n);
     for (const Tensor* t : {&m_step.angles, &m_step.angles_window})
         if (*t) m_backend->upload(t->buffer, t->offset, host(*t), 4ull * n * m_c.n_rot);
 }
@@ -170,7 +161,9 @@ void Model::forward(const uint32_t* ids, uint32_t n, uint32_t position)
     EmbedArgs a{n, m_c.dim, m_c.family->scale_embedding ? std::sqrt(float(m_c.dim)) : 1.f};
     m_backend->embed(a, first_rows(m_a.x, n), m_w.token_embd, first_cols(m_step.ids, n));
     for (uint32_t il = 0; il < m_c.n_layers; il++) {
+        m_cache.begin_layer(il, n, position);
         attention_branch(m_w.layers[il], il, n);
+        m_cache.end_layer();
         ffn_branch(m_w.layers[il], n);
     }
 }
@@ -178,12 +171,10 @@ void Model::forward(const uint32_t* ids, uint32_t n, uint32_t position)
 void Model::attention_branch(const LayerWeights& w, uint32_t il, uint32_t n)
 {
     Backend& b = *m_backend;
-    const CacheLayer& cache = m_cache.layer(il);
     bool local = m_c.is_window_layer(il);
     Tensor x = first_rows(m_a.x, n), h = first_rows(m_a.h, n), att = first_rows(m_a.att, n);
     Tensor q = first_rows(m_a.q, n), k = first_rows(m_a.k, n), v = first_rows(m_a.v, n);
     Tensor angles = first_rows(local ? m_step.angles_window : m_step.angles, n);
-    Tensor slots = first_cols(local ? m_step.slots_window : m_step.slots, n);
 
     b.rmsnorm({n, m_c.dim, m_c.norm_eps}, h, x, w.attn_norm);
     MatmulTarget qkv[] = {{q, w.attn_q}, {k, w.attn_k}, {v, w.attn_v}};
@@ -195,10 +186,8 @@ void Model::attention_branch(const LayerWeights& w, uint32_t il, uint32_t n)
     if (w.attn_k_norm) b.rmsnorm({n * m_c.n_kv_heads, m_c.head_dim, m_c.norm_eps}, k, k, w.attn_k_norm);
     b.rope({n, m_c.n_heads, m_c.head_dim, m_c.n_rot, m_c.family->rope_pairs}, q, angles);
     b.rope({n, m_c.n_kv_heads, m_c.head_dim, m_c.n_rot, m_c.family->rope_pairs}, k, angles);
-    b.kv_write({n, m_c.n_kv_heads, m_c.head_dim, cache.spec.n_slots}, cache.k, k, slots);
-    b.kv_write({n, m_c.n_kv_heads, m_c.head_dim, cache.spec.n_slots}, cache.v, v, slots);
-    AttentionArgs a{n, m_c.n_heads, m_c.n_kv_heads, m_c.head_dim, cache.spec.n_slots, cache.spec.window, m_c.attention_scale};
-    b.attention(a, att, q, cache.k, cache.v, first_cols(m_step.positions, n));
+    m_cache.write(k, v);
+    m_cache.attend(att, q, m_c.attention_scale);
     add_branch(w.attn_post_norm, w.attn_output, att, n);
 }
 

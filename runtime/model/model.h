@@ -32,9 +32,6 @@ struct Activations {
 // What changes with every step, in one block that is uploaded once per step.
 struct StepInputs {
     Tensor ids;           // (1, chunk) u32
-    Tensor positions;     // (1, chunk) u32
-    Tensor slots;         // (1, chunk) u32, in layers that hold every token
-    Tensor slots_window;  // (1, chunk) u32, in window layers
     Tensor angles;        // (chunk, n_rot): cos, sin by pair
     Tensor angles_window; // (chunk, n_rot), in window layers
 
@@ -42,8 +39,9 @@ struct StepInputs {
     void place(const Config& c, uint32_t chunk, const Buffer& buffer, uint64_t offset);
 };
 
-std::vector<CacheLayerSpec> cache_specs(const Config& c, uint32_t context, uint32_t chunk);
-ScratchShape scratch_shape(const Config& c, uint32_t chunk);
+// n_slots: per KV head, in layers that see everything; the context where nothing is ever evicted.
+std::vector<CacheLayerSpec> cache_specs(const Config& c, const Recipe& recipe, uint32_t n_slots);
+ScratchShape scratch_shape(const Config& c, const Recipe& recipe, uint32_t n_slots, uint32_t chunk);
 
 class Model
 {
@@ -53,6 +51,7 @@ public:
     void open(const Config& config, Weights weights, Cache cache, Backend& backend, const Activations& activations, const StepInputs& step,
               uint8_t* step_host, uint32_t chunk, uint32_t context);
 
+    Cache& cache() { return m_cache; }
     const Cache& cache() const { return m_cache; }
     uint32_t chunk() const { return m_chunk; }
 

@@ -13,6 +13,7 @@ constexpr uint32_t kChunks[] = {512, 256, 128, 64, 32, 16};
 constexpr uint32_t kSmallestChunk = 16;
 constexpr uint32_t kSmallestContext = 256;     // tokens; below it nobody can talk
 constexpr uint32_t kLargestContext = 1u << 24; // tokens; slots are counted in 32 bits
+constexpr uint32_t kLeastSlots = 32;           // with fewer nothing is left between the pinned and the recent
 constexpr uint64_t kChunkShare = 8;            // a chunk's buffers take at most 1/8 of what the weights leave
 
 uint64_t Plan::region_bytes(const char* name) const
@@ -22,7 +23,12 @@ uint64_t Plan::region_bytes(const char* name) const
     return 0;
 }
 
-// What the regions would be for a context and a chunk.
+// Tokens of the text that are counted on, slots per KV head and tokens per chunk.
+struct Choice {
+    uint32_t context = 0, slots = 0, chunk = 0; // slots 0: nothing fits
+};
+
+// What the regions would be for a choice.
 struct Sizer {
     const Config& config;
     const Backend& backend;
@@ -30,18 +36,23 @@ struct Sizer {
     uint64_t weights, staging, tokenizer, sampler; // bytes
     uint64_t budget, kv_budget;                    // bytes; 0: none
 
-    uint64_t cache(uint32_t context, uint32_t chunk) const { return Cache::bytes_needed(cache_specs(config, context, chunk), recipe); }
-
-    std::vector<PlanRegion> regions(uint32_t context, uint32_t chunk) const
+    CacheBytes cache(const Choice& c) const
     {
-        uint64_t step = StepInputs::bytes_needed(config, chunk);
+        return Cache::bytes_needed(cache_specs(config, recipe, c.slots), recipe, c.chunk, recipe.exact() ? c.context : 0);
+    }
+
+    std::vector<PlanRegion> regions(const Choice& c) const
+    {
+        const uint64_t step = StepInputs::bytes_needed(config, c.chunk);
+        const CacheBytes bytes = cache(c);
         std::vector<PlanRegion> r = {
             {"weights", weights, true},
-            {"cache", cache(context, chunk), true},
-            {"activations", Activations::bytes_needed(config, chunk) + step, true},
-            {"scratch", backend.scratch_bytes(scratch_shape(config, chunk)), true},
+            {"cache", bytes.device, true},
+            {"activations", Activations::bytes_needed(config, c.chunk) + step, true},
+            {"scratch", backend.scratch_bytes(scratch_shape(config, recipe, c.slots, c.chunk)), true},
+            {"cache tables", bytes.host, false},
             {"tokenizer", tokenizer, false},
-            {"tokens", 4ull * context, false},
+            {"tokens", 4ull * c.context, false},
             {"step inputs", step, false},
             {"logits", 4ull * config.n_vocab, false},
             {"sampler", sampler, false},
@@ -51,25 +62,28 @@ struct Sizer {
         return r;
     }
 
-    uint64_t total(uint32_t context, uint32_t chunk) const
+    uint64_t total(const Choice& c) const
     {
         uint64_t bytes = 0;
-        for (const PlanRegion& region : regions(context, chunk)) bytes += region.bytes;
+        for (const PlanRegion& region : regions(c)) bytes += region.bytes;
         return bytes;
     }
 
-    bool fits(uint32_t context, uint32_t chunk) const
+    bool fits(const Choice& c) const
     {
-        return (!budget || total(context, chunk) <= budget) && (!kv_budget || cache(context, chunk) <= kv_budget);
+        const CacheBytes bytes = cache(c);
+        return (!budget || total(c) <= budget) && (!kv_budget || bytes.device + bytes.host <= kv_budget);
     }
 
-    // 0: not even one token
-    uint32_t largest_context(uint32_t limit, uint32_t chunk) const
+    // The most slots, from `least` to `most`; 0: not even the least.
+    uint32_t largest(uint32_t least, uint32_t most, uint32_t chunk, uint32_t context) const
     {
-        uint32_t low = 0, high = limit;
+        auto choice = [&](uint32_t slots) { return Choice{recipe.exact() ? slots : context, slots, chunk}; };
+        if (least > most || !fits(choice(least))) return 0;
+        uint32_t low = least, high = most;
         while (low < high) {
             uint32_t middle = low + (high - low + 1) / 2;
-            if (fits(middle, chunk))
+            if (fits(choice(middle)))
                 low = middle;
             else
                 high = middle - 1;
@@ -78,15 +92,12 @@ struct Sizer {
     }
 };
 
-struct Choice {
-    uint32_t context = 0, chunk = 0; // 0: nothing fits
-};
-
+// As many tokens at a time as a fixed context leaves room for.
 static Choice choose_fixed(const Sizer& sizer, uint32_t context)
 {
     for (uint32_t wanted : kChunks) {
-        uint32_t chunk = std::min(wanted, context);
-        if (sizer.fits(context, chunk)) return {context, chunk};
+        Choice choice{context, context, std::min(wanted, context)};
+        if (sizer.fits(choice)) return choice;
     }
     return {};
 }
@@ -95,15 +106,41 @@ static Choice choose_fixed(const Sizer& sizer, uint32_t context)
 static Choice choose_longest(const Sizer& sizer, uint32_t limit, uint32_t least)
 {
     for (uint32_t wanted : kChunks) {
-        uint32_t chunk = std::min(wanted, limit);
-        uint32_t context = sizer.largest_context(limit, chunk);
+        const uint32_t chunk = std::min(wanted, limit), context = sizer.largest(1, limit, chunk, 0);
         if (context < std::max(least, chunk)) continue; // a chunk longer than the context only wastes
-        uint64_t fixed = sizer.total(least, kSmallestChunk);
-        uint64_t extra = sizer.total(least, chunk) - std::min(fixed, sizer.total(least, chunk));
-        bool cheap = !sizer.budget || extra <= (sizer.budget - std::min(sizer.budget, sizer.weights)) / kChunkShare;
-        if (context == limit || cheap || wanted == kSmallestChunk) return {context, chunk};
+        const uint64_t fixed = sizer.total({least, least, kSmallestChunk}), total = sizer.total({least, least, chunk});
+        const uint64_t extra = total - std::min(fixed, total);
+        const bool cheap = !sizer.budget || extra <= (sizer.budget - std::min(sizer.budget, sizer.weights)) / kChunkShare;
+        if (context == limit || cheap || wanted == kSmallestChunk) return {context, context, chunk};
     }
     return {};
+}
+
+static uint32_t least_slots(const Recipe& recipe)
+{
+    return recipe.slots ? recipe.slots : std::max(kLeastSlots, recipe.smallest_slots());
+}
+
+// As many slots as fit, or those that were asked for; a chunk is at most a quarter of them, so that what is read at once does
+// not crowd out what is kept.
+static Choice choose_slots(const Sizer& sizer, uint32_t context)
+{
+    const Recipe& recipe = sizer.recipe;
+    const uint32_t least = least_slots(recipe), most = recipe.slots ? recipe.slots : std::max(least, context);
+    for (uint32_t wanted : kChunks) {
+        if (recipe.chunk && wanted != kChunks[0]) break;
+        const uint32_t chunk = recipe.chunk ? recipe.chunk : wanted, slots = sizer.largest(least, most, chunk, context);
+        if (slots && (recipe.chunk || chunk <= std::max(kSmallestChunk, slots / 4))) return {context, slots, chunk};
+    }
+    return {};
+}
+
+// What `auto` falls back to where the exact cache does not fit: the best measured (research/measured.md).
+static Recipe fallback(const Recipe& recipe)
+{
+    Recipe r = recipe;
+    r.retain = find_retain("mix");
+    return r;
 }
 
 Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& parts, uint64_t tokenizer_bytes, uint64_t sampler_bytes,
@@ -116,8 +153,6 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
     DeviceInfo device = backend.info();
     plan.budget_bytes = request.memory_bytes ? request.memory_bytes : device.free_bytes;
     plan.kv_budget_bytes = request.kv_memory_bytes;
-    plan.recipe = recipe;
-    plan.recipe_text = recipe_text(recipe);
     plan.device = device.id;
     Sizer sizer{config,
                 backend,
@@ -129,29 +164,46 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
                 plan.budget_bytes,
                 plan.kv_budget_bytes};
 
-    uint32_t model_context = std::min(config.n_context, kLargestContext);
-    bool fixed = request.context >= 0;
-    uint32_t limit = request.context > 0 ? uint32_t(request.context) : model_context;
+    const uint32_t model_context = std::min(config.n_context, kLargestContext);
+    const bool fixed = request.context >= 0 || recipe.automatic;
+    const uint32_t limit = request.context > 0 ? uint32_t(request.context) : model_context;
     uint32_t least = fixed ? limit : std::min(limit, plan.kv_budget_bytes ? kSmallestChunk : kSmallestContext);
-    Choice choice = fixed ? choose_fixed(sizer, limit) : choose_longest(sizer, limit, least);
-    plan.fits = choice.context != 0;
-    if (!plan.fits) choice = {least, std::min(kSmallestChunk, least)};
+    Choice choice;
+    if (recipe.exact()) choice = fixed ? choose_fixed(sizer, limit) : choose_longest(sizer, limit, least);
+    Choice smallest{least, least, std::min(kSmallestChunk, least)};
+    if (!recipe.exact() || (recipe.automatic && !choice.slots)) {
+        if (recipe.automatic) sizer.recipe = fallback(recipe);
+        choice = choose_slots(sizer, limit);
+        if (choice.slots >= limit && sizer.recipe.split == Split::pyramid) sizer.recipe.split = Split::uniform; // room for everything
+        smallest = {limit, least_slots(sizer.recipe), sizer.recipe.chunk ? sizer.recipe.chunk : kSmallestChunk};
+    }
+    plan.fits = choice.slots != 0;
+    plan.smallest_bytes = sizer.total(smallest);
+    if (plan.fits && recipe.automatic && sizer.recipe.exact()) { // less than this would do
+        Sizer other = sizer;
+        other.recipe = fallback(recipe);
+        plan.smallest_bytes = std::min(plan.smallest_bytes, other.total({limit, least_slots(other.recipe), kSmallestChunk}));
+    }
+    if (!plan.fits) choice = smallest;
 
-    plan.context = plan.slots = choice.context;
+    plan.recipe = sizer.recipe;
+    plan.recipe.slots = plan.recipe.exact() ? 0 : choice.slots;
+    plan.recipe_text = recipe_text(plan.recipe);
+    plan.context = choice.context;
+    plan.slots = choice.slots;
     plan.chunk = choice.chunk;
-    plan.regions = sizer.regions(choice.context, choice.chunk);
-    plan.total_bytes = sizer.total(choice.context, choice.chunk);
-    plan.smallest_bytes = sizer.total(least, std::min(kSmallestChunk, least));
-    plan.bytes_per_token = (plan.region_bytes("cache") + choice.context - 1) / choice.context;
+    plan.regions = sizer.regions(choice);
+    plan.total_bytes = sizer.total(choice);
+    plan.bytes_per_token = (plan.region_bytes("cache") + plan.region_bytes("cache tables") + choice.slots - 1) / choice.slots;
     return plan;
 }
 
 Status no_fit(const Plan& plan)
 {
-    uint64_t cache = plan.region_bytes("cache");
+    const uint64_t cache = plan.region_bytes("cache") + plan.region_bytes("cache tables");
     if (plan.kv_budget_bytes && cache > plan.kv_budget_bytes)
-        return fail(Code::no_fit, "the cache needs %llu bytes (%s) for a context of %u tokens, --kv-memory gives %llu",
-                    (unsigned long long)cache, human_bytes(cache).c_str(), plan.context, (unsigned long long)plan.kv_budget_bytes);
+        return fail(Code::no_fit, "the cache needs %llu bytes (%s) for %u slots per head, --kv-memory gives %llu",
+                    (unsigned long long)cache, human_bytes(cache).c_str(), plan.slots, (unsigned long long)plan.kv_budget_bytes);
     return fail(Code::no_fit, "a context of %u tokens needs at least %llu bytes (%s), the budget is %llu (%s): raise --memory or lower -c",
                 plan.context, (unsigned long long)plan.smallest_bytes, human_bytes(plan.smallest_bytes).c_str(),
                 (unsigned long long)plan.budget_bytes, human_bytes(plan.budget_bytes).c_str());

@@ -25,8 +25,8 @@ struct Plan {
     uint64_t total_bytes = 0;     // sum of the regions
     uint64_t smallest_bytes = 0;  // the smallest budget that works with these options
     uint64_t bytes_per_token = 0; // of the cache: its bytes over the tokens of the context
-    uint32_t context = 0;         // tokens
-    uint32_t slots = 0;           // per KV head, in the layers that hold every token
+    uint32_t context = 0;         // tokens; a text may outgrow it where slots are given up
+    uint32_t slots = 0;           // per KV head, in the layers that see every token
     uint32_t chunk = 0;           // tokens of a prompt read at once
     Recipe recipe;
     std::string recipe_text; // full: "exact,k=f16,v=f16"

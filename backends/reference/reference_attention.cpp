@@ -1,0 +1,198 @@
+// The ops on slots, as plainly as they can be written: where an index lies, what a token sees, and what attention is.
+#include "backends/reference/reference_backend.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace ks
+{
+
+constexpr double kLog2e = 1.4426950408889634;
+
+static void check_rows(const char* op, const Tensor& t, uint64_t n_rows, uint32_t head_dim)
+{
+    KS_CHECK(t.format == Format::f32 || t.format == Format::f16, "%s: a cache of format %d", op, int(t.format));
+    check_values(op, t, n_rows * head_dim);
+}
+
+void ReferenceBackend::kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& x, const Tensor& table, const Tensor& view)
+{
+    check_rows("kv_write", to, uint64_t(a.n_kv_heads) * a.n_rows, a.head_dim);
+    check_values("kv_write", x, uint64_t(a.n_tokens) * a.n_kv_heads * a.head_dim);
+    for (uint32_t h = 0; h < a.n_kv_heads; h++) {
+        const uint32_t* head_view = view.ptr<uint32_t>() + h * view_words;
+        for (uint32_t t = 0; t < a.n_tokens; t++) {
+            uint32_t index = head_view[view_before] + t;
+            uint32_t row = h * a.n_rows + (a.staged ? t : RING_ROW(index, a.n_rows, a.n_pinned));
+            if (!a.staged && table) row = table.ptr<uint32_t>()[head_view[view_begin] + index];
+            KS_CHECK(row < a.n_kv_heads * a.n_rows, "kv_write: row %u of %u", row, a.n_kv_heads * a.n_rows);
+            const float* from = x.ptr() + (uint64_t(t) * a.n_kv_heads + h) * a.head_dim;
+            for (uint32_t i = 0; i < a.head_dim; i++) {
+                if (to.format == Format::f32)
+                    to.ptr()[uint64_t(row) * a.head_dim + i] = from[i];
+                else
+                    to.ptr<uint16_t>()[uint64_t(row) * a.head_dim + i] = uint16_t(FLOAT_TO_HALF(from[i]));
+            }
+        }
+    }
+}
+
+// A row of a cache as floats: where it is, or decoded into `room`.
+static const float* cached_row(const Tensor& cache, uint64_t row, uint32_t head_dim, float* room)
+{
+    if (cache.format == Format::f32) return cache.ptr() + row * head_dim;
+    const uint16_t* half = cache.ptr<uint16_t>() + row * head_dim;
+    for (uint32_t i = 0; i < head_dim; i++) room[i] = HALF_TO_FLOAT(half[i]);
+    return room;
+}
+
+void ReferenceBackend::kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from, const Tensor& rows)
+{
+    check_values("kv_read", y, uint64_t(a.n) * a.head_dim);
+    check_values("kv_read", rows, a.n);
+    for (uint32_t i = 0; i < a.n; i++) {
+        const uint32_t row = rows.ptr<uint32_t>()[i];
+        KS_CHECK(row < from.rows && from.cols == a.head_dim, "kv_read: row %u of (%u, %u)", row, from.rows, from.cols);
+        float* out = y.ptr() + uint64_t(i) * a.head_dim;
+        const float* values = cached_row(from, row, a.head_dim, out);
+        if (values != out) std::copy_n(values, a.head_dim, out);
+    }
+}
+
+void ReferenceBackend::kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& from, const Tensor& moves)
+{
+    KS_CHECK(to.format == from.format, "kv_move: format %d to %d", int(from.format), int(to.format));
+    const uint64_t row_bytes = uint64_t(a.head_dim) * (to.format == Format::f16 ? 2 : 4);
+    for (uint32_t i = 0; i < a.n_moves; i++) {
+        const uint32_t* move = moves.ptr<uint32_t>() + 2 * i;
+        KS_CHECK(move[0] < from.rows && move[1] < to.rows, "kv_move: row %u of %u to %u of %u", move[0], from.rows, move[1], to.rows);
+        memcpy(to.ptr<uint8_t>() + move[1] * row_bytes, from.ptr<uint8_t>() + move[0] * row_bytes, row_bytes);
+    }
+}
+
+// What a token of one head sees, index by index.
+struct Sight {
+    const AttentionArgs& a;
+    const KvSlots& slots;
+    uint32_t kv_head, before, begin, oldest;
+
+    Sight(const AttentionArgs& args, const KvSlots& s, uint32_t head) : a(args), slots(s), kv_head(head)
+    {
+        const uint32_t* view = slots.view.ptr<uint32_t>() + head * view_words;
+        before = view[view_before];
+        begin = view[view_begin];
+        oldest = slots.table ? 0 : RING_OLDEST(before + (a.chunk_rows ? 0 : a.n_tokens), a.n_rows, a.n_pinned);
+    }
+    bool sees(uint32_t t, uint32_t index) const
+    {
+        uint32_t own = before + t;
+        if (index > own) return false;
+        if (index < a.n_pinned && index < own) return true;
+        return index >= oldest && (a.window == 0 || own - index < a.window);
+    }
+    bool in_chunk(uint32_t index) const { return a.chunk_rows && index >= before; }
+    uint32_t row(uint32_t index) const
+    {
+        if (in_chunk(index)) return kv_head * a.chunk_rows + index - before;
+        if (slots.table) return slots.table.ptr<uint32_t>()[begin + index];
+        return kv_head * a.n_rows + RING_ROW(index, a.n_rows, a.n_pinned);
+    }
+    const float* key(uint32_t index, float* room) const
+    {
+        return cached_row(in_chunk(index) ? slots.chunk_k : slots.k, row(index), a.head_dim, room);
+    }
+    const float* value(uint32_t index, float* room) const
+    {
+        return cached_row(in_chunk(index) ? slots.chunk_v : slots.v, row(index), a.head_dim, room);
+    }
+    // The log-weights a (0) and b (1).
+    double weight(uint32_t index, uint32_t which) const
+    {
+        return slots.weights && !in_chunk(index) ? slots.weights.ptr()[2ull * row(index) + which] : 0.0;
+    }
+};
+
+static void check_slots(const AttentionArgs& a, const Tensor& q, const KvSlots& slots)
+{
+    KS_CHECK(a.n_tokens > 0 && a.n_heads % a.n_kv_heads == 0, "attention: %u heads over %u", a.n_heads, a.n_kv_heads);
+    check_values("attention", q, uint64_t(a.n_tokens) * a.n_heads * a.head_dim);
+    for (const Tensor* t : {&slots.k, &slots.v}) check_rows("attention", *t, uint64_t(a.n_kv_heads) * a.n_rows, a.head_dim);
+    if (a.chunk_rows)
+        for (const Tensor* t : {&slots.chunk_k, &slots.chunk_v})
+            check_rows("attention", *t, uint64_t(a.n_kv_heads) * a.chunk_rows, a.head_dim);
+    KS_CHECK(!slots.table || (a.window == 0 && a.n_pinned == 0), "attention: window %u, %u pinned with a table", a.window, a.n_pinned);
+    check_values("attention", slots.view, uint64_t(a.n_kv_heads) * view_words);
+}
+
+void ReferenceBackend::attention(const AttentionArgs& a, const Tensor& y, const Tensor& q, const KvSlots& slots, const Tensor& lse)
+{
+    check_slots(a, q, slots);
+    check_values("attention", y, uint64_t(a.n_tokens) * a.n_heads * a.head_dim);
+    KS_CHECK(a.head_dim <= m_shape.head_dim, "attention: head_dim %u, scratch for %u", a.head_dim, m_shape.head_dim);
+    double* sums = reinterpret_cast<double*>(m_row); // (head_dim), then a row of K or V
+    float* room = reinterpret_cast<float*>(sums + a.head_dim);
+    for (uint32_t h = 0; h < a.n_heads; h++) {
+        const Sight sight(a, slots, h / (a.n_heads / a.n_kv_heads));
+        for (uint32_t t = 0; t < a.n_tokens; t++) {
+            const float* query = q.ptr() + (uint64_t(t) * a.n_heads + h) * a.head_dim;
+            double top = -INFINITY, norm_top = -INFINITY, norm = 0; // running maxima of numerator and denominator
+            std::fill(sums, sums + a.head_dim, 0.0);
+            for (uint32_t i = 0; i <= sight.before + t; i++) {
+                if (!sight.sees(t, i)) continue;
+                const double logit = dot(query, sight.key(i, room), a.head_dim) * a.scale;
+                const double over = logit + sight.weight(i, 0), under = logit + sight.weight(i, 1);
+                if (under > -INFINITY) {
+                    norm = under > norm_top ? norm * std::exp(norm_top - under) + 1 : norm + std::exp(under - norm_top);
+                    norm_top = std::max(norm_top, under);
+                }
+                if (over == -INFINITY) continue;
+                const double shrink = over > top ? std::exp(top - over) : 1.0;
+                top = std::max(top, over);
+                const double weight = std::exp(over - top);
+                const float* v = sight.value(i, room);
+                for (uint32_t d = 0; d < a.head_dim; d++) sums[d] = sums[d] * shrink + weight * v[d];
+            }
+            const double scale = top > -INFINITY ? std::exp(top - norm_top) / norm : 0.0;
+            float* out = y.ptr() + (uint64_t(t) * a.n_heads + h) * a.head_dim;
+            for (uint32_t d = 0; d < a.head_dim; d++) out[d] = float(sums[d] * scale);
+            if (lse) lse.ptr()[uint64_t(t) * a.n_heads + h] = float((norm_top + std::log(norm)) * kLog2e);
+        }
+    }
+}
+
+void ReferenceBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& signal, const Tensor& chunk_signal,
+                                const Tensor& q, const KvSlots& slots, const Tensor& lse)
+{
+    check_slots(a, q, slots);
+    check_values("kv_score", signal, uint64_t(a.n_kv_heads) * a.n_rows);
+    check_values("kv_score", lse, uint64_t(a.n_tokens) * a.n_heads);
+    if (a.chunk_rows) check_values("kv_score", chunk_signal, uint64_t(a.n_kv_heads) * a.chunk_rows);
+    const uint32_t group = a.n_heads / a.n_kv_heads;
+    const double keep = s.reset ? 0.0 : std::pow(double(s.decay), a.n_tokens);
+    for (uint32_t g = 0; g < a.n_kv_heads; g++) {
+        const Sight sight(a, slots, g);
+        for (uint32_t i = 0; i < sight.before + a.n_tokens; i++) {
+            double sum = 0;
+            bool seen = false;
+            for (uint32_t t = s.first_query; t < a.n_tokens; t++) {
+                if (!sight.sees(t, i)) continue;
+                seen = true;
+                const uint32_t first = std::max(sight.oldest, a.window && sight.before + t + 1 > a.window ? sight.before + t + 1 - a.window : 0);
+                const double visible = sight.before + t + 1 - (first > a.n_pinned ? first - a.n_pinned : 0);
+                const float* key = sight.key(i, m_row);
+                for (uint32_t h = g * group; h < (g + 1) * group; h++) {
+                    const double logit = dot(q.ptr() + (uint64_t(t) * a.n_heads + h) * a.head_dim, key, a.head_dim) * a.scale;
+                    const double p = std::exp2((logit + sight.weight(i, 1)) * kLog2e - lse.ptr()[uint64_t(t) * a.n_heads + h]);
+                    const double said = s.kind == score_below ? (p * visible < 1 ? 1.0 : 0.0) : p;
+                    sum += said * std::pow(double(s.decay), a.n_tokens - 1 - t);
+                }
+            }
+            if (!seen && sight.oldest > i && i >= a.n_pinned) continue; // its row is another's by now
+            float& out = sight.in_chunk(i) ? chunk_signal.ptr()[sight.row(i)] : signal.ptr()[sight.row(i)];
+            out = float((sight.in_chunk(i) ? 0.0 : out * keep) + sum);
+        }
+    }
+}
+
+} // namespace ks

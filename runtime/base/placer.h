@@ -1,0 +1,30 @@
+// Hands out parts of a block one after the other; with no block it only counts. What is placed and what was planned are then
+// the same code.
+#pragma once
+
+#include "runtime/base/arena.h"
+#include "runtime/base/tensor.h"
+
+namespace ks
+{
+
+struct Placer {
+    Buffer buffer;
+    uint64_t offset = 0;
+
+    Tensor take(uint32_t rows, uint32_t cols, Format format = Format::f32)
+    {
+        Tensor t{buffer, offset, rows, cols, format};
+        offset += align_up(uint64_t(rows) * cols * (format == Format::f16 ? 2 : 4), kRegionAlign);
+        return t;
+    }
+    // Host memory only.
+    template <class T> T* array(uint64_t count)
+    {
+        uint8_t* at = buffer.data ? static_cast<uint8_t*>(buffer.data) + offset : nullptr;
+        offset += align_up(count * sizeof(T), kRegionAlign);
+        return reinterpret_cast<T*>(at);
+    }
+};
+
+} // namespace ks

@@ -1,0 +1,347 @@
+#include "runtime/kv/evictor.h"
+
+#include "runtime/kv/retain/merge.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace ks
+{
+
+constexpr uint32_t kReadRows = 256; // at a time
+
+static bool is_subgen(const Recipe& recipe)
+{
+    return strcmp(recipe.retain->name, "subgen") == 0;
+}
+
+// What the pinned, the recent and the next tokens leave of a head's rows: half for sampled tokens, half for clusters of two.
+static uint32_t estimator_slots(const CacheLayerSpec& spec, const Recipe& recipe)
+{
+    return spec.n_rows - recipe.sink - recipe.recent_of(spec.n_rows) - (recipe.delta_of(spec.n_rows) - 1);
+}
+
+static SubgenShape subgen_shape(const CacheLayerSpec& spec, const Recipe& recipe, uint32_t il, uint32_t head)
+{
+    constexpr uint32_t t = 2;
+    const uint32_t n = estimator_slots(spec, recipe), n_clusters = std::max(1u, n / 2 / t);
+    return {n_clusters, t, n - n_clusters * t, spec.head_dim, true, recipe.seed, il, head};
+}
+
+uint64_t Evictor::estimator_bytes(const CacheLayerSpec& spec, const Recipe& recipe)
+{
+    return is_subgen(recipe) ? align_up(Subgen::bytes_needed(subgen_shape(spec, recipe, 0, 0)), kRegionAlign) : 0;
+}
+
+void Evictor::place(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe, uint32_t chunk, Placer& device, Placer& host)
+{
+    m_recipe = recipe;
+    m_writes = recipe.victims == Victims::merge || is_subgen(recipe);
+    m_reads = m_writes || recipe.retain->keys;
+    uint32_t most = 0, heads = 0, n_rows = 0, head_dim = 0;
+    for (const CacheLayerSpec& spec : specs) {
+        if (!spec.table) continue;
+        heads = std::max(heads, spec.n_kv_heads);
+        n_rows = std::max(n_rows, spec.n_rows);
+        head_dim = std::max(head_dim, spec.head_dim);
+        most = std::max(most, spec.n_rows * (recipe.split == Split::ada ? spec.n_kv_heads : 1) + chunk);
+    }
+    if (!most) return;
+    m_heads.resize(heads);
+    for (Head& head : m_heads) {
+        head.positions = host.array<uint32_t>(most);
+        head.rows = host.array<uint32_t>(most);
+    }
+    // One block each, so that the heads' scores can be compared.
+    float *signal = host.array<float>(uint64_t(heads) * most), *scores = host.array<float>(uint64_t(heads) * most);
+    uint8_t* keep = host.array<uint8_t>(uint64_t(heads) * most);
+    uint32_t* order = host.array<uint32_t>(uint64_t(heads) * most);
+    for (uint32_t h = 0; h < heads; h++) {
+        m_heads[h].signal = signal + uint64_t(h) * most;
+        m_heads[h].score = scores + uint64_t(h) * most;
+        m_heads[h].keep = keep + uint64_t(h) * most;
+        m_heads[h].order = order + uint64_t(h) * most;
+    }
+    m_pool_signal = host.array<float>(recipe.retain->signal ? uint64_t(heads) * n_rows : 0);
+    m_chunk_signal = host.array<float>(recipe.retain->signal ? uint64_t(heads) * chunk : 0);
+    m_scratch = host.array<float>(retain_scratch_floats(most, head_dim));
+    m_keys = host.array<float>(m_reads ? uint64_t(most) * head_dim : 0);
+    m_values = host.array<float>(m_writes ? uint64_t(most) * head_dim : 0);
+    m_target_keys = host.array<float>(m_writes ? uint64_t(most) * head_dim : 0);
+    m_norms = host.array<float>(m_writes ? 2ull * most : 0);
+    m_targets = host.array<uint32_t>(m_writes ? most : 0);
+    m_sources = host.array<uint32_t>(is_subgen(recipe) ? 2ull * most : 0);
+    m_changes.copies = host.array<SubgenChanges::Copy>(is_subgen(recipe) ? most : 0);
+    m_changes.slots = host.array<uint32_t>(is_subgen(recipe) ? most : 0);
+    m_free = host.array<uint32_t>(uint64_t(heads) * n_rows);
+    m_read = device.take(m_reads ? kReadRows : 0, head_dim);
+    m_read_rows = device.take(1, m_reads ? kReadRows : 0);
+    m_read_view = device.take(1, m_reads ? view_words : 0);
+}
+
+Evictor::Counts Evictor::evict(Backend& backend, CacheLayer& layer, uint32_t il, const Chunk& chunk, uint32_t* moves)
+{
+    m_counts = {};
+    const uint32_t n_rows = layer.spec.n_rows, n_kv_heads = layer.spec.n_kv_heads;
+    const uint32_t slack = chunk.n == 1 || is_subgen(m_recipe) ? m_recipe.delta_of(n_rows) - 1 : 0;
+    Case c{backend, layer, il, chunk, m_recipe.sink, 0, n_rows - slack, 0};
+    c.recent = std::min(m_recipe.recent_of(n_rows), c.target - c.pinned - 1);
+    if (is_subgen(m_recipe)) c.estimated = estimator_slots(layer.spec, m_recipe);
+    look(c);
+    score(c);
+    choose(c);
+    free_rows(c);
+    for (uint32_t h = 0, begin = 0; h < n_kv_heads; h++) {
+        if (m_recipe.victims == Victims::merge) merge_victims(c, h);
+        if (c.estimated) estimate_victims(c, h);
+        layer.begin[h] = begin;
+        take_over(c, h, moves);
+        begin += layer.capacity[h];
+        if (c.estimated) write_estimator(c, h);
+    }
+    if (m_recipe.retain->signal) backend.upload(layer.signal.buffer, layer.signal.offset, m_pool_signal, 4ull * n_kv_heads * n_rows);
+    if (m_writes) backend.upload(layer.slots.weights.buffer, layer.slots.weights.offset, layer.weights, 8ull * n_kv_heads * n_rows);
+    return m_counts;
+}
+
+// Gathers positions, rows and signals of every head in the order of the text.
+void Evictor::look(const Case& c)
+{
+    const uint32_t n_kv_heads = c.layer.spec.n_kv_heads;
+    const bool signals = m_recipe.retain->signal != signal_none;
+    if (signals) {
+        c.backend.download(m_pool_signal, c.layer.signal.buffer, c.layer.signal.offset, 4ull * n_kv_heads * c.layer.spec.n_rows);
+        c.backend.download(m_chunk_signal, c.chunk.signal.buffer, c.chunk.signal.offset, 4ull * n_kv_heads * c.chunk.n_rows);
+    }
+    for (uint32_t h = 0; h < n_kv_heads; h++) {
+        Head& head = m_heads[h];
+        const uint32_t held = c.layer.held[h], begin = c.layer.begin[h];
+        head.n = held + c.chunk.n;
+        for (uint32_t i = 0; i < head.n; i++) {
+            const bool in_chunk = i >= held;
+            head.rows[i] = in_chunk ? h * c.chunk.n_rows + i - held : c.layer.rows[begin + i];
+            head.positions[i] = in_chunk ? c.chunk.position + i - held : c.layer.positions[begin + i];
+            if (signals) head.signal[i] = in_chunk ? m_chunk_signal[head.rows[i]] : m_pool_signal[head.rows[i]];
+        }
+    }
+    if (!signals || !m_recipe.retain->one_set) return;
+    for (uint32_t h = 1; h < n_kv_heads; h++)
+        for (uint32_t i = 0; i < m_heads[0].n; i++) m_heads[0].signal[i] += m_heads[h].signal[i];
+    for (uint32_t h = 1; h < n_kv_heads; h++) std::copy_n(m_heads[0].signal, m_heads[0].n, m_heads[h].signal);
+}
+
+void Evictor::score(const Case& c)
+{
+    for (uint32_t h = 0; h < c.layer.spec.n_kv_heads; h++) {
+        const Head& head = m_heads[h];
+        Candidates candidates;
+        candidates.n = head.n - c.pinned - c.recent;
+        candidates.n_seen = c.chunk.position + c.chunk.n;
+        candidates.head_dim = c.layer.spec.head_dim;
+        candidates.n_keep = c.target - c.pinned - c.recent;
+        candidates.positions = head.positions + c.pinned;
+        if (m_recipe.retain->signal) candidates.signal = head.signal + c.pinned;
+        if (m_recipe.retain->keys && !is_subgen(m_recipe)) {
+            read_rows(c, h, false, m_keys);
+            candidates.keys = m_keys + uint64_t(c.pinned) * candidates.head_dim;
+        }
+        m_recipe.retain->score(candidates, m_recipe.options, m_scratch, head.score + c.pinned);
+    }
+}
+
+// Marks who stays: keep[i] for every index of every head.
+void Evictor::choose(const Case& c)
+{
+    const uint32_t n_kv_heads = c.layer.spec.n_kv_heads, wanted = c.target - c.pinned - c.recent;
+    for (uint32_t h = 0; h < n_kv_heads; h++) {
+        Head& head = m_heads[h];
+        const uint32_t n = head.n - c.pinned - c.recent;
+        std::fill_n(head.keep, head.n, uint8_t(1));
+        if (c.estimated) { // all go, but for the estimator's own slots
+            const bool started = head.positions[c.pinned] == kNoPosition;
+            std::fill_n(head.keep + c.pinned + (started ? c.estimated : 0), n - (started ? c.estimated : 0), uint8_t(0));
+            continue;
+        }
+        if (m_recipe.split != Split::ada) keep_highest(head.score + c.pinned, n, wanted, head.order, head.keep + c.pinned);
+    }
+    if (m_recipe.split != Split::ada) return;
+    // The heads' candidates end at the same token but may differ in number: side by side, aligned at their ends.
+    uint32_t most = 0;
+    for (uint32_t h = 0; h < n_kv_heads; h++) most = std::max(most, m_heads[h].n - c.pinned - c.recent);
+    float* scores = m_heads[0].signal; // no longer needed
+    uint8_t* keep = m_heads[0].keep;
+    for (uint32_t h = 0; h < n_kv_heads; h++) {
+        const uint32_t n = m_heads[h].n - c.pinned - c.recent;
+        std::fill_n(scores + h * most, most - n, NAN);
+        std::copy_n(m_heads[h].score + c.pinned, n, scores + h * most + most - n);
+    }
+    keep_highest_of_heads(scores, n_kv_heads, most, n_kv_heads * wanted, wanted / 5, m_heads[0].order, keep);
+    for (uint32_t h = n_kv_heads; h-- > 0;) { // from the last, since they move apart
+        Head& head = m_heads[h];
+        const uint32_t n = head.n - c.pinned - c.recent;
+        memmove(head.keep + c.pinned, keep + h * most + most - n, n);
+        std::fill_n(head.keep, c.pinned, uint8_t(1));
+        std::fill_n(head.keep + c.pinned + n, c.recent, uint8_t(1));
+    }
+}
+
+// All indexes of a head as f32, (n, head_dim).
+void Evictor::read_rows(const Case& c, uint32_t head, bool values, float* out)
+{
+    const uint32_t held = c.layer.held[head], head_dim = c.layer.spec.head_dim;
+    for (uint32_t i = 0; i < m_heads[head].n;) {
+        const bool in_chunk = i >= held;
+        const uint32_t n = std::min(kReadRows, (in_chunk ? m_heads[head].n : held) - i);
+        const Tensor& from = in_chunk ? (values ? c.chunk.v : c.chunk.k) : (values ? c.layer.slots.v : c.layer.slots.k);
+        c.backend.upload(m_read_rows.buffer, m_read_rows.offset, m_heads[head].rows + i, 4ull * n);
+        c.backend.kv_read({n, head_dim}, m_read, from, m_read_rows);
+        c.backend.download(out + uint64_t(i) * head_dim, m_read.buffer, m_read.offset, 4ull * n * head_dim);
+        i += n;
+    }
+}
+
+void Evictor::write_row(const Case& c, const Tensor& to, uint32_t row, const float* values)
+{
+    const uint32_t view[view_words] = {0, 0};
+    c.backend.upload(m_read.buffer, m_read.offset, values, 4ull * to.cols);
+    c.backend.upload(m_read_rows.buffer, m_read_rows.offset, &row, 4);
+    c.backend.upload(m_read_view.buffer, m_read_view.offset, view, sizeof view);
+    c.backend.kv_write({1, 1, to.cols, to.rows, 0, 0}, to, m_read, m_read_rows, m_read_view);
+}
+
+// Victims go into the nearest slot that stays, where one is near enough.
+void Evictor::merge_victims(const Case& c, uint32_t h)
+{
+    Head& head = m_heads[h];
+    const uint32_t head_dim = c.layer.spec.head_dim, held = c.layer.held[h], end = head.n - c.recent;
+    read_rows(c, h, false, m_keys);
+    read_rows(c, h, true, m_values);
+    uint32_t n_targets = 0;
+    for (uint32_t i = c.pinned; i < end; i++) {
+        if (!head.keep[i]) continue;
+        std::copy_n(m_keys + uint64_t(i) * head_dim, head_dim, m_target_keys + uint64_t(n_targets) * head_dim);
+        m_norms[n_targets] = key_norm(m_keys + uint64_t(i) * head_dim, head_dim);
+        m_targets[n_targets++] = i;
+    }
+    // What a token stands for, by index; those of the chunk for themselves.
+    uint32_t* counts = head.order;
+    for (uint32_t i = 0; i < head.n; i++) counts[i] = i < held ? c.layer.counts[head.rows[i]] : 1;
+    for (uint32_t i = c.pinned; i < end; i++) {
+        if (head.keep[i]) continue;
+        float cosine = 0;
+        const float* key = m_keys + uint64_t(i) * head_dim;
+        const uint32_t target = nearest_target(m_target_keys, m_norms, n_targets, head_dim, key, &cosine);
+        if (target == kNoTarget || cosine < kNearEnough) continue;
+        const uint32_t into = m_targets[target];
+        float* into_key = m_target_keys + uint64_t(target) * head_dim;
+        counts[into] = absorb(into_key, m_values + uint64_t(into) * head_dim, counts[into], key, m_values + uint64_t(i) * head_dim,
+                              counts[i], head_dim);
+        m_norms[target] = key_norm(into_key, head_dim);
+        head.keep[into] = 2; // changed
+        m_counts.merged++;
+    }
+    // Only what changed is written; tokens of the chunk are still in the chunk, so their rows there change.
+    for (uint32_t t = 0; t < n_targets; t++) {
+        const uint32_t i = m_targets[t];
+        if (head.keep[i] != 2) continue;
+        write_row(c, i < held ? c.layer.slots.k : c.chunk.k, head.rows[i], m_target_keys + uint64_t(t) * head_dim);
+        write_row(c, i < held ? c.layer.slots.v : c.chunk.v, head.rows[i], m_values + uint64_t(i) * head_dim);
+    }
+}
+
+// Victims go into the head's estimator; the first ones start it.
+void Evictor::estimate_victims(const Case& c, uint32_t h)
+{
+    Head& head = m_heads[h];
+    const uint32_t head_dim = c.layer.spec.head_dim;
+    const bool started = head.positions[c.pinned] == kNoPosition;
+    const uint32_t first = c.pinned + (started ? c.estimated : 0), end = head.n - c.recent;
+    read_rows(c, h, false, m_keys);
+    read_rows(c, h, true, m_values);
+    Subgen estimator(subgen_shape(c.layer.spec, m_recipe, c.il, h), c.layer.estimators + h * estimator_bytes(c.layer.spec, m_recipe));
+    if (!started) {
+        estimator.clear();
+        estimator.choose_radius(m_keys + uint64_t(first) * head_dim, end - first);
+    }
+    uint32_t *sources = m_sources, *before = m_sources + c.estimated;
+    for (uint32_t slot = 0; slot < c.estimated; slot++) sources[slot] = started ? c.pinned + slot : kNoPosition;
+    for (uint32_t i = first; i < end; i++) {
+        const uint64_t at = uint64_t(i) * head_dim;
+        estimator.update(head.positions[i], m_keys + at, m_values + at, &m_changes);
+        if (m_changes.n_copies) std::copy_n(sources, c.estimated, before);
+        for (uint32_t k = 0; k < m_changes.n_copies; k++) sources[m_changes.copies[k].to] = before[m_changes.copies[k].from];
+        for (uint32_t k = 0; k < m_changes.n_slots; k++) sources[m_changes.slots[k]] = i;
+        m_counts.merged++;
+    }
+    estimator.weights(m_norms, m_norms + c.estimated);
+}
+
+// The slots that hold another token than before, and all their weights.
+void Evictor::write_estimator(const Case& c, uint32_t h)
+{
+    CacheLayer& layer = c.layer;
+    const uint32_t* rows = layer.rows + layer.begin[h] + c.pinned;
+    for (uint32_t slot = 0; slot < c.estimated; slot++) {
+        const uint32_t row = rows[slot], source = m_sources[slot];
+        layer.weights[2 * row] = m_norms[slot];
+        layer.weights[2 * row + 1] = m_norms[c.estimated + slot];
+        if (source == c.pinned + slot || source == kNoPosition) continue;
+        write_row(c, layer.slots.k, row, m_keys + uint64_t(source) * layer.spec.head_dim);
+        write_row(c, layer.slots.v, row, m_values + uint64_t(source) * layer.spec.head_dim);
+    }
+}
+
+// Lists the rows that no head will use: victims' rows and those that were free, head by head. Each head then needs as many as
+// it gave, unless `ada` gives its slots to another.
+void Evictor::free_rows(const Case& c)
+{
+    m_n_free = m_next_free = 0;
+    for (uint32_t h = 0; h < c.layer.spec.n_kv_heads; h++) {
+        const uint32_t held = c.layer.held[h];
+        for (uint32_t i = 0; i < held; i++)
+            if (!m_heads[h].keep[i]) m_free[m_n_free++] = m_heads[h].rows[i];
+        for (uint32_t i = held; i < c.layer.capacity[h]; i++) m_free[m_n_free++] = c.layer.rows[c.layer.begin[h] + i];
+    }
+}
+
+// The head's rows in their new order: those that stay, survivors of the chunk in free rows, then its share of the free.
+void Evictor::take_over(const Case& c, uint32_t h, uint32_t* moves)
+{
+    Head& head = m_heads[h];
+    CacheLayer& layer = c.layer;
+    const bool signals = m_recipe.retain->signal != signal_none, starts = c.estimated && head.positions[c.pinned] != kNoPosition;
+    const uint32_t held = layer.held[h], begin = layer.begin[h];
+    uint32_t n_kept = 0;
+    auto keep = [&](uint32_t row, uint32_t position, float signal, uint32_t count) {
+        if (signals) m_pool_signal[row] = signal;
+        if (layer.counts) layer.counts[row] = count;
+        if (layer.weights) layer.weights[2 * row] = layer.weights[2 * row + 1] = log_weight(count);
+        layer.rows[begin + n_kept] = row;
+        layer.positions[begin + n_kept++] = position;
+    };
+    for (uint32_t i = 0; i < head.n; i++) {
+        for (uint32_t slot = 0; starts && i == c.pinned && slot < c.estimated; slot++) keep(m_free[m_next_free++], kNoPosition, 0, 1);
+        if (!head.keep[i]) {
+            m_counts.evicted++;
+            continue;
+        }
+        uint32_t row = head.rows[i];
+        if (i >= held) {
+            KS_CHECK(m_next_free < m_n_free, "%u of %u rows", m_next_free, m_n_free);
+            moves[2 * m_counts.moves] = row;
+            moves[2 * m_counts.moves + 1] = row = m_free[m_next_free++];
+            m_counts.moves++;
+        }
+        const float signal = !signals ? 0 : i >= held ? m_chunk_signal[head.rows[i]] : m_pool_signal[row];
+        keep(row, head.positions[i], signal, layer.counts ? head.order[i] : 1);
+    }
+    layer.held[h] = n_kept;
+    if (m_recipe.split == Split::ada) layer.capacity[h] = n_kept + (layer.spec.n_rows - c.target);
+    for (uint32_t i = n_kept; i < layer.capacity[h]; i++) {
+        const uint32_t row = layer.rows[begin + i] = m_free[m_next_free++];
+        if (signals) m_pool_signal[row] = 0;
+    }
+}
+
+} // namespace ks

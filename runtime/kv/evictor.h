@@ -1,0 +1,119 @@
+// Who leaves a layer when a staged chunk has been read, what becomes of them, and who takes their rows. Decisions are made on
+// the host from what attention said and what the keys are; the device only moves rows.
+#pragma once
+
+#include "runtime/base/backend.h"
+#include "runtime/base/placer.h"
+#include "runtime/kv/recipe.h"
+#include "runtime/kv/retain/subgen.h"
+
+#include <vector>
+
+namespace ks
+{
+
+struct CacheLayerSpec {
+    uint32_t n_heads;
+    uint32_t n_kv_heads;
+    uint32_t head_dim;
+    uint32_t n_rows;       // slots per KV head
+    uint32_t n_pinned = 0; // of a ring: leading tokens that stay
+    uint32_t window = 0;   // tokens visible beside the pinned; 0: all that are held
+    bool table = false;
+    bool bounded = false; // what it forgets counts as evicted; a window layer only forgets what nobody sees
+};
+
+struct CacheLayer {
+    CacheLayerSpec spec;
+    KvSlots slots;
+    Tensor signal; // (1, n_kv_heads * n_rows) f32, by row
+    // The host's side of a table. A head's part begins at begin[head]; in it the first held[head] of capacity[head] are in use.
+    uint32_t* begin = nullptr;     // (n_kv_heads)
+    uint32_t* held = nullptr;      // (n_kv_heads)
+    uint32_t* capacity = nullptr;  // (n_kv_heads)
+    uint32_t* rows = nullptr;      // (n_kv_heads * n_rows), counted over all heads
+    uint32_t* positions = nullptr; // (n_kv_heads * n_rows), by index
+    uint32_t* counts = nullptr;    // (n_kv_heads * n_rows), by row: tokens that it stands for; where victims merge
+    float* weights = nullptr;      // (n_kv_heads * n_rows, 2), the host's copy of slots.weights
+    uint8_t* estimators = nullptr; // a Subgen per head
+};
+
+// The chunk in flight.
+struct Chunk {
+    Tensor k, v;         // (n_kv_heads * n_rows, head_dim), where it is staged
+    Tensor signal;       // (1, n_kv_heads * n_rows)
+    uint32_t n_rows = 0; // per head: tokens of the largest chunk; 0: none is ever staged
+    uint32_t n = 0;      // tokens
+    uint32_t position = 0;
+    bool staged = false;
+};
+
+class Evictor
+{
+public:
+    struct Counts {
+        uint32_t evicted = 0, merged = 0, moves = 0;
+    };
+
+    // Takes scratch for the largest of the layers.
+    void place(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe, uint32_t chunk, Placer& device, Placer& host);
+    static uint64_t estimator_bytes(const CacheLayerSpec& spec, const Recipe& recipe); // of one head; 0: the policy has none
+    // The chunk of a table layer has been read and does not fit: afterwards it does, when `moves` have been made, (moves, 2):
+    // rows of the chunk that go to rows of the layer.
+    Counts evict(Backend& backend, CacheLayer& layer, uint32_t il, const Chunk& chunk, uint32_t* moves);
+
+private:
+    // What is known of one head's indexes: the held ones, then the chunk's.
+    struct Head {
+        uint32_t n;
+        uint32_t* positions;
+        uint32_t* rows; // of the pool, or of the chunk
+        float* signal;
+        float* score;
+        uint8_t* keep;
+        uint32_t* order;
+    };
+    // A decision's circumstances: candidates are indexes [pinned, n - recent) of a head.
+    struct Case {
+        Backend& backend;
+        CacheLayer& layer;
+        uint32_t il;
+        const Chunk& chunk;
+        uint32_t pinned, recent, target; // target: indexes that stay, per head
+        uint32_t estimated;              // slots of an estimator, from the pinned ones on
+    };
+    void look(const Case& c);
+    void score(const Case& c);
+    void choose(const Case& c);
+    void read_rows(const Case& c, uint32_t head, bool values, float* out);
+    void write_row(const Case& c, const Tensor& to, uint32_t row, const float* values);
+    void merge_victims(const Case& c, uint32_t head);
+    void estimate_victims(const Case& c, uint32_t head);
+    void write_estimator(const Case& c, uint32_t head);
+    void free_rows(const Case& c);
+    void take_over(const Case& c, uint32_t head, uint32_t* moves);
+
+    Recipe m_recipe;
+    bool m_reads = false, m_writes = false;
+    std::vector<Head> m_heads;
+    float* m_pool_signal = nullptr;  // (n_kv_heads * n_rows)
+    float* m_chunk_signal = nullptr; // (n_kv_heads * chunk)
+    float* m_scratch = nullptr;      // the policy's
+    float* m_keys = nullptr;         // (most, head_dim)
+    float* m_values = nullptr;       // (most, head_dim)
+    float* m_target_keys = nullptr;  // (most, head_dim), those that victims may merge into, together
+    float* m_norms = nullptr;        // (2 * most), or an estimator's log-weights
+    uint32_t* m_targets = nullptr;   // (most)
+    uint32_t* m_sources = nullptr;   // (2 * most) of an estimator's slots: the index whose key and value they hold
+    SubgenChanges m_changes{};
+    uint32_t* m_free = nullptr;      // (n_kv_heads * n_rows) rows that no head uses
+    uint32_t m_n_free = 0, m_next_free = 0;
+    Tensor m_read;                   // (kReadRows, head_dim)
+    Tensor m_read_rows;              // (1, kReadRows) u32
+    Tensor m_read_view;              // (1, view_words) u32
+    Counts m_counts;
+};
+
+constexpr uint32_t kNoPosition = ~0u; // of an estimator's slots
+
+} // namespace ks
