@@ -267,7 +267,7 @@ AttentionTask CpuBackend::attention_task(const AttentionArgs& a, const Tensor* y
     task.view = slots.view.ptr<uint32_t>();
     task.weights = slots.weights ? slots.weights.ptr() : nullptr;
     task.logits_stride = logits_stride(m_shape);
-    if (lse && a.n_tokens == 1 && a.n_rows <= m_shape.scored_slots) task.logits = m_scratch.logits;
+    if (lse && a.n_tokens == 1 && slots.table && a.n_rows <= m_shape.scored_slots) task.logits = m_scratch.logits;
     return task;
 }
 

@@ -16,7 +16,7 @@ enum class Victims : uint8_t { drop, merge };
 
 struct Recipe {
     bool automatic = false;         // the planner may choose
-    const RetainPolicy* retain = nullptr;
+    const RetainPolicy* retain = find_retain("all");
     RetainOptions options;
     Format k = Format::f16;         // codec of keys
     Format v = Format::f16;

@@ -1,4 +1,5 @@
-// attention: prefill and decode, groups of heads, both cache formats, rings that wrapped, windows.
+// attention and kv_score: prefill and decode, groups of heads, both cache formats; rings that wrapped, windows, pinned tokens,
+// tables, staged chunks, log-weights.
 #include "kernels/common/lang.h"
 #include "tests/backends/op_harness.h"
 
@@ -6,22 +7,31 @@
 #include <cmath>
 #include <cstdlib>
 #include <doctest/doctest.h>
+#include <limits>
+#include <numeric>
 
 using namespace ks;
 
 // f32 arithmetic; a logit of 10 is off by a few 1e-6, its weight by as much in proportion.
 constexpr double kAttention = 1e-10;
+constexpr float kNone = -std::numeric_limits<float>::infinity();
 
 struct AttentionShape {
     AttentionArgs a;
-    uint32_t first; // position of the first token
-    Format k, v;
+    uint32_t before; // indexes before the first token's; of a ring: its position
+    Format k = Format::f16, v = Format::f16;
     float size = 1; // of q
+    bool table = false, weighted = false;
+    uint32_t fewer = 0; // head h has h * fewer indexes less
+    uint32_t n_before(uint32_t head) const { return before - head * fewer; }
 };
 
+// All there ever was, by head and index, as a cache would return it.
 struct AttentionData {
     std::vector<float> q;
-    std::vector<float> k, v; // (n_positions, n_kv_heads, head_dim), all there ever were, as a cache would return them
+    std::vector<float> k, v;    // (n_kv_heads, before + n_tokens, head_dim)
+    std::vector<float> weights; // (n_kv_heads, before + n_tokens, 2), zero for the chunk's tokens where it is staged
+    std::vector<uint32_t> rows; // (n_kv_heads * n_rows), the table
 };
 
 static std::vector<float> stored(std::vector<float> values, Format format)
@@ -33,54 +43,146 @@ static std::vector<float> stored(std::vector<float> values, Format format)
 
 static std::shared_ptr<AttentionData> make_data(const AttentionShape& s)
 {
-    Random random(s.first * 131 + s.a.n_tokens * 17 + s.a.head_dim + s.a.n_heads);
-    uint64_t n = uint64_t(s.first + s.a.n_tokens) * s.a.n_kv_heads * s.a.head_dim;
+    const AttentionArgs& a = s.a;
+    Random random(s.before * 131 + a.n_tokens * 17 + a.head_dim + a.n_heads);
+    const uint64_t n = uint64_t(a.n_kv_heads) * (s.before + a.n_tokens);
     auto data = std::make_shared<AttentionData>();
-    data->q = random.normals(uint64_t(s.a.n_tokens) * s.a.n_heads * s.a.head_dim, s.size);
-    data->k = stored(random.normals(n), s.k);
-    data->v = stored(random.normals(n), s.v);
+    data->q = random.normals(uint64_t(a.n_tokens) * a.n_heads * a.head_dim, s.size);
+    data->k = stored(random.normals(n * a.head_dim), s.k);
+    data->v = stored(random.normals(n * a.head_dim), s.v);
+    data->weights.assign(2 * n, 0.f);
+    for (uint64_t i = 0; s.weighted && i < n; i++) {
+        const uint32_t index = uint32_t(i % (s.before + a.n_tokens));
+        if (a.chunk_rows && index >= s.n_before(uint32_t(i / (s.before + a.n_tokens)))) continue;
+        for (uint64_t which = 0; which < 2; which++)
+            data->weights[2 * i + which] = random.below(4) == 0 ? kNone : float(random.uniform(-3, 5));
+        if (index == 0) data->weights[2 * i] = data->weights[2 * i + 1] = 0; // someone is always seen
+    }
+    data->rows.resize(uint64_t(a.n_kv_heads) * a.n_rows);
+    std::iota(data->rows.begin(), data->rows.end(), 0u);
+    for (size_t i = data->rows.size(); s.table && i > 1; i--) std::swap(data->rows[i - 1], data->rows[random.below(uint32_t(i))]);
     return data;
 }
 
-// The ring as it is after the last token was written. Slots that were never written hold what would be noticed.
-static std::vector<float> ring(const AttentionShape& s, const std::vector<float>& history)
+static uint32_t row_of(const AttentionShape& s, const AttentionData& data, uint32_t head, uint32_t index)
+{
+    if (s.table) return data.rows[head * s.a.n_rows + index];
+    const uint32_t ring = s.a.n_rows - s.a.n_pinned;
+    return head * s.a.n_rows + (index < s.a.n_pinned ? index : s.a.n_pinned + (index - s.a.n_pinned) % ring);
+}
+
+// The pool as it is when attention runs. Rows that were never written hold what would be noticed.
+static std::vector<float> pool(const AttentionShape& s, const AttentionData& data, const std::vector<float>& history, uint32_t width)
 {
     const AttentionArgs& a = s.a;
-    std::vector<float> cache(uint64_t(a.n_kv_heads) * a.n_slots * a.head_dim, 40.f);
-    for (uint32_t p = 0; p < s.first + a.n_tokens; p++)
-        for (uint32_t h = 0; h < a.n_kv_heads; h++)
-            std::copy_n(&history[(uint64_t(p) * a.n_kv_heads + h) * a.head_dim], a.head_dim,
-                        &cache[(uint64_t(h) * a.n_slots + p % a.n_slots) * a.head_dim]);
-    return cache;
+    std::vector<float> rows(uint64_t(a.n_kv_heads) * a.n_rows * width, 40.f);
+    for (uint32_t h = 0; h < a.n_kv_heads; h++)
+        for (uint32_t i = 0; i < s.n_before(h) + (a.chunk_rows ? 0 : a.n_tokens); i++)
+            std::copy_n(&history[(uint64_t(h) * (s.before + a.n_tokens) + i) * width], width, &rows[uint64_t(row_of(s, data, h, i)) * width]);
+    return rows;
+}
+
+static std::vector<float> staged(const AttentionShape& s, const std::vector<float>& history)
+{
+    const AttentionArgs& a = s.a;
+    std::vector<float> rows(uint64_t(a.n_kv_heads) * a.chunk_rows * a.head_dim, 40.f);
+    for (uint32_t h = 0; h < a.n_kv_heads; h++)
+        std::copy_n(&history[(uint64_t(h) * (s.before + a.n_tokens) + s.n_before(h)) * a.head_dim], a.n_tokens * a.head_dim,
+                    &rows[uint64_t(h) * a.chunk_rows * a.head_dim]);
+    return rows;
+}
+
+static bool is_seen(const AttentionShape& s, uint32_t head, uint32_t t, uint32_t index)
+{
+    const AttentionArgs& a = s.a;
+    const uint32_t own = s.n_before(head) + t, written = s.n_before(head) + (a.chunk_rows ? 0 : a.n_tokens);
+    if (index > own) return false;
+    if (index < a.n_pinned) return true;
+    if (!s.table && written > a.n_rows && index < written - (a.n_rows - a.n_pinned)) return false;
+    return a.window == 0 || own - index < a.window;
+}
+
+// Probabilities of one query, numerators and denominators, by index; and log2 of the denominator.
+struct Said {
+    std::vector<double> over, under;
+    double lse;
+};
+
+static Said ask(const AttentionShape& s, const AttentionData& data, uint32_t t, uint32_t h)
+{
+    const AttentionArgs& a = s.a;
+    const uint32_t head = h * a.n_kv_heads / a.n_heads, n = s.before + a.n_tokens;
+    Said said{std::vector<double>(n, -INFINITY), std::vector<double>(n, -INFINITY), 0};
+    double sum = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (!is_seen(s, head, t, i)) continue;
+        double logit = 0;
+        for (uint32_t d = 0; d < a.head_dim; d++)
+            logit += double(data.q[(uint64_t(t) * a.n_heads + h) * a.head_dim + d]) * data.k[(uint64_t(head) * n + i) * a.head_dim + d];
+        said.over[i] = logit * a.scale + data.weights[2 * (uint64_t(head) * n + i)];
+        said.under[i] = logit * a.scale + data.weights[2 * (uint64_t(head) * n + i) + 1];
+    }
+    const double top = *std::max_element(said.under.begin(), said.under.end());
+    for (double x : said.under) sum += std::exp(x - top);
+    for (double& x : said.over) x = std::exp(x - top) / sum;
+    for (double& x : said.under) x = std::exp(x - top) / sum;
+    said.lse = (top + std::log(sum)) / std::log(2.0);
+    return said;
 }
 
 static std::vector<double> formula(const AttentionShape& s, const AttentionData& data)
 {
     const AttentionArgs& a = s.a;
-    std::vector<double> out;
-    int64_t end = int64_t(s.first) + a.n_tokens;
-    for (int64_t i = s.first; i < end; i++) {
+    std::vector<double> out, lse;
+    for (uint32_t t = 0; t < a.n_tokens; t++) {
         for (uint32_t h = 0; h < a.n_heads; h++) {
-            const float* q = &data.q[((i - s.first) * a.n_heads + h) * a.head_dim];
-            uint32_t kv_head = h * a.n_kv_heads / a.n_heads;
-            std::vector<double> weight(size_t(end), -INFINITY);
-            double top = -INFINITY, sum = 0;
-            for (int64_t j = 0; j <= i; j++) {
-                if (j < end - int64_t(a.n_slots) || (a.window && i - j >= a.window)) continue;
-                double logit = 0;
-                for (uint32_t d = 0; d < a.head_dim; d++) logit += double(q[d]) * data.k[(j * a.n_kv_heads + kv_head) * a.head_dim + d];
-                weight[size_t(j)] = logit * a.scale;
-                top = std::max(top, weight[size_t(j)]);
-            }
-            for (double& w : weight) sum += w = std::exp(w - top);
+            const Said said = ask(s, data, t, h);
+            const uint64_t head = uint64_t(h * a.n_kv_heads / a.n_heads) * said.over.size();
             for (uint32_t d = 0; d < a.head_dim; d++) {
                 double value = 0;
-                for (int64_t j = 0; j <= i; j++) value += weight[size_t(j)] / sum * data.v[(j * a.n_kv_heads + kv_head) * a.head_dim + d];
+                for (size_t i = 0; i < said.over.size(); i++)
+                    if (said.over[i] > 0) value += said.over[i] * data.v[(head + i) * a.head_dim + d];
                 out.push_back(value);
             }
+            lse.push_back(said.lse);
         }
     }
+    out.insert(out.end(), lse.begin(), lse.end());
     return out;
+}
+
+static KvSlots make_slots(Bench& bench, const AttentionShape& s, const AttentionData& data)
+{
+    const AttentionArgs& a = s.a;
+    const uint32_t n = a.n_kv_heads * a.n_rows;
+    KvSlots slots;
+    slots.k = bench.input(n, a.head_dim, pool(s, data, data.k, a.head_dim), s.k);
+    slots.v = bench.input(n, a.head_dim, pool(s, data, data.v, a.head_dim), s.v);
+    if (s.table) slots.table = bench.words(data.rows);
+    if (s.weighted) slots.weights = bench.input(n, 2, pool(s, data, data.weights, 2));
+    std::vector<uint32_t> view;
+    for (uint32_t h = 0; h < a.n_kv_heads; h++) view.insert(view.end(), {s.n_before(h), s.table ? h * a.n_rows : 0});
+    slots.view = bench.words(view);
+    if (a.chunk_rows) {
+        slots.chunk_k = bench.input(a.n_kv_heads * a.chunk_rows, a.head_dim, staged(s, data.k), s.k);
+        slots.chunk_v = bench.input(a.n_kv_heads * a.chunk_rows, a.head_dim, staged(s, data.v), s.v);
+    }
+    return slots;
+}
+
+static ScratchShape scratch_of(const AttentionShape& s)
+{
+    return {s.a.n_tokens, 64, s.a.n_heads, s.a.n_kv_heads, s.a.head_dim, s.a.n_rows};
+}
+
+static std::string name_of(const AttentionShape& s)
+{
+    const AttentionArgs& a = s.a;
+    char name[200];
+    snprintf(name, sizeof name, "%u tokens at %u, %u/%u heads of %u, %u rows, %u pinned, window %u%s%s%s, %s %s, q %g", a.n_tokens, s.before,
+             a.n_heads, a.n_kv_heads, a.head_dim, a.n_rows, a.n_pinned, a.window, s.table ? ", table" : "", a.chunk_rows ? ", staged" : "",
+             s.weighted ? ", weighted" : "", format_info(s.k).name, format_info(s.v).name, double(s.size));
+    return name;
 }
 
 static OpCase make_case(const AttentionShape& s, bool timed = false)
@@ -88,38 +190,161 @@ static OpCase make_case(const AttentionShape& s, bool timed = false)
     const AttentionArgs a = s.a;
     auto data = make_data(s);
     uint64_t visible = 0;
-    for (uint32_t i = s.first; i < s.first + a.n_tokens; i++)
-        visible += std::min({uint64_t(i) + 1, uint64_t(a.window ? a.window : ~0u), uint64_t(a.n_slots)});
-    char name[160];
-    snprintf(name, sizeof name, "%u tokens at %u, %u/%u heads of %u, %u slots, window %u, %s %s, q %g", a.n_tokens, s.first, a.n_heads,
-             a.n_kv_heads, a.head_dim, a.n_slots, a.window, format_info(s.k).name, format_info(s.v).name, double(s.size));
+    for (uint32_t t = 0; t < a.n_tokens; t++)
+        visible += std::min({uint64_t(s.before) + t + 1, uint64_t(a.window ? a.window : ~0u), uint64_t(a.n_rows)});
     OpCase c;
-    c.name = name;
+    c.name = name_of(s);
     c.bound = kAttention * std::max(1.f, s.size * s.size); // errors of logits grow with them
     c.timed = timed;
     c.flops = 4.0 * double(visible) * a.n_heads * a.head_dim;
-    c.bytes = double(std::min(s.first + a.n_tokens, a.n_slots)) * a.n_kv_heads * a.head_dim * (s.k == Format::f16 ? 4 : 8);
+    c.bytes = double(std::min(s.before + a.n_tokens, a.n_rows)) * a.n_kv_heads * a.head_dim * (s.k == Format::f16 ? 4 : 8);
     c.prepare = [=](Bench& bench) {
-        bench.scratch({a.n_tokens, 64, a.n_heads, a.n_kv_heads, a.head_dim});
+        bench.scratch(scratch_of(s));
         Tensor y = bench.output(a.n_tokens, a.n_heads * a.head_dim), q = bench.input(a.n_tokens, a.n_heads * a.head_dim, data->q);
-        Tensor k = bench.input(a.n_kv_heads * a.n_slots, a.head_dim, ring(s, data->k), s.k);
-        Tensor v = bench.input(a.n_kv_heads * a.n_slots, a.head_dim, ring(s, data->v), s.v);
-        std::vector<uint32_t> positions;
-        for (uint32_t t = 0; t < a.n_tokens; t++) positions.push_back(s.first + t);
-        Tensor p = bench.words(positions);
+        Tensor lse = bench.output(a.n_tokens, a.n_heads);
+        KvSlots slots = make_slots(bench, s, *data);
         Backend* backend = &bench.backend();
-        return Prepared{[=] { backend->attention(a, y, q, k, v, p); }, {y}};
+        return Prepared{[=] { backend->attention(a, y, q, slots, lse); }, {y, lse}};
     };
     if (!timed) c.formula = [=] { return formula(s, *data); };
     return c;
 }
 
-// n_slots 0: room for everything.
-static AttentionShape shape(uint32_t n_tokens, uint32_t first, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim,
-                            uint32_t n_slots = 0, uint32_t window = 0)
+// What each slot was worth to the queries, on top of what it was worth before.
+static std::vector<double> score_formula(const AttentionShape& s, const AttentionData& data, const KvScoreArgs& score, float before)
 {
-    AttentionArgs a{n_tokens, n_heads, n_kv_heads, head_dim, n_slots ? n_slots : first + n_tokens, window, 1 / std::sqrt(float(head_dim))};
-    return {a, first, Format::f16, Format::f16};
+    const AttentionArgs& a = s.a;
+    const uint32_t group = a.n_heads / a.n_kv_heads;
+    std::vector<double> out(uint64_t(a.n_kv_heads) * (a.n_rows + a.chunk_rows), before);
+    double* chunk = out.data() + uint64_t(a.n_kv_heads) * a.n_rows;
+    for (uint32_t head = 0; head < a.n_kv_heads; head++) {
+        const uint32_t end = s.n_before(head) + a.n_tokens;
+        std::vector<double> sums(end, 0.0);
+        for (uint32_t t = score.first_query; t < a.n_tokens; t++) {
+            uint32_t visible = 0;
+            for (uint32_t i = 0; i < end; i++) visible += is_seen(s, head, t, i);
+            for (uint32_t h = head * group; h < (head + 1) * group; h++) {
+                const Said said = ask(s, data, t, h);
+                for (uint32_t i = 0; i < end; i++) {
+                    if (!is_seen(s, head, t, i)) continue;
+                    const double said_so = score.kind == score_below ? double(said.under[i] < 1.0 / visible) : said.under[i];
+                    sums[i] += said_so * std::pow(double(score.decay), a.n_tokens - 1 - t);
+                }
+            }
+        }
+        for (uint32_t i = 0; i < end; i++) {
+            const bool in_chunk = a.chunk_rows && i >= s.n_before(head);
+            const uint32_t written = s.n_before(head) + (a.chunk_rows ? 0 : a.n_tokens);
+            if (!s.table && i >= a.n_pinned && written > a.n_rows && i < written - (a.n_rows - a.n_pinned)) continue;
+            double& cell = in_chunk ? chunk[head * a.chunk_rows + i - s.n_before(head)] : out[row_of(s, data, head, i)];
+            cell = (in_chunk || score.reset ? 0.0 : cell * std::pow(double(score.decay), a.n_tokens)) + sums[i];
+        }
+    }
+    return out;
+}
+
+static OpCase score_case(const AttentionShape& s, const KvScoreArgs& score)
+{
+    const AttentionArgs a = s.a;
+    auto data = make_data(s);
+    OpCase c;
+    c.name = name_of(s) + (score.kind == score_below ? ", below" : ", sum") + (score.reset ? ", reset" : "");
+    c.bound = score.kind == score_below ? 1e-4 : kAttention * 10; // a probability at the border falls on either side
+    c.prepare = [=](Bench& bench) {
+        bench.scratch(scratch_of(s));
+        Tensor y = bench.output(a.n_tokens, a.n_heads * a.head_dim), q = bench.input(a.n_tokens, a.n_heads * a.head_dim, data->q);
+        Tensor lse = bench.output(a.n_tokens, a.n_heads);
+        KvSlots slots = make_slots(bench, s, *data);
+        Tensor signal = bench.input(1, a.n_kv_heads * a.n_rows, std::vector<float>(uint64_t(a.n_kv_heads) * a.n_rows, 0.75f));
+        bench.will_change(signal);
+        Tensor chunk;
+        std::vector<Tensor> results = {signal};
+        if (a.chunk_rows) {
+            chunk = bench.input(1, a.n_kv_heads * a.chunk_rows, std::vector<float>(uint64_t(a.n_kv_heads) * a.chunk_rows, 0.75f));
+            bench.will_change(chunk);
+            results.push_back(chunk);
+        }
+        Backend* backend = &bench.backend();
+        auto run = [=] {
+            backend->attention(a, y, q, slots, lse);
+            backend->kv_score(score, a, signal, chunk, q, slots, lse);
+        };
+        return Prepared{run, results};
+    };
+    c.formula = [=] { return score_formula(s, *data, score, 0.75f); };
+    return c;
+}
+
+// n_rows 0: room for everything.
+static AttentionShape shape(uint32_t n_tokens, uint32_t before, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim,
+                            uint32_t n_rows = 0, uint32_t window = 0, uint32_t n_pinned = 0)
+{
+    AttentionShape s;
+    s.a = {n_tokens, n_heads,  n_kv_heads, head_dim, n_rows ? n_rows : before + n_tokens, n_pinned,
+           window,   0,        1 / std::sqrt(float(head_dim))};
+    s.before = before;
+    return s;
+}
+
+static AttentionShape with_table(AttentionShape s, uint32_t fewer = 0)
+{
+    s.table = true;
+    s.fewer = fewer;
+    return s;
+}
+
+static AttentionShape with_stage(AttentionShape s, uint32_t chunk_rows)
+{
+    s.a.chunk_rows = chunk_rows;
+    return s;
+}
+
+static AttentionShape with_weights(AttentionShape s)
+{
+    s.weighted = true;
+    return s;
+}
+
+TEST_CASE("attention: tables, staged chunks, pinned tokens, log-weights")
+{
+    std::vector<AttentionShape> shapes;
+    for (uint32_t n_tokens : {1u, 2u, 5u, 40u, 130u}) {
+        shapes.push_back(with_table(shape(n_tokens, 100, 6, 2, 64, 300)));
+        shapes.push_back(with_table(with_stage(shape(n_tokens, 200, 6, 2, 64, 200), 130), 13)); // a full table, heads of different length
+        shapes.push_back(with_weights(with_table(shape(n_tokens, 150, 6, 2, 64, 300))));
+        shapes.push_back(with_weights(with_table(with_stage(shape(n_tokens, 200, 3, 1, 80, 200), 130))));
+        shapes.push_back(with_stage(shape(n_tokens, 1000, 3, 1, 64, 150, 146, 4), 140)); // sinks and a band
+        shapes.push_back(with_stage(shape(n_tokens, 300, 4, 2, 256, 128, 128), 140));    // a window layer's ring
+        shapes.push_back(with_stage(shape(n_tokens, 140, 4, 2, 64, 140, 70, 70), 140));  // many pinned, not wrapped yet
+    }
+    shapes.push_back(shape(1, 5000, 4, 2, 64, 100, 96, 4)); // a single token overwrites the oldest
+    shapes.push_back(shape(1, 3, 4, 2, 64, 100, 96, 4));
+    shapes.push_back(shape(3, 2, 4, 2, 64, 100, 96, 4));
+    shapes.push_back(shape(1, 700, 4, 2, 64, 420, 220, 200)); // more than a group pinned
+    shapes.push_back(with_stage(shape(90, 700, 4, 2, 64, 420, 220, 200), 90));
+    std::vector<OpCase> cases;
+    for (AttentionShape s : shapes) {
+        cases.push_back(make_case(s));
+        s.k = Format::f32;
+        cases.push_back(make_case(s));
+    }
+    check_ops("attention", cases);
+}
+
+TEST_CASE("kv_score")
+{
+    std::vector<OpCase> cases;
+    for (uint32_t n_tokens : {1u, 3u, 40u, 130u}) {
+        for (AttentionShape s : {with_table(shape(n_tokens, 100, 6, 2, 64, 300)), with_table(with_stage(shape(n_tokens, 200, 9, 3, 64, 200), 130), 13),
+                                 with_weights(with_table(with_stage(shape(n_tokens, 200, 4, 2, 80, 200), 130))),
+                                 with_stage(shape(n_tokens, 1000, 3, 1, 64, 150, 146, 4), 140), shape(n_tokens, 10, 8, 1, 64)}) {
+            const uint32_t half = n_tokens / 2;
+            for (const KvScoreArgs& score : {KvScoreArgs{0, score_sum, 0, 1}, KvScoreArgs{half, score_sum, 1, 1},
+                                             KvScoreArgs{0, score_sum, 0, 0.9f}, KvScoreArgs{half, score_below, 0, 1}})
+                cases.push_back(score_case(s, score));
+        }
+    }
+    check_ops("kv_score", cases);
 }
 
 TEST_CASE("attention: head sizes and groups")
@@ -152,7 +377,7 @@ TEST_CASE("attention: contexts, windows and rings")
     cases.push_back(make_case(shape(1, 90, 4, 1, 64, 0, 32)));
     cases.push_back(make_case(shape(1, 10, 4, 1, 64, 0, 32))); // not full yet
     cases.push_back(make_case(shape(50, 0, 4, 1, 64, 0, 13)));
-    cases.push_back(make_case(shape(16, 700, 4, 1, 64, 80, 64))); // as window layers are: ring of window + chunk
+    cases.push_back(make_case(shape(16, 700, 4, 1, 64, 80, 64))); // a ring of window and chunk
     cases.push_back(make_case(shape(16, 704, 4, 1, 64, 79, 64))); // the least that such a ring may have
     cases.push_back(make_case(shape(1, 705, 4, 1, 256, 80, 64)));
     cases.push_back(make_case(shape(16, 700, 4, 1, 64, 40, 64))); // a ring smaller than its window

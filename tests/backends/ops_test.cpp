@@ -265,34 +265,45 @@ TEST_CASE("softcap")
     check_ops("softcap", {softcap_case(1, 30, 1), softcap_case(17, 30, 20), softcap_case(5003, 50, 1), softcap_case(999, 30, 1e4f)});
 }
 
-static OpCase kv_write_case(Format format, uint32_t n_tokens, uint32_t n_kv_heads, uint32_t head_dim, uint32_t n_slots,
-                            uint32_t first_position)
+enum class KvPlace { ring, table, staged };
+
+static OpCase kv_write_case(Format format, KvPlace place, uint32_t n_tokens, uint32_t n_kv_heads, uint32_t head_dim, uint32_t n_rows,
+                            uint32_t before, uint32_t n_pinned = 0)
 {
     Random random(n_tokens + head_dim);
     auto x = share(random.normals(uint64_t(n_tokens) * n_kv_heads * head_dim));
-    auto before = share(random.normals(uint64_t(n_kv_heads) * n_slots * head_dim));
+    auto old = share(random.normals(uint64_t(n_kv_heads) * n_rows * head_dim));
     const float edges[] = {65504.f, 65519.9f, 65520.f, -1e6f, 1e-8f, -3e-8f, 6.1e-5f, 1.00048828125f}; // about half's ends and ties
     for (size_t i = 0; i < x->size() && i < 8; i++) (*x)[i] = edges[i];
-    std::vector<uint32_t> slots;
-    for (uint32_t t = 0; t < n_tokens; t++) slots.push_back((first_position + t) % n_slots);
-    KvWriteArgs a{n_tokens, n_kv_heads, head_dim, n_slots};
+    std::vector<uint32_t> table, view, rows; // rows (n_kv_heads, n_tokens): where the tokens go
+    for (uint32_t i = 0; i < n_kv_heads * n_rows; i++) table.push_back(n_kv_heads * n_rows - 1 - i);
+    for (uint32_t h = 0; h < n_kv_heads; h++) {
+        view.insert(view.end(), {before, h * n_rows});
+        for (uint32_t t = 0; t < n_tokens; t++) {
+            const uint32_t index = before + t;
+            const uint32_t ring = index < n_pinned ? index : n_pinned + (index - n_pinned) % (n_rows - n_pinned);
+            rows.push_back(place == KvPlace::table ? table[h * n_rows + index] : h * n_rows + (place == KvPlace::staged ? t : ring));
+        }
+    }
+    KvWriteArgs a{n_tokens, n_kv_heads, head_dim, n_rows, n_pinned, place == KvPlace::staged};
     OpCase c;
-    c.name =
-        text("%s, %u tokens, %u heads of %u, slot %u of %u", format_info(format).name, n_tokens, n_kv_heads, head_dim, slots[0], n_slots);
+    c.name = text("%s, place %d, %u tokens at %u, %u heads of %u, %u rows", format_info(format).name, int(place), n_tokens, before,
+                  n_kv_heads, head_dim, n_rows);
     c.bound = kExact;
     c.prepare = [=](Bench& bench) {
-        Tensor cache = bench.input(n_kv_heads * n_slots, head_dim, *before, format);
-        Tensor from = bench.input(n_tokens, n_kv_heads * head_dim, *x), to = bench.words(slots);
-        bench.will_change(cache);
+        Tensor to = bench.input(n_kv_heads * n_rows, head_dim, *old, format);
+        Tensor from = bench.input(n_tokens, n_kv_heads * head_dim, *x), views = bench.words(view);
+        Tensor lines = place == KvPlace::table ? bench.words(table) : Tensor();
+        bench.will_change(to);
         Backend* backend = &bench.backend();
-        return Prepared{[=] { backend->kv_write(a, cache, from, to); }, {cache}};
+        return Prepared{[=] { backend->kv_write(a, to, from, lines, views); }, {to}};
     };
     c.formula = [=] {
-        std::vector<double> out(before->begin(), before->end());
+        std::vector<double> out(old->begin(), old->end());
         for (uint32_t t = 0; t < n_tokens; t++)
             for (uint32_t h = 0; h < n_kv_heads; h++)
                 for (uint32_t i = 0; i < head_dim; i++)
-                    out[(h * n_slots + slots[t]) * head_dim + i] = (*x)[(t * n_kv_heads + h) * head_dim + i];
+                    out[uint64_t(rows[h * n_tokens + t]) * head_dim + i] = (*x)[(uint64_t(t) * n_kv_heads + h) * head_dim + i];
         if (format == Format::f16)
             for (double& value : out) value = HALF_TO_FLOAT(FLOAT_TO_HALF(float(value)));
         return out;
@@ -304,13 +315,59 @@ TEST_CASE("kv_write")
 {
     std::vector<OpCase> cases;
     for (Format format : {Format::f16, Format::f32}) {
-        cases.push_back(kv_write_case(format, 1, 3, 64, 17, 5));
-        cases.push_back(kv_write_case(format, 1, 1, 256, 8, 800007));
-        cases.push_back(kv_write_case(format, 9, 2, 80, 20, 15)); // wraps
-        cases.push_back(kv_write_case(format, 6, 5, 7, 6, 3));    // every slot
-        cases.push_back(kv_write_case(format, 100, 4, 96, 128, 0));
+        cases.push_back(kv_write_case(format, KvPlace::ring, 1, 3, 64, 17, 5));
+        cases.push_back(kv_write_case(format, KvPlace::ring, 1, 1, 256, 8, 800007));
+        cases.push_back(kv_write_case(format, KvPlace::ring, 9, 2, 80, 20, 15));   // wraps
+        cases.push_back(kv_write_case(format, KvPlace::ring, 9, 2, 80, 20, 15, 4)); // wraps to the first that is not pinned
+        cases.push_back(kv_write_case(format, KvPlace::ring, 6, 5, 7, 6, 3));      // every row
+        cases.push_back(kv_write_case(format, KvPlace::ring, 100, 4, 96, 128, 0));
+        cases.push_back(kv_write_case(format, KvPlace::table, 1, 3, 64, 40, 39));
+        cases.push_back(kv_write_case(format, KvPlace::table, 30, 3, 64, 40, 7));
+        cases.push_back(kv_write_case(format, KvPlace::staged, 30, 3, 64, 32, 700));
     }
     check_ops("kv_write", cases);
+}
+
+static OpCase kv_rows_case(Format format, bool move)
+{
+    constexpr uint32_t head_dim = 72, n_rows = 50, n = 20;
+    Random random(5);
+    auto from = share(random.normals(n_rows * head_dim)), old = share(random.normals(n_rows * head_dim));
+    if (format == Format::f16)
+        for (auto values : {from, old})
+            for (float& value : *values) value = HALF_TO_FLOAT(FLOAT_TO_HALF(value));
+    std::vector<uint32_t> rows, moves;
+    for (uint32_t i = 0; i < n; i++) {
+        rows.push_back((i * 7) % n_rows);
+        moves.insert(moves.end(), {rows.back(), (i * 3 + 1) % n_rows});
+    }
+    OpCase c;
+    c.name = text("%s %s", format_info(format).name, move ? "move" : "read");
+    c.bound = kExact;
+    c.prepare = [=](Bench& bench) {
+        Tensor source = bench.input(n_rows, head_dim, *from, format);
+        Tensor to = move ? bench.input(n_rows, head_dim, *old, format) : bench.output(n, head_dim);
+        Tensor list = bench.words(move ? moves : rows);
+        if (move) bench.will_change(to);
+        Backend* backend = &bench.backend();
+        return Prepared{[=] {
+                            if (move) return backend->kv_move({n, head_dim}, to, source, list);
+                            backend->kv_read({n, head_dim}, to, source, list);
+                        },
+                        {to}};
+    };
+    c.formula = [=] {
+        std::vector<double> out(move ? old->begin() : from->begin(), move ? old->end() : from->begin() + n * head_dim);
+        for (uint32_t i = 0; i < n; i++)
+            for (uint32_t k = 0; k < head_dim; k++) out[(move ? moves[2 * i + 1] : i) * head_dim + k] = (*from)[rows[i] * head_dim + k];
+        return out;
+    };
+    return c;
+}
+
+TEST_CASE("kv_read and kv_move")
+{
+    for (bool move : {false, true}) check_ops(move ? "kv_move" : "kv_read", {kv_rows_case(Format::f16, move), kv_rows_case(Format::f32, move)});
 }
 
 // The index as a float is exact below 2^24.

@@ -129,25 +129,29 @@ struct Opened {
     Config config;
     Model model;
 
+    std::vector<uint8_t> tables;
+
     Opened(const TinyModel& tiny, const char* device, uint32_t context, uint32_t chunk, Recipe recipe)
     {
+        recipe.retain = find_retain("all");
         TempFile file("tiny.gguf", tiny.file);
         gguf = std::move(Gguf::open(file.path()).value());
         config = read_config(gguf).value();
         std::vector<TensorPart> parts = bind_tensors(gguf, config).value();
         backend = std::move(open_backend({device, 2, nullptr}).value());
-        std::vector<CacheLayerSpec> specs = cache_specs(config, context, chunk);
-        uint64_t cache_at = weights_bytes(parts), act_at = cache_at + Cache::bytes_needed(specs, recipe);
+        std::vector<CacheLayerSpec> specs = cache_specs(config, recipe, context);
+        uint64_t cache_at = weights_bytes(parts), act_at = cache_at + Cache::bytes_needed(specs, recipe, chunk, context).device;
+        tables.resize(Cache::bytes_needed(specs, recipe, chunk, context).host);
         uint64_t step_at = act_at + Activations::bytes_needed(config, chunk),
                  scratch_at = step_at + StepInputs::bytes_needed(config, chunk);
-        buffer = backend->alloc(scratch_at + backend->scratch_bytes(scratch_shape(config, chunk))).value();
-        backend->set_scratch(buffer, scratch_at, scratch_shape(config, chunk));
+        buffer = backend->alloc(scratch_at + backend->scratch_bytes(scratch_shape(config, recipe, context, chunk))).value();
+        backend->set_scratch(buffer, scratch_at, scratch_shape(config, recipe, context, chunk));
         staging.resize(staging_bytes(parts));
         step_host.resize(StepInputs::bytes_needed(config, chunk));
         Result<Weights> weights = load_weights(gguf, config, parts, *backend, buffer, 0, staging.data(), nullptr);
         REQUIRE(weights.ok());
         Cache cache;
-        cache.place(specs, recipe, buffer, cache_at);
+        cache.place(specs, recipe, chunk, context, *backend, buffer, cache_at, tables.data());
         Activations activations;
         activations.place(config, chunk, buffer, act_at);
         StepInputs step;

@@ -56,7 +56,7 @@ TEST_CASE("plan: regions add up, stay inside the budget, and the smallest budget
         Shape s = random_shape(rng);
         s.parts[0].tensor = &s.tensors[0];
         s.parts[1].tensor = &s.tensors[1];
-        Recipe recipe;
+        Recipe recipe = parse_recipe("exact").value();
         if (rng() % 2) recipe.k = Format::f32;
         PlanRequest request;
         request.memory_bytes = (1ull << (22 + rng() % 10)) + rng() % 100000;
