@@ -201,7 +201,7 @@ Status cmd_bench(const Options& options)
     Result<std::unique_ptr<Session>> opened = open_session(session_options, progress);
     if (!opened.ok()) return opened.status();
     Session& session = *opened.value();
-    if (session.plan().context < context)
+    if (session.room() < context)
         return fail(Code::no_fit, "bench: a depth with its test needs %u tokens, the context holds %u", context, session.plan().context);
     std::vector<uint32_t> ids = random_ids(session.config().n_vocab, context);
     KS_TRY(session.feed(ids.data(), std::min(context, session.plan().chunk))); // warms up both paths

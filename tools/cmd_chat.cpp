@@ -52,6 +52,7 @@ private:
     Status attach(const std::string& path);
     void clear();
     void show_memory() const;
+    void show_evicted() const;
     void show_figures(double seconds, size_t n_fed);
     void tell(const std::string& text) const; // a line of the program's own, on standard error
 
@@ -197,22 +198,38 @@ Status Chat::attach(const std::string& path)
 void Chat::show_memory() const
 {
     const Plan& plan = m_session.plan();
-    print_memory(stderr, plan, double(m_session.n_tokens()) / plan.context);
-    fprintf(stderr, "\n  %-14s %s of %s tokens held, %s bytes each, %s\n", "cache", grouped(m_session.n_tokens()).c_str(),
-            grouped(plan.context).c_str(), grouped(plan.bytes_per_token).c_str(), plan.recipe_text.c_str());
-    if (m_session.evicted()) fprintf(stderr, "  %-14s %s tokens have left it\n", "evicted", grouped(m_session.evicted()).c_str());
+    const uint64_t n_tokens = m_session.n_tokens(), slots = plan.slots;
+    print_memory(stderr, plan, double(std::min(n_tokens, slots)) / double(slots));
+    fprintf(stderr, "\n  %-14s %s of %s slots taken, %s bytes each, %s\n", "cache", grouped(std::min(n_tokens, slots)).c_str(),
+            grouped(slots).c_str(), grouped(plan.bytes_per_token).c_str(), plan.recipe_text.c_str());
+    if (m_session.evicted()) show_evicted();
+    fputc('\n', stderr);
+}
+
+// The mean over layers and heads: what was given up, as a share of what was read.
+void Chat::show_evicted() const
+{
+    uint64_t heads = 0;
+    for (uint32_t il = 0; il < m_session.cache().n_layers(); il++) {
+        const CacheLayerSpec& spec = m_session.cache().layer(il).spec;
+        if (spec.bounded) heads += spec.n_kv_heads;
+    }
+    heads = std::max<uint64_t>(heads, 1);
+    fprintf(stderr, "  %-14s %s of %s tokens have given up their slot", "evicted", grouped(m_session.evicted() / heads).c_str(),
+            grouped(m_session.n_tokens()).c_str());
+    if (m_session.merged()) fprintf(stderr, ", %s of them live on in another", grouped(m_session.merged() / heads).c_str());
     fputc('\n', stderr);
 }
 
 // Feeds the turn's tokens. If they do not fit or Ctrl-C stops it, the cache is as before.
 Status Chat::read_turn(const std::vector<uint32_t>& ids)
 {
-    uint32_t held = m_session.n_tokens(), context = m_session.plan().context;
-    if (ids.size() >= context - held)
+    const uint32_t held = m_session.n_tokens(), context = m_session.plan().context;
+    if (ids.size() >= m_session.room())
         return fail(
             Code::no_fit,
             "the context is full: this turn needs %zu tokens, %u of %u are left; /clear begins anew, a larger -c or --memory holds more",
-            ids.size() + 1, context - held, context);
+            ids.size() + 1, uint32_t(m_session.room()), context);
     Stopwatch clock;
     m_progress.begin_prompt(ids.size());
     Status status = m_session.feed(ids.data(), ids.size());
@@ -255,7 +272,7 @@ Status Chat::regenerate()
         tell("there is no answer yet to write again");
         return {};
     }
-    uint32_t last = m_session.tokens()[m_answer_begin - 1];
+    uint32_t last = m_session.token(m_answer_begin - 1);
     KS_TRY(m_session.rewind(m_answer_begin - 1));
     Stopwatch clock;
     KS_TRY(m_session.feed(&last, 1));
@@ -267,8 +284,8 @@ Status Chat::regenerate()
 
 Status Chat::answer()
 {
-    uint32_t context = m_session.plan().context;
-    uint64_t limit = context - m_answer_begin;
+    const uint32_t context = m_session.plan().context;
+    uint64_t limit = std::min<uint64_t>(m_session.room(), context);
     if (m_options.has_n_predict && m_options.n_predict >= 0) limit = std::min(limit, uint64_t(m_options.n_predict));
     Generated made;
     made.ids.reserve(limit);
@@ -287,7 +304,7 @@ Status Chat::answer()
     m_talk.unread.assign(made.ids.begin() + std::ptrdiff_t(n_fed), made.ids.end());
     if (m_interactive) show_figures(made.seconds, n_fed);
     if (made.stop == Stop::interrupted && !m_interactive) return Status(Code::interrupted, "");
-    if (made.stop == Stop::length && m_answer_begin + made.ids.size() >= context)
+    if (made.stop == Stop::length && m_session.room() <= 1)
         tell("the context of " + grouped(context) +
              " tokens is full, so the answer ends here; /clear begins anew, a larger -c or --memory holds more");
     return {};
@@ -300,9 +317,10 @@ void Chat::show_figures(double seconds, size_t n_fed)
         return;
     }
     char text[200];
-    snprintf(text, sizeof text, "[read %zu at %.0f/s, wrote %zu at %.1f/s, %s of %s tokens held]", m_n_read,
-             double(m_n_read) / m_read_seconds, n_fed, double(n_fed) / std::max(seconds, 1e-9), grouped(m_session.n_tokens()).c_str(),
-             grouped(m_session.plan().context).c_str());
+    const uint32_t slots = m_session.plan().slots, n_tokens = m_session.n_tokens();
+    snprintf(text, sizeof text, "[read %zu at %.0f/s, wrote %zu at %.1f/s, %s tokens in %s of %s slots]", m_n_read,
+             double(m_n_read) / m_read_seconds, n_fed, double(n_fed) / std::max(seconds, 1e-9), grouped(n_tokens).c_str(),
+             grouped(std::min(n_tokens, slots)).c_str(), grouped(slots).c_str());
     tell(std::string(text) + "\n");
 }
 

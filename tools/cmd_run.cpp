@@ -30,16 +30,17 @@ static void print_json(const Session& session, size_t n_prompt, const Generated&
 }
 
 // Tokens to write. An explicit -n has to fit, the default takes what there is.
-static Status choose_limit(const Options& options, size_t n_prompt, uint32_t context, uint64_t* out)
+static Status choose_limit(const Options& options, size_t n_prompt, const Session& session, uint64_t* out)
 {
-    uint64_t room = n_prompt < context ? context - n_prompt : 0;
-    bool all = options.n_predict < 0;
-    *out = all ? room : std::min(room, uint64_t(options.n_predict));
+    const uint32_t context = session.plan().context;
+    const uint64_t room = session.room() > n_prompt ? session.room() - n_prompt : 0;
+    const bool all = options.n_predict < 0;
+    *out = std::min(room, all ? uint64_t(context) : uint64_t(options.n_predict));
     if (options.has_n_predict && !all && uint64_t(options.n_predict) > room)
         return fail(Code::no_fit,
                     "run: %zu prompt tokens and %lld new ones need a context of %llu, this one holds %u: raise -c or --memory, or lower -n",
                     n_prompt, (long long)options.n_predict, (unsigned long long)n_prompt + (unsigned long long)options.n_predict, context);
-    if (n_prompt > context)
+    if (n_prompt > session.room())
         return fail(Code::no_fit, "run: the prompt has %zu tokens, the context holds %u: raise -c or --memory", n_prompt, context);
     return {};
 }
@@ -53,7 +54,7 @@ Status cmd_run(const Options& options)
     std::vector<uint32_t> prompt;
     KS_TRY(read_prompt(options, session.tokenizer(), prompt));
     uint64_t limit = 0;
-    KS_TRY(choose_limit(options, prompt.size(), session.plan().context, &limit));
+    KS_TRY(choose_limit(options, prompt.size(), session, &limit));
 
     SamplerOptions sampling = options.sampling;
     uint32_t n_vocab = session.config().n_vocab;

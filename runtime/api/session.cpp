@@ -128,7 +128,7 @@ Status Session::load(ModelHeader& header)
 
 Status Session::check_room(size_t n) const
 {
-    if (!m_plan.recipe.exact() || n <= m_plan.context - m_n_tokens) return {};
+    if (n <= room()) return {};
     return fail(Code::no_fit, "%zu more tokens do not fit: the context holds %u and %u are taken", n, m_plan.context, m_n_tokens);
 }
 
@@ -142,7 +142,7 @@ Status Session::read(const uint32_t* ids, size_t n, const std::function<Status(s
         uint32_t part = uint32_t(std::min<size_t>(m_model.chunk(), n - done));
         m_model.forward(ids + done, part, m_n_tokens);
         KS_TRY(after(done, part));
-        for (uint32_t t = 0; t < part && m_n_tokens + t < m_plan.context; t++) m_tokens[m_n_tokens + t] = ids[done + t];
+        for (uint32_t t = 0; t < part; t++) m_tokens[(m_n_tokens + t) % m_plan.context] = ids[done + t];
         m_n_tokens += part;
         done += part;
         if (n > 1 && m_progress && !m_progress("reading prompt", done, n)) return Status(Code::interrupted, "interrupted while reading");
@@ -204,9 +204,9 @@ Status Session::rewind(uint32_t n_tokens)
         m_n_tokens = n_tokens;
         return {};
     }
-    if (n_tokens > m_plan.context)
-        return fail(Code::no_fit, "going back to token %u needs the text read again, of which the last %u are gone", n_tokens,
-                    n_tokens - m_plan.context);
+    if (m_n_tokens > m_plan.context && n_tokens > 0)
+        return fail(Code::no_fit, "going back to token %u needs the text read again, and of its %u tokens only the last %u are kept",
+                    n_tokens, m_n_tokens, m_plan.context);
     std::vector<uint32_t> again(m_tokens, m_tokens + n_tokens);
     clear();
     return n_tokens ? feed(again.data(), n_tokens) : Status();

@@ -37,6 +37,8 @@ struct SessionOptions {
 // Reads the model's header only, allocates nothing. A plan that does not fit is a value (fits == false), not an error.
 Result<Plan> make_plan(const SessionOptions& options);
 
+constexpr uint32_t kEndless = 1u << 31; // tokens of the longest text; positions are counted in 32 bits
+
 class Session
 {
 public:
@@ -47,6 +49,7 @@ public:
     const Plan& plan() const { return m_plan; }
     uint64_t peak_bytes() const { return m_ledger.peak_bytes(); } // equals plan().total_bytes
     const Ledger& ledger() const { return m_ledger; }
+    const Cache& cache() const { return m_model.cache(); }
     const Config& config() const { return m_config; }
     const Tokenizer& tokenizer() const { return m_tokenizer; }
     const std::string& chat_template() const { return m_chat_template; } // as in the file, may be empty
@@ -63,7 +66,10 @@ public:
     void* sampler_memory() const { return m_sampler_memory; }
 
     uint32_t n_tokens() const { return m_n_tokens; }
-    const uint32_t* tokens() const { return m_tokens; } // what was fed, at most plan().context of it
+    // Tokens that can still be fed: what the exact cache's context has left; without end where slots are given up.
+    uint64_t room() const { return m_plan.recipe.exact() ? m_plan.context - m_n_tokens : kEndless - m_n_tokens; }
+    // What was fed; of a text longer than the context its last tokens.
+    uint32_t token(uint32_t position) const { return m_tokens[position % m_plan.context]; }
     // Forgets the tokens from n_tokens on. Where the cache no longer holds what the next token would see, the tokens before are
     // read again; no_fit: there were more than the context has.
     Status rewind(uint32_t n_tokens);
@@ -94,7 +100,7 @@ private:
     std::string m_chat_template;
     std::string m_device_name;
     float* m_logits = nullptr;    // (n_vocab)
-    uint32_t* m_tokens = nullptr; // (context)
+    uint32_t* m_tokens = nullptr; // (context), a ring
     void* m_sampler_memory = nullptr;
     uint32_t m_n_tokens = 0;
     std::atomic<bool> m_cancelled{false};
