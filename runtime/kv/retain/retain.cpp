@@ -1,0 +1,96 @@
+#include "runtime/kv/retain/retain.h"
+#include "runtime/kv/retain/policies.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace ks
+{
+
+static const RetainPolicy kPolicies[] = {
+    // name, signal, observes, keys, one_set, evicts, score
+    {"all", signal_none, false, false, true, false, score_position},
+    {"window", signal_none, false, false, true, true, score_position},
+    {"sink", signal_none, false, false, true, true, score_position},
+    {"h2o", signal_sum, false, false, false, true, score_h2o},
+    {"scissorhands", signal_below, true, false, false, true, score_below},
+    {"tova", signal_sum, true, false, true, true, score_signal},
+    {"snapkv", signal_sum, true, false, false, true, score_snapkv},
+    {"keydiff", signal_none, false, true, false, true, score_keydiff},
+    {"mix", signal_sum, true, true, false, true, score_mix},
+    {"kcenter", signal_none, false, true, false, true, score_kcenter},
+    {"subgen", signal_none, false, true, false, true, score_position}, // what leaves the window goes into its estimator
+};
+
+const RetainPolicy* find_retain(std::string_view name)
+{
+    for (const RetainPolicy& policy : kPolicies)
+        if (name == policy.name) return &policy;
+    return nullptr;
+}
+
+std::string retain_names()
+{
+    std::string names;
+    for (const RetainPolicy& policy : kPolicies) names += (names.empty() ? "" : " ") + std::string(policy.name);
+    return names;
+}
+
+uint64_t retain_scratch_floats(uint32_t n_candidates, uint32_t head_dim)
+{
+    return 2 * uint64_t(n_candidates) + head_dim;
+}
+
+// Older tokens leave first: the sinks that make `sink` of `window` are pinned, not candidates.
+void score_position(const Candidates& c, const RetainOptions&, float*, float* score)
+{
+    for (uint32_t i = 0; i < c.n; i++) score[i] = float(i); // candidates are in order, and positions may exceed 2^24
+}
+
+void keep_highest(const float* score, uint32_t n, uint32_t n_keep, uint32_t* order, uint8_t* keep)
+{
+    n_keep = std::min(n_keep, n);
+    std::iota(order, order + n, 0u);
+    std::nth_element(order, order + n_keep, order + n, [&](uint32_t a, uint32_t b) { return outranks(score, a, b); });
+    std::fill_n(keep, n, uint8_t(0));
+    for (uint32_t i = 0; i < n_keep; i++) keep[order[i]] = 1;
+}
+
+void keep_highest_of_heads(const float* score, uint32_t n_heads, uint32_t n, uint32_t n_keep_total, uint32_t floor, uint32_t* order,
+                           uint8_t* keep)
+{
+    if (n_heads == 0) return;
+    n_keep_total = std::min(n_keep_total, n_heads * n);
+    floor = std::min({floor, n, n_keep_total / n_heads});
+    uint32_t n_open = 0;
+    for (uint32_t h = 0; h < n_heads; h++) keep_highest(score + h * n, n, floor, order, keep + h * n);
+    for (uint32_t i = 0; i < n_heads * n; i++)
+        if (!keep[i]) order[n_open++] = i;
+    const uint32_t n_more = n_keep_total - n_heads * floor;
+    // Among equal scores the newer token, of equally new ones the later head's.
+    std::nth_element(order, order + n_more, order + n_open, [&](uint32_t a, uint32_t b) {
+        if (score[a] == score[b] && a % n != b % n) return a % n > b % n;
+        return outranks(score, a, b);
+    });
+    for (uint32_t i = 0; i < n_more; i++) keep[order[i]] = 1;
+}
+
+void split_slots(Split split, uint32_t n_layers, uint32_t average, uint32_t floor, uint32_t* slots)
+{
+    std::fill_n(slots, n_layers, average);
+    if (split != Split::pyramid || n_layers < 2) return;
+    // Layer l has most - l * (most - least) / (n_layers - 1); their mean is the average. The rest is the remainder of that.
+    const uint64_t steps = n_layers - 1;
+    const uint64_t least = std::min<uint64_t>(average, std::max(average / 20, floor)), most = 2 * uint64_t(average) - least;
+    const auto share = [&](uint64_t il) { return most * steps - il * (most - least); }; // in steps-ths of a slot
+    uint64_t left = uint64_t(n_layers) * average;
+    for (uint32_t il = 0; il < n_layers; il++) left -= slots[il] = uint32_t(share(il) / steps);
+    for (uint32_t il = 0; il < n_layers; il++) {
+        uint64_t before = 0; // layers that get one of what is left first: larger remainder, then earlier
+        for (uint32_t other = 0; other < n_layers; other++)
+            before += share(other) % steps > share(il) % steps || (share(other) % steps == share(il) % steps && other < il);
+        slots[il] += before < left;
+    }
+}
+
+} // namespace ks

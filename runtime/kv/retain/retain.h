@@ -1,0 +1,67 @@
+// Which tokens keep a slot. A policy is a pure function: what is known of the candidates of one KV head -> a score for each;
+// the highest scores stay. Candidates are the tokens that no rule protects (pinned and recent ones are not among them).
+// Adding a policy: one file here and one row in the table of retain.cpp.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace ks
+{
+
+// What attention tells about each slot, summed over the query heads of its KV head.
+enum SignalKind : uint32_t {
+    signal_none = 0,
+    signal_sum = 1,   // of probabilities
+    signal_below = 2, // how many probabilities were below 1 / slots
+};
+
+// The candidates of one KV head, oldest first. What the policy did not ask for is null.
+struct Candidates {
+    uint32_t n = 0;
+    uint32_t n_seen = 0; // tokens read so far; the newest has position n_seen - 1
+    uint32_t head_dim = 0;
+    uint32_t n_keep = 0;                 // how many will stay, for what costs more to order than to choose (kcenter); 0: not known
+    const uint32_t* positions = nullptr; // (n) ascending
+    const uint32_t* tokens = nullptr;    // (n) ids
+    const uint32_t* counts = nullptr;    // (n) how often the candidate's id was read so far
+    const float* signal = nullptr;       // (n)
+    const float* keys = nullptr;         // (n, head_dim)
+};
+
+struct RetainOptions {
+    uint32_t observe = 32; // snapkv, mix, scissorhands, tova: queries before an eviction that are looked at
+    uint32_t pool = 7;     // snapkv, mix: a score is the largest among so many neighbours in the text; odd
+    double decay = 1;      // h2o: by what a sum shrinks with every token; 1: never (the paper)
+    bool lifetime = true;  // h2o: sums are divided by the queries that could see the token; false: the paper
+};
+
+struct RetainPolicy {
+    const char* name;
+    SignalKind signal;
+    bool observes; // the signal is of the last `observe` queries before an eviction, else of every query
+    bool keys;     // reads the keys
+    bool one_set;  // all KV heads of a layer keep the same tokens: the signal is summed over them
+    bool evicts;   // false: `all`, which has no victims of its own
+    // score[i]: the higher, the longer candidate i stays. scratch: retain_scratch_floats() floats.
+    void (*score)(const Candidates& c, const RetainOptions& o, float* scratch, float* score);
+};
+
+const RetainPolicy* find_retain(std::string_view name); // null: there is none
+std::string retain_names();                             // "all window sink h2o ...", for messages
+uint64_t retain_scratch_floats(uint32_t n_candidates, uint32_t head_dim);
+
+// Marks the n_keep candidates of the highest scores; among equal scores the newer one stays. order: (n) scratch.
+void keep_highest(const float* score, uint32_t n, uint32_t n_keep, uint32_t* order, uint8_t* keep);
+
+// Ada: n_keep_total over all heads by their scores together, each head at least `floor`. score, order, keep: (n_heads, n).
+void keep_highest_of_heads(const float* score, uint32_t n_heads, uint32_t n, uint32_t n_keep_total, uint32_t floor, uint32_t* order,
+                           uint8_t* keep);
+
+// Slots per layer whose sum is n_layers * average, never more: the same for all, or fewer in later layers (PyramidKV with
+// beta 20), by largest remainder, each at least `floor`.
+enum class Split : uint8_t { uniform, pyramid, ada };
+void split_slots(Split split, uint32_t n_layers, uint32_t average, uint32_t floor, uint32_t* slots);
+
+} // namespace ks
