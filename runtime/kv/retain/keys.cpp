@@ -18,9 +18,10 @@ void score_keydiff(const Candidates& c, const RetainOptions&, float* scratch, fl
     for (uint32_t begin = 0; begin < c.head_dim; begin += 8) {
         const uint32_t width = std::min(8u, c.head_dim - begin);
         double sum[8] = {};
-        for (uint32_t i = 0; i < c.n; i++)
-            if (score[i] > 0)
-                for (uint32_t j = 0; j < width; j++) sum[j] += key(i)[begin + j] / double(score[i]);
+        for (uint32_t i = 0; i < c.n; i++) {
+            const double scale = score[i] > 0 ? 1 / double(score[i]) : 0;
+            for (uint32_t j = 0; j < width; j++) sum[j] += double(key(i)[begin + j]) * scale;
+        }
         for (uint32_t j = 0; j < width; j++) mean[begin + j] = float(sum[j] / c.n);
     }
     const double length = std::sqrt(dot<double>(mean, mean, c.head_dim));
