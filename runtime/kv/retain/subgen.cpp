@@ -93,7 +93,11 @@ void Subgen::merge_clusters(uint32_t position, SubgenChanges* changes)
         const double share = double(m_counts[i]) / (double(m_counts[i]) + double(m_counts[into]));
         for (uint32_t a = 0; a < m_shape.t; a++) {
             const uint32_t from = i * m_shape.t + a, to = into * m_shape.t + a;
-            if (coin(position, to, from) < share) changes->copies[changes->n_copies++] = {from, to};
+            if (coin(position, to, from) >= share) continue;
+            uint32_t at = 0; // a slot that was to be copied from an earlier cluster is copied from this one instead
+            while (at < changes->n_copies && changes->copies[at].to != to) at++;
+            changes->copies[at] = {from, to};
+            changes->n_copies = std::max(changes->n_copies, at + 1);
         }
         m_counts[into] += m_counts[i];
         m_counts[i] = 0;
