@@ -176,7 +176,7 @@ TEST_CASE("subgen: numerator and denominator are unbiased, for both ways to samp
         Moments z[8], tau;
         uint32_t n_copied = 0;
         for (uint64_t seed = 0; seed < 10000; seed++) {
-            Cache cache(shape_of(5, 2, 6, dim, priority, seed));
+            Cache cache(shape_of(5, 2, 12, dim, priority, seed));
             cache.subgen.set_radius(1);
             cache.read(keys, values);
             const Answer answer = ask(cache, keys, values, q);
@@ -336,7 +336,7 @@ TEST_CASE("subgen: on keys that cluster the error keeps the theorem's bound and 
     for (bool priority : {false, true}) {
         for (uint32_t s : {16u, 64u, 256u}) {
             Moments error;
-            for (uint64_t seed = 0; seed < 60; seed++) {
+            for (uint64_t seed = 0; seed < 40; seed++) {
                 Cache cache(shape_of(32, 4, s, dim, priority, seed));
                 cache.subgen.choose_radius(keys.data(), n);
                 cache.read(keys, values);
