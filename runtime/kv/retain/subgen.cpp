@@ -153,7 +153,7 @@ void Subgen::update(uint32_t position, const float* key, const float* value, Sub
 {
     changes->n_copies = changes->n_slots = 0;
     sample_key(position, key, changes);
-    const double weight = dot<double>(value, value, m_shape.head_dim);
+    const double weight = dot64(value, value, m_shape.head_dim);
     if (!(weight > 0) || std::isinf(weight)) return; // adds nothing to the numerator
     if (m_shape.priority)
         sample_by_priority(position, weight, changes);
