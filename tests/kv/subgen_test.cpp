@@ -379,7 +379,7 @@ TEST_CASE("subgen: a full table doubles the radius and merges: bounded, nothing 
     RandomValues random{8};
     const uint32_t n = 1500, dim = 12, m = 16, t = 2;
     const Floats keys = random.normals(n * dim), values = random.normals(n * dim);
-    for (float start : {0.0f, 1e-6f, 0.5f}) {
+    for (float start : {0.0f, 1e-6f, 0.5f, INFINITY}) {
         Cache cache(shape_of(m, t, 8, dim));
         cache.subgen.set_radius(start);
         float radius = 0;
@@ -402,6 +402,7 @@ TEST_CASE("subgen: a full table doubles the radius and merges: bounded, nothing 
             radius = cache.subgen.radius();
         }
         CHECK(radius > 0);
+        if (start == INFINITY) CHECK(cache.subgen.n_clusters() == 1);
         for (uint32_t slot = 0; slot < m * t; slot += t) { // radii of all rounds add up to less than twice the last
             if (b[slot] == -INFINITY) continue;
             double distance = 0;
