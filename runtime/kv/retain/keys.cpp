@@ -14,7 +14,7 @@ void score_keydiff(const Candidates& c, const RetainOptions&, float* scratch, fl
 {
     float* mean = scratch; // (head_dim)
     const auto key = [&](uint32_t i) { return c.keys + uint64_t(i) * c.head_dim; };
-    for (uint32_t i = 0; i < c.n; i++) score[i] = float(std::sqrt(dot<double>(key(i), key(i), c.head_dim)));
+    for (uint32_t i = 0; i < c.n; i++) score[i] = float(std::sqrt(dot64(key(i), key(i), c.head_dim)));
     for (uint32_t begin = 0; begin < c.head_dim; begin += 8) {
         const uint32_t width = std::min(8u, c.head_dim - begin);
         double sum[8] = {};
@@ -24,10 +24,10 @@ void score_keydiff(const Candidates& c, const RetainOptions&, float* scratch, fl
         }
         for (uint32_t j = 0; j < width; j++) mean[begin + j] = float(sum[j] / c.n);
     }
-    const double length = std::sqrt(dot<double>(mean, mean, c.head_dim));
+    const double length = std::sqrt(dot64(mean, mean, c.head_dim));
     for (uint32_t i = 0; i < c.n; i++) {
         const double scale = double(score[i]) * length;
-        score[i] = scale > 0 ? float(-dot<double>(key(i), mean, c.head_dim) / scale) : 0;
+        score[i] = scale > 0 ? float(-dot64(key(i), mean, c.head_dim) / scale) : 0;
     }
 }
 
@@ -41,7 +41,7 @@ void score_kcenter(const Candidates& c, const RetainOptions&, float* scratch, fl
     uint32_t centre = 0;
     for (uint32_t i = 0; i < c.n; i++) {
         score[i] = 0;
-        square[i] = dot<float>(key(i), key(i), c.head_dim);
+        square[i] = dot(key(i), key(i), c.head_dim);
         nearest[i] = std::numeric_limits<float>::max();
         if (square[i] > square[centre]) centre = i;
     }
@@ -51,7 +51,7 @@ void score_kcenter(const Candidates& c, const RetainOptions&, float* scratch, fl
         uint32_t next = centre;
         for (uint32_t i = 0; i < c.n; i++) {
             if (nearest[i] < 0) continue;
-            const float distance = square[i] - 2 * dot<float>(key(i), key(centre), c.head_dim) + square[centre];
+            const float distance = square[i] - 2 * dot(key(i), key(centre), c.head_dim) + square[centre];
             nearest[i] = std::min(nearest[i], std::max(0.0f, distance)); // max() makes 0 of NaN
             if (nearest[i] > nearest[next]) next = i;
         }

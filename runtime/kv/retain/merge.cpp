@@ -9,7 +9,7 @@ namespace ks
 
 float key_norm(const float* key, uint32_t head_dim)
 {
-    return float(std::sqrt(dot<double>(key, key, head_dim)));
+    return float(std::sqrt(dot64(key, key, head_dim)));
 }
 
 uint32_t nearest_target(const float* targets, const float* norms, uint32_t n_targets, uint32_t head_dim, const float* key, float* cosine)
@@ -19,7 +19,7 @@ uint32_t nearest_target(const float* targets, const float* norms, uint32_t n_tar
     *cosine = -2; // below every cosine
     for (uint32_t i = 0; i < n_targets; i++) {
         const float scale = norms[i] * norm;
-        const float c = scale > 0 ? dot<float>(targets + uint64_t(i) * head_dim, key, head_dim) / scale : 0;
+        const float c = scale > 0 ? dot(targets + uint64_t(i) * head_dim, key, head_dim) / scale : 0;
         if (c > *cosine) *cosine = c, best = i;
     }
     return best;

@@ -44,7 +44,7 @@ uint64_t retain_scratch_floats(uint32_t n_candidates, uint32_t head_dim)
 // Older tokens leave first: the sinks that make `sink` of `window` are pinned, not candidates.
 void score_position(const Candidates& c, const RetainOptions&, float*, float* score)
 {
-    for (uint32_t i = 0; i < c.n; i++) score[i] = float(i); // candidates are in order, and positions may exceed 2^24
+    for (uint32_t i = 0; i < c.n; i++) score[i] = float(c.positions[i]); // what float cannot tell apart, the order does
 }
 
 void keep_highest(const float* score, uint32_t n, uint32_t n_keep, uint32_t* order, uint8_t* keep)

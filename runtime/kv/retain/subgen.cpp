@@ -107,14 +107,18 @@ void Subgen::merge_clusters(uint32_t position, SubgenChanges* changes)
 
 void Subgen::sample_key(uint32_t position, const float* key, SubgenChanges* changes)
 {
-    double distance = 0;
-    uint32_t j = nearest(key, m_shape.n_clusters, &distance);
-    if (!(distance <= m_head->radius) && m_head->n_clusters == m_shape.n_clusters) {
-        merge_clusters(position, changes);
+    uint32_t j = 0;
+    const auto is_apart = [&] {
+        double distance = 0;
         j = nearest(key, m_shape.n_clusters, &distance);
+        return j == m_shape.n_clusters || distance > m_head->radius;
+    };
+    bool apart = is_apart();
+    if (apart && m_head->n_clusters == m_shape.n_clusters) {
+        merge_clusters(position, changes);
+        apart = is_apart();
     }
-    // A full table here has keys that are not numbers; the token joins whatever is there.
-    if (!(distance <= m_head->radius) && m_head->n_clusters < m_shape.n_clusters) {
+    if (apart && m_head->n_clusters < m_shape.n_clusters) { // else keys are not numbers; the token joins whatever is there
         j = uint32_t(std::find(m_counts, m_counts + m_shape.n_clusters, 0u) - m_counts);
         std::copy_n(key, m_shape.head_dim, centre(j));
         m_head->n_clusters++;
@@ -153,7 +157,7 @@ void Subgen::update(uint32_t position, const float* key, const float* value, Sub
 {
     changes->n_copies = changes->n_slots = 0;
     sample_key(position, key, changes);
-    const double weight = dot<double>(value, value, m_shape.head_dim);
+    const double weight = dot64(value, value, m_shape.head_dim);
     if (!(weight > 0) || std::isinf(weight)) return; // adds nothing to the numerator
     if (m_shape.priority)
         sample_by_priority(position, weight, changes);

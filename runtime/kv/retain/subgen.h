@@ -39,8 +39,8 @@ public:
     Subgen(const SubgenShape& shape, void* state); // state: bytes_needed() bytes, aligned for double; clear() once
 
     void clear();
-    void set_radius(float radius);
-    // From data: 1.5 times the median distance of the first 256 of these keys to their nearest neighbour.
+    void set_radius(float radius); // before the first update
+    // The same from data: 1.5 times the median distance of the first 256 of these keys to their nearest neighbour.
     void choose_radius(const float* keys, uint32_t n); // keys: (n, head_dim)
     void update(uint32_t position, const float* key, const float* value, SubgenChanges* changes);
     // Per slot, added to the logit in numerator and denominator; -infinity: not part of it. (n_clusters * t + s)

@@ -1,31 +1,68 @@
-// Sums over a head's vectors in one fixed order: eight partial sums, so the compiler may use vector registers and every
-// machine gets the same bits.
+// Sums over a head's vectors in one fixed order, eight partial sums side by side: a compiler may not reorder sums, so they
+// are written as vectors (gcc's and clang's, of any machine), and every machine gets the same bits.
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 namespace ks
 {
 
-template <class Sum> inline Sum dot(const float* x, const float* y, uint32_t n)
+typedef float Float4 __attribute__((vector_size(16)));
+typedef double Double2 __attribute__((vector_size(16)));
+
+inline Float4 load4(const float* x)
 {
-    Sum part[8] = {};
+    Float4 v;
+    std::memcpy(&v, x, sizeof(v));
+    return v;
+}
+
+inline float dot(const float* x, const float* y, uint32_t n)
+{
+    Float4 low = {}, high = {};
+    float rest = 0;
     uint32_t i = 0;
-    for (; i + 8 <= n; i += 8)
-        for (uint32_t j = 0; j < 8; j++) part[j] += Sum(x[i + j]) * Sum(y[i + j]);
-    for (; i < n; i++) part[i % 8] += Sum(x[i]) * Sum(y[i]);
-    return ((part[0] + part[4]) + (part[1] + part[5])) + ((part[2] + part[6]) + (part[3] + part[7]));
+    for (; i + 8 <= n; i += 8) {
+        low += load4(x + i) * load4(y + i);
+        high += load4(x + i + 4) * load4(y + i + 4);
+    }
+    for (; i < n; i++) rest += x[i] * y[i];
+    low += high;
+    return (low[0] + low[1]) + (low[2] + low[3]) + rest;
+}
+
+inline double dot64(const float* x, const float* y, uint32_t n)
+{
+    Double2 a = {}, b = {}, c = {}, d = {};
+    double rest = 0;
+    uint32_t i = 0;
+    const auto product = [&](uint32_t j) { return Double2{double(x[j]), double(x[j + 1])} * Double2{double(y[j]), double(y[j + 1])}; };
+    for (; i + 8 <= n; i += 8) {
+        a += product(i);
+        b += product(i + 2);
+        c += product(i + 4);
+        d += product(i + 6);
+    }
+    for (; i < n; i++) rest += double(x[i]) * double(y[i]);
+    a = (a + b) + (c + d);
+    return a[0] + a[1] + rest;
 }
 
 // Unlike |x|^2 - 2 x.y + |y|^2 exact where x and y are close.
 inline float squared_distance(const float* x, const float* y, uint32_t n)
 {
-    float part[8] = {};
+    Float4 low = {}, high = {};
+    float rest = 0;
     uint32_t i = 0;
-    for (; i + 8 <= n; i += 8)
-        for (uint32_t j = 0; j < 8; j++) part[j] += (x[i + j] - y[i + j]) * (x[i + j] - y[i + j]);
-    for (; i < n; i++) part[i % 8] += (x[i] - y[i]) * (x[i] - y[i]);
-    return ((part[0] + part[4]) + (part[1] + part[5])) + ((part[2] + part[6]) + (part[3] + part[7]));
+    for (; i + 8 <= n; i += 8) {
+        const Float4 a = load4(x + i) - load4(y + i), b = load4(x + i + 4) - load4(y + i + 4);
+        low += a * a;
+        high += b * b;
+    }
+    for (; i < n; i++) rest += (x[i] - y[i]) * (x[i] - y[i]);
+    low += high;
+    return (low[0] + low[1]) + (low[2] + low[3]) + rest;
 }
 
 } // namespace ks

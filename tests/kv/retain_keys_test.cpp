@@ -1,0 +1,185 @@
+// Policies that read keys, and what holds for all policies.
+#include "tests/kv/retain_util.h"
+
+#include <doctest/doctest.h>
+#include <sstream>
+
+using namespace ks;
+
+static std::vector<double> keydiff_reference(const Floats& keys, uint32_t n, uint32_t dim)
+{
+    std::vector<double> anchor(dim), score(n);
+    const auto norm = [&](uint32_t i) {
+        double sum = 0;
+        for (uint32_t j = 0; j < dim; j++) sum += double(keys[i * dim + j]) * double(keys[i * dim + j]);
+        return std::sqrt(sum);
+    };
+    double length = 0;
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t j = 0; j < dim; j++) anchor[j] += double(keys[i * dim + j]) / norm(i) / n;
+    for (double x : anchor) length += x * x;
+    for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t j = 0; j < dim; j++) score[i] -= double(keys[i * dim + j]) * anchor[j];
+        score[i] /= norm(i) * std::sqrt(length);
+    }
+    return score;
+}
+
+TEST_CASE("retain: keydiff is minus the cosine with the mean direction")
+{
+    RandomValues random{6};
+    for (uint32_t dim : {1u, 3u, 8u, 20u, 64u}) {
+        Floats keys = random.normals(50 * dim);
+        for (uint32_t i = 0; i < 50; i++) // keys lean one way and have norms of all sizes
+            for (uint32_t j = 0; j < dim; j++) keys[i * dim + j] = (keys[i * dim + j] + 2) * float(1 + i);
+        Candidates c;
+        c.n = 50;
+        c.head_dim = dim;
+        c.keys = keys.data();
+        const Floats score = scores("keydiff", c);
+        const std::vector<double> expected = keydiff_reference(keys, 50, dim);
+        for (uint32_t i = 0; i < 50; i++) CHECK(double(score[i]) == doctest::Approx(expected[i]).epsilon(1e-6));
+        // A key that points the other way stays; one of length 0 has no direction.
+        for (uint32_t j = 0; j < dim; j++) keys[7 * dim + j] = -1, keys[8 * dim + j] = 0;
+        CHECK(highest(scores("keydiff", c), 1) == Indices{7});
+        CHECK(scores("keydiff", c)[8] == 0);
+    }
+}
+
+// How many candidates a value outranks, as a share.
+static std::vector<double> ranks(const std::vector<double>& value)
+{
+    std::vector<double> rank(value.size());
+    for (size_t i = 0; i < value.size(); i++)
+        for (size_t j = 0; j < value.size(); j++)
+            rank[i] += (value[j] < value[i] || (value[j] == value[i] && j < i)) / double(value.size());
+    return rank;
+}
+
+TEST_CASE("retain: mix is the best of the ranks by key, attention and rarity, of whichever are given")
+{
+    RandomValues random{7};
+    const uint32_t n = 60, dim = 16;
+    const Floats keys = random.normals(n * dim);
+    Floats signal(n);
+    Indices counts(n);
+    for (uint32_t i = 0; i < n; i++) signal[i] = float(random.uniform()), counts[i] = 1 + random.below(6);
+    std::vector<double> pooled(n), rare(n), by_key = keydiff_reference(keys, n, dim);
+    for (uint32_t i = 0; i < n; i++) {
+        pooled[i] = -1, rare[i] = -100;
+        for (uint32_t j = 0; j < n; j++) {
+            if (std::abs(int(i) - int(j)) <= 3) pooled[i] = std::max(pooled[i], double(signal[j]));
+            if (std::abs(int(i) - int(j)) <= 1) rare[i] = std::max(rare[i], -double(counts[j]));
+        }
+    }
+    for (int given = 1; given < 8; given++) {
+        Candidates c;
+        c.n = n;
+        c.head_dim = dim;
+        c.keys = given & 1 ? keys.data() : nullptr;
+        c.signal = given & 2 ? signal.data() : nullptr;
+        c.counts = given & 4 ? counts.data() : nullptr;
+        std::vector<double> expected(n, 0.0);
+        const std::vector<double>* values[] = {&by_key, &pooled, &rare};
+        for (int k = 0; k < 3; k++)
+            for (uint32_t i = 0; i < n && (given >> k & 1); i++) expected[i] = std::max(expected[i], ranks(*values[k])[i]);
+        const Floats score = scores("mix", c);
+        CAPTURE(given);
+        for (uint32_t i = 0; i < n; i++) CHECK(double(score[i]) == doctest::Approx(expected[i]));
+    }
+}
+
+// The largest distance of a key to the nearest chosen one.
+static double radius_of(const Floats& keys, uint32_t n, uint32_t dim, const Indices& chosen)
+{
+    double radius = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        double nearest = 1e30;
+        for (uint32_t k : chosen) {
+            double sum = 0;
+            for (uint32_t j = 0; j < dim; j++) sum += std::pow(double(keys[i * dim + j]) - double(keys[k * dim + j]), 2);
+            nearest = std::min(nearest, std::sqrt(sum));
+        }
+        radius = std::max(radius, nearest);
+    }
+    return radius;
+}
+
+TEST_CASE("retain: kcenter covers the keys within twice the best radius")
+{
+    RandomValues random{8};
+    const uint32_t n = 12;
+    for (int round = 0; round < 5; round++) {
+        const uint32_t dim = 1 + random.below(10);
+        const Floats keys = random.normals(n * dim);
+        Candidates c;
+        c.n = n;
+        c.head_dim = dim;
+        c.keys = keys.data();
+        const Floats whole = scores("kcenter", c);
+        for (uint32_t k = 1; k <= n; k++) {
+            double best = 1e30;
+            for (uint32_t set = 0; set < 1u << n; set++) {
+                if (uint32_t(__builtin_popcount(set)) != k) continue;
+                Indices chosen;
+                for (uint32_t i = 0; i < n; i++)
+                    if (set >> i & 1) chosen.push_back(i);
+                best = std::min(best, radius_of(keys, n, dim, chosen));
+            }
+            c.n_keep = k;
+            const Indices chosen = highest(scores("kcenter", c), k);
+            CHECK(chosen == highest(whole, k)); // stopping early chooses the same
+            CHECK(radius_of(keys, n, dim, chosen) <= 2 * best + 1e-3);
+        }
+    }
+}
+
+TEST_CASE("retain: kcenter takes each of equal keys last, the older first, and the largest norm before all")
+{
+    const Floats keys = {1, 0, 1, 0, 0, 3, 1, 0, 0, 3, -2, 0};
+    Candidates c;
+    c.n = 6;
+    c.head_dim = 2;
+    c.keys = keys.data();
+    CHECK(scores("kcenter", c) == Floats{4, 3, 6, 2, 1, 5});
+    c.n_keep = 3;
+    CHECK(scores("kcenter", c) == Floats{4, 0, 6, 0, 0, 5});
+    c.n_keep = 99;
+    CHECK(highest(scores("kcenter", c), 99).size() == 6);
+}
+
+TEST_CASE("retain: any candidates, any policy: finite scores, as many stay as asked, the same again")
+{
+    RandomValues random{9};
+    std::istringstream names(retain_names());
+    for (std::string name; names >> name;) {
+        for (int round = 0; round < 60; round++) {
+            const uint32_t n = random.below(round < 10 ? 3 : 90), dim = 1 + random.below(40);
+            Indices positions, tokens, counts;
+            Floats signal, keys = random.normals(n * dim, round % 5 ? 1 : 0);
+            for (uint32_t i = 0, position = 0; i < n; i++) {
+                positions.push_back(position += 1 + random.below(3));
+                tokens.push_back(random.below(9));
+                counts.push_back(1 + random.below(20));
+                signal.push_back(float(random.below(4)) / 4);
+            }
+            Candidates c;
+            c.n = n;
+            c.n_seen = n ? positions.back() + 1 + random.below(5) : 0;
+            c.head_dim = dim;
+            c.n_keep = random.below(n + 2);
+            c.positions = positions.data();
+            c.tokens = tokens.data();
+            c.counts = counts.data();
+            c.signal = signal.data();
+            c.keys = keys.data();
+            RetainOptions o;
+            o.pool = 1 + 2 * random.below(6);
+            o.decay = random.below(2) ? 1 : 0.9;
+            const Floats score = scores(name.c_str(), c, o);
+            CHECK(std::all_of(score.begin(), score.end(), [](float x) { return std::isfinite(x); }));
+            CHECK(highest(score, c.n_keep).size() == std::min(c.n_keep, n));
+            CHECK(scores(name.c_str(), c, o) == score);
+        }
+    }
+}
