@@ -177,6 +177,16 @@ void CpuBackend::kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& 
     });
 }
 
+void CpuBackend::kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from, const Tensor& rows)
+{
+    if (from.format != Format::f16) return ReferenceBackend::kv_read(a, y, from, rows);
+    for (uint32_t i = 0; i < a.n; i++) {
+        const uint32_t row = rows.ptr<uint32_t>()[i];
+        KS_CHECK(row < from.rows && from.cols == a.head_dim, "kv_read: row %u of (%u, %u)", row, from.rows, from.cols);
+        m_kernels.vector.from_half(y.ptr() + uint64_t(i) * a.head_dim, from.ptr<uint16_t>() + uint64_t(row) * a.head_dim, a.head_dim);
+    }
+}
+
 void CpuBackend::argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x)
 {
     for (uint64_t r = 0; r < a.rows; r++) out.ptr<uint32_t>()[r] = m_kernels.vector.argmax(x.ptr() + r * a.cols, a.cols);

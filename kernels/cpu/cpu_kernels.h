@@ -124,6 +124,7 @@ struct VectorKernels {
     void (*add)(float* x, const float* b, uint32_t n);
     void (*softcap)(float* x, uint32_t n, float cap);
     void (*to_half)(uint16_t* y, const float* x, uint32_t n);
+    void (*from_half)(float* y, const uint16_t* x, uint32_t n);
     uint32_t (*argmax)(const float* x, uint32_t n);
 };
 
