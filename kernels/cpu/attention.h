@@ -39,6 +39,9 @@ KS_INLINE static uint32_t tile_end(uint32_t p, uint32_t n_slots, uint32_t end)
 
 // ---------------------------------------------------------------- chunk
 
+namespace // as in simd_avx2.h
+{
+
 // The arrays of a chunk, f32. width: head_dim rounded up to whole panels, with zeros there.
 struct ChunkScratch {
     uint32_t width;
@@ -67,6 +70,8 @@ struct ChunkScratch {
         total = total_norm + kAttentionRows;
     }
 };
+
+} // namespace
 
 // Positions [skip, n) of a tile whose first slot is row `row` of the caches; other columns become zero.
 template <class S, bool k_half, bool v_half>

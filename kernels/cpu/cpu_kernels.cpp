@@ -4,32 +4,87 @@
 #include <stdlib.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
 #endif
 
 namespace ks
 {
 
-static const CpuKernels kGeneric = {"generic", kMatmulGeneric, kAttentionGeneric, kVectorGeneric};
-
 #if defined(__x86_64__)
-static const CpuKernels kAvx2 = {"avx2", kMatmulAvx2, kAttentionAvx2, kVectorAvx2};
-
+// __builtin_cpu_supports also asks whether the system saves the registers; compilers know different sets of names.
 static bool has_avx2()
 {
     unsigned a, b, c = 0, d;
     bool has_f16c = __get_cpuid(1, &a, &b, &c, &d) && (c >> 29 & 1);
     return has_f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
+
+static bool has_avx_vnni()
+{
+    unsigned a = 0, b, c, d;
+    return has_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+}
+
+static bool has_avx512_vnni()
+{
+    return has_avx2() && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
+}
+
+static bool has_neon()
+{
+    return false;
+}
+#else
+static bool has_avx2()
+{
+    return false;
+}
+
+static bool has_avx_vnni()
+{
+    return false;
+}
+
+static bool has_avx512_vnni()
+{
+    return false;
+}
+
+static bool has_neon()
+{
+#if defined(__aarch64__) && defined(__linux__)
+    return getauxval(AT_HWCAP) >> 20 & 1; // HWCAP_ASIMDDP: the dot product
+#else
+    return false;
+#endif
+}
 #endif
 
-const CpuKernels& choose_cpu_kernels()
+CpuKernels choose_cpu_kernels()
 {
+    struct Kind {
+        const char* name;
+        const MatmulKernels* matmul;
+        const AttentionKernels* attention;
+        const VectorKernels* vector;
+        bool runs;
+    };
+    const Kind kinds[] = {
+        // the best first
+        {"avx512vnni", kMatmulAvx512Vnni, kAttentionAvx2, kVectorAvx2, has_avx512_vnni()},
+        {"avxvnni", kMatmulAvxVnni, kAttentionAvx2, kVectorAvx2, has_avx_vnni()},
+        {"avx2", kMatmulAvx2, kAttentionAvx2, kVectorAvx2, has_avx2()},
+        {"neon", kMatmulNeon, kAttentionNeon, kVectorNeon, has_neon()},
+        {"generic", kMatmulGeneric, kAttentionGeneric, kVectorGeneric, true},
+    };
     const char* wanted = getenv("KNAPSACK_CPU");
-    if (wanted && strcmp(wanted, kGeneric.name) == 0) return kGeneric;
-#if defined(__x86_64__)
-    if (has_avx2()) return kAvx2;
-#endif
-    return kGeneric;
+    const Kind* chosen = nullptr;
+    for (const Kind& kind : kinds) {
+        bool is_there = kind.runs && kind.matmul && kind.attention && kind.vector;
+        if (is_there && (!chosen || (wanted && strcmp(wanted, kind.name) == 0))) chosen = &kind;
+    }
+    return {chosen->name, *chosen->matmul, *chosen->attention, *chosen->vector};
 }
 
 } // namespace ks
