@@ -4,6 +4,10 @@
 #include <stdlib.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
 #endif
@@ -31,6 +35,19 @@ static bool has_avx512_vnni()
     return has_avx2() && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
 }
 
+// The registers are large, so the system gives them only to a process that asks.
+static bool has_amx()
+{
+#if defined(__linux__)
+    constexpr long kRequestPermission = 0x1023, kTileData = 18; // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+    unsigned a, b, c, d = 0;
+    if (!has_avx512_vnni() || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d >> 24 & 3) != 3) return false; // AMX-TILE, AMX-INT8
+    return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+    return false;
+#endif
+}
+
 static bool has_neon()
 {
     return false;
@@ -51,6 +68,11 @@ static bool has_avx512_vnni()
     return false;
 }
 
+static bool has_amx()
+{
+    return false;
+}
+
 static bool has_neon()
 {
 #if defined(__aarch64__) && defined(__linux__)
@@ -61,6 +83,11 @@ static bool has_neon()
 }
 #endif
 
+static bool has_everything()
+{
+    return true;
+}
+
 CpuKernels choose_cpu_kernels()
 {
     struct Kind {
@@ -68,21 +95,23 @@ CpuKernels choose_cpu_kernels()
         const MatmulKernels* matmul;
         const AttentionKernels* attention;
         const VectorKernels* vector;
-        bool runs;
+        bool (*runs)();
     };
     const Kind kinds[] = {
-        // the best first
-        {"avx512vnni", kMatmulAvx512Vnni, kAttentionAvx2, kVectorAvx2, has_avx512_vnni()},
-        {"avxvnni", kMatmulAvxVnni, kAttentionAvx2, kVectorAvx2, has_avx_vnni()},
-        {"avx2", kMatmulAvx2, kAttentionAvx2, kVectorAvx2, has_avx2()},
-        {"neon", kMatmulNeon, kAttentionNeon, kVectorNeon, has_neon()},
-        {"generic", kMatmulGeneric, kAttentionGeneric, kVectorGeneric, true},
+        // The best first; AMX was never measured, so it must be asked for by name.
+        {"avx512vnni", kMatmulAvx512Vnni, kAttentionAvx2, kVectorAvx2, has_avx512_vnni},
+        {"avxvnni", kMatmulAvxVnni, kAttentionAvx2, kVectorAvx2, has_avx_vnni},
+        {"avx2", kMatmulAvx2, kAttentionAvx2, kVectorAvx2, has_avx2},
+        {"amx", kMatmulAmx, kAttentionAvx2, kVectorAvx2, has_amx},
+        {"neon", kMatmulNeon, kAttentionNeon, kVectorNeon, has_neon},
+        {"generic", kMatmulGeneric, kAttentionGeneric, kVectorGeneric, has_everything},
     };
     const char* wanted = getenv("KNAPSACK_CPU");
     const Kind* chosen = nullptr;
     for (const Kind& kind : kinds) {
-        bool is_there = kind.runs && kind.matmul && kind.attention && kind.vector;
-        if (is_there && (!chosen || (wanted && strcmp(wanted, kind.name) == 0))) chosen = &kind;
+        const bool is_wanted = wanted && strcmp(wanted, kind.name) == 0;
+        const bool is_built = kind.matmul && kind.attention && kind.vector;
+        if ((is_wanted || !chosen) && is_built && kind.runs()) chosen = &kind;
     }
     return {chosen->name, *chosen->matmul, *chosen->attention, *chosen->vector};
 }

@@ -8,12 +8,10 @@
 namespace ks
 {
 
-// sums[t] += w * a[t] for n tokens.
+// add_dots: sums[t] += what the dots of a group's q with a[t] come to, for n tokens.
 template <class S, uint32_t n, int max_q>
-KS_INLINE void add_group(typename S::F8* sums, const OffsetGroup<S, max_q>& w, const ActBlock* a, uint32_t)
+KS_INLINE void add_dots(typename S::F8* sums, const OffsetGroup<S, max_q>& w, const ActBlock* a, const typename S::W8* dots)
 {
-    typename S::W8 dots[n];
-    S::template dot<max_q, 8, n>(w.q, a, 0, dots);
     KS_UNROLL(4)
     for (uint32_t t = 0; t < n; t++) {
         sums[t] = S::fma(w.d * S::broadcast(a[t].scale), S::to_float(dots[t]), sums[t]);
@@ -21,43 +19,46 @@ KS_INLINE void add_group(typename S::F8* sums, const OffsetGroup<S, max_q>& w, c
     }
 }
 
-template <class S, uint32_t n> KS_INLINE void add_group(typename S::F8* sums, const SignedGroup<S>& w, const ActBlock* a, uint32_t part)
+template <class S, uint32_t n>
+KS_INLINE void add_dots(typename S::F8* sums, const SignedGroup<S>& w, const ActBlock* a, const typename S::W8* dots)
 {
-    typename S::W8 dots[n];
-    S::template dot_signed<4, n>(w.q, a, 16 * part, dots);
     KS_UNROLL(4)
     for (uint32_t t = 0; t < n; t++) sums[t] = S::fma(w.d * S::broadcast(a[t].scale), S::to_float(dots[t]), sums[t]);
 }
 
-// The sum of both halves, each times its scale.
-template <class S, int max_q, uint32_t n>
-KS_INLINE void dot_halves(const typename S::W8* q, const typename S::W8* scale, const ActBlock* a, typename S::W8* dots)
-{
-    S::template dot_scaled<max_q, 4, n, false>(q, scale[0], a, 0, dots);
-    S::template dot_scaled<max_q, 4, n, true>(q + 4, scale[1], a, 16, dots);
-}
-
+// Here the dots are sums of both halves, each times its scale.
 template <class S, uint32_t n, int max_q>
-KS_INLINE void add_group(typename S::F8* sums, const HalvesGroup<S, max_q>& w, const ActBlock* a, uint32_t)
+KS_INLINE void add_dots(typename S::F8* sums, const HalvesGroup<S, max_q>& w, const ActBlock* a, const typename S::W8* dots)
 {
-    typename S::W8 dots[n];
-    dot_halves<S, max_q, n>(w.q, w.scale, a, dots);
     KS_UNROLL(4)
     for (uint32_t t = 0; t < n; t++)
         sums[t] = S::fma(w.d * S::broadcast(a[t].scale), S::to_float(dots[t] + S::dot_pair(w.offset, a[t].sums)), sums[t]);
 }
 
 template <class S, uint32_t n, int max_q>
-KS_INLINE void add_group(typename S::F8* sums, const HalvesMinGroup<S, max_q>& w, const ActBlock* a, uint32_t)
+KS_INLINE void add_dots(typename S::F8* sums, const HalvesMinGroup<S, max_q>& w, const ActBlock* a, const typename S::W8* dots)
 {
-    typename S::W8 dots[n];
-    dot_halves<S, max_q, n>(w.q, w.scale, a, dots);
     KS_UNROLL(4)
     for (uint32_t t = 0; t < n; t++) {
         typename S::F8 scale = S::broadcast(a[t].scale);
         sums[t] = S::fma(w.d * scale, S::to_float(dots[t]), sums[t]);
         sums[t] = S::fma(w.m * scale, S::to_float(S::dot_pair(w.offset, a[t].sums)), sums[t]);
     }
+}
+
+// sums[t] += w * a[t] for n tokens.
+template <class S, uint32_t n, class Group> KS_INLINE void add_group(typename S::F8* sums, const Group& w, const ActBlock* a, uint32_t part)
+{
+    typename S::W8 dots[n];
+    if constexpr (Group::kind == group_offset) {
+        S::template dot<Group::max_q, 8, n>(w.q, a, 0, dots);
+    } else if constexpr (Group::kind == group_signed) {
+        S::template dot_signed<4, n>(w.q, a, 16 * part, dots);
+    } else {
+        S::template dot_scaled<Group::max_q, 4, n, false>(w.q, w.scale[0], a, 0, dots);
+        S::template dot_scaled<Group::max_q, 4, n, true>(w.q + 4, w.scale[1], a, 16, dots);
+    }
+    add_dots<S, n>(sums, w, a, dots);
 }
 
 template <class S> KS_INLINE void write_rows(const MatmulTask& m, uint32_t tile, uint32_t token, typename S::F8 sum)

@@ -7,8 +7,8 @@
 namespace ks
 {
 
-// AVX2 with the instructions of VNNI computed one by one; null where the compiler does not make AVX2.
-extern const MatmulKernels* const kMatmulVnniEmulated;
+// AVX2 with the instructions of VNNI and AMX computed one by one; null where the compiler does not make AVX2.
+extern const MatmulKernels *const kMatmulVnniEmulated, *const kMatmulAmxEmulated;
 
 // A weight and activations from exact arithmetic only: the same on every machine, as normal deviates need not be.
 struct BitsCase {

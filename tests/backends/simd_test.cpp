@@ -143,7 +143,7 @@ static void check_same(const MatmulKernels& found, const MatmulKernels& expected
 {
     for (Format format : all_formats()) {
         CAPTURE(std::string(format_info(format).name));
-        for (uint32_t n_tokens : {1u, 2u, 3u, 4u, 5u, 6u, 7u, 8u, 9u, 33u}) {
+        for (uint32_t n_tokens : {1u, 2u, 3u, 4u, 5u, 6u, 7u, 8u, 9u, 16u, 33u}) {
             CAPTURE(n_tokens);
             for (uint32_t rows : {19u, 32u}) {
                 BitsCase c = bits_case(format, rows, 512, n_tokens);
@@ -163,9 +163,29 @@ static void check_same(const MatmulKernels& found, const MatmulKernels& expected
     }
 }
 
-TEST_CASE("simd: VNNI, emulated, has the bits of AVX2")
+TEST_CASE("simd: VNNI and AMX, emulated, have the bits of AVX2")
 {
-    const CpuKernels kernels = choose_cpu_kernels();
-    if (!kMatmulVnniEmulated || !kMatmulAvx2 || strncmp(kernels.name, "avx", 3) != 0) return;
-    check_same(*kMatmulVnniEmulated, *kMatmulAvx2);
+    if (!kMatmulVnniEmulated || !kMatmulAvx2 || &choose_cpu_kernels().vector != kVectorAvx2) return;
+    SUBCASE("VNNI")
+    {
+        check_same(*kMatmulVnniEmulated, *kMatmulAvx2);
+    }
+    SUBCASE("AMX")
+    {
+        check_same(*kMatmulAmxEmulated, *kMatmulAvx2);
+    }
+}
+
+// More tokens than AMX takes at once, with a part that is not whole at the end.
+TEST_CASE("simd: AMX, emulated, with many tokens")
+{
+    if (!kMatmulAmxEmulated || !kMatmulAvx2 || &choose_cpu_kernels().vector != kVectorAvx2) return;
+    for (Format format : {Format::q4_k, Format::q8_0, Format::q6_k, Format::q2_k}) {
+        for (uint32_t n_tokens : {17u, 31u, 64u, 65u, 131u}) {
+            CAPTURE(n_tokens);
+            BitsCase c = bits_case(format, 35, 256, n_tokens);
+            std::vector<float> a = product(*kMatmulAmxEmulated, c, true), b = product(*kMatmulAvx2, c, true);
+            CHECK(memcmp(a.data(), b.data(), 4 * a.size()) == 0);
+        }
+    }
 }
