@@ -224,17 +224,21 @@ template <class S, class F> void matmul_float(const MatmulTask& m)
 {
     uint32_t t = 0;
     for (; t + 6 <= m.n_tokens; t += 6) float_tiles<S, F, 6>(m, t);
-    switch (m.n_tokens - t) {
-    case 1:
-        return float_tiles<S, F, 1>(m, t);
-    case 2:
-        return float_tiles<S, F, 2>(m, t);
-    case 3:
-        return float_tiles<S, F, 3>(m, t);
-    case 4:
-        return float_tiles<S, F, 4>(m, t);
-    case 5:
-        return float_tiles<S, F, 5>(m, t);
+    if constexpr (S::few_tokens == 1) {
+        for (; t < m.n_tokens; t++) float_tiles<S, F, 1>(m, t);
+    } else {
+        switch (m.n_tokens - t) {
+        case 1:
+            return float_tiles<S, F, 1>(m, t);
+        case 2:
+            return float_tiles<S, F, 2>(m, t);
+        case 3:
+            return float_tiles<S, F, 3>(m, t);
+        case 4:
+            return float_tiles<S, F, 4>(m, t);
+        case 5:
+            return float_tiles<S, F, 5>(m, t);
+        }
     }
 }
 

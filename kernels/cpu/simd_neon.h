@@ -198,8 +198,9 @@ struct Neon {
     }
     KS_INLINE static void store_pairs(float* p, F8 even, F8 odd)
     {
-        vst2q_f32(p, {{even.a, odd.a}});
-        vst2q_f32(p + 8, {{even.b, odd.b}});
+        float32x4x2_t first = {{even.a, odd.a}}, second = {{even.b, odd.b}};
+        vst2q_f32(p, first);
+        vst2q_f32(p + 8, second);
     }
 };
 
