@@ -11,6 +11,8 @@
 
 namespace ks
 {
+namespace // as in simd_avx2.h
+{
 
 constexpr float kLog2e = 1.442695041f;
 constexpr uint32_t kSix = 6;    // queries of a row block: with 16 columns, 12 sums in registers
@@ -38,9 +40,6 @@ KS_INLINE static uint32_t tile_end(uint32_t p, uint32_t n_slots, uint32_t end)
 }
 
 // ---------------------------------------------------------------- chunk
-
-namespace // as in simd_avx2.h
-{
 
 // The arrays of a chunk, f32. width: head_dim rounded up to whole panels, with zeros there.
 struct ChunkScratch {
@@ -70,8 +69,6 @@ struct ChunkScratch {
         total = total_norm + kAttentionRows;
     }
 };
-
-} // namespace
 
 // Positions [skip, n) of a tile whose first slot is row `row` of the caches; other columns become zero.
 template <class S, bool k_half, bool v_half>
@@ -392,6 +389,8 @@ template <class S> void attention_finish(const float* total, uint32_t head_dim, 
     typename S::F8 scale = S::broadcast(1.f / total[1]);
     for (uint32_t d = 0; d < head_dim; d += 8) S::store(y + d, S::load(total + kPartialHead + d) * scale);
 }
+
+} // namespace
 
 // The table of one instruction set.
 #define KS_ATTENTION_KERNELS(S)                                                                                                            \

@@ -90,7 +90,8 @@ template <class F> KS_INLINE void prefetch_group(const uint32_t* at, uint32_t g)
     for (uint32_t i = 0; i < share; i += 64) __builtin_prefetch(reinterpret_cast<const void*>(from + i));
 }
 
-template <class S, class F, uint32_t n_tokens> void matmul_few(const MatmulTask& m)
+// A function of its own, here and below, so that the compiler thinks of one loop at a time.
+template <class S, class F, uint32_t n_tokens> __attribute__((noinline)) void matmul_few(const MatmulTask& m)
 {
     const uint32_t n_blocks = m.cols / F::block;
     const uint32_t* at = m.tiles;
@@ -139,7 +140,7 @@ __attribute__((noinline)) void call_add_to_all(float* sums, const Group& group, 
     add_to_all<S>(sums, w, a, part, n_tokens);
 }
 
-template <class S, class F> void matmul_many(const MatmulTask& m)
+template <class S, class F> __attribute__((noinline)) void matmul_many(const MatmulTask& m)
 {
     const uint32_t n_blocks = m.cols / F::block;
     const uint32_t* at = m.tiles;
@@ -213,7 +214,7 @@ KS_INLINE void float_block(const MatmulTask& m, uint32_t tile, uint32_t token)
     for (uint32_t t = 0; t < n_tokens; t++) write_rows<S>(m, tile + i, token + t, sums[i][t]);
 }
 
-template <class S, class F, uint32_t n_tokens> void float_tiles(const MatmulTask& m, uint32_t token)
+template <class S, class F, uint32_t n_tokens> __attribute__((noinline)) void float_tiles(const MatmulTask& m, uint32_t token)
 {
     uint32_t tile = 0;
     for (; tile + 2 <= m.n_tiles; tile += 2) float_block<S, F, 2, n_tokens>(m, tile, token);
