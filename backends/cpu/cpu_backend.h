@@ -51,7 +51,7 @@ private:
     void attention_split(const AttentionTask& task, uint32_t token, AttentionSplitKernel kernel);
     void attention_chunks(const AttentionTask& task, AttentionChunkKernel kernel);
 
-    const CpuKernels& m_kernels;
+    const CpuKernels m_kernels;
     ThreadPool m_pool;
     ScratchShape m_shape;
     Scratch m_scratch;

@@ -12,6 +12,8 @@
 
 namespace ks
 {
+namespace // as in simd_avx2.h
+{
 
 constexpr float kLog2e = 1.442695041f;
 constexpr uint32_t kSix = 6;    // queries of a row block: with 16 columns, 12 sums in registers
@@ -655,6 +657,8 @@ void score_kept_logits(const AttentionTask& task, const ScoreTask& score, uint32
     }
     add_signal(task, score, sight, rows, begin, n, decay.keep, sums);
 }
+
+} // namespace
 
 // The table of one instruction set.
 #define KS_ATTENTION_KERNELS(S)                                                                                                            \

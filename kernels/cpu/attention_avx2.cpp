@@ -6,7 +6,12 @@
 namespace ks
 {
 
-const AttentionKernels kAttentionAvx2 = KS_ATTENTION_KERNELS(Avx2);
+static const AttentionKernels kTable = KS_ATTENTION_KERNELS(Avx2);
+const AttentionKernels* const kAttentionAvx2 = &kTable;
 
 } // namespace ks
+#else
+#include "kernels/cpu/cpu_kernels.h"
+
+const ks::AttentionKernels* const ks::kAttentionAvx2 = nullptr;
 #endif

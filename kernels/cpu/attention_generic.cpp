@@ -6,6 +6,7 @@
 namespace ks
 {
 
-const AttentionKernels kAttentionGeneric = KS_ATTENTION_KERNELS(Generic);
+static const AttentionKernels kTable = KS_ATTENTION_KERNELS(Generic);
+const AttentionKernels* const kAttentionGeneric = &kTable;
 
 } // namespace ks

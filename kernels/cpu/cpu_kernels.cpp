@@ -4,32 +4,116 @@
 #include <stdlib.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
 #endif
 
 namespace ks
 {
 
-static const CpuKernels kGeneric = {"generic", kMatmulGeneric, kAttentionGeneric, kVectorGeneric};
-
 #if defined(__x86_64__)
-static const CpuKernels kAvx2 = {"avx2", kMatmulAvx2, kAttentionAvx2, kVectorAvx2};
-
+// __builtin_cpu_supports also asks whether the system saves the registers; compilers know different sets of names.
 static bool has_avx2()
 {
     unsigned a, b, c = 0, d;
     bool has_f16c = __get_cpuid(1, &a, &b, &c, &d) && (c >> 29 & 1);
     return has_f16c && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
+
+static bool has_avx_vnni()
+{
+    unsigned a = 0, b, c, d;
+    return has_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+}
+
+static bool has_avx512_vnni()
+{
+    return has_avx2() && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
+}
+
+// The registers are large, so the system gives them only to a process that asks.
+static bool has_amx()
+{
+#if defined(__linux__)
+    constexpr long kRequestPermission = 0x1023, kTileData = 18; // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+    unsigned a, b, c, d = 0;
+    if (!has_avx512_vnni() || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d >> 24 & 3) != 3) return false; // AMX-TILE, AMX-INT8
+    return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+    return false;
+#endif
+}
+
+static bool has_neon()
+{
+    return false;
+}
+#else
+static bool has_avx2()
+{
+    return false;
+}
+
+static bool has_avx_vnni()
+{
+    return false;
+}
+
+static bool has_avx512_vnni()
+{
+    return false;
+}
+
+static bool has_amx()
+{
+    return false;
+}
+
+static bool has_neon()
+{
+#if defined(__aarch64__) && defined(__linux__)
+    return getauxval(AT_HWCAP) >> 20 & 1; // HWCAP_ASIMDDP: the dot product
+#else
+    return false;
+#endif
+}
 #endif
 
-const CpuKernels& choose_cpu_kernels()
+static bool has_everything()
 {
+    return true;
+}
+
+CpuKernels choose_cpu_kernels()
+{
+    struct Kind {
+        const char* name;
+        const MatmulKernels* matmul;
+        const AttentionKernels* attention;
+        const VectorKernels* vector;
+        bool (*runs)();
+    };
+    const Kind kinds[] = {
+        // The best first; AMX was never measured, so it must be asked for by name.
+        {"avx512vnni", kMatmulAvx512Vnni, kAttentionAvx2, kVectorAvx2, has_avx512_vnni},
+        {"avxvnni", kMatmulAvxVnni, kAttentionAvx2, kVectorAvx2, has_avx_vnni},
+        {"avx2", kMatmulAvx2, kAttentionAvx2, kVectorAvx2, has_avx2},
+        {"amx", kMatmulAmx, kAttentionAvx2, kVectorAvx2, has_amx},
+        {"neon", kMatmulNeon, kAttentionNeon, kVectorNeon, has_neon},
+        {"generic", kMatmulGeneric, kAttentionGeneric, kVectorGeneric, has_everything},
+    };
     const char* wanted = getenv("KNAPSACK_CPU");
-    if (wanted && strcmp(wanted, kGeneric.name) == 0) return kGeneric;
-#if defined(__x86_64__)
-    if (has_avx2()) return kAvx2;
-#endif
-    return kGeneric;
+    const Kind* chosen = nullptr;
+    for (const Kind& kind : kinds) {
+        const bool is_wanted = wanted && strcmp(wanted, kind.name) == 0;
+        const bool is_built = kind.matmul && kind.attention && kind.vector;
+        if ((is_wanted || !chosen) && is_built && kind.runs()) chosen = &kind;
+    }
+    return {chosen->name, *chosen->matmul, *chosen->attention, *chosen->vector};
 }
 
 } // namespace ks

@@ -9,7 +9,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// Vectors that are arrays (simd_generic.h) would make enormous functions if all was inlined.
+// Vectors that are arrays (simd_generic.h) would make enormous functions if all was inlined, and so would a sanitizer's
+// checks of every access: the compiler would take minutes.
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define KS_KEEP_CALLS
+#endif
+#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define KS_KEEP_CALLS
+#endif
 #ifdef KS_KEEP_CALLS
 #define KS_INLINED
 #define KS_INLINE inline
@@ -48,10 +56,9 @@ struct MatmulTask {
     float* y;             // (n_tokens, y_stride), at the first tile's first row
     uint32_t y_stride;
     bool accumulate;
-    float* sums; // scratch (n_tokens, 8), where there are more than kFewTokens
+    float* sums; // scratch (n_tokens, 8)
 };
 using MatmulKernel = void (*)(const MatmulTask& task);
-constexpr uint32_t kFewTokens = 4; // as many run with all sums in registers
 
 // One op's tensors; key and value formats are the kernel's own.
 struct AttentionTask {
@@ -135,11 +142,13 @@ struct CpuKernels {
     const VectorKernels& vector;
 };
 
-extern const MatmulKernels kMatmulGeneric, kMatmulAvx2;
-extern const AttentionKernels kAttentionGeneric, kAttentionAvx2;
-extern const VectorKernels kVectorGeneric, kVectorAvx2;
+// One per file; null where the file was compiled without its instruction set.
+extern const MatmulKernels *const kMatmulGeneric, *const kMatmulAvx2, *const kMatmulAvxVnni, *const kMatmulAvx512Vnni,
+                                                                                                 *const kMatmulAmx, *const kMatmulNeon;
+extern const AttentionKernels *const kAttentionGeneric, *const kAttentionAvx2, *const kAttentionNeon;
+extern const VectorKernels *const kVectorGeneric, *const kVectorAvx2, *const kVectorNeon;
 
-// The best that this processor runs, or those of the name in the environment's KNAPSACK_CPU.
-const CpuKernels& choose_cpu_kernels();
+// The best that this processor runs, or those of the name in the environment's KNAPSACK_CPU if it runs them.
+CpuKernels choose_cpu_kernels();
 
 } // namespace ks

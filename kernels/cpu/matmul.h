@@ -8,12 +8,10 @@
 namespace ks
 {
 
-// sums[t] += w * a[t] for n tokens.
+// add_dots: sums[t] += what the dots of a group's q with a[t] come to, for n tokens.
 template <class S, uint32_t n, int max_q>
-KS_INLINE void add_group(typename S::F8* sums, const OffsetGroup<S, max_q>& w, const ActBlock* a, uint32_t)
+KS_INLINE void add_dots(typename S::F8* sums, const OffsetGroup<S, max_q>& w, const ActBlock* a, const typename S::W8* dots)
 {
-    typename S::W8 dots[n];
-    S::template dot<max_q, 8, n>(w.q, a, 0, dots);
     KS_UNROLL(4)
     for (uint32_t t = 0; t < n; t++) {
         sums[t] = S::fma(w.d * S::broadcast(a[t].scale), S::to_float(dots[t]), sums[t]);
@@ -21,43 +19,46 @@ KS_INLINE void add_group(typename S::F8* sums, const OffsetGroup<S, max_q>& w, c
     }
 }
 
-template <class S, uint32_t n> KS_INLINE void add_group(typename S::F8* sums, const SignedGroup<S>& w, const ActBlock* a, uint32_t part)
+template <class S, uint32_t n>
+KS_INLINE void add_dots(typename S::F8* sums, const SignedGroup<S>& w, const ActBlock* a, const typename S::W8* dots)
 {
-    typename S::W8 dots[n];
-    S::template dot_signed<4, n>(w.q, a, 16 * part, dots);
     KS_UNROLL(4)
     for (uint32_t t = 0; t < n; t++) sums[t] = S::fma(w.d * S::broadcast(a[t].scale), S::to_float(dots[t]), sums[t]);
 }
 
-// The sum of both halves, each times its scale.
-template <class S, int max_q, uint32_t n>
-KS_INLINE void dot_halves(const typename S::W8* q, const typename S::W8* scale, const ActBlock* a, typename S::W8* dots)
-{
-    S::template dot_scaled<max_q, 4, n, false>(q, scale[0], a, 0, dots);
-    S::template dot_scaled<max_q, 4, n, true>(q + 4, scale[1], a, 16, dots);
-}
-
+// Here the dots are sums of both halves, each times its scale.
 template <class S, uint32_t n, int max_q>
-KS_INLINE void add_group(typename S::F8* sums, const HalvesGroup<S, max_q>& w, const ActBlock* a, uint32_t)
+KS_INLINE void add_dots(typename S::F8* sums, const HalvesGroup<S, max_q>& w, const ActBlock* a, const typename S::W8* dots)
 {
-    typename S::W8 dots[n];
-    dot_halves<S, max_q, n>(w.q, w.scale, a, dots);
     KS_UNROLL(4)
     for (uint32_t t = 0; t < n; t++)
         sums[t] = S::fma(w.d * S::broadcast(a[t].scale), S::to_float(dots[t] + S::dot_pair(w.offset, a[t].sums)), sums[t]);
 }
 
 template <class S, uint32_t n, int max_q>
-KS_INLINE void add_group(typename S::F8* sums, const HalvesMinGroup<S, max_q>& w, const ActBlock* a, uint32_t)
+KS_INLINE void add_dots(typename S::F8* sums, const HalvesMinGroup<S, max_q>& w, const ActBlock* a, const typename S::W8* dots)
 {
-    typename S::W8 dots[n];
-    dot_halves<S, max_q, n>(w.q, w.scale, a, dots);
     KS_UNROLL(4)
     for (uint32_t t = 0; t < n; t++) {
         typename S::F8 scale = S::broadcast(a[t].scale);
         sums[t] = S::fma(w.d * scale, S::to_float(dots[t]), sums[t]);
         sums[t] = S::fma(w.m * scale, S::to_float(S::dot_pair(w.offset, a[t].sums)), sums[t]);
     }
+}
+
+// sums[t] += w * a[t] for n tokens.
+template <class S, uint32_t n, class Group> KS_INLINE void add_group(typename S::F8* sums, const Group& w, const ActBlock* a, uint32_t part)
+{
+    typename S::W8 dots[n];
+    if constexpr (Group::kind == group_offset) {
+        S::template dot<Group::max_q, 8, n>(w.q, a, 0, dots);
+    } else if constexpr (Group::kind == group_signed) {
+        S::template dot_signed<4, n>(w.q, a, 16 * part, dots);
+    } else {
+        S::template dot_scaled<Group::max_q, 4, n, false>(w.q, w.scale[0], a, 0, dots);
+        S::template dot_scaled<Group::max_q, 4, n, true>(w.q + 4, w.scale[1], a, 16, dots);
+    }
+    add_dots<S, n>(sums, w, a, dots);
 }
 
 template <class S> KS_INLINE void write_rows(const MatmulTask& m, uint32_t tile, uint32_t token, typename S::F8 sum)
@@ -89,7 +90,8 @@ template <class F> KS_INLINE void prefetch_group(const uint32_t* at, uint32_t g)
     for (uint32_t i = 0; i < share; i += 64) __builtin_prefetch(reinterpret_cast<const void*>(from + i));
 }
 
-template <class S, class F, uint32_t n_tokens> void matmul_few(const MatmulTask& m)
+// A function of its own, here and below, so that the compiler thinks of one loop at a time.
+template <class S, class F, uint32_t n_tokens> __attribute__((noinline)) void matmul_few(const MatmulTask& m)
 {
     const uint32_t n_blocks = m.cols / F::block;
     const uint32_t* at = m.tiles;
@@ -122,7 +124,23 @@ template <class S, uint32_t n, class Group> KS_INLINE void add_to_stored(float* 
     for (uint32_t t = 0; t < n; t++) S::store(sums + tile_rows * t, loaded[t]);
 }
 
-template <class S, class F> void matmul_many(const MatmulTask& m)
+template <class S, class Group> KS_INLINE void add_to_all(float* sums, const Group& w, const ActBlock* a, uint32_t part, uint32_t n_tokens)
+{
+    uint32_t t = 0;
+    for (; t + 4 <= n_tokens; t += 4) add_to_stored<S, 4>(sums + tile_rows * t, w, a + t, part);
+    for (; t < n_tokens; t++) add_to_stored<S, 1>(sums + tile_rows * t, w, a + t, part);
+}
+
+// The same as a call: the eight groups of a large block, and formats with the same kind of group, share one function, which
+// halves the time to compile and costs nothing measurable. Small blocks are too short for a call.
+template <class S, class Group>
+__attribute__((noinline)) void call_add_to_all(float* sums, const Group& group, const ActBlock* a, uint32_t part, uint32_t n_tokens)
+{
+    const Group w = group; // in registers, whatever the stores may change
+    add_to_all<S>(sums, w, a, part, n_tokens);
+}
+
+template <class S, class F> __attribute__((noinline)) void matmul_many(const MatmulTask& m)
 {
     const uint32_t n_blocks = m.cols / F::block;
     const uint32_t* at = m.tiles;
@@ -132,9 +150,10 @@ template <class S, class F> void matmul_many(const MatmulTask& m)
         for (uint32_t b = 0; b < n_blocks; b++) {
             Unpack<S, F>::groups(at, [&](const auto& w, uint32_t g, uint32_t part) KS_INLINED {
                 const ActBlock* a = acts + size_t(g) * m.n_tokens;
-                uint32_t t = 0;
-                for (; t + 4 <= m.n_tokens; t += 4) add_to_stored<S, 4>(m.sums + tile_rows * t, w, a + t, part);
-                for (; t < m.n_tokens; t++) add_to_stored<S, 1>(m.sums + tile_rows * t, w, a + t, part);
+                if constexpr (F::block > 32)
+                    call_add_to_all<S>(m.sums, w, a, part, m.n_tokens);
+                else
+                    add_to_all<S>(m.sums, w, a, part, m.n_tokens);
             });
             at += F::half_words + tile_rows * F::words;
             acts += size_t(F::block / 32) * m.n_tokens;
@@ -145,18 +164,13 @@ template <class S, class F> void matmul_many(const MatmulTask& m)
 
 template <class S, class F> void matmul_quantized(const MatmulTask& m)
 {
-    switch (m.n_tokens) {
-    case 1:
-        return matmul_few<S, F, 1>(m);
-    case 2:
-        return matmul_few<S, F, 2>(m);
-    case 3:
-        return matmul_few<S, F, 3>(m);
-    case 4:
-        return matmul_few<S, F, 4>(m);
-    default:
-        return matmul_many<S, F>(m);
+    if (m.n_tokens == 1) return matmul_few<S, F, 1>(m);
+    if constexpr (S::few_tokens == 4) {
+        if (m.n_tokens == 2) return matmul_few<S, F, 2>(m);
+        if (m.n_tokens == 3) return matmul_few<S, F, 3>(m);
+        if (m.n_tokens == 4) return matmul_few<S, F, 4>(m);
     }
+    matmul_many<S, F>(m);
 }
 
 // Eight rows of column k.
@@ -200,7 +214,7 @@ KS_INLINE void float_block(const MatmulTask& m, uint32_t tile, uint32_t token)
     for (uint32_t t = 0; t < n_tokens; t++) write_rows<S>(m, tile + i, token + t, sums[i][t]);
 }
 
-template <class S, class F, uint32_t n_tokens> void float_tiles(const MatmulTask& m, uint32_t token)
+template <class S, class F, uint32_t n_tokens> __attribute__((noinline)) void float_tiles(const MatmulTask& m, uint32_t token)
 {
     uint32_t tile = 0;
     for (; tile + 2 <= m.n_tiles; tile += 2) float_block<S, F, 2, n_tokens>(m, tile, token);
@@ -211,17 +225,21 @@ template <class S, class F> void matmul_float(const MatmulTask& m)
 {
     uint32_t t = 0;
     for (; t + 6 <= m.n_tokens; t += 6) float_tiles<S, F, 6>(m, t);
-    switch (m.n_tokens - t) {
-    case 1:
-        return float_tiles<S, F, 1>(m, t);
-    case 2:
-        return float_tiles<S, F, 2>(m, t);
-    case 3:
-        return float_tiles<S, F, 3>(m, t);
-    case 4:
-        return float_tiles<S, F, 4>(m, t);
-    case 5:
-        return float_tiles<S, F, 5>(m, t);
+    if constexpr (S::few_tokens == 1) {
+        for (; t < m.n_tokens; t++) float_tiles<S, F, 1>(m, t);
+    } else {
+        switch (m.n_tokens - t) {
+        case 1:
+            return float_tiles<S, F, 1>(m, t);
+        case 2:
+            return float_tiles<S, F, 2>(m, t);
+        case 3:
+            return float_tiles<S, F, 3>(m, t);
+        case 4:
+            return float_tiles<S, F, 4>(m, t);
+        case 5:
+            return float_tiles<S, F, 5>(m, t);
+        }
     }
 }
 

@@ -7,7 +7,12 @@ namespace ks
 {
 
 #define KS_SIMD Avx2
-const MatmulKernels kMatmulAvx2 = KS_MATMUL_KERNELS;
+static const MatmulKernels kTable = KS_MATMUL_KERNELS;
+const MatmulKernels* const kMatmulAvx2 = &kTable;
 
 } // namespace ks
+#else
+#include "kernels/cpu/cpu_kernels.h"
+
+const ks::MatmulKernels* const ks::kMatmulAvx2 = nullptr;
 #endif

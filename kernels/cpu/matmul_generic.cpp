@@ -7,6 +7,7 @@ namespace ks
 {
 
 #define KS_SIMD Generic
-const MatmulKernels kMatmulGeneric = KS_MATMUL_KERNELS;
+static const MatmulKernels kTable = KS_MATMUL_KERNELS;
+const MatmulKernels* const kMatmulGeneric = &kTable;
 
 } // namespace ks

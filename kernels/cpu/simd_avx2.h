@@ -1,4 +1,5 @@
-// What the kernels ask of an instruction set, here AVX2 with FMA and F16C. Only *_avx2.cpp may include this file.
+// What the kernels ask of an instruction set, here AVX2 with FMA and F16C. Only *_avx2.cpp and what extends AVX2 may include
+// this file.
 //   F8   eight floats: one per row of a tile, or eight neighbours
 //   W8   eight words, one per row of a tile: an int32 each, or the four bytes of four neighbouring k
 #pragma once
@@ -9,8 +10,11 @@
 
 namespace ks
 {
+namespace // every file that includes this has kernels of its own: the linker must not take another instruction set's
+{
 
 struct Avx2 {
+    static constexpr uint32_t few_tokens = 4; // as many run with all sums in registers
     struct F8 {
         __m256 v;
         KS_INLINE friend F8 operator+(F8 a, F8 b) { return {_mm256_add_ps(a.v, b.v)}; }
@@ -221,4 +225,5 @@ struct Avx2 {
     }
 };
 
+} // namespace
 } // namespace ks

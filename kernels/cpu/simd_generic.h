@@ -7,8 +7,11 @@
 
 namespace ks
 {
+namespace // as in simd_avx2.h
+{
 
 struct Generic {
+    static constexpr uint32_t few_tokens = 1; // more would only take the compiler's time
     struct F8 {
         float v[8];
         KS_INLINE friend F8 operator+(F8 a, F8 b)
@@ -229,4 +232,5 @@ struct Generic {
     }
 };
 
+} // namespace
 } // namespace ks

@@ -1,5 +1,6 @@
 // Every quantised format as one of three kinds of groups, which matmul.h multiplies. Unpack<S, format>::groups(at, body)
-// calls body(group, g, part) for the groups of the tile-block at `at`: the values from 32 g + 16 part on of eight rows.
+// calls body(group, g, part) for the groups of the tile-block at `at`: the values from 32 g + 16 part on of eight rows. Its
+// Group is their type.
 // q[j] of a group has, per row, four neighbouring k from 4j on.
 #pragma once
 
@@ -8,8 +9,11 @@
 namespace ks
 {
 
+enum GroupKind { group_offset, group_signed, group_halves };
+
 // 32 values w = d * q + m, q unsigned.
 template <class S, int max_q_> struct OffsetGroup {
+    static constexpr GroupKind kind = group_offset;
     static constexpr int max_q = max_q_;
     typename S::W8 q[8];
     typename S::F8 d, m;
@@ -17,6 +21,7 @@ template <class S, int max_q_> struct OffsetGroup {
 
 // 16 values w = d * q, q signed.
 template <class S> struct SignedGroup {
+    static constexpr GroupKind kind = group_signed;
     typename S::W8 q[4];
     typename S::F8 d;
 };
@@ -24,6 +29,7 @@ template <class S> struct SignedGroup {
 // 32 values in two halves with scales of their own, w = d * (scale[half] * q + offset[half]), q unsigned. A scale stands as
 // int16 in both halves of its word, the two offsets in one word.
 template <class S, int max_q_> struct HalvesGroup {
+    static constexpr GroupKind kind = group_halves;
     static constexpr int max_q = max_q_;
     typename S::W8 q[8], scale[2], offset;
     typename S::F8 d;
@@ -31,6 +37,7 @@ template <class S, int max_q_> struct HalvesGroup {
 
 // The same with w = d * scale[half] * q + m * offset[half].
 template <class S, int max_q_> struct HalvesMinGroup {
+    static constexpr GroupKind kind = group_halves;
     static constexpr int max_q = max_q_;
     typename S::W8 q[8], scale[2], offset;
     typename S::F8 d, m;
@@ -106,9 +113,10 @@ template <class S> KS_INLINE void or_fifth_bits(typename S::W8 high, typename S:
 
 template <class S> struct Unpack<S, format_q4_0> {
     using F = format_q4_0;
+    using Group = OffsetGroup<S, 15>;
     template <class Body> KS_INLINE static void groups(const uint32_t* at, const Body& body)
     {
-        OffsetGroup<S, 15> w;
+        Group w;
         nibbles_of_32<S, F>(at, 0, w.q);
         w.d = tile_half<S>(at);
         w.m = w.d * S::broadcast(-8.f);
@@ -118,9 +126,10 @@ template <class S> struct Unpack<S, format_q4_0> {
 
 template <class S> struct Unpack<S, format_q4_1> {
     using F = format_q4_1;
+    using Group = OffsetGroup<S, 15>;
     template <class Body> KS_INLINE static void groups(const uint32_t* at, const Body& body)
     {
-        OffsetGroup<S, 15> w;
+        Group w;
         nibbles_of_32<S, F>(at, 1, w.q);
         S::half2(tile_word<S, F>(at, 0), &w.d, &w.m);
         body(w, 0, 0);
@@ -129,9 +138,10 @@ template <class S> struct Unpack<S, format_q4_1> {
 
 template <class S> struct Unpack<S, format_q5_0> {
     using F = format_q5_0;
+    using Group = OffsetGroup<S, 31>;
     template <class Body> KS_INLINE static void groups(const uint32_t* at, const Body& body)
     {
-        OffsetGroup<S, 31> w;
+        Group w;
         nibbles_of_32<S, F>(at, 1, w.q);
         or_fifth_bits<S>(tile_word<S, F>(at, 0), w.q);
         w.d = tile_half<S>(at);
@@ -142,9 +152,10 @@ template <class S> struct Unpack<S, format_q5_0> {
 
 template <class S> struct Unpack<S, format_q5_1> {
     using F = format_q5_1;
+    using Group = OffsetGroup<S, 31>;
     template <class Body> KS_INLINE static void groups(const uint32_t* at, const Body& body)
     {
-        OffsetGroup<S, 31> w;
+        Group w;
         nibbles_of_32<S, F>(at, 2, w.q);
         or_fifth_bits<S>(tile_word<S, F>(at, 1), w.q);
         S::half2(tile_word<S, F>(at, 0), &w.d, &w.m);
@@ -154,9 +165,10 @@ template <class S> struct Unpack<S, format_q5_1> {
 
 template <class S> struct Unpack<S, format_q8_0> {
     using F = format_q8_0;
+    using Group = SignedGroup<S>;
     template <class Body> KS_INLINE static void groups(const uint32_t* at, const Body& body)
     {
-        SignedGroup<S> w;
+        Group w;
         w.d = tile_half<S>(at);
         KS_UNROLL(2)
         for (uint32_t part = 0; part < 2; part++) {
@@ -184,6 +196,7 @@ KS_INLINE void iq4_group(const uint32_t* at, uint32_t j, typename S::F8 d, uint3
 }
 
 template <class S> struct Unpack<S, format_iq4_nl> {
+    using Group = SignedGroup<S>;
     template <class Body> KS_INLINE static void groups(const uint32_t* at, const Body& body)
     {
         iq4_group<S, format_iq4_nl>(at, 0, tile_half<S>(at), 0, body);
@@ -192,6 +205,7 @@ template <class S> struct Unpack<S, format_iq4_nl> {
 
 template <class S> struct Unpack<S, format_iq4_xs> {
     using F = format_iq4_xs;
+    using Group = SignedGroup<S>;
     template <class Body> KS_INLINE static void groups(const uint32_t* at, const Body& body)
     {
         typename S::W8 head = tile_word<S, F>(at, 0), low = tile_word<S, F>(at, 1);
@@ -231,12 +245,13 @@ template <class S, class F> struct KScales {
 
 template <class S> struct Unpack<S, format_q4_k> {
     using F = format_q4_k;
+    using Group = OffsetGroup<S, 15>;
     template <class Body> KS_INLINE static void groups(const uint32_t* at, const Body& body)
     {
         KScales<S, F> scales(at);
         KS_UNROLL(8)
         for (uint32_t g = 0; g < 8; g++) {
-            OffsetGroup<S, 15> w;
+            Group w;
             fields_of_32<S, F>(at, 4 + g / 2 * 8, int(4 * (g & 1)), 0x0f0f0f0f, w.q);
             scales.set(g, &w);
             body(w, g, 0);
@@ -246,12 +261,13 @@ template <class S> struct Unpack<S, format_q4_k> {
 
 template <class S> struct Unpack<S, format_q5_k> {
     using F = format_q5_k;
+    using Group = OffsetGroup<S, 31>;
     template <class Body> KS_INLINE static void groups(const uint32_t* at, const Body& body)
     {
         KScales<S, F> scales(at);
         KS_UNROLL(8)
         for (uint32_t g = 0; g < 8; g++) {
-            OffsetGroup<S, 31> w;
+            Group w;
             fields_of_32<S, F>(at, 12 + g / 2 * 8, int(4 * (g & 1)), 0x0f0f0f0f, w.q);
             or_fields_of_32<S, F>(at, 4, int(g), 4, 0x10101010, w.q);
             scales.set(g, &w);
@@ -262,9 +278,10 @@ template <class S> struct Unpack<S, format_q5_k> {
 
 template <class S> struct Unpack<S, format_q2_k> {
     using F = format_q2_k;
+    using Group = HalvesMinGroup<S, 3>;
     template <class Body> KS_INLINE static void groups(const uint32_t* at, const Body& body)
     {
-        HalvesMinGroup<S, 3> w;
+        Group w;
         S::half2(tile_word<S, F>(at, 20), &w.d, &w.m);
         w.m = S::zero() - w.m;
         KS_UNROLL(8)
@@ -281,9 +298,10 @@ template <class S> struct Unpack<S, format_q2_k> {
 
 template <class S> struct Unpack<S, format_q3_k> {
     using F = format_q3_k;
+    using Group = HalvesGroup<S, 7>;
     template <class Body> KS_INLINE static void groups(const uint32_t* at, const Body& body)
     {
-        HalvesGroup<S, 7> w;
+        Group w;
         w.d = tile_half<S>(at);
         typename S::W8 high = tile_word<S, F>(at, 26);
         KS_UNROLL(8)
@@ -305,9 +323,10 @@ template <class S> struct Unpack<S, format_q3_k> {
 
 template <class S> struct Unpack<S, format_q6_k> {
     using F = format_q6_k;
+    using Group = HalvesGroup<S, 63>;
     template <class Body> KS_INLINE static void groups(const uint32_t* at, const Body& body)
     {
-        HalvesGroup<S, 63> w;
+        Group w;
         w.d = tile_half<S>(at);
         KS_UNROLL(8)
         for (uint32_t g = 0; g < 8; g++) {

@@ -6,7 +6,12 @@
 namespace ks
 {
 
-const VectorKernels kVectorAvx2 = KS_VECTOR_KERNELS(Avx2);
+static const VectorKernels kTable = KS_VECTOR_KERNELS(Avx2);
+const VectorKernels* const kVectorAvx2 = &kTable;
 
 } // namespace ks
+#else
+#include "kernels/cpu/cpu_kernels.h"
+
+const ks::VectorKernels* const ks::kVectorAvx2 = nullptr;
 #endif

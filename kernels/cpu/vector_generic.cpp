@@ -6,6 +6,7 @@
 namespace ks
 {
 
-const VectorKernels kVectorGeneric = KS_VECTOR_KERNELS(Generic);
+static const VectorKernels kTable = KS_VECTOR_KERNELS(Generic);
+const VectorKernels* const kVectorGeneric = &kTable;
 
 } // namespace ks

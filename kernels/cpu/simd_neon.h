@@ -1,0 +1,208 @@
+// The vector operations of simd_avx2.h in NEON with the dot product of ARMv8.2: same order of sums, same bits.
+#pragma once
+
+#include "kernels/cpu/cpu_kernels.h"
+
+#include <arm_neon.h>
+
+namespace ks
+{
+namespace // as in simd_avx2.h
+{
+
+struct Neon {
+    static constexpr uint32_t few_tokens = 4;
+
+    struct F8 {
+        float32x4_t a, b; // 0..3 and 4..7, as in W8
+        KS_INLINE friend F8 operator+(F8 x, F8 y) { return {vaddq_f32(x.a, y.a), vaddq_f32(x.b, y.b)}; }
+        KS_INLINE friend F8 operator-(F8 x, F8 y) { return {vsubq_f32(x.a, y.a), vsubq_f32(x.b, y.b)}; }
+        KS_INLINE friend F8 operator*(F8 x, F8 y) { return {vmulq_f32(x.a, y.a), vmulq_f32(x.b, y.b)}; }
+        KS_INLINE friend F8 operator/(F8 x, F8 y) { return {vdivq_f32(x.a, y.a), vdivq_f32(x.b, y.b)}; }
+    };
+    struct W8 {
+        uint32x4_t a, b;
+        KS_INLINE friend W8 operator+(W8 x, W8 y) { return {vaddq_u32(x.a, y.a), vaddq_u32(x.b, y.b)}; }
+        KS_INLINE friend W8 operator-(W8 x, W8 y) { return {vsubq_u32(x.a, y.a), vsubq_u32(x.b, y.b)}; }
+        KS_INLINE friend W8 operator&(W8 x, W8 y) { return {vandq_u32(x.a, y.a), vandq_u32(x.b, y.b)}; }
+        KS_INLINE friend W8 operator|(W8 x, W8 y) { return {vorrq_u32(x.a, y.a), vorrq_u32(x.b, y.b)}; }
+        KS_INLINE friend W8 operator<<(W8 x, int n) { return shift(x, n); }
+        KS_INLINE friend W8 operator>>(W8 x, int n) { return shift(x, -n); }
+    };
+    KS_INLINE static W8 shift(W8 x, int left) { return {vshlq_u32(x.a, vdupq_n_s32(left)), vshlq_u32(x.b, vdupq_n_s32(left))}; }
+    KS_INLINE static int32x4_t as_int(uint32x4_t x) { return vreinterpretq_s32_u32(x); }
+    KS_INLINE static uint32x4_t as_word(int32x4_t x) { return vreinterpretq_u32_s32(x); }
+
+    KS_INLINE static F8 zero() { return broadcast(0.f); }
+    KS_INLINE static F8 broadcast(float x) { return {vdupq_n_f32(x), vdupq_n_f32(x)}; }
+    KS_INLINE static F8 load(const float* p) { return {vld1q_f32(p), vld1q_f32(p + 4)}; }
+    KS_INLINE static void store(float* p, F8 x)
+    {
+        vst1q_f32(p, x.a);
+        vst1q_f32(p + 4, x.b);
+    }
+    KS_INLINE static F8 fma(F8 x, F8 y, F8 z) { return {vfmaq_f32(z.a, x.a, y.a), vfmaq_f32(z.b, x.b, y.b)}; }
+    // y where one is NaN, as AVX2 has it
+    KS_INLINE static float32x4_t max4(float32x4_t x, float32x4_t y) { return vbslq_f32(vcgtq_f32(x, y), x, y); }
+    KS_INLINE static float32x4_t min4(float32x4_t x, float32x4_t y) { return vbslq_f32(vcltq_f32(x, y), x, y); }
+    KS_INLINE static F8 max(F8 x, F8 y) { return {max4(x.a, y.a), max4(x.b, y.b)}; }
+    KS_INLINE static F8 min(F8 x, F8 y) { return {min4(x.a, y.a), min4(x.b, y.b)}; }
+    KS_INLINE static F8 abs(F8 x) { return {vabsq_f32(x.a), vabsq_f32(x.b)}; }
+    KS_INLINE static float32x4_t clear(float32x4_t x, uint32x4_t where)
+    {
+        return vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(x), where));
+    }
+    KS_INLINE static F8 zero_where_less(F8 x, F8 y, F8 z) { return {clear(x.a, vcltq_f32(y.a, z.a)), clear(x.b, vcltq_f32(y.b, z.b))}; }
+    KS_INLINE static float32x4_t from_half(uint16x4_t x) { return vcvt_f32_f16(vreinterpret_f16_u16(x)); }
+    KS_INLINE static F8 load_half(const uint16_t* p) { return {from_half(vld1_u16(p)), from_half(vld1_u16(p + 4))}; }
+    KS_INLINE static void store_half(uint16_t* p, F8 x)
+    {
+        vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(x.a)));
+        vst1_u16(p + 4, vreinterpret_u16_f16(vcvt_f16_f32(x.b)));
+    }
+    KS_INLINE static float32x4_t from_bf16(uint16x4_t x) { return vreinterpretq_f32_u32(vshll_n_u16(x, 16)); }
+    KS_INLINE static F8 load_bf16(const uint16_t* p) { return {from_bf16(vld1_u16(p)), from_bf16(vld1_u16(p + 4))}; }
+
+    KS_INLINE static W8 words(const uint32_t* p) { return {vld1q_u32(p), vld1q_u32(p + 4)}; }
+    KS_INLINE static W8 each(uint32_t word) { return {vdupq_n_u32(word), vdupq_n_u32(word)}; }
+    KS_INLINE static int32x4_t low_byte(uint32x4_t x) { return vshrq_n_s32(as_int(vshlq_n_u32(x, 24)), 24); }
+    KS_INLINE static W8 sign_extend_byte(W8 x) { return {as_word(low_byte(x.a)), as_word(low_byte(x.b))}; }
+    KS_INLINE static F8 to_float(W8 x) { return {vcvtq_f32_s32(as_int(x.a)), vcvtq_f32_s32(as_int(x.b))}; }
+    KS_INLINE static W8 to_int(F8 x) { return {as_word(vcvtnq_s32_f32(x.a)), as_word(vcvtnq_s32_f32(x.b))}; } // to nearest even
+    KS_INLINE static F8 times_power_of_two(F8 x, W8 n)
+    {
+        return {vreinterpretq_f32_u32(vaddq_u32(vreinterpretq_u32_f32(x.a), vshlq_n_u32(n.a, 23))),
+                vreinterpretq_f32_u32(vaddq_u32(vreinterpretq_u32_f32(x.b), vshlq_n_u32(n.b, 23)))};
+    }
+
+    KS_INLINE static void half2(W8 w, F8* low, F8* high)
+    {
+        *low = {from_half(vmovn_u32(w.a)), from_half(vmovn_u32(w.b))};
+        *high = {from_half(vshrn_n_u32(w.a, 16)), from_half(vshrn_n_u32(w.b, 16))};
+    }
+
+    KS_INLINE static W8 look_up(W8 bytes, const int8_t* levels)
+    {
+        int8x16_t table = vld1q_s8(levels);
+        return {vreinterpretq_u32_s8(vqtbl1q_s8(table, vreinterpretq_u8_u32(bytes.a))),
+                vreinterpretq_u32_s8(vqtbl1q_s8(table, vreinterpretq_u8_u32(bytes.b)))};
+    }
+
+    // sum + the products of four words of weights with sixteen activations; the instruction broadcasts one of their words.
+    KS_INLINE static int32x4_t add_products(int32x4_t sum, uint32x4_t q0, uint32x4_t q1, uint32x4_t q2, uint32x4_t q3, int8x16_t a)
+    {
+        sum = vdotq_laneq_s32(sum, vreinterpretq_s8_u32(q0), a, 0);
+        sum = vdotq_laneq_s32(sum, vreinterpretq_s8_u32(q1), a, 1);
+        sum = vdotq_laneq_s32(sum, vreinterpretq_s8_u32(q2), a, 2);
+        return vdotq_laneq_s32(sum, vreinterpretq_s8_u32(q3), a, 3);
+    }
+
+    // Both operands are signed; unsigned levels stay below 128.
+    template <int n, uint32_t n_tokens> KS_INLINE static void dot_signed(const W8* q, const ActBlock* a, uint32_t from, W8* dots)
+    {
+        KS_UNROLL(2)
+        for (int j = 0; j < n; j += 4) {
+            KS_UNROLL(4)
+            for (uint32_t t = 0; t < n_tokens; t++) {
+                int8x16_t values = vld1q_s8(a[t].q + from + 4 * j);
+                W8 sum = j == 0 ? each(0) : dots[t];
+                dots[t] = {as_word(add_products(as_int(sum.a), q[j].a, q[j + 1].a, q[j + 2].a, q[j + 3].a, values)),
+                           as_word(add_products(as_int(sum.b), q[j].b, q[j + 1].b, q[j + 2].b, q[j + 3].b, values))};
+            }
+        }
+    }
+    template <int max_q, int n, uint32_t n_tokens> KS_INLINE static void dot(const W8* q, const ActBlock* a, uint32_t from, W8* dots)
+    {
+        static_assert(max_q < 128, "must be as good as signed");
+        dot_signed<n, n_tokens>(q, a, from, dots);
+    }
+    template <int max_q, int n, uint32_t n_tokens, bool add>
+    KS_INLINE static void dot_scaled(const W8* q, W8 scale, const ActBlock* a, uint32_t from, W8* dots)
+    {
+        W8 plain[n_tokens];
+        dot<max_q, n, n_tokens>(q, a, from, plain);
+        const W8 factor = {as_word(vshrq_n_s32(as_int(scale.a), 16)), as_word(vshrq_n_s32(as_int(scale.b), 16))};
+        KS_UNROLL(4)
+        for (uint32_t t = 0; t < n_tokens; t++) {
+            if (add)
+                dots[t] = {vmlaq_u32(dots[t].a, plain[t].a, factor.a), vmlaq_u32(dots[t].b, plain[t].b, factor.b)};
+            else
+                dots[t] = {vmulq_u32(plain[t].a, factor.a), vmulq_u32(plain[t].b, factor.b)};
+        }
+    }
+
+    KS_INLINE static uint32x4_t pair4(uint32x4_t halves, const int16_t* pair)
+    {
+        int32x4_t low = vshrq_n_s32(as_int(vshlq_n_u32(halves, 16)), 16), high = vshrq_n_s32(as_int(halves), 16);
+        return as_word(vmlaq_n_s32(vmulq_n_s32(low, pair[0]), high, pair[1]));
+    }
+    KS_INLINE static W8 dot_pair(W8 halves, const int16_t* pair) { return {pair4(halves.a, pair), pair4(halves.b, pair)}; }
+
+    KS_INLINE static int8x8_t bytes8(W8 x) { return vqmovn_s16(vcombine_s16(vqmovn_s32(as_int(x.a)), vqmovn_s32(as_int(x.b)))); }
+    KS_INLINE static void store_bytes(int8_t* p, const W8* x)
+    {
+        for (int i = 0; i < 4; i++) vst1_s8(p + 8 * i, bytes8(x[i]));
+    }
+
+    KS_INLINE static int sum(W8 x) { return int(vaddvq_u32(vaddq_u32(x.a, x.b))); }
+    KS_INLINE static float sum(F8 x)
+    {
+        float32x4_t four = vaddq_f32(x.a, x.b);
+        float32x2_t two = vadd_f32(vget_low_f32(four), vget_high_f32(four));
+        return vget_lane_f32(two, 0) + vget_lane_f32(two, 1);
+    }
+    KS_INLINE static float largest(F8 x)
+    {
+        float32x4_t four = max4(x.a, x.b), two = max4(four, vextq_f32(four, four, 2));
+        return vgetq_lane_f32(max4(two, vextq_f32(two, two, 1)), 0);
+    }
+    KS_INLINE static float32x4_t sums4(float32x4_t x0, float32x4_t x1, float32x4_t x2, float32x4_t x3)
+    {
+        return vpaddq_f32(vpaddq_f32(x0, x1), vpaddq_f32(x2, x3));
+    }
+    KS_INLINE static F8 sums8(const F8* x)
+    {
+        return {vaddq_f32(sums4(x[0].a, x[1].a, x[2].a, x[3].a), sums4(x[0].b, x[1].b, x[2].b, x[3].b)),
+                vaddq_f32(sums4(x[4].a, x[5].a, x[6].a, x[7].a), sums4(x[4].b, x[5].b, x[6].b, x[7].b))};
+    }
+
+    // rows[i] = column i of the four rows given
+    KS_INLINE static void transpose4(float32x4_t x0, float32x4_t x1, float32x4_t x2, float32x4_t x3, float32x4_t* rows)
+    {
+        float32x4_t even01 = vzip1q_f32(x0, x2), odd01 = vzip1q_f32(x1, x3); // x0[0] x2[0] x0[1] x2[1], x1[0] x3[0] ..
+        float32x4_t even23 = vzip2q_f32(x0, x2), odd23 = vzip2q_f32(x1, x3);
+        rows[0] = vzip1q_f32(even01, odd01);
+        rows[1] = vzip2q_f32(even01, odd01);
+        rows[2] = vzip1q_f32(even23, odd23);
+        rows[3] = vzip2q_f32(even23, odd23);
+    }
+    KS_INLINE static void transpose8(F8* x)
+    {
+        float32x4_t top_left[4], bottom_left[4], top_right[4], bottom_right[4];
+        transpose4(x[0].a, x[1].a, x[2].a, x[3].a, top_left);
+        transpose4(x[4].a, x[5].a, x[6].a, x[7].a, bottom_left);
+        transpose4(x[0].b, x[1].b, x[2].b, x[3].b, top_right);
+        transpose4(x[4].b, x[5].b, x[6].b, x[7].b, bottom_right);
+        KS_UNROLL(4)
+        for (int i = 0; i < 4; i++) {
+            x[i] = {top_left[i], bottom_left[i]};
+            x[4 + i] = {top_right[i], bottom_right[i]};
+        }
+    }
+
+    KS_INLINE static void load_pairs(const float* p, F8* even, F8* odd)
+    {
+        float32x4x2_t first = vld2q_f32(p), second = vld2q_f32(p + 8);
+        *even = {first.val[0], second.val[0]};
+        *odd = {first.val[1], second.val[1]};
+    }
+    KS_INLINE static void store_pairs(float* p, F8 even, F8 odd)
+    {
+        float32x4x2_t first = {{even.a, odd.a}}, second = {{even.b, odd.b}};
+        vst2q_f32(p, first);
+        vst2q_f32(p + 8, second);
+    }
+};
+
+} // namespace
+} // namespace ks

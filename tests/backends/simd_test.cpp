@@ -1,0 +1,162 @@
+// The cpu's results have the same bits with every instruction set that has a fused multiply-add.
+#include "tests/backends/simd_bits.h"
+
+#include <algorithm>
+#include <cstring>
+#include <doctest/doctest.h>
+
+namespace ks
+{
+
+BitsCase bits_case(Format format, uint32_t rows, uint32_t cols, uint32_t n_tokens)
+{
+    BitsCase c{random_matrix(format, rows, cols, rows + cols), n_tokens, {}};
+    Random random(n_tokens);
+    const FormatInfo& info = format_info(format);
+    for (size_t at = 0; info.block == 1 && at < c.weight.bytes.size(); at += info.block_bytes) {
+        float value = float(random.uniform(-2, 2));
+        uint32_t bits = FLOAT_TO_BITS(value);
+        bits = format == Format::f16 ? FLOAT_TO_HALF(value) : format == Format::bf16 ? bits >> 16 : bits;
+        memcpy(&c.weight.bytes[at], &bits, info.block_bytes);
+    }
+    for (uint32_t i = 0; i < n_tokens * cols; i++) c.x.push_back(float(random.uniform(-2, 2)));
+    return c;
+}
+
+std::vector<float> product(const MatmulKernels& kernels, const BitsCase& c, bool accumulate)
+{
+    const uint32_t rows = c.weight.rows, cols = c.weight.cols;
+    std::vector<uint32_t> tiles = c.weight.tiles();
+    std::vector<ActBlock> acts(size_t(c.n_tokens) * (cols / 32));
+    std::vector<float> sums(c.n_tokens * tile_rows), y(size_t(c.n_tokens) * rows, 0.25f);
+    if (format_info(c.weight.format).block > 1)
+        for (uint32_t t = 0; t < c.n_tokens; t++) kernels.quantize(&c.x[size_t(t) * cols], cols, &acts[t], c.n_tokens);
+    MatmulTask task{
+        tiles.data(), (rows + tile_rows - 1) / tile_rows, rows, cols, c.n_tokens, acts.data(), c.x.data(), y.data(), rows, accumulate,
+        sums.data()};
+    kernels.matmul[int(c.weight.format)](task);
+    return y;
+}
+
+std::vector<float> uniforms(size_t n, uint64_t seed)
+{
+    Random random(seed);
+    std::vector<float> out(n);
+    for (float& value : out) value = float(random.uniform(-3, 3));
+    return out;
+}
+
+uint64_t hash_of(const std::vector<float>& values, uint64_t hash)
+{
+    for (float value : values)
+        for (int i = 0; i < 32; i += 8) hash = (hash ^ (FLOAT_TO_BITS(value) >> i & 255)) * 1099511628211u;
+    return hash;
+}
+
+bool has_fma(const CpuKernels& kernels)
+{
+    if (strcmp(kernels.name, "generic") != 0) return true;
+    MESSAGE("the generic kernels have no fused multiply-add: bits are not compared");
+    return false;
+}
+
+} // namespace ks
+
+using namespace ks;
+
+TEST_CASE("simd: the bits of products are those of AVX2")
+{
+    const CpuKernels kernels = choose_cpu_kernels();
+    if (!has_fma(kernels)) return;
+    static const uint64_t kGolden[] = {
+        // in the order of Format
+        0x04d69ac03208a001u, 0x22d9565904085285u, 0x60327477467e435bu, 0xa61dd3e9c0610abcu, 0x08fe6dbedc2b2d95u,
+        0x5c3e0dbb9c98c5c8u, 0x1369298f45ca7d84u, 0x93b6233cf515069cu, 0x691f117e3db5ba59u, 0x17222eecf4368ed5u,
+        0x06cb7f0bb78d1c47u, 0x702c12740ec1820fu, 0x692768e403bef197u, 0xd411b0c0a7af1e72u, 0xdd30f27ebd8a917bu,
+    };
+    for (Format format : all_formats()) {
+        uint64_t hash = hash_of({});
+        for (uint32_t n_tokens : {1u, 2u, 3u, 4u, 5u, 9u}) {
+            BitsCase c = bits_case(format, 19, 768, n_tokens);
+            hash = hash_of(product(kernels.matmul, c, n_tokens == 3), hash);
+        }
+        CAPTURE(std::string(format_info(format).name));
+        CHECK(hash == kGolden[int(format)]);
+    }
+}
+
+TEST_CASE("simd: the bits of the ops over single values are those of AVX2")
+{
+    const CpuKernels kernels = choose_cpu_kernels();
+    if (!has_fma(kernels)) return;
+    const uint32_t n = 1003;
+    std::vector<float> x = uniforms(n, 1), w = uniforms(n, 2), y(n);
+    kernels.vector.rmsnorm(y.data(), x.data(), w.data(), n, 1e-5f);
+    CHECK(hash_of(y) == 0x6e2e69e62bf6c362u);
+    for (uint32_t act : {act_silu, act_gelu}) {
+        kernels.vector.glu(y.data(), x.data(), w.data(), n, act);
+        CHECK(hash_of(y) == (act == act_silu ? 0xf3fb51885b22f79bu : 0xbd078b5e6f54f304u));
+    }
+    y = x;
+    kernels.vector.softcap(y.data(), n, 2.5f);
+    CHECK(hash_of(y) == 0x408cf8f1579c60f8u);
+    std::vector<uint16_t> halves(n);
+    kernels.vector.to_half(halves.data(), x.data(), n);
+    for (uint32_t i = 0; i < n; i++) CHECK(halves[i] == uint16_t(FLOAT_TO_HALF(x[i])));
+    for (uint32_t pairs : {rope_neighbours, rope_halves}) {
+        y = x;
+        kernels.vector.rope({1, 5, 128, 120, pairs}, y.data(), w.data());
+        CHECK(hash_of(y) == (pairs == rope_neighbours ? 0xb37ad5c3772aedfdu : 0xdb0bf5c0aeaeabefu));
+    }
+}
+
+static void check_same(const MatmulKernels& found, const MatmulKernels& expected)
+{
+    for (Format format : all_formats()) {
+        CAPTURE(std::string(format_info(format).name));
+        for (uint32_t n_tokens : {1u, 2u, 3u, 4u, 5u, 6u, 7u, 8u, 9u, 16u, 33u}) {
+            CAPTURE(n_tokens);
+            for (uint32_t rows : {19u, 32u}) {
+                BitsCase c = bits_case(format, rows, 512, n_tokens);
+                std::vector<float> a = product(found, c, rows == 32), b = product(expected, c, rows == 32);
+                CHECK(memcmp(a.data(), b.data(), 4 * a.size()) == 0);
+            }
+        }
+        for (int byte : {0x00, 0x7f, 0x80, 0xff}) { // the largest levels
+            BitsCase c = bits_case(format, 8, 256, 5);
+            std::fill(c.weight.bytes.begin(), c.weight.bytes.end(), uint8_t(byte));
+            for (size_t at = 0; at < c.weight.bytes.size(); at += format_info(format).block_bytes)
+                set_scales(format, &c.weight.bytes[at], 1);
+            for (size_t i = 0; i < c.x.size(); i++) c.x[i] = i % 512 < 256 ? 1.f : -1.f;
+            std::vector<float> a = product(found, c, false), b = product(expected, c, false);
+            CHECK(memcmp(a.data(), b.data(), 4 * a.size()) == 0);
+        }
+    }
+}
+
+TEST_CASE("simd: VNNI and AMX, emulated, have the bits of AVX2")
+{
+    if (!kMatmulVnniEmulated || !kMatmulAvx2 || &choose_cpu_kernels().vector != kVectorAvx2) return;
+    SUBCASE("VNNI")
+    {
+        check_same(*kMatmulVnniEmulated, *kMatmulAvx2);
+    }
+    SUBCASE("AMX")
+    {
+        check_same(*kMatmulAmxEmulated, *kMatmulAvx2);
+    }
+}
+
+// More tokens than AMX takes at once, with a part that is not whole at the end.
+TEST_CASE("simd: AMX, emulated, with many tokens")
+{
+    if (!kMatmulAmxEmulated || !kMatmulAvx2 || &choose_cpu_kernels().vector != kVectorAvx2) return;
+    for (Format format : {Format::q4_k, Format::q8_0, Format::q6_k, Format::q2_k}) {
+        for (uint32_t n_tokens : {17u, 31u, 64u, 65u, 131u}) {
+            CAPTURE(n_tokens);
+            BitsCase c = bits_case(format, 35, 256, n_tokens);
+            std::vector<float> a = product(*kMatmulAmxEmulated, c, true), b = product(*kMatmulAvx2, c, true);
+            CHECK(memcmp(a.data(), b.data(), 4 * a.size()) == 0);
+        }
+    }
+}

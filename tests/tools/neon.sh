@@ -1,0 +1,27 @@
+#!/bin/sh
+# The kernels for ARM: test_backends, compiled for aarch64 and run by qemu, with and without the dot product. Its golden bits
+# are those of AVX2.
+set -eu
+cd "$(dirname "$0")/../.."
+for tool in cmake aarch64-linux-gnu-g++ qemu-aarch64; do
+    command -v "$tool" >/dev/null || { echo "skipped: there is no $tool"; exit 77; }
+done
+out=$(dirname "${1:-build/knapsack}")/neon # kept, so that it is built once
+
+# The backends need no utf8proc, which may not be there for ARM.
+cmake -S . -B "$out" -DCMAKE_BUILD_TYPE=Release -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
+    -DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ -DCMAKE_CXX_FLAGS_RELEASE=-O1 \
+    -DUTF8PROC_INCLUDE=unused -DUTF8PROC_LIBRARY=unused -DKS_DEV=ON -DKS_TESTS=ON >"$out.log" 2>&1 ||
+    { cat "$out.log"; exit 1; }
+cmake --build "$out" --target test_backends --parallel 2 >"$out.log" 2>&1 || { tail -40 "$out.log"; exit 1; }
+
+arm() {
+    cpu=$1
+    shift
+    qemu-aarch64 -cpu "$cpu" -L /usr/aarch64-linux-gnu "$out/test_backends" "$@"
+}
+arm max
+arm cortex-a72 -tc="matmul: every format" # has no dot product: the generic kernels
+# Each processor got the kernels that it should have: only the generic ones say that they have no golden bits.
+if arm max -tc="simd*" | grep -q "bits are not compared"; then echo "the kernels for NEON did not run"; exit 1; fi
+arm cortex-a72 -tc="simd*" | grep -q "bits are not compared" || { echo "kernels for the dot product ran without it"; exit 1; }
