@@ -296,14 +296,16 @@ TEST_CASE("subgen: values of zero or of no number add nothing, keys of no number
             CHECK(cache.subgen.n_clusters() <= 20);
         }
     }
-    // A value that vanishes beside the others, should a coin ever choose it, gets a weight that can still be added.
-    Cache cache(shape_of(4, 1, 1, 1));
-    const float key = 1, tiny = 1e-30f, large = 1e30f;
-    cache.update(0, &key, &tiny);
-    for (int i = 0; i < 3; i++) cache.update(1, &key, &large);
-    Floats a(5), b(5);
-    cache.subgen.weights(a.data(), b.data());
-    CHECK(std::fabs(a[4]) <= 80);
+    // Values of all sizes that float has leave finite weights.
+    for (bool priority : {false, true})
+        for (uint64_t seed = 0; seed < 100; seed++) {
+            Cache cache(shape_of(1, 1, 2, 1, priority, seed));
+            const float key = 1;
+            for (float value : {1e-45f, 1e-30f, 1.0f, 3e38f, 1e-45f, 3e38f, 1.0f, 1e-45f}) cache.update(0, &key, &value);
+            Floats a(3), b(3);
+            cache.subgen.weights(a.data(), b.data());
+            CHECK((std::isfinite(a[1]) && std::isfinite(a[2]) && std::isfinite(b[0])));
+        }
 }
 
 // The largest singular value.

@@ -12,7 +12,6 @@ namespace ks
 {
 
 static constexpr uint32_t kRadiusKeys = 256;
-static constexpr float kLargestLogWeight = 80; // of a token: a vanishing |value|^2 must not leave what f32 and f16 can add
 
 uint64_t Subgen::bytes_needed(const SubgenShape& shape)
 {
@@ -178,8 +177,9 @@ void Subgen::weights(float* numerator, float* denominator) const
     }
     for (uint32_t b = 0; b < m_shape.s; b++) {
         const double weight = m_weights[b];
+        // Finite: the square of a float is neither 0 nor infinite as a double.
         const double share = m_shape.priority ? std::max(1.0, m_head->bar / weight) : m_head->mass / weight / m_shape.s;
-        numerator[n_keys + b] = weight > 0 ? std::clamp(float(std::log(share)), -kLargestLogWeight, kLargestLogWeight) : none;
+        numerator[n_keys + b] = weight > 0 ? float(std::log(share)) : none;
     }
 }
 
