@@ -178,7 +178,8 @@ void ReferenceBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, co
             for (uint32_t t = s.first_query; t < a.n_tokens; t++) {
                 if (!sight.sees(t, i)) continue;
                 seen = true;
-                const uint32_t first = std::max(sight.oldest, a.window && sight.before + t + 1 > a.window ? sight.before + t + 1 - a.window : 0);
+                const uint32_t first =
+                    std::max(sight.oldest, a.window && sight.before + t + 1 > a.window ? sight.before + t + 1 - a.window : 0);
                 const double visible = sight.before + t + 1 - (first > a.n_pinned ? first - a.n_pinned : 0);
                 const float* key = sight.key(i, m_row);
                 for (uint32_t h = g * group; h < (g + 1) * group; h++) {

@@ -120,7 +120,7 @@ struct AttentionKernels {
     void (*begin)(float* total, uint32_t head_dim);
     void (*fold)(float* total, const float* partials, uint32_t n_splits, uint32_t stride, uint32_t head_dim);
     void (*finish)(const float* total, uint32_t head_dim, float* y, float* lse);
-    ScoreKernel score[2]; // [k is f16]
+    ScoreKernel score[2];          // [k is f16]
     ScoreKernel score_kept_logits; // of a single token, from task.logits
 };
 

@@ -56,7 +56,8 @@ public:
     const std::string& device_name() const { return m_device_name; }
 
     // Appends tokens to the text; afterwards logits() are those after the last of them. no_fit: they do not fit into the exact
-    // cache's context (nothing was read); other recipes read on for ever. interrupted: cancel() was called (n_tokens() says how many were read).
+    // cache's context (nothing was read); other recipes read on for ever. interrupted: cancel() was called (n_tokens() says how many were
+    // read).
     Status feed(const uint32_t* ids, size_t n);
     // The same with logits after every token: top[i] is the argmax after ids[i], logprob[i] = log p(next[i] | all up to ids[i])
     // for i < n_next. To score a text in parts, `next` is the text from the part's second token on.

@@ -106,11 +106,11 @@ private:
     uint32_t* m_targets = nullptr;   // (most)
     uint32_t* m_sources = nullptr;   // (2 * most) of an estimator's slots: the index whose key and value they hold
     SubgenChanges m_changes{};
-    uint32_t* m_free = nullptr;      // (n_kv_heads * n_rows) rows that no head uses
+    uint32_t* m_free = nullptr; // (n_kv_heads * n_rows) rows that no head uses
     uint32_t m_n_free = 0, m_next_free = 0;
-    Tensor m_read;                   // (kReadRows, head_dim)
-    Tensor m_read_rows;              // (1, kReadRows) u32
-    Tensor m_read_view;              // (1, view_words) u32
+    Tensor m_read;      // (kReadRows, head_dim)
+    Tensor m_read_rows; // (1, kReadRows) u32
+    Tensor m_read_view; // (1, view_words) u32
     Counts m_counts;
 };
 

@@ -161,8 +161,7 @@ static Status check(const Recipe& r)
         return fail(Code::unsupported, "recipe: slots=%u without a policy that evicts; possible: retain=%s", r.slots, "sink h2o mix ...");
     if (r.exact() && r.victims == Victims::merge)
         return fail(Code::unsupported, "recipe: victims=merge with retain=all, which has none; possible: victims=drop");
-    if (r.options.pool % 2 == 0)
-        return fail(Code::unsupported, "recipe: pool=%u has no middle; possible: an odd number", r.options.pool);
+    if (r.options.pool % 2 == 0) return fail(Code::unsupported, "recipe: pool=%u has no middle; possible: an odd number", r.options.pool);
     const bool subgen = strcmp(r.retain->name, "subgen") == 0;
     if (subgen && r.victims == Victims::merge)
         return fail(Code::unsupported, "recipe: victims=merge with retain=subgen, whose victims go into its estimator; possible: drop");
@@ -170,8 +169,8 @@ static Status check(const Recipe& r)
         return fail(Code::unsupported, "recipe: split=ada compares the heads' scores, retain=%s has none; possible: uniform pyramid",
                     r.retain->name);
     if (r.slots && r.slots < r.smallest_slots())
-        return fail(Code::unsupported, "recipe: slots=%u leaves no room beside sink=%u and recent=%u; possible: %u and more", r.slots, r.sink,
-                    r.recent_of(r.slots), r.smallest_slots());
+        return fail(Code::unsupported, "recipe: slots=%u leaves no room beside sink=%u and recent=%u; possible: %u and more", r.slots,
+                    r.sink, r.recent_of(r.slots), r.smallest_slots());
     return {};
 }
 

@@ -15,18 +15,18 @@ namespace ks
 enum class Victims : uint8_t { drop, merge };
 
 struct Recipe {
-    bool automatic = false;         // the planner may choose
+    bool automatic = false; // the planner may choose
     const RetainPolicy* retain = find_retain("all");
     RetainOptions options;
-    Format k = Format::f16;         // codec of keys
+    Format k = Format::f16; // codec of keys
     Format v = Format::f16;
     Victims victims = Victims::drop; // what becomes of them
     Split split = Split::uniform;
-    uint32_t slots = 0;             // per layer and KV head; 0: what the memory holds
-    uint32_t sink = 4;              // first tokens, which stay
-    uint32_t recent = 0;            // last tokens, which stay; 0: an eighth of the slots
-    uint32_t chunk = 0;             // tokens of a prompt read at once; 0: the planner's choice
-    uint32_t delta = 0;             // tokens from one eviction to the next while decoding; 0: a 32nd of the slots, at most 64
+    uint32_t slots = 0;  // per layer and KV head; 0: what the memory holds
+    uint32_t sink = 4;   // first tokens, which stay
+    uint32_t recent = 0; // last tokens, which stay; 0: an eighth of the slots
+    uint32_t chunk = 0;  // tokens of a prompt read at once; 0: the planner's choice
+    uint32_t delta = 0;  // tokens from one eviction to the next while decoding; 0: a 32nd of the slots, at most 64
     uint64_t seed = 0;
 
     bool exact() const { return !retain->evicts; }

@@ -91,7 +91,8 @@ ScratchShape scratch_shape(const Config& c, const Recipe& recipe, uint32_t n_slo
     shape.head_dim = c.head_dim;
     if (recipe.retain->signal) {
         for (const CacheLayerSpec& spec : cache_specs(c, recipe, n_slots))
-            if (spec.table) shape.scored_slots = std::max(shape.scored_slots, spec.n_rows * (recipe.split == Split::ada ? spec.n_kv_heads : 1));
+            if (spec.table)
+                shape.scored_slots = std::max(shape.scored_slots, spec.n_rows * (recipe.split == Split::ada ? spec.n_kv_heads : 1));
     }
     return shape;
 }

@@ -78,7 +78,8 @@ static std::vector<float> pool(const AttentionShape& s, const AttentionData& dat
     std::vector<float> rows(uint64_t(a.n_kv_heads) * a.n_rows * width, 40.f);
     for (uint32_t h = 0; h < a.n_kv_heads; h++)
         for (uint32_t i = 0; i < s.n_before(h) + (a.chunk_rows ? 0 : a.n_tokens); i++)
-            std::copy_n(&history[(uint64_t(h) * (s.before + a.n_tokens) + i) * width], width, &rows[uint64_t(row_of(s, data, h, i)) * width]);
+            std::copy_n(&history[(uint64_t(h) * (s.before + a.n_tokens) + i) * width], width,
+                        &rows[uint64_t(row_of(s, data, h, i)) * width]);
     return rows;
 }
 
@@ -179,9 +180,9 @@ static std::string name_of(const AttentionShape& s)
 {
     const AttentionArgs& a = s.a;
     char name[200];
-    snprintf(name, sizeof name, "%u tokens at %u, %u/%u heads of %u, %u rows, %u pinned, window %u%s%s%s, %s %s, q %g", a.n_tokens, s.before,
-             a.n_heads, a.n_kv_heads, a.head_dim, a.n_rows, a.n_pinned, a.window, s.table ? ", table" : "", a.chunk_rows ? ", staged" : "",
-             s.weighted ? ", weighted" : "", format_info(s.k).name, format_info(s.v).name, double(s.size));
+    snprintf(name, sizeof name, "%u tokens at %u, %u/%u heads of %u, %u rows, %u pinned, window %u%s%s%s, %s %s, q %g", a.n_tokens,
+             s.before, a.n_heads, a.n_kv_heads, a.head_dim, a.n_rows, a.n_pinned, a.window, s.table ? ", table" : "",
+             a.chunk_rows ? ", staged" : "", s.weighted ? ", weighted" : "", format_info(s.k).name, format_info(s.v).name, double(s.size));
     return name;
 }
 
@@ -280,8 +281,8 @@ static AttentionShape shape(uint32_t n_tokens, uint32_t before, uint32_t n_heads
                             uint32_t n_rows = 0, uint32_t window = 0, uint32_t n_pinned = 0)
 {
     AttentionShape s;
-    s.a = {n_tokens, n_heads,  n_kv_heads, head_dim, n_rows ? n_rows : before + n_tokens, n_pinned,
-           window,   0,        1 / std::sqrt(float(head_dim))};
+    s.a = {
+        n_tokens, n_heads, n_kv_heads, head_dim, n_rows ? n_rows : before + n_tokens, n_pinned, window, 0, 1 / std::sqrt(float(head_dim))};
     s.before = before;
     return s;
 }
@@ -335,9 +336,10 @@ TEST_CASE("kv_score")
 {
     std::vector<OpCase> cases;
     for (uint32_t n_tokens : {1u, 3u, 40u, 130u}) {
-        for (AttentionShape s : {with_table(shape(n_tokens, 100, 6, 2, 64, 300)), with_table(with_stage(shape(n_tokens, 200, 9, 3, 64, 200), 130), 13),
-                                 with_weights(with_table(with_stage(shape(n_tokens, 200, 4, 2, 80, 200), 130))),
-                                 with_stage(shape(n_tokens, 1000, 3, 1, 64, 150, 146, 4), 140), shape(n_tokens, 10, 8, 1, 64)}) {
+        for (AttentionShape s :
+             {with_table(shape(n_tokens, 100, 6, 2, 64, 300)), with_table(with_stage(shape(n_tokens, 200, 9, 3, 64, 200), 130), 13),
+              with_weights(with_table(with_stage(shape(n_tokens, 200, 4, 2, 80, 200), 130))),
+              with_stage(shape(n_tokens, 1000, 3, 1, 64, 150, 146, 4), 140), shape(n_tokens, 10, 8, 1, 64)}) {
             const uint32_t half = n_tokens / 2;
             for (const KvScoreArgs& score : {KvScoreArgs{0, score_sum, 0, 1}, KvScoreArgs{half, score_sum, 1, 1},
                                              KvScoreArgs{0, score_sum, 0, 0.9f}, KvScoreArgs{half, score_below, 0, 1}})

@@ -317,9 +317,9 @@ TEST_CASE("kv_write")
     for (Format format : {Format::f16, Format::f32}) {
         cases.push_back(kv_write_case(format, KvPlace::ring, 1, 3, 64, 17, 5));
         cases.push_back(kv_write_case(format, KvPlace::ring, 1, 1, 256, 8, 800007));
-        cases.push_back(kv_write_case(format, KvPlace::ring, 9, 2, 80, 20, 15));   // wraps
+        cases.push_back(kv_write_case(format, KvPlace::ring, 9, 2, 80, 20, 15));    // wraps
         cases.push_back(kv_write_case(format, KvPlace::ring, 9, 2, 80, 20, 15, 4)); // wraps to the first that is not pinned
-        cases.push_back(kv_write_case(format, KvPlace::ring, 6, 5, 7, 6, 3));      // every row
+        cases.push_back(kv_write_case(format, KvPlace::ring, 6, 5, 7, 6, 3));       // every row
         cases.push_back(kv_write_case(format, KvPlace::ring, 100, 4, 96, 128, 0));
         cases.push_back(kv_write_case(format, KvPlace::table, 1, 3, 64, 40, 39));
         cases.push_back(kv_write_case(format, KvPlace::table, 30, 3, 64, 40, 7));
@@ -367,7 +367,8 @@ static OpCase kv_rows_case(Format format, bool move)
 
 TEST_CASE("kv_read and kv_move")
 {
-    for (bool move : {false, true}) check_ops(move ? "kv_move" : "kv_read", {kv_rows_case(Format::f16, move), kv_rows_case(Format::f32, move)});
+    for (bool move : {false, true})
+        check_ops(move ? "kv_move" : "kv_read", {kv_rows_case(Format::f16, move), kv_rows_case(Format::f32, move)});
 }
 
 // The index as a float is exact below 2^24.

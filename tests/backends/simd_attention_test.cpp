@@ -18,8 +18,14 @@ TEST_CASE("simd: the bits of attention are those of AVX2")
     for (size_t i = 0; i < k.size(); i++) k_half[i] = uint16_t(FLOAT_TO_HALF(k[i])), v_half[i] = uint16_t(FLOAT_TO_HALF(v[i]));
     std::vector<float> scratch(attention_scratch_floats(head_dim));
     for (bool half : {false, true}) {
-        AttentionTask task{{n_tokens, n_heads, 2, head_dim, n_slots, 0, 0.1f}, 150, 0, q.data(), y.data(), k.data(), v.data()};
-        if (half) task.k = k_half.data(), task.v = v_half.data();
+        const uint32_t view[] = {150, 0, 150, 0};
+        AttentionTask task{};
+        task.a = {n_tokens, n_heads, 2, head_dim, n_slots, 0, 0, 0, 0.1f};
+        task.q = q.data();
+        task.y = y.data();
+        task.k = half ? static_cast<const void*>(k_half.data()) : k.data();
+        task.v = half ? static_cast<const void*>(v_half.data()) : v.data();
+        task.view = view;
         for (uint32_t h = 0; h < 2; h++) kernels.attention.chunk[half][half](task, h, 0, n_tokens, scratch.data());
         CHECK(hash_of(y) == (half ? 0x13d0dfa8071f476fu : 0x4d3d98e8021d179du));
         const uint32_t stride = kPartialHead + head_dim, last = n_tokens - 1; // the last token once more, by splits
@@ -31,7 +37,7 @@ TEST_CASE("simd: the bits of attention are those of AVX2")
         for (uint32_t h = 0; h < 3; h++) {
             kernels.attention.begin(total.data(), head_dim);
             kernels.attention.fold(total.data(), &partials[h * 2 * stride], 2, stride, head_dim);
-            kernels.attention.finish(total.data(), head_dim, again.data());
+            kernels.attention.finish(total.data(), head_dim, again.data(), nullptr);
             CHECK(memcmp(again.data(), &y[(size_t(last) * n_heads + h) * head_dim], 4 * head_dim) == 0);
         }
     }

@@ -248,8 +248,8 @@ TEST_CASE("cache: sinks and a ring, in chunks of any size, are the same and equa
 
 TEST_CASE("cache: whatever the policy, what is protected stays, order holds, and nothing is held twice")
 {
-    for (const char* text_of : {"h2o", "scissorhands,observe=20", "tova", "snapkv", "keydiff", "kcenter", "mix", "ada", "h2o,victims=merge", "mix,victims=merge",
-                                "ada,victims=merge", "subgen", "sink,victims=merge"}) {
+    for (const char* text_of : {"h2o", "scissorhands,observe=20", "tova", "snapkv", "keydiff", "kcenter", "mix", "ada", "h2o,victims=merge",
+                                "mix,victims=merge", "ada,victims=merge", "subgen", "sink,victims=merge"}) {
         for (const char* device : {"reference", "cpu"}) {
             const Text text{7};
             Bed bed(std::string(text_of) + ",sink=4,recent=10,delta=3", 48, 32, device);

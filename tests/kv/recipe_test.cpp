@@ -25,9 +25,9 @@ TEST_CASE("recipe: names, options and the full text, which parses to itself")
     CHECK(parse_recipe("pyramid").value().split == Split::pyramid);
     CHECK(parse_recipe("window").value().sink == 0);
 
-    for (const char* text : {"exact,k=f32", "h2o,slots=1024,victims=merge,decay=0.99,delta=1,recent=100", "window,slots=40", "sink", "ada,seed=77",
-                             "pyramid,slots=512", "scissorhands", "tova,observe=1", "subgen,slots=200,chunk=32", "mix,pool=3,lifetime=0", "keydiff",
-                             "kcenter,sink=0", "retain=snapkv,observe=16"}) {
+    for (const char* text : {"exact,k=f32", "h2o,slots=1024,victims=merge,decay=0.99,delta=1,recent=100", "window,slots=40", "sink",
+                             "ada,seed=77", "pyramid,slots=512", "scissorhands", "tova,observe=1", "subgen,slots=200,chunk=32",
+                             "mix,pool=3,lifetime=0", "keydiff", "kcenter,sink=0", "retain=snapkv,observe=16"}) {
         CAPTURE(text);
         Result<Recipe> recipe = parse_recipe(text);
         REQUIRE_MESSAGE(recipe.ok(), recipe.status().message());
@@ -43,9 +43,30 @@ TEST_CASE("recipe: names, options and the full text, which parses to itself")
 
 TEST_CASE("recipe: what cannot be done is refused with what is possible")
 {
-    for (const char* text : {"", "h3o", "exactly", "exact,k", "exact,k=", "exact,k=q9", "exact,slots=12", "exact,,", "k=f16", "h2o,slots=8", "h2o,slots=-4",
-                             "h2o,slots=1e99", "h2o,decay=2", "h2o,decay=nan", "h2o,delta=1.5", "snapkv,pool=4", "exact,victims=merge", "subgen,victims=merge",
-                             "tova,split=ada", "retain=", "retain=none", "h2o,victims=keep", "h2o,slots=100,recent=100", "sink,sink=99999"}) {
+    for (const char* text : {"",
+                             "h3o",
+                             "exactly",
+                             "exact,k",
+                             "exact,k=",
+                             "exact,k=q9",
+                             "exact,slots=12",
+                             "exact,,",
+                             "k=f16",
+                             "h2o,slots=8",
+                             "h2o,slots=-4",
+                             "h2o,slots=1e99",
+                             "h2o,decay=2",
+                             "h2o,decay=nan",
+                             "h2o,delta=1.5",
+                             "snapkv,pool=4",
+                             "exact,victims=merge",
+                             "subgen,victims=merge",
+                             "tova,split=ada",
+                             "retain=",
+                             "retain=none",
+                             "h2o,victims=keep",
+                             "h2o,slots=100,recent=100",
+                             "sink,sink=99999"}) {
         Result<Recipe> recipe = parse_recipe(text);
         CAPTURE(text);
         REQUIRE_FALSE(recipe.ok());

@@ -1,0 +1,225 @@
+// Some tokens over slots: keys and values of a tile become f32 panels once; six queries at a time multiply with them.
+#pragma once
+
+#include "kernels/cpu/attention_tile.h"
+
+namespace ks
+{
+namespace // as in simd_avx2.h
+{
+
+// The arrays of a chunk, f32. width: head_dim rounded up to whole panels, with zeros there.
+struct ChunkScratch {
+    uint32_t width;
+    float* q;        // (kAttentionRows, width), scaled
+    float* out;      // (kAttentionRows, width)
+    float* keys;     // (kAttentionTile / kPanel) panels (width, kPanel): a column is a position
+    float* values;   // (width / kPanel) panels (kAttentionTile, kPanel): a row is a position
+    float* weights;  // (kSix, kAttentionTile)
+    float* under;    // (kAttentionTile) logits of the denominator, where they differ
+    float* top;      // (kAttentionRows) running maximum of the group of indexes, in the numerator
+    float* norm_top; // (kAttentionRows) in the denominator
+    float* norm;     // (kAttentionRows)
+    float* total;    // (kAttentionRows, width), of the groups before, as the next three
+    float* total_top;
+    float* total_norm_top;
+    float* total_norm;
+
+    KS_INLINE ChunkScratch(float* scratch, uint32_t head_dim) : width((head_dim + kPanel - 1) / kPanel * kPanel)
+    {
+        q = scratch;
+        out = q + kAttentionRows * width;
+        keys = out + kAttentionRows * width;
+        values = keys + kAttentionTile * width;
+        weights = values + kAttentionTile * width;
+        under = weights + kSix * kAttentionTile;
+        top = under + kAttentionTile;
+        norm_top = top + kAttentionRows;
+        norm = norm_top + kAttentionRows;
+        total_top = norm + kAttentionRows;
+        total_norm_top = total_top + kAttentionRows;
+        total_norm = total_norm_top + kAttentionRows;
+        total = total_norm + kAttentionRows;
+    }
+};
+
+// The keys of a tile's n columns in panels; columns beyond hold anything.
+template <class S, bool k_half> void load_keys(const AttentionTask& task, const ChunkScratch& s, const TileRows& rows, uint32_t n)
+{
+    const uint32_t head_dim = task.a.head_dim;
+    for (uint32_t p = 0; p < n; p += 8) {
+        float* panel = s.keys + size_t(p / kPanel) * s.width * kPanel + p % kPanel;
+        for (uint32_t d = 0; d < head_dim; d += 8) {
+            typename S::F8 block[8];
+            KS_UNROLL(8)
+            for (uint32_t i = 0; i < 8; i++) {
+                const uint32_t column = p + i;
+                block[i] = column < n ? load_cached<S, k_half>(column < rows.n_pool ? task.k : task.chunk_k,
+                                                               size_t(rows.rows[column]) * head_dim + d)
+                                      : S::zero();
+            }
+            S::transpose8(block);
+            KS_UNROLL(8)
+            for (uint32_t i = 0; i < 8; i++) S::store(panel + size_t(d + i) * kPanel, block[i]);
+        }
+    }
+}
+
+// The values of a tile's columns; those of the hole become zero, since a weight of zero would not hide an infinity.
+template <class S, bool v_half>
+void load_values(const AttentionTask& task, const ChunkScratch& s, const TileRows& rows, const Columns& c, uint32_t n)
+{
+    const uint32_t head_dim = task.a.head_dim;
+    for (uint32_t p = 0; p < n; p++) {
+        const bool seen = p < c.hole || p >= c.begin;
+        for (uint32_t d = 0; d < head_dim; d += 8)
+            S::store(s.values + (size_t(d / kPanel) * kAttentionTile + p) * kPanel + d % kPanel,
+                     seen ? load_cached<S, v_half>(p < rows.n_pool ? task.v : task.chunk_v, size_t(rows.rows[p]) * head_dim + d)
+                          : S::zero());
+    }
+}
+
+// weights[r][16 panel ..] = q[r] . keys, for six queries
+template <class S> void six_logits(const ChunkScratch& s, const float* q, uint32_t head_dim, uint32_t panel)
+{
+    typename S::F8 pair[2 * kSix], half[2 * kSix], whole[2 * kSix]; // ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7))
+    for (uint32_t eighth = 0; eighth < 8; eighth++) {
+        const float* keys = s.keys + (size_t(panel) * s.width + eighth) * kPanel;
+        typename S::F8 sums[2 * kSix];
+        KS_UNROLL(12)
+        for (uint32_t i = 0; i < 2 * kSix; i++) sums[i] = S::zero();
+        for (uint32_t d = eighth; d < head_dim; d += 8, keys += 8 * kPanel) {
+            typename S::F8 left = S::load(keys), right = S::load(keys + 8);
+            KS_UNROLL(6)
+            for (uint32_t r = 0; r < kSix; r++) {
+                typename S::F8 value = S::broadcast(q[size_t(r) * s.width + d]);
+                sums[2 * r] = S::fma(value, left, sums[2 * r]);
+                sums[2 * r + 1] = S::fma(value, right, sums[2 * r + 1]);
+            }
+        }
+        for (uint32_t i = 0; i < 2 * kSix; i++) {
+            pair[i] = eighth % 2 == 0 ? sums[i] : pair[i] + sums[i];
+            if (eighth % 2 == 1) half[i] = eighth % 4 == 1 ? pair[i] : half[i] + pair[i];
+            if (eighth % 4 == 3) whole[i] = eighth == 3 ? half[i] : whole[i] + half[i];
+        }
+    }
+    for (uint32_t i = 0; i < 2 * kSix; i++) S::store(s.weights + i / 2 * kAttentionTile + panel * kPanel + i % 2 * 8, whole[i]);
+}
+
+// out[r][16 panel ..] = out * shrink[r] + weights[r] . values, over positions [begin, end) of the tile
+template <class S> void six_outputs(const ChunkScratch& s, float* out, const float* shrink, uint32_t panel, uint32_t begin, uint32_t end)
+{
+    const float* values = s.values + (size_t(panel) * kAttentionTile + begin) * kPanel;
+    out += panel * kPanel;
+    typename S::F8 sums[kSix][2];
+    KS_UNROLL(6)
+    for (uint32_t r = 0; r < kSix; r++) {
+        sums[r][0] = S::load(out + size_t(r) * s.width) * S::broadcast(shrink[r]);
+        sums[r][1] = S::load(out + size_t(r) * s.width + 8) * S::broadcast(shrink[r]);
+    }
+    for (uint32_t p = begin; p < end; p++, values += kPanel) {
+        typename S::F8 left = S::load(values), right = S::load(values + 8);
+        KS_UNROLL(6)
+        for (uint32_t r = 0; r < kSix; r++) {
+            typename S::F8 weight = S::broadcast(s.weights[r * kAttentionTile + p]);
+            sums[r][0] = S::fma(weight, left, sums[r][0]);
+            sums[r][1] = S::fma(weight, right, sums[r][1]);
+        }
+    }
+    KS_UNROLL(6)
+    for (uint32_t r = 0; r < kSix; r++) {
+        S::store(out + size_t(r) * s.width, sums[r][0]);
+        S::store(out + size_t(r) * s.width + 8, sums[r][1]);
+    }
+}
+
+// Ends the group of indexes: its sums go into the totals and begin anew.
+template <class S> void fold_rows(const ChunkScratch& s, uint32_t n_rows, uint32_t head_dim)
+{
+    for (uint32_t r = 0; r < n_rows; r++) {
+        const size_t at = size_t(r) * s.width;
+        fold<S>({s.total_top + r, s.total_norm_top + r, s.total_norm + r, s.total + at},
+                {s.top + r, s.norm_top + r, s.norm + r, s.out + at}, head_dim);
+        for (uint32_t d = 0; d < head_dim; d += 8) S::store(s.out + at + d, S::zero());
+        s.top[r] = s.norm_top[r] = kLowest;
+        s.norm[r] = 0;
+    }
+}
+
+// Rows r0 .. r0 + 5 of the chunk (a row is a token and a head) meet a tile of n columns, the first of which has index p.
+template <class S> void six_rows(const AttentionTask& task, const Sight& sight, const ChunkScratch& s, const TileRows& rows, uint32_t token,
+                                 uint32_t r0, uint32_t n_rows, uint32_t p, uint32_t n)
+{
+    const uint32_t group = task.a.n_heads / task.a.n_kv_heads;
+    auto columns = [&](uint32_t r) { return Columns(sight, token + (r < n_rows ? r : n_rows - 1) / group, p, n); };
+    uint32_t first = n, end = 0; // the columns that any of the six sees
+    for (uint32_t r = r0; r < r0 + kSix; r++) {
+        const Columns c = columns(r);
+        if (!c.any()) continue;
+        first = c.first() < first ? c.first() : first;
+        end = c.end > end ? c.end : end;
+    }
+    if (first >= end) return;
+    const uint32_t left = first / kPanel, right = (end + kPanel - 1) / kPanel, at = left * kPanel;
+    for (uint32_t panel = left; panel < right; panel++) six_logits<S>(s, s.q + size_t(r0) * s.width, task.a.head_dim, panel);
+    float shrink[kSix];
+    for (uint32_t i = 0; i < kSix; i++) {
+        const Columns c = columns(r0 + i);
+        auto from_left = [&](uint32_t column) { return column > at ? column - at : 0; };
+        shrink[i] = to_weights<S>(task, rows, at, s.weights + i * kAttentionTile + at, s.under, right * kPanel - at, from_left(c.hole),
+                                  from_left(c.begin), from_left(c.end), s.top + r0 + i, s.norm_top + r0 + i, s.norm + r0 + i);
+    }
+    for (uint32_t panel = 0; panel < s.width / kPanel; panel++) six_outputs<S>(s, s.out + size_t(r0) * s.width, shrink, panel, first, end);
+}
+
+// Queries in order of token and head, scaled to logits of base 2; rows beyond the last are copies of it.
+template <class S> void load_queries(const AttentionTask& task, const ChunkScratch& s, uint32_t kv_head, uint32_t token, uint32_t row,
+                                     uint32_t n, uint32_t n_rows)
+{
+    const uint32_t group = task.a.n_heads / task.a.n_kv_heads, head_dim = task.a.head_dim;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t r = row + i < n_rows ? row + i : n_rows - 1;
+        const float* from = task.q + (size_t(token + r / group) * task.a.n_heads + kv_head * group + r % group) * head_dim;
+        for (uint32_t d = 0; d < head_dim; d += 8)
+            S::store(s.q + size_t(i) * s.width + d, S::load(from + d) * S::broadcast(task.a.scale * kLog2e));
+    }
+}
+
+template <class S, bool k_half, bool v_half>
+void attention_chunk(const AttentionTask& task, uint32_t kv_head, uint32_t token, uint32_t n_tokens, float* scratch)
+{
+    const uint32_t head_dim = task.a.head_dim, group = task.a.n_heads / task.a.n_kv_heads, n_rows = n_tokens * group;
+    const ChunkScratch s(scratch, head_dim);
+    const Sight sight(task, kv_head);
+    const uint32_t n_padded = (n_rows + kSix - 1) / kSix * kSix; // the rows beyond n_rows compute along
+    load_queries<S>(task, s, kv_head, token, 0, n_padded, n_rows);
+    for (uint32_t r = 0; r < n_padded; r++) {
+        for (uint32_t d = 0; d < s.width; d += 8) {
+            S::store(s.out + size_t(r) * s.width + d, S::zero());
+            S::store(s.total + size_t(r) * s.width + d, S::zero());
+        }
+        s.top[r] = s.norm_top[r] = s.total_top[r] = s.total_norm_top[r] = kLowest;
+        s.norm[r] = s.total_norm[r] = 0;
+    }
+
+    const uint32_t end = sight.before + token + n_tokens;
+    uint32_t p = sight.n_pinned ? 0 : sight.first(token) / kAttentionTile * kAttentionTile;
+    for (uint32_t in_group = p / kAttentionGroup; p < end; p = next_tile(sight, token, p)) {
+        if (p / kAttentionGroup != in_group) fold_rows<S>(s, n_rows, head_dim);
+        in_group = p / kAttentionGroup;
+        const uint32_t n = end - p < kAttentionTile ? end - p : kAttentionTile;
+        const TileRows rows(task, sight, kv_head, p, n);
+        load_keys<S, k_half>(task, s, rows, n);
+        load_values<S, v_half>(task, s, rows, Columns(sight, token, p, n), n);
+        for (uint32_t r0 = 0; r0 < n_rows; r0 += kSix) six_rows<S>(task, sight, s, rows, token, r0, n_rows, p, n);
+    }
+    fold_rows<S>(s, n_rows, head_dim);
+    for (uint32_t r = 0; r < n_rows; r++) {
+        const size_t row = size_t(token + r / group) * task.a.n_heads + kv_head * group + r % group;
+        finish<S>({s.total_top + r, s.total_norm_top + r, s.total_norm + r, s.total + size_t(r) * s.width}, head_dim,
+                  task.y + row * head_dim, task.lse ? task.lse + row : nullptr);
+    }
+}
+
+} // namespace
+} // namespace ks

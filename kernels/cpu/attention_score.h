@@ -1,0 +1,105 @@
+// What the probabilities of attention say about each slot, column by column: no matrix of them is ever held.
+#pragma once
+
+#include "kernels/cpu/attention_chunk.h"
+
+namespace ks
+{
+namespace // as in simd_avx2.h
+{
+
+// sums += what n_rows rows of logits say about n columns, which become probabilities. last: the newest query of the chunk.
+template <class S> void add_said(const AttentionTask& task, const KvScoreArgs& score, const Sight& sight, uint32_t kv_head, uint32_t token,
+                                 uint32_t row, uint32_t n_rows, uint32_t p, uint32_t n, float* logits, const float* powers, float* sums)
+{
+    const uint32_t group = task.a.n_heads / task.a.n_kv_heads;
+    for (uint32_t i = 0; i < n_rows; i++, logits += kAttentionTile) {
+        const uint32_t t = token + (row + i) / group;
+        const Columns c(sight, t, p, n);
+        const float lse = task.lse[size_t(t) * task.a.n_heads + kv_head * group + (row + i) % group];
+        const float uniform = 1.f / float(sight.n_visible(t)), factor = powers[task.a.n_tokens - 1 - t];
+        for (uint32_t k = c.hole; k < c.begin && k < n; k++) logits[k] = kLowest;
+        for (uint32_t k = c.end; k < kAttentionTile; k++) logits[k] = kLowest;
+        for (uint32_t k = 0; k < n; k += 8) {
+            typename S::F8 x = S::load(logits + k) - S::broadcast(lse);
+            S::store(logits + k, exp2_of_negative<S>(S::min(x, S::zero())));
+        }
+        if (score.kind == score_below) {
+            for (uint32_t k = 0; k < c.end; k++)
+                if ((k < c.hole || k >= c.begin) && logits[k] < uniform) sums[k] += factor;
+            continue;
+        }
+        for (uint32_t k = 0; k < n; k += 8) S::store(sums + k, S::fma(S::load(logits + k), S::broadcast(factor), S::load(sums + k)));
+    }
+}
+
+// The columns' sums join what was there.
+KS_INLINE static void add_signal(const AttentionTask& task, const ScoreTask& score, const Sight& sight, const TileRows& rows, uint32_t p,
+                                 uint32_t n, float keep, const float* sums)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (p + i >= sight.n_pinned && p + i < sight.oldest) continue; // its row is another's by now
+        if (i >= rows.n_pool)
+            score.chunk_signal[rows.rows[i]] = sums[i];
+        else
+            score.signal[rows.rows[i]] = score.signal[rows.rows[i]] * keep + sums[i];
+    }
+    (void)task;
+}
+
+// Powers of the decay, and what becomes of the sums so far.
+struct Decay {
+    float powers[kMaxScoreTokens];
+    float keep;
+
+    KS_INLINE Decay(const KvScoreArgs& s, uint32_t n_tokens)
+    {
+        float power = 1;
+        for (uint32_t i = 0; i < n_tokens; i++, power *= s.decay) powers[i] = power;
+        keep = s.reset ? 0.f : power;
+    }
+};
+
+template <class S, bool k_half>
+void score_tile(const AttentionTask& task, const ScoreTask& score, uint32_t kv_head, uint32_t begin, uint32_t end, float* scratch)
+{
+    const uint32_t group = task.a.n_heads / task.a.n_kv_heads, n = end - begin;
+    const ChunkScratch s(scratch, task.a.head_dim);
+    const Sight sight(task, kv_head);
+    const TileRows rows(task, sight, kv_head, begin, n);
+    const Decay decay(score.s, task.a.n_tokens);
+    float sums[kAttentionTile] = {};
+    load_keys<S, k_half>(task, s, rows, n);
+    // Queries before the tile do not see it.
+    uint32_t token = begin > sight.before ? begin - sight.before : 0;
+    token = token > score.s.first_query ? token : score.s.first_query;
+    const uint32_t n_rows = token < task.a.n_tokens ? (task.a.n_tokens - token) * group : 0;
+    for (uint32_t r0 = 0; r0 < n_rows; r0 += kSix) {
+        load_queries<S>(task, s, kv_head, token, r0, kSix, n_rows);
+        for (uint32_t panel = 0; panel * kPanel < n; panel++) six_logits<S>(s, s.q, task.a.head_dim, panel);
+        for (uint32_t i = 0; task.weights && i < kSix; i++)
+            for (uint32_t k = 0; k < n; k++) s.weights[i * kAttentionTile + k] += log_weight(task, rows, k, 1);
+        add_said<S>(task, score.s, sight, kv_head, token, r0, n_rows - r0 < kSix ? n_rows - r0 : kSix, begin, n, s.weights, decay.powers,
+                    sums);
+    }
+    add_signal(task, score, sight, rows, begin, n, decay.keep, sums);
+}
+
+template <class S>
+void score_kept_logits(const AttentionTask& task, const ScoreTask& score, uint32_t kv_head, uint32_t begin, uint32_t end, float* scratch)
+{
+    const uint32_t group = task.a.n_heads / task.a.n_kv_heads, n = end - begin;
+    const Sight sight(task, kv_head);
+    const TileRows rows(task, sight, kv_head, begin, n);
+    const Decay decay(score.s, 1);
+    float sums[kAttentionTile] = {};
+    for (uint32_t h = 0; h < group; h++) {
+        const float* kept = task.logits + size_t(kv_head * group + h) * task.logits_stride + begin;
+        for (uint32_t i = 0; i < n; i++) scratch[i] = kept[i];
+        add_said<S>(task, score.s, sight, kv_head, 0, h, 1, begin, n, scratch, decay.powers, sums);
+    }
+    add_signal(task, score, sight, rows, begin, n, decay.keep, sums);
+}
+
+} // namespace
+} // namespace ks

@@ -1,0 +1,193 @@
+// Attention of the query heads of one KV head over slots, by tiles of indexes with running maxima.
+//   chunk: some tokens. Keys and values of a tile become f32 panels once; six queries at a time multiply with them.
+//   split: one token, one group of indexes. Keys and values are read once for all query heads.
+// Both do the same sums in the same order, so decoding equals reading a prompt bit for bit: a logit is eight sums over every
+// eighth dimension, added as sums8 does; running maxima last for a group of kAttentionGroup indexes; groups are folded into
+// the total in order. Logits are in units of log2, so that exp2 needs no reduction by ln 2.
+#pragma once
+
+#include "kernels/cpu/vector_math.h"
+
+#include <math.h>
+
+namespace ks
+{
+namespace // as in simd_avx2.h
+{
+
+constexpr float kLog2e = 1.442695041f;
+constexpr uint32_t kSix = 6;    // queries of a row block: with 16 columns, 12 sums in registers
+constexpr uint32_t kPanel = 16; // columns of a panel
+constexpr float kLowest = -3.4e38f;
+
+template <class S, bool is_half> KS_INLINE typename S::F8 load_cached(const void* cache, size_t i)
+{
+    return is_half ? S::load_half(static_cast<const uint16_t*>(cache) + i) : S::load(static_cast<const float*>(cache) + i);
+}
+
+// What the tokens of one KV head see: the pinned and what is neither out of the window nor overwritten, up to themselves.
+struct Sight {
+    uint32_t before, oldest, n_pinned, window;
+
+    KS_INLINE Sight(const AttentionTask& task, uint32_t kv_head)
+        : before(task.view[kv_head * view_words + view_before]), n_pinned(task.a.n_pinned), window(task.a.window)
+    {
+        oldest = task.table ? 0 : RING_OLDEST(before + (task.a.chunk_rows ? 0 : task.a.n_tokens), task.a.n_rows, task.a.n_pinned);
+    }
+    // The first that a token sees beside the pinned.
+    KS_INLINE uint32_t first(uint32_t token) const
+    {
+        const uint32_t own = before + token, first = window && own + 1 > window ? own + 1 - window : 0;
+        return first > oldest ? first : oldest;
+    }
+    KS_INLINE uint32_t n_visible(uint32_t token) const
+    {
+        const uint32_t begin = first(token);
+        return before + token + 1 - (begin > n_pinned ? begin - n_pinned : 0);
+    }
+};
+
+// The columns of a tile that one token sees: [0, end) but not [hole, begin).
+struct Columns {
+    uint32_t hole, begin, end;
+
+    KS_INLINE Columns(const Sight& sight, uint32_t token, uint32_t tile, uint32_t n)
+    {
+        auto column = [&](uint32_t index) { return index <= tile ? 0 : index < tile + n ? index - tile : n; };
+        hole = column(sight.n_pinned);
+        begin = column(sight.first(token));
+        end = column(sight.before + token + 1);
+        if (begin < hole) begin = hole;
+    }
+    KS_INLINE uint32_t first() const { return hole ? 0 : begin; }
+    KS_INLINE bool any() const { return end > first(); }
+};
+
+// The tile after the one at p; a hole that no token from `token` on sees into is left out.
+KS_INLINE static uint32_t next_tile(const Sight& sight, uint32_t token, uint32_t p)
+{
+    p += kAttentionTile;
+    const uint32_t first = sight.first(token) / kAttentionTile * kAttentionTile;
+    return p >= sight.n_pinned && p < first ? first : p;
+}
+
+// The rows of n indexes from p on; the first n_pool of them are in the pool, the others in the chunk.
+struct TileRows {
+    uint32_t rows[kAttentionTile];
+    uint32_t n_pool;
+
+    KS_INLINE TileRows(const AttentionTask& task, const Sight& sight, uint32_t kv_head, uint32_t p, uint32_t n)
+    {
+        n_pool = n;
+        if (task.a.chunk_rows && p + n > sight.before) n_pool = p < sight.before ? sight.before - p : 0;
+        const uint32_t base = kv_head * task.a.n_rows;
+        if (task.table) {
+            const uint32_t* from = task.table + task.view[kv_head * view_words + view_begin] + p;
+            for (uint32_t i = 0; i < n_pool; i++) rows[i] = from[i];
+        } else {
+            uint32_t row = RING_ROW(p, task.a.n_rows, task.a.n_pinned);
+            for (uint32_t i = 0; i < n_pool; i++, row = row + 1 == task.a.n_rows ? task.a.n_pinned : row + 1) rows[i] = base + row;
+        }
+        for (uint32_t i = n_pool; i < n; i++) rows[i] = kv_head * task.a.chunk_rows + (p + i - sight.before);
+    }
+};
+
+// Log-weights of a column in units of log2; 0: a, 1: b
+KS_INLINE static float log_weight(const AttentionTask& task, const TileRows& rows, uint32_t column, uint32_t which)
+{
+    return column < rows.n_pool ? task.weights[2 * size_t(rows.rows[column]) + which] * kLog2e : 0.f;
+}
+
+// Logits of a token's columns become weights relative to the new maximum, all other columns zero. Returns by what earlier
+// sums shrink. Columns are counted from the one at `w`.
+template <class S> KS_INLINE float to_weights(float* w, uint32_t n, uint32_t hole, uint32_t begin, uint32_t end, float* top, float* norm)
+{
+    for (uint32_t i = hole; i < begin && i < n; i++) w[i] = kLowest;
+    for (uint32_t i = end; i < n; i++) w[i] = kLowest;
+    typename S::F8 tops = S::broadcast(*top);
+    for (uint32_t i = 0; i < n; i += 8) tops = S::max(S::load(w + i), tops);
+    const float new_top = S::largest(tops);
+    if (new_top <= kLowest) { // nothing is seen yet
+        for (uint32_t i = 0; i < n; i++) w[i] = 0;
+        return 1;
+    }
+    typename S::F8 sums = S::zero();
+    for (uint32_t i = 0; i < n; i += 8) {
+        typename S::F8 x = exp2_of_negative<S>(S::load(w + i) - S::broadcast(new_top));
+        S::store(w + i, x);
+        sums = sums + x;
+    }
+    float before[8];
+    S::store(before, exp2_of_negative<S>(S::broadcast(*top - new_top)));
+    *top = new_top;
+    *norm = *norm * before[0] + S::sum(sums);
+    return before[0];
+}
+
+// The same where slots have log-weights: the denominator has logits, a maximum and a norm of its own. under: (n) scratch
+template <class S> KS_INLINE float to_weights(const AttentionTask& task, const TileRows& rows, uint32_t column, float* w, float* under,
+                                              uint32_t n, uint32_t hole, uint32_t begin, uint32_t end, float* top, float* norm_top,
+                                              float* norm)
+{
+    if (!task.weights) {
+        const float shrink = to_weights<S>(w, n, hole, begin, end, top, norm);
+        *norm_top = *top;
+        return shrink;
+    }
+    for (uint32_t i = 0; i < n && i < end; i++) {
+        const float b = w[i] + log_weight(task, rows, column + i, 1);
+        under[i] = b > kLowest ? b : kLowest;
+        const float a = w[i] + log_weight(task, rows, column + i, 0);
+        w[i] = a > kLowest ? a : kLowest;
+    }
+    to_weights<S>(under, n, hole, begin, end, norm_top, norm);
+    float unused = 0;
+    return to_weights<S>(w, n, hole, begin, end, top, &unused);
+}
+
+// By what sums relative to the maxima `before` and `now` shrink when both become relative to the larger one.
+template <class S> KS_INLINE float common_top(float* before, float now, float* shrink_before, float* shrink_now)
+{
+    const float top = now > *before ? now : *before;
+    float factors[2][8];
+    S::store(factors[0], exp2_of_negative<S>(S::broadcast(*before - top)));
+    S::store(factors[1], exp2_of_negative<S>(S::broadcast(now - top)));
+    *shrink_before = factors[0][0];
+    *shrink_now = factors[1][0];
+    return *before = top;
+}
+
+// Maxima and sums, of a group or of all before it.
+struct Sums {
+    float *top, *norm_top, *norm, *out;
+};
+
+// Adds a group's sums to the total.
+template <class S> KS_INLINE void fold(const Sums& total, const Sums& group, uint32_t head_dim)
+{
+    float before, now, norm_before, norm_now;
+    const bool same = *total.top == *total.norm_top && *group.top == *group.norm_top;
+    common_top<S>(total.top, *group.top, &before, &now);
+    norm_before = before;
+    norm_now = now;
+    if (same)
+        *total.norm_top = *total.top;
+    else
+        common_top<S>(total.norm_top, *group.norm_top, &norm_before, &norm_now);
+    *total.norm = *total.norm * norm_before + *group.norm * norm_now;
+    for (uint32_t d = 0; d < head_dim; d += 8)
+        S::store(total.out + d, S::fma(S::broadcast(now), S::load(group.out + d), S::load(total.out + d) * S::broadcast(before)));
+}
+
+// What is left of all sums: the output, and the log of the denominator.
+template <class S> KS_INLINE void finish(const Sums& total, uint32_t head_dim, float* y, float* lse)
+{
+    float apart = 1;
+    if (*total.top != *total.norm_top) apart = exp2f(*total.top - *total.norm_top);
+    typename S::F8 scale = S::broadcast(apart / *total.norm);
+    for (uint32_t d = 0; d < head_dim; d += 8) S::store(y + d, S::load(total.out + d) * scale);
+    if (lse) *lse = *total.norm_top + log2f(*total.norm);
+}
+
+} // namespace
+} // namespace ks
