@@ -72,6 +72,16 @@ template <class Body> KS_INLINE void for_seen(const Columns& c, uint32_t n_pool,
     }
 }
 
+// Rows of a table lie anywhere, and no processor guesses where: asks for rows [from, to) of those in the pool.
+KS_INLINE static void prefetch_rows(const void* pool, const TileRows& rows, uint32_t from, uint32_t to, uint32_t row_bytes)
+{
+    for (to = to < rows.n_pool ? to : rows.n_pool; from < to; from++)
+        for (uint32_t at = 0; at < row_bytes; at += 64)
+            __builtin_prefetch(static_cast<const uint8_t*>(pool) + size_t(rows.rows[from]) * row_bytes + at);
+}
+
+constexpr uint32_t kAhead = 16; // rows that are asked for before they are used
+
 template <class S, bool k_half, bool v_half, uint32_t n_heads>
 void split_heads(const AttentionTask& task, uint32_t kv_head, uint32_t token, const float* q, uint32_t first_head, uint32_t begin,
                  uint32_t end, float* partials, uint32_t head_stride, float* weights)
@@ -90,10 +100,19 @@ void split_heads(const AttentionTask& task, uint32_t kv_head, uint32_t token, co
         const Columns c(sight, token, p, n);
         if (!c.any()) continue;
         const TileRows rows(task, sight, kv_head, p, n);
+        // Keys some rows ahead and this tile's values while logits are made; the next tile's first keys while outputs are.
+        const uint32_t k_bytes = head_dim * (k_half ? 2 : 4), v_bytes = head_dim * (v_half ? 2 : 4);
+        const bool scattered = task.table != nullptr;
+        if (scattered && p == begin) prefetch_rows(task.k, rows, 0, kAhead, k_bytes);
         for_seen(c, rows.n_pool, [&](uint32_t from, uint32_t to, bool in_pool) {
             const void* keys = in_pool ? task.k : task.chunk_k;
-            for (; from + step <= to; from += step)
+            for (; from + step <= to; from += step) {
+                if (scattered && in_pool) {
+                    prefetch_rows(task.k, rows, from + kAhead, from + kAhead + step, k_bytes);
+                    prefetch_rows(task.v, rows, from, from + step, v_bytes);
+                }
                 few_logits<S, k_half, n_heads, step>(keys, head_dim, q, rows.rows + from, weights + from);
+            }
             for (; from < to; from++) few_logits<S, k_half, n_heads, 1>(keys, head_dim, q, rows.rows + from, weights + from);
         });
         for (uint32_t h = 0; h < n_heads; h++) {
@@ -106,6 +125,10 @@ void split_heads(const AttentionTask& task, uint32_t kv_head, uint32_t token, co
                 to_weights<S>(task, rows, 0, w, under, (n + 7) / 8 * 8, c.hole, c.begin, c.end, partial, partial + 2, partial + 1);
             if (shrink != 1.f)
                 for (uint32_t d = kPartialHead; d < n_floats; d += 8) S::store(partial + d, S::load(partial + d) * S::broadcast(shrink));
+        }
+        if (scattered && p + kAttentionTile < end) {
+            const uint32_t next = p + kAttentionTile, left = end - next < kAhead ? end - next : kAhead;
+            prefetch_rows(task.k, TileRows(task, sight, kv_head, next, left), 0, left, k_bytes);
         }
         for_seen(c, rows.n_pool, [&](uint32_t from, uint32_t to, bool in_pool) {
             const void* values = in_pool ? task.v : task.chunk_v;
