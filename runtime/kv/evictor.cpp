@@ -34,6 +34,14 @@ uint64_t Evictor::estimator_bytes(const CacheLayerSpec& spec, const Recipe& reci
     return is_subgen(recipe) ? align_up(Subgen::bytes_needed(subgen_shape(spec, recipe, 0, 0)), kRegionAlign) : 0;
 }
 
+bool Evictor::estimator_fits(const CacheLayer& layer, const Recipe& recipe, uint32_t h, uint32_t n_seen, uint32_t* slots)
+{
+    const uint64_t bytes = estimator_bytes(layer.spec, recipe);
+    const bool started = bytes && layer.held[h] > recipe.sink && layer.positions[layer.begin[h] + recipe.sink] == kNoPosition;
+    *slots = started ? estimator_slots(layer.spec, recipe) : 0;
+    return layer.held[h] >= recipe.sink * started + *slots && (!started || Subgen(subgen_shape(layer.spec, recipe, 0, h), layer.estimators + h * bytes).fits(n_seen));
+}
+
 void Evictor::place(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe, uint32_t chunk, Placer& device, Placer& host)
 {
     m_recipe = recipe;
