@@ -25,8 +25,8 @@ Result<uint64_t> model_fingerprint(const Gguf& gguf)
         hash = fnv(hash, value.data, std::min<uint64_t>(value.bytes, 1 << 16)); // a vocabulary's first part is enough
     }
     for (const GgufTensor& tensor : gguf.tensors()) {
-        const uint64_t shape[] = {tensor.dims[0], tensor.dims[1], tensor.dims[2], tensor.dims[3],
-                                  tensor.ggml_type, tensor.file, tensor.offset, tensor.bytes};
+        const uint64_t shape[] = {tensor.dims[0],   tensor.dims[1], tensor.dims[2], tensor.dims[3],
+                                  tensor.ggml_type, tensor.file,    tensor.offset,  tensor.bytes};
         hash = fnv(fnv(hash, tensor.name.data(), tensor.name.size()), shape, sizeof shape);
         uint8_t weights[64];
         const uint64_t n = std::min<uint64_t>(tensor.bytes, sizeof weights);
@@ -49,7 +49,8 @@ void Session::transfer(StateFile& file, SavedState& with)
         file.refuse(Code::invalid, "was saved with another model file (its name is '" + printable(name) + "')");
     file.list(recipe, kMaxText);
     if (recipe != m_plan.recipe_text)
-        file.refuse(Code::unsupported, "was saved with another recipe: give --kv " + printable(recipe, 160) + ", not " + m_plan.recipe_text);
+        file.refuse(Code::unsupported,
+                    "was saved with another recipe: give --kv " + printable(recipe, 160) + ", not " + m_plan.recipe_text);
     file.value(context);
     file.value(n_tokens);
     file.value(logits_after);
@@ -82,10 +83,12 @@ void Session::transfer(StateFile& file, SavedState& with)
 void Session::check_context(StateFile& file, uint32_t context, uint32_t n_tokens) const
 {
     const uint32_t mine = m_plan.context, original = m_config.rope_original_context;
-    const std::string contexts = "was saved with a context of " + std::to_string(context) + " tokens, this session's has " + std::to_string(mine);
+    const std::string contexts =
+        "was saved with a context of " + std::to_string(context) + " tokens, this session's has " + std::to_string(mine);
     if (m_plan.recipe.exact() && n_tokens > mine) file.refuse(Code::no_fit, contexts + " and it holds " + std::to_string(n_tokens));
     if ((context > original) != (mine > original)) file.refuse(Code::unsupported, contexts + ", for which the model turns keys otherwise");
-    if (n_tokens > context && mine > context) file.refuse(Code::unsupported, contexts + ", of which it does not have all: give -c " + std::to_string(context));
+    if (n_tokens > context && mine > context)
+        file.refuse(Code::unsupported, contexts + ", of which it does not have all: give -c " + std::to_string(context));
     file.require(n_tokens <= (m_plan.recipe.exact() ? context : 1u << 31), "more tokens than it can have read");
 }
 

@@ -16,14 +16,19 @@ static constexpr char kMagic[8] = {'k', 'n', 'a', 'p', 's', 'a', 'c', 'k'};
 static constexpr uint32_t kVersion = 1;
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file is the memory's bytes");
 
-// A bijection of `hash` for every word, and of the word for every hash. n is a multiple of 8.
-static uint64_t hash_words(uint64_t hash, const char* data, uint64_t n)
+// A bijection of `hash` for every word, and of the word for every hash.
+static uint64_t mixed(uint64_t hash, uint64_t word)
+{
+    hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
+    return hash ^ hash >> 32;
+}
+
+static uint64_t hash_words(uint64_t hash, const char* data, uint64_t n) // n is a multiple of 8
 {
     for (uint64_t i = 0; i < n; i += 8) {
         uint64_t word;
         memcpy(&word, data + i, 8);
-        hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
-        hash ^= hash >> 32;
+        hash = mixed(hash, word);
     }
     return hash;
 }
@@ -98,6 +103,7 @@ void StateFile::flush()
         if (n < 0 && errno != EINTR) fail_errno("written");
         if (n > 0) done += uint64_t(n);
     }
+    m_offset += m_at;
     m_at = 0;
 }
 
@@ -167,6 +173,7 @@ Status StateFile::finish()
         uint64_t zero = 0;
         bytes(&zero, -m_at % 8);
         flush();
+        m_hash = mixed(m_hash, m_offset);
         bytes(&m_hash, kHashBytes);
         flush();
         return ok() ? replace() : m_status;
@@ -175,9 +182,10 @@ Status StateFile::finish()
     require(left() < 8, "more than it should");
     uint64_t hash = 0;
     while (m_offset < m_end) refill();
+    m_hash = mixed(m_hash, m_end);
     const Status read = m_file.read(m_end, &hash, kHashBytes);
     if (m_end + kHashBytes != m_file.size()) return m_status; // could not be read
-    if (read.ok() && (m_end % 8 || hash != m_hash)) // whatever else was found, it is because of this
+    if (read.ok() && (m_end % 8 || hash != m_hash))           // whatever else was found, it is because of this
         return fail(Code::invalid, "%s is damaged: the checksum at offset %llu is %016llx, the bytes before it have %016llx",
                     printable(m_path, 200).c_str(), (unsigned long long)m_end, (unsigned long long)hash, (unsigned long long)m_hash);
     return read.ok() ? m_status : read;

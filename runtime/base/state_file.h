@@ -2,7 +2,7 @@
 // checked touches nothing that lives, and the second time everything is checked again, should the file have changed.
 //
 // The file: the words "knapsack" and a version, what the calls say, zeros up to a multiple of 8 bytes, and a hash of all before
-// it. Little-endian. Any change within 8 bytes changes the hash. A new file takes the old one's place only when it is whole
+// it and of how much that is. Little-endian. Any change within 8 bytes changes the hash. A new file takes the old one's place only when it is whole
 // and on the disk: killed at any moment, the one or the other is there.
 #pragma once
 
@@ -45,7 +45,7 @@ public:
         bytes(c.data(), n * sizeof c[0]);
     }
     void device(Backend& backend, const Buffer& buffer, uint64_t offset, uint64_t n); // checks: only passes over it
-    void require(bool fine, const char* what); // what: "a token that is not in the vocabulary"
+    void require(bool fine, const char* what);                                        // what: "a token that is not in the vocabulary"
     void refuse(Code code, const std::string& why); // another state than the one wanted: "was saved with ..."
     // The hash, and where it is a new file: onto the disk and into the old one's place.
     Status finish();
