@@ -349,6 +349,8 @@ void Evictor::take_over(const Case& c, uint32_t h, uint32_t* moves)
     for (uint32_t i = n_kept; i < layer.capacity[h]; i++) {
         const uint32_t row = layer.rows[begin + i] = m_free[m_next_free++];
         if (signals) m_pool_signal[row] = 0;
+        if (layer.counts) layer.counts[row] = 1; // the next token there stands for itself
+        if (layer.weights) layer.weights[2 * row] = layer.weights[2 * row + 1] = 0;
     }
 }
 
