@@ -3,6 +3,8 @@
 #include "tools/generate.h"
 #include "tools/json.h"
 
+#include "runtime/base/state_file.h"
+
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
@@ -52,12 +54,17 @@ static Status choose_limit(const Options& options, const Plan& plan, size_t n_pr
     return {};
 }
 
-// Goes on from the session's file, if it is there: *found.
+// Goes on from the session's file, if it is there: *found. That it can be written is known before anything is read.
 static Status load_session(const Options& options, Session& session, SavedState& saved, bool* found)
 {
+    *found = false;
+    if (options.session_file.empty()) return {};
+    StateFile probe(StateFile::Mode::save, options.session_file);
+    if (!probe.ok()) return probe.finish();
     struct stat info;
-    *found = !options.session_file.empty() && (stat(options.session_file.c_str(), &info) == 0 || errno != ENOENT);
-    return *found ? session.load(options.session_file, &saved) : Status();
+    *found = stat(options.session_file.c_str(), &info) == 0 || errno != ENOENT;
+    if (*found) return session.load(options.session_file, &saved);
+    return {};
 }
 
 // The last token was written but perhaps not read; in the file everything is.

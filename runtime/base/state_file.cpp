@@ -159,7 +159,7 @@ void StateFile::count(uint32_t& n, uint32_t most, uint32_t element_bytes)
 
 void StateFile::require(bool fine, const char* what)
 {
-    if (!fine) refuse(Code::invalid, std::string("is damaged: it has ") + what);
+    if (!fine) refuse(Code::invalid, std::string(saves() ? "is not written: the session has " : "is damaged: it has ") + what);
 }
 
 void StateFile::refuse(Code code, const std::string& why)

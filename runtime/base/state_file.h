@@ -1,9 +1,9 @@
 // State in a file, described once: the same calls save it, check it and load it. Who loads goes over the file twice: what is
 // checked touches nothing that lives, and the second time everything is checked again, should the file have changed.
 //
-// The file: the words "knapsack" and a version, what the calls say, zeros up to a multiple of 8 bytes, and a hash of all before
-// it and of how much that is. Little-endian. Any change within 8 bytes changes the hash. A new file takes the old one's place only when it is whole
-// and on the disk: killed at any moment, the one or the other is there.
+// The file: the word "knapsack" and a version, what the calls say, zeros up to a multiple of 8 bytes, and a hash of all before
+// it and of how much that is. Little-endian. Any change within 8 bytes changes the hash. A new file takes the old one's place
+// only when it is whole and on the disk: killed at any moment, the one or the other is there.
 #pragma once
 
 #include "runtime/base/backend.h"
