@@ -249,7 +249,8 @@ Status check(Command command, const Options& o)
     if ((kModels & bit(command)) && o.session.model_path.empty())
         return fail(Code::usage,
                     "%s: no model; give one with -m FILE or KNAPSACK_MODEL (`tools/fetch_model.sh smollm2` fetches a small one)", name);
-    if (command == Command::run && !o.has_prompt && o.session_file.empty()) return fail(Code::usage, "run: no prompt; give one with -p TEXT, -f FILE or --ids FILE");
+    if (command == Command::run && !o.has_prompt && o.session_file.empty())
+        return fail(Code::usage, "run: no prompt; give one with -p TEXT, -f FILE or --ids FILE");
     if (command == Command::score && !o.has_prompt) return fail(Code::usage, "score: no text; give one with -f FILE");
     for (const std::string& stop : o.stops)
         if (stop.empty()) return fail(Code::usage, "--stop: expected a text, found an empty one");

@@ -1,4 +1,4 @@
-#include "runtime/api/session_file.h"
+#include "runtime/api/session.h"
 
 #include "runtime/model/gguf.h"
 #include "runtime/model/tensor_names.h"
@@ -97,9 +97,7 @@ Status Session::load(ModelHeader& header)
     uint64_t tokenizer_bytes = m_plan.region_bytes("tokenizer");
     KS_TRY(m_tokenizer.load(header.vocab, m_host.take("tokenizer", tokenizer_bytes), tokenizer_bytes));
     m_chat_template = std::string(header.vocab.chat_template);
-    Result<uint64_t> fingerprint = model_fingerprint(header.gguf);
-    if (!fingerprint.ok()) return fingerprint.status();
-    m_fingerprint = fingerprint.value();
+    KS_TRY(take_fingerprint(header.gguf));
     header.gguf.unmap();
     m_tokens = m_host.take_array<uint32_t>("tokens", m_plan.context);
     uint8_t* step_host = m_host.take_array<uint8_t>("step inputs", m_plan.region_bytes("step inputs"));

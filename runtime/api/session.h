@@ -98,6 +98,7 @@ private:
     // Reads the tokens in chunks; after each, `after(first, n)` sees which tokens of `ids` it held.
     Status read(const uint32_t* ids, size_t n, const std::function<Status(size_t first, uint32_t n)>& after);
     Status fetch_logits(uint32_t row);
+    Status take_fingerprint(const class Gguf& gguf);
     void transfer(StateFile& file, SavedState& with);
     void check_context(StateFile& file, uint32_t context, uint32_t n_tokens) const;
 

@@ -1,9 +1,10 @@
 // A saved session, in the frame of runtime/base/state_file.h: the model's fingerprint and name, the recipe, the context, how
 // many tokens were read and the first of them that the context holds, the logits after the last one, the sampler's state,
 // the program's note, then the cache (runtime/kv/cache_file.cpp). Strings and lists are preceded by their length in 32 bits.
-#include "runtime/api/session_file.h"
+#include "runtime/api/session.h"
 
 #include "runtime/base/state_file.h"
+#include "runtime/model/gguf.h"
 
 #include <algorithm>
 
@@ -16,7 +17,8 @@ static uint64_t fnv(uint64_t hash, const void* data, uint64_t n)
     return hash;
 }
 
-Result<uint64_t> model_fingerprint(const Gguf& gguf)
+// Of the header and of some bytes of every tensor: another number for another model, without reading the file.
+Status Session::take_fingerprint(const Gguf& gguf)
 {
     const uint64_t file_bytes = gguf.file_bytes();
     uint64_t hash = fnv(0xcbf29ce484222325u, &file_bytes, 8);
@@ -33,7 +35,8 @@ Result<uint64_t> model_fingerprint(const Gguf& gguf)
         KS_TRY(gguf.read(tensor, (tensor.bytes - n) / 2, weights, n));
         hash = fnv(hash, weights, n);
     }
-    return hash;
+    m_fingerprint = hash;
+    return {};
 }
 
 // Describes the file once for saving, checking and loading; while it is checked nothing of the session changes.

@@ -150,13 +150,6 @@ void StateFile::device(Backend& backend, const Buffer& buffer, uint64_t offset, 
     }
 }
 
-void StateFile::count(uint32_t& n, uint32_t most, uint32_t element_bytes)
-{
-    value(n);
-    require(n <= most && (saves() || n <= left() / element_bytes), "a count that is too large");
-    if (!ok()) n = 0;
-}
-
 void StateFile::require(bool fine, const char* what)
 {
     if (!fine) refuse(Code::invalid, std::string(saves() ? "is not written: the session has " : "is damaged: it has ") + what);

@@ -34,15 +34,14 @@ public:
     // After the first failure nothing is written, and what is read is zeros.
     void bytes(void* data, uint64_t n);
     template <class T> void value(T& v) { bytes(&v, sizeof v); }
-    // A count of elements that follow, each of `element_bytes`: where the file cannot hold so many, it is 0 and a failure.
-    void count(uint32_t& n, uint32_t most, uint32_t element_bytes);
-    // A length, then the elements; Container: a string, or a vector of numbers.
-    template <class Container> void list(Container& c, uint32_t most)
+    // The length, then the elements of a string or a vector. A length that the file has no bytes for is a failure.
+    template <class List> void list(List& c, uint32_t most)
     {
         uint32_t n = uint32_t(c.size());
-        count(n, most, sizeof c[0]);
-        c.resize(n);
-        bytes(c.data(), n * sizeof c[0]);
+        value(n);
+        require(n <= most && (saves() || n <= left() / sizeof c[0]), "a count that is too large");
+        c.resize(ok() ? n : 0);
+        bytes(c.data(), c.size() * sizeof c[0]);
     }
     void device(Backend& backend, const Buffer& buffer, uint64_t offset, uint64_t n); // checks: only passes over it
     void require(bool fine, const char* what);                                        // what: "a token that is not in the vocabulary"

@@ -39,7 +39,9 @@ bool Evictor::estimator_fits(const CacheLayer& layer, const Recipe& recipe, uint
     const uint64_t bytes = estimator_bytes(layer.spec, recipe);
     const bool started = bytes && layer.held[h] > recipe.sink && layer.positions[layer.begin[h] + recipe.sink] == kNoPosition;
     *slots = started ? estimator_slots(layer.spec, recipe) : 0;
-    return layer.held[h] >= recipe.sink * started + *slots && (!started || Subgen(subgen_shape(layer.spec, recipe, 0, h), layer.estimators + h * bytes).fits(n_seen));
+    if (!started) return true;
+    const Subgen estimator(subgen_shape(layer.spec, recipe, 0, h), layer.estimators + h * bytes);
+    return layer.held[h] - recipe.sink >= *slots && estimator.fits(n_seen);
 }
 
 void Evictor::place(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe, uint32_t chunk, Placer& device, Placer& host)

@@ -1,4 +1,4 @@
-#include "runtime/api/session_file.h"
+#include "runtime/api/session.h"
 #include "runtime/base/state_file.h"
 #include "tests/model/tiny_model.h"
 

@@ -23,7 +23,7 @@ def write_ids(folder, ids):
 
 def test_resume(folder, model, n_vocab, n, recipes):
     """A run in three parts, the second without a prompt, is a run in one."""
-    saved = os.path.join(folder, "s")
+    saved = os.path.join(folder, "parts")
     prompt = write_ids(folder, [i * i * 31 % n_vocab for i in range(3, n)])
     for recipe in recipes:
         for sampling in (GREEDY, DRAWN):
