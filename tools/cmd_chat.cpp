@@ -231,7 +231,7 @@ Status Chat::load(const std::string& path)
     m_sampler.set_state(saved.sampler);
     const bool is_chat = saved.note.compare(0, kNote.size(), kNote) == 0;
     const uint64_t begin = is_chat ? strtoull(saved.note.c_str() + kNote.size(), nullptr, 10) : 0;
-    m_answer_begin = begin <= m_session.n_tokens() ? uint32_t(begin) : 0;
+    m_answer_begin = begin <= std::min(m_session.n_tokens(), m_session.plan().context) ? uint32_t(begin) : 0;
     m_talk = m_begin;
     m_talk.writer.turn(ChatRole::user, "", m_talk.pieces); // so that it does not begin again
     m_talk.pieces.clear();

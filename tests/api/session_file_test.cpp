@@ -44,6 +44,16 @@ const char* const kRecipes[] = {
 
 const SavedState kNone;
 
+SavedState some_state()
+{
+    SavedState state;
+    state.sampler.seed = 7;
+    state.sampler.n_draws = 3;
+    state.sampler.recent = {5, 250};
+    state.note = "note";
+    return state;
+}
+
 std::vector<uint32_t> some_ids(size_t n, uint32_t salt = 3)
 {
     std::vector<uint32_t> ids;
@@ -174,11 +184,9 @@ TEST_CASE("session file: what goes on from it is what an uninterrupted session d
                 if (!strcmp(device, "reference") && !strcmp(arch, "gemma3")) continue; // slow, and nothing new
                 CAPTURE(arch);
                 CAPTURE(device);
-                CAPTURE(recipe);
+                CAPTURE(std::string(recipe));
                 std::unique_ptr<Session> whole = f.open(recipe, device);
-                SavedState with;
-                with.sampler = {7, 3, {5, 250}};
-                with.note = "note";
+                const SavedState with = some_state();
                 for (size_t end : {9u, 47u, 150u, 153u, 200u}) { // before anything is evicted, and long after
                     if (end > whole->n_tokens()) feed(*whole, ids, whole->n_tokens(), end, end == 153);
                     REQUIRE(whole->save(with, f.folder / "s").ok());
@@ -213,7 +221,7 @@ TEST_CASE("session file: saved on one device, it goes on on another")
     Fixture f;
     const std::vector<uint32_t> ids = some_ids(200);
     for (const char* recipe : kRecipes) {
-        CAPTURE(recipe);
+        CAPTURE(std::string(recipe));
         std::unique_ptr<Session> cpu = f.open(recipe), reference = f.open(recipe, "reference");
         feed(*cpu, ids, 0, 150);
         SavedState with;
@@ -263,7 +271,7 @@ TEST_CASE("session file: every truncation and a changed bit in every byte is ref
     for (const char* recipe : {"exact", "h2o,slots=48,victims=merge"}) {
         std::unique_ptr<Session> s = f.open(recipe), same = f.open(recipe), saved = f.open(recipe);
         feed(*saved, ids, 50, 50 + (recipe[0] == 'e' ? 20 : 90));
-        REQUIRE(saved->save({{1, 2, {3}}, "note"}, f.folder / "s").ok());
+        REQUIRE(saved->save(some_state(), f.folder / "s").ok());
         feed(*s, ids, 0, 120);
         feed(*same, ids, 0, 120);
         const std::string good = read_all(f.folder / "s");
@@ -354,7 +362,7 @@ TEST_CASE("session file: whatever stands behind a right checksum, nothing is rea
     for (const char* recipe : kRecipes) {
         std::unique_ptr<Session> s = f.open(recipe), same = f.open(recipe);
         feed(*s, ids, 0, 130);
-        REQUIRE(s->save({{1, 2, {3, 4}}, "note"}, f.folder / "s").ok());
+        REQUIRE(s->save(some_state(), f.folder / "s").ok());
         const std::string good = read_all(f.folder / "s");
         feed(*same, ids, 0, 20);
         SavedState with;
