@@ -34,6 +34,11 @@ def folder_of(path):
     return max((f for f in ALLOWED if path.startswith(f + "/")), key=len, default=None)
 
 
+def is_code(line):
+    """What a reader has to follow: not blank, not a comment, not a brace alone."""
+    return line.strip() not in ("", "{", "}") and not line.lstrip().startswith(("//", "/*", "* "))
+
+
 def check_includes(path, lines):
     here = folder_of(path)
     for number, line in enumerate(lines, 1):
@@ -102,13 +107,13 @@ def main():
         if len(lines) > FILE_LINES and not generated:
             faults.append(f"{path}: {len(lines)} lines, at most {FILE_LINES}")
         if pathlib.Path(path).suffix in SOURCES:
-            runtime_lines += len(lines) if path.startswith("runtime/") else 0
+            runtime_lines += sum(map(is_code, lines)) if path.startswith("runtime/") else 0
             faults += [*check_includes(path, lines), *check_functions(path, lines)]
     if runtime_lines >= RUNTIME_LINES:
-        faults.append(f"runtime/ has {runtime_lines} lines, fewer than {RUNTIME_LINES} are wanted")
+        faults.append(f"runtime/ has {runtime_lines} lines of code, fewer than {RUNTIME_LINES} are wanted")
     faults += [*check_twins(root), *check_format(root, files)]
     print("\n".join(faults), file=sys.stderr)
-    print(f"check: {len(files)} files, runtime/ {runtime_lines} lines, {len(faults)} faults")
+    print(f"check: {len(files)} files, runtime/ {runtime_lines} lines of code, {len(faults)} faults")
     return 1 if faults or not files else 0
 
 

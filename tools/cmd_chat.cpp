@@ -21,10 +21,14 @@ const char* const kHelp = "  /memory     the memory and how much of the cache is
                           "  /clear      forget the conversation\n"
                           "  /read FILE  put a text file in front of the next message\n"
                           "  /regen      another answer to the last message\n"
+                          "  /save FILE  keep the conversation in a file\n"
+                          "  /load FILE  go on with a conversation that was kept\n"
                           "  /help       this list\n"
                           "  /exit       quit, as Ctrl-D does\n"
                           "Ctrl-C stops an answer; at the prompt it quits. A message of several lines stands between \"\"\" and \"\"\",\n"
                           "or its lines end with a backslash, or Alt-Enter breaks them.\n";
+
+const std::string kNote = "chat, last answer at token "; // in a saved session, before the number
 
 // Where the conversation stands beside what the cache holds.
 struct Talk {
@@ -51,6 +55,8 @@ private:
     Status answer();
     Status attach(const std::string& path);
     void clear();
+    Status save(const std::string& path);
+    Status load(const std::string& path);
     void show_memory() const;
     void show_evicted() const;
     void show_figures(double seconds, size_t n_fed);
@@ -158,9 +164,15 @@ Status Chat::command(const std::string& line)
 {
     size_t space = std::min(line.find(' '), line.size());
     std::string name = line.substr(0, space), rest = line.substr(std::min(line.find_first_not_of(' ', space), line.size()));
-    if (name == "/read" && !rest.empty()) return attach(rest);
-    if (!rest.empty() || name == "/read")
-        tell(name == "/read" ? "/read needs a file's name" : name + " takes nothing behind it");
+    const bool wants_file = name == "/read" || name == "/save" || name == "/load";
+    if (wants_file && !rest.empty()) {
+        Status status = name == "/read" ? attach(rest) : name == "/save" ? save(rest) : load(rest);
+        if (status.ok() || !m_interactive) return status;
+        tell(status.message());
+        return {};
+    }
+    if (!rest.empty() || wants_file)
+        tell(name + (wants_file ? " needs a file's name" : " takes nothing behind it"));
     else if (name == "/exit")
         m_done = true;
     else if (name == "/help")
@@ -192,6 +204,41 @@ Status Chat::attach(const std::string& path)
     KS_TRY(read_file(path, &text));
     m_attached += text + (text.empty() || text.back() == '\n' ? "\n" : "\n\n");
     if (m_interactive) tell(printable(path) + ": " + grouped(text.size()) + " bytes go with the next message");
+    return {};
+}
+
+// Everything that was said is in the file, so the end of a cut answer is read first. The note says where the last answer begins.
+Status Chat::save(const std::string& path)
+{
+    if (m_session.n_tokens() == 0) {
+        tell("there is nothing to save yet");
+        return {};
+    }
+    if (!m_talk.unread.empty()) KS_TRY(m_session.feed(m_talk.unread.data(), m_talk.unread.size()));
+    m_talk.unread.clear();
+    KS_TRY(m_session.save({m_sampler.state(), kNote + std::to_string(m_answer_begin)}, path));
+    if (m_interactive) tell(printable(path, 200) + ": " + grouped(m_session.n_tokens()) + " tokens are kept");
+    return {};
+}
+
+// A session that `run` saved is a text without turns; the next message follows it.
+Status Chat::load(const std::string& path)
+{
+    SavedState saved;
+    KS_TRY(m_session.load(path, &saved));
+    SamplerOptions sampling = m_options.sampling;
+    if (!m_options.has_seed) sampling.seed = saved.sampler.seed;
+    m_sampler = Sampler(sampling, m_session.config().n_vocab, m_session.sampler_memory());
+    m_sampler.set_state(saved.sampler);
+    const bool is_chat = saved.note.compare(0, kNote.size(), kNote) == 0;
+    const uint64_t begin = is_chat ? strtoull(saved.note.c_str() + kNote.size(), nullptr, 10) : 0;
+    m_answer_begin = begin <= std::min(m_session.n_tokens(), m_session.plan().context) ? uint32_t(begin) : 0;
+    m_talk = m_begin;
+    m_talk.writer.turn(ChatRole::user, "", m_talk.pieces); // so that it does not begin again
+    m_talk.pieces.clear();
+    if (is_chat) m_talk.writer.close_answer(m_talk.pieces);
+    m_attached.clear();
+    if (m_interactive) tell(printable(path, 200) + ": the conversation goes on, " + grouped(m_session.n_tokens()) + " tokens are held");
     return {};
 }
 

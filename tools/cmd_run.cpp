@@ -3,8 +3,12 @@
 #include "tools/generate.h"
 #include "tools/json.h"
 
+#include "runtime/base/state_file.h"
+
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <sys/stat.h>
 
 namespace ks
 {
@@ -38,11 +42,33 @@ static Status choose_limit(const Options& options, size_t n_prompt, const Sessio
     *out = std::min(room, all ? uint64_t(context) : uint64_t(options.n_predict));
     if (options.has_n_predict && !all && uint64_t(options.n_predict) > room)
         return fail(Code::no_fit,
-                    "run: %zu prompt tokens and %lld new ones need a context of %llu, this one holds %u: raise -c or --memory, or lower -n",
+                    "run: %zu tokens and %lld new ones need a context of %llu, this one holds %u: raise -c or --memory, or lower -n",
                     n_prompt, (long long)options.n_predict, (unsigned long long)n_prompt + (unsigned long long)options.n_predict, context);
     if (n_prompt > session.room())
-        return fail(Code::no_fit, "run: the prompt has %zu tokens, the context holds %u: raise -c or --memory", n_prompt, context);
+        return fail(Code::no_fit, "run: the text has %zu tokens, the context holds %u: raise -c or --memory", n_prompt, context);
     return {};
+}
+
+// Goes on from the session's file, if it is there: *found. That it can be written is known before anything is read.
+static Status load_session(const Options& options, Session& session, SavedState& saved, bool* found)
+{
+    *found = false;
+    if (options.session_file.empty()) return {};
+    StateFile probe(StateFile::Mode::save, options.session_file);
+    if (!probe.ok()) return probe.finish();
+    struct stat info;
+    *found = stat(options.session_file.c_str(), &info) == 0 || errno != ENOENT;
+    if (*found) return session.load(options.session_file, &saved);
+    return {};
+}
+
+// The last token was written but perhaps not read; in the file everything is.
+static Status save_session(const Options& options, Session& session, const Sampler& sampler, const Generated& made, size_t n_before)
+{
+    if (options.session_file.empty()) return {};
+    interrupt::clear();
+    if (session.n_tokens() - n_before < made.ids.size()) KS_TRY(session.feed(&made.ids.back(), 1));
+    return session.save({sampler.state(), ""}, options.session_file);
 }
 
 Status cmd_run(const Options& options)
@@ -52,16 +78,24 @@ Status cmd_run(const Options& options)
     if (!opened.ok()) return opened.status();
     Session& session = *opened.value();
     std::vector<uint32_t> prompt;
-    KS_TRY(read_prompt(options, session.tokenizer(), prompt));
+    SavedState saved;
+    bool found = false;
+    KS_TRY(load_session(options, session, saved, &found));
+    const bool continues = session.n_tokens() > 0;
+    KS_TRY(read_prompt(options, session.tokenizer(), continues, prompt));
+    if (prompt.empty() && !session.has_logits())
+        return Status(Code::usage, "run: the saved session ends where reading was interrupted, so a prompt is needed to go on");
     uint64_t limit = 0;
     KS_TRY(choose_limit(options, prompt.size(), session, &limit));
 
     SamplerOptions sampling = options.sampling;
+    if (found && !options.has_seed) sampling.seed = saved.sampler.seed;
     uint32_t n_vocab = session.config().n_vocab;
     KS_TRY(check_sampling(sampling, n_vocab));
     for (uint32_t id = 0; options.ignore_eos && id < n_vocab; id++)
         if (session.tokenizer().is_end(id)) sampling.logit_bias.push_back({id, -INFINITY});
     Sampler sampler(sampling, n_vocab, session.sampler_memory());
+    if (found) sampler.set_state(saved.sampler);
     for (uint32_t id : prompt) sampler.accept(id);
 
     Generated made;
@@ -73,6 +107,7 @@ Status cmd_run(const Options& options)
     progress.end();
     bool interrupted = read.code() == Code::interrupted;
     if (!interrupted) KS_TRY(read);
+    const uint32_t n_before = session.n_tokens();
     TokenText token_text(session.tokenizer(), options.stops);
     size_t n_bytes = 0;
     char last = '\n';
@@ -93,6 +128,7 @@ Status cmd_run(const Options& options)
     } else if (last != '\n') {
         write_text("\n");
     }
+    if (!interrupted) KS_TRY(save_session(options, session, sampler, made, n_before));
     return made.stop == Stop::interrupted ? Status(Code::interrupted, "") : Status();
 }
 

@@ -36,7 +36,7 @@ Status cmd_score(const Options& options)
     if (!opened.ok()) return opened.status();
     Session& session = *opened.value();
     std::vector<uint32_t> ids;
-    KS_TRY(read_prompt(options, session.tokenizer(), ids));
+    KS_TRY(read_prompt(options, session.tokenizer(), false, ids));
     if (ids.size() > session.room())
         return fail(Code::no_fit, "the text has %zu tokens, the context holds %u: raise -c or --memory", ids.size(),
                     session.plan().context);

@@ -16,7 +16,9 @@ const CommandInfo kCommands[] = {
     {"chat", "talk with a model", "-m MODEL [options]",
      "Type a message; /help lists what else there is. Ctrl-C stops an answer, at the prompt it quits. Lines on a pipe are turns, too."},
     {"run", "continue a prompt", "-m MODEL (-p TEXT | -f FILE | --ids FILE) [options]",
-     "The prompt is taken as it is: no chat template, control tokens in it are plain text."},
+     "The prompt is taken as it is: no chat template, control tokens in it are plain text.\n"
+     "With --session the prompt is appended to the text that was saved, and may be missing. A saved session goes on exactly as if it\n"
+     "had not been interrupted, random draws too where no other -s is given. Model and recipe must be those it was saved with."},
     {"score", "log probability of every token of a text", "-m MODEL -f FILE [options]", ""},
     {"plan", "every byte that a session would hold, from the model file's header alone", "-m MODEL [options]", ""},
     {"inspect", "what is in a model file", "-m MODEL [options]", ""},
@@ -137,6 +139,7 @@ Status set_seed(Options& o, const Value& v)
 {
     int64_t seed = 0;
     KS_TRY(v.number(-1, INT64_MAX, &seed));
+    o.has_seed = true;
     if (seed >= 0) o.sampling.seed = uint64_t(seed); // -1: the random one that is there already
     return {};
 }
@@ -147,9 +150,10 @@ Status set_cache_type(Options& o, const char* axis, const Value& v)
     return {};
 }
 
-Status set_session_file(Options&, const Value&)
+Status set_session_file(Options& o, const Value& v)
 {
-    return Status(Code::unsupported, "--session: saved sessions are not part of this version; give the whole text with -f");
+    if (!*v.text) return v.wrong("a file's name");
+    return v.string(&o.session_file);
 }
 
 struct OptionRow {
@@ -184,7 +188,7 @@ const OptionRow kOptions[] = {
     {"--ids", nullptr, nullptr, kScore, "the file holds token ids separated by white space", [](O o, V) { o.ids = true; return Status(); }},
     {"--decode", "N", nullptr, kScore, "read the last N tokens one by one, as decoding does; default: 0", [](O o, V v) { return v.number(0, INT32_MAX, &o.n_decode); }},
     {"-n --predict --n-predict", "N", nullptr, kWriters, "most tokens to write; -1: until the end token or the context is full; default: 128, chat -1", [](O o, V v) { o.has_n_predict = true; return v.number(-1, INT32_MAX, &o.n_predict); }},
-    {"--session", "FILE", nullptr, kRun, "saved sessions: not in this version", set_session_file},
+    {"--session", "FILE", nullptr, kRun, "go on from this saved session if it is there, and replace it at the end, also after Ctrl-C", set_session_file},
 
     {"-sys --system-prompt", "TEXT", nullptr, kChat, "the system text; default: the template's own", [](O o, V v) { o.has_system = true; return v.string(&o.system); }},
     {"--chat-template", "NAME", nullptr, kChat, "the chat frame, where the model's own template is none of the known ones", [](O o, V v) { return v.string(&o.chat_template); }},
@@ -200,7 +204,7 @@ const OptionRow kOptions[] = {
     {"--presence-penalty", "X", nullptr, kWriters, "taken from the logits of tokens that are recent; default: 0", [](O o, V v) { return v.real(-100, 100, &o.sampling.presence_penalty); }},
     {"--frequency-penalty", "X", nullptr, kWriters, "the same, times how often; default: 0", [](O o, V v) { return v.real(-100, 100, &o.sampling.frequency_penalty); }},
     {"-l --logit-bias", "ID+X", nullptr, kWriters, "adds X to a token's logit, as 15+0.5 or 15-inf; may be repeated", [](O o, V v) { return v.bias(&o.sampling.logit_bias); }},
-    {"-s --seed", "N", nullptr, kSessions, "seed of all that is drawn; -1: a new one each time; default: -1", set_seed},
+    {"-s --seed", "N", nullptr, kSessions, "seed of all that is drawn; -1: a new one each time; default: a saved session's, else -1", set_seed},
     {"-r --reverse-prompt --stop", "TEXT", nullptr, kWriters, "stop before this text; may be repeated", [](O o, V v) { o.stops.push_back(v.text); return Status(); }},
     {"--ignore-eos", nullptr, nullptr, kRun, "never choose an end token", [](O o, V) { o.ignore_eos = true; return Status(); }},
 
@@ -245,7 +249,8 @@ Status check(Command command, const Options& o)
     if ((kModels & bit(command)) && o.session.model_path.empty())
         return fail(Code::usage,
                     "%s: no model; give one with -m FILE or KNAPSACK_MODEL (`tools/fetch_model.sh smollm2` fetches a small one)", name);
-    if (command == Command::run && !o.has_prompt) return fail(Code::usage, "run: no prompt; give one with -p TEXT, -f FILE or --ids FILE");
+    if (command == Command::run && !o.has_prompt && o.session_file.empty())
+        return fail(Code::usage, "run: no prompt; give one with -p TEXT, -f FILE or --ids FILE");
     if (command == Command::score && !o.has_prompt) return fail(Code::usage, "score: no text; give one with -f FILE");
     for (const std::string& stop : o.stops)
         if (stop.empty()) return fail(Code::usage, "--stop: expected a text, found an empty one");

@@ -39,6 +39,8 @@ struct Options {
     std::string system;
     bool has_system = false;
     std::string chat_template;
+    std::string session_file;
+    bool has_seed = false;
     bool no_stats = false;
     bool zero_separated = false;
     bool special = false;

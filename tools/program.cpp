@@ -128,7 +128,7 @@ static Status parse_ids(const std::string& text, const std::string& path, std::v
     return {};
 }
 
-Status read_prompt(const Options& options, const Tokenizer& tokenizer, std::vector<uint32_t>& out)
+Status read_prompt(const Options& options, const Tokenizer& tokenizer, bool continues, std::vector<uint32_t>& out)
 {
     std::string text = options.prompt;
     if (options.from_file) KS_TRY(read_file(options.file, &text));
@@ -139,9 +139,11 @@ Status read_prompt(const Options& options, const Tokenizer& tokenizer, std::vect
                 return fail(Code::usage, "%s: token %u, number %zu, is not in the vocabulary of %u", printable(options.file, 200).c_str(),
                             out[i], i, tokenizer.n_vocab());
     } else {
-        tokenizer.encode(text, {}, out);
+        EncodeOptions encoding;
+        encoding.add_bos = !continues;
+        tokenizer.encode(text, encoding, out);
     }
-    if (out.empty()) return Status(Code::usage, "the text has no tokens, at least one is needed");
+    if (out.empty() && !continues) return Status(Code::usage, "the text has no tokens, at least one is needed");
     return {};
 }
 

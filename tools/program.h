@@ -49,8 +49,8 @@ private:
 // Says on standard error which device was chosen where the caller did not name one. `progress` outlives the session.
 Result<std::unique_ptr<Session>> open_session(const SessionOptions& options, ProgressLine& progress, bool quiet = false);
 
-// Encodes -p or -f, or reads --ids.
-Status read_prompt(const Options& options, const Tokenizer& tokenizer, std::vector<uint32_t>& out);
+// Encodes -p or -f, or reads --ids. continues: a text is there already, so no BOS is added and the prompt may be empty.
+Status read_prompt(const Options& options, const Tokenizer& tokenizer, bool continues, std::vector<uint32_t>& out);
 Status read_file(const std::string& path, std::string* out); // "-": standard input; at most 256 MiB
 Status check_sampling(const SamplerOptions& options, uint32_t n_vocab);
 

@@ -97,6 +97,7 @@ Status Session::load(ModelHeader& header)
     uint64_t tokenizer_bytes = m_plan.region_bytes("tokenizer");
     KS_TRY(m_tokenizer.load(header.vocab, m_host.take("tokenizer", tokenizer_bytes), tokenizer_bytes));
     m_chat_template = std::string(header.vocab.chat_template);
+    KS_TRY(take_fingerprint(header.gguf));
     header.gguf.unmap();
     m_tokens = m_host.take_array<uint32_t>("tokens", m_plan.context);
     uint8_t* step_host = m_host.take_array<uint8_t>("step inputs", m_plan.region_bytes("step inputs"));
@@ -140,11 +141,13 @@ Status Session::read(const uint32_t* ids, size_t n, const std::function<Status(s
     for (size_t done = 0; done < n;) {
         if (m_cancelled.load()) return Status(Code::interrupted, "interrupted while reading");
         uint32_t part = uint32_t(std::min<size_t>(m_model.chunk(), n - done));
+        m_logits_after = 0;
         m_model.forward(ids + done, part, m_n_tokens);
         KS_TRY(after(done, part));
         for (uint32_t t = 0; t < part; t++) m_tokens[(m_n_tokens + t) % m_plan.context] = ids[done + t];
         m_n_tokens += part;
         done += part;
+        if (done == n) m_logits_after = m_n_tokens;
         if (n > 1 && m_progress && !m_progress("reading prompt", done, n)) return Status(Code::interrupted, "interrupted while reading");
     }
     return {};

@@ -18,6 +18,8 @@
 namespace ks
 {
 
+class StateFile;
+
 // stage: "loading weights", "reading prompt"; done of total in that stage's units. Returning false interrupts.
 using Progress = std::function<bool(const char* stage, uint64_t done, uint64_t total)>;
 
@@ -38,6 +40,13 @@ struct SessionOptions {
 Result<Plan> make_plan(const SessionOptions& options);
 
 constexpr uint32_t kEndless = 1u << 31; // tokens of the longest text; positions are counted in 32 bits
+
+// What goes into a saved session beside the session.
+struct SavedState {
+    SamplerState sampler;
+    std::string note; // of the program's own, at most kMaxNoteBytes
+    static constexpr uint32_t kMaxNoteBytes = 1 << 20;
+};
 
 class Session
 {
@@ -75,6 +84,14 @@ public:
     // read again; no_fit: there were more than the context has.
     Status rewind(uint32_t n_tokens);
     void clear();
+    // Whether logits() are those after the last token: not after rewind(), or where reading it was interrupted.
+    bool has_logits() const { return m_n_tokens && m_logits_after == m_n_tokens; }
+
+    // A session in a file (session_file.cpp says what is in it). Loading into a session of the same model and recipe, on
+    // whichever device, gives what an uninterrupted one would have; any other file is refused, and the session is as it was
+    // (empty, if the file changed while it was loaded).
+    Status save(const SavedState& with, const std::string& path);
+    Status load(const std::string& path, SavedState* with);
     void cancel() { m_cancelled.store(true); } // from any thread or a signal handler
     void clear_cancel() { m_cancelled.store(false); }
     uint64_t evicted() const { return m_model.cache().evicted(); } // slots, over all layers and heads
@@ -88,6 +105,9 @@ private:
     // Reads the tokens in chunks; after each, `after(first, n)` sees which tokens of `ids` it held.
     Status read(const uint32_t* ids, size_t n, const std::function<Status(size_t first, uint32_t n)>& after);
     Status fetch_logits(uint32_t row);
+    Status take_fingerprint(const class Gguf& gguf);
+    void transfer(StateFile& file, SavedState& with);
+    void check_context(StateFile& file, uint32_t context, uint32_t n_tokens) const;
 
     Plan m_plan;
     Ledger m_ledger;
@@ -104,6 +124,8 @@ private:
     uint32_t* m_tokens = nullptr; // (context), a ring
     void* m_sampler_memory = nullptr;
     uint32_t m_n_tokens = 0;
+    uint32_t m_logits_after = 0; // so many tokens
+    uint64_t m_fingerprint = 0;  // of the model file
     std::atomic<bool> m_cancelled{false};
     Progress m_progress;
 };

@@ -6,7 +6,7 @@
 namespace ks
 {
 
-static void place_layer(CacheLayer& layer, const Recipe& recipe, Placer& device, Placer& host)
+void Cache::place_layer(CacheLayer& layer, const Recipe& recipe, Placer& device, Placer& host)
 {
     const CacheLayerSpec& s = layer.spec;
     const uint32_t n = s.n_kv_heads * s.n_rows;

@@ -17,6 +17,8 @@
 namespace ks
 {
 
+class StateFile;
+
 struct CacheBytes {
     uint64_t device = 0, host = 0;
 };
@@ -43,10 +45,16 @@ public:
     void attend(const Tensor& y, const Tensor& q, float scale);
     void end_layer();
 
+    // Saves, checks or loads what is held after n_seen tokens (cache_file.cpp says what). A failure while loading leaves nothing
+    // that is of use: clear() then.
+    void transfer(StateFile& file, uint32_t n_seen);
+
     uint64_t evicted() const { return m_evicted; } // slots that were given up, over all layers and heads
     uint64_t merged() const { return m_merged; }   // how many of them live on in another slot
 
 private:
+    static void place_layer(CacheLayer& layer, const Recipe& recipe, Placer& device, Placer& host);
+    void transfer_layer(StateFile& file, uint32_t il, CacheLayer& layer, uint32_t n_seen);
     CacheBytes place_all(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe, uint32_t chunk, uint32_t context,
                          const Buffer& buffer, uint64_t offset, const Buffer& host);
     bool wants_scores(KvScoreArgs* s) const;

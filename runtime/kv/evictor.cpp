@@ -34,6 +34,16 @@ uint64_t Evictor::estimator_bytes(const CacheLayerSpec& spec, const Recipe& reci
     return is_subgen(recipe) ? align_up(Subgen::bytes_needed(subgen_shape(spec, recipe, 0, 0)), kRegionAlign) : 0;
 }
 
+bool Evictor::estimator_fits(const CacheLayer& layer, const Recipe& recipe, uint32_t h, uint32_t n_seen, uint32_t* slots)
+{
+    const uint64_t bytes = estimator_bytes(layer.spec, recipe);
+    const bool started = bytes && layer.held[h] > recipe.sink && layer.positions[layer.begin[h] + recipe.sink] == kNoPosition;
+    *slots = started ? estimator_slots(layer.spec, recipe) : 0;
+    if (!started) return true;
+    const Subgen estimator(subgen_shape(layer.spec, recipe, 0, h), layer.estimators + h * bytes);
+    return layer.held[h] - recipe.sink >= *slots && estimator.fits(n_seen);
+}
+
 void Evictor::place(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe, uint32_t chunk, Placer& device, Placer& host)
 {
     m_recipe = recipe;
@@ -341,6 +351,8 @@ void Evictor::take_over(const Case& c, uint32_t h, uint32_t* moves)
     for (uint32_t i = n_kept; i < layer.capacity[h]; i++) {
         const uint32_t row = layer.rows[begin + i] = m_free[m_next_free++];
         if (signals) m_pool_signal[row] = 0;
+        if (layer.counts) layer.counts[row] = 1; // the next token there stands for itself
+        if (layer.weights) layer.weights[2 * row] = layer.weights[2 * row + 1] = 0;
     }
 }
 

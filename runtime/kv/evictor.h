@@ -58,6 +58,8 @@ public:
     // Takes scratch for the largest of the layers.
     void place(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe, uint32_t chunk, Placer& device, Placer& host);
     static uint64_t estimator_bytes(const CacheLayerSpec& spec, const Recipe& recipe); // of one head; 0: the policy has none
+    // Whether head h's estimator is one that update() can go on from; *slots: how many it has, 0 before the first victim.
+    static bool estimator_fits(const CacheLayer& layer, const Recipe& recipe, uint32_t h, uint32_t n_seen, uint32_t* slots);
     // The chunk of a table layer has been read and does not fit: afterwards it does, when `moves` have been made, (moves, 2):
     // rows of the chunk that go to rows of the layer.
     Counts evict(Backend& backend, CacheLayer& layer, uint32_t il, const Chunk& chunk, uint32_t* moves);

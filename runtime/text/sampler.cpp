@@ -42,9 +42,9 @@ Sampler::Sampler(const SamplerOptions& options, uint32_t n_vocab, void* memory)
 {
     KS_CHECK(n_vocab > 0 && memory, "n_vocab %u, memory %p", n_vocab, memory);
     const SamplerOptions& o = m_options;
-    if (o.repeat_penalty != 1 || o.presence_penalty != 0 || o.frequency_penalty != 0)
-        m_recent.resize(std::min(o.repeat_last_n, kMaxRepeatLastN));
-    m_changes.reserve(m_recent.size() + o.logit_bias.size());
+    m_penalises = o.repeat_penalty != 1 || o.presence_penalty != 0 || o.frequency_penalty != 0;
+    m_recent.resize(std::min(o.repeat_last_n, kMaxRepeatLastN));
+    m_changes.reserve((m_penalises ? m_recent.size() : 0) + o.logit_bias.size());
 }
 
 void Sampler::accept(uint32_t token)
@@ -59,11 +59,26 @@ void Sampler::reset()
     m_counter = 0;
 }
 
+SamplerState Sampler::state() const
+{
+    SamplerState state{m_options.seed, m_counter, {}};
+    const size_t n = std::min(m_n_recent, m_recent.size());
+    for (size_t i = m_n_recent - n; i < m_n_recent; i++) state.recent.push_back(m_recent[i % m_recent.size()]);
+    return state;
+}
+
+void Sampler::set_state(const SamplerState& state)
+{
+    reset();
+    m_counter = state.n_draws;
+    for (uint32_t token : state.recent) accept(token);
+}
+
 void Sampler::collect_changes(const float* logits)
 {
     const SamplerOptions& o = m_options;
     m_changes.clear();
-    for (size_t i = 0; i < std::min(m_n_recent, m_recent.size()); i++) m_changes.push_back({m_recent[i], 1, 0});
+    for (size_t i = 0; m_penalises && i < std::min(m_n_recent, m_recent.size()); i++) m_changes.push_back({m_recent[i], 1, 0});
     for (const auto& [id, bias] : o.logit_bias)
         if (id < m_n_vocab) m_changes.push_back({id, 0, bias});
     std::sort(m_changes.begin(), m_changes.end(), [](const Change& a, const Change& b) { return a.id < b.id; });

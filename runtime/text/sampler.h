@@ -23,6 +23,13 @@ struct SamplerOptions {
     uint64_t seed = 0;
 };
 
+// Where a sampler is in its stream of random numbers, and what it has seen: with the same options another one goes on from it.
+struct SamplerState {
+    uint64_t seed = 0;
+    uint64_t n_draws = 0;
+    std::vector<uint32_t> recent; // the last repeat_last_n tokens, oldest first
+};
+
 class Sampler
 {
 public:
@@ -34,6 +41,8 @@ public:
     uint32_t sample(const float* logits); // does not change logits; also accept()s what it draws
     void accept(uint32_t token);          // for the penalties: prompt tokens may be accepted too
     void reset();                         // forgets history and rewinds the random stream
+    SamplerState state() const;
+    void set_state(const SamplerState& state); // but for the seed, which is an option
 
 private:
     struct Candidate {
@@ -60,8 +69,9 @@ private:
     SamplerOptions m_options;
     uint32_t m_n_vocab;
     Candidate* m_candidates;        // (n_vocab)
-    std::vector<uint32_t> m_recent; // ring of the last repeat_last_n tokens, empty where nothing is penalised
+    std::vector<uint32_t> m_recent; // ring of the last repeat_last_n tokens
     size_t m_n_recent = 0;          // tokens accepted so far
+    bool m_penalises;               // recent tokens
     std::vector<Change> m_changes;  // of this step, ascending ids
     uint64_t m_counter = 0;         // draws so far: the random stream is a function of (seed, counter)
 };

@@ -38,7 +38,7 @@ def test_usage(model):
                           ("--logit-bias", "5"), ("--logit-bias", "x+1"), ("--logit-bias", "5+"), ("--logit-bias", "99999999999+1"), ("--repeat-penalty", "0"), ("-s", "-2"), ("--stop", "")):
         check_refused(knapsack("run", "-m", model, "-p", "a", option, value), 1, option)
     check_refused(knapsack("run", "-m", model, "-p", "a", "--logit-bias", "100000+1"), 1, "100000", "vocabulary")
-    check_refused(knapsack("run", "-m", model, "-p", "a", "--session", "x"), 3, "--session")
+    check_refused(knapsack("run", "-m", model, "-p", "a", "--session", ""), 1, "--session")
     check_refused(knapsack("bench", "-m", model, "-p", "1,x"), 1, "-p")
     check_refused(knapsack("bench", "-m", model, "-p", "0", "-n", "0"), 1, "-p", "-n")
 

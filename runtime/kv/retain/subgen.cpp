@@ -165,6 +165,17 @@ void Subgen::update(uint32_t position, const float* key, const float* value, Sub
     m_head->mass += weight;
 }
 
+bool Subgen::fits(uint32_t n_seen) const
+{
+    uint32_t n_clusters = 0;
+    uint64_t n_tokens = 0;
+    for (uint32_t j = 0; j < m_shape.n_clusters; j++) {
+        n_clusters += m_counts[j] != 0;
+        n_tokens += m_counts[j];
+    }
+    return m_head->n_clusters == n_clusters && n_tokens <= n_seen;
+}
+
 void Subgen::weights(float* numerator, float* denominator) const
 {
     const float none = -std::numeric_limits<float>::infinity();

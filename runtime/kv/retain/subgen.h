@@ -46,6 +46,8 @@ public:
     // Per slot, added to the logit in numerator and denominator; -infinity: not part of it. (n_clusters * t + s)
     void weights(float* numerator, float* denominator) const;
 
+    bool fits(uint32_t n_seen) const; // whether the state can be that of at most n_seen updates
+
     float radius() const { return float(m_head->radius); }
     uint32_t n_clusters() const { return m_head->n_clusters; }
 

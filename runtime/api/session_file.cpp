@@ -1,0 +1,124 @@
+// A saved session, in the frame of runtime/base/state_file.h: the model's fingerprint and name, the recipe, the context, how
+// many tokens were read and the first of them that the context holds, the logits after the last one, the sampler's state,
+// the program's note, then the cache (runtime/kv/cache_file.cpp). Strings and lists are preceded by their length in 32 bits.
+#include "runtime/api/session.h"
+
+#include "runtime/base/state_file.h"
+#include "runtime/model/gguf.h"
+
+#include <algorithm>
+
+namespace ks
+{
+
+static uint64_t fnv(uint64_t hash, const void* data, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++) hash = (hash ^ static_cast<const uint8_t*>(data)[i]) * 0x100000001b3u;
+    return hash;
+}
+
+// Of the header and of some bytes of every tensor: another number for another model, without reading the file.
+Status Session::take_fingerprint(const Gguf& gguf)
+{
+    const uint64_t file_bytes = gguf.file_bytes();
+    uint64_t hash = fnv(0xcbf29ce484222325u, &file_bytes, 8);
+    for (const GgufValue& value : gguf.values()) {
+        hash = fnv(hash, value.key.data(), value.key.size());
+        hash = fnv(hash, value.data, std::min<uint64_t>(value.bytes, 1 << 16)); // a vocabulary's first part is enough
+    }
+    for (const GgufTensor& tensor : gguf.tensors()) {
+        const uint64_t shape[] = {tensor.dims[0],   tensor.dims[1], tensor.dims[2], tensor.dims[3],
+                                  tensor.ggml_type, tensor.file,    tensor.offset,  tensor.bytes};
+        hash = fnv(fnv(hash, tensor.name.data(), tensor.name.size()), shape, sizeof shape);
+        uint8_t weights[64];
+        const uint64_t n = std::min<uint64_t>(tensor.bytes, sizeof weights);
+        KS_TRY(gguf.read(tensor, (tensor.bytes - n) / 2, weights, n));
+        hash = fnv(hash, weights, n);
+    }
+    m_fingerprint = hash;
+    return {};
+}
+
+// Describes the file once for saving, checking and loading; while it is checked nothing of the session changes.
+void Session::transfer(StateFile& file, SavedState& with)
+{
+    constexpr uint32_t kMaxText = 1 << 12;
+    uint64_t fingerprint = m_fingerprint;
+    std::string name = m_config.name.substr(0, kMaxText), recipe = m_plan.recipe_text;
+    uint32_t context = m_plan.context, n_tokens = m_n_tokens, logits_after = m_logits_after;
+    file.value(fingerprint);
+    file.list(name, kMaxText);
+    if (fingerprint != m_fingerprint)
+        file.refuse(Code::invalid, "was saved with another model file (its name is '" + printable(name) + "')");
+    file.list(recipe, kMaxText);
+    if (recipe != m_plan.recipe_text)
+        file.refuse(Code::unsupported,
+                    "was saved with another recipe: give --kv " + printable(recipe, 160) + ", not " + m_plan.recipe_text);
+    file.value(context);
+    file.value(n_tokens);
+    file.value(logits_after);
+    check_context(file, context, n_tokens);
+
+    const uint32_t n_ids = std::min(n_tokens, context);
+    for (uint32_t i = 0; i < n_ids && file.ok(); i++) {
+        uint32_t& place = m_tokens[(n_tokens - n_ids + i) % m_plan.context]; // of a long text the last tokens
+        uint32_t id = place;
+        file.value(id);
+        file.require(id < m_config.n_vocab, "a token that is not in the vocabulary");
+        if (file.loads()) place = id;
+    }
+    for (uint32_t i = 0; i < m_config.n_vocab && file.ok(); i++) {
+        float logit = m_logits[i];
+        file.value(logit);
+        if (file.loads()) m_logits[i] = logit;
+    }
+    file.value(with.sampler.seed);
+    file.value(with.sampler.n_draws);
+    file.list(with.sampler.recent, Sampler::kMaxRepeatLastN);
+    for (uint32_t id : with.sampler.recent) file.require(id < m_config.n_vocab, "a token that is not in the vocabulary");
+    file.list(with.note, SavedState::kMaxNoteBytes);
+    m_model.cache().transfer(file, n_tokens);
+    if (!file.loads()) return;
+    m_n_tokens = n_tokens;
+    m_logits_after = logits_after;
+}
+
+// Another context is as good, where nothing depends on it.
+void Session::check_context(StateFile& file, uint32_t context, uint32_t n_tokens) const
+{
+    const uint32_t mine = m_plan.context, original = m_config.rope_original_context;
+    const std::string contexts =
+        "was saved with a context of " + std::to_string(context) + " tokens, this session's has " + std::to_string(mine);
+    if (m_plan.recipe.exact() && n_tokens > mine) file.refuse(Code::no_fit, contexts + " and it holds " + std::to_string(n_tokens));
+    if ((context > original) != (mine > original)) file.refuse(Code::unsupported, contexts + ", for which the model turns keys otherwise");
+    if (n_tokens > context && mine > context)
+        file.refuse(Code::unsupported, contexts + ", of which it does not have all: give -c " + std::to_string(context));
+    file.require(n_tokens <= (m_plan.recipe.exact() ? context : kEndless), "more tokens than it can have read");
+}
+
+Status Session::save(const SavedState& with, const std::string& path)
+{
+    SavedState copy = with;
+    StateFile file(StateFile::Mode::save, path);
+    transfer(file, copy);
+    KS_TRY(m_backend->sync());
+    return file.finish();
+}
+
+Status Session::load(const std::string& path, SavedState* with)
+{
+    SavedState loaded;
+    for (StateFile::Mode mode : {StateFile::Mode::check, StateFile::Mode::load}) {
+        StateFile file(mode, path);
+        transfer(file, loaded);
+        Status status = file.finish();
+        if (status.ok()) status = m_backend->sync();
+        if (status.ok()) continue;
+        if (file.loads()) clear(); // the file is no longer what was checked
+        return status;
+    }
+    *with = std::move(loaded);
+    return {};
+}
+
+} // namespace ks

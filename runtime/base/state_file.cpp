@@ -1,0 +1,203 @@
+#include "runtime/base/state_file.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace ks
+{
+
+static constexpr uint64_t kBufferBytes = 1 << 18, kHashBytes = 8;
+static constexpr char kMagic[8] = {'k', 'n', 'a', 'p', 's', 'a', 'c', 'k'};
+static constexpr uint32_t kVersion = 1;
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file is the memory's bytes");
+
+// A bijection of `hash` for every word, and of the word for every hash.
+static uint64_t mixed(uint64_t hash, uint64_t word)
+{
+    hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
+    return hash ^ hash >> 32;
+}
+
+static uint64_t hash_words(uint64_t hash, const char* data, uint64_t n) // n is a multiple of 8
+{
+    for (uint64_t i = 0; i < n; i += 8) {
+        uint64_t word;
+        memcpy(&word, data + i, 8);
+        hash = mixed(hash, word);
+    }
+    return hash;
+}
+
+StateFile::StateFile(Mode mode, const std::string& path) : m_mode(mode), m_path(path), m_buffer(kBufferBytes, 0)
+{
+    if (saves()) {
+        create();
+    } else {
+        Result<MappedFile> file = MappedFile::open(path);
+        m_status = file.status();
+        m_file = std::move(file.value());
+        m_file.unmap(); // it is read, so that a file that is cut meanwhile is an error and no signal
+        m_foreign = ok() && m_file.size() < sizeof kMagic + kHashBytes;
+        m_end = m_file.size() < kHashBytes ? 0 : m_file.size() - kHashBytes;
+    }
+    char magic[8];
+    uint32_t version = kVersion;
+    memcpy(magic, kMagic, 8);
+    value(magic);
+    if (memcmp(magic, kMagic, 8) != 0) m_foreign = true;
+    value(version);
+    if (version != kVersion) refuse(Code::unsupported, "is of version " + std::to_string(version) + ", this build reads 1");
+}
+
+StateFile::~StateFile()
+{
+    if (m_fd >= 0) close(m_fd);
+    if (!m_temporary.empty()) unlink(m_temporary.c_str());
+}
+
+const Status& StateFile::fail_errno(const char* what)
+{
+    if (ok()) m_status = fail(Code::io, "%s: cannot be %s: %s", printable(m_path, 200).c_str(), what, strerror(errno));
+    return m_status;
+}
+
+// In the folder of `path`, a name that nobody has.
+static std::string temporary_name(const std::string& folder)
+{
+    const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
+    return folder + ".knapsack-" + std::to_string(getpid()) + "-" + std::to_string(now);
+}
+
+// A file without a name where the system has such: it is gone when the program is killed.
+void StateFile::create()
+{
+    if (char* real = realpath(m_path.c_str(), nullptr)) { // a link stays one
+        m_path = real;
+        free(real);
+    }
+    struct stat old;
+    const bool replaces = stat(m_path.c_str(), &old) == 0;
+    if (replaces && !S_ISREG(old.st_mode)) return refuse(Code::io, "is not a regular file, so it is not replaced");
+    m_folder = m_path.find('/') == m_path.npos ? "./" : m_path.substr(0, m_path.rfind('/') + 1);
+#ifdef O_TMPFILE
+    if (access("/proc/self/fd", X_OK) == 0) m_fd = open(m_folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+#endif
+    if (m_fd < 0) {
+        const std::string name = temporary_name(m_folder);
+        m_fd = open(name.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
+        if (m_fd >= 0) m_temporary = name;
+    }
+    if (m_fd < 0 || (replaces && fchmod(m_fd, old.st_mode & 0777) != 0)) fail_errno("written");
+}
+
+void StateFile::flush()
+{
+    m_hash = hash_words(m_hash, m_buffer.data(), m_at);
+    for (uint64_t done = 0; ok() && done < m_at;) {
+        const ssize_t n = write(m_fd, m_buffer.data() + done, m_at - done);
+        if (n < 0 && errno != EINTR) fail_errno("written");
+        if (n > 0) done += uint64_t(n);
+    }
+    m_offset += m_at;
+    m_at = 0;
+}
+
+void StateFile::refill()
+{
+    m_at = 0;
+    m_filled = std::min(m_end - m_offset, kBufferBytes);
+    const Status read = m_file.read(m_offset, &m_buffer[0], m_filled);
+    if (!read.ok()) m_status = read, m_end = m_offset, m_filled = 0;
+    m_offset += m_filled;
+    m_hash = hash_words(m_hash, m_buffer.data(), m_filled / 8 * 8);
+}
+
+// Up to n bytes of the buffer, from m_at on; 0: there was a failure.
+uint64_t StateFile::room(uint64_t n)
+{
+    require(saves() || n <= left(), "an end before everything was there");
+    if (!ok()) return 0;
+    if (saves() && m_at == kBufferBytes) flush();
+    if (!saves() && m_at == m_filled) refill();
+    return ok() ? std::min(n, (saves() ? kBufferBytes : m_filled) - m_at) : 0;
+}
+
+void StateFile::bytes(void* data, uint64_t n)
+{
+    char* at = static_cast<char*>(data);
+    while (n > 0) {
+        const uint64_t part = room(n);
+        if (part == 0 && !saves()) memset(at, 0, n);
+        if (part == 0) return;
+        memcpy(saves() ? &m_buffer[m_at] : at, saves() ? at : &m_buffer[m_at], part);
+        m_at += part, at += part, n -= part;
+    }
+}
+
+void StateFile::device(Backend& backend, const Buffer& buffer, uint64_t offset, uint64_t n)
+{
+    while (n > 0) {
+        const uint64_t part = room(n);
+        if (part == 0) return;
+        if (m_mode == Mode::save) backend.download(&m_buffer[m_at], buffer, offset, part);
+        if (m_mode == Mode::load) backend.upload(buffer, offset, &m_buffer[m_at], part);
+        m_at += part, offset += part, n -= part;
+    }
+}
+
+void StateFile::require(bool fine, const char* what)
+{
+    if (!fine) refuse(Code::invalid, std::string(saves() ? "is not written: the session has " : "is damaged: it has ") + what);
+}
+
+void StateFile::refuse(Code code, const std::string& why)
+{
+    if (ok()) m_status = Status(code, printable(m_path, 200) + " " + why);
+}
+
+Status StateFile::finish()
+{
+    if (saves()) {
+        uint64_t zero = 0;
+        bytes(&zero, -m_at % 8);
+        flush();
+        m_hash = mixed(m_hash, m_offset);
+        bytes(&m_hash, kHashBytes);
+        flush();
+        return ok() ? replace() : m_status;
+    }
+    if (m_foreign) return fail(Code::invalid, "%s is not a saved session", printable(m_path, 200).c_str());
+    require(left() < 8, "more than it should");
+    uint64_t hash = 0;
+    while (m_offset < m_end) refill();
+    m_hash = mixed(m_hash, m_end);
+    const Status read = m_file.read(m_end, &hash, kHashBytes);
+    if (m_end + kHashBytes != m_file.size()) return m_status; // could not be read
+    if (read.ok() && (m_end % 8 || hash != m_hash))           // whatever else was found, it is because of this
+        return fail(Code::invalid, "%s is damaged: the checksum at offset %llu is %016llx, the bytes before it have %016llx",
+                    printable(m_path, 200).c_str(), (unsigned long long)m_end, (unsigned long long)hash, (unsigned long long)m_hash);
+    return read.ok() ? m_status : read;
+}
+
+Status StateFile::replace()
+{
+    if (fsync(m_fd) != 0) return fail_errno("written");
+    if (m_temporary.empty()) {
+        const std::string name = temporary_name(m_folder), nameless = "/proc/self/fd/" + std::to_string(m_fd);
+        if (linkat(AT_FDCWD, nameless.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) != 0) return fail_errno("written");
+        m_temporary = name;
+    }
+    if (rename(m_temporary.c_str(), m_path.c_str()) != 0) return fail_errno("replaced");
+    m_temporary.clear();
+    const int fd = open(m_folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL)) fail_errno("synced"); // EINVAL: a file system that needs none
+    if (fd >= 0) close(fd);
+    return m_status;
+}
+
+} // namespace ks

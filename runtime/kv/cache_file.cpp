@@ -1,0 +1,114 @@
+// What a saved session keeps of a cache. Per layer: the number of rows; of a table how many are held of how many, which rows
+// in which order, their positions, counts, log-weights and signals, and estimators; then K and V of the rows in use, in
+// ascending order of the rows. A file's table is checked for all that eviction and attention rely on: they index by it.
+#include "runtime/kv/cache.h"
+
+#include "runtime/base/state_file.h"
+
+#include <algorithm>
+
+namespace ks
+{
+
+// One head's part of a table: tokens in the order of the text, the pinned first and the newest last; `estimated` slots after
+// the pinned belong to an estimator and have no position.
+static bool head_fits(const CacheLayer& layer, uint32_t h, uint32_t n_pinned, uint32_t estimated, uint32_t n_seen)
+{
+    const uint32_t *positions = layer.positions + layer.begin[h], *rows = layer.rows + layer.begin[h];
+    uint32_t next = 0;
+    uint64_t n_tokens = 0;
+    for (uint32_t i = 0; i < layer.held[h]; i++) {
+        const uint32_t position = positions[i], count = layer.counts ? layer.counts[rows[i]] : 1;
+        const bool sampled = i - n_pinned < estimated; // false for the pinned: the difference wraps
+        if (sampled ? position != kNoPosition : position < next || position >= n_seen || (i < n_pinned && position != i)) return false;
+        if (!sampled) next = position + 1;
+        n_tokens += sampled ? 0 : count;
+        if (count == 0 || n_tokens > n_seen) return false;
+    }
+    return next == n_seen; // the newest is never evicted
+}
+
+// Whether a table is one that this recipe can have made of n_seen tokens; finds where the heads' parts begin, and which rows
+// hold something: used (n_kv_heads * n_rows).
+static bool table_fits(const CacheLayer& layer, const Recipe& recipe, uint32_t n_seen, std::vector<uint8_t>& used)
+{
+    const CacheLayerSpec& s = layer.spec;
+    const uint32_t n = s.n_kv_heads * s.n_rows;
+    std::vector<uint8_t> listed(n);
+    for (uint32_t i = 0; i < n; i++)
+        if (layer.rows[i] >= n || listed[layer.rows[i]]++) return false;
+    const uint32_t recent = std::min(recipe.recent_of(s.n_rows), s.n_rows - recipe.sink - 1), rest = s.n_rows - recipe.sink - recent;
+    const uint32_t least = recipe.split == Split::ada ? s.n_rows - rest + rest / 5 : s.n_rows; // of a head's slots
+    uint32_t begin = 0;
+    for (uint32_t h = 0; h < s.n_kv_heads; h++) {
+        const uint32_t held = layer.held[h], capacity = layer.capacity[h];
+        if (capacity > n - begin || capacity < least || held > capacity) return false;
+        if (capacity - held != layer.capacity[0] - layer.held[0]) return false; // all heads evict at the same time
+        layer.begin[h] = begin;
+        begin += capacity;
+        uint32_t estimated = 0;
+        if (!Evictor::estimator_fits(layer, recipe, h, n_seen, &estimated)) return false;
+        if (!head_fits(layer, h, recipe.sink, estimated, n_seen)) return false;
+        for (uint32_t i = 0; i < held; i++) used[layer.rows[layer.begin[h] + i]] = 1;
+    }
+    return begin == n;
+}
+
+void Cache::transfer_layer(StateFile& file, uint32_t il, CacheLayer& layer, uint32_t n_seen)
+{
+    const CacheLayerSpec& s = layer.spec;
+    const uint32_t n = s.n_kv_heads * s.n_rows;
+    uint32_t n_rows = s.n_rows;
+    file.value(n_rows);
+    if (n_rows != s.n_rows && (s.table || n_seen > std::min(n_rows, s.n_rows))) // a ring that is not yet round fits into any
+        file.refuse(Code::unsupported, "was saved with " + std::to_string(n_rows) + " slots per head in layer " + std::to_string(il) +
+                                           ", this session has " + std::to_string(s.n_rows));
+    std::vector<uint8_t> used(n);
+    if (s.table) {
+        for (uint32_t* array : {layer.held, layer.capacity}) file.bytes(array, 4ull * s.n_kv_heads);
+        for (uint32_t* array : {layer.rows, layer.positions, layer.counts}) file.bytes(array, array ? 4ull * n : 0);
+        if (layer.weights) file.bytes(layer.weights, 8ull * n);
+        if (layer.signal) file.device(*m_backend, layer.signal.buffer, layer.signal.offset, 4ull * n);
+        if (layer.estimators) file.bytes(layer.estimators, s.n_kv_heads * Evictor::estimator_bytes(s, m_recipe));
+        file.require(table_fits(layer, m_recipe, n_seen, used), "a table of slots that no cache has");
+    } else {
+        for (uint32_t h = 0; h < s.n_kv_heads; h++) std::fill_n(used.begin() + h * s.n_rows, std::min(n_seen, s.n_rows), uint8_t(1));
+    }
+    if (!file.ok()) return;
+    for (const Tensor& t : {layer.slots.k, layer.slots.v}) {
+        const uint64_t row_bytes = uint64_t(t.cols) * (t.format == Format::f16 ? 2 : 4);
+        for (uint32_t row = 0, end = 0; row < n; row = end) { // runs of rows that are all in use or all free
+            while (end < n && used[end] == used[row]) end++;
+            if (used[row]) file.device(*m_backend, t.buffer, t.offset + row * row_bytes, (end - row) * row_bytes);
+        }
+    }
+}
+
+void Cache::transfer(StateFile& file, uint32_t n_seen)
+{
+    uint64_t evicted = m_evicted, merged = m_merged;
+    file.value(evicted);
+    file.value(merged);
+    std::vector<double> room; // where a table is checked, the largest one's; aligned as an estimator wants it
+    for (uint32_t il = 0; il < n_layers() && file.ok(); il++) {
+        CacheLayer layer = m_layers[il];
+        if (file.checks()) {
+            Placer counted, ignored, device;
+            place_layer(layer, m_recipe, ignored, counted);
+            room.resize(std::max<size_t>(room.size(), counted.offset / sizeof(double)));
+            Placer host{{room.data(), 0}};
+            place_layer(layer, m_recipe, device, host);
+        }
+        transfer_layer(file, il, layer, n_seen);
+    }
+    if (file.saves() || file.checks() || !file.ok()) return;
+    m_evicted = evicted;
+    m_merged = merged;
+    for (const CacheLayer& layer : m_layers) {
+        const Tensor &table = layer.slots.table, &weights = layer.slots.weights;
+        if (table) m_backend->upload(table.buffer, table.offset, layer.rows, 4ull * table.cols);
+        if (weights) m_backend->upload(weights.buffer, weights.offset, layer.weights, 8ull * weights.rows);
+    }
+}
+
+} // namespace ks
