@@ -59,6 +59,7 @@ private:
     Status load(const std::string& path);
     void show_memory() const;
     void show_evicted() const;
+    std::string held_text() const;
     void show_figures(double seconds, size_t n_fed);
     void tell(const std::string& text) const; // a line of the program's own, on standard error
 
@@ -242,13 +243,22 @@ Status Chat::load(const std::string& path)
     return {};
 }
 
+// The exact cache has a place for each token of its context, the others for as many as there are slots.
+std::string Chat::held_text() const
+{
+    const Plan& plan = m_session.plan();
+    const uint32_t n_tokens = m_session.n_tokens();
+    if (plan.recipe.exact()) return grouped(n_tokens) + " of " + grouped(plan.context) + " tokens held";
+    return grouped(n_tokens) + " tokens in " + grouped(std::min(n_tokens, plan.slots)) + " of " + grouped(plan.slots) + " slots";
+}
+
 void Chat::show_memory() const
 {
     const Plan& plan = m_session.plan();
     const uint64_t n_tokens = m_session.n_tokens(), slots = plan.slots;
     print_memory(stderr, plan, double(std::min(n_tokens, slots)) / double(slots));
-    fprintf(stderr, "\n  %-14s %s of %s slots taken, %s bytes each, %s\n", "cache", grouped(std::min(n_tokens, slots)).c_str(),
-            grouped(slots).c_str(), grouped(plan.bytes_per_token).c_str(), plan.recipe_text.c_str());
+    fprintf(stderr, "\n  %-14s %s, %s bytes each, %s\n", "cache", held_text().c_str(), grouped(plan.bytes_per_token).c_str(),
+            plan.recipe_text.c_str());
     if (m_session.evicted()) show_evicted();
     fputc('\n', stderr);
 }
@@ -364,10 +374,8 @@ void Chat::show_figures(double seconds, size_t n_fed)
         return;
     }
     char text[200];
-    const uint32_t slots = m_session.plan().slots, n_tokens = m_session.n_tokens();
-    snprintf(text, sizeof text, "[read %zu at %.0f/s, wrote %zu at %.1f/s, %s tokens in %s of %s slots]", m_n_read,
-             double(m_n_read) / m_read_seconds, n_fed, double(n_fed) / std::max(seconds, 1e-9), grouped(n_tokens).c_str(),
-             grouped(std::min(n_tokens, slots)).c_str(), grouped(slots).c_str());
+    snprintf(text, sizeof text, "[read %zu at %.0f/s, wrote %zu at %.1f/s, %s]", m_n_read, double(m_n_read) / m_read_seconds, n_fed,
+             double(n_fed) / std::max(seconds, 1e-9), held_text().c_str());
     tell(std::string(text) + "\n");
 }
 
