@@ -118,6 +118,7 @@ Status Session::load(ModelHeader& header)
     void* tables = m_host.take("cache tables", m_plan.region_bytes("cache tables"));
     cache.place(cache_specs(m_config, m_plan.recipe, m_plan.slots), m_plan.recipe, m_plan.chunk, m_plan.recipe.exact() ? m_plan.context : 0,
                 *m_backend, m_device, cache_at, tables);
+    cache.set_text(m_tokens, m_plan.context, m_config.n_context);
     Activations activations;
     activations.place(m_config, m_plan.chunk, m_device, activations_at);
     StepInputs step;
@@ -142,9 +143,9 @@ Status Session::read(const uint32_t* ids, size_t n, const std::function<Status(s
         if (m_cancelled.load()) return Status(Code::interrupted, "interrupted while reading");
         uint32_t part = uint32_t(std::min<size_t>(m_model.chunk(), n - done));
         m_logits_after = 0;
+        for (uint32_t t = 0; t < part; t++) m_tokens[(m_n_tokens + t) % m_plan.context] = ids[done + t];
         m_model.forward(ids + done, part, m_n_tokens);
         KS_TRY(after(done, part));
-        for (uint32_t t = 0; t < part; t++) m_tokens[(m_n_tokens + t) % m_plan.context] = ids[done + t];
         m_n_tokens += part;
         done += part;
         if (done == n) m_logits_after = m_n_tokens;

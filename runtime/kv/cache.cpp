@@ -55,6 +55,7 @@ CacheBytes Cache::place_all(const std::vector<CacheLayerSpec>& specs, const Reci
         if (recipe.retain->signal) m_lse = device.take(chunk, largest.n_heads);
         m_moves = device.take(n, 2);
         m_host_moves = host.array<uint32_t>(2ull * n);
+        m_text.counts = host.array<uint32_t>(recipe.retain->counts ? TextSeen::kBuckets : 0);
         m_evictor.place(specs, recipe, chunk, device, host);
     }
     return {device.offset - offset, host.offset};
@@ -74,9 +75,17 @@ void Cache::place(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe
     clear();
 }
 
+void Cache::set_text(const uint32_t* ids, uint32_t size, uint32_t trained)
+{
+    m_text.ids = ids;
+    m_text.size = size;
+    m_text.far = trained - std::min(trained / 8, m_chunk.n_rows); // what is kept now is still seen by the next chunk
+}
+
 void Cache::clear()
 {
     m_evicted = m_merged = 0;
+    if (m_recipe.retain->counts && m_text.counts) std::fill_n(m_text.counts, TextSeen::kBuckets, 0u);
     for (CacheLayer& layer : m_layers) {
         const CacheLayerSpec& s = layer.spec;
         if (!s.table) continue;
@@ -126,6 +135,8 @@ void Cache::begin_layer(uint32_t il, uint32_t n, uint32_t position)
     const CacheLayerSpec& s = m_layer->spec;
     m_chunk.n = n;
     m_chunk.position = position;
+    for (uint32_t t = 0; il == 0 && m_recipe.retain->counts && m_text.ids && t < n; t++)
+        m_text.counts[m_text.ids[(position + t) % m_text.size] % TextSeen::kBuckets]++;
     // A ring whose only token takes the place of one that nobody sees any more needs no other.
     m_chunk.staged = s.table ? false : position + n > s.n_rows && n > 1;
     for (uint32_t h = 0; h < s.n_kv_heads; h++) {
@@ -199,7 +210,7 @@ void Cache::end_layer()
     } else if (!m_chunk.staged) {
         for (uint32_t h = 0; h < s.n_kv_heads; h++) m_layer->held[h] += m_chunk.n;
     } else {
-        const Evictor::Counts counts = m_evictor.evict(*m_backend, *m_layer, m_il, m_chunk, m_host_moves);
+        const Evictor::Counts counts = m_evictor.evict(*m_backend, *m_layer, m_il, m_chunk, m_text, m_host_moves);
         n_moves = counts.moves;
         m_evicted += counts.evicted;
         m_merged += counts.merged;

@@ -34,6 +34,8 @@ public:
 
     uint32_t n_layers() const { return uint32_t(m_layers.size()); }
     const CacheLayer& layer(uint32_t il) const { return m_layers[il]; }
+    // ids: a ring of the last `size` tokens, kept up to date by the caller. trained: the longest distance that the model knows.
+    void set_text(const uint32_t* ids, uint32_t size, uint32_t trained);
     void clear();
     // Forgets the tokens from n_tokens on, when n_seen had been read. False, and nothing is forgotten: some layer no longer
     // holds what the next token would have seen, so the text has to be read again.
@@ -64,6 +66,7 @@ private:
     Backend* m_backend = nullptr;
     std::vector<CacheLayer> m_layers;
     Evictor m_evictor;
+    TextSeen m_text;
     Chunk m_chunk;  // where the chunk in flight is staged
     Tensor m_lse;   // (chunk, n_heads)
     Tensor m_moves; // (n_kv_heads * chunk, 2) u32

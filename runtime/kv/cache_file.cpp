@@ -89,6 +89,9 @@ void Cache::transfer(StateFile& file, uint32_t n_seen)
     uint64_t evicted = m_evicted, merged = m_merged;
     file.value(evicted);
     file.value(merged);
+    std::vector<uint32_t> counts(m_text.counts, m_text.counts + (m_recipe.retain->counts && m_text.counts ? TextSeen::kBuckets : 0));
+    file.bytes(counts.data(), 4 * counts.size());
+    if (file.loads()) std::copy(counts.begin(), counts.end(), m_text.counts);
     std::vector<double> room; // where a table is checked, the largest one's; aligned as an estimator wants it
     for (uint32_t il = 0; il < n_layers() && file.ok(); il++) {
         CacheLayer layer = m_layers[il];

@@ -76,6 +76,7 @@ void Evictor::place(const std::vector<CacheLayerSpec>& specs, const Recipe& reci
     m_pool_signal = host.array<float>(recipe.retain->signal ? uint64_t(heads) * n_rows : 0);
     m_chunk_signal = host.array<float>(recipe.retain->signal ? uint64_t(heads) * chunk : 0);
     m_scratch = host.array<float>(retain_scratch_floats(most, head_dim));
+    m_id_counts = host.array<uint32_t>(recipe.retain->counts ? most : 0);
     m_keys = host.array<float>(m_reads ? uint64_t(most) * head_dim : 0);
     m_values = host.array<float>(m_writes ? uint64_t(most) * head_dim : 0);
     m_target_keys = host.array<float>(m_writes ? uint64_t(most) * head_dim : 0);
@@ -90,12 +91,12 @@ void Evictor::place(const std::vector<CacheLayerSpec>& specs, const Recipe& reci
     m_read_view = device.take(1, m_reads ? view_words : 0);
 }
 
-Evictor::Counts Evictor::evict(Backend& backend, CacheLayer& layer, uint32_t il, const Chunk& chunk, uint32_t* moves)
+Evictor::Counts Evictor::evict(Backend& backend, CacheLayer& layer, uint32_t il, const Chunk& chunk, const TextSeen& text, uint32_t* moves)
 {
     m_counts = {};
     const uint32_t n_rows = layer.spec.n_rows, n_kv_heads = layer.spec.n_kv_heads;
     const uint32_t slack = chunk.n == 1 || is_subgen(m_recipe) ? m_recipe.delta_of(n_rows) - 1 : 0;
-    Case c{backend, layer, il, chunk, m_recipe.sink, 0, n_rows - slack, 0};
+    Case c{backend, layer, il, chunk, text, m_recipe.sink, 0, n_rows - slack, 0};
     c.recent = std::min(m_recipe.recent_of(n_rows), c.target - c.pinned - 1);
     if (is_subgen(m_recipe)) c.estimated = estimator_slots(layer.spec, m_recipe);
     look(c);
@@ -156,7 +157,25 @@ void Evictor::score(const Case& c)
             read_rows(c, h, false, m_keys);
             candidates.keys = m_keys + uint64_t(c.pinned) * candidates.head_dim;
         }
-        m_recipe.retain->score(candidates, m_recipe.options, m_scratch, head.score + c.pinned);
+        if (m_recipe.retain->counts && c.text.ids) {
+            count_ids(c, h);
+            candidates.counts = m_id_counts + c.pinned;
+        }
+        float* scores = head.score + c.pinned;
+        m_recipe.retain->score(candidates, m_recipe.options, m_scratch, scores);
+        for (uint32_t i = 0; i < candidates.n && candidates.n_seen - candidates.positions[i] > c.text.far; i++)
+            if (candidates.positions[i] != kNoPosition) scores[i] = -INFINITY;
+    }
+}
+
+// How often the id of each index was read; of those that the text no longer has, once.
+void Evictor::count_ids(const Case& c, uint32_t h)
+{
+    const uint32_t n_seen = c.chunk.position + c.chunk.n;
+    for (uint32_t i = 0; i < m_heads[h].n; i++) {
+        const uint32_t position = m_heads[h].positions[i];
+        const bool known = position < n_seen && n_seen - position <= c.text.size;
+        m_id_counts[i] = known ? c.text.counts[c.text.ids[position % c.text.size] % TextSeen::kBuckets] : 1;
     }
 }
 

@@ -38,6 +38,15 @@ struct CacheLayer {
     uint8_t* estimators = nullptr; // a Subgen per head
 };
 
+// The text behind the slots, as far as it is known.
+struct TextSeen {
+    static constexpr uint32_t kBuckets = 8192; // ids are counted by remainder: a vocabulary's own counts would cost more than they say
+    const uint32_t* ids = nullptr;             // (size) a ring: the id at position p is in [p % size], the chunk's own included
+    uint32_t size = 0;
+    uint32_t* counts = nullptr; // (kBuckets) how often ids were read
+    uint32_t far = ~0u;         // tokens further back than the model was trained for; they have to go
+};
+
 // The chunk in flight.
 struct Chunk {
     Tensor k, v;         // (n_kv_heads * n_rows, head_dim), where it is staged
@@ -62,7 +71,7 @@ public:
     static bool estimator_fits(const CacheLayer& layer, const Recipe& recipe, uint32_t h, uint32_t n_seen, uint32_t* slots);
     // The chunk of a table layer has been read and does not fit: afterwards it does, when `moves` have been made, (moves, 2):
     // rows of the chunk that go to rows of the layer.
-    Counts evict(Backend& backend, CacheLayer& layer, uint32_t il, const Chunk& chunk, uint32_t* moves);
+    Counts evict(Backend& backend, CacheLayer& layer, uint32_t il, const Chunk& chunk, const TextSeen& text, uint32_t* moves);
 
 private:
     // What is known of one head's indexes: the held ones, then the chunk's.
@@ -81,11 +90,13 @@ private:
         CacheLayer& layer;
         uint32_t il;
         const Chunk& chunk;
+        const TextSeen& text;
         uint32_t pinned, recent, target; // target: indexes that stay, per head
         uint32_t estimated;              // slots of an estimator, from the pinned ones on
     };
     void look(const Case& c);
     void score(const Case& c);
+    void count_ids(const Case& c, uint32_t head);
     void choose(const Case& c);
     void read_rows(const Case& c, uint32_t head, bool values, float* out);
     void write_row(const Case& c, const Tensor& to, uint32_t row, const float* values);
@@ -101,6 +112,7 @@ private:
     float* m_pool_signal = nullptr;  // (n_kv_heads * n_rows)
     float* m_chunk_signal = nullptr; // (n_kv_heads * chunk)
     float* m_scratch = nullptr;      // the policy's
+    uint32_t* m_id_counts = nullptr; // (most)
     float* m_keys = nullptr;         // (most, head_dim)
     float* m_values = nullptr;       // (most, head_dim)
     float* m_target_keys = nullptr;  // (most, head_dim), those that victims may merge into, together

@@ -8,18 +8,18 @@ namespace ks
 {
 
 static const RetainPolicy kPolicies[] = {
-    // name, signal, observes, keys, one_set, evicts, score
-    {"all", signal_none, false, false, true, false, score_position},
-    {"window", signal_none, false, false, true, true, score_position},
-    {"sink", signal_none, false, false, true, true, score_position},
-    {"h2o", signal_sum, false, false, false, true, score_h2o},
-    {"scissorhands", signal_below, true, false, false, true, score_below},
-    {"tova", signal_sum, true, false, true, true, score_signal},
-    {"snapkv", signal_sum, true, false, false, true, score_snapkv},
-    {"keydiff", signal_none, false, true, false, true, score_keydiff},
-    {"mix", signal_sum, true, true, false, true, score_mix},
-    {"kcenter", signal_none, false, true, false, true, score_kcenter},
-    {"subgen", signal_none, false, true, false, true, score_position}, // what leaves the window goes into its estimator
+    // name, signal, observes, keys, one_set, counts, evicts, score
+    {"all", signal_none, false, false, true, false, false, score_position},
+    {"window", signal_none, false, false, true, false, true, score_position},
+    {"sink", signal_none, false, false, true, false, true, score_position},
+    {"h2o", signal_sum, false, false, false, false, true, score_h2o},
+    {"scissorhands", signal_below, true, false, false, false, true, score_below},
+    {"tova", signal_sum, true, false, true, false, true, score_signal},
+    {"snapkv", signal_sum, true, false, false, false, true, score_snapkv},
+    {"keydiff", signal_none, false, true, false, false, true, score_keydiff},
+    {"mix", signal_sum, true, true, false, true, true, score_mix},
+    {"kcenter", signal_none, false, true, false, false, true, score_kcenter},
+    {"subgen", signal_none, false, true, false, false, true, score_position}, // what leaves the window goes into its estimator
 };
 
 const RetainPolicy* find_retain(std::string_view name)

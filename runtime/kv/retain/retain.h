@@ -43,6 +43,7 @@ struct RetainPolicy {
     bool observes; // the signal is of the last `observe` queries before an eviction, else of every query
     bool keys;     // reads the keys
     bool one_set;  // all KV heads of a layer keep the same tokens: the signal is summed over them
+    bool counts;   // reads how often ids were read
     bool evicts;   // false: `all`, which has no victims of its own
     // score[i]: the higher, the longer candidate i stays. scratch: retain_scratch_floats() floats.
     void (*score)(const Candidates& c, const RetainOptions& o, float* scratch, float* score);
