@@ -403,9 +403,10 @@ TEST_CASE("session file: no table makes eviction or attention reach outside")
 {
     Fixture f;
     const std::vector<uint32_t> ids = some_ids(300);
-    for (const char* recipe : {"h2o,slots=48,victims=merge", "ada,slots=48,delta=4", "subgen,slots=48"}) {
+    for (const char* recipe : {"h2o,slots=48,victims=merge,delta=6", "ada,slots=48,delta=4", "subgen,slots=48"}) {
         std::unique_ptr<Session> s = f.open(recipe);
         feed(*s, ids, 0, 130);
+        feed(*s, ids, 130, 132, true); // with some rows free
         REQUIRE(s->save(kNone, f.folder / "s").ok());
         const std::string good = read_all(f.folder / "s");
         const uint32_t n_rows = 48;
@@ -421,9 +422,16 @@ TEST_CASE("session file: no table makes eviction or attention reach outside")
                 write_all(f.folder / "s", bad);
                 if (!s->load(f.folder / "s", &with).ok()) continue;
                 loaded++;
-                feed(*s, ids, 130, 131);
-                feed(*s, ids, 131, 140);
+                feed(*s, ids, 132, 150, true);
+                feed(*s, ids, 150, 160);
             }
+        }
+        for (size_t i = 0; i < 96; i++) { // rows follow the held and the capacities; the same row twice
+            std::string bad = good;
+            memcpy(&bad[table + 4 * (5 + i)], &good[table + 4 * (5 + (i + 1) % 96)], 4);
+            seal(bad);
+            write_all(f.folder / "s", bad);
+            check_refused(s->load(f.folder / "s", &with), {Code::invalid}, "a table of slots");
         }
         CHECK(loaded > 5);
         CHECK(loaded < 2000);
