@@ -19,9 +19,9 @@ void Cache::place_layer(CacheLayer& layer, const Recipe& recipe, Placer& device,
     layer.slots.table = device.take(1, n);
     if (merges || estimator_bytes) layer.slots.weights = device.take(n, 2);
     if (recipe.retain->signal) layer.signal = device.take(1, n);
-    layer.begin = host.array<uint32_t>(s.n_kv_heads);
-    layer.held = host.array<uint32_t>(s.n_kv_heads);
-    layer.capacity = host.array<uint32_t>(s.n_kv_heads);
+    layer.begin = host.array<uint32_t>(3ull * s.n_kv_heads);
+    layer.held = layer.begin + s.n_kv_heads;
+    layer.capacity = layer.held + s.n_kv_heads;
     layer.rows = host.array<uint32_t>(n);
     layer.positions = host.array<uint32_t>(n);
     if (merges) layer.counts = host.array<uint32_t>(n);
@@ -55,7 +55,7 @@ CacheBytes Cache::place_all(const std::vector<CacheLayerSpec>& specs, const Reci
         if (recipe.retain->signal) m_lse = device.take(chunk, largest.n_heads);
         m_moves = device.take(n, 2);
         m_host_moves = host.array<uint32_t>(2ull * n);
-        m_text.counts = host.array<uint32_t>(recipe.retain->counts ? TextSeen::kBuckets : 0);
+        m_text.counts = host.array<uint16_t>(recipe.retain->counts ? TextSeen::kBuckets : 0);
         m_evictor.place(specs, recipe, chunk, device, host);
     }
     return {device.offset - offset, host.offset};
@@ -85,7 +85,7 @@ void Cache::set_text(const uint32_t* ids, uint32_t size, uint32_t trained)
 void Cache::clear()
 {
     m_evicted = m_merged = 0;
-    if (m_recipe.retain->counts && m_text.counts) std::fill_n(m_text.counts, TextSeen::kBuckets, 0u);
+    if (m_recipe.retain->counts && m_text.counts) std::fill_n(m_text.counts, TextSeen::kBuckets, uint16_t(0));
     for (CacheLayer& layer : m_layers) {
         const CacheLayerSpec& s = layer.spec;
         if (!s.table) continue;
@@ -135,8 +135,10 @@ void Cache::begin_layer(uint32_t il, uint32_t n, uint32_t position)
     const CacheLayerSpec& s = m_layer->spec;
     m_chunk.n = n;
     m_chunk.position = position;
-    for (uint32_t t = 0; il == 0 && m_recipe.retain->counts && m_text.ids && t < n; t++)
-        m_text.counts[m_text.ids[(position + t) % m_text.size] % TextSeen::kBuckets]++;
+    for (uint32_t t = 0; il == 0 && m_recipe.retain->counts && m_text.ids && t < n; t++) {
+        uint16_t& count = m_text.counts[m_text.ids[(position + t) % m_text.size] % TextSeen::kBuckets];
+        count += count < UINT16_MAX;
+    }
     // A ring whose only token takes the place of one that nobody sees any more needs no other.
     m_chunk.staged = s.table ? false : position + n > s.n_rows && n > 1;
     for (uint32_t h = 0; h < s.n_kv_heads; h++) {

@@ -37,7 +37,8 @@ static bool table_fits(const CacheLayer& layer, const Recipe& recipe, uint32_t n
     std::vector<uint8_t> listed(n);
     for (uint32_t i = 0; i < n; i++)
         if (layer.rows[i] >= n || listed[layer.rows[i]]++) return false;
-    const uint32_t recent = std::min(recipe.recent_of(s.n_rows), s.n_rows - recipe.sink - 1), rest = s.n_rows - recipe.sink - recent;
+    const uint32_t n_pinned = recipe.sink_of(s.n_rows);
+    const uint32_t recent = std::min(recipe.recent_of(s.n_rows), s.n_rows - n_pinned - 1), rest = s.n_rows - n_pinned - recent;
     const uint32_t least = recipe.split == Split::ada ? s.n_rows - rest + rest / 5 : s.n_rows; // of a head's slots
     uint32_t begin = 0;
     for (uint32_t h = 0; h < s.n_kv_heads; h++) {
@@ -48,7 +49,7 @@ static bool table_fits(const CacheLayer& layer, const Recipe& recipe, uint32_t n
         begin += capacity;
         uint32_t estimated = 0;
         if (!Evictor::estimator_fits(layer, recipe, h, n_seen, &estimated)) return false;
-        if (!head_fits(layer, h, recipe.sink, estimated, n_seen)) return false;
+        if (!head_fits(layer, h, n_pinned, estimated, n_seen)) return false;
         for (uint32_t i = 0; i < held; i++) used[layer.rows[layer.begin[h] + i]] = 1;
     }
     return begin == n;
@@ -89,8 +90,8 @@ void Cache::transfer(StateFile& file, uint32_t n_seen)
     uint64_t evicted = m_evicted, merged = m_merged;
     file.value(evicted);
     file.value(merged);
-    std::vector<uint32_t> counts(m_text.counts, m_text.counts + (m_recipe.retain->counts && m_text.counts ? TextSeen::kBuckets : 0));
-    file.bytes(counts.data(), 4 * counts.size());
+    std::vector<uint16_t> counts(m_text.counts, m_text.counts + (m_recipe.retain->counts && m_text.counts ? TextSeen::kBuckets : 0));
+    file.bytes(counts.data(), 2 * counts.size());
     if (file.loads()) std::copy(counts.begin(), counts.end(), m_text.counts);
     std::vector<double> room; // where a table is checked, the largest one's; aligned as an estimator wants it
     for (uint32_t il = 0; il < n_layers() && file.ok(); il++) {

@@ -9,7 +9,7 @@
 namespace ks
 {
 
-constexpr uint32_t kReadRows = 256; // at a time
+constexpr uint32_t kReadRows = 256; // at a time, at most
 
 static bool is_subgen(const Recipe& recipe)
 {
@@ -17,31 +17,35 @@ static bool is_subgen(const Recipe& recipe)
 }
 
 // What the pinned, the recent and the next tokens leave of a head's rows: half for sampled tokens, half for clusters of two.
+// 0: so little that nothing could be estimated, and the policy is a window.
 static uint32_t estimator_slots(const CacheLayerSpec& spec, const Recipe& recipe)
 {
-    return spec.n_rows - recipe.sink - recipe.recent_of(spec.n_rows) - (recipe.delta_of(spec.n_rows) - 1);
+    constexpr uint32_t kLeast = 4;
+    const uint32_t n = spec.n_rows - recipe.sink_of(spec.n_rows) - recipe.recent_of(spec.n_rows) - (recipe.delta_of(spec.n_rows) - 1);
+    return is_subgen(recipe) && n >= kLeast ? n : 0;
 }
 
 static SubgenShape subgen_shape(const CacheLayerSpec& spec, const Recipe& recipe, uint32_t il, uint32_t head)
 {
     constexpr uint32_t t = 2;
-    const uint32_t n = estimator_slots(spec, recipe), n_clusters = std::max(1u, n / 2 / t);
+    const uint32_t n = estimator_slots(spec, recipe), n_clusters = n / 2 / t;
     return {n_clusters, t, n - n_clusters * t, spec.head_dim, true, recipe.seed, il, head};
 }
 
 uint64_t Evictor::estimator_bytes(const CacheLayerSpec& spec, const Recipe& recipe)
 {
-    return is_subgen(recipe) ? align_up(Subgen::bytes_needed(subgen_shape(spec, recipe, 0, 0)), kRegionAlign) : 0;
+    return estimator_slots(spec, recipe) ? align_up(Subgen::bytes_needed(subgen_shape(spec, recipe, 0, 0)), kRegionAlign) : 0;
 }
 
 bool Evictor::estimator_fits(const CacheLayer& layer, const Recipe& recipe, uint32_t h, uint32_t n_seen, uint32_t* slots)
 {
     const uint64_t bytes = estimator_bytes(layer.spec, recipe);
-    const bool started = bytes && layer.held[h] > recipe.sink && layer.positions[layer.begin[h] + recipe.sink] == kNoPosition;
+    const uint32_t n_pinned = recipe.sink_of(layer.spec.n_rows);
+    const bool started = bytes && layer.held[h] > n_pinned && layer.positions[layer.begin[h] + n_pinned] == kNoPosition;
     *slots = started ? estimator_slots(layer.spec, recipe) : 0;
     if (!started) return true;
     const Subgen estimator(subgen_shape(layer.spec, recipe, 0, h), layer.estimators + h * bytes);
-    return layer.held[h] - recipe.sink >= *slots && estimator.fits(n_seen);
+    return layer.held[h] - n_pinned >= *slots && estimator.fits(n_seen);
 }
 
 void Evictor::place(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe, uint32_t chunk, Placer& device, Placer& host)
@@ -86,8 +90,9 @@ void Evictor::place(const std::vector<CacheLayerSpec>& specs, const Recipe& reci
     m_changes.copies = host.array<SubgenChanges::Copy>(is_subgen(recipe) ? most : 0);
     m_changes.slots = host.array<uint32_t>(is_subgen(recipe) ? most : 0);
     m_free = host.array<uint32_t>(uint64_t(heads) * n_rows);
-    m_read = device.take(m_reads ? kReadRows : 0, head_dim);
-    m_read_rows = device.take(1, m_reads ? kReadRows : 0);
+    m_n_read = std::min(kReadRows, most);
+    m_read = device.take(m_reads ? m_n_read : 0, head_dim);
+    m_read_rows = device.take(1, m_reads ? m_n_read : 0);
     m_read_view = device.take(1, m_reads ? view_words : 0);
 }
 
@@ -96,9 +101,9 @@ Evictor::Counts Evictor::evict(Backend& backend, CacheLayer& layer, uint32_t il,
     m_counts = {};
     const uint32_t n_rows = layer.spec.n_rows, n_kv_heads = layer.spec.n_kv_heads;
     const uint32_t slack = chunk.n == 1 || is_subgen(m_recipe) ? m_recipe.delta_of(n_rows) - 1 : 0;
-    Case c{backend, layer, il, chunk, text, m_recipe.sink, 0, n_rows - slack, 0};
+    Case c{backend, layer, il, chunk, text, m_recipe.sink_of(n_rows), 0, n_rows - slack, 0};
     c.recent = std::min(m_recipe.recent_of(n_rows), c.target - c.pinned - 1);
-    if (is_subgen(m_recipe)) c.estimated = estimator_slots(layer.spec, m_recipe);
+    c.estimated = estimator_slots(layer.spec, m_recipe);
     look(c);
     score(c);
     choose(c);
@@ -112,7 +117,7 @@ Evictor::Counts Evictor::evict(Backend& backend, CacheLayer& layer, uint32_t il,
         if (c.estimated) write_estimator(c, h);
     }
     if (m_recipe.retain->signal) backend.upload(layer.signal.buffer, layer.signal.offset, m_pool_signal, 4ull * n_kv_heads * n_rows);
-    if (m_writes) backend.upload(layer.slots.weights.buffer, layer.slots.weights.offset, layer.weights, 8ull * n_kv_heads * n_rows);
+    if (layer.weights) backend.upload(layer.slots.weights.buffer, layer.slots.weights.offset, layer.weights, 8ull * n_kv_heads * n_rows);
     return m_counts;
 }
 
@@ -221,7 +226,7 @@ void Evictor::read_rows(const Case& c, uint32_t head, bool values, float* out)
     const uint32_t held = c.layer.held[head], head_dim = c.layer.spec.head_dim;
     for (uint32_t i = 0; i < m_heads[head].n;) {
         const bool in_chunk = i >= held;
-        const uint32_t n = std::min(kReadRows, (in_chunk ? m_heads[head].n : held) - i);
+        const uint32_t n = std::min(m_n_read, (in_chunk ? m_heads[head].n : held) - i);
         const Tensor& from = in_chunk ? (values ? c.chunk.v : c.chunk.k) : (values ? c.layer.slots.v : c.layer.slots.k);
         c.backend.upload(m_read_rows.buffer, m_read_rows.offset, m_heads[head].rows + i, 4ull * n);
         c.backend.kv_read({n, head_dim}, m_read, from, m_read_rows);

@@ -40,10 +40,10 @@ struct CacheLayer {
 
 // The text behind the slots, as far as it is known.
 struct TextSeen {
-    static constexpr uint32_t kBuckets = 8192; // ids are counted by remainder: a vocabulary's own counts would cost more than they say
+    static constexpr uint32_t kBuckets = 4096; // ids are counted by remainder: a vocabulary's own counts would cost more than they say
     const uint32_t* ids = nullptr;             // (size) a ring: the id at position p is in [p % size], the chunk's own included
     uint32_t size = 0;
-    uint32_t* counts = nullptr; // (kBuckets) how often ids were read
+    uint16_t* counts = nullptr; // (kBuckets) how often ids were read
     uint32_t far = ~0u;         // tokens further back than the model was trained for; they have to go
 };
 
@@ -122,12 +122,14 @@ private:
     SubgenChanges m_changes{};
     uint32_t* m_free = nullptr; // (n_kv_heads * n_rows) rows that no head uses
     uint32_t m_n_free = 0, m_next_free = 0;
-    Tensor m_read;      // (kReadRows, head_dim)
-    Tensor m_read_rows; // (1, kReadRows) u32
-    Tensor m_read_view; // (1, view_words) u32
+    Tensor m_read;         // (n_read, head_dim)
+    Tensor m_read_rows;    // (1, n_read) u32
+    Tensor m_read_view;    // (1, view_words) u32
+    uint32_t m_n_read = 0; // rows at a time
     Counts m_counts;
 };
 
+constexpr uint32_t kLeastSlots = 2;   // per head: one that is recent and one that is chosen
 constexpr uint32_t kNoPosition = ~0u; // of an estimator's slots
 
 } // namespace ks

@@ -220,15 +220,20 @@ bool Recipe::is_ring() const
     return victims == Victims::drop && (strcmp(retain->name, "window") == 0 || strcmp(retain->name, "sink") == 0);
 }
 
+uint32_t Recipe::sink_of(uint32_t n_slots) const
+{
+    return std::min(sink, n_slots / 4);
+}
+
 uint32_t Recipe::recent_of(uint32_t n_slots) const
 {
-    if (recent) return recent;
-    return std::max(8u, strcmp(retain->name, "subgen") == 0 ? n_slots / 2 : n_slots / 8);
+    const uint32_t share = std::max(8u, strcmp(retain->name, "subgen") == 0 ? n_slots / 2 : n_slots / 8);
+    return std::min(recent ? recent : share, n_slots / 2);
 }
 
 uint32_t Recipe::delta_of(uint32_t n_slots) const
 {
-    return delta ? delta : std::max(1u, std::min(64u, n_slots / 32));
+    return std::min(delta ? delta : std::max(1u, std::min(64u, n_slots / 32)), std::max(1u, n_slots / 4));
 }
 
 } // namespace ks

@@ -24,17 +24,19 @@ struct Recipe {
     Split split = Split::uniform;
     uint32_t slots = 0;  // per layer and KV head; 0: what the memory holds
     uint32_t sink = 4;   // first tokens, which stay
-    uint32_t recent = 0; // last tokens, which stay; 0: an eighth of the slots
+    uint32_t recent = 0; // last tokens, which stay; 0: an eighth of the slots, of subgen half
     uint32_t chunk = 0;  // tokens of a prompt read at once; 0: the planner's choice
     uint32_t delta = 0;  // tokens from one eviction to the next while decoding; 0: a 32nd of the slots, at most 64
     uint64_t seed = 0;
 
     bool exact() const { return !retain->evicts; }
     bool is_ring() const; // the last tokens stay, where their positions say
+    // What a number of slots leaves of these: with few of them less stays of itself, and decisions come more often.
+    uint32_t sink_of(uint32_t n_slots) const;
     uint32_t recent_of(uint32_t n_slots) const;
     uint32_t delta_of(uint32_t n_slots) const;
-    // The fewest slots that these numbers leave room in.
-    uint32_t smallest_slots() const { return sink + (recent ? recent : 8) + (delta ? delta : 1) + 4; }
+    // The fewest slots: those asked for have room beside what stays of itself, those that the memory dictates are what they are.
+    uint32_t smallest_slots() const { return slots ? sink + recent + 4 : 2; }
 };
 
 Result<Recipe> parse_recipe(std::string_view text);

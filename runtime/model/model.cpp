@@ -64,7 +64,7 @@ std::vector<CacheLayerSpec> cache_specs(const Config& c, const Recipe& recipe, u
     uint32_t n_whole = 0; // layers that see everything, between which slots are split
     for (uint32_t il = 0; il < c.n_layers; il++) n_whole += !c.is_window_layer(il);
     std::vector<uint32_t> split(n_whole);
-    split_slots(recipe.split, n_whole, n_slots, std::min(n_slots, recipe.smallest_slots()), split.data());
+    split_slots(recipe.split, n_whole, n_slots, std::min(n_slots, kLeastSlots), split.data());
     for (uint32_t il = 0, nth = 0; il < c.n_layers; il++) {
         CacheLayerSpec& s = specs[il];
         const uint32_t window = std::min(c.window, n_slots); // a window layer forgets what it would not see, or what has no slot
@@ -75,7 +75,7 @@ std::vector<CacheLayerSpec> cache_specs(const Config& c, const Recipe& recipe, u
         s.bounded = !recipe.exact();
         s.table = s.bounded && !recipe.is_ring();
         if (!recipe.is_ring()) continue;
-        s.n_pinned = recipe.sink;
+        s.n_pinned = recipe.sink_of(s.n_rows);
         s.window = s.n_rows - s.n_pinned;
     }
     return specs;

@@ -9,11 +9,10 @@
 namespace ks
 {
 
-constexpr uint32_t kChunks[] = {512, 256, 128, 64, 32, 16};
-constexpr uint32_t kSmallestChunk = 16;
+constexpr uint32_t kChunks[] = {512, 256, 128, 64, 32, 16, 8, 4};
+constexpr uint32_t kSmallestChunk = 16;        // of an exact cache
 constexpr uint32_t kSmallestContext = 256;     // tokens; below it nobody can talk
 constexpr uint32_t kLargestContext = 1u << 24; // tokens; slots are counted in 32 bits
-constexpr uint32_t kLeastSlots = 32;           // with fewer nothing is left between the pinned and the recent
 constexpr uint64_t kChunkShare = 8;            // a chunk's buffers take at most 1/8 of what the weights leave
 
 uint64_t Plan::region_bytes(const char* name) const
@@ -97,7 +96,7 @@ static Choice choose_fixed(const Sizer& sizer, uint32_t context)
 {
     for (uint32_t wanted : kChunks) {
         Choice choice{context, context, std::min(wanted, context)};
-        if (sizer.fits(choice)) return choice;
+        if (wanted >= kSmallestChunk && sizer.fits(choice)) return choice;
     }
     return {};
 }
@@ -106,6 +105,7 @@ static Choice choose_fixed(const Sizer& sizer, uint32_t context)
 static Choice choose_longest(const Sizer& sizer, uint32_t limit, uint32_t least)
 {
     for (uint32_t wanted : kChunks) {
+        if (wanted < kSmallestChunk) break;
         const uint32_t chunk = std::min(wanted, limit), context = sizer.largest(1, limit, chunk, 0);
         if (context < std::max(least, chunk)) continue; // a chunk longer than the context only wastes
         const uint64_t fixed = sizer.total({least, least, kSmallestChunk}), total = sizer.total({least, least, chunk});
@@ -118,7 +118,7 @@ static Choice choose_longest(const Sizer& sizer, uint32_t limit, uint32_t least)
 
 static uint32_t least_slots(const Recipe& recipe)
 {
-    return recipe.slots ? recipe.slots : std::max(kLeastSlots, recipe.smallest_slots());
+    return recipe.slots ? recipe.slots : kLeastSlots;
 }
 
 // As many slots as fit, or those that were asked for; a chunk is at most a quarter of them, so that what is read at once does
@@ -130,7 +130,7 @@ static Choice choose_slots(const Sizer& sizer, uint32_t context)
     for (uint32_t wanted : kChunks) {
         if (recipe.chunk && wanted != kChunks[0]) break;
         const uint32_t chunk = recipe.chunk ? recipe.chunk : wanted, slots = sizer.largest(least, most, chunk, context);
-        if (slots && (recipe.chunk || chunk <= std::max(kSmallestChunk, slots / 4))) return {context, slots, chunk};
+        if (slots && (recipe.chunk || chunk <= std::max(kChunks[7], slots / 4))) return {context, slots, chunk};
     }
     return {};
 }
@@ -175,14 +175,14 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
         if (recipe.automatic) sizer.recipe = fallback(recipe);
         choice = choose_slots(sizer, limit);
         if (choice.slots >= limit && sizer.recipe.split == Split::pyramid) sizer.recipe.split = Split::uniform; // room for everything
-        smallest = {limit, least_slots(sizer.recipe), sizer.recipe.chunk ? sizer.recipe.chunk : kSmallestChunk};
+        smallest = {limit, least_slots(sizer.recipe), sizer.recipe.chunk ? sizer.recipe.chunk : kChunks[7]};
     }
     plan.fits = choice.slots != 0;
     plan.smallest_bytes = sizer.total(smallest);
     if (plan.fits && recipe.automatic && sizer.recipe.exact()) { // less than this would do
         Sizer other = sizer;
         other.recipe = fallback(recipe);
-        plan.smallest_bytes = std::min(plan.smallest_bytes, other.total({limit, least_slots(other.recipe), kSmallestChunk}));
+        plan.smallest_bytes = std::min(plan.smallest_bytes, other.total({limit, least_slots(other.recipe), kChunks[7]}));
     }
     if (!plan.fits) choice = smallest;
 

@@ -52,7 +52,7 @@ TEST_CASE("recipe: what cannot be done is refused with what is possible")
                              "exact,slots=12",
                              "exact,,",
                              "k=f16",
-                             "h2o,slots=8",
+                             "h2o,slots=7",
                              "h2o,slots=-4",
                              "h2o,slots=1e99",
                              "h2o,decay=2",
