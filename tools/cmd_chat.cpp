@@ -416,10 +416,11 @@ Status cmd_chat(const Options& options)
     KS_TRY(check_sampling(options.sampling, session.config().n_vocab));
     if (interactive) {
         const Plan& plan = session.plan();
-        fprintf(stderr, "%s on %s\n%s of a budget of %s, context %s tokens, chat frame %s; /help lists the commands\n\n",
+        const std::string length = plan.recipe.exact() ? "context " + grouped(plan.context) + " tokens"
+                                                       : "any length of text in " + grouped(plan.slots) + " slots";
+        fprintf(stderr, "%s on %s\n%s of a budget of %s, %s, chat frame %s; /help lists the commands\n\n",
                 file_name(options.session.model_path).c_str(), printable(session.device_name(), 200).c_str(),
-                human_bytes(plan.total_bytes).c_str(), human_bytes(plan.budget_bytes).c_str(), grouped(plan.context).c_str(),
-                frame.value()->name);
+                human_bytes(plan.total_bytes).c_str(), human_bytes(plan.budget_bytes).c_str(), length.c_str(), frame.value()->name);
     }
     return Chat(session, options, *frame.value(), progress).loop();
 }

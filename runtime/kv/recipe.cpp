@@ -202,7 +202,9 @@ std::string recipe_text(const Recipe& r)
     if (r.exact())
         text = "exact";
     else
-        text = std::string("retain=") + r.retain->name + ",victims=" + kVictims[int(r.victims)] + ",split=" + kSplits[int(r.split)];
+        text = std::string("retain=") + r.retain->name;
+    if (r.victims != Victims::drop) text += std::string(",victims=") + kVictims[int(r.victims)];
+    if (r.split != Split::uniform) text += std::string(",split=") + kSplits[int(r.split)];
     text += std::string(",k=") + codec_name(r.k) + ",v=" + codec_name(r.v);
     const Recipe defaults;
     for (const NumberOption& option : kNumbers) {

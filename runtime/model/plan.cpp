@@ -187,7 +187,6 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
     if (!plan.fits) choice = smallest;
 
     plan.recipe = sizer.recipe;
-    plan.recipe.slots = plan.recipe.exact() ? 0 : choice.slots;
     plan.recipe_text = recipe_text(plan.recipe);
     plan.context = choice.context;
     plan.slots = choice.slots;
