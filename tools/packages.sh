@@ -4,7 +4,7 @@
 
 build_packages="g++ cmake ninja-build libutf8proc-dev"
 fetch_packages="python3 python3-venv ca-certificates"
-test_packages="doctest-dev python3 g++-aarch64-linux-gnu qemu-user"
+test_packages="doctest-dev python3 glslang-tools g++-aarch64-linux-gnu qemu-user"
 
 # Installs those of the packages given that are missing.
 install_packages() {

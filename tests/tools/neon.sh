@@ -9,7 +9,7 @@ done
 out=$(dirname "${1:-build/knapsack}")/neon # kept, so that it is built once
 
 # The backends need no utf8proc, which may not be there for ARM.
-cmake -S . -B "$out" -DCMAKE_BUILD_TYPE=Release -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
+cmake -S . -B "$out" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
     -DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc -DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ -DCMAKE_CXX_FLAGS_RELEASE=-O1 \
     -DUTF8PROC_INCLUDE=unused -DUTF8PROC_LIBRARY=unused -DKS_DEV=ON -DKS_TESTS=ON >"$out.log" 2>&1 ||
     { cat "$out.log"; exit 1; }
