@@ -151,10 +151,10 @@ template <class S> void six_rows(const AttentionTask& task, const Sight& sight, 
                                  uint32_t r0, uint32_t n_rows, uint32_t p, uint32_t n)
 {
     const uint32_t group = task.a.n_heads / task.a.n_kv_heads;
-    auto columns = [&](uint32_t r) { return Columns(sight, token + (r < n_rows ? r : n_rows - 1) / group, p, n); };
+    auto columns = [&](uint32_t i) { return Columns(sight, token + (r0 + i < n_rows ? r0 + i : n_rows - 1) / group, p, n); };
+    const Columns seen[kSix] = {columns(0), columns(1), columns(2), columns(3), columns(4), columns(5)};
     uint32_t first = n, end = 0; // the columns that any of the six sees
-    for (uint32_t r = r0; r < r0 + kSix; r++) {
-        const Columns c = columns(r);
+    for (const Columns& c : seen) {
         if (!c.any()) continue;
         first = c.first() < first ? c.first() : first;
         end = c.end > end ? c.end : end;
@@ -164,7 +164,7 @@ template <class S> void six_rows(const AttentionTask& task, const Sight& sight, 
     for (uint32_t panel = left; panel < right; panel++) six_logits<S>(s, s.q + size_t(r0) * s.width, task.a.head_dim, panel);
     float shrink[kSix];
     for (uint32_t i = 0; i < kSix; i++) {
-        const Columns c = columns(r0 + i);
+        const Columns& c = seen[i];
         auto from_left = [&](uint32_t column) { return column > at ? column - at : 0; };
         shrink[i] = to_weights<S>(task, rows, at, s.weights + i * kAttentionTile + at, s.under, right * kPanel - at, from_left(c.hole),
                                   from_left(c.begin), from_left(c.end), s.top + r0 + i, s.norm_top + r0 + i, s.norm + r0 + i);

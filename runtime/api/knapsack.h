@@ -40,10 +40,10 @@ typedef struct ks_options {
     size_t struct_size;       /* sizeof(ks_options) */
     const char* model_path;   /* a GGUF file, or the first of a split set */
     const char* device;       /* "cpu", "reference"; default: the best that is there */
-    const char* recipe;       /* how the cache holds tokens; default "auto" */
+    const char* recipe;       /* how the cache holds tokens, as --kv; default "auto" */
     uint64_t memory_bytes;    /* hard total; default: what the device has free */
     uint64_t kv_memory_bytes; /* hard limit of the cache alone; default: none */
-    int64_t context;          /* tokens; 0: as many as fit, at most the model's; -1: the model's */
+    int64_t context;          /* tokens; 0: as many as fit, at most the model's; -1: the model's. Only "exact" is full then */
     int32_t n_threads;        /* default: one per core */
     void* memory;             /* a block to live in, instead of the system's; owned by the caller, outlives the session */
     size_t memory_size;       /* its bytes; the plan plus two pages of alignment are needed */
@@ -59,7 +59,7 @@ typedef struct ks_stats {
     uint64_t smallest_bytes; /* the smallest budget that works with these options */
     uint64_t bytes_per_token;
     uint32_t fits;     /* 0 or 1 */
-    uint32_t context;  /* tokens that the cache holds */
+    uint32_t context;  /* tokens that are counted on; a cache that gives up slots reads on beyond */
     uint32_t n_tokens; /* tokens in it now */
     uint32_t n_vocab;
     uint64_t evicted, merged; /* slots, since ks_open() */
@@ -101,7 +101,7 @@ size_t ks_tokenize(const ks_session* session, const char* text, size_t text_byte
 size_t ks_piece(const ks_session* session, uint32_t id, char* out, size_t capacity);
 int ks_is_end(const ks_session* session, uint32_t id); /* 1: the model ends its turn with this token */
 
-/* Appends tokens to the context. KS_NO_FIT: the context is full, nothing was read. */
+/* Appends tokens to the text. KS_NO_FIT: the exact cache's context is full, nothing was read. */
 int ks_feed(ks_session* session, const uint32_t* ids, size_t n);
 /* n_vocab values after the last token fed; valid until the next ks_feed(). */
 const float* ks_logits(const ks_session* session);
