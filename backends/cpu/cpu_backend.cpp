@@ -122,11 +122,11 @@ void CpuBackend::rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x,
     });
 }
 
-void CpuBackend::rope(const RopeArgs& a, const Tensor& x, const Tensor& angles)
+void CpuBackend::rope(const RopeArgs& a, const Tensor& y, const Tensor& x, const Tensor& angles)
 {
     uint64_t row = uint64_t(a.n_heads) * a.head_dim;
     for_rows(a.n_tokens, uint32_t(row), [&](uint32_t begin, uint32_t end) {
-        for (uint64_t t = begin; t < end; t++) m_kernels.vector.rope(a, x.ptr() + t * row, angles.ptr() + t * a.n_rot);
+        for (uint64_t t = begin; t < end; t++) m_kernels.vector.rope(a, y.ptr() + t * row, x.ptr() + t * row, angles.ptr() + t * a.n_rot);
     });
 }
 
@@ -259,39 +259,48 @@ void CpuBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_
     });
 }
 
-AttentionTask CpuBackend::attention_task(const AttentionArgs& a, const Tensor* y, const Tensor& q, const KvSlots& slots,
+CodedRows CpuBackend::coded_rows(const Tensor& t) const
+{
+    return {m_kernels.attention.decode[int(t.format)], t.ptr<uint32_t>(), nullptr};
+}
+
+AttentionTask CpuBackend::attention_task(const AttentionArgs& a, const Tensor* y, const Queries& q, const KvSlots& slots,
                                          const Tensor& lse) const
 {
     KS_CHECK(a.n_heads <= m_shape.n_heads && a.head_dim <= m_shape.head_dim, "attention: %u heads of %u, head_dim %u of %u", a.n_heads,
              m_shape.n_heads, a.head_dim, m_shape.head_dim);
     AttentionTask task{};
     task.a = a;
-    task.q = q.ptr();
+    task.q = q.q.ptr();
+    task.q_far = a.n_far ? q.far.ptr() : nullptr;
     task.y = y ? y->ptr() : nullptr;
     task.lse = lse ? lse.ptr() : nullptr;
     task.k = slots.k.ptr<uint8_t>();
     task.v = slots.v.ptr<uint8_t>();
     task.chunk_k = slots.chunk_k.ptr<uint8_t>();
     task.chunk_v = slots.chunk_v.ptr<uint8_t>();
+    task.k_half = slots.k.format == Format::f16;
+    task.v_half = slots.v.format == Format::f16;
+    if (slots.coded_k) task.coded_k = coded_rows(slots.coded_k);
+    if (slots.coded_v) task.coded_v = coded_rows(slots.coded_v);
     task.table = slots.table ? slots.table.ptr<uint32_t>() : nullptr;
     task.view = slots.view.ptr<uint32_t>();
     task.weights = slots.weights ? slots.weights.ptr() : nullptr;
     task.logits_stride = logits_stride(m_shape);
-    if (lse && a.n_tokens == 1 && slots.table && a.n_rows <= m_shape.scored_slots) task.logits = m_scratch.logits;
+    if (lse && a.n_tokens == 1 && slots.table && slots.table.cols / a.n_kv_heads <= m_shape.scored_slots) task.logits = m_scratch.logits;
     return task;
 }
 
-void CpuBackend::attention(const AttentionArgs& a, const Tensor& y, const Tensor& q, const KvSlots& slots, const Tensor& lse)
+void CpuBackend::attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots, const Tensor& lse)
 {
     const uint32_t group = a.n_heads / a.n_kv_heads;
     if (a.head_dim % 8 != 0 || group > kAttentionRows) return ReferenceBackend::attention(a, y, q, slots, lse);
     const AttentionTask task = attention_task(a, &y, q, slots, lse);
-    bool k_half = slots.k.format == Format::f16, v_half = slots.v.format == Format::f16;
-    if (a.n_tokens * group > 8 && a.n_tokens > 1) return attention_chunks(task, m_kernels.attention.chunk[k_half][v_half]);
-    for (uint32_t t = 0; t < a.n_tokens; t++) attention_split(task, t, m_kernels.attention.split[k_half][v_half]);
+    if (a.n_tokens * group > 8 && a.n_tokens > 1) return attention_chunks(task);
+    for (uint32_t t = 0; t < a.n_tokens; t++) attention_split(task, t);
 }
 
-void CpuBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& signal, const Tensor& chunk_signal, const Tensor& q,
+void CpuBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& signal, const Tensor& chunk_signal, const Queries& q,
                           const KvSlots& slots, const Tensor& lse)
 {
     const uint32_t group = a.n_heads / a.n_kv_heads;
@@ -299,8 +308,7 @@ void CpuBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Te
         return ReferenceBackend::kv_score(s, a, signal, chunk_signal, q, slots, lse);
     const AttentionTask task = attention_task(a, nullptr, q, slots, lse);
     const ScoreTask score{s, signal.ptr(), chunk_signal ? chunk_signal.ptr() : nullptr};
-    const ScoreKernel kernel =
-        task.logits ? m_kernels.attention.score_kept_logits : m_kernels.attention.score[slots.k.format == Format::f16];
+    const ScoreKernel kernel = task.logits ? m_kernels.attention.score_kept_logits : m_kernels.attention.score;
     uint32_t most = 0; // indexes of a head
     for (uint32_t h = 0; h < a.n_kv_heads; h++) most = std::max(most, task.view[h * view_words + view_before] + a.n_tokens);
     const uint32_t n_tiles = (most + kAttentionTile - 1) / kAttentionTile, step = task.logits ? 8 : 1;
@@ -314,7 +322,7 @@ void CpuBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Te
     });
 }
 
-void CpuBackend::attention_split(const AttentionTask& task, uint32_t token, AttentionSplitKernel kernel)
+void CpuBackend::attention_split(const AttentionTask& task, uint32_t token)
 {
     const AttentionArgs& a = task.a;
     const uint32_t stride = kPartialHead + a.head_dim, group = a.n_heads / a.n_kv_heads;
@@ -339,7 +347,8 @@ void CpuBackend::attention_split(const AttentionTask& task, uint32_t token, Atte
             float* partials = m_scratch.partials + (uint64_t(kv_head) * group * kMaxSplits + split) * stride;
             float* scratch = m_scratch.attention + uint64_t(thread) * attention_scratch_floats(m_shape.head_dim);
             const uint32_t own = task.view[kv_head * view_words + view_before] + token;
-            kernel(task, kv_head, token, from, std::min(own + 1, from + kAttentionGroup), partials, kMaxSplits * stride, scratch);
+            m_kernels.attention.split(task, kv_head, token, from, std::min(own + 1, from + kAttentionGroup), partials, kMaxSplits * stride,
+                                      scratch);
         });
         for (uint32_t h = 0; h < a.n_heads; h++)
             m_kernels.attention.fold(totals + h * stride, m_scratch.partials + uint64_t(h) * kMaxSplits * stride, n_splits, stride,
@@ -351,7 +360,7 @@ void CpuBackend::attention_split(const AttentionTask& task, uint32_t token, Atte
     }
 }
 
-void CpuBackend::attention_chunks(const AttentionTask& task, AttentionChunkKernel kernel)
+void CpuBackend::attention_chunks(const AttentionTask& task)
 {
     const AttentionArgs& a = task.a;
     const uint32_t group = a.n_heads / a.n_kv_heads;
@@ -363,7 +372,7 @@ void CpuBackend::attention_chunks(const AttentionTask& task, AttentionChunkKerne
     m_pool.parallel_for(n_chunks * a.n_kv_heads, [&](uint32_t i, int thread) {
         uint32_t token = (n_chunks - 1 - i / a.n_kv_heads) * size; // the last tokens have the most to do: first
         float* scratch = m_scratch.attention + uint64_t(thread) * attention_scratch_floats(m_shape.head_dim);
-        kernel(task, i % a.n_kv_heads, token, std::min(size, a.n_tokens - token), scratch);
+        m_kernels.attention.chunk(task, i % a.n_kv_heads, token, std::min(size, a.n_tokens - token), scratch);
     });
 }
 

@@ -21,14 +21,14 @@ public:
     void embed(const EmbedArgs& a, const Tensor& y, const Tensor& table, const Tensor& ids) override;
     void rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w) override;
     void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets, const Tensor& x) override;
-    void rope(const RopeArgs& a, const Tensor& x, const Tensor& angles) override;
+    void rope(const RopeArgs& a, const Tensor& y, const Tensor& x, const Tensor& angles) override;
     void glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up) override;
     void add(const AddArgs& a, const Tensor& x, const Tensor& b) override;
     void softcap(const SoftcapArgs& a, const Tensor& x) override;
     void kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& x, const Tensor& table, const Tensor& view) override;
     void kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from, const Tensor& rows) override;
-    void attention(const AttentionArgs& a, const Tensor& y, const Tensor& q, const KvSlots& slots, const Tensor& lse) override;
-    void kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& signal, const Tensor& chunk_signal, const Tensor& q,
+    void attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots, const Tensor& lse) override;
+    void kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& signal, const Tensor& chunk_signal, const Queries& q,
                   const KvSlots& slots, const Tensor& lse) override;
     void argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x) override;
 
@@ -47,9 +47,10 @@ private:
 
     template <class Body> void for_rows(uint32_t n_rows, uint32_t row_values, const Body& body);
     void quantize(const MatmulArgs& a, const Tensor& x, uint32_t token_block);
-    AttentionTask attention_task(const AttentionArgs& a, const Tensor* y, const Tensor& q, const KvSlots& slots, const Tensor& lse) const;
-    void attention_split(const AttentionTask& task, uint32_t token, AttentionSplitKernel kernel);
-    void attention_chunks(const AttentionTask& task, AttentionChunkKernel kernel);
+    CodedRows coded_rows(const Tensor& t) const;
+    AttentionTask attention_task(const AttentionArgs& a, const Tensor* y, const Queries& q, const KvSlots& slots, const Tensor& lse) const;
+    void attention_split(const AttentionTask& task, uint32_t token);
+    void attention_chunks(const AttentionTask& task);
 
     const CpuKernels m_kernels;
     ThreadPool m_pool;

@@ -75,13 +75,15 @@ void ReferenceBackend::kv_move(const KvMoveArgs& a, const Tensor& to, const Tens
 struct Sight {
     const AttentionArgs& a;
     const KvSlots& slots;
-    uint32_t kv_head, before, begin, oldest;
+    uint32_t kv_head, before, begin, coded_begin, coded_end, oldest;
 
     Sight(const AttentionArgs& args, const KvSlots& s, uint32_t head) : a(args), slots(s), kv_head(head)
     {
         const uint32_t* view = slots.view.ptr<uint32_t>() + head * view_words;
         before = view[view_before];
         begin = view[view_begin];
+        coded_begin = view[view_coded_begin];
+        coded_end = view[view_coded_end];
         oldest = slots.table ? 0 : RING_OLDEST(before + (a.chunk_rows ? 0 : a.n_tokens), a.n_rows, a.n_pinned);
     }
     bool sees(uint32_t t, uint32_t index) const
@@ -98,14 +100,14 @@ struct Sight {
         if (slots.table) return slots.table.ptr<uint32_t>()[begin + index];
         return kv_head * a.n_rows + RING_ROW(index, a.n_rows, a.n_pinned);
     }
-    const float* key(uint32_t index, float* room) const
+    const float* stored(uint32_t index, const Tensor& plain, const Tensor& coded, const Tensor& chunk, float* room) const
     {
-        return cached_row(in_chunk(index) ? slots.chunk_k : slots.k, row(index), a.head_dim, room);
+        if (in_chunk(index)) return cached_row(chunk, row(index), a.head_dim, room);
+        if (index < coded_begin || index >= coded_end) return cached_row(plain, row(index), a.head_dim, room);
+        return cached_row(coded, row(index) - a.n_kv_heads * a.n_rows, a.head_dim, room);
     }
-    const float* value(uint32_t index, float* room) const
-    {
-        return cached_row(in_chunk(index) ? slots.chunk_v : slots.v, row(index), a.head_dim, room);
-    }
+    const float* key(uint32_t index, float* room) const { return stored(index, slots.k, slots.coded_k, slots.chunk_k, room); }
+    const float* value(uint32_t index, float* room) const { return stored(index, slots.v, slots.coded_v, slots.chunk_v, room); }
     // The log-weights a (0) and b (1).
     double weight(uint32_t index, uint32_t which) const
     {
@@ -113,10 +115,11 @@ struct Sight {
     }
 };
 
-static void check_slots(const AttentionArgs& a, const Tensor& q, const KvSlots& slots)
+static void check_slots(const AttentionArgs& a, const Queries& q, const KvSlots& slots)
 {
     KS_CHECK(a.n_tokens > 0 && a.n_heads % a.n_kv_heads == 0, "attention: %u heads over %u", a.n_heads, a.n_kv_heads);
-    check_values("attention", q, uint64_t(a.n_tokens) * a.n_heads * a.head_dim);
+    check_values("attention", q.q, uint64_t(a.n_tokens) * a.n_heads * a.head_dim);
+    if (a.n_far) check_values("attention", q.far, uint64_t(a.n_tokens) * a.n_heads * a.head_dim);
     for (const Tensor* t : {&slots.k, &slots.v}) check_rows("attention", *t, uint64_t(a.n_kv_heads) * a.n_rows, a.head_dim);
     if (a.chunk_rows)
         for (const Tensor* t : {&slots.chunk_k, &slots.chunk_v})
@@ -125,7 +128,7 @@ static void check_slots(const AttentionArgs& a, const Tensor& q, const KvSlots& 
     check_values("attention", slots.view, uint64_t(a.n_kv_heads) * view_words);
 }
 
-void ReferenceBackend::attention(const AttentionArgs& a, const Tensor& y, const Tensor& q, const KvSlots& slots, const Tensor& lse)
+void ReferenceBackend::attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots, const Tensor& lse)
 {
     check_slots(a, q, slots);
     check_values("attention", y, uint64_t(a.n_tokens) * a.n_heads * a.head_dim);
@@ -135,11 +138,12 @@ void ReferenceBackend::attention(const AttentionArgs& a, const Tensor& y, const 
     for (uint32_t h = 0; h < a.n_heads; h++) {
         const Sight sight(a, slots, h / (a.n_heads / a.n_kv_heads));
         for (uint32_t t = 0; t < a.n_tokens; t++) {
-            const float* query = q.ptr() + (uint64_t(t) * a.n_heads + h) * a.head_dim;
+            const uint64_t at = (uint64_t(t) * a.n_heads + h) * a.head_dim;
             double top = -INFINITY, norm_top = -INFINITY, norm = 0; // running maxima of numerator and denominator
             std::fill(sums, sums + a.head_dim, 0.0);
             for (uint32_t i = 0; i <= sight.before + t; i++) {
                 if (!sight.sees(t, i)) continue;
+                const float* query = (i < a.n_far ? q.far : q.q).ptr() + at;
                 const double logit = dot(query, sight.key(i, room), a.head_dim) * a.scale;
                 const double over = logit + sight.weight(i, 0), under = logit + sight.weight(i, 1);
                 if (under > -INFINITY) {
@@ -162,7 +166,7 @@ void ReferenceBackend::attention(const AttentionArgs& a, const Tensor& y, const 
 }
 
 void ReferenceBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& signal, const Tensor& chunk_signal,
-                                const Tensor& q, const KvSlots& slots, const Tensor& lse)
+                                const Queries& q, const KvSlots& slots, const Tensor& lse)
 {
     check_slots(a, q, slots);
     check_values("kv_score", signal, uint64_t(a.n_kv_heads) * a.n_rows);
@@ -183,7 +187,8 @@ void ReferenceBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, co
                 const double visible = sight.before + t + 1 - (first > a.n_pinned ? first - a.n_pinned : 0);
                 const float* key = sight.key(i, m_row);
                 for (uint32_t h = g * group; h < (g + 1) * group; h++) {
-                    const double logit = dot(q.ptr() + (uint64_t(t) * a.n_heads + h) * a.head_dim, key, a.head_dim) * a.scale;
+                    const float* query = (i < a.n_far ? q.far : q.q).ptr() + (uint64_t(t) * a.n_heads + h) * a.head_dim;
+                    const double logit = dot(query, key, a.head_dim) * a.scale;
                     const double p = std::exp2((logit + sight.weight(i, 1)) * kLog2e - lse.ptr()[uint64_t(t) * a.n_heads + h]);
                     const double said = s.kind == score_below ? (p * visible < 1 ? 1.0 : 0.0) : p;
                     sum += said * std::pow(double(s.decay), a.n_tokens - 1 - t);

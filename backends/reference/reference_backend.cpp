@@ -193,23 +193,24 @@ void ReferenceBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, 
     }
 }
 
-void ReferenceBackend::rope(const RopeArgs& a, const Tensor& x, const Tensor& angles)
+void ReferenceBackend::rope(const RopeArgs& a, const Tensor& y, const Tensor& x, const Tensor& angles)
 {
     KS_CHECK(a.n_rot % 2 == 0 && a.n_rot <= a.head_dim, "rope: %u of %u values rotate", a.n_rot, a.head_dim);
-    check_values("rope", x, uint64_t(a.n_tokens) * a.n_heads * a.head_dim);
+    for (const Tensor* t : {&y, &x}) check_values("rope", *t, uint64_t(a.n_tokens) * a.n_heads * a.head_dim);
     check_values("rope", angles, uint64_t(a.n_tokens) * a.n_rot);
     uint32_t half = a.n_rot / 2;
     for (uint32_t t = 0; t < a.n_tokens; t++) {
         const float* angle = angles.ptr() + uint64_t(t) * a.n_rot;
         for (uint32_t h = 0; h < a.n_heads; h++) {
-            float* head = x.ptr() + (uint64_t(t) * a.n_heads + h) * a.head_dim;
+            const float* from = x.ptr() + (uint64_t(t) * a.n_heads + h) * a.head_dim;
+            float* to = y.ptr() + (uint64_t(t) * a.n_heads + h) * a.head_dim;
             for (uint32_t i = 0; i < half; i++) {
-                float& first = head[a.pairs == rope_neighbours ? 2 * i : i];
-                float& second = head[a.pairs == rope_neighbours ? 2 * i + 1 : i + half];
-                double c = angle[2 * i], s = angle[2 * i + 1], u = first, v = second;
-                first = float(u * c - v * s);
-                second = float(u * s + v * c);
+                const uint32_t first = a.pairs == rope_neighbours ? 2 * i : i, second = a.pairs == rope_neighbours ? 2 * i + 1 : i + half;
+                double c = angle[2 * i], s = angle[2 * i + 1], u = from[first], v = from[second];
+                to[first] = float(u * c - v * s);
+                to[second] = float(u * s + v * c);
             }
+            for (uint32_t i = a.n_rot; i < a.head_dim; i++) to[i] = from[i];
         }
     }
 }

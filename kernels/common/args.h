@@ -57,14 +57,17 @@ struct SoftcapArgs {
 
 // A layer's slots, seen by the kernels. A slot has an index; indexes follow the text's order and begin at 0. The tokens of the
 // chunk have the indexes after those held. Where an index lies:
-//   with a table   row table[begin + index]
+//   with a table   slot table[begin + index]: a row of the plain pool, or, from the number of its rows on, of the coded pool
 //   without        a ring: the first n_pinned rows stay, position p >= n_pinned is in row n_pinned + (p - n_pinned) % the rest;
 //                  an index is then the token's position
 //   staged         the chunk's own tokens lie apart, token t in row t, until the layer has been read
-// Per head, in the buffer `view`: how many indexes come before the chunk, and begin.
+// Per head, in the buffer `view`: how many indexes come before the chunk, begin, and which indexes [coded_begin, coded_end) lie in
+// the coded pool: those between the pinned and the recent ones.
 CONST uint view_before = 0u;
 CONST uint view_begin = 1u;
-CONST uint view_words = 2u;
+CONST uint view_coded_begin = 2u;
+CONST uint view_coded_end = 3u;
+CONST uint view_words = 4u;
 
 struct KvWriteArgs {
     uint n_tokens;
@@ -90,10 +93,11 @@ struct AttentionArgs {
     uint n_heads;
     uint n_kv_heads;
     uint head_dim;
-    uint n_rows;     // of the pool, per head
+    uint n_rows;     // of the plain pool, per head
     uint n_pinned;   // of a ring: seen through every window
     uint window;     // 0: every earlier token is visible; else a token sees as many, itself included (rings only)
     uint chunk_rows; // per head, where the chunk is staged; else 0
+    uint n_far;      // leading indexes that are seen by queries of their own, rotated for a position that is not too far away
     float scale;
 };
 

@@ -3,13 +3,14 @@
 
 #include "kernels/cpu/attention_score.h"
 #include "kernels/cpu/attention_split.h"
+#include "kernels/cpu/coded_rows.h"
 
 // The table of one instruction set.
 #define KS_ATTENTION_KERNELS(S)                                                                                                            \
     {                                                                                                                                      \
-        {{attention_chunk<S, false, false>, attention_chunk<S, false, true>},                                                              \
-         {attention_chunk<S, true, false>, attention_chunk<S, true, true>}},                                                               \
-            {{attention_split<S, false, false>, attention_split<S, false, true>},                                                          \
-             {attention_split<S, true, false>, attention_split<S, true, true>}},                                                           \
-            attention_begin<S>, attention_fold<S>, attention_finish<S>, {score_tile<S, false>, score_tile<S, true>}, score_kept_logits<S>  \
+        attention_chunk<S>, attention_split<S>, attention_begin<S>, attention_fold<S>, attention_finish<S>, score_tile<S>,                 \
+            score_kept_logits<S>,                                                                                                          \
+        {                                                                                                                                  \
+            decode_plain<S, false>, decode_plain<S, true>                                                                                  \
+        }                                                                                                                                  \
     }

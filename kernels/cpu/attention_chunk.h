@@ -12,9 +12,11 @@ namespace // as in simd_avx2.h
 struct ChunkScratch {
     uint32_t width;
     float* q;        // (kAttentionRows, width), scaled
+    float* far;      // (kAttentionRows, width), what far columns are seen by, scaled
     float* out;      // (kAttentionRows, width)
     float* keys;     // (kAttentionTile / kPanel) panels (width, kPanel): a column is a position
     float* values;   // (width / kPanel) panels (kAttentionTile, kPanel): a row is a position
+    float* decoded;  // (kAttentionTile, head_dim) rows of codes
     float* weights;  // (kSix, kAttentionTile)
     float* under;    // (kAttentionTile) logits of the denominator, where they differ
     float* top;      // (kAttentionRows) running maximum of the group of indexes, in the numerator
@@ -28,10 +30,12 @@ struct ChunkScratch {
     KS_INLINE ChunkScratch(float* scratch, uint32_t head_dim) : width((head_dim + kPanel - 1) / kPanel * kPanel)
     {
         q = scratch;
-        out = q + kAttentionRows * width;
+        far = q + kAttentionRows * width;
+        out = far + kAttentionRows * width;
         keys = out + kAttentionRows * width;
         values = keys + kAttentionTile * width;
-        weights = values + kAttentionTile * width;
+        decoded = values + kAttentionTile * width;
+        weights = decoded + kAttentionTile * width;
         under = weights + kSix * kAttentionTile;
         top = under + kAttentionTile;
         norm_top = top + kAttentionRows;
@@ -43,20 +47,45 @@ struct ChunkScratch {
     }
 };
 
-// The keys of a tile's n columns in panels; columns beyond hold anything.
-template <class S, bool k_half> void load_keys(const AttentionTask& task, const ChunkScratch& s, const TileRows& rows, uint32_t n)
+// Where each column's row is.
+struct ColumnRows {
+    const uint8_t* at[kAttentionTile];
+    bool half[kAttentionTile];
+
+    KS_INLINE ColumnRows(const AttentionTask& task, const TileRows& tile, bool keys, float* room)
+    {
+        for (uint32_t part = 0; part < tile.n_parts; part++) {
+            const Part& p = tile.parts[part];
+            const PartRows from(task, tile, p, keys, room + size_t(p.begin) * task.a.head_dim);
+            const size_t row_bytes = size_t(task.a.head_dim) * (from.half ? 2 : 4);
+            for (uint32_t i = p.begin; i < p.end; i++) {
+                at[i] = static_cast<const uint8_t*>(from.data) + from.rows[i - p.begin] * row_bytes;
+                half[i] = from.half;
+            }
+        }
+    }
+    template <class S> KS_INLINE typename S::F8 load(uint32_t column, uint32_t d) const
+    {
+        return half[column] ? load_cached<S, true>(at[column], d) : load_cached<S, false>(at[column], d);
+    }
+};
+
+// The keys of a tile's n columns in panels; columns beyond hold zeros.
+template <class S> void load_keys(const AttentionTask& task, const ChunkScratch& s, const TileRows& tile, uint32_t n)
 {
     const uint32_t head_dim = task.a.head_dim;
+    const ColumnRows rows(task, tile, true, s.decoded);
     for (uint32_t p = 0; p < n; p += 8) {
         float* panel = s.keys + size_t(p / kPanel) * s.width * kPanel + p % kPanel;
+        bool half = n - p >= 8;
+        for (uint32_t i = p; half && i < p + 8; i++) half = rows.half[i];
         for (uint32_t d = 0; d < head_dim; d += 8) {
             typename S::F8 block[8];
-            KS_UNROLL(8)
-            for (uint32_t i = 0; i < 8; i++) {
-                const uint32_t column = p + i;
-                block[i] = column < n ? load_cached<S, k_half>(column < rows.n_pool ? task.k : task.chunk_k,
-                                                               size_t(rows.rows[column]) * head_dim + d)
-                                      : S::zero();
+            if (half) {
+                KS_UNROLL(8)
+                for (uint32_t i = 0; i < 8; i++) block[i] = load_cached<S, true>(rows.at[p + i], d);
+            } else {
+                for (uint32_t i = 0; i < 8; i++) block[i] = p + i < n ? rows.load<S>(p + i, d) : S::zero();
             }
             S::transpose8(block);
             KS_UNROLL(8)
@@ -66,20 +95,18 @@ template <class S, bool k_half> void load_keys(const AttentionTask& task, const 
 }
 
 // The values of a tile's columns; those of the hole become zero, since a weight of zero would not hide an infinity.
-template <class S, bool v_half>
-void load_values(const AttentionTask& task, const ChunkScratch& s, const TileRows& rows, const Columns& c, uint32_t n)
+template <class S> void load_values(const AttentionTask& task, const ChunkScratch& s, const TileRows& tile, const Columns& c, uint32_t n)
 {
     const uint32_t head_dim = task.a.head_dim;
+    const ColumnRows rows(task, tile, false, s.decoded);
     for (uint32_t p = 0; p < n; p++) {
         const bool seen = p < c.hole || p >= c.begin;
         for (uint32_t d = 0; d < head_dim; d += 8)
-            S::store(s.values + (size_t(d / kPanel) * kAttentionTile + p) * kPanel + d % kPanel,
-                     seen ? load_cached<S, v_half>(p < rows.n_pool ? task.v : task.chunk_v, size_t(rows.rows[p]) * head_dim + d)
-                          : S::zero());
+            S::store(s.values + (size_t(d / kPanel) * kAttentionTile + p) * kPanel + d % kPanel, seen ? rows.load<S>(p, d) : S::zero());
     }
 }
 
-// weights[r][16 panel ..] = q[r] . keys, for six queries
+// weights[r][16 panel ..] = q[r] . keys, for six queries, q (6, width)
 template <class S> void six_logits(const ChunkScratch& s, const float* q, uint32_t head_dim, uint32_t panel)
 {
     typename S::F8 pair[2 * kSix], half[2 * kSix], whole[2 * kSix]; // ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7))
@@ -104,6 +131,23 @@ template <class S> void six_logits(const ChunkScratch& s, const float* q, uint32
         }
     }
     for (uint32_t i = 0; i < 2 * kSix; i++) S::store(s.weights + i / 2 * kAttentionTile + panel * kPanel + i % 2 * 8, whole[i]);
+}
+
+// The same for panels [left, right) of six queries from row `first` on; far columns, the first n_far, are seen by other queries.
+template <class S>
+void six_logits_of_panels(const ChunkScratch& s, uint32_t first, uint32_t head_dim, uint32_t left, uint32_t right, uint32_t n_far)
+{
+    for (uint32_t panel = left; panel < right; panel++) {
+        const uint32_t begin = panel * kPanel, end = begin + kPanel;
+        float near[kSix][kPanel];
+        if (end > n_far) six_logits<S>(s, s.q + size_t(first) * s.width, head_dim, panel);
+        if (begin >= n_far) continue;
+        for (uint32_t i = 0; i < kSix; i++)
+            for (uint32_t k = n_far; k < end; k++) near[i][k - begin] = s.weights[i * kAttentionTile + k];
+        six_logits<S>(s, s.far + size_t(first) * s.width, head_dim, panel);
+        for (uint32_t i = 0; i < kSix; i++)
+            for (uint32_t k = n_far; k < end; k++) s.weights[i * kAttentionTile + k] = near[i][k - begin];
+    }
 }
 
 // out[r][16 panel ..] = out * shrink[r] + weights[r] . values, over positions [begin, end) of the tile
@@ -161,7 +205,7 @@ template <class S> void six_rows(const AttentionTask& task, const Sight& sight, 
     }
     if (first >= end) return;
     const uint32_t left = first / kPanel, right = (end + kPanel - 1) / kPanel, at = left * kPanel;
-    for (uint32_t panel = left; panel < right; panel++) six_logits<S>(s, s.q + size_t(r0) * s.width, task.a.head_dim, panel);
+    six_logits_of_panels<S>(s, r0, task.a.head_dim, left, right, rows.n_far());
     float shrink[kSix];
     for (uint32_t i = 0; i < kSix; i++) {
         const Columns& c = seen[i];
@@ -179,14 +223,16 @@ template <class S> void load_queries(const AttentionTask& task, const ChunkScrat
     const uint32_t group = task.a.n_heads / task.a.n_kv_heads, head_dim = task.a.head_dim;
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t r = row + i < n_rows ? row + i : n_rows - 1;
-        const float* from = task.q + (size_t(token + r / group) * task.a.n_heads + kv_head * group + r % group) * head_dim;
-        for (uint32_t d = 0; d < head_dim; d += 8)
-            S::store(s.q + size_t(i) * s.width + d, S::load(from + d) * S::broadcast(task.a.scale * kLog2e));
+        const size_t from = (size_t(token + r / group) * task.a.n_heads + kv_head * group + r % group) * head_dim;
+        for (uint32_t d = 0; d < head_dim; d += 8) {
+            S::store(s.q + size_t(i) * s.width + d, S::load(task.q + from + d) * S::broadcast(task.a.scale * kLog2e));
+            if (task.a.n_far)
+                S::store(s.far + size_t(i) * s.width + d, S::load(task.q_far + from + d) * S::broadcast(task.a.scale * kLog2e));
+        }
     }
 }
 
-template <class S, bool k_half, bool v_half>
-void attention_chunk(const AttentionTask& task, uint32_t kv_head, uint32_t token, uint32_t n_tokens, float* scratch)
+template <class S> void attention_chunk(const AttentionTask& task, uint32_t kv_head, uint32_t token, uint32_t n_tokens, float* scratch)
 {
     const uint32_t head_dim = task.a.head_dim, group = task.a.n_heads / task.a.n_kv_heads, n_rows = n_tokens * group;
     const ChunkScratch s(scratch, head_dim);
@@ -209,8 +255,8 @@ void attention_chunk(const AttentionTask& task, uint32_t kv_head, uint32_t token
         in_group = p / kAttentionGroup;
         const uint32_t n = end - p < kAttentionTile ? end - p : kAttentionTile;
         const TileRows rows(task, sight, kv_head, p, n);
-        load_keys<S, k_half>(task, s, rows, n);
-        load_values<S, v_half>(task, s, rows, Columns(sight, token, p, n), n);
+        load_keys<S>(task, s, rows, n);
+        load_values<S>(task, s, rows, Columns(sight, token, p, n), n);
         for (uint32_t r0 = 0; r0 < n_rows; r0 += kSix) six_rows<S>(task, sight, s, rows, token, r0, n_rows, p, n);
     }
     fold_rows<S>(s, n_rows, head_dim);

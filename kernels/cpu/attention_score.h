@@ -60,7 +60,7 @@ struct Decay {
     }
 };
 
-template <class S, bool k_half>
+template <class S>
 void score_tile(const AttentionTask& task, const ScoreTask& score, uint32_t kv_head, uint32_t begin, uint32_t end, float* scratch)
 {
     const uint32_t group = task.a.n_heads / task.a.n_kv_heads, n = end - begin;
@@ -69,14 +69,14 @@ void score_tile(const AttentionTask& task, const ScoreTask& score, uint32_t kv_h
     const TileRows rows(task, sight, kv_head, begin, n);
     const Decay decay(score.s, task.a.n_tokens);
     float sums[kAttentionTile] = {};
-    load_keys<S, k_half>(task, s, rows, n);
+    load_keys<S>(task, s, rows, n);
     // Queries before the tile do not see it.
     uint32_t token = begin > sight.before ? begin - sight.before : 0;
     token = token > score.s.first_query ? token : score.s.first_query;
     const uint32_t n_rows = token < task.a.n_tokens ? (task.a.n_tokens - token) * group : 0;
     for (uint32_t r0 = 0; r0 < n_rows; r0 += kSix) {
         load_queries<S>(task, s, kv_head, token, r0, kSix, n_rows);
-        for (uint32_t panel = 0; panel * kPanel < n; panel++) six_logits<S>(s, s.q, task.a.head_dim, panel);
+        six_logits_of_panels<S>(s, 0, task.a.head_dim, 0, (n + kPanel - 1) / kPanel, rows.n_far());
         for (uint32_t i = 0; task.weights && i < kSix; i++)
             for (uint32_t k = 0; k < n; k++) s.weights[i * kAttentionTile + k] += log_weight(task, rows, k, 1);
         add_said<S>(task, score.s, sight, kv_head, token, r0, n_rows - r0 < kSix ? n_rows - r0 : kSix, begin, n, s.weights, decay.powers,

@@ -61,103 +61,131 @@ KS_INLINE void few_outputs(const void* values, uint32_t head_dim, const float* w
     }
 }
 
-// body(from, to, in_pool) for the columns that are seen: before the hole, after it, in the pool and in the chunk.
-template <class Body> KS_INLINE void for_seen(const Columns& c, uint32_t n_pool, const Body& body)
+// The columns of a part that are seen, before the hole and after it: body(from, to).
+template <class Body> KS_INLINE void for_seen(const Columns& c, const Part& part, const Body& body)
 {
-    const uint32_t parts[2][2] = {{0, c.hole < c.end ? c.hole : c.end}, {c.begin, c.end}};
-    for (const uint32_t* part : parts) {
-        const uint32_t split = n_pool < part[0] ? part[0] : n_pool < part[1] ? n_pool : part[1];
-        if (part[0] < split) body(part[0], split, true);
-        if (split < part[1]) body(split, part[1], false);
+    const uint32_t runs[2][2] = {{0, c.hole < c.end ? c.hole : c.end}, {c.begin, c.end}};
+    for (const uint32_t* run : runs) {
+        const uint32_t from = run[0] > part.begin ? run[0] : part.begin, to = run[1] < part.end ? run[1] : part.end;
+        if (from < to) body(from, to);
     }
 }
 
-// Rows of a table lie anywhere, and no processor guesses where: asks for rows [from, to) of those in the pool.
-KS_INLINE static void prefetch_rows(const void* pool, const TileRows& rows, uint32_t from, uint32_t to, uint32_t row_bytes)
+// Rows of a table lie anywhere, and no processor guesses where: asks for columns [from, to) of the plain pool.
+KS_INLINE static void prefetch_rows(const void* pool, const TileRows& tile, uint32_t from, uint32_t to, uint32_t row_bytes)
 {
-    for (to = to < rows.n_pool ? to : rows.n_pool; from < to; from++)
-        for (uint32_t at = 0; at < row_bytes; at += 64)
-            __builtin_prefetch(static_cast<const uint8_t*>(pool) + size_t(rows.rows[from]) * row_bytes + at);
+    for (to = to < tile.n_pool ? to : tile.n_pool; from < to; from++)
+        for (uint32_t at = 0; at < row_bytes && tile.rows[from] < tile.first_coded; at += 64)
+            __builtin_prefetch(static_cast<const uint8_t*>(pool) + size_t(tile.rows[from]) * row_bytes + at);
 }
 
 constexpr uint32_t kAhead = 16; // rows that are asked for before they are used
 
-template <class S, bool k_half, bool v_half, uint32_t n_heads>
-void split_heads(const AttentionTask& task, uint32_t kv_head, uint32_t token, const float* q, uint32_t first_head, uint32_t begin,
-                 uint32_t end, float* partials, uint32_t head_stride, float* weights)
+// The arrays of a split, f32.
+struct SplitScratch {
+    float* q;       // (4, head_dim), scaled
+    float* far;     // (4, head_dim)
+    float* weights; // (4, kAttentionTile), then logits of the denominator, where they differ
+    float* decoded; // (kAttentionTile, head_dim) rows of codes
+
+    KS_INLINE SplitScratch(float* scratch, uint32_t head_dim)
+        : q(scratch), far(q + 4 * head_dim), weights(far + 4 * head_dim), decoded(weights + 5 * kAttentionTile)
+    {
+    }
+};
+
+// Logits of columns [from, to) of a part. While they are made, keys some rows ahead and these columns' values are asked for.
+template <class S, bool half, uint32_t n_heads> void part_logits(const AttentionTask& task, const TileRows& tile, const Part& part,
+                                                                 const PartRows& keys, uint32_t from, uint32_t to, const SplitScratch& s)
 {
     constexpr uint32_t step = n_heads == 1 ? 8 : n_heads == 2 ? 4 : 2;
-    const uint32_t head_dim = task.a.head_dim, n_floats = kPartialHead + head_dim;
+    const uint32_t head_dim = task.a.head_dim;
+    const bool ahead = task.table && part.place == Part::pool;
+    const float* q = part.far ? s.far : s.q;
+    const uint32_t* rows = keys.rows - part.begin;
+    for (; from + step <= to; from += step) {
+        if (ahead) prefetch_rows(task.k, tile, from + kAhead, from + kAhead + step, head_dim * (task.k_half ? 2 : 4));
+        if (ahead) prefetch_rows(task.v, tile, from, from + step, head_dim * (task.v_half ? 2 : 4));
+        few_logits<S, half, n_heads, step>(keys.data, head_dim, q, rows + from, s.weights + from);
+    }
+    for (; from < to; from++) few_logits<S, half, n_heads, 1>(keys.data, head_dim, q, rows + from, s.weights + from);
+}
+
+template <class S, bool half, uint32_t n_heads> void part_outputs(const AttentionTask& task, const Part& part, const PartRows& values,
+                                                                  uint32_t from, uint32_t to, const SplitScratch& s, float* sums,
+                                                                  uint32_t stride)
+{
+    constexpr uint32_t step = n_heads == 1 ? 8 : n_heads == 2 ? 4 : 2;
+    const uint32_t* rows = values.rows - part.begin;
+    for (; from + step <= to; from += step)
+        few_outputs<S, half, n_heads, step>(values.data, task.a.head_dim, s.weights + from, rows + from, sums, stride);
+    for (; from < to; from++) few_outputs<S, half, n_heads, 1>(values.data, task.a.head_dim, s.weights + from, rows + from, sums, stride);
+}
+
+template <class S, uint32_t n_heads> void split_tile(const AttentionTask& task, const TileRows& tile, const Columns& c, uint32_t n,
+                                                     uint32_t p, uint32_t first_head, const SplitScratch& s, float* partials,
+                                                     uint32_t head_stride)
+{
+    const uint32_t n_floats = kPartialHead + task.a.head_dim;
+    for (uint32_t i = 0; i < tile.n_parts; i++) {
+        const Part& part = tile.parts[i];
+        const PartRows keys(task, tile, part, true, s.decoded);
+        const auto logits = keys.half ? part_logits<S, true, n_heads> : part_logits<S, false, n_heads>;
+        for_seen(c, part, [&](uint32_t from, uint32_t to) { logits(task, tile, part, keys, from, to, s); });
+    }
+    for (uint32_t h = 0; h < n_heads; h++) {
+        float *partial = partials + h * head_stride, *w = s.weights + h * kAttentionTile;
+        if (task.logits) {
+            float* kept = task.logits + size_t(first_head + h) * task.logits_stride + p;
+            for (uint32_t i = 0; i < n; i++) kept[i] = task.weights ? w[i] + log_weight(task, tile, i, 1) : w[i];
+        }
+        const float shrink = to_weights<S>(task, tile, 0, w, s.weights + 4 * kAttentionTile, (n + 7) / 8 * 8, c.hole, c.begin, c.end,
+                                           partial, partial + 2, partial + 1);
+        if (shrink != 1.f)
+            for (uint32_t d = kPartialHead; d < n_floats; d += 8) S::store(partial + d, S::load(partial + d) * S::broadcast(shrink));
+    }
+    for (uint32_t i = 0; i < tile.n_parts; i++) {
+        const Part& part = tile.parts[i];
+        const PartRows values(task, tile, part, false, s.decoded);
+        const auto outputs = values.half ? part_outputs<S, true, n_heads> : part_outputs<S, false, n_heads>;
+        for_seen(c, part,
+                 [&](uint32_t from, uint32_t to) { outputs(task, part, values, from, to, s, partials + kPartialHead, head_stride); });
+    }
+}
+
+template <class S, uint32_t n_heads> void split_heads(const AttentionTask& task, uint32_t kv_head, uint32_t token, const SplitScratch& s,
+                                                      uint32_t first_head, uint32_t begin, uint32_t end, float* partials,
+                                                      uint32_t head_stride)
+{
     const Sight sight(task, kv_head);
-    float* under = weights + 4 * kAttentionTile;
     for (uint32_t h = 0; h < n_heads; h++) {
         float* partial = partials + h * head_stride;
-        for (uint32_t i = 0; i < n_floats; i++) partial[i] = 0;
+        for (uint32_t i = 0; i < kPartialHead + task.a.head_dim; i++) partial[i] = 0;
         partial[0] = partial[2] = kLowest;
     }
     for (uint32_t p = begin; p < end; p += kAttentionTile) {
         const uint32_t n = end - p < kAttentionTile ? end - p : kAttentionTile;
         const Columns c(sight, token, p, n);
         if (!c.any()) continue;
-        const TileRows rows(task, sight, kv_head, p, n);
-        // Keys some rows ahead and this tile's values while logits are made; the next tile's first keys while outputs are.
-        const uint32_t k_bytes = head_dim * (k_half ? 2 : 4), v_bytes = head_dim * (v_half ? 2 : 4);
-        const bool scattered = task.table != nullptr;
-        if (scattered && p == begin) prefetch_rows(task.k, rows, 0, kAhead, k_bytes);
-        for_seen(c, rows.n_pool, [&](uint32_t from, uint32_t to, bool in_pool) {
-            const void* keys = in_pool ? task.k : task.chunk_k;
-            for (; from + step <= to; from += step) {
-                if (scattered && in_pool) {
-                    prefetch_rows(task.k, rows, from + kAhead, from + kAhead + step, k_bytes);
-                    prefetch_rows(task.v, rows, from, from + step, v_bytes);
-                }
-                few_logits<S, k_half, n_heads, step>(keys, head_dim, q, rows.rows + from, weights + from);
-            }
-            for (; from < to; from++) few_logits<S, k_half, n_heads, 1>(keys, head_dim, q, rows.rows + from, weights + from);
-        });
-        for (uint32_t h = 0; h < n_heads; h++) {
-            float *partial = partials + h * head_stride, *w = weights + h * kAttentionTile;
-            if (task.logits) {
-                float* kept = task.logits + size_t(first_head + h) * task.logits_stride + p;
-                for (uint32_t i = 0; i < n; i++) kept[i] = task.weights ? w[i] + log_weight(task, rows, i, 1) : w[i];
-            }
-            float shrink =
-                to_weights<S>(task, rows, 0, w, under, (n + 7) / 8 * 8, c.hole, c.begin, c.end, partial, partial + 2, partial + 1);
-            if (shrink != 1.f)
-                for (uint32_t d = kPartialHead; d < n_floats; d += 8) S::store(partial + d, S::load(partial + d) * S::broadcast(shrink));
-        }
-        if (scattered && p + kAttentionTile < end) {
-            const uint32_t next = p + kAttentionTile, left = end - next < kAhead ? end - next : kAhead;
-            prefetch_rows(task.k, TileRows(task, sight, kv_head, next, left), 0, left, k_bytes);
-        }
-        for_seen(c, rows.n_pool, [&](uint32_t from, uint32_t to, bool in_pool) {
-            const void* values = in_pool ? task.v : task.chunk_v;
-            float* sums = partials + kPartialHead;
-            for (; from + step <= to; from += step)
-                few_outputs<S, v_half, n_heads, step>(values, head_dim, weights + from, rows.rows + from, sums, head_stride);
-            for (; from < to; from++)
-                few_outputs<S, v_half, n_heads, 1>(values, head_dim, weights + from, rows.rows + from, sums, head_stride);
-        });
+        const TileRows tile(task, sight, kv_head, p, n);
+        if (task.table && p == begin) prefetch_rows(task.k, tile, 0, kAhead, task.a.head_dim * (task.k_half ? 2 : 4));
+        split_tile<S, n_heads>(task, tile, c, n, p, first_head, s, partials, head_stride);
     }
 }
 
-// scratch: q (4, head_dim), weights (5, kAttentionTile)
-template <class S, bool k_half, bool v_half> void attention_split(const AttentionTask& task, uint32_t kv_head, uint32_t token,
-                                                                  uint32_t begin, uint32_t end, float* partials, uint32_t head_stride,
-                                                                  float* scratch)
+template <class S> void attention_split(const AttentionTask& task, uint32_t kv_head, uint32_t token, uint32_t begin, uint32_t end,
+                                        float* partials, uint32_t head_stride, float* scratch)
 {
     const uint32_t group = task.a.n_heads / task.a.n_kv_heads, head_dim = task.a.head_dim;
-    float* weights = scratch + 4 * head_dim;
+    const SplitScratch s(scratch, head_dim);
     for (uint32_t h = 0; h < group; h += 4) {
         const uint32_t n = group - h < 4 ? group - h : 4, head = kv_head * group + h;
-        const float* from = task.q + (size_t(token) * task.a.n_heads + head) * head_dim;
-        for (uint32_t i = 0; i < n * head_dim; i += 8) S::store(scratch + i, S::load(from + i) * S::broadcast(task.a.scale * kLog2e));
-        float* out = partials + size_t(h) * head_stride;
-        auto heads = split_heads<S, k_half, v_half, 4>;
-        if (n == 1) heads = split_heads<S, k_half, v_half, 1>;
-        if (n == 2) heads = split_heads<S, k_half, v_half, 2>;
-        if (n == 3) heads = split_heads<S, k_half, v_half, 3>;
-        heads(task, kv_head, token, scratch, head, begin, end, out, head_stride, weights);
+        const size_t from = (size_t(token) * task.a.n_heads + head) * head_dim;
+        const typename S::F8 scale = S::broadcast(task.a.scale * kLog2e);
+        for (uint32_t i = 0; i < n * head_dim; i += 8) S::store(s.q + i, S::load(task.q + from + i) * scale);
+        for (uint32_t i = 0; task.a.n_far && i < n * head_dim; i += 8) S::store(s.far + i, S::load(task.q_far + from + i) * scale);
+        const auto heads = n == 1 ? split_heads<S, 1> : n == 2 ? split_heads<S, 2> : n == 3 ? split_heads<S, 3> : split_heads<S, 4>;
+        heads(task, kv_head, token, s, head, begin, end, partials + size_t(h) * head_stride, head_stride);
     }
 }
 

@@ -71,14 +71,24 @@ KS_INLINE static uint32_t next_tile(const Sight& sight, uint32_t token, uint32_t
     return p >= sight.n_pinned && p < first ? first : p;
 }
 
-// The rows of n indexes from p on; the first n_pool of them are in the pool, the others in the chunk.
+// Where a run of a tile's columns lies, and which query sees it.
+struct Part {
+    enum Place : uint8_t { pool, coded, chunk };
+    uint32_t begin, end;
+    Place place;
+    bool far;
+};
+
+// The slots of n indexes from p on; those from n_pool on are rows of the staged chunk. In parts, in the order of the columns.
 struct TileRows {
     uint32_t rows[kAttentionTile];
-    uint32_t n_pool;
+    uint32_t n_pool, n_parts = 0;
+    uint32_t first_coded; // slots from here on are rows of the coded pool
+    Part parts[5];
 
     KS_INLINE TileRows(const AttentionTask& task, const Sight& sight, uint32_t kv_head, uint32_t p, uint32_t n)
+        : n_pool(n), first_coded(task.a.n_kv_heads * task.a.n_rows)
     {
-        n_pool = n;
         if (task.a.chunk_rows && p + n > sight.before) n_pool = p < sight.before ? sight.before - p : 0;
         const uint32_t base = kv_head * task.a.n_rows;
         if (task.table) {
@@ -89,6 +99,53 @@ struct TileRows {
             for (uint32_t i = 0; i < n_pool; i++, row = row + 1 == task.a.n_rows ? task.a.n_pinned : row + 1) rows[i] = base + row;
         }
         for (uint32_t i = n_pool; i < n; i++) rows[i] = kv_head * task.a.chunk_rows + (p + i - sight.before);
+        split(task, task.view + kv_head * view_words, p, n);
+    }
+    KS_INLINE void split(const AttentionTask& task, const uint32_t* view, uint32_t p, uint32_t n)
+    {
+        const uint32_t cuts[] = {task.a.n_far, view[view_coded_begin], view[view_coded_end], p + n_pool};
+        for (uint32_t i = 0; i < n; i = parts[n_parts++].end) {
+            const uint32_t index = p + i;
+            uint32_t end = n;
+            for (uint32_t cut : cuts)
+                if (cut > index && cut - p < end) end = cut - p;
+            const bool coded = index >= view[view_coded_begin] && index < view[view_coded_end];
+            parts[n_parts] = {i, end, i >= n_pool ? Part::chunk : coded ? Part::coded : Part::pool, index < task.a.n_far};
+        }
+    }
+    KS_INLINE uint32_t n_far() const // columns, the first ones
+    {
+        uint32_t n = 0;
+        for (uint32_t i = 0; i < n_parts; i++) n = parts[i].far ? parts[i].end : n;
+        return n;
+    }
+};
+
+#define KS_EIGHT(n) n, n + 1, n + 2, n + 3, n + 4, n + 5, n + 6, n + 7
+constexpr uint32_t kInOrder[kAttentionTile] = {KS_EIGHT(0),  KS_EIGHT(8),  KS_EIGHT(16), KS_EIGHT(24),
+                                               KS_EIGHT(32), KS_EIGHT(40), KS_EIGHT(48), KS_EIGHT(56)};
+#undef KS_EIGHT
+
+// Keys or values of a part, a row per column from the part's first on; codes are decoded into `room` (kAttentionTile, head_dim).
+struct PartRows {
+    const void* data;
+    const uint32_t* rows;
+    bool half;
+
+    KS_INLINE PartRows(const AttentionTask& task, const TileRows& tile, const Part& part, bool keys, float* room)
+        : data(part.place == Part::chunk ? (keys ? task.chunk_k : task.chunk_v)
+               : keys                    ? task.k
+                                         : task.v),
+          rows(tile.rows + part.begin), half(keys ? task.k_half : task.v_half)
+    {
+        if (part.place != Part::coded) return;
+        const CodedRows& coded = keys ? task.coded_k : task.coded_v;
+        uint32_t of_pool[kAttentionTile];
+        for (uint32_t i = 0; i < part.end - part.begin; i++) of_pool[i] = rows[i] - tile.first_coded;
+        coded.decode(coded, of_pool, part.end - part.begin, task.a.head_dim, room);
+        data = room;
+        rows = kInOrder;
+        half = false;
     }
 };
 

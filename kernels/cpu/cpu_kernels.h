@@ -60,19 +60,32 @@ struct MatmulTask {
 };
 using MatmulKernel = void (*)(const MatmulTask& task);
 
-// One op's tensors; key and value formats are the kernel's own.
+// Rows of codes: their words and the bytes that make no whole word. rows (n), out (n, head_dim)
+struct CodedRows;
+using RowDecoder = void (*)(const CodedRows& from, const uint32_t* rows, uint32_t n, uint32_t head_dim, float* out);
+struct CodedRows {
+    RowDecoder decode;
+    const uint32_t* words;
+    const uint8_t* tails;
+};
+
+// One op's tensors.
 struct AttentionTask {
     AttentionArgs a;
     const float* q;         // (n_tokens, n_heads * head_dim)
+    const float* q_far;     // (n_tokens, n_heads * head_dim), where a.n_far
     float* y;               // (n_tokens, n_heads * head_dim)
     float* lse;             // (n_tokens, n_heads), or null
     const void* k;          // (n_kv_heads * n_rows, head_dim)
     const void* v;          // (n_kv_heads * n_rows, head_dim)
     const void* chunk_k;    // (n_kv_heads * chunk_rows, head_dim)
     const void* chunk_v;    // (n_kv_heads * chunk_rows, head_dim)
-    const uint32_t* table;  // (n_kv_heads * n_rows), or null
+    bool k_half, v_half;    // of these four: f16, else f32
+    CodedRows coded_k;      // (n_kv_heads * n_coded, head_dim)
+    CodedRows coded_v;      // (n_kv_heads * n_coded, head_dim)
+    const uint32_t* table;  // (slots), or null
     const uint32_t* view;   // (n_kv_heads, view_words)
-    const float* weights;   // (n_kv_heads * n_rows, 2), or null
+    const float* weights;   // (slots, 2), or null
     float* logits;          // (n_heads, logits_stride): a single token's, or null
     uint32_t logits_stride; // at least the indexes there are
 };
@@ -80,7 +93,7 @@ struct AttentionTask {
 // What a kernel needs of a score.
 struct ScoreTask {
     KvScoreArgs s;
-    float* signal;       // (n_kv_heads * n_rows)
+    float* signal;       // (slots)
     float* chunk_signal; // (n_kv_heads * chunk_rows), or null
 };
 
@@ -105,7 +118,7 @@ constexpr uint32_t kPartialHead = 8;
 constexpr size_t attention_scratch_floats(size_t head_dim)
 {
     size_t width = (head_dim + 15) / 16 * 16;
-    return (3 * kAttentionRows + 2 * kAttentionTile) * width + 10 * kAttentionTile + 6 * kAttentionRows;
+    return (4 * kAttentionRows + 3 * kAttentionTile) * width + 10 * kAttentionTile + 6 * kAttentionRows;
 }
 
 struct MatmulKernels {
@@ -114,19 +127,20 @@ struct MatmulKernels {
 };
 
 struct AttentionKernels {
-    AttentionChunkKernel chunk[2][2]; // [k is f16][v is f16]
-    AttentionSplitKernel split[2][2];
+    AttentionChunkKernel chunk;
+    AttentionSplitKernel split;
     // A query head's total over its splits: begin, fold the splits in order of their indexes, finish.
     void (*begin)(float* total, uint32_t head_dim);
     void (*fold)(float* total, const float* partials, uint32_t n_splits, uint32_t stride, uint32_t head_dim);
     void (*finish)(const float* total, uint32_t head_dim, float* y, float* lse);
-    ScoreKernel score[2];          // [k is f16]
+    ScoreKernel score;
     ScoreKernel score_kept_logits; // of a single token, from task.logits
+    RowDecoder decode[2];          // f32, f16
 };
 
 struct VectorKernels {
     void (*rmsnorm)(float* y, const float* x, const float* w, uint32_t dim, float eps); // one row
-    void (*rope)(const RopeArgs& a, float* x, const float* angles);                     // one token
+    void (*rope)(const RopeArgs& a, float* y, const float* x, const float* angles);     // one token; y may be x
     void (*glu)(float* y, const float* gate, const float* up, uint32_t n, uint32_t act);
     void (*add)(float* x, const float* b, uint32_t n);
     void (*softcap)(float* x, uint32_t n, float cap);

@@ -120,9 +120,10 @@ Status Session::load(ModelHeader& header)
                 *m_backend, m_device, cache_at, tables);
     cache.set_text(m_tokens, m_plan.context, m_config.n_context);
     Activations activations;
-    activations.place(m_config, m_plan.chunk, m_device, activations_at);
+    activations.place(m_config, m_plan.recipe, m_plan.chunk, m_device, activations_at);
     StepInputs step;
-    step.place(m_config, m_plan.chunk, m_device, activations_at + Activations::bytes_needed(m_config, m_plan.chunk));
+    step.place(m_config, m_plan.recipe, m_plan.chunk, m_device,
+               activations_at + Activations::bytes_needed(m_config, m_plan.recipe, m_plan.chunk));
     m_model.open(m_config, std::move(weights.value()), std::move(cache), *m_backend, activations, step, step_host, m_plan.chunk,
                  m_plan.context);
     return m_backend->sync();

@@ -42,10 +42,17 @@ struct MatmulTarget {
 // The slots of one layer, as attention reads them (kernels/common/args.h says where an index lies).
 struct KvSlots {
     Tensor k, v;             // (n_kv_heads * n_rows, head_dim) f16 or f32
-    Tensor table;            // (1, n_kv_heads * n_rows) u32, rows counted over all heads; none: a ring
-    Tensor weights;          // (n_kv_heads * n_rows, 2) f32: the log-weights a and b of each row; none: zeros
+    Tensor coded_k, coded_v; // (n_kv_heads * n_coded, head_dim) of any codec; none: every slot is plain
+    Tensor table;            // (1, slots) u32, slots counted over all heads, the plain ones first; none: a ring
+    Tensor weights;          // (slots, 2) f32: the log-weights a and b of each slot; none: zeros
     Tensor view;             // (n_kv_heads, view_words) u32
-    Tensor chunk_k, chunk_v; // (n_kv_heads * chunk_rows, head_dim), where the chunk is staged
+    Tensor chunk_k, chunk_v; // (n_kv_heads * chunk_rows, head_dim) as k and v, where the chunk is staged
+};
+
+// A chunk's queries, (n_tokens, n_heads * head_dim).
+struct Queries {
+    Tensor q;
+    Tensor far; // what the first n_far indexes are seen by; none where n_far is 0
 };
 
 class Backend
@@ -71,9 +78,9 @@ public:
     virtual void rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w) = 0;
     // y = x W^T, or y += x W^T.              x (n_tokens, cols); args hold the first target's rows
     virtual void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets, const Tensor& x) = 0;
-    // Rotates in place: (u, v) becomes (u cos - v sin, u sin + v cos). x (n_tokens, n_heads * head_dim), angles (n_tokens, n_rot):
-    // pair i's cos at [2i], its sin at [2i + 1]; pair i of a head is (2i, 2i + 1) or (i, i + n_rot / 2)
-    virtual void rope(const RopeArgs& a, const Tensor& x, const Tensor& angles) = 0;
+    // Rotates pairs: (u, v) becomes (u cos - v sin, u sin + v cos). x (n_tokens, n_heads * head_dim), y too and may be x; angles
+    // (n_tokens, n_rot): pair i's cos at [2i], its sin at [2i + 1]; pair i of a head is (2i, 2i + 1) or (i, i + n_rot / 2)
+    virtual void rope(const RopeArgs& a, const Tensor& y, const Tensor& x, const Tensor& angles) = 0;
     // y = act(gate) * up.                    y may be gate
     virtual void glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up) = 0;
     // x += b
@@ -85,13 +92,13 @@ public:
     virtual void kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from, const Tensor& rows) = 0;
     // Copies rows as they are. moves (n_moves, 2) u32: from and to, none of which is another's
     virtual void kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& from, const Tensor& moves) = 0;
-    // y (n_tokens, n_heads * head_dim), q the same. The chunk's keys and values are written already. A token sees itself and
+    // y (n_tokens, n_heads * head_dim). The chunk's keys and values are written already. A token sees itself and
     // what is before it; rows of a ring that were written again are not there. With weights a slot counts exp(a) times in the
     // numerator and exp(b) times in the denominator. lse (n_tokens, n_heads): log of the denominator, base 2; may be none
-    virtual void attention(const AttentionArgs& a, const Tensor& y, const Tensor& q, const KvSlots& slots, const Tensor& lse) = 0;
+    virtual void attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots, const Tensor& lse) = 0;
     // Column sums of the attention that was computed last, over the queries and the query heads of each KV head: signal
-    // (1, n_kv_heads * n_rows), and where the chunk is staged chunk_signal (1, n_kv_heads * chunk_rows)
-    virtual void kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& signal, const Tensor& chunk_signal, const Tensor& q,
+    // (1, slots), and where the chunk is staged chunk_signal (1, n_kv_heads * chunk_rows)
+    virtual void kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& signal, const Tensor& chunk_signal, const Queries& q,
                           const KvSlots& slots, const Tensor& lse) = 0;
     // out (1, rows) u32; ties: the lower index
     virtual void argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x) = 0;

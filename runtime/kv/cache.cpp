@@ -79,6 +79,7 @@ void Cache::set_text(const uint32_t* ids, uint32_t size, uint32_t trained)
 {
     m_text.ids = ids;
     m_text.size = size;
+    m_trained = trained;
     m_text.far = trained - std::min(trained / 8, m_chunk.n_rows); // what is kept now is still seen by the next chunk
 }
 
@@ -128,6 +129,20 @@ bool Cache::rewind(uint32_t n_seen, uint32_t n_tokens)
     return true;
 }
 
+uint32_t Cache::far_position() const
+{
+    uint32_t end = m_trained;
+    for (const CacheLayer& layer : m_layers)
+        if (m_recipe.positions == Positions::offset && layer.spec.bounded && layer.spec.n_pinned) end = std::min(end, layer.spec.n_rows);
+    return end - 1;
+}
+
+uint32_t Cache::n_far(uint32_t il, uint32_t end) const
+{
+    const CacheLayerSpec& s = m_layers[il].spec;
+    return end <= far_position() + 1 ? 0 : s.table ? std::min(m_recipe.sink_of(s.n_rows), m_layers[il].held[0]) : s.n_pinned;
+}
+
 void Cache::begin_layer(uint32_t il, uint32_t n, uint32_t position)
 {
     m_layer = &m_layers[il];
@@ -144,6 +159,7 @@ void Cache::begin_layer(uint32_t il, uint32_t n, uint32_t position)
     for (uint32_t h = 0; h < s.n_kv_heads; h++) {
         m_host_view[h * view_words + view_before] = s.table ? m_layer->held[h] : position;
         m_host_view[h * view_words + view_begin] = s.table ? m_layer->begin[h] : 0;
+        m_host_view[h * view_words + view_coded_begin] = m_host_view[h * view_words + view_coded_end] = 0;
         if (s.table && m_layer->held[h] + n > m_layer->capacity[h]) m_chunk.staged = true;
     }
     KS_CHECK(!m_chunk.staged || n <= m_chunk.n_rows, "%u tokens staged in %u rows", n, m_chunk.n_rows);
@@ -190,10 +206,18 @@ bool Cache::wants_scores(KvScoreArgs* s) const
     return left < observe;
 }
 
-void Cache::attend(const Tensor& y, const Tensor& q, float scale)
+void Cache::attend(const Tensor& y, const Queries& q, float scale)
 {
     const CacheLayerSpec& s = m_layer->spec;
-    AttentionArgs a{m_chunk.n, s.n_heads, s.n_kv_heads, s.head_dim, s.n_rows, s.n_pinned, s.window, m_chunk.staged ? m_chunk.n_rows : 0,
+    AttentionArgs a{m_chunk.n,
+                    s.n_heads,
+                    s.n_kv_heads,
+                    s.head_dim,
+                    s.n_rows,
+                    s.n_pinned,
+                    s.window,
+                    m_chunk.staged ? m_chunk.n_rows : 0,
+                    q.far ? n_far(m_il, m_chunk.position + m_chunk.n) : 0,
                     scale};
     KvScoreArgs score;
     const bool scored = wants_scores(&score);

@@ -41,10 +41,15 @@ public:
     // holds what the next token would have seen, so the text has to be read again.
     bool rewind(uint32_t n_seen, uint32_t n_tokens);
 
+    // Pinned tokens are seen as if the query were at this position at most.
+    uint32_t far_position() const;
+    // How many leading slots of a layer are seen by far queries, when a chunk ends before `end`.
+    uint32_t n_far(uint32_t il, uint32_t end) const;
+
     // A chunk of n tokens at `position` in one layer: its keys and values are written, attended to, and then some leave.
     void begin_layer(uint32_t il, uint32_t n, uint32_t position);
     void write(const Tensor& k, const Tensor& v);
-    void attend(const Tensor& y, const Tensor& q, float scale);
+    void attend(const Tensor& y, const Queries& q, float scale);
     void end_layer();
 
     // Saves, checks or loads what is held after n_seen tokens (cache_file.cpp says what). A failure while loading leaves nothing
@@ -67,9 +72,10 @@ private:
     std::vector<CacheLayer> m_layers;
     Evictor m_evictor;
     TextSeen m_text;
-    Chunk m_chunk;  // where the chunk in flight is staged
-    Tensor m_lse;   // (chunk, n_heads)
-    Tensor m_moves; // (n_kv_heads * chunk, 2) u32
+    uint32_t m_trained = ~0u; // tokens that the model knows the distance of
+    Chunk m_chunk;            // where the chunk in flight is staged
+    Tensor m_lse;             // (chunk, n_heads)
+    Tensor m_moves;           // (n_kv_heads * chunk, 2) u32
     uint32_t* m_host_moves = nullptr;
     uint32_t* m_host_view = nullptr; // (n_kv_heads, view_words)
 

@@ -237,7 +237,7 @@ void Evictor::read_rows(const Case& c, uint32_t head, bool values, float* out)
 
 void Evictor::write_row(const Case& c, const Tensor& to, uint32_t row, const float* values)
 {
-    const uint32_t view[view_words] = {0, 0};
+    const uint32_t view[view_words] = {};
     c.backend.upload(m_read.buffer, m_read.offset, values, 4ull * to.cols);
     c.backend.upload(m_read_rows.buffer, m_read_rows.offset, &row, 4);
     c.backend.upload(m_read_view.buffer, m_read_view.offset, view, sizeof view);

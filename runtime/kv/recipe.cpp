@@ -44,6 +44,7 @@ static const char* codec_name(Format format)
 
 static const char* const kVictims[] = {"drop", "merge"};
 static const char* const kSplits[] = {"uniform", "pyramid", "ada"};
+static const char* const kPositions[] = {"absolute", "offset"};
 
 static std::string_view take_until_comma(std::string_view& text)
 {
@@ -137,11 +138,12 @@ static Status parse_option(std::string_view item, Recipe& recipe)
     if (key == "v") return parse_codec(key, value, &recipe.v);
     if (key == "victims") return parse_word(key, value, kVictims, reinterpret_cast<uint8_t*>(&recipe.victims));
     if (key == "split") return parse_word(key, value, kSplits, reinterpret_cast<uint8_t*>(&recipe.split));
+    if (key == "positions") return parse_word(key, value, kPositions, reinterpret_cast<uint8_t*>(&recipe.positions));
     if (key == "retain") {
         recipe.retain = find_retain(value);
         return recipe.retain ? Status() : refuse(key, value, retain_names());
     }
-    std::string possible = "retain= k= v= victims= split=";
+    std::string possible = "retain= k= v= victims= split= positions=";
     for (const NumberOption& option : kNumbers) {
         if (key == option.key) {
             double number = 0;
@@ -168,6 +170,9 @@ static Status check(const Recipe& r)
     if ((subgen || r.retain->one_set) && r.split == Split::ada)
         return fail(Code::unsupported, "recipe: split=ada compares the heads' scores, retain=%s has none; possible: uniform pyramid",
                     r.retain->name);
+    if (r.positions == Positions::offset && (!r.is_ring() || r.split != Split::uniform))
+        return fail(Code::unsupported, "recipe: positions=offset counts from slots without gaps, which only retain=window and sink have; "
+                                       "possible: positions=absolute");
     if (r.slots && r.slots < r.smallest_slots())
         return fail(Code::unsupported, "recipe: slots=%u leaves no room beside sink=%u and recent=%u; possible: %u and more", r.slots,
                     r.sink, r.recent_of(r.slots), r.smallest_slots());
@@ -205,6 +210,7 @@ std::string recipe_text(const Recipe& r)
         text = std::string("retain=") + r.retain->name;
     if (r.victims != Victims::drop) text += std::string(",victims=") + kVictims[int(r.victims)];
     if (r.split != Split::uniform) text += std::string(",split=") + kSplits[int(r.split)];
+    if (r.positions != Positions::absolute) text += std::string(",positions=") + kPositions[int(r.positions)];
     text += std::string(",k=") + codec_name(r.k) + ",v=" + codec_name(r.v);
     const Recipe defaults;
     for (const NumberOption& option : kNumbers) {

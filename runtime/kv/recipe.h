@@ -14,6 +14,10 @@ namespace ks
 
 enum class Victims : uint8_t { drop, merge };
 
+// How far the pinned tokens seem to be. absolute: where they are, but never further than the model was trained for; offset: as
+// if the text had only the slots (StreamingLLM).
+enum class Positions : uint8_t { absolute, offset };
+
 struct Recipe {
     bool automatic = false; // the planner may choose
     const RetainPolicy* retain = find_retain("all");
@@ -22,6 +26,7 @@ struct Recipe {
     Format v = Format::f16;
     Victims victims = Victims::drop; // what becomes of them
     Split split = Split::uniform;
+    Positions positions = Positions::absolute;
     uint32_t slots = 0;  // per layer and KV head; 0: what the memory holds
     uint32_t sink = 4;   // first tokens, which stay
     uint32_t recent = 0; // last tokens, which stay; 0: an eighth of the slots, of subgen half

@@ -8,12 +8,18 @@
 namespace ks
 {
 
-static Activations place_activations(const Config& c, uint32_t chunk, Placer& p)
+static bool pins(const Recipe& recipe)
+{
+    return !recipe.exact() && recipe.sink;
+}
+
+static Activations place_activations(const Config& c, const Recipe& recipe, uint32_t chunk, Placer& p)
 {
     Activations a;
     a.x = p.take(chunk, c.dim);
     a.h = p.take(chunk, c.dim);
     a.q = p.take(chunk, c.n_heads * c.head_dim);
+    a.q_far = p.take(pins(recipe) ? chunk : 0, c.n_heads * c.head_dim);
     a.k = p.take(chunk, c.n_kv_heads * c.head_dim);
     a.v = p.take(chunk, c.n_kv_heads * c.head_dim);
     a.att = p.take(chunk, c.n_heads * c.head_dim);
@@ -23,39 +29,40 @@ static Activations place_activations(const Config& c, uint32_t chunk, Placer& p)
     return a;
 }
 
-static StepInputs place_step(const Config& c, uint32_t chunk, Placer& p)
+static StepInputs place_step(const Config& c, const Recipe& recipe, uint32_t chunk, Placer& p)
 {
     StepInputs s;
     s.ids = p.take(1, chunk);
     s.angles = p.take(chunk, c.n_rot);
     s.angles_window = p.take(c.window ? chunk : 0, c.n_rot);
+    s.angles_far = p.take(pins(recipe) ? chunk : 0, c.n_rot);
     return s;
 }
 
-uint64_t Activations::bytes_needed(const Config& c, uint32_t chunk)
+uint64_t Activations::bytes_needed(const Config& c, const Recipe& recipe, uint32_t chunk)
 {
     Placer p;
-    place_activations(c, chunk, p);
+    place_activations(c, recipe, chunk, p);
     return p.offset;
 }
 
-void Activations::place(const Config& c, uint32_t chunk, const Buffer& buffer, uint64_t offset)
+void Activations::place(const Config& c, const Recipe& recipe, uint32_t chunk, const Buffer& buffer, uint64_t offset)
 {
     Placer p{buffer, offset};
-    *this = place_activations(c, chunk, p);
+    *this = place_activations(c, recipe, chunk, p);
 }
 
-uint64_t StepInputs::bytes_needed(const Config& c, uint32_t chunk)
+uint64_t StepInputs::bytes_needed(const Config& c, const Recipe& recipe, uint32_t chunk)
 {
     Placer p;
-    place_step(c, chunk, p);
+    place_step(c, recipe, chunk, p);
     return p.offset;
 }
 
-void StepInputs::place(const Config& c, uint32_t chunk, const Buffer& buffer, uint64_t offset)
+void StepInputs::place(const Config& c, const Recipe& recipe, uint32_t chunk, const Buffer& buffer, uint64_t offset)
 {
     Placer p{buffer, offset};
-    *this = place_step(c, chunk, p);
+    *this = place_step(c, recipe, chunk, p);
 }
 
 std::vector<CacheLayerSpec> cache_specs(const Config& c, const Recipe& recipe, uint32_t n_slots)
@@ -136,11 +143,12 @@ static Tensor first_cols(Tensor t, uint32_t n)
     return t;
 }
 
-static void fill_angles(float* out, const std::vector<double>& f, uint32_t n, uint32_t position, double mscale)
+// Positions from `last` on are as `last`.
+static void fill_angles(float* out, const std::vector<double>& f, uint32_t n, uint32_t position, uint32_t last, double mscale)
 {
     for (uint32_t t = 0; t < n; t++) {
         for (double frequency : f) {
-            double angle = double(position + t) * frequency;
+            double angle = double(std::min(position + t, last)) * frequency;
             *out++ = float(std::cos(angle) * mscale);
             *out++ = float(std::sin(angle) * mscale);
         }
@@ -150,16 +158,18 @@ static void fill_angles(float* out, const std::vector<double>& f, uint32_t n, ui
 void Model::fill_step(const uint32_t* ids, uint32_t n, uint32_t position)
 {
     auto host = [&](const Tensor& t) { return reinterpret_cast<float*>(m_step_host + (t.offset - m_step.ids.offset)); };
-    fill_angles(host(m_step.angles), m_frequencies, n, position, m_c.rope_mscale);
-    if (m_c.window) fill_angles(host(m_step.angles_window), m_frequencies_window, n, position, m_c.rope_mscale);
+    fill_angles(host(m_step.angles), m_frequencies, n, position, ~0u, m_c.rope_mscale);
+    if (m_c.window) fill_angles(host(m_step.angles_window), m_frequencies_window, n, position, ~0u, m_c.rope_mscale);
+    if (m_step.angles_far) fill_angles(host(m_step.angles_far), m_frequencies, n, position, m_cache.far_position(), m_c.rope_mscale);
     m_backend->upload(m_step.ids.buffer, m_step.ids.offset, ids, 4ull * n);
-    for (const Tensor* t : {&m_step.angles, &m_step.angles_window})
+    for (const Tensor* t : {&m_step.angles, &m_step.angles_window, &m_step.angles_far})
         if (*t) m_backend->upload(t->buffer, t->offset, host(*t), 4ull * n * m_c.n_rot);
 }
 
 void Model::forward(const uint32_t* ids, uint32_t n, uint32_t position)
 {
     KS_CHECK(n > 0 && n <= m_chunk, "%u tokens in a chunk of %u", n, m_chunk);
+    m_position = position;
     fill_step(ids, n, position);
     EmbedArgs a{n, m_c.dim, m_c.family->scale_embedding ? std::sqrt(float(m_c.dim)) : 1.f};
     m_backend->embed(a, first_rows(m_a.x, n), m_w.token_embd, first_cols(m_step.ids, n));
@@ -187,11 +197,24 @@ void Model::attention_branch(const LayerWeights& w, uint32_t il, uint32_t n)
     if (w.attn_v_bias) b.add({n, v.cols, 1}, v, w.attn_v_bias);
     if (w.attn_q_norm) b.rmsnorm({n * m_c.n_heads, m_c.head_dim, m_c.norm_eps}, q, q, w.attn_q_norm);
     if (w.attn_k_norm) b.rmsnorm({n * m_c.n_kv_heads, m_c.head_dim, m_c.norm_eps}, k, k, w.attn_k_norm);
-    b.rope({n, m_c.n_heads, m_c.head_dim, m_c.n_rot, m_c.family->rope_pairs}, q, angles);
-    b.rope({n, m_c.n_kv_heads, m_c.head_dim, m_c.n_rot, m_c.family->rope_pairs}, k, angles);
+    const Queries queries = rotate_queries(q, il, n);
+    b.rope({n, m_c.n_kv_heads, m_c.head_dim, m_c.n_rot, m_c.family->rope_pairs}, k, k, angles);
     m_cache.write(k, v);
-    m_cache.attend(att, q, m_c.attention_scale);
+    m_cache.attend(att, queries, m_c.attention_scale);
     add_branch(w.attn_post_norm, w.attn_output, att, n);
+}
+
+Queries Model::rotate_queries(const Tensor& q, uint32_t il, uint32_t n)
+{
+    const RopeArgs a{n, m_c.n_heads, m_c.head_dim, m_c.n_rot, m_c.family->rope_pairs};
+    const bool local = m_c.is_window_layer(il);
+    Queries queries{q, {}};
+    if (!local && m_a.q_far && m_cache.n_far(il, m_position + n)) {
+        queries.far = first_rows(m_a.q_far, n);
+        m_backend->rope(a, queries.far, q, first_rows(m_step.angles_far, n));
+    }
+    m_backend->rope(a, q, q, first_rows(local ? m_step.angles_window : m_step.angles, n));
+    return queries;
 }
 
 void Model::ffn_branch(const LayerWeights& w, uint32_t n)

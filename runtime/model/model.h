@@ -18,6 +18,7 @@ struct Activations {
     Tensor x;      // (chunk, dim), the residual stream
     Tensor h;      // (chunk, dim), normed input or output of a branch
     Tensor q;      // (chunk, n_heads * head_dim)
+    Tensor q_far;  // (chunk, n_heads * head_dim), where slots are pinned
     Tensor k;      // (chunk, n_kv_heads * head_dim)
     Tensor v;      // (chunk, n_kv_heads * head_dim)
     Tensor att;    // (chunk, n_heads * head_dim)
@@ -25,8 +26,8 @@ struct Activations {
     Tensor up;     // (chunk, ffn_dim)
     Tensor logits; // (kLogitRows, n_vocab)
 
-    static uint64_t bytes_needed(const Config& c, uint32_t chunk);
-    void place(const Config& c, uint32_t chunk, const Buffer& buffer, uint64_t offset);
+    static uint64_t bytes_needed(const Config& c, const Recipe& recipe, uint32_t chunk);
+    void place(const Config& c, const Recipe& recipe, uint32_t chunk, const Buffer& buffer, uint64_t offset);
 };
 
 // What changes with every step, in one block that is uploaded once per step.
@@ -34,9 +35,10 @@ struct StepInputs {
     Tensor ids;           // (1, chunk) u32
     Tensor angles;        // (chunk, n_rot): cos, sin by pair
     Tensor angles_window; // (chunk, n_rot), in window layers
+    Tensor angles_far;    // (chunk, n_rot), for pinned slots that are too far away
 
-    static uint64_t bytes_needed(const Config& c, uint32_t chunk);
-    void place(const Config& c, uint32_t chunk, const Buffer& buffer, uint64_t offset);
+    static uint64_t bytes_needed(const Config& c, const Recipe& recipe, uint32_t chunk);
+    void place(const Config& c, const Recipe& recipe, uint32_t chunk, const Buffer& buffer, uint64_t offset);
 };
 
 // n_slots: per KV head, in layers that see everything; the context where nothing is ever evicted.
@@ -64,6 +66,7 @@ public:
 private:
     void fill_step(const uint32_t* ids, uint32_t n, uint32_t position);
     void attention_branch(const LayerWeights& w, uint32_t il, uint32_t n);
+    Queries rotate_queries(const Tensor& q, uint32_t il, uint32_t n);
     void ffn_branch(const LayerWeights& w, uint32_t n);
     void add_branch(const Tensor& post_norm, const Tensor& w, const Tensor& in, uint32_t n);
 
@@ -75,6 +78,7 @@ private:
     StepInputs m_step;
     uint8_t* m_step_host = nullptr;
     uint32_t m_chunk = 0;
+    uint32_t m_position = 0;                                 // of the chunk
     std::vector<double> m_frequencies, m_frequencies_window; // radians per position, one per pair
 };
 

@@ -42,12 +42,12 @@ struct Sizer {
 
     std::vector<PlanRegion> regions(const Choice& c) const
     {
-        const uint64_t step = StepInputs::bytes_needed(config, c.chunk);
+        const uint64_t step = StepInputs::bytes_needed(config, recipe, c.chunk);
         const CacheBytes bytes = cache(c);
         std::vector<PlanRegion> r = {
             {"weights", weights, true},
             {"cache", bytes.device, true},
-            {"activations", Activations::bytes_needed(config, c.chunk) + step, true},
+            {"activations", Activations::bytes_needed(config, recipe, c.chunk) + step, true},
             {"scratch", backend.scratch_bytes(scratch_shape(config, recipe, c.slots, c.chunk)), true},
             {"cache tables", bytes.host, false},
             {"tokenizer", tokenizer, false},

@@ -22,16 +22,20 @@ struct AttentionShape {
     Format k = Format::f16, v = Format::f16;
     float size = 1; // of q
     bool table = false, weighted = false;
+    uint32_t n_coded = 0, coded_begin = 0, coded_end = 0; // rows per head of a coded pool, and the indexes that lie there
+    Format coded_k = Format::f16, coded_v = Format::f16;
     uint32_t fewer = 0; // head h has h * fewer indexes less
     uint32_t n_before(uint32_t head) const { return before - head * fewer; }
+    uint32_t n_slots() const { return a.n_rows + n_coded; } // per head
+    bool is_coded(uint32_t index) const { return index >= coded_begin && index < coded_end; }
 };
 
 // All there ever was, by head and index, as a cache would return it.
 struct AttentionData {
-    std::vector<float> q;
+    std::vector<float> q, far;
     std::vector<float> k, v;    // (n_kv_heads, before + n_tokens, head_dim)
     std::vector<float> weights; // (n_kv_heads, before + n_tokens, 2), zero for the chunk's tokens where it is staged
-    std::vector<uint32_t> rows; // (n_kv_heads * n_rows), the table
+    std::vector<uint32_t> rows; // (slots), the table
 };
 
 static std::vector<float> stored(std::vector<float> values, Format format)
@@ -48,6 +52,7 @@ static std::shared_ptr<AttentionData> make_data(const AttentionShape& s)
     const uint64_t n = uint64_t(a.n_kv_heads) * (s.before + a.n_tokens);
     auto data = std::make_shared<AttentionData>();
     data->q = random.normals(uint64_t(a.n_tokens) * a.n_heads * a.head_dim, s.size);
+    data->far = random.normals(data->q.size(), s.size);
     data->k = stored(random.normals(n * a.head_dim), s.k);
     data->v = stored(random.normals(n * a.head_dim), s.v);
     data->weights.assign(2 * n, 0.f);
@@ -58,24 +63,30 @@ static std::shared_ptr<AttentionData> make_data(const AttentionShape& s)
             data->weights[2 * i + which] = random.below(4) == 0 ? kNone : float(random.uniform(-3, 5));
         if (index == 0) data->weights[2 * i] = data->weights[2 * i + 1] = 0; // someone is always seen
     }
-    data->rows.resize(uint64_t(a.n_kv_heads) * a.n_rows);
-    std::iota(data->rows.begin(), data->rows.end(), 0u);
-    for (size_t i = data->rows.size(); s.table && i > 1; i--) std::swap(data->rows[i - 1], data->rows[random.below(uint32_t(i))]);
+    std::vector<uint32_t> plain(a.n_kv_heads * a.n_rows), coded(a.n_kv_heads * s.n_coded);
+    std::iota(plain.begin(), plain.end(), 0u);
+    std::iota(coded.begin(), coded.end(), uint32_t(plain.size()));
+    for (auto* slots : {&plain, &coded})
+        for (size_t i = slots->size(); s.table && i > 1; i--) std::swap((*slots)[i - 1], (*slots)[random.below(uint32_t(i))]);
+    for (uint32_t h = 0; h < a.n_kv_heads; h++)
+        for (uint32_t i = 0, next = h * a.n_rows, next_coded = h * s.n_coded; i < s.n_slots(); i++)
+            data->rows.push_back(next_coded < (h + 1) * s.n_coded && (s.is_coded(i) || next == (h + 1) * a.n_rows) ? coded[next_coded++]
+                                                                                                                   : plain[next++]);
     return data;
 }
 
 static uint32_t row_of(const AttentionShape& s, const AttentionData& data, uint32_t head, uint32_t index)
 {
-    if (s.table) return data.rows[head * s.a.n_rows + index];
+    if (s.table) return data.rows[head * s.n_slots() + index];
     const uint32_t ring = s.a.n_rows - s.a.n_pinned;
     return head * s.a.n_rows + (index < s.a.n_pinned ? index : s.a.n_pinned + (index - s.a.n_pinned) % ring);
 }
 
-// The pool as it is when attention runs. Rows that were never written hold what would be noticed.
+// All slots as they are when attention runs. Rows that were never written hold what would be noticed.
 static std::vector<float> pool(const AttentionShape& s, const AttentionData& data, const std::vector<float>& history, uint32_t width)
 {
     const AttentionArgs& a = s.a;
-    std::vector<float> rows(uint64_t(a.n_kv_heads) * a.n_rows * width, 40.f);
+    std::vector<float> rows(uint64_t(a.n_kv_heads) * s.n_slots() * width, 40.f);
     for (uint32_t h = 0; h < a.n_kv_heads; h++)
         for (uint32_t i = 0; i < s.n_before(h) + (a.chunk_rows ? 0 : a.n_tokens); i++)
             std::copy_n(&history[(uint64_t(h) * (s.before + a.n_tokens) + i) * width], width,
@@ -119,7 +130,8 @@ static Said ask(const AttentionShape& s, const AttentionData& data, uint32_t t, 
         if (!is_seen(s, head, t, i)) continue;
         double logit = 0;
         for (uint32_t d = 0; d < a.head_dim; d++)
-            logit += double(data.q[(uint64_t(t) * a.n_heads + h) * a.head_dim + d]) * data.k[(uint64_t(head) * n + i) * a.head_dim + d];
+            logit += double((i < a.n_far ? data.far : data.q)[(uint64_t(t) * a.n_heads + h) * a.head_dim + d]) *
+                     data.k[(uint64_t(head) * n + i) * a.head_dim + d];
         said.over[i] = logit * a.scale + data.weights[2 * (uint64_t(head) * n + i)];
         said.under[i] = logit * a.scale + data.weights[2 * (uint64_t(head) * n + i) + 1];
     }
@@ -157,12 +169,21 @@ static KvSlots make_slots(Bench& bench, const AttentionShape& s, const Attention
     const AttentionArgs& a = s.a;
     const uint32_t n = a.n_kv_heads * a.n_rows;
     KvSlots slots;
-    slots.k = bench.input(n, a.head_dim, pool(s, data, data.k, a.head_dim), s.k);
-    slots.v = bench.input(n, a.head_dim, pool(s, data, data.v, a.head_dim), s.v);
+    const uint32_t n_coded = a.n_kv_heads * s.n_coded;
+    std::vector<float> k = pool(s, data, data.k, a.head_dim), v = pool(s, data, data.v, a.head_dim);
+    if (s.n_coded) {
+        slots.coded_k = bench.input(n_coded, a.head_dim, {k.begin() + uint64_t(n) * a.head_dim, k.end()}, s.coded_k);
+        slots.coded_v = bench.input(n_coded, a.head_dim, {v.begin() + uint64_t(n) * a.head_dim, v.end()}, s.coded_v);
+    }
+    k.resize(uint64_t(n) * a.head_dim);
+    v.resize(k.size());
+    slots.k = bench.input(n, a.head_dim, k, s.k);
+    slots.v = bench.input(n, a.head_dim, v, s.v);
     if (s.table) slots.table = bench.words(data.rows);
-    if (s.weighted) slots.weights = bench.input(n, 2, pool(s, data, data.weights, 2));
+    if (s.weighted) slots.weights = bench.input(n + n_coded, 2, pool(s, data, data.weights, 2));
     std::vector<uint32_t> view;
-    for (uint32_t h = 0; h < a.n_kv_heads; h++) view.insert(view.end(), {s.n_before(h), s.table ? h * a.n_rows : 0});
+    for (uint32_t h = 0; h < a.n_kv_heads; h++)
+        view.insert(view.end(), {s.n_before(h), s.table ? h * s.n_slots() : 0, s.coded_begin, std::min(s.coded_end, s.n_before(h))});
     slots.view = bench.words(view);
     if (a.chunk_rows) {
         slots.chunk_k = bench.input(a.n_kv_heads * a.chunk_rows, a.head_dim, staged(s, data.k), s.k);
@@ -173,16 +194,17 @@ static KvSlots make_slots(Bench& bench, const AttentionShape& s, const Attention
 
 static ScratchShape scratch_of(const AttentionShape& s)
 {
-    return {s.a.n_tokens, 64, s.a.n_heads, s.a.n_kv_heads, s.a.head_dim, s.a.n_rows};
+    return {s.a.n_tokens, 64, s.a.n_heads, s.a.n_kv_heads, s.a.head_dim, s.n_slots()};
 }
 
 static std::string name_of(const AttentionShape& s)
 {
     const AttentionArgs& a = s.a;
-    char name[200];
-    snprintf(name, sizeof name, "%u tokens at %u, %u/%u heads of %u, %u rows, %u pinned, window %u%s%s%s, %s %s, q %g", a.n_tokens,
-             s.before, a.n_heads, a.n_kv_heads, a.head_dim, a.n_rows, a.n_pinned, a.window, s.table ? ", table" : "",
-             a.chunk_rows ? ", staged" : "", s.weighted ? ", weighted" : "", format_info(s.k).name, format_info(s.v).name, double(s.size));
+    char name[240];
+    snprintf(name, sizeof name, "%u tokens at %u, %u/%u heads of %u, %u + %u rows, %u pinned, %u far, window %u%s%s%s, %s %s, q %g",
+             a.n_tokens, s.before, a.n_heads, a.n_kv_heads, a.head_dim, a.n_rows, s.n_coded, a.n_pinned, a.n_far, a.window,
+             s.table ? ", table" : "", a.chunk_rows ? ", staged" : "", s.weighted ? ", weighted" : "", format_info(s.k).name,
+             format_info(s.v).name, double(s.size));
     return name;
 }
 
@@ -202,10 +224,10 @@ static OpCase make_case(const AttentionShape& s, bool timed = false)
     c.prepare = [=](Bench& bench) {
         bench.scratch(scratch_of(s));
         Tensor y = bench.output(a.n_tokens, a.n_heads * a.head_dim), q = bench.input(a.n_tokens, a.n_heads * a.head_dim, data->q);
-        Tensor lse = bench.output(a.n_tokens, a.n_heads);
+        Tensor far = bench.input(a.n_tokens, a.n_heads * a.head_dim, data->far), lse = bench.output(a.n_tokens, a.n_heads);
         KvSlots slots = make_slots(bench, s, *data);
         Backend* backend = &bench.backend();
-        return Prepared{[=] { backend->attention(a, y, q, slots, lse); }, {y, lse}};
+        return Prepared{[=] { backend->attention(a, y, {q, far}, slots, lse); }, {y, lse}};
     };
     if (!timed) c.formula = [=] { return formula(s, *data); };
     return c;
@@ -216,8 +238,8 @@ static std::vector<double> score_formula(const AttentionShape& s, const Attentio
 {
     const AttentionArgs& a = s.a;
     const uint32_t group = a.n_heads / a.n_kv_heads;
-    std::vector<double> out(uint64_t(a.n_kv_heads) * (a.n_rows + a.chunk_rows), before);
-    double* chunk = out.data() + uint64_t(a.n_kv_heads) * a.n_rows;
+    std::vector<double> out(uint64_t(a.n_kv_heads) * (s.n_slots() + a.chunk_rows), before);
+    double* chunk = out.data() + uint64_t(a.n_kv_heads) * s.n_slots();
     for (uint32_t head = 0; head < a.n_kv_heads; head++) {
         const uint32_t end = s.n_before(head) + a.n_tokens;
         std::vector<double> sums(end, 0.0);
@@ -254,9 +276,10 @@ static OpCase score_case(const AttentionShape& s, const KvScoreArgs& score)
     c.prepare = [=](Bench& bench) {
         bench.scratch(scratch_of(s));
         Tensor y = bench.output(a.n_tokens, a.n_heads * a.head_dim), q = bench.input(a.n_tokens, a.n_heads * a.head_dim, data->q);
-        Tensor lse = bench.output(a.n_tokens, a.n_heads);
+        Tensor far = bench.input(a.n_tokens, a.n_heads * a.head_dim, data->far), lse = bench.output(a.n_tokens, a.n_heads);
         KvSlots slots = make_slots(bench, s, *data);
-        Tensor signal = bench.input(1, a.n_kv_heads * a.n_rows, std::vector<float>(uint64_t(a.n_kv_heads) * a.n_rows, 0.75f));
+        const uint32_t n_slots = a.n_kv_heads * s.n_slots();
+        Tensor signal = bench.input(1, n_slots, std::vector<float>(n_slots, 0.75f));
         bench.will_change(signal);
         Tensor chunk;
         std::vector<Tensor> results = {signal};
@@ -267,8 +290,8 @@ static OpCase score_case(const AttentionShape& s, const KvScoreArgs& score)
         }
         Backend* backend = &bench.backend();
         auto run = [=] {
-            backend->attention(a, y, q, slots, lse);
-            backend->kv_score(score, a, signal, chunk, q, slots, lse);
+            backend->attention(a, y, {q, far}, slots, lse);
+            backend->kv_score(score, a, signal, chunk, {q, far}, slots, lse);
         };
         return Prepared{run, results};
     };
@@ -281,8 +304,8 @@ static AttentionShape shape(uint32_t n_tokens, uint32_t before, uint32_t n_heads
                             uint32_t n_rows = 0, uint32_t window = 0, uint32_t n_pinned = 0)
 {
     AttentionShape s;
-    s.a = {
-        n_tokens, n_heads, n_kv_heads, head_dim, n_rows ? n_rows : before + n_tokens, n_pinned, window, 0, 1 / std::sqrt(float(head_dim))};
+    s.a = {n_tokens, n_heads, n_kv_heads, head_dim, n_rows ? n_rows : before + n_tokens,
+           n_pinned, window,  0,          0,        1 / std::sqrt(float(head_dim))};
     s.before = before;
     return s;
 }
@@ -306,6 +329,21 @@ static AttentionShape with_weights(AttentionShape s)
     return s;
 }
 
+static AttentionShape with_far(AttentionShape s, uint32_t n_far)
+{
+    s.a.n_far = n_far;
+    return s;
+}
+
+// Indexes [begin, end) lie in a coded pool of n_coded rows per head.
+static AttentionShape with_codes(AttentionShape s, uint32_t begin, uint32_t end, uint32_t n_coded)
+{
+    s.coded_begin = begin;
+    s.coded_end = end;
+    s.n_coded = n_coded;
+    return s;
+}
+
 TEST_CASE("attention: tables, staged chunks, pinned tokens, log-weights")
 {
     std::vector<AttentionShape> shapes;
@@ -317,6 +355,11 @@ TEST_CASE("attention: tables, staged chunks, pinned tokens, log-weights")
         shapes.push_back(with_stage(shape(n_tokens, 1000, 3, 1, 64, 150, 146, 4), 140)); // sinks and a band
         shapes.push_back(with_stage(shape(n_tokens, 300, 4, 2, 256, 128, 128), 140));    // a window layer's ring
         shapes.push_back(with_stage(shape(n_tokens, 140, 4, 2, 64, 140, 70, 70), 140));  // many pinned, not wrapped yet
+        shapes.push_back(with_far(with_stage(shape(n_tokens, 1000, 3, 1, 64, 150, 146, 4), 140), 4));
+        shapes.push_back(with_far(with_table(shape(n_tokens, 150, 6, 2, 80, 300)), 70));
+        shapes.push_back(with_codes(with_table(shape(n_tokens, 150, 6, 2, 64, 170)), 4, 140, 150));
+        shapes.push_back(
+            with_far(with_weights(with_codes(with_table(with_stage(shape(n_tokens, 260, 3, 1, 80, 60), 130)), 20, 220, 210)), 20));
     }
     shapes.push_back(shape(1, 5000, 4, 2, 64, 100, 96, 4)); // a single token overwrites the oldest
     shapes.push_back(shape(1, 3, 4, 2, 64, 100, 96, 4));
@@ -326,7 +369,7 @@ TEST_CASE("attention: tables, staged chunks, pinned tokens, log-weights")
     std::vector<OpCase> cases;
     for (AttentionShape s : shapes) {
         cases.push_back(make_case(s));
-        s.k = Format::f32;
+        s.k = s.coded_k = Format::f32;
         cases.push_back(make_case(s));
     }
     check_ops("attention", cases);
@@ -339,7 +382,8 @@ TEST_CASE("kv_score")
         for (AttentionShape s :
              {with_table(shape(n_tokens, 100, 6, 2, 64, 300)), with_table(with_stage(shape(n_tokens, 200, 9, 3, 64, 200), 130), 13),
               with_weights(with_table(with_stage(shape(n_tokens, 200, 4, 2, 80, 200), 130))),
-              with_stage(shape(n_tokens, 1000, 3, 1, 64, 150, 146, 4), 140), shape(n_tokens, 10, 8, 1, 64)}) {
+              with_stage(shape(n_tokens, 1000, 3, 1, 64, 150, 146, 4), 140), shape(n_tokens, 10, 8, 1, 64),
+              with_far(with_codes(with_table(with_stage(shape(n_tokens, 200, 6, 2, 64, 50), 130)), 20, 180, 160), 20)}) {
             const uint32_t half = n_tokens / 2;
             for (const KvScoreArgs& score : {KvScoreArgs{0, score_sum, 0, 1}, KvScoreArgs{half, score_sum, 1, 1},
                                              KvScoreArgs{0, score_sum, 0, 0.9f}, KvScoreArgs{half, score_below, 0, 1}})

@@ -127,7 +127,7 @@ static OpCase rope_case(uint32_t n_tokens, uint32_t n_heads, uint32_t head_dim, 
         Tensor y = bench.input(n_tokens, n_heads * head_dim, *x), by = bench.input(n_tokens, n_rot, *angles);
         bench.will_change(y);
         Backend* backend = &bench.backend();
-        return Prepared{[=] { backend->rope(a, y, by); }, {y}};
+        return Prepared{[=] { backend->rope(a, y, y, by); }, {y}};
     };
     c.formula = [=] {
         std::vector<double> out(x->begin(), x->end());
@@ -278,7 +278,7 @@ static OpCase kv_write_case(Format format, KvPlace place, uint32_t n_tokens, uin
     std::vector<uint32_t> table, view, rows; // rows (n_kv_heads, n_tokens): where the tokens go
     for (uint32_t i = 0; i < n_kv_heads * n_rows; i++) table.push_back(n_kv_heads * n_rows - 1 - i);
     for (uint32_t h = 0; h < n_kv_heads; h++) {
-        view.insert(view.end(), {before, h * n_rows});
+        view.insert(view.end(), {before, h * n_rows, 0, 0});
         for (uint32_t t = 0; t < n_tokens; t++) {
             const uint32_t index = before + t;
             const uint32_t ring = index < n_pinned ? index : n_pinned + (index - n_pinned) % (n_rows - n_pinned);

@@ -15,6 +15,7 @@ using Rows = std::vector<std::vector<double>>;
 struct Naive {
     const TinyModel& m;
     const TinyShape& s;
+    size_t n_sinks = 0, n_slots = 0; // StreamingLLM: the first tokens and the last, at the positions that they have in the cache
 
     const std::vector<float>& weight(const std::string& name) const { return m.tensors.at(name + ".weight"); }
 
@@ -53,6 +54,22 @@ struct Naive {
             }
     }
 
+    // Keys and queries are not yet rotated: what is left of the text counts from 0.
+    std::vector<double> attend_streaming(const Rows& q, const Rows& k, const Rows& v, size_t t) const
+    {
+        Rows keys, values;
+        for (size_t j = 0; j <= t; j++) {
+            if (j >= n_sinks && t - j >= n_slots - n_sinks) continue;
+            std::vector<double> key = k[j];
+            rotate(key, keys.size());
+            keys.push_back(key);
+            values.push_back(v[j]);
+        }
+        Rows queries(keys.size(), q[t]);
+        rotate(queries.back(), keys.size() - 1);
+        return attend(queries, keys, values, keys.size() - 1, 0);
+    }
+
     std::vector<double> attend(const Rows& q, const Rows& k, const Rows& v, size_t t, size_t window) const
     {
         size_t d = s.head_dim;
@@ -84,12 +101,14 @@ struct Naive {
             v.push_back(linear(h, p + "attn_v"));
             if (m.gemma()) q[t] = norm(q[t], p + "attn_q_norm");
             if (m.gemma()) k[t] = norm(k[t], p + "attn_k_norm");
+            if (n_slots) continue;
             rotate(q[t], t);
             rotate(k[t], t);
         }
         for (size_t t = 0; t < x.size(); t++) {
             bool local = m.gemma() && il % 6 < 5;
-            std::vector<double> h = linear(attend(q, k, v, t, local ? s.window : 0), p + "attn_output");
+            std::vector<double> h =
+                linear(n_slots ? attend_streaming(q, k, v, t) : attend(q, k, v, t, local ? s.window : 0), p + "attn_output");
             if (m.gemma()) h = norm(h, p + "post_attention_norm");
             for (size_t i = 0; i < h.size(); i++) x[t][i] += h[i];
             h = norm(x[t], p + "ffn_norm");
@@ -133,29 +152,30 @@ struct Opened {
 
     Opened(const TinyModel& tiny, const char* device, uint32_t context, uint32_t chunk, Recipe recipe)
     {
-        recipe.retain = find_retain("all");
         TempFile file("tiny.gguf", tiny.file);
         gguf = std::move(Gguf::open(file.path()).value());
         config = read_config(gguf).value();
         std::vector<TensorPart> parts = bind_tensors(gguf, config).value();
         backend = std::move(open_backend({device, 2, nullptr}).value());
         std::vector<CacheLayerSpec> specs = cache_specs(config, recipe, context);
+        const uint32_t slots = context;
+        context = recipe.exact() ? context : 0;
         uint64_t cache_at = weights_bytes(parts), act_at = cache_at + Cache::bytes_needed(specs, recipe, chunk, context).device;
         tables.resize(Cache::bytes_needed(specs, recipe, chunk, context).host);
-        uint64_t step_at = act_at + Activations::bytes_needed(config, chunk),
-                 scratch_at = step_at + StepInputs::bytes_needed(config, chunk);
-        buffer = backend->alloc(scratch_at + backend->scratch_bytes(scratch_shape(config, recipe, context, chunk))).value();
-        backend->set_scratch(buffer, scratch_at, scratch_shape(config, recipe, context, chunk));
+        uint64_t step_at = act_at + Activations::bytes_needed(config, recipe, chunk),
+                 scratch_at = step_at + StepInputs::bytes_needed(config, recipe, chunk);
+        buffer = backend->alloc(scratch_at + backend->scratch_bytes(scratch_shape(config, recipe, slots, chunk))).value();
+        backend->set_scratch(buffer, scratch_at, scratch_shape(config, recipe, slots, chunk));
         staging.resize(staging_bytes(parts));
-        step_host.resize(StepInputs::bytes_needed(config, chunk));
+        step_host.resize(StepInputs::bytes_needed(config, recipe, chunk));
         Result<Weights> weights = load_weights(gguf, config, parts, *backend, buffer, 0, staging.data(), nullptr);
         REQUIRE(weights.ok());
         Cache cache;
         cache.place(specs, recipe, chunk, context, *backend, buffer, cache_at, tables.data());
         Activations activations;
-        activations.place(config, chunk, buffer, act_at);
+        activations.place(config, recipe, chunk, buffer, act_at);
         StepInputs step;
-        step.place(config, chunk, buffer, step_at);
+        step.place(config, recipe, chunk, buffer, step_at);
         model.open(config, weights.value(), cache, *backend, activations, step, step_host.data(), chunk, context);
     }
     ~Opened() { backend->free(buffer); }
@@ -198,6 +218,28 @@ TEST_CASE("model: the forward equals an independent one, whatever the chunks, an
                 CAPTURE(chunk);
                 CAPTURE(at);
                 CHECK(largest_difference(got, want[at + n - 1]) < 1e-4);
+            }
+        }
+    }
+}
+
+TEST_CASE("model: pinned tokens seen from positions in the cache are StreamingLLM")
+{
+    TinyModel tiny = make_tiny_model(TinyShape{});
+    std::vector<uint32_t> ids;
+    for (uint32_t i = 0; i < 90; i++) ids.push_back((i * 53 + 7) % 256);
+    const uint32_t slots = 24;
+    const Rows want = Naive{tiny, tiny.shape, 4, slots}.logits(ids);
+    Recipe recipe = parse_recipe("sink,sink=4,slots=24,positions=offset,k=f32,v=f32").value();
+    for (const char* device : {"reference", "cpu"}) {
+        for (uint32_t chunk : {1u, 7u, 40u}) {
+            Opened opened(tiny, device, slots, chunk, recipe);
+            for (uint32_t at = 0; at < ids.size(); at += chunk) {
+                const uint32_t n = std::min<uint32_t>(chunk, uint32_t(ids.size()) - at);
+                CAPTURE(device);
+                CAPTURE(chunk);
+                CAPTURE(at);
+                CHECK(largest_difference(opened.read(&ids[at], n, at), want[at + n - 1]) < 1e-4);
             }
         }
     }
