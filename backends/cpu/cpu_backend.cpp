@@ -17,6 +17,7 @@ constexpr uint32_t kMaxTokenBlock = 128;          // tokens whose sums of one ti
 constexpr uint64_t kActBytesInCache = 320 * 1024; // quantised activations that stay in the second-level cache
 constexpr uint32_t kMaxSplits = 32;               // of one token's positions, at a time
 constexpr uint32_t kValuesWorthAThread = 8192;    // of an op that touches each value once
+constexpr uint32_t kValuesToEncode = 16;          // touched once in the time that encoding one takes
 constexpr double kNanosecondsWorthAChunk = 2000;  // of a matmul: a hundred times what it costs to take one
 
 // Cores that this process may run on; threads that share a core share its vector units.
@@ -44,6 +45,7 @@ static int count_cores()
 CpuBackend::CpuBackend(const BackendOptions& options)
     : ReferenceBackend(options), m_kernels(choose_cpu_kernels()), m_pool(options.n_threads > 0 ? options.n_threads : count_cores())
 {
+    for (uint32_t i = 0; i < codec_max_dim; i++) m_signs[i] = rotate_sign(i);
 }
 
 DeviceInfo CpuBackend::info() const
@@ -130,6 +132,16 @@ void CpuBackend::rope(const RopeArgs& a, const Tensor& y, const Tensor& x, const
     });
 }
 
+void CpuBackend::rotate(const RotateArgs& a, const Tensor& x)
+{
+    check_values("rotate", x, uint64_t(a.n_tokens) * a.n_heads * a.head_dim);
+    KS_CHECK(a.head_dim <= codec_max_dim, "rotate: heads of %u values", a.head_dim);
+    uint64_t row = uint64_t(a.n_heads) * a.head_dim;
+    for_rows(a.n_tokens, uint32_t(row), [&](uint32_t begin, uint32_t end) {
+        for (uint64_t t = begin; t < end; t++) m_kernels.vector.rotate(a, x.ptr() + t * row, m_signs);
+    });
+}
+
 void CpuBackend::glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up)
 {
     constexpr uint32_t kRow = 1024;
@@ -157,9 +169,9 @@ void CpuBackend::softcap(const SoftcapArgs& a, const Tensor& x)
 
 void CpuBackend::kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& x, const Tensor& table, const Tensor& view)
 {
-    KS_CHECK(to.rows == a.n_kv_heads * a.n_rows && to.cols == a.head_dim, "kv_write: %u heads of %u rows in (%u, %u)", a.n_kv_heads,
-             a.n_rows, to.rows, to.cols);
-    for_rows(a.n_tokens, a.n_kv_heads * a.head_dim, [&](uint32_t begin, uint32_t end) {
+    check_rows("kv_write", to, uint64_t(a.n_kv_heads) * a.n_rows, a.head_dim);
+    const uint32_t effort = is_coded(to.format) ? kValuesToEncode : 1;
+    for_rows(a.n_tokens, a.n_kv_heads * a.head_dim * effort, [&](uint32_t begin, uint32_t end) {
         for (uint32_t t = begin; t < end; t++) {
             for (uint32_t h = 0; h < a.n_kv_heads; h++) {
                 const uint32_t *head_view = view.ptr<uint32_t>() + h * view_words, index = head_view[view_before] + t;
@@ -167,11 +179,11 @@ void CpuBackend::kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& 
                 if (!a.staged && table) row = table.ptr<uint32_t>()[head_view[view_begin] + index];
                 KS_CHECK(row < to.rows, "kv_write: row %u of %u", row, to.rows);
                 const float* from = x.ptr() + (uint64_t(t) * a.n_kv_heads + h) * a.head_dim;
-                const uint64_t at = uint64_t(row) * a.head_dim;
-                if (to.format == Format::f32)
-                    memcpy(to.ptr() + at, from, 4ull * a.head_dim);
+                const CodedRow out = coded_row(to, row);
+                if (to.format == Format::f16)
+                    m_kernels.vector.to_half(reinterpret_cast<uint16_t*>(out.words), from, a.head_dim);
                 else
-                    m_kernels.vector.to_half(to.ptr<uint16_t>() + at, from, a.head_dim);
+                    encode_row(to.format, from, a.head_dim, out.words, out.tail);
             }
         }
     });
@@ -179,12 +191,30 @@ void CpuBackend::kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& 
 
 void CpuBackend::kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from, const Tensor& rows)
 {
-    if (from.format != Format::f16) return ReferenceBackend::kv_read(a, y, from, rows);
+    if (from.format != Format::f16) {
+        return for_rows(a.n, a.head_dim * (is_coded(from.format) ? kValuesToEncode : 1), [&](uint32_t begin, uint32_t end) {
+            Tensor part_y = y, part_rows = rows;
+            part_y.offset += 4ull * begin * a.head_dim;
+            part_y.rows = end - begin;
+            part_rows.offset += 4ull * begin;
+            part_rows.cols = end - begin;
+            ReferenceBackend::kv_read({end - begin, a.head_dim}, part_y, from, part_rows);
+        });
+    }
     for (uint32_t i = 0; i < a.n; i++) {
         const uint32_t row = rows.ptr<uint32_t>()[i];
         KS_CHECK(row < from.rows && from.cols == a.head_dim, "kv_read: row %u of (%u, %u)", row, from.rows, from.cols);
         m_kernels.vector.from_half(y.ptr() + uint64_t(i) * a.head_dim, from.ptr<uint16_t>() + uint64_t(row) * a.head_dim, a.head_dim);
     }
+}
+
+void CpuBackend::kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& from, const Tensor& moves)
+{
+    for_rows(a.n_moves, a.head_dim * (to.format == from.format ? 1 : kValuesToEncode), [&](uint32_t begin, uint32_t end) {
+        Tensor part = moves;
+        part.offset += 8ull * begin;
+        ReferenceBackend::kv_move({end - begin, a.head_dim}, to, from, part);
+    });
 }
 
 void CpuBackend::argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x)
@@ -294,7 +324,8 @@ AttentionTask CpuBackend::attention_task(const AttentionArgs& a, const Tensor* y
 void CpuBackend::attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots, const Tensor& lse)
 {
     const uint32_t group = a.n_heads / a.n_kv_heads;
-    if (a.head_dim % 8 != 0 || group > kAttentionRows) return ReferenceBackend::attention(a, y, q, slots, lse);
+    if (a.head_dim % 8 != 0 || group > kAttentionRows || is_coded(slots.k.format) || is_coded(slots.v.format))
+        return ReferenceBackend::attention(a, y, q, slots, lse);
     const AttentionTask task = attention_task(a, &y, q, slots, lse);
     if (a.n_tokens * group > 8 && a.n_tokens > 1) return attention_chunks(task);
     for (uint32_t t = 0; t < a.n_tokens; t++) attention_split(task, t);
@@ -304,7 +335,7 @@ void CpuBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Te
                           const KvSlots& slots, const Tensor& lse)
 {
     const uint32_t group = a.n_heads / a.n_kv_heads;
-    if (a.head_dim % 8 != 0 || group > kAttentionRows || a.n_tokens > kMaxScoreTokens)
+    if (a.head_dim % 8 != 0 || group > kAttentionRows || a.n_tokens > kMaxScoreTokens || is_coded(slots.k.format))
         return ReferenceBackend::kv_score(s, a, signal, chunk_signal, q, slots, lse);
     const AttentionTask task = attention_task(a, nullptr, q, slots, lse);
     const ScoreTask score{s, signal.ptr(), chunk_signal ? chunk_signal.ptr() : nullptr};

@@ -4,6 +4,7 @@
 
 #include "backends/cpu/thread_pool.h"
 #include "backends/reference/reference_backend.h"
+#include "kernels/cpu/codec_rows.h"
 #include "kernels/cpu/cpu_kernels.h"
 
 namespace ks
@@ -22,11 +23,13 @@ public:
     void rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w) override;
     void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets, const Tensor& x) override;
     void rope(const RopeArgs& a, const Tensor& y, const Tensor& x, const Tensor& angles) override;
+    void rotate(const RotateArgs& a, const Tensor& x) override;
     void glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up) override;
     void add(const AddArgs& a, const Tensor& x, const Tensor& b) override;
     void softcap(const SoftcapArgs& a, const Tensor& x) override;
     void kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& x, const Tensor& table, const Tensor& view) override;
     void kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from, const Tensor& rows) override;
+    void kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& from, const Tensor& moves) override;
     void attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots, const Tensor& lse) override;
     void kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& signal, const Tensor& chunk_signal, const Queries& q,
                   const KvSlots& slots, const Tensor& lse) override;
@@ -56,6 +59,7 @@ private:
     ThreadPool m_pool;
     ScratchShape m_shape;
     Scratch m_scratch;
+    float m_signs[codec_max_dim]; // rotate_sign of each dim
 };
 
 std::unique_ptr<Backend> make_cpu_backend(const BackendOptions& options);

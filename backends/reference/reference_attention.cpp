@@ -1,5 +1,6 @@
 // The ops on slots, as plainly as they can be written: where an index lies, what a token sees, and what attention is.
 #include "backends/reference/reference_backend.h"
+#include "kernels/cpu/codec_rows.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,10 +11,45 @@ namespace ks
 
 constexpr double kLog2e = 1.4426950408889634;
 
-static void check_rows(const char* op, const Tensor& t, uint64_t n_rows, uint32_t head_dim)
+void check_rows(const char* op, const Tensor& t, uint64_t n_rows, uint32_t head_dim)
 {
-    KS_CHECK(t.format == Format::f32 || t.format == Format::f16, "%s: a cache of format %d", op, int(t.format));
-    check_values(op, t, n_rows * head_dim);
+    KS_CHECK(t.rows >= n_rows && t.cols == head_dim, "%s: %llu rows of %u in (%u, %u)", op, (unsigned long long)n_rows, head_dim, t.rows,
+             t.cols);
+    if (!is_coded(t.format)) {
+        KS_CHECK(t.format == Format::f32 || t.format == Format::f16, "%s: a cache of format %d", op, int(t.format));
+        return check_values(op, t, n_rows * head_dim);
+    }
+    const uint64_t bytes = coded_bytes(t.format, t.rows, t.cols);
+    KS_CHECK(t.cols % 16 == 0 && t.cols <= codec_max_dim, "%s: coded rows of %u values", op, t.cols);
+    KS_CHECK(t.offset <= t.buffer.bytes && bytes <= t.buffer.bytes - t.offset, "%s: %llu bytes at %llu of a buffer of %llu", op,
+             (unsigned long long)bytes, (unsigned long long)t.offset, (unsigned long long)t.buffer.bytes);
+}
+
+// One block of a head: sums and differences of neighbours 1, 2, 4, ... apart, then the scale.
+static void transform(float* x, uint32_t block)
+{
+    for (uint32_t step = 1; step < block; step *= 2)
+        for (uint32_t i = 0; i < block; i++) {
+            if (i & step) continue;
+            const float a = x[i], b = x[i + step];
+            x[i] = a + b;
+            x[i + step] = a - b;
+        }
+    for (uint32_t i = 0; i < block; i++) x[i] *= rotate_scale(block);
+}
+
+void ReferenceBackend::rotate(const RotateArgs& a, const Tensor& x)
+{
+    check_values("rotate", x, uint64_t(a.n_tokens) * a.n_heads * a.head_dim);
+    for (uint64_t row = 0; row < uint64_t(a.n_tokens) * a.n_heads; row++) {
+        float* head = x.ptr() + row * a.head_dim;
+        for (uint32_t base = 0, block; base < a.head_dim; base += block) {
+            block = rotate_block(base, a.head_dim);
+            for (uint32_t i = base; !a.inverse && i < base + block; i++) head[i] *= rotate_sign(i);
+            transform(head + base, block);
+            for (uint32_t i = base; a.inverse && i < base + block; i++) head[i] *= rotate_sign(i);
+        }
+    }
 }
 
 void ReferenceBackend::kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& x, const Tensor& table, const Tensor& view)
@@ -28,12 +64,8 @@ void ReferenceBackend::kv_write(const KvWriteArgs& a, const Tensor& to, const Te
             if (!a.staged && table) row = table.ptr<uint32_t>()[head_view[view_begin] + index];
             KS_CHECK(row < a.n_kv_heads * a.n_rows, "kv_write: row %u of %u", row, a.n_kv_heads * a.n_rows);
             const float* from = x.ptr() + (uint64_t(t) * a.n_kv_heads + h) * a.head_dim;
-            for (uint32_t i = 0; i < a.head_dim; i++) {
-                if (to.format == Format::f32)
-                    to.ptr()[uint64_t(row) * a.head_dim + i] = from[i];
-                else
-                    to.ptr<uint16_t>()[uint64_t(row) * a.head_dim + i] = uint16_t(FLOAT_TO_HALF(from[i]));
-            }
+            const CodedRow out = coded_row(to, row);
+            encode_row(to.format, from, a.head_dim, out.words, out.tail);
         }
     }
 }
@@ -42,8 +74,8 @@ void ReferenceBackend::kv_write(const KvWriteArgs& a, const Tensor& to, const Te
 static const float* cached_row(const Tensor& cache, uint64_t row, uint32_t head_dim, float* room)
 {
     if (cache.format == Format::f32) return cache.ptr() + row * head_dim;
-    const uint16_t* half = cache.ptr<uint16_t>() + row * head_dim;
-    for (uint32_t i = 0; i < head_dim; i++) room[i] = HALF_TO_FLOAT(half[i]);
+    const CodedRow coded = coded_row(cache, row);
+    decode_row(cache.format, coded.words, coded.tail, head_dim, room);
     return room;
 }
 
@@ -62,12 +94,22 @@ void ReferenceBackend::kv_read(const KvReadArgs& a, const Tensor& y, const Tenso
 
 void ReferenceBackend::kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& from, const Tensor& moves)
 {
-    KS_CHECK(to.format == from.format, "kv_move: format %d to %d", int(from.format), int(to.format));
-    const uint64_t row_bytes = uint64_t(a.head_dim) * (to.format == Format::f16 ? 2 : 4);
+    KS_CHECK(to.format == from.format || (is_coded(to.format) && !is_coded(from.format)), "kv_move: format %d to %d", int(from.format),
+             int(to.format));
+    check_rows("kv_move", from, from.rows, a.head_dim);
+    check_rows("kv_move", to, to.rows, a.head_dim);
+    const uint32_t row_bytes = codec_info(to.format).row_bytes(a.head_dim), n_tail = is_coded(to.format) ? row_bytes % 4 : 0;
     for (uint32_t i = 0; i < a.n_moves; i++) {
         const uint32_t* move = moves.ptr<uint32_t>() + 2 * i;
         KS_CHECK(move[0] < from.rows && move[1] < to.rows, "kv_move: row %u of %u to %u of %u", move[0], from.rows, move[1], to.rows);
-        memcpy(to.ptr<uint8_t>() + move[1] * row_bytes, from.ptr<uint8_t>() + move[0] * row_bytes, row_bytes);
+        const CodedRow source = coded_row(from, move[0]), out = coded_row(to, move[1]);
+        if (to.format != from.format) {
+            float room[codec_max_dim];
+            encode_row(to.format, cached_row(from, move[0], a.head_dim, room), a.head_dim, out.words, out.tail);
+            continue;
+        }
+        memcpy(out.words, source.words, row_bytes - n_tail);
+        if (n_tail) memcpy(out.tail, source.tail, n_tail);
     }
 }
 

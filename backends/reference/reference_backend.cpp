@@ -120,7 +120,7 @@ static void decode_row(const Tensor& w, uint32_t row, float* out)
         return decode_row<format_##name>(w.ptr<uint32_t>(), row, w.cols, out);
         FORMATS(KS_ROW)
 #undef KS_ROW
-    case Format::count:
+    default:
         break;
     }
     KS_CHECK(false, "format %d", int(w.format));

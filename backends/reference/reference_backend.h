@@ -26,6 +26,7 @@ public:
     void rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w) override;
     void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets, const Tensor& x) override;
     void rope(const RopeArgs& a, const Tensor& y, const Tensor& x, const Tensor& angles) override;
+    void rotate(const RotateArgs& a, const Tensor& x) override;
     void glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up) override;
     void add(const AddArgs& a, const Tensor& x, const Tensor& b) override;
     void softcap(const SoftcapArgs& a, const Tensor& x) override;
@@ -48,6 +49,9 @@ std::unique_ptr<Backend> make_reference_backend(const BackendOptions& options);
 
 // A tensor is in its buffer and has at least this many values.
 void check_values(const char* op, const Tensor& t, uint64_t n);
+
+// A cache is in its buffer and has at least this many rows of head_dim values, in a format that a cache can have.
+void check_rows(const char* op, const Tensor& t, uint64_t n_rows, uint32_t head_dim);
 
 // A sum in float64 of eight partial ones, so that no addition waits for the one before.
 double dot(const float* a, const float* b, uint32_t n);

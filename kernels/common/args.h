@@ -39,6 +39,13 @@ struct RopeArgs {
     uint pairs; // rope_neighbours or rope_halves
 };
 
+struct RotateArgs {
+    uint n_tokens;
+    uint n_heads;
+    uint head_dim;
+    uint inverse; // 1: back
+};
+
 struct GluArgs {
     uint n; // values
     uint act;
@@ -134,6 +141,7 @@ KS_ARGS(EmbedArgs);
 KS_ARGS(RmsnormArgs);
 KS_ARGS(MatmulArgs);
 KS_ARGS(RopeArgs);
+KS_ARGS(RotateArgs);
 KS_ARGS(GluArgs);
 KS_ARGS(AddArgs);
 KS_ARGS(SoftcapArgs);

@@ -1,5 +1,5 @@
 // The dialect: headers in kernels/common compile as C++17, as CUDA and as GLSL. Scalars and 4-byte members only;
-// a word array is passed through WORDS/WORDS_PARAM/WORD, because GLSL has no pointers.
+// arrays are passed through WORDS/WORDS_PARAM/WORD and their like, because GLSL has no pointers.
 #ifndef KS_COMMON_LANG_H
 #define KS_COMMON_LANG_H
 
@@ -14,12 +14,21 @@
 #define WORDS_PARAM
 #define WORDS
 #define WORD(i) w[i]
+// Likewise its array `x` of values and its array `row` of words, which a codec reads and writes.
+#define VALUES_PARAM
+#define VALUES
+#define VALUE(i) x[i]
+#define ROW_PARAM
+#define ROW
+#define ROW_WORD(i) row[i]
+#define OF(codec, name) codec##_##name
 #define BITS_TO_FLOAT(u) uintBitsToFloat(u)
 #define FLOAT_TO_BITS(f) floatBitsToUint(f)
 #define HALF_TO_FLOAT(u) unpackHalf2x16(u).x
 
 #else
 
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -35,6 +44,13 @@ typedef uint32_t uint;
 #define WORDS_PARAM const uint* w,
 #define WORDS w,
 #define WORD(i) w[i]
+#define VALUES_PARAM const float* x,
+#define VALUES x,
+#define VALUE(i) x[i]
+#define ROW_PARAM uint* row,
+#define ROW row,
+#define ROW_WORD(i) row[i]
+#define OF(codec, name) name // a member of the codec's struct; in GLSL the codec's name is part of the function's
 
 FN float BITS_TO_FLOAT(uint u)
 {
@@ -66,6 +82,19 @@ FN float HALF_TO_FLOAT(uint u)
 }
 
 #endif
+
+// A product that is rounded by itself, whatever sum it goes into: no compiler may make one operation of the two.
+FN float MUL(float a, float b)
+{
+#if defined(GLSL)
+    precise float product = a * b;
+    return product;
+#elif defined(__CUDA_ARCH__)
+    return __fmul_rn(a, b);
+#else
+    return a * b; // -ffp-contract=off
+#endif
+}
 
 // Rounds to nearest even; overflow gives infinity, NaN stays NaN. The same bits as the hardware conversions; written out
 // for GLSL too, whose packHalf2x16 may round either way.

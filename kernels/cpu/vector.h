@@ -1,6 +1,7 @@
 // The ops that touch every value once.
 #pragma once
 
+#include "kernels/common/codecs.h"
 #include "kernels/cpu/vector_math.h"
 
 namespace ks
@@ -74,6 +75,70 @@ template <class S> void rope(const RopeArgs& a, float* y, const float* x, const 
     }
 }
 
+// A block of 8 n values, n <= 8: sums and differences of neighbours 1, 2 and 4 apart are of whole vectors in the transpose.
+template <class S, uint32_t n> KS_INLINE void transform_vectors(float* x)
+{
+    typename S::F8 v[8];
+    auto stage = [&](uint32_t step, uint32_t n_vectors) KS_INLINED {
+        KS_UNROLL(8)
+        for (uint32_t i = 0; i < n_vectors; i++) {
+            if (i & step) continue;
+            const typename S::F8 a = v[i], b = v[i + step];
+            v[i] = a + b;
+            v[i + step] = a - b;
+        }
+    };
+    KS_UNROLL(8)
+    for (uint32_t i = 0; i < 8; i++) v[i] = i < n ? S::load(x + 8 * i) : S::zero();
+    S::transpose8(v);
+    stage(1, 8), stage(2, 8), stage(4, 8);
+    S::transpose8(v);
+    if (n > 1) stage(1, n);
+    if (n > 2) stage(2, n);
+    if (n > 4) stage(4, n);
+    KS_UNROLL(8)
+    for (uint32_t i = 0; i < n; i++) S::store(x + 8 * i, v[i]);
+}
+
+template <class S> void transform(float* x, uint32_t block)
+{
+    if (block == 32) transform_vectors<S, 4>(x);
+    if (block == 16) transform_vectors<S, 2>(x);
+    if (block == 8) transform_vectors<S, 1>(x);
+    for (uint32_t i = 0; block >= 64 && i < block; i += 64) transform_vectors<S, 8>(x + i);
+    for (uint32_t step = block < 8 ? 1 : 64; step < block; step *= 2) {
+        const bool few = step < 8;
+        for (uint32_t i = 0; i < block; i += few ? 1 : 8) {
+            if (i & step) continue;
+            if (few) {
+                const float a = x[i], b = x[i + step];
+                x[i] = a + b;
+                x[i + step] = a - b;
+                continue;
+            }
+            const typename S::F8 a = S::load(x + i), b = S::load(x + i + step);
+            S::store(x + i, a + b);
+            S::store(x + i + step, a - b);
+        }
+    }
+}
+
+// One token, in the order of the specification.
+template <class S> void rotate(const RotateArgs& a, float* x, const float* signs)
+{
+    for (uint32_t h = 0; h < a.n_heads; h++, x += a.head_dim) {
+        if (!a.inverse) for_each<S>(x, a.head_dim, [&](Eight<S> at) KS_INLINED { return at(x) * at(signs); });
+        for (uint32_t base = 0, block; base < a.head_dim; base += block) {
+            block = rotate_block(base, a.head_dim);
+            const typename S::F8 scale = S::broadcast(rotate_scale(block));
+            float* part = x + base;
+            transform<S>(part, block);
+            for_each<S>(part, block, [&](Eight<S> at) KS_INLINED { return at(part) * scale; });
+        }
+        if (a.inverse) for_each<S>(x, a.head_dim, [&](Eight<S> at) KS_INLINED { return at(x) * at(signs); });
+    }
+}
+
 template <class S> void glu(float* y, const float* gate, const float* up, uint32_t n, uint32_t act)
 {
     if (act == act_silu) {
@@ -134,7 +199,7 @@ template <class S> uint32_t argmax(const float* x, uint32_t n)
 // The table of one instruction set.
 #define KS_VECTOR_KERNELS(S)                                                                                                               \
     {                                                                                                                                      \
-        rmsnorm<S>, rope<S>, glu<S>, add<S>, softcap<S>, to_half<S>, from_half<S>, argmax<S>                                               \
+        rmsnorm<S>, rope<S>, rotate<S>, glu<S>, add<S>, softcap<S>, to_half<S>, from_half<S>, argmax<S>                                    \
     }
 
 } // namespace ks

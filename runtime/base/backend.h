@@ -81,16 +81,22 @@ public:
     // Rotates pairs: (u, v) becomes (u cos - v sin, u sin + v cos). x (n_tokens, n_heads * head_dim), y too and may be x; angles
     // (n_tokens, n_rot): pair i's cos at [2i], its sin at [2i + 1]; pair i of a head is (2i, 2i + 1) or (i, i + n_rot / 2)
     virtual void rope(const RopeArgs& a, const Tensor& y, const Tensor& x, const Tensor& angles) = 0;
+    // Rotates every head in place by H D, D the signs of rotate_sign and H the orthonormal Walsh-Hadamard transform of each
+    // rotate_block; inverse: by D H. x (n_tokens, n_heads * head_dim). All backends give the same bits: a block's sums and
+    // differences are of neighbours 1, 2, 4, ... apart, in f32, and then times rotate_scale
+    virtual void rotate(const RotateArgs& a, const Tensor& x) = 0;
     // y = act(gate) * up.                    y may be gate
     virtual void glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up) = 0;
     // x += b
     virtual void add(const AddArgs& a, const Tensor& x, const Tensor& b) = 0;
     virtual void softcap(const SoftcapArgs& a, const Tensor& x) = 0;
-    // Stores the heads of the chunk's tokens, keys or values. to (n_kv_heads * rows, head_dim), x (n_tokens, n_kv_heads * head_dim)
+    // Stores the heads of the chunk's tokens, keys or values, encoding them if `to` is coded; rotated codecs want x rotated.
+    // to (n_kv_heads * rows, head_dim) f32, f16 or coded, x (n_tokens, n_kv_heads * head_dim)
     virtual void kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& x, const Tensor& table, const Tensor& view) = 0;
-    // y[i] = row rows[i] as f32.              y (n, head_dim), rows (1, n) u32
+    // y[i] = row rows[i] as f32, still rotated if it was. y (n, head_dim), rows (1, n) u32
     virtual void kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from, const Tensor& rows) = 0;
-    // Copies rows as they are. moves (n_moves, 2) u32: from and to, none of which is another's
+    // Copies rows as they are, their bytes if they are coded; rows of f32 and f16 are encoded where `to` is coded.
+    // moves (n_moves, 2) u32: from and to, none of which is another's
     virtual void kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& from, const Tensor& moves) = 0;
     // y (n_tokens, n_heads * head_dim). The chunk's keys and values are written already. A token sees itself and
     // what is before it; rows of a ring that were written again are not there. With weights a slot counts exp(a) times in the

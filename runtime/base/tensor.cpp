@@ -1,5 +1,6 @@
 #include "runtime/base/tensor.h"
 
+#include "kernels/common/codecs.h"
 #include "kernels/common/formats.h"
 #include "runtime/base/status.h"
 
@@ -19,17 +20,17 @@ namespace ks
      format_##name::words_byte},
 static const FormatInfo kFormats[] = {FORMATS(KS_INFO)};
 #undef KS_INFO
-static_assert(sizeof kFormats / sizeof kFormats[0] == size_t(Format::count), "Format and FORMATS differ");
+static_assert(sizeof kFormats / sizeof kFormats[0] == size_t(Format::n_weights), "Format and FORMATS differ");
 
 const FormatInfo& format_info(Format format)
 {
-    KS_CHECK(format < Format::count, "format %d", int(format));
+    KS_CHECK(format < Format::n_weights, "format %d", int(format));
     return kFormats[int(format)];
 }
 
 bool format_from_ggml(uint32_t ggml_type, Format* out)
 {
-    for (int i = 0; i < int(Format::count); i++) {
+    for (int i = 0; i < int(Format::n_weights); i++) {
         if (kFormats[i].ggml_type != ggml_type) continue;
         *out = Format(i);
         return true;
@@ -42,6 +43,37 @@ uint64_t weight_bytes(Format format, uint64_t rows, uint64_t cols)
     const FormatInfo& info = format_info(format);
     uint64_t tiles = (rows + tile_rows - 1) / tile_rows;
     return tiles * (cols / info.block) * (info.half_words + uint64_t(tile_rows) * info.words) * 4;
+}
+
+static uint32_t f32_row(uint32_t head_dim)
+{
+    return 4 * head_dim;
+}
+
+static uint32_t f16_row(uint32_t head_dim)
+{
+    return 2 * head_dim;
+}
+
+const CodecInfo& codec_info(Format format)
+{
+#define KS_CODEC(name) {#name, codec_##name::rotated != 0, codec_##name::row_bytes},
+    static const CodecInfo plain[] = {{"f32", false, f32_row}, {"f16", false, f16_row}}, coded[] = {CODECS(KS_CODEC)};
+#undef KS_CODEC
+    static_assert(sizeof coded / sizeof coded[0] == size_t(Format::count) - size_t(Format::n_weights), "Format and CODECS differ");
+    if (format <= Format::f16) return plain[int(format)];
+    KS_CHECK(is_coded(format), "format %d", int(format));
+    return coded[int(format) - int(Format::n_weights)];
+}
+
+bool is_coded(Format format)
+{
+    return format >= Format::n_weights && format < Format::count;
+}
+
+uint64_t coded_bytes(Format format, uint64_t rows, uint32_t head_dim)
+{
+    return (rows * codec_info(format).row_bytes(head_dim) + 63) / 64 * 64;
 }
 
 // Bit 8i + j of the result is bit 4j + i of the file's word.
@@ -103,7 +135,7 @@ void weight_to_tiles(Format format, const uint8_t* file_rows, uint32_t n_rows, u
         return rows_to_tiles<format_##name>(info, file_rows, n_rows, cols, tiles);
         FORMATS(KS_TO_TILES)
 #undef KS_TO_TILES
-    case Format::count:
+    default:
         break;
     }
 }

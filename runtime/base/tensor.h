@@ -1,5 +1,5 @@
-// 2-D tensors in device buffers: rows of cols values. Activations, tables and caches are f32, f16 or u32 and row-major;
-// weights are in the tiles of kernels/common/formats.h.
+// 2-D tensors in device buffers: rows of cols values. Activations and tables are f32, f16 or u32 and row-major, and so are
+// caches if they are not coded (kernels/common/codecs.h); weights are in the tiles of kernels/common/formats.h.
 #pragma once
 
 #include <cstddef>
@@ -8,9 +8,34 @@
 namespace ks
 {
 
-enum class Format : uint8_t { f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q2_k, q3_k, q4_k, q5_k, q6_k, iq4_nl, iq4_xs, count };
+// Those of weights, then the codecs of keys and values.
+enum class Format : uint8_t {
+    f32,
+    f16,
+    bf16,
+    q8_0,
+    q4_0,
+    q4_1,
+    q5_0,
+    q5_1,
+    q2_k,
+    q3_k,
+    q4_k,
+    q5_k,
+    q6_k,
+    iq4_nl,
+    iq4_xs,
+    n_weights,
+    q8 = n_weights,
+    q4,
+    turbo4,
+    turbo3,
+    turbo2,
+    turbo2v,
+    count
+};
 
-// What host code knows of a format; the table is made from kernels/common/formats.h.
+// What host code knows of a weight's format; the table is made from kernels/common/formats.h.
 struct FormatInfo {
     const char* name;
     uint32_t ggml_type;                                // its number in a GGUF file
@@ -26,6 +51,16 @@ uint64_t weight_bytes(Format format, uint64_t rows, uint64_t cols);
 
 // Lays `n_rows` rows as they are in the file (row_bytes each) out as tiles; the rows missing in the last tile are zero.
 void weight_to_tiles(Format format, const uint8_t* file_rows, uint32_t n_rows, uint32_t cols, uint32_t* tiles);
+
+// What host code knows of a format that a cache can have: f32, f16 and the codecs.
+struct CodecInfo {
+    const char* name;
+    bool rotated; // rows must have been rotated
+    uint32_t (*row_bytes)(uint32_t head_dim);
+};
+const CodecInfo& codec_info(Format format);
+bool is_coded(Format format);                                          // by a codec; a multiple of 16 values in a row
+uint64_t coded_bytes(Format format, uint64_t rows, uint32_t head_dim); // of a cache, a multiple of 64
 
 // A block of device memory. On the CPU `data` is the address itself.
 struct Buffer {

@@ -128,7 +128,7 @@ TEST_CASE("formats: numbers of a GGUF file")
         known++;
         CHECK(format_info(format).ggml_type == type);
     }
-    CHECK(known == int(Format::count));
+    CHECK(known == int(Format::n_weights));
     Format format;
     CHECK_FALSE(format_from_ggml(0xffffffff, &format));
     CHECK_FALSE(format_from_ggml(4, &format)); // q4_2, withdrawn
@@ -220,7 +220,7 @@ TEST_CASE("halves: the bits of the hardware")
 
 TEST_CASE("perf: weight_to_tiles" * doctest::skip(!getenv("KS_PERF")))
 {
-    for (int i = 0; i < int(Format::count); i++) {
+    for (int i = 0; i < int(Format::n_weights); i++) {
         const uint32_t rows = 8192, cols = 2048;
         std::vector<uint8_t> file = random_bytes(weight_bytes(Format(i), rows, cols), 1);
         std::vector<uint32_t> tiles(file.size() / 4);

@@ -32,7 +32,7 @@ std::vector<float> Random::normals(size_t n, float scale)
 std::vector<Format> all_formats()
 {
     std::vector<Format> formats;
-    for (int i = 0; i < int(Format::count); i++) formats.push_back(Format(i));
+    for (int i = 0; i < int(Format::n_weights); i++) formats.push_back(Format(i));
     return formats;
 }
 
@@ -66,7 +66,7 @@ std::vector<float> FileMatrix::values() const
         return row_values<format_##name>(*this);
         FORMATS(KS_VALUES)
 #undef KS_VALUES
-    case Format::count:
+    default:
         break;
     }
     return {};
@@ -185,6 +185,16 @@ Tensor Bench::weight(const FileMatrix& matrix)
     return t;
 }
 
+Tensor Bench::coded(Format format, uint32_t rows, uint32_t head_dim, const std::vector<uint8_t>& bytes)
+{
+    REQUIRE(bytes.size() == coded_bytes(format, rows, head_dim));
+    Tensor t = hold(bytes.data(), bytes.size(), false);
+    t.rows = rows;
+    t.cols = head_dim;
+    t.format = format;
+    return t;
+}
+
 Tensor Bench::output(uint32_t rows, uint32_t cols)
 {
     Tensor t = hold(nullptr, uint64_t(rows) * cols * 4, true);
@@ -212,6 +222,11 @@ std::vector<float> Bench::read(const Tensor& t)
     if (t.format == Format::f32) {
         m_backend->download(out.data(), t.buffer, t.offset, out.size() * 4);
         return out;
+    }
+    if (is_coded(t.format)) {
+        std::vector<uint8_t> bytes(coded_bytes(t.format, t.rows, t.cols));
+        m_backend->download(bytes.data(), t.buffer, t.offset, bytes.size());
+        return std::vector<float>(bytes.begin(), bytes.end());
     }
     std::vector<uint16_t> halves(out.size());
     m_backend->download(halves.data(), t.buffer, t.offset, halves.size() * 2);

@@ -59,11 +59,12 @@ public:
     Tensor input(uint32_t rows, uint32_t cols, const std::vector<float>& values, Format format = Format::f32); // f32 or f16
     Tensor words(const std::vector<uint32_t>& values);                                                         // (1, n) u32
     Tensor weight(const FileMatrix& matrix);
-    Tensor output(uint32_t rows, uint32_t cols); // holds NaNs
-    void scratch(const ScratchShape& shape);     // holds NaNs
-    void will_change(const Tensor& t);           // an input that the op writes to
+    Tensor coded(Format format, uint32_t rows, uint32_t head_dim, const std::vector<uint8_t>& bytes); // a cache
+    Tensor output(uint32_t rows, uint32_t cols);                                                      // holds NaNs
+    void scratch(const ScratchShape& shape);                                                          // holds NaNs
+    void will_change(const Tensor& t);                                                                // an input that the op writes to
 
-    std::vector<float> read(const Tensor& t);
+    std::vector<float> read(const Tensor& t); // a coded cache: its bytes
     std::vector<uint32_t> read_words(const Tensor& t);
     std::string damage(); // what an op wrote where it should not have; empty: nothing
     void clear();
@@ -84,7 +85,7 @@ private:
 
 struct Prepared {
     std::function<void()> run;
-    std::vector<Tensor> results; // f32 or f16
+    std::vector<Tensor> results; // f32, f16 or coded
 };
 
 struct OpCase {

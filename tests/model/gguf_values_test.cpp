@@ -124,7 +124,7 @@ TEST_CASE("gguf: a vocabulary of the wrong types is refused")
 
 TEST_CASE("gguf: the table of tensor types agrees with the formats")
 {
-    for (int i = 0; i < int(Format::count); i++) {
+    for (int i = 0; i < int(Format::n_weights); i++) {
         const FormatInfo& format = format_info(Format(i));
         const GgmlType* type = find_ggml_type(format.ggml_type);
         REQUIRE(type);

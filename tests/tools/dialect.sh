@@ -1,5 +1,5 @@
 #!/bin/sh
-# The headers of kernels/common compile as GLSL, once per format, and as CUDA. A compiler that is not there is skipped.
+# The headers of kernels/common compile as GLSL, the formats one by one and the codecs together, and as CUDA. A compiler that is not there is skipped.
 set -eu
 cd "$(dirname "$0")/../.."
 out=$(mktemp -d)
@@ -15,7 +15,10 @@ if command -v glslangValidator >/dev/null; then
             { echo "GLSL, format $format:"; cat "$out/log"; exit 1; }
         [ -s "$out/$format.spv" ]
     done
-    echo "GLSL: compiled with $formats"
+    glslangValidator -V --target-env vulkan1.1 -I. -o "$out/codecs.spv" tests/backends/dialect/codecs.comp >"$out/log" ||
+        { echo "GLSL, codecs:"; cat "$out/log"; exit 1; }
+    [ -s "$out/codecs.spv" ]
+    echo "GLSL: compiled with $formats and the codecs"
     tried=1
 else
     echo "GLSL: skipped, there is no glslangValidator"
@@ -23,7 +26,9 @@ fi
 
 nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
 if [ -x "$nvcc" ]; then
-    "$nvcc" -std=c++17 -I. -c -o "$out/formats.o" tests/backends/dialect/formats.cu
+    for file in formats codecs; do
+        "$nvcc" -std=c++17 -I. -c -o "$out/$file.o" "tests/backends/dialect/$file.cu"
+    done
     echo "CUDA: compiled"
     tried=1
 else

@@ -1,0 +1,139 @@
+// The codecs of cached keys and values. A codec makes of a row, which is the head_dim values of one head and one token, a
+// fixed number of bytes; every row is coded by itself.
+//
+// A row is row_bytes(d) bytes: as many 32-bit words as they fill, and a tail of 0 to 3 bytes; bit b of a row is bit b % 32 of
+// word b / 32, the tail's bytes counting as one more word, low byte first. n rows are stored in two planes:
+//   n * words words, row after row;  then n * tail bytes;  then zeros up to a multiple of 64 bytes.
+// Codes of 4, 2 and 1 bits stand in planes of groups of 64 dims, so that one load of eight words has eight neighbours under
+// each shift. A group of n dims of b bits is W = n * b / 32 words (at least one), and field k of word w is dim W * k + w:
+//   4 bits: nibble k of word w (of 8) is dim 8k + w; 2 bits: 4 words, dim 4k + w; 1 bit: 2 words, dim 2k + w.
+// The dims after the last whole group are groups of 32, of 16 and (angles only) of 8. d is a multiple of 16.
+//
+// The same bits everywhere: all is decided by comparing float products and sums of a stated order, never by a quotient, a root
+// or a table of another's; products that are added go through MUL. A sum over a row has eight parts, part j of the dims
+// i % 8 == j in order, and is ((0 + 4) + (2 + 6)) + ((1 + 5) + (3 + 7)).
+// Every input has a code: NaN counts as 0, magnitudes below 2^-60 as 0, those above 65504 and infinities as 65504; scales are
+// at most 65504. A scale that rounds to 0 gives a row (or block) of zeros, whose codes are those of zeros.
+//
+// `rotated` codecs expect values that went through the rotation H D (rotate_sign, below), which all their constants are for.
+// To add a codec: its header, one include and one entry here.
+#ifndef KS_COMMON_CODECS_H
+#define KS_COMMON_CODECS_H
+
+#include "kernels/common/lang.h"
+
+CONST uint codec_max_dim = 512u;
+
+// What codecs make of a value.
+FN float coded_value(float x)
+{
+    uint magnitude = FLOAT_TO_BITS(x) & 0x7fffffffu;
+    if (magnitude < 0x21800000u || magnitude > 0x7f800000u) return 0.f; // 2^-60, NaN
+    if (magnitude > 0x477fe000u) return x < 0.f ? -65504.f : 65504.f;
+    return x;
+}
+
+// +1 or -1, what dim i is multiplied with before the Walsh-Hadamard transform. A row of constants stays below 2.5 times its
+// mean magnitude in blocks of 16 to 256.
+FN float rotate_sign(uint i)
+{
+    uint h = (i + 582u) * 0x9e3779b1u;
+    h = (h ^ (h >> 15)) * 0x85ebca77u;
+    return ((h ^ (h >> 13)) >> 31) != 0u ? -1.f : 1.f;
+}
+
+// The transform's block that begins at dim `base`: the largest power of two that d still has room for (80 is 64 + 16).
+FN uint rotate_block(uint base, uint d)
+{
+    uint block = 1u;
+    while (2u * block <= d - base) block *= 2u;
+    return block;
+}
+
+// 1 / sqrt(block), which multiplies the sums of a block.
+FN float rotate_scale(uint block)
+{
+    float scale = 1.f;
+    for (uint n = block; n >= 4u; n /= 4u) scale *= 0.5f;
+    return (block & 0x2aaaaaaau) != 0u ? scale * 0.70710678f : scale; // an odd power of two
+}
+
+FN float sum_of_eight(const float s[8])
+{
+    return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
+}
+
+// The bit of a plane of n dims at which dim i's field of 4, 2 or 1 bits begins.
+FN uint plane_bit(uint i, uint n, uint bits)
+{
+    uint base = i & ~63u, group = 64u, left = n - base;
+    while (left < group || i >= base + group) {
+        if (left >= group) {
+            base += group;
+            left -= group;
+        }
+        group /= 2u;
+    }
+    uint words = group * bits >= 32u ? group * bits / 32u : 1u;
+    return base * bits + 32u * ((i - base) % words) + bits * ((i - base) / words);
+}
+
+// The field under `mask` at a bit of the row whose words begin at `at`; tail: its bytes as one word.
+FN uint row_field(WORDS_PARAM uint at, uint tail, uint row_bytes, uint bit, uint mask)
+{
+    uint word = bit / 32u < row_bytes / 4u ? WORD(at + bit / 32u) : tail;
+    return (word >> (bit & 31u)) & mask;
+}
+
+FN void put_field(ROW_PARAM uint bit, uint value) { ROW_WORD(bit / 32u) |= value << (bit & 31u); }
+
+FN void clear_row(ROW_PARAM uint row_bytes)
+{
+    for (uint i = 0u; 4u * i < row_bytes; i++) ROW_WORD(i) = 0u;
+}
+
+// The middle between a half (not 0, finite) and the one before it: exact.
+FN float half_middle(uint h) { return 0.5f * (HALF_TO_FLOAT(h - 1u) + HALF_TO_FLOAT(h)); }
+
+// The half nearest to sqrt(a / b), 65504 at most: the last one whose middle m has m^2 b <= a. a, b >= 0
+FN uint half_root(float a, float b)
+{
+    uint h = FLOAT_TO_HALF(sqrt(a / b)); // a guess
+    h = h > 0x7bffu ? 0x7bffu : h;
+    while (h < 0x7bffu && MUL(MUL(half_middle(h + 1u), half_middle(h + 1u)), b) <= a) h++;
+    while (h > 0u && MUL(MUL(half_middle(h), half_middle(h)), b) > a) h--;
+    return h;
+}
+
+// The half nearest to a / b, 65504 at most: the last one whose middle m has m b <= a. a, b >= 0
+FN uint half_quotient(float a, float b)
+{
+    uint h = FLOAT_TO_HALF(a / b); // a guess
+    h = h > 0x7bffu ? 0x7bffu : h;
+    while (h < 0x7bffu && MUL(half_middle(h + 1u), b) <= a) h++;
+    while (h > 0u && MUL(half_middle(h), b) > a) h--;
+    return h;
+}
+
+// The k <= most nearest to x / scale, the larger of two; scale is a half, so that the products are exact. 0 where it is 0.
+FN uint nearest_multiple(float x, float scale, uint most)
+{
+    if (scale == 0.f) return 0u;
+    float guess = x / scale + 0.5f;
+    uint k = guess < float(most) ? uint(guess) : most;
+    if (k < most && (float(k) + 0.5f) * scale <= x) k++;
+    if (k > 0u && (float(k) - 0.5f) * scale > x) k--;
+    return k;
+}
+
+#include "kernels/common/codec_q8.h"
+#include "kernels/common/codec_q4.h"
+#include "kernels/common/turbo.h"
+#include "kernels/common/codec_turbo4.h"
+#include "kernels/common/codec_turbo3.h"
+#include "kernels/common/codec_turbo2.h"
+#include "kernels/common/codec_turbo2v.h"
+
+#define CODECS(X) X(q8) X(q4) X(turbo4) X(turbo3) X(turbo2) X(turbo2v)
+
+#endif

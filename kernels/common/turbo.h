@@ -1,0 +1,71 @@
+// What the turbo codecs share. x = g * c, c one of the levels that code a normal variable with the least squared error
+// (Lloyd-Max), which the values of a rotated row nearly are once they are divided by their own root mean square.
+// A code has the rank of the level's magnitude among `ranks` (8, 4 or 2) in its low bits, and above them the sign (1: negative).
+// The rank is how many of the thresholds t, the middles between magnitudes, have t^2 (sum of x^2) < x^2 d.
+//   ranks 8: a 4-bit plane of codes; 4: a 2-bit plane of ranks, then a 1-bit plane of signs; 2: a 2-bit plane of codes
+//   then the half g: sqrt(sum of x^2 / sum of c^2), which keeps the row's norm; or with the least squared error,
+//   (sum of x c) / (sum of c^2)
+// 16 bits for the row beside its codes. Decoded rows have the same code again where the levels' own norm is near sqrt(d)
+// (within 12, 9 and 11%), as it is for rotated rows.
+FN float turbo_magnitude(uint ranks, uint rank)
+{
+    const float magnitudes[14] = {0.45278003f, 1.5104176f,  0.24509418f, 0.75600528f, 1.3439093f, 2.1519457f, 0.12839503f,
+                                  0.3880483f,  0.65675912f, 0.94234046f, 1.2562312f,  1.6180464f, 2.0690172f, 2.7325896f};
+    return magnitudes[ranks - 2u + rank];
+}
+
+FN float turbo_level(uint ranks, uint code)
+{
+    float v = turbo_magnitude(ranks, code & (ranks - 1u));
+    return code >= ranks ? -v : v;
+}
+
+// The square of the threshold between a rank and the next.
+FN float turbo_square(uint ranks, uint rank)
+{
+    float t = 0.5f * (turbo_magnitude(ranks, rank) + turbo_magnitude(ranks, rank + 1u));
+    return t * t;
+}
+
+FN uint turbo_bytes(uint ranks, uint d) { return (ranks == 8u ? d / 2u : ranks == 4u ? d / 8u * 3u : d / 4u) + 2u; }
+
+FN uint turbo_code(WORDS_PARAM uint at, uint tail, uint i, uint d, uint ranks)
+{
+    uint bytes = turbo_bytes(ranks, d);
+    if (ranks == 8u) return row_field(WORDS at, tail, bytes, plane_bit(i, d, 4u), 15u);
+    uint code = row_field(WORDS at, tail, bytes, plane_bit(i, d, 2u), 3u);
+    return ranks == 2u ? code : code | row_field(WORDS at, tail, bytes, 2u * d + plane_bit(i, d, 1u), 1u) << 2;
+}
+
+FN float turbo_scale(WORDS_PARAM uint at, uint tail, uint d, uint ranks)
+{
+    uint bytes = turbo_bytes(ranks, d);
+    return HALF_TO_FLOAT(row_field(WORDS at, tail, bytes, 8u * bytes - 16u, 0xffffu));
+}
+
+FN void turbo_encode(VALUES_PARAM ROW_PARAM uint d, uint ranks, bool least_squares)
+{
+    float sums[8], squares[8], products[8]; // of x^2, of c^2, of x c
+    for (uint j = 0u; j < 8u; j++) sums[j] = squares[j] = products[j] = 0.f;
+    for (uint i = 0u; i < d; i++) {
+        float v = coded_value(VALUE(i));
+        sums[i & 7u] += MUL(v, v);
+    }
+    float sum = sum_of_eight(sums);
+    clear_row(ROW turbo_bytes(ranks, d));
+    for (uint i = 0u; i < d; i++) {
+        float v = coded_value(VALUE(i)), square = v * v * float(d);
+        uint rank = 0u;
+        for (uint t = 0u; t + 1u < ranks; t++) rank += turbo_square(ranks, t) * sum < square ? 1u : 0u;
+        uint code = v < 0.f ? rank + ranks : rank;
+        put_field(ROW plane_bit(i, d, ranks == 8u ? 4u : 2u), ranks == 4u ? rank : code);
+        if (ranks == 4u) put_field(ROW 2u * d + plane_bit(i, d, 1u), code >> 2);
+        float c = turbo_magnitude(ranks, rank);
+        squares[i & 7u] += MUL(c, c);
+        products[i & 7u] += MUL(abs(v), c);
+    }
+    float square = sum_of_eight(squares);
+    uint g = least_squares ? half_quotient(sum_of_eight(products), square) : half_root(sum, square);
+    if (g == 0u) clear_row(ROW turbo_bytes(ranks, d));
+    put_field(ROW 8u * turbo_bytes(ranks, d) - 16u, g);
+}

@@ -1,0 +1,48 @@
+#include "kernels/cpu/codec_rows.h"
+
+#include "runtime/base/status.h"
+
+namespace ks
+{
+
+void encode_row(Format format, const float* x, uint32_t d, uint32_t* words, uint8_t* tail)
+{
+    uint16_t* halves = reinterpret_cast<uint16_t*>(words);
+    switch (format) {
+    case Format::f32:
+        memcpy(words, x, 4ull * d);
+        return;
+    case Format::f16:
+        for (uint32_t i = 0; i < d; i++) halves[i] = uint16_t(FLOAT_TO_HALF(x[i]));
+        return;
+#define KS_ENCODE(name)                                                                                                                    \
+    case Format::name:                                                                                                                     \
+        return encode_row<codec_##name>(x, d, words, tail);
+        CODECS(KS_ENCODE)
+#undef KS_ENCODE
+    default:
+        KS_CHECK(false, "format %d", int(format));
+    }
+}
+
+void decode_row(Format format, const uint32_t* words, const uint8_t* tail, uint32_t d, float* x)
+{
+    const uint16_t* halves = reinterpret_cast<const uint16_t*>(words);
+    switch (format) {
+    case Format::f32:
+        memcpy(x, words, 4ull * d);
+        return;
+    case Format::f16:
+        for (uint32_t i = 0; i < d; i++) x[i] = HALF_TO_FLOAT(halves[i]);
+        return;
+#define KS_DECODE(name)                                                                                                                    \
+    case Format::name:                                                                                                                     \
+        return decode_row<codec_##name>(words, tail, d, x);
+        CODECS(KS_DECODE)
+#undef KS_DECODE
+    default:
+        KS_CHECK(false, "format %d", int(format));
+    }
+}
+
+} // namespace ks

@@ -1,0 +1,56 @@
+// Rows of a cache, encoded and decoded one by one: f32, f16 and the codecs of kernels/common/codecs.h.
+#pragma once
+
+#include "kernels/common/codecs.h"
+#include "runtime/base/tensor.h"
+
+namespace ks
+{
+
+// The words of a row, and its tail.
+struct CodedRow {
+    uint32_t* words;
+    uint8_t* tail;
+};
+
+// Row `row` of n_rows in the two planes at `cache`.
+inline CodedRow coded_row(void* cache, uint64_t n_rows, uint64_t row, uint32_t row_bytes)
+{
+    const uint32_t n_words = row_bytes / 4, n_tail = row_bytes % 4;
+    return {static_cast<uint32_t*>(cache) + row * n_words, static_cast<uint8_t*>(cache) + 4 * n_rows * n_words + row * n_tail};
+}
+
+inline CodedRow coded_row(const Tensor& t, uint64_t row)
+{
+    const uint32_t row_bytes = codec_info(t.format).row_bytes(t.cols);
+    if (is_coded(t.format)) return coded_row(t.ptr<uint8_t>(), t.rows, row, row_bytes);
+    return {reinterpret_cast<uint32_t*>(t.ptr<uint8_t>() + row * row_bytes), nullptr}; // one plane
+}
+
+// A row's tail as one word.
+inline uint32_t tail_word(const uint8_t* tail, uint32_t row_bytes)
+{
+    uint32_t word = 0;
+    for (uint32_t i = 0; i < row_bytes % 4; i++) word |= uint32_t(tail[i]) << (8 * i);
+    return word;
+}
+
+template <class Codec> void encode_row(const float* x, uint32_t d, uint32_t* words, uint8_t* tail)
+{
+    uint32_t row[codec_max_dim + 1]; // no codec needs more than four bytes per value
+    const uint32_t bytes = Codec::row_bytes(d);
+    Codec::encode(x, row, d);
+    memcpy(words, row, bytes / 4 * 4);
+    for (uint32_t i = 0; i < bytes % 4; i++) tail[i] = uint8_t(row[bytes / 4] >> (8 * i));
+}
+
+template <class Codec> void decode_row(const uint32_t* words, const uint8_t* tail, uint32_t d, float* x)
+{
+    const uint32_t last = tail_word(tail, Codec::row_bytes(d));
+    for (uint32_t i = 0; i < d; i++) x[i] = Codec::value(words, 0, last, i, d);
+}
+
+void encode_row(Format format, const float* x, uint32_t d, uint32_t* words, uint8_t* tail);
+void decode_row(Format format, const uint32_t* words, const uint8_t* tail, uint32_t d, float* x);
+
+} // namespace ks
