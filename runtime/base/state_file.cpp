@@ -13,7 +13,7 @@ namespace ks
 
 static constexpr uint64_t kBufferBytes = 1 << 18, kHashBytes = 8;
 static constexpr char kMagic[8] = {'k', 'n', 'a', 'p', 's', 'a', 'c', 'k'};
-static constexpr uint32_t kVersion = 1;
+static constexpr uint32_t kVersion = 2;
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file is the memory's bytes");
 
 // A bijection of `hash` for every word, and of the word for every hash.
@@ -51,7 +51,8 @@ StateFile::StateFile(Mode mode, const std::string& path) : m_mode(mode), m_path(
     value(magic);
     if (memcmp(magic, kMagic, 8) != 0) m_foreign = true;
     value(version);
-    if (version != kVersion) refuse(Code::unsupported, "is of version " + std::to_string(version) + ", this build reads 1");
+    if (version != kVersion)
+        refuse(Code::unsupported, "is of version " + std::to_string(version) + ", this build reads " + std::to_string(kVersion));
 }
 
 StateFile::~StateFile()

@@ -39,6 +39,7 @@ CacheBytes Cache::place_all(const std::vector<CacheLayerSpec>& specs, const Reci
     bool stages = false;
     for (size_t il = 0; il < specs.size(); il++) {
         m_layers[il].spec = specs[il];
+        pin_layer(m_layers[il].spec, recipe, 0);
         place_layer(m_layers[il], recipe, device, host);
         largest.n_heads = std::max(largest.n_heads, specs[il].n_heads);
         largest.n_kv_heads = std::max(largest.n_kv_heads, specs[il].n_kv_heads);
@@ -81,6 +82,27 @@ void Cache::set_text(const uint32_t* ids, uint32_t size, uint32_t trained)
     m_text.size = size;
     m_trained = trained;
     m_text.far = trained - std::min(trained / 8, m_chunk.n_rows); // what is kept now is still seen by the next chunk
+}
+
+void Cache::pin_layer(CacheLayerSpec& spec, const Recipe& recipe, uint32_t n_tokens)
+{
+    if (!spec.bounded || spec.local) return;
+    spec.n_pinned = std::max(recipe.sink_of(spec.n_rows), std::min(n_tokens, spec.n_rows / 4));
+    if (!spec.table) spec.window = spec.n_rows - spec.n_pinned;
+}
+
+bool Cache::pin(uint32_t n_seen, uint32_t n_tokens)
+{
+    for (const CacheLayer& layer : m_layers) {
+        const CacheLayerSpec& s = layer.spec;
+        if (n_tokens == m_n_pinned || !s.bounded || s.local) continue;
+        for (uint32_t h = 0; s.table && h < s.n_kv_heads; h++)
+            if (layer.held[h] != n_seen) return false;
+        if (!s.table && n_seen >= s.n_rows) return false; // a full one may have been full before
+    }
+    m_n_pinned = n_tokens;
+    for (CacheLayer& layer : m_layers) pin_layer(layer.spec, m_recipe, n_tokens);
+    return true;
 }
 
 void Cache::clear()
@@ -140,7 +162,7 @@ uint32_t Cache::far_position() const
 uint32_t Cache::n_far(uint32_t il, uint32_t end) const
 {
     const CacheLayerSpec& s = m_layers[il].spec;
-    return end <= far_position() + 1 ? 0 : s.table ? std::min(m_recipe.sink_of(s.n_rows), m_layers[il].held[0]) : s.n_pinned;
+    return end <= far_position() + 1 ? 0 : std::min(s.n_pinned, s.table ? m_layers[il].held[0] : s.n_pinned);
 }
 
 void Cache::begin_layer(uint32_t il, uint32_t n, uint32_t position)
@@ -151,7 +173,7 @@ void Cache::begin_layer(uint32_t il, uint32_t n, uint32_t position)
     m_chunk.n = n;
     m_chunk.position = position;
     for (uint32_t t = 0; il == 0 && m_recipe.retain->counts && m_text.ids && t < n; t++) {
-        uint16_t& count = m_text.counts[m_text.ids[(position + t) % m_text.size] % TextSeen::kBuckets];
+        uint16_t& count = m_text.counts[m_text.bucket(position + t)];
         count += count < UINT16_MAX;
     }
     // A ring whose only token takes the place of one that nobody sees any more needs no other.
@@ -174,7 +196,8 @@ void Cache::write(const Tensor& k, const Tensor& v)
 {
     const CacheLayerSpec& s = m_layer->spec;
     const KvSlots& slots = m_layer->slots;
-    KvWriteArgs a{m_chunk.n, s.n_kv_heads, s.head_dim, m_chunk.staged ? m_chunk.n_rows : s.n_rows, s.n_pinned, m_chunk.staged};
+    const uint32_t n_rows = m_chunk.staged ? m_chunk.n_rows : s.n_rows;
+    KvWriteArgs a{m_chunk.n, s.n_kv_heads, s.head_dim, n_rows, s.table ? 0 : s.n_pinned, m_chunk.staged};
     m_backend->kv_write(a, m_chunk.staged ? m_chunk.k : slots.k, k, slots.table, slots.view);
     m_backend->kv_write(a, m_chunk.staged ? m_chunk.v : slots.v, v, slots.table, slots.view);
     if (!s.table || m_chunk.staged) return;
@@ -209,16 +232,9 @@ bool Cache::wants_scores(KvScoreArgs* s) const
 void Cache::attend(const Tensor& y, const Queries& q, float scale)
 {
     const CacheLayerSpec& s = m_layer->spec;
-    AttentionArgs a{m_chunk.n,
-                    s.n_heads,
-                    s.n_kv_heads,
-                    s.head_dim,
-                    s.n_rows,
-                    s.n_pinned,
-                    s.window,
-                    m_chunk.staged ? m_chunk.n_rows : 0,
-                    q.far ? n_far(m_il, m_chunk.position + m_chunk.n) : 0,
-                    scale};
+    const uint32_t n_pinned = s.table ? 0 : s.n_pinned, chunk_rows = m_chunk.staged ? m_chunk.n_rows : 0;
+    AttentionArgs a{m_chunk.n, s.n_heads, s.n_kv_heads, s.head_dim, s.n_rows, n_pinned, s.window, chunk_rows,
+                    q.far ? n_far(m_il, m_chunk.position + m_chunk.n) : 0, scale};
     KvScoreArgs score;
     const bool scored = wants_scores(&score);
     m_backend->attention(a, y, q, m_layer->slots, scored ? m_lse : Tensor());

@@ -36,6 +36,11 @@ public:
     const CacheLayer& layer(uint32_t il) const { return m_layers[il]; }
     // ids: a ring of the last `size` tokens, kept up to date by the caller. trained: the longest distance that the model knows.
     void set_text(const uint32_t* ids, uint32_t size, uint32_t trained);
+    // The first n_tokens of the text, read or still to come, stay, as far as they take no more than a quarter of a layer's slots; the
+    // sink tokens do anyway, and clear() and rewind() change nothing of it. False, and nothing is changed: of the n_seen tokens some
+    // may have given up their slots. Until a ring is full a token's row is its position, whatever is pinned.
+    bool pin(uint32_t n_seen, uint32_t n_tokens);
+    uint32_t n_pinned() const { return m_n_pinned; } // as was asked for
     void clear();
     // Forgets the tokens from n_tokens on, when n_seen had been read. False, and nothing is forgotten: some layer no longer
     // holds what the next token would have seen, so the text has to be read again.
@@ -60,6 +65,7 @@ public:
     uint64_t merged() const { return m_merged; }   // how many of them live on in another slot
 
 private:
+    static void pin_layer(CacheLayerSpec& spec, const Recipe& recipe, uint32_t n_tokens);
     static void place_layer(CacheLayer& layer, const Recipe& recipe, Placer& device, Placer& host);
     void transfer_layer(StateFile& file, uint32_t il, CacheLayer& layer, uint32_t n_seen);
     CacheBytes place_all(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe, uint32_t chunk, uint32_t context,
@@ -81,6 +87,7 @@ private:
 
     CacheLayer* m_layer = nullptr; // in flight
     uint32_t m_il = 0;
+    uint32_t m_n_pinned = 0;
     uint64_t m_evicted = 0, m_merged = 0;
 };
 

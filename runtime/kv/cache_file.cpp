@@ -1,6 +1,7 @@
-// What a saved session keeps of a cache. Per layer: the number of rows; of a table how many are held of how many, which rows
-// in which order, their positions, counts, log-weights and signals, and estimators; then K and V of the rows in use, in
-// ascending order of the rows. A file's table is checked for all that eviction and attention rely on: they index by it.
+// What a saved session keeps of a cache. How many slots were given up and merged, how many tokens are pinned, how often ids
+// were read. Per layer: the number of rows; of a table how many are held of how many, which rows in which order, their
+// positions, counts, log-weights and signals, and estimators; then K and V of the rows in use, in ascending order of the rows.
+// A file's table is checked for all that eviction and attention rely on: they index by it.
 #include "runtime/kv/cache.h"
 
 #include "runtime/base/state_file.h"
@@ -37,7 +38,7 @@ static bool table_fits(const CacheLayer& layer, const Recipe& recipe, uint32_t n
     std::vector<uint8_t> listed(n);
     for (uint32_t i = 0; i < n; i++)
         if (layer.rows[i] >= n || listed[layer.rows[i]]++) return false;
-    const uint32_t n_pinned = recipe.sink_of(s.n_rows);
+    const uint32_t n_pinned = s.n_pinned;
     const uint32_t recent = std::min(recipe.recent_of(s.n_rows), s.n_rows - n_pinned - 1), rest = s.n_rows - n_pinned - recent;
     const uint32_t least = recipe.split == Split::ada ? s.n_rows - rest + rest / 5 : s.n_rows; // of a head's slots
     uint32_t begin = 0;
@@ -88,14 +89,17 @@ void Cache::transfer_layer(StateFile& file, uint32_t il, CacheLayer& layer, uint
 void Cache::transfer(StateFile& file, uint32_t n_seen)
 {
     uint64_t evicted = m_evicted, merged = m_merged;
+    uint32_t n_pinned = m_n_pinned;
     file.value(evicted);
     file.value(merged);
+    file.value(n_pinned);
     std::vector<uint16_t> counts(m_text.counts, m_text.counts + (m_recipe.retain->counts && m_text.counts ? TextSeen::kBuckets : 0));
     file.bytes(counts.data(), 2 * counts.size());
     if (file.loads()) std::copy(counts.begin(), counts.end(), m_text.counts);
     std::vector<double> room; // where a table is checked, the largest one's; aligned as an estimator wants it
     for (uint32_t il = 0; il < n_layers() && file.ok(); il++) {
         CacheLayer layer = m_layers[il];
+        pin_layer(layer.spec, m_recipe, 0); // how it was placed
         if (file.checks()) {
             Placer counted, ignored, device;
             place_layer(layer, m_recipe, ignored, counted);
@@ -103,12 +107,15 @@ void Cache::transfer(StateFile& file, uint32_t n_seen)
             Placer host{{room.data(), 0}};
             place_layer(layer, m_recipe, device, host);
         }
+        pin_layer(layer.spec, m_recipe, n_pinned);
         transfer_layer(file, il, layer, n_seen);
     }
     if (file.saves() || file.checks() || !file.ok()) return;
     m_evicted = evicted;
     m_merged = merged;
-    for (const CacheLayer& layer : m_layers) {
+    m_n_pinned = n_pinned;
+    for (CacheLayer& layer : m_layers) {
+        pin_layer(layer.spec, m_recipe, n_pinned);
         const Tensor &table = layer.slots.table, &weights = layer.slots.weights;
         if (table) m_backend->upload(table.buffer, table.offset, layer.rows, 4ull * table.cols);
         if (weights) m_backend->upload(weights.buffer, weights.offset, layer.weights, 8ull * weights.rows);

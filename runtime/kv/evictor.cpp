@@ -21,7 +21,7 @@ static bool is_subgen(const Recipe& recipe)
 static uint32_t estimator_slots(const CacheLayerSpec& spec, const Recipe& recipe)
 {
     constexpr uint32_t kLeast = 4;
-    const uint32_t n = spec.n_rows - recipe.sink_of(spec.n_rows) - recipe.recent_of(spec.n_rows) - (recipe.delta_of(spec.n_rows) - 1);
+    const uint32_t n = spec.n_rows - spec.n_pinned - recipe.recent_of(spec.n_rows) - (recipe.delta_of(spec.n_rows) - 1);
     return is_subgen(recipe) && n >= kLeast ? n : 0;
 }
 
@@ -40,7 +40,7 @@ uint64_t Evictor::estimator_bytes(const CacheLayerSpec& spec, const Recipe& reci
 bool Evictor::estimator_fits(const CacheLayer& layer, const Recipe& recipe, uint32_t h, uint32_t n_seen, uint32_t* slots)
 {
     const uint64_t bytes = estimator_bytes(layer.spec, recipe);
-    const uint32_t n_pinned = recipe.sink_of(layer.spec.n_rows);
+    const uint32_t n_pinned = layer.spec.n_pinned;
     const bool started = bytes && layer.held[h] > n_pinned && layer.positions[layer.begin[h] + n_pinned] == kNoPosition;
     *slots = started ? estimator_slots(layer.spec, recipe) : 0;
     if (!started) return true;
@@ -101,7 +101,7 @@ Evictor::Counts Evictor::evict(Backend& backend, CacheLayer& layer, uint32_t il,
     m_counts = {};
     const uint32_t n_rows = layer.spec.n_rows, n_kv_heads = layer.spec.n_kv_heads;
     const uint32_t slack = chunk.n == 1 || is_subgen(m_recipe) ? m_recipe.delta_of(n_rows) - 1 : 0;
-    Case c{backend, layer, il, chunk, text, m_recipe.sink_of(n_rows), 0, n_rows - slack, 0};
+    Case c{backend, layer, il, chunk, text, layer.spec.n_pinned, 0, n_rows - slack, 0};
     c.recent = std::min(m_recipe.recent_of(n_rows), c.target - c.pinned - 1);
     c.estimated = estimator_slots(layer.spec, m_recipe);
     look(c);
@@ -170,6 +170,7 @@ void Evictor::score(const Case& c)
         m_recipe.retain->score(candidates, m_recipe.options, m_scratch, scores);
         for (uint32_t i = 0; i < candidates.n && candidates.n_seen - candidates.positions[i] > c.text.far; i++)
             if (candidates.positions[i] != kNoPosition) scores[i] = -INFINITY;
+        protect_frames(c, h);
     }
 }
 
@@ -179,8 +180,32 @@ void Evictor::count_ids(const Case& c, uint32_t h)
     const uint32_t n_seen = c.chunk.position + c.chunk.n;
     for (uint32_t i = 0; i < m_heads[h].n; i++) {
         const uint32_t position = m_heads[h].positions[i];
-        const bool known = position < n_seen && n_seen - position <= c.text.size;
-        m_id_counts[i] = known ? c.text.counts[c.text.ids[position % c.text.size] % TextSeen::kBuckets] : 1;
+        m_id_counts[i] = c.text.knows(position, n_seen) ? c.text.counts[c.text.bucket(position)] : 1;
+    }
+}
+
+bool Evictor::is_frame(const Case& c, uint32_t h, uint32_t index) const
+{
+    return c.text.is_frame(m_heads[h].positions[index], c.chunk.position + c.chunk.n);
+}
+
+// What a template wrote between two messages stays as a whole or goes as a whole, before all else: the newest frames stay while
+// they take no more than an eighth of the slots. An estimator keeps no single tokens but the last ones, so none of these.
+void Evictor::protect_frames(const Case& c, uint32_t h)
+{
+    const Head& head = m_heads[h];
+    uint32_t room = std::min(c.layer.spec.n_rows / 8, (c.target - c.pinned - c.recent) / 2);
+    for (uint32_t end = head.n - c.recent, begin; end > c.pinned; end = begin) {
+        for (begin = end; begin > c.pinned && is_frame(c, h, begin - 1); begin--)
+            if (begin < end && head.positions[begin - 1] + 1 != head.positions[begin]) break;
+        const uint32_t n = end - begin;
+        if (n == 0) {
+            begin--;
+            continue;
+        }
+        const bool stays = n <= room && c.chunk.position + c.chunk.n - head.positions[begin] <= c.text.far;
+        std::fill_n(head.score + begin, n, stays ? INFINITY : -INFINITY);
+        room = stays ? room - n : 0;
     }
 }
 
@@ -253,7 +278,7 @@ void Evictor::merge_victims(const Case& c, uint32_t h)
     read_rows(c, h, true, m_values);
     uint32_t n_targets = 0;
     for (uint32_t i = c.pinned; i < end; i++) {
-        if (!head.keep[i]) continue;
+        if (!head.keep[i] || is_frame(c, h, i)) continue;
         std::copy_n(m_keys + uint64_t(i) * head_dim, head_dim, m_target_keys + uint64_t(n_targets) * head_dim);
         m_norms[n_targets] = key_norm(m_keys + uint64_t(i) * head_dim, head_dim);
         m_targets[n_targets++] = i;
@@ -262,7 +287,7 @@ void Evictor::merge_victims(const Case& c, uint32_t h)
     uint32_t* counts = head.order;
     for (uint32_t i = 0; i < head.n; i++) counts[i] = i < held ? c.layer.counts[head.rows[i]] : 1;
     for (uint32_t i = c.pinned; i < end; i++) {
-        if (head.keep[i]) continue;
+        if (head.keep[i] || is_frame(c, h, i)) continue;
         float cosine = 0;
         const float* key = m_keys + uint64_t(i) * head_dim;
         const uint32_t target = nearest_target(m_target_keys, m_norms, n_targets, head_dim, key, &cosine);

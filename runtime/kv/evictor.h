@@ -17,10 +17,11 @@ struct CacheLayerSpec {
     uint32_t n_kv_heads;
     uint32_t head_dim;
     uint32_t n_rows;       // slots per KV head
-    uint32_t n_pinned = 0; // of a ring: leading tokens that stay
+    uint32_t n_pinned = 0; // leading tokens that stay
     uint32_t window = 0;   // tokens visible beside the pinned; 0: all that are held
     bool table = false;
     bool bounded = false; // what it forgets counts as evicted; a window layer only forgets what nobody sees
+    bool local = false;   // the window is the model's: nothing is pinned
 };
 
 struct CacheLayer {
@@ -38,13 +39,19 @@ struct CacheLayer {
     uint8_t* estimators = nullptr; // a Subgen per head
 };
 
+constexpr uint32_t kFrameToken = 1u << 31; // beside an id: written by a chat template around somebody's words
+
 // The text behind the slots, as far as it is known.
 struct TextSeen {
     static constexpr uint32_t kBuckets = 4096; // ids are counted by remainder: a vocabulary's own counts would cost more than they say
-    const uint32_t* ids = nullptr;             // (size) a ring: the id at position p is in [p % size], the chunk's own included
+    const uint32_t* ids = nullptr; // (size) a ring: the id at position p is in [p % size], the chunk's own included, some with kFrameToken
     uint32_t size = 0;
     uint16_t* counts = nullptr; // (kBuckets) how often ids were read
     uint32_t far = ~0u;         // tokens further back than the model was trained for; they have to go
+
+    bool knows(uint32_t position, uint32_t n_seen) const { return position < n_seen && n_seen - position <= size; }
+    uint32_t bucket(uint32_t position) const { return (ids[position % size] & ~kFrameToken) % kBuckets; }
+    bool is_frame(uint32_t position, uint32_t n_seen) const { return knows(position, n_seen) && ids[position % size] & kFrameToken; }
 };
 
 // The chunk in flight.
@@ -97,6 +104,8 @@ private:
     void look(const Case& c);
     void score(const Case& c);
     void count_ids(const Case& c, uint32_t head);
+    bool is_frame(const Case& c, uint32_t head, uint32_t index) const;
+    void protect_frames(const Case& c, uint32_t head);
     void choose(const Case& c);
     void read_rows(const Case& c, uint32_t head, bool values, float* out);
     void write_row(const Case& c, const Tensor& to, uint32_t row, const float* values);

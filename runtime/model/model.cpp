@@ -77,15 +77,13 @@ std::vector<CacheLayerSpec> cache_specs(const Config& c, const Recipe& recipe, u
         // A window layer forgets what it would not see. With few slots its window shrinks as well, last of all where the number
         // was not asked for.
         const uint32_t window = std::min(c.window, recipe.slots || recipe.exact() ? n_slots : 4 * n_slots);
-        s = {c.n_heads, c.n_kv_heads, c.head_dim, window, 0, window, false, window < c.window && !recipe.exact()};
+        s = {c.n_heads, c.n_kv_heads, c.head_dim, window, 0, window, false, window < c.window && !recipe.exact(), true};
         if (c.is_window_layer(il)) continue;
         s.n_rows = split[nth++];
         s.window = 0;
+        s.local = false;
         s.bounded = !recipe.exact();
         s.table = s.bounded && !recipe.is_ring();
-        if (!recipe.is_ring()) continue;
-        s.n_pinned = recipe.sink_of(s.n_rows);
-        s.window = s.n_rows - s.n_pinned;
     }
     return specs;
 }
