@@ -135,7 +135,7 @@ Status Session::check_room(size_t n) const
     return fail(Code::no_fit, "%zu more tokens do not fit: the context holds %u and %u are taken", n, m_plan.context, m_n_tokens);
 }
 
-Status Session::read(const uint32_t* ids, size_t n, const std::function<Status(size_t, uint32_t)>& after)
+Status Session::read(const uint32_t* ids, size_t n, const uint8_t* frames, const std::function<Status(size_t, uint32_t)>& after)
 {
     KS_TRY(check_room(n));
     for (size_t i = 0; i < n; i++)
@@ -144,7 +144,8 @@ Status Session::read(const uint32_t* ids, size_t n, const std::function<Status(s
         if (m_cancelled.load()) return Status(Code::interrupted, "interrupted while reading");
         uint32_t part = uint32_t(std::min<size_t>(m_model.chunk(), n - done));
         m_logits_after = 0;
-        for (uint32_t t = 0; t < part; t++) m_tokens[(m_n_tokens + t) % m_plan.context] = ids[done + t];
+        for (uint32_t t = 0; t < part; t++)
+            m_tokens[(m_n_tokens + t) % m_plan.context] = ids[done + t] | (frames && frames[done + t] ? kFrameToken : 0);
         m_model.forward(ids + done, part, m_n_tokens);
         KS_TRY(after(done, part));
         m_n_tokens += part;
@@ -162,9 +163,9 @@ Status Session::fetch_logits(uint32_t row)
     return m_backend->sync();
 }
 
-Status Session::feed(const uint32_t* ids, size_t n)
+Status Session::feed(const uint32_t* ids, size_t n, const uint8_t* frames)
 {
-    return read(ids, n, [&](size_t first, uint32_t part) -> Status {
+    return read(ids, n, frames, [&](size_t first, uint32_t part) -> Status {
         if (first + part < n) return m_backend->sync();
         m_model.logits(part - 1, 1);
         return fetch_logits(0);
@@ -181,7 +182,7 @@ static double log_sum_exp(const float* x, uint32_t n)
 Status Session::score(const uint32_t* ids, size_t n, const uint32_t* next, size_t n_next, double* logprob, uint32_t* top)
 {
     uint32_t n_vocab = m_config.n_vocab;
-    return read(ids, n, [&](size_t first, uint32_t part) -> Status {
+    return read(ids, n, nullptr, [&](size_t first, uint32_t part) -> Status {
         for (uint32_t at = 0; at < part; at += kLogitRows) {
             uint32_t rows = std::min(kLogitRows, part - at);
             m_model.logits(at, rows);
@@ -202,6 +203,12 @@ void Session::clear()
     m_model.cache().clear();
 }
 
+Status Session::pin(uint32_t n_tokens)
+{
+    if (m_model.cache().pin(m_n_tokens, n_tokens)) return {};
+    return fail(Code::usage, "%u tokens cannot be pinned any more: of the %u read, some have given up their slots", n_tokens, m_n_tokens);
+}
+
 Status Session::rewind(uint32_t n_tokens)
 {
     KS_CHECK(n_tokens <= m_n_tokens, "rewind to %u of %u", n_tokens, m_n_tokens);
@@ -212,9 +219,14 @@ Status Session::rewind(uint32_t n_tokens)
     if (m_n_tokens > m_plan.context && n_tokens > 0)
         return fail(Code::no_fit, "going back to token %u needs the text read again, and of its %u tokens only the last %u are kept",
                     n_tokens, m_n_tokens, m_plan.context);
-    std::vector<uint32_t> again(m_tokens, m_tokens + n_tokens);
+    std::vector<uint32_t> again;
+    std::vector<uint8_t> frames;
+    for (uint32_t p = 0; p < n_tokens; p++) {
+        again.push_back(token(p));
+        frames.push_back(m_tokens[p] != token(p));
+    }
     clear();
-    return n_tokens ? feed(again.data(), n_tokens) : Status();
+    return n_tokens ? feed(again.data(), n_tokens, frames.data()) : Status();
 }
 
 } // namespace ks

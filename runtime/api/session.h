@@ -66,8 +66,8 @@ public:
 
     // Appends tokens to the text; afterwards logits() are those after the last of them. no_fit: they do not fit into the exact
     // cache's context (nothing was read); other recipes read on for ever. interrupted: cancel() was called (n_tokens() says how many were
-    // read).
-    Status feed(const uint32_t* ids, size_t n);
+    // read). frames: for each token whether a chat template wrote it; none of these leaves its neighbours.
+    Status feed(const uint32_t* ids, size_t n, const uint8_t* frames = nullptr);
     // The same with logits after every token: top[i] is the argmax after ids[i], logprob[i] = log p(next[i] | all up to ids[i])
     // for i < n_next. To score a text in parts, `next` is the text from the part's second token on.
     Status score(const uint32_t* ids, size_t n, const uint32_t* next, size_t n_next, double* logprob, uint32_t* top);
@@ -79,7 +79,9 @@ public:
     // Tokens that can still be fed: what the exact cache's context has left; without end where slots are given up.
     uint64_t room() const { return m_plan.recipe.exact() ? m_plan.context - m_n_tokens : kEndless - m_n_tokens; }
     // What was fed; of a text longer than the context its last tokens.
-    uint32_t token(uint32_t position) const { return m_tokens[position % m_plan.context]; }
+    uint32_t token(uint32_t position) const { return m_tokens[position % m_plan.context] & ~kFrameToken; }
+    // The first tokens of the text that keep their slots: Cache::pin() says which, from when to when. usage: it is too late.
+    Status pin(uint32_t n_tokens);
     // Forgets the tokens from n_tokens on. Where the cache no longer holds what the next token would see, the tokens before are
     // read again; no_fit: there were more than the context has.
     Status rewind(uint32_t n_tokens);
@@ -103,7 +105,7 @@ private:
     Status load(struct ModelHeader& header);
     Status check_room(size_t n) const;
     // Reads the tokens in chunks; after each, `after(first, n)` sees which tokens of `ids` it held.
-    Status read(const uint32_t* ids, size_t n, const std::function<Status(size_t first, uint32_t n)>& after);
+    Status read(const uint32_t* ids, size_t n, const uint8_t* frames, const std::function<Status(size_t first, uint32_t n)>& after);
     Status fetch_logits(uint32_t row);
     Status take_fingerprint(const class Gguf& gguf);
     void transfer(StateFile& file, SavedState& with);
@@ -121,7 +123,7 @@ private:
     std::string m_chat_template;
     std::string m_device_name;
     float* m_logits = nullptr;    // (n_vocab)
-    uint32_t* m_tokens = nullptr; // (context), a ring
+    uint32_t* m_tokens = nullptr; // (context), a ring, some with kFrameToken
     void* m_sampler_memory = nullptr;
     uint32_t m_n_tokens = 0;
     uint32_t m_logits_after = 0; // so many tokens

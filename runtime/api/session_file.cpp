@@ -64,7 +64,7 @@ void Session::transfer(StateFile& file, SavedState& with)
         uint32_t& place = m_tokens[(n_tokens - n_ids + i) % m_plan.context]; // of a long text the last tokens
         uint32_t id = place;
         file.value(id);
-        file.require(id < m_config.n_vocab, "a token that is not in the vocabulary");
+        file.require((id & ~kFrameToken) < m_config.n_vocab, "a token that is not in the vocabulary");
         if (file.loads()) place = id;
     }
     for (uint32_t i = 0; i < m_config.n_vocab && file.ok(); i++) {

@@ -23,6 +23,11 @@ struct CacheBytes {
     uint64_t device = 0, host = 0;
 };
 
+// A layer's slots, over its heads, by what they hold.
+struct CacheTiers {
+    uint64_t pinned = 0, kept = 0, merged = 0, recent = 0, free = 0;
+};
+
 class Cache
 {
 public:
@@ -56,6 +61,11 @@ public:
     void write(const Tensor& k, const Tensor& v);
     void attend(const Tensor& y, const Queries& q, float scale);
     void end_layer();
+
+    // After n_seen tokens (cache_view.cpp).
+    CacheTiers tiers(uint32_t il, uint32_t n_seen) const;
+    // Adds to heads[i] how many heads hold position first + i, in the layers that give up slots; returns how many there are.
+    uint32_t count_holders(uint32_t n_seen, uint32_t first, uint32_t n, uint32_t* heads) const;
 
     // Saves, checks or loads what is held after n_seen tokens (cache_file.cpp says what). A failure while loading leaves nothing
     // that is of use: clear() then.

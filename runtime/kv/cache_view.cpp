@@ -1,0 +1,50 @@
+// What is held, for a person to look at: nothing here is on the way of a token.
+#include "runtime/kv/cache.h"
+
+#include <algorithm>
+
+namespace ks
+{
+
+CacheTiers Cache::tiers(uint32_t il, uint32_t n_seen) const
+{
+    const CacheLayer& layer = m_layers[il];
+    const CacheLayerSpec& s = layer.spec;
+    CacheTiers t;
+    for (uint32_t h = 0; h < s.n_kv_heads; h++) {
+        const uint32_t held = s.table ? layer.held[h] : std::min(n_seen, s.n_rows), pinned = std::min(s.n_pinned, held);
+        const uint32_t newest = s.table ? m_recipe.recent_of(s.n_rows) : s.bounded || s.local ? held : 0;
+        const uint32_t recent = std::min(newest, held - pinned);
+        uint32_t merged = 0;
+        for (uint32_t i = pinned; s.table && i < held - recent; i++) {
+            const uint32_t at = layer.begin[h] + i;
+            merged += layer.positions[at] == kNoPosition || (layer.counts && layer.counts[layer.rows[at]] > 1);
+        }
+        t.pinned += pinned;
+        t.merged += merged;
+        t.recent += recent;
+        t.kept += held - pinned - recent - merged;
+        t.free += (s.table ? layer.capacity[h] : s.n_rows) - held;
+    }
+    return t;
+}
+
+uint32_t Cache::count_holders(uint32_t n_seen, uint32_t first, uint32_t n, uint32_t* heads) const
+{
+    uint32_t n_heads = 0;
+    for (const CacheLayer& layer : m_layers) {
+        const CacheLayerSpec& s = layer.spec;
+        if (!s.bounded || s.local) continue;
+        n_heads += s.n_kv_heads;
+        for (uint32_t h = 0; s.table && h < s.n_kv_heads; h++)
+            for (uint32_t i = 0; i < layer.held[h]; i++) {
+                const uint32_t nth = layer.positions[layer.begin[h] + i] - first;
+                if (nth < n) heads[nth]++;
+            }
+        for (uint32_t i = 0; !s.table && i < n; i++)
+            if (first + i < s.n_pinned || first + i >= RING_OLDEST(n_seen, s.n_rows, s.n_pinned)) heads[i] += s.n_kv_heads;
+    }
+    return n_heads;
+}
+
+} // namespace ks

@@ -1,0 +1,108 @@
+// A cache of one layer driven by hand: random queries, keys and values go in, and it is seen who keeps a slot.
+#pragma once
+
+#include "runtime/base/rng.h"
+#include "runtime/kv/cache.h"
+
+#include <algorithm>
+#include <cmath>
+#include <doctest/doctest.h>
+#include <memory>
+
+namespace ks
+{
+
+struct BedShape {
+    uint32_t n_heads = 4, n_kv_heads = 2, head_dim = 16;
+    const char* format = "f32";
+
+    uint32_t group() const { return n_heads / n_kv_heads; }
+};
+
+// One layer on one device.
+struct Bed {
+    Recipe recipe;
+    BedShape shape;
+    std::unique_ptr<Backend> backend;
+    Buffer buffer;
+    std::vector<uint8_t> tables;
+    Cache cache;
+    Tensor q, k, v, y;
+    uint32_t n_seen = 0;
+
+    Bed(const std::string& text, uint32_t n_rows, uint32_t chunk, const char* device = "reference", int n_threads = 2, BedShape s = {})
+        : recipe(parse_recipe(text + ",k=" + s.format + ",v=" + s.format).value()), shape(s)
+    {
+        backend = std::move(open_backend({device, n_threads, nullptr}).value());
+        CacheLayerSpec spec{s.n_heads, s.n_kv_heads, s.head_dim, n_rows, 0, 0, !recipe.exact() && !recipe.is_ring(), !recipe.exact()};
+        if (recipe.is_ring()) spec.n_pinned = recipe.sink, spec.window = n_rows - recipe.sink;
+        const ScratchShape scratch{chunk, 64, s.n_heads, s.n_kv_heads, s.head_dim, n_rows * s.n_kv_heads};
+        const CacheBytes bytes = Cache::bytes_needed({spec}, recipe, chunk, 0);
+        const uint64_t scratch_at = bytes.device, inputs_at = scratch_at + backend->scratch_bytes(scratch);
+        Placer inputs{{}, inputs_at};
+        for (int pass = 0; pass < 2; pass++) {
+            inputs.offset = inputs_at;
+            q = inputs.take(chunk, s.n_heads * s.head_dim);
+            k = inputs.take(chunk, s.n_kv_heads * s.head_dim);
+            v = inputs.take(chunk, s.n_kv_heads * s.head_dim);
+            y = inputs.take(chunk, s.n_heads * s.head_dim);
+            if (pass == 0) inputs.buffer = buffer = backend->alloc(inputs.offset).value();
+        }
+        backend->set_scratch(buffer, scratch_at, scratch);
+        tables.resize(bytes.host + 1);
+        cache.place({spec}, recipe, chunk, 0, *backend, buffer, 0, tables.data());
+    }
+    ~Bed() { backend->free(buffer); }
+    Bed(const Bed&) = delete;
+
+    std::vector<float> feed(const std::vector<float>& queries, const std::vector<float>& keys, const std::vector<float>& values)
+    {
+        const uint32_t n = uint32_t(keys.size() / (shape.n_kv_heads * shape.head_dim));
+        cache.begin_layer(0, n, n_seen);
+        backend->upload(buffer, q.offset, queries.data(), 4 * queries.size());
+        backend->upload(buffer, k.offset, keys.data(), 4 * keys.size());
+        backend->upload(buffer, v.offset, values.data(), 4 * values.size());
+        cache.write(k, v);
+        cache.attend(y, q, 1);
+        cache.end_layer();
+        n_seen += n;
+        std::vector<float> out(queries.size());
+        backend->download(out.data(), buffer, y.offset, 4 * out.size());
+        return out;
+    }
+    std::vector<uint32_t> positions(uint32_t head) const
+    {
+        const CacheLayer& l = cache.layer(0);
+        return std::vector<uint32_t>(l.positions + l.begin[head], l.positions + l.begin[head] + l.held[head]);
+    }
+};
+
+// Tokens of a text: queries, keys and values, the same for every cache that reads it.
+struct Text {
+    uint64_t seed;
+    BedShape shape{};
+    std::vector<float> row(uint32_t token, uint32_t what, uint32_t n) const
+    {
+        std::vector<float> out;
+        for (uint32_t i = 0; i < n; i++) {
+            double sum = -6; // nearly normal
+            for (uint64_t k = 0; k < 12; k++) sum += random_uniform(seed, ((uint64_t(token) * 4 + what) * 4096 + i) * 12 + k);
+            out.push_back(float(sum));
+        }
+        return out;
+    }
+    std::vector<float> query(uint32_t token) const { return row(token, 0, shape.n_heads * shape.head_dim); }
+    std::vector<float> key(uint32_t token) const { return row(token, 1, shape.n_kv_heads * shape.head_dim); }
+    std::vector<float> value(uint32_t token) const { return row(token, 2, shape.n_kv_heads * shape.head_dim); }
+    std::vector<float> read(Bed& bed, uint32_t from, uint32_t n) const
+    {
+        std::vector<float> rows[3];
+        for (uint32_t t = from; t < from + n; t++) {
+            const std::vector<float> one[3] = {query(t), key(t), value(t)};
+            for (int what = 0; what < 3; what++) rows[what].insert(rows[what].end(), one[what].begin(), one[what].end());
+        }
+        return bed.feed(rows[0], rows[1], rows[2]);
+    }
+};
+
+} // namespace ks
