@@ -1,4 +1,5 @@
 // chat: a conversation in a terminal, or one turn per line of a pipe.
+#include "tools/cache_view.h"
 #include "tools/generate.h"
 #include "tools/line_editor.h"
 #include "tools/memory_view.h"
@@ -17,7 +18,7 @@ namespace ks
 namespace
 {
 
-const char* const kHelp = "  /memory     the memory and how much of the cache is used\n"
+const char* const kHelp = "  /memory     the memory, what is in the cache and what it no longer holds of which turn\n"
                           "  /clear      forget the conversation\n"
                           "  /read FILE  put a text file in front of the next message\n"
                           "  /regen      another answer to the last message\n"
@@ -28,7 +29,8 @@ const char* const kHelp = "  /memory     the memory and how much of the cache is
                           "Ctrl-C stops an answer; at the prompt it quits. A message of several lines stands between \"\"\" and \"\"\",\n"
                           "or its lines end with a backslash, or Alt-Enter breaks them.\n";
 
-const std::string kNote = "chat, last answer at token "; // in a saved session, before the number
+// In a saved session: this, the number, then a line for each turn with the token where it begins and its first words.
+const std::string kNote = "chat, last answer at token ";
 
 // Where the conversation stands beside what the cache holds.
 struct Talk {
@@ -51,14 +53,15 @@ private:
     Status command(const std::string& line);
     Status say(const std::string& message);
     Status regenerate();
-    Status read_turn(const std::vector<uint32_t>& ids);
+    Status read_turn(const std::vector<uint32_t>& ids, const std::string& authors);
     Status answer();
     Status attach(const std::string& path);
     void clear();
     Status save(const std::string& path);
     Status load(const std::string& path);
     void show_memory() const;
-    void show_evicted() const;
+    std::string note() const;
+    void read_note(const std::string& note);
     std::string held_text() const;
     void show_figures(double seconds, size_t n_fed);
     void tell(const std::string& text) const; // a line of the program's own, on standard error
@@ -72,6 +75,7 @@ private:
     std::vector<std::string> m_stops;
     Talk m_begin, m_talk;
     uint32_t m_answer_begin = 0; // tokens before the last answer; 0: none yet
+    std::vector<TurnBegin> m_turns;
     std::string m_attached;
     size_t m_n_read = 0; // of the last turn, with the time it took
     double m_read_seconds = 0;
@@ -193,8 +197,9 @@ void Chat::clear()
 {
     m_session.clear();
     m_sampler.reset();
-    m_talk = m_begin;
+    m_talk = m_begin; // the system prompt is read again with the next message
     m_answer_begin = 0;
+    m_turns.clear();
     m_attached.clear();
     if (m_interactive) tell("the conversation is forgotten");
 }
@@ -208,7 +213,33 @@ Status Chat::attach(const std::string& path)
     return {};
 }
 
-// Everything that was said is in the file, so the end of a cut answer is read first. The note says where the last answer begins.
+std::string Chat::note() const
+{
+    std::string note = kNote + std::to_string(m_answer_begin);
+    for (const TurnBegin& turn : m_turns) note += "\n" + std::to_string(turn.position) + " " + turn.words;
+    return note.substr(0, SavedState::kMaxNoteBytes);
+}
+
+// A file may say anything: positions ascend and are of tokens that were read, words are shown with care.
+void Chat::read_note(const std::string& note)
+{
+    const uint32_t n_tokens = m_session.n_tokens();
+    m_turns.clear();
+    m_answer_begin = 0;
+    if (note.compare(0, kNote.size(), kNote) == 0) {
+        const uint64_t begin = strtoull(note.c_str() + kNote.size(), nullptr, 10);
+        m_answer_begin = begin <= std::min(n_tokens, m_session.plan().context) ? uint32_t(begin) : 0;
+        for (size_t at = note.find('\n'); at != note.npos; at = note.find('\n', at + 1)) {
+            char* words = nullptr;
+            const uint64_t position = strtoull(note.c_str() + at + 1, &words, 10);
+            if (*words != ' ' || position >= n_tokens || (!m_turns.empty() && position <= m_turns.back().position)) break;
+            m_turns.push_back({uint32_t(position), std::string(words + 1, strcspn(words + 1, "\n"))});
+        }
+    }
+    if (m_turns.empty() && n_tokens) m_turns.push_back({0, "(a text without turns)"});
+}
+
+// Everything that was said is in the file, so the end of a cut answer is read first.
 Status Chat::save(const std::string& path)
 {
     if (m_session.n_tokens() == 0) {
@@ -217,7 +248,7 @@ Status Chat::save(const std::string& path)
     }
     if (!m_talk.unread.empty()) KS_TRY(m_session.feed(m_talk.unread.data(), m_talk.unread.size()));
     m_talk.unread.clear();
-    KS_TRY(m_session.save({m_sampler.state(), kNote + std::to_string(m_answer_begin)}, path));
+    KS_TRY(m_session.save({m_sampler.state(), note()}, path));
     if (m_interactive) tell(printable(path, 200) + ": " + grouped(m_session.n_tokens()) + " tokens are kept");
     return {};
 }
@@ -232,8 +263,7 @@ Status Chat::load(const std::string& path)
     m_sampler = Sampler(sampling, m_session.config().n_vocab, m_session.sampler_memory());
     m_sampler.set_state(saved.sampler);
     const bool is_chat = saved.note.compare(0, kNote.size(), kNote) == 0;
-    const uint64_t begin = is_chat ? strtoull(saved.note.c_str() + kNote.size(), nullptr, 10) : 0;
-    m_answer_begin = begin <= std::min(m_session.n_tokens(), m_session.plan().context) ? uint32_t(begin) : 0;
+    read_note(saved.note);
     m_talk = m_begin;
     m_talk.writer.turn(ChatRole::user, "", m_talk.pieces); // so that it does not begin again
     m_talk.pieces.clear();
@@ -259,27 +289,12 @@ void Chat::show_memory() const
     print_memory(stderr, plan, double(std::min(n_tokens, slots)) / double(slots));
     fprintf(stderr, "\n  %-14s %s, %s bytes each, %s\n", "cache", held_text().c_str(), grouped(plan.bytes_per_token).c_str(),
             plan.recipe_text.c_str());
-    if (m_session.evicted()) show_evicted();
-    fputc('\n', stderr);
-}
-
-// The mean over layers and heads: what was given up, as a share of what was read.
-void Chat::show_evicted() const
-{
-    uint64_t heads = 0;
-    for (uint32_t il = 0; il < m_session.cache().n_layers(); il++) {
-        const CacheLayerSpec& spec = m_session.cache().layer(il).spec;
-        if (spec.bounded) heads += spec.n_kv_heads;
-    }
-    heads = std::max<uint64_t>(heads, 1);
-    fprintf(stderr, "  %-14s %s of %s tokens have given up their slot", "evicted", grouped(m_session.evicted() / heads).c_str(),
-            grouped(m_session.n_tokens()).c_str());
-    if (m_session.merged()) fprintf(stderr, ", %s of them live on in another", grouped(m_session.merged() / heads).c_str());
+    print_cache(stderr, m_session, m_turns);
     fputc('\n', stderr);
 }
 
 // Feeds the turn's tokens. If they do not fit or Ctrl-C stops it, the cache is as before.
-Status Chat::read_turn(const std::vector<uint32_t>& ids)
+Status Chat::read_turn(const std::vector<uint32_t>& ids, const std::string& authors)
 {
     const uint32_t held = m_session.n_tokens(), context = m_session.plan().context;
     if (ids.size() >= m_session.room())
@@ -287,9 +302,11 @@ Status Chat::read_turn(const std::vector<uint32_t>& ids)
             Code::no_fit,
             "the context is full: this turn needs %zu tokens, %u of %u are left; /clear begins anew, a larger -c or --memory holds more",
             ids.size() + 1, uint32_t(m_session.room()), context);
+    std::vector<uint8_t> frames;
+    for (char author : authors) frames.push_back(author == kFrameAuthor);
     Stopwatch clock;
     m_progress.begin_prompt(ids.size());
-    Status status = m_session.feed(ids.data(), ids.size());
+    Status status = m_session.feed(ids.data(), ids.size(), frames.data());
     m_progress.end();
     m_n_read = ids.size();
     m_read_seconds = clock.seconds();
@@ -306,18 +323,25 @@ Status Chat::read_turn(const std::vector<uint32_t>& ids)
 Status Chat::say(const std::string& message)
 {
     Talk before = m_talk;
+    const uint32_t held = m_session.n_tokens();
     m_talk.writer.turn(ChatRole::user, m_attached + message, m_talk.pieces);
     m_talk.writer.open_answer(m_talk.pieces);
     std::vector<uint32_t> ids = m_talk.unread;
-    encode_pieces(m_session.tokenizer(), m_talk.pieces, ids);
+    std::string authors(ids.size(), kAuthors[int(ChatRole::assistant)]);
+    encode_pieces(m_session.tokenizer(), m_talk.pieces, ids, &authors);
     m_attached.clear();
-    Status status = read_turn(ids);
+    // What comes before the first message stays for good.
+    const size_t head = held ? 0 : std::min(authors.find(kAuthors[int(ChatRole::user)]), ids.size());
+    if (held == 0) KS_TRY(m_session.pin(uint32_t(head)));
+    Status status = read_turn(ids, authors);
     if (!status.ok()) {
         m_talk = before;
         bool dropped = status.code() == Code::interrupted && m_interactive;
         if (dropped) tell("\nthe message was dropped");
         return dropped ? Status() : status;
     }
+    m_turns.push_back({held + uint32_t(held ? before.unread.size() : head), message.substr(0, 200)});
+    for (char& c : m_turns.back().words) c = c == '\n' ? ' ' : c;
     m_answer_begin = m_session.n_tokens();
     return answer();
 }
@@ -332,7 +356,8 @@ Status Chat::regenerate()
     uint32_t last = m_session.token(m_answer_begin - 1);
     KS_TRY(m_session.rewind(m_answer_begin - 1));
     Stopwatch clock;
-    KS_TRY(m_session.feed(&last, 1));
+    const uint8_t is_frame = 1; // a question ends with the frame's words
+    KS_TRY(m_session.feed(&last, 1, &is_frame));
     m_progress.end();
     m_n_read = 1;
     m_read_seconds = clock.seconds();

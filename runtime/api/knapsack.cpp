@@ -202,7 +202,7 @@ int ks_set_sampling(ks_session* session, const ks_sampling* sampling)
 
 int ks_sample(ks_session* session, uint32_t* id)
 {
-    if (session->session->n_tokens() == 0) return keep(session, Status(Code::usage, "ks_sample: nothing was fed yet"));
+    if (!session->session->has_logits()) return keep(session, Status(Code::usage, "ks_sample: there is no next token before one is fed"));
     *id = session->sampler->sample(session->session->logits());
     return keep(session, {});
 }
@@ -212,6 +212,25 @@ int ks_rewind(ks_session* session, uint32_t n_tokens)
     if (n_tokens > session->session->n_tokens())
         return keep(session, fail(Code::usage, "ks_rewind: %u tokens, %u are there", n_tokens, session->session->n_tokens()));
     return keep(session, guarded([&] { return session->session->rewind(n_tokens); }));
+}
+
+int ks_save(ks_session* session, const char* path)
+{
+    return keep(session, guarded([&]() -> Status {
+                    if (!path) return Status(Code::usage, "ks_save: path is NULL");
+                    return session->session->save({session->sampler->state(), ""}, path);
+                }));
+}
+
+int ks_load(ks_session* session, const char* path)
+{
+    return keep(session, guarded([&]() -> Status {
+                    if (!path) return Status(Code::usage, "ks_load: path is NULL");
+                    SavedState saved;
+                    KS_TRY(session->session->load(path, &saved));
+                    session->sampler->set_state(saved.sampler);
+                    return {};
+                }));
 }
 
 void ks_cancel(ks_session* session)

@@ -110,6 +110,12 @@ int ks_set_sampling(ks_session* session, const ks_sampling* sampling);
 int ks_sample(ks_session* session, uint32_t* id); /* does not feed it */
 /* Forgets the tokens from n_tokens on; 0 begins anew. */
 int ks_rewind(ks_session* session, uint32_t n_tokens);
+/* A session in a file: the text, its cache as it is, and where ks_sample() stands in its random stream. ks_save() puts a new file
+ * into the old one's place when it is whole and on the disk. ks_load() wants the same model and recipe, on whichever device, and
+ * goes on as if nothing had been between; what ks_set_sampling() said stays, so say the same. KS_INVALID, KS_UNSUPPORTED,
+ * KS_NO_FIT: the file is damaged or of another model, of another recipe, or longer than the context; the session is as before. */
+int ks_save(ks_session* session, const char* path);
+int ks_load(ks_session* session, const char* path);
 void ks_cancel(ks_session* session); /* the running ks_feed() returns KS_INTERRUPTED at its next chunk */
 
 #ifdef __cplusplus

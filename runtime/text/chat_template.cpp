@@ -113,18 +113,19 @@ std::string_view without_end_spaces(std::string_view text)
     return text.substr(0, text.find_last_not_of(' ') + 1);
 }
 
-void append_text(std::string_view text, ChatPieces& out)
+void append_text(std::string_view text, char author, ChatPieces& out)
 {
     if (text.empty()) return;
     if (out.empty() || out.back().kind != ChatPiece::Kind::text) out.push_back({ChatPiece::Kind::text, ""});
     out.back().text += text;
+    out.back().authors.append(text.size(), author);
 }
 
 void append_literal(std::string_view literal, ChatPieces& out)
 {
     while (!literal.empty()) {
         size_t begin = literal.find_first_of("<[");
-        append_text(literal.substr(0, begin), out);
+        append_text(literal.substr(0, begin), kFrameAuthor, out);
         if (begin == literal.npos) return;
         size_t end = literal.find(literal[begin] == '<' ? '>' : ']', begin) + 1;
         std::string_view marker = literal.substr(begin, end - begin);
@@ -228,12 +229,12 @@ void ChatWriter::turn(ChatRole role, std::string_view content, ChatPieces& out)
     const char* const* literals = role == ChatRole::system ? f.system : role == ChatRole::user ? f.user : f.assistant;
     append_literal(literals[0], out);
     if (role == ChatRole::user && m_folded_system) {
-        append_text(f.system[0], out);
-        append_text(*m_folded_system, out);
-        append_text(f.system[1], out);
+        append_text(f.system[0], kFrameAuthor, out);
+        append_text(*m_folded_system, kAuthors[int(ChatRole::system)], out);
+        append_text(f.system[1], kFrameAuthor, out);
         m_folded_system.reset();
     }
-    append_text(content, out);
+    append_text(content, kAuthors[int(role)], out);
     append_literal(literals[1], out);
 }
 
@@ -249,13 +250,30 @@ void ChatWriter::close_answer(ChatPieces& out) const
     append_literal(end.substr(end.find_first_not_of(' ')), out);
 }
 
-void encode_pieces(const Tokenizer& tokenizer, const ChatPieces& pieces, std::vector<uint32_t>& out)
+// From who wrote each byte to who wrote each token: tokens spell the text in order, SentencePiece's with a space before it.
+static std::string authors_of(const Tokenizer& tokenizer, const uint32_t* ids, size_t n, const std::string& of_bytes)
 {
-    std::string text;
+    std::string authors, piece(tokenizer.max_piece_bytes(), '\0');
+    const std::string all = (tokenizer.adds_space_prefix() ? std::string(1, kFrameAuthor) : "") + of_bytes;
+    for (size_t i = 0, at = 0; i < n; i++) {
+        const size_t end = std::min(at + tokenizer.piece(ids[i], &piece[0]), all.size());
+        const size_t other = std::min(all.find_first_not_of(kFrameAuthor, at), end);
+        authors += other < end ? all[other] : kFrameAuthor;
+        at = end;
+    }
+    return authors;
+}
+
+void encode_pieces(const Tokenizer& tokenizer, const ChatPieces& pieces, std::vector<uint32_t>& out, std::string* authors)
+{
+    std::string text, of_bytes;
     bool strip = false;
     auto flush = [&] {
+        const size_t begin = out.size();
         if (!text.empty()) tokenizer.encode(text, {false, false}, out);
+        if (authors) *authors += authors_of(tokenizer, out.data() + begin, out.size() - begin, of_bytes);
         text.clear();
+        of_bytes.clear();
     };
     for (const ChatPiece& piece : pieces) {
         int64_t id = -1;
@@ -265,10 +283,13 @@ void encode_pieces(const Tokenizer& tokenizer, const ChatPieces& pieces, std::ve
         if (id >= 0) {
             flush();
             out.push_back(uint32_t(id));
+            if (authors) *authors += kFrameAuthor;
             strip = tokenizer.strips_right(uint32_t(id));
         } else {
             size_t begin = strip ? std::min(piece.text.find_first_not_of(kSpace), piece.text.size()) : 0;
             text.append(piece.text, begin);
+            of_bytes += piece.authors.substr(std::min(begin, piece.authors.size()));
+            of_bytes.resize(text.size(), kFrameAuthor);
             strip = false;
         }
     }

@@ -20,8 +20,10 @@ enum class ChatRole : uint8_t { system, user, assistant };
 struct ChatPiece {
     enum class Kind : uint8_t { text, marker, bos, eos };
     Kind kind;
-    std::string text; // empty for bos and eos
+    std::string text;         // empty for bos and eos
+    std::string authors = {}; // of each byte of a text: kFrameAuthor, or a role's letter
 };
+constexpr char kFrameAuthor = 'f', kAuthors[] = {'s', 'u', 'a'}; // the frame; by ChatRole
 using ChatPieces = std::vector<ChatPiece>; // texts never follow each other: a border inside a text would change its tokens
 
 enum ChatFlag : uint8_t {
@@ -76,7 +78,8 @@ private:
     std::optional<std::string> m_folded_system; // waits for the user's turn
 };
 
-// Appends the tokens. One call per feed: a text between two markers is encoded as one.
-void encode_pieces(const Tokenizer& tokenizer, const ChatPieces& pieces, std::vector<uint32_t>& out);
+// Appends the tokens. One call per feed: a text between two markers is encoded as one. authors: who wrote each token, the frame
+// only where it wrote all of it.
+void encode_pieces(const Tokenizer& tokenizer, const ChatPieces& pieces, std::vector<uint32_t>& out, std::string* authors = nullptr);
 
 } // namespace ks

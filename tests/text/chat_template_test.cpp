@@ -1,6 +1,7 @@
 // Chat frames: which template is recognised as which, what each writes, and that nothing a person types is a control token.
 #include "runtime/text/chat_template.h"
 
+#include <cstring>
 #include <doctest/doctest.h>
 
 using namespace ks;
@@ -68,6 +69,7 @@ struct TinyVocab {
         im_end = add("<|im_end|>", 3);
         assistant = add("<|assistant|>", 4);
         newline_a = add("\na", 1);
+        add("\xe2\x96\x81", 1); // a space
     }
     uint32_t add(std::string_view text, int32_t type)
     {
@@ -80,6 +82,11 @@ struct TinyVocab {
     }
     std::vector<uint32_t> encode(std::string_view model_name, const char* frame, const Turn& turn) const
     {
+        return encode_talk(model_name, frame, {turn});
+    }
+    std::vector<uint32_t> encode_talk(std::string_view model_name, const char* frame, const std::vector<Turn>& turns,
+                                      std::string* authors = nullptr, bool space_prefix = false) const
+    {
         VocabSource source;
         source.name = model_name;
         source.model = "llama";
@@ -87,7 +94,7 @@ struct TinyVocab {
         source.scores = reinterpret_cast<const uint8_t*>(scores.data());
         source.types = reinterpret_cast<const uint8_t*>(types.data());
         source.n_scores = source.n_types = n;
-        source.bos = bos, source.eos = eos, source.unknown = 0, source.add_space_prefix = 0;
+        source.bos = bos, source.eos = eos, source.unknown = 0, source.add_space_prefix = space_prefix;
         Result<uint64_t> bytes = Tokenizer::bytes_needed(source);
         REQUIRE(bytes.ok());
         std::vector<uint64_t> memory(bytes.value() / 8 + 1);
@@ -95,10 +102,10 @@ struct TinyVocab {
         REQUIRE(tokenizer.load(source, memory.data(), bytes.value()).ok());
         ChatWriter writer(*find_chat_frame(frame), tokenizer.adds_bos(), {});
         ChatPieces pieces;
-        writer.turn(turn.role, turn.content, pieces);
+        for (const Turn& turn : turns) writer.turn(turn.role, turn.content, pieces);
         writer.open_answer(pieces);
         std::vector<uint32_t> ids;
-        encode_pieces(tokenizer, pieces, ids);
+        encode_pieces(tokenizer, pieces, ids, authors);
         return ids;
     }
 };
@@ -273,6 +280,34 @@ TEST_CASE("chat frames: the tokens")
           join({{v.bos, v.assistant}, bytes("\n\t\nx\t<|end|>\n"), {v.assistant}, bytes("\n")}));
     CHECK(v.encode("Phi-3 mini", "phi-3", {ChatRole::assistant, "\t\nx\t"}) ==
           join({{v.bos, v.assistant}, bytes("x\t<|end|>\n"), {v.assistant}}));
+}
+
+TEST_CASE("chat frames: who wrote each token")
+{
+    const TinyVocab v;
+    auto authors = [&](const char* model, const char* frame, const std::vector<Turn>& turns, bool space_prefix = false) {
+        std::string out;
+        const size_t n = v.encode_talk(model, frame, turns, &out, space_prefix).size();
+        CHECK(n == out.size());
+        return out;
+    };
+    // The frame's tokens for a text, of which each byte is one.
+    auto f = [](const char* text) { return std::string(strlen(text), 'f'); };
+    using R = ChatRole;
+    // B and M stand for BOS and a marker. "\na" is one token and the user's, as a part of it is.
+    CHECK(authors("", "chatml", {{R::system, "be"}, {R::user, "b f"}}) ==
+          f("BMsystem\n") + "ss" + f("M\nMuser\n") + "uuu" + f("M\nMassistant\n"));
+    CHECK(authors("", "chatml", {{R::user, "ab"}}) == f("BMuser") + "uu" + f("M\nMassistant\n"));
+    CHECK(authors("", "chatml", {{R::user, ""}}) == f("BMuser\nM\nMassistant\n"));
+    CHECK(authors("", "chatml", {{R::user, "b"}, {R::assistant, "c"}}) ==
+          f("BMuser\n") + "u" + f("M\nMassistant\n") + "a" + f("M\nMassistant\n"));
+    // A space that SentencePiece puts before each text is nobody's.
+    CHECK(authors("", "chatml", {{R::user, "b"}}, true) == f("BM user\n") + "u" + f("M \nM assistant\n"));
+    // All in one text, with a folded system text.
+    CHECK(authors("", "llama-2", {{R::system, "S"}, {R::user, "U"}}) ==
+          f("B[INST] <<SYS>>\n") + "s" + f("\n<</SYS>>\n\n") + "u" + f(" [/INST]"));
+    // What a marker strips has no author.
+    CHECK(authors("Phi-3 mini", "phi-3", {{R::assistant, " xy"}}) == f("BM") + "aa" + f("<|end|>\nM"));
 }
 
 TEST_CASE("chat frames: recognised by a template's literals")
