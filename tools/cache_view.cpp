@@ -66,10 +66,13 @@ static void print_tiers(FILE* out, const Session& session, bool local)
             : bounded ? ", a shortened window"
                       : ", the model's window",
             "");
+    const char* gap = "";
     for (const Tier& tier : kTiers) {
         const uint64_t n = tiers.*tier.slots;
-        if (n)
-            fprintf(out, " %s %s %s ", has_unicode() ? tier.block : tier.letter, n < heads ? "<1" : grouped(n / heads).c_str(), tier.name);
+        if (!n) continue;
+        fprintf(out, "%s %s %s %s", gap, has_unicode() ? tier.block : tier.letter, n < heads ? "<1" : grouped(n / heads).c_str(),
+                tier.name);
+        gap = " ";
     }
     fputc('\n', out);
 }
@@ -120,8 +123,10 @@ static void print_turns(FILE* out, const Session& session, const std::vector<Tur
     uint32_t n_pinned = 0, nothing = 0;
     for (uint32_t il = 0; il < session.cache().n_layers(); il++) n_pinned = std::max(n_pinned, session.cache().layer(il).spec.n_pinned);
     const uint32_t heads = session.cache().count_holders(session.n_tokens(), 0, 0, &nothing);
-    fprintf(out, "\n  Each of %u heads keeps tokens of its own choice. What is left of the conversation:\n  %-14s %9s %12s  %s\n", heads,
-            "", "tokens", "in any head", "in how many heads");
+    fprintf(
+        out,
+        "\n  Each of the %u heads of all layers keeps tokens of its own choice. What is left of the conversation:\n  %-14s %9s %12s  %s\n",
+        heads, "", "tokens", "in any head", "in how many heads");
     print_left(out, session, "opening", 0, turns[0].position, "system prompt, " + grouped(n_pinned) + " tokens pinned");
     const size_t before = turns.size() > kTurnsShown ? turns.size() - kTurnsShown : 0; // together in one row
     if (before) print_left(out, session, "turns 1 to " + std::to_string(before), turns[0].position, turns[before].position, "");
@@ -146,7 +151,8 @@ void print_cache(FILE* out, const Session& session, const std::vector<TurnBegin>
     } else {
         fprintf(out, "  %-14s a head has dropped %s of %s tokens, on average", "given up", grouped(gone - merged).c_str(),
                 grouped(session.n_tokens()).c_str());
-        fprintf(out, merged ? ", and merged %s into others\n" : "\n", grouped(merged).c_str());
+        if (session.merged()) fprintf(out, ", and merged %s into others", merged ? grouped(merged).c_str() : "<1");
+        fputc('\n', out);
     }
     if (!turns.empty()) print_turns(out, session, turns);
 }

@@ -62,7 +62,7 @@ typedef struct ks_stats {
     uint32_t context;  /* tokens that are counted on; a cache that gives up slots reads on beyond */
     uint32_t n_tokens; /* tokens in it now */
     uint32_t n_vocab;
-    uint64_t evicted, merged; /* slots, since ks_open() */
+    uint64_t evicted, merged; /* slots that the text has given up, and how many of them live on in another */
 } ks_stats;
 
 typedef struct ks_sampling {

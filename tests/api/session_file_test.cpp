@@ -1,5 +1,6 @@
 #include "runtime/api/session.h"
 #include "runtime/base/state_file.h"
+#include "tests/api/seal.h"
 #include "tests/model/tiny_model.h"
 
 #include <doctest/doctest.h>
@@ -144,23 +145,6 @@ std::string read_all(const std::string& path)
 void write_all(const std::string& path, const std::string& bytes)
 {
     std::ofstream(path, std::ios::binary | std::ios::trunc).write(bytes.data(), std::streamsize(bytes.size()));
-}
-
-// The checksum as state_file.h describes it, written anew so that what is behind it has to be right by itself.
-void seal(std::string& bytes)
-{
-    uint64_t hash = 0;
-    auto mix = [&](uint64_t word) {
-        hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
-        hash ^= hash >> 32;
-    };
-    for (size_t i = 0; i + 16 <= bytes.size(); i += 8) {
-        uint64_t word;
-        memcpy(&word, &bytes[i], 8);
-        mix(word);
-    }
-    mix(bytes.size() - 8);
-    memcpy(&bytes[bytes.size() - 8], &hash, 8);
 }
 
 // One sentence with the file's name and the right code.

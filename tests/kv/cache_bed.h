@@ -63,7 +63,7 @@ struct Bed {
         backend->upload(buffer, k.offset, keys.data(), 4 * keys.size());
         backend->upload(buffer, v.offset, values.data(), 4 * values.size());
         cache.write(k, v);
-        cache.attend(y, q, 1);
+        cache.attend(y, {q, {}}, 1);
         cache.end_layer();
         n_seen += n;
         std::vector<float> out(queries.size());

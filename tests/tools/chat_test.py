@@ -5,6 +5,7 @@ import pty
 import re
 import select
 import signal
+import struct
 import sys
 import termios
 import time
@@ -101,6 +102,59 @@ def test_pipe(folder, model):
     check(full.code == 0 and "context of 256 tokens is full" in full.err, f"a full context is said: {full.err}")
 
 
+def memory_tables(err):
+    """What each /memory said of the slots of a head, and of the rows of turns: name -> (tokens, in any head, share, words)."""
+    tables = []
+    for part in err.split("  weights ")[1:]:
+        tiers = {name: int(n) for n, name in re.findall(r"(\d+) (pinned|kept|merged|recent|free)", part)}
+        rows = re.findall(r"^  (opening|turns? [\d a-z]*?) +([\d,]+) +([\d,]+|all) +[#.]{10} +(\d+)%(?:  (.*))?$", part, re.M)
+        tables.append((tiers, {name: (int(n), int(n) if held == "all" else int(held), int(share), words) for name, n, held, share, words in rows}, part))
+    return tables
+
+
+def test_memory(folder, model):
+    """A conversation that outgrows its slots: its head stays, and /memory says what else does."""
+    saved = os.path.join(folder, "memory session")
+    system = "-sys", "Be kind and brief."
+    chat = ["chat", "-m", model, *BASE, "-n", 8, *system, "--kv"]
+    head = len(prompt_ids(model, "<|im_start|>system\nBe kind and brief.<|im_end|>\n<|im_start|>user\n"))
+    talk = "first message\n/memory\n\x1b[31mred \u4e2d message\nthird message of the three\n/memory\n"
+    for recipe, bounded in (("h2o,slots=160", True), ("mix,slots=160,victims=merge", True), ("sink,slots=160", True), ("exact", False)):
+        r = knapsack(*chat, recipe, stdin=f"{talk}/save {saved}\nfourth\n/memory\n/clear\n/memory\nfirst message\n/memory\n".encode(), env={"LC_ALL": "C"})
+        again = knapsack(*chat, recipe, stdin=f"/load {saved}\nfourth\n/memory\n/clear\nfirst message\n/memory\n".encode(), env={"LC_ALL": "C"})
+        check(r.code == 0 and again.code == 0, f"{recipe}: {r.err} {again.err}")
+        early, late, last, empty, anew = memory_tables(r.err)
+        with open(saved, "rb") as f:  # a frame's tokens are marked in the text, others are not
+            data = f.read()
+        counts = []
+        for ids in (prompt_ids(model, "<|im_end|>\n<|im_start|>user\n"), prompt_ids(model, "message")):
+            counts.append(data.count(struct.pack(f"<{len(ids)}I", *(i | 1 << 31 for i in ids))))
+        check(counts == [3, 0], f"{recipe}: the frames are marked: {counts}")
+        check([t[:2] for t in memory_tables(again.err)] == [last[:2], anew[:2]], f"{recipe}: a loaded conversation has its turns: {again.err}")
+        check(empty[0].keys() == {"free"} and empty[1] == {} and anew[:2] == early[:2], f"{recipe}: /clear forgets all but what begins anew: {empty} {anew}")
+        for tiers, rows, part in (early, late, last):
+            check(sum(tiers.values()) in (160, 159, 158, 256), f"{recipe}: the tiers are all slots: {tiers}")
+            check(("pinned" in tiers) == bounded == ("opening" in rows), f"{recipe}: {part}")
+            if bounded:
+                check(tiers["pinned"] == head == rows["opening"][0] == rows["opening"][1] and rows["opening"][2] == 100, f"{recipe}: the head of {head} stays: {part}")
+        if not bounded:
+            check("given up" not in r.err and late[0]["kept"] > early[0]["kept"], "the exact cache gives up nothing")
+            continue
+        check("nothing yet" in early[2] and "a head has dropped" in late[2], f"{recipe}: what was given up is said")
+        check(("and merged" in last[2]) == ("merge" in recipe), f"{recipe}: what was merged is said: {last[2]}")
+        check([list(t[1]) for t in (early, late, last)] == [["opening"] + [f"turn {i + 1}" for i in range(n)] for n in (1, 3, 4)], f"{recipe}: a row for each turn: {r.err}")
+        rows = late[1]
+        check(early[1]["turn 1"][1:3] == (early[1]["turn 1"][0], 100) and rows["turn 1"][2] < 100 and rows["turn 3"][2] > rows["turn 1"][2], f"{recipe}: the first turn gives way: {rows}")
+        check(rows["turn 1"][3] == "first message" and rows["turn 2"][3] == " [31mred   message", f"{recipe}: turns are named by their words: {rows}")
+        n = int(re.search(r"cache +(\d+) tokens", late[2])[1])
+        check(sum(row[0] for row in rows.values()) == n, f"{recipe}: the turns make up the {n} tokens: {rows}")
+    many = memory_tables(knapsack(*chat, "h2o,slots=64", stdin=b"".join(b"message %d\n" % i for i in range(15)) + b"/memory\n", env={"LC_ALL": "C"}).err)[0]
+    check(list(many[1]) == ["opening", "turns 1 to 3", *(f"turn {i}" for i in range(4, 16))], f"old turns share a row: {many[2]}")
+    plain = knapsack("run", "-m", model, *BASE, "--kv", "h2o,slots=64", "-p", "hello " * 30, "-n", 4, "--session", saved + ".run")
+    text = memory_tables(knapsack(*chat, "h2o,slots=64", stdin=f"/load {saved}.run\n/memory\nhello\n/memory\n".encode(), env={"LC_ALL": "C"}).err)
+    check(plain.code == 0 and [list(t[1]) for t in text] == [["turn 1"], ["turn 1", "turn 2"]] and text[0][1]["turn 1"][3] == "(a text without turns)", f"a text is a turn: {text}")
+
+
 def test_refusals(folder, model):
     base = tiny_model(folder, name="base.gguf", template=None)
     check_refused(knapsack("chat", "-m", base, stdin=b"hello\n"), 3, "base.gguf", "no chat template", "knapsack run")
@@ -184,6 +238,7 @@ def test_terminal_restored(model):
 def test(folder):
     model = tiny_model(folder)
     test_pipe(folder, model)
+    test_memory(folder, model)
     test_refusals(folder, model)
     try:
         for fd in pty.openpty():
