@@ -10,7 +10,7 @@ namespace ks
 
 static bool pins(const Recipe& recipe)
 {
-    return !recipe.exact() && recipe.sink;
+    return !recipe.exact(); // without sinks a head may be pinned yet
 }
 
 static Activations place_activations(const Config& c, const Recipe& recipe, uint32_t chunk, Placer& p)

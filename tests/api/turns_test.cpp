@@ -32,14 +32,16 @@ struct Fixture {
     std::vector<uint32_t> ids = some_ids(400);
     std::vector<uint8_t> frames;
 
-    explicit Fixture(const char* arch = "llama") : file(std::string(arch) + "-turns.gguf", make(arch)), saved(file.path() + ".session")
+    explicit Fixture(const char* arch = "llama", uint32_t trained = 512)
+        : file(std::string(arch) + "-turns.gguf", make(arch, trained)), saved(file.path() + ".session")
     {
         for (uint32_t p = 0; p < ids.size(); p++) frames.push_back(p % kTurn < kFrame);
     }
     ~Fixture() { unlink(saved.c_str()); }
-    static Bytes make(const char* arch)
+    static Bytes make(const char* arch, uint32_t trained)
     {
         TinyShape shape;
+        shape.context = trained;
         shape.arch = arch;
         shape.n_layers = shape.arch == "gemma3" ? 6 : 2;
         return make_tiny_model(shape).file;
@@ -143,6 +145,27 @@ TEST_CASE("turns: with room for everything nothing depends on them")
         CAPTURE(std::string(recipe));
         CHECK(std::equal(plain->logits(), plain->logits() + plain->config().n_vocab, turns->logits()));
         CHECK(turns->token(41) == f.ids[41]);
+    }
+}
+
+TEST_CASE("turns: a pinned head is seen as so many sinks are, also from further away than the model was trained for")
+{
+    for (const char* arch : {"llama", "gemma3"}) {
+        const Fixture f(arch, 100);
+        const char* const pairs[][2] = {{"mix,slots=96", "mix,slots=96,sink=9"},
+                                        {"window,slots=96", "sink,slots=96,sink=9"},
+                                        {"h2o,slots=96,sink=0", "h2o,slots=96,sink=9"},
+                                        {"sink,slots=96,positions=offset", "sink,slots=96,positions=offset,sink=9"},
+                                        {"window,slots=96,positions=offset", "sink,slots=96,positions=offset,sink=9"}};
+        for (const auto& pair : pairs) {
+            std::unique_ptr<Session> pinned = f.open(pair[0], 100), sinks = f.open(pair[1], 100), neither = f.open(pair[0], 100);
+            REQUIRE(pinned->pin(kHead).ok());
+            for (Session* s : {pinned.get(), sinks.get(), neither.get()}) REQUIRE(s->feed(f.ids.data(), 390).ok());
+            CAPTURE(arch);
+            CAPTURE(pair[0]);
+            check_same(*pinned, *sinks);
+            CHECK_FALSE(std::equal(pinned->logits(), pinned->logits() + pinned->config().n_vocab, neither->logits()));
+        }
     }
 }
 
