@@ -133,7 +133,10 @@ FN uint nearest_multiple(float x, float scale, uint most)
 #include "kernels/common/codec_turbo3.h"
 #include "kernels/common/codec_turbo2.h"
 #include "kernels/common/codec_turbo2v.h"
+#include "kernels/common/polar.h"
+#include "kernels/common/codec_polar.h"
+#include "kernels/common/codec_polar5.h"
 
-#define CODECS(X) X(q8) X(q4) X(turbo4) X(turbo3) X(turbo2) X(turbo2v)
+#define CODECS(X) X(q8) X(q4) X(turbo4) X(turbo3) X(turbo2) X(turbo2v) X(polar) X(polar5)
 
 #endif

@@ -9,31 +9,12 @@ namespace ks
 {
 
 // Those of weights, then the codecs of keys and values.
+// clang-format off
 enum class Format : uint8_t {
-    f32,
-    f16,
-    bf16,
-    q8_0,
-    q4_0,
-    q4_1,
-    q5_0,
-    q5_1,
-    q2_k,
-    q3_k,
-    q4_k,
-    q5_k,
-    q6_k,
-    iq4_nl,
-    iq4_xs,
-    n_weights,
-    q8 = n_weights,
-    q4,
-    turbo4,
-    turbo3,
-    turbo2,
-    turbo2v,
-    count
+    f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q2_k, q3_k, q4_k, q5_k, q6_k, iq4_nl, iq4_xs, n_weights,
+    q8 = n_weights, q4, turbo4, turbo3, turbo2, turbo2v, polar, polar5, count
 };
+// clang-format on
 
 // What host code knows of a weight's format; the table is made from kernels/common/formats.h.
 struct FormatInfo {
