@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <sched.h>
-#include <set>
-#include <utility>
 
 namespace ks
 {
@@ -19,28 +16,6 @@ constexpr uint32_t kMaxSplits = 32;               // of one token's positions, a
 constexpr uint32_t kValuesWorthAThread = 8192;    // of an op that touches each value once
 constexpr uint32_t kValuesToEncode = 16;          // touched once in the time that encoding one takes
 constexpr double kNanosecondsWorthAChunk = 2000;  // of a matmul: a hundred times what it costs to take one
-
-// Cores that this process may run on; threads that share a core share its vector units.
-static int count_cores()
-{
-    std::set<std::pair<int, int>> cores;
-    cpu_set_t allowed;
-    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) CPU_ZERO(&allowed);
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-        if (!CPU_ISSET(cpu, &allowed)) continue;
-        int ids[2] = {0, cpu};
-        const char* names[2] = {"physical_package_id", "core_id"};
-        for (int i = 0; i < 2; i++) {
-            char path[96];
-            snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/%s", cpu, names[i]);
-            FILE* file = fopen(path, "r");
-            if (file && fscanf(file, "%d", &ids[i]) != 1) ids[i] = cpu;
-            if (file) fclose(file);
-        }
-        cores.insert({ids[0], ids[1]});
-    }
-    return std::max(1, int(cores.size()));
-}
 
 CpuBackend::CpuBackend(const BackendOptions& options)
     : ReferenceBackend(options), m_kernels(choose_cpu_kernels()), m_pool(options.n_threads > 0 ? options.n_threads : count_cores())

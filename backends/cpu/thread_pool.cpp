@@ -1,9 +1,35 @@
 #include "backends/cpu/thread_pool.h"
 
+#include <algorithm>
 #include <chrono>
+#include <cstdio>
+#include <sched.h>
+#include <set>
+#include <utility>
 
 namespace ks
 {
+
+int count_cores()
+{
+    std::set<std::pair<int, int>> cores;
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) CPU_ZERO(&allowed);
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (!CPU_ISSET(cpu, &allowed)) continue;
+        int ids[2] = {0, cpu};
+        const char* names[2] = {"physical_package_id", "core_id"};
+        for (int i = 0; i < 2; i++) {
+            char path[96];
+            snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/%s", cpu, names[i]);
+            FILE* file = fopen(path, "r");
+            if (file && fscanf(file, "%d", &ids[i]) != 1) ids[i] = cpu;
+            if (file) fclose(file);
+        }
+        cores.insert({ids[0], ids[1]});
+    }
+    return std::max(1, int(cores.size()));
+}
 
 static void relax()
 {

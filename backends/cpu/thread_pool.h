@@ -13,6 +13,9 @@
 namespace ks
 {
 
+// Cores that this process may run on; threads that share a core share its vector units.
+int count_cores();
+
 class ThreadPool
 {
 public:

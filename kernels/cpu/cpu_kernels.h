@@ -124,6 +124,9 @@ constexpr size_t attention_scratch_floats(size_t head_dim)
 struct MatmulKernels {
     void (*quantize)(const float* x, uint32_t cols, ActBlock* out, uint32_t out_stride); // one token
     MatmulKernel matmul[cpu_format_count];
+    // Nothing but dot products of bytes in registers and the first-level cache: the limit of what a matmul can reach. Returns
+    // how many products were added up.
+    uint64_t (*dot_peak)(uint32_t n_rounds);
 };
 
 struct AttentionKernels {

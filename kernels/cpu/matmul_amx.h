@@ -156,6 +156,25 @@ template <class F, int format> void matmul_amx(const MatmulTask& m)
     _tile_release();
 }
 
+// Two registers of dots in turn, each begun anew as for every group.
+inline uint64_t amx_dot_peak(uint32_t n_rounds)
+{
+    alignas(64) uint8_t ones[16][64];
+    memset(ones, 1, sizeof ones);
+    asm volatile("" : : "r"(ones) : "memory");
+    _tile_loadconfig(&kAmxConfig);
+    _tile_loadd(2, ones, 64);
+    _tile_loadd(3, ones, 64);
+    for (uint32_t i = 0; i < n_rounds; i++) {
+        _tile_zero(0);
+        _tile_dpbsud(0, 2, 3);
+        _tile_zero(1);
+        _tile_dpbsud(1, 2, 3);
+    }
+    _tile_release();
+    return uint64_t(n_rounds) * 2 * kAmxTokens * (2 * tile_rows) * 32;
+}
+
 template <class F, int format> constexpr MatmulKernel amx_kernel()
 {
     if constexpr (F::block == 1)
@@ -169,10 +188,7 @@ template <class F, int format> constexpr MatmulKernel amx_kernel()
 #define KS_AMX_ENTRY(name) amx_kernel<format_##name, cpu_format_##name>(),
 #define KS_AMX_KERNELS                                                                                                                     \
     {                                                                                                                                      \
-        quantize<Avx2>,                                                                                                                    \
-        {                                                                                                                                  \
-            FORMATS(KS_AMX_ENTRY)                                                                                                          \
-        }                                                                                                                                  \
+        quantize<Avx2>, {FORMATS(KS_AMX_ENTRY)}, amx_dot_peak                                                                              \
     }
 
 } // namespace ks

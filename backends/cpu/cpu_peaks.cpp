@@ -1,0 +1,86 @@
+#include "backends/cpu/cpu_peaks.h"
+
+#include "backends/cpu/thread_pool.h"
+#include "kernels/cpu/cpu_kernels.h"
+
+#include <algorithm>
+#include <chrono>
+#include <sys/mman.h>
+
+namespace ks
+{
+
+static double now()
+{
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// The best of many short windows: other work takes whole milliseconds, and some windows go between.
+template <class Window> static double best_rate(double seconds, const Window& window)
+{
+    double best = 0, begin = now(), from = begin;
+    while (from - begin < seconds) {
+        const double amount = window(), to = now();
+        best = std::max(best, amount / (to - from));
+        from = to;
+    }
+    return best;
+}
+
+// Memory in large pages, as the weights lie, read with the kernels' prefetching: without either it comes slower.
+static uint64_t sum_words(const uint64_t* words, size_t n)
+{
+    constexpr size_t kDistance = 1536 / sizeof(uint64_t);
+    uint64_t sum[8] = {};
+    for (size_t i = 0; i + 8 <= n; i += 8) {
+        __builtin_prefetch(words + i + kDistance);
+        for (size_t j = 0; j < 8; j++) sum[j] += words[i + j];
+    }
+    for (size_t j = 1; j < 8; j++) sum[0] += sum[j];
+    return sum[0];
+}
+
+static double read_bandwidth(ThreadPool& pool)
+{
+    constexpr size_t kBytes = 256 << 20, kWindow = 64 << 20, kSlice = 512 << 10;
+    void* memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return 0;
+    madvise(memory, kBytes, MADV_HUGEPAGE);
+    auto* bytes = static_cast<uint8_t*>(memory);
+    std::fill_n(static_cast<uint64_t*>(memory), kBytes / 8, 1u); // untouched pages would all be one page of zeros
+    size_t at = 0;
+    std::atomic<uint64_t> sink{0};
+    const double best = best_rate(0.6, [&] {
+        pool.parallel_for(kWindow / kSlice, [&](uint32_t i, int) {
+            sink += sum_words(reinterpret_cast<const uint64_t*>(bytes + at + i * kSlice), kSlice / 8);
+        });
+        at = (at + kWindow) % kBytes;
+        return double(kWindow);
+    });
+    munmap(memory, kBytes);
+    return best;
+}
+
+static double dot_peak(ThreadPool& pool, uint64_t (*dots)(uint32_t n_rounds))
+{
+    constexpr double kPartSeconds = 0.5e-3;
+    uint32_t n_rounds = 1;
+    for (double begin = now(); dots(n_rounds), now() - begin < kPartSeconds && n_rounds < 1u << 30; begin = now()) n_rounds *= 2;
+    const uint32_t n_parts = 4 * uint32_t(pool.size());
+    std::atomic<uint64_t> products{0};
+    return best_rate(0.3, [&] {
+        products = 0;
+        pool.parallel_for(n_parts, [&](uint32_t, int) { products += dots(n_rounds); });
+        return 2 * double(products);
+    });
+}
+
+CpuPeaks measure_cpu_peaks(int n_threads)
+{
+    ThreadPool pool(n_threads > 0 ? n_threads : count_cores());
+    pool.start();
+    const double bandwidth = read_bandwidth(pool);
+    return {bandwidth, dot_peak(pool, choose_cpu_kernels().matmul.dot_peak)};
+}
+
+} // namespace ks

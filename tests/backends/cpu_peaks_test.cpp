@@ -1,0 +1,64 @@
+// The measured limits: that they are limits, and not more than such a machine can do.
+#include "backends/cpu/cpu_peaks.h"
+#include "tests/backends/simd_bits.h"
+
+#include <algorithm>
+#include <chrono>
+#include <doctest/doctest.h>
+
+using namespace ks;
+
+// The shortest of a few times that `run` takes.
+template <class Run> static double seconds_of(const Run& run)
+{
+    double best = 1e9;
+    for (int i = 0; i < 7; i++) {
+        const auto begin = std::chrono::steady_clock::now();
+        run();
+        best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    }
+    return best;
+}
+
+TEST_CASE("peak: twice the rounds are twice the products, and take twice the time")
+{
+    for (const MatmulKernels* kernels : {kMatmulGeneric, kMatmulVnniEmulated, kMatmulAmxEmulated, &choose_cpu_kernels().matmul}) {
+        if (!kernels) continue;
+        const uint64_t products = kernels->dot_peak(1);
+        CHECK(products % 256 == 0);
+        uint32_t n = 64;
+        while (n < 1u << 26 && seconds_of([&] { kernels->dot_peak(n); }) < 2e-4) n *= 2;
+        CHECK(n < 1u << 26); // else the rounds are not done
+        CHECK(kernels->dot_peak(2 * n) == 2 * n * products);
+        const double ratio = seconds_of([&] { kernels->dot_peak(4 * n); }) / seconds_of([&] { kernels->dot_peak(n); });
+        CHECK(ratio > 2);
+    }
+}
+
+TEST_CASE("peak: no product of weights is faster")
+{
+    const CpuKernels kernels = choose_cpu_kernels();
+    constexpr uint32_t kRows = 64, kCols = 512, kTokens = 64;
+    const BitsCase c = bits_case(Format::q4_0, kRows, kCols, kTokens);
+    std::vector<ActBlock> acts(kTokens * kCols / 32);
+    for (uint32_t t = 0; t < kTokens; t++) kernels.matmul.quantize(c.x.data() + t * kCols, kCols, acts.data() + t, kTokens);
+    std::vector<uint32_t> tiles = c.weight.tiles();
+    std::vector<float> y(kTokens * kRows), sums(kTokens * tile_rows);
+    MatmulTask task{tiles.data(), kRows / tile_rows, kRows, kCols, kTokens, acts.data(), c.x.data(), y.data(), kRows, false, sums.data()};
+    const double seconds = seconds_of([&] { kernels.matmul.matmul[int(Format::q4_0)](task); });
+    uint64_t products = 0;
+    const double peak_seconds = seconds_of([&] { products = kernels.matmul.dot_peak(4096); });
+    const double rate = double(kRows) * kCols * kTokens / seconds, peak = double(products) / peak_seconds;
+    CHECK(peak > rate * 0.9); // other work may have disturbed the one and not the other
+    // Two instructions of 64 products and six billion cycles a second are more than today's vector units have.
+    if (strcmp(kernels.name, "amx") != 0) CHECK(peak < 2 * 64 * 6e9);
+}
+
+TEST_CASE("peak: of the machine")
+{
+    const CpuPeaks peaks = measure_cpu_peaks(1);
+    CHECK(peaks.bytes_per_second > 1e8);
+    CHECK(peaks.bytes_per_second < 1e12);
+    CHECK(peaks.int8_ops_per_second > 1e8);
+    CHECK(peaks.int8_ops_per_second < 1e14);
+}
