@@ -1,14 +1,14 @@
-// bench: tokens per second and how much of the memory bandwidth they use.
+// bench: tokens per second, how near they come to what the machine can do, and where the time goes.
 #include "tools/json.h"
 #include "tools/program.h"
+#include "tools/timed_backend.h"
 
+#include "backends/cpu/cpu_peaks.h"
 #include "runtime/kv/cache.h"
 #include "runtime/model/gguf.h"
 #include "runtime/model/tensor_names.h"
 
 #include <algorithm>
-#include <sys/mman.h>
-#include <thread>
 
 namespace ks
 {
@@ -17,12 +17,22 @@ struct BenchTest {
     bool decode; // tg, else pp
     uint32_t n;
     uint32_t depth;
+
+    std::string name() const { return (decode ? "tg" : "pp") + std::to_string(n) + (depth ? "@" + std::to_string(depth) : ""); }
+};
+
+// What a token must at least cost.
+struct TokenWork {
+    double read_bytes;
+    double operations;
 };
 
 struct BenchRow {
     BenchTest test;
+    TokenWork work;
     std::vector<double> tokens_per_second; // ascending
-    double gb_per_second;
+    double seconds;                        // of all repetitions
+    std::vector<OpTime> ops;               // of all repetitions; empty where nobody asked
     std::string hash;
 
     double median() const
@@ -30,44 +40,29 @@ struct BenchRow {
         size_t n = tokens_per_second.size();
         return (tokens_per_second[(n - 1) / 2] + tokens_per_second[n / 2]) / 2;
     }
+    uint64_t n_tokens() const { return uint64_t(test.n) * tokens_per_second.size(); }
 };
 
-static uint64_t sum_words(const uint64_t* words, size_t n)
-{
-    uint64_t sum[8] = {};
-    for (size_t i = 0; i + 8 <= n; i += 8)
-        for (size_t j = 0; j < 8; j++) sum[j] += words[i + j];
-    for (size_t j = 1; j < 8; j++) sum[0] += sum[j];
-    return sum[0];
-}
+struct BenchReport {
+    Plan plan;
+    std::string model, device_name;
+    uint64_t peak_bytes;
+    CpuPeaks peaks;
+    std::vector<BenchRow> rows;
 
-// Bytes per second of the best of a few sequential reads by all threads, of a buffer that no cache holds. 0: no memory for it.
-static double read_bandwidth(int n_threads)
-{
-    constexpr size_t kBytes = 256 << 20;
-    constexpr int kPasses = 10;
-    void* memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) return 0;
-    std::fill_n(static_cast<uint64_t*>(memory), kBytes / 8, 1u); // untouched pages would all be one page of zeros
-    size_t n = size_t(std::max(1, n_threads)), part = kBytes / 8 / n;
-    double best = 0;
-    volatile uint64_t sink = 0;
-    for (int pass = 0; pass < kPasses; pass++) {
-        std::vector<uint64_t> sums(n);
-        std::vector<std::thread> threads;
-        Stopwatch clock;
-        for (size_t i = 0; i < n; i++)
-            threads.emplace_back([&, i] { sums[i] = sum_words(static_cast<uint64_t*>(memory) + i * part, part); });
-        for (std::thread& thread : threads) thread.join();
-        best = std::max(best, double(part * 8 * n) / clock.seconds());
-        for (uint64_t sum : sums) sink = sink + sum;
-    }
-    munmap(memory, kBytes);
-    return best;
-}
+    double bandwidth_share(const BenchRow& row) const { return row.work.read_bytes * row.median() / peaks.bytes_per_second; }
+    double int8_share(const BenchRow& row) const { return row.work.operations * row.median() / peaks.int8_ops_per_second; }
+    bool is_bandwidth(const BenchRow& row) const { return bandwidth_share(row) >= int8_share(row); } // the limit that is nearer
+    double limit_share(const BenchRow& row) const { return std::max(bandwidth_share(row), int8_share(row)); }
+};
 
-// What one decoded token must read: all weights but the embedding's other rows.
-static Result<uint64_t> weights_read_bytes(const std::string& path)
+// Of the whole model.
+struct WeightsWork {
+    uint64_t read_bytes = 0; // all weights but the embedding's other rows
+    double layer_operations = 0, vocabulary_operations = 0;
+};
+
+static Result<WeightsWork> weights_work(const std::string& path)
 {
     Result<Gguf> gguf = Gguf::open(path);
     if (!gguf.ok()) return gguf.status();
@@ -75,9 +70,14 @@ static Result<uint64_t> weights_read_bytes(const std::string& path)
     if (!config.ok()) return config.status();
     Result<std::vector<TensorPart>> parts = bind_tensors(gguf.value(), config.value());
     if (!parts.ok()) return parts.status();
-    uint64_t bytes = weights_bytes(parts.value());
-    if (!config.value().tied) bytes -= weights_bytes({parts.value().front()});
-    return bytes;
+    WeightsWork work;
+    work.read_bytes = weights_bytes(parts.value());
+    if (!config.value().tied) work.read_bytes -= weights_bytes({parts.value().front()});
+    work.vocabulary_operations = 2.0 * config.value().n_vocab * config.value().dim;
+    for (const TensorPart& part : parts.value())
+        if (part.rows > 1 && part.role != Role::token_embd && part.role != Role::output)
+            work.layer_operations += 2.0 * part.rows * part.cols;
+    return work;
 }
 
 // The keys and values that a token sees after `n_tokens`.
@@ -125,78 +125,118 @@ static Status reach(Session& session, const std::vector<uint32_t>& ids, uint32_t
     return session.feed(ids.data() + held, depth - held);
 }
 
-static Status run_test(Session& session, const BenchTest& test, const std::vector<uint32_t>& ids, uint32_t repetitions,
-                       std::vector<double>& out)
+static Status run_test(Session& session, TimedBackend* timed, const std::vector<uint32_t>& ids, uint32_t repetitions, BenchRow& row)
 {
+    const BenchTest& test = row.test;
+    if (timed) timed->reset();
     for (uint32_t r = 0; r < repetitions; r++) {
         KS_TRY(reach(session, ids, test.depth));
         const uint32_t* next = ids.data() + test.depth;
+        if (timed) timed->count(true);
         Stopwatch clock;
         if (!test.decode) KS_TRY(session.feed(next, test.n));
         for (uint32_t i = 0; test.decode && i < test.n; i++) KS_TRY(session.feed(next + i, 1));
-        out.push_back(test.n / clock.seconds());
+        const double seconds = clock.seconds();
+        if (timed) timed->count(false);
+        row.seconds += seconds;
+        row.tokens_per_second.push_back(test.n / seconds);
         if (interrupt::pending()) return Status(Code::interrupted, "interrupted while measuring");
     }
-    std::sort(out.begin(), out.end());
+    if (timed) row.ops = timed->times();
+    std::sort(row.tokens_per_second.begin(), row.tokens_per_second.end());
+    row.hash = logits_hash(session.logits(), session.config().n_vocab);
     return {};
 }
 
-static double read_gigabytes_per_token(const Session& session, const BenchTest& test, uint64_t weights)
+static TokenWork token_work(const Session& session, const BenchTest& test, const WeightsWork& weights)
 {
-    if (test.decode) return double(weights + cache_read_bytes(session, test.depth + test.n / 2)) * 1e-9;
+    if (test.decode)
+        return {double(weights.read_bytes + cache_read_bytes(session, test.depth + test.n / 2)),
+                weights.layer_operations + weights.vocabulary_operations};
     uint32_t n_chunks = (test.n + session.plan().chunk - 1) / session.plan().chunk;
-    return double(weights) * n_chunks / test.n * 1e-9;
+    return {double(weights.read_bytes) * n_chunks / test.n, weights.layer_operations + weights.vocabulary_operations / test.n};
 }
 
-static void print_table(const Session& session, const std::vector<BenchRow>& rows, double bandwidth)
+static void print_ops(const BenchRow& row)
 {
-    const Plan& plan = session.plan();
-    printf("%s, %s\n", printable(session.device_name(), 200).c_str(), plan.recipe_text.c_str());
-    printf("peak %s of a budget of %s, read bandwidth %.1f GB/s\n\n", human_bytes(session.peak_bytes()).c_str(),
-           human_bytes(plan.budget_bytes).c_str(), bandwidth * 1e-9);
-    printf("  %-14s %12s %25s %10s %10s\n", "test", "tokens/s", "slowest to fastest", "GB/s", "of peak");
-    for (const BenchRow& row : rows) {
-        std::string name = (row.test.decode ? "tg" : "pp") + std::to_string(row.test.n);
-        if (row.test.depth) name += "@" + std::to_string(row.test.depth);
+    printf("\n  %-20s %12s %14s %8s %8s %8s\n", row.test.name().c_str(), "calls", "us per token", "share", "GB/s", "Gop/s");
+    const double n = double(row.n_tokens());
+    double rest = row.seconds;
+    for (const OpTime& op : row.ops) {
+        rest -= op.seconds;
+        printf("  %-20s %12.2f %14.2f %7.1f%%", op.name, double(op.n_calls) / n, op.seconds * 1e6 / n, op.seconds * 100 / row.seconds);
+        if (op.weight_bytes) printf(" %8.2f %8.1f", double(op.weight_bytes) * 1e-9 / op.seconds, op.operations * 1e-9 / op.seconds);
+        printf("\n");
+    }
+    printf("  %-20s %12s %14.2f %7.1f%%\n", "between ops", "", rest * 1e6 / n, rest * 100 / row.seconds);
+}
+
+static void print_table(const BenchReport& report)
+{
+    const Plan& plan = report.plan;
+    printf("%s, %s\n", printable(report.device_name, 200).c_str(), plan.recipe_text.c_str());
+    printf("peak %s of a budget of %s; the machine reads %.1f GB/s and multiplies %.0f Gop/s in int8\n\n",
+           human_bytes(report.peak_bytes).c_str(), human_bytes(plan.budget_bytes).c_str(), report.peaks.bytes_per_second * 1e-9,
+           report.peaks.int8_ops_per_second * 1e-9);
+    printf("  %-14s %12s %25s %10s %10s %10s\n", "test", "tokens/s", "slowest to fastest", "GB/s", "Gop/s", "of limit");
+    for (const BenchRow& row : report.rows) {
         char range[48];
         snprintf(range, sizeof range, "%.1f to %.1f", row.tokens_per_second.front(), row.tokens_per_second.back());
-        printf("  %-14s %12.1f %25s %10.2f %9.1f%%\n", name.c_str(), row.median(), range, row.gb_per_second,
-               row.gb_per_second * 1e11 / bandwidth);
+        printf("  %-14s %12.1f %25s %10.2f %10.1f %9.1f%% %s\n", row.test.name().c_str(), row.median(), range,
+               row.work.read_bytes * row.median() * 1e-9, row.work.operations * row.median() * 1e-9, report.limit_share(row) * 100,
+               report.is_bandwidth(row) ? "bandwidth" : "int8");
     }
+    for (const BenchRow& row : report.rows)
+        if (!row.ops.empty()) print_ops(row);
 }
 
-static void print_json(const Session& session, const std::vector<BenchRow>& rows, double bandwidth, const std::string& model)
+static void ops_member(Json& json, const BenchRow& row)
 {
-    const Plan& plan = session.plan();
+    const double n = double(row.n_tokens());
+    json.key("ops").open('[');
+    for (const OpTime& op : row.ops) {
+        json.open('{').member("op", op.name).member("calls_per_token", double(op.n_calls) / n);
+        json.member("microseconds_per_token", op.seconds * 1e6 / n).member("share", op.seconds / row.seconds).close('}');
+    }
+    json.close(']');
+}
+
+static void print_json(const BenchReport& report)
+{
+    const Plan& plan = report.plan;
     Json json;
     json.open('[');
-    for (const BenchRow& row : rows) {
+    for (const BenchRow& row : report.rows) {
         json.open('{').member("test", row.test.decode ? "tg" : "pp").member("n", row.test.n).member("depth", row.test.depth);
         json.key("tokens_per_second").open('{').member("median", row.median()).member("min", row.tokens_per_second.front());
-        json.member("max", row.tokens_per_second.back()).close('}').member("gb_per_second", row.gb_per_second);
-        json.member("bandwidth_share", row.gb_per_second * 1e9 / bandwidth).member("peak_bytes", session.peak_bytes());
-        json.member("plan_bytes", plan.total_bytes).member("budget_bytes", plan.budget_bytes).member("logits_hash", row.hash);
-        json.member("recipe", plan.recipe_text)
-            .member("device", plan.device)
-            .member("device_name", session.device_name())
-            .member("model", model);
+        json.member("max", row.tokens_per_second.back()).close('}');
+        json.member("gb_per_second", row.work.read_bytes * row.median() * 1e-9).member("bandwidth_share", report.bandwidth_share(row));
+        json.member("gigaops_per_second", row.work.operations * row.median() * 1e-9).member("int8_share", report.int8_share(row));
+        json.member("limit", report.is_bandwidth(row) ? "bandwidth" : "int8").member("limit_share", report.limit_share(row));
+        json.member("machine_gb_per_second", report.peaks.bytes_per_second * 1e-9);
+        json.member("machine_gigaops_per_second", report.peaks.int8_ops_per_second * 1e-9);
+        json.member("peak_bytes", report.peak_bytes).member("plan_bytes", plan.total_bytes).member("budget_bytes", plan.budget_bytes);
+        json.member("logits_hash", row.hash).member("recipe", plan.recipe_text).member("device", plan.device);
+        json.member("device_name", report.device_name).member("model", report.model);
+        if (!row.ops.empty()) ops_member(json, row);
         json.close('}');
     }
     json.close(']').print();
 }
 
-Status cmd_bench(const Options& options)
+// All tests in one session.
+static Status run_tests(const Options& options, const WeightsWork& weights, const std::vector<BenchTest>& tests, BenchReport& report)
 {
-    std::vector<BenchTest> tests = list_tests(options);
-    if (tests.empty()) return Status(Code::usage, "bench: nothing to measure; give -p or -n a number above 0");
     uint32_t context = 0;
     for (const BenchTest& test : tests) context = std::max(context, test.depth + test.n);
     SessionOptions session_options = options.session;
     if (session_options.context < 0) session_options.context = context;
-    Result<uint64_t> weights = weights_read_bytes(options.session.model_path);
-    if (!weights.ok()) return weights.status();
-    double bandwidth = read_bandwidth(options.session.n_threads ? options.session.n_threads : int(std::thread::hardware_concurrency()));
-
+    TimedBackend* timed = nullptr;
+    if (options.ops)
+        session_options.wrap = [&](std::unique_ptr<Backend> backend) {
+            timed = new TimedBackend(std::move(backend));
+            return std::unique_ptr<Backend>(timed);
+        };
     ProgressLine progress;
     Result<std::unique_ptr<Session>> opened = open_session(session_options, progress);
     if (!opened.ok()) return opened.status();
@@ -207,19 +247,35 @@ Status cmd_bench(const Options& options)
     KS_TRY(session.feed(ids.data(), std::min(context, session.plan().chunk))); // warms up both paths
     if (session.n_tokens() < context) KS_TRY(session.feed(ids.data(), 1));
     session.clear();
-    std::vector<BenchRow> rows;
     for (const BenchTest& test : tests) {
-        BenchRow row{test, {}, 0, ""};
-        KS_TRY(run_test(session, test, ids, options.repetitions, row.tokens_per_second));
-        row.gb_per_second = read_gigabytes_per_token(session, test, weights.value()) * row.median();
-        row.hash = logits_hash(session.logits(), session.config().n_vocab);
-        rows.push_back(row);
+        report.rows.push_back({test, token_work(session, test, weights), {}, 0, {}, ""});
+        KS_TRY(run_test(session, timed, ids, options.repetitions, report.rows.back()));
     }
-    progress.end();
+    report.plan = session.plan();
+    report.device_name = session.device_name();
+    report.peak_bytes = session.peak_bytes();
+    interrupt::watch(nullptr); // the session ends here
+    return {};
+}
+
+Status cmd_bench(const Options& options)
+{
+    std::vector<BenchTest> tests = list_tests(options);
+    if (tests.empty()) return Status(Code::usage, "bench: nothing to measure; give -p or -n a number above 0");
+    Result<WeightsWork> weights = weights_work(options.session.model_path);
+    if (!weights.ok()) return weights.status();
+    BenchReport report;
+    report.model = file_name(options.session.model_path);
+    // Twice, with all tests between: other work on the machine makes a limit look lower, never higher.
+    CpuPeaks before = measure_cpu_peaks(options.session.n_threads);
+    KS_TRY(run_tests(options, weights.value(), tests, report));
+    CpuPeaks after = measure_cpu_peaks(options.session.n_threads);
+    report.peaks = {std::max(before.bytes_per_second, after.bytes_per_second),
+                    std::max(before.int8_ops_per_second, after.int8_ops_per_second)};
     if (options.json)
-        print_json(session, rows, bandwidth, file_name(options.session.model_path));
+        print_json(report);
     else
-        print_table(session, rows, bandwidth);
+        print_table(report);
     return {};
 }
 

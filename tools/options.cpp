@@ -24,9 +24,11 @@ const CommandInfo kCommands[] = {
     {"inspect", "what is in a model file", "-m MODEL [options]", ""},
     {"tokenize", "standard input as token ids", "-m MODEL [options]", "One line of ids per record."},
     {"devices", "what --device may name here", "[options]", ""},
-    {"bench", "tokens per second and share of the memory bandwidth", "-m MODEL [options]",
-     "pp reads a prompt of so many tokens, tg decodes so many, one at a time. GB/s counts the weights and the cache that a decoded\n"
-     "token must read; for pp the weights, once per chunk. Its share is of the read bandwidth measured at the start."},
+    {"bench", "tokens per second and share of what the machine can do", "-m MODEL [options]",
+     "pp reads a prompt of so many tokens, tg decodes so many, one at a time. GB/s counts the weights and the cache that a token\n"
+     "must read; for pp the weights, once per chunk. Gop/s counts the products with weights, two for each. Each result is held\n"
+     "against the limit that is nearer: the bandwidth of reading memory, or the peak of int8 dot products by the kernels in use,\n"
+     "both measured with as many threads before and after the tests. Weights that are floats cannot come near that peak."},
 };
 
 constexpr uint32_t bit(Command c)
@@ -212,6 +214,7 @@ const OptionRow kOptions[] = {
     {"-n --n-gen", "N,...", nullptr, kBench, "tokens to decode, 0: none; default: 64", [](O o, V v) { return v.list(0, 1 << 24, &o.bench_tokens); }},
     {"-d --n-depth", "N,...", nullptr, kBench, "tokens already in the cache; default: 0", [](O o, V v) { return v.list(0, 1 << 24, &o.bench_depths); }},
     {"-r --repetitions", "N", nullptr, kBench, "repetitions; default: 5", [](O o, V v) { return v.number(1, 1000, &o.repetitions); }},
+    {"--ops", nullptr, nullptr, kBench, "how long each op takes; asking costs a percent or so", [](O o, V) { o.ops = true; return Status(); }},
 
     {"-0", nullptr, nullptr, kTokenize, "records on standard input end with a NUL byte", [](O o, V) { o.zero_separated = true; return Status(); }},
     {"--special", nullptr, nullptr, kTokenize, "control tokens in the text become those tokens", [](O o, V) { o.special = true; return Status(); }},

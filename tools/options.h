@@ -47,6 +47,7 @@ struct Options {
     bool no_bos = false;
     std::vector<uint32_t> bench_prompts{512}, bench_tokens{64}, bench_depths{0};
     uint32_t repetitions = 5;
+    bool ops = false;
 };
 
 bool find_command(const char* name, Command* out);

@@ -39,7 +39,7 @@ static Status read_header(const SessionOptions& options, MemorySource* memory, M
     if (!tokenizer_bytes.ok()) return tokenizer_bytes.status();
     Result<std::unique_ptr<Backend>> backend = open_backend({options.device, options.n_threads, memory});
     if (!backend.ok()) return backend.status();
-    out.backend = std::move(backend.value());
+    out.backend = options.wrap ? options.wrap(std::move(backend.value())) : std::move(backend.value());
     Result<Plan> plan = make_plan(out.config, out.parts, tokenizer_bytes.value(), Sampler::bytes_needed(out.config.n_vocab), *out.backend,
                                   recipe.value(), {options.memory_bytes, options.kv_memory_bytes, options.context});
     if (!plan.ok()) return plan.status();

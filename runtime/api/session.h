@@ -33,7 +33,8 @@ struct SessionOptions {
     int n_threads = 0;             // 0: as many as the machine has cores
     void* caller_memory = nullptr; // use this block instead of the system's
     size_t caller_memory_bytes = 0;
-    Progress progress; // may be empty
+    Progress progress;                                                      // may be empty
+    std::function<std::unique_ptr<Backend>(std::unique_ptr<Backend>)> wrap; // may be empty; puts a layer around the device
 };
 
 // Reads the model's header only, allocates nothing. A plan that does not fit is a value (fits == false), not an error.

@@ -233,8 +233,10 @@ void Cache::attend(const Tensor& y, const Queries& q, float scale)
 {
     const CacheLayerSpec& s = m_layer->spec;
     const uint32_t n_pinned = s.table ? 0 : s.n_pinned, chunk_rows = m_chunk.staged ? m_chunk.n_rows : 0;
-    AttentionArgs a{m_chunk.n, s.n_heads, s.n_kv_heads, s.head_dim, s.n_rows, n_pinned, s.window, chunk_rows,
-                    q.far ? n_far(m_il, m_chunk.position + m_chunk.n) : 0, scale};
+    AttentionArgs a{m_chunk.n,  s.n_heads,  s.n_kv_heads,
+                    s.head_dim, s.n_rows,   n_pinned,
+                    s.window,   chunk_rows, q.far ? n_far(m_il, m_chunk.position + m_chunk.n) : 0,
+                    scale};
     KvScoreArgs score;
     const bool scored = wants_scores(&score);
     m_backend->attention(a, y, q, m_layer->slots, scored ? m_lse : Tensor());

@@ -1,0 +1,167 @@
+#include "tools/timed_backend.h"
+
+#include <chrono>
+#include <utility>
+
+namespace ks
+{
+
+static const char* const kNames[] = {"matmul qkv",
+                                     "matmul output",
+                                     "matmul gate, up",
+                                     "matmul down",
+                                     "matmul vocabulary",
+                                     "attention",
+                                     "kv_score",
+                                     "kv_write",
+                                     "kv_read",
+                                     "kv_move",
+                                     "embed",
+                                     "rmsnorm",
+                                     "rope",
+                                     "rotate",
+                                     "glu",
+                                     "add",
+                                     "softcap",
+                                     "argmax",
+                                     "copies"};
+
+TimedBackend::TimedBackend(std::unique_ptr<Backend> timed) : m_timed(std::move(timed))
+{
+    static_assert(sizeof kNames / sizeof *kNames == op_count, "a name for each");
+    reset();
+}
+
+void TimedBackend::reset()
+{
+    for (size_t i = 0; i < op_count; i++) m_times[i] = {kNames[i], 0, 0, 0, 0};
+}
+
+std::vector<OpTime> TimedBackend::times() const
+{
+    std::vector<OpTime> called;
+    for (const OpTime& t : m_times)
+        if (t.n_calls) called.push_back(t);
+    return called;
+}
+
+// Ops only enqueue: a device has to be asked when it is done.
+template <class Call> void TimedBackend::time(Op op, const Call& call)
+{
+    if (!m_on) return call();
+    const auto begin = std::chrono::steady_clock::now();
+    call();
+    Status done = m_timed->sync();
+    if (!done.ok() && m_error.ok()) m_error = done;
+    m_times[op].seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    m_times[op].n_calls++;
+}
+
+Status TimedBackend::sync()
+{
+    KS_TRY(m_timed->sync());
+    return std::exchange(m_error, Status());
+}
+
+void TimedBackend::upload(const Buffer& to, uint64_t offset, const void* from, uint64_t bytes)
+{
+    time(op_copies, [&] { m_timed->upload(to, offset, from, bytes); });
+}
+
+void TimedBackend::download(void* to, const Buffer& from, uint64_t offset, uint64_t bytes)
+{
+    time(op_copies, [&] { m_timed->download(to, from, offset, bytes); });
+}
+
+void TimedBackend::fill(const Buffer& to, uint64_t offset, uint64_t bytes, uint32_t word)
+{
+    time(op_copies, [&] { m_timed->fill(to, offset, bytes, word); });
+}
+
+void TimedBackend::set_scratch(const Buffer& buffer, uint64_t offset, const ScratchShape& shape)
+{
+    m_timed->set_scratch(buffer, offset, shape);
+}
+
+void TimedBackend::embed(const EmbedArgs& a, const Tensor& y, const Tensor& table, const Tensor& ids)
+{
+    time(op_embed, [&] { m_timed->embed(a, y, table, ids); });
+}
+
+void TimedBackend::rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w)
+{
+    time(op_rmsnorm, [&] { m_timed->rmsnorm(a, y, x, w); });
+    m_input = op_rmsnorm;
+}
+
+void TimedBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets, const Tensor& x)
+{
+    const Op alone = m_input == op_attention ? op_output : m_input == op_glu ? op_down : op_vocabulary;
+    const Op op = n_targets == 3 ? op_qkv : n_targets == 2 ? op_gate_up : alone;
+    time(op, [&] { m_timed->matmul(a, targets, n_targets, x); });
+    for (int i = 0; m_on && i < n_targets; i++) {
+        const Tensor& w = targets[i].w;
+        m_times[op].weight_bytes += weight_bytes(w.format, w.rows, w.cols);
+        m_times[op].operations += 2.0 * w.rows * w.cols * a.n_tokens;
+    }
+}
+
+void TimedBackend::rope(const RopeArgs& a, const Tensor& y, const Tensor& x, const Tensor& angles)
+{
+    time(op_rope, [&] { m_timed->rope(a, y, x, angles); });
+}
+
+void TimedBackend::rotate(const RotateArgs& a, const Tensor& x)
+{
+    time(op_rotate, [&] { m_timed->rotate(a, x); });
+}
+
+void TimedBackend::glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up)
+{
+    time(op_glu, [&] { m_timed->glu(a, y, gate, up); });
+    m_input = op_glu;
+}
+
+void TimedBackend::add(const AddArgs& a, const Tensor& x, const Tensor& b)
+{
+    time(op_add, [&] { m_timed->add(a, x, b); });
+}
+
+void TimedBackend::softcap(const SoftcapArgs& a, const Tensor& x)
+{
+    time(op_softcap, [&] { m_timed->softcap(a, x); });
+}
+
+void TimedBackend::kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& x, const Tensor& table, const Tensor& view)
+{
+    time(op_kv_write, [&] { m_timed->kv_write(a, to, x, table, view); });
+}
+
+void TimedBackend::kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from, const Tensor& rows)
+{
+    time(op_kv_read, [&] { m_timed->kv_read(a, y, from, rows); });
+}
+
+void TimedBackend::kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& from, const Tensor& moves)
+{
+    time(op_kv_move, [&] { m_timed->kv_move(a, to, from, moves); });
+}
+
+void TimedBackend::attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots, const Tensor& lse)
+{
+    time(op_attention, [&] { m_timed->attention(a, y, q, slots, lse); });
+    m_input = op_attention;
+}
+
+void TimedBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& signal, const Tensor& chunk_signal,
+                            const Queries& q, const KvSlots& slots, const Tensor& lse)
+{
+    time(op_kv_score, [&] { m_timed->kv_score(s, a, signal, chunk_signal, q, slots, lse); });
+}
+
+void TimedBackend::argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x)
+{
+    time(op_argmax, [&] { m_timed->argmax(a, out, x); });
+}
+
+} // namespace ks

@@ -1,0 +1,88 @@
+// A backend that stands before another and adds up how long each of its ops takes.
+#pragma once
+
+#include "runtime/base/backend.h"
+
+#include <array>
+#include <string>
+
+namespace ks
+{
+
+// What was called under one name. A matmul's name says which matrix it is.
+struct OpTime {
+    const char* name;
+    uint64_t n_calls;
+    double seconds;
+    uint64_t weight_bytes; // read by products
+    double operations;     // of products with weights: two for each multiply-add
+};
+
+class TimedBackend : public Backend
+{
+public:
+    explicit TimedBackend(std::unique_ptr<Backend> timed);
+
+    void reset();
+    void count(bool on) { m_on = on; } // off at first
+    std::vector<OpTime> times() const; // what was counted since reset(), of ops that were called
+
+    DeviceInfo info() const override { return m_timed->info(); }
+    Result<Buffer> alloc(uint64_t bytes) override { return m_timed->alloc(bytes); }
+    void free(Buffer& buffer) override { m_timed->free(buffer); }
+    void upload(const Buffer& to, uint64_t offset, const void* from, uint64_t bytes) override;
+    void download(void* to, const Buffer& from, uint64_t offset, uint64_t bytes) override;
+    void fill(const Buffer& to, uint64_t offset, uint64_t bytes, uint32_t word) override;
+    Status sync() override;
+    uint64_t scratch_bytes(const ScratchShape& shape) const override { return m_timed->scratch_bytes(shape); }
+    void set_scratch(const Buffer& buffer, uint64_t offset, const ScratchShape& shape) override;
+
+    void embed(const EmbedArgs& a, const Tensor& y, const Tensor& table, const Tensor& ids) override;
+    void rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w) override;
+    void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets, const Tensor& x) override;
+    void rope(const RopeArgs& a, const Tensor& y, const Tensor& x, const Tensor& angles) override;
+    void rotate(const RotateArgs& a, const Tensor& x) override;
+    void glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up) override;
+    void add(const AddArgs& a, const Tensor& x, const Tensor& b) override;
+    void softcap(const SoftcapArgs& a, const Tensor& x) override;
+    void kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& x, const Tensor& table, const Tensor& view) override;
+    void kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from, const Tensor& rows) override;
+    void kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& from, const Tensor& moves) override;
+    void attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots, const Tensor& lse) override;
+    void kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& signal, const Tensor& chunk_signal, const Queries& q,
+                  const KvSlots& slots, const Tensor& lse) override;
+    void argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x) override;
+
+private:
+    enum Op {
+        op_qkv,
+        op_output,
+        op_gate_up,
+        op_down,
+        op_vocabulary,
+        op_attention,
+        op_kv_score,
+        op_kv_write,
+        op_kv_read,
+        op_kv_move,
+        op_embed,
+        op_rmsnorm,
+        op_rope,
+        op_rotate,
+        op_glu,
+        op_add,
+        op_softcap,
+        op_argmax,
+        op_copies,
+        op_count
+    };
+    template <class Call> void time(Op op, const Call& call);
+
+    std::unique_ptr<Backend> m_timed;
+    std::array<OpTime, op_count> m_times;
+    bool m_on = false;
+    Op m_input = op_rmsnorm; // who made what a product without a sibling reads
+    Status m_error;          // the first that a device told between two ops
+};
+
+} // namespace ks
