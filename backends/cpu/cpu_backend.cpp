@@ -9,6 +9,9 @@ namespace ks
 #define KS_SAME_INDEX(name) static_assert(int(cpu_format_##name) == int(Format::name), #name);
 FORMATS(KS_SAME_INDEX)
 #undef KS_SAME_INDEX
+#define KS_SAME_INDEX(name) static_assert(int(cpu_codec_##name) == int(Format::name) - int(Format::n_weights), #name);
+CODECS(KS_SAME_INDEX)
+#undef KS_SAME_INDEX
 
 constexpr uint32_t kMaxTokenBlock = 128;          // tokens whose sums of one tile stay in the first-level cache
 constexpr uint64_t kActBytesInCache = 320 * 1024; // quantised activations that stay in the second-level cache
@@ -142,6 +145,22 @@ void CpuBackend::softcap(const SoftcapArgs& a, const Tensor& x)
     });
 }
 
+void CpuBackend::encode(const Tensor& to, uint64_t row, const float* x) const
+{
+    const CodedRow out = coded_row(to, row);
+    if (is_coded(to.format)) return m_kernels.vector.encode[int(to.format) - int(Format::n_weights)](x, to.cols, out.words, out.tail);
+    if (to.format == Format::f16) return m_kernels.vector.to_half(reinterpret_cast<uint16_t*>(out.words), x, to.cols);
+    memcpy(out.words, x, 4ull * to.cols);
+}
+
+void CpuBackend::decode(const Tensor& from, uint64_t row, float* x) const
+{
+    const CodedRow in = coded_row(from, row);
+    if (is_coded(from.format)) return m_kernels.vector.decode[int(from.format) - int(Format::n_weights)](in.words, in.tail, from.cols, x);
+    if (from.format == Format::f16) return m_kernels.vector.from_half(x, reinterpret_cast<const uint16_t*>(in.words), from.cols);
+    memcpy(x, in.words, 4ull * from.cols);
+}
+
 void CpuBackend::kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& x, const Tensor& table, const Tensor& view)
 {
     check_rows("kv_write", to, uint64_t(a.n_kv_heads) * a.n_rows, a.head_dim);
@@ -154,11 +173,7 @@ void CpuBackend::kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& 
                 if (!a.staged && table) row = table.ptr<uint32_t>()[head_view[view_begin] + index];
                 KS_CHECK(row < to.rows, "kv_write: row %u of %u", row, to.rows);
                 const float* from = x.ptr() + (uint64_t(t) * a.n_kv_heads + h) * a.head_dim;
-                const CodedRow out = coded_row(to, row);
-                if (to.format == Format::f16)
-                    m_kernels.vector.to_half(reinterpret_cast<uint16_t*>(out.words), from, a.head_dim);
-                else
-                    encode_row(to.format, from, a.head_dim, out.words, out.tail);
+                encode(to, row, from);
             }
         }
     });
@@ -166,29 +181,29 @@ void CpuBackend::kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& 
 
 void CpuBackend::kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from, const Tensor& rows)
 {
-    if (from.format != Format::f16) {
-        return for_rows(a.n, a.head_dim * (is_coded(from.format) ? kValuesToEncode : 1), [&](uint32_t begin, uint32_t end) {
-            Tensor part_y = y, part_rows = rows;
-            part_y.offset += 4ull * begin * a.head_dim;
-            part_y.rows = end - begin;
-            part_rows.offset += 4ull * begin;
-            part_rows.cols = end - begin;
-            ReferenceBackend::kv_read({end - begin, a.head_dim}, part_y, from, part_rows);
-        });
-    }
-    for (uint32_t i = 0; i < a.n; i++) {
-        const uint32_t row = rows.ptr<uint32_t>()[i];
-        KS_CHECK(row < from.rows && from.cols == a.head_dim, "kv_read: row %u of (%u, %u)", row, from.rows, from.cols);
-        m_kernels.vector.from_half(y.ptr() + uint64_t(i) * a.head_dim, from.ptr<uint16_t>() + uint64_t(row) * a.head_dim, a.head_dim);
-    }
+    check_rows("kv_read", from, from.rows, a.head_dim);
+    for_rows(a.n, a.head_dim * (is_coded(from.format) ? kValuesToEncode : 1), [&](uint32_t begin, uint32_t end) {
+        for (uint32_t i = begin; i < end; i++) {
+            const uint32_t row = rows.ptr<uint32_t>()[i];
+            KS_CHECK(row < from.rows, "kv_read: row %u of %u", row, from.rows);
+            decode(from, row, y.ptr() + uint64_t(i) * a.head_dim);
+        }
+    });
 }
 
 void CpuBackend::kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& from, const Tensor& moves)
 {
-    for_rows(a.n_moves, a.head_dim * (to.format == from.format ? 1 : kValuesToEncode), [&](uint32_t begin, uint32_t end) {
-        Tensor part = moves;
-        part.offset += 8ull * begin;
-        ReferenceBackend::kv_move({end - begin, a.head_dim}, to, from, part);
+    if (to.format == from.format || !is_coded(to.format)) return ReferenceBackend::kv_move(a, to, from, moves);
+    check_rows("kv_move", from, from.rows, a.head_dim);
+    check_rows("kv_move", to, to.rows, a.head_dim);
+    for_rows(a.n_moves, a.head_dim * kValuesToEncode, [&](uint32_t begin, uint32_t end) {
+        for (uint32_t i = begin; i < end; i++) {
+            const uint32_t* move = moves.ptr<uint32_t>() + 2 * i;
+            KS_CHECK(move[0] < from.rows && move[1] < to.rows, "kv_move: row %u of %u to %u of %u", move[0], from.rows, move[1], to.rows);
+            float room[codec_max_dim];
+            decode(from, move[0], room);
+            encode(to, move[1], room);
+        }
     });
 }
 

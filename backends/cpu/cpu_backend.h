@@ -49,6 +49,8 @@ private:
     Scratch place(const ScratchShape& shape, uint8_t* memory) const;
 
     template <class Body> void for_rows(uint32_t n_rows, uint32_t row_values, const Body& body);
+    void encode(const Tensor& to, uint64_t row, const float* x) const;
+    void decode(const Tensor& from, uint64_t row, float* x) const;
     void quantize(const MatmulArgs& a, const Tensor& x, uint32_t token_block);
     CodedRows coded_rows(const Tensor& t) const;
     AttentionTask attention_task(const AttentionArgs& a, const Tensor* y, const Queries& q, const KvSlots& slots, const Tensor& lse) const;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/common/args.h"
+#include "kernels/common/codecs.h"
 #include "kernels/common/formats.h"
 
 #include <stddef.h>
@@ -35,6 +36,9 @@ namespace ks
 #define KS_FORMAT_INDEX(name) cpu_format_##name,
 enum CpuFormat { FORMATS(KS_FORMAT_INDEX) cpu_format_count }; // in the order of ks::Format
 #undef KS_FORMAT_INDEX
+#define KS_CODEC_INDEX(name) cpu_codec_##name,
+enum CpuCodec { CODECS(KS_CODEC_INDEX) cpu_codec_count }; // in the order of ks::Format from n_weights on
+#undef KS_CODEC_INDEX
 
 // 32 activations rounded to int8: x = scale * q with |q| <= 127, the largest |x| at 127.
 struct alignas(16) ActBlock {
@@ -141,6 +145,10 @@ struct AttentionKernels {
     RowDecoder decode[2];          // f32, f16
 };
 
+// A row of a coded cache; as encode_row and decode_row of codec_rows.h.
+using EncodeKernel = void (*)(const float* x, uint32_t d, uint32_t* words, uint8_t* tail);
+using DecodeKernel = void (*)(const uint32_t* words, const uint8_t* tail, uint32_t d, float* x);
+
 struct VectorKernels {
     void (*rmsnorm)(float* y, const float* x, const float* w, uint32_t dim, float eps); // one row
     void (*rope)(const RopeArgs& a, float* y, const float* x, const float* angles);     // one token; y may be x
@@ -151,6 +159,8 @@ struct VectorKernels {
     void (*to_half)(uint16_t* y, const float* x, uint32_t n);
     void (*from_half)(float* y, const uint16_t* x, uint32_t n);
     uint32_t (*argmax)(const float* x, uint32_t n);
+    EncodeKernel encode[cpu_codec_count];
+    DecodeKernel decode[cpu_codec_count];
 };
 
 struct CpuKernels {

@@ -41,6 +41,8 @@ struct Avx2 {
     KS_INLINE static F8 min(F8 a, F8 b) { return {_mm256_min_ps(a.v, b.v)}; } // b where one is NaN
     KS_INLINE static F8 abs(F8 a) { return {_mm256_andnot_ps(_mm256_set1_ps(-0.f), a.v)}; }
     KS_INLINE static F8 zero_where_less(F8 x, F8 a, F8 b) { return {_mm256_andnot_ps(_mm256_cmp_ps(a.v, b.v, _CMP_LT_OQ), x.v)}; }
+    KS_INLINE static W8 less(F8 a, F8 b) { return {_mm256_castps_si256(_mm256_cmp_ps(a.v, b.v, _CMP_LT_OQ))}; } // all bits or none
+    KS_INLINE static F8 pick(const float* eight, W8 index) { return {_mm256_permutevar8x32_ps(_mm256_loadu_ps(eight), index.v)}; }
     KS_INLINE static F8 load_half(const uint16_t* p) { return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))}; }
     KS_INLINE static void store_half(uint16_t* p, F8 x)
     {
@@ -53,6 +55,7 @@ struct Avx2 {
     }
 
     KS_INLINE static W8 words(const uint32_t* p) { return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))}; }
+    KS_INLINE static void store_words(uint32_t* p, W8 a) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a.v); }
     KS_INLINE static W8 each(uint32_t word) { return {_mm256_set1_epi32(int(word))}; }
     KS_INLINE static W8 sign_extend_byte(W8 a) { return {_mm256_srai_epi32(_mm256_slli_epi32(a.v, 24), 24)}; }
     KS_INLINE static F8 to_float(W8 a) { return {_mm256_cvtepi32_ps(a.v)}; }

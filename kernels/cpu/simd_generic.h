@@ -98,6 +98,14 @@ struct Generic {
     {
         return make<F8>([=](int i) { return a.v[i] < b.v[i] ? 0.f : x.v[i]; });
     }
+    KS_INLINE static W8 less(F8 a, F8 b)
+    {
+        return make<W8>([=](int i) { return a.v[i] < b.v[i] ? ~0u : 0u; });
+    }
+    KS_INLINE static F8 pick(const float* eight, W8 index)
+    {
+        return make<F8>([=](int i) { return eight[index.v[i]]; });
+    }
     KS_INLINE static F8 load_half(const uint16_t* p)
     {
         return make<F8>([=](int i) { return HALF_TO_FLOAT(p[i]); });
@@ -115,6 +123,7 @@ struct Generic {
     {
         return make<W8>([=](int i) { return p[i]; });
     }
+    KS_INLINE static void store_words(uint32_t* p, W8 a) { memcpy(p, a.v, sizeof a.v); }
     KS_INLINE static W8 each(uint32_t word)
     {
         return make<W8>([=](int) { return word; });

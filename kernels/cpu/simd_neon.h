@@ -53,6 +53,17 @@ struct Neon {
         return vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(x), where));
     }
     KS_INLINE static F8 zero_where_less(F8 x, F8 y, F8 z) { return {clear(x.a, vcltq_f32(y.a, z.a)), clear(x.b, vcltq_f32(y.b, z.b))}; }
+    KS_INLINE static W8 less(F8 x, F8 y) { return {vcltq_f32(x.a, y.a), vcltq_f32(x.b, y.b)}; } // all bits or none
+    KS_INLINE static float32x4_t pick4(uint8x16x2_t eight, uint32x4_t index)
+    {
+        uint32x4_t bytes = vmlaq_n_u32(vdupq_n_u32(0x03020100), index, 0x04040404);
+        return vreinterpretq_f32_u8(vqtbl2q_u8(eight, vreinterpretq_u8_u32(bytes)));
+    }
+    KS_INLINE static F8 pick(const float* eight, W8 index)
+    {
+        const uint8x16x2_t bytes = {{vreinterpretq_u8_f32(vld1q_f32(eight)), vreinterpretq_u8_f32(vld1q_f32(eight + 4))}};
+        return {pick4(bytes, index.a), pick4(bytes, index.b)};
+    }
     KS_INLINE static float32x4_t from_half(uint16x4_t x) { return vcvt_f32_f16(vreinterpret_f16_u16(x)); }
     KS_INLINE static F8 load_half(const uint16_t* p) { return {from_half(vld1_u16(p)), from_half(vld1_u16(p + 4))}; }
     KS_INLINE static void store_half(uint16_t* p, F8 x)
@@ -64,6 +75,11 @@ struct Neon {
     KS_INLINE static F8 load_bf16(const uint16_t* p) { return {from_bf16(vld1_u16(p)), from_bf16(vld1_u16(p + 4))}; }
 
     KS_INLINE static W8 words(const uint32_t* p) { return {vld1q_u32(p), vld1q_u32(p + 4)}; }
+    KS_INLINE static void store_words(uint32_t* p, W8 x)
+    {
+        vst1q_u32(p, x.a);
+        vst1q_u32(p + 4, x.b);
+    }
     KS_INLINE static W8 each(uint32_t word) { return {vdupq_n_u32(word), vdupq_n_u32(word)}; }
     KS_INLINE static int32x4_t low_byte(uint32x4_t x) { return vshrq_n_s32(as_int(vshlq_n_u32(x, 24)), 24); }
     KS_INLINE static W8 sign_extend_byte(W8 x) { return {as_word(low_byte(x.a)), as_word(low_byte(x.b))}; }

@@ -1,7 +1,7 @@
 // The ops that touch every value once.
 #pragma once
 
-#include "kernels/common/codecs.h"
+#include "kernels/cpu/codec_vectors.h"
 #include "kernels/cpu/vector_math.h"
 
 namespace ks
@@ -199,7 +199,7 @@ template <class S> uint32_t argmax(const float* x, uint32_t n)
 // The table of one instruction set.
 #define KS_VECTOR_KERNELS(S)                                                                                                               \
     {                                                                                                                                      \
-        rmsnorm<S>, rope<S>, rotate<S>, glu<S>, add<S>, softcap<S>, to_half<S>, from_half<S>, argmax<S>                                    \
+        rmsnorm<S>, rope<S>, rotate<S>, glu<S>, add<S>, softcap<S>, to_half<S>, from_half<S>, argmax<S>, KS_ENCODERS(S), KS_DECODERS(S)    \
     }
 
 } // namespace ks

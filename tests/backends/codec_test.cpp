@@ -1,7 +1,9 @@
 // The codecs of keys and values: their bytes, their errors, and what any input gives.
+#include "kernels/cpu/cpu_kernels.h"
 #include "tests/backends/coded_rows.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <doctest/doctest.h>
@@ -294,6 +296,35 @@ TEST_CASE("codecs: pinned codes")
 static bool all_finite(const std::vector<float>& x)
 {
     return std::all_of(x.begin(), x.end(), [](float v) { return std::isfinite(v); });
+}
+
+TEST_CASE("perf: codecs" * doctest::skip(!getenv("KS_PERF")))
+{
+    const CpuKernels kernels = choose_cpu_kernels();
+    for (uint32_t d : {64u, 128u, 256u}) {
+        constexpr uint32_t n = 256;
+        const std::vector<float> x = Random(1).normals(n * d);
+        std::vector<float> y(n * d);
+        for (Format format : all_codecs()) {
+            const uint32_t bytes = codec_info(format).row_bytes(d);
+            std::vector<uint32_t> cache(coded_bytes(format, n, d) / 4);
+            double best[4] = {1e9, 1e9, 1e9, 1e9}; // encode and decode, then without vectors
+            for (int run = 0; run < 60; run++) {
+                const int kind = run % 4, codec = int(format) - int(Format::n_weights);
+                auto start = std::chrono::steady_clock::now();
+                for (uint32_t r = 0; r < n; r++) {
+                    const CodedRow row = coded_row(cache.data(), n, r, bytes);
+                    if (kind == 0) kernels.vector.encode[codec](&x[r * d], d, row.words, row.tail);
+                    if (kind == 1) kernels.vector.decode[codec](row.words, row.tail, d, &y[r * d]);
+                    if (kind == 2) encode_row(format, &x[r * d], d, row.words, row.tail);
+                    if (kind == 3) decode_row(format, row.words, row.tail, d, &y[r * d]);
+                }
+                best[kind] = std::min(best[kind], std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / n);
+            }
+            printf("%-12s encode %7.1f ns a row, decode %7.1f; without vectors %7.1f, %7.1f\n", name_of(format, d).c_str(), best[0] * 1e9,
+                   best[1] * 1e9, best[2] * 1e9, best[3] * 1e9);
+        }
+    }
 }
 
 // Any bits are values, and any bytes are a row.
