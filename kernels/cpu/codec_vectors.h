@@ -230,16 +230,4 @@ template <class S> void decode_q4(const uint32_t* words, const uint8_t* tail, ui
     }
 }
 
-// In the order of CODECS.
-#define KS_ENCODERS(S)                                                                                                                     \
-    {                                                                                                                                      \
-        encode_q8<S>, encode_q4<S>, encode_turbo<S, 8, false>, encode_turbo<S, 4, false>, encode_turbo<S, 2, false>,                       \
-            encode_turbo<S, 2, true>, encode_row<codec_polar>, encode_row<codec_polar5>                                                    \
-    }
-#define KS_DECODERS(S)                                                                                                                     \
-    {                                                                                                                                      \
-        decode_q8<S>, decode_q4<S>, decode_turbo<S, 8>, decode_turbo<S, 4>, decode_turbo<S, 2>, decode_turbo<S, 2>,                        \
-            decode_row<codec_polar>, decode_row<codec_polar5>                                                                              \
-    }
-
 } // namespace ks

@@ -1,0 +1,131 @@
+// The polar codecs with vectors: the same bits. All angles of a row's level are side by side, whatever block they are of.
+#pragma once
+
+#include "kernels/cpu/codec_vectors.h"
+
+namespace ks
+{
+
+// Codes of level 1: eight pairs.
+template <class S> KS_INLINE typename S::W8 polar_first_codes(typename S::F8 u, typename S::F8 v)
+{
+    using W8 = typename S::W8;
+    const typename S::F8 x = S::abs(u), y = S::abs(v);
+    const W8 sector = S::each(0) - S::less(x, y) - S::less(S::broadcast(0.41421356f) * x, y) - S::less(S::broadcast(2.4142136f) * x, y);
+    return sector | (S::less(u, S::zero()) & S::each(4)) | (S::less(v, S::zero()) & S::each(8));
+}
+
+template <class S, bool fine> void encode_polar(const float* x, uint32_t d, uint32_t* words, uint8_t* tail)
+{
+    using F8 = typename S::F8;
+    using W8 = typename S::W8;
+    RowWords row(polar_bytes(d, fine));
+    float squares[codec_max_dim / 2], next[codec_max_dim / 2]; // of a level's radii, and of the level's above it
+    for (uint32_t base = 0, size; base < d / 2; base += size) {
+        const PlaneGroup<4> group(d / 2 - base);
+        size = group.size;
+        W8 codes = S::each(0);
+        for (uint32_t j = 0; j < size / 8; j++) {
+            float values[16];
+            S::store(values, CodedValues<S>(x + 2 * base + 16 * j).v);
+            S::store(values + 8, CodedValues<S>(x + 2 * base + 16 * j + 8).v);
+            F8 u, v;
+            S::load_pairs(values, &u, &v);
+            S::store(squares + base + 8 * j, u * u + v * v);
+            codes = codes | (polar_first_codes<S>(u, v) << int(group.step * j));
+        }
+        group.template write<S>(row.word + base / 8, codes);
+    }
+    uint32_t n = d / 2;
+    for (uint32_t level = 2; level <= (fine ? 5u : 4u); level++) {
+        n = level == 5 ? d / 32 : n / 2; // of five levels the last 16 values may have four
+        const uint32_t most = polar_is_fine(fine, level) ? 7 : 3;
+        for (uint32_t i = 2 * n; i < (2 * n + 15) / 16 * 16 && i < codec_max_dim / 2; i++)
+            if (level < 5 || i >= d / 16) squares[i] = 0.f;
+        for (uint32_t base = 0; base < n; base += 8) {
+            F8 low, high;
+            S::load_pairs(squares + 2 * base, &low, &high);
+            W8 code = S::each(0);
+            for (uint32_t q = 0; q < most; q++) code = code - S::less(S::broadcast(polar_square(fine, level, q)) * low, high);
+            uint32_t codes[8];
+            S::store_words(codes, code);
+            S::store(next + base, low + high);
+            for (uint32_t j = 0; j < 8 && base + j < n; j++) {
+                put_field(row.word, polar_bit(d, fine, level, base + j, false), codes[j] & 3u);
+                if (most == 7) put_field(row.word, polar_bit(d, fine, level, base + j, true), codes[j] >> 2);
+            }
+        }
+        if (level == 5 && d / 16 % 2) next[n] = squares[2 * n];
+        memcpy(squares, next, 4 * (n + (level == 5 ? d / 16 % 2 : 0)));
+    }
+    for (uint32_t b = 0; b < (fine ? (d + 16) / 32 : d / 16); b++) {
+        const uint32_t radius = half_root(squares[b], 1.f);
+        if (radius == 0) return fine ? encode_row<codec_polar5>(x, d, words, tail) : encode_row<codec_polar>(x, d, words, tail);
+        put_field(row.word, 2 * d + 16 * b, radius);
+    }
+    row.store(words, tail);
+}
+
+// Of each level and code the cosine, then the sine.
+template <bool fine> struct PolarFactors {
+    float of[4][2][8];
+    PolarFactors()
+    {
+        for (uint32_t level = 2; level <= 5; level++)
+            for (uint32_t q = 0; q < (polar_is_fine(fine, level) ? 8u : 4u); q++)
+                for (uint32_t sine = 0; sine < 2; sine++) of[level - 2][sine][q] = polar_factor(fine, level, q, sine != 0);
+    }
+};
+
+template <class S, bool fine> void decode_polar(const uint32_t* words, const uint8_t* tail, uint32_t d, float* x)
+{
+    using F8 = typename S::F8;
+    using W8 = typename S::W8;
+    static const PolarFactors<fine> factors;
+    const RowWords row(polar_bytes(d, fine), words, tail);
+    float radii[2][codec_max_dim / 2]; // of a level, and of the level below it
+    uint32_t n = fine ? d / 32 : d / 16;
+    for (uint32_t b = 0; b < (fine ? (d + 16) / 32 : d / 16); b++) radii[0][b] = row.scale_at(2 * d + 16 * b);
+    const float* from = radii[0];
+    for (uint32_t level = fine ? 5 : 4; level > 1; level--) {
+        float* to = from == radii[0] ? radii[1] : radii[0];
+        const uint32_t low = polar_bit(d, fine, level, 0, false), high = polar_bit(d, fine, level, 0, true);
+        for (uint32_t j = 0; j < n; j++) {
+            uint32_t code = row.word[(low + 2 * j) / 32] >> ((low + 2 * j) & 31) & 3u;
+            if (polar_is_fine(fine, level)) code |= (row.word[(high + j) / 32] >> ((high + j) & 31) & 1u) << 2;
+            to[2 * j] = from[j] * factors.of[level - 2][0][code];
+            to[2 * j + 1] = from[j] * factors.of[level - 2][1][code];
+        }
+        if (level == 5 && d / 16 % 2) to[2 * n] = from[n];
+        n = level == 5 ? d / 16 : 2 * n;
+        from = to;
+    }
+    const float first[8] = {
+        polar_first_factor(0, false), polar_first_factor(1, false), polar_first_factor(2, false), polar_first_factor(3, false), 0, 0, 0, 0};
+    for (uint32_t base = 0, size; base < d / 2; base += size) {
+        const PlaneGroup<4> group(d / 2 - base);
+        size = group.size;
+        const W8 codes = group.template read<S>(row.word + base / 8);
+        for (uint32_t j = 0; j < size / 8; j++) {
+            const W8 code = codes >> int(group.step * j), sector = code & S::each(3), one = S::each(1);
+            const F8 r = S::load(from + base + 8 * j);
+            const F8 cosine = S::times_power_of_two(S::pick(first, sector), ((code >> 2) & one) << 8); // + 2^31: the sign
+            const F8 sine = S::times_power_of_two(S::pick(first, S::each(3) - sector), ((code >> 3) & one) << 8);
+            S::store_pairs(x + 2 * base + 16 * j, r * cosine, r * sine);
+        }
+    }
+}
+
+// In the order of CODECS.
+#define KS_ENCODERS(S)                                                                                                                     \
+    {                                                                                                                                      \
+        encode_q8<S>, encode_q4<S>, encode_turbo<S, 8, false>, encode_turbo<S, 4, false>, encode_turbo<S, 2, false>,                       \
+            encode_turbo<S, 2, true>, encode_polar<S, false>, encode_polar<S, true>                                                        \
+    }
+#define KS_DECODERS(S)                                                                                                                     \
+    {                                                                                                                                      \
+        decode_q8<S>, decode_q4<S>, decode_turbo<S, 8>, decode_turbo<S, 4>, decode_turbo<S, 2>, decode_turbo<S, 2>,                        \
+            decode_polar<S, false>, decode_polar<S, true>                                                                                  \
+    }
+
+} // namespace ks
