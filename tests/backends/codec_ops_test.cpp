@@ -39,7 +39,8 @@ static OpCase kv_write_case(Format format, uint32_t d, uint32_t n_tokens, bool w
     const float edges[] = {NAN, inf, -inf, 1e-30f, -0.f, 65504.f, 1e20f, -1e-8f};
     for (int i = 0; i < 8 && n_tokens > 2; i++) (*x)[i * (d + 3)] = edges[i];
     const std::vector<uint8_t> old = random_cache(format, n, d, 1);
-    std::vector<uint32_t> table, view{before, 0, before, n_rows};
+    std::vector<uint32_t> table, view(n_heads * view_words);
+    for (uint32_t h = 0; h < n_heads; h++) view[h * view_words + view_before] = before, view[h * view_words + view_begin] = h * n_rows;
     for (uint32_t i = 0; i < n; i++) table.push_back(n - 1 - i);
     OpCase c;
     c.name = name_of(format, d) + ", " + std::to_string(n_tokens) + " tokens";

@@ -66,7 +66,8 @@ struct Rows {
         const uint32_t n = uint32_t(x.size() / d);
         std::vector<uint32_t> rows(n);
         for (uint32_t i = 0; i < n; i++) rows[i] = i;
-        Tensor from = bench.input(n, d, x), y = bench.output(n, d), list = bench.words(rows), view = bench.words({0, 0});
+        Tensor from = bench.input(n, d, x), y = bench.output(n, d), list = bench.words(rows),
+               view = bench.words(std::vector<uint32_t>(view_words));
         Tensor cache = bench.coded(format, n, d, std::vector<uint8_t>(coded_bytes(format, n, d)));
         bench.backend().kv_write({n, 1, d, n, 0, 0}, cache, from, Tensor(), view);
         bench.backend().kv_read({n, d}, y, cache, list);
