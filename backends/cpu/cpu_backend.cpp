@@ -281,7 +281,11 @@ void CpuBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_
 
 CodedRows CpuBackend::coded_rows(const Tensor& t) const
 {
-    return {m_kernels.attention.decode[int(t.format)], t.ptr<uint32_t>(), nullptr};
+    const uint32_t row_bytes = codec_info(t.format).row_bytes(t.cols);
+    if (!is_coded(t.format))
+        return {m_kernels.attention.decode_plain[t.format == Format::f16], t.ptr<uint32_t>(), t.ptr<uint8_t>(), row_bytes / 4, 0};
+    const CodedRow first = coded_row(t, 0);
+    return {m_kernels.vector.decode[int(t.format) - int(Format::n_weights)], first.words, first.tail, row_bytes / 4, row_bytes % 4};
 }
 
 AttentionTask CpuBackend::attention_task(const AttentionArgs& a, const Tensor* y, const Queries& q, const KvSlots& slots,
@@ -314,8 +318,7 @@ AttentionTask CpuBackend::attention_task(const AttentionArgs& a, const Tensor* y
 void CpuBackend::attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots, const Tensor& lse)
 {
     const uint32_t group = a.n_heads / a.n_kv_heads;
-    if (a.head_dim % 8 != 0 || group > kAttentionRows || is_coded(slots.k.format) || is_coded(slots.v.format))
-        return ReferenceBackend::attention(a, y, q, slots, lse);
+    if (a.head_dim % 8 != 0 || group > kAttentionRows) return ReferenceBackend::attention(a, y, q, slots, lse);
     const AttentionTask task = attention_task(a, &y, q, slots, lse);
     if (a.n_tokens * group > 8 && a.n_tokens > 1) return attention_chunks(task);
     for (uint32_t t = 0; t < a.n_tokens; t++) attention_split(task, t);
@@ -325,7 +328,7 @@ void CpuBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Te
                           const KvSlots& slots, const Tensor& lse)
 {
     const uint32_t group = a.n_heads / a.n_kv_heads;
-    if (a.head_dim % 8 != 0 || group > kAttentionRows || a.n_tokens > kMaxScoreTokens || is_coded(slots.k.format))
+    if (a.head_dim % 8 != 0 || group > kAttentionRows || a.n_tokens > kMaxScoreTokens)
         return ReferenceBackend::kv_score(s, a, signal, chunk_signal, q, slots, lse);
     const AttentionTask task = attention_task(a, nullptr, q, slots, lse);
     const ScoreTask score{s, signal.ptr(), chunk_signal ? chunk_signal.ptr() : nullptr};

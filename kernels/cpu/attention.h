@@ -3,7 +3,6 @@
 
 #include "kernels/cpu/attention_score.h"
 #include "kernels/cpu/attention_split.h"
-#include "kernels/cpu/coded_rows.h"
 
 // The table of one instruction set.
 #define KS_ATTENTION_KERNELS(S)                                                                                                            \

@@ -64,13 +64,16 @@ struct MatmulTask {
 };
 using MatmulKernel = void (*)(const MatmulTask& task);
 
-// Rows of codes: their words and the bytes that make no whole word. rows (n), out (n, head_dim)
-struct CodedRows;
-using RowDecoder = void (*)(const CodedRows& from, const uint32_t* rows, uint32_t n, uint32_t head_dim, float* out);
+// A row of a coded cache; as encode_row and decode_row of codec_rows.h.
+using EncodeKernel = void (*)(const float* x, uint32_t d, uint32_t* words, uint8_t* tail);
+using DecodeKernel = void (*)(const uint32_t* words, const uint8_t* tail, uint32_t d, float* x);
+
+// The two planes of a coded pool, and how a row of them is read. f32 and f16 are codecs, too.
 struct CodedRows {
-    RowDecoder decode;
+    DecodeKernel decode;
     const uint32_t* words;
     const uint8_t* tails;
+    uint32_t row_words, row_tail; // words and bytes
 };
 
 // One op's tensors.
@@ -142,12 +145,8 @@ struct AttentionKernels {
     void (*finish)(const float* total, uint32_t head_dim, float* y, float* lse);
     ScoreKernel score;
     ScoreKernel score_kept_logits; // of a single token, from task.logits
-    RowDecoder decode[2];          // f32, f16
+    DecodeKernel decode_plain[2];  // f32, f16
 };
-
-// A row of a coded cache; as encode_row and decode_row of codec_rows.h.
-using EncodeKernel = void (*)(const float* x, uint32_t d, uint32_t* words, uint8_t* tail);
-using DecodeKernel = void (*)(const uint32_t* words, const uint8_t* tail, uint32_t d, float* x);
 
 struct VectorKernels {
     void (*rmsnorm)(float* y, const float* x, const float* w, uint32_t dim, float eps); // one row

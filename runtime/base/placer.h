@@ -15,7 +15,8 @@ struct Placer {
     Tensor take(uint32_t rows, uint32_t cols, Format format = Format::f32)
     {
         Tensor t{buffer, offset, rows, cols, format};
-        offset += align_up(uint64_t(rows) * cols * (format == Format::f16 ? 2 : 4), kRegionAlign);
+        offset += align_up(is_coded(format) ? coded_bytes(format, rows, cols) : uint64_t(rows) * cols * (format == Format::f16 ? 2 : 4),
+                           kRegionAlign);
         return t;
     }
     // Host memory only.

@@ -6,12 +6,26 @@
 namespace ks
 {
 
+// What slots have that are not coded.
+static Format plain(Format codec)
+{
+    return codec == Format::f32 ? codec : Format::f16;
+}
+
+// Whether a layer's keys or values, all of them, are stored rotated.
+static bool rotates(const CacheLayerSpec& spec, Format codec)
+{
+    return spec.n_coded && codec_info(codec).rotated;
+}
+
 void Cache::place_layer(CacheLayer& layer, const Recipe& recipe, Placer& device, Placer& host)
 {
     const CacheLayerSpec& s = layer.spec;
-    const uint32_t n = s.n_kv_heads * s.n_rows;
-    layer.slots.k = device.take(n, s.head_dim, recipe.k);
-    layer.slots.v = device.take(n, s.head_dim, recipe.v);
+    const uint32_t n = s.n_kv_heads * s.n_rows, n_coded = s.n_kv_heads * s.n_coded;
+    layer.slots.k = device.take(n - n_coded, s.head_dim, plain(recipe.k));
+    layer.slots.v = device.take(n - n_coded, s.head_dim, plain(recipe.v));
+    layer.slots.coded_k = device.take(n_coded, s.head_dim, s.k);
+    layer.slots.coded_v = device.take(n_coded, s.head_dim, s.v);
     layer.slots.view = device.take(s.n_kv_heads, view_words);
     if (!s.table) return;
     const bool merges = recipe.victims == Victims::merge;
@@ -19,9 +33,10 @@ void Cache::place_layer(CacheLayer& layer, const Recipe& recipe, Placer& device,
     layer.slots.table = device.take(1, n);
     if (merges || estimator_bytes) layer.slots.weights = device.take(n, 2);
     if (recipe.retain->signal) layer.signal = device.take(1, n);
-    layer.begin = host.array<uint32_t>(3ull * s.n_kv_heads);
+    layer.begin = host.array<uint32_t>(4ull * s.n_kv_heads);
     layer.held = layer.begin + s.n_kv_heads;
     layer.capacity = layer.held + s.n_kv_heads;
+    layer.coded = layer.capacity + s.n_kv_heads;
     layer.rows = host.array<uint32_t>(n);
     layer.positions = host.array<uint32_t>(n);
     if (merges) layer.counts = host.array<uint32_t>(n);
@@ -36,6 +51,7 @@ CacheBytes Cache::place_all(const std::vector<CacheLayerSpec>& specs, const Reci
     m_recipe = recipe;
     m_layers.assign(specs.size(), {});
     CacheLayerSpec largest{};
+    uint32_t most_plain = 0; // rows per head of a plain pool beside a coded one
     bool stages = false;
     for (size_t il = 0; il < specs.size(); il++) {
         m_layers[il].spec = specs[il];
@@ -44,18 +60,23 @@ CacheBytes Cache::place_all(const std::vector<CacheLayerSpec>& specs, const Reci
         largest.n_heads = std::max(largest.n_heads, specs[il].n_heads);
         largest.n_kv_heads = std::max(largest.n_kv_heads, specs[il].n_kv_heads);
         largest.head_dim = std::max(largest.head_dim, specs[il].head_dim);
-        stages |= context == 0 || specs[il].n_rows < context;
+        const uint32_t n_plain = specs[il].n_rows - specs[il].n_coded;
+        if (specs[il].n_coded) most_plain = std::max(most_plain, n_plain);
+        stages |= context == 0 || n_plain < context;
     }
     m_host_view = host.array<uint32_t>(uint64_t(largest.n_kv_heads) * view_words);
     if (stages) {
         const uint32_t n = largest.n_kv_heads * chunk;
         m_chunk.n_rows = chunk;
-        m_chunk.k = device.take(n, largest.head_dim, recipe.k);
-        m_chunk.v = device.take(n, largest.head_dim, recipe.v);
+        m_chunk.k = device.take(n, largest.head_dim, plain(recipe.k));
+        m_chunk.v = device.take(n, largest.head_dim, plain(recipe.v));
         if (recipe.retain->signal) m_chunk.signal = device.take(1, n);
         if (recipe.retain->signal) m_lse = device.take(chunk, largest.n_heads);
-        m_moves = device.take(n, 2);
-        m_host_moves = host.array<uint32_t>(2ull * n);
+        const uint32_t most_moves[Moves::n_ways] = {largest.n_kv_heads * most_plain, most_plain ? n : 0, n};
+        for (int way = 0; way < Moves::n_ways; way++) {
+            m_device_moves[way] = device.take(most_moves[way], 2);
+            m_moves.list[way] = host.array<uint32_t>(2ull * most_moves[way]);
+        }
         m_text.counts = host.array<uint16_t>(recipe.retain->counts ? TextSeen::kBuckets : 0);
         m_evictor.place(specs, recipe, chunk, device, host);
     }
@@ -117,8 +138,11 @@ void Cache::clear()
             layer.begin[h] = h * s.n_rows;
             layer.held[h] = 0;
             layer.capacity[h] = s.n_rows;
+            layer.coded[h] = 0;
+            const uint32_t n_plain = layer.n_plain();
+            for (uint32_t i = 0; i < s.n_rows; i++)
+                layer.rows[layer.begin[h] + i] = i < n_plain ? h * n_plain + i : layer.first_coded() + h * s.n_coded + (i - n_plain);
         }
-        for (uint32_t i = 0; i < n; i++) layer.rows[i] = i;
         if (layer.counts) std::fill_n(layer.counts, n, 1u);
         if (layer.weights) std::fill_n(layer.weights, 2ull * n, 0.f);
         const Tensor &table = layer.slots.table, &weights = layer.slots.weights;
@@ -135,6 +159,17 @@ static bool ends_whole(const CacheLayer& layer, uint32_t head, uint32_t n_seen, 
     return n <= held && (n == 0 || layer.positions[layer.begin[head] + held - n] == n_tokens);
 }
 
+// New tokens go to plain slots, so these come first among the free ones again.
+void Cache::drop_last(CacheLayer& layer, uint32_t head, uint32_t n)
+{
+    const uint32_t held = layer.held[head] -= n, first = std::min(held, m_recipe.sink_of(layer.spec.n_rows));
+    layer.coded[head] = std::min(layer.coded[head], held - first);
+    uint32_t *rows = layer.rows + layer.begin[head], *end = rows + layer.capacity[head];
+    std::stable_partition(rows + held, end, [&](uint32_t slot) { return !layer.in_coded_pool(slot); });
+    const Tensor& table = layer.slots.table;
+    m_backend->upload(table.buffer, table.offset + 4ull * layer.begin[head], rows, 4ull * layer.capacity[head]);
+}
+
 bool Cache::rewind(uint32_t n_seen, uint32_t n_tokens)
 {
     if (n_tokens == n_seen) return true;
@@ -147,7 +182,7 @@ bool Cache::rewind(uint32_t n_seen, uint32_t n_tokens)
         if (first < n_tokens && RING_OLDEST(n_seen, s.n_rows, s.n_pinned) > first) return false;
     }
     for (CacheLayer& layer : m_layers)
-        for (uint32_t h = 0; layer.spec.table && h < layer.spec.n_kv_heads; h++) layer.held[h] -= n_seen - n_tokens;
+        for (uint32_t h = 0; layer.spec.table && h < layer.spec.n_kv_heads; h++) drop_last(layer, h, n_seen - n_tokens);
     return true;
 }
 
@@ -181,8 +216,10 @@ void Cache::begin_layer(uint32_t il, uint32_t n, uint32_t position)
     for (uint32_t h = 0; h < s.n_kv_heads; h++) {
         m_host_view[h * view_words + view_before] = s.table ? m_layer->held[h] : position;
         m_host_view[h * view_words + view_begin] = s.table ? m_layer->begin[h] : 0;
-        m_host_view[h * view_words + view_coded_begin] = m_host_view[h * view_words + view_coded_end] = 0;
-        if (s.table && m_layer->held[h] + n > m_layer->capacity[h]) m_chunk.staged = true;
+        const uint32_t coded = s.table ? m_layer->coded[h] : 0, first = coded ? m_recipe.sink_of(s.n_rows) : 0;
+        m_host_view[h * view_words + view_coded_begin] = first;
+        m_host_view[h * view_words + view_coded_end] = first + coded;
+        if (s.table && n > m_layer->room(h)) m_chunk.staged = true;
     }
     KS_CHECK(!m_chunk.staged || n <= m_chunk.n_rows, "%u tokens staged in %u rows", n, m_chunk.n_rows);
     const Tensor& t = m_layer->slots.view;
@@ -196,7 +233,9 @@ void Cache::write(const Tensor& k, const Tensor& v)
 {
     const CacheLayerSpec& s = m_layer->spec;
     const KvSlots& slots = m_layer->slots;
-    const uint32_t n_rows = m_chunk.staged ? m_chunk.n_rows : s.n_rows;
+    const uint32_t n_rows = m_chunk.staged ? m_chunk.n_rows : s.n_rows - s.n_coded;
+    if (rotates(s, s.k)) m_backend->rotate({m_chunk.n, s.n_kv_heads, s.head_dim, 0}, k);
+    if (rotates(s, s.v)) m_backend->rotate({m_chunk.n, s.n_kv_heads, s.head_dim, 0}, v);
     KvWriteArgs a{m_chunk.n, s.n_kv_heads, s.head_dim, n_rows, s.table ? 0 : s.n_pinned, m_chunk.staged};
     m_backend->kv_write(a, m_chunk.staged ? m_chunk.k : slots.k, k, slots.table, slots.view);
     m_backend->kv_write(a, m_chunk.staged ? m_chunk.v : slots.v, v, slots.table, slots.view);
@@ -212,8 +251,8 @@ bool Cache::wants_scores(KvScoreArgs* s) const
     *s = {0, policy.signal == signal_below ? score_below : score_sum, 0, float(m_recipe.options.decay)};
     if (!m_layer->spec.table || policy.signal == signal_none) return false;
     if (!policy.observes) return true;
-    const uint32_t n = m_chunk.n, observe = m_recipe.options.observe, capacity = m_layer->capacity[0], before = m_layer->held[0];
-    const uint32_t left = m_chunk.staged ? 0 : capacity - before - n; // tokens until a decision
+    const uint32_t n = m_chunk.n, observe = m_recipe.options.observe,
+                   left = m_chunk.staged ? 0 : m_layer->room(0) - m_chunk.n; // tokens until a decision
     s->first_query = n > observe ? n - observe : 0;
     s->decay = 1;
     if (n >= observe) {
@@ -233,56 +272,63 @@ void Cache::attend(const Tensor& y, const Queries& q, float scale)
 {
     const CacheLayerSpec& s = m_layer->spec;
     const uint32_t n_pinned = s.table ? 0 : s.n_pinned, chunk_rows = m_chunk.staged ? m_chunk.n_rows : 0;
-    AttentionArgs a{m_chunk.n,  s.n_heads,  s.n_kv_heads,
-                    s.head_dim, s.n_rows,   n_pinned,
-                    s.window,   chunk_rows, q.far ? n_far(m_il, m_chunk.position + m_chunk.n) : 0,
-                    scale};
+    const uint32_t far = q.far ? n_far(m_il, m_chunk.position + m_chunk.n) : 0;
+    AttentionArgs a{m_chunk.n, s.n_heads, s.n_kv_heads, s.head_dim, s.n_rows - s.n_coded, n_pinned, s.window, chunk_rows, far, scale};
+    for (const Tensor* queries : {&q.q, &q.far})
+        if (*queries && rotates(s, s.k)) m_backend->rotate({m_chunk.n, s.n_heads, s.head_dim, 0}, *queries);
     KvScoreArgs score;
     const bool scored = wants_scores(&score);
     m_backend->attention(a, y, q, m_layer->slots, scored ? m_lse : Tensor());
     if (scored) m_backend->kv_score(score, a, m_layer->signal, m_chunk.staged ? m_chunk.signal : Tensor(), q, m_layer->slots, m_lse);
+    if (rotates(s, s.v)) m_backend->rotate({m_chunk.n, s.n_heads, s.head_dim, 1}, y);
 }
 
 void Cache::end_layer()
 {
     const CacheLayerSpec& s = m_layer->spec;
-    uint32_t n_moves = 0;
+    for (uint32_t& n : m_moves.n) n = 0;
     if (!s.table) {
         const uint32_t end = m_chunk.position + m_chunk.n;
         if (s.bounded && end > s.n_rows) m_evicted += uint64_t(s.n_kv_heads) * (end - std::max(m_chunk.position, s.n_rows));
-        if (m_chunk.staged) n_moves = ring_moves();
+        if (m_chunk.staged) ring_moves();
     } else if (!m_chunk.staged) {
         for (uint32_t h = 0; h < s.n_kv_heads; h++) m_layer->held[h] += m_chunk.n;
     } else {
-        const Evictor::Counts counts = m_evictor.evict(*m_backend, *m_layer, m_il, m_chunk, m_text, m_host_moves);
-        n_moves = counts.moves;
+        const Evictor::Counts counts = m_evictor.evict(*m_backend, *m_layer, m_il, m_chunk, m_text, m_moves);
         m_evicted += counts.evicted;
         m_merged += counts.merged;
         const Tensor& table = m_layer->slots.table;
         m_backend->upload(table.buffer, table.offset, m_layer->rows, 4ull * s.n_kv_heads * s.n_rows);
     }
-    if (!n_moves) return;
-    m_backend->upload(m_moves.buffer, m_moves.offset, m_host_moves, 8ull * n_moves);
-    m_backend->kv_move({n_moves, s.head_dim}, m_layer->slots.k, m_chunk.k, m_moves);
-    m_backend->kv_move({n_moves, s.head_dim}, m_layer->slots.v, m_chunk.v, m_moves);
+    make_moves();
+}
+
+void Cache::make_moves()
+{
+    const KvSlots& slots = m_layer->slots;
+    for (int way = 0; way < Moves::n_ways; way++) {
+        const uint32_t n = m_moves.n[way], head_dim = m_layer->spec.head_dim;
+        const Tensor& moves = m_device_moves[way];
+        if (!n) continue;
+        m_backend->upload(moves.buffer, moves.offset, m_moves.list[way], 8ull * n);
+        const bool encodes = way != Moves::chunk_to_plain, staged = way != Moves::plain_to_coded;
+        m_backend->kv_move({n, head_dim}, encodes ? slots.coded_k : slots.k, staged ? m_chunk.k : slots.k, moves);
+        m_backend->kv_move({n, head_dim}, encodes ? slots.coded_v : slots.v, staged ? m_chunk.v : slots.v, moves);
+    }
 }
 
 // The chunk's tokens that a ring still holds after it.
-uint32_t Cache::ring_moves()
+void Cache::ring_moves()
 {
     const CacheLayerSpec& s = m_layer->spec;
     const uint32_t end = m_chunk.position + m_chunk.n, oldest = RING_OLDEST(end, s.n_rows, s.n_pinned);
-    uint32_t n_moves = 0;
     for (uint32_t h = 0; h < s.n_kv_heads; h++) {
         for (uint32_t t = 0; t < m_chunk.n; t++) {
             const uint32_t position = m_chunk.position + t;
             if (position < oldest && position >= s.n_pinned) continue;
-            m_host_moves[2 * n_moves] = h * m_chunk.n_rows + t;
-            m_host_moves[2 * n_moves + 1] = h * s.n_rows + RING_ROW(position, s.n_rows, s.n_pinned);
-            n_moves++;
+            m_moves.add(Moves::chunk_to_plain, h * m_chunk.n_rows + t, h * s.n_rows + RING_ROW(position, s.n_rows, s.n_pinned));
         }
     }
-    return n_moves;
 }
 
 } // namespace ks

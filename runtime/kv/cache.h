@@ -81,7 +81,9 @@ private:
     CacheBytes place_all(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe, uint32_t chunk, uint32_t context,
                          const Buffer& buffer, uint64_t offset, const Buffer& host);
     bool wants_scores(KvScoreArgs* s) const;
-    uint32_t ring_moves();
+    void drop_last(CacheLayer& layer, uint32_t head, uint32_t n);
+    void ring_moves();
+    void make_moves();
 
     Recipe m_recipe;
     Backend* m_backend = nullptr;
@@ -91,8 +93,8 @@ private:
     uint32_t m_trained = ~0u; // tokens that the model knows the distance of
     Chunk m_chunk;            // where the chunk in flight is staged
     Tensor m_lse;             // (chunk, n_heads)
-    Tensor m_moves;           // (n_kv_heads * chunk, 2) u32
-    uint32_t* m_host_moves = nullptr;
+    Moves m_moves;
+    Tensor m_device_moves[Moves::n_ways];
     uint32_t* m_host_view = nullptr; // (n_kv_heads, view_words)
 
     CacheLayer* m_layer = nullptr; // in flight

@@ -1,6 +1,7 @@
 // What a saved session keeps of a cache. How many slots were given up and merged, how many tokens are pinned, how often ids
 // were read. Per layer: the number of rows; of a table how many are held of how many, which rows in which order, their
-// positions, counts, log-weights and signals, and estimators; then K and V of the rows in use, in ascending order of the rows.
+// positions, counts, log-weights and signals, and estimators; then K and V of the rows in use, in ascending order of the rows, and
+// those of the coded pool as they are.
 // A file's table is checked for all that eviction and attention rely on: they index by it.
 #include "runtime/kv/cache.h"
 
@@ -29,9 +30,22 @@ static bool head_fits(const CacheLayer& layer, uint32_t h, uint32_t n_pinned, ui
     return next == n_seen; // the newest is never evicted
 }
 
+// A head's slots lie where its indexes say: plain first ones, coded ones, plain last ones, and plain ones for the tokens to come.
+static bool places_fit(CacheLayer& layer, uint32_t h, uint32_t n_plain_first)
+{
+    const uint32_t *rows = layer.rows + layer.begin[h], held = layer.held[h];
+    uint32_t& coded = layer.coded[h] = 0;
+    for (uint32_t i = 0; i < held; i++) coded += layer.in_coded_pool(rows[i]);
+    if (!layer.spec.n_coded) return true;
+    if (held - coded > layer.n_plain()) return false;
+    for (uint32_t i = 0; i < std::min(layer.capacity[h], held + layer.room(h)); i++)
+        if (layer.in_coded_pool(rows[i]) != (i - n_plain_first < coded)) return false; // of the first ones the difference wraps
+    return true;
+}
+
 // Whether a table is one that this recipe can have made of n_seen tokens; finds where the heads' parts begin, and which rows
 // hold something: used (n_kv_heads * n_rows).
-static bool table_fits(const CacheLayer& layer, const Recipe& recipe, uint32_t n_seen, std::vector<uint8_t>& used)
+static bool table_fits(CacheLayer& layer, const Recipe& recipe, uint32_t n_seen, std::vector<uint8_t>& used)
 {
     const CacheLayerSpec& s = layer.spec;
     const uint32_t n = s.n_kv_heads * s.n_rows;
@@ -45,8 +59,9 @@ static bool table_fits(const CacheLayer& layer, const Recipe& recipe, uint32_t n
     for (uint32_t h = 0; h < s.n_kv_heads; h++) {
         const uint32_t held = layer.held[h], capacity = layer.capacity[h];
         if (capacity > n - begin || capacity < least || held > capacity) return false;
-        if (capacity - held != layer.capacity[0] - layer.held[0]) return false; // all heads evict at the same time
         layer.begin[h] = begin;
+        if (!places_fit(layer, h, recipe.sink_of(s.n_rows))) return false;
+        if (layer.room(h) != layer.room(0)) return false; // all heads evict at the same time
         begin += capacity;
         uint32_t estimated = 0;
         if (!Evictor::estimator_fits(layer, recipe, h, n_seen, &estimated)) return false;
@@ -54,6 +69,15 @@ static bool table_fits(const CacheLayer& layer, const Recipe& recipe, uint32_t n
         for (uint32_t i = 0; i < held; i++) used[layer.rows[layer.begin[h] + i]] = 1;
     }
     return begin == n;
+}
+
+// The rows in use of a plane that begins at `first`.
+static void transfer_plane(StateFile& file, Backend& backend, const Tensor& t, uint64_t first, uint64_t row_bytes, const uint8_t* used)
+{
+    for (uint32_t row = 0, end = 0; row_bytes && row < t.rows; row = end) { // runs of rows that are all in use or all free
+        while (end < t.rows && used[end] == used[row]) end++;
+        if (used[row]) file.device(backend, t.buffer, t.offset + first + row * row_bytes, (end - row) * row_bytes);
+    }
 }
 
 void Cache::transfer_layer(StateFile& file, uint32_t il, CacheLayer& layer, uint32_t n_seen)
@@ -77,12 +101,12 @@ void Cache::transfer_layer(StateFile& file, uint32_t il, CacheLayer& layer, uint
         for (uint32_t h = 0; h < s.n_kv_heads; h++) std::fill_n(used.begin() + h * s.n_rows, std::min(n_seen, s.n_rows), uint8_t(1));
     }
     if (!file.ok()) return;
-    for (const Tensor& t : {layer.slots.k, layer.slots.v}) {
-        const uint64_t row_bytes = uint64_t(t.cols) * (t.format == Format::f16 ? 2 : 4);
-        for (uint32_t row = 0, end = 0; row < n; row = end) { // runs of rows that are all in use or all free
-            while (end < n && used[end] == used[row]) end++;
-            if (used[row]) file.device(*m_backend, t.buffer, t.offset + row * row_bytes, (end - row) * row_bytes);
-        }
+    const uint8_t *plain = used.data(), *coded = plain + (s.n_coded ? layer.first_coded() : 0);
+    for (const Tensor* t : {&layer.slots.k, &layer.slots.v, &layer.slots.coded_k, &layer.slots.coded_v}) {
+        const uint32_t row_bytes = codec_info(t->format).row_bytes(t->cols), tail = is_coded(t->format) ? row_bytes % 4 : 0;
+        const uint8_t* of_pool = t == &layer.slots.k || t == &layer.slots.v ? plain : coded;
+        transfer_plane(file, *m_backend, *t, 0, row_bytes - tail, of_pool);
+        transfer_plane(file, *m_backend, *t, uint64_t(t->rows) * (row_bytes - tail), tail, of_pool);
     }
 }
 

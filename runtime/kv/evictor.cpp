@@ -16,12 +16,19 @@ static bool is_subgen(const Recipe& recipe)
     return strcmp(recipe.retain->name, "subgen") == 0;
 }
 
+// Slots that a decision leaves free for the tokens after it: while decoding, or where new tokens have a pool of their own.
+static uint32_t slack_of(const CacheLayerSpec& spec, const Recipe& recipe, bool decodes)
+{
+    if (spec.n_coded) return spec.n_rows - spec.n_coded - recipe.sink_of(spec.n_rows) - recipe.plain_recent_of(spec.n_rows);
+    return decodes ? recipe.delta_of(spec.n_rows) - 1 : 0;
+}
+
 // What the pinned, the recent and the next tokens leave of a head's rows: half for sampled tokens, half for clusters of two.
 // 0: so little that nothing could be estimated, and the policy is a window.
 static uint32_t estimator_slots(const CacheLayerSpec& spec, const Recipe& recipe)
 {
     constexpr uint32_t kLeast = 4;
-    const uint32_t n = spec.n_rows - spec.n_pinned - recipe.recent_of(spec.n_rows) - (recipe.delta_of(spec.n_rows) - 1);
+    const uint32_t n = spec.n_rows - spec.n_pinned - recipe.recent_of(spec.n_rows) - slack_of(spec, recipe, true);
     return is_subgen(recipe) && n >= kLeast ? n : 0;
 }
 
@@ -89,27 +96,33 @@ void Evictor::place(const std::vector<CacheLayerSpec>& specs, const Recipe& reci
     m_sources = host.array<uint32_t>(is_subgen(recipe) ? 2ull * most : 0);
     m_changes.copies = host.array<SubgenChanges::Copy>(is_subgen(recipe) ? most : 0);
     m_changes.slots = host.array<uint32_t>(is_subgen(recipe) ? most : 0);
-    m_free = host.array<uint32_t>(uint64_t(heads) * n_rows);
+    m_free_plain.slots = host.array<uint32_t>(uint64_t(heads) * n_rows);
+    m_free_coded.slots = host.array<uint32_t>(recipe.codes() ? uint64_t(heads) * n_rows : 0);
     m_n_read = std::min(kReadRows, most);
     m_read = device.take(m_reads ? m_n_read : 0, head_dim);
     m_read_rows = device.take(1, m_reads ? m_n_read : 0);
     m_read_view = device.take(1, m_reads ? view_words : 0);
 }
 
-Evictor::Counts Evictor::evict(Backend& backend, CacheLayer& layer, uint32_t il, const Chunk& chunk, const TextSeen& text, uint32_t* moves)
+Evictor::Counts Evictor::evict(Backend& backend, CacheLayer& layer, uint32_t il, const Chunk& chunk, const TextSeen& text, Moves& moves)
 {
     m_counts = {};
     const uint32_t n_rows = layer.spec.n_rows, n_kv_heads = layer.spec.n_kv_heads;
-    const uint32_t slack = chunk.n == 1 || is_subgen(m_recipe) ? m_recipe.delta_of(n_rows) - 1 : 0;
-    Case c{backend, layer, il, chunk, text, layer.spec.n_pinned, 0, n_rows - slack, 0};
+    const uint32_t target = n_rows - slack_of(layer.spec, m_recipe, chunk.n == 1 || is_subgen(m_recipe));
+    Case c{backend, layer, il, chunk, text, layer.spec.n_pinned, 0, target, ~0u, ~0u, false, 0};
     c.recent = std::min(m_recipe.recent_of(n_rows), c.target - c.pinned - 1);
-    c.estimated = estimator_slots(layer.spec, m_recipe);
+    if (layer.spec.n_coded) c.plain_first = m_recipe.sink_of(n_rows), c.plain_last = m_recipe.plain_recent_of(n_rows);
+    uint32_t n_held = 0;
+    for (uint32_t h = 0; h < n_kv_heads; h++) n_held += layer.held[h] + chunk.n;
+    c.evicts = n_held > n_kv_heads * target;
+    c.estimated = c.evicts ? estimator_slots(layer.spec, m_recipe) : 0;
     look(c);
-    score(c);
-    choose(c);
+    if (c.evicts) score(c);
+    if (c.evicts) choose(c);
     free_rows(c);
     for (uint32_t h = 0, begin = 0; h < n_kv_heads; h++) {
-        if (m_recipe.victims == Victims::merge) merge_victims(c, h);
+        if (layer.counts) count_tokens(c, h);
+        if (layer.counts && c.evicts) merge_victims(c, h);
         if (c.estimated) estimate_victims(c, h);
         layer.begin[h] = begin;
         take_over(c, h, moves);
@@ -138,6 +151,7 @@ void Evictor::look(const Case& c)
             const bool in_chunk = i >= held;
             head.rows[i] = in_chunk ? h * c.chunk.n_rows + i - held : c.layer.rows[begin + i];
             head.positions[i] = in_chunk ? c.chunk.position + i - held : c.layer.positions[begin + i];
+            head.keep[i] = 1;
             if (signals) head.signal[i] = in_chunk ? m_chunk_signal[head.rows[i]] : m_pool_signal[head.rows[i]];
         }
     }
@@ -216,7 +230,6 @@ void Evictor::choose(const Case& c)
     for (uint32_t h = 0; h < n_kv_heads; h++) {
         Head& head = m_heads[h];
         const uint32_t n = head.n - c.pinned - c.recent;
-        std::fill_n(head.keep, head.n, uint8_t(1));
         if (c.estimated) { // all go, but for the estimator's own slots
             const bool started = head.positions[c.pinned] == kNoPosition;
             std::fill_n(head.keep + c.pinned + (started ? c.estimated : 0), n - (started ? c.estimated : 0), uint8_t(0));
@@ -248,15 +261,21 @@ void Evictor::choose(const Case& c)
 // All indexes of a head as f32, (n, head_dim).
 void Evictor::read_rows(const Case& c, uint32_t head, bool values, float* out)
 {
-    const uint32_t held = c.layer.held[head], head_dim = c.layer.spec.head_dim;
-    for (uint32_t i = 0; i < m_heads[head].n;) {
-        const bool in_chunk = i >= held;
-        const uint32_t n = std::min(m_n_read, (in_chunk ? m_heads[head].n : held) - i);
-        const Tensor& from = in_chunk ? (values ? c.chunk.v : c.chunk.k) : (values ? c.layer.slots.v : c.layer.slots.k);
-        c.backend.upload(m_read_rows.buffer, m_read_rows.offset, m_heads[head].rows + i, 4ull * n);
-        c.backend.kv_read({n, head_dim}, m_read, from, m_read_rows);
-        c.backend.download(out + uint64_t(i) * head_dim, m_read.buffer, m_read.offset, 4ull * n * head_dim);
-        i += n;
+    const uint32_t held = c.layer.held[head], head_dim = c.layer.spec.head_dim, *slots = m_heads[head].rows;
+    const KvSlots& pools = c.layer.slots;
+    for (uint32_t i = 0, end; i < m_heads[head].n; i = end) {
+        const bool in_chunk = i >= held, coded = !in_chunk && c.layer.in_coded_pool(slots[i]);
+        const Tensor& from = in_chunk ? (values ? c.chunk.v : c.chunk.k)
+                             : coded  ? (values ? pools.coded_v : pools.coded_k)
+                                      : (values ? pools.v : pools.k);
+        uint32_t rows[kReadRows];
+        for (end = i; end < (in_chunk ? m_heads[head].n : held) && end - i < m_n_read; end++) {
+            if (!in_chunk && c.layer.in_coded_pool(slots[end]) != coded) break;
+            rows[end - i] = slots[end] - (coded ? c.layer.first_coded() : 0);
+        }
+        c.backend.upload(m_read_rows.buffer, m_read_rows.offset, rows, 4ull * (end - i));
+        c.backend.kv_read({end - i, head_dim}, m_read, from, m_read_rows);
+        c.backend.download(out + uint64_t(i) * head_dim, m_read.buffer, m_read.offset, 4ull * (end - i) * head_dim);
     }
 }
 
@@ -267,6 +286,21 @@ void Evictor::write_row(const Case& c, const Tensor& to, uint32_t row, const flo
     c.backend.upload(m_read_rows.buffer, m_read_rows.offset, &row, 4);
     c.backend.upload(m_read_view.buffer, m_read_view.offset, view, sizeof view);
     c.backend.kv_write({1, 1, to.cols, to.rows, 0, 0}, to, m_read, m_read_rows, m_read_view);
+}
+
+void Evictor::write_slot(const Case& c, uint32_t slot, const float* key, const float* value)
+{
+    const bool coded = c.layer.in_coded_pool(slot);
+    const uint32_t row = slot - (coded ? c.layer.first_coded() : 0);
+    write_row(c, coded ? c.layer.slots.coded_k : c.layer.slots.k, row, key);
+    write_row(c, coded ? c.layer.slots.coded_v : c.layer.slots.v, row, value);
+}
+
+// What a token stands for, by index; those of the chunk for themselves.
+void Evictor::count_tokens(const Case& c, uint32_t h)
+{
+    const Head& head = m_heads[h];
+    for (uint32_t i = 0; i < head.n; i++) head.order[i] = i < c.layer.held[h] ? c.layer.counts[head.rows[i]] : 1;
 }
 
 // Victims go into the nearest slot that stays, where one is near enough.
@@ -283,9 +317,7 @@ void Evictor::merge_victims(const Case& c, uint32_t h)
         m_norms[n_targets] = key_norm(m_keys + uint64_t(i) * head_dim, head_dim);
         m_targets[n_targets++] = i;
     }
-    // What a token stands for, by index; those of the chunk for themselves.
     uint32_t* counts = head.order;
-    for (uint32_t i = 0; i < head.n; i++) counts[i] = i < held ? c.layer.counts[head.rows[i]] : 1;
     for (uint32_t i = c.pinned; i < end; i++) {
         if (head.keep[i] || is_frame(c, h, i)) continue;
         float cosine = 0;
@@ -303,9 +335,11 @@ void Evictor::merge_victims(const Case& c, uint32_t h)
     // Only what changed is written; tokens of the chunk are still in the chunk, so their rows there change.
     for (uint32_t t = 0; t < n_targets; t++) {
         const uint32_t i = m_targets[t];
-        if (head.keep[i] != 2) continue;
-        write_row(c, i < held ? c.layer.slots.k : c.chunk.k, head.rows[i], m_target_keys + uint64_t(t) * head_dim);
-        write_row(c, i < held ? c.layer.slots.v : c.chunk.v, head.rows[i], m_values + uint64_t(i) * head_dim);
+        const float *key = m_target_keys + uint64_t(t) * head_dim, *value = m_values + uint64_t(i) * head_dim;
+        if (head.keep[i] == 2 && i < held) write_slot(c, head.rows[i], key, value);
+        if (head.keep[i] != 2 || i < held) continue;
+        write_row(c, c.chunk.k, head.rows[i], key);
+        write_row(c, c.chunk.v, head.rows[i], value);
     }
 }
 
@@ -346,62 +380,77 @@ void Evictor::write_estimator(const Case& c, uint32_t h)
         layer.weights[2 * row] = m_norms[slot];
         layer.weights[2 * row + 1] = m_norms[c.estimated + slot];
         if (source == c.pinned + slot || source == kNoPosition) continue;
-        write_row(c, layer.slots.k, row, m_keys + uint64_t(source) * layer.spec.head_dim);
-        write_row(c, layer.slots.v, row, m_values + uint64_t(source) * layer.spec.head_dim);
+        write_slot(c, row, m_keys + uint64_t(source) * layer.spec.head_dim, m_values + uint64_t(source) * layer.spec.head_dim);
     }
 }
 
-// Lists the rows that no head will use: victims' rows and those that were free, head by head. Each head then needs as many as
-// it gave, unless `ada` gives its slots to another.
+// Where the token of an index goes: what was encoded stays so, the first tokens and the last ones do not become so.
+bool Evictor::becomes_plain(const Case& c, uint32_t h, uint32_t index) const
+{
+    const Head& head = m_heads[h];
+    if (index < c.layer.held[h] && c.layer.in_coded_pool(head.rows[index])) return false;
+    return index < c.plain_first || head.n - index <= c.plain_last;
+}
+
+// Lists the slots that no head will use: victims', those that were free, and those of what becomes coded. Each head then needs as
+// many as it gave, unless `ada` gives its slots to another.
 void Evictor::free_rows(const Case& c)
 {
-    m_n_free = m_next_free = 0;
+    m_free_plain.n = m_free_plain.next = m_free_coded.n = m_free_coded.next = 0;
+    auto free = [&](uint32_t slot) {
+        Free& list = c.layer.in_coded_pool(slot) ? m_free_coded : m_free_plain;
+        list.slots[list.n++] = slot;
+    };
     for (uint32_t h = 0; h < c.layer.spec.n_kv_heads; h++) {
+        const Head& head = m_heads[h];
         const uint32_t held = c.layer.held[h];
         for (uint32_t i = 0; i < held; i++)
-            if (!m_heads[h].keep[i]) m_free[m_n_free++] = m_heads[h].rows[i];
-        for (uint32_t i = held; i < c.layer.capacity[h]; i++) m_free[m_n_free++] = c.layer.rows[c.layer.begin[h] + i];
+            if (!head.keep[i] || (!c.layer.in_coded_pool(head.rows[i]) && !becomes_plain(c, h, i))) free(head.rows[i]);
+        for (uint32_t i = held; i < c.layer.capacity[h]; i++) free(c.layer.rows[c.layer.begin[h] + i]);
     }
 }
 
-// The head's rows in their new order: those that stay, survivors of the chunk in free rows, then its share of the free.
-void Evictor::take_over(const Case& c, uint32_t h, uint32_t* moves)
+// The head's slots in their new order: those that stay, survivors of the chunk in free ones, then its share of the free.
+void Evictor::take_over(const Case& c, uint32_t h, Moves& moves)
 {
     Head& head = m_heads[h];
     CacheLayer& layer = c.layer;
     const bool signals = m_recipe.retain->signal != signal_none, starts = c.estimated && head.positions[c.pinned] != kNoPosition;
-    const uint32_t held = layer.held[h], begin = layer.begin[h];
-    uint32_t n_kept = 0;
-    auto keep = [&](uint32_t row, uint32_t position, float signal, uint32_t count) {
-        if (signals) m_pool_signal[row] = signal;
-        if (layer.counts) layer.counts[row] = count;
-        if (layer.weights) layer.weights[2 * row] = layer.weights[2 * row + 1] = log_weight(count);
-        layer.rows[begin + n_kept] = row;
+    const uint32_t held = layer.held[h], begin = layer.begin[h], base = layer.first_coded();
+    Free& free_kept = layer.spec.n_coded ? m_free_coded : m_free_plain;
+    uint32_t n_kept = 0, n_coded = 0, n_evicted = 0;
+    auto keep = [&](uint32_t slot, uint32_t position, float signal, uint32_t count) {
+        if (signals) m_pool_signal[slot] = signal;
+        if (layer.counts) layer.counts[slot] = count;
+        if (layer.weights) layer.weights[2 * slot] = layer.weights[2 * slot + 1] = log_weight(count);
+        n_coded += layer.in_coded_pool(slot);
+        layer.rows[begin + n_kept] = slot;
         layer.positions[begin + n_kept++] = position;
     };
     for (uint32_t i = 0; i < head.n; i++) {
-        for (uint32_t slot = 0; starts && i == c.pinned && slot < c.estimated; slot++) keep(m_free[m_next_free++], kNoPosition, 0, 1);
+        for (uint32_t k = 0; starts && i == c.pinned && k < c.estimated; k++) keep(free_kept.take(), kNoPosition, 0, 1);
         if (!head.keep[i]) {
-            m_counts.evicted++;
+            n_evicted++;
             continue;
         }
-        uint32_t row = head.rows[i];
-        if (i >= held) {
-            KS_CHECK(m_next_free < m_n_free, "%u of %u rows", m_next_free, m_n_free);
-            moves[2 * m_counts.moves] = row;
-            moves[2 * m_counts.moves + 1] = row = m_free[m_next_free++];
-            m_counts.moves++;
-        }
-        const float signal = !signals ? 0 : i >= held ? m_chunk_signal[head.rows[i]] : m_pool_signal[row];
-        keep(row, head.positions[i], signal, layer.counts ? head.order[i] : 1);
+        const uint32_t from = head.rows[i];
+        const bool plain = becomes_plain(c, h, i), stays = i < held && plain != layer.in_coded_pool(from);
+        const uint32_t slot = stays ? from : (plain ? m_free_plain : m_free_coded).take();
+        if (!stays && i < held) moves.add(Moves::plain_to_coded, from, slot - base);
+        if (i >= held) moves.add(plain ? Moves::chunk_to_plain : Moves::chunk_to_coded, from, plain ? slot : slot - base);
+        const float signal = !signals ? 0 : i >= held ? m_chunk_signal[from] : m_pool_signal[from];
+        keep(slot, head.positions[i], signal, layer.counts ? head.order[i] : 1);
     }
+    m_counts.evicted += n_evicted;
     layer.held[h] = n_kept;
-    if (m_recipe.split == Split::ada) layer.capacity[h] = n_kept + (layer.spec.n_rows - c.target);
+    if (layer.coded) layer.coded[h] = n_coded;
+    if (m_recipe.split == Split::ada && c.evicts) layer.capacity[h] = n_kept + (layer.spec.n_rows - c.target);
     for (uint32_t i = n_kept; i < layer.capacity[h]; i++) {
-        const uint32_t row = layer.rows[begin + i] = m_free[m_next_free++];
-        if (signals) m_pool_signal[row] = 0;
-        if (layer.counts) layer.counts[row] = 1; // the next token there stands for itself
-        if (layer.weights) layer.weights[2 * row] = layer.weights[2 * row + 1] = 0;
+        const uint32_t slot = layer.rows[begin + i] =
+            (i - n_coded < layer.n_plain() || !layer.spec.n_coded ? m_free_plain : m_free_coded).take();
+        if (signals) m_pool_signal[slot] = 0;
+        if (layer.counts) layer.counts[slot] = 1; // the next token there stands for itself
+        if (layer.weights) layer.weights[2 * slot] = layer.weights[2 * slot + 1] = 0;
     }
 }
 

@@ -20,8 +20,11 @@ struct CacheLayerSpec {
     uint32_t n_pinned = 0; // leading tokens that stay
     uint32_t window = 0;   // tokens visible beside the pinned; 0: all that are held
     bool table = false;
-    bool bounded = false; // what it forgets counts as evicted; a window layer only forgets what nobody sees
-    bool local = false;   // the window is the model's: nothing is pinned
+    bool bounded = false;   // what it forgets counts as evicted; a window layer only forgets what nobody sees
+    bool local = false;     // the window is the model's: nothing is pinned
+    uint32_t n_coded = 0;   // slots in the coded pool: of what is neither among the first nor the last tokens
+    Format k = Format::f16; // of the coded pool; plain slots are f16, or f32 if it is
+    Format v = Format::f16;
 };
 
 struct CacheLayer {
@@ -32,11 +35,18 @@ struct CacheLayer {
     uint32_t* begin = nullptr;     // (n_kv_heads)
     uint32_t* held = nullptr;      // (n_kv_heads)
     uint32_t* capacity = nullptr;  // (n_kv_heads)
-    uint32_t* rows = nullptr;      // (n_kv_heads * n_rows), counted over all heads
+    uint32_t* coded = nullptr;     // (n_kv_heads) of the held, those in the coded pool; they follow on the plain first ones
+    uint32_t* rows = nullptr;      // (n_kv_heads * n_rows) slots: the held, then free ones, plain before coded
     uint32_t* positions = nullptr; // (n_kv_heads * n_rows), by index
     uint32_t* counts = nullptr;    // (n_kv_heads * n_rows), by row: tokens that it stands for; where victims merge
     float* weights = nullptr;      // (n_kv_heads * n_rows, 2), the host's copy of slots.weights
     uint8_t* estimators = nullptr; // a Subgen per head
+
+    uint32_t n_plain() const { return spec.n_rows - spec.n_coded; }      // rows of the plain pool, per head
+    uint32_t first_coded() const { return spec.n_kv_heads * n_plain(); } // the first slot of the coded pool
+    bool in_coded_pool(uint32_t slot) const { return slot >= first_coded(); }
+    // Tokens that head h can still take before a decision.
+    uint32_t room(uint32_t h) const { return spec.n_coded ? n_plain() - (held[h] - coded[h]) : capacity[h] - held[h]; }
 };
 
 constexpr uint32_t kFrameToken = 1u << 31; // beside an id: written by a chat template around somebody's words
@@ -64,11 +74,24 @@ struct Chunk {
     bool staged = false;
 };
 
+// Rows that go from one pool to another, (n, 2) each: from and to. In this order nothing is written over that is still needed.
+struct Moves {
+    enum Way { plain_to_coded, chunk_to_coded, chunk_to_plain, n_ways };
+    uint32_t* list[n_ways] = {};
+    uint32_t n[n_ways] = {};
+
+    void add(Way way, uint32_t from, uint32_t to)
+    {
+        list[way][2 * n[way]] = from;
+        list[way][2 * n[way]++ + 1] = to;
+    }
+};
+
 class Evictor
 {
 public:
     struct Counts {
-        uint32_t evicted = 0, merged = 0, moves = 0;
+        uint32_t evicted = 0, merged = 0;
     };
 
     // Takes scratch for the largest of the layers.
@@ -76,9 +99,8 @@ public:
     static uint64_t estimator_bytes(const CacheLayerSpec& spec, const Recipe& recipe); // of one head; 0: the policy has none
     // Whether head h's estimator is one that update() can go on from; *slots: how many it has, 0 before the first victim.
     static bool estimator_fits(const CacheLayer& layer, const Recipe& recipe, uint32_t h, uint32_t n_seen, uint32_t* slots);
-    // The chunk of a table layer has been read and does not fit: afterwards it does, when `moves` have been made, (moves, 2):
-    // rows of the chunk that go to rows of the layer.
-    Counts evict(Backend& backend, CacheLayer& layer, uint32_t il, const Chunk& chunk, const TextSeen& text, uint32_t* moves);
+    // The chunk of a table layer has been read and does not fit: afterwards it does, when the moves have been made.
+    Counts evict(Backend& backend, CacheLayer& layer, uint32_t il, const Chunk& chunk, const TextSeen& text, Moves& moves);
 
 private:
     // What is known of one head's indexes: the held ones, then the chunk's.
@@ -98,8 +120,10 @@ private:
         uint32_t il;
         const Chunk& chunk;
         const TextSeen& text;
-        uint32_t pinned, recent, target; // target: indexes that stay, per head
-        uint32_t estimated;              // slots of an estimator, from the pinned ones on
+        uint32_t pinned, recent, target;  // target: indexes that stay, per head
+        uint32_t plain_first, plain_last; // how many are not coded, where there is a coded pool
+        bool evicts;                      // else there was no room among the plain slots only
+        uint32_t estimated;               // slots of an estimator, from the pinned ones on
     };
     void look(const Case& c);
     void score(const Case& c);
@@ -109,11 +133,14 @@ private:
     void choose(const Case& c);
     void read_rows(const Case& c, uint32_t head, bool values, float* out);
     void write_row(const Case& c, const Tensor& to, uint32_t row, const float* values);
+    void write_slot(const Case& c, uint32_t slot, const float* key, const float* value);
+    void count_tokens(const Case& c, uint32_t head);
     void merge_victims(const Case& c, uint32_t head);
     void estimate_victims(const Case& c, uint32_t head);
     void write_estimator(const Case& c, uint32_t head);
     void free_rows(const Case& c);
-    void take_over(const Case& c, uint32_t head, uint32_t* moves);
+    bool becomes_plain(const Case& c, uint32_t head, uint32_t index) const;
+    void take_over(const Case& c, uint32_t head, Moves& moves);
 
     Recipe m_recipe;
     bool m_reads = false, m_writes = false;
@@ -129,12 +156,20 @@ private:
     uint32_t* m_targets = nullptr;   // (most)
     uint32_t* m_sources = nullptr;   // (2 * most) of an estimator's slots: the index whose key and value they hold
     SubgenChanges m_changes{};
-    uint32_t* m_free = nullptr; // (n_kv_heads * n_rows) rows that no head uses
-    uint32_t m_n_free = 0, m_next_free = 0;
-    Tensor m_read;         // (n_read, head_dim)
-    Tensor m_read_rows;    // (1, n_read) u32
-    Tensor m_read_view;    // (1, view_words) u32
-    uint32_t m_n_read = 0; // rows at a time
+    struct Free {
+        uint32_t* slots = nullptr; // that no head uses
+        uint32_t n = 0, next = 0;
+        uint32_t take()
+        {
+            KS_CHECK(next < n, "%u of %u slots", next, n);
+            return slots[next++];
+        }
+    };
+    Free m_free_plain, m_free_coded; // (n_kv_heads * n_rows) each
+    Tensor m_read;                   // (n_read, head_dim)
+    Tensor m_read_rows;              // (1, n_read) u32
+    Tensor m_read_view;              // (1, view_words) u32
+    uint32_t m_n_read = 0;           // rows at a time
     Counts m_counts;
 };
 

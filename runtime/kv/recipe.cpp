@@ -26,21 +26,18 @@ static const RecipeName kNames[] = {
     {"kcenter", "retain=kcenter"},
     {"subgen", "retain=subgen"},
     {"mix", "retain=mix"},
+    {"q8", "retain=all,k=q8,v=q8"},
+    {"q4", "retain=all,k=q4,v=q4"},
+    {"turbo4", "retain=all,k=turbo4,v=turbo4"},
+    {"turbo3", "retain=all,k=turbo3,v=turbo3"},
+    {"turbo2", "retain=all,k=turbo2,v=turbo2"},
+    {"polar", "retain=all,k=polar,v=polar"},
+    {"polar5", "retain=all,k=polar5,v=polar5"},
     {"auto", "retain=all"},
 };
 
-struct CodecName {
-    const char* name;
-    Format format;
-};
-static const CodecName kCodecs[] = {{"f16", Format::f16}, {"f32", Format::f32}};
-
-static const char* codec_name(Format format)
-{
-    for (const CodecName& codec : kCodecs)
-        if (codec.format == format) return codec.name;
-    return "?";
-}
+static const Format kCodecs[] = {Format::f32,    Format::f16,    Format::q8,    Format::q4,    Format::turbo4,
+                                 Format::turbo3, Format::turbo2, Format::polar, Format::polar5};
 
 static const char* const kVictims[] = {"drop", "merge"};
 static const char* const kSplits[] = {"uniform", "pyramid", "ada"};
@@ -76,12 +73,12 @@ template <size_t n> static Status parse_word(std::string_view key, std::string_v
 static Status parse_codec(std::string_view key, std::string_view value, Format* out)
 {
     std::string possible;
-    for (const CodecName& codec : kCodecs) {
-        if (value == codec.name) {
-            *out = codec.format;
+    for (Format codec : kCodecs) {
+        if (value == codec_info(codec).name) {
+            *out = codec;
             return {};
         }
-        possible += (possible.empty() ? "" : " ") + std::string(codec.name);
+        possible += (possible.empty() ? "" : " ") + std::string(codec_info(codec).name);
     }
     return refuse(key, value, possible);
 }
@@ -121,6 +118,7 @@ static const NumberOption kNumbers[] = {
     KS_NUMBER("slots", 0, 1 << 24, slots),
     KS_NUMBER("chunk", 0, 512, chunk),
     KS_NUMBER("delta", 0, 65536, delta),
+    KS_NUMBER("boundary", 0, 64, boundary),
     KS_NUMBER("observe", 1, 4096, options.observe),
     KS_NUMBER("pool", 1, 63, options.pool),
     KS_NUMBER("lifetime", 0, 1, options.lifetime),
@@ -159,7 +157,7 @@ static Status parse_option(std::string_view item, Recipe& recipe)
 // What cannot be combined, with the reason.
 static Status check(const Recipe& r)
 {
-    if (r.exact() && r.slots)
+    if (r.exact() && r.slots && !r.codes())
         return fail(Code::unsupported, "recipe: slots=%u without a policy that evicts; possible: retain=%s", r.slots, "sink h2o mix ...");
     if (r.exact() && r.victims == Victims::merge)
         return fail(Code::unsupported, "recipe: victims=merge with retain=all, which has none; possible: victims=drop");
@@ -211,11 +209,11 @@ std::string recipe_text(const Recipe& r)
     if (r.victims != Victims::drop) text += std::string(",victims=") + kVictims[int(r.victims)];
     if (r.split != Split::uniform) text += std::string(",split=") + kSplits[int(r.split)];
     if (r.positions != Positions::absolute) text += std::string(",positions=") + kPositions[int(r.positions)];
-    text += std::string(",k=") + codec_name(r.k) + ",v=" + codec_name(r.v);
+    text += std::string(",k=") + codec_info(r.k).name + ",v=" + codec_info(r.v).name;
     const Recipe defaults;
     for (const NumberOption& option : kNumbers) {
         double value = option.get(r);
-        if (r.exact() || (value == option.get(defaults) && strcmp(option.key, "sink") != 0)) continue;
+        if ((r.exact() && !r.codes()) || (value == option.get(defaults) && strcmp(option.key, "sink") != 0)) continue;
         char number[48];
         snprintf(number, sizeof number, option.whole ? ",%s=%.0f" : ",%s=%.9g", option.key, value);
         text += number;
@@ -225,7 +223,7 @@ std::string recipe_text(const Recipe& r)
 
 bool Recipe::is_ring() const
 {
-    return victims == Victims::drop && (strcmp(retain->name, "window") == 0 || strcmp(retain->name, "sink") == 0);
+    return victims == Victims::drop && !codes() && (strcmp(retain->name, "window") == 0 || strcmp(retain->name, "sink") == 0);
 }
 
 uint32_t Recipe::sink_of(uint32_t n_slots) const
@@ -237,6 +235,11 @@ uint32_t Recipe::recent_of(uint32_t n_slots) const
 {
     const uint32_t share = std::max(8u, strcmp(retain->name, "subgen") == 0 ? n_slots / 2 : n_slots / 8);
     return std::min(recent ? recent : share, n_slots / 2);
+}
+
+uint32_t Recipe::plain_recent_of(uint32_t n_slots) const
+{
+    return std::min({recent ? recent : 64u, recent_of(n_slots), n_slots / 4});
 }
 
 uint32_t Recipe::delta_of(uint32_t n_slots) const

@@ -22,8 +22,9 @@ struct Recipe {
     bool automatic = false; // the planner may choose
     const RetainPolicy* retain = find_retain("all");
     RetainOptions options;
-    Format k = Format::f16; // codec of keys
+    Format k = Format::f16; // codec of keys, where tokens are neither the first nor the last ones
     Format v = Format::f16;
+    uint32_t boundary = 0;           // first and last layers whose slots are q8 at least
     Victims victims = Victims::drop; // what becomes of them
     Split split = Split::uniform;
     Positions positions = Positions::absolute;
@@ -36,10 +37,12 @@ struct Recipe {
 
     bool exact() const { return !retain->evicts; }
     bool is_ring() const; // the last tokens stay, where their positions say
+    bool codes() const { return is_coded(k) || is_coded(v); }
     // What a number of slots leaves of these: with few of them less stays of itself, and decisions come more often.
     uint32_t sink_of(uint32_t n_slots) const;
     uint32_t recent_of(uint32_t n_slots) const;
     uint32_t delta_of(uint32_t n_slots) const;
+    uint32_t plain_recent_of(uint32_t n_slots) const; // where slots are coded, so many of the last tokens are not yet
     // The fewest slots: those asked for have room beside what stays of itself, those that the memory dictates are what they are.
     uint32_t smallest_slots() const { return slots ? sink + recent + 4 : 2; }
 };

@@ -65,6 +65,15 @@ void StepInputs::place(const Config& c, const Recipe& recipe, uint32_t chunk, co
     *this = place_step(c, recipe, chunk, p);
 }
 
+// Slots are coded but for the first tokens, the last ones and those to come.
+static void code_slots(CacheLayerSpec& s, const Recipe& recipe, bool boundary)
+{
+    const uint32_t n_plain = recipe.sink_of(s.n_rows) + recipe.plain_recent_of(s.n_rows) + recipe.delta_of(s.n_rows);
+    s.n_coded = s.n_rows - std::min(s.n_rows, n_plain);
+    s.k = boundary && is_coded(recipe.k) ? Format::q8 : recipe.k;
+    s.v = boundary && is_coded(recipe.v) ? Format::q8 : recipe.v == Format::turbo2 ? Format::turbo2v : recipe.v;
+}
+
 std::vector<CacheLayerSpec> cache_specs(const Config& c, const Recipe& recipe, uint32_t n_slots)
 {
     std::vector<CacheLayerSpec> specs(c.n_layers);
@@ -83,7 +92,8 @@ std::vector<CacheLayerSpec> cache_specs(const Config& c, const Recipe& recipe, u
         s.window = 0;
         s.local = false;
         s.bounded = !recipe.exact();
-        s.table = s.bounded && !recipe.is_ring();
+        s.table = (s.bounded && !recipe.is_ring()) || recipe.codes();
+        if (recipe.codes()) code_slots(s, recipe, nth <= recipe.boundary || nth + recipe.boundary > n_whole);
     }
     return specs;
 }
