@@ -251,20 +251,16 @@ bool Cache::wants_scores(KvScoreArgs* s) const
     *s = {0, policy.signal == signal_below ? score_below : score_sum, 0, float(m_recipe.options.decay)};
     if (!m_layer->spec.table || policy.signal == signal_none) return false;
     if (!policy.observes) return true;
-    const uint32_t n = m_chunk.n, observe = m_recipe.options.observe,
-                   left = m_chunk.staged ? 0 : m_layer->room(0) - m_chunk.n; // tokens until a decision
-    s->first_query = n > observe ? n - observe : 0;
-    s->decay = 1;
-    if (n >= observe) {
-        s->reset = 1;
-        return m_chunk.staged || left < observe;
-    }
-    // Decoding: the last `observe` tokens before a decision, or where decisions come more often, older queries fade.
-    if (m_recipe.delta_of(m_layer->spec.n_rows) < observe) {
+    const uint32_t n = m_chunk.n, observe = m_recipe.options.observe;
+    // Queries from the last one here to the one that decides.
+    const uint32_t left = m_chunk.staged ? 0 : m_layer->room(0) - n + 1;
+    if (n < observe && m_recipe.delta_of(m_layer->spec.n_rows) < observe) { // decisions are so close that older queries fade
         s->decay = 1 - 1 / float(observe);
         return true;
     }
-    s->reset = left + n == observe;
+    s->decay = 1;
+    s->reset = left + n >= observe;
+    s->first_query = s->reset ? left + n - observe : 0;
     return left < observe;
 }
 
