@@ -86,11 +86,11 @@ void Evictor::place(const std::vector<CacheLayerSpec>& specs, const Recipe& reci
     }
     m_pool_signal = host.array<float>(recipe.retain->signal ? uint64_t(heads) * n_rows : 0);
     m_chunk_signal = host.array<float>(recipe.retain->signal ? uint64_t(heads) * chunk : 0);
-    m_scratch = host.array<float>(retain_scratch_floats(most, head_dim));
+    m_scratch = host.array<float>(retain_scratch_floats(*recipe.retain, most, head_dim));
     m_id_counts = host.array<uint32_t>(recipe.retain->counts ? most : 0);
     m_keys = host.array<float>(m_reads ? uint64_t(most) * head_dim : 0);
     m_values = host.array<float>(m_writes ? uint64_t(most) * head_dim : 0);
-    m_target_keys = host.array<float>(m_writes ? uint64_t(most) * head_dim : 0);
+    m_target_few = host.array<float>(recipe.victims == Victims::merge ? uint64_t(most) * kFew : 0);
     m_norms = host.array<float>(m_writes ? 2ull * most : 0);
     m_targets = host.array<uint32_t>(m_writes ? most : 0);
     m_sources = host.array<uint32_t>(is_subgen(recipe) ? 2ull * most : 0);
@@ -311,31 +311,28 @@ void Evictor::merge_victims(const Case& c, uint32_t h)
     read_rows(c, h, false, m_keys);
     read_rows(c, h, true, m_values);
     uint32_t n_targets = 0;
-    for (uint32_t i = c.pinned; i < end; i++) {
-        if (!head.keep[i] || is_frame(c, h, i)) continue;
-        std::copy_n(m_keys + uint64_t(i) * head_dim, head_dim, m_target_keys + uint64_t(n_targets) * head_dim);
-        m_norms[n_targets] = key_norm(m_keys + uint64_t(i) * head_dim, head_dim);
-        m_targets[n_targets++] = i;
-    }
+    for (uint32_t i = c.pinned; i < end; i++)
+        if (head.keep[i] && !is_frame(c, h, i)) m_targets[n_targets++] = i;
+    MergeTargets targets{m_keys,       m_targets, m_norms,  m_norms + n_targets,
+                         m_target_few, n_targets, head_dim, FewCoordinates(m_keys, head.n, head_dim)};
+    for (uint32_t t = 0; t < n_targets; t++) targets.set(t);
     uint32_t* counts = head.order;
     for (uint32_t i = c.pinned; i < end; i++) {
         if (head.keep[i] || is_frame(c, h, i)) continue;
-        float cosine = 0;
-        const float* key = m_keys + uint64_t(i) * head_dim;
-        const uint32_t target = nearest_target(m_target_keys, m_norms, n_targets, head_dim, key, &cosine);
-        if (target == kNoTarget || cosine < kNearEnough) continue;
+        const uint64_t from = uint64_t(i) * head_dim;
+        const uint32_t target = targets.nearest(m_keys + from);
+        if (target == kNoTarget) continue;
         const uint32_t into = m_targets[target];
-        float* into_key = m_target_keys + uint64_t(target) * head_dim;
-        counts[into] = absorb(into_key, m_values + uint64_t(into) * head_dim, counts[into], key, m_values + uint64_t(i) * head_dim,
-                              counts[i], head_dim);
-        m_norms[target] = key_norm(into_key, head_dim);
+        const uint64_t to = uint64_t(into) * head_dim;
+        counts[into] = absorb(m_keys + to, m_values + to, counts[into], m_keys + from, m_values + from, counts[i], head_dim);
+        targets.set(target);
         head.keep[into] = 2; // changed
         m_counts.merged++;
     }
     // Only what changed is written; tokens of the chunk are still in the chunk, so their rows there change.
     for (uint32_t t = 0; t < n_targets; t++) {
         const uint32_t i = m_targets[t];
-        const float *key = m_target_keys + uint64_t(t) * head_dim, *value = m_values + uint64_t(i) * head_dim;
+        const float *key = m_keys + uint64_t(i) * head_dim, *value = m_values + uint64_t(i) * head_dim;
         if (head.keep[i] == 2 && i < held) write_slot(c, head.rows[i], key, value);
         if (head.keep[i] != 2 || i < held) continue;
         write_row(c, c.chunk.k, head.rows[i], key);

@@ -151,7 +151,7 @@ private:
     uint32_t* m_id_counts = nullptr; // (most)
     float* m_keys = nullptr;         // (most, head_dim)
     float* m_values = nullptr;       // (most, head_dim)
-    float* m_target_keys = nullptr;  // (most, head_dim), those that victims may merge into, together
+    float* m_target_few = nullptr;   // (most, kFew) of the keys that victims may merge into
     float* m_norms = nullptr;        // (2 * most), or an estimator's log-weights
     uint32_t* m_targets = nullptr;   // (most)
     uint32_t* m_sources = nullptr;   // (2 * most) of an estimator's slots: the index whose key and value they hold

@@ -8,54 +8,59 @@
 using namespace ks;
 using Floats = std::vector<float>;
 
-static Floats norms_of(const Floats& keys, uint32_t dim)
-{
-    Floats norms;
-    for (size_t i = 0; i < keys.size(); i += dim) norms.push_back(key_norm(&keys[i], dim));
-    return norms;
-}
+// The targets with all that is kept of them.
+struct Targets {
+    Floats keys, norms, apart, few;
+    std::vector<uint32_t> indexes;
+    MergeTargets t{};
 
-TEST_CASE("merge: the nearest target has the largest cosine, whatever the norms")
+    Targets(const Floats& k, uint32_t dim) : keys(k), norms(k.size() / dim), apart(norms), few(norms.size() * kFew), indexes(norms.size())
+    {
+        const uint32_t n = uint32_t(norms.size());
+        t = {keys.data(), indexes.data(), norms.data(), apart.data(), few.data(), n, dim, FewCoordinates(k.data(), n, dim)};
+        for (uint32_t i = 0; i < t.n; i++) indexes[i] = i, t.set(i);
+    }
+};
+
+TEST_CASE("merge: the nearest target has the largest cosine, whatever the norms, if it is near enough")
 {
     RandomValues random{1};
-    for (int round = 0; round < 200; round++) {
+    uint32_t n_near = 0, n_far = 0;
+    for (int round = 0; round < 600; round++) {
         const uint32_t dim = 1 + random.below(70), n = 1 + random.below(50);
+        const Floats common = random.normals(dim, float(round % 3));
         Floats targets = random.normals(n * dim), key = random.normals(dim, 3);
+        for (uint32_t j = 0; j < dim; j++) key[j] += 3 * common[j];
         for (uint32_t i = 0; i < n; i++)
-            for (uint32_t j = 0; j < dim; j++) targets[i * dim + j] *= float(1 + i % 5);
-        std::vector<double> cosines;
+            for (uint32_t j = 0; j < dim; j++) targets[i * dim + j] = (targets[i * dim + j] + common[j]) * float(1 + i % 5);
+        uint32_t best = kNoTarget;
+        float largest = kNearEnough;
         for (uint32_t i = 0; i < n; i++) {
-            double xy = 0, xx = 0, yy = 0;
-            for (uint32_t j = 0; j < dim; j++) {
-                const double x = double(targets[i * dim + j]), y = double(key[j]);
-                xy += x * y, xx += x * x, yy += y * y;
-            }
-            cosines.push_back(xy / std::sqrt(xx * yy));
+            const float c = dot(&targets[i * dim], key.data(), dim) / (key_norm(&targets[i * dim], dim) * key_norm(key.data(), dim));
+            if (c >= kNearEnough && (best == kNoTarget || c > largest)) best = i, largest = c;
         }
-        float cosine = 0;
-        const uint32_t best = nearest_target(targets.data(), norms_of(targets, dim).data(), n, dim, key.data(), &cosine);
-        REQUIRE(best < n);
-        CHECK(double(cosine) == doctest::Approx(cosines[best]).epsilon(1e-5));
-        CHECK(cosines[best] > *std::max_element(cosines.begin(), cosines.end()) - 1e-5);
+        CAPTURE(dim);
+        REQUIRE(Targets(targets, dim).t.nearest(key.data()) == best);
+        (best == kNoTarget ? n_far : n_near)++;
     }
+    CHECK(n_near > 100);
+    CHECK(n_far > 100);
 }
 
-TEST_CASE("merge: the first of equal targets; keys without direction are at a right angle to all; no target, no answer")
+TEST_CASE("merge: the first of equal targets; keys without direction are near none; a target that moved is found where it is")
 {
-    const Floats targets = {0, 0, 2, 0, 2, 0, -1, 0};
-    const Floats norms = norms_of(targets, 2), key = {1, 0}, back = {-1, 0}, zero = {0, 0};
-    float cosine = 9;
-    CHECK(nearest_target(targets.data(), norms.data(), 4, 2, key.data(), &cosine) == 1);
-    CHECK(cosine == 1);
-    CHECK(nearest_target(targets.data(), norms.data(), 4, 2, back.data(), &cosine) == 3);
-    CHECK(nearest_target(targets.data(), norms.data(), 3, 2, back.data(), &cosine) == 0);
-    CHECK(cosine == 0);
-    CHECK(nearest_target(targets.data(), norms.data(), 4, 2, zero.data(), &cosine) == 0);
-    CHECK(nearest_target(targets.data(), norms.data(), 0, 2, key.data(), &cosine) == kNoTarget);
-    CHECK(cosine < kNearEnough);
-    const Floats odd = {NAN, 1};
-    nearest_target(targets.data(), norms.data(), 4, 2, odd.data(), &cosine);
-    CHECK(cosine < kNearEnough);
+    Targets targets({0, 0, 2, 0, 2, 0, -1, 0}, 2);
+    const Floats key = {1, 0}, back = {-1, 0}, zero = {0, 0}, across = {0, 3}, odd = {NAN, 1};
+    CHECK(targets.t.nearest(key.data()) == 1);
+    CHECK(targets.t.nearest(back.data()) == 3);
+    CHECK(targets.t.nearest(zero.data()) == kNoTarget);
+    CHECK(targets.t.nearest(across.data()) == kNoTarget);
+    CHECK(targets.t.nearest(odd.data()) == kNoTarget);
+    CHECK(Targets({}, 2).t.nearest(key.data()) == kNoTarget);
+    targets.keys[2] = 0, targets.keys[3] = 1;
+    targets.t.set(1);
+    CHECK(targets.t.nearest(key.data()) == 2);
+    CHECK(targets.t.nearest(across.data()) == 1);
 }
 
 TEST_CASE("merge: a representative is the mean of all it stands for, in any grouping")

@@ -1,4 +1,5 @@
 // Policies that read keys, and what holds for all policies.
+#include "runtime/kv/retain/vectors.h"
 #include "tests/kv/retain_util.h"
 
 #include <doctest/doctest.h>
@@ -131,6 +132,40 @@ TEST_CASE("retain: kcenter covers the keys within twice the best radius")
             CHECK(chosen == highest(whole, k)); // stopping early chooses the same
             CHECK(radius_of(keys, n, dim, chosen) <= 2 * best + 1e-3);
         }
+    }
+}
+
+TEST_CASE("retain: kcenter is the plain greedy choice, whatever it spares itself")
+{
+    RandomValues random{10};
+    for (int round = 0; round < 60; round++) {
+        const uint32_t n = 1 + random.below(150), dim = 1 + random.below(90), n_keep = 1 + random.below(n);
+        Floats keys = random.normals(n * dim);
+        for (uint32_t i = 0; i < n; i++) // most of the spread in some coordinates, some keys close together, some the same
+            for (uint32_t j = 0; j < dim; j++)
+                keys[i * dim + j] =
+                    i % 7 == 6 ? keys[(i - 3) * dim + j] + 0.1f * keys[i * dim + j] * float(i % 2) : keys[i * dim + j] / float(1 + j % 5);
+        Floats expected(n), nearest(n, 1e30f);
+        std::vector<bool> chosen(n);
+        uint32_t centre = 0;
+        for (uint32_t i = 0; i < n; i++)
+            if (dot(&keys[i * dim], &keys[i * dim], dim) > dot(&keys[centre * dim], &keys[centre * dim], dim)) centre = i;
+        for (uint32_t k = 0; k < n_keep; k++) {
+            expected[centre] = float(n - k);
+            chosen[centre] = true;
+            uint32_t next = ~0u;
+            for (uint32_t i = 0; i < n; i++) {
+                nearest[i] = std::min(nearest[i], squared_distance(&keys[i * dim], &keys[centre * dim], dim));
+                if (!chosen[i] && (next == ~0u || nearest[i] > nearest[next])) next = i;
+            }
+            centre = next;
+        }
+        Candidates c;
+        c.n = n;
+        c.head_dim = dim;
+        c.n_keep = n_keep;
+        c.keys = keys.data();
+        CHECK(scores("kcenter", c) == expected);
     }
 }
 

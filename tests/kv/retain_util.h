@@ -31,7 +31,7 @@ inline Indices highest(const Floats& score, uint32_t n_keep)
 
 inline Floats scores(const char* name, const Candidates& c, const RetainOptions& o = {})
 {
-    Floats scratch(retain_scratch_floats(c.n, c.head_dim)), score(c.n);
+    Floats scratch(retain_scratch_floats(*find_retain(name), c.n, c.head_dim)), score(c.n);
     find_retain(name)->score(c, o, scratch.data(), score.data());
     return score;
 }

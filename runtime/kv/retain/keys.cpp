@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <new>
 
 namespace ks
 {
@@ -14,20 +15,20 @@ void score_keydiff(const Candidates& c, const RetainOptions&, float* scratch, fl
 {
     float* mean = scratch; // (head_dim)
     const auto key = [&](uint32_t i) { return c.keys + uint64_t(i) * c.head_dim; };
-    for (uint32_t i = 0; i < c.n; i++) score[i] = float(std::sqrt(dot64(key(i), key(i), c.head_dim)));
-    for (uint32_t begin = 0; begin < c.head_dim; begin += 8) {
-        const uint32_t width = std::min(8u, c.head_dim - begin);
-        double sum[8] = {};
+    for (uint32_t i = 0; i < c.n; i++) score[i] = std::sqrt(dot(key(i), key(i), c.head_dim));
+    for (uint32_t begin = 0; begin < c.head_dim; begin += 64) {
+        const uint32_t width = std::min(64u, c.head_dim - begin);
+        double sum[64] = {};
         for (uint32_t i = 0; i < c.n; i++) {
             const double scale = score[i] > 0 ? 1 / double(score[i]) : 0;
             for (uint32_t j = 0; j < width; j++) sum[j] += double(key(i)[begin + j]) * scale;
         }
         for (uint32_t j = 0; j < width; j++) mean[begin + j] = float(sum[j] / c.n);
     }
-    const double length = std::sqrt(dot64(mean, mean, c.head_dim));
+    const float length = std::sqrt(dot(mean, mean, c.head_dim));
     for (uint32_t i = 0; i < c.n; i++) {
-        const double scale = double(score[i]) * length;
-        score[i] = scale > 0 ? float(-dot64(key(i), mean, c.head_dim) / scale) : 0;
+        const float scale = score[i] * length;
+        score[i] = scale > 0 ? -dot(key(i), mean, c.head_dim) / scale : 0;
     }
 }
 
@@ -35,27 +36,38 @@ void score_keydiff(const Candidates& c, const RetainOptions&, float* scratch, fl
 // best possible radius of a chosen one. The score counts down in the order of choice; ties: the older.
 void score_kcenter(const Candidates& c, const RetainOptions&, float* scratch, float* score)
 {
-    float *square = scratch, *nearest = scratch + c.n; // |k|^2; squared distance to the nearest chosen, below 0: chosen
+    // Of the keys that are not chosen, in any order: which, the squared distance to the nearest chosen one, and a few coordinates.
+    uint32_t* open = new (scratch) uint32_t[c.n]; // same size, same alignment
+    float *nearest = scratch + c.n, *few = nearest + c.n;
     const auto key = [&](uint32_t i) { return c.keys + uint64_t(i) * c.head_dim; };
     const uint32_t n_centres = c.n_keep ? std::min(c.n_keep, c.n) : c.n;
-    uint32_t centre = 0;
+    const FewCoordinates coordinates(c.keys, c.n, c.head_dim);
+    uint32_t next = 0;
+    float largest = -1;
     for (uint32_t i = 0; i < c.n; i++) {
+        const float square = dot(key(i), key(i), c.head_dim);
         score[i] = 0;
-        square[i] = dot(key(i), key(i), c.head_dim);
+        open[i] = i;
         nearest[i] = std::numeric_limits<float>::max();
-        if (square[i] > square[centre]) centre = i;
+        coordinates.take(key(i), 1, few + i * kFew);
+        if (square > largest) largest = square, next = i;
     }
-    for (uint32_t chosen = 0; chosen < n_centres; chosen++) {
+    for (uint32_t chosen = 0, n_open = c.n; chosen < n_centres; chosen++) {
+        const uint32_t centre = open[next];
+        float of_centre[kFew];
         score[centre] = float(c.n - chosen);
-        nearest[centre] = -1;
-        uint32_t next = centre;
-        for (uint32_t i = 0; i < c.n; i++) {
-            if (nearest[i] < 0) continue;
-            const float distance = square[i] - 2 * dot(key(i), key(centre), c.head_dim) + square[centre];
-            nearest[i] = std::min(nearest[i], std::max(0.0f, distance)); // max() makes 0 of NaN
-            if (nearest[i] > nearest[next]) next = i;
+        std::copy_n(few + next * kFew, kFew, of_centre);
+        open[next] = open[--n_open]; // the last takes its place
+        nearest[next] = nearest[n_open];
+        std::copy_n(few + n_open * kFew, kFew, few + next * kFew);
+        next = 0;
+        for (uint32_t i = 0; i < n_open; i++) {
+            if (!(squared_distance(few + i * kFew, of_centre, kFew) >= nearest[i] * kFewSlack)) {
+                const float distance = squared_distance(key(open[i]), key(centre), c.head_dim);
+                nearest[i] = std::min(nearest[i], std::max(0.0f, distance)); // max() makes 0 of NaN
+            }
+            if (nearest[i] > nearest[next] || (nearest[i] == nearest[next] && open[i] < open[next])) next = i;
         }
-        centre = next;
     }
 }
 

@@ -1,5 +1,4 @@
 #include "runtime/kv/retain/merge.h"
-#include "runtime/kv/retain/vectors.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,18 +8,30 @@ namespace ks
 
 float key_norm(const float* key, uint32_t head_dim)
 {
-    return float(std::sqrt(dot64(key, key, head_dim)));
+    return std::sqrt(dot(key, key, head_dim));
 }
 
-uint32_t nearest_target(const float* targets, const float* norms, uint32_t n_targets, uint32_t head_dim, const float* key, float* cosine)
+void MergeTargets::set(uint32_t target)
+{
+    const float* key = keys + uint64_t(indexes[target]) * head_dim;
+    norms[target] = key_norm(key, head_dim);
+    coordinates.take(key, 1 / norms[target], few + target * kFew);
+}
+
+uint32_t MergeTargets::nearest(const float* key) const
 {
     const float norm = key_norm(key, head_dim);
+    float own[kFew], largest = kNearEnough;
+    coordinates.take(key, 1 / norm, own);
+    for (uint32_t i = 0; i < n; i++) apart[i] = squared_distance(few + i * kFew, own, kFew);
+    // The most promising first, so that hardly another needs a look. At length 1 a squared distance is 2 - 2 cosines.
     uint32_t best = kNoTarget;
-    *cosine = -2; // below every cosine
-    for (uint32_t i = 0; i < n_targets; i++) {
+    for (uint32_t k = 0, first = uint32_t(std::min_element(apart, apart + n) - apart); k <= n; k++) {
+        const uint32_t i = k ? k - 1 : first;
+        if (i == n || (k && apart[i] > (2 - 2 * largest) + kFewSlack - 1)) continue;
         const float scale = norms[i] * norm;
-        const float c = scale > 0 ? dot(targets + uint64_t(i) * head_dim, key, head_dim) / scale : 0;
-        if (c > *cosine) *cosine = c, best = i;
+        const float cosine = scale > 0 ? dot(keys + uint64_t(indexes[i]) * head_dim, key, head_dim) / scale : 0;
+        if (cosine > largest || (cosine == largest && i < best)) largest = cosine, best = i;
     }
     return best;
 }

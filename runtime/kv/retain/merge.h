@@ -2,6 +2,8 @@
 // stands for and whose log-weight the log of their number.
 #pragma once
 
+#include "runtime/kv/retain/vectors.h"
+
 #include <cstdint>
 
 namespace ks
@@ -11,8 +13,20 @@ constexpr float kNearEnough = 0.8f;    // cosine of the keys from which merging 
 constexpr uint32_t kLargestCount = 64; // in the log-weight only: one representative must not out-shout exact tokens
 constexpr uint32_t kNoTarget = ~0u;
 
-// The target of largest cosine with the key, the first among equals; kNoTarget: there are none.
-uint32_t nearest_target(const float* targets, const float* norms, uint32_t n_targets, uint32_t head_dim, const float* key, float* cosine);
+// The slots that stay, as victims look for the nearest.
+struct MergeTargets {
+    const float* keys;       // (.., head_dim)
+    const uint32_t* indexes; // (n) of `keys`
+    float* norms;            // (n)
+    float* apart;            // (n) scratch
+    float* few;              // (n, kFew) of the keys at length 1
+    uint32_t n, head_dim;
+    FewCoordinates coordinates;
+
+    void set(uint32_t target); // its key is another
+    // The target of largest cosine with the key, the first among equals; kNoTarget: none is near enough.
+    uint32_t nearest(const float* key) const;
+};
 float key_norm(const float* key, uint32_t head_dim);
 
 // Key and value of a slot that stands for n_tokens take in those of a victim that stands for n_victims. keep_norm: the mean key

@@ -1,18 +1,33 @@
 #include "runtime/kv/retain/policies.h"
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 #include <numeric>
 
 namespace ks
 {
 
-// score[i] = max(score[i], rank of i in `part` / n)
+// score[i] = max(score[i], rank of i in `part` / n). scratch: (2 * n)
 static void raise_to_rank(const float* part, uint32_t n, float* scratch, float* score)
 {
+    // Sorted by the bits of the values, eleven at a time, from the last; equal ones stay in order, so the newer outranks.
     uint32_t* order = new (scratch) uint32_t[n]; // same size, same alignment
+    uint32_t* sorted = new (scratch + n) uint32_t[n];
     std::iota(order, order + n, 0u);
-    std::sort(order, order + n, [&](uint32_t a, uint32_t b) { return outranks(part, b, a); });
+    const auto digit = [&](uint32_t i, uint32_t shift) {
+        const float value = part[i] + 0.0f; // no -0
+        uint32_t bits = 0;                  // of what is not a number
+        if (value == value) memcpy(&bits, &value, 4), bits = bits >> 31 ? ~bits : bits | 1u << 31;
+        return bits >> shift & 2047;
+    };
+    for (uint32_t shift = 0; shift < 32; shift += 11) {
+        uint32_t begin[2049] = {};
+        for (uint32_t i = 0; i < n; i++) begin[digit(i, shift) + 1]++;
+        for (uint32_t d = 0; d < 2048; d++) begin[d + 1] += begin[d];
+        for (uint32_t k = 0; k < n; k++) sorted[begin[digit(order[k], shift)]++] = order[k];
+        std::swap(order, sorted);
+    }
     for (uint32_t rank = 0; rank < n; rank++) score[order[rank]] = std::max(score[order[rank]], float(rank) / float(n));
 }
 
@@ -20,15 +35,15 @@ static void raise_to_rank(const float* part, uint32_t n, float* scratch, float* 
 // or itself (rarity). Attention keeps the flow of the text, the other two keep facts that nobody has asked about yet.
 void score_mix(const Candidates& c, const RetainOptions& o, float* scratch, float* score)
 {
-    float *part = scratch, *rest = scratch + c.n; // (n), (n + head_dim)
+    float *part = scratch, *rest = scratch + c.n; // (n), (2 * n)
     if (c.n == 0) return;
     std::fill_n(score, c.n, 0.0f);
     if (c.keys) {
-        score_keydiff(c, o, rest + c.n, part);
+        score_keydiff(c, o, rest, part);
         raise_to_rank(part, c.n, rest, score);
     }
     if (c.signal) {
-        score_snapkv(c, o, rest + c.n, part);
+        score_snapkv(c, o, rest, part);
         raise_to_rank(part, c.n, rest, score);
     }
     if (c.counts) {

@@ -1,5 +1,6 @@
 #include "runtime/kv/retain/retain.h"
 #include "runtime/kv/retain/policies.h"
+#include "runtime/kv/retain/vectors.h"
 
 #include <algorithm>
 #include <numeric>
@@ -8,18 +9,18 @@ namespace ks
 {
 
 static const RetainPolicy kPolicies[] = {
-    // name, signal, observes, keys, one_set, counts, evicts, score
-    {"all", signal_none, false, false, true, false, false, score_position},
-    {"window", signal_none, false, false, true, false, true, score_position},
-    {"sink", signal_none, false, false, true, false, true, score_position},
-    {"h2o", signal_sum, false, false, false, false, true, score_h2o},
-    {"scissorhands", signal_below, true, false, false, false, true, score_below},
-    {"tova", signal_sum, true, false, true, false, true, score_signal},
-    {"snapkv", signal_sum, true, false, false, false, true, score_snapkv},
-    {"keydiff", signal_none, false, true, false, false, true, score_keydiff},
-    {"mix", signal_sum, true, true, false, true, true, score_mix},
-    {"kcenter", signal_none, false, true, false, false, true, score_kcenter},
-    {"subgen", signal_none, false, true, false, false, true, score_position}, // what leaves the window goes into its estimator
+    // name, signal, observes, keys, one_set, counts, evicts, scratch, score
+    {"all", signal_none, false, false, true, false, false, 0, score_position},
+    {"window", signal_none, false, false, true, false, true, 0, score_position},
+    {"sink", signal_none, false, false, true, false, true, 0, score_position},
+    {"h2o", signal_sum, false, false, false, false, true, 0, score_h2o},
+    {"scissorhands", signal_below, true, false, false, false, true, 0, score_below},
+    {"tova", signal_sum, true, false, true, false, true, 0, score_signal},
+    {"snapkv", signal_sum, true, false, false, false, true, 0, score_snapkv},
+    {"keydiff", signal_none, false, true, false, false, true, 0, score_keydiff},
+    {"mix", signal_sum, true, true, false, true, true, 3, score_mix},
+    {"kcenter", signal_none, false, true, false, false, true, 2 + kFew, score_kcenter},
+    {"subgen", signal_none, false, true, false, false, true, 0, score_position}, // what leaves the window goes into its estimator
 };
 
 const RetainPolicy* find_retain(std::string_view name)
@@ -36,9 +37,9 @@ std::string retain_names()
     return names;
 }
 
-uint64_t retain_scratch_floats(uint32_t n_candidates, uint32_t head_dim)
+uint64_t retain_scratch_floats(const RetainPolicy& policy, uint32_t n_candidates, uint32_t head_dim)
 {
-    return 2 * uint64_t(n_candidates) + head_dim;
+    return uint64_t(policy.scratch) * n_candidates + head_dim;
 }
 
 // Older tokens leave first: the sinks that make `sink` of `window` are pinned, not candidates.

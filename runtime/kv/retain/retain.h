@@ -40,18 +40,19 @@ struct RetainOptions {
 struct RetainPolicy {
     const char* name;
     SignalKind signal;
-    bool observes; // the signal is of the last `observe` queries before an eviction, else of every query
-    bool keys;     // reads the keys
-    bool one_set;  // all KV heads of a layer keep the same tokens: the signal is summed over them
-    bool counts;   // reads how often ids were read
-    bool evicts;   // false: `all`, which has no victims of its own
+    bool observes;    // the signal is of the last `observe` queries before an eviction, else of every query
+    bool keys;        // reads the keys
+    bool one_set;     // all KV heads of a layer keep the same tokens: the signal is summed over them
+    bool counts;      // reads how often ids were read
+    bool evicts;      // false: `all`, which has no victims of its own
+    uint32_t scratch; // floats for each candidate, and head_dim
     // score[i]: the higher, the longer candidate i stays. scratch: retain_scratch_floats() floats.
     void (*score)(const Candidates& c, const RetainOptions& o, float* scratch, float* score);
 };
 
 const RetainPolicy* find_retain(std::string_view name); // null: there is none
 std::string retain_names();                             // "all window sink h2o ...", for messages
-uint64_t retain_scratch_floats(uint32_t n_candidates, uint32_t head_dim);
+uint64_t retain_scratch_floats(const RetainPolicy& policy, uint32_t n_candidates, uint32_t head_dim);
 
 // Marks the n_keep candidates of the highest scores; among equal scores the newer one stays. order: (n) scratch.
 void keep_highest(const float* score, uint32_t n, uint32_t n_keep, uint32_t* order, uint8_t* keep);
