@@ -171,14 +171,15 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
     Choice choice;
     if (recipe.exact()) choice = fixed ? choose_fixed(sizer, limit) : choose_longest(sizer, limit, least);
     Choice smallest{least, least, std::min(kSmallestChunk, least)};
+    plan.smallest_bytes = sizer.total(smallest);
     if (!recipe.exact() || (recipe.automatic && !choice.slots)) {
         if (recipe.automatic) sizer.recipe = fallback(recipe);
         choice = choose_slots(sizer, limit);
-        if (choice.slots >= limit && sizer.recipe.split == Split::pyramid) sizer.recipe.split = Split::uniform; // room for everything
         smallest = {limit, least_slots(sizer.recipe), sizer.recipe.chunk ? sizer.recipe.chunk : kChunks[7]};
+        plan.smallest_bytes = sizer.total(smallest); // of the split that was tried
+        if (choice.slots >= limit && sizer.recipe.split == Split::pyramid) sizer.recipe.split = Split::uniform; // room for everything
     }
     plan.fits = choice.slots != 0;
-    plan.smallest_bytes = sizer.total(smallest);
     if (plan.fits && recipe.automatic && sizer.recipe.exact()) { // less than this would do
         Sizer other = sizer;
         other.recipe = fallback(recipe);

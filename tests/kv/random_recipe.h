@@ -1,0 +1,32 @@
+// Recipes of every policy with options at random.
+#pragma once
+
+#include "runtime/kv/recipe.h"
+#include "tests/kv/random_values.h"
+
+namespace ks
+{
+
+// `slots`: how many there will be, at least 16; the options leave room in them.
+inline std::string random_recipe(RandomValues& random, uint32_t slots)
+{
+    const char* const policies[] = {"window", "sink", "h2o", "scissorhands", "tova", "snapkv", "keydiff", "kcenter", "mix", "subgen"};
+    const std::string name = policies[random.below(10)];
+    const auto option = [&](const char* key, uint32_t value) { return std::string(",") + key + "=" + std::to_string(value); };
+    std::string text = name + option("sink", random.below(slots / 4)) + option("recent", 1 + random.below(slots / 2));
+    if (random.below(2)) text += option("delta", 1 + random.below(slots / 3));
+    if (random.below(2)) text += option("observe", 1 + random.below(40));
+    if (random.below(2)) text += option("pool", 1 + 2 * random.below(5));
+    if (name == "h2o" && random.below(2)) text += ",decay=0.9" + std::to_string(random.below(10));
+    if (name == "h2o" && random.below(2)) text += ",lifetime=0";
+    const bool subgen = name == "subgen";
+    if (subgen) text += option("seed", random.below(1000));
+    if (!subgen && random.below(3) == 0) text += ",victims=merge";
+    const bool has_scores = !subgen && name != "tova" && name != "window" && name != "sink";
+    const uint32_t split = random.below(4);
+    if (split == 0) text += ",split=pyramid";
+    if (split == 1 && has_scores) text += ",split=ada";
+    return text;
+}
+
+} // namespace ks
