@@ -232,7 +232,8 @@ void ReferenceBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, co
                     const float* query = (i < a.n_far ? q.far : q.q).ptr() + (uint64_t(t) * a.n_heads + h) * a.head_dim;
                     const double logit = dot(query, key, a.head_dim) * a.scale;
                     const double p = std::exp2((logit + sight.weight(i, 1)) * kLog2e - lse.ptr()[uint64_t(t) * a.n_heads + h]);
-                    const double said = s.kind == score_below ? (p * visible < 1 ? 1.0 : 0.0) : p;
+                    // Alone, a token has exactly its even share, whatever lse was rounded to.
+                    const double said = s.kind == score_below ? (visible > 1 && p * visible < 1 ? 1.0 : 0.0) : p;
                     sum += said * std::pow(double(s.decay), a.n_tokens - 1 - t);
                 }
             }
