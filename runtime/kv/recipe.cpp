@@ -202,7 +202,7 @@ Result<Recipe> parse_recipe(std::string_view text)
 std::string recipe_text(const Recipe& r)
 {
     std::string text;
-    if (r.exact())
+    if (r.exact() && !r.codes())
         text = "exact";
     else
         text = std::string("retain=") + r.retain->name;

@@ -1,5 +1,6 @@
 #include "runtime/model/plan.h"
 
+#include "kernels/common/codecs.h"
 #include "runtime/kv/cache.h"
 #include "runtime/model/model.h"
 
@@ -135,12 +136,31 @@ static Choice choose_slots(const Sizer& sizer, uint32_t context)
     return {};
 }
 
-// What `auto` falls back to where the exact cache does not fit: the best measured (research/measured.md).
-static Recipe fallback(const Recipe& recipe)
+static Recipe with(Recipe r, const char* retain, Format k, Format v)
 {
-    Recipe r = recipe;
-    r.retain = find_retain("mix");
+    r.retain = find_retain(retain);
+    r.k = k;
+    r.v = v;
     return r;
+}
+
+// What is tried one after the other. `auto` encodes first and evicts second, in that order by measurement (tools/results); keys that
+// were normed, in few and wide heads, want 8 bits. A cache whose codes have no room for all tokens gives some up.
+static std::vector<Recipe> ladder(const Config& config, const Recipe& recipe)
+{
+    if (!recipe.exact() || (!recipe.automatic && !recipe.codes())) return {recipe};
+    Format k = recipe.k, v = recipe.v;
+    std::vector<Recipe> rungs;
+    if (!recipe.slots) rungs.push_back(recipe);
+    if (!recipe.codes() && config.head_dim % 16 == 0 && config.head_dim <= codec_max_dim) {
+        const bool wide = config.family->qk_norm && config.head_dim >= 256;
+        k = wide ? Format::q8 : Format::turbo4;
+        v = wide ? Format::turbo4 : Format::turbo3;
+        rungs.push_back(with(recipe, "all", Format::q8, Format::q8));
+        rungs.push_back(with(recipe, "all", k, v));
+    }
+    rungs.push_back(with(recipe, "mix", k, v));
+    return rungs;
 }
 
 Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& parts, uint64_t tokenizer_bytes, uint64_t sampler_bytes,
@@ -165,26 +185,24 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
                 plan.kv_budget_bytes};
 
     const uint32_t model_context = std::min(config.n_context, kLargestContext);
-    const bool fixed = request.context >= 0 || recipe.automatic;
+    const std::vector<Recipe> rungs = ladder(config, recipe);
+    const bool fixed = request.context >= 0 || rungs.size() > 1;
     const uint32_t limit = request.context > 0 ? uint32_t(request.context) : model_context;
-    uint32_t least = fixed ? limit : std::min(limit, plan.kv_budget_bytes ? kSmallestChunk : kSmallestContext);
+    const uint32_t least = fixed ? limit : std::min(limit, plan.kv_budget_bytes ? kSmallestChunk : kSmallestContext);
     Choice choice;
-    if (recipe.exact()) choice = fixed ? choose_fixed(sizer, limit) : choose_longest(sizer, limit, least);
-    Choice smallest{least, least, std::min(kSmallestChunk, least)};
-    plan.smallest_bytes = sizer.total(smallest);
-    if (!recipe.exact() || (recipe.automatic && !choice.slots)) {
-        if (recipe.automatic) sizer.recipe = fallback(recipe);
-        choice = choose_slots(sizer, limit);
-        smallest = {limit, least_slots(sizer.recipe), sizer.recipe.chunk ? sizer.recipe.chunk : kChunks[7]};
-        plan.smallest_bytes = sizer.total(smallest); // of the split that was tried
-        if (choice.slots >= limit && sizer.recipe.split == Split::pyramid) sizer.recipe.split = Split::uniform; // room for everything
+    for (const Recipe& rung : rungs) {
+        sizer.recipe = rung;
+        choice = !rung.exact() ? choose_slots(sizer, limit) : fixed ? choose_fixed(sizer, limit) : choose_longest(sizer, limit, least);
+        if (choice.slots) break;
     }
+    if (choice.slots >= limit && sizer.recipe.split == Split::pyramid) sizer.recipe.split = Split::uniform; // room for everything
     plan.fits = choice.slots != 0;
-    if (plan.fits && recipe.automatic && sizer.recipe.exact()) { // less than this would do
-        Sizer other = sizer;
-        other.recipe = fallback(recipe);
-        plan.smallest_bytes = std::min(plan.smallest_bytes, other.total({limit, least_slots(other.recipe), kChunks[7]}));
-    }
+    Sizer last = sizer; // what would do with the least
+    last.recipe = rungs.back();
+    Choice smallest{least, least, std::min(kSmallestChunk, least)};
+    if (!last.recipe.exact()) smallest = {limit, least_slots(last.recipe), last.recipe.chunk ? last.recipe.chunk : kChunks[7]};
+    plan.smallest_bytes = last.total(smallest);
+    if (plan.fits) plan.smallest_bytes = std::min(plan.smallest_bytes, sizer.total(choice));
     if (!plan.fits) choice = smallest;
 
     plan.recipe = sizer.recipe;
