@@ -19,7 +19,7 @@ static bool is_subgen(const Recipe& recipe)
 // Slots that a decision leaves free for the tokens after it: while decoding, or where new tokens have a pool of their own.
 static uint32_t slack_of(const CacheLayerSpec& spec, const Recipe& recipe, bool decodes)
 {
-    if (spec.n_coded) return spec.n_rows - spec.n_coded - recipe.sink_of(spec.n_rows) - recipe.plain_recent_of(spec.n_rows);
+    if (spec.n_coded) return spec.plain_slack(recipe);
     return decodes ? recipe.delta_of(spec.n_rows) - 1 : 0;
 }
 

@@ -25,6 +25,9 @@ struct CacheLayerSpec {
     uint32_t n_coded = 0;   // slots in the coded pool: of what is neither among the first nor the last tokens
     Format k = Format::f16; // of the coded pool; plain slots are f16, or f32 if it is
     Format v = Format::f16;
+
+    // Plain slots, beside coded ones, for the tokens after a decision.
+    uint32_t plain_slack(const Recipe& r) const { return n_rows - n_coded - r.sink_of(n_rows) - r.plain_recent_of(n_rows); }
 };
 
 struct CacheLayer {

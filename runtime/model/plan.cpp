@@ -136,31 +136,30 @@ static Choice choose_slots(const Sizer& sizer, uint32_t context)
     return {};
 }
 
-static Recipe with(Recipe r, const char* retain, Format k, Format v)
-{
-    r.retain = find_retain(retain);
-    r.k = k;
-    r.v = v;
-    return r;
-}
+// What is tried: a recipe, and whether it is only worth it with room for the whole context.
+struct Rung {
+    Recipe recipe;
+    bool whole;
+};
 
-// What is tried one after the other. `auto` encodes first and evicts second, in that order by measurement (tools/results); keys that
-// were normed, in few and wide heads, want 8 bits. A cache whose codes have no room for all tokens gives some up.
-static std::vector<Recipe> ladder(const Config& config, const Recipe& recipe)
+// A cache of codes gives up slots when it is full, and so does `auto` where the context was asked for. `auto` encodes first and
+// evicts second (tools/results has why); keys that were normed, in few and wide heads, want 8 bits.
+static std::vector<Rung> ladder(const Config& config, const Recipe& recipe, bool asked)
 {
-    if (!recipe.exact() || (!recipe.automatic && !recipe.codes())) return {recipe};
-    Format k = recipe.k, v = recipe.v;
-    std::vector<Recipe> rungs;
-    if (!recipe.slots) rungs.push_back(recipe);
-    if (!recipe.codes() && config.head_dim % 16 == 0 && config.head_dim <= codec_max_dim) {
-        const bool wide = config.family->qk_norm && config.head_dim >= 256;
-        k = wide ? Format::q8 : Format::turbo4;
-        v = wide ? Format::turbo4 : Format::turbo3;
-        rungs.push_back(with(recipe, "all", Format::q8, Format::q8));
-        rungs.push_back(with(recipe, "all", k, v));
-    }
-    rungs.push_back(with(recipe, "mix", k, v));
-    return rungs;
+    if (!recipe.exact() || (!recipe.automatic && !recipe.codes())) return {{recipe, false}};
+    auto mix = [&](Format k, Format v) {
+        Recipe r = recipe;
+        r.retain = find_retain("mix");
+        r.k = k;
+        r.v = v;
+        return r;
+    };
+    if (recipe.codes() || recipe.slots) return {{mix(recipe.k, recipe.v), false}};
+    const Rung plain = asked ? Rung{mix(Format::f16, Format::f16), true} : Rung{recipe, true};
+    if (config.head_dim % 16 != 0 || config.head_dim > codec_max_dim) return {plain, {mix(Format::f16, Format::f16), false}};
+    const bool wide = config.family->qk_norm && config.head_dim >= 256;
+    const Recipe few = wide ? mix(Format::q8, Format::turbo4) : mix(Format::turbo4, Format::turbo3);
+    return {plain, {mix(Format::q8, Format::q8), true}, {few, false}};
 }
 
 Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& parts, uint64_t tokenizer_bytes, uint64_t sampler_bytes,
@@ -185,20 +184,22 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
                 plan.kv_budget_bytes};
 
     const uint32_t model_context = std::min(config.n_context, kLargestContext);
-    const std::vector<Recipe> rungs = ladder(config, recipe);
+    const std::vector<Rung> rungs = ladder(config, recipe, request.context > 0);
     const bool fixed = request.context >= 0 || rungs.size() > 1;
     const uint32_t limit = request.context > 0 ? uint32_t(request.context) : model_context;
     const uint32_t least = fixed ? limit : std::min(limit, plan.kv_budget_bytes ? kSmallestChunk : kSmallestContext);
     Choice choice;
-    for (const Recipe& rung : rungs) {
-        sizer.recipe = rung;
-        choice = !rung.exact() ? choose_slots(sizer, limit) : fixed ? choose_fixed(sizer, limit) : choose_longest(sizer, limit, least);
-        if (choice.slots) break;
+    for (const Rung& rung : rungs) {
+        sizer.recipe = rung.recipe;
+        choice = !rung.recipe.exact() ? choose_slots(sizer, limit)
+                 : fixed              ? choose_fixed(sizer, limit)
+                                      : choose_longest(sizer, limit, least);
+        if (choice.slots && (!rung.whole || choice.slots >= limit)) break;
     }
     if (choice.slots >= limit && sizer.recipe.split == Split::pyramid) sizer.recipe.split = Split::uniform; // room for everything
     plan.fits = choice.slots != 0;
     Sizer last = sizer; // what would do with the least
-    last.recipe = rungs.back();
+    last.recipe = rungs.back().recipe;
     Choice smallest{least, least, std::min(kSmallestChunk, least)};
     if (!last.recipe.exact()) smallest = {limit, least_slots(last.recipe), last.recipe.chunk ? last.recipe.chunk : kChunks[7]};
     plan.smallest_bytes = last.total(smallest);
