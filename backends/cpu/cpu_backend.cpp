@@ -156,7 +156,11 @@ void CpuBackend::encode(const Tensor& to, uint64_t row, const float* x) const
 void CpuBackend::decode(const Tensor& from, uint64_t row, float* x) const
 {
     const CodedRow in = coded_row(from, row);
-    if (is_coded(from.format)) return m_kernels.vector.decode[int(from.format) - int(Format::n_weights)](in.words, in.tail, from.cols, x);
+    if (is_coded(from.format)) {
+        const CodedRows rows = coded_rows(from);
+        const uint32_t only = uint32_t(row);
+        return rows.decode(rows, &only, 0, 1, from.cols, x);
+    }
     if (from.format == Format::f16) return m_kernels.vector.from_half(x, reinterpret_cast<const uint16_t*>(in.words), from.cols);
     memcpy(x, in.words, 4ull * from.cols);
 }

@@ -126,11 +126,12 @@ constexpr uint32_t kInOrder[kAttentionTile] = {KS_EIGHT(0),  KS_EIGHT(8),  KS_EI
                                                KS_EIGHT(32), KS_EIGHT(40), KS_EIGHT(48), KS_EIGHT(56)};
 #undef KS_EIGHT
 
-constexpr uint32_t kAheadCodes = 8; // rows of codes that are asked for before they are decoded
-
-template <class S, bool half> void decode_plain(const uint32_t* words, const uint8_t*, uint32_t d, float* x)
+template <class S, bool half>
+void decode_plain(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x)
 {
-    for (uint32_t i = 0; i < d; i += 8) S::store(x + i, load_cached<S, half>(words, i));
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t k = 0; k < d; k += 8)
+            S::store(x + size_t(i) * d + k, load_cached<S, half>(from.words, size_t(rows[i] - first) * d + k));
 }
 
 // Keys or values of a part, a row per column from the part's first on; codes are decoded into `room` (kAttentionTile, head_dim).
@@ -147,14 +148,7 @@ struct PartRows {
     {
         if (part.place != Part::coded) return;
         const CodedRows& coded = keys ? task.coded_k : task.coded_v;
-        const uint32_t n = part.end - part.begin;
-        for (uint32_t i = 0; i < n; i++) {
-            const size_t row = rows[i] - tile.first_coded, next = rows[i + kAheadCodes < n ? i + kAheadCodes : i] - tile.first_coded;
-            __builtin_prefetch(coded.words + next * coded.row_words);
-            __builtin_prefetch(coded.tails + next * coded.row_tail);
-            coded.decode(coded.words + row * coded.row_words, coded.tails + row * coded.row_tail, task.a.head_dim,
-                         room + size_t(i) * task.a.head_dim);
-        }
+        coded.decode(coded, rows, tile.first_coded, part.end - part.begin, task.a.head_dim, room);
         data = room;
         rows = kInOrder;
         half = false;

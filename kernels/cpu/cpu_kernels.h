@@ -64,11 +64,14 @@ struct MatmulTask {
 };
 using MatmulKernel = void (*)(const MatmulTask& task);
 
+struct CodedRows;
 // A row of a coded cache; as encode_row and decode_row of codec_rows.h.
 using EncodeKernel = void (*)(const float* x, uint32_t d, uint32_t* words, uint8_t* tail);
-using DecodeKernel = void (*)(const uint32_t* words, const uint8_t* tail, uint32_t d, float* x);
+using DecodeRowKernel = void (*)(const uint32_t* words, const uint8_t* tail, uint32_t d, float* x);
+// Rows rows[i] - first of a pool, x (n, d).
+using DecodeKernel = void (*)(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x);
 
-// The two planes of a coded pool, and how a row of them is read. f32 and f16 are codecs, too.
+// The two planes of a coded pool, and how rows of them are read. f32 and f16 are codecs, too.
 struct CodedRows {
     DecodeKernel decode;
     const uint32_t* words;

@@ -122,10 +122,5 @@ template <class S, bool fine> void decode_polar(const uint32_t* words, const uin
         encode_q8<S>, encode_q4<S>, encode_turbo<S, 8, false>, encode_turbo<S, 4, false>, encode_turbo<S, 2, false>,                       \
             encode_turbo<S, 2, true>, encode_polar<S, false>, encode_polar<S, true>                                                        \
     }
-#define KS_DECODERS(S)                                                                                                                     \
-    {                                                                                                                                      \
-        decode_q8<S>, decode_q4<S>, decode_turbo<S, 8>, decode_turbo<S, 4>, decode_turbo<S, 2>, decode_turbo<S, 2>,                        \
-            decode_polar<S, false>, decode_polar<S, true>                                                                                  \
-    }
 
 } // namespace ks

@@ -49,6 +49,10 @@ struct Generic {
         {
             return both(a, b, [](uint32_t x, uint32_t y) { return x | y; });
         }
+        KS_INLINE friend W8 operator^(W8 a, W8 b)
+        {
+            return both(a, b, [](uint32_t x, uint32_t y) { return x ^ y; });
+        }
         KS_INLINE friend W8 operator<<(W8 a, int n)
         {
             return both(a, a, [n](uint32_t x, uint32_t) { return x << n; });
@@ -102,13 +106,22 @@ struct Generic {
     {
         return make<W8>([=](int i) { return a.v[i] < b.v[i] ? ~0u : 0u; });
     }
+    KS_INLINE static F8 negate(F8 a, W8 top_bits)
+    {
+        return make<F8>([=](int i) { return BITS_TO_FLOAT(FLOAT_TO_BITS(a.v[i]) ^ (top_bits.v[i] & 0x80000000u)); });
+    }
     KS_INLINE static F8 pick(const float* eight, W8 index)
     {
-        return make<F8>([=](int i) { return eight[index.v[i]]; });
+        return make<F8>([=](int i) { return eight[index.v[i] & 7]; });
     }
     KS_INLINE static F8 load_half(const uint16_t* p)
     {
         return make<F8>([=](int i) { return HALF_TO_FLOAT(p[i]); });
+    }
+    KS_INLINE static F8 broadcast_half(uint32_t half) { return broadcast(HALF_TO_FLOAT(half)); }
+    KS_INLINE static F8 four_halves(uint64_t four)
+    {
+        return make<F8>([=](int i) { return i < 4 ? HALF_TO_FLOAT(uint32_t(four >> (16 * i)) & 0xffffu) : 0.f; });
     }
     KS_INLINE static void store_half(uint16_t* p, F8 x)
     {
@@ -122,6 +135,31 @@ struct Generic {
     KS_INLINE static W8 words(const uint32_t* p)
     {
         return make<W8>([=](int i) { return p[i]; });
+    }
+    KS_INLINE static W8 two_words(const uint32_t* p)
+    {
+        return make<W8>([=](int i) { return p[i % 2]; });
+    }
+    KS_INLINE static W8 four_words(const uint32_t* p)
+    {
+        return make<W8>([=](int i) { return p[i % 4]; });
+    }
+    KS_INLINE static W8 four_words_twice(const uint32_t* p)
+    {
+        return make<W8>([=](int i) { return p[i / 2]; });
+    }
+    KS_INLINE static void twice(F8 a, F8* first, F8* second)
+    {
+        *first = make<F8>([=](int i) { return a.v[i / 2]; });
+        *second = make<F8>([=](int i) { return a.v[4 + i / 2]; });
+    }
+    KS_INLINE static W8 shift_each(W8 a, const uint32_t* right)
+    {
+        return make<W8>([=](int i) { return a.v[i] >> right[i]; });
+    }
+    KS_INLINE static W8 load_bytes(const int8_t* p)
+    {
+        return make<W8>([=](int i) { return uint32_t(int(p[i])); });
     }
     KS_INLINE static void store_words(uint32_t* p, W8 a) { memcpy(p, a.v, sizeof a.v); }
     KS_INLINE static W8 each(uint32_t word)

@@ -26,6 +26,7 @@ struct Neon {
         KS_INLINE friend W8 operator-(W8 x, W8 y) { return {vsubq_u32(x.a, y.a), vsubq_u32(x.b, y.b)}; }
         KS_INLINE friend W8 operator&(W8 x, W8 y) { return {vandq_u32(x.a, y.a), vandq_u32(x.b, y.b)}; }
         KS_INLINE friend W8 operator|(W8 x, W8 y) { return {vorrq_u32(x.a, y.a), vorrq_u32(x.b, y.b)}; }
+        KS_INLINE friend W8 operator^(W8 x, W8 y) { return {veorq_u32(x.a, y.a), veorq_u32(x.b, y.b)}; }
         KS_INLINE friend W8 operator<<(W8 x, int n) { return shift(x, n); }
         KS_INLINE friend W8 operator>>(W8 x, int n) { return shift(x, -n); }
     };
@@ -54,9 +55,14 @@ struct Neon {
     }
     KS_INLINE static F8 zero_where_less(F8 x, F8 y, F8 z) { return {clear(x.a, vcltq_f32(y.a, z.a)), clear(x.b, vcltq_f32(y.b, z.b))}; }
     KS_INLINE static W8 less(F8 x, F8 y) { return {vcltq_f32(x.a, y.a), vcltq_f32(x.b, y.b)}; } // all bits or none
+    KS_INLINE static float32x4_t negate4(float32x4_t x, uint32x4_t top_bits)
+    {
+        return vreinterpretq_f32_u32(veorq_u32(vreinterpretq_u32_f32(x), vandq_u32(top_bits, vdupq_n_u32(0x80000000u))));
+    }
+    KS_INLINE static F8 negate(F8 x, W8 top_bits) { return {negate4(x.a, top_bits.a), negate4(x.b, top_bits.b)}; }
     KS_INLINE static float32x4_t pick4(uint8x16x2_t eight, uint32x4_t index)
     {
-        uint32x4_t bytes = vmlaq_n_u32(vdupq_n_u32(0x03020100), index, 0x04040404);
+        uint32x4_t bytes = vmlaq_n_u32(vdupq_n_u32(0x03020100), vandq_u32(index, vdupq_n_u32(7)), 0x04040404);
         return vreinterpretq_f32_u8(vqtbl2q_u8(eight, vreinterpretq_u8_u32(bytes)));
     }
     KS_INLINE static F8 pick(const float* eight, W8 index)
@@ -66,6 +72,12 @@ struct Neon {
     }
     KS_INLINE static float32x4_t from_half(uint16x4_t x) { return vcvt_f32_f16(vreinterpret_f16_u16(x)); }
     KS_INLINE static F8 load_half(const uint16_t* p) { return {from_half(vld1_u16(p)), from_half(vld1_u16(p + 4))}; }
+    KS_INLINE static F8 broadcast_half(uint32_t half)
+    {
+        const float32x4_t x = from_half(vdup_n_u16(uint16_t(half)));
+        return {x, x};
+    }
+    KS_INLINE static F8 four_halves(uint64_t four) { return {from_half(vcreate_u16(four)), vdupq_n_f32(0.f)}; }
     KS_INLINE static void store_half(uint16_t* p, F8 x)
     {
         vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(x.a)));
@@ -75,6 +87,32 @@ struct Neon {
     KS_INLINE static F8 load_bf16(const uint16_t* p) { return {from_bf16(vld1_u16(p)), from_bf16(vld1_u16(p + 4))}; }
 
     KS_INLINE static W8 words(const uint32_t* p) { return {vld1q_u32(p), vld1q_u32(p + 4)}; }
+    KS_INLINE static W8 two_words(const uint32_t* p)
+    {
+        const uint32x4_t x = vcombine_u32(vld1_u32(p), vld1_u32(p));
+        return {x, x};
+    }
+    KS_INLINE static W8 four_words(const uint32_t* p) { return {vld1q_u32(p), vld1q_u32(p)}; }
+    KS_INLINE static W8 four_words_twice(const uint32_t* p)
+    {
+        const uint32x4_t x = vld1q_u32(p);
+        return {vzip1q_u32(x, x), vzip2q_u32(x, x)};
+    }
+    KS_INLINE static void twice(F8 x, F8* first, F8* second)
+    {
+        *first = {vzip1q_f32(x.a, x.a), vzip2q_f32(x.a, x.a)};
+        *second = {vzip1q_f32(x.b, x.b), vzip2q_f32(x.b, x.b)};
+    }
+    KS_INLINE static W8 shift_each(W8 x, const uint32_t* right)
+    {
+        const W8 by = words(right);
+        return {vshlq_u32(x.a, vnegq_s32(as_int(by.a))), vshlq_u32(x.b, vnegq_s32(as_int(by.b)))};
+    }
+    KS_INLINE static W8 load_bytes(const int8_t* p)
+    {
+        const int16x8_t x = vmovl_s8(vld1_s8(p));
+        return {as_word(vmovl_s16(vget_low_s16(x))), as_word(vmovl_s16(vget_high_s16(x)))};
+    }
     KS_INLINE static void store_words(uint32_t* p, W8 x)
     {
         vst1q_u32(p, x.a);

@@ -1,7 +1,7 @@
 // The ops that touch every value once.
 #pragma once
 
-#include "kernels/cpu/polar_vectors.h"
+#include "kernels/cpu/codec_decode.h"
 #include "kernels/cpu/vector_math.h"
 
 namespace ks
