@@ -172,22 +172,32 @@ template <class S, bool fine> struct PolarRow {
     }
 };
 
-constexpr uint32_t kAheadCodes = 8; // rows of codes that are asked for before they are decoded
+constexpr uint32_t kAheadCodes = 16; // rows of codes that are asked for before they are decoded
+
+// known_d: d where it is one of the usual, so that all within a row has its place at compile time; else 0
+template <class Row, uint32_t known_d>
+void decode_groups(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x)
+{
+    if (known_d) d = known_d;
+    const Row decoder;
+    const uint32_t n_words = from.row_words, n_tail = from.row_tail;
+    for (uint32_t i = 0; i < n; i++, x += d) {
+        const size_t row = rows[i] - first;
+        if (i + kAheadCodes < n) __builtin_prefetch(from.words + size_t(rows[i + kAheadCodes] - first) * n_words);
+        decoder.decode(from.words + row * n_words, from.tails + row * n_tail, d, x);
+    }
+}
 
 // Rows rows[i] - first of a pool, x (n, d).
 template <class Row> void decode_rows(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x)
 {
-    const Row decoder;
-    for (uint32_t i = 0; i < n; i++, x += d) {
-        const size_t row = rows[i] - first, next = rows[i + kAheadCodes < n ? i + kAheadCodes : i] - first;
-        const uint32_t* words = from.words + row * from.row_words;
-        const uint8_t* tail = from.tails + row * from.row_tail;
-        __builtin_prefetch(from.words + next * from.row_words);
-        __builtin_prefetch(from.tails + next * from.row_tail);
-        if (d % 64 == 0)
-            decoder.decode(words, tail, d, x);
-        else
-            Row::any_dim(words, tail, d, x);
+    if (d == 64) return decode_groups<Row, 64>(from, rows, first, n, d, x);
+    if (d == 128) return decode_groups<Row, 128>(from, rows, first, n, d, x);
+    if (d == 256) return decode_groups<Row, 256>(from, rows, first, n, d, x);
+    if (d % 64 == 0) return decode_groups<Row, 0>(from, rows, first, n, d, x);
+    for (uint32_t i = 0; i < n; i++) {
+        const size_t row = rows[i] - first;
+        Row::any_dim(from.words + row * from.row_words, from.tails + row * from.row_tail, d, x + size_t(i) * d);
     }
 }
 

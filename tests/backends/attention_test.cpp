@@ -1,7 +1,6 @@
 // attention and kv_score: prefill and decode, groups of heads, both cache formats; rings that wrapped, windows, pinned tokens,
 // tables, staged chunks, log-weights.
-#include "kernels/common/lang.h"
-#include "tests/backends/op_harness.h"
+#include "tests/backends/coded_rows.h"
 
 #include <algorithm>
 #include <cmath>
@@ -33,9 +32,10 @@ struct AttentionShape {
 // All there ever was, by head and index, as a cache would return it.
 struct AttentionData {
     std::vector<float> q, far;
-    std::vector<float> k, v;    // (n_kv_heads, before + n_tokens, head_dim)
-    std::vector<float> weights; // (n_kv_heads, before + n_tokens, 2), zero for the chunk's tokens where it is staged
-    std::vector<uint32_t> rows; // (slots), the table
+    std::vector<float> k, v;               // (n_kv_heads, before + n_tokens, head_dim)
+    std::vector<float> weights;            // (n_kv_heads, before + n_tokens, 2), zero for the chunk's tokens where it is staged
+    std::vector<uint32_t> rows;            // (slots), the table
+    std::vector<uint8_t> codes_k, codes_v; // the coded pools, where their formats are codecs
 };
 
 static std::vector<float> stored(std::vector<float> values, Format format)
@@ -43,6 +43,25 @@ static std::vector<float> stored(std::vector<float> values, Format format)
     if (format == Format::f16)
         for (float& value : values) value = HALF_TO_FLOAT(FLOAT_TO_HALF(value));
     return values;
+}
+
+static uint32_t row_of(const AttentionShape& s, const AttentionData& data, uint32_t head, uint32_t index)
+{
+    if (s.table) return data.rows[head * s.n_slots() + index];
+    const uint32_t ring = s.a.n_rows - s.a.n_pinned;
+    return head * s.a.n_rows + (index < s.a.n_pinned ? index : s.a.n_pinned + (index - s.a.n_pinned) % ring);
+}
+
+// A coded pool; what it holds of the history becomes what its codes say. Rows that were never written hold what would be noticed.
+static std::vector<uint8_t> coded_pool(const AttentionShape& s, const AttentionData& data, std::vector<float>& history, Format format)
+{
+    if (!is_coded(format)) return {};
+    CodedPool pool(format, s.a.n_kv_heads * s.n_coded, s.a.head_dim, 40.f);
+    for (uint32_t h = 0; h < s.a.n_kv_heads; h++)
+        for (uint32_t i = s.coded_begin; i < std::min(s.coded_end, s.n_before(h)); i++)
+            pool.keep(row_of(s, data, h, i) - s.a.n_kv_heads * s.a.n_rows,
+                      &history[(uint64_t(h) * (s.before + s.a.n_tokens) + i) * s.a.head_dim]);
+    return pool.bytes;
 }
 
 static std::shared_ptr<AttentionData> make_data(const AttentionShape& s)
@@ -72,14 +91,9 @@ static std::shared_ptr<AttentionData> make_data(const AttentionShape& s)
         for (uint32_t i = 0, next = h * a.n_rows, next_coded = h * s.n_coded; i < s.n_slots(); i++)
             data->rows.push_back(next_coded < (h + 1) * s.n_coded && (s.is_coded(i) || next == (h + 1) * a.n_rows) ? coded[next_coded++]
                                                                                                                    : plain[next++]);
+    data->codes_k = coded_pool(s, *data, data->k, s.coded_k);
+    data->codes_v = coded_pool(s, *data, data->v, s.coded_v);
     return data;
-}
-
-static uint32_t row_of(const AttentionShape& s, const AttentionData& data, uint32_t head, uint32_t index)
-{
-    if (s.table) return data.rows[head * s.n_slots() + index];
-    const uint32_t ring = s.a.n_rows - s.a.n_pinned;
-    return head * s.a.n_rows + (index < s.a.n_pinned ? index : s.a.n_pinned + (index - s.a.n_pinned) % ring);
 }
 
 // All slots as they are when attention runs. Rows that were never written hold what would be noticed.
@@ -171,10 +185,12 @@ static KvSlots make_slots(Bench& bench, const AttentionShape& s, const Attention
     KvSlots slots;
     const uint32_t n_coded = a.n_kv_heads * s.n_coded;
     std::vector<float> k = pool(s, data, data.k, a.head_dim), v = pool(s, data, data.v, a.head_dim);
-    if (s.n_coded) {
-        slots.coded_k = bench.input(n_coded, a.head_dim, {k.begin() + uint64_t(n) * a.head_dim, k.end()}, s.coded_k);
-        slots.coded_v = bench.input(n_coded, a.head_dim, {v.begin() + uint64_t(n) * a.head_dim, v.end()}, s.coded_v);
-    }
+    auto coded = [&](Format format, const std::vector<float>& all, const std::vector<uint8_t>& codes) {
+        if (is_coded(format)) return bench.coded(format, n_coded, a.head_dim, codes);
+        return bench.input(n_coded, a.head_dim, {all.begin() + uint64_t(n) * a.head_dim, all.end()}, format);
+    };
+    if (s.n_coded) slots.coded_k = coded(s.coded_k, k, data.codes_k);
+    if (s.n_coded) slots.coded_v = coded(s.coded_v, v, data.codes_v);
     k.resize(uint64_t(n) * a.head_dim);
     v.resize(k.size());
     slots.k = bench.input(n, a.head_dim, k, s.k);
@@ -200,11 +216,11 @@ static ScratchShape scratch_of(const AttentionShape& s)
 static std::string name_of(const AttentionShape& s)
 {
     const AttentionArgs& a = s.a;
-    char name[240];
-    snprintf(name, sizeof name, "%u tokens at %u, %u/%u heads of %u, %u + %u rows, %u pinned, %u far, window %u%s%s%s, %s %s, q %g",
+    char name[280];
+    snprintf(name, sizeof name, "%u tokens at %u, %u/%u heads of %u, %u + %u rows, %u pinned, %u far, window %u%s%s%s, %s %s, %s %s, q %g",
              a.n_tokens, s.before, a.n_heads, a.n_kv_heads, a.head_dim, a.n_rows, s.n_coded, a.n_pinned, a.n_far, a.window,
              s.table ? ", table" : "", a.chunk_rows ? ", staged" : "", s.weighted ? ", weighted" : "", format_info(s.k).name,
-             format_info(s.v).name, double(s.size));
+             format_info(s.v).name, codec_info(s.coded_k).name, codec_info(s.coded_v).name, double(s.size));
     return name;
 }
 
@@ -371,6 +387,23 @@ TEST_CASE("attention: tables, staged chunks, pinned tokens, log-weights")
         cases.push_back(make_case(s));
         s.k = s.coded_k = Format::f32;
         cases.push_back(make_case(s));
+    }
+    check_ops("attention", cases);
+}
+
+TEST_CASE("attention: slots in codes")
+{
+    const Format codecs[][2] = {{Format::q8, Format::q8},        {Format::turbo4, Format::turbo3},  {Format::polar, Format::q4},
+                                {Format::turbo3, Format::polar}, {Format::polar5, Format::turbo2v}, {Format::turbo2, Format::f16}};
+    std::vector<OpCase> cases;
+    for (uint32_t i = 0; i < 6 * 5 * 3; i++) {
+        const uint32_t head_dims[] = {64, 80, 128, 192, 256}, tokens[] = {1, 5, 40}, d = head_dims[i / 3 % 5], n = tokens[i % 3];
+        const AttentionShape staged = with_table(with_stage(shape(n, 260, 3, 1, d, 60), 130));
+        for (AttentionShape s : {with_codes(with_table(shape(n, 150, 6, 2, d, 170)), 4, 140, 150),
+                                 with_far(with_weights(with_codes(staged, 20, 220, 210)), 20)}) {
+            s.coded_k = codecs[i / 15][0], s.coded_v = codecs[i / 15][1];
+            cases.push_back(make_case(s));
+        }
     }
     check_ops("attention", cases);
 }

@@ -38,6 +38,29 @@ inline std::vector<float> decode(Format format, const std::vector<uint8_t>& row,
     return x;
 }
 
+// The two planes of a cache, all of whose rows are those of `never` until they are kept.
+struct CodedPool {
+    Format format;
+    uint32_t n, d;
+    std::vector<uint8_t> bytes;
+
+    CodedPool(Format f, uint32_t n_rows, uint32_t head_dim, float never) : format(f), n(n_rows), d(head_dim), bytes(coded_bytes(f, n, d))
+    {
+        std::vector<float> x(d);
+        for (uint32_t row = 0; row < n; row++) {
+            x.assign(d, never);
+            keep(row, x.data());
+        }
+    }
+    // x becomes what its codes say.
+    void keep(uint32_t at, float* x)
+    {
+        const CodedRow row = coded_row(bytes.data(), n, at, codec_info(format).row_bytes(d));
+        encode_row(format, x, d, row.words, row.tail);
+        decode_row(format, row.words, row.tail, d, x);
+    }
+};
+
 inline std::string name_of(Format format, uint32_t d)
 {
     return std::string(codec_info(format).name) + ", " + std::to_string(d);
