@@ -114,7 +114,9 @@ Evictor::Counts Evictor::evict(Backend& backend, CacheLayer& layer, uint32_t il,
     if (layer.spec.n_coded) c.plain_first = m_recipe.sink_of(n_rows), c.plain_last = m_recipe.plain_recent_of(n_rows);
     uint32_t n_held = 0;
     for (uint32_t h = 0; h < n_kv_heads; h++) n_held += layer.held[h] + chunk.n;
-    c.evicts = n_held > n_kv_heads * target;
+    c.evicts = !m_recipe.exact() && n_held > n_kv_heads * target;
+    // Where nobody leaves, the last tokens for which no coded slot is left stay plain.
+    if (m_recipe.exact() && layer.spec.n_coded) c.plain_last += std::max(n_held / n_kv_heads, target) - target;
     c.estimated = c.evicts ? estimator_slots(layer.spec, m_recipe) : 0;
     look(c);
     if (c.evicts) score(c);

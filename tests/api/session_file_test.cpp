@@ -41,6 +41,13 @@ const char* const kRecipes[] = {
     "subgen,slots=48",
     "subgen,slots=64,delta=7,recent=9",
     "mix,slots=48,k=f32",
+    "q8",
+    "turbo4,v=turbo3,boundary=1",
+    "mix,slots=48,k=turbo4,v=turbo4",
+    "h2o,slots=48,victims=merge,k=q8,v=turbo2,delta=5",
+    "ada,slots=48,k=f16,v=polar,delta=4",
+    "subgen,slots=64,k=q8,v=q4",
+    "sink,slots=48,k=polar5,v=f16",
 };
 
 const SavedState kNone;
@@ -385,7 +392,8 @@ TEST_CASE("session file: no table makes eviction or attention reach outside")
 {
     Fixture f;
     const std::vector<uint32_t> ids = some_ids(300);
-    for (const char* recipe : {"h2o,slots=48,victims=merge,delta=6", "ada,slots=48,delta=4", "subgen,slots=48"}) {
+    for (const char* recipe :
+         {"h2o,slots=48,victims=merge,delta=6", "ada,slots=48,delta=4", "subgen,slots=48", "mix,slots=48,victims=merge,k=turbo4,v=q8"}) {
         std::unique_ptr<Session> s = f.open(recipe);
         feed(*s, ids, 0, 130);
         feed(*s, ids, 130, 132, true); // with some rows free

@@ -14,7 +14,8 @@ namespace ks
 
 struct BedShape {
     uint32_t n_heads = 4, n_kv_heads = 2, head_dim = 16;
-    const char* format = "f32";
+    const char* format = "f32"; // of keys and values; empty: as the recipe says
+    bool lossless = false;      // the coded pool is f16, whatever the recipe's codecs
 
     uint32_t group() const { return n_heads / n_kv_heads; }
 };
@@ -31,10 +32,14 @@ struct Bed {
     uint32_t n_seen = 0;
 
     Bed(const std::string& text, uint32_t n_rows, uint32_t chunk, const char* device = "reference", int n_threads = 2, BedShape s = {})
-        : recipe(parse_recipe(text + ",k=" + s.format + ",v=" + s.format).value()), shape(s)
+        : recipe(parse_recipe(*s.format ? text + ",k=" + s.format + ",v=" + s.format : text).value()), shape(s)
     {
         backend = std::move(open_backend({device, n_threads, nullptr}).value());
-        CacheLayerSpec spec{s.n_heads, s.n_kv_heads, s.head_dim, n_rows, 0, 0, !recipe.exact() && !recipe.is_ring(), !recipe.exact()};
+        CacheLayerSpec spec{s.n_heads, s.n_kv_heads, s.head_dim, n_rows, 0, 0, recipe.codes(), !recipe.exact()};
+        if (!recipe.exact() && !recipe.is_ring()) spec.table = true;
+        if (recipe.codes()) spec.n_coded = n_rows - recipe.sink_of(n_rows) - recipe.plain_recent_of(n_rows) - recipe.delta_of(n_rows);
+        spec.k = s.lossless ? Format::f16 : recipe.k;
+        spec.v = s.lossless ? Format::f16 : recipe.v == Format::turbo2 ? Format::turbo2v : recipe.v;
         if (recipe.is_ring()) spec.n_pinned = recipe.sink, spec.window = n_rows - recipe.sink;
         const ScratchShape scratch{chunk, 64, s.n_heads, s.n_kv_heads, s.head_dim, n_rows * s.n_kv_heads};
         const CacheBytes bytes = Cache::bytes_needed({spec}, recipe, chunk, 0);

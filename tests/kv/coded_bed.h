@@ -1,0 +1,298 @@
+// A cache with a coded pool beside a bookkeeping of its own: which tokens lie where, what their bytes are, and what attention
+// over those very bytes is, in float64.
+#pragma once
+
+#include "kernels/cpu/codec_rows.h"
+#include "tests/kv/cache_bed.h"
+
+#include <cstring>
+#include <map>
+
+namespace ks
+{
+
+// What rotate does to one head's values, in its order: bit for bit the same.
+inline void rotate_head(float* x, uint32_t d, bool inverse)
+{
+    for (uint32_t base = 0, block; base < d; base += block) {
+        block = rotate_block(base, d);
+        for (uint32_t i = base; !inverse && i < base + block; i++) x[i] *= rotate_sign(i);
+        for (uint32_t step = 1; step < block; step *= 2)
+            for (uint32_t i = base; i < base + block; i++)
+                if (!((i - base) & step)) {
+                    const float a = x[i], b = x[i + step];
+                    x[i] = a + b, x[i + step] = a - b;
+                }
+        for (uint32_t i = base; i < base + block; i++) x[i] *= rotate_scale(block);
+        for (uint32_t i = base; inverse && i < base + block; i++) x[i] *= rotate_sign(i);
+    }
+}
+
+// A row of a pool, words and then tail.
+inline std::vector<uint8_t> row_bytes(const Tensor& t, uint32_t row)
+{
+    const uint32_t bytes = codec_info(t.format).row_bytes(t.cols), tail = is_coded(t.format) ? bytes % 4 : 0;
+    const CodedRow at = coded_row(t, row);
+    std::vector<uint8_t> out(bytes);
+    memcpy(out.data(), at.words, bytes - tail);
+    if (tail) memcpy(out.data() + bytes - tail, at.tail, tail);
+    return out;
+}
+
+inline std::vector<uint8_t> coded_bytes_of(Format format, const std::vector<float>& x)
+{
+    const uint32_t d = uint32_t(x.size()), bytes = codec_info(format).row_bytes(d), whole = bytes / 4 * 4;
+    std::vector<uint32_t> words(bytes / 4 + 1);
+    std::vector<uint8_t> out(bytes);
+    encode_row(format, x.data(), d, words.data(), out.data() + whole);
+    memcpy(out.data(), words.data(), whole);
+    return out;
+}
+
+inline std::vector<float> values_of(Format format, const std::vector<uint8_t>& row, uint32_t d)
+{
+    std::vector<uint32_t> words(row.size() / 4 + 1);
+    std::vector<float> x(d);
+    memcpy(words.data(), row.data(), row.size() / 4 * 4);
+    decode_row(format, words.data(), row.data() + row.size() / 4 * 4, d, x.data());
+    return x;
+}
+
+// Tokens whose keys come in a few kinds, so that victims find somebody to merge with.
+struct CodedText {
+    uint64_t seed;
+    BedShape shape;
+
+    mutable std::map<std::pair<uint32_t, uint32_t>, std::vector<float>> rows{}; // by token and what
+
+    const std::vector<float>& row(uint32_t token, uint32_t what, uint32_t n) const
+    {
+        std::vector<float>& out = rows[{token, what}];
+        if (!out.empty()) return out;
+        for (uint32_t i = 0; i < n; i++) {
+            auto normal = [&](uint64_t t) {
+                double sum = -2;
+                for (uint64_t k = 0; k < 4; k++) sum += random_uniform(seed, ((t * 4 + what) * 4096 + i) * 4 + k);
+                return 1.7 * sum;
+            };
+            if (what == 0) out.push_back(float(normal(token) * 1.5 / std::sqrt(double(shape.head_dim))));
+            if (what == 1) out.push_back(float(normal(1000000 + token % 6) + 0.4 * normal(token)));
+            if (what == 2) out.push_back(float(normal(token)));
+        }
+        return out;
+    }
+};
+
+// One head's token as it must be stored before it is encoded.
+inline std::vector<float> stored_head(const CodedText& text, uint32_t token, uint32_t what, uint32_t head, bool rotates, Format plain)
+{
+    const uint32_t d = text.shape.head_dim;
+    const std::vector<float>& all = text.row(token, what, text.shape.n_kv_heads * d);
+    std::vector<float> x(all.begin() + head * d, all.begin() + (head + 1) * d);
+    if (rotates) rotate_head(x.data(), d, false);
+    for (float& value : x)
+        if (plain == Format::f16) value = HALF_TO_FLOAT(FLOAT_TO_HALF(value));
+    return x;
+}
+
+class CodedCache
+{
+public:
+    struct Held {
+        uint32_t position;
+        bool coded;
+    };
+
+    CodedCache(const std::string& recipe, uint32_t n_rows, uint32_t chunk, const char* device, const CodedText& t)
+        : bed(recipe, n_rows, chunk, device, 2, t.shape), text(t), expected(t.shape.n_kv_heads)
+    {
+    }
+
+    // Reads the next n tokens, numbered from `from` in the text. twin: one that has read them and holds the same bytes.
+    void read(uint32_t n, uint32_t from, const CodedCache* twin = nullptr)
+    {
+        const BedShape& s = text.shape;
+        std::vector<float> rows[3];
+        for (uint32_t t = from; t < from + n; t++)
+            for (uint32_t what = 0; what < 3; what++) {
+                const std::vector<float>& one = text.row(t, what, (what ? s.n_kv_heads : s.n_heads) * s.head_dim);
+                rows[what].insert(rows[what].end(), one.begin(), one.end());
+            }
+        const uint32_t position = bed.n_seen;
+        tokens.resize(position);
+        for (uint32_t t = 0; t < n; t++) tokens.push_back(from + t);
+        if (!bed.cache.layer(0).spec.table) { // an exact cache, to compare with
+            y = bed.feed(rows[0], rows[1], rows[2]);
+            return;
+        }
+        wanted = twin ? twin->wanted : attention(rows[0], position, n);
+        y = bed.feed(rows[0], rows[1], rows[2]);
+        for (size_t i = 0; i < y.size(); i++) worst = std::max(worst, std::fabs(y[i] - wanted[i]));
+        keep_books(position, n);
+    }
+
+    void check_places() const
+    {
+        const CacheLayer& l = bed.cache.layer(0);
+        for (uint32_t h = 0; h < text.shape.n_kv_heads; h++) {
+            REQUIRE(l.held[h] == expected[h].size());
+            uint32_t n_coded = 0;
+            for (uint32_t i = 0; i < l.held[h]; i++) {
+                REQUIRE(l.positions[l.begin[h] + i] == expected[h][i].position);
+                REQUIRE(l.in_coded_pool(l.rows[l.begin[h] + i]) == expected[h][i].coded);
+                n_coded += expected[h][i].coded;
+            }
+            REQUIRE(l.coded[h] == n_coded);
+        }
+    }
+
+    // Of every token that stands for itself only.
+    uint32_t check_bytes() const
+    {
+        const CacheLayer& l = bed.cache.layer(0);
+        uint32_t checked = 0;
+        for (uint32_t h = 0; h < text.shape.n_kv_heads; h++)
+            for (uint32_t i = 0; i < l.held[h]; i++) {
+                const uint32_t slot = l.rows[l.begin[h] + i], position = expected[h][i].position;
+                if (position == kNoPosition || (l.counts && l.counts[slot] > 1)) continue;
+                for (uint32_t what = 1; what < 3; what++) {
+                    const Tensor& pool = pool_of(slot, what);
+                    const uint32_t row = slot - (l.in_coded_pool(slot) ? l.first_coded() : 0);
+                    const std::vector<float> x = stored_head(text, tokens[position], what, h, rotates(what), plain(what));
+                    REQUIRE(row_bytes(pool, row) == coded_bytes_of(pool.format, x));
+                }
+                checked += expected[h][i].coded;
+            }
+        return checked;
+    }
+
+    // The bytes of every slot in use, as the tables list them.
+    std::vector<uint8_t> all_bytes() const
+    {
+        const CacheLayer& l = bed.cache.layer(0);
+        std::vector<uint8_t> out;
+        for (uint32_t h = 0; h < text.shape.n_kv_heads; h++)
+            for (uint32_t i = 0; i < l.held[h]; i++) {
+                const uint32_t slot = l.rows[l.begin[h] + i];
+                for (uint32_t what = 1; what < 3; what++) {
+                    const std::vector<uint8_t> one = row_bytes(pool_of(slot, what), slot - (l.in_coded_pool(slot) ? l.first_coded() : 0));
+                    out.insert(out.end(), one.begin(), one.end());
+                }
+            }
+        return out;
+    }
+
+    bool rewind(uint32_t n_tokens)
+    {
+        if (!bed.cache.rewind(bed.n_seen, n_tokens)) return false;
+        for (std::vector<Held>& head : expected) head.resize(head.size() - (bed.n_seen - n_tokens));
+        bed.n_seen = n_tokens;
+        return true;
+    }
+
+    Bed bed;
+    CodedText text;
+    std::vector<std::vector<Held>> expected; // by head, in the order of the text
+    std::vector<uint32_t> tokens;            // by position, as the text numbers them
+    std::vector<float> y;                    // of the last chunk
+    std::vector<double> wanted;              // by the formula
+    double worst = 0;                        // difference of an output from the formula
+
+private:
+    bool rotates(uint32_t what) const
+    {
+        const CacheLayerSpec& s = bed.cache.layer(0).spec;
+        return s.n_coded && codec_info(what == 1 ? s.k : s.v).rotated;
+    }
+    Format plain(uint32_t what) const
+    {
+        const KvSlots& slots = bed.cache.layer(0).slots;
+        return what == 1 ? slots.k.format : slots.v.format;
+    }
+    const Tensor& pool_of(uint32_t slot, uint32_t what) const
+    {
+        const CacheLayer& l = bed.cache.layer(0);
+        if (l.in_coded_pool(slot)) return what == 1 ? l.slots.coded_k : l.slots.coded_v;
+        return what == 1 ? l.slots.k : l.slots.v;
+    }
+
+    // Who was encoded, by the rule: where a chunk finds too few plain slots, all between the first and the last tokens.
+    void keep_books(uint32_t position, uint32_t n)
+    {
+        const CacheLayer& l = bed.cache.layer(0);
+        const uint32_t n_rows = l.spec.n_rows, sink = bed.recipe.sink_of(n_rows), recent = bed.recipe.plain_recent_of(n_rows);
+        bool staged = false;
+        for (const std::vector<Held>& head : expected) {
+            const uint32_t plain = uint32_t(std::count_if(head.begin(), head.end(), [](const Held& one) { return !one.coded; }));
+            staged |= plain + n > n_rows - l.spec.n_coded;
+        }
+        for (uint32_t h = 0; h < expected.size(); h++) {
+            std::vector<Held>& head = expected[h];
+            for (uint32_t t = 0; t < n; t++) head.push_back({position + t, false});
+            for (size_t i = sink; staged && i + extra_plain(head.size()) + recent < head.size(); i++) head[i].coded = true;
+            if (!staged || bed.recipe.exact()) continue;
+            const std::vector<uint32_t> stay = bed.positions(h);
+            const auto gone = [&](const Held& one) { return std::find(stay.begin(), stay.end(), one.position) == stay.end(); };
+            head.erase(std::remove_if(head.begin(), head.end(), gone), head.end());
+            const size_t estimated = size_t(std::count(stay.begin(), stay.end(), kNoPosition));
+            const size_t known =
+                size_t(std::count_if(head.begin(), head.end(), [](const Held& one) { return one.position == kNoPosition; }));
+            head.insert(head.begin() + std::min<long>(sink, long(head.size())), estimated - known, Held{kNoPosition, true});
+        }
+    }
+    // Where nobody may leave, the last tokens that fit into no coded slot.
+    size_t extra_plain(size_t n) const
+    {
+        const CacheLayerSpec& s = bed.cache.layer(0).spec;
+        const size_t most = s.n_coded + bed.recipe.sink_of(s.n_rows) + bed.recipe.plain_recent_of(s.n_rows);
+        return bed.recipe.exact() && n > most ? n - most : 0;
+    }
+
+    std::vector<double> attention(const std::vector<float>& queries, uint32_t position, uint32_t n)
+    {
+        const BedShape& s = text.shape;
+        const CacheLayer& l = bed.cache.layer(0);
+        const uint32_t d = s.head_dim;
+        std::vector<double> out(queries.size());
+        for (uint32_t h = 0; h < s.n_kv_heads; h++) {
+            std::vector<std::vector<float>> rows[3];
+            std::vector<float> a, b;
+            for (uint32_t i = 0; i < l.held[h]; i++) {
+                const uint32_t slot = l.rows[l.begin[h] + i];
+                for (uint32_t what = 1; what < 3; what++) {
+                    const Tensor& pool = pool_of(slot, what);
+                    const uint32_t row = slot - (l.in_coded_pool(slot) ? l.first_coded() : 0);
+                    rows[what].push_back(values_of(pool.format, row_bytes(pool, row), d));
+                }
+                a.push_back(l.weights ? l.weights[2 * slot] : 0);
+                b.push_back(l.weights ? l.weights[2 * slot + 1] : 0);
+            }
+            for (uint32_t t = 0; t < n; t++) {
+                for (uint32_t what = 1; what < 3; what++)
+                    rows[what].push_back(stored_head(text, tokens[position + t], what, h, rotates(what), plain(what)));
+                a.push_back(0), b.push_back(0);
+                for (uint32_t g = 0; g < s.group(); g++) {
+                    const size_t at = (size_t(t) * s.n_heads + h * s.group() + g) * d;
+                    std::vector<float> q(queries.begin() + long(at), queries.begin() + long(at + d));
+                    if (rotates(1)) rotate_head(q.data(), d, false);
+                    std::vector<double> sums(d);
+                    double sum = 0;
+                    for (size_t i = 0; i < a.size(); i++) {
+                        double logit = 0;
+                        for (uint32_t k = 0; k < d; k++) logit += double(q[k]) * rows[1][i][k];
+                        sum += std::exp(logit + b[i]);
+                        const double weight = std::exp(logit + a[i]);
+                        for (uint32_t k = 0; k < d; k++) sums[k] += weight * rows[2][i][k];
+                    }
+                    std::vector<float> back(d);
+                    for (uint32_t k = 0; k < d; k++) back[k] = float(sums[k] / sum);
+                    if (rotates(2)) rotate_head(back.data(), d, true);
+                    std::copy(back.begin(), back.end(), out.begin() + long(at));
+                }
+            }
+        }
+        return out;
+    }
+};
+
+} // namespace ks
