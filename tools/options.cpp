@@ -148,7 +148,10 @@ Status set_seed(Options& o, const Value& v)
 
 Status set_cache_type(Options& o, const char* axis, const Value& v)
 {
-    o.cache_types += std::string(",") + axis + "=" + v.text;
+    if (!*v.text) return v.wrong("the name of a codec");
+    std::string codec = v.text;
+    if (codec == "q8_0" || codec == "q4_0") codec.resize(2); // as others call them
+    o.cache_types += std::string(",") + axis + "=" + codec;
     return {};
 }
 
@@ -179,9 +182,9 @@ const OptionRow kOptions[] = {
     {"--memory", "SIZE", "KNAPSACK_MEMORY", kSessions, "hard limit of all memory: bytes, or with KiB, MiB, GiB; default: what the device has free", [](O o, V v) { return v.bytes(&o.session.memory_bytes); }},
     {"--kv-memory", "SIZE", nullptr, kSessions, "hard limit of the cache alone; default: none", [](O o, V v) { return v.bytes(&o.session.kv_memory_bytes); }},
     {"-c --ctx-size", "N", nullptr, kSessions, "tokens of context to hold; 0: the model's; default: as many as fit, at most the model's", [](O o, V v) { return v.number(0, INT32_MAX, &o.session.context); }},
-    {"--kv", "RECIPE", nullptr, kSessions, "how the cache holds tokens, such as exact or exact,k=f32,v=f16; default: auto", [](O o, V v) { return v.string(&o.session.recipe); }},
-    {"-ctk --cache-type-k", "TYPE", nullptr, kSessions, "the same as k=TYPE at the end of the recipe", [](O o, V v) { return set_cache_type(o, "k", v); }},
-    {"-ctv --cache-type-v", "TYPE", nullptr, kSessions, "the same as v=TYPE at the end of the recipe", [](O o, V v) { return set_cache_type(o, "v", v); }},
+    {"--kv", "RECIPE", nullptr, kSessions, "how the cache holds tokens, such as exact, turbo4 or mix,k=q8,v=q4; default: auto", [](O o, V v) { return v.string(&o.session.recipe); }},
+    {"-ctk --cache-type-k", "TYPE", nullptr, kSessions, "codec of the cached keys, as k=TYPE in the recipe: f32 f16 q8_0 q4_0 turbo4 ...", [](O o, V v) { return set_cache_type(o, "k", v); }},
+    {"-ctv --cache-type-v", "TYPE", nullptr, kSessions, "codec of the cached values, as v=TYPE in the recipe", [](O o, V v) { return set_cache_type(o, "v", v); }},
     {"-t --threads", "N", nullptr, kSessions, "threads; default: one per core", [](O o, V v) { return v.number(1, 1024, &o.session.n_threads); }},
 
     {"-p --prompt", "TEXT", nullptr, kRun, "the prompt", [](O o, V v) { return set_prompt(o, v, &o.prompt, false); }},
@@ -252,6 +255,10 @@ Status check(Command command, const Options& o)
     if ((kModels & bit(command)) && o.session.model_path.empty())
         return fail(Code::usage,
                     "%s: no model; give one with -m FILE or KNAPSACK_MODEL (`tools/fetch_model.sh smollm2` fetches a small one)", name);
+    for (const char* axis : {",k=", ",v="})
+        if (o.session.recipe.find(axis) != std::string::npos && o.cache_types.find(axis) != std::string::npos)
+            return fail(Code::usage, "-ct%c: --kv '%s' names the codec, too; expected one of the two", axis[1],
+                        printable(o.session.recipe).c_str());
     if (command == Command::run && !o.has_prompt && o.session_file.empty())
         return fail(Code::usage, "run: no prompt; give one with -p TEXT, -f FILE or --ids FILE");
     if (command == Command::score && !o.has_prompt) return fail(Code::usage, "score: no text; give one with -f FILE");
@@ -319,8 +326,9 @@ Status parse_options(Command command, int n_args, char** args, Options& out)
         KS_TRY(row->set(out, {text.c_str(), row->value ? value.c_str() : nullptr}));
         if (out.help) return {};
     }
+    KS_TRY(check(command, out));
     out.session.recipe += out.cache_types;
-    return check(command, out);
+    return {};
 }
 
 void print_help(Command command)

@@ -142,6 +142,11 @@ struct Rung {
     bool whole;
 };
 
+static bool can_code(const Config& config)
+{
+    return config.head_dim % 16 == 0 && config.head_dim <= codec_max_dim;
+}
+
 // A cache of codes gives up slots when it is full, and so does `auto` where the context was asked for. `auto` encodes first and
 // evicts second (tools/results has why); keys that were normed, in few and wide heads, want 8 bits.
 static std::vector<Rung> ladder(const Config& config, const Recipe& recipe, bool asked)
@@ -156,7 +161,7 @@ static std::vector<Rung> ladder(const Config& config, const Recipe& recipe, bool
     };
     if (recipe.codes() || recipe.slots) return {{mix(recipe.k, recipe.v), false}};
     const Rung plain = asked ? Rung{mix(Format::f16, Format::f16), true} : Rung{recipe, true};
-    if (config.head_dim % 16 != 0 || config.head_dim > codec_max_dim) return {plain, {mix(Format::f16, Format::f16), false}};
+    if (!can_code(config)) return {plain, {mix(Format::f16, Format::f16), false}};
     const bool wide = config.family->qk_norm && config.head_dim >= 256;
     const Recipe few = wide ? mix(Format::q8, Format::turbo4) : mix(Format::turbo4, Format::turbo3);
     return {plain, {mix(Format::q8, Format::q8), true}, {few, false}};
@@ -168,6 +173,9 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
     if (request.context > int64_t(kLargestContext))
         return fail(Code::usage, "a context of %lld tokens is too long, at most %u are possible", (long long)request.context,
                     kLargestContext);
+    if (recipe.codes() && !can_code(config))
+        return fail(Code::unsupported, "recipe: k=%s,v=%s for heads of %u values, codecs take a multiple of 16 up to %u; possible: f32 f16",
+                    codec_info(recipe.k).name, codec_info(recipe.v).name, config.head_dim, codec_max_dim);
     Plan plan;
     DeviceInfo device = backend.info();
     plan.budget_bytes = request.memory_bytes ? request.memory_bytes : device.free_bytes;

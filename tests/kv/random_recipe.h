@@ -29,4 +29,12 @@ inline std::string random_recipe(RandomValues& random, uint32_t slots)
     return text;
 }
 
+// To append to a recipe: keys and values in codecs of their own.
+inline std::string random_codecs(RandomValues& random)
+{
+    const char* const codecs[] = {"f32", "f16", "q8", "q4", "turbo4", "turbo3", "turbo2", "polar", "polar5"};
+    const std::string k = codecs[random.below(9)], v = codecs[random.below(9)];
+    return ",k=" + k + ",v=" + v + ",boundary=" + std::to_string(random.below(3));
+}
+
 } // namespace ks

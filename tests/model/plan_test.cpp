@@ -126,3 +126,29 @@ TEST_CASE("plan: a context beyond counting is a usage error")
     REQUIRE_FALSE(plan.ok());
     CHECK(plan.status().code() == Code::usage);
 }
+
+TEST_CASE("plan: heads that no codec can take are refused, but not where nothing is coded")
+{
+    std::mt19937 rng(3);
+    auto backend = open_backend({"reference", 1, nullptr});
+    REQUIRE(backend.ok());
+    Shape s = random_shape(rng);
+    s.parts[0].tensor = &s.tensors[0];
+    s.parts[1].tensor = &s.tensors[1];
+    for (uint32_t head_dim : {8u, 16u, 24u, 72u, 80u, 512u, 528u, 1024u}) {
+        CAPTURE(head_dim);
+        s.config.head_dim = head_dim;
+        for (const char* recipe : {"exact", "mix", "auto", "q8", "mix,k=turbo4", "auto,v=polar"}) {
+            CAPTURE(std::string(recipe));
+            PlanRequest request;
+            request.memory_bytes = 1ull << 40;
+            request.context = 300;
+            Result<Plan> plan = make_plan(s.config, s.parts, 1, 1, *backend.value(), parse_recipe(recipe).value(), request);
+            const bool possible = head_dim % 16 == 0 && head_dim <= 512;
+            CHECK(plan.ok() == (possible || !parse_recipe(recipe).value().codes()));
+            if (plan.ok()) continue;
+            CHECK(plan.status().code() == Code::unsupported);
+            CHECK(plan.status().message().find(std::to_string(head_dim)) != std::string::npos);
+        }
+    }
+}

@@ -87,6 +87,16 @@ def test_plan(model):
     check(b"It does not fit" in table.out and b"weights" in table.out, "a refusal has its table")
     check_refused(knapsack("run", "-m", model, "-p", "x", "--memory", small - 1), 4, str(small))
     check(knapsack("plan", "-m", model, "--json", "-ctk", "f32", "--kv", "exact").json()["recipe"] == "exact,k=f32,v=f16", "-ctk")
+    for typed, meant in (("q8_0", "q8"), ("q4_0", "q4"), ("f16", "f16"), ("turbo4", "turbo4"), ("polar", "polar")):
+        recipe = knapsack("plan", "-m", model, "--json", "--kv", "mix", "-ctk", typed, "--cache-type-v", typed).json()["recipe"]
+        check(f",k={meant},v={meant}," in recipe, f"-ctk {typed}: {recipe}")
+    check(",k=q8,v=turbo3," in knapsack("plan", "-m", model, "--json", "--kv", "turbo3", "-ctk", "q8_0").json()["recipe"], "-ctk beside a short name")
+    check("k=q8,v=f16" in knapsack("plan", "-m", model, "--json", "-ctk", "q8").json()["recipe"], "-ctk without --kv")
+    check_refused(knapsack("plan", "-m", model, "-ctk", "q5_1"), 3, "q5_1", "turbo4")
+    check_refused(knapsack("plan", "-m", model, "-ctv", ""), 1, "-ctv")
+    check_refused(knapsack("plan", "-m", model, "-ctk", "q8_0", "--kv", "mix,k=q4"), 1, "-ctk", "--kv")
+    check_refused(knapsack("plan", "-m", model, "-ctv", "q8_0", "--kv", "mix,slots=64,v=f16"), 1, "-ctv", "--kv")
+    check(knapsack("plan", "-m", model, "-ctv", "q8_0", "--kv", "mix,k=q4").code == 0, "-ctv beside k=")
 
 
 def test_environment(model):
