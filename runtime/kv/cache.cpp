@@ -254,11 +254,12 @@ bool Cache::wants_scores(KvScoreArgs* s) const
     const uint32_t n = m_chunk.n, observe = m_recipe.options.observe;
     // Queries from the last one here to the one that decides.
     const uint32_t left = m_chunk.staged ? 0 : m_layer->room(0) - n + 1;
-    // What leaves the plain pool only to be encoded needs no scores.
+    const bool fades = m_recipe.delta_of(m_layer->spec.n_rows) < observe; // decisions are so close that older queries fade
+    // What leaves the plain pool only to be encoded needs no scores; the first that are wanted again begin anew.
     const CacheLayerSpec& spec = m_layer->spec;
-    if (spec.n_coded && m_recipe.split != Split::ada && m_layer->held[0] + n + left <= spec.n_rows - spec.plain_slack(m_recipe))
-        return false;
-    if (n < observe && m_recipe.delta_of(m_layer->spec.n_rows) < observe) { // decisions are so close that older queries fade
+    const uint32_t stay = spec.n_rows - spec.plain_slack(m_recipe);
+    if (spec.n_coded && !fades && m_recipe.split != Split::ada && m_layer->held[0] + n + left <= stay) return false;
+    if (n < observe && fades) {
         s->decay = 1 - 1 / float(observe);
         return true;
     }

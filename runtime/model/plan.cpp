@@ -136,22 +136,23 @@ static Choice choose_slots(const Sizer& sizer, uint32_t context)
     return {};
 }
 
-// What is tried: a recipe, and whether it is only worth it with room for the whole context.
+// What is tried: a recipe, and of which share of the context's tokens it must hold at least to be worth it.
 struct Rung {
     Recipe recipe;
-    bool whole;
+    double share;
 };
+constexpr double kEnough = 0.4;
 
 static bool can_code(const Config& config)
 {
     return config.head_dim % 16 == 0 && config.head_dim <= codec_max_dim;
 }
 
-// A cache of codes gives up slots when it is full, and so does `auto` where the context was asked for. `auto` encodes first and
-// evicts second (tools/results has why); keys that were normed, in few and wide heads, want 8 bits.
-static std::vector<Rung> ladder(const Config& config, const Recipe& recipe, bool asked)
+// A cache of codes gives up slots when it is full. `auto` encodes first and evicts second, 8 bits as long as they hold enough tokens;
+// keys that were normed, in few and wide heads, want 8 bits always.
+static std::vector<Rung> ladder(const Config& config, const Recipe& recipe)
 {
-    if (!recipe.exact() || (!recipe.automatic && !recipe.codes())) return {{recipe, false}};
+    if (!recipe.exact() || (!recipe.automatic && !recipe.codes())) return {{recipe, 0}};
     auto mix = [&](Format k, Format v) {
         Recipe r = recipe;
         r.retain = find_retain("mix");
@@ -159,12 +160,11 @@ static std::vector<Rung> ladder(const Config& config, const Recipe& recipe, bool
         r.v = v;
         return r;
     };
-    if (recipe.codes() || recipe.slots) return {{mix(recipe.k, recipe.v), false}};
-    const Rung plain = asked ? Rung{mix(Format::f16, Format::f16), true} : Rung{recipe, true};
-    if (!can_code(config)) return {plain, {mix(Format::f16, Format::f16), false}};
+    if (recipe.codes() || recipe.slots) return {{mix(recipe.k, recipe.v), 0}};
+    if (!can_code(config)) return {{recipe, 1}, {mix(Format::f16, Format::f16), 0}};
     const bool wide = config.family->qk_norm && config.head_dim >= 256;
     const Recipe few = wide ? mix(Format::q8, Format::turbo4) : mix(Format::turbo4, Format::turbo3);
-    return {plain, {mix(Format::q8, Format::q8), true}, {few, false}};
+    return {{recipe, 1}, {mix(Format::q8, Format::q8), kEnough}, {few, 0}};
 }
 
 Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& parts, uint64_t tokenizer_bytes, uint64_t sampler_bytes,
@@ -192,7 +192,7 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
                 plan.kv_budget_bytes};
 
     const uint32_t model_context = std::min(config.n_context, kLargestContext);
-    const std::vector<Rung> rungs = ladder(config, recipe, request.context > 0);
+    const std::vector<Rung> rungs = ladder(config, recipe);
     const bool fixed = request.context >= 0 || rungs.size() > 1;
     const uint32_t limit = request.context > 0 ? uint32_t(request.context) : model_context;
     const uint32_t least = fixed ? limit : std::min(limit, plan.kv_budget_bytes ? kSmallestChunk : kSmallestContext);
@@ -202,7 +202,7 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
         choice = !rung.recipe.exact() ? choose_slots(sizer, limit)
                  : fixed              ? choose_fixed(sizer, limit)
                                       : choose_longest(sizer, limit, least);
-        if (choice.slots && (!rung.whole || choice.slots >= limit)) break;
+        if (choice.slots && (rung.recipe.exact() || choice.slots >= rung.share * limit)) break;
     }
     if (choice.slots >= limit && sizer.recipe.split == Split::pyramid) sizer.recipe.split = Split::uniform; // room for everything
     plan.fits = choice.slots != 0;
