@@ -157,7 +157,7 @@ static Status parse_option(std::string_view item, Recipe& recipe)
 // What cannot be combined, with the reason.
 static Status check(const Recipe& r)
 {
-    if (r.exact() && r.slots && !r.codes())
+    if (r.exact() && r.slots && !r.codes() && !r.automatic)
         return fail(Code::unsupported, "recipe: slots=%u without a policy that evicts; possible: retain=%s", r.slots, "sink h2o mix ...");
     if (r.exact() && r.victims == Victims::merge)
         return fail(Code::unsupported, "recipe: victims=merge with retain=all, which has none; possible: victims=drop");
