@@ -6,25 +6,10 @@
 namespace ks
 {
 
-static const char* const kNames[] = {"matmul qkv",
-                                     "matmul output",
-                                     "matmul gate, up",
-                                     "matmul down",
-                                     "matmul vocabulary",
-                                     "attention",
-                                     "kv_score",
-                                     "kv_write",
-                                     "kv_read",
-                                     "kv_move",
-                                     "embed",
-                                     "rmsnorm",
-                                     "rope",
-                                     "rotate",
-                                     "glu",
-                                     "add",
-                                     "softcap",
-                                     "argmax",
-                                     "copies"};
+static const char* const kNames[] = {"matmul qkv", "matmul output", "matmul gate, up", "matmul down", "matmul vocabulary",
+                                     "attention",  "kv_score",      "select",          "kv_write",    "kv_read",
+                                     "kv_move",    "embed",         "rmsnorm",         "rope",        "rotate",
+                                     "glu",        "add",           "softcap",         "argmax",      "copies"};
 
 TimedBackend::TimedBackend(std::unique_ptr<Backend> timed) : m_timed(std::move(timed))
 {
@@ -157,6 +142,11 @@ void TimedBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, const 
                             const Queries& q, const KvSlots& slots, const Tensor& lse)
 {
     time(op_kv_score, [&] { m_timed->kv_score(s, a, signal, chunk_signal, q, slots, lse); });
+}
+
+void TimedBackend::select(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots)
+{
+    time(op_select, [&] { m_timed->select(s, a, to, q, slots); });
 }
 
 void TimedBackend::argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x)

@@ -51,6 +51,7 @@ public:
     void attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots, const Tensor& lse) override;
     void kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& signal, const Tensor& chunk_signal, const Queries& q,
                   const KvSlots& slots, const Tensor& lse) override;
+    void select(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots) override;
     void argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x) override;
 
 private:
@@ -62,6 +63,7 @@ private:
         op_vocabulary,
         op_attention,
         op_kv_score,
+        op_select,
         op_kv_write,
         op_kv_read,
         op_kv_move,

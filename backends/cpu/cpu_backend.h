@@ -33,6 +33,7 @@ public:
     void attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots, const Tensor& lse) override;
     void kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& signal, const Tensor& chunk_signal, const Queries& q,
                   const KvSlots& slots, const Tensor& lse) override;
+    void select(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots) override;
     void argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x) override;
 
 private:
@@ -56,10 +57,12 @@ private:
     AttentionTask attention_task(const AttentionArgs& a, const Tensor* y, const Queries& q, const KvSlots& slots, const Tensor& lse) const;
     void attention_split(const AttentionTask& task, uint32_t token);
     void attention_chunks(const AttentionTask& task);
+    template <class Count, class Body> void for_blocks(uint32_t n_heads, const Count& n_of, uint32_t block, const Body& body);
+    void vote_for_pages(const SelectArgs& s, const AttentionTask& task, const Selection& to, uint32_t came);
+    void vote_for_keys(const SelectArgs& s, const AttentionTask& task);
 
     const CpuKernels m_kernels;
     ThreadPool m_pool;
-    ScratchShape m_shape;
     Scratch m_scratch;
     float m_signs[codec_max_dim]; // rotate_sign of each dim
 };

@@ -83,14 +83,24 @@ void ReferenceBackend::fill(const Buffer& to, uint64_t offset, uint64_t bytes, u
     std::fill(words, words + bytes / 4, word);
 }
 
-uint64_t ReferenceBackend::scratch_bytes(const ScratchShape& shape) const
+static uint64_t row_bytes(const ScratchShape& shape)
 {
     return align_up(std::max<uint64_t>(4ull * shape.max_cols, 16ull * shape.head_dim), kRegionAlign);
 }
 
+uint64_t ReferenceBackend::scratch_bytes(const ScratchShape& shape) const
+{
+    uint64_t select_bytes;
+    place_select(shape, nullptr, &select_bytes);
+    return row_bytes(shape) + select_bytes;
+}
+
 void ReferenceBackend::set_scratch(const Buffer& buffer, uint64_t offset, const ScratchShape& shape)
 {
-    m_row = reinterpret_cast<float*>(at(buffer, offset, ReferenceBackend::scratch_bytes(shape)));
+    uint8_t* memory = at(buffer, offset, ReferenceBackend::scratch_bytes(shape));
+    uint64_t select_bytes;
+    m_row = reinterpret_cast<float*>(memory);
+    m_select = place_select(shape, memory + row_bytes(shape), &select_bytes);
     m_shape = shape;
 }
 

@@ -36,12 +36,35 @@ public:
     void attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots, const Tensor& lse) override;
     void kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& signal, const Tensor& chunk_signal, const Queries& q,
                   const KvSlots& slots, const Tensor& lse) override;
+    void select(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots) override;
     void argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x) override;
 
+protected:
+    struct SelectScratch {
+        float* query = nullptr;  // (n_heads, head_dim) the mean query
+        float* plain = nullptr;  // (n_heads, head_dim) before RoPE
+        float* logits = nullptr; // (n_heads, selected_slots)
+        float* votes = nullptr;  // (n_kv_heads, selected_slots)
+        uint64_t stride = 0;     // of the two: selected_slots in whole vectors
+    };
+    void check_select(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots) const;
+    void mean_query(const AttentionArgs& a, const Tensor& q, float* mean);
+    bool reuses_choice(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots);
+    void list_head(const SelectArgs& s, const Selection& to, const KvSlots& slots, uint32_t head, const float* votes) const;
+    void list_chunk(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const KvSlots& slots) const;
+
+    ScratchShape m_shape; // that scratch was set for
+    SelectScratch m_select;
+
 private:
+    static SelectScratch place_select(const ScratchShape& shape, uint8_t* memory, uint64_t* bytes);
+    void bound_pages(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const KvSlots& slots, uint32_t head, uint32_t came);
+    void page_votes(const AttentionArgs& a, const Selection& to, uint32_t head, uint32_t first, uint32_t n);
+    void select_logits(const AttentionArgs& a, const KvSlots& slots, uint32_t head, uint32_t first, uint32_t n);
+    void add_votes(uint32_t kind, uint32_t h, uint32_t n, uint32_t n_wanted, float* votes);
+
     MemorySource m_system;
     MemorySource* m_memory; // the caller's, or m_system
-    ScratchShape m_shape;   // that scratch was set for
     float* m_row = nullptr; // scratch: (max_cols) a row of a weight; in attention sums (head_dim) in double and a row of K or V
 };
 

@@ -119,6 +119,32 @@ struct KvScoreArgs {
     float decay; // of what a query added, with every token after it
 };
 
+// Which indexes of a head a step reads: the first, the last, and of those between, the candidates, the ones that the chunk's
+// queries, in the mean, ask for most. Of equal ones the newer.
+CONST uint select_soft = 0u;  // by their probabilities among the candidates, summed over the query heads
+CONST uint select_hard = 1u;  // by how many query heads have them among their own best
+CONST uint select_sum = 2u;   // by the sum of their logits
+CONST uint select_pages = 3u; // whole pages, by the most that any key between a page's bounds could come to with a query head
+CONST uint select_page = 16u; // indexes
+
+struct SelectArgs {
+    uint kind;
+    uint n_read;  // indexes at most, beside the chunk's own and those that came since a choice that is used again
+    uint n_first; // far queries are for some of these only
+    uint n_last;  // before the chunk
+    uint stride;  // of the table that is made, per head
+    uint shared;  // 1: the heads hold the same tokens, and all read the same
+    uint fresh;   // 1: indexes are not what they were at the last call
+    float reuse;  // a choice is used again where the cosine of the queries comes to this, for n_last / 2 tokens at most; 1: never
+};
+
+// What is known of the choice that was made last.
+CONST uint select_tokens = 0u;  // in the chunk of the last call
+CONST uint select_since = 1u;   // tokens that came since the choice
+CONST uint select_choices = 2u; // made so far
+CONST uint select_reuses = 3u;  // calls that used one again
+CONST uint select_words = 4u;
+
 struct ArgmaxArgs {
     uint rows;
     uint cols;
@@ -150,6 +176,7 @@ KS_ARGS(KvReadArgs);
 KS_ARGS(KvMoveArgs);
 KS_ARGS(KvScoreArgs);
 KS_ARGS(AttentionArgs);
+KS_ARGS(SelectArgs);
 KS_ARGS(ArgmaxArgs);
 #undef KS_ARGS
 #endif

@@ -113,4 +113,15 @@ FN uint FLOAT_TO_HALF(float f)
     return sign | ((magnitude - 0x38000000u + 0xfffu + odd) >> 13);
 }
 
+// The nearest half that is not above f, and the nearest that is not below. f is no NaN.
+FN uint HALF_BELOW(float f)
+{
+    uint h = FLOAT_TO_HALF(f);
+    if (HALF_TO_FLOAT(h) <= f) return h;
+    if ((h & 0x7fffu) == 0u) return 0x8001u;
+    return (h & 0x8000u) != 0u ? h + 1u : h - 1u;
+}
+
+FN uint HALF_ABOVE(float f) { return HALF_BELOW(-f) ^ 0x8000u; }
+
 #endif

@@ -2,14 +2,12 @@
 #pragma once
 
 #include "kernels/cpu/attention_score.h"
-#include "kernels/cpu/attention_split.h"
+#include "kernels/cpu/attention_select.h"
 
 // The table of one instruction set.
 #define KS_ATTENTION_KERNELS(S)                                                                                                            \
     {                                                                                                                                      \
         attention_chunk<S>, attention_split<S>, attention_begin<S>, attention_fold<S>, attention_finish<S>, score_tile<S>,                 \
-            score_kept_logits<S>,                                                                                                          \
-        {                                                                                                                                  \
-            decode_plain<S, false>, decode_plain<S, true>                                                                                  \
-        }                                                                                                                                  \
+            score_kept_logits<S>, {decode_plain<S, false>, decode_plain<S, true>}, select_logits<S>, select_softmax<S>, page_bounds<S>,    \
+            page_votes<S>                                                                                                                  \
     }

@@ -149,6 +149,13 @@ struct AttentionKernels {
     ScoreKernel score;
     ScoreKernel score_kept_logits; // of a single token, from task.logits
     DecodeKernel decode_plain[2];  // f32, f16
+    // Selection (attention_select.h).
+    void (*select_logits)(const AttentionTask& task, uint32_t kv_head, uint32_t begin, uint32_t end, float* logits, uint32_t stride,
+                          float* scratch);
+    void (*softmax)(float* logits, uint32_t n);
+    void (*page_bounds)(const AttentionTask& task, uint32_t kv_head, uint32_t begin, uint32_t end, uint16_t* low, uint16_t* high,
+                        float* scratch);
+    void (*page_votes)(const float* q, uint32_t n_heads, uint32_t head_dim, const uint16_t* bounds, uint32_t n_pages, float* votes);
 };
 
 struct VectorKernels {

@@ -30,7 +30,8 @@ struct ScratchShape {
     uint32_t n_heads = 0;
     uint32_t n_kv_heads = 0;
     uint32_t head_dim = 0;
-    uint32_t scored_slots = 0; // per head, in layers whose attention is asked for scores
+    uint32_t scored_slots = 0;   // per head, in layers whose attention is asked for scores
+    uint32_t selected_slots = 0; // per head, in layers that read some of their slots
 };
 
 // Up to three products that share their input: Q, K and V, or gate and up.
@@ -52,7 +53,17 @@ struct KvSlots {
 // A chunk's queries, (n_tokens, n_heads * head_dim).
 struct Queries {
     Tensor q;
-    Tensor far; // what the first n_far indexes are seen by; none where n_far is 0
+    Tensor far;        // what the first n_far indexes are seen by; none where n_far is 0
+    Tensor plain = {}; // before RoPE, what select compares with earlier ones; none: q
+};
+
+// What a step reads of a layer's slots: a table and a view that stand for those of KvSlots, and what select keeps between calls.
+struct Selection {
+    Tensor table;  // (1, n_kv_heads * stride) u32: the chosen slots in the order of their indexes, then the chunk's own
+    Tensor view;   // (n_kv_heads, view_words) u32
+    Tensor query;  // (1, n_heads * head_dim) the mean query that the choice was made for
+    Tensor state;  // (1, select_words) u32
+    Tensor bounds; // (n_kv_heads * n_pages * 2, head_dim) f16: the least and the largest values of the keys of each page
 };
 
 class Backend
@@ -106,6 +117,8 @@ public:
     // (1, slots), and where the chunk is staged chunk_signal (1, n_kv_heads * chunk_rows)
     virtual void kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& signal, const Tensor& chunk_signal, const Queries& q,
                           const KvSlots& slots, const Tensor& lse) = 0;
+    // Chooses what attention is to read of slots that have a table: `to` is then in the place of table and view.
+    virtual void select(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots) = 0;
     // out (1, rows) u32; ties: the lower index
     virtual void argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x) = 0;
 };

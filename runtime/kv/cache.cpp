@@ -18,7 +18,18 @@ static bool rotates(const CacheLayerSpec& spec, Format codec)
     return spec.n_coded && codec_info(codec).rotated;
 }
 
-void Cache::place_layer(CacheLayer& layer, const Recipe& recipe, Placer& device, Placer& host)
+static void place_selection(CacheLayer& layer, const Recipe& recipe, uint32_t chunk, Placer& device)
+{
+    const CacheLayerSpec& s = layer.spec;
+    const uint32_t stride = s.n_read + recipe.read_last() / 2 + chunk, n_pages = (s.n_rows + select_page - 1) / select_page;
+    layer.selection.table = device.take(1, s.n_kv_heads * stride);
+    layer.selection.view = device.take(s.n_kv_heads, view_words);
+    layer.selection.query = device.take(1, s.n_heads * s.head_dim);
+    layer.selection.state = device.take(1, select_words);
+    if (recipe.select->kind == select_pages) layer.selection.bounds = device.take(2 * s.n_kv_heads * n_pages, s.head_dim, Format::f16);
+}
+
+void Cache::place_layer(CacheLayer& layer, const Recipe& recipe, uint32_t chunk, Placer& device, Placer& host)
 {
     const CacheLayerSpec& s = layer.spec;
     const uint32_t n = s.n_kv_heads * s.n_rows, n_coded = s.n_kv_heads * s.n_coded;
@@ -28,6 +39,7 @@ void Cache::place_layer(CacheLayer& layer, const Recipe& recipe, Placer& device,
     layer.slots.coded_v = device.take(n_coded, s.head_dim, s.v);
     layer.slots.view = device.take(s.n_kv_heads, view_words);
     if (!s.table) return;
+    if (s.n_read) place_selection(layer, recipe, chunk, device);
     const bool merges = recipe.victims == Victims::merge;
     const uint64_t estimator_bytes = Evictor::estimator_bytes(s, recipe);
     layer.slots.table = device.take(1, n);
@@ -56,7 +68,7 @@ CacheBytes Cache::place_all(const std::vector<CacheLayerSpec>& specs, const Reci
     for (size_t il = 0; il < specs.size(); il++) {
         m_layers[il].spec = specs[il];
         pin_layer(m_layers[il].spec, recipe, 0);
-        place_layer(m_layers[il], recipe, device, host);
+        place_layer(m_layers[il], recipe, chunk, device, host);
         largest.n_heads = std::max(largest.n_heads, specs[il].n_heads);
         largest.n_kv_heads = std::max(largest.n_kv_heads, specs[il].n_kv_heads);
         largest.head_dim = std::max(largest.head_dim, specs[il].head_dim);
@@ -149,6 +161,9 @@ void Cache::clear()
         m_backend->upload(table.buffer, table.offset, layer.rows, 4ull * n);
         if (weights) m_backend->fill(weights.buffer, weights.offset, 8ull * n, 0);
         if (layer.signal) m_backend->fill(layer.signal.buffer, layer.signal.offset, 4ull * n, 0);
+        const Tensor& state = layer.selection.state;
+        if (state) m_backend->fill(state.buffer, state.offset, 4ull * select_words, 0);
+        layer.fresh = true;
     }
 }
 
@@ -162,6 +177,7 @@ static bool ends_whole(const CacheLayer& layer, uint32_t head, uint32_t n_seen, 
 // New tokens go to plain slots, so these come first among the free ones again.
 void Cache::drop_last(CacheLayer& layer, uint32_t head, uint32_t n)
 {
+    layer.fresh = true;
     const uint32_t held = layer.held[head] -= n, first = std::min(held, m_recipe.sink_of(layer.spec.n_rows));
     layer.coded[head] = std::min(layer.coded[head], held - first);
     uint32_t *rows = layer.rows + layer.begin[head], *end = rows + layer.capacity[head];
@@ -198,6 +214,11 @@ uint32_t Cache::n_far(uint32_t il, uint32_t end) const
 {
     const CacheLayerSpec& s = m_layers[il].spec;
     return end <= far_position() + 1 ? 0 : std::min(s.n_pinned, s.table ? m_layers[il].held[0] : s.n_pinned);
+}
+
+bool Cache::compares_queries() const
+{
+    return m_recipe.reuse_of() < 1;
 }
 
 void Cache::begin_layer(uint32_t il, uint32_t n, uint32_t position)
@@ -269,18 +290,52 @@ bool Cache::wants_scores(KvScoreArgs* s) const
     return left < observe;
 }
 
+// What is to be chosen of the layer's slots; n_read 0: all are read.
+SelectArgs Cache::select_args() const
+{
+    const CacheLayerSpec& s = m_layer->spec;
+    SelectArgs args{};
+    if (!s.n_read || (m_chunk.n > 1 && !m_recipe.select->prompts)) return args;
+    bool same = m_recipe.split != Split::ada && m_recipe.retain->one_set; // heads hold the same tokens
+    uint32_t least = ~0u, most = 0;
+    for (uint32_t h = 0; h < s.n_kv_heads; h++) {
+        least = std::min(least, m_layer->held[h]);
+        most = std::max(most, m_layer->held[h]);
+    }
+    same |= least == m_chunk.position;
+    if (most <= s.n_read) return args;
+    const uint32_t first = std::min(std::max(m_recipe.read_first(), s.n_pinned), s.n_read / 2);
+    const uint32_t stride = m_layer->selection.table.cols / s.n_kv_heads;
+    return {m_recipe.select->kind,     s.n_read, first, m_recipe.read_last(), stride, same && !m_recipe.select->by_head, m_layer->fresh,
+            float(m_recipe.reuse_of())};
+}
+
 void Cache::attend(const Tensor& y, const Queries& q, float scale)
 {
     const CacheLayerSpec& s = m_layer->spec;
     const uint32_t n_pinned = s.table ? 0 : s.n_pinned, chunk_rows = m_chunk.staged ? m_chunk.n_rows : 0;
-    const uint32_t far = q.far ? n_far(m_il, m_chunk.position + m_chunk.n) : 0;
+    const SelectArgs select = select_args();
+    uint32_t far = q.far ? n_far(m_il, m_chunk.position + m_chunk.n) : 0;
+    if (select.n_read) far = std::min(far, select.n_first);
     AttentionArgs a{m_chunk.n, s.n_heads, s.n_kv_heads, s.head_dim, s.n_rows - s.n_coded, n_pinned, s.window, chunk_rows, far, scale};
     for (const Tensor* queries : {&q.q, &q.far})
         if (*queries && rotates(s, s.k)) m_backend->rotate({m_chunk.n, s.n_heads, s.head_dim, 0}, *queries);
+    KvSlots slots = m_layer->slots;
+    if (select.n_read) {
+        m_backend->select(select, a, m_layer->selection, q, slots);
+        m_layer->fresh = false;
+        slots.table = m_layer->selection.table;
+        slots.view = m_layer->selection.view;
+    }
     KvScoreArgs score;
     const bool scored = wants_scores(&score);
-    m_backend->attention(a, y, q, m_layer->slots, scored ? m_lse : Tensor());
-    if (scored) m_backend->kv_score(score, a, m_layer->signal, m_chunk.staged ? m_chunk.signal : Tensor(), q, m_layer->slots, m_lse);
+    m_backend->attention(a, y, q, slots, scored ? m_lse : Tensor());
+    if (scored && select.n_read && score.reset) { // a slot that is not read keeps its signal, but for what is forgotten
+        m_backend->fill(m_layer->signal.buffer, m_layer->signal.offset, 4ull * m_layer->signal.cols, 0);
+        score.reset = 0;
+        score.decay = 1;
+    }
+    if (scored) m_backend->kv_score(score, a, m_layer->signal, m_chunk.staged ? m_chunk.signal : Tensor(), q, slots, m_lse);
     if (rotates(s, s.v)) m_backend->rotate({m_chunk.n, s.n_heads, s.head_dim, 1}, y);
 }
 
@@ -295,6 +350,7 @@ void Cache::end_layer()
     } else if (!m_chunk.staged) {
         for (uint32_t h = 0; h < s.n_kv_heads; h++) m_layer->held[h] += m_chunk.n;
     } else {
+        m_layer->fresh = true;
         const Evictor::Counts counts = m_evictor.evict(*m_backend, *m_layer, m_il, m_chunk, m_text, m_moves);
         m_evicted += counts.evicted;
         m_merged += counts.merged;

@@ -56,6 +56,9 @@ public:
     // How many leading slots of a layer are seen by far queries, when a chunk ends before `end`.
     uint32_t n_far(uint32_t il, uint32_t end) const;
 
+    // Whether some layer compares its queries with earlier ones: it wants them as they were before RoPE, too.
+    bool compares_queries() const;
+
     // A chunk of n tokens at `position` in one layer: its keys and values are written, attended to, and then some leave.
     void begin_layer(uint32_t il, uint32_t n, uint32_t position);
     void write(const Tensor& k, const Tensor& v);
@@ -76,11 +79,13 @@ public:
 
 private:
     static void pin_layer(CacheLayerSpec& spec, const Recipe& recipe, uint32_t n_tokens);
-    static void place_layer(CacheLayer& layer, const Recipe& recipe, Placer& device, Placer& host);
+    static void place_layer(CacheLayer& layer, const Recipe& recipe, uint32_t chunk, Placer& device, Placer& host);
+    void transfer_choice(StateFile& file, uint32_t il, const CacheLayer& layer);
     void transfer_layer(StateFile& file, uint32_t il, CacheLayer& layer, uint32_t n_seen);
     CacheBytes place_all(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe, uint32_t chunk, uint32_t context,
                          const Buffer& buffer, uint64_t offset, const Buffer& host);
     bool wants_scores(KvScoreArgs* s) const;
+    SelectArgs select_args() const;
     void drop_last(CacheLayer& layer, uint32_t head, uint32_t n);
     void ring_moves();
     void make_moves();

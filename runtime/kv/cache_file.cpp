@@ -1,7 +1,7 @@
 // What a saved session keeps of a cache. How many slots were given up and merged, how many tokens are pinned, how often ids
 // were read. Per layer: the number of rows; of a table how many are held of how many, which rows in which order, their
-// positions, counts, log-weights and signals, and estimators; then K and V of the rows in use, in ascending order of the rows, and
-// those of the coded pool as they are.
+// positions, counts, log-weights and signals, estimators, and the choice of slots that was read last; then K and V of the rows
+// in use, in ascending order of the rows, and those of the coded pool as they are.
 // A file's table is checked for all that eviction and attention rely on: they index by it.
 #include "runtime/kv/cache.h"
 
@@ -80,6 +80,64 @@ static void transfer_plane(StateFile& file, Backend& backend, const Tensor& t, u
     }
 }
 
+// A choice as it is on the device, and whether a layer can have made it: a head's list is of its own slots, in their order.
+struct Choice {
+    uint32_t state[select_words] = {};
+    std::vector<uint32_t> view, table;
+    std::vector<float> query;
+
+    explicit Choice(const CacheLayer& layer)
+        : view(layer.selection.view.rows * view_words), table(layer.selection.table.cols), query(layer.selection.query.cols)
+    {
+    }
+    bool fits(const CacheLayer& layer, const Recipe& recipe) const
+    {
+        const uint32_t n_heads = layer.spec.n_kv_heads, stride = uint32_t(table.size() / n_heads), came = state[select_tokens];
+        std::vector<uint32_t> order(n_heads * layer.spec.n_rows);
+        for (uint32_t h = 0; h < n_heads; h++) {
+            const uint32_t* v = view.data() + h * view_words;
+            if (state[select_since] > recipe.read_last() / 2 || v[view_before] > layer.spec.n_read + state[select_since]) return false;
+            if (v[view_begin] != h * stride || came > stride - v[view_before]) return false;
+            std::fill(order.begin(), order.end(), 0u);
+            for (uint32_t i = 0; i < layer.held[h]; i++) order[layer.rows[layer.begin[h] + i]] = i + 1;
+            for (uint32_t i = 0, last = 0; i < v[view_before] + came; i++) {
+                const uint32_t slot = table[v[view_begin] + i];
+                const bool coded = i >= v[view_coded_begin] && i < v[view_coded_end];
+                if (slot >= order.size() || order[slot] <= last || layer.in_coded_pool(slot) != coded) return false;
+                last = order[slot];
+            }
+        }
+        return true;
+    }
+};
+
+// Only where it may be used again, and by a session whose table has the same room: else the next step chooses anew.
+void Cache::transfer_choice(StateFile& file, uint32_t il, const CacheLayer& layer)
+{
+    const Selection& made = layer.selection;
+    Choice choice(layer);
+    const size_t n_table = choice.table.size();
+    uint32_t fresh = m_layers[il].fresh;
+    auto each = [&](auto&& copy) {
+        copy(made.state, choice.state, sizeof choice.state);
+        copy(made.view, choice.view.data(), 4 * choice.view.size());
+        copy(made.table, choice.table.data(), 4 * choice.table.size());
+        copy(made.query, choice.query.data(), 4 * choice.query.size());
+    };
+    if (file.saves()) each([&](const Tensor& t, void* to, uint64_t bytes) { m_backend->download(to, t.buffer, t.offset, bytes); });
+    if (file.loads()) m_layers[il].fresh = true;
+    file.value(fresh);
+    file.value(choice.state);
+    file.bytes(choice.view.data(), 4 * choice.view.size());
+    file.bytes(choice.query.data(), 4 * choice.query.size());
+    file.list(choice.table, ~0u);
+    if (fresh || !file.ok() || choice.table.size() != n_table) return;
+    file.require(choice.fits(layer, m_recipe), "a choice of slots that no cache has");
+    if (!file.loads() || !file.ok()) return;
+    each([&](const Tensor& t, const void* from, uint64_t bytes) { m_backend->upload(t.buffer, t.offset, from, bytes); });
+    m_layers[il].fresh = false;
+}
+
 void Cache::transfer_layer(StateFile& file, uint32_t il, CacheLayer& layer, uint32_t n_seen)
 {
     const CacheLayerSpec& s = layer.spec;
@@ -97,6 +155,7 @@ void Cache::transfer_layer(StateFile& file, uint32_t il, CacheLayer& layer, uint
         if (layer.signal) file.device(*m_backend, layer.signal.buffer, layer.signal.offset, 4ull * n);
         if (layer.estimators) file.bytes(layer.estimators, s.n_kv_heads * Evictor::estimator_bytes(s, m_recipe));
         file.require(table_fits(layer, m_recipe, n_seen, used), "a table of slots that no cache has");
+        if (s.n_read && m_recipe.reuse_of() < 1 && file.ok()) transfer_choice(file, il, layer);
     } else {
         for (uint32_t h = 0; h < s.n_kv_heads; h++) std::fill_n(used.begin() + h * s.n_rows, std::min(n_seen, s.n_rows), uint8_t(1));
     }
@@ -126,10 +185,11 @@ void Cache::transfer(StateFile& file, uint32_t n_seen)
         pin_layer(layer.spec, m_recipe, 0); // how it was placed
         if (file.checks()) {
             Placer counted, ignored, device;
-            place_layer(layer, m_recipe, ignored, counted);
+            place_layer(layer, m_recipe, 0, ignored, counted);
             room.resize(std::max<size_t>(room.size(), counted.offset / sizeof(double)));
             Placer host{{room.data(), 0}};
-            place_layer(layer, m_recipe, device, host);
+            place_layer(layer, m_recipe, 0, device, host);
+            layer.selection = m_layers[il].selection;
         }
         pin_layer(layer.spec, m_recipe, n_pinned);
         transfer_layer(file, il, layer, n_seen);

@@ -22,6 +22,7 @@ struct CacheLayerSpec {
     bool table = false;
     bool bounded = false;   // what it forgets counts as evicted; a window layer only forgets what nobody sees
     bool local = false;     // the window is the model's: nothing is pinned
+    uint32_t n_read = 0;    // slots that a step reads, where it does not read all
     uint32_t n_coded = 0;   // slots in the coded pool: of what is neither among the first nor the last tokens
     Format k = Format::f16; // of the coded pool; plain slots are f16, or f32 if it is
     Format v = Format::f16;
@@ -34,6 +35,8 @@ struct CacheLayer {
     CacheLayerSpec spec;
     KvSlots slots;
     Tensor signal; // (1, n_kv_heads * n_rows) f32, by row
+    Selection selection;
+    bool fresh = true; // indexes are not what they were at the last choice
     // The host's side of a table. A head's part begins at begin[head]; in it the first held[head] of capacity[head] are in use.
     uint32_t* begin = nullptr;     // (n_kv_heads)
     uint32_t* held = nullptr;      // (n_kv_heads)

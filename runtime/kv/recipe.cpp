@@ -33,6 +33,8 @@ static const RecipeName kNames[] = {
     {"turbo2", "retain=all,k=turbo2,v=turbo2"},
     {"polar", "retain=all,k=polar,v=polar"},
     {"polar5", "retain=all,k=polar5,v=polar5"},
+    {"tokenselect", "retain=all,select=tokenselect"},
+    {"quest", "retain=all,select=quest"},
     {"auto", "retain=all"},
 };
 
@@ -116,6 +118,8 @@ static const NumberOption kNumbers[] = {
     KS_NUMBER("sink", 0, 4096, sink),
     KS_NUMBER("recent", 0, 1 << 24, recent),
     KS_NUMBER("slots", 0, 1 << 24, slots),
+    KS_NUMBER("read", 0, 1 << 24, read),
+    {"reuse", 0, 1, false, [](const Recipe& r) { return r.reuse; }, [](Recipe& r, double x) { r.reuse = x; }},
     KS_NUMBER("chunk", 0, 512, chunk),
     KS_NUMBER("delta", 0, 65536, delta),
     KS_NUMBER("boundary", 0, 64, boundary),
@@ -141,7 +145,11 @@ static Status parse_option(std::string_view item, Recipe& recipe)
         recipe.retain = find_retain(value);
         return recipe.retain ? Status() : refuse(key, value, retain_names());
     }
-    std::string possible = "retain= k= v= victims= split= positions=";
+    if (key == "select") {
+        recipe.select = find_selector(value);
+        return recipe.select ? Status() : refuse(key, value, selector_names());
+    }
+    std::string possible = "retain= k= v= victims= split= positions= select=";
     for (const NumberOption& option : kNumbers) {
         if (key == option.key) {
             double number = 0;
@@ -157,7 +165,7 @@ static Status parse_option(std::string_view item, Recipe& recipe)
 // What cannot be combined, with the reason.
 static Status check(const Recipe& r)
 {
-    if (r.exact() && r.slots && !r.codes() && !r.automatic)
+    if (r.exact() && r.slots && !r.codes() && !r.selects() && !r.automatic)
         return fail(Code::unsupported, "recipe: slots=%u without a policy that evicts; possible: retain=%s", r.slots, "sink h2o mix ...");
     if (r.exact() && r.victims == Victims::merge)
         return fail(Code::unsupported, "recipe: victims=merge with retain=all, which has none; possible: victims=drop");
@@ -171,6 +179,11 @@ static Status check(const Recipe& r)
     if (r.positions == Positions::offset && (!r.is_ring() || r.split != Split::uniform))
         return fail(Code::unsupported, "recipe: positions=offset counts from slots without gaps, which only retain=window and sink have; "
                                        "possible: positions=absolute");
+    if ((r.read || r.reuse != 0) && !r.selects())
+        return fail(Code::unsupported, "recipe: read= and reuse= without a selector; possible: select=tokenselect quest ...");
+    if (r.read && r.read < 2 * r.sink + 16)
+        return fail(Code::unsupported, "recipe: read=%u leaves little room beside sink=%u; possible: %u and more", r.read, r.sink,
+                    2 * r.sink + 16);
     if (r.slots && r.slots < r.smallest_slots())
         return fail(Code::unsupported, "recipe: slots=%u leaves no room beside sink=%u and recent=%u; possible: %u and more", r.slots,
                     r.sink, r.recent_of(r.slots), r.smallest_slots());
@@ -202,18 +215,19 @@ Result<Recipe> parse_recipe(std::string_view text)
 std::string recipe_text(const Recipe& r)
 {
     std::string text;
-    if (r.exact() && !r.codes())
+    if (r.exact() && !r.codes() && !r.selects())
         text = "exact";
     else
         text = std::string("retain=") + r.retain->name;
     if (r.victims != Victims::drop) text += std::string(",victims=") + kVictims[int(r.victims)];
     if (r.split != Split::uniform) text += std::string(",split=") + kSplits[int(r.split)];
     if (r.positions != Positions::absolute) text += std::string(",positions=") + kPositions[int(r.positions)];
+    if (r.selects()) text += std::string(",select=") + r.select->name;
     text += std::string(",k=") + codec_info(r.k).name + ",v=" + codec_info(r.v).name;
     const Recipe defaults;
     for (const NumberOption& option : kNumbers) {
         double value = option.get(r);
-        if ((r.exact() && !r.codes()) || (value == option.get(defaults) && strcmp(option.key, "sink") != 0)) continue;
+        if ((r.exact() && !r.codes() && !r.selects()) || (value == option.get(defaults) && strcmp(option.key, "sink") != 0)) continue;
         char number[48];
         snprintf(number, sizeof number, option.whole ? ",%s=%.0f" : ",%s=%.9g", option.key, value);
         text += number;
@@ -223,12 +237,22 @@ std::string recipe_text(const Recipe& r)
 
 bool Recipe::is_ring() const
 {
-    return victims == Victims::drop && !codes() && (strcmp(retain->name, "window") == 0 || strcmp(retain->name, "sink") == 0);
+    return victims == Victims::drop && !codes() && !selects() && (strcmp(retain->name, "window") == 0 || strcmp(retain->name, "sink") == 0);
 }
 
 uint32_t Recipe::sink_of(uint32_t n_slots) const
 {
     return std::min(sink, n_slots / 4);
+}
+
+uint32_t Recipe::read_first() const
+{
+    return std::max(sink, std::min(select->first, read_slots() / 16));
+}
+
+uint32_t Recipe::read_last() const
+{
+    return recent ? std::min(recent, read_slots() / 2) : std::min(512u, read_slots() / 4);
 }
 
 uint32_t Recipe::recent_of(uint32_t n_slots) const

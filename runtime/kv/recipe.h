@@ -5,6 +5,7 @@
 #include "runtime/base/status.h"
 #include "runtime/base/tensor.h"
 #include "runtime/kv/retain/retain.h"
+#include "runtime/kv/select/select.h"
 
 #include <string>
 #include <string_view>
@@ -28,6 +29,9 @@ struct Recipe {
     Victims victims = Victims::drop; // what becomes of them
     Split split = Split::uniform;
     Positions positions = Positions::absolute;
+    const Selector* select = find_selector("all");
+    uint32_t read = 0;   // slots that a step reads, per layer and KV head; 0: 2048
+    double reuse = 0;    // a choice is used again where the cosine of the queries comes to this; 0: as the selector has it
     uint32_t slots = 0;  // per layer and KV head; 0: what the memory holds
     uint32_t sink = 4;   // first tokens, which stay
     uint32_t recent = 0; // last tokens, which stay; 0: an eighth of the slots, of subgen half
@@ -37,11 +41,17 @@ struct Recipe {
 
     bool exact() const { return !retain->evicts; }
     bool is_ring() const; // the last tokens stay, where their positions say
+    bool selects() const { return select->dense || select->prompts; }
     bool codes() const { return is_coded(k) || is_coded(v); }
     // What a number of slots leaves of these: with few of them less stays of itself, and decisions come more often.
     uint32_t sink_of(uint32_t n_slots) const;
     uint32_t recent_of(uint32_t n_slots) const;
     uint32_t delta_of(uint32_t n_slots) const;
+    // Of the slots that are read, those that are so always: the first and the last.
+    uint32_t read_slots() const { return read ? read : 2048; }
+    uint32_t read_first() const;
+    uint32_t read_last() const;
+    double reuse_of() const { return reuse != 0 ? reuse : double(select->reuse); }
     uint32_t plain_recent_of(uint32_t n_slots) const; // where slots are coded, so many of the last tokens are not yet
     // The fewest slots: those asked for have room beside what stays of itself, those that the memory dictates are what they are.
     uint32_t smallest_slots() const { return slots ? sink + recent + 4 : 2; }

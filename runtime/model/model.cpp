@@ -19,6 +19,7 @@ static Activations place_activations(const Config& c, const Recipe& recipe, uint
     a.x = p.take(chunk, c.dim);
     a.h = p.take(chunk, c.dim);
     a.q = p.take(chunk, c.n_heads * c.head_dim);
+    a.q_turned = p.take(recipe.reuse_of() < 1 ? chunk : 0, c.n_heads * c.head_dim);
     a.q_far = p.take(pins(recipe) ? chunk : 0, c.n_heads * c.head_dim);
     a.k = p.take(chunk, c.n_kv_heads * c.head_dim);
     a.v = p.take(chunk, c.n_kv_heads * c.head_dim);
@@ -92,7 +93,8 @@ std::vector<CacheLayerSpec> cache_specs(const Config& c, const Recipe& recipe, u
         s.window = 0;
         s.local = false;
         s.bounded = !recipe.exact();
-        s.table = (s.bounded && !recipe.is_ring()) || recipe.codes();
+        s.table = (s.bounded && !recipe.is_ring()) || recipe.codes() || recipe.selects();
+        if (recipe.selects() && il >= recipe.select->dense) s.n_read = recipe.read_slots();
         if (recipe.codes()) code_slots(s, recipe, nth <= recipe.boundary || nth + recipe.boundary > n_whole);
     }
     return specs;
@@ -106,10 +108,10 @@ ScratchShape scratch_shape(const Config& c, const Recipe& recipe, uint32_t n_slo
     shape.n_heads = c.n_heads;
     shape.n_kv_heads = c.n_kv_heads;
     shape.head_dim = c.head_dim;
-    if (recipe.retain->signal) {
-        for (const CacheLayerSpec& spec : cache_specs(c, recipe, n_slots))
-            if (spec.table)
-                shape.scored_slots = std::max(shape.scored_slots, spec.n_rows * (recipe.split == Split::ada ? spec.n_kv_heads : 1));
+    for (const CacheLayerSpec& spec : cache_specs(c, recipe, n_slots)) {
+        const uint32_t most = spec.n_rows * (recipe.split == Split::ada ? spec.n_kv_heads : 1); // of one head
+        if (spec.table && recipe.retain->signal) shape.scored_slots = std::max(shape.scored_slots, most);
+        if (spec.n_read) shape.selected_slots = std::max(shape.selected_slots, most);
     }
     return shape;
 }
@@ -217,11 +219,15 @@ Queries Model::rotate_queries(const Tensor& q, uint32_t il, uint32_t n)
     const RopeArgs a{n, m_c.n_heads, m_c.head_dim, m_c.n_rot, m_c.family->rope_pairs};
     const bool local = m_c.is_window_layer(il);
     Queries queries{q, {}};
+    if (!local && m_cache.compares_queries()) {
+        queries.plain = q;
+        queries.q = first_rows(m_a.q_turned, n);
+    }
     if (!local && m_a.q_far && m_cache.n_far(il, m_position + n)) {
         queries.far = first_rows(m_a.q_far, n);
         m_backend->rope(a, queries.far, q, first_rows(m_step.angles_far, n));
     }
-    m_backend->rope(a, q, q, first_rows(local ? m_step.angles_window : m_step.angles, n));
+    m_backend->rope(a, queries.q, q, first_rows(local ? m_step.angles_window : m_step.angles, n));
     return queries;
 }
 

@@ -15,16 +15,17 @@ constexpr uint32_t kLogitRows = 4; // tokens whose logits are computed at once
 
 // Every buffer of a forward pass over one chunk; made once.
 struct Activations {
-    Tensor x;      // (chunk, dim), the residual stream
-    Tensor h;      // (chunk, dim), normed input or output of a branch
-    Tensor q;      // (chunk, n_heads * head_dim)
-    Tensor q_far;  // (chunk, n_heads * head_dim), where slots are pinned
-    Tensor k;      // (chunk, n_kv_heads * head_dim)
-    Tensor v;      // (chunk, n_kv_heads * head_dim)
-    Tensor att;    // (chunk, n_heads * head_dim)
-    Tensor gate;   // (chunk, ffn_dim)
-    Tensor up;     // (chunk, ffn_dim)
-    Tensor logits; // (kLogitRows, n_vocab)
+    Tensor x;        // (chunk, dim), the residual stream
+    Tensor h;        // (chunk, dim), normed input or output of a branch
+    Tensor q;        // (chunk, n_heads * head_dim)
+    Tensor q_turned; // as q after RoPE, where queries before it are compared
+    Tensor q_far;    // (chunk, n_heads * head_dim), where slots are pinned
+    Tensor k;        // (chunk, n_kv_heads * head_dim)
+    Tensor v;        // (chunk, n_kv_heads * head_dim)
+    Tensor att;      // (chunk, n_heads * head_dim)
+    Tensor gate;     // (chunk, ffn_dim)
+    Tensor up;       // (chunk, ffn_dim)
+    Tensor logits;   // (kLogitRows, n_vocab)
 
     static uint64_t bytes_needed(const Config& c, const Recipe& recipe, uint32_t chunk);
     void place(const Config& c, const Recipe& recipe, uint32_t chunk, const Buffer& buffer, uint64_t offset);

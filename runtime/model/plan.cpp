@@ -152,7 +152,7 @@ static bool can_code(const Config& config)
 // keys that were normed, in few and wide heads, want 8 bits always.
 static std::vector<Rung> ladder(const Config& config, const Recipe& recipe)
 {
-    if (!recipe.exact() || (!recipe.automatic && !recipe.codes())) return {{recipe, 0}};
+    if (!recipe.exact() || (!recipe.automatic && !recipe.codes() && !recipe.selects())) return {{recipe, 0}};
     auto mix = [&](Format k, Format v) {
         Recipe r = recipe;
         r.retain = find_retain("mix");
@@ -160,7 +160,7 @@ static std::vector<Rung> ladder(const Config& config, const Recipe& recipe)
         r.v = v;
         return r;
     };
-    if (recipe.codes() || recipe.slots) return {{mix(recipe.k, recipe.v), 0}};
+    if (recipe.codes() || recipe.selects() || recipe.slots) return {{mix(recipe.k, recipe.v), 0}};
     if (!can_code(config)) return {{recipe, 1}, {mix(Format::f16, Format::f16), 0}};
     const bool wide = config.family->qk_norm && config.head_dim >= 256;
     const Recipe few = wide ? mix(Format::q8, Format::turbo4) : mix(Format::turbo4, Format::turbo3);

@@ -32,6 +32,8 @@ const char* const kRecipes[] = {
     "h2o,slots=48,victims=merge,delta=5,decay=0.9",
     "scissorhands,slots=48,observe=9",
     "tova,slots=48",
+    "h2o,slots=48,select=tokenselect,read=24,reuse=0.3",
+    "mix,slots=48,select=quest,read=32,k=q8",
     "snapkv,slots=48",
     "pyramid,slots=48",
     "ada,slots=48,delta=4",

@@ -1,0 +1,100 @@
+// select on several threads: candidates in blocks, then query heads, then lists. No sum depends on how they are divided.
+#include "backends/cpu/cpu_backend.h"
+#include "kernels/cpu/select.h"
+
+#include <algorithm>
+
+namespace ks
+{
+
+constexpr uint32_t kSelectBlock = 1024; // candidates or values that are worth a thread, whole tiles
+constexpr uint32_t kPageBlock = 64;     // pages
+
+// body(head, first, n, thread) for blocks of at most `block` of the n_of(head) things of every head.
+template <class Count, class Body> void CpuBackend::for_blocks(uint32_t n_heads, const Count& n_of, uint32_t block, const Body& body)
+{
+    uint32_t most = 0;
+    for (uint32_t h = 0; h < n_heads; h++) most = std::max(most, n_of(h));
+    const uint32_t n_blocks = (most + block - 1) / block;
+    m_pool.parallel_for(n_heads * n_blocks, [&](uint32_t i, int thread) {
+        const uint32_t head = i / n_blocks, first = i % n_blocks * block, n = n_of(head);
+        if (first < n) body(head, first, std::min(block, n - first), thread);
+    });
+}
+
+void CpuBackend::vote_for_pages(const SelectArgs& s, const AttentionTask& task, const Selection& to, uint32_t came)
+{
+    const AttentionArgs& a = task.a;
+    const uint32_t n_pages = to.bounds.rows / (2 * a.n_kv_heads), group = a.n_heads / a.n_kv_heads;
+    auto before = [&](uint32_t head) { return task.view[head * view_words + view_before]; };
+    auto bounds = [&](uint32_t head, uint32_t page) {
+        return to.bounds.ptr<uint16_t>() + (uint64_t(head) * n_pages + page) * 2 * a.head_dim;
+    };
+    auto old = [&](uint32_t head) { return s.fresh ? 0 : (before(head) - came) / select_page; }; // pages that are as they were
+    auto n_new = [&](uint32_t head) { return (before(head) + select_page - 1) / select_page - old(head); };
+    for_blocks(a.n_kv_heads, n_new, kPageBlock, [&](uint32_t head, uint32_t first, uint32_t n, int thread) {
+        float* scratch = m_scratch.attention + uint64_t(thread) * attention_scratch_floats(m_shape.head_dim);
+        for (uint32_t page = old(head) + first; n--; page++) {
+            uint16_t* low = bounds(head, page);
+            m_kernels.attention.page_bounds(task, head, page * select_page, std::min(before(head), (page + 1) * select_page), low,
+                                            low + a.head_dim, scratch);
+        }
+    });
+    const uint32_t skipped = s.n_first / select_page;
+    auto n_asked = [&](uint32_t head) {
+        return before(head) > s.n_read ? (before(head) - s.n_last + select_page - 1) / select_page - skipped : 0;
+    };
+    for_blocks(a.n_kv_heads, n_asked, 4 * kPageBlock, [&](uint32_t head, uint32_t first, uint32_t n, int) {
+        m_kernels.attention.page_votes(m_select.query + head * group * a.head_dim, group, a.head_dim, bounds(head, skipped + first), n,
+                                       m_select.votes + head * m_select.stride + first);
+    });
+}
+
+void CpuBackend::vote_for_keys(const SelectArgs& s, const AttentionTask& task)
+{
+    const AttentionArgs& a = task.a;
+    const uint32_t group = a.n_heads / a.n_kv_heads;
+    auto n_asked = [&](uint32_t head) {
+        const uint32_t before = task.view[head * view_words + view_before];
+        return before > s.n_read ? before - s.n_first - s.n_last : 0;
+    };
+    for_blocks(a.n_kv_heads, n_asked, kSelectBlock, [&](uint32_t head, uint32_t first, uint32_t n, int thread) {
+        float* scratch = m_scratch.attention + uint64_t(thread) * attention_scratch_floats(m_shape.head_dim);
+        m_kernels.attention.select_logits(task, head, s.n_first + first, s.n_first + first + n,
+                                          m_select.logits + head * group * m_select.stride + first, uint32_t(m_select.stride), scratch);
+    });
+    m_pool.parallel_for(s.kind == select_sum ? 0 : a.n_heads, [&](uint32_t h, int) {
+        float* logits = m_select.logits + h * m_select.stride;
+        const uint32_t n = n_asked(h / group);
+        if (n && s.kind == select_soft) return m_kernels.attention.softmax(logits, n);
+        Highest best(logits, n, s.n_read - s.n_first - s.n_last);
+        for (uint32_t i = 0; i < n; i++) logits[i] = best.takes(logits[i]) ? 1.f : 0.f;
+    });
+    const uint32_t n_sets = s.shared ? 1 : a.n_kv_heads, voters = a.n_heads / n_sets;
+    for_blocks(n_sets, n_asked, kSelectBlock, [&](uint32_t set, uint32_t first, uint32_t n, int) {
+        float* votes = m_select.votes + set * m_select.stride + first;
+        std::fill_n(votes, n, 0.f);
+        for (uint32_t h = set * voters; h < (set + 1) * voters; h++)
+            m_kernels.vector.add(votes, m_select.logits + h * m_select.stride + first, n);
+    });
+}
+
+void CpuBackend::select(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots)
+{
+    if (a.head_dim % 8 != 0) return ReferenceBackend::select(s, a, to, q, slots);
+    check_select(s, a, to, q, slots);
+    const uint32_t came = to.state.ptr<uint32_t>()[select_tokens];
+    if (reuses_choice(s, a, to, q, slots)) return;
+    mean_query(a, q.q, m_select.query);
+    AttentionTask task = attention_task(a, nullptr, q, slots, {});
+    task.q = m_select.query;
+    if (s.kind == select_pages)
+        vote_for_pages(s, task, to, came);
+    else
+        vote_for_keys(s, task);
+    m_pool.parallel_for(
+        a.n_kv_heads, [&](uint32_t head, int) { list_head(s, to, slots, head, m_select.votes + (s.shared ? 0 : head * m_select.stride)); });
+    list_chunk(s, a, to, slots);
+}
+
+} // namespace ks

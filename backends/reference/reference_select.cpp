@@ -1,0 +1,214 @@
+// Which slots a step reads: all keys are asked, or the bounds of their pages, and the best are listed.
+#include "backends/reference/reference_backend.h"
+#include "backends/reference/sight.h"
+#include "kernels/cpu/select.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace ks
+{
+
+// The chunk's queries in the mean, over all heads.
+void ReferenceBackend::mean_query(const AttentionArgs& a, const Tensor& q, float* mean)
+{
+    double* sums = reinterpret_cast<double*>(m_row); // (head_dim)
+    for (uint32_t h = 0; h < a.n_heads; h++, mean += a.head_dim) {
+        std::fill_n(sums, a.head_dim, 0.0);
+        for (uint32_t t = 0; t < a.n_tokens; t++)
+            for (uint32_t d = 0; d < a.head_dim; d++) sums[d] += q.ptr()[(uint64_t(t) * a.n_heads + h) * a.head_dim + d];
+        for (uint32_t d = 0; d < a.head_dim; d++) mean[d] = float(sums[d] / a.n_tokens);
+    }
+}
+
+ReferenceBackend::SelectScratch ReferenceBackend::place_select(const ScratchShape& shape, uint8_t* memory, uint64_t* bytes)
+{
+    SelectScratch s;
+    const uint64_t n = (shape.selected_slots + 7) / 8 * 8, n_values = uint64_t(shape.n_heads) * shape.head_dim;
+    *bytes = 0;
+    auto take = [&](uint64_t n_floats) {
+        float* at = memory ? reinterpret_cast<float*>(memory + *bytes) : nullptr;
+        *bytes += align_up(4 * n_floats, kRegionAlign);
+        return at;
+    };
+    if (!n) return s;
+    s.stride = n;
+    s.query = take(n_values);
+    s.plain = take(n_values);
+    s.logits = take(n * shape.n_heads);
+    s.votes = take(n * shape.n_kv_heads);
+    return s;
+}
+
+void ReferenceBackend::check_select(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q,
+                                    const KvSlots& slots) const
+{
+    check_slots(a, q, slots);
+    KS_CHECK(!s.shared || s.kind != select_pages, "select: %s", "pages are chosen by head");
+    KS_CHECK(slots.table && s.n_first >= a.n_far && s.n_first + s.n_last <= s.n_read, "select: first %u, last %u of %u", s.n_first,
+             s.n_last, s.n_read);
+    check_values("select", to.table, uint64_t(a.n_kv_heads) * s.stride);
+    check_values("select", to.view, uint64_t(a.n_kv_heads) * view_words);
+    check_values("select", to.query, uint64_t(a.n_heads) * a.head_dim);
+    check_values("select", to.state, select_words);
+    for (uint32_t h = 0; h < a.n_kv_heads; h++) {
+        const uint32_t before = slots.view.ptr<uint32_t>()[h * view_words + view_before];
+        KS_CHECK(before <= m_shape.selected_slots, "select: %u slots, scratch for %u", before, m_shape.selected_slots);
+        KS_CHECK(s.stride >= s.n_read + s.n_last / 2 + a.n_tokens, "select: %u read, a table of %u", s.n_read, s.stride);
+        if (s.kind != select_pages) continue;
+        const uint64_t n_pages = (before + select_page - 1) / select_page;
+        KS_CHECK(to.bounds.rows >= 2 * n_pages * a.n_kv_heads && to.bounds.cols == a.head_dim, "select: bounds of %u", to.bounds.rows);
+    }
+}
+
+bool ReferenceBackend::reuses_choice(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q,
+                                     const KvSlots& slots)
+{
+    uint32_t *state = to.state.ptr<uint32_t>(), *view = to.view.ptr<uint32_t>();
+    const uint32_t n_values = a.n_heads * a.head_dim;
+    mean_query(a, q.plain ? q.plain : q.q, m_select.plain);
+    const uint32_t came = state[select_tokens], since = state[select_since] + came;
+    float* last = to.query.ptr();
+    const double both = dot(last, m_select.plain, n_values), one = dot(last, last, n_values);
+    const double other = dot(m_select.plain, m_select.plain, n_values);
+    state[select_tokens] = a.n_tokens;
+    if (!s.fresh && s.reuse < 1 && 2 * since <= s.n_last && both >= s.reuse * std::sqrt(one * other)) {
+        state[select_since] = since;
+        state[select_reuses]++;
+        for (uint32_t h = 0; h < a.n_kv_heads; h++) view[h * view_words + view_before] += came;
+        list_chunk(s, a, to, slots);
+        return true;
+    }
+    state[select_since] = 0;
+    state[select_choices]++;
+    std::copy_n(m_select.plain, n_values, last);
+    return false;
+}
+
+// The chunk's own slots follow on the chosen ones.
+void ReferenceBackend::list_chunk(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const KvSlots& slots) const
+{
+    for (uint32_t h = 0; h < a.n_kv_heads && !a.chunk_rows; h++) {
+        const uint32_t *from = slots.view.ptr<uint32_t>() + h * view_words, *made = to.view.ptr<uint32_t>() + h * view_words;
+        std::copy_n(slots.table.ptr<uint32_t>() + from[view_begin] + from[view_before], a.n_tokens,
+                    to.table.ptr<uint32_t>() + h * s.stride + made[view_before]);
+    }
+}
+
+// Bounds of the pages that the tokens since the last call are in, or of all.
+void ReferenceBackend::bound_pages(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const KvSlots& slots, uint32_t head,
+                                   uint32_t came)
+{
+    const Sight sight(a, slots, head);
+    const uint32_t first = s.fresh ? 0 : (sight.before - came) / select_page, n_pages = to.bounds.rows / (2 * a.n_kv_heads);
+    for (uint32_t page = first; page * select_page < sight.before; page++) {
+        uint16_t* low = to.bounds.ptr<uint16_t>() + (uint64_t(head) * n_pages + page) * 2 * a.head_dim;
+        uint16_t* high = low + a.head_dim;
+        const uint32_t end = std::min(sight.before, (page + 1) * select_page);
+        for (uint32_t i = page * select_page; i < end; i++) {
+            const float* key = sight.key(i, m_row);
+            for (uint32_t d = 0; d < a.head_dim; d++) {
+                const bool is_first = i % select_page == 0;
+                if (is_first || key[d] < HALF_TO_FLOAT(low[d])) low[d] = uint16_t(HALF_BELOW(key[d]));
+                if (is_first || key[d] > HALF_TO_FLOAT(high[d])) high[d] = uint16_t(HALF_ABOVE(key[d]));
+            }
+        }
+    }
+}
+
+void ReferenceBackend::page_votes(const AttentionArgs& a, const Selection& to, uint32_t head, uint32_t first, uint32_t n)
+{
+    const uint32_t group = a.n_heads / a.n_kv_heads, n_pages = to.bounds.rows / (2 * a.n_kv_heads);
+    float* votes = m_select.votes + head * m_select.stride;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint16_t* low = to.bounds.ptr<uint16_t>() + (uint64_t(head) * n_pages + first + i) * 2 * a.head_dim;
+        double most = -INFINITY;
+        for (uint32_t h = head * group; h < (head + 1) * group; h++) {
+            const float* q = m_select.query + uint64_t(h) * a.head_dim;
+            double sum = 0;
+            for (uint32_t d = 0; d < a.head_dim; d++)
+                sum += std::max(double(q[d]) * HALF_TO_FLOAT(low[d]), double(q[d]) * HALF_TO_FLOAT(low[a.head_dim + d]));
+            most = std::max(most, sum);
+        }
+        votes[i] = float(most * a.scale);
+    }
+}
+
+// Logits of a head's candidates with the mean query of each of its query heads.
+void ReferenceBackend::select_logits(const AttentionArgs& a, const KvSlots& slots, uint32_t head, uint32_t first, uint32_t n)
+{
+    const Sight sight(a, slots, head);
+    const uint32_t group = a.n_heads / a.n_kv_heads;
+    for (uint32_t i = 0; i < n; i++) {
+        const float* key = sight.key(first + i, m_row);
+        for (uint32_t h = head * group; h < (head + 1) * group; h++)
+            m_select.logits[h * m_select.stride + i] =
+                float(dot(m_select.query + uint64_t(h) * a.head_dim, key, a.head_dim) * a.scale + sight.weight(first + i, 1));
+    }
+}
+
+// What query head h says of its candidates is added to the votes.
+void ReferenceBackend::add_votes(uint32_t kind, uint32_t h, uint32_t n, uint32_t n_wanted, float* votes)
+{
+    const float* logits = m_select.logits + h * m_select.stride;
+    if (kind == select_sum) {
+        for (uint32_t i = 0; i < n; i++) votes[i] += logits[i];
+        return;
+    }
+    if (kind == select_hard) {
+        Highest best(logits, n, n_wanted);
+        for (uint32_t i = 0; i < n; i++) votes[i] += best.takes(logits[i]) ? 1.f : 0.f;
+        return;
+    }
+    const double top = *std::max_element(logits, logits + n);
+    double sum = 0;
+    for (uint32_t i = 0; i < n; i++) sum += std::exp(double(logits[i]) - top);
+    for (uint32_t i = 0; i < n; i++) votes[i] = float(votes[i] + std::exp(double(logits[i]) - top) / sum);
+}
+
+// A head's list from the votes on its candidates, or on pages.
+void ReferenceBackend::list_head(const SelectArgs& s, const Selection& to, const KvSlots& slots, uint32_t head, const float* votes) const
+{
+    const uint32_t *view = slots.view.ptr<uint32_t>() + head * view_words, before = view[view_before];
+    ChosenList list{view, slots.table.ptr<uint32_t>() + view[view_begin], to.table.ptr<uint32_t>() + head * s.stride};
+    if (before <= s.n_read) {
+        list.add_range(0, before);
+    } else {
+        const uint32_t end = before - s.n_last, page = s.kind == select_pages ? select_page : 1;
+        const uint32_t first_page = s.n_first / page, n_pages = (end + page - 1) / page - first_page;
+        Highest best(votes, n_pages, (s.n_read - s.n_first - s.n_last) / page);
+        list.add_range(0, s.n_first);
+        for (uint32_t i = 0; i < n_pages; i++)
+            if (best.takes(votes[i]))
+                list.add_range(std::max(s.n_first, (first_page + i) * page), std::min(end, (first_page + i + 1) * page));
+        list.add_range(end, before);
+    }
+    list.finish(head, s, to.view.ptr<uint32_t>() + head * view_words);
+}
+
+void ReferenceBackend::select(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots)
+{
+    check_select(s, a, to, q, slots);
+    const uint32_t came = to.state.ptr<uint32_t>()[select_tokens], group = a.n_heads / a.n_kv_heads;
+    if (reuses_choice(s, a, to, q, slots)) return;
+    mean_query(a, q.q, m_select.query);
+    for (uint32_t head = 0; head < a.n_kv_heads; head++) {
+        const uint32_t before = slots.view.ptr<uint32_t>()[head * view_words + view_before];
+        float* votes = m_select.votes + (s.shared ? 0 : head * m_select.stride);
+        if (s.kind == select_pages) bound_pages(s, a, to, slots, head, came);
+        if (before > s.n_read && s.kind == select_pages) {
+            const uint32_t first = s.n_first / select_page, end = before - s.n_last;
+            page_votes(a, to, head, first, (end + select_page - 1) / select_page - first);
+        } else if (before > s.n_read) {
+            const uint32_t n = before - s.n_first - s.n_last;
+            select_logits(a, slots, head, s.n_first, n);
+            if (head == 0 || !s.shared) std::fill_n(votes, n, 0.f);
+            for (uint32_t h = head * group; h < (head + 1) * group; h++) add_votes(s.kind, h, n, s.n_read - s.n_first - s.n_last, votes);
+        }
+        if (!s.shared) list_head(s, to, slots, head, votes);
+    }
+    for (uint32_t head = 0; s.shared && head < a.n_kv_heads; head++) list_head(s, to, slots, head, m_select.votes);
+    list_chunk(s, a, to, slots);
+}
+
+} // namespace ks

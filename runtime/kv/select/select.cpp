@@ -1,0 +1,29 @@
+#include "runtime/kv/select/select.h"
+
+#include "kernels/common/args.h"
+
+namespace ks
+{
+
+static const Selector kSelectors[] = {
+    // name, kind, first, dense, prompts, reuse, by_head
+    {"all", select_soft, 0, 0, false, 1, false},          {"tokenselect", select_soft, 128, 0, true, 0.9f, false},
+    {"hardvote", select_hard, 128, 0, true, 0.9f, false}, // the ablations of TokenSelect's vote
+    {"topk", select_sum, 128, 0, true, 0.9f, false},      {"quest", select_pages, 0, 2, false, 1, true},
+};
+
+const Selector* find_selector(std::string_view name)
+{
+    for (const Selector& selector : kSelectors)
+        if (name == selector.name) return &selector;
+    return nullptr;
+}
+
+std::string selector_names()
+{
+    std::string names;
+    for (const Selector& selector : kSelectors) names += (names.empty() ? "" : " ") + std::string(selector.name);
+    return names;
+}
+
+} // namespace ks

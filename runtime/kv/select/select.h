@@ -1,0 +1,25 @@
+// Which slots a step reads. A selector says what the op asks the keys (kernels/common/args.h) and where. Adding one that asks in
+// a known way: one row in the table of select.cpp.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace ks
+{
+
+struct Selector {
+    const char* name;
+    uint32_t kind;  // select_soft ...
+    uint32_t first; // tokens that are always read
+    uint32_t dense; // leading layers that read everything
+    bool prompts;   // reads few for the chunks of a prompt, too
+    float reuse;    // the cosine of queries from which a choice is used again, if the recipe does not say
+    bool by_head;   // heads that hold the same tokens choose apart nevertheless
+};
+
+const Selector* find_selector(std::string_view name); // null: there is none
+std::string selector_names();                         // "all tokenselect ...", for messages
+
+} // namespace ks

@@ -1,0 +1,242 @@
+// Selection: what a step reads is what an independent vote in float64 chooses, everything where there is room for it, with
+// ties to the newer; a choice that is used again never loses a token that came since.
+#include "tests/kv/cache_bed.h"
+
+#include <numeric>
+#include <set>
+
+using namespace ks;
+
+using Set = std::set<uint32_t>;
+
+// The indexes that a head's step read, without the chunk's own.
+static Set chosen(Bed& bed, uint32_t head)
+{
+    const CacheLayer& layer = bed.cache.layer(0);
+    const Selection& made = layer.selection;
+    std::vector<uint32_t> view(made.view.rows * view_words), table(made.table.cols);
+    bed.backend->download(view.data(), made.view.buffer, made.view.offset, 4 * view.size());
+    bed.backend->download(table.data(), made.table.buffer, made.table.offset, 4 * table.size());
+    const uint32_t *rows = layer.rows + layer.begin[head], *v = view.data() + head * view_words;
+    Set indexes;
+    uint32_t last = 0;
+    for (uint32_t i = 0; i < v[view_before]; i++) {
+        const uint32_t index = uint32_t(std::find(rows, rows + layer.held[head], table[v[view_begin] + i]) - rows);
+        REQUIRE(index < layer.held[head]);
+        CHECK((i == 0 || index > last)); // in order
+        indexes.insert(last = index);
+    }
+    return indexes;
+}
+
+static std::vector<uint32_t> state(Bed& bed)
+{
+    const Tensor& t = bed.cache.layer(0).selection.state;
+    std::vector<uint32_t> words(select_words);
+    bed.backend->download(words.data(), t.buffer, t.offset, 4 * select_words);
+    return words;
+}
+
+static double dot_of(const std::vector<float>& q, uint32_t head, const std::vector<float>& k, uint32_t kv_head, uint32_t d)
+{
+    double sum = 0;
+    for (uint32_t i = 0; i < d; i++) sum += double(q[head * d + i]) * k[kv_head * d + i];
+    return sum;
+}
+
+// What a token at `position` should read beside its own, when all before it are held: query heads [first, end) decide.
+static Set vote(const Recipe& r, const Text& text, const std::vector<float>& q, uint32_t position, uint32_t first, uint32_t end)
+{
+    const uint32_t n_first = r.read_first(), n_last = r.read_last(), d = text.shape.head_dim;
+    const uint32_t n = position - n_first - n_last, wanted = r.read_slots() - n_first - n_last;
+    std::vector<double> votes(n);
+    for (uint32_t h = first; h < end; h++) {
+        std::vector<double> logits(n), sorted;
+        for (uint32_t i = 0; i < n; i++) logits[i] = dot_of(q, h, text.key(n_first + i), h / text.shape.group(), d);
+        sorted = logits;
+        std::sort(sorted.rbegin(), sorted.rend());
+        double sum = 0;
+        for (double l : logits) sum += std::exp(l - sorted[0]);
+        for (uint32_t i = 0; i < n; i++)
+            votes[i] += r.select->kind == select_soft   ? std::exp(logits[i] - sorted[0]) / sum
+                        : r.select->kind == select_hard ? double(logits[i] >= sorted[wanted - 1])
+                                                        : logits[i];
+    }
+    std::vector<uint32_t> order(n);
+    std::iota(order.begin(), order.end(), 0u);
+    std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return votes[a] != votes[b] ? votes[a] > votes[b] : a > b; });
+    Set set;
+    for (uint32_t i = 0; i < position; i++)
+        if (i < n_first || i >= position - n_last) set.insert(i);
+    for (uint32_t i = 0; i < wanted; i++) set.insert(n_first + order[i]);
+    return set;
+}
+
+// Attention of one token over some indexes and itself.
+static std::vector<double> attention_over(const Text& text, const std::vector<float>& q, const Set& set, uint32_t position, uint32_t head)
+{
+    const uint32_t d = text.shape.head_dim, kv_head = head / text.shape.group();
+    std::vector<double> out(d);
+    double norm = 0;
+    Set all = set;
+    all.insert(position);
+    for (uint32_t i : all) {
+        const double weight = std::exp(dot_of(q, head, text.key(i), kv_head, d));
+        const std::vector<float> v = text.value(i);
+        for (uint32_t k = 0; k < d; k++) out[k] += weight * v[kv_head * d + k];
+        norm += weight;
+    }
+    for (double& x : out) x /= norm;
+    return out;
+}
+
+static void check_read(Bed& bed, const Text& text, const std::vector<float>& y, const std::vector<float>& q, uint32_t position)
+{
+    const BedShape& s = text.shape;
+    for (uint32_t h = 0; h < s.n_heads; h++) {
+        const std::vector<double> expected = attention_over(text, q, chosen(bed, h / s.group()), position, h);
+        for (uint32_t k = 0; k < s.head_dim; k++) CHECK(y[h * s.head_dim + k] == doctest::Approx(expected[k]).epsilon(2e-5));
+    }
+}
+
+TEST_CASE("select: where everything may be read, it is: bit for bit the exact cache")
+{
+    const Text text{3};
+    for (const char* device : {"reference", "cpu"}) {
+        for (const char* recipe : {"retain=all,select=tokenselect,read=256", "retain=all,select=quest,read=256"}) {
+            Bed exact("retain=all", 200, 32, device), bed(recipe, 200, 32, device);
+            for (uint32_t at = 0; at < 96; at += 32) CHECK(text.read(exact, at, 32) == text.read(bed, at, 32));
+            for (uint32_t at = 96; at < 200; at++) CHECK(text.read(exact, at, 1) == text.read(bed, at, 1));
+        }
+    }
+}
+
+TEST_CASE("select: a step reads what an independent vote says")
+{
+    const Text text{4};
+    for (const char* device : {"reference", "cpu"}) {
+        for (const char* kind : {"tokenselect", "hardvote", "topk"}) {
+            CAPTURE(device);
+            CAPTURE(kind);
+            Bed bed(std::string("retain=all,select=") + kind + ",read=64,reuse=1", 200, 32, device);
+            for (uint32_t at = 0; at < 160; at += 32) text.read(bed, at, 32);
+            for (uint32_t at = 160; at < 166; at++) {
+                const std::vector<float> y = text.read(bed, at, 1);
+                const Set expected = vote(bed.recipe, text, text.query(at), at, 0, text.shape.n_heads);
+                for (uint32_t head = 0; head < text.shape.n_kv_heads; head++) CHECK(chosen(bed, head) == expected);
+                check_read(bed, text, y, text.query(at), at);
+            }
+            CHECK(state(bed)[select_reuses] == 0);
+        }
+    }
+}
+
+TEST_CASE("select: pages are chosen by bounds that no key exceeds")
+{
+    const Text text{5};
+    for (const char* device : {"reference", "cpu"}) {
+        Bed bed("retain=all,select=quest,read=64", 200, 32, device);
+        for (uint32_t at = 0; at < 160; at += 32) text.read(bed, at, 32);
+        for (uint32_t at = 160; at < 180; at++) {
+            const std::vector<float> q = text.query(at), y = text.read(bed, at, 1);
+            check_read(bed, text, y, q, at);
+            const BedShape& s = text.shape;
+            for (uint32_t head = 0; head < s.n_kv_heads; head++) {
+                const Set read = chosen(bed, head);
+                CHECK(read.size() <= bed.recipe.read_slots());
+                // The bound of every page, from its keys: pages that were read have the highest ones.
+                double least_read = 1e30, most_left = -1e30;
+                for (uint32_t page = 1; (page + 1) * select_page <= at - bed.recipe.read_last(); page++) {
+                    double most = -1e30;
+                    for (uint32_t h = head * s.group(); h < (head + 1) * s.group(); h++) {
+                        double sum = 0;
+                        for (uint32_t d = 0; d < s.head_dim; d++) {
+                            double best = -1e30;
+                            for (uint32_t sign = 0; sign < 2; sign++) {
+                                double bound = sign ? -1e30 : 1e30;
+                                for (uint32_t i = page * select_page; i < (page + 1) * select_page; i++) {
+                                    const double key = text.key(i)[head * s.head_dim + d];
+                                    bound = sign ? std::max(bound, key) : std::min(bound, key);
+                                }
+                                best = std::max(best, q[h * s.head_dim + d] * bound);
+                            }
+                            sum += best;
+                        }
+                        most = std::max(most, sum);
+                    }
+                    double& side = read.count(page * select_page) ? least_read : most_left;
+                    side = read.count(page * select_page) ? std::min(side, most) : std::max(side, most);
+                }
+                CHECK(least_read > most_left - 0.05); // bounds are rounded to halves, outward
+            }
+        }
+    }
+}
+
+TEST_CASE("select: of equal votes the newer win")
+{
+    BedShape shape;
+    for (const char* device : {"reference", "cpu"}) {
+        Bed bed("retain=all,select=tokenselect,read=64,reuse=1", 200, 32, device);
+        const uint32_t n_kv = shape.n_kv_heads * shape.head_dim;
+        for (uint32_t at = 0; at < 160; at++)
+            bed.feed(std::vector<float>(shape.n_heads * shape.head_dim, 0.5f), std::vector<float>(n_kv, 0.25f),
+                     std::vector<float>(n_kv, 1.f));
+        Set expected;
+        for (uint32_t i = 0; i < 159; i++)
+            if (i < bed.recipe.read_first() || i >= 159 - (64 - bed.recipe.read_first())) expected.insert(i);
+        for (uint32_t head = 0; head < shape.n_kv_heads; head++) CHECK(chosen(bed, head) == expected);
+    }
+}
+
+TEST_CASE("select: a choice is used again for like queries, and reads what came since")
+{
+    const Text text{6};
+    for (const char* device : {"reference", "cpu"}) {
+        Bed bed("retain=all,select=tokenselect,read=64,reuse=0.9", 220, 32, device);
+        for (uint32_t at = 0; at < 160; at += 32) text.read(bed, at, 32);
+        const std::vector<float> q = text.query(1000);
+        uint32_t choices = state(bed)[select_choices];
+        for (uint32_t at = 160; at < 200; at++) {
+            const std::vector<float> y = bed.feed(q, text.key(at), text.value(at));
+            const Set read = chosen(bed, 0);
+            for (uint32_t i = at - bed.recipe.read_last(); i < at; i++) CHECK(read.count(i) == 1); // nothing slipped between
+            CHECK(read.size() <= bed.recipe.read_slots() + bed.recipe.read_last() / 2);
+            check_read(bed, text, y, q, at);
+        }
+        // One choice lasts for half of the last tokens.
+        choices = state(bed)[select_choices] - choices;
+        CHECK(choices == (40 + bed.recipe.read_last() / 2) / (bed.recipe.read_last() / 2 + 1));
+        const uint32_t reuses = state(bed)[select_reuses];
+        bed.feed(text.query(2000), text.key(200), text.value(200));
+        CHECK(state(bed)[select_reuses] == reuses); // another query, another choice
+    }
+}
+
+TEST_CASE("select: over what a policy keeps, merged slots and codes; devices read and keep the same")
+{
+    const Text text{7};
+    for (const std::string recipe :
+         {"h2o,victims=merge,select=tokenselect,read=64,recent=16", "mix,select=quest,read=64,recent=16",
+          "mix,k=q8,v=q8,select=tokenselect,read=64,recent=16", "snapkv,observe=8,select=topk,read=64,recent=16"}) {
+        CAPTURE(recipe);
+        BedShape shape;
+        if (recipe.find("k=") != recipe.npos) shape.format = "";
+        Bed one(recipe, 128, 32, "reference", 1, shape), other(recipe, 128, 32, "cpu", 2, shape);
+        for (uint32_t at = 0; at < 320; at += 32) {
+            text.read(one, at, 32);
+            text.read(other, at, 32);
+        }
+        for (uint32_t at = 320; at < 420; at++) {
+            const std::vector<float> y = text.read(one, at, 1), z = text.read(other, at, 1);
+            for (size_t i = 0; i < y.size(); i++) CHECK(y[i] == doctest::Approx(z[i]).epsilon(1e-4));
+            for (uint32_t head = 0; head < shape.n_kv_heads; head++) {
+                CHECK(one.positions(head) == other.positions(head));
+                if (one.cache.layer(0).fresh) continue; // evicted since
+                CHECK(chosen(one, head) == chosen(other, head));
+                CHECK(chosen(one, head).size() <= 64 + one.recipe.read_last() / 2);
+            }
+        }
+        CHECK(one.cache.evicted() > 0);
+    }
+}
