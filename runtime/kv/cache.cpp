@@ -32,9 +32,9 @@ static void place_selection(CacheLayer& layer, const Recipe& recipe, uint32_t ch
 void Cache::place_layer(CacheLayer& layer, const Recipe& recipe, uint32_t chunk, Placer& device, Placer& host)
 {
     const CacheLayerSpec& s = layer.spec;
-    const uint32_t n = s.n_kv_heads * s.n_rows, n_coded = s.n_kv_heads * s.n_coded;
-    layer.slots.k = device.take(n - n_coded, s.head_dim, plain(recipe.k));
-    layer.slots.v = device.take(n - n_coded, s.head_dim, plain(recipe.v));
+    const uint32_t n = s.n_kv_heads * s.n_rows, n_plain = s.n_kv_heads * s.n_plain(), n_coded = s.n_kv_heads * s.n_coded;
+    layer.slots.k = device.take(n_plain, s.head_dim, plain(recipe.k));
+    layer.slots.v = device.take(n_plain, s.head_dim, plain(recipe.v));
     layer.slots.coded_k = device.take(n_coded, s.head_dim, s.k);
     layer.slots.coded_v = device.take(n_coded, s.head_dim, s.v);
     layer.slots.view = device.take(s.n_kv_heads, view_words);
@@ -72,9 +72,8 @@ CacheBytes Cache::place_all(const std::vector<CacheLayerSpec>& specs, const Reci
         largest.n_heads = std::max(largest.n_heads, specs[il].n_heads);
         largest.n_kv_heads = std::max(largest.n_kv_heads, specs[il].n_kv_heads);
         largest.head_dim = std::max(largest.head_dim, specs[il].head_dim);
-        const uint32_t n_plain = specs[il].n_rows - specs[il].n_coded;
-        if (specs[il].n_coded) most_plain = std::max(most_plain, n_plain);
-        stages |= context == 0 || n_plain < context;
+        if (specs[il].n_coded) most_plain = std::max(most_plain, specs[il].n_plain());
+        stages |= context == 0 || specs[il].n_plain() < context;
     }
     m_host_view = host.array<uint32_t>(uint64_t(largest.n_kv_heads) * view_words);
     if (stages) {
@@ -151,7 +150,7 @@ void Cache::clear()
             layer.held[h] = 0;
             layer.capacity[h] = s.n_rows;
             layer.coded[h] = 0;
-            const uint32_t n_plain = layer.n_plain();
+            const uint32_t n_plain = s.n_plain();
             for (uint32_t i = 0; i < s.n_rows; i++)
                 layer.rows[layer.begin[h] + i] = i < n_plain ? h * n_plain + i : layer.first_coded() + h * s.n_coded + (i - n_plain);
         }
@@ -179,6 +178,7 @@ void Cache::drop_last(CacheLayer& layer, uint32_t head, uint32_t n)
 {
     layer.fresh = true;
     const uint32_t held = layer.held[head] -= n, first = std::min(held, m_recipe.sink_of(layer.spec.n_rows));
+    if (!layer.spec.n_coded) return;
     layer.coded[head] = std::min(layer.coded[head], held - first);
     uint32_t *rows = layer.rows + layer.begin[head], *end = rows + layer.capacity[head];
     std::stable_partition(rows + held, end, [&](uint32_t slot) { return !layer.in_coded_pool(slot); });
@@ -205,8 +205,9 @@ bool Cache::rewind(uint32_t n_seen, uint32_t n_tokens)
 uint32_t Cache::far_position() const
 {
     uint32_t end = m_trained;
+    if (m_recipe.positions == Positions::absolute) return end - 1;
     for (const CacheLayer& layer : m_layers)
-        if (m_recipe.positions == Positions::offset && layer.spec.bounded && layer.spec.n_pinned) end = std::min(end, layer.spec.n_rows);
+        if (layer.spec.bounded && layer.spec.n_pinned) end = std::min(end, layer.spec.n_rows);
     return end - 1;
 }
 
@@ -254,7 +255,7 @@ void Cache::write(const Tensor& k, const Tensor& v)
 {
     const CacheLayerSpec& s = m_layer->spec;
     const KvSlots& slots = m_layer->slots;
-    const uint32_t n_rows = m_chunk.staged ? m_chunk.n_rows : s.n_rows - s.n_coded;
+    const uint32_t n_rows = m_chunk.staged ? m_chunk.n_rows : s.n_plain();
     if (rotates(s, s.k)) m_backend->rotate({m_chunk.n, s.n_kv_heads, s.head_dim, 0}, k);
     if (rotates(s, s.v)) m_backend->rotate({m_chunk.n, s.n_kv_heads, s.head_dim, 0}, v);
     KvWriteArgs a{m_chunk.n, s.n_kv_heads, s.head_dim, n_rows, s.table ? 0 : s.n_pinned, m_chunk.staged};
@@ -317,7 +318,7 @@ void Cache::attend(const Tensor& y, const Queries& q, float scale)
     const SelectArgs select = select_args();
     uint32_t far = q.far ? n_far(m_il, m_chunk.position + m_chunk.n) : 0;
     if (select.n_read) far = std::min(far, select.n_first);
-    AttentionArgs a{m_chunk.n, s.n_heads, s.n_kv_heads, s.head_dim, s.n_rows - s.n_coded, n_pinned, s.window, chunk_rows, far, scale};
+    AttentionArgs a{m_chunk.n, s.n_heads, s.n_kv_heads, s.head_dim, s.n_plain(), n_pinned, s.window, chunk_rows, far, scale};
     for (const Tensor* queries : {&q.q, &q.far})
         if (*queries && rotates(s, s.k)) m_backend->rotate({m_chunk.n, s.n_heads, s.head_dim, 0}, *queries);
     KvSlots slots = m_layer->slots;

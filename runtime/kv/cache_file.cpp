@@ -37,7 +37,7 @@ static bool places_fit(CacheLayer& layer, uint32_t h, uint32_t n_plain_first)
     uint32_t& coded = layer.coded[h] = 0;
     for (uint32_t i = 0; i < held; i++) coded += layer.in_coded_pool(rows[i]);
     if (!layer.spec.n_coded) return true;
-    if (held - coded > layer.n_plain()) return false;
+    if (held - coded > layer.spec.n_plain()) return false;
     for (uint32_t i = 0; i < std::min(layer.capacity[h], held + layer.room(h)); i++)
         if (layer.in_coded_pool(rows[i]) != (i - n_plain_first < coded)) return false; // of the first ones the difference wraps
     return true;

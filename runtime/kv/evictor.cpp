@@ -446,7 +446,7 @@ void Evictor::take_over(const Case& c, uint32_t h, Moves& moves)
     if (m_recipe.split == Split::ada && c.evicts) layer.capacity[h] = n_kept + (layer.spec.n_rows - c.target);
     for (uint32_t i = n_kept; i < layer.capacity[h]; i++) {
         const uint32_t slot = layer.rows[begin + i] =
-            (i - n_coded < layer.n_plain() || !layer.spec.n_coded ? m_free_plain : m_free_coded).take();
+            (i - n_coded < layer.spec.n_plain() || !layer.spec.n_coded ? m_free_plain : m_free_coded).take();
         if (signals) m_pool_signal[slot] = 0;
         if (layer.counts) layer.counts[slot] = 1; // the next token there stands for itself
         if (layer.weights) layer.weights[2 * slot] = layer.weights[2 * slot + 1] = 0;

@@ -27,8 +27,9 @@ struct CacheLayerSpec {
     Format k = Format::f16; // of the coded pool; plain slots are f16, or f32 if it is
     Format v = Format::f16;
 
+    uint32_t n_plain() const { return n_rows - n_coded; } // rows of the plain pool
     // Plain slots, beside coded ones, for the tokens after a decision.
-    uint32_t plain_slack(const Recipe& r) const { return n_rows - n_coded - r.sink_of(n_rows) - r.plain_recent_of(n_rows); }
+    uint32_t plain_slack(const Recipe& r) const { return n_plain() - r.sink_of(n_rows) - r.plain_recent_of(n_rows); }
 };
 
 struct CacheLayer {
@@ -48,11 +49,10 @@ struct CacheLayer {
     float* weights = nullptr;      // (n_kv_heads * n_rows, 2), the host's copy of slots.weights
     uint8_t* estimators = nullptr; // a Subgen per head
 
-    uint32_t n_plain() const { return spec.n_rows - spec.n_coded; }      // rows of the plain pool, per head
-    uint32_t first_coded() const { return spec.n_kv_heads * n_plain(); } // the first slot of the coded pool
+    uint32_t first_coded() const { return spec.n_kv_heads * spec.n_plain(); } // the first slot of the coded pool
     bool in_coded_pool(uint32_t slot) const { return slot >= first_coded(); }
     // Tokens that head h can still take before a decision.
-    uint32_t room(uint32_t h) const { return spec.n_coded ? n_plain() - (held[h] - coded[h]) : capacity[h] - held[h]; }
+    uint32_t room(uint32_t h) const { return spec.n_coded ? spec.n_plain() - (held[h] - coded[h]) : capacity[h] - held[h]; }
 };
 
 constexpr uint32_t kFrameToken = 1u << 31; // beside an id: written by a chat template around somebody's words
