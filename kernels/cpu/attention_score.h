@@ -8,34 +8,35 @@ namespace ks
 namespace // as in simd_avx2.h
 {
 
-// sums += what n_rows rows of logits say about n columns, which become probabilities. last: the newest query of the chunk.
-template <class S> void add_said(const AttentionTask& task, const KvScoreArgs& score, const Sight& sight, uint32_t kv_head, uint32_t token,
+// What probabilities 2^x say, each weighted by a factor, beside what others said.
+template <class S>
+KS_INLINE typename S::F8 add_said(uint32_t kind, typename S::F8 x, typename S::F8 uniform, typename S::F8 factor, typename S::F8 said)
+{
+    typename S::F8 p = exp2_of_negative<S>(S::min(x, S::zero()));
+    return kind == score_below ? said + (factor - S::zero_where_less(factor, p, uniform)) : S::fma(p, factor, said);
+}
+
+// sums += what n_rows rows of logits say about n columns.
+template <class S> void add_rows(const AttentionTask& task, const KvScoreArgs& score, const Sight& sight, uint32_t kv_head, uint32_t token,
                                  uint32_t row, uint32_t n_rows, uint32_t p, uint32_t n, float* logits, const float* powers, float* sums)
 {
     const uint32_t group = task.a.n_heads / task.a.n_kv_heads;
+    const float nothing = score.kind == score_below ? -kLowest : kLowest; // says what is not seen
     for (uint32_t i = 0; i < n_rows; i++, logits += kAttentionTile) {
         const uint32_t t = token + (row + i) / group;
         const Columns c(sight, t, p, n);
-        const float lse = task.lse[size_t(t) * task.a.n_heads + kv_head * group + (row + i) % group];
-        const float uniform = 1.f / float(sight.n_visible(t)), factor = powers[task.a.n_tokens - 1 - t];
-        for (uint32_t k = c.hole; k < c.begin && k < n; k++) logits[k] = kLowest;
-        for (uint32_t k = c.end; k < kAttentionTile; k++) logits[k] = kLowest;
-        for (uint32_t k = 0; k < n; k += 8) {
-            typename S::F8 x = S::load(logits + k) - S::broadcast(lse);
-            S::store(logits + k, exp2_of_negative<S>(S::min(x, S::zero())));
-        }
-        if (score.kind == score_below) {
-            for (uint32_t k = 0; k < c.end; k++)
-                if ((k < c.hole || k >= c.begin) && logits[k] < uniform) sums[k] += factor;
-            continue;
-        }
-        for (uint32_t k = 0; k < n; k += 8) S::store(sums + k, S::fma(S::load(logits + k), S::broadcast(factor), S::load(sums + k)));
+        typename S::F8 lse = S::broadcast(task.lse[size_t(t) * task.a.n_heads + kv_head * group + (row + i) % group]);
+        typename S::F8 uniform = S::broadcast(1.f / float(sight.n_visible(t))), factor = S::broadcast(powers[task.a.n_tokens - 1 - t]);
+        for (uint32_t k = c.hole; k < c.begin && k < n; k++) logits[k] = nothing;
+        for (uint32_t k = c.end; k < kAttentionTile; k++) logits[k] = nothing;
+        for (uint32_t k = 0; k < n; k += 8)
+            S::store(sums + k, add_said<S>(score.kind, S::load(logits + k) - lse, uniform, factor, S::load(sums + k)));
     }
 }
 
 // The columns' sums join what was there.
-KS_INLINE static void add_signal(const AttentionTask& task, const ScoreTask& score, const Sight& sight, const TileRows& rows, uint32_t p,
-                                 uint32_t n, float keep, const float* sums)
+KS_INLINE static void add_signal(const ScoreTask& score, const Sight& sight, const TileRows& rows, uint32_t p, uint32_t n, float keep,
+                                 const float* sums)
 {
     for (uint32_t i = 0; i < n; i++) {
         if (p + i >= sight.n_pinned && p + i < sight.oldest) continue; // its row is another's by now
@@ -44,7 +45,6 @@ KS_INLINE static void add_signal(const AttentionTask& task, const ScoreTask& sco
         else
             score.signal[rows.rows[i]] = score.signal[rows.rows[i]] * keep + sums[i];
     }
-    (void)task;
 }
 
 // Powers of the decay, and what becomes of the sums so far.
@@ -79,26 +79,32 @@ void score_tile(const AttentionTask& task, const ScoreTask& score, uint32_t kv_h
         six_logits_of_panels<S>(s, 0, task.a.head_dim, 0, (n + kPanel - 1) / kPanel, rows.n_far());
         for (uint32_t i = 0; task.weights && i < kSix; i++)
             for (uint32_t k = 0; k < n; k++) s.weights[i * kAttentionTile + k] += log_weight(task, rows, k, 1);
-        add_said<S>(task, score.s, sight, kv_head, token, r0, n_rows - r0 < kSix ? n_rows - r0 : kSix, begin, n, s.weights, decay.powers,
+        add_rows<S>(task, score.s, sight, kv_head, token, r0, n_rows - r0 < kSix ? n_rows - r0 : kSix, begin, n, s.weights, decay.powers,
                     sums);
     }
-    add_signal(task, score, sight, rows, begin, n, decay.keep, sums);
+    add_signal(score, sight, rows, begin, n, decay.keep, sums);
 }
 
+// One token, which sees all of a table's columns.
 template <class S>
-void score_kept_logits(const AttentionTask& task, const ScoreTask& score, uint32_t kv_head, uint32_t begin, uint32_t end, float* scratch)
+void score_kept_logits(const AttentionTask& task, const ScoreTask& score, uint32_t kv_head, uint32_t begin, uint32_t end, float*)
 {
-    const uint32_t group = task.a.n_heads / task.a.n_kv_heads, n = end - begin;
+    const uint32_t group = task.a.n_heads / task.a.n_kv_heads, n = end - begin, first = kv_head * group;
     const Sight sight(task, kv_head);
     const TileRows rows(task, sight, kv_head, begin, n);
+    for (uint32_t i = 0; i < rows.n_pool; i++) __builtin_prefetch(score.signal + rows.rows[i], 1); // they lie anywhere
     const Decay decay(score.s, 1);
-    float sums[kAttentionTile] = {};
-    for (uint32_t h = 0; h < group; h++) {
-        const float* kept = task.logits + size_t(kv_head * group + h) * task.logits_stride + begin;
-        for (uint32_t i = 0; i < n; i++) scratch[i] = kept[i];
-        add_said<S>(task, score.s, sight, kv_head, 0, h, 1, begin, n, scratch, decay.powers, sums);
+    typename S::F8 uniform = S::broadcast(1.f / float(sight.n_visible(0))), one = S::broadcast(1.f);
+    float sums[kAttentionTile];
+    for (uint32_t k = 0; k < n; k += 8) {
+        typename S::F8 sum = S::zero();
+        for (uint32_t h = first; h < first + group; h++) {
+            typename S::F8 logit = S::load(task.logits + size_t(h) * task.logits_stride + begin + k);
+            sum = add_said<S>(score.s.kind, logit - S::broadcast(task.lse[h]), uniform, one, sum);
+        }
+        S::store(sums + k, sum);
     }
-    add_signal(task, score, sight, rows, begin, n, decay.keep, sums);
+    add_signal(score, sight, rows, begin, n, decay.keep, sums);
 }
 
 } // namespace
