@@ -387,6 +387,7 @@ void Evictor::write_estimator(const Case& c, uint32_t h)
 bool Evictor::becomes_plain(const Case& c, uint32_t h, uint32_t index) const
 {
     const Head& head = m_heads[h];
+    if (!c.layer.spec.n_coded) return true;
     if (index < c.layer.held[h] && c.layer.in_coded_pool(head.rows[index])) return false;
     return index < c.plain_first || head.n - index <= c.plain_last;
 }

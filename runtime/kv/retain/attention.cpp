@@ -33,9 +33,11 @@ void score_signal(const Candidates& c, const RetainOptions&, float*, float* scor
 // SnapKV: a token stays if one of its neighbours is looked at, so that what is found can be read.
 void score_snapkv(const Candidates& c, const RetainOptions& o, float*, float* score)
 {
-    const uint32_t reach = o.pool / 2;
-    for (uint32_t i = 0; i < c.n; i++)
-        score[i] = *std::max_element(c.signal + i - std::min(i, reach), c.signal + std::min(c.n - 1, i + reach) + 1);
+    std::copy_n(c.signal, c.n, score);
+    for (uint32_t apart = 1; apart <= o.pool / 2; apart++) {
+        for (uint32_t i = apart; i < c.n; i++) score[i] = std::max(score[i], c.signal[i - apart]);
+        for (uint32_t i = apart; i < c.n; i++) score[i - apart] = std::max(score[i - apart], c.signal[i]);
+    }
 }
 
 } // namespace ks

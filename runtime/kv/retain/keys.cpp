@@ -20,8 +20,7 @@ void score_keydiff(const Candidates& c, const RetainOptions&, float* scratch, fl
         const uint32_t width = std::min(64u, c.head_dim - begin);
         double sum[64] = {};
         for (uint32_t i = 0; i < c.n; i++) {
-            const double scale = score[i] > 0 ? 1 / double(score[i]) : 0;
-            for (uint32_t j = 0; j < width; j++) sum[j] += double(key(i)[begin + j]) * scale;
+            add_scaled(key(i) + begin, score[i] > 0 ? 1 / double(score[i]) : 0, width, sum);
         }
         for (uint32_t j = 0; j < width; j++) mean[begin + j] = float(sum[j] / c.n);
     }

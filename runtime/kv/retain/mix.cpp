@@ -8,24 +8,25 @@
 namespace ks
 {
 
-// score[i] = max(score[i], rank of i in `part` / n). scratch: (2 * n)
-static void raise_to_rank(const float* part, uint32_t n, float* scratch, float* score)
+// score[i] = max(score[i], rank of i in `part` / n). part is used up. scratch: (2 * n)
+static void raise_to_rank(float* part, uint32_t n, float* scratch, float* score)
 {
-    // Sorted by the bits of the values, eleven at a time, from the last; equal ones stay in order, so the newer outranks.
+    // Sorted by the bits of the values, eight at a time, from the last; equal ones stay in order, so the newer outranks.
     uint32_t* order = new (scratch) uint32_t[n]; // same size, same alignment
     uint32_t* sorted = new (scratch + n) uint32_t[n];
+    uint32_t begin[4][257] = {};
     std::iota(order, order + n, 0u);
-    const auto digit = [&](uint32_t i, uint32_t shift) {
-        const float value = part[i] + 0.0f; // no -0
-        uint32_t bits = 0;                  // of what is not a number
-        if (value == value) memcpy(&bits, &value, 4), bits = bits >> 31 ? ~bits : bits | 1u << 31;
-        return bits >> shift & 2047;
-    };
-    for (uint32_t shift = 0; shift < 32; shift += 11) {
-        uint32_t begin[2049] = {};
-        for (uint32_t i = 0; i < n; i++) begin[digit(i, shift) + 1]++;
-        for (uint32_t d = 0; d < 2048; d++) begin[d + 1] += begin[d];
-        for (uint32_t k = 0; k < n; k++) sorted[begin[digit(order[k], shift)]++] = order[k];
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t bits = order_bits(part[i]);
+        memcpy(part + i, &bits, 4);
+        for (uint32_t k = 0; k < 4; k++) begin[k][(bits >> 8 * k & 255) + 1]++;
+    }
+    for (uint32_t k = 0; k < 4; k++) {
+        for (uint32_t d = 0; d < 255; d++) begin[k][d + 1] += begin[k][d];
+        for (uint32_t i = 0, bits; i < n; i++) {
+            memcpy(&bits, part + order[i], 4);
+            sorted[begin[k][bits >> 8 * k & 255]++] = order[i];
+        }
         std::swap(order, sorted);
     }
     for (uint32_t rank = 0; rank < n; rank++) score[order[rank]] = std::max(score[order[rank]], float(rank) / float(n));

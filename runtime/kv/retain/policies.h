@@ -3,18 +3,28 @@
 
 #include "runtime/kv/retain/retain.h"
 
+#include <cstring>
+
 namespace ks
 {
 
 using Score = void(const Candidates& c, const RetainOptions& o, float* scratch, float* score);
 Score score_position, score_h2o, score_below, score_signal, score_snapkv, score_keydiff, score_mix, score_kcenter;
 
-// Whether a outranks b: the higher score, among equal ones the newer. A NaN is below everything.
+// Larger for a higher score. A NaN is below everything.
+inline uint32_t order_bits(float score)
+{
+    uint32_t bits = 0;
+    score += 0.0f; // no -0
+    if (score == score) memcpy(&bits, &score, 4), bits = bits >> 31 ? ~bits : bits | 1u << 31;
+    return bits;
+}
+
+// Whether a outranks b: the higher score, among equal ones the newer.
 inline bool outranks(const float* score, uint32_t a, uint32_t b)
 {
-    const bool a_known = score[a] == score[a], b_known = score[b] == score[b];
-    if (a_known != b_known) return a_known;
-    return a_known && score[a] != score[b] ? score[a] > score[b] : a > b;
+    const uint32_t a_bits = order_bits(score[a]), b_bits = order_bits(score[b]);
+    return a_bits != b_bits ? a_bits > b_bits : a > b;
 }
 
 } // namespace ks

@@ -3,7 +3,7 @@
 #include "runtime/kv/retain/vectors.h"
 
 #include <algorithm>
-#include <numeric>
+#include <functional>
 
 namespace ks
 {
@@ -51,10 +51,14 @@ void score_position(const Candidates& c, const RetainOptions&, float*, float* sc
 void keep_highest(const float* score, uint32_t n, uint32_t n_keep, uint32_t* order, uint8_t* keep)
 {
     n_keep = std::min(n_keep, n);
-    std::iota(order, order + n, 0u);
-    std::nth_element(order, order + n_keep, order + n, [&](uint32_t a, uint32_t b) { return outranks(score, a, b); });
-    std::fill_n(keep, n, uint8_t(0));
-    for (uint32_t i = 0; i < n_keep; i++) keep[order[i]] = 1;
+    for (uint32_t i = 0; i < n; i++) order[i] = order_bits(score[i]);
+    if (n_keep) std::nth_element(order, order + n_keep - 1, order + n, std::greater<uint32_t>());
+    const uint32_t bar = n_keep ? order[n_keep - 1] : ~0u;
+    uint32_t n_equal = uint32_t(std::count(order, order + n_keep, bar)); // so many stay of those at the bar
+    for (uint32_t i = n; i-- > 0;) {
+        const uint32_t bits = order_bits(score[i]);
+        keep[i] = bits > bar || (bits == bar && n_equal && n_equal--);
+    }
 }
 
 void keep_highest_of_heads(const float* score, uint32_t n_heads, uint32_t n, uint32_t n_keep_total, uint32_t floor, uint32_t* order,

@@ -50,6 +50,12 @@ inline double dot64(const float* x, const float* y, uint32_t n)
     return a[0] + a[1] + rest;
 }
 
+// sums += x * scale
+inline void add_scaled(const float* x, double scale, uint32_t n, double* sums)
+{
+    for (uint32_t i = 0; i < n; i++) sums[i] += double(x[i]) * scale;
+}
+
 // Unlike |x|^2 - 2 x.y + |y|^2 exact where x and y are close.
 inline float squared_distance(const float* x, const float* y, uint32_t n)
 {
