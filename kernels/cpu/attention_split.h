@@ -10,19 +10,19 @@ namespace // as in simd_avx2.h
 
 // weights[h][i] = q[h] . key of rows[i], for n_heads query heads and n_positions rows, at most eight in all
 template <class S, bool k_half, uint32_t n_heads, uint32_t n_positions>
-KS_INLINE void few_logits(const void* keys, uint32_t head_dim, const float* q, const uint32_t* rows, float* weights)
+KS_INLINE void few_logits(const void* keys, size_t head_dim, const float* q, const uint32_t* rows, float* weights)
 {
     static_assert(n_heads * n_positions <= 8, "one sum each");
-    size_t at[n_positions];
+    const uint8_t* at[n_positions];
     KS_UNROLL(8)
-    for (uint32_t i = 0; i < n_positions; i++) at[i] = size_t(rows[i]) * head_dim;
+    for (uint32_t i = 0; i < n_positions; i++) at[i] = static_cast<const uint8_t*>(keys) + rows[i] * head_dim * (k_half ? 2 : 4);
     typename S::F8 sums[8];
     KS_UNROLL(8)
     for (uint32_t i = 0; i < 8; i++) sums[i] = S::zero();
-    for (uint32_t d = 0; d < head_dim; d += 8) {
+    for (size_t d = 0; d < head_dim; d += 8) {
         typename S::F8 key[n_positions];
         KS_UNROLL(8)
-        for (uint32_t i = 0; i < n_positions; i++) key[i] = load_cached<S, k_half>(keys, at[i] + d);
+        for (uint32_t i = 0; i < n_positions; i++) key[i] = load_cached<S, k_half>(at[i], d);
         KS_UNROLL(4)
         for (uint32_t h = 0; h < n_heads; h++) {
             typename S::F8 query = S::load(q + h * head_dim + d);
@@ -36,29 +36,30 @@ KS_INLINE void few_logits(const void* keys, uint32_t head_dim, const float* q, c
         for (uint32_t i = 0; i < n_positions; i++) weights[h * kAttentionTile + i] = logits[h * n_positions + i];
 }
 
-// sums[h] += weights[h][i] * value of rows[i]
-template <class S, bool v_half, uint32_t n_heads, uint32_t n_positions>
-KS_INLINE void few_outputs(const void* values, uint32_t head_dim, const float* weights, const uint32_t* rows, float* sums, uint32_t stride)
+// sums[h] += weights[h][i] * value of rows[i] for n rows, in the dims from d on that n_vectors hold
+template <class S, bool v_half, uint32_t n_heads, uint32_t n_vectors>
+KS_INLINE void some_outputs(const void* values, size_t head_dim, size_t d, const float* weights, const uint32_t* rows, uint32_t n,
+                            float* sums, size_t stride)
 {
-    size_t at[n_positions];
-    KS_UNROLL(8)
-    for (uint32_t i = 0; i < n_positions; i++) at[i] = size_t(rows[i]) * head_dim;
-    typename S::F8 weight[n_heads][n_positions];
+    typename S::F8 sum[n_heads][n_vectors];
     KS_UNROLL(4)
     for (uint32_t h = 0; h < n_heads; h++) KS_UNROLL(8)
-    for (uint32_t i = 0; i < n_positions; i++) weight[h][i] = S::broadcast(weights[h * kAttentionTile + i]);
-    for (uint32_t d = 0; d < head_dim; d += 8) {
-        typename S::F8 value[n_positions];
-        KS_UNROLL(8)
-        for (uint32_t i = 0; i < n_positions; i++) value[i] = load_cached<S, v_half>(values, at[i] + d);
+    for (uint32_t j = 0; j < n_vectors; j++) sum[h][j] = S::load(sums + h * stride + d + 8 * j);
+    for (uint32_t i = 0; i < n; i++) {
+        const uint8_t* row = static_cast<const uint8_t*>(values) + rows[i] * head_dim * (v_half ? 2 : 4);
+        typename S::F8 weight[n_heads];
         KS_UNROLL(4)
-        for (uint32_t h = 0; h < n_heads; h++) {
-            typename S::F8 sum = S::load(sums + h * stride + d);
-            KS_UNROLL(8)
-            for (uint32_t i = 0; i < n_positions; i++) sum = S::fma(weight[h][i], value[i], sum);
-            S::store(sums + h * stride + d, sum);
+        for (uint32_t h = 0; h < n_heads; h++) weight[h] = S::broadcast(weights[h * kAttentionTile + i]);
+        KS_UNROLL(8)
+        for (uint32_t j = 0; j < n_vectors; j++) {
+            const typename S::F8 value = load_cached<S, v_half>(row, d + 8 * j);
+            KS_UNROLL(4)
+            for (uint32_t h = 0; h < n_heads; h++) sum[h][j] = S::fma(weight[h], value, sum[h][j]);
         }
     }
+    KS_UNROLL(4)
+    for (uint32_t h = 0; h < n_heads; h++) KS_UNROLL(8)
+    for (uint32_t j = 0; j < n_vectors; j++) S::store(sums + h * stride + d + 8 * j, sum[h][j]);
 }
 
 // The columns of a part that are seen, before the hole and after it: body(from, to).
@@ -111,15 +112,18 @@ template <class S, bool half, uint32_t n_heads> void part_logits(const Attention
     for (; from < to; from++) few_logits<S, half, n_heads, 1>(keys.data, head_dim, q, rows + from, s.weights + from);
 }
 
+// The sums stay in registers while all columns pass.
 template <class S, bool half, uint32_t n_heads> void part_outputs(const AttentionTask& task, const Part& part, const PartRows& values,
                                                                   uint32_t from, uint32_t to, const SplitScratch& s, float* sums,
                                                                   uint32_t stride)
 {
-    constexpr uint32_t step = n_heads == 1 ? 8 : n_heads == 2 ? 4 : 2;
-    const uint32_t* rows = values.rows - part.begin;
-    for (; from + step <= to; from += step)
-        few_outputs<S, half, n_heads, step>(values.data, task.a.head_dim, s.weights + from, rows + from, sums, stride);
-    for (; from < to; from++) few_outputs<S, half, n_heads, 1>(values.data, task.a.head_dim, s.weights + from, rows + from, sums, stride);
+    constexpr uint32_t n_vectors = n_heads == 1 ? 8 : n_heads == 4 ? 2 : 4;
+    const uint32_t head_dim = task.a.head_dim, *rows = values.rows + (from - part.begin);
+    uint32_t d = 0;
+    for (; d + 8 * n_vectors <= head_dim; d += 8 * n_vectors)
+        some_outputs<S, half, n_heads, n_vectors>(values.data, head_dim, d, s.weights + from, rows, to - from, sums, stride);
+    for (; d < head_dim; d += 8)
+        some_outputs<S, half, n_heads, 1>(values.data, head_dim, d, s.weights + from, rows, to - from, sums, stride);
 }
 
 template <class S, uint32_t n_heads> void split_tile(const AttentionTask& task, const TileRows& tile, const Columns& c, uint32_t n,
