@@ -106,7 +106,12 @@ void CpuBackend::rope(const RopeArgs& a, const Tensor& y, const Tensor& x, const
 {
     uint64_t row = uint64_t(a.n_heads) * a.head_dim;
     for_rows(a.n_tokens, uint32_t(row), [&](uint32_t begin, uint32_t end) {
-        for (uint64_t t = begin; t < end; t++) m_kernels.vector.rope(a, y.ptr() + t * row, x.ptr() + t * row, angles.ptr() + t * a.n_rot);
+        for (uint64_t t = begin; t < end; t++) {
+            const uint32_t n_groups = std::max(1u, a.n_groups);
+            const RopeArgs group{1, a.n_heads / n_groups, a.head_dim, a.n_rot, a.pairs, 0};
+            for (uint64_t g = 0, at = t * row; g < n_groups; g++, at += row / n_groups)
+                m_kernels.vector.rope(group, y.ptr() + at, x.ptr() + at, angles.ptr() + (a.n_groups ? g : t) * a.n_rot);
+        }
     });
 }
 
@@ -314,6 +319,12 @@ AttentionTask CpuBackend::attention_task(const AttentionArgs& a, const Tensor* y
     task.table = slots.table ? slots.table.ptr<uint32_t>() : nullptr;
     task.view = slots.view.ptr<uint32_t>();
     task.weights = slots.weights ? slots.weights.ptr() : nullptr;
+    if (a.n_wave) {
+        task.bias = q.bias.ptr();
+        task.bias_far = a.n_far ? q.bias_far.ptr() : nullptr;
+        task.positions = slots.positions.ptr<uint32_t>();
+        task.waves = slots.waves.ptr();
+    }
     task.logits_stride = logits_stride(m_shape);
     if (lse && a.n_tokens == 1 && slots.table && slots.table.cols / a.n_kv_heads <= m_shape.scored_slots) task.logits = m_scratch.logits;
     return task;
@@ -322,7 +333,7 @@ AttentionTask CpuBackend::attention_task(const AttentionArgs& a, const Tensor* y
 void CpuBackend::attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots, const Tensor& lse)
 {
     const uint32_t group = a.n_heads / a.n_kv_heads;
-    if (a.head_dim % 8 != 0 || group > kAttentionRows) return ReferenceBackend::attention(a, y, q, slots, lse);
+    if (a.head_dim % 8 != 0 || a.n_wave % 16 != 0 || group > kAttentionRows) return ReferenceBackend::attention(a, y, q, slots, lse);
     const AttentionTask task = attention_task(a, &y, q, slots, lse);
     if (a.n_tokens * group > 8 && a.n_tokens > 1) return attention_chunks(task);
     for (uint32_t t = 0; t < a.n_tokens; t++) attention_split(task, t);
@@ -332,7 +343,7 @@ void CpuBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Te
                           const KvSlots& slots, const Tensor& lse)
 {
     const uint32_t group = a.n_heads / a.n_kv_heads;
-    if (a.head_dim % 8 != 0 || group > kAttentionRows || a.n_tokens > kMaxScoreTokens)
+    if (a.head_dim % 8 != 0 || a.n_wave % 16 != 0 || group > kAttentionRows || a.n_tokens > kMaxScoreTokens)
         return ReferenceBackend::kv_score(s, a, signal, chunk_signal, q, slots, lse);
     const AttentionTask task = attention_task(a, nullptr, q, slots, lse);
     const ScoreTask score{s, signal.ptr(), chunk_signal ? chunk_signal.ptr() : nullptr};

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <complex>
 #include <cstring>
 
 namespace ks
@@ -115,6 +116,12 @@ void check_slots(const AttentionArgs& a, const Queries& q, const KvSlots& slots)
             check_rows("attention", *t, uint64_t(a.n_kv_heads) * a.chunk_rows, a.head_dim);
     KS_CHECK(!slots.table || (a.window == 0 && a.n_pinned == 0), "attention: window %u, %u pinned with a table", a.window, a.n_pinned);
     check_values("attention", slots.view, uint64_t(a.n_kv_heads) * view_words);
+    if (!a.n_wave) return;
+    KS_CHECK(slots.table && a.n_wave % 2 == 0 && a.n_wave <= a.head_dim, "attention: waves of %u values", a.n_wave);
+    check_values("attention", q.bias, uint64_t(a.n_tokens) * a.n_heads * a.head_dim);
+    if (a.n_far) check_values("attention", q.bias_far, uint64_t(a.n_tokens) * a.n_heads * a.head_dim);
+    check_values("attention", slots.waves, uint64_t(wave_digits) * wave_base * a.n_wave);
+    check_values("attention", slots.positions, slots.table.cols);
 }
 
 void ReferenceBackend::attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots, const Tensor& lse)
@@ -133,7 +140,7 @@ void ReferenceBackend::attention(const AttentionArgs& a, const Tensor& y, const 
             for (uint32_t i = 0; i <= sight.before + t; i++) {
                 if (!sight.sees(t, i)) continue;
                 const float* query = (i < a.n_far ? q.far : q.q).ptr() + at;
-                const double logit = dot(query, sight.key(i, room), a.head_dim) * a.scale;
+                const double logit = (dot(query, sight.key(i, room), a.head_dim) + sight.bias(i, q, at)) * a.scale;
                 const double over = logit + sight.weight(i, 0), under = logit + sight.weight(i, 1);
                 if (under > -INFINITY) {
                     norm = under > norm_top ? norm * std::exp(norm_top - under) + 1 : norm + std::exp(under - norm_top);
@@ -176,8 +183,9 @@ void ReferenceBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, co
                 const double visible = sight.before + t + 1 - (first > a.n_pinned ? first - a.n_pinned : 0);
                 const float* key = sight.key(i, m_row);
                 for (uint32_t h = g * group; h < (g + 1) * group; h++) {
-                    const float* query = (i < a.n_far ? q.far : q.q).ptr() + (uint64_t(t) * a.n_heads + h) * a.head_dim;
-                    const double logit = dot(query, key, a.head_dim) * a.scale;
+                    const uint64_t at = (uint64_t(t) * a.n_heads + h) * a.head_dim;
+                    const float* query = (i < a.n_far ? q.far : q.q).ptr() + at;
+                    const double logit = (dot(query, key, a.head_dim) + sight.bias(i, q, at)) * a.scale;
                     const double p = std::exp2((logit + sight.weight(i, 1)) * kLog2e - lse.ptr()[uint64_t(t) * a.n_heads + h]);
                     // Alone, a token has exactly its even share, whatever lse was rounded to.
                     const double said = s.kind == score_below ? (visible > 1 && p * visible < 1 ? 1.0 : 0.0) : p;

@@ -207,11 +207,11 @@ void ReferenceBackend::rope(const RopeArgs& a, const Tensor& y, const Tensor& x,
 {
     KS_CHECK(a.n_rot % 2 == 0 && a.n_rot <= a.head_dim, "rope: %u of %u values rotate", a.n_rot, a.head_dim);
     for (const Tensor* t : {&y, &x}) check_values("rope", *t, uint64_t(a.n_tokens) * a.n_heads * a.head_dim);
-    check_values("rope", angles, uint64_t(a.n_tokens) * a.n_rot);
+    check_values("rope", angles, uint64_t(a.n_groups ? a.n_groups : a.n_tokens) * a.n_rot);
     uint32_t half = a.n_rot / 2;
     for (uint32_t t = 0; t < a.n_tokens; t++) {
-        const float* angle = angles.ptr() + uint64_t(t) * a.n_rot;
         for (uint32_t h = 0; h < a.n_heads; h++) {
+            const float* angle = angles.ptr() + uint64_t(a.n_groups ? h / (a.n_heads / a.n_groups) : t) * a.n_rot;
             const float* from = x.ptr() + (uint64_t(t) * a.n_heads + h) * a.head_dim;
             float* to = y.ptr() + (uint64_t(t) * a.n_heads + h) * a.head_dim;
             for (uint32_t i = 0; i < half; i++) {

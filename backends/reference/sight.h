@@ -4,6 +4,8 @@
 #include "kernels/cpu/codec_rows.h"
 #include "runtime/base/backend.h"
 
+#include <complex>
+
 namespace ks
 {
 
@@ -53,6 +55,25 @@ struct Sight {
     }
     const float* key(uint32_t index, float* room) const { return stored(index, slots.k, slots.coded_k, slots.chunk_k, room); }
     const float* value(uint32_t index, float* room) const { return stored(index, slots.v, slots.coded_v, slots.chunk_v, room); }
+    // What the bias adds to a query's product with the key.
+    double bias(uint32_t index, const Queries& q, uint64_t query) const
+    {
+        if (!a.n_wave) return 0;
+        const float* c = (index < a.n_far ? q.bias_far : q.bias).ptr() + query;
+        uint32_t position = slots.view.ptr<uint32_t>()[kv_head * view_words + view_position] + index - before;
+        if (index < before) position = slots.positions.ptr<uint32_t>()[begin + index];
+        const uint32_t half = a.n_wave / 2;
+        double sum = 0;
+        for (uint32_t i = 0; i < half; i++) {
+            std::complex<double> wave = 1;
+            for (uint32_t digit = 0, rest = position; digit < wave_digits; digit++, rest /= wave_base) {
+                const float* row = slots.waves.ptr() + uint64_t(wave_base * digit + rest % wave_base) * a.n_wave;
+                wave *= std::complex<double>(row[i], row[half + i]);
+            }
+            sum += c[WAVE_PLACE(i, a.n_wave, a.pairs)] * wave.real() + c[WAVE_PLACE(half + i, a.n_wave, a.pairs)] * wave.imag();
+        }
+        return sum;
+    }
     // The log-weights a (0) and b (1).
     double weight(uint32_t index, uint32_t which) const
     {

@@ -36,7 +36,8 @@ struct RopeArgs {
     uint n_heads;
     uint head_dim;
     uint n_rot; // leading values of a head that rotate; the rest pass
-    uint pairs; // rope_neighbours or rope_halves
+    uint pairs;    // rope_neighbours or rope_halves
+    uint n_groups; // 0: every token has angles of its own; else all have the same, of each n_heads / n_groups heads in turn
 };
 
 struct RotateArgs {
@@ -74,7 +75,15 @@ CONST uint view_before = 0u;
 CONST uint view_begin = 1u;
 CONST uint view_coded_begin = 2u;
 CONST uint view_coded_end = 3u;
-CONST uint view_words = 4u;
+CONST uint view_position = 4u; // of the chunk's first token in the text
+CONST uint view_words = 5u;
+
+// Keys may be stored without the model's bias b, which position p turns to R(p) b: large and the same for every text, it would
+// take most of a code's range. A logit is then q . k + c . w(p), where c (Queries::bias) is the query times the bias, pair by pair
+// as complex numbers, and w(p), the wave of p, has the cosine and the sine of each pair's angle at the pair's places. A wave is
+// the product of one row of `waves` per digit of p, the lowest first: row wave_base * i + digit i. Rows have all cosines, then all sines.
+CONST uint wave_base = 256u;
+CONST uint wave_digits = 4u;
 
 struct KvWriteArgs {
     uint n_tokens;
@@ -106,6 +115,8 @@ struct AttentionArgs {
     uint chunk_rows; // per head, where the chunk is staged; else 0
     uint n_far;      // leading indexes that are seen by queries of their own, rotated for a position that is not too far away
     float scale;
+    uint n_wave; // values of a wave, where keys are stored without their bias; else 0
+    uint pairs;  // where these values are
 };
 
 // What attention's probabilities say about each slot, from queries [first_query, n_tokens).
@@ -159,6 +170,13 @@ FN uint RING_OLDEST(uint end, uint n_rows, uint n_pinned)
 FN uint RING_ROW(uint index, uint n_rows, uint n_pinned)
 {
     return index < n_pinned ? index : n_pinned + (index - n_pinned) % (n_rows - n_pinned);
+}
+
+// Where value i of a row of waves belongs in a head.
+FN uint WAVE_PLACE(uint i, uint n_wave, uint pairs)
+{
+    uint pair = i % (n_wave / 2u);
+    return pairs == rope_halves ? i : 2u * pair + i / (n_wave / 2u);
 }
 
 #ifndef GLSL

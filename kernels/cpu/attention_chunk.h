@@ -1,7 +1,7 @@
 // Some tokens over slots: keys and values of a tile become f32 panels once; six queries at a time multiply with them.
 #pragma once
 
-#include "kernels/cpu/attention_tile.h"
+#include "kernels/cpu/attention_bias.h"
 
 namespace ks
 {
@@ -16,7 +16,7 @@ struct ChunkScratch {
     float* out;      // (kAttentionRows, width)
     float* keys;     // (kAttentionTile / kPanel) panels (width, kPanel): a column is a position
     float* values;   // (width / kPanel) panels (kAttentionTile, kPanel): a row is a position
-    float* decoded;  // (kAttentionTile, head_dim) rows of codes
+    float* decoded;  // (kAttentionTile, head_dim) rows of codes, then (n_wave, kAttentionTile) waves
     float* weights;  // (kSix, kAttentionTile)
     float* under;    // (kAttentionTile) logits of the denominator, where they differ
     float* top;      // (kAttentionRows) running maximum of the group of indexes, in the numerator
@@ -190,9 +190,20 @@ template <class S> void fold_rows(const ChunkScratch& s, uint32_t n_rows, uint32
     }
 }
 
+// Adds what the keys' bias does to the logits of rows r0 .. r0 + 5 of the chunk.
+template <class S> void six_biases(const AttentionTask& task, const ChunkScratch& s, const TileRows& rows, uint32_t kv_head, uint32_t token,
+                                   uint32_t r0, uint32_t n_rows, uint32_t n)
+{
+    const uint32_t group = task.a.n_heads / task.a.n_kv_heads;
+    for (uint32_t i = 0; i < kSix && r0 + i < n_rows; i++) {
+        const size_t query = size_t(token + (r0 + i) / group) * task.a.n_heads + kv_head * group + (r0 + i) % group;
+        add_bias<S>(task, rows, s.decoded, query, n, s.weights + i * kAttentionTile);
+    }
+}
+
 // Rows r0 .. r0 + 5 of the chunk (a row is a token and a head) meet a tile of n columns, the first of which has index p.
-template <class S> void six_rows(const AttentionTask& task, const Sight& sight, const ChunkScratch& s, const TileRows& rows, uint32_t token,
-                                 uint32_t r0, uint32_t n_rows, uint32_t p, uint32_t n)
+template <class S> void six_rows(const AttentionTask& task, const Sight& sight, const ChunkScratch& s, const TileRows& rows,
+                                 uint32_t kv_head, uint32_t token, uint32_t r0, uint32_t n_rows, uint32_t p, uint32_t n)
 {
     const uint32_t group = task.a.n_heads / task.a.n_kv_heads;
     auto columns = [&](uint32_t i) { return Columns(sight, token + (r0 + i < n_rows ? r0 + i : n_rows - 1) / group, p, n); };
@@ -206,6 +217,7 @@ template <class S> void six_rows(const AttentionTask& task, const Sight& sight, 
     if (first >= end) return;
     const uint32_t left = first / kPanel, right = (end + kPanel - 1) / kPanel, at = left * kPanel;
     six_logits_of_panels<S>(s, r0, task.a.head_dim, left, right, rows.n_far());
+    if (task.a.n_wave) six_biases<S>(task, s, rows, kv_head, token, r0, n_rows, n);
     float shrink[kSix];
     for (uint32_t i = 0; i < kSix; i++) {
         const Columns& c = seen[i];
@@ -257,7 +269,8 @@ template <class S> void attention_chunk(const AttentionTask& task, uint32_t kv_h
         const TileRows rows(task, sight, kv_head, p, n);
         load_keys<S>(task, s, rows, n);
         load_values<S>(task, s, rows, Columns(sight, token, p, n), n);
-        for (uint32_t r0 = 0; r0 < n_rows; r0 += kSix) six_rows<S>(task, sight, s, rows, token, r0, n_rows, p, n);
+        if (task.a.n_wave) load_waves<S>(task, kv_head, p, n, s.decoded);
+        for (uint32_t r0 = 0; r0 < n_rows; r0 += kSix) six_rows<S>(task, sight, s, rows, kv_head, token, r0, n_rows, p, n);
     }
     fold_rows<S>(s, n_rows, head_dim);
     for (uint32_t r = 0; r < n_rows; r++) {

@@ -70,6 +70,7 @@ void score_tile(const AttentionTask& task, const ScoreTask& score, uint32_t kv_h
     const Decay decay(score.s, task.a.n_tokens);
     float sums[kAttentionTile] = {};
     load_keys<S>(task, s, rows, n);
+    if (task.a.n_wave) load_waves<S>(task, kv_head, begin, n, s.decoded);
     // Queries before the tile do not see it.
     uint32_t token = begin > sight.before ? begin - sight.before : 0;
     token = token > score.s.first_query ? token : score.s.first_query;
@@ -77,6 +78,7 @@ void score_tile(const AttentionTask& task, const ScoreTask& score, uint32_t kv_h
     for (uint32_t r0 = 0; r0 < n_rows; r0 += kSix) {
         load_queries<S>(task, s, kv_head, token, r0, kSix, n_rows);
         six_logits_of_panels<S>(s, 0, task.a.head_dim, 0, (n + kPanel - 1) / kPanel, rows.n_far());
+        if (task.a.n_wave) six_biases<S>(task, s, rows, kv_head, token, r0, n_rows, n);
         for (uint32_t i = 0; task.weights && i < kSix; i++)
             for (uint32_t k = 0; k < n; k++) s.weights[i * kAttentionTile + k] += log_weight(task, rows, k, 1);
         add_rows<S>(task, score.s, sight, kv_head, token, r0, n_rows - r0 < kSix ? n_rows - r0 : kSix, begin, n, s.weights, decay.powers,

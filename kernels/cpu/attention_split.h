@@ -1,7 +1,7 @@
 // One token over one group of slots: keys and values are read once for all query heads.
 #pragma once
 
-#include "kernels/cpu/attention_tile.h"
+#include "kernels/cpu/attention_bias.h"
 
 namespace ks
 {
@@ -87,7 +87,7 @@ struct SplitScratch {
     float* q;       // (4, head_dim), scaled
     float* far;     // (4, head_dim)
     float* weights; // (4, kAttentionTile), then logits of the denominator, where they differ
-    float* decoded; // (kAttentionTile, head_dim) rows of codes
+    float* decoded; // (kAttentionTile, head_dim) rows of codes, or (n_wave, kAttentionTile) waves
 
     KS_INLINE SplitScratch(float* scratch, uint32_t head_dim)
         : q(scratch), far(q + 4 * head_dim), weights(far + 4 * head_dim), decoded(weights + 5 * kAttentionTile)
@@ -127,9 +127,10 @@ template <class S, bool half, uint32_t n_heads> void part_outputs(const Attentio
 }
 
 template <class S, uint32_t n_heads> void split_tile(const AttentionTask& task, const TileRows& tile, const Columns& c, uint32_t n,
-                                                     uint32_t p, uint32_t first_head, const SplitScratch& s, float* partials,
+                                                     uint32_t p, uint32_t first_query, const SplitScratch& s, float* partials,
                                                      uint32_t head_stride)
 {
+    const uint32_t first_head = first_query % task.a.n_heads, kv_head = first_head / (task.a.n_heads / task.a.n_kv_heads);
     const uint32_t n_floats = kPartialHead + task.a.head_dim;
     for (uint32_t i = 0; i < tile.n_parts; i++) {
         const Part& part = tile.parts[i];
@@ -137,8 +138,10 @@ template <class S, uint32_t n_heads> void split_tile(const AttentionTask& task, 
         const auto logits = keys.half ? part_logits<S, true, n_heads> : part_logits<S, false, n_heads>;
         for_seen(c, part, [&](uint32_t from, uint32_t to) { logits(task, tile, part, keys, from, to, s); });
     }
+    if (task.a.n_wave) load_waves<S>(task, kv_head, p, n, s.decoded);
     for (uint32_t h = 0; h < n_heads; h++) {
         float *partial = partials + h * head_stride, *w = s.weights + h * kAttentionTile;
+        if (task.a.n_wave) add_bias<S>(task, tile, s.decoded, first_query + h, n, w);
         if (task.logits) {
             float* kept = task.logits + size_t(first_head + h) * task.logits_stride + p;
             for (uint32_t i = 0; i < n; i++) kept[i] = task.weights ? w[i] + log_weight(task, tile, i, 1) : w[i];
@@ -173,7 +176,7 @@ template <class S, uint32_t n_heads> void split_heads(const AttentionTask& task,
         if (!c.any()) continue;
         const TileRows tile(task, sight, kv_head, p, n);
         if (task.table && p == begin) prefetch_rows(task.k, tile, 0, kAhead, task.a.head_dim * (task.k_half ? 2 : 4));
-        split_tile<S, n_heads>(task, tile, c, n, p, first_head, s, partials, head_stride);
+        split_tile<S, n_heads>(task, tile, c, n, p, token * task.a.n_heads + first_head, s, partials, head_stride);
     }
 }
 

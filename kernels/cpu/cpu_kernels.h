@@ -82,22 +82,26 @@ struct CodedRows {
 // One op's tensors.
 struct AttentionTask {
     AttentionArgs a;
-    const float* q;         // (n_tokens, n_heads * head_dim)
-    const float* q_far;     // (n_tokens, n_heads * head_dim), where a.n_far
-    float* y;               // (n_tokens, n_heads * head_dim)
-    float* lse;             // (n_tokens, n_heads), or null
-    const void* k;          // (n_kv_heads * n_rows, head_dim)
-    const void* v;          // (n_kv_heads * n_rows, head_dim)
-    const void* chunk_k;    // (n_kv_heads * chunk_rows, head_dim)
-    const void* chunk_v;    // (n_kv_heads * chunk_rows, head_dim)
-    bool k_half, v_half;    // of these four: f16, else f32
-    CodedRows coded_k;      // (n_kv_heads * n_coded, head_dim)
-    CodedRows coded_v;      // (n_kv_heads * n_coded, head_dim)
-    const uint32_t* table;  // (slots), or null
-    const uint32_t* view;   // (n_kv_heads, view_words)
-    const float* weights;   // (slots, 2), or null
-    float* logits;          // (n_heads, logits_stride): a single token's, or null
-    uint32_t logits_stride; // at least the indexes there are
+    const float* q;            // (n_tokens, n_heads * head_dim)
+    const float* q_far;        // (n_tokens, n_heads * head_dim), where a.n_far
+    float* y;                  // (n_tokens, n_heads * head_dim)
+    float* lse;                // (n_tokens, n_heads), or null
+    const void* k;             // (n_kv_heads * n_rows, head_dim)
+    const void* v;             // (n_kv_heads * n_rows, head_dim)
+    const void* chunk_k;       // (n_kv_heads * chunk_rows, head_dim)
+    const void* chunk_v;       // (n_kv_heads * chunk_rows, head_dim)
+    bool k_half, v_half;       // of these four: f16, else f32
+    CodedRows coded_k;         // (n_kv_heads * n_coded, head_dim)
+    CodedRows coded_v;         // (n_kv_heads * n_coded, head_dim)
+    const uint32_t* table;     // (slots), or null
+    const uint32_t* view;      // (n_kv_heads, view_words)
+    const float* weights;      // (slots, 2), or null
+    const float* bias;         // (n_tokens, n_heads * head_dim), where a.n_wave
+    const float* bias_far;     // (n_tokens, n_heads * head_dim), where a.n_wave and a.n_far
+    const uint32_t* positions; // (slots)
+    const float* waves;        // (wave_digits * wave_base, n_wave)
+    float* logits;             // (n_heads, logits_stride): a single token's, or null
+    uint32_t logits_stride;    // at least the indexes there are
 };
 
 // What a kernel needs of a score.

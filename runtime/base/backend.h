@@ -47,14 +47,17 @@ struct KvSlots {
     Tensor table;            // (1, slots) u32, slots counted over all heads, the plain ones first; none: a ring
     Tensor weights;          // (slots, 2) f32: the log-weights a and b of each slot; none: zeros
     Tensor view;             // (n_kv_heads, view_words) u32
+    Tensor positions;        // (1, slots) u32 in the text, by index as `table`; where keys are stored without their bias
+    Tensor waves;            // (wave_digits * wave_base, n_wave)
     Tensor chunk_k, chunk_v; // (n_kv_heads * chunk_rows, head_dim) as k and v, where the chunk is staged
 };
 
 // A chunk's queries, (n_tokens, n_heads * head_dim).
 struct Queries {
     Tensor q;
-    Tensor far;        // what the first n_far indexes are seen by; none where n_far is 0
-    Tensor plain = {}; // before RoPE, what select compares with earlier ones; none: q
+    Tensor far;                      // what the first n_far indexes are seen by; none where n_far is 0
+    Tensor plain = {};               // before RoPE, what select compares with earlier ones; none: q
+    Tensor bias = {}, bias_far = {}; // q and far times the keys' bias, where keys are stored without it
 };
 
 // What a step reads of a layer's slots: a table and a view that stand for those of KvSlots, and what select keeps between calls.
@@ -90,7 +93,8 @@ public:
     // y = x W^T, or y += x W^T.              x (n_tokens, cols); args hold the first target's rows
     virtual void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets, const Tensor& x) = 0;
     // Rotates pairs: (u, v) becomes (u cos - v sin, u sin + v cos). x (n_tokens, n_heads * head_dim), y too and may be x; angles
-    // (n_tokens, n_rot): pair i's cos at [2i], its sin at [2i + 1]; pair i of a head is (2i, 2i + 1) or (i, i + n_rot / 2)
+    // (n_tokens, n_rot), or (n_groups, n_rot): pair i's cos at [2i], its sin at [2i + 1]; pair i of a head is (2i, 2i + 1) or
+    // (i, i + n_rot / 2)
     virtual void rope(const RopeArgs& a, const Tensor& y, const Tensor& x, const Tensor& angles) = 0;
     // Rotates every head in place by H D, D the signs of rotate_sign and H the orthonormal Walsh-Hadamard transform of each
     // rotate_block; inverse: by D H. x (n_tokens, n_heads * head_dim). All backends give the same bits: a block's sums and

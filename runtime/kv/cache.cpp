@@ -45,6 +45,7 @@ void Cache::place_layer(CacheLayer& layer, const Recipe& recipe, uint32_t chunk,
     layer.slots.table = device.take(1, n);
     if (merges || estimator_bytes) layer.slots.weights = device.take(n, 2);
     if (recipe.retain->signal) layer.signal = device.take(1, n);
+    if (s.n_wave) layer.slots.positions = device.take(1, n);
     layer.begin = host.array<uint32_t>(4ull * s.n_kv_heads);
     layer.held = layer.begin + s.n_kv_heads;
     layer.capacity = layer.held + s.n_kv_heads;
@@ -72,6 +73,8 @@ CacheBytes Cache::place_all(const std::vector<CacheLayerSpec>& specs, const Reci
         largest.n_heads = std::max(largest.n_heads, specs[il].n_heads);
         largest.n_kv_heads = std::max(largest.n_kv_heads, specs[il].n_kv_heads);
         largest.head_dim = std::max(largest.head_dim, specs[il].head_dim);
+        if (specs[il].n_wave && !m_waves) m_waves = device.take(wave_digits * wave_base, specs[il].n_wave);
+        if (specs[il].n_wave) m_layers[il].slots.waves = m_waves;
         if (specs[il].n_coded) most_plain = std::max(most_plain, specs[il].n_plain());
         stages |= context == 0 || specs[il].n_plain() < context;
     }
@@ -156,14 +159,21 @@ void Cache::clear()
         }
         if (layer.counts) std::fill_n(layer.counts, n, 1u);
         if (layer.weights) std::fill_n(layer.weights, 2ull * n, 0.f);
-        const Tensor &table = layer.slots.table, &weights = layer.slots.weights;
-        m_backend->upload(table.buffer, table.offset, layer.rows, 4ull * n);
+        upload_table(layer);
+        const Tensor& weights = layer.slots.weights;
         if (weights) m_backend->fill(weights.buffer, weights.offset, 8ull * n, 0);
         if (layer.signal) m_backend->fill(layer.signal.buffer, layer.signal.offset, 4ull * n, 0);
         const Tensor& state = layer.selection.state;
         if (state) m_backend->fill(state.buffer, state.offset, 4ull * select_words, 0);
         layer.fresh = true;
     }
+}
+
+void Cache::upload_table(const CacheLayer& layer)
+{
+    const Tensor &table = layer.slots.table, &positions = layer.slots.positions;
+    m_backend->upload(table.buffer, table.offset, layer.rows, 4ull * table.cols);
+    if (positions) m_backend->upload(positions.buffer, positions.offset, layer.positions, 4ull * positions.cols);
 }
 
 // Positions at the end of a table that are all from n_tokens on can be dropped; if one of them was evicted, its turn is over.
@@ -241,6 +251,7 @@ void Cache::begin_layer(uint32_t il, uint32_t n, uint32_t position)
         const uint32_t coded = s.table ? m_layer->coded[h] : 0, first = coded ? m_recipe.sink_of(s.n_rows) : 0;
         m_host_view[h * view_words + view_coded_begin] = first;
         m_host_view[h * view_words + view_coded_end] = first + coded;
+        m_host_view[h * view_words + view_position] = position;
         if (s.table && n > m_layer->room(h)) m_chunk.staged = true;
     }
     KS_CHECK(!m_chunk.staged || n <= m_chunk.n_rows, "%u tokens staged in %u rows", n, m_chunk.n_rows);
@@ -262,8 +273,12 @@ void Cache::write(const Tensor& k, const Tensor& v)
     m_backend->kv_write(a, m_chunk.staged ? m_chunk.k : slots.k, k, slots.table, slots.view);
     m_backend->kv_write(a, m_chunk.staged ? m_chunk.v : slots.v, v, slots.table, slots.view);
     if (!s.table || m_chunk.staged) return;
-    for (uint32_t h = 0; h < s.n_kv_heads; h++)
-        for (uint32_t t = 0; t < m_chunk.n; t++) m_layer->positions[m_layer->begin[h] + m_layer->held[h] + t] = m_chunk.position + t;
+    for (uint32_t h = 0; h < s.n_kv_heads; h++) {
+        const uint32_t at = m_layer->begin[h] + m_layer->held[h];
+        for (uint32_t t = 0; t < m_chunk.n; t++) m_layer->positions[at + t] = m_chunk.position + t;
+        const Tensor& positions = slots.positions;
+        if (positions) m_backend->upload(positions.buffer, positions.offset + 4ull * at, m_layer->positions + at, 4ull * m_chunk.n);
+    }
 }
 
 // Whether this chunk's queries say something that a decision will want to know.
@@ -318,7 +333,9 @@ void Cache::attend(const Tensor& y, const Queries& q, float scale)
     const SelectArgs select = select_args();
     uint32_t far = q.far ? n_far(m_il, m_chunk.position + m_chunk.n) : 0;
     if (select.n_read) far = std::min(far, select.n_first);
-    AttentionArgs a{m_chunk.n, s.n_heads, s.n_kv_heads, s.head_dim, s.n_plain(), n_pinned, s.window, chunk_rows, far, scale};
+    const uint32_t n_wave = q.bias ? s.n_wave : 0;
+    AttentionArgs a{m_chunk.n, s.n_heads,  s.n_kv_heads, s.head_dim, s.n_plain(), n_pinned,
+                    s.window,  chunk_rows, far,          scale,      n_wave,      s.pairs};
     for (const Tensor* queries : {&q.q, &q.far})
         if (*queries && rotates(s, s.k)) m_backend->rotate({m_chunk.n, s.n_heads, s.head_dim, 0}, *queries);
     KvSlots slots = m_layer->slots;
@@ -355,8 +372,7 @@ void Cache::end_layer()
         const Evictor::Counts counts = m_evictor.evict(*m_backend, *m_layer, m_il, m_chunk, m_text, m_moves);
         m_evicted += counts.evicted;
         m_merged += counts.merged;
-        const Tensor& table = m_layer->slots.table;
-        m_backend->upload(table.buffer, table.offset, m_layer->rows, 4ull * s.n_kv_heads * s.n_rows);
+        upload_table(*m_layer);
     }
     make_moves();
 }

@@ -39,6 +39,8 @@ public:
 
     uint32_t n_layers() const { return uint32_t(m_layers.size()); }
     const CacheLayer& layer(uint32_t il) const { return m_layers[il]; }
+    // What the layers that store keys without their bias read at every position; the caller fills it.
+    const Tensor& waves() const { return m_waves; }
     // ids: a ring of the last `size` tokens, kept up to date by the caller. trained: the longest distance that the model knows.
     void set_text(const uint32_t* ids, uint32_t size, uint32_t trained);
     // The first n_tokens of the text, read or still to come, stay, as far as they take no more than a quarter of a layer's slots; the
@@ -89,6 +91,7 @@ private:
     void drop_last(CacheLayer& layer, uint32_t head, uint32_t n);
     void ring_moves();
     void make_moves();
+    void upload_table(const CacheLayer& layer);
 
     Recipe m_recipe;
     Backend* m_backend = nullptr;
@@ -98,6 +101,7 @@ private:
     uint32_t m_trained = ~0u; // tokens that the model knows the distance of
     Chunk m_chunk;            // where the chunk in flight is staged
     Tensor m_lse;             // (chunk, n_heads)
+    Tensor m_waves;           // (wave_digits * wave_base, n_wave)
     Moves m_moves;
     Tensor m_device_moves[Moves::n_ways];
     uint32_t* m_host_view = nullptr; // (n_kv_heads, view_words)

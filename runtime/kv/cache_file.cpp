@@ -200,8 +200,8 @@ void Cache::transfer(StateFile& file, uint32_t n_seen)
     m_n_pinned = n_pinned;
     for (CacheLayer& layer : m_layers) {
         pin_layer(layer.spec, m_recipe, n_pinned);
-        const Tensor &table = layer.slots.table, &weights = layer.slots.weights;
-        if (table) m_backend->upload(table.buffer, table.offset, layer.rows, 4ull * table.cols);
+        const Tensor& weights = layer.slots.weights;
+        if (layer.slots.table) upload_table(layer);
         if (weights) m_backend->upload(weights.buffer, weights.offset, layer.weights, 8ull * weights.rows);
     }
 }

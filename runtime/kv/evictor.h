@@ -26,6 +26,8 @@ struct CacheLayerSpec {
     uint32_t n_coded = 0;   // slots in the coded pool: of what is neither among the first nor the last tokens
     Format k = Format::f16; // of the coded pool; plain slots are f16, or f32 if it is
     Format v = Format::f16;
+    uint32_t n_wave = 0; // keys are stored without the model's bias, whose waves have so many values; 0: with it
+    uint32_t pairs = 0;  // rope_neighbours or rope_halves
 
     uint32_t n_plain() const { return n_rows - n_coded; } // rows of the plain pool
     // Plain slots, beside coded ones, for the tokens after a decision.

@@ -220,6 +220,8 @@ Result<Config> read_config(const Gguf& gguf)
     KS_TRY(read_rope(keys, config));
     if (config.family->window_layers) KS_TRY(read_windows(keys, config));
     KS_TRY(read_vocab_size(gguf, config));
+    for (uint32_t il = 0; config.family->qkv_bias && il < config.n_layers; il++)
+        config.key_bias |= gguf.find_tensor("blk." + std::to_string(il) + ".attn_k.bias") != nullptr;
     return config;
 }
 

@@ -50,6 +50,7 @@ struct Config {
     uint32_t window = 0;                // tokens; 0: no window layers
     uint32_t window_period = 6;         // layer il is a window layer if il % period < period - 1
     bool tied = false;                  // output is token_embd
+    bool key_bias = false;              // some layer has attn_k.bias
 
     bool is_window_layer(uint32_t il) const { return window != 0 && il % window_period < window_period - 1; }
 };

@@ -13,6 +13,12 @@ static bool pins(const Recipe& recipe)
     return !recipe.exact(); // without sinks a head may be pinned yet
 }
 
+// A key's bias would take most of a code's range, so codes are of keys without it.
+static bool takes_bias_out(const Config& c, const Recipe& recipe)
+{
+    return c.key_bias && is_coded(recipe.k);
+}
+
 static Activations place_activations(const Config& c, const Recipe& recipe, uint32_t chunk, Placer& p)
 {
     Activations a;
@@ -21,6 +27,8 @@ static Activations place_activations(const Config& c, const Recipe& recipe, uint
     a.q = p.take(chunk, c.n_heads * c.head_dim);
     a.q_turned = p.take(recipe.reuse_of() < 1 ? chunk : 0, c.n_heads * c.head_dim);
     a.q_far = p.take(pins(recipe) ? chunk : 0, c.n_heads * c.head_dim);
+    a.q_bias = p.take(takes_bias_out(c, recipe) ? chunk : 0, c.n_heads * c.head_dim);
+    a.q_bias_far = p.take(takes_bias_out(c, recipe) && pins(recipe) ? chunk : 0, c.n_heads * c.head_dim);
     a.k = p.take(chunk, c.n_kv_heads * c.head_dim);
     a.v = p.take(chunk, c.n_kv_heads * c.head_dim);
     a.att = p.take(chunk, c.n_heads * c.head_dim);
@@ -96,6 +104,8 @@ std::vector<CacheLayerSpec> cache_specs(const Config& c, const Recipe& recipe, u
         s.table = (s.bounded && !recipe.is_ring()) || recipe.codes() || recipe.selects();
         if (recipe.selects() && il >= recipe.select->dense) s.n_read = recipe.read_slots();
         if (recipe.codes()) code_slots(s, recipe, nth <= recipe.boundary || nth + recipe.boundary > n_whole);
+        s.n_wave = s.n_coded && takes_bias_out(c, recipe) ? c.n_rot : 0;
+        s.pairs = c.family->rope_pairs;
     }
     return specs;
 }
@@ -138,6 +148,39 @@ void Model::open(const Config& config, Weights weights, Cache cache, Backend& ba
     bool beyond = context > m_c.rope_original_context && !m_w.rope_divisors_long.empty();
     m_frequencies = frequencies(m_c, m_c.rope_base, m_c.rope_factor, beyond ? m_w.rope_divisors_long : m_w.rope_divisors);
     m_frequencies_window = frequencies(m_c, m_c.rope_base_window, 1.0, {});
+    if (m_cache.waves()) take_key_biases_out();
+}
+
+// Fills the waves, and makes of each bias what rope() turns queries by: (u, v) times (b, -b') is (u b + v b', v b - u b'), what the
+// cosine and the sine of a position are to be multiplied with.
+void Model::take_key_biases_out()
+{
+    const Tensor& waves = m_cache.waves();
+    const uint32_t half = m_c.n_rot / 2;
+    std::vector<float> row(m_c.n_rot), bias(m_c.n_kv_heads * m_c.head_dim), turns(m_c.n_kv_heads * m_c.n_rot);
+    for (uint32_t r = 0; r < waves.rows; r++) {
+        const double position = std::pow(double(wave_base), r / wave_base) * (r % wave_base), scale = r < wave_base ? m_c.rope_mscale : 1;
+        for (uint32_t i = 0; i < half; i++) {
+            row[i] = float(std::cos(position * m_frequencies[i]) * scale);
+            row[half + i] = float(std::sin(position * m_frequencies[i]) * scale);
+        }
+        m_backend->upload(waves.buffer, waves.offset + 4ull * r * m_c.n_rot, row.data(), 4ull * m_c.n_rot);
+    }
+    for (uint32_t il = 0; il < m_c.n_layers; il++) {
+        LayerWeights& w = m_w.layers[il];
+        if (!m_cache.layer(il).spec.n_wave || !w.attn_k_bias) continue;
+        m_backend->download(bias.data(), w.attn_k_bias.buffer, w.attn_k_bias.offset, 4ull * bias.size());
+        for (uint32_t h = 0; h < m_c.n_kv_heads; h++) {
+            const float* b = &bias[h * m_c.head_dim];
+            for (uint32_t i = 0; i < half; i++) {
+                turns[h * m_c.n_rot + 2 * i] = b[WAVE_PLACE(i, m_c.n_rot, m_c.family->rope_pairs)];
+                turns[h * m_c.n_rot + 2 * i + 1] = -b[WAVE_PLACE(half + i, m_c.n_rot, m_c.family->rope_pairs)];
+            }
+        }
+        w.key_turns = {w.attn_k_bias.buffer, w.attn_k_bias.offset, m_c.n_kv_heads, m_c.n_rot, Format::f32};
+        w.attn_k_bias = {};
+        m_backend->upload(w.key_turns.buffer, w.key_turns.offset, turns.data(), 4ull * turns.size());
+    }
 }
 
 // Rows of a buffer that this chunk uses.
@@ -208,7 +251,7 @@ void Model::attention_branch(const LayerWeights& w, uint32_t il, uint32_t n)
     if (w.attn_q_norm) b.rmsnorm({n * m_c.n_heads, m_c.head_dim, m_c.norm_eps}, q, q, w.attn_q_norm);
     if (w.attn_k_norm) b.rmsnorm({n * m_c.n_kv_heads, m_c.head_dim, m_c.norm_eps}, k, k, w.attn_k_norm);
     const Queries queries = rotate_queries(q, il, n);
-    b.rope({n, m_c.n_kv_heads, m_c.head_dim, m_c.n_rot, m_c.family->rope_pairs}, k, k, angles);
+    b.rope({n, m_c.n_kv_heads, m_c.head_dim, m_c.n_rot, m_c.family->rope_pairs, 0}, k, k, angles);
     m_cache.write(k, v);
     m_cache.attend(att, queries, m_c.attention_scale);
     add_branch(w.attn_post_norm, w.attn_output, att, n);
@@ -216,7 +259,7 @@ void Model::attention_branch(const LayerWeights& w, uint32_t il, uint32_t n)
 
 Queries Model::rotate_queries(const Tensor& q, uint32_t il, uint32_t n)
 {
-    const RopeArgs a{n, m_c.n_heads, m_c.head_dim, m_c.n_rot, m_c.family->rope_pairs};
+    const RopeArgs a{n, m_c.n_heads, m_c.head_dim, m_c.n_rot, m_c.family->rope_pairs, 0};
     const bool local = m_c.is_window_layer(il);
     Queries queries{q, {}};
     if (!local && m_cache.compares_queries()) {
@@ -228,6 +271,15 @@ Queries Model::rotate_queries(const Tensor& q, uint32_t il, uint32_t n)
         m_backend->rope(a, queries.far, q, first_rows(m_step.angles_far, n));
     }
     m_backend->rope(a, queries.q, q, first_rows(local ? m_step.angles_window : m_step.angles, n));
+    const Tensor& turns = m_w.layers[il].key_turns;
+    if (!turns) return queries;
+    RopeArgs turn = a;
+    turn.n_groups = m_c.n_kv_heads;
+    queries.bias = first_rows(m_a.q_bias, n);
+    m_backend->rope(turn, queries.bias, queries.q, turns);
+    if (!queries.far) return queries;
+    queries.bias_far = first_rows(m_a.q_bias_far, n);
+    m_backend->rope(turn, queries.bias_far, queries.far, turns);
     return queries;
 }
 

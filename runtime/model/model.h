@@ -15,17 +15,19 @@ constexpr uint32_t kLogitRows = 4; // tokens whose logits are computed at once
 
 // Every buffer of a forward pass over one chunk; made once.
 struct Activations {
-    Tensor x;        // (chunk, dim), the residual stream
-    Tensor h;        // (chunk, dim), normed input or output of a branch
-    Tensor q;        // (chunk, n_heads * head_dim)
-    Tensor q_turned; // as q after RoPE, where queries before it are compared
-    Tensor q_far;    // (chunk, n_heads * head_dim), where slots are pinned
-    Tensor k;        // (chunk, n_kv_heads * head_dim)
-    Tensor v;        // (chunk, n_kv_heads * head_dim)
-    Tensor att;      // (chunk, n_heads * head_dim)
-    Tensor gate;     // (chunk, ffn_dim)
-    Tensor up;       // (chunk, ffn_dim)
-    Tensor logits;   // (kLogitRows, n_vocab)
+    Tensor x;          // (chunk, dim), the residual stream
+    Tensor h;          // (chunk, dim), normed input or output of a branch
+    Tensor q;          // (chunk, n_heads * head_dim)
+    Tensor q_turned;   // as q after RoPE, where queries before it are compared
+    Tensor q_far;      // (chunk, n_heads * head_dim), where slots are pinned
+    Tensor q_bias;     // (chunk, n_heads * head_dim), where keys are stored without their bias
+    Tensor q_bias_far; // (chunk, n_heads * head_dim), and slots are pinned
+    Tensor k;          // (chunk, n_kv_heads * head_dim)
+    Tensor v;          // (chunk, n_kv_heads * head_dim)
+    Tensor att;        // (chunk, n_heads * head_dim)
+    Tensor gate;       // (chunk, ffn_dim)
+    Tensor up;         // (chunk, ffn_dim)
+    Tensor logits;     // (kLogitRows, n_vocab)
 
     static uint64_t bytes_needed(const Config& c, const Recipe& recipe, uint32_t chunk);
     void place(const Config& c, const Recipe& recipe, uint32_t chunk, const Buffer& buffer, uint64_t offset);
@@ -65,6 +67,7 @@ public:
     const Tensor& logits_tensor() const { return m_a.logits; }
 
 private:
+    void take_key_biases_out();
     void fill_step(const uint32_t* ids, uint32_t n, uint32_t position);
     void attention_branch(const LayerWeights& w, uint32_t il, uint32_t n);
     Queries rotate_queries(const Tensor& q, uint32_t il, uint32_t n);

@@ -167,15 +167,32 @@ static std::vector<Rung> ladder(const Config& config, const Recipe& recipe)
     return {{recipe, 1}, {mix(Format::q8, Format::q8), kEnough}, {few, 0}};
 }
 
+// Codecs that this model cannot have, with the reason.
+static Status check_codes(const Config& config, const Recipe& recipe)
+{
+    if (recipe.codes() && !can_code(config))
+        return fail(Code::unsupported, "recipe: k=%s,v=%s for heads of %u values, codecs take a multiple of 16 up to %u; possible: f32 f16",
+                    codec_info(recipe.k).name, codec_info(recipe.v).name, config.head_dim, codec_max_dim);
+    if (config.key_bias && is_coded(recipe.k) && strcmp(recipe.retain->name, "subgen") == 0)
+        return fail(Code::unsupported,
+                    "recipe: k=%s with retain=subgen on a model with a bias in its keys, which codes leave out and add "
+                    "again by position: samples have none; possible: k=f16",
+                    codec_info(recipe.k).name);
+    if (config.key_bias && is_coded(recipe.k) && recipe.selects())
+        return fail(Code::unsupported,
+                    "recipe: k=%s with select=%s on a model with a bias in its keys, which codes leave out and a choice by "
+                    "keys would miss; possible: k=f16",
+                    codec_info(recipe.k).name, recipe.select->name);
+    return {};
+}
+
 Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& parts, uint64_t tokenizer_bytes, uint64_t sampler_bytes,
                        const Backend& backend, const Recipe& recipe, const PlanRequest& request)
 {
     if (request.context > int64_t(kLargestContext))
         return fail(Code::usage, "a context of %lld tokens is too long, at most %u are possible", (long long)request.context,
                     kLargestContext);
-    if (recipe.codes() && !can_code(config))
-        return fail(Code::unsupported, "recipe: k=%s,v=%s for heads of %u values, codecs take a multiple of 16 up to %u; possible: f32 f16",
-                    codec_info(recipe.k).name, codec_info(recipe.v).name, config.head_dim, codec_max_dim);
+    KS_TRY(check_codes(config, recipe));
     Plan plan;
     DeviceInfo device = backend.info();
     plan.budget_bytes = request.memory_bytes ? request.memory_bytes : device.free_bytes;

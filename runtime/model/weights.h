@@ -18,7 +18,8 @@ struct LayerWeights {
     Tensor attn_k;         // (n_kv_heads * head_dim, dim)
     Tensor attn_v;         // (n_kv_heads * head_dim, dim)
     Tensor attn_q_bias;    // (1, n_heads * head_dim), may be absent, as the next ones
-    Tensor attn_k_bias;    // (1, n_kv_heads * head_dim)
+    Tensor attn_k_bias;    // (1, n_kv_heads * head_dim); none where keys are stored without it
+    Tensor key_turns;      // (n_kv_heads, n_rot) in its place: by pair, what turns queries to their products with it
     Tensor attn_v_bias;    // (1, n_kv_heads * head_dim)
     Tensor attn_q_norm;    // (1, head_dim)
     Tensor attn_k_norm;    // (1, head_dim)

@@ -104,19 +104,22 @@ TEST_CASE("rmsnorm")
     check_ops("rmsnorm", cases);
 }
 
-static OpCase rope_case(uint32_t n_tokens, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot, uint32_t pairs, bool timed = false)
+// n_groups 0: angles by token, else by group of heads.
+static OpCase rope_case(uint32_t n_tokens, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot, uint32_t pairs, bool timed = false,
+                        uint32_t n_groups = 0)
 {
     Random random(n_heads * 100 + head_dim + n_rot);
     auto x = share(random.normals(uint64_t(n_tokens) * n_heads * head_dim));
     auto angles = share(std::vector<float>());
-    for (uint32_t t = 0; t < n_tokens; t++) {
+    const uint32_t n_angles = n_groups ? n_groups : n_tokens;
+    for (uint32_t t = 0; t < n_angles; t++) {
         for (uint32_t i = 0; i < n_rot / 2; i++) {
             double angle = (1000.0 + t) * std::pow(10000.0, -2.0 * i / n_rot);
             angles->push_back(float(std::cos(angle)));
             angles->push_back(float(std::sin(angle)));
         }
     }
-    RopeArgs a{n_tokens, n_heads, head_dim, n_rot, pairs};
+    RopeArgs a{n_tokens, n_heads, head_dim, n_rot, pairs, n_groups};
     OpCase c;
     c.name = text("%u tokens, %u heads of %u, %u rotate, %s", n_tokens, n_heads, head_dim, n_rot,
                   pairs == rope_halves ? "halves" : "neighbours");
@@ -124,7 +127,7 @@ static OpCase rope_case(uint32_t n_tokens, uint32_t n_heads, uint32_t head_dim, 
     c.bytes = 8.0 * n_tokens * n_heads * head_dim;
     c.flops = 3.0 * n_tokens * n_heads * n_rot;
     c.prepare = [=](Bench& bench) {
-        Tensor y = bench.input(n_tokens, n_heads * head_dim, *x), by = bench.input(n_tokens, n_rot, *angles);
+        Tensor y = bench.input(n_tokens, n_heads * head_dim, *x), by = bench.input(n_angles, n_rot, *angles);
         bench.will_change(y);
         Backend* backend = &bench.backend();
         return Prepared{[=] { backend->rope(a, y, y, by); }, {y}};
@@ -134,8 +137,9 @@ static OpCase rope_case(uint32_t n_tokens, uint32_t n_heads, uint32_t head_dim, 
         for (uint32_t t = 0; t < n_tokens; t++) {
             for (uint32_t i = 0; i < n_rot / 2; i++) {
                 uint32_t u = pairs == rope_halves ? i : 2 * i, v = pairs == rope_halves ? i + n_rot / 2 : 2 * i + 1;
-                std::complex<double> turn((*angles)[t * n_rot + 2 * i], (*angles)[t * n_rot + 2 * i + 1]);
                 for (uint32_t h = 0; h < n_heads; h++) {
+                    const uint32_t at = (n_groups ? h / (n_heads / n_groups) : t) * n_rot + 2 * i;
+                    std::complex<double> turn((*angles)[at], (*angles)[at + 1]);
                     double* head = &out[(t * n_heads + h) * head_dim];
                     std::complex<double> z = std::complex<double>(head[u], head[v]) * turn;
                     head[u] = z.real();
@@ -157,6 +161,8 @@ TEST_CASE("rope")
         cases.push_back(rope_case(5, 9, 96, 72, pairs)); // the rest passes
         cases.push_back(rope_case(7, 1, 64, 6, pairs));
         cases.push_back(rope_case(100, 4, 256, 256, pairs));
+        cases.push_back(rope_case(9, 14, 64, 64, pairs, false, 2));
+        cases.push_back(rope_case(1, 3, 80, 48, pairs, false, 3));
         cases.push_back(rope_case(1, 32, 64, 64, pairs, true));
         cases.push_back(rope_case(256, 32, 64, 64, pairs, true));
     }
@@ -278,7 +284,7 @@ static OpCase kv_write_case(Format format, KvPlace place, uint32_t n_tokens, uin
     std::vector<uint32_t> table, view, rows; // rows (n_kv_heads, n_tokens): where the tokens go
     for (uint32_t i = 0; i < n_kv_heads * n_rows; i++) table.push_back(n_kv_heads * n_rows - 1 - i);
     for (uint32_t h = 0; h < n_kv_heads; h++) {
-        view.insert(view.end(), {before, h * n_rows, 0, 0});
+        view.insert(view.end(), {before, h * n_rows, 0, 0, 0});
         for (uint32_t t = 0; t < n_tokens; t++) {
             const uint32_t index = before + t;
             const uint32_t ring = index < n_pinned ? index : n_pinned + (index - n_pinned) % (n_rows - n_pinned);

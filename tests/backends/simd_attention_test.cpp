@@ -18,9 +18,9 @@ TEST_CASE("simd: the bits of attention are those of AVX2")
     for (size_t i = 0; i < k.size(); i++) k_half[i] = uint16_t(FLOAT_TO_HALF(k[i])), v_half[i] = uint16_t(FLOAT_TO_HALF(v[i]));
     std::vector<float> scratch(attention_scratch_floats(head_dim));
     for (bool half : {false, true}) {
-        const uint32_t view[2 * view_words] = {150, 0, 0, 0, 150, 0, 0, 0};
+        const uint32_t view[2 * view_words] = {150, 0, 0, 0, 0, 150, 0, 0, 0, 0};
         AttentionTask task{};
-        task.a = {n_tokens, n_heads, 2, head_dim, n_slots, 0, 0, 0, 0, 0.1f};
+        task.a = {n_tokens, n_heads, 2, head_dim, n_slots, 0, 0, 0, 0, 0.1f, 0, 0};
         task.k_half = task.v_half = half;
         task.q = q.data();
         task.y = y.data();

@@ -13,9 +13,11 @@ namespace ks
 {
 
 struct TinyShape {
-    std::string arch = "llama"; // or "gemma3"
+    std::string arch = "llama"; // or "gemma3", "qwen2"
     uint32_t dim = 48, n_layers = 2, n_heads = 4, n_kv_heads = 2, head_dim = 16, ffn_dim = 96, context = 512, window = 12;
     uint32_t seed = 1;
+    float query_gain = 1;
+    float key_bias = 0; // of two values in sixteen; others have a hundredth of it
 };
 
 struct TinyModel {
@@ -25,6 +27,7 @@ struct TinyModel {
     Bytes file;
 
     bool gemma() const { return shape.arch == "gemma3"; }
+    bool halves() const { return shape.arch != "llama"; } // how RoPE pairs values
 };
 
 inline std::vector<std::string> byte_letters()
@@ -78,7 +81,7 @@ inline TinyModel make_tiny_model(const TinyShape& s)
     for (uint32_t il = 0; il < s.n_layers; il++) {
         std::string p = "blk." + std::to_string(il) + ".";
         add(p + "attn_norm.weight", s.dim, 1, 1.f, 0.2f);
-        matrix(p + "attn_q.weight", s.dim, s.n_heads * s.head_dim);
+        add(p + "attn_q.weight", s.dim, s.n_heads * s.head_dim, 0.f, 1.5f / std::sqrt(float(s.dim)) * s.query_gain);
         matrix(p + "attn_k.weight", s.dim, s.n_kv_heads * s.head_dim);
         matrix(p + "attn_v.weight", s.dim, s.n_kv_heads * s.head_dim);
         matrix(p + "attn_output.weight", s.n_heads * s.head_dim, s.dim);
@@ -86,6 +89,13 @@ inline TinyModel make_tiny_model(const TinyShape& s)
         matrix(p + "ffn_gate.weight", s.dim, s.ffn_dim);
         matrix(p + "ffn_up.weight", s.dim, s.ffn_dim);
         matrix(p + "ffn_down.weight", s.ffn_dim, s.dim);
+        if (s.key_bias != 0) {
+            add(p + "attn_q.bias", s.n_heads * s.head_dim, 1, 0.f, 0.3f * s.query_gain);
+            std::vector<float>& bias = m.tensors[p + "attn_k.bias"];
+            for (uint32_t i = 0; i < s.n_kv_heads * s.head_dim; i++)
+                bias.push_back(s.key_bias * (i % 16 == 3 ? 1.f : i % 16 == 14 ? -0.7f : i % 2 ? 0.01f : -0.01f));
+            b.tensor(p + "attn_k.bias", {bias.size()}, 0, Bytes(reinterpret_cast<const char*>(bias.data()), 4 * bias.size()));
+        }
         if (!m.gemma()) continue;
         add(p + "attn_q_norm.weight", s.head_dim, 1, 1.4f, 0.2f);
         add(p + "attn_k_norm.weight", s.head_dim, 1, 1.4f, 0.2f);

@@ -1,0 +1,76 @@
+// What the keys' bias adds to the logits of a tile, where keys are stored without it (kernels/common/args.h).
+#pragma once
+
+#include "kernels/cpu/attention_tile.h"
+
+namespace ks
+{
+namespace // as in simd_avx2.h
+{
+
+// One position's wave: all cosines, then all sines.
+template <class S> void one_wave(const AttentionTask& task, uint32_t position, float* wave)
+{
+    const uint32_t n = task.a.n_wave, half = n / 2;
+    const float* row = task.waves + size_t(position % wave_base) * n;
+    for (uint32_t i = 0; i < n; i += 8) S::store(wave + i, S::load(row + i));
+    for (uint32_t digit = 1, rest = position / wave_base; rest; digit++, rest /= wave_base) {
+        row = task.waves + size_t(wave_base * digit + rest % wave_base) * n;
+        for (uint32_t i = 0; i < half; i += 8) {
+            const typename S::F8 c = S::load(wave + i), s = S::load(wave + half + i), turn_c = S::load(row + i),
+                                 turn_s = S::load(row + half + i);
+            S::store(wave + i, c * turn_c - s * turn_s);
+            S::store(wave + half + i, c * turn_s + s * turn_c);
+        }
+    }
+}
+
+// The waves of a tile's n columns, the first of which has index p: waves (n_wave, kAttentionTile) in a head's order.
+template <class S> void load_waves(const AttentionTask& task, uint32_t kv_head, uint32_t p, uint32_t n, float* waves)
+{
+    const uint32_t *view = task.view + kv_head * view_words, n_wave = task.a.n_wave;
+    float few[8 * codec_max_dim];
+    for (uint32_t column = 0; column < n; column += 8) {
+        for (uint32_t i = 0; i < 8; i++) {
+            const uint32_t index = p + (column + i < n ? column + i : n - 1), before = view[view_before];
+            const bool held = index < before;
+            one_wave<S>(task, held ? task.positions[view[view_begin] + index] : view[view_position] + (index - before), few + i * n_wave);
+        }
+        for (uint32_t d = 0; d < n_wave; d += 8) {
+            typename S::F8 block[8];
+            KS_UNROLL(8)
+            for (uint32_t i = 0; i < 8; i++) block[i] = S::load(few + i * n_wave + d);
+            S::transpose8(block);
+            for (uint32_t i = 0; i < 8; i++)
+                S::store(waves + size_t(WAVE_PLACE(d + i, n_wave, task.a.pairs)) * kAttentionTile + column, block[i]);
+        }
+    }
+}
+
+// out[column] = query . wave of the column, for the first n columns and up to 31 more
+template <class S> void wave_products(const float* waves, const float* query, uint32_t n_wave, uint32_t n, float* out)
+{
+    for (uint32_t column = 0; column < n; column += 32) {
+        typename S::F8 sums[4] = {S::zero(), S::zero(), S::zero(), S::zero()};
+        for (uint32_t d = 0; d < n_wave; d++) {
+            const typename S::F8 value = S::broadcast(query[d]);
+            KS_UNROLL(4)
+            for (uint32_t i = 0; i < 4; i++) sums[i] = S::fma(value, S::load(waves + size_t(d) * kAttentionTile + column + 8 * i), sums[i]);
+        }
+        for (uint32_t i = 0; i < 4; i++) S::store(out + column + 8 * i, sums[i]);
+    }
+}
+
+// logits += what the bias adds for one query, `row` of (n_tokens * n_heads).
+template <class S> void add_bias(const AttentionTask& task, const TileRows& rows, const float* waves, size_t row, uint32_t n, float* logits)
+{
+    float near[kAttentionTile], far[kAttentionTile];
+    const uint32_t n_far = rows.n_far();
+    const float scale = task.a.scale * kLog2e;
+    wave_products<S>(waves, task.bias + row * task.a.head_dim, task.a.n_wave, n, near);
+    if (n_far) wave_products<S>(waves, task.bias_far + row * task.a.head_dim, task.a.n_wave, n_far, far);
+    for (uint32_t i = 0; i < n; i++) logits[i] += (i < n_far ? far[i] : near[i]) * scale;
+}
+
+} // namespace
+} // namespace ks
