@@ -8,19 +8,19 @@ namespace ks
 namespace // as in simd_avx2.h
 {
 
-// One position's wave: all cosines, then all sines.
-template <class S> void one_wave(const AttentionTask& task, uint32_t position, float* wave)
+// The product of the rows of a position's digits but the lowest, `upper` being the position without it.
+template <class S> void upper_wave(const AttentionTask& task, uint32_t upper, float* wave)
 {
     const uint32_t n = task.a.n_wave, half = n / 2;
-    const float* row = task.waves + size_t(position % wave_base) * n;
+    const float* row = task.waves + size_t(wave_base + upper % wave_base) * n;
     for (uint32_t i = 0; i < n; i += 8) S::store(wave + i, S::load(row + i));
-    for (uint32_t digit = 1, rest = position / wave_base; rest; digit++, rest /= wave_base) {
+    for (uint32_t digit = 2, rest = upper / wave_base; rest; digit++, rest /= wave_base) {
         row = task.waves + size_t(wave_base * digit + rest % wave_base) * n;
         for (uint32_t i = 0; i < half; i += 8) {
-            const typename S::F8 c = S::load(wave + i), s = S::load(wave + half + i), turn_c = S::load(row + i),
-                                 turn_s = S::load(row + half + i);
-            S::store(wave + i, c * turn_c - s * turn_s);
-            S::store(wave + half + i, c * turn_s + s * turn_c);
+            const typename S::F8 c = S::load(wave + i), s = S::load(wave + half + i), row_c = S::load(row + i),
+                                 row_s = S::load(row + half + i);
+            S::store(wave + i, c * row_c - s * row_s);
+            S::store(wave + half + i, c * row_s + s * row_c);
         }
     }
 }
@@ -28,21 +28,30 @@ template <class S> void one_wave(const AttentionTask& task, uint32_t position, f
 // The waves of a tile's n columns, the first of which has index p: waves (n_wave, kAttentionTile) in a head's order.
 template <class S> void load_waves(const AttentionTask& task, uint32_t kv_head, uint32_t p, uint32_t n, float* waves)
 {
-    const uint32_t *view = task.view + kv_head * view_words, n_wave = task.a.n_wave;
-    float few[8 * codec_max_dim];
+    const uint32_t *view = task.view + kv_head * view_words, n_wave = task.a.n_wave, half = n_wave / 2;
+    float room[8 * codec_max_dim];
     for (uint32_t column = 0; column < n; column += 8) {
-        for (uint32_t i = 0; i < 8; i++) {
+        const float *low[8], *upper[8];
+        for (uint32_t i = 0, last = 0; i < 8; i++) {
             const uint32_t index = p + (column + i < n ? column + i : n - 1), before = view[view_before];
-            const bool held = index < before;
-            one_wave<S>(task, held ? task.positions[view[view_begin] + index] : view[view_position] + (index - before), few + i * n_wave);
+            const uint32_t position = index < before ? task.positions[view[view_begin] + index] : view[view_position] + (index - before);
+            low[i] = task.waves + size_t(position % wave_base) * n_wave;
+            upper[i] = i && position / wave_base == last ? upper[i - 1] : room + i * n_wave;
+            last = position / wave_base;
+            if (upper[i] == room + i * n_wave) upper_wave<S>(task, last, room + i * n_wave);
         }
-        for (uint32_t d = 0; d < n_wave; d += 8) {
+        for (uint32_t d = 0; d < n_wave; d += 8) { // cosines, then sines
+            const uint32_t from = d < half ? d : d - half;
+            const uint32_t place = WAVE_PLACE(d, n_wave, task.a.pairs), step = task.a.pairs == rope_halves ? 1 : 2;
             typename S::F8 block[8];
             KS_UNROLL(8)
-            for (uint32_t i = 0; i < 8; i++) block[i] = S::load(few + i * n_wave + d);
+            for (uint32_t i = 0; i < 8; i++) {
+                const typename S::F8 c = S::load(low[i] + from), s = S::load(low[i] + half + from);
+                const typename S::F8 u = S::load(upper[i] + from), v = S::load(upper[i] + half + from);
+                block[i] = d < half ? c * u - s * v : c * v + s * u;
+            }
             S::transpose8(block);
-            for (uint32_t i = 0; i < 8; i++)
-                S::store(waves + size_t(WAVE_PLACE(d + i, n_wave, task.a.pairs)) * kAttentionTile + column, block[i]);
+            for (uint32_t i = 0; i < 8; i++) S::store(waves + size_t(place + step * i) * kAttentionTile + column, block[i]);
         }
     }
 }
