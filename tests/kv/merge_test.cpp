@@ -1,9 +1,13 @@
 // Victims that merge into a slot that stays: the nearest one, the means, the weight.
+#include "kernels/cpu/codec_rows.h"
+#include "runtime/base/rng.h"
 #include "runtime/kv/retain/merge.h"
 #include "tests/kv/random_values.h"
 
 #include <algorithm>
+#include <cmath>
 #include <doctest/doctest.h>
+#include <string>
 
 using namespace ks;
 using Floats = std::vector<float>;
@@ -131,4 +135,66 @@ TEST_CASE("merge: the weight is the log of the number, up to a cap that the numb
     for (int i = 0; i < 999; i++) n = absorb(k.data(), v.data(), n, one.data(), one.data(), 1, 1);
     CHECK(n == 1000);
     CHECK(v[0] == doctest::Approx(0.999).epsilon(1e-4)); // not the mean of the last 64
+}
+
+// Tokens around a common row, each at a distance of `spread` times its length: how far from their mean the slot is after every
+// power of two, in lengths of the row, and what encoding that mean once would lose.
+struct Merged {
+    double lost[13] = {}, once = 0;
+};
+
+static Merged merge_into_codes(Format format, double spread)
+{
+    constexpr uint32_t d = 64, n_texts = 20, n_tokens = 1 << 12;
+    Merged out;
+    for (uint32_t text = 0; text < n_texts; text++) {
+        const auto normal = [&](uint64_t token, uint32_t i) {
+            double sum = -6;
+            for (uint64_t k = 0; k < 12; k++) sum += random_uniform(text, (token * d + i) * 12 + k);
+            return sum;
+        };
+        Floats slot(d), value(d), token(d), mean(d);
+        std::vector<double> sums(d);
+        const auto encode = [&](Floats& x) {
+            uint32_t words[d];
+            uint8_t tail[4];
+            encode_row(format, x.data(), d, words, tail);
+            decode_row(format, words, tail, d, x.data());
+        };
+        const auto distance = [&](const Floats& a, const Floats& b) {
+            double sum = 0;
+            for (uint32_t i = 0; i < d; i++) sum += std::pow(double(a[i]) - double(b[i]), 2);
+            return std::sqrt(sum / d) / n_texts;
+        };
+        for (uint32_t n = 0, level = 0; n < n_tokens;) {
+            for (uint32_t i = 0; i < d; i++) sums[i] += double(token[i] = float(normal(0, i) + spread * normal(n + 1, i)));
+            if (n == 0)
+                slot = token, n = 1;
+            else
+                n = absorb(slot.data(), value.data(), n, token.data(), value.data(), 1, d);
+            encode(slot);
+            if (n != 1u << level) continue;
+            for (uint32_t i = 0; i < d; i++) mean[i] = float(sums[i] / n);
+            out.lost[level++] += distance(slot, mean);
+        }
+        Floats once = mean;
+        encode(once);
+        out.once += distance(once, mean);
+    }
+    return out;
+}
+
+TEST_CASE("merge: what encoding a representative again and again loses does not add up")
+{
+    for (Format format : {Format::q8, Format::q4, Format::turbo4, Format::turbo3, Format::turbo2v, Format::polar, Format::polar5})
+        for (double spread : {0.2, 0.5}) {
+            const Merged m = merge_into_codes(format, spread);
+            CAPTURE(std::string(codec_info(format).name));
+            CAPTURE(spread);
+            CAPTURE(m.once);
+            CAPTURE(m.lost[7]);
+            CHECK(m.lost[12] < 1.1 * m.lost[10]); // a walk would double it
+            // As a walk of steps as large as `once`, each an nth of what is left, that ends where the steps are as small as it.
+            CHECK(m.lost[12] < 1.2 * std::sqrt(m.once * m.once + 2 * m.once * spread / std::sqrt(3.0)));
+        }
 }
