@@ -70,7 +70,7 @@ void CpuBackend::vote_for_keys(const SelectArgs& s, const AttentionTask& task)
         Highest best(logits, n, s.n_read - s.n_first - s.n_last);
         for (uint32_t i = 0; i < n; i++) logits[i] = best.takes(logits[i]) ? 1.f : 0.f;
     });
-    const uint32_t n_sets = s.shared ? 1 : a.n_kv_heads, voters = a.n_heads / n_sets;
+    const uint32_t n_sets = s.alike ? 1 : a.n_kv_heads, voters = a.n_heads / n_sets;
     for_blocks(n_sets, n_asked, kSelectBlock, [&](uint32_t set, uint32_t first, uint32_t n, int) {
         float* votes = m_select.votes + set * m_select.stride + first;
         std::fill_n(votes, n, 0.f);
@@ -93,7 +93,7 @@ void CpuBackend::select(const SelectArgs& s, const AttentionArgs& a, const Selec
     else
         vote_for_keys(s, task);
     m_pool.parallel_for(
-        a.n_kv_heads, [&](uint32_t head, int) { list_head(s, to, slots, head, m_select.votes + (s.shared ? 0 : head * m_select.stride)); });
+        a.n_kv_heads, [&](uint32_t head, int) { list_head(s, to, slots, head, m_select.votes + (s.alike ? 0 : head * m_select.stride)); });
     list_chunk(s, a, to, slots);
 }
 

@@ -44,7 +44,7 @@ void ReferenceBackend::check_select(const SelectArgs& s, const AttentionArgs& a,
                                     const KvSlots& slots) const
 {
     check_slots(a, q, slots);
-    KS_CHECK(!s.shared || s.kind != select_pages, "select: %s", "pages are chosen by head");
+    KS_CHECK(!s.alike || s.kind != select_pages, "select: %s", "pages are chosen by head");
     KS_CHECK(slots.table && s.n_first >= a.n_far && s.n_first + s.n_last <= s.n_read, "select: first %u, last %u of %u", s.n_first,
              s.n_last, s.n_read);
     check_values("select", to.table, uint64_t(a.n_kv_heads) * s.stride);
@@ -194,7 +194,7 @@ void ReferenceBackend::select(const SelectArgs& s, const AttentionArgs& a, const
     mean_query(a, q.q, m_select.query);
     for (uint32_t head = 0; head < a.n_kv_heads; head++) {
         const uint32_t before = slots.view.ptr<uint32_t>()[head * view_words + view_before];
-        float* votes = m_select.votes + (s.shared ? 0 : head * m_select.stride);
+        float* votes = m_select.votes + (s.alike ? 0 : head * m_select.stride);
         if (s.kind == select_pages) bound_pages(s, a, to, slots, head, came);
         if (before > s.n_read && s.kind == select_pages) {
             const uint32_t first = s.n_first / select_page, end = before - s.n_last;
@@ -202,12 +202,12 @@ void ReferenceBackend::select(const SelectArgs& s, const AttentionArgs& a, const
         } else if (before > s.n_read) {
             const uint32_t n = before - s.n_first - s.n_last;
             select_logits(a, slots, head, s.n_first, n);
-            if (head == 0 || !s.shared) std::fill_n(votes, n, 0.f);
+            if (head == 0 || !s.alike) std::fill_n(votes, n, 0.f);
             for (uint32_t h = head * group; h < (head + 1) * group; h++) add_votes(s.kind, h, n, s.n_read - s.n_first - s.n_last, votes);
         }
-        if (!s.shared) list_head(s, to, slots, head, votes);
+        if (!s.alike) list_head(s, to, slots, head, votes);
     }
-    for (uint32_t head = 0; s.shared && head < a.n_kv_heads; head++) list_head(s, to, slots, head, m_select.votes);
+    for (uint32_t head = 0; s.alike && head < a.n_kv_heads; head++) list_head(s, to, slots, head, m_select.votes);
     list_chunk(s, a, to, slots);
 }
 

@@ -144,7 +144,7 @@ struct SelectArgs {
     uint n_first; // far queries are for some of these only
     uint n_last;  // before the chunk
     uint stride;  // of the table that is made, per head
-    uint shared;  // 1: the heads hold the same tokens, and all read the same
+    uint alike;   // 1: the heads hold the same tokens, and all read the same
     uint fresh;   // 1: indexes are not what they were at the last call
     float reuse;  // a choice is used again where the cosine of the queries comes to this, for n_last / 2 tokens at most; 1: never
 };
