@@ -175,7 +175,7 @@ void Evictor::score(const Case& c)
         candidates.positions = head.positions + c.pinned;
         if (m_recipe.retain->signal) candidates.signal = head.signal + c.pinned;
         if (m_recipe.retain->keys && !is_subgen(m_recipe)) {
-            read_rows(c, h, false, m_keys);
+            read_rows(c, h, false, false, m_keys);
             candidates.keys = m_keys + uint64_t(c.pinned) * candidates.head_dim;
         }
         if (m_recipe.retain->counts && c.text.ids) {
@@ -260,24 +260,32 @@ void Evictor::choose(const Case& c)
     }
 }
 
-// All indexes of a head as f32, (n, head_dim).
-void Evictor::read_rows(const Case& c, uint32_t head, bool values, float* out)
+constexpr uint8_t kChanged = 2, kMerged = 3; // of Head::keep, while victims merge: what takes one in, and the victim
+
+// All indexes of a head, or those that merge, as f32, (n, head_dim).
+void Evictor::read_rows(const Case& c, uint32_t h, bool values, bool only_merged, float* out)
 {
-    const uint32_t held = c.layer.held[head], head_dim = c.layer.spec.head_dim, *slots = m_heads[head].rows;
+    const Head& head = m_heads[h];
+    const uint32_t held = c.layer.held[h], head_dim = c.layer.spec.head_dim, *slots = head.rows;
     const KvSlots& pools = c.layer.slots;
-    for (uint32_t i = 0, end; i < m_heads[head].n; i = end) {
+    for (uint32_t i = 0, end; i < head.n; i = end) {
         const bool in_chunk = i >= held, coded = !in_chunk && c.layer.in_coded_pool(slots[i]);
         const Tensor& from = in_chunk ? (values ? c.chunk.v : c.chunk.k)
                              : coded  ? (values ? pools.coded_v : pools.coded_k)
                                       : (values ? pools.v : pools.k);
-        uint32_t rows[kReadRows];
-        for (end = i; end < (in_chunk ? m_heads[head].n : held) && end - i < m_n_read; end++) {
+        uint32_t rows[kReadRows], at[kReadRows], n = 0;
+        for (end = i; end < (in_chunk ? head.n : held) && n < m_n_read; end++) {
             if (!in_chunk && c.layer.in_coded_pool(slots[end]) != coded) break;
-            rows[end - i] = slots[end] - (coded ? c.layer.first_coded() : 0);
+            if (only_merged && head.keep[end] < kChanged) continue;
+            at[n] = end;
+            rows[n++] = slots[end] - (coded ? c.layer.first_coded() : 0);
         }
-        c.backend.upload(m_read_rows.buffer, m_read_rows.offset, rows, 4ull * (end - i));
-        c.backend.kv_read({end - i, head_dim}, m_read, from, m_read_rows);
-        c.backend.download(out + uint64_t(i) * head_dim, m_read.buffer, m_read.offset, 4ull * (end - i) * head_dim);
+        if (n == 0) continue;
+        c.backend.upload(m_read_rows.buffer, m_read_rows.offset, rows, 4ull * n);
+        c.backend.kv_read({n, head_dim}, m_read, from, m_read_rows);
+        c.backend.download(out + uint64_t(i) * head_dim, m_read.buffer, m_read.offset, 4ull * n * head_dim);
+        for (uint32_t k = n; k-- > 0 && at[k] != i + k;) // the last first, since they move apart
+            std::copy_n(out + uint64_t(i + k) * head_dim, head_dim, out + uint64_t(at[k]) * head_dim);
     }
 }
 
@@ -310,33 +318,42 @@ void Evictor::merge_victims(const Case& c, uint32_t h)
 {
     Head& head = m_heads[h];
     const uint32_t head_dim = c.layer.spec.head_dim, held = c.layer.held[h], end = head.n - c.recent;
-    read_rows(c, h, false, m_keys);
-    read_rows(c, h, true, m_values);
+    read_rows(c, h, false, false, m_keys);
     uint32_t n_targets = 0;
     for (uint32_t i = c.pinned; i < end; i++)
         if (head.keep[i] && !is_frame(c, h, i)) m_targets[n_targets++] = i;
     MergeTargets targets{m_keys,       m_targets, m_norms,  m_norms + n_targets,
                          m_target_few, n_targets, head_dim, FewCoordinates(m_keys, head.n, head_dim)};
     for (uint32_t t = 0; t < n_targets; t++) targets.set(t);
-    uint32_t* counts = head.order;
+    uint32_t *counts = head.order, *into = m_targets + n_targets, n_merged = 0; // into: (n_merged)
+    float* shares = head.score;                                                 // (n_merged), scores are no longer needed
     for (uint32_t i = c.pinned; i < end; i++) {
         if (head.keep[i] || is_frame(c, h, i)) continue;
-        const uint64_t from = uint64_t(i) * head_dim;
-        const uint32_t target = targets.nearest(m_keys + from);
+        const float* key = m_keys + uint64_t(i) * head_dim;
+        const uint32_t target = targets.nearest(key);
         if (target == kNoTarget) continue;
-        const uint32_t into = m_targets[target];
-        const uint64_t to = uint64_t(into) * head_dim;
-        counts[into] = absorb(m_keys + to, m_values + to, counts[into], m_keys + from, m_values + from, counts[i], head_dim);
+        const uint32_t at = into[n_merged] = m_targets[target];
+        shares[n_merged] = share_of(counts[i], counts[at]);
+        take_in(m_keys + uint64_t(at) * head_dim, key, shares[n_merged++], head_dim);
         targets.set(target);
-        head.keep[into] = 2; // changed
-        m_counts.merged++;
+        counts[at] += counts[i];
+        head.keep[at] = kChanged;
+        head.keep[i] = kMerged;
     }
+    read_rows(c, h, true, true, m_values);
+    for (uint32_t i = c.pinned, k = 0; k < n_merged; i++) {
+        if (head.keep[i] != kMerged) continue;
+        head.keep[i] = 0;
+        take_in(m_values + uint64_t(into[k]) * head_dim, m_values + uint64_t(i) * head_dim, shares[k], head_dim);
+        k++;
+    }
+    m_counts.merged += n_merged;
     // Only what changed is written; tokens of the chunk are still in the chunk, so their rows there change.
     for (uint32_t t = 0; t < n_targets; t++) {
         const uint32_t i = m_targets[t];
         const float *key = m_keys + uint64_t(i) * head_dim, *value = m_values + uint64_t(i) * head_dim;
-        if (head.keep[i] == 2 && i < held) write_slot(c, head.rows[i], key, value);
-        if (head.keep[i] != 2 || i < held) continue;
+        if (head.keep[i] == kChanged && i < held) write_slot(c, head.rows[i], key, value);
+        if (head.keep[i] != kChanged || i < held) continue;
         write_row(c, c.chunk.k, head.rows[i], key);
         write_row(c, c.chunk.v, head.rows[i], value);
     }
@@ -349,8 +366,8 @@ void Evictor::estimate_victims(const Case& c, uint32_t h)
     const uint32_t head_dim = c.layer.spec.head_dim;
     const bool started = head.positions[c.pinned] == kNoPosition;
     const uint32_t first = c.pinned + (started ? c.estimated : 0), end = head.n - c.recent;
-    read_rows(c, h, false, m_keys);
-    read_rows(c, h, true, m_values);
+    read_rows(c, h, false, false, m_keys);
+    read_rows(c, h, true, false, m_values);
     Subgen estimator(subgen_shape(c.layer.spec, m_recipe, c.il, h), c.layer.estimators + h * estimator_bytes(c.layer.spec, m_recipe));
     if (!started) {
         estimator.clear();

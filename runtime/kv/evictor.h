@@ -139,7 +139,7 @@ private:
     bool is_frame(const Case& c, uint32_t head, uint32_t index) const;
     void protect_frames(const Case& c, uint32_t head);
     void choose(const Case& c);
-    void read_rows(const Case& c, uint32_t head, bool values, float* out);
+    void read_rows(const Case& c, uint32_t head, bool values, bool only_merged, float* out);
     void write_row(const Case& c, const Tensor& to, uint32_t row, const float* values);
     void write_slot(const Case& c, uint32_t slot, const float* key, const float* value);
     void count_tokens(const Case& c, uint32_t head);

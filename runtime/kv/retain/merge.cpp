@@ -36,16 +36,14 @@ uint32_t MergeTargets::nearest(const float* key) const
     return best;
 }
 
-uint32_t absorb(float* key, float* value, uint32_t n_tokens, const float* victim_key, const float* victim_value, uint32_t n_victims,
-                uint32_t head_dim, bool keep_norm)
+float share_of(uint32_t n_victims, uint32_t n_tokens)
 {
-    const float share = float(double(n_victims) / (double(n_tokens) + double(n_victims)));
-    const float norm = keep_norm ? key_norm(key, head_dim) + (key_norm(victim_key, head_dim) - key_norm(key, head_dim)) * share : 0;
-    for (uint32_t i = 0; i < head_dim; i++) key[i] += (victim_key[i] - key[i]) * share;
-    for (uint32_t i = 0; i < head_dim; i++) value[i] += (victim_value[i] - value[i]) * share;
-    const float shrunk = keep_norm ? key_norm(key, head_dim) : 0;
-    for (uint32_t i = 0; i < head_dim && shrunk > 0; i++) key[i] *= norm / shrunk;
-    return n_tokens + n_victims;
+    return float(double(n_victims) / (double(n_tokens) + double(n_victims)));
+}
+
+void take_in(float* mean, const float* victim, float share, uint32_t head_dim)
+{
+    for (uint32_t i = 0; i < head_dim; i++) mean[i] += (victim[i] - mean[i]) * share;
 }
 
 float log_weight(uint32_t n_tokens)

@@ -31,10 +31,9 @@ struct MergeTargets {
 };
 float key_norm(const float* key, uint32_t head_dim);
 
-// Key and value of a slot that stands for n_tokens take in those of a victim that stands for n_victims. keep_norm: the mean key
-// is scaled to the mean of the norms, which averaging keys of different positions would shrink. Returns the new number.
-uint32_t absorb(float* key, float* value, uint32_t n_tokens, const float* victim_key, const float* victim_value, uint32_t n_victims,
-                uint32_t head_dim, bool keep_norm = false);
+// Key and value of a slot that stands for n_tokens take in those of a victim that stands for n_victims: each is a mean.
+float share_of(uint32_t n_victims, uint32_t n_tokens); // of the victim in it
+void take_in(float* mean, const float* victim, float share, uint32_t head_dim);
 float log_weight(uint32_t n_tokens);
 
 } // namespace ks
