@@ -9,7 +9,7 @@ namespace ks
 #define KS_SAME_INDEX(name) static_assert(int(cpu_format_##name) == int(Format::name), #name);
 FORMATS(KS_SAME_INDEX)
 #undef KS_SAME_INDEX
-#define KS_SAME_INDEX(name) static_assert(int(cpu_codec_##name) == int(Format::name) - int(Format::n_weights), #name);
+#define KS_SAME_INDEX(name) static_assert(cpu_codec_##name - cpu_codec_f16 - 1 == int(Format::name) - int(Format::n_weights), #name);
 CODECS(KS_SAME_INDEX)
 #undef KS_SAME_INDEX
 
@@ -153,21 +153,14 @@ void CpuBackend::softcap(const SoftcapArgs& a, const Tensor& x)
 void CpuBackend::encode(const Tensor& to, uint64_t row, const float* x) const
 {
     const CodedRow out = coded_row(to, row);
-    if (is_coded(to.format)) return m_kernels.vector.encode[int(to.format) - int(Format::n_weights)](x, to.cols, out.words, out.tail);
-    if (to.format == Format::f16) return m_kernels.vector.to_half(reinterpret_cast<uint16_t*>(out.words), x, to.cols);
-    memcpy(out.words, x, 4ull * to.cols);
+    m_kernels.vector.encode[codec_index(to.format)](x, to.cols, out.words, out.tail);
 }
 
 void CpuBackend::decode(const Tensor& from, uint64_t row, float* x) const
 {
-    const CodedRow in = coded_row(from, row);
-    if (is_coded(from.format)) {
-        const CodedRows rows = coded_rows(from);
-        const uint32_t only = uint32_t(row);
-        return rows.decode(rows, &only, 0, 1, from.cols, x);
-    }
-    if (from.format == Format::f16) return m_kernels.vector.from_half(x, reinterpret_cast<const uint16_t*>(in.words), from.cols);
-    memcpy(x, in.words, 4ull * from.cols);
+    const CodedRows rows = coded_rows(from);
+    const uint32_t only = uint32_t(row);
+    rows.decode(rows, &only, 0, 1, from.cols, x);
 }
 
 void CpuBackend::kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& x, const Tensor& table, const Tensor& view)
@@ -291,10 +284,8 @@ void CpuBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_
 CodedRows CpuBackend::coded_rows(const Tensor& t) const
 {
     const uint32_t row_bytes = codec_info(t.format).row_bytes(t.cols);
-    if (!is_coded(t.format))
-        return {m_kernels.attention.decode_plain[t.format == Format::f16], t.ptr<uint32_t>(), t.ptr<uint8_t>(), row_bytes / 4, 0};
     const CodedRow first = coded_row(t, 0);
-    return {m_kernels.vector.decode[int(t.format) - int(Format::n_weights)], first.words, first.tail, row_bytes / 4, row_bytes % 4};
+    return {m_kernels.vector.decode[codec_index(t.format)], first.words, first.tail, row_bytes / 4, row_bytes % 4};
 }
 
 AttentionTask CpuBackend::attention_task(const AttentionArgs& a, const Tensor* y, const Queries& q, const KvSlots& slots,

@@ -8,6 +8,5 @@
 #define KS_ATTENTION_KERNELS(S)                                                                                                            \
     {                                                                                                                                      \
         attention_chunk<S>, attention_split<S>, attention_begin<S>, attention_fold<S>, attention_finish<S>, score_tile<S>,                 \
-            score_kept_logits<S>, {decode_plain<S, false>, decode_plain<S, true>}, select_logits<S>, select_softmax<S>, page_bounds<S>,    \
-            page_votes<S>                                                                                                                  \
+            score_kept_logits<S>, select_logits<S>, select_softmax<S>, page_bounds<S>, page_votes<S>                                       \
     }

@@ -20,11 +20,6 @@ constexpr uint32_t kSix = 6;    // queries of a row block: with 16 columns, 12 s
 constexpr uint32_t kPanel = 16; // columns of a panel
 constexpr float kLowest = -3.4e38f;
 
-template <class S, bool is_half> KS_INLINE typename S::F8 load_cached(const void* cache, size_t i)
-{
-    return is_half ? S::load_half(static_cast<const uint16_t*>(cache) + i) : S::load(static_cast<const float*>(cache) + i);
-}
-
 // What the tokens of one KV head see: the pinned and what is neither out of the window nor overwritten, up to themselves.
 struct Sight {
     uint32_t before, oldest, n_pinned, window;
@@ -125,14 +120,6 @@ struct TileRows {
 constexpr uint32_t kInOrder[kAttentionTile] = {KS_EIGHT(0),  KS_EIGHT(8),  KS_EIGHT(16), KS_EIGHT(24),
                                                KS_EIGHT(32), KS_EIGHT(40), KS_EIGHT(48), KS_EIGHT(56)};
 #undef KS_EIGHT
-
-template <class S, bool half>
-void decode_plain(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x)
-{
-    for (uint32_t i = 0; i < n; i++)
-        for (uint32_t k = 0; k < d; k += 8)
-            S::store(x + size_t(i) * d + k, load_cached<S, half>(from.words, size_t(rows[i] - first) * d + k));
-}
 
 // Keys or values of a part, a row per column from the part's first on; codes are decoded into `room` (kAttentionTile, head_dim).
 struct PartRows {

@@ -1,8 +1,9 @@
 // Coded rows to f32, many at a time, as attention reads them. Rows of whole groups of 64 values have loops of their own, with
-// neither a copy of the row nor a branch; the bits are those of codec_vectors.h and polar_vectors.h, which do all others.
+// neither a copy of the row nor a branch; the bits are those of codec_vectors.h, which does all others.
 #pragma once
 
-#include "kernels/cpu/polar_vectors.h"
+#include "kernels/cpu/polar_eight.h"
+#include "kernels/cpu/vector_math.h"
 
 namespace ks
 {
@@ -71,107 +72,6 @@ template <class S, uint32_t ranks> struct TurboRow {
     }
 };
 
-// What a polar decoder picks from. The sine of a code is the cosine of its complement, so that one table does for both.
-template <bool fine> struct PolarTables {
-    float cosines[4][8];        // of levels 2 to 5, by the low three bits of a code, of which two count where a level is not fine
-    float first[8];             // of level 1: the cosines of the sectors, then negative ones
-    uint32_t complement[8];     // of odd lanes, which are sines
-    uint32_t even[8], odd[8];   // bits of level 1: sector and sign, and the sign of what is under the odd lanes, once shifted
-    uint32_t pairs[8], ones[8]; // where the codes of four angles are, two lanes each, by bits of codes
-
-    PolarTables()
-    {
-        for (uint32_t i = 0; i < 8; i++) {
-            for (uint32_t level = 2; level <= 5; level++)
-                cosines[level - 2][i] = polar_factor(fine, level, polar_is_fine(fine, level) ? i : i % 4, false);
-            first[i] = polar_first_factor(i, false);
-            complement[i] = i % 2 ? 0x77777777u : 0u;
-            even[i] = i % 2 ? 0x33333333u : 0x77777777u;
-            odd[i] = i % 2 ? 0x44444444u : 0u;
-            pairs[i] = i / 2 * 2;
-            ones[i] = i / 2;
-        }
-    }
-};
-
-template <class S, bool fine> struct PolarRow {
-    using F8 = typename S::F8;
-    using W8 = typename S::W8;
-    static constexpr DecodeRowKernel any_dim = decode_polar<S, fine>;
-    const PolarTables<fine>& t;
-
-    static const PolarTables<fine>& tables()
-    {
-        static const PolarTables<fine> all;
-        return all;
-    }
-    KS_INLINE PolarRow() : t(tables()) {}
-
-    // Four radii, each twice, become the eight of the level below. Their codes begin at bit 0 of `codes`, third bits of `high`.
-    template <uint32_t level> KS_INLINE F8 step(F8 twice, uint32_t codes, uint32_t high) const
-    {
-        W8 code = S::shift_each(S::each(codes), t.pairs);
-        if (polar_is_fine(fine, level)) code = (code & S::each(3)) | (S::shift_each(S::each(high << 2), t.ones) & S::each(4));
-        return twice * S::pick(t.cosines[level - 2], code ^ S::words(t.complement));
-    }
-    // Eight radii become sixteen.
-    template <uint32_t level> KS_INLINE void two_steps(F8 radii, uint32_t codes, uint32_t high, F8* below) const
-    {
-        F8 first, second;
-        S::twice(radii, &first, &second);
-        below[0] = step<level>(first, codes, high);
-        below[1] = step<level>(second, codes >> 8, high >> 4);
-    }
-    // The eight radii of level 3 in 64 values.
-    KS_INLINE F8 top_radii(const uint32_t* words, const uint8_t* tail, uint32_t d, uint32_t block) const
-    {
-        const uint32_t bytes = polar_bytes(d, fine), four = row_bytes_at<uint8_t>(words, tail, bytes, polar_begin(d, fine, 4) / 8 + block);
-        F8 radii, unused;
-        if (fine) {
-            const uint32_t five = row_bytes_at<uint8_t>(words, tail, bytes, polar_begin(d, true, 5) / 8 + block / 2) >> (block % 2 * 4);
-            S::twice(S::four_halves(words[d / 16 + block]), &radii, &unused);
-            radii = step<5>(radii, five, 0);
-        } else {
-            radii = S::four_halves(words[d / 16 + 2 * block] | uint64_t(words[d / 16 + 2 * block + 1]) << 32);
-        }
-        S::twice(radii, &radii, &unused);
-        return step<4>(radii, four, 0);
-    }
-    // Of level 1, 4 bits each: sectors, and the signs of what the lanes are.
-    KS_INLINE W8 first_codes(const uint32_t* four) const
-    {
-        const W8 codes = S::four_words_twice(four), sectors = S::words(t.complement) & S::each(0x33333333u);
-        return ((codes & S::words(t.even)) | ((codes >> 1) & S::words(t.odd))) ^ sectors;
-    }
-    KS_INLINE void decode(const uint32_t* words, const uint8_t* tail, uint32_t d, float* x) const
-    {
-        const uint32_t bytes = polar_bytes(d, fine), n = d / 16;
-        const uint32_t two = polar_begin(d, fine, 2) / 8, three = polar_begin(d, fine, 3) / 8;
-        for (uint32_t block = 0; block < d / 64; block++) {
-            const uint32_t codes2 = row_bytes_at<uint32_t>(words, tail, bytes, two + 4 * block);
-            const uint32_t high2 = fine ? row_bytes_at<uint16_t>(words, tail, bytes, two + n + 2 * block) : 0;
-            const uint32_t codes3 = row_bytes_at<uint16_t>(words, tail, bytes, three + 2 * block);
-            const uint32_t high3 = fine ? row_bytes_at<uint8_t>(words, tail, bytes, three + n / 2 + block) : 0;
-            F8 third[2], second[4];
-            two_steps<3>(top_radii(words, tail, d, block), codes3, high3, third);
-            two_steps<2>(third[0], codes2, high2, second);
-            two_steps<2>(third[1], codes2 >> 16, high2 >> 8, second + 2);
-            const bool alone = d % 128 != 0 && block + 1 == d / 64; // the plane's last group, of 32 angles
-            const uint32_t* group = words + block / 2 * 8;
-            const W8 codes[2] = {first_codes(group), alone ? S::each(0) : first_codes(group + 4)};
-            KS_UNROLL(4)
-            for (int v = 0; v < 4; v++) {
-                F8 left, right;
-                S::twice(second[v], &left, &right);
-                const W8 low = alone ? codes[0] >> (8 * v) : codes[0] >> (4 * (int(block % 2) * 4 + v));
-                const W8 high = alone ? codes[0] >> (8 * v + 4) : codes[1] >> (4 * (int(block % 2) * 4 + v));
-                S::store(x + 64 * block + 16 * v, left * S::pick(t.first, low));
-                S::store(x + 64 * block + 16 * v + 8, right * S::pick(t.first, high));
-            }
-        }
-    }
-};
-
 constexpr uint32_t kAheadCodes = 16; // rows of codes that are asked for before they are decoded
 
 // known_d: d where it is one of the usual, so that all within a row has its place at compile time; else 0
@@ -201,11 +101,40 @@ template <class Row> void decode_rows(const CodedRows& from, const uint32_t* row
     }
 }
 
-// In the order of CODECS.
+// f32 and f16, any d.
+template <class S, bool half> void encode_plain(const float* x, uint32_t d, uint32_t* words, uint8_t*)
+{
+    if (!half) return void(memcpy(words, x, 4ull * d));
+    uint16_t* y = reinterpret_cast<uint16_t*>(words);
+    uint32_t i = 0;
+    for (; i + 8 <= d; i += 8) S::store_half(y + i, S::load(x + i));
+    for (; i < d; i++) y[i] = uint16_t(FLOAT_TO_HALF(x[i]));
+}
+
+template <class S, bool half>
+void decode_plain(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x)
+{
+    for (uint32_t i = 0; i < n; i++, x += d) {
+        const size_t at = size_t(rows[i] - first) * d;
+        uint32_t k = 0;
+        for (; k + 8 <= d; k += 8) S::store(x + k, load_cached<S, half>(from.words, at + k));
+        for (; k < d; k++)
+            x[k] = half ? HALF_TO_FLOAT(reinterpret_cast<const uint16_t*>(from.words)[at + k]) : BITS_TO_FLOAT(from.words[at + k]);
+    }
+}
+
+// In the order of CpuCodec.
+#define KS_ENCODERS(S)                                                                                                                     \
+    {                                                                                                                                      \
+        encode_plain<S, false>, encode_plain<S, true>, encode_q8<S>, encode_q4<S>, encode_turbo<S, 8, false>, encode_turbo<S, 4, false>,   \
+            encode_turbo<S, 2, false>, encode_turbo<S, 2, true>, encode_polar<S, false>, encode_polar<S, true>                             \
+    }
+
 #define KS_DECODERS(S)                                                                                                                     \
     {                                                                                                                                      \
-        decode_rows<Q8Row<S>>, decode_rows<Q4Row<S>>, decode_rows<TurboRow<S, 8>>, decode_rows<TurboRow<S, 4>>,                            \
-            decode_rows<TurboRow<S, 2>>, decode_rows<TurboRow<S, 2>>, decode_rows<PolarRow<S, false>>, decode_rows<PolarRow<S, true>>      \
+        decode_plain<S, false>, decode_plain<S, true>, decode_rows<Q8Row<S>>, decode_rows<Q4Row<S>>, decode_rows<TurboRow<S, 8>>,          \
+            decode_rows<TurboRow<S, 4>>, decode_rows<TurboRow<S, 2>>, decode_rows<TurboRow<S, 2>>, decode_polar_rows<S, false>,            \
+            decode_polar_rows<S, true>                                                                                                     \
     }
 
 } // namespace ks

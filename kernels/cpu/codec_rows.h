@@ -1,11 +1,17 @@
 // Rows of a cache, encoded and decoded one by one: f32, f16 and the codecs of kernels/common/codecs.h.
 #pragma once
 
-#include "kernels/common/codecs.h"
+#include "kernels/cpu/cpu_kernels.h"
 #include "runtime/base/tensor.h"
 
 namespace ks
 {
+
+// The place of a cache's format in the tables of kernels.
+inline int codec_index(Format format)
+{
+    return is_coded(format) ? cpu_codec_f16 + 1 + int(format) - int(Format::n_weights) : int(format);
+}
 
 // The words of a row, and its tail.
 struct CodedRow {

@@ -37,7 +37,7 @@ namespace ks
 enum CpuFormat { FORMATS(KS_FORMAT_INDEX) cpu_format_count }; // in the order of ks::Format
 #undef KS_FORMAT_INDEX
 #define KS_CODEC_INDEX(name) cpu_codec_##name,
-enum CpuCodec { CODECS(KS_CODEC_INDEX) cpu_codec_count }; // in the order of ks::Format from n_weights on
+enum CpuCodec { cpu_codec_f32, cpu_codec_f16, CODECS(KS_CODEC_INDEX) cpu_codec_count }; // as codec_index of codec_rows.h has it
 #undef KS_CODEC_INDEX
 
 // 32 activations rounded to int8: x = scale * q with |q| <= 127, the largest |x| at 127.
@@ -152,7 +152,6 @@ struct AttentionKernels {
     void (*finish)(const float* total, uint32_t head_dim, float* y, float* lse);
     ScoreKernel score;
     ScoreKernel score_kept_logits; // of a single token, from task.logits
-    DecodeKernel decode_plain[2];  // f32, f16
     // Selection (attention_select.h).
     void (*select_logits)(const AttentionTask& task, uint32_t kv_head, uint32_t begin, uint32_t end, float* logits, uint32_t stride,
                           float* scratch);
@@ -169,8 +168,6 @@ struct VectorKernels {
     void (*glu)(float* y, const float* gate, const float* up, uint32_t n, uint32_t act);
     void (*add)(float* x, const float* b, uint32_t n);
     void (*softcap)(float* x, uint32_t n, float cap);
-    void (*to_half)(uint16_t* y, const float* x, uint32_t n);
-    void (*from_half)(float* y, const uint16_t* x, uint32_t n);
     uint32_t (*argmax)(const float* x, uint32_t n);
     EncodeKernel encode[cpu_codec_count];
     DecodeKernel decode[cpu_codec_count];

@@ -116,11 +116,4 @@ template <class S, bool fine> void decode_polar(const uint32_t* words, const uin
     }
 }
 
-// In the order of CODECS.
-#define KS_ENCODERS(S)                                                                                                                     \
-    {                                                                                                                                      \
-        encode_q8<S>, encode_q4<S>, encode_turbo<S, 8, false>, encode_turbo<S, 4, false>, encode_turbo<S, 2, false>,                       \
-            encode_turbo<S, 2, true>, encode_polar<S, false>, encode_polar<S, true>                                                        \
-    }
-
 } // namespace ks

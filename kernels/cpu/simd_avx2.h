@@ -50,9 +50,10 @@ struct Avx2 {
     }
     // By the low three bits of each index.
     KS_INLINE static F8 pick(const float* eight, W8 index) { return {_mm256_permutevar8x32_ps(_mm256_loadu_ps(eight), index.v)}; }
+    // By the low two bits, of four that are there twice.
+    KS_INLINE static F8 pick_of_four(const float* twice, W8 index) { return {_mm256_permutevar_ps(_mm256_loadu_ps(twice), index.v)}; }
     KS_INLINE static F8 load_half(const uint16_t* p) { return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))}; }
     KS_INLINE static F8 broadcast_half(uint32_t half) { return {_mm256_cvtph_ps(_mm_set1_epi16(short(half)))}; }
-    KS_INLINE static F8 four_halves(uint64_t four) { return {_mm256_cvtph_ps(_mm_cvtsi64_si128(int64_t(four)))}; } // then zeros
     KS_INLINE static void store_half(uint16_t* p, F8 x)
     {
         _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(x.v, _MM_FROUND_TO_NEAREST_INT));
@@ -64,23 +65,13 @@ struct Avx2 {
     }
 
     KS_INLINE static W8 words(const uint32_t* p) { return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))}; }
-    // Words repeated, as a b a b .., as a b c d a b c d and as a a b b c c d d.
+    // Words repeated, as a b a b .. and as a b c d a b c d.
     KS_INLINE static W8 two_words(const uint32_t* p)
     {
         return {_mm256_broadcastq_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)))};
     }
     KS_INLINE static __m128i load_four(const uint32_t* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
     KS_INLINE static W8 four_words(const uint32_t* p) { return {_mm256_broadcastsi128_si256(load_four(p))}; }
-    KS_INLINE static W8 four_words_twice(const uint32_t* p)
-    {
-        return {_mm256_permutevar8x32_epi32(_mm256_castsi128_si256(load_four(p)), _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3))};
-    }
-    // The same of floats: the first four, and the others.
-    KS_INLINE static void twice(F8 a, F8* first, F8* second)
-    {
-        first->v = _mm256_permutevar8x32_ps(a.v, _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3));
-        second->v = _mm256_permutevar8x32_ps(a.v, _mm256_setr_epi32(4, 4, 5, 5, 6, 6, 7, 7));
-    }
     KS_INLINE static W8 shift_each(W8 a, const uint32_t* right) { return {_mm256_srlv_epi32(a.v, words(right).v)}; }
     KS_INLINE static W8 load_bytes(const int8_t* p) { return {_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)))}; }
     KS_INLINE static void store_words(uint32_t* p, W8 a) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a.v); }
@@ -237,6 +228,16 @@ struct Avx2 {
             a[i].v = _mm256_permute2f128_ps(u[i], u[i + 4], 0x20);
             a[i + 4].v = _mm256_permute2f128_ps(u[i], u[i + 4], 0x31);
         }
+    }
+
+    KS_INLINE static void transpose8(W8* a)
+    {
+        F8 x[8];
+        KS_UNROLL(8)
+        for (int i = 0; i < 8; i++) x[i].v = _mm256_castsi256_ps(a[i].v);
+        transpose8(x);
+        KS_UNROLL(8)
+        for (int i = 0; i < 8; i++) a[i].v = _mm256_castps_si256(x[i].v);
     }
 
     // 16 floats p[2i], p[2i + 1]

@@ -114,15 +114,12 @@ struct Generic {
     {
         return make<F8>([=](int i) { return eight[index.v[i] & 7]; });
     }
+    KS_INLINE static F8 pick_of_four(const float* twice, W8 index) { return pick(twice, index); }
     KS_INLINE static F8 load_half(const uint16_t* p)
     {
         return make<F8>([=](int i) { return HALF_TO_FLOAT(p[i]); });
     }
     KS_INLINE static F8 broadcast_half(uint32_t half) { return broadcast(HALF_TO_FLOAT(half)); }
-    KS_INLINE static F8 four_halves(uint64_t four)
-    {
-        return make<F8>([=](int i) { return i < 4 ? HALF_TO_FLOAT(uint32_t(four >> (16 * i)) & 0xffffu) : 0.f; });
-    }
     KS_INLINE static void store_half(uint16_t* p, F8 x)
     {
         for (int i = 0; i < 8; i++) p[i] = uint16_t(FLOAT_TO_HALF(x.v[i]));
@@ -143,15 +140,6 @@ struct Generic {
     KS_INLINE static W8 four_words(const uint32_t* p)
     {
         return make<W8>([=](int i) { return p[i % 4]; });
-    }
-    KS_INLINE static W8 four_words_twice(const uint32_t* p)
-    {
-        return make<W8>([=](int i) { return p[i / 2]; });
-    }
-    KS_INLINE static void twice(F8 a, F8* first, F8* second)
-    {
-        *first = make<F8>([=](int i) { return a.v[i / 2]; });
-        *second = make<F8>([=](int i) { return a.v[4 + i / 2]; });
     }
     KS_INLINE static W8 shift_each(W8 a, const uint32_t* right)
     {
@@ -256,11 +244,11 @@ struct Generic {
             return ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
         });
     }
-    KS_INLINE static void transpose8(F8* a)
+    template <class V> KS_INLINE static void transpose8(V* a)
     {
         for (int i = 0; i < 8; i++)
             for (int j = 0; j < i; j++) {
-                float x = a[i].v[j];
+                const auto x = a[i].v[j];
                 a[i].v[j] = a[j].v[i];
                 a[j].v[i] = x;
             }

@@ -71,13 +71,13 @@ struct Neon {
         return {pick4(bytes, index.a), pick4(bytes, index.b)};
     }
     KS_INLINE static float32x4_t from_half(uint16x4_t x) { return vcvt_f32_f16(vreinterpret_f16_u16(x)); }
+    KS_INLINE static F8 pick_of_four(const float* twice, W8 index) { return pick(twice, index); }
     KS_INLINE static F8 load_half(const uint16_t* p) { return {from_half(vld1_u16(p)), from_half(vld1_u16(p + 4))}; }
     KS_INLINE static F8 broadcast_half(uint32_t half)
     {
         const float32x4_t x = from_half(vdup_n_u16(uint16_t(half)));
         return {x, x};
     }
-    KS_INLINE static F8 four_halves(uint64_t four) { return {from_half(vcreate_u16(four)), vdupq_n_f32(0.f)}; }
     KS_INLINE static void store_half(uint16_t* p, F8 x)
     {
         vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(x.a)));
@@ -93,16 +93,6 @@ struct Neon {
         return {x, x};
     }
     KS_INLINE static W8 four_words(const uint32_t* p) { return {vld1q_u32(p), vld1q_u32(p)}; }
-    KS_INLINE static W8 four_words_twice(const uint32_t* p)
-    {
-        const uint32x4_t x = vld1q_u32(p);
-        return {vzip1q_u32(x, x), vzip2q_u32(x, x)};
-    }
-    KS_INLINE static void twice(F8 x, F8* first, F8* second)
-    {
-        *first = {vzip1q_f32(x.a, x.a), vzip2q_f32(x.a, x.a)};
-        *second = {vzip1q_f32(x.b, x.b), vzip2q_f32(x.b, x.b)};
-    }
     KS_INLINE static W8 shift_each(W8 x, const uint32_t* right)
     {
         const W8 by = words(right);
@@ -242,6 +232,16 @@ struct Neon {
             x[i] = {top_left[i], bottom_left[i]};
             x[4 + i] = {top_right[i], bottom_right[i]};
         }
+    }
+
+    KS_INLINE static void transpose8(W8* x)
+    {
+        F8 a[8];
+        KS_UNROLL(8)
+        for (int i = 0; i < 8; i++) a[i] = {vreinterpretq_f32_u32(x[i].a), vreinterpretq_f32_u32(x[i].b)};
+        transpose8(a);
+        KS_UNROLL(8)
+        for (int i = 0; i < 8; i++) x[i] = {vreinterpretq_u32_f32(a[i].a), vreinterpretq_u32_f32(a[i].b)};
     }
 
     KS_INLINE static void load_pairs(const float* p, F8* even, F8* odd)

@@ -167,20 +167,6 @@ template <class S> void softcap(float* x, uint32_t n, float cap)
     });
 }
 
-template <class S> void to_half(uint16_t* y, const float* x, uint32_t n)
-{
-    uint32_t i = 0;
-    for (; i + 8 <= n; i += 8) S::store_half(y + i, S::load(x + i));
-    for (; i < n; i++) y[i] = uint16_t(FLOAT_TO_HALF(x[i]));
-}
-
-template <class S> void from_half(float* y, const uint16_t* x, uint32_t n)
-{
-    uint32_t i = 0;
-    for (; i + 8 <= n; i += 8) S::store(y + i, S::load_half(x + i));
-    for (; i < n; i++) y[i] = HALF_TO_FLOAT(x[i]);
-}
-
 // The lower index of equals. A NaN never wins, except in the first place.
 template <class S> uint32_t argmax(const float* x, uint32_t n)
 {
@@ -199,7 +185,7 @@ template <class S> uint32_t argmax(const float* x, uint32_t n)
 // The table of one instruction set.
 #define KS_VECTOR_KERNELS(S)                                                                                                               \
     {                                                                                                                                      \
-        rmsnorm<S>, rope<S>, rotate<S>, glu<S>, add<S>, softcap<S>, to_half<S>, from_half<S>, argmax<S>, KS_ENCODERS(S), KS_DECODERS(S)    \
+        rmsnorm<S>, rope<S>, rotate<S>, glu<S>, add<S>, softcap<S>, argmax<S>, KS_ENCODERS(S), KS_DECODERS(S)                              \
     }
 
 } // namespace ks

@@ -1,10 +1,15 @@
-// Exponentials of eight floats, and what is made of them.
+// Eight floats: of a cache that has no codes, and exponentials.
 #pragma once
 
 #include "kernels/cpu/cpu_kernels.h"
 
 namespace ks
 {
+
+template <class S, bool is_half> KS_INLINE typename S::F8 load_cached(const void* cache, size_t i)
+{
+    return is_half ? S::load_half(static_cast<const uint16_t*>(cache) + i) : S::load(static_cast<const float*>(cache) + i);
+}
 
 // 2^(n + f) for an int n and |f| <= 0.5. The polynomial (a minimax fit) is within 0.3 units in the last place of 2^f.
 template <class S> KS_INLINE typename S::F8 power_of_two(typename S::W8 n, typename S::F8 f)
