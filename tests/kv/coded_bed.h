@@ -2,7 +2,7 @@
 // over those very bytes is, in float64.
 #pragma once
 
-#include "kernels/cpu/codec_rows.h"
+#include "tests/backends/coded_rows.h"
 #include "tests/kv/cache_bed.h"
 
 #include <cstring>
@@ -37,25 +37,6 @@ inline std::vector<uint8_t> row_bytes(const Tensor& t, uint32_t row)
     memcpy(out.data(), at.words, bytes - tail);
     if (tail) memcpy(out.data() + bytes - tail, at.tail, tail);
     return out;
-}
-
-inline std::vector<uint8_t> coded_bytes_of(Format format, const std::vector<float>& x)
-{
-    const uint32_t d = uint32_t(x.size()), bytes = codec_info(format).row_bytes(d), whole = bytes / 4 * 4;
-    std::vector<uint32_t> words(bytes / 4 + 1);
-    std::vector<uint8_t> out(bytes);
-    encode_row(format, x.data(), d, words.data(), out.data() + whole);
-    memcpy(out.data(), words.data(), whole);
-    return out;
-}
-
-inline std::vector<float> values_of(Format format, const std::vector<uint8_t>& row, uint32_t d)
-{
-    std::vector<uint32_t> words(row.size() / 4 + 1);
-    std::vector<float> x(d);
-    memcpy(words.data(), row.data(), row.size() / 4 * 4);
-    decode_row(format, words.data(), row.data() + row.size() / 4 * 4, d, x.data());
-    return x;
 }
 
 // Tokens whose keys come in a few kinds, so that victims find somebody to merge with.
@@ -159,7 +140,7 @@ public:
                     const Tensor& pool = pool_of(slot, what);
                     const uint32_t row = slot - (l.in_coded_pool(slot) ? l.first_coded() : 0);
                     const std::vector<float> x = stored_head(text, tokens[position], what, h, rotates(what), plain(what));
-                    REQUIRE(row_bytes(pool, row) == coded_bytes_of(pool.format, x));
+                    REQUIRE(row_bytes(pool, row) == encode(pool.format, x.data(), uint32_t(x.size())));
                 }
                 checked += expected[h][i].coded;
             }
@@ -262,7 +243,7 @@ private:
                 for (uint32_t what = 1; what < 3; what++) {
                     const Tensor& pool = pool_of(slot, what);
                     const uint32_t row = slot - (l.in_coded_pool(slot) ? l.first_coded() : 0);
-                    rows[what].push_back(values_of(pool.format, row_bytes(pool, row), d));
+                    rows[what].push_back(decode(pool.format, row_bytes(pool, row), d));
                 }
                 a.push_back(l.weights ? l.weights[2 * slot] : 0);
                 b.push_back(l.weights ? l.weights[2 * slot + 1] : 0);
