@@ -310,6 +310,7 @@ AttentionTask CpuBackend::attention_task(const AttentionArgs& a, const Tensor* y
     task.table = slots.table ? slots.table.ptr<uint32_t>() : nullptr;
     task.view = slots.view.ptr<uint32_t>();
     task.weights = slots.weights ? slots.weights.ptr() : nullptr;
+    if (a.n_turn) task.turns = slots.turns.ptr();
     if (a.n_wave) {
         task.bias = q.bias.ptr();
         task.bias_far = a.n_far ? q.bias_far.ptr() : nullptr;

@@ -85,7 +85,7 @@ void CpuBackend::select(const SelectArgs& s, const AttentionArgs& a, const Selec
     check_select(s, a, to, q, slots);
     const uint32_t came = to.state.ptr<uint32_t>()[select_tokens];
     if (reuses_choice(s, a, to, q, slots)) return;
-    mean_query(a, q.q, m_select.query);
+    mean_query(a, slots, s.n_last, q.q, m_select.query);
     AttentionTask task = attention_task(a, nullptr, q, slots, {});
     task.q = m_select.query;
     if (s.kind == select_pages)

@@ -116,6 +116,8 @@ void check_slots(const AttentionArgs& a, const Queries& q, const KvSlots& slots)
             check_rows("attention", *t, uint64_t(a.n_kv_heads) * a.chunk_rows, a.head_dim);
     KS_CHECK(!slots.table || (a.window == 0 && a.n_pinned == 0), "attention: window %u, %u pinned with a table", a.window, a.n_pinned);
     check_values("attention", slots.view, uint64_t(a.n_kv_heads) * view_words);
+    KS_CHECK(!a.n_turn || (slots.table && a.n_turn % 2 == 0 && a.n_turn <= a.head_dim && !a.n_far), "attention: %u values turned",
+             a.n_turn);
     if (!a.n_wave) return;
     KS_CHECK(slots.table && a.n_wave % 2 == 0 && a.n_wave <= a.head_dim, "attention: waves of %u values", a.n_wave);
     check_values("attention", q.bias, uint64_t(a.n_tokens) * a.n_heads * a.head_dim);
@@ -124,23 +126,32 @@ void check_slots(const AttentionArgs& a, const Queries& q, const KvSlots& slots)
     check_values("attention", slots.positions, slots.table.cols);
 }
 
+// There are turns for every index that is read.
+static void check_turns(const AttentionArgs& a, const KvSlots& slots)
+{
+    for (uint32_t h = 0; a.n_turn && h < a.n_kv_heads; h++)
+        check_values("attention", slots.turns, uint64_t(slots.view.ptr<uint32_t>()[h * view_words + view_before] + a.n_tokens) * a.n_turn);
+}
+
 void ReferenceBackend::attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots, const Tensor& lse)
 {
     check_slots(a, q, slots);
+    check_turns(a, slots);
     check_values("attention", y, uint64_t(a.n_tokens) * a.n_heads * a.head_dim);
     KS_CHECK(a.head_dim <= m_shape.head_dim, "attention: head_dim %u, scratch for %u", a.head_dim, m_shape.head_dim);
-    double* sums = reinterpret_cast<double*>(m_row); // (head_dim), then a row of K or V
-    float* room = reinterpret_cast<float*>(sums + a.head_dim);
+    double* sums = reinterpret_cast<double*>(m_row); // (head_dim), then a row of K or V, then a query
+    float *room = reinterpret_cast<float*>(sums + a.head_dim), *query_room = room + a.head_dim;
     for (uint32_t h = 0; h < a.n_heads; h++) {
         const Sight sight(a, slots, h / (a.n_heads / a.n_kv_heads));
         for (uint32_t t = 0; t < a.n_tokens; t++) {
             const uint64_t at = (uint64_t(t) * a.n_heads + h) * a.head_dim;
+            const float* near = turned(a, slots, sight.before + t, q.q.ptr() + at, query_room);
             double top = -INFINITY, norm_top = -INFINITY, norm = 0; // running maxima of numerator and denominator
             std::fill(sums, sums + a.head_dim, 0.0);
             for (uint32_t i = 0; i <= sight.before + t; i++) {
                 if (!sight.sees(t, i)) continue;
-                const float* query = (i < a.n_far ? q.far : q.q).ptr() + at;
-                const double logit = (dot(query, sight.key(i, room), a.head_dim) + sight.bias(i, q, at)) * a.scale;
+                const double logit =
+                    (dot(i < a.n_far ? q.far.ptr() + at : near, sight.key(i, room), a.head_dim) + sight.bias(i, q, at)) * a.scale;
                 const double over = logit + sight.weight(i, 0), under = logit + sight.weight(i, 1);
                 if (under > -INFINITY) {
                     norm = under > norm_top ? norm * std::exp(norm_top - under) + 1 : norm + std::exp(under - norm_top);
@@ -165,6 +176,7 @@ void ReferenceBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, co
                                 const Queries& q, const KvSlots& slots, const Tensor& lse)
 {
     check_slots(a, q, slots);
+    check_turns(a, slots);
     check_values("kv_score", signal, uint64_t(a.n_kv_heads) * a.n_rows);
     check_values("kv_score", lse, uint64_t(a.n_tokens) * a.n_heads);
     if (a.chunk_rows) check_values("kv_score", chunk_signal, uint64_t(a.n_kv_heads) * a.chunk_rows);
@@ -184,7 +196,8 @@ void ReferenceBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, co
                 const float* key = sight.key(i, m_row);
                 for (uint32_t h = g * group; h < (g + 1) * group; h++) {
                     const uint64_t at = (uint64_t(t) * a.n_heads + h) * a.head_dim;
-                    const float* query = (i < a.n_far ? q.far : q.q).ptr() + at;
+                    const float* near = turned(a, slots, sight.before + t, q.q.ptr() + at, m_row + a.head_dim);
+                    const float* query = i < a.n_far ? q.far.ptr() + at : near;
                     const double logit = (dot(query, key, a.head_dim) + sight.bias(i, q, at)) * a.scale;
                     const double p = std::exp2((logit + sight.weight(i, 1)) * kLog2e - lse.ptr()[uint64_t(t) * a.n_heads + h]);
                     // Alone, a token has exactly its even share, whatever lse was rounded to.

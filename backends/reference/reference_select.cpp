@@ -9,14 +9,17 @@
 namespace ks
 {
 
-// The chunk's queries in the mean, over all heads.
-void ReferenceBackend::mean_query(const AttentionArgs& a, const Tensor& q, float* mean)
+// The chunk's queries in the mean, those of every head; where attention turns them, token t as if at index n_last + t.
+void ReferenceBackend::mean_query(const AttentionArgs& a, const KvSlots& slots, uint32_t n_last, const Tensor& q, float* mean)
 {
-    double* sums = reinterpret_cast<double*>(m_row); // (head_dim)
+    double* sums = reinterpret_cast<double*>(m_row); // (head_dim), then a query
+    float* room = reinterpret_cast<float*>(sums + a.head_dim);
     for (uint32_t h = 0; h < a.n_heads; h++, mean += a.head_dim) {
         std::fill_n(sums, a.head_dim, 0.0);
-        for (uint32_t t = 0; t < a.n_tokens; t++)
-            for (uint32_t d = 0; d < a.head_dim; d++) sums[d] += q.ptr()[(uint64_t(t) * a.n_heads + h) * a.head_dim + d];
+        for (uint32_t t = 0; t < a.n_tokens; t++) {
+            const float* query = turned(a, slots, n_last + t, q.ptr() + (uint64_t(t) * a.n_heads + h) * a.head_dim, room);
+            for (uint32_t d = 0; d < a.head_dim; d++) sums[d] += query[d];
+        }
         for (uint32_t d = 0; d < a.head_dim; d++) mean[d] = float(sums[d] / a.n_tokens);
     }
 }
@@ -47,6 +50,7 @@ void ReferenceBackend::check_select(const SelectArgs& s, const AttentionArgs& a,
     KS_CHECK(!s.alike || s.kind != select_pages, "select: %s", "pages are chosen by head");
     KS_CHECK(slots.table && s.n_first >= a.n_far && s.n_first + s.n_last <= s.n_read, "select: first %u, last %u of %u", s.n_first,
              s.n_last, s.n_read);
+    if (a.n_turn) check_values("select", slots.turns, uint64_t(s.n_last + a.n_tokens) * a.n_turn);
     check_values("select", to.table, uint64_t(a.n_kv_heads) * s.stride);
     check_values("select", to.view, uint64_t(a.n_kv_heads) * view_words);
     check_values("select", to.query, uint64_t(a.n_heads) * a.head_dim);
@@ -66,7 +70,7 @@ bool ReferenceBackend::reuses_choice(const SelectArgs& s, const AttentionArgs& a
 {
     uint32_t *state = to.state.ptr<uint32_t>(), *view = to.view.ptr<uint32_t>();
     const uint32_t n_values = a.n_heads * a.head_dim;
-    mean_query(a, q.plain ? q.plain : q.q, m_select.plain);
+    mean_query(a, slots, s.n_last, q.plain ? q.plain : q.q, m_select.plain);
     const uint32_t came = state[select_tokens], since = state[select_since] + came;
     float* last = to.query.ptr();
     const double both = dot(last, m_select.plain, n_values), one = dot(last, last, n_values);
@@ -106,7 +110,7 @@ void ReferenceBackend::bound_pages(const SelectArgs& s, const AttentionArgs& a, 
         uint16_t* high = low + a.head_dim;
         const uint32_t end = std::min(sight.before, (page + 1) * select_page);
         for (uint32_t i = page * select_page; i < end; i++) {
-            const float* key = sight.key(i, m_row);
+            const float* key = sight.stored_key(i, m_row);
             for (uint32_t d = 0; d < a.head_dim; d++) {
                 const bool is_first = i % select_page == 0;
                 if (is_first || key[d] < HALF_TO_FLOAT(low[d])) low[d] = uint16_t(HALF_BELOW(key[d]));
@@ -140,7 +144,7 @@ void ReferenceBackend::select_logits(const AttentionArgs& a, const KvSlots& slot
     const Sight sight(a, slots, head);
     const uint32_t group = a.n_heads / a.n_kv_heads;
     for (uint32_t i = 0; i < n; i++) {
-        const float* key = sight.key(first + i, m_row);
+        const float* key = sight.stored_key(first + i, m_row);
         for (uint32_t h = head * group; h < (head + 1) * group; h++)
             m_select.logits[h * m_select.stride + i] =
                 float(dot(m_select.query + uint64_t(h) * a.head_dim, key, a.head_dim) * a.scale + sight.weight(first + i, 1));
@@ -191,7 +195,7 @@ void ReferenceBackend::select(const SelectArgs& s, const AttentionArgs& a, const
     check_select(s, a, to, q, slots);
     const uint32_t came = to.state.ptr<uint32_t>()[select_tokens], group = a.n_heads / a.n_kv_heads;
     if (reuses_choice(s, a, to, q, slots)) return;
-    mean_query(a, q.q, m_select.query);
+    mean_query(a, slots, s.n_last, q.q, m_select.query);
     for (uint32_t head = 0; head < a.n_kv_heads; head++) {
         const uint32_t before = slots.view.ptr<uint32_t>()[head * view_words + view_before];
         float* votes = m_select.votes + (s.alike ? 0 : head * m_select.stride);

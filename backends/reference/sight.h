@@ -18,6 +18,22 @@ inline const float* cached_row(const Tensor& cache, uint64_t row, uint32_t head_
     return room;
 }
 
+// A key or a query as it meets others: turned by its index where attention has to, into `room`, which x may be.
+inline const float* turned(const AttentionArgs& a, const KvSlots& slots, uint32_t index, const float* x, float* room)
+{
+    if (!a.n_turn) return x;
+    const float* angles = slots.turns.ptr() + uint64_t(index) * a.n_turn;
+    for (uint32_t i = a.n_turn; i < a.head_dim; i++) room[i] = x[i];
+    for (uint32_t i = 0; i < a.n_turn / 2; i++) {
+        const bool neighbours = a.pairs == rope_neighbours;
+        const uint32_t first = neighbours ? 2 * i : i, second = neighbours ? 2 * i + 1 : i + a.n_turn / 2;
+        const double u = x[first], v = x[second], c = angles[2 * i], s = angles[2 * i + 1];
+        room[first] = float(u * c - v * s);
+        room[second] = float(u * s + v * c);
+    }
+    return room;
+}
+
 // What a token of one head sees, index by index.
 struct Sight {
     const AttentionArgs& a;
@@ -53,7 +69,8 @@ struct Sight {
         if (index < coded_begin || index >= coded_end) return cached_row(plain, row(index), a.head_dim, room);
         return cached_row(coded, row(index) - a.n_kv_heads * a.n_rows, a.head_dim, room);
     }
-    const float* key(uint32_t index, float* room) const { return stored(index, slots.k, slots.coded_k, slots.chunk_k, room); }
+    const float* stored_key(uint32_t index, float* room) const { return stored(index, slots.k, slots.coded_k, slots.chunk_k, room); }
+    const float* key(uint32_t index, float* room) const { return turned(a, slots, index, stored_key(index, room), room); }
     const float* value(uint32_t index, float* room) const { return stored(index, slots.v, slots.coded_v, slots.chunk_v, room); }
     // What the bias adds to a query's product with the key.
     double bias(uint32_t index, const Queries& q, uint64_t query) const

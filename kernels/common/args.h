@@ -104,6 +104,9 @@ struct KvMoveArgs {
     uint head_dim;
 };
 
+// Keys may also be stored as they were before RoPE. Attention then turns a key, as it is read, by its index, and a query by its own,
+// with row index of `turns`: positions without gaps, whatever was given up or left out between. select asks keys as if all were
+// at index 0 and token t of the chunk at n_last + t.
 struct AttentionArgs {
     uint n_tokens;
     uint n_heads;
@@ -116,6 +119,7 @@ struct AttentionArgs {
     uint n_far;      // leading indexes that are seen by queries of their own, rotated for a position that is not too far away
     float scale;
     uint n_wave; // values of a wave, where keys are stored without their bias; else 0
+    uint n_turn; // leading values of a head that attention turns, where keys and queries come as before RoPE; else 0
     uint pairs;  // where these values are
 };
 

@@ -52,16 +52,22 @@ struct ColumnRows {
     const uint8_t* at[kAttentionTile];
     bool half[kAttentionTile];
 
-    KS_INLINE ColumnRows(const AttentionTask& task, const TileRows& tile, bool keys, float* room)
+    template <class S> static KS_INLINE ColumnRows of(const AttentionTask& task, const TileRows& tile, bool keys, float* room)
     {
+        ColumnRows rows;
         for (uint32_t part = 0; part < tile.n_parts; part++) {
             const Part& p = tile.parts[part];
-            const PartRows from(task, tile, p, keys, room + size_t(p.begin) * task.a.head_dim);
-            const size_t row_bytes = size_t(task.a.head_dim) * (from.half ? 2 : 4);
-            for (uint32_t i = p.begin; i < p.end; i++) {
-                at[i] = static_cast<const uint8_t*>(from.data) + from.rows[i - p.begin] * row_bytes;
-                half[i] = from.half;
-            }
+            float* at = room + size_t(p.begin) * task.a.head_dim;
+            rows.add(task, p, keys ? part_keys<S>(task, tile, p, at) : PartRows(task, tile, p, false, at));
+        }
+        return rows;
+    }
+    KS_INLINE void add(const AttentionTask& task, const Part& p, const PartRows& from)
+    {
+        const size_t row_bytes = size_t(task.a.head_dim) * (from.half ? 2 : 4);
+        for (uint32_t i = p.begin; i < p.end; i++) {
+            at[i] = static_cast<const uint8_t*>(from.data) + from.rows[i - p.begin] * row_bytes;
+            half[i] = from.half;
         }
     }
     template <class S> KS_INLINE typename S::F8 load(uint32_t column, uint32_t d) const
@@ -74,7 +80,7 @@ struct ColumnRows {
 template <class S> void load_keys(const AttentionTask& task, const ChunkScratch& s, const TileRows& tile, uint32_t n)
 {
     const uint32_t head_dim = task.a.head_dim;
-    const ColumnRows rows(task, tile, true, s.decoded);
+    const ColumnRows rows = ColumnRows::of<S>(task, tile, true, s.decoded);
     for (uint32_t p = 0; p < n; p += 8) {
         float* panel = s.keys + size_t(p / kPanel) * s.width * kPanel + p % kPanel;
         bool half = n - p >= 8;
@@ -98,7 +104,7 @@ template <class S> void load_keys(const AttentionTask& task, const ChunkScratch&
 template <class S> void load_values(const AttentionTask& task, const ChunkScratch& s, const TileRows& tile, const Columns& c, uint32_t n)
 {
     const uint32_t head_dim = task.a.head_dim;
-    const ColumnRows rows(task, tile, false, s.decoded);
+    const ColumnRows rows = ColumnRows::of<S>(task, tile, false, s.decoded);
     for (uint32_t p = 0; p < n; p++) {
         const bool seen = p < c.hole || p >= c.begin;
         for (uint32_t d = 0; d < head_dim; d += 8)
@@ -241,6 +247,7 @@ template <class S> void load_queries(const AttentionTask& task, const ChunkScrat
             if (task.a.n_far)
                 S::store(s.far + size_t(i) * s.width + d, S::load(task.q_far + from + d) * S::broadcast(task.a.scale * kLog2e));
         }
+        turn<S>(task, task.view[kv_head * view_words + view_before] + token + r / group, s.q + size_t(i) * s.width);
     }
 }
 

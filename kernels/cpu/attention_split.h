@@ -134,7 +134,7 @@ template <class S, uint32_t n_heads> void split_tile(const AttentionTask& task, 
     const uint32_t n_floats = kPartialHead + task.a.head_dim;
     for (uint32_t i = 0; i < tile.n_parts; i++) {
         const Part& part = tile.parts[i];
-        const PartRows keys(task, tile, part, true, s.decoded);
+        const PartRows keys = part_keys<S>(task, tile, part, s.decoded);
         const auto logits = keys.half ? part_logits<S, true, n_heads> : part_logits<S, false, n_heads>;
         for_seen(c, part, [&](uint32_t from, uint32_t to) { logits(task, tile, part, keys, from, to, s); });
     }
@@ -190,6 +190,7 @@ template <class S> void attention_split(const AttentionTask& task, uint32_t kv_h
         const size_t from = (size_t(token) * task.a.n_heads + head) * head_dim;
         const typename S::F8 scale = S::broadcast(task.a.scale * kLog2e);
         for (uint32_t i = 0; i < n * head_dim; i += 8) S::store(s.q + i, S::load(task.q + from + i) * scale);
+        for (uint32_t i = 0; i < n; i++) turn<S>(task, task.view[kv_head * view_words + view_before] + token, s.q + i * head_dim);
         for (uint32_t i = 0; task.a.n_far && i < n * head_dim; i += 8) S::store(s.far + i, S::load(task.q_far + from + i) * scale);
         const auto heads = n == 1 ? split_heads<S, 1> : n == 2 ? split_heads<S, 2> : n == 3 ? split_heads<S, 3> : split_heads<S, 4>;
         heads(task, kv_head, token, s, head, begin, end, partials + size_t(h) * head_stride, head_stride);

@@ -6,6 +6,7 @@
 // the total in order. Logits are in units of log2, so that exp2 needs no reduction by ln 2.
 #pragma once
 
+#include "kernels/cpu/rope.h"
 #include "kernels/cpu/vector_math.h"
 
 #include <math.h>
@@ -77,12 +78,13 @@ struct Part {
 // The slots of n indexes from p on; those from n_pool on are rows of the staged chunk. In parts, in the order of the columns.
 struct TileRows {
     uint32_t rows[kAttentionTile];
+    uint32_t first; // index of the first column
     uint32_t n_pool, n_parts = 0;
     uint32_t first_coded; // slots from here on are rows of the coded pool
     Part parts[5];
 
     KS_INLINE TileRows(const AttentionTask& task, const Sight& sight, uint32_t kv_head, uint32_t p, uint32_t n)
-        : n_pool(n), first_coded(task.a.n_kv_heads * task.a.n_rows)
+        : first(p), n_pool(n), first_coded(task.a.n_kv_heads * task.a.n_rows)
     {
         if (task.a.chunk_rows && p + n > sight.before) n_pool = p < sight.before ? sight.before - p : 0;
         const uint32_t base = kv_head * task.a.n_rows;
@@ -141,6 +143,29 @@ struct PartRows {
         half = false;
     }
 };
+
+// Turns a row by its index, where attention has to.
+template <class S> KS_INLINE void turn(const AttentionTask& task, uint32_t index, float* x)
+{
+    if (task.a.n_turn) rope<S>({1, 1, task.a.head_dim, task.a.n_turn, task.a.pairs, 0}, x, x, task.turns + size_t(index) * task.a.n_turn);
+}
+
+// A part's keys as queries meet them.
+template <class S> KS_INLINE PartRows part_keys(const AttentionTask& task, const TileRows& tile, const Part& part, float* room)
+{
+    PartRows keys(task, tile, part, true, room);
+    if (!task.a.n_turn) return keys;
+    for (uint32_t i = 0; i < part.end - part.begin; i++) {
+        const size_t from = size_t(keys.rows[i]) * task.a.head_dim, to = size_t(i) * task.a.head_dim;
+        for (uint32_t d = 0; d < task.a.head_dim; d += 8)
+            S::store(room + to + d, keys.half ? load_cached<S, true>(keys.data, from + d) : load_cached<S, false>(keys.data, from + d));
+        turn<S>(task, tile.first + part.begin + i, room + to);
+    }
+    keys.data = room;
+    keys.rows = kInOrder;
+    keys.half = false;
+    return keys;
+}
 
 // Log-weights of a column in units of log2; 0: a, 1: b
 KS_INLINE static float log_weight(const AttentionTask& task, const TileRows& rows, uint32_t column, uint32_t which)

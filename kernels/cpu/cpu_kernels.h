@@ -100,6 +100,7 @@ struct AttentionTask {
     const float* bias_far;     // (n_tokens, n_heads * head_dim), where a.n_wave and a.n_far
     const uint32_t* positions; // (slots)
     const float* waves;        // (wave_digits * wave_base, n_wave)
+    const float* turns;        // (indexes, n_turn), where a.n_turn
     float* logits;             // (n_heads, logits_stride): a single token's, or null
     uint32_t logits_stride;    // at least the indexes there are
 };

@@ -49,6 +49,7 @@ struct KvSlots {
     Tensor view;             // (n_kv_heads, view_words) u32
     Tensor positions;        // (1, slots) u32 in the text, by index as `table`; where keys are stored without their bias
     Tensor waves;            // (wave_digits * wave_base, n_wave)
+    Tensor turns;            // (indexes, n_turn) as angles of rope; where keys are stored as before RoPE
     Tensor chunk_k, chunk_v; // (n_kv_heads * chunk_rows, head_dim) as k and v, where the chunk is staged
 };
 

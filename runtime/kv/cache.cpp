@@ -18,10 +18,16 @@ static bool rotates(const CacheLayerSpec& spec, Format codec)
     return spec.n_coded && codec_info(codec).rotated;
 }
 
+// Slots that a step lists at most.
+static uint32_t read_stride(const CacheLayerSpec& s, const Recipe& recipe, uint32_t chunk)
+{
+    return s.n_read + recipe.read_last() / 2 + chunk;
+}
+
 static void place_selection(CacheLayer& layer, const Recipe& recipe, uint32_t chunk, Placer& device)
 {
     const CacheLayerSpec& s = layer.spec;
-    const uint32_t stride = s.n_read + recipe.read_last() / 2 + chunk, n_pages = (s.n_rows + select_page - 1) / select_page;
+    const uint32_t stride = read_stride(s, recipe, chunk), n_pages = (s.n_rows + select_page - 1) / select_page;
     layer.selection.table = device.take(1, s.n_kv_heads * stride);
     layer.selection.view = device.take(s.n_kv_heads, view_words);
     layer.selection.query = device.take(1, s.n_heads * s.head_dim);
@@ -65,6 +71,7 @@ CacheBytes Cache::place_all(const std::vector<CacheLayerSpec>& specs, const Reci
     m_layers.assign(specs.size(), {});
     CacheLayerSpec largest{};
     uint32_t most_plain = 0; // rows per head of a plain pool beside a coded one
+    uint32_t turns = 0;      // rows
     bool stages = false;
     for (size_t il = 0; il < specs.size(); il++) {
         m_layers[il].spec = specs[il];
@@ -73,11 +80,17 @@ CacheBytes Cache::place_all(const std::vector<CacheLayerSpec>& specs, const Reci
         largest.n_heads = std::max(largest.n_heads, specs[il].n_heads);
         largest.n_kv_heads = std::max(largest.n_kv_heads, specs[il].n_kv_heads);
         largest.head_dim = std::max(largest.head_dim, specs[il].head_dim);
+        const bool reads_few = specs[il].n_read && recipe.select->prompts;
+        if (specs[il].n_turn) turns = std::max(turns, reads_few ? read_stride(specs[il], recipe, chunk) : specs[il].n_rows + chunk);
+        largest.n_turn = std::max(largest.n_turn, specs[il].n_turn);
         if (specs[il].n_wave && !m_waves) m_waves = device.take(wave_digits * wave_base, specs[il].n_wave);
         if (specs[il].n_wave) m_layers[il].slots.waves = m_waves;
         if (specs[il].n_coded) most_plain = std::max(most_plain, specs[il].n_plain());
         stages |= context == 0 || specs[il].n_plain() < context;
     }
+    m_turns = device.take(turns, largest.n_turn);
+    for (CacheLayer& layer : m_layers)
+        if (layer.spec.n_turn) layer.slots.turns = m_turns;
     m_host_view = host.array<uint32_t>(uint64_t(largest.n_kv_heads) * view_words);
     if (stages) {
         const uint32_t n = largest.n_kv_heads * chunk;
@@ -116,6 +129,7 @@ void Cache::set_text(const uint32_t* ids, uint32_t size, uint32_t trained)
     m_text.ids = ids;
     m_text.size = size;
     m_trained = trained;
+    if (m_recipe.positions == Positions::compact) return;         // nothing is ever too far away
     m_text.far = trained - std::min(trained / 8, m_chunk.n_rows); // what is kept now is still seen by the next chunk
 }
 
@@ -215,7 +229,7 @@ bool Cache::rewind(uint32_t n_seen, uint32_t n_tokens)
 uint32_t Cache::far_position() const
 {
     uint32_t end = m_trained;
-    if (m_recipe.positions == Positions::absolute) return end - 1;
+    if (m_recipe.positions != Positions::offset) return end - 1;
     for (const CacheLayer& layer : m_layers)
         if (layer.spec.bounded && layer.spec.n_pinned) end = std::min(end, layer.spec.n_rows);
     return end - 1;
@@ -224,7 +238,7 @@ uint32_t Cache::far_position() const
 uint32_t Cache::n_far(uint32_t il, uint32_t end) const
 {
     const CacheLayerSpec& s = m_layers[il].spec;
-    return end <= far_position() + 1 ? 0 : std::min(s.n_pinned, s.table ? m_layers[il].held[0] : s.n_pinned);
+    return s.n_turn || end <= far_position() + 1 ? 0 : std::min(s.n_pinned, s.table ? m_layers[il].held[0] : s.n_pinned);
 }
 
 bool Cache::compares_queries() const
@@ -334,8 +348,8 @@ void Cache::attend(const Tensor& y, const Queries& q, float scale)
     uint32_t far = q.far ? n_far(m_il, m_chunk.position + m_chunk.n) : 0;
     if (select.n_read) far = std::min(far, select.n_first);
     const uint32_t n_wave = q.bias ? s.n_wave : 0;
-    AttentionArgs a{m_chunk.n, s.n_heads,  s.n_kv_heads, s.head_dim, s.n_plain(), n_pinned,
-                    s.window,  chunk_rows, far,          scale,      n_wave,      s.pairs};
+    AttentionArgs a{m_chunk.n,  s.n_heads, s.n_kv_heads, s.head_dim, s.n_plain(), n_pinned, s.window,
+                    chunk_rows, far,       scale,        n_wave,     s.n_turn,    s.pairs};
     for (const Tensor* queries : {&q.q, &q.far})
         if (*queries && rotates(s, s.k)) m_backend->rotate({m_chunk.n, s.n_heads, s.head_dim, 0}, *queries);
     KvSlots slots = m_layer->slots;

@@ -41,6 +41,8 @@ public:
     const CacheLayer& layer(uint32_t il) const { return m_layers[il]; }
     // What the layers that store keys without their bias read at every position; the caller fills it.
     const Tensor& waves() const { return m_waves; }
+    const Tensor& turns() const { return m_turns; }
+    bool turns_keys(uint32_t il) const { return m_layers[il].spec.n_turn != 0; } // write and attend take them as before RoPE
     // ids: a ring of the last `size` tokens, kept up to date by the caller. trained: the longest distance that the model knows.
     void set_text(const uint32_t* ids, uint32_t size, uint32_t trained);
     // The first n_tokens of the text, read or still to come, stay, as far as they take no more than a quarter of a layer's slots; the
@@ -101,6 +103,7 @@ private:
     uint32_t m_trained = ~0u; // tokens that the model knows the distance of
     Chunk m_chunk;            // where the chunk in flight is staged
     Tensor m_lse;             // (chunk, n_heads)
+    Tensor m_turns;           // (indexes that a layer reads, n_turn)
     Tensor m_waves;           // (wave_digits * wave_base, n_wave)
     Moves m_moves;
     Tensor m_device_moves[Moves::n_ways];

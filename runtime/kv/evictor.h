@@ -27,6 +27,7 @@ struct CacheLayerSpec {
     Format k = Format::f16; // of the coded pool; plain slots are f16, or f32 if it is
     Format v = Format::f16;
     uint32_t n_wave = 0; // keys are stored without the model's bias, whose waves have so many values; 0: with it
+    uint32_t n_turn = 0; // keys are stored as before RoPE, which turns so many values; 0: after it
     uint32_t pairs = 0;  // rope_neighbours or rope_halves
 
     uint32_t n_plain() const { return n_rows - n_coded; } // rows of the plain pool

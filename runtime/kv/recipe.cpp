@@ -43,7 +43,7 @@ static const Format kCodecs[] = {Format::f32,    Format::f16,    Format::q8,    
 
 static const char* const kVictims[] = {"drop", "merge"};
 static const char* const kSplits[] = {"uniform", "pyramid", "ada"};
-static const char* const kPositions[] = {"absolute", "offset"};
+static const char* const kPositions[] = {"absolute", "offset", "compact"};
 
 static std::string_view take_until_comma(std::string_view& text)
 {
@@ -179,6 +179,16 @@ static Status check(const Recipe& r)
     if (r.positions == Positions::offset && (!r.is_ring() || r.split != Split::uniform))
         return fail(Code::unsupported, "recipe: positions=offset counts from slots without gaps, which only retain=window and sink have; "
                                        "possible: positions=absolute");
+    const bool compact = r.positions == Positions::compact;
+    if (compact && r.exact() && !r.selects())
+        return fail(Code::unsupported, "recipe: positions=compact with retain=all, which leaves no gaps; possible: positions=absolute");
+    if (compact && strcmp(r.retain->name, "subgen") == 0)
+        return fail(Code::unsupported, "recipe: positions=compact with retain=subgen, whose samples have no place in the text; possible: "
+                                       "positions=absolute");
+    if (compact && codec_info(r.k).rotated)
+        return fail(Code::unsupported,
+                    "recipe: positions=compact with k=%s, which is rotated, and RoPE cannot turn that; possible: k=f16 q8",
+                    codec_info(r.k).name);
     if ((r.read || r.reuse != 0) && !r.selects())
         return fail(Code::unsupported, "recipe: read= and reuse= without a selector; possible: select=tokenselect quest ...");
     if (r.read && r.read < 2 * r.sink + 16)
@@ -237,7 +247,8 @@ std::string recipe_text(const Recipe& r)
 
 bool Recipe::is_ring() const
 {
-    return victims == Victims::drop && !codes() && !selects() && (strcmp(retain->name, "window") == 0 || strcmp(retain->name, "sink") == 0);
+    return victims == Victims::drop && !codes() && !selects() && positions != Positions::compact &&
+           (strcmp(retain->name, "window") == 0 || strcmp(retain->name, "sink") == 0);
 }
 
 uint32_t Recipe::sink_of(uint32_t n_slots) const

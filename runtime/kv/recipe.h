@@ -16,8 +16,8 @@ namespace ks
 enum class Victims : uint8_t { drop, merge };
 
 // How far the pinned tokens seem to be. absolute: where they are, but never further than the model was trained for; offset: as
-// if the text had only the slots (StreamingLLM).
-enum class Positions : uint8_t { absolute, offset };
+// if the text had only the slots (StreamingLLM). compact: every token that is read, by its rank among them.
+enum class Positions : uint8_t { absolute, offset, compact };
 
 struct Recipe {
     bool automatic = false; // the planner may choose

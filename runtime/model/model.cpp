@@ -105,6 +105,7 @@ std::vector<CacheLayerSpec> cache_specs(const Config& c, const Recipe& recipe, u
         if (recipe.selects() && il >= recipe.select->dense) s.n_read = recipe.read_slots();
         if (recipe.codes()) code_slots(s, recipe, nth <= recipe.boundary || nth + recipe.boundary > n_whole);
         s.n_wave = s.n_coded && takes_bias_out(c, recipe) ? c.n_rot : 0;
+        s.n_turn = recipe.positions == Positions::compact ? c.n_rot : 0;
         s.pairs = c.family->rope_pairs;
     }
     return specs;
@@ -148,6 +149,7 @@ void Model::open(const Config& config, Weights weights, Cache cache, Backend& ba
     bool beyond = context > m_c.rope_original_context && !m_w.rope_divisors_long.empty();
     m_frequencies = frequencies(m_c, m_c.rope_base, m_c.rope_factor, beyond ? m_w.rope_divisors_long : m_w.rope_divisors);
     m_frequencies_window = frequencies(m_c, m_c.rope_base_window, 1.0, {});
+    if (m_cache.turns()) fill_turns();
     if (m_cache.waves()) take_key_biases_out();
 }
 
@@ -208,6 +210,16 @@ static void fill_angles(float* out, const std::vector<double>& f, uint32_t n, ui
     }
 }
 
+void Model::fill_turns()
+{
+    const Tensor& turns = m_cache.turns();
+    std::vector<float> row(turns.cols);
+    for (uint32_t r = 0; r < turns.rows; r++) {
+        fill_angles(row.data(), m_frequencies, 1, r, ~0u, m_c.rope_mscale);
+        m_backend->upload(turns.buffer, turns.offset + 4ull * r * turns.cols, row.data(), 4ull * turns.cols);
+    }
+}
+
 void Model::fill_step(const uint32_t* ids, uint32_t n, uint32_t position)
 {
     auto host = [&](const Tensor& t) { return reinterpret_cast<float*>(m_step_host + (t.offset - m_step.ids.offset)); };
@@ -251,7 +263,7 @@ void Model::attention_branch(const LayerWeights& w, uint32_t il, uint32_t n)
     if (w.attn_q_norm) b.rmsnorm({n * m_c.n_heads, m_c.head_dim, m_c.norm_eps}, q, q, w.attn_q_norm);
     if (w.attn_k_norm) b.rmsnorm({n * m_c.n_kv_heads, m_c.head_dim, m_c.norm_eps}, k, k, w.attn_k_norm);
     const Queries queries = rotate_queries(q, il, n);
-    b.rope({n, m_c.n_kv_heads, m_c.head_dim, m_c.n_rot, m_c.family->rope_pairs, 0}, k, k, angles);
+    if (!m_cache.turns_keys(il)) b.rope({n, m_c.n_kv_heads, m_c.head_dim, m_c.n_rot, m_c.family->rope_pairs, 0}, k, k, angles);
     m_cache.write(k, v);
     m_cache.attend(att, queries, m_c.attention_scale);
     add_branch(w.attn_post_norm, w.attn_output, att, n);
@@ -262,6 +274,7 @@ Queries Model::rotate_queries(const Tensor& q, uint32_t il, uint32_t n)
     const RopeArgs a{n, m_c.n_heads, m_c.head_dim, m_c.n_rot, m_c.family->rope_pairs, 0};
     const bool local = m_c.is_window_layer(il);
     Queries queries{q, {}};
+    if (m_cache.turns_keys(il)) return queries;
     if (!local && m_cache.compares_queries()) {
         queries.plain = q;
         queries.q = first_rows(m_a.q_turned, n);

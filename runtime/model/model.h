@@ -68,6 +68,7 @@ public:
 
 private:
     void take_key_biases_out();
+    void fill_turns();
     void fill_step(const uint32_t* ids, uint32_t n, uint32_t position);
     void attention_branch(const LayerWeights& w, uint32_t il, uint32_t n);
     Queries rotate_queries(const Tensor& q, uint32_t il, uint32_t n);

@@ -178,6 +178,11 @@ static Status check_codes(const Config& config, const Recipe& recipe)
                     "recipe: k=%s with retain=subgen on a model with a bias in its keys, which codes leave out and add "
                     "again by position: samples have none; possible: k=f16",
                     codec_info(recipe.k).name);
+    if (config.key_bias && is_coded(recipe.k) && recipe.positions == Positions::compact)
+        return fail(Code::unsupported,
+                    "recipe: k=%s with positions=compact on a model with a bias in its keys, which codes leave out and add "
+                    "again by position; possible: k=f16",
+                    codec_info(recipe.k).name);
     if (config.key_bias && is_coded(recipe.k) && recipe.selects())
         return fail(Code::unsupported,
                     "recipe: k=%s with select=%s on a model with a bias in its keys, which codes leave out and a choice by "

@@ -33,6 +33,7 @@ const char* const kRecipes[] = {
     "scissorhands,slots=48,observe=9",
     "tova,slots=48",
     "h2o,slots=48,select=tokenselect,read=24,reuse=0.3",
+    "h2o,slots=48,positions=compact",
     "mix,slots=48,select=quest,read=32,k=q8",
     "snapkv,slots=48",
     "pyramid,slots=48",

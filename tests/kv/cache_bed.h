@@ -42,6 +42,7 @@ struct Bed {
         spec.k = s.lossless ? Format::f16 : recipe.k;
         spec.v = s.lossless ? Format::f16 : recipe.v == Format::turbo2 ? Format::turbo2v : recipe.v;
         if (recipe.is_ring()) spec.n_pinned = recipe.sink, spec.window = n_rows - recipe.sink;
+        if (recipe.positions == Positions::compact) spec.n_turn = s.head_dim, spec.pairs = rope_halves;
         const ScratchShape scratch{chunk, 64, s.n_heads, s.n_kv_heads, s.head_dim, n_rows * s.n_kv_heads, n_rows * s.n_kv_heads};
         const CacheBytes bytes = Cache::bytes_needed({spec}, recipe, chunk, 0);
         const uint64_t scratch_at = bytes.device, inputs_at = scratch_at + backend->scratch_bytes(scratch);
@@ -57,9 +58,18 @@ struct Bed {
         backend->set_scratch(buffer, scratch_at, scratch);
         tables.resize(bytes.host + 1);
         cache.place({spec}, recipe, chunk, 0, *backend, buffer, 0, tables.data());
+        const Tensor& turns = cache.turns();
+        std::vector<float> angles;
+        for (uint32_t i = 0; i < turns.rows * turns.cols; i++)
+            angles.push_back(
+                float(i % 2 ? std::sin(angle(i / turns.cols, i % turns.cols / 2)) : std::cos(angle(i / turns.cols, i % turns.cols / 2))));
+        backend->upload(buffer, turns.offset, angles.data(), 4 * angles.size());
     }
     ~Bed() { backend->free(buffer); }
     Bed(const Bed&) = delete;
+
+    // By which RoPE turns pair i of a token at a position.
+    double angle(uint32_t position, uint32_t i) const { return position * std::pow(10000.0, -2.0 * i / shape.head_dim); }
 
     std::vector<float> feed(const std::vector<float>& queries, const std::vector<float>& keys, const std::vector<float>& values)
     {
