@@ -115,10 +115,10 @@ template <class S> void load_values(const AttentionTask& task, const ChunkScratc
 // weights[r][16 panel ..] = q[r] . keys, for six queries, q (6, width)
 template <class S> void six_logits(const ChunkScratch& s, const float* q, uint32_t head_dim, uint32_t panel)
 {
-    typename S::F8 pair[2 * kSix], half[2 * kSix], whole[2 * kSix]; // ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7))
-    for (uint32_t eighth = 0; eighth < 8; eighth++) {
+    // Sums of every eighth dimension, ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)): what waits for its other half is in `waiting`.
+    typename S::F8 sums[2 * kSix], waiting[3][2 * kSix];
+    for (uint32_t eighth = 0, level = 0; level < 3; eighth++) {
         const float* keys = s.keys + (size_t(panel) * s.width + eighth) * kPanel;
-        typename S::F8 sums[2 * kSix];
         KS_UNROLL(12)
         for (uint32_t i = 0; i < 2 * kSix; i++) sums[i] = S::zero();
         for (uint32_t d = eighth; d < head_dim; d += 8, keys += 8 * kPanel) {
@@ -130,13 +130,13 @@ template <class S> void six_logits(const ChunkScratch& s, const float* q, uint32
                 sums[2 * r + 1] = S::fma(value, right, sums[2 * r + 1]);
             }
         }
-        for (uint32_t i = 0; i < 2 * kSix; i++) {
-            pair[i] = eighth % 2 == 0 ? sums[i] : pair[i] + sums[i];
-            if (eighth % 2 == 1) half[i] = eighth % 4 == 1 ? pair[i] : half[i] + pair[i];
-            if (eighth % 4 == 3) whole[i] = eighth == 3 ? half[i] : whole[i] + half[i];
-        }
+        for (level = 0; eighth >> level & 1; level++) KS_UNROLL(12)
+        for (uint32_t i = 0; i < 2 * kSix; i++) sums[i] = waiting[level][i] + sums[i];
+        KS_UNROLL(12)
+        for (uint32_t i = 0; level < 3 && i < 2 * kSix; i++) waiting[level][i] = sums[i];
     }
-    for (uint32_t i = 0; i < 2 * kSix; i++) S::store(s.weights + i / 2 * kAttentionTile + panel * kPanel + i % 2 * 8, whole[i]);
+    KS_UNROLL(12)
+    for (uint32_t i = 0; i < 2 * kSix; i++) S::store(s.weights + i / 2 * kAttentionTile + panel * kPanel + i % 2 * 8, sums[i]);
 }
 
 // The same for panels [left, right) of six queries from row `first` on; far columns, the first n_far, are seen by other queries.
