@@ -1,6 +1,9 @@
 // The only place that knows which backends exist.
 #include "backends/cpu/cpu_backend.h"
 #include "backends/reference/reference_backend.h"
+#ifdef KS_VULKAN
+#include "backends/vulkan/vulkan_backend.h"
+#endif
 
 namespace ks
 {
@@ -10,27 +13,43 @@ struct BackendRow {
     std::unique_ptr<Backend> (*make)(const BackendOptions&);
 };
 
-// The best first.
+// Those that every machine has, the best first.
 static const BackendRow kBackends[] = {
     {"cpu", make_cpu_backend},
     {"reference", make_reference_backend},
 };
 
-Result<std::unique_ptr<Backend>> open_backend(const BackendOptions& options)
-{
-    std::string known;
-    for (const BackendRow& row : kBackends) {
-        if (options.device.empty() || options.device == row.id) return row.make(options);
-        known += known.empty() ? row.id : std::string(", ") + row.id;
-    }
-    return fail(Code::device, "there is no device '%s' here; there are: %s", printable(options.device).c_str(), known.c_str());
-}
-
+// A device that is a program on the processor comes after the processor itself.
 std::vector<DeviceInfo> list_devices()
 {
     std::vector<DeviceInfo> devices;
     for (const BackendRow& row : kBackends) devices.push_back(row.make({})->info());
+#ifdef KS_VULKAN
+    size_t n_hardware = 0;
+    for (const VulkanFound& found : find_vulkan_devices())
+        devices.insert(found.software ? devices.end() - 1 : devices.begin() + n_hardware++, found.info);
+#endif
     return devices;
+}
+
+Result<std::unique_ptr<Backend>> open_backend(const BackendOptions& options)
+{
+    std::string id = options.device;
+#ifdef KS_VULKAN
+    if (id.empty())
+        for (const VulkanFound& found : find_vulkan_devices())
+            if (id.empty() && !found.software) id = found.info.id;
+#endif
+    for (const BackendRow& row : kBackends)
+        if (id.empty() || id == row.id) return row.make(options);
+    std::string known;
+    for (const DeviceInfo& device : list_devices()) {
+#ifdef KS_VULKAN
+        if (device.backend == "vulkan" && (id == device.id || id == "vulkan")) return make_vulkan_backend(device.id);
+#endif
+        known += known.empty() ? device.id : ", " + device.id;
+    }
+    return fail(Code::device, "there is no device '%s' here; there are: %s", printable(options.device).c_str(), known.c_str());
 }
 
 } // namespace ks

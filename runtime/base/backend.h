@@ -21,6 +21,10 @@ struct DeviceInfo {
     uint64_t memory_bytes; // total
     uint64_t free_bytes;   // what a budget may take now
     bool unified;          // device and host memory are one pool
+
+    bool selects = true;    // it has the op select
+    bool turns_keys = true; // attention takes n_turn
+    bool adds_bias = true;  // attention takes n_wave
 };
 
 // The largest shapes that a session will ask of the ops, known before anything is allocated.

@@ -150,7 +150,7 @@ static bool can_code(const Config& config)
 
 // A cache of codes gives up slots when it is full. `auto` encodes first and evicts second, 8 bits as long as they hold enough tokens;
 // keys that were normed, in few and wide heads, want 8 bits always.
-static std::vector<Rung> ladder(const Config& config, const Recipe& recipe)
+static std::vector<Rung> ladder(const Config& config, const DeviceInfo& device, const Recipe& recipe)
 {
     if (!recipe.exact() || (!recipe.automatic && !recipe.codes() && !recipe.selects())) return {{recipe, 0}};
     auto mix = [&](Format k, Format v) {
@@ -161,7 +161,7 @@ static std::vector<Rung> ladder(const Config& config, const Recipe& recipe)
         return r;
     };
     if (recipe.codes() || recipe.selects() || recipe.slots) return {{mix(recipe.k, recipe.v), 0}};
-    if (!can_code(config)) return {{recipe, 1}, {mix(Format::f16, Format::f16), 0}};
+    if (!can_code(config) || (config.key_bias && !device.adds_bias)) return {{recipe, 1}, {mix(Format::f16, Format::f16), 0}};
     const bool wide = config.family->qk_norm && config.head_dim >= 256;
     const Recipe few = wide ? mix(Format::q8, Format::turbo4) : mix(Format::turbo4, Format::turbo3);
     return {{recipe, 1}, {mix(Format::q8, Format::q8), kEnough}, {few, 0}};
@@ -191,15 +191,36 @@ static Status check_codes(const Config& config, const Recipe& recipe)
     return {};
 }
 
+// What the device's attention cannot do, with the reason.
+static Status check_device(const Config& config, const DeviceInfo& device, const Recipe& recipe)
+{
+    if (recipe.selects() && !device.selects)
+        return fail(Code::unsupported,
+                    "recipe: select=%s on %s, which reads all slots in every step; possible: select=all, or the device cpu",
+                    recipe.select->name, device.id.c_str());
+    if (recipe.positions == Positions::compact && !device.turns_keys)
+        return fail(Code::unsupported,
+                    "recipe: positions=compact on %s, which reads keys as they are stored; possible: positions=absolute, "
+                    "positions=offset, or the device cpu",
+                    device.id.c_str());
+    if (config.key_bias && is_coded(recipe.k) && !device.adds_bias)
+        return fail(Code::unsupported,
+                    "recipe: k=%s on %s for a model with a bias in its keys, which codes leave out and this device cannot add "
+                    "again; possible: k=f16, or the device cpu",
+                    codec_info(recipe.k).name, device.id.c_str());
+    return {};
+}
+
 Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& parts, uint64_t tokenizer_bytes, uint64_t sampler_bytes,
                        const Backend& backend, const Recipe& recipe, const PlanRequest& request)
 {
     if (request.context > int64_t(kLargestContext))
         return fail(Code::usage, "a context of %lld tokens is too long, at most %u are possible", (long long)request.context,
                     kLargestContext);
+    const DeviceInfo device = backend.info();
     KS_TRY(check_codes(config, recipe));
+    KS_TRY(check_device(config, device, recipe));
     Plan plan;
-    DeviceInfo device = backend.info();
     plan.budget_bytes = request.memory_bytes ? request.memory_bytes : device.free_bytes;
     plan.kv_budget_bytes = request.kv_memory_bytes;
     plan.device = device.id;
@@ -214,7 +235,7 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
                 plan.kv_budget_bytes};
 
     const uint32_t model_context = std::min(config.n_context, kLargestContext);
-    const std::vector<Rung> rungs = ladder(config, recipe);
+    const std::vector<Rung> rungs = ladder(config, device, recipe);
     const bool fixed = request.context >= 0 || rungs.size() > 1;
     const uint32_t limit = request.context > 0 ? uint32_t(request.context) : model_context;
     const uint32_t least = fixed ? limit : std::min(limit, plan.kv_budget_bytes ? kSmallestChunk : kSmallestContext);

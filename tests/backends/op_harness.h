@@ -1,6 +1,6 @@
 // The op harness. A case is one op with one shape and seeded inputs. `reference` is held against the op's formula in
-// float64, every other device of list_devices() against `reference`. With KS_PERF=1 the cases marked `timed` are measured
-// instead:
+// float64, every other device of list_devices() against `reference`, Vulkan's if KS_TEST_VULKAN is set. With KS_PERF=1 the cases marked
+// `timed` are measured instead:
 //     KS_PERF=1 test_backends -tc="matmul*"
 #pragma once
 
@@ -95,6 +95,7 @@ struct OpCase {
     std::function<Prepared(Bench&)> prepare;      // uploads the inputs
     std::function<std::vector<double>()> formula; // the results; none: too large to ask
     bool timed = false;                           // for KS_PERF only
+    bool adds_bias = false;                       // for devices with this part of DeviceInfo
     double bytes = 0, flops = 0;                  // of one run
 };
 

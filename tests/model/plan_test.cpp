@@ -1,3 +1,4 @@
+#include "backends/reference/reference_backend.h"
 #include "runtime/model/model.h"
 #include "runtime/model/plan.h"
 
@@ -150,5 +151,57 @@ TEST_CASE("plan: heads that no codec can take are refused, but not where nothing
             CHECK(plan.status().code() == Code::unsupported);
             CHECK(plan.status().message().find(std::to_string(head_dim)) != std::string::npos);
         }
+    }
+}
+
+// A device whose attention does not have everything.
+struct LesserBackend : ReferenceBackend {
+    DeviceInfo lesser;
+    LesserBackend() : ReferenceBackend({"reference", 1, nullptr}), lesser(ReferenceBackend::info()) {}
+    DeviceInfo info() const override { return lesser; }
+};
+
+TEST_CASE("plan: what a device's attention cannot do is refused, and auto does without it")
+{
+    std::mt19937 rng(3);
+    Shape s = random_shape(rng);
+    s.parts[0].tensor = &s.tensors[0];
+    s.parts[1].tensor = &s.tensors[1];
+    s.config.head_dim = s.config.n_rot = 64;
+    s.config.key_bias = true;
+    PlanRequest request;
+    request.memory_bytes = 1ull << 40;
+    request.context = 300;
+    auto try_plan = [&](const Backend& backend, const char* recipe) {
+        return make_plan(s.config, s.parts, 1, 1, backend, parse_recipe(recipe).value(), request);
+    };
+    LesserBackend whole;
+    struct {
+        bool DeviceInfo::*part;
+        const char *recipe, *said;
+    } refused[] = {{&DeviceInfo::selects, "tokenselect", "select=tokenselect on reference"},
+                   {&DeviceInfo::selects, "mix,select=quest", "select=quest on reference"},
+                   {&DeviceInfo::turns_keys, "h2o,positions=compact", "positions=compact on reference"},
+                   {&DeviceInfo::adds_bias, "q8", "k=q8 on reference"},
+                   {&DeviceInfo::adds_bias, "auto,k=turbo4", "k=turbo4 on reference"}};
+    for (const auto& r : refused) {
+        CAPTURE(std::string(r.recipe));
+        CHECK(try_plan(whole, r.recipe).ok());
+        LesserBackend lesser;
+        lesser.lesser.*r.part = false;
+        Result<Plan> plan = try_plan(lesser, r.recipe);
+        REQUIRE_FALSE(plan.ok());
+        CHECK(plan.status().code() == Code::unsupported);
+        CHECK(plan.status().message().find(r.said) != std::string::npos);
+        CHECK(plan.status().message().find("possible: ") != std::string::npos);
+        for (const char* other : {"exact", "h2o", "mix,v=q8", "sink"}) CHECK(try_plan(lesser, other).ok());
+    }
+    LesserBackend lesser;
+    lesser.lesser.adds_bias = false;
+    request.memory_bytes = try_plan(whole, "exact,k=f32,v=f32").value().smallest_bytes / 2;
+    for (const Backend* backend : {static_cast<const Backend*>(&whole), static_cast<const Backend*>(&lesser)}) {
+        Result<Plan> plan = try_plan(*backend, "auto");
+        REQUIRE(plan.ok());
+        CHECK((backend == &whole || !is_coded(plan.value().recipe.k)));
     }
 }

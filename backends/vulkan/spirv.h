@@ -1,0 +1,18 @@
+// What the host must know of a shader, read from its SPIR-V.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ks
+{
+
+struct SpirvInfo {
+    uint32_t n_bindings = 0; // 0 .. n_bindings - 1, all storage buffers
+    uint32_t written = 0;    // bit per binding that the shader may write
+    uint32_t local_size = 0; // threads of a workgroup
+};
+
+SpirvInfo read_spirv(const uint32_t* words, size_t n_words);
+
+} // namespace ks

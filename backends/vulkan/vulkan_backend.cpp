@@ -1,0 +1,239 @@
+#include "backends/vulkan/vulkan_ops.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace ks
+{
+
+constexpr uint64_t kStagingBytes = 1u << 20;
+
+std::vector<VulkanFound> find_vulkan_devices()
+{
+    std::vector<VulkanFound> found;
+    VulkanInstance instance;
+    if (!instance.open().ok()) return found;
+    for (const VulkanCandidate& c : instance.candidates())
+        if (c.refusal.empty()) found.push_back({c.info, c.software});
+    return found;
+}
+
+Result<std::unique_ptr<Backend>> make_vulkan_backend(const std::string& id)
+{
+    std::unique_ptr<VulkanBackend> backend(new VulkanBackend);
+    KS_TRY(backend->open(id));
+    return std::unique_ptr<Backend>(std::move(backend));
+}
+
+Status VulkanBackend::open(const std::string& id)
+{
+    KS_TRY(m_device.open(id));
+    KS_TRY(m_stream.open(m_device));
+    m_pipelines.open(m_device, m_stream.layout());
+    KS_TRY(m_device.make_block(kNothingBytes, false, &m_nothing));
+    return m_device.limits().unified ? Status() : m_device.make_block(kStagingBytes, true, &m_staging);
+}
+
+VulkanBackend::~VulkanBackend()
+{
+    (void)m_stream.wait();
+    m_device.free_block(m_nothing);
+    m_device.free_block(m_staging);
+}
+
+DeviceInfo VulkanBackend::info() const
+{
+    return m_device.info();
+}
+
+static VulkanBlock& block_of(const Buffer& buffer)
+{
+    return *static_cast<VulkanBlock*>(buffer.data);
+}
+
+Result<Buffer> VulkanBackend::alloc(uint64_t bytes)
+{
+    std::unique_ptr<VulkanBlock> block(new VulkanBlock);
+    KS_TRY(m_device.make_block(bytes, false, block.get()));
+    // Zeros, and every page touched: what a system has promised and cannot give is missed now.
+    m_stream.fill({block->buffer, 0, block->bytes}, 0);
+    if (Status status = m_stream.wait(); !status.ok()) {
+        m_device.free_block(*block);
+        return status;
+    }
+    return Buffer{block.release(), bytes};
+}
+
+void VulkanBackend::free(Buffer& buffer)
+{
+    if (!buffer.data) return;
+    (void)m_stream.wait();
+    m_device.free_block(block_of(buffer));
+    delete &block_of(buffer);
+    buffer = {};
+}
+
+VulkanBinding VulkanBackend::bytes_of(const Buffer& buffer, uint64_t offset, uint64_t bytes) const
+{
+    KS_CHECK(offset <= buffer.bytes && bytes <= buffer.bytes - offset, "%llu bytes at %llu of a buffer of %llu", (unsigned long long)bytes,
+             (unsigned long long)offset, (unsigned long long)buffer.bytes);
+    return {block_of(buffer).buffer, offset, bytes};
+}
+
+void VulkanBackend::upload(const Buffer& to, uint64_t offset, const void* from, uint64_t bytes)
+{
+    const VulkanBinding bound = bytes_of(to, offset, bytes);
+    const uint8_t* data = static_cast<const uint8_t*>(from);
+    if (uint8_t* mapped = block_of(to).mapped) {
+        if (m_stream.uses(bound)) (void)m_stream.wait();
+        memcpy(mapped + offset, data, bytes);
+        return;
+    }
+    // In parts that take turns in the staging block; one that is still on its way is waited for.
+    for (uint64_t done = 0, n; done < bytes; done += n) {
+        n = std::min(bytes - done, kStagingBytes / 4);
+        if (m_staged + n > kStagingBytes) m_staged = 0;
+        const VulkanBinding room{m_staging.buffer, m_staged, align_up(n, 256)};
+        if (m_stream.uses(room)) (void)m_stream.wait();
+        memcpy(m_staging.mapped + m_staged, data + done, n);
+        m_stream.copy({bound.buffer, offset + done, n}, {m_staging.buffer, m_staged, n});
+        m_staged += align_up(n, 256);
+    }
+}
+
+void VulkanBackend::download(void* to, const Buffer& from, uint64_t offset, uint64_t bytes)
+{
+    const VulkanBinding bound = bytes_of(from, offset, bytes);
+    uint8_t* data = static_cast<uint8_t*>(to);
+    if (uint8_t* mapped = block_of(from).mapped) {
+        (void)m_stream.wait();
+        memcpy(data, mapped + offset, bytes);
+        return;
+    }
+    for (uint64_t done = 0, n; done < bytes; done += n) {
+        n = std::min(bytes - done, kStagingBytes);
+        m_stream.copy({m_staging.buffer, 0, n}, {bound.buffer, offset + done, n});
+        (void)m_stream.wait();
+        memcpy(data + done, m_staging.mapped, n);
+    }
+}
+
+void VulkanBackend::fill(const Buffer& to, uint64_t offset, uint64_t bytes, uint32_t word)
+{
+    if (bytes) m_stream.fill(bytes_of(to, offset, bytes), word);
+}
+
+VulkanBackend::Groups VulkanBackend::threads_for(uint64_t n) const
+{
+    return {std::min<uint64_t>((n + kThreads - 1) / kThreads, m_device.limits().max_groups)};
+}
+
+VulkanBinding VulkanBackend::values(const Tensor& t, uint64_t n) const
+{
+    KS_CHECK(uint64_t(t.rows) * t.cols >= n, "%llu values of (%u, %u)", (unsigned long long)n, t.rows, t.cols);
+    return bytes_of(t.buffer, t.offset, 4 * n);
+}
+
+VulkanBinding VulkanBackend::optional(const Tensor& t, uint64_t n) const
+{
+    return t ? values(t, n) : VulkanBinding{m_nothing.buffer, 0, kNothingBytes};
+}
+
+// Parts begin at multiples of 64 tiles, whose bytes are a multiple of 256 whatever the format.
+uint32_t VulkanBackend::weight_rows(const Tensor& w) const
+{
+    const uint64_t bytes = weight_bytes(w.format, w.rows, w.cols), step = 64 * tile_rows;
+    if (bytes <= m_device.limits().range_bytes) return w.rows;
+    return uint32_t(std::max<uint64_t>(1, m_device.limits().range_bytes / weight_bytes(w.format, step, w.cols)) * step);
+}
+
+VulkanBinding VulkanBackend::weight_part(const Tensor& w, const RowRange& part) const
+{
+    return bytes_of(w.buffer, w.offset + weight_bytes(w.format, part.first_row, w.cols), weight_bytes(w.format, part.n_rows, w.cols));
+}
+
+void VulkanBackend::embed(const EmbedArgs& a, const Tensor& y, const Tensor& table, const Tensor& ids)
+{
+    KS_CHECK(table.cols == a.dim, "embed: dim %u, table (%u, %u)", a.dim, table.rows, table.cols);
+    const uint32_t step = weight_rows(table);
+    for (uint32_t row = 0; row < table.rows; row += step) {
+        const RowRange part{row, std::min(step, table.rows - row)};
+        const VulkanBinding bound[] = {values(y, uint64_t(a.n_tokens) * a.dim), weight_part(table, part), values(ids, a.n_tokens)};
+        struct {
+            EmbedArgs a;
+            RowRange part;
+        } push{a, part};
+        run("embed", format_info(table.format).name, {}, push, bound, {a.n_tokens});
+    }
+}
+
+void VulkanBackend::rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w)
+{
+    const uint64_t n = uint64_t(a.rows) * a.dim;
+    const VulkanBinding bound[] = {values(y, n), values(x, n), values(w, a.dim)};
+    run("rmsnorm", "", {}, a, bound, {a.rows});
+}
+
+void VulkanBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets, const Tensor& x)
+{
+    constexpr uint32_t kFew = 8, kSide = 32; // shaders/matmul.comp
+    const uint32_t few = a.n_tokens > kFew ? 0 : a.n_tokens > 4 ? 8 : a.n_tokens > 2 ? 4 : a.n_tokens;
+    for (int i = 0; i < n_targets; i++) {
+        const Tensor& w = targets[i].w;
+        KS_CHECK(w.cols == a.cols && (i > 0 || w.rows == a.rows), "matmul: (%u, %u), w (%u, %u)", a.rows, a.cols, w.rows, w.cols);
+        const uint32_t step = weight_rows(w);
+        for (uint32_t row = 0; row < w.rows; row += step) {
+            const RowRange part{row, std::min(step, w.rows - row)};
+            const VulkanBinding bound[] = {values(targets[i].y, uint64_t(a.n_tokens) * w.rows), weight_part(w, part),
+                                           values(x, uint64_t(a.n_tokens) * a.cols)};
+            struct {
+                MatmulArgs a;
+                RowRange part;
+            } push{{a.n_tokens, w.rows, a.cols, a.accumulate}, part};
+            Groups groups{(part.n_rows + tile_rows - 1) / tile_rows};
+            if (!few) groups = {(part.n_rows + kSide - 1) / kSide, (a.n_tokens + kSide - 1) / kSide};
+            run("matmul", format_info(w.format).name, {{few}}, push, bound, groups, double(part.n_rows) * a.cols * a.n_tokens);
+        }
+    }
+}
+
+void VulkanBackend::rope(const RopeArgs& a, const Tensor& y, const Tensor& x, const Tensor& angles)
+{
+    const uint64_t n = uint64_t(a.n_tokens) * a.n_heads * a.head_dim;
+    const VulkanBinding bound[] = {values(y, n), values(x, n), values(angles, uint64_t(a.n_groups ? a.n_groups : a.n_tokens) * a.n_rot)};
+    run("rope", "", {}, a, bound, threads_for(n - n / a.head_dim * (a.n_rot / 2)));
+}
+
+void VulkanBackend::rotate(const RotateArgs& a, const Tensor& x)
+{
+    KS_CHECK(a.head_dim <= codec_max_dim, "rotate: heads of %u values", a.head_dim);
+    const VulkanBinding bound[] = {values(x, uint64_t(a.n_tokens) * a.n_heads * a.head_dim)};
+    run("rotate", "", {}, a, bound, {uint64_t(a.n_tokens) * a.n_heads});
+}
+
+void VulkanBackend::glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up)
+{
+    const VulkanBinding bound[] = {values(y, a.n), values(gate, a.n), values(up, a.n)};
+    run("glu", "", {}, a, bound, threads_for(a.n));
+}
+
+void VulkanBackend::add(const AddArgs& a, const Tensor& x, const Tensor& b)
+{
+    const uint64_t n = uint64_t(a.rows) * a.cols;
+    const VulkanBinding bound[] = {values(x, n), values(b, uint64_t(a.b_rows) * a.cols)};
+    run("add", "", {}, a, bound, threads_for(n));
+}
+
+void VulkanBackend::softcap(const SoftcapArgs& a, const Tensor& x)
+{
+    const VulkanBinding bound[] = {values(x, a.n)};
+    run("softcap", "", {}, a, bound, threads_for(a.n));
+}
+
+void VulkanBackend::argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x)
+{
+    const VulkanBinding bound[] = {values(out, a.rows), values(x, uint64_t(a.rows) * a.cols)};
+    run("argmax", "", {}, a, bound, {a.rows});
+}
+
+} // namespace ks

@@ -1,0 +1,86 @@
+// Vulkan compute, from the least that Vulkan 1.1 guarantees upwards. An op is one dispatch, or one per part where a weight or a
+// cache is larger than what a shader may see at once.
+#pragma once
+
+#include "backends/vulkan/vulkan_pipelines.h"
+#include "kernels/common/parts.h"
+
+namespace ks
+{
+
+class VulkanBackend : public Backend
+{
+public:
+    ~VulkanBackend() override;
+    Status open(const std::string& id);
+
+    DeviceInfo info() const override;
+    Result<Buffer> alloc(uint64_t bytes) override;
+    void free(Buffer& buffer) override;
+    void upload(const Buffer& to, uint64_t offset, const void* from, uint64_t bytes) override;
+    void download(void* to, const Buffer& from, uint64_t offset, uint64_t bytes) override;
+    void fill(const Buffer& to, uint64_t offset, uint64_t bytes, uint32_t word) override;
+    Status sync() override { return m_stream.wait(); }
+    uint64_t scratch_bytes(const ScratchShape& shape) const override;
+    void set_scratch(const Buffer& buffer, uint64_t offset, const ScratchShape& shape) override;
+
+    void embed(const EmbedArgs& a, const Tensor& y, const Tensor& table, const Tensor& ids) override;
+    void rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w) override;
+    void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets, const Tensor& x) override;
+    void rope(const RopeArgs& a, const Tensor& y, const Tensor& x, const Tensor& angles) override;
+    void rotate(const RotateArgs& a, const Tensor& x) override;
+    void glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up) override;
+    void add(const AddArgs& a, const Tensor& x, const Tensor& b) override;
+    void softcap(const SoftcapArgs& a, const Tensor& x) override;
+    void kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& x, const Tensor& table, const Tensor& view) override;
+    void kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from, const Tensor& rows) override;
+    void kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& from, const Tensor& moves) override;
+    void attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots, const Tensor& lse) override;
+    void kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& signal, const Tensor& chunk_signal, const Queries& q,
+                  const KvSlots& slots, const Tensor& lse) override;
+    void select(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots) override;
+    void argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x) override;
+
+private:
+    struct Groups {
+        uint64_t x, y = 1, z = 1;
+    };
+    template <class Push> void run(const char* op, const char* variant, const VulkanSpecial& special, const Push& push,
+                                   const VulkanBinding* bindings, Groups groups, double work = 0);
+    Groups threads_for(uint64_t n) const; // as many workgroups as n threads are, at most what a dispatch has
+    VulkanBinding bytes_of(const Buffer& buffer, uint64_t offset, uint64_t bytes) const;
+    VulkanBinding values(const Tensor& t, uint64_t n) const; // n of 4 bytes
+    VulkanBinding optional(const Tensor& t, uint64_t n) const;
+    // Rows of a weight that one binding may span, a multiple of eight.
+    uint32_t weight_rows(const Tensor& w) const;
+    VulkanBinding weight_part(const Tensor& w, const RowRange& part) const;
+    // Rows of a cache that one binding may span.
+    uint32_t cache_rows(const Tensor& cache) const;
+    VulkanBinding cache_part(const Tensor& cache, const CachePart& part) const;
+
+    struct Pass;
+    template <class Body> void for_passes(const AttentionArgs& a, const Queries& q, const KvSlots& slots, const Body& body) const;
+
+    VulkanDevice m_device;
+    VulkanStream m_stream;
+    VulkanPipelines m_pipelines;
+    VulkanBlock m_staging; // where the host does not see the device's memory: what is on its way
+    uint64_t m_staged = 0; // where its next part begins
+    VulkanBlock m_nothing; // bound where an op has no tensor
+    VulkanBinding m_scratch;
+    ScratchShape m_shape;
+};
+
+// How the shaders number a cache's formats (shaders/cache.glsl).
+uint32_t vulkan_format(Format format);
+
+// Those of the machine's devices that can be used; software tells which of them run on the processor.
+struct VulkanFound {
+    DeviceInfo info;
+    bool software;
+};
+std::vector<VulkanFound> find_vulkan_devices();
+
+Result<std::unique_ptr<Backend>> make_vulkan_backend(const std::string& id);
+
+} // namespace ks

@@ -1,0 +1,258 @@
+#include "backends/vulkan/vulkan_device.h"
+
+#include "backends/reference/reference_backend.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace ks
+{
+
+constexpr uint32_t kAlignment = 64; // of every tensor in its buffer (runtime/base/tensor.h)
+
+// Devices that tests pretend to have: KNAPSACK_VULKAN_LIMITS=NAME lowers what the real one reports.
+struct LimitsClamp {
+    const char* name;
+    uint64_t range_bytes, allocation_bytes;
+    bool discrete; // the host does not see the device's memory
+};
+static const LimitsClamp kClamps[] = {
+    {"pi5", 128ull << 20, 1ull << 30, false},  // V3D: the floor, unified
+    {"mali", 256ull << 20, 4ull << 30, false}, // unified
+    {"dozen", 128ull << 20, 1ull << 30, true}, // D3D12 below
+    {"discrete", ~0ull, ~0ull, true},          // a card with memory of its own
+    {"tiny", 64ull << 10, 1ull << 30, false},  // ranges so small that every test has several
+    {"tiny_discrete", 64ull << 10, 1ull << 30, true},
+};
+
+static void clamp(VulkanLimits& limits)
+{
+    const char* wanted = getenv("KNAPSACK_VULKAN_LIMITS");
+    for (const LimitsClamp& c : kClamps) {
+        if (!wanted || strcmp(wanted, c.name) != 0) continue;
+        limits.range_bytes = std::min(limits.range_bytes, c.range_bytes);
+        limits.allocation_bytes = std::min(limits.allocation_bytes, c.allocation_bytes);
+        limits.unified = limits.unified && !c.discrete;
+    }
+}
+
+VulkanInstance::~VulkanInstance()
+{
+    if (m_instance) m_vk.DestroyInstance(m_instance, nullptr);
+}
+
+Status VulkanInstance::open()
+{
+    KS_TRY(m_vk.load());
+    VkApplicationInfo app{};
+    app.sType = VK_STRUCTURE_TYPE_APPLICATION_INFO;
+    app.pApplicationName = "knapsack";
+    app.apiVersion = VK_API_VERSION_1_1;
+    VkInstanceCreateInfo info{};
+    info.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO;
+    info.pApplicationInfo = &app;
+    const VkResult result = m_vk.CreateInstance(&info, nullptr, &m_instance);
+    if (result != VK_SUCCESS) return fail(Code::device, "Vulkan cannot start: %s", vulkan_error(result).c_str());
+    m_vk.load_instance(m_instance);
+    return {};
+}
+
+std::vector<VulkanCandidate> VulkanInstance::candidates()
+{
+    uint32_t n = 0;
+    std::vector<VulkanCandidate> out;
+    if (m_vk.EnumeratePhysicalDevices(m_instance, &n, nullptr) != VK_SUCCESS) return out;
+    std::vector<VkPhysicalDevice> devices(n);
+    m_vk.EnumeratePhysicalDevices(m_instance, &n, devices.data());
+    for (uint32_t i = 0; i < n; i++) out.push_back(look_at(devices[i], i));
+    return out;
+}
+
+static uint32_t compute_family(const VulkanApi& vk, VkPhysicalDevice physical)
+{
+    uint32_t n = 0;
+    vk.GetPhysicalDeviceQueueFamilyProperties(physical, &n, nullptr);
+    std::vector<VkQueueFamilyProperties> families(n);
+    vk.GetPhysicalDeviceQueueFamilyProperties(physical, &n, families.data());
+    for (uint32_t i = 0; i < n; i++)
+        if (families[i].queueFlags & VK_QUEUE_COMPUTE_BIT) return i;
+    return ~0u;
+}
+
+static bool has_extension(const VulkanApi& vk, VkPhysicalDevice physical, const char* name)
+{
+    uint32_t n = 0;
+    vk.EnumerateDeviceExtensionProperties(physical, nullptr, &n, nullptr);
+    std::vector<VkExtensionProperties> all(n);
+    vk.EnumerateDeviceExtensionProperties(physical, nullptr, &n, all.data());
+    return std::any_of(all.begin(), all.end(), [&](const VkExtensionProperties& e) { return strcmp(e.extensionName, name) == 0; });
+}
+
+// The heap that buffers come from, and what of it is free. Unified: the host's memory, which is all there is.
+static void measure_memory(const VulkanApi& vk, VulkanCandidate& c)
+{
+    VkPhysicalDeviceMemoryBudgetPropertiesEXT budget{};
+    budget.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT;
+    VkPhysicalDeviceMemoryProperties2 memory{};
+    memory.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2;
+    if (c.has_memory_budget) memory.pNext = &budget;
+    vk.GetPhysicalDeviceMemoryProperties2(c.physical, &memory);
+    uint64_t total = 0, unused = 0;
+    for (uint32_t i = 0; i < memory.memoryProperties.memoryHeapCount; i++) {
+        const VkMemoryHeap& heap = memory.memoryProperties.memoryHeaps[i];
+        if (!(heap.flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT) || heap.size <= total) continue;
+        total = heap.size;
+        const uint64_t taken = c.has_memory_budget ? budget.heapUsage[i] : 0;
+        const uint64_t allowed = c.has_memory_budget ? std::min<uint64_t>(budget.heapBudget[i], total) : total;
+        unused = allowed - std::min(taken, allowed);
+    }
+    if (c.limits.unified) {
+        uint64_t host_total = 0, host_free = 0;
+        host_memory(&host_total, &host_free);
+        total = std::min(total, host_total);
+        unused = std::min(unused, host_free);
+    }
+    c.info.memory_bytes = total;
+    c.info.free_bytes = std::min(unused, c.limits.allocation_bytes);
+}
+
+VulkanCandidate VulkanInstance::look_at(VkPhysicalDevice physical, uint32_t index)
+{
+    VulkanCandidate c{};
+    c.physical = physical;
+    VkPhysicalDeviceMaintenance3Properties blocks{};
+    blocks.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES;
+    VkPhysicalDeviceProperties2 properties{};
+    properties.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2;
+    properties.pNext = &blocks;
+    m_vk.GetPhysicalDeviceProperties2(physical, &properties);
+    c.properties = properties.properties;
+    const VkPhysicalDeviceLimits& limits = c.properties.limits;
+    c.software = c.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
+    c.limits.unified = c.software || c.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU;
+    c.limits.range_bytes = limits.maxStorageBufferRange / 256 * 256;
+    c.limits.allocation_bytes = blocks.maxMemoryAllocationSize;
+    c.limits.shared_bytes = limits.maxComputeSharedMemorySize;
+    c.limits.invocations = limits.maxComputeWorkGroupInvocations;
+    c.limits.max_groups = limits.maxComputeWorkGroupCount[0];
+    c.limits.storage_buffers = limits.maxPerStageDescriptorStorageBuffers;
+    clamp(c.limits);
+    c.queue_family = compute_family(m_vk, physical);
+    c.has_memory_budget = has_extension(m_vk, physical, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
+    c.info = {"vulkan:" + std::to_string(index), c.properties.deviceName, "vulkan", 0, 0, c.limits.unified, false, false, false};
+    if (c.software) c.info.name += ", a program on the processor: cpu is faster";
+    measure_memory(m_vk, c);
+
+    const VulkanLimits floor;
+    if (c.properties.apiVersion < VK_API_VERSION_1_1) c.refusal = "it has Vulkan 1.0, 1.1 is needed";
+    if (c.queue_family == ~0u) c.refusal = "it has no queue for compute shaders";
+    if (c.limits.storage_buffers < floor.storage_buffers)
+        c.refusal = "a shader may use " + std::to_string(c.limits.storage_buffers) + " storage buffers, 8 are needed";
+    if (limits.minStorageBufferOffsetAlignment > kAlignment)
+        c.refusal = "storage buffers begin at multiples of " + std::to_string(limits.minStorageBufferOffsetAlignment) + ", 64 is needed";
+    return c;
+}
+
+VulkanDevice::~VulkanDevice()
+{
+    if (m_device) vk().DestroyDevice(m_device, nullptr);
+}
+
+Status VulkanDevice::open(const std::string& id)
+{
+    KS_TRY(m_instance.open());
+    const std::vector<VulkanCandidate> all = m_instance.candidates();
+    auto wanted = std::find_if(all.begin(), all.end(),
+                               [&](const VulkanCandidate& c) { return id == "vulkan" ? c.refusal.empty() : id == c.info.id; });
+    if (wanted == all.end()) return fail(Code::device, "there is no Vulkan device '%s' here", printable(id).c_str());
+    if (!wanted->refusal.empty())
+        return fail(Code::device, "%s (%s) cannot be used: %s", id.c_str(), printable(wanted->info.name).c_str(), wanted->refusal.c_str());
+    m_candidate = *wanted;
+
+    const float priority = 1;
+    VkDeviceQueueCreateInfo queue{};
+    queue.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO;
+    queue.queueFamilyIndex = m_candidate.queue_family;
+    queue.queueCount = 1;
+    queue.pQueuePriorities = &priority;
+    VkDeviceCreateInfo info{};
+    info.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO;
+    info.queueCreateInfoCount = 1;
+    info.pQueueCreateInfos = &queue;
+    const VkResult result = vk().CreateDevice(m_candidate.physical, &info, nullptr, &m_device);
+    if (result != VK_SUCCESS) return fail(Code::device, "%s cannot be opened: %s", id.c_str(), vulkan_error(result).c_str());
+    m_instance.load_device(m_device);
+    vk().GetDeviceQueue(m_device, m_candidate.queue_family, 0, &m_queue);
+    VkPhysicalDeviceMemoryProperties2 memory{};
+    memory.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2;
+    vk().GetPhysicalDeviceMemoryProperties2(m_candidate.physical, &memory);
+    m_memory = memory.memoryProperties;
+    return {};
+}
+
+DeviceInfo VulkanDevice::info() const
+{
+    VulkanCandidate now = m_candidate;
+    measure_memory(vk(), now);
+    return now.info;
+}
+
+// The first of the types with all the properties asked for, the most wanted ones first; ~0u: none.
+uint32_t VulkanDevice::memory_type(uint32_t allowed, bool host) const
+{
+    constexpr VkMemoryPropertyFlags kLocal = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT;
+    constexpr VkMemoryPropertyFlags kHost = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
+    constexpr VkMemoryPropertyFlags kCached = VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
+    const VkMemoryPropertyFlags unified[] = {kLocal | kHost | kCached, kLocal | kHost, kHost};
+    const VkMemoryPropertyFlags staged[] = {kHost | kCached, kHost, kHost};
+    const VkMemoryPropertyFlags discrete[] = {kLocal, kLocal, kLocal};
+    const VkMemoryPropertyFlags* wanted = host ? staged : limits().unified ? unified : discrete;
+    for (int choice = 0; choice < 3; choice++)
+        for (uint32_t i = 0; i < m_memory.memoryTypeCount; i++)
+            if ((allowed >> i & 1) && (m_memory.memoryTypes[i].propertyFlags & wanted[choice]) == wanted[choice]) return i;
+    return ~0u;
+}
+
+Status VulkanDevice::make_block(uint64_t bytes, bool host, VulkanBlock* out)
+{
+    const std::string size = human_bytes(bytes);
+    if (bytes > limits().allocation_bytes)
+        return fail(Code::no_fit, "%s gives blocks of at most %s, %s are needed", m_candidate.info.id.c_str(),
+                    human_bytes(limits().allocation_bytes).c_str(), size.c_str());
+    VulkanBlock block;
+    block.bytes = align_up(std::max<uint64_t>(bytes, 4), 256);
+    VkBufferCreateInfo info{};
+    info.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO;
+    info.size = block.bytes;
+    info.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT;
+    VkResult result = vk().CreateBuffer(m_device, &info, nullptr, &block.buffer);
+    VkMemoryRequirements needs{};
+    if (result == VK_SUCCESS) {
+        vk().GetBufferMemoryRequirements(m_device, block.buffer, &needs);
+        VkMemoryAllocateInfo memory{};
+        memory.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO;
+        memory.allocationSize = needs.size;
+        memory.memoryTypeIndex = memory_type(needs.memoryTypeBits, host);
+        result =
+            memory.memoryTypeIndex == ~0u ? VK_ERROR_OUT_OF_DEVICE_MEMORY : vk().AllocateMemory(m_device, &memory, nullptr, &block.memory);
+    }
+    if (result == VK_SUCCESS) result = vk().BindBufferMemory(m_device, block.buffer, block.memory, 0);
+    void* mapped = nullptr;
+    if (result == VK_SUCCESS && (host || limits().unified)) result = vk().MapMemory(m_device, block.memory, 0, VK_WHOLE_SIZE, 0, &mapped);
+    block.mapped = static_cast<uint8_t*>(mapped);
+    if (result != VK_SUCCESS) {
+        free_block(block);
+        return fail(Code::no_fit, "%s refused a block of %s: %s", m_candidate.info.id.c_str(), size.c_str(), vulkan_error(result).c_str());
+    }
+    *out = block;
+    return {};
+}
+
+void VulkanDevice::free_block(VulkanBlock& block)
+{
+    if (block.buffer) vk().DestroyBuffer(m_device, block.buffer, nullptr);
+    if (block.memory) vk().FreeMemory(m_device, block.memory, nullptr);
+    block = {};
+}
+
+} // namespace ks

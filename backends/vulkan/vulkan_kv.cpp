@@ -1,0 +1,90 @@
+// The ops on rows of a cache.
+#include "backends/vulkan/vulkan_ops.h"
+
+#include <algorithm>
+
+namespace ks
+{
+
+uint32_t vulkan_format(Format format)
+{
+    return format <= Format::f16 ? uint32_t(format) : uint32_t(format) - uint32_t(Format::n_weights) + 2;
+}
+
+static bool has_tail(const Tensor& cache)
+{
+    return is_coded(cache.format) && codec_info(cache.format).row_bytes(cache.cols) % 4 != 0;
+}
+
+// Parts begin at multiples of 32 rows, whose bytes are a multiple of 64 whatever the format.
+uint32_t VulkanBackend::cache_rows(const Tensor& cache) const
+{
+    const uint64_t bytes = coded_bytes(cache.format, cache.rows, cache.cols), row = codec_info(cache.format).row_bytes(cache.cols);
+    if (bytes <= m_device.limits().range_bytes) return std::max(cache.rows, 1u);
+    KS_CHECK(!has_tail(cache), "%s: %llu bytes of rows of %llu, a shader sees %llu at once", codec_info(cache.format).name,
+             (unsigned long long)bytes, (unsigned long long)row, (unsigned long long)m_device.limits().range_bytes);
+    return uint32_t(m_device.limits().range_bytes / row / 32 * 32);
+}
+
+VulkanBinding VulkanBackend::cache_part(const Tensor& cache, const CachePart& part) const
+{
+    if (part.n_rows == cache.rows) return bytes_of(cache.buffer, cache.offset, coded_bytes(cache.format, cache.rows, cache.cols));
+    const uint64_t row = codec_info(cache.format).row_bytes(cache.cols);
+    return bytes_of(cache.buffer, cache.offset + part.first_row * row, align_up(part.n_rows * row, 4));
+}
+
+// body(part), for every part of a cache that one binding may span.
+template <class Body> static void for_parts(uint32_t n_rows, uint32_t step, const Body& body)
+{
+    for (uint32_t row = 0; row < n_rows; row += step) body(CachePart{row, std::min(step, n_rows - row), n_rows});
+}
+
+void VulkanBackend::kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& x, const Tensor& table, const Tensor& view)
+{
+    const uint64_t n = uint64_t(a.n_tokens) * a.n_kv_heads;
+    KS_CHECK(to.cols == a.head_dim && to.rows >= uint64_t(a.n_kv_heads) * a.n_rows, "kv_write: %u heads of %u rows to (%u, %u)",
+             a.n_kv_heads, a.n_rows, to.rows, to.cols);
+    for_parts(to.rows, cache_rows(to), [&](const CachePart& part) {
+        const VulkanBinding bound[] = {cache_part(to, part), values(x, n * a.head_dim), optional(table, table.cols),
+                                       values(view, uint64_t(a.n_kv_heads) * view_words)};
+        struct {
+            KvWriteArgs a;
+            CachePart part;
+        } push{a, part};
+        const bool by_row = is_coded(to.format);
+        run("kv_write", "", {{vulkan_format(to.format), a.head_dim, bool(table)}}, push, bound, threads_for(by_row ? n : n * a.head_dim));
+    });
+}
+
+void VulkanBackend::kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from, const Tensor& rows)
+{
+    KS_CHECK(from.cols == a.head_dim, "kv_read: rows of %u in (%u, %u)", a.head_dim, from.rows, from.cols);
+    const uint64_t n = uint64_t(a.n) * a.head_dim;
+    for_parts(from.rows, cache_rows(from), [&](const CachePart& part) {
+        const VulkanBinding bound[] = {values(y, n), cache_part(from, part), values(rows, a.n)};
+        struct {
+            KvReadArgs a;
+            CachePart part;
+        } push{a, part};
+        run("kv_read", "", {{vulkan_format(from.format), a.head_dim}}, push, bound, threads_for(n));
+    });
+}
+
+void VulkanBackend::kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& from, const Tensor& moves)
+{
+    KS_CHECK(to.format == from.format || (is_coded(to.format) && !is_coded(from.format)), "kv_move: format %d to %d", int(from.format),
+             int(to.format));
+    KS_CHECK(to.cols == a.head_dim && from.cols == a.head_dim, "kv_move: rows of %u, %u, %u", a.head_dim, to.cols, from.cols);
+    for_parts(to.rows, cache_rows(to), [&](const CachePart& to_part) {
+        for_parts(from.rows, cache_rows(from), [&](const CachePart& part) {
+            const VulkanBinding bound[] = {cache_part(to, to_part), cache_part(from, part), values(moves, 2ull * a.n_moves)};
+            struct {
+                KvMoveArgs a;
+                CachePart to, part;
+            } push{a, to_part, part};
+            run("kv_move", "", {{vulkan_format(to.format), a.head_dim, vulkan_format(from.format)}}, push, bound, threads_for(a.n_moves));
+        });
+    });
+}
+
+} // namespace ks

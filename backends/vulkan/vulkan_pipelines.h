@@ -1,0 +1,54 @@
+// Pipelines: made of the embedded shaders when an op first needs them, kept, and remembered on disk for the next start.
+#pragma once
+
+#include "backends/vulkan/vulkan_stream.h"
+
+namespace ks
+{
+
+// A compiled shader; the table is written by CMake. What shaders/matmul.comp is for format q8_0 is {"matmul", "q8_0"}.
+struct VulkanShader {
+    const char* op;
+    const char* variant; // "" where there is one only
+    const uint32_t* words;
+    size_t n_words;
+};
+extern const VulkanShader kVulkanShaders[];
+extern const size_t kVulkanShaderCount;
+
+constexpr uint32_t kMaxSpecial = 5; // specialisation constants of a shader: constant_id 0 to 3 are its own, 4 is hides_args
+
+struct VulkanSpecial {
+    uint32_t value[kMaxSpecial] = {};
+};
+
+class VulkanPipelines
+{
+public:
+    VulkanPipelines() = default;
+    ~VulkanPipelines();
+    VulkanPipelines(const VulkanPipelines&) = delete;
+    VulkanPipelines& operator=(const VulkanPipelines&) = delete;
+
+    void open(VulkanDevice& device, VkPipelineLayout layout);
+    // What cannot be made has no handle; result says why.
+    const VulkanPipeline& get(const char* op, const char* variant, const VulkanSpecial& special, VkResult* result);
+
+private:
+    struct Made {
+        const VulkanShader* shader;
+        VulkanSpecial special;
+        VulkanPipeline pipeline;
+    };
+    VkResult make(Made& made);
+    void save();
+
+    VulkanDevice* m_device = nullptr;
+    VkPipelineLayout m_layout = VK_NULL_HANDLE;
+    VkPipelineCache m_cache = VK_NULL_HANDLE;
+    std::string m_path;   // of the cache on disk; empty: none
+    size_t m_n_known = 0; // bytes of the cache as it was read
+    std::vector<std::unique_ptr<Made>> m_made;
+};
+
+} // namespace ks

@@ -1,0 +1,265 @@
+#include "backends/vulkan/vulkan_stream.h"
+
+namespace ks
+{
+
+constexpr uint32_t kSets = 1024;      // of a batch: more than a decoded token needs
+constexpr uint32_t kAccesses = 16384; // that may be waited for
+constexpr double kMaxWork = 2e9;      // multiply-adds of a submit: below the time after which systems take a device for stuck
+constexpr uint32_t kPushBytes = 128;
+constexpr VkPipelineStageFlags kStages = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
+constexpr VkAccessFlags kWrites = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
+constexpr VkAccessFlags kReads = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_TRANSFER_READ_BIT;
+
+static Status cannot(const char* what, VkResult result)
+{
+    return fail(Code::device, "Vulkan cannot make %s: %s", what, vulkan_error(result).c_str());
+}
+
+VulkanStream::~VulkanStream()
+{
+    if (!m_device || !m_device->handle()) return;
+    const VulkanApi& vk = m_device->vk();
+    const VkDevice device = m_device->handle();
+    vk.DeviceWaitIdle(device);
+    for (Batch& b : m_batches)
+        if (b.fence) vk.DestroyFence(device, b.fence, nullptr);
+    if (m_commands) vk.DestroyCommandPool(device, m_commands, nullptr);
+    if (m_sets) vk.DestroyDescriptorPool(device, m_sets, nullptr);
+    if (m_layout) vk.DestroyPipelineLayout(device, m_layout, nullptr);
+    if (m_set_layout) vk.DestroyDescriptorSetLayout(device, m_set_layout, nullptr);
+}
+
+Status VulkanStream::open(VulkanDevice& device)
+{
+    m_device = &device;
+    m_accesses.reserve(kAccesses);
+    KS_TRY(make_layouts());
+    return make_batches();
+}
+
+// One layout for all shaders: eight storage buffers, of which a shader uses the first, and push constants.
+Status VulkanStream::make_layouts()
+{
+    const VulkanApi& vk = m_device->vk();
+    VkDescriptorSetLayoutBinding bindings[kMaxBindings] = {};
+    for (uint32_t i = 0; i < kMaxBindings; i++)
+        bindings[i] = {i, VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 1, VK_SHADER_STAGE_COMPUTE_BIT, nullptr};
+    VkDescriptorSetLayoutCreateInfo set{};
+    set.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO;
+    set.bindingCount = kMaxBindings;
+    set.pBindings = bindings;
+    VkResult result = vk.CreateDescriptorSetLayout(m_device->handle(), &set, nullptr, &m_set_layout);
+    if (result != VK_SUCCESS) return cannot("a set layout", result);
+    const VkPushConstantRange push{VK_SHADER_STAGE_COMPUTE_BIT, 0, kPushBytes};
+    VkPipelineLayoutCreateInfo layout{};
+    layout.sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO;
+    layout.setLayoutCount = 1;
+    layout.pSetLayouts = &m_set_layout;
+    layout.pushConstantRangeCount = 1;
+    layout.pPushConstantRanges = &push;
+    result = vk.CreatePipelineLayout(m_device->handle(), &layout, nullptr, &m_layout);
+    return result == VK_SUCCESS ? Status() : cannot("a pipeline layout", result);
+}
+
+Status VulkanStream::make_batches()
+{
+    const VulkanApi& vk = m_device->vk();
+    const VkDevice device = m_device->handle();
+    const VkDescriptorPoolSize size{VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 2 * kSets * kMaxBindings};
+    VkDescriptorPoolCreateInfo sets{};
+    sets.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO;
+    sets.maxSets = 2 * kSets;
+    sets.poolSizeCount = 1;
+    sets.pPoolSizes = &size;
+    VkResult result = vk.CreateDescriptorPool(device, &sets, nullptr, &m_sets);
+    if (result != VK_SUCCESS) return cannot("descriptor sets", result);
+    VkCommandPoolCreateInfo commands{};
+    commands.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO;
+    commands.flags = VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT;
+    commands.queueFamilyIndex = m_device->candidate().queue_family;
+    result = vk.CreateCommandPool(device, &commands, nullptr, &m_commands);
+    if (result != VK_SUCCESS) return cannot("a command pool", result);
+    for (Batch& b : m_batches) {
+        VkCommandBufferAllocateInfo buffer{};
+        buffer.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO;
+        buffer.commandPool = m_commands;
+        buffer.level = VK_COMMAND_BUFFER_LEVEL_PRIMARY;
+        buffer.commandBufferCount = 1;
+        result = vk.AllocateCommandBuffers(device, &buffer, &b.commands);
+        if (result != VK_SUCCESS) return cannot("a command buffer", result);
+        VkFenceCreateInfo fence{};
+        fence.sType = VK_STRUCTURE_TYPE_FENCE_CREATE_INFO;
+        result = vk.CreateFence(device, &fence, nullptr, &b.fence);
+        if (result != VK_SUCCESS) return cannot("a fence", result);
+        b.sets.resize(kSets);
+        const std::vector<VkDescriptorSetLayout> layouts(kSets, m_set_layout);
+        VkDescriptorSetAllocateInfo some{};
+        some.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO;
+        some.descriptorPool = m_sets;
+        some.descriptorSetCount = kSets;
+        some.pSetLayouts = layouts.data();
+        result = vk.AllocateDescriptorSets(device, &some, b.sets.data());
+        if (result != VK_SUCCESS) return cannot("descriptor sets", result);
+    }
+    return {};
+}
+
+void VulkanStream::give_up(VkResult why, const char* what)
+{
+    if (m_status.ok())
+        m_status = fail(Code::device, "%s failed while %s: %s", m_device->candidate().info.id.c_str(), what, vulkan_error(why).c_str());
+}
+
+// Makes sure that a command buffer is being recorded. False: the device is lost.
+bool VulkanStream::begin(uint32_t n_accesses)
+{
+    if (m_accesses.size() + n_accesses > kAccesses) (void)wait();
+    if (batch().n_sets == kSets || m_work > kMaxWork) submit();
+    if (!m_status.ok()) return false;
+    Batch& b = batch();
+    if (b.recording) return true;
+    if (b.running) finish(b);
+    VkCommandBufferBeginInfo info{};
+    info.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO;
+    info.flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT;
+    const VkResult result = m_device->vk().BeginCommandBuffer(b.commands, &info);
+    if (result != VK_SUCCESS) give_up(result, "recording");
+    b.recording = result == VK_SUCCESS;
+    b.n_sets = 0;
+    return b.recording && m_status.ok();
+}
+
+static bool overlap(const VulkanBinding& a, const VulkanBinding& b)
+{
+    return a.buffer == b.buffer && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
+}
+
+bool VulkanStream::conflicts(const VulkanBinding& bytes, bool writes) const
+{
+    for (size_t i = m_ordered; i < m_accesses.size(); i++)
+        if ((writes || m_accesses[i].writes) && overlap(m_accesses[i].bytes, bytes)) return true;
+    return false;
+}
+
+bool VulkanStream::uses(const VulkanBinding& bytes) const
+{
+    for (const Access& access : m_accesses)
+        if (overlap(access.bytes, bytes)) return true;
+    return false;
+}
+
+void VulkanStream::touch(const VulkanBinding& bytes, bool writes)
+{
+    m_accesses.push_back({bytes, writes});
+}
+
+void VulkanStream::barrier()
+{
+    VkMemoryBarrier memory{};
+    memory.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
+    memory.srcAccessMask = kWrites;
+    memory.dstAccessMask = kWrites | kReads;
+    m_device->vk().CmdPipelineBarrier(batch().commands, kStages, kStages, 0, 1, &memory, 0, nullptr, 0, nullptr);
+    m_ordered = m_accesses.size();
+}
+
+void VulkanStream::dispatch(const VulkanDispatch& d)
+{
+    const VulkanPipeline& pipeline = *d.pipeline;
+    if (!pipeline.handle || !begin(pipeline.n_bindings)) return;
+    const VulkanApi& vk = m_device->vk();
+    Batch& b = batch();
+    const VkDescriptorSet set = b.sets[b.n_sets++];
+    VkDescriptorBufferInfo buffers[kMaxBindings];
+    VkWriteDescriptorSet writes[kMaxBindings];
+    bool waits = false;
+    for (uint32_t i = 0; i < kMaxBindings; i++) {
+        // What a set was last used for must not stay in it: lavapipe looks at bindings that a shader has not.
+        const VulkanBinding& bound = d.bindings[i < pipeline.n_bindings ? i : 0];
+        KS_CHECK(bound.bytes <= m_device->limits().range_bytes, "binding %u of %llu bytes", i, (unsigned long long)bound.bytes);
+        buffers[i] = {bound.buffer, bound.offset, bound.bytes};
+        writes[i] = {};
+        writes[i].sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET;
+        writes[i].dstSet = set;
+        writes[i].dstBinding = i;
+        writes[i].descriptorCount = 1;
+        writes[i].descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
+        writes[i].pBufferInfo = &buffers[i];
+        if (i < pipeline.n_bindings) waits |= conflicts(bound, pipeline.written >> i & 1);
+    }
+    if (waits) barrier();
+    for (uint32_t i = 0; i < pipeline.n_bindings; i++) touch(d.bindings[i], pipeline.written >> i & 1);
+    vk.UpdateDescriptorSets(m_device->handle(), kMaxBindings, writes, 0, nullptr);
+    vk.CmdBindPipeline(b.commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline.handle);
+    vk.CmdBindDescriptorSets(b.commands, VK_PIPELINE_BIND_POINT_COMPUTE, m_layout, 0, 1, &set, 0, nullptr);
+    vk.CmdPushConstants(b.commands, m_layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, d.push_bytes, d.push);
+    vk.CmdDispatch(b.commands, d.groups[0], d.groups[1], d.groups[2]);
+    m_work += d.work;
+}
+
+void VulkanStream::copy(const VulkanBinding& to, const VulkanBinding& from)
+{
+    if (!begin(2)) return;
+    if (conflicts(to, true) || conflicts(from, false)) barrier();
+    touch(to, true);
+    touch(from, false);
+    const VkBufferCopy region{from.offset, to.offset, to.bytes};
+    m_device->vk().CmdCopyBuffer(batch().commands, from.buffer, to.buffer, 1, &region);
+}
+
+void VulkanStream::fill(const VulkanBinding& to, uint32_t word)
+{
+    if (!begin(1)) return;
+    if (conflicts(to, true)) barrier();
+    touch(to, true);
+    m_device->vk().CmdFillBuffer(batch().commands, to.buffer, to.offset, to.bytes, word);
+}
+
+void VulkanStream::submit()
+{
+    Batch& b = batch();
+    if (!b.recording) return;
+    const VulkanApi& vk = m_device->vk();
+    VkMemoryBarrier memory{};
+    memory.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
+    memory.srcAccessMask = kWrites;
+    memory.dstAccessMask = kWrites | kReads | VK_ACCESS_HOST_READ_BIT;
+    vk.CmdPipelineBarrier(b.commands, kStages, kStages | VK_PIPELINE_STAGE_HOST_BIT, 0, 1, &memory, 0, nullptr, 0, nullptr);
+    m_ordered = m_accesses.size();
+    VkResult result = vk.EndCommandBuffer(b.commands);
+    VkSubmitInfo info{};
+    info.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO;
+    info.commandBufferCount = 1;
+    info.pCommandBuffers = &b.commands;
+    if (result == VK_SUCCESS) result = vk.QueueSubmit(m_device->queue(), 1, &info, b.fence);
+    if (result != VK_SUCCESS) give_up(result, "submitting");
+    b.recording = false;
+    b.running = result == VK_SUCCESS;
+    m_n_submits++;
+    m_work = 0;
+    m_at ^= 1;
+    if (batch().running) finish(batch());
+    batch().n_sets = 0;
+}
+
+void VulkanStream::finish(Batch& b)
+{
+    const VulkanApi& vk = m_device->vk();
+    VkResult result = vk.WaitForFences(m_device->handle(), 1, &b.fence, VK_TRUE, ~0ull);
+    if (result == VK_SUCCESS) result = vk.ResetFences(m_device->handle(), 1, &b.fence);
+    if (result != VK_SUCCESS) give_up(result, "running");
+    b.running = false;
+}
+
+Status VulkanStream::wait()
+{
+    submit();
+    for (Batch& b : m_batches)
+        if (b.running) finish(b);
+    m_accesses.clear();
+    m_ordered = 0;
+    return m_status;
+}
+
+} // namespace ks

@@ -1,0 +1,42 @@
+// What kernels are told beside an op's Args, where an op is done in parts: of a weight or a cache that is larger than what a
+// kernel may see at once, and of a layer's slots. Part of the push constants, after the Args.
+#ifndef KS_COMMON_PARTS_H
+#define KS_COMMON_PARTS_H
+
+#include "kernels/common/args.h"
+
+// The part of a weight that a kernel sees, where a device cannot see all of it at once.
+struct RowRange {
+    uint first_row; // a multiple of eight
+    uint n_rows;
+};
+
+// The same of a cache with pool_rows rows.
+struct CachePart {
+    uint first_row;
+    uint n_rows;
+    uint pool_rows;
+};
+
+// One pass of attention or of kv_score over the slots of a layer: one pool, read by one set of queries.
+CONST uint pass_plain = 0u;
+CONST uint pass_coded = 1u;
+CONST uint pass_chunk = 2u;
+
+struct SlotPass {
+    uint source;      // pass_plain, pass_coded or pass_chunk
+    uint first_index; // indexes [first_index, end_index) are seen by this pass's queries
+    uint end_index;
+    uint pool_rows;   // of all of the pool, over all heads
+    uint first_row;   // rows [first_row, first_row + n_rows) of the pool are bound
+    uint n_rows;
+    uint n_splits;    // workgroups that share a head's slots
+    uint continues;   // 1: what an earlier pass found is there already
+};
+
+struct ScoreDecay {
+    float keep;       // of what there was before the chunk
+    float log_of_two; // of KvScoreArgs::decay
+};
+
+#endif

@@ -1,0 +1,33 @@
+// The partial results of a query's splits become its output: one workgroup per (token, head)
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "shaders/util.glsl"
+
+layout(push_constant) uniform Block { AttentionArgs a; SlotPass pass; } pushed;
+ARGS(AttentionArgs, a)
+ARGS(SlotPass, pass)
+layout(binding = 0) writeonly buffer Y { float y[]; };           // (n_tokens, n_heads * head_dim)
+layout(binding = 1) writeonly buffer Lse { float lse[]; };       // (n_tokens, n_heads), where pass.continues
+layout(binding = 2) readonly buffer Partials { float partials[]; }; // (n_tokens * n_heads, n_splits, 4 + head_dim)
+
+void main()
+{
+    TAKE(a)
+    TAKE(pass)
+    uint query = gl_WorkGroupID.x, stride = 4u + a.head_dim, from = query * pass.n_splits * stride;
+    float top = none, norm_top = none, norm = 0.f;
+    for (uint i = 0u; i < pass.n_splits; i++) {
+        top = max(top, partials[from + i * stride]);
+        norm_top = max(norm_top, partials[from + i * stride + 1u]);
+    }
+    for (uint i = 0u; i < pass.n_splits; i++)
+        norm += partials[from + i * stride + 2u] * power_of_two(partials[from + i * stride + 1u] - norm_top);
+    float scale = top > 0.5f * none ? power_of_two(top - norm_top) / norm : 0.f;
+    for (uint d = THREAD; d < a.head_dim; d += n_threads) {
+        float sum = 0.f;
+        for (uint i = 0u; i < pass.n_splits; i++)
+            sum += partials[from + i * stride + 4u + d] * power_of_two(partials[from + i * stride] - top);
+        y[query * a.head_dim + d] = sum * scale;
+    }
+    if (THREAD == 0u && pass.continues != 0u) lse[query] = norm_top + log_of_two(norm);
+}

@@ -1,0 +1,40 @@
+// Rows of a cache in any of its formats. Before it is included: WORD(i) is word i of the cache that is read, VALUE(i) value i of
+// what is encoded; an array `row` of words takes codes. A format is 0 (f32), 1 (f16), or 2 and on: the codecs, in their list's order.
+#include "kernels/common/codecs.h"
+
+const uint plain_f32 = 0u;
+const uint plain_f16 = 1u;
+const uint first_codec = 2u;
+
+// Formats are specialisation constants: all branches but one are gone before the shader is compiled.
+uint row_bytes(uint format, uint d)
+{
+    uint nth = first_codec;
+#define CASE(name) if (format == nth++) return name##_row_bytes(d);
+    CODECS(CASE)
+#undef CASE
+    return format == plain_f16 ? 2u * d : 4u * d;
+}
+
+// The bytes of row r that fill no word, of a cache with n_rows rows.
+uint row_tail(uint format, uint n_rows, uint r, uint d)
+{
+    uint bytes = row_bytes(format, d), n = bytes % 4u;
+    if (n == 0u) return 0u;
+    uint at = n_rows * (bytes - n) + r * n, shift = 8u * (at % 4u);
+    uint tail = WORD(at / 4u) >> shift;
+    if (shift + 8u * n > 32u) tail |= WORD(at / 4u + 1u) << (32u - shift);
+    return tail & ((1u << 8u * n) - 1u);
+}
+
+// Value i of row r; tail is that of the row.
+float row_value(uint format, uint r, uint tail, uint i, uint d)
+{
+    if (format == plain_f32) return uintBitsToFloat(WORD(r * d + i));
+    if (format == plain_f16) return HALF_TO_FLOAT(WORD((r * d + i) / 2u) >> 16u * ((r * d + i) & 1u));
+    uint nth = first_codec, at = r * (row_bytes(format, d) / 4u);
+#define CASE(name) if (format == nth++) return name##_value(at, tail, i, d);
+    CODECS(CASE)
+#undef CASE
+    return 0.f;
+}

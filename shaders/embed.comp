@@ -1,0 +1,25 @@
+// y[t] = table[ids[t]] * scale, one workgroup per token
+// variants: FORMATS
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "shaders/util.glsl"
+
+layout(push_constant) uniform Block { EmbedArgs a; RowRange part; } pushed;
+ARGS(EmbedArgs, a)
+ARGS(RowRange, part)
+layout(binding = 0) writeonly buffer Y { float y[]; };  // (n_tokens, dim)
+layout(binding = 1) readonly buffer W { uint w[]; };    // (part.n_rows, dim) tiles
+layout(binding = 2) readonly buffer Ids { uint ids[]; }; // (n_tokens)
+
+#include "kernels/common/formats.h"
+
+void main()
+{
+    TAKE(a)
+    TAKE(part)
+    uint t = gl_WorkGroupID.x, row = ids[t] - part.first_row;
+    if (row >= part.n_rows) return; // another part has it
+    uint stride = half_words + tile_rows * words, tile = row / tile_rows * (a.dim / block) * stride;
+    for (uint k = THREAD; k < a.dim; k += n_threads)
+        y[t * a.dim + k] = value(tile + k / block * stride, row % tile_rows, k % block) * a.scale;
+}

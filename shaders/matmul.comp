@@ -1,0 +1,93 @@
+// y = x W^T, or y += x W^T. A few tokens: one workgroup per tile of eight rows, sixteen threads per row. Many: one per 32 rows
+// and 32 tokens, whose weights are decoded once into shared memory.
+// variants: FORMATS
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "shaders/util.glsl"
+
+layout(constant_id = 0) const uint few = 1u; // tokens that a workgroup has, if there are few; else 0
+
+layout(push_constant) uniform Block { MatmulArgs a; RowRange part; } pushed;
+ARGS(MatmulArgs, a)
+ARGS(RowRange, part)
+layout(binding = 0) buffer Y { float y[]; };          // (n_tokens, rows)
+layout(binding = 1) readonly buffer W { uint w[]; };  // (part.n_rows, cols) tiles
+layout(binding = 2) readonly buffer X { float x[]; }; // (n_tokens, cols)
+
+#include "kernels/common/formats.h"
+
+const uint max_few = 8u;
+const uint side = 32u; // rows, tokens and cols of what is in shared memory
+const uint unit = block < side ? block : side; // values of a row that a thread takes at a time
+shared float room[2u * side * (side + 1u)]; // few: (few, n_threads) sums; many: weights, then activations, (side, side + 1) each
+
+uint block_at(uint tile, uint k) { return (tile * (a.cols / block) + k / block) * (half_words + tile_rows * words); }
+
+void put(uint t, uint row, float sum)
+{
+    uint at = t * a.rows + part.first_row + row;
+    y[at] = a.accumulate != 0u ? y[at] + sum : sum;
+}
+
+void multiply_few()
+{
+    uint r = THREAD % tile_rows, tile = gl_WorkGroupID.x;
+    float sum[max_few];
+    for (uint t = 0u; t < few; t++) sum[t] = 0.f;
+    for (uint k0 = THREAD / tile_rows * unit; k0 < a.cols; k0 += n_threads / tile_rows * unit) {
+        uint at = block_at(tile, k0);
+        for (uint k = 0u; k < unit; k++) {
+            float v = value(at, r, k0 % block + k);
+            for (uint t = 0u; t < few; t++) sum[t] += v * x[min(t, a.n_tokens - 1u) * a.cols + k0 + k];
+        }
+    }
+    for (uint t = 0u; t < few; t++) room[t * n_threads + THREAD] = sum[t];
+    barrier();
+    for (uint i = THREAD; i < few * tile_rows; i += n_threads) {
+        uint t = i / tile_rows, row = tile * tile_rows + i % tile_rows;
+        float total = 0.f;
+        for (uint j = i % tile_rows; j < n_threads; j += tile_rows) total += room[t * n_threads + j];
+        if (t < a.n_tokens && row < part.n_rows) put(t, row, total);
+    }
+}
+
+void multiply_many()
+{
+    const uint xs = side * (side + 1u);
+    uint row0 = gl_WorkGroupID.x * side, t0 = gl_WorkGroupID.y * side;
+    uint my_row = THREAD % 16u * 2u, my_t = THREAD / 16u * 4u;
+    float sum[8];
+    for (uint i = 0u; i < 8u; i++) sum[i] = 0.f;
+    for (uint k0 = 0u; k0 < a.cols; k0 += side) {
+        for (uint i = THREAD; i < side * side; i += n_threads) {
+            uint r = row0 + i % side, k = k0 + i / side;
+            room[i / side * (side + 1u) + i % side] =
+                r < part.n_rows && k < a.cols ? value(block_at(r / tile_rows, k), r % tile_rows, k % block) : 0.f;
+            uint t = t0 + i / side, kx = k0 + i % side;
+            room[xs + i % side * (side + 1u) + i / side] = t < a.n_tokens && kx < a.cols ? x[t * a.cols + kx] : 0.f;
+        }
+        barrier();
+        for (uint k = 0u; k < side; k++) {
+            uint wk = k * (side + 1u) + my_row, xk = xs + k * (side + 1u) + my_t;
+            float w0 = room[wk], w1 = room[wk + 1u];
+            for (uint j = 0u; j < 4u; j++) {
+                float v = room[xk + j];
+                sum[j] += w0 * v;
+                sum[4u + j] += w1 * v;
+            }
+        }
+        barrier();
+    }
+    for (uint i = 0u; i < 8u; i++)
+        if (t0 + my_t + i % 4u < a.n_tokens && row0 + my_row + i / 4u < part.n_rows) put(t0 + my_t + i % 4u, row0 + my_row + i / 4u, sum[i]);
+}
+
+void main()
+{
+    TAKE(a)
+    TAKE(part)
+    if (few != 0u)
+        multiply_few();
+    else
+        multiply_many();
+}

@@ -1,0 +1,75 @@
+// The slots of a layer that one pass sees: those of one pool, in the order of the text. Before it is included: args `a`
+// (AttentionArgs), `pass` (SlotPass), has_table, and the buffers table and view.
+
+// Of one KV head, and of tokens [first_token, end_token): indexes [0, a_end) and [b_begin, b_end) but for the first a_begin.
+struct Slots {
+    uint head;
+    uint before;
+    uint begin;
+    uint oldest;
+    uint a_begin;
+    uint a_end;
+    uint b_begin;
+    uint b_end;
+};
+
+// all: also what a window hides, as far as it is there.
+Slots find_slots(uint head, uint first_token, uint end_token, bool all)
+{
+    Slots s;
+    uint at = head * view_words, coded_begin = view[at + view_coded_begin], coded_end = view[at + view_coded_end];
+    s.head = head;
+    s.before = view[at + view_before];
+    s.begin = view[at + view_begin];
+    s.oldest = has_table != 0u ? 0u : RING_OLDEST(s.before + (a.chunk_rows != 0u ? 0u : a.n_tokens), a.n_rows, a.n_pinned);
+    uint own = s.before + first_token, end = a.chunk_rows != 0u ? s.before : s.before + end_token;
+    s.a_begin = s.a_end = s.b_begin = s.b_end = 0u;
+    if (pass.source == pass_chunk) {
+        s.a_begin = s.before;
+        s.a_end = s.before + end_token;
+    } else if (pass.source == pass_coded) {
+        s.a_begin = coded_begin;
+        s.a_end = coded_end;
+    } else if (has_table != 0u) {
+        s.a_end = min(coded_begin, end);
+        s.b_begin = coded_end;
+        s.b_end = end;
+    } else {
+        s.a_end = min(a.n_pinned, end);
+        s.b_begin = max(s.oldest, a.n_pinned);
+        if (!all && a.window != 0u && own + 1u > a.window) s.b_begin = max(s.b_begin, own + 1u - a.window);
+        s.b_end = end;
+    }
+    s.a_begin = max(s.a_begin, pass.first_index);
+    s.a_end = max(min(s.a_end, pass.end_index), s.a_begin);
+    s.b_begin = max(max(s.b_begin, pass.first_index), s.a_end);
+    s.b_end = max(min(s.b_end, pass.end_index), s.b_begin);
+    return s;
+}
+
+uint count_slots(Slots s) { return s.a_end - s.a_begin + s.b_end - s.b_begin; }
+
+uint index_of(Slots s, uint nth)
+{
+    uint n = s.a_end - s.a_begin;
+    return nth < n ? s.a_begin + nth : s.b_begin + nth - n;
+}
+
+// Where an index lies, over all pools: as in the table, or a row.
+uint slot_of(Slots s, uint index)
+{
+    if (pass.source == pass_chunk) return s.head * a.chunk_rows + index - s.before;
+    if (has_table != 0u) return table[s.begin + index];
+    return s.head * a.n_rows + RING_ROW(index, a.n_rows, a.n_pinned);
+}
+
+// Its row among those that are bound; others are not below pass.n_rows.
+uint row_of_slot(uint slot) { return slot - (pass.source == pass_coded ? a.n_kv_heads * a.n_rows : 0u) - pass.first_row; }
+
+bool sees(Slots s, uint t, uint index)
+{
+    uint own = s.before + t;
+    if (index > own) return false;
+    if (index < a.n_pinned && index < own) return true;
+    return index >= s.oldest && (a.window == 0u || own - index < a.window);
+}

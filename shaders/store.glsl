@@ -1,0 +1,41 @@
+// Writing rows of a cache, whose words are `w`. Neighbours may share a word, so its bytes and halves are put one by one.
+#include "shaders/cache.glsl"
+
+void put_bits(uint at, uint shift, uint mask, uint bits)
+{
+    atomicAnd(w[at], ~(mask << shift));
+    atomicOr(w[at], bits << shift);
+}
+
+// The codes in `row` become row r of n_rows.
+void store_row(uint format, uint n_rows, uint r, uint d)
+{
+    uint bytes = row_bytes(format, d), words = bytes / 4u, n_tail = bytes % 4u;
+    for (uint i = 0u; i < words; i++) w[r * words + i] = row[i];
+    for (uint i = 0u; i < n_tail; i++) {
+        uint at = n_rows * words * 4u + r * n_tail + i;
+        put_bits(at / 4u, 8u * (at % 4u), 255u, row[words] >> 8u * i & 255u);
+    }
+}
+
+// Encodes VALUE(0 .. d - 1) as row r of n_rows; format is a codec's.
+void encode_row(uint format, uint n_rows, uint r, uint d)
+{
+    uint nth = first_codec;
+#define CASE(name) if (format == nth++) name##_encode(d);
+    CODECS(CASE)
+#undef CASE
+    store_row(format, n_rows, r, d);
+}
+
+// Value i of row r of a plain cache; of halves that share a word, the even one is called for, too.
+void store_value(uint format, uint r, uint i, uint d)
+{
+    uint at = r * d + i;
+    if (format == plain_f32)
+        w[at] = floatBitsToUint(VALUE(i));
+    else if (d % 2u != 0u)
+        put_bits(at / 2u, 16u * (at % 2u), 0xffffu, FLOAT_TO_HALF(VALUE(i)));
+    else if (i % 2u == 0u)
+        w[at / 2u] = FLOAT_TO_HALF(VALUE(i)) | FLOAT_TO_HALF(VALUE(i + 1u)) << 16;
+}
