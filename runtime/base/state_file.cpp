@@ -13,7 +13,7 @@ namespace ks
 
 static constexpr uint64_t kBufferBytes = 1 << 18, kHashBytes = 8;
 static constexpr char kMagic[8] = {'k', 'n', 'a', 'p', 's', 'a', 'c', 'k'};
-static constexpr uint32_t kVersion = 2;
+static constexpr uint32_t kVersion = 3;
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file is the memory's bytes");
 
 // A bijection of `hash` for every word, and of the word for every hash.
