@@ -63,7 +63,7 @@ struct Bed {
         for (uint32_t i = 0; i < turns.rows * turns.cols; i++)
             angles.push_back(
                 float(i % 2 ? std::sin(angle(i / turns.cols, i % turns.cols / 2)) : std::cos(angle(i / turns.cols, i % turns.cols / 2))));
-        backend->upload(buffer, turns.offset, angles.data(), 4 * angles.size());
+        if (turns) backend->upload(buffer, turns.offset, angles.data(), 4 * angles.size());
     }
     ~Bed() { backend->free(buffer); }
     Bed(const Bed&) = delete;
