@@ -3,9 +3,8 @@
 # Sourced by quickstart.sh, test.sh and fetch_model.sh.
 
 build_packages="g++ cmake ninja-build libutf8proc-dev"
-vulkan_packages="libvulkan-dev glslang-tools" # to build for Vulkan; without them only that backend is missing
 fetch_packages="python3 python3-venv ca-certificates"
-test_packages="doctest-dev python3 glslang-tools g++-aarch64-linux-gnu qemu-user mesa-vulkan-drivers"
+test_packages="doctest-dev python3 glslang-tools g++-aarch64-linux-gnu qemu-user"
 
 # Installs those of the packages given that are missing.
 install_packages() {

@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 . tools/packages.sh
 
 # shellcheck disable=SC2154,SC2086
-install_packages $build_packages $vulkan_packages $fetch_packages
+install_packages $build_packages $fetch_packages
 build_into build --preset release -DKS_TESTS=OFF
 model=$(tools/fetch_model.sh smollm2)
 

@@ -5,7 +5,7 @@ cd "$(dirname "$0")/.."
 . tools/packages.sh
 
 # shellcheck disable=SC2154,SC2086
-install_packages $build_packages $vulkan_packages $fetch_packages $test_packages
+install_packages $build_packages $fetch_packages $test_packages
 python3 tools/check.py
 if command -v shellcheck >/dev/null; then shellcheck -x tools/*.sh tests/tools/*.sh .ci/run; fi
 

@@ -223,13 +223,14 @@ static uint32_t token_block(uint32_t n_tokens, uint32_t cols)
     return (n_tokens + n_blocks - 1) / n_blocks; // blocks of about the same size
 }
 
-void CpuBackend::quantize(const MatmulArgs& a, const Tensor& x, uint32_t block)
+void CpuBackend::quantize(const MatmulArgs& a, const Tensor& x, uint32_t block, bool by_halves)
 {
     uint64_t n_groups = a.cols / 32;
     for_rows(a.n_tokens, a.cols, [&](uint32_t begin, uint32_t end) {
         for (uint32_t t = begin; t < end; t++) {
             uint32_t first = t / block * block, size = std::min(block, a.n_tokens - first);
-            m_kernels.matmul.quantize(x.ptr() + uint64_t(t) * a.cols, a.cols, m_scratch.acts + n_groups * first + (t - first), size);
+            m_kernels.matmul.quantize(x.ptr() + uint64_t(t) * a.cols, a.cols, m_scratch.acts + n_groups * first + (t - first), size,
+                                      by_halves);
         }
     });
 }
@@ -242,13 +243,14 @@ void CpuBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_
              m_shape.n_tokens, a.cols, m_shape.max_cols);
     const uint32_t block = token_block(a.n_tokens, a.cols);
     uint32_t tile_words[kMaxTargets], chunk_tiles[kMaxTargets], first_chunk[kMaxTargets + 1] = {};
-    bool quantized = false;
+    bool quantized = false, by_halves = true;
     for (int i = 0; i < n_targets; i++) {
         const Tensor& w = targets[i].w;
         KS_CHECK(w.cols == a.cols && targets[i].y.cols == w.rows && x.cols == a.cols, "matmul: %u x %u, x %u, y %u", w.rows, w.cols, x.cols,
                  targets[i].y.cols);
         const FormatInfo& f = format_info(w.format);
         quantized |= f.block > 1;
+        by_halves &= m_kernels.matmul.by_halves[int(w.format)];
         tile_words[i] = a.cols / f.block * (f.half_words + tile_rows * f.words);
         // Weights arrive with 10 GB/s, a thread multiplies 50 times a nanosecond; 2 tiles: rows of y in whole cache lines.
         double tile_nanoseconds = tile_words[i] * 0.4 + double(a.cols) * tile_rows * a.n_tokens * 0.02;
@@ -256,7 +258,7 @@ void CpuBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_
         uint32_t n_tiles = (w.rows + tile_rows - 1) / tile_rows;
         first_chunk[i + 1] = first_chunk[i] + (n_tiles + chunk_tiles[i] - 1) / chunk_tiles[i];
     }
-    if (quantized) quantize(a, x, block);
+    if (quantized) quantize(a, x, block, by_halves);
 
     m_pool.parallel_for(first_chunk[n_targets], [&](uint32_t chunk, int thread) {
         int i = 0;

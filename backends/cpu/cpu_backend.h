@@ -52,7 +52,7 @@ private:
     template <class Body> void for_rows(uint32_t n_rows, uint32_t row_values, const Body& body);
     void encode(const Tensor& to, uint64_t row, const float* x) const;
     void decode(const Tensor& from, uint64_t row, float* x) const;
-    void quantize(const MatmulArgs& a, const Tensor& x, uint32_t token_block);
+    void quantize(const MatmulArgs& a, const Tensor& x, uint32_t token_block, bool by_halves);
     CodedRows coded_rows(const Tensor& t) const;
     AttentionTask attention_task(const AttentionArgs& a, const Tensor* y, const Queries& q, const KvSlots& slots, const Tensor& lse) const;
     void attention_split(const AttentionTask& task, uint32_t token);

@@ -65,18 +65,23 @@ void ReferenceBackend::check_select(const SelectArgs& s, const AttentionArgs& a,
     }
 }
 
+// Whether these queries point where those of the last choice did.
+bool ReferenceBackend::asks_alike(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots)
+{
+    const uint32_t n_values = a.n_heads * a.head_dim;
+    const float *last = to.query.ptr(), *now = m_select.plain;
+    mean_query(a, slots, s.n_last, q.plain ? q.plain : q.q, m_select.plain);
+    return dot(last, now, n_values) >= s.reuse * std::sqrt(dot(last, last, n_values) * dot(now, now, n_values));
+}
+
 bool ReferenceBackend::reuses_choice(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q,
                                      const KvSlots& slots)
 {
     uint32_t *state = to.state.ptr<uint32_t>(), *view = to.view.ptr<uint32_t>();
-    const uint32_t n_values = a.n_heads * a.head_dim;
-    mean_query(a, slots, s.n_last, q.plain ? q.plain : q.q, m_select.plain);
     const uint32_t came = state[select_tokens], since = state[select_since] + came;
-    float* last = to.query.ptr();
-    const double both = dot(last, m_select.plain, n_values), one = dot(last, last, n_values);
-    const double other = dot(m_select.plain, m_select.plain, n_values);
+    const bool alike = s.reuse < 1 && asks_alike(s, a, to, q, slots);
     state[select_tokens] = a.n_tokens;
-    if (!s.fresh && s.reuse < 1 && 2 * since <= s.n_last && both >= s.reuse * std::sqrt(one * other)) {
+    if (alike && !s.fresh && 2 * since <= s.n_last) {
         state[select_since] = since;
         state[select_reuses]++;
         for (uint32_t h = 0; h < a.n_kv_heads; h++) view[h * view_words + view_before] += came;
@@ -85,7 +90,7 @@ bool ReferenceBackend::reuses_choice(const SelectArgs& s, const AttentionArgs& a
     }
     state[select_since] = 0;
     state[select_choices]++;
-    std::copy_n(m_select.plain, n_values, last);
+    if (s.reuse < 1) std::copy_n(m_select.plain, a.n_heads * a.head_dim, to.query.ptr());
     return false;
 }
 

@@ -40,11 +40,12 @@ enum CpuFormat { FORMATS(KS_FORMAT_INDEX) cpu_format_count }; // in the order of
 enum CpuCodec { cpu_codec_f32, cpu_codec_f16, CODECS(KS_CODEC_INDEX) cpu_codec_count }; // as codec_index of codec_rows.h has it
 #undef KS_CODEC_INDEX
 
-// 32 activations rounded to int8: x = scale * q with |q| <= 127, the largest |x| at 127.
+// 32 activations rounded to int8: x = scale * q with |q| <= 127, the largest |x| at 127. Each half has its own scale where all
+// that the activations are multiplied with takes that (MatmulKernels::by_halves), else both have the same.
 struct alignas(16) ActBlock {
     int8_t q[32];
-    float scale;
-    float scaled_sum; // scale * (q[0] + ... + q[31])
+    float scale[2];
+    float scaled_sum; // what the rounded values add up to
     int16_t sums[2];  // of q[0..15] and of q[16..31]
 };
 
@@ -137,7 +138,9 @@ constexpr size_t attention_scratch_floats(size_t head_dim)
 }
 
 struct MatmulKernels {
-    void (*quantize)(const float* x, uint32_t cols, ActBlock* out, uint32_t out_stride); // one token
+    // One token; with a scale for each half of a block, or one for both.
+    void (*quantize)(const float* x, uint32_t cols, ActBlock* out, uint32_t out_stride, bool by_halves);
+    bool by_halves[cpu_format_count]; // whether a format's kernel takes such blocks, too
     MatmulKernel matmul[cpu_format_count];
     // Nothing but dot products of bytes in registers and the first-level cache: the limit of what a matmul can reach. Returns
     // how many products were added up.

@@ -10,37 +10,49 @@ namespace ks
 
 // add_dots: sums[t] += what the dots of a group's q with a[t] come to, for n tokens.
 template <class S, uint32_t n, int max_q>
-KS_INLINE void add_dots(typename S::F8* sums, const OffsetGroup<S, max_q>& w, const ActBlock* a, const typename S::W8* dots)
+KS_INLINE void add_dots(typename S::F8* sums, const OffsetGroup<S, max_q>& w, const ActBlock* a, const typename S::W8* dots, uint32_t)
 {
     KS_UNROLL(4)
     for (uint32_t t = 0; t < n; t++) {
-        sums[t] = S::fma(w.d * S::broadcast(a[t].scale), S::to_float(dots[t]), sums[t]);
+        sums[t] = S::fma(w.d * S::broadcast(a[t].scale[0]), S::to_float(dots[t]), sums[t]);
+        sums[t] = S::fma(w.m, S::broadcast(a[t].scaled_sum), sums[t]);
+    }
+}
+
+// Here dots[n + t] are those of second halves.
+template <class S, uint32_t n, int max_q>
+KS_INLINE void add_dots(typename S::F8* sums, const SmallGroup<S, max_q>& w, const ActBlock* a, const typename S::W8* dots, uint32_t)
+{
+    KS_UNROLL(4)
+    for (uint32_t t = 0; t < n; t++) {
+        typename S::F8 first = S::broadcast(a[t].scale[0]) * S::to_float(dots[t]);
+        sums[t] = S::fma(w.d, S::fma(S::broadcast(a[t].scale[1]), S::to_float(dots[n + t]), first), sums[t]);
         sums[t] = S::fma(w.m, S::broadcast(a[t].scaled_sum), sums[t]);
     }
 }
 
 template <class S, uint32_t n>
-KS_INLINE void add_dots(typename S::F8* sums, const SignedGroup<S>& w, const ActBlock* a, const typename S::W8* dots)
+KS_INLINE void add_dots(typename S::F8* sums, const SignedGroup<S>& w, const ActBlock* a, const typename S::W8* dots, uint32_t part)
 {
     KS_UNROLL(4)
-    for (uint32_t t = 0; t < n; t++) sums[t] = S::fma(w.d * S::broadcast(a[t].scale), S::to_float(dots[t]), sums[t]);
+    for (uint32_t t = 0; t < n; t++) sums[t] = S::fma(w.d * S::broadcast(a[t].scale[part]), S::to_float(dots[t]), sums[t]);
 }
 
 // Here the dots are sums of both halves, each times its scale.
 template <class S, uint32_t n, int max_q>
-KS_INLINE void add_dots(typename S::F8* sums, const HalvesGroup<S, max_q>& w, const ActBlock* a, const typename S::W8* dots)
+KS_INLINE void add_dots(typename S::F8* sums, const HalvesGroup<S, max_q>& w, const ActBlock* a, const typename S::W8* dots, uint32_t)
 {
     KS_UNROLL(4)
     for (uint32_t t = 0; t < n; t++)
-        sums[t] = S::fma(w.d * S::broadcast(a[t].scale), S::to_float(dots[t] + S::dot_pair(w.offset, a[t].sums)), sums[t]);
+        sums[t] = S::fma(w.d * S::broadcast(a[t].scale[0]), S::to_float(dots[t] + S::dot_pair(w.offset, a[t].sums)), sums[t]);
 }
 
 template <class S, uint32_t n, int max_q>
-KS_INLINE void add_dots(typename S::F8* sums, const HalvesMinGroup<S, max_q>& w, const ActBlock* a, const typename S::W8* dots)
+KS_INLINE void add_dots(typename S::F8* sums, const HalvesMinGroup<S, max_q>& w, const ActBlock* a, const typename S::W8* dots, uint32_t)
 {
     KS_UNROLL(4)
     for (uint32_t t = 0; t < n; t++) {
-        typename S::F8 scale = S::broadcast(a[t].scale);
+        typename S::F8 scale = S::broadcast(a[t].scale[0]);
         sums[t] = S::fma(w.d * scale, S::to_float(dots[t]), sums[t]);
         sums[t] = S::fma(w.m * scale, S::to_float(S::dot_pair(w.offset, a[t].sums)), sums[t]);
     }
@@ -49,16 +61,19 @@ KS_INLINE void add_dots(typename S::F8* sums, const HalvesMinGroup<S, max_q>& w,
 // sums[t] += w * a[t] for n tokens.
 template <class S, uint32_t n, class Group> KS_INLINE void add_group(typename S::F8* sums, const Group& w, const ActBlock* a, uint32_t part)
 {
-    typename S::W8 dots[n];
+    typename S::W8 dots[2 * n];
     if constexpr (Group::kind == group_offset) {
         S::template dot<Group::max_q, 8, n>(w.q, a, 0, dots);
+    } else if constexpr (Group::kind == group_small) {
+        S::template dot<Group::max_q, 4, n>(w.q, a, 0, dots);
+        S::template dot<Group::max_q, 4, n>(w.q + 4, a, 16, dots + n);
     } else if constexpr (Group::kind == group_signed) {
         S::template dot_signed<4, n>(w.q, a, 16 * part, dots);
     } else {
         S::template dot_scaled<Group::max_q, 4, n, false>(w.q, w.scale[0], a, 0, dots);
         S::template dot_scaled<Group::max_q, 4, n, true>(w.q + 4, w.scale[1], a, 16, dots);
     }
-    add_dots<S, n>(sums, w, a, dots);
+    add_dots<S, n>(sums, w, a, dots, part);
 }
 
 template <class S> KS_INLINE void write_rows(const MatmulTask& m, uint32_t tile, uint32_t token, typename S::F8 sum)
@@ -251,26 +266,25 @@ template <class S, class F> constexpr MatmulKernel matmul_kernel()
         return matmul_quantized<S, F>;
 }
 
-template <class S> void quantize(const float* x, uint32_t cols, ActBlock* out, uint32_t out_stride)
+template <class S> void quantize(const float* x, uint32_t cols, ActBlock* out, uint32_t out_stride, bool by_halves)
 {
     for (uint32_t k = 0; k < cols; k += 32, x += 32, out += out_stride) {
         typename S::F8 v[4];
         typename S::W8 q[4];
-        typename S::F8 top = S::zero();
-        for (int i = 0; i < 4; i++) {
-            v[i] = S::load(x + 8 * i);
-            top = S::max(top, S::abs(v[i]));
-        }
-        float largest = S::largest(top);
+        for (int i = 0; i < 4; i++) v[i] = S::load(x + 8 * i);
+        float first = S::largest(S::max(S::abs(v[0]), S::abs(v[1]))), second = S::largest(S::max(S::abs(v[2]), S::abs(v[3])));
+        if (!by_halves) first = second = first > second ? first : second;
         // 127 / largest must be finite; blocks this small count as zero.
-        float inverse = largest < 1e-30f ? 0.f : 127.f / largest;
-        for (int i = 0; i < 4; i++) q[i] = S::to_int(v[i] * S::broadcast(inverse));
+        const typename S::F8 inverse[2] = {S::broadcast(first < 1e-30f ? 0.f : 127.f / first),
+                                           S::broadcast(second < 1e-30f ? 0.f : 127.f / second)};
+        for (int i = 0; i < 4; i++) q[i] = S::to_int(v[i] * inverse[i / 2]);
         S::store_bytes(out->q, q);
-        int first = S::sum(q[0] + q[1]), second = S::sum(q[2] + q[3]);
-        out->scale = largest * (1.f / 127.f);
-        out->scaled_sum = out->scale * float(first + second);
-        out->sums[0] = int16_t(first);
-        out->sums[1] = int16_t(second);
+        const int sums[2] = {S::sum(q[0] + q[1]), S::sum(q[2] + q[3])};
+        out->scale[0] = first * (1.f / 127.f);
+        out->scale[1] = second * (1.f / 127.f);
+        out->scaled_sum = out->scale[0] * float(sums[0]) + out->scale[1] * float(sums[1]);
+        out->sums[0] = int16_t(sums[0]);
+        out->sums[1] = int16_t(sums[1]);
     }
 }
 
@@ -300,11 +314,20 @@ template <class S> uint64_t dot_peak(uint32_t n_rounds)
     return uint64_t(n_rounds) * n_tokens * tile_rows * n_words * 4;
 }
 
+template <class S, class F> constexpr bool takes_halves()
+{
+    if constexpr (F::block == 1)
+        return true; // it does not read blocks
+    else
+        return Unpack<S, F>::Group::by_halves;
+}
+
 // The table of one instruction set.
 #define KS_MATMUL_ENTRY(name) matmul_kernel<KS_SIMD, format_##name>(),
+#define KS_HALVES_ENTRY(name) takes_halves<KS_SIMD, format_##name>(),
 #define KS_MATMUL_KERNELS                                                                                                                  \
     {                                                                                                                                      \
-        quantize<KS_SIMD>, {FORMATS(KS_MATMUL_ENTRY)}, dot_peak<KS_SIMD>                                                                   \
+        quantize<KS_SIMD>, {FORMATS(KS_HALVES_ENTRY)}, {FORMATS(KS_MATMUL_ENTRY)}, dot_peak<KS_SIMD>                                       \
     }
 
 } // namespace ks

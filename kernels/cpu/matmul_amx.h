@@ -89,18 +89,21 @@ KS_INLINE Avx2::F8 amx_add(Avx2::F8 sum, const Group (*w)[2], uint32_t tile, con
 {
     Avx2::W8 dots = Avx2::words(reinterpret_cast<const uint32_t*>(first) + tile_rows * tile);
     if constexpr (Group::kind == group_offset) {
-        add_dots<Avx2, 1>(&sum, w[0][tile], a, &dots);
+        add_dots<Avx2, 1>(&sum, w[0][tile], a, &dots, 0);
         return sum;
     } else {
         Avx2::W8 more = Avx2::words(reinterpret_cast<const uint32_t*>(second) + tile_rows * tile);
         if constexpr (Group::kind == group_signed) {
-            add_dots<Avx2, 1>(&sum, w[0][tile], a, &dots);
-            add_dots<Avx2, 1>(&sum, w[1][tile], a, &more);
+            add_dots<Avx2, 1>(&sum, w[0][tile], a, &dots, 0);
+            add_dots<Avx2, 1>(&sum, w[1][tile], a, &more, 1);
+        } else if constexpr (Group::kind == group_small) {
+            const Avx2::W8 both[2] = {dots, more};
+            add_dots<Avx2, 1>(&sum, w[0][tile], a, both, 0);
         } else {
             const Avx2::W8* scale = w[0][tile].scale; // int16 in both halves of its words
             dots.v = _mm256_mullo_epi32(dots.v, _mm256_srai_epi32(scale[0].v, 16));
             dots = dots + Avx2::W8{_mm256_mullo_epi32(more.v, _mm256_srai_epi32(scale[1].v, 16))};
-            add_dots<Avx2, 1>(&sum, w[0][tile], a, &dots);
+            add_dots<Avx2, 1>(&sum, w[0][tile], a, &dots, 0);
         }
         return sum;
     }
@@ -185,10 +188,11 @@ template <class F, int format> constexpr MatmulKernel amx_kernel()
 
 } // namespace
 
+#define KS_AMX_HALVES_ENTRY(name) takes_halves<Avx2, format_##name>(),
 #define KS_AMX_ENTRY(name) amx_kernel<format_##name, cpu_format_##name>(),
 #define KS_AMX_KERNELS                                                                                                                     \
     {                                                                                                                                      \
-        quantize<Avx2>, {FORMATS(KS_AMX_ENTRY)}, amx_dot_peak                                                                              \
+        quantize<Avx2>, {FORMATS(KS_AMX_HALVES_ENTRY)}, {FORMATS(KS_AMX_ENTRY)}, amx_dot_peak                                              \
     }
 
 } // namespace ks

@@ -1,4 +1,4 @@
-// Every quantised format as one of three kinds of groups, which matmul.h multiplies. Unpack<S, format>::groups(at, body)
+// Every quantised format as one of four kinds of groups, which matmul.h multiplies. Unpack<S, format>::groups(at, body)
 // calls body(group, g, part) for the groups of the tile-block at `at`: the values from 32 g + 16 part on of eight rows. Its
 // Group is their type.
 // q[j] of a group has, per row, four neighbouring k from 4j on.
@@ -9,11 +9,22 @@
 namespace ks
 {
 
-enum GroupKind { group_offset, group_signed, group_halves };
+enum GroupKind { group_offset, group_small, group_signed, group_halves };
 
 // 32 values w = d * q + m, q unsigned.
 template <class S, int max_q_> struct OffsetGroup {
     static constexpr GroupKind kind = group_offset;
+    static constexpr bool by_halves = false; // whether it takes activations with a scale for each half
+    static constexpr int max_q = max_q_;
+    typename S::W8 q[8];
+    typename S::F8 d, m;
+};
+
+// The same of formats with blocks of 32, where the rounding of activations is what is lost most. (Those of 256 have more than
+// enough: llama.cpp rounds theirs in blocks of 256.)
+template <class S, int max_q_> struct SmallGroup {
+    static constexpr GroupKind kind = group_small;
+    static constexpr bool by_halves = true;
     static constexpr int max_q = max_q_;
     typename S::W8 q[8];
     typename S::F8 d, m;
@@ -22,6 +33,7 @@ template <class S, int max_q_> struct OffsetGroup {
 // 16 values w = d * q, q signed.
 template <class S> struct SignedGroup {
     static constexpr GroupKind kind = group_signed;
+    static constexpr bool by_halves = true;
     typename S::W8 q[4];
     typename S::F8 d;
 };
@@ -30,6 +42,7 @@ template <class S> struct SignedGroup {
 // int16 in both halves of its word, the two offsets in one word.
 template <class S, int max_q_> struct HalvesGroup {
     static constexpr GroupKind kind = group_halves;
+    static constexpr bool by_halves = false;
     static constexpr int max_q = max_q_;
     typename S::W8 q[8], scale[2], offset;
     typename S::F8 d;
@@ -38,6 +51,7 @@ template <class S, int max_q_> struct HalvesGroup {
 // The same with w = d * scale[half] * q + m * offset[half].
 template <class S, int max_q_> struct HalvesMinGroup {
     static constexpr GroupKind kind = group_halves;
+    static constexpr bool by_halves = false;
     static constexpr int max_q = max_q_;
     typename S::W8 q[8], scale[2], offset;
     typename S::F8 d, m;
@@ -113,7 +127,7 @@ template <class S> KS_INLINE void or_fifth_bits(typename S::W8 high, typename S:
 
 template <class S> struct Unpack<S, format_q4_0> {
     using F = format_q4_0;
-    using Group = OffsetGroup<S, 15>;
+    using Group = SmallGroup<S, 15>;
     template <class Body> KS_INLINE static void groups(const uint32_t* at, const Body& body)
     {
         Group w;
@@ -126,7 +140,7 @@ template <class S> struct Unpack<S, format_q4_0> {
 
 template <class S> struct Unpack<S, format_q4_1> {
     using F = format_q4_1;
-    using Group = OffsetGroup<S, 15>;
+    using Group = SmallGroup<S, 15>;
     template <class Body> KS_INLINE static void groups(const uint32_t* at, const Body& body)
     {
         Group w;
@@ -138,7 +152,7 @@ template <class S> struct Unpack<S, format_q4_1> {
 
 template <class S> struct Unpack<S, format_q5_0> {
     using F = format_q5_0;
-    using Group = OffsetGroup<S, 31>;
+    using Group = SmallGroup<S, 31>;
     template <class Body> KS_INLINE static void groups(const uint32_t* at, const Body& body)
     {
         Group w;
@@ -152,7 +166,7 @@ template <class S> struct Unpack<S, format_q5_0> {
 
 template <class S> struct Unpack<S, format_q5_1> {
     using F = format_q5_1;
-    using Group = OffsetGroup<S, 31>;
+    using Group = SmallGroup<S, 31>;
     template <class Body> KS_INLINE static void groups(const uint32_t* at, const Body& body)
     {
         Group w;

@@ -241,11 +241,6 @@ uint32_t Cache::n_far(uint32_t il, uint32_t end) const
     return s.n_turn || end <= far_position() + 1 ? 0 : std::min(s.n_pinned, s.table ? m_layers[il].held[0] : s.n_pinned);
 }
 
-bool Cache::compares_queries() const
-{
-    return m_recipe.reuse_of() < 1;
-}
-
 void Cache::begin_layer(uint32_t il, uint32_t n, uint32_t position)
 {
     m_layer = &m_layers[il];

@@ -61,7 +61,7 @@ public:
     uint32_t n_far(uint32_t il, uint32_t end) const;
 
     // Whether some layer compares its queries with earlier ones: it wants them as they were before RoPE, too.
-    bool compares_queries() const;
+    bool compares_queries() const { return m_recipe.compares_queries(); }
 
     // A chunk of n tokens at `position` in one layer: its keys and values are written, attended to, and then some leave.
     void begin_layer(uint32_t il, uint32_t n, uint32_t position);

@@ -52,6 +52,8 @@ struct Recipe {
     uint32_t read_first() const;
     uint32_t read_last() const;
     double reuse_of() const { return reuse != 0 ? reuse : double(select->reuse); }
+    // Whether a choice needs queries as before RoPE beside those after it.
+    bool compares_queries() const { return reuse_of() < 1 && positions != Positions::compact; }
     uint32_t plain_recent_of(uint32_t n_slots) const; // where slots are coded, so many of the last tokens are not yet
     // The fewest slots: those asked for have room beside what stays of itself, those that the memory dictates are what they are.
     uint32_t smallest_slots() const { return slots ? sink + recent + 4 : 2; }

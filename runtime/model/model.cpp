@@ -25,7 +25,7 @@ static Activations place_activations(const Config& c, const Recipe& recipe, uint
     a.x = p.take(chunk, c.dim);
     a.h = p.take(chunk, c.dim);
     a.q = p.take(chunk, c.n_heads * c.head_dim);
-    a.q_turned = p.take(recipe.reuse_of() < 1 ? chunk : 0, c.n_heads * c.head_dim);
+    a.q_turned = p.take(recipe.compares_queries() ? chunk : 0, c.n_heads * c.head_dim);
     a.q_far = p.take(pins(recipe) ? chunk : 0, c.n_heads * c.head_dim);
     a.q_bias = p.take(takes_bias_out(c, recipe) ? chunk : 0, c.n_heads * c.head_dim);
     a.q_bias_far = p.take(takes_bias_out(c, recipe) && pins(recipe) ? chunk : 0, c.n_heads * c.head_dim);

@@ -1,8 +1,8 @@
 #include "runtime/api/knapsack.h"
 #include "runtime/api/session.h"
+#include "tests/devices.h"
 #include "tests/model/tiny_model.h"
 
-#include <cstdlib>
 #include <doctest/doctest.h>
 
 #include <cstring>
@@ -51,8 +51,7 @@ struct Opened {
 
 TEST_CASE("session: the plan is what the ledger measured, at every budget, device and prompt length")
 {
-    for (const DeviceInfo& device : list_devices()) {
-        if (device.backend == "vulkan" && !getenv("KS_TEST_VULKAN")) continue; // minutes where the device is a program
+    for (const DeviceInfo& device : tested_devices()) {
         for (const char* arch : {"llama", "gemma3"}) {
             Opened all(arch, device.id.c_str(), -1, 64 << 20);
             uint64_t smallest = all.session->plan().smallest_bytes;
@@ -81,8 +80,7 @@ TEST_CASE("session: the plan is what the ledger measured, at every budget, devic
 
 TEST_CASE("session: prompt and decode, chunked or not, give the same logits bit for bit")
 {
-    for (const DeviceInfo& device : list_devices()) {
-        if (device.backend == "vulkan" && !getenv("KS_TEST_VULKAN")) continue; // minutes where the device is a program
+    for (const DeviceInfo& device : tested_devices()) {
         for (const char* arch : {"llama", "gemma3"}) {
             Opened whole(arch, device.id.c_str(), 400), single(arch, device.id.c_str(), 400), mixed(arch, device.id.c_str(), 400);
             std::vector<uint32_t> ids = some_ids(390);

@@ -41,7 +41,7 @@ TEST_CASE("peak: no product of weights is faster")
     constexpr uint32_t kRows = 64, kCols = 512, kTokens = 64;
     const BitsCase c = bits_case(Format::q4_0, kRows, kCols, kTokens);
     std::vector<ActBlock> acts(kTokens * kCols / 32);
-    for (uint32_t t = 0; t < kTokens; t++) kernels.matmul.quantize(c.x.data() + t * kCols, kCols, acts.data() + t, kTokens);
+    for (uint32_t t = 0; t < kTokens; t++) kernels.matmul.quantize(c.x.data() + t * kCols, kCols, acts.data() + t, kTokens, false);
     std::vector<uint32_t> tiles = c.weight.tiles();
     std::vector<float> y(kTokens * kRows), sums(kTokens * tile_rows);
     MatmulTask task{tiles.data(), kRows / tile_rows, kRows, kCols, kTokens, acts.data(), c.x.data(), y.data(), kRows, false, sums.data()};

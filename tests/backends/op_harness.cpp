@@ -1,6 +1,7 @@
 #include "tests/backends/op_harness.h"
 
 #include "kernels/common/formats.h"
+#include "tests/devices.h"
 
 #include <algorithm>
 #include <chrono>
@@ -299,13 +300,12 @@ template <class T> static void check_error(const std::vector<float>& found, cons
     CHECK(nmse <= bound);
 }
 
-// Every device but reference; the cpu also with one thread and with more than it may have cores. Vulkan only where
-// KS_TEST_VULKAN=1 says so, because a Vulkan device that is a program needs its time to compile every variant of a shader.
+// Every device but reference; the cpu also with one thread and with more than it may have cores.
 static std::vector<std::unique_ptr<Bench>> open_benches()
 {
     std::vector<std::unique_ptr<Bench>> benches;
-    for (const DeviceInfo& device : list_devices()) {
-        if (device.backend == "reference" || (device.backend == "vulkan" && !getenv("KS_TEST_VULKAN"))) continue;
+    for (const DeviceInfo& device : tested_devices()) {
+        if (device.backend == "reference") continue;
         benches.emplace_back(new Bench(device.id, 0));
         if (device.backend != "cpu" || getenv("KS_PERF")) continue;
         benches.emplace_back(new Bench(device.id, 1));

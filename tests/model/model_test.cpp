@@ -1,6 +1,6 @@
 // The forward against an independent float64 one: no cache, no chunks, the whole text at once, straight from the formulas.
+#include "tests/devices.h"
 #include "tests/model/opened_model.h"
-#include <cstdlib>
 
 using namespace ks;
 
@@ -54,8 +54,7 @@ TEST_CASE("model: pinned tokens seen from positions in the cache are StreamingLL
 
 TEST_CASE("model: every backend follows the reference")
 {
-    for (const DeviceInfo& device : list_devices()) {
-        if (device.backend == "vulkan" && !getenv("KS_TEST_VULKAN")) continue; // minutes where the device is a program
+    for (const DeviceInfo& device : tested_devices()) {
         for (const char* arch : {"llama", "gemma3"}) {
             TinyShape shape;
             shape.arch = arch;

@@ -12,6 +12,8 @@ static const Family kFamily = {};
 
 // A model's shape without a file: the matrices are named by their size alone.
 struct Shape {
+    Shape() = default;
+    Shape(Shape&&) = default; // a copy's parts would point into the original
     Config config;
     std::vector<GgufTensor> tensors;
     std::vector<TensorPart> parts;
@@ -33,6 +35,7 @@ static Shape random_shape(std::mt19937& rng)
     c.n_context = pick({100, 2048, 32768, 1u << 20});
     c.n_rot = c.head_dim;
     c.window = pick({0, 16, 512, 4096});
+    s.tensors.reserve(2); // parts point at them
     s.tensors.push_back({"token_embd.weight", 2, {c.dim, c.n_vocab, 1, 1}, Format::q8_0, true, 8, 0, 0, 0, 0});
     s.tensors.push_back({"blk.0.ffn_up.weight", 2, {c.dim, c.ffn_dim, 1, 1}, Format::q4_0, true, 2, 0, 0, 0, 0});
     s.parts.push_back({Role::token_embd, 0, &s.tensors[0], 0, c.n_vocab, c.dim});
@@ -55,8 +58,6 @@ TEST_CASE("plan: regions add up, stay inside the budget, and the smallest budget
     int fitting = 0;
     for (int i = 0; i < 400; i++) {
         Shape s = random_shape(rng);
-        s.parts[0].tensor = &s.tensors[0];
-        s.parts[1].tensor = &s.tensors[1];
         Recipe recipe = parse_recipe("exact").value();
         if (rng() % 2) recipe.k = Format::f32;
         PlanRequest request;
@@ -100,8 +101,6 @@ TEST_CASE("plan: more memory never holds fewer tokens by more than a larger chun
     REQUIRE(backend.ok());
     for (int i = 0; i < 30; i++) {
         Shape s = random_shape(rng);
-        s.parts[0].tensor = &s.tensors[0];
-        s.parts[1].tensor = &s.tensors[1];
         PlanRequest request;
         request.memory_bytes = 1ull << 40;
         Plan all = plan_of(s, *backend.value(), {}, request);
@@ -119,8 +118,6 @@ TEST_CASE("plan: a context beyond counting is a usage error")
     auto backend = open_backend({"reference", 1, nullptr});
     REQUIRE(backend.ok());
     Shape s = random_shape(rng);
-    s.parts[0].tensor = &s.tensors[0];
-    s.parts[1].tensor = &s.tensors[1];
     PlanRequest request;
     request.context = int64_t(1) << 40;
     Result<Plan> plan = make_plan(s.config, s.parts, 1, 1, *backend.value(), {}, request);
@@ -134,8 +131,6 @@ TEST_CASE("plan: heads that no codec can take are refused, but not where nothing
     auto backend = open_backend({"reference", 1, nullptr});
     REQUIRE(backend.ok());
     Shape s = random_shape(rng);
-    s.parts[0].tensor = &s.tensors[0];
-    s.parts[1].tensor = &s.tensors[1];
     for (uint32_t head_dim : {8u, 16u, 24u, 72u, 80u, 512u, 528u, 1024u}) {
         CAPTURE(head_dim);
         s.config.head_dim = head_dim;
@@ -165,8 +160,6 @@ TEST_CASE("plan: what a device's attention cannot do is refused, and auto does w
 {
     std::mt19937 rng(3);
     Shape s = random_shape(rng);
-    s.parts[0].tensor = &s.tensors[0];
-    s.parts[1].tensor = &s.tensors[1];
     s.config.head_dim = s.config.n_rot = 64;
     s.config.key_bias = true;
     PlanRequest request;
