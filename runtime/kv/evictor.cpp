@@ -90,8 +90,8 @@ void Evictor::place(const std::vector<CacheLayerSpec>& specs, const Recipe& reci
     m_id_counts = host.array<uint32_t>(recipe.retain->counts ? most : 0);
     m_keys = host.array<float>(m_reads ? uint64_t(most) * head_dim : 0);
     m_values = host.array<float>(m_writes ? uint64_t(most) * head_dim : 0);
-    m_target_few = host.array<float>(recipe.victims == Victims::merge ? uint64_t(most) * kFew : 0);
-    m_norms = host.array<float>(m_writes ? 2ull * most : 0);
+    m_target_few = host.array<float>(recipe.victims == Victims::merge ? FewKeys::floats_needed(most) : 0);
+    m_norms = host.array<float>(m_writes ? 2ull * most + 8 : 0);
     m_targets = host.array<uint32_t>(m_writes ? most : 0);
     m_sources = host.array<uint32_t>(is_subgen(recipe) ? 2ull * most : 0);
     m_changes.copies = host.array<SubgenChanges::Copy>(is_subgen(recipe) ? most : 0);
@@ -119,12 +119,17 @@ Evictor::Counts Evictor::evict(Backend& backend, CacheLayer& layer, uint32_t il,
     if (m_recipe.exact() && layer.spec.n_coded) c.plain_last += std::max(n_held / n_kv_heads, target) - target;
     c.estimated = c.evicts ? estimator_slots(layer.spec, m_recipe) : 0;
     look(c);
-    if (c.evicts) score(c);
-    if (c.evicts) choose(c);
+    const bool by_head = m_recipe.split != Split::ada; // else heads compete
+    for (uint32_t h = 0; c.evicts && h < n_kv_heads; h++) {
+        score(c, h);
+        if (by_head) choose(c, h);
+        if (by_head && layer.counts) merge_victims(c, h, m_recipe.retain->keys);
+    }
+    if (c.evicts && !by_head) choose_among_heads(c);
+    for (uint32_t h = 0; c.evicts && !by_head && layer.counts && h < n_kv_heads; h++) merge_victims(c, h, false);
     free_rows(c);
     for (uint32_t h = 0, begin = 0; h < n_kv_heads; h++) {
-        if (layer.counts) count_tokens(c, h);
-        if (layer.counts && c.evicts) merge_victims(c, h);
+        if (layer.counts && !c.evicts) count_tokens(c, h);
         if (c.estimated) estimate_victims(c, h);
         layer.begin[h] = begin;
         take_over(c, h, moves);
@@ -163,31 +168,29 @@ void Evictor::look(const Case& c)
     for (uint32_t h = 1; h < n_kv_heads; h++) std::copy_n(m_heads[0].signal, m_heads[0].n, m_heads[h].signal);
 }
 
-void Evictor::score(const Case& c)
+void Evictor::score(const Case& c, uint32_t h)
 {
-    for (uint32_t h = 0; h < c.layer.spec.n_kv_heads; h++) {
-        const Head& head = m_heads[h];
-        Candidates candidates;
-        candidates.n = head.n - c.pinned - c.recent;
-        candidates.n_seen = c.chunk.position + c.chunk.n;
-        candidates.head_dim = c.layer.spec.head_dim;
-        candidates.n_keep = c.target - c.pinned - c.recent;
-        candidates.positions = head.positions + c.pinned;
-        if (m_recipe.retain->signal) candidates.signal = head.signal + c.pinned;
-        if (m_recipe.retain->keys && !is_subgen(m_recipe)) {
-            read_rows(c, h, false, false, m_keys);
-            candidates.keys = m_keys + uint64_t(c.pinned) * candidates.head_dim;
-        }
-        if (m_recipe.retain->counts && c.text.ids) {
-            count_ids(c, h);
-            candidates.counts = m_id_counts + c.pinned;
-        }
-        float* scores = head.score + c.pinned;
-        m_recipe.retain->score(candidates, m_recipe.options, m_scratch, scores);
-        for (uint32_t i = 0; i < candidates.n && candidates.n_seen - candidates.positions[i] > c.text.far; i++)
-            if (candidates.positions[i] != kNoPosition) scores[i] = -INFINITY;
-        protect_frames(c, h);
+    const Head& head = m_heads[h];
+    Candidates candidates;
+    candidates.n = head.n - c.pinned - c.recent;
+    candidates.n_seen = c.chunk.position + c.chunk.n;
+    candidates.head_dim = c.layer.spec.head_dim;
+    candidates.n_keep = c.target - c.pinned - c.recent;
+    candidates.positions = head.positions + c.pinned;
+    if (m_recipe.retain->signal) candidates.signal = head.signal + c.pinned;
+    if (m_recipe.retain->keys && !is_subgen(m_recipe)) {
+        read_rows(c, h, false, false, m_keys);
+        candidates.keys = m_keys + uint64_t(c.pinned) * candidates.head_dim;
     }
+    if (m_recipe.retain->counts && c.text.ids) {
+        count_ids(c, h);
+        candidates.counts = m_id_counts + c.pinned;
+    }
+    float* scores = head.score + c.pinned;
+    m_recipe.retain->score(candidates, m_recipe.options, m_scratch, scores);
+    for (uint32_t i = 0; i < candidates.n && candidates.n_seen - candidates.positions[i] > c.text.far; i++)
+        if (candidates.positions[i] != kNoPosition) scores[i] = -INFINITY;
+    protect_frames(c, h);
 }
 
 // How often the id of each index was read; of those that the text no longer has, once.
@@ -225,22 +228,21 @@ void Evictor::protect_frames(const Case& c, uint32_t h)
     }
 }
 
-// Marks who stays: keep[i] for every index of every head.
-void Evictor::choose(const Case& c)
+// Marks who stays: keep[i] for every index of a head.
+void Evictor::choose(const Case& c, uint32_t h)
+{
+    Head& head = m_heads[h];
+    const uint32_t n = head.n - c.pinned - c.recent;
+    if (!c.estimated) return keep_highest(head.score + c.pinned, n, c.target - c.pinned - c.recent, head.order, head.keep + c.pinned);
+    // All go, but for the estimator's own slots.
+    const bool started = head.positions[c.pinned] == kNoPosition;
+    std::fill_n(head.keep + c.pinned + (started ? c.estimated : 0), n - (started ? c.estimated : 0), uint8_t(0));
+}
+
+// The heads' candidates end at the same token but may differ in number: side by side, aligned at their ends.
+void Evictor::choose_among_heads(const Case& c)
 {
     const uint32_t n_kv_heads = c.layer.spec.n_kv_heads, wanted = c.target - c.pinned - c.recent;
-    for (uint32_t h = 0; h < n_kv_heads; h++) {
-        Head& head = m_heads[h];
-        const uint32_t n = head.n - c.pinned - c.recent;
-        if (c.estimated) { // all go, but for the estimator's own slots
-            const bool started = head.positions[c.pinned] == kNoPosition;
-            std::fill_n(head.keep + c.pinned + (started ? c.estimated : 0), n - (started ? c.estimated : 0), uint8_t(0));
-            continue;
-        }
-        if (m_recipe.split != Split::ada) keep_highest(head.score + c.pinned, n, wanted, head.order, head.keep + c.pinned);
-    }
-    if (m_recipe.split != Split::ada) return;
-    // The heads' candidates end at the same token but may differ in number: side by side, aligned at their ends.
     uint32_t most = 0;
     for (uint32_t h = 0; h < n_kv_heads; h++) most = std::max(most, m_heads[h].n - c.pinned - c.recent);
     float* scores = m_heads[0].signal; // no longer needed
@@ -314,16 +316,17 @@ void Evictor::count_tokens(const Case& c, uint32_t h)
 }
 
 // Victims go into the nearest slot that stays, where one is near enough.
-void Evictor::merge_victims(const Case& c, uint32_t h)
+void Evictor::merge_victims(const Case& c, uint32_t h, bool keys_are_read)
 {
     Head& head = m_heads[h];
     const uint32_t head_dim = c.layer.spec.head_dim, held = c.layer.held[h], end = head.n - c.recent;
-    read_rows(c, h, false, false, m_keys);
+    count_tokens(c, h);
+    if (!keys_are_read) read_rows(c, h, false, false, m_keys);
     uint32_t n_targets = 0;
     for (uint32_t i = c.pinned; i < end; i++)
         if (head.keep[i] && !is_frame(c, h, i)) m_targets[n_targets++] = i;
-    MergeTargets targets{m_keys,       m_targets, m_norms,  m_norms + n_targets,
-                         m_target_few, n_targets, head_dim, FewCoordinates(m_keys, head.n, head_dim)};
+    MergeTargets targets{
+        m_keys, m_targets, m_norms, m_norms + n_targets, n_targets, head_dim, FewKeys(m_keys, head.n, head_dim, m_target_few)};
     for (uint32_t t = 0; t < n_targets; t++) targets.set(t);
     uint32_t *counts = head.order, *into = m_targets + n_targets, n_merged = 0; // into: (n_merged)
     float* shares = head.score;                                                 // (n_merged), scores are no longer needed

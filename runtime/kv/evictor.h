@@ -135,16 +135,17 @@ private:
         uint32_t estimated;               // slots of an estimator, from the pinned ones on
     };
     void look(const Case& c);
-    void score(const Case& c);
+    void score(const Case& c, uint32_t head);
     void count_ids(const Case& c, uint32_t head);
     bool is_frame(const Case& c, uint32_t head, uint32_t index) const;
     void protect_frames(const Case& c, uint32_t head);
-    void choose(const Case& c);
+    void choose(const Case& c, uint32_t head);
+    void choose_among_heads(const Case& c);
     void read_rows(const Case& c, uint32_t head, bool values, bool only_merged, float* out);
     void write_row(const Case& c, const Tensor& to, uint32_t row, const float* values);
     void write_slot(const Case& c, uint32_t slot, const float* key, const float* value);
     void count_tokens(const Case& c, uint32_t head);
-    void merge_victims(const Case& c, uint32_t head);
+    void merge_victims(const Case& c, uint32_t head, bool keys_are_read);
     void estimate_victims(const Case& c, uint32_t head);
     void write_estimator(const Case& c, uint32_t head);
     void free_rows(const Case& c);
@@ -160,8 +161,8 @@ private:
     uint32_t* m_id_counts = nullptr; // (most)
     float* m_keys = nullptr;         // (most, head_dim)
     float* m_values = nullptr;       // (most, head_dim)
-    float* m_target_few = nullptr;   // (most, kFew) of the keys that victims may merge into
-    float* m_norms = nullptr;        // (2 * most), or an estimator's log-weights
+    float* m_target_few = nullptr;   // of FewKeys: those that victims may merge into
+    float* m_norms = nullptr;        // (2 * most, rounded up to eight), or an estimator's log-weights
     uint32_t* m_targets = nullptr;   // (most)
     uint32_t* m_sources = nullptr;   // (2 * most) of an estimator's slots: the index whose key and value they hold
     SubgenChanges m_changes{};

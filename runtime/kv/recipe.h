@@ -36,7 +36,8 @@ struct Recipe {
     uint32_t sink = 4;   // first tokens, which stay
     uint32_t recent = 0; // last tokens, which stay; 0: an eighth of the slots, of subgen half
     uint32_t chunk = 0;  // tokens of a prompt read at once; 0: the planner's choice
-    uint32_t delta = 0;  // tokens from one eviction to the next while decoding; 0: a 32nd of the slots, at most 64
+    uint32_t delta =
+        0; // tokens from one eviction to the next while decoding; 0: a 16th of the slots, a 32nd where slots are codes, at most 64
     uint64_t seed = 0;
 
     bool exact() const { return !retain->evicts; }

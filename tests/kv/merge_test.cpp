@@ -2,6 +2,7 @@
 #include "kernels/cpu/codec_rows.h"
 #include "runtime/base/rng.h"
 #include "runtime/kv/retain/merge.h"
+#include "runtime/kv/retain/vectors.h"
 #include "tests/kv/random_values.h"
 
 #include <algorithm>
@@ -27,10 +28,12 @@ struct Targets {
     std::vector<uint32_t> indexes;
     MergeTargets t{};
 
-    Targets(const Floats& k, uint32_t dim) : keys(k), norms(k.size() / dim), apart(norms), few(norms.size() * kFew), indexes(norms.size())
+    Targets(const Floats& k, uint32_t dim)
+        : keys(k), norms(k.size() / dim), apart(norms.size() + 7), few(FewKeys::floats_needed(uint32_t(norms.size()))),
+          indexes(norms.size())
     {
         const uint32_t n = uint32_t(norms.size());
-        t = {keys.data(), indexes.data(), norms.data(), apart.data(), few.data(), n, dim, FewCoordinates(k.data(), n, dim)};
+        t = {keys.data(), indexes.data(), norms.data(), apart.data(), n, dim, FewKeys(k.data(), n, dim, few.data())};
         for (uint32_t i = 0; i < t.n; i++) indexes[i] = i, t.set(i);
     }
 };

@@ -21,7 +21,8 @@ TEST_CASE("recipe: names, options and the full text, which parses to itself")
     CHECK(h2o.options.decay == 0.99);
     CHECK(h2o.recent_of(1024) == 100);
     CHECK(parse_recipe("h2o").value().recent_of(1024) == 128);
-    CHECK(parse_recipe("h2o").value().delta_of(1024) == 32);
+    CHECK(parse_recipe("h2o").value().delta_of(1024) == 64);
+    CHECK(parse_recipe("h2o,k=turbo4").value().delta_of(1024) == 32);
     CHECK(parse_recipe("pyramid").value().split == Split::pyramid);
     CHECK(parse_recipe("window").value().sink == 0);
 

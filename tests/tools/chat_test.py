@@ -119,7 +119,7 @@ def test_memory(folder, model):
     chat = ["chat", "-m", model, *BASE, "-n", 8, *system, "--kv"]
     head = len(prompt_ids(model, "<|im_start|>system\nBe kind and brief.<|im_end|>\n<|im_start|>user\n"))
     talk = "first message\n/memory\n\x1b[31mred \u4e2d message\nthird message of the three\n/memory\n"
-    for recipe, bounded in (("h2o,slots=160", True), ("mix,slots=160,victims=merge", True), ("sink,slots=160", True), ("exact", False)):
+    for recipe, bounded in (("h2o,slots=160", True), ("mix,slots=160,victims=merge,delta=5", True), ("sink,slots=160", True), ("exact", False)):
         r = knapsack(*chat, recipe, stdin=f"{talk}/save {saved}\nfourth\n/memory\n/clear\n/memory\nfirst message\n/memory\n".encode(), env={"LC_ALL": "C"})
         again = knapsack(*chat, recipe, stdin=f"/load {saved}\nfourth\n/memory\n/clear\nfirst message\n/memory\n".encode(), env={"LC_ALL": "C"})
         check(r.code == 0 and again.code == 0, f"{recipe}: {r.err} {again.err}")

@@ -1,4 +1,5 @@
 // Policies that read the keys alone.
+#include "runtime/kv/retain/few_keys.h"
 #include "runtime/kv/retain/policies.h"
 #include "runtime/kv/retain/vectors.h"
 
@@ -35,38 +36,47 @@ void score_keydiff(const Candidates& c, const RetainOptions&, float* scratch, fl
 // best possible radius of a chosen one. The score counts down in the order of choice; ties: the older.
 void score_kcenter(const Candidates& c, const RetainOptions&, float* scratch, float* score)
 {
+    const uint32_t n_padded = (c.n + 7) / 8 * 8, n_centres = c.n_keep ? std::min(c.n_keep, c.n) : c.n;
     // Of the keys that are not chosen, in any order: which, the squared distance to the nearest chosen one, and a few coordinates.
     uint32_t* open = new (scratch) uint32_t[c.n]; // same size, same alignment
-    float *nearest = scratch + c.n, *few = nearest + c.n;
+    float *nearest = scratch + n_padded, *apart = nearest + n_padded;
+    FewKeys few(c.keys, c.n, c.head_dim, apart + n_padded);
     const auto key = [&](uint32_t i) { return c.keys + uint64_t(i) * c.head_dim; };
-    const uint32_t n_centres = c.n_keep ? std::min(c.n_keep, c.n) : c.n;
-    const FewCoordinates coordinates(c.keys, c.n, c.head_dim);
     uint32_t next = 0;
-    float largest = -1;
+    float longest = -1;
+    std::fill_n(nearest + c.n, n_padded - c.n, -1.0f); // nearer than anything: the loops below go over four at a time
     for (uint32_t i = 0; i < c.n; i++) {
         const float square = dot(key(i), key(i), c.head_dim);
         score[i] = 0;
         open[i] = i;
         nearest[i] = std::numeric_limits<float>::max();
-        coordinates.take(key(i), 1, few + i * kFew);
-        if (square > largest) largest = square, next = i;
+        few.set(i, key(i), 1);
+        if (square > longest) longest = square, next = i;
     }
     for (uint32_t chosen = 0, n_open = c.n; chosen < n_centres; chosen++) {
         const uint32_t centre = open[next];
-        float of_centre[kFew];
         score[centre] = float(c.n - chosen);
-        std::copy_n(few + next * kFew, kFew, of_centre);
         open[next] = open[--n_open]; // the last takes its place
         nearest[next] = nearest[n_open];
-        std::copy_n(few + n_open * kFew, kFew, few + next * kFew);
-        next = 0;
-        for (uint32_t i = 0; i < n_open; i++) {
-            if (!(squared_distance(few + i * kFew, of_centre, kFew) >= nearest[i] * kFewSlack)) {
-                const float distance = squared_distance(key(open[i]), key(centre), c.head_dim);
-                nearest[i] = std::min(nearest[i], std::max(0.0f, distance)); // max() makes 0 of NaN
+        nearest[n_open] = -1;
+        few.copy(next, n_open);
+        few.distances(key(centre), 1, n_open, apart);
+        Float4 farthest = {-1, -1, -1, -1};
+        for (uint32_t i = 0; i < n_open; i += 4) {
+            Float4 now = load4(nearest + i);
+            for (uint32_t j = i; any(~(load4(apart + i) >= now * kFewSlack)) && j < std::min(i + 4, n_open); j++) {
+                if (apart[j] >= nearest[j] * kFewSlack) continue;
+                const float distance = squared_distance(key(open[j]), key(centre), c.head_dim);
+                nearest[j] = std::min(nearest[j], std::max(0.0f, distance)); // max() makes 0 of NaN
             }
-            if (nearest[i] > nearest[next] || (nearest[i] == nearest[next] && open[i] < open[next])) next = i;
+            now = load4(nearest + i);
+            farthest = now > farthest ? now : farthest;
         }
+        const float bar = largest(farthest);
+        next = n_open;
+        for (uint32_t i = 0; i < n_open; i += 4)
+            for (uint32_t j = i; any(load4(nearest + i) == bar) && j < std::min(i + 4, n_open); j++)
+                if (nearest[j] == bar && (next == n_open || open[j] < open[next])) next = j;
     }
 }
 

@@ -1,5 +1,7 @@
 #include "runtime/kv/retain/merge.h"
 
+#include "runtime/kv/retain/vectors.h"
+
 #include <algorithm>
 #include <cmath>
 
@@ -15,23 +17,34 @@ void MergeTargets::set(uint32_t target)
 {
     const float* key = keys + uint64_t(indexes[target]) * head_dim;
     norms[target] = key_norm(key, head_dim);
-    coordinates.take(key, 1 / norms[target], few + target * kFew);
+    few.set(target, key, 1 / norms[target]);
 }
 
 uint32_t MergeTargets::nearest(const float* key) const
 {
     const float norm = key_norm(key, head_dim);
-    float own[kFew], largest = kNearEnough;
-    coordinates.take(key, 1 / norm, own);
-    for (uint32_t i = 0; i < n; i++) apart[i] = squared_distance(few + i * kFew, own, kFew);
-    // The most promising first, so that hardly another needs a look. At length 1 a squared distance is 2 - 2 cosines.
+    few.distances(key, 1 / norm, n, apart);
+    std::fill(apart + n, apart + (n + 3) / 4 * 4, INFINITY); // the loops below go over four at a time
+    float largest_cosine = kNearEnough;
     uint32_t best = kNoTarget;
-    for (uint32_t k = 0, first = uint32_t(std::min_element(apart, apart + n) - apart); k <= n; k++) {
-        const uint32_t i = k ? k - 1 : first;
-        if (i == n || (k && apart[i] > (2 - 2 * largest) + kFewSlack - 1)) continue;
+    const auto look = [&](uint32_t i) {
         const float scale = norms[i] * norm;
         const float cosine = scale > 0 ? dot(keys + uint64_t(indexes[i]) * head_dim, key, head_dim) / scale : 0;
-        if (cosine > largest || (cosine == largest && i < best)) largest = cosine, best = i;
+        if (cosine > largest_cosine || (cosine == largest_cosine && i < best)) largest_cosine = cosine, best = i;
+    };
+    // The most promising first, so that hardly another needs a look. At length 1 a squared distance is 2 - 2 cosines.
+    Float4 closest = {-INFINITY, -INFINITY, -INFINITY, -INFINITY}; // negative, for largest()
+    for (uint32_t i = 0; i < n; i += 4) {
+        const Float4 now = -load4(apart + i);
+        closest = now > closest ? now : closest;
+    }
+    const float bar = -largest(closest);
+    for (uint32_t i = 0; i < n && best == kNoTarget; i++)
+        if (apart[i] == bar) look(i);
+    for (uint32_t i = 0; i < n; i += 4) {
+        const float limit = (2 - 2 * largest_cosine) + kFewSlack - 1;
+        for (uint32_t j = i; any(~(load4(apart + i) > limit)) && j < std::min(i + 4, n); j++)
+            if (!(apart[j] > limit)) look(j);
     }
     return best;
 }

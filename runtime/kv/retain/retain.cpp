@@ -1,4 +1,5 @@
 #include "runtime/kv/retain/retain.h"
+#include "runtime/kv/retain/few_keys.h"
 #include "runtime/kv/retain/policies.h"
 #include "runtime/kv/retain/vectors.h"
 
@@ -19,7 +20,7 @@ static const RetainPolicy kPolicies[] = {
     {"snapkv", signal_sum, true, false, false, false, true, 0, score_snapkv},
     {"keydiff", signal_none, false, true, false, false, true, 0, score_keydiff},
     {"mix", signal_sum, true, true, false, true, true, 3, score_mix},
-    {"kcenter", signal_none, false, true, false, false, true, 2 + kFew, score_kcenter},
+    {"kcenter", signal_none, false, true, false, false, true, 3 + kFew, score_kcenter},
     {"subgen", signal_none, false, true, false, false, true, 0, score_position}, // what leaves the window goes into its estimator
 };
 
@@ -39,7 +40,7 @@ std::string retain_names()
 
 uint64_t retain_scratch_floats(const RetainPolicy& policy, uint32_t n_candidates, uint32_t head_dim)
 {
-    return uint64_t(policy.scratch) * n_candidates + head_dim;
+    return uint64_t(policy.scratch) * ((n_candidates + 7) / 8 * 8) + head_dim;
 }
 
 // Older tokens leave first: the sinks that make `sink` of `window` are pinned, not candidates.

@@ -10,6 +10,7 @@ namespace ks
 {
 
 typedef float Float4 __attribute__((vector_size(16)));
+typedef int32_t Int4 __attribute__((vector_size(16))); // what comparing Float4 gives: -1 or 0
 typedef double Double2 __attribute__((vector_size(16)));
 
 inline Float4 load4(const float* x)
@@ -17,6 +18,18 @@ inline Float4 load4(const float* x)
     Float4 v;
     std::memcpy(&v, x, sizeof(v));
     return v;
+}
+
+inline bool any(Int4 of)
+{
+    uint64_t halves[2];
+    std::memcpy(halves, &of, sizeof halves);
+    return halves[0] | halves[1];
+}
+
+inline float largest(Float4 x)
+{
+    return std::max(std::max(x[0], x[1]), std::max(x[2], x[3]));
 }
 
 inline float dot(const float* x, const float* y, uint32_t n)
@@ -71,39 +84,5 @@ inline float squared_distance(const float* x, const float* y, uint32_t n)
     low += high;
     return (low[0] + low[1]) + (low[2] + low[3]) + rest;
 }
-
-// The coordinates in which vectors spread most: two vectors are at least as far apart as these few say, which mostly spares a
-// comparison of the rest.
-constexpr uint32_t kFew = 24;
-constexpr float kFewSlack = 1.0001f; // more than rounding does to either distance
-
-struct FewCoordinates {
-    uint32_t n = 0, at[kFew];
-
-    FewCoordinates() = default;
-    FewCoordinates(const float* x, uint32_t n_vectors, uint32_t dim) // x (n_vectors, dim)
-    {
-        float spread[kFew];
-        const uint32_t step = n_vectors / 128 + 1; // some will do
-        for (uint32_t j = 0; j < dim; j++) {
-            float sum = 0, squares = 0, count = 0;
-            for (uint32_t i = 0; i < n_vectors; i += step, count++) {
-                const float value = x[uint64_t(i) * dim + j];
-                sum += value;
-                squares += value * value;
-            }
-            const float own = squares - sum * sum / count;
-            const uint32_t slot = n < kFew ? n++ : uint32_t(std::min_element(spread, spread + kFew) - spread);
-            if (j >= kFew && !(own > spread[slot])) continue;
-            spread[slot] = own;
-            at[slot] = j;
-        }
-    }
-    // out (kFew) = those of x, scaled; zeros where x has fewer.
-    void take(const float* x, float scale, float* out) const
-    {
-        for (uint32_t k = 0; k < kFew; k++) out[k] = k < n ? x[at[k]] * scale : 0;
-    }
-};
 
 } // namespace ks
