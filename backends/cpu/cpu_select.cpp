@@ -50,6 +50,25 @@ void CpuBackend::vote_for_pages(const SelectArgs& s, const AttentionTask& task, 
     });
 }
 
+void CpuBackend::vote_for_blocks(const SelectArgs& s, const AttentionTask& task, const Selection& to, const KvSlots& slots)
+{
+    const AttentionArgs& a = task.a;
+    const uint32_t group = a.n_heads / a.n_kv_heads, n_sets = s.alike ? 1 : a.n_kv_heads;
+    m_pool.parallel_for(a.n_kv_heads, [&](uint32_t head, int) { block_speakers(s, to, slots, head); });
+    AttentionTask speakers = task;
+    speakers.table = m_select.table.ptr<uint32_t>();
+    speakers.view = m_select.view.ptr<uint32_t>();
+    auto n_asked = [&](uint32_t head) { return speakers.view[head * view_words + view_before]; };
+    for_blocks(a.n_kv_heads, n_asked, kSelectBlock, [&](uint32_t head, uint32_t first, uint32_t n, int thread) {
+        float* scratch = m_scratch.attention + uint64_t(thread) * attention_scratch_floats(m_shape.head_dim);
+        m_kernels.attention.select_logits(speakers, head, first, first + n, m_select.logits + head * group * m_select.stride + first,
+                                          uint32_t(m_select.stride), scratch);
+    });
+    for (uint32_t set = 0; set < n_sets; set++) std::fill_n(m_select.votes + set * m_select.stride, m_select.stride, 0.f);
+    for (uint32_t head = 0; head < a.n_kv_heads; head++)
+        add_block_votes(s, a, slots, head, m_select.votes + (s.alike ? 0 : head * m_select.stride));
+}
+
 void CpuBackend::vote_for_keys(const SelectArgs& s, const AttentionTask& task)
 {
     const AttentionArgs& a = task.a;
@@ -90,6 +109,8 @@ void CpuBackend::select(const SelectArgs& s, const AttentionArgs& a, const Selec
     task.q = m_select.query;
     if (s.kind == select_pages)
         vote_for_pages(s, task, to, came);
+    else if (s.kind == select_blocks)
+        vote_for_blocks(s, task, to, slots);
     else
         vote_for_keys(s, task);
     m_pool.parallel_for(

@@ -45,12 +45,16 @@ protected:
         float* plain = nullptr;  // (n_heads, head_dim) before RoPE
         float* logits = nullptr; // (n_heads, selected_slots)
         float* votes = nullptr;  // (n_kv_heads, selected_slots)
+        Tensor table;            // (1, n_kv_heads * stride / 2) u32: keys that speak for blocks
+        Tensor view;             // (n_kv_heads, view_words) u32
         uint64_t stride = 0;     // of the two: selected_slots in whole vectors
     };
     void check_select(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots) const;
     void mean_query(const AttentionArgs& a, const KvSlots& slots, uint32_t n_last, const Tensor& q, float* mean);
     bool asks_alike(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots);
     bool reuses_choice(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots);
+    KvSlots block_speakers(const SelectArgs& s, const Selection& to, const KvSlots& slots, uint32_t head) const;
+    void add_block_votes(const SelectArgs& s, const AttentionArgs& a, const KvSlots& slots, uint32_t head, float* votes) const;
     void list_head(const SelectArgs& s, const Selection& to, const KvSlots& slots, uint32_t head, const float* votes) const;
     void list_chunk(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const KvSlots& slots) const;
 

@@ -40,6 +40,9 @@ ReferenceBackend::SelectScratch ReferenceBackend::place_select(const ScratchShap
     s.plain = take(n_values);
     s.logits = take(n * shape.n_heads);
     s.votes = take(n * shape.n_kv_heads);
+    const uint64_t n_speakers = n / 2 + select_few, n_heads = shape.n_kv_heads;
+    s.table = {{take(n_speakers * n_heads), 4 * n_speakers * n_heads}, 0, 1, uint32_t(n_speakers * n_heads)};
+    s.view = {{take(view_words * n_heads), 4 * view_words * n_heads}, 0, uint32_t(n_heads), view_words};
     return s;
 }
 
@@ -58,6 +61,8 @@ void ReferenceBackend::check_select(const SelectArgs& s, const AttentionArgs& a,
     for (uint32_t h = 0; h < a.n_kv_heads; h++) {
         const uint32_t before = slots.view.ptr<uint32_t>()[h * view_words + view_before];
         KS_CHECK(before <= m_shape.selected_slots, "select: %u slots, scratch for %u", before, m_shape.selected_slots);
+        KS_CHECK(s.kind != select_blocks || (s.unit >= 2 * select_few && to.signal.cols >= a.n_kv_heads * a.n_rows), "select: blocks of %u",
+                 s.unit);
         KS_CHECK(s.stride >= s.n_read + s.n_last / 2 + a.n_tokens, "select: %u read, a table of %u", s.n_read, s.stride);
         if (s.kind != select_pages) continue;
         const uint64_t n_pages = (before + select_page - 1) / select_page;
@@ -175,7 +180,39 @@ void ReferenceBackend::add_votes(uint32_t kind, uint32_t h, uint32_t n, uint32_t
     for (uint32_t i = 0; i < n; i++) votes[i] = float(votes[i] + std::exp(double(logits[i]) - top) / sum);
 }
 
-// A head's list from the votes on its candidates, or on pages.
+// The slots of a head whose keys speak for its blocks, as a table and a view of their own.
+KvSlots ReferenceBackend::block_speakers(const SelectArgs& s, const Selection& to, const KvSlots& slots, uint32_t head) const
+{
+    KvSlots speakers = slots;
+    speakers.table = m_select.table;
+    speakers.view = m_select.view;
+    const uint32_t* view = slots.view.ptr<uint32_t>() + head * view_words;
+    const uint32_t *table = slots.table.ptr<uint32_t>() + view[view_begin], first = head * (m_select.table.cols / m_select.view.rows);
+    ChosenList list{view, table, m_select.table.ptr<uint32_t>() + first};
+    for (Unit unit(s, view[view_before]); unit.n; unit.next()) {
+        const FewHighest few(unit.begin, unit.begin + unit.n, [&](uint32_t i) { return to.signal.ptr()[table[i]]; });
+        for (uint32_t k = 0; k < few.n; k++) list.add(few.index[k]);
+    }
+    list.finish(first, m_select.view.ptr<uint32_t>() + head * view_words);
+    return speakers;
+}
+
+// What a head's query heads say of the keys that speak is added to the votes on their blocks.
+void ReferenceBackend::add_block_votes(const SelectArgs& s, const AttentionArgs& a, const KvSlots& slots, uint32_t head, float* votes) const
+{
+    const uint32_t group = a.n_heads / a.n_kv_heads;
+    uint32_t speaker = 0;
+    for (Unit unit(s, slots.view.ptr<uint32_t>()[head * view_words + view_before]); unit.n; unit.next(), votes++) {
+        const uint32_t n = std::min(unit.n, select_few);
+        double sum = 0;
+        for (uint32_t h = head * group; h < (head + 1) * group; h++)
+            for (uint32_t k = 0; k < n; k++) sum += m_select.logits[h * m_select.stride + speaker + k];
+        *votes += float(sum / n);
+        speaker += n;
+    }
+}
+
+// A head's list from the votes on its candidates, or on units of several.
 void ReferenceBackend::list_head(const SelectArgs& s, const Selection& to, const KvSlots& slots, uint32_t head, const float* votes) const
 {
     const uint32_t *view = slots.view.ptr<uint32_t>() + head * view_words, before = view[view_before];
@@ -183,16 +220,14 @@ void ReferenceBackend::list_head(const SelectArgs& s, const Selection& to, const
     if (before <= s.n_read) {
         list.add_range(0, before);
     } else {
-        const uint32_t end = before - s.n_last, page = s.kind == select_pages ? select_page : 1;
-        const uint32_t first_page = s.n_first / page, n_pages = (end + page - 1) / page - first_page;
-        Highest best(votes, n_pages, (s.n_read - s.n_first - s.n_last) / page);
+        const uint32_t end = before - s.n_last;
+        Highest best(votes, (end + s.unit - 1) / s.unit - s.n_first / s.unit, (s.n_read - s.n_first - s.n_last) / s.unit);
         list.add_range(0, s.n_first);
-        for (uint32_t i = 0; i < n_pages; i++)
-            if (best.takes(votes[i]))
-                list.add_range(std::max(s.n_first, (first_page + i) * page), std::min(end, (first_page + i + 1) * page));
+        for (Unit unit(s, before); unit.n; unit.next())
+            if (best.takes(*votes++)) list.add_range(unit.begin, unit.begin + unit.n);
         list.add_range(end, before);
     }
-    list.finish(head, s, to.view.ptr<uint32_t>() + head * view_words);
+    list.finish(head * s.stride, to.view.ptr<uint32_t>() + head * view_words);
 }
 
 void ReferenceBackend::select(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots)
@@ -208,6 +243,11 @@ void ReferenceBackend::select(const SelectArgs& s, const AttentionArgs& a, const
         if (before > s.n_read && s.kind == select_pages) {
             const uint32_t first = s.n_first / select_page, end = before - s.n_last;
             page_votes(a, to, head, first, (end + select_page - 1) / select_page - first);
+        } else if (before > s.n_read && s.kind == select_blocks) {
+            const KvSlots speakers = block_speakers(s, to, slots, head);
+            select_logits(a, speakers, head, 0, speakers.view.ptr<uint32_t>()[head * view_words + view_before]);
+            if (head == 0 || !s.alike) std::fill_n(votes, m_select.stride, 0.f);
+            add_block_votes(s, a, slots, head, votes);
         } else if (before > s.n_read) {
             const uint32_t n = before - s.n_first - s.n_last;
             select_logits(a, slots, head, s.n_first, n);

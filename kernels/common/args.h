@@ -141,6 +141,9 @@ CONST uint select_hard = 1u;  // by how many query heads have them among their o
 CONST uint select_sum = 2u;   // by the sum of their logits
 CONST uint select_pages = 3u; // whole pages, by the most that any key between a page's bounds could come to with a query head
 CONST uint select_page = 16u; // indexes
+// Whole blocks, by the logits in the mean of the few keys in each that attention looked at most, summed over the query heads.
+CONST uint select_blocks = 4u;
+CONST uint select_few = 4u; // keys of a block
 
 struct SelectArgs {
     uint kind;
@@ -151,6 +154,7 @@ struct SelectArgs {
     uint alike;   // 1: the heads hold the same tokens, and all read the same
     uint fresh;   // 1: indexes are not what they were at the last call
     float reuse;  // a choice is used again where the cosine of the queries comes to this, for n_last / 2 tokens at most; 1: never
+    uint unit;    // indexes that are chosen together: 1, select_page, or those of a block
 };
 
 // What is known of the choice that was made last.

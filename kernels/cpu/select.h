@@ -52,6 +52,44 @@ struct Highest {
     }
 };
 
+// The candidates of a head that is not read as a whole, unit by unit; n is 0 after the last.
+struct Unit {
+    uint32_t begin, n, size, end;
+
+    Unit(const SelectArgs& s, uint32_t before) : begin(s.n_first), size(s.unit), end(before > s.n_read ? before - s.n_last : 0)
+    {
+        measure();
+    }
+    void next()
+    {
+        begin += n;
+        measure();
+    }
+    // Units begin at multiples of their size, but for the first.
+    void measure()
+    {
+        const uint32_t whole = (begin / size + 1) * size;
+        n = begin >= end ? 0 : (whole < end ? whole : end) - begin;
+    }
+};
+
+// The highest few of indexes [from, end), in their order; of equal ones the newer.
+struct FewHighest {
+    uint32_t index[select_few], n = 0;
+
+    template <class Score> FewHighest(uint32_t from, uint32_t end, const Score& score)
+    {
+        for (uint32_t i = from; i < end; i++) {
+            uint32_t least = 0; // of those there are
+            for (uint32_t k = 1; k < n; k++)
+                if (ordered_bits(score(index[k])) < ordered_bits(score(index[least]))) least = k;
+            if (n == select_few && ordered_bits(score(i)) < ordered_bits(score(index[least]))) continue;
+            if (n == select_few) memmove(index + least, index + least + 1, (--n - least) * sizeof index[0]);
+            index[n++] = i;
+        }
+    }
+};
+
 // One head's part of what select makes.
 struct ChosenList {
     const uint32_t* view;  // of the slots
@@ -69,10 +107,10 @@ struct ChosenList {
     {
         for (; from < end; from++) add(from);
     }
-    void finish(uint32_t head, const SelectArgs& s, uint32_t* out_view) const
+    void finish(uint32_t first, uint32_t* out_view) const
     {
         out_view[view_before] = n;
-        out_view[view_begin] = head * s.stride;
+        out_view[view_begin] = first;
         out_view[view_coded_begin] = coded_begin;
         out_view[view_coded_end] = coded_end;
     }

@@ -71,6 +71,7 @@ struct Selection {
     Tensor view;   // (n_kv_heads, view_words) u32
     Tensor query;  // (1, n_heads * head_dim) the mean query that the choice was made for
     Tensor state;  // (1, select_words) u32
+    Tensor signal; // (1, n_kv_heads * n_rows) by row, of KvScore: where blocks are chosen
     Tensor bounds; // (n_kv_heads * n_pages * 2, head_dim) f16: the least and the largest values of the keys of each page
 };
 

@@ -6,6 +6,8 @@
 namespace ks
 {
 
+constexpr uint32_t kBlock = 128; // indexes that select_blocks chooses together, where enough are read
+
 // What slots have that are not coded.
 static Format plain(Format codec)
 {
@@ -50,7 +52,8 @@ void Cache::place_layer(CacheLayer& layer, const Recipe& recipe, uint32_t chunk,
     const uint64_t estimator_bytes = Evictor::estimator_bytes(s, recipe);
     layer.slots.table = device.take(1, n);
     if (merges || estimator_bytes) layer.slots.weights = device.take(n, 2);
-    if (recipe.retain->signal) layer.signal = device.take(1, n);
+    if (recipe.signal()) layer.signal = device.take(1, n);
+    if (recipe.select->signal) layer.selection.signal = layer.signal;
     if (s.n_wave) layer.slots.positions = device.take(1, n);
     layer.begin = host.array<uint32_t>(4ull * s.n_kv_heads);
     layer.held = layer.begin + s.n_kv_heads;
@@ -91,14 +94,14 @@ CacheBytes Cache::place_all(const std::vector<CacheLayerSpec>& specs, const Reci
     m_turns = device.take(turns, largest.n_turn);
     for (CacheLayer& layer : m_layers)
         if (layer.spec.n_turn) layer.slots.turns = m_turns;
+    if (recipe.signal()) m_lse = device.take(chunk, largest.n_heads);
     m_host_view = host.array<uint32_t>(uint64_t(largest.n_kv_heads) * view_words);
     if (stages) {
         const uint32_t n = largest.n_kv_heads * chunk;
         m_chunk.n_rows = chunk;
         m_chunk.k = device.take(n, largest.head_dim, plain(recipe.k));
         m_chunk.v = device.take(n, largest.head_dim, plain(recipe.v));
-        if (recipe.retain->signal) m_chunk.signal = device.take(1, n);
-        if (recipe.retain->signal) m_lse = device.take(chunk, largest.n_heads);
+        if (recipe.signal()) m_chunk.signal = device.take(1, n);
         const uint32_t most_moves[Moves::n_ways] = {largest.n_kv_heads * most_plain, most_plain ? n : 0, n};
         for (int way = 0; way < Moves::n_ways; way++) {
             m_device_moves[way] = device.take(most_moves[way], 2);
@@ -295,7 +298,7 @@ bool Cache::wants_scores(KvScoreArgs* s) const
 {
     const RetainPolicy& policy = *m_recipe.retain;
     *s = {0, policy.signal == signal_below ? score_below : score_sum, 0, float(m_recipe.options.decay)};
-    if (!m_layer->spec.table || policy.signal == signal_none) return false;
+    if (!m_layer->spec.table || m_recipe.signal() == signal_none) return false;
     if (!policy.observes) return true;
     const uint32_t n = m_chunk.n, observe = m_recipe.options.observe;
     // Queries from the last one here to the one that decides.
@@ -331,8 +334,10 @@ SelectArgs Cache::select_args() const
     if (most <= s.n_read) return args;
     const uint32_t first = std::min(std::max(m_recipe.read_first(), s.n_pinned), s.n_read / 2);
     const uint32_t stride = m_layer->selection.table.cols / s.n_kv_heads;
-    return {m_recipe.select->kind,     s.n_read, first, m_recipe.read_last(), stride, same && !m_recipe.select->by_head, m_layer->fresh,
-            float(m_recipe.reuse_of())};
+    const uint32_t kind = m_recipe.select->kind, last = m_recipe.read_last();
+    uint32_t unit = kind == select_pages ? select_page : kind == select_blocks ? kBlock : 1;
+    while (kind == select_blocks && unit > 8 && 4 * unit > s.n_read - first - last) unit /= 2; // some blocks there must be
+    return {kind, s.n_read, first, last, stride, same && !m_recipe.select->by_head, m_layer->fresh, float(m_recipe.reuse_of()), unit};
 }
 
 void Cache::attend(const Tensor& y, const Queries& q, float scale)

@@ -84,8 +84,8 @@ void Evictor::place(const std::vector<CacheLayerSpec>& specs, const Recipe& reci
         m_heads[h].keep = keep + uint64_t(h) * most;
         m_heads[h].order = order + uint64_t(h) * most;
     }
-    m_pool_signal = host.array<float>(recipe.retain->signal ? uint64_t(heads) * n_rows : 0);
-    m_chunk_signal = host.array<float>(recipe.retain->signal ? uint64_t(heads) * chunk : 0);
+    m_pool_signal = host.array<float>(recipe.signal() ? uint64_t(heads) * n_rows : 0);
+    m_chunk_signal = host.array<float>(recipe.signal() ? uint64_t(heads) * chunk : 0);
     m_scratch = host.array<float>(retain_scratch_floats(*recipe.retain, most, head_dim));
     m_id_counts = host.array<uint32_t>(recipe.retain->counts ? most : 0);
     m_keys = host.array<float>(m_reads ? uint64_t(most) * head_dim : 0);
@@ -136,7 +136,7 @@ Evictor::Counts Evictor::evict(Backend& backend, CacheLayer& layer, uint32_t il,
         begin += layer.capacity[h];
         if (c.estimated) write_estimator(c, h);
     }
-    if (m_recipe.retain->signal) backend.upload(layer.signal.buffer, layer.signal.offset, m_pool_signal, 4ull * n_kv_heads * n_rows);
+    if (m_recipe.signal()) backend.upload(layer.signal.buffer, layer.signal.offset, m_pool_signal, 4ull * n_kv_heads * n_rows);
     if (layer.weights) backend.upload(layer.slots.weights.buffer, layer.slots.weights.offset, layer.weights, 8ull * n_kv_heads * n_rows);
     return m_counts;
 }
@@ -145,7 +145,7 @@ Evictor::Counts Evictor::evict(Backend& backend, CacheLayer& layer, uint32_t il,
 void Evictor::look(const Case& c)
 {
     const uint32_t n_kv_heads = c.layer.spec.n_kv_heads;
-    const bool signals = m_recipe.retain->signal != signal_none;
+    const bool signals = m_recipe.signal() != signal_none;
     if (signals) {
         c.backend.download(m_pool_signal, c.layer.signal.buffer, c.layer.signal.offset, 4ull * n_kv_heads * c.layer.spec.n_rows);
         c.backend.download(m_chunk_signal, c.chunk.signal.buffer, c.chunk.signal.offset, 4ull * n_kv_heads * c.chunk.n_rows);
@@ -162,7 +162,7 @@ void Evictor::look(const Case& c)
             if (signals) head.signal[i] = in_chunk ? m_chunk_signal[head.rows[i]] : m_pool_signal[head.rows[i]];
         }
     }
-    if (!signals || !m_recipe.retain->one_set) return;
+    if (!m_recipe.retain->signal || !m_recipe.retain->one_set) return;
     for (uint32_t h = 1; h < n_kv_heads; h++)
         for (uint32_t i = 0; i < m_heads[0].n; i++) m_heads[0].signal[i] += m_heads[h].signal[i];
     for (uint32_t h = 1; h < n_kv_heads; h++) std::copy_n(m_heads[0].signal, m_heads[0].n, m_heads[h].signal);
@@ -435,7 +435,7 @@ void Evictor::take_over(const Case& c, uint32_t h, Moves& moves)
 {
     Head& head = m_heads[h];
     CacheLayer& layer = c.layer;
-    const bool signals = m_recipe.retain->signal != signal_none, starts = c.estimated && head.positions[c.pinned] != kNoPosition;
+    const bool signals = m_recipe.signal() != signal_none, starts = c.estimated && head.positions[c.pinned] != kNoPosition;
     const uint32_t held = layer.held[h], begin = layer.begin[h], base = layer.first_coded();
     Free& free_kept = layer.spec.n_coded ? m_free_coded : m_free_plain;
     uint32_t n_kept = 0, n_coded = 0, n_evicted = 0;

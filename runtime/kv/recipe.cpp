@@ -35,6 +35,7 @@ static const RecipeName kNames[] = {
     {"polar5", "retain=all,k=polar5,v=polar5"},
     {"tokenselect", "retain=all,select=tokenselect"},
     {"quest", "retain=all,select=quest"},
+    {"infllm", "retain=all,select=infllm"},
     {"auto", "retain=all"},
 };
 
@@ -189,6 +190,11 @@ static Status check(const Recipe& r)
         return fail(Code::unsupported,
                     "recipe: positions=compact with k=%s, which is rotated, and RoPE cannot turn that; possible: k=f16 q8",
                     codec_info(r.k).name);
+    if (r.select->signal && r.signal() != r.select->signal)
+        return fail(Code::unsupported,
+                    "recipe: select=%s asks how much attention tokens got, retain=%s counts something else; possible: "
+                    "retain=all h2o ...",
+                    r.select->name, r.retain->name);
     if ((r.read || r.reuse != 0) && !r.selects())
         return fail(Code::unsupported, "recipe: read= and reuse= without a selector; possible: select=tokenselect quest ...");
     if (r.read && r.read < 2 * r.sink + 16)

@@ -36,8 +36,7 @@ struct Recipe {
     uint32_t sink = 4;   // first tokens, which stay
     uint32_t recent = 0; // last tokens, which stay; 0: an eighth of the slots, of subgen half
     uint32_t chunk = 0;  // tokens of a prompt read at once; 0: the planner's choice
-    uint32_t delta =
-        0; // tokens from one eviction to the next while decoding; 0: a 16th of the slots, a 32nd where slots are codes, at most 64
+    uint32_t delta = 0;  // tokens from one eviction to the next while decoding; 0: delta_of() knows
     uint64_t seed = 0;
 
     bool exact() const { return !retain->evicts; }
@@ -53,6 +52,8 @@ struct Recipe {
     uint32_t read_first() const;
     uint32_t read_last() const;
     double reuse_of() const { return reuse != 0 ? reuse : double(select->reuse); }
+    // What attention says of each slot: the policy or the selector wants to know.
+    SignalKind signal() const { return retain->signal ? retain->signal : select->signal; }
     // Whether a choice needs queries as before RoPE beside those after it.
     bool compares_queries() const { return reuse_of() < 1 && positions != Positions::compact; }
     uint32_t plain_recent_of(uint32_t n_slots) const; // where slots are coded, so many of the last tokens are not yet

@@ -121,7 +121,7 @@ ScratchShape scratch_shape(const Config& c, const Recipe& recipe, uint32_t n_slo
     shape.head_dim = c.head_dim;
     for (const CacheLayerSpec& spec : cache_specs(c, recipe, n_slots)) {
         const uint32_t most = spec.n_rows * (recipe.split == Split::ada ? spec.n_kv_heads : 1); // of one head
-        if (spec.table && recipe.retain->signal) shape.scored_slots = std::max(shape.scored_slots, most);
+        if (spec.table && recipe.signal()) shape.scored_slots = std::max(shape.scored_slots, most);
         if (spec.n_read) shape.selected_slots = std::max(shape.selected_slots, most);
     }
     return shape;

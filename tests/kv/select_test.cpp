@@ -103,7 +103,7 @@ TEST_CASE("select: where everything may be read, it is: bit for bit the exact ca
 {
     const Text text{3};
     for (const char* device : {"reference", "cpu"}) {
-        for (const char* recipe : {"retain=all,select=tokenselect,read=256", "retain=all,select=quest,read=256"}) {
+        for (const char* recipe : {"retain=all,select=tokenselect,read=256", "retain=all,select=quest,read=256", "infllm,read=256"}) {
             Bed exact("retain=all", 200, 32, device), bed(recipe, 200, 32, device);
             for (uint32_t at = 0; at < 96; at += 32) CHECK(text.read(exact, at, 32) == text.read(bed, at, 32));
             for (uint32_t at = 96; at < 200; at++) CHECK(text.read(exact, at, 1) == text.read(bed, at, 1));
@@ -173,6 +173,63 @@ TEST_CASE("select: pages are chosen by bounds that no key exceeds")
     }
 }
 
+// How much attention each of n indexes got from as many queries that read everything, summed over a head's query heads.
+static std::vector<double> attention_got(const Text& text, uint32_t head, uint32_t n)
+{
+    std::vector<double> got(n);
+    for (uint32_t t = 0; t < n; t++) {
+        const std::vector<float> q = text.query(t);
+        for (uint32_t h = head * text.shape.group(); h < (head + 1) * text.shape.group(); h++) {
+            std::vector<double> p(t + 1);
+            double norm = 0;
+            for (uint32_t i = 0; i <= t; i++) norm += p[i] = std::exp(dot_of(q, h, text.key(i), head, text.shape.head_dim));
+            for (uint32_t i = 0; i <= t; i++) got[i] += p[i] / norm;
+        }
+    }
+    return got;
+}
+
+TEST_CASE("select: blocks are chosen by the keys in them that attention looked at most")
+{
+    const Text text{9};
+    const BedShape& s = text.shape;
+    for (const char* device : {"reference", "cpu"}) {
+        Bed bed("retain=all,select=infllm,read=160", 300, 32, device);
+        for (uint32_t at = 0; at < 161; at++) text.read(bed, at, 1);
+        for (uint32_t at = 161; at < 170; at++) {
+            const std::vector<float> q = text.query(at), y = text.read(bed, at, 1);
+            check_read(bed, text, y, q, at);
+            for (uint32_t head = 0; head < s.n_kv_heads; head++) CHECK(chosen(bed, head).size() <= bed.recipe.read_slots());
+            if (at > 161) continue; // until then every query has read all, so what it said of each is known
+            const uint32_t n_first = bed.recipe.read_first(), n_last = bed.recipe.read_last(), end = at - n_last;
+            uint32_t unit = 128;
+            while (4 * unit > bed.recipe.read_slots() - n_first - n_last) unit /= 2;
+            std::vector<std::pair<double, uint32_t>> votes; // and where the block begins
+            for (uint32_t begin = n_first; begin < end; begin = (begin / unit + 1) * unit) votes.push_back({0, begin});
+            for (uint32_t head = 0; head < s.n_kv_heads; head++) {
+                const std::vector<double> got = attention_got(text, head, at);
+                for (auto& [vote, begin] : votes) {
+                    const uint32_t stop = std::min(end, (begin / unit + 1) * unit), n = std::min(4u, stop - begin);
+                    std::vector<uint32_t> order(stop - begin);
+                    std::iota(order.begin(), order.end(), begin);
+                    std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return got[a] > got[b]; });
+                    for (uint32_t h = head * s.group(); h < (head + 1) * s.group(); h++)
+                        for (uint32_t k = 0; k < n; k++) vote += dot_of(q, h, text.key(order[k]), head, s.head_dim) / n;
+                }
+            }
+            std::sort(votes.rbegin(), votes.rend());
+            votes.resize((bed.recipe.read_slots() - n_first - n_last) / unit);
+            Set expected;
+            for (uint32_t i = 0; i < at; i++)
+                if (i < n_first || i >= end) expected.insert(i);
+            for (const auto& [vote, begin] : votes)
+                for (uint32_t i = begin; i < std::min(end, (begin / unit + 1) * unit); i++) expected.insert(i);
+            CHECK(expected.size() < at);
+            for (uint32_t head = 0; head < s.n_kv_heads; head++) CHECK(chosen(bed, head) == expected);
+        }
+    }
+}
+
 TEST_CASE("select: of equal votes the newer win")
 {
     BedShape shape;
@@ -218,7 +275,8 @@ TEST_CASE("select: over what a policy keeps, merged slots and codes; devices rea
     const Text text{7};
     for (const std::string recipe :
          {"h2o,victims=merge,select=tokenselect,read=64,recent=16", "mix,select=quest,read=64,recent=16",
-          "mix,k=q8,v=q8,select=tokenselect,read=64,recent=16", "snapkv,observe=8,select=topk,read=64,recent=16"}) {
+          "mix,k=q8,v=q8,select=tokenselect,read=64,recent=16", "snapkv,observe=8,select=topk,read=64,recent=16",
+          "h2o,victims=merge,select=infllm,read=64,recent=16", "keydiff,k=q8,v=q8,select=infllm,read=96,recent=16"}) {
         CAPTURE(recipe);
         BedShape shape;
         if (recipe.find("k=") != recipe.npos) shape.format = "";
@@ -234,7 +292,7 @@ TEST_CASE("select: over what a policy keeps, merged slots and codes; devices rea
                 CHECK(one.positions(head) == other.positions(head));
                 if (one.cache.layer(0).fresh) continue; // evicted since
                 CHECK(chosen(one, head) == chosen(other, head));
-                CHECK(chosen(one, head).size() <= 64 + one.recipe.read_last() / 2);
+                CHECK(chosen(one, head).size() <= one.recipe.read_slots() + one.recipe.read_last() / 2);
             }
         }
         CHECK(one.cache.evicted() > 0);

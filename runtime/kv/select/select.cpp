@@ -6,10 +6,11 @@ namespace ks
 {
 
 static const Selector kSelectors[] = {
-    // name, kind, first, dense, prompts, reuse, by_head
-    {"all", select_soft, 0, 0, false, 1, false},          {"tokenselect", select_soft, 128, 0, true, 0.9f, false},
-    {"hardvote", select_hard, 128, 0, true, 0.9f, false}, // the ablations of TokenSelect's vote
-    {"topk", select_sum, 128, 0, true, 0.9f, false},      {"quest", select_pages, 0, 2, false, 1, true},
+    // name, kind, first, dense, prompts, reuse, by_head, signal
+    {"all", select_soft, 0, 0, false, 1, false, signal_none},          {"tokenselect", select_soft, 128, 0, true, 0.9f, false, signal_none},
+    {"hardvote", select_hard, 128, 0, true, 0.9f, false, signal_none}, // the ablations of TokenSelect's vote
+    {"topk", select_sum, 128, 0, true, 0.9f, false, signal_none},      {"quest", select_pages, 0, 2, false, 1, true, signal_none},
+    {"infllm", select_blocks, 128, 0, true, 1, false, signal_sum},
 };
 
 const Selector* find_selector(std::string_view name)

@@ -2,6 +2,8 @@
 // a known way: one row in the table of select.cpp.
 #pragma once
 
+#include "runtime/kv/retain/retain.h"
+
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -11,12 +13,13 @@ namespace ks
 
 struct Selector {
     const char* name;
-    uint32_t kind;  // select_soft ...
-    uint32_t first; // tokens that are always read
-    uint32_t dense; // leading layers that read everything
-    bool prompts;   // reads few for the chunks of a prompt, too
-    float reuse;    // the cosine of queries from which a choice is used again, if the recipe does not say
-    bool by_head;   // heads that hold the same tokens choose apart nevertheless
+    uint32_t kind;     // select_soft ...
+    uint32_t first;    // tokens that are always read
+    uint32_t dense;    // leading layers that read everything
+    bool prompts;      // reads few for the chunks of a prompt, too
+    float reuse;       // the cosine of queries from which a choice is used again, if the recipe does not say
+    bool by_head;      // heads that hold the same tokens choose apart nevertheless
+    SignalKind signal; // what it asks of attention
 };
 
 const Selector* find_selector(std::string_view name); // null: there is none
