@@ -80,7 +80,7 @@ void score_tile(const AttentionTask& task, const ScoreTask& score, uint32_t kv_h
         six_logits_of_panels<S>(s, 0, task.a.head_dim, 0, (n + kPanel - 1) / kPanel, rows.n_far());
         if (task.a.n_wave) six_biases<S>(task, s, rows, kv_head, token, r0, n_rows, n);
         for (uint32_t i = 0; task.weights && i < kSix; i++)
-            for (uint32_t k = 0; k < n; k++) s.weights[i * kAttentionTile + k] += log_weight(task, rows, k, 1);
+            for (uint32_t k = 0; k < n; k++) s.weights[i * kAttentionTile + k] += rows.log_b[k];
         add_rows<S>(task, score.s, sight, kv_head, token, r0, n_rows - r0 < kSix ? n_rows - r0 : kSix, begin, n, s.weights, decay.powers,
                     sums);
     }

@@ -144,7 +144,7 @@ template <class S, uint32_t n_heads> void split_tile(const AttentionTask& task, 
         if (task.a.n_wave) add_bias<S>(task, tile, s.decoded, first_query + h, n, w);
         if (task.logits) {
             float* kept = task.logits + size_t(first_head + h) * task.logits_stride + p;
-            for (uint32_t i = 0; i < n; i++) kept[i] = task.weights ? w[i] + log_weight(task, tile, i, 1) : w[i];
+            for (uint32_t i = 0; i < n; i++) kept[i] = task.weights ? w[i] + tile.log_b[i] : w[i];
         }
         const float shrink = to_weights<S>(task, tile, 0, w, s.weights + 4 * kAttentionTile, (n + 7) / 8 * 8, c.hole, c.begin, c.end,
                                            partial, partial + 2, partial + 1);

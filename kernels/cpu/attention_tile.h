@@ -82,6 +82,9 @@ struct TileRows {
     uint32_t n_pool, n_parts = 0;
     uint32_t first_coded; // slots from here on are rows of the coded pool
     Part parts[5];
+    // Where slots have them, the columns' log-weights a and b in units of log2; others are zero.
+    float log_a[kAttentionTile], log_b[kAttentionTile];
+    bool differ = false; // some a from its b
 
     KS_INLINE TileRows(const AttentionTask& task, const Sight& sight, uint32_t kv_head, uint32_t p, uint32_t n)
         : first(p), n_pool(n), first_coded(task.a.n_kv_heads * task.a.n_rows)
@@ -97,6 +100,15 @@ struct TileRows {
         }
         for (uint32_t i = n_pool; i < n; i++) rows[i] = kv_head * task.a.chunk_rows + (p + i - sight.before);
         split(task, task.view + kv_head * view_words, p, n);
+        if (task.weights) weigh(task);
+    }
+    KS_INLINE void weigh(const AttentionTask& task)
+    {
+        for (uint32_t i = 0; i < kAttentionTile; i++) {
+            log_a[i] = i < n_pool ? task.weights[2 * size_t(rows[i])] * kLog2e : 0.f;
+            log_b[i] = i < n_pool ? task.weights[2 * size_t(rows[i]) + 1] * kLog2e : 0.f;
+            differ |= log_a[i] != log_b[i];
+        }
     }
     KS_INLINE void split(const AttentionTask& task, const uint32_t* view, uint32_t p, uint32_t n)
     {
@@ -167,12 +179,6 @@ template <class S> KS_INLINE PartRows part_keys(const AttentionTask& task, const
     return keys;
 }
 
-// Log-weights of a column in units of log2; 0: a, 1: b
-KS_INLINE static float log_weight(const AttentionTask& task, const TileRows& rows, uint32_t column, uint32_t which)
-{
-    return column < rows.n_pool ? task.weights[2 * size_t(rows.rows[column]) + which] * kLog2e : 0.f;
-}
-
 // Logits of a token's columns become weights relative to the new maximum, all other columns zero. Returns by what earlier
 // sums shrink. Columns are counted from the one at `w`.
 template <class S> KS_INLINE float to_weights(float* w, uint32_t n, uint32_t hole, uint32_t begin, uint32_t end, float* top, float* norm)
@@ -209,11 +215,16 @@ template <class S> KS_INLINE float to_weights(const AttentionTask& task, const T
         *norm_top = *top;
         return shrink;
     }
-    for (uint32_t i = 0; i < n && i < end; i++) {
-        const float b = w[i] + log_weight(task, rows, column + i, 1);
-        under[i] = b > kLowest ? b : kLowest;
-        const float a = w[i] + log_weight(task, rows, column + i, 0);
-        w[i] = a > kLowest ? a : kLowest;
+    const typename S::F8 lowest = S::broadcast(kLowest);
+    const bool same = !rows.differ && *top == *norm_top; // so far numerator and denominator have the same weights
+    for (uint32_t i = 0; i < n; i += 8) {
+        if (!same) S::store(under + i, S::max(S::load(w + i) + S::load(rows.log_b + column + i), lowest));
+        S::store(w + i, S::max(S::load(w + i) + S::load(rows.log_a + column + i), lowest));
+    }
+    if (same) {
+        const float shrink = to_weights<S>(w, n, hole, begin, end, top, norm);
+        *norm_top = *top;
+        return shrink;
     }
     to_weights<S>(under, n, hole, begin, end, norm_top, norm);
     float unused = 0;
