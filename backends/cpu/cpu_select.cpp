@@ -41,47 +41,45 @@ void CpuBackend::vote_for_pages(const SelectArgs& s, const AttentionTask& task, 
         }
     });
     const uint32_t skipped = s.n_first / select_page;
-    auto n_asked = [&](uint32_t head) {
-        return before(head) > s.n_read ? (before(head) - s.n_last + select_page - 1) / select_page - skipped : 0;
-    };
+    auto n_asked = [&](uint32_t head) { return n_units(s, before(head)); };
     for_blocks(a.n_kv_heads, n_asked, 4 * kPageBlock, [&](uint32_t head, uint32_t first, uint32_t n, int) {
         m_kernels.attention.page_votes(m_select.query + head * group * a.head_dim, group, a.head_dim, bounds(head, skipped + first), n,
                                        m_select.votes + head * m_select.stride + first);
     });
 }
 
+// Logits of n_asked(head) of every head's keys, from index `from` on.
+template <class Count> void CpuBackend::ask_keys(const AttentionTask& task, uint32_t from, const Count& n_asked)
+{
+    const uint32_t group = task.a.n_heads / task.a.n_kv_heads;
+    for_blocks(task.a.n_kv_heads, n_asked, kSelectBlock, [&](uint32_t head, uint32_t first, uint32_t n, int thread) {
+        float* scratch = m_scratch.attention + uint64_t(thread) * attention_scratch_floats(m_shape.head_dim);
+        m_kernels.attention.select_logits(task, head, from + first, from + first + n,
+                                          m_select.logits + head * group * m_select.stride + first, uint32_t(m_select.stride), scratch);
+    });
+}
+
 void CpuBackend::vote_for_blocks(const SelectArgs& s, const AttentionTask& task, const Selection& to, const KvSlots& slots)
 {
     const AttentionArgs& a = task.a;
-    const uint32_t group = a.n_heads / a.n_kv_heads, n_sets = s.alike ? 1 : a.n_kv_heads;
     m_pool.parallel_for(a.n_kv_heads, [&](uint32_t head, int) { block_speakers(s, to, slots, head); });
     AttentionTask speakers = task;
     speakers.table = m_select.table.ptr<uint32_t>();
     speakers.view = m_select.view.ptr<uint32_t>();
-    auto n_asked = [&](uint32_t head) { return speakers.view[head * view_words + view_before]; };
-    for_blocks(a.n_kv_heads, n_asked, kSelectBlock, [&](uint32_t head, uint32_t first, uint32_t n, int thread) {
-        float* scratch = m_scratch.attention + uint64_t(thread) * attention_scratch_floats(m_shape.head_dim);
-        m_kernels.attention.select_logits(speakers, head, first, first + n, m_select.logits + head * group * m_select.stride + first,
-                                          uint32_t(m_select.stride), scratch);
-    });
-    for (uint32_t set = 0; set < n_sets; set++) std::fill_n(m_select.votes + set * m_select.stride, m_select.stride, 0.f);
-    for (uint32_t head = 0; head < a.n_kv_heads; head++)
-        add_block_votes(s, a, slots, head, m_select.votes + (s.alike ? 0 : head * m_select.stride));
+    ask_keys(speakers, 0, [&](uint32_t head) { return speakers.view[head * view_words + view_before]; });
+    for (uint32_t head = 0; head < a.n_kv_heads; head++) {
+        float* votes = m_select.votes + (s.alike ? 0 : head * m_select.stride);
+        if (head == 0 || !s.alike) std::fill_n(votes, n_units(s, task.view[head * view_words + view_before]), 0.f);
+        add_block_votes(s, a, slots, head, votes);
+    }
 }
 
 void CpuBackend::vote_for_keys(const SelectArgs& s, const AttentionTask& task)
 {
     const AttentionArgs& a = task.a;
     const uint32_t group = a.n_heads / a.n_kv_heads;
-    auto n_asked = [&](uint32_t head) {
-        const uint32_t before = task.view[head * view_words + view_before];
-        return before > s.n_read ? before - s.n_first - s.n_last : 0;
-    };
-    for_blocks(a.n_kv_heads, n_asked, kSelectBlock, [&](uint32_t head, uint32_t first, uint32_t n, int thread) {
-        float* scratch = m_scratch.attention + uint64_t(thread) * attention_scratch_floats(m_shape.head_dim);
-        m_kernels.attention.select_logits(task, head, s.n_first + first, s.n_first + first + n,
-                                          m_select.logits + head * group * m_select.stride + first, uint32_t(m_select.stride), scratch);
-    });
+    auto n_asked = [&](uint32_t head) { return n_units(s, task.view[head * view_words + view_before]); };
+    ask_keys(task, s.n_first, n_asked);
     m_pool.parallel_for(s.kind == select_sum ? 0 : a.n_heads, [&](uint32_t h, int) {
         float* logits = m_select.logits + h * m_select.stride;
         const uint32_t n = n_asked(h / group);
@@ -104,7 +102,6 @@ void CpuBackend::select(const SelectArgs& s, const AttentionArgs& a, const Selec
     check_select(s, a, to, q, slots);
     const uint32_t came = to.state.ptr<uint32_t>()[select_tokens];
     if (reuses_choice(s, a, to, q, slots)) return;
-    mean_query(a, slots, s.n_last, q.q, m_select.query);
     AttentionTask task = attention_task(a, nullptr, q, slots, {});
     task.q = m_select.query;
     if (s.kind == select_pages)

@@ -47,7 +47,7 @@ protected:
         float* votes = nullptr;  // (n_kv_heads, selected_slots)
         Tensor table;            // (1, n_kv_heads * stride / 2) u32: keys that speak for blocks
         Tensor view;             // (n_kv_heads, view_words) u32
-        uint64_t stride = 0;     // of the two: selected_slots in whole vectors
+        uint64_t stride = 0;     // of logits and votes: selected_slots in whole vectors
     };
     void check_select(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots) const;
     void mean_query(const AttentionArgs& a, const KvSlots& slots, uint32_t n_last, const Tensor& q, float* mean);
@@ -66,6 +66,7 @@ private:
     void bound_pages(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const KvSlots& slots, uint32_t head, uint32_t came);
     void page_votes(const AttentionArgs& a, const Selection& to, uint32_t head, uint32_t first, uint32_t n);
     void select_logits(const AttentionArgs& a, const KvSlots& slots, uint32_t head, uint32_t first, uint32_t n);
+    void vote(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const KvSlots& slots, uint32_t head, float* votes);
     void add_votes(uint32_t kind, uint32_t h, uint32_t n, uint32_t n_wanted, float* votes);
 
     MemorySource m_system;

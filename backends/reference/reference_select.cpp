@@ -70,7 +70,7 @@ void ReferenceBackend::check_select(const SelectArgs& s, const AttentionArgs& a,
     }
 }
 
-// Whether these queries point where those of the last choice did.
+// Whether these queries, whose mean it leaves in m_select.plain, point where those of the last choice did.
 bool ReferenceBackend::asks_alike(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots)
 {
     const uint32_t n_values = a.n_heads * a.head_dim;
@@ -79,6 +79,7 @@ bool ReferenceBackend::asks_alike(const SelectArgs& s, const AttentionArgs& a, c
     return dot(last, now, n_values) >= s.reuse * std::sqrt(dot(last, last, n_values) * dot(now, now, n_values));
 }
 
+// If it does not, m_select.query is what keys are asked with.
 bool ReferenceBackend::reuses_choice(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q,
                                      const KvSlots& slots)
 {
@@ -95,7 +96,12 @@ bool ReferenceBackend::reuses_choice(const SelectArgs& s, const AttentionArgs& a
     }
     state[select_since] = 0;
     state[select_choices]++;
-    if (s.reuse < 1) std::copy_n(m_select.plain, a.n_heads * a.head_dim, to.query.ptr());
+    const uint32_t n_values = a.n_heads * a.head_dim;
+    if (s.reuse < 1) std::copy_n(m_select.plain, n_values, to.query.ptr());
+    if (s.reuse < 1 && !q.plain)
+        std::copy_n(m_select.plain, n_values, m_select.query);
+    else
+        mean_query(a, slots, s.n_last, q.q, m_select.query);
     return false;
 }
 
@@ -221,7 +227,7 @@ void ReferenceBackend::list_head(const SelectArgs& s, const Selection& to, const
         list.add_range(0, before);
     } else {
         const uint32_t end = before - s.n_last;
-        Highest best(votes, (end + s.unit - 1) / s.unit - s.n_first / s.unit, (s.n_read - s.n_first - s.n_last) / s.unit);
+        Highest best(votes, n_units(s, before), (s.n_read - s.n_first - s.n_last) / s.unit);
         list.add_range(0, s.n_first);
         for (Unit unit(s, before); unit.n; unit.next())
             if (best.takes(*votes++)) list.add_range(unit.begin, unit.begin + unit.n);
@@ -230,30 +236,31 @@ void ReferenceBackend::list_head(const SelectArgs& s, const Selection& to, const
     list.finish(head * s.stride, to.view.ptr<uint32_t>() + head * view_words);
 }
 
+// Votes on a head's units; those of heads that choose together add up.
+void ReferenceBackend::vote(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const KvSlots& slots, uint32_t head,
+                            float* votes)
+{
+    const uint32_t n = n_units(s, slots.view.ptr<uint32_t>()[head * view_words + view_before]), group = a.n_heads / a.n_kv_heads;
+    if (s.kind == select_pages) return page_votes(a, to, head, s.n_first / select_page, n);
+    if (head == 0 || !s.alike) std::fill_n(votes, n, 0.f);
+    if (s.kind == select_blocks && n) {
+        const KvSlots speakers = block_speakers(s, to, slots, head);
+        select_logits(a, speakers, head, 0, speakers.view.ptr<uint32_t>()[head * view_words + view_before]);
+        return add_block_votes(s, a, slots, head, votes);
+    }
+    select_logits(a, slots, head, s.n_first, n);
+    for (uint32_t h = head * group; n && h < (head + 1) * group; h++) add_votes(s.kind, h, n, s.n_read - s.n_first - s.n_last, votes);
+}
+
 void ReferenceBackend::select(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots)
 {
     check_select(s, a, to, q, slots);
-    const uint32_t came = to.state.ptr<uint32_t>()[select_tokens], group = a.n_heads / a.n_kv_heads;
+    const uint32_t came = to.state.ptr<uint32_t>()[select_tokens];
     if (reuses_choice(s, a, to, q, slots)) return;
-    mean_query(a, slots, s.n_last, q.q, m_select.query);
     for (uint32_t head = 0; head < a.n_kv_heads; head++) {
-        const uint32_t before = slots.view.ptr<uint32_t>()[head * view_words + view_before];
         float* votes = m_select.votes + (s.alike ? 0 : head * m_select.stride);
         if (s.kind == select_pages) bound_pages(s, a, to, slots, head, came);
-        if (before > s.n_read && s.kind == select_pages) {
-            const uint32_t first = s.n_first / select_page, end = before - s.n_last;
-            page_votes(a, to, head, first, (end + select_page - 1) / select_page - first);
-        } else if (before > s.n_read && s.kind == select_blocks) {
-            const KvSlots speakers = block_speakers(s, to, slots, head);
-            select_logits(a, speakers, head, 0, speakers.view.ptr<uint32_t>()[head * view_words + view_before]);
-            if (head == 0 || !s.alike) std::fill_n(votes, m_select.stride, 0.f);
-            add_block_votes(s, a, slots, head, votes);
-        } else if (before > s.n_read) {
-            const uint32_t n = before - s.n_first - s.n_last;
-            select_logits(a, slots, head, s.n_first, n);
-            if (head == 0 || !s.alike) std::fill_n(votes, n, 0.f);
-            for (uint32_t h = head * group; h < (head + 1) * group; h++) add_votes(s.kind, h, n, s.n_read - s.n_first - s.n_last, votes);
-        }
+        vote(s, a, to, slots, head, votes);
         if (!s.alike) list_head(s, to, slots, head, votes);
     }
     for (uint32_t head = 0; s.alike && head < a.n_kv_heads; head++) list_head(s, to, slots, head, m_select.votes);

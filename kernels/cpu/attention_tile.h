@@ -210,14 +210,9 @@ template <class S> KS_INLINE float to_weights(const AttentionTask& task, const T
                                               uint32_t n, uint32_t hole, uint32_t begin, uint32_t end, float* top, float* norm_top,
                                               float* norm)
 {
-    if (!task.weights) {
-        const float shrink = to_weights<S>(w, n, hole, begin, end, top, norm);
-        *norm_top = *top;
-        return shrink;
-    }
     const typename S::F8 lowest = S::broadcast(kLowest);
-    const bool same = !rows.differ && *top == *norm_top; // so far numerator and denominator have the same weights
-    for (uint32_t i = 0; i < n; i += 8) {
+    const bool same = !task.weights || (!rows.differ && *top == *norm_top); // so far numerator and denominator have the same weights
+    for (uint32_t i = 0; task.weights && i < n; i += 8) {
         if (!same) S::store(under + i, S::max(S::load(w + i) + S::load(rows.log_b + column + i), lowest));
         S::store(w + i, S::max(S::load(w + i) + S::load(rows.log_a + column + i), lowest));
     }

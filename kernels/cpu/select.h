@@ -73,6 +73,12 @@ struct Unit {
     }
 };
 
+// How many units a head has; 0: it is read as a whole.
+inline uint32_t n_units(const SelectArgs& s, uint32_t before)
+{
+    return before > s.n_read ? (before - s.n_last + s.unit - 1) / s.unit - s.n_first / s.unit : 0;
+}
+
 // The highest few of indexes [from, end), in their order; of equal ones the newer.
 struct FewHighest {
     uint32_t index[select_few], n = 0;

@@ -6,8 +6,6 @@
 namespace ks
 {
 
-constexpr uint32_t kBlock = 128; // indexes that select_blocks chooses together, where enough are read
-
 // What slots have that are not coded.
 static Format plain(Format codec)
 {
@@ -335,7 +333,7 @@ SelectArgs Cache::select_args() const
     const uint32_t first = std::min(std::max(m_recipe.read_first(), s.n_pinned), s.n_read / 2);
     const uint32_t stride = m_layer->selection.table.cols / s.n_kv_heads;
     const uint32_t kind = m_recipe.select->kind, last = m_recipe.read_last();
-    uint32_t unit = kind == select_pages ? select_page : kind == select_blocks ? kBlock : 1;
+    uint32_t unit = m_recipe.select->unit;
     while (kind == select_blocks && unit > 8 && 4 * unit > s.n_read - first - last) unit /= 2; // some blocks there must be
     return {kind, s.n_read, first, last, stride, same && !m_recipe.select->by_head, m_layer->fresh, float(m_recipe.reuse_of()), unit};
 }

@@ -34,7 +34,7 @@ def test(folder):
     chat = knapsack("chat", *base, "--temp", "0", "-n", 40, stdin=b"Why is the sky blue? Answer in one sentence.\nThank you!\n")
     answers = chat.out.decode()
     first = answers.split("\n")[0]  # how it ends differs with the last bit of the sums: this model does not know
-    check(chat.code == 0 and first.startswith("The sky is blue because") and len(answers.split("\n")) >= 2, f"a chat of two turns: {answers!r}")
+    check(chat.code == 0 and first.startswith("The sky is blue because") and "Rayleigh" in first and len(answers.split("\n")) >= 2, f"a chat of two turns: {answers!r}")
     small = plan["smallest_bytes"]
     check(knapsack("run", "-m", MODEL, "-p", "Hello", "-n", 4, "--temp", "0", "--memory", small).code == 0, "the smallest budget works")
     check_refused(knapsack("run", "-m", MODEL, "-p", "Hello", "-n", 4, "--memory", small - 1), 4, str(small))

@@ -1,6 +1,7 @@
 #include "runtime/kv/retain/few_keys.h"
 
-#include "runtime/kv/retain/vectors.h"
+#include <algorithm>
+#include <cstring>
 
 namespace ks
 {

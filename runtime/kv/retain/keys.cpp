@@ -64,7 +64,8 @@ void score_kcenter(const Candidates& c, const RetainOptions&, float* scratch, fl
         Float4 farthest = {-1, -1, -1, -1};
         for (uint32_t i = 0; i < n_open; i += 4) {
             Float4 now = load4(nearest + i);
-            for (uint32_t j = i; any(~(load4(apart + i) >= now * kFewSlack)) && j < std::min(i + 4, n_open); j++) {
+            const bool some = any(~(load4(apart + i) >= now * kFewSlack));
+            for (uint32_t j = i; some && j < std::min(i + 4, n_open); j++) {
                 if (apart[j] >= nearest[j] * kFewSlack) continue;
                 const float distance = squared_distance(key(open[j]), key(centre), c.head_dim);
                 nearest[j] = std::min(nearest[j], std::max(0.0f, distance)); // max() makes 0 of NaN
@@ -74,9 +75,11 @@ void score_kcenter(const Candidates& c, const RetainOptions&, float* scratch, fl
         }
         const float bar = largest(farthest);
         next = n_open;
-        for (uint32_t i = 0; i < n_open; i += 4)
-            for (uint32_t j = i; any(load4(nearest + i) == bar) && j < std::min(i + 4, n_open); j++)
+        for (uint32_t i = 0; i < n_open; i += 4) {
+            if (!any(load4(nearest + i) == bar)) continue;
+            for (uint32_t j = i; j < std::min(i + 4, n_open); j++)
                 if (nearest[j] == bar && (next == n_open || open[j] < open[next])) next = j;
+        }
     }
 }
 

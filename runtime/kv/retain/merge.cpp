@@ -43,7 +43,8 @@ uint32_t MergeTargets::nearest(const float* key) const
         if (apart[i] == bar) look(i);
     for (uint32_t i = 0; i < n; i += 4) {
         const float limit = (2 - 2 * largest_cosine) + kFewSlack - 1;
-        for (uint32_t j = i; any(~(load4(apart + i) > limit)) && j < std::min(i + 4, n); j++)
+        if (!any(~(load4(apart + i) > limit))) continue;
+        for (uint32_t j = i; j < std::min(i + 4, n); j++)
             if (!(apart[j] > limit)) look(j);
     }
     return best;

@@ -6,11 +6,14 @@ namespace ks
 {
 
 static const Selector kSelectors[] = {
-    // name, kind, first, dense, prompts, reuse, by_head, signal
-    {"all", select_soft, 0, 0, false, 1, false, signal_none},          {"tokenselect", select_soft, 128, 0, true, 0.9f, false, signal_none},
-    {"hardvote", select_hard, 128, 0, true, 0.9f, false, signal_none}, // the ablations of TokenSelect's vote
-    {"topk", select_sum, 128, 0, true, 0.9f, false, signal_none},      {"quest", select_pages, 0, 2, false, 1, true, signal_none},
-    {"infllm", select_blocks, 128, 0, true, 1, false, signal_sum},
+    // name, kind, unit, first, dense, prompts, reuse, by_head, signal
+    {"all", select_soft, 1, 0, 0, false, 1, false, signal_none},
+    {"tokenselect", select_soft, 1, 128, 0, true, 0.9f, false, signal_none},
+    // the ablations of TokenSelect's vote
+    {"hardvote", select_hard, 1, 128, 0, true, 0.9f, false, signal_none},
+    {"topk", select_sum, 1, 128, 0, true, 0.9f, false, signal_none},
+    {"quest", select_pages, select_page, 0, 2, false, 1, true, signal_none},
+    {"infllm", select_blocks, 128, 128, 0, true, 1, false, signal_sum},
 };
 
 const Selector* find_selector(std::string_view name)

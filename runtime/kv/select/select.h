@@ -14,6 +14,7 @@ namespace ks
 struct Selector {
     const char* name;
     uint32_t kind;     // select_soft ...
+    uint32_t unit;     // indexes that are chosen together; of blocks fewer, where few are read
     uint32_t first;    // tokens that are always read
     uint32_t dense;    // leading layers that read everything
     bool prompts;      // reads few for the chunks of a prompt, too
