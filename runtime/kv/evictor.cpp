@@ -9,7 +9,13 @@
 namespace ks
 {
 
-constexpr uint32_t kReadRows = 256; // at a time, at most
+constexpr uint32_t kReadRows = 256;          // at a time, at most
+constexpr uint8_t kChanged = 2, kMerged = 3; // of Head::keep, while victims merge: what takes one in, and the victim
+
+static bool all(uint32_t)
+{
+    return true;
+}
 
 static bool is_subgen(const Recipe& recipe)
 {
@@ -179,7 +185,7 @@ void Evictor::score(const Case& c, uint32_t h)
     candidates.positions = head.positions + c.pinned;
     if (m_recipe.retain->signal) candidates.signal = head.signal + c.pinned;
     if (m_recipe.retain->keys && !is_subgen(m_recipe)) {
-        read_rows(c, h, false, false, m_keys);
+        read_rows(c, h, false, all, m_keys);
         candidates.keys = m_keys + uint64_t(c.pinned) * candidates.head_dim;
     }
     if (m_recipe.retain->counts && c.text.ids) {
@@ -262,50 +268,70 @@ void Evictor::choose_among_heads(const Case& c)
     }
 }
 
-constexpr uint8_t kChanged = 2, kMerged = 3; // of Head::keep, while victims merge: what takes one in, and the victim
-
-// All indexes of a head, or those that merge, as f32, (n, head_dim).
-void Evictor::read_rows(const Case& c, uint32_t h, bool values, bool only_merged, float* out)
+// body(pool, rows, at, n) for runs of the wanted indexes whose keys or values lie in one pool: `rows` of it, indexes `at`.
+template <class Wanted, class Body> void Evictor::for_runs(const Case& c, uint32_t h, bool values, const Wanted& wanted, const Body& body)
 {
     const Head& head = m_heads[h];
-    const uint32_t held = c.layer.held[h], head_dim = c.layer.spec.head_dim, *slots = head.rows;
+    const uint32_t held = c.layer.held[h], *slots = head.rows;
     const KvSlots& pools = c.layer.slots;
     for (uint32_t i = 0, end; i < head.n; i = end) {
         const bool in_chunk = i >= held, coded = !in_chunk && c.layer.in_coded_pool(slots[i]);
-        const Tensor& from = in_chunk ? (values ? c.chunk.v : c.chunk.k)
+        const Tensor& pool = in_chunk ? (values ? c.chunk.v : c.chunk.k)
                              : coded  ? (values ? pools.coded_v : pools.coded_k)
                                       : (values ? pools.v : pools.k);
         uint32_t rows[kReadRows], at[kReadRows], n = 0;
         for (end = i; end < (in_chunk ? head.n : held) && n < m_n_read; end++) {
             if (!in_chunk && c.layer.in_coded_pool(slots[end]) != coded) break;
-            if (only_merged && head.keep[end] < kChanged) continue;
+            if (!wanted(end)) continue;
             at[n] = end;
             rows[n++] = slots[end] - (coded ? c.layer.first_coded() : 0);
         }
-        if (n == 0) continue;
-        c.backend.upload(m_read_rows.buffer, m_read_rows.offset, rows, 4ull * n);
-        c.backend.kv_read({n, head_dim}, m_read, from, m_read_rows);
-        c.backend.download(out + uint64_t(i) * head_dim, m_read.buffer, m_read.offset, 4ull * n * head_dim);
-        for (uint32_t k = n; k-- > 0 && at[k] != i + k;) // the last first, since they move apart
-            std::copy_n(out + uint64_t(i + k) * head_dim, head_dim, out + uint64_t(at[k]) * head_dim);
+        if (n) body(pool, rows, at, n);
     }
 }
 
-void Evictor::write_row(const Case& c, const Tensor& to, uint32_t row, const float* values)
+// The wanted indexes of a head as f32, out (n, head_dim) by index; the rest of it is used up.
+template <class Wanted> void Evictor::read_rows(const Case& c, uint32_t h, bool values, const Wanted& wanted, float* out)
+{
+    const uint32_t head_dim = c.layer.spec.head_dim;
+    for_runs(c, h, values, wanted, [&](const Tensor& from, const uint32_t* rows, const uint32_t* at, uint32_t n) {
+        float* first = out + uint64_t(at[0]) * head_dim;
+        c.backend.upload(m_read_rows.buffer, m_read_rows.offset, rows, 4ull * n);
+        c.backend.kv_read({n, head_dim}, m_read, from, m_read_rows);
+        c.backend.download(first, m_read.buffer, m_read.offset, 4ull * n * head_dim);
+        for (uint32_t k = n; k-- > 0 && at[k] != at[0] + k;) // the last first, since they move apart
+            std::copy_n(first + uint64_t(k) * head_dim, head_dim, out + uint64_t(at[k]) * head_dim);
+    });
+}
+
+void Evictor::write_rows(const Case& c, const Tensor& to, const uint32_t* rows, uint32_t n, const float* values)
 {
     const uint32_t view[view_words] = {};
-    c.backend.upload(m_read.buffer, m_read.offset, values, 4ull * to.cols);
-    c.backend.upload(m_read_rows.buffer, m_read_rows.offset, &row, 4);
+    c.backend.upload(m_read.buffer, m_read.offset, values, 4ull * n * to.cols);
+    c.backend.upload(m_read_rows.buffer, m_read_rows.offset, rows, 4ull * n);
     c.backend.upload(m_read_view.buffer, m_read_view.offset, view, sizeof view);
-    c.backend.kv_write({1, 1, to.cols, to.rows, 0, 0}, to, m_read, m_read_rows, m_read_view);
+    c.backend.kv_write({n, 1, to.cols, to.rows, 0, 0}, to, m_read, m_read_rows, m_read_view);
+}
+
+// Writes what changed of rows (n, head_dim) by index, and uses them up. Tokens of the chunk are still in the chunk, so their rows
+// there change.
+void Evictor::write_changed(const Case& c, uint32_t h, bool values, float* from)
+{
+    const uint32_t head_dim = c.layer.spec.head_dim;
+    const auto changed = [&](uint32_t i) { return m_heads[h].keep[i] == kChanged; };
+    for_runs(c, h, values, changed, [&](const Tensor& to, const uint32_t* rows, const uint32_t* at, uint32_t n) {
+        float* first = from + uint64_t(at[0]) * head_dim;
+        for (uint32_t k = 1; k < n; k++) std::copy_n(from + uint64_t(at[k]) * head_dim, head_dim, first + uint64_t(k) * head_dim);
+        write_rows(c, to, rows, n, first);
+    });
 }
 
 void Evictor::write_slot(const Case& c, uint32_t slot, const float* key, const float* value)
 {
     const bool coded = c.layer.in_coded_pool(slot);
     const uint32_t row = slot - (coded ? c.layer.first_coded() : 0);
-    write_row(c, coded ? c.layer.slots.coded_k : c.layer.slots.k, row, key);
-    write_row(c, coded ? c.layer.slots.coded_v : c.layer.slots.v, row, value);
+    write_rows(c, coded ? c.layer.slots.coded_k : c.layer.slots.k, &row, 1, key);
+    write_rows(c, coded ? c.layer.slots.coded_v : c.layer.slots.v, &row, 1, value);
 }
 
 // What a token stands for, by index; those of the chunk for themselves.
@@ -319,9 +345,9 @@ void Evictor::count_tokens(const Case& c, uint32_t h)
 void Evictor::merge_victims(const Case& c, uint32_t h, bool keys_are_read)
 {
     Head& head = m_heads[h];
-    const uint32_t head_dim = c.layer.spec.head_dim, held = c.layer.held[h], end = head.n - c.recent;
+    const uint32_t head_dim = c.layer.spec.head_dim, end = head.n - c.recent;
     count_tokens(c, h);
-    if (!keys_are_read) read_rows(c, h, false, false, m_keys);
+    if (!keys_are_read) read_rows(c, h, false, all, m_keys);
     uint32_t n_targets = 0;
     for (uint32_t i = c.pinned; i < end; i++)
         if (head.keep[i] && !is_frame(c, h, i)) m_targets[n_targets++] = i;
@@ -343,7 +369,8 @@ void Evictor::merge_victims(const Case& c, uint32_t h, bool keys_are_read)
         head.keep[at] = kChanged;
         head.keep[i] = kMerged;
     }
-    read_rows(c, h, true, true, m_values);
+    read_rows(
+        c, h, true, [&](uint32_t i) { return head.keep[i] >= kChanged; }, m_values);
     for (uint32_t i = c.pinned, k = 0; k < n_merged; i++) {
         if (head.keep[i] != kMerged) continue;
         head.keep[i] = 0;
@@ -351,15 +378,8 @@ void Evictor::merge_victims(const Case& c, uint32_t h, bool keys_are_read)
         k++;
     }
     m_counts.merged += n_merged;
-    // Only what changed is written; tokens of the chunk are still in the chunk, so their rows there change.
-    for (uint32_t t = 0; t < n_targets; t++) {
-        const uint32_t i = m_targets[t];
-        const float *key = m_keys + uint64_t(i) * head_dim, *value = m_values + uint64_t(i) * head_dim;
-        if (head.keep[i] == kChanged && i < held) write_slot(c, head.rows[i], key, value);
-        if (head.keep[i] != kChanged || i < held) continue;
-        write_row(c, c.chunk.k, head.rows[i], key);
-        write_row(c, c.chunk.v, head.rows[i], value);
-    }
+    write_changed(c, h, false, m_keys);
+    write_changed(c, h, true, m_values);
 }
 
 // Victims go into the head's estimator; the first ones start it.
@@ -369,8 +389,8 @@ void Evictor::estimate_victims(const Case& c, uint32_t h)
     const uint32_t head_dim = c.layer.spec.head_dim;
     const bool started = head.positions[c.pinned] == kNoPosition;
     const uint32_t first = c.pinned + (started ? c.estimated : 0), end = head.n - c.recent;
-    read_rows(c, h, false, false, m_keys);
-    read_rows(c, h, true, false, m_values);
+    read_rows(c, h, false, all, m_keys);
+    read_rows(c, h, true, all, m_values);
     Subgen estimator(subgen_shape(c.layer.spec, m_recipe, c.il, h), c.layer.estimators + h * estimator_bytes(c.layer.spec, m_recipe));
     if (!started) {
         estimator.clear();

@@ -141,8 +141,10 @@ private:
     void protect_frames(const Case& c, uint32_t head);
     void choose(const Case& c, uint32_t head);
     void choose_among_heads(const Case& c);
-    void read_rows(const Case& c, uint32_t head, bool values, bool only_merged, float* out);
-    void write_row(const Case& c, const Tensor& to, uint32_t row, const float* values);
+    template <class Wanted, class Body> void for_runs(const Case& c, uint32_t head, bool values, const Wanted& wanted, const Body& body);
+    template <class Wanted> void read_rows(const Case& c, uint32_t head, bool values, const Wanted& wanted, float* out);
+    void write_rows(const Case& c, const Tensor& to, const uint32_t* rows, uint32_t n, const float* values);
+    void write_changed(const Case& c, uint32_t head, bool values, float* from);
     void write_slot(const Case& c, uint32_t slot, const float* key, const float* value);
     void count_tokens(const Case& c, uint32_t head);
     void merge_victims(const Case& c, uint32_t head, bool keys_are_read);

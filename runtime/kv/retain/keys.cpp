@@ -60,13 +60,13 @@ void score_kcenter(const Candidates& c, const RetainOptions&, float* scratch, fl
         nearest[next] = nearest[n_open];
         nearest[n_open] = -1;
         few.copy(next, n_open);
-        few.distances(key(centre), 1, n_open, apart);
+        few.bounds(key(centre), 1, n_open, apart);
         Float4 farthest = {-1, -1, -1, -1};
         for (uint32_t i = 0; i < n_open; i += 4) {
             Float4 now = load4(nearest + i);
-            const bool some = any(~(load4(apart + i) >= now * kFewSlack));
+            const bool some = any(~(load4(apart + i) >= now));
             for (uint32_t j = i; some && j < std::min(i + 4, n_open); j++) {
-                if (apart[j] >= nearest[j] * kFewSlack) continue;
+                if (apart[j] >= nearest[j]) continue;
                 const float distance = squared_distance(key(open[j]), key(centre), c.head_dim);
                 nearest[j] = std::min(nearest[j], std::max(0.0f, distance)); // max() makes 0 of NaN
             }

@@ -22,31 +22,19 @@ void MergeTargets::set(uint32_t target)
 
 uint32_t MergeTargets::nearest(const float* key) const
 {
-    const float norm = key_norm(key, head_dim);
-    few.distances(key, 1 / norm, n, apart);
-    std::fill(apart + n, apart + (n + 3) / 4 * 4, INFINITY); // the loops below go over four at a time
     float largest_cosine = kNearEnough;
+    const auto limit = [&] { return 2 - 2 * largest_cosine + 1e-5f; }; // a squared distance at length 1, rounded up
+    const float norm = key_norm(key, head_dim), least = few.bounds(key, 1 / norm, n, apart);
     uint32_t best = kNoTarget;
     const auto look = [&](uint32_t i) {
         const float scale = norms[i] * norm;
         const float cosine = scale > 0 ? dot(keys + uint64_t(indexes[i]) * head_dim, key, head_dim) / scale : 0;
         if (cosine > largest_cosine || (cosine == largest_cosine && i < best)) largest_cosine = cosine, best = i;
     };
-    // The most promising first, so that hardly another needs a look. At length 1 a squared distance is 2 - 2 cosines.
-    Float4 closest = {-INFINITY, -INFINITY, -INFINITY, -INFINITY}; // negative, for largest()
-    for (uint32_t i = 0; i < n; i += 4) {
-        const Float4 now = -load4(apart + i);
-        closest = now > closest ? now : closest;
-    }
-    const float bar = -largest(closest);
-    for (uint32_t i = 0; i < n && best == kNoTarget; i++)
-        if (apart[i] == bar) look(i);
-    for (uint32_t i = 0; i < n; i += 4) {
-        const float limit = (2 - 2 * largest_cosine) + kFewSlack - 1;
-        if (!any(~(load4(apart + i) > limit))) continue;
-        for (uint32_t j = i; j < std::min(i + 4, n); j++)
-            if (!(apart[j] > limit)) look(j);
-    }
+    // The most promising first, so that hardly another needs a look.
+    const uint32_t first = least > limit() ? n : few.first_within(apart, 0, n, least);
+    if (first < n) look(first);
+    for (uint32_t i = 0; (i = few.first_within(apart, i, n, limit())) < n; i++) look(i);
     return best;
 }
 

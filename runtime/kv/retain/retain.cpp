@@ -20,7 +20,7 @@ static const RetainPolicy kPolicies[] = {
     {"snapkv", signal_sum, true, false, false, false, true, 0, score_snapkv},
     {"keydiff", signal_none, false, true, false, false, true, 0, score_keydiff},
     {"mix", signal_sum, true, true, false, true, true, 3, score_mix},
-    {"kcenter", signal_none, false, true, false, false, true, 3 + kFew, score_kcenter},
+    {"kcenter", signal_none, false, true, false, false, true, 4 + kFew, score_kcenter},
     {"subgen", signal_none, false, true, false, false, true, 0, score_position}, // what leaves the window goes into its estimator
 };
 
