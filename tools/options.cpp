@@ -151,7 +151,14 @@ Status set_cache_type(Options& o, const char* axis, const Value& v)
     if (!*v.text) return v.wrong("the name of a codec");
     std::string codec = v.text;
     if (codec == "q8_0" || codec == "q4_0") codec.resize(2); // as others call them
-    o.cache_types += std::string(",") + axis + "=" + codec;
+    o.recipe_end += std::string(",") + axis + "=" + codec;
+    return {};
+}
+
+Status set_rope(Options& o, const char* key, const Value& v)
+{
+    if (!*v.text) return v.wrong("what the recipe's own option takes");
+    o.recipe_end += std::string(",") + key + "=" + v.text;
     return {};
 }
 
@@ -185,6 +192,8 @@ const OptionRow kOptions[] = {
     {"--kv", "RECIPE", nullptr, kSessions, "how the cache holds tokens, such as exact, turbo4 or mix,k=q8,v=q4; default: auto", [](O o, V v) { return v.string(&o.session.recipe); }},
     {"-ctk --cache-type-k", "TYPE", nullptr, kSessions, "codec of the cached keys, as k=TYPE in the recipe: f32 f16 q8_0 q4_0 turbo4 ...", [](O o, V v) { return set_cache_type(o, "k", v); }},
     {"-ctv --cache-type-v", "TYPE", nullptr, kSessions, "codec of the cached values, as v=TYPE in the recipe", [](O o, V v) { return set_cache_type(o, "v", v); }},
+    {"--rope-scaling", "TYPE", nullptr, kSessions, "how a text may be longer than what the model was trained for, as rope=TYPE in the recipe: linear ntk yarn", [](O o, V v) { return set_rope(o, "rope", v); }},
+    {"--rope-scale", "X", nullptr, kSessions, "and how many times as long, as stretch=X", [](O o, V v) { return set_rope(o, "stretch", v); }},
     {"-t --threads", "N", nullptr, kSessions, "threads; default: one per core", [](O o, V v) { return v.number(1, 1024, &o.session.n_threads); }},
 
     {"-p --prompt", "TEXT", nullptr, kRun, "the prompt", [](O o, V v) { return set_prompt(o, v, &o.prompt, false); }},
@@ -256,7 +265,7 @@ Status check(Command command, const Options& o)
         return fail(Code::usage,
                     "%s: no model; give one with -m FILE or KNAPSACK_MODEL (`tools/fetch_model.sh smollm2` fetches a small one)", name);
     for (const char* axis : {",k=", ",v="})
-        if (o.session.recipe.find(axis) != std::string::npos && o.cache_types.find(axis) != std::string::npos)
+        if (o.session.recipe.find(axis) != std::string::npos && o.recipe_end.find(axis) != std::string::npos)
             return fail(Code::usage, "-ct%c: --kv '%s' names the codec, too; expected one of the two", axis[1],
                         printable(o.session.recipe).c_str());
     if (command == Command::run && !o.has_prompt && o.session_file.empty())
@@ -327,7 +336,7 @@ Status parse_options(Command command, int n_args, char** args, Options& out)
         if (out.help) return {};
     }
     KS_TRY(check(command, out));
-    out.session.recipe += out.cache_types;
+    out.session.recipe += out.recipe_end;
     return {};
 }
 

@@ -21,8 +21,8 @@ struct CommandInfo {
 const CommandInfo& command_info(Command command);
 
 struct Options {
-    SessionOptions session;  // -m --device --memory --kv-memory -c --kv -t
-    std::string cache_types; // of -ctk and -ctv, the end of the recipe
+    SessionOptions session; // -m --device --memory --kv-memory -c --kv -t
+    std::string recipe_end; // of -ctk, -ctv and --rope-...
     SamplerOptions sampling;
     bool json = false;
     bool help = false;

@@ -1,6 +1,7 @@
 #include "runtime/api/session.h"
 
 #include "runtime/model/gguf.h"
+#include "runtime/model/rope.h"
 #include "runtime/model/tensor_names.h"
 
 #include <algorithm>
@@ -29,6 +30,7 @@ static Status read_header(const SessionOptions& options, MemorySource* memory, M
     Result<Config> config = read_config(out.gguf);
     if (!config.ok()) return config.status();
     out.config = config.value();
+    KS_TRY(stretch_context(recipe.value(), out.config));
     Result<std::vector<TensorPart>> parts = bind_tensors(out.gguf, out.config);
     if (!parts.ok()) return parts.status();
     out.parts = std::move(parts.value());

@@ -45,6 +45,7 @@ static const Format kCodecs[] = {Format::f32,    Format::f16,    Format::q8,    
 static const char* const kVictims[] = {"drop", "merge"};
 static const char* const kSplits[] = {"uniform", "pyramid", "ada"};
 static const char* const kPositions[] = {"absolute", "offset", "compact"};
+static const char* const kRopes[] = {"file", "linear", "ntk", "yarn"};
 
 static std::string_view take_until_comma(std::string_view& text)
 {
@@ -127,6 +128,7 @@ static const NumberOption kNumbers[] = {
     KS_NUMBER("observe", 1, 4096, options.observe),
     KS_NUMBER("pool", 1, 63, options.pool),
     KS_NUMBER("lifetime", 0, 1, options.lifetime),
+    {"stretch", 1, 1024, false, [](const Recipe& r) { return r.stretch; }, [](Recipe& r, double x) { r.stretch = x; }},
     {"decay", 0.5, 1, false, [](const Recipe& r) { return r.options.decay; }, [](Recipe& r, double x) { r.options.decay = x; }},
     KS_NUMBER("seed", 0, double(1ull << 53), seed),
 };
@@ -142,6 +144,7 @@ static Status parse_option(std::string_view item, Recipe& recipe)
     if (key == "victims") return parse_word(key, value, kVictims, reinterpret_cast<uint8_t*>(&recipe.victims));
     if (key == "split") return parse_word(key, value, kSplits, reinterpret_cast<uint8_t*>(&recipe.split));
     if (key == "positions") return parse_word(key, value, kPositions, reinterpret_cast<uint8_t*>(&recipe.positions));
+    if (key == "rope") return parse_word(key, value, kRopes, reinterpret_cast<uint8_t*>(&recipe.rope));
     if (key == "retain") {
         recipe.retain = find_retain(value);
         return recipe.retain ? Status() : refuse(key, value, retain_names());
@@ -150,7 +153,7 @@ static Status parse_option(std::string_view item, Recipe& recipe)
         recipe.select = find_selector(value);
         return recipe.select ? Status() : refuse(key, value, selector_names());
     }
-    std::string possible = "retain= k= v= victims= split= positions= select=";
+    std::string possible = "retain= k= v= victims= split= positions= rope= select=";
     for (const NumberOption& option : kNumbers) {
         if (key == option.key) {
             double number = 0;
@@ -190,6 +193,8 @@ static Status check(const Recipe& r)
         return fail(Code::unsupported,
                     "recipe: positions=compact with k=%s, which is rotated, and RoPE cannot turn that; possible: k=f16 q8",
                     codec_info(r.k).name);
+    if ((r.rope == RopeScaling::file) != (r.stretch == 1))
+        return fail(Code::unsupported, "recipe: rope= and stretch= belong together, how and how far; possible: rope=yarn,stretch=4");
     if (r.select->signal && r.signal() != r.select->signal)
         return fail(Code::unsupported,
                     "recipe: select=%s asks how much attention tokens got, retain=%s counts something else; possible: "
@@ -238,12 +243,14 @@ std::string recipe_text(const Recipe& r)
     if (r.victims != Victims::drop) text += std::string(",victims=") + kVictims[int(r.victims)];
     if (r.split != Split::uniform) text += std::string(",split=") + kSplits[int(r.split)];
     if (r.positions != Positions::absolute) text += std::string(",positions=") + kPositions[int(r.positions)];
+    if (r.rope != RopeScaling::file) text += std::string(",rope=") + kRopes[int(r.rope)];
     if (r.selects()) text += std::string(",select=") + r.select->name;
     text += std::string(",k=") + codec_info(r.k).name + ",v=" + codec_info(r.v).name;
     const Recipe defaults;
     for (const NumberOption& option : kNumbers) {
         double value = option.get(r);
-        if ((r.exact() && !r.codes() && !r.selects()) || (value == option.get(defaults) && strcmp(option.key, "sink") != 0)) continue;
+        const bool says_nothing = r.exact() && !r.codes() && !r.selects() && strcmp(option.key, "stretch") != 0;
+        if (says_nothing || (value == option.get(defaults) && strcmp(option.key, "sink") != 0)) continue;
         char number[48];
         snprintf(number, sizeof number, option.whole ? ",%s=%.0f" : ",%s=%.9g", option.key, value);
         text += number;

@@ -19,6 +19,10 @@ enum class Victims : uint8_t { drop, merge };
 // if the text had only the slots (StreamingLLM). compact: every token that is read, by its rank among them.
 enum class Positions : uint8_t { absolute, offset, compact };
 
+// How angles reach beyond the trained context, by `stretch`: as the file says; all positions divided (linear); a larger base (ntk);
+// slow pairs divided and fast ones not (yarn).
+enum class RopeScaling : uint8_t { file, linear, ntk, yarn };
+
 struct Recipe {
     bool automatic = false; // the planner may choose
     const RetainPolicy* retain = find_retain("all");
@@ -29,6 +33,8 @@ struct Recipe {
     Victims victims = Victims::drop; // what becomes of them
     Split split = Split::uniform;
     Positions positions = Positions::absolute;
+    RopeScaling rope = RopeScaling::file;
+    double stretch = 1; // times the trained context
     const Selector* select = find_selector("all");
     uint32_t read = 0;   // slots that a step reads, per layer and KV head; 0: 2048
     double reuse = 0;    // a choice is used again where the cosine of the queries comes to this; 0: as the selector has it

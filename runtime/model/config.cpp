@@ -1,6 +1,7 @@
 #include "runtime/model/config.h"
 
 #include "runtime/model/gguf.h"
+#include "runtime/model/rope.h"
 
 #include <cinttypes>
 #include <cmath>
@@ -24,8 +25,7 @@ constexpr uint32_t kMaxDim = 1u << 20;
 constexpr uint32_t kMaxHeads = 4096;
 constexpr uint32_t kMaxHeadDim = 512;
 constexpr uint32_t kMaxVocab = 1u << 20;
-constexpr uint32_t kMaxContext = 1u << 30; // sums of two positions fit into 32 bits
-constexpr uint32_t kGemma27bLayers = 62;   // no key says that its attention scale is another one
+constexpr uint32_t kGemma27bLayers = 62; // no key says that its attention scale is another one
 
 // The keys below the family's name, each with the range that makes sense. What is missing stays as it was.
 struct Keys {
@@ -148,6 +148,20 @@ static Status read_heads(const Keys& keys, Config& c)
     return {};
 }
 
+static Status read_yarn(const Keys& keys, double factor, Config& c)
+{
+    double share = 1, mscale = 1;
+    KS_TRY(keys.real("rope.scaling.yarn_beta_fast", 1e-3, 1e6, &c.rope_yarn_fast));
+    KS_TRY(keys.real("rope.scaling.yarn_beta_slow", 1e-3, 1e6, &c.rope_yarn_slow));
+    KS_TRY(keys.real("rope.scaling.yarn_ext_factor", 0, 1e3, &share));
+    KS_TRY(keys.real("rope.scaling.yarn_attn_factor", 1e-3, 1e3, &mscale));
+    if (share != 1) return fail(Code::unsupported, "%s: YaRN with an ext_factor of %g, only 1 is supported", keys.label().c_str(), share);
+    if (factor < 1) return fail(Code::invalid, "%s: YaRN with a factor of %g, 1 and more was expected", keys.label().c_str(), factor);
+    c.rope_yarn = factor;
+    c.rope_mscale *= mscale * yarn_mscale(factor);
+    return {};
+}
+
 static Status read_rope(const Keys& keys, Config& c)
 {
     std::string_view type = "linear"; // what a factor without a type means
@@ -164,12 +178,14 @@ static Status read_rope(const Keys& keys, Config& c)
         if (factor != 0) KS_TRY(keys.ranged(name, factor, 1e-3, 1e6));
     }
     KS_TRY(keys.gguf.get_string(keys.key("rope.scaling.type"), &type));
-    if (type != "none" && type != "linear" && type != "longrope") {
-        return fail(Code::unsupported, "%s: RoPE scaling '%s' is not supported, only none, linear and longrope are", keys.label().c_str(),
-                    printable(type).c_str());
+    if (type != "none" && type != "linear" && type != "longrope" && type != "yarn") {
+        return fail(Code::unsupported, "%s: RoPE scaling '%s' is not supported, only none, linear, yarn and longrope are",
+                    keys.label().c_str(), printable(type).c_str());
     }
-    if (type != "none" && factor != 0) c.rope_factor = factor;
-    if (type == "longrope" && !keys.gguf.find_tensor("rope_factors_long.weight"))
+    if (type == "yarn") KS_TRY(read_yarn(keys, factor, c));
+    if (type != "none" && type != "yarn" && factor != 0) c.rope_factor = factor;
+    c.rope_longrope = type == "longrope";
+    if (c.rope_longrope && !keys.gguf.find_tensor("rope_factors_long.weight"))
         return fail(Code::invalid, "%s has longrope scaling, but no tensor 'rope_factors_long.weight'", keys.label().c_str());
     return {};
 }

@@ -27,6 +27,8 @@ struct Family {
 
 constexpr uint32_t kMaxLayers = 512;
 
+constexpr uint32_t kMaxContext = 1u << 30; // sums of two positions fit into 32 bits
+
 struct Config {
     const Family* family = nullptr;
     std::string name; // general.name
@@ -43,14 +45,17 @@ struct Config {
     float attention_scale = 0;
     float final_softcap = 0; // 0: none
     double rope_base = 10000;
-    double rope_base_window = 10000;    // of window layers
-    double rope_factor = 1;             // positions are divided by it, not in window layers
-    double rope_mscale = 1;             // on cos and sin
-    uint32_t rope_original_context = 0; // longrope: the long factors apply beyond it
-    uint32_t window = 0;                // tokens; 0: no window layers
-    uint32_t window_period = 6;         // layer il is a window layer if il % period < period - 1
-    bool tied = false;                  // output is token_embd
-    bool key_bias = false;              // some layer has attn_k.bias
+    double rope_base_window = 10000;                // of window layers
+    double rope_factor = 1;                         // positions are divided by it, not in window layers
+    double rope_yarn = 1;                           // and by this in pairs that turn slowly
+    double rope_yarn_fast = 32, rope_yarn_slow = 1; // turns within the original context from which a pair is fast, up to which slow
+    double rope_mscale = 1;                         // on cos and sin
+    bool rope_longrope = false;                     // it has factors for texts beyond the original context
+    uint32_t rope_original_context = 0;             // longrope: the long factors apply beyond it; yarn counts turns within it
+    uint32_t window = 0;                            // tokens; 0: no window layers
+    uint32_t window_period = 6;                     // layer il is a window layer if il % period < period - 1
+    bool tied = false;                              // output is token_embd
+    bool key_bias = false;                          // some layer has attn_k.bias
 
     bool is_window_layer(uint32_t il) const { return window != 0 && il % window_period < window_period - 1; }
 };

@@ -1,6 +1,7 @@
 #include "runtime/model/model.h"
 
 #include "runtime/base/placer.h"
+#include "runtime/model/rope.h"
 
 #include <algorithm>
 #include <cmath>
@@ -127,14 +128,6 @@ ScratchShape scratch_shape(const Config& c, const Recipe& recipe, uint32_t n_slo
     return shape;
 }
 
-static std::vector<double> frequencies(const Config& c, double base, double factor, const std::vector<double>& divisors)
-{
-    std::vector<double> f(c.n_rot / 2);
-    for (size_t i = 0; i < f.size(); i++)
-        f[i] = std::pow(base, -2.0 * double(i) / c.n_rot) / factor / (divisors.empty() ? 1.0 : divisors[i]);
-    return f;
-}
-
 void Model::open(const Config& config, Weights weights, Cache cache, Backend& backend, const Activations& activations,
                  const StepInputs& step, uint8_t* step_host, uint32_t chunk, uint32_t context)
 {
@@ -147,8 +140,8 @@ void Model::open(const Config& config, Weights weights, Cache cache, Backend& ba
     m_step_host = step_host;
     m_chunk = chunk;
     bool beyond = context > m_c.rope_original_context && !m_w.rope_divisors_long.empty();
-    m_frequencies = frequencies(m_c, m_c.rope_base, m_c.rope_factor, beyond ? m_w.rope_divisors_long : m_w.rope_divisors);
-    m_frequencies_window = frequencies(m_c, m_c.rope_base_window, 1.0, {});
+    m_frequencies = rope_frequencies(m_c, beyond ? m_w.rope_divisors_long : m_w.rope_divisors);
+    m_frequencies_window = rope_frequencies_window(m_c);
     if (m_cache.turns()) fill_turns();
     if (m_cache.waves()) take_key_biases_out();
 }

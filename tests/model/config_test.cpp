@@ -254,7 +254,14 @@ TEST_CASE("config: RoPE scaling")
     CHECK(config_of(llama().f32("llama.rope.scale_linear", 4)).rope_factor == 4);
     CHECK(config_of(llama().f32("llama.rope.scale_linear", 4).f32(s + "factor", 2)).rope_factor == 2);
     CHECK(config_of(llama().f32(s + "attn_factor", 1.25f)).rope_mscale == 1.25);
-    refused(llama().string(s + "type", "yarn"), Code::unsupported, {"'yarn'", "none, linear and longrope"});
+    refused(llama().string(s + "type", "su"), Code::unsupported, {"'su'", "none, linear, yarn and longrope"});
+    refused(llama().string(s + "type", "yarn"), Code::invalid, {"YaRN with a factor of 0"});
+    GgufBuilder far = llama().string(s + "type", "yarn").f32(s + "factor", 4).u32(s + "original_context_length", 64);
+    CHECK(config_of(far).rope_yarn == 4);
+    CHECK(config_of(far).rope_factor == 1);
+    CHECK(config_of(far).rope_mscale == doctest::Approx(1.1386294));
+    CHECK(config_of(far.f32(s + "yarn_beta_fast", 16)).rope_yarn_fast == 16);
+    refused(far.f32(s + "yarn_ext_factor", 0.5f), Code::unsupported, {"ext_factor of 0.5"});
     refused(llama().u32(s + "type", 1), Code::invalid, {s + "type", "a string"});
 
     GgufBuilder phi = small_model("phi3").string("phi3.rope.scaling.type", "longrope").u32("phi3.rope.scaling.original_context_length", 32);
