@@ -21,7 +21,7 @@ template <class S> void select_logits(const AttentionTask& task, uint32_t kv_hea
         for (uint32_t i = 0; i < n_heads * head_dim; i += 8) S::store(s.q + i, S::load(q + i) * S::broadcast(task.a.scale * kLog2e));
         for (uint32_t p = begin; p < end; p += kAttentionTile) {
             const uint32_t n = end - p < kAttentionTile ? end - p : kAttentionTile;
-            const TileRows tile(task, sight, kv_head, p, n);
+            const TileRows tile(task, sight, kv_head, p, n, task.a.n_far);
             for (uint32_t i = 0; i < tile.n_parts; i++) {
                 const Part& part = tile.parts[i];
                 const PartRows keys(task, tile, part, true, s.decoded);
@@ -62,7 +62,7 @@ void page_bounds(const AttentionTask& task, uint32_t kv_head, uint32_t begin, ui
     const uint32_t head_dim = task.a.head_dim;
     const SplitScratch s(scratch, head_dim);
     const Sight sight(task, kv_head);
-    const TileRows tile(task, sight, kv_head, begin, end - begin);
+    const TileRows tile(task, sight, kv_head, begin, end - begin, 0);
     float *least = s.q, *most = s.far;
     for (uint32_t p = 0; p < tile.n_parts; p++) {
         const Part& part = tile.parts[p];

@@ -134,7 +134,7 @@ template <class S, uint32_t n_heads> void split_tile(const AttentionTask& task, 
     const uint32_t n_floats = kPartialHead + task.a.head_dim;
     for (uint32_t i = 0; i < tile.n_parts; i++) {
         const Part& part = tile.parts[i];
-        const PartRows keys = part_keys<S>(task, tile, part, s.decoded);
+        const PartRows keys = part_keys<S>(task, tile, part, part.far, s.decoded);
         const auto logits = keys.half ? part_logits<S, true, n_heads> : part_logits<S, false, n_heads>;
         for_seen(c, part, [&](uint32_t from, uint32_t to) { logits(task, tile, part, keys, from, to, s); });
     }
@@ -174,7 +174,7 @@ template <class S, uint32_t n_heads> void split_heads(const AttentionTask& task,
         const uint32_t n = end - p < kAttentionTile ? end - p : kAttentionTile;
         const Columns c(sight, token, p, n);
         if (!c.any()) continue;
-        const TileRows tile(task, sight, kv_head, p, n);
+        const TileRows tile(task, sight, kv_head, p, n, far_end(task, sight, token));
         if (task.table && p == begin) prefetch_rows(task.k, tile, 0, kAhead, task.a.head_dim * (task.k_half ? 2 : 4));
         split_tile<S, n_heads>(task, tile, c, n, p, token * task.a.n_heads + first_head, s, partials, head_stride);
     }
@@ -191,7 +191,12 @@ template <class S> void attention_split(const AttentionTask& task, uint32_t kv_h
         const typename S::F8 scale = S::broadcast(task.a.scale * kLog2e);
         for (uint32_t i = 0; i < n * head_dim; i += 8) S::store(s.q + i, S::load(task.q + from + i) * scale);
         for (uint32_t i = 0; i < n; i++) turn<S>(task, task.view[kv_head * view_words + view_before] + token, s.q + i * head_dim);
-        for (uint32_t i = 0; task.a.n_far && i < n * head_dim; i += 8) S::store(s.far + i, S::load(task.q_far + from + i) * scale);
+        const bool far = task.a.n_far || task.a.group;
+        for (uint32_t i = 0; far && i < n * head_dim; i += 8)
+            S::store(s.far + i, S::load((task.a.group ? task.q : task.q_far) + from + i) * scale);
+        for (uint32_t i = 0; task.a.group && i < n; i++)
+            turn<S>(task, GROUPED_QUERY(task.view[kv_head * view_words + view_before] + token, task.a.group, task.a.n_near),
+                    s.far + i * head_dim);
         const auto heads = n == 1 ? split_heads<S, 1> : n == 2 ? split_heads<S, 2> : n == 3 ? split_heads<S, 3> : split_heads<S, 4>;
         heads(task, kv_head, token, s, head, begin, end, partials + size_t(h) * head_stride, head_stride);
     }

@@ -86,7 +86,8 @@ struct TileRows {
     float log_a[kAttentionTile], log_b[kAttentionTile];
     bool differ = false; // some a from its b
 
-    KS_INLINE TileRows(const AttentionTask& task, const Sight& sight, uint32_t kv_head, uint32_t p, uint32_t n)
+    // far: leading indexes that are seen otherwise
+    KS_INLINE TileRows(const AttentionTask& task, const Sight& sight, uint32_t kv_head, uint32_t p, uint32_t n, uint32_t far)
         : first(p), n_pool(n), first_coded(task.a.n_kv_heads * task.a.n_rows)
     {
         if (task.a.chunk_rows && p + n > sight.before) n_pool = p < sight.before ? sight.before - p : 0;
@@ -99,7 +100,7 @@ struct TileRows {
             for (uint32_t i = 0; i < n_pool; i++, row = row + 1 == task.a.n_rows ? task.a.n_pinned : row + 1) rows[i] = base + row;
         }
         for (uint32_t i = n_pool; i < n; i++) rows[i] = kv_head * task.a.chunk_rows + (p + i - sight.before);
-        split(task, task.view + kv_head * view_words, p, n);
+        split(task.view + kv_head * view_words, p, n, far);
         if (task.weights) weigh(task);
     }
     KS_INLINE void weigh(const AttentionTask& task)
@@ -110,23 +111,17 @@ struct TileRows {
             differ |= log_a[i] != log_b[i];
         }
     }
-    KS_INLINE void split(const AttentionTask& task, const uint32_t* view, uint32_t p, uint32_t n)
+    KS_INLINE void split(const uint32_t* view, uint32_t p, uint32_t n, uint32_t far)
     {
-        const uint32_t cuts[] = {task.a.n_far, view[view_coded_begin], view[view_coded_end], p + n_pool};
+        const uint32_t cuts[] = {far, view[view_coded_begin], view[view_coded_end], p + n_pool};
         for (uint32_t i = 0; i < n; i = parts[n_parts++].end) {
             const uint32_t index = p + i;
             uint32_t end = n;
             for (uint32_t cut : cuts)
                 if (cut > index && cut - p < end) end = cut - p;
             const bool coded = index >= view[view_coded_begin] && index < view[view_coded_end];
-            parts[n_parts] = {i, end, i >= n_pool ? Part::chunk : coded ? Part::coded : Part::pool, index < task.a.n_far};
+            parts[n_parts] = {i, end, i >= n_pool ? Part::chunk : coded ? Part::coded : Part::pool, index < far};
         }
-    }
-    KS_INLINE uint32_t n_far() const // columns, the first ones
-    {
-        uint32_t n = 0;
-        for (uint32_t i = 0; i < n_parts; i++) n = parts[i].far ? parts[i].end : n;
-        return n;
     }
 };
 
@@ -156,14 +151,22 @@ struct PartRows {
     }
 };
 
+// Leading indexes that a token sees otherwise: with queries of their own, or grouped.
+KS_INLINE static uint32_t far_end(const AttentionTask& task, const Sight& sight, uint32_t token)
+{
+    if (!task.a.group) return task.a.n_far;
+    const uint32_t end = sight.before + token + 1;
+    return end > task.a.n_near ? end - task.a.n_near : 0;
+}
+
 // Turns a row by its index, where attention has to.
 template <class S> KS_INLINE void turn(const AttentionTask& task, uint32_t index, float* x)
 {
     if (task.a.n_turn) rope<S>({1, 1, task.a.head_dim, task.a.n_turn, task.a.pairs, 0}, x, x, task.turns + size_t(index) * task.a.n_turn);
 }
 
-// A part's keys as queries meet them.
-template <class S> KS_INLINE PartRows part_keys(const AttentionTask& task, const TileRows& tile, const Part& part, float* room)
+// A part's keys as queries meet them, near or far.
+template <class S> KS_INLINE PartRows part_keys(const AttentionTask& task, const TileRows& tile, const Part& part, bool far, float* room)
 {
     PartRows keys(task, tile, part, true, room);
     if (!task.a.n_turn) return keys;
@@ -171,7 +174,7 @@ template <class S> KS_INLINE PartRows part_keys(const AttentionTask& task, const
         const size_t from = size_t(keys.rows[i]) * task.a.head_dim, to = size_t(i) * task.a.head_dim;
         for (uint32_t d = 0; d < task.a.head_dim; d += 8)
             S::store(room + to + d, keys.half ? load_cached<S, true>(keys.data, from + d) : load_cached<S, false>(keys.data, from + d));
-        turn<S>(task, tile.first + part.begin + i, room + to);
+        turn<S>(task, (tile.first + part.begin + i) / (far && task.a.group ? task.a.group : 1), room + to);
     }
     keys.data = room;
     keys.rows = kInOrder;

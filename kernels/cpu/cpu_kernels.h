@@ -134,7 +134,7 @@ constexpr uint32_t kPartialHead = 8;
 constexpr size_t attention_scratch_floats(size_t head_dim)
 {
     size_t width = (head_dim + 15) / 16 * 16;
-    return (4 * kAttentionRows + 3 * kAttentionTile) * width + 10 * kAttentionTile + 6 * kAttentionRows;
+    return (4 * kAttentionRows + 4 * kAttentionTile) * width + 10 * kAttentionTile + 6 * kAttentionRows;
 }
 
 struct MatmulKernels {

@@ -130,7 +130,7 @@ void Cache::set_text(const uint32_t* ids, uint32_t size, uint32_t trained)
     m_text.ids = ids;
     m_text.size = size;
     m_trained = trained;
-    if (m_recipe.positions == Positions::compact) return;         // nothing is ever too far away
+    if (m_recipe.turns_keys()) return;                            // nothing is ever too far away
     m_text.far = trained - std::min(trained / 8, m_chunk.n_rows); // what is kept now is still seen by the next chunk
 }
 
@@ -346,8 +346,9 @@ void Cache::attend(const Tensor& y, const Queries& q, float scale)
     uint32_t far = q.far ? n_far(m_il, m_chunk.position + m_chunk.n) : 0;
     if (select.n_read) far = std::min(far, select.n_first);
     const uint32_t n_wave = q.bias ? s.n_wave : 0;
-    AttentionArgs a{m_chunk.n,  s.n_heads, s.n_kv_heads, s.head_dim, s.n_plain(), n_pinned, s.window,
-                    chunk_rows, far,       scale,        n_wave,     s.n_turn,    s.pairs};
+    AttentionArgs a{m_chunk.n, s.n_heads, s.n_kv_heads, s.head_dim, s.n_plain(), n_pinned, s.window, chunk_rows,
+                    far,       scale,     n_wave,       s.n_turn,   s.pairs,     0,        0};
+    if (s.n_turn && m_recipe.positions == Positions::grouped) a.group = m_recipe.group, a.n_near = m_recipe.near;
     for (const Tensor* queries : {&q.q, &q.far})
         if (*queries && rotates(s, s.k)) m_backend->rotate({m_chunk.n, s.n_heads, s.head_dim, 0}, *queries);
     KvSlots slots = m_layer->slots;

@@ -44,7 +44,7 @@ static const Format kCodecs[] = {Format::f32,    Format::f16,    Format::q8,    
 
 static const char* const kVictims[] = {"drop", "merge"};
 static const char* const kSplits[] = {"uniform", "pyramid", "ada"};
-static const char* const kPositions[] = {"absolute", "offset", "compact"};
+static const char* const kPositions[] = {"absolute", "offset", "compact", "grouped"};
 static const char* const kRopes[] = {"file", "linear", "ntk", "yarn"};
 
 static std::string_view take_until_comma(std::string_view& text)
@@ -130,6 +130,8 @@ static const NumberOption kNumbers[] = {
     KS_NUMBER("lifetime", 0, 1, options.lifetime),
     {"stretch", 1, 1024, false, [](const Recipe& r) { return r.stretch; }, [](Recipe& r, double x) { r.stretch = x; }},
     {"decay", 0.5, 1, false, [](const Recipe& r) { return r.options.decay; }, [](Recipe& r, double x) { r.options.decay = x; }},
+    KS_NUMBER("group", 1, 1024, group),
+    KS_NUMBER("near", 1, 1 << 24, near),
     KS_NUMBER("seed", 0, double(1ull << 53), seed),
 };
 #undef KS_NUMBER
@@ -183,16 +185,19 @@ static Status check(const Recipe& r)
     if (r.positions == Positions::offset && (!r.is_ring() || r.split != Split::uniform))
         return fail(Code::unsupported, "recipe: positions=offset counts from slots without gaps, which only retain=window and sink have; "
                                        "possible: positions=absolute");
-    const bool compact = r.positions == Positions::compact;
-    if (compact && r.exact() && !r.selects())
+    if (r.positions == Positions::compact && r.exact() && !r.selects())
         return fail(Code::unsupported, "recipe: positions=compact with retain=all, which leaves no gaps; possible: positions=absolute");
-    if (compact && strcmp(r.retain->name, "subgen") == 0)
-        return fail(Code::unsupported, "recipe: positions=compact with retain=subgen, whose samples have no place in the text; possible: "
-                                       "positions=absolute");
-    if (compact && codec_info(r.k).rotated)
+    if (r.turns_keys() && strcmp(r.retain->name, "subgen") == 0)
         return fail(Code::unsupported,
-                    "recipe: positions=compact with k=%s, which is rotated, and RoPE cannot turn that; possible: k=f16 q8",
-                    codec_info(r.k).name);
+                    "recipe: positions=%s with retain=subgen, whose samples have no place in the text; possible: "
+                    "positions=absolute",
+                    kPositions[int(r.positions)]);
+    if (r.turns_keys() && codec_info(r.k).rotated)
+        return fail(Code::unsupported, "recipe: positions=%s with k=%s, which is rotated, and RoPE cannot turn that; possible: k=f16 q8",
+                    kPositions[int(r.positions)], codec_info(r.k).name);
+    const Recipe defaults;
+    if (r.positions != Positions::grouped && (r.group != defaults.group || r.near != defaults.near))
+        return fail(Code::unsupported, "recipe: group= and near= without groups; possible: positions=grouped");
     if ((r.rope == RopeScaling::file) != (r.stretch == 1))
         return fail(Code::unsupported, "recipe: rope= and stretch= belong together, how and how far; possible: rope=yarn,stretch=4");
     if (r.select->signal && r.signal() != r.select->signal)
@@ -236,7 +241,8 @@ Result<Recipe> parse_recipe(std::string_view text)
 std::string recipe_text(const Recipe& r)
 {
     std::string text;
-    if (r.exact() && !r.codes() && !r.selects())
+    const bool says_little = r.exact() && !r.codes() && !r.selects() && !r.turns_keys();
+    if (says_little)
         text = "exact";
     else
         text = std::string("retain=") + r.retain->name;
@@ -249,8 +255,8 @@ std::string recipe_text(const Recipe& r)
     const Recipe defaults;
     for (const NumberOption& option : kNumbers) {
         double value = option.get(r);
-        const bool says_nothing = r.exact() && !r.codes() && !r.selects() && strcmp(option.key, "stretch") != 0;
-        if (says_nothing || (value == option.get(defaults) && strcmp(option.key, "sink") != 0)) continue;
+        if ((says_little && strcmp(option.key, "stretch") != 0) || (value == option.get(defaults) && strcmp(option.key, "sink") != 0))
+            continue;
         char number[48];
         snprintf(number, sizeof number, option.whole ? ",%s=%.0f" : ",%s=%.9g", option.key, value);
         text += number;
@@ -260,7 +266,7 @@ std::string recipe_text(const Recipe& r)
 
 bool Recipe::is_ring() const
 {
-    return victims == Victims::drop && !codes() && !selects() && positions != Positions::compact &&
+    return victims == Victims::drop && !codes() && !selects() && !turns_keys() &&
            (strcmp(retain->name, "window") == 0 || strcmp(retain->name, "sink") == 0);
 }
 

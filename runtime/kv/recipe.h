@@ -16,8 +16,9 @@ namespace ks
 enum class Victims : uint8_t { drop, merge };
 
 // How far the pinned tokens seem to be. absolute: where they are, but never further than the model was trained for; offset: as
-// if the text had only the slots (StreamingLLM). compact: every token that is read, by its rank among them.
-enum class Positions : uint8_t { absolute, offset, compact };
+// if the text had only the slots (StreamingLLM). compact: every token that is read, by its rank among them. grouped: the same, and
+// beyond the near ones in groups that share a position (SelfExtend).
+enum class Positions : uint8_t { absolute, offset, compact, grouped };
 
 // How angles reach beyond the trained context, by `stretch`: as the file says; all positions divided (linear); a larger base (ntk);
 // slow pairs divided and fast ones not (yarn).
@@ -33,6 +34,7 @@ struct Recipe {
     Victims victims = Victims::drop; // what becomes of them
     Split split = Split::uniform;
     Positions positions = Positions::absolute;
+    uint32_t group = 8, near = 512; // of positions=grouped
     RopeScaling rope = RopeScaling::file;
     double stretch = 1; // times the trained context
     const Selector* select = find_selector("all");
@@ -48,6 +50,7 @@ struct Recipe {
     bool exact() const { return !retain->evicts; }
     bool is_ring() const; // the last tokens stay, where their positions say
     bool selects() const { return select->dense || select->prompts; }
+    bool turns_keys() const { return positions == Positions::compact || positions == Positions::grouped; } // as they are read
     bool codes() const { return is_coded(k) || is_coded(v); }
     // What a number of slots leaves of these: with few of them less stays of itself, and decisions come more often.
     uint32_t sink_of(uint32_t n_slots) const;
@@ -61,7 +64,7 @@ struct Recipe {
     // What attention says of each slot: the policy or the selector wants to know.
     SignalKind signal() const { return retain->signal ? retain->signal : select->signal; }
     // Whether a choice needs queries as before RoPE beside those after it.
-    bool compares_queries() const { return reuse_of() < 1 && positions != Positions::compact; }
+    bool compares_queries() const { return reuse_of() < 1 && !turns_keys(); }
     uint32_t plain_recent_of(uint32_t n_slots) const; // where slots are coded, so many of the last tokens are not yet
     // The fewest slots: those asked for have room beside what stays of itself, those that the memory dictates are what they are.
     uint32_t smallest_slots() const { return slots ? sink + recent + 4 : 2; }

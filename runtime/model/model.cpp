@@ -102,11 +102,11 @@ std::vector<CacheLayerSpec> cache_specs(const Config& c, const Recipe& recipe, u
         s.window = 0;
         s.local = false;
         s.bounded = !recipe.exact();
-        s.table = (s.bounded && !recipe.is_ring()) || recipe.codes() || recipe.selects();
+        s.table = (s.bounded && !recipe.is_ring()) || recipe.codes() || recipe.selects() || recipe.turns_keys();
         if (recipe.selects() && il >= recipe.select->dense) s.n_read = recipe.read_slots();
         if (recipe.codes()) code_slots(s, recipe, nth <= recipe.boundary || nth + recipe.boundary > n_whole);
         s.n_wave = s.n_coded && takes_bias_out(c, recipe) ? c.n_rot : 0;
-        s.n_turn = recipe.positions == Positions::compact ? c.n_rot : 0;
+        s.n_turn = recipe.turns_keys() ? c.n_rot : 0;
         s.pairs = c.family->rope_pairs;
     }
     return specs;

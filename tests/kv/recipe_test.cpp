@@ -45,7 +45,9 @@ TEST_CASE("recipe: names, options and the full text, which parses to itself")
                              "h2o,slots=500,select=infllm,read=200",
                              "h2o,slots=100,positions=compact",
                              "exact,rope=yarn,stretch=4",
-                             "sink,rope=ntk,stretch=1.5"}) {
+                             "sink,rope=ntk,stretch=1.5",
+                             "retain=all,positions=grouped,group=4,near=1024",
+                             "mix,positions=grouped,k=q8"}) {
         CAPTURE(text);
         Result<Recipe> recipe = parse_recipe(text);
         REQUIRE_MESSAGE(recipe.ok(), recipe.status().message());
@@ -92,6 +94,8 @@ TEST_CASE("recipe: what cannot be done is refused with what is possible")
                              "mix,k=turbo4,positions=compact",
                              "subgen,positions=compact",
                              "exact,rope=yarn",
+                             "mix,k=turbo4,positions=grouped",
+                             "h2o,positions=compact,group=4",
                              "exact,stretch=2",
                              "h2o,rope=dynamic,stretch=2",
                              "sink,sink=99999"}) {

@@ -312,12 +312,13 @@ static std::vector<double> at_position(const Bed& bed, const float* x, uint32_t 
     return out;
 }
 
-// What one token should see when the tokens of `set` and its own have the positions 0, 1, 2, ...
+// What one token should see when the tokens of `set` and its own have the positions 0, 1, 2, ...; where they are grouped, keys that
+// are `near` or more before it have floor(position / group), and it has floor(its own / group) + near - floor(near / group) for them.
 static std::vector<double> attention_by_rank(const Bed& bed, const Text& text, const Set& set, uint32_t position, uint32_t head)
 {
     const uint32_t d = bed.shape.head_dim, kv_head = head / bed.shape.group();
     const std::vector<float> q = text.query(position);
-    const std::vector<double> query = at_position(bed, &q[head * d], uint32_t(set.size()));
+    const uint32_t own = uint32_t(set.size()), group = bed.recipe.group, near = bed.recipe.near;
     std::vector<double> out(d);
     double norm = 0;
     uint32_t rank = 0;
@@ -325,7 +326,10 @@ static std::vector<double> attention_by_rank(const Bed& bed, const Text& text, c
     all.insert(position);
     for (uint32_t i : all) {
         const std::vector<float> k = text.key(i), v = text.value(i);
-        const std::vector<double> key = at_position(bed, &k[kv_head * d], rank++);
+        const bool grouped = bed.recipe.positions == Positions::grouped && own - rank >= near;
+        const std::vector<double> query = at_position(bed, &q[head * d], grouped ? own / group + near - near / group : own);
+        const std::vector<double> key = at_position(bed, &k[kv_head * d], grouped ? rank / group : rank);
+        rank++;
         double logit = 0;
         for (uint32_t j = 0; j < d; j++) logit += query[j] * key[j];
         for (uint32_t j = 0; j < d; j++) out[j] += std::exp(logit) * v[kv_head * d + j];
@@ -335,16 +339,15 @@ static std::vector<double> attention_by_rank(const Bed& bed, const Text& text, c
     return out;
 }
 
-TEST_CASE("positions=compact: a token's position is its rank among those that are read")
+static void positions_by_rank(const std::string& positions, std::initializer_list<const char*> recipes)
 {
     const Text text{8};
     for (const char* device : {"reference", "cpu"}) {
-        for (const std::string recipe :
-             {"sink", "h2o", "keydiff", "retain=all,select=tokenselect,read=64,reuse=1", "h2o,select=quest,read=64"}) {
+        for (const std::string recipe : recipes) {
             CAPTURE(device);
             CAPTURE(recipe);
             const bool all = recipe.find("=all") != recipe.npos;
-            Bed bed(recipe + ",positions=compact", all ? 260 : 128, 32, device);
+            Bed bed(recipe + positions, all ? 260 : 128, 32, device);
             for (uint32_t at = 0; at < 224; at += 32) text.read(bed, at, 32);
             for (uint32_t at = 224; at < 250; at++) {
                 std::vector<Set> read(bed.shape.n_kv_heads);
@@ -366,6 +369,37 @@ TEST_CASE("positions=compact: a token's position is its rank among those that ar
                 }
             }
             if (!all) CHECK(bed.cache.evicted() > 0);
+        }
+    }
+}
+
+TEST_CASE("positions=compact: a token's position is its rank among those that are read")
+{
+    positions_by_rank(",positions=compact",
+                      {"sink", "h2o", "keydiff", "retain=all,select=tokenselect,read=64,reuse=1", "h2o,select=quest,read=64"});
+}
+
+TEST_CASE("positions=grouped: SelfExtend, by rank")
+{
+    for (const std::string groups : {",group=4,near=50", ",group=7,near=1", ",group=1,near=64", ",group=16,near=500"})
+        positions_by_rank(",positions=grouped" + groups, {"retain=all", "h2o", "retain=all,select=tokenselect,read=64,reuse=1"});
+}
+
+TEST_CASE("positions=grouped: a prompt in chunks is as its tokens one by one")
+{
+    const Text text{9};
+    for (const char* device : {"reference", "cpu"}) {
+        CAPTURE(device);
+        const std::string recipe = "retain=all,positions=grouped,group=5,near=37";
+        Bed whole(recipe, 260, 100, device), one(recipe, 260, 100, device);
+        std::vector<float> expected;
+        for (uint32_t at = 0; at < 200; at++) {
+            const std::vector<float> y = text.read(one, at, 1);
+            expected.insert(expected.end(), y.begin(), y.end());
+        }
+        for (uint32_t at = 0; at < 200; at += 100) {
+            const std::vector<float> y = text.read(whole, at, 100);
+            for (size_t i = 0; i < y.size(); i++) REQUIRE(y[i] == expected[at * y.size() / 100 + i]);
         }
     }
 }
