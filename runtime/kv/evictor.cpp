@@ -1,5 +1,6 @@
 #include "runtime/kv/evictor.h"
 
+#include "runtime/kv/retain/groups.h"
 #include "runtime/kv/retain/merge.h"
 
 #include <algorithm>
@@ -116,7 +117,8 @@ Evictor::Counts Evictor::evict(Backend& backend, CacheLayer& layer, uint32_t il,
     for (uint32_t h = 0; h < n_kv_heads; h++) n_held += layer.held[h] + chunk.n;
     c.evicts = !m_recipe.exact() && n_held > n_kv_heads * target;
     // Where nobody leaves, the last tokens for which no coded slot is left stay plain.
-    if (m_recipe.exact() && layer.spec.n_coded) c.plain_last += std::max(n_held / n_kv_heads, target) - target;
+    if (m_recipe.exact() && layer.spec.n_coded && layer.spec.group() == 1) c.plain_last += std::max(n_held / n_kv_heads, target) - target;
+    if (c.evicts && layer.spec.group() > 1) fit_groups(c);
     c.estimated = c.evicts ? estimator_slots(layer.spec, m_recipe) : 0;
     look(c);
     const bool by_head = m_recipe.split != Split::ada; // else heads compete
@@ -127,6 +129,7 @@ Evictor::Counts Evictor::evict(Backend& backend, CacheLayer& layer, uint32_t il,
     }
     if (c.evicts && !by_head) choose_among_heads(c);
     for (uint32_t h = 0; c.evicts && !by_head && layer.counts && h < n_kv_heads; h++) merge_victims(c, h, false);
+    for (uint32_t h = 0; layer.spec.n_coded && h < n_kv_heads; h++) end_codes(c, h);
     free_rows(c);
     for (uint32_t h = 0, begin = 0; h < n_kv_heads; h++) {
         if (layer.counts && !c.evicts) count_tokens(c, h);
@@ -190,6 +193,7 @@ void Evictor::score(const Case& c, uint32_t h)
     m_recipe.retain->score(candidates, m_recipe.options, m_scratch, scores);
     for (uint32_t i = 0; i < candidates.n && candidates.n_seen - candidates.positions[i] > c.text.far; i++)
         if (candidates.positions[i] != kNoPosition) scores[i] = -INFINITY;
+    score_groups(scores, c.n_grouped, c.group);
     protect_frames(c, h);
 }
 
@@ -209,11 +213,13 @@ bool Evictor::is_frame(const Case& c, uint32_t h, uint32_t index) const
 }
 
 // What a template wrote between two messages stays as a whole or goes as a whole, before all else: the newest frames stay while
-// they take no more than an eighth of the slots. An estimator keeps no single tokens but the last ones, so none of these.
+// they take no more than an eighth of the slots. An estimator keeps no single tokens but the last ones, so none of these. Whole
+// groups stay for a frame in them, none goes for one.
 void Evictor::protect_frames(const Case& c, uint32_t h)
 {
     const Head& head = m_heads[h];
-    uint32_t room = std::min(c.layer.spec.n_rows / 8, (c.target - c.pinned - c.recent) / 2);
+    uint32_t room = c.layer.spec.n_rows / 8, groups_room = (c.target - c.pinned - c.recent) / 2;
+    const uint32_t grouped_end = c.pinned + c.n_grouped;
     for (uint32_t end = head.n - c.recent, begin; end > c.pinned; end = begin) {
         for (begin = end; begin > c.pinned && is_frame(c, h, begin - 1); begin--)
             if (begin < end && head.positions[begin - 1] + 1 != head.positions[begin]) break;
@@ -222,9 +228,14 @@ void Evictor::protect_frames(const Case& c, uint32_t h)
             begin--;
             continue;
         }
-        const bool stays = n <= room && c.chunk.position + c.chunk.n - head.positions[begin] <= c.text.far;
-        std::fill_n(head.score + begin, n, stays ? INFINITY : -INFINITY);
+        const uint32_t first = begin < grouped_end ? begin - (begin - c.pinned) % c.group : begin;
+        const uint32_t last = end < grouped_end ? end + (grouped_end - end) % c.group : end;
+        const uint32_t n_more = last - first - uint32_t(std::count(head.score + first, head.score + last, INFINITY));
+        const bool stays = n <= room && n_more <= groups_room && c.chunk.position + c.chunk.n - head.positions[first] <= c.text.far;
+        if (stays) std::fill(head.score + first, head.score + last, INFINITY);
+        for (uint32_t i = std::max(begin, grouped_end); !stays && i < end; i++) head.score[i] = -INFINITY;
         room = stays ? room - n : 0;
+        groups_room -= stays ? n_more : 0;
     }
 }
 
@@ -233,7 +244,9 @@ void Evictor::choose(const Case& c, uint32_t h)
 {
     Head& head = m_heads[h];
     const uint32_t n = head.n - c.pinned - c.recent;
-    if (!c.estimated) return keep_highest(head.score + c.pinned, n, c.target - c.pinned - c.recent, head.order, head.keep + c.pinned);
+    const uint32_t n_keep = c.target - c.pinned - c.recent;
+    if (c.n_grouped) return keep_highest_groups(head.score + c.pinned, n, c.n_grouped, c.group, n_keep, head.order, head.keep + c.pinned);
+    if (!c.estimated) return keep_highest(head.score + c.pinned, n, n_keep, head.order, head.keep + c.pinned);
     // All go, but for the estimator's own slots.
     const bool started = head.positions[c.pinned] == kNoPosition;
     std::fill_n(head.keep + c.pinned + (started ? c.estimated : 0), n - (started ? c.estimated : 0), uint8_t(0));
@@ -409,7 +422,7 @@ bool Evictor::becomes_plain(const Case& c, uint32_t h, uint32_t index) const
     const Head& head = m_heads[h];
     if (!c.layer.spec.n_coded) return true;
     if (index < c.layer.held[h] && c.layer.in_coded_pool(head.rows[index])) return false;
-    return index < c.plain_first || head.n - index <= c.plain_last;
+    return index < c.plain_first || index >= head.code_end;
 }
 
 // Lists the slots that no head will use: victims', those that were free, and those of what becomes coded. Each head then needs as
@@ -438,7 +451,7 @@ void Evictor::take_over(const Case& c, uint32_t h, Moves& moves)
     const bool signals = m_recipe.signal() != signal_none, starts = c.estimated && head.positions[c.pinned] != kNoPosition;
     const uint32_t held = layer.held[h], begin = layer.begin[h], base = layer.first_coded();
     Free& free_kept = layer.spec.n_coded ? m_free_coded : m_free_plain;
-    uint32_t n_kept = 0, n_coded = 0, n_evicted = 0;
+    uint32_t n_kept = 0, n_coded = 0, n_evicted = 0, n_new = 0;
     auto keep = [&](uint32_t slot, uint32_t position, float signal, uint32_t count) {
         if (signals) m_pool_signal[slot] = signal;
         if (layer.counts) layer.counts[slot] = count;
@@ -456,8 +469,12 @@ void Evictor::take_over(const Case& c, uint32_t h, Moves& moves)
         const uint32_t from = head.rows[i];
         const bool plain = becomes_plain(c, h, i), stays = i < held && plain != layer.in_coded_pool(from);
         const uint32_t slot = stays ? from : (plain ? m_free_plain : m_free_coded).take();
-        if (!stays && i < held) moves.add(Moves::plain_to_coded, from, slot - base);
-        if (i >= held) moves.add(plain ? Moves::chunk_to_plain : Moves::chunk_to_coded, from, plain ? slot : slot - base);
+        if (plain && i >= held) moves.add(Moves::chunk_to_plain, from, slot);
+        if (!plain && !stays) {
+            const uint32_t group = layer.spec.group(), mixed = h * group + n_new % group;
+            moves.add_code(i >= held, from, slot - base, n_new >= head.mixed_begin && n_new < head.mixed_end, mixed);
+            n_new++;
+        }
         const float signal = !signals ? 0 : i >= held ? m_chunk_signal[from] : m_pool_signal[from];
         keep(slot, head.positions[i], signal, layer.counts ? head.order[i] : 1);
     }

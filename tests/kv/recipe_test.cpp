@@ -26,12 +26,29 @@ TEST_CASE("recipe: names, options and the full text, which parses to itself")
     CHECK(parse_recipe("pyramid").value().split == Split::pyramid);
     CHECK(parse_recipe("window").value().sink == 0);
 
-    for (const char* text :
-         {"exact,k=f32", "h2o,slots=1024,victims=merge,decay=0.99,delta=1,recent=100", "window,slots=40", "sink", "ada,seed=77",
-          "pyramid,slots=512", "scissorhands", "tova,observe=1", "subgen,slots=200,chunk=32", "mix,pool=3,lifetime=0", "keydiff",
-          "kcenter,sink=0", "retain=snapkv,observe=16", "tokenselect,read=512,reuse=0.95",
-          "h2o,victims=merge,slots=8192,select=quest,read=1024", "tokenselect,positions=compact,k=q8",
-          "h2o,slots=500,select=infllm,read=200", "h2o,slots=100,positions=compact"}) {
+    for (const char* text : {"exact,k=f32",
+                             "h2o,slots=1024,victims=merge,decay=0.99,delta=1,recent=100",
+                             "window,slots=40",
+                             "sink",
+                             "ada,seed=77",
+                             "pyramid,slots=512",
+                             "scissorhands",
+                             "tova,observe=1",
+                             "subgen,slots=200,chunk=32",
+                             "mix,pool=3,lifetime=0",
+                             "keydiff",
+                             "kcenter,sink=0",
+                             "retain=snapkv,observe=16",
+                             "tokenselect,read=512,reuse=0.95",
+                             "h2o,victims=merge,slots=8192,select=quest,read=1024",
+                             "tokenselect,positions=compact,k=q8",
+                             "h2o,slots=500,select=infllm,read=200",
+                             "h2o,slots=100,positions=compact",
+                             "kivi",
+                             "kivi2,v=q8",
+                             "mix,k=kivi,v=kivi,slots=300",
+                             "h2o,k=kivi,positions=compact",
+                             "mix,victims=merge,v=kivi"}) {
         CAPTURE(text);
         Result<Recipe> recipe = parse_recipe(text);
         REQUIRE_MESSAGE(recipe.ok(), recipe.status().message());
@@ -77,6 +94,9 @@ TEST_CASE("recipe: what cannot be done is refused with what is possible")
                              "exact,positions=compact",
                              "mix,k=turbo4,positions=compact",
                              "subgen,positions=compact",
+                             "mix,victims=merge,k=kivi",
+                             "subgen,k=kivi2",
+                             "ada,k=kivi",
                              "sink,sink=99999"}) {
         Result<Recipe> recipe = parse_recipe(text);
         CAPTURE(text);
