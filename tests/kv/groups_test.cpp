@@ -23,7 +23,15 @@ static void check_groups(const Bed& bed)
         REQUIRE(coded <= l.spec.n_coded);
         REQUIRE(held - coded <= l.spec.n_plain());
         REQUIRE(l.room(h) == l.room(0));
-        REQUIRE(l.positions[l.begin[h] + held - 1] == bed.n_seen - 1);
+        // Who stays of itself: the pinned, and the last ones where a group at either end leaves room for them.
+        const uint32_t* positions = l.positions + l.begin[h];
+        const uint32_t n_pinned = std::min(l.spec.n_pinned, held), recent = bed.recipe.recent_of(l.spec.n_rows);
+        const bool roomy = n_pinned + recent + 3 * kGroup <= l.spec.n_rows - bed.recipe.delta_of(l.spec.n_rows);
+        const uint32_t n_last = std::min(held, roomy ? recent : bed.recipe.plain_recent_of(l.spec.n_rows));
+        REQUIRE((n_pinned == 0 || positions[n_pinned - 1] == n_pinned - 1));
+        REQUIRE(positions[held - n_last] == bed.n_seen - n_last);
+        REQUIRE(positions[held - 1] == bed.n_seen - 1);
+        REQUIRE((l.spec.n_coded == 0 || held + bed.recipe.delta_of(l.spec.n_rows) + kGroup > std::min(l.spec.n_rows, bed.n_seen)));
         bool in_place = true, whole = true;
         for (uint32_t i = 0; i < l.capacity[h]; i++) {
             const bool in_pool = l.in_coded_pool(rows[i]), of_codes = i >= n_first && i < n_first + coded;
@@ -118,6 +126,21 @@ TEST_CASE("groups: any recipe, any text: groups stay whole, codes are the tokens
     }
     CHECK(n_evicted > 10000);
     CHECK(n_coded > 1000); // groups whose codes were compared
+}
+
+TEST_CASE("groups: many of the last tokens are coded already, and stay")
+{
+    for (const char* policy : {"h2o", "keydiff", "sink"})
+        for (uint32_t recent : {150u, 190u, 200u}) {
+            const Text text{recent, {2, 2, 16, ""}};
+            Bed bed(std::string(policy) + ",k=kivi,v=kivi,delta=1,recent=" + std::to_string(recent), 400, 13, "cpu", 1, text.shape);
+            while (bed.n_seen < 800) {
+                text.read(bed, bed.n_seen, bed.n_seen < 500 ? 13 : 1);
+                check_groups(bed);
+            }
+            CAPTURE(policy);
+            CHECK(bed.cache.layer(0).coded[0] >= 224);
+        }
 }
 
 TEST_CASE("groups: with room for everything nearly exact, with a quarter of it finite")
