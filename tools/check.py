@@ -23,7 +23,7 @@ ALLOWED = {
     "tests": ["runtime", "backends", "kernels", "tools"],
 }
 SOURCES = {".h", ".c", ".cpp", ".cu", ".cuh", ".comp", ".glsl"}
-FILE_LINES, RUNTIME_LINES = 500, 6500
+FILE_LINES, RUNTIME_LINES = 500, 7000
 FUNCTION_LINES, KERNEL_LINES, FORWARD_LINES = 60, 150, 120
 CLANG_FORMAT = "14"  # another version breaks lines elsewhere
 INCLUDE = re.compile(r'\s*#\s*include\s+"([^"]+)"')

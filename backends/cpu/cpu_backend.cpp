@@ -11,6 +11,7 @@ FORMATS(KS_SAME_INDEX)
 #undef KS_SAME_INDEX
 #define KS_SAME_INDEX(name) static_assert(cpu_codec_##name - cpu_codec_f16 - 1 == int(Format::name) - int(Format::n_weights), #name);
 CODECS(KS_SAME_INDEX)
+GROUP_CODECS(KS_SAME_INDEX)
 #undef KS_SAME_INDEX
 
 constexpr uint32_t kMaxTokenBlock = 128;          // tokens whose sums of one tile stay in the first-level cache
@@ -166,6 +167,7 @@ void CpuBackend::decode(const Tensor& from, uint64_t row, float* x) const
 void CpuBackend::kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& x, const Tensor& table, const Tensor& view)
 {
     check_rows("kv_write", to, uint64_t(a.n_kv_heads) * a.n_rows, a.head_dim);
+    KS_CHECK(codec_info(to.format).group == 1, "kv_write: %s, whose rows are coded together", codec_info(to.format).name);
     const uint32_t effort = is_coded(to.format) ? kValuesToEncode : 1;
     for_rows(a.n_tokens, a.n_kv_heads * a.head_dim * effort, [&](uint32_t begin, uint32_t end) {
         for (uint32_t t = begin; t < end; t++) {
@@ -198,13 +200,17 @@ void CpuBackend::kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& fr
     if (to.format == from.format || !is_coded(to.format)) return ReferenceBackend::kv_move(a, to, from, moves);
     check_rows("kv_move", from, from.rows, a.head_dim);
     check_rows("kv_move", to, to.rows, a.head_dim);
-    for_rows(a.n_moves, a.head_dim * kValuesToEncode, [&](uint32_t begin, uint32_t end) {
-        for (uint32_t i = begin; i < end; i++) {
+    const uint32_t group = codec_info(to.format).group;
+    const EncodeKernel encode_group = m_kernels.vector.encode[codec_index(to.format)];
+    if (group > 1) check_group_moves(to.format, moves.ptr<uint32_t>(), a.n_moves);
+    for_rows(a.n_moves / group, a.head_dim * kValuesToEncode * group, [&](uint32_t begin, uint32_t end) {
+        float room[kMostInGroup * codec_max_dim];
+        for (uint32_t i = begin * group; i < end * group; i++) {
             const uint32_t* move = moves.ptr<uint32_t>() + 2 * i;
             KS_CHECK(move[0] < from.rows && move[1] < to.rows, "kv_move: row %u of %u to %u of %u", move[0], from.rows, move[1], to.rows);
-            float room[codec_max_dim];
-            decode(from, move[0], room);
-            encode(to, move[1], room);
+            decode(from, move[0], room + i % group * a.head_dim);
+            if (group == 1) encode(to, move[1], room);
+            if (group > 1 && i % group == group - 1) encode_group(room, a.head_dim, coded_group(to, move[1]), nullptr);
         }
     });
 }
@@ -286,7 +292,7 @@ void CpuBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_
 CodedRows CpuBackend::coded_rows(const Tensor& t) const
 {
     const uint32_t row_bytes = codec_info(t.format).row_bytes(t.cols);
-    const CodedRow first = coded_row(t, 0);
+    const CodedRow first = codec_info(t.format).group == 1 ? coded_row(t, 0) : CodedRow{coded_group(t, 0), nullptr};
     return {m_kernels.vector.decode[codec_index(t.format)], first.words, first.tail, row_bytes / 4, row_bytes % 4};
 }
 

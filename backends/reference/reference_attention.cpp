@@ -55,6 +55,7 @@ void ReferenceBackend::rotate(const RotateArgs& a, const Tensor& x)
 void ReferenceBackend::kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& x, const Tensor& table, const Tensor& view)
 {
     check_rows("kv_write", to, uint64_t(a.n_kv_heads) * a.n_rows, a.head_dim);
+    KS_CHECK(codec_info(to.format).group == 1, "kv_write: %s, whose rows are coded together", codec_info(to.format).name);
     check_values("kv_write", x, uint64_t(a.n_tokens) * a.n_kv_heads * a.head_dim);
     for (uint32_t h = 0; h < a.n_kv_heads; h++) {
         const uint32_t* head_view = view.ptr<uint32_t>() + h * view_words;
@@ -83,16 +84,39 @@ void ReferenceBackend::kv_read(const KvReadArgs& a, const Tensor& y, const Tenso
     }
 }
 
+// The rows of one group, from anywhere, or the codes of another group.
+static void move_group(const KvMoveArgs& a, const Tensor& to, const Tensor& from, const uint32_t* moves)
+{
+    const CodecInfo& info = codec_info(to.format);
+    if (to.format == from.format) {
+        for (uint32_t r = 0; r < info.group; r++)
+            KS_CHECK(moves[2 * r] % info.group == r && moves[2 * r] - r == moves[0], "kv_move: row %u in a group's place %u", moves[2 * r],
+                     r);
+        memcpy(coded_group(to, moves[1]), coded_group(from, moves[0]), info.group * info.row_bytes(a.head_dim));
+        return;
+    }
+    float room[kMostInGroup * codec_max_dim], row[codec_max_dim];
+    for (uint32_t r = 0; r < info.group; r++)
+        std::copy_n(cached_row(from, moves[2 * r], a.head_dim, row), a.head_dim, room + r * a.head_dim);
+    encode_group(to.format, room, a.head_dim, coded_group(to, moves[1]));
+}
+
 void ReferenceBackend::kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& from, const Tensor& moves)
 {
     KS_CHECK(to.format == from.format || (is_coded(to.format) && !is_coded(from.format)), "kv_move: format %d to %d", int(from.format),
              int(to.format));
     check_rows("kv_move", from, from.rows, a.head_dim);
     check_rows("kv_move", to, to.rows, a.head_dim);
-    const uint32_t row_bytes = codec_info(to.format).row_bytes(a.head_dim), n_tail = is_coded(to.format) ? row_bytes % 4 : 0;
     for (uint32_t i = 0; i < a.n_moves; i++) {
         const uint32_t* move = moves.ptr<uint32_t>() + 2 * i;
         KS_CHECK(move[0] < from.rows && move[1] < to.rows, "kv_move: row %u of %u to %u of %u", move[0], from.rows, move[1], to.rows);
+    }
+    const uint32_t row_bytes = codec_info(to.format).row_bytes(a.head_dim), n_tail = tail_bytes(to.format, a.head_dim);
+    const uint32_t group = codec_info(to.format).group;
+    if (group > 1) check_group_moves(to.format, moves.ptr<uint32_t>(), a.n_moves);
+    for (uint32_t i = 0; group > 1 && i < a.n_moves; i += group) move_group(a, to, from, moves.ptr<uint32_t>() + 2 * i);
+    for (uint32_t i = 0; group == 1 && i < a.n_moves; i++) {
+        const uint32_t* move = moves.ptr<uint32_t>() + 2 * i;
         const CodedRow source = coded_row(from, move[0]), out = coded_row(to, move[1]);
         if (to.format != from.format) {
             float room[codec_max_dim];

@@ -139,7 +139,7 @@ VulkanCandidate VulkanInstance::look_at(VkPhysicalDevice physical, uint32_t inde
     clamp(c.limits);
     c.queue_family = compute_family(m_vk, physical);
     c.has_memory_budget = has_extension(m_vk, physical, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
-    c.info = {"vulkan:" + std::to_string(index), c.properties.deviceName, "vulkan", 0, 0, c.limits.unified, false, false, false};
+    c.info = {"vulkan:" + std::to_string(index), c.properties.deviceName, "vulkan", 0, 0, c.limits.unified, false, false, false, false};
     if (c.software) c.info.name += ", a program on the processor: cpu is faster";
     measure_memory(m_vk, c);
 

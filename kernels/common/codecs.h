@@ -1,9 +1,10 @@
 // The codecs of cached keys and values. A codec makes of a row, which is the head_dim values of one head and one token, a
-// fixed number of bytes; every row is coded by itself.
+// fixed number of bytes; every row is coded by itself, but by the codecs of GROUP_CODECS, which code a group of rows together.
 //
 // A row is row_bytes(d) bytes: as many 32-bit words as they fill, and a tail of 0 to 3 bytes; bit b of a row is bit b % 32 of
 // word b / 32, the tail's bytes counting as one more word, low byte first. n rows are stored in two planes:
 //   n * words words, row after row;  then n * tail bytes;  then zeros up to a multiple of 64 bytes.
+// Groups of rows are whole words, group after group; rows r * group to r * group + group - 1 of a pool are group r.
 // Codes of 4, 2 and 1 bits stand in planes of groups of 64 dims, so that one load of eight words has eight neighbours under
 // each shift. A group of n dims of b bits is W = n * b / 32 words (at least one), and field k of word w is dim W * k + w:
 //   4 bits: nibble k of word w (of 8) is dim 8k + w; 2 bits: 4 words, dim 4k + w; 1 bit: 2 words, dim 2k + w.
@@ -136,7 +137,13 @@ FN uint nearest_multiple(float x, float scale, uint most)
 #include "kernels/common/polar.h"
 #include "kernels/common/codec_polar.h"
 #include "kernels/common/codec_polar5.h"
+#include "kernels/common/kivi.h"
+#include "kernels/common/codec_kiviv.h"
+#include "kernels/common/codec_kivi2v.h"
+#include "kernels/common/codec_kivi.h"
+#include "kernels/common/codec_kivi2.h"
 
-#define CODECS(X) X(q8) X(q4) X(turbo4) X(turbo3) X(turbo2) X(turbo2v) X(polar) X(polar5)
+#define CODECS(X) X(q8) X(q4) X(turbo4) X(turbo3) X(turbo2) X(turbo2v) X(polar) X(polar5) X(kiviv) X(kivi2v)
+#define GROUP_CODECS(X) X(kivi) X(kivi2)
 
 #endif

@@ -2,6 +2,7 @@
 // neither a copy of the row nor a branch; the bits are those of codec_vectors.h, which does all others.
 #pragma once
 
+#include "kernels/cpu/kivi_vectors.h"
 #include "kernels/cpu/polar_eight.h"
 #include "kernels/cpu/vector_math.h"
 
@@ -72,6 +73,30 @@ template <class S, uint32_t ranks> struct TurboRow {
     }
 };
 
+// The codes of a plane's 64 dims: eight neighbours under each shift of 4.
+template <class S, uint32_t bits> KS_INLINE typename S::W8 plane_words(const uint32_t* words)
+{
+    static const uint32_t by_four[8] = {0, 0, 0, 0, 2, 2, 2, 2};
+    return bits == 4 ? S::words(words) : S::shift_each(S::four_words(words), by_four);
+}
+
+template <class S, uint32_t bits> struct KiviRow {
+    static constexpr DecodeRowKernel any_dim = decode_kivi_row<S, bits>;
+    KS_INLINE void decode(const uint32_t* words, const uint8_t*, uint32_t d, float* x) const
+    {
+        const uint32_t* ranges = words + bits * d / 32;
+        for (uint32_t base = 0; base < d; base += 64) {
+            const typename S::W8 codes = plane_words<S, bits>(words + base * bits / 32);
+            const uint32_t range[2] = {ranges[base / 32], ranges[base / 32 + 1]};
+            const typename S::F8 scale[2] = {S::broadcast_half(range[0] & 0xffff), S::broadcast_half(range[1] & 0xffff)};
+            const typename S::F8 least[2] = {S::broadcast_half(range[0] >> 16), S::broadcast_half(range[1] >> 16)};
+            KS_UNROLL(8)
+            for (int j = 0; j < 8; j++)
+                S::store(x + base + 8 * j, S::fma(S::to_float((codes >> (4 * j)) & S::each((1u << bits) - 1)), scale[j / 4], least[j / 4]));
+        }
+    }
+};
+
 constexpr uint32_t kAheadCodes = 16; // rows of codes that are asked for before they are decoded
 
 // known_d: d where it is one of the usual, so that all within a row has its place at compile time; else 0
@@ -101,6 +126,61 @@ template <class Row> void decode_rows(const CodedRows& from, const uint32_t* row
     }
 }
 
+// Some rows of one group, nths[i] of it each, x (n, d): ranges are read once for all.
+template <class S, uint32_t bits>
+KS_INLINE void decode_group_rows(const uint32_t* group, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x)
+{
+    const uint32_t row_words = bits * d / 32;
+    for (uint32_t base = 0; base < d; base += 32) {
+        typename S::F8 scale[4], least[4];
+        KS_UNROLL(4)
+        for (int j = 0; j < 4; j++) S::half2(S::words(group + base + 8 * j), &scale[j], &least[j]);
+        const uint32_t* words = group + d + base / 64 * (2 * bits);
+        const int half = base % 64 ? 16 : 0;
+        for (uint32_t i = 0; i < n; i++) {
+            const typename S::W8 codes = plane_words<S, bits>(words + (rows[i] - first) % kivi_rows * row_words) >> half;
+            float* out = x + size_t(i) * d + base;
+            KS_UNROLL(4)
+            for (int j = 0; j < 4; j++)
+                S::store(out + 8 * j, S::fma(S::to_float((codes >> (4 * j)) & S::each((1u << bits) - 1)), scale[j], least[j]));
+        }
+    }
+}
+
+// The same for any d.
+template <class S, uint32_t bits> void decode_group_row(const uint32_t* group, uint32_t nth, uint32_t d, float* x)
+{
+    const uint32_t* row = group + d + nth * (bits * d / 32);
+    for (uint32_t base = 0, size; base < d; base += size) {
+        const PlaneGroup<bits> plane(d - base);
+        size = plane.size;
+        const typename S::W8 codes = plane.template read<S>(row + base * bits / 32), mask = S::each((1u << bits) - 1);
+        for (uint32_t i = base; i < base + size; i += 8) {
+            typename S::F8 scale, least;
+            S::half2(S::words(group + i), &scale, &least);
+            S::store(x + i, S::fma(S::to_float((codes >> int(plane.step * ((i - base) / 8))) & mask), scale, least));
+        }
+    }
+}
+
+template <class S, uint32_t bits>
+void decode_kivi_groups(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x)
+{
+    for (uint32_t i = 0, end; i < n; i = end) {
+        const uint32_t nth = (rows[i] - first) / kivi_rows;
+        const uint32_t* group = from.words + size_t(nth) * kivi_group_words(bits, d);
+        for (end = i + 1; end < n && (rows[end] - first) / kivi_rows == nth;) end++;
+        if (d == 64)
+            decode_group_rows<S, bits>(group, rows + i, first, end - i, 64, x + size_t(i) * d);
+        else if (d == 128)
+            decode_group_rows<S, bits>(group, rows + i, first, end - i, 128, x + size_t(i) * d);
+        else if (d % 64 == 0)
+            decode_group_rows<S, bits>(group, rows + i, first, end - i, d, x + size_t(i) * d);
+        else
+            for (uint32_t k = i; k < end; k++) decode_group_row<S, bits>(group, (rows[k] - first) % kivi_rows, d, x + size_t(k) * d);
+    }
+}
+
 // f32 and f16, any d.
 template <class S, bool half> void encode_plain(const float* x, uint32_t d, uint32_t* words, uint8_t*)
 {
@@ -127,14 +207,16 @@ void decode_plain(const CodedRows& from, const uint32_t* rows, uint32_t first, u
 #define KS_ENCODERS(S)                                                                                                                     \
     {                                                                                                                                      \
         encode_plain<S, false>, encode_plain<S, true>, encode_q8<S>, encode_q4<S>, encode_turbo<S, 8, false>, encode_turbo<S, 4, false>,   \
-            encode_turbo<S, 2, false>, encode_turbo<S, 2, true>, encode_polar<S, false>, encode_polar<S, true>                             \
+            encode_turbo<S, 2, false>, encode_turbo<S, 2, true>, encode_polar<S, false>, encode_polar<S, true>, encode_kivi_row<S, 4>,     \
+            encode_kivi_row<S, 2>, encode_kivi_group<S, 4>, encode_kivi_group<S, 2>                                                        \
     }
 
 #define KS_DECODERS(S)                                                                                                                     \
     {                                                                                                                                      \
         decode_plain<S, false>, decode_plain<S, true>, decode_rows<Q8Row<S>>, decode_rows<Q4Row<S>>, decode_rows<TurboRow<S, 8>>,          \
             decode_rows<TurboRow<S, 4>>, decode_rows<TurboRow<S, 2>>, decode_rows<TurboRow<S, 2>>, decode_polar_rows<S, false>,            \
-            decode_polar_rows<S, true>                                                                                                     \
+            decode_polar_rows<S, true>, decode_rows<KiviRow<S, 4>>, decode_rows<KiviRow<S, 2>>, decode_kivi_groups<S, 4>,                  \
+            decode_kivi_groups<S, 2>                                                                                                       \
     }
 
 } // namespace ks

@@ -1,4 +1,4 @@
-// Rows of a cache, encoded and decoded one by one: f32, f16 and the codecs of kernels/common/codecs.h.
+// Rows of a cache, encoded and decoded one by one, and groups of them: f32, f16 and the codecs of kernels/common/codecs.h.
 #pragma once
 
 #include "kernels/cpu/cpu_kernels.h"
@@ -58,5 +58,19 @@ template <class Codec> void decode_row(const uint32_t* words, const uint8_t* tai
 
 void encode_row(Format format, const float* x, uint32_t d, uint32_t* words, uint8_t* tail);
 void decode_row(Format format, const uint32_t* words, const uint8_t* tail, uint32_t d, float* x);
+
+constexpr uint32_t kMostInGroup = kivi_rows; // rows
+
+// Where the group of a row begins.
+inline uint32_t* coded_group(const Tensor& t, uint64_t row)
+{
+    const CodecInfo& info = codec_info(t.format);
+    return t.ptr<uint32_t>() + row / info.group * (info.group * info.row_bytes(t.cols) / 4);
+}
+
+void encode_group(Format format, const float* x, uint32_t d, uint32_t* words); // x (group, d)
+void decode_group_row(Format format, const uint32_t* words, uint32_t nth, uint32_t d, float* x);
+// Rows go to groups as a whole: moves (n, 2) are groups of them, each to the rows of a group in order.
+void check_group_moves(Format format, const uint32_t* moves, uint32_t n);
 
 } // namespace ks

@@ -133,15 +133,20 @@ template <class S, uint32_t ranks> void decode_turbo(const uint32_t* words, cons
     }
 }
 
-// nearest_multiple of eight magnitudes.
-template <class S> KS_INLINE typename S::W8 nearest_multiples(typename S::F8 magnitude, float scale, uint32_t most)
+// nearest_multiple of eight magnitudes, each with its own scale.
+template <class S> KS_INLINE typename S::W8 nearest_multiples(typename S::F8 magnitude, typename S::F8 s, uint32_t most)
 {
     using F8 = typename S::F8;
-    const F8 s = S::broadcast(scale), some = S::broadcast(0.5f), top = S::broadcast(float(most));
+    const F8 some = S::broadcast(0.5f), top = S::broadcast(float(most));
     const typename S::W8 guess = S::to_int(S::min(magnitude / s, top));
     const F8 k = S::to_float(guess);
     const typename S::W8 nearest = guess + S::each(1) + S::less(magnitude, (k + some) * s) + S::less(magnitude, (k - some) * s);
     return S::to_int(S::min(S::to_float(nearest), top));
+}
+
+template <class S> KS_INLINE typename S::W8 nearest_multiples(typename S::F8 magnitude, float scale, uint32_t most)
+{
+    return nearest_multiples<S>(magnitude, S::broadcast(scale), most);
 }
 
 // Largest magnitude of a block.

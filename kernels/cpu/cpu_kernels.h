@@ -37,7 +37,8 @@ namespace ks
 enum CpuFormat { FORMATS(KS_FORMAT_INDEX) cpu_format_count }; // in the order of ks::Format
 #undef KS_FORMAT_INDEX
 #define KS_CODEC_INDEX(name) cpu_codec_##name,
-enum CpuCodec { cpu_codec_f32, cpu_codec_f16, CODECS(KS_CODEC_INDEX) cpu_codec_count }; // as codec_index of codec_rows.h has it
+// As codec_index of codec_rows.h has it.
+enum CpuCodec { cpu_codec_f32, cpu_codec_f16, CODECS(KS_CODEC_INDEX) GROUP_CODECS(KS_CODEC_INDEX) cpu_codec_count };
 #undef KS_CODEC_INDEX
 
 // 32 activations rounded to int8: x = scale * q with |q| <= 127, the largest |x| at 127. Each half has its own scale where all
@@ -66,18 +67,18 @@ struct MatmulTask {
 using MatmulKernel = void (*)(const MatmulTask& task);
 
 struct CodedRows;
-// A row of a coded cache; as encode_row and decode_row of codec_rows.h.
+// A row of a coded cache, or a group of rows; as encode_row, encode_group and decode_row of codec_rows.h.
 using EncodeKernel = void (*)(const float* x, uint32_t d, uint32_t* words, uint8_t* tail);
 using DecodeRowKernel = void (*)(const uint32_t* words, const uint8_t* tail, uint32_t d, float* x);
 // Rows rows[i] - first of a pool, x (n, d).
 using DecodeKernel = void (*)(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x);
 
-// The two planes of a coded pool, and how rows of them are read. f32 and f16 are codecs, too.
+// The two planes of a coded pool, or its groups, and how rows of them are read. f32 and f16 are codecs, too.
 struct CodedRows {
     DecodeKernel decode;
     const uint32_t* words;
     const uint8_t* tails;
-    uint32_t row_words, row_tail; // words and bytes
+    uint32_t row_words, row_tail; // words and bytes, where every row is coded by itself
 };
 
 // One op's tensors.

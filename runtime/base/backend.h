@@ -25,6 +25,7 @@ struct DeviceInfo {
     bool selects = true;    // it has the op select
     bool turns_keys = true; // attention takes n_turn
     bool adds_bias = true;  // attention takes n_wave
+    bool groups = true;     // keys can have a codec of groups
 };
 
 // The largest shapes that a session will ask of the ops, known before anything is allocated.
@@ -117,7 +118,7 @@ public:
     // y[i] = row rows[i] as f32, still rotated if it was. y (n, head_dim), rows (1, n) u32
     virtual void kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from, const Tensor& rows) = 0;
     // Copies rows as they are, their bytes if they are coded; rows of f32 and f16 are encoded where `to` is coded.
-    // moves (n_moves, 2) u32: from and to, none of which is another's
+    // Groups move as a whole, to the rows of one in order. moves (n_moves, 2) u32: from and to, none of which is another's
     virtual void kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& from, const Tensor& moves) = 0;
     // y (n_tokens, n_heads * head_dim). The chunk's keys and values are written already. A token sees itself and
     // what is before it; rows of a ring that were written again are not there. With weights a slot counts exp(a) times in the

@@ -55,11 +55,19 @@ static uint32_t f16_row(uint32_t head_dim)
     return 2 * head_dim;
 }
 
+template <class Codec> static uint32_t mean_row(uint32_t head_dim)
+{
+    return 4 * Codec::group_words(head_dim) / Codec::group; // whole, since head_dim is a multiple of 16
+}
+
 const CodecInfo& codec_info(Format format)
 {
 #define KS_CODEC(name) {#name, codec_##name::rotated != 0, codec_##name::row_bytes},
-    static const CodecInfo plain[] = {{"f32", false, f32_row}, {"f16", false, f16_row}}, coded[] = {CODECS(KS_CODEC)};
+#define KS_GROUP_CODEC(name) {#name, codec_##name::rotated != 0, mean_row<codec_##name>, codec_##name::group},
+    static const CodecInfo plain[] = {{"f32", false, f32_row}, {"f16", false, f16_row}};
+    static const CodecInfo coded[] = {CODECS(KS_CODEC) GROUP_CODECS(KS_GROUP_CODEC)};
 #undef KS_CODEC
+#undef KS_GROUP_CODEC
     static_assert(sizeof coded / sizeof coded[0] == size_t(Format::count) - size_t(Format::n_weights), "Format and CODECS differ");
     if (format <= Format::f16) return plain[int(format)];
     KS_CHECK(is_coded(format), "format %d", int(format));
@@ -73,7 +81,21 @@ bool is_coded(Format format)
 
 uint64_t coded_bytes(Format format, uint64_t rows, uint32_t head_dim)
 {
-    return (rows * codec_info(format).row_bytes(head_dim) + 63) / 64 * 64;
+    const CodecInfo& info = codec_info(format);
+    KS_CHECK(rows % info.group == 0, "%s: %llu rows in groups of %u", info.name, (unsigned long long)rows, info.group);
+    return (rows * info.row_bytes(head_dim) + 63) / 64 * 64;
+}
+
+uint32_t tail_bytes(Format format, uint32_t head_dim)
+{
+    return is_coded(format) && codec_info(format).group == 1 ? codec_info(format).row_bytes(head_dim) % 4 : 0;
+}
+
+Format codec_of_values(Format format)
+{
+    if (format == Format::kivi) return Format::kiviv;
+    if (format == Format::kivi2) return Format::kivi2v;
+    return format == Format::turbo2 ? Format::turbo2v : format;
 }
 
 // Bit 8i + j of the result is bit 4j + i of the file's word.

@@ -8,11 +8,12 @@
 namespace ks
 {
 
-// Those of weights, then the codecs of keys and values.
+// Those of weights, then the codecs of keys and values, those of groups of rows last.
 // clang-format off
 enum class Format : uint8_t {
     f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q2_k, q3_k, q4_k, q5_k, q6_k, iq4_nl, iq4_xs, n_weights,
-    q8 = n_weights, q4, turbo4, turbo3, turbo2, turbo2v, polar, polar5, count
+    q8 = n_weights, q4, turbo4, turbo3, turbo2, turbo2v, polar, polar5, kiviv, kivi2v, n_row_codecs,
+    kivi = n_row_codecs, kivi2, count
 };
 // clang-format on
 
@@ -36,12 +37,15 @@ void weight_to_tiles(Format format, const uint8_t* file_rows, uint32_t n_rows, u
 // What host code knows of a format that a cache can have: f32, f16 and the codecs.
 struct CodecInfo {
     const char* name;
-    bool rotated; // rows must have been rotated
-    uint32_t (*row_bytes)(uint32_t head_dim);
+    bool rotated;                             // rows must have been rotated
+    uint32_t (*row_bytes)(uint32_t head_dim); // of a group's rows the mean
+    uint32_t group = 1;                       // rows that are coded together
 };
 const CodecInfo& codec_info(Format format);
 bool is_coded(Format format);                                          // by a codec; a multiple of 16 values in a row
-uint64_t coded_bytes(Format format, uint64_t rows, uint32_t head_dim); // of a cache, a multiple of 64
+uint64_t coded_bytes(Format format, uint64_t rows, uint32_t head_dim); // of a cache, a multiple of 64; rows: whole groups
+uint32_t tail_bytes(Format format, uint32_t head_dim);                 // of a row, what fills no word
+Format codec_of_values(Format format);                                 // values' own codec, where one of keys has such a twin
 
 // A block of device memory. On the CPU `data` is the address itself.
 struct Buffer {

@@ -12,6 +12,15 @@ static Format plain(Format codec)
     return codec == Format::f32 ? codec : Format::f16;
 }
 
+void CacheLayerSpec::code_slots(const Recipe& r, Format keys, Format values)
+{
+    k = keys;
+    v = codec_of_values(values);
+    const uint32_t group = codec_info(k).group;
+    const uint32_t n_plain = r.sink_of(n_rows) + r.plain_recent_of(n_rows) + r.delta_of(n_rows) + group - 1;
+    n_coded = (n_rows - std::min(n_rows, n_plain)) / group * group;
+}
+
 // Whether a layer's keys or values, all of them, are stored rotated.
 static bool rotates(const CacheLayerSpec& spec, Format codec)
 {
@@ -73,6 +82,7 @@ CacheBytes Cache::place_all(const std::vector<CacheLayerSpec>& specs, const Reci
     CacheLayerSpec largest{};
     uint32_t most_plain = 0; // rows per head of a plain pool beside a coded one
     uint32_t turns = 0;      // rows
+    uint32_t group = 1;      // the largest
     bool stages = false;
     for (size_t il = 0; il < specs.size(); il++) {
         m_layers[il].spec = specs[il];
@@ -86,6 +96,7 @@ CacheBytes Cache::place_all(const std::vector<CacheLayerSpec>& specs, const Reci
         largest.n_turn = std::max(largest.n_turn, specs[il].n_turn);
         if (specs[il].n_wave && !m_waves) m_waves = device.take(wave_digits * wave_base, specs[il].n_wave);
         if (specs[il].n_wave) m_layers[il].slots.waves = m_waves;
+        group = std::max(group, specs[il].group());
         if (specs[il].n_coded) most_plain = std::max(most_plain, specs[il].n_plain());
         stages |= context == 0 || specs[il].n_plain() < context;
     }
@@ -100,7 +111,10 @@ CacheBytes Cache::place_all(const std::vector<CacheLayerSpec>& specs, const Reci
         m_chunk.k = device.take(n, largest.head_dim, plain(recipe.k));
         m_chunk.v = device.take(n, largest.head_dim, plain(recipe.v));
         if (recipe.signal()) m_chunk.signal = device.take(1, n);
-        const uint32_t most_moves[Moves::n_ways] = {largest.n_kv_heads * most_plain, most_plain ? n : 0, n};
+        const uint32_t n_mixed = group > 1 ? largest.n_kv_heads * group : 0;
+        m_mixed_k = device.take(n_mixed, largest.head_dim, plain(recipe.k));
+        m_mixed_v = device.take(n_mixed, largest.head_dim, plain(recipe.v));
+        const uint32_t most_moves[Moves::n_ways] = {largest.n_kv_heads * most_plain, most_plain ? n : 0, n_mixed, n_mixed, n_mixed, n};
         for (int way = 0; way < Moves::n_ways; way++) {
             m_device_moves[way] = device.take(most_moves[way], 2);
             m_moves.list[way] = host.array<uint32_t>(2ull * most_moves[way]);
@@ -191,10 +205,12 @@ void Cache::upload_table(const CacheLayer& layer)
     if (positions) m_backend->upload(positions.buffer, positions.offset, layer.positions, 4ull * positions.cols);
 }
 
-// Positions at the end of a table that are all from n_tokens on can be dropped; if one of them was evicted, its turn is over.
-static bool ends_whole(const CacheLayer& layer, uint32_t head, uint32_t n_seen, uint32_t n_tokens)
+// Positions at the end of a table that are all from n_tokens on can be dropped; if one of them was evicted, its turn is over. Codes
+// of a group stay or go together; n_first indexes come before the coded ones.
+static bool ends_whole(const CacheLayer& layer, uint32_t head, uint32_t n_seen, uint32_t n_tokens, uint32_t n_first)
 {
     const uint32_t held = layer.held[head], n = n_seen - n_tokens;
+    if (n <= held && std::min(layer.coded[head], std::max(held - n, n_first) - n_first) % layer.spec.group() != 0) return false;
     return n <= held && (n == 0 || layer.positions[layer.begin[head] + held - n] == n_tokens);
 }
 
@@ -217,7 +233,7 @@ bool Cache::rewind(uint32_t n_seen, uint32_t n_tokens)
     for (const CacheLayer& layer : m_layers) {
         const CacheLayerSpec& s = layer.spec;
         for (uint32_t h = 0; s.table && h < s.n_kv_heads; h++)
-            if (!ends_whole(layer, h, n_seen, n_tokens)) return false;
+            if (!ends_whole(layer, h, n_seen, n_tokens, m_recipe.sink_of(s.n_rows))) return false;
         if (s.table) continue;
         const uint32_t visible = s.window && n_tokens + 1 > s.window ? n_tokens + 1 - s.window : 0, first = std::max(visible, s.n_pinned);
         if (first < n_tokens && RING_OLDEST(n_seen, s.n_rows, s.n_pinned) > first) return false;
@@ -393,14 +409,17 @@ void Cache::end_layer()
 void Cache::make_moves()
 {
     const KvSlots& slots = m_layer->slots;
+    const Tensor *plain[] = {&slots.k, &slots.v}, *coded[] = {&slots.coded_k, &slots.coded_v}, *chunk[] = {&m_chunk.k, &m_chunk.v};
+    const Tensor* mixed[] = {&m_mixed_k, &m_mixed_v};
+    const struct {
+        const Tensor **from, **to;
+    } ends[Moves::n_ways] = {{plain, coded}, {chunk, coded}, {plain, mixed}, {chunk, mixed}, {mixed, coded}, {chunk, plain}};
     for (int way = 0; way < Moves::n_ways; way++) {
         const uint32_t n = m_moves.n[way], head_dim = m_layer->spec.head_dim;
         const Tensor& moves = m_device_moves[way];
         if (!n) continue;
         m_backend->upload(moves.buffer, moves.offset, m_moves.list[way], 8ull * n);
-        const bool encodes = way != Moves::chunk_to_plain, staged = way != Moves::plain_to_coded;
-        m_backend->kv_move({n, head_dim}, encodes ? slots.coded_k : slots.k, staged ? m_chunk.k : slots.k, moves);
-        m_backend->kv_move({n, head_dim}, encodes ? slots.coded_v : slots.v, staged ? m_chunk.v : slots.v, moves);
+        for (int what = 0; what < 2; what++) m_backend->kv_move({n, head_dim}, *ends[way].to[what], *ends[way].from[what], moves);
     }
 }
 

@@ -102,6 +102,8 @@ private:
     TextSeen m_text;
     uint32_t m_trained = ~0u; // tokens that the model knows the distance of
     Chunk m_chunk;            // where the chunk in flight is staged
+    Tensor m_mixed_k;         // (n_kv_heads * group, head_dim) as the plain pools: groups on their way from two places
+    Tensor m_mixed_v;         // (n_kv_heads * group, head_dim)
     Tensor m_lse;             // (chunk, n_heads)
     Tensor m_turns;           // (indexes that a layer reads, n_turn)
     Tensor m_waves;           // (wave_digits * wave_base, n_wave)

@@ -30,6 +30,17 @@ static bool head_fits(const CacheLayer& layer, uint32_t h, uint32_t n_pinned, ui
     return next == n_seen; // the newest is never evicted
 }
 
+// Slots of the coded pool: whole groups of rows, each in their order.
+static bool groups_fit(const CacheLayer& layer, const uint32_t* slots, uint32_t n)
+{
+    const uint32_t group = layer.spec.group();
+    for (uint32_t i = 0; group > 1 && i < n; i++) {
+        const uint32_t first = slots[i - i % group];
+        if ((first - layer.first_coded()) % group != 0 || slots[i] != first + i % group) return false;
+    }
+    return n % group == 0;
+}
+
 // A head's slots lie where its indexes say: plain first ones, coded ones, plain last ones, and plain ones for the tokens to come.
 static bool places_fit(CacheLayer& layer, uint32_t h, uint32_t n_plain_first)
 {
@@ -40,7 +51,8 @@ static bool places_fit(CacheLayer& layer, uint32_t h, uint32_t n_plain_first)
     if (held - coded > layer.spec.n_plain()) return false;
     for (uint32_t i = 0; i < std::min(layer.capacity[h], held + layer.room(h)); i++)
         if (layer.in_coded_pool(rows[i]) != (i - n_plain_first < coded)) return false; // of the first ones the difference wraps
-    return true;
+    const uint32_t n_listed = std::min(layer.capacity[h], held + layer.room(h));       // then free ones of the coded pool
+    return groups_fit(layer, rows + n_plain_first, coded) && groups_fit(layer, rows + n_listed, layer.capacity[h] - n_listed);
 }
 
 // Whether a table is one that this recipe can have made of n_seen tokens; finds where the heads' parts begin, and which rows
@@ -162,7 +174,7 @@ void Cache::transfer_layer(StateFile& file, uint32_t il, CacheLayer& layer, uint
     if (!file.ok()) return;
     const uint8_t *plain = used.data(), *coded = plain + (s.n_coded ? layer.first_coded() : 0);
     for (const Tensor* t : {&layer.slots.k, &layer.slots.v, &layer.slots.coded_k, &layer.slots.coded_v}) {
-        const uint32_t row_bytes = codec_info(t->format).row_bytes(t->cols), tail = is_coded(t->format) ? row_bytes % 4 : 0;
+        const uint32_t row_bytes = codec_info(t->format).row_bytes(t->cols), tail = tail_bytes(t->format, t->cols);
         const uint8_t* of_pool = t == &layer.slots.k || t == &layer.slots.v ? plain : coded;
         transfer_plane(file, *m_backend, *t, 0, row_bytes - tail, of_pool);
         transfer_plane(file, *m_backend, *t, uint64_t(t->rows) * (row_bytes - tail), tail, of_pool);

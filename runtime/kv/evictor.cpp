@@ -1,5 +1,6 @@
 #include "runtime/kv/evictor.h"
 
+#include "runtime/kv/retain/groups.h"
 #include "runtime/kv/retain/merge.h"
 
 #include <algorithm>
@@ -8,14 +9,6 @@
 
 namespace ks
 {
-
-constexpr uint32_t kReadRows = 256;          // at a time, at most
-constexpr uint8_t kChanged = 2, kMerged = 3; // of Head::keep, while victims merge: what takes one in, and the victim
-
-static bool all(uint32_t)
-{
-    return true;
-}
 
 static bool is_subgen(const Recipe& recipe)
 {
@@ -122,7 +115,8 @@ Evictor::Counts Evictor::evict(Backend& backend, CacheLayer& layer, uint32_t il,
     for (uint32_t h = 0; h < n_kv_heads; h++) n_held += layer.held[h] + chunk.n;
     c.evicts = !m_recipe.exact() && n_held > n_kv_heads * target;
     // Where nobody leaves, the last tokens for which no coded slot is left stay plain.
-    if (m_recipe.exact() && layer.spec.n_coded) c.plain_last += std::max(n_held / n_kv_heads, target) - target;
+    if (m_recipe.exact() && layer.spec.n_coded && layer.spec.group() == 1) c.plain_last += std::max(n_held / n_kv_heads, target) - target;
+    if (c.evicts && layer.spec.group() > 1) fit_groups(c);
     c.estimated = c.evicts ? estimator_slots(layer.spec, m_recipe) : 0;
     look(c);
     const bool by_head = m_recipe.split != Split::ada; // else heads compete
@@ -133,6 +127,7 @@ Evictor::Counts Evictor::evict(Backend& backend, CacheLayer& layer, uint32_t il,
     }
     if (c.evicts && !by_head) choose_among_heads(c);
     for (uint32_t h = 0; c.evicts && !by_head && layer.counts && h < n_kv_heads; h++) merge_victims(c, h, false);
+    for (uint32_t h = 0; layer.spec.n_coded && h < n_kv_heads; h++) end_codes(c, h);
     free_rows(c);
     for (uint32_t h = 0, begin = 0; h < n_kv_heads; h++) {
         if (layer.counts && !c.evicts) count_tokens(c, h);
@@ -185,7 +180,7 @@ void Evictor::score(const Case& c, uint32_t h)
     candidates.positions = head.positions + c.pinned;
     if (m_recipe.retain->signal) candidates.signal = head.signal + c.pinned;
     if (m_recipe.retain->keys && !is_subgen(m_recipe)) {
-        read_rows(c, h, false, all, m_keys);
+        read_rows(c, h, false, 0, m_keys);
         candidates.keys = m_keys + uint64_t(c.pinned) * candidates.head_dim;
     }
     if (m_recipe.retain->counts && c.text.ids) {
@@ -196,6 +191,7 @@ void Evictor::score(const Case& c, uint32_t h)
     m_recipe.retain->score(candidates, m_recipe.options, m_scratch, scores);
     for (uint32_t i = 0; i < candidates.n && candidates.n_seen - candidates.positions[i] > c.text.far; i++)
         if (candidates.positions[i] != kNoPosition) scores[i] = -INFINITY;
+    score_groups(scores, c.n_grouped, c.group);
     protect_frames(c, h);
 }
 
@@ -215,11 +211,13 @@ bool Evictor::is_frame(const Case& c, uint32_t h, uint32_t index) const
 }
 
 // What a template wrote between two messages stays as a whole or goes as a whole, before all else: the newest frames stay while
-// they take no more than an eighth of the slots. An estimator keeps no single tokens but the last ones, so none of these.
+// they take no more than an eighth of the slots. An estimator keeps no single tokens but the last ones, so none of these. Whole
+// groups stay for a frame in them, none goes for one.
 void Evictor::protect_frames(const Case& c, uint32_t h)
 {
     const Head& head = m_heads[h];
-    uint32_t room = std::min(c.layer.spec.n_rows / 8, (c.target - c.pinned - c.recent) / 2);
+    uint32_t room = c.layer.spec.n_rows / 8, groups_room = (c.target - c.pinned - c.recent) / 2;
+    const uint32_t grouped_end = c.pinned + c.n_grouped;
     for (uint32_t end = head.n - c.recent, begin; end > c.pinned; end = begin) {
         for (begin = end; begin > c.pinned && is_frame(c, h, begin - 1); begin--)
             if (begin < end && head.positions[begin - 1] + 1 != head.positions[begin]) break;
@@ -228,9 +226,14 @@ void Evictor::protect_frames(const Case& c, uint32_t h)
             begin--;
             continue;
         }
-        const bool stays = n <= room && c.chunk.position + c.chunk.n - head.positions[begin] <= c.text.far;
-        std::fill_n(head.score + begin, n, stays ? INFINITY : -INFINITY);
+        const uint32_t first = begin < grouped_end ? begin - (begin - c.pinned) % c.group : begin;
+        const uint32_t last = end < grouped_end ? end + (grouped_end - end) % c.group : end;
+        const uint32_t n_more = last - first - uint32_t(std::count(head.score + first, head.score + last, INFINITY));
+        const bool stays = n <= room && n_more <= groups_room && c.chunk.position + c.chunk.n - head.positions[first] <= c.text.far;
+        if (stays) std::fill(head.score + first, head.score + last, INFINITY);
+        for (uint32_t i = std::max(begin, grouped_end); !stays && i < end; i++) head.score[i] = -INFINITY;
         room = stays ? room - n : 0;
+        groups_room -= stays ? n_more : 0;
     }
 }
 
@@ -239,7 +242,9 @@ void Evictor::choose(const Case& c, uint32_t h)
 {
     Head& head = m_heads[h];
     const uint32_t n = head.n - c.pinned - c.recent;
-    if (!c.estimated) return keep_highest(head.score + c.pinned, n, c.target - c.pinned - c.recent, head.order, head.keep + c.pinned);
+    const uint32_t n_keep = c.target - c.pinned - c.recent;
+    if (c.n_grouped) return keep_highest_groups(head.score + c.pinned, n, c.n_grouped, c.group, n_keep, head.order, head.keep + c.pinned);
+    if (!c.estimated) return keep_highest(head.score + c.pinned, n, n_keep, head.order, head.keep + c.pinned);
     // All go, but for the estimator's own slots.
     const bool started = head.positions[c.pinned] == kNoPosition;
     std::fill_n(head.keep + c.pinned + (started ? c.estimated : 0), n - (started ? c.estimated : 0), uint8_t(0));
@@ -268,120 +273,6 @@ void Evictor::choose_among_heads(const Case& c)
     }
 }
 
-// body(pool, rows, at, n) for runs of the wanted indexes whose keys or values lie in one pool: `rows` of it, indexes `at`.
-template <class Wanted, class Body> void Evictor::for_runs(const Case& c, uint32_t h, bool values, const Wanted& wanted, const Body& body)
-{
-    const Head& head = m_heads[h];
-    const uint32_t held = c.layer.held[h], *slots = head.rows;
-    const KvSlots& pools = c.layer.slots;
-    for (uint32_t i = 0, end; i < head.n; i = end) {
-        const bool in_chunk = i >= held, coded = !in_chunk && c.layer.in_coded_pool(slots[i]);
-        const Tensor& pool = in_chunk ? (values ? c.chunk.v : c.chunk.k)
-                             : coded  ? (values ? pools.coded_v : pools.coded_k)
-                                      : (values ? pools.v : pools.k);
-        uint32_t rows[kReadRows], at[kReadRows], n = 0;
-        for (end = i; end < (in_chunk ? head.n : held) && n < m_n_read; end++) {
-            if (!in_chunk && c.layer.in_coded_pool(slots[end]) != coded) break;
-            if (!wanted(end)) continue;
-            at[n] = end;
-            rows[n++] = slots[end] - (coded ? c.layer.first_coded() : 0);
-        }
-        if (n) body(pool, rows, at, n);
-    }
-}
-
-// The wanted indexes of a head as f32, out (n, head_dim) by index; the rest of it is used up.
-template <class Wanted> void Evictor::read_rows(const Case& c, uint32_t h, bool values, const Wanted& wanted, float* out)
-{
-    const uint32_t head_dim = c.layer.spec.head_dim;
-    for_runs(c, h, values, wanted, [&](const Tensor& from, const uint32_t* rows, const uint32_t* at, uint32_t n) {
-        float* first = out + uint64_t(at[0]) * head_dim;
-        c.backend.upload(m_read_rows.buffer, m_read_rows.offset, rows, 4ull * n);
-        c.backend.kv_read({n, head_dim}, m_read, from, m_read_rows);
-        c.backend.download(first, m_read.buffer, m_read.offset, 4ull * n * head_dim);
-        for (uint32_t k = n; k-- > 0 && at[k] != at[0] + k;) // the last first, since they move apart
-            std::copy_n(first + uint64_t(k) * head_dim, head_dim, out + uint64_t(at[k]) * head_dim);
-    });
-}
-
-void Evictor::write_rows(const Case& c, const Tensor& to, const uint32_t* rows, uint32_t n, const float* values)
-{
-    const uint32_t view[view_words] = {};
-    c.backend.upload(m_read.buffer, m_read.offset, values, 4ull * n * to.cols);
-    c.backend.upload(m_read_rows.buffer, m_read_rows.offset, rows, 4ull * n);
-    c.backend.upload(m_read_view.buffer, m_read_view.offset, view, sizeof view);
-    c.backend.kv_write({n, 1, to.cols, to.rows, 0, 0}, to, m_read, m_read_rows, m_read_view);
-}
-
-// Writes what changed of rows (n, head_dim) by index, and uses them up. Tokens of the chunk are still in the chunk, so their rows
-// there change.
-void Evictor::write_changed(const Case& c, uint32_t h, bool values, float* from)
-{
-    const uint32_t head_dim = c.layer.spec.head_dim;
-    const auto changed = [&](uint32_t i) { return m_heads[h].keep[i] == kChanged; };
-    for_runs(c, h, values, changed, [&](const Tensor& to, const uint32_t* rows, const uint32_t* at, uint32_t n) {
-        float* first = from + uint64_t(at[0]) * head_dim;
-        for (uint32_t k = 1; k < n; k++) std::copy_n(from + uint64_t(at[k]) * head_dim, head_dim, first + uint64_t(k) * head_dim);
-        write_rows(c, to, rows, n, first);
-    });
-}
-
-void Evictor::write_slot(const Case& c, uint32_t slot, const float* key, const float* value)
-{
-    const bool coded = c.layer.in_coded_pool(slot);
-    const uint32_t row = slot - (coded ? c.layer.first_coded() : 0);
-    write_rows(c, coded ? c.layer.slots.coded_k : c.layer.slots.k, &row, 1, key);
-    write_rows(c, coded ? c.layer.slots.coded_v : c.layer.slots.v, &row, 1, value);
-}
-
-// What a token stands for, by index; those of the chunk for themselves.
-void Evictor::count_tokens(const Case& c, uint32_t h)
-{
-    const Head& head = m_heads[h];
-    for (uint32_t i = 0; i < head.n; i++) head.order[i] = i < c.layer.held[h] ? c.layer.counts[head.rows[i]] : 1;
-}
-
-// Victims go into the nearest slot that stays, where one is near enough.
-void Evictor::merge_victims(const Case& c, uint32_t h, bool keys_are_read)
-{
-    Head& head = m_heads[h];
-    const uint32_t head_dim = c.layer.spec.head_dim, end = head.n - c.recent;
-    count_tokens(c, h);
-    if (!keys_are_read) read_rows(c, h, false, all, m_keys);
-    uint32_t n_targets = 0;
-    for (uint32_t i = c.pinned; i < end; i++)
-        if (head.keep[i] && !is_frame(c, h, i)) m_targets[n_targets++] = i;
-    MergeTargets targets{
-        m_keys, m_targets, m_norms, m_norms + n_targets, n_targets, head_dim, FewKeys(m_keys, head.n, head_dim, m_target_few)};
-    for (uint32_t t = 0; t < n_targets; t++) targets.set(t);
-    uint32_t *counts = head.order, *into = m_targets + n_targets, n_merged = 0; // into: (n_merged)
-    float* shares = head.score;                                                 // (n_merged), scores are no longer needed
-    for (uint32_t i = c.pinned; i < end; i++) {
-        if (head.keep[i] || is_frame(c, h, i)) continue;
-        const float* key = m_keys + uint64_t(i) * head_dim;
-        const uint32_t target = targets.nearest(key);
-        if (target == kNoTarget) continue;
-        const uint32_t at = into[n_merged] = m_targets[target];
-        shares[n_merged] = share_of(counts[i], counts[at]);
-        take_in(m_keys + uint64_t(at) * head_dim, key, shares[n_merged++], head_dim);
-        targets.set(target);
-        counts[at] += counts[i];
-        head.keep[at] = kChanged;
-        head.keep[i] = kMerged;
-    }
-    read_rows(
-        c, h, true, [&](uint32_t i) { return head.keep[i] >= kChanged; }, m_values);
-    for (uint32_t i = c.pinned, k = 0; k < n_merged; i++) {
-        if (head.keep[i] != kMerged) continue;
-        head.keep[i] = 0;
-        take_in(m_values + uint64_t(into[k]) * head_dim, m_values + uint64_t(i) * head_dim, shares[k], head_dim);
-        k++;
-    }
-    m_counts.merged += n_merged;
-    write_changed(c, h, false, m_keys);
-    write_changed(c, h, true, m_values);
-}
-
 // Victims go into the head's estimator; the first ones start it.
 void Evictor::estimate_victims(const Case& c, uint32_t h)
 {
@@ -389,8 +280,8 @@ void Evictor::estimate_victims(const Case& c, uint32_t h)
     const uint32_t head_dim = c.layer.spec.head_dim;
     const bool started = head.positions[c.pinned] == kNoPosition;
     const uint32_t first = c.pinned + (started ? c.estimated : 0), end = head.n - c.recent;
-    read_rows(c, h, false, all, m_keys);
-    read_rows(c, h, true, all, m_values);
+    read_rows(c, h, false, 0, m_keys);
+    read_rows(c, h, true, 0, m_values);
     Subgen estimator(subgen_shape(c.layer.spec, m_recipe, c.il, h), c.layer.estimators + h * estimator_bytes(c.layer.spec, m_recipe));
     if (!started) {
         estimator.clear();
@@ -429,7 +320,7 @@ bool Evictor::becomes_plain(const Case& c, uint32_t h, uint32_t index) const
     const Head& head = m_heads[h];
     if (!c.layer.spec.n_coded) return true;
     if (index < c.layer.held[h] && c.layer.in_coded_pool(head.rows[index])) return false;
-    return index < c.plain_first || head.n - index <= c.plain_last;
+    return index < c.plain_first || index >= head.code_end;
 }
 
 // Lists the slots that no head will use: victims', those that were free, and those of what becomes coded. Each head then needs as
@@ -458,7 +349,7 @@ void Evictor::take_over(const Case& c, uint32_t h, Moves& moves)
     const bool signals = m_recipe.signal() != signal_none, starts = c.estimated && head.positions[c.pinned] != kNoPosition;
     const uint32_t held = layer.held[h], begin = layer.begin[h], base = layer.first_coded();
     Free& free_kept = layer.spec.n_coded ? m_free_coded : m_free_plain;
-    uint32_t n_kept = 0, n_coded = 0, n_evicted = 0;
+    uint32_t n_kept = 0, n_coded = 0, n_evicted = 0, n_new = 0;
     auto keep = [&](uint32_t slot, uint32_t position, float signal, uint32_t count) {
         if (signals) m_pool_signal[slot] = signal;
         if (layer.counts) layer.counts[slot] = count;
@@ -476,8 +367,12 @@ void Evictor::take_over(const Case& c, uint32_t h, Moves& moves)
         const uint32_t from = head.rows[i];
         const bool plain = becomes_plain(c, h, i), stays = i < held && plain != layer.in_coded_pool(from);
         const uint32_t slot = stays ? from : (plain ? m_free_plain : m_free_coded).take();
-        if (!stays && i < held) moves.add(Moves::plain_to_coded, from, slot - base);
-        if (i >= held) moves.add(plain ? Moves::chunk_to_plain : Moves::chunk_to_coded, from, plain ? slot : slot - base);
+        if (plain && i >= held) moves.add(Moves::chunk_to_plain, from, slot);
+        if (!plain && !stays) {
+            const uint32_t group = layer.spec.group(), mixed = h * group + n_new % group;
+            moves.add_code(i >= held, from, slot - base, n_new >= head.mixed_begin && n_new < head.mixed_end, mixed);
+            n_new++;
+        }
         const float signal = !signals ? 0 : i >= held ? m_chunk_signal[from] : m_pool_signal[from];
         keep(slot, head.positions[i], signal, layer.counts ? head.order[i] : 1);
     }

@@ -31,8 +31,15 @@ struct CacheLayerSpec {
     uint32_t pairs = 0;  // rope_neighbours or rope_halves
 
     uint32_t n_plain() const { return n_rows - n_coded; } // rows of the plain pool
-    // Plain slots, beside coded ones, for the tokens after a decision.
-    uint32_t plain_slack(const Recipe& r) const { return n_plain() - r.sink_of(n_rows) - r.plain_recent_of(n_rows); }
+    // Coded slots that are written and given up together: those of so many indexes in a row, which are rows of one group in order.
+    uint32_t group() const { return n_coded ? codec_info(k).group : 1; }
+    // Slots are coded but for the first tokens, the last ones, those to come and those that a group waits for.
+    void code_slots(const Recipe& r, Format keys, Format values);
+    // Slots, beside coded ones, that a decision leaves for the tokens after it. Of groups not all plain slots that wait are free.
+    uint32_t plain_slack(const Recipe& r) const
+    {
+        return group() > 1 ? r.delta_of(n_rows) - 1 : n_plain() - r.sink_of(n_rows) - r.plain_recent_of(n_rows);
+    }
 };
 
 struct CacheLayer {
@@ -85,7 +92,8 @@ struct Chunk {
 
 // Rows that go from one pool to another, (n, 2) each: from and to. In this order nothing is written over that is still needed.
 struct Moves {
-    enum Way { plain_to_coded, chunk_to_coded, chunk_to_plain, n_ways };
+    // mixed: where rows of the plain pool and of the chunk meet that are coded in one group, a group per head.
+    enum Way { plain_to_coded, chunk_to_coded, plain_to_mixed, chunk_to_mixed, mixed_to_coded, chunk_to_plain, n_ways };
     uint32_t* list[n_ways] = {};
     uint32_t n[n_ways] = {};
 
@@ -94,11 +102,20 @@ struct Moves {
         list[way][2 * n[way]] = from;
         list[way][2 * n[way]++ + 1] = to;
     }
+    // A row that is encoded; by way of row `mixed` where its group comes from two places.
+    void add_code(bool in_chunk, uint32_t from, uint32_t to, bool is_mixed, uint32_t mixed)
+    {
+        if (!is_mixed) return add(in_chunk ? chunk_to_coded : plain_to_coded, from, to);
+        add(in_chunk ? chunk_to_mixed : plain_to_mixed, from, mixed);
+        add(mixed_to_coded, mixed, to);
+    }
 };
 
 class Evictor
 {
 public:
+    static constexpr uint32_t kReadRows = 256; // at a time, at most
+
     struct Counts {
         uint32_t evicted = 0, merged = 0;
     };
@@ -121,6 +138,8 @@ private:
         float* score;
         uint8_t* keep;
         uint32_t* order;
+        uint32_t code_end;               // where there is a coded pool: what stays from here on is plain
+        uint32_t mixed_begin, mixed_end; // which of those that become coded are gathered first
     };
     // A decision's circumstances: candidates are indexes [pinned, n - recent) of a head.
     struct Case {
@@ -129,10 +148,11 @@ private:
         uint32_t il;
         const Chunk& chunk;
         const TextSeen& text;
-        uint32_t pinned, recent, target;  // target: indexes that stay, per head
-        uint32_t plain_first, plain_last; // how many are not coded, where there is a coded pool
-        bool evicts;                      // else there was no room among the plain slots only
-        uint32_t estimated;               // slots of an estimator, from the pinned ones on
+        uint32_t pinned, recent, target;   // target: indexes that stay, per head
+        uint32_t plain_first, plain_last;  // how many are not coded, where there is a coded pool
+        bool evicts;                       // else there was no room among the plain slots only
+        uint32_t estimated;                // slots of an estimator, from the pinned ones on
+        uint32_t group = 1, n_grouped = 0; // the first candidates leave in groups, none of which the others are part of
     };
     void look(const Case& c);
     void score(const Case& c, uint32_t head);
@@ -141,8 +161,10 @@ private:
     void protect_frames(const Case& c, uint32_t head);
     void choose(const Case& c, uint32_t head);
     void choose_among_heads(const Case& c);
-    template <class Wanted, class Body> void for_runs(const Case& c, uint32_t head, bool values, const Wanted& wanted, const Body& body);
-    template <class Wanted> void read_rows(const Case& c, uint32_t head, bool values, const Wanted& wanted, float* out);
+    void fit_groups(Case& c) const;
+    void end_codes(const Case& c, uint32_t head);
+    template <class Body> void for_runs(const Case& c, uint32_t head, bool values, uint8_t kept, const Body& body);
+    void read_rows(const Case& c, uint32_t head, bool values, uint8_t kept, float* out);
     void write_rows(const Case& c, const Tensor& to, const uint32_t* rows, uint32_t n, const float* values);
     void write_changed(const Case& c, uint32_t head, bool values, float* from);
     void write_slot(const Case& c, uint32_t slot, const float* key, const float* value);

@@ -31,6 +31,8 @@ static const RecipeName kNames[] = {
     {"turbo4", "retain=all,k=turbo4,v=turbo4"},
     {"turbo3", "retain=all,k=turbo3,v=turbo3"},
     {"turbo2", "retain=all,k=turbo2,v=turbo2"},
+    {"kivi", "retain=all,k=kivi,v=kivi"},
+    {"kivi2", "retain=all,k=kivi2,v=kivi2"},
     {"polar", "retain=all,k=polar,v=polar"},
     {"polar5", "retain=all,k=polar5,v=polar5"},
     {"tokenselect", "retain=all,select=tokenselect"},
@@ -39,8 +41,8 @@ static const RecipeName kNames[] = {
     {"auto", "retain=all"},
 };
 
-static const Format kCodecs[] = {Format::f32,    Format::f16,    Format::q8,    Format::q4,    Format::turbo4,
-                                 Format::turbo3, Format::turbo2, Format::polar, Format::polar5};
+static const Format kCodecs[] = {Format::f32,    Format::f16,  Format::q8,    Format::q4,    Format::turbo4, Format::turbo3,
+                                 Format::turbo2, Format::kivi, Format::kivi2, Format::polar, Format::polar5};
 
 static const char* const kVictims[] = {"drop", "merge"};
 static const char* const kSplits[] = {"uniform", "pyramid", "ada"};
@@ -177,6 +179,11 @@ static Status check(const Recipe& r)
         return fail(Code::unsupported, "recipe: victims=merge with retain=all, which has none; possible: victims=drop");
     if (r.options.pool % 2 == 0) return fail(Code::unsupported, "recipe: pool=%u has no middle; possible: an odd number", r.options.pool);
     const bool subgen = strcmp(r.retain->name, "subgen") == 0;
+    if (codec_info(r.k).group > 1 && (subgen || r.victims == Victims::merge || r.split == Split::ada))
+        return fail(Code::unsupported,
+                    "recipe: victims=merge, split=ada and retain=subgen change single slots, those of k=%s are coded %u together; "
+                    "possible: k=turbo4 q8 ...",
+                    codec_info(r.k).name, codec_info(r.k).group);
     if (subgen && r.victims == Victims::merge)
         return fail(Code::unsupported, "recipe: victims=merge with retain=subgen, whose victims go into its estimator; possible: drop");
     if ((subgen || r.retain->one_set) && r.split == Split::ada)
@@ -193,7 +200,8 @@ static Status check(const Recipe& r)
                     "positions=absolute",
                     kPositions[int(r.positions)]);
     if (r.turns_keys() && codec_info(r.k).rotated)
-        return fail(Code::unsupported, "recipe: positions=%s with k=%s, which is rotated, and RoPE cannot turn that; possible: k=f16 q8",
+        return fail(Code::unsupported,
+                    "recipe: positions=%s with k=%s, which is rotated, and RoPE cannot turn that; possible: k=f16 q8 kivi",
                     kPositions[int(r.positions)], codec_info(r.k).name);
     const Recipe defaults;
     if (r.positions != Positions::grouped && (r.group != defaults.group || r.near != defaults.near))

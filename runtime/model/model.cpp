@@ -75,15 +75,6 @@ void StepInputs::place(const Config& c, const Recipe& recipe, uint32_t chunk, co
     *this = place_step(c, recipe, chunk, p);
 }
 
-// Slots are coded but for the first tokens, the last ones and those to come.
-static void code_slots(CacheLayerSpec& s, const Recipe& recipe, bool boundary)
-{
-    const uint32_t n_plain = recipe.sink_of(s.n_rows) + recipe.plain_recent_of(s.n_rows) + recipe.delta_of(s.n_rows);
-    s.n_coded = s.n_rows - std::min(s.n_rows, n_plain);
-    s.k = boundary && is_coded(recipe.k) ? Format::q8 : recipe.k;
-    s.v = boundary && is_coded(recipe.v) ? Format::q8 : recipe.v == Format::turbo2 ? Format::turbo2v : recipe.v;
-}
-
 std::vector<CacheLayerSpec> cache_specs(const Config& c, const Recipe& recipe, uint32_t n_slots)
 {
     std::vector<CacheLayerSpec> specs(c.n_layers);
@@ -104,7 +95,9 @@ std::vector<CacheLayerSpec> cache_specs(const Config& c, const Recipe& recipe, u
         s.bounded = !recipe.exact();
         s.table = (s.bounded && !recipe.is_ring()) || recipe.codes() || recipe.selects() || recipe.turns_keys();
         if (recipe.selects() && il >= recipe.select->dense) s.n_read = recipe.read_slots();
-        if (recipe.codes()) code_slots(s, recipe, nth <= recipe.boundary || nth + recipe.boundary > n_whole);
+        const bool boundary = nth <= recipe.boundary || nth + recipe.boundary > n_whole;
+        auto codec = [&](Format wanted) { return boundary && is_coded(wanted) ? Format::q8 : wanted; };
+        if (recipe.codes()) s.code_slots(recipe, codec(recipe.k), codec(recipe.v));
         s.n_wave = s.n_coded && takes_bias_out(c, recipe) ? c.n_rot : 0;
         s.n_turn = recipe.turns_keys() ? c.n_rot : 0;
         s.pairs = c.family->rope_pairs;

@@ -203,6 +203,9 @@ static Status check_device(const Config& config, const DeviceInfo& device, const
                     "recipe: positions=compact or grouped on %s, which reads keys as they are stored; possible: positions=absolute, "
                     "positions=offset, or the device cpu",
                     device.id.c_str());
+    if (codec_info(recipe.k).group > 1 && !device.groups)
+        return fail(Code::unsupported, "recipe: k=%s on %s, which codes every slot by itself; possible: k=turbo4 q8 ..., or the device cpu",
+                    codec_info(recipe.k).name, device.id.c_str());
     if (config.key_bias && is_coded(recipe.k) && !device.adds_bias)
         return fail(Code::unsupported,
                     "recipe: k=%s on %s for a model with a bias in its keys, which codes leave out and this device cannot add "

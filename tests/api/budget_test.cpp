@@ -66,9 +66,9 @@ TEST_CASE("budget: any model, recipe, memory and text: the high-water mark is th
         options.model_path = file.path();
         options.device = round % 4 ? "cpu" : "reference";
         options.context = 32 + random.below(shape.context - 31);
-        const uint32_t slots = 16 + random.below(100);
+        const uint32_t slots = 16 + random.below(round % 2 ? 200 : 100);
         options.recipe = random_recipe(random, slots);
-        if (shape.head_dim % 16 == 0) options.recipe += random_codecs(random);
+        if (shape.head_dim % 16 == 0) options.recipe += random_codecs(random, options.recipe);
         const bool given = random.below(2);
         if (given) options.recipe += ",slots=" + std::to_string(slots);
         options.memory_bytes = 1 << 30;

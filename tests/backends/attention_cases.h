@@ -25,7 +25,8 @@ struct AttentionShape {
     Format coded_k = Format::f16, coded_v = Format::f16;
     uint32_t fewer = 0; // head h has h * fewer indexes less
     uint32_t n_before(uint32_t head) const { return before - head * fewer; }
-    uint32_t n_slots() const { return a.n_rows + n_coded; } // per head
+    uint32_t n_slots() const { return a.n_rows + n_coded; }      // per head
+    uint32_t group() const { return codec_info(coded_k).group; } // of coded rows
     bool is_coded(uint32_t index) const { return index >= coded_begin && index < coded_end; }
 };
 
@@ -79,7 +80,7 @@ inline std::vector<uint8_t> coded_pool(const AttentionShape& s, const AttentionD
     if (!is_coded(format)) return {};
     CodedPool pool(format, s.a.n_kv_heads * s.n_coded, s.a.head_dim, 40.f);
     for (uint32_t h = 0; h < s.a.n_kv_heads; h++)
-        for (uint32_t i = s.coded_begin; i < std::min(s.coded_end, s.n_before(h)); i++)
+        for (uint32_t i = s.coded_begin; i < std::min(s.coded_end, s.n_before(h)); i += codec_info(format).group)
             pool.keep(row_of(s, data, h, i) - s.a.n_kv_heads * s.a.n_rows,
                       &history[(uint64_t(h) * (s.before + s.a.n_tokens) + i) * s.a.head_dim]);
     return pool.bytes;
@@ -107,7 +108,10 @@ inline std::shared_ptr<AttentionData> make_data(const AttentionShape& s)
     std::iota(plain.begin(), plain.end(), 0u);
     std::iota(coded.begin(), coded.end(), uint32_t(plain.size()));
     for (auto* slots : {&plain, &coded})
-        for (size_t i = slots->size(); s.table && i > 1; i--) std::swap((*slots)[i - 1], (*slots)[random.below(uint32_t(i))]);
+        for (size_t step = slots == &coded ? s.group() : 1, i = slots->size(); s.table && i > step; i -= step) {
+            const auto one = slots->begin() + long(i - step), other = slots->begin() + long(step * random.below(uint32_t(i / step)));
+            if (one != other) std::swap_ranges(one, one + long(step), other);
+        }
     for (uint32_t h = 0; h < a.n_kv_heads; h++)
         for (uint32_t i = 0, next = h * a.n_rows, next_coded = h * s.n_coded; i < s.n_slots(); i++)
             data->rows.push_back(next_coded < (h + 1) * s.n_coded && (s.is_coded(i) || next == (h + 1) * a.n_rows) ? coded[next_coded++]
@@ -284,6 +288,7 @@ inline OpCase make_case(const AttentionShape& s, bool timed = false)
     c.bound = kAttention * std::max(1.f, s.size * s.size); // errors of logits grow with them
     c.timed = timed;
     c.adds_bias = a.n_wave != 0;
+    c.groups = s.group() > 1;
     c.flops = 4.0 * double(visible) * a.n_heads * a.head_dim;
     c.bytes = double(std::min(s.before + a.n_tokens, a.n_rows)) * a.n_kv_heads * a.head_dim * (s.k == Format::f16 ? 4 : 8);
     c.prepare = [=](Bench& bench) {
@@ -339,6 +344,7 @@ inline OpCase score_case(const AttentionShape& s, const KvScoreArgs& score)
     OpCase c;
     c.name = name_of(s) + (score.kind == score_below ? ", below" : ", sum") + (score.reset ? ", reset" : "");
     c.adds_bias = a.n_wave != 0;
+    c.groups = s.group() > 1;
     c.bound = score.kind == score_below ? 1e-4 : kAttention * 10; // a probability at the border falls on either side
     c.prepare = [=](Bench& bench) {
         bench.scratch(scratch_of(s));

@@ -55,6 +55,27 @@ TEST_CASE("attention: slots in codes")
     check_ops("attention", cases);
 }
 
+// The tables list the rows of a group in order, the groups in any.
+TEST_CASE("attention: keys in groups")
+{
+    const Format codecs[][2] = {{Format::kivi, Format::kiviv}, {Format::kivi2, Format::kivi2v}, {Format::kivi, Format::turbo4}};
+    std::vector<OpCase> cases, scores;
+    uint32_t nth = 0;
+    for (uint32_t d : {64u, 80u, 96u, 128u, 256u})
+        for (uint32_t n : {1u, 5u, 40u}) {
+            const AttentionShape staged = with_table(with_stage(shape(n, 260, 3, 1, d, 60), 130));
+            for (AttentionShape s :
+                 {with_codes(with_table(shape(n, 150, 6, 2, d, 170)), 4, 132, 160), with_far(with_codes(staged, 20, 244, 224), 20),
+                  with_waves(with_codes(with_table(shape(n, 190, 6, 2, d, 150)), 3, 99, 128), 64, rope_halves)}) {
+                s.coded_k = codecs[nth % 3][0], s.coded_v = codecs[nth++ % 3][1];
+                cases.push_back(make_case(s));
+                scores.push_back(score_case(s, {n / 2, score_sum, 0, 0.9f}));
+            }
+        }
+    check_ops("attention", cases);
+    check_ops("kv_score", scores);
+}
+
 TEST_CASE("attention: keys without their bias")
 {
     std::vector<OpCase> cases, scores;

@@ -20,6 +20,7 @@ TEST_CASE("codecs: names, bytes and the order of the list")
 {
 #define KS_NAME(codec) CHECK(std::string(codec_info(Format::codec).name) == #codec);
     CODECS(KS_NAME)
+    GROUP_CODECS(KS_NAME)
     KS_NAME(f32)
     KS_NAME(f16)
 #undef KS_NAME
@@ -30,6 +31,8 @@ TEST_CASE("codecs: names, bytes and the order of the list")
         {Format::f16, {128, 160, 192, 256, 512}}, {Format::q8, {68, 86, 102, 136, 272}},  {Format::q4, {36, 46, 54, 72, 144}},
         {Format::turbo4, {34, 42, 50, 66, 130}},  {Format::turbo3, {26, 32, 38, 50, 98}}, {Format::turbo2, {18, 22, 26, 34, 66}},
         {Format::turbo2v, {18, 22, 26, 34, 66}},  {Format::polar, {31, 39, 47, 62, 124}}, {Format::polar5, {31, 39, 46, 61, 122}},
+        {Format::kiviv, {40, 52, 60, 80, 160}},   {Format::kivi2v, {24, 32, 36, 48, 96}}, {Format::kivi, {40, 50, 60, 80, 160}},
+        {Format::kivi2, {24, 30, 36, 48, 96}},
     };
     const uint32_t dims[5] = {64, 80, 96, 128, 256};
     for (const auto& row : known) {
@@ -102,6 +105,8 @@ TEST_CASE("codecs: errors of Gaussian rows")
         {Format::turbo2v, {0.1130, 0.1138, 0.1145, 0.1152, 0.1164}},
         {Format::polar, {0.0321, 0.0321, 0.0321, 0.0321, 0.0321}},
         {Format::polar5, {0.02225, 0.0219, 0.02225, 0.02225, 0.02225}},
+        {Format::kiviv, {0.00612, 0.00574, 0.00612, 0.00612, 0.00612}},
+        {Format::kivi2v, {0.1544, 0.1450, 0.1544, 0.1544, 0.1544}},
     };
     const uint32_t dims[5] = {64, 80, 96, 128, 256}, n = 10000;
     for (int i = 0; i < 5; i++) {
@@ -273,7 +278,8 @@ TEST_CASE("codecs: pinned codes")
     } known[] = {
         {Format::q8, 0x1a64960c65cd79cfu},     {Format::q4, 0xd71f708953722d73u},     {Format::turbo4, 0xed6808ee15ec1d4bu},
         {Format::turbo3, 0x9853706ee72c35dau}, {Format::turbo2, 0x9a1e931bbcaef171u}, {Format::turbo2v, 0x8880777de60da12eu},
-        {Format::polar, 0x068ddbbd027ff441u},  {Format::polar5, 0x579747c8e1e44d2cu},
+        {Format::polar, 0x068ddbbd027ff441u},  {Format::polar5, 0x579747c8e1e44d2cu}, {Format::kiviv, 0x5c09928a500e50fdu},
+        {Format::kivi2v, 0x4ba54818b49a150cu},
     };
     for (const auto& k : known) {
         uint64_t hash = 0xcbf29ce484222325u;
@@ -310,7 +316,7 @@ TEST_CASE("codecs: many rows at a call are what each row is")
 {
     for (const VectorKernels* kernels : {kVectorGeneric, &choose_cpu_kernels().vector})
         for (int format = 0; format < int(Format::count); format++) {
-            if (format > int(Format::f16) && !is_coded(Format(format))) continue;
+            if (format > int(Format::f16) && (!is_coded(Format(format)) || codec_info(Format(format)).group > 1)) continue;
             const int codec = codec_index(Format(format));
             for (uint32_t d : kHeadDims) {
                 const uint32_t n_rows = 40, bytes = codec_info(Format(format)).row_bytes(d), first = 7;

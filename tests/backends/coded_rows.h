@@ -4,15 +4,17 @@
 #include "kernels/cpu/codec_rows.h"
 #include "tests/backends/op_harness.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace ks
 {
 
+// Those that code every row by itself.
 inline std::vector<Format> all_codecs()
 {
     std::vector<Format> codecs;
-    for (int i = int(Format::n_weights); i < int(Format::count); i++) codecs.push_back(Format(i));
+    for (int i = int(Format::n_weights); i < int(Format::n_row_codecs); i++) codecs.push_back(Format(i));
     return codecs;
 }
 
@@ -38,6 +40,22 @@ inline std::vector<float> decode(Format format, const std::vector<uint8_t>& row,
     return x;
 }
 
+// A group alone, x (group, d), and what its codes say.
+inline std::vector<uint32_t> encode_group(Format format, const float* x, uint32_t d)
+{
+    std::vector<uint32_t> words(codec_info(format).group * codec_info(format).row_bytes(d) / 4);
+    encode_group(format, x, d, words.data());
+    return words;
+}
+
+inline std::vector<float> decode_group(Format format, const std::vector<uint32_t>& words, uint32_t d)
+{
+    const uint32_t group = codec_info(format).group;
+    std::vector<float> x(group * d);
+    for (uint32_t r = 0; r < group; r++) decode_group_row(format, words.data(), r, d, &x[r * d]);
+    return x;
+}
+
 // The two planes of a cache, all of whose rows are those of `never` until they are kept.
 struct CodedPool {
     Format format;
@@ -46,15 +64,22 @@ struct CodedPool {
 
     CodedPool(Format f, uint32_t n_rows, uint32_t head_dim, float never) : format(f), n(n_rows), d(head_dim), bytes(coded_bytes(f, n, d))
     {
-        std::vector<float> x(d);
-        for (uint32_t row = 0; row < n; row++) {
-            x.assign(d, never);
+        const uint32_t group = codec_info(f).group;
+        for (uint32_t row = 0; row < n; row += group) {
+            std::vector<float> x(group * d, never);
             keep(row, x.data());
         }
     }
-    // x becomes what its codes say.
+    // x, one row or the group of rows that begins there, becomes what its codes say.
     void keep(uint32_t at, float* x)
     {
+        if (codec_info(format).group > 1) {
+            const std::vector<uint32_t> words = encode_group(format, x, d);
+            const std::vector<float> decoded = decode_group(format, words, d);
+            memcpy(bytes.data() + uint64_t(at) * codec_info(format).row_bytes(d), words.data(), 4 * words.size());
+            std::copy(decoded.begin(), decoded.end(), x);
+            return;
+        }
         const CodedRow row = coded_row(bytes.data(), n, at, codec_info(format).row_bytes(d));
         encode_row(format, x, d, row.words, row.tail);
         decode_row(format, row.words, row.tail, d, x);

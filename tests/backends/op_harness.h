@@ -95,7 +95,7 @@ struct OpCase {
     std::function<Prepared(Bench&)> prepare;      // uploads the inputs
     std::function<std::vector<double>()> formula; // the results; none: too large to ask
     bool timed = false;                           // for KS_PERF only
-    bool adds_bias = false;                       // for devices with this part of DeviceInfo
+    bool adds_bias = false, groups = false;       // for devices with this part of DeviceInfo
     double bytes = 0, flops = 0;                  // of one run
 };
 

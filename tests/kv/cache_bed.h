@@ -39,9 +39,8 @@ struct Bed {
         if (!recipe.exact() && !recipe.is_ring()) spec.table = true;
         if (recipe.turns_keys()) spec.table = true;
         if (recipe.selects()) spec.table = true, spec.n_read = recipe.read_slots();
-        if (recipe.codes()) spec.n_coded = n_rows - recipe.sink_of(n_rows) - recipe.plain_recent_of(n_rows) - recipe.delta_of(n_rows);
-        spec.k = s.lossless ? Format::f16 : recipe.k;
-        spec.v = s.lossless ? Format::f16 : recipe.v == Format::turbo2 ? Format::turbo2v : recipe.v;
+        auto codec = [&](Format wanted) { return s.lossless ? Format::f16 : wanted; };
+        if (recipe.codes()) spec.code_slots(recipe, codec(recipe.k), codec(recipe.v));
         if (recipe.is_ring()) spec.n_pinned = recipe.sink, spec.window = n_rows - recipe.sink;
         if (recipe.turns_keys()) spec.n_turn = s.head_dim, spec.pairs = rope_halves;
         const ScratchShape scratch{chunk, 64, s.n_heads, s.n_kv_heads, s.head_dim, n_rows * s.n_kv_heads, n_rows * s.n_kv_heads};

@@ -4,7 +4,7 @@
 
 using namespace ks;
 
-TEST_CASE("recipe: names, options and the full text, which parses to itself")
+TEST_CASE("recipe: names and options")
 {
     Recipe exact = parse_recipe("exact").value();
     CHECK(exact.k == Format::f16);
@@ -25,7 +25,10 @@ TEST_CASE("recipe: names, options and the full text, which parses to itself")
     CHECK(parse_recipe("h2o,k=turbo4").value().delta_of(1024) == 32);
     CHECK(parse_recipe("pyramid").value().split == Split::pyramid);
     CHECK(parse_recipe("window").value().sink == 0);
+}
 
+TEST_CASE("recipe: the full text parses to itself")
+{
     for (const char* text : {"exact,k=f32",
                              "h2o,slots=1024,victims=merge,decay=0.99,delta=1,recent=100",
                              "window,slots=40",
@@ -47,7 +50,12 @@ TEST_CASE("recipe: names, options and the full text, which parses to itself")
                              "exact,rope=yarn,stretch=4",
                              "sink,rope=ntk,stretch=1.5",
                              "retain=all,positions=grouped,group=4,near=1024",
-                             "mix,positions=grouped,k=q8"}) {
+                             "mix,positions=grouped,k=q8",
+                             "kivi",
+                             "kivi2,v=q8",
+                             "mix,k=kivi,v=kivi,slots=300",
+                             "h2o,k=kivi,positions=compact",
+                             "mix,victims=merge,v=kivi"}) {
         CAPTURE(text);
         Result<Recipe> recipe = parse_recipe(text);
         REQUIRE_MESSAGE(recipe.ok(), recipe.status().message());
@@ -98,6 +106,9 @@ TEST_CASE("recipe: what cannot be done is refused with what is possible")
                              "h2o,positions=compact,group=4",
                              "exact,stretch=2",
                              "h2o,rope=dynamic,stretch=2",
+                             "mix,victims=merge,k=kivi",
+                             "subgen,k=kivi2",
+                             "ada,k=kivi",
                              "sink,sink=99999"}) {
         Result<Recipe> recipe = parse_recipe(text);
         CAPTURE(text);

@@ -1,0 +1,78 @@
+// What the kivi codecs share: 32 values have a range of their own, x = least + scale * q with q in 0..most (15 or 3).
+//   least  the half nearest to the least value
+//   scale  the half nearest to (the largest value - least) / most, 0 where that is not above 0
+// A range is a word: the scale in its low 16 bits, least above. The product is exact, so that a sum is rounded once everywhere.
+// Decoded values have the same range and codes again where least is below some 4000 scales.
+FN float kivi_scale(uint range) { return HALF_TO_FLOAT(range & 0xffffu); }
+FN float kivi_least(uint range) { return HALF_TO_FLOAT(range >> 16); }
+
+FN uint kivi_range(float least, float top, uint most)
+{
+    uint m = FLOAT_TO_HALF(least);
+    if ((m & 0x7fffu) == 0u) m = 0u;
+    float spread = top - HALF_TO_FLOAT(m);
+    return m << 16 | (spread > 0.f ? FLOAT_TO_HALF(spread * (most == 15u ? 1.f / 15.f : 1.f / 3.f)) : 0u);
+}
+
+FN uint kivi_code(float x, uint range, uint most)
+{
+    float above = x - kivi_least(range);
+    return above > 0.f ? nearest_multiple(above, kivi_scale(range), most) : 0u;
+}
+
+FN float kivi_decoded(uint code, uint range) { return kivi_least(range) + kivi_scale(range) * float(code); }
+
+// Values, by rows: a plane of `bits` bits, then the word of each block's range; a block is 32 dims, the last may be 16.
+FN uint kivi_row_bytes(uint bits, uint d) { return bits * d / 8u + 4u * ((d + 31u) / 32u); }
+
+FN float kivi_row_value(WORDS_PARAM uint at, uint i, uint d, uint bits)
+{
+    uint bit = plane_bit(i, d, bits), most = (1u << bits) - 1u;
+    return kivi_decoded((WORD(at + bit / 32u) >> (bit & 31u)) & most, WORD(at + bits * d / 32u + i / 32u));
+}
+
+FN void kivi_row_encode(VALUES_PARAM ROW_PARAM uint d, uint bits)
+{
+    uint most = (1u << bits) - 1u;
+    clear_row(ROW kivi_row_bytes(bits, d));
+    for (uint base = 0u; base < d; base += 32u) {
+        uint end = base + 32u < d ? base + 32u : d;
+        float least = coded_value(VALUE(base)), top = least;
+        for (uint i = base + 1u; i < end; i++) {
+            float v = coded_value(VALUE(i));
+            least = v < least ? v : least;
+            top = v > top ? v : top;
+        }
+        uint range = kivi_range(least, top, most);
+        for (uint i = base; i < end; i++) put_field(ROW plane_bit(i, d, bits), kivi_code(coded_value(VALUE(i)), range, most));
+        ROW_WORD(bits * d / 32u + base / 32u) = range;
+    }
+}
+
+// Keys, by channels: 32 rows have one range for each dim. A group is d words of ranges, then for each row a plane of `bits` bits.
+CONST uint kivi_rows = 32u;
+FN uint kivi_group_words(uint bits, uint d) { return d + bits * d; }
+
+FN float kivi_group_value(WORDS_PARAM uint at, uint r, uint i, uint d, uint bits)
+{
+    uint bit = plane_bit(i, d, bits), most = (1u << bits) - 1u;
+    return kivi_decoded((WORD(at + d + r * (bits * d / 32u) + bit / 32u) >> (bit & 31u)) & most, WORD(at + i));
+}
+
+FN void kivi_group_encode(VALUES_PARAM ROW_PARAM uint d, uint bits)
+{
+    uint most = (1u << bits) - 1u;
+    clear_row(ROW 4u * kivi_group_words(bits, d));
+    for (uint i = 0u; i < d; i++) {
+        float least = coded_value(VALUE(i)), top = least;
+        for (uint r = 1u; r < kivi_rows; r++) {
+            float v = coded_value(VALUE(r * d + i));
+            least = v < least ? v : least;
+            top = v > top ? v : top;
+        }
+        uint range = kivi_range(least, top, most);
+        ROW_WORD(i) = range;
+        for (uint r = 0u; r < kivi_rows; r++)
+            put_field(ROW 32u * (d + r * (bits * d / 32u)) + plane_bit(i, d, bits), kivi_code(coded_value(VALUE(r * d + i)), range, most));
+    }
+}
