@@ -20,7 +20,8 @@ arm() {
     shift
     qemu-aarch64 -cpu "$cpu" -L /usr/aarch64-linux-gnu "$out/test_backends" "$@"
 }
-arm max -tce="codecs: errors*,attention: slots in codes,attention: keys without*" # the same code everywhere, and minutes under emulation
+# Left out are those that take minutes under emulation; of what they run, others have smaller cases.
+arm max -tce="codecs: errors*,attention: slots in codes,attention: keys without their bias in long chunks"
 arm cortex-a72 -tc="matmul: every format" # has no dot product: the generic kernels
 # Each processor got the kernels that it should have: only the generic ones say that they have no golden bits.
 if arm max -tc="simd*" | grep -q "bits are not compared"; then echo "the kernels for NEON did not run"; exit 1; fi
