@@ -52,6 +52,11 @@ static bool has_neon()
 {
     return false;
 }
+
+static bool has_i8mm()
+{
+    return false;
+}
 #else
 static bool has_avx2()
 {
@@ -81,6 +86,15 @@ static bool has_neon()
     return false;
 #endif
 }
+
+static bool has_i8mm()
+{
+#if defined(__aarch64__) && defined(__linux__)
+    return has_neon() && (getauxval(AT_HWCAP2) >> 13 & 1); // HWCAP2_I8MM: matrix products of bytes
+#else
+    return false;
+#endif
+}
 #endif
 
 static bool has_everything()
@@ -103,6 +117,7 @@ CpuKernels choose_cpu_kernels()
         {"avxvnni", kMatmulAvxVnni, kAttentionAvx2, kVectorAvx2, has_avx_vnni},
         {"avx2", kMatmulAvx2, kAttentionAvx2, kVectorAvx2, has_avx2},
         {"amx", kMatmulAmx, kAttentionAvx2, kVectorAvx2, has_amx},
+        {"i8mm", kMatmulI8mm, kAttentionNeon, kVectorNeon, has_i8mm},
         {"neon", kMatmulNeon, kAttentionNeon, kVectorNeon, has_neon},
         {"generic", kMatmulGeneric, kAttentionGeneric, kVectorGeneric, has_everything},
     };

@@ -186,8 +186,8 @@ struct CpuKernels {
 };
 
 // One per file; null where the file was compiled without its instruction set.
-extern const MatmulKernels *const kMatmulGeneric, *const kMatmulAvx2, *const kMatmulAvxVnni, *const kMatmulAvx512Vnni,
-                                                                                                 *const kMatmulAmx, *const kMatmulNeon;
+extern const MatmulKernels *const kMatmulGeneric,
+    *const kMatmulAvx2, *const kMatmulAvxVnni, *const kMatmulAvx512Vnni, *const kMatmulAmx, *const kMatmulNeon, *const kMatmulI8mm;
 extern const AttentionKernels *const kAttentionGeneric, *const kAttentionAvx2, *const kAttentionNeon;
 extern const VectorKernels *const kVectorGeneric, *const kVectorAvx2, *const kVectorNeon;
 

@@ -128,7 +128,6 @@ template <class S, class F, uint32_t n_tokens> __attribute__((noinline)) void ma
     }
 }
 
-// Four tokens at a time: so many sums hide the latency of a product.
 template <class S, uint32_t n, class Group> KS_INLINE void add_to_stored(float* sums, const Group& w, const ActBlock* a, uint32_t part)
 {
     typename S::F8 loaded[n];
@@ -141,9 +140,9 @@ template <class S, uint32_t n, class Group> KS_INLINE void add_to_stored(float* 
 
 template <class S, class Group> KS_INLINE void add_to_all(float* sums, const Group& w, const ActBlock* a, uint32_t part, uint32_t n_tokens)
 {
-    uint32_t t = 0;
-    for (; t + 4 <= n_tokens; t += 4) add_to_stored<S, 4>(sums + tile_rows * t, w, a + t, part);
-    for (; t < n_tokens; t++) add_to_stored<S, 1>(sums + tile_rows * t, w, a + t, part);
+    constexpr uint32_t n = Group::kind == group_signed ? 4 : S::stored_tokens; // half as many weights leave registers for them
+    for (; n_tokens >= n; n_tokens -= n, a += n, sums += n * tile_rows) add_to_stored<S, n>(sums, w, a, part);
+    for (; n_tokens; n_tokens--, a++, sums += tile_rows) add_to_stored<S, 1>(sums, w, a, part);
 }
 
 // The same as a call: the eight groups of a large block, and formats with the same kind of group, share one function, which

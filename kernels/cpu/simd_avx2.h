@@ -14,7 +14,8 @@ namespace // every file that includes this has kernels of its own: the linker mu
 {
 
 struct Avx2 {
-    static constexpr uint32_t few_tokens = 4; // as many run with all sums in registers
+    static constexpr uint32_t few_tokens = 4;    // as many run with all sums in registers
+    static constexpr uint32_t stored_tokens = 4; // of more, as many at a time: so many sums hide the latency of a product
     struct F8 {
         __m256 v;
         KS_INLINE friend F8 operator+(F8 a, F8 b) { return {_mm256_add_ps(a.v, b.v)}; }

@@ -12,6 +12,7 @@ namespace // as in simd_avx2.h
 
 struct Generic {
     static constexpr uint32_t few_tokens = 1; // more would only take the compiler's time
+    static constexpr uint32_t stored_tokens = 4;
     struct F8 {
         float v[8];
         KS_INLINE friend F8 operator+(F8 a, F8 b)

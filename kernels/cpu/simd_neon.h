@@ -12,6 +12,7 @@ namespace // as in simd_avx2.h
 
 struct Neon {
     static constexpr uint32_t few_tokens = 4;
+    static constexpr uint32_t stored_tokens = 4;
 
     struct F8 {
         float32x4_t a, b; // 0..3 and 4..7, as in W8
@@ -160,11 +161,8 @@ struct Neon {
         static_assert(max_q < 128, "must be as good as signed");
         dot_signed<n, n_tokens>(q, a, from, dots);
     }
-    template <int max_q, int n, uint32_t n_tokens, bool add>
-    KS_INLINE static void dot_scaled(const W8* q, W8 scale, const ActBlock* a, uint32_t from, W8* dots)
+    template <uint32_t n_tokens, bool add> KS_INLINE static void scale_dots(const W8* plain, W8 scale, W8* dots)
     {
-        W8 plain[n_tokens];
-        dot<max_q, n, n_tokens>(q, a, from, plain);
         const W8 factor = {as_word(vshrq_n_s32(as_int(scale.a), 16)), as_word(vshrq_n_s32(as_int(scale.b), 16))};
         KS_UNROLL(4)
         for (uint32_t t = 0; t < n_tokens; t++) {
@@ -173,6 +171,13 @@ struct Neon {
             else
                 dots[t] = {vmulq_u32(plain[t].a, factor.a), vmulq_u32(plain[t].b, factor.b)};
         }
+    }
+    template <int max_q, int n, uint32_t n_tokens, bool add>
+    KS_INLINE static void dot_scaled(const W8* q, W8 scale, const ActBlock* a, uint32_t from, W8* dots)
+    {
+        W8 plain[n_tokens];
+        dot<max_q, n, n_tokens>(q, a, from, plain);
+        scale_dots<n_tokens, add>(plain, scale, dots);
     }
 
     KS_INLINE static uint32x4_t pair4(uint32x4_t halves, const int16_t* pair)

@@ -76,10 +76,10 @@ TEST_CASE("attention: keys in groups")
     check_ops("kv_score", scores);
 }
 
-TEST_CASE("attention: keys without their bias")
+static void check_without_bias(const std::vector<uint32_t>& tokens)
 {
     std::vector<OpCase> cases, scores;
-    for (uint32_t n_tokens : {1u, 3u, 40u}) {
+    for (uint32_t n_tokens : tokens) {
         for (AttentionShape s :
              {with_waves(with_codes(with_table(shape(n_tokens, 150, 6, 2, 64, 170), 5), 4, 140, 150), 64, rope_halves),
               with_waves(with_table(shape(n_tokens, 90, 14, 2, 64, 300)), 64, rope_halves),
@@ -97,6 +97,16 @@ TEST_CASE("attention: keys without their bias")
     }
     check_ops("attention", cases);
     check_ops("kv_score", scores);
+}
+
+TEST_CASE("attention: keys without their bias")
+{
+    check_without_bias({1, 3});
+}
+
+TEST_CASE("attention: keys without their bias in long chunks")
+{
+    check_without_bias({40, 130});
 }
 
 TEST_CASE("kv_score")

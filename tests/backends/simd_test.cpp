@@ -68,6 +68,7 @@ using namespace ks;
 TEST_CASE("simd: the bits of products are those of AVX2")
 {
     const CpuKernels kernels = choose_cpu_kernels();
+    MESSAGE("kernels: ", std::string(kernels.name));
     if (!has_fma(kernels)) return;
     static const uint64_t kGolden[] = {
         // in the order of Format
@@ -148,6 +149,11 @@ TEST_CASE("simd: VNNI and AMX, emulated, have the bits of AVX2")
     {
         check_same(*kMatmulAmxEmulated, *kMatmulAvx2);
     }
+}
+
+TEST_CASE("simd: matrix products have the bits of dot products")
+{
+    if (&choose_cpu_kernels().matmul == kMatmulI8mm) check_same(*kMatmulI8mm, *kMatmulNeon);
 }
 
 // More tokens than AMX takes at once, with a part that is not whole at the end.

@@ -1,0 +1,28 @@
+// The products with weights for ARMv8.6 with the matrix products of bytes, and the dot product for the rest.
+#ifdef __ARM_FEATURE_MATMUL_INT8
+#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/simd_i8mm.h"
+
+namespace ks
+{
+
+// The weights must be brought into another order, which pays where more tokens follow than have their sums in registers.
+template <class F, int format> void matmul_i8mm(const MatmulTask& m)
+{
+    if constexpr (F::block > 1) {
+        if (m.n_tokens > I8mm::few_tokens) return matmul_many<I8mm, F>(m);
+    }
+    kMatmulNeon->matmul[format](m); // every processor with the one has the other
+}
+
+#define KS_I8MM_HALVES_ENTRY(name) takes_halves<I8mm, format_##name>(),
+#define KS_I8MM_ENTRY(name) matmul_i8mm<format_##name, cpu_format_##name>,
+static const MatmulKernels kTable = {quantize<I8mm>, {FORMATS(KS_I8MM_HALVES_ENTRY)}, {FORMATS(KS_I8MM_ENTRY)}, dot_peak<I8mm>};
+const MatmulKernels* const kMatmulI8mm = &kTable;
+
+} // namespace ks
+#else
+#include "kernels/cpu/cpu_kernels.h"
+
+const ks::MatmulKernels* const ks::kMatmulI8mm = nullptr;
+#endif
