@@ -3,6 +3,7 @@
 #include "runtime/kv/retain/vectors.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace ks
@@ -50,7 +51,12 @@ void take_in(float* mean, const float* victim, float share, uint32_t head_dim)
 
 float log_weight(uint32_t n_tokens)
 {
-    return float(std::log(double(std::min(n_tokens, kLargestCount))));
+    static const std::array<float, kLargestCount + 1> logs = [] {
+        std::array<float, kLargestCount + 1> of{};
+        for (uint32_t n = 1; n <= kLargestCount; n++) of[n] = float(std::log(double(n)));
+        return of;
+    }();
+    return logs[std::min(n_tokens, kLargestCount)];
 }
 
 } // namespace ks
