@@ -84,9 +84,9 @@ std::vector<CacheLayerSpec> cache_specs(const Config& c, const Recipe& recipe, u
     split_slots(recipe.split, n_whole, n_slots, std::min(n_slots, kLeastSlots), split.data());
     for (uint32_t il = 0, nth = 0; il < c.n_layers; il++) {
         CacheLayerSpec& s = specs[il];
-        // A window layer forgets what it would not see. With few slots its window shrinks as well, last of all where the number
-        // was not asked for.
-        const uint32_t window = std::min(c.window, recipe.slots || recipe.exact() ? n_slots : 4 * n_slots);
+        // A window layer forgets what it would not see. With few slots its window shrinks as well, and more than in proportion where
+        // their number was not asked for: the layers that see everything lose more by a slot (tools/results/windows.md).
+        const uint32_t window = std::min(c.window, recipe.slots || recipe.exact() ? n_slots : std::min(n_slots, n_slots / 8 + 48));
         s = {c.n_heads, c.n_kv_heads, c.head_dim, window, 0, window, false, window < c.window && !recipe.exact(), true};
         if (c.is_window_layer(il)) continue;
         s.n_rows = split[nth++];
