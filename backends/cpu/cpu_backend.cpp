@@ -53,7 +53,7 @@ CpuBackend::Scratch CpuBackend::place(const ScratchShape& shape, uint8_t* memory
     uint64_t threads = uint64_t(m_pool.size());
     s.acts = reinterpret_cast<ActBlock*>(take(uint64_t(shape.n_tokens) * (shape.max_cols / 32) * sizeof(ActBlock)));
     s.sums = reinterpret_cast<float*>(take(threads * kMaxTokenBlock * tile_rows * 4));
-    s.attention = reinterpret_cast<float*>(take(shape.n_heads ? threads * attention_scratch_floats(shape.head_dim) * 4 : 0));
+    s.attention = reinterpret_cast<float*>(take(shape.n_heads ? threads * attention_scratch_floats(shape.head_dim, shape.grouped) * 4 : 0));
     s.partials = reinterpret_cast<float*>(take(4ull * (kMaxSplits + 1) * shape.n_heads * (kPartialHead + shape.head_dim)));
     s.logits = reinterpret_cast<float*>(take(shape.scored_slots ? 4ull * shape.n_heads * logits_stride(shape) : 0));
     s.reference_offset = s.bytes;
@@ -301,6 +301,7 @@ AttentionTask CpuBackend::attention_task(const AttentionArgs& a, const Tensor* y
 {
     KS_CHECK(a.n_heads <= m_shape.n_heads && a.head_dim <= m_shape.head_dim, "attention: %u heads of %u, head_dim %u of %u", a.n_heads,
              m_shape.n_heads, a.head_dim, m_shape.head_dim);
+    KS_CHECK(!a.group || m_shape.grouped, "attention: groups of %u, scratch for none", a.group);
     AttentionTask task{};
     task.a = a;
     task.q = q.q.ptr();
@@ -353,7 +354,7 @@ void CpuBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Te
     const uint32_t n_tiles = (most + kAttentionTile - 1) / kAttentionTile, step = task.logits ? 8 : 1;
     m_pool.parallel_for((n_tiles + step - 1) / step * a.n_kv_heads, [&](uint32_t i, int thread) {
         const uint32_t kv_head = i % a.n_kv_heads, end = task.view[kv_head * view_words + view_before] + a.n_tokens;
-        float* scratch = m_scratch.attention + uint64_t(thread) * attention_scratch_floats(m_shape.head_dim);
+        float* scratch = attention_scratch(thread);
         for (uint32_t tile = i / a.n_kv_heads * step; tile < (i / a.n_kv_heads + 1) * step; tile++) {
             const uint32_t from = tile * kAttentionTile;
             if (from < end) kernel(task, score, kv_head, from, std::min(end, from + kAttentionTile), scratch);
@@ -384,7 +385,7 @@ void CpuBackend::attention_split(const AttentionTask& task, uint32_t token)
             const uint32_t kv_head = i / n_splits, split = i % n_splits, nth = base + split;
             const uint32_t from = (nth < n_pinned_groups ? nth : first + nth - n_pinned_groups) * kAttentionGroup;
             float* partials = m_scratch.partials + (uint64_t(kv_head) * group * kMaxSplits + split) * stride;
-            float* scratch = m_scratch.attention + uint64_t(thread) * attention_scratch_floats(m_shape.head_dim);
+            float* scratch = attention_scratch(thread);
             const uint32_t own = task.view[kv_head * view_words + view_before] + token;
             m_kernels.attention.split(task, kv_head, token, from, std::min(own + 1, from + kAttentionGroup), partials, kMaxSplits * stride,
                                       scratch);
@@ -410,7 +411,7 @@ void CpuBackend::attention_chunks(const AttentionTask& task)
     const uint32_t n_chunks = (a.n_tokens + size - 1) / size;
     m_pool.parallel_for(n_chunks * a.n_kv_heads, [&](uint32_t i, int thread) {
         uint32_t token = (n_chunks - 1 - i / a.n_kv_heads) * size; // the last tokens have the most to do: first
-        float* scratch = m_scratch.attention + uint64_t(thread) * attention_scratch_floats(m_shape.head_dim);
+        float* scratch = attention_scratch(thread);
         m_kernels.attention.chunk(task, i % a.n_kv_heads, token, std::min(size, a.n_tokens - token), scratch);
     });
 }

@@ -54,6 +54,10 @@ private:
     void decode(const Tensor& from, uint64_t row, float* x) const;
     void quantize(const MatmulArgs& a, const Tensor& x, uint32_t token_block, bool by_halves);
     CodedRows coded_rows(const Tensor& t) const;
+    float* attention_scratch(int thread) const
+    {
+        return m_scratch.attention + uint64_t(thread) * attention_scratch_floats(m_shape.head_dim, m_shape.grouped);
+    }
     AttentionTask attention_task(const AttentionArgs& a, const Tensor* y, const Queries& q, const KvSlots& slots, const Tensor& lse) const;
     void attention_split(const AttentionTask& task, uint32_t token);
     void attention_chunks(const AttentionTask& task);

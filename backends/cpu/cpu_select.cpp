@@ -33,7 +33,7 @@ void CpuBackend::vote_for_pages(const SelectArgs& s, const AttentionTask& task, 
     auto old = [&](uint32_t head) { return s.fresh ? 0 : (before(head) - came) / select_page; }; // pages that are as they were
     auto n_new = [&](uint32_t head) { return (before(head) + select_page - 1) / select_page - old(head); };
     for_blocks(a.n_kv_heads, n_new, kPageBlock, [&](uint32_t head, uint32_t first, uint32_t n, int thread) {
-        float* scratch = m_scratch.attention + uint64_t(thread) * attention_scratch_floats(m_shape.head_dim);
+        float* scratch = attention_scratch(thread);
         for (uint32_t page = old(head) + first; n--; page++) {
             uint16_t* low = bounds(head, page);
             m_kernels.attention.page_bounds(task, head, page * select_page, std::min(before(head), (page + 1) * select_page), low,
@@ -53,7 +53,7 @@ template <class Count> void CpuBackend::ask_keys(const AttentionTask& task, uint
 {
     const uint32_t group = task.a.n_heads / task.a.n_kv_heads;
     for_blocks(task.a.n_kv_heads, n_asked, kSelectBlock, [&](uint32_t head, uint32_t first, uint32_t n, int thread) {
-        float* scratch = m_scratch.attention + uint64_t(thread) * attention_scratch_floats(m_shape.head_dim);
+        float* scratch = attention_scratch(thread);
         m_kernels.attention.select_logits(task, head, from + first, from + first + n,
                                           m_select.logits + head * group * m_select.stride + first, uint32_t(m_select.stride), scratch);
     });

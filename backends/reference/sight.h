@@ -14,11 +14,12 @@ inline const float* cached_row(const Tensor& cache, uint64_t row, uint32_t head_
 {
     if (cache.format == Format::f32) return cache.ptr() + row * head_dim;
     const uint32_t group = codec_info(cache.format).group;
-    const CodedRow coded = group == 1 ? coded_row(cache, row) : CodedRow();
-    if (group == 1)
-        decode_row(cache.format, coded.words, coded.tail, head_dim, room);
-    else
+    if (group > 1) {
         decode_group_row(cache.format, coded_group(cache, row), uint32_t(row % group), head_dim, room);
+        return room;
+    }
+    const CodedRow coded = coded_row(cache, row);
+    decode_row(cache.format, coded.words, coded.tail, head_dim, room);
     return room;
 }
 

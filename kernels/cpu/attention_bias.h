@@ -74,7 +74,7 @@ template <class S> void wave_products(const float* waves, const float* query, ui
 template <class S> void add_bias(const AttentionTask& task, const TileRows& rows, const float* waves, size_t row, uint32_t n, float* logits)
 {
     float near[kAttentionTile], far[kAttentionTile];
-    const uint32_t n_far = task.a.n_far <= rows.first ? 0 : task.a.n_far - rows.first < n ? task.a.n_far - rows.first : n;
+    const uint32_t n_far = columns_before(task.a.n_far, rows.first, n);
     const float scale = task.a.scale * kLog2e;
     wave_products<S>(waves, task.bias + row * task.a.head_dim, task.a.n_wave, n, near);
     if (n_far) wave_products<S>(waves, task.bias_far + row * task.a.head_dim, task.a.n_wave, n_far, far);

@@ -159,13 +159,13 @@ struct FarColumns {
 
     KS_INLINE FarColumns(const AttentionTask& task, const Sight& sight, uint32_t token, uint32_t r0, uint32_t n_rows, uint32_t p,
                          uint32_t n)
-        : least(n), most(0)
     {
         const uint32_t group = task.a.n_heads / task.a.n_kv_heads;
-        for (uint32_t i = 0; i < kSix; i++) {
-            const uint32_t end = far_end(task, sight, token + (r0 + i < n_rows ? r0 + i : n_rows - 1) / group);
-            of[i] = end <= p ? 0 : end - p < n ? end - p : n;
-            least = of[i] < least ? of[i] : least;
+        least = most = columns_before(task.a.n_far, p, n);
+        for (uint32_t i = 0; i < kSix; i++) of[i] = most;
+        for (uint32_t i = 0; task.a.group && i < kSix; i++) {
+            of[i] = columns_before(far_end(task, sight, token + (r0 + i < n_rows ? r0 + i : n_rows - 1) / group), p, n);
+            least = i == 0 || of[i] < least ? of[i] : least;
             most = of[i] > most ? of[i] : most;
         }
     }

@@ -43,16 +43,21 @@ struct Sight {
     }
 };
 
+// How many of the n columns from index `tile` on come before an index.
+KS_INLINE static uint32_t columns_before(uint32_t index, uint32_t tile, uint32_t n)
+{
+    return index <= tile ? 0 : index < tile + n ? index - tile : n;
+}
+
 // The columns of a tile that one token sees: [0, end) but not [hole, begin).
 struct Columns {
     uint32_t hole, begin, end;
 
     KS_INLINE Columns(const Sight& sight, uint32_t token, uint32_t tile, uint32_t n)
     {
-        auto column = [&](uint32_t index) { return index <= tile ? 0 : index < tile + n ? index - tile : n; };
-        hole = column(sight.n_pinned);
-        begin = column(sight.first(token));
-        end = column(sight.before + token + 1);
+        hole = columns_before(sight.n_pinned, tile, n);
+        begin = columns_before(sight.first(token), tile, n);
+        end = columns_before(sight.before + token + 1, tile, n);
         if (begin < hole) begin = hole;
     }
     KS_INLINE uint32_t first() const { return hole ? 0 : begin; }

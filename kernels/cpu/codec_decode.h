@@ -47,6 +47,13 @@ template <class S> struct Q4Row {
     }
 };
 
+// The codes of a plane's 64 dims: eight neighbours under each shift of 4.
+template <class S, uint32_t bits> KS_INLINE typename S::W8 plane_words(const uint32_t* words)
+{
+    static const uint32_t by_four[8] = {0, 0, 0, 0, 2, 2, 2, 2};
+    return bits == 4 ? S::words(words) : S::shift_each(S::four_words(words), by_four);
+}
+
 template <class S, uint32_t ranks> struct TurboRow {
     using W8 = typename S::W8;
     static constexpr DecodeRowKernel any_dim = decode_turbo<S, ranks>;
@@ -57,11 +64,11 @@ template <class S, uint32_t ranks> struct TurboRow {
     }
     KS_INLINE void decode(const uint32_t* words, const uint8_t* tail, uint32_t d, float* x) const
     {
-        static const uint32_t by_four[8] = {0, 0, 0, 0, 2, 2, 2, 2}, by_two[8] = {0, 0, 1, 1, 2, 2, 3, 3};
+        static const uint32_t by_two[8] = {0, 0, 1, 1, 2, 2, 3, 3};
         const uint32_t bytes = turbo_bytes(ranks, d);
         const typename S::F8 scale = S::broadcast_half(row_bytes_at<uint16_t>(words, tail, bytes, bytes - 2));
         for (uint32_t base = 0; base < d; base += 64) {
-            const W8 codes = ranks == 8 ? S::words(words + base / 8) : S::shift_each(S::four_words(words + base / 16), by_four);
+            const W8 codes = ranks == 8 ? plane_words<S, 4>(words + base / 8) : plane_words<S, 2>(words + base / 16);
             const W8 signs = ranks == 4 ? S::shift_each(S::two_words(words + d / 16 + base / 32), by_two) : codes;
             KS_UNROLL(8)
             for (int j = 0; j < 8; j++) {
@@ -72,13 +79,6 @@ template <class S, uint32_t ranks> struct TurboRow {
         }
     }
 };
-
-// The codes of a plane's 64 dims: eight neighbours under each shift of 4.
-template <class S, uint32_t bits> KS_INLINE typename S::W8 plane_words(const uint32_t* words)
-{
-    static const uint32_t by_four[8] = {0, 0, 0, 0, 2, 2, 2, 2};
-    return bits == 4 ? S::words(words) : S::shift_each(S::four_words(words), by_four);
-}
 
 template <class S, uint32_t bits> struct KiviRow {
     static constexpr DecodeRowKernel any_dim = decode_kivi_row<S, bits>;

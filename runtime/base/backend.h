@@ -37,6 +37,7 @@ struct ScratchShape {
     uint32_t head_dim = 0;
     uint32_t scored_slots = 0;   // per head, in layers whose attention is asked for scores
     uint32_t selected_slots = 0; // per head, in layers that read some of their slots
+    bool grouped = false;        // attention is asked for groups of indexes
 };
 
 // Up to three products that share their input: Q, K and V, or gate and up.

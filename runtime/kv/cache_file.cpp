@@ -49,9 +49,9 @@ static bool places_fit(CacheLayer& layer, uint32_t h, uint32_t n_plain_first)
     for (uint32_t i = 0; i < held; i++) coded += layer.in_coded_pool(rows[i]);
     if (!layer.spec.n_coded) return true;
     if (held - coded > layer.spec.n_plain()) return false;
-    for (uint32_t i = 0; i < std::min(layer.capacity[h], held + layer.room(h)); i++)
+    const uint32_t n_listed = std::min(layer.capacity[h], held + layer.room(h)); // then free ones of the coded pool
+    for (uint32_t i = 0; i < n_listed; i++)
         if (layer.in_coded_pool(rows[i]) != (i - n_plain_first < coded)) return false; // of the first ones the difference wraps
-    const uint32_t n_listed = std::min(layer.capacity[h], held + layer.room(h));       // then free ones of the coded pool
     return groups_fit(layer, rows + n_plain_first, coded) && groups_fit(layer, rows + n_listed, layer.capacity[h] - n_listed);
 }
 

@@ -31,11 +31,6 @@ Status stretch_context(const Recipe& recipe, Config& c)
     return {};
 }
 
-static double frequency(const Config& c, double base, uint32_t pair)
-{
-    return std::pow(base, -2.0 * pair / c.n_rot);
-}
-
 std::vector<double> rope_frequencies(const Config& c, const std::vector<double>& divisors)
 {
     constexpr double kTurn = 6.283185307179586;
@@ -47,7 +42,7 @@ std::vector<double> rope_frequencies(const Config& c, const std::vector<double>&
     const double fast = std::max(0.0, std::floor(pair_of(c.rope_yarn_fast)));
     const double slow = std::min(c.n_rot - 1.0, std::ceil(pair_of(c.rope_yarn_slow)));
     for (uint32_t i = 0; i < f.size(); i++) {
-        f[i] = frequency(c, c.rope_base, i) / c.rope_factor / (divisors.empty() ? 1.0 : divisors[i]);
+        f[i] = std::pow(c.rope_base, -2.0 * i / c.n_rot) / c.rope_factor / (divisors.empty() ? 1.0 : divisors[i]);
         if (c.rope_yarn == 1) continue;
         const double slowness = std::min(1.0, std::max(0.0, (i - fast) / std::max(0.001, slow - fast)));
         f[i] = f[i] / c.rope_yarn * slowness + f[i] * (1 - slowness);
@@ -57,9 +52,10 @@ std::vector<double> rope_frequencies(const Config& c, const std::vector<double>&
 
 std::vector<double> rope_frequencies_window(const Config& c)
 {
-    std::vector<double> f(c.n_rot / 2);
-    for (uint32_t i = 0; i < f.size(); i++) f[i] = frequency(c, c.rope_base_window, i);
-    return f;
+    Config window = c;
+    window.rope_base = c.rope_base_window;
+    window.rope_factor = window.rope_yarn = 1;
+    return rope_frequencies(window, {});
 }
 
 } // namespace ks

@@ -16,7 +16,7 @@ TEST_CASE("simd: the bits of attention are those of AVX2")
     std::vector<float> k = uniforms(2 * n_slots * head_dim, 2), v = uniforms(2 * n_slots * head_dim, 3);
     std::vector<uint16_t> k_half(k.size()), v_half(v.size());
     for (size_t i = 0; i < k.size(); i++) k_half[i] = uint16_t(FLOAT_TO_HALF(k[i])), v_half[i] = uint16_t(FLOAT_TO_HALF(v[i]));
-    std::vector<float> scratch(attention_scratch_floats(head_dim));
+    std::vector<float> scratch(attention_scratch_floats(head_dim, false));
     for (bool half : {false, true}) {
         const uint32_t view[2 * view_words] = {150, 0, 0, 0, 0, 150, 0, 0, 0, 0};
         AttentionTask task{};
