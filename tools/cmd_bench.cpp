@@ -80,15 +80,18 @@ static Result<WeightsWork> weights_work(const std::string& path)
     return work;
 }
 
-// The keys and values that a token sees after `n_tokens`.
+// The keys and values that attention reads after `n_tokens`, coded slots as what their codes take.
 static uint64_t cache_read_bytes(const Session& session, uint32_t n_tokens)
 {
-    if (n_tokens == 0) return 0;
-    const Recipe& recipe = session.plan().recipe;
     uint64_t bytes = 0;
-    for (const CacheLayerSpec& spec : cache_specs(session.config(), recipe, session.plan().slots))
-        bytes += uint64_t(std::min(n_tokens, spec.n_rows)) * spec.n_kv_heads * spec.head_dim *
-                 ((recipe.k == Format::f32 ? 4 : 2) + (recipe.v == Format::f32 ? 4 : 2));
+    for (const CacheLayerSpec& s : cache_specs(session.config(), session.plan().recipe, session.plan().slots)) {
+        const uint32_t n_slots = std::min(n_tokens, s.n_read ? s.n_read : s.n_rows), n_coded = n_slots - std::min(n_slots, s.n_plain());
+        for (Format format : {s.k, s.v}) {
+            const uint64_t plain_bytes = (format == Format::f32 ? 4 : 2) * s.head_dim;
+            const uint64_t coded_bytes = is_coded(format) ? codec_info(format).row_bytes(s.head_dim) : plain_bytes;
+            bytes += s.n_kv_heads * (n_coded * coded_bytes + (n_slots - n_coded) * plain_bytes);
+        }
+    }
     return bytes;
 }
 

@@ -31,6 +31,7 @@ public:
     }
 
     Json& raw(std::string_view text);
+    const std::string& text() const { return m_text; }
     void print() const; // on standard output, with a newline
 
 private:

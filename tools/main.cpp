@@ -47,6 +47,10 @@ static Status run_command(Command command, const Options& options)
         return cmd_devices(options);
     case Command::bench:
         return cmd_bench(options);
+    case Command::eval:
+        return cmd_eval(options);
+    case Command::report:
+        return cmd_report(options);
     case Command::count:
         break;
     }

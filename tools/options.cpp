@@ -29,16 +29,24 @@ const CommandInfo kCommands[] = {
      "must read; for pp the weights, once per chunk. Gop/s counts the products with weights, two for each. Each result is held\n"
      "against the limit that is nearer: the bandwidth of reading memory, or the peak of int8 dot products by the kernels in use,\n"
      "both measured with as many threads before and after the tests. Weights that are floats cannot come near that peak."},
+    {"eval", "what recipes in few bytes lose: facts in long texts, and the next tokens of exact", "-m MODEL [--kv RECIPE]... [options]",
+     "Suites: passkey number niah first last sparse dense recency lines uuid multikey multivalue multiquery vt cwe fwe, made from the\n"
+     "seed; and text, which reads -f FILE in pieces beside the exact cache. Each cell is the share of answers that came, with its 95%\n"
+     "interval; text: KL from exact, how often the most probable token is exact's, and perplexity over exact's. Where exact itself\n"
+     "does not reach 80%, a suite says nothing and is left out. ! marks a recipe that had no need to give anything up."},
+    {"report", "what eval recorded, as one page of HTML", "-f FILE [-o FILE] [-m MODEL]",
+     "With -m also what contexts need in that model. The page is one file: charts are inline, nothing is loaded from anywhere."},
 };
 
 constexpr uint32_t bit(Command c)
 {
     return 1u << uint32_t(c);
 }
-constexpr uint32_t kSessions = bit(Command::chat) | bit(Command::run) | bit(Command::score) | bit(Command::plan) | bit(Command::bench);
+constexpr uint32_t kSessions =
+    bit(Command::chat) | bit(Command::run) | bit(Command::score) | bit(Command::plan) | bit(Command::bench) | bit(Command::eval);
 constexpr uint32_t kModels = kSessions | bit(Command::inspect) | bit(Command::tokenize);
 constexpr uint32_t kWriters = bit(Command::chat) | bit(Command::run);
-constexpr uint32_t kAll = kModels | bit(Command::devices);
+constexpr uint32_t kAll = kModels | bit(Command::devices) | bit(Command::report);
 
 // The text given to an option (or an environment variable), and how it is read.
 struct Value {
@@ -121,6 +129,30 @@ struct Value {
         out->push_back({uint32_t(id), value});
         return {};
     }
+    Status names(std::vector<std::string>* out) const
+    {
+        out->clear();
+        std::string rest = text;
+        for (size_t begin = 0; begin <= rest.size();) {
+            size_t end = std::min(rest.find(',', begin), rest.size());
+            if (end == begin) return wrong("names separated by commas");
+            out->push_back(rest.substr(begin, end - begin));
+            begin = end + 1;
+        }
+        return {};
+    }
+    Status percents(std::vector<double>* out) const
+    {
+        std::vector<std::string> items;
+        KS_TRY(names(&items));
+        out->clear();
+        for (const std::string& item : items) {
+            float value = 0;
+            KS_TRY((Value{option, item.c_str()}.real(0.1f, 100, &value)));
+            out->push_back(double(value));
+        }
+        return {};
+    }
     Status string(std::string* out) const
     {
         *out = text;
@@ -180,24 +212,25 @@ struct OptionRow {
 using O = Options&;
 using V = const Value&;
 constexpr uint32_t kRun = bit(Command::run), kScore = bit(Command::score), kBench = bit(Command::bench), kChat = bit(Command::chat),
-                   kTokenize = bit(Command::tokenize);
+                   kTokenize = bit(Command::tokenize), kEval = bit(Command::eval), kReport = bit(Command::report);
 
 // clang-format off
 const OptionRow kOptions[] = {
-    {"-m --model", "FILE", "KNAPSACK_MODEL", kModels, "model file (GGUF), or the first of a split set", [](O o, V v) { return v.string(&o.session.model_path); }},
+    {"-m --model", "FILE", "KNAPSACK_MODEL", kModels | kReport, "model file (GGUF), or the first of a split set", [](O o, V v) { return v.string(&o.session.model_path); }},
     {"--device -dev", "ID", "KNAPSACK_DEVICE", kSessions, "where to compute, as `knapsack devices` lists it; default: the best that is there", [](O o, V v) { return v.string(&o.session.device); }},
     {"--memory", "SIZE", "KNAPSACK_MEMORY", kSessions, "hard limit of all memory: bytes, or with KiB, MiB, GiB; default: what the device has free", [](O o, V v) { return v.bytes(&o.session.memory_bytes); }},
-    {"--kv-memory", "SIZE", nullptr, kSessions, "hard limit of the cache alone; default: none", [](O o, V v) { return v.bytes(&o.session.kv_memory_bytes); }},
-    {"-c --ctx-size", "N", nullptr, kSessions, "tokens of context to hold; 0: the model's; default: as many as fit, at most the model's", [](O o, V v) { return v.number(0, INT32_MAX, &o.session.context); }},
-    {"--kv", "RECIPE", nullptr, kSessions, "how the cache holds tokens, such as exact, turbo4 or mix,k=q8,v=q4; default: auto", [](O o, V v) { return v.string(&o.session.recipe); }},
-    {"-ctk --cache-type-k", "TYPE", nullptr, kSessions, "codec of the cached keys, as k=TYPE in the recipe: f32 f16 q8_0 q4_0 turbo4 ...", [](O o, V v) { return set_cache_type(o, "k", v); }},
-    {"-ctv --cache-type-v", "TYPE", nullptr, kSessions, "codec of the cached values, as v=TYPE in the recipe", [](O o, V v) { return set_cache_type(o, "v", v); }},
-    {"--rope-scaling", "TYPE", nullptr, kSessions, "how a text may be longer than what the model was trained for, as rope=TYPE in the recipe: linear ntk yarn", [](O o, V v) { return set_rope(o, "rope", v); }},
-    {"--rope-scale", "X", nullptr, kSessions, "and how many times as long, as stretch=X", [](O o, V v) { return set_rope(o, "stretch", v); }},
+    {"--kv-memory", "SIZE", nullptr, kSessions & ~kEval, "hard limit of the cache alone; default: none", [](O o, V v) { return v.bytes(&o.session.kv_memory_bytes); }},
+    {"-c --ctx-size", "N", nullptr, kSessions & ~kEval, "tokens of context to hold; 0: the model's; default: as many as fit, at most the model's", [](O o, V v) { return v.number(0, INT32_MAX, &o.session.context); }},
+    {"--kv", "RECIPE", nullptr, kEval, "a recipe to compare with exact; may be repeated; default: auto", [](O o, V v) { o.recipes.push_back(v.text); return Status(); }},
+    {"--kv", "RECIPE", nullptr, kSessions & ~kEval, "how the cache holds tokens, such as exact, turbo4 or mix,k=q8,v=q4; default: auto", [](O o, V v) { return v.string(&o.session.recipe); }},
+    {"-ctk --cache-type-k", "TYPE", nullptr, kSessions & ~kEval, "codec of the cached keys, as k=TYPE in the recipe: f32 f16 q8_0 q4_0 turbo4 ...", [](O o, V v) { return set_cache_type(o, "k", v); }},
+    {"-ctv --cache-type-v", "TYPE", nullptr, kSessions & ~kEval, "codec of the cached values, as v=TYPE in the recipe", [](O o, V v) { return set_cache_type(o, "v", v); }},
+    {"--rope-scaling", "TYPE", nullptr, kSessions & ~kEval, "how a text may be longer than what the model was trained for, as rope=TYPE in the recipe: linear ntk yarn", [](O o, V v) { return set_rope(o, "rope", v); }},
+    {"--rope-scale", "X", nullptr, kSessions & ~kEval, "and how many times as long, as stretch=X", [](O o, V v) { return set_rope(o, "stretch", v); }},
     {"-t --threads", "N", nullptr, kSessions, "threads; default: one per core", [](O o, V v) { return v.number(1, 1024, &o.session.n_threads); }},
 
     {"-p --prompt", "TEXT", nullptr, kRun, "the prompt", [](O o, V v) { return set_prompt(o, v, &o.prompt, false); }},
-    {"-f --file", "FILE", nullptr, kRun | kScore, "the text, from a file; - is standard input", [](O o, V v) { return set_prompt(o, v, &o.file, false); }},
+    {"-f --file", "FILE", nullptr, kRun | kScore | kEval, "the text, from a file; - is standard input", [](O o, V v) { return set_prompt(o, v, &o.file, false); }},
     {"--ids", "FILE", nullptr, kRun, "the prompt as token ids separated by white space", [](O o, V v) { return set_prompt(o, v, &o.file, true); }},
     {"--ids", nullptr, nullptr, kScore, "the file holds token ids separated by white space", [](O o, V) { o.ids = true; return Status(); }},
     {"--decode", "N", nullptr, kScore, "read the last N tokens one by one, as decoding does; default: 0", [](O o, V v) { return v.number(0, INT32_MAX, &o.n_decode); }},
@@ -218,7 +251,8 @@ const OptionRow kOptions[] = {
     {"--presence-penalty", "X", nullptr, kWriters, "taken from the logits of tokens that are recent; default: 0", [](O o, V v) { return v.real(-100, 100, &o.sampling.presence_penalty); }},
     {"--frequency-penalty", "X", nullptr, kWriters, "the same, times how often; default: 0", [](O o, V v) { return v.real(-100, 100, &o.sampling.frequency_penalty); }},
     {"-l --logit-bias", "ID+X", nullptr, kWriters, "adds X to a token's logit, as 15+0.5 or 15-inf; may be repeated", [](O o, V v) { return v.bias(&o.sampling.logit_bias); }},
-    {"-s --seed", "N", nullptr, kSessions, "seed of all that is drawn; -1: a new one each time; default: a saved session's, else -1", set_seed},
+    {"-s --seed", "N", nullptr, kEval, "seed of the cases; default: 1", set_seed},
+    {"-s --seed", "N", nullptr, kSessions & ~kEval, "seed of all that is drawn; -1: a new one each time; default: a saved session's, else -1", set_seed},
     {"-r --reverse-prompt --stop", "TEXT", nullptr, kWriters, "stop before this text; may be repeated", [](O o, V v) { o.stops.push_back(v.text); return Status(); }},
     {"--ignore-eos", nullptr, nullptr, kRun, "never choose an end token", [](O o, V) { o.ignore_eos = true; return Status(); }},
 
@@ -228,10 +262,19 @@ const OptionRow kOptions[] = {
     {"-r --repetitions", "N", nullptr, kBench, "repetitions; default: 5", [](O o, V v) { return v.number(1, 1000, &o.repetitions); }},
     {"--ops", nullptr, nullptr, kBench, "how long each op takes; asking costs a percent or so", [](O o, V) { o.ops = true; return Status(); }},
 
+    {"--suites", "NAME,...", nullptr, kEval, "what to measure; default: passkey,niah,sparse", [](O o, V v) { return v.names(&o.suites); }},
+    {"--lengths", "N,...", nullptr, kEval, "tokens of each text with its question and answer; default: 1024", [](O o, V v) { return v.list(64, 1 << 24, &o.lengths); }},
+    {"--shares", "PERCENT,...", nullptr, kEval, "bytes for the cache, as a share of what exact needs for the length; default: 25", [](O o, V v) { return v.percents(&o.shares); }},
+    {"-n --cases", "N", nullptr, kEval, "cases of each suite, or pieces of the text; default: 20", [](O o, V v) { return v.number(1, 100000, &o.eval_cases); }},
+    {"--later", nullptr, nullptr, kEval, "ask in a turn of its own, after the text was read and cut down", [](O o, V) { o.later = true; return Status(); }},
+    {"-f --file", "FILE", nullptr, kReport, "what `eval --record` wrote; - is standard input", [](O o, V v) { return set_prompt(o, v, &o.file, false); }},
+    {"-o --output", "FILE", nullptr, kReport, "where the page goes; default: standard output", [](O o, V v) { return v.string(&o.record); }},
+    {"-o --record", "FILE", nullptr, kEval, "append a line of JSON for each result; what is there already is not measured again", [](O o, V v) { return v.string(&o.record); }},
+
     {"-0", nullptr, nullptr, kTokenize, "records on standard input end with a NUL byte", [](O o, V) { o.zero_separated = true; return Status(); }},
     {"--special", nullptr, nullptr, kTokenize, "control tokens in the text become those tokens", [](O o, V) { o.special = true; return Status(); }},
     {"--no-bos", nullptr, nullptr, kTokenize, "no BOS in front, even where the model wants one", [](O o, V) { o.no_bos = true; return Status(); }},
-    {"--json", nullptr, nullptr, kAll & ~kChat, "one JSON value on standard output", [](O o, V) { o.json = true; return Status(); }},
+    {"--json", nullptr, nullptr, kAll & ~kChat & ~kReport, "one JSON value on standard output; eval: one per line", [](O o, V) { o.json = true; return Status(); }},
     {"-h --help", nullptr, nullptr, kAll, "this text", [](O o, V) { o.help = true; return Status(); }},
 };
 // clang-format on
@@ -270,6 +313,8 @@ Status check(Command command, const Options& o)
                         printable(o.session.recipe).c_str());
     if (command == Command::run && !o.has_prompt && o.session_file.empty())
         return fail(Code::usage, "run: no prompt; give one with -p TEXT, -f FILE or --ids FILE");
+    if (command == Command::report && !o.has_prompt)
+        return fail(Code::usage, "report: nothing to show; give what eval recorded with -f FILE");
     if (command == Command::score && !o.has_prompt) return fail(Code::usage, "score: no text; give one with -f FILE");
     for (const std::string& stop : o.stops)
         if (stop.empty()) return fail(Code::usage, "--stop: expected a text, found an empty one");
@@ -335,6 +380,8 @@ Status parse_options(Command command, int n_args, char** args, Options& out)
         KS_TRY(row->set(out, {text.c_str(), row->value ? value.c_str() : nullptr}));
         if (out.help) return {};
     }
+    if (out.recipes.empty()) out.recipes = {"auto"};
+    if (command == Command::eval && !out.has_seed) out.sampling.seed = 1; // what is measured can be measured again
     KS_TRY(check(command, out));
     out.session.recipe += out.recipe_end;
     return {};

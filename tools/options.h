@@ -10,7 +10,7 @@
 namespace ks
 {
 
-enum class Command : uint32_t { chat, run, score, plan, inspect, tokenize, devices, bench, count };
+enum class Command : uint32_t { chat, run, score, plan, inspect, tokenize, devices, bench, eval, report, count };
 
 struct CommandInfo {
     const char* name;
@@ -48,6 +48,12 @@ struct Options {
     std::vector<uint32_t> bench_prompts{512}, bench_tokens{64}, bench_depths{0};
     uint32_t repetitions = 5;
     bool ops = false;
+    std::vector<std::string> recipes, suites{"passkey", "niah", "sparse"}; // of eval
+    std::vector<uint32_t> lengths{1024};
+    std::vector<double> shares{25};
+    uint32_t eval_cases = 20;
+    bool later = false;
+    std::string record;
 };
 
 bool find_command(const char* name, Command* out);

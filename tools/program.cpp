@@ -197,14 +197,18 @@ std::string grouped(uint64_t number)
     return text;
 }
 
-std::string logits_hash(const float* logits, uint32_t n)
+std::string bytes_hash(const void* bytes, size_t n)
 {
     uint64_t hash = 0xcbf29ce484222325u;
-    auto* bytes = reinterpret_cast<const uint8_t*>(logits);
-    for (size_t i = 0; i < 4ull * n; i++) hash = (hash ^ bytes[i]) * 0x100000001b3u;
+    for (size_t i = 0; i < n; i++) hash = (hash ^ static_cast<const uint8_t*>(bytes)[i]) * 0x100000001b3u;
     char text[20];
     snprintf(text, sizeof text, "%016llx", (unsigned long long)hash);
     return text;
+}
+
+std::string logits_hash(const float* logits, uint32_t n)
+{
+    return bytes_hash(logits, 4ull * n);
 }
 
 std::string file_name(const std::string& path)

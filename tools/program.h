@@ -20,6 +20,8 @@ Status cmd_inspect(const Options& options);
 Status cmd_tokenize(const Options& options);
 Status cmd_devices(const Options& options);
 Status cmd_bench(const Options& options);
+Status cmd_eval(const Options& options);
+Status cmd_report(const Options& options);
 
 // Ctrl-C: the first one asks, a second one before anybody has looked ends the program.
 namespace interrupt
@@ -73,10 +75,11 @@ private:
 };
 
 bool is_terminal(int fd);
-int terminal_columns(int fd);                             // 80 where nobody knows
-bool has_colour(int fd);                                  // a terminal, and NO_COLOR is not set
-std::string grouped(uint64_t number);                     // "12,345"
-std::string logits_hash(const float* logits, uint32_t n); // FNV-1a of the bytes, in hex
-std::string file_name(const std::string& path);           // without its folders, printable
+int terminal_columns(int fd);                        // 80 where nobody knows
+bool has_colour(int fd);                             // a terminal, and NO_COLOR is not set
+std::string grouped(uint64_t number);                // "12,345"
+std::string bytes_hash(const void* bytes, size_t n); // FNV-1a, in hex
+std::string logits_hash(const float* logits, uint32_t n);
+std::string file_name(const std::string& path); // without its folders, printable
 
 } // namespace ks

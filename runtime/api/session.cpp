@@ -181,21 +181,27 @@ static double log_sum_exp(const float* x, uint32_t n)
     return top + std::log(sum);
 }
 
-Status Session::score(const uint32_t* ids, size_t n, const uint32_t* next, size_t n_next, double* logprob, uint32_t* top)
+Status Session::feed_each(const uint32_t* ids, size_t n, const std::function<void(size_t i)>& each)
 {
-    uint32_t n_vocab = m_config.n_vocab;
     return read(ids, n, nullptr, [&](size_t first, uint32_t part) -> Status {
         for (uint32_t at = 0; at < part; at += kLogitRows) {
             uint32_t rows = std::min(kLogitRows, part - at);
             m_model.logits(at, rows);
             for (uint32_t r = 0; r < rows; r++) {
                 KS_TRY(fetch_logits(r));
-                size_t i = first + at + r;
-                top[i] = uint32_t(std::max_element(m_logits, m_logits + n_vocab) - m_logits);
-                if (i < n_next) logprob[i] = double(m_logits[next[i]]) - log_sum_exp(m_logits, n_vocab);
+                each(first + at + r);
             }
         }
         return {};
+    });
+}
+
+Status Session::score(const uint32_t* ids, size_t n, const uint32_t* next, size_t n_next, double* logprob, uint32_t* top)
+{
+    const uint32_t n_vocab = m_config.n_vocab;
+    return feed_each(ids, n, [&](size_t i) {
+        top[i] = uint32_t(std::max_element(m_logits, m_logits + n_vocab) - m_logits);
+        if (i < n_next) logprob[i] = double(m_logits[next[i]]) - log_sum_exp(m_logits, n_vocab);
     });
 }
 

@@ -72,6 +72,8 @@ public:
     // The same with logits after every token: top[i] is the argmax after ids[i], logprob[i] = log p(next[i] | all up to ids[i])
     // for i < n_next. To score a text in parts, `next` is the text from the part's second token on.
     Status score(const uint32_t* ids, size_t n, const uint32_t* next, size_t n_next, double* logprob, uint32_t* top);
+    // The same with `each(i)` while logits() are those after ids[i].
+    Status feed_each(const uint32_t* ids, size_t n, const std::function<void(size_t i)>& each);
     const float* logits() const { return m_logits; } // (vocab), valid until the next call
     // Working memory for one Sampler, a region of the plan.
     void* sampler_memory() const { return m_sampler_memory; }

@@ -73,6 +73,8 @@ public:
     CacheTiers tiers(uint32_t il, uint32_t n_seen) const;
     // Adds to heads[i] how many heads hold position first + i, in the layers that give up slots; returns how many there are.
     uint32_t count_holders(uint32_t n_seen, uint32_t first, uint32_t n, uint32_t* heads) const;
+    // Which share of these heads holds at least `most` of the n positions from `first` on; 1 where nothing is given up.
+    double share_holding(uint32_t n_seen, uint32_t first, uint32_t n, double most) const;
 
     // Saves, checks or loads what is held after n_seen tokens (cache_file.cpp says what). A failure while loading leaves nothing
     // that is of use: clear() then.

@@ -29,22 +29,48 @@ CacheTiers Cache::tiers(uint32_t il, uint32_t n_seen) const
     return t;
 }
 
+// Calls each(i) for the positions first + i, i < n, that a head has a slot of their own for.
+template <class Each>
+static void held_positions(const CacheLayer& layer, uint32_t head, uint32_t n_seen, uint32_t first, uint32_t n, Each each)
+{
+    const CacheLayerSpec& s = layer.spec;
+    for (uint32_t i = 0; s.table && i < layer.held[head]; i++) {
+        const uint32_t nth = layer.positions[layer.begin[head] + i] - first;
+        if (nth < n) each(nth);
+    }
+    for (uint32_t i = 0; !s.table && i < n; i++)
+        if (first + i < s.n_pinned || first + i >= RING_OLDEST(n_seen, s.n_rows, s.n_pinned)) each(i);
+}
+
+static bool gives_up(const CacheLayer& layer)
+{
+    return layer.spec.bounded && !layer.spec.local;
+}
+
 uint32_t Cache::count_holders(uint32_t n_seen, uint32_t first, uint32_t n, uint32_t* heads) const
 {
     uint32_t n_heads = 0;
     for (const CacheLayer& layer : m_layers) {
-        const CacheLayerSpec& s = layer.spec;
-        if (!s.bounded || s.local) continue;
-        n_heads += s.n_kv_heads;
-        for (uint32_t h = 0; s.table && h < s.n_kv_heads; h++)
-            for (uint32_t i = 0; i < layer.held[h]; i++) {
-                const uint32_t nth = layer.positions[layer.begin[h] + i] - first;
-                if (nth < n) heads[nth]++;
-            }
-        for (uint32_t i = 0; !s.table && i < n; i++)
-            if (first + i < s.n_pinned || first + i >= RING_OLDEST(n_seen, s.n_rows, s.n_pinned)) heads[i] += s.n_kv_heads;
+        const uint32_t n_here = gives_up(layer) ? layer.spec.n_kv_heads : 0;
+        n_heads += n_here;
+        for (uint32_t h = 0; h < n_here; h++) held_positions(layer, h, n_seen, first, n, [&](uint32_t i) { heads[i]++; });
     }
     return n_heads;
+}
+
+double Cache::share_holding(uint32_t n_seen, uint32_t first, uint32_t n, double most) const
+{
+    uint32_t n_heads = 0, n_holding = 0;
+    for (const CacheLayer& layer : m_layers) {
+        const uint32_t n_here = gives_up(layer) ? layer.spec.n_kv_heads : 0;
+        n_heads += n_here;
+        for (uint32_t h = 0; h < n_here; h++) {
+            uint32_t n_held = 0;
+            held_positions(layer, h, n_seen, first, n, [&](uint32_t) { n_held++; });
+            n_holding += n_held >= most * n;
+        }
+    }
+    return n_heads ? double(n_holding) / n_heads : 1;
 }
 
 } // namespace ks

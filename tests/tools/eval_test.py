@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""eval: the numbers of a cell, that a record is taken up again, and what it refuses.  eval_test.py KNAPSACK"""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+PROGRAM = sys.argv[1]
+MODEL = pathlib.Path("models/smollm2.gguf")
+FLAGS = ["-m", str(MODEL), "--suites", "passkey,text", "--lengths", "256", "-n", "2", "-t", "1", "--kv", "turbo4", "--kv", "window", "--json"]
+
+
+def run(*args, code=0):
+    done = subprocess.run([PROGRAM, "eval", *args], capture_output=True, text=True, timeout=600)
+    assert done.returncode == code, (args, done.returncode, done.stderr)
+    return done
+
+
+def refuses(words, *args, code):
+    message = run(*args, code=code).stderr
+    assert message.startswith("knapsack: ") and words in message, message
+
+
+def cells(done):
+    return {(c["suite"], c["recipe"]): c for c in map(json.loads, done.stdout.splitlines())}
+
+
+if not MODEL.exists():
+    print("skipped: no model (tools/fetch_model.sh smollm2)")
+    sys.exit(77)
+with tempfile.TemporaryDirectory() as folder:
+    text, record = os.path.join(folder, "text"), os.path.join(folder, "record.jsonl")
+    pathlib.Path(text).write_text(pathlib.Path("README.md").read_text() * 2)
+    first = run(*FLAGS, "-f", text, "-o", record)
+    found = cells(first)
+    control, coded, window = (found["passkey", r] for r in ("exact", "turbo4", "window"))
+    assert control["accuracy"] == 1 and control["cases"] == 2 and control["survival"] == 1, control
+    assert control["low"] < 0.5 < control["high"] == 1, control
+    assert sum(control["depth_counts"]) == 2 and sum(control["depth_sums"]) == 2, control
+    assert window["evicted"] > 0 and window["survival"] < 1 and window["log_loss"] > control["log_loss"], window
+    assert coded["cache_bytes"] <= 0.25 * coded["exact_bytes"] + 1, coded
+    assert found["text", "turbo4"]["kl"] < found["text", "window"]["kl"] and 0 < found["text", "turbo4"]["same_top"] < 1, found
+    again = run(*FLAGS, "-f", text, "-o", record)
+    assert cells(again) == found and len(open(record).readlines()) == len(found)
+    fresh = cells(run(*FLAGS, "-f", text, "-s", "1"))
+    assert all(fresh[k]["hash"] == found[k]["hash"] for k in found)
+    other = cells(run(*FLAGS, "--suites", "passkey", "-s", "2"))
+    assert other["passkey", "exact"]["hash"] != control["hash"]
+    table = run(*[f for f in FLAGS if f != "--json"], "-f", text, "-o", record).stdout
+    assert "turbo4" in table and "1.00 [0.34 1.00]" in table, table
+    page = subprocess.run([PROGRAM, "report", "-f", record, "-m", str(MODEL)], capture_output=True, text=True, check=True).stdout
+    assert page.startswith("<!doctype html>") and page.count("<svg") >= 4 and "<code>turbo4</code>" in page and "What a context needs" in page
+    assert "http" not in page and "<script" not in page
+    with open(record, "a") as cut:
+        cut.write('{"key":"half')  # as a kill leaves it
+    assert cells(run(*FLAGS, "-f", text, "-o", record)) == found and len(open(record).readlines()) == len(found)
+refuses("there is no suite 'pass'; there are text passkey", "-m", str(MODEL), "--suites", "pass", code=1)
+refuses("the suite text needs a text", "-m", str(MODEL), "--suites", "text", code=1)
+refuses("--shares: expected a number from 0.1 to 100, found '0'", "-m", str(MODEL), "--shares", "0", code=1)
+refuses("'nonsense'", "-m", str(MODEL), "--kv", "nonsense", code=3)
+print("eval: ok")

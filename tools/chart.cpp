@@ -1,0 +1,135 @@
+#include "tools/chart.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace ks
+{
+
+// Colours that colour-blind people tell apart (Okabe and Ito); numbers say the same.
+static const char* const kColours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#7a5195", "#666666"};
+
+std::string html_text(const std::string& text)
+{
+    std::string out;
+    for (char c : text) {
+        const char* name = c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '"' ? "&quot;" : nullptr;
+        if (name)
+            out += name;
+        else
+            out += c;
+    }
+    return out;
+}
+
+std::string rounded(double number, int digits)
+{
+    char text[40];
+    snprintf(text, sizeof text, "%.*f", digits, number);
+    return text;
+}
+
+namespace
+{
+
+constexpr double kWidth = 720, kHeight = 380, kLeft = 62, kRight = 16, kTop = 14, kBottom = 52;
+
+struct Frame {
+    double x_low, x_high, y_low, y_high; // x as logarithms
+
+    double x(double value) const { return kLeft + (std::log2(value) - x_low) / (x_high - x_low) * (kWidth - kLeft - kRight); }
+    double y(double value) const { return kHeight - kBottom - (value - y_low) / (y_high - y_low) * (kHeight - kTop - kBottom); }
+};
+
+std::string line(double x1, double y1, double x2, double y2, const char* kind)
+{
+    return "<line class='" + std::string(kind) + "' x1='" + rounded(x1, 1) + "' y1='" + rounded(y1, 1) + "' x2='" + rounded(x2, 1) +
+           "' y2='" + rounded(y2, 1) + "'/>";
+}
+
+std::string text_at(double x, double y, const char* anchor, const std::string& text, const std::string& more = "")
+{
+    return "<text x='" + rounded(x, 1) + "' y='" + rounded(y, 1) + "' text-anchor='" + anchor + "'" + more + ">" + html_text(text) +
+           "</text>";
+}
+
+std::string size_text(double bytes)
+{
+    if (bytes < 1024) return rounded(bytes, 0) + " B";
+    return rounded(bytes / 1024, bytes < 10240 ? 1 : 0) + " KiB";
+}
+
+std::string axes(const Frame& frame, const Chart& chart)
+{
+    std::string svg;
+    const double step = (frame.y_high - frame.y_low) / 5;
+    for (int i = 0; i <= 5; i++) {
+        const double value = frame.y_low + i * step;
+        svg += line(kLeft, frame.y(value), kWidth - kRight, frame.y(value), "grid");
+        svg += text_at(kLeft - 6, frame.y(value) + 4, "end", chart.percent ? rounded(100 * value, 0) + "%" : rounded(value, 3));
+    }
+    const double tick = frame.x_high - frame.x_low > 4 ? 1 : 0.5;
+    for (double at = std::ceil(frame.x_low / tick) * tick; at <= frame.x_high; at += tick) {
+        const double value = std::exp2(at);
+        svg += line(frame.x(value), kTop, frame.x(value), kHeight - kBottom, "grid");
+        svg += text_at(frame.x(value), kHeight - kBottom + 18, "middle", size_text(value));
+    }
+    svg += text_at((kLeft + kWidth - kRight) / 2, kHeight - 12, "middle", chart.x_title);
+    const std::string turned = " transform='rotate(-90 14 " + rounded((kTop + kHeight - kBottom) / 2, 1) + ")'";
+    return svg + text_at(14, (kTop + kHeight - kBottom) / 2, "middle", chart.y_title, turned);
+}
+
+} // namespace
+
+std::string Chart::svg() const
+{
+    Frame frame{1e300, -1e300, y_low, y_high};
+    for (const ChartPoint& p : points) {
+        frame.x_low = std::min(frame.x_low, std::log2(p.x) - 0.2);
+        frame.x_high = std::max(frame.x_high, std::log2(p.x) + 0.2);
+        if (!percent) frame.y_high = std::max(frame.y_high, p.y * 1.05);
+    }
+    std::string svg = "<svg viewBox='0 0 " + rounded(kWidth, 0) + " " + rounded(kHeight, 0) + "' role='img'>" + axes(frame, *this);
+    for (const ChartPoint& p : points)
+        if (p.low < p.high)
+            svg += line(frame.x(p.x), frame.y(std::max(p.low, frame.y_low)), frame.x(p.x), frame.y(std::min(p.high, frame.y_high)), "bar");
+    for (const ChartPoint& p : points) {
+        const std::string x = rounded(frame.x(p.x), 1), y = rounded(frame.y(std::min(p.y, frame.y_high)), 1);
+        svg += "<circle cx='" + x + "' cy='" + y + "' r='9' fill='" + kColours[p.series % std::size(kColours)] + "'><title>" +
+               html_text(series[p.series]) + ": " + size_text(p.x) + " per token, " +
+               (percent ? rounded(100 * p.y, 1) + "%" : rounded(p.y, 4)) + "</title></circle>";
+        svg += text_at(frame.x(p.x), frame.y(std::min(p.y, frame.y_high)) + 4, "middle", std::to_string(p.series + 1), " class='number'");
+    }
+    svg += "</svg>\n<ol class='legend'>";
+    for (size_t i = 0; i < series.size(); i++)
+        svg += std::string("<li><b style='background:") + kColours[i % std::size(kColours)] + "'>" + std::to_string(i + 1) + "</b> <code>" +
+               html_text(series[i]) + "</code></li>";
+    return svg + "</ol>\n";
+}
+
+std::string HeatMap::svg() const
+{
+    constexpr double kCell = 44, kLabel = 92, kHead = 40;
+    const double width = kLabel + kCell * double(columns.size()) + 8, height = kHead + 26 * double(rows.size()) + 6;
+    std::string svg = "<figure><figcaption><code>" + html_text(title) + "</code></figcaption><svg viewBox='0 0 " + rounded(width, 0) + " " +
+                      rounded(height, 0) + "' style='max-width:" + rounded(width, 0) + "px' role='img'>";
+    for (size_t c = 0; c < columns.size(); c++) svg += text_at(kLabel + kCell * (double(c) + 0.5), kHead - 8, "middle", columns[c]);
+    for (size_t r = 0; r < rows.size(); r++) {
+        const double y = kHead + 26 * double(r);
+        svg += text_at(kLabel - 8, y + 17, "end", rows[r]);
+        for (size_t c = 0; c < columns.size(); c++) {
+            const double value = values[r][c];
+            if (value < 0) continue;
+            // From orange over a light yellow to blue: the number is there for who sees neither.
+            const int red = int(value < 0.5 ? 213 + 60 * value : 410 - 340 * value), green = int(110 + 200 * std::min(value, 0.55)),
+                      blue = int(40 + 160 * value);
+            svg += "<rect x='" + rounded(kLabel + kCell * double(c) + 1, 1) + "' y='" + rounded(y + 1, 1) + "' width='" +
+                   rounded(kCell - 2, 1) + "' height='24' fill='rgb(" + std::to_string(std::min(red, 255)) + "," + std::to_string(green) +
+                   "," + std::to_string(blue) + ")'/>" +
+                   text_at(kLabel + kCell * (double(c) + 0.5), y + 18, "middle", rounded(100 * value, 0), " class='cell'");
+        }
+    }
+    return svg + "</svg></figure>\n";
+}
+
+} // namespace ks

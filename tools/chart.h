@@ -1,0 +1,36 @@
+// Charts as inline SVG for `report`: no script, no other file, readable in light, in dark and on paper.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace ks
+{
+
+std::string html_text(const std::string& text); // with &, <, > and " escaped
+std::string rounded(double number, int digits);
+
+struct ChartPoint {
+    double x, y, low, high; // low and high: of y
+    uint32_t series;
+};
+
+struct Chart {
+    std::string x_title, y_title;
+    bool percent = true; // y is a share of 1
+    double y_low = 0, y_high = 1;
+    std::vector<std::string> series; // numbered from 1 in the chart and its legend
+    std::vector<ChartPoint> points;
+
+    std::string svg() const; // x is logarithmic
+};
+
+struct HeatMap {
+    std::string title;
+    std::vector<std::string> rows, columns;
+    std::vector<std::vector<double>> values; // 0 to 1; negative: nothing was measured
+
+    std::string svg() const;
+};
+
+} // namespace ks

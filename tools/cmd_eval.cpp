@@ -1,0 +1,253 @@
+// eval: what a recipe in few bytes loses, and what it keeps.
+#include "tools/eval.h"
+#include "tools/eval_lines.h"
+#include "tools/json.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <unistd.h>
+
+namespace ks
+{
+namespace
+{
+
+constexpr double kControl = 0.8; // what exact must reach, or the suite says nothing at this length
+
+struct Eval {
+    explicit Eval(const Options& o) : options(o) {}
+
+    const Options& options;
+    FILE* record = nullptr;      // -o, may be null
+    std::vector<EvalLine> lines; // what it held
+    std::vector<uint32_t> text;  // of -f
+    uint32_t n_cells = 0, n_done = 0;
+    Stopwatch clock;
+};
+
+struct MatrixRow {
+    std::string recipe;
+    double share;
+    std::vector<std::string> cells; // by suite
+};
+
+std::string cell_key(const Eval& eval, const EvalCell& cell)
+{
+    char text[600];
+    snprintf(text, sizeof text, "%s|%s|%u|%s|%s|%g|%u|%llu", file_name(eval.options.session.model_path).c_str(), cell.suite.c_str(),
+             cell.length, cell.later ? "later" : "at once", cell.recipe.c_str(), cell.share, eval.options.eval_cases,
+             (unsigned long long)eval.options.sampling.seed);
+    return text;
+}
+
+std::string cell_line(const Eval& eval, const EvalCell& cell, const EvalResult& r)
+{
+    const bool text = cell.suite == "text";
+    const Interval interval = wilson(r.accuracy * r.n_cases, r.n_cases);
+    Json json;
+    json.open('{')
+        .member("key", cell_key(eval, cell))
+        .member("model", file_name(eval.options.session.model_path))
+        .member("suite", cell.suite);
+    json.member("length", cell.length).member("question", cell.later ? "later" : "at once").member("recipe", cell.recipe);
+    json.member("share", cell.share).member("plan", r.recipe).member("cache_bytes", r.cache_bytes).member("exact_bytes", r.exact_bytes);
+    json.member("cases", r.n_cases).member(text ? "same_top" : "accuracy", r.accuracy);
+    if (text)
+        json.member("kl", r.divergence).member("perplexity", std::exp(r.log_loss)).member("exact_perplexity", std::exp(r.exact_log_loss));
+    else
+        json.member("low", interval.low).member("high", interval.high).member("log_loss", r.log_loss);
+    if (r.survival >= 0) json.member("survival", r.survival);
+    if (!text) json.array("depth_sums", r.depth_sums).array("depth_counts", r.depth_counts);
+    json.member("evicted", r.evicted).member("merged", r.merged).member("seed", uint64_t(eval.options.sampling.seed));
+    return json.member("hash", r.hash).member("seconds", r.seconds).close('}').text();
+}
+
+// What stands in the table, out of the recorded line, so that what was measured before looks the same.
+std::string table_cell(const EvalCell& cell, const EvalLine& line)
+{
+    char text[80];
+    if (cell.suite == "text")
+        snprintf(text, sizeof text, "%.4f %5.1f%% x%.3f", line.number("kl"), 100 * line.number("same_top"),
+                 line.number("perplexity") / line.number("exact_perplexity"));
+    else
+        snprintf(text, sizeof text, "%.2f [%.2f %.2f]", line.number("accuracy"), line.number("low"), line.number("high"));
+    return text;
+}
+
+void show_progress(const Eval& eval, const EvalCell& cell)
+{
+    if (!is_terminal(STDERR_FILENO)) return;
+    const double left = eval.n_done ? eval.clock.seconds() / eval.n_done * (eval.n_cells - eval.n_done) : 0;
+    fprintf(stderr, "\r\033[K%u of %u: %s, %u tokens, %s", eval.n_done + 1, eval.n_cells, cell.suite.c_str(), cell.length,
+            cell.recipe.c_str());
+    if (eval.n_done) fprintf(stderr, ", %.0f min left", std::ceil(left / 60));
+}
+
+const EvalSuite* find_suite(const std::string& name)
+{
+    for (const EvalSuite& suite : eval_suites())
+        if (name == suite.name) return &suite;
+    return nullptr;
+}
+
+Result<std::unique_ptr<Session>> open(const Eval& eval, const std::string& recipe, uint32_t length, uint64_t cache_bytes)
+{
+    SessionOptions options = eval.options.session;
+    options.recipe = recipe;
+    options.context = length;
+    options.kv_memory_bytes = cache_bytes;
+    options.progress = [](const char*, uint64_t, uint64_t) { return !interrupt::pending(); };
+    return Session::open(options);
+}
+
+uint64_t cache_bytes(const Plan& plan)
+{
+    return plan.region_bytes("cache") + plan.region_bytes("cache tables");
+}
+
+// Measures a cell, or finds its line in the record.
+Result<EvalLine> measure(Eval& eval, const EvalCell& cell, Session& session, Session& exact)
+{
+    for (const EvalLine& line : eval.lines)
+        if (line.text("key") == cell_key(eval, cell)) return line;
+    show_progress(eval, cell);
+    Stopwatch clock;
+    EvalResult r;
+    if (cell.suite == "text")
+        KS_TRY(eval_text(session, exact, eval.text, cell, eval.options.eval_cases, r));
+    else
+        KS_TRY(eval_suite(session, *find_suite(cell.suite), cell, eval.options.sampling.seed, eval.options.eval_cases, r));
+    r.recipe = session.plan().recipe_text;
+    r.cache_bytes = cache_bytes(session.plan());
+    r.exact_bytes = cache_bytes(exact.plan());
+    r.seconds = clock.seconds();
+    EvalLine line(cell_line(eval, cell, r));
+    if (eval.record && (fprintf(eval.record, "%s\n", line.line().c_str()) < 0 || fflush(eval.record) != 0))
+        return fail(Code::io, "%s: cannot be written: %s", printable(eval.options.record, 200).c_str(), strerror(errno));
+    return line;
+}
+
+void print_matrix(const Eval& eval, uint32_t length, const std::vector<MatrixRow>& rows)
+{
+    printf("\n%u tokens, %u cases of each suite, seed %llu\n  %-38s %8s", length, eval.options.eval_cases,
+           (unsigned long long)eval.options.sampling.seed, "recipe", "of exact");
+    for (const std::string& suite : eval.options.suites) printf(" %20s", suite == "text" ? "KL, same top, ppl" : suite.c_str());
+    printf("\n");
+    for (const MatrixRow& row : rows) {
+        printf("  %-38s %7g%%", row.recipe.c_str(), row.share);
+        for (const std::string& cell : row.cells) printf(" %20s", cell.c_str());
+        printf("\n");
+    }
+    fflush(stdout);
+}
+
+// One recipe over all suites at one length. dropped: by suite, where exact itself fails.
+Status eval_recipe(Eval& eval, uint32_t length, const std::string& recipe, double share, Session& exact, std::vector<bool>& dropped,
+                   std::vector<MatrixRow>& rows)
+{
+    const bool control = recipe == "exact";
+    std::unique_ptr<Session> own;
+    std::string refused;
+    if (!control) {
+        Result<std::unique_ptr<Session>> opened = open(eval, recipe, length, uint64_t(double(cache_bytes(exact.plan())) * share / 100));
+        if (opened.ok())
+            own = std::move(opened.value());
+        else if (opened.status().code() == Code::no_fit)
+            refused = "does not fit";
+        else
+            return opened.status();
+    }
+    Session& session = own ? *own : exact;
+    interrupt::watch(&session);
+    MatrixRow row{recipe, share, {}};
+    for (size_t s = 0; s < eval.options.suites.size(); s++) {
+        const EvalCell cell{eval.options.suites[s], length, eval.options.later, recipe, share};
+        std::string shown = control && cell.suite == "text" ? "0" : dropped[s] ? "-" : refused;
+        if (shown.empty()) {
+            Result<EvalLine> line = measure(eval, cell, session, exact);
+            if (!line.ok()) return line.status();
+            shown = table_cell(cell, line.value());
+            if (eval.options.json) printf("%s\n", line.value().line().c_str());
+            const bool plain = line.value().text("plan").find("k=f16,v=f16") != std::string::npos;
+            if (!control && plain && line.value().number("evicted") == 0) shown += "!";
+            if (control && line.value().number("accuracy") < kControl) dropped[s] = true;
+        }
+        row.cells.push_back(shown);
+        eval.n_done++;
+    }
+    interrupt::watch(nullptr);
+    rows.push_back(row);
+    return {};
+}
+
+Status eval_length(Eval& eval, uint32_t length)
+{
+    Result<std::unique_ptr<Session>> exact = open(eval, "exact", length, 0);
+    if (!exact.ok()) return exact.status();
+    if (eval.options.from_file && eval.text.empty()) KS_TRY(read_prompt(eval.options, exact.value()->tokenizer(), false, eval.text));
+    std::vector<bool> dropped(eval.options.suites.size());
+    std::vector<MatrixRow> rows;
+    Status status = eval_recipe(eval, length, "exact", 100, *exact.value(), dropped, rows);
+    for (double share : eval.options.shares)
+        for (const std::string& recipe : eval.options.recipes)
+            if (status.ok()) status = eval_recipe(eval, length, recipe, share, *exact.value(), dropped, rows);
+    if (is_terminal(STDERR_FILENO)) fprintf(stderr, "\r\033[K");
+    if (!eval.options.json) print_matrix(eval, length, rows);
+    for (size_t s = 0; s < dropped.size(); s++)
+        if (dropped[s])
+            fprintf(stderr, "%s is left out at %u tokens: exact itself does not reach %.0f%%\n", eval.options.suites[s].c_str(), length,
+                    100 * kControl);
+    return status;
+}
+
+// What an earlier run recorded is not measured again.
+Status open_record(Eval& eval)
+{
+    const std::string& path = eval.options.record;
+    if (path.empty()) return {};
+    if (access(path.c_str(), F_OK) == 0) {
+        size_t whole_bytes = 0;
+        Result<std::vector<EvalLine>> lines = read_eval_lines(path, &whole_bytes);
+        if (!lines.ok()) return lines.status();
+        eval.lines = std::move(lines.value());
+        if (truncate(path.c_str(), off_t(whole_bytes)) != 0)
+            return fail(Code::io, "%s: cannot be written: %s", printable(path, 200).c_str(), strerror(errno));
+    }
+    eval.record = fopen(path.c_str(), "ab");
+    if (!eval.record) return fail(Code::io, "%s: cannot be opened: %s", printable(path, 200).c_str(), strerror(errno));
+    return {};
+}
+
+Status check_suites(const Options& options)
+{
+    std::string known = "text";
+    for (const EvalSuite& suite : eval_suites()) known += std::string(" ") + suite.name;
+    for (const std::string& name : options.suites) {
+        if (name != "text" && !find_suite(name))
+            return fail(Code::usage, "eval: there is no suite '%s'; there are %s", printable(name).c_str(), known.c_str());
+        if (name == "text" && !options.from_file) return fail(Code::usage, "eval: the suite text needs a text; give one with -f FILE");
+    }
+    return {};
+}
+
+} // namespace
+
+Status cmd_eval(const Options& options)
+{
+    KS_TRY(check_suites(options));
+    for (const std::string& recipe : options.recipes) {
+        Result<Recipe> parsed = parse_recipe(recipe);
+        if (!parsed.ok()) return parsed.status();
+    }
+    Eval eval(options);
+    KS_TRY(open_record(eval));
+    eval.n_cells = uint32_t(options.lengths.size() * options.suites.size() * (1 + options.recipes.size() * options.shares.size()));
+    Status status;
+    for (uint32_t length : options.lengths)
+        if (status.ok()) status = eval_length(eval, length);
+    if (eval.record && fclose(eval.record) != 0 && status.ok()) status = fail(Code::io, "%s: cannot be written", options.record.c_str());
+    return status;
+}
+
+} // namespace ks

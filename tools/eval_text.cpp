@@ -1,0 +1,86 @@
+// What a recipe changes in reading a text: its next tokens beside those of the exact cache, which reads along.
+#include "tools/eval.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace ks
+{
+
+constexpr size_t kMostKept = 64 << 20; // bytes of exact's logits
+
+// Makes logits into log-probabilities.
+static void normalise(float* x, uint32_t n)
+{
+    const float top = *std::max_element(x, x + n);
+    double sum = 0;
+    for (uint32_t i = 0; i < n; i++) sum += std::exp(double(x[i] - top));
+    const float off = top + float(std::log(sum));
+    for (uint32_t i = 0; i < n; i++) x[i] -= off;
+}
+
+struct TextSums {
+    double n = 0, same_top = 0, divergence = 0, loss = 0, exact_loss = 0;
+
+    void add(const float* exact, const float* ours, uint32_t n_vocab, const uint32_t* next)
+    {
+        n++;
+        same_top += std::max_element(exact, exact + n_vocab) - exact == std::max_element(ours, ours + n_vocab) - ours;
+        double sum = 0;
+        for (uint32_t i = 0; i < n_vocab; i++) sum += std::exp(double(exact[i])) * (double(exact[i]) - double(ours[i]));
+        divergence += sum;
+        if (!next) return;
+        loss -= double(ours[*next]);
+        exact_loss -= double(exact[*next]);
+    }
+};
+
+// Of some tokens, evenly spread, both sessions' distributions are compared.
+static Status compare(Session& session, Session& exact, const uint32_t* ids, uint32_t n, uint32_t n_after, TextSums& sums)
+{
+    const uint32_t n_vocab = session.config().n_vocab;
+    const uint32_t stride = uint32_t((4ull * n_vocab * n + kMostKept - 1) / kMostKept);
+    std::vector<float> kept, ours(n_vocab);
+    KS_TRY(exact.feed_each(ids, n, [&](size_t i) {
+        if (i % stride == 0) kept.insert(kept.end(), exact.logits(), exact.logits() + n_vocab);
+    }));
+    return session.feed_each(ids, n, [&](size_t i) {
+        if (i % stride) return;
+        ours.assign(session.logits(), session.logits() + n_vocab);
+        normalise(ours.data(), n_vocab);
+        float* theirs = kept.data() + i / stride * n_vocab;
+        normalise(theirs, n_vocab);
+        sums.add(theirs, ours.data(), n_vocab, i + 1 < n + n_after ? ids + i + 1 : nullptr);
+    });
+}
+
+Status eval_text(Session& session, Session& exact, const std::vector<uint32_t>& ids, const EvalCell& cell, uint32_t n_cases,
+                 EvalResult& out)
+{
+    TextSums sums;
+    std::string hashes;
+    const uint32_t part = session.plan().chunk;
+    for (uint32_t c = 0; c < n_cases && size_t(c + 1) * cell.length <= ids.size(); c++) {
+        session.clear();
+        exact.clear();
+        const uint32_t* text = ids.data() + size_t(c) * cell.length;
+        for (uint32_t at = 0; at < cell.length; at += part) {
+            const uint32_t n = std::min(part, cell.length - at);
+            KS_TRY(compare(session, exact, text + at, n, at + n < cell.length, sums));
+        }
+        out.n_cases++;
+        out.evicted += session.evicted();
+        out.merged += session.merged();
+        hashes += logits_hash(session.logits(), session.config().n_vocab);
+    }
+    if (sums.n == 0) return fail(Code::usage, "eval: the text of -f has %zu tokens, expected at least %u", ids.size(), cell.length);
+    out.accuracy = sums.same_top / sums.n;
+    out.divergence = sums.divergence / sums.n;
+    out.log_loss = sums.loss / sums.n;
+    out.exact_log_loss = sums.exact_loss / sums.n;
+    out.survival = -1;
+    out.hash = bytes_hash(hashes.data(), hashes.size());
+    return {};
+}
+
+} // namespace ks
