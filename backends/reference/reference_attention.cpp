@@ -137,7 +137,7 @@ void check_slots(const AttentionArgs& a, const Queries& q, const KvSlots& slots)
     if (a.chunk_rows)
         for (const Tensor* t : {&slots.chunk_k, &slots.chunk_v})
             check_rows("attention", *t, uint64_t(a.n_kv_heads) * a.chunk_rows, a.head_dim);
-    KS_CHECK(!slots.table || (a.window == 0 && a.n_pinned == 0), "attention: window %u, %u pinned with a table", a.window, a.n_pinned);
+    KS_CHECK(!slots.table || a.n_pinned == 0, "attention: %u pinned with a table", a.n_pinned);
     check_values("attention", slots.view, uint64_t(a.n_kv_heads) * view_words);
     KS_CHECK(!a.n_turn || (slots.table && a.n_turn % 2 == 0 && a.n_turn <= a.head_dim && !a.n_far), "attention: %u values turned",
              a.n_turn);

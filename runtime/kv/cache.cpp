@@ -44,9 +44,10 @@ static void place_selection(CacheLayer& layer, const Recipe& recipe, uint32_t ch
     if (recipe.select->kind == select_pages) layer.selection.bounds = device.take(2 * s.n_kv_heads * n_pages, s.head_dim, Format::f16);
 }
 
-void Cache::place_layer(CacheLayer& layer, const Recipe& recipe, uint32_t chunk, Placer& device, Placer& host)
+void Cache::place_layer(CacheLayer& layer, uint32_t chunk, Placer& device, Placer& host)
 {
     const CacheLayerSpec& s = layer.spec;
+    const Recipe& recipe = layer.rules;
     const uint32_t n = s.n_kv_heads * s.n_rows, n_plain = s.n_kv_heads * s.n_plain(), n_coded = s.n_kv_heads * s.n_coded;
     layer.slots.k = device.take(n_plain, s.head_dim, plain(recipe.k));
     layer.slots.v = device.take(n_plain, s.head_dim, plain(recipe.v));
@@ -86,8 +87,9 @@ CacheBytes Cache::place_all(const std::vector<CacheLayerSpec>& specs, const Reci
     bool stages = false;
     for (size_t il = 0; il < specs.size(); il++) {
         m_layers[il].spec = specs[il];
+        m_layers[il].rules = specs[il].local ? recipe.of_window() : recipe;
         pin_layer(m_layers[il].spec, recipe, 0);
-        place_layer(m_layers[il], recipe, chunk, device, host);
+        place_layer(m_layers[il], chunk, device, host);
         largest.n_heads = std::max(largest.n_heads, specs[il].n_heads);
         largest.n_kv_heads = std::max(largest.n_kv_heads, specs[il].n_kv_heads);
         largest.head_dim = std::max(largest.head_dim, specs[il].head_dim);
@@ -218,7 +220,7 @@ static bool ends_whole(const CacheLayer& layer, uint32_t head, uint32_t n_seen, 
 void Cache::drop_last(CacheLayer& layer, uint32_t head, uint32_t n)
 {
     layer.fresh = true;
-    const uint32_t held = layer.held[head] -= n, first = std::min(held, m_recipe.sink_of(layer.spec.n_rows));
+    const uint32_t held = layer.held[head] -= n, first = std::min(held, layer.rules.sink_of(layer.spec.n_rows));
     if (!layer.spec.n_coded) return;
     layer.coded[head] = std::min(layer.coded[head], held - first);
     uint32_t *rows = layer.rows + layer.begin[head], *end = rows + layer.capacity[head];
@@ -233,7 +235,7 @@ bool Cache::rewind(uint32_t n_seen, uint32_t n_tokens)
     for (const CacheLayer& layer : m_layers) {
         const CacheLayerSpec& s = layer.spec;
         for (uint32_t h = 0; s.table && h < s.n_kv_heads; h++)
-            if (!ends_whole(layer, h, n_seen, n_tokens, m_recipe.sink_of(s.n_rows))) return false;
+            if (!ends_whole(layer, h, n_seen, n_tokens, layer.rules.sink_of(s.n_rows))) return false;
         if (s.table) continue;
         const uint32_t visible = s.window && n_tokens + 1 > s.window ? n_tokens + 1 - s.window : 0, first = std::max(visible, s.n_pinned);
         if (first < n_tokens && RING_OLDEST(n_seen, s.n_rows, s.n_pinned) > first) return false;
@@ -274,7 +276,7 @@ void Cache::begin_layer(uint32_t il, uint32_t n, uint32_t position)
     for (uint32_t h = 0; h < s.n_kv_heads; h++) {
         m_host_view[h * view_words + view_before] = s.table ? m_layer->held[h] : position;
         m_host_view[h * view_words + view_begin] = s.table ? m_layer->begin[h] : 0;
-        const uint32_t coded = s.table ? m_layer->coded[h] : 0, first = coded ? m_recipe.sink_of(s.n_rows) : 0;
+        const uint32_t coded = s.table ? m_layer->coded[h] : 0, first = coded ? m_layer->rules.sink_of(s.n_rows) : 0;
         m_host_view[h * view_words + view_coded_begin] = first;
         m_host_view[h * view_words + view_coded_end] = first + coded;
         m_host_view[h * view_words + view_position] = position;
@@ -310,18 +312,19 @@ void Cache::write(const Tensor& k, const Tensor& v)
 // Whether this chunk's queries say something that a decision will want to know.
 bool Cache::wants_scores(KvScoreArgs* s) const
 {
-    const RetainPolicy& policy = *m_recipe.retain;
-    *s = {0, policy.signal == signal_below ? score_below : score_sum, 0, float(m_recipe.options.decay)};
-    if (!m_layer->spec.table || m_recipe.signal() == signal_none) return false;
+    const Recipe& recipe = m_layer->rules;
+    const RetainPolicy& policy = *recipe.retain;
+    *s = {0, policy.signal == signal_below ? score_below : score_sum, 0, float(recipe.options.decay)};
+    if (!m_layer->spec.table || recipe.signal() == signal_none) return false;
     if (!policy.observes) return true;
-    const uint32_t n = m_chunk.n, observe = m_recipe.options.observe;
+    const uint32_t n = m_chunk.n, observe = recipe.options.observe;
     // Queries from the last one here to the one that decides.
     const uint32_t left = m_chunk.staged ? 0 : m_layer->room(0) - n + 1;
-    const bool fades = m_recipe.delta_of(m_layer->spec.n_rows) < observe; // decisions are so close that older queries fade
+    const bool fades = recipe.delta_of(m_layer->spec.n_rows) < observe; // decisions are so close that older queries fade
     // What leaves the plain pool only to be encoded needs no scores; the first that are wanted again begin anew.
     const CacheLayerSpec& spec = m_layer->spec;
-    const uint32_t stay = spec.n_rows - spec.plain_slack(m_recipe);
-    if (spec.n_coded && !fades && m_recipe.split != Split::ada && m_layer->held[0] + n + left <= stay) return false;
+    const uint32_t stay = spec.n_rows - spec.plain_slack(recipe);
+    if (spec.n_coded && !fades && recipe.split != Split::ada && m_layer->held[0] + n + left <= stay) return false;
     if (n < observe && fades) {
         s->decay = 1 - 1 / float(observe);
         return true;
@@ -399,7 +402,7 @@ void Cache::end_layer()
     } else {
         m_layer->fresh = true;
         const Evictor::Counts counts = m_evictor.evict(*m_backend, *m_layer, m_il, m_chunk, m_text, m_moves);
-        m_evicted += counts.evicted;
+        m_evicted += s.bounded ? counts.evicted : 0;
         m_merged += counts.merged;
         upload_table(*m_layer);
     }

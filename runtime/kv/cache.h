@@ -85,7 +85,7 @@ public:
 
 private:
     static void pin_layer(CacheLayerSpec& spec, const Recipe& recipe, uint32_t n_tokens);
-    static void place_layer(CacheLayer& layer, const Recipe& recipe, uint32_t chunk, Placer& device, Placer& host);
+    static void place_layer(CacheLayer& layer, uint32_t chunk, Placer& device, Placer& host);
     void transfer_choice(StateFile& file, uint32_t il, const CacheLayer& layer);
     void transfer_layer(StateFile& file, uint32_t il, CacheLayer& layer, uint32_t n_seen);
     CacheBytes place_all(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe, uint32_t chunk, uint32_t context,

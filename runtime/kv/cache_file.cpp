@@ -144,7 +144,7 @@ void Cache::transfer_choice(StateFile& file, uint32_t il, const CacheLayer& laye
     file.bytes(choice.query.data(), 4 * choice.query.size());
     file.list(choice.table, ~0u);
     if (fresh || !file.ok() || choice.table.size() != n_table) return;
-    file.require(choice.fits(layer, m_recipe), "a choice of slots that no cache has");
+    file.require(choice.fits(layer, layer.rules), "a choice of slots that no cache has");
     if (!file.loads() || !file.ok()) return;
     each([&](const Tensor& t, const void* from, uint64_t bytes) { m_backend->upload(t.buffer, t.offset, from, bytes); });
     m_layers[il].fresh = false;
@@ -165,9 +165,9 @@ void Cache::transfer_layer(StateFile& file, uint32_t il, CacheLayer& layer, uint
         for (uint32_t* array : {layer.rows, layer.positions, layer.counts}) file.bytes(array, array ? 4ull * n : 0);
         if (layer.weights) file.bytes(layer.weights, 8ull * n);
         if (layer.signal) file.device(*m_backend, layer.signal.buffer, layer.signal.offset, 4ull * n);
-        if (layer.estimators) file.bytes(layer.estimators, s.n_kv_heads * Evictor::estimator_bytes(s, m_recipe));
-        file.require(table_fits(layer, m_recipe, n_seen, used), "a table of slots that no cache has");
-        if (s.n_read && m_recipe.reuse_of() < 1 && file.ok()) transfer_choice(file, il, layer);
+        if (layer.estimators) file.bytes(layer.estimators, s.n_kv_heads * Evictor::estimator_bytes(s, layer.rules));
+        file.require(table_fits(layer, layer.rules, n_seen, used), "a table of slots that no cache has");
+        if (s.n_read && layer.rules.reuse_of() < 1 && file.ok()) transfer_choice(file, il, layer);
     } else {
         for (uint32_t h = 0; h < s.n_kv_heads; h++) std::fill_n(used.begin() + h * s.n_rows, std::min(n_seen, s.n_rows), uint8_t(1));
     }
@@ -197,10 +197,10 @@ void Cache::transfer(StateFile& file, uint32_t n_seen)
         pin_layer(layer.spec, m_recipe, 0); // how it was placed
         if (file.checks()) {
             Placer counted, ignored, device;
-            place_layer(layer, m_recipe, 0, ignored, counted);
+            place_layer(layer, 0, ignored, counted);
             room.resize(std::max<size_t>(room.size(), counted.offset / sizeof(double)));
             Placer host{{room.data(), 0}};
-            place_layer(layer, m_recipe, 0, device, host);
+            place_layer(layer, 0, device, host);
             layer.selection = m_layers[il].selection;
         }
         pin_layer(layer.spec, m_recipe, n_pinned);

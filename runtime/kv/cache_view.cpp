@@ -13,7 +13,7 @@ CacheTiers Cache::tiers(uint32_t il, uint32_t n_seen) const
     CacheTiers t;
     for (uint32_t h = 0; h < s.n_kv_heads; h++) {
         const uint32_t held = s.table ? layer.held[h] : std::min(n_seen, s.n_rows), pinned = std::min(s.n_pinned, held);
-        const uint32_t newest = s.table ? m_recipe.recent_of(s.n_rows) : s.bounded || s.local ? held : 0;
+        const uint32_t newest = s.local ? held : s.table ? layer.rules.recent_of(s.n_rows) : s.bounded ? held : 0;
         const uint32_t recent = std::min(newest, held - pinned);
         uint32_t merged = 0;
         for (uint32_t i = pinned; s.table && i < held - recent; i++) {

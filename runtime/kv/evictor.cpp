@@ -10,6 +10,8 @@
 namespace ks
 {
 
+constexpr uint64_t kKeyShare = 16; // of the slots' bytes, what the keys of a head may take beside them
+
 static bool is_subgen(const Recipe& recipe)
 {
     return strcmp(recipe.retain->name, "subgen") == 0;
@@ -56,18 +58,23 @@ bool Evictor::estimator_fits(const CacheLayer& layer, const Recipe& recipe, uint
 
 void Evictor::place(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe, uint32_t chunk, Placer& device, Placer& host)
 {
-    m_recipe = recipe;
     m_writes = recipe.victims == Victims::merge || is_subgen(recipe);
     m_reads = m_writes || recipe.retain->keys;
     uint32_t most = 0, heads = 0, n_rows = 0, head_dim = 0;
+    uint64_t slot_bytes = 0;
     for (const CacheLayerSpec& spec : specs) {
         if (!spec.table) continue;
+        slot_bytes += uint64_t(spec.n_kv_heads) * spec.n_rows *
+                      (codec_info(spec.k).row_bytes(spec.head_dim) + codec_info(spec.v).row_bytes(spec.head_dim));
         heads = std::max(heads, spec.n_kv_heads);
         n_rows = std::max(n_rows, spec.n_rows);
         head_dim = std::max(head_dim, spec.head_dim);
         most = std::max(most, spec.n_rows * (recipe.split == Split::ada ? spec.n_kv_heads : 1) + chunk);
     }
     if (!most) return;
+    // Few and wide heads: all keys of one as floats would take more room than reading them twice is worth.
+    m_n_read = std::min(most, std::max(32u, std::min(kReadRows, most / 8)));
+    m_reads_all = m_writes || recipe.retain->all_keys || kKeyShare * 4ull * most * head_dim <= slot_bytes;
     m_heads.resize(heads);
     for (Head& head : m_heads) {
         head.positions = host.array<uint32_t>(most);
@@ -87,7 +94,7 @@ void Evictor::place(const std::vector<CacheLayerSpec>& specs, const Recipe& reci
     m_chunk_signal = host.array<float>(recipe.signal() ? uint64_t(heads) * chunk : 0);
     m_scratch = host.array<float>(retain_scratch_floats(*recipe.retain, most, head_dim));
     m_id_counts = host.array<uint32_t>(recipe.retain->counts ? most : 0);
-    m_keys = host.array<float>(m_reads ? uint64_t(most) * head_dim : 0);
+    m_keys = host.array<float>(m_reads ? uint64_t(m_reads_all ? most : m_n_read) * head_dim : 0);
     m_values = host.array<float>(m_writes ? uint64_t(most) * head_dim : 0);
     m_target_few = host.array<float>(recipe.victims == Victims::merge ? FewKeys::floats_needed(most) : 0);
     m_norms = host.array<float>(m_writes ? 2ull * most + 8 : 0);
@@ -97,7 +104,6 @@ void Evictor::place(const std::vector<CacheLayerSpec>& specs, const Recipe& reci
     m_changes.slots = host.array<uint32_t>(is_subgen(recipe) ? most : 0);
     m_free_plain.slots = host.array<uint32_t>(uint64_t(heads) * n_rows);
     m_free_coded.slots = host.array<uint32_t>(recipe.codes() ? uint64_t(heads) * n_rows : 0);
-    m_n_read = std::min(kReadRows, most);
     m_read = device.take(m_reads ? m_n_read : 0, head_dim);
     m_read_rows = device.take(1, m_reads ? m_n_read : 0);
     m_read_view = device.take(1, m_reads ? view_words : 0);
@@ -107,23 +113,24 @@ Evictor::Counts Evictor::evict(Backend& backend, CacheLayer& layer, uint32_t il,
 {
     m_counts = {};
     const uint32_t n_rows = layer.spec.n_rows, n_kv_heads = layer.spec.n_kv_heads;
-    const uint32_t target = n_rows - slack_of(layer.spec, m_recipe, chunk.n == 1 || is_subgen(m_recipe));
+    const uint32_t target = n_rows - slack_of(layer.spec, layer.rules, chunk.n == 1 || is_subgen(layer.rules));
     Case c{backend, layer, il, chunk, text, layer.spec.n_pinned, 0, target, ~0u, ~0u, false, 0};
-    c.recent = std::min(m_recipe.recent_of(n_rows), c.target - c.pinned - 1);
-    if (layer.spec.n_coded) c.plain_first = m_recipe.sink_of(n_rows), c.plain_last = m_recipe.plain_recent_of(n_rows);
+    c.recent = std::min(layer.rules.recent_of(n_rows), c.target - c.pinned - 1);
+    if (layer.spec.n_coded) c.plain_first = layer.rules.sink_of(n_rows), c.plain_last = layer.rules.plain_recent_of(n_rows);
     uint32_t n_held = 0;
     for (uint32_t h = 0; h < n_kv_heads; h++) n_held += layer.held[h] + chunk.n;
-    c.evicts = !m_recipe.exact() && n_held > n_kv_heads * target;
+    c.evicts = !layer.rules.exact() && n_held > n_kv_heads * target;
     // Where nobody leaves, the last tokens for which no coded slot is left stay plain.
-    if (m_recipe.exact() && layer.spec.n_coded && layer.spec.group() == 1) c.plain_last += std::max(n_held / n_kv_heads, target) - target;
+    if (layer.rules.exact() && layer.spec.n_coded && layer.spec.group() == 1)
+        c.plain_last += std::max(n_held / n_kv_heads, target) - target;
     if (c.evicts && layer.spec.group() > 1) fit_groups(c);
-    c.estimated = c.evicts ? estimator_slots(layer.spec, m_recipe) : 0;
+    c.estimated = c.evicts ? estimator_slots(layer.spec, layer.rules) : 0;
     look(c);
-    const bool by_head = m_recipe.split != Split::ada; // else heads compete
+    const bool by_head = layer.rules.split != Split::ada; // else heads compete
     for (uint32_t h = 0; c.evicts && h < n_kv_heads; h++) {
         score(c, h);
         if (by_head) choose(c, h);
-        if (by_head && layer.counts) merge_victims(c, h, m_recipe.retain->keys);
+        if (by_head && layer.counts) merge_victims(c, h, layer.rules.retain->keys);
     }
     if (c.evicts && !by_head) choose_among_heads(c);
     for (uint32_t h = 0; c.evicts && !by_head && layer.counts && h < n_kv_heads; h++) merge_victims(c, h, false);
@@ -137,7 +144,7 @@ Evictor::Counts Evictor::evict(Backend& backend, CacheLayer& layer, uint32_t il,
         begin += layer.capacity[h];
         if (c.estimated) write_estimator(c, h);
     }
-    if (m_recipe.signal()) backend.upload(layer.signal.buffer, layer.signal.offset, m_pool_signal, 4ull * n_kv_heads * n_rows);
+    if (layer.rules.signal()) backend.upload(layer.signal.buffer, layer.signal.offset, m_pool_signal, 4ull * n_kv_heads * n_rows);
     if (layer.weights) backend.upload(layer.slots.weights.buffer, layer.slots.weights.offset, layer.weights, 8ull * n_kv_heads * n_rows);
     return m_counts;
 }
@@ -146,7 +153,7 @@ Evictor::Counts Evictor::evict(Backend& backend, CacheLayer& layer, uint32_t il,
 void Evictor::look(const Case& c)
 {
     const uint32_t n_kv_heads = c.layer.spec.n_kv_heads;
-    const bool signals = m_recipe.signal() != signal_none;
+    const bool signals = c.layer.rules.signal() != signal_none;
     if (signals) {
         c.backend.download(m_pool_signal, c.layer.signal.buffer, c.layer.signal.offset, 4ull * n_kv_heads * c.layer.spec.n_rows);
         c.backend.download(m_chunk_signal, c.chunk.signal.buffer, c.chunk.signal.offset, 4ull * n_kv_heads * c.chunk.n_rows);
@@ -163,7 +170,7 @@ void Evictor::look(const Case& c)
             if (signals) head.signal[i] = in_chunk ? m_chunk_signal[head.rows[i]] : m_pool_signal[head.rows[i]];
         }
     }
-    if (!m_recipe.retain->signal || !m_recipe.retain->one_set) return;
+    if (!c.layer.rules.retain->signal || !c.layer.rules.retain->one_set) return;
     for (uint32_t h = 1; h < n_kv_heads; h++)
         for (uint32_t i = 0; i < m_heads[0].n; i++) m_heads[0].signal[i] += m_heads[h].signal[i];
     for (uint32_t h = 1; h < n_kv_heads; h++) std::copy_n(m_heads[0].signal, m_heads[0].n, m_heads[h].signal);
@@ -178,17 +185,27 @@ void Evictor::score(const Case& c, uint32_t h)
     candidates.head_dim = c.layer.spec.head_dim;
     candidates.n_keep = c.target - c.pinned - c.recent;
     candidates.positions = head.positions + c.pinned;
-    if (m_recipe.retain->signal) candidates.signal = head.signal + c.pinned;
-    if (m_recipe.retain->keys && !is_subgen(m_recipe)) {
+    if (c.layer.rules.retain->signal) candidates.signal = head.signal + c.pinned;
+    const bool reads = c.layer.rules.retain->keys && !is_subgen(c.layer.rules);
+    if (reads && m_reads_all) {
         read_rows(c, h, false, 0, m_keys);
         candidates.keys = m_keys + uint64_t(c.pinned) * candidates.head_dim;
     }
-    if (m_recipe.retain->counts && c.text.ids) {
+    const KeySource source{this, &c, h};
+    if (reads && !m_reads_all) {
+        candidates.read_keys = [](const void* from, uint32_t first, uint32_t n) {
+            auto* keys = static_cast<const KeySource*>(from);
+            return keys->evictor->read_part(*keys->c, keys->head, first, n);
+        };
+        candidates.keys_from = &source;
+        candidates.most_keys = m_n_read;
+    }
+    if (c.layer.rules.retain->counts && c.text.ids) {
         count_ids(c, h);
         candidates.counts = m_id_counts + c.pinned;
     }
     float* scores = head.score + c.pinned;
-    m_recipe.retain->score(candidates, m_recipe.options, m_scratch, scores);
+    c.layer.rules.retain->score(candidates, c.layer.rules.options, m_scratch, scores);
     for (uint32_t i = 0; i < candidates.n && candidates.n_seen - candidates.positions[i] > c.text.far; i++)
         if (candidates.positions[i] != kNoPosition) scores[i] = -INFINITY;
     score_groups(scores, c.n_grouped, c.group);
@@ -212,9 +229,10 @@ bool Evictor::is_frame(const Case& c, uint32_t h, uint32_t index) const
 
 // What a template wrote between two messages stays as a whole or goes as a whole, before all else: the newest frames stay while
 // they take no more than an eighth of the slots. An estimator keeps no single tokens but the last ones, so none of these. Whole
-// groups stay for a frame in them, none goes for one.
+// groups stay for a frame in them, none goes for one. A model's own window keeps its last tokens, whoever wrote them.
 void Evictor::protect_frames(const Case& c, uint32_t h)
 {
+    if (c.layer.spec.local) return;
     const Head& head = m_heads[h];
     uint32_t room = c.layer.spec.n_rows / 8, groups_room = (c.target - c.pinned - c.recent) / 2;
     const uint32_t grouped_end = c.pinned + c.n_grouped;
@@ -282,7 +300,8 @@ void Evictor::estimate_victims(const Case& c, uint32_t h)
     const uint32_t first = c.pinned + (started ? c.estimated : 0), end = head.n - c.recent;
     read_rows(c, h, false, 0, m_keys);
     read_rows(c, h, true, 0, m_values);
-    Subgen estimator(subgen_shape(c.layer.spec, m_recipe, c.il, h), c.layer.estimators + h * estimator_bytes(c.layer.spec, m_recipe));
+    Subgen estimator(subgen_shape(c.layer.spec, c.layer.rules, c.il, h),
+                     c.layer.estimators + h * estimator_bytes(c.layer.spec, c.layer.rules));
     if (!started) {
         estimator.clear();
         estimator.choose_radius(m_keys + uint64_t(first) * head_dim, end - first);
@@ -346,7 +365,7 @@ void Evictor::take_over(const Case& c, uint32_t h, Moves& moves)
 {
     Head& head = m_heads[h];
     CacheLayer& layer = c.layer;
-    const bool signals = m_recipe.signal() != signal_none, starts = c.estimated && head.positions[c.pinned] != kNoPosition;
+    const bool signals = layer.rules.signal() != signal_none, starts = c.estimated && head.positions[c.pinned] != kNoPosition;
     const uint32_t held = layer.held[h], begin = layer.begin[h], base = layer.first_coded();
     Free& free_kept = layer.spec.n_coded ? m_free_coded : m_free_plain;
     uint32_t n_kept = 0, n_coded = 0, n_evicted = 0, n_new = 0;
@@ -379,7 +398,7 @@ void Evictor::take_over(const Case& c, uint32_t h, Moves& moves)
     m_counts.evicted += n_evicted;
     layer.held[h] = n_kept;
     if (layer.coded) layer.coded[h] = n_coded;
-    if (m_recipe.split == Split::ada && c.evicts) layer.capacity[h] = n_kept + (layer.spec.n_rows - c.target);
+    if (layer.rules.split == Split::ada && c.evicts) layer.capacity[h] = n_kept + (layer.spec.n_rows - c.target);
     for (uint32_t i = n_kept; i < layer.capacity[h]; i++) {
         const uint32_t slot = layer.rows[begin + i] =
             (i - n_coded < layer.spec.n_plain() || !layer.spec.n_coded ? m_free_plain : m_free_coded).take();

@@ -44,6 +44,7 @@ struct CacheLayerSpec {
 
 struct CacheLayer {
     CacheLayerSpec spec;
+    Recipe rules; // the recipe, or what it comes to in this layer
     KvSlots slots;
     Tensor signal; // (1, n_kv_heads * n_rows) f32, by row
     Selection selection;
@@ -163,7 +164,17 @@ private:
     void choose_among_heads(const Case& c);
     void fit_groups(Case& c) const;
     void end_codes(const Case& c, uint32_t head);
-    template <class Body> void for_runs(const Case& c, uint32_t head, bool values, uint8_t kept, const Body& body);
+    struct Range {
+        uint32_t begin, end; // indexes
+    };
+    template <class Body> void for_runs(const Case& c, uint32_t head, Range range, bool values, uint8_t kept, const Body& body);
+    // Who reads the keys of a head part by part.
+    struct KeySource {
+        Evictor* evictor;
+        const Case* c;
+        uint32_t head;
+    };
+    const float* read_part(const Case& c, uint32_t head, uint32_t first, uint32_t n);
     void read_rows(const Case& c, uint32_t head, bool values, uint8_t kept, float* out);
     void write_rows(const Case& c, const Tensor& to, const uint32_t* rows, uint32_t n, const float* values);
     void write_changed(const Case& c, uint32_t head, bool values, float* from);
@@ -176,14 +187,14 @@ private:
     bool becomes_plain(const Case& c, uint32_t head, uint32_t index) const;
     void take_over(const Case& c, uint32_t head, Moves& moves);
 
-    Recipe m_recipe;
     bool m_reads = false, m_writes = false;
+    bool m_reads_all = false; // the keys of a head at once, not one part after the other
     std::vector<Head> m_heads;
     float* m_pool_signal = nullptr;  // (n_kv_heads * n_rows)
     float* m_chunk_signal = nullptr; // (n_kv_heads * chunk)
     float* m_scratch = nullptr;      // the policy's
     uint32_t* m_id_counts = nullptr; // (most)
-    float* m_keys = nullptr;         // (most, head_dim)
+    float* m_keys = nullptr;         // (most, head_dim), or (m_n_read, head_dim)
     float* m_values = nullptr;       // (most, head_dim)
     float* m_target_few = nullptr;   // of FewKeys: those that victims may merge into
     float* m_norms = nullptr;        // (2 * most, rounded up to eight), or an estimator's log-weights

@@ -16,7 +16,7 @@ void Evictor::fit_groups(Case& c) const
     c.group = layer.spec.group();
     c.target = n - (n - c.target + c.group - 1) / c.group * c.group;
     if (c.pinned < coded_end) c.pinned += (coded_end - c.pinned) % c.group;
-    c.recent = std::min(m_recipe.recent_of(layer.spec.n_rows), c.target - c.pinned - 1);
+    c.recent = std::min(layer.rules.recent_of(layer.spec.n_rows), c.target - c.pinned - 1);
     const uint32_t end = n - c.recent;
     if (end < coded_end) {
         const uint32_t above = (coded_end - end) % c.group, below = above ? c.group - above : 0; // indexes of the group that `end` is in

@@ -10,19 +10,20 @@ namespace ks
 
 constexpr uint8_t kChanged = 2, kMerged = 3; // of Head::keep, while victims merge: what takes one in, and the victim
 
-// body(pool, rows, at, n) for runs of indexes with keep >= `kept` whose keys or values lie in one pool: `rows` of it, indexes `at`.
-template <class Body> void Evictor::for_runs(const Case& c, uint32_t h, bool values, uint8_t kept, const Body& body)
+// body(pool, rows, at, n) for runs of indexes [begin, end) with keep >= `kept` whose keys or values lie in one pool: `rows` of it,
+// indexes `at`.
+template <class Body> void Evictor::for_runs(const Case& c, uint32_t h, Range range, bool values, uint8_t kept, const Body& body)
 {
     const Head& head = m_heads[h];
     const uint32_t held = c.layer.held[h], *slots = head.rows;
     const KvSlots& pools = c.layer.slots;
-    for (uint32_t i = 0, end; i < head.n; i = end) {
+    for (uint32_t i = range.begin, end; i < range.end; i = end) {
         const bool in_chunk = i >= held, coded = !in_chunk && c.layer.in_coded_pool(slots[i]);
         const Tensor& pool = in_chunk ? (values ? c.chunk.v : c.chunk.k)
                              : coded  ? (values ? pools.coded_v : pools.coded_k)
                                       : (values ? pools.v : pools.k);
         uint32_t rows[kReadRows], at[kReadRows], n = 0;
-        for (end = i; end < (in_chunk ? head.n : held) && n < m_n_read; end++) {
+        for (end = i; end < (in_chunk ? range.end : std::min(held, range.end)) && n < m_n_read; end++) {
             if (!in_chunk && c.layer.in_coded_pool(slots[end]) != coded) break;
             if (head.keep[end] < kept) continue;
             at[n] = end;
@@ -36,7 +37,7 @@ template <class Body> void Evictor::for_runs(const Case& c, uint32_t h, bool val
 void Evictor::read_rows(const Case& c, uint32_t h, bool values, uint8_t kept, float* out)
 {
     const uint32_t head_dim = c.layer.spec.head_dim;
-    for_runs(c, h, values, kept, [&](const Tensor& from, const uint32_t* rows, const uint32_t* at, uint32_t n) {
+    for_runs(c, h, {0, m_heads[h].n}, values, kept, [&](const Tensor& from, const uint32_t* rows, const uint32_t* at, uint32_t n) {
         float* first = out + uint64_t(at[0]) * head_dim;
         c.backend.upload(m_read_rows.buffer, m_read_rows.offset, rows, 4ull * n);
         c.backend.kv_read({n, head_dim}, m_read, from, m_read_rows);
@@ -44,6 +45,18 @@ void Evictor::read_rows(const Case& c, uint32_t h, bool values, uint8_t kept, fl
         for (uint32_t k = n; k-- > 0 && at[k] != at[0] + k;) // the last first, since they move apart
             std::copy_n(first + uint64_t(k) * head_dim, head_dim, out + uint64_t(at[k]) * head_dim);
     });
+}
+
+// Keys of candidates [first, first + n), n <= m_n_read, in m_keys.
+const float* Evictor::read_part(const Case& c, uint32_t h, uint32_t first, uint32_t n)
+{
+    const uint32_t head_dim = c.layer.spec.head_dim, begin = c.pinned + first;
+    for_runs(c, h, {begin, begin + n}, false, 0, [&](const Tensor& from, const uint32_t* rows, const uint32_t* at, uint32_t n_run) {
+        c.backend.upload(m_read_rows.buffer, m_read_rows.offset, rows, 4ull * n_run);
+        c.backend.kv_read({n_run, head_dim}, m_read, from, m_read_rows);
+        c.backend.download(m_keys + uint64_t(at[0] - begin) * head_dim, m_read.buffer, m_read.offset, 4ull * n_run * head_dim);
+    });
+    return m_keys;
 }
 
 void Evictor::write_rows(const Case& c, const Tensor& to, const uint32_t* rows, uint32_t n, const float* values)
@@ -60,7 +73,7 @@ void Evictor::write_rows(const Case& c, const Tensor& to, const uint32_t* rows, 
 void Evictor::write_changed(const Case& c, uint32_t h, bool values, float* from)
 {
     const uint32_t head_dim = c.layer.spec.head_dim;
-    for_runs(c, h, values, kChanged, [&](const Tensor& to, const uint32_t* rows, const uint32_t* at, uint32_t n) {
+    for_runs(c, h, {0, m_heads[h].n}, values, kChanged, [&](const Tensor& to, const uint32_t* rows, const uint32_t* at, uint32_t n) {
         float* first = from + uint64_t(at[0]) * head_dim;
         for (uint32_t k = 1; k < n; k++) std::copy_n(from + uint64_t(at[k]) * head_dim, head_dim, first + uint64_t(k) * head_dim);
         write_rows(c, to, rows, n, first);

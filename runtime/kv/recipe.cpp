@@ -278,6 +278,17 @@ bool Recipe::is_ring() const
            (strcmp(retain->name, "window") == 0 || strcmp(retain->name, "sink") == 0);
 }
 
+Recipe Recipe::of_window() const
+{
+    Recipe r = *this;
+    r.retain = find_retain("window");
+    r.select = find_selector("all");
+    r.victims = Victims::drop;
+    r.split = Split::uniform;
+    r.sink = 0;
+    return r;
+}
+
 uint32_t Recipe::sink_of(uint32_t n_slots) const
 {
     return std::min(sink, n_slots / 4);

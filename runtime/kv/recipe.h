@@ -66,6 +66,8 @@ struct Recipe {
     // Whether a choice needs queries as before RoPE beside those after it.
     bool compares_queries() const { return reuse_of() < 1 && !turns_keys(); }
     uint32_t plain_recent_of(uint32_t n_slots) const; // where slots are coded, so many of the last tokens are not yet
+    // What it comes to in layers whose window is the model's: the last tokens stay, and nobody looks for others.
+    Recipe of_window() const;
     // The fewest slots: those asked for have room beside what stays of itself, those that the memory dictates are what they are.
     uint32_t smallest_slots() const { return slots ? sink + recent + 4 : 2; }
 };

@@ -75,6 +75,16 @@ void StepInputs::place(const Config& c, const Recipe& recipe, uint32_t chunk, co
     *this = place_step(c, recipe, chunk, p);
 }
 
+// A window's slots in codes: no ring but a table, with room for the tokens between two decisions where the window is whole.
+static void code_window(CacheLayerSpec& s, const Recipe& recipe, uint32_t whole_window)
+{
+    const Recipe rules = recipe.of_window();
+    s.table = true;
+    s.window = whole_window;
+    if (s.n_rows == whole_window) s.n_rows += rules.delta_of(whole_window) - 1;
+    s.code_slots(rules, recipe.k, recipe.v);
+}
+
 std::vector<CacheLayerSpec> cache_specs(const Config& c, const Recipe& recipe, uint32_t n_slots)
 {
     std::vector<CacheLayerSpec> specs(c.n_layers);
@@ -88,7 +98,10 @@ std::vector<CacheLayerSpec> cache_specs(const Config& c, const Recipe& recipe, u
         // their number was not asked for: the layers that see everything lose more by a slot (tools/results/windows.md).
         const uint32_t window = std::min(c.window, recipe.slots || recipe.exact() ? n_slots : std::min(n_slots, n_slots / 8 + 48));
         s = {c.n_heads, c.n_kv_heads, c.head_dim, window, 0, window, false, window < c.window && !recipe.exact(), true};
-        if (c.is_window_layer(il)) continue;
+        if (c.is_window_layer(il)) {
+            if (recipe.codes() && !c.key_bias) code_window(s, recipe, c.window);
+            continue;
+        }
         s.n_rows = split[nth++];
         s.window = 0;
         s.local = false;
@@ -116,7 +129,7 @@ ScratchShape scratch_shape(const Config& c, const Recipe& recipe, uint32_t n_slo
     shape.grouped = recipe.positions == Positions::grouped;
     for (const CacheLayerSpec& spec : cache_specs(c, recipe, n_slots)) {
         const uint32_t most = spec.n_rows * (recipe.split == Split::ada ? spec.n_kv_heads : 1); // of one head
-        if (spec.table && recipe.signal()) shape.scored_slots = std::max(shape.scored_slots, most);
+        if (spec.table && !spec.local && recipe.signal()) shape.scored_slots = std::max(shape.scored_slots, most);
         if (spec.n_read) shape.selected_slots = std::max(shape.selected_slots, most);
     }
     return shape;

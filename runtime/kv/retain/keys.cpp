@@ -1,4 +1,5 @@
 // Policies that read the keys alone.
+#include "kernels/common/codecs.h"
 #include "runtime/kv/retain/few_keys.h"
 #include "runtime/kv/retain/policies.h"
 #include "runtime/kv/retain/vectors.h"
@@ -15,21 +16,17 @@ namespace ks
 void score_keydiff(const Candidates& c, const RetainOptions&, float* scratch, float* score)
 {
     float* mean = scratch; // (head_dim)
-    const auto key = [&](uint32_t i) { return c.keys + uint64_t(i) * c.head_dim; };
-    for (uint32_t i = 0; i < c.n; i++) score[i] = std::sqrt(dot(key(i), key(i), c.head_dim));
-    for (uint32_t begin = 0; begin < c.head_dim; begin += 64) {
-        const uint32_t width = std::min(64u, c.head_dim - begin);
-        double sum[64] = {};
-        for (uint32_t i = 0; i < c.n; i++) {
-            add_scaled(key(i) + begin, score[i] > 0 ? 1 / double(score[i]) : 0, width, sum);
-        }
-        for (uint32_t j = 0; j < width; j++) mean[begin + j] = float(sum[j] / c.n);
-    }
+    double sums[codec_max_dim] = {};
+    c.each_key([&](uint32_t i, const float* key) {
+        score[i] = std::sqrt(dot(key, key, c.head_dim));
+        add_scaled(key, score[i] > 0 ? 1 / double(score[i]) : 0, c.head_dim, sums);
+    });
+    for (uint32_t j = 0; j < c.head_dim; j++) mean[j] = float(sums[j] / c.n);
     const float length = std::sqrt(dot(mean, mean, c.head_dim));
-    for (uint32_t i = 0; i < c.n; i++) {
+    c.each_key([&](uint32_t i, const float* key) {
         const float scale = score[i] * length;
-        score[i] = scale > 0 ? -dot(key(i), mean, c.head_dim) / scale : 0;
-    }
+        score[i] = scale > 0 ? -dot(key, mean, c.head_dim) / scale : 0;
+    });
 }
 
 // Farthest first: the key of largest norm, then always the one farthest from all chosen; every key ends up within twice the

@@ -39,7 +39,7 @@ void score_mix(const Candidates& c, const RetainOptions& o, float* scratch, floa
     float *part = scratch, *rest = scratch + c.n; // (n), (2 * n)
     if (c.n == 0) return;
     std::fill_n(score, c.n, 0.0f);
-    if (c.keys) {
+    if (c.has_keys()) {
         score_keydiff(c, o, rest, part);
         raise_to_rank(part, c.n, rest, score);
     }

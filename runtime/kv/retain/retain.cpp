@@ -11,17 +11,17 @@ namespace ks
 
 static const RetainPolicy kPolicies[] = {
     // name, signal, observes, keys, one_set, counts, evicts, scratch, score
-    {"all", signal_none, false, false, true, false, false, 0, score_position},
-    {"window", signal_none, false, false, true, false, true, 0, score_position},
-    {"sink", signal_none, false, false, true, false, true, 0, score_position},
-    {"h2o", signal_sum, false, false, false, false, true, 0, score_h2o},
-    {"scissorhands", signal_below, true, false, false, false, true, 0, score_below},
-    {"tova", signal_sum, true, false, true, false, true, 0, score_signal},
-    {"snapkv", signal_sum, true, false, false, false, true, 0, score_snapkv},
-    {"keydiff", signal_none, false, true, false, false, true, 0, score_keydiff},
-    {"mix", signal_sum, true, true, false, true, true, 3, score_mix},
-    {"kcenter", signal_none, false, true, false, false, true, 4 + kFew, score_kcenter},
-    {"subgen", signal_none, false, true, false, false, true, 0, score_position}, // what leaves the window goes into its estimator
+    {"all", signal_none, false, false, false, true, false, false, 0, score_position},
+    {"window", signal_none, false, false, false, true, false, true, 0, score_position},
+    {"sink", signal_none, false, false, false, true, false, true, 0, score_position},
+    {"h2o", signal_sum, false, false, false, false, false, true, 0, score_h2o},
+    {"scissorhands", signal_below, true, false, false, false, false, true, 0, score_below},
+    {"tova", signal_sum, true, false, false, true, false, true, 0, score_signal},
+    {"snapkv", signal_sum, true, false, false, false, false, true, 0, score_snapkv},
+    {"keydiff", signal_none, false, true, false, false, false, true, 0, score_keydiff},
+    {"mix", signal_sum, true, true, false, false, true, true, 3, score_mix},
+    {"kcenter", signal_none, false, true, true, false, false, true, 4 + kFew, score_kcenter},
+    {"subgen", signal_none, false, true, true, false, false, true, 0, score_position}, // what leaves the window goes into its estimator
 };
 
 const RetainPolicy* find_retain(std::string_view name)

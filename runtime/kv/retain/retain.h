@@ -28,6 +28,21 @@ struct Candidates {
     const uint32_t* counts = nullptr;    // (n) how often the candidate's id was read so far
     const float* signal = nullptr;       // (n)
     const float* keys = nullptr;         // (n, head_dim)
+    // Where keys are not all held at once: those of candidates [first, first + n), n <= most_keys, until the next call.
+    const float* (*read_keys)(const void* from, uint32_t first, uint32_t n) = nullptr;
+    const void* keys_from = nullptr;
+    uint32_t most_keys = 0;
+
+    // Calls each(i, key) for all candidates in order, if there are keys.
+    template <class Each> void each_key(Each each) const
+    {
+        for (uint32_t first = 0, part; first < n && has_keys(); first += part) {
+            part = keys ? n : n - first < most_keys ? n - first : most_keys;
+            const float* rows = keys ? keys : read_keys(keys_from, first, part);
+            for (uint32_t i = 0; i < part; i++) each(first + i, rows + uint64_t(i) * head_dim);
+        }
+    }
+    bool has_keys() const { return keys || read_keys; }
 };
 
 struct RetainOptions {
@@ -42,6 +57,7 @@ struct RetainPolicy {
     SignalKind signal;
     bool observes;    // the signal is of the last `observe` queries before an eviction, else of every query
     bool keys;        // reads the keys
+    bool all_keys;    // and wants them all at once
     bool one_set;     // all KV heads of a layer keep the same tokens: the signal is summed over them
     bool counts;      // reads how often ids were read
     bool evicts;      // false: `all`, which has no victims of its own
