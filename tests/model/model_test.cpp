@@ -30,6 +30,37 @@ TEST_CASE("model: the forward equals an independent one, whatever the chunks, an
     }
 }
 
+TEST_CASE("model: a window in a table forgets what a ring does, whatever the chunks")
+{
+    TinyShape shape;
+    shape.arch = "gemma3";
+    shape.n_layers = 6;
+    shape.window = 40; // of which some are codes beside those that wait
+    TinyModel tiny = make_tiny_model(shape);
+    std::vector<uint32_t> ids;
+    for (uint32_t i = 0; i < 230; i++) ids.push_back((i * 37 + 11) % 256);
+    const Recipe ring = parse_recipe("exact").value();
+    for (const char* text : {"retain=all,k=q8,v=q8", "retain=all,k=q8,v=q8,delta=7,recent=5"}) {
+        const Recipe table = parse_recipe(text).value(); // its codes are f16 here
+        for (const DeviceInfo& device : tested_devices())
+            for (uint32_t chunk : {1u, 7u, 64u}) {
+                Opened a(tiny, device.id.c_str(), 256, chunk, ring), b(tiny, device.id.c_str(), 256, chunk, table, false, true);
+                REQUIRE(b.model.cache().layer(0).spec.n_coded > 0);
+                for (uint32_t at = 0; at < ids.size(); at += chunk) {
+                    const uint32_t n = std::min<uint32_t>(chunk, uint32_t(ids.size()) - at);
+                    const std::vector<float> want = a.read(&ids[at], n, at), got = b.read(&ids[at], n, at);
+                    CAPTURE(text);
+                    CAPTURE(device.id);
+                    CAPTURE(chunk);
+                    CAPTURE(at);
+                    // Where weights meet rounded activations, another order of sums is another rounding now and then.
+                    CHECK(largest_difference(got, {want.begin(), want.end()}) < (device.id == "reference" ? 2e-5 : 0.02));
+                }
+                CHECK(b.model.cache().evicted() == 0);
+            }
+    }
+}
+
 TEST_CASE("model: pinned tokens seen from positions in the cache are StreamingLLM")
 {
     TinyModel tiny = make_tiny_model(TinyShape{});
