@@ -218,3 +218,46 @@ TEST_CASE("retain: any candidates, any policy: finite scores, as many stay as as
         }
     }
 }
+
+TEST_CASE("retain: keys read in parts give the scores of all at once, bit for bit")
+{
+    struct Parts {
+        const std::vector<float>& keys;
+        uint32_t head_dim;
+        mutable std::vector<float> part;
+    };
+    for (const char* name : {"keydiff", "mix"})
+        for (uint32_t n : {1u, 31u, 200u}) {
+            const uint32_t head_dim = 72; // more than a vector's worth, no whole number of 64
+            std::vector<float> keys, signal, all(n), parts(n);
+            std::vector<uint32_t> counts;
+            for (uint32_t i = 0; i < n * head_dim; i++) keys.push_back(float(random_uniform(5, i)) - 0.3f);
+            for (uint32_t i = 0; i < n; i++) signal.push_back(float(random_uniform(6, i))), counts.push_back(1 + i % 5);
+            const RetainPolicy& policy = *find_retain(name);
+            std::vector<float> scratch(retain_scratch_floats(policy, n, head_dim));
+            Candidates c;
+            c.n = n;
+            c.head_dim = head_dim;
+            c.signal = signal.data();
+            c.counts = counts.data();
+            c.keys = keys.data();
+            policy.score(c, {}, scratch.data(), all.data());
+            const Parts from{keys, head_dim, {}};
+            c.keys = nullptr;
+            c.keys_from = &from;
+            c.read_keys = [](const void* p, uint32_t first, uint32_t n_part) {
+                auto* parts_of = static_cast<const Parts*>(p);
+                const auto begin = parts_of->keys.begin() + ptrdiff_t(first * parts_of->head_dim);
+                parts_of->part.assign(begin, begin + ptrdiff_t(n_part * parts_of->head_dim));
+                return static_cast<const float*>(parts_of->part.data());
+            };
+            for (uint32_t most : {1u, 7u, 32u, 500u}) {
+                c.most_keys = most;
+                policy.score(c, {}, scratch.data(), parts.data());
+                CAPTURE(name);
+                CAPTURE(n);
+                CAPTURE(most);
+                CHECK(memcmp(all.data(), parts.data(), 4ull * n) == 0);
+            }
+        }
+}
