@@ -174,29 +174,6 @@ void VulkanBackend::rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor&
     run("rmsnorm", "", {}, a, bound, {a.rows});
 }
 
-void VulkanBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets, const Tensor& x)
-{
-    constexpr uint32_t kFew = 8, kSide = 32; // shaders/matmul.comp
-    const uint32_t few = a.n_tokens > kFew ? 0 : a.n_tokens > 4 ? 8 : a.n_tokens > 2 ? 4 : a.n_tokens;
-    for (int i = 0; i < n_targets; i++) {
-        const Tensor& w = targets[i].w;
-        KS_CHECK(w.cols == a.cols && (i > 0 || w.rows == a.rows), "matmul: (%u, %u), w (%u, %u)", a.rows, a.cols, w.rows, w.cols);
-        const uint32_t step = weight_rows(w);
-        for (uint32_t row = 0; row < w.rows; row += step) {
-            const RowRange part{row, std::min(step, w.rows - row)};
-            const VulkanBinding bound[] = {values(targets[i].y, uint64_t(a.n_tokens) * w.rows), weight_part(w, part),
-                                           values(x, uint64_t(a.n_tokens) * a.cols)};
-            struct {
-                MatmulArgs a;
-                RowRange part;
-            } push{{a.n_tokens, w.rows, a.cols, a.accumulate}, part};
-            Groups groups{(part.n_rows + tile_rows - 1) / tile_rows};
-            if (!few) groups = {(part.n_rows + kSide - 1) / kSide, (a.n_tokens + kSide - 1) / kSide};
-            run("matmul", format_info(w.format).name, {{few}}, push, bound, groups, double(part.n_rows) * a.cols * a.n_tokens);
-        }
-    }
-}
-
 void VulkanBackend::rope(const RopeArgs& a, const Tensor& y, const Tensor& x, const Tensor& angles)
 {
     const uint64_t n = uint64_t(a.n_tokens) * a.n_heads * a.head_dim;

@@ -33,6 +33,7 @@ static void clamp(VulkanLimits& limits)
         limits.range_bytes = std::min(limits.range_bytes, c.range_bytes);
         limits.allocation_bytes = std::min(limits.allocation_bytes, c.allocation_bytes);
         limits.unified = limits.unified && !c.discrete;
+        limits.lanes = 0; // what hardware gets
     }
 }
 
@@ -47,7 +48,7 @@ Status VulkanInstance::open()
     VkApplicationInfo app{};
     app.sType = VK_STRUCTURE_TYPE_APPLICATION_INFO;
     app.pApplicationName = "knapsack";
-    app.apiVersion = VK_API_VERSION_1_1;
+    app.apiVersion = VK_API_VERSION_1_2; // the most that is used; a device with 1.1 will do
     VkInstanceCreateInfo info{};
     info.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO;
     info.pApplicationInfo = &app;
@@ -116,6 +117,14 @@ static void measure_memory(const VulkanApi& vk, VulkanCandidate& c)
     c.info.free_bytes = std::min(unused, c.limits.allocation_bytes);
 }
 
+// Programs on the processor have subgroups of the width they report; there a load by every lane costs as many loads.
+static uint32_t usable_lanes(const VulkanCandidate& c, const VkPhysicalDeviceSubgroupProperties& subgroups)
+{
+    const bool tells = (subgroups.supportedStages & VK_SHADER_STAGE_COMPUTE_BIT) && (subgroups.supportedOperations & VK_SUBGROUP_FEATURE_BALLOT_BIT);
+    const uint32_t n = subgroups.subgroupSize;
+    return c.software && tells && c.properties.apiVersion >= VK_API_VERSION_1_2 && (n == 4 || n == 8 || n == 16) ? n : 0;
+}
+
 VulkanCandidate VulkanInstance::look_at(VkPhysicalDevice physical, uint32_t index)
 {
     VulkanCandidate c{};
@@ -124,7 +133,10 @@ VulkanCandidate VulkanInstance::look_at(VkPhysicalDevice physical, uint32_t inde
     blocks.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES;
     VkPhysicalDeviceProperties2 properties{};
     properties.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2;
+    VkPhysicalDeviceSubgroupProperties subgroups{};
+    subgroups.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES;
     properties.pNext = &blocks;
+    blocks.pNext = &subgroups;
     m_vk.GetPhysicalDeviceProperties2(physical, &properties);
     c.properties = properties.properties;
     const VkPhysicalDeviceLimits& limits = c.properties.limits;
@@ -136,6 +148,7 @@ VulkanCandidate VulkanInstance::look_at(VkPhysicalDevice physical, uint32_t inde
     c.limits.invocations = limits.maxComputeWorkGroupInvocations;
     c.limits.max_groups = limits.maxComputeWorkGroupCount[0];
     c.limits.storage_buffers = limits.maxPerStageDescriptorStorageBuffers;
+    c.limits.lanes = usable_lanes(c, subgroups);
     clamp(c.limits);
     c.queue_family = compute_family(m_vk, physical);
     c.has_memory_budget = has_extension(m_vk, physical, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);

@@ -17,6 +17,7 @@ struct VulkanLimits {
     uint32_t invocations = 128;             // in a workgroup; shaders have as many
     uint32_t max_groups = 65535;            // in one dimension of a dispatch
     uint32_t storage_buffers = 8;           // of a shader
+    uint32_t lanes = 0;                     // threads that shaders may take a subgroup to have; 0: nothing is known
     bool unified = false;                   // device and host memory are one pool, buffers are mapped
 };
 
