@@ -1,14 +1,17 @@
 // The products of a few tokens. A thread has a row in each of n_tiles tiles and every n_splits-th unit of 32 values of it; what
 // it needs of x is read once for all its rows. Where a subgroup is known to be `lanes` threads wide these read x together and
-// tell each other: a lane's own load of what all need is as slow as a load of as many values as there are lanes.
+// tell each other: on a processor a lane's own load of what all need is as slow as a load of as many values as there are lanes.
 #include "shaders/units.glsl"
 
 layout(constant_id = 1) const uint n_splits = 16u; // threads that share a row
 layout(constant_id = 2) const uint n_tiles = 1u;   // of a thread; few * n_tiles is 16 at most
-layout(constant_id = 3) const uint lanes = 0u;     // 0: every thread reads x for itself
 
 const uint max_few = 8u, max_sums = 16u, unit = 32u;
-const uint n_reads = lanes == 0u ? 1u : unit / lanes; // 4 lanes at least
+#ifdef SUBGROUPS
+const uint n_reads = unit / lanes;
+#else
+const uint n_reads = 1u;
+#endif
 
 uint x_at[max_few]; // where each token's unit begins
 float x_read[max_few * 8u];
@@ -16,7 +19,7 @@ float x_read[max_few * 8u];
 #define TOKENS [[unroll]] for (uint t = 0u; t < few; t++)
 
 #ifdef SUBGROUPS
-float told(uint t, uint i) { return subgroupBroadcast(x_read[t * n_reads + i / lanes], i % lanes); }
+float told(uint t, uint i) { return subgroupShuffle(x_read[t * n_reads + i / lanes], i % lanes); }
 #else
 float told(uint t, uint i) { return 0.f; }
 #endif
@@ -29,8 +32,7 @@ void read_x(uint first_token, uint k)
     {
         x_at[t] = min(first_token + t, a.n_tokens - 1u) * a.cols + k;
 #ifdef SUBGROUPS
-        if (lanes != 0u)
-            [[unroll]] for (uint j = 0u; j < n_reads; j++) x_read[t * n_reads + j] = x[x_at[t] + j * lanes + gl_SubgroupInvocationID];
+        [[unroll]] for (uint j = 0u; j < n_reads; j++) x_read[t * n_reads + j] = x[x_at[t] + j * lanes + gl_SubgroupInvocationID];
 #endif
     }
 }
@@ -45,11 +47,17 @@ float unit_product(uint t, vec2 sums)
     return sum;
 }
 
+// Of x over the halves of token t's unit.
 vec2 half_sums(uint t)
 {
     vec2 sums = vec2(0.f);
-    if (has_least)
-        [[unroll]] for (uint i = 0u; i < unit; i++) sums[i / 16u] += x_value(t, i);
+    if (!has_least) return sums;
+#ifdef SUBGROUPS
+    [[unroll]] for (uint j = 0u; j < n_reads; j++) sums[j * lanes / 16u] += x_read[t * n_reads + j];
+    [[unroll]] for (uint apart = 1u; apart < lanes; apart *= 2u) sums += vec2(subgroupShuffleXor(sums.x, apart), subgroupShuffleXor(sums.y, apart));
+#else
+    [[unroll]] for (uint i = 0u; i < unit; i++) sums[i / 16u] += x_value(t, i);
+#endif
     return sums;
 }
 

@@ -48,7 +48,7 @@ Status VulkanInstance::open()
     VkApplicationInfo app{};
     app.sType = VK_STRUCTURE_TYPE_APPLICATION_INFO;
     app.pApplicationName = "knapsack";
-    app.apiVersion = VK_API_VERSION_1_2; // the most that is used; a device with 1.1 will do
+    app.apiVersion = VK_API_VERSION_1_1;
     VkInstanceCreateInfo info{};
     info.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO;
     info.pApplicationInfo = &app;
@@ -120,9 +120,9 @@ static void measure_memory(const VulkanApi& vk, VulkanCandidate& c)
 // Programs on the processor have subgroups of the width they report; there a load by every lane costs as many loads.
 static uint32_t usable_lanes(const VulkanCandidate& c, const VkPhysicalDeviceSubgroupProperties& subgroups)
 {
-    const bool tells = (subgroups.supportedStages & VK_SHADER_STAGE_COMPUTE_BIT) && (subgroups.supportedOperations & VK_SUBGROUP_FEATURE_BALLOT_BIT);
+    const bool tells = (subgroups.supportedStages & VK_SHADER_STAGE_COMPUTE_BIT) && (subgroups.supportedOperations & VK_SUBGROUP_FEATURE_SHUFFLE_BIT);
     const uint32_t n = subgroups.subgroupSize;
-    return c.software && tells && c.properties.apiVersion >= VK_API_VERSION_1_2 && (n == 4 || n == 8 || n == 16) ? n : 0;
+    return c.software && tells && (n == 4 || n == 8 || n == 16) ? n : 0;
 }
 
 VulkanCandidate VulkanInstance::look_at(VkPhysicalDevice physical, uint32_t index)
@@ -152,7 +152,7 @@ VulkanCandidate VulkanInstance::look_at(VkPhysicalDevice physical, uint32_t inde
     clamp(c.limits);
     c.queue_family = compute_family(m_vk, physical);
     c.has_memory_budget = has_extension(m_vk, physical, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
-    c.info = {"vulkan:" + std::to_string(index), c.properties.deviceName, "vulkan", 0, 0, c.limits.unified, false, false, false, false};
+    c.info = {"vulkan:" + std::to_string(index), c.properties.deviceName, "vulkan", 0, 0, c.limits.unified};
     if (c.software) c.info.name += ", a program on the processor: cpu is faster";
     measure_memory(m_vk, c);
 

@@ -16,11 +16,6 @@ struct MatvecShape {
     uint32_t n_tiles; // of a thread
 };
 
-static uint64_t divide_up(uint64_t a, uint64_t b)
-{
-    return (a + b - 1) / b;
-}
-
 static uint64_t matvec_groups(const MatvecShape& s, uint32_t rows)
 {
     return divide_up(divide_up(rows, tile_rows), kThreads / tile_rows / s.splits * s.n_tiles);
@@ -61,7 +56,7 @@ void VulkanBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int
             const MatvecShape s = few ? shape_of(lanes, a.n_tokens, part.n_rows, a.cols) : MatvecShape{0, 16, 1};
             Groups groups{divide_up(part.n_rows, kSide), divide_up(a.n_tokens, kSide)};
             if (few) groups = {matvec_groups(s, part.n_rows), divide_up(a.n_tokens, s.few)};
-            run(lanes ? "matmul_lanes" : "matmul", format_info(w.format).name, {{s.few, s.splits, s.n_tiles, lanes}}, push, bound, groups,
+            run(lanes ? "matmul_lanes" : "matmul", format_info(w.format).name, {{s.few, s.splits, s.n_tiles}}, push, bound, groups,
                 double(part.n_rows) * a.cols * a.n_tokens);
         }
     }

@@ -109,7 +109,8 @@ VkResult VulkanPipelines::make(Made& made)
     VkSpecializationMapEntry entries[kMaxSpecial];
     for (uint32_t i = 0; i < kMaxSpecial; i++) entries[i] = {i, 4 * i, 4};
     VulkanSpecial values = made.special;
-    values.value[kMaxSpecial - 1] = m_device->candidate().software;
+    values.value[kMaxSpecial - 2] = m_device->candidate().software;
+    values.value[kMaxSpecial - 1] = m_device->limits().lanes;
     const VkSpecializationInfo special{kMaxSpecial, entries, sizeof values, &values};
     VkComputePipelineCreateInfo info{};
     info.sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO;

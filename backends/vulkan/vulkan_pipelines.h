@@ -16,7 +16,7 @@ struct VulkanShader {
 extern const VulkanShader kVulkanShaders[];
 extern const size_t kVulkanShaderCount;
 
-constexpr uint32_t kMaxSpecial = 5; // specialisation constants of a shader: constant_id 0 to 3 are its own, 4 is hides_args
+constexpr uint32_t kMaxSpecial = 6; // specialisation constants of a shader: constant_id 0 to 3 are its own, then hides_args and lanes
 
 struct VulkanSpecial {
     uint32_t value[kMaxSpecial] = {};

@@ -39,4 +39,15 @@ struct ScoreDecay {
     float log_of_two; // of KvScoreArgs::decay
 };
 
+// One step of select, over the keys of one pool where it reads any.
+struct SelectPass {
+    uint source;     // pass_plain or pass_coded
+    uint first_row;  // rows [first_row, first_row + n_rows) of the pool are bound
+    uint n_rows;
+    uint pool_rows;
+    uint stride;     // candidates that the scratch has room for, per head
+    uint continues;  // 1: what an earlier pass found is there already
+    uint n_pages;    // per head, that there is room for
+};
+
 #endif
