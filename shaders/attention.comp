@@ -32,8 +32,16 @@ bool reads_values = false; // which of the two caches WORD is of
 float x[1]; // nothing is encoded here
 uint row[1];
 #undef WORD
+#ifdef SUBGROUPS
+AS_TEXELS(1, q_texels)
+AS_TEXELS(2, k_texels)
+AS_TEXELS(3, v_texels)
+#define WORD(i) (reads_values ? TEXEL(v_texels, i) : TEXEL(k_texels, i))
+#define Q_WORD(i) TEXEL(q_texels, i)
+#else
 #define WORD(i) (reads_values ? v[i] : k[i])
 #define Q_WORD(i) q[i]
+#endif
 #include "shaders/cache.glsl"
 #include "shaders/slots.glsl"
 #include "shaders/lanes.glsl"

@@ -30,7 +30,15 @@ layout(binding = 7) readonly buffer Angles { float angles[]; };  // turns, or wa
 
 float x[1]; // nothing is encoded here
 uint row[1];
+#ifdef SUBGROUPS
+AS_TEXELS(1, q_texels)
+AS_TEXELS(2, k_texels)
+#undef WORD
+#define WORD(i) TEXEL(k_texels, i)
+#define Q_WORD(i) TEXEL(q_texels, i)
+#else
 #define Q_WORD(i) q[i]
+#endif
 #include "shaders/cache.glsl"
 #include "shaders/slots.glsl"
 #include "shaders/lanes.glsl"

@@ -19,6 +19,15 @@ layout(binding = 0) buffer Y { float y[]; };          // (n_tokens, rows)
 layout(binding = 1) readonly buffer W { uint w[]; };  // (part.n_rows, cols) tiles
 layout(binding = 2) readonly buffer X { float x[]; }; // (n_tokens, cols)
 
+#ifdef SUBGROUPS
+AS_TEXELS(1, w_texels)
+AS_TEXELS(2, x_texels)
+#undef WORD
+#define WORD(i) TEXEL(w_texels, i)
+#define X_AT(i) uintBitsToFloat(TEXEL(x_texels, i))
+#else
+#define X_AT(i) x[i]
+#endif
 #include "kernels/common/formats.h"
 
 const uint side = 32u; // rows, tokens and cols of what is in shared memory

@@ -24,7 +24,7 @@ float told(uint t, uint i) { return subgroupShuffle(x_read[t * n_reads + i / lan
 float told(uint t, uint i) { return 0.f; }
 #endif
 
-float x_value(uint t, uint i) { return lanes == 0u ? x[x_at[t] + i] : told(t, i); }
+float x_value(uint t, uint i) { return lanes == 0u ? X_AT(x_at[t] + i) : told(t, i); }
 
 void read_x(uint first_token, uint k)
 {
@@ -32,7 +32,7 @@ void read_x(uint first_token, uint k)
     {
         x_at[t] = min(first_token + t, a.n_tokens - 1u) * a.cols + k;
 #ifdef SUBGROUPS
-        [[unroll]] for (uint j = 0u; j < n_reads; j++) x_read[t * n_reads + j] = x[x_at[t] + j * lanes + gl_SubgroupInvocationID];
+        [[unroll]] for (uint j = 0u; j < n_reads; j++) x_read[t * n_reads + j] = X_AT(x_at[t] + j * lanes + gl_SubgroupInvocationID);
 #endif
     }
 }
@@ -65,7 +65,7 @@ vec2 half_sums(uint t)
 float rest_product(uint t, uint tile, uint r)
 {
     float sum = 0.f;
-    for (uint k = a.cols / unit * unit; k < a.cols; k++) sum += value(block_at(tile, k), r, k % block) * x[t * a.cols + k];
+    for (uint k = a.cols / unit * unit; k < a.cols; k++) sum += value(block_at(tile, k), r, k % block) * X_AT(t * a.cols + k);
     return sum;
 }
 

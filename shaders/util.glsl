@@ -10,6 +10,9 @@ layout(local_size_x = 128) in;
 layout(constant_id = 4) const uint hides_args = 0u;
 #ifdef SUBGROUPS
 layout(constant_id = 5) const uint lanes = 8u; // threads of a subgroup: 4, 8 or 16
+// Binding i is to be seen as texels of a word, too, under another name.
+#define AS_TEXELS(i, name) layout(binding = 16 + i) uniform usamplerBuffer name;
+#define TEXEL(name, i) texelFetch(name, int(i)).x
 #else
 const uint lanes = 0u;
 #endif

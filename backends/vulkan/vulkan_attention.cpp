@@ -72,7 +72,8 @@ VulkanBinding VulkanBackend::queries_of(const AttentionArgs& a, const Tensor& q,
     const uint64_t n = uint64_t(a.n_tokens) * a.n_heads * a.head_dim, n_view = uint64_t(a.n_kv_heads) * view_words;
     if (!a.n_wave) return values(q, n);
     const uint64_t bytes = wave_query_bytes(n, a.n_kv_heads);
-    const VulkanBinding to{m_scratch.buffer, m_scratch.offset + m_scratch.bytes - align_up(bytes, kRegionAlign), bytes};
+    const VulkanBinding to{m_scratch.buffer, m_scratch.offset + m_scratch.bytes - align_up(bytes, kRegionAlign), bytes,
+                           m_scratch.buffer_bytes};
     m_stream.copy({to.buffer, to.offset, 4 * n}, values(q, n));
     m_stream.copy({to.buffer, to.offset + 4 * n, 4 * n}, values(bias, n));
     m_stream.copy({to.buffer, to.offset + 8 * n, 4 * n_view}, values(slots.view, n_view));
@@ -148,7 +149,8 @@ void VulkanBackend::attention(const AttentionArgs& a, const Tensor& y, const Que
                                        view_of(a, slots),
                                        angles_of(a, slots)};
         const Groups groups{(a.n_tokens * group + rows_of(a.head_dim) - 1) / rows_of(a.head_dim), a.n_kv_heads, n_splits};
-        run(lanes_op("attention", "attention_lanes", a.head_dim), "", {{vulkan_format(p.k->format), vulkan_format(p.v->format), a.head_dim, flags}}, push, bound, groups);
+        run(lanes_op("attention", "attention_lanes", a.head_dim), "",
+            {{vulkan_format(p.k->format), vulkan_format(p.v->format), a.head_dim, flags}}, push, bound, groups);
     });
     push.pass.n_splits = n_splits;
     push.pass.continues = bool(lse);
@@ -177,7 +179,8 @@ void VulkanBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, const
                                        view_of(a, slots),
                                        values(lse, uint64_t(a.n_tokens) * a.n_heads),
                                        angles_of(a, slots)};
-        run(lanes_op("kv_score", "kv_score_lanes", a.head_dim), "", {{vulkan_format(p.k->format), s.kind, a.head_dim, flags}}, push, bound, {kScoreGroups, a.n_kv_heads});
+        run(lanes_op("kv_score", "kv_score_lanes", a.head_dim), "", {{vulkan_format(p.k->format), s.kind, a.head_dim, flags}}, push, bound,
+            {kScoreGroups, a.n_kv_heads});
     });
 }
 

@@ -87,12 +87,8 @@ uint64_t vulkan_select_bytes(const ScratchShape& shape);
 // How the shaders number a cache's formats (shaders/cache.glsl).
 uint32_t vulkan_format(Format format);
 
-// Those of the machine's devices that can be used; software tells which of them run on the processor.
-struct VulkanFound {
-    DeviceInfo info;
-    bool software;
-};
-std::vector<VulkanFound> find_vulkan_devices();
+// Those of the machine's devices that can be used.
+std::vector<DeviceInfo> find_vulkan_devices();
 
 Result<std::unique_ptr<Backend>> make_vulkan_backend(const std::string& id);
 

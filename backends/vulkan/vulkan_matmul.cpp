@@ -21,19 +21,15 @@ static uint64_t matvec_groups(const MatvecShape& s, uint32_t rows)
     return divide_up(divide_up(rows, tile_rows), kThreads / tile_rows / s.splits * s.n_tiles);
 }
 
-// Where lanes read x together its cost is shared by tiles; splits are what fills all of few workgroups.
+// Splits are what fills all of few workgroups; where lanes read x together its cost is shared by tiles. How a row's sum is split does
+// not depend on the tokens: a prompt and the same tokens one by one have the same bits.
 static MatvecShape shape_of(uint32_t lanes, uint32_t n_tokens, uint32_t rows, uint32_t cols)
 {
     if (lanes == 0) return {n_tokens > 4 ? 8 : n_tokens > 2 ? 4 : n_tokens, 16, 1};
-    MatvecShape best{};
-    uint64_t least = ~0ull;
-    for (uint32_t splits : {2u, 8u}) {
-        const MatvecShape s = n_tokens == 1 ? MatvecShape{1, splits, 4} : MatvecShape{8, splits, 2};
-        const uint64_t n_groups = matvec_groups(s, rows), cost = align_up(n_groups, 4) * divide_up(cols / kUnit, splits);
-        if (cost < least) best = s;
-        least = std::min(least, cost);
-    }
-    return best;
+    const MatvecShape two{1, 2, 4}, eight{1, 8, 4};
+    auto cost = [&](const MatvecShape& s) { return align_up(matvec_groups(s, rows), 4) * divide_up(cols / kUnit, s.splits); };
+    const uint32_t splits = cost(two) <= cost(eight) ? 2 : 8;
+    return n_tokens == 1 ? MatvecShape{1, splits, 4} : MatvecShape{8, splits, 2};
 }
 
 void VulkanBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets, const Tensor& x)

@@ -18,8 +18,7 @@ static uint32_t stride_of(const ScratchShape& shape)
 uint64_t vulkan_select_bytes(const ScratchShape& shape)
 {
     if (!shape.selected_slots) return 0;
-    return 4 * (kHeaderWords + 2ull * shape.n_heads * shape.head_dim +
-                uint64_t(stride_of(shape)) * (shape.n_heads + 3 * shape.n_kv_heads));
+    return 4 * (kHeaderWords + 2ull * shape.n_heads * shape.head_dim + uint64_t(stride_of(shape)) * (shape.n_heads + 3 * shape.n_kv_heads));
 }
 
 // What the steps share.
