@@ -116,8 +116,9 @@ void main()
     uint group = a.n_heads / a.n_kv_heads, first_row = gl_WorkGroupID.x * n_rows, head = gl_WorkGroupID.y, split = gl_WorkGroupID.z;
     uint mine = min(n_rows, a.n_tokens * group - first_row), end_token = (first_row + mine - 1u) / group + 1u;
     Slots s = find_slots(head, first_row / group, end_token, false);
-    uint count = count_slots(s), each = max(n_slots, (count + pass.n_splits - 1u) / pass.n_splits);
-    uint begin = min(split * each, count), end = min(begin + each, count);
+    uint first_slot = min(pass.first_slot, count_slots(s)), count = min(pass_slots * pass.n_splits, count_slots(s) - first_slot);
+    uint each = max(n_slots, (count + pass.n_splits - 1u) / pass.n_splits);
+    uint begin = first_slot + min(split * each, count), end = first_slot + min(split * each + each, count);
     if (begin == end && pass.continues != 0u) return;
 
     // Pair p of query r is with thread (r % n_sets) * n_pairs + p % n_threads.

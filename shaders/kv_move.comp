@@ -28,6 +28,22 @@ float source_value(uint i) { return row_value(from_format, source, 0u, i, head_d
 
 shared uint ranges[codec_max_dim];
 
+// The first of the dims whose fields are in word j of a plane (kernels/common/codecs.h), and how far apart they are.
+uvec2 dims_of_word(uint j, uint bits)
+{
+    uint base = min(j / (2u * bits), head_dim / 64u) * 64u, n = min(64u, head_dim - base);
+    uint at = j - base * bits / 32u;
+    if (n < 64u) {
+        if (n >= 32u && at >= bits) {
+            base += 32u;
+            at -= bits;
+            n = 16u;
+        }
+        n = n >= 32u ? 32u : 16u;
+    }
+    return uvec2(base + at, n * bits / 32u);
+}
+
 // The rows of one group, whose moves begin at `move`: codes of a group, or rows from anywhere.
 void move_group(uint move, uint words)
 {
@@ -49,13 +65,13 @@ void move_group(uint move, uint words)
         w[begin + i] = ranges[i] = kivi_range(least, top, most);
     }
     barrier();
-    // Word j of a row's codes is one thread's: of the dims, those whose fields are in it.
     for (uint j = THREAD; j < kivi_rows * row_words; j += n_threads) {
-        uint codes = 0u;
-        source = moves[2u * (move + j / row_words)] - part.first_row;
-        for (uint i = 0u; i < head_dim; i++) {
-            uint bit = plane_bit(i, head_dim, bits);
-            if (bit / 32u == j % row_words) codes |= kivi_code(coded_value(source_value(i)), ranges[i], most) << (bit & 31u);
+        uint codes = 0u, r = j / row_words;
+        uvec2 dims = dims_of_word(j % row_words, bits);
+        source = moves[2u * (move + r)] - part.first_row;
+        for (uint k = 0u; k < 32u / bits; k++) {
+            uint i = dims.x + k * dims.y;
+            codes |= kivi_code(coded_value(source_value(i)), ranges[i], most) << bits * k;
         }
         w[begin + head_dim + j] = codes;
     }

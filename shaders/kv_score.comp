@@ -67,8 +67,8 @@ void main()
     TAKE(decay)
     uint slot = THREAD % n_slots, row0 = THREAD / n_slots * n_asked, group = a.n_heads / a.n_kv_heads;
     Slots of = find_slots(gl_WorkGroupID.y, 0u, a.n_tokens, true);
-    uint count = count_slots(of);
-    for (uint nth = gl_WorkGroupID.x * n_slots; nth < count; nth += gl_NumWorkGroups.x * n_slots) {
+    uint count = min(count_slots(of), pass.first_slot + pass_slots);
+    for (uint nth = pass.first_slot + gl_WorkGroupID.x * n_slots; nth < count; nth += gl_NumWorkGroups.x * n_slots) {
         uint n = min(n_slots, count - nth), index = index_of(of, nth + min(slot, n - 1u)), at = slot_of(of, index), r = row_of_slot(at);
         bool bound = slot < n && r < pass.n_rows;
         float b = has_weights && pass.source != pass_chunk ? max(none, weights[2u * at + 1u]) : 0.f, sum = 0.f;

@@ -93,7 +93,8 @@ VulkanBinding VulkanBackend::angles_of(const AttentionArgs& a, const KvSlots& sl
 }
 
 // body(pass) for every pool with slots, every kind of query and every part of the pool that one binding may span.
-template <class Body> void VulkanBackend::for_passes(const AttentionArgs& a, const Queries& q, const KvSlots& slots, const Body& body)
+template <class Body>
+void VulkanBackend::for_passes(const AttentionArgs& a, const Queries& q, const KvSlots& slots, uint32_t n_splits, const Body& body)
 {
     const Tensor* pools[][2] = {{&slots.k, &slots.v}, {&slots.coded_k, &slots.coded_v}, {&slots.chunk_k, &slots.chunk_v}};
     for (uint32_t far = a.n_far ? 1 : 0, last = 0; last <= far; last++) {
@@ -107,8 +108,9 @@ template <class Body> void VulkanBackend::for_passes(const AttentionArgs& a, con
             const uint32_t step = std::min(cache_rows(k), cache_rows(v));
             for (uint32_t row = 0; row < k.rows; row += step) {
                 const CachePart part{row, std::min(step, k.rows - row), k.rows};
-                const SlotPass pass{source, is_far ? 0 : a.n_far, is_far ? a.n_far : ~0u, k.rows, part.first_row, part.n_rows, 1, 0};
-                body(Pass{pass, queries, &k, &v, part});
+                SlotPass pass{source, is_far ? 0 : a.n_far, is_far ? a.n_far : ~0u, k.rows, part.first_row, part.n_rows, n_splits, 0, 0};
+                // No head sees more slots than the pool has rows.
+                for (; pass.first_slot < k.rows; pass.first_slot += pass_slots * n_splits) body(Pass{pass, queries, &k, &v, part});
             }
         }
     }
@@ -135,9 +137,8 @@ void VulkanBackend::attention(const AttentionArgs& a, const Tensor& y, const Que
         SlotPass pass;
     } push{a, {}};
     uint32_t continues = 0;
-    for_passes(a, q, slots, [&](const Pass& p) {
+    for_passes(a, q, slots, n_splits, [&](const Pass& p) {
         push.pass = p.pass;
-        push.pass.n_splits = n_splits;
         push.pass.continues = continues;
         continues = 1;
         const VulkanBinding bound[] = {partials,
@@ -168,7 +169,7 @@ void VulkanBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, const
         SlotPass pass;
         ScoreDecay decay;
     } push{s, a, {}, {s.reset ? 0.f : float(std::pow(double(s.decay), a.n_tokens)), float(std::log2(double(s.decay)))}};
-    for_passes(a, q, slots, [&](const Pass& p) {
+    for_passes(a, q, slots, 1, [&](const Pass& p) {
         push.pass = p.pass;
         const Tensor& out = p.pass.source == pass_chunk ? chunk_signal : signal;
         const VulkanBinding bound[] = {values(out, out.cols),

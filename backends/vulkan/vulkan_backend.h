@@ -65,7 +65,8 @@ private:
     void run_step(const SelectCall& c, uint32_t step, const VulkanSpecial& special, const VulkanBinding& table, const VulkanBinding& keys,
                   const VulkanBinding& weights, const VulkanBinding& made, Groups groups);
     void run_on_keys(SelectCall& c, uint32_t step, const VulkanBinding& made, Groups groups);
-    template <class Body> void for_passes(const AttentionArgs& a, const Queries& q, const KvSlots& slots, const Body& body);
+    template <class Body>
+    void for_passes(const AttentionArgs& a, const Queries& q, const KvSlots& slots, uint32_t n_splits, const Body& body);
     VulkanBinding queries_of(const AttentionArgs& a, const Tensor& q, const Tensor& bias, const KvSlots& slots);
     VulkanBinding view_of(const AttentionArgs& a, const KvSlots& slots) const;
     VulkanBinding angles_of(const AttentionArgs& a, const KvSlots& slots) const;

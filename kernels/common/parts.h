@@ -32,7 +32,9 @@ struct SlotPass {
     uint n_rows;
     uint n_splits;    // workgroups that share a head's slots
     uint continues;   // 1: what an earlier pass found is there already
+    uint first_slot;  // of those seen, in their order: this pass takes pass_slots from there on, each split as many
 };
+CONST uint pass_slots = 8192u; // some devices end a shader whose loops turn more than 65,535 times
 
 struct ScoreDecay {
     float keep;       // of what there was before the chunk
