@@ -166,6 +166,7 @@ VulkanCandidate VulkanInstance::look_at(VkPhysicalDevice physical, uint32_t inde
     c.has_memory_budget = has_extension(m_vk, physical, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
     c.info = {"vulkan:" + std::to_string(index), c.properties.deviceName, "vulkan", 0, 0, c.limits.unified};
     if (c.software) c.info.name += ", a program on the processor: cpu is faster";
+    if (c.limits.lanes) c.info.name += ", its " + std::to_string(c.limits.lanes) + " lanes read texels together";
     measure_memory(m_vk, c);
 
     const VulkanLimits floor;
