@@ -1,4 +1,4 @@
-// The products of a few tokens. A thread has a row in each of n_tiles tiles and every n_splits-th unit of 32 values of it; what
+// The products of a few tokens. A thread has a row in each of n_tiles tiles and one in n_splits of its units of 32 values; what
 // it needs of x is read once for all its rows. Where a subgroup is known to be `lanes` threads wide these read x together and
 // tell each other: on a processor a lane's own load of what all need is as slow as a load of as many values as there are lanes.
 #include "shaders/units.glsl"
@@ -78,7 +78,10 @@ void multiply_few()
     uint first_token = gl_WorkGroupID.y * few;
     float sum[max_sums];
     [[unroll]] for (uint i = 0u; i < few * n_tiles; i++) sum[i] = 0.f;
-    for (uint u = split; u < a.cols / unit; u += n_splits) {
+    // Neighbours take turns with the units of a row; on a processor each has a stretch of it.
+    uint n_units = a.cols / unit, each = lanes == 0u ? 1u : (n_units + n_splits - 1u) / n_splits;
+    uint begin = split * each, end = lanes == 0u ? n_units : min(begin + each, n_units);
+    for (uint u = begin; u < end; u += lanes == 0u ? n_splits : 1u) {
         read_x(first_token, u * unit);
         vec2 sums[max_few];
         TOKENS sums[t] = half_sums(t);

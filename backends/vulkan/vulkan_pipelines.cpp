@@ -10,6 +10,7 @@ namespace ks
 {
 
 constexpr size_t kMaxCacheBytes = 64u << 20;
+constexpr size_t kMostKnown = 64; // pipelines that are remembered beside those that were used
 
 // ~/.cache/knapsack/vulkan-<vendor>-<device>-<driver>.bin; empty where there is no such place.
 static std::string cache_path(const VkPhysicalDeviceProperties& p)
@@ -68,7 +69,8 @@ std::vector<char> VulkanPipelines::read_known()
     for (uint64_t i = 0; i < header.n_pipelines; i++, at += sizeof(CacheEntry)) {
         CacheEntry entry;
         memcpy(&entry, at, sizeof entry);
-        if (entry.shader < kVulkanShaderCount) m_made.emplace_back(new Made{entry.shader, entry.special, {}, State::wanted, VK_SUCCESS});
+        if (entry.shader < kVulkanShaderCount)
+            m_made.emplace_back(new Made{entry.shader, entry.special, {}, State::wanted, VK_SUCCESS, false});
     }
     m_n_known = m_made.size();
     return std::vector<char>(at, const_cast<const char*>(bytes.data()) + bytes.size());
@@ -103,6 +105,15 @@ VulkanPipelines::~VulkanPipelines()
     if (m_cache) m_device->vk().DestroyPipelineCache(m_device->handle(), m_cache, nullptr);
 }
 
+// Those that were used, in the order of their first use, then others that were known.
+std::vector<const VulkanPipelines::Made*> VulkanPipelines::to_remember() const
+{
+    std::vector<const Made*> list(m_used.begin(), m_used.end());
+    for (size_t i = 0; i < m_n_known && list.size() < kMostKnown; i++)
+        if (!m_made[i]->used) list.push_back(m_made[i].get());
+    return list;
+}
+
 // Written beside and renamed, so that no other process ever reads half of it. Nothing is lost where it cannot be written.
 void VulkanPipelines::save()
 {
@@ -111,13 +122,14 @@ void VulkanPipelines::save()
     const VulkanApi& vk = m_device->vk();
     if (vk.GetPipelineCacheData(m_device->handle(), m_cache, &n, nullptr) != VK_SUCCESS) return;
     if ((n <= m_n_known_bytes && m_made.size() == m_n_known) || n > kMaxCacheBytes) return;
-    CacheHeader header{{}, shaders_hash(), m_made.size()};
+    const std::vector<const Made*> list = to_remember();
+    CacheHeader header{{}, shaders_hash(), list.size()};
     memcpy(header.magic, kMagic, sizeof kMagic);
-    const size_t entries = sizeof header, data = entries + m_made.size() * sizeof(CacheEntry);
+    const size_t entries = sizeof header, data = entries + list.size() * sizeof(CacheEntry);
     std::vector<char> bytes(data + n);
     memcpy(bytes.data(), &header, sizeof header);
-    for (size_t i = 0; i < m_made.size(); i++) {
-        const CacheEntry entry{m_made[i]->shader, m_made[i]->special};
+    for (size_t i = 0; i < list.size(); i++) {
+        const CacheEntry entry{list[i]->shader, list[i]->special};
         memcpy(&bytes[entries + i * sizeof entry], &entry, sizeof entry);
     }
     if (vk.GetPipelineCacheData(m_device->handle(), m_cache, &n, bytes.data() + data) != VK_SUCCESS) return;
@@ -152,7 +164,7 @@ VulkanPipelines::Made& VulkanPipelines::find(uint32_t shader, const VulkanSpecia
 {
     for (const auto& made : m_made)
         if (made->shader == shader && memcmp(&made->special, &special, sizeof special) == 0) return *made;
-    m_made.emplace_back(new Made{shader, special, {}, State::wanted, VK_SUCCESS});
+    m_made.emplace_back(new Made{shader, special, {}, State::wanted, VK_SUCCESS, false});
     return *m_made.back();
 }
 
@@ -173,6 +185,8 @@ const VulkanPipeline& VulkanPipelines::get(const char* op, const char* variant, 
         made.state = State::made;
     }
     m_has_made.wait(lock, [&] { return made.state == State::made; });
+    if (!made.used) m_used.push_back(&made);
+    made.used = true;
     *result = made.result;
     return made.pipeline;
 }

@@ -34,7 +34,7 @@ public:
     VulkanPipelines(const VulkanPipelines&) = delete;
     VulkanPipelines& operator=(const VulkanPipelines&) = delete;
 
-    // What earlier programs needed is made in the background, in the order in which they needed it.
+    // What earlier programs needed, the last one's first, is made in the background, in the order in which they needed it.
     void open(VulkanDevice& device, VkPipelineLayout layout);
     // What cannot be made has no handle; result says why.
     const VulkanPipeline& get(const char* op, const char* variant, const VulkanSpecial& special, VkResult* result);
@@ -47,11 +47,13 @@ private:
         VulkanPipeline pipeline;
         State state;
         VkResult result;
+        bool used; // by this program
     };
     Made& find(uint32_t shader, const VulkanSpecial& special);
     void make_wanted();
     VkResult make(Made& made);
     std::vector<char> read_known();
+    std::vector<const Made*> to_remember() const;
     void save();
 
     VulkanDevice* m_device = nullptr;
@@ -60,6 +62,7 @@ private:
     std::string m_path;                        // of the cache on disk; empty: none
     size_t m_n_known = 0, m_n_known_bytes = 0; // pipelines and driver's bytes of the cache as it was read
     std::vector<std::unique_ptr<Made>> m_made; // the known ones, then others as they were needed; behind m_lock, and their states
+    std::vector<const Made*> m_used;           // in the order of their first use
     std::mutex m_lock;
     std::condition_variable m_has_made;
     bool m_stops = false; // the background is to end
