@@ -1,5 +1,5 @@
 #!/bin/sh
-# What Vulkan's devices make of the tests of ops, caches, models and sessions. Each of their shaders is compiled when it is first met,
+# What Vulkan's devices make of the tests of ops, caches and models. Each of their shaders is compiled when it is first met,
 # which is most of the time, so some are run at all widths of lavapipe's subgroups and on pretended devices, too, and none of the
 # tests with many codecs. KS_TEST_VULKAN=only test_backends, and test_kv, are the whole of it.
 #     vulkan.sh FOLDER_OF_THE_TEST_PROGRAMS
@@ -13,7 +13,6 @@ few="embed,rmsnorm,rope,rotate,glu,add,softcap,argmax,matmul: targets*,attention
 "$1/test_backends" -tc="$few,vulkan*,kv_write,kv_score,kivi: kv_move*"
 "$1/test_kv" -tc="select: pages*,select: of equal*"
 "$1/test_model" -tc="model: every*"
-"$1/test_api" -tc="session: the plan*"
 for bits in 128 512; do LP_NATIVE_VECTOR_WIDTH=$bits "$1/test_backends" -tc="embed,rmsnorm,matmul: targets*,attention: cache formats*"; done
-KNAPSACK_VULKAN_LIMITS=pi5 "$1/test_backends" -tc="$few"
-KNAPSACK_VULKAN_LIMITS=tiny_discrete "$1/test_backends" -tc="embed,rmsnorm,matmul: targets*,attention: cache formats*,kv_write"
+KNAPSACK_VULKAN_LIMITS=pi5 "$1/test_backends" -tc="matmul: targets*,attention: head sizes and groups"
+KNAPSACK_VULKAN_LIMITS=tiny_discrete "$1/test_backends" -tc="embed,matmul: targets*,attention: cache formats*"
