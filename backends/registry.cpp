@@ -19,27 +19,21 @@ static const BackendRow kBackends[] = {
     {"reference", make_reference_backend},
 };
 
-// A device that is a program on the processor comes after the processor itself.
+// Vulkan's come after the processor, until they have met hardware: what nobody asked for by name is not taken.
 std::vector<DeviceInfo> list_devices()
 {
     std::vector<DeviceInfo> devices;
     for (const BackendRow& row : kBackends) devices.push_back(row.make({})->info());
 #ifdef KS_VULKAN
-    size_t n_hardware = 0;
-    for (const VulkanFound& found : find_vulkan_devices())
-        devices.insert(found.software ? devices.end() - 1 : devices.begin() + n_hardware++, found.info);
+    const std::vector<DeviceInfo> found = find_vulkan_devices();
+    devices.insert(devices.end() - 1, found.begin(), found.end());
 #endif
     return devices;
 }
 
 Result<std::unique_ptr<Backend>> open_backend(const BackendOptions& options)
 {
-    std::string id = options.device;
-#ifdef KS_VULKAN
-    if (id.empty())
-        for (const VulkanFound& found : find_vulkan_devices())
-            if (id.empty() && !found.software) id = found.info.id;
-#endif
+    const std::string& id = options.device;
     for (const BackendRow& row : kBackends)
         if (id.empty() || id == row.id) return row.make(options);
     std::string known;

@@ -1,88 +1,99 @@
 // One pass of attention over the slots of one pool. A workgroup has some of a KV head's queries, which are (token, head of the
-// group), and some of its slots. Of the slots of a tile: keys are decoded, logits taken, the running maxima moved; values
-// decoded into the same place and added. What remains is a partial result (attention_fold).
+// group), and some of its slots. Of the slots of a tile: logits are taken, a thread having a slot and some of the queries; the
+// running maxima are moved; values are added, a thread having two dims of some of the queries. What remains is a partial result
+// (attention_fold).
+// also with SUBGROUPS
 #version 450
 #extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+#ifdef SUBGROUPS
+#extension GL_KHR_shader_subgroup_shuffle : require
+#endif
 #include "shaders/util.glsl"
 
 layout(constant_id = 0) const uint k_format = 1u;
 layout(constant_id = 1) const uint v_format = 1u;
 layout(constant_id = 2) const uint head_dim = 64u;
-layout(constant_id = 3) const uint flags = 0u; // 1: a table, 2: log-weights
-const uint has_table = flags & 1u;
+layout(constant_id = 3) const uint flags = 0u; // slots.glsl
 
 layout(push_constant) uniform Block { AttentionArgs a; SlotPass pass; } pushed;
 ARGS(AttentionArgs, a)
 ARGS(SlotPass, pass)
 layout(binding = 0) buffer Partials { float partials[]; };       // (n_tokens * n_heads, n_splits, 4 + head_dim)
-layout(binding = 1) readonly buffer Q { float q[]; };            // (n_tokens, n_heads * head_dim)
+layout(binding = 1) readonly buffer Q { uint q[]; };             // (n_tokens, n_heads * head_dim); with waves bias and view behind
 layout(binding = 2) readonly buffer K { uint k[]; };             // (pass.n_rows, head_dim)
 layout(binding = 3) readonly buffer V { uint v[]; };             // (pass.n_rows, head_dim)
 layout(binding = 4) readonly buffer Table { uint table[]; };     // slots
 layout(binding = 5) readonly buffer Weights { float weights[]; }; // (slots, 2)
-layout(binding = 6) readonly buffer View { uint view[]; };       // (n_kv_heads, view_words)
+layout(binding = 6) readonly buffer View { uint view[]; };       // (n_kv_heads, view_words); with waves the positions of slots
+layout(binding = 7) readonly buffer Angles { float angles[]; };  // turns, or waves
 
 bool reads_values = false; // which of the two caches WORD is of
 float x[1]; // nothing is encoded here
 uint row[1];
 #undef WORD
+#ifdef SUBGROUPS
+AS_TEXELS(1, q_texels)
+AS_TEXELS(2, k_texels)
+AS_TEXELS(3, v_texels)
+#define WORD(i) (reads_values ? TEXEL(v_texels, i) : TEXEL(k_texels, i))
+#define Q_WORD(i) TEXEL(q_texels, i)
+#else
 #define WORD(i) (reads_values ? v[i] : k[i])
+#define Q_WORD(i) q[i]
+#endif
 #include "shaders/cache.glsl"
 #include "shaders/slots.glsl"
+#include "shaders/lanes.glsl"
+#include "shaders/logits.glsl"
 
-const uint room = 2048u / head_dim, most_rows = 1024u / head_dim;
-const uint n_slots = room > 32u ? 32u : room;           // of a tile
-const uint n_rows = most_rows > 16u ? 16u : most_rows;  // queries of a workgroup
+const uint n_pairs = (head_dim + 1u) / 2u;                          // of dims
+const uint n_sets = n_pairs >= n_threads ? 1u : n_threads / n_pairs; // of threads that have all pairs; each has every n_sets-th query
+const uint n_chunks = (n_pairs + n_threads - 1u) / n_threads;        // pairs of a thread
+const uint n_each = (n_rows + n_sets - 1u) / n_sets;                 // queries of a thread
 
-// Values of a thread: n_rows * head_dim are 1024 at most. Names, not an array: an array in registers would be indexed by a loop.
-#define FOR_SUMS(F) F(sum0, 0u) F(sum1, 1u) F(sum2, 2u) F(sum3, 3u) F(sum4, 4u) F(sum5, 5u) F(sum6, 6u) F(sum7, 7u)
-
-shared float tile[2048];             // (n_slots, head_dim)
-shared float over[512], under[512];  // (n_rows, n_slots): logits and a, then weights of values; logits and b
-shared float top[16], norm_top[16], norm[16], shrink[16]; // of rows
-shared uint slots[32];
-
-void decode_tile(uint format, uint n)
-{
-    for (uint i = THREAD; i < n * head_dim; i += n_threads) {
-        uint r = row_of_slot(slots[i / head_dim]);
-        tile[i] = r < pass.n_rows ? row_value(format, r, row_tail(format, pass.pool_rows, r, head_dim), i % head_dim, head_dim) : 0.f;
-    }
-}
+shared float over[n_rows * n_slots], under[n_rows * n_slots]; // logits and a, then weights of values; logits and b
+shared float top[n_rows], norm_top[n_rows], norm[n_rows], shrink[n_rows];
+shared uint rows[n_slots]; // of the slots, below pass.n_rows if they are bound
 
 // The logits of n slots, the first of which is the pass's nth.
-void take_logits(Slots s, uint nth, uint n, uint first_row, uint group)
+void take_logits(Slots s, uint nth, uint n, uint first_row, uint mine, uint group)
 {
-    for (uint i = THREAD; i < n_rows * n_slots; i += n_threads) {
-        uint query = first_row + i / n_slots, slot = i % n_slots, t = query / group;
-        over[i] = under[i] = none;
-        if (slot >= n || t >= a.n_tokens || row_of_slot(slots[slot]) >= pass.n_rows || !sees(s, t, index_of(s, nth + slot))) continue;
-        uint from = (t * a.n_heads + s.head * group + query % group) * head_dim;
-        float sum = 0.f;
-        for (uint d = 0u; d < head_dim; d++) sum += q[from + d] * tile[slot * head_dim + d];
-        over[i] = under[i] = sum * a.scale * log2e;
-        if ((flags & 2u) == 0u || pass.source == pass_chunk) continue;
-        over[i] = max(none, over[i] + weights[2u * slots[slot]] * log2e);
-        under[i] = max(none, under[i] + weights[2u * slots[slot] + 1u] * log2e);
+    uint slot = THREAD % n_slots, row0 = THREAD / n_slots * n_asked;
+    if (row0 >= mine) return; // all threads of a subgroup, or none
+    uint index = index_of(s, nth + min(slot, n - 1u)), at = slot_of(s, index), r = row_of_slot(at);
+    bool bound = slot < n && r < pass.n_rows;
+    float product[4];
+    ask(bound ? r : 0u, index, position_of(s, index), row0, mine, s.before, group, first_row, product);
+    vec2 logweight = vec2(0.f);
+    if (has_weights && pass.source != pass_chunk) logweight = vec2(weights[2u * at], weights[2u * at + 1u]);
+    [[unroll]] for (uint j = 0u; j < n_asked; j++) {
+        uint i = (row0 + j) * n_slots + slot, t = (first_row + row0 + j) / group;
+        if (row0 + j >= n_rows) continue;
+        bool there = bound && row0 + j < mine && sees(s, t, index);
+        over[i] = there ? max(none, (product[j] * a.scale + logweight.x) * log2e) : none;
+        under[i] = there ? max(none, (product[j] * a.scale + logweight.y) * log2e) : none;
     }
 }
 
 // Moves a row's maxima; over becomes the weights of values.
 void take_row(uint r)
 {
-    float new_top = top[r], new_norm_top = norm_top[r];
+    float new_top = top[r], new_norm_top = norm_top[r], sum = norm[r];
     for (uint i = r * n_slots; i < (r + 1u) * n_slots; i++) {
         new_top = max(new_top, over[i]);
         new_norm_top = max(new_norm_top, under[i]);
     }
     shrink[r] = power_of_two(top[r] - new_top);
-    norm[r] *= power_of_two(norm_top[r] - new_norm_top);
+    sum *= power_of_two(norm_top[r] - new_norm_top);
     for (uint i = r * n_slots; i < (r + 1u) * n_slots; i++) {
-        over[i] = over[i] > 0.5f * none ? power_of_two(over[i] - new_top) : 0.f;
-        norm[r] += under[i] > 0.5f * none ? power_of_two(under[i] - new_norm_top) : 0.f;
+        float w = over[i], b = under[i];
+        over[i] = w > 0.5f * none ? power_of_two(w - new_top) : 0.f;
+        sum += b > 0.5f * none ? power_of_two(b - new_norm_top) : 0.f;
     }
     top[r] = new_top;
     norm_top[r] = new_norm_top;
+    norm[r] = sum;
 }
 
 uint partial_of(uint head, uint group, uint query)
@@ -90,19 +101,12 @@ uint partial_of(uint head, uint group, uint query)
     return (((query / group) * a.n_heads + head * group + query % group) * pass.n_splits + gl_WorkGroupID.z) * (4u + head_dim);
 }
 
-// What earlier passes found of value i, which is dim i % head_dim of query i / head_dim.
-float earlier(uint head, uint group, uint first_row, uint n, uint i)
+vec2 value_pair(uint r, uint d)
 {
-    if (pass.continues == 0u || i / head_dim >= n) return 0.f;
-    return partials[partial_of(head, group, first_row + i / head_dim) + 4u + i % head_dim];
-}
-
-float add_values(float sum, uint i, uint n)
-{
-    uint r = min(i / head_dim, n_rows - 1u), d = i % head_dim;
-    sum *= shrink[r];
-    for (uint slot = 0u; slot < n; slot++) sum += over[r * n_slots + slot] * tile[slot * head_dim + d];
-    return sum;
+    if (v_format == plain_f16 && head_dim % 2u == 0u) return unpackHalf2x16(WORD((r * head_dim + d) / 2u));
+    uint tail = row_tail(v_format, pass.pool_rows, r, head_dim);
+    float second = d + 1u < head_dim ? row_value(v_format, r, tail, d + 1u, head_dim) : 0.f;
+    return vec2(row_value(v_format, r, tail, d, head_dim), second);
 }
 
 void main()
@@ -112,12 +116,22 @@ void main()
     uint group = a.n_heads / a.n_kv_heads, first_row = gl_WorkGroupID.x * n_rows, head = gl_WorkGroupID.y, split = gl_WorkGroupID.z;
     uint mine = min(n_rows, a.n_tokens * group - first_row), end_token = (first_row + mine - 1u) / group + 1u;
     Slots s = find_slots(head, first_row / group, end_token, false);
-    uint count = count_slots(s), each = (count + pass.n_splits - 1u) / pass.n_splits;
-    uint begin = min(split * each, count), end = min(begin + each, count);
+    uint first_slot = min(pass.first_slot, count_slots(s)), count = min(pass_slots * pass.n_splits, count_slots(s) - first_slot);
+    uint each = max(n_slots, (count + pass.n_splits - 1u) / pass.n_splits);
+    uint begin = first_slot + min(split * each, count), end = first_slot + min(split * each + each, count);
+    if (begin == end && pass.continues != 0u) return;
 
-    // Value d of query r is with thread (r * head_dim + d) % n_threads.
-#define BEGIN(sum, j) float sum = earlier(head, group, first_row, mine, THREAD + j * n_threads);
-    FOR_SUMS(BEGIN)
+    // Pair p of query r is with thread (r % n_sets) * n_pairs + p % n_threads.
+    uint set = THREAD / min(n_pairs, n_threads), pair = THREAD % min(n_pairs, n_threads);
+    vec2 sum[4];
+    [[unroll]] for (uint i = 0u; i < n_each * n_chunks; i++) {
+        uint r = i / n_chunks * n_sets + set, d = 2u * (pair + i % n_chunks * n_threads);
+        sum[i] = vec2(0.f);
+        if (pass.continues == 0u || set >= n_sets || r >= mine || d >= head_dim) continue;
+        uint from = partial_of(head, group, first_row + r) + 4u + d;
+        if (partials[from - 4u - d] < 0.5f * none) continue; // nothing was found, and nothing written
+        sum[i] = vec2(partials[from], d + 1u < head_dim ? partials[from + 1u] : 0.f);
+    }
     uint at = partial_of(head, group, first_row + THREAD); // maxima of numerator and denominator, the denominator; then the numerator
     if (THREAD < n_rows) {
         bool has = pass.continues != 0u && THREAD < mine;
@@ -125,21 +139,42 @@ void main()
         norm_top[THREAD] = has ? partials[at + 1u] : none;
         norm[THREAD] = has ? partials[at + 2u] : 0.f;
     }
+    if (begin < end) read_queries(head, group, first_row, s.before);
     for (uint nth = begin; nth < end; nth += n_slots) {
         uint n = min(n_slots, end - nth);
-        if (THREAD < n) slots[THREAD] = slot_of(s, index_of(s, nth + THREAD));
+        if (THREAD < n_slots) rows[THREAD] = THREAD < n ? row_of_slot(slot_of(s, index_of(s, nth + THREAD))) : ~0u;
         barrier();
         reads_values = false;
-        decode_tile(k_format, n);
+        take_logits(s, nth, n, first_row, mine, group);
         barrier();
-        take_logits(s, nth, n, first_row, group);
+        if (THREAD < mine) take_row(THREAD);
         barrier();
-        if (THREAD < n_rows) take_row(THREAD);
         reads_values = true;
-        decode_tile(v_format, n);
-        barrier();
-#define ADD(sum, j) sum = add_values(sum, THREAD + j * n_threads, n);
-        FOR_SUMS(ADD)
+        if (set < mine && set < n_sets) {
+            [[unroll]] for (uint i = 0u; i < n_each * n_chunks; i++) sum[i] *= shrink[min(i / n_chunks * n_sets + set, n_rows - 1u)];
+            for (uint eight = 0u; eight < n; eight += 8u) {
+                uint row_read[2];
+                READ_EIGHT(row_read, rows, eight)
+                float read[4][2];
+                [[unroll]] for (uint i = 0u; i < n_each; i++) {
+                    uint from = min(i * n_sets + set, n_rows - 1u) * n_slots + eight;
+                    READ_EIGHT(read[i], over, from)
+                }
+                [[unroll]] for (uint slot = 0u; slot < 8u; slot++) {
+                    uint r = EIGHTH(row_read, rows, eight, slot);
+                    if (r < pass.n_rows) {
+                        [[unroll]] for (uint c = 0u; c < n_chunks; c++) {
+                            uint d = 2u * (pair + c * n_threads);
+                            vec2 values = value_pair(r, min(d, head_dim - 1u));
+                            [[unroll]] for (uint i = 0u; i < n_each; i++) {
+                                uint from = min(i * n_sets + set, n_rows - 1u) * n_slots + eight;
+                                sum[i * n_chunks + c] += EIGHTH(read[i], over, from, slot) * values;
+                            }
+                        }
+                    }
+                }
+            }
+        }
         barrier();
     }
     if (THREAD < mine) {
@@ -147,8 +182,12 @@ void main()
         partials[at + 1u] = norm_top[THREAD];
         partials[at + 2u] = norm[THREAD];
     }
-#define END(sum, j) \
-    if ((THREAD + j * n_threads) / head_dim < mine) \
-        partials[partial_of(head, group, first_row + (THREAD + j * n_threads) / head_dim) + 4u + (THREAD + j * n_threads) % head_dim] = sum;
-    FOR_SUMS(END)
+    [[unroll]] for (uint i = 0u; i < n_each * n_chunks; i++) {
+        uint r = i / n_chunks * n_sets + set, d = 2u * (pair + i % n_chunks * n_threads);
+        if (set >= n_sets || r >= mine || d >= head_dim) continue;
+        if (pass.continues == 0u && begin == end) continue; // attention_fold leaves it out
+        uint to = partial_of(head, group, first_row + r) + 4u + d;
+        partials[to] = sum[i].x;
+        if (d + 1u < head_dim) partials[to + 1u] = sum[i].y;
+    }
 }

@@ -15,6 +15,7 @@ void main()
     TAKE(a)
     TAKE(pass)
     uint query = gl_WorkGroupID.x, stride = 4u + a.head_dim, from = query * pass.n_splits * stride;
+    if (THREAD >= a.head_dim) return;
     float top = none, norm_top = none, norm = 0.f;
     for (uint i = 0u; i < pass.n_splits; i++) {
         top = max(top, partials[from + i * stride]);
@@ -25,8 +26,10 @@ void main()
     float scale = top > 0.5f * none ? power_of_two(top - norm_top) / norm : 0.f;
     for (uint d = THREAD; d < a.head_dim; d += n_threads) {
         float sum = 0.f;
-        for (uint i = 0u; i < pass.n_splits; i++)
-            sum += partials[from + i * stride + 4u + d] * power_of_two(partials[from + i * stride] - top);
+        for (uint i = 0u; i < pass.n_splits; i++) {
+            float mine = partials[from + i * stride];
+            if (mine > 0.5f * none) sum += partials[from + i * stride + 4u + d] * power_of_two(mine - top);
+        }
         y[query * a.head_dim + d] = sum * scale;
     }
     if (THREAD == 0u && pass.continues != 0u) lse[query] = norm_top + log_of_two(norm);

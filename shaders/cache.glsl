@@ -1,10 +1,23 @@
 // Rows of a cache in any of its formats. Before it is included: WORD(i) is word i of the cache that is read, VALUE(i) value i of
-// what is encoded; an array `row` of words takes codes. A format is 0 (f32), 1 (f16), or 2 and on: the codecs, in their list's order.
+// what is encoded; an array `row` of words takes codes. A format is 0 (f32), 1 (f16), or 2 and on: the codecs, in their lists' order.
 #include "kernels/common/codecs.h"
 
 const uint plain_f32 = 0u;
 const uint plain_f16 = 1u;
 const uint first_codec = 2u;
+
+// Words of a group of rows that are coded together; 0: rows are coded by themselves.
+uint group_words(uint format, uint d)
+{
+    uint nth = first_codec;
+#define CASE(name) nth++;
+    CODECS(CASE)
+#undef CASE
+#define CASE(name) if (format == nth++) return name##_group_words(d);
+    GROUP_CODECS(CASE)
+#undef CASE
+    return 0u;
+}
 
 // Formats are specialisation constants: all branches but one are gone before the shader is compiled.
 uint row_bytes(uint format, uint d)
@@ -20,7 +33,7 @@ uint row_bytes(uint format, uint d)
 uint row_tail(uint format, uint n_rows, uint r, uint d)
 {
     uint bytes = row_bytes(format, d), n = bytes % 4u;
-    if (n == 0u) return 0u;
+    if (n == 0u || group_words(format, d) != 0u) return 0u;
     uint at = n_rows * (bytes - n) + r * n, shift = 8u * (at % 4u);
     uint tail = WORD(at / 4u) >> shift;
     if (shift + 8u * n > 32u) tail |= WORD(at / 4u + 1u) << (32u - shift);
@@ -35,6 +48,10 @@ float row_value(uint format, uint r, uint tail, uint i, uint d)
     uint nth = first_codec, at = r * (row_bytes(format, d) / 4u);
 #define CASE(name) if (format == nth++) return name##_value(at, tail, i, d);
     CODECS(CASE)
+#undef CASE
+    at = r / kivi_rows * group_words(format, d);
+#define CASE(name) if (format == nth++) return name##_value(at, r % kivi_rows, i, d);
+    GROUP_CODECS(CASE)
 #undef CASE
     return 0.f;
 }

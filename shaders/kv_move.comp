@@ -1,4 +1,4 @@
-// Copies rows as they are, or encodes plain ones: one thread per row
+// Copies rows as they are, or encodes plain ones: one thread per row, or one workgroup per group of rows that are coded together
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "shaders/util.glsl"
@@ -26,11 +26,67 @@ float source_value(uint i);
 
 float source_value(uint i) { return row_value(from_format, source, 0u, i, head_dim); }
 
+shared uint ranges[codec_max_dim];
+
+// The first of the dims whose fields are in word j of a plane (kernels/common/codecs.h), and how far apart they are.
+uvec2 dims_of_word(uint j, uint bits)
+{
+    uint base = min(j / (2u * bits), head_dim / 64u) * 64u, n = min(64u, head_dim - base);
+    uint at = j - base * bits / 32u;
+    if (n < 64u) {
+        if (n >= 32u && at >= bits) {
+            base += 32u;
+            at -= bits;
+            n = 16u;
+        }
+        n = n >= 32u ? 32u : 16u;
+    }
+    return uvec2(base + at, n * bits / 32u);
+}
+
+// The rows of one group, whose moves begin at `move`: codes of a group, or rows from anywhere.
+void move_group(uint move, uint words)
+{
+    uint group = (moves[2u * move + 1u] - to.first_row) / kivi_rows, begin = group * words, most = words > 3u * head_dim ? 15u : 3u;
+    uint bits = most == 15u ? 4u : 2u, row_words = bits * head_dim / 32u;
+    bool here = moves[2u * move + 1u] - to.first_row < to.n_rows, same = from_format == format;
+    source = moves[2u * move] - part.first_row;
+    if (!here || (same && source >= part.n_rows)) return;
+    for (uint i = THREAD; same && i < words; i += n_threads) w[begin + i] = from[source / kivi_rows * words + i];
+    if (same) return;
+    for (uint i = THREAD; i < head_dim; i += n_threads) {
+        float least = 0.f, top = 0.f;
+        for (uint r = 0u; r < kivi_rows; r++) {
+            source = moves[2u * (move + r)] - part.first_row;
+            float v = coded_value(source_value(i));
+            least = r == 0u || v < least ? v : least;
+            top = r == 0u || v > top ? v : top;
+        }
+        w[begin + i] = ranges[i] = kivi_range(least, top, most);
+    }
+    barrier();
+    for (uint j = THREAD; j < kivi_rows * row_words; j += n_threads) {
+        uint codes = 0u, r = j / row_words;
+        uvec2 dims = dims_of_word(j % row_words, bits);
+        source = moves[2u * (move + r)] - part.first_row;
+        for (uint k = 0u; k < 32u / bits; k++) {
+            uint i = dims.x + k * dims.y;
+            codes |= kivi_code(coded_value(source_value(i)), ranges[i], most) << bits * k;
+        }
+        w[begin + head_dim + j] = codes;
+    }
+}
+
 void main()
 {
     TAKE(a)
     TAKE(to)
     TAKE(part)
+    uint words = group_words(format, head_dim);
+    if (words != 0u) {
+        move_group(gl_WorkGroupID.x * kivi_rows, words);
+        return;
+    }
     for (uint i = gl_GlobalInvocationID.x; i < a.n_moves; i += THREADS_OF_ALL) {
         uint r = moves[2u * i + 1u] - to.first_row;
         source = moves[2u * i] - part.first_row;
@@ -40,9 +96,9 @@ void main()
         } else if (from_format < first_codec) {
             encode_row(format, to.pool_rows, r, head_dim);
         } else {
-            uint words = row_bytes(format, head_dim) / 4u;
-            for (uint k = 0u; k < words; k++) row[k] = from[source * words + k];
-            row[words] = row_tail(format, part.pool_rows, source, head_dim);
+            uint n_words = row_bytes(format, head_dim) / 4u;
+            for (uint k = 0u; k < n_words; k++) row[k] = from[source * n_words + k];
+            row[n_words] = row_tail(format, part.pool_rows, source, head_dim);
             store_row(format, to.pool_rows, r, head_dim);
         }
     }

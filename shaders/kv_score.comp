@@ -1,14 +1,18 @@
-// What one pass's slots were worth to the chunk's queries. A workgroup takes tiles of slots of a KV head in turn: keys are decoded,
-// and the threads of a slot share its queries.
+// What one pass's slots were worth to the chunk's queries. A workgroup takes tiles of slots of a KV head in turn, and its queries
+// some at a time; a thread has a slot and some of these queries.
+// also with SUBGROUPS
 #version 450
 #extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+#ifdef SUBGROUPS
+#extension GL_KHR_shader_subgroup_shuffle : require
+#endif
 #include "shaders/util.glsl"
 
 layout(constant_id = 0) const uint k_format = 1u;
 layout(constant_id = 1) const uint kind = 0u; // score_sum or score_below
 layout(constant_id = 2) const uint head_dim = 64u;
-layout(constant_id = 3) const uint flags = 0u; // 1: a table, 2: log-weights
-const uint has_table = flags & 1u;
+layout(constant_id = 3) const uint flags = 0u; // slots.glsl
 
 layout(push_constant) uniform Block { KvScoreArgs s; AttentionArgs a; SlotPass pass; ScoreDecay decay; } pushed;
 ARGS(KvScoreArgs, s)
@@ -16,40 +20,43 @@ ARGS(AttentionArgs, a)
 ARGS(SlotPass, pass)
 ARGS(ScoreDecay, decay)
 layout(binding = 0) buffer Signal { float signal[]; };           // of the chunk's rows if the pass is theirs, else of all slots
-layout(binding = 1) readonly buffer Q { float q[]; };            // (n_tokens, n_heads * head_dim)
+layout(binding = 1) readonly buffer Q { uint q[]; };             // (n_tokens, n_heads * head_dim); with waves bias and view behind
 layout(binding = 2) readonly buffer K { uint w[]; };             // (pass.n_rows, head_dim)
 layout(binding = 3) readonly buffer Table { uint table[]; };     // slots
 layout(binding = 4) readonly buffer Weights { float weights[]; }; // (slots, 2)
-layout(binding = 5) readonly buffer View { uint view[]; };       // (n_kv_heads, view_words)
+layout(binding = 5) readonly buffer View { uint view[]; };       // (n_kv_heads, view_words); with waves the positions of slots
 layout(binding = 6) readonly buffer Lse { float lse[]; };        // (n_tokens, n_heads)
+layout(binding = 7) readonly buffer Angles { float angles[]; };  // turns, or waves
 
 float x[1]; // nothing is encoded here
 uint row[1];
+#ifdef SUBGROUPS
+AS_TEXELS(1, q_texels)
+AS_TEXELS(2, k_texels)
+#undef WORD
+#define WORD(i) TEXEL(k_texels, i)
+#define Q_WORD(i) TEXEL(q_texels, i)
+#else
+#define Q_WORD(i) q[i]
+#endif
 #include "shaders/cache.glsl"
 #include "shaders/slots.glsl"
+#include "shaders/lanes.glsl"
+#include "shaders/logits.glsl"
 
-const uint room = 2048u / head_dim;
-const uint n_slots = room > 32u ? 32u : room > 16u ? 16u : room > 8u ? 8u : 4u; // of a tile
-const uint n_shares = n_threads / n_slots;
-
-shared float tile[2048]; // (n_slots, head_dim)
 shared float sums[n_threads];
-shared uint slots[32];
 
-// Of the queries of token t, all heads of the group.
-float ask(Slots of, uint t, uint slot, uint index, float logweight)
+// What a logit of the head's query tells of the slot.
+float told_by(Slots of, uint query, uint group, uint index, float logit)
 {
-    uint group = a.n_heads / a.n_kv_heads, own = of.before + t;
+    uint t = query / group, own = of.before + t;
+    if (!sees(of, t, index)) return 0.f;
     uint first = max(of.oldest, a.window != 0u && own + 1u > a.window ? own + 1u - a.window : 0u);
-    float n_visible = float(own + 1u - (first > a.n_pinned ? first - a.n_pinned : 0u)), sum = 0.f;
-    for (uint h = of.head * group; h < (of.head + 1u) * group; h++) {
-        float logit = 0.f;
-        for (uint d = 0u; d < head_dim; d++) logit += q[(t * a.n_heads + h) * head_dim + d] * tile[slot * head_dim + d];
-        float p = power_of_two((logit * a.scale + logweight) * log2e - lse[t * a.n_heads + h]);
-        // Alone, a token has exactly its even share, whatever lse was rounded to.
-        sum += kind == score_below ? (n_visible > 1.f && p * n_visible < 1.f ? 1.f : 0.f) : p;
-    }
-    return sum;
+    float n_visible = float(own + 1u - (first > a.n_pinned ? first - a.n_pinned : 0u));
+    float p = power_of_two(logit * log2e - lse[t * a.n_heads + of.head * group + query % group]);
+    // Alone, a token has exactly its even share, whatever lse was rounded to.
+    float said = kind == score_below ? (n_visible > 1.f && p * n_visible < 1.f ? 1.f : 0.f) : p;
+    return said * power_of_two(float(a.n_tokens - 1u - t) * decay.log_of_two);
 }
 
 void main()
@@ -58,30 +65,29 @@ void main()
     TAKE(a)
     TAKE(pass)
     TAKE(decay)
-    uint slot = THREAD % n_slots, share = THREAD / n_slots;
+    uint slot = THREAD % n_slots, row0 = THREAD / n_slots * n_asked, group = a.n_heads / a.n_kv_heads;
     Slots of = find_slots(gl_WorkGroupID.y, 0u, a.n_tokens, true);
-    uint count = count_slots(of);
-    for (uint nth = gl_WorkGroupID.x * n_slots; nth < count; nth += gl_NumWorkGroups.x * n_slots) {
-        uint n = min(n_slots, count - nth), index = index_of(of, nth + slot);
-        if (THREAD < n) slots[THREAD] = slot_of(of, index);
-        barrier();
-        for (uint i = THREAD; i < n * head_dim; i += n_threads) {
-            uint r = row_of_slot(slots[i / head_dim]);
-            tile[i] = r < pass.n_rows ? row_value(k_format, r, row_tail(k_format, pass.pool_rows, r, head_dim), i % head_dim, head_dim) : 0.f;
-        }
-        barrier();
-        bool bound = slot < n && row_of_slot(slots[slot]) < pass.n_rows;
-        float sum = 0.f;
-        if (bound) {
-            float b = (flags & 2u) != 0u && pass.source != pass_chunk ? max(none, weights[2u * slots[slot] + 1u]) : 0.f;
-            for (uint t = s.first_query + share; t < a.n_tokens; t += n_shares)
-                if (sees(of, t, index)) sum += ask(of, t, slot, index, b) * power_of_two(float(a.n_tokens - 1u - t) * decay.log_of_two);
+    uint count = min(count_slots(of), pass.first_slot + pass_slots);
+    for (uint nth = pass.first_slot + gl_WorkGroupID.x * n_slots; nth < count; nth += gl_NumWorkGroups.x * n_slots) {
+        uint n = min(n_slots, count - nth), index = index_of(of, nth + min(slot, n - 1u)), at = slot_of(of, index), r = row_of_slot(at);
+        bool bound = slot < n && r < pass.n_rows;
+        float b = has_weights && pass.source != pass_chunk ? max(none, weights[2u * at + 1u]) : 0.f, sum = 0.f;
+        for (uint first = s.first_query * group; first < a.n_tokens * group; first += n_rows) {
+            uint mine = min(n_rows, a.n_tokens * group - first);
+            barrier();
+            read_queries(of.head, group, first, of.before);
+            barrier();
+            if (row0 >= mine) continue; // all threads of a subgroup, or none
+            float product[4];
+            ask(bound ? r : 0u, index, position_of(of, index), row0, mine, of.before, group, first, product);
+            [[unroll]] for (uint j = 0u; j < n_asked; j++)
+                if (row0 + j < mine) sum += told_by(of, first + row0 + j, group, index, product[j] * a.scale + b);
         }
         sums[THREAD] = sum;
         barrier();
-        if (share == 0u && bound) {
-            for (uint i = 1u; i < n_shares; i++) sum += sums[i * n_slots + slot];
-            signal[slots[slot]] = pass.source == pass_chunk ? sum : signal[slots[slot]] * decay.keep + sum;
+        if (THREAD < n && bound) {
+            for (uint i = 1u; i < n_threads / n_slots; i++) sum += sums[i * n_slots + slot];
+            signal[at] = pass.source == pass_chunk ? sum : signal[at] * decay.keep + sum;
         }
         barrier();
     }

@@ -1,11 +1,16 @@
-// y = x W^T, or y += x W^T. A few tokens: one workgroup per tile of eight rows, sixteen threads per row. Many: one per 32 rows
-// and 32 tokens, whose weights are decoded once into shared memory.
+// y = x W^T, or y += x W^T. A few tokens: matvec.glsl. Many: one workgroup per 32 rows and 32 tokens, whose weights are decoded once
+// into shared memory.
 // variants: FORMATS
+// also with SUBGROUPS
 #version 450
 #extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
+#ifdef SUBGROUPS
+#extension GL_KHR_shader_subgroup_shuffle : require
+#endif
 #include "shaders/util.glsl"
 
-layout(constant_id = 0) const uint few = 1u; // tokens that a workgroup has, if there are few; else 0
+layout(constant_id = 0) const uint few = 1u; // tokens of a workgroup, 8 at most; 0: many
 
 layout(push_constant) uniform Block { MatmulArgs a; RowRange part; } pushed;
 ARGS(MatmulArgs, a)
@@ -14,12 +19,19 @@ layout(binding = 0) buffer Y { float y[]; };          // (n_tokens, rows)
 layout(binding = 1) readonly buffer W { uint w[]; };  // (part.n_rows, cols) tiles
 layout(binding = 2) readonly buffer X { float x[]; }; // (n_tokens, cols)
 
+#ifdef SUBGROUPS
+AS_TEXELS(1, w_texels)
+AS_TEXELS(2, x_texels)
+#undef WORD
+#define WORD(i) TEXEL(w_texels, i)
+#define X_AT(i) uintBitsToFloat(TEXEL(x_texels, i))
+#else
+#define X_AT(i) x[i]
+#endif
 #include "kernels/common/formats.h"
 
-const uint max_few = 8u;
 const uint side = 32u; // rows, tokens and cols of what is in shared memory
-const uint unit = block < side ? block : side; // values of a row that a thread takes at a time
-shared float room[2u * side * (side + 1u)]; // few: (few, n_threads) sums; many: weights, then activations, (side, side + 1) each
+shared float room[2u * side * (side + 1u)]; // few: (few * n_tiles, n_threads) sums; many: weights, then activations, (side, side + 1) each
 
 uint block_at(uint tile, uint k) { return (tile * (a.cols / block) + k / block) * (half_words + tile_rows * words); }
 
@@ -29,27 +41,7 @@ void put(uint t, uint row, float sum)
     y[at] = a.accumulate != 0u ? y[at] + sum : sum;
 }
 
-void multiply_few()
-{
-    uint r = THREAD % tile_rows, tile = gl_WorkGroupID.x;
-    float sum[max_few];
-    for (uint t = 0u; t < few; t++) sum[t] = 0.f;
-    for (uint k0 = THREAD / tile_rows * unit; k0 < a.cols; k0 += n_threads / tile_rows * unit) {
-        uint at = block_at(tile, k0);
-        for (uint k = 0u; k < unit; k++) {
-            float v = value(at, r, k0 % block + k);
-            for (uint t = 0u; t < few; t++) sum[t] += v * x[min(t, a.n_tokens - 1u) * a.cols + k0 + k];
-        }
-    }
-    for (uint t = 0u; t < few; t++) room[t * n_threads + THREAD] = sum[t];
-    barrier();
-    for (uint i = THREAD; i < few * tile_rows; i += n_threads) {
-        uint t = i / tile_rows, row = tile * tile_rows + i % tile_rows;
-        float total = 0.f;
-        for (uint j = i % tile_rows; j < n_threads; j += tile_rows) total += room[t * n_threads + j];
-        if (t < a.n_tokens && row < part.n_rows) put(t, row, total);
-    }
-}
+#include "shaders/matvec.glsl"
 
 void multiply_many()
 {

@@ -1,5 +1,14 @@
 // The slots of a layer that one pass sees: those of one pool, in the order of the text. Before it is included: args `a`
-// (AttentionArgs), `pass` (SlotPass), has_table, and the buffers table and view.
+// (AttentionArgs), `pass` (SlotPass), the constant `flags`, and the buffers table and view. Eight buffers are all that a shader may
+// have: where keys come without their bias `view` has the positions of slots, and Q_WORD has what the view has, behind the queries
+// and their products with the bias.
+const bool has_table = (flags & 1u) != 0u;
+const bool has_weights = (flags & 2u) != 0u;
+const bool has_turns = (flags & 4u) != 0u;
+const bool has_groups = (flags & 8u) != 0u;
+const bool has_waves = (flags & 16u) != 0u;
+
+uint view_word(uint i) { return has_waves ? Q_WORD(2u * a.n_tokens * a.n_heads * a.head_dim + i) : view[i]; }
 
 // Of one KV head, and of tokens [first_token, end_token): indexes [0, a_end) and [b_begin, b_end) but for the first a_begin.
 struct Slots {
@@ -17,11 +26,11 @@ struct Slots {
 Slots find_slots(uint head, uint first_token, uint end_token, bool all)
 {
     Slots s;
-    uint at = head * view_words, coded_begin = view[at + view_coded_begin], coded_end = view[at + view_coded_end];
+    uint at = head * view_words, coded_begin = view_word(at + view_coded_begin), coded_end = view_word(at + view_coded_end);
     s.head = head;
-    s.before = view[at + view_before];
-    s.begin = view[at + view_begin];
-    s.oldest = has_table != 0u ? 0u : RING_OLDEST(s.before + (a.chunk_rows != 0u ? 0u : a.n_tokens), a.n_rows, a.n_pinned);
+    s.before = view_word(at + view_before);
+    s.begin = view_word(at + view_begin);
+    s.oldest = has_table ? 0u : RING_OLDEST(s.before + (a.chunk_rows != 0u ? 0u : a.n_tokens), a.n_rows, a.n_pinned);
     uint own = s.before + first_token, end = a.chunk_rows != 0u ? s.before : s.before + end_token;
     s.a_begin = s.a_end = s.b_begin = s.b_end = 0u;
     if (pass.source == pass_chunk) {
@@ -30,7 +39,7 @@ Slots find_slots(uint head, uint first_token, uint end_token, bool all)
     } else if (pass.source == pass_coded) {
         s.a_begin = coded_begin;
         s.a_end = coded_end;
-    } else if (has_table != 0u) {
+    } else if (has_table) {
         s.a_end = min(coded_begin, end);
         s.b_begin = coded_end;
         s.b_end = end;
@@ -59,8 +68,15 @@ uint index_of(Slots s, uint nth)
 uint slot_of(Slots s, uint index)
 {
     if (pass.source == pass_chunk) return s.head * a.chunk_rows + index - s.before;
-    if (has_table != 0u) return table[s.begin + index];
+    if (has_table) return table[s.begin + index];
     return s.head * a.n_rows + RING_ROW(index, a.n_rows, a.n_pinned);
+}
+
+// Where it is in the text; known where keys come without their bias.
+uint position_of(Slots s, uint index)
+{
+    if (!has_waves) return 0u;
+    return index < s.before ? view[s.begin + index] : view_word(s.head * view_words + view_position) + index - s.before;
 }
 
 // Its row among those that are bound; others are not below pass.n_rows.

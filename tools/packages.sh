@@ -2,9 +2,9 @@
 # What building, testing and fetching models needs beside a bare Debian or Ubuntu, and how it is installed and built.
 # Sourced by quickstart.sh, test.sh and fetch_model.sh.
 
-build_packages="g++ cmake ninja-build libutf8proc-dev"
+build_packages="g++ cmake ninja-build libutf8proc-dev libvulkan-dev glslang-tools"
 fetch_packages="python3 python3-venv ca-certificates"
-test_packages="doctest-dev python3 glslang-tools g++-aarch64-linux-gnu qemu-user"
+test_packages="doctest-dev python3 mesa-vulkan-drivers g++-aarch64-linux-gnu qemu-user"
 
 # Installs those of the packages given that are missing.
 install_packages() {

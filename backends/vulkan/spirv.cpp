@@ -10,7 +10,7 @@ namespace ks
 
 // Opcodes and numbers of the SPIR-V specification, sections 3.6 to 3.42.
 constexpr uint32_t kOpExecutionMode = 16, kOpTypePointer = 32, kOpVariable = 59, kOpDecorate = 71, kOpMemberDecorate = 72;
-constexpr uint32_t kLocalSize = 17, kStorageBuffer = 12, kBinding = 33, kNonWritable = 24, kNone = ~0u;
+constexpr uint32_t kLocalSize = 17, kStorageBuffer = 12, kUniformConstant = 0, kBinding = 33, kNonWritable = 24, kNone = ~0u;
 
 // What is known of an id.
 struct Id {
@@ -18,6 +18,7 @@ struct Id {
     uint32_t type = kNone;   // of a variable: its pointer type; of a pointer: what it points to
     bool read_only = false;  // a struct, one of whose members is
     bool is_storage = false; // a variable
+    bool is_texels = false;  // a variable
 };
 
 SpirvInfo read_spirv(const uint32_t* words, size_t n_words)
@@ -36,8 +37,10 @@ SpirvInfo read_spirv(const uint32_t* words, size_t n_words)
         if (code != kOpVariable) continue;
         ids[op[2]].type = op[1];
         ids[op[2]].is_storage = op[3] == kStorageBuffer;
+        ids[op[2]].is_texels = op[3] == kUniformConstant;
     }
     for (const Id& id : ids) {
+        if (id.is_texels && id.binding != kNone) info.texels |= 1u << (id.binding - kFirstTexels);
         if (!id.is_storage || id.binding == kNone) continue;
         info.n_bindings = std::max(info.n_bindings, id.binding + 1);
         const bool read_only = id.read_only || ids[ids[id.type].type].read_only;

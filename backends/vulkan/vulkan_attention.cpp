@@ -8,22 +8,36 @@ namespace ks
 {
 
 constexpr uint32_t kSplits = 16;      // workgroups that share a head's slots, where there are few queries
+constexpr uint32_t kSoftSplits = 4;   // the same on a processor, which has few cores
 constexpr uint32_t kScoreGroups = 64; // workgroups per head that take its tiles in turn
-constexpr uint32_t kHasTable = 1, kHasWeights = 2;
+constexpr uint32_t kHasTable = 1, kHasWeights = 2, kHasTurns = 4, kHasGroups = 8, kHasWaves = 16; // shaders/slots.glsl
 
-// Queries of a KV head that a workgroup has (shaders/attention.comp).
+// Queries of a KV head that a workgroup has (shaders/logits.glsl).
 static uint32_t rows_of(uint32_t head_dim)
 {
-    return std::min(1024 / head_dim, 16u);
+    return head_dim <= 64 ? 16 : head_dim <= 128 ? 8 : head_dim <= 256 ? 4 : 2;
 }
 
-static uint32_t splits_of(uint32_t n_tokens, uint32_t group, uint32_t head_dim)
+static uint32_t flags_of(const AttentionArgs& a, const KvSlots& slots)
+{
+    KS_CHECK(!a.n_wave || !a.n_turn, "attention: %u values turned, waves of %u", a.n_turn, a.n_wave);
+    return (slots.table ? kHasTable : 0) | (slots.weights ? kHasWeights : 0) | (a.n_turn ? kHasTurns : 0) | (a.group ? kHasGroups : 0) |
+           (a.n_wave ? kHasWaves : 0);
+}
+
+// Queries as waves want them: their products with the bias behind them, then the view.
+static uint64_t wave_query_bytes(uint64_t n_values, uint32_t n_kv_heads)
+{
+    return 4 * (2 * n_values + uint64_t(n_kv_heads) * view_words);
+}
+
+uint32_t VulkanBackend::splits_of(uint32_t n_tokens, uint32_t group, uint32_t head_dim) const
 {
     const uint32_t n_blocks = (n_tokens * group + rows_of(head_dim) - 1) / rows_of(head_dim);
-    return std::max(1u, kSplits / n_blocks);
+    return std::max(1u, (m_device.candidate().software ? kSoftSplits : kSplits) / n_blocks);
 }
 
-static uint64_t partial_bytes(uint32_t n_tokens, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim)
+uint64_t VulkanBackend::partial_bytes(uint32_t n_tokens, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim) const
 {
     return 4ull * n_tokens * n_heads * splits_of(n_tokens, n_heads / n_kv_heads, head_dim) * (4 + head_dim);
 }
@@ -34,7 +48,9 @@ uint64_t VulkanBackend::scratch_bytes(const ScratchShape& shape) const
     uint64_t most = 0;
     for (uint32_t n = 1; n <= shape.n_tokens && shape.n_heads && shape.head_dim; n++)
         most = std::max(most, partial_bytes(n, shape.n_heads, shape.n_kv_heads, shape.head_dim));
-    return align_up(most, kRegionAlign);
+    most = std::max(most, vulkan_select_bytes(shape));
+    return align_up(most, kRegionAlign) +
+           align_up(wave_query_bytes(uint64_t(shape.n_tokens) * shape.n_heads * shape.head_dim, shape.n_kv_heads), kRegionAlign);
 }
 
 void VulkanBackend::set_scratch(const Buffer& buffer, uint64_t offset, const ScratchShape& shape)
@@ -45,30 +61,66 @@ void VulkanBackend::set_scratch(const Buffer& buffer, uint64_t offset, const Scr
 
 struct VulkanBackend::Pass {
     SlotPass pass;
-    const Tensor *q, *k, *v;
+    VulkanBinding q;
+    const Tensor *k, *v;
     CachePart part;
 };
 
-// body(pass) for every pool with slots, every kind of query and every part of the pool that one binding may span.
-template <class Body> void VulkanBackend::for_passes(const AttentionArgs& a, const Queries& q, const KvSlots& slots, const Body& body) const
+// The queries of a pass; where keys come without their bias, put together with what else is needed, at the end of the scratch.
+VulkanBinding VulkanBackend::queries_of(const AttentionArgs& a, const Tensor& q, const Tensor& bias, const KvSlots& slots)
 {
-    KS_CHECK(!a.n_turn && !a.n_wave, "attention: %u values turned, waves of %u", a.n_turn, a.n_wave);
+    const uint64_t n = uint64_t(a.n_tokens) * a.n_heads * a.head_dim, n_view = uint64_t(a.n_kv_heads) * view_words;
+    if (!a.n_wave) return values(q, n);
+    const uint64_t bytes = wave_query_bytes(n, a.n_kv_heads);
+    const VulkanBinding to{m_scratch.buffer, m_scratch.offset + m_scratch.bytes - align_up(bytes, kRegionAlign), bytes,
+                           m_scratch.buffer_bytes};
+    m_stream.copy({to.buffer, to.offset, 4 * n}, values(q, n));
+    m_stream.copy({to.buffer, to.offset + 4 * n, 4 * n}, values(bias, n));
+    m_stream.copy({to.buffer, to.offset + 8 * n, 4 * n_view}, values(slots.view, n_view));
+    return to;
+}
+
+// Where slots are in the text, or the view; and what turns keys, or their bias.
+VulkanBinding VulkanBackend::view_of(const AttentionArgs& a, const KvSlots& slots) const
+{
+    return a.n_wave ? values(slots.positions, slots.table.cols) : values(slots.view, uint64_t(a.n_kv_heads) * view_words);
+}
+
+VulkanBinding VulkanBackend::angles_of(const AttentionArgs& a, const KvSlots& slots) const
+{
+    const Tensor& t = a.n_wave ? slots.waves : a.n_turn ? slots.turns : Tensor();
+    return optional(t, uint64_t(t.rows) * t.cols);
+}
+
+// body(pass) for every pool with slots, every kind of query and every part of the pool that one binding may span.
+template <class Body>
+void VulkanBackend::for_passes(const AttentionArgs& a, const Queries& q, const KvSlots& slots, uint32_t n_splits, const Body& body)
+{
     const Tensor* pools[][2] = {{&slots.k, &slots.v}, {&slots.coded_k, &slots.coded_v}, {&slots.chunk_k, &slots.chunk_v}};
-    for (uint32_t source : {pass_plain, pass_coded, pass_chunk}) {
-        const Tensor &k = *pools[source][0], &v = *pools[source][1];
-        if (!k || (source == pass_chunk && !a.chunk_rows)) continue;
-        KS_CHECK(k.cols == a.head_dim && v.cols == a.head_dim && k.rows == v.rows, "attention: heads of %u, k (%u, %u), v (%u, %u)",
-                 a.head_dim, k.rows, k.cols, v.rows, v.cols);
-        const uint32_t step = std::min(cache_rows(k), cache_rows(v));
-        for (uint32_t far = a.n_far ? 1 : 0, last = 0; last <= far; last++) {
-            const bool is_far = far && last == 0;
+    for (uint32_t far = a.n_far ? 1 : 0, last = 0; last <= far; last++) {
+        const bool is_far = far && last == 0;
+        const VulkanBinding queries = is_far ? queries_of(a, q.far, q.bias_far, slots) : queries_of(a, q.q, q.bias, slots);
+        for (uint32_t source : {pass_plain, pass_coded, pass_chunk}) {
+            const Tensor &k = *pools[source][0], &v = *pools[source][1];
+            if (!k || (source == pass_chunk && !a.chunk_rows)) continue;
+            KS_CHECK(k.cols == a.head_dim && v.cols == a.head_dim && k.rows == v.rows, "attention: heads of %u, k (%u, %u), v (%u, %u)",
+                     a.head_dim, k.rows, k.cols, v.rows, v.cols);
+            const uint32_t step = std::min(cache_rows(k), cache_rows(v));
             for (uint32_t row = 0; row < k.rows; row += step) {
                 const CachePart part{row, std::min(step, k.rows - row), k.rows};
-                const SlotPass pass{source, is_far ? 0 : a.n_far, is_far ? a.n_far : ~0u, k.rows, part.first_row, part.n_rows, 1, 0};
-                body(Pass{pass, is_far ? &q.far : &q.q, &k, &v, part});
+                SlotPass pass{source, is_far ? 0 : a.n_far, is_far ? a.n_far : ~0u, k.rows, part.first_row, part.n_rows, n_splits, 0, 0};
+                // No head sees more slots than the pool has rows.
+                for (; pass.first_slot < k.rows; pass.first_slot += pass_slots * n_splits) body(Pass{pass, queries, &k, &v, part});
             }
         }
     }
+}
+
+// The shaders that read together what all threads want, where the threads of a subgroup can agree on it.
+const char* VulkanBackend::lanes_op(const char* op, const char* lanes_name, uint32_t head_dim) const
+{
+    const uint32_t lanes = m_device.limits().lanes;
+    return lanes && head_dim % (2 * lanes) == 0 ? lanes_name : op;
 }
 
 void VulkanBackend::attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots, const Tensor& lse)
@@ -79,27 +131,27 @@ void VulkanBackend::attention(const AttentionArgs& a, const Tensor& y, const Que
     KS_CHECK(a.n_tokens && scratch <= m_scratch.bytes, "attention: %u tokens, scratch of %llu", a.n_tokens,
              (unsigned long long)m_scratch.bytes);
     const VulkanBinding partials{m_scratch.buffer, m_scratch.offset, scratch};
-    const uint32_t n_splits = splits_of(a.n_tokens, group, a.head_dim),
-                   flags = (slots.table ? kHasTable : 0) | (slots.weights ? kHasWeights : 0);
+    const uint32_t n_splits = splits_of(a.n_tokens, group, a.head_dim), flags = flags_of(a, slots);
     struct {
         AttentionArgs a;
         SlotPass pass;
     } push{a, {}};
     uint32_t continues = 0;
-    for_passes(a, q, slots, [&](const Pass& p) {
+    for_passes(a, q, slots, n_splits, [&](const Pass& p) {
         push.pass = p.pass;
-        push.pass.n_splits = n_splits;
         push.pass.continues = continues;
         continues = 1;
         const VulkanBinding bound[] = {partials,
-                                       values(*p.q, n_values),
+                                       p.q,
                                        cache_part(*p.k, p.part),
                                        cache_part(*p.v, p.part),
                                        optional(slots.table, slots.table.cols),
                                        optional(slots.weights, 2ull * slots.weights.rows),
-                                       values(slots.view, uint64_t(a.n_kv_heads) * view_words)};
+                                       view_of(a, slots),
+                                       angles_of(a, slots)};
         const Groups groups{(a.n_tokens * group + rows_of(a.head_dim) - 1) / rows_of(a.head_dim), a.n_kv_heads, n_splits};
-        run("attention", "", {{vulkan_format(p.k->format), vulkan_format(p.v->format), a.head_dim, flags}}, push, bound, groups);
+        run(lanes_op("attention", "attention_lanes", a.head_dim), "",
+            {{vulkan_format(p.k->format), vulkan_format(p.v->format), a.head_dim, flags}}, push, bound, groups);
     });
     push.pass.n_splits = n_splits;
     push.pass.continues = bool(lse);
@@ -110,31 +162,27 @@ void VulkanBackend::attention(const AttentionArgs& a, const Tensor& y, const Que
 void VulkanBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& signal, const Tensor& chunk_signal,
                              const Queries& q, const KvSlots& slots, const Tensor& lse)
 {
-    const uint32_t flags = (slots.table ? kHasTable : 0) | (slots.weights ? kHasWeights : 0);
+    const uint32_t flags = flags_of(a, slots);
     struct {
         KvScoreArgs s;
         AttentionArgs a;
         SlotPass pass;
         ScoreDecay decay;
     } push{s, a, {}, {s.reset ? 0.f : float(std::pow(double(s.decay), a.n_tokens)), float(std::log2(double(s.decay)))}};
-    for_passes(a, q, slots, [&](const Pass& p) {
+    for_passes(a, q, slots, 1, [&](const Pass& p) {
         push.pass = p.pass;
         const Tensor& out = p.pass.source == pass_chunk ? chunk_signal : signal;
         const VulkanBinding bound[] = {values(out, out.cols),
-                                       values(*p.q, uint64_t(a.n_tokens) * a.n_heads * a.head_dim),
+                                       p.q,
                                        cache_part(*p.k, p.part),
                                        optional(slots.table, slots.table.cols),
                                        optional(slots.weights, 2ull * slots.weights.rows),
-                                       values(slots.view, uint64_t(a.n_kv_heads) * view_words),
-                                       values(lse, uint64_t(a.n_tokens) * a.n_heads)};
-        run("kv_score", "", {{vulkan_format(p.k->format), s.kind, a.head_dim, flags}}, push, bound, {kScoreGroups, a.n_kv_heads});
+                                       view_of(a, slots),
+                                       values(lse, uint64_t(a.n_tokens) * a.n_heads),
+                                       angles_of(a, slots)};
+        run(lanes_op("kv_score", "kv_score_lanes", a.head_dim), "", {{vulkan_format(p.k->format), s.kind, a.head_dim, flags}}, push, bound,
+            {kScoreGroups, a.n_kv_heads});
     });
-}
-
-// DeviceInfo says that there is none.
-void VulkanBackend::select(const SelectArgs& s, const AttentionArgs&, const Selection&, const Queries&, const KvSlots&)
-{
-    KS_CHECK(false, "select: kind %u", s.kind);
 }
 
 } // namespace ks

@@ -7,14 +7,16 @@ namespace ks
 {
 
 constexpr uint64_t kStagingBytes = 1u << 20;
+constexpr uint64_t kSmallBytes = 16384; // of an upload
+static_assert(kSmallBytes <= kMaxUpdate, "");
 
-std::vector<VulkanFound> find_vulkan_devices()
+std::vector<DeviceInfo> find_vulkan_devices()
 {
-    std::vector<VulkanFound> found;
+    std::vector<DeviceInfo> found;
     VulkanInstance instance;
     if (!instance.open().ok()) return found;
     for (const VulkanCandidate& c : instance.candidates())
-        if (c.refusal.empty()) found.push_back({c.info, c.software});
+        if (c.refusal.empty()) found.push_back(c.info);
     return found;
 }
 
@@ -31,12 +33,14 @@ Status VulkanBackend::open(const std::string& id)
     KS_TRY(m_stream.open(m_device));
     m_pipelines.open(m_device, m_stream.layout());
     KS_TRY(m_device.make_block(kNothingBytes, false, &m_nothing));
+    m_stream.bind_nothing(optional({}, 0));
     return m_device.limits().unified ? Status() : m_device.make_block(kStagingBytes, true, &m_staging);
 }
 
 VulkanBackend::~VulkanBackend()
 {
     (void)m_stream.wait();
+    m_stream.forget(m_nothing.buffer);
     m_device.free_block(m_nothing);
     m_device.free_block(m_staging);
 }
@@ -68,6 +72,7 @@ void VulkanBackend::free(Buffer& buffer)
 {
     if (!buffer.data) return;
     (void)m_stream.wait();
+    m_stream.forget(block_of(buffer).buffer);
     m_device.free_block(block_of(buffer));
     delete &block_of(buffer);
     buffer = {};
@@ -77,13 +82,16 @@ VulkanBinding VulkanBackend::bytes_of(const Buffer& buffer, uint64_t offset, uin
 {
     KS_CHECK(offset <= buffer.bytes && bytes <= buffer.bytes - offset, "%llu bytes at %llu of a buffer of %llu", (unsigned long long)bytes,
              (unsigned long long)offset, (unsigned long long)buffer.bytes);
-    return {block_of(buffer).buffer, offset, bytes};
+    return {block_of(buffer).buffer, offset, bytes, block_of(buffer).bytes};
 }
 
 void VulkanBackend::upload(const Buffer& to, uint64_t offset, const void* from, uint64_t bytes)
 {
     const VulkanBinding bound = bytes_of(to, offset, bytes);
     const uint8_t* data = static_cast<const uint8_t*>(from);
+    // Small things go along with the commands, so that nobody waits for what still uses what was there.
+    const bool small = bytes && bytes <= kSmallBytes && bytes % 4 == 0 && offset % 4 == 0;
+    if (small && (!block_of(to).mapped || m_stream.uses(bound))) return m_stream.update(bound, from);
     if (uint8_t* mapped = block_of(to).mapped) {
         if (m_stream.uses(bound)) (void)m_stream.wait();
         memcpy(mapped + offset, data, bytes);
@@ -136,7 +144,7 @@ VulkanBinding VulkanBackend::values(const Tensor& t, uint64_t n) const
 
 VulkanBinding VulkanBackend::optional(const Tensor& t, uint64_t n) const
 {
-    return t ? values(t, n) : VulkanBinding{m_nothing.buffer, 0, kNothingBytes};
+    return t ? values(t, n) : VulkanBinding{m_nothing.buffer, 0, kNothingBytes, kNothingBytes};
 }
 
 // Parts begin at multiples of 64 tiles, whose bytes are a multiple of 256 whatever the format.
@@ -172,29 +180,6 @@ void VulkanBackend::rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor&
     const uint64_t n = uint64_t(a.rows) * a.dim;
     const VulkanBinding bound[] = {values(y, n), values(x, n), values(w, a.dim)};
     run("rmsnorm", "", {}, a, bound, {a.rows});
-}
-
-void VulkanBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets, const Tensor& x)
-{
-    constexpr uint32_t kFew = 8, kSide = 32; // shaders/matmul.comp
-    const uint32_t few = a.n_tokens > kFew ? 0 : a.n_tokens > 4 ? 8 : a.n_tokens > 2 ? 4 : a.n_tokens;
-    for (int i = 0; i < n_targets; i++) {
-        const Tensor& w = targets[i].w;
-        KS_CHECK(w.cols == a.cols && (i > 0 || w.rows == a.rows), "matmul: (%u, %u), w (%u, %u)", a.rows, a.cols, w.rows, w.cols);
-        const uint32_t step = weight_rows(w);
-        for (uint32_t row = 0; row < w.rows; row += step) {
-            const RowRange part{row, std::min(step, w.rows - row)};
-            const VulkanBinding bound[] = {values(targets[i].y, uint64_t(a.n_tokens) * w.rows), weight_part(w, part),
-                                           values(x, uint64_t(a.n_tokens) * a.cols)};
-            struct {
-                MatmulArgs a;
-                RowRange part;
-            } push{{a.n_tokens, w.rows, a.cols, a.accumulate}, part};
-            Groups groups{(part.n_rows + tile_rows - 1) / tile_rows};
-            if (!few) groups = {(part.n_rows + kSide - 1) / kSide, (a.n_tokens + kSide - 1) / kSide};
-            run("matmul", format_info(w.format).name, {{few}}, push, bound, groups, double(part.n_rows) * a.cols * a.n_tokens);
-        }
-    }
 }
 
 void VulkanBackend::rope(const RopeArgs& a, const Tensor& y, const Tensor& x, const Tensor& angles)

@@ -58,8 +58,19 @@ private:
     uint32_t cache_rows(const Tensor& cache) const;
     VulkanBinding cache_part(const Tensor& cache, const CachePart& part) const;
 
+    uint32_t splits_of(uint32_t n_tokens, uint32_t group, uint32_t head_dim) const;
+    uint64_t partial_bytes(uint32_t n_tokens, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim) const;
     struct Pass;
-    template <class Body> void for_passes(const AttentionArgs& a, const Queries& q, const KvSlots& slots, const Body& body) const;
+    struct SelectCall;
+    void run_step(const SelectCall& c, uint32_t step, const VulkanSpecial& special, const VulkanBinding& table, const VulkanBinding& keys,
+                  const VulkanBinding& weights, const VulkanBinding& made, Groups groups);
+    void run_on_keys(SelectCall& c, uint32_t step, const VulkanBinding& made, Groups groups);
+    template <class Body>
+    void for_passes(const AttentionArgs& a, const Queries& q, const KvSlots& slots, uint32_t n_splits, const Body& body);
+    VulkanBinding queries_of(const AttentionArgs& a, const Tensor& q, const Tensor& bias, const KvSlots& slots);
+    VulkanBinding view_of(const AttentionArgs& a, const KvSlots& slots) const;
+    VulkanBinding angles_of(const AttentionArgs& a, const KvSlots& slots) const;
+    const char* lanes_op(const char* op, const char* lanes_name, uint32_t head_dim) const;
 
     VulkanDevice m_device;
     VulkanStream m_stream;
@@ -71,15 +82,14 @@ private:
     ScratchShape m_shape;
 };
 
+// Of the scratch, what select needs.
+uint64_t vulkan_select_bytes(const ScratchShape& shape);
+
 // How the shaders number a cache's formats (shaders/cache.glsl).
 uint32_t vulkan_format(Format format);
 
-// Those of the machine's devices that can be used; software tells which of them run on the processor.
-struct VulkanFound {
-    DeviceInfo info;
-    bool software;
-};
-std::vector<VulkanFound> find_vulkan_devices();
+// Those of the machine's devices that can be used.
+std::vector<DeviceInfo> find_vulkan_devices();
 
 Result<std::unique_ptr<Backend>> make_vulkan_backend(const std::string& id);
 

@@ -14,7 +14,9 @@ constexpr uint32_t kAlignment = 64; // of every tensor in its buffer (runtime/ba
 struct LimitsClamp {
     const char* name;
     uint64_t range_bytes, allocation_bytes;
-    bool discrete; // the host does not see the device's memory
+    bool discrete;                // the host does not see the device's memory
+    uint32_t storage_buffers = 8; // of a shader
+    uint64_t n_submits = ~0ull, n_blocks = ~0ull;
 };
 static const LimitsClamp kClamps[] = {
     {"pi5", 128ull << 20, 1ull << 30, false},  // V3D: the floor, unified
@@ -23,6 +25,9 @@ static const LimitsClamp kClamps[] = {
     {"discrete", ~0ull, ~0ull, true},          // a card with memory of its own
     {"tiny", 64ull << 10, 1ull << 30, false},  // ranges so small that every test has several
     {"tiny_discrete", 64ull << 10, 1ull << 30, true},
+    {"featureless", ~0ull, ~0ull, false, 4},
+    {"lost", ~0ull, ~0ull, false, 8, 8}, // after a few submits
+    {"refusing", ~0ull, ~0ull, false, 8, ~0ull, 3},
 };
 
 static void clamp(VulkanLimits& limits)
@@ -33,6 +38,10 @@ static void clamp(VulkanLimits& limits)
         limits.range_bytes = std::min(limits.range_bytes, c.range_bytes);
         limits.allocation_bytes = std::min(limits.allocation_bytes, c.allocation_bytes);
         limits.unified = limits.unified && !c.discrete;
+        limits.storage_buffers = std::min(limits.storage_buffers, c.storage_buffers);
+        limits.lanes = 0; // what hardware gets
+        limits.n_submits = c.n_submits;
+        limits.n_blocks = c.n_blocks;
     }
 }
 
@@ -116,6 +125,18 @@ static void measure_memory(const VulkanApi& vk, VulkanCandidate& c)
     c.info.free_bytes = std::min(unused, c.limits.allocation_bytes);
 }
 
+// Programs on the processor have subgroups of the width they report. Theirs is the slowest way to read a buffer: lane by lane, where
+// texels come all at once, and what all lanes need costs as much as what each needs for itself.
+static uint32_t usable_lanes(const VulkanCandidate& c, const VkPhysicalDeviceSubgroupProperties& subgroups)
+{
+    const VkPhysicalDeviceLimits& limits = c.properties.limits;
+    const bool tells =
+        (subgroups.supportedStages & VK_SHADER_STAGE_COMPUTE_BIT) && (subgroups.supportedOperations & VK_SUBGROUP_FEATURE_SHUFFLE_BIT);
+    const bool texels = limits.minTexelBufferOffsetAlignment <= kAlignment && limits.maxTexelBufferElements >= c.limits.range_bytes / 4;
+    const uint32_t n = subgroups.subgroupSize;
+    return c.software && tells && texels && (n == 4 || n == 8 || n == 16) ? n : 0;
+}
+
 VulkanCandidate VulkanInstance::look_at(VkPhysicalDevice physical, uint32_t index)
 {
     VulkanCandidate c{};
@@ -124,7 +145,10 @@ VulkanCandidate VulkanInstance::look_at(VkPhysicalDevice physical, uint32_t inde
     blocks.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_3_PROPERTIES;
     VkPhysicalDeviceProperties2 properties{};
     properties.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2;
+    VkPhysicalDeviceSubgroupProperties subgroups{};
+    subgroups.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES;
     properties.pNext = &blocks;
+    blocks.pNext = &subgroups;
     m_vk.GetPhysicalDeviceProperties2(physical, &properties);
     c.properties = properties.properties;
     const VkPhysicalDeviceLimits& limits = c.properties.limits;
@@ -136,11 +160,13 @@ VulkanCandidate VulkanInstance::look_at(VkPhysicalDevice physical, uint32_t inde
     c.limits.invocations = limits.maxComputeWorkGroupInvocations;
     c.limits.max_groups = limits.maxComputeWorkGroupCount[0];
     c.limits.storage_buffers = limits.maxPerStageDescriptorStorageBuffers;
+    c.limits.lanes = usable_lanes(c, subgroups);
     clamp(c.limits);
     c.queue_family = compute_family(m_vk, physical);
     c.has_memory_budget = has_extension(m_vk, physical, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
-    c.info = {"vulkan:" + std::to_string(index), c.properties.deviceName, "vulkan", 0, 0, c.limits.unified, false, false, false, false};
+    c.info = {"vulkan:" + std::to_string(index), c.properties.deviceName, "vulkan", 0, 0, c.limits.unified};
     if (c.software) c.info.name += ", a program on the processor: cpu is faster";
+    if (c.limits.lanes) c.info.name += ", its " + std::to_string(c.limits.lanes) + " lanes read texels together";
     measure_memory(m_vk, c);
 
     const VulkanLimits floor;
@@ -224,7 +250,8 @@ Status VulkanDevice::make_block(uint64_t bytes, bool host, VulkanBlock* out)
     VkBufferCreateInfo info{};
     info.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO;
     info.size = block.bytes;
-    info.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT;
+    info.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_UNIFORM_TEXEL_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT |
+                 VK_BUFFER_USAGE_TRANSFER_DST_BIT;
     VkResult result = vk().CreateBuffer(m_device, &info, nullptr, &block.buffer);
     VkMemoryRequirements needs{};
     if (result == VK_SUCCESS) {
@@ -233,8 +260,8 @@ Status VulkanDevice::make_block(uint64_t bytes, bool host, VulkanBlock* out)
         memory.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO;
         memory.allocationSize = needs.size;
         memory.memoryTypeIndex = memory_type(needs.memoryTypeBits, host);
-        result =
-            memory.memoryTypeIndex == ~0u ? VK_ERROR_OUT_OF_DEVICE_MEMORY : vk().AllocateMemory(m_device, &memory, nullptr, &block.memory);
+        const bool refused = memory.memoryTypeIndex == ~0u || m_n_blocks++ >= limits().n_blocks;
+        result = refused ? VK_ERROR_OUT_OF_DEVICE_MEMORY : vk().AllocateMemory(m_device, &memory, nullptr, &block.memory);
     }
     if (result == VK_SUCCESS) result = vk().BindBufferMemory(m_device, block.buffer, block.memory, 0);
     void* mapped = nullptr;

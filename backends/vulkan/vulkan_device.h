@@ -17,7 +17,10 @@ struct VulkanLimits {
     uint32_t invocations = 128;             // in a workgroup; shaders have as many
     uint32_t max_groups = 65535;            // in one dimension of a dispatch
     uint32_t storage_buffers = 8;           // of a shader
+    uint32_t lanes = 0;                     // threads that shaders may take a subgroup to have; 0: nothing is known
     bool unified = false;                   // device and host memory are one pool, buffers are mapped
+    uint64_t n_submits = ~0ull;             // before the device is lost, and
+    uint64_t n_blocks = ~0ull;              // before memory is refused: for tests
 };
 
 // One of the machine's devices that can be used, before it is opened.
@@ -90,6 +93,7 @@ private:
     VkPhysicalDeviceMemoryProperties m_memory{};
     VkDevice m_device = VK_NULL_HANDLE;
     VkQueue m_queue = VK_NULL_HANDLE;
+    uint64_t m_n_blocks = 0; // that were ever asked for
 };
 
 } // namespace ks

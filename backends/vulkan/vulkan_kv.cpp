@@ -76,13 +76,16 @@ void VulkanBackend::kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor&
              int(to.format));
     KS_CHECK(to.cols == a.head_dim && from.cols == a.head_dim, "kv_move: rows of %u, %u, %u", a.head_dim, to.cols, from.cols);
     for_parts(to.rows, cache_rows(to), [&](const CachePart& to_part) {
-        for_parts(from.rows, cache_rows(from), [&](const CachePart& part) {
+        // The rows that become a group may come from anywhere.
+        const uint32_t group = codec_info(to.format).group, step = group > 1 && to.format != from.format ? from.rows : cache_rows(from);
+        for_parts(from.rows, step, [&](const CachePart& part) {
             const VulkanBinding bound[] = {cache_part(to, to_part), cache_part(from, part), values(moves, 2ull * a.n_moves)};
             struct {
                 KvMoveArgs a;
                 CachePart to, part;
             } push{a, to_part, part};
-            run("kv_move", "", {{vulkan_format(to.format), a.head_dim, vulkan_format(from.format)}}, push, bound, threads_for(a.n_moves));
+            run("kv_move", "", {{vulkan_format(to.format), a.head_dim, vulkan_format(from.format)}}, push, bound,
+                group > 1 ? Groups{a.n_moves / group} : threads_for(a.n_moves));
         });
     });
 }

@@ -10,6 +10,11 @@ namespace ks
 
 constexpr uint64_t kNothingBytes = 256;
 
+inline uint64_t divide_up(uint64_t a, uint64_t b)
+{
+    return (a + b - 1) / b;
+}
+
 template <class Push> void VulkanBackend::run(const char* op, const char* variant, const VulkanSpecial& special, const Push& push,
                                               const VulkanBinding* bindings, Groups groups, double work)
 {

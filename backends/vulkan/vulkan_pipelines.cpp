@@ -10,6 +10,7 @@ namespace ks
 {
 
 constexpr size_t kMaxCacheBytes = 64u << 20;
+constexpr size_t kMostKnown = 64; // pipelines that are remembered beside those that were used
 
 // ~/.cache/knapsack/vulkan-<vendor>-<device>-<driver>.bin; empty where there is no such place.
 static std::string cache_path(const VkPhysicalDeviceProperties& p)
@@ -36,27 +37,81 @@ static std::vector<char> read_file(const std::string& path)
     return bytes;
 }
 
+// What the file begins with: another program's shaders have other numbers. FNV-1a of all their words.
+static uint64_t shaders_hash()
+{
+    uint64_t hash = 0xcbf29ce484222325ull;
+    for (size_t i = 0; i < kVulkanShaderCount; i++)
+        for (size_t k = 0; k < kVulkanShaders[i].n_words; k++) hash = (hash ^ kVulkanShaders[i].words[k]) * 0x100000001b3ull;
+    return hash;
+}
+
+struct CacheHeader {
+    char magic[8];
+    uint64_t hash, n_pipelines;
+};
+struct CacheEntry {
+    uint32_t shader;
+    VulkanSpecial special;
+};
+constexpr char kMagic[8] = {'k', 's', 'v', 'k', '0', '0', '0', '1'};
+
+// The pipelines that the file names become wanted; what remains is the driver's. A file of another program's is as none.
+std::vector<char> VulkanPipelines::read_known()
+{
+    std::vector<char> bytes = read_file(m_path);
+    CacheHeader header{};
+    if (bytes.size() < sizeof header) return {};
+    memcpy(&header, bytes.data(), sizeof header);
+    const uint64_t room = (bytes.size() - sizeof header) / sizeof(CacheEntry);
+    if (memcmp(header.magic, kMagic, sizeof kMagic) != 0 || header.hash != shaders_hash() || header.n_pipelines > room) return {};
+    const char* at = bytes.data() + sizeof header;
+    for (uint64_t i = 0; i < header.n_pipelines; i++, at += sizeof(CacheEntry)) {
+        CacheEntry entry;
+        memcpy(&entry, at, sizeof entry);
+        if (entry.shader < kVulkanShaderCount)
+            m_made.emplace_back(new Made{entry.shader, entry.special, {}, State::wanted, VK_SUCCESS, false});
+    }
+    m_n_known = m_made.size();
+    return std::vector<char>(at, const_cast<const char*>(bytes.data()) + bytes.size());
+}
+
 void VulkanPipelines::open(VulkanDevice& device, VkPipelineLayout layout)
 {
     m_device = &device;
     m_layout = layout;
     m_path = cache_path(device.candidate().properties);
-    const std::vector<char> known = read_file(m_path);
+    const std::vector<char> known = read_known();
     VkPipelineCacheCreateInfo info{};
     info.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO;
     info.initialDataSize = known.size(); // a driver looks at the header and ignores what is another's
     info.pInitialData = known.data();
     if (device.vk().CreatePipelineCache(device.handle(), &info, nullptr, &m_cache) != VK_SUCCESS) m_cache = VK_NULL_HANDLE;
-    m_n_known = known.size();
+    m_n_known_bytes = known.size();
+    if (m_n_known) m_background = std::thread([this] { make_wanted(); });
 }
 
 VulkanPipelines::~VulkanPipelines()
 {
     if (!m_device || !m_device->handle()) return;
+    {
+        std::lock_guard<std::mutex> lock(m_lock);
+        m_stops = true;
+    }
+    if (m_background.joinable()) m_background.join();
     save();
     for (const auto& made : m_made)
         if (made->pipeline.handle) m_device->vk().DestroyPipeline(m_device->handle(), made->pipeline.handle, nullptr);
     if (m_cache) m_device->vk().DestroyPipelineCache(m_device->handle(), m_cache, nullptr);
+}
+
+// Those that were used, in the order of their first use, then others that were known.
+std::vector<const VulkanPipelines::Made*> VulkanPipelines::to_remember() const
+{
+    std::vector<const Made*> list(m_used.begin(), m_used.end());
+    for (size_t i = 0; i < m_n_known && list.size() < kMostKnown; i++)
+        if (!m_made[i]->used) list.push_back(m_made[i].get());
+    return list;
 }
 
 // Written beside and renamed, so that no other process ever reads half of it. Nothing is lost where it cannot be written.
@@ -64,52 +119,100 @@ void VulkanPipelines::save()
 {
     size_t n = 0;
     if (!m_cache || m_path.empty()) return;
-    if (m_device->vk().GetPipelineCacheData(m_device->handle(), m_cache, &n, nullptr) != VK_SUCCESS) return;
-    if (n <= m_n_known || n > kMaxCacheBytes) return;
-    std::vector<char> bytes(n);
-    if (m_device->vk().GetPipelineCacheData(m_device->handle(), m_cache, &n, bytes.data()) != VK_SUCCESS) return;
+    const VulkanApi& vk = m_device->vk();
+    if (vk.GetPipelineCacheData(m_device->handle(), m_cache, &n, nullptr) != VK_SUCCESS) return;
+    if ((n <= m_n_known_bytes && m_made.size() == m_n_known) || n > kMaxCacheBytes) return;
+    const std::vector<const Made*> list = to_remember();
+    CacheHeader header{{}, shaders_hash(), list.size()};
+    memcpy(header.magic, kMagic, sizeof kMagic);
+    const size_t entries = sizeof header, data = entries + list.size() * sizeof(CacheEntry);
+    std::vector<char> bytes(data + n);
+    memcpy(bytes.data(), &header, sizeof header);
+    for (size_t i = 0; i < list.size(); i++) {
+        const CacheEntry entry{list[i]->shader, list[i]->special};
+        memcpy(&bytes[entries + i * sizeof entry], &entry, sizeof entry);
+    }
+    if (vk.GetPipelineCacheData(m_device->handle(), m_cache, &n, bytes.data() + data) != VK_SUCCESS) return;
     const std::string part = m_path + "." + std::to_string(getpid());
     FILE* file = fopen(part.c_str(), "wb");
     if (!file) return;
-    const bool written = fwrite(bytes.data(), 1, n, file) == n;
+    const bool written = fwrite(bytes.data(), 1, data + n, file) == data + n;
     if (fclose(file) != 0 || !written || rename(part.c_str(), m_path.c_str()) != 0) remove(part.c_str());
+}
+
+// In the background. A program that is about to end does not wait for more than the one that is being made.
+void VulkanPipelines::make_wanted()
+{
+    for (size_t i = 0; i < m_n_known; i++) {
+        Made* made;
+        {
+            std::lock_guard<std::mutex> lock(m_lock);
+            if (m_stops) return;
+            made = m_made[i].get();
+            if (made->state != State::wanted) continue;
+            made->state = State::making;
+        }
+        const VkResult result = make(*made);
+        std::lock_guard<std::mutex> lock(m_lock);
+        made->result = result;
+        made->state = State::made;
+        m_has_made.notify_all();
+    }
+}
+
+VulkanPipelines::Made& VulkanPipelines::find(uint32_t shader, const VulkanSpecial& special)
+{
+    for (const auto& made : m_made)
+        if (made->shader == shader && memcmp(&made->special, &special, sizeof special) == 0) return *made;
+    m_made.emplace_back(new Made{shader, special, {}, State::wanted, VK_SUCCESS, false});
+    return *m_made.back();
 }
 
 const VulkanPipeline& VulkanPipelines::get(const char* op, const char* variant, const VulkanSpecial& special, VkResult* result)
 {
-    *result = VK_SUCCESS;
-    for (const auto& made : m_made)
-        if (strcmp(made->shader->op, op) == 0 && strcmp(made->shader->variant, variant) == 0 &&
-            memcmp(&made->special, &special, sizeof special) == 0)
-            return made->pipeline;
-    const VulkanShader* shader = nullptr;
-    for (size_t i = 0; i < kVulkanShaderCount; i++)
-        if (strcmp(kVulkanShaders[i].op, op) == 0 && strcmp(kVulkanShaders[i].variant, variant) == 0) shader = &kVulkanShaders[i];
-    KS_CHECK(shader, "there is no shader %s %s", op, variant);
-    m_made.emplace_back(new Made{shader, special, {}});
-    *result = make(*m_made.back());
-    return m_made.back()->pipeline;
+    uint32_t shader = 0;
+    while (shader < kVulkanShaderCount &&
+           (strcmp(kVulkanShaders[shader].op, op) != 0 || strcmp(kVulkanShaders[shader].variant, variant) != 0))
+        shader++;
+    KS_CHECK(shader < kVulkanShaderCount, "there is no shader %s %s", op, variant);
+    std::unique_lock<std::mutex> lock(m_lock);
+    Made& made = find(shader, special);
+    if (made.state == State::wanted) {
+        made.state = State::making;
+        lock.unlock();
+        made.result = make(made); // nobody else looks at it now
+        lock.lock();
+        made.state = State::made;
+    }
+    m_has_made.wait(lock, [&] { return made.state == State::made; });
+    if (!made.used) m_used.push_back(&made);
+    made.used = true;
+    *result = made.result;
+    return made.pipeline;
 }
 
 VkResult VulkanPipelines::make(Made& made)
 {
     const VulkanApi& vk = m_device->vk();
-    const SpirvInfo spirv = read_spirv(made.shader->words, made.shader->n_words);
-    KS_CHECK(spirv.n_bindings <= kMaxBindings && spirv.local_size == kThreads, "%s %s: %u bindings, %u threads", made.shader->op,
-             made.shader->variant, spirv.n_bindings, spirv.local_size);
+    const VulkanShader& shader = kVulkanShaders[made.shader];
+    const SpirvInfo spirv = read_spirv(shader.words, shader.n_words);
+    KS_CHECK(spirv.n_bindings <= kMaxBindings && spirv.local_size == kThreads, "%s %s: %u bindings, %u threads", shader.op, shader.variant,
+             spirv.n_bindings, spirv.local_size);
     made.pipeline.n_bindings = spirv.n_bindings;
     made.pipeline.written = spirv.written;
+    made.pipeline.texels = spirv.texels;
     VkShaderModuleCreateInfo code{};
     code.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO;
-    code.codeSize = 4 * made.shader->n_words;
-    code.pCode = made.shader->words;
+    code.codeSize = 4 * shader.n_words;
+    code.pCode = shader.words;
     VkShaderModule module = VK_NULL_HANDLE;
     VkResult result = vk.CreateShaderModule(m_device->handle(), &code, nullptr, &module);
     if (result != VK_SUCCESS) return result;
     VkSpecializationMapEntry entries[kMaxSpecial];
     for (uint32_t i = 0; i < kMaxSpecial; i++) entries[i] = {i, 4 * i, 4};
     VulkanSpecial values = made.special;
-    values.value[kMaxSpecial - 1] = m_device->candidate().software;
+    values.value[kMaxSpecial - 2] = m_device->candidate().software;
+    values.value[kMaxSpecial - 1] = m_device->limits().lanes;
     const VkSpecializationInfo special{kMaxSpecial, entries, sizeof values, &values};
     VkComputePipelineCreateInfo info{};
     info.sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO;

@@ -3,6 +3,10 @@
 
 #include "backends/vulkan/vulkan_stream.h"
 
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
 namespace ks
 {
 
@@ -16,7 +20,7 @@ struct VulkanShader {
 extern const VulkanShader kVulkanShaders[];
 extern const size_t kVulkanShaderCount;
 
-constexpr uint32_t kMaxSpecial = 5; // specialisation constants of a shader: constant_id 0 to 3 are its own, 4 is hides_args
+constexpr uint32_t kMaxSpecial = 6; // specialisation constants of a shader: constant_id 0 to 3 are its own, then hides_args and lanes
 
 struct VulkanSpecial {
     uint32_t value[kMaxSpecial] = {};
@@ -30,25 +34,39 @@ public:
     VulkanPipelines(const VulkanPipelines&) = delete;
     VulkanPipelines& operator=(const VulkanPipelines&) = delete;
 
+    // What earlier programs needed, the last one's first, is made in the background, in the order in which they needed it.
     void open(VulkanDevice& device, VkPipelineLayout layout);
     // What cannot be made has no handle; result says why.
     const VulkanPipeline& get(const char* op, const char* variant, const VulkanSpecial& special, VkResult* result);
 
 private:
+    enum class State { wanted, making, made };
     struct Made {
-        const VulkanShader* shader;
+        uint32_t shader; // of kVulkanShaders
         VulkanSpecial special;
         VulkanPipeline pipeline;
+        State state;
+        VkResult result;
+        bool used; // by this program
     };
+    Made& find(uint32_t shader, const VulkanSpecial& special);
+    void make_wanted();
     VkResult make(Made& made);
+    std::vector<char> read_known();
+    std::vector<const Made*> to_remember() const;
     void save();
 
     VulkanDevice* m_device = nullptr;
     VkPipelineLayout m_layout = VK_NULL_HANDLE;
     VkPipelineCache m_cache = VK_NULL_HANDLE;
-    std::string m_path;   // of the cache on disk; empty: none
-    size_t m_n_known = 0; // bytes of the cache as it was read
-    std::vector<std::unique_ptr<Made>> m_made;
+    std::string m_path;                        // of the cache on disk; empty: none
+    size_t m_n_known = 0, m_n_known_bytes = 0; // pipelines and driver's bytes of the cache as it was read
+    std::vector<std::unique_ptr<Made>> m_made; // the known ones, then others as they were needed; behind m_lock, and their states
+    std::vector<const Made*> m_used;           // in the order of their first use
+    std::mutex m_lock;
+    std::condition_variable m_has_made;
+    bool m_stops = false; // the background is to end
+    std::thread m_background;
 };
 
 } // namespace ks

@@ -1,5 +1,9 @@
 #include "backends/vulkan/vulkan_stream.h"
 
+#include "backends/vulkan/spirv.h"
+
+#include <algorithm>
+
 namespace ks
 {
 
@@ -26,6 +30,7 @@ VulkanStream::~VulkanStream()
         if (b.fence) vk.DestroyFence(device, b.fence, nullptr);
     if (m_commands) vk.DestroyCommandPool(device, m_commands, nullptr);
     if (m_sets) vk.DestroyDescriptorPool(device, m_sets, nullptr);
+    for (const Texels& t : m_texels) vk.DestroyBufferView(device, t.view, nullptr);
     if (m_layout) vk.DestroyPipelineLayout(device, m_layout, nullptr);
     if (m_set_layout) vk.DestroyDescriptorSetLayout(device, m_set_layout, nullptr);
 }
@@ -38,16 +43,19 @@ Status VulkanStream::open(VulkanDevice& device)
     return make_batches();
 }
 
-// One layout for all shaders: eight storage buffers, of which a shader uses the first, and push constants.
+// One layout for all shaders: eight storage buffers, of which a shader uses the first, the same as texels where the device's shaders
+// read them so, and push constants.
 Status VulkanStream::make_layouts()
 {
     const VulkanApi& vk = m_device->vk();
-    VkDescriptorSetLayoutBinding bindings[kMaxBindings] = {};
-    for (uint32_t i = 0; i < kMaxBindings; i++)
+    VkDescriptorSetLayoutBinding bindings[2 * kMaxBindings] = {};
+    for (uint32_t i = 0; i < kMaxBindings; i++) {
         bindings[i] = {i, VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 1, VK_SHADER_STAGE_COMPUTE_BIT, nullptr};
+        bindings[kMaxBindings + i] = {kFirstTexels + i, VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER, 1, VK_SHADER_STAGE_COMPUTE_BIT, nullptr};
+    }
     VkDescriptorSetLayoutCreateInfo set{};
     set.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO;
-    set.bindingCount = kMaxBindings;
+    set.bindingCount = m_device->limits().lanes ? 2 * kMaxBindings : kMaxBindings;
     set.pBindings = bindings;
     VkResult result = vk.CreateDescriptorSetLayout(m_device->handle(), &set, nullptr, &m_set_layout);
     if (result != VK_SUCCESS) return cannot("a set layout", result);
@@ -66,12 +74,13 @@ Status VulkanStream::make_batches()
 {
     const VulkanApi& vk = m_device->vk();
     const VkDevice device = m_device->handle();
-    const VkDescriptorPoolSize size{VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 2 * kSets * kMaxBindings};
+    const VkDescriptorPoolSize size[] = {{VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 2 * kSets * kMaxBindings},
+                                         {VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER, 2 * kSets * kMaxBindings}};
     VkDescriptorPoolCreateInfo sets{};
     sets.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO;
     sets.maxSets = 2 * kSets;
-    sets.poolSizeCount = 1;
-    sets.pPoolSizes = &size;
+    sets.poolSizeCount = m_device->limits().lanes ? 2 : 1;
+    sets.pPoolSizes = size;
     VkResult result = vk.CreateDescriptorPool(device, &sets, nullptr, &m_sets);
     if (result != VK_SUCCESS) return cannot("descriptor sets", result);
     VkCommandPoolCreateInfo commands{};
@@ -164,6 +173,31 @@ void VulkanStream::barrier()
     m_ordered = m_accesses.size();
 }
 
+// From there to the buffer's end or as far as texels go: how much of it a shader uses does not matter.
+VkBufferView VulkanStream::texels_of(const VulkanBinding& bytes)
+{
+    for (const Texels& t : m_texels)
+        if (t.buffer == bytes.buffer && t.offset == bytes.offset) return t.view;
+    VkBufferViewCreateInfo info{};
+    info.sType = VK_STRUCTURE_TYPE_BUFFER_VIEW_CREATE_INFO;
+    info.buffer = bytes.buffer;
+    info.format = VK_FORMAT_R32_UINT;
+    info.offset = bytes.offset;
+    info.range = std::min(bytes.buffer_bytes - bytes.offset, m_device->limits().range_bytes) / 4 * 4;
+    VkBufferView view = VK_NULL_HANDLE;
+    const VkResult result = m_device->vk().CreateBufferView(m_device->handle(), &info, nullptr, &view);
+    if (result != VK_SUCCESS) give_up(result, "looking at a buffer");
+    if (result == VK_SUCCESS) m_texels.push_back({bytes.buffer, bytes.offset, view});
+    return view;
+}
+
+void VulkanStream::forget(VkBuffer buffer)
+{
+    for (Texels& t : m_texels)
+        if (t.buffer == buffer) m_device->vk().DestroyBufferView(m_device->handle(), t.view, nullptr);
+    m_texels.erase(std::remove_if(m_texels.begin(), m_texels.end(), [&](const Texels& t) { return t.buffer == buffer; }), m_texels.end());
+}
+
 void VulkanStream::dispatch(const VulkanDispatch& d)
 {
     const VulkanPipeline& pipeline = *d.pipeline;
@@ -172,25 +206,34 @@ void VulkanStream::dispatch(const VulkanDispatch& d)
     Batch& b = batch();
     const VkDescriptorSet set = b.sets[b.n_sets++];
     VkDescriptorBufferInfo buffers[kMaxBindings];
-    VkWriteDescriptorSet writes[kMaxBindings];
+    VkBufferView texels[kMaxBindings];
+    VkWriteDescriptorSet writes[2 * kMaxBindings] = {};
+    const uint32_t n_writes = m_device->limits().lanes ? 2 * kMaxBindings : kMaxBindings;
     bool waits = false;
-    for (uint32_t i = 0; i < kMaxBindings; i++) {
+    for (uint32_t i = 0; i < n_writes; i++) {
         // What a set was last used for must not stay in it: lavapipe looks at bindings that a shader has not.
-        const VulkanBinding& bound = d.bindings[i < pipeline.n_bindings ? i : 0];
-        KS_CHECK(bound.bytes <= m_device->limits().range_bytes, "binding %u of %llu bytes", i, (unsigned long long)bound.bytes);
-        buffers[i] = {bound.buffer, bound.offset, bound.bytes};
-        writes[i] = {};
+        const uint32_t nth = i % kMaxBindings;
+        const VulkanBinding& bound = d.bindings[nth < pipeline.n_bindings ? nth : 0];
         writes[i].sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET;
         writes[i].dstSet = set;
-        writes[i].dstBinding = i;
+        writes[i].dstBinding = i < kMaxBindings ? i : kFirstTexels + nth;
         writes[i].descriptorCount = 1;
-        writes[i].descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
-        writes[i].pBufferInfo = &buffers[i];
-        if (i < pipeline.n_bindings) waits |= conflicts(bound, pipeline.written >> i & 1);
+        if (i < kMaxBindings) {
+            KS_CHECK(bound.bytes <= m_device->limits().range_bytes, "binding %u of %llu bytes", i, (unsigned long long)bound.bytes);
+            buffers[i] = {bound.buffer, bound.offset, bound.bytes};
+            writes[i].descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
+            writes[i].pBufferInfo = &buffers[i];
+            if (i < pipeline.n_bindings) waits |= conflicts(bound, pipeline.written >> i & 1);
+        } else {
+            texels[nth] = texels_of(pipeline.texels >> nth & 1 ? bound : m_nothing);
+            writes[i].descriptorType = VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER;
+            writes[i].pTexelBufferView = &texels[nth];
+        }
     }
+    if (!m_status.ok()) return;
     if (waits) barrier();
     for (uint32_t i = 0; i < pipeline.n_bindings; i++) touch(d.bindings[i], pipeline.written >> i & 1);
-    vk.UpdateDescriptorSets(m_device->handle(), kMaxBindings, writes, 0, nullptr);
+    vk.UpdateDescriptorSets(m_device->handle(), n_writes, writes, 0, nullptr);
     vk.CmdBindPipeline(b.commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline.handle);
     vk.CmdBindDescriptorSets(b.commands, VK_PIPELINE_BIND_POINT_COMPUTE, m_layout, 0, 1, &set, 0, nullptr);
     vk.CmdPushConstants(b.commands, m_layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, d.push_bytes, d.push);
@@ -216,6 +259,14 @@ void VulkanStream::fill(const VulkanBinding& to, uint32_t word)
     m_device->vk().CmdFillBuffer(batch().commands, to.buffer, to.offset, to.bytes, word);
 }
 
+void VulkanStream::update(const VulkanBinding& to, const void* from)
+{
+    if (!begin(1)) return;
+    if (conflicts(to, true)) barrier();
+    touch(to, true);
+    m_device->vk().CmdUpdateBuffer(batch().commands, to.buffer, to.offset, to.bytes, from);
+}
+
 void VulkanStream::submit()
 {
     Batch& b = batch();
@@ -232,6 +283,7 @@ void VulkanStream::submit()
     info.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO;
     info.commandBufferCount = 1;
     info.pCommandBuffers = &b.commands;
+    if (result == VK_SUCCESS && m_n_submits >= m_device->limits().n_submits) result = VK_ERROR_DEVICE_LOST;
     if (result == VK_SUCCESS) result = vk.QueueSubmit(m_device->queue(), 1, &info, b.fence);
     if (result != VK_SUCCESS) give_up(result, "submitting");
     b.recording = false;

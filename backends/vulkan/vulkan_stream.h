@@ -7,18 +7,21 @@
 namespace ks
 {
 
-constexpr uint32_t kThreads = 128;   // of every workgroup (shaders/util.glsl)
+constexpr uint32_t kThreads = 128; // of every workgroup (shaders/util.glsl)
+constexpr uint64_t kMaxUpdate = 65536;
 constexpr uint32_t kMaxBindings = 8; // storage buffers of a shader, and of the one set layout
 
 struct VulkanBinding {
     VkBuffer buffer = VK_NULL_HANDLE;
     uint64_t offset = 0, bytes = 0;
+    uint64_t buffer_bytes = 0; // of all of the buffer
 };
 
 struct VulkanPipeline {
     VkPipeline handle = VK_NULL_HANDLE;
     uint32_t n_bindings = 0;
     uint32_t written = 0; // bit per binding
+    uint32_t texels = 0;  // bit per binding that the shader sees as texels
 };
 
 struct VulkanDispatch {
@@ -39,15 +42,19 @@ public:
     VulkanStream& operator=(const VulkanStream&) = delete;
 
     Status open(VulkanDevice& device);
+    void bind_nothing(const VulkanBinding& bytes) { m_nothing = bytes; } // where a shader wants nothing
     VkPipelineLayout layout() const { return m_layout; }
 
     void dispatch(const VulkanDispatch& d);
     void copy(const VulkanBinding& to, const VulkanBinding& from);
     void fill(const VulkanBinding& to, uint32_t word);
+    // A few bytes of the host's, which go into the command buffer; at most kMaxUpdate, a multiple of 4.
+    void update(const VulkanBinding& to, const void* from);
     // Whether something that was enqueued and may not have run yet uses these bytes; for a host that is about to write them.
     bool uses(const VulkanBinding& bytes) const;
     // Submits what was recorded and waits until all has run. A device that was lost stays lost: nothing runs any more.
     Status wait();
+    void forget(VkBuffer buffer);                 // which is about to go
     void give_up(VkResult why, const char* what); // what was enqueued from now on does not run
     uint64_t n_submits() const { return m_n_submits; }
 
@@ -59,6 +66,12 @@ private:
         uint32_t n_sets = 0; // used
         bool recording = false, running = false;
     };
+    // A buffer from an offset on, as texels of a word.
+    struct Texels {
+        VkBuffer buffer;
+        uint64_t offset;
+        VkBufferView view;
+    };
     struct Access {
         VulkanBinding bytes;
         bool writes;
@@ -66,6 +79,7 @@ private:
 
     Status make_layouts();
     Status make_batches();
+    VkBufferView texels_of(const VulkanBinding& bytes);
     bool begin(uint32_t n_accesses);
     void touch(const VulkanBinding& bytes, bool writes);
     bool conflicts(const VulkanBinding& bytes, bool writes) const;
@@ -84,6 +98,8 @@ private:
     double m_work = 0;              // recorded and not submitted
     std::vector<Access> m_accesses; // since all had run
     size_t m_ordered = 0;           // those before it are behind a barrier
+    VulkanBinding m_nothing;
+    std::vector<Texels> m_texels; // made when they are first needed
     uint64_t m_n_submits = 0;
     Status m_status;
 };

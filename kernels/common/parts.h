@@ -32,11 +32,24 @@ struct SlotPass {
     uint n_rows;
     uint n_splits;    // workgroups that share a head's slots
     uint continues;   // 1: what an earlier pass found is there already
+    uint first_slot;  // of those seen, in their order: this pass takes pass_slots from there on, each split as many
 };
+CONST uint pass_slots = 8192u; // some devices end a shader whose loops turn more than 65,535 times
 
 struct ScoreDecay {
     float keep;       // of what there was before the chunk
     float log_of_two; // of KvScoreArgs::decay
+};
+
+// One step of select, over the keys of one pool where it reads any.
+struct SelectPass {
+    uint source;     // pass_plain or pass_coded
+    uint first_row;  // rows [first_row, first_row + n_rows) of the pool are bound
+    uint n_rows;
+    uint pool_rows;
+    uint stride;     // candidates that the scratch has room for, per head
+    uint continues;  // 1: what an earlier pass found is there already
+    uint n_pages;    // per head, that there is room for
 };
 
 #endif

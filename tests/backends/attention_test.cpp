@@ -161,6 +161,7 @@ TEST_CASE("attention: contexts, windows and rings")
     cases.push_back(make_case(shape(16, 704, 4, 1, 64, 79, 64))); // the least that such a ring may have
     cases.push_back(make_case(shape(1, 705, 4, 1, 256, 80, 64)));
     cases.push_back(make_case(shape(16, 700, 4, 1, 64, 40, 64))); // a ring smaller than its window
+    cases.push_back(make_case(shape(80, 30000, 1, 1, 64)));       // more than one loop of a shader may see
     check_ops("attention", cases);
 }
 

@@ -1,10 +1,18 @@
 #!/bin/sh
-# The op harness on the Vulkan devices of this machine: all ops, but only those cases that need few variants of a shader.
-#     vulkan.sh TEST_BACKENDS KNAPSACK
+# What Vulkan's devices make of the tests of ops, caches and models. Each of their shaders is compiled when it is first met,
+# which is most of the time, so some are run at all widths of lavapipe's subgroups and on pretended devices, too, and none of the
+# tests with many codecs. KS_TEST_VULKAN=only test_backends, and test_kv, are the whole of it.
+#     vulkan.sh FOLDER_OF_THE_TEST_PROGRAMS
 set -eu
-if ! "$2" devices | grep -q '^ *vulkan:'; then
+if ! "$1/knapsack" devices | grep -q '^ *vulkan:'; then
     echo "skipped: there is no Vulkan device here"
     exit 77
 fi
-export KS_TEST_VULKAN=1
-"$1" -tc="embed,rmsnorm,rope,rotate,glu,add,softcap,kv_write,argmax,attention: head sizes and groups"
+export KS_TEST_VULKAN=only
+few="embed,rmsnorm,rope,rotate,glu,add,softcap,argmax,matmul: targets*,attention: head sizes and groups"
+"$1/test_backends" -tc="$few,vulkan*,kv_write,kv_score,kivi: kv_move*"
+"$1/test_kv" -tc="select: pages*,select: of equal*"
+"$1/test_model" -tc="model: every*"
+for bits in 128 512; do LP_NATIVE_VECTOR_WIDTH=$bits "$1/test_backends" -tc="embed,rmsnorm,matmul: targets*,attention: cache formats*"; done
+KNAPSACK_VULKAN_LIMITS=pi5 "$1/test_backends" -tc="matmul: targets*,attention: head sizes and groups"
+KNAPSACK_VULKAN_LIMITS=tiny_discrete "$1/test_backends" -tc="embed,matmul: targets*,attention: cache formats*"

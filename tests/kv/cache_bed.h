@@ -3,6 +3,7 @@
 
 #include "runtime/base/rng.h"
 #include "runtime/kv/cache.h"
+#include "tests/devices.h"
 
 #include <algorithm>
 #include <cmath>
@@ -31,7 +32,8 @@ struct Bed {
     Tensor q, k, v, y;
     uint32_t n_seen = 0;
 
-    Bed(const std::string& text, uint32_t n_rows, uint32_t chunk, const char* device = "reference", int n_threads = 2, BedShape s = {})
+    Bed(const std::string& text, uint32_t n_rows, uint32_t chunk, const std::string& device = "reference", int n_threads = 2,
+        BedShape s = {})
         : recipe(parse_recipe(*s.format ? text + ",k=" + s.format + ",v=" + s.format : text).value()), shape(s)
     {
         backend = std::move(open_backend({device, n_threads, nullptr}).value());

@@ -10,7 +10,7 @@ TEST_CASE("cache: sinks and a ring, in chunks of any size, are the same and equa
 {
     const Text text{99};
     constexpr uint32_t kTokens = 200, kSlots = 40;
-    for (const char* device : {"reference", "cpu"}) {
+    for (const std::string& device : tested_names()) {
         Bed single("sink,sink=3", kSlots, 64, device);
         std::vector<float> expected;
         for (uint32_t t = 0; t < kTokens; t++) {
@@ -49,7 +49,7 @@ TEST_CASE("cache: whatever the policy, what is protected stays, order holds, and
 {
     for (const char* text_of : {"h2o", "scissorhands,observe=20", "tova", "snapkv", "keydiff", "kcenter", "mix", "ada", "h2o,victims=merge",
                                 "mix,victims=merge", "ada,victims=merge", "subgen", "sink,victims=merge"}) {
-        for (const char* device : {"reference", "cpu"}) {
+        for (const std::string& device : tested_names()) {
             const Text text{7};
             Bed bed(std::string(text_of) + ",sink=4,recent=10,delta=3", 48, 32, device);
             const uint32_t sizes[] = {30, 32, 1, 1, 1, 1, 5, 32, 32, 1, 1, 1, 1, 1, 1, 1, 17, 1, 1, 1};

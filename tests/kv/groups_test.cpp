@@ -166,7 +166,7 @@ TEST_CASE("groups: with room for everything nearly exact, with a quarter of it f
 
 TEST_CASE("groups: a text does not go back into one")
 {
-    for (const char* device : {"reference", "cpu"}) {
+    for (const std::string& device : tested_names()) {
         const Text text{3, {4, 2, 64, ""}};
         Bed bed("exact,k=kivi,v=kivi", 300, 64, device, 2, text.shape), fresh("exact,k=kivi,v=kivi", 300, 64, device, 2, text.shape);
         for (uint32_t t = 0; t < 256; t += 64) text.read(bed, t, 64);

@@ -1,0 +1,150 @@
+// Weights by units of 32 values, each word of which is read once: value i of a unit is scale[i / 16] * level(i) + least[i / 16].
+// Before it is included: kernels/common/formats.h. take_unit reads unit s of the block at word `at`, of row r of its tile.
+uint low[8], high[8];
+vec2 scale, least;
+
+#define EACH(n) [[unroll]] for (uint j = 0u; j < n; j++)
+#define NIBBLE(i) (low[((i) & 15u) / 4u] >> (8u * ((i) & 3u) + ((i) & 16u) / 4u) & 15u)
+#define BYTE_BITS(words, i, shift, mask) (words[(i) / 4u] >> (8u * ((i) & 3u) + (shift)) & (mask))
+#define HALVES(word) unpackHalf2x16(word)
+
+#if defined(FORMAT_f32) || defined(FORMAT_f16) || defined(FORMAT_bf16)
+const bool has_least = false, has_groups = false;
+uint unit_at, unit_row;
+void take_unit(uint at, uint r, uint s)
+{
+    unit_at = at;
+    unit_row = r;
+    scale = vec2(1.f);
+}
+float level(uint i) { return value(unit_at, unit_row, i); }
+
+#elif defined(FORMAT_q8_0)
+const bool has_least = false, has_groups = false;
+void take_unit(uint at, uint r, uint s)
+{
+    EACH(8u) low[j] = TILE_WORD(j, r);
+    scale = vec2(TILE_HALF(r));
+}
+float level(uint i) { return float(int(low[i / 4u] << (24u - 8u * (i & 3u))) >> 24); }
+
+#elif defined(FORMAT_q4_0)
+const bool has_least = true, has_groups = false;
+void take_unit(uint at, uint r, uint s)
+{
+    EACH(4u) low[j] = TILE_WORD(j, r);
+    scale = vec2(TILE_HALF(r));
+    least = -8.f * scale;
+}
+float level(uint i) { return float(NIBBLE(i)); }
+
+#elif defined(FORMAT_q4_1)
+const bool has_least = true, has_groups = false;
+void take_unit(uint at, uint r, uint s)
+{
+    EACH(4u) low[j] = TILE_WORD(1u + j, r);
+    vec2 dm = HALVES(TILE_WORD(0u, r));
+    scale = dm.xx;
+    least = dm.yy;
+}
+float level(uint i) { return float(NIBBLE(i)); }
+
+#elif defined(FORMAT_q5_0) || defined(FORMAT_q5_1)
+const bool has_least = true, has_groups = false;
+void take_unit(uint at, uint r, uint s)
+{
+#ifdef FORMAT_q5_0
+    const uint first = 1u;
+    scale = vec2(TILE_HALF(r));
+    least = -16.f * scale;
+#else
+    const uint first = 2u;
+    vec2 dm = HALVES(TILE_WORD(0u, r));
+    scale = dm.xx;
+    least = dm.yy;
+#endif
+    EACH(4u) low[j] = TILE_WORD(first + j, r);
+    high[0] = TILE_WORD(first - 1u, r);
+}
+float level(uint i) { return float(NIBBLE(i) | (high[0] >> (8u * (i & 3u) + i / 4u) & 1u) << 4); }
+
+#elif defined(FORMAT_q2_k)
+const bool has_least = true, has_groups = true;
+void take_unit(uint at, uint r, uint s)
+{
+    EACH(8u) low[j] = TILE_WORD(4u + s / 4u * 8u + j, r) >> 2u * (s & 3u);
+    vec2 dm = HALVES(TILE_WORD(20u, r));
+    uint sm = TILE_WORD(s / 2u, r) >> 16u * (s & 1u);
+    scale = dm.x * vec2(sm & 15u, sm >> 8 & 15u);
+    least = -dm.y * vec2(sm >> 4 & 15u, sm >> 12 & 15u);
+}
+float level(uint i) { return float(BYTE_BITS(low, i, 0u, 3u)); }
+
+#elif defined(FORMAT_q3_k)
+const bool has_least = true, has_groups = true;
+void take_unit(uint at, uint r, uint s)
+{
+    EACH(8u) low[j] = TILE_WORD(8u + s / 4u * 8u + j, r) >> 2u * (s & 3u);
+    EACH(8u) high[j] = TILE_WORD(j, r) >> s;
+    uint g = 2u * s, shift = 8u * (g & 3u);
+    uint bits = TILE_WORD(24u + (g & 7u) / 4u, r) >> shift + 4u * (g / 8u), more = TILE_WORD(26u, r) >> shift + 2u * (g / 4u);
+    uvec2 both = uvec2((bits & 15u) | (more & 3u) << 4, (bits >> 8 & 15u) | (more >> 8 & 3u) << 4);
+    scale = TILE_HALF(r) * (vec2(both) - 32.f);
+    least = -4.f * scale;
+}
+float level(uint i) { return float(BYTE_BITS(low, i, 0u, 3u) | BYTE_BITS(high, i, 0u, 1u) << 2); }
+
+#elif defined(FORMAT_q4_k) || defined(FORMAT_q5_k)
+const bool has_least = true, has_groups = false;
+void take_unit(uint at, uint r, uint s)
+{
+#ifdef FORMAT_q5_k
+    const uint first = 12u;
+    EACH(8u) high[j] = TILE_WORD(4u + j, r) >> s;
+#else
+    const uint first = 4u;
+#endif
+    EACH(8u) low[j] = TILE_WORD(first + s / 2u * 8u + j, r) >> 4u * (s & 1u);
+    uint shift = 8u * (s & 3u), a = TILE_WORD(1u, r) >> shift, b = TILE_WORD(2u, r) >> shift, c = TILE_WORD(3u, r) >> shift;
+    vec2 dm = HALVES(TILE_WORD(0u, r));
+    scale = vec2(dm.x * float(s < 4u ? a & 63u : (c & 15u) | (a >> 2 & 48u)));
+    least = vec2(-dm.y * float(s < 4u ? b & 63u : (c >> 4 & 15u) | (b >> 2 & 48u)));
+}
+#ifdef FORMAT_q5_k
+float level(uint i) { return float(BYTE_BITS(low, i, 0u, 15u) | BYTE_BITS(high, i, 0u, 1u) << 4); }
+#else
+float level(uint i) { return float(BYTE_BITS(low, i, 0u, 15u)); }
+#endif
+
+#elif defined(FORMAT_q6_k)
+const bool has_least = true, has_groups = true;
+void take_unit(uint at, uint r, uint s)
+{
+    uint n = s / 4u, part = s & 3u, sums = TILE_WORD(48u + s / 2u, r) >> 16u * (s & 1u);
+    EACH(8u) low[j] = TILE_WORD(n * 16u + (part & 1u) * 8u + j, r) >> 4u * (part / 2u);
+    EACH(8u) high[j] = TILE_WORD(32u + n * 8u + j, r) >> 2u * part;
+    scale = TILE_HALF(r) * vec2(int(sums << 24) >> 24, int(sums << 16) >> 24);
+    least = -32.f * scale;
+}
+float level(uint i) { return float(BYTE_BITS(low, i, 0u, 15u) | BYTE_BITS(high, i, 0u, 3u) << 4); }
+
+#elif defined(FORMAT_iq4_nl)
+const bool has_least = false, has_groups = false;
+void take_unit(uint at, uint r, uint s)
+{
+    EACH(4u) low[j] = TILE_WORD(j, r);
+    scale = vec2(TILE_HALF(r));
+}
+float level(uint i) { return float(iq4_level(NIBBLE(i))); }
+
+#elif defined(FORMAT_iq4_xs)
+const bool has_least = false, has_groups = false;
+void take_unit(uint at, uint r, uint s)
+{
+    EACH(4u) low[j] = TILE_WORD(2u + 4u * s + j, r);
+    uint head = TILE_WORD(0u, r);
+    uint six = (TILE_WORD(1u, r) >> 4u * s & 15u) | (head >> 16u + 2u * s & 3u) << 4;
+    scale = vec2(HALF_TO_FLOAT(head & 0xffffu) * (float(six) - 32.f));
+}
+float level(uint i) { return float(iq4_level(NIBBLE(i))); }
+#endif
