@@ -1,6 +1,9 @@
 // The only place that knows which backends exist.
 #include "backends/cpu/cpu_backend.h"
 #include "backends/reference/reference_backend.h"
+#ifdef KS_CUDA
+#include "backends/cuda/cuda_backend.h"
+#endif
 #ifdef KS_VULKAN
 #include "backends/vulkan/vulkan_backend.h"
 #endif
@@ -19,36 +22,46 @@ static const BackendRow kBackends[] = {
     {"reference", make_reference_backend},
 };
 
+struct FoundDevice {
+    DeviceInfo info;
+    bool software; // a program on the processor
+    Result<std::unique_ptr<Backend>> (*make)(const std::string& id);
+};
+
+// Those that are there or not, the best first.
+static std::vector<FoundDevice> find_devices()
+{
+    std::vector<FoundDevice> devices;
+#ifdef KS_CUDA
+    for (const CudaFound& found : find_cuda_devices()) devices.push_back({found.info, found.software, make_cuda_backend});
+#endif
+#ifdef KS_VULKAN
+    for (const VulkanFound& found : find_vulkan_devices()) devices.push_back({found.info, found.software, make_vulkan_backend});
+#endif
+    return devices;
+}
+
 // A device that is a program on the processor comes after the processor itself.
 std::vector<DeviceInfo> list_devices()
 {
     std::vector<DeviceInfo> devices;
     for (const BackendRow& row : kBackends) devices.push_back(row.make({})->info());
-#ifdef KS_VULKAN
     size_t n_hardware = 0;
-    for (const VulkanFound& found : find_vulkan_devices())
+    for (const FoundDevice& found : find_devices())
         devices.insert(found.software ? devices.end() - 1 : devices.begin() + n_hardware++, found.info);
-#endif
     return devices;
 }
 
 Result<std::unique_ptr<Backend>> open_backend(const BackendOptions& options)
 {
-    std::string id = options.device;
-#ifdef KS_VULKAN
-    if (id.empty())
-        for (const VulkanFound& found : find_vulkan_devices())
-            if (id.empty() && !found.software) id = found.info.id;
-#endif
+    const std::string& id = options.device;
     for (const BackendRow& row : kBackends)
-        if (id.empty() || id == row.id) return row.make(options);
+        if (id == row.id) return row.make(options);
+    for (const FoundDevice& found : find_devices())
+        if (id.empty() ? !found.software : id == found.info.id || id == found.info.backend) return found.make(found.info.id);
+    if (id.empty()) return kBackends[0].make(options);
     std::string known;
-    for (const DeviceInfo& device : list_devices()) {
-#ifdef KS_VULKAN
-        if (device.backend == "vulkan" && (id == device.id || id == "vulkan")) return make_vulkan_backend(device.id);
-#endif
-        known += known.empty() ? device.id : ", " + device.id;
-    }
+    for (const DeviceInfo& device : list_devices()) known += known.empty() ? device.id : ", " + device.id;
     return fail(Code::device, "there is no device '%s' here; there are: %s", printable(options.device).c_str(), known.c_str());
 }
 

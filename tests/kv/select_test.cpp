@@ -1,5 +1,6 @@
 // Selection: what a step reads is what an independent vote in float64 chooses, everything where there is room for it, with
 // ties to the newer; a choice that is used again never loses a token that came since.
+#include "tests/devices.h"
 #include "tests/kv/cache_bed.h"
 
 #include <numeric>
@@ -102,7 +103,7 @@ static void check_read(Bed& bed, const Text& text, const std::vector<float>& y, 
 TEST_CASE("select: where everything may be read, it is: bit for bit the exact cache")
 {
     const Text text{3};
-    for (const char* device : {"reference", "cpu"}) {
+    for (const char* device : ids_of_those_with(&DeviceInfo::selects)) {
         for (const char* recipe : {"retain=all,select=tokenselect,read=256", "retain=all,select=quest,read=256", "infllm,read=256"}) {
             Bed exact("retain=all", 200, 32, device), bed(recipe, 200, 32, device);
             for (uint32_t at = 0; at < 96; at += 32) CHECK(text.read(exact, at, 32) == text.read(bed, at, 32));
@@ -114,7 +115,7 @@ TEST_CASE("select: where everything may be read, it is: bit for bit the exact ca
 TEST_CASE("select: a step reads what an independent vote says")
 {
     const Text text{4};
-    for (const char* device : {"reference", "cpu"}) {
+    for (const char* device : ids_of_those_with(&DeviceInfo::selects)) {
         for (const char* kind : {"tokenselect", "hardvote", "topk"}) {
             CAPTURE(device);
             CAPTURE(kind);
@@ -134,7 +135,7 @@ TEST_CASE("select: a step reads what an independent vote says")
 TEST_CASE("select: pages are chosen by bounds that no key exceeds")
 {
     const Text text{5};
-    for (const char* device : {"reference", "cpu"}) {
+    for (const char* device : ids_of_those_with(&DeviceInfo::selects)) {
         Bed bed("retain=all,select=quest,read=64", 200, 32, device);
         for (uint32_t at = 0; at < 160; at += 32) text.read(bed, at, 32);
         for (uint32_t at = 160; at < 180; at++) {
@@ -193,7 +194,7 @@ TEST_CASE("select: blocks are chosen by the keys in them that attention looked a
 {
     const Text text{9};
     const BedShape& s = text.shape;
-    for (const char* device : {"reference", "cpu"}) {
+    for (const char* device : ids_of_those_with(&DeviceInfo::selects)) {
         Bed bed("retain=all,select=infllm,read=160", 300, 32, device);
         for (uint32_t at = 0; at < 161; at++) text.read(bed, at, 1);
         for (uint32_t at = 161; at < 170; at++) {
@@ -233,7 +234,7 @@ TEST_CASE("select: blocks are chosen by the keys in them that attention looked a
 TEST_CASE("select: of equal votes the newer win")
 {
     BedShape shape;
-    for (const char* device : {"reference", "cpu"}) {
+    for (const char* device : ids_of_those_with(&DeviceInfo::selects)) {
         Bed bed("retain=all,select=tokenselect,read=64,reuse=1", 200, 32, device);
         const uint32_t n_kv = shape.n_kv_heads * shape.head_dim;
         for (uint32_t at = 0; at < 160; at++)
@@ -249,7 +250,7 @@ TEST_CASE("select: of equal votes the newer win")
 TEST_CASE("select: a choice is used again for like queries, and reads what came since")
 {
     const Text text{6};
-    for (const char* device : {"reference", "cpu"}) {
+    for (const char* device : ids_of_those_with(&DeviceInfo::selects)) {
         Bed bed("retain=all,select=tokenselect,read=64,reuse=0.9", 220, 32, device);
         for (uint32_t at = 0; at < 160; at += 32) text.read(bed, at, 32);
         const std::vector<float> q = text.query(1000);
@@ -280,7 +281,8 @@ TEST_CASE("select: over what a policy keeps, merged slots and codes; devices rea
         CAPTURE(recipe);
         BedShape shape;
         if (recipe.find("k=") != recipe.npos) shape.format = "";
-        Bed one(recipe, 128, 32, "reference", 1, shape), other(recipe, 128, 32, "cpu", 2, shape);
+        const char* device = ids_of_those_with(&DeviceInfo::selects).back();
+        Bed one(recipe, 128, 32, "reference", 1, shape), other(recipe, 128, 32, device, 2, shape);
         for (uint32_t at = 0; at < 320; at += 32) {
             text.read(one, at, 32);
             text.read(other, at, 32);
@@ -342,7 +344,7 @@ static std::vector<double> attention_by_rank(const Bed& bed, const Text& text, c
 static void positions_by_rank(const std::string& positions, std::initializer_list<const char*> recipes)
 {
     const Text text{8};
-    for (const char* device : {"reference", "cpu"}) {
+    for (const char* device : ids_of_those_with(&DeviceInfo::selects)) {
         for (const std::string recipe : recipes) {
             CAPTURE(device);
             CAPTURE(recipe);
@@ -388,7 +390,7 @@ TEST_CASE("positions=grouped: SelfExtend, by rank")
 TEST_CASE("positions=grouped: a prompt in chunks is as its tokens one by one")
 {
     const Text text{9};
-    for (const char* device : {"reference", "cpu"}) {
+    for (const char* device : {"reference", "cpu"}) { // others add up in another order where there are many queries
         CAPTURE(device);
         const std::string recipe = "retain=all,positions=grouped,group=5,near=37";
         Bed whole(recipe, 260, 100, device), one(recipe, 260, 100, device);
