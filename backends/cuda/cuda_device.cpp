@@ -43,12 +43,13 @@ static bool look_at(int index, CudaFound* found)
 std::vector<CudaFound> find_cuda_devices()
 {
     std::vector<CudaFound> devices;
-    int n = 0;
-    if (cudaGetDeviceCount(&n) != cudaSuccess) n = 0;
+    int n = 0, current = 0;
+    if (cudaGetDeviceCount(&n) != cudaSuccess || cudaGetDevice(&current) != cudaSuccess) n = 0;
     for (int i = 0; i < n; i++) {
         CudaFound found;
         if (look_at(i, &found)) devices.push_back(found);
     }
+    if (n) (void)cudaSetDevice(current);
     (void)cudaGetLastError();
     return devices;
 }

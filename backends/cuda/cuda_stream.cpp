@@ -23,7 +23,7 @@ CudaStream::~CudaStream()
 Status CudaStream::open(const CudaFound& device)
 {
     m_device = device;
-    check(cudaSetDevice(device.index), "being opened");
+    enter();
     check(cudaStreamCreateWithFlags(&m_stream, cudaStreamNonBlocking), "making a stream");
     void* staging = nullptr;
     check(cudaHostAlloc(&staging, 2 * kStagingBytes, cudaHostAllocDefault), "making a staging block");
@@ -125,6 +125,7 @@ void CudaStream::make_graph(Known& known)
 
 void CudaStream::flush()
 {
+    enter();
     if (m_n_commands && m_status.ok()) {
         bool seen = false;
         Known* known = m_n_commands >= kLeastCommands ? &recall(&seen) : nullptr;

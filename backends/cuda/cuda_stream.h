@@ -21,6 +21,8 @@ public:
     CudaStream& operator=(const CudaStream&) = delete;
 
     Status open(const CudaFound& device);
+    // Makes the device the calling thread's: which one that is, is the process's affair, and others may have changed it.
+    void enter() { check(cudaSetDevice(m_device.index), "being chosen"); }
     cudaStream_t handle() const { return m_stream; }
 
     // launch(args..., stream), later.

@@ -58,11 +58,11 @@ DEVICE void take_logits(const AttentionArgs& a, const CudaSlots& s, const CudaQu
         if (!seen || is_grouped(a, h, t, index) != grouped) continue;
         const uint64_t from = (uint64_t(t) * a.n_heads + h.head * group + query % group) * a.head_dim;
         const bool other = grouped || index < a.n_far;
-        const float *x = (other ? q.other : q.q) + from, *key = tile + slot * a.head_dim;
+        const float *x = (other ? q.other : q.q) + from, *key = tile + slot * tile_stride(a.head_dim);
         float sum = 0.f;
         for (uint d = 0u; d < a.head_dim; d++) sum += x[d] * key[d];
         const float* c = other && !grouped ? q.bias_other : q.bias;
-        for (uint d = 0u; d < a.n_wave; d++) sum += c[from + WAVE_PLACE(d, a.n_wave, a.pairs)] * waves[slot * a.n_wave + d];
+        for (uint d = 0u; d < a.n_wave; d++) sum += c[from + WAVE_PLACE(d, a.n_wave, a.pairs)] * waves[slot * tile_stride(a.n_wave) + d];
         const float logit = sum * a.scale * log2e;
         soft.over[i] = fmaxf(none, logit + log_weight(a, s, h, index, slots[slot], 0u));
         soft.under[i] = fmaxf(none, logit + log_weight(a, s, h, index, slots[slot], 1u));
@@ -95,12 +95,12 @@ DEVICE float* partial_of(const AttentionArgs& a, float* partials, uint head, uin
 }
 
 // All that attention can be asked for, in f32.
-__global__ void __launch_bounds__(n_threads)
+__global__ void __launch_bounds__(n_threads, 2)
 attention_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n_splits, 4 + head_dim)
                  CudaQueries q, CudaSlots s)
 {
-    KS_SHARED(float, tile, [2048]);  // (n_slots, head_dim)
-    KS_SHARED(float, waves, [2048]); // (n_slots, n_wave)
+    KS_SHARED(float, tile, [tile_values]);
+    KS_SHARED(float, waves, [tile_values]);
     KS_SHARED(Softmax, softs, [1]);
     KS_SHARED(uint, slots, [most_slots]);
     Softmax& soft = softs[0];
@@ -120,8 +120,7 @@ attention_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n_spl
     for (uint nth = begin; nth < end; nth += n_slots) {
         const uint n = min(n_slots, end - nth);
         if (threadIdx.x < n) slots[threadIdx.x] = slot_of(a, s, h, index_of(h, nth + threadIdx.x));
-        for (uint i = threadIdx.x; i < n * a.n_wave; i += n_threads)
-            waves[i] = wave_value(a, s, h, index_of(h, nth + i / a.n_wave), i % a.n_wave);
+        fill_waves(a, s, h, nth, n, waves);
         __syncthreads();
         for (uint grouped = 0u; grouped < (a.group != 0u ? 2u : 1u); grouped++) {
             decode_tile(a, s, h, nth, n, false, slots, tile);
@@ -138,7 +137,7 @@ attention_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n_spl
         for (uint j = 0u; j < 8u; j++) {
             const uint i = threadIdx.x + j * n_threads, r = min(i / a.head_dim, n_rows - 1u), d = i % a.head_dim;
             sum[j] *= soft.shrink[r];
-            for (uint slot = 0u; slot < n; slot++) sum[j] += soft.over[r * n_slots + slot] * tile[slot * a.head_dim + d];
+            for (uint slot = 0u; slot < n; slot++) sum[j] += soft.over[r * n_slots + slot] * tile[slot * tile_stride(a.head_dim) + d];
         }
         __syncthreads();
     }

@@ -49,18 +49,18 @@ struct FewSlot {
 };
 
 // The logits of n slots, into weights.
-template <uint d, uint n_rows>
+template <uint d, uint n_rows, bool coded>
 DEVICE void few_logits(const AttentionArgs& a, const CudaSlots& s, const CudaQueries& q, uint head, uint first_row, const FewSlot& mine, uint n,
                        const float (&near)[n_rows][8], const Levels* levels, float (*weights)[n_rows])
 {
     constexpr uint lanes = d / 8u, each = 32u / lanes;
     const uint lane = threadIdx.x % 32u, j = lane % lanes;
-    KS_UNROLL_FEW
+    KS_UNROLL_FEW(coded)
     for (uint i = 0u; i < 32u; i += each) {
         const uint nth = i + lane / lanes, row = __shfl_sync(all_lanes, mine.row, int(nth));
         const uint source = __shfl_sync(all_lanes, mine.source, int(nth)), index = __shfl_sync(all_lanes, mine.index, int(nth));
         float key[8] = {};
-        if (nth < n) load_eight(pool_of(s, source, false), row, j, d, levels[source].k, key);
+        if (nth < n) load_eight<coded>(pool_of(s, source, false), row, j, d, levels[source].k, key);
         const bool far = nth < n && index < a.n_far;
         float other[n_rows][8];
         if (far) load_queries<d, n_rows>(a, q.other, head, first_row, j, other);
@@ -101,17 +101,17 @@ DEVICE void few_weights(const AttentionArgs& a, const CudaSlots& s, const Head& 
     __syncwarp();
 }
 
-template <uint d, uint n_rows>
+template <uint d, uint n_rows, bool coded>
 DEVICE void few_values(const CudaSlots& s, const FewSlot& mine, uint n, const Levels* levels, float (*weights)[n_rows], float (&sum)[n_rows][8])
 {
     constexpr uint lanes = d / 8u, each = 32u / lanes;
     const uint lane = threadIdx.x % 32u;
-    KS_UNROLL_FEW
+    KS_UNROLL_FEW(coded)
     for (uint i = 0u; i < 32u; i += each) {
         const uint nth = i + lane / lanes, row = __shfl_sync(all_lanes, mine.row, int(nth));
         const uint source = __shfl_sync(all_lanes, mine.source, int(nth));
         float value[8] = {};
-        if (nth < n) load_eight(pool_of(s, source, true), row, lane % lanes, d, levels[source].v, value);
+        if (nth < n) load_eight<coded>(pool_of(s, source, true), row, lane % lanes, d, levels[source].v, value);
         KS_UNROLL
         for (uint r = 0u; r < n_rows; r++) {
             const float p = weights[nth][r];
@@ -147,7 +147,7 @@ template <uint d, uint n_rows> DEVICE void fold_warps(const AttentionArgs& a, fl
     }
 }
 
-template <uint d, uint n_rows> __global__ void __launch_bounds__(n_threads)
+template <uint d, uint n_rows, bool coded> __global__ void __launch_bounds__(n_threads, 2)
 attention_few_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n_splits, 4 + head_dim)
                      CudaQueries q, CudaSlots s)
 {
@@ -185,9 +185,9 @@ attention_few_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n
             mine.slot = slot_of(a, s, h, mine.index);
             mine.row = row_of_slot(a, mine.source, mine.slot);
         }
-        few_logits<d, n_rows>(a, s, q, h.head, first_row, mine, n, near, tile.levels, tile.weights[warp]);
+        few_logits<d, n_rows, coded>(a, s, q, h.head, first_row, mine, n, near, tile.levels, tile.weights[warp]);
         few_weights<n_rows>(a, s, h, first_row, mine, lane < n, state, sum, tile.weights[warp]);
-        few_values<d, n_rows>(s, mine, n, tile.levels, tile.weights[warp], sum);
+        few_values<d, n_rows, coded>(s, mine, n, tile.levels, tile.weights[warp], sum);
     }
     KS_UNROLL
     for (uint r = 0u; r < n_rows; r++) {
@@ -209,24 +209,29 @@ attention_few_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n
 
 constexpr uint most_few_rows = 4u; // of a block
 
-template <uint d> static void launch_few(const AttentionArgs& a, uint n_splits, float* partials, const CudaQueries& q, const CudaSlots& s,
-                                         cudaStream_t stream)
+template <uint d, bool coded> static void launch_few(const AttentionArgs& a, uint n_splits, float* partials, const CudaQueries& q,
+                                                     const CudaSlots& s, cudaStream_t stream)
 {
     const uint n = a.n_tokens * (a.n_heads / a.n_kv_heads), blocks = (n + most_few_rows - 1u) / most_few_rows;
     const dim3 grid(blocks, a.n_kv_heads, n_splits);
-    switch ((n + blocks - 1u) / blocks) {
-    case 1u:
-        KS_LAUNCH((attention_few_kernel<d, 1u>), grid, n_threads, stream, a, partials, q, s);
-        return;
-    case 2u:
-        KS_LAUNCH((attention_few_kernel<d, 2u>), grid, n_threads, stream, a, partials, q, s);
-        return;
-    case 3u:
-        KS_LAUNCH((attention_few_kernel<d, 3u>), grid, n_threads, stream, a, partials, q, s);
-        return;
-    default:
-        KS_LAUNCH((attention_few_kernel<d, 4u>), grid, n_threads, stream, a, partials, q, s);
-    }
+    const uint rows = (n + blocks - 1u) / blocks;
+    if (!coded && rows == 1u)
+        KS_LAUNCH((attention_few_kernel<d, 1u, false>), grid, n_threads, stream, a, partials, q, s);
+    else if (!coded && rows == 3u)
+        KS_LAUNCH((attention_few_kernel<d, 3u, false>), grid, n_threads, stream, a, partials, q, s);
+    else if (rows <= 2u) // codes take longer to compile than a row to compute
+        KS_LAUNCH((attention_few_kernel<d, 2u, coded>), grid, n_threads, stream, a, partials, q, s);
+    else
+        KS_LAUNCH((attention_few_kernel<d, 4u, coded>), grid, n_threads, stream, a, partials, q, s);
+}
+
+template <uint d> static void launch_few(const AttentionArgs& a, uint n_splits, float* partials, const CudaQueries& q, const CudaSlots& s,
+                                         cudaStream_t stream)
+{
+    if (are_halves(s))
+        launch_few<d, false>(a, n_splits, partials, q, s, stream);
+    else
+        launch_few<d, true>(a, n_splits, partials, q, s, stream);
 }
 
 bool attention_few_can(const AttentionArgs& a)

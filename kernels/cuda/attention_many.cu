@@ -29,7 +29,8 @@ DEVICE float rest_of(float x) { return x - HALF_TO_FLOAT(nearest_half(x)); }
 DEVICE float in_range(float x) { return fminf(65504.f, fmaxf(-65504.f, x)); }
 
 // Keys and values of n slots from nth on; the places after them are zeros, which products with a weight of 0 leave alone.
-template <uint d> DEVICE void load_tile(const AttentionArgs& a, const CudaSlots& s, const Head& h, uint nth, uint n, ManyTile<d>& tile)
+template <uint d, bool coded>
+DEVICE void load_tile(const AttentionArgs& a, const CudaSlots& s, const Head& h, uint nth, uint n, ManyTile<d>& tile)
 {
     constexpr uint eights = d / 8u;
     if (threadIdx.x < n) {
@@ -45,9 +46,9 @@ template <uint d> DEVICE void load_tile(const AttentionArgs& a, const CudaSlots&
         bool rough = false;
         if (slot < n) {
             const uint index = index_of(h, nth + slot), source = source_of(a, h, index), row = row_of_slot(a, source, slot_of(a, s, h, index));
-            load_eight(pool_of(s, source, false), row, j, d, tile.levels[source].k, key);
-            load_eight(pool_of(s, source, true), row, j, d, tile.levels[source].v, value);
-            rough = pool_of(s, source, false).format != plain_f16 || pool_of(s, source, true).format != plain_f16;
+            load_eight<coded>(pool_of(s, source, false), row, j, d, tile.levels[source].k, key);
+            load_eight<coded>(pool_of(s, source, true), row, j, d, tile.levels[source].v, value);
+            rough = coded && (pool_of(s, source, false).format != plain_f16 || pool_of(s, source, true).format != plain_f16);
         }
         if (rough) atomicOr(&tile.is_rough, 1u);
         KS_UNROLL
@@ -208,7 +209,7 @@ DEVICE void put_partials(const AttentionArgs& a, float* partials, uint head, uin
     }
 }
 
-template <uint d> __global__ void __launch_bounds__(n_threads)
+template <uint d, bool coded> __global__ void __launch_bounds__(n_threads, 2)
 attention_many_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n_splits, 4 + head_dim)
                       CudaQueries q, CudaSlots s)
 {
@@ -241,10 +242,10 @@ attention_many_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, 
         loaded = true;
         if (threadIdx.x == 0u) tile.is_rough = 0u;
         __syncthreads();
-        load_tile<d>(a, s, h, nth, n, tile);
+        load_tile<d, coded>(a, s, h, nth, n, tile);
         __syncthreads();
         float logits[4][4], shrink[2];
-        const bool rough = tile.is_rough != 0u;
+        const bool rough = coded && tile.is_rough != 0u;
         many_logits<d>(queries, tile, rough, logits);
         many_weights<d>(a, h, first_row, n, tile, state, logits, shrink);
         many_values<d>(logits, shrink, tile, rough, sum);
@@ -261,8 +262,11 @@ bool attention_many_can(const AttentionArgs& a)
 void attention_many_launch(const AttentionArgs& a, uint n_splits, float* partials, CudaQueries q, CudaSlots s, cudaStream_t stream)
 {
     const dim3 grid((a.n_tokens * (a.n_heads / a.n_kv_heads) + many_rows - 1u) / many_rows, a.n_kv_heads, n_splits);
-    if (a.head_dim == 64u) KS_LAUNCH(attention_many_kernel<64u>, grid, n_threads, stream, a, partials, q, s);
-    if (a.head_dim == 128u) KS_LAUNCH(attention_many_kernel<128u>, grid, n_threads, stream, a, partials, q, s);
+    const bool coded = !are_halves(s);
+    if (a.head_dim == 64u && coded) KS_LAUNCH((attention_many_kernel<64u, true>), grid, n_threads, stream, a, partials, q, s);
+    if (a.head_dim == 64u && !coded) KS_LAUNCH((attention_many_kernel<64u, false>), grid, n_threads, stream, a, partials, q, s);
+    if (a.head_dim == 128u && coded) KS_LAUNCH((attention_many_kernel<128u, true>), grid, n_threads, stream, a, partials, q, s);
+    if (a.head_dim == 128u && !coded) KS_LAUNCH((attention_many_kernel<128u, false>), grid, n_threads, stream, a, partials, q, s);
 }
 
 } // namespace ks

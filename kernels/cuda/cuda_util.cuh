@@ -13,12 +13,13 @@
 #define KS_SHARED(T, name, dims) __shared__ __align__(16) T name dims
 #define KS_LAUNCH(kernel, grid, block, stream, ...) (kernel)<<<(grid), (block), 0, (stream)>>>(__VA_ARGS__)
 #define KS_UNROLL _Pragma("unroll")
-#define KS_UNROLL_FEW _Pragma("unroll 2") // where a body is long
+#define KS_PRAGMA(text) _Pragma(#text)
+#define KS_UNROLL_FEW(is_long) KS_PRAGMA(unroll ((is_long) ? 1 : 4))
 #else
 #define KS_SHARED CUDASHIM_SHARED
 #define KS_LAUNCH(kernel, grid, block, stream, ...) CUDASHIM_LAUNCH(kernel, grid, block, 0, stream, ##__VA_ARGS__)
 #define KS_UNROLL
-#define KS_UNROLL_FEW
+#define KS_UNROLL_FEW(is_long)
 #endif
 #define DEVICE static __device__ __forceinline__
 #define DEVICE_MEMBER __device__ __forceinline__

@@ -120,17 +120,32 @@ template <uint bits> DEVICE void load_kivi_group(const CudaCache& cache, uint r,
     for (uint i = 0u; i < 8u; i++) out[i] = kivi_decoded(codes[i], __ldg(group + 8u * j + i));
 }
 
-template <class C> struct LoadEight {
-    DEVICE_MEMBER static void load(const CudaCache& cache, uint r, uint j, uint d, const float*, float (&out)[8])
-    {
-        const uint tail = row_tail<C>(cache, r, d);
-        const uint* words = row_words<C>(cache, r, d);
-        for (uint i = 0u; i < 8u; i++) out[i] = C::value_of(words, tail, r % C::group, 8u * j + i, d);
+// Of a block of 16 these are a half: one angle of level 3, two of level 2, four of level 1 below it.
+template <class C, bool fine> DEVICE void load_polar(const CudaCache& cache, uint r, uint j, uint d, float (&out)[8])
+{
+    const uint *w = row_words<RowCodec<C>>(cache, r, d), tail = row_tail<RowCodec<C>>(cache, r, d), bytes = polar_bytes(d, fine);
+    float top = HALF_TO_FLOAT(row_field(w, 0u, tail, bytes, 2u * d + 16u * (j / (fine ? 4u : 2u)), 0xffffu));
+    if (fine) top *= polar_factor(fine, 5u, polar_code(w, 0u, tail, d, fine, 5u, j / 4u), (j / 2u & 1u) != 0u);
+    top *= polar_factor(fine, 4u, polar_code(w, 0u, tail, d, fine, 4u, j / 2u), (j & 1u) != 0u);
+    const uint third = polar_code(w, 0u, tail, d, fine, 3u, j);
+    KS_UNROLL
+    for (uint i = 0u; i < 2u; i++) {
+        const float mid = top * polar_factor(fine, 3u, third, i != 0u);
+        const uint second = polar_code(w, 0u, tail, d, fine, 2u, 2u * j + i);
+        KS_UNROLL
+        for (uint k = 0u; k < 2u; k++) {
+            const float low = mid * polar_factor(fine, 2u, second, k != 0u);
+            const uint first = row_field(w, 0u, tail, bytes, plane_bit(4u * j + 2u * i + k, d / 2u, 4u), 15u);
+            out[4u * i + 2u * k] = low * polar_first_factor(first, false);
+            out[4u * i + 2u * k + 1u] = low * polar_first_factor(first, true);
+        }
     }
-};
-#define KS_LOAD(Codec, call)                                                                                                      \
+}
+
+template <class C> struct LoadEight;
+#define KS_LOAD(Codec, ...)                                                                                                      \
     template <> struct LoadEight<Codec> {                                                                                         \
-        DEVICE_MEMBER static void load(const CudaCache& cache, uint r, uint j, uint d, const float* levels, float (&out)[8]) { call; } \
+        DEVICE_MEMBER static void load(const CudaCache& cache, uint r, uint j, uint d, const float* levels, float (&out)[8]) { __VA_ARGS__; } \
     }
 KS_LOAD(RowCodec<codec_turbo4>, load_turbo<codec_turbo4>(cache, r, j, d, levels, out));
 KS_LOAD(RowCodec<codec_turbo3>, load_turbo<codec_turbo3>(cache, r, j, d, levels, out));
@@ -138,15 +153,18 @@ KS_LOAD(RowCodec<codec_turbo2>, load_turbo<codec_turbo2>(cache, r, j, d, levels,
 KS_LOAD(RowCodec<codec_turbo2v>, load_turbo<codec_turbo2v>(cache, r, j, d, levels, out));
 KS_LOAD(RowCodec<codec_q4>, (void)levels; load_q4(cache, r, j, d, out));
 KS_LOAD(RowCodec<codec_q8>, (void)levels; load_q8(cache, r, j, d, out));
+KS_LOAD(RowCodec<codec_polar>, (void)levels; load_polar<codec_polar, false>(cache, r, j, d, out));
+KS_LOAD(RowCodec<codec_polar5>, (void)levels; load_polar<codec_polar5, true>(cache, r, j, d, out));
 KS_LOAD(RowCodec<codec_kiviv>, (void)levels; load_kivi_row<4u>(cache, r, j, d, out));
 KS_LOAD(RowCodec<codec_kivi2v>, (void)levels; load_kivi_row<2u>(cache, r, j, d, out));
 KS_LOAD(GroupCodec<codec_kivi>, (void)levels; load_kivi_group<4u>(cache, r, j, d, out));
 KS_LOAD(GroupCodec<codec_kivi2>, (void)levels; load_kivi_group<2u>(cache, r, j, d, out));
 #undef KS_LOAD
 
-DEVICE void load_eight(const CudaCache& cache, uint r, uint j, uint d, const float* levels, float (&out)[8])
+// coded: the cache may be of any format; else it is of halves.
+template <bool coded> DEVICE void load_eight(const CudaCache& cache, uint r, uint j, uint d, const float* levels, float (&out)[8])
 {
-    if (cache.format == plain_f16) return load_halves(cache, r, j, d, out);
+    if (!coded || cache.format == plain_f16) return load_halves(cache, r, j, d, out);
     if (cache.format == plain_f32) {
         KS_UNROLL
         for (uint i = 0u; i < 8u; i++) out[i] = BITS_TO_FLOAT(cache.words[uint64_t(r) * d + 8u * j + i]);
@@ -161,6 +179,14 @@ DEVICE void load_eight(const CudaCache& cache, uint r, uint j, uint d, const flo
     if (cache.format == nth++) return LoadEight<GroupCodec<codec_##name>>::load(cache, r, j, d, levels, out);
     GROUP_CODECS(KS_CASE)
 #undef KS_CASE
+}
+
+// Whether a layer's pools are all of halves.
+static inline bool are_halves(const CudaSlots& s)
+{
+    for (const CudaCache* cache : {&s.k, &s.v, &s.coded_k, &s.coded_v, &s.chunk_k, &s.chunk_v})
+        if (cache->words != nullptr && cache->format != plain_f16) return false;
+    return true;
 }
 
 } // namespace ks

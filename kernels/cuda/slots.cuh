@@ -100,14 +100,25 @@ DEVICE float wave_value(const AttentionArgs& a, const CudaSlots& s, const Head& 
     return i < half ? c : d;
 }
 
-// Keys of a tile, as they are asked: n slots from nth on, which `slots` lists, (n, head_dim).
+// Rows of a tile in shared memory begin in different banks, since lanes read the same dim of many.
+constexpr uint tile_values = 2048u + 32u; // of a tile
+DEVICE uint tile_stride(uint n) { return n | 1u; }
+
+// Keys or values of a tile: n slots from nth on, which `slots` lists, (n, tile_stride).
 DEVICE void decode_tile(const AttentionArgs& a, const CudaSlots& s, const Head& h, uint nth, uint n, bool values, const uint* slots,
                         float* tile)
 {
     for (uint i = threadIdx.x / 32u; i < n; i += n_threads / 32u) {
         const uint source = source_of(a, h, index_of(h, nth + i));
-        decode_row(pool_of(s, source, values), row_of_slot(a, source, slots[i]), a.head_dim, threadIdx.x % 32u, 32u, [&](uint d, float value) { tile[i * a.head_dim + d] = value; });
+        decode_row(pool_of(s, source, values), row_of_slot(a, source, slots[i]), a.head_dim, threadIdx.x % 32u, 32u, [&](uint d, float value) { tile[i * tile_stride(a.head_dim) + d] = value; });
     }
+}
+
+// The waves of a tile's slots, (n, tile_stride of n_wave).
+DEVICE void fill_waves(const AttentionArgs& a, const CudaSlots& s, const Head& h, uint nth, uint n, float* waves)
+{
+    for (uint i = threadIdx.x; i < n * a.n_wave; i += n_threads)
+        waves[i / a.n_wave * tile_stride(a.n_wave) + i % a.n_wave] = wave_value(a, s, h, index_of(h, nth + i / a.n_wave), i % a.n_wave);
 }
 
 // The keys of a tile become what they are at their indexes, or at those of their groups.
@@ -117,7 +128,7 @@ DEVICE void turn_tile(const AttentionArgs& a, const CudaSlots& s, const Head& h,
     for (uint i = threadIdx.x; i < n * half; i += n_threads) {
         const uint pair = i % half, index = index_of(h, nth + i / half);
         const float* angles = s.turns + uint64_t(grouped ? index / a.group : index) * a.n_turn;
-        float* key = tile + i / half * a.head_dim;
+        float* key = tile + i / half * tile_stride(a.head_dim);
         float &u = key[first_of_pair(a.pairs, pair)], &v = key[second_of_pair(a.pairs, pair, a.n_turn)];
         const float x = u, y = v, c = angles[2u * pair], d = angles[2u * pair + 1u];
         u = x * c - y * d;

@@ -71,6 +71,11 @@ inline cudaError_t cudaSetDevice(int)
 {
     return cudaSuccess;
 }
+inline cudaError_t cudaGetDevice(int* device)
+{
+    *device = 0;
+    return cudaSuccess;
+}
 inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* prop, int)
 {
     *prop = {};
