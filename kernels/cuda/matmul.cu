@@ -36,7 +36,7 @@ template <uint few> DEVICE void put_few(const MatmulArgs& a, float* y, uint tile
 }
 
 // In f32, as the shader does it.
-template <class F, uint few> __global__ void __launch_bounds__(n_threads)
+template <class F, uint few> __global__ void __launch_bounds__(n_threads, 2)
 matmul_few_kernel(MatmulArgs a, float* y,  // (n_tokens, rows)
                   const uint* w,           // (rows, cols) tiles
                   const float* x)          // (n_tokens, cols)
@@ -59,7 +59,7 @@ matmul_few_kernel(MatmulArgs a, float* y,  // (n_tokens, rows)
 
 constexpr uint side = 32u; // rows, tokens and cols of what is in shared memory
 
-template <class F> __global__ void __launch_bounds__(n_threads)
+template <class F> __global__ void __launch_bounds__(n_threads, 2)
 matmul_many_kernel(MatmulArgs a, float* y, // (n_tokens, rows)
                    const uint* w,          // (rows, cols) tiles
                    const float* x)         // (n_tokens, cols)
@@ -97,7 +97,7 @@ matmul_many_kernel(MatmulArgs a, float* y, // (n_tokens, rows)
 
 // Activations in int8, blocks of 32 with a scale for each half; one warp per block.
 // twin: the shader multiplies in f32, since no device must have products of bytes
-__global__ void __launch_bounds__(n_threads) quantize_kernel(MatmulArgs a, ActGroup* acts, // (cols / 32, n_tokens)
+__global__ void __launch_bounds__(n_threads, 2) quantize_kernel(MatmulArgs a, ActGroup* acts, // (cols / 32, n_tokens)
                                                              const float* x)               // (n_tokens, cols)
 {
     uint i = blockIdx.x * (n_threads / 32u) + threadIdx.x / 32u, lane = threadIdx.x % 32u, n_blocks = a.cols / 32u;
@@ -135,7 +135,7 @@ DEVICE float product(const Group& g, const ActGroup& x)
 }
 
 // Every byte of the weight is read once; eight threads read the same word of eight rows.
-template <class F, uint few> __global__ void __launch_bounds__(n_threads)
+template <class F, uint few> __global__ void __launch_bounds__(n_threads, 2)
 matmul_few_bytes_kernel(MatmulArgs a, float* y,  // (n_tokens, rows)
                         const uint* __restrict__ w,           // (rows, cols) tiles
                         const ActGroup* __restrict__ acts)    // (cols / 32, n_tokens)
@@ -194,7 +194,7 @@ DEVICE void multiply_groups(float (&sum)[4], const Group* ws, const ActGroup* xs
     }
 }
 
-template <class F> __global__ void __launch_bounds__(n_threads)
+template <class F> __global__ void __launch_bounds__(n_threads, 2)
 matmul_many_bytes_kernel(MatmulArgs a, float* y,           // (n_tokens, rows)
                          const uint* __restrict__ w,        // (rows, cols) tiles
                          const ActGroup* __restrict__ acts) // (cols / 32, n_tokens)

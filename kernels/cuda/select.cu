@@ -61,7 +61,7 @@ DEVICE float mean_query(const CudaSelect& c, const float* q, uint i)
 }
 
 // One block: the queries in the mean, and whether the last choice is used again.
-__global__ void __launch_bounds__(select_threads) select_begin_kernel(CudaSelect c)
+__global__ void __launch_bounds__(select_threads, 1) select_begin_kernel(CudaSelect c)
 {
     KS_SHARED(float, room, [select_threads / 32u]);
     const SelectArgs& s = c.s;
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(select_threads) select_begin_kernel(CudaSelect
 }
 
 // The bounds of the pages that the tokens since the last call are in, or of all: a thread for each dim.
-__global__ void __launch_bounds__(n_threads) select_bounds_kernel(CudaSelect c)
+__global__ void __launch_bounds__(n_threads, 2) select_bounds_kernel(CudaSelect c)
 {
     if (c.room.words[0] != 0u) return; // all of the grid
     const uint d = c.a.head_dim, head = blockIdx.y;
@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(n_threads) select_bounds_kernel(CudaSelect c)
 }
 
 // Votes on pages: a warp for each.
-__global__ void __launch_bounds__(n_threads) select_pages_kernel(CudaSelect c)
+__global__ void __launch_bounds__(n_threads, 2) select_pages_kernel(CudaSelect c)
 {
     if (c.room.words[0] != 0u) return;
     const uint d = c.a.head_dim, head = blockIdx.y, group = c.a.n_heads / c.a.n_kv_heads, n = n_units(c.s, before_of(c, head));
@@ -155,7 +155,7 @@ DEVICE void decode_key(const CudaSelect& c, const Head& head, uint index, float*
 }
 
 // Logits of all candidates: a warp for each.
-__global__ void __launch_bounds__(n_threads) select_keys_kernel(CudaSelect c)
+__global__ void __launch_bounds__(n_threads, 2) select_keys_kernel(CudaSelect c)
 {
     KS_SHARED(float, keys, [n_threads / 32u][codec_max_dim]);
     if (c.room.words[0] != 0u) return;
@@ -173,7 +173,7 @@ __global__ void __launch_bounds__(n_threads) select_keys_kernel(CudaSelect c)
 }
 
 // Votes on blocks, by the keys in each that attention looked at most: a warp for each. They are the KV head's, at its place in logits.
-__global__ void __launch_bounds__(n_threads) select_blocks_kernel(CudaSelect c)
+__global__ void __launch_bounds__(n_threads, 2) select_blocks_kernel(CudaSelect c)
 {
     KS_SHARED(float, keys, [n_threads / 32u][codec_max_dim]);
     if (c.room.words[0] != 0u) return;
@@ -287,7 +287,7 @@ struct Taking {
 };
 
 // The logits of a query head become its votes: one block for each.
-__global__ void __launch_bounds__(select_threads) select_vote_kernel(CudaSelect c)
+__global__ void __launch_bounds__(select_threads, 1) select_vote_kernel(CudaSelect c)
 {
     KS_SHARED(float, room, [select_threads / 32u]);
     KS_SHARED(HighestRoom, highest, [1]);
@@ -316,7 +316,7 @@ __global__ void __launch_bounds__(select_threads) select_vote_kernel(CudaSelect 
 }
 
 // Votes of heads that choose together add up.
-__global__ void __launch_bounds__(n_threads) select_sum_kernel(CudaSelect c, uint n_voters)
+__global__ void __launch_bounds__(n_threads, 2) select_sum_kernel(CudaSelect c, uint n_voters)
 {
     if (c.room.words[0] != 0u) return;
     const uint n_sets = gridDim.y, set = blockIdx.y, each = n_voters / n_sets, n = n_units(c.s, before_of(c, set));
@@ -336,7 +336,7 @@ DEVICE void add_index(const CudaSelect& c, const Head& h, uint index, uint at, u
 }
 
 // A head's list from the votes on its units, and the chunk's own slots after it: one block for each.
-__global__ void __launch_bounds__(select_threads) select_list_kernel(CudaSelect c)
+__global__ void __launch_bounds__(select_threads, 1) select_list_kernel(CudaSelect c)
 {
     KS_SHARED(HighestRoom, room, [1]);
     KS_SHARED(uint, counts, [2]); // listed indexes up to the last one before the coded ones, and up to the last coded one
