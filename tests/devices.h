@@ -9,14 +9,13 @@
 namespace ks
 {
 
-// All, but Vulkan's only where KS_TEST_VULKAN says so: a Vulkan device that is a program takes minutes for what others do at once.
-// KS_TEST_VULKAN=only: nothing beside them but the reference.
+// All but Vulkan's: one that is a program takes minutes for what others do at once. KS_TEST_BACKEND=vulkan (or another): of that backend
+// only, and the reference.
 inline std::vector<DeviceInfo> tested_devices()
 {
     std::vector<DeviceInfo> devices = list_devices();
-    const char* vulkan = getenv("KS_TEST_VULKAN");
-    const bool only = vulkan && std::string(vulkan) == "only";
-    const auto left_out = [&](const DeviceInfo& d) { return d.backend == "vulkan" ? !vulkan : only && d.backend != "reference"; };
+    const char* only = getenv("KS_TEST_BACKEND");
+    const auto left_out = [&](const DeviceInfo& d) { return only ? d.backend != only && d.backend != "reference" : d.backend == "vulkan"; };
     devices.erase(std::remove_if(devices.begin(), devices.end(), left_out), devices.end());
     return devices;
 }

@@ -72,11 +72,36 @@ def check_functions(path, lines):
             yield f"{path}:{head + 1}: a function of {end - head + 1} lines, at most {most}"
 
 
+def cuda_buffers(text):
+    """What the first kernel is given after its arguments: [{name}]."""
+    head = re.sub(r"//[^\n]*|__launch_bounds__\(\w+\)|__restrict__", "", text[text.find("__global__") :])
+    parameters = re.findall(r"(\w+)\s*(\*?)\s*(\w+)\s*(?=,|$)", head[head.find("(") + 1 : head.find(")")])
+    return [{name.lower()} for kind, pointer, name in parameters if pointer or kind == "CudaCache"]
+
+
+def shader_buffers(text):
+    """Its buffers, by binding, each under its block's name and its array's."""
+    found = re.findall(r"layout\(binding = (\d+)\)[\w ]* buffer (\w+) \{ \w+ (\w+)\[\]; \}", text)
+    return [{block.lower(), array} for _, block, array in sorted(found, key=lambda f: int(f[0]))]
+
+
 def check_twins(root):
-    stems = [{p.stem for p in (root / f).glob(g)} for f, g in (("kernels/cuda", "*.cu"), ("shaders", "*.comp"))]
-    if all(stems):
-        for stem in sorted(stems[0] ^ stems[1]):
+    """kernels/cuda/<op>.cu and shaders/<op>.comp have the same arguments and buffers. Where they cannot, a line says why: '// twin: none'
+    where there is but one, '// twin: ' and the reason where they differ."""
+    files = [{p.stem: p.read_text(encoding="utf-8") for p in (root / f).glob(g)} for f, g in (("kernels/cuda", "*.cu"), ("shaders", "*.comp"))]
+    if not all(files):
+        return
+    for stem in sorted(files[0].keys() ^ files[1].keys()):
+        if "// twin: none" not in files[0].get(stem, files[1].get(stem)):
             yield f"{stem}: only one of kernels/cuda/{stem}.cu and shaders/{stem}.comp is there"
+    for stem in sorted(files[0].keys() & files[1].keys()):
+        cuda, shader = files[0][stem], files[1][stem]
+        names = [re.search(r"\b(\w+Args)\b a\b", text) for text in (cuda, shader)]
+        if any(names) and (not all(names) or names[0][1] != names[1][1]):
+            yield f"{stem}: kernels/cuda/{stem}.cu and shaders/{stem}.comp have different arguments"
+        ours, theirs = cuda_buffers(cuda), shader_buffers(shader)
+        if "// twin: " not in cuda + shader and (len(ours) != len(theirs) or not all(a & b for a, b in zip(ours, theirs))):
+            yield f"{stem}: kernels/cuda/{stem}.cu has buffers {[*map(min, ours)]}, shaders/{stem}.comp {[*map(max, theirs)]}"
 
 
 def check_format(root, files):

@@ -34,6 +34,7 @@
 
 typedef uint32_t uint;
 #ifdef __CUDACC__
+#include <cuda_fp16.h>
 #define FN static __host__ __device__ inline
 #else
 #define FN static inline
@@ -70,6 +71,9 @@ FN uint FLOAT_TO_BITS(float f)
 // becomes a quiet one, as the hardware conversions have it.
 FN float HALF_TO_FLOAT(uint u)
 {
+#ifdef __CUDA_ARCH__
+    return __half2float(__ushort_as_half((unsigned short)u));
+#else
     uint sign = (u & 0x8000u) << 16;
     uint exponent = (u >> 10) & 31u;
     uint mantissa = u & 1023u;
@@ -79,6 +83,7 @@ FN float HALF_TO_FLOAT(uint u)
         return sign != 0u ? -tiny : tiny;
     }
     return BITS_TO_FLOAT(sign | (exponent + 112u) << 23 | mantissa << 13);
+#endif
 }
 
 #endif

@@ -1,5 +1,5 @@
 // The op harness. A case is one op with one shape and seeded inputs. `reference` is held against the op's formula in
-// float64, every other device of list_devices() against `reference`, Vulkan's if KS_TEST_VULKAN is set. With KS_PERF=1 the cases marked
+// float64, every other device of list_devices() against `reference` (tests/devices.h says which). With KS_PERF=1 the cases marked
 // `timed` are measured instead:
 //     KS_PERF=1 test_backends -tc="matmul*"
 #pragma once

@@ -1,14 +1,14 @@
 #!/bin/sh
 # What Vulkan's devices make of the tests of ops, caches and models. Each of their shaders is compiled when it is first met,
 # which is most of the time, so some are run at all widths of lavapipe's subgroups and on pretended devices, too, and none of the
-# tests with many codecs. KS_TEST_VULKAN=only test_backends, and test_kv, are the whole of it.
+# tests with many codecs. KS_TEST_BACKEND=vulkan test_backends, and test_kv, are the whole of it.
 #     vulkan.sh FOLDER_OF_THE_TEST_PROGRAMS
 set -eu
 if ! "$1/knapsack" devices | grep -q '^ *vulkan:'; then
     echo "skipped: there is no Vulkan device here"
     exit 77
 fi
-export KS_TEST_VULKAN=only
+export KS_TEST_BACKEND=vulkan
 few="embed,rmsnorm,rope,rotate,glu,add,softcap,argmax,matmul: targets*,attention: head sizes and groups"
 "$1/test_backends" -tc="$few,vulkan*,kv_write,kv_score,kivi: kv_move*"
 "$1/test_kv" -tc="select: pages*,select: of equal*"

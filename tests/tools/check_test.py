@@ -13,6 +13,8 @@ GOOD = {
     "kernels/common/lang.h": "#pragma once\n",
     "kernels/cuda/add.cu": "#include \"kernels/common/lang.h\"\n",
     "shaders/add.comp": "void main() {}\n",
+    "kernels/cuda/move.cu": "__global__ void move_kernel(MoveArgs a, CudaCache to, const uint* from) {}\n",
+    "shaders/move.comp": "layout(push_constant) uniform Block { MoveArgs a; } pushed;\nlayout(binding = 0) buffer To { uint w[]; };\nlayout(binding = 1) readonly buffer F { uint from[]; };\n",
     "examples/e.c": "#include \"runtime/api/knapsack.h\"\n",
 }
 LONG = "int long_one(int x)\n{\n" + "    x++;\n" * 57 + "    return x;\n}\n"
@@ -26,6 +28,8 @@ FAULTS = {
     "a long file": ("runtime/kv/bad.h", "// a line\n" * 501, "501 lines"),
     "a long script": ("tools/bad.py", "# a line\n" * 501, "501 lines"),
     "a kernel without its twin": ("kernels/cuda/lonely.cu", "\n", "lonely: only one of"),
+    "twins with other buffers": ("shaders/move.comp", "layout(push_constant) uniform Block { MoveArgs a; } pushed;\n", "move: kernels/cuda/move.cu has buffers"),
+    "twins with other arguments": ("kernels/cuda/move.cu", "__global__ void move_kernel(CopyArgs a, CudaCache to, const uint* from) {}\n", "different arguments"),
     "a shader without its twin": ("shaders/single.comp", "\n", "single: only one of"),
 }
 GOOD_ADDITIONS = {

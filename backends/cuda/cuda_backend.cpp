@@ -1,0 +1,187 @@
+#include "backends/cuda/cuda_backend.h"
+
+#include <algorithm>
+
+namespace ks
+{
+
+Result<std::unique_ptr<Backend>> make_cuda_backend(const std::string& id)
+{
+    for (const CudaFound& found : find_cuda_devices()) {
+        if (found.info.id != id) continue;
+        std::unique_ptr<CudaBackend> backend(new CudaBackend);
+        KS_TRY(backend->open(found));
+        return std::unique_ptr<Backend>(std::move(backend));
+    }
+    return fail(Code::device, "there is no device '%s' here", printable(id).c_str());
+}
+
+Status CudaBackend::open(const CudaFound& device)
+{
+    m_device = device;
+    return m_stream.open(device);
+}
+
+CudaBackend::~CudaBackend()
+{
+    (void)m_stream.wait();
+}
+
+DeviceInfo CudaBackend::info() const
+{
+    for (const CudaFound& found : find_cuda_devices())
+        if (found.info.id == m_device.info.id) return found.info; // what is free now
+    return m_device.info;
+}
+
+Result<Buffer> CudaBackend::alloc(uint64_t bytes)
+{
+    KS_TRY(m_stream.wait());
+    Result<void*> memory = cuda_block(m_device, align_up(bytes, 4), m_stream.handle());
+    if (!memory.ok()) return memory.status();
+    return Buffer{memory.value(), bytes};
+}
+
+void CudaBackend::free(Buffer& buffer)
+{
+    if (!buffer.data) return;
+    (void)m_stream.wait();
+    (void)cudaFree(buffer.data);
+    buffer = {};
+}
+
+static uint8_t* bytes_of(const Buffer& buffer, uint64_t offset, uint64_t bytes)
+{
+    KS_CHECK(offset <= buffer.bytes && bytes <= buffer.bytes - offset, "%llu bytes at %llu of a buffer of %llu", (unsigned long long)bytes,
+             (unsigned long long)offset, (unsigned long long)buffer.bytes);
+    return static_cast<uint8_t*>(buffer.data) + offset;
+}
+
+template <class T> T* cuda_values(const Tensor& t, uint64_t n)
+{
+    if (!t) return nullptr;
+    KS_CHECK(uint64_t(t.rows) * t.cols >= n, "%llu values of (%u, %u)", (unsigned long long)n, t.rows, t.cols);
+    return reinterpret_cast<T*>(bytes_of(t.buffer, t.offset, 4 * n));
+}
+template float* cuda_values<float>(const Tensor&, uint64_t);
+template uint32_t* cuda_values<uint32_t>(const Tensor&, uint64_t);
+
+void CudaBackend::upload(const Buffer& to, uint64_t offset, const void* from, uint64_t bytes)
+{
+    m_stream.upload(bytes_of(to, offset, bytes), from, bytes);
+}
+
+void CudaBackend::download(void* to, const Buffer& from, uint64_t offset, uint64_t bytes)
+{
+    m_stream.download(to, bytes_of(from, offset, bytes), bytes);
+}
+
+void CudaBackend::fill(const Buffer& to, uint64_t offset, uint64_t bytes, uint32_t word)
+{
+    uint32_t* words = reinterpret_cast<uint32_t*>(bytes_of(to, offset, bytes));
+    if (bytes / 4) m_stream.run(fill_launch, uint64_t(bytes / 4), words, word);
+}
+
+CudaBackend::Scratch CudaBackend::place(const ScratchShape& shape, uint8_t* memory) const
+{
+    Scratch s;
+    auto take = [&](auto** region, uint64_t n) {
+        if (memory) *region = reinterpret_cast<std::remove_reference_t<decltype(*region)>>(memory + s.bytes);
+        s.bytes += align_up(n * sizeof **region, 256);
+    };
+    const uint64_t n_values = uint64_t(shape.n_heads) * shape.head_dim;
+    take(&s.acts, uint64_t(shape.max_cols / 32) * shape.n_tokens);
+    take(&s.partials, n_partials(shape));
+    take(&s.turned, 2 * n_values * shape.n_tokens);
+    s.select.stride = shape.selected_slots;
+    if (!shape.selected_slots) return s;
+    take(&s.select.query, n_values);
+    take(&s.select.plain, n_values);
+    take(&s.select.logits, uint64_t(shape.n_heads) * shape.selected_slots);
+    take(&s.select.votes, uint64_t(shape.n_kv_heads) * shape.selected_slots);
+    take(&s.select.words, 2);
+    return s;
+}
+
+uint64_t CudaBackend::scratch_bytes(const ScratchShape& shape) const
+{
+    return place(shape, nullptr).bytes;
+}
+
+void CudaBackend::set_scratch(const Buffer& buffer, uint64_t offset, const ScratchShape& shape)
+{
+    m_scratch = place(shape, bytes_of(buffer, offset, scratch_bytes(shape)));
+    m_shape = shape;
+}
+
+static uint32_t* weight_words(const Tensor& w)
+{
+    KS_CHECK(w.cols % format_info(w.format).block == 0, "rows of %u values in blocks of %u", w.cols, format_info(w.format).block);
+    return reinterpret_cast<uint32_t*>(bytes_of(w.buffer, w.offset, weight_bytes(w.format, w.rows, w.cols)));
+}
+
+void CudaBackend::embed(const EmbedArgs& a, const Tensor& y, const Tensor& table, const Tensor& ids)
+{
+    KS_CHECK(table.cols == a.dim, "embed: dim %u, table (%u, %u)", a.dim, table.rows, table.cols);
+    m_stream.run(embed_launch, a, uint32_t(table.format), cuda_values(y, uint64_t(a.n_tokens) * a.dim), weight_words(table),
+                 cuda_values<uint32_t>(ids, a.n_tokens));
+}
+
+void CudaBackend::rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w)
+{
+    const uint64_t n = uint64_t(a.rows) * a.dim;
+    m_stream.run(rmsnorm_launch, a, cuda_values(y, n), cuda_values(x, n), cuda_values(w, a.dim));
+}
+
+void CudaBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets, const Tensor& x)
+{
+    KS_CHECK(a.cols <= m_shape.max_cols && a.n_tokens <= m_shape.n_tokens, "matmul: %u tokens of %u cols, scratch for %u of %u", a.n_tokens,
+             a.cols, m_shape.n_tokens, m_shape.max_cols);
+    float* values = cuda_values(x, uint64_t(a.n_tokens) * a.cols);
+    bool quantized = false;
+    for (int i = 0; i < n_targets; i++) {
+        const Tensor &w = targets[i].w, &y = targets[i].y;
+        KS_CHECK(w.cols == a.cols && (i > 0 || w.rows == a.rows), "matmul: (%u, %u), w (%u, %u)", a.rows, a.cols, w.rows, w.cols);
+        if (matmul_wants_acts(uint32_t(w.format)) && !quantized) m_stream.run(quantize_launch, a, m_scratch.acts, values);
+        quantized |= matmul_wants_acts(uint32_t(w.format));
+        MatmulArgs own = a;
+        own.rows = w.rows;
+        m_stream.run(matmul_launch, own, uint32_t(w.format), cuda_values(y, uint64_t(a.n_tokens) * w.rows), weight_words(w), values,
+                     m_scratch.acts);
+    }
+}
+
+void CudaBackend::rope(const RopeArgs& a, const Tensor& y, const Tensor& x, const Tensor& angles)
+{
+    const uint64_t n = uint64_t(a.n_tokens) * a.n_heads * a.head_dim;
+    m_stream.run(rope_launch, a, cuda_values(y, n), cuda_values(x, n),
+                 cuda_values(angles, uint64_t(a.n_groups ? a.n_groups : a.n_tokens) * a.n_rot));
+}
+
+void CudaBackend::rotate(const RotateArgs& a, const Tensor& x)
+{
+    KS_CHECK(a.head_dim <= codec_max_dim, "rotate: heads of %u values", a.head_dim);
+    m_stream.run(rotate_launch, a, cuda_values(x, uint64_t(a.n_tokens) * a.n_heads * a.head_dim));
+}
+
+void CudaBackend::glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up)
+{
+    m_stream.run(glu_launch, a, cuda_values(y, a.n), cuda_values(gate, a.n), cuda_values(up, a.n));
+}
+
+void CudaBackend::add(const AddArgs& a, const Tensor& x, const Tensor& b)
+{
+    m_stream.run(add_launch, a, cuda_values(x, uint64_t(a.rows) * a.cols), cuda_values(b, uint64_t(a.b_rows) * a.cols));
+}
+
+void CudaBackend::softcap(const SoftcapArgs& a, const Tensor& x)
+{
+    m_stream.run(softcap_launch, a, cuda_values(x, a.n));
+}
+
+void CudaBackend::argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x)
+{
+    m_stream.run(argmax_launch, a, cuda_values<uint32_t>(out, a.rows), cuda_values(x, uint64_t(a.rows) * a.cols));
+}
+
+} // namespace ks

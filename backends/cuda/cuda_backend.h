@@ -1,0 +1,75 @@
+// CUDA: kernels of kernels/cuda, one or a few launches per op. No library of NVIDIA's but the runtime: theirs take memory that nobody
+// can count.
+#pragma once
+
+#include "backends/cuda/cuda_stream.h"
+#include "kernels/common/codecs.h"
+#include "kernels/cuda/ops.h"
+
+namespace ks
+{
+
+class CudaBackend : public Backend
+{
+public:
+    ~CudaBackend() override;
+    Status open(const CudaFound& device);
+
+    DeviceInfo info() const override;
+    Result<Buffer> alloc(uint64_t bytes) override;
+    void free(Buffer& buffer) override;
+    void upload(const Buffer& to, uint64_t offset, const void* from, uint64_t bytes) override;
+    void download(void* to, const Buffer& from, uint64_t offset, uint64_t bytes) override;
+    void fill(const Buffer& to, uint64_t offset, uint64_t bytes, uint32_t word) override;
+    Status sync() override { return m_stream.wait(); }
+    uint64_t scratch_bytes(const ScratchShape& shape) const override;
+    void set_scratch(const Buffer& buffer, uint64_t offset, const ScratchShape& shape) override;
+
+    void embed(const EmbedArgs& a, const Tensor& y, const Tensor& table, const Tensor& ids) override;
+    void rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w) override;
+    void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets, const Tensor& x) override;
+    void rope(const RopeArgs& a, const Tensor& y, const Tensor& x, const Tensor& angles) override;
+    void rotate(const RotateArgs& a, const Tensor& x) override;
+    void glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up) override;
+    void add(const AddArgs& a, const Tensor& x, const Tensor& b) override;
+    void softcap(const SoftcapArgs& a, const Tensor& x) override;
+    void kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& x, const Tensor& table, const Tensor& view) override;
+    void kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from, const Tensor& rows) override;
+    void kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& from, const Tensor& moves) override;
+    void attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots, const Tensor& lse) override;
+    void kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& signal, const Tensor& chunk_signal, const Queries& q,
+                  const KvSlots& slots, const Tensor& lse) override;
+    void select(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots) override;
+    void argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x) override;
+
+    const CudaStream& stream() const { return m_stream; }
+
+private:
+    // The scratch, region by region; with no memory it only counts.
+    struct Scratch {
+        ActGroup* acts = nullptr;  // (max_cols / 32, n_tokens)
+        float* partials = nullptr; // (n_tokens * n_heads, splits, 4 + head_dim)
+        float* turned = nullptr;   // (2, n_tokens, n_heads * head_dim) queries as they meet near and grouped keys
+        CudaSelectRoom select{};
+        uint64_t bytes = 0;
+    };
+    Scratch place(const ScratchShape& shape, uint8_t* memory) const;
+    uint32_t splits_of(uint32_t n_tokens, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim) const;
+    uint64_t n_partials(const ScratchShape& shape) const;
+
+    CudaSlots slots_of(const AttentionArgs& a, const KvSlots& slots) const;
+    CudaQueries queries_of(const AttentionArgs& a, const Queries& q, const KvSlots& slots);
+
+    CudaFound m_device;
+    CudaStream m_stream;
+    Scratch m_scratch;
+    ScratchShape m_shape;
+};
+
+// A tensor's memory, which has at least this many values of 4 bytes; null where there is no tensor.
+template <class T = float> T* cuda_values(const Tensor& t, uint64_t n);
+CudaCache cuda_cache(const Tensor& cache, uint32_t head_dim);
+
+Result<std::unique_ptr<Backend>> make_cuda_backend(const std::string& id);
+
+} // namespace ks

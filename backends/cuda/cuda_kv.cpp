@@ -1,0 +1,121 @@
+// The ops on slots: rows of a cache, attention over them, and what it says of them.
+#include "backends/cuda/cuda_backend.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace ks
+{
+
+// Blocks that share the slots of the same queries, where the queries alone keep too few multiprocessors busy.
+uint32_t CudaBackend::splits_of(uint32_t n_tokens, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim) const
+{
+    const uint32_t rows = attention_rows(head_dim), n = n_tokens * (n_heads / n_kv_heads);
+    const uint64_t n_blocks = (n + rows - 1) / rows * uint64_t(n_kv_heads);
+    return uint32_t(std::max<uint64_t>(1, 4ull * m_device.n_processors / n_blocks));
+}
+
+// Of any number of tokens up to that of a chunk.
+uint64_t CudaBackend::n_partials(const ScratchShape& shape) const
+{
+    uint64_t most = 0;
+    for (uint32_t n = 1; n <= shape.n_tokens && shape.n_heads && shape.head_dim; n++)
+        most = std::max(most, uint64_t(n) * shape.n_heads * splits_of(n, shape.n_heads, shape.n_kv_heads, shape.head_dim));
+    return most * (4 + shape.head_dim);
+}
+
+// How the kernels number a cache's formats (kernels/cuda/cache.cuh).
+static uint32_t format_of(Format format)
+{
+    return format <= Format::f16 ? uint32_t(format) : uint32_t(format) - uint32_t(Format::n_weights) + 2;
+}
+
+CudaCache cuda_cache(const Tensor& cache, uint32_t head_dim)
+{
+    if (!cache) return {};
+    const uint64_t plain = uint64_t(cache.rows) * codec_info(cache.format).row_bytes(head_dim);
+    const uint64_t bytes = is_coded(cache.format) ? coded_bytes(cache.format, cache.rows, head_dim) : plain;
+    KS_CHECK(cache.cols == head_dim, "rows of %u in (%u, %u)", head_dim, cache.rows, cache.cols);
+    KS_CHECK(!is_coded(cache.format) || (head_dim % 16 == 0 && head_dim <= codec_max_dim), "coded rows of %u values", head_dim);
+    KS_CHECK(cache.offset <= cache.buffer.bytes && bytes <= cache.buffer.bytes - cache.offset, "%llu bytes at %llu of a buffer of %llu",
+             (unsigned long long)bytes, (unsigned long long)cache.offset, (unsigned long long)cache.buffer.bytes);
+    return {cache.ptr<uint32_t>(), cache.rows, format_of(cache.format)};
+}
+
+void CudaBackend::kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& x, const Tensor& table, const Tensor& view)
+{
+    KS_CHECK(to.rows >= uint64_t(a.n_kv_heads) * a.n_rows, "kv_write: %u heads of %u rows to %u", a.n_kv_heads, a.n_rows, to.rows);
+    KS_CHECK(codec_info(to.format).group == 1, "kv_write: %s, whose rows are coded together", codec_info(to.format).name);
+    m_stream.run(kv_write_launch, a, cuda_cache(to, a.head_dim), cuda_values(x, uint64_t(a.n_tokens) * a.n_kv_heads * a.head_dim),
+                 cuda_values<uint32_t>(table, table.cols), cuda_values<uint32_t>(view, uint64_t(a.n_kv_heads) * view_words));
+}
+
+void CudaBackend::kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from, const Tensor& rows)
+{
+    m_stream.run(kv_read_launch, a, cuda_values(y, uint64_t(a.n) * a.head_dim), cuda_cache(from, a.head_dim),
+                 cuda_values<uint32_t>(rows, a.n));
+}
+
+void CudaBackend::kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& from, const Tensor& moves)
+{
+    KS_CHECK(to.format == from.format || (is_coded(to.format) && !is_coded(from.format)), "kv_move: format %d to %d", int(from.format),
+             int(to.format));
+    KS_CHECK(a.n_moves % codec_info(to.format).group == 0, "kv_move: %u rows in groups of %u", a.n_moves, codec_info(to.format).group);
+    m_stream.run(kv_move_launch, a, cuda_cache(to, a.head_dim), cuda_cache(from, a.head_dim),
+                 cuda_values<uint32_t>(moves, 2ull * a.n_moves));
+}
+
+CudaSlots CudaBackend::slots_of(const AttentionArgs& a, const KvSlots& slots) const
+{
+    CudaSlots s{};
+    s.k = cuda_cache(slots.k, a.head_dim);
+    s.v = cuda_cache(slots.v, a.head_dim);
+    s.coded_k = cuda_cache(slots.coded_k, a.head_dim);
+    s.coded_v = cuda_cache(slots.coded_v, a.head_dim);
+    s.chunk_k = cuda_cache(slots.chunk_k, a.head_dim);
+    s.chunk_v = cuda_cache(slots.chunk_v, a.head_dim);
+    s.table = cuda_values<uint32_t>(slots.table, slots.table.cols);
+    s.weights = cuda_values(slots.weights, 2ull * slots.weights.rows);
+    s.view = cuda_values<uint32_t>(slots.view, uint64_t(a.n_kv_heads) * view_words);
+    if (a.n_wave) s.positions = cuda_values<uint32_t>(slots.positions, slots.table.cols);
+    if (a.n_wave) s.waves = cuda_values(slots.waves, uint64_t(wave_digits) * wave_base * a.n_wave);
+    if (a.n_turn) s.turns = cuda_values(slots.turns, slots.turns.rows * uint64_t(slots.turns.cols));
+    return s;
+}
+
+CudaQueries CudaBackend::queries_of(const AttentionArgs& a, const Queries& q, const KvSlots& slots)
+{
+    const uint64_t n = uint64_t(a.n_tokens) * a.n_heads * a.head_dim;
+    KS_CHECK(!a.n_turn || (slots.table && !a.n_far && a.n_tokens <= m_shape.n_tokens), "attention: %u values turned", a.n_turn);
+    if (a.n_turn) {
+        m_stream.run(turn_queries_launch, a, m_scratch.turned, cuda_values(q.q, n), cuda_values(slots.turns, a.n_turn),
+                     cuda_values<uint32_t>(slots.view, uint64_t(a.n_kv_heads) * view_words));
+        return {m_scratch.turned, m_scratch.turned + n, cuda_values(q.bias, n), nullptr};
+    }
+    return {cuda_values(q.q, n), a.n_far ? cuda_values(q.far, n) : nullptr, cuda_values(q.bias, n),
+            a.n_far ? cuda_values(q.bias_far, n) : nullptr};
+}
+
+void CudaBackend::attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots, const Tensor& lse)
+{
+    const uint64_t n = uint64_t(a.n_tokens) * a.n_heads;
+    KS_CHECK(a.n_tokens && a.n_tokens <= m_shape.n_tokens && a.head_dim <= m_shape.head_dim, "attention: %u tokens, heads of %u",
+             a.n_tokens, a.head_dim);
+    KS_CHECK(!slots.table || a.n_pinned == 0, "attention: %u pinned with a table", a.n_pinned);
+    const CudaQueries queries = queries_of(a, q, slots);
+    const uint32_t n_splits = splits_of(a.n_tokens, a.n_heads, a.n_kv_heads, a.head_dim);
+    const auto launch = attention_few_can(a) ? attention_few_launch : attention_many_can(a) ? attention_many_launch : attention_launch;
+    m_stream.run(launch, a, n_splits, m_scratch.partials, queries, slots_of(a, slots));
+    m_stream.run(attention_fold_launch, a, n_splits, cuda_values(y, n * a.head_dim), cuda_values(lse, n), m_scratch.partials);
+}
+
+void CudaBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& signal, const Tensor& chunk_signal, const Queries& q,
+                           const KvSlots& slots, const Tensor& lse)
+{
+    const ScoreDecay decay{s.reset ? 0.f : float(std::pow(double(s.decay), a.n_tokens)), float(std::log2(double(s.decay)))};
+    const CudaQueries queries = queries_of(a, q, slots);
+    m_stream.run(kv_score_launch, s, a, decay, cuda_values(signal, signal.cols), cuda_values(chunk_signal, chunk_signal.cols), queries,
+                 slots_of(a, slots), cuda_values(lse, uint64_t(a.n_tokens) * a.n_heads));
+}
+
+} // namespace ks

@@ -1,0 +1,153 @@
+#include "backends/cuda/cuda_stream.h"
+
+#include <algorithm>
+
+namespace ks
+{
+
+constexpr uint64_t kStagingBytes = 4u << 20; // each way
+constexpr size_t kCommandBytes = 256u << 10; // of a segment: more than a decoded token's
+constexpr size_t kKnown = 6;
+constexpr int kLeastCommands = 8; // that are worth a graph
+
+CudaStream::~CudaStream()
+{
+    if (!m_stream) return;
+    (void)wait();
+    for (Known& known : m_known)
+        if (known.graph) (void)cudaGraphExecDestroy(known.graph);
+    (void)cudaStreamDestroy(m_stream);
+    (void)cudaFreeHost(m_up);
+}
+
+Status CudaStream::open(const CudaFound& device)
+{
+    m_device = device;
+    enter();
+    check(cudaStreamCreateWithFlags(&m_stream, cudaStreamNonBlocking), "making a stream");
+    void* staging = nullptr;
+    check(cudaHostAlloc(&staging, 2 * kStagingBytes, cudaHostAllocDefault), "making a staging block");
+    m_up = static_cast<uint8_t*>(staging);
+    m_down = m_up + kStagingBytes;
+    m_commands.reserve(kCommandBytes);
+    m_known.resize(kKnown);
+    for (Known& known : m_known) known.commands.reserve(kCommandBytes);
+    return m_status;
+}
+
+void CudaStream::check(cudaError_t error, const char* what)
+{
+    if (error != cudaSuccess && m_status.ok())
+        m_status = fail(Code::device, "%s failed while %s: %s", m_device.info.id.c_str(), what, cuda_error(error).c_str());
+}
+
+// Room for a command's arguments, zeros, so that padding is the same in equal commands.
+void* CudaStream::take(uint64_t bytes, Play played)
+{
+    bytes = align_up(bytes, 16);
+    if (m_commands.size() + sizeof(Command) + bytes > kCommandBytes) flush();
+    const size_t at = m_commands.size();
+    m_commands.resize(at + sizeof(Command) + bytes);
+    const Command command{played, bytes};
+    memcpy(&m_commands[at], &command, sizeof command);
+    m_n_commands++;
+    return &m_commands[at + sizeof command];
+}
+
+static void play_copy(void* to, const void* from, uint64_t bytes, int kind, cudaStream_t stream)
+{
+    (void)cudaMemcpyAsync(to, from, bytes, cudaMemcpyKind(kind), stream); // its error is the stream's
+}
+
+void CudaStream::copy(void* to, const void* from, uint64_t bytes, cudaMemcpyKind kind)
+{
+    run(play_copy, to, from, bytes, int(kind));
+}
+
+// Staged from the block's beginning on after every wait, so that equal steps find their data in the same places.
+void CudaStream::upload(void* to, const void* from, uint64_t bytes)
+{
+    for (uint64_t done = 0, n; done < bytes; done += n) {
+        n = std::min(bytes - done, kStagingBytes);
+        if (m_n_up + n > kStagingBytes) (void)wait();
+        memcpy(m_up + m_n_up, static_cast<const uint8_t*>(from) + done, n);
+        copy(static_cast<uint8_t*>(to) + done, m_up + m_n_up, n, cudaMemcpyHostToDevice);
+        m_n_up += align_up(n, 64);
+    }
+}
+
+void CudaStream::download(void* to, const void* from, uint64_t bytes)
+{
+    for (uint64_t done = 0, n; done < bytes; done += n) {
+        n = std::min(bytes - done, kStagingBytes);
+        copy(m_down, static_cast<const uint8_t*>(from) + done, n, cudaMemcpyDeviceToHost);
+        (void)wait();
+        memcpy(static_cast<uint8_t*>(to) + done, m_down, n);
+    }
+}
+
+void CudaStream::play()
+{
+    for (size_t at = 0; at < m_commands.size();) {
+        Command command;
+        memcpy(&command, &m_commands[at], sizeof command);
+        command.play(&m_commands[at + sizeof command], m_stream);
+        at += sizeof command + command.bytes;
+    }
+    check(cudaGetLastError(), "starting a kernel");
+}
+
+// The segment's place among those known; of new ones that which was not used for longest.
+CudaStream::Known& CudaStream::recall(bool* seen)
+{
+    for (Known& known : m_known) {
+        *seen = known.commands == m_commands;
+        if (*seen) return known;
+    }
+    Known& oldest =
+        *std::min_element(m_known.begin(), m_known.end(), [](const Known& a, const Known& b) { return a.last_used < b.last_used; });
+    if (oldest.graph) check(cudaGraphExecDestroy(oldest.graph), "forgetting a graph");
+    oldest.graph = nullptr;
+    oldest.commands = m_commands; // has room
+    return oldest;
+}
+
+void CudaStream::make_graph(Known& known)
+{
+    cudaGraph_t graph = nullptr;
+    check(cudaStreamBeginCapture(m_stream, cudaStreamCaptureModeThreadLocal), "recording a step");
+    play();
+    check(cudaStreamEndCapture(m_stream, &graph), "recording a step");
+    if (!m_status.ok()) return;
+    check(cudaGraphInstantiateWithFlags(&known.graph, graph, 0), "making a graph");
+    check(cudaGraphDestroy(graph), "making a graph");
+}
+
+void CudaStream::flush()
+{
+    enter();
+    if (m_n_commands && m_status.ok()) {
+        bool seen = false;
+        Known* known = m_n_commands >= kLeastCommands ? &recall(&seen) : nullptr;
+        if (known) known->last_used = ++m_n_flushes;
+        if (seen && !known->graph) make_graph(*known);
+        if (known && known->graph && m_status.ok()) {
+            check(cudaGraphLaunch(known->graph, m_stream), "launching a graph");
+            m_n_graphs_launched++;
+        } else if (m_status.ok()) {
+            play();
+        }
+    }
+    m_commands.clear();
+    m_n_commands = 0;
+}
+
+Status CudaStream::wait()
+{
+    flush();
+    if (m_stream) check(cudaStreamSynchronize(m_stream), "running");
+    m_n_up = 0;
+    return m_status;
+}
+
+} // namespace ks

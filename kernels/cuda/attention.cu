@@ -1,0 +1,163 @@
+// Attention over the slots of a layer, in three kernels of one shape: a block has some of a KV head's queries, which are (token, head
+// of the group), and some of its slots. What remains is a partial result (attention_fold).
+// twin: the shader makes a pass for every pool, since its bindings are few and small; here a tile has slots of any pool
+#include "kernels/cuda/slots.cuh"
+
+namespace ks
+{
+
+// Queries as they meet keys that attention turns: those near, and those of groups.
+__global__ void turn_queries_kernel(AttentionArgs a, float* turned, // (2, n_tokens, n_heads * head_dim)
+                                    const float* q,                 // (n_tokens, n_heads * head_dim)
+                                    const float* turns,             // (indexes, n_turn)
+                                    const uint* view)               // (n_kv_heads, view_words)
+{
+    uint n = a.n_tokens * a.n_heads * a.head_dim, n_each = a.head_dim - a.n_turn / 2u;
+    for (uint i = first_thread(); i < a.n_tokens * a.n_heads * n_each; i += threads_of_all()) {
+        uint query = i / n_each, pair = i % n_each, h = query % a.n_heads, own = query / a.n_heads;
+        own += view[h / (a.n_heads / a.n_kv_heads) * view_words + view_before];
+        for (uint which = 0u; which < (a.group != 0u ? 2u : 1u); which++) {
+            const float* x = q + uint64_t(query) * a.head_dim;
+            float* y = turned + uint64_t(which) * n + uint64_t(query) * a.head_dim;
+            if (pair >= a.n_turn / 2u) {
+                y[pair + a.n_turn / 2u] = x[pair + a.n_turn / 2u];
+                continue;
+            }
+            uint first = first_of_pair(a.pairs, pair), second = second_of_pair(a.pairs, pair, a.n_turn);
+            const float* angles = turns + uint64_t(which != 0u ? GROUPED_QUERY(own, a.group, a.n_near) : own) * a.n_turn + 2u * pair;
+            y[first] = x[first] * angles[0] - x[second] * angles[1];
+            y[second] = x[first] * angles[1] + x[second] * angles[0];
+        }
+    }
+}
+
+void turn_queries_launch(const AttentionArgs& a, float* turned, const float* q, const float* turns, const uint* view, cudaStream_t stream)
+{
+    KS_LAUNCH(turn_queries_kernel, blocks_for(uint64_t(a.n_tokens) * a.n_heads * a.head_dim), n_threads, stream, a, turned, q, turns, view);
+}
+
+constexpr uint most_rows = 16u, most_slots = 32u;
+
+struct Softmax {
+    float top[most_rows], norm_top[most_rows], norm[most_rows], shrink[most_rows]; // of queries
+    float over[most_rows * most_slots];  // logits and a, then weights of values
+    float under[most_rows * most_slots]; // logits and b
+};
+
+DEVICE uint slots_of_tile(uint head_dim) { return min(2048u / head_dim, most_slots); }
+
+// The logits of the tile's slots that are asked as `grouped` says.
+DEVICE void take_logits(const AttentionArgs& a, const CudaSlots& s, const CudaQueries& q, const Head& h, uint nth, uint n, uint first_row,
+                        bool grouped, const uint* slots, const float* tile, const float* waves, Softmax& soft)
+{
+    const uint n_slots = slots_of_tile(a.head_dim), n_rows = attention_rows(a.head_dim), group = a.n_heads / a.n_kv_heads;
+    for (uint i = threadIdx.x; i < n_rows * n_slots; i += n_threads) {
+        const uint query = first_row + i / n_slots, slot = i % n_slots, t = query / group, index = index_of(h, nth + slot);
+        const bool seen = slot < n && t < a.n_tokens && sees(a, h, t, index);
+        if (!seen && !grouped) soft.over[i] = soft.under[i] = none;
+        if (!seen || is_grouped(a, h, t, index) != grouped) continue;
+        const uint64_t from = (uint64_t(t) * a.n_heads + h.head * group + query % group) * a.head_dim;
+        const bool other = grouped || index < a.n_far;
+        const float *x = (other ? q.other : q.q) + from, *key = tile + slot * tile_stride(a.head_dim);
+        float sum = 0.f;
+        for (uint d = 0u; d < a.head_dim; d++) sum += x[d] * key[d];
+        const float* c = other && !grouped ? q.bias_other : q.bias;
+        for (uint d = 0u; d < a.n_wave; d++) sum += c[from + WAVE_PLACE(d, a.n_wave, a.pairs)] * waves[slot * tile_stride(a.n_wave) + d];
+        const float logit = sum * a.scale * log2e;
+        soft.over[i] = fmaxf(none, logit + log_weight(a, s, h, index, slots[slot], 0u));
+        soft.under[i] = fmaxf(none, logit + log_weight(a, s, h, index, slots[slot], 1u));
+    }
+}
+
+// Moves a query's maxima; over becomes the weights of values.
+DEVICE void take_row(Softmax& soft, uint r, uint n_slots)
+{
+    float new_top = soft.top[r], new_norm_top = soft.norm_top[r];
+    float *over = soft.over + r * n_slots, *under = soft.under + r * n_slots;
+    for (uint i = 0u; i < n_slots; i++) {
+        new_top = fmaxf(new_top, over[i]);
+        new_norm_top = fmaxf(new_norm_top, under[i]);
+    }
+    soft.shrink[r] = power_of_two(soft.top[r] - new_top);
+    soft.norm[r] *= power_of_two(soft.norm_top[r] - new_norm_top);
+    for (uint i = 0u; i < n_slots; i++) {
+        over[i] = over[i] > 0.5f * none ? power_of_two(over[i] - new_top) : 0.f;
+        soft.norm[r] += under[i] > 0.5f * none ? power_of_two(under[i] - new_norm_top) : 0.f;
+    }
+    soft.top[r] = new_top;
+    soft.norm_top[r] = new_norm_top;
+}
+
+DEVICE float* partial_of(const AttentionArgs& a, float* partials, uint head, uint query)
+{
+    const uint group = a.n_heads / a.n_kv_heads, at = query / group * a.n_heads + head * group + query % group;
+    return partials + (uint64_t(at) * gridDim.z + blockIdx.z) * (4u + a.head_dim);
+}
+
+// All that attention can be asked for, in f32.
+__global__ void __launch_bounds__(n_threads, 2)
+attention_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n_splits, 4 + head_dim)
+                 CudaQueries q, CudaSlots s)
+{
+    KS_SHARED(float, tile, [tile_values]);
+    KS_SHARED(float, waves, [tile_values]);
+    KS_SHARED(Softmax, softs, [1]);
+    KS_SHARED(uint, slots, [most_slots]);
+    Softmax& soft = softs[0];
+    const uint group = a.n_heads / a.n_kv_heads, n_rows = attention_rows(a.head_dim), n_slots = slots_of_tile(a.head_dim);
+    const uint first_row = blockIdx.x * n_rows, mine = min(n_rows, a.n_tokens * group - first_row);
+    const Head h = find_head(a, s, blockIdx.y, first_row / group, (first_row + mine - 1u) / group + 1u, false);
+    const uint count = count_slots(h), each = (count + gridDim.z - 1u) / gridDim.z;
+    const uint begin = min(blockIdx.z * each, count), end = min(begin + each, count);
+
+    float sum[8]; // value d of query r is with thread (r * head_dim + d) % n_threads
+    KS_UNROLL
+    for (uint j = 0u; j < 8u; j++) sum[j] = 0.f;
+    if (threadIdx.x < n_rows) {
+        soft.top[threadIdx.x] = soft.norm_top[threadIdx.x] = none;
+        soft.norm[threadIdx.x] = 0.f;
+    }
+    for (uint nth = begin; nth < end; nth += n_slots) {
+        const uint n = min(n_slots, end - nth);
+        if (threadIdx.x < n) slots[threadIdx.x] = slot_of(a, s, h, index_of(h, nth + threadIdx.x));
+        fill_waves(a, s, h, nth, n, waves);
+        __syncthreads();
+        for (uint grouped = 0u; grouped < (a.group != 0u ? 2u : 1u); grouped++) {
+            decode_tile(a, s, h, nth, n, false, slots, tile);
+            __syncthreads();
+            turn_tile(a, s, h, nth, n, grouped != 0u, tile);
+            __syncthreads();
+            take_logits(a, s, q, h, nth, n, first_row, grouped != 0u, slots, tile, waves, soft);
+            __syncthreads();
+        }
+        if (threadIdx.x < n_rows) take_row(soft, threadIdx.x, n_slots);
+        decode_tile(a, s, h, nth, n, true, slots, tile);
+        __syncthreads();
+        KS_UNROLL
+        for (uint j = 0u; j < 8u; j++) {
+            const uint i = threadIdx.x + j * n_threads, r = min(i / a.head_dim, n_rows - 1u), d = i % a.head_dim;
+            sum[j] *= soft.shrink[r];
+            for (uint slot = 0u; slot < n; slot++) sum[j] += soft.over[r * n_slots + slot] * tile[slot * tile_stride(a.head_dim) + d];
+        }
+        __syncthreads();
+    }
+    if (threadIdx.x < mine) {
+        float* at = partial_of(a, partials, h.head, first_row + threadIdx.x);
+        at[0] = soft.top[threadIdx.x];
+        at[1] = soft.norm_top[threadIdx.x];
+        at[2] = soft.norm[threadIdx.x];
+    }
+    KS_UNROLL
+    for (uint j = 0u; j < 8u; j++) {
+        const uint i = threadIdx.x + j * n_threads, r = i / a.head_dim;
+        if (r < mine) partial_of(a, partials, h.head, first_row + r)[4u + i % a.head_dim] = sum[j];
+    }
+}
+
+void attention_launch(const AttentionArgs& a, uint n_splits, float* partials, CudaQueries q, CudaSlots s, cudaStream_t stream)
+{
+    const uint n = a.n_tokens * (a.n_heads / a.n_kv_heads), rows = attention_rows(a.head_dim);
+    KS_LAUNCH(attention_kernel, dim3((n + rows - 1u) / rows, a.n_kv_heads, n_splits), n_threads, stream, a, partials, q, s);
+}
+
+} // namespace ks

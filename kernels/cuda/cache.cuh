@@ -1,0 +1,86 @@
+// Rows of a cache in any of its formats: 0 (f32), 1 (f16), then the codecs in their lists' order.
+#pragma once
+
+#include "kernels/cuda/cuda_util.cuh"
+#include "kernels/cuda/ops.h"
+
+#include "kernels/common/codecs.h"
+
+namespace ks
+{
+
+constexpr uint plain_f32 = 0u;
+constexpr uint plain_f16 = 1u;
+constexpr uint first_codec = 2u;
+constexpr uint most_row_words = codec_max_dim / 4u + 32u; // of codes
+
+// Codecs and codecs of groups are asked in one way: both have the members of the other that their rows have no use for.
+template <class C> struct RowCodec : C {
+    static constexpr uint group = 1u;
+    FN uint words(uint d) { return C::row_bytes(d) / 4u; }
+    FN uint n_tail(uint d) { return C::row_bytes(d) % 4u; }
+    FN float value_of(const uint* words, uint tail, uint, uint i, uint d) { return C::value(words, 0u, tail, i, d); }
+};
+template <class C> struct GroupCodec : C {
+    FN uint words(uint d) { return C::group_words(d); }
+    FN uint n_tail(uint) { return 0u; }
+    FN float value_of(const uint* words, uint, uint nth, uint i, uint d) { return C::value(words, 0u, nth, i, d); }
+};
+
+// The bytes of row r that fill no word.
+template <class C> DEVICE uint row_tail(const CudaCache& cache, uint r, uint d)
+{
+    const uint n = C::n_tail(d);
+    if (n == 0u) return 0u;
+    const uint8_t* at = reinterpret_cast<const uint8_t*>(cache.words + uint64_t(cache.n_rows) * C::words(d)) + uint64_t(r) * n;
+    uint tail = 0u;
+    for (uint i = 0u; i < n; i++) tail |= uint(at[i]) << (8u * i);
+    return tail;
+}
+
+// Where row r's words begin, or its group's.
+template <class C> DEVICE uint* row_words(const CudaCache& cache, uint r, uint d)
+{
+    return cache.words + uint64_t(r / C::group) * C::words(d);
+}
+
+// Values first, first + step, ... of row r.
+template <class C, class Put> DEVICE void decode_coded(const CudaCache& cache, uint r, uint d, uint first, uint step, const Put& put)
+{
+    const uint tail = row_tail<C>(cache, r, d);
+    const uint* words = row_words<C>(cache, r, d);
+    for (uint i = first; i < d; i += step) put(i, C::value_of(words, tail, r % C::group, i, d));
+}
+
+template <class Put> DEVICE void decode_row(const CudaCache& cache, uint r, uint d, uint first, uint step, const Put& put)
+{
+    if (cache.format == plain_f16) {
+        const uint16_t* halves = reinterpret_cast<const uint16_t*>(cache.words) + uint64_t(r) * d;
+        for (uint i = first; i < d; i += step) put(i, HALF_TO_FLOAT(halves[i]));
+        return;
+    }
+    if (cache.format == plain_f32) {
+        const uint* words = cache.words + uint64_t(r) * d;
+        for (uint i = first; i < d; i += step) put(i, BITS_TO_FLOAT(words[i]));
+        return;
+    }
+    uint nth = first_codec;
+#define KS_CASE(name) \
+    if (cache.format == nth++) return decode_coded<RowCodec<codec_##name>>(cache, r, d, first, step, put);
+    CODECS(KS_CASE)
+#undef KS_CASE
+#define KS_CASE(name) \
+    if (cache.format == nth++) return decode_coded<GroupCodec<codec_##name>>(cache, r, d, first, step, put);
+    GROUP_CODECS(KS_CASE)
+#undef KS_CASE
+}
+
+// One value of row r.
+DEVICE float cache_value(const CudaCache& cache, uint r, uint i, uint d)
+{
+    float found = 0.f;
+    decode_row(cache, r, d, i, codec_max_dim, [&](uint, float value) { found = value; });
+    return found;
+}
+
+} // namespace ks

@@ -1,0 +1,75 @@
+// What the kernels share; the one header that knows where CUDA comes from. In tests a stand-in takes the toolkit's place and the
+// kernels run as C++ (tests/cuda_shim). So that they can:
+//   shared memory only through KS_SHARED, launches only through KS_LAUNCH, PTX only in mma.cuh;
+//   between lanes only *_sync with an explicit mask, and __syncwarp before reading what another lane wrote to memory;
+//   no return before a barrier that others of the block reach; no waiting for another block.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "kernels/common/parts.h"
+
+#ifdef __CUDACC__
+#define KS_SHARED(T, name, dims) __shared__ __align__(16) T name dims
+#define KS_LAUNCH(kernel, grid, block, stream, ...) (kernel)<<<(grid), (block), 0, (stream)>>>(__VA_ARGS__)
+#define KS_UNROLL _Pragma("unroll")
+#define KS_PRAGMA(text) _Pragma(#text)
+#define KS_UNROLL_FEW(is_long) KS_PRAGMA(unroll ((is_long) ? 1 : 4))
+#else
+#define KS_SHARED CUDASHIM_SHARED
+#define KS_LAUNCH(kernel, grid, block, stream, ...) CUDASHIM_LAUNCH(kernel, grid, block, 0, stream, ##__VA_ARGS__)
+#define KS_UNROLL
+#define KS_UNROLL_FEW(is_long)
+#endif
+#define DEVICE static __device__ __forceinline__
+#define DEVICE_MEMBER __device__ __forceinline__
+
+namespace ks
+{
+
+constexpr uint n_threads = 128u; // of a block, where a kernel does not say otherwise
+constexpr uint all_lanes = 0xffffffffu;
+
+constexpr float none = -1e30f; // a logit that nobody has; no kernel needs infinities
+constexpr float log2e = 1.442695041f;
+
+DEVICE uint first_thread() { return blockIdx.x * n_threads + threadIdx.x; }
+DEVICE uint threads_of_all() { return n_threads * gridDim.x; }
+
+// 2^x; 0 below 2^-126, where devices differ.
+DEVICE float power_of_two(float x) { return x < -126.f ? 0.f : exp2f(x); }
+DEVICE float sigmoid(float x) { return 1.f / (1.f + expf(-x)); }
+
+// FLOAT_TO_HALF of what is finite.
+DEVICE uint nearest_half(float x)
+{
+#ifdef __CUDA_ARCH__
+    return __half_as_ushort(__float2half_rn(x));
+#else
+    return FLOAT_TO_HALF(x);
+#endif
+}
+
+// Sums and maxima over a warp, the same in every lane and in every run.
+DEVICE float warp_sum(float x)
+{
+    KS_UNROLL
+    for (int apart = 16; apart > 0; apart /= 2) x += __shfl_xor_sync(all_lanes, x, apart);
+    return x;
+}
+
+DEVICE float warp_max(float x)
+{
+    KS_UNROLL
+    for (int apart = 16; apart > 0; apart /= 2) x = fmaxf(x, __shfl_xor_sync(all_lanes, x, apart));
+    return x;
+}
+
+// Blocks of n_threads for n things, of which each takes some in turn.
+static inline uint blocks_for(uint64_t n)
+{
+    const uint64_t blocks = (n + n_threads - 1u) / n_threads;
+    return uint(blocks < 4096u ? blocks : 4096u);
+}
+
+} // namespace ks

@@ -1,0 +1,16 @@
+// to[i] = word
+// twin: none, Vulkan has a command for it
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/cuda_util.cuh"
+
+namespace ks
+{
+
+__global__ void fill_kernel(uint64_t n, uint* to, uint word)
+{
+    for (uint64_t i = first_thread(); i < n; i += threads_of_all()) to[i] = word;
+}
+
+void fill_launch(uint64_t n, uint* to, uint word, cudaStream_t stream) { KS_LAUNCH(fill_kernel, blocks_for(n), n_threads, stream, n, to, word); }
+
+} // namespace ks

@@ -1,0 +1,100 @@
+// Copies rows as they are, or encodes plain ones: one warp per row that is copied, one thread per row that is encoded, one block per
+// group of rows
+#include "kernels/cuda/store.cuh"
+
+namespace ks
+{
+
+__global__ void kv_move_kernel(KvMoveArgs a, CudaCache to, // (n_rows, head_dim) f32 or f16
+                               CudaCache from,             // (n_rows, head_dim) of the same format
+                               const uint* moves)          // (n_moves, 2)
+{
+    for (uint i = first_thread() / 32u; i < a.n_moves; i += threads_of_all() / 32u)
+        for (uint k = threadIdx.x % 32u; k < a.head_dim; k += 32u) {
+            const uint64_t source = uint64_t(moves[2u * i]) * a.head_dim + k, at = uint64_t(moves[2u * i + 1u]) * a.head_dim + k;
+            if (to.format == plain_f32)
+                to.words[at] = from.words[source];
+            else
+                reinterpret_cast<uint16_t*>(to.words)[at] = reinterpret_cast<const uint16_t*>(from.words)[source];
+        }
+}
+
+// Codes to codes; of a group's moves the first tells where all are.
+template <class C> __global__ void kv_copy_kernel(KvMoveArgs a, CudaCache to, CudaCache from, const uint* moves)
+{
+    const uint d = a.head_dim, n_tail = C::n_tail(d), words = C::words(d), lane = threadIdx.x % 32u;
+    for (uint i = first_thread() / 32u; i < a.n_moves / C::group; i += threads_of_all() / 32u) {
+        const uint source = moves[2u * i * C::group], at = moves[2u * i * C::group + 1u];
+        const uint* in = row_words<C>(from, source, d);
+        uint* out = row_words<C>(to, at, d);
+        for (uint k = lane; k < words; k += 32u) out[k] = in[k];
+        uint8_t* tails = reinterpret_cast<uint8_t*>(to.words + uint64_t(to.n_rows) * words);
+        if (lane < n_tail) tails[uint64_t(at) * n_tail + lane] = uint8_t(row_tail<C>(from, source, d) >> (8u * lane));
+    }
+}
+
+template <class C> __global__ void kv_encode_rows_kernel(KvMoveArgs a, CudaCache to, CudaCache from, const uint* moves)
+{
+    float x[codec_max_dim];
+    uint row[most_row_words];
+    for (uint i = first_thread(); i < a.n_moves; i += threads_of_all()) {
+        decode_row(from, moves[2u * i], a.head_dim, 0u, 1u, [&](uint k, float value) { x[k] = value; });
+        C::encode(x, row, a.head_dim);
+        store_row<C>(to, moves[2u * i + 1u], a.head_dim, row);
+    }
+}
+
+// kivi_group_encode, a thread for each dim.
+__global__ void kv_encode_group_kernel(KvMoveArgs a, CudaCache to, CudaCache from, const uint* moves, uint bits)
+{
+    KS_SHARED(uint, planes, [kivi_rows * codec_max_dim / 8u]);
+    const uint d = a.head_dim, most = (1u << bits) - 1u, row_words = bits * d / 32u;
+    const uint* move = moves + 2u * kivi_rows * blockIdx.x;
+    uint* out = to.words + uint64_t(move[1] / kivi_rows) * kivi_group_words(bits, d);
+    for (uint i = threadIdx.x; i < kivi_rows * row_words; i += n_threads) planes[i] = 0u;
+    __syncthreads();
+    for (uint i = threadIdx.x; i < d; i += n_threads) {
+        float x[kivi_rows], least = 0.f, top = 0.f;
+        for (uint r = 0u; r < kivi_rows; r++) {
+            const uint64_t at = uint64_t(move[2u * r]) * d + i;
+            x[r] = coded_value(from.format == plain_f32 ? BITS_TO_FLOAT(from.words[at])
+                                                        : HALF_TO_FLOAT(reinterpret_cast<const uint16_t*>(from.words)[at]));
+            least = r == 0u || x[r] < least ? x[r] : least;
+            top = r == 0u || x[r] > top ? x[r] : top;
+        }
+        const uint range = kivi_range(least, top, most), bit = plane_bit(i, d, bits);
+        out[i] = range;
+        for (uint r = 0u; r < kivi_rows; r++) atomicOr(&planes[r * row_words + bit / 32u], kivi_code(x[r], range, most) << (bit & 31u));
+    }
+    __syncthreads();
+    for (uint i = threadIdx.x; i < kivi_rows * row_words; i += n_threads) out[d + i] = planes[i];
+}
+
+void kv_move_launch(const KvMoveArgs& a, CudaCache to, CudaCache from, const uint* moves, cudaStream_t stream)
+{
+    if (to.format < first_codec) {
+        KS_LAUNCH(kv_move_kernel, blocks_for(32ull * a.n_moves), n_threads, stream, a, to, from, moves);
+        return;
+    }
+    uint nth = first_codec;
+#define KS_CASE(name)                                                                                                            \
+    if (to.format == nth && from.format == nth)                                                                                  \
+        KS_LAUNCH(kv_copy_kernel<RowCodec<codec_##name>>, blocks_for(32ull * a.n_moves), n_threads, stream, a, to, from, moves); \
+    else if (to.format == nth)                                                                                                   \
+        KS_LAUNCH(kv_encode_rows_kernel<RowCodec<codec_##name>>, blocks_for(a.n_moves), n_threads, stream, a, to, from, moves);  \
+    nth++;
+    CODECS(KS_CASE)
+#undef KS_CASE
+#define KS_CASE(name)                                                                                                                    \
+    if (to.format == nth && from.format == nth)                                                                                          \
+        KS_LAUNCH(kv_copy_kernel<GroupCodec<codec_##name>>, blocks_for(32ull * a.n_moves / kivi_rows), n_threads, stream, a, to, from,   \
+                  moves);                                                                                                                \
+    else if (to.format == nth)                                                                                                           \
+        KS_LAUNCH(kv_encode_group_kernel, a.n_moves / kivi_rows, n_threads, stream, a, to, from, moves,                                  \
+                  (codec_##name::group_words(64u) - 64u) / 64u);                                                                         \
+    nth++;
+    GROUP_CODECS(KS_CASE)
+#undef KS_CASE
+}
+
+} // namespace ks

@@ -1,0 +1,294 @@
+// y = x W^T, or y += x W^T. A few tokens: one block per tile of eight rows, sixteen threads per row. Many: one per 32 rows and 32 tokens
+// in f32, or per 64 and 64 where the weights are quantised, on the tensor cores.
+#include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/unpack.cuh"
+
+namespace ks
+{
+
+constexpr uint max_few = 8u;
+
+DEVICE void put(const MatmulArgs& a, float* y, uint t, uint row, float sum)
+{
+    float* at = y + uint64_t(t) * a.rows + row;
+    *at = a.accumulate != 0u ? *at + sum : sum;
+}
+
+// Where a tile-block begins.
+template <class F> DEVICE const uint* block_at(const MatmulArgs& a, const uint* w, uint tile, uint b)
+{
+    return w + (uint64_t(tile) * (a.cols / F::block) + b) * (F::half_words + tile_rows * F::words);
+}
+
+// The sixteen sums of each of eight rows, in an order that never changes.
+template <uint few> DEVICE void put_few(const MatmulArgs& a, float* y, uint tile, const float (&sum)[few], float* room)
+{
+    KS_UNROLL
+    for (uint t = 0u; t < few; t++) room[t * n_threads + threadIdx.x] = sum[t];
+    __syncthreads();
+    for (uint i = threadIdx.x; i < few * tile_rows; i += n_threads) {
+        uint t = i / tile_rows, row = tile * tile_rows + i % tile_rows;
+        float total = 0.f;
+        for (uint j = i % tile_rows; j < n_threads; j += tile_rows) total += room[t * n_threads + j];
+        if (t < a.n_tokens && row < a.rows) put(a, y, t, row, total);
+    }
+}
+
+// In f32, as the shader does it.
+template <class F, uint few> __global__ void __launch_bounds__(n_threads, 2)
+matmul_few_kernel(MatmulArgs a, float* y,  // (n_tokens, rows)
+                  const uint* w,           // (rows, cols) tiles
+                  const float* x)          // (n_tokens, cols)
+{
+    KS_SHARED(float, room, [few * n_threads]);
+    constexpr uint unit = F::block < 32u ? F::block : 32u;
+    uint r = threadIdx.x % tile_rows, tile = blockIdx.x;
+    float sum[few];
+    for (uint t = 0u; t < few; t++) sum[t] = 0.f;
+    for (uint k0 = threadIdx.x / tile_rows * unit; k0 < a.cols; k0 += n_threads / tile_rows * unit) {
+        const uint* at = block_at<F>(a, w, tile, k0 / F::block);
+        for (uint k = 0u; k < unit; k++) {
+            float v = F::value(at, 0u, r, k0 % F::block + k);
+            KS_UNROLL
+            for (uint t = 0u; t < few; t++) sum[t] += v * x[uint64_t(min(t, a.n_tokens - 1u)) * a.cols + k0 + k];
+        }
+    }
+    put_few<few>(a, y, tile, sum, room);
+}
+
+constexpr uint side = 32u; // rows, tokens and cols of what is in shared memory
+
+template <class F> __global__ void __launch_bounds__(n_threads, 2)
+matmul_many_kernel(MatmulArgs a, float* y, // (n_tokens, rows)
+                   const uint* w,          // (rows, cols) tiles
+                   const float* x)         // (n_tokens, cols)
+{
+    KS_SHARED(float, ws, [side * (side + 1u)]);
+    KS_SHARED(float, xs, [side * (side + 1u)]);
+    uint row0 = blockIdx.x * side, t0 = blockIdx.y * side, my_row = threadIdx.x % 16u * 2u, my_t = threadIdx.x / 16u * 4u;
+    float sum[8];
+    KS_UNROLL
+    for (uint i = 0u; i < 8u; i++) sum[i] = 0.f;
+    for (uint k0 = 0u; k0 < a.cols; k0 += side) {
+        for (uint i = threadIdx.x; i < side * side; i += n_threads) {
+            uint r = row0 + i % side, k = k0 + i / side, t = t0 + i / side, kx = k0 + i % side;
+            bool has = r < a.rows && k < a.cols;
+            ws[i / side * (side + 1u) + i % side] =
+                has ? F::value(block_at<F>(a, w, r / tile_rows, k / F::block), 0u, r % tile_rows, k % F::block) : 0.f;
+            xs[i % side * (side + 1u) + i / side] = t < a.n_tokens && kx < a.cols ? x[uint64_t(t) * a.cols + kx] : 0.f;
+        }
+        __syncthreads();
+        for (uint k = 0u; k < side; k++) {
+            float w0 = ws[k * (side + 1u) + my_row], w1 = ws[k * (side + 1u) + my_row + 1u];
+            KS_UNROLL
+            for (uint j = 0u; j < 4u; j++) {
+                float v = xs[k * (side + 1u) + my_t + j];
+                sum[j] += w0 * v;
+                sum[4u + j] += w1 * v;
+            }
+        }
+        __syncthreads();
+    }
+    KS_UNROLL
+    for (uint i = 0u; i < 8u; i++)
+        if (t0 + my_t + i % 4u < a.n_tokens && row0 + my_row + i / 4u < a.rows) put(a, y, t0 + my_t + i % 4u, row0 + my_row + i / 4u, sum[i]);
+}
+
+// Activations in int8, blocks of 32 with a scale for each half; one warp per block.
+// twin: the shader multiplies in f32, since no device must have products of bytes
+__global__ void __launch_bounds__(n_threads, 2) quantize_kernel(MatmulArgs a, ActGroup* acts, // (cols / 32, n_tokens)
+                                                             const float* x)               // (n_tokens, cols)
+{
+    uint i = blockIdx.x * (n_threads / 32u) + threadIdx.x / 32u, lane = threadIdx.x % 32u, n_blocks = a.cols / 32u;
+    if (i >= n_blocks * a.n_tokens) return; // a whole warp; there is no barrier of the block
+    uint t = i / n_blocks, b = i % n_blocks;
+    float v = x[uint64_t(t) * a.cols + 32u * b + lane], top = fabsf(v);
+    KS_UNROLL
+    for (int apart = 8; apart > 0; apart /= 2) top = fmaxf(top, __shfl_xor_sync(all_lanes, top, apart));
+    float scale = top / 127.f;
+    int q = top > 0.f ? __float2int_rn(v * (127.f / top)) : 0, sum = q;
+    KS_UNROLL
+    for (int apart = 8; apart > 0; apart /= 2) sum += __shfl_xor_sync(all_lanes, sum, apart);
+    uint word = uint(q & 255) << (8u * (lane & 3u));
+    word |= __shfl_xor_sync(all_lanes, word, 1);
+    word |= __shfl_xor_sync(all_lanes, word, 2);
+    ActGroup* out = acts + uint64_t(b) * a.n_tokens + t;
+    if (lane % 4u == 0u) out->q[lane / 4u] = int(word);
+    if (lane % 16u == 0u) {
+        out->scale[lane / 16u] = scale;
+        out->sum[lane / 16u] = scale * float(sum);
+    }
+}
+
+// Groups that one thread takes together, since they share words.
+template <class F> struct GroupsTogether {
+    static constexpr uint n = F::block == 32u || F::words == 34u ? 1u : F::words == 36u || F::words == 44u ? 2u : 4u; // iq4_xs; q4_k, q5_k
+};
+
+DEVICE float product(const Group& g, const ActGroup& x)
+{
+    int sum[2] = {0, 0};
+    KS_UNROLL
+    for (uint i = 0u; i < 8u; i++) sum[i / 4u] = __dp4a(int(g.q[i]), x.q[i], sum[i / 4u]);
+    return (g.d[0] * x.scale[0] * float(sum[0]) + g.d[1] * x.scale[1] * float(sum[1])) + (g.m[0] * x.sum[0] + g.m[1] * x.sum[1]);
+}
+
+// Every byte of the weight is read once; eight threads read the same word of eight rows.
+template <class F, uint few> __global__ void __launch_bounds__(n_threads, 2)
+matmul_few_bytes_kernel(MatmulArgs a, float* y,  // (n_tokens, rows)
+                        const uint* __restrict__ w,           // (rows, cols) tiles
+                        const ActGroup* __restrict__ acts)    // (cols / 32, n_tokens)
+{
+    KS_SHARED(float, room, [few * n_threads]);
+    constexpr uint together = GroupsTogether<F>::n, per_block = F::block / 32u;
+    uint r = threadIdx.x % tile_rows, tile = blockIdx.x;
+    float sum[few];
+    KS_UNROLL
+    for (uint t = 0u; t < few; t++) sum[t] = 0.f;
+    for (uint g0 = threadIdx.x / tile_rows * together; g0 < a.cols / 32u; g0 += n_threads / tile_rows * together) {
+        const uint* at = block_at<F>(a, w, tile, g0 / per_block);
+        KS_UNROLL
+        for (uint g = 0u; g < together; g++) {
+            const Group group = Unpack<F>::group(at, r, g0 % per_block + g);
+            const ActGroup* x = acts + uint64_t(g0 + g) * a.n_tokens;
+            KS_UNROLL
+            for (uint t = 0u; t < few; t++) sum[t] += product(group, x[min(t, a.n_tokens - 1u)]);
+        }
+    }
+    put_few<few>(a, y, tile, sum, room);
+}
+
+constexpr uint gemm_side = 64u;  // rows and tokens of a block
+constexpr uint gemm_groups = 2u; // of each row, in shared memory at a time
+
+// What a block multiplies next: group and activations are 12 words each, so that the lanes of a fragment never meet in a bank.
+template <class F> DEVICE void load_groups(const MatmulArgs& a, const uint* w, const ActGroup* acts, uint g0, Group* ws, ActGroup* xs)
+{
+    constexpr uint per_block = F::block / 32u;
+    uint i = threadIdx.x % gemm_side, g = g0 + threadIdx.x / gemm_side, row = blockIdx.x * gemm_side + i, t = blockIdx.y * gemm_side + i;
+    bool has = g < a.cols / 32u;
+    Group group = {};
+    if (has && row < a.rows) group = Unpack<F>::group(block_at<F>(a, w, row / tile_rows, g / per_block), row % tile_rows, g % per_block);
+    ActGroup act = {};
+    if (has && t < a.n_tokens) act = acts[uint64_t(g) * a.n_tokens + t];
+    ws[threadIdx.x] = group;
+    xs[threadIdx.x] = act;
+}
+
+// The products of 16 rows and 8 tokens, of one group.
+DEVICE void multiply_groups(float (&sum)[4], const Group* ws, const ActGroup* xs)
+{
+    uint lane = threadIdx.x % 32u, g = lane / 4u, t = lane % 4u;
+    const Group &low = ws[g], &high = ws[g + 8u];
+    const ActGroup &x0 = xs[2u * t], &x1 = xs[2u * t + 1u];
+    KS_UNROLL
+    for (uint half = 0u; half < 2u; half++) {
+        int d[4] = {0, 0, 0, 0};
+        const uint rows[2] = {low.q[4u * half + t], high.q[4u * half + t]};
+        mma_m16n8k16_s8(d, rows, uint(xs[g].q[4u * half + t]));
+        sum[0] += low.d[half] * x0.scale[half] * float(d[0]) + low.m[half] * x0.sum[half];
+        sum[1] += low.d[half] * x1.scale[half] * float(d[1]) + low.m[half] * x1.sum[half];
+        sum[2] += high.d[half] * x0.scale[half] * float(d[2]) + high.m[half] * x0.sum[half];
+        sum[3] += high.d[half] * x1.scale[half] * float(d[3]) + high.m[half] * x1.sum[half];
+    }
+}
+
+template <class F> __global__ void __launch_bounds__(n_threads, 2)
+matmul_many_bytes_kernel(MatmulArgs a, float* y,           // (n_tokens, rows)
+                         const uint* __restrict__ w,        // (rows, cols) tiles
+                         const ActGroup* __restrict__ acts) // (cols / 32, n_tokens)
+{
+    KS_SHARED(Group, ws, [gemm_groups * gemm_side]);
+    KS_SHARED(ActGroup, xs, [gemm_groups * gemm_side]);
+    uint warp = threadIdx.x / 32u, lane = threadIdx.x % 32u, row0 = warp % 2u * 32u, t0 = warp / 2u * 32u;
+    float sum[2][4][4];
+    KS_UNROLL
+    for (uint i = 0u; i < 32u; i++) sum[i / 16u][i / 4u % 4u][i % 4u] = 0.f;
+    for (uint g0 = 0u; g0 < a.cols / 32u; g0 += gemm_groups) {
+        load_groups<F>(a, w, acts, g0, ws, xs);
+        __syncthreads();
+        KS_UNROLL
+        for (uint g = 0u; g < gemm_groups; g++)
+            KS_UNROLL
+            for (uint i = 0u; i < 2u; i++)
+                KS_UNROLL
+                for (uint j = 0u; j < 4u; j++)
+                    multiply_groups(sum[i][j], ws + g * gemm_side + row0 + 16u * i, xs + g * gemm_side + t0 + 8u * j);
+        __syncthreads();
+    }
+    row0 += blockIdx.x * gemm_side + lane / 4u;
+    t0 += blockIdx.y * gemm_side + 2u * (lane % 4u);
+    KS_UNROLL
+    for (uint n = 0u; n < 32u; n++) {
+        uint i = n / 16u, j = n / 4u % 4u, e = n % 4u, row = row0 + 16u * i + 8u * (e / 2u), t = t0 + 8u * j + e % 2u;
+        if (row < a.rows && t < a.n_tokens) put(a, y, t, row, sum[i][j][e]);
+    }
+}
+
+template <class F> static void multiply(const MatmulArgs& a, float* y, const uint* w, const float* x, cudaStream_t stream)
+{
+    const uint tiles = (a.rows + tile_rows - 1u) / tile_rows;
+    if (a.n_tokens == 1u)
+        KS_LAUNCH((matmul_few_kernel<F, 1u>), tiles, n_threads, stream, a, y, w, x);
+    else if (a.n_tokens <= 4u)
+        KS_LAUNCH((matmul_few_kernel<F, 4u>), tiles, n_threads, stream, a, y, w, x);
+    else if (a.n_tokens <= max_few)
+        KS_LAUNCH((matmul_few_kernel<F, 8u>), tiles, n_threads, stream, a, y, w, x);
+    else
+        KS_LAUNCH((matmul_many_kernel<F>), dim3((a.rows + side - 1u) / side, (a.n_tokens + side - 1u) / side), n_threads, stream, a, y, w, x);
+}
+
+template <class F> static void multiply_bytes(const MatmulArgs& a, float* y, const uint* w, const ActGroup* acts, cudaStream_t stream)
+{
+    const uint tiles = (a.rows + tile_rows - 1u) / tile_rows, rows = (a.rows + gemm_side - 1u) / gemm_side;
+    if (a.n_tokens == 1u)
+        KS_LAUNCH((matmul_few_bytes_kernel<F, 1u>), tiles, n_threads, stream, a, y, w, acts);
+    else if (a.n_tokens <= 4u)
+        KS_LAUNCH((matmul_few_bytes_kernel<F, 4u>), tiles, n_threads, stream, a, y, w, acts);
+    else if (a.n_tokens <= max_few)
+        KS_LAUNCH((matmul_few_bytes_kernel<F, 8u>), tiles, n_threads, stream, a, y, w, acts);
+    else
+        KS_LAUNCH((matmul_many_bytes_kernel<F>), dim3(rows, (a.n_tokens + gemm_side - 1u) / gemm_side), n_threads, stream, a, y, w, acts);
+}
+
+// Formats with blocks of single values are multiplied as they are, the others as bytes.
+template <class F, bool quantised = F::block != 1u> struct Multiply {
+    static void run(const MatmulArgs& a, float* y, const uint* w, const float* x, const ActGroup*, cudaStream_t stream)
+    {
+        multiply<F>(a, y, w, x, stream);
+    }
+};
+template <class F> struct Multiply<F, true> {
+    static void run(const MatmulArgs& a, float* y, const uint* w, const float*, const ActGroup* acts, cudaStream_t stream)
+    {
+        multiply_bytes<F>(a, y, w, acts, stream);
+    }
+};
+
+void matmul_launch(const MatmulArgs& a, uint format, float* y, const uint* w, const float* x, const ActGroup* acts, cudaStream_t stream)
+{
+    uint nth = 0u;
+#define KS_CASE(name) \
+    if (format == nth++) return Multiply<format_##name>::run(a, y, w, x, acts, stream);
+    FORMATS(KS_CASE)
+#undef KS_CASE
+}
+
+bool matmul_wants_acts(uint format)
+{
+    uint nth = 0u;
+#define KS_CASE(name) \
+    if (format == nth++) return format_##name::block != 1u;
+    FORMATS(KS_CASE)
+#undef KS_CASE
+    return false;
+}
+
+void quantize_launch(const MatmulArgs& a, ActGroup* acts, const float* x, cudaStream_t stream)
+{
+    const uint n_warps = a.n_tokens * (a.cols / 32u);
+    KS_LAUNCH(quantize_kernel, (n_warps + n_threads / 32u - 1u) / (n_threads / 32u), n_threads, stream, a, acts, x);
+}
+
+} // namespace ks

@@ -1,0 +1,108 @@
+// The launchers: one for each op and kernel, called in the order of the stream. Pointers are the device's; formats are those of
+// cache.cuh for caches and their place in FORMATS for weights.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "kernels/common/parts.h"
+
+namespace ks
+{
+
+// A cache, or a part of one in its rows' order.
+struct CudaCache {
+    uint* words;
+    uint n_rows;
+    uint format;
+};
+
+// The slots of a layer (runtime/base/backend.h has their meaning). Null where there are none.
+struct CudaSlots {
+    CudaCache k, v, coded_k, coded_v, chunk_k, chunk_v;
+    const uint* table;
+    const float* weights;
+    const uint* view;
+    const uint* positions;
+    const float* waves;
+    const float* turns;
+};
+
+// The chunk's queries; those that meet keys which attention turns are turned already. `other` are for far and for grouped keys.
+struct CudaQueries {
+    const float *q, *other, *bias, *bias_other;
+};
+
+// 32 activations in int8, by halves.
+struct alignas(16) ActGroup {
+    int q[8];
+    float scale[2];
+    float sum[2]; // scale times the sum of q
+};
+
+// What a choice is made of, and where it goes (Selection in runtime/base/backend.h).
+struct CudaSelection {
+    uint *table, *view, *state;
+    float* query;
+    const float* signal;
+    uint16_t* bounds;
+    uint n_pages; // of a head
+};
+
+// Scratch of select.
+struct CudaSelectRoom {
+    float* query;  // (n_heads, head_dim) the mean query
+    float* plain;  // (n_heads, head_dim) before RoPE
+    float* logits; // (n_heads, stride)
+    float* votes;  // (n_kv_heads, stride)
+    uint* words;   // 1 if the last choice is used again, how many tokens came since
+    uint stride;
+};
+
+struct CudaSelect {
+    SelectArgs s;
+    AttentionArgs a;
+    CudaSlots slots;
+    CudaSelection to;
+    CudaSelectRoom room;
+    const float *q, *plain; // the chunk's queries, and what they were before RoPE, or none
+};
+
+void fill_launch(uint64_t n, uint* to, uint word, cudaStream_t stream);
+void embed_launch(const EmbedArgs& a, uint format, float* y, const uint* w, const uint* ids, cudaStream_t stream);
+void rmsnorm_launch(const RmsnormArgs& a, float* y, const float* x, const float* w, cudaStream_t stream);
+void rope_launch(const RopeArgs& a, float* y, const float* x, const float* angles, cudaStream_t stream);
+void rotate_launch(const RotateArgs& a, float* y, cudaStream_t stream);
+void glu_launch(const GluArgs& a, float* y, const float* gate, const float* up, cudaStream_t stream);
+void add_launch(const AddArgs& a, float* x, const float* b, cudaStream_t stream);
+void softcap_launch(const SoftcapArgs& a, float* x, cudaStream_t stream);
+void argmax_launch(const ArgmaxArgs& a, uint* best, const float* x, cudaStream_t stream);
+
+void quantize_launch(const MatmulArgs& a, ActGroup* acts, const float* x, cudaStream_t stream);
+void matmul_launch(const MatmulArgs& a, uint format, float* y, const uint* w, const float* x, const ActGroup* acts, cudaStream_t stream);
+// Whether matmul_launch wants quantize_launch's blocks.
+bool matmul_wants_acts(uint format);
+
+void kv_write_launch(const KvWriteArgs& a, CudaCache to, const float* x, const uint* table, const uint* view, cudaStream_t stream);
+void kv_read_launch(const KvReadArgs& a, float* y, CudaCache from, const uint* rows, cudaStream_t stream);
+void kv_move_launch(const KvMoveArgs& a, CudaCache to, CudaCache from, const uint* moves, cudaStream_t stream);
+
+// Queries of a KV head that a block of attention has.
+FN uint attention_rows(uint head_dim)
+{
+    return 1024u / head_dim < 16u ? 1024u / head_dim : 16u;
+}
+// turned (2, n_tokens, n_heads * head_dim): queries as they meet keys near by, and those of groups
+void turn_queries_launch(const AttentionArgs& a, float* turned, const float* q, const float* turns, const uint* view, cudaStream_t stream);
+void attention_launch(const AttentionArgs& a, uint n_splits, float* partials, CudaQueries q, CudaSlots s, cudaStream_t stream);
+// The same for a few queries of the usual heads.
+bool attention_few_can(const AttentionArgs& a);
+void attention_few_launch(const AttentionArgs& a, uint n_splits, float* partials, CudaQueries q, CudaSlots s, cudaStream_t stream);
+// The same for many queries, on the tensor cores.
+bool attention_many_can(const AttentionArgs& a);
+void attention_many_launch(const AttentionArgs& a, uint n_splits, float* partials, CudaQueries q, CudaSlots s, cudaStream_t stream);
+void attention_fold_launch(const AttentionArgs& a, uint n_splits, float* y, float* lse, const float* partials, cudaStream_t stream);
+void kv_score_launch(const KvScoreArgs& s, const AttentionArgs& a, ScoreDecay decay, float* signal, float* chunk_signal, CudaQueries q,
+                     CudaSlots all, const float* lse, cudaStream_t stream);
+void select_launch(const CudaSelect& c, cudaStream_t stream);
+
+} // namespace ks

@@ -1,0 +1,139 @@
+// The slots of a layer that some tokens see, in the order of the text, whatever pools they lie in.
+#pragma once
+
+#include "kernels/cuda/cache.cuh"
+
+namespace ks
+{
+
+// Of one KV head, and of tokens [first_token, end_token): indexes [0, a_end) and [b_begin, b_end).
+struct Head {
+    uint head, before, begin, coded_begin, coded_end, oldest, a_end, b_begin, b_end;
+};
+
+// all: also what a window hides, as far as it is there.
+DEVICE Head find_head(const AttentionArgs& a, const CudaSlots& s, uint head, uint first_token, uint end_token, bool all)
+{
+    const uint* view = s.view + head * view_words;
+    Head h;
+    h.head = head;
+    h.before = view[view_before];
+    h.begin = view[view_begin];
+    h.coded_begin = view[view_coded_begin];
+    h.coded_end = view[view_coded_end];
+    h.oldest = s.table != nullptr ? 0u : RING_OLDEST(h.before + (a.chunk_rows != 0u ? 0u : a.n_tokens), a.n_rows, a.n_pinned);
+    uint own = h.before + first_token;
+    h.b_end = h.before + end_token;
+    h.a_end = min(a.n_pinned, h.b_end);
+    h.b_begin = max(h.oldest, h.a_end);
+    if (!all && a.window != 0u && own + 1u > a.window) h.b_begin = max(h.b_begin, own + 1u - a.window);
+    h.b_begin = min(h.b_begin, h.b_end);
+    return h;
+}
+
+DEVICE uint count_slots(const Head& h) { return h.a_end + h.b_end - h.b_begin; }
+DEVICE uint index_of(const Head& h, uint nth) { return nth < h.a_end ? nth : h.b_begin + nth - h.a_end; }
+DEVICE bool in_chunk(const AttentionArgs& a, const Head& h, uint index) { return a.chunk_rows != 0u && index >= h.before; }
+
+// Where an index lies: in the table's numbers, or a row of the chunk's.
+DEVICE uint slot_of(const AttentionArgs& a, const CudaSlots& s, const Head& h, uint index)
+{
+    if (in_chunk(a, h, index)) return h.head * a.chunk_rows + index - h.before;
+    if (s.table != nullptr) return s.table[h.begin + index];
+    return h.head * a.n_rows + RING_ROW(index, a.n_rows, a.n_pinned);
+}
+
+// The pool that an index lies in: pass_plain, pass_coded or pass_chunk.
+DEVICE uint source_of(const AttentionArgs& a, const Head& h, uint index)
+{
+    return in_chunk(a, h, index) ? pass_chunk : index < h.coded_begin || index >= h.coded_end ? pass_plain : pass_coded;
+}
+
+DEVICE CudaCache pool_of(const CudaSlots& s, uint source, bool values)
+{
+    if (source == pass_plain) return values ? s.v : s.k;
+    if (source == pass_coded) return values ? s.coded_v : s.coded_k;
+    return values ? s.chunk_v : s.chunk_k;
+}
+
+// A slot's row in its pool.
+DEVICE uint row_of_slot(const AttentionArgs& a, uint source, uint slot)
+{
+    return source == pass_coded ? slot - a.n_kv_heads * a.n_rows : slot;
+}
+
+DEVICE bool sees(const AttentionArgs& a, const Head& h, uint t, uint index)
+{
+    uint own = h.before + t;
+    if (index > own) return false;
+    if (index < a.n_pinned && index < own) return true;
+    return index >= h.oldest && (a.window == 0u || own - index < a.window);
+}
+
+DEVICE bool is_grouped(const AttentionArgs& a, const Head& h, uint t, uint index)
+{
+    return a.group != 0u && h.before + t - index >= a.n_near;
+}
+
+// The log-weights of a slot, base 2.
+DEVICE float log_weight(const AttentionArgs& a, const CudaSlots& s, const Head& h, uint index, uint slot, uint which)
+{
+    return s.weights == nullptr || in_chunk(a, h, index) ? 0.f : s.weights[2u * slot + which] * log2e;
+}
+
+// Pair i of a key that attention turns: where its values are in the row.
+DEVICE uint first_of_pair(uint pairs, uint i) { return pairs == rope_neighbours ? 2u * i : i; }
+DEVICE uint second_of_pair(uint pairs, uint i, uint n_turn) { return pairs == rope_neighbours ? 2u * i + 1u : i + n_turn / 2u; }
+
+// Value i of the wave of an index, where keys are stored without their bias.
+DEVICE float wave_value(const AttentionArgs& a, const CudaSlots& s, const Head& h, uint index, uint i)
+{
+    const uint half = a.n_wave / 2u, pair = i % half;
+    uint rest = index < h.before ? s.positions[h.begin + index] : s.view[h.head * view_words + view_position] + index - h.before;
+    float c = 1.f, d = 0.f;
+    for (uint digit = 0u; digit < wave_digits; digit++, rest /= wave_base) {
+        const float* row = s.waves + uint64_t(wave_base * digit + rest % wave_base) * a.n_wave;
+        const float u = row[pair], v = row[half + pair], old = c;
+        c = old * u - d * v;
+        d = old * v + d * u;
+    }
+    return i < half ? c : d;
+}
+
+// Rows of a tile in shared memory begin in different banks, since lanes read the same dim of many.
+constexpr uint tile_values = 2048u + 32u; // of a tile
+DEVICE uint tile_stride(uint n) { return n | 1u; }
+
+// Keys or values of a tile: n slots from nth on, which `slots` lists, (n, tile_stride).
+DEVICE void decode_tile(const AttentionArgs& a, const CudaSlots& s, const Head& h, uint nth, uint n, bool values, const uint* slots,
+                        float* tile)
+{
+    for (uint i = threadIdx.x / 32u; i < n; i += n_threads / 32u) {
+        const uint source = source_of(a, h, index_of(h, nth + i));
+        decode_row(pool_of(s, source, values), row_of_slot(a, source, slots[i]), a.head_dim, threadIdx.x % 32u, 32u, [&](uint d, float value) { tile[i * tile_stride(a.head_dim) + d] = value; });
+    }
+}
+
+// The waves of a tile's slots, (n, tile_stride of n_wave).
+DEVICE void fill_waves(const AttentionArgs& a, const CudaSlots& s, const Head& h, uint nth, uint n, float* waves)
+{
+    for (uint i = threadIdx.x; i < n * a.n_wave; i += n_threads)
+        waves[i / a.n_wave * tile_stride(a.n_wave) + i % a.n_wave] = wave_value(a, s, h, index_of(h, nth + i / a.n_wave), i % a.n_wave);
+}
+
+// The keys of a tile become what they are at their indexes, or at those of their groups.
+DEVICE void turn_tile(const AttentionArgs& a, const CudaSlots& s, const Head& h, uint nth, uint n, bool grouped, float* tile)
+{
+    const uint half = a.n_turn / 2u;
+    for (uint i = threadIdx.x; i < n * half; i += n_threads) {
+        const uint pair = i % half, index = index_of(h, nth + i / half);
+        const float* angles = s.turns + uint64_t(grouped ? index / a.group : index) * a.n_turn;
+        float* key = tile + i / half * tile_stride(a.head_dim);
+        float &u = key[first_of_pair(a.pairs, pair)], &v = key[second_of_pair(a.pairs, pair, a.n_turn)];
+        const float x = u, y = v, c = angles[2u * pair], d = angles[2u * pair + 1u];
+        u = x * c - y * d;
+        v = x * d + y * c;
+    }
+}
+
+} // namespace ks

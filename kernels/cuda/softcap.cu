@@ -1,0 +1,18 @@
+// x = cap * tanh(x / cap)
+#include "kernels/cuda/cuda_util.cuh"
+#include "kernels/cuda/ops.h"
+
+namespace ks
+{
+
+__global__ void softcap_kernel(SoftcapArgs a, float* x) // (n)
+{
+    for (uint i = first_thread(); i < a.n; i += threads_of_all()) x[i] = a.cap * tanhf(x[i] / a.cap);
+}
+
+void softcap_launch(const SoftcapArgs& a, float* x, cudaStream_t stream)
+{
+    KS_LAUNCH(softcap_kernel, blocks_for(a.n), n_threads, stream, a, x);
+}
+
+} // namespace ks

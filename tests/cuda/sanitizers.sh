@@ -1,0 +1,20 @@
+#!/bin/sh
+# The op harness on the CUDA kernels as C++, with the sanitizers: every access in bounds and aligned, no race between threads. Some minutes.
+#     sanitizers.sh [address|race] [BUILD_FOLDER]
+set -eu
+cd "$(dirname "$0")/../.."
+folder=${2:-build-cuda}
+run() {
+    name=$1 sanitizer=$2 compiler=$3
+    cmake -S . -B "$folder-$name" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O1 -g1" -DCMAKE_CXX_COMPILER="$compiler" \
+        -DKS_DEV=ON -DKS_SANITIZE="$sanitizer" >"$folder-$name.log" 2>&1 || { cat "$folder-$name.log"; exit 1; }
+    cmake --build "$folder-$name" --target test_cuda test_cuda_faults --parallel "$(nproc)" >"$folder-$name.log" 2>&1 ||
+        { tail -40 "$folder-$name.log"; exit 1; }
+    tests/cuda/faults.sh "$folder-$name/test_cuda_faults" "$name"
+    # Left out are long cases of what shorter ones have.
+    KS_TEST_BACKEND=cuda TSAN_OPTIONS="atexit_sleep_ms=0 halt_on_error=1" "$folder-$name/test_cuda" \
+        -tce="codecs: errors*,kivi: channels*,attention: keys*,attention: contexts*,attention: slots*,victims:*,select: over*,positions*"
+}
+# g++ finds more misaligned accesses; clang's thread sanitizer is several times faster than g++'s.
+[ "${1:-address}" != address ] || run address address,undefined g++
+[ "${1:-race}" != race ] || run race thread clang++

@@ -1,0 +1,85 @@
+// The instructions of kernels/cuda/mma.cuh, done by the last lane that arrives, after PTX's layout of fragments.
+#pragma once
+
+#include "cuda_runtime.h"
+
+namespace cudashim
+{
+
+template <class Sum> struct Fragments {
+    Sum* d;
+    const unsigned *a, *b;
+};
+
+// n_words of k, each with `each` values, which get(word, i) reads.
+template <class Sum, int n_words, int each, class Get> CUDASHIM_NOSAN void multiply_fragments(unsigned part, void** lanes, Get get)
+{
+    if (part != ~0u) {
+        fail("mma.sync needs all 32 lanes");
+        return;
+    }
+    constexpr int k_size = 4 * n_words * each;
+    static Sum a[16][k_size], b[k_size][8];
+    for (int lane = 0; lane < 32; lane++) {
+        auto* f = static_cast<Fragments<Sum>*>(lanes[lane]);
+        const int g = lane / 4, t = lane % 4;
+        for (int w = 0; w < n_words; w++)
+            for (int e = 0; e < each; e++) {
+                const int k = (4 * w + t) * each + e;
+                a[g][k] = get(f->a[2 * w], e);
+                a[g + 8][k] = get(f->a[2 * w + 1], e);
+                b[k][g] = get(f->b[w], e);
+            }
+    }
+    for (int lane = 0; lane < 32; lane++) {
+        auto* f = static_cast<Fragments<Sum>*>(lanes[lane]);
+        for (int i = 0; i < 4; i++) {
+            Sum sum = 0;
+            for (int k = 0; k < k_size; k++) sum += a[lane / 4 + i / 2 * 8][k] * b[k][lane % 4 * 2 + i % 2];
+            f->d[i] += sum;
+        }
+    }
+}
+
+CUDASHIM_NOSAN inline void multiply_bytes(unsigned part, void** lanes)
+{
+    multiply_fragments<int, 1, 4>(part, lanes, [](unsigned word, int i) { return int(int8_t(word >> (8 * i))); });
+}
+
+CUDASHIM_NOSAN inline float half_of(uint32_t h)
+{
+    const uint32_t sign = (h & 0x8000) << 16, rest = h & 0x7fff;
+    uint32_t bits = (rest << 13) + 0x38000000u;
+    if (rest >= 0x7c00) bits = 0x7f800000u | (rest & 0x3ff) << 13;
+    float value;
+    if (rest < 0x400) {
+        value = float(rest) * 5.9604644775390625e-8f;
+        memcpy(&bits, &value, 4);
+    }
+    bits |= sign;
+    memcpy(&value, &bits, 4);
+    return value;
+}
+CUDASHIM_NOSAN inline void multiply_halves(unsigned part, void** lanes)
+{
+    multiply_fragments<float, 2, 2>(part, lanes, [](unsigned word, int i) { return half_of(word >> (16 * i) & 0xffff); });
+}
+
+} // namespace cudashim
+
+namespace ks
+{
+
+inline void mma_m16n8k16_s8(int (&d)[4], const unsigned (&a)[2], unsigned b, CUDASHIM_SITE)
+{
+    cudashim::Fragments<int> f{d, a, &b};
+    cudashim::collective(20, ~0u, &f, cudashim::multiply_bytes, false, file_, line_);
+}
+
+inline void mma_m16n8k16_f16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], CUDASHIM_SITE)
+{
+    cudashim::Fragments<float> f{d, a, b};
+    cudashim::collective(21, ~0u, &f, cudashim::multiply_halves, false, file_, line_);
+}
+
+} // namespace ks

@@ -1,0 +1,193 @@
+// The part of the CUDA runtime that the backend calls. Device memory is the host's, every command is done before its call returns;
+// a stream that is being captured does nothing until its graph is launched.
+#pragma once
+
+#include "intrinsics.h"
+
+enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2, cudaErrorNoDevice = 100 };
+enum cudaMemcpyKind { cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16, cudaDevAttrIntegrated = 18 };
+enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
+constexpr unsigned cudaStreamNonBlocking = 1, cudaHostAllocDefault = 0;
+
+struct CUstream_st {
+    cudashim::Work* captured = nullptr;
+};
+struct CUgraph_st {
+    cudashim::Work work;
+};
+struct CUgraphExec_st {
+    cudashim::Work work;
+};
+using cudaStream_t = CUstream_st*;
+using cudaGraph_t = CUgraph_st*;
+using cudaGraphExec_t = CUgraphExec_st*;
+
+struct cudaDeviceProp {
+    char name[256];
+    size_t totalGlobalMem;
+    int major, minor;
+};
+
+namespace cudashim
+{
+template <class F> void enqueue(cudaStream_t stream, F work)
+{
+    if (stream && stream->captured)
+        stream->captured->push_back(work);
+    else
+        work();
+}
+inline Work* captured(cudaStream_t stream)
+{
+    return stream ? stream->captured : nullptr;
+}
+inline uint64_t n_graph_launches = 0;
+} // namespace cudashim
+
+inline const char* cudaGetErrorName(cudaError_t e)
+{
+    return e == cudaSuccess ? "cudaSuccess" : e == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation" : "cudaErrorInvalidValue";
+}
+inline const char* cudaGetErrorString(cudaError_t e)
+{
+    return cudaGetErrorName(e);
+}
+inline cudaError_t cudaGetLastError()
+{
+    return cudaSuccess;
+}
+
+// CUDASHIM_DEVICES=0: a machine without one.
+inline cudaError_t cudaGetDeviceCount(int* n)
+{
+    const char* set = std::getenv("CUDASHIM_DEVICES");
+    if (set && atoi(set) == 0) return cudaErrorNoDevice;
+    *n = set ? atoi(set) : 1;
+    return cudaSuccess;
+}
+inline cudaError_t cudaSetDevice(int)
+{
+    return cudaSuccess;
+}
+inline cudaError_t cudaGetDevice(int* device)
+{
+    *device = 0;
+    return cudaSuccess;
+}
+inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* prop, int)
+{
+    *prop = {};
+    snprintf(prop->name, sizeof prop->name, "CUDA kernels as C++");
+    prop->totalGlobalMem = size_t(sysconf(_SC_PHYS_PAGES)) * size_t(sysconf(_SC_PAGESIZE));
+    prop->major = 8;
+    prop->minor = 7;
+    return cudaSuccess;
+}
+inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int)
+{
+    const char* integrated = std::getenv("CUDASHIM_INTEGRATED");
+    *value = which == cudaDevAttrIntegrated ? integrated && atoi(integrated) : 2;
+    return cudaSuccess;
+}
+inline cudaError_t cudaMemGetInfo(size_t* free, size_t* total)
+{
+    *total = size_t(sysconf(_SC_PHYS_PAGES)) * size_t(sysconf(_SC_PAGESIZE));
+    *free = size_t(sysconf(_SC_AVPHYS_PAGES)) * size_t(sysconf(_SC_PAGESIZE));
+    return cudaSuccess;
+}
+
+// Of the very size, so that red zones begin where it ends; NaNs.
+inline cudaError_t cudaMalloc(void** p, size_t n)
+{
+    void* v = nullptr;
+    if (posix_memalign(&v, 256, n)) return cudaErrorMemoryAllocation;
+    memset(v, 0xff, n);
+    *p = v;
+    return cudaSuccess;
+}
+template <class T> cudaError_t cudaMalloc(T** p, size_t n)
+{
+    void* v = nullptr;
+    const cudaError_t error = cudaMalloc(&v, n);
+    *p = static_cast<T*>(v);
+    return error;
+}
+inline cudaError_t cudaFree(void* p)
+{
+    free(p);
+    return cudaSuccess;
+}
+inline cudaError_t cudaHostAlloc(void** p, size_t n, unsigned)
+{
+    return cudaMalloc(p, n);
+}
+inline cudaError_t cudaFreeHost(void* p)
+{
+    return cudaFree(p);
+}
+inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t n, cudaMemcpyKind, cudaStream_t stream)
+{
+    cudashim::enqueue(stream, [=] { memcpy(to, from, n); });
+    return cudaSuccess;
+}
+inline cudaError_t cudaMemsetAsync(void* to, int byte, size_t n, cudaStream_t stream)
+{
+    cudashim::enqueue(stream, [=] { memset(to, byte, n); });
+    return cudaSuccess;
+}
+template <class F> cudaError_t cudaFuncSetAttribute(F* f, cudaFuncAttribute, int v)
+{
+    if (size_t(v) > cudashim::opt().max_dyn_optin) return cudaErrorInvalidValue;
+    cudashim::dyn_optin()[reinterpret_cast<const void*>(f)] = size_t(v);
+    return cudaSuccess;
+}
+
+inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned)
+{
+    *stream = new CUstream_st;
+    return cudaSuccess;
+}
+inline cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    delete stream;
+    return cudaSuccess;
+}
+inline cudaError_t cudaStreamSynchronize(cudaStream_t)
+{
+    return cudaSuccess;
+}
+inline cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode)
+{
+    stream->captured = new cudashim::Work;
+    return cudaSuccess;
+}
+inline cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph)
+{
+    *graph = new CUgraph_st{*stream->captured};
+    delete stream->captured;
+    stream->captured = nullptr;
+    return cudaSuccess;
+}
+inline cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long)
+{
+    *exec = new CUgraphExec_st{graph->work};
+    return cudaSuccess;
+}
+inline cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t)
+{
+    cudashim::n_graph_launches++;
+    for (auto& work : exec->work) work();
+    return cudaSuccess;
+}
+inline cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+{
+    delete graph;
+    return cudaSuccess;
+}
+inline cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
+{
+    delete exec;
+    return cudaSuccess;
+}
