@@ -96,10 +96,13 @@ std::vector<CacheLayerSpec> cache_specs(const Config& c, const Recipe& recipe, u
         CacheLayerSpec& s = specs[il];
         // A window layer forgets what it would not see. With few slots its window shrinks as well, and more than in proportion where
         // their number was not asked for: the layers that see everything lose more by a slot (tools/results/windows.md).
-        const uint32_t window = std::min(c.window, recipe.slots || recipe.exact() ? n_slots : std::min(n_slots, n_slots / 8 + 48));
+        // Coded ones are worth more of their bytes.
+        const bool codes_windows = recipe.codes() && !c.key_bias;
+        const uint32_t few = std::min(n_slots, n_slots * (codes_windows ? 3 : 1) / 8 + 48);
+        const uint32_t window = std::min(c.window, recipe.slots || recipe.exact() ? n_slots : few);
         s = {c.n_heads, c.n_kv_heads, c.head_dim, window, 0, window, false, window < c.window && !recipe.exact(), true};
         if (c.is_window_layer(il)) {
-            if (recipe.codes() && !c.key_bias) code_window(s, recipe, c.window);
+            if (codes_windows) code_window(s, recipe, c.window);
             continue;
         }
         s.n_rows = split[nth++];
