@@ -10,7 +10,7 @@ if ! "$1/knapsack" devices | grep -q '^ *vulkan:'; then
 fi
 export KS_TEST_BACKEND=vulkan
 few="embed,rmsnorm,rope,rotate,glu,add,softcap,argmax,matmul: targets*,attention: head sizes and groups"
-"$1/test_backends" -tc="$few,vulkan*,kv_write,kv_score,kivi: kv_move*"
+"$1/test_backends" -tc="$few,vulkan*,kv_write,kv_score"
 "$1/test_kv" -tc="select: pages*,select: of equal*"
 "$1/test_model" -tc="model: every*"
 for bits in 128 512; do LP_NATIVE_VECTOR_WIDTH=$bits "$1/test_backends" -tc="embed,rmsnorm,matmul: targets*,attention: cache formats*"; done
