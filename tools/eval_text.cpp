@@ -8,6 +8,7 @@ namespace ks
 {
 
 constexpr size_t kMostKept = 64 << 20; // bytes of exact's logits
+constexpr uint32_t kLongestPart = 256; // tokens that are read at once
 
 // Makes logits into log-probabilities.
 static void normalise(float* x, uint32_t n)
@@ -35,22 +36,25 @@ struct TextSums {
     }
 };
 
-// Of some tokens, evenly spread, both sessions' distributions are compared.
-static Status compare(Session& session, Session& exact, const uint32_t* ids, uint32_t n, uint32_t n_after, TextSums& sums)
+// Of some tokens, evenly spread, both sessions' distributions are compared: the same ones, whatever the parts. first: of the part in its
+// text.
+static Status compare(Session& session, Session& exact, const uint32_t* ids, uint32_t first, uint32_t n, uint32_t n_after, TextSums& sums)
 {
     const uint32_t n_vocab = session.config().n_vocab;
-    const uint32_t stride = uint32_t((4ull * n_vocab * n + kMostKept - 1) / kMostKept);
+    const uint32_t stride = uint32_t((4ull * n_vocab * kLongestPart + kMostKept - 1) / kMostKept);
+    auto compared = [&](size_t i) { return (first + i) % stride == 0; };
     std::vector<float> kept, ours(n_vocab);
     KS_TRY(exact.feed_each(ids, n, [&](size_t i) {
-        if (i % stride == 0) kept.insert(kept.end(), exact.logits(), exact.logits() + n_vocab);
+        if (compared(i)) kept.insert(kept.end(), exact.logits(), exact.logits() + n_vocab);
     }));
+    float* theirs = kept.data();
     return session.feed_each(ids, n, [&](size_t i) {
-        if (i % stride) return;
+        if (!compared(i)) return;
         ours.assign(session.logits(), session.logits() + n_vocab);
         normalise(ours.data(), n_vocab);
-        float* theirs = kept.data() + i / stride * n_vocab;
         normalise(theirs, n_vocab);
         sums.add(theirs, ours.data(), n_vocab, i + 1 < n + n_after ? ids + i + 1 : nullptr);
+        theirs += n_vocab;
     });
 }
 
@@ -59,14 +63,14 @@ Status eval_text(Session& session, Session& exact, const std::vector<uint32_t>& 
 {
     TextSums sums;
     std::string hashes;
-    const uint32_t part = session.plan().chunk;
+    const uint32_t part = std::min(session.plan().chunk, kLongestPart);
     for (uint32_t c = 0; c < n_cases && size_t(c + 1) * cell.length <= ids.size(); c++) {
         session.clear();
         exact.clear();
         const uint32_t* text = ids.data() + size_t(c) * cell.length;
         for (uint32_t at = 0; at < cell.length; at += part) {
             const uint32_t n = std::min(part, cell.length - at);
-            KS_TRY(compare(session, exact, text + at, n, at + n < cell.length, sums));
+            KS_TRY(compare(session, exact, text + at, at, n, at + n < cell.length, sums));
         }
         out.n_cases++;
         out.evicted += session.evicted();
