@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # gpu_check.sh [SHAPE...]: everything that needs a GPU, on this machine's: builds, runs all tests on CUDA and on Vulkan, looks for faults
 # with compute-sanitizer, then measures models of usual shapes (135m 1b 3b 7b 8b; default: those that fit) with random weights in real formats.
-# Results are JSON lines in gpu_check.jsonl, the table is printed last. LLAMA_BENCH=path of llama.cpp's llama-bench compares.
+# Results are JSON lines in build-gpu/gpu_check.jsonl, the table is printed last. LLAMA_BENCH=path of llama.cpp's llama-bench compares.
 #     exit 0: all ran and passed   1: a test failed   5: there is no GPU here, or no driver for it   6: something to build with is missing
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build="build-gpu"
-results=gpu_check.jsonl
+results=$build/gpu_check.jsonl
 failed=""
 
 die() {
