@@ -79,6 +79,25 @@ std::string axes(const Frame& frame, const Chart& chart)
     return svg + text_at(14, (kTop + kHeight - kBottom) / 2, "middle", chart.y_title, turned);
 }
 
+struct Place {
+    double x, y;
+};
+
+// Where points go: those that would cover another one stand beside it, right and left in turn.
+std::vector<Place> spread(const Frame& frame, const std::vector<ChartPoint>& points)
+{
+    constexpr double kApart = 19;
+    std::vector<Place> places;
+    for (const ChartPoint& p : points) {
+        Place place{frame.x(p.x), frame.y(std::min(p.y, frame.y_high))};
+        auto covers = [&](const Place& other) { return std::hypot(other.x - place.x, other.y - place.y) < kApart - 1; };
+        for (int nth = 1; std::any_of(places.begin(), places.end(), covers) && nth < 60; nth++)
+            place.x = frame.x(p.x) + kApart * ((nth + 1) / 2) * (nth % 2 ? 1 : -1);
+        places.push_back(place);
+    }
+    return places;
+}
+
 } // namespace
 
 std::string Chart::svg() const
@@ -90,15 +109,18 @@ std::string Chart::svg() const
         if (!percent) frame.y_high = std::max(frame.y_high, p.y * 1.05);
     }
     std::string svg = "<svg viewBox='0 0 " + rounded(kWidth, 0) + " " + rounded(kHeight, 0) + "' role='img'>" + axes(frame, *this);
-    for (const ChartPoint& p : points)
+    const std::vector<Place> places = spread(frame, points);
+    for (size_t i = 0; i < points.size(); i++) {
+        const ChartPoint& p = points[i];
         if (p.low < p.high)
-            svg += line(frame.x(p.x), frame.y(std::max(p.low, frame.y_low)), frame.x(p.x), frame.y(std::min(p.high, frame.y_high)), "bar");
-    for (const ChartPoint& p : points) {
-        const std::string x = rounded(frame.x(p.x), 1), y = rounded(frame.y(std::min(p.y, frame.y_high)), 1);
-        svg += "<circle cx='" + x + "' cy='" + y + "' r='9' fill='" + kColours[p.series % std::size(kColours)] + "'><title>" +
-               html_text(series[p.series]) + ": " + size_text(p.x) + " per token, " +
-               (percent ? rounded(100 * p.y, 1) + "%" : rounded(p.y, 4)) + "</title></circle>";
-        svg += text_at(frame.x(p.x), frame.y(std::min(p.y, frame.y_high)) + 4, "middle", std::to_string(p.series + 1), " class='number'");
+            svg += line(places[i].x, frame.y(std::max(p.low, frame.y_low)), places[i].x, frame.y(std::min(p.high, frame.y_high)), "bar");
+    }
+    for (size_t i = 0; i < points.size(); i++) {
+        const ChartPoint& p = points[i];
+        svg += "<circle cx='" + rounded(places[i].x, 1) + "' cy='" + rounded(places[i].y, 1) + "' r='9' fill='" +
+               kColours[p.series % std::size(kColours)] + "'><title>" + html_text(series[p.series]) + ": " + size_text(p.x) +
+               " per token, " + (percent ? rounded(100 * p.y, 1) + "%" : rounded(p.y, 4)) + "</title></circle>";
+        svg += text_at(places[i].x, places[i].y + 4, "middle", std::to_string(p.series + 1), " class='number'");
     }
     svg += "</svg>\n<ol class='legend'>";
     for (size_t i = 0; i < series.size(); i++)

@@ -113,7 +113,7 @@ std::string charts(const std::vector<Pool>& pools)
     if (!answers.points.empty())
         html +=
             "<section><h3>Facts found, by what the cache may cost</h3><p>All suites that the exact cache can do, together; bars are 95% "
-            "intervals. Up and to the left is better.</p>" +
+            "intervals. Up and to the left is better; points that would cover each other stand side by side.</p>" +
             answers.svg() + "</section>\n";
     if (!text.points.empty())
         html +=
