@@ -34,11 +34,10 @@ struct MatrixRow {
 
 std::string cell_key(const Eval& eval, const EvalCell& cell)
 {
-    char text[600];
-    snprintf(text, sizeof text, "%s|%s|%u|%s|%s|%g|%u|%llu", file_name(eval.options.session.model_path).c_str(), cell.suite.c_str(),
-             cell.length, cell.later ? "later" : "at once", cell.recipe.c_str(), cell.share, eval.options.eval_cases,
-             (unsigned long long)eval.options.sampling.seed);
-    return text;
+    const std::string how = cell.later ? "later" : "at once";
+    return file_name(eval.options.session.model_path) + "|" + cell.suite + "|" + std::to_string(cell.length) + "|" + how + "|" +
+           cell.recipe + "|" + std::to_string(cell.share) + "|" + std::to_string(eval.options.eval_cases) + "|" +
+           std::to_string(eval.options.sampling.seed);
 }
 
 std::string cell_line(const Eval& eval, const EvalCell& cell, const EvalResult& r)
@@ -193,7 +192,7 @@ Status eval_length(Eval& eval, uint32_t length)
         for (const std::string& recipe : eval.options.recipes)
             if (status.ok()) status = eval_recipe(eval, length, recipe, share, *exact.value(), dropped, rows);
     if (is_terminal(STDERR_FILENO)) fprintf(stderr, "\r\033[K");
-    if (!eval.options.json) print_matrix(eval, length, rows);
+    if (!eval.options.json && !rows.empty()) print_matrix(eval, length, rows);
     for (size_t s = 0; s < dropped.size(); s++)
         if (dropped[s])
             fprintf(stderr, "%s is left out at %u tokens: exact itself does not reach %.0f%%\n", eval.options.suites[s].c_str(), length,

@@ -123,6 +123,9 @@ Status eval_suite(Session& session, const EvalSuite& suite, const EvalCell& cell
     out.depth_counts.assign(10, 0);
     for (uint32_t i = 0; i < n_cases; i++) {
         const EvalPrompt prompt = make_prompt(suite, session.tokenizer(), seed, i, cell.length, cell.later);
+        const size_t n_tokens = prompt.text.size() + prompt.question.size() + prompt.answer.size() + suite.n_free;
+        if (n_tokens > cell.length)
+            return fail(Code::usage, "eval: the smallest case of %s has %zu tokens, --lengths says %u", suite.name, n_tokens, cell.length);
         session.clear();
         if (!prompt.text.empty()) KS_TRY(session.feed(prompt.text.data(), prompt.text.size()));
         KS_TRY(session.feed(prompt.question.data(), prompt.question.size()));

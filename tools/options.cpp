@@ -218,7 +218,7 @@ constexpr uint32_t kRun = bit(Command::run), kScore = bit(Command::score), kBenc
 const OptionRow kOptions[] = {
     {"-m --model", "FILE", "KNAPSACK_MODEL", kModels | kReport, "model file (GGUF), or the first of a split set", [](O o, V v) { return v.string(&o.session.model_path); }},
     {"--device -dev", "ID", "KNAPSACK_DEVICE", kSessions, "where to compute, as `knapsack devices` lists it; default: the best that is there", [](O o, V v) { return v.string(&o.session.device); }},
-    {"--memory", "SIZE", "KNAPSACK_MEMORY", kSessions, "hard limit of all memory: bytes, or with KiB, MiB, GiB; default: what the device has free", [](O o, V v) { return v.bytes(&o.session.memory_bytes); }},
+    {"--memory", "SIZE", "KNAPSACK_MEMORY", kSessions & ~kEval, "hard limit of all memory: bytes, or with KiB, MiB, GiB; default: what the device has free", [](O o, V v) { return v.bytes(&o.session.memory_bytes); }},
     {"--kv-memory", "SIZE", nullptr, kSessions & ~kEval, "hard limit of the cache alone; default: none", [](O o, V v) { return v.bytes(&o.session.kv_memory_bytes); }},
     {"-c --ctx-size", "N", nullptr, kSessions & ~kEval, "tokens of context to hold; 0: the model's; default: as many as fit, at most the model's", [](O o, V v) { return v.number(0, INT32_MAX, &o.session.context); }},
     {"--kv", "RECIPE", nullptr, kEval, "a recipe to compare with exact; may be repeated; default: auto", [](O o, V v) { o.recipes.push_back(v.text); return Status(); }},

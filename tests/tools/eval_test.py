@@ -60,4 +60,5 @@ refuses("there is no suite 'pass'; there are text passkey", "-m", str(MODEL), "-
 refuses("the suite text needs a text", "-m", str(MODEL), "--suites", "text", code=1)
 refuses("--shares: expected a number from 0.1 to 100, found '0'", "-m", str(MODEL), "--shares", "0", code=1)
 refuses("'nonsense'", "-m", str(MODEL), "--kv", "nonsense", code=3)
+refuses("the smallest case of lines has", "-m", str(MODEL), "--suites", "lines", "--lengths", "70", code=1)
 print("eval: ok")
