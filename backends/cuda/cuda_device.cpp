@@ -32,11 +32,6 @@ static bool look_at(int index, CudaFound* found)
     info.free_bytes = std::min(info.free_bytes, info.memory_bytes);
     found->index = index;
     found->n_processors = n_processors;
-#ifdef CUDASHIM
-    found->software = true;
-#else
-    found->software = false;
-#endif
     return true;
 }
 

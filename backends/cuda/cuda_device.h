@@ -13,7 +13,6 @@ struct CudaFound {
     DeviceInfo info;
     int index;
     int n_processors;
-    bool software; // kernels run on the processor, in tests
 };
 // Whatever the runtime finds wrong (no driver, one that is too old, no device), there is none.
 std::vector<CudaFound> find_cuda_devices();
