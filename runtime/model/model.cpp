@@ -75,6 +75,12 @@ void StepInputs::place(const Config& c, const Recipe& recipe, uint32_t chunk, co
     *this = place_step(c, recipe, chunk, p);
 }
 
+// 2 bits in most layers of a model would be past what it bears.
+static Format window_codec(Format wanted)
+{
+    return wanted == Format::turbo2 ? Format::turbo3 : wanted == Format::kivi2 ? Format::kivi : wanted;
+}
+
 // A window's slots in codes: no ring but a table, with room for the tokens between two decisions where the window is whole.
 static void code_window(CacheLayerSpec& s, const Recipe& recipe, uint32_t whole_window)
 {
@@ -82,7 +88,7 @@ static void code_window(CacheLayerSpec& s, const Recipe& recipe, uint32_t whole_
     s.table = true;
     s.window = whole_window;
     if (s.n_rows == whole_window) s.n_rows += rules.delta_of(whole_window) - 1;
-    s.code_slots(rules, recipe.k, recipe.v);
+    s.code_slots(rules, window_codec(recipe.k), window_codec(recipe.v));
 }
 
 std::vector<CacheLayerSpec> cache_specs(const Config& c, const Recipe& recipe, uint32_t n_slots)
