@@ -13,6 +13,6 @@ if command -v shellcheck >/dev/null; then shellcheck -x tools/*.sh tests/tools/*
 tools/fetch_model.sh smollm2 >/dev/null || echo "the tests with a real model are skipped" >&2
 
 build_into build-dev --preset dev
-ctest --test-dir build-dev --output-on-failure --parallel "$(nproc)" --exclude-regex '^tools_(check|fetch|real|neon)'
+ctest --test-dir build-dev --output-on-failure --parallel "$(nproc)" --exclude-regex '^tools_(check|fetch|real|eval|neon)'
 build_into build --preset release -DKS_TESTS=ON
 ctest --test-dir build --output-on-failure --parallel "$(nproc)"
