@@ -9,6 +9,11 @@ namespace ks
 // Colours that colour-blind people tell apart (Okabe and Ito); numbers say the same.
 static const char* const kColours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#7a5195", "#666666"};
 
+const char* chart_colour(size_t nth)
+{
+    return kColours[nth % std::size(kColours)];
+}
+
 std::string html_text(const std::string& text)
 {
     std::string out;
@@ -117,14 +122,14 @@ std::string Chart::svg() const
     }
     for (size_t i = 0; i < points.size(); i++) {
         const ChartPoint& p = points[i];
-        svg += "<circle cx='" + rounded(places[i].x, 1) + "' cy='" + rounded(places[i].y, 1) + "' r='9' fill='" +
-               kColours[p.series % std::size(kColours)] + "'><title>" + html_text(series[p.series]) + ": " + size_text(p.x) +
-               " per token, " + (percent ? rounded(100 * p.y, 1) + "%" : rounded(p.y, 4)) + "</title></circle>";
+        svg += "<circle cx='" + rounded(places[i].x, 1) + "' cy='" + rounded(places[i].y, 1) + "' r='9' fill='" + chart_colour(p.series) +
+               "'><title>" + html_text(series[p.series]) + ": " + size_text(p.x) + " per token, " +
+               (percent ? rounded(100 * p.y, 1) + "%" : rounded(p.y, 4)) + "</title></circle>";
         svg += text_at(places[i].x, places[i].y + 4, "middle", std::to_string(p.series + 1), " class='number'");
     }
     svg += "</svg>\n<ol class='legend'>";
     for (size_t i = 0; i < series.size(); i++)
-        svg += std::string("<li><b style='background:") + kColours[i % std::size(kColours)] + "'>" + std::to_string(i + 1) + "</b> <code>" +
+        svg += std::string("<li><b style='background:") + chart_colour(i) + "'>" + std::to_string(i + 1) + "</b> <code>" +
                html_text(series[i]) + "</code></li>";
     return svg + "</ol>\n";
 }

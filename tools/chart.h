@@ -9,6 +9,7 @@ namespace ks
 
 std::string html_text(const std::string& text); // with &, <, > and " escaped
 std::string rounded(double number, int digits);
+const char* chart_colour(size_t nth);
 
 struct ChartPoint {
     double x, y, low, high; // low and high: of y

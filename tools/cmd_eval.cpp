@@ -13,8 +13,6 @@ namespace ks
 namespace
 {
 
-constexpr double kControl = 0.8; // what exact must reach, or the suite says nothing at this length
-
 struct Eval {
     explicit Eval(const Options& o) : options(o) {}
 

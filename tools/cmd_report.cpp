@@ -30,8 +30,6 @@ figure{margin:1em 0}.maps{display:grid;grid-template-columns:repeat(auto-fit,min
 </style>
 )";
 
-constexpr double kControl = 0.8;
-
 // A recipe in a share of the bytes, over all suites that exact itself can do.
 struct Pool {
     std::string name;
@@ -187,20 +185,23 @@ std::string cell_table(const std::vector<EvalLine>& lines, const std::string& mo
 // What a context needs in all, by recipe; from the model file's header.
 Result<std::string> memory_tables(const Options& options)
 {
-    const char* const kRecipes[] = {"exact", "q8", "turbo4,v=turbo3", "mix"};
+    const struct {
+        const char *name, *recipe;
+        uint32_t share; // of the tokens, one in so many has a slot; 0: the recipe takes no slots
+    } kRows[] = {
+        {"exact", "exact", 0}, {"q8", "q8", 1}, {"turbo4,v=turbo3", "turbo4,v=turbo3", 1}, {"mix, a quarter of the slots", "mix", 4}};
     Result<Plan> whole = make_plan(options.session);
     if (!whole.ok()) return whole.status();
     std::string html = "<section><h3>What a context needs</h3><p>MiB in all, weights included, with room for every token; from "
                        "<code>knapsack plan</code>. A text may be longer than that: slots are then given up.</p><table><tr><th>tokens</th>";
-    for (const char* recipe : kRecipes)
-        html += std::string("<th><code>") + (strcmp(recipe, "mix") ? recipe : "mix, a quarter of the slots") + "</code></th>";
+    for (const auto& row : kRows) html += std::string("<th><code>") + row.name + "</code></th>";
     html += "</tr>";
     for (uint32_t context = 2048; context <= 131072; context *= 2) {
         html += "<tr><td>" + grouped(context) + "</td>";
-        for (const char* recipe : kRecipes) {
+        for (const auto& row : kRows) {
             SessionOptions session = options.session;
-            session.recipe = recipe;
-            if (strcmp(recipe, "exact") != 0) session.recipe += ",slots=" + std::to_string(strcmp(recipe, "mix") ? context : context / 4);
+            session.recipe = row.recipe;
+            if (row.share) session.recipe += ",slots=" + std::to_string(context / row.share);
             session.context = context;
             session.memory_bytes = uint64_t(1) << 50;
             Result<Plan> plan = make_plan(session);
@@ -210,13 +211,11 @@ Result<std::string> memory_tables(const Options& options)
     }
     html += "</table><h3>Where the bytes are</h3><p>" + html_text(whole.value().recipe_text) + ", a context of " +
             grouped(whole.value().context) + ": " + human_bytes(whole.value().total_bytes) + " in all</p><div class='plan'>";
-    const char* const kFills[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9"};
     std::string names = "<table>";
     size_t nth = 0;
     for (const PlanRegion& region : whole.value().regions) {
         const double share = 100 * double(region.bytes) / double(whole.value().total_bytes);
-        html += "<i style='width:" + rounded(share, 2) + "%;background:" + kFills[nth++ % std::size(kFills)] + "' title='" + region.name +
-                "'></i>";
+        html += "<i style='width:" + rounded(share, 2) + "%;background:" + chart_colour(nth++) + "' title='" + region.name + "'></i>";
         names += std::string("<tr><td>") + region.name + "</td><td>" + human_bytes(region.bytes) + "</td><td>" + rounded(share, 1) +
                  "%</td></tr>";
     }

@@ -30,6 +30,8 @@ struct EvalResult {
     double seconds = 0;
 };
 
+constexpr double kControl = 0.8; // what exact must reach, or a suite says nothing at a length
+
 struct Interval {
     double low, high;
 };
@@ -40,6 +42,8 @@ struct EvalPrompt {
     std::vector<uint32_t> text, question, answer;
     uint32_t needle_begin = 0, n_needle = 0;
     std::vector<std::string> answers;
+
+    size_t n_tokens(const EvalSuite& suite) const { return text.size() + question.size() + answer.size() + suite.n_free; }
 };
 // The largest case of `length` tokens at most.
 EvalPrompt make_prompt(const EvalSuite& suite, const Tokenizer& tokenizer, uint64_t seed, uint32_t nth, uint32_t length, bool later);

@@ -54,22 +54,14 @@ EvalPrompt make_prompt(const EvalSuite& suite, const Tokenizer& tokenizer, uint6
         Dice dice(seed, suite.name, nth);
         return encode_case(suite.make(dice, size), tokenizer, suite.n_free == 0, later);
     };
-    auto fits = [&](const EvalPrompt& p) { return p.text.size() + p.question.size() + p.answer.size() + suite.n_free <= length; };
+    auto fits = [&](uint32_t size) { return make(size).n_tokens(suite) <= length; };
     uint32_t low = 1, high = 2;
-    while (high < length && fits(make(high))) low = high, high *= 2;
+    while (high < length && fits(high)) low = high, high *= 2;
     while (high - low > 1) {
         const uint32_t middle = low + (high - low) / 2;
-        (fits(make(middle)) ? low : high) = middle;
+        (fits(middle) ? low : high) = middle;
     }
     return make(low);
-}
-
-static double log_probability(const float* logits, uint32_t n_vocab, uint32_t id)
-{
-    const double top = *std::max_element(logits, logits + n_vocab);
-    double sum = 0;
-    for (uint32_t i = 0; i < n_vocab; i++) sum += std::exp(double(logits[i]) - top);
-    return double(logits[id]) - top - std::log(sum);
 }
 
 static uint32_t most_probable(const Session& session)
@@ -85,7 +77,8 @@ static Status follow_answer(Session& session, const EvalPrompt& prompt, double* 
     for (size_t i = 0; i < prompt.answer.size(); i++) {
         const uint32_t id = prompt.answer[i];
         if (most_probable(session) != id) *hit = 0;
-        *log_loss -= log_probability(session.logits(), session.config().n_vocab, id) / double(prompt.answer.size());
+        const double log_probability = double(session.logits()[id]) - log_sum_exp(session.logits(), session.config().n_vocab);
+        *log_loss -= log_probability / double(prompt.answer.size());
         if (i + 1 < prompt.answer.size()) KS_TRY(session.feed(&id, 1));
     }
     return {};
@@ -123,9 +116,9 @@ Status eval_suite(Session& session, const EvalSuite& suite, const EvalCell& cell
     out.depth_counts.assign(10, 0);
     for (uint32_t i = 0; i < n_cases; i++) {
         const EvalPrompt prompt = make_prompt(suite, session.tokenizer(), seed, i, cell.length, cell.later);
-        const size_t n_tokens = prompt.text.size() + prompt.question.size() + prompt.answer.size() + suite.n_free;
-        if (n_tokens > cell.length)
-            return fail(Code::usage, "eval: the smallest case of %s has %zu tokens, --lengths says %u", suite.name, n_tokens, cell.length);
+        if (prompt.n_tokens(suite) > cell.length)
+            return fail(Code::usage, "eval: the smallest case of %s has %zu tokens, --lengths says %u", suite.name, prompt.n_tokens(suite),
+                        cell.length);
         session.clear();
         if (!prompt.text.empty()) KS_TRY(session.feed(prompt.text.data(), prompt.text.size()));
         KS_TRY(session.feed(prompt.question.data(), prompt.question.size()));

@@ -43,6 +43,13 @@ std::string sentences(Dice& d, uint32_t n)
     return text;
 }
 
+std::string grass(uint32_t n)
+{
+    std::string text;
+    while (n-- > 0) text += kGrass;
+    return text;
+}
+
 // n different ones.
 Strings some(Dice& d, Strings from, uint32_t n)
 {
@@ -56,7 +63,7 @@ Strings some_names(Dice& d, uint32_t n)
 {
     Strings names;
     const uint32_t n_pairs = uint32_t(kNouns.size() * kAdjectives.size());
-    for (uint32_t i = 0, at = d.below(n_pairs); i < n; i++, at = (at + 787) % n_pairs) { // 787 is prime and divides no product of the two
+    for (uint32_t i = 0, at = d.below(n_pairs); i < n; i++, at = (at + 787) % n_pairs) { // a prime: every pair comes once
         std::string name = kAdjectives[at / kNouns.size()] + "-" + kNouns[at % kNouns.size()];
         names.push_back(i < n_pairs ? name : name + std::to_string(i / n_pairs));
     }
@@ -80,11 +87,6 @@ EvalCase hidden(const std::string& needle, const std::string& question, const st
 EvalCase passkey(Dice& d, uint32_t size)
 {
     const std::string key = digits(d, 5);
-    auto grass = [](uint32_t n) {
-        std::string text;
-        while (n-- > 0) text += kGrass;
-        return text;
-    };
     return hidden("The pass key is " + key + ". Remember it. " + key + " is the pass key. ", "What is the pass key? The pass key is ", key,
                   size, d.below(size + 1), grass);
 }
@@ -94,11 +96,6 @@ EvalCase number(Dice& d, uint32_t size)
 {
     std::string run;
     while (run.size() < 10) run += std::string(std::min<size_t>(10 - run.size(), d.from(1, 4)), char('0' + d.below(10)));
-    auto grass = [](uint32_t n) {
-        std::string text;
-        while (n-- > 0) text += kGrass;
-        return text;
-    };
     return hidden("The sequence of digits is " + run + ". Remember it. " + run + " is the sequence of digits. ",
                   "What is the sequence of digits? The sequence of digits is ", run, size, d.below(size + 1), grass);
 }
@@ -268,8 +265,7 @@ EvalCase tracking(Dice& d, uint32_t size)
     EvalCase c{"Memorize and track the chain of variable assignments hidden in the following text.\n", "", "",
                "\nQuestion: Find all variables that are assigned the value " + value + " in the text above. Answer: they are", names};
     for (uint32_t hop = 0; hop < names.size(); hop++) {
-        const uint32_t n_filler = size * (hop + 1) / 5 - size * hop / 5;
-        for (uint32_t i = 0; i < n_filler; i++) (hop ? c.after : c.before) += kGrass;
+        (hop ? c.after : c.before) += grass(size * (hop + 1) / 5 - size * hop / 5);
         (hop ? c.after : c.needle) += "VAR " + names[hop] + " = " + (hop ? "VAR " + names[hop - 1] : value) + " ";
     }
     return c;

@@ -13,10 +13,7 @@ constexpr uint32_t kLongestPart = 256; // tokens that are read at once
 // Makes logits into log-probabilities.
 static void normalise(float* x, uint32_t n)
 {
-    const float top = *std::max_element(x, x + n);
-    double sum = 0;
-    for (uint32_t i = 0; i < n; i++) sum += std::exp(double(x[i] - top));
-    const float off = top + float(std::log(sum));
+    const float off = float(log_sum_exp(x, n));
     for (uint32_t i = 0; i < n; i++) x[i] -= off;
 }
 

@@ -1,5 +1,6 @@
 // The ops on slots: rows of a cache, attention over them, and what it says of them.
 #include "backends/cuda/cuda_backend.h"
+#include "backends/reference/sight.h"
 
 #include <algorithm>
 #include <cmath>
@@ -86,7 +87,8 @@ CudaSlots CudaBackend::slots_of(const AttentionArgs& a, const KvSlots& slots) co
 CudaQueries CudaBackend::queries_of(const AttentionArgs& a, const Queries& q, const KvSlots& slots)
 {
     const uint64_t n = uint64_t(a.n_tokens) * a.n_heads * a.head_dim;
-    KS_CHECK(!a.n_turn || (slots.table && !a.n_far && a.n_tokens <= m_shape.n_tokens), "attention: %u values turned", a.n_turn);
+    check_slots(a, q, slots);
+    KS_CHECK(!a.n_turn || a.n_tokens <= m_shape.n_tokens, "attention: %u tokens turned, scratch for %u", a.n_tokens, m_shape.n_tokens);
     if (a.n_turn) {
         m_stream.run(turn_queries_launch, a, m_scratch.turned, cuda_values(q.q, n), cuda_values(slots.turns, a.n_turn),
                      cuda_values<uint32_t>(slots.view, uint64_t(a.n_kv_heads) * view_words));
@@ -101,7 +103,6 @@ void CudaBackend::attention(const AttentionArgs& a, const Tensor& y, const Queri
     const uint64_t n = uint64_t(a.n_tokens) * a.n_heads;
     KS_CHECK(a.n_tokens && a.n_tokens <= m_shape.n_tokens && a.head_dim <= m_shape.head_dim, "attention: %u tokens, heads of %u",
              a.n_tokens, a.head_dim);
-    KS_CHECK(!slots.table || a.n_pinned == 0, "attention: %u pinned with a table", a.n_pinned);
     const CudaQueries queries = queries_of(a, q, slots);
     const uint32_t n_splits = splits_of(a.n_tokens, a.n_heads, a.n_kv_heads, a.head_dim);
     const auto launch = attention_few_can(a) ? attention_few_launch : attention_many_can(a) ? attention_many_launch : attention_launch;

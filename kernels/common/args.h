@@ -116,7 +116,7 @@ struct AttentionArgs {
     uint head_dim;
     uint n_rows;     // of the plain pool, per head
     uint n_pinned;   // of a ring: seen through every window
-    uint window;     // 0: every earlier token is visible; else a token sees as many, itself included; with a table indexes are positions in a row then
+    uint window;     // 0: every earlier token is visible; else a token sees as many indexes, itself included
     uint chunk_rows; // per head, where the chunk is staged; else 0
     uint n_far;      // leading indexes that are seen by queries of their own, rotated for a position that is not too far away
     float scale;

@@ -88,12 +88,6 @@ DEVICE void take_row(Softmax& soft, uint r, uint n_slots)
     soft.norm_top[r] = new_norm_top;
 }
 
-DEVICE float* partial_of(const AttentionArgs& a, float* partials, uint head, uint query)
-{
-    const uint group = a.n_heads / a.n_kv_heads, at = query / group * a.n_heads + head * group + query % group;
-    return partials + (uint64_t(at) * gridDim.z + blockIdx.z) * (4u + a.head_dim);
-}
-
 // All that attention can be asked for, in f32.
 __global__ void __launch_bounds__(n_threads, 2)
 attention_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n_splits, 4 + head_dim)
@@ -107,8 +101,7 @@ attention_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n_spl
     const uint group = a.n_heads / a.n_kv_heads, n_rows = attention_rows(a.head_dim), n_slots = slots_of_tile(a.head_dim);
     const uint first_row = blockIdx.x * n_rows, mine = min(n_rows, a.n_tokens * group - first_row);
     const Head h = find_head(a, s, blockIdx.y, first_row / group, (first_row + mine - 1u) / group + 1u, false);
-    const uint count = count_slots(h), each = (count + gridDim.z - 1u) / gridDim.z;
-    const uint begin = min(blockIdx.z * each, count), end = min(begin + each, count);
+    const Span share = share_of(h);
 
     float sum[8]; // value d of query r is with thread (r * head_dim + d) % n_threads
     KS_UNROLL
@@ -117,8 +110,8 @@ attention_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n_spl
         soft.top[threadIdx.x] = soft.norm_top[threadIdx.x] = none;
         soft.norm[threadIdx.x] = 0.f;
     }
-    for (uint nth = begin; nth < end; nth += n_slots) {
-        const uint n = min(n_slots, end - nth);
+    for (uint nth = share.begin; nth < share.end; nth += n_slots) {
+        const uint n = min(n_slots, share.end - nth);
         if (threadIdx.x < n) slots[threadIdx.x] = slot_of(a, s, h, index_of(h, nth + threadIdx.x));
         fill_waves(a, s, h, nth, n, waves);
         __syncthreads();

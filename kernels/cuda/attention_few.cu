@@ -125,9 +125,9 @@ DEVICE void few_values(const CudaSlots& s, const FewSlot& mine, uint n, const Le
 // What the warps found becomes the block's partial result.
 template <uint d, uint n_rows> DEVICE void fold_warps(const AttentionArgs& a, float* partials, uint head, uint first_row, const FewTile<d, n_rows>& tile)
 {
-    const uint group = a.n_heads / a.n_kv_heads, n = a.n_tokens * group;
+    const uint n = a.n_tokens * (a.n_heads / a.n_kv_heads);
     for (uint i = threadIdx.x; i < n_rows * d; i += n_threads) {
-        const uint r = i / d, query = first_row + r, at = query / group * a.n_heads + head * group + query % group;
+        const uint r = i / d, query = first_row + r;
         if (query >= n) continue;
         float top = none, norm_top = none, norm = 0.f, sum = 0.f;
         for (uint w = 0u; w < few_warps; w++) {
@@ -138,7 +138,7 @@ template <uint d, uint n_rows> DEVICE void fold_warps(const AttentionArgs& a, fl
             norm += tile.norm[w][r] * power_of_two(tile.norm_top[w][r] - norm_top);
             sum += tile.sums[w][r][i % d] * power_of_two(tile.top[w][r] - top);
         }
-        float* out = partials + (uint64_t(at) * gridDim.z + blockIdx.z) * (4u + d);
+        float* out = partial_of(a, partials, head, query);
         out[4u + i % d] = sum;
         if (i % d != 0u) continue;
         out[0] = top;
@@ -158,12 +158,8 @@ attention_few_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n
     const uint group = a.n_heads / a.n_kv_heads, lane = threadIdx.x % 32u, warp = threadIdx.x / 32u, first_row = blockIdx.x * n_rows;
     const uint end_row = min(first_row + n_rows, a.n_tokens * group);
     const Head h = find_head(a, s, blockIdx.y, first_row / group, (end_row - 1u) / group + 1u, false);
-    const uint count = count_slots(h), each = (count + gridDim.z - 1u) / gridDim.z;
-    const uint begin = min(blockIdx.z * each, count), end = min(begin + each, count);
-    for (uint source = pass_plain; source <= pass_chunk; source++) {
-        fill_levels(tile.levels[source].k, pool_of(s, source, false).format);
-        fill_levels(tile.levels[source].v, pool_of(s, source, true).format);
-    }
+    const Span share = share_of(h);
+    fill_levels(tile.levels, s);
     __syncthreads();
 
     float near[n_rows][8], sum[n_rows][8];
@@ -176,8 +172,8 @@ attention_few_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n
         KS_UNROLL
         for (uint k = 0u; k < 8u; k++) sum[r][k] = 0.f;
     }
-    for (uint nth = begin + 32u * warp; nth < end; nth += 32u * few_warps) {
-        const uint n = min(32u, end - nth);
+    for (uint nth = share.begin + 32u * warp; nth < share.end; nth += 32u * few_warps) {
+        const uint n = min(32u, share.end - nth);
         FewSlot mine = {};
         if (lane < n) {
             mine.index = index_of(h, nth + lane);

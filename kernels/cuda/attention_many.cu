@@ -191,11 +191,11 @@ DEVICE void put_partials(const AttentionArgs& a, float* partials, uint head, uin
     const uint lane = threadIdx.x % 32u, group = a.n_heads / a.n_kv_heads;
     KS_UNROLL
     for (uint low = 0u; low < 2u; low++) {
-        const uint query = first_row + lane / 4u + 8u * low, at = query / group * a.n_heads + head * group + query % group;
+        const uint query = first_row + lane / 4u + 8u * low;
         float norm = state.norm[low] + __shfl_xor_sync(all_lanes, state.norm[low], 1);
         norm += __shfl_xor_sync(all_lanes, norm, 2);
         if (query >= a.n_tokens * group) continue;
-        float* out = partials + (uint64_t(at) * gridDim.z + blockIdx.z) * (4u + d);
+        float* out = partial_of(a, partials, head, query);
         if (lane % 4u == 0u) {
             out[0] = state.top[low];
             out[1] = state.norm_top[low];
@@ -219,23 +219,19 @@ attention_many_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, 
     const uint group = a.n_heads / a.n_kv_heads, block_row = blockIdx.x * many_rows, first_row = block_row + threadIdx.x / 32u * 16u;
     const uint end_row = min(block_row + many_rows, a.n_tokens * group);
     const Head h = find_head(a, s, blockIdx.y, block_row / group, (end_row - 1u) / group + 1u, false);
-    const uint count = count_slots(h), each = (count + gridDim.z - 1u) / gridDim.z;
-    const uint begin = min(blockIdx.z * each, count), end = min(begin + each, count);
-    for (uint source = pass_plain; source <= pass_chunk; source++) {
-        fill_levels(tile.levels[source].k, pool_of(s, source, false).format);
-        fill_levels(tile.levels[source].v, pool_of(s, source, true).format);
-    }
+    const Span share = share_of(h);
+    fill_levels(tile.levels, s);
     ManyQueries<d> queries;
     ManyState state = {{none, none}, {none, none}, {0.f, 0.f}};
     float sum[d / 8u][4];
     KS_UNROLL
     for (uint i = 0u; i < d / 2u; i++) sum[i / 4u][i % 4u] = 0.f;
     bool far = false, loaded = false;
-    for (uint nth = begin, n; nth < end; nth += n) {
+    for (uint nth = share.begin, n; nth < share.end; nth += n) {
         // Far slots are the first ones, and have tiles of their own.
         const uint index = index_of(h, nth);
         const bool now_far = index < a.n_far;
-        n = min(many_slots, end - nth);
+        n = min(many_slots, share.end - nth);
         if (now_far) n = min(n, a.n_far - index);
         if (!loaded || now_far != far) load_fragments<d>(a, now_far ? q.other : q.q, h.head, first_row, queries);
         far = now_far;

@@ -2,7 +2,7 @@
 // row that a warp shares. The lanes of a group of 64 dims read the same words under different shifts.
 #pragma once
 
-#include "kernels/cuda/cache.cuh"
+#include "kernels/cuda/slots.cuh"
 
 namespace ks
 {
@@ -42,6 +42,15 @@ DEVICE void fill_levels(float* levels, uint format)
 {
     const uint ranks = ranks_of(format);
     if (threadIdx.x < 2u * ranks) levels[threadIdx.x] = turbo_level(ranks, threadIdx.x);
+}
+
+// Of each pool; a barrier comes before they are read.
+DEVICE void fill_levels(Levels* levels, const CudaSlots& s)
+{
+    for (uint source = pass_plain; source <= pass_chunk; source++) {
+        fill_levels(levels[source].k, pool_of(s, source, false).format);
+        fill_levels(levels[source].v, pool_of(s, source, true).format);
+    }
 }
 
 DEVICE void halves_of(uint word, float* out)

@@ -35,6 +35,23 @@ DEVICE uint count_slots(const Head& h) { return h.a_end + h.b_end - h.b_begin; }
 DEVICE uint index_of(const Head& h, uint nth) { return nth < h.a_end ? nth : h.b_begin + nth - h.a_end; }
 DEVICE bool in_chunk(const AttentionArgs& a, const Head& h, uint index) { return a.chunk_rows != 0u && index >= h.before; }
 
+struct Span {
+    uint begin, end;
+};
+// Of the slots that blocks share, this one's.
+DEVICE Span share_of(const Head& h)
+{
+    const uint count = count_slots(h), each = (count + gridDim.z - 1u) / gridDim.z, begin = min(blockIdx.z * each, count);
+    return {begin, min(begin + each, count)};
+}
+
+// This block's partial result of a query: three numbers, a gap and head_dim sums (attention_fold.cu).
+DEVICE float* partial_of(const AttentionArgs& a, float* partials, uint head, uint query)
+{
+    const uint group = a.n_heads / a.n_kv_heads, at = query / group * a.n_heads + head * group + query % group;
+    return partials + (uint64_t(at) * gridDim.z + blockIdx.z) * (4u + a.head_dim);
+}
+
 // Where an index lies: in the table's numbers, or a row of the chunk's.
 DEVICE uint slot_of(const AttentionArgs& a, const CudaSlots& s, const Head& h, uint index)
 {

@@ -174,7 +174,7 @@ Status Session::feed(const uint32_t* ids, size_t n, const uint8_t* frames)
     });
 }
 
-static double log_sum_exp(const float* x, uint32_t n)
+double log_sum_exp(const float* x, uint32_t n)
 {
     double top = *std::max_element(x, x + n), sum = 0;
     for (uint32_t i = 0; i < n; i++) sum += std::exp(double(x[i]) - top);

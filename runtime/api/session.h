@@ -42,6 +42,8 @@ Result<Plan> make_plan(const SessionOptions& options);
 
 constexpr uint32_t kEndless = 1u << 31; // tokens of the longest text; positions are counted in 32 bits
 
+double log_sum_exp(const float* logits, uint32_t n); // whose exp() the probabilities are divided by
+
 // What goes into a saved session beside the session.
 struct SavedState {
     SamplerState sampler;

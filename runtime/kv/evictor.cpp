@@ -96,7 +96,7 @@ void Evictor::place(const std::vector<CacheLayerSpec>& specs, const Recipe& reci
     m_id_counts = host.array<uint32_t>(recipe.retain->counts ? most : 0);
     m_keys = host.array<float>(m_reads ? uint64_t(m_reads_all ? most : m_n_read) * head_dim : 0);
     m_values = host.array<float>(m_writes ? uint64_t(most) * head_dim : 0);
-    m_target_few = host.array<float>(recipe.victims == Victims::merge ? FewKeys::floats_needed(most) : 0);
+    m_coarse = host.array<float>(recipe.victims == Victims::merge ? CoarseKeys::floats_needed(most, head_dim) : 0);
     m_norms = host.array<float>(m_writes ? 2ull * most + 8 : 0);
     m_targets = host.array<uint32_t>(m_writes ? most : 0);
     m_sources = host.array<uint32_t>(is_subgen(recipe) ? 2ull * most : 0);
@@ -188,14 +188,16 @@ void Evictor::score(const Case& c, uint32_t h)
     if (c.layer.rules.retain->signal) candidates.signal = head.signal + c.pinned;
     const bool reads = c.layer.rules.retain->keys && !is_subgen(c.layer.rules);
     if (reads && m_reads_all) {
-        read_rows(c, h, false, 0, m_keys);
+        read_rows(c, h, all_of(h), false, 0, m_keys);
         candidates.keys = m_keys + uint64_t(c.pinned) * candidates.head_dim;
     }
     const KeySource source{this, &c, h};
     if (reads && !m_reads_all) {
         candidates.read_keys = [](const void* from, uint32_t first, uint32_t n) {
-            auto* keys = static_cast<const KeySource*>(from);
-            return keys->evictor->read_part(*keys->c, keys->head, first, n);
+            const auto [evictor, decision, nth] = *static_cast<const KeySource*>(from);
+            const uint32_t begin = decision->pinned + first;
+            evictor->read_rows(*decision, nth, {begin, begin + n}, false, 0, evictor->m_keys);
+            return static_cast<const float*>(evictor->m_keys);
         };
         candidates.keys_from = &source;
         candidates.most_keys = m_n_read;
@@ -298,8 +300,8 @@ void Evictor::estimate_victims(const Case& c, uint32_t h)
     const uint32_t head_dim = c.layer.spec.head_dim;
     const bool started = head.positions[c.pinned] == kNoPosition;
     const uint32_t first = c.pinned + (started ? c.estimated : 0), end = head.n - c.recent;
-    read_rows(c, h, false, 0, m_keys);
-    read_rows(c, h, true, 0, m_values);
+    read_rows(c, h, all_of(h), false, 0, m_keys);
+    read_rows(c, h, all_of(h), true, 0, m_values);
     Subgen estimator(subgen_shape(c.layer.spec, c.layer.rules, c.il, h),
                      c.layer.estimators + h * estimator_bytes(c.layer.spec, c.layer.rules));
     if (!started) {

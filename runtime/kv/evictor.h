@@ -167,6 +167,7 @@ private:
     struct Range {
         uint32_t begin, end; // indexes
     };
+    Range all_of(uint32_t head) const { return {0, m_heads[head].n}; }
     template <class Body> void for_runs(const Case& c, uint32_t head, Range range, bool values, uint8_t kept, const Body& body);
     // Who reads the keys of a head part by part.
     struct KeySource {
@@ -174,8 +175,7 @@ private:
         const Case* c;
         uint32_t head;
     };
-    const float* read_part(const Case& c, uint32_t head, uint32_t first, uint32_t n);
-    void read_rows(const Case& c, uint32_t head, bool values, uint8_t kept, float* out);
+    void read_rows(const Case& c, uint32_t head, Range range, bool values, uint8_t kept, float* out);
     void write_rows(const Case& c, const Tensor& to, const uint32_t* rows, uint32_t n, const float* values);
     void write_changed(const Case& c, uint32_t head, bool values, float* from);
     void write_slot(const Case& c, uint32_t slot, const float* key, const float* value);
@@ -196,7 +196,7 @@ private:
     uint32_t* m_id_counts = nullptr; // (most)
     float* m_keys = nullptr;         // (most, head_dim), or (m_n_read, head_dim)
     float* m_values = nullptr;       // (most, head_dim)
-    float* m_target_few = nullptr;   // of FewKeys: those that victims may merge into
+    float* m_coarse = nullptr;       // of CoarseKeys: those that victims may merge into
     float* m_norms = nullptr;        // (2 * most, rounded up to eight), or an estimator's log-weights
     uint32_t* m_targets = nullptr;   // (most)
     uint32_t* m_sources = nullptr;   // (2 * most) of an estimator's slots: the index whose key and value they hold

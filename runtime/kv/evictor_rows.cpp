@@ -33,30 +33,19 @@ template <class Body> void Evictor::for_runs(const Case& c, uint32_t h, Range ra
     }
 }
 
-// The indexes of a head with keep >= `kept` as f32, out (n, head_dim) by index; the rest of it is used up.
-void Evictor::read_rows(const Case& c, uint32_t h, bool values, uint8_t kept, float* out)
+// Of these indexes those with keep >= `kept` as f32, out (range, head_dim) by index; the rest of it is used up.
+void Evictor::read_rows(const Case& c, uint32_t h, Range range, bool values, uint8_t kept, float* out)
 {
     const uint32_t head_dim = c.layer.spec.head_dim;
-    for_runs(c, h, {0, m_heads[h].n}, values, kept, [&](const Tensor& from, const uint32_t* rows, const uint32_t* at, uint32_t n) {
-        float* first = out + uint64_t(at[0]) * head_dim;
+    const auto place = [&](uint32_t index) { return out + uint64_t(index - range.begin) * head_dim; };
+    for_runs(c, h, range, values, kept, [&](const Tensor& from, const uint32_t* rows, const uint32_t* at, uint32_t n) {
+        float* first = place(at[0]);
         c.backend.upload(m_read_rows.buffer, m_read_rows.offset, rows, 4ull * n);
         c.backend.kv_read({n, head_dim}, m_read, from, m_read_rows);
         c.backend.download(first, m_read.buffer, m_read.offset, 4ull * n * head_dim);
         for (uint32_t k = n; k-- > 0 && at[k] != at[0] + k;) // the last first, since they move apart
-            std::copy_n(first + uint64_t(k) * head_dim, head_dim, out + uint64_t(at[k]) * head_dim);
+            std::copy_n(first + uint64_t(k) * head_dim, head_dim, place(at[k]));
     });
-}
-
-// Keys of candidates [first, first + n), n <= m_n_read, in m_keys.
-const float* Evictor::read_part(const Case& c, uint32_t h, uint32_t first, uint32_t n)
-{
-    const uint32_t head_dim = c.layer.spec.head_dim, begin = c.pinned + first;
-    for_runs(c, h, {begin, begin + n}, false, 0, [&](const Tensor& from, const uint32_t* rows, const uint32_t* at, uint32_t n_run) {
-        c.backend.upload(m_read_rows.buffer, m_read_rows.offset, rows, 4ull * n_run);
-        c.backend.kv_read({n_run, head_dim}, m_read, from, m_read_rows);
-        c.backend.download(m_keys + uint64_t(at[0] - begin) * head_dim, m_read.buffer, m_read.offset, 4ull * n_run * head_dim);
-    });
-    return m_keys;
 }
 
 void Evictor::write_rows(const Case& c, const Tensor& to, const uint32_t* rows, uint32_t n, const float* values)
@@ -73,7 +62,7 @@ void Evictor::write_rows(const Case& c, const Tensor& to, const uint32_t* rows, 
 void Evictor::write_changed(const Case& c, uint32_t h, bool values, float* from)
 {
     const uint32_t head_dim = c.layer.spec.head_dim;
-    for_runs(c, h, {0, m_heads[h].n}, values, kChanged, [&](const Tensor& to, const uint32_t* rows, const uint32_t* at, uint32_t n) {
+    for_runs(c, h, all_of(h), values, kChanged, [&](const Tensor& to, const uint32_t* rows, const uint32_t* at, uint32_t n) {
         float* first = from + uint64_t(at[0]) * head_dim;
         for (uint32_t k = 1; k < n; k++) std::copy_n(from + uint64_t(at[k]) * head_dim, head_dim, first + uint64_t(k) * head_dim);
         write_rows(c, to, rows, n, first);
@@ -101,12 +90,12 @@ void Evictor::merge_victims(const Case& c, uint32_t h, bool keys_are_read)
     Head& head = m_heads[h];
     const uint32_t head_dim = c.layer.spec.head_dim, end = head.n - c.recent;
     count_tokens(c, h);
-    if (!keys_are_read) read_rows(c, h, false, 0, m_keys);
+    if (!keys_are_read) read_rows(c, h, all_of(h), false, 0, m_keys);
     uint32_t n_targets = 0;
     for (uint32_t i = c.pinned; i < end; i++)
         if (head.keep[i] && !is_frame(c, h, i)) m_targets[n_targets++] = i;
     MergeTargets targets{
-        m_keys, m_targets, m_norms, m_norms + n_targets, n_targets, head_dim, FewKeys(m_keys, head.n, head_dim, m_target_few)};
+        m_keys, m_targets, m_norms, m_norms + n_targets, n_targets, head_dim, CoarseKeys(m_keys, head.n, head_dim, true, m_coarse)};
     for (uint32_t t = 0; t < n_targets; t++) targets.set(t);
     uint32_t *counts = head.order, *into = m_targets + n_targets, n_merged = 0; // into: (n_merged)
     float* shares = head.score;                                                 // (n_merged), scores are no longer needed
@@ -123,7 +112,7 @@ void Evictor::merge_victims(const Case& c, uint32_t h, bool keys_are_read)
         head.keep[at] = kChanged;
         head.keep[i] = kMerged;
     }
-    read_rows(c, h, true, kChanged, m_values);
+    read_rows(c, h, all_of(h), true, kChanged, m_values);
     for (uint32_t i = c.pinned, k = 0; k < n_merged; i++) {
         if (head.keep[i] != kMerged) continue;
         head.keep[i] = 0;

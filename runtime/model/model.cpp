@@ -102,7 +102,7 @@ std::vector<CacheLayerSpec> cache_specs(const Config& c, const Recipe& recipe, u
         CacheLayerSpec& s = specs[il];
         // A window layer forgets what it would not see. With few slots its window shrinks as well, and more than in proportion where
         // their number was not asked for: the layers that see everything lose more by a slot (tools/results/windows.md).
-        // Coded ones are worth more of their bytes.
+        // In codes a window has more tokens by the byte, and is given more.
         const bool codes_windows = recipe.codes() && !c.key_bias;
         const uint32_t few = std::min(n_slots, n_slots * (codes_windows ? 3 : 1) / 8 + 48);
         const uint32_t window = std::min(c.window, recipe.slots || recipe.exact() ? n_slots : few);

@@ -370,29 +370,28 @@ inline float __int2float_rn(int x)
 {
     return float(x);
 }
+template <class To, class From> To cudashim_bits(From from)
+{
+    static_assert(sizeof(To) == sizeof(From), "the same bits");
+    To to;
+    memcpy(&to, &from, sizeof to);
+    return to;
+}
 inline int __float_as_int(float f)
 {
-    int i;
-    memcpy(&i, &f, 4);
-    return i;
+    return cudashim_bits<int>(f);
 }
 inline float __int_as_float(int i)
 {
-    float f;
-    memcpy(&f, &i, 4);
-    return f;
+    return cudashim_bits<float>(i);
 }
 inline unsigned __float_as_uint(float f)
 {
-    unsigned i;
-    memcpy(&i, &f, 4);
-    return i;
+    return cudashim_bits<unsigned>(f);
 }
 inline float __uint_as_float(unsigned i)
 {
-    float f;
-    memcpy(&f, &i, 4);
-    return f;
+    return cudashim_bits<float>(i);
 }
 inline int __popc(unsigned x)
 {

@@ -24,16 +24,16 @@ static uint32_t absorb(float* key, float* value, uint32_t n_tokens, const float*
 
 // The targets with all that is kept of them.
 struct Targets {
-    Floats keys, norms, apart, few;
+    Floats keys, norms, apart, coarse;
     std::vector<uint32_t> indexes;
     MergeTargets t{};
 
     Targets(const Floats& k, uint32_t dim)
-        : keys(k), norms(k.size() / dim), apart(norms.size() + 7), few(FewKeys::floats_needed(uint32_t(norms.size()))),
+        : keys(k), norms(k.size() / dim), apart(norms.size() + 7), coarse(CoarseKeys::floats_needed(uint32_t(norms.size()), dim)),
           indexes(norms.size())
     {
         const uint32_t n = uint32_t(norms.size());
-        t = {keys.data(), indexes.data(), norms.data(), apart.data(), n, dim, FewKeys(k.data(), n, dim, few.data())};
+        t = {keys.data(), indexes.data(), norms.data(), apart.data(), n, dim, CoarseKeys(k.data(), n, dim, true, coarse.data())};
         for (uint32_t i = 0; i < t.n; i++) indexes[i] = i, t.set(i);
     }
 };

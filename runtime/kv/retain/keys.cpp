@@ -1,6 +1,5 @@
 // Policies that read the keys alone.
-#include "kernels/common/codecs.h"
-#include "runtime/kv/retain/few_keys.h"
+#include "runtime/kv/retain/coarse_keys.h"
 #include "runtime/kv/retain/policies.h"
 #include "runtime/kv/retain/vectors.h"
 
@@ -34,10 +33,10 @@ void score_keydiff(const Candidates& c, const RetainOptions&, float* scratch, fl
 void score_kcenter(const Candidates& c, const RetainOptions&, float* scratch, float* score)
 {
     const uint32_t n_padded = (c.n + 7) / 8 * 8, n_centres = c.n_keep ? std::min(c.n_keep, c.n) : c.n;
-    // Of the keys that are not chosen, in any order: which, the squared distance to the nearest chosen one, and a few coordinates.
+    // Of the keys that are not chosen, in any order: which, the squared distance to the nearest chosen one, and that to the newest or less.
     uint32_t* open = new (scratch) uint32_t[c.n]; // same size, same alignment
     float *nearest = scratch + n_padded, *apart = nearest + n_padded;
-    FewKeys few(c.keys, c.n, c.head_dim, apart + n_padded);
+    CoarseKeys coarse(c.keys, c.n, c.head_dim, false, apart + n_padded);
     const auto key = [&](uint32_t i) { return c.keys + uint64_t(i) * c.head_dim; };
     uint32_t next = 0;
     float longest = -1;
@@ -47,7 +46,7 @@ void score_kcenter(const Candidates& c, const RetainOptions&, float* scratch, fl
         score[i] = 0;
         open[i] = i;
         nearest[i] = std::numeric_limits<float>::max();
-        few.set(i, key(i), 1);
+        coarse.set(i, key(i), 1);
         if (square > longest) longest = square, next = i;
     }
     for (uint32_t chosen = 0, n_open = c.n; chosen < n_centres; chosen++) {
@@ -56,8 +55,8 @@ void score_kcenter(const Candidates& c, const RetainOptions&, float* scratch, fl
         open[next] = open[--n_open]; // the last takes its place
         nearest[next] = nearest[n_open];
         nearest[n_open] = -1;
-        few.copy(next, n_open);
-        few.bounds(key(centre), 1, n_open, apart);
+        coarse.copy(next, n_open);
+        coarse.bounds(key(centre), 1, n_open, apart);
         Float4 farthest = {-1, -1, -1, -1};
         for (uint32_t i = 0; i < n_open; i += 4) {
             Float4 now = load4(nearest + i);

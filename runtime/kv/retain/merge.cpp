@@ -18,14 +18,14 @@ void MergeTargets::set(uint32_t target)
 {
     const float* key = keys + uint64_t(indexes[target]) * head_dim;
     norms[target] = key_norm(key, head_dim);
-    few.set(target, key, 1 / norms[target]);
+    coarse.set(target, key, 1 / norms[target]);
 }
 
 uint32_t MergeTargets::nearest(const float* key) const
 {
     float largest_cosine = kNearEnough;
     const auto limit = [&] { return 2 - 2 * largest_cosine + 1e-5f; }; // a squared distance at length 1, rounded up
-    const float norm = key_norm(key, head_dim), least = few.bounds(key, 1 / norm, n, apart);
+    const float norm = key_norm(key, head_dim), least = coarse.bounds(key, 1 / norm, n, apart);
     uint32_t best = kNoTarget;
     const auto look = [&](uint32_t i) {
         const float scale = norms[i] * norm;
@@ -33,9 +33,9 @@ uint32_t MergeTargets::nearest(const float* key) const
         if (cosine > largest_cosine || (cosine == largest_cosine && i < best)) largest_cosine = cosine, best = i;
     };
     // The most promising first, so that hardly another needs a look.
-    const uint32_t first = least > limit() ? n : few.first_within(apart, 0, n, least);
+    const uint32_t first = least > limit() ? n : coarse.first_within(apart, 0, n, least);
     if (first < n) look(first);
-    for (uint32_t i = 0; (i = few.first_within(apart, i, n, limit())) < n; i++) look(i);
+    for (uint32_t i = 0; (i = coarse.first_within(apart, i, n, limit())) < n; i++) look(i);
     return best;
 }
 

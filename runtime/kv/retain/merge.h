@@ -4,7 +4,7 @@
 // they stay as they are. Means kept in floats beside the codes bring nothing: tools/results/codes_quality.md.
 #pragma once
 
-#include "runtime/kv/retain/few_keys.h"
+#include "runtime/kv/retain/coarse_keys.h"
 
 #include <cstdint>
 
@@ -22,7 +22,7 @@ struct MergeTargets {
     float* norms;            // (n)
     float* apart;            // (n, rounded up to eight) scratch
     uint32_t n, head_dim;
-    FewKeys few; // of the keys at length 1
+    CoarseKeys coarse; // of the keys at length 1
 
     void set(uint32_t target); // its key is another
     // The target of largest cosine with the key, the first among equals; kNoTarget: none is near enough.

@@ -58,10 +58,11 @@ struct RetainPolicy {
     bool observes;    // the signal is of the last `observe` queries before an eviction, else of every query
     bool keys;        // reads the keys
     bool all_keys;    // and wants them all at once
+    bool coarse;      // and in few bits too (CoarseKeys)
     bool one_set;     // all KV heads of a layer keep the same tokens: the signal is summed over them
     bool counts;      // reads how often ids were read
     bool evicts;      // false: `all`, which has no victims of its own
-    uint32_t scratch; // floats for each candidate, and head_dim
+    uint32_t scratch; // floats for each candidate, and head_dim; a table of coarse keys comes after them
     // score[i]: the higher, the longer candidate i stays. scratch: retain_scratch_floats() floats.
     void (*score)(const Candidates& c, const RetainOptions& o, float* scratch, float* score);
 };

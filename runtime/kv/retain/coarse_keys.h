@@ -1,0 +1,46 @@
+// A head's keys in 7 bits per coordinate: a bound of each distance from integer products, which mostly spares the exact one.
+#pragma once
+
+#include "kernels/common/codecs.h"
+
+#include <cstdint>
+
+namespace ks
+{
+
+class CoarseKeys
+{
+public:
+    static uint64_t floats_needed(uint32_t n, uint32_t dim) { return uint64_t(n + 7) / 8 * eight_bytes(dim) / 4; } // of a table for n keys
+
+    CoarseKeys() = default;
+    // keys (n_keys, dim): those that say where the table's grid lies, at length 1 if `unit`; the table has no keys yet.
+    CoarseKeys(const float* keys, uint32_t n_keys, uint32_t dim, bool unit, float* table);
+
+    void set(uint32_t i, const float* key, float scale); // entry i is the key, scaled
+    void copy(uint32_t to, uint32_t from);
+    // apart[i] is not above the squared distance of the scaled key to entry i, for i < n; infinity from there to a multiple of
+    // eight. Returns the least.
+    float bounds(const float* key, float scale, uint32_t n, float* apart) const;
+    // The first i >= from where apart[i] is not above the limit; n: there is none.
+    static uint32_t first_within(const float* apart, uint32_t from, uint32_t n, float limit);
+
+private:
+    struct Point {
+        int32_t square; // of its coordinates
+        float error;    // distance to what they stand for, rounded up
+    };
+    // A coordinate is a byte; eight keys lie side by side, four coordinates of each, then all their squares and errors.
+    static uint64_t padded(uint32_t dim) { return (dim + 7) / 8 * 8; }
+    static uint64_t eight_bytes(uint32_t dim) { return 8 * (padded(dim) + sizeof(Point)); }
+    uint8_t* eight(uint32_t i) const { return m_table + i / 8 * eight_bytes(m_dim); }
+    uint8_t* point(uint32_t i) const { return eight(i) + 8 * padded(m_dim) + i % 8 * 4; } // its square; 32 bytes on its error
+    Point round(const float* key, float scale, int8_t* at) const;
+
+    uint8_t* m_table = nullptr;
+    uint32_t m_dim = 0;
+    float m_step = 0, m_steps = 0; // a coordinate's, and how many of them are 1
+    float m_middle[codec_max_dim];
+};
+
+} // namespace ks
