@@ -11,12 +11,214 @@
 
 namespace ks
 {
+namespace
+{
 
-constexpr int32_t kMost = 63, kZero = 64; // of a coordinate; stored as byte kZero + x, so that no two products leave 16 bits
+constexpr int32_t kMost = 63, kZero = 64; // of a coordinate; stored as byte kZero + x, so that no four products leave 16 bits
 constexpr float kLess = 0.9999f;          // what a bound keeps of itself: more than rounding does to it or to the exact distance
 
+// Eight lanes whose sums have one order everywhere, so wider vectors change no bit.
+typedef float Float8 __attribute__((vector_size(32)));
+typedef int32_t Int8 __attribute__((vector_size(32)));
+typedef int8_t Byte8 __attribute__((vector_size(8)));
+
+#define KS_ALWAYS_INLINE inline __attribute__((always_inline))
+
+// Where eight of them lie, anywhere.
+typedef float LooseFloat8 __attribute__((vector_size(32), aligned(4), may_alias));
+typedef int32_t LooseInt8 __attribute__((vector_size(32), aligned(4), may_alias));
+KS_ALWAYS_INLINE const LooseFloat8& floats_at(const void* from)
+{
+    return *static_cast<const LooseFloat8*>(from);
+}
+KS_ALWAYS_INLINE const LooseInt8& ints_at(const void* from)
+{
+    return *static_cast<const LooseInt8*>(from);
+}
+KS_ALWAYS_INLINE uint32_t word_at(const void* from)
+{
+    uint32_t word;
+    std::memcpy(&word, from, sizeof word);
+    return word;
+}
+
+// A key as the table has it.
+struct Rounded {
+    int8_t at[codec_max_dim];
+    int32_t square;
+    int32_t own; // the square, and what the bytes' zero adds to its products
+    float error; // distance to the key, rounded up; of one that is no number none, and no bound holds it back
+};
+
+struct Grid {
+    const float* middle; // (n_dims)
+    float step, steps;
+    uint32_t n_dims;
+};
+
+KS_ALWAYS_INLINE void round_of(const Grid& g, const float* key, float scale, Rounded& out)
+{
+    Float8 errors = {};
+    Int8 squares = {};
+    const Float8 lowest = Float8{} + (kZero - kMost), highest = Float8{} + (kZero + kMost);
+    for (uint32_t j = 0; j < g.n_dims; j += 8) {
+        const Float8 x = floats_at(key + j) * scale - floats_at(g.middle + j), wanted = x * g.steps + (kZero + 0.5f);
+        const Float8 above = wanted > lowest ? wanted : lowest, within = above < highest ? above : highest;
+        const Int8 whole = __builtin_convertvector(within, Int8) - kZero;
+        const Float8 off = x - __builtin_convertvector(whole, Float8) * g.step;
+        const Byte8 bytes = __builtin_convertvector(whole, Byte8);
+        errors += off * off;
+        squares += whole * whole;
+        std::memcpy(out.at + j, &bytes, sizeof bytes);
+    }
+    out.square = 0;
+    float error = 0;
+    for (uint32_t i = 0; i < 8; i++) error += errors[i], out.square += squares[i];
+    out.error = std::sqrt(error) / kLess;
+}
+
+struct Sweep {
+    const uint8_t* table;
+    uint64_t eight_bytes;
+    uint32_t n_dims, n;
+    float square; // of a step
+    const Rounded& key;
+};
+
+// From the products of eight entries as they are stored with the key. (a - m)^2 is at least 15/16 a^2 - 15 m^2, which takes no
+// root: a the coarse distance, m both errors.
+KS_ALWAYS_INLINE void put_bounds(const Sweep& s, uint32_t i, const uint8_t* eight, const Int8& products, float* apart, Float8& least)
+{
+    const Int8 steps = ints_at(eight + 8 * s.n_dims) + s.key.own - 2 * products;
+    const Float8 error = floats_at(eight + 8 * s.n_dims + 32) + s.key.error;
+    const Float8 some = __builtin_convertvector(steps, Float8) * s.square - 15 * (error * error);
+    Float8 bound = some > 0 ? some : Float8{};
+    for (uint32_t k = s.n - i; k < 8; k++) bound[k] = INFINITY;
+    std::memcpy(apart + i, &bound, sizeof bound);
+    least = bound < least ? bound : least;
+}
+
+KS_ALWAYS_INLINE float least_of(const Float8& x)
+{
+    float of_all = INFINITY;
+    for (uint32_t k = 0; k < 8; k++) of_all = std::min(of_all, x[k]);
+    return of_all;
+}
+
+KS_ALWAYS_INLINE float largest_of(const float* x, uint32_t n)
+{
+    Float8 most = Float8{} - INFINITY;
+    float of_all = -INFINITY;
+    uint32_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        const Float8 eight = floats_at(x + i);
+        most = eight > most ? eight : most;
+    }
+    for (uint32_t k = 0; k < 8; k++) of_all = std::max(of_all, most[k]);
+    for (; i < n; i++) of_all = std::max(of_all, x[i]);
+    return of_all;
+}
+
+// What any machine does.
+struct Plain {
+    static void round(const Grid& g, const float* key, float scale, Rounded& out) { round_of(g, key, scale, out); }
+    static float bounds(const Sweep& s, float* apart)
+    {
+        Float8 least = Float8{} + INFINITY;
+        const uint8_t* eight = s.table;
+        for (uint32_t i = 0; i < s.n; i += 8, eight += s.eight_bytes) {
+            int32_t sums[8] = {};
+            for (uint32_t j = 0; j < s.n_dims; j += 4)
+                for (uint32_t k = 0; k < 32; k++) sums[k / 4] += int32_t(eight[j * 8 + k]) * s.key.at[j + k % 4];
+            put_bounds(s, i, eight, ints_at(sums), apart, least);
+        }
+        return least_of(least);
+    }
+    static uint32_t first(const float* x, float limit, uint32_t from, uint32_t n)
+    {
+        while (from < n && x[from] > limit) from++;
+        return from;
+    }
+    static uint32_t first(const float* x, const float* limits, uint32_t from, uint32_t n)
+    {
+        while (from < n && x[from] > limits[from]) from++;
+        return from;
+    }
+    static uint32_t reaching(const float* x, float bar, uint32_t from, uint32_t n)
+    {
+        while (from < n && x[from] < bar) from++;
+        return from;
+    }
+    static float largest(const float* x, uint32_t n) { return largest_of(x, n); }
+};
+
+#ifdef __x86_64__
+#define KS_AVX2 __attribute__((target("avx2")))
+struct Avx2 {
+    KS_AVX2 static void round(const Grid& g, const float* key, float scale, Rounded& out) { round_of(g, key, scale, out); }
+    KS_AVX2 static float bounds(const Sweep& s, float* apart)
+    {
+        const __m256i ones = _mm256_set1_epi16(1);
+        Float8 least = Float8{} + INFINITY;
+        const uint8_t* eight = s.table;
+        for (uint32_t i = 0; i < s.n; i += 8, eight += s.eight_bytes) {
+            __m256i sums = _mm256_setzero_si256();
+            const uint8_t* at = eight;
+            for (const int8_t *k = s.key.at, *end = k + s.n_dims; k < end; k += 8, at += 64) {
+                const __m256i low = _mm256_maddubs_epi16(bytes(at), _mm256_set1_epi32(int32_t(word_at(k))));
+                const __m256i high = _mm256_maddubs_epi16(bytes(at + 32), _mm256_set1_epi32(int32_t(word_at(k + 4))));
+                sums = _mm256_add_epi32(sums, _mm256_madd_epi16(_mm256_add_epi16(low, high), ones));
+            }
+            put_bounds(s, i, eight, Int8(sums), apart, least);
+        }
+        return least_of(least);
+    }
+    KS_AVX2 static uint32_t first(const float* x, float limit, uint32_t from, uint32_t n)
+    {
+        uint32_t i = from / 8 * 8, found = 0;
+        for (; i < n && !(found = hits(_mm256_cmp_ps(_mm256_loadu_ps(x + i), _mm256_set1_ps(limit), _CMP_NGT_UQ), i, from)); i += 8) {}
+        return found ? std::min(n, i + uint32_t(__builtin_ctz(found))) : n;
+    }
+    KS_AVX2 static uint32_t first(const float* x, const float* limits, uint32_t from, uint32_t n)
+    {
+        uint32_t i = from / 8 * 8, found = 0;
+        for (; i < n && !(found = hits(_mm256_cmp_ps(_mm256_loadu_ps(x + i), _mm256_loadu_ps(limits + i), _CMP_NGT_UQ), i, from)); i += 8) {}
+        return found ? std::min(n, i + uint32_t(__builtin_ctz(found))) : n;
+    }
+    KS_AVX2 static uint32_t reaching(const float* x, float bar, uint32_t from, uint32_t n)
+    {
+        uint32_t i = from / 8 * 8, found = 0;
+        for (; i < n && !(found = hits(_mm256_cmp_ps(_mm256_loadu_ps(x + i), _mm256_set1_ps(bar), _CMP_NLT_UQ), i, from)); i += 8) {}
+        return found ? std::min(n, i + uint32_t(__builtin_ctz(found))) : n;
+    }
+    KS_AVX2 static float largest(const float* x, uint32_t n) { return largest_of(x, n); }
+
+private:
+    KS_AVX2 static __m256i bytes(const uint8_t* at) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)); }
+    // Of eight from i on, those that count.
+    KS_AVX2 static uint32_t hits(__m256 lanes, uint32_t i, uint32_t from)
+    {
+        return uint32_t(_mm256_movemask_ps(lanes)) & (i < from ? ~0u << (from - i) : ~0u);
+    }
+};
+const bool has_avx2 = __builtin_cpu_supports("avx2");
+#else
+using Avx2 = Plain;
+constexpr bool has_avx2 = false;
+#endif
+
+// The key scaled, in the table's steps; it may end before a multiple of eight.
+void round(const Grid& g, const float* key, uint32_t dim, float scale, Rounded& out)
+{
+    float ended[codec_max_dim] = {};
+    if (dim % 8) key = std::copy_n(key, dim, ended) - dim;
+    (has_avx2 ? Avx2::round : Plain::round)(g, key, scale, out);
+}
+
+} // namespace
+
 CoarseKeys::CoarseKeys(const float* keys, uint32_t n_keys, uint32_t dim, bool unit, float* table)
-    : m_table(reinterpret_cast<uint8_t*>(table)), m_dim(dim)
+    : m_table(reinterpret_cast<uint8_t*>(table)), m_dim(dim), m_n_dims(padded(dim))
 {
     const uint32_t step = n_keys / 128 + 1; // some will do
     float low[codec_max_dim], high[codec_max_dim], widest = 0;
@@ -33,150 +235,61 @@ CoarseKeys::CoarseKeys(const float* keys, uint32_t n_keys, uint32_t dim, bool un
     }
     for (uint32_t j = 0; j < dim; j++) {
         const float width = (high[j] - low[j]) / 2;
-        m_middle[j] = width < INFINITY ? low[j] + width : 0;
-        widest = width < INFINITY ? std::max(widest, width) : widest;
+        if (!(width < INFINITY)) continue;
+        m_middle[j] = low[j] + width;
+        widest = std::max(widest, width);
     }
     m_step = widest / kMost;
     m_steps = widest > 0 ? kMost / widest : 0;
 }
 
-// A key that is no number has an error that is none, and a bound of zero.
-CoarseKeys::Point CoarseKeys::round(const float* key, float scale, int8_t* at) const
-{
-    int32_t square = 0;
-    float squares[8] = {};
-    for (uint32_t j = 0; j < m_dim; j++) {
-        const float x = key[j] * scale - m_middle[j], steps = x * m_steps + (kZero + 0.5f);
-        const float within = steps > kZero - kMost ? (steps < kZero + kMost ? steps : kZero + kMost) : kZero - kMost;
-        at[j] = int8_t(int32_t(within) - kZero);
-        const float off = x - float(at[j]) * m_step;
-        squares[j % 8] += off * off;
-        square += at[j] * at[j];
-    }
-    std::memset(at + m_dim, 0, padded(m_dim) - m_dim);
-    float error = 0;
-    for (float part : squares) error += part;
-    return {square, std::sqrt(error) / kLess};
-}
-
 void CoarseKeys::set(uint32_t i, const float* key, float scale)
 {
-    int8_t at[codec_max_dim];
-    const Point p = round(key, scale, at);
-    for (uint32_t j = 0; j < padded(m_dim); j++) eight(i)[j / 4 * 32 + i % 8 * 4 + j % 4] = uint8_t(at[j] + kZero);
-    std::memcpy(point(i), &p.square, 4);
-    std::memcpy(point(i) + 32, &p.error, 4);
+    Rounded r;
+    round({m_middle, m_step, m_steps, m_n_dims}, key, m_dim, scale, r);
+    uint8_t* to = eight(i) + i % 8 * 4;
+    for (uint32_t j = 0; j < m_n_dims; j += 4) {
+        const uint32_t four = word_at(r.at + j), signs = four & 0x80808080u;
+        const uint32_t from_zero = ((four ^ signs) + uint32_t(kZero) * 0x01010101u) ^ signs; // each byte for itself, without a carry
+        std::memcpy(to + j * 8, &from_zero, 4);
+    }
+    std::memcpy(to + 8 * m_n_dims, &r.square, 4);
+    std::memcpy(to + 8 * m_n_dims + 32, &r.error, 4);
 }
 
 void CoarseKeys::copy(uint32_t to, uint32_t from)
 {
-    for (uint32_t j = 0; j < padded(m_dim) / 4 + 2; j++)
-        std::memcpy(eight(to) + j * 32 + to % 8 * 4, eight(from) + j * 32 + from % 8 * 4, 4);
+    for (uint32_t j = 0; j < m_n_dims / 4 + 2; j++) std::memcpy(eight(to) + j * 32 + to % 8 * 4, eight(from) + j * 32 + from % 8 * 4, 4);
 }
-
-// Squared distances of the key to eight entries, in steps.
-static void eight_plain(const uint8_t* eight, const int8_t* key, uint32_t n_dims, int32_t own, int32_t* apart)
-{
-    int32_t sums[8] = {};
-    for (uint32_t j = 0; j < n_dims; j += 4)
-        for (uint32_t i = 0; i < 8; i++)
-            for (uint32_t k = 0; k < 4; k++) sums[i] += int32_t(eight[j * 8 + i * 4 + k]) * key[j + k];
-    for (uint32_t i = 0; i < 8; i++) {
-        int32_t square;
-        std::memcpy(&square, eight + n_dims * 8 + i * 4, 4);
-        apart[i] = own + square - 2 * sums[i];
-    }
-}
-
-static float bounds_plain(const uint8_t* table, uint64_t eight_bytes, const int8_t* key, uint32_t n_dims, int32_t own, float error,
-                          float step, uint32_t n, float* apart)
-{
-    float least = INFINITY;
-    for (uint32_t i = 0; i < n; i += 8, table += eight_bytes) {
-        int32_t steps[8];
-        float errors[8];
-        eight_plain(table, key, n_dims, own, steps);
-        std::memcpy(errors, table + n_dims * 8 + 32, sizeof errors);
-        for (uint32_t k = 0; k < 8; k++) {
-            const float bound = std::sqrt(float(steps[k])) * step - (errors[k] + error), some = bound > 0 ? bound : 0;
-            apart[i + k] = i + k < n ? some * some : INFINITY;
-            least = std::min(least, apart[i + k]);
-        }
-    }
-    return least;
-}
-
-static uint32_t first_plain(const float* apart, uint32_t from, uint32_t n, float limit)
-{
-    for (uint32_t i = from; i < n; i++)
-        if (!(apart[i] > limit)) return i;
-    return n;
-}
-
-#ifdef __x86_64__
-// The same integers, and the same operations on each float.
-__attribute__((target("avx2"))) static float bounds_avx2(const uint8_t* table, uint64_t eight_bytes, const int8_t* key, uint32_t n_dims,
-                                                         int32_t own, float error, float step, uint32_t n, float* apart)
-{
-    const __m256i ones = _mm256_set1_epi16(1), all_own = _mm256_set1_epi32(own);
-    const __m256 all_error = _mm256_set1_ps(error), all_step = _mm256_set1_ps(step);
-    __m256 least = _mm256_set1_ps(INFINITY);
-    for (uint32_t i = 0; i < n; i += 8, table += eight_bytes) {
-        __m256i sums = _mm256_setzero_si256();
-        const auto four = [&](uint32_t j) __attribute__((target("avx2"), always_inline))
-        {
-            int32_t of_key;
-            std::memcpy(&of_key, key + j, 4);
-            return _mm256_maddubs_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(table + j * 8)), _mm256_set1_epi32(of_key));
-        };
-        for (uint32_t j = 0; j < n_dims; j += 8)
-            sums = _mm256_add_epi32(sums, _mm256_madd_epi16(_mm256_add_epi16(four(j), four(j + 4)), ones));
-        const __m256i squares = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(table + n_dims * 8));
-        const __m256 errors = _mm256_loadu_ps(reinterpret_cast<const float*>(table + n_dims * 8 + 32));
-        const __m256i steps = _mm256_sub_epi32(_mm256_add_epi32(all_own, squares), _mm256_slli_epi32(sums, 1));
-        const __m256 bound =
-            _mm256_sub_ps(_mm256_mul_ps(_mm256_sqrt_ps(_mm256_cvtepi32_ps(steps)), all_step), _mm256_add_ps(errors, all_error));
-        const __m256 some = _mm256_and_ps(bound, _mm256_cmp_ps(bound, _mm256_setzero_ps(), _CMP_GT_OQ));
-        const __m256i there = _mm256_cmpgt_epi32(_mm256_set1_epi32(int32_t(n - i)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-        const __m256 squared = _mm256_blendv_ps(_mm256_set1_ps(INFINITY), _mm256_mul_ps(some, some), _mm256_castsi256_ps(there));
-        _mm256_storeu_ps(apart + i, squared);
-        least = _mm256_min_ps(least, squared);
-    }
-    float lanes[8], of_all = INFINITY;
-    _mm256_storeu_ps(lanes, least);
-    for (float lane : lanes) of_all = std::min(of_all, lane);
-    return of_all;
-}
-
-__attribute__((target("avx2"))) static uint32_t first_avx2(const float* apart, uint32_t from, uint32_t n, float limit)
-{
-    for (uint32_t i = from / 8 * 8; i < n; i += 8) {
-        const int above = _mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(apart + i), _mm256_set1_ps(limit), _CMP_GT_OQ));
-        for (uint32_t j = std::max(i, from); above != 0xff && j < std::min(i + 8, n); j++)
-            if (!(above >> (j - i) & 1)) return j;
-    }
-    return n;
-}
-static const bool has_avx2 = __builtin_cpu_supports("avx2");
-#else
-static constexpr bool has_avx2 = false;
-constexpr auto bounds_avx2 = bounds_plain;
-constexpr auto first_avx2 = first_plain;
-#endif
 
 float CoarseKeys::bounds(const float* key, float scale, uint32_t n, float* apart) const
 {
-    int8_t at[codec_max_dim];
-    const Point p = round(key, scale, at);
-    const uint32_t n_dims = uint32_t(padded(m_dim));
-    int32_t own = p.square; // and what the bytes' zero adds to twice a product
-    for (uint32_t j = 0; j < n_dims; j++) own += 2 * kZero * at[j];
-    return (has_avx2 ? bounds_avx2 : bounds_plain)(m_table, eight_bytes(m_dim), at, n_dims, own, p.error, m_step * kLess, n, apart);
+    Rounded r;
+    round({m_middle, m_step, m_steps, m_n_dims}, key, m_dim, scale, r);
+    r.own = r.square;
+    for (uint32_t j = 0; j < m_n_dims; j++) r.own += 2 * kZero * r.at[j];
+    const Sweep sweep{m_table, eight_bytes(m_n_dims), m_n_dims, n, m_step * m_step * kLess * 15 / 16, r};
+    return (has_avx2 ? Avx2::bounds : Plain::bounds)(sweep, apart);
 }
 
-uint32_t CoarseKeys::first_within(const float* apart, uint32_t from, uint32_t n, float limit)
+uint32_t first_within(const float* x, float limit, uint32_t from, uint32_t n)
 {
-    return (has_avx2 ? first_avx2 : first_plain)(apart, from, n, limit);
+    return has_avx2 ? Avx2::first(x, limit, from, n) : Plain::first(x, limit, from, n);
+}
+
+uint32_t first_within(const float* x, const float* limits, uint32_t from, uint32_t n)
+{
+    return has_avx2 ? Avx2::first(x, limits, from, n) : Plain::first(x, limits, from, n);
+}
+
+uint32_t first_reaching(const float* x, float bar, uint32_t from, uint32_t n)
+{
+    return (has_avx2 ? Avx2::reaching : Plain::reaching)(x, bar, from, n);
+}
+
+float largest(const float* x, uint32_t n)
+{
+    return (has_avx2 ? Avx2::largest : Plain::largest)(x, n);
 }
 
 } // namespace ks

@@ -22,25 +22,23 @@ public:
     // apart[i] is not above the squared distance of the scaled key to entry i, for i < n; infinity from there to a multiple of
     // eight. Returns the least.
     float bounds(const float* key, float scale, uint32_t n, float* apart) const;
-    // The first i >= from where apart[i] is not above the limit; n: there is none.
-    static uint32_t first_within(const float* apart, uint32_t from, uint32_t n, float limit);
 
 private:
-    struct Point {
-        int32_t square; // of its coordinates
-        float error;    // distance to what they stand for, rounded up
-    };
-    // A coordinate is a byte; eight keys lie side by side, four coordinates of each, then all their squares and errors.
-    static uint64_t padded(uint32_t dim) { return (dim + 7) / 8 * 8; }
-    static uint64_t eight_bytes(uint32_t dim) { return 8 * (padded(dim) + sizeof(Point)); }
-    uint8_t* eight(uint32_t i) const { return m_table + i / 8 * eight_bytes(m_dim); }
-    uint8_t* point(uint32_t i) const { return eight(i) + 8 * padded(m_dim) + i % 8 * 4; } // its square; 32 bytes on its error
-    Point round(const float* key, float scale, int8_t* at) const;
+    // Of eight keys side by side: a byte per coordinate, four of a key together, then the squares of all, then the errors of all.
+    static uint32_t padded(uint32_t dim) { return (dim + 7) / 8 * 8; }
+    static uint64_t eight_bytes(uint32_t dim) { return 8 * padded(dim) + 64; }
+    uint8_t* eight(uint32_t i) const { return m_table + i / 8 * eight_bytes(m_n_dims); }
 
     uint8_t* m_table = nullptr;
-    uint32_t m_dim = 0;
-    float m_step = 0, m_steps = 0; // a coordinate's, and how many of them are 1
-    float m_middle[codec_max_dim];
+    uint32_t m_dim = 0, m_n_dims = 0; // n_dims: with zeros up to a multiple of eight
+    float m_step = 0, m_steps = 0;    // a coordinate's, and how many of them are 1
+    float m_middle[codec_max_dim] = {};
 };
+
+// Over eight at a time. The first i of [from, n) where x[i] is not above the limit, or its own one; n: there is none.
+uint32_t first_within(const float* x, float limit, uint32_t from, uint32_t n);
+uint32_t first_within(const float* x, const float* limits, uint32_t from, uint32_t n); // readable up to a multiple of eight
+uint32_t first_reaching(const float* x, float bar, uint32_t from, uint32_t n); // where it is not below the bar
+float largest(const float* x, uint32_t n);
 
 } // namespace ks

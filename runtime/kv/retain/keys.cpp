@@ -40,7 +40,7 @@ void score_kcenter(const Candidates& c, const RetainOptions&, float* scratch, fl
     const auto key = [&](uint32_t i) { return c.keys + uint64_t(i) * c.head_dim; };
     uint32_t next = 0;
     float longest = -1;
-    std::fill_n(nearest + c.n, n_padded - c.n, -1.0f); // nearer than anything: the loops below go over four at a time
+    std::fill_n(nearest + c.n, n_padded - c.n, -1.0f); // what is read eight at a time
     for (uint32_t i = 0; i < c.n; i++) {
         const float square = dot(key(i), key(i), c.head_dim);
         score[i] = 0;
@@ -57,25 +57,15 @@ void score_kcenter(const Candidates& c, const RetainOptions&, float* scratch, fl
         nearest[n_open] = -1;
         coarse.copy(next, n_open);
         coarse.bounds(key(centre), 1, n_open, apart);
-        Float4 farthest = {-1, -1, -1, -1};
-        for (uint32_t i = 0; i < n_open; i += 4) {
-            Float4 now = load4(nearest + i);
-            const bool some = any(~(load4(apart + i) >= now));
-            for (uint32_t j = i; some && j < std::min(i + 4, n_open); j++) {
-                if (apart[j] >= nearest[j]) continue;
-                const float distance = squared_distance(key(open[j]), key(centre), c.head_dim);
-                nearest[j] = std::min(nearest[j], std::max(0.0f, distance)); // max() makes 0 of NaN
-            }
-            now = load4(nearest + i);
-            farthest = now > farthest ? now : farthest;
+        for (uint32_t i = 0; (i = first_within(apart, nearest, i, n_open)) < n_open; i++) {
+            const float distance = squared_distance(key(open[i]), key(centre), c.head_dim);
+            nearest[i] = std::min(nearest[i], std::max(0.0f, distance)); // max() makes 0 of NaN
         }
-        const float bar = largest(farthest);
+        // Of the farthest the oldest.
+        const float bar = largest(nearest, n_open);
         next = n_open;
-        for (uint32_t i = 0; i < n_open; i += 4) {
-            if (!any(load4(nearest + i) == bar)) continue;
-            for (uint32_t j = i; j < std::min(i + 4, n_open); j++)
-                if (nearest[j] == bar && (next == n_open || open[j] < open[next])) next = j;
-        }
+        for (uint32_t i = 0; (i = first_reaching(nearest, bar, i, n_open)) < n_open; i++)
+            if (next == n_open || open[i] < open[next]) next = i;
     }
 }
 

@@ -33,9 +33,9 @@ uint32_t MergeTargets::nearest(const float* key) const
         if (cosine > largest_cosine || (cosine == largest_cosine && i < best)) largest_cosine = cosine, best = i;
     };
     // The most promising first, so that hardly another needs a look.
-    const uint32_t first = least > limit() ? n : coarse.first_within(apart, 0, n, least);
+    const uint32_t first = least > limit() ? n : first_within(apart, least, 0, n);
     if (first < n) look(first);
-    for (uint32_t i = 0; (i = coarse.first_within(apart, i, n, limit())) < n; i++) look(i);
+    for (uint32_t i = 0; (i = first_within(apart, limit(), i, n)) < n; i++) look(i);
     return best;
 }
 
