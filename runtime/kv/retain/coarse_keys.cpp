@@ -44,7 +44,7 @@ KS_ALWAYS_INLINE uint32_t word_at(const void* from)
 
 // A key as the table has it.
 struct Rounded {
-    int8_t at[codec_max_dim];
+    int8_t at[codec_max_dim], stored[codec_max_dim];
     int32_t square;
     int32_t own; // the square, and what the bytes' zero adds to its products
     float error; // distance to the key, rounded up; of one that is no number none, and no bound holds it back
@@ -66,15 +66,15 @@ KS_ALWAYS_INLINE void round_of(const Grid& g, const float* key, float scale, Rou
         const Float8 above = wanted > lowest ? wanted : lowest, within = above < highest ? above : highest;
         const Int8 whole = __builtin_convertvector(within, Int8) - kZero;
         const Float8 off = x - __builtin_convertvector(whole, Float8) * g.step;
-        const Byte8 bytes = __builtin_convertvector(whole, Byte8);
+        const Byte8 bytes = __builtin_convertvector(whole, Byte8), stored = bytes + int8_t(kZero);
         errors += off * off;
         squares += whole * whole;
         std::memcpy(out.at + j, &bytes, sizeof bytes);
+        std::memcpy(out.stored + j, &stored, sizeof stored);
     }
-    out.square = 0;
-    float error = 0;
-    for (uint32_t i = 0; i < 8; i++) error += errors[i], out.square += squares[i];
-    out.error = std::sqrt(error) / kLess;
+    const auto sum = [](const auto& x) { return ((x[0] + x[4]) + (x[1] + x[5])) + ((x[2] + x[6]) + (x[3] + x[7])); };
+    out.square = sum(squares);
+    out.error = std::sqrt(sum(errors)) * (2 - kLess);
 }
 
 struct Sweep {
@@ -248,11 +248,7 @@ void CoarseKeys::set(uint32_t i, const float* key, float scale)
     Rounded r;
     round({m_middle, m_step, m_steps, m_n_dims}, key, m_dim, scale, r);
     uint8_t* to = eight(i) + i % 8 * 4;
-    for (uint32_t j = 0; j < m_n_dims; j += 4) {
-        const uint32_t four = word_at(r.at + j), signs = four & 0x80808080u;
-        const uint32_t from_zero = ((four ^ signs) + uint32_t(kZero) * 0x01010101u) ^ signs; // each byte for itself, without a carry
-        std::memcpy(to + j * 8, &from_zero, 4);
-    }
+    for (uint32_t j = 0; j < m_n_dims; j += 4) std::memcpy(to + j * 8, r.stored + j, 4);
     std::memcpy(to + 8 * m_n_dims, &r.square, 4);
     std::memcpy(to + 8 * m_n_dims + 32, &r.error, 4);
 }
