@@ -21,6 +21,7 @@ constexpr float kLess = 0.9999f;          // what a bound keeps of itself: more 
 typedef float Float8 __attribute__((vector_size(32)));
 typedef int32_t Int8 __attribute__((vector_size(32)));
 typedef int8_t Byte8 __attribute__((vector_size(8)));
+typedef int8_t Byte32 __attribute__((vector_size(32)));
 
 #define KS_ALWAYS_INLINE inline __attribute__((always_inline))
 
@@ -66,7 +67,8 @@ KS_ALWAYS_INLINE void round_of(const Grid& g, const float* key, float scale, Rou
         const Float8 above = wanted > lowest ? wanted : lowest, within = above < highest ? above : highest;
         const Int8 whole = __builtin_convertvector(within, Int8) - kZero;
         const Float8 off = x - __builtin_convertvector(whole, Float8) * g.step;
-        const Byte8 bytes = __builtin_convertvector(whole, Byte8), stored = bytes + int8_t(kZero);
+        const Byte8 bytes = __builtin_shufflevector(Byte32(whole), Byte32(whole), 0, 4, 8, 12, 16, 20, 24, 28),
+                    stored = bytes + int8_t(kZero);
         errors += off * off;
         squares += whole * whole;
         std::memcpy(out.at + j, &bytes, sizeof bytes);
@@ -176,19 +178,22 @@ struct Avx2 {
     KS_AVX2 static uint32_t first(const float* x, float limit, uint32_t from, uint32_t n)
     {
         uint32_t i = from / 8 * 8, found = 0;
-        for (; i < n && !(found = hits(_mm256_cmp_ps(_mm256_loadu_ps(x + i), _mm256_set1_ps(limit), _CMP_NGT_UQ), i, from)); i += 8) {}
+        for (; i < n && !(found = hits(_mm256_cmp_ps(_mm256_loadu_ps(x + i), _mm256_set1_ps(limit), _CMP_NGT_UQ), i, from)); i += 8) {
+        }
         return found ? std::min(n, i + uint32_t(__builtin_ctz(found))) : n;
     }
     KS_AVX2 static uint32_t first(const float* x, const float* limits, uint32_t from, uint32_t n)
     {
         uint32_t i = from / 8 * 8, found = 0;
-        for (; i < n && !(found = hits(_mm256_cmp_ps(_mm256_loadu_ps(x + i), _mm256_loadu_ps(limits + i), _CMP_NGT_UQ), i, from)); i += 8) {}
+        for (; i < n && !(found = hits(_mm256_cmp_ps(_mm256_loadu_ps(x + i), _mm256_loadu_ps(limits + i), _CMP_NGT_UQ), i, from)); i += 8) {
+        }
         return found ? std::min(n, i + uint32_t(__builtin_ctz(found))) : n;
     }
     KS_AVX2 static uint32_t reaching(const float* x, float bar, uint32_t from, uint32_t n)
     {
         uint32_t i = from / 8 * 8, found = 0;
-        for (; i < n && !(found = hits(_mm256_cmp_ps(_mm256_loadu_ps(x + i), _mm256_set1_ps(bar), _CMP_NLT_UQ), i, from)); i += 8) {}
+        for (; i < n && !(found = hits(_mm256_cmp_ps(_mm256_loadu_ps(x + i), _mm256_set1_ps(bar), _CMP_NLT_UQ), i, from)); i += 8) {
+        }
         return found ? std::min(n, i + uint32_t(__builtin_ctz(found))) : n;
     }
     KS_AVX2 static float largest(const float* x, uint32_t n) { return largest_of(x, n); }

@@ -38,7 +38,7 @@ private:
 // Over eight at a time. The first i of [from, n) where x[i] is not above the limit, or its own one; n: there is none.
 uint32_t first_within(const float* x, float limit, uint32_t from, uint32_t n);
 uint32_t first_within(const float* x, const float* limits, uint32_t from, uint32_t n); // readable up to a multiple of eight
-uint32_t first_reaching(const float* x, float bar, uint32_t from, uint32_t n); // where it is not below the bar
+uint32_t first_reaching(const float* x, float bar, uint32_t from, uint32_t n);         // where it is not below the bar
 float largest(const float* x, uint32_t n);
 
 } // namespace ks
