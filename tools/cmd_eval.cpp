@@ -35,7 +35,7 @@ std::string cell_key(const Eval& eval, const EvalCell& cell)
     const std::string how = cell.later ? "later" : "at once";
     return file_name(eval.options.session.model_path) + "|" + cell.suite + "|" + std::to_string(cell.length) + "|" + how + "|" +
            cell.recipe + "|" + std::to_string(cell.share) + "|" + std::to_string(eval.options.eval_cases) + "|" +
-           std::to_string(eval.options.sampling.seed);
+           (cell.suite == "text" ? bytes_hash(eval.text.data(), 4 * eval.text.size()) : std::to_string(eval.options.sampling.seed));
 }
 
 std::string cell_line(const Eval& eval, const EvalCell& cell, const EvalResult& r)

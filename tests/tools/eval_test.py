@@ -56,6 +56,9 @@ with tempfile.TemporaryDirectory() as folder:
     with open(record, "a") as cut:
         cut.write('{"key":"half')  # as a kill leaves it
     assert cells(run(*FLAGS, "-f", text, "-o", record)) == found and len(open(record).readlines()) == len(found)
+    pathlib.Path(text).write_text(pathlib.Path("README.md").read_text()[::-1] * 2)
+    changed = cells(run(*FLAGS, "-f", text, "-o", record))  # another text is not the one that is recorded, the cases are
+    assert all((changed[k] == found[k]) == (k[0] != "text") for k in found), changed
 refuses("there is no suite 'pass'; there are text passkey", "-m", str(MODEL), "--suites", "pass", code=1)
 refuses("the suite text needs a text", "-m", str(MODEL), "--suites", "text", code=1)
 refuses("--shares: expected a number from 0.1 to 100, found '0'", "-m", str(MODEL), "--shares", "0", code=1)
