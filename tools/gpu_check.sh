@@ -76,7 +76,7 @@ shapes=("$@")
 [ $# -gt 0 ] || shapes=(135m 1b 3b 7b 8b)
 for shape in "${shapes[@]}"; do
     step "measuring $shape"
-    [ -f "$build/$shape.gguf" ] || python3 tests/cuda/random_model.py "$shape" "$build/$shape.gguf"
+    [ -f "$build/$shape.gguf" ] || python3 tools/random_model.py "$shape" "$build/$shape.gguf"
     if ! "$build/knapsack" plan -m "$build/$shape.gguf" --device "$device" --kv turbo4 -c 8192 >/dev/null 2>&1; then
         step "skipped: $shape does not fit"
         continue
