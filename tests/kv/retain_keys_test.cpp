@@ -2,6 +2,7 @@
 #include "runtime/kv/retain/vectors.h"
 #include "tests/kv/retain_util.h"
 
+#include <cstring>
 #include <doctest/doctest.h>
 #include <sstream>
 

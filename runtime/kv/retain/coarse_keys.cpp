@@ -17,25 +17,9 @@ namespace
 constexpr int32_t kMost = 63, kZero = 64; // of a coordinate; stored as byte kZero + x, so that no four products leave 16 bits
 constexpr float kLess = 0.9999f;          // what a bound keeps of itself: more than rounding does to it or to the exact distance
 
-// Eight lanes whose sums have one order everywhere, so wider vectors change no bit.
-typedef float Float8 __attribute__((vector_size(32)));
-typedef int32_t Int8 __attribute__((vector_size(32)));
 typedef int8_t Byte8 __attribute__((vector_size(8)));
 typedef int8_t Byte32 __attribute__((vector_size(32)));
 
-#define KS_ALWAYS_INLINE inline __attribute__((always_inline))
-
-// Where eight of them lie, anywhere.
-typedef float LooseFloat8 __attribute__((vector_size(32), aligned(4), may_alias));
-typedef int32_t LooseInt8 __attribute__((vector_size(32), aligned(4), may_alias));
-KS_ALWAYS_INLINE const LooseFloat8& floats_at(const void* from)
-{
-    return *static_cast<const LooseFloat8*>(from);
-}
-KS_ALWAYS_INLINE const LooseInt8& ints_at(const void* from)
-{
-    return *static_cast<const LooseInt8*>(from);
-}
 KS_ALWAYS_INLINE uint32_t word_at(const void* from)
 {
     uint32_t word;
@@ -74,9 +58,8 @@ KS_ALWAYS_INLINE void round_of(const Grid& g, const float* key, float scale, Rou
         std::memcpy(out.at + j, &bytes, sizeof bytes);
         std::memcpy(out.stored + j, &stored, sizeof stored);
     }
-    const auto sum = [](const auto& x) { return ((x[0] + x[4]) + (x[1] + x[5])) + ((x[2] + x[6]) + (x[3] + x[7])); };
-    out.square = sum(squares);
-    out.error = std::sqrt(sum(errors)) * (2 - kLess);
+    out.square = sum_of(squares);
+    out.error = std::sqrt(sum_of(errors)) * (2 - kLess);
 }
 
 struct Sweep {
@@ -155,23 +138,23 @@ struct Plain {
 };
 
 #ifdef __x86_64__
-#define KS_AVX2 __attribute__((target("avx2")))
 struct Avx2 {
     KS_AVX2 static void round(const Grid& g, const float* key, float scale, Rounded& out) { round_of(g, key, scale, out); }
     KS_AVX2 static float bounds(const Sweep& s, float* apart)
     {
         const __m256i ones = _mm256_set1_epi16(1);
         Float8 least = Float8{} + INFINITY;
-        const uint8_t* eight = s.table;
-        for (uint32_t i = 0; i < s.n; i += 8, eight += s.eight_bytes) {
-            __m256i sums = _mm256_setzero_si256();
-            const uint8_t* at = eight;
-            for (const int8_t *k = s.key.at, *end = k + s.n_dims; k < end; k += 8, at += 64) {
-                const __m256i low = _mm256_maddubs_epi16(bytes(at), _mm256_set1_epi32(int32_t(word_at(k))));
-                const __m256i high = _mm256_maddubs_epi16(bytes(at + 32), _mm256_set1_epi32(int32_t(word_at(k + 4))));
-                sums = _mm256_add_epi32(sums, _mm256_madd_epi16(_mm256_add_epi16(low, high), ones));
+        for (uint32_t i = 0; i < s.n; i += 16) { // two eights for one look at the key
+            const uint8_t *low = s.table + i / 8 * s.eight_bytes, *high = i + 8 < s.n ? low + s.eight_bytes : low;
+            __m256i of_low = _mm256_setzero_si256(), of_high = of_low;
+            for (uint32_t j = 0; j < s.n_dims; j += 8) {
+                const __m256i k0 = _mm256_set1_epi32(int32_t(word_at(s.key.at + j))),
+                              k4 = _mm256_set1_epi32(int32_t(word_at(s.key.at + j + 4)));
+                of_low = add_products(of_low, low + 8 * j, k0, k4, ones);
+                of_high = add_products(of_high, high + 8 * j, k0, k4, ones);
             }
-            put_bounds(s, i, eight, Int8(sums), apart, least);
+            put_bounds(s, i, low, Int8(of_low), apart, least);
+            if (high != low) put_bounds(s, i + 8, high, Int8(of_high), apart, least);
         }
         return least_of(least);
     }
@@ -200,16 +183,20 @@ struct Avx2 {
 
 private:
     KS_AVX2 static __m256i bytes(const uint8_t* at) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)); }
+    // And the products of eight dims.
+    KS_AVX2 KS_ALWAYS_INLINE static __m256i add_products(__m256i sums, const uint8_t* at, __m256i k0, __m256i k4, __m256i ones)
+    {
+        const __m256i both = _mm256_add_epi16(_mm256_maddubs_epi16(bytes(at), k0), _mm256_maddubs_epi16(bytes(at + 32), k4));
+        return _mm256_add_epi32(sums, _mm256_madd_epi16(both, ones));
+    }
     // Of eight from i on, those that count.
     KS_AVX2 static uint32_t hits(__m256 lanes, uint32_t i, uint32_t from)
     {
         return uint32_t(_mm256_movemask_ps(lanes)) & (i < from ? ~0u << (from - i) : ~0u);
     }
 };
-const bool has_avx2 = __builtin_cpu_supports("avx2");
 #else
 using Avx2 = Plain;
-constexpr bool has_avx2 = false;
 #endif
 
 // The key scaled, in the table's steps; it may end before a multiple of eight.

@@ -11,21 +11,30 @@
 namespace ks
 {
 
-// KeyDiff: keys that point where few others point stay; minus the cosine with the mean of the normalised keys.
-void score_keydiff(const Candidates& c, const RetainOptions&, float* scratch, float* score)
+KS_ALWAYS_INLINE static void keydiff_of(const Candidates& c, float* mean, float* score)
 {
-    float* mean = scratch; // (head_dim)
     double sums[codec_max_dim] = {};
-    c.each_key([&](uint32_t i, const float* key) {
+    c.each_key([&](uint32_t i, const float* key) __attribute__((always_inline)) {
         score[i] = std::sqrt(dot(key, key, c.head_dim));
         add_scaled(key, score[i] > 0 ? 1 / double(score[i]) : 0, c.head_dim, sums);
     });
     for (uint32_t j = 0; j < c.head_dim; j++) mean[j] = float(sums[j] / c.n);
     const float length = std::sqrt(dot(mean, mean, c.head_dim));
-    c.each_key([&](uint32_t i, const float* key) {
+    c.each_key([&](uint32_t i, const float* key) __attribute__((always_inline)) {
         const float scale = score[i] * length;
         score[i] = scale > 0 ? -dot(key, mean, c.head_dim) / scale : 0;
     });
+}
+
+KS_AVX2 static void keydiff_avx2(const Candidates& c, float* mean, float* score)
+{
+    keydiff_of(c, mean, score);
+}
+
+// KeyDiff: keys that point where few others point stay; minus the cosine with the mean of the normalised keys. scratch: (head_dim)
+void score_keydiff(const Candidates& c, const RetainOptions&, float* scratch, float* score)
+{
+    has_avx2 ? keydiff_avx2(c, scratch, score) : keydiff_of(c, scratch, score);
 }
 
 // Farthest first: the key of largest norm, then always the one farthest from all chosen; every key ends up within twice the

@@ -19,7 +19,7 @@ static const RetainPolicy kPolicies[] = {
     {"tova", signal_sum, true, false, false, false, true, false, true, 0, score_signal},
     {"snapkv", signal_sum, true, false, false, false, false, false, true, 0, score_snapkv},
     {"keydiff", signal_none, false, true, false, false, false, false, true, 0, score_keydiff},
-    {"mix", signal_sum, true, true, false, false, false, true, true, 3, score_mix},
+    {"mix", signal_sum, true, true, false, false, false, true, true, 5, score_mix},
     {"kcenter", signal_none, false, true, true, true, false, false, true, 3, score_kcenter},
     {"subgen", signal_none, false, true, true, false, false, false, true, 0,
      score_position}, // what leaves the window goes into its estimator

@@ -34,7 +34,7 @@ struct Candidates {
     uint32_t most_keys = 0;
 
     // Calls each(i, key) for all candidates in order, if there are keys.
-    template <class Each> void each_key(Each each) const
+    template <class Each> inline __attribute__((always_inline)) void each_key(const Each& each) const
     {
         for (uint32_t first = 0, part; first < n && has_keys(); first += part) {
             part = keys ? n : n - first < most_keys ? n - first : most_keys;

@@ -1,49 +1,54 @@
 // Sums over a head's vectors in one fixed order, eight partial sums side by side: a compiler may not reorder sums, so they
-// are written as vectors (gcc's and clang's, of any machine), and every machine gets the same bits.
+// are written as vectors (gcc's and clang's, of any machine), and every machine gets the same bits. What is inlined into a
+// function for AVX2 becomes its instructions.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 
 namespace ks
 {
 
-typedef float Float4 __attribute__((vector_size(16)));
-typedef int32_t Int4 __attribute__((vector_size(16))); // what comparing Float4 gives: -1 or 0
+#define KS_ALWAYS_INLINE inline __attribute__((always_inline))
+
+typedef float Float8 __attribute__((vector_size(32)));
+typedef int32_t Int8 __attribute__((vector_size(32)));
 typedef double Double2 __attribute__((vector_size(16)));
 
-inline Float4 load4(const float* x)
+// Where eight of them lie, anywhere.
+typedef float LooseFloat8 __attribute__((vector_size(32), aligned(4), may_alias));
+typedef int32_t LooseInt8 __attribute__((vector_size(32), aligned(4), may_alias));
+KS_ALWAYS_INLINE const LooseFloat8& floats_at(const void* from)
 {
-    Float4 v;
-    std::memcpy(&v, x, sizeof(v));
-    return v;
+    return *static_cast<const LooseFloat8*>(from);
+}
+KS_ALWAYS_INLINE const LooseInt8& ints_at(const void* from)
+{
+    return *static_cast<const LooseInt8*>(from);
 }
 
-inline bool any(Int4 of)
+#ifdef __x86_64__
+#define KS_AVX2 __attribute__((target("avx2")))
+inline const bool has_avx2 = __builtin_cpu_supports("avx2");
+#else
+#define KS_AVX2
+inline constexpr bool has_avx2 = false;
+#endif
+
+// Of eight lanes, as all sums of eight are.
+template <class Eight> KS_ALWAYS_INLINE auto sum_of(const Eight& x)
 {
-    uint64_t halves[2];
-    std::memcpy(halves, &of, sizeof halves);
-    return halves[0] | halves[1];
+    return ((x[0] + x[4]) + (x[1] + x[5])) + ((x[2] + x[6]) + (x[3] + x[7]));
 }
 
-inline float largest(Float4 x)
+KS_ALWAYS_INLINE float dot(const float* x, const float* y, uint32_t n)
 {
-    return std::max(std::max(x[0], x[1]), std::max(x[2], x[3]));
-}
-
-inline float dot(const float* x, const float* y, uint32_t n)
-{
-    Float4 low = {}, high = {};
+    Float8 sums = {};
     float rest = 0;
     uint32_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        low += load4(x + i) * load4(y + i);
-        high += load4(x + i + 4) * load4(y + i + 4);
-    }
+    for (; i + 8 <= n; i += 8) sums += floats_at(x + i) * floats_at(y + i);
     for (; i < n; i++) rest += x[i] * y[i];
-    low += high;
-    return (low[0] + low[1]) + (low[2] + low[3]) + rest;
+    return sum_of(sums) + rest;
 }
 
 inline double dot64(const float* x, const float* y, uint32_t n)
@@ -64,25 +69,23 @@ inline double dot64(const float* x, const float* y, uint32_t n)
 }
 
 // sums += x * scale
-inline void add_scaled(const float* x, double scale, uint32_t n, double* sums)
+KS_ALWAYS_INLINE void add_scaled(const float* x, double scale, uint32_t n, double* sums)
 {
     for (uint32_t i = 0; i < n; i++) sums[i] += double(x[i]) * scale;
 }
 
 // Unlike |x|^2 - 2 x.y + |y|^2 exact where x and y are close.
-inline float squared_distance(const float* x, const float* y, uint32_t n)
+KS_ALWAYS_INLINE float squared_distance(const float* x, const float* y, uint32_t n)
 {
-    Float4 low = {}, high = {};
+    Float8 sums = {};
     float rest = 0;
     uint32_t i = 0;
     for (; i + 8 <= n; i += 8) {
-        const Float4 a = load4(x + i) - load4(y + i), b = load4(x + i + 4) - load4(y + i + 4);
-        low += a * a;
-        high += b * b;
+        const Float8 apart = floats_at(x + i) - floats_at(y + i);
+        sums += apart * apart;
     }
     for (; i < n; i++) rest += (x[i] - y[i]) * (x[i] - y[i]);
-    low += high;
-    return (low[0] + low[1]) + (low[2] + low[3]) + rest;
+    return sum_of(sums) + rest;
 }
 
 } // namespace ks
