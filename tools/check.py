@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Fails where the tree breaks a rule of the house: who may include whom, sizes, twins, format.  check.py [ROOT]"""
+"""Fails where the tree breaks a rule of the house: who may include whom, sizes, twins, README's tables, format.  check.py [ROOT]"""
 import pathlib
 import re
 import shutil
 import subprocess
 import sys
+
+import readme_tables
 
 # folder -> folders and files it may include beside itself; the longest prefix counts. This table is the architecture.
 ALLOWED = {
@@ -138,6 +140,8 @@ def main():
             faults += [*check_includes(path, lines), *check_functions(path, lines)]
     if runtime_lines >= RUNTIME_LINES:
         faults.append(f"runtime/ has {runtime_lines} lines of code, fewer than {RUNTIME_LINES} are wanted")
+    if (root / "tools" / "results").is_dir():
+        faults += readme_tables.check(root)
     faults += [*check_twins(root), *check_format(root, files)]
     print("\n".join(faults), file=sys.stderr)
     print(f"check: {len(files)} files, runtime/ {runtime_lines} lines of code, {len(faults)} faults")

@@ -1,60 +1,14 @@
-// bench: tokens per second, how near they come to what the machine can do, and where the time goes.
-#include "tools/json.h"
+// bench: tokens per second, how near they come to what the machine can do, where the time goes, and how a peer does beside us.
+#include "tools/bench.h"
+#include "tools/peer.h"
 #include "tools/program.h"
-#include "tools/timed_backend.h"
 
-#include "backends/cpu/cpu_peaks.h"
 #include "runtime/kv/cache.h"
 #include "runtime/model/gguf.h"
 #include "runtime/model/tensor_names.h"
 
-#include <algorithm>
-
 namespace ks
 {
-
-struct BenchTest {
-    bool decode; // tg, else pp
-    uint32_t n;
-    uint32_t depth;
-
-    std::string name() const { return (decode ? "tg" : "pp") + std::to_string(n) + (depth ? "@" + std::to_string(depth) : ""); }
-};
-
-// What a token must at least cost.
-struct TokenWork {
-    double read_bytes;
-    double operations;
-};
-
-struct BenchRow {
-    BenchTest test;
-    TokenWork work;
-    std::vector<double> tokens_per_second; // ascending
-    double seconds;                        // of all repetitions
-    std::vector<OpTime> ops;               // of all repetitions; empty where nobody asked
-    std::string hash;
-
-    double median() const
-    {
-        size_t n = tokens_per_second.size();
-        return (tokens_per_second[(n - 1) / 2] + tokens_per_second[n / 2]) / 2;
-    }
-    uint64_t n_tokens() const { return uint64_t(test.n) * tokens_per_second.size(); }
-};
-
-struct BenchReport {
-    Plan plan;
-    std::string model, device_name;
-    uint64_t peak_bytes;
-    CpuPeaks peaks;
-    std::vector<BenchRow> rows;
-
-    double bandwidth_share(const BenchRow& row) const { return row.work.read_bytes * row.median() / peaks.bytes_per_second; }
-    double int8_share(const BenchRow& row) const { return row.work.operations * row.median() / peaks.int8_ops_per_second; }
-    bool is_bandwidth(const BenchRow& row) const { return bandwidth_share(row) >= int8_share(row); } // the limit that is nearer
-    double limit_share(const BenchRow& row) const { return std::max(bandwidth_share(row), int8_share(row)); }
-};
 
 // Of the whole model.
 struct WeightsWork {
@@ -119,34 +73,62 @@ static std::vector<uint32_t> random_ids(uint32_t n_vocab, size_t n)
     return ids;
 }
 
-// Brings the cache to exactly `depth` tokens; one that evicts cannot go back, but costs the same wherever it is beyond.
+// Brings the cache to exactly `depth` tokens. One that has given slots up is filled again, unless `depth` is beyond its slots: there
+// a token costs the same wherever it is.
 static Status reach(Session& session, const std::vector<uint32_t>& ids, uint32_t depth)
 {
+    if (session.n_tokens() > depth && session.evicted()) {
+        if (depth >= session.plan().slots) return {};
+        session.clear();
+    }
     const uint32_t held = session.n_tokens();
-    if (held > depth && session.evicted()) return {};
     if (held >= depth) return session.rewind(depth);
     return session.feed(ids.data() + held, depth - held);
 }
 
-static Status run_test(Session& session, TimedBackend* timed, const std::vector<uint32_t>& ids, uint32_t repetitions, BenchRow& row)
+// One repetition. warm_up: as llama-bench does before each test, a prompt or a token.
+static Status run_ours(Session& session, TimedBackend* timed, const std::vector<uint32_t>& ids, bool warm_up, BenchRow& row)
 {
     const BenchTest& test = row.test;
-    if (timed) timed->reset();
-    for (uint32_t r = 0; r < repetitions; r++) {
+    const uint32_t* next = ids.data() + test.depth;
+    KS_TRY(reach(session, ids, test.depth));
+    if (warm_up) {
+        KS_TRY(session.feed(next, test.decode ? 1 : test.n));
         KS_TRY(reach(session, ids, test.depth));
-        const uint32_t* next = ids.data() + test.depth;
-        if (timed) timed->count(true);
-        Stopwatch clock;
-        if (!test.decode) KS_TRY(session.feed(next, test.n));
-        for (uint32_t i = 0; test.decode && i < test.n; i++) KS_TRY(session.feed(next + i, 1));
-        const double seconds = clock.seconds();
-        if (timed) timed->count(false);
-        row.seconds += seconds;
-        row.tokens_per_second.push_back(test.n / seconds);
-        if (interrupt::pending()) return Status(Code::interrupted, "interrupted while measuring");
+    }
+    if (timed) timed->count(true);
+    Stopwatch clock;
+    if (!test.decode) KS_TRY(session.feed(next, test.n));
+    for (uint32_t i = 0; test.decode && i < test.n; i++) KS_TRY(session.feed(next + i, 1));
+    const double seconds = clock.seconds();
+    if (timed) timed->count(false);
+    row.seconds += seconds;
+    row.ours.push_back(test.n / seconds);
+    if (interrupt::pending()) return Status(Code::interrupted, "interrupted while measuring");
+    return {};
+}
+
+static Status run_peer(const std::string& command, BenchRow& row)
+{
+    Result<double> speed = peer_tokens_per_second(command, row.test);
+    if (!speed.ok()) return speed.status();
+    row.peer.push_back(speed.value());
+    return {};
+}
+
+static Status run_test(Session& session, TimedBackend* timed, const std::vector<uint32_t>& ids, const Options& options, BenchRow& row)
+{
+    const bool versus = !options.versus.empty();
+    ProgressLine progress;
+    if (timed) timed->reset();
+    for (uint32_t r = 0; r < options.repetitions; r++) {
+        if (versus) progress.show(("measuring " + row.test.name()).c_str(), r, options.repetitions);
+        // Who goes first changes, so that a machine that gets slower or faster favours nobody.
+        if (versus && r % 2 == 0) KS_TRY(run_peer(options.versus, row));
+        KS_TRY(run_ours(session, timed, ids, versus, row));
+        if (versus && r % 2 == 1) KS_TRY(run_peer(options.versus, row));
     }
     if (timed) row.ops = timed->times();
-    std::sort(row.tokens_per_second.begin(), row.tokens_per_second.end());
     row.hash = logits_hash(session.logits(), session.config().n_vocab);
     return {};
 }
@@ -158,73 +140,6 @@ static TokenWork token_work(const Session& session, const BenchTest& test, const
                 weights.layer_operations + weights.vocabulary_operations};
     uint32_t n_chunks = (test.n + session.plan().chunk - 1) / session.plan().chunk;
     return {double(weights.read_bytes) * n_chunks / test.n, weights.layer_operations + weights.vocabulary_operations / test.n};
-}
-
-static void print_ops(const BenchRow& row)
-{
-    printf("\n  %-20s %12s %14s %8s %8s %8s\n", row.test.name().c_str(), "calls", "us per token", "share", "GB/s", "Gop/s");
-    const double n = double(row.n_tokens());
-    double rest = row.seconds;
-    for (const OpTime& op : row.ops) {
-        rest -= op.seconds;
-        printf("  %-20s %12.2f %14.2f %7.1f%%", op.name, double(op.n_calls) / n, op.seconds * 1e6 / n, op.seconds * 100 / row.seconds);
-        if (op.weight_bytes) printf(" %8.2f %8.1f", double(op.weight_bytes) * 1e-9 / op.seconds, op.operations * 1e-9 / op.seconds);
-        printf("\n");
-    }
-    printf("  %-20s %12s %14.2f %7.1f%%\n", "between ops", "", rest * 1e6 / n, rest * 100 / row.seconds);
-}
-
-static void print_table(const BenchReport& report)
-{
-    const Plan& plan = report.plan;
-    printf("%s, %s\n", printable(report.device_name, 200).c_str(), plan.recipe_text.c_str());
-    printf("peak %s of a budget of %s; the machine reads %.1f GB/s and multiplies %.0f Gop/s in int8\n\n",
-           human_bytes(report.peak_bytes).c_str(), human_bytes(plan.budget_bytes).c_str(), report.peaks.bytes_per_second * 1e-9,
-           report.peaks.int8_ops_per_second * 1e-9);
-    printf("  %-14s %12s %25s %10s %10s %10s\n", "test", "tokens/s", "slowest to fastest", "GB/s", "Gop/s", "of limit");
-    for (const BenchRow& row : report.rows) {
-        char range[48];
-        snprintf(range, sizeof range, "%.1f to %.1f", row.tokens_per_second.front(), row.tokens_per_second.back());
-        printf("  %-14s %12.1f %25s %10.2f %10.1f %9.1f%% %s\n", row.test.name().c_str(), row.median(), range,
-               row.work.read_bytes * row.median() * 1e-9, row.work.operations * row.median() * 1e-9, report.limit_share(row) * 100,
-               report.is_bandwidth(row) ? "bandwidth" : "int8");
-    }
-    for (const BenchRow& row : report.rows)
-        if (!row.ops.empty()) print_ops(row);
-}
-
-static void ops_member(Json& json, const BenchRow& row)
-{
-    const double n = double(row.n_tokens());
-    json.key("ops").open('[');
-    for (const OpTime& op : row.ops) {
-        json.open('{').member("op", op.name).member("calls_per_token", double(op.n_calls) / n);
-        json.member("microseconds_per_token", op.seconds * 1e6 / n).member("share", op.seconds / row.seconds).close('}');
-    }
-    json.close(']');
-}
-
-static void print_json(const BenchReport& report)
-{
-    const Plan& plan = report.plan;
-    Json json;
-    json.open('[');
-    for (const BenchRow& row : report.rows) {
-        json.open('{').member("test", row.test.decode ? "tg" : "pp").member("n", row.test.n).member("depth", row.test.depth);
-        json.key("tokens_per_second").open('{').member("median", row.median()).member("min", row.tokens_per_second.front());
-        json.member("max", row.tokens_per_second.back()).close('}');
-        json.member("gb_per_second", row.work.read_bytes * row.median() * 1e-9).member("bandwidth_share", report.bandwidth_share(row));
-        json.member("gigaops_per_second", row.work.operations * row.median() * 1e-9).member("int8_share", report.int8_share(row));
-        json.member("limit", report.is_bandwidth(row) ? "bandwidth" : "int8").member("limit_share", report.limit_share(row));
-        json.member("machine_gb_per_second", report.peaks.bytes_per_second * 1e-9);
-        json.member("machine_gigaops_per_second", report.peaks.int8_ops_per_second * 1e-9);
-        json.member("peak_bytes", report.peak_bytes).member("plan_bytes", plan.total_bytes).member("budget_bytes", plan.budget_bytes);
-        json.member("logits_hash", row.hash).member("recipe", plan.recipe_text).member("device", plan.device);
-        json.member("device_name", report.device_name).member("model", report.model);
-        if (!row.ops.empty()) ops_member(json, row);
-        json.close('}');
-    }
-    json.close(']').print();
 }
 
 // All tests in one session.
@@ -251,8 +166,8 @@ static Status run_tests(const Options& options, const WeightsWork& weights, cons
     if (session.n_tokens() < context) KS_TRY(session.feed(ids.data(), 1));
     session.clear();
     for (const BenchTest& test : tests) {
-        report.rows.push_back({test, token_work(session, test, weights), {}, 0, {}, ""});
-        KS_TRY(run_test(session, timed, ids, options.repetitions, report.rows.back()));
+        report.rows.push_back({test, token_work(session, test, weights), 0, {}, "", {}, {}});
+        KS_TRY(run_test(session, timed, ids, options, report.rows.back()));
     }
     report.plan = session.plan();
     report.device_name = session.device_name();
@@ -269,16 +184,14 @@ Status cmd_bench(const Options& options)
     if (!weights.ok()) return weights.status();
     BenchReport report;
     report.model = file_name(options.session.model_path);
+    report.versus = options.versus;
     // Twice, with all tests between: other work on the machine makes a limit look lower, never higher.
     CpuPeaks before = measure_cpu_peaks(options.session.n_threads);
     KS_TRY(run_tests(options, weights.value(), tests, report));
     CpuPeaks after = measure_cpu_peaks(options.session.n_threads);
     report.peaks = {std::max(before.bytes_per_second, after.bytes_per_second),
                     std::max(before.int8_ops_per_second, after.int8_ops_per_second)};
-    if (options.json)
-        print_json(report);
-    else
-        print_table(report);
+    print_bench(report, options.json ? "json" : options.bench_output);
     return {};
 }
 

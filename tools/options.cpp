@@ -28,7 +28,10 @@ const CommandInfo kCommands[] = {
      "pp reads a prompt of so many tokens, tg decodes so many, one at a time. GB/s counts the weights and the cache that a token\n"
      "must read; for pp the weights, once per chunk. Gop/s counts the products with weights, two for each. Each result is held\n"
      "against the limit that is nearer: the bandwidth of reading memory, or the peak of int8 dot products by the kernels in use,\n"
-     "both measured with as many threads before and after the tests. Weights that are floats cannot come near that peak."},
+     "both measured with as many threads before and after the tests. Weights that are floats cannot come near that peak.\n"
+     "COMMAND prints llama-bench's JSON, as 'llama-bench -m MODEL -o json' does, or this bench's, as another build's 'knapsack bench\n"
+     "-m MODEL --json'. It is run once for each repetition of each test, with '-p N -n N -d N -r 1' at its end; who goes first changes.\n"
+     "Ours warms up as llama-bench does, by a prompt or a token, and holds its memory while the other one runs."},
     {"eval", "what recipes in few bytes lose: facts in long texts, and the next tokens of exact", "-m MODEL [--kv RECIPE]... [options]",
      "Suites: passkey number niah first last sparse dense recency lines uuid multikey multivalue multiquery vt cwe fwe, made from the\n"
      "seed; and text, which reads -f FILE in pieces beside the exact cache. Each cell is the share of answers that came, with its 95%\n"
@@ -200,6 +203,23 @@ Status set_session_file(Options& o, const Value& v)
     return v.string(&o.session_file);
 }
 
+Status set_versus(Options& o, const Value& v)
+{
+    if (!*v.text) return v.wrong("a command line");
+    return v.string(&o.versus);
+}
+
+// The last of --json and -o counts.
+Status set_bench_output(Options& o, const Value& v)
+{
+    for (const char* form : {"md", "json", "jsonl", "csv"}) {
+        if (strcmp(v.text, form) != 0) continue;
+        o.json = false;
+        return v.string(&o.bench_output);
+    }
+    return v.wrong("md, json, jsonl or csv");
+}
+
 struct OptionRow {
     const char* names; // separated by spaces
     const char* value; // how --help calls it; null: a flag
@@ -261,6 +281,8 @@ const OptionRow kOptions[] = {
     {"-d --n-depth", "N,...", nullptr, kBench, "tokens already in the cache; default: 0", [](O o, V v) { return v.list(0, 1 << 24, &o.bench_depths); }},
     {"-r --repetitions", "N", nullptr, kBench, "repetitions; default: 5", [](O o, V v) { return v.number(1, 1000, &o.repetitions); }},
     {"--ops", nullptr, nullptr, kBench, "how long each op takes; asking costs a percent or so", [](O o, V) { o.ops = true; return Status(); }},
+    {"--versus", "COMMAND", nullptr, kBench, "run this in turns with each test, in the shell and with -p -n -d -r added, and give the ratio of each pair of runs", set_versus},
+    {"-o --output", "FORMAT", nullptr, kBench, "md, json, jsonl or csv; default: a table to read", set_bench_output},
 
     {"--suites", "NAME,...", nullptr, kEval, "what to measure; default: passkey,niah,sparse", [](O o, V v) { return v.names(&o.suites); }},
     {"--lengths", "N,...", nullptr, kEval, "tokens of each text with its question and answer; default: 1024", [](O o, V v) { return v.list(64, 1 << 24, &o.lengths); }},

@@ -48,6 +48,7 @@ struct Options {
     std::vector<uint32_t> bench_prompts{512}, bench_tokens{64}, bench_depths{0};
     uint32_t repetitions = 5;
     bool ops = false;
+    std::string versus, bench_output{"table"};
     std::vector<std::string> recipes, suites{"passkey", "niah", "sparse"}; // of eval
     std::vector<uint32_t> lengths{1024};
     std::vector<double> shares{25};

@@ -64,6 +64,9 @@ for name, (path, text, words) in FAULTS.items():
 code, said = faults({f"runtime/kv/part{i}.h": "int a;\n" * 500 for i in range(14)})
 if code != 1 or "runtime/ has 70" not in said:
     bad.append(f"a runtime of 7,000 lines is not found: {said}")
+code, said = faults({"README.md": "<!-- table speed -->\n| a table of nothing |\n<!-- end -->\n", "tools/results/cpu.jsonl": ""})
+if code != 1 or "README.md: its tables are not" not in said:
+    bad.append(f"a table that is not what was recorded is not found: {said}")
 if shutil.which("clang-format") and "formatting not checked" not in faults({})[1]:
     code, said = faults({"runtime/kv/ugly.h": "int  f( int x ) ;\n"})
     if code != 1 or "not formatted" not in said:

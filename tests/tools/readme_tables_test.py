@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""tools/readme_tables.py and tools/record_bench.py: tables follow the lines that were recorded, and what differs is a fault."""
+import json
+import os
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
+from program import check, knapsack, run_tests, tiny_model  # noqa: E402
+
+MARKS = "Before.\n\n<!-- table speed -->\nold\n<!-- end -->\n\nAfter.\n"
+LINE = {"date": "2026-01-01", "commit": "abc1234", "machine": "M", "peer": "P 1.0", "model": "tiny", "test": "pp512", "depth": 0, "ours": 1234.5, "peer_tokens_per_second": 400.0, "ratio": 3.09, "runs": 3}
+
+
+def script(name, *args, stdin=""):
+    p = subprocess.run([sys.executable, os.path.join("tools", name), *args], input=stdin, capture_output=True, text=True)
+    return p.returncode, p.stderr
+
+
+class Tree:
+    def __init__(self, folder):
+        self.root, self.page, self.lines = folder, os.path.join(folder, "README.md"), os.path.join(folder, "tools", "results", "cpu.jsonl")
+        os.makedirs(os.path.dirname(self.lines), exist_ok=True)
+
+    def write(self, page, *lines):
+        with open(self.page, "w") as f:
+            f.write(page)
+        with open(self.lines, "w") as f:
+            f.writelines((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines)
+
+    def table(self):
+        code, said = script("readme_tables.py", self.root)
+        check(code == 0 and script("readme_tables.py", "--check", self.root) == (0, ""), f"what was written is right: {said}")
+        return open(self.page).read()
+
+    def refused(self, words):
+        before = open(self.page).read()
+        for args in ([], ["--check"]):
+            code, said = script("readme_tables.py", *args, self.root)
+            check(code == 1 and words in said and open(self.page).read() == before, f"expected '{words}', found exit {code}: {said}")
+
+
+def test_tables(tree):
+    tree.write(MARKS, LINE, {**LINE, "test": "tg64", "depth": 4096, "runs": 5}, {**LINE, "model": "big"}, {**LINE, "test": "tg64"})
+    code, said = script("readme_tables.py", "--check", tree.root)
+    check(code == 1 and "not what tools/results/ says" in said and open(tree.page).read() == MARKS, f"--check finds it and changes nothing: {said}")
+    page = tree.table()
+    check(page.startswith("Before.\n\n<!-- table speed -->\n") and page.endswith("<!-- end -->\n\nAfter.\n") and "old" not in page, f"what is around stays: {page}")
+    rows = [line for line in page.splitlines() if line.startswith("| tiny") or line.startswith("| big")]
+    check(rows == [f"| {name} | 1,234.5 | 400.0 | 3.09 |" for name in ("tiny | pp512", "tiny | tg64", "tiny | tg64@4096", "big | pp512")], f"rows: {page}")
+    check("on M, and of P 1.0; medians of 3 to 5 runs" in page and "(commit abc1234; 2026-01-01)" in page, f"caption: {page}")
+    check(tree.table() == page, "writing it again changes nothing")
+    with open(tree.page, "w") as f:
+        f.write(page.replace("3.09", "4.09", 1))
+    check(script("readme_tables.py", "--check", tree.root)[0] == 1, "a number that nobody measured is a fault")
+    tree.write(page, LINE, {**LINE, "ours": 2000.0, "commit": "def5678"}, {**LINE, "machine": "N"})
+    page = tree.table()
+    check("1,234.5" in page.split(" on N,")[1] and "2,000.0" in page and "1,234.5" not in page.split(" on N,")[0] and "(commit def5678;" in page, f"the last one counts, machines apart: {page}")
+
+
+def test_refusals(tree):
+    tree.write("No table.\n", LINE)
+    tree.refused("expected one `<!-- table speed -->`")
+    tree.write(MARKS + MARKS, LINE)
+    script("readme_tables.py", tree.root)
+    tree.refused("expected one `<!-- table speed -->`")
+    tree.write(MARKS.replace("<!-- end -->", ""), LINE)
+    tree.refused("expected one `<!-- table speed -->`")
+    tree.write(MARKS, LINE)
+    tree.table()
+    tree.write(open(tree.page).read() + "<!-- table speedy -->\n<!-- end -->\n", LINE)
+    tree.refused("there is no table 'speedy', there are speed")
+    tree.write(MARKS, LINE, '{"date":')
+    tree.refused("tools/results/cpu.jsonl: line 2 is no JSON object")
+    tree.write(MARKS, {k: v for k, v in LINE.items() if k != "ratio"})
+    tree.refused("a line has no 'ratio'")
+    os.remove(tree.lines)
+    tree.refused("cpu.jsonl")
+
+
+def test_record(tree, model):
+    measured = knapsack("bench", "-m", model, "-p", 16, "-n", 4, "-d", 32, "-r", 2, "--versus", f"echo '[{{\"test\":\"pp\",\"n\":16,\"depth\":32,\"tokens_per_second\":{{\"median\":10}}}},"
+                        "{\"test\":\"tg\",\"n\":4,\"depth\":32,\"tokens_per_second\":{\"median\":5}}]' #", "--json")
+    tree.write(MARKS, LINE)
+    code, said = script("record_bench.py", tree.lines, "--peer", "P 2.0", stdin=measured.out.decode())
+    check(code == 0, f"record_bench: {said}")
+    rows, lines = measured.json(), list(map(json.loads, open(tree.lines)))[1:]
+    check([(x["model"], x["test"], x["depth"], x["peer"], x["peer_tokens_per_second"], x["runs"]) for x in lines] ==
+          [("tiny", "pp16", 32, "P 2.0", 10, 2), ("tiny", "tg4", 32, "P 2.0", 5, 2)], f"what was recorded: {lines}")
+    check(all(list(x) == list(LINE) and x["machine"] == r["device_name"] and x["ours"] == round(r["tokens_per_second"]["median"], 1) and x["ratio"] == round(r["versus"]["ratio"]["median"], 2)
+              for x, r in zip(lines, rows)), f"what was recorded: {lines} of {rows}")
+    page = tree.table()
+    check("| tiny | tg4@32 | " in page and "P 2.0" in page, f"it has its table: {page}")
+    before = open(tree.lines).read()
+    for text in ("", "[]", "{}", json.dumps([{k: v for k, v in rows[0].items() if k != "versus"}])):
+        code, said = script("record_bench.py", tree.lines, "--peer", "P", stdin=text)
+        check(code == 1 and said.startswith("record_bench.py: expected the JSON of") and said.count("\n") == 1 and open(tree.lines).read() == before, f"{text!r} is refused: {said}")
+
+
+def test(folder):
+    tree = Tree(folder)
+    test_tables(tree)
+    test_refusals(tree)
+    test_record(tree, tiny_model(folder))
+
+
+run_tests(test)

@@ -1,0 +1,77 @@
+// What bench measures, and how it is printed.
+#pragma once
+
+#include "tools/options.h"
+#include "tools/timed_backend.h"
+
+#include "backends/cpu/cpu_peaks.h"
+
+#include <algorithm>
+
+namespace ks
+{
+
+struct BenchTest {
+    bool decode; // tg, else pp
+    uint32_t n;
+    uint32_t depth;
+
+    std::string name() const { return (decode ? "tg" : "pp") + std::to_string(n) + (depth ? "@" + std::to_string(depth) : ""); }
+};
+
+// What a token must at least cost.
+struct TokenWork {
+    double read_bytes;
+    double operations;
+};
+
+struct Spread {
+    double median, min, max;
+};
+
+inline Spread spread(std::vector<double> values)
+{
+    std::sort(values.begin(), values.end());
+    const size_t n = values.size();
+    return {(values[(n - 1) / 2] + values[n / 2]) / 2, values.front(), values.back()};
+}
+
+struct BenchRow {
+    BenchTest test;
+    TokenWork work;
+    double seconds = 0;       // of all repetitions
+    std::vector<OpTime> ops;  // of all repetitions; empty where nobody asked
+    std::string hash;         // of the last logits
+    std::vector<double> ours; // tokens per second of each repetition
+    std::vector<double> peer; // of --versus, beside `ours`; else empty
+
+    double median() const { return spread(ours).median; }
+    uint64_t n_tokens() const { return uint64_t(test.n) * ours.size(); }
+    Spread ratio() const // of runs side by side
+    {
+        std::vector<double> ratios;
+        for (size_t i = 0; i < peer.size(); i++) ratios.push_back(ours[i] / peer[i]);
+        return spread(ratios);
+    }
+};
+
+struct BenchReport {
+    Plan plan;
+    std::string model, device_name, versus;
+    uint64_t peak_bytes;
+    CpuPeaks peaks;
+    std::vector<BenchRow> rows;
+
+    double gb_per_second(const BenchRow& row) const { return row.work.read_bytes * row.median() * 1e-9; }
+    double gigaops_per_second(const BenchRow& row) const { return row.work.operations * row.median() * 1e-9; }
+    double bandwidth_share(const BenchRow& row) const { return gb_per_second(row) * 1e9 / peaks.bytes_per_second; }
+    double int8_share(const BenchRow& row) const { return gigaops_per_second(row) * 1e9 / peaks.int8_ops_per_second; }
+    bool is_bandwidth(const BenchRow& row) const { return bandwidth_share(row) >= int8_share(row); } // the limit that is nearer
+    const char* limit(const BenchRow& row) const { return is_bandwidth(row) ? "bandwidth" : "int8"; }
+    double limit_share(const BenchRow& row) const { return std::max(bandwidth_share(row), int8_share(row)); }
+};
+
+// format: "table", or what --output takes.
+void print_bench(const BenchReport& report, const std::string& format);
+
+} // namespace ks

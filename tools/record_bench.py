@@ -1,0 +1,43 @@
+#!/usr/bin/env python3
+"""Appends what `bench --versus` measured to a file of recorded lines, with the day, the commit and the machine.
+
+    build/knapsack bench -m models/smollm2.gguf -d 0,4096 --versus 'llama-bench -m models/smollm2.gguf -o json' --json |
+        tools/record_bench.py tools/results/cpu.jsonl --peer 'llama.cpp b4567'
+
+The commit is that of the working tree, which is to be what was built; -dirty where its sources differ from it."""
+import argparse
+import datetime
+import json
+import os
+import subprocess
+import sys
+
+
+def git(*args):
+    return subprocess.run(["git", *args], cwd=os.path.dirname(os.path.abspath(__file__)), capture_output=True, text=True).stdout.strip()
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    ap.add_argument("file")
+    ap.add_argument("--peer", required=True, help="what stood on the other side, with its version")
+    ap.add_argument("--machine", help="default: the device as bench names it")
+    ap.add_argument("--model", help="default: the file's name without .gguf")
+    args = ap.parse_args()
+    try:
+        rows = json.load(sys.stdin)
+        if not isinstance(rows, list) or not rows or not all("versus" in row for row in rows):
+            raise ValueError("no tests with a peer")
+    except ValueError as e:
+        sys.exit(f"record_bench.py: expected the JSON of `knapsack bench --versus ... --json` on standard input: {e}")
+    commit = git("rev-parse", "--short", "HEAD") + ("-dirty" if git("status", "--porcelain", "--", ":/", ":!/tools/results", ":!/*.md") else "")
+    lines = [{"date": datetime.date.today().isoformat(), "commit": commit, "machine": args.machine or row["device_name"], "peer": args.peer,
+              "model": args.model or row["model"].removesuffix(".gguf"), "test": f"{row['test']}{row['n']}", "depth": row["depth"],
+              "ours": round(row["tokens_per_second"]["median"], 1), "peer_tokens_per_second": round(row["versus"]["tokens_per_second"]["median"], 1),
+              "ratio": round(row["versus"]["ratio"]["median"], 2), "runs": row["repetitions"]} for row in rows]
+    with open(args.file, "a", encoding="utf-8") as f:
+        f.writelines(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
+
+
+if __name__ == "__main__":
+    main()
