@@ -31,18 +31,22 @@ KS_ALWAYS_INLINE uint32_t word_at(const void* from)
 struct Rounded {
     int8_t at[codec_max_dim], stored[codec_max_dim];
     int32_t square;
-    int32_t own; // the square, and what the bytes' zero adds to its products
-    float error; // distance to the key, rounded up; of one that is no number none, and no bound holds it back
+    int32_t own;  // the square, and what the bytes' zero adds to its products
+    float error;  // distance to the key, rounded up; of one that is no number none, and no bound holds it back
+    float length; // the key's, where all are taken at length 1
 };
 
 struct Grid {
     const float* middle; // (n_dims)
     float step, steps;
     uint32_t n_dims;
+    bool unit;
 };
 
-KS_ALWAYS_INLINE void round_of(const Grid& g, const float* key, float scale, Rounded& out)
+KS_ALWAYS_INLINE void round_of(const Grid& g, const float* key, Rounded& out)
 {
+    out.length = g.unit ? std::sqrt(dot(key, key, g.n_dims)) : 1;
+    const float scale = 1 / out.length;
     Float8 errors = {};
     Int8 squares = {};
     const Float8 lowest = Float8{} + (kZero - kMost), highest = Float8{} + (kZero + kMost);
@@ -60,6 +64,28 @@ KS_ALWAYS_INLINE void round_of(const Grid& g, const float* key, float scale, Rou
     }
     out.square = sum_of(squares);
     out.error = std::sqrt(sum_of(errors)) * (2 - kLess);
+}
+
+struct KeyRanges {
+    const float* keys;
+    uint32_t n, dim;
+    bool unit;
+};
+
+// Of each coordinate; some keys will do.
+KS_ALWAYS_INLINE void ranges_of(const KeyRanges& r, float* low, float* high)
+{
+    std::fill_n(low, r.dim, INFINITY);
+    std::fill_n(high, r.dim, -INFINITY);
+    for (uint32_t i = 0; i < r.n; i += r.n / 128 + 1) {
+        const float* key = r.keys + uint64_t(i) * r.dim;
+        const float scale = r.unit ? 1 / std::sqrt(dot(key, key, r.dim)) : 1;
+        for (uint32_t j = 0; j < r.dim; j++) {
+            const float x = key[j] * scale;
+            low[j] = x < low[j] ? x : low[j];
+            high[j] = x > high[j] ? x : high[j];
+        }
+    }
 }
 
 struct Sweep {
@@ -106,7 +132,8 @@ KS_ALWAYS_INLINE float largest_of(const float* x, uint32_t n)
 
 // What any machine does.
 struct Plain {
-    static void round(const Grid& g, const float* key, float scale, Rounded& out) { round_of(g, key, scale, out); }
+    static void round(const Grid& g, const float* key, Rounded& out) { round_of(g, key, out); }
+    static void ranges(const KeyRanges& r, float* low, float* high) { ranges_of(r, low, high); }
     static float bounds(const Sweep& s, float* apart)
     {
         Float8 least = Float8{} + INFINITY;
@@ -139,7 +166,8 @@ struct Plain {
 
 #ifdef __x86_64__
 struct Avx2 {
-    KS_AVX2 static void round(const Grid& g, const float* key, float scale, Rounded& out) { round_of(g, key, scale, out); }
+    KS_AVX2 static void round(const Grid& g, const float* key, Rounded& out) { round_of(g, key, out); }
+    KS_AVX2 static void ranges(const KeyRanges& r, float* low, float* high) { ranges_of(r, low, high); }
     KS_AVX2 static float bounds(const Sweep& s, float* apart)
     {
         const __m256i ones = _mm256_set1_epi16(1);
@@ -199,32 +227,21 @@ private:
 using Avx2 = Plain;
 #endif
 
-// The key scaled, in the table's steps; it may end before a multiple of eight.
-void round(const Grid& g, const float* key, uint32_t dim, float scale, Rounded& out)
+// The key in the table's steps; it may end before a multiple of eight.
+void round(const Grid& g, const float* key, uint32_t dim, Rounded& out)
 {
     float ended[codec_max_dim] = {};
     if (dim % 8) key = std::copy_n(key, dim, ended) - dim;
-    (has_avx2 ? Avx2::round : Plain::round)(g, key, scale, out);
+    (has_avx2 ? Avx2::round : Plain::round)(g, key, out);
 }
 
 } // namespace
 
 CoarseKeys::CoarseKeys(const float* keys, uint32_t n_keys, uint32_t dim, bool unit, float* table)
-    : m_table(reinterpret_cast<uint8_t*>(table)), m_dim(dim), m_n_dims(padded(dim))
+    : m_table(reinterpret_cast<uint8_t*>(table)), m_dim(dim), m_n_dims(padded(dim)), m_unit(unit)
 {
-    const uint32_t step = n_keys / 128 + 1; // some will do
     float low[codec_max_dim], high[codec_max_dim], widest = 0;
-    std::fill_n(low, dim, INFINITY);
-    std::fill_n(high, dim, -INFINITY);
-    for (uint32_t i = 0; i < n_keys; i += step) {
-        const float* key = keys + uint64_t(i) * dim;
-        const float scale = unit ? 1 / std::sqrt(dot(key, key, dim)) : 1;
-        for (uint32_t j = 0; j < dim; j++) {
-            const float x = key[j] * scale;
-            low[j] = x < low[j] ? x : low[j];
-            high[j] = x > high[j] ? x : high[j];
-        }
-    }
+    (has_avx2 ? Avx2::ranges : Plain::ranges)({keys, n_keys, dim, unit}, low, high);
     for (uint32_t j = 0; j < dim; j++) {
         const float width = (high[j] - low[j]) / 2;
         if (!(width < INFINITY)) continue;
@@ -235,14 +252,15 @@ CoarseKeys::CoarseKeys(const float* keys, uint32_t n_keys, uint32_t dim, bool un
     m_steps = widest > 0 ? kMost / widest : 0;
 }
 
-void CoarseKeys::set(uint32_t i, const float* key, float scale)
+float CoarseKeys::set(uint32_t i, const float* key)
 {
     Rounded r;
-    round({m_middle, m_step, m_steps, m_n_dims}, key, m_dim, scale, r);
+    round({m_middle, m_step, m_steps, m_n_dims, m_unit}, key, m_dim, r);
     uint8_t* to = eight(i) + i % 8 * 4;
     for (uint32_t j = 0; j < m_n_dims; j += 4) std::memcpy(to + j * 8, r.stored + j, 4);
     std::memcpy(to + 8 * m_n_dims, &r.square, 4);
     std::memcpy(to + 8 * m_n_dims + 32, &r.error, 4);
+    return r.length;
 }
 
 void CoarseKeys::copy(uint32_t to, uint32_t from)
@@ -250,10 +268,10 @@ void CoarseKeys::copy(uint32_t to, uint32_t from)
     for (uint32_t j = 0; j < m_n_dims / 4 + 2; j++) std::memcpy(eight(to) + j * 32 + to % 8 * 4, eight(from) + j * 32 + from % 8 * 4, 4);
 }
 
-float CoarseKeys::bounds(const float* key, float scale, uint32_t n, float* apart) const
+float CoarseKeys::bounds(const float* key, uint32_t n, float* apart) const
 {
     Rounded r;
-    round({m_middle, m_step, m_steps, m_n_dims}, key, m_dim, scale, r);
+    round({m_middle, m_step, m_steps, m_n_dims, m_unit}, key, m_dim, r);
     r.own = r.square;
     for (uint32_t j = 0; j < m_n_dims; j++) r.own += 2 * kZero * r.at[j];
     const Sweep sweep{m_table, eight_bytes(m_n_dims), m_n_dims, n, m_step * m_step * kLess * 15 / 16, r};

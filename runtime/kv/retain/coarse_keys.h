@@ -14,14 +14,14 @@ public:
     static uint64_t floats_needed(uint32_t n, uint32_t dim) { return uint64_t(n + 7) / 8 * eight_bytes(dim) / 4; } // of a table for n keys
 
     CoarseKeys() = default;
-    // keys (n_keys, dim): those that say where the table's grid lies, at length 1 if `unit`; the table has no keys yet.
+    // keys (n_keys, dim): those that say where the table's grid lies; it has no keys yet. unit: all keys are taken at length 1.
     CoarseKeys(const float* keys, uint32_t n_keys, uint32_t dim, bool unit, float* table);
 
-    void set(uint32_t i, const float* key, float scale); // entry i is the key, scaled
+    float set(uint32_t i, const float* key); // entry i is the key; returns its length, if `unit`
     void copy(uint32_t to, uint32_t from);
-    // apart[i] is not above the squared distance of the scaled key to entry i, for i < n; infinity from there to a multiple of
+    // apart[i] is not above the squared distance of the key to entry i, for i < n; infinity from there to a multiple of
     // eight. Returns the least.
-    float bounds(const float* key, float scale, uint32_t n, float* apart) const;
+    float bounds(const float* key, uint32_t n, float* apart) const;
 
 private:
     // Of eight keys side by side: a byte per coordinate, four of a key together, then the squares of all, then the errors of all.
@@ -31,7 +31,8 @@ private:
 
     uint8_t* m_table = nullptr;
     uint32_t m_dim = 0, m_n_dims = 0; // n_dims: with zeros up to a multiple of eight
-    float m_step = 0, m_steps = 0;    // a coordinate's, and how many of them are 1
+    bool m_unit = false;
+    float m_step = 0, m_steps = 0; // a coordinate's, and how many of them are 1
     float m_middle[codec_max_dim] = {};
 };
 

@@ -55,7 +55,7 @@ void score_kcenter(const Candidates& c, const RetainOptions&, float* scratch, fl
         score[i] = 0;
         open[i] = i;
         nearest[i] = std::numeric_limits<float>::max();
-        coarse.set(i, key(i), 1);
+        coarse.set(i, key(i));
         if (square > longest) longest = square, next = i;
     }
     for (uint32_t chosen = 0, n_open = c.n; chosen < n_centres; chosen++) {
@@ -65,7 +65,7 @@ void score_kcenter(const Candidates& c, const RetainOptions&, float* scratch, fl
         nearest[next] = nearest[n_open];
         nearest[n_open] = -1;
         coarse.copy(next, n_open);
-        coarse.bounds(key(centre), 1, n_open, apart);
+        coarse.bounds(key(centre), n_open, apart);
         for (uint32_t i = 0; (i = first_within(apart, nearest, i, n_open)) < n_open; i++) {
             const float distance = squared_distance(key(open[i]), key(centre), c.head_dim);
             nearest[i] = std::min(nearest[i], std::max(0.0f, distance)); // max() makes 0 of NaN

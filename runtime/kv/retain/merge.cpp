@@ -17,15 +17,14 @@ float key_norm(const float* key, uint32_t head_dim)
 void MergeTargets::set(uint32_t target)
 {
     const float* key = keys + uint64_t(indexes[target]) * head_dim;
-    norms[target] = key_norm(key, head_dim);
-    coarse.set(target, key, 1 / norms[target]);
+    norms[target] = coarse.set(target, key);
 }
 
 uint32_t MergeTargets::nearest(const float* key) const
 {
     float largest_cosine = kNearEnough;
     const auto limit = [&] { return 2 - 2 * largest_cosine + 1e-5f; }; // a squared distance at length 1, rounded up
-    const float norm = key_norm(key, head_dim), least = coarse.bounds(key, 1 / norm, n, apart);
+    const float norm = key_norm(key, head_dim), least = coarse.bounds(key, n, apart);
     uint32_t best = kNoTarget;
     const auto look = [&](uint32_t i) {
         const float scale = norms[i] * norm;
