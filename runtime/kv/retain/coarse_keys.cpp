@@ -142,7 +142,8 @@ struct Plain {
             int32_t sums[8] = {};
             for (uint32_t j = 0; j < s.n_dims; j += 4)
                 for (uint32_t k = 0; k < 32; k++) sums[k / 4] += int32_t(eight[j * 8 + k]) * s.key.at[j + k % 4];
-            put_bounds(s, i, eight, ints_at(sums), apart, least);
+            const Int8 products = ints_at(sums);
+            put_bounds(s, i, eight, products, apart, least);
         }
         return least_of(least);
     }
