@@ -82,7 +82,8 @@ def main():
             code = ks.ks_sample(session, byref(token))
         if code != KS_OK or ks.ks_is_end(session, token):
             break
-        sys.stdout.buffer.write(piece.raw[:ks.ks_piece(session, token, piece, len(piece))])
+        n_bytes = ks.ks_piece(session, token, piece, len(piece))
+        sys.stdout.buffer.write(piece.raw[:n_bytes])
         sys.stdout.buffer.flush()
         code = ks.ks_feed(session, byref(token), 1)
     print()
