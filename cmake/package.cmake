@@ -25,8 +25,7 @@ file(RELATIVE_PATH KS_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /) # so that wha
 string(REGEX REPLACE "/$" "" KS_PREFIX ${KS_PREFIX})
 configure_file(cmake/knapsack.pc.in cmake/knapsack.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/cmake/knapsack.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
-configure_package_config_file(cmake/KnapsackConfig.cmake.in cmake/KnapsackConfig.cmake INSTALL_DESTINATION ${package}
-  NO_SET_AND_CHECK_MACRO)
+configure_file(cmake/KnapsackConfig.cmake.in cmake/KnapsackConfig.cmake @ONLY)
 write_basic_package_version_file(cmake/KnapsackConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/cmake/KnapsackConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/cmake/KnapsackConfigVersion.cmake
   DESTINATION ${package} COMPONENT dev)

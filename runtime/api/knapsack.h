@@ -9,7 +9,8 @@
  *     ks_feed_turn(session, NULL, "Why is the sky blue?");
  *     for (uint32_t id; ks_sample(session, &id) == KS_OK && !ks_is_end(session, id); ks_feed(session, &id, 1)) {
  *         char piece[256];
- *         fwrite(piece, 1, ks_piece(session, id, piece, sizeof piece), stdout);
+ *         size_t bytes = ks_piece(session, id, piece, sizeof piece);
+ *         fwrite(piece, 1, bytes < sizeof piece ? bytes : sizeof piece, stdout);
  *     }
  *     ks_close(session);
  *
@@ -31,8 +32,9 @@
  * while nothing is computed; none survives ks_close(), and none survives a fork() in the child.
  *
  * Memory. ks_open() takes what the plan says, in a few large blocks, and nothing later: ks_feed(), ks_logits(), ks_sample() and
- * ks_piece() allocate nothing. (ks_tokenize(), ks_feed_turn(), ks_rewind(), ks_save() and ks_load() use the C++ heap for about the bytes
- * of their text, and ks_piece() for a token that does not fit. Not in the plan: the stacks of threads, and what a GPU's driver takes.)
+ * ks_piece() allocate nothing. (ks_tokenize(), ks_feed_turn(), ks_rewind(), ks_set_sampling(), ks_save() and ks_load() use the heap, and
+ * ks_piece() for a token that does not fit. Not in the plan: the session's small objects, some tens of KiB; the stacks of its
+ * threads; what a GPU's driver takes.)
  */
 #ifndef KNAPSACK_H
 #define KNAPSACK_H

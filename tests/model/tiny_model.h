@@ -61,8 +61,7 @@ inline TinyModel make_tiny_model(const TinyShape& s)
     b.f32(key("rope.freq_base"), 10000.f);
     if (m.gemma()) b.u32(key("attention.sliding_window"), s.window);
     std::vector<std::string> tokens = byte_letters();
-    tokens.push_back("<|im_end|>");
-    tokens.push_back("<|im_start|>");
+    tokens.insert(tokens.end(), {"<|im_end|>", "<|im_start|>"});
     std::vector<int32_t> types(256, 1);
     types.insert(types.end(), {3, 3});
     b.string("tokenizer.ggml.model", "gpt2").string("tokenizer.ggml.pre", "gpt-2").strings("tokenizer.ggml.tokens", tokens);
