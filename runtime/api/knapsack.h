@@ -1,4 +1,5 @@
-/* Knapsack: a language model inside a fixed number of bytes. This header is the whole interface, and its manual.
+/* Knapsack: a language model inside a fixed number of bytes. This header is the whole interface, and its manual;
+ * C99 and C++11 read it.
  *
  *     ks_options options = {sizeof options};
  *     options.model_path = "model.gguf";

@@ -64,6 +64,8 @@ def test_tree(prefix):
                    ".*/cmake/Knapsack/KnapsackConfig.cmake", ".*/pkgconfig/knapsack.pc", "share/doc/knapsack/LICENSE", "share/man/man1/knapsack.1"):
         check(any(re.fullmatch(wanted, path) for path in found), f"{wanted} is not installed: {found}")
     check(len(found) == 14, f"what is installed: {sorted(found)}")
+    for compiler, language, standard in (("CMAKE_C_COMPILER", "c", "c99"), ("CMAKE_CXX_COMPILER", "c++", "c++11")):
+        run(cached(compiler), "-x", language, "-std=" + standard, "-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only", f"{prefix}/include/knapsack.h")
 
 
 def test_version(prefix, libraries):
