@@ -173,7 +173,7 @@ size_t ks_piece(const ks_session* session, uint32_t id, char* out, size_t capaci
     Status status = guarded([&]() -> Status {
         std::string piece(tokenizer.max_piece_bytes(), 0);
         bytes = tokenizer.piece(id, &piece[0]);
-        memcpy(out, piece.data(), std::min(capacity, bytes));
+        if (capacity) memcpy(out, piece.data(), std::min(capacity, bytes));
         return {};
     });
     return status.ok() ? bytes : 0;

@@ -146,8 +146,8 @@ enum {
 };
 /* Writes up to `capacity` ids (which may be NULL for 0) and returns how many the text has; 0 where the heap is exhausted, too. */
 size_t ks_tokenize(const ks_session* session, const char* text, size_t text_bytes, uint32_t flags, uint32_t* ids, size_t capacity);
-/* Writes up to `capacity` bytes of a token's text and returns how many it has: not terminated, perhaps a part of a character, of which
- * the next token has the rest. Control tokens and ids beyond the vocabulary have none. */
+/* Writes up to `capacity` bytes (likewise) of a token's text and returns how many it has: not terminated, perhaps part of a character, of
+ * which the next token has the rest. Control tokens and ids beyond the vocabulary have none. */
 size_t ks_piece(const ks_session* session, uint32_t id, char* out, size_t capacity);
 int ks_is_end(const ks_session* session, uint32_t id); /* 1: the model ends its turn with this token, which need not be fed */
 
