@@ -1,5 +1,5 @@
 /* The smallest use of Knapsack: continue a text greedily inside a budget.  minimal MODEL MIB TEXT */
-#include "runtime/api/knapsack.h"
+#include <knapsack.h>
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 
 build_packages="g++ cmake ninja-build libutf8proc-dev libvulkan-dev glslang-tools"
 fetch_packages="python3 python3-venv ca-certificates"
-test_packages="doctest-dev python3 mesa-vulkan-drivers g++-aarch64-linux-gnu qemu-user"
+test_packages="doctest-dev python3 pkg-config mesa-vulkan-drivers g++-aarch64-linux-gnu qemu-user"
 
 # Installs those of the packages given that are missing.
 install_packages() {

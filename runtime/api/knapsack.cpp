@@ -2,9 +2,11 @@
 #include "runtime/api/knapsack.h"
 
 #include "runtime/api/session.h"
+#include "runtime/text/chat_template.h"
 
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <new>
 
 using namespace ks;
@@ -23,6 +25,7 @@ static int fail_with(const Status& status, char* error, size_t error_bytes)
 
 static int keep(ks_session* session, const Status& status)
 {
+    if (status.code() == Code::interrupted) session->session->clear_cancel();
     session->error = status.message();
     return int(status.code());
 }
@@ -34,8 +37,10 @@ template <class F> static Status guarded(F&& body)
         return body();
     } catch (const std::bad_alloc&) {
         return Status(Code::no_fit, "the system has no memory left");
+    } catch (const std::exception& e) { // a thread that the system refuses
+        return fail(Code::device, "the system refused: %s", printable(e.what(), 200).c_str());
     } catch (...) {
-        return Status(Code::usage, "unexpected exception");
+        return Status(Code::usage, "a callback has thrown an exception");
     }
 }
 
@@ -60,6 +65,7 @@ static Status read_options(const ks_options* o, SessionOptions& out)
         void* user = o->user;
         out.progress = [call, user](const char* stage, uint64_t done, uint64_t total) { return call(user, stage, done, total) != 0; };
     }
+    if (o->log) out.log = [call = o->log, user = o->user](const std::string& sentence) { call(user, sentence.c_str()); };
     return {};
 }
 
@@ -74,11 +80,17 @@ static void fill_stats(const Plan& plan, ks_stats* out)
     out->bytes_per_token = plan.bytes_per_token;
     out->fits = plan.fits;
     out->context = plan.context;
+    out->slots = plan.slots;
+    snprintf(out->device, sizeof out->device, "%s", plan.device.c_str());
+    snprintf(out->recipe, sizeof out->recipe, "%s", plan.recipe_text.c_str());
 }
+
+#define TEXT_OF(major, minor, patch) #major "." #minor "." #patch
+#define VERSION_TEXT(...) TEXT_OF(__VA_ARGS__) // whose arguments are expanded by now
 
 const char* ks_version(void)
 {
-    return KS_VERSION;
+    return VERSION_TEXT(KS_VERSION_MAJOR, KS_VERSION_MINOR, KS_VERSION_PATCH);
 }
 
 int ks_plan(const ks_options* options, ks_stats* out, char* error, size_t error_bytes)
@@ -157,9 +169,14 @@ size_t ks_piece(const ks_session* session, uint32_t id, char* out, size_t capaci
     const Tokenizer& tokenizer = session->session->tokenizer();
     if (id >= tokenizer.n_vocab()) return 0;
     if (capacity >= tokenizer.max_piece_bytes()) return tokenizer.piece(id, out);
-    std::string piece = tokenizer.decode(&id, 1);
-    memcpy(out, piece.data(), std::min(capacity, piece.size()));
-    return piece.size();
+    size_t bytes = 0;
+    Status status = guarded([&]() -> Status {
+        std::string piece(tokenizer.max_piece_bytes(), 0);
+        bytes = tokenizer.piece(id, &piece[0]);
+        if (capacity) memcpy(out, piece.data(), std::min(capacity, bytes));
+        return {};
+    });
+    return status.ok() ? bytes : 0;
 }
 
 int ks_is_end(const ks_session* session, uint32_t id)
@@ -169,8 +186,43 @@ int ks_is_end(const ks_session* session, uint32_t id)
 
 int ks_feed(ks_session* session, const uint32_t* ids, size_t n)
 {
-    session->session->clear_cancel();
     return keep(session, guarded([&] { return session->session->feed(ids, n); }));
+}
+
+// What a turn appends to the text, and who wrote each token of it.
+static Status write_turn(const Session& s, const char* system, const char* user, std::vector<uint32_t>& ids, std::string& authors)
+{
+    const std::string& text = s.chat_template();
+    const ChatFrame* frame = recognise_chat_frame(text);
+    if (!user) return Status(Code::usage, "ks_feed_turn: user is NULL");
+    if (!frame) return fail(Code::unsupported, "the model has %s chat template", text.empty() ? "no" : "none of the known kinds of");
+    ChatWriter writer(*frame, s.tokenizer().adds_bos(), default_system_text(*frame, text));
+    ChatPieces pieces;
+    if (s.n_tokens() == 0 && system) writer.turn(ChatRole::system, system, pieces);
+    if (s.n_tokens() > 0) {
+        writer.turn(ChatRole::user, "", pieces); // so that it does not begin again
+        pieces.clear();
+        writer.close_answer(pieces);
+    }
+    writer.turn(ChatRole::user, user, pieces);
+    writer.open_answer(pieces);
+    encode_pieces(s.tokenizer(), pieces, ids, &authors);
+    return {};
+}
+
+int ks_feed_turn(ks_session* session, const char* system, const char* user)
+{
+    return keep(session, guarded([&]() -> Status {
+                    Session& s = *session->session;
+                    std::vector<uint32_t> ids;
+                    std::string authors;
+                    KS_TRY(write_turn(s, system, user, ids, authors));
+                    // What comes before the first message stays for good.
+                    if (s.n_tokens() == 0) KS_TRY(s.pin(uint32_t(std::min(authors.find(kAuthors[int(ChatRole::user)]), ids.size()))));
+                    std::vector<uint8_t> frames;
+                    for (char author : authors) frames.push_back(author == kFrameAuthor);
+                    return s.feed(ids.data(), ids.size(), frames.data());
+                }));
 }
 
 const float* ks_logits(const ks_session* session)
@@ -236,4 +288,9 @@ int ks_load(ks_session* session, const char* path)
 void ks_cancel(ks_session* session)
 {
     session->session->cancel();
+}
+
+void ks_clear_cancel(ks_session* session)
+{
+    session->session->clear_cancel();
 }

@@ -66,11 +66,18 @@ Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options)
     std::unique_ptr<Session> session(new Session);
     if (options.caller_memory) session->m_memory = MemorySource(options.caller_memory, options.caller_memory_bytes);
     session->m_progress = options.progress;
+    session->m_log = options.log;
     ModelHeader header;
     KS_TRY(read_header(options, &session->m_memory, header));
     if (!header.plan.fits) return no_fit(header.plan);
     KS_TRY(session->open_memory(header));
     KS_TRY(session->load(header));
+    if (options.log) {
+        const Plan& plan = session->m_plan;
+        options.log("open on " + printable(session->m_device_name, 200) + ": " + human_bytes(plan.total_bytes) + " of " +
+                    human_bytes(plan.budget_bytes) + ", recipe " + plan.recipe_text + ", context " + std::to_string(plan.context) +
+                    ", slots " + std::to_string(plan.slots));
+    }
     return session;
 }
 
@@ -233,6 +240,7 @@ Status Session::rewind(uint32_t n_tokens)
         again.push_back(token(p));
         frames.push_back(m_tokens[p] != token(p));
     }
+    if (m_log && n_tokens) m_log("going back to token " + std::to_string(n_tokens) + ": the text is read again");
     clear();
     return n_tokens ? feed(again.data(), n_tokens, frames.data()) : Status();
 }

@@ -34,6 +34,7 @@ struct SessionOptions {
     void* caller_memory = nullptr; // use this block instead of the system's
     size_t caller_memory_bytes = 0;
     Progress progress;                                                      // may be empty
+    std::function<void(const std::string& sentence)> log;                   // may be empty
     std::function<std::unique_ptr<Backend>(std::unique_ptr<Backend>)> wrap; // may be empty; puts a layer around the device
 };
 
@@ -135,6 +136,7 @@ private:
     uint64_t m_fingerprint = 0;  // of the model file
     std::atomic<bool> m_cancelled{false};
     Progress m_progress;
+    std::function<void(const std::string& sentence)> m_log;
 };
 
 } // namespace ks

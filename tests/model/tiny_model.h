@@ -18,6 +18,7 @@ struct TinyShape {
     uint32_t seed = 1;
     float query_gain = 1;
     float key_bias = 0; // of two values in sixteen; others have a hundredth of it
+    std::string chat_template;
 };
 
 struct TinyModel {
@@ -60,13 +61,13 @@ inline TinyModel make_tiny_model(const TinyShape& s)
     b.f32(key("rope.freq_base"), 10000.f);
     if (m.gemma()) b.u32(key("attention.sliding_window"), s.window);
     std::vector<std::string> tokens = byte_letters();
-    tokens.push_back("<|im_end|>");
-    tokens.push_back("<|im_start|>");
+    tokens.insert(tokens.end(), {"<|im_end|>", "<|im_start|>"});
     std::vector<int32_t> types(256, 1);
     types.insert(types.end(), {3, 3});
     b.string("tokenizer.ggml.model", "gpt2").string("tokenizer.ggml.pre", "gpt-2").strings("tokenizer.ggml.tokens", tokens);
     b.array("tokenizer.ggml.token_type", GgufType::i32, types).strings("tokenizer.ggml.merges", {"q z"});
     b.u32("tokenizer.ggml.eos_token_id", 256).u32("tokenizer.ggml.bos_token_id", 257).boolean("tokenizer.ggml.add_bos_token", 1);
+    if (!s.chat_template.empty()) b.string("tokenizer.chat_template", s.chat_template);
 
     auto add = [&](const std::string& name, uint64_t cols, uint64_t rows, float mean, float deviation) {
         std::normal_distribution<float> normal(mean, deviation);

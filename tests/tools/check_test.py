@@ -15,7 +15,7 @@ GOOD = {
     "shaders/add.comp": "void main() {}\n",
     "kernels/cuda/move.cu": "__global__ void move_kernel(MoveArgs a, CudaCache to, const uint* from) {}\n",
     "shaders/move.comp": "layout(push_constant) uniform Block { MoveArgs a; } pushed;\nlayout(binding = 0) buffer To { uint w[]; };\nlayout(binding = 1) readonly buffer F { uint from[]; };\n",
-    "examples/e.c": "#include \"runtime/api/knapsack.h\"\n",
+    "examples/e.c": "#include <knapsack.h>\n",
 }
 LONG = "int long_one(int x)\n{\n" + "    x++;\n" * 57 + "    return x;\n}\n"
 FAULTS = {
@@ -27,6 +27,7 @@ FAULTS = {
     "a long method": ("runtime/kv/bad.h", "class A\n{\npublic:\n    " + LONG.replace("\n", "\n    ").rstrip() + "\n};\n", "a function of 61 lines"),
     "a long file": ("runtime/kv/bad.h", "// a line\n" * 501, "501 lines"),
     "a long script": ("tools/bad.py", "# a line\n" * 501, "501 lines"),
+    "a long part of the build": ("cmake/bad.cmake", "# a line\n" * 501, "501 lines"),
     "a kernel without its twin": ("kernels/cuda/lonely.cu", "\n", "lonely: only one of"),
     "twins with other buffers": ("shaders/move.comp", "layout(push_constant) uniform Block { MoveArgs a; } pushed;\n", "move: kernels/cuda/move.cu has buffers"),
     "twins with other arguments": ("kernels/cuda/move.cu", "__global__ void move_kernel(CopyArgs a, CudaCache to, const uint* from) {}\n", "different arguments"),

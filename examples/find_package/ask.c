@@ -1,0 +1,37 @@
+/* One question, one answer.  ask MODEL MIB QUESTION */
+#include <knapsack.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+
+int main(int argc, char** argv)
+{
+    if (argc != 4) {
+        fprintf(stderr, "usage: ask MODEL MIB QUESTION\n");
+        return KS_USAGE;
+    }
+    ks_options options = {sizeof options};
+    options.model_path = argv[1];
+    options.memory_bytes = strtoull(argv[2], NULL, 10) << 20;
+
+    char error[400], piece[256];
+    ks_session* session;
+    int code = ks_open(&options, &session, error, sizeof error);
+    if (code != KS_OK) {
+        fprintf(stderr, "ask: %s\n", error);
+        return code;
+    }
+    code = ks_feed_turn(session, NULL, argv[3]);
+    for (int i = 0; i < 64 && code == KS_OK; i++) {
+        uint32_t id;
+        ks_sample(session, &id);
+        if (ks_is_end(session, id)) break;
+        size_t bytes = ks_piece(session, id, piece, sizeof piece);
+        fwrite(piece, 1, bytes < sizeof piece ? bytes : sizeof piece, stdout);
+        code = ks_feed(session, &id, 1);
+    }
+    if (code != KS_OK) fprintf(stderr, "ask: %s\n", ks_error(session));
+    putchar('\n');
+    ks_close(session);
+    return code;
+}

@@ -1,0 +1,192 @@
+#!/usr/bin/env python3
+"""What strangers get: the installed tree, moved elsewhere, serves CMake, pkg-config and Python, from C and C++; so do the .deb packages. What is
+installed says one version, exports the header's functions alone, and the manual has every option. Inside another project nothing leaks."""
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
+from program import BINARY, CLEAN, check, knapsack, run_tests, tiny_model  # noqa: E402
+
+BUILD = os.path.dirname(BINARY)
+SOURCES = os.getcwd()
+QUESTION = "hello world"
+HOST = """cmake_minimum_required(VERSION 3.21)
+project(Host LANGUAGES C CXX)
+enable_testing()
+include(FetchContent)
+FetchContent_Declare(Knapsack SOURCE_DIR "{sources}")
+FetchContent_MakeAvailable(Knapsack)
+foreach(name CMAKE_BUILD_TYPE CMAKE_CXX_FLAGS CMAKE_C_FLAGS CMAKE_CXX_STANDARD CMAKE_POSITION_INDEPENDENT_CODE CMAKE_CXX_VISIBILITY_PRESET)
+  if(NOT "${{${{name}}}}" STREQUAL "")
+    message(FATAL_ERROR "${{name}} is ${{${{name}}}}")
+  endif()
+endforeach()
+get_property(options DIRECTORY PROPERTY COMPILE_OPTIONS)
+if(options)
+  message(FATAL_ERROR "options are ${{options}}")
+endif()
+add_executable(ask ask.c)
+target_link_libraries(ask PRIVATE Knapsack::knapsack)
+install(TARGETS ask)
+"""
+
+
+def cached(name):
+    with open(os.path.join(BUILD, "CMakeCache.txt")) as f:
+        found = re.search(rf"^{name}:\w+=(.*)$", f.read(), re.M)
+    return found[1] if found else ""
+
+
+def run(*args, cwd=None, fails=False, **env):
+    r = subprocess.run([str(a) for a in args], cwd=cwd, capture_output=True, text=True, errors="replace", env={**CLEAN, **env}, timeout=300)
+    if not fails:
+        check(r.returncode == 0, f"{' '.join(map(str, args))}: exit {r.returncode}: {r.stdout[-2000:]}{r.stderr[-2000:]}")
+    return r
+
+
+def cmake(source, build, *args):
+    generator = ["-G", "Ninja"] if shutil.which("ninja") else []
+    compilers = [f"-D{name}={cached(name)}" for name in ("CMAKE_C_COMPILER", "CMAKE_CXX_COMPILER")]
+    return ["cmake", "-S", source, "-B", build, *generator, *compilers, *args]
+
+
+def ask(program, model, expected, **env):
+    r = run(program, model, 64, QUESTION, **env)
+    check(r.stdout == expected, f"{program} answers {r.stdout!r}, not {expected!r}")
+
+
+def test_tree(prefix):
+    found = {os.path.relpath(os.path.join(d, f), prefix) for d, _, files in os.walk(prefix) for f in files}
+    for wanted in ("bin/knapsack", "include/knapsack.h", r".*/libknapsack\.a", r".*/libknapsack\.so", r".*/libknapsack\.so\.\d+\.\d+", r".*/libknapsack\.so\.\d+\.\d+\.\d+",
+                   ".*/cmake/Knapsack/KnapsackConfig.cmake", ".*/pkgconfig/knapsack.pc", "share/doc/knapsack/LICENSE", "share/man/man1/knapsack.1"):
+        check(any(re.fullmatch(wanted, path) for path in found), f"{wanted} is not installed: {found}")
+    check(len(found) == 14, f"what is installed: {sorted(found)}")
+    for compiler, language, standard in (("CMAKE_C_COMPILER", "c", "c99"), ("CMAKE_CXX_COMPILER", "c++", "c++11")):
+        run(cached(compiler), "-x", language, "-std=" + standard, "-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only", f"{prefix}/include/knapsack.h")
+
+
+def test_version(prefix, libraries):
+    with open(f"{prefix}/include/knapsack.h") as f:
+        header = f.read()
+    version = ".".join(re.search(rf"define KS_VERSION_{part} (\d+)", header)[1] for part in ("MAJOR", "MINOR", "PATCH"))
+    with open(f"{prefix}/share/man/man1/knapsack.1") as f:
+        manual = f.read()
+    check(run(f"{prefix}/bin/knapsack", "--version").stdout.startswith(f"knapsack {version}\n"), "the program's version")
+    check(f'"knapsack {version}"' in manual.split("\n")[0], "the manual's version")
+    check(os.path.exists(f"{libraries}/libknapsack.so.{version}"), "the shared library's version")
+    if shutil.which("pkg-config"):
+        said = run("pkg-config", "--modversion", "knapsack", PKG_CONFIG_PATH=f"{libraries}/pkgconfig").stdout
+        check(said == version + "\n", f"pkg-config's version: {said}")
+    plain = manual.replace("\\-", "-")
+    for command in re.findall(r"^  (\w+) ", knapsack("--help").out.decode(), re.M):
+        options = re.findall(r"^  (-.*?)(?:  |$)", knapsack(command, "--help").out.decode(), re.M)
+        section = plain.split(f".SH COMMAND {command}\n", 1)[-1].split(".SH", 1)[0]
+        check(options and all(f".TP\n.B {option}\n" in section for option in options), f"the manual has {options} of {command}")
+    exported = {line.split()[-1] for line in run("nm", "-D", "--defined-only", f"{libraries}/libknapsack.so").stdout.splitlines()}
+    declared = set(re.findall(r"^[\w* ]+?\b(ks_\w+)\(", header, re.M))
+    check(exported == declared and "ks_open" in declared, f"exported is {exported}, declared {declared}")
+
+
+def test_cmake(folder, prefix, model, expected):
+    """A copy of the example, in a folder that knows nothing else."""
+    stranger = os.path.join(folder, "stranger")
+    shutil.copytree("examples/find_package", stranger)
+    for shared in ("ON", "OFF"):
+        build = os.path.join(stranger, "build-" + shared)
+        run(*cmake(stranger, build, f"-DCMAKE_PREFIX_PATH={prefix}", f"-DBUILD_SHARED_LIBS={shared}", "-DCMAKE_C_FLAGS=-Wall -Werror", "-DCMAKE_CXX_FLAGS=-Wall -Werror"))
+        run("cmake", "--build", build)
+        for program in ("ask", "ask_cpp"):
+            ask(f"{build}/{program}", model, expected)
+    with open(f"{stranger}/CMakeLists.txt") as f:
+        lists = f.read()
+    with open(f"{stranger}/CMakeLists.txt", "w") as f:  # C alone, and a version that is not there
+        f.write(lists[: lists.index("# A host of C++")].replace("LANGUAGES C CXX", "LANGUAGES C"))
+    run(*cmake(stranger, f"{stranger}/build-c", f"-DCMAKE_PREFIX_PATH={prefix}"))
+    run("cmake", "--build", f"{stranger}/build-c")
+    ask(f"{stranger}/build-c/ask", model, expected)
+    with open(f"{stranger}/CMakeLists.txt", "w") as f:
+        f.write(lists.replace("Knapsack 0.1 ", "Knapsack 9.0 "))
+    r = run(*cmake(stranger, f"{stranger}/build-9", f"-DCMAKE_PREFIX_PATH={prefix}"), fails=True)
+    check(r.returncode and "9.0" in r.stderr, f"another version is refused: {r.stderr}")
+    return [f"{stranger}/{build}/{program}" for build, program in (("build-OFF", "ask"), ("build-OFF", "ask_cpp"), ("build-c", "ask"))]
+
+
+def test_pkg_config(folder, libraries, model, expected, way):
+    if not shutil.which("pkg-config"):
+        return print("not tested: there is no pkg-config")
+    for compiler, source, *options in ((cached("CMAKE_C_COMPILER"), "ask.c"), (cached("CMAKE_CXX_COMPILER"), "ask.cpp", "-fno-exceptions", "-fno-rtti")):
+        flags = run("pkg-config", "--cflags", "--libs", *way, "knapsack", PKG_CONFIG_PATH=f"{libraries}/pkgconfig").stdout.split()
+        run(compiler, *options, f"examples/find_package/{source}", "-o", f"{folder}/ask", *flags)
+        ask(f"{folder}/ask", model, expected, LD_LIBRARY_PATH="" if way else libraries)
+
+
+def test_deb(folder, model, expected):
+    if not shutil.which("dpkg-deb"):
+        return print("not tested: there is no dpkg-deb")
+    run("cpack", "--config", f"{BUILD}/CPackConfig.cmake", "-B", f"{folder}/packages")
+    packages = sorted(f for f in os.listdir(f"{folder}/packages") if f.endswith(".deb"))
+    check([p.split("_")[0] for p in packages] == ["knapsack", "libknapsack-dev"], f"packages: {packages}")
+    for package in packages:
+        run("dpkg-deb", "-x", f"{folder}/packages/{package}", f"{folder}/deb")
+    depends = run("dpkg-deb", "-f", f"{folder}/packages/{packages[0]}", "Depends").stdout
+    check("libutf8proc" in depends and "libstdc++" in depends, f"what it depends on: {depends}")
+    libraries = os.path.dirname(next(os.path.join(d, "libknapsack.a") for d, _, files in os.walk(f"{folder}/deb") if "libknapsack.a" in files))
+    test_pkg_config(folder, libraries, model, expected, [])
+    check(run(f"{folder}/deb/usr/bin/knapsack", "plan", "-m", model).returncode == 0, "the packaged program runs")
+
+
+def test_inside(folder):
+    """Inside a project of somebody else: no tests, no program, no installed files, no flags; its own source alone is compiled here."""
+    host, build = os.path.join(folder, "host"), os.path.join(folder, "host", "build")
+    os.makedirs(host)
+    shutil.copy("examples/find_package/ask.c", host)
+    with open(f"{host}/CMakeLists.txt", "w") as f:
+        f.write(HOST.format(sources=SOURCES))
+    run(*cmake(host, build, "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON"))
+    tests = run("ctest", "--test-dir", build, "-N").stdout
+    check("Total Tests: 0" in tests, f"tests leak: {tests}")
+    with open(f"{build}/compile_commands.json") as f:
+        commands = f.read()
+    mine = next(line for line in commands.splitlines() if '"command"' in line and "ask.c" in line)
+    options = [w for w in mine.split() if w.startswith("-")]
+    check(options[0].startswith("-I") and options[0].endswith("/include") and set(options[1:]) <= {"-o", "-c"}, f"flags leak: {mine}")
+    check("tools/main.cpp" not in commands and "-O3" in commands, "no program, but optimised")
+    with open(f"{build}/cmake_install.cmake") as f:
+        installed = f.read()
+    theirs = os.path.join(build, "_deps", "knapsack-build", "cmake_install.cmake")
+    check("ask" in installed and (not os.path.exists(theirs) or "FILES" not in open(theirs).read()), "nothing of Knapsack is installed")
+    if shutil.which("ninja"):
+        run("ninja", "-C", build, "CMakeFiles/ask.dir/ask.c.o")
+
+
+def test(folder):
+    if cached("KS_INSTALL") != "ON" or cached("KS_SHARED") != "ON":
+        print("skipped: this build installs nothing, or has no shared library")
+        sys.exit(77)
+    model = tiny_model(folder)
+    expected = knapsack("chat", "-m", model, "--memory", "64MiB", "--temp", "0", "-n", 64, stdin=QUESTION.encode()).out.decode(errors="replace")
+    run("cmake", "--install", BUILD, "--prefix", f"{folder}/first")
+    prefix = os.path.join(folder, "second")
+    os.rename(f"{folder}/first", prefix)
+    libraries = os.path.dirname(next(os.path.join(d, "libknapsack.a") for d, _, files in os.walk(prefix) if "libknapsack.a" in files))
+    test_tree(prefix)
+    test_version(prefix, libraries)
+    archived = test_cmake(folder, prefix, model, expected)
+    test_pkg_config(folder, libraries, model, expected, [])
+    written = run(sys.executable, "examples/python/generate.py", model, 64, QUESTION, KNAPSACK_LIBRARY=f"{libraries}/libknapsack.so")
+    same = knapsack("run", "-m", model, "-p", QUESTION, "-n", 32, "--temp", 0, "--memory", "64MiB").out.decode(errors="replace")
+    check(written.stdout.rstrip("\n") == same.rstrip("\n") and "bytes held of 67108864" in written.stderr, f"python: {written.stdout!r} is not {same!r}: {written.stderr!r}")
+    for name in os.listdir(libraries):
+        if ".so" in name:
+            os.remove(os.path.join(libraries, name))
+    for program in archived:  # what was linked with the archive needs nothing else
+        ask(program, model, expected)
+    test_pkg_config(folder, libraries, model, expected, ["--static"])
+    test_deb(folder, model, expected)
+    test_inside(folder)
+
+
+run_tests(test)
