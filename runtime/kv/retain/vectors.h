@@ -3,8 +3,9 @@
 // function for AVX2 becomes its instructions.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
+#include <cstdlib>
+#include <cstring>
 
 namespace ks
 {
@@ -29,7 +30,10 @@ KS_ALWAYS_INLINE const LooseInt8& ints_at(const void* from)
 
 #ifdef __x86_64__
 #define KS_AVX2 __attribute__((target("avx2")))
-inline const bool has_avx2 = __builtin_cpu_supports("avx2");
+inline const bool has_avx2 = [] { // as the kernels of the cpu backend are chosen
+    const char* wanted = std::getenv("KNAPSACK_CPU");
+    return (!wanted || std::strcmp(wanted, "generic") != 0) && __builtin_cpu_supports("avx2");
+}();
 #else
 #define KS_AVX2
 inline constexpr bool has_avx2 = false;
