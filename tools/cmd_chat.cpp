@@ -302,8 +302,7 @@ Status Chat::read_turn(const std::vector<uint32_t>& ids, const std::string& auth
             Code::no_fit,
             "the context is full: this turn needs %zu tokens, %u of %u are left; /clear begins anew, a larger -c or --memory holds more",
             ids.size() + 1, uint32_t(m_session.room()), context);
-    std::vector<uint8_t> frames;
-    for (char author : authors) frames.push_back(author == kFrameAuthor);
+    const std::vector<uint8_t> frames = frame_marks(authors);
     Stopwatch clock;
     m_progress.begin_prompt(ids.size());
     Status status = m_session.feed(ids.data(), ids.size(), frames.data());
@@ -331,8 +330,8 @@ Status Chat::say(const std::string& message)
     encode_pieces(m_session.tokenizer(), m_talk.pieces, ids, &authors);
     m_attached.clear();
     // What comes before the first message stays for good.
-    const size_t head = held ? 0 : std::min(authors.find(kAuthors[int(ChatRole::user)]), ids.size());
-    if (held == 0) KS_TRY(m_session.pin(uint32_t(head)));
+    const uint32_t head = held ? 0 : head_tokens(authors);
+    if (held == 0) KS_TRY(m_session.pin(head));
     Status status = read_turn(ids, authors);
     if (!status.ok()) {
         m_talk = before;
@@ -340,7 +339,7 @@ Status Chat::say(const std::string& message)
         if (dropped) tell("\nthe message was dropped");
         return dropped ? Status() : status;
     }
-    m_turns.push_back({held + uint32_t(held ? before.unread.size() : head), message.substr(0, 200)});
+    m_turns.push_back({held + (held ? uint32_t(before.unread.size()) : head), message.substr(0, 200)});
     for (char& c : m_turns.back().words) c = c == '\n' ? ' ' : c;
     m_answer_begin = m_session.n_tokens();
     return answer();

@@ -218,10 +218,8 @@ int ks_feed_turn(ks_session* session, const char* system, const char* user)
                     std::string authors;
                     KS_TRY(write_turn(s, system, user, ids, authors));
                     // What comes before the first message stays for good.
-                    if (s.n_tokens() == 0) KS_TRY(s.pin(uint32_t(std::min(authors.find(kAuthors[int(ChatRole::user)]), ids.size()))));
-                    std::vector<uint8_t> frames;
-                    for (char author : authors) frames.push_back(author == kFrameAuthor);
-                    return s.feed(ids.data(), ids.size(), frames.data());
+                    if (s.n_tokens() == 0) KS_TRY(s.pin(head_tokens(authors)));
+                    return s.feed(ids.data(), ids.size(), frame_marks(authors).data());
                 }));
 }
 

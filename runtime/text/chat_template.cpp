@@ -296,4 +296,16 @@ void encode_pieces(const Tokenizer& tokenizer, const ChatPieces& pieces, std::ve
     flush();
 }
 
+uint32_t head_tokens(const std::string& authors)
+{
+    return uint32_t(std::min(authors.find(kAuthors[int(ChatRole::user)]), authors.size()));
+}
+
+std::vector<uint8_t> frame_marks(const std::string& authors)
+{
+    std::vector<uint8_t> marks;
+    for (char author : authors) marks.push_back(author == kFrameAuthor);
+    return marks;
+}
+
 } // namespace ks

@@ -81,5 +81,7 @@ private:
 // Appends the tokens. One call per feed: a text between two markers is encoded as one. authors: who wrote each token, the frame
 // only where it wrote all of it.
 void encode_pieces(const Tokenizer& tokenizer, const ChatPieces& pieces, std::vector<uint32_t>& out, std::string* authors = nullptr);
+uint32_t head_tokens(const std::string& authors);             // those before the first message
+std::vector<uint8_t> frame_marks(const std::string& authors); // 1: the frame wrote the token
 
 } // namespace ks

@@ -231,8 +231,11 @@ using Avx2 = Plain;
 // The key in the table's steps; it may end before a multiple of eight.
 void round(const Grid& g, const float* key, uint32_t dim, Rounded& out)
 {
-    float ended[codec_max_dim] = {};
-    if (dim % 8) key = std::copy_n(key, dim, ended) - dim;
+    float ended[codec_max_dim];
+    if (dim % 8) {
+        std::fill(std::copy_n(key, dim, ended), ended + g.n_dims, 0.0f);
+        key = ended;
+    }
     (has_avx2 ? Avx2::round : Plain::round)(g, key, out);
 }
 
