@@ -318,8 +318,10 @@ uint32_t Recipe::plain_recent_of(uint32_t n_slots) const
 uint32_t Recipe::delta_of(uint32_t n_slots) const
 {
     // A decision costs what it costs, so few of them are cheap; but where others are codes, as many slots wait for it in full size.
-    // What holds every key against every other (kcenter) costs slots squared, and waits for as many as may be.
-    const uint32_t own = retain->coarse ? n_slots : std::max(1u, std::min(64u, n_slots / (codes() ? 32 : 16)));
+    // Merging holds every victim against all that stay; what holds every key against every other (kcenter) waits for as many as may be.
+    const bool merges = victims == Victims::merge && !codes();
+    const uint32_t part = codes() ? 32 : merges ? 8 : 16, most = merges ? 128 : 64;
+    const uint32_t own = retain->coarse ? n_slots : std::max(1u, std::min(most, n_slots / part));
     return std::min(delta ? delta : own, std::max(1u, n_slots / 4));
 }
 

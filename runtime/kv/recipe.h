@@ -25,12 +25,13 @@ enum class Positions : uint8_t { absolute, offset, compact, grouped };
 enum class RopeScaling : uint8_t { file, linear, ntk, yarn };
 
 struct Recipe {
-    bool automatic = false; // the planner may choose
+    static constexpr uint32_t kByModel = ~0u; // none, or as many as this model's keys ask for
+    bool automatic = false;                   // the planner may choose
     const RetainPolicy* retain = find_retain("all");
     RetainOptions options;
     Format k = Format::f16; // codec of keys, where tokens are neither the first nor the last ones
     Format v = Format::f16;
-    uint32_t boundary = 0;           // first and last layers whose slots are q8 at least
+    uint32_t boundary = kByModel;    // first and last layers whose slots are q8 at least
     Victims victims = Victims::drop; // what becomes of them
     Split split = Split::uniform;
     Positions positions = Positions::absolute;

@@ -58,6 +58,7 @@ struct Config {
     bool key_bias = false;                          // some layer has attn_k.bias
 
     bool is_window_layer(uint32_t il) const { return window != 0 && il % window_period < window_period - 1; }
+    bool has_wide_normed_keys() const { return family->qk_norm && head_dim >= 256; } // they bear few bits badly
 };
 
 Result<Config> read_config(const Gguf& gguf);

@@ -94,6 +94,8 @@ static void code_window(CacheLayerSpec& s, const Recipe& recipe, uint32_t whole_
 std::vector<CacheLayerSpec> cache_specs(const Config& c, const Recipe& recipe, uint32_t n_slots)
 {
     std::vector<CacheLayerSpec> specs(c.n_layers);
+    const bool two_bits = window_codec(recipe.k) != recipe.k;
+    const uint32_t n_boundary = recipe.boundary == Recipe::kByModel ? c.has_wide_normed_keys() && two_bits : recipe.boundary;
     uint32_t n_whole = 0; // layers that see everything, between which slots are split
     for (uint32_t il = 0; il < c.n_layers; il++) n_whole += !c.is_window_layer(il);
     std::vector<uint32_t> split(n_whole);
@@ -117,7 +119,7 @@ std::vector<CacheLayerSpec> cache_specs(const Config& c, const Recipe& recipe, u
         s.bounded = !recipe.exact();
         s.table = (s.bounded && !recipe.is_ring()) || recipe.codes() || recipe.selects() || recipe.turns_keys();
         if (recipe.selects() && il >= recipe.select->dense) s.n_read = recipe.read_slots();
-        const bool boundary = nth <= recipe.boundary || nth + recipe.boundary > n_whole;
+        const bool boundary = nth <= n_boundary || nth + n_boundary > n_whole;
         auto codec = [&](Format wanted) { return boundary && is_coded(wanted) ? Format::q8 : wanted; };
         if (recipe.codes()) s.code_slots(recipe, codec(recipe.k), codec(recipe.v));
         s.n_wave = s.n_coded && takes_bias_out(c, recipe) ? c.n_rot : 0;

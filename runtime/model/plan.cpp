@@ -162,8 +162,7 @@ static std::vector<Rung> ladder(const Config& config, const DeviceInfo& device, 
     };
     if (recipe.codes() || recipe.selects() || recipe.slots) return {{mix(recipe.k, recipe.v), 0}};
     if (!can_code(config) || (config.key_bias && !device.adds_bias)) return {{recipe, 1}, {mix(Format::f16, Format::f16), 0}};
-    const bool wide = config.family->qk_norm && config.head_dim >= 256;
-    const Recipe few = wide ? mix(Format::q8, Format::turbo4) : mix(Format::turbo4, Format::turbo3);
+    const Recipe few = config.has_wide_normed_keys() ? mix(Format::q8, Format::turbo4) : mix(Format::turbo4, Format::turbo3);
     return {{recipe, 1}, {mix(Format::q8, Format::q8), kEnough}, {few, 0}};
 }
 

@@ -149,6 +149,40 @@ TEST_CASE("plan: heads that no codec can take are refused, but not where nothing
     }
 }
 
+TEST_CASE("plan: wide normed keys in two bits have q8 in the first and the last layer, unless the recipe says otherwise")
+{
+    std::mt19937 rng(4);
+    Shape s = random_shape(rng);
+    s.config.n_layers = 4;
+    s.config.window = 0;
+    Family normed = kFamily;
+    normed.qk_norm = true;
+    const auto n_q8 = [&](const char* recipe) {
+        uint32_t n = 0;
+        for (const CacheLayerSpec& spec : cache_specs(s.config, parse_recipe(recipe).value(), 256)) n += spec.k == Format::q8;
+        return n;
+    };
+    struct {
+        const Family* family;
+        uint32_t head_dim;
+        const char* recipe;
+        uint32_t n_q8;
+    } cases[] = {{&normed, 256, "turbo2", 2},
+                 {&normed, 256, "kivi2", 2},
+                 {&normed, 256, "turbo2,boundary=0", 0},
+                 {&normed, 256, "turbo3,v=turbo2", 0},
+                 {&normed, 128, "turbo2", 0},
+                 {&kFamily, 256, "turbo2", 0},
+                 {&kFamily, 256, "turbo2,boundary=1", 2}};
+    for (const auto& c : cases) {
+        CAPTURE(std::string(c.recipe));
+        s.config.family = c.family;
+        s.config.head_dim = c.head_dim;
+        CHECK(n_q8(c.recipe) == c.n_q8);
+    }
+    CHECK(recipe_text(parse_recipe("turbo2,boundary=0").value()).find("boundary=0") != std::string::npos);
+}
+
 // A device whose attention does not have everything.
 struct LesserBackend : ReferenceBackend {
     DeviceInfo lesser;

@@ -39,14 +39,17 @@ void score_keydiff(const Candidates& c, const RetainOptions&, float* scratch, fl
 
 // Farthest first: the key of largest norm, then always the one farthest from all chosen; every key ends up within twice the
 // best possible radius of a chosen one. The score counts down in the order of choice; ties: the older.
-void score_kcenter(const Candidates& c, const RetainOptions&, float* scratch, float* score)
+KS_ALWAYS_INLINE static void kcenter_of(const Candidates& c, float* scratch, float* score)
 {
     const uint32_t n_padded = (c.n + 7) / 8 * 8, n_centres = c.n_keep ? std::min(c.n_keep, c.n) : c.n;
     // Of the keys that are not chosen, in any order: which, the squared distance to the nearest chosen one, and that to the newest or less.
     uint32_t* open = new (scratch) uint32_t[c.n]; // same size, same alignment
     float *nearest = scratch + n_padded, *apart = nearest + n_padded;
     CoarseKeys coarse(c.keys, c.n, c.head_dim, false, apart + n_padded);
-    const auto key = [&](uint32_t i) { return c.keys + uint64_t(i) * c.head_dim; };
+    const auto key = [&](uint32_t i) __attribute__((always_inline))
+    {
+        return c.keys + uint64_t(i) * c.head_dim;
+    };
     uint32_t next = 0;
     float longest = -1;
     std::fill_n(nearest + c.n, n_padded - c.n, -1.0f); // what is read eight at a time
@@ -76,6 +79,16 @@ void score_kcenter(const Candidates& c, const RetainOptions&, float* scratch, fl
         for (uint32_t i = 0; (i = first_reaching(nearest, bar, i, n_open)) < n_open; i++)
             if (next == n_open || open[i] < open[next]) next = i;
     }
+}
+
+KS_AVX2 static void kcenter_avx2(const Candidates& c, float* scratch, float* score)
+{
+    kcenter_of(c, scratch, score);
+}
+
+void score_kcenter(const Candidates& c, const RetainOptions&, float* scratch, float* score)
+{
+    has_avx2 ? kcenter_avx2(c, scratch, score) : kcenter_of(c, scratch, score);
 }
 
 } // namespace ks
