@@ -72,7 +72,8 @@ template <class Body> KS_INLINE void for_seen(const Columns& c, const Part& part
     }
 }
 
-// Rows of a table lie anywhere, and no processor guesses where: asks for columns [from, to) of the plain pool.
+// Rows of a table lie anywhere, those of a ring go on in another page: no processor guesses where. Asks for columns [from, to) of the plain
+// pool.
 KS_INLINE static void prefetch_rows(const void* pool, const TileRows& tile, uint32_t from, uint32_t to, uint32_t row_bytes)
 {
     for (to = to < tile.n_pool ? to : tile.n_pool; from < to; from++)
@@ -95,18 +96,19 @@ struct SplitScratch {
     }
 };
 
-// Logits of columns [from, to) of a part. While they are made, keys some rows ahead and these columns' values are asked for.
+// Logits of columns [from, to) of a part. While they are made, keys some rows ahead and, where there are any, these columns' values are
+// asked for.
 template <class S, bool half, uint32_t n_heads> void part_logits(const AttentionTask& task, const TileRows& tile, const Part& part,
                                                                  const PartRows& keys, uint32_t from, uint32_t to, const SplitScratch& s)
 {
     constexpr uint32_t step = n_heads == 1 ? 8 : n_heads == 2 ? 4 : 2;
     const uint32_t head_dim = task.a.head_dim;
-    const bool ahead = task.table && part.place == Part::pool;
+    const bool ahead = part.place == Part::pool;
     const float* q = part.far ? s.far : s.q;
     const uint32_t* rows = keys.rows - part.begin;
     for (; from + step <= to; from += step) {
         if (ahead) prefetch_rows(task.k, tile, from + kAhead, from + kAhead + step, head_dim * (task.k_half ? 2 : 4));
-        if (ahead) prefetch_rows(task.v, tile, from, from + step, head_dim * (task.v_half ? 2 : 4));
+        if (ahead && task.v) prefetch_rows(task.v, tile, from, from + step, head_dim * (task.v_half ? 2 : 4));
         few_logits<S, half, n_heads, step>(keys.data, head_dim, q, rows + from, s.weights + from);
     }
     for (; from < to; from++) few_logits<S, half, n_heads, 1>(keys.data, head_dim, q, rows + from, s.weights + from);
@@ -175,7 +177,7 @@ template <class S, uint32_t n_heads> void split_heads(const AttentionTask& task,
         const Columns c(sight, token, p, n);
         if (!c.any()) continue;
         const TileRows tile(task, sight, kv_head, p, n, far_end(task, sight, token));
-        if (task.table && p == begin) prefetch_rows(task.k, tile, 0, kAhead, task.a.head_dim * (task.k_half ? 2 : 4));
+        if (p == begin) prefetch_rows(task.k, tile, 0, kAhead, task.a.head_dim * (task.k_half ? 2 : 4));
         split_tile<S, n_heads>(task, tile, c, n, p, token * task.a.n_heads + first_head, s, partials, head_stride);
     }
 }
