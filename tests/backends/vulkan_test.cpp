@@ -93,3 +93,45 @@ TEST_CASE("vulkan: a device that lacks what is needed is not listed, and refused
     REQUIRE(best.ok());
     CHECK(best.value()->info().backend != "vulkan");
 }
+
+TEST_CASE("vulkan: a buffer is put together from small blocks, no tensor of which is cut")
+{
+    const std::string id = vulkan_device();
+    if (id.empty()) return;
+    for (const char* name : {"small_blocks", "small_discrete"}) {
+        Pretended device(name);
+        std::unique_ptr<Backend> backend = std::move(open_backend({id, 0, nullptr}).value());
+        CHECK(backend->info().free_bytes > 1u << 20);
+        std::vector<uint64_t> starts;
+        std::vector<float> ones(10000, 1.f), found(10000);
+        for (uint64_t at = 0; at < 40 * 40000; at += 40000) starts.push_back(at);
+        Result<Buffer> taken = backend->alloc(40 * 40000, starts);
+        REQUIRE_MESSAGE(taken.ok(), taken.status().message());
+        Buffer buffer = taken.value();
+        for (uint64_t at : starts) backend->upload(buffer, at, ones.data(), 40000);
+        for (size_t i = 1; i < starts.size(); i++)
+            backend->add({1, 10000, 1}, {buffer, starts[i], 1, 10000}, {buffer, starts[i - 1], 1, 10000});
+        for (size_t i = 0; i < starts.size(); i++) {
+            backend->download(found.data(), buffer, starts[i], 40000);
+            CHECK(found == std::vector<float>(10000, float(i + 1)));
+        }
+        CHECK(backend->sync().ok());
+        backend->free(buffer);
+        const Result<Buffer> larger = backend->alloc(3 << 20, {0, 60000, 2 << 20});
+        REQUIRE(!larger.ok());
+        CHECK(larger.status().code() == Code::no_fit);
+        CHECK(larger.status().message().find("gives blocks of at most") != std::string::npos);
+    }
+}
+
+TEST_CASE("vulkan: what cannot be used is named with the reason")
+{
+    const std::string id = vulkan_device();
+    if (id.empty()) return;
+    CHECK(refused_devices().empty());
+    Pretended device("featureless");
+    const std::vector<std::string> refused = refused_devices();
+    REQUIRE(!refused.empty());
+    CHECK(refused[0].find(id) == 0);
+    CHECK(refused[0].find("storage buffers") != std::string::npos);
+}
