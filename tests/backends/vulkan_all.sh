@@ -9,6 +9,8 @@ set -eu
 bin=$1
 shift
 export KS_TEST_BACKEND=vulkan
+# Mesa's own cache stays; what other tests needed is not made in the background of this one.
+export MESA_SHADER_CACHE_DIR="${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}" XDG_CACHE_HOME=/dev/null
 [ $# -gt 0 ] || set -- ops cache widths limits layers
 
 say() { echo "== $(date +%T) ${LP_NATIVE_VECTOR_WIDTH:-} ${KNAPSACK_VULKAN_LIMITS:-} $*"; }

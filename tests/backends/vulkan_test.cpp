@@ -3,14 +3,34 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <dirent.h>
 #include <doctest/doctest.h>
+#include <set>
 
 using namespace ks;
 
+// A variable of the environment that is another for as long as this lives.
+struct Environment {
+    const char* name;
+    std::string before;
+    bool was_there;
+    Environment(const char* variable, const char* value) : name(variable), was_there(getenv(variable))
+    {
+        if (was_there) before = getenv(variable);
+        setenv(variable, value, 1);
+    }
+    ~Environment()
+    {
+        if (was_there)
+            setenv(name, before.c_str(), 1);
+        else
+            unsetenv(name);
+    }
+};
+
 // Of the devices that tests pretend to have (backends/vulkan/vulkan_device.cpp), one for as long as it lives.
-struct Pretended {
-    explicit Pretended(const char* name) { setenv("KNAPSACK_VULKAN_LIMITS", name, 1); }
-    ~Pretended() { unsetenv("KNAPSACK_VULKAN_LIMITS"); }
+struct Pretended : Environment {
+    explicit Pretended(const char* limits) : Environment("KNAPSACK_VULKAN_LIMITS", limits) {}
 };
 
 static std::string vulkan_device()
@@ -134,4 +154,34 @@ TEST_CASE("vulkan: what cannot be used is named with the reason")
     REQUIRE(!refused.empty());
     CHECK(refused[0].find(id) == 0);
     CHECK(refused[0].find("storage buffers") != std::string::npos);
+}
+
+TEST_CASE("vulkan: pipelines are remembered for devices that read alike")
+{
+    const std::string id = vulkan_device();
+    if (id.empty()) return;
+    char folder[] = "/tmp/vulkan_test.XXXXXX";
+    REQUIRE(mkdtemp(folder));
+    bool reads_texels = false;
+    std::set<std::string> files;
+    {
+        Environment place("XDG_CACHE_HOME", folder);
+        for (const char* limits : {"", "pi5", ""}) {
+            Pretended device(limits);
+            std::unique_ptr<Backend> backend = std::move(open_backend({id, 0, nullptr}).value());
+            for (const std::string& path : backend->info().paths) reads_texels |= path.find("reads texels") == 0;
+            Buffer buffer = backend->alloc(8192).value();
+            CHECK(count(*backend, buffer, 100, 1).ok());
+            backend->free(buffer);
+        }
+    }
+    const std::string kept = std::string(folder) + "/knapsack";
+    DIR* dir = opendir(kept.c_str());
+    REQUIRE(dir);
+    while (dirent* entry = readdir(dir))
+        if (entry->d_name[0] != '.') files.insert(entry->d_name);
+    closedir(dir);
+    CHECK(files.size() == (reads_texels ? 2 : 1));
+    const std::string removed = std::string("rm -r ") + folder; // a driver may keep things of its own there
+    CHECK(system(removed.c_str()) == 0);
 }
