@@ -50,13 +50,13 @@ for part; do
     widths) for bits in 128 512; do
         export LP_NATIVE_VECTOR_WIDTH=$bits
         ops
-        "$bin/test_kv" -tc="victims*"
+        KS_TEST_ROUNDS=10 "$bin/test_kv" -tc="victims*"
     done
         unset LP_NATIVE_VECTOR_WIDTH ;;
     limits) for name in pi5 mali dozen tiny_discrete; do
         export KNAPSACK_VULKAN_LIMITS=$name
         ops
-        "$bin/test_kv" -tc="victims*"
+        KS_TEST_ROUNDS=10 "$bin/test_kv" -tc="victims*"
     done
         unset KNAPSACK_VULKAN_LIMITS ;;
     layers) layers ;;
