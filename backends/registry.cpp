@@ -28,14 +28,15 @@ struct FoundDevice {
 };
 
 // Those that are there or not. They come after the processor until they have met hardware: what nobody asked for by name is not taken.
-static std::vector<FoundDevice> find_devices()
+static std::vector<FoundDevice> find_devices(std::vector<std::string>* refused = nullptr)
 {
+    (void)refused; // by what was not built
     std::vector<FoundDevice> devices;
 #ifdef KS_CUDA
     for (const CudaFound& found : find_cuda_devices()) devices.push_back({found.info, make_cuda_backend});
 #endif
 #ifdef KS_VULKAN
-    for (const DeviceInfo& found : find_vulkan_devices()) devices.push_back({found, make_vulkan_backend});
+    for (const DeviceInfo& found : find_vulkan_devices(refused)) devices.push_back({found, make_vulkan_backend});
 #endif
     return devices;
 }
@@ -46,6 +47,13 @@ std::vector<DeviceInfo> list_devices()
     for (const BackendRow& row : kBackends) devices.push_back(row.make({})->info());
     for (const FoundDevice& found : find_devices()) devices.insert(devices.end() - 1, found.info);
     return devices;
+}
+
+std::vector<std::string> refused_devices()
+{
+    std::vector<std::string> refused;
+    (void)find_devices(&refused);
+    return refused;
 }
 
 Result<std::unique_ptr<Backend>> open_backend(const BackendOptions& options)

@@ -13,15 +13,18 @@ Status cmd_devices(const Options& options)
         json.open('[');
         for (const DeviceInfo& d : devices) {
             json.open('{').member("id", d.id).member("name", d.name).member("backend", d.backend).member("memory_bytes", d.memory_bytes);
-            json.member("free_bytes", d.free_bytes).member("unified", d.unified).close('}');
+            json.member("free_bytes", d.free_bytes).member("unified", d.unified).array("paths", d.paths).close('}');
         }
         json.close(']').print();
         return {};
     }
     printf("  %-12s %-12s %12s %12s  %s\n", "--device", "backend", "memory", "free", "name");
-    for (const DeviceInfo& d : devices)
+    for (const DeviceInfo& d : devices) {
         printf("  %-12s %-12s %12s %12s  %s%s\n", d.id.c_str(), d.backend.c_str(), human_bytes(d.memory_bytes).c_str(),
                human_bytes(d.free_bytes).c_str(), printable(d.name, 200).c_str(), d.unified ? ", one pool with the host's memory" : "");
+        for (const std::string& path : d.paths) printf("  %-12s %s\n", "", printable(path, 200).c_str());
+    }
+    for (const std::string& refused : refused_devices()) printf("  not usable: %s\n", printable(refused, 400).c_str());
     return {};
 }
 

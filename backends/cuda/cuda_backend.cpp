@@ -34,7 +34,7 @@ DeviceInfo CudaBackend::info() const
     return m_device.info;
 }
 
-Result<Buffer> CudaBackend::alloc(uint64_t bytes)
+Result<Buffer> CudaBackend::alloc(uint64_t bytes, const std::vector<uint64_t>&)
 {
     KS_TRY(m_stream.wait());
     Result<void*> memory = cuda_block(m_device, align_up(bytes, 4), m_stream.handle());

@@ -16,7 +16,7 @@ public:
     Status open(const CudaFound& device);
 
     DeviceInfo info() const override;
-    Result<Buffer> alloc(uint64_t bytes) override;
+    Result<Buffer> alloc(uint64_t bytes, const std::vector<uint64_t>& starts = {}) override;
     void free(Buffer& buffer) override;
     void upload(const Buffer& to, uint64_t offset, const void* from, uint64_t bytes) override;
     void download(void* to, const Buffer& from, uint64_t offset, uint64_t bytes) override;

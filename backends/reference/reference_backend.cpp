@@ -47,7 +47,7 @@ DeviceInfo ReferenceBackend::info() const
     return info;
 }
 
-Result<Buffer> ReferenceBackend::alloc(uint64_t bytes)
+Result<Buffer> ReferenceBackend::alloc(uint64_t bytes, const std::vector<uint64_t>&)
 {
     Result<void*> memory = m_memory->take(bytes);
     if (!memory.ok()) return memory.status();

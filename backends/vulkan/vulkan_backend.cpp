@@ -10,13 +10,20 @@ constexpr uint64_t kStagingBytes = 1u << 20;
 constexpr uint64_t kSmallBytes = 16384; // of an upload
 static_assert(kSmallBytes <= kMaxUpdate, "");
 
-std::vector<DeviceInfo> find_vulkan_devices()
+std::vector<DeviceInfo> find_vulkan_devices(std::vector<std::string>* refused)
 {
     std::vector<DeviceInfo> found;
     VulkanInstance instance;
-    if (!instance.open().ok()) return found;
-    for (const VulkanCandidate& c : instance.candidates())
+    if (Status status = instance.open(); !status.ok()) {
+        if (refused) refused->push_back("vulkan: " + status.message());
+        return found;
+    }
+    const std::vector<VulkanCandidate> all = instance.candidates();
+    if (all.empty() && refused) refused->push_back("vulkan: no driver has a device");
+    for (const VulkanCandidate& c : all) {
         if (c.refusal.empty()) found.push_back(c.info);
+        if (!c.refusal.empty() && refused) refused->push_back(c.info.id + " (" + printable(c.info.name, 200) + "): " + c.refusal);
+    }
     return found;
 }
 
@@ -50,31 +57,64 @@ DeviceInfo VulkanBackend::info() const
     return m_device.info();
 }
 
-static VulkanBlock& block_of(const Buffer& buffer)
+// What a Buffer is made of, in order: no tensor lies in two of them.
+struct BufferPart {
+    uint64_t begin;
+    VulkanBlock block;
+};
+using BufferParts = std::vector<BufferPart>;
+
+static const BufferPart& part_of(const Buffer& buffer, uint64_t offset)
 {
-    return *static_cast<VulkanBlock*>(buffer.data);
+    const BufferParts& parts = *static_cast<BufferParts*>(buffer.data);
+    size_t nth = parts.size() - 1;
+    while (parts[nth].begin > offset) nth--;
+    return parts[nth];
 }
 
-Result<Buffer> VulkanBackend::alloc(uint64_t bytes)
+// Where a block that begins at `begin` ends: as late as a block may, or after the one piece that is larger.
+static uint64_t end_of_block(uint64_t begin, uint64_t bytes, const std::vector<uint64_t>& starts, uint64_t most)
 {
-    std::unique_ptr<VulkanBlock> block(new VulkanBlock);
-    KS_TRY(m_device.make_block(bytes, false, block.get()));
-    // Zeros, and every page touched: what a system has promised and cannot give is missed now.
-    m_stream.fill({block->buffer, 0, block->bytes}, 0);
-    if (Status status = m_stream.wait(); !status.ok()) {
-        m_device.free_block(*block);
+    if (bytes - begin <= most) return bytes;
+    const auto next = std::upper_bound(starts.begin(), starts.end(), begin);
+    const auto after = std::upper_bound(next, starts.end(), begin + most);
+    return after != next ? *(after - 1) : next != starts.end() ? *next : bytes;
+}
+
+Result<Buffer> VulkanBackend::alloc(uint64_t bytes, const std::vector<uint64_t>& starts)
+{
+    std::unique_ptr<BufferParts> parts(new BufferParts);
+    Buffer whole{parts.get(), bytes};
+    const uint64_t most = std::min(kBlockBytes, m_device.limits().allocation_bytes);
+    Status status;
+    for (uint64_t begin = 0, end = 0; status.ok() && (begin < bytes || parts->empty()); begin = end) {
+        end = end_of_block(begin, bytes, starts, most);
+        VulkanBlock block;
+        status = m_device.make_block(end - begin, false, &block);
+        if (!status.ok()) break;
+        parts->push_back({begin, block});
+        // Zeros, and every page touched: what a system has promised and cannot give is missed now.
+        m_stream.fill({block.buffer, 0, block.bytes}, 0);
+        status = m_stream.wait();
+    }
+    (void)parts.release();
+    if (!status.ok()) {
+        free(whole);
         return status;
     }
-    return Buffer{block.release(), bytes};
+    return whole;
 }
 
 void VulkanBackend::free(Buffer& buffer)
 {
     if (!buffer.data) return;
     (void)m_stream.wait();
-    m_stream.forget(block_of(buffer).buffer);
-    m_device.free_block(block_of(buffer));
-    delete &block_of(buffer);
+    BufferParts* parts = static_cast<BufferParts*>(buffer.data);
+    for (BufferPart& part : *parts) {
+        m_stream.forget(part.block.buffer);
+        m_device.free_block(part.block);
+    }
+    delete parts;
     buffer = {};
 }
 
@@ -82,7 +122,10 @@ VulkanBinding VulkanBackend::bytes_of(const Buffer& buffer, uint64_t offset, uin
 {
     KS_CHECK(offset <= buffer.bytes && bytes <= buffer.bytes - offset, "%llu bytes at %llu of a buffer of %llu", (unsigned long long)bytes,
              (unsigned long long)offset, (unsigned long long)buffer.bytes);
-    return {block_of(buffer).buffer, offset, bytes, block_of(buffer).bytes};
+    const BufferPart& part = part_of(buffer, offset);
+    KS_CHECK(bytes <= part.block.bytes - (offset - part.begin), "%llu bytes at %llu lie in two blocks", (unsigned long long)bytes,
+             (unsigned long long)offset);
+    return {part.block.buffer, offset - part.begin, bytes, part.block.bytes};
 }
 
 void VulkanBackend::upload(const Buffer& to, uint64_t offset, const void* from, uint64_t bytes)
@@ -91,10 +134,11 @@ void VulkanBackend::upload(const Buffer& to, uint64_t offset, const void* from, 
     const uint8_t* data = static_cast<const uint8_t*>(from);
     // Small things go along with the commands, so that nobody waits for what still uses what was there.
     const bool small = bytes && bytes <= kSmallBytes && bytes % 4 == 0 && offset % 4 == 0;
-    if (small && (!block_of(to).mapped || m_stream.uses(bound))) return m_stream.update(bound, from);
-    if (uint8_t* mapped = block_of(to).mapped) {
+    uint8_t* mapped = part_of(to, offset).block.mapped;
+    if (small && (!mapped || m_stream.uses(bound))) return m_stream.update(bound, from);
+    if (mapped) {
         if (m_stream.uses(bound)) (void)m_stream.wait();
-        memcpy(mapped + offset, data, bytes);
+        memcpy(mapped + bound.offset, data, bytes);
         return;
     }
     // In parts that take turns in the staging block; one that is still on its way is waited for.
@@ -104,7 +148,7 @@ void VulkanBackend::upload(const Buffer& to, uint64_t offset, const void* from, 
         const VulkanBinding room{m_staging.buffer, m_staged, align_up(n, 256)};
         if (m_stream.uses(room)) (void)m_stream.wait();
         memcpy(m_staging.mapped + m_staged, data + done, n);
-        m_stream.copy({bound.buffer, offset + done, n}, {m_staging.buffer, m_staged, n});
+        m_stream.copy({bound.buffer, bound.offset + done, n}, {m_staging.buffer, m_staged, n});
         m_staged += align_up(n, 256);
     }
 }
@@ -113,14 +157,14 @@ void VulkanBackend::download(void* to, const Buffer& from, uint64_t offset, uint
 {
     const VulkanBinding bound = bytes_of(from, offset, bytes);
     uint8_t* data = static_cast<uint8_t*>(to);
-    if (uint8_t* mapped = block_of(from).mapped) {
+    if (uint8_t* mapped = part_of(from, offset).block.mapped) {
         (void)m_stream.wait();
-        memcpy(data, mapped + offset, bytes);
+        memcpy(data, mapped + bound.offset, bytes);
         return;
     }
     for (uint64_t done = 0, n; done < bytes; done += n) {
         n = std::min(bytes - done, kStagingBytes);
-        m_stream.copy({m_staging.buffer, 0, n}, {bound.buffer, offset + done, n});
+        m_stream.copy({m_staging.buffer, 0, n}, {bound.buffer, bound.offset + done, n});
         (void)m_stream.wait();
         memcpy(data + done, m_staging.mapped, n);
     }

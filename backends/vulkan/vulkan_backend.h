@@ -15,7 +15,7 @@ public:
     Status open(const std::string& id);
 
     DeviceInfo info() const override;
-    Result<Buffer> alloc(uint64_t bytes) override;
+    Result<Buffer> alloc(uint64_t bytes, const std::vector<uint64_t>& starts = {}) override;
     void free(Buffer& buffer) override;
     void upload(const Buffer& to, uint64_t offset, const void* from, uint64_t bytes) override;
     void download(void* to, const Buffer& from, uint64_t offset, uint64_t bytes) override;
@@ -88,8 +88,8 @@ uint64_t vulkan_select_bytes(const ScratchShape& shape);
 // How the shaders number a cache's formats (shaders/cache.glsl).
 uint32_t vulkan_format(Format format);
 
-// Those of the machine's devices that can be used.
-std::vector<DeviceInfo> find_vulkan_devices();
+// Those of the machine's devices that can be used; the others, with the reason, are put into `refused`.
+std::vector<DeviceInfo> find_vulkan_devices(std::vector<std::string>* refused = nullptr);
 
 Result<std::unique_ptr<Backend>> make_vulkan_backend(const std::string& id);
 

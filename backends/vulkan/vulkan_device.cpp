@@ -25,6 +25,8 @@ static const LimitsClamp kClamps[] = {
     {"discrete", ~0ull, ~0ull, true},          // a card with memory of its own
     {"tiny", 64ull << 10, 1ull << 30, false},  // ranges so small that every test has several
     {"tiny_discrete", 64ull << 10, 1ull << 30, true},
+    {"small_blocks", ~0ull, 1ull << 20, false}, // memory in such pieces that every model has several
+    {"small_discrete", 64ull << 10, 1ull << 20, true},
     {"featureless", ~0ull, ~0ull, false, 4},
     {"lost", ~0ull, ~0ull, false, 8, 8}, // after a few submits
     {"refusing", ~0ull, ~0ull, false, 8, ~0ull, 3},
@@ -122,7 +124,7 @@ static void measure_memory(const VulkanApi& vk, VulkanCandidate& c)
         unused = std::min(unused, host_free);
     }
     c.info.memory_bytes = total;
-    c.info.free_bytes = std::min(unused, c.limits.allocation_bytes);
+    c.info.free_bytes = unused;
 }
 
 // Programs on the processor have subgroups of the width they report. Theirs is the slowest way to read a buffer: lane by lane, where
@@ -135,6 +137,38 @@ static uint32_t usable_lanes(const VulkanCandidate& c, const VkPhysicalDeviceSub
     const bool texels = limits.minTexelBufferOffsetAlignment <= kAlignment && limits.maxTexelBufferElements >= c.limits.range_bytes / 4;
     const uint32_t n = subgroups.subgroupSize;
     return c.software && tells && texels && (n == 4 || n == 8 || n == 16) ? n : 0;
+}
+
+// What a person may want to know of a device, and why it is used as it is.
+static std::vector<std::string> describe(const VulkanApi& vk, const VulkanCandidate& c, const VkPhysicalDeviceSubgroupProperties& subgroups)
+{
+    static const char* const kAble[][2] = {{"VK_KHR_shader_float16_int8", "f16 or int8 arithmetic"},
+                                           {"VK_KHR_16bit_storage", "16-bit storage"},
+                                           {"VK_KHR_shader_integer_dot_product", "integer dot products"},
+                                           {"VK_KHR_cooperative_matrix", "cooperative matrices"}};
+    const VulkanLimits& limits = c.limits;
+    const uint32_t version = c.properties.apiVersion, lanes = subgroups.subgroupSize;
+    const bool shuffles = subgroups.supportedOperations & VK_SUBGROUP_FEATURE_SHUFFLE_BIT;
+    std::string able = "has Vulkan " + std::to_string(VK_VERSION_MAJOR(version)) + "." + std::to_string(VK_VERSION_MINOR(version)) +
+                       ", subgroups of " + std::to_string(lanes) + (shuffles ? " with" : " without") + " shuffles, " +
+                       human_bytes(limits.shared_bytes) + " of shared memory";
+    for (const auto& row : kAble)
+        if (has_extension(vk, c.physical, row[0])) able += std::string(", ") + row[1];
+    std::string reads =
+        "reads words, as hardware's caches want them, and adds through shared memory, which is right whatever a subgroup is";
+    if (limits.lanes)
+        reads = "reads texels, " + std::to_string(limits.lanes) +
+                " at once, told to neighbours by shuffles: a program loads words lane by lane";
+    else if (c.software)
+        reads += "; a program, but its texels or subgroups are not such as could be read together";
+    return {able,
+            reads,
+            "computes in f32 and 32-bit integers, which every device has; nothing else is asked for",
+            "binds " + human_bytes(limits.range_bytes) + " at a time: what is larger is used in parts",
+            limits.unified ? "keeps memory mapped: one pool with the host's, nothing is copied"
+                           : "keeps memory of its own, filled through staging: the host does not see it",
+            "takes blocks of at most " + human_bytes(std::min(limits.allocation_bytes, kBlockBytes)) +
+                (limits.allocation_bytes < kBlockBytes ? ": the device gives no larger ones" : "")};
 }
 
 VulkanCandidate VulkanInstance::look_at(VkPhysicalDevice physical, uint32_t index)
@@ -167,6 +201,7 @@ VulkanCandidate VulkanInstance::look_at(VkPhysicalDevice physical, uint32_t inde
     c.info = {"vulkan:" + std::to_string(index), c.properties.deviceName, "vulkan", 0, 0, c.limits.unified};
     if (c.software) c.info.name += ", a program on the processor: cpu is faster";
     if (c.limits.lanes) c.info.name += ", its " + std::to_string(c.limits.lanes) + " lanes read texels together";
+    c.info.paths = describe(m_vk, c, subgroups);
     measure_memory(m_vk, c);
 
     const VulkanLimits floor;
@@ -223,8 +258,8 @@ DeviceInfo VulkanDevice::info() const
     return now.info;
 }
 
-// The first of the types with all the properties asked for, the most wanted ones first; ~0u: none.
-uint32_t VulkanDevice::memory_type(uint32_t allowed, bool host) const
+// The types with all the properties asked for, the most wanted ones first: the heap of one may be full.
+std::vector<uint32_t> VulkanDevice::memory_types(uint32_t allowed, bool host) const
 {
     constexpr VkMemoryPropertyFlags kLocal = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT;
     constexpr VkMemoryPropertyFlags kHost = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
@@ -233,10 +268,13 @@ uint32_t VulkanDevice::memory_type(uint32_t allowed, bool host) const
     const VkMemoryPropertyFlags staged[] = {kHost | kCached, kHost, kHost};
     const VkMemoryPropertyFlags discrete[] = {kLocal, kLocal, kLocal};
     const VkMemoryPropertyFlags* wanted = host ? staged : limits().unified ? unified : discrete;
+    std::vector<uint32_t> types;
     for (int choice = 0; choice < 3; choice++)
-        for (uint32_t i = 0; i < m_memory.memoryTypeCount; i++)
-            if ((allowed >> i & 1) && (m_memory.memoryTypes[i].propertyFlags & wanted[choice]) == wanted[choice]) return i;
-    return ~0u;
+        for (uint32_t i = 0; i < m_memory.memoryTypeCount; i++) {
+            const bool fits = (allowed >> i & 1) && (m_memory.memoryTypes[i].propertyFlags & wanted[choice]) == wanted[choice];
+            if (fits && std::find(types.begin(), types.end(), i) == types.end()) types.push_back(i);
+        }
+    return types;
 }
 
 Status VulkanDevice::make_block(uint64_t bytes, bool host, VulkanBlock* out)
@@ -259,9 +297,12 @@ Status VulkanDevice::make_block(uint64_t bytes, bool host, VulkanBlock* out)
         VkMemoryAllocateInfo memory{};
         memory.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO;
         memory.allocationSize = needs.size;
-        memory.memoryTypeIndex = memory_type(needs.memoryTypeBits, host);
-        const bool refused = memory.memoryTypeIndex == ~0u || m_n_blocks++ >= limits().n_blocks;
-        result = refused ? VK_ERROR_OUT_OF_DEVICE_MEMORY : vk().AllocateMemory(m_device, &memory, nullptr, &block.memory);
+        result = VK_ERROR_OUT_OF_DEVICE_MEMORY;
+        const bool refused = m_n_blocks++ >= limits().n_blocks;
+        for (uint32_t type : memory_types(needs.memoryTypeBits, host)) {
+            memory.memoryTypeIndex = type;
+            if (!refused && result != VK_SUCCESS) result = vk().AllocateMemory(m_device, &memory, nullptr, &block.memory);
+        }
     }
     if (result == VK_SUCCESS) result = vk().BindBufferMemory(m_device, block.buffer, block.memory, 0);
     void* mapped = nullptr;

@@ -9,6 +9,8 @@
 namespace ks
 {
 
+constexpr uint64_t kBlockBytes = 1ull << 30; // of memory at most: systems rarely refuse as much, and often more
+
 // What the backend asks of a device: no more than Vulkan 1.1 guarantees, except where a number is said to be needed.
 struct VulkanLimits {
     uint64_t range_bytes = 128ull << 20;    // that one binding may span
@@ -56,7 +58,7 @@ private:
     VkInstance m_instance = VK_NULL_HANDLE;
 };
 
-// A block of device memory and the buffer that spans it; what Buffer::data points to.
+// A block of device memory and the buffer that spans it.
 struct VulkanBlock {
     VkBuffer buffer = VK_NULL_HANDLE;
     VkDeviceMemory memory = VK_NULL_HANDLE;
@@ -86,7 +88,7 @@ public:
     void free_block(VulkanBlock& block);
 
 private:
-    uint32_t memory_type(uint32_t allowed, bool host) const;
+    std::vector<uint32_t> memory_types(uint32_t allowed, bool host) const;
 
     VulkanInstance m_instance;
     VulkanCandidate m_candidate;

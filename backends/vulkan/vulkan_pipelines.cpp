@@ -12,8 +12,9 @@ namespace ks
 constexpr size_t kMaxCacheBytes = 64u << 20;
 constexpr size_t kMostKnown = 64; // pipelines that are remembered beside those that were used
 
-// ~/.cache/knapsack/vulkan-<vendor>-<device>-<driver>.bin; empty where there is no such place.
-static std::string cache_path(const VkPhysicalDeviceProperties& p)
+// ~/.cache/knapsack/vulkan-<vendor>-<device>-<driver>-<lanes>.bin; empty where there is no such place. Where lanes are others, or none,
+// so are the shaders and the layout that pipelines are made with: a driver that is asked for one with the other's layout may crash.
+static std::string cache_path(const VkPhysicalDeviceProperties& p, uint32_t lanes)
 {
     const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     std::string folder = base && base[0] == '/' ? base : home && home[0] == '/' ? std::string(home) + "/.cache" : "";
@@ -22,7 +23,7 @@ static std::string cache_path(const VkPhysicalDeviceProperties& p)
     folder += "/knapsack";
     mkdir(folder.c_str(), 0700);
     char name[80];
-    snprintf(name, sizeof name, "/vulkan-%08x-%08x-%08x.bin", p.vendorID, p.deviceID, p.driverVersion);
+    snprintf(name, sizeof name, "/vulkan-%08x-%08x-%08x-%u.bin", p.vendorID, p.deviceID, p.driverVersion, lanes);
     return folder + name;
 }
 
@@ -80,7 +81,7 @@ void VulkanPipelines::open(VulkanDevice& device, VkPipelineLayout layout)
 {
     m_device = &device;
     m_layout = layout;
-    m_path = cache_path(device.candidate().properties);
+    m_path = cache_path(device.candidate().properties, device.limits().lanes);
     const std::vector<char> known = read_known();
     VkPipelineCacheCreateInfo info{};
     info.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO;

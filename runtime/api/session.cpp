@@ -87,10 +87,18 @@ Status Session::open_memory(ModelHeader& header)
     m_plan = header.plan;
     m_config = header.config;
     uint64_t host_bytes = 0, device_bytes = 0;
-    for (const PlanRegion& region : m_plan.regions) (region.on_device ? device_bytes : host_bytes) += region.bytes;
+    std::vector<uint64_t> starts;
+    (void)weights_bytes(header.parts, &starts);
+    (void)Cache::bytes_needed(cache_specs(m_config, m_plan.recipe, m_plan.slots), m_plan.recipe, m_plan.chunk,
+                              m_plan.recipe.exact() ? m_plan.context : 0, {{}, m_plan.region_bytes("weights"), &starts});
+    for (const PlanRegion& region : m_plan.regions) {
+        if (region.on_device && device_bytes) starts.push_back(device_bytes);
+        (region.on_device ? device_bytes : host_bytes) += region.bytes;
+    }
+    std::sort(starts.begin(), starts.end());
     KS_TRY(m_host.open(m_memory, m_ledger, host_bytes));
     m_backend = std::move(header.backend);
-    Result<Buffer> device = m_backend->alloc(device_bytes);
+    Result<Buffer> device = m_backend->alloc(device_bytes, starts);
     if (!device.ok()) return device.status();
     m_device = device.value();
     for (const PlanRegion& region : m_plan.regions)

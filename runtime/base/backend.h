@@ -15,12 +15,13 @@ namespace ks
 {
 
 struct DeviceInfo {
-    std::string id;        // what --device takes: "cpu", "reference", "vulkan:0"
-    std::string name;      // "AMD EPYC, 2 threads, avx2"
-    std::string backend;   // "cpu"
-    uint64_t memory_bytes; // total
-    uint64_t free_bytes;   // what a budget may take now
-    bool unified;          // device and host memory are one pool
+    std::string id;                      // what --device takes: "cpu", "reference", "vulkan:0"
+    std::string name;                    // "AMD EPYC, 2 threads, avx2"
+    std::string backend;                 // "cpu"
+    uint64_t memory_bytes;               // total
+    uint64_t free_bytes;                 // what a budget may take now
+    bool unified;                        // device and host memory are one pool
+    std::vector<std::string> paths = {}; // which ways it goes, and why: for people
 
     bool selects = true;    // it has the op select
     bool turns_keys = true; // attention takes n_turn
@@ -83,7 +84,8 @@ public:
     virtual ~Backend() = default;
 
     virtual DeviceInfo info() const = 0;
-    virtual Result<Buffer> alloc(uint64_t bytes) = 0;
+    // starts, in order: where it may be put together from several blocks. What lies between two of them stays together.
+    virtual Result<Buffer> alloc(uint64_t bytes, const std::vector<uint64_t>& starts = {}) = 0;
     virtual void free(Buffer& buffer) = 0;
     virtual void upload(const Buffer& to, uint64_t offset, const void* from, uint64_t bytes) = 0;
     virtual void download(void* to, const Buffer& from, uint64_t offset, uint64_t bytes) = 0; // waits for what was enqueued
@@ -144,5 +146,7 @@ struct BackendOptions {
 // Both are defined in backends/registry.cpp, the only place that knows which backends exist.
 Result<std::unique_ptr<Backend>> open_backend(const BackendOptions& options);
 std::vector<DeviceInfo> list_devices();
+// Those that are there and cannot be used: id, the device's name and the reason.
+std::vector<std::string> refused_devices();
 
 } // namespace ks

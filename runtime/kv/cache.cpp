@@ -74,10 +74,10 @@ void Cache::place_layer(CacheLayer& layer, uint32_t chunk, Placer& device, Place
     if (estimator_bytes) layer.estimators = host.array<uint8_t>(s.n_kv_heads * estimator_bytes);
 }
 
-CacheBytes Cache::place_all(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe, uint32_t chunk, uint32_t context,
-                            const Buffer& buffer, uint64_t offset, const Buffer& host_buffer)
+CacheBytes Cache::place_all(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe, uint32_t chunk, uint32_t context, Placer device,
+                            Placer host)
 {
-    Placer device{buffer, offset}, host{host_buffer};
+    const uint64_t begin = device.offset;
     m_recipe = recipe;
     m_layers.assign(specs.size(), {});
     CacheLayerSpec largest{};
@@ -124,20 +124,21 @@ CacheBytes Cache::place_all(const std::vector<CacheLayerSpec>& specs, const Reci
         m_text.counts = host.array<uint16_t>(recipe.retain->counts ? TextSeen::kBuckets : 0);
         m_evictor.place(specs, recipe, chunk, device, host);
     }
-    return {device.offset - offset, host.offset};
+    return {device.offset - begin, host.offset};
 }
 
-CacheBytes Cache::bytes_needed(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe, uint32_t chunk, uint32_t context)
+CacheBytes Cache::bytes_needed(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe, uint32_t chunk, uint32_t context,
+                               const Placer& device)
 {
     Cache cache;
-    return cache.place_all(specs, recipe, chunk, context, {}, 0, {});
+    return cache.place_all(specs, recipe, chunk, context, device, {});
 }
 
 void Cache::place(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe, uint32_t chunk, uint32_t context, Backend& backend,
                   const Buffer& buffer, uint64_t offset, void* host)
 {
     m_backend = &backend;
-    place_all(specs, recipe, chunk, context, buffer, offset, {host, 0});
+    place_all(specs, recipe, chunk, context, {buffer, offset}, {{host, 0}});
     clear();
 }
 

@@ -32,7 +32,8 @@ class Cache
 {
 public:
     // chunk: tokens of a prompt read at once. context: tokens that the text may have; 0: any number.
-    static CacheBytes bytes_needed(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe, uint32_t chunk, uint32_t context);
+    static CacheBytes bytes_needed(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe, uint32_t chunk, uint32_t context,
+                                   const Placer& device = {});
     // Lays everything out, exactly bytes_needed(), and empties it.
     void place(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe, uint32_t chunk, uint32_t context, Backend& backend,
                const Buffer& buffer, uint64_t offset, void* host);
@@ -88,8 +89,8 @@ private:
     static void place_layer(CacheLayer& layer, uint32_t chunk, Placer& device, Placer& host);
     void transfer_choice(StateFile& file, uint32_t il, const CacheLayer& layer);
     void transfer_layer(StateFile& file, uint32_t il, CacheLayer& layer, uint32_t n_seen);
-    CacheBytes place_all(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe, uint32_t chunk, uint32_t context,
-                         const Buffer& buffer, uint64_t offset, const Buffer& host);
+    CacheBytes place_all(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe, uint32_t chunk, uint32_t context, Placer device,
+                         Placer host);
     bool wants_scores(KvScoreArgs* s) const;
     SelectArgs select_args() const;
     void drop_last(CacheLayer& layer, uint32_t head, uint32_t n);

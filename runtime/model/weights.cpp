@@ -46,10 +46,13 @@ static uint64_t part_bytes(const TensorPart& part)
     return align_up(bytes, kRegionAlign);
 }
 
-uint64_t weights_bytes(const std::vector<TensorPart>& parts)
+uint64_t weights_bytes(const std::vector<TensorPart>& parts, std::vector<uint64_t>* starts)
 {
     uint64_t bytes = 0;
-    for (const TensorPart& part : parts) bytes += part_bytes(part);
+    for (const TensorPart& part : parts) {
+        if (starts) starts->push_back(bytes);
+        bytes += part_bytes(part);
+    }
     return bytes;
 }
 

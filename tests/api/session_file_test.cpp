@@ -1,6 +1,7 @@
 #include "runtime/api/session.h"
 #include "runtime/base/state_file.h"
 #include "tests/api/seal.h"
+#include "tests/devices.h"
 #include "tests/model/tiny_model.h"
 
 #include <doctest/doctest.h>
@@ -221,24 +222,23 @@ TEST_CASE("session file: saved on one device, it goes on on another")
 {
     Fixture f;
     const std::vector<uint32_t> ids = some_ids(200);
-    for (const char* recipe : kRecipes) {
-        CAPTURE(std::string(recipe));
-        std::unique_ptr<Session> cpu = f.open(recipe), reference = f.open(recipe, "reference");
-        feed(*cpu, ids, 0, 150);
-        SavedState with;
-        REQUIRE(cpu->save(kNone, f.folder / "s").ok());
-        REQUIRE(reference->load(f.folder / "s", &with).ok());
-        check_same(*cpu, *reference);
-        feed(*cpu, ids, 150, 151);
-        feed(*reference, ids, 150, 151);
-        const std::vector<float> a = logits(*cpu), b = logits(*reference);
-        double error = 0, size = 0;
-        for (size_t i = 0; i < a.size(); i++) error += std::pow(double(a[i]) - double(b[i]), 2), size += double(b[i]) * double(b[i]);
-        CHECK(std::sqrt(error / size) < 0.05);
-        REQUIRE(reference->save(kNone, f.folder / "s").ok());
-        REQUIRE(cpu->load(f.folder / "s", &with).ok());
-        check_same(*cpu, *reference);
-    }
+    for (const DeviceInfo& tested : tested_devices())
+        for (const char* recipe : kRecipes) {
+            if (tested.backend == "reference") continue;
+            CAPTURE(tested.id + ", " + recipe);
+            std::unique_ptr<Session> device = f.open(recipe, tested.id.c_str()), reference = f.open(recipe, "reference");
+            feed(*device, ids, 0, 150);
+            SavedState with;
+            REQUIRE((device->save(kNone, f.folder / "s").ok() && reference->load(f.folder / "s", &with).ok()));
+            check_same(*device, *reference);
+            for (Session* session : {device.get(), reference.get()}) feed(*session, ids, 150, 151);
+            const std::vector<float> a = logits(*device), b = logits(*reference);
+            double error = 0, size = 0;
+            for (size_t i = 0; i < a.size(); i++) error += std::pow(double(a[i]) - double(b[i]), 2), size += double(b[i]) * double(b[i]);
+            CHECK(std::sqrt(error / size) < 0.05);
+            REQUIRE((reference->save(kNone, f.folder / "s").ok() && device->load(f.folder / "s", &with).ok()));
+            check_same(*device, *reference);
+        }
 }
 
 TEST_CASE("session file: an empty session, and one with no next token")

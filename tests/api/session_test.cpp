@@ -78,10 +78,20 @@ TEST_CASE("session: the plan is what the ledger measured, at every budget, devic
     }
 }
 
-TEST_CASE("session: prompt and decode, chunked or not, give the same logits bit for bit")
+// Of the whole vectors, relative.
+static double distance(const std::vector<float>& a, const std::vector<float>& b)
+{
+    double error = 0, size = 0;
+    for (size_t i = 0; i < a.size(); i++) {
+        error += std::pow(double(a[i]) - double(b[i]), 2);
+        size += std::pow(double(b[i]), 2);
+    }
+    return std::sqrt(error / size);
+}
+
+TEST_CASE("session: prompt and decode, chunked or not, give the same logits, bit for bit where sums keep their order")
 {
     for (const DeviceInfo& device : tested_devices()) {
-        if (device.backend == "cuda") continue; // its sums have another order where there are more tokens
         for (const char* arch : {"llama", "gemma3"}) {
             Opened whole(arch, device.id.c_str(), 400), single(arch, device.id.c_str(), 400), mixed(arch, device.id.c_str(), 400);
             std::vector<uint32_t> ids = some_ids(390);
@@ -92,8 +102,11 @@ TEST_CASE("session: prompt and decode, chunked or not, give the same logits bit 
             CAPTURE(device.id);
             CAPTURE(arch);
             CHECK(whole.session->n_tokens() == 390);
-            CHECK(whole.logits() == single.logits());
-            CHECK(whole.logits() == mixed.logits());
+            for (const Opened* other : {&single, &mixed}) {
+                const double far = distance(whole.logits(), other->logits());
+                if (sums_keep_order(device.id)) CHECK(far == 0);
+                CHECK(far < 1e-5);
+            }
         }
     }
 }

@@ -3,14 +3,34 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <dirent.h>
 #include <doctest/doctest.h>
+#include <set>
 
 using namespace ks;
 
+// A variable of the environment that is another for as long as this lives.
+struct Environment {
+    const char* name;
+    std::string before;
+    bool was_there;
+    Environment(const char* variable, const char* value) : name(variable), was_there(getenv(variable))
+    {
+        if (was_there) before = getenv(variable);
+        setenv(variable, value, 1);
+    }
+    ~Environment()
+    {
+        if (was_there)
+            setenv(name, before.c_str(), 1);
+        else
+            unsetenv(name);
+    }
+};
+
 // Of the devices that tests pretend to have (backends/vulkan/vulkan_device.cpp), one for as long as it lives.
-struct Pretended {
-    explicit Pretended(const char* name) { setenv("KNAPSACK_VULKAN_LIMITS", name, 1); }
-    ~Pretended() { unsetenv("KNAPSACK_VULKAN_LIMITS"); }
+struct Pretended : Environment {
+    explicit Pretended(const char* limits) : Environment("KNAPSACK_VULKAN_LIMITS", limits) {}
 };
 
 static std::string vulkan_device()
@@ -92,4 +112,76 @@ TEST_CASE("vulkan: a device that lacks what is needed is not listed, and refused
     const Result<std::unique_ptr<Backend>> best = open_backend({});
     REQUIRE(best.ok());
     CHECK(best.value()->info().backend != "vulkan");
+}
+
+TEST_CASE("vulkan: a buffer is put together from small blocks, no tensor of which is cut")
+{
+    const std::string id = vulkan_device();
+    if (id.empty()) return;
+    for (const char* name : {"small_blocks", "small_discrete"}) {
+        Pretended device(name);
+        std::unique_ptr<Backend> backend = std::move(open_backend({id, 0, nullptr}).value());
+        CHECK(backend->info().free_bytes > 1u << 20);
+        std::vector<uint64_t> starts;
+        std::vector<float> ones(10000, 1.f), found(10000);
+        for (uint64_t at = 0; at < 40 * 40000; at += 40000) starts.push_back(at);
+        Result<Buffer> taken = backend->alloc(40 * 40000, starts);
+        REQUIRE_MESSAGE(taken.ok(), taken.status().message());
+        Buffer buffer = taken.value();
+        for (uint64_t at : starts) backend->upload(buffer, at, ones.data(), 40000);
+        for (size_t i = 1; i < starts.size(); i++)
+            backend->add({1, 10000, 1}, {buffer, starts[i], 1, 10000}, {buffer, starts[i - 1], 1, 10000});
+        for (size_t i = 0; i < starts.size(); i++) {
+            backend->download(found.data(), buffer, starts[i], 40000);
+            CHECK(found == std::vector<float>(10000, float(i + 1)));
+        }
+        CHECK(backend->sync().ok());
+        backend->free(buffer);
+        const Result<Buffer> larger = backend->alloc(3 << 20, {0, 60000, 2 << 20});
+        REQUIRE(!larger.ok());
+        CHECK(larger.status().code() == Code::no_fit);
+        CHECK(larger.status().message().find("gives blocks of at most") != std::string::npos);
+    }
+}
+
+TEST_CASE("vulkan: what cannot be used is named with the reason")
+{
+    const std::string id = vulkan_device();
+    if (id.empty()) return;
+    CHECK(refused_devices().empty());
+    Pretended device("featureless");
+    const std::vector<std::string> refused = refused_devices();
+    REQUIRE(!refused.empty());
+    CHECK(refused[0].find(id) == 0);
+    CHECK(refused[0].find("storage buffers") != std::string::npos);
+}
+
+TEST_CASE("vulkan: pipelines are remembered for devices that read alike")
+{
+    const std::string id = vulkan_device();
+    if (id.empty()) return;
+    char folder[] = "/tmp/vulkan_test.XXXXXX";
+    REQUIRE(mkdtemp(folder));
+    bool reads_texels = false;
+    std::set<std::string> files;
+    {
+        Environment place("XDG_CACHE_HOME", folder);
+        for (const char* limits : {"", "pi5", ""}) {
+            Pretended device(limits);
+            std::unique_ptr<Backend> backend = std::move(open_backend({id, 0, nullptr}).value());
+            for (const std::string& path : backend->info().paths) reads_texels |= path.find("reads texels") == 0;
+            Buffer buffer = backend->alloc(8192).value();
+            CHECK(count(*backend, buffer, 100, 1).ok());
+            backend->free(buffer);
+        }
+    }
+    const std::string kept = std::string(folder) + "/knapsack";
+    DIR* dir = opendir(kept.c_str());
+    REQUIRE(dir);
+    while (dirent* entry = readdir(dir))
+        if (entry->d_name[0] != '.') files.insert(entry->d_name);
+    closedir(dir);
+    CHECK(files.size() == (reads_texels ? 2 : 1));
+    const std::string removed = std::string("rm -r ") + folder; // a driver may keep things of its own there
+    CHECK(system(removed.c_str()) == 0);
 }

@@ -26,7 +26,8 @@ TEST_CASE("cache: sinks and a ring, in chunks of any size, are the same and equa
             }
             CAPTURE(device);
             CAPTURE(chunk);
-            CHECK(found == expected);
+            if (sums_keep_order(device)) CHECK(found == expected);
+            for (size_t i = 0; i < found.size(); i++) REQUIRE(std::fabs(found[i] - expected[i]) < 1e-5f);
         }
         // The last token sees 0, 1, 2 and the 37 up to itself.
         const uint32_t t = kTokens - 1;

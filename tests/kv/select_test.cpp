@@ -406,7 +406,10 @@ TEST_CASE("positions=grouped: a prompt in chunks is as its tokens one by one")
         }
         for (uint32_t at = 0; at < 200; at += 100) {
             const std::vector<float> y = text.read(whole, at, 100);
-            for (size_t i = 0; i < y.size(); i++) REQUIRE(y[i] == expected[at * y.size() / 100 + i]);
+            for (size_t i = 0; i < y.size(); i++) {
+                const float one_by_one = expected[at * y.size() / 100 + i];
+                REQUIRE(std::fabs(y[i] - one_by_one) <= (sums_keep_order(device) ? 0.f : 1e-5f));
+            }
         }
     }
 }

@@ -1,0 +1,65 @@
+#!/bin/bash
+# All that can be asked of a Vulkan device, which takes lavapipe hours on two cores: nearly all of it is the compiling of shaders.
+# tests/backends/vulkan.sh is the part that ctest runs.
+#     vulkan_all.sh FOLDER_OF_THE_TEST_PROGRAMS [PART ...]
+# ops: the op harness. widths: ops and victims with subgroups of 4 and 16, where the device is lavapipe. limits: the same on pretended
+# devices. cache: codes, victims and choices equal to the reference's, sessions between devices. layers: ops under the validation
+# layers, with synchronisation, then GPU-assisted; anything they say is a fault. No PART: all of them.
+set -eu
+bin=$1
+shift
+export KS_TEST_BACKEND=vulkan
+# Mesa's own cache stays; what other tests needed is not made in the background of this one.
+export MESA_SHADER_CACHE_DIR="${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}" XDG_CACHE_HOME=/dev/null
+[ $# -gt 0 ] || set -- ops cache widths limits layers
+
+say() { echo "== $(date +%T) ${LP_NATIVE_VECTOR_WIDTH:-} ${KNAPSACK_VULKAN_LIMITS:-} $*"; }
+ops() { # in pieces, for whoever has a limit of time
+    local tests
+    for tests in "embed,rmsnorm,rope,rotate*,glu,add,softcap,argmax" "buffers*,registry*,scratch*,kv_read and kv_move,kv_write,vulkan*" \
+        "matmul*" "attention: head*,attention: contexts*,attention: cache*,attention: tables*" "attention: slots*" "attention: keys*" kv_score \
+        "codecs: kv_write" ${1:+"$1"}; do
+        say "$tests"
+        "$bin/test_backends" -tce="*times,perf*" -tc="$tests"
+    done
+}
+cache() {
+    say "caches"
+    "$bin/test_kv" -tc="cache:*,coded*,groups*,victims*,select:*,positions*"
+    "$bin/test_model" -tc="model:*"
+    "$bin/test_api" -tc="session file: saved*,session: the plan*,session: prompt*"
+}
+layers() {
+    local folder log feature
+    folder=$(mktemp -d) log=$folder/log
+    for feature in SYNCHRONIZATION_VALIDATION GPU_ASSISTED; do
+        printf 'khronos_validation.%s\n' "enables = VK_VALIDATION_FEATURE_ENABLE_${feature}_EXT" 'report_flags = error,warn' \
+            'debug_action = VK_DBG_LAYER_ACTION_LOG_MSG' "log_filename = $log" >"$folder/settings.txt"
+        : >"$log"
+        say "$feature"
+        VK_INSTANCE_LAYERS=VK_LAYER_KHRONOS_validation VK_LAYER_SETTINGS_PATH=$folder/settings.txt ops
+        [ ! -s "$log" ] || { head -50 "$log"; exit 1; }
+    done
+    rm -r "$folder"
+}
+
+for part; do
+    case $part in
+    ops) ops "codecs: kv_move*,kivi: kv_move*" ;;
+    cache) cache ;;
+    widths) for bits in 128 512; do
+        export LP_NATIVE_VECTOR_WIDTH=$bits
+        ops
+        KS_TEST_ROUNDS=10 "$bin/test_kv" -tc="victims*"
+    done
+        unset LP_NATIVE_VECTOR_WIDTH ;;
+    limits) for name in pi5 mali dozen tiny_discrete; do
+        export KNAPSACK_VULKAN_LIMITS=$name
+        ops
+        KS_TEST_ROUNDS=10 "$bin/test_kv" -tc="victims*"
+    done
+        unset KNAPSACK_VULKAN_LIMITS ;;
+    layers) layers ;;
+    *) echo "no part $part" && exit 1 ;;
+    esac
+done
