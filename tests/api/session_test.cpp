@@ -30,13 +30,14 @@ struct Opened {
     SessionOptions options;
     std::unique_ptr<Session> session;
 
-    Opened(const char* arch, const char* device, int64_t context, uint64_t memory = 0)
+    Opened(const char* arch, const char* device, int64_t context, uint64_t memory = 0, const char* recipe = "auto")
         : file(std::string(arch) + ".gguf", make_tiny_model(shape_of(arch)).file)
     {
         options.model_path = file.path();
         options.device = device;
         options.context = context;
         options.memory_bytes = memory;
+        options.recipe = recipe;
         options.n_threads = 2;
         session = open();
     }
@@ -93,10 +94,12 @@ TEST_CASE("session: prompt and decode, chunked or not, give the same logits, bit
 {
     for (const DeviceInfo& device : tested_devices()) {
         for (const char* arch : {"llama", "gemma3"}) {
-            Opened whole(arch, device.id.c_str(), 400), single(arch, device.id.c_str(), 400), mixed(arch, device.id.c_str(), 400);
+            // A last bit that differs may be rounded to another half, which is a thousand times as far: not in a cache of f32.
+            const char *id = device.id.c_str(), *recipe = sums_keep_order(id) ? "auto" : "exact,k=f32,v=f32";
+            Opened whole(arch, id, 400, 0, recipe), single(arch, id, 400, 0, recipe), mixed(arch, id, 400, 0, recipe);
             std::vector<uint32_t> ids = some_ids(390);
             REQUIRE(whole.session->feed(ids.data(), ids.size()).ok());
-            for (uint32_t id : ids) REQUIRE(single.session->feed(&id, 1).ok());
+            for (uint32_t one : ids) REQUIRE(single.session->feed(&one, 1).ok());
             for (size_t at = 0, n = 1; at < ids.size(); at += n, n = std::min(n % 37 + 5, ids.size() - at))
                 REQUIRE(mixed.session->feed(&ids[at], n).ok());
             CAPTURE(device.id);
@@ -105,6 +108,7 @@ TEST_CASE("session: prompt and decode, chunked or not, give the same logits, bit
             for (const Opened* other : {&single, &mixed}) {
                 const double far = distance(whole.logits(), other->logits());
                 if (sums_keep_order(device.id)) CHECK(far == 0);
+                CAPTURE(far);
                 CHECK(far < 1e-5);
             }
         }
