@@ -33,7 +33,7 @@ static uint64_t hash_words(uint64_t hash, const char* data, uint64_t n) // n is 
     return hash;
 }
 
-StateFile::StateFile(Mode mode, const std::string& path) : m_mode(mode), m_path(path), m_buffer(kBufferBytes, 0)
+StateFile::StateFile(Mode mode, const std::string& path) : m_mode(mode), m_path(path)
 {
     if (saves()) {
         create();
@@ -45,6 +45,7 @@ StateFile::StateFile(Mode mode, const std::string& path) : m_mode(mode), m_path(
         m_foreign = ok() && m_file.size() < sizeof kMagic + kHashBytes;
         m_end = m_file.size() < kHashBytes ? 0 : m_file.size() - kHashBytes;
     }
+    m_buffer.resize(saves() ? kBufferBytes : std::min(m_end, kBufferBytes));
     char magic[8];
     uint32_t version = kVersion;
     memcpy(magic, kMagic, 8);
