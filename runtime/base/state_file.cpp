@@ -33,8 +33,9 @@ static uint64_t hash_words(uint64_t hash, const char* data, uint64_t n) // n is 
     return hash;
 }
 
-StateFile::StateFile(Mode mode, const std::string& path) : m_mode(mode), m_path(path)
+StateFile::StateFile(Mode mode, const std::string& path) : StateFile(mode)
 {
+    m_path = path;
     if (saves()) {
         create();
     } else {
@@ -90,9 +91,9 @@ void StateFile::create()
     if (access("/proc/self/fd", X_OK) == 0) m_fd = open(m_folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
 #endif
     if (m_fd < 0) {
-        const std::string name = temporary_name(m_folder);
+        std::string name = temporary_name(m_folder);
         m_fd = open(name.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
-        if (m_fd >= 0) m_temporary = name;
+        if (m_fd >= 0) m_temporary = std::move(name);
     }
     if (m_fd < 0 || (replaces && fchmod(m_fd, old.st_mode & 0777) != 0)) fail_errno("written");
 }
@@ -190,9 +191,10 @@ Status StateFile::replace()
 {
     if (fsync(m_fd) != 0) return fail_errno("written");
     if (m_temporary.empty()) {
-        const std::string name = temporary_name(m_folder), nameless = "/proc/self/fd/" + std::to_string(m_fd);
+        const std::string nameless = "/proc/self/fd/" + std::to_string(m_fd);
+        std::string name = temporary_name(m_folder);
         if (linkat(AT_FDCWD, nameless.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) != 0) return fail_errno("written");
-        m_temporary = name;
+        m_temporary = std::move(name);
     }
     if (rename(m_temporary.c_str(), m_path.c_str()) != 0) return fail_errno("replaced");
     m_temporary.clear();

@@ -56,6 +56,7 @@ void check_pieces(const Tokenizer& tokenizer, const ChatPieces& pieces)
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size)
 {
     static const std::vector<FuzzTokenizer>& tokenizers = fuzz_tokenizers();
+    const Deadline deadline;
     Input in = input_of(data, size);
     const Tokenizer& tokenizer = tokenizers[in.byte() % tokenizers.size()].tokenizer;
     const uint8_t choice = in.byte();

@@ -5,6 +5,7 @@
 #include "runtime/base/status.h"
 
 #include <cstdint>
+#include <ctime>
 #include <fcntl.h>
 #include <string>
 #include <string_view>
@@ -21,6 +22,23 @@ namespace ks
 
 // How many inputs were taken for what they claim to be. A corpus of which none is tests nothing any more.
 inline uint64_t g_accepted = 0;
+
+// At the beginning of a target: no input may take a second of the processor. libFuzzer's own clock is the wall's, which on a busy machine
+// goes on while nothing runs.
+class Deadline
+{
+public:
+    ~Deadline() { KS_CHECK(seconds() - m_begin < 1, "%g seconds", seconds() - m_begin); }
+
+private:
+    static double seconds()
+    {
+        timespec now;
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+        return double(now.tv_sec) + 1e-9 * double(now.tv_nsec);
+    }
+    double m_begin = seconds();
+};
 
 // A file that is only in memory, with a name that can be opened.
 class MemoryFile

@@ -83,6 +83,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size)
 {
     static MemoryFile file;
     static const std::unique_ptr<Backend> backend = std::move(open_backend({"cpu", 1, nullptr}).value());
+    const Deadline deadline;
     file.set({reinterpret_cast<const char*>(data), size});
     const Result<Gguf> opened = Gguf::open(file.path());
     if (refused(opened.status())) return 0;

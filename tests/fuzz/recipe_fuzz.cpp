@@ -67,6 +67,7 @@ void check_plan(const Planner& planner, const Recipe& recipe, PlanRequest reques
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size)
 {
     static const Planner planners[] = {Planner("llama"), Planner("gemma3"), Planner("qwen2")};
+    const Deadline deadline;
     Input in = input_of(data, size);
     PlanRequest request;
     request.memory_bytes = 1 + 64ull * (in.byte() | uint64_t(in.byte()) << 8);

@@ -101,6 +101,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size)
     Input in = input_of(data, size);
     const uint8_t choice = in.byte();
     Bed& bed = beds()[choice % kRecipesCount];
+    const Deadline deadline;
     std::string bytes(in.rest);
     if (choice < 128) {
         bytes = bed.frame + bytes;

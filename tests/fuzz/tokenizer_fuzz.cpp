@@ -49,6 +49,7 @@ void check_stream(const Tokenizer& tokenizer, const std::vector<uint32_t>& ids)
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size)
 {
     static const std::vector<FuzzTokenizer>& all = fuzz_tokenizers();
+    const Deadline deadline;
     Input in = input_of(data, size);
     const FuzzTokenizer& t = all[in.byte() % all.size()];
     const Tokenizer& tokenizer = t.tokenizer;
