@@ -257,7 +257,7 @@ Status Chat::save(const std::string& path)
 Status Chat::load(const std::string& path)
 {
     SavedState saved;
-    KS_TRY(m_session.load(path, &saved));
+    KS_TRY(with_flags(m_session.load(path, &saved), Code::unsupported, "--kv, -c"));
     SamplerOptions sampling = m_options.sampling;
     if (!m_options.has_seed) sampling.seed = saved.sampler.seed;
     m_sampler = Sampler(sampling, m_session.config().n_vocab, m_session.sampler_memory());

@@ -65,7 +65,7 @@ Status cmd_plan(const Options& options)
         print_json(plan, file_name(options.session.model_path));
     else
         print_table(plan, options);
-    return plan.fits ? Status() : no_fit(plan);
+    return plan.fits ? Status() : with_flags(no_fit(plan), Code::no_fit, "--memory, --kv-memory, -c");
 }
 
 } // namespace ks

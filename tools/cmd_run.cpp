@@ -58,7 +58,7 @@ static Status load_session(const Options& options, Session& session, SavedState&
     if (!probe.ok()) return probe.finish();
     struct stat info;
     *found = stat(options.session_file.c_str(), &info) == 0 || errno != ENOENT;
-    if (*found) return session.load(options.session_file, &saved);
+    if (*found) return with_flags(session.load(options.session_file, &saved), Code::unsupported, "--kv, -c");
     return {};
 }
 

@@ -71,6 +71,11 @@ void ProgressLine::end()
     m_percent = -1;
 }
 
+Status with_flags(const Status& status, Code code, const char* flags)
+{
+    return status.code() == code ? Status(code, status.message() + " (" + flags + ")") : status;
+}
+
 Result<std::unique_ptr<Session>> open_session(const SessionOptions& options, ProgressLine& progress, bool quiet)
 {
     SessionOptions with_progress = options;
@@ -80,7 +85,7 @@ Result<std::unique_ptr<Session>> open_session(const SessionOptions& options, Pro
     };
     Result<std::unique_ptr<Session>> session = Session::open(with_progress);
     progress.end();
-    if (!session.ok()) return session;
+    if (!session.ok()) return with_flags(session.status(), Code::no_fit, "--memory, --kv-memory, -c");
     interrupt::watch(session.value().get());
     if (options.device.empty() && !quiet) fprintf(stderr, "device: %s\n", printable(session.value()->device_name(), 200).c_str());
     return session;

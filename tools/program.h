@@ -48,6 +48,8 @@ private:
     bool m_shown = false;
 };
 
+// The library's sentences know no flags: an error of this code gets the ones that help.
+Status with_flags(const Status& status, Code code, const char* flags);
 // Says on standard error which device was chosen where the caller did not name one. `progress` outlives the session.
 Result<std::unique_ptr<Session>> open_session(const SessionOptions& options, ProgressLine& progress, bool quiet = false);
 

@@ -61,7 +61,7 @@ KS_INLINE void add_dots(typename S::F8* sums, const HalvesMinGroup<S, max_q>& w,
 // sums[t] += w * a[t] for n tokens.
 template <class S, uint32_t n, class Group> KS_INLINE void add_group(typename S::F8* sums, const Group& w, const ActBlock* a, uint32_t part)
 {
-    typename S::W8 dots[2 * n];
+    typename S::W8 dots[2 * n] = {}; // each is set before it is read: what a compiler sees only where loops are unrolled
     if constexpr (Group::kind == group_offset) {
         S::template dot<Group::max_q, 8, n>(w.q, a, 0, dots);
     } else if constexpr (Group::kind == group_small) {
@@ -302,7 +302,7 @@ template <class S> uint64_t dot_peak(uint32_t n_rounds)
     for (uint32_t j = 0; j < n_words; j++) q[j] = S::words(levels[j % (n_words / 2)]);
     for (uint32_t i = 0; i < n_rounds; i++) {
         asm volatile("" : : "r"(acts) : "memory"); // nor that a round is the same as the one before
-        typename S::W8 dots[n_tokens];
+        typename S::W8 dots[n_tokens] = {};
         S::template dot<15, n_words, n_tokens>(q, acts, 0, dots);
         KS_UNROLL(4)
         for (uint32_t t = 0; t < n_tokens; t++) total = total + dots[t];

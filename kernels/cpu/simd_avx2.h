@@ -123,7 +123,7 @@ struct Avx2 {
         constexpr int run = summable<max_q>(n);
         KS_UNROLL(8)
         for (int i = 0; i < n; i += run) {
-            __m256i parts[n_tokens];
+            __m256i parts[n_tokens] = {}; // set by the first product, which a compiler sees only where loops are unrolled
             KS_UNROLL(8)
             for (int j = i; j < i + run; j++) {
                 KS_UNROLL(4)

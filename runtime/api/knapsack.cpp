@@ -4,6 +4,7 @@
 #include "runtime/api/session.h"
 #include "runtime/text/chat_template.h"
 
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -14,34 +15,38 @@ using namespace ks;
 struct ks_session {
     std::unique_ptr<Session> session;
     std::unique_ptr<Sampler> sampler;
-    std::string error;
+    char error[512] = ""; // no string: to say that the heap is exhausted takes none of it
 };
 
-static int fail_with(const Status& status, char* error, size_t error_bytes)
+static int say(Code code, const char* sentence, char* error, size_t error_bytes)
 {
-    if (error && error_bytes) snprintf(error, error_bytes, "%s", status.message().c_str());
-    return int(status.code());
-}
-
-static int keep(ks_session* session, const Status& status)
-{
-    if (status.code() == Code::interrupted) session->session->clear_cancel();
-    session->error = status.message();
-    return int(status.code());
+    if (error && error_bytes) snprintf(error, error_bytes, "%s", sentence);
+    return int(code);
 }
 
 // The body's Status, with what the standard library may throw turned into one.
-template <class F> static Status guarded(F&& body)
+template <class F> static int guarded(char* error, size_t error_bytes, F&& body)
 {
     try {
-        return body();
+        const Status status = body();
+        return say(status.code(), status.message().c_str(), error, error_bytes);
     } catch (const std::bad_alloc&) {
-        return Status(Code::no_fit, "the system has no memory left");
+        return say(Code::no_fit, "the system has no memory left", error, error_bytes);
     } catch (const std::exception& e) { // a thread that the system refuses
-        return fail(Code::device, "the system refused: %s", printable(e.what(), 200).c_str());
+        char sentence[200];
+        snprintf(sentence, sizeof sentence, "the system refused: %s", e.what());
+        for (char* c = sentence; *c; c++) *c = *c < ' ' || *c > '~' ? '?' : *c;
+        return say(Code::device, sentence, error, error_bytes);
     } catch (...) {
-        return Status(Code::usage, "a callback has thrown an exception");
+        return say(Code::usage, "a callback has thrown an exception", error, error_bytes);
     }
+}
+
+template <class F> static int guarded(ks_session* session, F&& body)
+{
+    const int code = guarded(session->error, sizeof session->error, body);
+    if (code == KS_INTERRUPTED) session->session->clear_cancel();
+    return code;
 }
 
 static Status read_options(const ks_options* o, SessionOptions& out)
@@ -71,9 +76,8 @@ static Status read_options(const ks_options* o, SessionOptions& out)
 
 static void fill_stats(const Plan& plan, ks_stats* out)
 {
-    size_t size = out->struct_size;
     *out = ks_stats{};
-    out->struct_size = size;
+    out->struct_size = sizeof *out;
     out->budget_bytes = plan.budget_bytes;
     out->plan_bytes = plan.total_bytes;
     out->smallest_bytes = plan.smallest_bytes;
@@ -93,9 +97,23 @@ const char* ks_version(void)
     return VERSION_TEXT(KS_VERSION_MAJOR, KS_VERSION_MINOR, KS_VERSION_PATCH);
 }
 
+int ks_get_device(uint32_t n, ks_device* out, char* error, size_t error_bytes)
+{
+    return guarded(error, error_bytes, [&]() -> Status {
+        if (!out || out->struct_size != sizeof(ks_device)) return Status(Code::usage, "ks_device.struct_size is not set");
+        const std::vector<DeviceInfo> devices = list_devices();
+        if (n >= devices.size()) return fail(Code::device, "there is no device %u, the machine has %zu", n, devices.size());
+        const DeviceInfo& device = devices[n];
+        *out = {sizeof *out, "", "", device.memory_bytes, device.free_bytes, device.unified};
+        snprintf(out->id, sizeof out->id, "%s", device.id.c_str());
+        snprintf(out->name, sizeof out->name, "%s", printable(device.name, 120).c_str());
+        return {};
+    });
+}
+
 int ks_plan(const ks_options* options, ks_stats* out, char* error, size_t error_bytes)
 {
-    Status status = guarded([&]() -> Status {
+    return guarded(error, error_bytes, [&]() -> Status {
         SessionOptions o;
         KS_TRY(read_options(options, o));
         if (!out || out->struct_size != sizeof(ks_stats)) return Status(Code::usage, "ks_stats.struct_size is not set");
@@ -104,12 +122,11 @@ int ks_plan(const ks_options* options, ks_stats* out, char* error, size_t error_
         fill_stats(plan.value(), out);
         return {};
     });
-    return fail_with(status, error, error_bytes);
 }
 
 int ks_open(const ks_options* options, ks_session** out, char* error, size_t error_bytes)
 {
-    Status status = guarded([&]() -> Status {
+    return guarded(error, error_bytes, [&]() -> Status {
         if (!out) return Status(Code::usage, "ks_open: out is NULL");
         *out = nullptr;
         SessionOptions o;
@@ -124,7 +141,6 @@ int ks_open(const ks_options* options, ks_session** out, char* error, size_t err
         *out = made.release();
         return {};
     });
-    return fail_with(status, error, error_bytes);
 }
 
 void ks_close(ks_session* session)
@@ -134,7 +150,7 @@ void ks_close(ks_session* session)
 
 const char* ks_error(const ks_session* session)
 {
-    return session->error.c_str();
+    return session->error;
 }
 
 void ks_get_stats(const ks_session* session, ks_stats* out)
@@ -152,14 +168,12 @@ void ks_get_stats(const ks_session* session, ks_stats* out)
 size_t ks_tokenize(const ks_session* session, const char* text, size_t text_bytes, uint32_t flags, uint32_t* ids, size_t capacity)
 {
     std::vector<uint32_t> all;
-    EncodeOptions options;
-    options.add_bos = !(flags & KS_TOKENIZE_NO_BOS);
-    options.parse_special = flags & KS_TOKENIZE_SPECIAL;
-    Status status = guarded([&]() -> Status {
+    const EncodeOptions options = {!(flags & KS_TOKENIZE_NO_BOS), (flags & KS_TOKENIZE_SPECIAL) != 0};
+    const int code = guarded(nullptr, 0, [&]() -> Status {
         session->session->tokenizer().encode({text, text_bytes}, options, all);
         return {};
     });
-    if (!status.ok()) return 0;
+    if (code != KS_OK) return 0;
     for (size_t i = 0; i < all.size() && i < capacity; i++) ids[i] = all[i];
     return all.size();
 }
@@ -170,13 +184,13 @@ size_t ks_piece(const ks_session* session, uint32_t id, char* out, size_t capaci
     if (id >= tokenizer.n_vocab()) return 0;
     if (capacity >= tokenizer.max_piece_bytes()) return tokenizer.piece(id, out);
     size_t bytes = 0;
-    Status status = guarded([&]() -> Status {
+    const int code = guarded(nullptr, 0, [&]() -> Status {
         std::string piece(tokenizer.max_piece_bytes(), 0);
         bytes = tokenizer.piece(id, &piece[0]);
         if (capacity) memcpy(out, piece.data(), std::min(capacity, bytes));
         return {};
     });
-    return status.ok() ? bytes : 0;
+    return code == KS_OK ? bytes : 0;
 }
 
 int ks_is_end(const ks_session* session, uint32_t id)
@@ -186,7 +200,7 @@ int ks_is_end(const ks_session* session, uint32_t id)
 
 int ks_feed(ks_session* session, const uint32_t* ids, size_t n)
 {
-    return keep(session, guarded([&] { return session->session->feed(ids, n); }));
+    return guarded(session, [&] { return session->session->feed(ids, n); });
 }
 
 // What a turn appends to the text, and who wrote each token of it.
@@ -212,15 +226,16 @@ static Status write_turn(const Session& s, const char* system, const char* user,
 
 int ks_feed_turn(ks_session* session, const char* system, const char* user)
 {
-    return keep(session, guarded([&]() -> Status {
-                    Session& s = *session->session;
-                    std::vector<uint32_t> ids;
-                    std::string authors;
-                    KS_TRY(write_turn(s, system, user, ids, authors));
-                    // What comes before the first message stays for good.
-                    if (s.n_tokens() == 0) KS_TRY(s.pin(head_tokens(authors)));
-                    return s.feed(ids.data(), ids.size(), frame_marks(authors).data());
-                }));
+    return guarded(session, [&]() -> Status {
+        Session& s = *session->session;
+        std::vector<uint32_t> ids;
+        std::string authors;
+        KS_TRY(write_turn(s, system, user, ids, authors));
+        const std::vector<uint8_t> frames = frame_marks(authors);
+        // What comes before the first message stays for good.
+        if (s.n_tokens() == 0) KS_TRY(s.pin(head_tokens(authors)));
+        return s.feed(ids.data(), ids.size(), frames.data());
+    });
 }
 
 const float* ks_logits(const ks_session* session)
@@ -230,57 +245,67 @@ const float* ks_logits(const ks_session* session)
 
 int ks_set_sampling(ks_session* session, const ks_sampling* sampling)
 {
-    return keep(session, guarded([&]() -> Status {
-                    if (!sampling || sampling->struct_size != sizeof(ks_sampling))
-                        return Status(Code::usage, "ks_sampling.struct_size is not set");
-                    auto or_off = [](float value) { return value == 0 ? 1.f : value; };
-                    SamplerOptions o;
-                    o.temperature = sampling->temperature;
-                    o.top_k = sampling->top_k;
-                    o.top_p = or_off(sampling->top_p);
-                    o.min_p = sampling->min_p;
-                    o.typical_p = or_off(sampling->typical_p);
-                    o.repeat_penalty = or_off(sampling->repeat_penalty);
-                    o.presence_penalty = sampling->presence_penalty;
-                    o.frequency_penalty = sampling->frequency_penalty;
-                    o.repeat_last_n = sampling->repeat_last_n;
-                    o.seed = sampling->seed;
-                    session->sampler.reset(new Sampler(o, session->session->config().n_vocab, session->session->sampler_memory()));
-                    return {};
-                }));
+    return guarded(session, [&]() -> Status {
+        if (!sampling || sampling->struct_size != sizeof(ks_sampling)) return Status(Code::usage, "ks_sampling.struct_size is not set");
+        auto or_off = [](float value) { return value == 0 ? 1.f : value; };
+        SamplerOptions o;
+        o.temperature = sampling->temperature;
+        o.top_k = sampling->top_k;
+        o.top_p = or_off(sampling->top_p);
+        o.min_p = sampling->min_p;
+        o.typical_p = or_off(sampling->typical_p);
+        o.repeat_penalty = or_off(sampling->repeat_penalty);
+        o.presence_penalty = sampling->presence_penalty;
+        o.frequency_penalty = sampling->frequency_penalty;
+        o.repeat_last_n = sampling->repeat_last_n;
+        o.seed = sampling->seed;
+        const uint32_t n_vocab = session->session->config().n_vocab;
+        for (size_t i = 0; i < sampling->n_biases; i++) {
+            const ks_bias& b = sampling->biases[i];
+            if (b.id >= n_vocab || std::isnan(b.bias))
+                return fail(Code::usage, "a bias of %g for token %u of %u", double(b.bias), b.id, n_vocab);
+            o.logit_bias.push_back({b.id, b.bias});
+        }
+        session->sampler.reset(new Sampler(o, n_vocab, session->session->sampler_memory()));
+        return {};
+    });
 }
 
 int ks_sample(ks_session* session, uint32_t* id)
 {
-    if (!session->session->has_logits()) return keep(session, Status(Code::usage, "ks_sample: there is no next token before one is fed"));
-    *id = session->sampler->sample(session->session->logits());
-    return keep(session, {});
+    return guarded(session, [&]() -> Status {
+        if (!session->session->has_logits()) return Status(Code::usage, "ks_sample: there is no next token before one is fed");
+        *id = session->sampler->sample(session->session->logits());
+        return {};
+    });
 }
 
 int ks_rewind(ks_session* session, uint32_t n_tokens)
 {
-    if (n_tokens > session->session->n_tokens())
-        return keep(session, fail(Code::usage, "ks_rewind: %u tokens, %u are there", n_tokens, session->session->n_tokens()));
-    return keep(session, guarded([&] { return session->session->rewind(n_tokens); }));
+    return guarded(session, [&]() -> Status {
+        const Session& s = *session->session;
+        if (n_tokens > s.n_tokens()) return fail(Code::usage, "ks_rewind: %u tokens, %u are there", n_tokens, s.n_tokens());
+        return session->session->rewind(n_tokens);
+    });
 }
 
 int ks_save(ks_session* session, const char* path)
 {
-    return keep(session, guarded([&]() -> Status {
-                    if (!path) return Status(Code::usage, "ks_save: path is NULL");
-                    return session->session->save({session->sampler->state(), ""}, path);
-                }));
+    return guarded(session, [&]() -> Status {
+        if (!path) return Status(Code::usage, "ks_save: path is NULL");
+        return session->session->save({session->sampler->state(), ""}, path);
+    });
 }
 
 int ks_load(ks_session* session, const char* path)
 {
-    return keep(session, guarded([&]() -> Status {
-                    if (!path) return Status(Code::usage, "ks_load: path is NULL");
-                    SavedState saved;
-                    KS_TRY(session->session->load(path, &saved));
-                    session->sampler->set_state(saved.sampler);
-                    return {};
-                }));
+    return guarded(session, [&]() -> Status {
+        if (!path) return Status(Code::usage, "ks_load: path is NULL");
+        SavedState saved;
+        KS_TRY(session->session->load(path, &saved));
+        session->sampler->set_state(saved.sampler);
+        return {};
+    });
 }
 
 void ks_cancel(ks_session* session)

@@ -72,9 +72,9 @@ typedef struct ks_session ks_session; /* a model, open in its memory, and the te
 typedef struct ks_options {
     size_t struct_size;     /* sizeof(ks_options) */
     const char* model_path; /* a GGUF file, or the first of a split set; needed */
-    const char* device; /* "cpu", "reference", "cuda", "vulkan:1", ... as `knapsack devices` lists them; default: the best that is there */
-    const char* recipe; /* how the cache holds tokens, as --kv; default "auto" */
-    uint64_t memory_bytes;    /* hard total; default: what the device has free */
+    const char* device;     /* "cpu", "reference", "cuda", "vulkan:1", ... as ks_get_device() lists them; default: the best that is there */
+    const char* recipe;     /* how the cache holds tokens, as README.md says; default "auto" */
+    uint64_t memory_bytes;  /* hard total; default: what the device has free */
     uint64_t kv_memory_bytes; /* hard limit of the cache alone; default: none */
     int64_t context;          /* tokens; 0: as many as fit, at most the model's; -1: the model's. Only "exact" is full then */
     int32_t n_threads;        /* default: one per core */
@@ -107,6 +107,11 @@ typedef struct ks_stats {
     char recipe[256];         /* in full, also what "auto" has chosen: "exact,k=f16,v=f16" */
 } ks_stats;
 
+typedef struct ks_bias {
+    uint32_t id;
+    float bias; /* is added to the token's logit; -INFINITY: it is never chosen */
+} ks_bias;
+
 typedef struct ks_sampling {
     size_t struct_size;      /* sizeof(ks_sampling) */
     float temperature;       /* 0: the most probable token; the lower id where two are equal */
@@ -119,10 +124,25 @@ typedef struct ks_sampling {
     float frequency_penalty; /* the same, times how often */
     uint32_t repeat_last_n;  /* how many tokens are recent: of those that ks_sample() chose. 0: none. At most 2^20 */
     uint64_t seed;           /* the same seed, options and logits give the same tokens */
+    const ks_bias* biases;   /* n_biases of them */
+    size_t n_biases;
 } ks_sampling;
+
+/* A device that ks_open() can take. */
+typedef struct ks_device {
+    size_t struct_size; /* sizeof(ks_device) */
+    char id[32];        /* as ks_options.device names it: "cpu", "vulkan:1" */
+    char name[128];
+    uint64_t memory_bytes; /* all that it has */
+    uint64_t free_bytes;   /* the default of ks_options.memory_bytes */
+    uint32_t unified;      /* 1: the host's memory is its own */
+} ks_device;
 
 /* The library's version, "0.1.0"; the macros above are the header's. */
 const char* ks_version(void);
+
+/* The n-th device of this machine, from 0 on, the best one first: the one that is taken by default. KS_DEVICE: there are not so many. */
+int ks_get_device(uint32_t n, ks_device* out, char* error, size_t error_bytes);
 
 /* Reads the model's header only and says what ks_open() would take with these options. A plan that does not fit is KS_OK with fits = 0;
  * then smallest_bytes says what would. Cheap enough to ask for several recipes and contexts before one is opened. `memory` and the

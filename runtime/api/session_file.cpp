@@ -52,8 +52,7 @@ void Session::transfer(StateFile& file, SavedState& with)
         file.refuse(Code::invalid, "was saved with another model file (its name is '" + printable(name) + "')");
     file.list(recipe, kMaxText);
     if (recipe != m_plan.recipe_text)
-        file.refuse(Code::unsupported,
-                    "was saved with another recipe: give --kv " + printable(recipe, 160) + ", not " + m_plan.recipe_text);
+        file.refuse(Code::unsupported, "was saved with another recipe: with " + printable(recipe, 160) + ", not " + m_plan.recipe_text);
     file.value(context);
     file.value(n_tokens);
     file.value(logits_after);
@@ -92,7 +91,7 @@ void Session::check_context(StateFile& file, uint32_t context, uint32_t n_tokens
     if (m_plan.recipe.exact() && n_tokens > mine) file.refuse(Code::no_fit, contexts + " and it holds " + std::to_string(n_tokens));
     if ((context > original) != (mine > original)) file.refuse(Code::unsupported, contexts + ", for which the model turns keys otherwise");
     if (n_tokens > context && mine > context)
-        file.refuse(Code::unsupported, contexts + ", of which it does not have all: give -c " + std::to_string(context));
+        file.refuse(Code::unsupported, contexts + ", of which it does not have all: one of " + std::to_string(context) + " would do");
     file.require(n_tokens <= (m_plan.recipe.exact() ? context : kEndless), "more tokens than it can have read");
 }
 
@@ -108,14 +107,15 @@ Status Session::save(const SavedState& with, const std::string& path)
 Status Session::load(const std::string& path, SavedState* with)
 {
     SavedState loaded;
+    const auto clear_it = [](Session* s) { s->clear(); };
     for (StateFile::Mode mode : {StateFile::Mode::check, StateFile::Mode::load}) {
         StateFile file(mode, path);
+        // The session changes now: it is empty where the file is no longer what was checked, or the heap is exhausted.
+        std::unique_ptr<Session, decltype(clear_it)> changing(file.loads() ? this : nullptr, clear_it);
         transfer(file, loaded);
-        Status status = file.finish();
-        if (status.ok()) status = m_backend->sync();
-        if (status.ok()) continue;
-        if (file.loads()) clear(); // the file is no longer what was checked
-        return status;
+        KS_TRY(file.finish());
+        KS_TRY(m_backend->sync());
+        changing.release();
     }
     *with = std::move(loaded);
     return {};

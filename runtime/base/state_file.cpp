@@ -33,8 +33,9 @@ static uint64_t hash_words(uint64_t hash, const char* data, uint64_t n) // n is 
     return hash;
 }
 
-StateFile::StateFile(Mode mode, const std::string& path) : m_mode(mode), m_path(path), m_buffer(kBufferBytes, 0)
+StateFile::StateFile(Mode mode, const std::string& path) : StateFile(mode)
 {
+    m_path = path;
     if (saves()) {
         create();
     } else {
@@ -45,6 +46,7 @@ StateFile::StateFile(Mode mode, const std::string& path) : m_mode(mode), m_path(
         m_foreign = ok() && m_file.size() < sizeof kMagic + kHashBytes;
         m_end = m_file.size() < kHashBytes ? 0 : m_file.size() - kHashBytes;
     }
+    m_buffer.resize(saves() ? kBufferBytes : std::min(m_end, kBufferBytes));
     char magic[8];
     uint32_t version = kVersion;
     memcpy(magic, kMagic, 8);
@@ -89,9 +91,9 @@ void StateFile::create()
     if (access("/proc/self/fd", X_OK) == 0) m_fd = open(m_folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
 #endif
     if (m_fd < 0) {
-        const std::string name = temporary_name(m_folder);
+        std::string name = temporary_name(m_folder);
         m_fd = open(name.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
-        if (m_fd >= 0) m_temporary = name;
+        if (m_fd >= 0) m_temporary = std::move(name);
     }
     if (m_fd < 0 || (replaces && fchmod(m_fd, old.st_mode & 0777) != 0)) fail_errno("written");
 }
@@ -189,9 +191,10 @@ Status StateFile::replace()
 {
     if (fsync(m_fd) != 0) return fail_errno("written");
     if (m_temporary.empty()) {
-        const std::string name = temporary_name(m_folder), nameless = "/proc/self/fd/" + std::to_string(m_fd);
+        const std::string nameless = "/proc/self/fd/" + std::to_string(m_fd);
+        std::string name = temporary_name(m_folder);
         if (linkat(AT_FDCWD, nameless.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) != 0) return fail_errno("written");
-        m_temporary = name;
+        m_temporary = std::move(name);
     }
     if (rename(m_temporary.c_str(), m_path.c_str()) != 0) return fail_errno("replaced");
     m_temporary.clear();

@@ -50,6 +50,7 @@ public:
     Status finish();
 
 private:
+    explicit StateFile(Mode mode) : m_mode(mode) {} // from here on the destructor runs
     void create();
     uint64_t room(uint64_t n);
     void flush();

@@ -63,10 +63,11 @@ void Cache::place_layer(CacheLayer& layer, uint32_t chunk, Placer& device, Place
     if (recipe.signal()) layer.signal = device.take(1, n);
     if (recipe.select->signal) layer.selection.signal = layer.signal;
     if (s.n_wave) layer.slots.positions = device.take(1, n);
-    layer.begin = host.array<uint32_t>(4ull * s.n_kv_heads);
-    layer.held = layer.begin + s.n_kv_heads;
-    layer.capacity = layer.held + s.n_kv_heads;
-    layer.coded = layer.capacity + s.n_kv_heads;
+    uint32_t* of_heads = host.array<uint32_t>(4ull * s.n_kv_heads);
+    for (uint32_t** part : {&layer.begin, &layer.held, &layer.capacity, &layer.coded}) {
+        *part = of_heads;
+        if (of_heads) of_heads += s.n_kv_heads; // where bytes are only counted there is none
+    }
     layer.rows = host.array<uint32_t>(n);
     layer.positions = host.array<uint32_t>(n);
     if (merges) layer.counts = host.array<uint32_t>(n);

@@ -274,9 +274,10 @@ Status no_fit(const Plan& plan)
 {
     const uint64_t cache = plan.region_bytes("cache") + plan.region_bytes("cache tables");
     if (plan.kv_budget_bytes && cache > plan.kv_budget_bytes)
-        return fail(Code::no_fit, "the cache needs %llu bytes (%s) for %u slots per head, --kv-memory gives %llu",
-                    (unsigned long long)cache, human_bytes(cache).c_str(), plan.slots, (unsigned long long)plan.kv_budget_bytes);
-    return fail(Code::no_fit, "a context of %u tokens needs at least %llu bytes (%s), the budget is %llu (%s): raise --memory or lower -c",
+        return fail(Code::no_fit, "the cache needs %llu bytes (%s) for %u slots per head, its limit is %llu", (unsigned long long)cache,
+                    human_bytes(cache).c_str(), plan.slots, (unsigned long long)plan.kv_budget_bytes);
+    return fail(Code::no_fit,
+                "a context of %u tokens needs at least %llu bytes (%s), the budget is %llu (%s): more of it or a shorter context would do",
                 plan.context, (unsigned long long)plan.smallest_bytes, human_bytes(plan.smallest_bytes).c_str(),
                 (unsigned long long)plan.budget_bytes, human_bytes(plan.budget_bytes).c_str());
 }

@@ -21,7 +21,7 @@ struct PlanRegion {
 struct Plan {
     bool fits = false;
     uint64_t budget_bytes = 0;    // what was asked for, or what the device has free
-    uint64_t kv_budget_bytes = 0; // --kv-memory; 0: none
+    uint64_t kv_budget_bytes = 0; // of the cache alone; 0: none
     uint64_t total_bytes = 0;     // sum of the regions
     uint64_t smallest_bytes = 0;  // the smallest budget that works with these options
     uint64_t bytes_per_token = 0; // of the cache: its bytes over the tokens of the context

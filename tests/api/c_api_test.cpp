@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <thread>
 
@@ -275,6 +276,64 @@ TEST_CASE("C API: tokens are fed, chosen and spelled without an allocation")
         CHECK(allocation_count() == before);
         CHECK(failed == 0);
     }
+}
+
+TEST_CASE("C API: every device that is listed opens under its id, the first one where none is named")
+{
+    Model model("c-devices");
+    char error[400];
+    ks_device device = {};
+    CHECK(ks_get_device(0, &device, error, sizeof error) == KS_USAGE);
+    CHECK(ks_get_device(0, nullptr, nullptr, 0) == KS_USAGE);
+    device.struct_size = sizeof device;
+    uint32_t n = 0;
+    for (; ks_get_device(n, &device, error, sizeof error) == KS_OK; n++) {
+        CAPTURE(std::string(device.id));
+        CHECK(strlen(device.name) > 0);
+        CHECK((device.free_bytes > 0 && device.free_bytes <= device.memory_bytes));
+        ks_stats plan = {};
+        plan.struct_size = sizeof plan;
+        for (const char* id : {(const char*)device.id, (const char*)nullptr}) {
+            model.options.device = id;
+            REQUIRE(ks_plan(&model.options, &plan, error, sizeof error) == KS_OK);
+            CHECK((plan.device == std::string(device.id)) == (id || n == 0));
+        }
+    }
+    CHECK(n >= 2); // cpu and reference are everywhere
+    CHECK(ks_get_device(n, &device, error, sizeof error) == KS_DEVICE);
+    CHECK(std::string(error).find("no device " + std::to_string(n)) != std::string::npos);
+}
+
+TEST_CASE("C API: biases are added to logits, and checked")
+{
+    Model model("c-biases");
+    Handle session = model.open();
+    std::vector<uint32_t> ids = some_ids(20, 1);
+    REQUIRE(ks_feed(session.get(), ids.data(), ids.size()) == KS_OK);
+    uint32_t best = 0, id = 0;
+    REQUIRE(ks_sample(session.get(), &best) == KS_OK);
+    const uint32_t other = best == 7 ? 8 : 7;
+    ks_bias biases[] = {{other, 1000.f}, {best, -std::numeric_limits<float>::infinity()}};
+    ks_sampling sampling = {};
+    sampling.struct_size = sizeof sampling;
+    sampling.biases = biases;
+    for (sampling.n_biases = 0; sampling.n_biases < 3; sampling.n_biases++) {
+        REQUIRE(ks_set_sampling(session.get(), &sampling) == KS_OK);
+        REQUIRE(ks_sample(session.get(), &id) == KS_OK);
+        CHECK(id == (sampling.n_biases ? other : best));
+    }
+    biases[0].bias = 0;
+    sampling.n_biases = 2;
+    REQUIRE(ks_set_sampling(session.get(), &sampling) == KS_OK);
+    REQUIRE(ks_sample(session.get(), &id) == KS_OK);
+    CHECK(id != best);
+    biases[1].bias = std::numeric_limits<float>::quiet_NaN();
+    CHECK(ks_set_sampling(session.get(), &sampling) == KS_USAGE);
+    biases[1] = {stats_of(session).n_vocab, 1.f};
+    CHECK(ks_set_sampling(session.get(), &sampling) == KS_USAGE);
+    uint32_t again = 0; // what was set before stays
+    REQUIRE(ks_sample(session.get(), &again) == KS_OK);
+    CHECK(again == id);
 }
 
 TEST_CASE("C API: version, pieces, buffers and structs")

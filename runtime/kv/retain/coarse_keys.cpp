@@ -51,7 +51,7 @@ KS_ALWAYS_INLINE void round_of(const Grid& g, const float* key, Rounded& out)
     Int8 squares = {};
     const Float8 lowest = Float8{} + (kZero - kMost), highest = Float8{} + (kZero + kMost);
     for (uint32_t j = 0; j < g.n_dims; j += 8) {
-        const Float8 x = floats_at(key + j) * scale - floats_at(g.middle + j), wanted = x * g.steps + (kZero + 0.5f);
+        const Float8 x = *floats_at(key + j) * scale - *floats_at(g.middle + j), wanted = x * g.steps + (kZero + 0.5f);
         const Float8 above = wanted > lowest ? wanted : lowest, within = above < highest ? above : highest;
         const Int8 whole = __builtin_convertvector(within, Int8) - kZero;
         const Float8 off = x - __builtin_convertvector(whole, Float8) * g.step;
@@ -100,8 +100,8 @@ struct Sweep {
 // root: a the coarse distance, m both errors.
 KS_ALWAYS_INLINE void put_bounds(const Sweep& s, uint32_t i, const uint8_t* eight, const Int8& products, float* apart, Float8& least)
 {
-    const Int8 steps = ints_at(eight + 8 * s.n_dims) + s.key.own - 2 * products;
-    const Float8 error = floats_at(eight + 8 * s.n_dims + 32) + s.key.error;
+    const Int8 steps = *ints_at(eight + 8 * s.n_dims) + s.key.own - 2 * products;
+    const Float8 error = *floats_at(eight + 8 * s.n_dims + 32) + s.key.error;
     const Float8 some = __builtin_convertvector(steps, Float8) * s.square - 15 * (error * error);
     Float8 bound = some > 0 ? some : Float8{};
     for (uint32_t k = s.n - i; k < 8; k++) bound[k] = INFINITY;
@@ -122,7 +122,7 @@ KS_ALWAYS_INLINE float largest_of(const float* x, uint32_t n)
     float of_all = -INFINITY;
     uint32_t i = 0;
     for (; i + 8 <= n; i += 8) {
-        const Float8 eight = floats_at(x + i);
+        const Float8 eight = *floats_at(x + i);
         most = eight > most ? eight : most;
     }
     for (uint32_t k = 0; k < 8; k++) of_all = std::max(of_all, most[k]);
@@ -142,7 +142,7 @@ struct Plain {
             int32_t sums[8] = {};
             for (uint32_t j = 0; j < s.n_dims; j += 4)
                 for (uint32_t k = 0; k < 32; k++) sums[k / 4] += int32_t(eight[j * 8 + k]) * s.key.at[j + k % 4];
-            const Int8 products = ints_at(sums);
+            const Int8 products = *ints_at(sums);
             put_bounds(s, i, eight, products, apart, least);
         }
         return least_of(least);

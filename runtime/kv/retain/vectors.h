@@ -16,16 +16,16 @@ typedef float Float8 __attribute__((vector_size(32)));
 typedef int32_t Int8 __attribute__((vector_size(32)));
 typedef double Double2 __attribute__((vector_size(16)));
 
-// Where eight of them lie, anywhere.
+// Where eight of them lie, anywhere. As pointers: from a function that returns a reference clang takes a whole vector's alignment.
 typedef float LooseFloat8 __attribute__((vector_size(32), aligned(4), may_alias));
 typedef int32_t LooseInt8 __attribute__((vector_size(32), aligned(4), may_alias));
-KS_ALWAYS_INLINE const LooseFloat8& floats_at(const void* from)
+KS_ALWAYS_INLINE const LooseFloat8* floats_at(const void* from)
 {
-    return *static_cast<const LooseFloat8*>(from);
+    return static_cast<const LooseFloat8*>(from);
 }
-KS_ALWAYS_INLINE const LooseInt8& ints_at(const void* from)
+KS_ALWAYS_INLINE const LooseInt8* ints_at(const void* from)
 {
-    return *static_cast<const LooseInt8*>(from);
+    return static_cast<const LooseInt8*>(from);
 }
 
 #ifdef __x86_64__
@@ -50,7 +50,7 @@ KS_ALWAYS_INLINE float dot(const float* x, const float* y, uint32_t n)
     Float8 sums = {};
     float rest = 0;
     uint32_t i = 0;
-    for (; i + 8 <= n; i += 8) sums += floats_at(x + i) * floats_at(y + i);
+    for (; i + 8 <= n; i += 8) sums += *floats_at(x + i) * *floats_at(y + i);
     for (; i < n; i++) rest += x[i] * y[i];
     return sum_of(sums) + rest;
 }
@@ -85,7 +85,7 @@ KS_ALWAYS_INLINE float squared_distance(const float* x, const float* y, uint32_t
     float rest = 0;
     uint32_t i = 0;
     for (; i + 8 <= n; i += 8) {
-        const Float8 apart = floats_at(x + i) - floats_at(y + i);
+        const Float8 apart = *floats_at(x + i) - *floats_at(y + i);
         sums += apart * apart;
     }
     for (; i < n; i++) rest += (x[i] - y[i]) * (x[i] - y[i]);

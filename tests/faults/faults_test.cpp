@@ -1,0 +1,220 @@
+// Whatever the system refuses, and whenever: every call either works or says so in a sentence; nothing is lost, nothing is left behind, the
+// saved file is the old one or the new one, and the same call, made again, goes on as if nothing had been.
+#include "runtime/api/knapsack.h"
+#include "tests/faults/inject.h"
+#include "tests/fuzz/small_model.h"
+
+#include <algorithm>
+#include <array>
+#include <dirent.h>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <string>
+
+using namespace ks;
+
+namespace
+{
+
+const char* const kChatml = "{% for m in messages %}{{'<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>' + '\n'}}{% endfor %}";
+
+std::string read_all(const std::string& path)
+{
+    std::ifstream in(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+}
+
+// A folder of its own, for what is saved.
+struct Folder {
+    char path[32] = "/tmp/faults_test.XXXXXX";
+    Folder() { REQUIRE(mkdtemp(path)); }
+    ~Folder()
+    {
+        for (const std::string& name : names()) unlink((std::string(path) + "/" + name).c_str());
+        rmdir(path);
+    }
+    std::set<std::string> names() const
+    {
+        std::set<std::string> found;
+        DIR* dir = opendir(path);
+        while (dirent* entry = readdir(dir))
+            if (entry->d_name != std::string(".") && entry->d_name != std::string("..")) found.insert(entry->d_name);
+        closedir(dir);
+        return found;
+    }
+};
+
+// What a program does with a session from its beginning to its end.
+class Life
+{
+public:
+    Folder folder;
+    std::string saved = std::string(folder.path) + "/s", old; // old: what is in the file before
+    std::array<float, 6> end = {};                            // the last logits
+    size_t n_refused = 0;
+
+    explicit Life(const char* recipe)
+    {
+        GgufBuilder b = smallest_model("llama", 8);
+        b.string("tokenizer.chat_template", kChatml);
+        std::ofstream(m_model, std::ios::binary) << b.bytes();
+        m_options.struct_size = sizeof m_options;
+        m_options.model_path = m_model.c_str();
+        m_options.device = "cpu";
+        m_options.recipe = recipe;
+        m_options.memory_bytes = 8 << 20;
+        m_options.context = 100;
+        m_options.n_threads = 2;
+    }
+    ~Life() { unlink(m_model.c_str()); }
+    void run(Fault fault, uint64_t n, bool all, bool* hit)
+    {
+        const Held before = held();
+        m_fault = fault, m_hit = false;
+        ks_session* s = nullptr;
+        char error[400] = "";
+        arm(fault, n, all);
+        step([&] { return ks_open(&m_options, &s, error, sizeof error); }, [&] { return error; }, [&] { return !s; });
+        if (s) live(s);
+        m_hit |= disarm();
+        *hit = m_hit;
+        ks_close(s);
+        std::string().swap(m_new);
+        const Held after = held();
+        CHECK(after.allocations == before.allocations);
+        CHECK(after.blocks == before.blocks);
+        CHECK(after.files == before.files);
+    }
+
+private:
+    // Makes a call that may fail; where it fails, the fault is over and it must work.
+    template <class Call, class Error, class Unchanged> void step(const Call& call, const Error& error, const Unchanged& unchanged)
+    {
+        const int code = [&] {
+            const Injecting now;
+            return call();
+        }();
+        if (code == KS_OK) return;
+        m_hit |= disarm();
+        n_refused++;
+        const std::string sentence = error();
+        CAPTURE(sentence);
+        CHECK(m_hit);
+        CHECK((code == KS_NO_FIT || code == KS_IO || code == KS_INVALID || code == KS_DEVICE));
+        CHECK(((code == KS_NO_FIT) == (m_fault == Fault::heap || m_fault == Fault::block) || code == KS_DEVICE));
+        CHECK(is_readable(sentence));
+        CHECK(unchanged());
+        const int again = call();
+        const std::string why = again ? error() : "";
+        CHECK_MESSAGE(again == KS_OK, why);
+    }
+    static uint32_t n_tokens(const ks_session* s)
+    {
+        ks_stats stats = {};
+        stats.struct_size = sizeof stats;
+        ks_get_stats(s, &stats);
+        return stats.n_tokens;
+    }
+    void decode(ks_session* s, int n)
+    {
+        for (uint32_t id = 0; n > 0; n--) {
+            step([&] { return ks_sample(s, &id); }, [&] { return ks_error(s); }, [] { return true; });
+            step([&] { return ks_feed(s, &id, 1); }, [&] { return ks_error(s); }, [] { return true; });
+        }
+    }
+    void live(ks_session* s)
+    {
+        uint32_t n = 0;
+        const auto error = [&] { return ks_error(s); };
+        const auto as_before = [&] { return n_tokens(s) == n; };
+        const auto in_folder = [&] {
+            const std::string now = read_all(saved);
+            return folder.names() == std::set<std::string>{"s"} && (now == old || now == m_new);
+        };
+        step([&] { return ks_feed_turn(s, "cab", "abc cab"); }, error, as_before);
+        decode(s, 6);
+        ks_sampling sampling = {};
+        sampling.struct_size = sizeof sampling;
+        sampling.repeat_penalty = 1.1f;
+        sampling.repeat_last_n = 16;
+        step([&] { return ks_set_sampling(s, &sampling); }, error, [] { return true; });
+        decode(s, 20);
+        n = n_tokens(s);
+        step([&] { return ks_save(s, saved.c_str()); }, error, in_folder);
+        REQUIRE(folder.names() == std::set<std::string>{"s"});
+        m_new = read_all(saved);
+        uint32_t ids[64];
+        size_t tokenized = 0;
+        const auto tokenize = [&] { return (tokenized = ks_tokenize(s, "abcabc ab", 9, 0, ids, 64)) == 3 ? KS_OK : KS_NO_FIT; };
+        step(
+            tokenize, [] { return "has no sentence"; }, [&] { return tokenized == 0; });
+        step([&] { return ks_feed(s, ids, tokenized); }, error, as_before);
+        n = n_tokens(s);
+        step([&] { return ks_rewind(s, n - 4); }, error, as_before);
+        step([&] { return ks_rewind(s, 9999) == KS_USAGE ? KS_OK : KS_NO_FIT; }, error, [] { return true; });
+        n = n_tokens(s);
+        // Where the file goes away while it is read the session is empty afterwards.
+        step([&] { return ks_load(s, saved.c_str()); }, error, [&] { return n_tokens(s) == n || n_tokens(s) == 0; });
+        decode(s, 5);
+        const float* logits = ks_logits(s);
+        std::copy_n(logits, end.size(), end.begin());
+    }
+
+    std::string m_model = std::string(folder.path) + ".gguf", m_new;
+    ks_options m_options = {};
+    Fault m_fault = Fault::none;
+    bool m_hit = false;
+};
+
+// All n, until a life is over before the n-th call.
+uint64_t run_all(const char* recipe, Fault fault, bool all_that_follow)
+{
+    Life life(recipe);
+    bool hit = false;
+    for (int i = 0; i < 2; i++) life.run(Fault::none, 1, false, &hit); // what is made once is there
+    const std::array<float, 6> expected = life.end;
+    life.old = read_all(life.saved);
+    uint64_t n = 0;
+    for (hit = true; hit;) {
+        n++;
+        CAPTURE(n);
+        life.run(fault, n, all_that_follow, &hit);
+        REQUIRE(life.end == expected);
+    }
+    // What may fail and does no harm: finding the file behind a link, asking for the old file and for /proc, a file without a name.
+    const uint64_t harmless = fault == Fault::file || fault == Fault::refused ? 4 : 0;
+    const bool refuses = fault != Fault::partly && fault != Fault::again;
+    CHECK(life.n_refused <= (refuses ? n - 1 : 0));
+    CHECK(life.n_refused + harmless >= (refuses ? n - 1 : 0));
+    MESSAGE(std::string(recipe), ": ", n - 1, " calls, ", life.n_refused, " refusals");
+    return n - 1;
+}
+
+const char* const kRecipes[] = {"exact", "h2o,slots=24,victims=merge,k=turbo4,v=q8", "mix,slots=32,select=tokenselect,read=24"};
+
+} // namespace
+
+TEST_CASE("faults: the n-th allocation")
+{
+    for (const char* recipe : kRecipes)
+        for (bool all : {false, true}) CHECK(run_all(recipe, Fault::heap, all) > 200);
+}
+
+TEST_CASE("faults: the n-th block of memory, the host's or the device's")
+{
+    for (const char* recipe : kRecipes)
+        for (bool all : {false, true}) CHECK(run_all(recipe, Fault::block, all) == 2);
+}
+
+TEST_CASE("faults: the n-th call for a file")
+{
+    for (const char* recipe : kRecipes)
+        for (Fault fault : {Fault::file, Fault::refused})
+            for (bool all : {false, true}) CHECK(run_all(recipe, fault, all) > 20);
+}
+
+TEST_CASE("faults: files that are read and written in parts")
+{
+    for (Fault fault : {Fault::partly, Fault::again}) CHECK(run_all(kRecipes[1], fault, false) > 5);
+}

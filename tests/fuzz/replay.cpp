@@ -1,0 +1,112 @@
+// Runs a target without libFuzzer: every file of its corpus, and inputs made of them, the same in every run.
+//   fuzz_TARGET CORPUS N            N changed inputs; fails where no file of the corpus is taken for what it claims to be
+//   fuzz_TARGET --write CORPUS      writes the corpus anew, from the target's own seeds
+#include "tests/fuzz/fuzz.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <new>
+
+using namespace ks;
+
+static size_t g_most = SIZE_MAX; // bytes of one allocation
+
+void* operator new(size_t bytes)
+{
+    KS_CHECK(bytes <= g_most, "an allocation of %zu bytes, at most %zu were expected", bytes, g_most);
+    if (void* memory = malloc(bytes ? bytes : 1)) return memory;
+    throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept
+{
+    free(memory);
+}
+void operator delete(void* memory, size_t) noexcept
+{
+    free(memory);
+}
+
+static uint32_t below(uint32_t n)
+{
+    static uint64_t state = 88172645463325252ull;
+    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+    return uint32_t(state >> 32) % n;
+}
+
+// One to four changes: bits, numbers that are limits, a part taken out, doubled, or taken from another input.
+static std::string changed(const std::vector<std::string>& inputs)
+{
+    std::string s = inputs[below(uint32_t(inputs.size()))];
+    const std::string& other = inputs[below(uint32_t(inputs.size()))];
+    const uint64_t limits[] = {0, 1, 2, 0x7f, 0x80, 0xff, 0x7fff, 0xffff, 0x7fffffff, 0xffffffff, ~0ull >> 1, ~0ull};
+    for (uint32_t n = 1 + below(4); n-- > 0 && !s.empty();) {
+        const size_t at = below(uint32_t(s.size())), bytes = std::min<size_t>(s.size() - at, 1 + below(24));
+        switch (below(6)) {
+        case 0:
+            s[at] = char(s[at] ^ (1 << below(8)));
+            break;
+        case 1:
+            s[at] = char(below(256));
+            break;
+        case 2:
+            memcpy(&s[at], &limits[below(uint32_t(std::size(limits)))], std::min<size_t>(s.size() - at, 1u << below(4)));
+            break;
+        case 3:
+            s.erase(at, bytes);
+            break;
+        case 4:
+            s.insert(at, s.substr(at, bytes));
+            break;
+        default:
+            s.insert(at, other.substr(std::min(at, other.size()), bytes));
+            break;
+        }
+    }
+    return s;
+}
+
+static void run(const std::string& input)
+{
+    g_most = (64u << 20) + input.size();
+    LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(input.data()), input.size());
+    g_most = SIZE_MAX;
+}
+
+static int write_corpus(const std::string& folder)
+{
+    std::filesystem::remove_all(folder);
+    std::filesystem::create_directories(folder);
+    int n = 0;
+    for (const std::string& seed : fuzz_seeds()) {
+        const std::string name = folder + "/seed-" + std::to_string(n++);
+        std::ofstream(name, std::ios::binary).write(seed.data(), std::streamsize(seed.size()));
+    }
+    return 0;
+}
+
+int main(int n_arguments, char** arguments)
+{
+    if (n_arguments == 3 && !strcmp(arguments[1], "--write")) return write_corpus(arguments[2]);
+    if (n_arguments != 3) return fprintf(stderr, "usage: %s CORPUS N | --write CORPUS\n", arguments[0]), 2;
+    std::vector<std::filesystem::path> paths;
+    for (const auto& entry : std::filesystem::directory_iterator(arguments[1])) paths.push_back(entry.path());
+    std::sort(paths.begin(), paths.end());
+    std::vector<std::string> inputs;
+    for (const auto& path : paths) {
+        std::ifstream in(path, std::ios::binary);
+        inputs.push_back({std::istreambuf_iterator<char>(in), {}});
+        run(inputs.back());
+    }
+    const uint64_t accepted = g_accepted;
+    for (long n = atol(arguments[2]); n > 0 && !inputs.empty(); n--) run(changed(inputs));
+    printf("%zu inputs, %llu of them accepted; of %s changed ones %llu\n", inputs.size(), (unsigned long long)accepted, arguments[2],
+           (unsigned long long)(g_accepted - accepted));
+    if (accepted) return 0;
+    fprintf(stderr, "the corpus is of another version, nothing in it is accepted: %s --write %s\n", arguments[0], arguments[1]);
+    return 1;
+}

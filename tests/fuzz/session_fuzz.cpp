@@ -1,0 +1,139 @@
+// Any bytes as a saved session, with a right beginning and checksum or without: refused, and the session goes on as if nothing had been,
+// or loaded, and what goes on from there stays inside.
+#include "runtime/api/session.h"
+#include "tests/api/seal.h"
+#include "tests/fuzz/fuzz.h"
+#include "tests/fuzz/small_model.h"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+
+using namespace ks;
+
+namespace
+{
+
+const char* const kRecipes[] = {"exact",
+                                "sink,slots=12,recent=4,sink=2",
+                                "h2o,slots=12,victims=merge,delta=3,recent=4,sink=2",
+                                "ada,slots=16,delta=2,recent=4,sink=2",
+                                "subgen,slots=20,sink=2,recent=4",
+                                "mix,slots=12,k=turbo4,v=q4,recent=4,sink=2",
+                                "sink,slots=80,k=kivi,v=kivi",
+                                "h2o,slots=24,recent=4,sink=2,select=tokenselect,read=20,reuse=0.3"};
+constexpr size_t kRecipesCount = std::size(kRecipes);
+constexpr size_t kFrameBytes = 8 + 4 + 8; // the word, the version, the model's fingerprint
+constexpr uint32_t kBefore[] = {0, 3, 1}, kNext = 4;
+
+// A session and what it does where nothing comes between.
+struct Bed {
+    std::unique_ptr<Session> session;
+    std::string frame;
+    std::vector<float> expected;
+
+    std::vector<float> logits() const { return {session->logits(), session->logits() + session->config().n_vocab}; }
+    void begin()
+    {
+        session->clear();
+        KS_CHECK(session->feed(kBefore, 3).ok(), "feed");
+    }
+    std::string saved(size_t n_tokens)
+    {
+        TempFile to("fuzz.session", "");
+        session->clear();
+        for (uint32_t i = 0; i < n_tokens; i++) {
+            const uint32_t id = i * i % 6;
+            KS_CHECK(session->feed(&id, 1).ok(), "feed");
+        }
+        SavedState with;
+        with.sampler.recent = {1, 2};
+        with.note = "note";
+        const Status status = session->save(with, to.path());
+        KS_CHECK(status.ok(), "%s", status.message().c_str());
+        std::ifstream in(to.path(), std::ios::binary);
+        return {std::istreambuf_iterator<char>(in), {}};
+    }
+};
+
+std::vector<Bed>& beds()
+{
+    static std::vector<Bed> all = [] {
+        TempFile model("fuzz-session.gguf", smallest_model("llama").bytes());
+        std::vector<Bed> made(kRecipesCount);
+        for (size_t i = 0; i < kRecipesCount; i++) {
+            SessionOptions options;
+            options.model_path = model.path();
+            options.device = "cpu";
+            options.n_threads = 1;
+            options.recipe = kRecipes[i];
+            options.context = 24;
+            options.memory_bytes = 64 << 20;
+            Result<std::unique_ptr<Session>> opened = Session::open(options);
+            KS_CHECK(opened.ok(), "%s", opened.status().message().c_str());
+            made[i].session = std::move(opened.value());
+            made[i].frame = made[i].saved(0).substr(0, kFrameBytes);
+            made[i].begin();
+            KS_CHECK(made[i].session->feed(&kNext, 1).ok(), "feed");
+            made[i].expected = made[i].logits();
+        }
+        return made;
+    }();
+    return all;
+}
+
+void go_on(Session& session)
+{
+    for (uint32_t id = 0; id < 20; id++) {
+        const uint32_t some[] = {id % 6, 1, 2};
+        const size_t n = std::min<uint64_t>(session.room(), id == 7 ? 3 : 1);
+        KS_CHECK(session.feed(some, n).ok(), "feed after %u tokens", session.n_tokens());
+    }
+    (void)session.rewind(session.n_tokens() - session.n_tokens() / 3).ok();
+    KS_CHECK(session.room() == 0 || session.feed(&kNext, 1).ok(), "feed after %u tokens", session.n_tokens());
+}
+
+} // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size)
+{
+    static MemoryFile file;
+    Input in = input_of(data, size);
+    const uint8_t choice = in.byte();
+    Bed& bed = beds()[choice % kRecipesCount];
+    const Deadline deadline;
+    std::string bytes(in.rest);
+    if (choice < 128) {
+        bytes = bed.frame + bytes;
+        bytes.resize((bytes.size() + 7) / 8 * 8 + 8);
+        seal(bytes);
+    }
+    file.set(bytes);
+    bed.begin();
+    SavedState with;
+    with.note = "untouched";
+    const Status status = bed.session->load(file.path(), &with);
+    if (status.ok()) {
+        g_accepted++;
+        KS_CHECK(with.note.size() <= SavedState::kMaxNoteBytes, "%zu bytes", with.note.size());
+        go_on(*bed.session);
+        return 0;
+    }
+    check_sentence(status);
+    KS_CHECK(with.note == "untouched" && bed.session->n_tokens() == 3, "%u tokens", bed.session->n_tokens());
+    KS_CHECK(bed.session->feed(&kNext, 1).ok() && bed.logits() == bed.expected, "refused, and something has changed");
+    return 0;
+}
+
+std::vector<std::string> fuzz_seeds()
+{
+    std::vector<std::string> seeds;
+    for (size_t i = 0; i < kRecipesCount; i++)
+        for (size_t n_tokens : {size_t(9), i == 6 ? size_t(70) : size_t(30)}) {
+            if (i == 0 && n_tokens > 24) continue;
+            const std::string whole = beds()[i].saved(n_tokens);
+            seeds.push_back(char(i) + whole.substr(kFrameBytes, whole.size() - kFrameBytes - 8));
+            if (n_tokens == 9 && i < 2) seeds.push_back(char(128 + i) + whole);
+        }
+    return seeds;
+}

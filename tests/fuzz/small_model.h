@@ -1,0 +1,36 @@
+// The smallest model that runs: one layer, width 32, six tokens.
+#pragma once
+
+#include "tests/model/gguf_builder.h"
+
+namespace ks
+{
+
+// Matrices in blocks of 32 values, `type` a number of GGUF's (2: q4_0), with values that mean something.
+inline GgufBuilder smallest_model(const std::string& family, uint32_t type = 2)
+{
+    GgufBuilder b = small_model(family, 1);
+    const std::string ffn = family + ".feed_forward_length";
+    b.u32(ffn, 32).string("tokenizer.ggml.pre", "gpt-2").strings("tokenizer.ggml.merges", {"a b", "ab c"});
+    b.strings("tokenizer.ggml.tokens", {"a", "b", "c", "ab", "abc", "<|im_end|>"});
+    uint32_t random = 1;
+    for (GgufBuilder::TensorInfo& t : b.tensors) {
+        if (t.name.find(".ffn_") != Bytes::npos && t.n_dims == 2)
+            for (uint64_t& dim : t.dims) dim = dim == 64 ? 32 : dim == 128 ? 64 : dim;
+        const bool matrix = t.n_dims == 2;
+        const GgmlType* format = find_ggml_type(matrix ? type : 0);
+        uint64_t n = 1;
+        for (uint64_t dim : t.dims) n *= dim;
+        t.type = format->number;
+        t.values.clear();
+        for (uint64_t i = 0; i < n / format->block; i++) {
+            Bytes block = matrix ? Bytes(format->block_bytes, 0) : le(1.f);
+            for (size_t at = 2; matrix && at < block.size(); at++) block[at] = char((random = random * 1664525 + 1013904223) >> 24);
+            if (matrix) block.replace(0, 2, "\0\x20", 2); // a scale of 2^-7
+            t.values += block;
+        }
+    }
+    return b;
+}
+
+} // namespace ks

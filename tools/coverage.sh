@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Which lines of the library the tests run, by gcc's own counters.  coverage.sh [--missing] [FILE OF runtime/ ...]
+# Prints the share of lines for every file of runtime/, or for those that are named; --missing prints the lines that never ran, too.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. tools/packages.sh
+
+# shellcheck disable=SC2154,SC2086
+install_packages $build_packages $test_packages
+build_into build-coverage -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-Og -g --coverage" -DKS_VULKAN=OFF -DKS_SHARED=OFF
+find build-coverage -name '*.gcda' -delete
+ctest --test-dir build-coverage --output-on-failure --parallel "$(nproc)" --tests-regex '^(base|text|kv|model|api|faults|fuzz_.*)$' >&2
+python3 - "$@" <<'PY'
+import collections
+import json
+import pathlib
+import subprocess
+import sys
+
+missing, wanted = "--missing" in sys.argv, [a for a in sys.argv[1:] if a != "--missing"]
+root = pathlib.Path.cwd()
+runs = collections.defaultdict(collections.Counter)  # file -> line -> how often, over all programs that it is part of
+for data in root.glob("build-coverage/CMakeFiles/*.dir/runtime/**/*.gcda"):
+    out = subprocess.run(["gcov", "--json-format", "--stdout", str(data)], cwd=data.parent, capture_output=True, text=True, check=True).stdout
+    for unit in out.splitlines():
+        report = json.loads(unit)
+        for file in report["files"]:
+            path = (root / "build-coverage" / file["file"]).resolve()
+            if root / "runtime" in path.parents:
+                for line in file["lines"]:
+                    runs[path.relative_to(root).as_posix()][line["line_number"]] += line["count"]
+total = hit = 0
+for path, lines in sorted(runs.items()):
+    if wanted and path not in wanted:
+        continue
+    never = sorted(n for n in lines if not lines[n])
+    total, hit = total + len(lines), hit + len(lines) - len(never)
+    print(f"{100 - 100 * len(never) / len(lines):6.1f}%  {len(lines) - len(never):4} of {len(lines):4}  {path}")
+    if missing and never:
+        source = (root / path).read_text(encoding="utf-8").splitlines()
+        for n in never:
+            print(f"           {n}: {source[n - 1].strip()}")
+print(f"{100 * hit / max(total, 1):6.1f}%  {hit:4} of {total:4}")
+PY
