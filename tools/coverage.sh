@@ -7,7 +7,10 @@ cd "$(dirname "$0")/.."
 
 # shellcheck disable=SC2154,SC2086
 install_packages $build_packages $test_packages
-build_into build-coverage -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-Og -g --coverage" -DKS_VULKAN=OFF -DKS_SHARED=OFF
+tests=(base text kv model api faults)
+fuzz=(gguf tokenizer chat recipe session)
+cmake -S . -B build-coverage -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-Og -g --coverage" -DKS_VULKAN=OFF -DKS_SHARED=OFF >&2
+cmake --build build-coverage --parallel --target "${tests[@]/#/test_}" "${fuzz[@]/#/fuzz_}" >&2
 find build-coverage -name '*.gcda' -delete
 ctest --test-dir build-coverage --output-on-failure --parallel "$(nproc)" --tests-regex '^(base|text|kv|model|api|faults|fuzz_.*)$' >&2
 python3 - "$@" <<'PY'

@@ -54,6 +54,14 @@ bool try_plan(const Gguf& gguf, const Backend& backend)
     return plan.fits;
 }
 
+// A model's context may be as short as a token: then it is full.
+void feed(Session& session, const uint32_t* ids, size_t n)
+{
+    const bool has_room = n <= session.room();
+    const Status status = session.feed(ids, n);
+    KS_CHECK(status.code() == (has_room ? Code::ok : Code::no_fit), "%zu tokens: %s", n, status.message().c_str());
+}
+
 void try_session(const std::string& path)
 {
     SessionOptions options;
@@ -66,13 +74,15 @@ void try_session(const std::string& path)
     Session& session = *opened.value();
     KS_CHECK(session.peak_bytes() == session.plan().total_bytes, "%llu bytes", (unsigned long long)session.peak_bytes());
     const uint32_t n_vocab = session.config().n_vocab, ids[] = {0, n_vocab - 1, n_vocab / 2};
-    KS_CHECK(session.feed(ids, 3).ok() && session.feed(ids, 1).ok(), "feed");
+    feed(session, ids, 3);
+    feed(session, ids, 1);
+    if (!session.has_logits()) return;
     SamplerOptions sampling;
     Sampler sampler(sampling, n_vocab, session.sampler_memory());
     for (int i = 0; i < 2; i++) { // of whatever came out, not a number included
         const uint32_t id = sampler.sample(session.logits());
         KS_CHECK(id < n_vocab, "token %u of %u", id, n_vocab);
-        KS_CHECK(session.feed(&id, 1).ok(), "feed");
+        feed(session, &id, 1);
     }
     g_accepted++;
 }

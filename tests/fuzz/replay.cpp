@@ -22,6 +22,10 @@ void* operator new(size_t bytes)
     if (void* memory = malloc(bytes ? bytes : 1)) return memory;
     throw std::bad_alloc();
 }
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept // what the standard library asks for scratch: delete takes both
+{
+    return bytes <= g_most ? malloc(bytes ? bytes : 1) : nullptr;
+}
 void operator delete(void* memory) noexcept
 {
     free(memory);
