@@ -110,6 +110,7 @@ struct Choice {
             const uint32_t* v = view.data() + h * view_words;
             if (state[select_since] > recipe.read_last() / 2 || v[view_before] > layer.spec.n_read + state[select_since]) return false;
             if (v[view_begin] != h * stride || came > stride - v[view_before]) return false;
+            if (v[view_coded_end] > v[view_before]) return false; // what comes since is not coded
             std::fill(order.begin(), order.end(), 0u);
             for (uint32_t i = 0; i < layer.held[h]; i++) order[layer.rows[layer.begin[h] + i]] = i + 1;
             for (uint32_t i = 0, last = 0; i < v[view_before] + came; i++) {

@@ -149,7 +149,7 @@ static bool can_code(const Config& config)
 }
 
 // A cache of codes gives up slots when it is full. `auto` encodes first and evicts second, 8 bits as long as they hold enough tokens;
-// keys that were normed, in few and wide heads, want 8 bits always.
+// keys that were normed, in few and wide heads, want 8 bits always, and those that are turned as they are read are not rotated.
 static std::vector<Rung> ladder(const Config& config, const DeviceInfo& device, const Recipe& recipe)
 {
     if (!recipe.exact() || (!recipe.automatic && !recipe.codes() && !recipe.selects())) return {{recipe, 0}};
@@ -162,7 +162,8 @@ static std::vector<Rung> ladder(const Config& config, const DeviceInfo& device, 
     };
     if (recipe.codes() || recipe.selects() || recipe.slots) return {{mix(recipe.k, recipe.v), 0}};
     if (!can_code(config) || (config.key_bias && !device.adds_bias)) return {{recipe, 1}, {mix(Format::f16, Format::f16), 0}};
-    const Recipe few = config.has_wide_normed_keys() ? mix(Format::q8, Format::turbo4) : mix(Format::turbo4, Format::turbo3);
+    const Recipe few =
+        config.has_wide_normed_keys() || recipe.turns_keys() ? mix(Format::q8, Format::turbo4) : mix(Format::turbo4, Format::turbo3);
     return {{recipe, 1}, {mix(Format::q8, Format::q8), kEnough}, {few, 0}};
 }
 
