@@ -41,19 +41,12 @@ static std::vector<FoundDevice> find_devices(std::vector<std::string>* refused =
     return devices;
 }
 
-std::vector<DeviceInfo> list_devices()
+std::vector<DeviceInfo> list_devices(std::vector<std::string>* refused)
 {
     std::vector<DeviceInfo> devices;
     for (const BackendRow& row : kBackends) devices.push_back(row.make({})->info());
-    for (const FoundDevice& found : find_devices()) devices.insert(devices.end() - 1, found.info);
+    for (const FoundDevice& found : find_devices(refused)) devices.insert(devices.end() - 1, found.info);
     return devices;
-}
-
-std::vector<std::string> refused_devices()
-{
-    std::vector<std::string> refused;
-    (void)find_devices(&refused);
-    return refused;
 }
 
 Result<std::unique_ptr<Backend>> open_backend(const BackendOptions& options)

@@ -7,7 +7,8 @@ namespace ks
 
 Status cmd_devices(const Options& options)
 {
-    std::vector<DeviceInfo> devices = list_devices();
+    std::vector<std::string> refused;
+    std::vector<DeviceInfo> devices = list_devices(&refused);
     if (options.json) {
         Json json;
         json.open('[');
@@ -24,7 +25,7 @@ Status cmd_devices(const Options& options)
                human_bytes(d.free_bytes).c_str(), printable(d.name, 200).c_str(), d.unified ? ", one pool with the host's memory" : "");
         for (const std::string& path : d.paths) printf("  %-12s %s\n", "", printable(path, 200).c_str());
     }
-    for (const std::string& refused : refused_devices()) printf("  not usable: %s\n", printable(refused, 400).c_str());
+    for (const std::string& sentence : refused) printf("  not usable: %s\n", printable(sentence, 400).c_str());
     return {};
 }
 

@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2034
 # What building, testing and fetching models needs beside a bare Debian or Ubuntu, and how it is installed and built.
-# Sourced by quickstart.sh, test.sh, fuzz.sh and fetch_model.sh.
+# Sourced by quickstart.sh, test.sh, fuzz.sh, coverage.sh and fetch_model.sh.
 
 build_packages="g++ cmake ninja-build libutf8proc-dev libvulkan-dev glslang-tools"
 fetch_packages="python3 python3-venv ca-certificates"

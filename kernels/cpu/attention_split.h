@@ -72,8 +72,8 @@ template <class Body> KS_INLINE void for_seen(const Columns& c, const Part& part
     }
 }
 
-// Rows of a table lie anywhere, those of a ring go on in another page: no processor guesses where. Asks for columns [from, to) of the plain
-// pool.
+// Rows of a table lie anywhere, and those of a ring soon go on in another page: no processor guesses where. Asks for columns
+// [from, to) of the plain pool.
 KS_INLINE static void prefetch_rows(const void* pool, const TileRows& tile, uint32_t from, uint32_t to, uint32_t row_bytes)
 {
     for (to = to < tile.n_pool ? to : tile.n_pool; from < to; from++)

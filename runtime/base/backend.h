@@ -145,8 +145,7 @@ struct BackendOptions {
 
 // Both are defined in backends/registry.cpp, the only place that knows which backends exist.
 Result<std::unique_ptr<Backend>> open_backend(const BackendOptions& options);
-std::vector<DeviceInfo> list_devices();
-// Those that are there and cannot be used: id, the device's name and the reason.
-std::vector<std::string> refused_devices();
+// refused: takes those that are there and cannot be used, each with its id, its name and the reason.
+std::vector<DeviceInfo> list_devices(std::vector<std::string>* refused = nullptr);
 
 } // namespace ks

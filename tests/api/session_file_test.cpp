@@ -2,6 +2,7 @@
 #include "runtime/base/state_file.h"
 #include "tests/api/seal.h"
 #include "tests/devices.h"
+#include "tests/files.h"
 #include "tests/model/tiny_model.h"
 
 #include <doctest/doctest.h>
@@ -76,27 +77,6 @@ std::vector<uint32_t> some_ids(size_t n, uint32_t salt = 3)
     return ids;
 }
 
-// A folder of its own, with everything in it gone at the end.
-struct Folder {
-    char path[40] = "/tmp/session_file_test.XXXXXX";
-    Folder() { REQUIRE(mkdtemp(path)); }
-    ~Folder()
-    {
-        for (const std::string& name : names()) unlink((*this / name).c_str());
-        rmdir(path);
-    }
-    std::string operator/(const std::string& name) const { return std::string(path) + "/" + name; }
-    std::set<std::string> names() const
-    {
-        std::set<std::string> found;
-        DIR* dir = opendir(path);
-        while (dirent* entry = readdir(dir))
-            if (entry->d_name[0] != '.' || strlen(entry->d_name) > 2) found.insert(entry->d_name);
-        closedir(dir);
-        return found;
-    }
-};
-
 struct Fixture {
     TempFile file;
     Folder folder;
@@ -149,12 +129,6 @@ void check_same(const Session& a, const Session& b)
     CHECK(a.merged() == b.merged());
     const uint32_t n = a.n_tokens();
     for (uint32_t p = n - std::min(n, a.plan().context); p < n; p++) CHECK(a.token(p) == b.token(p));
-}
-
-std::string read_all(const std::string& path)
-{
-    std::ifstream in(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(in), {}};
 }
 
 void write_all(const std::string& path, const std::string& bytes)

@@ -178,8 +178,7 @@ TEST_CASE("turns: whatever a file says is pinned, only a head that is there is b
             REQUIRE(s->pin(pinned).ok());
             f.feed(*s, 200);
             REQUIRE(s->save({}, f.saved).ok());
-            std::ifstream in(f.saved, std::ios::binary);
-            const std::string good{std::istreambuf_iterator<char>(in), {}};
+            const std::string good = read_all(f.saved);
             const uint64_t before[] = {s->evicted(), s->merged()};
             const size_t at = good.find(std::string(reinterpret_cast<const char*>(before), sizeof before)) + sizeof before;
             REQUIRE(at < good.size());

@@ -2,14 +2,12 @@
 // saved file is the old one or the new one, and the same call, made again, goes on as if nothing had been.
 #include "runtime/api/knapsack.h"
 #include "tests/faults/inject.h"
+#include "tests/files.h"
 #include "tests/fuzz/small_model.h"
 
 #include <algorithm>
 #include <array>
-#include <dirent.h>
 #include <fstream>
-#include <iterator>
-#include <set>
 #include <string>
 
 using namespace ks;
@@ -19,39 +17,13 @@ namespace
 
 const char* const kChatml = "{% for m in messages %}{{'<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>' + '\n'}}{% endfor %}";
 
-std::string read_all(const std::string& path)
-{
-    std::ifstream in(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(in), {}};
-}
-
-// A folder of its own, for what is saved.
-struct Folder {
-    char path[32] = "/tmp/faults_test.XXXXXX";
-    Folder() { REQUIRE(mkdtemp(path)); }
-    ~Folder()
-    {
-        for (const std::string& name : names()) unlink((std::string(path) + "/" + name).c_str());
-        rmdir(path);
-    }
-    std::set<std::string> names() const
-    {
-        std::set<std::string> found;
-        DIR* dir = opendir(path);
-        while (dirent* entry = readdir(dir))
-            if (entry->d_name != std::string(".") && entry->d_name != std::string("..")) found.insert(entry->d_name);
-        closedir(dir);
-        return found;
-    }
-};
-
 // What a program does with a session from its beginning to its end.
 class Life
 {
 public:
     Folder folder;
-    std::string saved = std::string(folder.path) + "/s", old; // old: what is in the file before
-    std::array<float, 6> end = {};                            // the last logits
+    std::string saved = folder / "s", old; // old: what is in the file before
+    std::array<float, 6> end = {};         // the last logits
     size_t n_refused = 0;
 
     explicit Life(const char* recipe)

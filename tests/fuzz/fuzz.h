@@ -3,6 +3,7 @@
 #pragma once
 
 #include "runtime/base/status.h"
+#include "tests/files.h"
 
 #include <cstdint>
 #include <ctime>
@@ -63,10 +64,7 @@ private:
 // What every error says, whatever the input: one sentence of printable ASCII, not too long to read.
 inline void check_sentence(const Status& status)
 {
-    const std::string& message = status.message();
-    bool readable = !message.empty() && message.size() < 600;
-    for (unsigned char c : message) readable = readable && c >= 0x20 && c < 0x7f;
-    KS_CHECK(!status.ok() && readable, "code %d: '%s'", int(status.code()), message.c_str());
+    KS_CHECK(!status.ok() && is_readable(status.message(), 600), "code %d: '%s'", int(status.code()), status.message().c_str());
 }
 
 // Takes an input apart, from its beginning.

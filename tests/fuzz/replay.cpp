@@ -9,7 +9,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <new>
 
 using namespace ks;
@@ -83,8 +82,9 @@ static void run(const std::string& input)
 
 static int write_corpus(const std::string& folder)
 {
-    std::filesystem::remove_all(folder);
     std::filesystem::create_directories(folder);
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) // what a fuzzer has found stays
+        if (entry.path().filename().string().rfind("seed-", 0) == 0) std::filesystem::remove(entry.path());
     int n = 0;
     for (const std::string& seed : fuzz_seeds()) {
         const std::string name = folder + "/seed-" + std::to_string(n++);
@@ -102,8 +102,7 @@ int main(int n_arguments, char** arguments)
     std::sort(paths.begin(), paths.end());
     std::vector<std::string> inputs;
     for (const auto& path : paths) {
-        std::ifstream in(path, std::ios::binary);
-        inputs.push_back({std::istreambuf_iterator<char>(in), {}});
+        inputs.push_back(read_all(path));
         run(inputs.back());
     }
     const uint64_t accepted = g_accepted;

@@ -6,7 +6,6 @@
 #include "tests/fuzz/small_model.h"
 
 #include <algorithm>
-#include <fstream>
 #include <iterator>
 
 using namespace ks;
@@ -51,8 +50,7 @@ struct Bed {
         with.note = "note";
         const Status status = session->save(with, to.path());
         KS_CHECK(status.ok(), "%s", status.message().c_str());
-        std::ifstream in(to.path(), std::ios::binary);
-        return {std::istreambuf_iterator<char>(in), {}};
+        return read_all(to.path());
     }
 };
 

@@ -51,6 +51,7 @@ static void check_groups(const Bed& bed)
 static Tensor on_host(const Bed& bed, const Tensor& t, std::vector<uint32_t>& room)
 {
     room.resize((coded_bytes(t.format, t.rows, t.cols) + 3) / 4);
+    if (room.empty()) return {}; // only keys are coded, or only values
     bed.backend->download(room.data(), t.buffer, t.offset, coded_bytes(t.format, t.rows, t.cols));
     return {{room.data(), 4 * room.size()}, 0, t.rows, t.cols, t.format};
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "runtime/model/gguf.h"
+#include "tests/files.h"
 
 #include <cstdint>
 #include <cstdio>
@@ -145,14 +146,6 @@ public:
 private:
     std::string m_path;
 };
-
-// What every message from a file must be, whatever the file says.
-inline bool is_readable(const std::string& message)
-{
-    bool printable_ascii = !message.empty() && message.size() < 400;
-    for (unsigned char c : message) printable_ascii = printable_ascii && c >= 0x20 && c < 0x7f;
-    return printable_ascii;
-}
 
 // Refused with this code, in a sentence that has all the words.
 inline void refused(const Status& status, Code code, const std::vector<std::string>& words)

@@ -46,10 +46,7 @@ KS_ALWAYS_INLINE static void kcenter_of(const Candidates& c, float* scratch, flo
     uint32_t* open = new (scratch) uint32_t[c.n]; // same size, same alignment
     float *nearest = scratch + n_padded, *apart = nearest + n_padded;
     CoarseKeys coarse(c.keys, c.n, c.head_dim, false, apart + n_padded);
-    const auto key = [&](uint32_t i) __attribute__((always_inline))
-    {
-        return c.keys + uint64_t(i) * c.head_dim;
-    };
+    const auto key = [&](uint32_t i) { return c.keys + uint64_t(i) * c.head_dim; };
     uint32_t next = 0;
     float longest = -1;
     std::fill_n(nearest + c.n, n_padded - c.n, -1.0f); // what is read eight at a time
