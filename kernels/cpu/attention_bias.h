@@ -50,7 +50,7 @@ template <class S> void load_waves(const AttentionTask& task, uint32_t kv_head, 
                 const typename S::F8 u = S::load(upper[i] + from), v = S::load(upper[i] + half + from);
                 block[i] = d < half ? c * u - s * v : c * v + s * u;
             }
-            S::transpose8(block);
+            S::transpose(block);
             for (uint32_t i = 0; i < 8; i++) S::store(waves + size_t(place + step * i) * kAttentionTile + column, block[i]);
         }
     }

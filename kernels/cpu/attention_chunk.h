@@ -98,7 +98,7 @@ void load_keys(const AttentionTask& task, const ChunkScratch& s, const TileRows&
             } else {
                 for (uint32_t i = 0; i < 8; i++) block[i] = p + i < n ? rows.load<S>(p + i, d) : S::zero();
             }
-            S::transpose8(block);
+            S::transpose(block);
             KS_UNROLL(8)
             for (uint32_t i = 0; i < 8; i++) S::store(panel + size_t(d + i) * kPanel, block[i]);
         }
@@ -129,28 +129,32 @@ template <class S> void load_values(const AttentionTask& task, const ChunkScratc
 // weights[r][16 panel ..] = q[r] . keys, for six queries, q (6, width)
 template <class S> void six_logits(const ChunkScratch& s, const float* q, const float* panels, uint32_t head_dim, uint32_t panel)
 {
+    using V = typename S::Wide;
+    constexpr uint32_t lanes = V::lanes, n = kPanel / lanes; // vectors of a panel's row
     // Sums of every eighth dimension, ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)): what waits for its other half is in `waiting`.
-    typename S::F8 sums[2 * kSix], waiting[3][2 * kSix];
+    typename V::F sums[n * kSix], waiting[3][n * kSix];
     for (uint32_t eighth = 0, level = 0; level < 3; eighth++) {
         const float* keys = panels + (size_t(panel) * s.width + eighth) * kPanel;
         KS_UNROLL(12)
-        for (uint32_t i = 0; i < 2 * kSix; i++) sums[i] = S::zero();
+        for (uint32_t i = 0; i < n * kSix; i++) sums[i] = V::zero();
         for (uint32_t d = eighth; d < head_dim; d += 8, keys += 8 * kPanel) {
-            typename S::F8 left = S::load(keys), right = S::load(keys + 8);
+            typename V::F key[n];
+            KS_UNROLL(2)
+            for (uint32_t i = 0; i < n; i++) key[i] = V::load(keys + i * lanes);
             KS_UNROLL(6)
             for (uint32_t r = 0; r < kSix; r++) {
-                typename S::F8 value = S::broadcast(q[size_t(r) * s.width + d]);
-                sums[2 * r] = S::fma(value, left, sums[2 * r]);
-                sums[2 * r + 1] = S::fma(value, right, sums[2 * r + 1]);
+                typename V::F value = V::broadcast(q[size_t(r) * s.width + d]);
+                KS_UNROLL(2)
+                for (uint32_t i = 0; i < n; i++) sums[n * r + i] = V::fma(value, key[i], sums[n * r + i]);
             }
         }
         for (level = 0; eighth >> level & 1; level++) KS_UNROLL(12)
-        for (uint32_t i = 0; i < 2 * kSix; i++) sums[i] = waiting[level][i] + sums[i];
+        for (uint32_t i = 0; i < n * kSix; i++) sums[i] = waiting[level][i] + sums[i];
         KS_UNROLL(12)
-        for (uint32_t i = 0; level < 3 && i < 2 * kSix; i++) waiting[level][i] = sums[i];
+        for (uint32_t i = 0; level < 3 && i < n * kSix; i++) waiting[level][i] = sums[i];
     }
     KS_UNROLL(12)
-    for (uint32_t i = 0; i < 2 * kSix; i++) S::store(s.weights + i / 2 * kAttentionTile + panel * kPanel + i % 2 * 8, sums[i]);
+    for (uint32_t i = 0; i < n * kSix; i++) V::store(s.weights + i / n * kAttentionTile + panel * kPanel + i % n * lanes, sums[i]);
 }
 
 // How many of a tile's n columns each of six rows sees otherwise, the first ones.
@@ -191,28 +195,28 @@ void six_logits_of_panels(const ChunkScratch& s, uint32_t first, uint32_t head_d
 // out[r][16 panel ..] = out * shrink[r] + weights[r] . values, over positions [begin, end) of the tile
 template <class S> void six_outputs(const ChunkScratch& s, float* out, const float* shrink, uint32_t panel, uint32_t begin, uint32_t end)
 {
+    using V = typename S::Wide;
+    constexpr uint32_t lanes = V::lanes, n = kPanel / lanes;
     const float* values = s.values + (size_t(panel) * kAttentionTile + begin) * kPanel;
     out += panel * kPanel;
-    typename S::F8 sums[kSix][2];
+    typename V::F sums[kSix][n];
     KS_UNROLL(6)
-    for (uint32_t r = 0; r < kSix; r++) {
-        sums[r][0] = S::load(out + size_t(r) * s.width) * S::broadcast(shrink[r]);
-        sums[r][1] = S::load(out + size_t(r) * s.width + 8) * S::broadcast(shrink[r]);
-    }
+    for (uint32_t r = 0; r < kSix; r++) KS_UNROLL(2)
+    for (uint32_t i = 0; i < n; i++) sums[r][i] = V::load(out + size_t(r) * s.width + i * lanes) * V::broadcast(shrink[r]);
     for (uint32_t p = begin; p < end; p++, values += kPanel) {
-        typename S::F8 left = S::load(values), right = S::load(values + 8);
+        typename V::F value[n];
+        KS_UNROLL(2)
+        for (uint32_t i = 0; i < n; i++) value[i] = V::load(values + i * lanes);
         KS_UNROLL(6)
         for (uint32_t r = 0; r < kSix; r++) {
-            typename S::F8 weight = S::broadcast(s.weights[r * kAttentionTile + p]);
-            sums[r][0] = S::fma(weight, left, sums[r][0]);
-            sums[r][1] = S::fma(weight, right, sums[r][1]);
+            typename V::F weight = V::broadcast(s.weights[r * kAttentionTile + p]);
+            KS_UNROLL(2)
+            for (uint32_t i = 0; i < n; i++) sums[r][i] = V::fma(weight, value[i], sums[r][i]);
         }
     }
     KS_UNROLL(6)
-    for (uint32_t r = 0; r < kSix; r++) {
-        S::store(out + size_t(r) * s.width, sums[r][0]);
-        S::store(out + size_t(r) * s.width + 8, sums[r][1]);
-    }
+    for (uint32_t r = 0; r < kSix; r++) KS_UNROLL(2)
+    for (uint32_t i = 0; i < n; i++) V::store(out + size_t(r) * s.width + i * lanes, sums[r][i]);
 }
 
 // Ends the group of indexes: its sums go into the totals and begin anew.

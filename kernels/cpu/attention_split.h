@@ -8,58 +8,59 @@ namespace ks
 namespace // as in simd_avx2.h
 {
 
-// weights[h][i] = q[h] . key of rows[i], for n_heads query heads and n_positions rows, at most eight in all
-template <class S, bool k_half, uint32_t n_heads, uint32_t n_positions>
+// weights[h][i] = q[h] . key of rows[i], for n_heads query heads and n_positions rows. A vector has eight dims of each of some rows.
+template <class V, bool k_half, uint32_t n_heads, uint32_t n_positions>
 KS_INLINE void few_logits(const void* keys, size_t head_dim, const float* q, const uint32_t* rows, float* weights)
 {
-    static_assert(n_heads * n_positions <= 8, "one sum each");
+    constexpr uint32_t n_rows = V::lanes / 8, n = n_positions / n_rows;
+    static_assert(n * n_rows == n_positions && n_heads * n <= 8, "one sum each");
     const uint8_t* at[n_positions];
-    KS_UNROLL(8)
+    KS_UNROLL(16)
     for (uint32_t i = 0; i < n_positions; i++) at[i] = static_cast<const uint8_t*>(keys) + rows[i] * head_dim * (k_half ? 2 : 4);
-    typename S::F8 sums[8];
+    typename V::F sums[8];
     KS_UNROLL(8)
-    for (uint32_t i = 0; i < 8; i++) sums[i] = S::zero();
+    for (uint32_t i = 0; i < 8; i++) sums[i] = V::zero();
     for (size_t d = 0; d < head_dim; d += 8) {
-        typename S::F8 key[n_positions];
+        typename V::F key[n];
         KS_UNROLL(8)
-        for (uint32_t i = 0; i < n_positions; i++) key[i] = load_cached<S, k_half>(at[i], d);
+        for (uint32_t i = 0; i < n; i++) key[i] = V::template load_rows<k_half>(at + n_rows * i, d);
         KS_UNROLL(4)
         for (uint32_t h = 0; h < n_heads; h++) {
-            typename S::F8 query = S::load(q + h * head_dim + d);
+            typename V::F query = V::load_repeated(q + h * head_dim + d);
             KS_UNROLL(8)
-            for (uint32_t i = 0; i < n_positions; i++) sums[h * n_positions + i] = S::fma(query, key[i], sums[h * n_positions + i]);
+            for (uint32_t i = 0; i < n; i++) sums[h * n + i] = V::fma(query, key[i], sums[h * n + i]);
         }
     }
-    float logits[8];
-    S::store(logits, S::sums8(sums));
+    float logits[V::lanes];
+    V::store(logits, V::sums8(sums));
     for (uint32_t h = 0; h < n_heads; h++)
         for (uint32_t i = 0; i < n_positions; i++) weights[h * kAttentionTile + i] = logits[h * n_positions + i];
 }
 
 // sums[h] += weights[h][i] * value of rows[i] for n rows, in the dims from d on that n_vectors hold
-template <class S, bool v_half, uint32_t n_heads, uint32_t n_vectors>
+template <class V, bool v_half, uint32_t n_heads, uint32_t n_vectors>
 KS_INLINE void some_outputs(const void* values, size_t head_dim, size_t d, const float* weights, const uint32_t* rows, uint32_t n,
                             float* sums, size_t stride)
 {
-    typename S::F8 sum[n_heads][n_vectors];
+    typename V::F sum[n_heads][n_vectors];
     KS_UNROLL(4)
     for (uint32_t h = 0; h < n_heads; h++) KS_UNROLL(8)
-    for (uint32_t j = 0; j < n_vectors; j++) sum[h][j] = S::load(sums + h * stride + d + 8 * j);
+    for (uint32_t j = 0; j < n_vectors; j++) sum[h][j] = V::load(sums + h * stride + d + V::lanes * j);
     for (uint32_t i = 0; i < n; i++) {
         const uint8_t* row = static_cast<const uint8_t*>(values) + rows[i] * head_dim * (v_half ? 2 : 4);
-        typename S::F8 weight[n_heads];
+        typename V::F weight[n_heads];
         KS_UNROLL(4)
-        for (uint32_t h = 0; h < n_heads; h++) weight[h] = S::broadcast(weights[h * kAttentionTile + i]);
+        for (uint32_t h = 0; h < n_heads; h++) weight[h] = V::broadcast(weights[h * kAttentionTile + i]);
         KS_UNROLL(8)
         for (uint32_t j = 0; j < n_vectors; j++) {
-            const typename S::F8 value = load_cached<S, v_half>(row, d + 8 * j);
+            const typename V::F value = load_cached<V, v_half>(row, d + V::lanes * j);
             KS_UNROLL(4)
-            for (uint32_t h = 0; h < n_heads; h++) sum[h][j] = S::fma(weight[h], value, sum[h][j]);
+            for (uint32_t h = 0; h < n_heads; h++) sum[h][j] = V::fma(weight[h], value, sum[h][j]);
         }
     }
     KS_UNROLL(4)
     for (uint32_t h = 0; h < n_heads; h++) KS_UNROLL(8)
-    for (uint32_t j = 0; j < n_vectors; j++) S::store(sums + h * stride + d + 8 * j, sum[h][j]);
+    for (uint32_t j = 0; j < n_vectors; j++) V::store(sums + h * stride + d + V::lanes * j, sum[h][j]);
 }
 
 // The columns of a part that are seen, before the hole and after it: body(from, to).
@@ -101,7 +102,8 @@ struct SplitScratch {
 template <class S, bool half, uint32_t n_heads> void part_logits(const AttentionTask& task, const TileRows& tile, const Part& part,
                                                                  const PartRows& keys, uint32_t from, uint32_t to, const SplitScratch& s)
 {
-    constexpr uint32_t step = n_heads == 1 ? 8 : n_heads == 2 ? 4 : 2;
+    using Wide = typename S::Wide;
+    constexpr uint32_t step = Wide::lanes / 8 * (n_heads == 1 ? 8 : n_heads == 2 ? 4 : 2);
     const uint32_t head_dim = task.a.head_dim;
     const bool ahead = part.place == Part::pool;
     const float* q = part.far ? s.far : s.q;
@@ -109,7 +111,7 @@ template <class S, bool half, uint32_t n_heads> void part_logits(const Attention
     for (; from + step <= to; from += step) {
         if (ahead) prefetch_rows(task.k, tile, from + kAhead, from + kAhead + step, head_dim * (task.k_half ? 2 : 4));
         if (ahead && task.v) prefetch_rows(task.v, tile, from, from + step, head_dim * (task.v_half ? 2 : 4));
-        few_logits<S, half, n_heads, step>(keys.data, head_dim, q, rows + from, s.weights + from);
+        few_logits<Wide, half, n_heads, step>(keys.data, head_dim, q, rows + from, s.weights + from);
     }
     for (; from < to; from++) few_logits<S, half, n_heads, 1>(keys.data, head_dim, q, rows + from, s.weights + from);
 }
@@ -119,11 +121,14 @@ template <class S, bool half, uint32_t n_heads> void part_outputs(const Attentio
                                                                   uint32_t from, uint32_t to, const SplitScratch& s, float* sums,
                                                                   uint32_t stride)
 {
-    constexpr uint32_t n_vectors = n_heads == 1 ? 8 : n_heads == 4 ? 2 : 4;
+    using Wide = typename S::Wide;
+    constexpr uint32_t lanes = Wide::lanes, n_vectors = lanes == 16 ? 4 : n_heads == 1 ? 8 : n_heads == 4 ? 2 : 4;
     const uint32_t head_dim = task.a.head_dim, *rows = values.rows + (from - part.begin);
     uint32_t d = 0;
-    for (; d + 8 * n_vectors <= head_dim; d += 8 * n_vectors)
-        some_outputs<S, half, n_heads, n_vectors>(values.data, head_dim, d, s.weights + from, rows, to - from, sums, stride);
+    for (; d + lanes * n_vectors <= head_dim; d += lanes * n_vectors)
+        some_outputs<Wide, half, n_heads, n_vectors>(values.data, head_dim, d, s.weights + from, rows, to - from, sums, stride);
+    for (; d + lanes <= head_dim; d += lanes)
+        some_outputs<Wide, half, n_heads, 1>(values.data, head_dim, d, s.weights + from, rows, to - from, sums, stride);
     for (; d < head_dim; d += 8)
         some_outputs<S, half, n_heads, 1>(values.data, head_dim, d, s.weights + from, rows, to - from, sums, stride);
 }

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/cpu/kivi_vectors.h"
-#include "kernels/cpu/polar_eight.h"
+#include "kernels/cpu/polar_rows.h"
 #include "kernels/cpu/vector_math.h"
 
 namespace ks
@@ -19,80 +19,94 @@ template <class Word> KS_INLINE uint32_t row_bytes_at(const uint32_t* words, con
 }
 
 template <class S> struct Q8Row {
+    using V = typename S::Wide;
     static constexpr DecodeRowKernel any_dim = decode_q8<S>;
     KS_INLINE void decode(const uint32_t* words, const uint8_t*, uint32_t d, float* x) const
     {
         const int8_t* q = reinterpret_cast<const int8_t*>(words);
         const uint16_t* scales = reinterpret_cast<const uint16_t*>(words + d / 4);
         for (uint32_t base = 0; base < d; base += 32) {
-            const typename S::F8 scale = S::broadcast_half(scales[base / 32]);
+            const typename V::F scale = V::broadcast_half(scales[base / 32]);
             KS_UNROLL(4)
-            for (uint32_t i = 0; i < 32; i += 8) S::store(x + base + i, scale * S::to_float(S::load_bytes(q + base + i)));
+            for (uint32_t i = 0; i < 32; i += V::lanes) V::store(x + base + i, scale * V::to_float(V::load_bytes(q + base + i)));
         }
     }
 };
 
+// The codes of a plane's 64 dims: neighbours under each shift of half the lanes.
+template <class V, uint32_t bits> KS_INLINE typename V::W plane_words(const uint32_t* words)
+{
+    static const uint32_t right[3][16] = {{0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7},
+                                          {0, 0, 0, 0, 2, 2, 2, 2, 4, 4, 4, 4, 6, 6, 6, 6},
+                                          {0, 0, 0, 0, 0, 0, 0, 0, 4, 4, 4, 4, 4, 4, 4, 4}};
+    const typename V::W all = V::template repeat<2 * bits>(words);
+    return 2 * bits == V::lanes ? all : V::shift_each(all, right[bits / 2]);
+}
+
 template <class S> struct Q4Row {
+    using V = typename S::Wide;
     static constexpr DecodeRowKernel any_dim = decode_q4<S>;
     KS_INLINE void decode(const uint32_t* words, const uint8_t*, uint32_t d, float* x) const
     {
+        constexpr int lanes = V::lanes;
         const uint16_t* scales = reinterpret_cast<const uint16_t*>(words + d / 8);
         for (uint32_t base = 0; base < d; base += 64) {
-            const typename S::W8 codes = S::words(words + base / 8);
-            const typename S::F8 scale[2] = {S::broadcast_half(scales[base / 32]), S::broadcast_half(scales[base / 32 + 1])};
+            const typename V::W codes = plane_words<V, 4>(words + base / 8);
+            const typename V::F scale[2] = {V::broadcast_half(scales[base / 32]), V::broadcast_half(scales[base / 32 + 1])};
             KS_UNROLL(8)
-            for (int j = 0; j < 8; j++)
-                S::store(x + base + 8 * j, scale[j / 4] * S::to_float(((codes >> (4 * j)) & S::each(15)) - S::each(8)));
+            for (int i = 0; i < 64; i += lanes)
+                V::store(x + base + i, scale[i / 32] * V::to_float(((codes >> (i / 2)) & V::each(15)) - V::each(8)));
         }
     }
 };
 
-// The codes of a plane's 64 dims: eight neighbours under each shift of 4.
-template <class S, uint32_t bits> KS_INLINE typename S::W8 plane_words(const uint32_t* words)
-{
-    static const uint32_t by_four[8] = {0, 0, 0, 0, 2, 2, 2, 2};
-    return bits == 4 ? S::words(words) : S::shift_each(S::four_words(words), by_four);
-}
-
 template <class S, uint32_t ranks> struct TurboRow {
-    using W8 = typename S::W8;
+    using V = typename S::Wide;
+    using W = typename V::W;
     static constexpr DecodeRowKernel any_dim = decode_turbo<S, ranks>;
-    float levels[8]; // by the low three bits of a code, of which fewer may count; magnitudes, where signs are elsewhere
+    float levels[16]; // by the low bits of a code, of which fewer than four may count; magnitudes, where signs are elsewhere
     KS_INLINE TurboRow()
     {
-        for (uint32_t i = 0; i < 8; i++) levels[i] = ranks == 2 ? turbo_level(2, i % 4) : turbo_magnitude(ranks, i % ranks);
+        for (uint32_t i = 0; i < 16; i++) {
+            levels[i] = ranks == 2 ? turbo_level(2, i % 4) : turbo_magnitude(ranks, i % ranks);
+            if (ranks == 8 && i >= 8) levels[i] = -levels[i];
+        }
+    }
+    KS_INLINE typename V::F level(W code, W sign) const
+    {
+        return ranks == 8   ? V::pick_signed(levels, code)
+               : ranks == 4 ? V::negate(V::pick(levels, code), sign << 31)
+                            : V::pick(levels, code);
     }
     KS_INLINE void decode(const uint32_t* words, const uint8_t* tail, uint32_t d, float* x) const
     {
-        static const uint32_t by_two[8] = {0, 0, 1, 1, 2, 2, 3, 3};
+        constexpr int lanes = V::lanes;
         const uint32_t bytes = turbo_bytes(ranks, d);
-        const typename S::F8 scale = S::broadcast_half(row_bytes_at<uint16_t>(words, tail, bytes, bytes - 2));
+        const typename V::F scale = V::broadcast_half(row_bytes_at<uint16_t>(words, tail, bytes, bytes - 2));
         for (uint32_t base = 0; base < d; base += 64) {
-            const W8 codes = ranks == 8 ? plane_words<S, 4>(words + base / 8) : plane_words<S, 2>(words + base / 16);
-            const W8 signs = ranks == 4 ? S::shift_each(S::two_words(words + d / 16 + base / 32), by_two) : codes;
+            const W codes = ranks == 8 ? plane_words<V, 4>(words + base / 8) : plane_words<V, 2>(words + base / 16);
+            const W signs = ranks == 4 ? plane_words<V, 1>(words + d / 16 + base / 32) : codes;
             KS_UNROLL(8)
-            for (int j = 0; j < 8; j++) {
-                typename S::F8 c = S::pick(levels, codes >> (4 * j));
-                if (ranks != 2) c = S::negate(c, signs << ((ranks == 8 ? 28 : 31) - 4 * j));
-                S::store(x + base + 8 * j, scale * c);
-            }
+            for (int i = 0; i < 64; i += lanes) V::store(x + base + i, scale * level(codes >> (i / 2), signs >> (i / 2)));
         }
     }
 };
 
 template <class S, uint32_t bits> struct KiviRow {
+    using V = typename S::Wide;
     static constexpr DecodeRowKernel any_dim = decode_kivi_row<S, bits>;
     KS_INLINE void decode(const uint32_t* words, const uint8_t*, uint32_t d, float* x) const
     {
+        constexpr int lanes = V::lanes;
         const uint32_t* ranges = words + bits * d / 32;
         for (uint32_t base = 0; base < d; base += 64) {
-            const typename S::W8 codes = plane_words<S, bits>(words + base * bits / 32);
+            const typename V::W codes = plane_words<V, bits>(words + base * bits / 32), mask = V::each((1u << bits) - 1);
             const uint32_t range[2] = {ranges[base / 32], ranges[base / 32 + 1]};
-            const typename S::F8 scale[2] = {S::broadcast_half(range[0] & 0xffff), S::broadcast_half(range[1] & 0xffff)};
-            const typename S::F8 least[2] = {S::broadcast_half(range[0] >> 16), S::broadcast_half(range[1] >> 16)};
+            const typename V::F scale[2] = {V::broadcast_half(range[0] & 0xffff), V::broadcast_half(range[1] & 0xffff)};
+            const typename V::F least[2] = {V::broadcast_half(range[0] >> 16), V::broadcast_half(range[1] >> 16)};
             KS_UNROLL(8)
-            for (int j = 0; j < 8; j++)
-                S::store(x + base + 8 * j, S::fma(S::to_float((codes >> (4 * j)) & S::each((1u << bits) - 1)), scale[j / 4], least[j / 4]));
+            for (int i = 0; i < 64; i += lanes)
+                V::store(x + base + i, V::fma(V::to_float((codes >> (i / 2)) & mask), scale[i / 32], least[i / 32]));
         }
     }
 };
@@ -130,19 +144,21 @@ template <class Row> void decode_rows(const CodedRows& from, const uint32_t* row
 template <class S, uint32_t bits>
 KS_INLINE void decode_group_rows(const uint32_t* group, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x)
 {
+    using V = typename S::Wide;
+    constexpr int lanes = V::lanes;
     const uint32_t row_words = bits * d / 32;
     for (uint32_t base = 0; base < d; base += 32) {
-        typename S::F8 scale[4], least[4];
+        typename V::F scale[32 / lanes], least[32 / lanes];
         KS_UNROLL(4)
-        for (int j = 0; j < 4; j++) S::half2(S::words(group + base + 8 * j), &scale[j], &least[j]);
+        for (int j = 0; j < 32 / lanes; j++) V::half2(V::words(group + base + lanes * j), &scale[j], &least[j]);
         const uint32_t* words = group + d + base / 64 * (2 * bits);
         const int half = base % 64 ? 16 : 0;
         for (uint32_t i = 0; i < n; i++) {
-            const typename S::W8 codes = plane_words<S, bits>(words + (rows[i] - first) % kivi_rows * row_words) >> half;
+            const typename V::W codes = plane_words<V, bits>(words + (rows[i] - first) % kivi_rows * row_words) >> half;
             float* out = x + size_t(i) * d + base;
             KS_UNROLL(4)
-            for (int j = 0; j < 4; j++)
-                S::store(out + 8 * j, S::fma(S::to_float((codes >> (4 * j)) & S::each((1u << bits) - 1)), scale[j], least[j]));
+            for (int j = 0; j < 32 / lanes; j++)
+                V::store(out + lanes * j, V::fma(V::to_float((codes >> (lanes / 2 * j)) & V::each((1u << bits) - 1)), scale[j], least[j]));
         }
     }
 }

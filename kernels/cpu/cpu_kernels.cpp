@@ -113,10 +113,10 @@ CpuKernels choose_cpu_kernels()
     };
     const Kind kinds[] = {
         // The best first; AMX was never measured, so it must be asked for by name.
-        {"avx512vnni", kMatmulAvx512Vnni, kAttentionAvx2, kVectorAvx2, has_avx512_vnni},
+        {"avx512vnni", kMatmulAvx512Vnni, kAttentionAvx512, kVectorAvx512, has_avx512_vnni},
         {"avxvnni", kMatmulAvxVnni, kAttentionAvx2, kVectorAvx2, has_avx_vnni},
         {"avx2", kMatmulAvx2, kAttentionAvx2, kVectorAvx2, has_avx2},
-        {"amx", kMatmulAmx, kAttentionAvx2, kVectorAvx2, has_amx},
+        {"amx", kMatmulAmx, kAttentionAvx512, kVectorAvx512, has_amx},
         {"i8mm", kMatmulI8mm, kAttentionNeon, kVectorNeon, has_i8mm},
         {"neon", kMatmulNeon, kAttentionNeon, kVectorNeon, has_neon},
         {"generic", kMatmulGeneric, kAttentionGeneric, kVectorGeneric, has_everything},

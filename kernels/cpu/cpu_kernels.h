@@ -188,8 +188,8 @@ struct CpuKernels {
 // One per file; null where the file was compiled without its instruction set.
 extern const MatmulKernels *const kMatmulGeneric,
     *const kMatmulAvx2, *const kMatmulAvxVnni, *const kMatmulAvx512Vnni, *const kMatmulAmx, *const kMatmulNeon, *const kMatmulI8mm;
-extern const AttentionKernels *const kAttentionGeneric, *const kAttentionAvx2, *const kAttentionNeon;
-extern const VectorKernels *const kVectorGeneric, *const kVectorAvx2, *const kVectorNeon;
+extern const AttentionKernels *const kAttentionGeneric, *const kAttentionAvx2, *const kAttentionAvx512, *const kAttentionNeon;
+extern const VectorKernels *const kVectorGeneric, *const kVectorAvx2, *const kVectorAvx512, *const kVectorNeon;
 
 // The best that this processor runs, or those of the name in the environment's KNAPSACK_CPU if it runs them.
 CpuKernels choose_cpu_kernels();

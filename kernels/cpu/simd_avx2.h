@@ -1,7 +1,8 @@
 // What the kernels ask of an instruction set, here AVX2 with FMA and F16C. Only *_avx2.cpp and what extends AVX2 may include
 // this file.
-//   F8   eight floats: one per row of a tile, or eight neighbours
-//   W8   eight words, one per row of a tile: an int32 each, or the four bytes of four neighbouring k
+//   F8     eight floats: one per row of a tile, or eight neighbours
+//   W8     eight words, one per row of a tile: an int32 each, or the four bytes of four neighbouring k
+//   Wide   the same operations on as many lanes as the set has, F and W, for kernels that take any number; here eight, too
 #pragma once
 
 #include "kernels/cpu/cpu_kernels.h"
@@ -14,6 +15,8 @@ namespace // every file that includes this has kernels of its own: the linker mu
 {
 
 struct Avx2 {
+    using Wide = Avx2;
+    static constexpr uint32_t lanes = 8;
     static constexpr uint32_t few_tokens = 4;    // as many run with all sums in registers
     static constexpr uint32_t stored_tokens = 4; // of more, as many at a time: so many sums hide the latency of a product
     struct F8 {
@@ -33,6 +36,8 @@ struct Avx2 {
         KS_INLINE friend W8 operator<<(W8 a, int n) { return {_mm256_slli_epi32(a.v, n)}; }
         KS_INLINE friend W8 operator>>(W8 a, int n) { return {_mm256_srli_epi32(a.v, n)}; }
     };
+    using F = F8;
+    using W = W8;
 
     KS_INLINE static F8 zero() { return {_mm256_setzero_ps()}; }
     KS_INLINE static F8 broadcast(float x) { return {_mm256_set1_ps(x)}; }
@@ -51,6 +56,8 @@ struct Avx2 {
     }
     // By the low three bits of each index.
     KS_INLINE static F8 pick(const float* eight, W8 index) { return {_mm256_permutevar8x32_ps(_mm256_loadu_ps(eight), index.v)}; }
+    // By the low three bits; the fourth is the sign, of which sixteen know.
+    KS_INLINE static F8 pick_signed(const float* sixteen, W8 index) { return negate(pick(sixteen, index), index << 28); }
     // By the low two bits, of four that are there twice.
     KS_INLINE static F8 pick_of_four(const float* twice, W8 index) { return {_mm256_permutevar_ps(_mm256_loadu_ps(twice), index.v)}; }
     KS_INLINE static F8 load_half(const uint16_t* p) { return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))}; }
@@ -65,14 +72,28 @@ struct Avx2 {
         return {_mm256_castsi256_ps(_mm256_slli_epi32(bits, 16))};
     }
 
-    KS_INLINE static W8 words(const uint32_t* p) { return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))}; }
-    // Words repeated, as a b a b .. and as a b c d a b c d.
-    KS_INLINE static W8 two_words(const uint32_t* p)
+    // Eight dims of a row in all lanes; where there are more, of as many rows.
+    template <bool half> KS_INLINE static F8 load_rows(const uint8_t* const* rows, size_t d)
     {
-        return {_mm256_broadcastq_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)))};
+        return half ? load_half(reinterpret_cast<const uint16_t*>(rows[0]) + d) : load(reinterpret_cast<const float*>(rows[0]) + d);
+    }
+    KS_INLINE static F8 load_repeated(const float* p) { return load(p); } // eight, in all lanes
+
+    KS_INLINE static W8 words(const uint32_t* p) { return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))}; }
+    // The first n < lanes, and zeros.
+    KS_INLINE static W8 some_words(const uint32_t* p, uint32_t n)
+    {
+        const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+        return {_mm256_maskload_epi32(reinterpret_cast<const int*>(p), _mm256_cmpgt_epi32(_mm256_set1_epi32(int(n)), lane))};
     }
     KS_INLINE static __m128i load_four(const uint32_t* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
-    KS_INLINE static W8 four_words(const uint32_t* p) { return {_mm256_broadcastsi128_si256(load_four(p))}; }
+    // n words over and over, as a b a b ..
+    template <uint32_t n> KS_INLINE static W8 repeat(const uint32_t* p)
+    {
+        if (n == 8) return words(p);
+        if (n == 4) return {_mm256_broadcastsi128_si256(load_four(p))};
+        return {_mm256_broadcastq_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)))};
+    }
     KS_INLINE static W8 shift_each(W8 a, const uint32_t* right) { return {_mm256_srlv_epi32(a.v, words(right).v)}; }
     KS_INLINE static W8 load_bytes(const int8_t* p) { return {_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)))}; }
     KS_INLINE static void store_words(uint32_t* p, W8 a) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a.v); }
@@ -209,7 +230,7 @@ struct Avx2 {
         return {_mm256_add_ps(_mm256_permute2f128_ps(low, high, 0x20), _mm256_permute2f128_ps(low, high, 0x31))};
     }
 
-    KS_INLINE static void transpose8(F8* a)
+    KS_INLINE static void transpose(F8* a)
     {
         __m256 t[8], u[8];
         KS_UNROLL(4)
@@ -231,12 +252,12 @@ struct Avx2 {
         }
     }
 
-    KS_INLINE static void transpose8(W8* a)
+    KS_INLINE static void transpose(W8* a)
     {
         F8 x[8];
         KS_UNROLL(8)
         for (int i = 0; i < 8; i++) x[i].v = _mm256_castsi256_ps(a[i].v);
-        transpose8(x);
+        transpose(x);
         KS_UNROLL(8)
         for (int i = 0; i < 8; i++) a[i].v = _mm256_castps_si256(x[i].v);
     }

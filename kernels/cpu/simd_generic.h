@@ -11,6 +11,8 @@ namespace // as in simd_avx2.h
 {
 
 struct Generic {
+    using Wide = Generic;
+    static constexpr uint32_t lanes = 8;
     static constexpr uint32_t few_tokens = 1; // more would only take the compiler's time
     static constexpr uint32_t stored_tokens = 4;
     struct F8 {
@@ -64,6 +66,8 @@ struct Generic {
         }
     };
 
+    using F = F8;
+    using W = W8;
     template <class V, class Op> KS_INLINE static V both(V a, V b, Op op)
     {
         for (int i = 0; i < 8; i++) a.v[i] = op(a.v[i], b.v[i]);
@@ -115,6 +119,7 @@ struct Generic {
     {
         return make<F8>([=](int i) { return eight[index.v[i] & 7]; });
     }
+    KS_INLINE static F8 pick_signed(const float* sixteen, W8 index) { return negate(pick(sixteen, index), index << 28); }
     KS_INLINE static F8 pick_of_four(const float* twice, W8 index) { return pick(twice, index); }
     KS_INLINE static F8 load_half(const uint16_t* p)
     {
@@ -130,17 +135,20 @@ struct Generic {
         return make<F8>([=](int i) { return BITS_TO_FLOAT(uint(p[i]) << 16); });
     }
 
-    KS_INLINE static W8 words(const uint32_t* p)
+    template <bool half> KS_INLINE static F8 load_rows(const uint8_t* const* rows, size_t d)
     {
-        return make<W8>([=](int i) { return p[i]; });
+        return half ? load_half(reinterpret_cast<const uint16_t*>(rows[0]) + d) : load(reinterpret_cast<const float*>(rows[0]) + d);
     }
-    KS_INLINE static W8 two_words(const uint32_t* p)
+    KS_INLINE static F8 load_repeated(const float* p) { return load(p); }
+
+    KS_INLINE static W8 words(const uint32_t* p) { return repeat<8>(p); }
+    KS_INLINE static W8 some_words(const uint32_t* p, uint32_t n)
     {
-        return make<W8>([=](int i) { return p[i % 2]; });
+        return make<W8>([=](int i) { return uint32_t(i) < n ? p[i] : 0; });
     }
-    KS_INLINE static W8 four_words(const uint32_t* p)
+    template <uint32_t n> KS_INLINE static W8 repeat(const uint32_t* p)
     {
-        return make<W8>([=](int i) { return p[i % 4]; });
+        return make<W8>([=](int i) { return p[uint32_t(i) % n]; });
     }
     KS_INLINE static W8 shift_each(W8 a, const uint32_t* right)
     {
@@ -245,7 +253,7 @@ struct Generic {
             return ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
         });
     }
-    template <class V> KS_INLINE static void transpose8(V* a)
+    template <class V> KS_INLINE static void transpose(V* a)
     {
         for (int i = 0; i < 8; i++)
             for (int j = 0; j < i; j++) {

@@ -11,6 +11,8 @@ namespace // as in simd_avx2.h
 {
 
 struct Neon {
+    using Wide = Neon;
+    static constexpr uint32_t lanes = 8;
     static constexpr uint32_t few_tokens = 4;
     static constexpr uint32_t stored_tokens = 4;
 
@@ -31,6 +33,8 @@ struct Neon {
         KS_INLINE friend W8 operator<<(W8 x, int n) { return shift(x, n); }
         KS_INLINE friend W8 operator>>(W8 x, int n) { return shift(x, -n); }
     };
+    using F = F8;
+    using W = W8;
     KS_INLINE static W8 shift(W8 x, int left) { return {vshlq_u32(x.a, vdupq_n_s32(left)), vshlq_u32(x.b, vdupq_n_s32(left))}; }
     KS_INLINE static int32x4_t as_int(uint32x4_t x) { return vreinterpretq_s32_u32(x); }
     KS_INLINE static uint32x4_t as_word(int32x4_t x) { return vreinterpretq_u32_s32(x); }
@@ -72,6 +76,7 @@ struct Neon {
         return {pick4(bytes, index.a), pick4(bytes, index.b)};
     }
     KS_INLINE static float32x4_t from_half(uint16x4_t x) { return vcvt_f32_f16(vreinterpret_f16_u16(x)); }
+    KS_INLINE static F8 pick_signed(const float* sixteen, W8 index) { return negate(pick(sixteen, index), index << 28); }
     KS_INLINE static F8 pick_of_four(const float* twice, W8 index) { return pick(twice, index); }
     KS_INLINE static F8 load_half(const uint16_t* p) { return {from_half(vld1_u16(p)), from_half(vld1_u16(p + 4))}; }
     KS_INLINE static F8 broadcast_half(uint32_t half)
@@ -87,13 +92,25 @@ struct Neon {
     KS_INLINE static float32x4_t from_bf16(uint16x4_t x) { return vreinterpretq_f32_u32(vshll_n_u16(x, 16)); }
     KS_INLINE static F8 load_bf16(const uint16_t* p) { return {from_bf16(vld1_u16(p)), from_bf16(vld1_u16(p + 4))}; }
 
-    KS_INLINE static W8 words(const uint32_t* p) { return {vld1q_u32(p), vld1q_u32(p + 4)}; }
-    KS_INLINE static W8 two_words(const uint32_t* p)
+    template <bool half> KS_INLINE static F8 load_rows(const uint8_t* const* rows, size_t d)
     {
-        const uint32x4_t x = vcombine_u32(vld1_u32(p), vld1_u32(p));
+        return half ? load_half(reinterpret_cast<const uint16_t*>(rows[0]) + d) : load(reinterpret_cast<const float*>(rows[0]) + d);
+    }
+    KS_INLINE static F8 load_repeated(const float* p) { return load(p); }
+
+    KS_INLINE static W8 words(const uint32_t* p) { return {vld1q_u32(p), vld1q_u32(p + 4)}; }
+    KS_INLINE static W8 some_words(const uint32_t* p, uint32_t n)
+    {
+        uint32_t some[8] = {};
+        for (uint32_t i = 0; i < n; i++) some[i] = p[i];
+        return words(some);
+    }
+    template <uint32_t n> KS_INLINE static W8 repeat(const uint32_t* p)
+    {
+        if (n == 8) return words(p);
+        const uint32x4_t x = n == 4 ? vld1q_u32(p) : vcombine_u32(vld1_u32(p), vld1_u32(p));
         return {x, x};
     }
-    KS_INLINE static W8 four_words(const uint32_t* p) { return {vld1q_u32(p), vld1q_u32(p)}; }
     KS_INLINE static W8 shift_each(W8 x, const uint32_t* right)
     {
         const W8 by = words(right);
@@ -225,7 +242,7 @@ struct Neon {
         rows[2] = vzip1q_f32(even23, odd23);
         rows[3] = vzip2q_f32(even23, odd23);
     }
-    KS_INLINE static void transpose8(F8* x)
+    KS_INLINE static void transpose(F8* x)
     {
         float32x4_t top_left[4], bottom_left[4], top_right[4], bottom_right[4];
         transpose4(x[0].a, x[1].a, x[2].a, x[3].a, top_left);
@@ -239,12 +256,12 @@ struct Neon {
         }
     }
 
-    KS_INLINE static void transpose8(W8* x)
+    KS_INLINE static void transpose(W8* x)
     {
         F8 a[8];
         KS_UNROLL(8)
         for (int i = 0; i < 8; i++) a[i] = {vreinterpretq_f32_u32(x[i].a), vreinterpretq_f32_u32(x[i].b)};
-        transpose8(a);
+        transpose(a);
         KS_UNROLL(8)
         for (int i = 0; i < 8; i++) x[i] = {vreinterpretq_u32_f32(a[i].a), vreinterpretq_u32_f32(a[i].b)};
     }

@@ -61,9 +61,9 @@ template <class S, uint32_t n> KS_INLINE void transform_vectors(float* x)
     };
     KS_UNROLL(8)
     for (uint32_t i = 0; i < 8; i++) v[i] = i < n ? S::load(x + 8 * i) : S::zero();
-    S::transpose8(v);
+    S::transpose(v);
     stage(1, 8), stage(2, 8), stage(4, 8);
-    S::transpose8(v);
+    S::transpose(v);
     if (n > 1) stage(1, n);
     if (n > 2) stage(2, n);
     if (n > 4) stage(4, n);

@@ -1,4 +1,4 @@
-// Eight floats: of a cache that has no codes, and exponentials.
+// Floats of a cache that has no codes, and exponentials of eight.
 #pragma once
 
 #include "kernels/cpu/cpu_kernels.h"
@@ -6,9 +6,9 @@
 namespace ks
 {
 
-template <class S, bool is_half> KS_INLINE typename S::F8 load_cached(const void* cache, size_t i)
+template <class V, bool is_half> KS_INLINE typename V::F load_cached(const void* cache, size_t i)
 {
-    return is_half ? S::load_half(static_cast<const uint16_t*>(cache) + i) : S::load(static_cast<const float*>(cache) + i);
+    return is_half ? V::load_half(static_cast<const uint16_t*>(cache) + i) : V::load(static_cast<const float*>(cache) + i);
 }
 
 // 2^(n + f) for an int n and |f| <= 0.5. The polynomial (a minimax fit) is within 0.3 units in the last place of 2^f.

@@ -86,6 +86,15 @@ struct CodedPool {
     }
 };
 
+// Plain C++, what this processor runs best, and what that is made of.
+inline std::vector<const VectorKernels*> vector_tables()
+{
+    const VectorKernels* chosen = &choose_cpu_kernels().vector;
+    std::vector<const VectorKernels*> tables = {kVectorGeneric, chosen};
+    if (chosen == kVectorAvx512) tables.push_back(kVectorAvx2);
+    return tables;
+}
+
 inline std::string name_of(Format format, uint32_t d)
 {
     return std::string(codec_info(format).name) + ", " + std::to_string(d);

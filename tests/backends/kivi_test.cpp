@@ -161,7 +161,7 @@ TEST_CASE("kivi: every input has a code, and vectors find the same")
                 std::vector<float> counted = x;
                 for (float& v : counted) v = coded_value(v);
                 CHECK(encode_group(format, counted.data(), d) == words);
-                for (const VectorKernels* kernels : {kVectorGeneric, &choose_cpu_kernels().vector}) {
+                for (const VectorKernels* kernels : vector_tables()) {
                     std::vector<uint32_t> found(words.size(), 77), all(32);
                     kernels->encode[codec_index(format)](x.data(), d, found.data(), nullptr);
                     CHECK(found == words);
@@ -177,7 +177,7 @@ TEST_CASE("kivi: every input has a code, and vectors find the same")
 TEST_CASE("kivi: rows of several groups at a call")
 {
     const uint32_t n_groups = 4, first = 64;
-    for (const VectorKernels* kernels : {kVectorGeneric, &choose_cpu_kernels().vector})
+    for (const VectorKernels* kernels : vector_tables())
         for (Format format : kCodecs)
             for (uint32_t d : kHeadDims) {
                 std::vector<uint32_t> words;

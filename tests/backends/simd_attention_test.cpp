@@ -43,3 +43,58 @@ TEST_CASE("simd: the bits of attention are those of AVX2")
         }
     }
 }
+
+// One KV head of f16, f32 or coded slots: what a chunk makes of all tokens, then what splits make of the last.
+static std::vector<float> attend(const AttentionKernels& kernels, const AttentionTask& task, uint32_t n_slots)
+{
+    const uint32_t n_heads = task.a.n_heads, d = task.a.head_dim, stride = kPartialHead + d, last = task.a.n_tokens - 1;
+    const uint32_t n_splits = (n_slots + kAttentionGroup - 1) / kAttentionGroup;
+    std::vector<float> scratch(attention_scratch_floats(d, false)), out(size_t(n_heads) * n_splits * stride);
+    kernels.chunk(task, 0, 0, task.a.n_tokens, scratch.data());
+    for (uint32_t i = 0; i < n_splits; i++)
+        kernels.split(task, 0, last, i * kAttentionGroup, std::min(n_slots, (i + 1) * kAttentionGroup), &out[i * stride], n_splits * stride,
+                      scratch.data());
+    for (uint32_t i = 0; i < n_heads * n_splits; i++) std::fill_n(&out[i * stride + 3], kPartialHead - 3, 0.f); // unused
+    out.insert(out.end(), task.y, task.y + size_t(task.a.n_tokens) * n_heads * d);
+    std::vector<float> logits(size_t(n_heads) * n_slots);
+    kernels.select_logits(task, 0, 0, n_slots / 64 * 64, logits.data(), n_slots, scratch.data());
+    out.insert(out.end(), logits.begin(), logits.end());
+    return out;
+}
+
+TEST_CASE("simd: AVX-512 has the bits of AVX2 for every head size, group and pool")
+{
+    if (&choose_cpu_kernels().attention != kAttentionAvx512) {
+        MESSAGE("this processor has no AVX-512, or it was not chosen: skipped");
+        return;
+    }
+    const uint32_t n_tokens = 3, n_slots = 333;
+    for (uint32_t d : {8u, 24u, 64u, 80u, 96u, 128u, 256u})
+        for (uint32_t n_heads : {1u, 2u, 3u, 4u, 7u})
+            for (bool half : {false, true}) {
+                std::vector<float> q = uniforms(size_t(n_tokens) * n_heads * d, d), y(q.size());
+                std::vector<float> k = uniforms(size_t(n_slots) * d, 2), v = uniforms(size_t(n_slots) * d, 3);
+                std::vector<uint16_t> k_half, v_half;
+                for (size_t i = 0; i < k.size(); i++) {
+                    k_half.push_back(uint16_t(FLOAT_TO_HALF(k[i])));
+                    v_half.push_back(uint16_t(FLOAT_TO_HALF(v[i])));
+                }
+                std::vector<uint32_t> table;
+                for (uint32_t i = 0; i < n_slots; i++) table.push_back(i * 7 % n_slots);
+                const uint32_t view[view_words] = {n_slots - n_tokens};
+                AttentionTask task{};
+                task.a.n_tokens = n_tokens, task.a.n_heads = n_heads, task.a.n_kv_heads = 1, task.a.head_dim = d, task.a.n_rows = n_slots;
+                task.a.scale = 0.05f;
+                task.q = q.data();
+                task.y = y.data();
+                task.k = half ? static_cast<const void*>(k_half.data()) : k.data();
+                task.v = half ? static_cast<const void*>(v_half.data()) : v.data();
+                task.k_half = task.v_half = half;
+                task.table = table.data();
+                task.view = view;
+                const std::vector<float> wide = attend(*kAttentionAvx512, task, n_slots), narrow = attend(*kAttentionAvx2, task, n_slots);
+                CAPTURE(d);
+                CAPTURE(n_heads);
+                CHECK(memcmp(wide.data(), narrow.data(), 4 * wide.size()) == 0);
+            }
+}

@@ -21,6 +21,7 @@ BitsCase bits_case(Format format, uint32_t rows, uint32_t cols, uint32_t n_token
 std::vector<float> uniforms(size_t n, uint64_t seed);                                      // in -3..3
 uint64_t hash_of(const std::vector<float>& values, uint64_t hash = 14695981039346656037u); // FNV-1a of their bytes, low ones first
 bool has_fma(const CpuKernels& kernels);                                                   // says so where not
+bool runs_avx2();
 
 std::vector<float> product(const MatmulKernels& kernels, const BitsCase& c, bool accumulate); // (n_tokens, rows)
 

@@ -1,0 +1,138 @@
+// AVX2, and AVX-512 where kernels take as many floats at a time as there are: the same sums in the same order, so the results are those
+// of AVX2, bit for bit.
+#pragma once
+
+#if defined(__GNUC__) && !defined(__clang__) // its own header sets results to themselves, for which it then warns
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+
+#include "kernels/cpu/simd_avx2.h"
+
+namespace ks
+{
+namespace // as in simd_avx2.h
+{
+
+struct Avx512Wide {
+    static constexpr uint32_t lanes = 16;
+    struct F {
+        __m512 v;
+        KS_INLINE friend F operator+(F a, F b) { return {_mm512_add_ps(a.v, b.v)}; }
+        KS_INLINE friend F operator*(F a, F b) { return {_mm512_mul_ps(a.v, b.v)}; }
+    };
+    struct W {
+        __m512i v;
+        KS_INLINE friend W operator-(W a, W b) { return {_mm512_sub_epi32(a.v, b.v)}; }
+        KS_INLINE friend W operator&(W a, W b) { return {_mm512_and_si512(a.v, b.v)}; }
+        KS_INLINE friend W operator|(W a, W b) { return {_mm512_or_si512(a.v, b.v)}; }
+        KS_INLINE friend W operator^(W a, W b) { return {_mm512_xor_si512(a.v, b.v)}; }
+        KS_INLINE friend W operator<<(W a, int n) { return {_mm512_slli_epi32(a.v, unsigned(n))}; }
+        KS_INLINE friend W operator>>(W a, int n) { return {_mm512_srli_epi32(a.v, unsigned(n))}; }
+    };
+
+    KS_INLINE static F zero() { return {_mm512_setzero_ps()}; }
+    KS_INLINE static F broadcast(float x) { return {_mm512_set1_ps(x)}; }
+    KS_INLINE static F load(const float* p) { return {_mm512_loadu_ps(p)}; }
+    KS_INLINE static void store(float* p, F x) { _mm512_storeu_ps(p, x.v); }
+    KS_INLINE static F fma(F a, F b, F c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+    KS_INLINE static __m256i load_eight(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+    KS_INLINE static __m512i both(__m256i low, __m256i high) { return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1); }
+    KS_INLINE static F load_half(const uint16_t* p) { return {_mm512_cvtph_ps(load_eight(p))}; }
+    KS_INLINE static F broadcast_half(uint32_t half) { return {_mm512_cvtph_ps(_mm256_set1_epi16(short(half)))}; }
+    KS_INLINE static F load_repeated(const float* p)
+    {
+        return {_mm512_castpd_ps(_mm512_broadcast_f64x4(_mm256_castps_pd(_mm256_loadu_ps(p))))};
+    }
+    template <bool half> KS_INLINE static F load_rows(const uint8_t* const* rows, size_t d)
+    {
+        if (!half) return {_mm512_castsi512_ps(both(load_eight(rows[0] + 4 * d), load_eight(rows[1] + 4 * d)))};
+        const __m128i low = _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[0] + 2 * d));
+        const __m128i high = _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[1] + 2 * d));
+        return {_mm512_cvtph_ps(_mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1))};
+    }
+
+    KS_INLINE static W words(const uint32_t* p) { return {_mm512_loadu_si512(p)}; }
+    KS_INLINE static W some_words(const uint32_t* p, uint32_t n) { return {_mm512_maskz_loadu_epi32(__mmask16((1u << n) - 1), p)}; }
+    template <uint32_t n> KS_INLINE static W repeat(const uint32_t* p)
+    {
+        if (n == 8) return {_mm512_broadcast_i64x4(load_eight(p))};
+        if (n == 4) return {_mm512_broadcast_i32x4(Avx2::load_four(p))};
+        return {_mm512_broadcastq_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)))};
+    }
+    KS_INLINE static W shift_each(W a, const uint32_t* right) { return {_mm512_srlv_epi32(a.v, words(right).v)}; }
+    KS_INLINE static W load_bytes(const int8_t* p) { return {_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))}; }
+    KS_INLINE static W each(uint32_t word) { return {_mm512_set1_epi32(int(word))}; }
+    KS_INLINE static F to_float(W a) { return {_mm512_cvtepi32_ps(a.v)}; }
+    KS_INLINE static F negate(F a, W top_bits)
+    {
+        return {_mm512_castsi512_ps(_mm512_ternarylogic_epi32(_mm512_castps_si512(a.v), top_bits.v, _mm512_set1_epi32(INT32_MIN), 0x78))};
+    }
+    KS_INLINE static F pick(const float* eight, W index) { return {_mm512_permutexvar_ps(index.v, load_repeated(eight).v)}; }
+    KS_INLINE static F pick_of_four(const float* twice, W index)
+    {
+        return {_mm512_permutevar_ps(_mm512_broadcast_f32x4(_mm_loadu_ps(twice)), index.v)};
+    }
+    KS_INLINE static F pick_signed(const float* sixteen, W index) { return {_mm512_permutexvar_ps(index.v, load(sixteen).v)}; }
+    KS_INLINE static void half2(W w, F* low, F* high)
+    {
+        low->v = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(w.v));
+        high->v = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(w.v, 16)));
+    }
+
+    // Lanes 2 i and 2 i + 1 are the sums of the lower and of the upper eight of a[i], each in the order of Avx2.
+    KS_INLINE static __m512 add_neighbours(__m512 a, __m512 b)
+    {
+        return _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd));
+    }
+    KS_INLINE static F sums8(const F* a)
+    {
+        const __m512 low = add_neighbours(add_neighbours(a[0].v, a[1].v), add_neighbours(a[2].v, a[3].v));
+        const __m512 high = add_neighbours(add_neighbours(a[4].v, a[5].v), add_neighbours(a[6].v, a[7].v));
+        const __m512 sums = _mm512_add_ps(_mm512_shuffle_f32x4(low, high, 0x88), _mm512_shuffle_f32x4(low, high, 0xdd));
+        return {_mm512_permutexvar_ps(_mm512_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15), sums)};
+    }
+
+    KS_INLINE static void transpose(F* a)
+    {
+        __m512 t[16], u[16];
+        KS_UNROLL(8)
+        for (int i = 0; i < 16; i += 2) {
+            t[i] = _mm512_unpacklo_ps(a[i].v, a[i + 1].v);
+            t[i + 1] = _mm512_unpackhi_ps(a[i].v, a[i + 1].v);
+        }
+        KS_UNROLL(4)
+        for (int i = 0; i < 16; i += 4) { // u[i + k]: column 4 q + k of rows i .. i + 3, in quarter q
+            u[i] = _mm512_shuffle_ps(t[i], t[i + 2], 0x44);
+            u[i + 1] = _mm512_shuffle_ps(t[i], t[i + 2], 0xee);
+            u[i + 2] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+            u[i + 3] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+        }
+        KS_UNROLL(4)
+        for (int k = 0; k < 4; k++) {
+            const __m512 even_low = _mm512_shuffle_f32x4(u[k], u[4 + k], 0x88), odd_low = _mm512_shuffle_f32x4(u[k], u[4 + k], 0xdd);
+            const __m512 even_high = _mm512_shuffle_f32x4(u[8 + k], u[12 + k], 0x88),
+                         odd_high = _mm512_shuffle_f32x4(u[8 + k], u[12 + k], 0xdd);
+            a[k].v = _mm512_shuffle_f32x4(even_low, even_high, 0x88);
+            a[4 + k].v = _mm512_shuffle_f32x4(odd_low, odd_high, 0x88);
+            a[8 + k].v = _mm512_shuffle_f32x4(even_low, even_high, 0xdd);
+            a[12 + k].v = _mm512_shuffle_f32x4(odd_low, odd_high, 0xdd);
+        }
+    }
+    KS_INLINE static void transpose(W* a)
+    {
+        F x[16];
+        KS_UNROLL(16)
+        for (int i = 0; i < 16; i++) x[i].v = _mm512_castsi512_ps(a[i].v);
+        transpose(x);
+        KS_UNROLL(16)
+        for (int i = 0; i < 16; i++) a[i].v = _mm512_castps_si512(x[i].v);
+    }
+};
+
+struct Avx512 : Avx2 {
+    using Wide = Avx512Wide;
+};
+
+} // namespace
+} // namespace ks
