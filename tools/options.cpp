@@ -242,7 +242,8 @@ const OptionRow kOptions[] = {
     {"--kv-memory", "SIZE", nullptr, kSessions & ~kEval, "hard limit of the cache alone; default: none", [](O o, V v) { return v.bytes(&o.session.kv_memory_bytes); }},
     {"-c --ctx-size", "N", nullptr, kSessions & ~kEval, "tokens of context to hold; 0: the model's; default: as many as fit, at most the model's", [](O o, V v) { return v.number(0, INT32_MAX, &o.session.context); }},
     {"--kv", "RECIPE", nullptr, kEval, "a recipe to compare with exact; may be repeated; default: auto", [](O o, V v) { o.recipes.push_back(v.text); return Status(); }},
-    {"--kv", "RECIPE", nullptr, kSessions & ~kEval, "how the cache holds tokens, such as exact, turbo4 or mix,k=q8,v=q4; default: auto", [](O o, V v) { return v.string(&o.session.recipe); }},
+    {"--kv", "RECIPE", nullptr, kBench, "how the cache holds tokens; default: exact, as llama-bench has it", [](O o, V v) { return v.string(&o.session.recipe); }},
+    {"--kv", "RECIPE", nullptr, kSessions & ~kEval & ~kBench, "how the cache holds tokens, such as exact, turbo4 or mix,k=q8,v=q4; default: auto", [](O o, V v) { return v.string(&o.session.recipe); }},
     {"-ctk --cache-type-k", "TYPE", nullptr, kSessions & ~kEval, "codec of the cached keys, as k=TYPE in the recipe: f32 f16 q8_0 q4_0 turbo4 ...", [](O o, V v) { return set_cache_type(o, "k", v); }},
     {"-ctv --cache-type-v", "TYPE", nullptr, kSessions & ~kEval, "codec of the cached values, as v=TYPE in the recipe", [](O o, V v) { return set_cache_type(o, "v", v); }},
     {"--rope-scaling", "TYPE", nullptr, kSessions & ~kEval, "how a text may be longer than what the model was trained for, as rope=TYPE in the recipe: linear ntk yarn", [](O o, V v) { return set_rope(o, "rope", v); }},
@@ -384,6 +385,7 @@ Status parse_options(Command command, int n_args, char** args, Options& out)
 {
     const char* name = command_info(command).name;
     out.sampling.seed = std::random_device()();
+    if (command == Command::bench) out.session.recipe = "exact";
     KS_TRY(read_environment(command, out));
     for (int i = 0; i < n_args; i++) {
         std::string text = args[i], value;

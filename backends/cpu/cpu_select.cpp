@@ -84,8 +84,14 @@ void CpuBackend::vote_for_keys(const SelectArgs& s, const AttentionTask& task)
         float* logits = m_select.logits + h * m_select.stride;
         const uint32_t n = n_asked(h / group);
         if (n && s.kind == select_soft) return m_kernels.attention.softmax(logits, n);
-        Highest best(logits, n, s.n_read - s.n_first - s.n_last);
-        for (uint32_t i = 0; i < n; i++) logits[i] = best.takes(logits[i]) ? 1.f : 0.f;
+        const Highest best(logits, n, s.n_read - s.n_first - s.n_last);
+        uint32_t next = 0;
+        best.each([&](uint32_t i) {
+            std::fill(logits + next, logits + i, 0.f);
+            logits[i] = 1.f;
+            next = i + 1;
+        });
+        std::fill(logits + next, logits + n, 0.f);
     });
     const uint32_t n_sets = s.alike ? 1 : a.n_kv_heads, voters = a.n_heads / n_sets;
     for_blocks(n_sets, n_asked, kSelectBlock, [&](uint32_t set, uint32_t first, uint32_t n, int) {

@@ -176,9 +176,7 @@ void ReferenceBackend::add_votes(uint32_t kind, uint32_t h, uint32_t n, uint32_t
         return;
     }
     if (kind == select_hard) {
-        Highest best(logits, n, n_wanted);
-        for (uint32_t i = 0; i < n; i++) votes[i] += best.takes(logits[i]) ? 1.f : 0.f;
-        return;
+        return Highest(logits, n, n_wanted).each([&](uint32_t i) { votes[i] += 1.f; });
     }
     const double top = *std::max_element(logits, logits + n);
     double sum = 0;
@@ -195,7 +193,8 @@ KvSlots ReferenceBackend::block_speakers(const SelectArgs& s, const Selection& t
     const uint32_t* view = slots.view.ptr<uint32_t>() + head * view_words;
     const uint32_t *table = slots.table.ptr<uint32_t>() + view[view_begin], first = head * (m_select.table.cols / m_select.view.rows);
     ChosenList list{view, table, m_select.table.ptr<uint32_t>() + first};
-    for (Unit unit(s, view[view_before]); unit.n; unit.next()) {
+    for (uint32_t nth = 0; nth < n_units(s, view[view_before]); nth++) {
+        const Unit unit(s, view[view_before], nth);
         const FewHighest few(unit.begin, unit.begin + unit.n, [&](uint32_t i) { return to.signal.ptr()[table[i]]; });
         for (uint32_t k = 0; k < few.n; k++) list.add(few.index[k]);
     }
@@ -206,14 +205,14 @@ KvSlots ReferenceBackend::block_speakers(const SelectArgs& s, const Selection& t
 // What a head's query heads say of the keys that speak is added to the votes on their blocks.
 void ReferenceBackend::add_block_votes(const SelectArgs& s, const AttentionArgs& a, const KvSlots& slots, uint32_t head, float* votes) const
 {
-    const uint32_t group = a.n_heads / a.n_kv_heads;
+    const uint32_t group = a.n_heads / a.n_kv_heads, before = slots.view.ptr<uint32_t>()[head * view_words + view_before];
     uint32_t speaker = 0;
-    for (Unit unit(s, slots.view.ptr<uint32_t>()[head * view_words + view_before]); unit.n; unit.next(), votes++) {
-        const uint32_t n = std::min(unit.n, select_few);
+    for (uint32_t i = 0; i < n_units(s, before); i++) {
+        const uint32_t n = std::min(Unit(s, before, i).n, select_few);
         double sum = 0;
         for (uint32_t h = head * group; h < (head + 1) * group; h++)
             for (uint32_t k = 0; k < n; k++) sum += m_select.logits[h * m_select.stride + speaker + k];
-        *votes += float(sum / n);
+        votes[i] += float(sum / n);
         speaker += n;
     }
 }
@@ -227,10 +226,12 @@ void ReferenceBackend::list_head(const SelectArgs& s, const Selection& to, const
         list.add_range(0, before);
     } else {
         const uint32_t end = before - s.n_last;
-        Highest best(votes, n_units(s, before), (s.n_read - s.n_first - s.n_last) / s.unit);
+        const Highest best(votes, n_units(s, before), (s.n_read - s.n_first - s.n_last) / s.unit);
         list.add_range(0, s.n_first);
-        for (Unit unit(s, before); unit.n; unit.next())
-            if (best.takes(*votes++)) list.add_range(unit.begin, unit.begin + unit.n);
+        best.each([&](uint32_t i) {
+            const Unit unit(s, before, i);
+            list.add_range(unit.begin, unit.begin + unit.n);
+        });
         list.add_range(end, before);
     }
     list.finish(head * s.stride, to.view.ptr<uint32_t>() + head * view_words);

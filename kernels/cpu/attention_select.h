@@ -83,23 +83,61 @@ void page_bounds(const AttentionTask& task, uint32_t kv_head, uint32_t begin, ui
     }
 }
 
+// The votes of n_heads queries on n_pages pages, beside those of queries before them.
+template <class V, uint32_t n_heads, uint32_t n_pages>
+KS_INLINE void few_votes(const float* q, uint32_t head_dim, const uint16_t* bounds, bool first, float* votes)
+{
+    constexpr uint32_t n_rows = V::lanes / 8, n = n_pages / n_rows; // as few_logits has it
+    static_assert(n * n_rows == n_pages && n_heads * n <= 8, "one sum each");
+    const uint8_t *low[n_pages], *high[n_pages];
+    KS_UNROLL(4)
+    for (uint32_t i = 0; i < n_pages; i++) {
+        low[i] = reinterpret_cast<const uint8_t*>(bounds + 2 * i * head_dim);
+        high[i] = low[i] + 2 * head_dim;
+    }
+    typename V::F sums[8];
+    KS_UNROLL(8)
+    for (uint32_t i = 0; i < 8; i++) sums[i] = V::zero();
+    for (uint32_t d = 0; d < head_dim; d += 8) {
+        typename V::F least[n], most[n];
+        KS_UNROLL(2)
+        for (uint32_t i = 0; i < n; i++) {
+            least[i] = V::template load_rows<true>(low + n_rows * i, d);
+            most[i] = V::template load_rows<true>(high + n_rows * i, d);
+        }
+        KS_UNROLL(4)
+        for (uint32_t h = 0; h < n_heads; h++) {
+            const typename V::F query = V::load_repeated(q + h * head_dim + d);
+            KS_UNROLL(2)
+            for (uint32_t i = 0; i < n; i++) sums[h * n + i] = sums[h * n + i] + V::max(query * least[i], query * most[i]);
+        }
+    }
+    float all[V::lanes];
+    V::store(all, V::sums8(sums));
+    for (uint32_t i = 0; i < n_pages; i++) {
+        float top = first ? kLowest : votes[i];
+        for (uint32_t h = 0; h < n_heads; h++) top = all[h * n_pages + i] > top ? all[h * n_pages + i] : top;
+        votes[i] = top;
+    }
+}
+
 // votes[i]: the most that a key between the bounds of page i can come to with any of the queries of a KV head, each of
 // head_dim values. bounds (n_pages, 2, head_dim)
 template <class S>
 void page_votes(const float* q, uint32_t n_heads, uint32_t head_dim, const uint16_t* bounds, uint32_t n_pages, float* votes)
 {
-    for (uint32_t i = 0; i < n_pages; i++, bounds += 2 * head_dim) {
-        float most = kLowest;
-        for (uint32_t h = 0; h < n_heads; h++) {
-            typename S::F8 sum = S::zero();
-            for (uint32_t d = 0; d < head_dim; d += 8) {
-                const typename S::F8 query = S::load(q + h * head_dim + d);
-                sum = sum + S::max(query * S::load_half(bounds + d), query * S::load_half(bounds + head_dim + d));
-            }
-            const float all = S::sum(sum);
-            most = all > most ? all : most;
-        }
-        votes[i] = most;
+    using Wide = typename S::Wide;
+    constexpr uint32_t step = Wide::lanes / 4;
+    for (uint32_t h = 0; h < n_heads; h += 4, q += 4 * head_dim) {
+        const uint32_t n = n_heads - h < 4 ? n_heads - h : 4;
+        const auto some = n == 1   ? few_votes<Wide, 1, step>
+                          : n == 2 ? few_votes<Wide, 2, step>
+                          : n == 3 ? few_votes<Wide, 3, step>
+                                   : few_votes<Wide, 4, step>;
+        const auto one = n == 1 ? few_votes<S, 1, 1> : n == 2 ? few_votes<S, 2, 1> : n == 3 ? few_votes<S, 3, 1> : few_votes<S, 4, 1>;
+        uint32_t i = 0;
+        for (; i + step <= n_pages; i += step) some(q, head_dim, bounds + size_t(2) * i * head_dim, h == 0, votes + i);
+        for (; i < n_pages; i++) one(q, head_dim, bounds + size_t(2) * i * head_dim, h == 0, votes + i);
     }
 }
 

@@ -13,71 +13,100 @@ inline uint32_t ordered_bits(float score)
 {
     uint32_t u;
     memcpy(&u, &score, 4);
-    return u & 0x80000000u ? ~u : u | 0x80000000u;
+    return u ^ ((0u - (u >> 31)) | 0x80000000u);
 }
 
-// The k highest of n scores are those above a key, and of those equal to it all but the oldest n_left_out.
-struct Highest {
-    uint32_t key = 0, n_left_out = 0;
+// The k highest of n scores; of equal ones the newest.
+class Highest
+{
+public:
+    Highest(const float* score, uint32_t n, uint32_t k) : m_score(score), m_n(n)
+    {
+        if (n > kMostBlocks * m_block) m_block = (n + kMostBlocks - 1) / kMostBlocks;
+        const uint32_t n_blocks = (n + m_block - 1) / m_block;
+        for (uint32_t b = 0; b < n_blocks; b++) m_tops[b] = top_of(b);
+        if (k >= n) return;
+        // At least k scores come to the k-th highest of the tops, so blocks whose tops are below it have none of the k.
+        if (k < n_blocks)
+            m_key = find(k, [&](const auto& body) {
+                for (uint32_t b = 0; b < n_blocks; b++) body(m_tops[b]);
+            });
+        const uint32_t least = m_key;
+        m_key = find(k, [&](const auto& body) { for_blocks(least, [&](uint32_t i) { body(ordered_bits(score[i])); }); });
+    }
+    // take(i) for each of them, oldest first.
+    template <class Take> void each(const Take& take) const
+    {
+        uint32_t n_left_out = m_n_left_out;
+        for_blocks(m_key, [&](uint32_t i) {
+            const uint32_t u = ordered_bits(m_score[i]);
+            if (u < m_key) return;
+            if (u > m_key || n_left_out == 0) return take(i);
+            n_left_out--;
+        });
+    }
 
-    // By digits from the highest on: each pass counts those that share the digits found so far.
-    Highest(const float* score, uint32_t n, uint32_t k)
+private:
+    static constexpr uint32_t kMostBlocks = 4096;
+
+    uint32_t top_of(uint32_t block) const
+    {
+        uint32_t top = 0;
+        for (uint32_t i = block * m_block, end = end_of(block); i < end; i++)
+            top = ordered_bits(m_score[i]) > top ? ordered_bits(m_score[i]) : top;
+        return top;
+    }
+    uint32_t end_of(uint32_t block) const { return (block + 1) * m_block < m_n ? (block + 1) * m_block : m_n; }
+    // body(i) for the scores of all blocks that come to `least`.
+    template <class Body> void for_blocks(uint32_t least, const Body& body) const
+    {
+        for (uint32_t block = 0; block * m_block < m_n; block++)
+            for (uint32_t i = block * m_block, end = m_tops[block] < least ? i : end_of(block); i < end; i++) body(i);
+    }
+    // The k-th highest of what pass(body) gives to body. By digits from the highest on: each pass counts those that share the digits
+    // found so far.
+    template <class Pass> uint32_t find(uint32_t k, const Pass& pass)
     {
         constexpr uint32_t kBits[3] = {11, 11, 10};
-        if (k >= n) return;
-        uint32_t shift = 32, counts[2048], n_above = 0, n_equal = n;
+        uint32_t key = 0, shift = 32, counts[2048], n_above = 0, n_equal = 0;
         for (uint32_t bits : kBits) {
             const uint32_t above = shift == 32 ? 0 : ~0u << shift, n_digits = 1u << bits;
             shift -= bits;
             memset(counts, 0, 4 * n_digits);
-            for (uint32_t i = 0; i < n; i++) {
-                const uint32_t u = ordered_bits(score[i]);
+            pass([&](uint32_t u) {
                 if ((u & above) == key) counts[(u >> shift) & (n_digits - 1)]++;
-            }
+            });
             uint32_t digit = n_digits;
             while (n_above + counts[--digit] < k && digit > 0) n_above += counts[digit];
             key |= digit << shift;
             n_equal = counts[digit];
         }
-        n_left_out = n_equal - (k - n_above);
+        m_n_left_out = n_equal - (k - n_above);
+        return key;
     }
-    // Asked of all scores in order, oldest first.
-    bool takes(float score)
-    {
-        const uint32_t u = ordered_bits(score);
-        if (u != key) return u > key;
-        if (n_left_out == 0) return true;
-        n_left_out--;
-        return false;
-    }
+
+    const float* m_score;
+    uint32_t m_n, m_block = 8, m_key = 0, m_n_left_out = 0; // of those equal to the key, the oldest are left out
+    uint32_t m_tops[kMostBlocks];                           // of blocks, the highest of each
 };
 
-// The candidates of a head that is not read as a whole, unit by unit; n is 0 after the last.
-struct Unit {
-    uint32_t begin, n, size, end;
-
-    Unit(const SelectArgs& s, uint32_t before) : begin(s.n_first), size(s.unit), end(before > s.n_read ? before - s.n_last : 0)
-    {
-        measure();
-    }
-    void next()
-    {
-        begin += n;
-        measure();
-    }
-    // Units begin at multiples of their size, but for the first.
-    void measure()
-    {
-        const uint32_t whole = (begin / size + 1) * size;
-        n = begin >= end ? 0 : (whole < end ? whole : end) - begin;
-    }
-};
-
-// How many units a head has; 0: it is read as a whole.
+// How many units of candidates a head has; 0: it is read as a whole.
 inline uint32_t n_units(const SelectArgs& s, uint32_t before)
 {
     return before > s.n_read ? (before - s.n_last + s.unit - 1) / s.unit - s.n_first / s.unit : 0;
 }
+
+// One of them. Units begin at multiples of their size, but for the first.
+struct Unit {
+    uint32_t begin, n;
+
+    Unit(const SelectArgs& s, uint32_t before, uint32_t nth)
+    {
+        const uint32_t end = (s.n_first / s.unit + nth + 1) * s.unit, last = before - s.n_last;
+        begin = nth ? end - s.unit : s.n_first;
+        n = (end < last ? end : last) - begin;
+    }
+};
 
 // The highest few of indexes [from, end), in their order; of equal ones the newer.
 struct FewHighest {
@@ -85,13 +114,19 @@ struct FewHighest {
 
     template <class Score> FewHighest(uint32_t from, uint32_t end, const Score& score)
     {
+        uint32_t bits[select_few], least = 0; // of those there are
         for (uint32_t i = from; i < end; i++) {
-            uint32_t least = 0; // of those there are
-            for (uint32_t k = 1; k < n; k++)
-                if (ordered_bits(score(index[k])) < ordered_bits(score(index[least]))) least = k;
-            if (n == select_few && ordered_bits(score(i)) < ordered_bits(score(index[least]))) continue;
-            if (n == select_few) memmove(index + least, index + least + 1, (--n - least) * sizeof index[0]);
-            index[n++] = i;
+            const uint32_t u = ordered_bits(score(i));
+            if (n == select_few) {
+                if (u < bits[least]) continue;
+                n--;
+                memmove(index + least, index + least + 1, (n - least) * sizeof index[0]);
+                memmove(bits + least, bits + least + 1, (n - least) * sizeof bits[0]);
+            }
+            index[n] = i;
+            bits[n++] = u;
+            least = 0;
+            for (uint32_t k = 1; k < n; k++) least = bits[k] < bits[least] ? k : least;
         }
     }
 };

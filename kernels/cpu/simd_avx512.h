@@ -36,6 +36,7 @@ struct Avx512Wide {
     KS_INLINE static F load(const float* p) { return {_mm512_loadu_ps(p)}; }
     KS_INLINE static void store(float* p, F x) { _mm512_storeu_ps(p, x.v); }
     KS_INLINE static F fma(F a, F b, F c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+    KS_INLINE static F max(F a, F b) { return {_mm512_max_ps(a.v, b.v)}; } // b where one is NaN
     KS_INLINE static __m256i load_eight(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
     KS_INLINE static __m512i both(__m256i low, __m256i high) { return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1); }
     KS_INLINE static F load_half(const uint16_t* p) { return {_mm512_cvtph_ps(load_eight(p))}; }

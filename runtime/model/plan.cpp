@@ -150,7 +150,8 @@ static bool can_code(const Config& config)
 
 // A cache of codes gives up slots when it is full. `auto` encodes first and evicts second, 8 bits as long as they hold enough tokens;
 // keys that were normed, in few and wide heads, want 8 bits always, and those that are turned as they are read are not rotated.
-static std::vector<Rung> ladder(const Config& config, const DeviceInfo& device, const Recipe& recipe)
+// Of a context shorter than the model's it holds every token, and evicts when that is full, for a text may well be longer.
+static std::vector<Rung> ladder(const Config& config, const DeviceInfo& device, const Recipe& recipe, bool shorter)
 {
     if (!recipe.exact() || (!recipe.automatic && !recipe.codes() && !recipe.selects())) return {{recipe, 0}};
     auto mix = [&](Format k, Format v) {
@@ -161,10 +162,11 @@ static std::vector<Rung> ladder(const Config& config, const DeviceInfo& device, 
         return r;
     };
     if (recipe.codes() || recipe.selects() || recipe.slots) return {{mix(recipe.k, recipe.v), 0}};
-    if (!can_code(config) || (config.key_bias && !device.adds_bias)) return {{recipe, 1}, {mix(Format::f16, Format::f16), 0}};
+    const Recipe whole = shorter ? mix(recipe.k, recipe.v) : recipe;
+    if (!can_code(config) || (config.key_bias && !device.adds_bias)) return {{whole, 1}, {mix(Format::f16, Format::f16), 0}};
     const Recipe few =
         config.has_wide_normed_keys() || recipe.turns_keys() ? mix(Format::q8, Format::turbo4) : mix(Format::turbo4, Format::turbo3);
-    return {{recipe, 1}, {mix(Format::q8, Format::q8), kEnough}, {few, 0}};
+    return {{whole, 1}, {mix(Format::q8, Format::q8), kEnough}, {few, 0}};
 }
 
 // Codecs that this model cannot have, with the reason.
@@ -238,9 +240,9 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
                 plan.kv_budget_bytes};
 
     const uint32_t model_context = std::min(config.n_context, kLargestContext);
-    const std::vector<Rung> rungs = ladder(config, device, recipe);
-    const bool fixed = request.context >= 0 || rungs.size() > 1;
     const uint32_t limit = request.context > 0 ? uint32_t(request.context) : model_context;
+    const std::vector<Rung> rungs = ladder(config, device, recipe, limit < model_context);
+    const bool fixed = request.context >= 0 || rungs.size() > 1;
     const uint32_t least = fixed ? limit : std::min(limit, plan.kv_budget_bytes ? kSmallestChunk : kSmallestContext);
     Choice choice;
     for (const Rung& rung : rungs) {

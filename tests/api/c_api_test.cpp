@@ -185,6 +185,7 @@ TEST_CASE("C API: a session lives in the caller's memory, and in no byte beside 
 {
     Model model("c-memory");
     model.options.context = 200;
+    model.options.recipe = "exact";
     model.options.device = "cpu";
     char error[400];
     ks_stats plan = {};

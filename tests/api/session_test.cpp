@@ -159,7 +159,7 @@ TEST_CASE("session: rewinding forgets exactly what came after, also beyond what 
 
 TEST_CASE("session: a full context is refused whole and the session goes on")
 {
-    Opened o("llama", "", 32);
+    Opened o("llama", "", 32, 0, "exact");
     std::vector<uint32_t> ids = some_ids(40);
     CHECK(o.session->feed(ids.data(), 30).ok());
     std::vector<float> before = o.logits();

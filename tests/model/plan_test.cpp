@@ -112,6 +112,28 @@ TEST_CASE("plan: more memory never holds fewer tokens by more than a larger chun
     }
 }
 
+TEST_CASE("plan: auto keeps all of the model's context, and of a shorter one all until it is full")
+{
+    std::mt19937 rng(5);
+    auto backend = open_backend({"reference", 1, nullptr});
+    REQUIRE(backend.ok());
+    for (int i = 0; i < 10; i++) {
+        const Shape s = random_shape(rng);
+        PlanRequest request;
+        request.memory_bytes = 1ull << 40;
+        for (int64_t context :
+             {int64_t(0), int64_t(s.config.n_context), int64_t(s.config.n_context) * 2, int64_t(s.config.n_context) / 2}) {
+            request.context = context;
+            const bool shorter = context && context < int64_t(s.config.n_context);
+            const Result<Plan> plan = make_plan(s.config, s.parts, 1, 1, *backend.value(), parse_recipe("auto").value(), request);
+            REQUIRE(plan.ok());
+            CHECK(plan.value().recipe.exact() == !shorter);
+            CHECK(plan.value().recipe.k == Format::f16);
+            CHECK(plan.value().slots == (context ? context : s.config.n_context));
+        }
+    }
+}
+
 TEST_CASE("plan: a context beyond counting is a usage error")
 {
     std::mt19937 rng(3);
