@@ -117,8 +117,12 @@ void CpuBackend::select(const SelectArgs& s, const AttentionArgs& a, const Selec
         vote_for_blocks(s, task, to, slots);
     else
         vote_for_keys(s, task);
-    m_pool.parallel_for(
-        a.n_kv_heads, [&](uint32_t head, int) { list_head(s, to, slots, head, m_select.votes + (s.alike ? 0 : head * m_select.stride)); });
+    auto before = [&](uint32_t head) { return task.view[head * view_words + view_before]; };
+    const Highest shared = best_units(s, s.alike ? before(0) : 0, m_select.votes);
+    m_pool.parallel_for(a.n_kv_heads, [&](uint32_t head, int) {
+        if (s.alike) return list_head(s, to, slots, head, shared);
+        list_head(s, to, slots, head, best_units(s, before(head), m_select.votes + head * m_select.stride));
+    });
     list_chunk(s, a, to, slots);
 }
 

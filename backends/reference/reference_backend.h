@@ -7,6 +7,8 @@
 namespace ks
 {
 
+class Highest;
+
 class ReferenceBackend : public Backend
 {
 public:
@@ -55,7 +57,7 @@ protected:
     bool reuses_choice(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots);
     KvSlots block_speakers(const SelectArgs& s, const Selection& to, const KvSlots& slots, uint32_t head) const;
     void add_block_votes(const SelectArgs& s, const AttentionArgs& a, const KvSlots& slots, uint32_t head, float* votes) const;
-    void list_head(const SelectArgs& s, const Selection& to, const KvSlots& slots, uint32_t head, const float* votes) const;
+    void list_head(const SelectArgs& s, const Selection& to, const KvSlots& slots, uint32_t head, const Highest& best) const;
     void list_chunk(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const KvSlots& slots) const;
 
     ScratchShape m_shape; // that scratch was set for

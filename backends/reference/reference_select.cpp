@@ -217,8 +217,8 @@ void ReferenceBackend::add_block_votes(const SelectArgs& s, const AttentionArgs&
     }
 }
 
-// A head's list from the votes on its candidates, or on units of several.
-void ReferenceBackend::list_head(const SelectArgs& s, const Selection& to, const KvSlots& slots, uint32_t head, const float* votes) const
+// A head's list from the best of its units.
+void ReferenceBackend::list_head(const SelectArgs& s, const Selection& to, const KvSlots& slots, uint32_t head, const Highest& best) const
 {
     const uint32_t *view = slots.view.ptr<uint32_t>() + head * view_words, before = view[view_before];
     ChosenList list{view, slots.table.ptr<uint32_t>() + view[view_begin], to.table.ptr<uint32_t>() + head * s.stride};
@@ -226,7 +226,6 @@ void ReferenceBackend::list_head(const SelectArgs& s, const Selection& to, const
         list.add_range(0, before);
     } else {
         const uint32_t end = before - s.n_last;
-        const Highest best(votes, n_units(s, before), (s.n_read - s.n_first - s.n_last) / s.unit);
         list.add_range(0, s.n_first);
         best.each([&](uint32_t i) {
             const Unit unit(s, before, i);
@@ -258,13 +257,15 @@ void ReferenceBackend::select(const SelectArgs& s, const AttentionArgs& a, const
     check_select(s, a, to, q, slots);
     const uint32_t came = to.state.ptr<uint32_t>()[select_tokens];
     if (reuses_choice(s, a, to, q, slots)) return;
+    auto before = [&](uint32_t head) { return slots.view.ptr<uint32_t>()[head * view_words + view_before]; };
     for (uint32_t head = 0; head < a.n_kv_heads; head++) {
         float* votes = m_select.votes + (s.alike ? 0 : head * m_select.stride);
         if (s.kind == select_pages) bound_pages(s, a, to, slots, head, came);
         vote(s, a, to, slots, head, votes);
-        if (!s.alike) list_head(s, to, slots, head, votes);
+        if (!s.alike) list_head(s, to, slots, head, best_units(s, before(head), votes));
     }
-    for (uint32_t head = 0; s.alike && head < a.n_kv_heads; head++) list_head(s, to, slots, head, m_select.votes);
+    const Highest best = best_units(s, s.alike ? before(0) : 0, m_select.votes);
+    for (uint32_t head = 0; s.alike && head < a.n_kv_heads; head++) list_head(s, to, slots, head, best);
     list_chunk(s, a, to, slots);
 }
 

@@ -26,13 +26,23 @@ public:
         const uint32_t n_blocks = (n + m_block - 1) / m_block;
         for (uint32_t b = 0; b < n_blocks; b++) m_tops[b] = top_of(b);
         if (k >= n) return;
-        // At least k scores come to the k-th highest of the tops, so blocks whose tops are below it have none of the k.
+        // At least k scores come to the k-th highest of the tops, so what is below its first digit is none of the k.
+        uint32_t least = 0, some[kMostBlocks], n_some = 0;
         if (k < n_blocks)
-            m_key = find(k, [&](const auto& body) {
+            least = find(1, k, [&](const auto& body) {
                 for (uint32_t b = 0; b < n_blocks; b++) body(m_tops[b]);
             });
-        const uint32_t least = m_key;
-        m_key = find(k, [&](const auto& body) { for_blocks(least, [&](uint32_t i) { body(ordered_bits(score[i])); }); });
+        for_blocks(least, [&](uint32_t i) {
+            const uint32_t u = ordered_bits(score[i]);
+            if (n_some < kMostBlocks) some[n_some] = u;
+            n_some += u >= least;
+        });
+        m_key = find(3, k, [&](const auto& body) {
+            if (n_some <= kMostBlocks)
+                for (uint32_t i = 0; i < n_some; i++) body(some[i]);
+            else
+                for_blocks(least, [&](uint32_t i) { body(ordered_bits(score[i])); });
+        });
     }
     // take(i) for each of them, oldest first.
     template <class Take> void each(const Take& take) const
@@ -49,39 +59,40 @@ public:
 private:
     static constexpr uint32_t kMostBlocks = 4096;
 
+    uint32_t end_of(uint32_t block) const { return (block + 1) * m_block < m_n ? (block + 1) * m_block : m_n; }
     uint32_t top_of(uint32_t block) const
     {
         uint32_t top = 0;
-        for (uint32_t i = block * m_block, end = end_of(block); i < end; i++)
-            top = ordered_bits(m_score[i]) > top ? ordered_bits(m_score[i]) : top;
+        for (uint32_t i = block * m_block, end = end_of(block); i < end; i++) {
+            const uint32_t u = ordered_bits(m_score[i]);
+            top = u > top ? u : top;
+        }
         return top;
     }
-    uint32_t end_of(uint32_t block) const { return (block + 1) * m_block < m_n ? (block + 1) * m_block : m_n; }
     // body(i) for the scores of all blocks that come to `least`.
     template <class Body> void for_blocks(uint32_t least, const Body& body) const
     {
         for (uint32_t block = 0; block * m_block < m_n; block++)
             for (uint32_t i = block * m_block, end = m_tops[block] < least ? i : end_of(block); i < end; i++) body(i);
     }
-    // The k-th highest of what pass(body) gives to body. By digits from the highest on: each pass counts those that share the digits
-    // found so far.
-    template <class Pass> uint32_t find(uint32_t k, const Pass& pass)
+    // The first digits of the k-th highest of what pass(body) gives to body, and then zeros. By digits from the highest on: each pass
+    // counts those that share the digits found so far.
+    template <class Pass> uint32_t find(uint32_t n_digits, uint32_t k, const Pass& pass)
     {
         constexpr uint32_t kBits[3] = {11, 11, 10};
-        uint32_t key = 0, shift = 32, counts[2048], n_above = 0, n_equal = 0;
-        for (uint32_t bits : kBits) {
-            const uint32_t above = shift == 32 ? 0 : ~0u << shift, n_digits = 1u << bits;
-            shift -= bits;
-            memset(counts, 0, 4 * n_digits);
+        uint32_t key = 0, shift = 32, counts[2048], n_above = 0;
+        for (uint32_t nth = 0; nth < n_digits; nth++) {
+            const uint32_t above = shift == 32 ? 0 : ~0u << shift, base = 1u << kBits[nth];
+            shift -= kBits[nth];
+            memset(counts, 0, 4 * base);
             pass([&](uint32_t u) {
-                if ((u & above) == key) counts[(u >> shift) & (n_digits - 1)]++;
+                if ((u & above) == key) counts[(u >> shift) & (base - 1)]++;
             });
-            uint32_t digit = n_digits;
+            uint32_t digit = base;
             while (n_above + counts[--digit] < k && digit > 0) n_above += counts[digit];
             key |= digit << shift;
-            n_equal = counts[digit];
+            m_n_left_out = counts[digit] - (k - n_above);
         }
-        m_n_left_out = n_equal - (k - n_above);
         return key;
     }
 
@@ -114,22 +125,29 @@ struct FewHighest {
 
     template <class Score> FewHighest(uint32_t from, uint32_t end, const Score& score)
     {
-        uint32_t bits[select_few], least = 0; // of those there are
+        uint64_t few[select_few] = {}; // scores over indexes, the highest first; zero: none
         for (uint32_t i = from; i < end; i++) {
-            const uint32_t u = ordered_bits(score(i));
-            if (n == select_few) {
-                if (u < bits[least]) continue;
-                n--;
-                memmove(index + least, index + least + 1, (n - least) * sizeof index[0]);
-                memmove(bits + least, bits + least + 1, (n - least) * sizeof bits[0]);
+            uint64_t now = uint64_t(ordered_bits(score(i))) << 32 | i;
+            if (now < few[select_few - 1]) continue;
+            for (uint64_t& one : few) {
+                const uint64_t higher = one > now ? one : now;
+                now = one > now ? now : one;
+                one = higher;
             }
-            index[n] = i;
-            bits[n++] = u;
-            least = 0;
-            for (uint32_t k = 1; k < n; k++) least = bits[k] < bits[least] ? k : least;
+        }
+        while (n < select_few && few[n]) {
+            uint32_t at = n++;
+            for (; at > 0 && index[at - 1] > uint32_t(few[n - 1]); at--) index[at] = index[at - 1];
+            index[at] = uint32_t(few[n - 1]);
         }
     }
 };
+
+// Those of a head's units that are read, by the votes on them.
+inline Highest best_units(const SelectArgs& s, uint32_t before, const float* votes)
+{
+    return {votes, n_units(s, before), (s.n_read - s.n_first - s.n_last) / s.unit};
+}
 
 // One head's part of what select makes.
 struct ChosenList {
