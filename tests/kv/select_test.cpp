@@ -2,6 +2,7 @@
 // ties to the newer; a choice that is used again never loses a token that came since.
 #include "tests/kv/cache_bed.h"
 
+#include <chrono>
 #include <numeric>
 #include <set>
 
@@ -411,5 +412,51 @@ TEST_CASE("positions=grouped: a prompt in chunks is as its tokens one by one")
                 REQUIRE(std::fabs(y[i] - one_by_one) <= (sums_keep_order(device) ? 0.f : 1e-5f));
             }
         }
+    }
+}
+
+// Microseconds of a step of one layer of SmolLM2's shape over n slots, the median of some. Its scores and queries are random.
+static double step_time(const std::string& recipe, uint32_t n)
+{
+    constexpr uint32_t kChunk = 512, kSteps = 31;
+    Bed bed(recipe, n + kSteps, kChunk, "cpu", 0, {9, 3, 64, "f16"});
+    uint64_t state = n;
+    auto normals = [&](size_t count) {
+        std::vector<float> out(count);
+        for (float& value : out) {
+            value = -4; // nearly normal
+            for (int i = 0; i < 4; i++, state = state * 6364136223846793005u + 1442695040888963407u) value += float(state >> 40) * 0x1p-23f;
+            value *= 1.7f;
+        }
+        return out;
+    };
+    for (; bed.n_seen < n; bed.n_seen += kChunk) {
+        bed.cache.begin_layer(0, kChunk, bed.n_seen);
+        bed.backend->upload(bed.buffer, bed.k.offset, normals(kChunk * 192).data(), 4 * kChunk * 192);
+        bed.backend->upload(bed.buffer, bed.v.offset, normals(kChunk * 192).data(), 4 * kChunk * 192);
+        bed.cache.write(bed.k, bed.v);
+        bed.cache.end_layer();
+    }
+    const Tensor& signal = bed.cache.layer(0).selection.signal;
+    if (signal) bed.backend->upload(signal.buffer, signal.offset, normals(signal.cols).data(), 4ull * signal.cols);
+    std::vector<double> times;
+    for (uint32_t i = 0; i < kSteps; i++) {
+        const std::vector<float> q = normals(576), k = normals(192), v = normals(192);
+        const auto start = std::chrono::steady_clock::now();
+        bed.feed(q, k, v);
+        times.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() * 1e6);
+    }
+    std::nth_element(times.begin(), times.begin() + kSteps / 2, times.end());
+    return times[kSteps / 2];
+}
+
+TEST_CASE("perf: select" * doctest::skip(!getenv("KS_PERF")))
+{
+    printf("microseconds of a layer's step; reading 1,024 slots and nothing else: %.0f\n", step_time("retain=all", 1024));
+    for (uint32_t n = 4096; n <= 131072; n *= 2) {
+        printf("%7u slots: all %6.0f", n, step_time("retain=all", n));
+        for (const char* kind : {"tokenselect,reuse=1", "tokenselect,reuse=0.9", "quest", "infllm"})
+            printf(", %s %5.0f", kind, step_time(std::string("retain=all,read=1024,select=") + kind, n));
+        printf("\n");
     }
 }
