@@ -91,6 +91,12 @@ static void code_window(CacheLayerSpec& s, const Recipe& recipe, uint32_t whole_
     s.code_slots(rules, window_codec(recipe.k), window_codec(recipe.v));
 }
 
+// Slots that one head may come to hold.
+static uint32_t most_of_head(const CacheLayerSpec& spec, const Recipe& recipe)
+{
+    return spec.n_rows * (recipe.split == Split::ada ? spec.n_kv_heads : 1);
+}
+
 std::vector<CacheLayerSpec> cache_specs(const Config& c, const Recipe& recipe, uint32_t n_slots)
 {
     std::vector<CacheLayerSpec> specs(c.n_layers);
@@ -118,7 +124,8 @@ std::vector<CacheLayerSpec> cache_specs(const Config& c, const Recipe& recipe, u
         s.local = false;
         s.bounded = !recipe.exact();
         s.table = (s.bounded && !recipe.is_ring()) || recipe.codes() || recipe.selects() || recipe.turns_keys();
-        if (recipe.selects() && il >= recipe.select->dense) s.n_read = recipe.read_slots();
+        const bool reads_all = most_of_head(s, recipe) <= recipe.read_slots(); // and needs no room to choose
+        if (recipe.selects() && il >= recipe.select->dense && !reads_all) s.n_read = recipe.read_slots();
         const bool boundary = nth <= n_boundary || nth + n_boundary > n_whole;
         auto codec = [&](Format wanted) { return boundary && is_coded(wanted) ? Format::q8 : wanted; };
         if (recipe.codes()) s.code_slots(recipe, codec(recipe.k), codec(recipe.v));
@@ -139,7 +146,7 @@ ScratchShape scratch_shape(const Config& c, const Recipe& recipe, uint32_t n_slo
     shape.head_dim = c.head_dim;
     shape.grouped = recipe.positions == Positions::grouped;
     for (const CacheLayerSpec& spec : cache_specs(c, recipe, n_slots)) {
-        const uint32_t most = spec.n_rows * (recipe.split == Split::ada ? spec.n_kv_heads : 1); // of one head
+        const uint32_t most = most_of_head(spec, recipe);
         if (spec.table && !spec.local && recipe.signal()) shape.scored_slots = std::max(shape.scored_slots, most);
         if (spec.n_read) shape.selected_slots = std::max(shape.selected_slots, most);
     }

@@ -134,6 +134,21 @@ TEST_CASE("plan: auto keeps all of the model's context, and of a shorter one all
     }
 }
 
+TEST_CASE("plan: what can be read as a whole needs no room to choose")
+{
+    std::mt19937 rng(6);
+    Shape s = random_shape(rng);
+    s.config.window = 0;
+    for (const char* select : {"tokenselect", "quest", "infllm"})
+        for (const char* split : {"uniform", "ada"}) {
+            const Recipe recipe = parse_recipe(std::string("h2o,read=256,select=") + select + ",split=" + split).value();
+            const uint32_t whole = recipe.split == Split::ada ? 256 / s.config.n_kv_heads : 256; // one head may take what all have
+            for (uint32_t n_slots : {whole, whole + 1})
+                CHECK((cache_specs(s.config, recipe, n_slots).back().n_read > 0) ==
+                      (n_slots > whole && s.config.n_layers > recipe.select->dense));
+        }
+}
+
 TEST_CASE("plan: a context beyond counting is a usage error")
 {
     std::mt19937 rng(3);
