@@ -1,6 +1,7 @@
 // Selection: what a step reads is what an independent vote in float64 chooses, everything where there is room for it, with
 // ties to the newer; a choice that is used again never loses a token that came since.
 #include "tests/kv/cache_bed.h"
+#include "tests/kv/random_values.h"
 
 #include <chrono>
 #include <numeric>
@@ -420,28 +421,19 @@ static double step_time(const std::string& recipe, uint32_t n)
 {
     constexpr uint32_t kChunk = 512, kSteps = 31;
     Bed bed(recipe, n + kSteps, kChunk, "cpu", 0, {9, 3, 64, "f16"});
-    uint64_t state = n;
-    auto normals = [&](size_t count) {
-        std::vector<float> out(count);
-        for (float& value : out) {
-            value = -4; // nearly normal
-            for (int i = 0; i < 4; i++, state = state * 6364136223846793005u + 1442695040888963407u) value += float(state >> 40) * 0x1p-23f;
-            value *= 1.7f;
-        }
-        return out;
-    };
+    RandomValues random{n};
     for (; bed.n_seen < n; bed.n_seen += kChunk) {
         bed.cache.begin_layer(0, kChunk, bed.n_seen);
-        bed.backend->upload(bed.buffer, bed.k.offset, normals(kChunk * 192).data(), 4 * kChunk * 192);
-        bed.backend->upload(bed.buffer, bed.v.offset, normals(kChunk * 192).data(), 4 * kChunk * 192);
+        bed.backend->upload(bed.buffer, bed.k.offset, random.normals(kChunk * 192).data(), 4 * kChunk * 192);
+        bed.backend->upload(bed.buffer, bed.v.offset, random.normals(kChunk * 192).data(), 4 * kChunk * 192);
         bed.cache.write(bed.k, bed.v);
         bed.cache.end_layer();
     }
     const Tensor& signal = bed.cache.layer(0).selection.signal;
-    if (signal) bed.backend->upload(signal.buffer, signal.offset, normals(signal.cols).data(), 4ull * signal.cols);
+    if (signal) bed.backend->upload(signal.buffer, signal.offset, random.normals(signal.cols).data(), 4ull * signal.cols);
     std::vector<double> times;
     for (uint32_t i = 0; i < kSteps; i++) {
-        const std::vector<float> q = normals(576), k = normals(192), v = normals(192);
+        const std::vector<float> q = random.normals(576), k = random.normals(192), v = random.normals(192);
         const auto start = std::chrono::steady_clock::now();
         bed.feed(q, k, v);
         times.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() * 1e6);
