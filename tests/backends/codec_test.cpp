@@ -1,6 +1,7 @@
 // The codecs of keys and values: their bytes, their errors, and what any input gives.
 #include "kernels/cpu/cpu_kernels.h"
 #include "tests/backends/coded_rows.h"
+#include "tests/sanitized.h"
 
 #include <algorithm>
 #include <chrono>
@@ -91,7 +92,7 @@ struct Error {
 };
 
 // The errors that theory gives codes of rotated rows at d = 128; at other d the codes' share of a row changes a little.
-TEST_CASE("codecs: errors of Gaussian rows")
+TEST_CASE("codecs: errors of Gaussian rows" * doctest::skip(kSanitized))
 {
     const struct {
         Format format;

@@ -4,6 +4,7 @@
 #include "runtime/kv/retain/merge.h"
 #include "runtime/kv/retain/vectors.h"
 #include "tests/kv/random_values.h"
+#include "tests/sanitized.h"
 
 #include <algorithm>
 #include <cmath>
@@ -183,7 +184,7 @@ static Merged merge_into_codes(Format format, double spread)
     return out;
 }
 
-TEST_CASE("merge: what encoding a representative again and again loses does not add up")
+TEST_CASE("merge: what encoding a representative again and again loses does not add up" * doctest::skip(kSanitized))
 {
     for (Format format : {Format::q8, Format::q4, Format::turbo4, Format::turbo3, Format::turbo2v, Format::polar, Format::polar5})
         for (double spread : {0.2, 0.5}) {
