@@ -40,7 +40,44 @@ def speed(lines):
         yield ""
 
 
-TABLES = {"speed": ("cpu.jsonl", speed)}
+def wilson(share, n, z=1.96):
+    """The 95% interval of a share of n."""
+    middle, half = share + z * z / 2 / n, z * (share * (1 - share) / n + z * z / 4 / n / n) ** 0.5
+    return f"{max(0, (middle - half) / (1 + z * z / n)):.2f} to {min(1, (middle + half) / (1 + z * z / n)):.2f}"
+
+
+PAGE = ["exact", "auto", "mix", "turbo4", "polar", "tokenselect", "keydiff", "kcenter", "h2o", "h2o,victims=merge", "sink", "subgen"]
+
+
+def tasks(lines):
+    """A table for each length, share and way to ask: right answers of a recipe, those of several seeds together; the recipes of PAGE."""
+    groups = {}
+    for line in lines:
+        if line["recipe"] in PAGE and "accuracy" in line:
+            groups.setdefault((line["length"], line["question"]), []).append(line)
+    for (length, question), rows in groups.items():
+        for share in sorted({r["share"] for r in rows if r["recipe"] != "exact"}, reverse=True):
+            sums, columns = {}, []
+            for r in rows:
+                if r["recipe"] == "exact" or r["share"] == share:
+                    cell = sums.setdefault((r["recipe"], r["model"], r["suite"]), [0, 0])
+                    cell[0] += r["accuracy"] * r["cases"]
+                    cell[1] += r["cases"]
+                    if r["recipe"] != "exact" and (r["model"], r["suite"]) not in columns:
+                        columns.append((r["model"], r["suite"]))
+            most = max(n for _, n in sums.values())
+            asked = "the question right after the text" if question == "at once" else "the question in a turn of its own"
+            yield f"Right answers, texts of {length:,} tokens, {asked}, every recipe in {share:g}% of the bytes that exact needs"
+            yield f"(seeds {listed(r['seed'] for r in rows)}). With {most} cases all of them mean {wilson(1, most)} with 95% confidence, a half {wilson(0.5, most)}."
+            yield "\n| recipe | " + " | ".join(f"{model.replace('.gguf', '')}: {suite}" for model, suite in columns) + " |\n|---|" + "---:|" * len(columns)
+            for recipe in PAGE:
+                cells = [sums.get((recipe, *column)) for column in columns]
+                if any(cells):
+                    yield f"| `{recipe}` | " + " | ".join(f"{c[0]:.0f} of {c[1]}" if c else "" for c in cells) + " |"
+            yield ""
+
+
+TABLES = {"speed": ("cpu.jsonl", speed), "tasks": ("tasks.jsonl", tasks)}
 
 
 def read_lines(path):

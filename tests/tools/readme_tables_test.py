@@ -8,7 +8,8 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
 from program import check, knapsack, run_tests, tiny_model  # noqa: E402
 
-MARKS = "Before.\n\n<!-- table speed -->\nold\n<!-- end -->\n\nAfter.\n"
+MARKS = "Before.\n\n<!-- table speed -->\nold\n<!-- end -->\n\nBetween.\n\n<!-- table tasks -->\n<!-- end -->\n\nAfter.\n"
+TASK = {"model": "tiny.gguf", "suite": "niah", "length": 1024, "question": "at once", "recipe": "exact", "share": 100, "cases": 4, "accuracy": 1, "seed": 7}
 LINE = {"date": "2026-01-01", "commit": "abc1234", "machine": "M", "peer": "P 1.0", "model": "tiny", "test": "pp512", "depth": 0, "ours": 1234.5, "peer_tokens_per_second": 400.0, "ratio": 3.09, "runs": 3}
 
 
@@ -20,13 +21,16 @@ def script(name, *args, stdin=""):
 class Tree:
     def __init__(self, folder):
         self.root, self.page, self.lines = folder, os.path.join(folder, "README.md"), os.path.join(folder, "tools", "results", "cpu.jsonl")
+        self.tasks = os.path.join(folder, "tools", "results", "tasks.jsonl")
         os.makedirs(os.path.dirname(self.lines), exist_ok=True)
 
-    def write(self, page, *lines):
+    def write(self, page, *lines, tasks=()):
         with open(self.page, "w") as f:
             f.write(page)
         with open(self.lines, "w") as f:
             f.writelines((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines)
+        with open(self.tasks, "w") as f:
+            f.writelines(json.dumps(line) + "\n" for line in tasks)
 
     def table(self):
         code, said = script("readme_tables.py", self.root)
@@ -45,7 +49,7 @@ def test_tables(tree):
     code, said = script("readme_tables.py", "--check", tree.root)
     check(code == 1 and "not what tools/results/ says" in said and open(tree.page).read() == MARKS, f"--check finds it and changes nothing: {said}")
     page = tree.table()
-    check(page.startswith("Before.\n\n<!-- table speed -->\n") and page.endswith("<!-- end -->\n\nAfter.\n") and "old" not in page, f"what is around stays: {page}")
+    check(page.startswith("Before.\n\n<!-- table speed -->\n") and page.endswith("<!-- end -->\n\nBetween.\n\n<!-- table tasks -->\n<!-- end -->\n\nAfter.\n") and "old" not in page, f"what is around stays: {page}")
     rows = [line for line in page.splitlines() if line.startswith("| tiny") or line.startswith("| big")]
     check(rows == [f"| {name} | 1,234.5 | 400.0 | 3.09 |" for name in ("tiny | pp512", "tiny | tg64", "tiny | tg64@4096", "big | pp512")], f"rows: {page}")
     check("on M, and of P 1.0; medians of 3 to 5 runs" in page and "(commit abc1234; 2026-01-01)" in page, f"caption: {page}")
@@ -56,6 +60,18 @@ def test_tables(tree):
     tree.write(page, LINE, {**LINE, "ours": 2000.0, "commit": "def5678"}, {**LINE, "machine": "N"})
     page = tree.table()
     check("1,234.5" in page.split(" on N,")[1] and "2,000.0" in page and "1,234.5" not in page.split(" on N,")[0] and "(commit def5678;" in page, f"the last one counts, machines apart: {page}")
+
+
+def test_tasks(tree):
+    other = {**TASK, "recipe": "sink", "share": 25}
+    tree.write(MARKS, LINE, tasks=[TASK, other, {**other, "seed": 8, "accuracy": 0.5}, {**other, "share": 12.5, "accuracy": 0}, {**other, "recipe": "unheard"},
+                                   {**other, "model": "big.gguf", "suite": "sparse"}, {**TASK, "model": "big.gguf", "suite": "dense"}])
+    quarter, eighth = tree.table().split("Between.")[1].split("Right answers")[1:]
+    check("texts of 1,024 tokens" in quarter and "in 25% of" in quarter and "(seeds 7, 8)" in quarter and "in 12.5% of" in eighth, f"captions: {quarter} {eighth}")
+    check("With 8 cases all of them mean 0.68 to 1.00 with 95% confidence, a half 0.22 to 0.78." in quarter, f"intervals: {quarter}")
+    rows = [line for line in quarter.splitlines() if line.startswith("|") and "---" not in line]
+    check(rows == ["| recipe | tiny: niah | big: sparse |", "| `exact` | 4 of 4 |  |", "| `sink` | 6 of 8 | 4 of 4 |"], f"seeds add up, suites that only exact was asked are left out: {quarter}")
+    check("| `sink` | 0 of 4 |" in eighth, f"shares apart: {eighth}")
 
 
 def test_refusals(tree):
@@ -69,11 +85,13 @@ def test_refusals(tree):
     tree.write(MARKS, LINE)
     tree.table()
     tree.write(open(tree.page).read() + "<!-- table speedy -->\n<!-- end -->\n", LINE)
-    tree.refused("there is no table 'speedy', there are speed")
+    tree.refused("there is no table 'speedy', there are speed, tasks")
     tree.write(MARKS, LINE, '{"date":')
     tree.refused("tools/results/cpu.jsonl: line 2 is no JSON object")
     tree.write(MARKS, {k: v for k, v in LINE.items() if k != "ratio"})
     tree.refused("a line has no 'ratio'")
+    tree.write(MARKS, LINE, tasks=[{k: v for k, v in TASK.items() if k != "seed"}])
+    tree.refused("tools/results/tasks.jsonl: a line has no 'seed'")
     os.remove(tree.lines)
     tree.refused("cpu.jsonl")
 
@@ -100,6 +118,7 @@ def test_record(tree, model):
 def test(folder):
     tree = Tree(folder)
     test_tables(tree)
+    test_tasks(tree)
     test_refusals(tree)
     test_record(tree, tiny_model(folder))
 
