@@ -46,14 +46,14 @@ def wilson(share, n, z=1.96):
     return f"{max(0, (middle - half) / (1 + z * z / n)):.2f} to {min(1, (middle + half) / (1 + z * z / n)):.2f}"
 
 
-PAGE = ["exact", "auto", "mix", "turbo4", "polar", "tokenselect", "keydiff", "kcenter", "h2o", "h2o,victims=merge", "sink", "subgen"]
+SHOWN = ["exact", "auto", "mix", "turbo4", "polar", "tokenselect", "keydiff", "kcenter", "h2o", "h2o,victims=merge", "sink", "subgen"]
 
 
 def tasks(lines):
-    """A table for each length, share and way to ask: right answers of a recipe, those of several seeds together; the recipes of PAGE."""
+    """A table for each length, share and way to ask: right answers of a recipe, those of several seeds together; of SHOWN."""
     groups = {}
     for line in lines:
-        if line["recipe"] in PAGE and "accuracy" in line:
+        if line["recipe"] in SHOWN and "accuracy" in line:
             groups.setdefault((line["length"], line["question"]), []).append(line)
     for (length, question), rows in groups.items():
         for share in sorted({r["share"] for r in rows if r["recipe"] != "exact"}, reverse=True):
@@ -69,8 +69,8 @@ def tasks(lines):
             asked = "the question right after the text" if question == "at once" else "the question in a turn of its own"
             yield f"Right answers, texts of {length:,} tokens, {asked}, every recipe in {share:g}% of the bytes that exact needs"
             yield f"(seeds {listed(r['seed'] for r in rows)}). With {most} cases all of them mean {wilson(1, most)} with 95% confidence, a half {wilson(0.5, most)}."
-            yield "\n| recipe | " + " | ".join(f"{model.replace('.gguf', '')}: {suite}" for model, suite in columns) + " |\n|---|" + "---:|" * len(columns)
-            for recipe in PAGE:
+            yield "\n| recipe | " + " | ".join(f"{model.removesuffix('.gguf')}: {suite}" for model, suite in columns) + " |\n|---|" + "---:|" * len(columns)
+            for recipe in SHOWN:
                 cells = [sums.get((recipe, *column)) for column in columns]
                 if any(cells):
                     yield f"| `{recipe}` | " + " | ".join(f"{c[0]:.0f} of {c[1]}" if c else "" for c in cells) + " |"
