@@ -168,7 +168,7 @@ Status eval_recipe(Eval& eval, uint32_t length, const std::string& recipe, doubl
             if (eval.options.json) printf("%s\n", line.value().line().c_str());
             const bool plain = line.value().text("plan").find("k=f16,v=f16") != std::string::npos;
             if (!control && plain && line.value().number("evicted") == 0) shown += "!";
-            if (control && line.value().number("accuracy") < kControl) dropped[s] = true;
+            if (control && !eval.options.without_control && line.value().number("accuracy") < kControl) dropped[s] = true;
         }
         row.cells.push_back(shown);
         eval.n_done++;

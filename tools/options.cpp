@@ -290,6 +290,7 @@ const OptionRow kOptions[] = {
     {"--shares", "PERCENT,...", nullptr, kEval, "bytes for the cache, as a share of what exact needs for the length; default: 25", [](O o, V v) { return v.percents(&o.shares); }},
     {"-n --cases", "N", nullptr, kEval, "cases of each suite, or pieces of the text; default: 20", [](O o, V v) { return v.number(1, 100000, &o.eval_cases); }},
     {"--later", nullptr, nullptr, kEval, "ask in a turn of its own, after the text was read and cut down", [](O o, V) { o.later = true; return Status(); }},
+    {"--no-control", nullptr, nullptr, kEval, "measure what exact itself cannot do, too: texts beyond the model's context", [](O o, V) { o.without_control = true; return Status(); }},
     {"-f --file", "FILE", nullptr, kReport, "what `eval --record` wrote; - is standard input", [](O o, V v) { return set_prompt(o, v, &o.file, false); }},
     {"-o --output", "FILE", nullptr, kReport, "where the page goes; default: standard output", [](O o, V v) { return v.string(&o.record); }},
     {"-o --record", "FILE", nullptr, kEval, "append a line of JSON for each result; what is there already is not measured again", [](O o, V v) { return v.string(&o.record); }},

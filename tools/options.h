@@ -54,6 +54,7 @@ struct Options {
     std::vector<double> shares{25};
     uint32_t eval_cases = 20;
     bool later = false;
+    bool without_control = false;
     std::string record;
 };
 

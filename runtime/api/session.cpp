@@ -152,6 +152,14 @@ Status Session::check_room(size_t n) const
     return fail(Code::no_fit, "%zu more tokens do not fit: the context holds %u and %u are taken", n, m_plan.context, m_n_tokens);
 }
 
+// Tokens of a prompt that are read next, of `left`. A chunk that chooses slots asks with the mean of its queries, so the last tokens, the
+// question, are few at a time.
+static uint32_t next_part(const Recipe& recipe, size_t left, uint32_t chunk)
+{
+    const size_t n_last = recipe.select->prompts ? 32 : 0;
+    return uint32_t(std::min<size_t>(chunk, left > n_last ? left - n_last : std::min(left, n_last / 2)));
+}
+
 Status Session::read(const uint32_t* ids, size_t n, const uint8_t* frames, const std::function<Status(size_t, uint32_t)>& after)
 {
     KS_TRY(check_room(n));
@@ -159,7 +167,7 @@ Status Session::read(const uint32_t* ids, size_t n, const uint8_t* frames, const
         if (ids[i] >= m_config.n_vocab) return fail(Code::usage, "token %u is not in the vocabulary of %u", ids[i], m_config.n_vocab);
     for (size_t done = 0; done < n;) {
         if (m_cancelled.load()) return Status(Code::interrupted, "interrupted while reading");
-        uint32_t part = uint32_t(std::min<size_t>(m_model.chunk(), n - done));
+        const uint32_t part = next_part(m_plan.recipe, n - done, m_model.chunk());
         m_logits_after = 0;
         for (uint32_t t = 0; t < part; t++)
             m_tokens[(m_n_tokens + t) % m_plan.context] = ids[done + t] | (frames && frames[done + t] ? kFrameToken : 0);

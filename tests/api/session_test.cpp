@@ -190,6 +190,30 @@ TEST_CASE("session: cancel and progress interrupt, and reading can go on")
     CHECK(session.status().code() == Code::interrupted);
 }
 
+TEST_CASE("session: where a chunk's mean query chooses, the end of a prompt asks for itself")
+{
+    const std::pair<const char*, std::vector<uint64_t>> cases[] = {
+        {"tokenselect,chunk=128", {128, 256, 268, 284, 300}},
+        {"infllm,chunk=8", {8, 16, 18, 26, 34, 42, 50}},
+        {"tokenselect,chunk=128", {16, 20}},
+        {"quest,chunk=128", {128, 256, 300}},
+        {"window,chunk=128", {128, 256, 300}},
+    };
+    for (const auto& [recipe, expected] : cases) {
+        Opened o("llama", "", 512, 0, recipe);
+        std::vector<uint64_t> ends;
+        o.options.progress = [&](const char* stage, uint64_t done, uint64_t) {
+            if (strcmp(stage, "reading prompt") == 0) ends.push_back(done);
+            return true;
+        };
+        std::unique_ptr<Session> session = o.open();
+        std::vector<uint32_t> ids = some_ids(expected.back());
+        REQUIRE(session->feed(ids.data(), ids.size()).ok());
+        CAPTURE(recipe);
+        CHECK(ends == expected);
+    }
+}
+
 TEST_CASE("session: logits do not depend on the number of threads, nor on another session beside it")
 {
     std::vector<uint32_t> ids = some_ids(90);

@@ -59,6 +59,10 @@ with tempfile.TemporaryDirectory() as folder:
     pathlib.Path(text).write_text(pathlib.Path("README.md").read_text()[::-1] * 2)
     changed = cells(run(*FLAGS, "-f", text, "-o", record))  # another text is not the one that is recorded, the cases are
     assert all((changed[k] == found[k]) == (k[0] != "text") for k in found), changed
+hard = ["-m", str(MODEL), "--suites", "uuid", "--lengths", "1024", "-n", "2", "--kv", "window", "--json"]
+left_out = run(*hard)
+assert list(cells(left_out)) == [("uuid", "exact")] and "uuid is left out at 1024 tokens" in left_out.stderr, left_out
+assert list(cells(run(*hard, "--no-control"))) == [("uuid", "exact"), ("uuid", "window")]
 refuses("there is no suite 'pass'; there are text passkey", "-m", str(MODEL), "--suites", "pass", code=1)
 refuses("the suite text needs a text", "-m", str(MODEL), "--suites", "text", code=1)
 refuses("--shares: expected a number from 0.1 to 100, found '0'", "-m", str(MODEL), "--shares", "0", code=1)
