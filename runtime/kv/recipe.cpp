@@ -248,12 +248,8 @@ Result<Recipe> parse_recipe(std::string_view text)
 
 std::string recipe_text(const Recipe& r)
 {
-    std::string text;
-    const bool says_little = r.exact() && !r.codes() && !r.selects() && !r.turns_keys();
-    if (says_little)
-        text = "exact";
-    else
-        text = std::string("retain=") + r.retain->name;
+    const bool chooses = r.automatic && r.exact(), says_little = !chooses && r.exact() && !r.codes() && !r.selects() && !r.turns_keys();
+    std::string text = chooses ? "auto" : says_little ? "exact" : std::string("retain=") + r.retain->name;
     if (r.victims != Victims::drop) text += std::string(",victims=") + kVictims[int(r.victims)];
     if (r.split != Split::uniform) text += std::string(",split=") + kSplits[int(r.split)];
     if (r.positions != Positions::absolute) text += std::string(",positions=") + kPositions[int(r.positions)];

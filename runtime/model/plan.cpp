@@ -263,6 +263,7 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
     if (!plan.fits) choice = smallest;
 
     plan.recipe = sizer.recipe;
+    plan.recipe.automatic = false; // it has been chosen
     plan.recipe_text = recipe_text(plan.recipe);
     plan.context = choice.context;
     plan.slots = choice.slots;

@@ -30,6 +30,8 @@ TEST_CASE("recipe: names and options")
 TEST_CASE("recipe: the full text parses to itself")
 {
     for (const char* text : {"exact,k=f32",
+                             "auto",
+                             "auto,slots=8,positions=grouped,k=q8",
                              "h2o,slots=1024,victims=merge,decay=0.99,delta=1,recent=100",
                              "window,slots=40",
                              "sink",
