@@ -116,6 +116,16 @@ template <class S, bool half, uint32_t n_heads> void part_logits(const Attention
     for (; from < to; from++) few_logits<S, half, n_heads, 1>(keys.data, head_dim, q, rows + from, s.weights + from);
 }
 
+// The same straight from codes, where their codec can and keys are not turned; returns how many columns have theirs.
+template <uint32_t n_heads> KS_INLINE uint32_t logits_of_codes(const AttentionTask& task, const TileRows& tile, const Part& part,
+                                                               uint32_t from, uint32_t to, const SplitScratch& s)
+{
+    const CodedRows& keys = task.coded_k;
+    if (part.place != Part::coded || !keys.logits || task.a.n_turn) return 0;
+    return keys.logits(keys, tile.rows + from, tile.first_coded, to - from, task.a.head_dim, part.far ? s.far : s.q, n_heads,
+                       s.weights + from, s.decoded);
+}
+
 // The sums stay in registers while all columns pass.
 template <class S, bool half, uint32_t n_heads> void part_outputs(const AttentionTask& task, const Part& part, const PartRows& values,
                                                                   uint32_t from, uint32_t to, const SplitScratch& s, float* sums,
@@ -141,9 +151,14 @@ template <class S, uint32_t n_heads> void split_tile(const AttentionTask& task, 
     const uint32_t n_floats = kPartialHead + task.a.head_dim;
     for (uint32_t i = 0; i < tile.n_parts; i++) {
         const Part& part = tile.parts[i];
-        const PartRows keys = part_keys<S>(task, tile, part, part.far, s.decoded);
-        const auto logits = keys.half ? part_logits<S, true, n_heads> : part_logits<S, false, n_heads>;
-        for_seen(c, part, [&](uint32_t from, uint32_t to) { logits(task, tile, part, keys, from, to, s); });
+        for_seen(c, part, [&](uint32_t from, uint32_t to) {
+            from += logits_of_codes<n_heads>(task, tile, part, from, to, s);
+            if (from == to) return;
+            const Part rest = {from, to, part.place, part.far};
+            const PartRows keys = part_keys<S>(task, tile, rest, part.far, s.decoded);
+            const auto logits = keys.half ? part_logits<S, true, n_heads> : part_logits<S, false, n_heads>;
+            logits(task, tile, rest, keys, from, to, s);
+        });
     }
     if (task.a.n_wave) load_waves<S>(task, kv_head, p, n, s.decoded);
     for (uint32_t h = 0; h < n_heads; h++) {

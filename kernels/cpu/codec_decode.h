@@ -235,4 +235,9 @@ void decode_plain(const CodedRows& from, const uint32_t* rows, uint32_t first, u
             decode_kivi_groups<S, 2>                                                                                                       \
     }
 
+#define KS_LOGITS(S)                                                                                                                       \
+    {                                                                                                                                      \
+        nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, polar_logits<S, false>, polar_logits<S, true>              \
+    }
+
 } // namespace ks

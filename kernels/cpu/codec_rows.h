@@ -36,9 +36,10 @@ inline CodedRow coded_row(const Tensor& t, uint64_t row)
 // A row's tail as one word.
 inline uint32_t tail_word(const uint8_t* tail, uint32_t row_bytes)
 {
-    uint32_t word = 0;
-    for (uint32_t i = 0; i < row_bytes % 4; i++) word |= uint32_t(tail[i]) << (8 * i);
-    return word;
+    const uint32_t n = row_bytes % 4;
+    uint16_t two = 0;
+    if (n > 1) memcpy(&two, tail, 2);
+    return n % 2 ? two | uint32_t(tail[n - 1]) << (8 * (n - 1)) : two;
 }
 
 template <class Codec> void encode_row(const float* x, uint32_t d, uint32_t* words, uint8_t* tail)

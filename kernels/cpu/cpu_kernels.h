@@ -72,10 +72,15 @@ using EncodeKernel = void (*)(const float* x, uint32_t d, uint32_t* words, uint8
 using DecodeRowKernel = void (*)(const uint32_t* words, const uint8_t* tail, uint32_t d, float* x);
 // Rows rows[i] - first of a pool, x (n, d).
 using DecodeKernel = void (*)(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x);
+// logits[h * kAttentionTile + i] of n_heads <= 4 queries, q (n_heads, d), and of the first rows: as many as whole vectors hold, which it
+// returns. room (kAttentionTile, d)
+using LogitsKernel = uint32_t (*)(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, const float* q,
+                                  uint32_t n_heads, float* logits, float* room);
 
 // The two planes of a coded pool, or its groups, and how rows of them are read. f32 and f16 are codecs, too.
 struct CodedRows {
     DecodeKernel decode;
+    LogitsKernel logits; // or null
     const uint32_t* words;
     const uint8_t* tails;
     uint32_t row_words, row_tail; // words and bytes, where every row is coded by itself
@@ -176,6 +181,7 @@ struct VectorKernels {
     uint32_t (*argmax)(const float* x, uint32_t n);
     EncodeKernel encode[cpu_codec_count];
     DecodeKernel decode[cpu_codec_count];
+    LogitsKernel logits[cpu_codec_count]; // null where decoding the rows is as fast
 };
 
 struct CpuKernels {

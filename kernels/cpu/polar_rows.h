@@ -15,33 +15,35 @@ template <class V> struct LaneRows {
     KS_INLINE LaneRows(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t bytes)
     {
         const uint32_t n_words = bytes / 4, n_tail = bytes % 4;
+        const uint32_t* at[V::lanes];
         uint32_t tails[V::lanes];
-        for (uint32_t w = 0; w < n_words; w += V::lanes) {
-            KS_UNROLL(16)
-            for (uint32_t i = 0; i < V::lanes; i++) {
-                const uint32_t* words = from.words + size_t(rows[i] - first) * n_words + w;
-                word[w + i] = n_words - w < V::lanes ? V::some_words(words, n_words - w) : V::words(words);
-            }
-            V::transpose(word + w);
+        KS_UNROLL(16)
+        for (uint32_t i = 0; i < V::lanes; i++) at[i] = from.words + size_t(rows[i] - first) * n_words;
+        for (uint32_t w = 0; w < n_words; w += 4) { // the last four may be some once more: a row has seven words and more
+            const uint32_t begin = w + 4 < n_words ? w : n_words - 4;
+            V::four_words(at, begin, word + begin);
         }
         KS_UNROLL(16)
-        for (uint32_t i = 0; i < V::lanes; i++) tails[i] = n_tail ? tail_word(from.tails + size_t(rows[i] - first) * n_tail, bytes) : 0;
+        for (uint32_t i = 0; i < V::lanes; i++) tails[i] = tail_word(from.tails + size_t(rows[i] - first) * n_tail, bytes);
         word[n_words] = V::words(tails);
     }
     // Bits from one on, which lie in one word.
     KS_INLINE typename V::W at(uint32_t bit) const { return word[bit / 32] >> int(bit % 32); }
 };
 
-// What a polar decoder picks from. The sine of a code is the cosine of its complement, so that one table does for both.
+// What a polar decoder picks from. The sine of a code is the cosine of its complement, so that one table does for both, but for level 1
+// where a vector holds the factors of all sixteen codes.
 template <bool fine> struct PolarTables {
     float cosines[4][8]; // of levels 2 to 5, by the low three bits of a code, of which two count where a level is not fine
-    float first[8];      // of level 1: the cosines of the sectors, then negative ones
+    float first[2][16];  // of level 1, by a code: cosines, of which the first eight are all there are, and sines
     PolarTables()
     {
-        for (uint32_t i = 0; i < 8; i++) {
+        for (uint32_t i = 0; i < 8; i++)
             for (uint32_t level = 2; level <= 5; level++)
                 cosines[level - 2][i] = polar_factor(fine, level, polar_is_fine(fine, level) ? i : i % 4, false);
-            first[i] = polar_first_factor(i, false);
+        for (uint32_t i = 0; i < 16; i++) {
+            first[0][i] = polar_first_factor(i, false);
+            first[1][i] = polar_first_factor(i, true);
         }
     }
 };
@@ -62,59 +64,53 @@ template <class V, bool fine> struct PolarLanes {
     {
         return polar_is_fine(fine, level) ? V::pick(t.cosines[level - 2], code) : V::pick_of_four(t.cosines[level - 2], code);
     }
-    // n radii become the 2 n of the level below. Their codes begin at bit 0 of `codes`, third bits of `high`.
-    template <uint32_t level, uint32_t n> KS_INLINE void step(const F* radii, W codes, W high, F* below) const
+    // n radii become the 2 n of the level below. Their codes begin with the nth one of `codes`, third bits of `high`.
+    template <uint32_t level, uint32_t n> KS_INLINE void step(const F* radii, W codes, W high, uint32_t nth, F* below) const
     {
-        KS_UNROLL(16)
-        for (uint32_t j = 0; j < n; j++) {
-            W code = codes >> int(2 * j);
-            if (polar_is_fine(fine, level)) code = (code & V::each(3)) | ((j < 2 ? high << int(2 - j) : high >> int(j - 2)) & V::each(4));
-            below[2 * j] = radii[j] * pick<level>(code);
-            below[2 * j + 1] = radii[j] * pick<level>(code ^ V::each(7));
+        KS_UNROLL(4)
+        for (uint32_t i = 0; i < n; i++) {
+            const int j = int(nth + i);
+            W code = codes >> 2 * j;
+            if (polar_is_fine(fine, level)) code = (code & V::each(3)) | ((j < 2 ? high << (2 - j) : high >> (j - 2)) & V::each(4));
+            below[2 * i] = radii[i] * pick<level>(code);
+            below[2 * i + 1] = radii[i] * pick<level>(code ^ V::each(7));
         }
     }
-    // The 32 radii of level 2 of the 64 values from 64 g on.
-    KS_INLINE void radii(const LaneRows<V>& row, uint32_t d, uint32_t g, F* second) const
+    // The radii of the four 16s of the 64 values from 64 g on.
+    KS_INLINE void radii(const LaneRows<V>& row, uint32_t d, uint32_t g, F* top) const
     {
-        const uint32_t n = d / 16;
-        const uint32_t two = polar_begin(d, fine, 2), three = polar_begin(d, fine, 3), four = polar_begin(d, fine, 4);
-        F top[4], fourth[8], third[16];
         if (fine) {
             F pair[2];
             V::half2(row.word[d / 16 + g], pair, pair + 1);
-            step<5, 2>(pair, row.at(polar_begin(d, true, 5) + 4 * g), V::each(0), top);
+            step<5, 2>(pair, row.at(polar_begin(d, true, 5) + 4 * g), V::each(0), 0, top);
         } else {
             V::half2(row.word[d / 16 + 2 * g], top, top + 1);
             V::half2(row.word[d / 16 + 2 * g + 1], top + 2, top + 3);
         }
-        step<4, 4>(top, row.at(four + 8 * g), V::each(0), fourth);
-        step<3, 8>(fourth, row.at(three + 16 * g), fine ? row.at(three + 4 * n + 8 * g) : V::each(0), third);
-        step<2, 16>(third, row.at(two + 32 * g), fine ? row.at(two + 8 * n + 16 * g) : V::each(0), second);
     }
-    // 16 values of each row, from the j-th eight angles of a group whose n_words words have their codes from bit 0 on.
-    template <uint32_t n_words>
-    KS_INLINE void eight_angles(const W* cosines, const W* sines, uint32_t j, const F* radii, uint32_t d, float* x) const
+    // 16 values of each row, of the j-th eight angles of a group whose n_words words have their codes from bit 0 on.
+    template <uint32_t n_words> KS_INLINE void eight_angles(const W* cosines, const W* sines, uint32_t j, const F* radii, F* values) const
     {
-        F values[16];
         KS_UNROLL(8)
         for (uint32_t i = 0; i < 8; i++) {
             const int shift = int(4 * (8 / n_words * j + i / n_words));
-            values[2 * i] = radii[8 * j + i] * V::pick(t.first, cosines[i % n_words] >> shift);
-            values[2 * i + 1] = radii[8 * j + i] * V::pick(t.first, sines[i % n_words] >> shift);
-        }
-        KS_UNROLL(2)
-        for (uint32_t part = 0; part < 16; part += V::lanes) {
-            V::transpose(values + part);
-            KS_UNROLL(16)
-            for (uint32_t i = 0; i < V::lanes; i++) V::store(x + size_t(i) * d + 16 * j + part, values[part + i]);
+            const W code = cosines[i % n_words] >> shift;
+            values[2 * i] = radii[i] * (V::lanes == 16 ? V::pick_signed(t.first[0], code) : V::pick(t.first[0], code));
+            values[2 * i + 1] =
+                radii[i] * (V::lanes == 16 ? V::pick_signed(t.first[1], code) : V::pick(t.first[0], sines[i % n_words] >> shift));
         }
     }
-    // x: (lanes, d), d a multiple of 64
-    KS_INLINE void decode(const LaneRows<V>& row, uint32_t d, float* x) const
+    // d a multiple of 64; take(values, at): 16 values of each row, from the one at `at` on
+    template <class Take> KS_INLINE void decode(const LaneRows<V>& row, uint32_t d, const Take& take) const
     {
+        const uint32_t n = d / 16;
+        const uint32_t two = polar_begin(d, fine, 2), three = polar_begin(d, fine, 3), four = polar_begin(d, fine, 4);
         for (uint32_t g = 0; g < d / 64; g++) {
-            F second[32];
-            radii(row, d, g, second);
+            F top[4];
+            radii(row, d, g, top);
+            const W second_codes = row.at(two + 32 * g), second_high = fine ? row.at(two + 8 * n + 16 * g) : V::each(0);
+            const W third_codes = row.at(three + 16 * g), third_high = fine ? row.at(three + 4 * n + 8 * g) : V::each(0);
+            const W fourth_codes = row.at(four + 8 * g);
             W cosines[8], sines[8]; // sectors, and the signs of what the lanes are
             KS_UNROLL(8)
             for (uint32_t w = 0; w < 8; w++) {
@@ -125,39 +121,55 @@ template <class V, bool fine> struct PolarLanes {
             const bool alone = d % 128 != 0 && g + 1 == d / 64; // the plane's last group, of 32 angles
             KS_UNROLL(4)
             for (uint32_t j = 0; j < 4; j++) {
+                F fourth[2], third[4], second[8], values[16];
+                step<4, 1>(top + j, fourth_codes, V::each(0), j, fourth);
+                step<3, 2>(fourth, third_codes, third_high, 2 * j, third);
+                step<2, 4>(third, second_codes, second_high, 4 * j, second);
                 if (alone)
-                    eight_angles<4>(cosines, sines, j, second, d, x + 64 * g);
+                    eight_angles<4>(cosines, sines, j, second, values);
                 else
-                    eight_angles<8>(cosines, sines, j, second, d, x + 64 * g);
+                    eight_angles<8>(cosines, sines, j, second, values);
+                take(values, 64 * g + 16 * j);
             }
         }
     }
 };
 
-// As decode_groups, for whole vectors of rows; returns how many those are.
-template <class V, bool fine, uint32_t known_d>
-uint32_t decode_polar_lanes(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x)
+// One vector of the n rows, x (lanes, d) or, where they stay in lanes, (d, lanes). known_d as in decode_groups
+template <class V, bool fine, bool in_lanes, uint32_t known_d>
+void polar_vector(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x)
 {
     if (known_d) d = known_d;
-    const PolarLanes<V, fine> polar;
-    uint32_t i = 0;
-    for (; i + V::lanes <= n; i += V::lanes) {
-        for (uint32_t j = i + 16; j < n && j < i + 16 + V::lanes; j++)
-            __builtin_prefetch(from.words + size_t(rows[j] - first) * from.row_words);
-        polar.decode(LaneRows<V>(from, rows + i, first, polar_bytes(d, fine)), d, x + size_t(i) * d);
-    }
-    return i;
+    for (uint32_t i = 16; i < n && i < 16 + V::lanes; i++) __builtin_prefetch(from.words + size_t(rows[i] - first) * from.row_words);
+    const LaneRows<V> row(from, rows, first, polar_bytes(d, fine));
+    PolarLanes<V, fine>().decode(row, d, [&](typename V::F* values, uint32_t at) KS_INLINED {
+        KS_UNROLL(2)
+        for (uint32_t part = 0; part < 16; part += V::lanes) {
+            if (!in_lanes) V::transpose(values + part);
+            KS_UNROLL(16)
+            for (uint32_t i = 0; i < V::lanes; i++)
+                V::store(in_lanes ? x + size_t(at + part + i) * V::lanes : x + size_t(i) * d + at + part, values[part + i]);
+        }
+    });
 }
 
+template <class V, bool fine, bool in_lanes> KS_INLINE DecodeKernel polar_vector_of(uint32_t d)
+{
+    return d == 64    ? polar_vector<V, fine, in_lanes, 64>
+           : d == 128 ? polar_vector<V, fine, in_lanes, 128>
+           : d == 256 ? polar_vector<V, fine, in_lanes, 256>
+                      : polar_vector<V, fine, in_lanes, 0>;
+}
+
+// Whole vectors of rows, of head sizes of whole groups; returns how many rows those are.
 template <class V, bool fine>
 uint32_t decode_polar_lanes(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x)
 {
     if (d % 64) return 0;
-    const auto lanes = d == 64    ? decode_polar_lanes<V, fine, 64>
-                       : d == 128 ? decode_polar_lanes<V, fine, 128>
-                       : d == 256 ? decode_polar_lanes<V, fine, 256>
-                                  : decode_polar_lanes<V, fine, 0>;
-    return lanes(from, rows, first, n, d, x);
+    const DecodeKernel decode = polar_vector_of<V, fine, false>(d);
+    uint32_t i = 0;
+    for (; i + V::lanes <= n; i += V::lanes) decode(from, rows + i, first, n - i, d, x + size_t(i) * d);
+    return i;
 }
 
 // Rows that do not fill a vector, and those of other head sizes, are decoded one by one.
@@ -170,6 +182,74 @@ void decode_polar_rows(const CodedRows& from, const uint32_t* rows, uint32_t fir
         const size_t row = rows[i] - first;
         decode_polar<S, fine>(from.words + row * from.row_words, from.tails + row * from.row_tail, d, x + size_t(i) * d);
     }
+}
+
+// logits[h]: q[h] times each of the lanes of x (n_vectors, d, lanes). Eight sums over every eighth dimension, added as sums8 does.
+template <class V, uint32_t n_heads, uint32_t n_vectors> void column_logits(const float* x, uint32_t d, const float* q, float* logits)
+{
+    using F = typename V::F;
+    constexpr uint32_t n = n_heads * n_vectors;                                            // a head's vectors one after another
+    constexpr uint32_t n_dims = (n_heads == 1 ? 4 : n_heads < 4 ? 2 : 1) * (V::lanes / 8); // of eight; as many sums stay in registers
+    F sums[n][8];
+    for (uint32_t dim = 0; dim < 8; dim += n_dims) {
+        F some[n][n_dims];
+        KS_UNROLL(8)
+        for (uint32_t i = 0; i < n; i++) KS_UNROLL(8)
+        for (uint32_t j = 0; j < n_dims; j++) some[i][j] = V::zero();
+        for (size_t k = dim; k < d; k += 8) KS_UNROLL(8)
+        for (uint32_t j = 0; j < n_dims; j++) {
+            F value[n_vectors];
+            KS_UNROLL(2)
+            for (uint32_t i = 0; i < n_vectors; i++) value[i] = V::load_kept(x + (size_t(i) * d + k + j) * V::lanes);
+            KS_UNROLL(4)
+            for (uint32_t h = 0; h < n_heads; h++) {
+                const F query = V::broadcast(q[size_t(h) * d + k + j]);
+                KS_UNROLL(2)
+                for (uint32_t i = 0; i < n_vectors; i++) some[h * n_vectors + i][j] = V::fma(query, value[i], some[h * n_vectors + i][j]);
+            }
+        }
+        KS_UNROLL(8)
+        for (uint32_t i = 0; i < n; i++) KS_UNROLL(8)
+        for (uint32_t j = 0; j < n_dims; j++) sums[i][dim + j] = some[i][j];
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        const F* a = sums[i];
+        V::store(logits + i / n_vectors * kAttentionTile + i % n_vectors * V::lanes,
+                 ((a[0] + a[1]) + (a[2] + a[3])) + ((a[4] + a[5]) + (a[6] + a[7])));
+    }
+}
+
+template <class V, uint32_t n_vectors> KS_INLINE auto column_logits_of(uint32_t n_heads)
+{
+    return n_heads == 1   ? column_logits<V, 1, n_vectors>
+           : n_heads == 2 ? column_logits<V, 2, n_vectors>
+           : n_heads == 3 ? column_logits<V, 3, n_vectors>
+                          : column_logits<V, 4, n_vectors>;
+}
+
+// Two vectors of rows at a time while there are two, so that a query's value is read for both.
+template <class V, bool fine> uint32_t polar_lane_logits(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n,
+                                                         uint32_t d, const float* q, uint32_t n_heads, float* logits, float* room)
+{
+    if (d % 64) return 0;
+    const DecodeKernel decode = polar_vector_of<V, fine, true>(d);
+    const auto one = column_logits_of<V, 1>(n_heads), two = column_logits_of<V, 2>(n_heads);
+    uint32_t i = 0;
+    while (i + V::lanes <= n) {
+        const uint32_t begin = i;
+        for (; i < begin + 2 * V::lanes && i + V::lanes <= n; i += V::lanes)
+            decode(from, rows + i, first, n - i, d, room + size_t(i - begin) * d);
+        (i - begin == V::lanes ? one : two)(room, d, q, logits + begin);
+    }
+    return i;
+}
+
+// The bits are those of rows that are decoded and multiplied one by one.
+template <class S, bool fine> uint32_t polar_logits(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
+                                                    const float* q, uint32_t n_heads, float* logits, float* room)
+{
+    const uint32_t i = polar_lane_logits<typename S::Wide, fine>(from, rows, first, n, d, q, n_heads, logits, room);
+    return i + polar_lane_logits<S, fine>(from, rows + i, first, n - i, d, q, n_heads, logits + i, room);
 }
 
 } // namespace ks

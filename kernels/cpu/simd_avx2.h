@@ -42,6 +42,13 @@ struct Avx2 {
     KS_INLINE static F8 zero() { return {_mm256_setzero_ps()}; }
     KS_INLINE static F8 broadcast(float x) { return {_mm256_set1_ps(x)}; }
     KS_INLINE static F8 load(const float* p) { return {_mm256_loadu_ps(p)}; }
+    // In a register, for more than one use: the compiler would read memory again for each.
+    KS_INLINE static F8 load_kept(const float* p)
+    {
+        F8 x = load(p);
+        asm("" : "+x"(x.v));
+        return x;
+    }
     KS_INLINE static void store(float* p, F8 x) { _mm256_storeu_ps(p, x.v); }
     KS_INLINE static F8 fma(F8 a, F8 b, F8 c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
     KS_INLINE static F8 max(F8 a, F8 b) { return {_mm256_max_ps(a.v, b.v)}; } // b where one is NaN
@@ -80,12 +87,6 @@ struct Avx2 {
     KS_INLINE static F8 load_repeated(const float* p) { return load(p); } // eight, in all lanes
 
     KS_INLINE static W8 words(const uint32_t* p) { return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))}; }
-    // The first n < lanes, and zeros.
-    KS_INLINE static W8 some_words(const uint32_t* p, uint32_t n)
-    {
-        const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-        return {_mm256_maskload_epi32(reinterpret_cast<const int*>(p), _mm256_cmpgt_epi32(_mm256_set1_epi32(int(n)), lane))};
-    }
     KS_INLINE static __m128i load_four(const uint32_t* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
     // n words over and over, as a b a b ..
     template <uint32_t n> KS_INLINE static W8 repeat(const uint32_t* p)
@@ -252,14 +253,19 @@ struct Avx2 {
         }
     }
 
-    KS_INLINE static void transpose(W8* a)
+    // words[i]: word begin + i of each row
+    KS_INLINE static void four_words(const uint32_t* const* rows, uint32_t begin, W8* words)
     {
-        F8 x[8];
-        KS_UNROLL(8)
-        for (int i = 0; i < 8; i++) x[i].v = _mm256_castsi256_ps(a[i].v);
-        transpose(x);
-        KS_UNROLL(8)
-        for (int i = 0; i < 8; i++) a[i].v = _mm256_castps_si256(x[i].v);
+        __m256i t[4];
+        KS_UNROLL(4)
+        for (int i = 0; i < 4; i++)
+            t[i] = _mm256_inserti128_si256(_mm256_castsi128_si256(load_four(rows[i] + begin)), load_four(rows[4 + i] + begin), 1);
+        const __m256i low01 = _mm256_unpacklo_epi32(t[0], t[1]), high01 = _mm256_unpackhi_epi32(t[0], t[1]);
+        const __m256i low23 = _mm256_unpacklo_epi32(t[2], t[3]), high23 = _mm256_unpackhi_epi32(t[2], t[3]);
+        words[0].v = _mm256_unpacklo_epi64(low01, low23);
+        words[1].v = _mm256_unpackhi_epi64(low01, low23);
+        words[2].v = _mm256_unpacklo_epi64(high01, high23);
+        words[3].v = _mm256_unpackhi_epi64(high01, high23);
     }
 
     // 16 floats p[2i], p[2i + 1]

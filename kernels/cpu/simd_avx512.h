@@ -34,6 +34,12 @@ struct Avx512Wide {
     KS_INLINE static F zero() { return {_mm512_setzero_ps()}; }
     KS_INLINE static F broadcast(float x) { return {_mm512_set1_ps(x)}; }
     KS_INLINE static F load(const float* p) { return {_mm512_loadu_ps(p)}; }
+    KS_INLINE static F load_kept(const float* p)
+    {
+        F x = load(p);
+        asm("" : "+v"(x.v));
+        return x;
+    }
     KS_INLINE static void store(float* p, F x) { _mm512_storeu_ps(p, x.v); }
     KS_INLINE static F fma(F a, F b, F c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
     KS_INLINE static F max(F a, F b) { return {_mm512_max_ps(a.v, b.v)}; } // b where one is NaN
@@ -54,7 +60,6 @@ struct Avx512Wide {
     }
 
     KS_INLINE static W words(const uint32_t* p) { return {_mm512_loadu_si512(p)}; }
-    KS_INLINE static W some_words(const uint32_t* p, uint32_t n) { return {_mm512_maskz_loadu_epi32(__mmask16((1u << n) - 1), p)}; }
     template <uint32_t n> KS_INLINE static W repeat(const uint32_t* p)
     {
         if (n == 8) return {_mm512_broadcast_i64x4(load_eight(p))};
@@ -120,14 +125,28 @@ struct Avx512Wide {
             a[12 + k].v = _mm512_shuffle_f32x4(odd_low, odd_high, 0xdd);
         }
     }
-    KS_INLINE static void transpose(W* a)
+    KS_INLINE static __m512i add_four(__m512i a, const uint32_t* p, const int quarter)
     {
-        F x[16];
-        KS_UNROLL(16)
-        for (int i = 0; i < 16; i++) x[i].v = _mm512_castsi512_ps(a[i].v);
-        transpose(x);
-        KS_UNROLL(16)
-        for (int i = 0; i < 16; i++) a[i].v = _mm512_castps_si512(x[i].v);
+        return quarter == 1   ? _mm512_inserti32x4(a, Avx2::load_four(p), 1)
+               : quarter == 2 ? _mm512_inserti32x4(a, Avx2::load_four(p), 2)
+                              : _mm512_inserti32x4(a, Avx2::load_four(p), 3);
+    }
+    // words[i]: word begin + i of each row.
+    KS_INLINE static void four_words(const uint32_t* const* rows, uint32_t begin, W* words)
+    {
+        __m512i t[4];
+        KS_UNROLL(4)
+        for (int i = 0; i < 4; i++) {
+            t[i] = _mm512_castsi128_si512(Avx2::load_four(rows[i] + begin));
+            KS_UNROLL(4)
+            for (int k = 1; k < 4; k++) t[i] = add_four(t[i], rows[4 * k + i] + begin, k);
+        }
+        const __m512i low01 = _mm512_unpacklo_epi32(t[0], t[1]), high01 = _mm512_unpackhi_epi32(t[0], t[1]);
+        const __m512i low23 = _mm512_unpacklo_epi32(t[2], t[3]), high23 = _mm512_unpackhi_epi32(t[2], t[3]);
+        words[0].v = _mm512_unpacklo_epi64(low01, low23);
+        words[1].v = _mm512_unpackhi_epi64(low01, low23);
+        words[2].v = _mm512_unpacklo_epi64(high01, high23);
+        words[3].v = _mm512_unpackhi_epi64(high01, high23);
     }
 };
 

@@ -89,6 +89,7 @@ struct Generic {
     {
         return make<F8>([=](int i) { return p[i]; });
     }
+    KS_INLINE static F8 load_kept(const float* p) { return load(p); }
     KS_INLINE static void store(float* p, F8 x) { memcpy(p, x.v, sizeof x.v); }
     KS_INLINE static F8 fma(F8 a, F8 b, F8 c) { return a * b + c; }
     KS_INLINE static F8 max(F8 a, F8 b)
@@ -142,10 +143,6 @@ struct Generic {
     KS_INLINE static F8 load_repeated(const float* p) { return load(p); }
 
     KS_INLINE static W8 words(const uint32_t* p) { return repeat<8>(p); }
-    KS_INLINE static W8 some_words(const uint32_t* p, uint32_t n)
-    {
-        return make<W8>([=](int i) { return uint32_t(i) < n ? p[i] : 0; });
-    }
     template <uint32_t n> KS_INLINE static W8 repeat(const uint32_t* p)
     {
         return make<W8>([=](int i) { return p[uint32_t(i) % n]; });
@@ -253,14 +250,18 @@ struct Generic {
             return ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
         });
     }
-    template <class V> KS_INLINE static void transpose(V* a)
+    KS_INLINE static void transpose(F8* a)
     {
         for (int i = 0; i < 8; i++)
             for (int j = 0; j < i; j++) {
-                const auto x = a[i].v[j];
+                const float x = a[i].v[j];
                 a[i].v[j] = a[j].v[i];
                 a[j].v[i] = x;
             }
+    }
+    KS_INLINE static void four_words(const uint32_t* const* rows, uint32_t begin, W8* words)
+    {
+        for (uint32_t w = 0; w < 4; w++) words[w] = make<W8>([=](int i) { return rows[i][begin + w]; });
     }
     KS_INLINE static void load_pairs(const float* p, F8* even, F8* odd)
     {

@@ -42,6 +42,7 @@ struct Neon {
     KS_INLINE static F8 zero() { return broadcast(0.f); }
     KS_INLINE static F8 broadcast(float x) { return {vdupq_n_f32(x), vdupq_n_f32(x)}; }
     KS_INLINE static F8 load(const float* p) { return {vld1q_f32(p), vld1q_f32(p + 4)}; }
+    KS_INLINE static F8 load_kept(const float* p) { return load(p); }
     KS_INLINE static void store(float* p, F8 x)
     {
         vst1q_f32(p, x.a);
@@ -99,12 +100,6 @@ struct Neon {
     KS_INLINE static F8 load_repeated(const float* p) { return load(p); }
 
     KS_INLINE static W8 words(const uint32_t* p) { return {vld1q_u32(p), vld1q_u32(p + 4)}; }
-    KS_INLINE static W8 some_words(const uint32_t* p, uint32_t n)
-    {
-        uint32_t some[8] = {};
-        for (uint32_t i = 0; i < n; i++) some[i] = p[i];
-        return words(some);
-    }
     template <uint32_t n> KS_INLINE static W8 repeat(const uint32_t* p)
     {
         if (n == 8) return words(p);
@@ -256,14 +251,16 @@ struct Neon {
         }
     }
 
-    KS_INLINE static void transpose(W8* x)
+    // words[i]: word begin + i of each row
+    KS_INLINE static void four_words(const uint32_t* const* rows, uint32_t begin, W8* words)
     {
-        F8 a[8];
+        float32x4_t in[8], low[4], high[4];
         KS_UNROLL(8)
-        for (int i = 0; i < 8; i++) a[i] = {vreinterpretq_f32_u32(x[i].a), vreinterpretq_f32_u32(x[i].b)};
-        transpose(a);
-        KS_UNROLL(8)
-        for (int i = 0; i < 8; i++) x[i] = {vreinterpretq_u32_f32(a[i].a), vreinterpretq_u32_f32(a[i].b)};
+        for (int i = 0; i < 8; i++) in[i] = vreinterpretq_f32_u32(vld1q_u32(rows[i] + begin));
+        transpose4(in[0], in[1], in[2], in[3], low);
+        transpose4(in[4], in[5], in[6], in[7], high);
+        KS_UNROLL(4)
+        for (int i = 0; i < 4; i++) words[i] = {vreinterpretq_u32_f32(low[i]), vreinterpretq_u32_f32(high[i])};
     }
 
     KS_INLINE static void load_pairs(const float* p, F8* even, F8* odd)

@@ -1,4 +1,5 @@
 // Attention has the same bits with every instruction set that has a fused multiply-add.
+#include "tests/backends/coded_rows.h"
 #include "tests/backends/simd_bits.h"
 
 #include <algorithm>
@@ -97,4 +98,51 @@ TEST_CASE("simd: AVX-512 has the bits of AVX2 for every head size, group and poo
                 CAPTURE(n_heads);
                 CHECK(memcmp(wide.data(), narrow.data(), 4 * wide.size()) == 0);
             }
+}
+
+// Logits straight from codes are those of decoded rows, wherever a run of codes begins and ends.
+TEST_CASE("simd: slots in polar codes have the bits of the values that they stand for")
+{
+    const CpuKernels chosen = choose_cpu_kernels();
+    std::vector<std::pair<const AttentionKernels*, const VectorKernels*>> sets = {{kAttentionGeneric, kVectorGeneric},
+                                                                                  {&chosen.attention, &chosen.vector}};
+    if (&chosen.attention == kAttentionAvx512) sets.emplace_back(kAttentionAvx2, kVectorAvx2);
+    const uint32_t n_tokens = 3, n_slots = 333, coded_begin = 9, coded_end = 321;
+    std::vector<uint32_t> table;
+    for (uint32_t i = 0; i < n_slots; i++) table.push_back(i);
+    for (uint32_t i = coded_begin; i < coded_end; i++) table[i] = n_slots + i * 7 % n_slots; // rows of the coded pool
+    for (Format format : {Format::polar, Format::polar5})
+        for (uint32_t d : {64u, 80u, 128u, 192u, 256u}) {
+            CodedPool k(format, n_slots, d, 0.f), v(format, n_slots, d, 0.f);
+            std::vector<float> k_rows = uniforms(2 * n_slots * d, 2), v_rows = uniforms(2 * n_slots * d, 3);
+            for (uint32_t i = 0; i < n_slots; i++) k.keep(i, &k_rows[(n_slots + i) * d]), v.keep(i, &v_rows[(n_slots + i) * d]);
+            const uint32_t bytes = codec_info(format).row_bytes(d);
+            const CodedRow k_all = coded_row(k.bytes.data(), n_slots, 0, bytes), v_all = coded_row(v.bytes.data(), n_slots, 0, bytes);
+            for (uint32_t n_heads : {1u, 2u, 3u, 4u, 7u})
+                for (bool part : {false, true}) { // seen, or seen in one way
+                    const std::vector<float> q = uniforms(size_t(n_tokens) * n_heads * d, d), q_far = uniforms(q.size(), d + 1);
+                    std::vector<float> y(q.size());
+                    const uint32_t view[view_words] = {n_slots - n_tokens, 0, coded_begin, coded_end};
+                    const uint32_t plain_view[view_words] = {n_slots - n_tokens};
+                    AttentionTask task{};
+                    task.a.n_tokens = n_tokens, task.a.n_heads = n_heads, task.a.n_kv_heads = 1, task.a.head_dim = d;
+                    task.a.n_rows = n_slots, task.a.scale = 0.05f;
+                    if (part) task.a.n_pinned = 20, task.a.window = 220, task.a.n_far = 150;
+                    task.q = q.data(), task.q_far = q_far.data(), task.y = y.data();
+                    task.k = k_rows.data(), task.v = v_rows.data();
+                    task.table = table.data();
+                    for (const auto& [attention, vector] : sets) {
+                        const int codec = codec_index(format);
+                        task.coded_k = {vector->decode[codec], vector->logits[codec], k_all.words, k_all.tail, bytes / 4, bytes % 4};
+                        task.coded_v = {vector->decode[codec], nullptr, v_all.words, v_all.tail, bytes / 4, bytes % 4};
+                        task.view = view;
+                        const std::vector<float> coded = attend(*attention, task, n_slots);
+                        task.view = plain_view;
+                        const std::vector<float> plain = attend(*attention, task, n_slots);
+                        CAPTURE(name_of(format, d));
+                        CAPTURE(n_heads);
+                        CHECK(memcmp(coded.data(), plain.data(), 4 * coded.size()) == 0);
+                    }
+                }
+        }
 }
