@@ -156,7 +156,7 @@ struct SelectArgs {
     uint n_last;  // before the chunk
     uint stride;  // of the table that is made, per head
     uint alike;   // 1: the heads hold the same tokens, and all read the same
-    uint fresh;   // 1: indexes are not what they were at the last call
+    uint fresh;   // 1: indexes are not what they were at the last call, or it is a chunk: a choice is made in any case
     float reuse;  // a choice is used again where the cosine of the queries comes to this, for n_last / 2 tokens at most; 1: never
     uint unit;    // indexes that are chosen together: 1, select_page, or those of a block
 };

@@ -356,7 +356,9 @@ SelectArgs Cache::select_args() const
     const uint32_t kind = m_recipe.select->kind, last = m_recipe.read_last();
     uint32_t unit = m_recipe.select->unit;
     while (kind == select_blocks && unit > 8 && 4 * unit > s.n_read - first - last) unit /= 2; // some blocks there must be
-    return {kind, s.n_read, first, last, stride, same && !m_recipe.select->by_head, m_layer->fresh, float(m_recipe.reuse_of()), unit};
+    // The means of chunks are all alike, whatever their tokens ask: they choose for themselves.
+    const bool fresh = m_layer->fresh || m_chunk.n > 1;
+    return {kind, s.n_read, first, last, stride, same && !m_recipe.select->by_head, fresh, float(m_recipe.reuse_of()), unit};
 }
 
 void Cache::attend(const Tensor& y, const Queries& q, float scale)

@@ -269,6 +269,16 @@ TEST_CASE("select: a choice is used again for like queries, and reads what came 
         const uint32_t reuses = state(bed)[select_reuses];
         bed.feed(text.query(2000), text.key(200), text.value(200));
         CHECK(state(bed)[select_reuses] == reuses); // another query, another choice
+        const auto twice = [](std::vector<float> x) {
+            const size_t n = x.size();
+            x.resize(2 * n);
+            std::copy_n(x.begin(), n, x.begin() + ptrdiff_t(n));
+            return x;
+        };
+        for (uint32_t at : {201u, 203u}) bed.feed(twice(text.query(2000)), twice(text.key(at)), twice(text.value(at)));
+        CHECK(state(bed)[select_reuses] == reuses); // a chunk chooses, whatever it asks
+        bed.feed(text.query(2000), text.key(205), text.value(205));
+        CHECK(state(bed)[select_reuses] == reuses + 1);
     }
 }
 
