@@ -15,7 +15,10 @@ case $length in -runs=*) ;; *) length=-max_total_time=$length ;; esac
 install_packages $build_packages $fuzz_packages $test_packages
 folder=build-fuzz plain=()
 [ -z "${PLAIN:-}" ] || folder=build-fuzz-plain plain=(-DKS_SANITIZE=)
-build_into "$folder" --preset fuzz "${plain[@]}" -B "$folder"
+[ -f "$folder/CMakeCache.txt" ] || plain+=(-G Ninja)
+cmake -S . --preset fuzz "${plain[@]}" -B "$folder" >&2
+# shellcheck disable=SC2046,SC2086
+cmake --build "$folder" --parallel --target $(printf 'fuzz_%s ' $targets) >&2 # and no example: they do not link libFuzzer's hooks
 for target in $targets; do
     found=build-fuzz/corpus/$target options=()
     mkdir -p "$found"
