@@ -15,10 +15,9 @@ case $length in -runs=*) ;; *) length=-max_total_time=$length ;; esac
 install_packages $build_packages $fuzz_packages $test_packages
 folder=build-fuzz plain=()
 [ -z "${PLAIN:-}" ] || folder=build-fuzz-plain plain=(-DKS_SANITIZE=)
-[ -f "$folder/CMakeCache.txt" ] || plain+=(-G Ninja)
-cmake -S . --preset fuzz "${plain[@]}" -B "$folder" >&2
-# shellcheck disable=SC2046,SC2086
-cmake --build "$folder" --parallel --target $(printf 'fuzz_%s ' $targets) >&2 # and no example: they do not link libFuzzer's hooks
+# The fuzzers alone: without the sanitizers' runtime nothing else has libFuzzer's hooks.
+# shellcheck disable=SC2086
+build_only=$(printf 'fuzz_%s ' $targets) build_into "$folder" --preset fuzz "${plain[@]}" -B "$folder"
 for target in $targets; do
     found=build-fuzz/corpus/$target options=()
     mkdir -p "$found"

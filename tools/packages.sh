@@ -28,10 +28,11 @@ install_packages() {
     $sudo apt-get update -qq >/dev/null && $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
 }
 
-# build_into FOLDER [CMAKE ARGUMENTS]: configures with Ninja where the folder is new, and builds.
+# build_into FOLDER [CMAKE ARGUMENTS]: configures with Ninja where the folder is new, and builds, of targets only those that $build_only names.
 build_into() {
     local folder=$1 generator=()
     shift
     [ -f "$folder/CMakeCache.txt" ] || generator=(-G Ninja)
-    cmake -S . -B "$folder" "${generator[@]}" "$@" >&2 && cmake --build "$folder" --parallel >&2
+    # shellcheck disable=SC2086
+    cmake -S . -B "$folder" "${generator[@]}" "$@" >&2 && cmake --build "$folder" --parallel ${build_only:+--target $build_only} >&2
 }
