@@ -110,7 +110,8 @@ void CpuBackend::select(const SelectArgs& s, const AttentionArgs& a, const Selec
     if (reuses_choice(s, a, to, q, slots)) return;
     AttentionTask task = attention_task(a, nullptr, q, slots, {});
     task.q = m_select.query;
-    task.v = nullptr; // values are not asked for
+    task.v = nullptr;  // values are not asked for
+    task.a.n_turn = 0; // and keys as they are stored
     if (s.kind == select_pages)
         vote_for_pages(s, task, to, came);
     else if (s.kind == select_blocks)

@@ -8,18 +8,6 @@ namespace ks
 namespace // as in simd_avx2.h
 {
 
-// Logits of a part's keys as they are stored, from their codes where the codec can.
-template <class S, uint32_t n_heads>
-void part_asked(const AttentionTask& task, const TileRows& tile, const Part& part, const SplitScratch& s)
-{
-    const uint32_t from = part.begin + logits_of_codes<n_heads>(task, tile, part, part.begin, part.end, s);
-    if (from == part.end) return;
-    const Part rest = {from, part.end, part.place, part.far};
-    const PartRows keys(task, tile, rest, true, s.decoded);
-    const auto logits = keys.half ? part_logits<S, true, n_heads> : part_logits<S, false, n_heads>;
-    logits(task, tile, rest, keys, from, part.end, s);
-}
-
 // logits[h][i - begin] of indexes [begin, end) and the query heads of a KV head, log-weights included.
 template <class S> void select_logits(const AttentionTask& task, uint32_t kv_head, uint32_t begin, uint32_t end, float* logits,
                                       uint32_t stride, float* scratch)
@@ -31,14 +19,14 @@ template <class S> void select_logits(const AttentionTask& task, uint32_t kv_hea
         const uint32_t n_heads = group - first < 4 ? group - first : 4;
         const float* q = task.q + size_t(kv_head * group + first) * head_dim;
         for (uint32_t i = 0; i < n_heads * head_dim; i += 8) S::store(s.q + i, S::load(q + i) * S::broadcast(task.a.scale * kLog2e));
-        const auto asked = n_heads == 1   ? part_asked<S, 1>
-                           : n_heads == 2 ? part_asked<S, 2>
-                           : n_heads == 3 ? part_asked<S, 3>
-                                          : part_asked<S, 4>;
+        const auto asked = n_heads == 1   ? seen_logits<S, 1>
+                           : n_heads == 2 ? seen_logits<S, 2>
+                           : n_heads == 3 ? seen_logits<S, 3>
+                                          : seen_logits<S, 4>;
         for (uint32_t p = begin; p < end; p += kAttentionTile) {
             const uint32_t n = end - p < kAttentionTile ? end - p : kAttentionTile;
             const TileRows tile(task, sight, kv_head, p, n, task.a.n_far);
-            for (uint32_t i = 0; i < tile.n_parts; i++) asked(task, tile, tile.parts[i], s);
+            for (uint32_t i = 0; i < tile.n_parts; i++) asked(task, tile, tile.parts[i], tile.parts[i].begin, tile.parts[i].end, s);
             for (uint32_t h = 0; h < n_heads; h++)
                 for (uint32_t i = 0; i < n; i++)
                     logits[size_t(first + h) * stride + (p - begin) + i] =

@@ -126,6 +126,18 @@ template <uint32_t n_heads> KS_INLINE uint32_t logits_of_codes(const AttentionTa
                        s.weights + from, s.decoded);
 }
 
+// Logits of columns [from, to) of a part, from codes or from rows.
+template <class S, uint32_t n_heads>
+void seen_logits(const AttentionTask& task, const TileRows& tile, const Part& part, uint32_t from, uint32_t to, const SplitScratch& s)
+{
+    from += logits_of_codes<n_heads>(task, tile, part, from, to, s);
+    if (from == to) return;
+    const Part rest = {from, to, part.place, part.far};
+    const PartRows keys = part_keys<S>(task, tile, rest, part.far, s.decoded);
+    const auto logits = keys.half ? part_logits<S, true, n_heads> : part_logits<S, false, n_heads>;
+    logits(task, tile, rest, keys, from, to, s);
+}
+
 // The sums stay in registers while all columns pass.
 template <class S, bool half, uint32_t n_heads> void part_outputs(const AttentionTask& task, const Part& part, const PartRows& values,
                                                                   uint32_t from, uint32_t to, const SplitScratch& s, float* sums,
@@ -151,14 +163,7 @@ template <class S, uint32_t n_heads> void split_tile(const AttentionTask& task, 
     const uint32_t n_floats = kPartialHead + task.a.head_dim;
     for (uint32_t i = 0; i < tile.n_parts; i++) {
         const Part& part = tile.parts[i];
-        for_seen(c, part, [&](uint32_t from, uint32_t to) {
-            from += logits_of_codes<n_heads>(task, tile, part, from, to, s);
-            if (from == to) return;
-            const Part rest = {from, to, part.place, part.far};
-            const PartRows keys = part_keys<S>(task, tile, rest, part.far, s.decoded);
-            const auto logits = keys.half ? part_logits<S, true, n_heads> : part_logits<S, false, n_heads>;
-            logits(task, tile, rest, keys, from, to, s);
-        });
+        for_seen(c, part, [&](uint32_t from, uint32_t to) { seen_logits<S, n_heads>(task, tile, part, from, to, s); });
     }
     if (task.a.n_wave) load_waves<S>(task, kv_head, p, n, s.decoded);
     for (uint32_t h = 0; h < n_heads; h++) {
