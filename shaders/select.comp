@@ -185,7 +185,7 @@ void queries()
     for (uint head = THREAD; again && head < a.n_kv_heads; head += n_threads) to_view[head * view_words + view_before] += came;
     if (THREAD != 0u) return;
     scratch[0] = again ? 0u : 1u;
-    scratch[1] = came;
+    scratch[1] = SELECT_CAME(s.fresh, state[select_choices], since);
     state[select_tokens] = a.n_tokens;
     state[select_since] = again ? since : 0u;
     state[again ? select_reuses : select_choices]++;
@@ -201,10 +201,10 @@ uint row_of(uint head, uint index)
 
 float key_value(uint r, uint d) { return row_value(format, r, row_tail(format, pass.pool_rows, r, head_dim), d, head_dim); }
 
-// Of the pages that the tokens since the last call are in, or of all.
+// Of the pages that the last tokens are in.
 void bounds()
 {
-    uint head = gl_WorkGroupID.y, before = before_of(head), first = s.fresh != 0u ? 0u : (before - scratch[1]) / select_page;
+    uint head = gl_WorkGroupID.y, before = before_of(head), first = (before - min(before, scratch[1])) / select_page;
     for (uint page = first + gl_WorkGroupID.x; page * select_page < before; page += gl_NumWorkGroups.x)
         for (uint pair = THREAD; pair < head_dim / 2u; pair += n_threads) {
             uint at = (head * pass.n_pages + page) * head_dim + pair;

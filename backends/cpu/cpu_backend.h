@@ -63,8 +63,10 @@ private:
     void attention_chunks(const AttentionTask& task);
     template <class Count, class Body> void for_blocks(uint32_t n_heads, const Count& n_of, uint32_t block, const Body& body);
     void vote_for_pages(const SelectArgs& s, const AttentionTask& task, const Selection& to, uint32_t came);
-    template <class Count> void ask_keys(const AttentionTask& task, uint32_t from, const Count& n_asked);
-    void vote_for_blocks(const SelectArgs& s, const AttentionTask& task, const Selection& to, const KvSlots& slots);
+    template <class Count> void ask_keys(const AttentionTask& task, uint32_t from, uint32_t block, const Count& n_asked);
+    void keep_speakers(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const KvSlots& slots, uint32_t head,
+                       uint32_t came);
+    void vote_for_blocks(const SelectArgs& s, const AttentionTask& task, const Selection& to, const KvSlots& slots, uint32_t came);
     void vote_for_keys(const SelectArgs& s, const AttentionTask& task);
 
     const CpuKernels m_kernels;

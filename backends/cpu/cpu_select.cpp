@@ -8,7 +8,9 @@ namespace ks
 {
 
 constexpr uint32_t kSelectBlock = 1024; // candidates or values that are worth a thread, whole tiles
+constexpr uint32_t kSpeakers = 256;     // of them, where they lie apart
 constexpr uint32_t kPageBlock = 64;     // pages
+constexpr uint32_t kNone = ~0u;         // instead of a block's first speaker: they are to be found
 
 // body(head, first, n, thread) for blocks of at most `block` of the n_of(head) things of every head.
 template <class Count, class Body> void CpuBackend::for_blocks(uint32_t n_heads, const Count& n_of, uint32_t block, const Body& body)
@@ -30,7 +32,7 @@ void CpuBackend::vote_for_pages(const SelectArgs& s, const AttentionTask& task, 
     auto bounds = [&](uint32_t head, uint32_t page) {
         return to.bounds.ptr<uint16_t>() + (uint64_t(head) * n_pages + page) * 2 * a.head_dim;
     };
-    auto old = [&](uint32_t head) { return s.fresh ? 0 : (before(head) - came) / select_page; }; // pages that are as they were
+    auto old = [&](uint32_t head) { return (before(head) - std::min(before(head), came)) / select_page; }; // pages that are as they were
     auto n_new = [&](uint32_t head) { return (before(head) + select_page - 1) / select_page - old(head); };
     for_blocks(a.n_kv_heads, n_new, kPageBlock, [&](uint32_t head, uint32_t first, uint32_t n, int thread) {
         float* scratch = attention_scratch(thread);
@@ -48,25 +50,51 @@ void CpuBackend::vote_for_pages(const SelectArgs& s, const AttentionTask& task, 
     });
 }
 
-// Logits of n_asked(head) of every head's keys, from index `from` on.
-template <class Count> void CpuBackend::ask_keys(const AttentionTask& task, uint32_t from, const Count& n_asked)
+// Logits of n_asked(head) of every head's keys, from index `from` on, `block` of them by one thread.
+template <class Count> void CpuBackend::ask_keys(const AttentionTask& task, uint32_t from, uint32_t block, const Count& n_asked)
 {
     const uint32_t group = task.a.n_heads / task.a.n_kv_heads;
-    for_blocks(task.a.n_kv_heads, n_asked, kSelectBlock, [&](uint32_t head, uint32_t first, uint32_t n, int thread) {
+    for_blocks(task.a.n_kv_heads, n_asked, block, [&](uint32_t head, uint32_t first, uint32_t n, int thread) {
         float* scratch = attention_scratch(thread);
         m_kernels.attention.select_logits(task, head, from + first, from + first + n,
                                           m_select.logits + head * group * m_select.stride + first, uint32_t(m_select.stride), scratch);
     });
 }
 
-void CpuBackend::vote_for_blocks(const SelectArgs& s, const AttentionTask& task, const Selection& to, const KvSlots& slots)
+static uint32_t* kept_speakers(const Selection& to, const AttentionArgs& a, uint32_t head)
+{
+    return to.speakers.ptr<uint32_t>() + uint64_t(head) * (to.speakers.cols / a.n_kv_heads);
+}
+
+// As block_speakers has it, but who spoke for a block at the last choice speaks for it again if attention has not looked at it since.
+void CpuBackend::keep_speakers(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const KvSlots& slots, uint32_t head,
+                               uint32_t came)
+{
+    const uint32_t* view = slots.view.ptr<uint32_t>() + head * view_words;
+    const uint32_t *table = slots.table.ptr<uint32_t>() + view[view_begin], first = head * (m_select.table.cols / m_select.view.rows);
+    const uint32_t before = view[view_before], then = before - std::min(before, came); // at the last choice
+    const uint32_t known = then > s.n_read ? then - s.n_last : 0;                      // indexes that were candidates
+    uint32_t* few = kept_speakers(to, a, head);
+    ChosenList list{view, table, m_select.table.ptr<uint32_t>() + first};
+    for (uint32_t nth = 0; nth < n_units(s, before); nth++, few += select_few) {
+        const Unit unit(s, before, nth);
+        if (unit.begin + unit.n > known || *few == kNone) {
+            const FewHighest found(unit.begin, unit.begin + unit.n, [&](uint32_t i) { return to.signal.ptr()[table[i]]; });
+            std::copy_n(found.index, found.n, few);
+        }
+        for (uint32_t k = 0; k < std::min(unit.n, select_few); k++) list.add(few[k]);
+    }
+    list.finish(first, m_select.view.ptr<uint32_t>() + head * view_words);
+}
+
+void CpuBackend::vote_for_blocks(const SelectArgs& s, const AttentionTask& task, const Selection& to, const KvSlots& slots, uint32_t came)
 {
     const AttentionArgs& a = task.a;
-    m_pool.parallel_for(a.n_kv_heads, [&](uint32_t head, int) { block_speakers(s, to, slots, head); });
+    m_pool.parallel_for(a.n_kv_heads, [&](uint32_t head, int) { keep_speakers(s, a, to, slots, head, came); });
     AttentionTask speakers = task;
     speakers.table = m_select.table.ptr<uint32_t>();
     speakers.view = m_select.view.ptr<uint32_t>();
-    ask_keys(speakers, 0, [&](uint32_t head) { return speakers.view[head * view_words + view_before]; });
+    ask_keys(speakers, 0, kSpeakers, [&](uint32_t head) { return speakers.view[head * view_words + view_before]; });
     for (uint32_t head = 0; head < a.n_kv_heads; head++) {
         float* votes = m_select.votes + (s.alike ? 0 : head * m_select.stride);
         if (head == 0 || !s.alike) std::fill_n(votes, n_units(s, task.view[head * view_words + view_before]), 0.f);
@@ -79,7 +107,7 @@ void CpuBackend::vote_for_keys(const SelectArgs& s, const AttentionTask& task)
     const AttentionArgs& a = task.a;
     const uint32_t group = a.n_heads / a.n_kv_heads;
     auto n_asked = [&](uint32_t head) { return n_units(s, task.view[head * view_words + view_before]); };
-    ask_keys(task, s.n_first, n_asked);
+    ask_keys(task, s.n_first, kSelectBlock, n_asked);
     m_pool.parallel_for(s.kind == select_sum ? 0 : a.n_heads, [&](uint32_t h, int) {
         float* logits = m_select.logits + h * m_select.stride;
         const uint32_t n = n_asked(h / group);
@@ -106,23 +134,28 @@ void CpuBackend::select(const SelectArgs& s, const AttentionArgs& a, const Selec
 {
     if (a.head_dim % 8 != 0) return ReferenceBackend::select(s, a, to, q, slots);
     check_select(s, a, to, q, slots);
-    const uint32_t came = to.state.ptr<uint32_t>()[select_tokens];
+    const uint32_t came = came_since(s, to);
     if (reuses_choice(s, a, to, q, slots)) return;
     AttentionTask task = attention_task(a, nullptr, q, slots, {});
     task.q = m_select.query;
     task.v = nullptr;  // values are not asked for
     task.a.n_turn = 0; // and keys as they are stored
+    task.a.n_far = 0;  // by the same queries, where speakers are asked, too, whose indexes begin anew
     if (s.kind == select_pages)
         vote_for_pages(s, task, to, came);
     else if (s.kind == select_blocks)
-        vote_for_blocks(s, task, to, slots);
+        vote_for_blocks(s, task, to, slots, came);
     else
         vote_for_keys(s, task);
     auto before = [&](uint32_t head) { return task.view[head * view_words + view_before]; };
     const Highest shared = best_units(s, s.alike ? before(0) : 0, m_select.votes);
     m_pool.parallel_for(a.n_kv_heads, [&](uint32_t head, int) {
-        if (s.alike) return list_head(s, to, slots, head, shared);
-        list_head(s, to, slots, head, best_units(s, before(head), m_select.votes + head * m_select.stride));
+        const float* votes = m_select.votes + head * m_select.stride;
+        auto list = [&](const Highest& best) {
+            list_head(s, to, slots, head, best);
+            if (s.kind == select_blocks) best.each([&](uint32_t i) { kept_speakers(to, a, head)[i * select_few] = kNone; });
+        };
+        s.alike ? list(shared) : list(best_units(s, before(head), votes));
     });
     list_chunk(s, a, to, slots);
 }

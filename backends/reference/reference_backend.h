@@ -54,6 +54,7 @@ protected:
     void check_select(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots) const;
     void mean_query(const AttentionArgs& a, const KvSlots& slots, uint32_t n_last, const Tensor& q, float* mean);
     bool asks_alike(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots);
+    uint32_t came_since(const SelectArgs& s, const Selection& to) const;
     bool reuses_choice(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots);
     KvSlots block_speakers(const SelectArgs& s, const Selection& to, const KvSlots& slots, uint32_t head) const;
     void add_block_votes(const SelectArgs& s, const AttentionArgs& a, const KvSlots& slots, uint32_t head, float* votes) const;
@@ -65,7 +66,7 @@ protected:
 
 private:
     static SelectScratch place_select(const ScratchShape& shape, uint8_t* memory, uint64_t* bytes);
-    void bound_pages(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const KvSlots& slots, uint32_t head, uint32_t came);
+    void bound_pages(const AttentionArgs& a, const Selection& to, const KvSlots& slots, uint32_t head, uint32_t came);
     void page_votes(const AttentionArgs& a, const Selection& to, uint32_t head, uint32_t first, uint32_t n);
     void select_logits(const AttentionArgs& a, const KvSlots& slots, uint32_t head, uint32_t first, uint32_t n);
     void vote(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const KvSlots& slots, uint32_t head, float* votes);

@@ -51,6 +51,7 @@ void ReferenceBackend::check_select(const SelectArgs& s, const AttentionArgs& a,
 {
     check_slots(a, q, slots);
     KS_CHECK(!s.alike || s.kind != select_pages, "select: %s", "pages are chosen by head");
+    const uint32_t n_blocks = to.speakers.cols / a.n_kv_heads / select_few; // of a head
     KS_CHECK(slots.table && s.n_first >= a.n_far && s.n_first + s.n_last <= s.n_read, "select: first %u, last %u of %u", s.n_first,
              s.n_last, s.n_read);
     if (a.n_turn) check_values("select", slots.turns, uint64_t(s.n_last + a.n_tokens) * a.n_turn);
@@ -61,8 +62,9 @@ void ReferenceBackend::check_select(const SelectArgs& s, const AttentionArgs& a,
     for (uint32_t h = 0; h < a.n_kv_heads; h++) {
         const uint32_t before = slots.view.ptr<uint32_t>()[h * view_words + view_before];
         KS_CHECK(before <= m_shape.selected_slots, "select: %u slots, scratch for %u", before, m_shape.selected_slots);
-        KS_CHECK(s.kind != select_blocks || (s.unit >= 2 * select_few && to.signal.cols >= a.n_kv_heads * a.n_rows), "select: blocks of %u",
-                 s.unit);
+        KS_CHECK(s.kind != select_blocks ||
+                     (s.unit >= 2 * select_few && to.signal.cols >= a.n_kv_heads * a.n_rows && n_units(s, before) <= n_blocks),
+                 "select: blocks of %u", s.unit);
         KS_CHECK(s.stride >= s.n_read + s.n_last / 2 + a.n_tokens, "select: %u read, a table of %u", s.n_read, s.stride);
         if (s.kind != select_pages) continue;
         const uint64_t n_pages = (before + select_page - 1) / select_page;
@@ -105,6 +107,13 @@ bool ReferenceBackend::reuses_choice(const SelectArgs& s, const AttentionArgs& a
     return false;
 }
 
+// What SELECT_CAME says; before reuses_choice changes it.
+uint32_t ReferenceBackend::came_since(const SelectArgs& s, const Selection& to) const
+{
+    const uint32_t* state = to.state.ptr<uint32_t>();
+    return SELECT_CAME(s.fresh, state[select_choices], state[select_since] + state[select_tokens]);
+}
+
 // The chunk's own slots follow on the chosen ones.
 void ReferenceBackend::list_chunk(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const KvSlots& slots) const
 {
@@ -115,12 +124,11 @@ void ReferenceBackend::list_chunk(const SelectArgs& s, const AttentionArgs& a, c
     }
 }
 
-// Bounds of the pages that the tokens since the last call are in, or of all.
-void ReferenceBackend::bound_pages(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const KvSlots& slots, uint32_t head,
-                                   uint32_t came)
+// Bounds of the pages that the last tokens are in.
+void ReferenceBackend::bound_pages(const AttentionArgs& a, const Selection& to, const KvSlots& slots, uint32_t head, uint32_t came)
 {
     const Sight sight(a, slots, head);
-    const uint32_t first = s.fresh ? 0 : (sight.before - came) / select_page, n_pages = to.bounds.rows / (2 * a.n_kv_heads);
+    const uint32_t first = (sight.before - std::min(sight.before, came)) / select_page, n_pages = to.bounds.rows / (2 * a.n_kv_heads);
     for (uint32_t page = first; page * select_page < sight.before; page++) {
         uint16_t* low = to.bounds.ptr<uint16_t>() + (uint64_t(head) * n_pages + page) * 2 * a.head_dim;
         uint16_t* high = low + a.head_dim;
@@ -255,12 +263,12 @@ void ReferenceBackend::vote(const SelectArgs& s, const AttentionArgs& a, const S
 void ReferenceBackend::select(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots)
 {
     check_select(s, a, to, q, slots);
-    const uint32_t came = to.state.ptr<uint32_t>()[select_tokens];
+    const uint32_t came = came_since(s, to);
     if (reuses_choice(s, a, to, q, slots)) return;
     auto before = [&](uint32_t head) { return slots.view.ptr<uint32_t>()[head * view_words + view_before]; };
     for (uint32_t head = 0; head < a.n_kv_heads; head++) {
         float* votes = m_select.votes + (s.alike ? 0 : head * m_select.stride);
-        if (s.kind == select_pages) bound_pages(s, a, to, slots, head, came);
+        if (s.kind == select_pages) bound_pages(a, to, slots, head, came);
         vote(s, a, to, slots, head, votes);
         if (!s.alike) list_head(s, to, slots, head, best_units(s, before(head), votes));
     }

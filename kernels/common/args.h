@@ -164,9 +164,15 @@ struct SelectArgs {
 // What is known of the choice that was made last.
 CONST uint select_tokens = 0u;  // in the chunk of the last call
 CONST uint select_since = 1u;   // tokens that came since the choice
-CONST uint select_choices = 2u; // made so far
+CONST uint select_choices = 2u; // made so far; 0: nothing is known of any unit
 CONST uint select_reuses = 3u;  // calls that used one again
 CONST uint select_words = 4u;
+
+// The tokens, the last of a head's, whose units are to be looked at anew: those since the choice, or all.
+FN uint SELECT_CAME(uint fresh, uint choices, uint since)
+{
+    return fresh != 0u || choices == 0u ? 0xFFFFFFFFu : since;
+}
 
 struct ArgmaxArgs {
     uint rows;

@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(select_threads, 1) select_begin_kernel(CudaSel
     __syncthreads(); // all have read the state
     if (threadIdx.x == 0u) {
         c.room.words[0] = again ? 1u : 0u;
-        c.room.words[1] = came;
+        c.room.words[1] = again ? came : SELECT_CAME(s.fresh, c.to.state[select_choices], since);
         c.to.state[select_tokens] = c.a.n_tokens;
         c.to.state[select_since] = again ? since : 0u;
         c.to.state[again ? select_reuses : select_choices]++;
@@ -92,13 +92,13 @@ __global__ void __launch_bounds__(select_threads, 1) select_begin_kernel(CudaSel
     }
 }
 
-// The bounds of the pages that the tokens since the last call are in, or of all: a thread for each dim.
+// The bounds of the pages that the last tokens are in: a thread for each dim.
 __global__ void __launch_bounds__(n_threads, 2) select_bounds_kernel(CudaSelect c)
 {
     if (c.room.words[0] != 0u) return; // all of the grid
     const uint d = c.a.head_dim, head = blockIdx.y;
     const Head h = find_head(c.a, c.slots, head, 0u, c.a.n_tokens, true);
-    const uint first = c.s.fresh != 0u ? 0u : (h.before - c.room.words[1]) / select_page;
+    const uint first = (h.before - min(h.before, c.room.words[1])) / select_page;
     for (uint page = first + blockIdx.x; page * select_page < h.before; page += gridDim.x) {
         uint16_t* low = c.to.bounds + (uint64_t(head) * c.to.n_pages + page) * 2u * d;
         const uint end = min(h.before, (page + 1u) * select_page);

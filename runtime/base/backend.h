@@ -76,6 +76,9 @@ struct Selection {
     Tensor state;  // (1, select_words) u32
     Tensor signal; // (1, n_kv_heads * n_rows) by row, of KvScore: where blocks are chosen
     Tensor bounds; // (n_kv_heads * n_pages * 2, head_dim) f16: the least and the largest values of the keys of each page
+    // (1, n_kv_heads * blocks * select_few) u32: indexes of the keys that speak for each block. Attention changes only those of what it
+    // reads; a backend may keep the others here.
+    Tensor speakers;
 };
 
 class Backend

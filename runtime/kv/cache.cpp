@@ -33,6 +33,14 @@ static uint32_t read_stride(const CacheLayerSpec& s, const Recipe& recipe, uint3
     return s.n_read + recipe.read_last() / 2 + chunk;
 }
 
+// Indexes that are chosen together: some blocks there must be.
+static uint32_t unit_of(const Recipe& recipe, uint32_t n_read, uint32_t n_first)
+{
+    uint32_t unit = recipe.select->unit;
+    while (recipe.select->kind == select_blocks && unit > 8 && 4 * unit > n_read - n_first - recipe.read_last()) unit /= 2;
+    return unit;
+}
+
 static void place_selection(CacheLayer& layer, const Recipe& recipe, uint32_t chunk, Placer& device)
 {
     const CacheLayerSpec& s = layer.spec;
@@ -41,6 +49,8 @@ static void place_selection(CacheLayer& layer, const Recipe& recipe, uint32_t ch
     layer.selection.view = device.take(s.n_kv_heads, view_words);
     layer.selection.query = device.take(1, s.n_heads * s.head_dim);
     layer.selection.state = device.take(1, select_words);
+    const uint32_t n_blocks = recipe.select->kind == select_blocks ? s.n_rows / unit_of(recipe, s.n_read, s.n_read / 2) + 2 : 0;
+    layer.selection.speakers = device.take(1, s.n_kv_heads * n_blocks * select_few);
     if (recipe.select->kind == select_pages) layer.selection.bounds = device.take(2 * s.n_kv_heads * n_pages, s.head_dim, Format::f16);
 }
 
@@ -169,7 +179,7 @@ bool Cache::pin(uint32_t n_seen, uint32_t n_tokens)
         if (!s.table && n_seen >= s.n_rows) return false; // a full one may have been full before
     }
     m_n_pinned = n_tokens;
-    for (CacheLayer& layer : m_layers) pin_layer(layer.spec, m_recipe, n_tokens);
+    for (CacheLayer& layer : m_layers) pin_layer(layer.spec, m_recipe, n_tokens), layer.fresh = true;
     return true;
 }
 
@@ -353,9 +363,7 @@ SelectArgs Cache::select_args() const
     if (most <= s.n_read) return args;
     const uint32_t first = std::min(std::max(m_recipe.read_first(), s.n_pinned), s.n_read / 2);
     const uint32_t stride = m_layer->selection.table.cols / s.n_kv_heads;
-    const uint32_t kind = m_recipe.select->kind, last = m_recipe.read_last();
-    uint32_t unit = m_recipe.select->unit;
-    while (kind == select_blocks && unit > 8 && 4 * unit > s.n_read - first - last) unit /= 2; // some blocks there must be
+    const uint32_t kind = m_recipe.select->kind, last = m_recipe.read_last(), unit = unit_of(m_recipe, s.n_read, first);
     // The means of chunks are all alike, whatever their tokens ask: they choose for themselves.
     const bool fresh = m_layer->fresh || m_chunk.n > 1;
     return {kind, s.n_read, first, last, stride, same && !m_recipe.select->by_head, fresh, float(m_recipe.reuse_of()), unit};
@@ -375,9 +383,9 @@ void Cache::attend(const Tensor& y, const Queries& q, float scale)
     for (const Tensor* queries : {&q.q, &q.far})
         if (*queries && rotates(s, s.k)) m_backend->rotate({m_chunk.n, s.n_heads, s.head_dim, 0}, *queries);
     KvSlots slots = m_layer->slots;
+    m_layer->fresh = !select.n_read; // what was read as a whole was not looked at for a choice
     if (select.n_read) {
         m_backend->select(select, a, m_layer->selection, q, slots);
-        m_layer->fresh = false;
         slots.table = m_layer->selection.table;
         slots.view = m_layer->selection.view;
     }
@@ -386,6 +394,7 @@ void Cache::attend(const Tensor& y, const Queries& q, float scale)
     m_backend->attention(a, y, q, slots, scored ? m_lse : Tensor());
     if (scored && select.n_read && score.reset) { // a slot that is not read keeps its signal, but for what is forgotten
         m_backend->fill(m_layer->signal.buffer, m_layer->signal.offset, 4ull * m_layer->signal.cols, 0);
+        m_layer->fresh |= select.kind == select_blocks;
         score.reset = 0;
         score.decay = 1;
     }

@@ -147,6 +147,7 @@ void Cache::transfer_choice(StateFile& file, uint32_t il, const CacheLayer& laye
     if (fresh || !file.ok() || choice.table.size() != n_table) return;
     file.require(choice.fits(layer, layer.rules), "a choice of slots that no cache has");
     if (!file.loads() || !file.ok()) return;
+    choice.state[select_choices] = 0; // what was known of units is not in the file
     each([&](const Tensor& t, const void* from, uint64_t bytes) { m_backend->upload(t.buffer, t.offset, from, bytes); });
     m_layers[il].fresh = false;
 }

@@ -37,6 +37,8 @@ const char* const kRecipes[] = {
     "h2o,slots=48,select=tokenselect,read=24,reuse=0.3",
     "h2o,slots=48,positions=compact",
     "mix,slots=48,select=quest,read=32,k=q8",
+    "quest,read=64,reuse=0.1",
+    "infllm,read=64,reuse=0.1",
     "snapkv,slots=48",
     "pyramid,slots=48",
     "ada,slots=48,delta=4",

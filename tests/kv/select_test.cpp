@@ -1,50 +1,12 @@
 // Selection: what a step reads is what an independent vote in float64 chooses, everything where there is room for it, with
 // ties to the newer; a choice that is used again never loses a token that came since.
-#include "tests/kv/cache_bed.h"
 #include "tests/kv/random_values.h"
+#include "tests/kv/select_bed.h"
 
 #include <chrono>
 #include <numeric>
-#include <set>
 
 using namespace ks;
-
-using Set = std::set<uint32_t>;
-
-// The indexes that a head's step read, without the chunk's own.
-static Set chosen(Bed& bed, uint32_t head)
-{
-    const CacheLayer& layer = bed.cache.layer(0);
-    const Selection& made = layer.selection;
-    std::vector<uint32_t> view(made.view.rows * view_words), table(made.table.cols);
-    bed.backend->download(view.data(), made.view.buffer, made.view.offset, 4 * view.size());
-    bed.backend->download(table.data(), made.table.buffer, made.table.offset, 4 * table.size());
-    const uint32_t *rows = layer.rows + layer.begin[head], *v = view.data() + head * view_words;
-    Set indexes;
-    uint32_t last = 0;
-    for (uint32_t i = 0; i < v[view_before]; i++) {
-        const uint32_t index = uint32_t(std::find(rows, rows + layer.held[head], table[v[view_begin] + i]) - rows);
-        REQUIRE(index < layer.held[head]);
-        CHECK((i == 0 || index > last)); // in order
-        indexes.insert(last = index);
-    }
-    return indexes;
-}
-
-static std::vector<uint32_t> state(Bed& bed)
-{
-    const Tensor& t = bed.cache.layer(0).selection.state;
-    std::vector<uint32_t> words(select_words);
-    bed.backend->download(words.data(), t.buffer, t.offset, 4 * select_words);
-    return words;
-}
-
-static double dot_of(const std::vector<float>& q, uint32_t head, const std::vector<float>& k, uint32_t kv_head, uint32_t d)
-{
-    double sum = 0;
-    for (uint32_t i = 0; i < d; i++) sum += double(q[head * d + i]) * k[kv_head * d + i];
-    return sum;
-}
 
 // What a token at `position` should read beside its own, when all before it are held: query heads [first, end) decide.
 static Set vote(const Recipe& r, const Text& text, const std::vector<float>& q, uint32_t position, uint32_t first, uint32_t end)
@@ -72,33 +34,6 @@ static Set vote(const Recipe& r, const Text& text, const std::vector<float>& q, 
         if (i < n_first || i >= position - n_last) set.insert(i);
     for (uint32_t i = 0; i < wanted; i++) set.insert(n_first + order[i]);
     return set;
-}
-
-// Attention of one token over some indexes and itself.
-static std::vector<double> attention_over(const Text& text, const std::vector<float>& q, const Set& set, uint32_t position, uint32_t head)
-{
-    const uint32_t d = text.shape.head_dim, kv_head = head / text.shape.group();
-    std::vector<double> out(d);
-    double norm = 0;
-    Set all = set;
-    all.insert(position);
-    for (uint32_t i : all) {
-        const double weight = std::exp(dot_of(q, head, text.key(i), kv_head, d));
-        const std::vector<float> v = text.value(i);
-        for (uint32_t k = 0; k < d; k++) out[k] += weight * v[kv_head * d + k];
-        norm += weight;
-    }
-    for (double& x : out) x /= norm;
-    return out;
-}
-
-static void check_read(Bed& bed, const Text& text, const std::vector<float>& y, const std::vector<float>& q, uint32_t position)
-{
-    const BedShape& s = text.shape;
-    for (uint32_t h = 0; h < s.n_heads; h++) {
-        const std::vector<double> expected = attention_over(text, q, chosen(bed, h / s.group()), position, h);
-        for (uint32_t k = 0; k < s.head_dim; k++) CHECK(y[h * s.head_dim + k] == doctest::Approx(expected[k]).epsilon(2e-5));
-    }
 }
 
 TEST_CASE("select: where everything may be read, it is: bit for bit the exact cache")
@@ -129,105 +64,6 @@ TEST_CASE("select: a step reads what an independent vote says")
                 check_read(bed, text, y, text.query(at), at);
             }
             CHECK(state(bed)[select_reuses] == 0);
-        }
-    }
-}
-
-TEST_CASE("select: pages are chosen by bounds that no key exceeds")
-{
-    const Text text{5};
-    for (const std::string& device : tested_names()) {
-        Bed bed("retain=all,select=quest,read=64", 200, 32, device);
-        for (uint32_t at = 0; at < 160; at += 32) text.read(bed, at, 32);
-        for (uint32_t at = 160; at < 180; at++) {
-            const std::vector<float> q = text.query(at), y = text.read(bed, at, 1);
-            check_read(bed, text, y, q, at);
-            const BedShape& s = text.shape;
-            for (uint32_t head = 0; head < s.n_kv_heads; head++) {
-                const Set read = chosen(bed, head);
-                CHECK(read.size() <= bed.recipe.read_slots());
-                // The bound of every page, from its keys: pages that were read have the highest ones.
-                double least_read = 1e30, most_left = -1e30;
-                for (uint32_t page = 1; (page + 1) * select_page <= at - bed.recipe.read_last(); page++) {
-                    double most = -1e30;
-                    for (uint32_t h = head * s.group(); h < (head + 1) * s.group(); h++) {
-                        double sum = 0;
-                        for (uint32_t d = 0; d < s.head_dim; d++) {
-                            double best = -1e30;
-                            for (uint32_t sign = 0; sign < 2; sign++) {
-                                double bound = sign ? -1e30 : 1e30;
-                                for (uint32_t i = page * select_page; i < (page + 1) * select_page; i++) {
-                                    const double key = text.key(i)[head * s.head_dim + d];
-                                    bound = sign ? std::max(bound, key) : std::min(bound, key);
-                                }
-                                best = std::max(best, q[h * s.head_dim + d] * bound);
-                            }
-                            sum += best;
-                        }
-                        most = std::max(most, sum);
-                    }
-                    double& side = read.count(page * select_page) ? least_read : most_left;
-                    side = read.count(page * select_page) ? std::min(side, most) : std::max(side, most);
-                }
-                CHECK(least_read > most_left - 0.05); // bounds are rounded to halves, outward
-            }
-        }
-    }
-}
-
-// How much attention each of n indexes got from as many queries that read everything, summed over a head's query heads.
-static std::vector<double> attention_got(const Text& text, uint32_t head, uint32_t n)
-{
-    std::vector<double> got(n);
-    for (uint32_t t = 0; t < n; t++) {
-        const std::vector<float> q = text.query(t);
-        for (uint32_t h = head * text.shape.group(); h < (head + 1) * text.shape.group(); h++) {
-            std::vector<double> p(t + 1);
-            double norm = 0;
-            for (uint32_t i = 0; i <= t; i++) norm += p[i] = std::exp(dot_of(q, h, text.key(i), head, text.shape.head_dim));
-            for (uint32_t i = 0; i <= t; i++) got[i] += p[i] / norm;
-        }
-    }
-    return got;
-}
-
-TEST_CASE("select: blocks are chosen by the keys in them that attention looked at most")
-{
-    const Text text{9};
-    const BedShape& s = text.shape;
-    for (const std::string& device : tested_names()) {
-        Bed bed("retain=all,select=infllm,read=160", 300, 32, device);
-        for (uint32_t at = 0; at < 161; at++) text.read(bed, at, 1);
-        for (uint32_t at = 161; at < 170; at++) {
-            const std::vector<float> q = text.query(at), y = text.read(bed, at, 1);
-            check_read(bed, text, y, q, at);
-            for (uint32_t head = 0; head < s.n_kv_heads; head++) CHECK(chosen(bed, head).size() <= bed.recipe.read_slots());
-            if (at > 161) continue; // until then every query has read all, so what it said of each is known
-            const uint32_t n_first = bed.recipe.read_first(), n_last = bed.recipe.read_last(), end = at - n_last;
-            uint32_t unit = 128;
-            while (4 * unit > bed.recipe.read_slots() - n_first - n_last) unit /= 2;
-            std::vector<std::pair<double, uint32_t>> votes; // and where the block begins
-            for (uint32_t begin = n_first; begin < end; begin = (begin / unit + 1) * unit) votes.push_back({0, begin});
-            for (uint32_t head = 0; head < s.n_kv_heads; head++) {
-                const std::vector<double> got = attention_got(text, head, at);
-                for (auto& [vote, begin] : votes) {
-                    const uint32_t stop = std::min(end, (begin / unit + 1) * unit), n = std::min(4u, stop - begin);
-                    std::vector<uint32_t> order(stop - begin);
-                    std::iota(order.begin(), order.end(), begin);
-                    std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return got[a] > got[b]; });
-                    for (uint32_t h = head * s.group(); h < (head + 1) * s.group(); h++)
-                        for (uint32_t k = 0; k < n; k++) vote += dot_of(q, h, text.key(order[k]), head, s.head_dim) / n;
-                }
-            }
-            std::sort(votes.rbegin(), votes.rend());
-            votes.resize((bed.recipe.read_slots() - n_first - n_last) / unit);
-            Set expected;
-            for (uint32_t i = 0; i < at; i++)
-                if (i < n_first || i >= end) expected.insert(i);
-            for (const auto& [vote, begin] : votes)
-                for (uint32_t i = begin; i < std::min(end, (begin / unit + 1) * unit); i++) expected.insert(i);
-            CHECK(expected.size() < at);
-            for (uint32_t head = 0; head < s.n_kv_heads; head++) CHECK(chosen(bed, head) == expected);
         }
     }
 }
