@@ -74,15 +74,13 @@ template <class Body> KS_INLINE void for_seen(const Columns& c, const Part& part
 }
 
 // Rows of a table lie anywhere, and those of a ring soon go on in another page: no processor guesses where. Asks for columns
-// [from, to) of the plain pool.
+// [from, to) of the plain pool, some of them of the next tile.
 KS_INLINE static void prefetch_rows(const void* pool, const TileRows& tile, uint32_t from, uint32_t to, uint32_t row_bytes)
 {
-    for (to = to < tile.n_pool ? to : tile.n_pool; from < to; from++)
+    for (to = to < tile.n_known ? to : tile.n_known; from < to; from++)
         for (uint32_t at = 0; at < row_bytes && tile.rows[from] < tile.first_coded; at += 64)
             __builtin_prefetch(static_cast<const uint8_t*>(pool) + size_t(tile.rows[from]) * row_bytes + at);
 }
-
-constexpr uint32_t kAhead = 16; // rows that are asked for before they are used
 
 // The arrays of a split, f32.
 struct SplitScratch {

@@ -80,11 +80,14 @@ struct Part {
     bool far;
 };
 
+constexpr uint32_t kAhead = 32; // rows that are asked for before they are used
+
 // The slots of n indexes from p on; those from n_pool on are rows of the staged chunk. In parts, in the order of the columns.
 struct TileRows {
-    uint32_t rows[kAttentionTile];
+    uint32_t rows[kAttentionTile + kAhead];
     uint32_t first; // index of the first column
     uint32_t n_pool, n_parts = 0;
+    uint32_t n_known; // rows of the pool: after n_pool, the first of the next tile
     uint32_t first_coded; // slots from here on are rows of the coded pool
     Part parts[5];
     // Where slots have them, the columns' log-weights a and b in units of log2; others are zero.
@@ -96,13 +99,14 @@ struct TileRows {
         : first(p), n_pool(n), first_coded(task.a.n_kv_heads * task.a.n_rows)
     {
         if (task.a.chunk_rows && p + n > sight.before) n_pool = p < sight.before ? sight.before - p : 0;
-        const uint32_t base = kv_head * task.a.n_rows;
+        const uint32_t base = kv_head * task.a.n_rows, left = sight.before > p + n_pool ? sight.before - p - n_pool : 0;
+        n_known = n_pool + (left < kAhead ? left : kAhead);
         if (task.table) {
             const uint32_t* from = task.table + task.view[kv_head * view_words + view_begin] + p;
-            for (uint32_t i = 0; i < n_pool; i++) rows[i] = from[i];
+            for (uint32_t i = 0; i < n_known; i++) rows[i] = from[i];
         } else {
             uint32_t row = RING_ROW(p, task.a.n_rows, task.a.n_pinned);
-            for (uint32_t i = 0; i < n_pool; i++, row = row + 1 == task.a.n_rows ? task.a.n_pinned : row + 1) rows[i] = base + row;
+            for (uint32_t i = 0; i < n_known; i++, row = row + 1 == task.a.n_rows ? task.a.n_pinned : row + 1) rows[i] = base + row;
         }
         for (uint32_t i = n_pool; i < n; i++) rows[i] = kv_head * task.a.chunk_rows + (p + i - sight.before);
         split(task.view + kv_head * view_words, p, n, far);
