@@ -87,7 +87,7 @@ struct TileRows {
     uint32_t rows[kAttentionTile + kAhead];
     uint32_t first; // index of the first column
     uint32_t n_pool, n_parts = 0;
-    uint32_t n_known; // rows of the pool: after n_pool, the first of the next tile
+    uint32_t n_known;     // rows of the pool: after n_pool, the first of the next tile
     uint32_t first_coded; // slots from here on are rows of the coded pool
     Part parts[5];
     // Where slots have them, the columns' log-weights a and b in units of log2; others are zero.
