@@ -145,7 +145,7 @@ TEST_CASE("select: blocks are chosen as if all their keys were looked at again")
              {"retain=all,select=infllm,read=96", "retain=all,select=infllm,read=160,reuse=0.2",
               "retain=snapkv,observe=8,slots=400,select=infllm,read=96", "retain=h2o,split=ada,slots=200,select=infllm,read=96"}) {
             CAPTURE(device);
-            CAPTURE(recipe);
+            CAPTURE(std::string(recipe));
             Bed one(recipe, 400, 32), other(recipe, 400, 32, device);
             for (Bed* bed : {&one, &other}) {
                 bed->cache.set_text(nullptr, 0, 256); // as if the model knew no longer texts
