@@ -161,7 +161,7 @@ void CpuBackend::decode(const Tensor& from, uint64_t row, float* x) const
 {
     const CodedRows rows = coded_rows(from);
     const uint32_t only = uint32_t(row);
-    rows.decode(rows, &only, 0, 1, from.cols, x);
+    rows.decode(rows, &only, 0, 1, from.cols, x, {});
 }
 
 void CpuBackend::kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& x, const Tensor& table, const Tensor& view)

@@ -74,16 +74,15 @@ void CpuBackend::keep_speakers(const SelectArgs& s, const AttentionArgs& a, cons
     const uint32_t *table = slots.table.ptr<uint32_t>() + view[view_begin], first = head * (m_select.table.cols / m_select.view.rows);
     const uint32_t before = view[view_before], then = before - std::min(before, came); // at the last choice
     const uint32_t known = then > s.n_read ? then - s.n_last : 0;                      // indexes that were candidates
-    uint32_t* few = kept_speakers(to, a, head);
     ChosenList list{view, table, m_select.table.ptr<uint32_t>() + first};
-    for (uint32_t nth = 0; nth < n_units(s, before); nth++, few += select_few) {
-        const Unit unit(s, before, nth);
+    add_speakers(list, s, [&](const Unit& unit, uint32_t nth) {
+        uint32_t* few = kept_speakers(to, a, head) + nth * select_few;
         if (unit.begin + unit.n > known || *few == kNone) {
             const FewHighest found(unit.begin, unit.begin + unit.n, [&](uint32_t i) { return to.signal.ptr()[table[i]]; });
             std::copy_n(found.index, found.n, few);
         }
-        for (uint32_t k = 0; k < std::min(unit.n, select_few); k++) list.add(few[k]);
-    }
+        return few;
+    });
     list.finish(first, m_select.view.ptr<uint32_t>() + head * view_words);
 }
 

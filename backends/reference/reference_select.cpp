@@ -201,11 +201,11 @@ KvSlots ReferenceBackend::block_speakers(const SelectArgs& s, const Selection& t
     const uint32_t* view = slots.view.ptr<uint32_t>() + head * view_words;
     const uint32_t *table = slots.table.ptr<uint32_t>() + view[view_begin], first = head * (m_select.table.cols / m_select.view.rows);
     ChosenList list{view, table, m_select.table.ptr<uint32_t>() + first};
-    for (uint32_t nth = 0; nth < n_units(s, view[view_before]); nth++) {
-        const Unit unit(s, view[view_before], nth);
-        const FewHighest few(unit.begin, unit.begin + unit.n, [&](uint32_t i) { return to.signal.ptr()[table[i]]; });
-        for (uint32_t k = 0; k < few.n; k++) list.add(few.index[k]);
-    }
+    uint32_t few[select_few];
+    add_speakers(list, s, [&](const Unit& unit, uint32_t) {
+        const FewHighest found(unit.begin, unit.begin + unit.n, [&](uint32_t i) { return to.signal.ptr()[table[i]]; });
+        return std::copy_n(found.index, found.n, few), few;
+    });
     list.finish(first, m_select.view.ptr<uint32_t>() + head * view_words);
     return speakers;
 }

@@ -37,16 +37,17 @@ KS_INLINE void few_logits(const void* keys, size_t head_dim, const float* q, con
         for (uint32_t i = 0; i < n_positions; i++) weights[h * kAttentionTile + i] = logits[h * n_positions + i];
 }
 
-// sums[h] += weights[h][i] * value of rows[i] for n rows, in the dims from d on that n_vectors hold
+// sums[h] += weights[h][i] * value of rows[i] for n rows, in the dims from d on that n_vectors hold; rows of `ahead` are asked for
 template <class V, bool v_half, uint32_t n_heads, uint32_t n_vectors>
 KS_INLINE void some_outputs(const void* values, size_t head_dim, size_t d, const float* weights, const uint32_t* rows, uint32_t n,
-                            float* sums, size_t stride)
+                            float* sums, size_t stride, const Ahead& ahead)
 {
     typename V::F sum[n_heads][n_vectors];
     KS_UNROLL(4)
     for (uint32_t h = 0; h < n_heads; h++) KS_UNROLL(8)
     for (uint32_t j = 0; j < n_vectors; j++) sum[h][j] = V::load(sums + h * stride + d + V::lanes * j);
     for (uint32_t i = 0; i < n; i++) {
+        ask(ahead, i);
         const uint8_t* row = static_cast<const uint8_t*>(values) + rows[i] * head_dim * (v_half ? 2 : 4);
         typename V::F weight[n_heads];
         KS_UNROLL(4)
@@ -73,15 +74,6 @@ template <class Body> KS_INLINE void for_seen(const Columns& c, const Part& part
     }
 }
 
-// Rows of a table lie anywhere, and those of a ring soon go on in another page: no processor guesses where. Asks for columns
-// [from, to) of the plain pool, some of them of the next tile.
-KS_INLINE static void prefetch_rows(const void* pool, const TileRows& tile, uint32_t from, uint32_t to, uint32_t row_bytes)
-{
-    for (to = to < tile.n_known ? to : tile.n_known; from < to; from++)
-        for (uint32_t at = 0; at < row_bytes && tile.rows[from] < tile.first_coded; at += 64)
-            __builtin_prefetch(static_cast<const uint8_t*>(pool) + size_t(tile.rows[from]) * row_bytes + at);
-}
-
 // The arrays of a split, f32.
 struct SplitScratch {
     float* q;       // (4, head_dim), scaled
@@ -95,23 +87,24 @@ struct SplitScratch {
     }
 };
 
-// Logits of columns [from, to) of a part. While they are made, keys some rows ahead and, where there are any, these columns' values are
-// asked for.
+// Logits of columns [from, to) of a part. With rows of codes something was asked for when they were decoded.
 template <class S, bool half, uint32_t n_heads> void part_logits(const AttentionTask& task, const TileRows& tile, const Part& part,
                                                                  const PartRows& keys, uint32_t from, uint32_t to, const SplitScratch& s)
 {
     using Wide = typename S::Wide;
     constexpr uint32_t step = Wide::lanes / 8 * (n_heads == 1 ? 8 : n_heads == 2 ? 4 : 2);
     const uint32_t head_dim = task.a.head_dim;
-    const bool ahead = part.place == Part::pool;
+    const Ahead ahead = part.place == Part::pool ? tile.ahead(task, part, true, part.begin) : Ahead{};
     const float* q = part.far ? s.far : s.q;
     const uint32_t* rows = keys.rows - part.begin;
     for (; from + step <= to; from += step) {
-        if (ahead) prefetch_rows(task.k, tile, from + kAhead, from + kAhead + step, head_dim * (task.k_half ? 2 : 4));
-        if (ahead && task.v) prefetch_rows(task.v, tile, from, from + step, head_dim * (task.v_half ? 2 : 4));
+        for (uint32_t i = from; i < from + step; i++) ask(ahead, i - part.begin);
         few_logits<Wide, half, n_heads, step>(keys.data, head_dim, q, rows + from, s.weights + from);
     }
-    for (; from < to; from++) few_logits<S, half, n_heads, 1>(keys.data, head_dim, q, rows + from, s.weights + from);
+    for (; from < to; from++) {
+        ask(ahead, from - part.begin);
+        few_logits<S, half, n_heads, 1>(keys.data, head_dim, q, rows + from, s.weights + from);
+    }
 }
 
 // The same straight from codes, where their codec can and keys are not turned; returns how many columns have theirs.
@@ -121,7 +114,7 @@ template <uint32_t n_heads> KS_INLINE uint32_t logits_of_codes(const AttentionTa
     const CodedRows& keys = task.coded_k;
     if (part.place != Part::coded || !keys.logits || task.a.n_turn) return 0;
     return keys.logits(keys, tile.rows + from, tile.first_coded, to - from, task.a.head_dim, part.far ? s.far : s.q, n_heads,
-                       s.weights + from, s.decoded);
+                       s.weights + from, s.decoded, tile.ahead(task, part, true, from));
 }
 
 // Logits of columns [from, to) of a part, from codes or from rows.
@@ -137,20 +130,21 @@ void seen_logits(const AttentionTask& task, const TileRows& tile, const Part& pa
 }
 
 // The sums stay in registers while all columns pass.
-template <class S, bool half, uint32_t n_heads> void part_outputs(const AttentionTask& task, const Part& part, const PartRows& values,
-                                                                  uint32_t from, uint32_t to, const SplitScratch& s, float* sums,
-                                                                  uint32_t stride)
+template <class S, bool half, uint32_t n_heads> void part_outputs(const AttentionTask& task, const TileRows& tile, const Part& part,
+                                                                  const PartRows& values, uint32_t from, uint32_t to, const SplitScratch& s,
+                                                                  float* sums, uint32_t stride)
 {
     using Wide = typename S::Wide;
     constexpr uint32_t lanes = Wide::lanes, n_vectors = lanes == 16 ? 4 : n_heads == 1 ? 8 : n_heads == 4 ? 2 : 4;
     const uint32_t head_dim = task.a.head_dim, *rows = values.rows + (from - part.begin);
+    Ahead ahead = part.place == Part::pool ? tile.ahead(task, part, false, from) : Ahead{};
     uint32_t d = 0;
-    for (; d + lanes * n_vectors <= head_dim; d += lanes * n_vectors)
-        some_outputs<Wide, half, n_heads, n_vectors>(values.data, head_dim, d, s.weights + from, rows, to - from, sums, stride);
-    for (; d + lanes <= head_dim; d += lanes)
-        some_outputs<Wide, half, n_heads, 1>(values.data, head_dim, d, s.weights + from, rows, to - from, sums, stride);
-    for (; d < head_dim; d += 8)
-        some_outputs<S, half, n_heads, 1>(values.data, head_dim, d, s.weights + from, rows, to - from, sums, stride);
+    for (; d + lanes * n_vectors <= head_dim; d += lanes * n_vectors, ahead.n = 0)
+        some_outputs<Wide, half, n_heads, n_vectors>(values.data, head_dim, d, s.weights + from, rows, to - from, sums, stride, ahead);
+    for (; d + lanes <= head_dim; d += lanes, ahead.n = 0)
+        some_outputs<Wide, half, n_heads, 1>(values.data, head_dim, d, s.weights + from, rows, to - from, sums, stride, ahead);
+    for (; d < head_dim; d += 8, ahead.n = 0)
+        some_outputs<S, half, n_heads, 1>(values.data, head_dim, d, s.weights + from, rows, to - from, sums, stride, ahead);
 }
 
 template <class S, uint32_t n_heads> void split_tile(const AttentionTask& task, const TileRows& tile, const Columns& c, uint32_t n,
@@ -181,7 +175,7 @@ template <class S, uint32_t n_heads> void split_tile(const AttentionTask& task, 
         const PartRows values(task, tile, part, false, s.decoded);
         const auto outputs = values.half ? part_outputs<S, true, n_heads> : part_outputs<S, false, n_heads>;
         for_seen(c, part,
-                 [&](uint32_t from, uint32_t to) { outputs(task, part, values, from, to, s, partials + kPartialHead, head_stride); });
+                 [&](uint32_t from, uint32_t to) { outputs(task, tile, part, values, from, to, s, partials + kPartialHead, head_stride); });
     }
 }
 
@@ -200,7 +194,8 @@ template <class S, uint32_t n_heads> void split_heads(const AttentionTask& task,
         const Columns c(sight, token, p, n);
         if (!c.any()) continue;
         const TileRows tile(task, sight, kv_head, p, n, far_end(task, sight, token));
-        if (p == begin) prefetch_rows(task.k, tile, 0, kAhead, task.a.head_dim * (task.k_half ? 2 : 4));
+        const Ahead first = rows_ahead(task, true, tile.parts[0].place == Part::coded, tile.rows, p == begin ? tile.n_pool : 0);
+        for (uint32_t i = 0; i < kAttentionTile / 2; i++) ask(first, i); // no tile before asked for them
         split_tile<S, n_heads>(task, tile, c, n, p, token * task.a.n_heads + first_head, s, partials, head_stride);
     }
 }

@@ -80,14 +80,21 @@ struct Part {
     bool far;
 };
 
-constexpr uint32_t kAhead = 32; // rows that are asked for before they are used
+// Keys or values of the plain pool or of the coded one, to be asked for.
+KS_INLINE static Ahead rows_ahead(const AttentionTask& task, bool keys, bool coded, const uint32_t* rows, uint32_t n)
+{
+    const CodedRows& codes = keys ? task.coded_k : task.coded_v;
+    if (!coded) return {uintptr_t(keys ? task.k : task.v), rows, n, task.a.head_dim * ((keys ? task.k_half : task.v_half) ? 2 : 4)};
+    const uint32_t row_bytes = 4 * codes.row_words;
+    return {uintptr_t(codes.words) - uintptr_t(task.a.n_kv_heads * task.a.n_rows) * row_bytes, rows, n, row_bytes};
+}
 
 // The slots of n indexes from p on; those from n_pool on are rows of the staged chunk. In parts, in the order of the columns.
 struct TileRows {
-    uint32_t rows[kAttentionTile + kAhead];
+    uint32_t rows[2 * kAttentionTile];
     uint32_t first; // index of the first column
     uint32_t n_pool, n_parts = 0;
-    uint32_t n_known;     // rows of the pool: after n_pool, the first of the next tile
+    uint32_t n_known;     // rows of the pool: after n_pool, those of the next tile
     uint32_t first_coded; // slots from here on are rows of the coded pool
     Part parts[5];
     // Where slots have them, the columns' log-weights a and b in units of log2; others are zero.
@@ -100,17 +107,26 @@ struct TileRows {
     {
         if (task.a.chunk_rows && p + n > sight.before) n_pool = p < sight.before ? sight.before - p : 0;
         const uint32_t base = kv_head * task.a.n_rows, left = sight.before > p + n_pool ? sight.before - p - n_pool : 0;
-        n_known = n_pool + (left < kAhead ? left : kAhead);
+        n_known = n_pool + (left < kAttentionTile ? left : kAttentionTile);
         if (task.table) {
             const uint32_t* from = task.table + task.view[kv_head * view_words + view_begin] + p;
             for (uint32_t i = 0; i < n_known; i++) rows[i] = from[i];
         } else {
             uint32_t row = RING_ROW(p, task.a.n_rows, task.a.n_pinned);
-            for (uint32_t i = 0; i < n_known; i++, row = row + 1 == task.a.n_rows ? task.a.n_pinned : row + 1) rows[i] = base + row;
+            for (uint32_t i = 0; i < n_known; row = task.a.n_pinned)
+                for (; i < n_known && row < task.a.n_rows; row++) rows[i++] = base + row;
         }
         for (uint32_t i = n_pool; i < n; i++) rows[i] = kv_head * task.a.chunk_rows + (p + i - sight.before);
         split(task.view + kv_head * view_words, p, n, far);
         if (task.weights) weigh(task);
+    }
+    // What is read after the keys of a part's columns from `from` on: their values. After those, or where none are read, keys of the next
+    // tile, most of which are in the same pool.
+    KS_INLINE Ahead ahead(const AttentionTask& task, const Part& part, bool keys, uint32_t from) const
+    {
+        const bool values = keys && task.v;
+        const uint32_t begin = values ? from : n_pool + from, end = values ? n_pool : n_known;
+        return rows_ahead(task, !values, part.place == Part::coded, rows + begin, end > begin ? end - begin : 0);
     }
     KS_INLINE void weigh(const AttentionTask& task)
     {
@@ -153,7 +169,7 @@ struct PartRows {
     {
         if (part.place != Part::coded) return;
         const CodedRows& coded = keys ? task.coded_k : task.coded_v;
-        coded.decode(coded, rows, tile.first_coded, part.end - part.begin, task.a.head_dim, room);
+        coded.decode(coded, rows, tile.first_coded, part.end - part.begin, task.a.head_dim, room, tile.ahead(task, part, keys, part.begin));
         data = room;
         rows = kInOrder;
         half = false;

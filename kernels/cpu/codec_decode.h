@@ -111,38 +111,38 @@ template <class S, uint32_t bits> struct KiviRow {
     }
 };
 
-constexpr uint32_t kAheadCodes = 16; // rows of codes that are asked for before they are decoded
-
 // known_d: d where it is one of the usual, so that all within a row has its place at compile time; else 0
 template <class Row, uint32_t known_d>
-void decode_groups(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x)
+void decode_groups(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x, const Ahead& ahead)
 {
     if (known_d) d = known_d;
     const Row decoder;
     const uint32_t n_words = from.row_words, n_tail = from.row_tail;
     for (uint32_t i = 0; i < n; i++, x += d) {
         const size_t row = rows[i] - first;
-        if (i + kAheadCodes < n) __builtin_prefetch(from.words + size_t(rows[i + kAheadCodes] - first) * n_words);
+        ask(ahead, i);
         decoder.decode(from.words + row * n_words, from.tails + row * n_tail, d, x);
     }
 }
 
 // Rows rows[i] - first of a pool, x (n, d).
-template <class Row> void decode_rows(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x)
+template <class Row>
+void decode_rows(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x, const Ahead& ahead)
 {
-    if (d == 64) return decode_groups<Row, 64>(from, rows, first, n, d, x);
-    if (d == 128) return decode_groups<Row, 128>(from, rows, first, n, d, x);
-    if (d == 256) return decode_groups<Row, 256>(from, rows, first, n, d, x);
-    if (d % 64 == 0) return decode_groups<Row, 0>(from, rows, first, n, d, x);
+    if (d == 64) return decode_groups<Row, 64>(from, rows, first, n, d, x, ahead);
+    if (d == 128) return decode_groups<Row, 128>(from, rows, first, n, d, x, ahead);
+    if (d == 256) return decode_groups<Row, 256>(from, rows, first, n, d, x, ahead);
+    if (d % 64 == 0) return decode_groups<Row, 0>(from, rows, first, n, d, x, ahead);
     for (uint32_t i = 0; i < n; i++) {
         const size_t row = rows[i] - first;
+        ask(ahead, i);
         Row::any_dim(from.words + row * from.row_words, from.tails + row * from.row_tail, d, x + size_t(i) * d);
     }
 }
 
-// Some rows of one group, nths[i] of it each, x (n, d): ranges are read once for all.
-template <class S, uint32_t bits>
-KS_INLINE void decode_group_rows(const uint32_t* group, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x)
+// Some rows of one group, x (n, d): ranges are read once for all.
+template <class S, uint32_t bits> KS_INLINE void decode_group_rows(const uint32_t* group, const uint32_t* rows, uint32_t first, uint32_t n,
+                                                                   uint32_t d, float* x, const Ahead& ahead)
 {
     using V = typename S::Wide;
     constexpr int lanes = V::lanes;
@@ -156,6 +156,7 @@ KS_INLINE void decode_group_rows(const uint32_t* group, const uint32_t* rows, ui
         for (uint32_t i = 0; i < n; i++) {
             const typename V::W codes = plane_words<V, bits>(words + (rows[i] - first) % kivi_rows * row_words) >> half;
             float* out = x + size_t(i) * d + base;
+            if (base == 0) ask(ahead, i);
             KS_UNROLL(4)
             for (int j = 0; j < 32 / lanes; j++)
                 V::store(out + lanes * j, V::fma(V::to_float((codes >> (lanes / 2 * j)) & V::each((1u << bits) - 1)), scale[j], least[j]));
@@ -180,18 +181,18 @@ template <class S, uint32_t bits> void decode_group_row(const uint32_t* group, u
 }
 
 template <class S, uint32_t bits>
-void decode_kivi_groups(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x)
+void decode_kivi_groups(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x, const Ahead& ahead)
 {
     for (uint32_t i = 0, end; i < n; i = end) {
         const uint32_t nth = (rows[i] - first) / kivi_rows;
         const uint32_t* group = from.words + size_t(nth) * kivi_group_words(bits, d);
         for (end = i + 1; end < n && (rows[end] - first) / kivi_rows == nth;) end++;
         if (d == 64)
-            decode_group_rows<S, bits>(group, rows + i, first, end - i, 64, x + size_t(i) * d);
+            decode_group_rows<S, bits>(group, rows + i, first, end - i, 64, x + size_t(i) * d, after(ahead, i));
         else if (d == 128)
-            decode_group_rows<S, bits>(group, rows + i, first, end - i, 128, x + size_t(i) * d);
+            decode_group_rows<S, bits>(group, rows + i, first, end - i, 128, x + size_t(i) * d, after(ahead, i));
         else if (d % 64 == 0)
-            decode_group_rows<S, bits>(group, rows + i, first, end - i, d, x + size_t(i) * d);
+            decode_group_rows<S, bits>(group, rows + i, first, end - i, d, x + size_t(i) * d, after(ahead, i));
         else
             for (uint32_t k = i; k < end; k++) decode_group_row<S, bits>(group, (rows[k] - first) % kivi_rows, d, x + size_t(k) * d);
     }
@@ -208,9 +209,10 @@ template <class S, bool half> void encode_plain(const float* x, uint32_t d, uint
 }
 
 template <class S, bool half>
-void decode_plain(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x)
+void decode_plain(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x, const Ahead& ahead)
 {
     for (uint32_t i = 0; i < n; i++, x += d) {
+        ask(ahead, i);
         const size_t at = size_t(rows[i] - first) * d;
         uint32_t k = 0;
         for (; k + 8 <= d; k += 8) S::store(x + k, load_cached<S, half>(from.words, at + k));

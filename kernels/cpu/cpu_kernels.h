@@ -66,16 +66,41 @@ struct MatmulTask {
 };
 using MatmulKernel = void (*)(const MatmulTask& task);
 
+// Rows of a pool that soon are read: asked for one by one, while others are. Those that are not of it are asked for in vain.
+struct Ahead {
+    uintptr_t pool;
+    const uint32_t* rows;
+    uint32_t n, row_bytes;
+};
+
+// The rows lie anywhere, or those of a ring soon go on in another page, and keys and values take turns: no processor guesses where.
+KS_INLINE static void ask(const Ahead& ahead, uint32_t i)
+{
+    if (i >= ahead.n) return;
+    const uintptr_t at = ahead.pool + uintptr_t(ahead.rows[i]) * ahead.row_bytes;
+    for (uint32_t k = 0; k < ahead.row_bytes; k += 64) __builtin_prefetch(reinterpret_cast<const void*>(at + k));
+}
+
+// What is left of it after i rows.
+KS_INLINE static Ahead after(const Ahead& ahead, uint32_t i)
+{
+    Ahead rest = ahead;
+    rest.rows += i;
+    rest.n = ahead.n > i ? ahead.n - i : 0;
+    return rest;
+}
+
 struct CodedRows;
 // A row of a coded cache, or a group of rows; as encode_row, encode_group and decode_row of codec_rows.h.
 using EncodeKernel = void (*)(const float* x, uint32_t d, uint32_t* words, uint8_t* tail);
 using DecodeRowKernel = void (*)(const uint32_t* words, const uint8_t* tail, uint32_t d, float* x);
-// Rows rows[i] - first of a pool, x (n, d).
-using DecodeKernel = void (*)(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x);
+// Rows rows[i] - first of a pool, x (n, d). A row of `ahead` is asked for with each.
+using DecodeKernel = void (*)(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x,
+                              const Ahead& ahead);
 // logits[h * kAttentionTile + i] of n_heads <= 4 queries, q (n_heads, d), and of the first rows: as many as whole vectors hold, which it
 // returns. room (kAttentionTile, d)
 using LogitsKernel = uint32_t (*)(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, const float* q,
-                                  uint32_t n_heads, float* logits, float* room);
+                                  uint32_t n_heads, float* logits, float* room, const Ahead& ahead);
 
 // The two planes of a coded pool, or its groups, and how rows of them are read. f32 and f16 are codecs, too.
 struct CodedRows {
@@ -83,7 +108,7 @@ struct CodedRows {
     LogitsKernel logits; // or null
     const uint32_t* words;
     const uint8_t* tails;
-    uint32_t row_words, row_tail; // words and bytes, where every row is coded by itself
+    uint32_t row_words, row_tail; // words and bytes; of a group's row, its share
 };
 
 // One op's tensors.

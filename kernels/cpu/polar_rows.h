@@ -135,12 +135,12 @@ template <class V, bool fine> struct PolarLanes {
     }
 };
 
-// One vector of the n rows, x (lanes, d) or, where they stay in lanes, (d, lanes). known_d as in decode_groups
+// One vector of rows, x (lanes, d) or, where they stay in lanes, (d, lanes). known_d as in decode_groups
 template <class V, bool fine, bool in_lanes, uint32_t known_d>
-void polar_vector(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x)
+void polar_vector(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t, uint32_t d, float* x, const Ahead& ahead)
 {
     if (known_d) d = known_d;
-    for (uint32_t i = 16; i < n && i < 16 + V::lanes; i++) __builtin_prefetch(from.words + size_t(rows[i] - first) * from.row_words);
+    for (uint32_t i = 0; i < V::lanes; i++) ask(ahead, i);
     const LaneRows<V> row(from, rows, first, polar_bytes(d, fine));
     PolarLanes<V, fine>().decode(row, d, [&](typename V::F* values, uint32_t at) KS_INLINED {
         KS_UNROLL(2)
@@ -162,24 +162,25 @@ template <class V, bool fine, bool in_lanes> KS_INLINE DecodeKernel polar_vector
 }
 
 // Whole vectors of rows, of head sizes of whole groups; returns how many rows those are.
-template <class V, bool fine>
-uint32_t decode_polar_lanes(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x)
+template <class V, bool fine> uint32_t decode_polar_lanes(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n,
+                                                          uint32_t d, float* x, const Ahead& ahead)
 {
     if (d % 64) return 0;
     const DecodeKernel decode = polar_vector_of<V, fine, false>(d);
     uint32_t i = 0;
-    for (; i + V::lanes <= n; i += V::lanes) decode(from, rows + i, first, n - i, d, x + size_t(i) * d);
+    for (; i + V::lanes <= n; i += V::lanes) decode(from, rows + i, first, V::lanes, d, x + size_t(i) * d, after(ahead, i));
     return i;
 }
 
 // Rows that do not fill a vector, and those of other head sizes, are decoded one by one.
 template <class S, bool fine>
-void decode_polar_rows(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x)
+void decode_polar_rows(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x, const Ahead& ahead)
 {
-    uint32_t i = decode_polar_lanes<typename S::Wide, fine>(from, rows, first, n, d, x);
-    i += decode_polar_lanes<S, fine>(from, rows + i, first, n - i, d, x + size_t(i) * d);
+    uint32_t i = decode_polar_lanes<typename S::Wide, fine>(from, rows, first, n, d, x, ahead);
+    i += decode_polar_lanes<S, fine>(from, rows + i, first, n - i, d, x + size_t(i) * d, after(ahead, i));
     for (; i < n; i++) {
         const size_t row = rows[i] - first;
+        ask(ahead, i);
         decode_polar<S, fine>(from.words + row * from.row_words, from.tails + row * from.row_tail, d, x + size_t(i) * d);
     }
 }
@@ -229,7 +230,8 @@ template <class V, uint32_t n_vectors> KS_INLINE auto column_logits_of(uint32_t 
 
 // Two vectors of rows at a time while there are two, so that a query's value is read for both.
 template <class V, bool fine> uint32_t polar_lane_logits(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n,
-                                                         uint32_t d, const float* q, uint32_t n_heads, float* logits, float* room)
+                                                         uint32_t d, const float* q, uint32_t n_heads, float* logits, float* room,
+                                                         const Ahead& ahead)
 {
     if (d % 64) return 0;
     const DecodeKernel decode = polar_vector_of<V, fine, true>(d);
@@ -238,7 +240,7 @@ template <class V, bool fine> uint32_t polar_lane_logits(const CodedRows& from, 
     while (i + V::lanes <= n) {
         const uint32_t begin = i;
         for (; i < begin + 2 * V::lanes && i + V::lanes <= n; i += V::lanes)
-            decode(from, rows + i, first, n - i, d, room + size_t(i - begin) * d);
+            decode(from, rows + i, first, V::lanes, d, room + size_t(i - begin) * d, after(ahead, i));
         (i - begin == V::lanes ? one : two)(room, d, q, logits + begin);
     }
     return i;
@@ -246,10 +248,10 @@ template <class V, bool fine> uint32_t polar_lane_logits(const CodedRows& from, 
 
 // The bits are those of rows that are decoded and multiplied one by one.
 template <class S, bool fine> uint32_t polar_logits(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
-                                                    const float* q, uint32_t n_heads, float* logits, float* room)
+                                                    const float* q, uint32_t n_heads, float* logits, float* room, const Ahead& ahead)
 {
-    const uint32_t i = polar_lane_logits<typename S::Wide, fine>(from, rows, first, n, d, q, n_heads, logits, room);
-    return i + polar_lane_logits<S, fine>(from, rows + i, first, n - i, d, q, n_heads, logits + i, room);
+    const uint32_t i = polar_lane_logits<typename S::Wide, fine>(from, rows, first, n, d, q, n_heads, logits, room, ahead);
+    return i + polar_lane_logits<S, fine>(from, rows + i, first, n - i, d, q, n_heads, logits + i, room, after(ahead, i));
 }
 
 } // namespace ks

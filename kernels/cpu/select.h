@@ -175,4 +175,14 @@ struct ChosenList {
     }
 };
 
+// A head's list of who speaks for its units: speakers(unit, nth) points to the few of one.
+template <class Speakers> void add_speakers(ChosenList& list, const SelectArgs& s, const Speakers& speakers)
+{
+    for (uint32_t nth = 0; nth < n_units(s, list.view[view_before]); nth++) {
+        const Unit unit(s, list.view[view_before], nth);
+        const uint32_t* few = speakers(unit, nth);
+        for (uint32_t k = 0; k < unit.n && k < select_few; k++) list.add(few[k]);
+    }
+}
+
 } // namespace ks

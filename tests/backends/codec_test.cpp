@@ -310,7 +310,7 @@ static bool all_finite(const std::vector<float>& x)
 static void decode_rows(const VectorKernels& kernels, int codec, const uint32_t* words, const uint8_t* tail, uint32_t d, float* x)
 {
     const uint32_t row = 0;
-    kernels.decode[codec]({nullptr, nullptr, words, tail, 0, 0}, &row, 0, 1, d, x);
+    kernels.decode[codec]({nullptr, nullptr, words, tail, 0, 0}, &row, 0, 1, d, x, {});
 }
 
 TEST_CASE("codecs: many rows at a call are what each row is")
@@ -335,7 +335,7 @@ TEST_CASE("codecs: many rows at a call are what each row is")
                     CAPTURE(name_of(Format(format), d));
                     CAPTURE(n);
                     std::vector<float> found(n * d);
-                    pool.decode(pool, rows.data(), first, n, d, found.data());
+                    pool.decode(pool, rows.data(), first, n, d, found.data(), {});
                     bool same = true;
                     for (uint32_t i = 0; i < n; i++) {
                         const CodedRow at = coded_row(cache.data(), n_rows, rows[i] - first, bytes);
@@ -367,8 +367,8 @@ TEST_CASE("perf: codecs" * doctest::skip(!getenv("KS_PERF")))
             for (int run = 0; run < 500; run++) {
                 const int kind = run % 5;
                 auto start = std::chrono::steady_clock::now();
-                if (kind == 1) pool.decode(pool, rows.data(), 0, n, d, y.data());
-                if (kind == 4 && pool.logits) pool.logits(pool, rows.data(), 0, n, d, x.data(), 3, logits.data(), y.data());
+                if (kind == 1) pool.decode(pool, rows.data(), 0, n, d, y.data(), {});
+                if (kind == 4 && pool.logits) pool.logits(pool, rows.data(), 0, n, d, x.data(), 3, logits.data(), y.data(), {});
                 for (uint32_t r = 0; r < n && kind != 1 && kind != 4; r++) {
                     const CodedRow row = coded_row(cache.data(), n, r, bytes);
                     if (kind == 0) kernels.vector.encode[codec](&x[r * d], d, row.words, row.tail);
