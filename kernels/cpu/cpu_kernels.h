@@ -84,10 +84,7 @@ KS_INLINE static void ask(const Ahead& ahead, uint32_t i)
 // What is left of it after i rows.
 KS_INLINE static Ahead after(const Ahead& ahead, uint32_t i)
 {
-    Ahead rest = ahead;
-    rest.rows += i;
-    rest.n = ahead.n > i ? ahead.n - i : 0;
-    return rest;
+    return i < ahead.n ? Ahead{ahead.pool, ahead.rows + i, ahead.n - i, ahead.row_bytes} : Ahead{};
 }
 
 struct CodedRows;
