@@ -74,11 +74,12 @@ struct Ahead {
 };
 
 // The rows lie anywhere, or those of a ring soon go on in another page, and keys and values take turns: no processor guesses where.
+// To the second-level cache: what waits for the first one is soon as many lines as it can wait for, and then the core stands still.
 KS_INLINE static void ask(const Ahead& ahead, uint32_t i)
 {
     if (i >= ahead.n) return;
     const uintptr_t at = ahead.pool + uintptr_t(ahead.rows[i]) * ahead.row_bytes;
-    for (uint32_t k = 0; k < ahead.row_bytes; k += 64) __builtin_prefetch(reinterpret_cast<const void*>(at + k));
+    for (uint32_t k = 0; k < ahead.row_bytes; k += 64) __builtin_prefetch(reinterpret_cast<const void*>(at + k), 0, 2);
 }
 
 // What is left of it after i rows.
