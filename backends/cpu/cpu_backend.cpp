@@ -347,7 +347,8 @@ void CpuBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Te
     const uint32_t group = a.n_heads / a.n_kv_heads;
     if (a.head_dim % 8 != 0 || a.n_wave % 16 != 0 || group > kAttentionRows || a.n_tokens > kMaxScoreTokens)
         return ReferenceBackend::kv_score(s, a, signal, chunk_signal, q, slots, lse);
-    const AttentionTask task = attention_task(a, nullptr, q, slots, lse);
+    AttentionTask task = attention_task(a, nullptr, q, slots, lse);
+    task.v = nullptr; // values are not asked for
     const ScoreTask score{s, signal.ptr(), chunk_signal ? chunk_signal.ptr() : nullptr};
     const ScoreKernel kernel = task.logits ? m_kernels.attention.score_kept_logits : m_kernels.attention.score;
     uint32_t most = 0; // indexes of a head

@@ -194,7 +194,7 @@ template <class S, uint32_t n_heads> void split_heads(const AttentionTask& task,
         const Columns c(sight, token, p, n);
         if (!c.any()) continue;
         const TileRows tile(task, sight, kv_head, p, n, far_end(task, sight, token));
-        const Ahead keys = rows_ahead(task, true, tile.parts[0].place == Part::coded, tile.rows, tile.n_pool);
+        const Ahead keys = tile.pool_rows(task, tile.parts[0], true, 0, tile.n_pool);
         for (uint32_t i = 0; p == begin && i < kAttentionTile / 2; i++) ask(keys, i); // no tile before asked for them
         split_tile<S, n_heads>(task, tile, c, n, p, token * task.a.n_heads + first_head, s, partials, head_stride);
     }

@@ -80,15 +80,6 @@ struct Part {
     bool far;
 };
 
-// Keys or values of the plain pool or of the coded one, to be asked for.
-KS_INLINE static Ahead rows_ahead(const AttentionTask& task, bool keys, bool coded, const uint32_t* rows, uint32_t n)
-{
-    const CodedRows& codes = keys ? task.coded_k : task.coded_v;
-    if (!coded) return {uintptr_t(keys ? task.k : task.v), rows, n, task.a.head_dim * ((keys ? task.k_half : task.v_half) ? 2 : 4)};
-    const uint32_t row_bytes = 4 * codes.row_words;
-    return {uintptr_t(codes.words) - uintptr_t(task.a.n_kv_heads * task.a.n_rows) * row_bytes, rows, n, row_bytes};
-}
-
 // The slots of n indexes from p on; those from n_pool on are rows of the staged chunk. In parts, in the order of the columns.
 struct TileRows {
     uint32_t rows[2 * kAttentionTile];
@@ -126,7 +117,16 @@ struct TileRows {
     {
         const bool values = keys && task.v;
         const uint32_t begin = values ? from : n_pool + from, end = values ? n_pool : n_known;
-        return rows_ahead(task, !values, part.place == Part::coded, rows + begin, end > begin ? end - begin : 0);
+        return pool_rows(task, part, !values, begin, end);
+    }
+    // Keys or values of rows [begin, end), of the pool that a part is in.
+    KS_INLINE Ahead pool_rows(const AttentionTask& task, const Part& part, bool keys, uint32_t begin, uint32_t end) const
+    {
+        const bool coded = part.place == Part::coded, half = keys ? task.k_half : task.v_half;
+        const CodedRows& codes = keys ? task.coded_k : task.coded_v;
+        const uint32_t row_bytes = coded ? 4 * codes.row_words : task.a.head_dim * (half ? 2 : 4), n = end > begin ? end - begin : 0;
+        const uintptr_t plain = uintptr_t(keys ? task.k : task.v);
+        return {coded ? uintptr_t(codes.words) - uintptr_t(first_coded) * row_bytes : plain, rows + begin, n, row_bytes};
     }
     KS_INLINE void weigh(const AttentionTask& task)
     {
