@@ -294,7 +294,8 @@ CodedRows CpuBackend::coded_rows(const Tensor& t) const
     const uint32_t row_bytes = codec_info(t.format).row_bytes(t.cols);
     const CodedRow first = codec_info(t.format).group == 1 ? coded_row(t, 0) : CodedRow{coded_group(t, 0), nullptr};
     const int codec = codec_index(t.format);
-    return {m_kernels.vector.decode[codec], m_kernels.vector.logits[codec], first.words, first.tail, row_bytes / 4, row_bytes % 4};
+    const VectorKernels& vector = m_kernels.vector;
+    return {vector.decode[codec], vector.logits[codec], vector.outputs[codec], first.words, first.tail, row_bytes / 4, row_bytes % 4};
 }
 
 AttentionTask CpuBackend::attention_task(const AttentionArgs& a, const Tensor* y, const Queries& q, const KvSlots& slots,

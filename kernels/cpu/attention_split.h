@@ -147,6 +147,21 @@ template <class S, bool half, uint32_t n_heads> void part_outputs(const Attentio
         some_outputs<S, half, n_heads, 1>(values.data, head_dim, d, s.weights + from, rows, to - from, sums, stride, ahead);
 }
 
+// Columns [from, to) of a part are added to the sums, from codes or from rows.
+template <class S, uint32_t n_heads> void seen_outputs(const AttentionTask& task, const TileRows& tile, const Part& part, uint32_t from,
+                                                       uint32_t to, const SplitScratch& s, float* sums, uint32_t stride)
+{
+    const CodedRows& codes = task.coded_v;
+    if (part.place == Part::coded && codes.outputs)
+        from += codes.outputs(codes, tile.rows + from, tile.first_coded, to - from, task.a.head_dim, s.weights + from, n_heads, sums,
+                              stride, tile.ahead(task, part, false, from));
+    if (from == to) return;
+    const Part rest = {from, to, part.place, part.far};
+    const PartRows values(task, tile, rest, false, s.decoded);
+    const auto outputs = values.half ? part_outputs<S, true, n_heads> : part_outputs<S, false, n_heads>;
+    outputs(task, tile, rest, values, from, to, s, sums, stride);
+}
+
 template <class S, uint32_t n_heads> void split_tile(const AttentionTask& task, const TileRows& tile, const Columns& c, uint32_t n,
                                                      uint32_t p, uint32_t first_query, const SplitScratch& s, float* partials,
                                                      uint32_t head_stride)
@@ -172,10 +187,9 @@ template <class S, uint32_t n_heads> void split_tile(const AttentionTask& task, 
     }
     for (uint32_t i = 0; i < tile.n_parts; i++) {
         const Part& part = tile.parts[i];
-        const PartRows values(task, tile, part, false, s.decoded);
-        const auto outputs = values.half ? part_outputs<S, true, n_heads> : part_outputs<S, false, n_heads>;
-        for_seen(c, part,
-                 [&](uint32_t from, uint32_t to) { outputs(task, tile, part, values, from, to, s, partials + kPartialHead, head_stride); });
+        for_seen(c, part, [&](uint32_t from, uint32_t to) {
+            seen_outputs<S, n_heads>(task, tile, part, from, to, s, partials + kPartialHead, head_stride);
+        });
     }
 }
 

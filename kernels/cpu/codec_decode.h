@@ -242,4 +242,9 @@ void decode_plain(const CodedRows& from, const uint32_t* rows, uint32_t first, u
         nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, polar_logits<S, false>, polar_logits<S, true>              \
     }
 
+#define KS_OUTPUTS(S)                                                                                                                      \
+    {                                                                                                                                      \
+        nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, polar_outputs<S, false>, polar_outputs<S, true>            \
+    }
+
 } // namespace ks

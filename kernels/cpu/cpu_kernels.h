@@ -99,11 +99,15 @@ using DecodeKernel = void (*)(const CodedRows& from, const uint32_t* rows, uint3
 // returns. room (kAttentionTile, d)
 using LogitsKernel = uint32_t (*)(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, const float* q,
                                   uint32_t n_heads, float* logits, float* room, const Ahead& ahead);
+// sums[h], `stride` apart, += weights[h * kAttentionTile + i] * row i; again the first rows
+using OutputsKernel = uint32_t (*)(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
+                                   const float* weights, uint32_t n_heads, float* sums, uint32_t stride, const Ahead& ahead);
 
 // The two planes of a coded pool, or its groups, and how rows of them are read. f32 and f16 are codecs, too.
 struct CodedRows {
     DecodeKernel decode;
-    LogitsKernel logits; // or null
+    LogitsKernel logits;   // or null
+    OutputsKernel outputs; // or null
     const uint32_t* words;
     const uint8_t* tails;
     uint32_t row_words, row_tail; // words and bytes; of a group's row, its share
@@ -204,7 +208,8 @@ struct VectorKernels {
     uint32_t (*argmax)(const float* x, uint32_t n);
     EncodeKernel encode[cpu_codec_count];
     DecodeKernel decode[cpu_codec_count];
-    LogitsKernel logits[cpu_codec_count]; // null where decoding the rows is as fast
+    LogitsKernel logits[cpu_codec_count];   // null where decoding the rows is as fast
+    OutputsKernel outputs[cpu_codec_count]; // the same
 };
 
 struct CpuKernels {

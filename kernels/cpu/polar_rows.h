@@ -16,7 +16,7 @@ template <class V> struct LaneRows {
     {
         const uint32_t n_words = bytes / 4, n_tail = bytes % 4;
         const uint32_t* at[V::lanes];
-        uint32_t tails[V::lanes];
+        const uint8_t* tails[V::lanes]; // the four bytes up to the end of each tail; the first comes after the words
         KS_UNROLL(16)
         for (uint32_t i = 0; i < V::lanes; i++) at[i] = from.words + size_t(rows[i] - first) * n_words;
         for (uint32_t w = 0; w < n_words; w += 4) { // the last four may be some once more: a row has seven words and more
@@ -24,8 +24,8 @@ template <class V> struct LaneRows {
             V::four_words(at, begin, word + begin);
         }
         KS_UNROLL(16)
-        for (uint32_t i = 0; i < V::lanes; i++) tails[i] = tail_word(from.tails + size_t(rows[i] - first) * n_tail, bytes);
-        word[n_words] = V::words(tails);
+        for (uint32_t i = 0; i < V::lanes; i++) tails[i] = from.tails + (size_t(rows[i] - first) + 1) * n_tail - 4;
+        if (n_tail) word[n_words] = V::scattered_words(tails) >> int(32 - 8 * n_tail);
     }
     // Bits from one on, which lie in one word.
     KS_INLINE typename V::W at(uint32_t bit) const { return word[bit / 32] >> int(bit % 32); }
@@ -135,20 +135,28 @@ template <class V, bool fine> struct PolarLanes {
     }
 };
 
-// One vector of rows, x (lanes, d) or, where they stay in lanes, (d, lanes). known_d as in decode_groups
-template <class V, bool fine, bool in_lanes, uint32_t known_d>
-void polar_vector(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t, uint32_t d, float* x, const Ahead& ahead)
+// take(values, at) for each 16 values of one vector of rows. known_d as in decode_groups
+template <class V, bool fine, uint32_t known_d, class Take>
+KS_INLINE void polar_lanes(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t d, const Ahead& ahead, const Take& take)
 {
     if (known_d) d = known_d;
     for (uint32_t i = 0; i < V::lanes; i++) ask(ahead, i);
     const LaneRows<V> row(from, rows, first, polar_bytes(d, fine));
-    PolarLanes<V, fine>().decode(row, d, [&](typename V::F* values, uint32_t at) KS_INLINED {
+    PolarLanes<V, fine>().decode(row, d, take);
+}
+
+// One vector of rows, x (lanes, d) or, where they stay in lanes, (d, lanes).
+template <class V, bool fine, bool in_lanes, uint32_t known_d>
+void polar_vector(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t, uint32_t d, float* x, const Ahead& ahead)
+{
+    polar_lanes<V, fine, known_d>(from, rows, first, d, ahead, [&](typename V::F* values, uint32_t at) KS_INLINED {
+        const uint32_t width = known_d ? known_d : d;
         KS_UNROLL(2)
         for (uint32_t part = 0; part < 16; part += V::lanes) {
             if (!in_lanes) V::transpose(values + part);
             KS_UNROLL(16)
             for (uint32_t i = 0; i < V::lanes; i++)
-                V::store(in_lanes ? x + size_t(at + part + i) * V::lanes : x + size_t(i) * d + at + part, values[part + i]);
+                V::store(in_lanes ? x + size_t(at + part + i) * V::lanes : x + size_t(i) * width + at + part, values[part + i]);
         }
     });
 }
@@ -185,7 +193,27 @@ void decode_polar_rows(const CodedRows& from, const uint32_t* rows, uint32_t fir
     }
 }
 
-// logits[h]: q[h] times each of the lanes of x (n_vectors, d, lanes). Eight sums over every eighth dimension, added as sums8 does.
+// Eight sums over every eighth dimension, added as sums8 does.
+template <class F> KS_INLINE F add_eight(const F* a)
+{
+    return ((a[0] + a[1]) + (a[2] + a[3])) + ((a[4] + a[5]) + (a[6] + a[7]));
+}
+
+// q times each of one vector of rows; more heads need more sums than there are registers
+template <class V, bool fine, uint32_t known_d> void polar_vector_logits(const CodedRows& from, const uint32_t* rows, uint32_t first,
+                                                                         uint32_t d, const float* q, float* logits, const Ahead& ahead)
+{
+    typename V::F sums[8];
+    KS_UNROLL(8)
+    for (uint32_t i = 0; i < 8; i++) sums[i] = V::zero();
+    polar_lanes<V, fine, known_d>(from, rows, first, d, ahead, [&](typename V::F* values, uint32_t at) KS_INLINED {
+        KS_UNROLL(16)
+        for (uint32_t i = 0; i < 16; i++) sums[i % 8] = V::fma(V::broadcast(q[at + i]), values[i], sums[i % 8]);
+    });
+    V::store(logits, add_eight(sums));
+}
+
+// logits[h]: q[h] times each of the lanes of x (n_vectors, d, lanes).
 template <class V, uint32_t n_heads, uint32_t n_vectors> void column_logits(const float* x, uint32_t d, const float* q, float* logits)
 {
     using F = typename V::F;
@@ -213,11 +241,7 @@ template <class V, uint32_t n_heads, uint32_t n_vectors> void column_logits(cons
         for (uint32_t i = 0; i < n; i++) KS_UNROLL(8)
         for (uint32_t j = 0; j < n_dims; j++) sums[i][dim + j] = some[i][j];
     }
-    for (uint32_t i = 0; i < n; i++) {
-        const F* a = sums[i];
-        V::store(logits + i / n_vectors * kAttentionTile + i % n_vectors * V::lanes,
-                 ((a[0] + a[1]) + (a[2] + a[3])) + ((a[4] + a[5]) + (a[6] + a[7])));
-    }
+    for (uint32_t i = 0; i < n; i++) V::store(logits + i / n_vectors * kAttentionTile + i % n_vectors * V::lanes, add_eight(sums[i]));
 }
 
 template <class V, uint32_t n_vectors> KS_INLINE auto column_logits_of(uint32_t n_heads)
@@ -234,9 +258,15 @@ template <class V, bool fine> uint32_t polar_lane_logits(const CodedRows& from, 
                                                          const Ahead& ahead)
 {
     if (d % 64) return 0;
+    uint32_t i = 0;
+    const auto single = d == 64    ? polar_vector_logits<V, fine, 64>
+                        : d == 128 ? polar_vector_logits<V, fine, 128>
+                        : d == 256 ? polar_vector_logits<V, fine, 256>
+                                   : polar_vector_logits<V, fine, 0>;
+
+    for (; n_heads == 1 && i + V::lanes <= n; i += V::lanes) single(from, rows + i, first, d, q, logits + i, after(ahead, i));
     const DecodeKernel decode = polar_vector_of<V, fine, true>(d);
     const auto one = column_logits_of<V, 1>(n_heads), two = column_logits_of<V, 2>(n_heads);
-    uint32_t i = 0;
     while (i + V::lanes <= n) {
         const uint32_t begin = i;
         for (; i < begin + 2 * V::lanes && i + V::lanes <= n; i += V::lanes)
@@ -252,6 +282,49 @@ template <class S, bool fine> uint32_t polar_logits(const CodedRows& from, const
 {
     const uint32_t i = polar_lane_logits<typename S::Wide, fine>(from, rows, first, n, d, q, n_heads, logits, room, ahead);
     return i + polar_lane_logits<S, fine>(from, rows + i, first, n - i, d, q, n_heads, logits + i, room, after(ahead, i));
+}
+
+// What one vector of rows adds to the sums of each head, row after row.
+template <class V, bool fine, uint32_t known_d> void polar_vector_outputs(const CodedRows& from, const uint32_t* rows, uint32_t first,
+                                                                          uint32_t d, const float* weights, uint32_t n_heads, float* sums,
+                                                                          uint32_t stride, const Ahead& ahead)
+{
+    polar_lanes<V, fine, known_d>(from, rows, first, d, ahead, [&](typename V::F* values, uint32_t at) KS_INLINED {
+        KS_UNROLL(2)
+        for (uint32_t part = 0; part < 16; part += V::lanes) {
+            V::transpose(values + part);
+            for (uint32_t h = 0; h < n_heads; h++) {
+                float* to = sums + size_t(h) * stride + at + part;
+                const float* weight = weights + size_t(h) * kAttentionTile;
+                typename V::F sum = V::load(to);
+                KS_UNROLL(16)
+                for (uint32_t i = 0; i < V::lanes; i++) sum = V::fma(V::broadcast(weight[i]), values[part + i], sum);
+                V::store(to, sum);
+            }
+        }
+    });
+}
+
+template <class V, bool fine> uint32_t polar_lane_outputs(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n,
+                                                          uint32_t d, const float* weights, uint32_t n_heads, float* sums, uint32_t stride,
+                                                          const Ahead& ahead)
+{
+    if (d % 64) return 0;
+    const auto outputs = d == 64    ? polar_vector_outputs<V, fine, 64>
+                         : d == 128 ? polar_vector_outputs<V, fine, 128>
+                         : d == 256 ? polar_vector_outputs<V, fine, 256>
+                                    : polar_vector_outputs<V, fine, 0>;
+    uint32_t i = 0;
+    for (; i + V::lanes <= n; i += V::lanes) outputs(from, rows + i, first, d, weights + i, n_heads, sums, stride, after(ahead, i));
+    return i;
+}
+
+template <class S, bool fine> uint32_t polar_outputs(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
+                                                     const float* weights, uint32_t n_heads, float* sums, uint32_t stride,
+                                                     const Ahead& ahead)
+{
+    const uint32_t i = polar_lane_outputs<typename S::Wide, fine>(from, rows, first, n, d, weights, n_heads, sums, stride, ahead);
+    return i + polar_lane_outputs<S, fine>(from, rows + i, first, n - i, d, weights + i, n_heads, sums, stride, after(ahead, i));
 }
 
 } // namespace ks

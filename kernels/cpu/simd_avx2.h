@@ -253,6 +253,14 @@ struct Avx2 {
         }
     }
 
+    // Of anywhere; not by way of memory, for what is stored piece by piece is waited for when it is read as one.
+    KS_INLINE static W8 scattered_words(const uint8_t* const* at)
+    {
+        int x[8];
+        KS_UNROLL(8)
+        for (int i = 0; i < 8; i++) memcpy(x + i, at[i], 4);
+        return {_mm256_setr_epi32(x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7])};
+    }
     // words[i]: word begin + i of each row
     KS_INLINE static void four_words(const uint32_t* const* rows, uint32_t begin, W8* words)
     {

@@ -131,6 +131,10 @@ struct Avx512Wide {
                : quarter == 2 ? _mm512_inserti32x4(a, Avx2::load_four(p), 2)
                               : _mm512_inserti32x4(a, Avx2::load_four(p), 3);
     }
+    KS_INLINE static W scattered_words(const uint8_t* const* at)
+    {
+        return {both(Avx2::scattered_words(at).v, Avx2::scattered_words(at + 8).v)};
+    }
     // words[i]: word begin + i of each row.
     KS_INLINE static void four_words(const uint32_t* const* rows, uint32_t begin, W* words)
     {

@@ -259,6 +259,14 @@ struct Generic {
                 a[j].v[i] = x;
             }
     }
+    KS_INLINE static W8 scattered_words(const uint8_t* const* at)
+    {
+        return make<W8>([=](int i) {
+            uint32_t word;
+            memcpy(&word, at[i], 4);
+            return word;
+        });
+    }
     KS_INLINE static void four_words(const uint32_t* const* rows, uint32_t begin, W8* words)
     {
         for (uint32_t w = 0; w < 4; w++) words[w] = make<W8>([=](int i) { return rows[i][begin + w]; });

@@ -251,6 +251,13 @@ struct Neon {
         }
     }
 
+    KS_INLINE static W8 scattered_words(const uint8_t* const* at)
+    {
+        uint32_t x[8];
+        KS_UNROLL(8)
+        for (int i = 0; i < 8; i++) memcpy(x + i, at[i], 4);
+        return words(x);
+    }
     // words[i]: word begin + i of each row
     KS_INLINE static void four_words(const uint32_t* const* rows, uint32_t begin, W8* words)
     {

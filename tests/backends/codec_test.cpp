@@ -310,7 +310,7 @@ static bool all_finite(const std::vector<float>& x)
 static void decode_rows(const VectorKernels& kernels, int codec, const uint32_t* words, const uint8_t* tail, uint32_t d, float* x)
 {
     const uint32_t row = 0;
-    kernels.decode[codec]({nullptr, nullptr, words, tail, 0, 0}, &row, 0, 1, d, x, {});
+    kernels.decode[codec]({nullptr, nullptr, nullptr, words, tail, 0, 0}, &row, 0, 1, d, x, {});
 }
 
 TEST_CASE("codecs: many rows at a call are what each row is")
@@ -323,7 +323,7 @@ TEST_CASE("codecs: many rows at a call are what each row is")
                 const uint32_t n_rows = 40, bytes = codec_info(Format(format)).row_bytes(d), first = 7;
                 std::vector<uint32_t> cache(n_rows * bytes / 4 + 16);
                 const CodedRow all = coded_row(cache.data(), n_rows, 0, bytes);
-                const CodedRows pool = {kernels->decode[codec], kernels->logits[codec], all.words, all.tail, bytes / 4, bytes % 4};
+                const CodedRows pool = {kernels->decode[codec], nullptr, nullptr, all.words, all.tail, bytes / 4, bytes % 4};
                 std::vector<float> x = Random(d).normals(n_rows * d), row(d);
                 std::vector<uint32_t> rows;
                 for (uint32_t r = 0; r < n_rows; r++) {
@@ -354,7 +354,7 @@ TEST_CASE("perf: codecs" * doctest::skip(!getenv("KS_PERF")))
     for (uint32_t d : {64u, 128u, 256u}) {
         constexpr uint32_t n = 64; // of a tile
         const std::vector<float> x = Random(1).normals(n * d);
-        std::vector<float> y(n * d), logits(3 * n);
+        std::vector<float> y(n * d), logits(3 * n), sums(3 * d);
         std::vector<uint32_t> rows;
         for (uint32_t i = 0; i < n; i++) rows.push_back(i);
         for (Format format : all_codecs()) {
@@ -362,24 +362,33 @@ TEST_CASE("perf: codecs" * doctest::skip(!getenv("KS_PERF")))
             const uint32_t bytes = codec_info(format).row_bytes(d);
             std::vector<uint32_t> cache(coded_bytes(format, n, d) / 4);
             const CodedRow all = coded_row(cache.data(), n, 0, bytes);
-            const CodedRows pool = {kernels.vector.decode[codec], kernels.vector.logits[codec], all.words, all.tail, bytes / 4, bytes % 4};
-            double best[5] = {1e9, 1e9, 1e9, 1e9, 1e9}; // encode and decode, then without vectors; logits of three heads
-            for (int run = 0; run < 500; run++) {
-                const int kind = run % 5;
+            const VectorKernels& vector = kernels.vector;
+            const CodedRows pool = {
+                vector.decode[codec], vector.logits[codec], vector.outputs[codec], all.words, all.tail, bytes / 4, bytes % 4};
+            enum { encode, decode, plain_encode, plain_decode, logits_1, logits_3, outputs_1, outputs_3, n_kinds };
+            double best[n_kinds];
+            std::fill(best, best + n_kinds, 1e9);
+            for (int run = 0; run < 100 * n_kinds; run++) {
+                const int kind = run % n_kinds;
+                const uint32_t n_heads = kind == logits_3 || kind == outputs_3 ? 3 : 1;
                 auto start = std::chrono::steady_clock::now();
-                if (kind == 1) pool.decode(pool, rows.data(), 0, n, d, y.data(), {});
-                if (kind == 4 && pool.logits) pool.logits(pool, rows.data(), 0, n, d, x.data(), 3, logits.data(), y.data(), {});
-                for (uint32_t r = 0; r < n && kind != 1 && kind != 4; r++) {
+                if (kind == decode) pool.decode(pool, rows.data(), 0, n, d, y.data(), {});
+                if ((kind == logits_1 || kind == logits_3) && pool.logits)
+                    pool.logits(pool, rows.data(), 0, n, d, x.data(), n_heads, logits.data(), y.data(), {});
+                if ((kind == outputs_1 || kind == outputs_3) && pool.outputs)
+                    pool.outputs(pool, rows.data(), 0, n, d, x.data(), n_heads, sums.data(), d, {});
+                for (uint32_t r = 0; r < n && (kind == encode || kind == plain_encode || kind == plain_decode); r++) {
                     const CodedRow row = coded_row(cache.data(), n, r, bytes);
-                    if (kind == 0) kernels.vector.encode[codec](&x[r * d], d, row.words, row.tail);
-                    if (kind == 2) encode_row(format, &x[r * d], d, row.words, row.tail);
-                    if (kind == 3) decode_row(format, row.words, row.tail, d, &y[r * d]);
+                    if (kind == encode) vector.encode[codec](&x[r * d], d, row.words, row.tail);
+                    if (kind == plain_encode) encode_row(format, &x[r * d], d, row.words, row.tail);
+                    if (kind == plain_decode) decode_row(format, row.words, row.tail, d, &y[r * d]);
                 }
                 best[kind] = std::min(best[kind], std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / n);
             }
-            printf("%-12s encode %7.1f ns a row, decode %7.1f; without vectors %7.1f, %7.1f", name_of(format, d).c_str(), best[0] * 1e9,
-                   best[1] * 1e9, best[2] * 1e9, best[3] * 1e9);
-            if (pool.logits) printf("; logits of three heads %7.1f", best[4] * 1e9);
+            printf("%-12s encode %7.1f ns a row, decode %7.1f; without vectors %7.1f, %7.1f", name_of(format, d).c_str(),
+                   best[encode] * 1e9, best[decode] * 1e9, best[plain_encode] * 1e9, best[plain_decode] * 1e9);
+            if (pool.logits) printf("; logits of one head %5.1f, of three %5.1f", best[logits_1] * 1e9, best[logits_3] * 1e9);
+            if (pool.outputs) printf("; outputs %5.1f, %5.1f", best[outputs_1] * 1e9, best[outputs_3] * 1e9);
             printf("\n");
         }
     }

@@ -133,8 +133,10 @@ TEST_CASE("simd: slots in polar codes have the bits of the values that they stan
                     task.table = table.data();
                     for (const auto& [attention, vector] : sets) {
                         const int codec = codec_index(format);
-                        task.coded_k = {vector->decode[codec], vector->logits[codec], k_all.words, k_all.tail, bytes / 4, bytes % 4};
-                        task.coded_v = {vector->decode[codec], nullptr, v_all.words, v_all.tail, bytes / 4, bytes % 4};
+                        task.coded_k = {
+                            vector->decode[codec], vector->logits[codec], nullptr, k_all.words, k_all.tail, bytes / 4, bytes % 4};
+                        task.coded_v = {
+                            vector->decode[codec], nullptr, vector->outputs[codec], v_all.words, v_all.tail, bytes / 4, bytes % 4};
                         task.view = view;
                         const std::vector<float> coded = attend(*attention, task, n_slots);
                         task.view = plain_view;
