@@ -18,18 +18,18 @@ template <class Word> KS_INLINE uint32_t row_bytes_at(const uint32_t* words, con
     return word;
 }
 
+// Of each codec, 64 values of a row, from the one at `base` on, in registers.
 template <class S> struct Q8Row {
     using V = typename S::Wide;
     static constexpr DecodeRowKernel any_dim = decode_q8<S>;
-    KS_INLINE void decode(const uint32_t* words, const uint8_t*, uint32_t d, float* x) const
+    KS_INLINE void decode(const uint32_t* words, const uint8_t*, uint32_t d, uint32_t base, typename V::F* x) const
     {
-        const int8_t* q = reinterpret_cast<const int8_t*>(words);
-        const uint16_t* scales = reinterpret_cast<const uint16_t*>(words + d / 4);
-        for (uint32_t base = 0; base < d; base += 32) {
-            const typename V::F scale = V::broadcast_half(scales[base / 32]);
-            KS_UNROLL(4)
-            for (uint32_t i = 0; i < 32; i += V::lanes) V::store(x + base + i, scale * V::to_float(V::load_bytes(q + base + i)));
-        }
+        constexpr int lanes = V::lanes;
+        const int8_t* q = reinterpret_cast<const int8_t*>(words) + base;
+        const uint16_t* scales = reinterpret_cast<const uint16_t*>(words + d / 4) + base / 32;
+        const typename V::F scale[2] = {V::broadcast_half(scales[0]), V::broadcast_half(scales[1])};
+        KS_UNROLL(8)
+        for (int i = 0; i < 64; i += lanes) x[i / lanes] = scale[i / 32] * V::to_float(V::load_bytes(q + i));
     }
 };
 
@@ -46,17 +46,14 @@ template <class V, uint32_t bits> KS_INLINE typename V::W plane_words(const uint
 template <class S> struct Q4Row {
     using V = typename S::Wide;
     static constexpr DecodeRowKernel any_dim = decode_q4<S>;
-    KS_INLINE void decode(const uint32_t* words, const uint8_t*, uint32_t d, float* x) const
+    KS_INLINE void decode(const uint32_t* words, const uint8_t*, uint32_t d, uint32_t base, typename V::F* x) const
     {
         constexpr int lanes = V::lanes;
-        const uint16_t* scales = reinterpret_cast<const uint16_t*>(words + d / 8);
-        for (uint32_t base = 0; base < d; base += 64) {
-            const typename V::W codes = plane_words<V, 4>(words + base / 8);
-            const typename V::F scale[2] = {V::broadcast_half(scales[base / 32]), V::broadcast_half(scales[base / 32 + 1])};
-            KS_UNROLL(8)
-            for (int i = 0; i < 64; i += lanes)
-                V::store(x + base + i, scale[i / 32] * V::to_float(((codes >> (i / 2)) & V::each(15)) - V::each(8)));
-        }
+        const uint16_t* scales = reinterpret_cast<const uint16_t*>(words + d / 8) + base / 32;
+        const typename V::W codes = plane_words<V, 4>(words + base / 8);
+        const typename V::F scale[2] = {V::broadcast_half(scales[0]), V::broadcast_half(scales[1])};
+        KS_UNROLL(8)
+        for (int i = 0; i < 64; i += lanes) x[i / lanes] = scale[i / 32] * V::to_float(((codes >> (i / 2)) & V::each(15)) - V::each(8));
     }
 };
 
@@ -78,36 +75,30 @@ template <class S, uint32_t ranks> struct TurboRow {
                : ranks == 4 ? V::negate(V::pick(levels, code), sign << 31)
                             : V::pick(levels, code);
     }
-    KS_INLINE void decode(const uint32_t* words, const uint8_t* tail, uint32_t d, float* x) const
+    KS_INLINE void decode(const uint32_t* words, const uint8_t* tail, uint32_t d, uint32_t base, typename V::F* x) const
     {
         constexpr int lanes = V::lanes;
         const uint32_t bytes = turbo_bytes(ranks, d);
         const typename V::F scale = V::broadcast_half(row_bytes_at<uint16_t>(words, tail, bytes, bytes - 2));
-        for (uint32_t base = 0; base < d; base += 64) {
-            const W codes = ranks == 8 ? plane_words<V, 4>(words + base / 8) : plane_words<V, 2>(words + base / 16);
-            const W signs = ranks == 4 ? plane_words<V, 1>(words + d / 16 + base / 32) : codes;
-            KS_UNROLL(8)
-            for (int i = 0; i < 64; i += lanes) V::store(x + base + i, scale * level(codes >> (i / 2), signs >> (i / 2)));
-        }
+        const W codes = ranks == 8 ? plane_words<V, 4>(words + base / 8) : plane_words<V, 2>(words + base / 16);
+        const W signs = ranks == 4 ? plane_words<V, 1>(words + d / 16 + base / 32) : codes;
+        KS_UNROLL(8)
+        for (int i = 0; i < 64; i += lanes) x[i / lanes] = scale * level(codes >> (i / 2), signs >> (i / 2));
     }
 };
 
 template <class S, uint32_t bits> struct KiviRow {
     using V = typename S::Wide;
     static constexpr DecodeRowKernel any_dim = decode_kivi_row<S, bits>;
-    KS_INLINE void decode(const uint32_t* words, const uint8_t*, uint32_t d, float* x) const
+    KS_INLINE void decode(const uint32_t* words, const uint8_t*, uint32_t d, uint32_t base, typename V::F* x) const
     {
         constexpr int lanes = V::lanes;
-        const uint32_t* ranges = words + bits * d / 32;
-        for (uint32_t base = 0; base < d; base += 64) {
-            const typename V::W codes = plane_words<V, bits>(words + base * bits / 32), mask = V::each((1u << bits) - 1);
-            const uint32_t range[2] = {ranges[base / 32], ranges[base / 32 + 1]};
-            const typename V::F scale[2] = {V::broadcast_half(range[0] & 0xffff), V::broadcast_half(range[1] & 0xffff)};
-            const typename V::F least[2] = {V::broadcast_half(range[0] >> 16), V::broadcast_half(range[1] >> 16)};
-            KS_UNROLL(8)
-            for (int i = 0; i < 64; i += lanes)
-                V::store(x + base + i, V::fma(V::to_float((codes >> (i / 2)) & mask), scale[i / 32], least[i / 32]));
-        }
+        const uint32_t* ranges = words + (bits * d + base) / 32;
+        const typename V::W codes = plane_words<V, bits>(words + base * bits / 32), mask = V::each((1u << bits) - 1);
+        const typename V::F scale[2] = {V::broadcast_half(ranges[0] & 0xffff), V::broadcast_half(ranges[1] & 0xffff)};
+        const typename V::F least[2] = {V::broadcast_half(ranges[0] >> 16), V::broadcast_half(ranges[1] >> 16)};
+        KS_UNROLL(8)
+        for (int i = 0; i < 64; i += lanes) x[i / lanes] = V::fma(V::to_float((codes >> (i / 2)) & mask), scale[i / 32], least[i / 32]);
     }
 };
 
@@ -116,12 +107,18 @@ template <class Row, uint32_t known_d>
 void decode_groups(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x, const Ahead& ahead)
 {
     if (known_d) d = known_d;
+    using V = typename Row::V;
     const Row decoder;
     const uint32_t n_words = from.row_words, n_tail = from.row_tail;
     for (uint32_t i = 0; i < n; i++, x += d) {
         const size_t row = rows[i] - first;
         ask(ahead, i);
-        decoder.decode(from.words + row * n_words, from.tails + row * n_tail, d, x);
+        for (uint32_t base = 0; base < d; base += 64) {
+            typename V::F values[64 / V::lanes];
+            decoder.decode(from.words + row * n_words, from.tails + row * n_tail, d, base, values);
+            KS_UNROLL(8)
+            for (uint32_t j = 0; j < 64 / V::lanes; j++) V::store(x + base + V::lanes * j, values[j]);
+        }
     }
 }
 
@@ -138,6 +135,49 @@ void decode_rows(const CodedRows& from, const uint32_t* rows, uint32_t first, ui
         ask(ahead, i);
         Row::any_dim(from.words + row * from.row_words, from.tails + row * from.row_tail, d, x + size_t(i) * d);
     }
+}
+
+// sums[h] += weights[h][i] * row i: what is decoded stays in registers, and so do the sums of 64 dims.
+template <class Row, uint32_t n_heads> void add_rows(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
+                                                     const float* weights, float* sums, uint32_t stride, Ahead ahead)
+{
+    using V = typename Row::V;
+    constexpr uint32_t lanes = V::lanes, n_vectors = 64 / lanes;
+    const Row decoder;
+    const uint32_t n_words = from.row_words, n_tail = from.row_tail;
+    for (uint32_t base = 0; base < d; base += 64, ahead.n = 0) {
+        typename V::F sum[n_heads][n_vectors];
+        KS_UNROLL(4)
+        for (uint32_t h = 0; h < n_heads; h++) KS_UNROLL(8)
+        for (uint32_t j = 0; j < n_vectors; j++) sum[h][j] = V::load(sums + h * stride + base + lanes * j);
+        for (uint32_t i = 0; i < n; i++) {
+            const size_t row = rows[i] - first;
+            ask(ahead, i);
+            typename V::F values[n_vectors];
+            decoder.decode(from.words + row * n_words, from.tails + row * n_tail, d, base, values);
+            KS_UNROLL(4)
+            for (uint32_t h = 0; h < n_heads; h++) {
+                const typename V::F weight = V::broadcast(weights[h * kAttentionTile + i]);
+                KS_UNROLL(8)
+                for (uint32_t j = 0; j < n_vectors; j++) sum[h][j] = V::fma(weight, values[j], sum[h][j]);
+            }
+        }
+        KS_UNROLL(4)
+        for (uint32_t h = 0; h < n_heads; h++) KS_UNROLL(8)
+        for (uint32_t j = 0; j < n_vectors; j++) V::store(sums + h * stride + base + lanes * j, sum[h][j]);
+    }
+}
+
+// Where there are registers for the sums.
+template <class Row> uint32_t row_outputs(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
+                                          const float* weights, uint32_t n_heads, float* sums, uint32_t stride, const Ahead& ahead)
+{
+    constexpr bool many = Row::V::lanes == 16;
+    if (d % 64 || n_heads > (many ? 4 : 1)) return 0;
+    constexpr decltype(&add_rows<Row, 1>) add[4] = {add_rows<Row, 1>, add_rows<Row, (many ? 2 : 1)>, add_rows<Row, (many ? 3 : 1)>,
+                                                    add_rows<Row, (many ? 4 : 1)>};
+    add[n_heads - 1](from, rows, first, n, d, weights, sums, stride, ahead);
+    return n;
 }
 
 // Some rows of one group, x (n, d): ranges are read once for all.
@@ -244,7 +284,9 @@ void decode_plain(const CodedRows& from, const uint32_t* rows, uint32_t first, u
 
 #define KS_OUTPUTS(S)                                                                                                                      \
     {                                                                                                                                      \
-        nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, polar_outputs<S, false>, polar_outputs<S, true>            \
+        nullptr, nullptr, row_outputs<Q8Row<S>>, row_outputs<Q4Row<S>>, row_outputs<TurboRow<S, 8>>, row_outputs<TurboRow<S, 4>>,          \
+            row_outputs<TurboRow<S, 2>>, row_outputs<TurboRow<S, 2>>, polar_outputs<S, false>, polar_outputs<S, true>,                     \
+            row_outputs<KiviRow<S, 4>>, row_outputs<KiviRow<S, 2>>                                                                         \
     }
 
 } // namespace ks

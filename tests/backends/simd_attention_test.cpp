@@ -100,8 +100,8 @@ TEST_CASE("simd: AVX-512 has the bits of AVX2 for every head size, group and poo
             }
 }
 
-// Logits straight from codes are those of decoded rows, wherever a run of codes begins and ends.
-TEST_CASE("simd: slots in polar codes have the bits of the values that they stand for")
+// Logits and outputs straight from codes are those of decoded rows, wherever a run of codes begins and ends.
+TEST_CASE("simd: slots in codes have the bits of the values that they stand for")
 {
     const CpuKernels chosen = choose_cpu_kernels();
     std::vector<std::pair<const AttentionKernels*, const VectorKernels*>> sets = {{kAttentionGeneric, kVectorGeneric},
@@ -111,7 +111,7 @@ TEST_CASE("simd: slots in polar codes have the bits of the values that they stan
     std::vector<uint32_t> table;
     for (uint32_t i = 0; i < n_slots; i++) table.push_back(i);
     for (uint32_t i = coded_begin; i < coded_end; i++) table[i] = n_slots + i * 7 % n_slots; // rows of the coded pool
-    for (Format format : {Format::polar, Format::polar5})
+    for (Format format : all_codecs())
         for (uint32_t d : {64u, 80u, 128u, 192u, 256u}) {
             CodedPool k(format, n_slots, d, 0.f), v(format, n_slots, d, 0.f);
             std::vector<float> k_rows = uniforms(2 * n_slots * d, 2), v_rows = uniforms(2 * n_slots * d, 3);
