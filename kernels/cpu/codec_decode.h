@@ -9,51 +9,88 @@
 namespace ks
 {
 
-// Bytes of a row from `begin` on, all of them words or all of them tail.
-template <class Word> KS_INLINE uint32_t row_bytes_at(const uint32_t* words, const uint8_t* tail, uint32_t row_bytes, uint32_t begin)
+// The codes of a plane's 64 dims: neighbours under each shift of half of `dims`.
+template <class V, uint32_t bits, uint32_t dims> KS_INLINE typename V::W in_fields(typename V::W words)
 {
-    const uint32_t in_words = row_bytes / 4 * 4;
-    Word word;
-    memcpy(&word, begin < in_words ? reinterpret_cast<const uint8_t*>(words) + begin : tail + (begin - in_words), sizeof word);
-    return word;
+    static const uint32_t right[3][2][16] = {
+        {{0, 0, 1, 1, 2, 2, 3, 3, 0, 0, 1, 1, 2, 2, 3, 3}, {0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7}},
+        {{0, 0, 0, 0, 2, 2, 2, 2, 0, 0, 0, 0, 2, 2, 2, 2}, {0, 0, 0, 0, 2, 2, 2, 2, 4, 4, 4, 4, 6, 6, 6, 6}},
+        {{}, {0, 0, 0, 0, 0, 0, 0, 0, 4, 4, 4, 4, 4, 4, 4, 4}}};
+    return 2 * bits == dims ? words : V::shift_each(words, right[bits / 2][dims / 16]);
 }
 
-// Of each codec, 64 values of a row, from the one at `base` on, in registers.
-template <class S> struct Q8Row {
-    using V = typename S::Wide;
-    static constexpr DecodeRowKernel any_dim = decode_q8<S>;
-    KS_INLINE void decode(const uint32_t* words, const uint8_t*, uint32_t d, uint32_t base, typename V::F* x) const
+// A row of codes of whole groups of 64 values, as decoders of `dims` values a vector read it; what its tail has is one f16.
+template <class V> struct OneRow {
+    static constexpr uint32_t n_rows = 1;
+    static constexpr int dims = V::lanes;
+    const uint32_t* words;
+    const uint8_t* tail;
+
+    KS_INLINE OneRow(const uint32_t* pool, const uint8_t* tails, uint32_t n_words, uint32_t n_tail, const uint32_t* rows)
+        : words(pool + size_t(rows[0]) * n_words), tail(tails + size_t(rows[0]) * n_tail)
     {
-        constexpr int lanes = V::lanes;
-        const int8_t* q = reinterpret_cast<const int8_t*>(words) + base;
-        const uint16_t* scales = reinterpret_cast<const uint16_t*>(words + d / 4) + base / 32;
-        const typename V::F scale[2] = {V::broadcast_half(scales[0]), V::broadcast_half(scales[1])};
-        KS_UNROLL(8)
-        for (int i = 0; i < 64; i += lanes) x[i / lanes] = scale[i / 32] * V::to_float(V::load_bytes(q + i));
+    }
+    template <uint32_t bits> KS_INLINE typename V::W plane(uint32_t word) const
+    {
+        return in_fields<V, bits, dims>(V::template repeat<2 * bits>(words + word));
+    }
+    KS_INLINE typename V::W bytes(uint32_t nth) const { return V::load_bytes(reinterpret_cast<const int8_t*>(words) + nth); }
+    KS_INLINE typename V::F half(uint32_t nth) const { return V::broadcast_half(reinterpret_cast<const uint16_t*>(words)[nth]); }
+    KS_INLINE typename V::F tail_half() const { return V::broadcast_half(tail[0] | uint32_t(tail[1]) << 8); }
+};
+
+// Two rows, eight dims of each in a vector of sixteen.
+template <class V> struct TwoRows {
+    static constexpr uint32_t n_rows = 2;
+    static constexpr int dims = 8;
+    const uint32_t* words[2];
+    const uint8_t* tail[2];
+
+    KS_INLINE TwoRows(const uint32_t* pool, const uint8_t* tails, uint32_t n_words, uint32_t n_tail, const uint32_t* rows)
+        : words{pool + size_t(rows[0]) * n_words, pool + size_t(rows[1]) * n_words}, tail{tails + size_t(rows[0]) * n_tail,
+                                                                                          tails + size_t(rows[1]) * n_tail}
+    {
+    }
+    template <uint32_t bits> KS_INLINE typename V::W plane(uint32_t word) const
+    {
+        return in_fields<V, bits, dims>(V::template repeat_two<2 * bits>(words[0] + word, words[1] + word));
+    }
+    KS_INLINE typename V::W bytes(uint32_t nth) const
+    {
+        return V::load_bytes(reinterpret_cast<const int8_t*>(words[0]) + nth, reinterpret_cast<const int8_t*>(words[1]) + nth);
+    }
+    KS_INLINE typename V::F half(uint32_t nth) const
+    {
+        return V::broadcast_halves(reinterpret_cast<const uint16_t*>(words[0])[nth], reinterpret_cast<const uint16_t*>(words[1])[nth]);
+    }
+    KS_INLINE typename V::F tail_half() const
+    {
+        return V::broadcast_halves(tail[0][0] | uint32_t(tail[0][1]) << 8, tail[1][0] | uint32_t(tail[1][1]) << 8);
     }
 };
 
-// The codes of a plane's 64 dims: neighbours under each shift of half the lanes.
-template <class V, uint32_t bits> KS_INLINE typename V::W plane_words(const uint32_t* words)
-{
-    static const uint32_t right[3][16] = {{0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7},
-                                          {0, 0, 0, 0, 2, 2, 2, 2, 4, 4, 4, 4, 6, 6, 6, 6},
-                                          {0, 0, 0, 0, 0, 0, 0, 0, 4, 4, 4, 4, 4, 4, 4, 4}};
-    const typename V::W all = V::template repeat<2 * bits>(words);
-    return 2 * bits == V::lanes ? all : V::shift_each(all, right[bits / 2]);
-}
+// Of each codec, 64 values of a row or of two, from the one at `base` on, in registers.
+template <class S> struct Q8Row {
+    using V = typename S::Wide;
+    static constexpr DecodeRowKernel any_dim = decode_q8<S>;
+    template <class In> KS_INLINE void decode(const In& in, uint32_t d, uint32_t base, typename V::F* x) const
+    {
+        const typename V::F scale[2] = {in.half((d + base / 16) / 2), in.half((d + base / 16) / 2 + 1)};
+        KS_UNROLL(8)
+        for (int i = 0; i < 64; i += In::dims) x[i / In::dims] = scale[i / 32] * V::to_float(in.bytes(base + uint32_t(i)));
+    }
+};
 
 template <class S> struct Q4Row {
     using V = typename S::Wide;
     static constexpr DecodeRowKernel any_dim = decode_q4<S>;
-    KS_INLINE void decode(const uint32_t* words, const uint8_t*, uint32_t d, uint32_t base, typename V::F* x) const
+    template <class In> KS_INLINE void decode(const In& in, uint32_t d, uint32_t base, typename V::F* x) const
     {
-        constexpr int lanes = V::lanes;
-        const uint16_t* scales = reinterpret_cast<const uint16_t*>(words + d / 8) + base / 32;
-        const typename V::W codes = plane_words<V, 4>(words + base / 8);
-        const typename V::F scale[2] = {V::broadcast_half(scales[0]), V::broadcast_half(scales[1])};
+        const typename V::W codes = in.template plane<4>(base / 8);
+        const typename V::F scale[2] = {in.half(d / 4 + base / 32), in.half(d / 4 + base / 32 + 1)};
         KS_UNROLL(8)
-        for (int i = 0; i < 64; i += lanes) x[i / lanes] = scale[i / 32] * V::to_float(((codes >> (i / 2)) & V::each(15)) - V::each(8));
+        for (int i = 0; i < 64; i += In::dims)
+            x[i / In::dims] = scale[i / 32] * V::to_float(((codes >> (i / 2)) & V::each(15)) - V::each(8));
     }
 };
 
@@ -69,36 +106,31 @@ template <class S, uint32_t ranks> struct TurboRow {
             if (ranks == 8 && i >= 8) levels[i] = -levels[i];
         }
     }
-    KS_INLINE typename V::F level(W code, W sign) const
+    KS_INLINE typename V::F level(W code, W sign) const // of a sign the top bit counts
     {
-        return ranks == 8   ? V::pick_signed(levels, code)
-               : ranks == 4 ? V::negate(V::pick(levels, code), sign << 31)
-                            : V::pick(levels, code);
+        return ranks == 8 ? V::pick_signed(levels, code) : ranks == 4 ? V::negate(V::pick(levels, code), sign) : V::pick(levels, code);
     }
-    KS_INLINE void decode(const uint32_t* words, const uint8_t* tail, uint32_t d, uint32_t base, typename V::F* x) const
+    template <class In> KS_INLINE void decode(const In& in, uint32_t d, uint32_t base, typename V::F* x) const
     {
-        constexpr int lanes = V::lanes;
-        const uint32_t bytes = turbo_bytes(ranks, d);
-        const typename V::F scale = V::broadcast_half(row_bytes_at<uint16_t>(words, tail, bytes, bytes - 2));
-        const W codes = ranks == 8 ? plane_words<V, 4>(words + base / 8) : plane_words<V, 2>(words + base / 16);
-        const W signs = ranks == 4 ? plane_words<V, 1>(words + d / 16 + base / 32) : codes;
+        const typename V::F scale = in.tail_half();
+        const W codes = in.template plane<(ranks == 8 ? 4 : 2)>(base / (ranks == 8 ? 8 : 16));
+        const W signs = ranks == 4 ? in.template plane<1>(d / 16 + base / 32) : codes;
         KS_UNROLL(8)
-        for (int i = 0; i < 64; i += lanes) x[i / lanes] = scale * level(codes >> (i / 2), signs >> (i / 2));
+        for (int i = 0; i < 64; i += In::dims) x[i / In::dims] = scale * level(codes >> (i / 2), signs << (31 - i / 2));
     }
 };
 
 template <class S, uint32_t bits> struct KiviRow {
     using V = typename S::Wide;
     static constexpr DecodeRowKernel any_dim = decode_kivi_row<S, bits>;
-    KS_INLINE void decode(const uint32_t* words, const uint8_t*, uint32_t d, uint32_t base, typename V::F* x) const
+    template <class In> KS_INLINE void decode(const In& in, uint32_t d, uint32_t base, typename V::F* x) const
     {
-        constexpr int lanes = V::lanes;
-        const uint32_t* ranges = words + (bits * d + base) / 32;
-        const typename V::W codes = plane_words<V, bits>(words + base * bits / 32), mask = V::each((1u << bits) - 1);
-        const typename V::F scale[2] = {V::broadcast_half(ranges[0] & 0xffff), V::broadcast_half(ranges[1] & 0xffff)};
-        const typename V::F least[2] = {V::broadcast_half(ranges[0] >> 16), V::broadcast_half(ranges[1] >> 16)};
+        const uint32_t range = (bits * d + base) / 16; // its scale, then its least value
+        const typename V::W codes = in.template plane<bits>(base * bits / 32), mask = V::each((1u << bits) - 1);
+        const typename V::F scale[2] = {in.half(range), in.half(range + 2)}, least[2] = {in.half(range + 1), in.half(range + 3)};
         KS_UNROLL(8)
-        for (int i = 0; i < 64; i += lanes) x[i / lanes] = V::fma(V::to_float((codes >> (i / 2)) & mask), scale[i / 32], least[i / 32]);
+        for (int i = 0; i < 64; i += In::dims)
+            x[i / In::dims] = V::fma(V::to_float((codes >> (i / 2)) & mask), scale[i / 32], least[i / 32]);
     }
 };
 
@@ -111,11 +143,11 @@ void decode_groups(const CodedRows& from, const uint32_t* rows, uint32_t first, 
     const Row decoder;
     const uint32_t n_words = from.row_words, n_tail = from.row_tail;
     for (uint32_t i = 0; i < n; i++, x += d) {
-        const size_t row = rows[i] - first;
+        const uint32_t row = rows[i] - first;
         ask(ahead, i);
         for (uint32_t base = 0; base < d; base += 64) {
             typename V::F values[64 / V::lanes];
-            decoder.decode(from.words + row * n_words, from.tails + row * n_tail, d, base, values);
+            decoder.decode(OneRow<V>(from.words, from.tails, n_words, n_tail, &row), d, base, values);
             KS_UNROLL(8)
             for (uint32_t j = 0; j < 64 / V::lanes; j++) V::store(x + base + V::lanes * j, values[j]);
         }
@@ -137,49 +169,6 @@ void decode_rows(const CodedRows& from, const uint32_t* rows, uint32_t first, ui
     }
 }
 
-// sums[h] += weights[h][i] * row i: what is decoded stays in registers, and so do the sums of 64 dims.
-template <class Row, uint32_t n_heads> void add_rows(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
-                                                     const float* weights, float* sums, uint32_t stride, Ahead ahead)
-{
-    using V = typename Row::V;
-    constexpr uint32_t lanes = V::lanes, n_vectors = 64 / lanes;
-    const Row decoder;
-    const uint32_t n_words = from.row_words, n_tail = from.row_tail;
-    for (uint32_t base = 0; base < d; base += 64, ahead.n = 0) {
-        typename V::F sum[n_heads][n_vectors];
-        KS_UNROLL(4)
-        for (uint32_t h = 0; h < n_heads; h++) KS_UNROLL(8)
-        for (uint32_t j = 0; j < n_vectors; j++) sum[h][j] = V::load(sums + h * stride + base + lanes * j);
-        for (uint32_t i = 0; i < n; i++) {
-            const size_t row = rows[i] - first;
-            ask(ahead, i);
-            typename V::F values[n_vectors];
-            decoder.decode(from.words + row * n_words, from.tails + row * n_tail, d, base, values);
-            KS_UNROLL(4)
-            for (uint32_t h = 0; h < n_heads; h++) {
-                const typename V::F weight = V::broadcast(weights[h * kAttentionTile + i]);
-                KS_UNROLL(8)
-                for (uint32_t j = 0; j < n_vectors; j++) sum[h][j] = V::fma(weight, values[j], sum[h][j]);
-            }
-        }
-        KS_UNROLL(4)
-        for (uint32_t h = 0; h < n_heads; h++) KS_UNROLL(8)
-        for (uint32_t j = 0; j < n_vectors; j++) V::store(sums + h * stride + base + lanes * j, sum[h][j]);
-    }
-}
-
-// Where there are registers for the sums.
-template <class Row> uint32_t row_outputs(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
-                                          const float* weights, uint32_t n_heads, float* sums, uint32_t stride, const Ahead& ahead)
-{
-    constexpr bool many = Row::V::lanes == 16;
-    if (d % 64 || n_heads > (many ? 4 : 1)) return 0;
-    constexpr decltype(&add_rows<Row, 1>) add[4] = {add_rows<Row, 1>, add_rows<Row, (many ? 2 : 1)>, add_rows<Row, (many ? 3 : 1)>,
-                                                    add_rows<Row, (many ? 4 : 1)>};
-    add[n_heads - 1](from, rows, first, n, d, weights, sums, stride, ahead);
-    return n;
-}
-
 // Some rows of one group, x (n, d): ranges are read once for all.
 template <class S, uint32_t bits> KS_INLINE void decode_group_rows(const uint32_t* group, const uint32_t* rows, uint32_t first, uint32_t n,
                                                                    uint32_t d, float* x, const Ahead& ahead)
@@ -194,7 +183,8 @@ template <class S, uint32_t bits> KS_INLINE void decode_group_rows(const uint32_
         const uint32_t* words = group + d + base / 64 * (2 * bits);
         const int half = base % 64 ? 16 : 0;
         for (uint32_t i = 0; i < n; i++) {
-            const typename V::W codes = plane_words<V, bits>(words + (rows[i] - first) % kivi_rows * row_words) >> half;
+            const uint32_t nth = (rows[i] - first) % kivi_rows;
+            const typename V::W codes = OneRow<V>(words, nullptr, row_words, 0, &nth).template plane<bits>(0) >> half;
             float* out = x + size_t(i) * d + base;
             if (base == 0) ask(ahead, i);
             KS_UNROLL(4)
@@ -275,18 +265,6 @@ void decode_plain(const CodedRows& from, const uint32_t* rows, uint32_t first, u
             decode_rows<TurboRow<S, 4>>, decode_rows<TurboRow<S, 2>>, decode_rows<TurboRow<S, 2>>, decode_polar_rows<S, false>,            \
             decode_polar_rows<S, true>, decode_rows<KiviRow<S, 4>>, decode_rows<KiviRow<S, 2>>, decode_kivi_groups<S, 4>,                  \
             decode_kivi_groups<S, 2>                                                                                                       \
-    }
-
-#define KS_LOGITS(S)                                                                                                                       \
-    {                                                                                                                                      \
-        nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, polar_logits<S, false>, polar_logits<S, true>              \
-    }
-
-#define KS_OUTPUTS(S)                                                                                                                      \
-    {                                                                                                                                      \
-        nullptr, nullptr, row_outputs<Q8Row<S>>, row_outputs<Q4Row<S>>, row_outputs<TurboRow<S, 8>>, row_outputs<TurboRow<S, 4>>,          \
-            row_outputs<TurboRow<S, 2>>, row_outputs<TurboRow<S, 2>>, polar_outputs<S, false>, polar_outputs<S, true>,                     \
-            row_outputs<KiviRow<S, 4>>, row_outputs<KiviRow<S, 2>>                                                                         \
     }
 
 } // namespace ks

@@ -82,6 +82,19 @@ KS_INLINE static void ask(const Ahead& ahead, uint32_t i)
     for (uint32_t k = 0; k < ahead.row_bytes; k += 64) __builtin_prefetch(reinterpret_cast<const void*>(at + k), 0, 2);
 }
 
+// The same for n rows from i on, at once. Where the last of them tells that they lie together, by lines that they share.
+static void ask_rows(const Ahead& ahead, uint32_t i, uint32_t n)
+{
+    if (i >= ahead.n) return;
+    n = ahead.n - i < n ? ahead.n - i : n;
+    if (ahead.rows[i + n - 1] - ahead.rows[i] != n - 1) {
+        for (uint32_t k = i; k < i + n; k++) ask(ahead, k);
+        return;
+    }
+    const uintptr_t at = ahead.pool + uintptr_t(ahead.rows[i]) * ahead.row_bytes;
+    for (uint32_t k = 0; k < n * ahead.row_bytes; k += 64) __builtin_prefetch(reinterpret_cast<const void*>(at + k), 0, 2);
+}
+
 // What is left of it after i rows.
 KS_INLINE static Ahead after(const Ahead& ahead, uint32_t i)
 {
@@ -95,8 +108,8 @@ using DecodeRowKernel = void (*)(const uint32_t* words, const uint8_t* tail, uin
 // Rows rows[i] - first of a pool, x (n, d). A row of `ahead` is asked for with each.
 using DecodeKernel = void (*)(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x,
                               const Ahead& ahead);
-// logits[h * kAttentionTile + i] of n_heads <= 4 queries, q (n_heads, d), and of the first rows: as many as whole vectors hold, which it
-// returns. room (kAttentionTile, d)
+// logits[h * kAttentionTile + i] of n_heads <= 4 queries, q (n_heads, d), and of the first rows: as many as it can take, all or
+// whole vectors of them, which it returns. room (kAttentionTile, d)
 using LogitsKernel = uint32_t (*)(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, const float* q,
                                   uint32_t n_heads, float* logits, float* room, const Ahead& ahead);
 // sums[h], `stride` apart, += weights[h * kAttentionTile + i] * row i; again the first rows
@@ -208,7 +221,7 @@ struct VectorKernels {
     uint32_t (*argmax)(const float* x, uint32_t n);
     EncodeKernel encode[cpu_codec_count];
     DecodeKernel decode[cpu_codec_count];
-    LogitsKernel logits[cpu_codec_count];   // null where decoding the rows is as fast
+    LogitsKernel logits[cpu_codec_count];   // null where rows are decoded first
     OutputsKernel outputs[cpu_codec_count]; // the same
 };
 

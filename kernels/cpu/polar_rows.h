@@ -140,7 +140,7 @@ template <class V, bool fine, uint32_t known_d, class Take>
 KS_INLINE void polar_lanes(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t d, const Ahead& ahead, const Take& take)
 {
     if (known_d) d = known_d;
-    for (uint32_t i = 0; i < V::lanes; i++) ask(ahead, i);
+    ask_rows(ahead, 0, V::lanes);
     const LaneRows<V> row(from, rows, first, polar_bytes(d, fine));
     PolarLanes<V, fine>().decode(row, d, take);
 }

@@ -1,7 +1,7 @@
 // The ops that touch every value once.
 #pragma once
 
-#include "kernels/cpu/codec_decode.h"
+#include "kernels/cpu/codec_sums.h"
 #include "kernels/cpu/rope.h"
 #include "kernels/cpu/vector_math.h"
 

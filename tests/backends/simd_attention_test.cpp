@@ -107,17 +107,20 @@ TEST_CASE("simd: slots in codes have the bits of the values that they stand for"
     std::vector<std::pair<const AttentionKernels*, const VectorKernels*>> sets = {{kAttentionGeneric, kVectorGeneric},
                                                                                   {&chosen.attention, &chosen.vector}};
     if (&chosen.attention == kAttentionAvx512) sets.emplace_back(kAttentionAvx2, kVectorAvx2);
-    const uint32_t n_tokens = 3, n_slots = 333, coded_begin = 9, coded_end = 321;
+    const uint32_t n_tokens = 3, n_slots = 333, coded_begin = 9, coded_end = 321, n_coded = 352;
     std::vector<uint32_t> table;
     for (uint32_t i = 0; i < n_slots; i++) table.push_back(i);
-    for (uint32_t i = coded_begin; i < coded_end; i++) table[i] = n_slots + i * 7 % n_slots; // rows of the coded pool
-    for (Format format : all_codecs())
+    for (uint32_t i = coded_begin; i < coded_end; i++) table[i] = n_slots + (i < 150 ? i : i * 7 % n_slots); // rows of the coded pool
+    std::vector<std::pair<Format, Format>> pairs = {{Format::kivi, Format::kiviv}, {Format::kivi2, Format::kivi2v}};
+    for (Format format : all_codecs()) pairs.emplace_back(format, format);
+    for (const auto& [k_format, v_format] : pairs)
         for (uint32_t d : {64u, 80u, 128u, 192u, 256u}) {
-            CodedPool k(format, n_slots, d, 0.f), v(format, n_slots, d, 0.f);
-            std::vector<float> k_rows = uniforms(2 * n_slots * d, 2), v_rows = uniforms(2 * n_slots * d, 3);
-            for (uint32_t i = 0; i < n_slots; i++) k.keep(i, &k_rows[(n_slots + i) * d]), v.keep(i, &v_rows[(n_slots + i) * d]);
-            const uint32_t bytes = codec_info(format).row_bytes(d);
-            const CodedRow k_all = coded_row(k.bytes.data(), n_slots, 0, bytes), v_all = coded_row(v.bytes.data(), n_slots, 0, bytes);
+            CodedPool k(k_format, n_coded, d, 0.f), v(v_format, n_coded, d, 0.f);
+            std::vector<float> k_rows = uniforms((n_slots + n_coded) * d, 2), v_rows = uniforms((n_slots + n_coded) * d, 3);
+            for (uint32_t i = 0; i < n_coded; i += codec_info(k_format).group) k.keep(i, &k_rows[(n_slots + i) * d]);
+            for (uint32_t i = 0; i < n_coded; i++) v.keep(i, &v_rows[(n_slots + i) * d]);
+            const uint32_t k_bytes = codec_info(k_format).row_bytes(d), v_bytes = codec_info(v_format).row_bytes(d);
+            const CodedRow k_all = coded_row(k.bytes.data(), n_coded, 0, k_bytes), v_all = coded_row(v.bytes.data(), n_coded, 0, v_bytes);
             for (uint32_t n_heads : {1u, 2u, 3u, 4u, 7u})
                 for (bool part : {false, true}) { // seen, or seen in one way
                     const std::vector<float> q = uniforms(size_t(n_tokens) * n_heads * d, d), q_far = uniforms(q.size(), d + 1);
@@ -132,16 +135,16 @@ TEST_CASE("simd: slots in codes have the bits of the values that they stand for"
                     task.k = k_rows.data(), task.v = v_rows.data();
                     task.table = table.data();
                     for (const auto& [attention, vector] : sets) {
-                        const int codec = codec_index(format);
-                        task.coded_k = {
-                            vector->decode[codec], vector->logits[codec], nullptr, k_all.words, k_all.tail, bytes / 4, bytes % 4};
-                        task.coded_v = {
-                            vector->decode[codec], nullptr, vector->outputs[codec], v_all.words, v_all.tail, bytes / 4, bytes % 4};
+                        const int key = codec_index(k_format), value = codec_index(v_format);
+                        task.coded_k = {vector->decode[key], vector->logits[key], nullptr,    k_all.words,
+                                        k_all.tail,          k_bytes / 4,         k_bytes % 4};
+                        task.coded_v = {vector->decode[value], nullptr,    vector->outputs[value], v_all.words, v_all.tail,
+                                        v_bytes / 4,           v_bytes % 4};
                         task.view = view;
                         const std::vector<float> coded = attend(*attention, task, n_slots);
                         task.view = plain_view;
                         const std::vector<float> plain = attend(*attention, task, n_slots);
-                        CAPTURE(name_of(format, d));
+                        CAPTURE(name_of(k_format, d));
                         CAPTURE(n_heads);
                         CHECK(memcmp(coded.data(), plain.data(), 4 * coded.size()) == 0);
                     }

@@ -1,0 +1,184 @@
+// Logits and outputs of one token straight from rows of codes: what is decoded stays in registers. The bits are those of rows that are
+// decoded first.
+#pragma once
+
+#include "kernels/cpu/codec_decode.h"
+
+#include <type_traits>
+
+namespace ks
+{
+
+// As many rows as a vector has eights.
+template <class V> using KeyRows = std::conditional_t<V::lanes == 16, TwoRows<V>, OneRow<V>>;
+
+// 64 values of rows, eight in a vector, of the dims that begin() was told.
+template <class Row> struct RowReader {
+    using V = typename Row::V;
+    const uint32_t* words;
+    const uint8_t* tails;
+    uint32_t n_words, n_tail, d, base = 0;
+    Row decoder;
+
+    KS_INLINE RowReader(const CodedRows& from, uint32_t dims)
+        : words(from.words), tails(from.tails), n_words(from.row_words), n_tail(from.row_tail), d(dims)
+    {
+    }
+    KS_INLINE void begin(uint32_t dim) { base = dim; }
+    KS_INLINE void read(const uint32_t* rows, typename V::F* x) const
+    {
+        decoder.decode(KeyRows<V>(words, tails, n_words, n_tail, rows), d, base, x);
+    }
+};
+
+// The same of rows of one group, whose ranges are read once for all.
+template <class S, uint32_t bits> struct GroupReader {
+    using V = typename S::Wide;
+    const uint32_t *group, *words;
+    uint32_t d;
+    typename V::F scale[8], least[8];
+
+    KS_INLINE GroupReader(const uint32_t* codes, uint32_t dims) : group(codes), d(dims) {}
+    KS_INLINE void begin(uint32_t base)
+    {
+        words = group + d + base / 32 * bits;
+        KS_UNROLL(8)
+        for (uint32_t j = 0; j < 8; j++) V::half2(V::template repeat<8>(group + base + 8 * j), &scale[j], &least[j]);
+    }
+    KS_INLINE void read(const uint32_t* rows, typename V::F* x) const
+    {
+        const uint32_t nth[2] = {rows[0] % kivi_rows, rows[KeyRows<V>::n_rows - 1] % kivi_rows};
+        const typename V::W codes = KeyRows<V>(words, nullptr, bits * d / 32, 0, nth).template plane<bits>(0);
+        KS_UNROLL(8)
+        for (int j = 0; j < 8; j++) x[j] = V::fma(V::to_float((codes >> 4 * j) & V::each((1u << bits) - 1)), scale[j], least[j]);
+    }
+};
+
+// logits[h * kAttentionTile + i], in the order of few_logits: eight vectors of keys have a sum for each head.
+template <class Reader, uint32_t n_heads> void rows_logits(Reader reader, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
+                                                           const float* q, float* logits, const Ahead& ahead)
+{
+    using V = typename Reader::V;
+    constexpr uint32_t n_rows = KeyRows<V>::n_rows, step = 8 * n_rows;
+    static_assert(step == V::lanes, "a vector of logits");
+    for (uint32_t from = 0; from < n; from += step) {
+        const uint32_t here = n - from < step ? n - from : step;
+        uint32_t at[step]; // the last row once more, where there are fewer
+        KS_UNROLL(16)
+        for (uint32_t i = 0; i < step; i++) at[i] = rows[from + (i < here ? i : here - 1)] - first;
+        ask_rows(ahead, from, step);
+        typename V::F sums[n_heads][8];
+        KS_UNROLL(4)
+        for (uint32_t h = 0; h < n_heads; h++) KS_UNROLL(8)
+        for (uint32_t i = 0; i < 8; i++) sums[h][i] = V::zero();
+        for (uint32_t base = 0; base < d; base += 64) {
+            reader.begin(base);
+            KS_UNROLL(8)
+            for (uint32_t i = 0; i < 8; i++) {
+                typename V::F keys[8];
+                reader.read(at + n_rows * i, keys);
+                KS_UNROLL(8)
+                for (uint32_t j = 0; j < 8; j++) KS_UNROLL(4)
+                for (uint32_t h = 0; h < n_heads; h++)
+                    sums[h][i] = V::fma(V::load_repeated(q + size_t(h) * d + base + 8 * j), keys[j], sums[h][i]);
+            }
+        }
+        for (uint32_t h = 0; h < n_heads; h++) {
+            float* const to = logits + h * kAttentionTile + from;
+            float some[step];
+            V::store(here == step ? to : some, V::sums8(sums[h]));
+            for (uint32_t i = 0; i < here && here < step; i++) to[i] = some[i];
+        }
+    }
+}
+
+template <class Reader> KS_INLINE auto rows_logits_of(uint32_t n_heads)
+{
+    return n_heads == 1   ? rows_logits<Reader, 1>
+           : n_heads == 2 ? rows_logits<Reader, 2>
+           : n_heads == 3 ? rows_logits<Reader, 3>
+                          : rows_logits<Reader, 4>;
+}
+
+template <class Row> uint32_t row_logits(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
+                                         const float* q, uint32_t n_heads, float* logits, float*, const Ahead& ahead)
+{
+    if (d % 64) return 0;
+    rows_logits_of<RowReader<Row>>(n_heads)(RowReader<Row>(from, d), rows, first, n, d, q, logits, ahead);
+    return n;
+}
+
+template <class S, uint32_t bits> uint32_t group_logits(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
+                                                        const float* q, uint32_t n_heads, float* logits, float*, const Ahead& ahead)
+{
+    if (d % 64) return 0;
+    const auto some = rows_logits_of<GroupReader<S, bits>>(n_heads);
+    for (uint32_t i = 0, end; i < n; i = end) {
+        const uint32_t nth = (rows[i] - first) / kivi_rows;
+        for (end = i + 1; end < n && (rows[end] - first) / kivi_rows == nth;) end++;
+        const GroupReader<S, bits> reader(from.words + size_t(nth) * kivi_group_words(bits, d), d);
+        some(reader, rows + i, first, end - i, d, q, logits + i, after(ahead, i));
+    }
+    return n;
+}
+
+// sums[h] += weights[h][i] * row i: what is decoded stays in registers, and so do the sums of 64 dims.
+template <class Row, uint32_t n_heads> void add_rows(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
+                                                     const float* weights, float* sums, uint32_t stride, Ahead ahead)
+{
+    using V = typename Row::V;
+    constexpr uint32_t lanes = V::lanes, n_vectors = 64 / lanes;
+    const Row decoder;
+    const uint32_t *const words = from.words, n_words = from.row_words, n_tail = from.row_tail;
+    const uint8_t* const tails = from.tails;
+    for (uint32_t base = 0; base < d; base += 64, ahead.n = 0) {
+        typename V::F sum[n_heads][n_vectors];
+        KS_UNROLL(4)
+        for (uint32_t h = 0; h < n_heads; h++) KS_UNROLL(8)
+        for (uint32_t j = 0; j < n_vectors; j++) sum[h][j] = V::load(sums + h * stride + base + lanes * j);
+        for (uint32_t i = 0; i < n; i++) {
+            const uint32_t row = rows[i] - first;
+            if (i % 16 == 0) ask_rows(ahead, i, 16);
+            typename V::F values[n_vectors];
+            decoder.decode(OneRow<V>(words, tails, n_words, n_tail, &row), d, base, values);
+            KS_UNROLL(4)
+            for (uint32_t h = 0; h < n_heads; h++) {
+                const typename V::F weight = V::broadcast(weights[h * kAttentionTile + i]);
+                KS_UNROLL(8)
+                for (uint32_t j = 0; j < n_vectors; j++) sum[h][j] = V::fma(weight, values[j], sum[h][j]);
+            }
+        }
+        KS_UNROLL(4)
+        for (uint32_t h = 0; h < n_heads; h++) KS_UNROLL(8)
+        for (uint32_t j = 0; j < n_vectors; j++) V::store(sums + h * stride + base + lanes * j, sum[h][j]);
+    }
+}
+
+// Where there are registers for the sums.
+template <class Row> uint32_t row_outputs(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
+                                          const float* weights, uint32_t n_heads, float* sums, uint32_t stride, const Ahead& ahead)
+{
+    constexpr bool many = Row::V::lanes == 16;
+    if (d % 64 || n_heads > (many ? 4 : 1)) return 0;
+    constexpr decltype(&add_rows<Row, 1>) add[4] = {add_rows<Row, 1>, add_rows<Row, (many ? 2 : 1)>, add_rows<Row, (many ? 3 : 1)>,
+                                                    add_rows<Row, (many ? 4 : 1)>};
+    add[n_heads - 1](from, rows, first, n, d, weights, sums, stride, ahead);
+    return n;
+}
+
+// In the order of CpuCodec. Keys are not in those that are for values only.
+#define KS_LOGITS(S)                                                                                                                       \
+    {                                                                                                                                      \
+        nullptr, nullptr, row_logits<Q8Row<S>>, row_logits<Q4Row<S>>, row_logits<TurboRow<S, 8>>, row_logits<TurboRow<S, 4>>,              \
+            row_logits<TurboRow<S, 2>>, row_logits<TurboRow<S, 2>>, polar_logits<S, false>, polar_logits<S, true>, nullptr, nullptr,       \
+            group_logits<S, 4>, group_logits<S, 2>                                                                                         \
+    }
+
+#define KS_OUTPUTS(S)                                                                                                                      \
+    {                                                                                                                                      \
+        nullptr, nullptr, row_outputs<Q8Row<S>>, row_outputs<Q4Row<S>>, row_outputs<TurboRow<S, 8>>, row_outputs<TurboRow<S, 4>>,          \
+            row_outputs<TurboRow<S, 2>>, row_outputs<TurboRow<S, 2>>, polar_outputs<S, false>, polar_outputs<S, true>,                     \
+            row_outputs<KiviRow<S, 4>>, row_outputs<KiviRow<S, 2>>                                                                         \
+    }
+
+} // namespace ks
