@@ -8,9 +8,15 @@ namespace ks
 namespace // as in simd_avx2.h
 {
 
+// Of n rows those that are asked for before dim d.
+KS_INLINE static uint32_t ceil_share(uint32_t n, size_t d, size_t head_dim)
+{
+    return d < head_dim ? uint32_t((n * d + head_dim - 1) / head_dim) : n;
+}
+
 // weights[h][i] = q[h] . key of rows[i], for n_heads query heads and n_positions rows. A vector has eight dims of each of some rows.
 template <class V, bool k_half, uint32_t n_heads, uint32_t n_positions>
-KS_INLINE void few_logits(const void* keys, size_t head_dim, const float* q, const uint32_t* rows, float* weights)
+KS_INLINE void few_logits(const void* keys, size_t head_dim, const float* q, const uint32_t* rows, float* weights, Ahead ahead)
 {
     constexpr uint32_t n_rows = V::lanes / 8, n = n_positions / n_rows;
     static_assert(n * n_rows == n_positions && n_heads * n <= 8, "one sum each");
@@ -21,6 +27,8 @@ KS_INLINE void few_logits(const void* keys, size_t head_dim, const float* q, con
     KS_UNROLL(8)
     for (uint32_t i = 0; i < 8; i++) sums[i] = V::zero();
     for (size_t d = 0; d < head_dim; d += 8) {
+        if (d % 32 == 0)
+            for (uint32_t i = ceil_share(n_positions, d, head_dim); i < ceil_share(n_positions, d + 32, head_dim); i++) ask(ahead, i);
         typename V::F key[n];
         KS_UNROLL(8)
         for (uint32_t i = 0; i < n; i++) key[i] = V::template load_rows<k_half>(at + n_rows * i, d);
@@ -97,14 +105,10 @@ template <class S, bool half, uint32_t n_heads> void part_logits(const Attention
     const Ahead ahead = part.place == Part::pool ? tile.ahead(task, part, true, part.begin) : Ahead{};
     const float* q = part.far ? s.far : s.q;
     const uint32_t* rows = keys.rows - part.begin;
-    for (; from + step <= to; from += step) {
-        for (uint32_t i = from; i < from + step; i++) ask(ahead, i - part.begin);
-        few_logits<Wide, half, n_heads, step>(keys.data, head_dim, q, rows + from, s.weights + from);
-    }
-    for (; from < to; from++) {
-        ask(ahead, from - part.begin);
-        few_logits<S, half, n_heads, 1>(keys.data, head_dim, q, rows + from, s.weights + from);
-    }
+    for (; from + step <= to; from += step)
+        few_logits<Wide, half, n_heads, step>(keys.data, head_dim, q, rows + from, s.weights + from, after(ahead, from - part.begin));
+    for (; from < to; from++)
+        few_logits<S, half, n_heads, 1>(keys.data, head_dim, q, rows + from, s.weights + from, after(ahead, from - part.begin));
 }
 
 // The same straight from codes, where their codec can and keys are not turned; returns how many columns have theirs.
@@ -114,7 +118,7 @@ template <uint32_t n_heads> KS_INLINE uint32_t logits_of_codes(const AttentionTa
     const CodedRows& keys = task.coded_k;
     if (part.place != Part::coded || !keys.logits || task.a.n_turn) return 0;
     return keys.logits(keys, tile.rows + from, tile.first_coded, to - from, task.a.head_dim, part.far ? s.far : s.q, n_heads,
-                       s.weights + from, s.decoded, tile.ahead(task, part, true, from));
+                       s.weights + from, s.decoded);
 }
 
 // Logits of columns [from, to) of a part, from codes or from rows.
@@ -137,14 +141,17 @@ template <class S, bool half, uint32_t n_heads> void part_outputs(const Attentio
     using Wide = typename S::Wide;
     constexpr uint32_t lanes = Wide::lanes, n_vectors = lanes == 16 ? 4 : n_heads == 1 ? 8 : n_heads == 4 ? 2 : 4;
     const uint32_t head_dim = task.a.head_dim, *rows = values.rows + (from - part.begin);
-    Ahead ahead = part.place == Part::pool ? tile.ahead(task, part, false, from) : Ahead{};
+    const Ahead ahead = part.place == Part::pool ? tile.ahead(task, part, false, from) : Ahead{};
     uint32_t d = 0;
-    for (; d + lanes * n_vectors <= head_dim; d += lanes * n_vectors, ahead.n = 0)
-        some_outputs<Wide, half, n_heads, n_vectors>(values.data, head_dim, d, s.weights + from, rows, to - from, sums, stride, ahead);
-    for (; d + lanes <= head_dim; d += lanes, ahead.n = 0)
-        some_outputs<Wide, half, n_heads, 1>(values.data, head_dim, d, s.weights + from, rows, to - from, sums, stride, ahead);
-    for (; d < head_dim; d += 8, ahead.n = 0)
-        some_outputs<S, half, n_heads, 1>(values.data, head_dim, d, s.weights + from, rows, to - from, sums, stride, ahead);
+    for (; d + lanes * n_vectors <= head_dim; d += lanes * n_vectors)
+        some_outputs<Wide, half, n_heads, n_vectors>(values.data, head_dim, d, s.weights + from, rows, to - from, sums, stride,
+                                                     share(ahead, d, d + lanes * n_vectors, head_dim));
+    for (; d + lanes <= head_dim; d += lanes)
+        some_outputs<Wide, half, n_heads, 1>(values.data, head_dim, d, s.weights + from, rows, to - from, sums, stride,
+                                             share(ahead, d, d + lanes, head_dim));
+    for (; d < head_dim; d += 8)
+        some_outputs<S, half, n_heads, 1>(values.data, head_dim, d, s.weights + from, rows, to - from, sums, stride,
+                                          share(ahead, d, d + 8, head_dim));
 }
 
 // Columns [from, to) of a part are added to the sums, from codes or from rows.
@@ -153,8 +160,8 @@ template <class S, uint32_t n_heads> void seen_outputs(const AttentionTask& task
 {
     const CodedRows& codes = task.coded_v;
     if (part.place == Part::coded && codes.outputs)
-        from += codes.outputs(codes, tile.rows + from, tile.first_coded, to - from, task.a.head_dim, s.weights + from, n_heads, sums,
-                              stride, tile.ahead(task, part, false, from));
+        from +=
+            codes.outputs(codes, tile.rows + from, tile.first_coded, to - from, task.a.head_dim, s.weights + from, n_heads, sums, stride);
     if (from == to) return;
     const Part rest = {from, to, part.place, part.far};
     const PartRows values(task, tile, rest, false, s.decoded);

@@ -126,7 +126,7 @@ struct TileRows {
         const CodedRows& codes = keys ? task.coded_k : task.coded_v;
         const uint32_t row_bytes = coded ? 4 * codes.row_words : task.a.head_dim * (half ? 2 : 4), n = end > begin ? end - begin : 0;
         const uintptr_t plain = uintptr_t(keys ? task.k : task.v);
-        return {coded ? uintptr_t(codes.words) - uintptr_t(first_coded) * row_bytes : plain, rows + begin, n, row_bytes};
+        return {coded ? uintptr_t(codes.words) - uintptr_t(first_coded) * row_bytes : plain, rows + begin, n, row_bytes, row_bytes};
     }
     KS_INLINE void weigh(const AttentionTask& task)
     {

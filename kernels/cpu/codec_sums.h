@@ -55,8 +55,8 @@ template <class S, uint32_t bits> struct GroupReader {
 };
 
 // logits[h * kAttentionTile + i], in the order of few_logits: eight vectors of keys have a sum for each head.
-template <class Reader, uint32_t n_heads> void rows_logits(Reader reader, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
-                                                           const float* q, float* logits, const Ahead& ahead)
+template <class Reader, uint32_t n_heads>
+void rows_logits(Reader reader, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, const float* q, float* logits)
 {
     using V = typename Reader::V;
     constexpr uint32_t n_rows = KeyRows<V>::n_rows, step = 8 * n_rows;
@@ -66,7 +66,6 @@ template <class Reader, uint32_t n_heads> void rows_logits(Reader reader, const 
         uint32_t at[step]; // the last row once more, where there are fewer
         KS_UNROLL(16)
         for (uint32_t i = 0; i < step; i++) at[i] = rows[from + (i < here ? i : here - 1)] - first;
-        ask_rows(ahead, from, step);
         typename V::F sums[n_heads][8];
         KS_UNROLL(4)
         for (uint32_t h = 0; h < n_heads; h++) KS_UNROLL(8)
@@ -101,15 +100,15 @@ template <class Reader> KS_INLINE auto rows_logits_of(uint32_t n_heads)
 }
 
 template <class Row> uint32_t row_logits(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
-                                         const float* q, uint32_t n_heads, float* logits, float*, const Ahead& ahead)
+                                         const float* q, uint32_t n_heads, float* logits, float*)
 {
     if (d % 64) return 0;
-    rows_logits_of<RowReader<Row>>(n_heads)(RowReader<Row>(from, d), rows, first, n, d, q, logits, ahead);
+    rows_logits_of<RowReader<Row>>(n_heads)(RowReader<Row>(from, d), rows, first, n, d, q, logits);
     return n;
 }
 
 template <class S, uint32_t bits> uint32_t group_logits(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
-                                                        const float* q, uint32_t n_heads, float* logits, float*, const Ahead& ahead)
+                                                        const float* q, uint32_t n_heads, float* logits, float*)
 {
     if (d % 64) return 0;
     const auto some = rows_logits_of<GroupReader<S, bits>>(n_heads);
@@ -117,28 +116,27 @@ template <class S, uint32_t bits> uint32_t group_logits(const CodedRows& from, c
         const uint32_t nth = (rows[i] - first) / kivi_rows;
         for (end = i + 1; end < n && (rows[end] - first) / kivi_rows == nth;) end++;
         const GroupReader<S, bits> reader(from.words + size_t(nth) * kivi_group_words(bits, d), d);
-        some(reader, rows + i, first, end - i, d, q, logits + i, after(ahead, i));
+        some(reader, rows + i, first, end - i, d, q, logits + i);
     }
     return n;
 }
 
 // sums[h] += weights[h][i] * row i: what is decoded stays in registers, and so do the sums of 64 dims.
 template <class Row, uint32_t n_heads> void add_rows(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
-                                                     const float* weights, float* sums, uint32_t stride, Ahead ahead)
+                                                     const float* weights, float* sums, uint32_t stride)
 {
     using V = typename Row::V;
     constexpr uint32_t lanes = V::lanes, n_vectors = 64 / lanes;
     const Row decoder;
     const uint32_t *const words = from.words, n_words = from.row_words, n_tail = from.row_tail;
     const uint8_t* const tails = from.tails;
-    for (uint32_t base = 0; base < d; base += 64, ahead.n = 0) {
+    for (uint32_t base = 0; base < d; base += 64) {
         typename V::F sum[n_heads][n_vectors];
         KS_UNROLL(4)
         for (uint32_t h = 0; h < n_heads; h++) KS_UNROLL(8)
         for (uint32_t j = 0; j < n_vectors; j++) sum[h][j] = V::load(sums + h * stride + base + lanes * j);
         for (uint32_t i = 0; i < n; i++) {
             const uint32_t row = rows[i] - first;
-            if (i % 16 == 0) ask_rows(ahead, i, 16);
             typename V::F values[n_vectors];
             decoder.decode(OneRow<V>(words, tails, n_words, n_tail, &row), d, base, values);
             KS_UNROLL(4)
@@ -156,13 +154,13 @@ template <class Row, uint32_t n_heads> void add_rows(const CodedRows& from, cons
 
 // Where there are registers for the sums.
 template <class Row> uint32_t row_outputs(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
-                                          const float* weights, uint32_t n_heads, float* sums, uint32_t stride, const Ahead& ahead)
+                                          const float* weights, uint32_t n_heads, float* sums, uint32_t stride)
 {
     constexpr bool many = Row::V::lanes == 16;
     if (d % 64 || n_heads > (many ? 4 : 1)) return 0;
     constexpr decltype(&add_rows<Row, 1>) add[4] = {add_rows<Row, 1>, add_rows<Row, (many ? 2 : 1)>, add_rows<Row, (many ? 3 : 1)>,
                                                     add_rows<Row, (many ? 4 : 1)>};
-    add[n_heads - 1](from, rows, first, n, d, weights, sums, stride, ahead);
+    add[n_heads - 1](from, rows, first, n, d, weights, sums, stride);
     return n;
 }
 

@@ -70,7 +70,7 @@ using MatmulKernel = void (*)(const MatmulTask& task);
 struct Ahead {
     uintptr_t pool;
     const uint32_t* rows;
-    uint32_t n, row_bytes;
+    uint32_t n, row_bytes, n_bytes; // n_bytes of each row
 };
 
 // The rows lie anywhere, or those of a ring soon go on in another page, and keys and values take turns: no processor guesses where.
@@ -79,26 +79,20 @@ KS_INLINE static void ask(const Ahead& ahead, uint32_t i)
 {
     if (i >= ahead.n) return;
     const uintptr_t at = ahead.pool + uintptr_t(ahead.rows[i]) * ahead.row_bytes;
-    for (uint32_t k = 0; k < ahead.row_bytes; k += 64) __builtin_prefetch(reinterpret_cast<const void*>(at + k), 0, 2);
-}
-
-// The same for n rows from i on, at once. Where the last of them tells that they lie together, by lines that they share.
-static void ask_rows(const Ahead& ahead, uint32_t i, uint32_t n)
-{
-    if (i >= ahead.n) return;
-    n = ahead.n - i < n ? ahead.n - i : n;
-    if (ahead.rows[i + n - 1] - ahead.rows[i] != n - 1) {
-        for (uint32_t k = i; k < i + n; k++) ask(ahead, k);
-        return;
-    }
-    const uintptr_t at = ahead.pool + uintptr_t(ahead.rows[i]) * ahead.row_bytes;
-    for (uint32_t k = 0; k < n * ahead.row_bytes; k += 64) __builtin_prefetch(reinterpret_cast<const void*>(at + k), 0, 2);
+    for (uint32_t k = 0; k < ahead.n_bytes; k += 64) __builtin_prefetch(reinterpret_cast<const void*>(at + k), 0, 2);
 }
 
 // What is left of it after i rows.
 KS_INLINE static Ahead after(const Ahead& ahead, uint32_t i)
 {
-    return i < ahead.n ? Ahead{ahead.pool, ahead.rows + i, ahead.n - i, ahead.row_bytes} : Ahead{};
+    return i < ahead.n ? Ahead{ahead.pool, ahead.rows + i, ahead.n - i, ahead.row_bytes, ahead.n_bytes} : Ahead{};
+}
+
+// Of each row what is to its bytes as dims [from, to) are to `dims`: rows that are passed more than once do not ask for all at first.
+KS_INLINE static Ahead share(const Ahead& ahead, uint32_t from, uint32_t to, uint32_t dims)
+{
+    const uint32_t begin = ahead.row_bytes * from / dims, end = ahead.row_bytes * to / dims;
+    return {ahead.pool + begin, ahead.rows, ahead.n, ahead.row_bytes, end - begin};
 }
 
 struct CodedRows;
@@ -111,10 +105,10 @@ using DecodeKernel = void (*)(const CodedRows& from, const uint32_t* rows, uint3
 // logits[h * kAttentionTile + i] of n_heads <= 4 queries, q (n_heads, d), and of the first rows: as many as it can take, all or
 // whole vectors of them, which it returns. room (kAttentionTile, d)
 using LogitsKernel = uint32_t (*)(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, const float* q,
-                                  uint32_t n_heads, float* logits, float* room, const Ahead& ahead);
+                                  uint32_t n_heads, float* logits, float* room);
 // sums[h], `stride` apart, += weights[h * kAttentionTile + i] * row i; again the first rows
 using OutputsKernel = uint32_t (*)(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
-                                   const float* weights, uint32_t n_heads, float* sums, uint32_t stride, const Ahead& ahead);
+                                   const float* weights, uint32_t n_heads, float* sums, uint32_t stride);
 
 // The two planes of a coded pool, or its groups, and how rows of them are read. f32 and f16 are codecs, too.
 struct CodedRows {

@@ -137,19 +137,18 @@ template <class V, bool fine> struct PolarLanes {
 
 // take(values, at) for each 16 values of one vector of rows. known_d as in decode_groups
 template <class V, bool fine, uint32_t known_d, class Take>
-KS_INLINE void polar_lanes(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t d, const Ahead& ahead, const Take& take)
+KS_INLINE void polar_lanes(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t d, const Take& take)
 {
     if (known_d) d = known_d;
-    ask_rows(ahead, 0, V::lanes);
     const LaneRows<V> row(from, rows, first, polar_bytes(d, fine));
     PolarLanes<V, fine>().decode(row, d, take);
 }
 
 // One vector of rows, x (lanes, d) or, where they stay in lanes, (d, lanes).
 template <class V, bool fine, bool in_lanes, uint32_t known_d>
-void polar_vector(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t, uint32_t d, float* x, const Ahead& ahead)
+void polar_vector(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t, uint32_t d, float* x, const Ahead&)
 {
-    polar_lanes<V, fine, known_d>(from, rows, first, d, ahead, [&](typename V::F* values, uint32_t at) KS_INLINED {
+    polar_lanes<V, fine, known_d>(from, rows, first, d, [&](typename V::F* values, uint32_t at) KS_INLINED {
         const uint32_t width = known_d ? known_d : d;
         KS_UNROLL(2)
         for (uint32_t part = 0; part < 16; part += V::lanes) {
@@ -200,13 +199,13 @@ template <class F> KS_INLINE F add_eight(const F* a)
 }
 
 // q times each of one vector of rows; more heads need more sums than there are registers
-template <class V, bool fine, uint32_t known_d> void polar_vector_logits(const CodedRows& from, const uint32_t* rows, uint32_t first,
-                                                                         uint32_t d, const float* q, float* logits, const Ahead& ahead)
+template <class V, bool fine, uint32_t known_d>
+void polar_vector_logits(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t d, const float* q, float* logits)
 {
     typename V::F sums[8];
     KS_UNROLL(8)
     for (uint32_t i = 0; i < 8; i++) sums[i] = V::zero();
-    polar_lanes<V, fine, known_d>(from, rows, first, d, ahead, [&](typename V::F* values, uint32_t at) KS_INLINED {
+    polar_lanes<V, fine, known_d>(from, rows, first, d, [&](typename V::F* values, uint32_t at) KS_INLINED {
         KS_UNROLL(16)
         for (uint32_t i = 0; i < 16; i++) sums[i % 8] = V::fma(V::broadcast(q[at + i]), values[i], sums[i % 8]);
     });
@@ -254,8 +253,7 @@ template <class V, uint32_t n_vectors> KS_INLINE auto column_logits_of(uint32_t 
 
 // Two vectors of rows at a time while there are two, so that a query's value is read for both.
 template <class V, bool fine> uint32_t polar_lane_logits(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n,
-                                                         uint32_t d, const float* q, uint32_t n_heads, float* logits, float* room,
-                                                         const Ahead& ahead)
+                                                         uint32_t d, const float* q, uint32_t n_heads, float* logits, float* room)
 {
     if (d % 64) return 0;
     uint32_t i = 0;
@@ -264,13 +262,13 @@ template <class V, bool fine> uint32_t polar_lane_logits(const CodedRows& from, 
                         : d == 256 ? polar_vector_logits<V, fine, 256>
                                    : polar_vector_logits<V, fine, 0>;
 
-    for (; n_heads == 1 && i + V::lanes <= n; i += V::lanes) single(from, rows + i, first, d, q, logits + i, after(ahead, i));
+    for (; n_heads == 1 && i + V::lanes <= n; i += V::lanes) single(from, rows + i, first, d, q, logits + i);
     const DecodeKernel decode = polar_vector_of<V, fine, true>(d);
     const auto one = column_logits_of<V, 1>(n_heads), two = column_logits_of<V, 2>(n_heads);
     while (i + V::lanes <= n) {
         const uint32_t begin = i;
         for (; i < begin + 2 * V::lanes && i + V::lanes <= n; i += V::lanes)
-            decode(from, rows + i, first, V::lanes, d, room + size_t(i - begin) * d, after(ahead, i));
+            decode(from, rows + i, first, V::lanes, d, room + size_t(i - begin) * d, {});
         (i - begin == V::lanes ? one : two)(room, d, q, logits + begin);
     }
     return i;
@@ -278,18 +276,18 @@ template <class V, bool fine> uint32_t polar_lane_logits(const CodedRows& from, 
 
 // The bits are those of rows that are decoded and multiplied one by one.
 template <class S, bool fine> uint32_t polar_logits(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
-                                                    const float* q, uint32_t n_heads, float* logits, float* room, const Ahead& ahead)
+                                                    const float* q, uint32_t n_heads, float* logits, float* room)
 {
-    const uint32_t i = polar_lane_logits<typename S::Wide, fine>(from, rows, first, n, d, q, n_heads, logits, room, ahead);
-    return i + polar_lane_logits<S, fine>(from, rows + i, first, n - i, d, q, n_heads, logits + i, room, after(ahead, i));
+    const uint32_t i = polar_lane_logits<typename S::Wide, fine>(from, rows, first, n, d, q, n_heads, logits, room);
+    return i + polar_lane_logits<S, fine>(from, rows + i, first, n - i, d, q, n_heads, logits + i, room);
 }
 
 // What one vector of rows adds to the sums of each head, row after row.
 template <class V, bool fine, uint32_t known_d> void polar_vector_outputs(const CodedRows& from, const uint32_t* rows, uint32_t first,
                                                                           uint32_t d, const float* weights, uint32_t n_heads, float* sums,
-                                                                          uint32_t stride, const Ahead& ahead)
+                                                                          uint32_t stride)
 {
-    polar_lanes<V, fine, known_d>(from, rows, first, d, ahead, [&](typename V::F* values, uint32_t at) KS_INLINED {
+    polar_lanes<V, fine, known_d>(from, rows, first, d, [&](typename V::F* values, uint32_t at) KS_INLINED {
         KS_UNROLL(2)
         for (uint32_t part = 0; part < 16; part += V::lanes) {
             V::transpose(values + part);
@@ -306,8 +304,7 @@ template <class V, bool fine, uint32_t known_d> void polar_vector_outputs(const 
 }
 
 template <class V, bool fine> uint32_t polar_lane_outputs(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n,
-                                                          uint32_t d, const float* weights, uint32_t n_heads, float* sums, uint32_t stride,
-                                                          const Ahead& ahead)
+                                                          uint32_t d, const float* weights, uint32_t n_heads, float* sums, uint32_t stride)
 {
     if (d % 64) return 0;
     const auto outputs = d == 64    ? polar_vector_outputs<V, fine, 64>
@@ -315,16 +312,15 @@ template <class V, bool fine> uint32_t polar_lane_outputs(const CodedRows& from,
                          : d == 256 ? polar_vector_outputs<V, fine, 256>
                                     : polar_vector_outputs<V, fine, 0>;
     uint32_t i = 0;
-    for (; i + V::lanes <= n; i += V::lanes) outputs(from, rows + i, first, d, weights + i, n_heads, sums, stride, after(ahead, i));
+    for (; i + V::lanes <= n; i += V::lanes) outputs(from, rows + i, first, d, weights + i, n_heads, sums, stride);
     return i;
 }
 
 template <class S, bool fine> uint32_t polar_outputs(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
-                                                     const float* weights, uint32_t n_heads, float* sums, uint32_t stride,
-                                                     const Ahead& ahead)
+                                                     const float* weights, uint32_t n_heads, float* sums, uint32_t stride)
 {
-    const uint32_t i = polar_lane_outputs<typename S::Wide, fine>(from, rows, first, n, d, weights, n_heads, sums, stride, ahead);
-    return i + polar_lane_outputs<S, fine>(from, rows + i, first, n - i, d, weights + i, n_heads, sums, stride, after(ahead, i));
+    const uint32_t i = polar_lane_outputs<typename S::Wide, fine>(from, rows, first, n, d, weights, n_heads, sums, stride);
+    return i + polar_lane_outputs<S, fine>(from, rows + i, first, n - i, d, weights + i, n_heads, sums, stride);
 }
 
 } // namespace ks

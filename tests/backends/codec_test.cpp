@@ -374,9 +374,9 @@ TEST_CASE("perf: codecs" * doctest::skip(!getenv("KS_PERF")))
                 auto start = std::chrono::steady_clock::now();
                 if (kind == decode) pool.decode(pool, rows.data(), 0, n, d, y.data(), {});
                 if ((kind == logits_1 || kind == logits_3) && pool.logits)
-                    pool.logits(pool, rows.data(), 0, n, d, x.data(), n_heads, logits.data(), y.data(), {});
+                    pool.logits(pool, rows.data(), 0, n, d, x.data(), n_heads, logits.data(), y.data());
                 if ((kind == outputs_1 || kind == outputs_3) && pool.outputs)
-                    pool.outputs(pool, rows.data(), 0, n, d, x.data(), n_heads, sums.data(), d, {});
+                    pool.outputs(pool, rows.data(), 0, n, d, x.data(), n_heads, sums.data(), d);
                 for (uint32_t r = 0; r < n && (kind == encode || kind == plain_encode || kind == plain_decode); r++) {
                     const CodedRow row = coded_row(cache.data(), n, r, bytes);
                     if (kind == encode) vector.encode[codec](&x[r * d], d, row.words, row.tail);
