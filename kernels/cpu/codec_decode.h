@@ -36,6 +36,10 @@ template <class V> struct OneRow {
     }
     KS_INLINE typename V::W bytes(uint32_t nth) const { return V::load_bytes(reinterpret_cast<const int8_t*>(words) + nth); }
     KS_INLINE typename V::F half(uint32_t nth) const { return V::broadcast_half(reinterpret_cast<const uint16_t*>(words)[nth]); }
+    KS_INLINE void four_halves(uint32_t nth, typename V::F* x) const
+    {
+        V::broadcast_four_halves(reinterpret_cast<const uint16_t*>(words) + nth, x);
+    }
     KS_INLINE typename V::F tail_half() const { return V::broadcast_half(tail[0] | uint32_t(tail[1]) << 8); }
 };
 
@@ -69,6 +73,28 @@ template <class V> struct TwoRows {
     }
 };
 
+// Codes as floats from `least` on, of vectors whose lanes have more bits above them. Sixteen lanes pick them; what a row's codes stand for
+// is picked, too, where a vector has one row.
+template <uint32_t bits, int least> struct CodeFloats {
+    float at[16];
+    constexpr CodeFloats() : at()
+    {
+        for (int i = 0; i < 16; i++) at[i] = float(i % (1 << bits) + least);
+    }
+    template <class V> KS_INLINE static typename V::F all()
+    {
+        static constexpr CodeFloats<bits, least> floats;
+        return V::load(floats.at);
+    }
+    template <class V> KS_INLINE static typename V::F of(typename V::W codes)
+    {
+        if constexpr (V::lanes == 16)
+            return V::pick_of(all<V>(), codes);
+        else
+            return V::to_float((codes & V::each((1u << bits) - 1)) - V::each(uint32_t(-least)));
+    }
+};
+
 // Of each codec, 64 values of a row or of two, from the one at `base` on, in registers.
 template <class S> struct Q8Row {
     using V = typename S::Wide;
@@ -88,9 +114,15 @@ template <class S> struct Q4Row {
     {
         const typename V::W codes = in.template plane<4>(base / 8);
         const typename V::F scale[2] = {in.half(d / 4 + base / 32), in.half(d / 4 + base / 32 + 1)};
-        KS_UNROLL(8)
-        for (int i = 0; i < 64; i += In::dims)
-            x[i / In::dims] = scale[i / 32] * V::to_float(((codes >> (i / 2)) & V::each(15)) - V::each(8));
+        using Floats = CodeFloats<4, -8>;
+        if constexpr (In::dims == 16) {
+            const typename V::F all[2] = {scale[0] * Floats::template all<V>(), scale[1] * Floats::template all<V>()};
+            KS_UNROLL(4)
+            for (int i = 0; i < 4; i++) x[i] = V::pick_of(all[i / 2], codes >> (8 * i));
+        } else {
+            KS_UNROLL(8)
+            for (int i = 0; i < 64; i += In::dims) x[i / In::dims] = scale[i / 32] * Floats::template of<V>(codes >> (i / 2));
+        }
     }
 };
 
@@ -115,8 +147,17 @@ template <class S, uint32_t ranks> struct TurboRow {
         const typename V::F scale = in.tail_half();
         const W codes = in.template plane<(ranks == 8 ? 4 : 2)>(base / (ranks == 8 ? 8 : 16));
         const W signs = ranks == 4 ? in.template plane<1>(d / 16 + base / 32) : codes;
-        KS_UNROLL(8)
-        for (int i = 0; i < 64; i += In::dims) x[i / In::dims] = scale * level(codes >> (i / 2), signs << (31 - i / 2));
+        if constexpr (In::dims == 16) {
+            const typename V::F all = scale * V::load(levels);
+            KS_UNROLL(4)
+            for (int i = 0; i < 4; i++) {
+                x[i] = V::pick_of(all, codes >> (8 * i));
+                if (ranks == 4) x[i] = V::negate(x[i], signs << (31 - 8 * i));
+            }
+        } else {
+            KS_UNROLL(8)
+            for (int i = 0; i < 64; i += In::dims) x[i / In::dims] = scale * level(codes >> (i / 2), signs << (31 - i / 2));
+        }
     }
 };
 
@@ -126,11 +167,21 @@ template <class S, uint32_t bits> struct KiviRow {
     template <class In> KS_INLINE void decode(const In& in, uint32_t d, uint32_t base, typename V::F* x) const
     {
         const uint32_t range = (bits * d + base) / 16; // its scale, then its least value
-        const typename V::W codes = in.template plane<bits>(base * bits / 32), mask = V::each((1u << bits) - 1);
-        const typename V::F scale[2] = {in.half(range), in.half(range + 2)}, least[2] = {in.half(range + 1), in.half(range + 3)};
-        KS_UNROLL(8)
-        for (int i = 0; i < 64; i += In::dims)
-            x[i / In::dims] = V::fma(V::to_float((codes >> (i / 2)) & mask), scale[i / 32], least[i / 32]);
+        const typename V::W codes = in.template plane<bits>(base * bits / 32);
+        using Floats = CodeFloats<bits, 0>;
+        if constexpr (In::dims == 16) {
+            typename V::F half[4];
+            in.four_halves(range, half);
+            const typename V::F floats = Floats::template all<V>();
+            const typename V::F all[2] = {V::fma(floats, half[0], half[1]), V::fma(floats, half[2], half[3])};
+            KS_UNROLL(4)
+            for (int i = 0; i < 4; i++) x[i] = V::pick_of(all[i / 2], codes >> (8 * i));
+        } else {
+            const typename V::F scale[2] = {in.half(range), in.half(range + 2)}, least[2] = {in.half(range + 1), in.half(range + 3)};
+            KS_UNROLL(8)
+            for (int i = 0; i < 64; i += In::dims)
+                x[i / In::dims] = V::fma(Floats::template of<V>(codes >> (i / 2)), scale[i / 32], least[i / 32]);
+        }
     }
 };
 

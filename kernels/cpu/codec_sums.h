@@ -50,7 +50,7 @@ template <class S, uint32_t bits> struct GroupReader {
         const uint32_t nth[2] = {rows[0] % kivi_rows, rows[KeyRows<V>::n_rows - 1] % kivi_rows};
         const typename V::W codes = KeyRows<V>(words, nullptr, bits * d / 32, 0, nth).template plane<bits>(0);
         KS_UNROLL(8)
-        for (int j = 0; j < 8; j++) x[j] = V::fma(V::to_float((codes >> 4 * j) & V::each((1u << bits) - 1)), scale[j], least[j]);
+        for (int j = 0; j < 8; j++) x[j] = V::fma(CodeFloats<bits, 0>::template of<V>(codes >> 4 * j), scale[j], least[j]);
     }
 };
 

@@ -92,7 +92,14 @@ struct Avx512Wide {
     {
         return {_mm512_permutevar_ps(_mm512_broadcast_f32x4(_mm_loadu_ps(twice)), index.v)};
     }
-    KS_INLINE static F pick_signed(const float* sixteen, W index) { return {_mm512_permutexvar_ps(index.v, load(sixteen).v)}; }
+    KS_INLINE static F pick_signed(const float* sixteen, W index) { return pick_of(load(sixteen), index); }
+    KS_INLINE static F pick_of(F sixteen, W index) { return {_mm512_permutexvar_ps(index.v, sixteen.v)}; } // by the low four bits
+    KS_INLINE static void broadcast_four_halves(const uint16_t* p, F* x)                                   // each in all lanes of its own
+    {
+        const __m512 all = _mm512_castps128_ps512(_mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+        KS_UNROLL(4)
+        for (int i = 0; i < 4; i++) x[i].v = _mm512_permutexvar_ps(_mm512_set1_epi32(i), all);
+    }
     KS_INLINE static void half2(W w, F* low, F* high)
     {
         low->v = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(w.v));
