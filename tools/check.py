@@ -76,7 +76,7 @@ def check_functions(path, lines):
 
 def cuda_buffers(text):
     """What the first kernel is given after its arguments: [{name}]."""
-    head = re.sub(r"//[^\n]*|__launch_bounds__\(\w+\)|__restrict__", "", text[text.find("__global__") :])
+    head = re.sub(r"//[^\n]*|__launch_bounds__\([^)]*\)|__restrict__", "", text[text.find("__global__") :])
     parameters = re.findall(r"(\w+)\s*(\*?)\s*(\w+)\s*(?=,|$)", head[head.find("(") + 1 : head.find(")")])
     return [{name.lower()} for kind, pointer, name in parameters if pointer or kind == "CudaCache"]
 
@@ -89,7 +89,7 @@ def shader_buffers(text):
 
 def check_twins(root):
     """kernels/cuda/<op>.cu and shaders/<op>.comp have the same arguments and buffers. Where they cannot, a line says why: '// twin: none'
-    where there is but one, '// twin: ' and the reason where they differ."""
+    where there is but one, '// twin: ' and the reason where they differ; behind the first kernel it speaks of those that follow."""
     files = [{p.stem: p.read_text(encoding="utf-8") for p in (root / f).glob(g)} for f, g in (("kernels/cuda", "*.cu"), ("shaders", "*.comp"))]
     if not all(files):
         return
@@ -99,7 +99,7 @@ def check_twins(root):
     for stem in sorted(files[0].keys() & files[1].keys()):
         cuda, shader = files[0][stem], files[1][stem]
         names = [re.search(r"\b(\w+Args)\b a\b", text) for text in (cuda, shader)]
-        if "// twin: " in cuda + shader:
+        if "// twin: " in cuda.split("__global__")[0] + shader:
             continue
         if any(names) and (not all(names) or names[0][1] != names[1][1]):
             yield f"{stem}: kernels/cuda/{stem}.cu and shaders/{stem}.comp have different arguments"

@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
 # gpu_check.sh [SHAPE...]: everything that needs a GPU, on this machine's: builds, runs all tests on CUDA and on Vulkan, looks for faults
-# with compute-sanitizer, then measures models of usual shapes (135m 1b 3b 7b 8b; default: those that fit) with random weights in real formats.
-# Results are JSON lines in build-gpu/gpu_check.jsonl, the table is printed last. LLAMA_BENCH=path of llama.cpp's llama-bench compares.
+# with compute-sanitizer, then measures models of usual shapes (135m 1b 3b 7b 8b; default: all) with random weights in real formats, and
+# selected attention beside all of it. What does not fit is said. Results are JSON lines in build-gpu/gpu_check.jsonl, the table is printed last.
+#     LLAMA_BENCH=FILE      llama.cpp's llama-bench, to compare with; default: the one in PATH or in ~/llama.cpp/build/bin
+#     KS_GPU_MINUTES=N      for one model at one depth; default 20, then the deeper ones are left out
+#     KS_GPU_BUILD=FOLDER   default: build-gpu      KS_CUDA_ARCHS=LIST   default: all that the toolkit knows
 #     exit 0: all ran and passed   1: a test failed   5: there is no GPU here, or no driver for it   6: something to build with is missing
 set -euo pipefail
 cd "$(dirname "$0")/.."
-build="build-gpu"
+build=${KS_GPU_BUILD:-build-gpu}
 results=$build/gpu_check.jsonl
+minutes=${KS_GPU_MINUTES:-20}
 failed=""
 
 die() {
@@ -15,7 +19,7 @@ die() {
 }
 step() { echo "== $*" >&2; }
 
-# A GPU of NVIDIA's shows itself to nvidia-smi, on a Jetson in the device tree.
+# A GPU of NVIDIA's shows itself to nvidia-smi, on a Jetson in the device tree. A board is as fast as its power mode lets it.
 model=""
 if command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q GPU; then
     model=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -1)
@@ -23,6 +27,7 @@ elif [ -e /dev/nvhost-gpu ] || [ -e /dev/nvgpu ]; then
     model=$(tr -d '\0' </proc/device-tree/model 2>/dev/null || echo "a Jetson")
 fi
 [ -n "$model" ] || die "expected an NVIDIA GPU and its driver, found none (no nvidia-smi that lists one, no /dev/nvhost-gpu); nothing was run" 5
+if command -v nvpmodel >/dev/null; then model="$model, $(nvpmodel -q 2>/dev/null | sed -n 's/.*Power Mode: */power mode /p')"; fi
 
 nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
 [ -x "$nvcc" ] || die "expected nvcc of the CUDA Toolkit in PATH or /usr/local/cuda/bin, found none" 6
@@ -30,9 +35,11 @@ for tool in cmake python3; do command -v "$tool" >/dev/null || die "expected $to
 PATH=$PATH:$(dirname "$nvcc")
 
 step "building for $model"
-cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DKS_CUDA=ON -DKS_VULKAN=AUTO -DKS_CUDA_ARCHS="${KS_CUDA_ARCHS:-}" >"$build.log" 2>&1 || { cat "$build.log" >&2; die "cmake failed" 6; }
-cmake --build "$build" --parallel >"$build.log" 2>&1 || { tail -40 "$build.log" >&2; die "the build failed" 1; }
-"$nvcc" -std=c++17 -O2 -arch=native -o "$build/peak" tests/cuda/peak.cu || "$nvcc" -std=c++17 -O2 -o "$build/peak" tests/cuda/peak.cu
+mkdir -p "$build"
+cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DKS_CUDA=ON -DKS_VULKAN=AUTO -DKS_CUDA_ARCHS="${KS_CUDA_ARCHS:-}" >"$build/build.log" 2>&1 ||
+    { cat "$build/build.log" >&2; die "cmake failed" 6; }
+cmake --build "$build" --parallel "$(nproc)" >"$build/build.log" 2>&1 || { tail -40 "$build/build.log" >&2; die "the build failed" 1; }
+"$nvcc" -std=c++17 -O2 -arch=native -o "$build/peak" tests/cuda/peak.cu 2>/dev/null || "$nvcc" -std=c++17 -O2 -o "$build/peak" tests/cuda/peak.cu
 device=$("$build/knapsack" devices --json | python3 -c 'import json, sys; print(next((d["id"] for d in json.load(sys.stdin) if d["backend"] == "cuda"), ""))')
 [ -n "$device" ] || die "the program finds no CUDA device, though there is $model: is the driver older than the toolkit?" 5
 
@@ -67,27 +74,66 @@ step "the device reads $peak GB/s"
 commit=$(git rev-parse --short HEAD 2>/dev/null || echo unknown)
 : >"$results"
 
-# measure SHAPE RECIPE DEPTHS: one line of JSON for each test of bench.
+# add HOW SHAPE RECIPE [DEPTH]: a program's output to lines of JSON.
+add() { python3 tests/cuda/gpu_table.py "$1" "$2" "$3" "$peak" "$commit" "$model" "${4:-}" >>"$results"; }
+
+# measure SHAPE RECIPE DEPTH...: a line for the prompt and one for decoding at each depth, or why there is none.
 measure() {
-    "$build/knapsack" bench -m "$build/$1.gguf" --device "$device" --kv "$2" -p 512 -n 64 -d "$3" -r 3 --json 2>"$build/bench.log" |
-        python3 tests/cuda/gpu_table.py add "$1" "$2" "$peak" "$commit" "$model" >>"$results" || { tail -2 "$build/bench.log" >&2; failed="$failed bench:$1:$2"; }
+    local shape=$1 recipe=$2 depth code why
+    shift 2
+    for depth in "$@"; do
+        code=0
+        timeout "${minutes}m" "$build/knapsack" bench -m "$build/$shape.gguf" --device "$device" --kv "$recipe" -p 512 -n 64 -d "$depth" -r 3 --json \
+            >"$build/bench.json" 2>"$build/bench.log" || code=$?
+        case $code in
+            0) add bench "$shape" "$recipe" <"$build/bench.json" || failed="$failed bench:$shape:$recipe:$depth" ;;
+            4 | 124)
+                why="does not fit"
+                [ $code = 4 ] || why="more than $minutes min"
+                step "$shape $recipe at a depth of $depth: $why"
+                echo "$why" | add none "$shape" "$recipe" "$depth"
+                return ;;
+            *)
+                tail -2 "$build/bench.log" >&2
+                failed="$failed bench:$shape:$recipe:$depth" ;;
+        esac
+    done
 }
+
+# The same of llama.cpp; its older versions know no depths.
+llama=${LLAMA_BENCH:-$(command -v llama-bench || echo "$HOME/llama.cpp/build/bin/llama-bench")}
+measure_llama() {
+    local options=(-m "$build/$1.gguf" -p 512 -n 64 -r 3 -ngl 99 -fa 1 -o jsonl)
+    timeout "${minutes}m" "$llama" "${options[@]}" -d 0,4096,32768 >"$build/llama.jsonl" 2>"$build/llama.log" ||
+        timeout "${minutes}m" "$llama" "${options[@]}" >"$build/llama.jsonl" 2>"$build/llama.log" || step "$llama failed on $1; see $build/llama.log"
+    add llama "$1" llama.cpp <"$build/llama.jsonl"
+}
+[ -x "$llama" ] || step "skipped: llama.cpp, no llama-bench in PATH; LLAMA_BENCH names one"
+
 shapes=("$@")
 [ $# -gt 0 ] || shapes=(135m 1b 3b 7b 8b)
 for shape in "${shapes[@]}"; do
     step "measuring $shape"
     [ -f "$build/$shape.gguf" ] || python3 tools/random_model.py "$shape" "$build/$shape.gguf"
-    if ! "$build/knapsack" plan -m "$build/$shape.gguf" --device "$device" --kv turbo4 -c 8192 >/dev/null 2>&1; then
-        step "skipped: $shape does not fit"
-        continue
+    far=()
+    [ "${shape%%,*}" != 135m ] || far=(1000000)
+    measure "$shape" exact 0 4096 32768 131072 "${far[@]}"
+    measure "$shape" turbo4 0 4096 32768 131072 "${far[@]}"
+    if [ "${#far[@]}" -gt 0 ]; then
+        measure "$shape" tokenselect 4096 131072 1000000
+        measure "$shape" h2o,slots=8192,k=turbo4,v=turbo4 131072 1000000
     fi
-    measure "$shape" exact 0,4096
-    measure "$shape" turbo4 0,4096,32768
-    [ "$shape" != 135m ] || measure "$shape" tokenselect 4096,131072,1000000
-    if [ -n "${LLAMA_BENCH:-}" ]; then
-        "$LLAMA_BENCH" -m "$build/$shape.gguf" -p 512 -n 64 -ngl 99 -fa 1 -o jsonl 2>/dev/null | python3 tests/cuda/gpu_table.py add-llama "$shape" llama.cpp "$peak" "$commit" "$model" >>"$results" ||
-            step "llama-bench failed on $shape"
-    fi
+    [ ! -x "$llama" ] || measure_llama "$shape"
 done
+
+step "attention of a layer, all slots and selected ones"
+if KS_PERF=1 KS_TEST_BACKEND=cuda "$build/test_kv" -tc="perf: select" >"$build/select.log" 2>&1; then
+    add select layer "" <"$build/select.log" || failed="$failed select"
+else
+    tail -20 "$build/select.log" >&2
+    failed="$failed select"
+fi
+
+[ -z "$failed" ] || echo "gpu_check.sh: failed:$failed; what they said is in $build/*.log" >&2
 python3 tests/cuda/gpu_table.py print "$results"
-[ -z "$failed" ] || die "failed:$failed; what they said is in $build/*.log" 1
+[ -z "$failed" ]

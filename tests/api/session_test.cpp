@@ -199,7 +199,9 @@ TEST_CASE("session: where a chunk's mean query chooses, the end of a prompt asks
         {"quest,chunk=128", {128, 256, 300}},
         {"window,chunk=128", {128, 256, 300}},
     };
-    for (const auto& [recipe, expected] : cases) {
+    for (const auto& row : cases) {
+        const char* recipe = row.first;
+        const std::vector<uint64_t>& expected = row.second;
         Opened o("llama", "", 512, 0, recipe);
         std::vector<uint64_t> ends;
         o.options.progress = [&](const char* stage, uint64_t done, uint64_t) {

@@ -1,8 +1,12 @@
 // A model of two layers decodes on the CUDA kernels as on reference: the same tokens, the same tokens held by every head, the same codes
 // but where a value that differs in its last bit lies between two.
+#include "backends/cuda/cuda_backend.h"
+#include "backends/reference/reference_backend.h"
+#include "tests/backends/op_harness.h"
 #include "tests/model/opened_model.h"
 
 #include <cstdlib>
+#include <deque>
 
 using namespace ks;
 
@@ -38,38 +42,161 @@ static uint32_t top(const std::vector<float>& logits)
     return uint32_t(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
+// A prompt in two chunks, then 70 tokens of their own.
+static void check_equal(Opened& one, Opened& other)
+{
+    std::vector<uint32_t> prompt;
+    for (uint32_t i = 0; i < 70; i++) prompt.push_back((i * 91 + 5) % 256);
+    std::vector<float> a, b;
+    for (uint32_t at = 0; at < 70; at += 35) {
+        b = other.read(&prompt[at], 35, at);
+        a = one.read(&prompt[at], 35, at);
+    }
+    for (uint32_t position = 70; position < 140; position++) {
+        CAPTURE(position);
+        REQUIRE(top(a) == top(b));
+        REQUIRE(held(one) == held(other));
+        const uint32_t id = top(a);
+        b = other.read(&id, 1, position);
+        a = one.read(&id, 1, position);
+    }
+    const std::vector<uint8_t> x = codes(one), y = codes(other);
+    REQUIRE(x.size() == y.size());
+    size_t n_differ = 0;
+    for (size_t i = 0; i < x.size(); i++) n_differ += x[i] != y[i];
+    MESSAGE(n_differ << " of " << x.size() << " bytes of codes differ");
+    CHECK(n_differ * 200 <= x.size());
+}
+
+static uint32_t slots_for(const Recipe& recipe, const char* text)
+{
+    return recipe.exact() || std::string(text).find("all") != std::string::npos ? 192 : 64;
+}
+
 TEST_CASE("cuda: a model decodes the tokens, victims and codes of reference")
 {
     TinyShape shape;
     shape.dim = 128;
     shape.head_dim = 64;
     const TinyModel tiny = make_tiny_model(shape);
-    std::vector<uint32_t> prompt;
-    for (uint32_t i = 0; i < 70; i++) prompt.push_back((i * 91 + 5) % 256);
     for (const char* recipe : {"exact", "sink,slots=48", "h2o,slots=48,recent=16,k=turbo4,v=turbo3", "mix,slots=64,recent=16,k=q8,v=q4",
                                "keydiff,slots=48,recent=16,k=polar5,v=polar", "snapkv,slots=64,recent=16,k=turbo2,v=turbo2",
                                "h2o,slots=64,recent=16,victims=merge,select=tokenselect,read=32", "retain=all,k=kivi,v=kivi"}) {
-        CAPTURE(recipe);
+        CAPTURE(std::string(recipe));
         const Recipe parsed = parse_recipe(recipe).value();
-        const uint32_t slots = parsed.exact() || std::string(recipe).find("all") != std::string::npos ? 192 : 64;
+        const uint32_t slots = slots_for(parsed, recipe);
         Opened one(tiny, "reference", slots, 35, parsed), other(tiny, "cuda:0", slots, 35, parsed);
-        std::vector<float> a, b;
-        for (uint32_t at = 0; at < 70; at += 35) {
-            a = one.read(&prompt[at], 35, at);
-            b = other.read(&prompt[at], 35, at);
+        check_equal(one, other);
+    }
+}
+
+// Weights in blocks are multiplied with activations in bytes, with a scale for 16 of them, and a value between two bytes may become
+// either where it differs in its last bit: one step of 127, which the layers behind it do not forgive. So the reference takes the
+// device's bytes, after it has seen that each is its own value rounded up or down; how much the bytes lose is what the op harness bounds.
+using Rounded = std::deque<std::vector<float>>; // the activations of each product, as the device multiplies them
+
+class NotingCuda : public CudaBackend
+{
+public:
+    explicit NotingCuda(Rounded* noted) : m_noted(noted) {}
+    void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets, const Tensor& x) override
+    {
+        std::vector<float> values(uint64_t(a.n_tokens) * a.cols);
+        download(values.data(), x.buffer, x.offset, 4 * values.size());
+        for (size_t at = 0; at < values.size(); at += 16) { // as quantize_kernel does it
+            float most = 0;
+            for (size_t i = at; i < at + 16; i++) most = std::max(most, std::fabs(values[i]));
+            for (size_t i = at; i < at + 16; i++) values[i] = most > 0 ? float(lrintf(values[i] * (127.f / most))) * (most / 127.f) : 0;
         }
-        for (uint32_t position = 70; position < 140; position++) {
-            REQUIRE(top(a) == top(b));
-            REQUIRE(held(one) == held(other));
-            const uint32_t id = top(a);
-            a = one.read(&id, 1, position);
-            b = other.read(&id, 1, position);
+        m_noted->push_back(std::move(values));
+        CudaBackend::matmul(a, targets, n_targets, x);
+    }
+
+private:
+    Rounded* m_noted;
+};
+
+class ReferenceOfBytes : public ReferenceBackend
+{
+public:
+    explicit ReferenceOfBytes(Rounded* noted) : ReferenceBackend({"reference", 1, nullptr}), m_noted(noted) {}
+    void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets, const Tensor& x) override
+    {
+        REQUIRE(!m_noted->empty());
+        const std::vector<float> rounded = std::move(m_noted->front());
+        m_noted->pop_front();
+        REQUIRE(rounded.size() == uint64_t(a.n_tokens) * a.cols);
+        for (size_t at = 0; at < rounded.size(); at += 16) {
+            float most = 0;
+            for (size_t i = at; i < at + 16; i++) most = std::max(most, std::fabs(x.ptr()[i]));
+            for (size_t i = at; i < at + 16; i++)
+                worst = std::max(worst, std::fabs(x.ptr()[i] - rounded[i]) * 127 / std::max(most, 1e-30f));
         }
-        const std::vector<uint8_t> x = codes(one), y = codes(other);
-        REQUIRE(x.size() == y.size());
-        size_t n_differ = 0;
-        for (size_t i = 0; i < x.size(); i++) n_differ += x[i] != y[i];
-        MESSAGE(n_differ << " of " << x.size() << " bytes of codes differ");
-        CHECK(n_differ * 200 <= x.size());
+        Buffer buffer = alloc(4 * rounded.size()).value();
+        upload(buffer, 0, rounded.data(), 4 * rounded.size());
+        Tensor bytes = x;
+        bytes.buffer = buffer;
+        bytes.offset = 0;
+        for (int i = 0; i < n_targets; i++) {
+            MatmulArgs one = a;
+            one.rows = targets[i].w.rows;
+            ReferenceBackend::matmul(one, &targets[i], 1, format_info(targets[i].w.format).block == 1 ? x : bytes);
+        }
+        free(buffer);
+    }
+    float worst = 0; // distance of a value from what it was rounded to, in steps of its byte
+
+private:
+    Rounded* m_noted;
+};
+
+// Formats of a file's matrices, as llama.cpp mixes them: most of them, those of more bits, the embeddings.
+struct Mix {
+    const char* name;
+    Format most, finer, table;
+};
+
+static TinyModel coded_model(const Mix& mix)
+{
+    TinyShape shape;
+    shape.dim = 256;
+    shape.ffn_dim = 512;
+    shape.head_dim = 64;
+    uint64_t seed = 0;
+    shape.coded = [&](const std::string& name, uint64_t cols, uint64_t rows, float deviation, Bytes* bytes) {
+        const uint32_t types[] = {0, 1, 30, 8, 2, 3, 6, 7, 10, 11, 12, 13, 14, 20, 23}; // ggml's, in the order of FORMATS
+        const bool finer = name.find("attn_v") != std::string::npos || name.find("ffn_down") != std::string::npos;
+        const Format format = name == "token_embd.weight" ? mix.table : finer ? mix.finer : mix.most;
+        FileMatrix m = random_matrix(format, uint32_t(rows), uint32_t(cols), seed++);
+        for (size_t at = 0; at < m.bytes.size(); at += format_info(format).block_bytes) set_scales(format, &m.bytes[at], deviation);
+        bytes->assign(m.bytes.begin(), m.bytes.end());
+        return types[size_t(format)];
+    };
+    return make_tiny_model(shape);
+}
+
+TEST_CASE("cuda: a model in the formats of files decodes the tokens, victims and codes of reference")
+{
+    for (const Mix& mix : {Mix{"Q4_K_M", Format::q4_k, Format::q6_k, Format::q6_k}, Mix{"Q8_0", Format::q8_0, Format::q8_0, Format::q8_0},
+                           Mix{"IQ4_XS", Format::iq4_xs, Format::q5_k, Format::q6_k}, Mix{"Q4_0", Format::q4_0, Format::q4_1, Format::q8_0},
+                           Mix{"Q3_K_M", Format::q3_k, Format::q5_0, Format::q2_k}}) {
+        const TinyModel tiny = coded_model(mix);
+        for (const char* recipe : {"exact", "h2o,slots=48,recent=16,k=turbo4,v=turbo3", "mix,slots=64,recent=16,k=q8,v=q4",
+                                   "h2o,slots=64,recent=16,victims=merge,select=tokenselect,read=32", "retain=all,k=kivi,v=polar"}) {
+            CAPTURE(std::string(mix.name));
+            CAPTURE(std::string(recipe));
+            const Recipe parsed = parse_recipe(recipe).value();
+            const uint32_t slots = slots_for(parsed, recipe);
+            Rounded noted;
+            auto cuda = std::make_unique<NotingCuda>(&noted);
+            REQUIRE(cuda->open(find_cuda_devices()[0]).ok());
+            Opened other(tiny, "", slots, 35, parsed, false, false, std::move(cuda));
+            Opened one(tiny, "", slots, 35, parsed, false, false, std::make_unique<ReferenceOfBytes>(&noted));
+            check_equal(one, other);
+            const float worst = static_cast<ReferenceOfBytes*>(one.backend.get())->worst;
+            MESSAGE("values are up to " << worst << " steps from their bytes");
+            CHECK(worst > 0.49f);
+            CHECK(worst < 1);
+        }
     }
 }

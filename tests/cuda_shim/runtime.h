@@ -98,11 +98,12 @@ inline cudaError_t cudaMemGetInfo(size_t* free, size_t* total)
     return cudaSuccess;
 }
 
-// Of the very size, so that red zones begin where it ends; NaNs.
+// Of the very size, so that red zones begin where it ends; NaNs. What no device has is refused here: a sanitizer's own would end the
+// program.
 inline cudaError_t cudaMalloc(void** p, size_t n)
 {
     void* v = nullptr;
-    if (posix_memalign(&v, 256, n)) return cudaErrorMemoryAllocation;
+    if (n > size_t(sysconf(_SC_PHYS_PAGES)) * size_t(sysconf(_SC_PAGESIZE)) || posix_memalign(&v, 256, n)) return cudaErrorMemoryAllocation;
     memset(v, 0xff, n);
     *p = v;
     return cudaSuccess;

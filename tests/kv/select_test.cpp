@@ -266,10 +266,10 @@ TEST_CASE("positions=grouped: a prompt in chunks is as its tokens one by one")
 }
 
 // Microseconds of a step of one layer of SmolLM2's shape over n slots, the median of some. Its scores and queries are random.
-static double step_time(const std::string& recipe, uint32_t n)
+static double step_time(const std::string& device, const std::string& recipe, uint32_t n)
 {
     constexpr uint32_t kChunk = 512, kSteps = 31;
-    Bed bed(recipe, n + kSteps, kChunk, "cpu", 0, {9, 3, 64, "f16"});
+    Bed bed(recipe, n + kSteps, kChunk, device, 0, {9, 3, 64, "f16"});
     RandomValues random{n};
     for (; bed.n_seen < n; bed.n_seen += kChunk) {
         bed.cache.begin_layer(0, kChunk, bed.n_seen);
@@ -291,13 +291,16 @@ static double step_time(const std::string& recipe, uint32_t n)
     return times[kSteps / 2];
 }
 
+// tools/gpu_check.sh reads the lines, on a device to a million slots.
 TEST_CASE("perf: select" * doctest::skip(!getenv("KS_PERF")))
 {
-    printf("microseconds of a layer's step; reading 1,024 slots and nothing else: %.0f\n", step_time("retain=all", 1024));
-    for (uint32_t n = 4096; n <= 131072; n *= 2) {
-        printf("%7u slots: all %6.0f", n, step_time("retain=all", n));
+    const char* only = getenv("KS_TEST_BACKEND");
+    const std::string device = only ? only : "cpu";
+    printf("microseconds of a layer's step; reading 1,024 slots and nothing else: %.0f\n", step_time(device, "retain=all", 1024));
+    for (uint32_t n = 4096; n <= (only ? 1u << 20 : 1u << 17); n *= 2) {
+        printf("%7u slots: all %6.0f", n, step_time(device, "retain=all", n));
         for (const char* kind : {"tokenselect,reuse=1", "tokenselect,reuse=0.9", "quest", "infllm"})
-            printf(", %s %5.0f", kind, step_time(std::string("retain=all,read=1024,select=") + kind, n));
+            printf(", %s %5.0f", kind, step_time(device, std::string("retain=all,read=1024,select=") + kind, n));
         printf("\n");
     }
 }

@@ -161,16 +161,16 @@ struct Opened {
 
     std::vector<uint8_t> tables;
 
-    // bias_in_codes: keys are stored with their bias, as they never are. lossless: codes are f16.
+    // bias_in_codes: keys are stored with their bias, as they never are. lossless: codes are f16. given: in place of the device.
     Opened(const TinyModel& tiny, const char* device, uint32_t context, uint32_t chunk, Recipe recipe, bool bias_in_codes = false,
-           bool lossless = false)
+           bool lossless = false, std::unique_ptr<Backend> given = nullptr)
     {
         TempFile file("tiny.gguf", tiny.file);
         gguf = std::move(Gguf::open(file.path()).value());
         config = read_config(gguf).value();
         if (bias_in_codes) config.key_bias = false;
         std::vector<TensorPart> parts = bind_tensors(gguf, config).value();
-        backend = std::move(open_backend({device, 2, nullptr}).value());
+        backend = given ? std::move(given) : std::move(open_backend({device, 2, nullptr}).value());
         std::vector<CacheLayerSpec> specs = cache_specs(config, recipe, context);
         for (CacheLayerSpec& spec : specs)
             if (lossless) spec.k = spec.v = Format::f16;

@@ -4,6 +4,7 @@
 #include "tests/model/gguf_builder.h"
 
 #include <cmath>
+#include <functional>
 #include <map>
 #include <random>
 #include <string>
@@ -19,6 +20,8 @@ struct TinyShape {
     float query_gain = 1;
     float key_bias = 0; // of two values in sixteen; others have a hundredth of it
     std::string chat_template;
+    // The bytes of a matrix in another format, and its type in a file; what it returns as 0 stays f32.
+    std::function<uint32_t(const std::string& name, uint64_t cols, uint64_t rows, float deviation, Bytes* bytes)> coded;
 };
 
 struct TinyModel {
@@ -48,8 +51,7 @@ inline std::vector<std::string> byte_letters()
 
 inline TinyModel make_tiny_model(const TinyShape& s)
 {
-    TinyModel m;
-    m.shape = s;
+    TinyModel m{s, 258, {}, {}};
     std::mt19937 rng(s.seed);
     GgufBuilder b;
     auto key = [&](const char* name) { return s.arch + "." + name; };
@@ -74,7 +76,8 @@ inline TinyModel make_tiny_model(const TinyShape& s)
         std::vector<float>& values = m.tensors[name];
         for (uint64_t i = 0; i < cols * rows; i++) values.push_back(normal(rng));
         Bytes bytes(reinterpret_cast<const char*>(values.data()), values.size() * 4);
-        b.tensor(name, rows == 1 ? std::vector<uint64_t>{cols} : std::vector<uint64_t>{cols, rows}, 0, bytes);
+        const uint32_t type = s.coded && rows > 1 ? s.coded(name, cols, rows, deviation, &bytes) : 0;
+        b.tensor(name, rows == 1 ? std::vector<uint64_t>{cols} : std::vector<uint64_t>{cols, rows}, type, bytes);
     };
     auto matrix = [&](const std::string& name, uint64_t cols, uint64_t rows) { add(name, cols, rows, 0.f, 1.5f / std::sqrt(float(cols))); };
     add("token_embd.weight", s.dim, m.n_vocab, 0.f, 0.4f);

@@ -15,6 +15,8 @@ GOOD = {
     "shaders/add.comp": "void main() {}\n",
     "kernels/cuda/move.cu": "__global__ void move_kernel(MoveArgs a, CudaCache to, const uint* from) {}\n",
     "shaders/move.comp": "layout(push_constant) uniform Block { MoveArgs a; } pushed;\nlayout(binding = 0) buffer To { uint w[]; };\nlayout(binding = 1) readonly buffer F { uint from[]; };\n",
+    "kernels/cuda/fast.cu": "__global__ void __launch_bounds__(n_threads, 2)\nfast_kernel(FastArgs a, float* y, // (rows)\n const uint* __restrict__ w) {}\n// twin: a second kernel\n__global__ void g(float* z) {}\n",
+    "shaders/fast.comp": "layout(push_constant) uniform Block { FastArgs a; } pushed;\nlayout(binding = 0) buffer Y { float y[]; };\nlayout(binding = 1) readonly buffer W { uint w[]; };\n",
     "examples/e.c": "#include <knapsack.h>\n",
 }
 LONG = "int long_one(int x)\n{\n" + "    x++;\n" * 57 + "    return x;\n}\n"
@@ -31,6 +33,7 @@ FAULTS = {
     "a kernel without its twin": ("kernels/cuda/lonely.cu", "\n", "lonely: only one of"),
     "twins with other buffers": ("shaders/move.comp", "layout(push_constant) uniform Block { MoveArgs a; } pushed;\n", "move: kernels/cuda/move.cu has buffers"),
     "twins with other arguments": ("kernels/cuda/move.cu", "__global__ void move_kernel(CopyArgs a, CudaCache to, const uint* from) {}\n", "different arguments"),
+    "other buffers before a reason for a later kernel": ("shaders/fast.comp", "layout(push_constant) uniform Block { FastArgs a; } pushed;\nlayout(binding = 0) buffer W { uint w[]; };\n", "fast: kernels/cuda/fast.cu has buffers"),
     "a shader without its twin": ("shaders/single.comp", "\n", "single: only one of"),
 }
 GOOD_ADDITIONS = {
