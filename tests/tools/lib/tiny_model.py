@@ -38,6 +38,8 @@ def write_model(path, template=CHATML, seed=1, architecture="llama", dim=DIM, we
              (a + "attention.layer_norm_rms_epsilon", F32, 1e-5), ("tokenizer.ggml.model", STR, "gpt2"), ("tokenizer.ggml.pre", STR, "smollm"),
              ("tokenizer.ggml.tokens", ARR, (STR, tokens)), ("tokenizer.ggml.token_type", ARR, (I32, types)), ("tokenizer.ggml.merges", ARR, (STR, merges)),
              ("tokenizer.ggml.bos_token_id", U32, 1), ("tokenizer.ggml.eos_token_id", U32, 2), ("tokenizer.ggml.add_bos_token", BOOL, False)]
+    if dim != DIM:
+        pairs += [(a + "attention.key_length", U32, HEAD), (a + "attention.value_length", U32, HEAD)]
     if template:
         pairs.append(("tokenizer.chat_template", STR, template))
     tensors = [("token_embd", dim, len(tokens)), ("output_norm", dim)]
