@@ -1,5 +1,6 @@
 # What `cmake --install` and `cpack` put where: the program with its manual, the libraries, the header, and what finds them
-# (find_package(Knapsack CONFIG), pkg-config). Two components, which are two packages for Debian: what runs, and what is built with.
+# (find_package(Knapsack CONFIG), pkg-config). Three components, which are three packages for Debian: the program, the shared library, and
+# what is built with.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/Knapsack)
@@ -7,7 +8,7 @@ set(package ${CMAKE_INSTALL_LIBDIR}/cmake/Knapsack)
 install(FILES runtime/api/knapsack.h TYPE INCLUDE COMPONENT dev)
 install(TARGETS ${KS_LIBRARIES} EXPORT KnapsackTargets
   ARCHIVE COMPONENT dev
-  LIBRARY COMPONENT runtime NAMELINK_COMPONENT dev
+  LIBRARY COMPONENT library NAMELINK_COMPONENT dev
   INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT KnapsackTargets NAMESPACE Knapsack:: DESTINATION ${package} COMPONENT dev)
 
@@ -42,13 +43,41 @@ if(TARGET knapsack)
   endif()
 endif()
 
+# Debian's rules: every package has its copyright and its changes, and what is there to be read is compressed.
+set(soname libknapsack${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+set(CPACK_PACKAGE_CONTACT "The Knapsack authors <knapsack@example.org>" CACHE STRING "Who answers for the packages")
+string(TIMESTAMP date "%a, %d %b %Y %H:%M:%S +0000" UTC)
+file(CONFIGURE OUTPUT cmake/changelog @ONLY CONTENT "knapsack (@PROJECT_VERSION@) unstable; urgency=medium
+
+  * See CHANGELOG.md in the sources.
+
+ -- @CPACK_PACKAGE_CONTACT@  @date@
+")
+foreach(component_package runtime/knapsack library/${soname} dev/libknapsack-dev)
+  string(REPLACE "/" ";" pair ${component_package})
+  list(GET pair 0 component)
+  list(GET pair 1 package)
+  install(CODE "
+    set(share \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATAROOTDIR}\")
+    set(doc \"\${share}/doc/${package}\")
+    file(REMOVE_RECURSE \"\${doc}\")
+    file(MAKE_DIRECTORY \"\${doc}\")
+    configure_file(\"${CMAKE_CURRENT_SOURCE_DIR}/LICENSE\" \"\${doc}/copyright\" COPYONLY)
+    configure_file(\"${CMAKE_CURRENT_BINARY_DIR}/cmake/changelog\" \"\${doc}/changelog\" COPYONLY)
+    file(GLOB pages \"\${share}/man/man1/*.1\")
+    execute_process(COMMAND gzip -9n \"\${doc}/changelog\" \${pages} COMMAND_ERROR_IS_FATAL ANY)
+    file(GLOB compressed \"\${doc}/changelog.gz\" \"\${share}/man/man1/*.gz\")
+    file(CHMOD \"\${doc}/copyright\" \${compressed} PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ)"
+    COMPONENT ${component} EXCLUDE_FROM_ALL)
+endforeach()
+
 set(CPACK_PACKAGE_VENDOR "The Knapsack authors")
-set(CPACK_PACKAGE_CONTACT "The Knapsack authors")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "language models inside a fixed number of bytes")
 set(CPACK_RESOURCE_FILE_LICENSE ${CMAKE_CURRENT_SOURCE_DIR}/LICENSE)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
 set(CPACK_COMPONENTS_ALL runtime dev)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
@@ -56,15 +85,30 @@ set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME knapsack)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_RECOMMENDS libvulkan1)
 set(CPACK_COMPONENT_RUNTIME_DESCRIPTION
-  "Runs GGUF models with a hard limit of the memory for weights, cache and activations, which is planned\nbefore anything is loaded; a compressed cache keeps texts of any length inside it.")
+  "Runs GGUF models with a hard limit of the memory for weights, cache and\nactivations, which is planned before anything is loaded; a compressed cache\nkeeps texts of any length inside it.")
+set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS libutf8proc-dev)
+if(KS_SHARED)
+  list(APPEND CPACK_COMPONENTS_ALL library)
+  string(PREPEND CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "${soname} (= ${PROJECT_VERSION}), ")
+endif()
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_NAME ${soname})
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_SECTION libs)
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_RECOMMENDS libvulkan1)
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS_POLICY ">=")
+set(CPACK_COMPONENT_LIBRARY_DESCRIPTION "The shared library, for programs that load Knapsack, and for Python's ctypes.")
+file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/cmake/triggers "activate-noawait ldconfig\n")
+file(CHMOD ${CMAKE_CURRENT_BINARY_DIR}/cmake/triggers PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ)
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_CONTROL_EXTRA ${CMAKE_CURRENT_BINARY_DIR}/cmake/triggers)
 set(CPACK_DEBIAN_DEV_PACKAGE_NAME libknapsack-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
-set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "knapsack (= ${PROJECT_VERSION}), libutf8proc-dev")
-set(CPACK_COMPONENT_DEV_DESCRIPTION "What programs that link Knapsack are built with: its header, its libraries, and what finds them.")
+set(CPACK_COMPONENT_DEV_DESCRIPTION "What programs that link Knapsack are built with: its header, its libraries,\nand what finds them.")
 find_program(DPKG_SHLIBDEPS dpkg-shlibdeps)
 if(DPKG_SHLIBDEPS)
   set(CPACK_DEBIAN_RUNTIME_PACKAGE_SHLIBDEPS ON)
+  set(CPACK_DEBIAN_LIBRARY_PACKAGE_SHLIBDEPS ON)
 else()
   set(CPACK_DEBIAN_RUNTIME_PACKAGE_DEPENDS "libc6, libstdc++6, libutf8proc2 | libutf8proc3")
+  set(CPACK_DEBIAN_LIBRARY_PACKAGE_DEPENDS "libc6, libstdc++6, libutf8proc2 | libutf8proc3")
 endif()
 include(CPack)

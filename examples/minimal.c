@@ -11,7 +11,7 @@ int main(int argc, char** argv)
         fprintf(stderr, "usage: minimal MODEL MIB TEXT\n");
         return KS_USAGE;
     }
-    ks_options options = {sizeof options};
+    ks_options options = {.struct_size = sizeof options};
     options.model_path = argv[1];
     options.memory_bytes = strtoull(argv[2], NULL, 10) << 20;
 

@@ -25,8 +25,10 @@ Status CudaStream::open(const CudaFound& device)
     m_device = device;
     enter();
     check(cudaStreamCreateWithFlags(&m_stream, cudaStreamNonBlocking), "making a stream");
+    if (!m_status.ok()) return m_status;
     void* staging = nullptr;
     check(cudaHostAlloc(&staging, 2 * kStagingBytes, cudaHostAllocDefault), "making a staging block");
+    if (!m_status.ok()) return m_status;
     m_up = static_cast<uint8_t*>(staging);
     m_down = m_up + kStagingBytes;
     m_commands.reserve(kCommandBytes);
@@ -118,9 +120,8 @@ void CudaStream::make_graph(Known& known)
     check(cudaStreamBeginCapture(m_stream, cudaStreamCaptureModeThreadLocal), "recording a step");
     play();
     check(cudaStreamEndCapture(m_stream, &graph), "recording a step");
-    if (!m_status.ok()) return;
-    check(cudaGraphInstantiateWithFlags(&known.graph, graph, 0), "making a graph");
-    check(cudaGraphDestroy(graph), "making a graph");
+    if (m_status.ok()) check(cudaGraphInstantiateWithFlags(&known.graph, graph, 0), "making a graph");
+    if (graph) check(cudaGraphDestroy(graph), "making a graph");
 }
 
 void CudaStream::flush()

@@ -74,7 +74,7 @@ std::vector<VulkanCandidate> VulkanInstance::candidates()
     std::vector<VulkanCandidate> out;
     if (m_vk.EnumeratePhysicalDevices(m_instance, &n, nullptr) != VK_SUCCESS) return out;
     std::vector<VkPhysicalDevice> devices(n);
-    m_vk.EnumeratePhysicalDevices(m_instance, &n, devices.data());
+    if (m_vk.EnumeratePhysicalDevices(m_instance, &n, devices.data()) < VK_SUCCESS) return out;
     for (uint32_t i = 0; i < n; i++) out.push_back(look_at(devices[i], i));
     return out;
 }

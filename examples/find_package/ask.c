@@ -10,7 +10,7 @@ int main(int argc, char** argv)
         fprintf(stderr, "usage: ask MODEL MIB QUESTION\n");
         return KS_USAGE;
     }
-    ks_options options = {sizeof options};
+    ks_options options = {.struct_size = sizeof options};
     options.model_path = argv[1];
     options.memory_bytes = strtoull(argv[2], NULL, 10) << 20;
 

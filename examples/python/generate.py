@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Goes on with a text, through the shared library alone: nothing is built, nothing but ctypes is needed.
 
-    generate.py MODEL MIB TEXT [TOKENS]
+    generate.py MODEL MIB TEXT [TOKENS [SEED]]
 
+With a seed tokens are drawn, else each is the most probable one.
 The library is the file that KNAPSACK_LIBRARY names, else the one that the system finds.
 """
 import ctypes
@@ -35,9 +36,14 @@ class Stats(Struct):
                 ("evicted", c_uint64), ("merged", c_uint64), ("device", c_char * 32), ("recipe", c_char * 256)]
 
 
+class Bias(ctypes.Structure):
+    _fields_ = [("id", c_uint32), ("bias", c_float)]
+
+
 class Sampling(Struct):
     _fields_ = [("struct_size", c_size_t), ("temperature", c_float), ("top_k", c_uint32), ("top_p", c_float), ("min_p", c_float), ("typical_p", c_float),
-                ("repeat_penalty", c_float), ("presence_penalty", c_float), ("frequency_penalty", c_float), ("repeat_last_n", c_uint32), ("seed", c_uint64)]
+                ("repeat_penalty", c_float), ("presence_penalty", c_float), ("frequency_penalty", c_float), ("repeat_last_n", c_uint32), ("seed", c_uint64),
+                ("biases", POINTER(Bias)), ("n_biases", c_size_t)]
 
 
 def load_library():
@@ -59,8 +65,8 @@ def load_library():
 
 
 def main():
-    if len(sys.argv) not in (4, 5):
-        sys.exit("usage: generate.py MODEL MIB TEXT [TOKENS]")
+    if len(sys.argv) not in (4, 5, 6):
+        sys.exit("usage: generate.py MODEL MIB TEXT [TOKENS [SEED]]")
     model, mib, text, n_tokens = *map(os.fsencode, sys.argv[1:4]), int(sys.argv[4]) if len(sys.argv) > 4 else 32
     ks = load_library()
     error, session = ctypes.create_string_buffer(400), c_void_p()
@@ -76,6 +82,8 @@ def main():
     ids = (c_uint32 * n)()
     ks.ks_tokenize(session, text, len(text), 0, ids, n)
     code, token = ks.ks_feed(session, ids, n), c_uint32()
+    if code == KS_OK and len(sys.argv) == 6:
+        code = ks.ks_set_sampling(session, byref(Sampling(temperature=0.8, top_k=40, seed=int(sys.argv[5]))))
     piece = ctypes.create_string_buffer(1024)
     for _ in range(n_tokens):
         if code == KS_OK:

@@ -54,8 +54,8 @@ static Status read_options(const ks_options* o, SessionOptions& out)
     if (!o || o->struct_size != sizeof(ks_options))
         return fail(Code::usage, "ks_options.struct_size is %zu, expected %zu", o ? o->struct_size : 0, sizeof(ks_options));
     if (!o->model_path) return Status(Code::usage, "ks_options.model_path is not set");
-    if (o->context < -1)
-        return fail(Code::usage, "ks_options.context is %lld, expected -1, 0 or a number of tokens", (long long)o->context);
+    if (o->context < -1 || o->n_threads < 0)
+        return fail(Code::usage, "ks_options: context %lld or n_threads %d makes no sense", (long long)o->context, o->n_threads);
     out.model_path = o->model_path;
     out.device = o->device ? o->device : "";
     out.recipe = o->recipe ? o->recipe : "auto";
@@ -240,28 +240,34 @@ int ks_feed_turn(ks_session* session, const char* system, const char* user)
 
 const float* ks_logits(const ks_session* session)
 {
-    return session->session->logits();
+    return session->session->has_logits() ? session->session->logits() : nullptr;
 }
 
 int ks_set_sampling(ks_session* session, const ks_sampling* sampling)
 {
     return guarded(session, [&]() -> Status {
         if (!sampling || sampling->struct_size != sizeof(ks_sampling)) return Status(Code::usage, "ks_sampling.struct_size is not set");
+        const ks_sampling& s = *sampling;
+        const auto within = [](float value, float most) { return value >= 0 && value <= most; };
+        const bool fine = within(s.temperature, 1e6f) && within(s.top_p, 1) && within(s.min_p, 1) && within(s.typical_p, 1) &&
+                          within(s.repeat_penalty, 1e6f) && within(std::fabs(s.presence_penalty), 1e6f) &&
+                          within(std::fabs(s.frequency_penalty), 1e6f) && s.repeat_last_n <= Sampler::kMaxRepeatLastN;
+        if (!fine || (s.n_biases && !s.biases)) return Status(Code::usage, "ks_sampling: a number is beyond what knapsack.h allows");
         auto or_off = [](float value) { return value == 0 ? 1.f : value; };
         SamplerOptions o;
-        o.temperature = sampling->temperature;
-        o.top_k = sampling->top_k;
-        o.top_p = or_off(sampling->top_p);
-        o.min_p = sampling->min_p;
-        o.typical_p = or_off(sampling->typical_p);
-        o.repeat_penalty = or_off(sampling->repeat_penalty);
-        o.presence_penalty = sampling->presence_penalty;
-        o.frequency_penalty = sampling->frequency_penalty;
-        o.repeat_last_n = sampling->repeat_last_n;
-        o.seed = sampling->seed;
+        o.temperature = s.temperature;
+        o.top_k = s.top_k;
+        o.top_p = or_off(s.top_p);
+        o.min_p = s.min_p;
+        o.typical_p = or_off(s.typical_p);
+        o.repeat_penalty = or_off(s.repeat_penalty);
+        o.presence_penalty = s.presence_penalty;
+        o.frequency_penalty = s.frequency_penalty;
+        o.repeat_last_n = s.repeat_last_n;
+        o.seed = s.seed;
         const uint32_t n_vocab = session->session->config().n_vocab;
-        for (size_t i = 0; i < sampling->n_biases; i++) {
-            const ks_bias& b = sampling->biases[i];
+        for (size_t i = 0; i < s.n_biases; i++) {
+            const ks_bias& b = s.biases[i];
             if (b.id >= n_vocab || std::isnan(b.bias))
                 return fail(Code::usage, "a bias of %g for token %u of %u", double(b.bias), b.id, n_vocab);
             o.logit_bias.push_back({b.id, b.bias});

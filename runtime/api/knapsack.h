@@ -1,7 +1,7 @@
 /* Knapsack: a language model inside a fixed number of bytes. This header is the whole interface, and its manual;
  * C99 and C++11 read it.
  *
- *     ks_options options = {sizeof options};
+ *     ks_options options = {.struct_size = sizeof options};
  *     options.model_path = "model.gguf";
  *     options.memory_bytes = 256u << 20;
  *     ks_session* session;
@@ -68,7 +68,7 @@ enum {
 
 typedef struct ks_session ks_session; /* a model, open in its memory, and the text that it has read so far */
 
-/* Zero means the default everywhere, so `ks_options o = {sizeof o};` is enough to start from. */
+/* Zero means the default everywhere, so `ks_options o = {.struct_size = sizeof o};` (in C++ `{sizeof o}`) is enough to start from. */
 typedef struct ks_options {
     size_t struct_size;     /* sizeof(ks_options) */
     const char* model_path; /* a GGUF file, or the first of a split set; needed */
@@ -112,6 +112,7 @@ typedef struct ks_bias {
     float bias; /* is added to the token's logit; -INFINITY: it is never chosen */
 } ks_bias;
 
+/* Temperature and penalties have magnitudes of 1e6 at most, all others lie between 0 and 1. */
 typedef struct ks_sampling {
     size_t struct_size;      /* sizeof(ks_sampling) */
     float temperature;       /* 0: the most probable token; the lower id where two are equal */
@@ -192,9 +193,11 @@ void ks_clear_cancel(ks_session* session);
 
 /* Choosing the next token */
 
-/* n_vocab logits after the last token fed; valid until the next call that reads or forgets tokens. */
+/* n_vocab logits after the last token fed, or NULL where there are none: before one is fed, after ks_rewind(), or where reading was
+ * interrupted. Valid until the next call that reads or forgets tokens. */
 const float* ks_logits(const ks_session* session);
-/* How ks_sample() draws, from now on; restarts its random stream and forgets which tokens are recent. Before the first call: greedy. */
+/* How ks_sample() draws, from now on; restarts its random stream and forgets which tokens are recent. Before the first call: greedy.
+ * KS_USAGE: a number beyond its range, or a bias for no token; what was said before stays. */
 int ks_set_sampling(ks_session* session, const ks_sampling* sampling);
 /* Chooses a token, and does not feed it. KS_USAGE: there are no logits. */
 int ks_sample(ks_session* session, uint32_t* id);

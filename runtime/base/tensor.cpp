@@ -9,15 +9,11 @@
 namespace ks
 {
 
-#define KS_INFO(name)                                                                                                                      \
-    {#name,                                                                                                                                \
-     format_##name::ggml_type,                                                                                                             \
-     format_##name::block,                                                                                                                 \
-     4 * format_##name::words + format_##name::half_words / 2,                                                                             \
-     format_##name::half_words,                                                                                                            \
-     format_##name::half_byte,                                                                                                             \
-     format_##name::words,                                                                                                                 \
-     format_##name::words_byte},
+// clang-format off
+#define KS_INFO(name) \
+    {#name, format_##name::ggml_type, format_##name::block, 4 * format_##name::words + format_##name::half_words / 2, \
+     format_##name::half_words, format_##name::half_byte, format_##name::words, format_##name::words_byte},
+// clang-format on
 static const FormatInfo kFormats[] = {FORMATS(KS_INFO)};
 #undef KS_INFO
 static_assert(sizeof kFormats / sizeof kFormats[0] == size_t(Format::n_weights), "Format and FORMATS differ");

@@ -375,3 +375,52 @@ TEST_CASE("C API: version, pieces, buffers and structs")
     CHECK(ks_open(&model.options, nullptr, nullptr, 0) == KS_USAGE);
     CHECK(ks_plan(&model.options, nullptr, nullptr, 0) == KS_USAGE);
 }
+
+TEST_CASE("C API: numbers that make no sense are refused, and what was set before stays")
+{
+    Model model("c-numbers");
+    Handle session = model.open();
+    CHECK(ks_logits(session.get()) == nullptr);
+    std::vector<uint32_t> ids = some_ids(20, 1);
+    REQUIRE(ks_feed(session.get(), ids.data(), ids.size()) == KS_OK);
+    const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
+    uint32_t greedy = 0, id = 0;
+    REQUIRE(ks_sample(session.get(), &greedy) == KS_OK);
+    float ks_sampling::*const numbers[] = {&ks_sampling::temperature,      &ks_sampling::top_p,          &ks_sampling::min_p,
+                                           &ks_sampling::typical_p,        &ks_sampling::repeat_penalty, &ks_sampling::presence_penalty,
+                                           &ks_sampling::frequency_penalty};
+    for (float ks_sampling::*number : numbers) {
+        const bool any_sign = number == &ks_sampling::presence_penalty || number == &ks_sampling::frequency_penalty;
+        for (float value : {nan, infinity, -infinity, -0.5f}) {
+            ks_sampling sampling = {};
+            sampling.struct_size = sizeof sampling;
+            sampling.*number = value;
+            if (any_sign && value == -0.5f) continue;
+            CAPTURE(value);
+            CHECK(ks_set_sampling(session.get(), &sampling) == KS_USAGE);
+            CHECK(std::string(ks_error(session.get())).find("ks_sampling") == 0);
+        }
+    }
+    ks_sampling sampling = {};
+    sampling.struct_size = sizeof sampling;
+    sampling.repeat_last_n = (1 << 20) + 1;
+    CHECK(ks_set_sampling(session.get(), &sampling) == KS_USAGE);
+    sampling.repeat_last_n = 0;
+    sampling.n_biases = 1;
+    CHECK(ks_set_sampling(session.get(), &sampling) == KS_USAGE);
+    CHECK(ks_sample(session.get(), &id) == KS_OK);
+    CHECK(id == greedy);
+    REQUIRE(ks_rewind(session.get(), 10) == KS_OK);
+    CHECK((ks_logits(session.get()) == nullptr) == (ks_sample(session.get(), &id) == KS_USAGE));
+
+    char error[400];
+    ks_session* none = nullptr;
+    for (int64_t context : {int64_t(-2), INT64_MIN}) {
+        model.options.context = context;
+        CHECK(ks_open(&model.options, &none, error, sizeof error) == KS_USAGE);
+    }
+    model.options.context = 0;
+    model.options.n_threads = -1;
+    CHECK(ks_open(&model.options, &none, error, sizeof error) == KS_USAGE);
+    CHECK(std::string(error).find("n_threads") != std::string::npos);
+}

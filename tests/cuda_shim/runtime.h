@@ -44,6 +44,21 @@ inline Work* captured(cudaStream_t stream)
     return stream ? stream->captured : nullptr;
 }
 inline uint64_t n_graph_launches = 0;
+
+// For tests: whether the call that asks is one that fails, and that something was made (1) or given back (-1).
+inline bool (*refuses)() = nullptr;
+inline void (*made)(int n) = nullptr;
+inline cudaError_t last_error = cudaSuccess;
+inline bool refused()
+{
+    if (!refuses || !refuses()) return false;
+    last_error = cudaErrorMemoryAllocation;
+    return true;
+}
+inline void count(int n)
+{
+    if (made) made(n);
+}
 } // namespace cudashim
 
 inline const char* cudaGetErrorName(cudaError_t e)
@@ -56,12 +71,15 @@ inline const char* cudaGetErrorString(cudaError_t e)
 }
 inline cudaError_t cudaGetLastError()
 {
-    return cudaSuccess;
+    const cudaError_t error = cudashim::last_error;
+    cudashim::last_error = cudaSuccess;
+    return error;
 }
 
 // CUDASHIM_DEVICES=0: a machine without one.
 inline cudaError_t cudaGetDeviceCount(int* n)
 {
+    if (cudashim::refused()) return cudaErrorMemoryAllocation;
     const char* set = std::getenv("CUDASHIM_DEVICES");
     if (set && atoi(set) == 0) return cudaErrorNoDevice;
     *n = set ? atoi(set) : 1;
@@ -69,15 +87,18 @@ inline cudaError_t cudaGetDeviceCount(int* n)
 }
 inline cudaError_t cudaSetDevice(int)
 {
+    if (cudashim::refused()) return cudaErrorMemoryAllocation;
     return cudaSuccess;
 }
 inline cudaError_t cudaGetDevice(int* device)
 {
+    if (cudashim::refused()) return cudaErrorMemoryAllocation;
     *device = 0;
     return cudaSuccess;
 }
 inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* prop, int)
 {
+    if (cudashim::refused()) return cudaErrorMemoryAllocation;
     *prop = {};
     snprintf(prop->name, sizeof prop->name, "CUDA kernels as C++");
     prop->totalGlobalMem = size_t(sysconf(_SC_PHYS_PAGES)) * size_t(sysconf(_SC_PAGESIZE));
@@ -87,12 +108,14 @@ inline cudaError_t cudaGetDeviceProperties(cudaDeviceProp* prop, int)
 }
 inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int)
 {
+    if (cudashim::refused()) return cudaErrorMemoryAllocation;
     const char* integrated = std::getenv("CUDASHIM_INTEGRATED");
     *value = which == cudaDevAttrIntegrated ? integrated && atoi(integrated) : 2;
     return cudaSuccess;
 }
 inline cudaError_t cudaMemGetInfo(size_t* free, size_t* total)
 {
+    if (cudashim::refused()) return cudaErrorMemoryAllocation;
     *total = size_t(sysconf(_SC_PHYS_PAGES)) * size_t(sysconf(_SC_PAGESIZE));
     *free = size_t(sysconf(_SC_AVPHYS_PAGES)) * size_t(sysconf(_SC_PAGESIZE));
     return cudaSuccess;
@@ -102,10 +125,12 @@ inline cudaError_t cudaMemGetInfo(size_t* free, size_t* total)
 // program.
 inline cudaError_t cudaMalloc(void** p, size_t n)
 {
+    if (cudashim::refused()) return cudaErrorMemoryAllocation;
     void* v = nullptr;
     if (n > size_t(sysconf(_SC_PHYS_PAGES)) * size_t(sysconf(_SC_PAGESIZE)) || posix_memalign(&v, 256, n)) return cudaErrorMemoryAllocation;
     memset(v, 0xff, n);
     *p = v;
+    cudashim::count(1);
     return cudaSuccess;
 }
 template <class T> cudaError_t cudaMalloc(T** p, size_t n)
@@ -117,6 +142,7 @@ template <class T> cudaError_t cudaMalloc(T** p, size_t n)
 }
 inline cudaError_t cudaFree(void* p)
 {
+    if (p) cudashim::count(-1);
     free(p);
     return cudaSuccess;
 }
@@ -130,11 +156,13 @@ inline cudaError_t cudaFreeHost(void* p)
 }
 inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t n, cudaMemcpyKind, cudaStream_t stream)
 {
+    if (cudashim::refused()) return cudaErrorMemoryAllocation;
     cudashim::enqueue(stream, [=] { memcpy(to, from, n); });
     return cudaSuccess;
 }
 inline cudaError_t cudaMemsetAsync(void* to, int byte, size_t n, cudaStream_t stream)
 {
+    if (cudashim::refused()) return cudaErrorMemoryAllocation;
     cudashim::enqueue(stream, [=] { memset(to, byte, n); });
     return cudaSuccess;
 }
@@ -147,37 +175,47 @@ template <class F> cudaError_t cudaFuncSetAttribute(F* f, cudaFuncAttribute, int
 
 inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned)
 {
+    if (cudashim::refused()) return cudaErrorMemoryAllocation;
     *stream = new CUstream_st;
+    cudashim::count(1);
     return cudaSuccess;
 }
 inline cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
     delete stream;
+    cudashim::count(-1);
     return cudaSuccess;
 }
 inline cudaError_t cudaStreamSynchronize(cudaStream_t)
 {
+    if (cudashim::refused()) return cudaErrorMemoryAllocation;
     return cudaSuccess;
 }
 inline cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode)
 {
+    if (cudashim::refused()) return cudaErrorMemoryAllocation;
     stream->captured = new cudashim::Work;
     return cudaSuccess;
 }
 inline cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph)
 {
+    if (!stream->captured) return cudaErrorInvalidValue;
     *graph = new CUgraph_st{*stream->captured};
     delete stream->captured;
     stream->captured = nullptr;
+    cudashim::count(1);
     return cudaSuccess;
 }
 inline cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long)
 {
+    if (cudashim::refused()) return cudaErrorMemoryAllocation;
     *exec = new CUgraphExec_st{graph->work};
+    cudashim::count(1);
     return cudaSuccess;
 }
 inline cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t)
 {
+    if (cudashim::refused()) return cudaErrorMemoryAllocation;
     cudashim::n_graph_launches++;
     for (auto& work : exec->work) work();
     return cudaSuccess;
@@ -185,10 +223,12 @@ inline cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t)
 inline cudaError_t cudaGraphDestroy(cudaGraph_t graph)
 {
     delete graph;
+    cudashim::count(-1);
     return cudaSuccess;
 }
 inline cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 {
     delete exec;
+    cudashim::count(-1);
     return cudaSuccess;
 }

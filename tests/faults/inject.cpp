@@ -16,7 +16,7 @@ namespace ks
 static std::atomic<Fault> g_fault{Fault::none};
 static std::atomic<uint64_t> g_seen{0}, g_nth{0}, g_failed{0};
 static std::atomic<bool> g_all{false}, g_on{false};
-static std::atomic<int64_t> g_allocations{0}, g_blocks{0}, g_files{0};
+static std::atomic<int64_t> g_allocations{0}, g_blocks{0}, g_files{0}, g_objects{0};
 
 void arm(Fault fault, uint64_t n, bool all_that_follow)
 {
@@ -44,16 +44,21 @@ Injecting::~Injecting()
 
 Held held()
 {
-    return {g_allocations, g_blocks, g_files};
+    return {g_allocations, g_blocks, g_files, g_objects};
 }
 
-static bool fails(Fault fault)
+bool fails(Fault fault)
 {
     if (!g_on || g_fault != fault) return false;
     const uint64_t seen = ++g_seen;
     if (seen < g_nth || (seen > g_nth && !g_all)) return false;
     g_failed++;
     return true;
+}
+
+void made_object(int n)
+{
+    g_objects += n;
 }
 
 // Also sets errno: `limit` where a limit is reached.

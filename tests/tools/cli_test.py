@@ -7,7 +7,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
 from program import check, check_refused, knapsack, run_tests, tiny_model  # noqa: E402
 
-COMMANDS = "chat run score plan inspect tokenize devices bench".split()
+COMMANDS = "chat run score plan inspect tokenize devices bench eval report".split()
 
 
 def test_help():
@@ -20,6 +20,34 @@ def test_help():
         check(r.code == 0 and r.out.startswith(b"knapsack " + c.encode()) and b"--help" in r.out and not r.err, f"{c} --help")
     check_refused(knapsack(), 1, *COMMANDS)
     check_refused(knapsack("evaluate\n"), 1, "evaluate", *COMMANDS)
+
+
+def test_readme(model):
+    """What the README says can be typed is what --help lists and what recipes take."""
+    with open("README.md", encoding="utf-8") as f:
+        readme = f.read()
+    top = re.findall(r"^  (\w+) ", knapsack("--help").out.decode(), re.M)
+    check(top == COMMANDS and f"(`{' '.join(top)}`)" in readme, f"the README lists the commands {top}")
+    options = {c: {o for names in re.findall(r"^  (-.*?)(?:  |$)", knapsack(c, "--help").out.decode(), re.M) for o in re.findall(r"(?:^|[ ,])(--?[\w-]+)", names)} for c in top}
+    lines = [line.split()[1:] for line in readme.splitlines() if line.startswith("    build/knapsack ")]
+    for command, *words in lines:
+        words = words[: words.index("--versus") + 1] if "--versus" in words else words
+        check(all(w in options[command] for w in words if re.match(r"--?[a-z]", w)), f"README: {command} {words}; there are {sorted(options[command])}")
+    known = set.union(*options.values()) | {"--help", "--version"}
+    check(len(lines) >= 10 and all(len(o) > 2 for o in options.values()), f"{len(lines)} command lines, options {options}")
+    for text in re.findall(r"`([^`\n]+)`", readme):
+        if re.match(r"-", text):
+            check(text.split()[0] in known or text.startswith(("-DKS_", "--static", "--missing")), f"README: `{text}` is no option")
+    recipes = re.search(r"## Texts longer.*?## What a budget", readme, re.S)[0]
+    named = [n for row in re.findall(r"^\| (`.*?) \|", recipes, re.M) for n in re.findall(r"`(\w+)`", row)]
+    named = [n for n in named if n not in ("f32", "f16")]
+    for name in [*named, "auto", "hardvote", "topk"]:
+        spelled = f"mix,select={name}" if name in ("hardvote", "topk") else name
+        r = knapsack("plan", "-m", model, "--kv", spelled)
+        check(r.code == 0, f"README's recipe {name}: {r.err}")
+    check(len(named) > 22, f"README's recipes: {named}")
+    for key in set(re.findall(r"`(\w+)=[\w.|]*`", recipes)):
+        check(f"{key}=- is not something" in knapsack("plan", "-m", model, "--kv", f"mix,{key}=-").err, f"README's option {key}=")
 
 
 def test_usage(model):
@@ -221,6 +249,7 @@ def test_bench_ops(model):
 def test(folder):
     model = tiny_model(folder)
     test_help()
+    test_readme(model)
     test_usage(model)
     test_files(folder, model)
     test_plan(model)

@@ -96,7 +96,7 @@ def test_cmake(folder, prefix, model, expected):
     shutil.copytree("examples/find_package", stranger)
     for shared in ("ON", "OFF"):
         build = os.path.join(stranger, "build-" + shared)
-        run(*cmake(stranger, build, f"-DCMAKE_PREFIX_PATH={prefix}", f"-DBUILD_SHARED_LIBS={shared}", "-DCMAKE_C_FLAGS=-Wall -Werror", "-DCMAKE_CXX_FLAGS=-Wall -Werror"))
+        run(*cmake(stranger, build, f"-DCMAKE_PREFIX_PATH={prefix}", f"-DBUILD_SHARED_LIBS={shared}", "-DCMAKE_C_FLAGS=-Wall -Wextra -Werror", "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror"))
         run("cmake", "--build", build)
         for program in ("ask", "ask_cpp"):
             ask(f"{build}/{program}", model, expected)
@@ -123,16 +123,43 @@ def test_pkg_config(folder, libraries, model, expected, way):
         ask(f"{folder}/ask", model, expected, LD_LIBRARY_PATH="" if way else libraries)
 
 
+def test_python_structs(folder, prefix):
+    """The structs of the Python example are the header's."""
+    sys.path.insert(0, os.path.join(SOURCES, "examples", "python"))
+    sys.dont_write_bytecode = True
+    import generate  # noqa: E402
+    structs = {"ks_options": generate.Options, "ks_stats": generate.Stats, "ks_sampling": generate.Sampling, "ks_bias": generate.Bias}
+    lines = [f'printf("%zu\\n", sizeof({name}));' for name in structs]
+    lines += [f'printf("%zu\\n", offsetof({name}, {field[0]}));' for name, struct in structs.items() for field in struct._fields_]
+    with open(f"{folder}/sizes.c", "w") as f:
+        f.write("#include <knapsack.h>\n#include <stdio.h>\nint main(void) { " + " ".join(lines) + " return 0; }\n")
+    run(cached("CMAKE_C_COMPILER"), f"{folder}/sizes.c", "-I", f"{prefix}/include", "-o", f"{folder}/sizes")
+    sizes = [generate.ctypes.sizeof(struct) for struct in structs.values()]
+    sizes += [getattr(struct, field[0]).offset for struct in structs.values() for field in struct._fields_]
+    check(run(f"{folder}/sizes").stdout.split() == list(map(str, sizes)), "the Python example's structs are not the header's")
+
+
 def test_deb(folder, model, expected):
     if not shutil.which("dpkg-deb"):
         return print("not tested: there is no dpkg-deb")
     run("cpack", "--config", f"{BUILD}/CPackConfig.cmake", "-B", f"{folder}/packages")
     packages = sorted(f for f in os.listdir(f"{folder}/packages") if f.endswith(".deb"))
-    check([p.split("_")[0] for p in packages] == ["knapsack", "libknapsack-dev"], f"packages: {packages}")
+    names = [p.split("_")[0] for p in packages]
+    check(len(names) == 3 and names[:2] == ["knapsack", "libknapsack-dev"] and re.fullmatch(r"libknapsack\d+\.\d+", names[2]), f"packages: {packages}")
     for package in packages:
         run("dpkg-deb", "-x", f"{folder}/packages/{package}", f"{folder}/deb")
-    depends = run("dpkg-deb", "-f", f"{folder}/packages/{packages[0]}", "Depends").stdout
-    check("libutf8proc" in depends and "libstdc++" in depends, f"what it depends on: {depends}")
+        files = run("dpkg-deb", "-c", f"{folder}/packages/{package}").stdout
+        name = package.split("_")[0]
+        check(all(f"doc/{name}/{file}\n" in files for file in ("copyright", "changelog.gz")), f"what Debian wants to be in {name}: {files}")
+    for i in (0, 2):
+        depends = run("dpkg-deb", "-f", f"{folder}/packages/{packages[i]}", "Depends").stdout
+        check("libutf8proc" in depends and "libstdc++" in depends, f"what {names[i]} depends on: {depends}")
+    depends = run("dpkg-deb", "-f", f"{folder}/packages/{packages[1]}", "Depends").stdout
+    check(f"{names[2]} (=" in depends, f"what {names[1]} depends on: {depends}")
+    check(os.path.exists(f"{folder}/deb/usr/share/man/man1/knapsack.1.gz"), "the packaged manual")
+    run("dpkg-deb", "-e", f"{folder}/packages/{packages[2]}", f"{folder}/control")
+    with open(f"{folder}/control/shlibs") as f:
+        check(f.read().startswith(f"libknapsack {names[2][11:]} {names[2]} (>="), "who links the library depends on its package")
     libraries = os.path.dirname(next(os.path.join(d, "libknapsack.a") for d, _, files in os.walk(f"{folder}/deb") if "libknapsack.a" in files))
     test_pkg_config(folder, libraries, model, expected, [])
     check(run(f"{folder}/deb/usr/bin/knapsack", "plan", "-m", model).returncode == 0, "the packaged program runs")
@@ -179,6 +206,9 @@ def test(folder):
     written = run(sys.executable, "examples/python/generate.py", model, 64, QUESTION, KNAPSACK_LIBRARY=f"{libraries}/libknapsack.so")
     same = knapsack("run", "-m", model, "-p", QUESTION, "-n", 32, "--temp", 0, "--memory", "64MiB").out.decode(errors="replace")
     check(written.stdout.rstrip("\n") == same.rstrip("\n") and "bytes held of 67108864" in written.stderr, f"python: {written.stdout!r} is not {same!r}: {written.stderr!r}")
+    drawn = [run(sys.executable, "examples/python/generate.py", model, 64, QUESTION, 32, seed, KNAPSACK_LIBRARY=f"{libraries}/libknapsack.so").stdout for seed in (1, 1, 2)]
+    check(drawn[0] == drawn[1] != drawn[2], f"python: the seed decides: {drawn}")
+    test_python_structs(folder, prefix)
     for name in os.listdir(libraries):
         if ".so" in name:
             os.remove(os.path.join(libraries, name))

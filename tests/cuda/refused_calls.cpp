@@ -1,0 +1,9 @@
+// The shim's calls fail where tests/faults tells them to.
+#include "cuda_runtime.h"
+#include "tests/faults/inject.h"
+
+static const bool stands_between = [] {
+    cudashim::refuses = [] { return ks::fails(ks::Fault::driver); };
+    cudashim::made = ks::made_object;
+    return true;
+}();

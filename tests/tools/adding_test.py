@@ -1,0 +1,226 @@
+#!/usr/bin/env python3
+"""The README's table "Adding things", followed in a copy of the tree: one of each is added, by the files that its row names and no others, and the
+program that is built of it runs them all."""
+import os
+import random
+import re
+import shutil
+import struct
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
+import program  # noqa: E402
+from program import BINARY, check, knapsack, run_tests, tiny_model  # noqa: E402
+import tiny_model as model_writer  # noqa: E402
+
+FORMAT = """// tq2_0: 256 values per block, w = d * (q - 1) with q in 0..2. 66 bytes a row.
+//   word j       j = 0..15: value k's two bits stand in byte 32 * (k / 128) + k % 32, from bit 2 * (k % 128 / 32) on
+//   half         d
+#if !defined(GLSL) || defined(FORMAT_tq2_0)
+STRUCT_BEGIN(format_tq2_0)
+CONST uint ggml_type = 35u;
+CONST uint block = 256u;
+CONST uint half_words = 4u;
+CONST uint half_byte = 64u;
+CONST uint words = 16u;
+CONST uint words_byte = 0u;
+CONST uint permuted_word = 0xffffffffu;
+FN float value(WORDS_PARAM uint at, uint r, uint k)
+{
+    uint byte_at = 32u * (k / 128u) + k % 32u;
+    uint q = (TILE_WORD(byte_at / 4u, r) >> (8u * (byte_at & 3u) + 2u * (k % 128u / 32u))) & 3u;
+    return TILE_HALF(r) * (float(q) - 1.f);
+}
+STRUCT_END
+#endif
+"""
+UNPACK = """
+template <class S> struct Unpack<S, format_tq2_0> {
+    using F = format_tq2_0;
+    using Group = OffsetGroup<S, 3>;
+    template <class Body> KS_INLINE static void groups(const uint32_t* at, const Body& body)
+    {
+        Group w;
+        w.d = tile_half<S>(at);
+        w.m = S::zero() - w.d;
+        KS_UNROLL(8)
+        for (uint32_t g = 0; g < 8; g++) {
+            fields_of_32<S, F>(at, g / 4 * 8, int(2 * (g & 3)), 0x03030303, w.q);
+            body(w, g, 0);
+        }
+    }
+};
+
+"""
+POLICY = """#include "runtime/kv/retain/policies.h"
+
+namespace ks
+{
+
+// The first tokens stay.
+void score_oldest(const Candidates& c, const RetainOptions&, float*, float* score)
+{
+    for (uint32_t i = 0; i < c.n; i++) score[i] = -float(c.positions[i]);
+}
+
+} // namespace ks
+"""
+COMMAND = """#include "tools/options.h"
+
+#include <cstdio>
+
+namespace ks
+{
+
+Status cmd_greet(const Options&)
+{
+    puts("good morning");
+    return {};
+}
+
+} // namespace ks
+"""
+FRAME = """    {"robots", {"<|im_start|>human\\n"}, {},
+     {"<|im_start|>system\\n", "<|im_end|>\\n"}, {"<|im_start|>human\\n", "<|im_end|>\\n"}, {"<|im_start|>robot\\n", "<|im_end|>\\n"},
+     nullptr, "<|im_end|>", no_flags},
+"""
+# What is added, as the README calls it: the file that is written (with its text) and what is put where in others, in front of or behind a text there.
+ADDED = {
+    "a weight format": [
+        ("kernels/common/format_tq2_0.h", FORMAT),
+        ("kernels/common/formats.h", "behind", '#include "kernels/common/format_iq4_xs.h"\n', '#include "kernels/common/format_tq2_0.h"\n'),
+        ("kernels/common/formats.h", "behind", "X(iq4_xs)", " X(tq2_0)"),
+        ("runtime/base/tensor.h", "behind", "iq4_nl, iq4_xs,", " tq2_0,"),
+        ("kernels/cpu/unpack.h", "in front of", "\ntemplate <class S> struct Unpack<S, format_q4_0> {", UNPACK)],
+    "a model of the family": [("runtime/model/config.cpp", "in front of", '    {"qwen2", ', '    {"robot",  rope_halves,     act_silu,  true,    false,  false,     false,          false,        false},\n')],
+    "a codec of the cache": [
+        ("kernels/common/codec_q8again.h", lambda: read("kernels/common/codec_q8.h").replace("q8", "q8again")),
+        ("kernels/common/codecs.h", "behind", '#include "kernels/common/codec_kivi2v.h"\n', '#include "kernels/common/codec_q8again.h"\n'),
+        ("kernels/common/codecs.h", "behind", "X(kiviv) X(kivi2v)", " X(q8again)"),
+        ("runtime/base/tensor.h", "behind", "kiviv, kivi2v,", " q8again,"),
+        ("kernels/cpu/codec_decode.h", "behind", "encode_kivi_row<S, 2>,", " encode_q8<S>,"),
+        ("kernels/cpu/codec_decode.h", "behind", "decode_rows<KiviRow<S, 2>>,", " decode_rows<Q8Row<S>>,"),
+        ("kernels/cpu/codec_decode.h", "behind", "cpu_codec_count == 14", " + 1"),
+        ("kernels/cpu/codec_sums.h", "in front of", "group_logits<S, 4>, group_logits<S, 2>", "row_logits<Q8Row<S>>, "),
+        ("kernels/cpu/codec_sums.h", "behind", "row_outputs<KiviRow<S, 2>>", ", row_outputs<Q8Row<S>>"),
+        ("runtime/kv/recipe.cpp", "behind", "Format::polar5", ", Format::q8again"),
+        ("runtime/kv/recipe.cpp", "in front of", '    {"polar", ', '    {"q8again", "retain=all,k=q8again,v=q8again"},\n')],
+    "a retain policy": [
+        ("runtime/kv/retain/oldest.cpp", POLICY),
+        ("runtime/kv/retain/policies.h", "behind", "Score score_position,", " score_oldest,"),
+        ("runtime/kv/retain/retain.cpp", "in front of", '    {"sink", ', '    {"oldest", signal_none, false, false, false, false, true, false, true, 0, score_oldest},\n')],
+    "a selector": [("runtime/kv/select/select.cpp", "in front of", '    {"quest", ', '    {"pairs", select_soft, 2, 16, 0, true, 1, false, signal_none},\n')],
+    "a chat frame": [("runtime/text/chat_template.cpp", "in front of", '    {"chatml", ', FRAME)],
+    "an option": [("tools/options.cpp", "in front of", '    {"--session", ', '    {"--at-most", "N", nullptr, kWriters, "as -n", [](O o, V v) { return v.number(-1, INT32_MAX, &o.n_predict); }},\n')],
+    "a command": [
+        ("tools/cmd_greet.cpp", COMMAND),
+        ("tools/options.h", "in front of", "count };\n\nstruct CommandInfo", "greet, "),
+        ("tools/options.cpp", "behind", "kAll = kModels | bit(Command::devices)", " | bit(Command::greet)"),
+        ("tools/options.cpp", "behind", 'nothing is loaded from anywhere."},\n', '    {"greet", "say good morning", "[options]", ""},\n'),
+        ("tools/main.cpp", "in front of", "    case Command::count:", "    case Command::greet:\n        return cmd_greet(options);\n"),
+        ("tools/program.h", "behind", "Status cmd_report(const Options& options);\n", "Status cmd_greet(const Options& options);\n")],
+}
+
+
+def read(path):
+    with open(path) as f:
+        return f.read()
+
+
+def add_all(tree):
+    """Each by its own row: what is written to, written or edited, is named there."""
+    rows = {row.split("|")[1].strip(): row for row in read("README.md").split("## Adding things")[1].splitlines() if row.startswith("| a")}
+    check(set(rows) == set(ADDED), f"what can be added: {sorted(rows)}, what is added here: {sorted(ADDED)}")
+    for name, steps in ADDED.items():
+        for path, *step in steps:
+            named = [re.escape(p).replace("NAME", r"\w+") for p in re.findall(r"`([\w/.]+)`", rows.get(name, ""))]
+            folder, file = os.path.split(path)
+            check(any(re.fullmatch(p, path) or re.fullmatch(p, file) or p == re.escape(folder + "/") for p in named), f"{name}: the README's row does not name {path}")
+            target = os.path.join(tree, path)
+            if len(step) == 1:
+                text = step[0] if isinstance(step[0], str) else step[0]()
+            else:
+                where, mark, addition = step
+                text = read(target)
+                check(text.count(mark) >= 1, f"{path} has no {mark!r}")
+                text = text.replace(mark, addition + mark if where == "in front of" else mark + addition, 1)
+            with open(target, "w") as f:
+                f.write(text)
+
+
+def build(folder):
+    tree, out = os.path.join(folder, "tree"), os.path.join(folder, "build")
+    shutil.copytree(".", tree, ignore=shutil.ignore_patterns(".git", "build*", "models", "tests", "corpus", "results", "__pycache__"))
+    add_all(tree)
+    generator = ["-G", "Ninja"] if shutil.which("ninja") else []
+    options = ["-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS_DEBUG=-O0", "-DKS_VULKAN=OFF", "-DKS_TESTS=OFF", "-DKS_SHARED=OFF", "-DKS_INSTALL=OFF"]
+    for command in (["cmake", "-S", tree, "-B", out, *generator, *options], ["cmake", "--build", out, "--target", "knapsack", "--parallel", "2"]):
+        r = subprocess.run(command, capture_output=True, text=True)
+        if r.returncode:
+            print(f"FAILED: {' '.join(command)}: {r.stdout[-3000:]}{r.stderr[-3000:]}")
+            sys.exit(1)
+    program.BINARY = os.path.join(out, "knapsack")
+
+
+def ternary_model(folder):
+    """The same values twice: as TQ2_0, and as F32."""
+    rng = random.Random(3)
+
+    def blocks(n):
+        return [[rng.randrange(3) for _ in range(256)] for _ in range(n // 256)]
+
+    def packed(block):
+        out = bytearray(64)
+        for k, q in enumerate(block):
+            out[32 * (k // 128) + k % 32] |= q << (2 * (k % 128 // 32))
+        return bytes(out) + struct.pack("<e", 0.125)
+
+    values = {}
+
+    def as_ternary(name, n):
+        values[name] = blocks(n)
+        return 35, b"".join(map(packed, values[name]))
+
+    def as_floats(name, n):
+        return 0, struct.pack(f"<{n}f", *(0.125 * (q - 1) for block in values[name] for q in block))
+
+    return [tiny_model(folder, name=f"ternary{i}.gguf", dim=256, weights=weights) for i, weights in enumerate((as_ternary, as_floats))]
+
+
+def ids(model, recipe, *more, n=40):
+    made = knapsack("run", "-m", model, "-p", "hello world", "-n", n, "--temp", 0, "--ignore-eos", "--kv", recipe, "--json", *more)
+    check(made.code == 0, f"run --kv {recipe} {more}: exit {made.code}: {made.err}")
+    return made.json()["ids"] if made.code == 0 else made.err
+
+
+def test(folder):
+    build(folder)
+    model = tiny_model(folder)
+    ternary, floats = ternary_model(folder)
+    with open(f"{folder}/text", "w") as f:
+        f.write("hello world, hello again and again")
+    for device, most in (("reference", 1e-5), ("cpu", 0.1)):
+        same = [knapsack("score", "-m", m, "-f", f"{folder}/text", "--json", "--device", device).json()["logprob"][1:] for m in (ternary, floats)]
+        check(len(same[0]) > 10 and max(abs(a - b) for a, b in zip(*same)) < most * max(map(abs, same[0])), f"{device}: the weight format has the values it should have: {same}")
+    check(b"TQ2_0" in knapsack("inspect", "-m", ternary).out, "inspect names the format")
+    robot, qwen = (tiny_model(folder, name=name + ".gguf", architecture=name) for name in ("robot", "qwen2"))
+    check(ids(robot, "exact") == ids(qwen, "exact"), "the family that has the flags of qwen2 computes as qwen2")
+    check(all(ids(model, "q8again,recent=4", "--device", d) == ids(model, "q8,recent=4", "--device", d) != ids(model, "turbo2,recent=4", "--device", d) for d in ("cpu", "reference")), "the codec is what it was copied from")
+    first = knapsack("run", "-m", model, "-p", "hello" * 60, "-n", 30, "--temp", 0, "--json", "--kv", "retain=oldest,slots=32,sink=0,recent=8")
+    check(first.code == 0 and first.json()["evicted"] > 0 and "oldest" in first.json()["recipe"], f"the policy gives slots up: {first.out} {first.err}")
+    check(ids(model, "retain=oldest,slots=200") == ids(model, "exact"), "and with room for everything is exact")
+    check(len(ids(model, "mix,slots=128,select=pairs,read=64", n=150)) == 150, "the selector reads")
+    frame = tiny_model(folder, name="frame.gguf", template=model_writer.CHATML.replace("message['role']", "'human\\n'").replace("<|im_start|>'", "<|im_start|>human\\n'"))
+    check(knapsack("inspect", "-m", frame, "--json").json()["chat_frame"] == "robots", "the chat frame is recognised")
+    said = knapsack("chat", "-m", frame, "--temp", 0, "--at-most", 8, "--no-stats", stdin=b"hello\n")
+    turn = knapsack("tokenize", "-m", frame, "--special", stdin=b"<|im_start|>human\nhello<|im_end|>\n<|im_start|>robot\n").out
+    with open(f"{folder}/turn", "wb") as f:
+        f.write(turn)
+    same = knapsack("run", "-m", frame, "--ids", f"{folder}/turn", "-n", 8, "--temp", 0)
+    check(said.code == 0 and said.out.strip() and said.out.strip() == same.out.strip(), f"chat in the frame, and the option: {said.out} is not {same.out}: {said.err}")
+    check(knapsack("greet").out == b"good morning\n" and knapsack("greet", "--help").code == 0 and b"greet" in knapsack("--help").out, "the command")
+
+
+assert os.path.isfile(BINARY)
+run_tests(test)
