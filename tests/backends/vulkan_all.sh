@@ -28,6 +28,7 @@ cache() {
     "$bin/test_kv" -tc="cache:*,coded*,groups*,victims*,select:*,positions*"
     "$bin/test_model" -tc="model:*"
     "$bin/test_api" -tc="session file: saved*,session: the plan*,session: prompt*"
+    KS_TEST_ALL=1 "$bin/test_faults" -tc="faults: the n-th call of a GPU*"
 }
 layers() {
     local folder log feature
