@@ -62,7 +62,7 @@ public:
         const Held after = held();
         if (!m_few) CHECK(after.allocations == before.allocations); // a driver's own are among them
         CHECK(after.objects == before.objects);
-        CHECK(after.blocks == before.blocks);
+        if (fault != Fault::none) CHECK(after.blocks == before.blocks); // the stand-in for a GPU keeps its threads' stacks
         CHECK(after.files == before.files);
     }
 
@@ -171,8 +171,9 @@ uint64_t run_all(const char* recipe, Fault fault, bool all_that_follow, const ch
         REQUIRE((life.lost || life.end == expected));
     }
     // What may fail and does no harm: finding the file behind a link, asking for the old file and for /proc, a file without a name.
-    // A driver need not know an extension, remember shaders, or say what is free now.
-    const uint64_t harmless = fault == Fault::file || fault == Fault::refused ? 4 : fault == Fault::driver ? 12 : 0;
+    // A driver need not know an extension, remember shaders, say what there is and what of it is free, or be told once more which device is
+    // meant.
+    const uint64_t harmless = fault == Fault::file || fault == Fault::refused ? 4 : fault == Fault::driver ? 18 : 0;
     const bool refuses = fault != Fault::partly && fault != Fault::again;
     CHECK(life.n_refused <= (refuses ? n - 1 : 0));
     CHECK(life.n_refused + harmless >= (refuses ? n - 1 : 0));
