@@ -8,6 +8,43 @@
 namespace ks
 {
 
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ < 750
+// Before such instructions (Xavier): both products by hand, words of rows l / 4 and l / 4 + 8, and of columns 2 (l % 4) and the next, from
+// the lanes that have them. Functions that are called: written out where they are used they take more registers than there are.
+static __device__ __noinline__ int4 mma_by_hand(int4 d, uint2 a, uint b)
+{
+    const int lane = int(threadIdx.x % 32u), row = lane & ~3, column = 8 * (lane & 3);
+    for (int t = 0; t < 4; t++) {
+        const int low = int(__shfl_sync(all_lanes, a.x, row + t)), high = int(__shfl_sync(all_lanes, a.y, row + t));
+        const int first = int(__shfl_sync(all_lanes, b, column + t)), second = int(__shfl_sync(all_lanes, b, column + 4 + t));
+        d.x = __dp4a(low, first, d.x);
+        d.y = __dp4a(low, second, d.y);
+        d.z = __dp4a(high, first, d.z);
+        d.w = __dp4a(high, second, d.w);
+    }
+    return d;
+}
+
+// Of eight halves of each row and column.
+static __device__ __noinline__ float4 mma_by_hand(float4 d, uint2 a, uint b)
+{
+    const int lane = int(threadIdx.x % 32u), row = lane & ~3, column = 8 * (lane & 3);
+    for (int t = 0; t < 4; t++) {
+        const uint low = __shfl_sync(all_lanes, a.x, row + t), high = __shfl_sync(all_lanes, a.y, row + t);
+        const uint first = __shfl_sync(all_lanes, b, column + t), second = __shfl_sync(all_lanes, b, column + 4 + t);
+        for (uint half = 0u; half < 32u; half += 16u) {
+            const float l = HALF_TO_FLOAT(low >> half & 0xffffu), h = HALF_TO_FLOAT(high >> half & 0xffffu);
+            const float x = HALF_TO_FLOAT(first >> half & 0xffffu), y = HALF_TO_FLOAT(second >> half & 0xffffu);
+            d.x += l * x;
+            d.y += l * y;
+            d.z += h * x;
+            d.w += h * y;
+        }
+    }
+    return d;
+}
+#endif
+
 // d (16, 8) += a (16, 16) b (16, 8) of bytes. Lane l has of a rows l / 4 and l / 4 + 8, of each bytes 4 (l % 4) to + 3; of b the same
 // of column l / 4; of d rows l / 4 (d[0], d[1]) and l / 4 + 8 (d[2], d[3]), columns 2 (l % 4) and the next.
 DEVICE void mma_m16n8k16_s8(int (&d)[4], const uint (&a)[2], uint b)
@@ -19,16 +56,12 @@ DEVICE void mma_m16n8k16_s8(int (&d)[4], const uint (&a)[2], uint b)
 #elif __CUDA_ARCH__ >= 750
     asm volatile("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0,%1}, {%2}, {%3}, {%0,%1};" : "+r"(d[0]), "+r"(d[1]) : "r"(a[0]), "r"(b));
     asm volatile("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0,%1}, {%2}, {%3}, {%0,%1};" : "+r"(d[2]), "+r"(d[3]) : "r"(a[1]), "r"(b));
-#else // the same by hand: words of rows l / 4 and l / 4 + 8, and of columns 2 (l % 4) and the next, from the lanes that have them
-    const int lane = int(threadIdx.x % 32u), row = lane & ~3, column = 8 * (lane & 3);
-    for (int t = 0; t < 4; t++) {
-        const int low = int(__shfl_sync(all_lanes, a[0], row + t)), high = int(__shfl_sync(all_lanes, a[1], row + t));
-        const int first = int(__shfl_sync(all_lanes, b, column + t)), second = int(__shfl_sync(all_lanes, b, column + 4 + t));
-        d[0] = __dp4a(low, first, d[0]);
-        d[1] = __dp4a(low, second, d[1]);
-        d[2] = __dp4a(high, first, d[2]);
-        d[3] = __dp4a(high, second, d[3]);
-    }
+#else
+    const int4 sum = mma_by_hand(make_int4(d[0], d[1], d[2], d[3]), make_uint2(a[0], a[1]), b);
+    d[0] = sum.x;
+    d[1] = sum.y;
+    d[2] = sum.z;
+    d[3] = sum.w;
 #endif
 }
 
@@ -47,21 +80,13 @@ DEVICE void mma_m16n8k16_f16(float (&d)[4], const uint (&a)[4], const uint (&b)[
     asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[2]), "r"(a[3]), "r"(b[1]));
-#else // by hand, as above
-    const int lane = int(threadIdx.x % 32u), row = lane & ~3, column = 8 * (lane & 3);
-    for (int i = 0; i < 8; i++) {
-        const int t = i % 4;
-        const uint low = __shfl_sync(all_lanes, a[i / 4 * 2], row + t), high = __shfl_sync(all_lanes, a[i / 4 * 2 + 1], row + t);
-        const uint first = __shfl_sync(all_lanes, b[i / 4], column + t), second = __shfl_sync(all_lanes, b[i / 4], column + 4 + t);
-        for (uint half = 0u; half < 32u; half += 16u) {
-            const float l = HALF_TO_FLOAT(low >> half & 0xffffu), h = HALF_TO_FLOAT(high >> half & 0xffffu);
-            const float x = HALF_TO_FLOAT(first >> half & 0xffffu), y = HALF_TO_FLOAT(second >> half & 0xffffu);
-            d[0] += l * x;
-            d[1] += l * y;
-            d[2] += h * x;
-            d[3] += h * y;
-        }
-    }
+#else
+    float4 sum = mma_by_hand(make_float4(d[0], d[1], d[2], d[3]), make_uint2(a[0], a[1]), b[0]);
+    sum = mma_by_hand(sum, make_uint2(a[2], a[3]), b[1]);
+    d[0] = sum.x;
+    d[1] = sum.y;
+    d[2] = sum.z;
+    d[3] = sum.w;
 #endif
 }
 
