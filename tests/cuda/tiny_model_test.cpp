@@ -4,6 +4,7 @@
 #include "backends/reference/reference_backend.h"
 #include "tests/backends/op_harness.h"
 #include "tests/model/opened_model.h"
+#include "tests/sanitized.h"
 
 #include <cstdlib>
 #include <deque>
@@ -180,6 +181,7 @@ TEST_CASE("cuda: a model in the formats of files decodes the tokens, victims and
     for (const Mix& mix : {Mix{"Q4_K_M", Format::q4_k, Format::q6_k, Format::q6_k}, Mix{"Q8_0", Format::q8_0, Format::q8_0, Format::q8_0},
                            Mix{"IQ4_XS", Format::iq4_xs, Format::q5_k, Format::q6_k}, Mix{"Q4_0", Format::q4_0, Format::q4_1, Format::q8_0},
                            Mix{"Q3_K_M", Format::q3_k, Format::q5_0, Format::q2_k}}) {
+        if (kSanitized && mix.most != Format::q4_k) continue;
         const TinyModel tiny = coded_model(mix);
         for (const char* recipe : {"exact", "h2o,slots=48,recent=16,k=turbo4,v=turbo3", "mix,slots=64,recent=16,k=q8,v=q4",
                                    "h2o,slots=64,recent=16,victims=merge,select=tokenselect,read=32", "retain=all,k=kivi,v=polar"}) {
