@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/cpu/kivi_vectors.h"
-#include "kernels/cpu/polar_rows.h"
+#include "kernels/cpu/polar_tables.h"
 #include "kernels/cpu/vector_math.h"
 
 namespace ks
@@ -41,6 +41,14 @@ template <class V> struct OneRow {
         V::broadcast_four_halves(reinterpret_cast<const uint16_t*>(words) + nth, x);
     }
     KS_INLINE typename V::F tail_half() const { return V::broadcast_half(tail[0] | uint32_t(tail[1]) << 8); }
+    // Bytes from one on, which lie in one plane, of a row of so many.
+    template <class T> KS_INLINE T code(uint32_t row_bytes, uint32_t nth) const
+    {
+        const uint32_t n = row_bytes / 4 * 4;
+        T x;
+        memcpy(&x, nth < n ? reinterpret_cast<const uint8_t*>(words) + nth : tail + (nth - n), sizeof x);
+        return x;
+    }
 };
 
 // Two rows, eight dims of each in a vector of sixteen.

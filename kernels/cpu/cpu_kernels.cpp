@@ -32,7 +32,7 @@ static bool has_avx_vnni()
 
 static bool has_avx512_vnni()
 {
-    return has_avx2() && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
+    return has_avx2() && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
 }
 
 // The registers are large, so the system gives them only to a process that asks.

@@ -316,11 +316,4 @@ template <class V, bool fine> uint32_t polar_lane_outputs(const CodedRows& from,
     return i;
 }
 
-template <class S, bool fine> uint32_t polar_outputs(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
-                                                     const float* weights, uint32_t n_heads, float* sums, uint32_t stride)
-{
-    const uint32_t i = polar_lane_outputs<typename S::Wide, fine>(from, rows, first, n, d, weights, n_heads, sums, stride);
-    return i + polar_lane_outputs<S, fine>(from, rows + i, first, n - i, d, weights + i, n_heads, sums, stride);
-}
-
 } // namespace ks

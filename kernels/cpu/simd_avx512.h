@@ -94,7 +94,33 @@ struct Avx512Wide {
     }
     KS_INLINE static F pick_signed(const float* sixteen, W index) { return pick_of(load(sixteen), index); }
     KS_INLINE static F pick_of(F sixteen, W index) { return {_mm512_permutexvar_ps(index.v, sixteen.v)}; } // by the low four bits
-    KS_INLINE static void broadcast_four_halves(const uint16_t* p, F* x)                                   // each in all lanes of its own
+    KS_INLINE static F pick_of_two(F low, F high, W index)                                                 // by the low five bits
+    {
+        return {_mm512_permutex2var_ps(low.v, index.v, high.v)};
+    }
+    KS_INLINE static F load_two(const float* low, const float* high) // eight each
+    {
+        return {_mm512_castsi512_ps(both(load_eight(low), load_eight(high)))};
+    }
+    KS_INLINE static Avx2::F8 load_two_fours(const float* low, const float* high)
+    {
+        return {_mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(low)), _mm_loadu_ps(high), 1)};
+    }
+    // Each of so many halves eight / n times.
+    template <int n> KS_INLINE static Avx2::F8 repeat_halves(const uint16_t* p)
+    {
+        const __m128i halves = n == 4 ? _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)) : _mm_loadu_si32(p);
+        const __m128i twice = _mm_unpacklo_epi16(halves, halves);
+        return {_mm256_cvtph_ps(n == 4 ? twice : _mm_unpacklo_epi32(twice, twice))};
+    }
+    KS_INLINE static F permuted(Avx2::F8 a, const uint32_t* from)
+    {
+        return {_mm512_permutexvar_ps(words(from).v, _mm512_castps256_ps512(a.v))};
+    }
+    KS_INLINE static W permuted(W a, const uint32_t* from) { return {_mm512_permutexvar_epi32(words(from).v, a.v)}; }
+    KS_INLINE static uint64_t deposit(uint64_t bits, uint64_t mask) { return _pdep_u64(bits, mask); }
+    KS_INLINE static W masked_or(W a, W mask, W b) { return {_mm512_ternarylogic_epi32(a.v, mask.v, b.v, 0xea)}; }
+    KS_INLINE static void broadcast_four_halves(const uint16_t* p, F* x) // each in all lanes of its own
     {
         const __m512 all = _mm512_castps128_ps512(_mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
         KS_UNROLL(4)
