@@ -12,9 +12,9 @@ if command -v shellcheck >/dev/null; then shellcheck -x tools/*.sh tests/tools/*
 # Without the network the tests that need a real model are skipped.
 tools/fetch_model.sh smollm2 >/dev/null || echo "the tests with a real model are skipped" >&2
 
-# The package's test is left out, too: its strangers are built without the sanitizers, which an instrumented library needs. So is the one that
-# builds a tree of its own.
+# Left out are tests of scripts, with which the build has nothing to do, and those with a real model, which take long under the sanitizers. So
+# is the package's: its strangers are built without them, which an instrumented library needs; and the one that builds a tree of its own.
 build_into build-dev --preset dev
-ctest --test-dir build-dev --output-on-failure --parallel "$(nproc)" --exclude-regex '^tools_(check|fetch|real|eval|neon|package|adding)'
+ctest --test-dir build-dev --output-on-failure --parallel "$(nproc)" --exclude-regex '^tools_(check|fetch|dialect|gpu_check|readme|real|eval|neon|package|adding)'
 build_into build --preset release -DKS_TESTS=ON
 ctest --test-dir build --output-on-failure --parallel "$(nproc)"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Saved sessions: run --session and chat's /save and /load, with a tiny model, and with a real one if models/smollm2.gguf is there."""
+"""Saved sessions: run --session and chat's /save and /load, with a tiny model."""
 import os
 import signal
 import subprocess
@@ -8,38 +8,10 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
 from program import BINARY, CLEAN, check, check_refused, knapsack, run_tests, tiny_model  # noqa: E402
+from resume import check_resumed  # noqa: E402
 
-REAL = os.path.join("models", "smollm2.gguf")
 BASE = ["--memory", "64MiB", "--device", "cpu"]
 GREEDY, DRAWN = ["--temp", "0"], ["--temp", "1.5", "-s", 5, "--repeat-penalty", 1.3, "--repeat-last-n", 20]
-
-
-def write_ids(folder, ids):
-    path = os.path.join(folder, "ids")
-    with open(path, "w") as f:
-        f.write(" ".join(map(str, ids)))
-    return path
-
-
-def test_resume(folder, model, n_vocab, n, recipes):
-    """A run in three parts, the second without a prompt, is a run in one."""
-    saved = os.path.join(folder, "parts")
-    prompt = write_ids(folder, [i * i * 31 % n_vocab for i in range(3, n)])
-    for recipe in recipes:
-        for sampling in (GREEDY, DRAWN):
-            args = ["run", "-m", model, "--kv", recipe, *BASE, *sampling, "--ignore-eos", "--json"]
-            if model == REAL:
-                args[args.index("64MiB")] = "192MiB"
-            whole = knapsack(*args, "--ids", prompt, "-n", 33).json()
-            parts = [knapsack(*args, "--ids", prompt, "-n", 16, "--session", saved).json()]
-            parts.append(knapsack(*args, "-n", 16, "--session", saved).json())
-            if "-s" in args:  # what was saved counts where nothing else is said
-                del args[args.index("-s"):args.index("-s") + 2]
-            parts.append(knapsack(*args, "-p", "", "-n", 1, "--session", saved).json())
-            check(sum((p["ids"] for p in parts), []) == whole["ids"], f"{recipe} {sampling}: {whole['ids']} is not {[p['ids'] for p in parts]}")
-            check(parts[1]["prompt_tokens"] == 0 and parts[2]["evicted"] >= whole["evicted"] and parts[0]["seed"] == parts[2]["seed"], "the figures go on")
-            check([x for x in os.listdir(folder) if x.startswith(".")] == [], "no temporary files")
-            os.unlink(saved)
 
 
 def test_refused(folder, model):
@@ -114,14 +86,10 @@ def test_chat(folder, model):
 
 def test(folder):
     model = tiny_model(folder)
-    test_resume(folder, model, 250, 120, ["exact", "sink,slots=48", "h2o,slots=48,victims=merge", "ada,slots=48", "subgen,slots=48", "mix,slots=48"])
+    check_resumed(folder, model, 250, 120, ["exact", "sink,slots=48", "h2o,slots=48,victims=merge", "ada,slots=48", "subgen,slots=48", "mix,slots=48"])
     test_refused(folder, model)
     test_interrupts(folder, model)
     test_chat(folder, model)
-    if os.path.exists(REAL):
-        test_resume(folder, REAL, 40000, 300, ["exact", "mix,slots=128"])
-    else:
-        print(f"the part with a real model is skipped: {REAL} is not there, `tools/fetch_model.sh smollm2` fetches it")
 
 
 run_tests(test)
