@@ -1,4 +1,4 @@
-// Counts the process's heap allocations, of all threads, so that "none per token" is measured and not claimed.
+// Counts the heap allocations that the program asks for, in all threads, so that "none per token" is measured and not claimed.
 #pragma once
 
 #include <cstdint>
