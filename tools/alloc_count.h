@@ -7,6 +7,6 @@ namespace ks
 {
 
 bool counts_allocations();   // false under sanitizers and where the C library cannot be wrapped
-uint64_t allocation_count(); // so far
+uint64_t allocation_count(); // since it was asked for the first time
 
 } // namespace ks

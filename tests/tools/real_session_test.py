@@ -14,7 +14,7 @@ if not os.path.exists(MODEL):
 
 
 def test(folder):
-    check_resumed(folder, MODEL, 40000, 300, ["exact", "mix,slots=128"])
+    check_resumed(folder, MODEL, "192MiB", 40000, 300, ["exact", "mix,slots=128"])
 
 
 run_tests(test)

@@ -8,10 +8,9 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
 from program import BINARY, CLEAN, check, check_refused, knapsack, run_tests, tiny_model  # noqa: E402
-from resume import check_resumed  # noqa: E402
+from resume import DRAWN, GREEDY, check_resumed  # noqa: E402
 
 BASE = ["--memory", "64MiB", "--device", "cpu"]
-GREEDY, DRAWN = ["--temp", "0"], ["--temp", "1.5", "-s", 5, "--repeat-penalty", 1.3, "--repeat-last-n", 20]
 
 
 def test_refused(folder, model):
@@ -86,7 +85,7 @@ def test_chat(folder, model):
 
 def test(folder):
     model = tiny_model(folder)
-    check_resumed(folder, model, 250, 120, ["exact", "sink,slots=48", "h2o,slots=48,victims=merge", "ada,slots=48", "subgen,slots=48", "mix,slots=48"])
+    check_resumed(folder, model, "64MiB", 250, 120, ["exact", "sink,slots=48", "h2o,slots=48,victims=merge", "ada,slots=48", "subgen,slots=48", "mix,slots=48"])
     test_refused(folder, model)
     test_interrupts(folder, model)
     test_chat(folder, model)

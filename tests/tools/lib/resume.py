@@ -3,7 +3,6 @@ import os
 
 from program import check, knapsack
 
-BASE = ["--memory", "192MiB", "--device", "cpu"]
 GREEDY, DRAWN = ["--temp", "0"], ["--temp", "1.5", "-s", 5, "--repeat-penalty", 1.3, "--repeat-last-n", 20]
 
 
@@ -14,13 +13,13 @@ def write_ids(folder, ids):
     return path
 
 
-def check_resumed(folder, model, n_vocab, n, recipes):
+def check_resumed(folder, model, memory, n_vocab, n, recipes):
     """A run in three parts, the second without a prompt, is a run in one."""
     saved = os.path.join(folder, "parts")
     prompt = write_ids(folder, [i * i * 31 % n_vocab for i in range(3, n)])
     for recipe in recipes:
         for sampling in (GREEDY, DRAWN):
-            args = ["run", "-m", model, "--kv", recipe, *BASE, *sampling, "--ignore-eos", "--json"]
+            args = ["run", "-m", model, "--kv", recipe, "--memory", memory, "--device", "cpu", *sampling, "--ignore-eos", "--json"]
             whole = knapsack(*args, "--ids", prompt, "-n", 33).json()
             parts = [knapsack(*args, "--ids", prompt, "-n", 16, "--session", saved).json()]
             parts.append(knapsack(*args, "-n", 16, "--session", saved).json())
