@@ -141,16 +141,16 @@ struct Rung {
     Recipe recipe;
     double share;
 };
-constexpr double kEnough = 0.4;
+constexpr double kWhole = 0.95;
 
 static bool can_code(const Config& config)
 {
     return config.head_dim % 16 == 0 && config.head_dim <= codec_max_dim;
 }
 
-// A cache of codes gives up slots when it is full. `auto` encodes first and evicts second, 8 bits as long as they hold enough tokens;
-// keys that were normed, in few and wide heads, want 8 bits always, and those that are turned as they are read are not rotated.
-// Of a context shorter than the model's it holds every token, and evicts when that is full, for a text may well be longer.
+// A cache of codes gives up slots when it is full. `auto` encodes first and evicts second: fewer bits as long as more do not hold all
+// tokens. Keys that were normed, in few and wide heads, bear a scale for the row badly, and those that are turned as they are read are not
+// rotated. Of a context shorter than the model's it holds every token, and evicts when that is full, for a text may well be longer.
 static std::vector<Rung> ladder(const Config& config, const DeviceInfo& device, const Recipe& recipe, bool shorter)
 {
     if (!recipe.exact() || (!recipe.automatic && !recipe.codes() && !recipe.selects())) return {{recipe, 0}};
@@ -164,9 +164,10 @@ static std::vector<Rung> ladder(const Config& config, const DeviceInfo& device, 
     if (recipe.codes() || recipe.selects() || recipe.slots) return {{mix(recipe.k, recipe.v), 0}};
     const Recipe whole = shorter ? mix(recipe.k, recipe.v) : recipe;
     if (!can_code(config) || (config.key_bias && !device.adds_bias)) return {{whole, 1}, {mix(Format::f16, Format::f16), 0}};
-    const Recipe few =
-        config.has_wide_normed_keys() || recipe.turns_keys() ? mix(Format::q8, Format::turbo4) : mix(Format::turbo4, Format::turbo3);
-    return {{whole, 1}, {mix(Format::q8, Format::q8), kEnough}, {few, 0}};
+    std::vector<Rung> rungs = {{whole, 1}, {mix(Format::q8, Format::q8), kWhole}, {mix(Format::q8, Format::turbo4), kWhole}};
+    if (config.has_wide_normed_keys() && !recipe.turns_keys()) rungs.push_back({mix(Format::q4, Format::turbo3), kWhole});
+    rungs.push_back({mix(recipe.turns_keys() ? Format::q8 : Format::turbo4, Format::turbo3), 0});
+    return rungs;
 }
 
 // Codecs that this model cannot have, with the reason.

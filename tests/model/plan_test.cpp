@@ -134,6 +134,46 @@ TEST_CASE("plan: auto keeps all of the model's context, and of a shorter one all
     }
 }
 
+TEST_CASE("plan: auto encodes before it evicts, in ever fewer bits as the memory shrinks")
+{
+    using Pair = std::pair<Format, Format>;
+    const Pair plain{Format::f16, Format::f16}, eight{Format::q8, Format::q8}, twelve{Format::q8, Format::turbo4};
+    Family normed;
+    normed.qk_norm = true;
+    const struct {
+        const char* recipe;
+        const Family* family;
+        std::vector<Pair> order;
+    } rows[] = {{"auto", &kFamily, {plain, eight, twelve, {Format::turbo4, Format::turbo3}}},
+                {"auto", &normed, {plain, eight, twelve, {Format::q4, Format::turbo3}, {Format::turbo4, Format::turbo3}}},
+                {"auto,positions=grouped", &normed, {plain, eight, twelve, {Format::q8, Format::turbo3}}}};
+    auto backend = open_backend({"reference", 1, nullptr});
+    REQUIRE(backend.ok());
+    std::mt19937 rng(8);
+    Shape s = random_shape(rng);
+    s.config.n_layers = 12;
+    s.config.head_dim = s.config.n_rot = 256;
+    s.config.n_context = 4096;
+    s.config.window = 0;
+    for (const auto& row : rows) {
+        CAPTURE(std::string(row.recipe));
+        s.config.family = row.family;
+        PlanRequest request;
+        request.memory_bytes = 1ull << 40;
+        request.context = s.config.n_context;
+        const uint64_t all_bytes = plan_of(s, *backend.value(), {}, request).region_bytes("cache");
+        std::vector<Pair> met;
+        for (uint64_t percent = 110; percent >= 5; percent--) {
+            request.kv_memory_bytes = all_bytes / 100 * percent;
+            const Plan plan = plan_of(s, *backend.value(), parse_recipe(row.recipe).value(), request);
+            const Pair pair{plan.recipe.k, plan.recipe.v};
+            if (met.empty() || met.back() != pair) met.push_back(pair);
+            CHECK((plan.slots >= 0.95 * s.config.n_context || pair == row.order.back()));
+        }
+        CHECK(met == row.order);
+    }
+}
+
 TEST_CASE("plan: what can be read as a whole needs no room to choose")
 {
     std::mt19937 rng(6);
