@@ -31,10 +31,12 @@ def test(folder):
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
     check(before * 1024 <= BUDGET + OVERHEAD and peak <= BUDGET + OVERHEAD, f"resident {peak} bytes, budget {BUDGET}")
 
-    chat = knapsack("chat", *base, "--temp", "0", "-n", 40, stdin=b"Why is the sky blue? Answer in one sentence.\nThank you!\n")
-    answers = chat.out.decode()
-    first = answers.split("\n")[0]  # how it ends differs with the last bit of the sums: this model does not know
-    check(chat.code == 0 and first.startswith("The sky is blue because") and "Rayleigh" in first and len(answers.split("\n")) >= 2, f"a chat of two turns: {answers!r}")
+    # How an answer ends differs with the last bit of the sums: this model does not know. In few bits the sky is blue for other reasons.
+    for memory, begins, words in (("256MiB", "The sky is blue because", ["Rayleigh"]), (BUDGET, "The sky", ["Rayleigh", "atmosphere"])):
+        chat = knapsack("chat", "-m", MODEL, "--memory", memory, "--temp", "0", "-n", 40, stdin=b"Why is the sky blue? Answer in one sentence.\nThank you!\n")
+        answers = chat.out.decode()
+        first = answers.split("\n")[0]
+        check(chat.code == 0 and first.startswith(begins) and any(w in first for w in words) and len(answers.split("\n")) >= 2, f"a chat of two turns: {answers!r}")
     small = plan["smallest_bytes"]
     check(knapsack("run", "-m", MODEL, "-p", "Hello", "-n", 4, "--temp", "0", "--memory", small).code == 0, "the smallest budget works")
     check_refused(knapsack("run", "-m", MODEL, "-p", "Hello", "-n", 4, "--memory", small - 1), 4, str(small))
