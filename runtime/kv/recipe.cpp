@@ -308,7 +308,7 @@ uint32_t Recipe::recent_of(uint32_t n_slots) const
 
 uint32_t Recipe::plain_recent_of(uint32_t n_slots) const
 {
-    return std::min({recent ? recent : std::min(64u, std::max(16u, n_slots / 32)), recent_of(n_slots), n_slots / 4});
+    return std::min({recent ? recent : std::clamp(n_slots / 32, 16u, 64u), recent_of(n_slots), n_slots / 4});
 }
 
 uint32_t Recipe::delta_of(uint32_t n_slots) const

@@ -31,9 +31,9 @@ def test(folder):
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
     check(before * 1024 <= BUDGET + OVERHEAD and peak <= BUDGET + OVERHEAD, f"resident {peak} bytes, budget {BUDGET}")
 
-    # How an answer ends differs with the last bit of the sums: this model does not know. In few bits the sky is blue for other reasons.
-    for memory, begins, words in (("256MiB", "The sky is blue because", ["Rayleigh"]), (BUDGET, "The sky", ["Rayleigh", "atmosphere"])):
-        chat = knapsack("chat", "-m", MODEL, "--memory", memory, "--temp", "0", "-n", 40, stdin=b"Why is the sky blue? Answer in one sentence.\nThank you!\n")
+    # How an answer ends differs with the last bit of the sums: this model does not know. In four bits the sky is blue for other reasons.
+    for recipe, begins, words in (("q8", "The sky is blue because", ["Rayleigh"]), ("auto", "The sky", ["Rayleigh", "atmosphere"])):
+        chat = knapsack("chat", *base, "--kv", recipe, "--temp", "0", "-n", 40, stdin=b"Why is the sky blue? Answer in one sentence.\nThank you!\n")
         answers = chat.out.decode()
         first = answers.split("\n")[0]
         check(chat.code == 0 and first.startswith(begins) and any(w in first for w in words) and len(answers.split("\n")) >= 2, f"a chat of two turns: {answers!r}")
