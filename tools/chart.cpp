@@ -128,9 +128,11 @@ std::string Chart::svg() const
         svg += text_at(places[i].x, places[i].y + 4, "middle", std::to_string(p.series + 1), " class='number'");
     }
     svg += "</svg>\n<ol class='legend'>";
-    for (size_t i = 0; i < series.size(); i++)
+    for (size_t i = 0; i < series.size(); i++) {
+        if (std::none_of(points.begin(), points.end(), [&](const ChartPoint& p) { return p.series == i; })) continue;
         svg += std::string("<li><b style='background:") + chart_colour(i) + "'>" + std::to_string(i + 1) + "</b> <code>" +
                html_text(series[i]) + "</code></li>";
+    }
     return svg + "</ol>\n";
 }
 

@@ -20,7 +20,7 @@ struct Chart {
     std::string x_title, y_title;
     bool percent = true; // y is a share of 1
     double y_low = 0, y_high = 1;
-    std::vector<std::string> series; // numbered from 1 in the chart and its legend
+    std::vector<std::string> series; // numbered from 1 in the chart and its legend; some may have no points
     std::vector<ChartPoint> points;
 
     std::string svg() const; // x is logarithmic

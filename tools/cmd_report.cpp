@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <set>
 
 namespace ks
 {
@@ -30,25 +31,30 @@ figure{margin:1em 0}.maps{display:grid;grid-template-columns:repeat(auto-fit,min
 </style>
 )";
 
-// A recipe in a share of the bytes, over all suites that exact itself can do.
+bool is_text(const EvalLine& line)
+{
+    return line.text("suite") == "text";
+}
+
+// A recipe in a share of the bytes, over the places that it is compared in.
 struct Pool {
     std::string name;
-    double share = 0, hits = 0, cases = 0, bytes_per_token = 0, n_lines = 0, kl = 0, n_texts = 0, text_bytes = 0;
+    double share = 0, n_lines = 0, bytes_per_token = 0, hits = 0, cases = 0; // n_lines: how many the sums are of
+    double kl = 0, same_top = 0, perplexity = 0;
     std::map<double, std::vector<double>> depth_sums, depth_counts; // by length
 
     void add(const EvalLine& line)
     {
-        const double bytes = line.number("cache_bytes") / line.number("length");
-        if (line.text("suite") == "text") {
+        bytes_per_token += line.number("cache_bytes") / line.number("length");
+        n_lines++;
+        if (is_text(line)) {
             kl += line.number("kl");
-            text_bytes += bytes;
-            n_texts++;
+            same_top += line.number("same_top");
+            perplexity += line.number("perplexity") / line.number("exact_perplexity");
             return;
         }
         hits += line.number("accuracy") * line.number("cases");
         cases += line.number("cases");
-        bytes_per_token += bytes;
-        n_lines++;
         if (!line.has("survival")) return;
         const std::vector<double> sums = line.numbers("depth_sums"), counts = line.numbers("depth_counts");
         std::vector<double>&to_sums = depth_sums[line.number("length")], &to_counts = depth_counts[line.number("length")];
@@ -56,6 +62,7 @@ struct Pool {
         to_counts.resize(10);
         for (size_t i = 0; i < 10 && i < sums.size() && i < counts.size(); i++) to_sums[i] += sums[i], to_counts[i] += counts[i];
     }
+    double mean(double sum) const { return sum / n_lines; }
 };
 
 std::string place_of(const EvalLine& line)
@@ -63,62 +70,109 @@ std::string place_of(const EvalLine& line)
     return line.text("suite") + " " + rounded(line.number("length"), 0) + " " + line.text("question");
 }
 
-std::vector<Pool> pool(const std::vector<EvalLine>& lines, const std::string& model)
+// The suites, lengths and questions that something went through: only what went through the same ones is compared.
+using Places = std::set<std::string>;
+
+class Record
 {
-    std::map<std::string, bool> usable;
-    for (const EvalLine& line : lines)
-        if (line.text("model") == model && line.text("recipe") == "exact") usable[place_of(line)] = line.number("accuracy") >= kControl;
-    std::vector<Pool> pools;
-    for (const EvalLine& line : lines) {
-        if (line.text("model") != model || (line.text("suite") != "text" && !usable[place_of(line)])) continue;
-        auto same = [&](const Pool& p) { return p.name == line.text("recipe") && p.share == line.number("share"); };
-        auto found = std::find_if(pools.begin(), pools.end(), same);
-        if (found == pools.end()) {
-            pools.push_back({});
-            found = pools.end() - 1;
-            found->name = line.text("recipe");
-            found->share = line.number("share");
-        }
-        found->add(line);
+public:
+    // Of the model's lines those of running text, or those of suites, as far as the exact cache can do them.
+    Record(const std::vector<EvalLine>& lines, const std::string& model, bool text)
+    {
+        Places usable;
+        for (const EvalLine& line : lines)
+            if (line.text("model") == model && line.text("recipe") == "exact" && line.number("accuracy") >= kControl)
+                usable.insert(place_of(line));
+        for (const EvalLine& line : lines)
+            if (line.text("model") == model && is_text(line) == text && (text || usable.count(place_of(line)))) m_lines.push_back(&line);
+        for (const EvalLine* line : m_lines) m_places[cell_of(*line)].insert(place_of(*line));
     }
-    return pools;
+
+    // What was gone through, first what most recipes went through.
+    std::vector<Places> all() const
+    {
+        std::map<Places, size_t> counts;
+        for (const auto& [cell, places] : m_places) counts[places] += cell.first != "exact";
+        std::vector<Places> places;
+        for (const auto& [these, count] : counts)
+            if (count || counts.size() == 1) places.push_back(these);
+        std::stable_sort(places.begin(), places.end(), [&](const Places& a, const Places& b) { return counts[a] > counts[b]; });
+        return places;
+    }
+
+    // All that went through just these places, and exact, which may have seen more.
+    std::vector<Pool> pools(const Places& places) const
+    {
+        std::vector<Pool> pools;
+        for (const EvalLine* line : m_lines) {
+            const Cell cell = cell_of(*line);
+            if (!places.count(place_of(*line)) || (cell.first != "exact" && m_places.at(cell) != places)) continue;
+            auto same = [&](const Pool& p) { return p.name == cell.first && p.share == cell.second; };
+            auto found = std::find_if(pools.begin(), pools.end(), same);
+            if (found == pools.end()) {
+                pools.push_back({});
+                found = pools.end() - 1;
+                found->name = cell.first;
+                found->share = cell.second;
+            }
+            found->add(*line);
+        }
+        return pools;
+    }
+
+private:
+    using Cell = std::pair<std::string, double>; // a recipe and its share of the bytes
+    static Cell cell_of(const EvalLine& line) { return {line.text("recipe"), line.number("share")}; }
+
+    std::vector<const EvalLine*> m_lines;
+    std::map<Cell, Places> m_places;
+};
+
+std::string list_of(const Places& places)
+{
+    std::string list;
+    for (const std::string& place : places) list += (list.empty() ? "" : ", ") + html_text(place);
+    return list;
 }
 
-uint32_t series_of(Chart& chart, const std::string& name)
+// A recipe has one number and colour in all charts of a model.
+uint32_t series_of(std::vector<std::string>& names, const std::string& name)
 {
-    for (uint32_t i = 0; i < chart.series.size(); i++)
-        if (chart.series[i] == name) return i;
-    chart.series.push_back(name);
-    return uint32_t(chart.series.size() - 1);
+    const auto found = std::find(names.begin(), names.end(), name);
+    const uint32_t nth = uint32_t(found - names.begin());
+    if (found == names.end()) names.push_back(name);
+    return nth;
 }
 
-std::string charts(const std::vector<Pool>& pools)
+constexpr char kBytesTitle[] = "bytes of cache per token of the text, all layers";
+
+std::string answers_chart(const std::vector<Pool>& pools, const Places& places, std::vector<std::string>& names)
 {
-    Chart answers, text;
-    answers.x_title = text.x_title = "bytes of cache per token of the text, all layers";
-    answers.y_title = "answers that came";
-    text.y_title = "KL from exact";
-    text.percent = false;
-    text.y_high = 0.01;
+    Chart chart;
+    chart.x_title = kBytesTitle;
+    chart.y_title = "answers that came";
     for (const Pool& p : pools) {
-        if (p.cases > 0) {
-            const Interval range = wilson(p.hits, p.cases);
-            answers.points.push_back({p.bytes_per_token / p.n_lines, p.hits / p.cases, range.low, range.high, series_of(answers, p.name)});
-        }
-        if (p.n_texts > 0) text.points.push_back({p.text_bytes / p.n_texts, p.kl / p.n_texts, 0, 0, series_of(text, p.name)});
+        const Interval range = wilson(p.hits, p.cases);
+        chart.points.push_back({p.mean(p.bytes_per_token), p.hits / p.cases, range.low, range.high, series_of(names, p.name)});
     }
-    std::string html;
-    if (!answers.points.empty())
-        html +=
-            "<section><h3>Facts found, by what the cache may cost</h3><p>All suites that the exact cache can do, together; bars are 95% "
-            "intervals. Up and to the left is better; points that would cover each other stand side by side.</p>" +
-            answers.svg() + "</section>\n";
-    if (!text.points.empty())
-        html +=
-            "<section><h3>How far the next token is from exact's</h3><p>Mean KL divergence on running text; 0 is exact. Down and to the "
-            "left is better.</p>" +
-            text.svg() + "</section>\n";
-    return html;
+    chart.series = names;
+    return "<section><h3>Facts found, by what the cache may cost</h3><p>" + list_of(places) +
+           ": what the exact cache can do, together; bars are 95% intervals. Up and to the left is better; points that would cover each "
+           "other stand side by side.</p>" +
+           chart.svg() + "</section>\n";
+}
+
+std::string text_chart(const std::vector<Pool>& pools, const Places& places, std::vector<std::string>& names)
+{
+    Chart chart;
+    chart.x_title = kBytesTitle;
+    chart.y_title = "KL from exact";
+    chart.percent = false;
+    chart.y_high = 0.01;
+    for (const Pool& p : pools) chart.points.push_back({p.mean(p.bytes_per_token), p.mean(p.kl), 0, 0, series_of(names, p.name)});
+    chart.series = names;
+    return "<section><h3>How far the next token is from exact's</h3><p>" + list_of(places) +
+           ": mean KL divergence on running text; 0 is exact. Down and to the left is better.</p>" + chart.svg() + "</section>\n";
 }
 
 std::string heat_maps(const std::vector<Pool>& pools)
@@ -145,19 +199,31 @@ std::string heat_maps(const std::vector<Pool>& pools)
                      html + "</div></section>\n";
 }
 
-std::string pool_table(const std::vector<Pool>& pools)
+std::string row_begin(const Pool& p)
 {
-    std::string html =
-        "<section class='wide'><table><tr><th>recipe</th><th>of exact's bytes</th><th>bytes per token</th><th>answers</th><th>95% "
-        "interval</th><th>cases</th><th>KL</th></tr>";
+    return "<tr><td><code>" + html_text(p.name) + "</code></td><td>" + rounded(p.share, 1) + "%</td><td>" +
+           rounded(p.mean(p.bytes_per_token), 0) + "</td><td>";
+}
+
+constexpr char kTableBegin[] = "<section class='wide'><table><tr><th>recipe</th><th>of exact's bytes</th><th>bytes per token</th>";
+
+std::string answers_table(const std::vector<Pool>& pools)
+{
+    std::string html = std::string(kTableBegin) + "<th>answers</th><th>95% interval</th><th>cases</th></tr>";
     for (const Pool& p : pools) {
-        const Interval range = p.cases > 0 ? wilson(p.hits, p.cases) : Interval{0, 0};
-        html += "<tr><td><code>" + html_text(p.name) + "</code></td><td>" + rounded(p.share, 1) + "%</td><td>" +
-                rounded(p.n_lines > 0 ? p.bytes_per_token / p.n_lines : p.text_bytes / p.n_texts, 0) + "</td><td>" +
-                (p.cases > 0 ? rounded(100 * p.hits / p.cases, 1) + "%" : "") + "</td><td>" +
-                (p.cases > 0 ? rounded(100 * range.low, 0) + " to " + rounded(100 * range.high, 0) + "%" : "") + "</td><td>" +
-                rounded(p.cases, 0) + "</td><td>" + (p.n_texts > 0 ? rounded(p.kl / p.n_texts, 4) : "") + "</td></tr>\n";
+        const Interval range = wilson(p.hits, p.cases);
+        html += row_begin(p) + rounded(100 * p.hits / p.cases, 1) + "%</td><td>" + rounded(100 * range.low, 0) + " to " +
+                rounded(100 * range.high, 0) + "%</td><td>" + rounded(p.cases, 0) + "</td></tr>\n";
     }
+    return html + "</table></section>\n";
+}
+
+std::string text_table(const std::vector<Pool>& pools)
+{
+    std::string html = std::string(kTableBegin) + "<th>KL</th><th>same top</th><th>perplexity over exact's</th></tr>";
+    for (const Pool& p : pools)
+        html += row_begin(p) + rounded(p.mean(p.kl), 4) + "</td><td>" + rounded(100 * p.mean(p.same_top), 1) + "%</td><td>" +
+                rounded(p.mean(p.perplexity), 3) + "</td></tr>\n";
     return html + "</table></section>\n";
 }
 
@@ -168,7 +234,7 @@ std::string cell_table(const std::vector<EvalLine>& lines, const std::string& mo
                        "<th>result</th><th>-log p</th><th>heads that hold the fact</th><th>slots given up</th><th>hash</th></tr>";
     for (const EvalLine& line : lines) {
         if (line.text("model") != model) continue;
-        const bool text = line.text("suite") == "text";
+        const bool text = is_text(line);
         const std::string result =
             text
                 ? "KL " + rounded(line.number("kl"), 4) + ", same top " + rounded(100 * line.number("same_top"), 1) + "%"
@@ -182,21 +248,21 @@ std::string cell_table(const std::vector<EvalLine>& lines, const std::string& mo
     return html + "</table></div></details>\n";
 }
 
+constexpr uint32_t kFirstContext = 2048, kLastContext = 131072;
+
 // What a context needs in all, by recipe; from the model file's header.
-Result<std::string> memory_tables(const Options& options)
+std::string needs_table(const Options& options)
 {
     const struct {
         const char *name, *recipe;
         uint32_t share; // of the tokens, one in so many has a slot; 0: the recipe takes no slots
     } kRows[] = {
         {"exact", "exact", 0}, {"q8", "q8", 1}, {"turbo4,v=turbo3", "turbo4,v=turbo3", 1}, {"mix, a quarter of the slots", "mix", 4}};
-    Result<Plan> whole = make_plan(options.session);
-    if (!whole.ok()) return whole.status();
     std::string html = "<section><h3>What a context needs</h3><p>MiB in all, weights included, with room for every token; from "
                        "<code>knapsack plan</code>. A text may be longer than that: slots are then given up.</p><table><tr><th>tokens</th>";
     for (const auto& row : kRows) html += std::string("<th><code>") + row.name + "</code></th>";
     html += "</tr>";
-    for (uint32_t context = 2048; context <= 131072; context *= 2) {
+    for (uint32_t context = kFirstContext; context <= kLastContext; context *= 2) {
         html += "<tr><td>" + grouped(context) + "</td>";
         for (const auto& row : kRows) {
             SessionOptions session = options.session;
@@ -209,12 +275,55 @@ Result<std::string> memory_tables(const Options& options)
         }
         html += "</tr>\n";
     }
-    html += "</table><h3>Where the bytes are</h3><p>" + html_text(whole.value().recipe_text) + ", a context of " +
-            grouped(whole.value().context) + ": " + human_bytes(whole.value().total_bytes) + " in all</p><div class='plan'>";
+    return html + "</table></section>\n";
+}
+
+// What `auto` makes of a budget: how keys and values are stored, and the share of a context's tokens that have a slot.
+std::string budget_table(const Options& options)
+{
+    std::string html =
+        "<section class='wide'><h3>Which budget for which context</h3><p>What <code>--kv auto</code> stores in so much memory in "
+        "all (<code>--memory</code>): how keys and values are coded, and of how many tokens; no number: of all. The fewer "
+        "bits, and then the fewer tokens, the more is lost; how much, the tables above say.</p><table><tr><th>tokens</th>";
+    constexpr uint64_t kFirst = uint64_t(256) << 20, kLast = uint64_t(8) << 30;
+    for (uint64_t budget = kFirst; budget <= kLast; budget *= 2) html += "<th>" + human_bytes(budget) + "</th>";
+    html += "</tr>";
+    for (uint32_t context = kFirstContext; context <= kLastContext; context *= 2) {
+        html += "<tr><td>" + grouped(context) + "</td>";
+        for (uint64_t budget = kFirst; budget <= kLast; budget *= 2) {
+            SessionOptions session = options.session;
+            session.recipe = "auto";
+            session.context = context;
+            session.memory_bytes = budget;
+            Result<Plan> plan = make_plan(session);
+            html += "<td>";
+            if (plan.ok() && plan.value().fits) {
+                const Plan& p = plan.value();
+                const std::string k = codec_info(p.recipe.k).name, v = codec_info(p.recipe.v).name;
+                html += k + (k == v ? "" : "/" + v);
+                const double share = 100.0 * p.slots / context;
+                if (!p.recipe.exact() && p.slots < context) html += ", " + rounded(share, share < 10 ? 1 : 0) + "%";
+            } else {
+                html += "-";
+            }
+            html += "</td>";
+        }
+        html += "</tr>\n";
+    }
+    return html + "</table></section>\n";
+}
+
+Result<std::string> memory_map(const Options& options)
+{
+    Result<Plan> made = make_plan(options.session);
+    if (!made.ok()) return made.status();
+    const Plan& plan = made.value();
+    std::string html = "<section><h3>Where the bytes are</h3><p>" + html_text(plan.recipe_text) + ", a context of " +
+                       grouped(plan.context) + ": " + human_bytes(plan.total_bytes) + " in all</p><div class='plan'>";
     std::string names = "<table>";
     size_t nth = 0;
-    for (const PlanRegion& region : whole.value().regions) {
-        const double share = 100 * double(region.bytes) / double(whole.value().total_bytes);
+    for (const PlanRegion& region : plan.regions) {
+        const double share = 100 * double(region.bytes) / double(plan.total_bytes);
         html += "<i style='width:" + rounded(share, 2) + "%;background:" + chart_colour(nth++) + "' title='" + region.name + "'></i>";
         names += std::string("<tr><td>") + region.name + "</td><td>" + human_bytes(region.bytes) + "</td><td>" + rounded(share, 1) +
                  "%</td></tr>";
@@ -238,14 +347,24 @@ Status cmd_report(const Options& options)
             "the same "
             "hashes.</p>\n";
     for (const std::string& model : models) {
-        const std::vector<Pool> pools = pool(lines.value(), model);
-        html +=
-            "<h2>" + html_text(model) + "</h2>\n" + charts(pools) + pool_table(pools) + heat_maps(pools) + cell_table(lines.value(), model);
+        html += "<h2>" + html_text(model) + "</h2>\n";
+        std::vector<std::string> names;
+        const Record suites(lines.value(), model, false), text(lines.value(), model, true);
+        for (const Places& places : suites.all()) {
+            const std::vector<Pool> pools = suites.pools(places);
+            html += answers_chart(pools, places, names) + answers_table(pools) + heat_maps(pools);
+        }
+        for (const Places& places : text.all()) {
+            const std::vector<Pool> pools = text.pools(places);
+            html += text_chart(pools, places, names) + text_table(pools);
+        }
+        html += cell_table(lines.value(), model);
     }
     if (!options.session.model_path.empty()) {
-        Result<std::string> tables = memory_tables(options);
-        if (!tables.ok()) return tables.status();
-        html += "<h2>Memory: " + html_text(file_name(options.session.model_path)) + "</h2>\n" + tables.value();
+        Result<std::string> map = memory_map(options);
+        if (!map.ok()) return map.status();
+        html += "<h2>Memory: " + html_text(file_name(options.session.model_path)) + "</h2>\n" + needs_table(options) +
+                budget_table(options) + map.value();
     }
     html += "</html>\n";
     FILE* file = options.record.empty() ? stdout : fopen(options.record.c_str(), "wb");

@@ -11,7 +11,7 @@ const char* EvalLine::find(const char* name) const
 {
     const std::string key = std::string("\"") + name + "\":";
     const size_t at = m_line.find(key);
-    return at == m_line.npos ? nullptr : m_line.c_str() + at + key.size();
+    return at == m_line.npos ? nullptr : m_line.c_str() + m_line.find_first_not_of(' ', at + key.size());
 }
 
 double EvalLine::number(const char* name) const
