@@ -90,12 +90,19 @@ static uint32_t compute_family(const VulkanApi& vk, VkPhysicalDevice physical)
     return ~0u;
 }
 
-static bool has_extension(const VulkanApi& vk, VkPhysicalDevice physical, const char* name)
+using Extensions = std::vector<VkExtensionProperties>;
+
+static Extensions extensions_of(const VulkanApi& vk, VkPhysicalDevice physical)
 {
     uint32_t n = 0;
     vk.EnumerateDeviceExtensionProperties(physical, nullptr, &n, nullptr);
-    std::vector<VkExtensionProperties> all(n);
+    Extensions all(n);
     vk.EnumerateDeviceExtensionProperties(physical, nullptr, &n, all.data());
+    return all;
+}
+
+static bool has_extension(const Extensions& all, const char* name)
+{
     return std::any_of(all.begin(), all.end(), [&](const VkExtensionProperties& e) { return strcmp(e.extensionName, name) == 0; });
 }
 
@@ -140,7 +147,8 @@ static uint32_t usable_lanes(const VulkanCandidate& c, const VkPhysicalDeviceSub
 }
 
 // What a person may want to know of a device, and why it is used as it is.
-static std::vector<std::string> describe(const VulkanApi& vk, const VulkanCandidate& c, const VkPhysicalDeviceSubgroupProperties& subgroups)
+static std::vector<std::string> describe(const VulkanCandidate& c, const VkPhysicalDeviceSubgroupProperties& subgroups,
+                                         const Extensions& extensions)
 {
     static const char* const kAble[][2] = {{"VK_KHR_shader_float16_int8", "f16 or int8 arithmetic"},
                                            {"VK_KHR_16bit_storage", "16-bit storage"},
@@ -153,7 +161,7 @@ static std::vector<std::string> describe(const VulkanApi& vk, const VulkanCandid
                        ", subgroups of " + std::to_string(lanes) + (shuffles ? " with" : " without") + " shuffles, " +
                        human_bytes(limits.shared_bytes) + " of shared memory";
     for (const auto& row : kAble)
-        if (has_extension(vk, c.physical, row[0])) able += std::string(", ") + row[1];
+        if (has_extension(extensions, row[0])) able += std::string(", ") + row[1];
     std::string reads =
         "reads words, as hardware's caches want them, and adds through shared memory, which is right whatever a subgroup is";
     if (limits.lanes)
@@ -197,11 +205,12 @@ VulkanCandidate VulkanInstance::look_at(VkPhysicalDevice physical, uint32_t inde
     c.limits.lanes = usable_lanes(c, subgroups);
     clamp(c.limits);
     c.queue_family = compute_family(m_vk, physical);
-    c.has_memory_budget = has_extension(m_vk, physical, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
+    const Extensions extensions = extensions_of(m_vk, physical);
+    c.has_memory_budget = has_extension(extensions, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
     c.info = {"vulkan:" + std::to_string(index), c.properties.deviceName, "vulkan", 0, 0, c.limits.unified};
     if (c.software) c.info.name += ", a program on the processor: cpu is faster";
     if (c.limits.lanes) c.info.name += ", its " + std::to_string(c.limits.lanes) + " lanes read texels together";
-    c.info.paths = describe(m_vk, c, subgroups);
+    c.info.paths = describe(c, subgroups, extensions);
     measure_memory(m_vk, c);
 
     const VulkanLimits floor;

@@ -2,7 +2,8 @@
 # What Vulkan's devices make of the tests of ops, caches and models. Each of their shaders is compiled when it is first met,
 # which is most of the time, so some are run at all widths of lavapipe's subgroups and on pretended devices, too, and none of the
 # tests with many codecs. tests/backends/vulkan_all.sh is the whole of it.
-#     vulkan.sh FOLDER_OF_THE_TEST_PROGRAMS
+#     vulkan.sh FOLDER_OF_THE_TEST_PROGRAMS [faults]
+# faults: only that the n-th call of the driver may fail, for all n.
 set -eu
 if ! "$1/knapsack" devices | grep -q '^ *vulkan:'; then
     echo "skipped: there is no Vulkan device here"
@@ -11,6 +12,7 @@ fi
 export KS_TEST_BACKEND=vulkan
 # Mesa's own cache stays; what other tests needed is not made in the background of this one.
 export MESA_SHADER_CACHE_DIR="${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}" XDG_CACHE_HOME=/dev/null
+[ "${2:-}" != faults ] || exec "$1/test_faults" -tc="faults: the n-th call of a GPU*"
 few="embed,rmsnorm,rope,rotate,glu,add,softcap,argmax,matmul: targets*,attention: head sizes and groups"
 "$1/test_backends" -tc="$few,vulkan*,kv_write,kv_score"
 "$1/test_kv" -tc="select: pages*,select: of equal*"
