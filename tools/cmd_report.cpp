@@ -83,9 +83,11 @@ public:
         for (const EvalLine& line : lines)
             if (line.text("model") == model && line.text("recipe") == "exact" && line.number("accuracy") >= kControl)
                 usable.insert(place_of(line));
-        for (const EvalLine& line : lines)
-            if (line.text("model") == model && is_text(line) == text && (text || usable.count(place_of(line)))) m_lines.push_back(&line);
-        for (const EvalLine* line : m_lines) m_places[cell_of(*line)].insert(place_of(*line));
+        for (const EvalLine& line : lines) {
+            if (line.text("model") != model || is_text(line) != text || (!text && !usable.count(place_of(line)))) continue;
+            m_lines.push_back(&line);
+            m_places[cell_of(line)].insert(place_of(line));
+        }
     }
 
     // What was gone through, first what most recipes went through.
@@ -248,69 +250,65 @@ std::string cell_table(const std::vector<EvalLine>& lines, const std::string& mo
     return html + "</table></div></details>\n";
 }
 
-constexpr uint32_t kFirstContext = 2048, kLastContext = 131072;
+// What a column of a table of contexts plans.
+struct Planned {
+    std::string name, recipe;
+    uint64_t memory;
+    uint32_t share = 0; // of the tokens, one in so many has a slot; 0: as many as there are
+};
 
-// What a context needs in all, by recipe; from the model file's header.
-std::string needs_table(const Options& options)
+// A row for each context, from the model file's header; cell: of a plan that fits.
+std::string context_table(const Options& options, const std::vector<Planned>& columns, std::string (*cell)(const Plan&))
 {
-    const struct {
-        const char *name, *recipe;
-        uint32_t share; // of the tokens, one in so many has a slot; 0: the recipe takes no slots
-    } kRows[] = {
-        {"exact", "exact", 0}, {"q8", "q8", 1}, {"turbo4,v=turbo3", "turbo4,v=turbo3", 1}, {"mix, a quarter of the slots", "mix", 4}};
-    std::string html = "<section><h3>What a context needs</h3><p>MiB in all, weights included, with room for every token; from "
-                       "<code>knapsack plan</code>. A text may be longer than that: slots are then given up.</p><table><tr><th>tokens</th>";
-    for (const auto& row : kRows) html += std::string("<th><code>") + row.name + "</code></th>";
+    std::string html = "<table><tr><th>tokens</th>";
+    for (const Planned& column : columns) html += "<th>" + column.name + "</th>";
     html += "</tr>";
-    for (uint32_t context = kFirstContext; context <= kLastContext; context *= 2) {
+    for (uint32_t context = 2048; context <= 131072; context *= 2) {
         html += "<tr><td>" + grouped(context) + "</td>";
-        for (const auto& row : kRows) {
+        for (const Planned& column : columns) {
             SessionOptions session = options.session;
-            session.recipe = row.recipe;
-            if (row.share) session.recipe += ",slots=" + std::to_string(context / row.share);
+            session.recipe = column.recipe;
+            if (column.share) session.recipe += ",slots=" + std::to_string(context / column.share);
             session.context = context;
-            session.memory_bytes = uint64_t(1) << 50;
-            Result<Plan> plan = make_plan(session);
-            html += "<td>" + (plan.ok() && plan.value().fits ? rounded(double(plan.value().total_bytes) / 1048576, 0) : "-") + "</td>";
+            session.memory_bytes = column.memory;
+            const Result<Plan> plan = make_plan(session);
+            html += "<td>" + (plan.ok() && plan.value().fits ? cell(plan.value()) : "-") + "</td>";
         }
         html += "</tr>\n";
     }
     return html + "</table></section>\n";
 }
 
-// What `auto` makes of a budget: how keys and values are stored, and the share of a context's tokens that have a slot.
+std::string needs_table(const Options& options)
+{
+    constexpr uint64_t kAny = uint64_t(1) << 50;
+    const std::vector<Planned> columns = {{"<code>exact</code>", "exact", kAny},
+                                          {"<code>q8</code>", "q8", kAny, 1},
+                                          {"<code>turbo4,v=turbo3</code>", "turbo4,v=turbo3", kAny, 1},
+                                          {"<code>mix, a quarter of the slots</code>", "mix", kAny, 4}};
+    return "<section><h3>What a context needs</h3><p>MiB in all, weights included, with room for every token; from "
+           "<code>knapsack plan</code>. A text may be longer than that: slots are then given up.</p>" +
+           context_table(options, columns, [](const Plan& plan) { return rounded(double(plan.total_bytes) / 1048576, 0); });
+}
+
+// How `auto` stores keys and values in a budget, and the share of a context's tokens that have a slot.
+std::string auto_cell(const Plan& plan)
+{
+    const std::string k = codec_info(plan.recipe.k).name, v = codec_info(plan.recipe.v).name;
+    const double share = 100.0 * plan.slots / plan.context;
+    const bool all = plan.recipe.exact() || plan.slots >= plan.context;
+    return k + (k == v ? "" : "/" + v) + (all ? "" : ", " + rounded(share, share < 10 ? 1 : 0) + "%");
+}
+
 std::string budget_table(const Options& options)
 {
-    std::string html =
-        "<section class='wide'><h3>Which budget for which context</h3><p>What <code>--kv auto</code> stores in so much memory in "
-        "all (<code>--memory</code>): how keys and values are coded, and of how many tokens; no number: of all. The fewer "
-        "bits, and then the fewer tokens, the more is lost; how much, the tables above say.</p><table><tr><th>tokens</th>";
-    constexpr uint64_t kFirst = uint64_t(256) << 20, kLast = uint64_t(8) << 30;
-    for (uint64_t budget = kFirst; budget <= kLast; budget *= 2) html += "<th>" + human_bytes(budget) + "</th>";
-    html += "</tr>";
-    for (uint32_t context = kFirstContext; context <= kLastContext; context *= 2) {
-        html += "<tr><td>" + grouped(context) + "</td>";
-        for (uint64_t budget = kFirst; budget <= kLast; budget *= 2) {
-            SessionOptions session = options.session;
-            session.recipe = "auto";
-            session.context = context;
-            session.memory_bytes = budget;
-            Result<Plan> plan = make_plan(session);
-            html += "<td>";
-            if (plan.ok() && plan.value().fits) {
-                const Plan& p = plan.value();
-                const std::string k = codec_info(p.recipe.k).name, v = codec_info(p.recipe.v).name;
-                html += k + (k == v ? "" : "/" + v);
-                const double share = 100.0 * p.slots / context;
-                if (!p.recipe.exact() && p.slots < context) html += ", " + rounded(share, share < 10 ? 1 : 0) + "%";
-            } else {
-                html += "-";
-            }
-            html += "</td>";
-        }
-        html += "</tr>\n";
-    }
-    return html + "</table></section>\n";
+    std::vector<Planned> columns;
+    for (uint64_t budget = uint64_t(256) << 20; budget <= uint64_t(8) << 30; budget *= 2)
+        columns.push_back({human_bytes(budget), "auto", budget});
+    return "<section class='wide'><h3>Which budget for which context</h3><p>What <code>--kv auto</code> stores in so much memory in "
+           "all (<code>--memory</code>): how keys and values are coded, and of how many tokens; no number: of all. The fewer "
+           "bits, and then the fewer tokens, the more is lost; how much, the tables above say.</p>" +
+           context_table(options, columns, auto_cell);
 }
 
 Result<std::string> memory_map(const Options& options)
