@@ -121,10 +121,30 @@ template <class S, uint32_t bits> uint32_t group_logits(const CodedRows& from, c
     return n;
 }
 
+// Sums of 64 dims: neighbours in a vector, or every fourth.
+template <class V, bool by_fours> KS_INLINE void load_sums(const float* from, typename V::F* sum)
+{
+    if constexpr (by_fours) {
+        V::load_fours(from, sum);
+    } else {
+        KS_UNROLL(8)
+        for (uint32_t j = 0; j < 64 / V::lanes; j++) sum[j] = V::load(from + V::lanes * j);
+    }
+}
+template <class V, bool by_fours> KS_INLINE void store_sums(float* to, const typename V::F* sum)
+{
+    if constexpr (by_fours) {
+        V::store_fours(to, sum);
+    } else {
+        KS_UNROLL(8)
+        for (uint32_t j = 0; j < 64 / V::lanes; j++) V::store(to + V::lanes * j, sum[j]);
+    }
+}
+
 // sums[h] += weights[h][i] * row i, 64 dims from `base` on: what is decoded stays in registers, and so do the sums.
-template <class Row, uint32_t n_heads> KS_INLINE void add_dims(const Row& decoder, const CodedRows& from, const uint32_t* rows,
-                                                               uint32_t first, uint32_t n, uint32_t d, uint32_t base, const float* weights,
-                                                               float* sums, uint32_t stride)
+template <class Row, uint32_t n_heads, bool by_fours>
+KS_INLINE void add_dims(const Row& decoder, const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
+                        uint32_t base, const float* weights, float* sums, uint32_t stride)
 {
     using V = typename Row::V;
     constexpr uint32_t lanes = V::lanes, n_vectors = 64 / lanes;
@@ -132,8 +152,7 @@ template <class Row, uint32_t n_heads> KS_INLINE void add_dims(const Row& decode
     const uint8_t* const tails = from.tails;
     typename V::F sum[n_heads][n_vectors];
     KS_UNROLL(4)
-    for (uint32_t h = 0; h < n_heads; h++) KS_UNROLL(8)
-    for (uint32_t j = 0; j < n_vectors; j++) sum[h][j] = V::load(sums + h * stride + base + lanes * j);
+    for (uint32_t h = 0; h < n_heads; h++) load_sums<V, by_fours>(sums + h * stride + base, sum[h]);
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t row = rows[i] - first;
         typename V::F values[n_vectors];
@@ -146,35 +165,37 @@ template <class Row, uint32_t n_heads> KS_INLINE void add_dims(const Row& decode
         }
     }
     KS_UNROLL(4)
-    for (uint32_t h = 0; h < n_heads; h++) KS_UNROLL(8)
-    for (uint32_t j = 0; j < n_vectors; j++) V::store(sums + h * stride + base + lanes * j, sum[h][j]);
+    for (uint32_t h = 0; h < n_heads; h++) store_sums<V, by_fours>(sums + h * stride + base, sum[h]);
 }
 
 // known_d as in decode_groups: a loop for each 64 dims
-template <class Row, uint32_t n_heads, uint32_t known_d> void add_rows(const CodedRows& from, const uint32_t* rows, uint32_t first,
-                                                                       uint32_t n, uint32_t d, const float* weights, float* sums,
-                                                                       uint32_t stride)
+template <class Row, uint32_t n_heads, uint32_t known_d, bool by_fours> void add_rows(const CodedRows& from, const uint32_t* rows,
+                                                                                      uint32_t first, uint32_t n, uint32_t d,
+                                                                                      const float* weights, float* sums, uint32_t stride)
 {
     const Row decoder;
     if constexpr (known_d != 0) {
         KS_UNROLL(4)
         for (uint32_t base = 0; base < known_d; base += 64)
-            add_dims<Row, n_heads>(decoder, from, rows, first, n, known_d, base, weights, sums, stride);
+            add_dims<Row, n_heads, by_fours>(decoder, from, rows, first, n, known_d, base, weights, sums, stride);
     } else {
-        for (uint32_t base = 0; base < d; base += 64) add_dims<Row, n_heads>(decoder, from, rows, first, n, d, base, weights, sums, stride);
+        for (uint32_t base = 0; base < d; base += 64)
+            add_dims<Row, n_heads, by_fours>(decoder, from, rows, first, n, d, base, weights, sums, stride);
     }
 }
 
 // Where there are registers for the sums.
-template <class Row, uint32_t known_d = 0> uint32_t row_outputs(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n,
-                                                                uint32_t d, const float* weights, uint32_t n_heads, float* sums,
-                                                                uint32_t stride)
+template <class Row, uint32_t known_d = 0, bool by_fours = false>
+uint32_t row_outputs(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, const float* weights,
+                     uint32_t n_heads, float* sums, uint32_t stride)
 {
     constexpr bool many = Row::V::lanes == 16;
     if (d % 64 || n_heads > (many ? 4 : 1)) return 0;
-    constexpr decltype(&add_rows<Row, 1, 0>) add[4] = {add_rows<Row, 1, known_d>, add_rows<Row, (many ? 2 : 1), known_d>,
-                                                       add_rows<Row, (many ? 3 : 1), known_d>, add_rows<Row, (many ? 4 : 1), known_d>};
-    add[n_heads - 1](from, rows, first, n, d, weights, sums, stride);
+    const auto add = n_heads == 1   ? add_rows<Row, 1, known_d, by_fours>
+                     : n_heads == 2 ? add_rows<Row, (many ? 2 : 1), known_d, by_fours>
+                     : n_heads == 3 ? add_rows<Row, (many ? 3 : 1), known_d, by_fours>
+                                    : add_rows<Row, (many ? 4 : 1), known_d, by_fours>;
+    add(from, rows, first, n, d, weights, sums, stride);
     return n;
 }
 
@@ -184,10 +205,10 @@ template <class S, bool fine> uint32_t polar_outputs(const CodedRows& from, cons
 {
     if constexpr (S::Wide::lanes == 16) {
         using Row = PolarRow<S, fine>;
-        const auto outputs = d == 64    ? row_outputs<Row, 64>
-                             : d == 128 ? row_outputs<Row, 128>
-                             : d == 256 ? row_outputs<Row, 256>
-                                        : row_outputs<Row>;
+        const auto outputs = d == 64    ? row_outputs<Row, 64, true>
+                             : d == 128 ? row_outputs<Row, 128, true>
+                             : d == 256 ? row_outputs<Row, 256, true>
+                                        : row_outputs<Row, 0, true>;
         return outputs(from, rows, first, n, d, weights, n_heads, sums, stride);
     } else {
         return polar_lane_outputs<S, fine>(from, rows, first, n, d, weights, n_heads, sums, stride);

@@ -75,6 +75,11 @@ struct Avx512Wide {
         return {both(Avx2::repeat<n>(low).v, Avx2::repeat<n>(high).v)};
     }
     KS_INLINE static W shift_each(W a, const uint32_t* right) { return {_mm512_srlv_epi32(a.v, words(right).v)}; }
+    KS_INLINE static W rotate_each(W a, const uint32_t* right) { return {_mm512_rorv_epi32(a.v, words(right).v)}; }
+    KS_INLINE static W chosen(W mask, W a, W b)
+    {
+        return {_mm512_ternarylogic_epi32(mask.v, a.v, b.v, 0xca)};
+    } // bits of a where it has ones
     KS_INLINE static W load_bytes(const int8_t* p) { return {_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))}; }
     KS_INLINE static W load_bytes(const int8_t* low, const int8_t* high)
     {
@@ -94,14 +99,6 @@ struct Avx512Wide {
     }
     KS_INLINE static F pick_signed(const float* sixteen, W index) { return pick_of(load(sixteen), index); }
     KS_INLINE static F pick_of(F sixteen, W index) { return {_mm512_permutexvar_ps(index.v, sixteen.v)}; } // by the low four bits
-    KS_INLINE static F pick_of_two(F low, F high, W index)                                                 // by the low five bits
-    {
-        return {_mm512_permutex2var_ps(low.v, index.v, high.v)};
-    }
-    KS_INLINE static F load_two(const float* low, const float* high) // eight each
-    {
-        return {_mm512_castsi512_ps(both(load_eight(low), load_eight(high)))};
-    }
     KS_INLINE static Avx2::F8 load_two_fours(const float* low, const float* high)
     {
         return {_mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(low)), _mm_loadu_ps(high), 1)};
@@ -118,8 +115,6 @@ struct Avx512Wide {
         return {_mm512_permutexvar_ps(words(from).v, _mm512_castps256_ps512(a.v))};
     }
     KS_INLINE static W permuted(W a, const uint32_t* from) { return {_mm512_permutexvar_epi32(words(from).v, a.v)}; }
-    KS_INLINE static uint64_t deposit(uint64_t bits, uint64_t mask) { return _pdep_u64(bits, mask); }
-    KS_INLINE static W masked_or(W a, W mask, W b) { return {_mm512_ternarylogic_epi32(a.v, mask.v, b.v, 0xea)}; }
     KS_INLINE static void broadcast_four_halves(const uint16_t* p, F* x) // each in all lanes of its own
     {
         const __m512 all = _mm512_castps128_ps512(_mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
@@ -130,6 +125,31 @@ struct Avx512Wide {
     {
         low->v = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(w.v));
         high->v = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(w.v, 16)));
+    }
+
+    // Four vectors that have every fourth of 64 floats, from the first, second, third and last on.
+    KS_INLINE static void load_fours(const float* p, F* x)
+    {
+        const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+        const __m512i odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+        const __m512 a = load(p).v, b = load(p + 16).v, c = load(p + 32).v, d = load(p + 48).v;
+        const __m512 even_low = _mm512_permutex2var_ps(a, even, b), even_high = _mm512_permutex2var_ps(c, even, d);
+        const __m512 odd_low = _mm512_permutex2var_ps(a, odd, b), odd_high = _mm512_permutex2var_ps(c, odd, d);
+        x[0].v = _mm512_permutex2var_ps(even_low, even, even_high);
+        x[1].v = _mm512_permutex2var_ps(odd_low, even, odd_high);
+        x[2].v = _mm512_permutex2var_ps(even_low, odd, even_high);
+        x[3].v = _mm512_permutex2var_ps(odd_low, odd, odd_high);
+    }
+    KS_INLINE static void store_fours(float* p, const F* x)
+    {
+        const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+        const __m512i high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+        const __m512 even_low = _mm512_permutex2var_ps(x[0].v, low, x[2].v), even_high = _mm512_permutex2var_ps(x[0].v, high, x[2].v);
+        const __m512 odd_low = _mm512_permutex2var_ps(x[1].v, low, x[3].v), odd_high = _mm512_permutex2var_ps(x[1].v, high, x[3].v);
+        store(p, {_mm512_permutex2var_ps(even_low, low, odd_low)});
+        store(p + 16, {_mm512_permutex2var_ps(even_low, high, odd_low)});
+        store(p + 32, {_mm512_permutex2var_ps(even_high, low, odd_high)});
+        store(p + 48, {_mm512_permutex2var_ps(even_high, high, odd_high)});
     }
 
     // Lanes 2 i and 2 i + 1 are the sums of the lower and of the upper eight of a[i], each in the order of Avx2.
