@@ -76,10 +76,8 @@ struct Avx512Wide {
     }
     KS_INLINE static W shift_each(W a, const uint32_t* right) { return {_mm512_srlv_epi32(a.v, words(right).v)}; }
     KS_INLINE static W rotate_each(W a, const uint32_t* right) { return {_mm512_rorv_epi32(a.v, words(right).v)}; }
-    KS_INLINE static W chosen(W mask, W a, W b)
-    {
-        return {_mm512_ternarylogic_epi32(mask.v, a.v, b.v, 0xca)};
-    } // bits of a where it has ones
+    // Bits of a where the mask has ones, of b elsewhere.
+    KS_INLINE static W chosen(W mask, W a, W b) { return {_mm512_ternarylogic_epi32(mask.v, a.v, b.v, 0xca)}; }
     KS_INLINE static W load_bytes(const int8_t* p) { return {_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))}; }
     KS_INLINE static W load_bytes(const int8_t* low, const int8_t* high)
     {
