@@ -39,13 +39,16 @@ bool is_text(const EvalLine& line)
 // A recipe in a share of the bytes, over the places that it is compared in.
 struct Pool {
     std::string name;
-    double share = 0, n_lines = 0, bytes_per_token = 0, hits = 0, cases = 0; // n_lines: how many the sums are of
+    double share = 0, n_lines = 0, bytes_per_token = 0, hits = 0, cases = 0; // share: what it might take; n_lines: how many the sums are of
+    double bytes = 0, exact_bytes = 0;
     double kl = 0, same_top = 0, perplexity = 0;
     std::map<double, std::vector<double>> depth_sums, depth_counts; // by length
 
     void add(const EvalLine& line)
     {
         bytes_per_token += line.number("cache_bytes") / line.number("length");
+        bytes += line.number("cache_bytes");
+        exact_bytes += line.number("exact_bytes");
         n_lines++;
         if (is_text(line)) {
             kl += line.number("kl");
@@ -63,6 +66,7 @@ struct Pool {
         for (size_t i = 0; i < 10 && i < sums.size() && i < counts.size(); i++) to_sums[i] += sums[i], to_counts[i] += counts[i];
     }
     double mean(double sum) const { return sum / n_lines; }
+    std::string of_exact() const { return rounded(100 * bytes / exact_bytes, 1) + "%"; }
 };
 
 std::string place_of(const EvalLine& line)
@@ -182,7 +186,7 @@ std::string heat_maps(const std::vector<Pool>& pools)
     std::string html;
     for (const Pool& p : pools) {
         if (p.depth_sums.empty()) continue;
-        HeatMap map{p.name + " in " + rounded(p.share, 1) + "%", {}, {}, {}};
+        HeatMap map{p.name + " in " + p.of_exact(), {}, {}, {}};
         for (int tenth = 0; tenth < 10; tenth++) map.columns.push_back(std::to_string(10 * tenth) + "%");
         for (const auto& [length, sums] : p.depth_sums) {
             map.rows.push_back(rounded(length, 0) + " tokens");
@@ -203,8 +207,8 @@ std::string heat_maps(const std::vector<Pool>& pools)
 
 std::string row_begin(const Pool& p)
 {
-    return "<tr><td><code>" + html_text(p.name) + "</code></td><td>" + rounded(p.share, 1) + "%</td><td>" +
-           rounded(p.mean(p.bytes_per_token), 0) + "</td><td>";
+    return "<tr><td><code>" + html_text(p.name) + "</code></td><td>" + p.of_exact() + "</td><td>" + rounded(p.mean(p.bytes_per_token), 0) +
+           "</td><td>";
 }
 
 constexpr char kTableBegin[] = "<section class='wide'><table><tr><th>recipe</th><th>of exact's bytes</th><th>bytes per token</th>";
@@ -331,10 +335,19 @@ Result<std::string> memory_map(const Options& options)
 
 } // namespace
 
+// A cell that several runs recorded has the same cases, so it counts once.
+static void drop_repeats(std::vector<EvalLine>& lines)
+{
+    std::set<std::string> keys;
+    lines.erase(std::remove_if(lines.begin(), lines.end(), [&](const EvalLine& line) { return !keys.insert(line.text("key")).second; }),
+                lines.end());
+}
+
 Status cmd_report(const Options& options)
 {
     Result<std::vector<EvalLine>> lines = read_eval_lines(options.file);
     if (!lines.ok()) return lines.status();
+    drop_repeats(lines.value());
     std::vector<std::string> models;
     for (const EvalLine& line : lines.value())
         if (std::find(models.begin(), models.end(), line.text("model")) == models.end()) models.push_back(line.text("model"));

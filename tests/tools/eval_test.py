@@ -54,13 +54,17 @@ with tempfile.TemporaryDirectory() as folder:
     assert page.startswith("<!doctype html>") and page.count("<svg") >= 4 and "<code>turbo4</code>" in page and "What a context needs" in page
     assert "Which budget for which context" in page and page.count("passkey 256 at once: what the exact cache can do") == 1, page
     passkeys = [line for line in map(json.loads, open(record)) if line["suite"] == "passkey" and line["recipe"] != "window"]
-    others = [{**line, "suite": "niah", "recipe": line["recipe"].replace("turbo4", "q4")} for line in passkeys]
+    others = [{**line, "key": line["key"] + "+", "suite": "niah", "recipe": line["recipe"].replace("turbo4", "q4")} for line in passkeys]
     mixed = os.path.join(folder, "mixed.jsonl")  # what went through other suites is no point of the same chart
     pathlib.Path(mixed).write_text(open(record).read() + "".join(json.dumps(line) + "\n" for line in others))
     charts = subprocess.run([PROGRAM, "report", "-f", mixed], capture_output=True, text=True, check=True).stdout.split("<h3>Facts found")[1:]
     legends = [[r for r in ("exact", "turbo4", "window", "q4") if f"<code>{r}</code></li>" in chart.split("<h3>")[0]] for chart in charts]
     assert legends == [["exact", "turbo4", "window"], ["exact", "q4"]], legends
     assert "http" not in page and "<script" not in page
+    twice = os.path.join(folder, "twice.jsonl")  # the same cell of two runs is one
+    pathlib.Path(twice).write_text(open(record).read() * 2)
+    assert subprocess.run([PROGRAM, "report", "-f", twice, "-m", str(MODEL)], capture_output=True, text=True, check=True).stdout == page
+    assert f"<code>turbo4</code></td><td>{100 * coded['cache_bytes'] / coded['exact_bytes']:.1f}%" in page, page
     with open(record, "a") as cut:
         cut.write('{"key":"half')  # as a kill leaves it
     assert cells(run(*FLAGS, "-f", text, "-o", record)) == found and len(open(record).readlines()) == len(found)
