@@ -40,10 +40,15 @@ namespace
 constexpr double kWidth = 720, kHeight = 380, kLeft = 62, kRight = 16, kTop = 14, kBottom = 52;
 
 struct Frame {
-    double x_low, x_high, y_low, y_high; // x as logarithms
+    double x_low, x_high, y_low, y_high; // x as binary logarithms, y as decimal ones where it is no share
+    bool log_y;
 
     double x(double value) const { return kLeft + (std::log2(value) - x_low) / (x_high - x_low) * (kWidth - kLeft - kRight); }
-    double y(double value) const { return kHeight - kBottom - (value - y_low) / (y_high - y_low) * (kHeight - kTop - kBottom); }
+    double y(double value) const
+    {
+        const double at = log_y ? std::log10(std::max(value, Chart::kLeastY)) : value;
+        return kHeight - kBottom - (at - y_low) / (y_high - y_low) * (kHeight - kTop - kBottom);
+    }
 };
 
 std::string line(double x1, double y1, double x2, double y2, const char* kind)
@@ -67,11 +72,12 @@ std::string size_text(double bytes)
 std::string axes(const Frame& frame, const Chart& chart)
 {
     std::string svg;
-    const double step = (frame.y_high - frame.y_low) / 5;
-    for (int i = 0; i <= 5; i++) {
-        const double value = frame.y_low + i * step;
+    const double step = frame.log_y ? 1 : (frame.y_high - frame.y_low) / 5;
+    for (double at = frame.y_low; at < frame.y_high + step / 2; at += step) {
+        const double value = frame.log_y ? std::pow(10, at) : at;
         svg += line(kLeft, frame.y(value), kWidth - kRight, frame.y(value), "grid");
-        svg += text_at(kLeft - 6, frame.y(value) + 4, "end", chart.percent ? rounded(100 * value, 0) + "%" : rounded(value, 3));
+        svg += text_at(kLeft - 6, frame.y(value) + 4, "end",
+                       chart.percent ? rounded(100 * value, 0) + "%" : rounded(value, at < 0 ? int(-at) : 0));
     }
     const double tick = frame.x_high - frame.x_low > 4 ? 1 : 0.5;
     for (double at = std::ceil(frame.x_low / tick) * tick; at <= frame.x_high; at += tick) {
@@ -94,7 +100,7 @@ std::vector<Place> spread(const Frame& frame, const std::vector<ChartPoint>& poi
     constexpr double kApart = 19;
     std::vector<Place> places;
     for (const ChartPoint& p : points) {
-        Place place{frame.x(p.x), frame.y(std::min(p.y, frame.y_high))};
+        Place place{frame.x(p.x), frame.y(p.y)};
         auto covers = [&](const Place& other) { return std::hypot(other.x - place.x, other.y - place.y) < kApart - 1; };
         for (int nth = 1; std::any_of(places.begin(), places.end(), covers) && nth < 60; nth++)
             place.x = frame.x(p.x) + kApart * ((nth + 1) / 2) * (nth % 2 ? 1 : -1);
@@ -107,11 +113,14 @@ std::vector<Place> spread(const Frame& frame, const std::vector<ChartPoint>& poi
 
 std::string Chart::svg() const
 {
-    Frame frame{1e300, -1e300, y_low, y_high};
+    Frame frame{1e300, -1e300, percent ? 0. : 1e300, percent ? 1. : -1e300, !percent};
     for (const ChartPoint& p : points) {
         frame.x_low = std::min(frame.x_low, std::log2(p.x) - 0.2);
         frame.x_high = std::max(frame.x_high, std::log2(p.x) + 0.2);
-        if (!percent) frame.y_high = std::max(frame.y_high, p.y * 1.05);
+        if (percent) continue;
+        const double y = std::log10(std::max(p.y, kLeastY));
+        frame.y_low = std::min(frame.y_low, std::floor(y));
+        frame.y_high = std::max(frame.y_high, std::max(std::ceil(y), frame.y_low + 1));
     }
     std::string svg = "<svg viewBox='0 0 " + rounded(kWidth, 0) + " " + rounded(kHeight, 0) + "' role='img'>" + axes(frame, *this);
     const std::vector<Place> places = spread(frame, points);

@@ -18,11 +18,11 @@ struct ChartPoint {
 
 struct Chart {
     std::string x_title, y_title;
-    bool percent = true; // y is a share of 1
-    double y_low = 0, y_high = 1;
+    bool percent = true;             // y is a share of 1; else it is logarithmic, and what is less than kLeastY stands there
     std::vector<std::string> series; // numbered from 1 in the chart and its legend; some may have no points
     std::vector<ChartPoint> points;
 
+    static constexpr double kLeastY = 1e-4;
     std::string svg() const; // x is logarithmic
 };
 

@@ -69,12 +69,7 @@ struct Pool {
     std::string of_exact() const { return rounded(100 * bytes / exact_bytes, 1) + "%"; }
 };
 
-std::string place_of(const EvalLine& line)
-{
-    return line.text("suite") + " " + rounded(line.number("length"), 0) + " " + line.text("question");
-}
-
-// The suites, lengths and questions that something went through: only what went through the same ones is compared.
+// The suites, lengths, questions and seeds that something went through: only what went through the same ones is compared.
 using Places = std::set<std::string>;
 
 class Record
@@ -83,6 +78,10 @@ public:
     // Of the model's lines those of running text, or those of suites, as far as the exact cache can do them.
     Record(const std::vector<EvalLine>& lines, const std::string& model, bool text)
     {
+        std::set<double> seeds;
+        for (const EvalLine& line : lines)
+            if (line.text("model") == model && is_text(line) == text) seeds.insert(line.number("seed"));
+        m_tells_seeds = seeds.size() > 1;
         Places usable;
         for (const EvalLine& line : lines)
             if (line.text("model") == model && line.text("recipe") == "exact" && line.number("accuracy") >= kControl)
@@ -106,13 +105,16 @@ public:
         return places;
     }
 
-    // All that went through just these places, and exact, which may have seen more.
+    // All that went through these places, without what it did elsewhere.
     std::vector<Pool> pools(const Places& places) const
     {
         std::vector<Pool> pools;
         for (const EvalLine* line : m_lines) {
             const Cell cell = cell_of(*line);
-            if (!places.count(place_of(*line)) || (cell.first != "exact" && m_places.at(cell) != places)) continue;
+            const Places& its = m_places.at(cell);
+            if (!places.count(place_of(*line)) ||
+                (cell.first != "exact" && !std::includes(its.begin(), its.end(), places.begin(), places.end())))
+                continue;
             auto same = [&](const Pool& p) { return p.name == cell.first && p.share == cell.second; };
             auto found = std::find_if(pools.begin(), pools.end(), same);
             if (found == pools.end()) {
@@ -129,9 +131,15 @@ public:
 private:
     using Cell = std::pair<std::string, double>; // a recipe and its share of the bytes
     static Cell cell_of(const EvalLine& line) { return {line.text("recipe"), line.number("share")}; }
+    std::string place_of(const EvalLine& line) const
+    {
+        const std::string place = line.text("suite") + " " + rounded(line.number("length"), 0) + " " + line.text("question");
+        return m_tells_seeds ? place + " (seed " + rounded(line.number("seed"), 0) + ")" : place;
+    }
 
     std::vector<const EvalLine*> m_lines;
     std::map<Cell, Places> m_places;
+    bool m_tells_seeds = false; // there are several
 };
 
 std::string list_of(const Places& places)
@@ -174,11 +182,11 @@ std::string text_chart(const std::vector<Pool>& pools, const Places& places, std
     chart.x_title = kBytesTitle;
     chart.y_title = "KL from exact";
     chart.percent = false;
-    chart.y_high = 0.01;
     for (const Pool& p : pools) chart.points.push_back({p.mean(p.bytes_per_token), p.mean(p.kl), 0, 0, series_of(names, p.name)});
     chart.series = names;
     return "<section><h3>How far the next token is from exact's</h3><p>" + list_of(places) +
-           ": mean KL divergence on running text; 0 is exact. Down and to the left is better.</p>" + chart.svg() + "</section>\n";
+           ": mean KL divergence on running text; 0 is exact, each line is ten times the one below. Down and to the left is better.</p>" +
+           chart.svg() + "</section>\n";
 }
 
 std::string heat_maps(const std::vector<Pool>& pools)

@@ -60,6 +60,13 @@ with tempfile.TemporaryDirectory() as folder:
     charts = subprocess.run([PROGRAM, "report", "-f", mixed], capture_output=True, text=True, check=True).stdout.split("<h3>Facts found")[1:]
     legends = [[r for r in ("exact", "turbo4", "window", "q4") if f"<code>{r}</code></li>" in chart.split("<h3>")[0]] for chart in charts]
     assert legends == [["exact", "turbo4", "window"], ["exact", "q4"]], legends
+    seeded = os.path.join(folder, "seeded.jsonl")  # nor does a recipe count there with cases that others have not seen
+    more = [{**line, "key": line["key"] + "+", "seed": line["seed"] + 1} for line in passkeys]
+    pathlib.Path(seeded).write_text(open(record).read() + "".join(json.dumps(line) + "\n" for line in more))
+    tables = subprocess.run([PROGRAM, "report", "-f", seeded], capture_output=True, text=True, check=True).stdout.split("<h3>Facts found")[1:]
+    cases = [{r: row.split("</td><td>")[-1].split("<")[0] for row in table.split("<tr>") for r in ("turbo4", "window") if f"<code>{r}</code></td>" in row}
+             for table in (t.split("<h3>")[0] for t in tables)]
+    assert {"turbo4": "2", "window": "2"} in cases and {"turbo4": "4"} in cases and len(cases) == 2, cases
     assert "http" not in page and "<script" not in page
     twice = os.path.join(folder, "twice.jsonl")  # the same cell of two runs is one
     pathlib.Path(twice).write_text(open(record).read() * 2)
