@@ -39,14 +39,30 @@ namespace
 
 constexpr double kWidth = 720, kHeight = 380, kLeft = 62, kRight = 16, kTop = 14, kBottom = 52;
 
+// A record may say anything: what an axis of logarithms can show.
+double within(double value, double least, double most)
+{
+    return value > least ? std::min(value, most) : least; // the least of what is no number
+}
+
+double byte_log(double bytes)
+{
+    return std::log2(within(bytes, 1, 1e15));
+}
+
+double y_log(double value)
+{
+    return std::log10(within(value, Chart::kLeastY, 1e6));
+}
+
 struct Frame {
     double x_low, x_high, y_low, y_high; // x as binary logarithms, y as decimal ones where it is no share
     bool log_y;
 
-    double x(double value) const { return kLeft + (std::log2(value) - x_low) / (x_high - x_low) * (kWidth - kLeft - kRight); }
+    double x(double value) const { return kLeft + (byte_log(value) - x_low) / (x_high - x_low) * (kWidth - kLeft - kRight); }
     double y(double value) const
     {
-        const double at = log_y ? std::log10(std::max(value, Chart::kLeastY)) : value;
+        const double at = log_y ? y_log(value) : value;
         return kHeight - kBottom - (at - y_low) / (y_high - y_low) * (kHeight - kTop - kBottom);
     }
 };
@@ -115,10 +131,10 @@ std::string Chart::svg() const
 {
     Frame frame{1e300, -1e300, percent ? 0. : 1e300, percent ? 1. : -1e300, !percent};
     for (const ChartPoint& p : points) {
-        frame.x_low = std::min(frame.x_low, std::log2(p.x) - 0.2);
-        frame.x_high = std::max(frame.x_high, std::log2(p.x) + 0.2);
+        frame.x_low = std::min(frame.x_low, byte_log(p.x) - 0.2);
+        frame.x_high = std::max(frame.x_high, byte_log(p.x) + 0.2);
         if (percent) continue;
-        const double y = std::log10(std::max(p.y, kLeastY));
+        const double y = y_log(p.y);
         frame.y_low = std::min(frame.y_low, std::floor(y));
         frame.y_high = std::max(frame.y_high, std::max(std::ceil(y), frame.y_low + 1));
     }

@@ -72,6 +72,10 @@ with tempfile.TemporaryDirectory() as folder:
     pathlib.Path(twice).write_text(open(record).read() * 2)
     assert subprocess.run([PROGRAM, "report", "-f", twice, "-m", str(MODEL)], capture_output=True, text=True, check=True).stdout == page
     assert f"<code>turbo4</code></td><td>{100 * coded['cache_bytes'] / coded['exact_bytes']:.1f}%" in page, page
+    hostile = os.path.join(folder, "hostile.jsonl")  # numbers that no axis has end in a page, too
+    lines = [{**line, "cache_bytes": bytes, "kl": kl} for line, bytes, kl in zip(map(json.loads, open(record)), [0, 1e999, 1, 5, 9], [1e999] * 9)]
+    pathlib.Path(hostile).write_text("".join(json.dumps(line).replace("Infinity", "1e999") + "\n" for line in lines))
+    assert "</html>" in subprocess.run([PROGRAM, "report", "-f", hostile], capture_output=True, text=True, check=True, timeout=60).stdout
     with open(record, "a") as cut:
         cut.write('{"key":"half')  # as a kill leaves it
     assert cells(run(*FLAGS, "-f", text, "-o", record)) == found and len(open(record).readlines()) == len(found)
