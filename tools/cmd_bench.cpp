@@ -25,8 +25,8 @@ static Result<WeightsWork> weights_work(const std::string& path)
     Result<std::vector<TensorPart>> parts = bind_tensors(gguf.value(), config.value());
     if (!parts.ok()) return parts.status();
     WeightsWork work;
-    work.read_bytes = weights_bytes(parts.value());
-    if (!config.value().tied) work.read_bytes -= weights_bytes({parts.value().front()});
+    work.read_bytes = weights_bytes(parts.value(), kRegionAlign);
+    if (!config.value().tied) work.read_bytes -= weights_bytes({parts.value().front()}, kRegionAlign);
     work.vocabulary_operations = 2.0 * config.value().n_vocab * config.value().dim;
     for (const TensorPart& part : parts.value())
         if (part.rows > 1 && part.role != Role::token_embd && part.role != Role::output)

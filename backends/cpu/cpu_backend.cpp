@@ -99,7 +99,8 @@ void CpuBackend::rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x,
 {
     KS_CHECK(w.cols == a.dim, "rmsnorm: dim %u, w %u", a.dim, w.cols);
     for_rows(a.rows, a.dim, [&](uint32_t begin, uint32_t end) {
-        for (uint64_t r = begin; r < end; r++) m_kernels.vector.rmsnorm(y.ptr() + r * a.dim, x.ptr() + r * a.dim, w.ptr(), a.dim, a.eps);
+        for (uint64_t r = begin; r < end; r++)
+            m_kernels.vector.rmsnorm(y.ptr() + r * a.dim, x.ptr() + (a.first_row + r) * a.dim, w.ptr(), a.dim, a.eps);
     });
 }
 

@@ -129,8 +129,8 @@ void CudaBackend::embed(const EmbedArgs& a, const Tensor& y, const Tensor& table
 
 void CudaBackend::rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w)
 {
-    const uint64_t n = uint64_t(a.rows) * a.dim;
-    m_stream.run(rmsnorm_launch, a, cuda_values(y, n), cuda_values(x, n), cuda_values(w, a.dim));
+    const uint64_t n = uint64_t(a.rows) * a.dim, first = uint64_t(a.first_row) * a.dim;
+    m_stream.run(rmsnorm_launch, a, cuda_values(y, n), cuda_values(x, first + n), cuda_values(w, a.dim));
 }
 
 void CudaBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets, const Tensor& x)

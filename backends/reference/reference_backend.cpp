@@ -160,10 +160,10 @@ void ReferenceBackend::embed(const EmbedArgs& a, const Tensor& y, const Tensor& 
 void ReferenceBackend::rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w)
 {
     check_values("rmsnorm", y, uint64_t(a.rows) * a.dim);
-    check_values("rmsnorm", x, uint64_t(a.rows) * a.dim);
+    check_values("rmsnorm", x, (uint64_t(a.first_row) + a.rows) * a.dim);
     check_values("rmsnorm", w, a.dim);
     for (uint32_t r = 0; r < a.rows; r++) {
-        const float* from = x.ptr() + uint64_t(r) * a.dim;
+        const float* from = x.ptr() + (uint64_t(a.first_row) + r) * a.dim;
         float* to = y.ptr() + uint64_t(r) * a.dim;
         double sum = 0;
         for (uint32_t i = 0; i < a.dim; i++) sum += double(from[i]) * from[i];

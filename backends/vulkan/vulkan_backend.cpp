@@ -221,8 +221,8 @@ void VulkanBackend::embed(const EmbedArgs& a, const Tensor& y, const Tensor& tab
 
 void VulkanBackend::rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w)
 {
-    const uint64_t n = uint64_t(a.rows) * a.dim;
-    const VulkanBinding bound[] = {values(y, n), values(x, n), values(w, a.dim)};
+    const uint64_t n = uint64_t(a.rows) * a.dim, first = uint64_t(a.first_row) * a.dim;
+    const VulkanBinding bound[] = {values(y, n), values(x, first + n), values(w, a.dim)};
     run("rmsnorm", "", {}, a, bound, {a.rows});
 }
 

@@ -8,8 +8,6 @@
 namespace ks
 {
 
-constexpr uint32_t kAlignment = 64; // of every tensor in its buffer (runtime/base/tensor.h)
-
 // Devices that tests pretend to have: KNAPSACK_VULKAN_LIMITS=NAME lowers what the real one reports.
 struct LimitsClamp {
     const char* name;
@@ -17,16 +15,18 @@ struct LimitsClamp {
     bool discrete;                // the host does not see the device's memory
     uint32_t storage_buffers = 8; // of a shader
     uint64_t n_submits = ~0ull, n_blocks = ~0ull;
+    uint32_t align = 64;
 };
 static const LimitsClamp kClamps[] = {
-    {"pi5", 128ull << 20, 1ull << 30, false},  // V3D: the floor, unified
-    {"mali", 256ull << 20, 4ull << 30, false}, // unified
-    {"dozen", 128ull << 20, 1ull << 30, true}, // D3D12 below
-    {"discrete", ~0ull, ~0ull, true},          // a card with memory of its own
-    {"tiny", 64ull << 10, 1ull << 30, false},  // ranges so small that every test has several
-    {"tiny_discrete", 64ull << 10, 1ull << 30, true},
+    {"pi5", 128ull << 20, 1ull << 30, false},                          // V3D: the floor, unified
+    {"mali", 256ull << 20, 4ull << 30, false},                         // unified
+    {"dozen", 128ull << 20, 1ull << 30, true},                         // D3D12 below
+    {"discrete", ~0ull, ~0ull, true},                                  // a card with memory of its own
+    {"coarse", 128ull << 20, 1ull << 30, false, 8, ~0ull, ~0ull, 256}, // SwiftShader: tensors as far apart as they may have to be
+    {"tiny", 64ull << 10, 1ull << 30, false},                          // ranges so small that every test has several
+    {"tiny_discrete", 64ull << 10, 1ull << 30, true, 8, ~0ull, ~0ull, 256},
     {"small_blocks", ~0ull, 1ull << 20, false}, // memory in such pieces that every model has several
-    {"small_discrete", 64ull << 10, 1ull << 20, true},
+    {"small_discrete", 64ull << 10, 1ull << 20, true, 8, ~0ull, ~0ull, 256},
     {"featureless", ~0ull, ~0ull, false, 4},
     {"lost", ~0ull, ~0ull, false, 8, 8}, // after a few submits
     {"refusing", ~0ull, ~0ull, false, 8, ~0ull, 3},
@@ -44,6 +44,7 @@ static void clamp(VulkanLimits& limits)
         limits.lanes = 0; // what hardware gets
         limits.n_submits = c.n_submits;
         limits.n_blocks = c.n_blocks;
+        limits.align = std::max(limits.align, c.align);
     }
 }
 
@@ -141,7 +142,7 @@ static uint32_t usable_lanes(const VulkanCandidate& c, const VkPhysicalDeviceSub
     const VkPhysicalDeviceLimits& limits = c.properties.limits;
     const bool tells =
         (subgroups.supportedStages & VK_SHADER_STAGE_COMPUTE_BIT) && (subgroups.supportedOperations & VK_SUBGROUP_FEATURE_SHUFFLE_BIT);
-    const bool texels = limits.minTexelBufferOffsetAlignment <= kAlignment && limits.maxTexelBufferElements >= c.limits.range_bytes / 4;
+    const bool texels = limits.minTexelBufferOffsetAlignment <= c.limits.align && limits.maxTexelBufferElements >= c.limits.range_bytes / 4;
     const uint32_t n = subgroups.subgroupSize;
     return c.software && tells && texels && (n == 4 || n == 8 || n == 16) ? n : 0;
 }
@@ -172,7 +173,8 @@ static std::vector<std::string> describe(const VulkanCandidate& c, const VkPhysi
     return {able,
             reads,
             "computes in f32 and 32-bit integers, which every device has; nothing else is asked for",
-            "binds " + human_bytes(limits.range_bytes) + " at a time: what is larger is used in parts",
+            "binds " + human_bytes(limits.range_bytes) + " at a time, from multiples of " + std::to_string(limits.align) +
+                " bytes on: what is larger is used in parts",
             limits.unified ? "keeps memory mapped: one pool with the host's, nothing is copied"
                            : "keeps memory of its own, filled through staging: the host does not see it",
             "takes blocks of at most " + human_bytes(std::min(limits.allocation_bytes, kBlockBytes)) +
@@ -196,6 +198,7 @@ VulkanCandidate VulkanInstance::look_at(VkPhysicalDevice physical, uint32_t inde
     const VkPhysicalDeviceLimits& limits = c.properties.limits;
     c.software = c.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
     c.limits.unified = c.software || c.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU;
+    c.limits.align = std::max(c.limits.align, uint32_t(limits.minStorageBufferOffsetAlignment));
     c.limits.range_bytes = limits.maxStorageBufferRange / 256 * 256;
     c.limits.allocation_bytes = blocks.maxMemoryAllocationSize;
     c.limits.shared_bytes = limits.maxComputeSharedMemorySize;
@@ -210,6 +213,7 @@ VulkanCandidate VulkanInstance::look_at(VkPhysicalDevice physical, uint32_t inde
     c.info = {"vulkan:" + std::to_string(index), c.properties.deviceName, "vulkan", 0, 0, c.limits.unified};
     if (c.software) c.info.name += ", a program on the processor: cpu is faster";
     if (c.limits.lanes) c.info.name += ", its " + std::to_string(c.limits.lanes) + " lanes read texels together";
+    c.info.align = c.limits.align;
     c.info.paths = describe(c, subgroups, extensions);
     measure_memory(m_vk, c);
 
@@ -218,8 +222,6 @@ VulkanCandidate VulkanInstance::look_at(VkPhysicalDevice physical, uint32_t inde
     if (c.queue_family == ~0u) c.refusal = "it has no queue for compute shaders";
     if (c.limits.storage_buffers < floor.storage_buffers)
         c.refusal = "a shader may use " + std::to_string(c.limits.storage_buffers) + " storage buffers, 8 are needed";
-    if (limits.minStorageBufferOffsetAlignment > kAlignment)
-        c.refusal = "storage buffers begin at multiples of " + std::to_string(limits.minStorageBufferOffsetAlignment) + ", 64 is needed";
     return c;
 }
 

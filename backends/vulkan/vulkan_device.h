@@ -15,6 +15,7 @@ constexpr uint64_t kBlockBytes = 1ull << 30; // of memory at most: systems rarel
 struct VulkanLimits {
     uint64_t range_bytes = 128ull << 20;    // that one binding may span
     uint64_t allocation_bytes = 1ull << 30; // in one block
+    uint32_t align = 64;                    // of every tensor and every part of one in its buffer
     uint32_t shared_bytes = 16384;          // of a workgroup; shaders take no more than this
     uint32_t invocations = 128;             // in a workgroup; shaders have as many
     uint32_t max_groups = 65535;            // in one dimension of a dispatch

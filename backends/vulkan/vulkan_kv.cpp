@@ -16,14 +16,15 @@ static bool has_tail(const Tensor& cache)
     return is_coded(cache.format) && codec_info(cache.format).row_bytes(cache.cols) % 4 != 0;
 }
 
-// Parts begin at multiples of 32 rows, whose bytes are a multiple of 64 whatever the format.
+// Parts begin at multiples of so many rows that their bytes are one of the device's alignment, rows being words, and groups whole.
 uint32_t VulkanBackend::cache_rows(const Tensor& cache) const
 {
     const uint64_t bytes = coded_bytes(cache.format, cache.rows, cache.cols), row = codec_info(cache.format).row_bytes(cache.cols);
     if (bytes <= m_device.limits().range_bytes) return std::max(cache.rows, 1u);
     KS_CHECK(!has_tail(cache), "%s: %llu bytes of rows of %llu, a shader sees %llu at once", codec_info(cache.format).name,
              (unsigned long long)bytes, (unsigned long long)row, (unsigned long long)m_device.limits().range_bytes);
-    return uint32_t(m_device.limits().range_bytes / row / 32 * 32);
+    const uint32_t step = std::max(32u, m_device.limits().align / 4);
+    return uint32_t(m_device.limits().range_bytes / row / step * step);
 }
 
 VulkanBinding VulkanBackend::cache_part(const Tensor& cache, const CachePart& part) const

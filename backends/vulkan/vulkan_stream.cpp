@@ -219,7 +219,8 @@ void VulkanStream::dispatch(const VulkanDispatch& d)
         writes[i].dstBinding = i < kMaxBindings ? i : kFirstTexels + nth;
         writes[i].descriptorCount = 1;
         if (i < kMaxBindings) {
-            KS_CHECK(bound.bytes <= m_device->limits().range_bytes, "binding %u of %llu bytes", i, (unsigned long long)bound.bytes);
+            KS_CHECK(bound.bytes <= m_device->limits().range_bytes && bound.offset % m_device->limits().align == 0,
+                     "binding %u of %llu bytes at %llu", i, (unsigned long long)bound.bytes, (unsigned long long)bound.offset);
             buffers[i] = {bound.buffer, bound.offset, bound.bytes};
             writes[i].descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
             writes[i].pBufferInfo = &buffers[i];

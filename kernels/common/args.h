@@ -22,6 +22,7 @@ struct RmsnormArgs {
     uint rows; // tokens, or tokens * heads for a per-head norm
     uint dim;
     float eps;
+    uint first_row; // of x
 };
 
 struct MatmulArgs {

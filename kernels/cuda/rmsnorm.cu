@@ -1,4 +1,4 @@
-// y[r] = x[r] / rms(x[r]) * w, one block per row
+// y[r] = x[first_row + r], divided by its rms, * w, one block per row
 #include "kernels/cuda/cuda_util.cuh"
 #include "kernels/cuda/ops.h"
 
@@ -6,12 +6,12 @@ namespace ks
 {
 
 // x may be y
-__global__ void rmsnorm_kernel(RmsnormArgs a, float* y, const float* x, // (rows, dim)
+__global__ void rmsnorm_kernel(RmsnormArgs a, float* y, const float* x, // (rows, dim), x from first_row on
                                const float* w)                          // (dim)
 {
     KS_SHARED(float, part, [32]); // of each warp
     uint t = threadIdx.x, n_warps = blockDim.x / 32u;
-    const float* from = x + uint64_t(blockIdx.x) * a.dim;
+    const float* from = x + (a.first_row + uint64_t(blockIdx.x)) * a.dim;
     float* to = y + uint64_t(blockIdx.x) * a.dim;
     float sum = 0.f;
     for (uint i = t; i < a.dim; i += blockDim.x) sum += from[i] * from[i];

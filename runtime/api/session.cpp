@@ -88,9 +88,10 @@ Status Session::open_memory(ModelHeader& header)
     m_config = header.config;
     uint64_t host_bytes = 0, device_bytes = 0;
     std::vector<uint64_t> starts;
-    (void)weights_bytes(header.parts, &starts);
+    const uint64_t align = header.backend->info().align;
+    (void)weights_bytes(header.parts, align, &starts);
     (void)Cache::bytes_needed(cache_specs(m_config, m_plan.recipe, m_plan.slots), m_plan.recipe, m_plan.chunk,
-                              m_plan.recipe.exact() ? m_plan.context : 0, {{}, m_plan.region_bytes("weights"), &starts});
+                              m_plan.recipe.exact() ? m_plan.context : 0, {{}, m_plan.region_bytes("weights"), align, &starts});
     for (const PlanRegion& region : m_plan.regions) {
         if (region.on_device && device_bytes) starts.push_back(device_bytes);
         (region.on_device ? device_bytes : host_bytes) += region.bytes;
@@ -136,11 +137,11 @@ Status Session::load(ModelHeader& header)
     cache.place(cache_specs(m_config, m_plan.recipe, m_plan.slots), m_plan.recipe, m_plan.chunk, m_plan.recipe.exact() ? m_plan.context : 0,
                 *m_backend, m_device, cache_at, tables);
     cache.set_text(m_tokens, m_plan.context, m_config.n_context);
+    Placer placer{m_device, activations_at, info.align};
     Activations activations;
-    activations.place(m_config, m_plan.recipe, m_plan.chunk, m_device, activations_at);
+    activations.place(m_config, m_plan.recipe, m_plan.chunk, placer);
     StepInputs step;
-    step.place(m_config, m_plan.recipe, m_plan.chunk, m_device,
-               activations_at + Activations::bytes_needed(m_config, m_plan.recipe, m_plan.chunk));
+    step.place(m_config, m_plan.recipe, m_plan.chunk, placer);
     m_model.open(m_config, std::move(weights.value()), std::move(cache), *m_backend, activations, step, step_host, m_plan.chunk,
                  m_plan.context);
     return m_backend->sync();

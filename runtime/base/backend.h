@@ -23,6 +23,7 @@ struct DeviceInfo {
     bool unified;                        // device and host memory are one pool
     std::vector<std::string> paths = {}; // which ways it goes, and why: for people
 
+    uint32_t align = 64;    // tensors begin at its multiples; itself one of kRegionAlign
     bool selects = true;    // it has the op select
     bool turns_keys = true; // attention takes n_turn
     bool adds_bias = true;  // attention takes n_wave
@@ -101,7 +102,7 @@ public:
 
     // y[t] = table[ids[t]] * scale.          y (n_tokens, dim), table (vocab, dim) tiles, ids (1, n_tokens) u32
     virtual void embed(const EmbedArgs& a, const Tensor& y, const Tensor& table, const Tensor& ids) = 0;
-    // y[r] = x[r] / rms(x[r]) * w.           y may be x. w (1, dim) f32
+    // y[r] = x[first + r] / its rms * w.     y may be x. w (1, dim) f32
     virtual void rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w) = 0;
     // y = x W^T, or y += x W^T.              x (n_tokens, cols); args hold the first target's rows
     virtual void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets, const Tensor& x) = 0;

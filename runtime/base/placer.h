@@ -13,14 +13,15 @@ namespace ks
 struct Placer {
     Buffer buffer;
     uint64_t offset = 0;
+    uint64_t align = kRegionAlign;           // of tensors
     std::vector<uint64_t>* starts = nullptr; // takes where each tensor begins
 
     Tensor take(uint32_t rows, uint32_t cols, Format format = Format::f32)
     {
         Tensor t{buffer, offset, rows, cols, format};
         if (starts) starts->push_back(offset);
-        offset += align_up(is_coded(format) ? coded_bytes(format, rows, cols) : uint64_t(rows) * cols * (format == Format::f16 ? 2 : 4),
-                           kRegionAlign);
+        offset +=
+            align_up(is_coded(format) ? coded_bytes(format, rows, cols) : uint64_t(rows) * cols * (format == Format::f16 ? 2 : 4), align);
         return t;
     }
     // Host memory only.

@@ -20,59 +20,29 @@ static bool takes_bias_out(const Config& c, const Recipe& recipe)
     return c.key_bias && is_coded(recipe.k);
 }
 
-static Activations place_activations(const Config& c, const Recipe& recipe, uint32_t chunk, Placer& p)
+void Activations::place(const Config& c, const Recipe& recipe, uint32_t chunk, Placer& p)
 {
-    Activations a;
-    a.x = p.take(chunk, c.dim);
-    a.h = p.take(chunk, c.dim);
-    a.q = p.take(chunk, c.n_heads * c.head_dim);
-    a.q_turned = p.take(recipe.compares_queries() ? chunk : 0, c.n_heads * c.head_dim);
-    a.q_far = p.take(pins(recipe) ? chunk : 0, c.n_heads * c.head_dim);
-    a.q_bias = p.take(takes_bias_out(c, recipe) ? chunk : 0, c.n_heads * c.head_dim);
-    a.q_bias_far = p.take(takes_bias_out(c, recipe) && pins(recipe) ? chunk : 0, c.n_heads * c.head_dim);
-    a.k = p.take(chunk, c.n_kv_heads * c.head_dim);
-    a.v = p.take(chunk, c.n_kv_heads * c.head_dim);
-    a.att = p.take(chunk, c.n_heads * c.head_dim);
-    a.gate = p.take(chunk, c.ffn_dim);
-    a.up = p.take(chunk, c.ffn_dim);
-    a.logits = p.take(kLogitRows, c.n_vocab);
-    return a;
+    x = p.take(chunk, c.dim);
+    h = p.take(chunk, c.dim);
+    q = p.take(chunk, c.n_heads * c.head_dim);
+    q_turned = p.take(recipe.compares_queries() ? chunk : 0, c.n_heads * c.head_dim);
+    q_far = p.take(pins(recipe) ? chunk : 0, c.n_heads * c.head_dim);
+    q_bias = p.take(takes_bias_out(c, recipe) ? chunk : 0, c.n_heads * c.head_dim);
+    q_bias_far = p.take(takes_bias_out(c, recipe) && pins(recipe) ? chunk : 0, c.n_heads * c.head_dim);
+    k = p.take(chunk, c.n_kv_heads * c.head_dim);
+    v = p.take(chunk, c.n_kv_heads * c.head_dim);
+    att = p.take(chunk, c.n_heads * c.head_dim);
+    gate = p.take(chunk, c.ffn_dim);
+    up = p.take(chunk, c.ffn_dim);
+    logits = p.take(kLogitRows, c.n_vocab);
 }
 
-static StepInputs place_step(const Config& c, const Recipe& recipe, uint32_t chunk, Placer& p)
+void StepInputs::place(const Config& c, const Recipe& recipe, uint32_t chunk, Placer& p)
 {
-    StepInputs s;
-    s.ids = p.take(1, chunk);
-    s.angles = p.take(chunk, c.n_rot);
-    s.angles_window = p.take(c.window ? chunk : 0, c.n_rot);
-    s.angles_far = p.take(pins(recipe) ? chunk : 0, c.n_rot);
-    return s;
-}
-
-uint64_t Activations::bytes_needed(const Config& c, const Recipe& recipe, uint32_t chunk)
-{
-    Placer p;
-    place_activations(c, recipe, chunk, p);
-    return p.offset;
-}
-
-void Activations::place(const Config& c, const Recipe& recipe, uint32_t chunk, const Buffer& buffer, uint64_t offset)
-{
-    Placer p{buffer, offset};
-    *this = place_activations(c, recipe, chunk, p);
-}
-
-uint64_t StepInputs::bytes_needed(const Config& c, const Recipe& recipe, uint32_t chunk)
-{
-    Placer p;
-    place_step(c, recipe, chunk, p);
-    return p.offset;
-}
-
-void StepInputs::place(const Config& c, const Recipe& recipe, uint32_t chunk, const Buffer& buffer, uint64_t offset)
-{
-    Placer p{buffer, offset};
-    *this = place_step(c, recipe, chunk, p);
+    ids = p.take(1, chunk);
+    angles = p.take(chunk, c.n_rot);
+    angles_window = p.take(c.window ? chunk : 0, c.n_rot);
+    angles_far = p.take(pins(recipe) ? chunk : 0, c.n_rot);
 }
 
 // 2 bits in most layers of a model would be past what it bears.
@@ -272,14 +242,14 @@ void Model::attention_branch(const LayerWeights& w, uint32_t il, uint32_t n)
     Tensor q = first_rows(m_a.q, n), k = first_rows(m_a.k, n), v = first_rows(m_a.v, n);
     Tensor angles = first_rows(local ? m_step.angles_window : m_step.angles, n);
 
-    b.rmsnorm({n, m_c.dim, m_c.norm_eps}, h, x, w.attn_norm);
+    b.rmsnorm({n, m_c.dim, m_c.norm_eps, 0}, h, x, w.attn_norm);
     MatmulTarget qkv[] = {{q, w.attn_q}, {k, w.attn_k}, {v, w.attn_v}};
     b.matmul({n, w.attn_q.rows, m_c.dim, 0}, qkv, 3, h);
     if (w.attn_q_bias) b.add({n, q.cols, 1}, q, w.attn_q_bias);
     if (w.attn_k_bias) b.add({n, k.cols, 1}, k, w.attn_k_bias);
     if (w.attn_v_bias) b.add({n, v.cols, 1}, v, w.attn_v_bias);
-    if (w.attn_q_norm) b.rmsnorm({n * m_c.n_heads, m_c.head_dim, m_c.norm_eps}, q, q, w.attn_q_norm);
-    if (w.attn_k_norm) b.rmsnorm({n * m_c.n_kv_heads, m_c.head_dim, m_c.norm_eps}, k, k, w.attn_k_norm);
+    if (w.attn_q_norm) b.rmsnorm({n * m_c.n_heads, m_c.head_dim, m_c.norm_eps, 0}, q, q, w.attn_q_norm);
+    if (w.attn_k_norm) b.rmsnorm({n * m_c.n_kv_heads, m_c.head_dim, m_c.norm_eps, 0}, k, k, w.attn_k_norm);
     const Queries queries = rotate_queries(q, il, n);
     if (!m_cache.turns_keys(il)) b.rope({n, m_c.n_kv_heads, m_c.head_dim, m_c.n_rot, m_c.family->rope_pairs, 0}, k, k, angles);
     m_cache.write(k, v);
@@ -319,7 +289,7 @@ void Model::ffn_branch(const LayerWeights& w, uint32_t n)
     Backend& b = *m_backend;
     Tensor x = first_rows(m_a.x, n), h = first_rows(m_a.h, n), gate = first_rows(m_a.gate, n), up = first_rows(m_a.up, n);
 
-    b.rmsnorm({n, m_c.dim, m_c.norm_eps}, h, x, w.ffn_norm);
+    b.rmsnorm({n, m_c.dim, m_c.norm_eps, 0}, h, x, w.ffn_norm);
     MatmulTarget gate_up[] = {{gate, w.ffn_gate}, {up, w.ffn_up}};
     b.matmul({n, m_c.ffn_dim, m_c.dim, 0}, gate_up, 2, h);
     b.glu({n * m_c.ffn_dim, m_c.family->activation}, gate, gate, up);
@@ -334,16 +304,15 @@ void Model::add_branch(const Tensor& post_norm, const Tensor& w, const Tensor& i
     MatmulTarget target{post_norm ? h : x, w};
     b.matmul({n, w.rows, w.cols, post_norm ? 0u : 1u}, &target, 1, in);
     if (!post_norm) return;
-    b.rmsnorm({n, m_c.dim, m_c.norm_eps}, h, h, post_norm);
+    b.rmsnorm({n, m_c.dim, m_c.norm_eps, 0}, h, h, post_norm);
     b.add({n, m_c.dim, n}, x, h);
 }
 
 void Model::logits(uint32_t first, uint32_t n)
 {
     KS_CHECK(n > 0 && n <= kLogitRows && first + n <= m_chunk, "logits of %u tokens from %u", n, first);
-    Tensor x = first_rows(m_a.x, n), h = first_rows(m_a.h, n);
-    x.offset += uint64_t(first) * m_c.dim * 4;
-    m_backend->rmsnorm({n, m_c.dim, m_c.norm_eps}, h, x, m_w.output_norm);
+    Tensor h = first_rows(m_a.h, n);
+    m_backend->rmsnorm({n, m_c.dim, m_c.norm_eps, first}, h, m_a.x, m_w.output_norm);
     MatmulTarget target{first_rows(m_a.logits, n), m_w.output};
     m_backend->matmul({n, m_c.n_vocab, m_c.dim, 0}, &target, 1, h);
     if (m_c.final_softcap != 0) m_backend->softcap({n * m_c.n_vocab, m_c.final_softcap}, target.y);

@@ -29,8 +29,7 @@ struct Activations {
     Tensor up;         // (chunk, ffn_dim)
     Tensor logits;     // (kLogitRows, n_vocab)
 
-    static uint64_t bytes_needed(const Config& c, const Recipe& recipe, uint32_t chunk);
-    void place(const Config& c, const Recipe& recipe, uint32_t chunk, const Buffer& buffer, uint64_t offset);
+    void place(const Config& c, const Recipe& recipe, uint32_t chunk, Placer& p);
 };
 
 // What changes with every step, in one block that is uploaded once per step.
@@ -40,8 +39,7 @@ struct StepInputs {
     Tensor angles_window; // (chunk, n_rot), in window layers
     Tensor angles_far;    // (chunk, n_rot), for pinned slots that are too far away
 
-    static uint64_t bytes_needed(const Config& c, const Recipe& recipe, uint32_t chunk);
-    void place(const Config& c, const Recipe& recipe, uint32_t chunk, const Buffer& buffer, uint64_t offset);
+    void place(const Config& c, const Recipe& recipe, uint32_t chunk, Placer& p);
 };
 
 // n_slots: per KV head, in layers that see everything; the context where nothing is ever evicted.
@@ -52,7 +50,7 @@ class Model
 {
 public:
     Model() = default;
-    // `step_host` is the host's copy of the step's inputs, StepInputs::bytes_needed() long.
+    // `step_host` is the host's copy of the step's inputs, as StepInputs::place() lays them out.
     void open(const Config& config, Weights weights, Cache cache, Backend& backend, const Activations& activations, const StepInputs& step,
               uint8_t* step_host, uint32_t chunk, uint32_t context);
 

@@ -35,30 +35,33 @@ struct Sizer {
     Recipe recipe;
     uint64_t weights, staging, tokenizer, sampler; // bytes
     uint64_t budget, kv_budget;                    // bytes; 0: none
+    uint64_t align;                                // of what lies on the device
 
     CacheBytes cache(const Choice& c) const
     {
-        return Cache::bytes_needed(cache_specs(config, recipe, c.slots), recipe, c.chunk, recipe.exact() ? c.context : 0);
+        return Cache::bytes_needed(cache_specs(config, recipe, c.slots), recipe, c.chunk, recipe.exact() ? c.context : 0, {{}, 0, align});
     }
 
     std::vector<PlanRegion> regions(const Choice& c) const
     {
-        const uint64_t step = StepInputs::bytes_needed(config, recipe, c.chunk);
+        Placer step{{}, 0, align}, activations = step;
+        StepInputs().place(config, recipe, c.chunk, step);
+        Activations().place(config, recipe, c.chunk, activations);
         const CacheBytes bytes = cache(c);
         std::vector<PlanRegion> r = {
             {"weights", weights, true},
             {"cache", bytes.device, true},
-            {"activations", Activations::bytes_needed(config, recipe, c.chunk) + step, true},
+            {"activations", activations.offset + step.offset, true},
             {"scratch", backend.scratch_bytes(scratch_shape(config, recipe, c.slots, c.chunk)), true},
             {"cache tables", bytes.host, false},
             {"tokenizer", tokenizer, false},
             {"tokens", 4ull * c.context, false},
-            {"step inputs", step, false},
+            {"step inputs", step.offset, false},
             {"logits", 4ull * config.n_vocab, false},
             {"sampler", sampler, false},
             {"staging", staging, false},
         };
-        for (PlanRegion& region : r) region.bytes = align_up(region.bytes, kRegionAlign);
+        for (PlanRegion& region : r) region.bytes = align_up(region.bytes, region.on_device ? align : kRegionAlign);
         return r;
     }
 
@@ -233,12 +236,13 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
     Sizer sizer{config,
                 backend,
                 recipe,
-                weights_bytes(parts),
+                weights_bytes(parts, device.align),
                 staging_bytes(parts),
                 tokenizer_bytes,
                 sampler_bytes,
                 plan.budget_bytes,
-                plan.kv_budget_bytes};
+                plan.kv_budget_bytes,
+                device.align};
 
     const uint32_t model_context = std::min(config.n_context, kLargestContext);
     const uint32_t limit = request.context > 0 ? uint32_t(request.context) : model_context;

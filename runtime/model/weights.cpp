@@ -39,19 +39,19 @@ static uint64_t row_bytes(const TensorPart& part)
     return part.cols / info.block * uint64_t(info.block_bytes);
 }
 
-static uint64_t part_bytes(const TensorPart& part)
+static uint64_t part_bytes(const TensorPart& part, uint64_t align)
 {
     if (is_rope_table(part.role)) return 0; // a few numbers, kept on the host
     uint64_t bytes = is_matrix(part.role) ? weight_bytes(part.tensor->format, part.rows, part.cols) : 4ull * part.cols;
-    return align_up(bytes, kRegionAlign);
+    return align_up(bytes, align);
 }
 
-uint64_t weights_bytes(const std::vector<TensorPart>& parts, std::vector<uint64_t>* starts)
+uint64_t weights_bytes(const std::vector<TensorPart>& parts, uint64_t align, std::vector<uint64_t>* starts)
 {
     uint64_t bytes = 0;
     for (const TensorPart& part : parts) {
         if (starts) starts->push_back(bytes);
-        bytes += part_bytes(part);
+        bytes += part_bytes(part, align);
     }
     return bytes;
 }
@@ -177,7 +177,8 @@ Result<Weights> load_weights(const Gguf& gguf, const Config& config, const std::
     Weights w;
     w.layers.resize(config.n_layers);
     uint8_t* file_bytes = static_cast<uint8_t*>(staging);
-    uint64_t done = 0, total = weights_bytes(parts);
+    const uint64_t align = backend.info().align;
+    uint64_t done = 0, total = weights_bytes(parts, align);
     for (const TensorPart& part : parts) {
         float* values = reinterpret_cast<float*>(file_bytes + staged_file_bytes(part));
         Tensor t{buffer, offset, part.rows, part.cols, part.tensor->format};
@@ -197,8 +198,8 @@ Result<Weights> load_weights(const Gguf& gguf, const Config& config, const std::
         }
         if (!is_matrix(part.role)) backend.upload(buffer, offset, values, 4ull * part.cols);
         *slot_of(w, part.role, part.layer) = t;
-        offset += part_bytes(part);
-        done += part_bytes(part);
+        offset += part_bytes(part, align);
+        done += part_bytes(part, align);
         if (progress && !progress(done, total)) return Status(Code::interrupted, "interrupted while loading the weights");
     }
     if (config.tied) w.output = w.token_embd;

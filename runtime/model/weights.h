@@ -41,7 +41,7 @@ struct Weights {
     std::vector<double> rope_divisors, rope_divisors_long;
 };
 
-uint64_t weights_bytes(const std::vector<TensorPart>& parts, std::vector<uint64_t>* starts = nullptr);
+uint64_t weights_bytes(const std::vector<TensorPart>& parts, uint64_t align, std::vector<uint64_t>* starts = nullptr);
 uint64_t staging_bytes(const std::vector<TensorPart>& parts); // host memory that loading needs
 
 // Reads every part from the file, lays it out and uploads it from `offset` of the buffer on. `progress(done, total)` in

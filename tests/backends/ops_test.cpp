@@ -61,20 +61,21 @@ TEST_CASE("embed")
 
 enum class Place { apart, in_place };
 
-static OpCase rmsnorm_case(uint32_t rows, uint32_t dim, float eps, float size, Place place, bool timed = false)
+static OpCase rmsnorm_case(uint32_t rows, uint32_t dim, float eps, float size, Place place, bool timed = false, uint32_t first = 0)
 {
     Random random(rows * 1000 + dim);
-    auto x = share(random.normals(uint64_t(rows) * dim, size));
+    auto x = share(random.normals(uint64_t(first + rows) * dim, size));
     auto w = share(random.normals(dim));
     if (rows > 2) std::fill(x->begin() + dim, x->begin() + 2 * dim, 0.f); // a row of zeros
-    RmsnormArgs a{rows, dim, eps};
+    RmsnormArgs a{rows, dim, eps, first};
     OpCase c;
-    c.name = text("(%u, %u), eps %g, values of %g%s", rows, dim, double(eps), double(size), place == Place::in_place ? ", in place" : "");
+    c.name = text("(%u, %u) from %u on, eps %g, values of %g%s", rows, dim, first, double(eps), double(size),
+                  place == Place::in_place ? ", in place" : "");
     c.timed = timed;
     c.bytes = 8.0 * rows * dim;
     c.flops = 4.0 * rows * dim;
     c.prepare = [=](Bench& bench) {
-        Tensor from = bench.input(rows, dim, *x), norm = bench.input(1, dim, *w);
+        Tensor from = bench.input(first + rows, dim, *x), norm = bench.input(1, dim, *w);
         Tensor y = place == Place::in_place ? from : bench.output(rows, dim);
         bench.will_change(y);
         Backend* backend = &bench.backend();
@@ -84,8 +85,8 @@ static OpCase rmsnorm_case(uint32_t rows, uint32_t dim, float eps, float size, P
         std::vector<double> out;
         for (uint32_t r = 0; r < rows; r++) {
             double mean = 0;
-            for (uint32_t i = 0; i < dim; i++) mean += std::pow(double((*x)[r * dim + i]), 2) / dim;
-            for (uint32_t i = 0; i < dim; i++) out.push_back((*x)[r * dim + i] / std::sqrt(mean + eps) * (*w)[i]);
+            for (uint32_t i = 0; i < dim; i++) mean += std::pow(double((*x)[(first + r) * dim + i]), 2) / dim;
+            for (uint32_t i = 0; i < dim; i++) out.push_back((*x)[(first + r) * dim + i] / std::sqrt(mean + eps) * (*w)[i]);
         }
         return out;
     };
@@ -100,6 +101,7 @@ TEST_CASE("rmsnorm")
     cases.push_back(rmsnorm_case(5, 640, 1e-6f, 1e4f, Place::apart));
     cases.push_back(rmsnorm_case(5, 640, 1e-6f, 1e-3f, Place::apart)); // eps counts as much as the values
     cases.push_back(rmsnorm_case(5, 640, 1e-6f, 1e-25f, Place::in_place));
+    for (uint32_t first : {1u, 255u}) cases.push_back(rmsnorm_case(4, 72, 1e-5f, 1, Place::apart, false, first));
     for (uint32_t rows : {1u, 256u}) cases.push_back(rmsnorm_case(rows, 2048, 1e-6f, 1, Place::apart, true));
     check_ops("rmsnorm", cases);
 }

@@ -57,7 +57,7 @@ for part; do
         KS_TEST_ROUNDS=10 "$bin/test_kv" -tc="victims*"
     done
         unset LP_NATIVE_VECTOR_WIDTH ;;
-    limits) for name in pi5 mali dozen; do # tiny_discrete has ranges that hold no activations: vulkan.sh asks it for what is cut
+    limits) for name in pi5 mali dozen coarse; do # tiny_discrete has ranges that hold no activations: vulkan.sh asks it for what is cut
         export KNAPSACK_VULKAN_LIMITS=$name
         ops
         KS_TEST_ROUNDS=10 "$bin/test_kv" -tc="victims*"

@@ -176,22 +176,28 @@ struct Opened {
             if (lossless) spec.k = spec.v = Format::f16;
         const uint32_t slots = context;
         context = recipe.exact() ? context : 0;
-        uint64_t cache_at = weights_bytes(parts), act_at = cache_at + Cache::bytes_needed(specs, recipe, chunk, context).device;
-        tables.resize(Cache::bytes_needed(specs, recipe, chunk, context).host);
-        uint64_t step_at = act_at + Activations::bytes_needed(config, recipe, chunk),
-                 scratch_at = step_at + StepInputs::bytes_needed(config, recipe, chunk);
+        const uint32_t align = backend->info().align;
+        const CacheBytes bytes = Cache::bytes_needed(specs, recipe, chunk, context, {{}, 0, align});
+        const uint64_t cache_at = weights_bytes(parts, align);
+        Placer counted{{}, cache_at + bytes.device, align}, placer = counted;
+        Activations activations;
+        StepInputs step;
+        activations.place(config, recipe, chunk, counted);
+        const uint64_t step_at = counted.offset;
+        step.place(config, recipe, chunk, counted);
+        const uint64_t scratch_at = counted.offset;
+        tables.resize(bytes.host);
         buffer = backend->alloc(scratch_at + backend->scratch_bytes(scratch_shape(config, recipe, slots, chunk))).value();
         backend->set_scratch(buffer, scratch_at, scratch_shape(config, recipe, slots, chunk));
         staging.resize(staging_bytes(parts));
-        step_host.resize(StepInputs::bytes_needed(config, recipe, chunk));
+        step_host.resize(scratch_at - step_at);
         Result<Weights> weights = load_weights(gguf, config, parts, *backend, buffer, 0, staging.data(), nullptr);
         REQUIRE(weights.ok());
         Cache cache;
         cache.place(specs, recipe, chunk, context, *backend, buffer, cache_at, tables.data());
-        Activations activations;
-        activations.place(config, recipe, chunk, buffer, act_at);
-        StepInputs step;
-        step.place(config, recipe, chunk, buffer, step_at);
+        placer.buffer = buffer;
+        activations.place(config, recipe, chunk, placer);
+        step.place(config, recipe, chunk, placer);
         model.open(config, weights.value(), cache, *backend, activations, step, step_host.data(), chunk, context);
     }
     ~Opened() { backend->free(buffer); }
