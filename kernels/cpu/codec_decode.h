@@ -34,7 +34,13 @@ template <class V> struct OneRow {
     {
         return in_fields<V, bits, dims>(V::template repeat<2 * bits>(words + word));
     }
-    KS_INLINE typename V::W bytes(uint32_t nth) const { return V::load_bytes(reinterpret_cast<const int8_t*>(words) + nth); }
+    // The words from one on as 64 signed bytes, of which at() gives so many as a vector has dims.
+    struct Bytes {
+        const int8_t* bytes;
+        Bytes() = default;
+        KS_INLINE Bytes(const OneRow& row, uint32_t word) : bytes(reinterpret_cast<const int8_t*>(row.words + word)) {}
+        KS_INLINE typename V::W at(int nth) const { return V::load_bytes(bytes + nth * dims); }
+    };
     KS_INLINE typename V::F half(uint32_t nth) const { return V::broadcast_half(reinterpret_cast<const uint16_t*>(words)[nth]); }
     KS_INLINE void four_halves(uint32_t nth, typename V::F* x) const
     {
@@ -67,10 +73,12 @@ template <class V> struct TwoRows {
     {
         return in_fields<V, bits, dims>(V::template repeat_two<2 * bits>(words[0] + word, words[1] + word));
     }
-    KS_INLINE typename V::W bytes(uint32_t nth) const
-    {
-        return V::load_bytes(reinterpret_cast<const int8_t*>(words[0]) + nth, reinterpret_cast<const int8_t*>(words[1]) + nth);
-    }
+    struct Bytes {
+        int8_t both[128]; // eight of each in turns
+        Bytes() = default;
+        KS_INLINE Bytes(const TwoRows& rows, uint32_t word) { V::mix_eights(rows.words[0] + word, rows.words[1] + word, both); }
+        KS_INLINE typename V::W at(int nth) const { return V::load_bytes(both + nth % 2 * 64 + nth / 2 * 16); }
+    };
     KS_INLINE typename V::F half(uint32_t nth) const
     {
         return V::broadcast_halves(reinterpret_cast<const uint16_t*>(words[0])[nth], reinterpret_cast<const uint16_t*>(words[1])[nth]);
@@ -103,35 +111,45 @@ template <uint32_t bits, int least> struct CodeFloats {
     }
 };
 
-// Of each codec, 64 values of a row or of two, from the one at `base` on, in registers.
+// Of each codec, 64 values of a row or of two, from the one at `base` on: what all of them share, and then the nth vector of them.
 template <class S> struct Q8Row {
     using V = typename S::Wide;
     static constexpr DecodeRowKernel any_dim = decode_q8<S>;
-    template <class In> KS_INLINE void decode(const In& in, uint32_t d, uint32_t base, typename V::F* x) const
-    {
-        const typename V::F scale[2] = {in.half((d + base / 16) / 2), in.half((d + base / 16) / 2 + 1)};
-        KS_UNROLL(8)
-        for (int i = 0; i < 64; i += In::dims) x[i / In::dims] = scale[i / 32] * V::to_float(in.bytes(base + uint32_t(i)));
-    }
+    template <class In> struct Values {
+        typename In::Bytes bytes;
+        typename V::F scale[2];
+        Values() = default;
+        KS_INLINE Values(const Q8Row&, const In& in, uint32_t d, uint32_t base)
+            : bytes(in, base / 4), scale{in.half((d + base / 16) / 2), in.half((d + base / 16) / 2 + 1)}
+        {
+        }
+        KS_INLINE typename V::F at(int nth) const { return scale[nth * In::dims / 32] * V::to_float(bytes.at(nth)); }
+    };
 };
 
 template <class S> struct Q4Row {
     using V = typename S::Wide;
+    using Floats = CodeFloats<4, -8>;
     static constexpr DecodeRowKernel any_dim = decode_q4<S>;
-    template <class In> KS_INLINE void decode(const In& in, uint32_t d, uint32_t base, typename V::F* x) const
-    {
-        const typename V::W codes = in.template plane<4>(base / 8);
-        const typename V::F scale[2] = {in.half(d / 4 + base / 32), in.half(d / 4 + base / 32 + 1)};
-        using Floats = CodeFloats<4, -8>;
-        if constexpr (In::dims == 16) {
-            const typename V::F all[2] = {scale[0] * Floats::template all<V>(), scale[1] * Floats::template all<V>()};
-            KS_UNROLL(4)
-            for (int i = 0; i < 4; i++) x[i] = V::pick_of(all[i / 2], codes >> (8 * i));
-        } else {
-            KS_UNROLL(8)
-            for (int i = 0; i < 64; i += In::dims) x[i / In::dims] = scale[i / 32] * Floats::template of<V>(codes >> (i / 2));
+    template <class In> struct Values {
+        typename V::W codes;
+        typename V::F scale[2]; // sixteen dims of a row: times all that a code may be
+        Values() = default;
+        KS_INLINE Values(const Q4Row&, const In& in, uint32_t d, uint32_t base)
+            : codes(in.template plane<4>(base / 8)), scale{in.half(d / 4 + base / 32), in.half(d / 4 + base / 32 + 1)}
+        {
+            if constexpr (In::dims == 16)
+                for (typename V::F& x : scale) x = x * Floats::template all<V>();
         }
-    }
+        KS_INLINE typename V::F at(int nth) const
+        {
+            const typename V::W code = codes >> nth * In::dims / 2;
+            if constexpr (In::dims == 16)
+                return V::pick_of(scale[nth / 2], code);
+            else
+                return scale[nth / 4] * Floats::template of<V>(code);
+        }
+    };
 };
 
 template <class S, uint32_t ranks> struct TurboRow {
@@ -146,51 +164,61 @@ template <class S, uint32_t ranks> struct TurboRow {
             if (ranks == 8 && i >= 8) levels[i] = -levels[i];
         }
     }
-    KS_INLINE typename V::F level(W code, W sign) const // of a sign the top bit counts
-    {
-        return ranks == 8 ? V::pick_signed(levels, code) : ranks == 4 ? V::negate(V::pick(levels, code), sign) : V::pick(levels, code);
-    }
-    template <class In> KS_INLINE void decode(const In& in, uint32_t d, uint32_t base, typename V::F* x) const
-    {
-        const typename V::F scale = in.tail_half();
-        const W codes = in.template plane<(ranks == 8 ? 4 : 2)>(base / (ranks == 8 ? 8 : 16));
-        const W signs = ranks == 4 ? in.template plane<1>(d / 16 + base / 32) : codes;
-        if constexpr (In::dims == 16) {
-            const typename V::F all = scale * V::load(levels);
-            KS_UNROLL(4)
-            for (int i = 0; i < 4; i++) {
-                x[i] = V::pick_of(all, codes >> (8 * i));
-                if (ranks == 4) x[i] = V::negate(x[i], signs << (31 - 8 * i));
-            }
-        } else {
-            KS_UNROLL(8)
-            for (int i = 0; i < 64; i += In::dims) x[i / In::dims] = scale * level(codes >> (i / 2), signs << (31 - i / 2));
+    template <class In> struct Values {
+        const float* levels;
+        W codes, signs;
+        typename V::F scale; // sixteen dims of a row: times all levels
+        Values() = default;
+        KS_INLINE Values(const TurboRow& row, const In& in, uint32_t d, uint32_t base)
+            : levels(row.levels), codes(in.template plane<(ranks == 8 ? 4 : 2)>(base / (ranks == 8 ? 8 : 16))), signs(codes),
+              scale(in.tail_half())
+        {
+            if constexpr (ranks == 4) signs = in.template plane<1>(d / 16 + base / 32);
+            if constexpr (In::dims == 16) scale = scale * V::load(levels);
         }
-    }
+        KS_INLINE typename V::F at(int nth) const
+        {
+            const int bit = nth * In::dims / 2;
+            if constexpr (In::dims == 16) {
+                const typename V::F x = V::pick_of(scale, codes >> bit);
+                return ranks == 4 ? V::negate(x, signs << (31 - bit)) : x;
+            } else {
+                const W code = codes >> bit;
+                const typename V::F x = ranks == 8 ? V::pick_signed(levels, code) : V::pick(levels, code);
+                return scale * (ranks == 4 ? V::negate(x, signs << (31 - bit)) : x);
+            }
+        }
+    };
 };
 
 template <class S, uint32_t bits> struct KiviRow {
     using V = typename S::Wide;
+    using Floats = CodeFloats<bits, 0>;
     static constexpr DecodeRowKernel any_dim = decode_kivi_row<S, bits>;
-    template <class In> KS_INLINE void decode(const In& in, uint32_t d, uint32_t base, typename V::F* x) const
-    {
-        const uint32_t range = (bits * d + base) / 16; // its scale, then its least value
-        const typename V::W codes = in.template plane<bits>(base * bits / 32);
-        using Floats = CodeFloats<bits, 0>;
-        if constexpr (In::dims == 16) {
-            typename V::F half[4];
-            in.four_halves(range, half);
-            const typename V::F floats = Floats::template all<V>();
-            const typename V::F all[2] = {V::fma(floats, half[0], half[1]), V::fma(floats, half[2], half[3])};
-            KS_UNROLL(4)
-            for (int i = 0; i < 4; i++) x[i] = V::pick_of(all[i / 2], codes >> (8 * i));
-        } else {
-            const typename V::F scale[2] = {in.half(range), in.half(range + 2)}, least[2] = {in.half(range + 1), in.half(range + 3)};
-            KS_UNROLL(8)
-            for (int i = 0; i < 64; i += In::dims)
-                x[i / In::dims] = V::fma(Floats::template of<V>(codes >> (i / 2)), scale[i / 32], least[i / 32]);
+    template <class In> struct Values {
+        typename V::W codes;
+        typename V::F scale[2], least[2]; // sixteen dims of a row: all that a code may be is in the scale's place
+        Values() = default;
+        KS_INLINE Values(const KiviRow&, const In& in, uint32_t d, uint32_t base) : codes(in.template plane<bits>(base * bits / 32))
+        {
+            const uint32_t range = (bits * d + base) / 16; // its scale, then its least value
+            if constexpr (In::dims == 16) {
+                typename V::F half[4];
+                in.four_halves(range, half);
+                for (int i = 0; i < 2; i++) scale[i] = V::fma(Floats::template all<V>(), half[2 * i], half[2 * i + 1]);
+            } else {
+                for (uint32_t i = 0; i < 2; i++) scale[i] = in.half(range + 2 * i), least[i] = in.half(range + 2 * i + 1);
+            }
         }
-    }
+        KS_INLINE typename V::F at(int nth) const
+        {
+            const typename V::W code = codes >> nth * In::dims / 2;
+            if constexpr (In::dims == 16)
+                return V::pick_of(scale[nth / 2], code);
+            else
+                return V::fma(Floats::template of<V>(code), scale[nth / 4], least[nth / 4]);
+        }
+    };
 };
 
 // known_d: d where it is one of the usual, so that all within a row has its place at compile time; else 0
@@ -205,10 +233,10 @@ void decode_groups(const CodedRows& from, const uint32_t* rows, uint32_t first, 
         const uint32_t row = rows[i] - first;
         ask(ahead, i);
         for (uint32_t base = 0; base < d; base += 64) {
-            typename V::F values[64 / V::lanes];
-            decoder.decode(OneRow<V>(from.words, from.tails, n_words, n_tail, &row), d, base, values);
+            const typename Row::template Values<OneRow<V>> values(decoder, OneRow<V>(from.words, from.tails, n_words, n_tail, &row), d,
+                                                                  base);
             KS_UNROLL(8)
-            for (uint32_t j = 0; j < 64 / V::lanes; j++) V::store(x + base + V::lanes * j, values[j]);
+            for (int j = 0; j < 64 / int(V::lanes); j++) V::store(x + base + V::lanes * j, values.at(j));
         }
     }
 }

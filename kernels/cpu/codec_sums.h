@@ -12,6 +12,9 @@ namespace ks
 // As many rows as a vector has eights.
 template <class V> using KeyRows = std::conditional_t<V::lanes == 16, TwoRows<V>, OneRow<V>>;
 
+// Sums that stay in registers beside what they are made of.
+template <class V> constexpr uint32_t kSumsAtOnce = V::lanes == 16 ? 24 : 8;
+
 // 64 values of rows, eight in a vector, of the dims that begin() was told.
 template <class Row> struct RowReader {
     using V = typename Row::V;
@@ -25,32 +28,38 @@ template <class Row> struct RowReader {
     {
     }
     KS_INLINE void begin(uint32_t dim) { base = dim; }
-    KS_INLINE void read(const uint32_t* rows, typename V::F* x) const
-    {
-        decoder.decode(KeyRows<V>(words, tails, n_words, n_tail, rows), d, base, x);
-    }
+    using Part = typename Row::template Values<KeyRows<V>>;
+    KS_INLINE Part part(const uint32_t* rows) const { return Part(decoder, KeyRows<V>(words, tails, n_words, n_tail, rows), d, base); }
+    KS_INLINE typename V::F key(const Part& part, int nth) const { return part.at(nth); }
 };
 
-// The same of rows of one group, whose ranges are read once for all.
+// The same of rows of one group, whose ranges are put into `room` once for all: of each eight dims the scales, then the least values.
 template <class S, uint32_t bits> struct GroupReader {
     using V = typename S::Wide;
-    const uint32_t *group, *words;
-    uint32_t d;
-    typename V::F scale[8], least[8];
+    using Part = typename V::W; // codes
+    const uint32_t* words;
+    const float* ranges;
+    uint32_t d, base = 0;
 
-    KS_INLINE GroupReader(const uint32_t* codes, uint32_t dims) : group(codes), d(dims) {}
-    KS_INLINE void begin(uint32_t base)
+    KS_INLINE GroupReader(const uint32_t* group, uint32_t dims, float* room) : words(group + dims), ranges(room), d(dims)
     {
-        words = group + d + base / 32 * bits;
-        KS_UNROLL(8)
-        for (uint32_t j = 0; j < 8; j++) V::half2(V::template repeat<8>(group + base + 8 * j), &scale[j], &least[j]);
+        for (uint32_t i = 0; i < d; i += 8) {
+            typename V::F scale, least;
+            V::half2(V::template repeat<8>(group + i), &scale, &least);
+            V::store(room + 2 * V::lanes * (i / 8), scale);
+            V::store(room + 2 * V::lanes * (i / 8) + V::lanes, least);
+        }
     }
-    KS_INLINE void read(const uint32_t* rows, typename V::F* x) const
+    KS_INLINE void begin(uint32_t dim) { base = dim; }
+    KS_INLINE Part part(const uint32_t* rows) const
     {
         const uint32_t nth[2] = {rows[0] % kivi_rows, rows[KeyRows<V>::n_rows - 1] % kivi_rows};
-        const typename V::W codes = KeyRows<V>(words, nullptr, bits * d / 32, 0, nth).template plane<bits>(0);
-        KS_UNROLL(8)
-        for (int j = 0; j < 8; j++) x[j] = V::fma(CodeFloats<bits, 0>::template of<V>(codes >> 4 * j), scale[j], least[j]);
+        return KeyRows<V>(words + base / 32 * bits, nullptr, bits * d / 32, 0, nth).template plane<bits>(0);
+    }
+    KS_INLINE typename V::F key(const Part& codes, int nth) const
+    {
+        const float* range = ranges + 2 * V::lanes * (base / 8 + uint32_t(nth));
+        return V::fma(CodeFloats<bits, 0>::template of<V>(codes >> 4 * nth), V::load(range), V::load(range + V::lanes));
     }
 };
 
@@ -61,31 +70,52 @@ void rows_logits(Reader reader, const uint32_t* rows, uint32_t first, uint32_t n
     using V = typename Reader::V;
     constexpr uint32_t n_rows = KeyRows<V>::n_rows, step = 8 * n_rows;
     static_assert(step == V::lanes, "a vector of logits");
+    constexpr uint32_t n_part = 8 * n_heads <= kSumsAtOnce<V> ? 8 : 4 * n_heads <= kSumsAtOnce<V> ? 4 : 2;
     for (uint32_t from = 0; from < n; from += step) {
         const uint32_t here = n - from < step ? n - from : step;
         uint32_t at[step]; // the last row once more, where there are fewer
         KS_UNROLL(16)
         for (uint32_t i = 0; i < step; i++) at[i] = rows[from + (i < here ? i : here - 1)] - first;
-        typename V::F sums[n_heads][8];
-        KS_UNROLL(4)
-        for (uint32_t h = 0; h < n_heads; h++) KS_UNROLL(8)
-        for (uint32_t i = 0; i < 8; i++) sums[h][i] = V::zero();
-        for (uint32_t base = 0; base < d; base += 64) {
-            reader.begin(base);
-            KS_UNROLL(8)
-            for (uint32_t i = 0; i < 8; i++) {
-                typename V::F keys[8];
-                reader.read(at + n_rows * i, keys);
+        typename V::F all[n_heads][8];
+        KS_UNROLL(8)
+        for (uint32_t begin = 0; begin < 8; begin += n_part) {
+            typename V::F sums[n_heads][n_part];
+            KS_UNROLL(4)
+            for (uint32_t h = 0; h < n_heads; h++) KS_UNROLL(8)
+            for (uint32_t i = 0; i < n_part; i++) sums[h][i] = V::zero();
+            for (uint32_t base = 0; base < d; base += 64) {
+                reader.begin(base);
+                typename Reader::Part parts[n_part];
                 KS_UNROLL(8)
-                for (uint32_t j = 0; j < 8; j++) KS_UNROLL(4)
-                for (uint32_t h = 0; h < n_heads; h++)
-                    sums[h][i] = V::fma(V::load_repeated(q + size_t(h) * d + base + 8 * j), keys[j], sums[h][i]);
+                for (uint32_t i = 0; i < n_part; i++) parts[i] = reader.part(at + n_rows * (begin + i));
+                auto add_eight = [&](uint32_t j) KS_INLINED {
+                    typename V::F query[n_heads];
+                    KS_UNROLL(4)
+                    for (uint32_t h = 0; h < n_heads; h++) query[h] = V::load_repeated(q + size_t(h) * d + base + 8 * j);
+                    KS_UNROLL(8)
+                    for (uint32_t i = 0; i < n_part; i++) {
+                        const typename V::F key = reader.key(parts[i], int(j));
+                        KS_UNROLL(4)
+                        for (uint32_t h = 0; h < n_heads; h++) sums[h][i] = V::fma(query[h], key, sums[h][i]);
+                    }
+                };
+                // Where compilers would rather keep decoded keys than sums in registers, they are not shown all of it.
+                if constexpr (V::lanes == 8 || n_heads == 1) {
+                    KS_UNROLL(8)
+                    for (uint32_t j = 0; j < 8; j++) add_eight(j);
+                } else {
+                    KS_UNROLL(1)
+                    for (uint32_t j = 0; j < 8; j++) add_eight(j);
+                }
             }
+            KS_UNROLL(4)
+            for (uint32_t h = 0; h < n_heads; h++) KS_UNROLL(8)
+            for (uint32_t i = 0; i < n_part; i++) all[h][begin + i] = sums[h][i];
         }
         for (uint32_t h = 0; h < n_heads; h++) {
             float* const to = logits + h * kAttentionTile + from;
             float some[step];
-            V::store(here == step ? to : some, V::sums8(sums[h]));
+            V::store(here == step ? to : some, V::sums8(all[h]));
             for (uint32_t i = 0; i < here && here < step; i++) to[i] = some[i];
         }
     }
@@ -108,32 +138,35 @@ template <class Row> uint32_t row_logits(const CodedRows& from, const uint32_t* 
 }
 
 template <class S, uint32_t bits> uint32_t group_logits(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
-                                                        const float* q, uint32_t n_heads, float* logits, float*)
+                                                        const float* q, uint32_t n_heads, float* logits, float* room)
 {
     if (d % 64) return 0;
     const auto some = rows_logits_of<GroupReader<S, bits>>(n_heads);
     for (uint32_t i = 0, end; i < n; i = end) {
         const uint32_t nth = (rows[i] - first) / kivi_rows;
         for (end = i + 1; end < n && (rows[end] - first) / kivi_rows == nth;) end++;
-        const GroupReader<S, bits> reader(from.words + size_t(nth) * kivi_group_words(bits, d), d);
+        const GroupReader<S, bits> reader(from.words + size_t(nth) * kivi_group_words(bits, d), d, room);
         some(reader, rows + i, first, end - i, d, q, logits + i);
     }
     return n;
 }
 
-// Sums of 64 dims: neighbours in a vector, or every fourth.
-template <class V, bool by_fours> KS_INLINE void load_sums(const float* from, typename V::F* sum)
+// Sums of 64 dims: neighbours in a vector, or every fourth where rows are decoded so.
+template <class Row> constexpr bool by_fours = false;
+template <class S, bool fine> constexpr bool by_fours<PolarRow<S, fine>> = true;
+
+template <class V, bool fours> KS_INLINE void load_sums(const float* from, typename V::F* sum)
 {
-    if constexpr (by_fours) {
+    if constexpr (fours) {
         V::load_fours(from, sum);
     } else {
         KS_UNROLL(8)
         for (uint32_t j = 0; j < 64 / V::lanes; j++) sum[j] = V::load(from + V::lanes * j);
     }
 }
-template <class V, bool by_fours> KS_INLINE void store_sums(float* to, const typename V::F* sum)
+template <class V, bool fours> KS_INLINE void store_sums(float* to, const typename V::F* sum)
 {
-    if constexpr (by_fours) {
+    if constexpr (fours) {
         V::store_fours(to, sum);
     } else {
         KS_UNROLL(8)
@@ -142,9 +175,9 @@ template <class V, bool by_fours> KS_INLINE void store_sums(float* to, const typ
 }
 
 // sums[h] += weights[h][i] * row i, 64 dims from `base` on: what is decoded stays in registers, and so do the sums.
-template <class Row, uint32_t n_heads, bool by_fours>
-KS_INLINE void add_dims(const Row& decoder, const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
-                        uint32_t base, const float* weights, float* sums, uint32_t stride)
+template <class Row, uint32_t n_heads> KS_INLINE void add_dims(const Row& decoder, const CodedRows& from, const uint32_t* rows,
+                                                               uint32_t first, uint32_t n, uint32_t d, uint32_t base, const float* weights,
+                                                               float* sums, uint32_t stride)
 {
     using V = typename Row::V;
     constexpr uint32_t lanes = V::lanes, n_vectors = 64 / lanes;
@@ -152,49 +185,47 @@ KS_INLINE void add_dims(const Row& decoder, const CodedRows& from, const uint32_
     const uint8_t* const tails = from.tails;
     typename V::F sum[n_heads][n_vectors];
     KS_UNROLL(4)
-    for (uint32_t h = 0; h < n_heads; h++) load_sums<V, by_fours>(sums + h * stride + base, sum[h]);
+    for (uint32_t h = 0; h < n_heads; h++) load_sums<V, by_fours<Row>>(sums + h * stride + base, sum[h]);
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t row = rows[i] - first;
-        typename V::F values[n_vectors];
-        decoder.decode(OneRow<V>(words, tails, n_words, n_tail, &row), d, base, values);
+        const typename Row::template Values<OneRow<V>> values(decoder, OneRow<V>(words, tails, n_words, n_tail, &row), d, base);
         KS_UNROLL(4)
         for (uint32_t h = 0; h < n_heads; h++) {
             const typename V::F weight = V::broadcast(weights[h * kAttentionTile + i]);
             KS_UNROLL(8)
-            for (uint32_t j = 0; j < n_vectors; j++) sum[h][j] = V::fma(weight, values[j], sum[h][j]);
+            for (uint32_t j = 0; j < n_vectors; j++) sum[h][j] = V::fma(weight, values.at(int(j)), sum[h][j]);
         }
     }
     KS_UNROLL(4)
-    for (uint32_t h = 0; h < n_heads; h++) store_sums<V, by_fours>(sums + h * stride + base, sum[h]);
+    for (uint32_t h = 0; h < n_heads; h++) store_sums<V, by_fours<Row>>(sums + h * stride + base, sum[h]);
 }
 
 // known_d as in decode_groups: a loop for each 64 dims
-template <class Row, uint32_t n_heads, uint32_t known_d, bool by_fours> void add_rows(const CodedRows& from, const uint32_t* rows,
-                                                                                      uint32_t first, uint32_t n, uint32_t d,
-                                                                                      const float* weights, float* sums, uint32_t stride)
+template <class Row, uint32_t n_heads, uint32_t known_d> void add_rows(const CodedRows& from, const uint32_t* rows, uint32_t first,
+                                                                       uint32_t n, uint32_t d, const float* weights, float* sums,
+                                                                       uint32_t stride)
 {
     const Row decoder;
     if constexpr (known_d != 0) {
         KS_UNROLL(4)
         for (uint32_t base = 0; base < known_d; base += 64)
-            add_dims<Row, n_heads, by_fours>(decoder, from, rows, first, n, known_d, base, weights, sums, stride);
+            add_dims<Row, n_heads>(decoder, from, rows, first, n, known_d, base, weights, sums, stride);
     } else {
-        for (uint32_t base = 0; base < d; base += 64)
-            add_dims<Row, n_heads, by_fours>(decoder, from, rows, first, n, d, base, weights, sums, stride);
+        for (uint32_t base = 0; base < d; base += 64) add_dims<Row, n_heads>(decoder, from, rows, first, n, d, base, weights, sums, stride);
     }
 }
 
 // Where there are registers for the sums.
-template <class Row, uint32_t known_d = 0, bool by_fours = false>
-uint32_t row_outputs(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, const float* weights,
-                     uint32_t n_heads, float* sums, uint32_t stride)
+template <class Row, uint32_t known_d = 0> uint32_t row_outputs(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n,
+                                                                uint32_t d, const float* weights, uint32_t n_heads, float* sums,
+                                                                uint32_t stride)
 {
     constexpr bool many = Row::V::lanes == 16;
     if (d % 64 || n_heads > (many ? 4 : 1)) return 0;
-    const auto add = n_heads == 1   ? add_rows<Row, 1, known_d, by_fours>
-                     : n_heads == 2 ? add_rows<Row, (many ? 2 : 1), known_d, by_fours>
-                     : n_heads == 3 ? add_rows<Row, (many ? 3 : 1), known_d, by_fours>
-                                    : add_rows<Row, (many ? 4 : 1), known_d, by_fours>;
+    const auto add = n_heads == 1   ? add_rows<Row, 1, known_d>
+                     : n_heads == 2 ? add_rows<Row, (many ? 2 : 1), known_d>
+                     : n_heads == 3 ? add_rows<Row, (many ? 3 : 1), known_d>
+                                    : add_rows<Row, (many ? 4 : 1), known_d>;
     add(from, rows, first, n, d, weights, sums, stride);
     return n;
 }
@@ -205,10 +236,10 @@ template <class S, bool fine> uint32_t polar_outputs(const CodedRows& from, cons
 {
     if constexpr (S::Wide::lanes == 16) {
         using Row = PolarRow<S, fine>;
-        const auto outputs = d == 64    ? row_outputs<Row, 64, true>
-                             : d == 128 ? row_outputs<Row, 128, true>
-                             : d == 256 ? row_outputs<Row, 256, true>
-                                        : row_outputs<Row, 0, true>;
+        const auto outputs = d == 64    ? row_outputs<Row, 64>
+                             : d == 128 ? row_outputs<Row, 128>
+                             : d == 256 ? row_outputs<Row, 256>
+                                        : row_outputs<Row, 0>;
         return outputs(from, rows, first, n, d, weights, n_heads, sums, stride);
     } else {
         return polar_lane_outputs<S, fine>(from, rows, first, n, d, weights, n_heads, sums, stride);

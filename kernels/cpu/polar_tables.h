@@ -9,17 +9,18 @@ namespace ks
 
 // Factors by a code, as often as there are lanes, so that bits above it do not matter; of levels 4 and 5 by two codes, for neighbours.
 template <bool fine> struct PolarFactorLanes {
-    float of[3][2][16]; // of levels 1 to 3, cosines and sines
+    float first[2][16], second[2][16]; // cosines and sines
+    float third[16];                   // cosines; its sines are cosines of complements
     float fourth[16][4], fifth[16][8];
 
     PolarFactorLanes()
     {
         for (uint32_t i = 0; i < 16; i++) {
             for (uint32_t sine = 0; sine < 2; sine++) {
-                of[0][sine][i] = polar_first_factor(i, sine != 0);
-                for (uint32_t level = 2; level < 4; level++)
-                    of[level - 1][sine][i] = polar_factor(fine, level, fine ? i % 8 : i % 4, sine != 0);
+                first[sine][i] = polar_first_factor(i, sine != 0);
+                second[sine][i] = polar_factor(fine, 2, fine ? i % 8 : i % 4, sine != 0);
             }
+            third[i] = polar_factor(fine, 3, fine ? i % 8 : i % 4, false);
             for (uint32_t k = 0; k < 4; k++) fourth[i][k] = polar_factor(fine, 4, i >> k / 2 * 2 & 3, k % 2);
             for (uint32_t k = 0; k < 8; k++) fifth[i][k] = polar_factor(fine, 5, i >> k / 4 * 2 & 3, k / 2 % 2);
         }
@@ -39,7 +40,7 @@ template <class S, bool fine> struct PolarRow {
     }
     KS_INLINE PolarRow() : t(tables()) {}
 
-    template <uint32_t level, uint32_t sine> KS_INLINE F pick(W codes) const { return V::pick_of(V::load(t.of[level - 1][sine]), codes); }
+    KS_INLINE static F pick(const float* factors, W codes) { return V::pick_of(V::load(factors), codes); }
 
     // Codes of the 32 angles of level 1 from the one at base / 2 on, the even ones and the odd ones.
     KS_INLINE static void first_codes(const uint32_t* words, uint32_t d, uint32_t base, W* codes)
@@ -62,7 +63,12 @@ template <class S, bool fine> struct PolarRow {
     // Two bits of each lane from `low`, above them what is in `high`.
     KS_INLINE static W joined(W low, W high) { return V::chosen(V::each(3), low, high); }
 
-    // x[r]: the values 4 k + r of 64
+    // at(r): the values 4 k + r of 64
+    template <class In> struct Values {
+        F x[4];
+        KS_INLINE Values(const PolarRow& row, const In& in, uint32_t d, uint32_t base) { row.decode(in, d, base, x); }
+        KS_INLINE F at(int nth) const { return x[nth]; }
+    };
     template <class In> KS_INLINE void decode(const In& in, uint32_t d, uint32_t base, F* x) const
     {
         static const uint32_t each[16] = {0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30};
@@ -88,14 +94,14 @@ template <class S, bool fine> struct PolarRow {
             radii = V::template repeat_halves<4>(halves + d / 8 + 4 * g);
         }
         radii = radii * V::load_two_fours(t.fourth[fourths & 15], t.fourth[fourths >> 4]);
-        const F third = V::permuted(radii, pairs) * pick<3, 0>(thirds ^ V::words(other));
-        const F second[2] = {third * pick<2, 0>(seconds), third * pick<2, 1>(seconds)};
+        const F third = V::permuted(radii, pairs) * pick(t.third, thirds ^ V::words(other));
+        const F second[2] = {third * pick(t.second[0], seconds), third * pick(t.second[1], seconds)};
         W first[2];
         first_codes(in.words, d, base, first);
         KS_UNROLL(2)
         for (int i = 0; i < 2; i++) {
-            x[2 * i] = second[i] * pick<1, 0>(first[i]);
-            x[2 * i + 1] = second[i] * pick<1, 1>(first[i]);
+            x[2 * i] = second[i] * pick(t.first[0], first[i]);
+            x[2 * i + 1] = second[i] * pick(t.first[1], first[i]);
         }
     }
 };

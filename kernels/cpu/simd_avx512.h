@@ -79,10 +79,11 @@ struct Avx512Wide {
     // Bits of a where the mask has ones, of b elsewhere.
     KS_INLINE static W chosen(W mask, W a, W b) { return {_mm512_ternarylogic_epi32(mask.v, a.v, b.v, 0xca)}; }
     KS_INLINE static W load_bytes(const int8_t* p) { return {_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))}; }
-    KS_INLINE static W load_bytes(const int8_t* low, const int8_t* high)
+    // Of two rows of 64 bytes the even eights in turns, then the odd ones.
+    KS_INLINE static void mix_eights(const uint32_t* a, const uint32_t* b, int8_t* out)
     {
-        const __m128i eight = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(low));
-        return {_mm512_cvtepi8_epi32(_mm_castps_si128(_mm_loadh_pi(_mm_castsi128_ps(eight), reinterpret_cast<const __m64*>(high))))};
+        _mm512_storeu_si512(out, _mm512_unpacklo_epi64(words(a).v, words(b).v));
+        _mm512_storeu_si512(out + 64, _mm512_unpackhi_epi64(words(a).v, words(b).v));
     }
     KS_INLINE static W each(uint32_t word) { return {_mm512_set1_epi32(int(word))}; }
     KS_INLINE static F to_float(W a) { return {_mm512_cvtepi32_ps(a.v)}; }
