@@ -28,6 +28,7 @@ public:
     std::vector<OpTime> times() const; // what was counted since reset(), of ops that were called
 
     DeviceInfo info() const override { return m_timed->info(); }
+    uint64_t align() const override { return m_timed->align(); }
     Result<Buffer> alloc(uint64_t bytes, const std::vector<uint64_t>& starts) override { return m_timed->alloc(bytes, starts); }
     void free(Buffer& buffer) override { m_timed->free(buffer); }
     void upload(const Buffer& to, uint64_t offset, const void* from, uint64_t bytes) override;

@@ -15,6 +15,7 @@ public:
     Status open(const std::string& id);
 
     DeviceInfo info() const override;
+    uint64_t align() const override { return m_device.limits().align; }
     Result<Buffer> alloc(uint64_t bytes, const std::vector<uint64_t>& starts = {}) override;
     void free(Buffer& buffer) override;
     void upload(const Buffer& to, uint64_t offset, const void* from, uint64_t bytes) override;

@@ -88,7 +88,7 @@ Status Session::open_memory(ModelHeader& header)
     m_config = header.config;
     uint64_t host_bytes = 0, device_bytes = 0;
     std::vector<uint64_t> starts;
-    const uint64_t align = header.backend->info().align;
+    const uint64_t align = header.backend->align();
     (void)weights_bytes(header.parts, align, &starts);
     (void)Cache::bytes_needed(cache_specs(m_config, m_plan.recipe, m_plan.slots), m_plan.recipe, m_plan.chunk,
                               m_plan.recipe.exact() ? m_plan.context : 0, {{}, m_plan.region_bytes("weights"), align, &starts});
@@ -137,7 +137,7 @@ Status Session::load(ModelHeader& header)
     cache.place(cache_specs(m_config, m_plan.recipe, m_plan.slots), m_plan.recipe, m_plan.chunk, m_plan.recipe.exact() ? m_plan.context : 0,
                 *m_backend, m_device, cache_at, tables);
     cache.set_text(m_tokens, m_plan.context, m_config.n_context);
-    Placer placer{m_device, activations_at, info.align};
+    Placer placer{m_device, activations_at, m_backend->align()};
     Activations activations;
     activations.place(m_config, m_plan.recipe, m_plan.chunk, placer);
     StepInputs step;

@@ -23,7 +23,6 @@ struct DeviceInfo {
     bool unified;                        // device and host memory are one pool
     std::vector<std::string> paths = {}; // which ways it goes, and why: for people
 
-    uint32_t align = 64;    // tensors begin at its multiples; itself one of kRegionAlign
     bool selects = true;    // it has the op select
     bool turns_keys = true; // attention takes n_turn
     bool adds_bias = true;  // attention takes n_wave
@@ -88,6 +87,8 @@ public:
     virtual ~Backend() = default;
 
     virtual DeviceInfo info() const = 0;
+    // Bytes at whose multiples tensors begin; a multiple of kRegionAlign. Unlike info() it asks no driver.
+    virtual uint64_t align() const { return kRegionAlign; }
     // starts, in order: where it may be put together from several blocks. What lies between two of them stays together.
     virtual Result<Buffer> alloc(uint64_t bytes, const std::vector<uint64_t>& starts = {}) = 0;
     virtual void free(Buffer& buffer) = 0;

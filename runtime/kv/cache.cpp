@@ -149,7 +149,7 @@ void Cache::place(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe
                   const Buffer& buffer, uint64_t offset, void* host)
 {
     m_backend = &backend;
-    place_all(specs, recipe, chunk, context, {buffer, offset, backend.info().align}, {{host, 0}});
+    place_all(specs, recipe, chunk, context, {buffer, offset, backend.align()}, {{host, 0}});
     clear();
 }
 

@@ -236,13 +236,13 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
     Sizer sizer{config,
                 backend,
                 recipe,
-                weights_bytes(parts, device.align),
+                weights_bytes(parts, backend.align()),
                 staging_bytes(parts),
                 tokenizer_bytes,
                 sampler_bytes,
                 plan.budget_bytes,
                 plan.kv_budget_bytes,
-                device.align};
+                backend.align()};
 
     const uint32_t model_context = std::min(config.n_context, kLargestContext);
     const uint32_t limit = request.context > 0 ? uint32_t(request.context) : model_context;

@@ -177,7 +177,7 @@ Result<Weights> load_weights(const Gguf& gguf, const Config& config, const std::
     Weights w;
     w.layers.resize(config.n_layers);
     uint8_t* file_bytes = static_cast<uint8_t*>(staging);
-    const uint64_t align = backend.info().align;
+    const uint64_t align = backend.align();
     uint64_t done = 0, total = weights_bytes(parts, align);
     for (const TensorPart& part : parts) {
         float* values = reinterpret_cast<float*>(file_bytes + staged_file_bytes(part));

@@ -176,7 +176,7 @@ struct Opened {
             if (lossless) spec.k = spec.v = Format::f16;
         const uint32_t slots = context;
         context = recipe.exact() ? context : 0;
-        const uint32_t align = backend->info().align;
+        const uint64_t align = backend->align();
         const CacheBytes bytes = Cache::bytes_needed(specs, recipe, chunk, context, {{}, 0, align});
         const uint64_t cache_at = weights_bytes(parts, align);
         Placer counted{{}, cache_at + bytes.device, align}, placer = counted;
