@@ -49,8 +49,8 @@ uint64_t VulkanBackend::scratch_bytes(const ScratchShape& shape) const
     for (uint32_t n = 1; n <= shape.n_tokens && shape.n_heads && shape.head_dim; n++)
         most = std::max(most, partial_bytes(n, shape.n_heads, shape.n_kv_heads, shape.head_dim));
     most = std::max(most, vulkan_select_bytes(shape));
-    return align_up(most, m_device.limits().align) +
-           align_up(wave_query_bytes(uint64_t(shape.n_tokens) * shape.n_heads * shape.head_dim, shape.n_kv_heads), m_device.limits().align);
+    return align_up(most, align()) +
+           align_up(wave_query_bytes(uint64_t(shape.n_tokens) * shape.n_heads * shape.head_dim, shape.n_kv_heads), align());
 }
 
 void VulkanBackend::set_scratch(const Buffer& buffer, uint64_t offset, const ScratchShape& shape)
@@ -72,8 +72,7 @@ VulkanBinding VulkanBackend::queries_of(const AttentionArgs& a, const Tensor& q,
     const uint64_t n = uint64_t(a.n_tokens) * a.n_heads * a.head_dim, n_view = uint64_t(a.n_kv_heads) * view_words;
     if (!a.n_wave) return values(q, n);
     const uint64_t bytes = wave_query_bytes(n, a.n_kv_heads);
-    const VulkanBinding to{m_scratch.buffer, m_scratch.offset + m_scratch.bytes - align_up(bytes, m_device.limits().align), bytes,
-                           m_scratch.buffer_bytes};
+    const VulkanBinding to{m_scratch.buffer, m_scratch.offset + m_scratch.bytes - align_up(bytes, align()), bytes, m_scratch.buffer_bytes};
     m_stream.copy({to.buffer, to.offset, 4 * n}, values(q, n));
     m_stream.copy({to.buffer, to.offset + 4 * n, 4 * n}, values(bias, n));
     m_stream.copy({to.buffer, to.offset + 8 * n, 4 * n_view}, values(slots.view, n_view));

@@ -55,7 +55,7 @@ struct Buffer {
 
 struct Tensor {
     Buffer buffer;
-    uint64_t offset = 0; // bytes into the buffer, a multiple of what the device asks for (DeviceInfo)
+    uint64_t offset = 0; // bytes into the buffer, a multiple of Backend::align()
     uint32_t rows = 0;
     uint32_t cols = 0;
     Format format = Format::f32;

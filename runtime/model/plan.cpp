@@ -35,16 +35,16 @@ struct Sizer {
     Recipe recipe;
     uint64_t weights, staging, tokenizer, sampler; // bytes
     uint64_t budget, kv_budget;                    // bytes; 0: none
-    uint64_t align;                                // of what lies on the device
 
     CacheBytes cache(const Choice& c) const
     {
-        return Cache::bytes_needed(cache_specs(config, recipe, c.slots), recipe, c.chunk, recipe.exact() ? c.context : 0, {{}, 0, align});
+        return Cache::bytes_needed(cache_specs(config, recipe, c.slots), recipe, c.chunk, recipe.exact() ? c.context : 0,
+                                   {{}, 0, backend.align()});
     }
 
     std::vector<PlanRegion> regions(const Choice& c) const
     {
-        Placer step{{}, 0, align}, activations = step;
+        Placer step{{}, 0, backend.align()}, activations = step;
         StepInputs().place(config, recipe, c.chunk, step);
         Activations().place(config, recipe, c.chunk, activations);
         const CacheBytes bytes = cache(c);
@@ -61,7 +61,7 @@ struct Sizer {
             {"sampler", sampler, false},
             {"staging", staging, false},
         };
-        for (PlanRegion& region : r) region.bytes = align_up(region.bytes, region.on_device ? align : kRegionAlign);
+        for (PlanRegion& region : r) region.bytes = align_up(region.bytes, region.on_device ? backend.align() : kRegionAlign);
         return r;
     }
 
@@ -241,8 +241,7 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
                 tokenizer_bytes,
                 sampler_bytes,
                 plan.budget_bytes,
-                plan.kv_budget_bytes,
-                backend.align()};
+                plan.kv_budget_bytes};
 
     const uint32_t model_context = std::min(config.n_context, kLargestContext);
     const uint32_t limit = request.context > 0 ? uint32_t(request.context) : model_context;

@@ -123,19 +123,19 @@ TEST_CASE("vulkan: a buffer is put together from small blocks, no tensor of whic
         std::unique_ptr<Backend> backend = std::move(open_backend({id, 0, nullptr}).value());
         CHECK(backend->info().free_bytes > 1u << 20);
         std::vector<uint64_t> starts;
-        std::vector<float> ones(9984, 1.f), found(9984);
-        const uint64_t bytes = 4 * ones.size();
+        const uint32_t n = 9984;
+        const uint64_t bytes = 4 * n;
+        std::vector<float> ones(n, 1.f), found(n);
         REQUIRE(bytes % backend->align() == 0);
         for (uint64_t nth = 0; nth < 40; nth++) starts.push_back(nth * bytes);
         Result<Buffer> taken = backend->alloc(40 * bytes, starts);
         REQUIRE_MESSAGE(taken.ok(), taken.status().message());
         Buffer buffer = taken.value();
         for (uint64_t at : starts) backend->upload(buffer, at, ones.data(), bytes);
-        for (size_t i = 1; i < starts.size(); i++)
-            backend->add({1, 9984, 1}, {buffer, starts[i], 1, 9984}, {buffer, starts[i - 1], 1, 9984});
+        for (size_t i = 1; i < starts.size(); i++) backend->add({1, n, 1}, {buffer, starts[i], 1, n}, {buffer, starts[i - 1], 1, n});
         for (size_t i = 0; i < starts.size(); i++) {
             backend->download(found.data(), buffer, starts[i], bytes);
-            CHECK(found == std::vector<float>(ones.size(), float(i + 1)));
+            CHECK(found == std::vector<float>(n, float(i + 1)));
         }
         CHECK(backend->sync().ok());
         backend->free(buffer);
