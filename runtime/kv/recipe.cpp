@@ -1,7 +1,7 @@
 #include "runtime/kv/recipe.h"
 
 #include <algorithm>
-#include <cstdlib>
+#include <cmath>
 #include <cstring>
 
 namespace ks
@@ -89,21 +89,30 @@ static Status parse_codec(std::string_view key, std::string_view value, Format* 
     return refuse(key, value, possible);
 }
 
+// Numbers are decimals of billionths, read and written without the C library: the decimal point of that is the host's locale's.
+static constexpr uint64_t kBillion = 1000000000;
+
+static std::string decimal(double value)
+{
+    const uint64_t billionths = uint64_t(llround(value * double(kBillion)));
+    std::string part = std::to_string(kBillion + billionths % kBillion).replace(0, 1, ".");
+    part.erase(part.find_last_not_of(".0") + 1);
+    return std::to_string(billionths / kBillion) + part;
+}
+
 static Status parse_number(std::string_view key, std::string_view value, double low, double high, bool whole, double* out)
 {
-    char text[32] = {};
-    char* end = text;
-    if (!value.empty() && value.size() < sizeof text) {
-        memcpy(text, value.data(), value.size());
-        bool digits = text[0] >= '0' && text[0] <= '9' && value.find_first_not_of("0123456789.") == value.npos;
-        *out = digits ? strtod(text, &end) : 0;
-    }
-    if (end == text || *end || !(*out >= low && *out <= high) || (whole && *out != double(uint64_t(*out)))) {
-        char possible[64];
-        snprintf(possible, sizeof possible, whole ? "a whole number from %.0f to %.0f" : "a number from %g to %g", low, high);
-        return refuse(key, value, possible);
-    }
-    return {};
+    uint64_t units = 0, billionths = 0, worth = kBillion;
+    size_t at = 0;
+    auto digit = [&] { return at < value.size() && value[at] >= '0' && value[at] <= '9'; };
+    for (; digit() && at < 16; at++) units = 10 * units + uint64_t(value[at] - '0');
+    const bool begun = at > 0;
+    if (begun && at < value.size() && value[at] == '.')
+        for (at++; digit() && worth > 1; at++) billionths += uint64_t(value[at] - '0') * (worth /= 10);
+    *out = billionths ? (double(units) * double(kBillion) + double(billionths)) / double(kBillion) : double(units);
+    if (begun && at == value.size() && *out >= low && *out <= high && !(whole && billionths)) return {};
+    if (whole) return refuse(key, value, "a whole number from " + std::to_string(uint64_t(low)) + " to " + std::to_string(uint64_t(high)));
+    return refuse(key, value, "a number from " + decimal(low) + " to " + decimal(high) + " with at most nine decimals");
 }
 
 // The options that are numbers, in the order of the full text.
@@ -261,9 +270,7 @@ std::string recipe_text(const Recipe& r)
         double value = option.get(r);
         if ((says_little && strcmp(option.key, "stretch") != 0) || (value == option.get(defaults) && strcmp(option.key, "sink") != 0))
             continue;
-        char number[48];
-        snprintf(number, sizeof number, option.whole ? ",%s=%.0f" : ",%s=%.9g", option.key, value);
-        text += number;
+        text += std::string(",") + option.key + "=" + (option.whole ? std::to_string(uint64_t(value)) : decimal(value));
     }
     return text;
 }

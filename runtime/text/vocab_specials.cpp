@@ -2,7 +2,6 @@
 #include "runtime/text/vocab.h"
 
 #include <algorithm>
-#include <cctype>
 #include <string>
 
 namespace ks
@@ -17,7 +16,7 @@ static bool begins_with(std::string_view text, std::string_view beginning)
 static bool is_phi3(std::string_view name)
 {
     std::string lower(name.substr(0, 256));
-    for (char& c : lower) c = char(tolower(static_cast<unsigned char>(c)));
+    for (char& c : lower) c = char(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
     return lower.find("phi-3") != lower.npos || lower.find("phi3") != lower.npos;
 }
 
