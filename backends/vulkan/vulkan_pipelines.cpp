@@ -11,6 +11,7 @@ namespace ks
 
 constexpr size_t kMaxCacheBytes = 64u << 20;
 constexpr size_t kMostKnown = 64; // pipelines that are remembered beside those that were used
+constexpr size_t kRoom = 128;     // for pipelines that are not known: several times what a model and its cache need
 
 // ~/.cache/knapsack/vulkan-<vendor>-<device>-<driver>-<lanes>.bin; empty where there is no such place. Where lanes are others, or none,
 // so are the shaders and the layout that pipelines are made with: a driver that is asked for one with the other's layout may crash.
@@ -73,7 +74,7 @@ std::vector<char> VulkanPipelines::read_known()
         if (entry.shader < kVulkanShaderCount)
             m_made.emplace_back(new Made{entry.shader, entry.special, {}, State::wanted, VK_SUCCESS, false});
     }
-    m_n_known = m_made.size();
+    m_n_known = m_n_made = m_made.size();
     return std::vector<char>(at, const_cast<const char*>(bytes.data()) + bytes.size());
 }
 
@@ -83,6 +84,8 @@ void VulkanPipelines::open(VulkanDevice& device, VkPipelineLayout layout)
     m_layout = layout;
     m_path = cache_path(device.candidate().properties, device.limits().lanes);
     const std::vector<char> known = read_known();
+    while (m_made.size() < m_n_known + kRoom) m_made.emplace_back(new Made{});
+    m_used.reserve(m_made.size());
     VkPipelineCacheCreateInfo info{};
     info.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO;
     info.initialDataSize = known.size(); // a driver looks at the header and ignores what is another's
@@ -122,7 +125,7 @@ void VulkanPipelines::save()
     if (!m_cache || m_path.empty()) return;
     const VulkanApi& vk = m_device->vk();
     if (vk.GetPipelineCacheData(m_device->handle(), m_cache, &n, nullptr) != VK_SUCCESS) return;
-    if ((n <= m_n_known_bytes && m_made.size() == m_n_known) || n > kMaxCacheBytes) return;
+    if ((n <= m_n_known_bytes && m_n_made == m_n_known) || n > kMaxCacheBytes) return;
     const std::vector<const Made*> list = to_remember();
     CacheHeader header{{}, shaders_hash(), list.size()};
     memcpy(header.magic, kMagic, sizeof kMagic);
@@ -163,10 +166,12 @@ void VulkanPipelines::make_wanted()
 
 VulkanPipelines::Made& VulkanPipelines::find(uint32_t shader, const VulkanSpecial& special)
 {
-    for (const auto& made : m_made)
-        if (made->shader == shader && memcmp(&made->special, &special, sizeof special) == 0) return *made;
-    m_made.emplace_back(new Made{shader, special, {}, State::wanted, VK_SUCCESS, false});
-    return *m_made.back();
+    for (size_t i = 0; i < m_n_made; i++)
+        if (m_made[i]->shader == shader && memcmp(&m_made[i]->special, &special, sizeof special) == 0) return *m_made[i];
+    if (m_n_made == m_made.size()) m_made.emplace_back(new Made{});
+    Made& made = *m_made[m_n_made++];
+    made = {shader, special, {}, State::wanted, VK_SUCCESS, false};
+    return made;
 }
 
 const VulkanPipeline& VulkanPipelines::get(const char* op, const char* variant, const VulkanSpecial& special, VkResult* result)

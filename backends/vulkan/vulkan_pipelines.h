@@ -62,6 +62,7 @@ private:
     std::string m_path;                        // of the cache on disk; empty: none
     size_t m_n_known = 0, m_n_known_bytes = 0; // pipelines and driver's bytes of the cache as it was read
     std::vector<std::unique_ptr<Made>> m_made; // the known ones, then others as they were needed; behind m_lock, and their states
+    size_t m_n_made = 0;                       // of m_made; the rest is room, for nothing is allocated while tokens are decoded
     std::vector<const Made*> m_used;           // in the order of their first use
     std::mutex m_lock;
     std::condition_variable m_has_made;

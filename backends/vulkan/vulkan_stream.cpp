@@ -9,6 +9,7 @@ namespace ks
 
 constexpr uint32_t kSets = 1024;      // of a batch: more than a decoded token needs
 constexpr uint32_t kAccesses = 16384; // that may be waited for
+constexpr uint32_t kTexels = 4096;    // views of weights and caches that there is room for before more is allocated
 constexpr double kMaxWork = 2e9;      // multiply-adds of a submit: below the time after which systems take a device for stuck
 constexpr uint32_t kPushBytes = 128;
 constexpr VkPipelineStageFlags kStages = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
@@ -39,6 +40,7 @@ Status VulkanStream::open(VulkanDevice& device)
 {
     m_device = &device;
     m_accesses.reserve(kAccesses);
+    m_texels.reserve(device.limits().lanes ? kTexels : 0);
     KS_TRY(make_layouts());
     return make_batches();
 }

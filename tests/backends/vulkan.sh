@@ -17,6 +17,7 @@ few="embed,rmsnorm,rope,rotate,glu,add,softcap,argmax,matmul: targets*,attention
 "$1/test_backends" -tc="$few,vulkan*,kv_write,kv_score"
 "$1/test_kv" -tc="select: pages*,select: of equal*"
 "$1/test_model" -tc="model: every*"
+"$1/test_api" -tc="C API: tokens are fed*"
 for bits in 128 512; do LP_NATIVE_VECTOR_WIDTH=$bits "$1/test_backends" -tc="embed,rmsnorm,matmul: targets*,attention: cache formats*"; done
 KNAPSACK_VULKAN_LIMITS=coarse "$1/test_model" -tc="model: every*"
 KNAPSACK_VULKAN_LIMITS=pi5 "$1/test_backends" -tc="matmul: targets*,attention: head sizes and groups"
