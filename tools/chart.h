@@ -1,6 +1,7 @@
 // Charts as inline SVG for `report`: no script, no other file, readable in light, in dark and on paper.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
