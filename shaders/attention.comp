@@ -2,11 +2,11 @@
 // group), and some of its slots. Of the slots of a tile: logits are taken, a thread having a slot and some of the queries; the
 // running maxima are moved; values are added, a thread having two dims of some of the queries. What remains is a partial result
 // (attention_fold).
-// also with SUBGROUPS
+// also with LANES SUMS
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-#ifdef SUBGROUPS
+#if defined(LANES) || defined(SUMS)
 #extension GL_KHR_shader_subgroup_shuffle : require
 #endif
 #include "shaders/util.glsl"
@@ -32,7 +32,7 @@ bool reads_values = false; // which of the two caches WORD is of
 float x[1]; // nothing is encoded here
 uint row[1];
 #undef WORD
-#ifdef SUBGROUPS
+#ifdef LANES
 AS_TEXELS(1, q_texels)
 AS_TEXELS(2, k_texels)
 AS_TEXELS(3, v_texels)
@@ -76,21 +76,40 @@ void take_logits(Slots s, uint nth, uint n, uint first_row, uint mine, uint grou
     }
 }
 
+// Threads that share a row's slots: neighbours in a subgroup, which tell each other the best and the sum of what they have.
+#ifdef SUMS
+const uint n_sharing = 8u;
+#define SHARING_THREAD (gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID)
+#define TOLD_BY(x, apart) subgroupShuffleXor(x, apart)
+#else
+const uint n_sharing = 1u;
+#define SHARING_THREAD THREAD
+#define TOLD_BY(x, apart) x
+#endif
+
 // Moves a row's maxima; over becomes the weights of values.
-void take_row(uint r)
+void take_row(uint r, uint nth)
 {
-    float new_top = top[r], new_norm_top = norm_top[r], sum = norm[r];
-    for (uint i = r * n_slots; i < (r + 1u) * n_slots; i++) {
+    float new_top = top[r], new_norm_top = norm_top[r], sum = 0.f;
+    for (uint i = r * n_slots + nth; i < (r + 1u) * n_slots; i += n_sharing) {
         new_top = max(new_top, over[i]);
         new_norm_top = max(new_norm_top, under[i]);
     }
-    shrink[r] = power_of_two(top[r] - new_top);
-    sum *= power_of_two(norm_top[r] - new_norm_top);
-    for (uint i = r * n_slots; i < (r + 1u) * n_slots; i++) {
+    [[unroll]] for (uint apart = 1u; apart < n_sharing; apart *= 2u) {
+        new_top = max(new_top, TOLD_BY(new_top, apart));
+        new_norm_top = max(new_norm_top, TOLD_BY(new_norm_top, apart));
+    }
+    if (nth == 0u) {
+        shrink[r] = power_of_two(top[r] - new_top);
+        sum = norm[r] * power_of_two(norm_top[r] - new_norm_top);
+    }
+    for (uint i = r * n_slots + nth; i < (r + 1u) * n_slots; i += n_sharing) {
         float w = over[i], b = under[i];
         over[i] = w > 0.5f * none ? power_of_two(w - new_top) : 0.f;
         sum += b > 0.5f * none ? power_of_two(b - new_norm_top) : 0.f;
     }
+    [[unroll]] for (uint apart = 1u; apart < n_sharing; apart *= 2u) sum += TOLD_BY(sum, apart);
+    if (nth != 0u) return;
     top[r] = new_top;
     norm_top[r] = new_norm_top;
     norm[r] = sum;
@@ -147,7 +166,7 @@ void main()
         reads_values = false;
         take_logits(s, nth, n, first_row, mine, group);
         barrier();
-        if (THREAD < mine) take_row(THREAD);
+        if (SHARING_THREAD / n_sharing < mine) take_row(SHARING_THREAD / n_sharing, SHARING_THREAD % n_sharing);
         barrier();
         reads_values = true;
         if (set < mine && set < n_sets) {

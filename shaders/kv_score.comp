@@ -1,10 +1,10 @@
 // What one pass's slots were worth to the chunk's queries. A workgroup takes tiles of slots of a KV head in turn, and its queries
 // some at a time; a thread has a slot and some of these queries.
-// also with SUBGROUPS
+// also with LANES
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-#ifdef SUBGROUPS
+#ifdef LANES
 #extension GL_KHR_shader_subgroup_shuffle : require
 #endif
 #include "shaders/util.glsl"
@@ -30,7 +30,7 @@ layout(binding = 7) readonly buffer Angles { float angles[]; };  // turns, or wa
 
 float x[1]; // nothing is encoded here
 uint row[1];
-#ifdef SUBGROUPS
+#ifdef LANES
 AS_TEXELS(1, q_texels)
 AS_TEXELS(2, k_texels)
 #undef WORD

@@ -1,11 +1,11 @@
 // y = x W^T, or y += x W^T. A few tokens: matvec.glsl. Many: one workgroup per 32 rows and 32 tokens, whose weights are decoded once
 // into shared memory.
 // variants: FORMATS
-// also with SUBGROUPS
+// also with LANES
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
-#ifdef SUBGROUPS
+#ifdef LANES
 #extension GL_KHR_shader_subgroup_shuffle : require
 #endif
 #include "shaders/util.glsl"
@@ -19,7 +19,7 @@ layout(binding = 0) buffer Y { float y[]; };          // (n_tokens, rows)
 layout(binding = 1) readonly buffer W { uint w[]; };  // (part.n_rows, cols) tiles
 layout(binding = 2) readonly buffer X { float x[]; }; // (n_tokens, cols)
 
-#ifdef SUBGROUPS
+#ifdef LANES
 AS_TEXELS(1, w_texels)
 AS_TEXELS(2, x_texels)
 #undef WORD
@@ -28,18 +28,10 @@ AS_TEXELS(2, x_texels)
 #else
 #define X_AT(i) x[i]
 #endif
-#include "kernels/common/formats.h"
+#include "shaders/product.glsl"
 
 const uint side = 32u; // rows, tokens and cols of what is in shared memory
 shared float room[2u * side * (side + 1u)]; // few: (few * n_tiles, n_threads) sums; many: weights, then activations, (side, side + 1) each
-
-uint block_at(uint tile, uint k) { return (tile * (a.cols / block) + k / block) * (half_words + tile_rows * words); }
-
-void put(uint t, uint row, float sum)
-{
-    uint at = t * a.rows + part.first_row + row;
-    y[at] = a.accumulate != 0u ? y[at] + sum : sum;
-}
 
 #include "shaders/matvec.glsl"
 

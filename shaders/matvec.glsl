@@ -7,7 +7,7 @@ layout(constant_id = 1) const uint n_splits = 16u; // threads that share a row
 layout(constant_id = 2) const uint n_tiles = 1u;   // of a thread; few * n_tiles is 16 at most
 
 const uint max_few = 8u, max_sums = 16u, unit = 32u;
-#ifdef SUBGROUPS
+#ifdef LANES
 const uint n_reads = unit / lanes;
 #else
 const uint n_reads = 1u;
@@ -18,7 +18,7 @@ float x_read[max_few * 8u];
 
 #define TOKENS [[unroll]] for (uint t = 0u; t < few; t++)
 
-#ifdef SUBGROUPS
+#ifdef LANES
 float told(uint t, uint i) { return subgroupShuffle(x_read[t * n_reads + i / lanes], i % lanes); }
 #else
 float told(uint t, uint i) { return 0.f; }
@@ -31,7 +31,7 @@ void read_x(uint first_token, uint k)
     TOKENS
     {
         x_at[t] = min(first_token + t, a.n_tokens - 1u) * a.cols + k;
-#ifdef SUBGROUPS
+#ifdef LANES
         [[unroll]] for (uint j = 0u; j < n_reads; j++) x_read[t * n_reads + j] = X_AT(x_at[t] + j * lanes + gl_SubgroupInvocationID);
 #endif
     }
@@ -52,7 +52,7 @@ vec2 half_sums(uint t)
 {
     vec2 sums = vec2(0.f);
     if (!has_least) return sums;
-#ifdef SUBGROUPS
+#ifdef LANES
     [[unroll]] for (uint j = 0u; j < n_reads; j++) sums[j * lanes / 16u] += x_read[t * n_reads + j];
     [[unroll]] for (uint apart = 1u; apart < lanes; apart *= 2u) sums += vec2(subgroupShuffleXor(sums.x, apart), subgroupShuffleXor(sums.y, apart));
 #else

@@ -1,6 +1,10 @@
 // y[r] = x[first_row + r], divided by its rms, * w, one workgroup per row
+// also with SUMS
 #version 450
 #extension GL_GOOGLE_include_directive : require
+#ifdef SUMS
+#extension GL_KHR_shader_subgroup_arithmetic : require
+#endif
 #include "shaders/util.glsl"
 
 layout(push_constant) uniform Block { RmsnormArgs a; } pushed;
@@ -11,18 +15,32 @@ layout(binding = 2) readonly buffer W { float w[]; };  // (dim)
 
 shared float part[n_threads];
 
+// Of x over all threads.
+float sum_of(float x)
+{
+#ifdef SUMS
+    float sum = subgroupAdd(x), all = 0.f;
+    if (subgroupElect()) part[gl_SubgroupID] = sum;
+    barrier();
+    for (uint i = 0u; i < gl_NumSubgroups; i++) all += part[i];
+    return all;
+#else
+    part[THREAD] = x;
+    barrier();
+    for (uint s = n_threads / 2u; s > 0u; s >>= 1) {
+        if (THREAD < s) part[THREAD] += part[THREAD + s];
+        barrier();
+    }
+    return part[0];
+#endif
+}
+
 void main()
 {
     TAKE(a)
-    uint t = THREAD, to = gl_WorkGroupID.x * a.dim, from = to + a.first_row * a.dim;
+    uint to = gl_WorkGroupID.x * a.dim, from = to + a.first_row * a.dim;
     float sum = 0.f;
-    for (uint i = t; i < a.dim; i += n_threads) sum += x[from + i] * x[from + i];
-    part[t] = sum;
-    barrier();
-    for (uint s = n_threads / 2u; s > 0u; s >>= 1) {
-        if (t < s) part[t] += part[t + s];
-        barrier();
-    }
-    float scale = 1.f / sqrt(part[0] / float(a.dim) + a.eps);
-    for (uint i = t; i < a.dim; i += n_threads) y[to + i] = x[from + i] * scale * w[i];
+    for (uint i = THREAD; i < a.dim; i += n_threads) sum += x[from + i] * x[from + i];
+    float scale = 1.f / sqrt(sum_of(sum) / float(a.dim) + a.eps);
+    for (uint i = THREAD; i < a.dim; i += n_threads) y[to + i] = x[from + i] * scale * w[i];
 }

@@ -1,14 +1,22 @@
 // Weights by units of 32 values, each word of which is read once: value i of a unit is scale[i / 16] * level(i) + least[i / 16].
-// Before it is included: kernels/common/formats.h. take_unit reads unit s of the block at word `at`, of row r of its tile.
+// Before it is included: kernels/common/formats.h. take_unit reads unit s of the block at word `at`, of row r of its tile. levels(j)
+// are those of values 4 j to 4 j + 3, signed bytes of a word; formats without blocks have none.
 uint low[8], high[8];
 vec2 scale, least;
 
 #define EACH(n) [[unroll]] for (uint j = 0u; j < n; j++)
-#define NIBBLE(i) (low[((i) & 15u) / 4u] >> (8u * ((i) & 3u) + ((i) & 16u) / 4u) & 15u)
-#define BYTE_BITS(words, i, shift, mask) (words[(i) / 4u] >> (8u * ((i) & 3u) + (shift)) & (mask))
+#define NIBBLES(j) (low[(j) & 3u] >> ((j) & 4u) & 0x0f0f0f0fu)
 #define HALVES(word) unpackHalf2x16(word)
 
+uint iq4_levels(uint nibbles)
+{
+    uint word = 0u;
+    EACH(4u) word |= (uint(iq4_level(nibbles >> 8u * j & 15u)) & 255u) << 8u * j;
+    return word;
+}
+
 #if defined(FORMAT_f32) || defined(FORMAT_f16) || defined(FORMAT_bf16)
+#define NO_BLOCKS
 const bool has_least = false, has_groups = false;
 uint unit_at, unit_row;
 void take_unit(uint at, uint r, uint s)
@@ -26,7 +34,7 @@ void take_unit(uint at, uint r, uint s)
     EACH(8u) low[j] = TILE_WORD(j, r);
     scale = vec2(TILE_HALF(r));
 }
-float level(uint i) { return float(int(low[i / 4u] << (24u - 8u * (i & 3u))) >> 24); }
+uint levels(uint j) { return low[j]; }
 
 #elif defined(FORMAT_q4_0)
 const bool has_least = true, has_groups = false;
@@ -36,7 +44,7 @@ void take_unit(uint at, uint r, uint s)
     scale = vec2(TILE_HALF(r));
     least = -8.f * scale;
 }
-float level(uint i) { return float(NIBBLE(i)); }
+uint levels(uint j) { return NIBBLES(j); }
 
 #elif defined(FORMAT_q4_1)
 const bool has_least = true, has_groups = false;
@@ -47,7 +55,7 @@ void take_unit(uint at, uint r, uint s)
     scale = dm.xx;
     least = dm.yy;
 }
-float level(uint i) { return float(NIBBLE(i)); }
+uint levels(uint j) { return NIBBLES(j); }
 
 #elif defined(FORMAT_q5_0) || defined(FORMAT_q5_1)
 const bool has_least = true, has_groups = false;
@@ -66,7 +74,7 @@ void take_unit(uint at, uint r, uint s)
     EACH(4u) low[j] = TILE_WORD(first + j, r);
     high[0] = TILE_WORD(first - 1u, r);
 }
-float level(uint i) { return float(NIBBLE(i) | (high[0] >> (8u * (i & 3u) + i / 4u) & 1u) << 4); }
+uint levels(uint j) { return NIBBLES(j) | (high[0] >> j & 0x01010101u) << 4; }
 
 #elif defined(FORMAT_q2_k)
 const bool has_least = true, has_groups = true;
@@ -78,7 +86,7 @@ void take_unit(uint at, uint r, uint s)
     scale = dm.x * vec2(sm & 15u, sm >> 8 & 15u);
     least = -dm.y * vec2(sm >> 4 & 15u, sm >> 12 & 15u);
 }
-float level(uint i) { return float(BYTE_BITS(low, i, 0u, 3u)); }
+uint levels(uint j) { return low[j] & 0x03030303u; }
 
 #elif defined(FORMAT_q3_k)
 const bool has_least = true, has_groups = true;
@@ -92,7 +100,7 @@ void take_unit(uint at, uint r, uint s)
     scale = TILE_HALF(r) * (vec2(both) - 32.f);
     least = -4.f * scale;
 }
-float level(uint i) { return float(BYTE_BITS(low, i, 0u, 3u) | BYTE_BITS(high, i, 0u, 1u) << 2); }
+uint levels(uint j) { return (low[j] & 0x03030303u) | (high[j] & 0x01010101u) << 2; }
 
 #elif defined(FORMAT_q4_k) || defined(FORMAT_q5_k)
 const bool has_least = true, has_groups = false;
@@ -111,9 +119,9 @@ void take_unit(uint at, uint r, uint s)
     least = vec2(-dm.y * float(s < 4u ? b & 63u : (c >> 4 & 15u) | (b >> 2 & 48u)));
 }
 #ifdef FORMAT_q5_k
-float level(uint i) { return float(BYTE_BITS(low, i, 0u, 15u) | BYTE_BITS(high, i, 0u, 1u) << 4); }
+uint levels(uint j) { return (low[j] & 0x0f0f0f0fu) | (high[j] & 0x01010101u) << 4; }
 #else
-float level(uint i) { return float(BYTE_BITS(low, i, 0u, 15u)); }
+uint levels(uint j) { return low[j] & 0x0f0f0f0fu; }
 #endif
 
 #elif defined(FORMAT_q6_k)
@@ -126,7 +134,7 @@ void take_unit(uint at, uint r, uint s)
     scale = TILE_HALF(r) * vec2(int(sums << 24) >> 24, int(sums << 16) >> 24);
     least = -32.f * scale;
 }
-float level(uint i) { return float(BYTE_BITS(low, i, 0u, 15u) | BYTE_BITS(high, i, 0u, 3u) << 4); }
+uint levels(uint j) { return (low[j] & 0x0f0f0f0fu) | (high[j] & 0x03030303u) << 4; }
 
 #elif defined(FORMAT_iq4_nl)
 const bool has_least = false, has_groups = false;
@@ -135,7 +143,7 @@ void take_unit(uint at, uint r, uint s)
     EACH(4u) low[j] = TILE_WORD(j, r);
     scale = vec2(TILE_HALF(r));
 }
-float level(uint i) { return float(iq4_level(NIBBLE(i))); }
+uint levels(uint j) { return iq4_levels(NIBBLES(j)); }
 
 #elif defined(FORMAT_iq4_xs)
 const bool has_least = false, has_groups = false;
@@ -146,5 +154,9 @@ void take_unit(uint at, uint r, uint s)
     uint six = (TILE_WORD(1u, r) >> 4u * s & 15u) | (head >> 16u + 2u * s & 3u) << 4;
     scale = vec2(HALF_TO_FLOAT(head & 0xffffu) * (float(six) - 32.f));
 }
-float level(uint i) { return float(iq4_level(NIBBLE(i))); }
+uint levels(uint j) { return iq4_levels(NIBBLES(j)); }
+#endif
+
+#ifndef NO_BLOCKS
+float level(uint i) { return float(int(levels(i / 4u) << (24u - 8u * (i & 3u))) >> 24); }
 #endif

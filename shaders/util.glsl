@@ -8,7 +8,7 @@ layout(local_size_x = 128) in;
 // lavapipe compiles a shader anew for the values of push constants that decide a branch or a loop, at every dispatch, and in some
 // versions loses track of its memory as it does. Arguments that come out of shared memory are none to it. Elsewhere: plain copies.
 layout(constant_id = 4) const uint hides_args = 0u;
-#ifdef SUBGROUPS
+#ifdef LANES
 layout(constant_id = 5) const uint lanes = 8u; // threads of a subgroup: 4, 8 or 16
 // Binding i is to be seen as texels of a word, too, under another name.
 #define AS_TEXELS(i, name) layout(binding = 16 + i) uniform usamplerBuffer name;

@@ -8,8 +8,10 @@ namespace ks
 {
 
 // Opcodes and numbers of the SPIR-V specification, sections 3.6 to 3.42.
-constexpr uint32_t kOpExecutionMode = 16, kOpTypePointer = 32, kOpVariable = 59, kOpDecorate = 71, kOpMemberDecorate = 72;
-constexpr uint32_t kLocalSize = 17, kStorageBuffer = 12, kUniformConstant = 0, kBinding = 33, kNonWritable = 24, kNone = ~0u;
+constexpr uint32_t kOpExecutionMode = 16, kOpCapability = 17, kOpTypePointer = 32, kOpVariable = 59, kOpDecorate = 71,
+                   kOpMemberDecorate = 72;
+constexpr uint32_t kLocalSize = 17, kStorageBuffer = 12, kUniformConstant = 0, kBinding = 33, kNonWritable = 24, kGroupNonUniform = 61,
+                   kNone = ~0u;
 constexpr size_t kHeader = 5; // words
 
 // A shader's instructions. Nothing is noted of them, for a pipeline may be made while tokens are decoded, where nothing is allocated.
@@ -41,6 +43,7 @@ SpirvInfo read_spirv(const uint32_t* words, size_t n_words)
     KS_CHECK(n_words > kHeader && words[0] == 0x07230203u, "%zu words of SPIR-V", n_words);
     const Instructions code{words, n_words};
     SpirvInfo info;
+    info.subgroups = code.find(kHeader, kOpCapability, kGroupNonUniform) < n_words;
     const size_t size = code.find(kHeader, kOpExecutionMode, kNone, kLocalSize);
     if (size < n_words) info.local_size = words[size + 3] * words[size + 4] * words[size + 5];
     for (size_t at = kHeader; (at = code.find(at, kOpVariable, kNone)) < n_words; at += words[at] >> 16) {

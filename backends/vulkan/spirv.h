@@ -14,6 +14,7 @@ struct SpirvInfo {
     uint32_t texels = 0;     // bit per binding that is also seen as texels, which are binding kFirstTexels + i
     uint32_t written = 0;    // bit per binding that the shader may write
     uint32_t local_size = 0; // threads of a workgroup
+    bool subgroups = false;  // it looks at them
 };
 
 SpirvInfo read_spirv(const uint32_t* words, size_t n_words);

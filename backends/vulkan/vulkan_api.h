@@ -10,11 +10,16 @@ namespace ks
 {
 
 // clang-format off
+#ifdef VK_KHR_cooperative_matrix // headers of Vulkan 1.3.255 and later
+#define KS_VK_MATRICES(X) X(GetPhysicalDeviceCooperativeMatrixPropertiesKHR)
+#else
+#define KS_VK_MATRICES(X)
+#endif
 #define KS_VK_GLOBAL(X) X(CreateInstance) X(EnumerateInstanceVersion) X(EnumerateInstanceExtensionProperties)
 #define KS_VK_INSTANCE(X) \
-    X(DestroyInstance) X(EnumeratePhysicalDevices) X(GetPhysicalDeviceProperties2) X(GetPhysicalDeviceFeatures) \
+    X(DestroyInstance) X(EnumeratePhysicalDevices) X(GetPhysicalDeviceProperties2) X(GetPhysicalDeviceFeatures2) \
     X(GetPhysicalDeviceMemoryProperties2) X(GetPhysicalDeviceQueueFamilyProperties) X(EnumerateDeviceExtensionProperties) \
-    X(CreateDevice) X(GetDeviceProcAddr)
+    X(CreateDevice) X(GetDeviceProcAddr) KS_VK_MATRICES(X)
 #define KS_VK_DEVICE(X) \
     X(DestroyDevice) X(GetDeviceQueue) X(DeviceWaitIdle) X(AllocateMemory) X(FreeMemory) X(MapMemory) X(CreateBuffer) X(DestroyBuffer) \
     X(CreateBufferView) X(DestroyBufferView) \

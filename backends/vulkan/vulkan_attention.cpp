@@ -48,7 +48,7 @@ uint64_t VulkanBackend::scratch_bytes(const ScratchShape& shape) const
     uint64_t most = 0;
     for (uint32_t n = 1; n <= shape.n_tokens && shape.n_heads && shape.head_dim; n++)
         most = std::max(most, partial_bytes(n, shape.n_heads, shape.n_kv_heads, shape.head_dim));
-    most = std::max(most, vulkan_select_bytes(shape));
+    most = std::max({most, vulkan_select_bytes(shape), made_bytes(shape)});
     return align_up(most, align()) +
            align_up(wave_query_bytes(uint64_t(shape.n_tokens) * shape.n_heads * shape.head_dim, shape.n_kv_heads), align());
 }
@@ -149,7 +149,7 @@ void VulkanBackend::attention(const AttentionArgs& a, const Tensor& y, const Que
                                        view_of(a, slots),
                                        angles_of(a, slots)};
         const Groups groups{(a.n_tokens * group + rows_of(a.head_dim) - 1) / rows_of(a.head_dim), a.n_kv_heads, n_splits};
-        run(lanes_op("attention", "attention_lanes", a.head_dim), "",
+        run(lanes_op(sums() ? "attention_sums" : "attention", "attention_lanes", a.head_dim), "",
             {{vulkan_format(p.k->format), vulkan_format(p.v->format), a.head_dim, flags}}, push, bound, groups);
     });
     push.pass.n_splits = n_splits;

@@ -223,7 +223,7 @@ void VulkanBackend::rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor&
 {
     const uint64_t n = uint64_t(a.rows) * a.dim, first = uint64_t(a.first_row) * a.dim;
     const VulkanBinding bound[] = {values(y, n), values(x, first + n), values(w, a.dim)};
-    run("rmsnorm", "", {}, a, bound, {a.rows});
+    run(sums() ? "rmsnorm_sums" : "rmsnorm", "", {}, a, bound, {a.rows});
 }
 
 void VulkanBackend::rope(const RopeArgs& a, const Tensor& y, const Tensor& x, const Tensor& angles)

@@ -59,6 +59,12 @@ private:
     uint32_t cache_rows(const Tensor& cache) const;
     VulkanBinding cache_part(const Tensor& cache, const CachePart& part) const;
 
+    struct Product;
+    Product product_of(Format format, uint32_t n_tokens, uint32_t cols) const;
+    uint64_t made_bytes(const ScratchShape& shape) const;
+    VulkanBinding make_input(const MatmulArgs& a, const Product& product, const Tensor& x);
+    void multiply(const MatmulArgs& a, const Product& product, const MatmulTarget& target, const VulkanBinding& x);
+
     uint32_t splits_of(uint32_t n_tokens, uint32_t group, uint32_t head_dim) const;
     uint64_t partial_bytes(uint32_t n_tokens, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim) const;
     struct Pass;
@@ -72,6 +78,7 @@ private:
     VulkanBinding view_of(const AttentionArgs& a, const KvSlots& slots) const;
     VulkanBinding angles_of(const AttentionArgs& a, const KvSlots& slots) const;
     const char* lanes_op(const char* op, const char* lanes_name, uint32_t head_dim) const;
+    bool sums() const { return m_device.limits().uses & use_sums; }
 
     VulkanDevice m_device;
     VulkanStream m_stream;

@@ -12,27 +12,33 @@ namespace ks
 struct LimitsClamp {
     const char* name;
     uint64_t range_bytes, allocation_bytes;
-    bool discrete;                // the host does not see the device's memory
+    bool discrete; // the host does not see the device's memory
+    uint32_t align = 64;
+    uint32_t uses = 0;            // of what is faster, whether it is or not
     uint32_t storage_buffers = 8; // of a shader
     uint64_t n_submits = ~0ull, n_blocks = ~0ull;
-    uint32_t align = 64;
 };
 static const LimitsClamp kClamps[] = {
-    {"pi5", 128ull << 20, 1ull << 30, false},                          // V3D: the floor, unified
-    {"mali", 256ull << 20, 4ull << 30, false},                         // unified
-    {"dozen", 128ull << 20, 1ull << 30, true},                         // D3D12 below
-    {"discrete", ~0ull, ~0ull, true},                                  // a card with memory of its own
-    {"coarse", 128ull << 20, 1ull << 30, false, 8, ~0ull, ~0ull, 256}, // SwiftShader: tensors as far apart as they may have to be
-    {"tiny", 64ull << 10, 1ull << 30, false},                          // ranges so small that every test has several
-    {"tiny_discrete", 64ull << 10, 1ull << 30, true, 8, ~0ull, ~0ull, 256},
+    {"pi5", 128ull << 20, 1ull << 30, false},         // V3D: the floor, unified
+    {"mali", 256ull << 20, 4ull << 30, false},        // unified
+    {"dozen", 128ull << 20, 1ull << 30, true},        // D3D12 below
+    {"discrete", ~0ull, ~0ull, true},                 // a card with memory of its own
+    {"coarse", 128ull << 20, 1ull << 30, false, 256}, // SwiftShader: tensors as far apart as they may have to be
+    {"tiny", 64ull << 10, 1ull << 30, false},         // ranges so small that every test has several
+    {"tiny_discrete", 64ull << 10, 1ull << 30, true, 256},
     {"small_blocks", ~0ull, 1ull << 20, false}, // memory in such pieces that every model has several
-    {"small_discrete", 64ull << 10, 1ull << 20, true, 8, ~0ull, ~0ull, 256},
-    {"featureless", ~0ull, ~0ull, false, 4},
-    {"lost", ~0ull, ~0ull, false, 8, 8}, // after a few submits
-    {"refusing", ~0ull, ~0ull, false, 8, ~0ull, 3},
+    {"small_discrete", 64ull << 10, 1ull << 20, true, 256},
+    {"dots", ~0ull, ~0ull, false, 64, use_dots},
+    {"halves", ~0ull, ~0ull, false, 64, use_halves},
+    {"sums", ~0ull, ~0ull, false, 64, use_sums},
+    {"matrices", ~0ull, ~0ull, false, 64, use_matrices},
+    {"fast", ~0ull, ~0ull, true, 64, ~0u}, // all that the device has
+    {"featureless", ~0ull, ~0ull, false, 64, 0, 4},
+    {"lost", ~0ull, ~0ull, false, 64, 0, 8, 8}, // after a few submits
+    {"refusing", ~0ull, ~0ull, false, 64, 0, 8, ~0ull, 3},
 };
 
-static void clamp(VulkanLimits& limits)
+static void clamp(VulkanLimits& limits, const VulkanFaster& faster)
 {
     const char* wanted = getenv("KNAPSACK_VULKAN_LIMITS");
     for (const LimitsClamp& c : kClamps) {
@@ -42,6 +48,7 @@ static void clamp(VulkanLimits& limits)
         limits.unified = limits.unified && !c.discrete;
         limits.storage_buffers = std::min(limits.storage_buffers, c.storage_buffers);
         limits.lanes = 0; // what hardware gets
+        limits.uses = faster.has & c.uses;
         limits.n_submits = c.n_submits;
         limits.n_blocks = c.n_blocks;
         limits.align = std::max(limits.align, c.align);
@@ -91,20 +98,13 @@ static uint32_t compute_family(const VulkanApi& vk, VkPhysicalDevice physical)
     return ~0u;
 }
 
-using Extensions = std::vector<VkExtensionProperties>;
-
-static Extensions extensions_of(const VulkanApi& vk, VkPhysicalDevice physical)
+static VulkanExtensions extensions_of(const VulkanApi& vk, VkPhysicalDevice physical)
 {
     uint32_t n = 0;
     vk.EnumerateDeviceExtensionProperties(physical, nullptr, &n, nullptr);
-    Extensions all(n);
+    VulkanExtensions all(n);
     vk.EnumerateDeviceExtensionProperties(physical, nullptr, &n, all.data());
     return all;
-}
-
-static bool has_extension(const Extensions& all, const char* name)
-{
-    return std::any_of(all.begin(), all.end(), [&](const VkExtensionProperties& e) { return strcmp(e.extensionName, name) == 0; });
 }
 
 // The heap that buffers come from, and what of it is free. Unified: the host's memory, which is all there is.
@@ -147,24 +147,38 @@ static uint32_t usable_lanes(const VulkanCandidate& c, const VkPhysicalDeviceSub
     return c.software && tells && texels && (n == 4 || n == 8 || n == 16) ? n : 0;
 }
 
-// What a person may want to know of a device, and why it is used as it is.
-static std::vector<std::string> describe(const VulkanCandidate& c, const VkPhysicalDeviceSubgroupProperties& subgroups,
-                                         const Extensions& extensions)
+// How products are computed, and why.
+static std::string products_of(const VulkanCandidate& c)
 {
-    static const char* const kAble[][2] = {{"VK_KHR_shader_float16_int8", "f16 or int8 arithmetic"},
-                                           {"VK_KHR_16bit_storage", "16-bit storage"},
-                                           {"VK_KHR_shader_integer_dot_product", "integer dot products"},
-                                           {"VK_KHR_cooperative_matrix", "cooperative matrices"}};
+    const VulkanFaster& f = c.faster;
+    const uint32_t uses = c.limits.uses, unused = f.has & ~uses;
+    const char *plain = "in f32", *dots = "by integer dot products of four bytes";
+    std::string few = uses & use_dots ? dots : plain, many = uses & use_dots ? dots : uses & use_halves ? "in f16, two at a time" : plain;
+    if (uses & use_matrices)
+        many = "by cooperative matrices of " + std::to_string(f.m) + " x " + std::to_string(f.n) + " x " + std::to_string(f.k) +
+               " in f16, summed in f32";
+    std::string text = "multiplies in f32, which every device has";
+    if (many != plain) text = "multiplies many tokens with quantised weights " + many + ", a few " + few;
+    if (unused && c.software) return text + "; a program on the processor gains nothing by what else it has";
+    if (unused & use_dots) return text + "; its integer dot products are slow, it says";
+    return text;
+}
+
+// What a person may want to know of a device, and why it is used as it is.
+static std::vector<std::string> describe(const VulkanCandidate& c, const VkPhysicalDeviceSubgroupProperties& subgroups)
+{
+    static const char* const kNames[] = {"integer dot products", "f16 arithmetic", "sums over subgroups", "cooperative matrices"};
     const VulkanLimits& limits = c.limits;
     const uint32_t version = c.properties.apiVersion, lanes = subgroups.subgroupSize;
     const bool shuffles = subgroups.supportedOperations & VK_SUBGROUP_FEATURE_SHUFFLE_BIT;
     std::string able = "has Vulkan " + std::to_string(VK_VERSION_MAJOR(version)) + "." + std::to_string(VK_VERSION_MINOR(version)) +
                        ", subgroups of " + std::to_string(lanes) + (shuffles ? " with" : " without") + " shuffles, " +
                        human_bytes(limits.shared_bytes) + " of shared memory";
-    for (const auto& row : kAble)
-        if (has_extension(extensions, row[0])) able += std::string(", ") + row[1];
-    std::string reads =
-        "reads words, as hardware's caches want them, and adds through shared memory, which is right whatever a subgroup is";
+    for (uint32_t i = 0; i < 4; i++)
+        if (c.faster.has >> i & 1) able += std::string(", ") + kNames[i];
+    std::string reads = "reads words, as hardware's caches want them, and adds ";
+    reads += limits.uses & use_sums ? "over subgroups of " + std::to_string(c.faster.width) + ", which it can be asked for"
+                                    : "through shared memory, which is right whatever a subgroup is";
     if (limits.lanes)
         reads = "reads texels, " + std::to_string(limits.lanes) +
                 " at once, told to neighbours by shuffles: a program loads words lane by lane";
@@ -172,7 +186,7 @@ static std::vector<std::string> describe(const VulkanCandidate& c, const VkPhysi
         reads += "; a program, but its texels or subgroups are not such as could be read together";
     return {able,
             reads,
-            "computes in f32 and 32-bit integers, which every device has; nothing else is asked for",
+            products_of(c),
             "binds " + human_bytes(limits.range_bytes) + " at a time, from multiples of " + std::to_string(limits.align) +
                 " bytes on: what is larger is used in parts",
             limits.unified ? "keeps memory mapped: one pool with the host's, nothing is copied"
@@ -206,14 +220,16 @@ VulkanCandidate VulkanInstance::look_at(VkPhysicalDevice physical, uint32_t inde
     c.limits.max_groups = limits.maxComputeWorkGroupCount[0];
     c.limits.storage_buffers = limits.maxPerStageDescriptorStorageBuffers;
     c.limits.lanes = usable_lanes(c, subgroups);
-    clamp(c.limits);
+    const VulkanExtensions extensions = extensions_of(m_vk, physical);
+    c.faster = find_faster(m_vk, physical, extensions, c.limits.shared_bytes);
+    c.limits.uses = c.software ? 0 : c.faster.fast;
+    clamp(c.limits, c.faster);
     c.queue_family = compute_family(m_vk, physical);
-    const Extensions extensions = extensions_of(m_vk, physical);
     c.has_memory_budget = has_extension(extensions, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
     c.info = {"vulkan:" + std::to_string(index), c.properties.deviceName, "vulkan", 0, 0, c.limits.unified};
     if (c.software) c.info.name += ", a program on the processor: cpu is faster";
     if (c.limits.lanes) c.info.name += ", its " + std::to_string(c.limits.lanes) + " lanes read texels together";
-    c.info.paths = describe(c, subgroups, extensions);
+    c.info.paths = describe(c, subgroups);
     measure_memory(m_vk, c);
 
     const VulkanLimits floor;
@@ -250,6 +266,10 @@ Status VulkanDevice::open(const std::string& id)
     info.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO;
     info.queueCreateInfoCount = 1;
     info.pQueueCreateInfos = &queue;
+    const FeatureChain features(limits().uses);
+    if (!features.extensions.empty()) info.pNext = &features.first;
+    info.enabledExtensionCount = uint32_t(features.extensions.size());
+    info.ppEnabledExtensionNames = features.extensions.data();
     const VkResult result = vk().CreateDevice(m_candidate.physical, &info, nullptr, &m_device);
     if (result != VK_SUCCESS) return fail(Code::device, "%s cannot be opened: %s", id.c_str(), vulkan_error(result).c_str());
     m_instance.load_device(m_device);

@@ -1,7 +1,7 @@
 // A Vulkan device: found, measured, opened; and its memory.
 #pragma once
 
-#include "backends/vulkan/vulkan_api.h"
+#include "backends/vulkan/vulkan_features.h"
 #include "runtime/base/backend.h"
 
 #include <memory>
@@ -21,6 +21,7 @@ struct VulkanLimits {
     uint32_t max_groups = 65535;            // in one dimension of a dispatch
     uint32_t storage_buffers = 8;           // of a shader
     uint32_t lanes = 0;                     // threads that shaders may take a subgroup to have; 0: nothing is known
+    uint32_t uses = 0;                      // of what is faster (vulkan_features.h)
     bool unified = false;                   // device and host memory are one pool, buffers are mapped
     uint64_t n_submits = ~0ull;             // before the device is lost, and
     uint64_t n_blocks = ~0ull;              // before memory is refused: for tests
@@ -31,6 +32,7 @@ struct VulkanCandidate {
     VkPhysicalDevice physical;
     VkPhysicalDeviceProperties properties;
     VulkanLimits limits;
+    VulkanFaster faster;
     bool software; // runs on the processor
     bool has_memory_budget;
     uint32_t queue_family;

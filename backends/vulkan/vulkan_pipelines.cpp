@@ -13,9 +13,16 @@ constexpr size_t kMaxCacheBytes = 64u << 20;
 constexpr size_t kMostKnown = 64; // pipelines that are remembered beside those that were used
 constexpr size_t kRoom = 128;     // for pipelines that are not known: several times what a model and its cache need
 
-// ~/.cache/knapsack/vulkan-<vendor>-<device>-<driver>-<lanes>.bin; empty where there is no such place. Where lanes are others, or none,
-// so are the shaders and the layout that pipelines are made with: a driver that is asked for one with the other's layout may crash.
-static std::string cache_path(const VkPhysicalDeviceProperties& p, uint32_t lanes)
+const VulkanShader* find_shader(const char* op, const char* variant)
+{
+    const VulkanShader *end = kVulkanShaders + kVulkanShaderCount, *shader = kVulkanShaders;
+    while (shader < end && (strcmp(shader->op, op) != 0 || strcmp(shader->variant, variant) != 0)) shader++;
+    return shader < end ? shader : nullptr;
+}
+
+// ~/.cache/knapsack/vulkan-<vendor>-<device>-<driver>-<lanes>-<uses>.bin; empty where there is no such place. Where lanes or uses are
+// others so are the shaders, or the layout that pipelines are made with: a driver that is asked for what it was not opened for may crash.
+static std::string cache_path(const VkPhysicalDeviceProperties& p, const VulkanLimits& limits)
 {
     const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     std::string folder = base && base[0] == '/' ? base : home && home[0] == '/' ? std::string(home) + "/.cache" : "";
@@ -24,7 +31,7 @@ static std::string cache_path(const VkPhysicalDeviceProperties& p, uint32_t lane
     folder += "/knapsack";
     mkdir(folder.c_str(), 0700);
     char name[80];
-    snprintf(name, sizeof name, "/vulkan-%08x-%08x-%08x-%u.bin", p.vendorID, p.deviceID, p.driverVersion, lanes);
+    snprintf(name, sizeof name, "/vulkan-%08x-%08x-%08x-%u-%x.bin", p.vendorID, p.deviceID, p.driverVersion, limits.lanes, limits.uses);
     return folder + name;
 }
 
@@ -82,7 +89,7 @@ void VulkanPipelines::open(VulkanDevice& device, VkPipelineLayout layout)
 {
     m_device = &device;
     m_layout = layout;
-    m_path = cache_path(device.candidate().properties, device.limits().lanes);
+    m_path = cache_path(device.candidate().properties, device.limits());
     const std::vector<char> known = read_known();
     while (m_made.size() < m_n_known + kRoom) m_made.emplace_back(new Made{});
     m_used.reserve(m_made.size());
@@ -176,13 +183,10 @@ VulkanPipelines::Made& VulkanPipelines::find(uint32_t shader, const VulkanSpecia
 
 const VulkanPipeline& VulkanPipelines::get(const char* op, const char* variant, const VulkanSpecial& special, VkResult* result)
 {
-    uint32_t shader = 0;
-    while (shader < kVulkanShaderCount &&
-           (strcmp(kVulkanShaders[shader].op, op) != 0 || strcmp(kVulkanShaders[shader].variant, variant) != 0))
-        shader++;
-    KS_CHECK(shader < kVulkanShaderCount, "there is no shader %s %s", op, variant);
+    const VulkanShader* shader = find_shader(op, variant);
+    KS_CHECK(shader, "there is no shader %s %s", op, variant);
     std::unique_lock<std::mutex> lock(m_lock);
-    Made& made = find(shader, special);
+    Made& made = find(uint32_t(shader - kVulkanShaders), special);
     if (made.state == State::wanted) {
         made.state = State::making;
         lock.unlock();
@@ -227,6 +231,13 @@ VkResult VulkanPipelines::make(Made& made)
     info.stage.module = module;
     info.stage.pName = "main";
     info.stage.pSpecializationInfo = &special;
+    VkPipelineShaderStageRequiredSubgroupSizeCreateInfoEXT width{};
+    width.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO_EXT;
+    width.requiredSubgroupSize = m_device->candidate().faster.width;
+    if (spirv.subgroups && m_device->limits().uses & (use_sums | use_matrices)) {
+        info.stage.pNext = &width;
+        info.stage.flags = VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT_EXT;
+    }
     info.layout = m_layout;
     result = vk.CreateComputePipelines(m_device->handle(), m_cache, 1, &info, nullptr, &made.pipeline.handle);
     vk.DestroyShaderModule(m_device->handle(), module, nullptr);

@@ -19,6 +19,7 @@ struct VulkanShader {
 };
 extern const VulkanShader kVulkanShaders[];
 extern const size_t kVulkanShaderCount;
+const VulkanShader* find_shader(const char* op, const char* variant); // null: there is none, or none could be compiled
 
 constexpr uint32_t kMaxSpecial = 6; // specialisation constants of a shader: constant_id 0 to 3 are its own, then hides_args and lanes
 

@@ -11,6 +11,9 @@ struct RowRange {
     uint n_rows;
 };
 
+// Words of 32 values of x in int8: the values, a scale for each half, and each half's sum.
+CONST uint act_words = 12u;
+
 // The same of a cache with pool_rows rows.
 struct CachePart {
     uint first_row;

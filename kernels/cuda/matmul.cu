@@ -96,7 +96,7 @@ matmul_many_kernel(MatmulArgs a, float* y, // (n_tokens, rows)
 }
 
 // Activations in int8, blocks of 32 with a scale for each half; one warp per block.
-// twin: the shader multiplies in f32, since no device must have products of bytes
+// twin: quantize.comp; the shaders that multiply bytes are in matmul_dots.comp, since not every device has products of them
 __global__ void __launch_bounds__(n_threads, 2) quantize_kernel(MatmulArgs a, ActGroup* acts, // (cols / 32, n_tokens)
                                                              const float* x)               // (n_tokens, cols)
 {

@@ -21,4 +21,8 @@ few="embed,rmsnorm,rope,rotate,glu,add,softcap,argmax,matmul: targets*,attention
 for bits in 128 512; do LP_NATIVE_VECTOR_WIDTH=$bits "$1/test_backends" -tc="embed,rmsnorm,matmul: targets*,attention: cache formats*"; done
 KNAPSACK_VULKAN_LIMITS=coarse "$1/test_model" -tc="model: every*"
 KNAPSACK_VULKAN_LIMITS=pi5 "$1/test_backends" -tc="matmul: targets*,attention: head sizes and groups"
+for way in dots halves sums matrices; do # where the device has it; otherwise as a Pi 5
+    KNAPSACK_VULKAN_LIMITS=$way "$1/test_backends" -tc="rmsnorm,matmul: targets*,matmul: inputs*,attention: head sizes and groups"
+done
+KNAPSACK_VULKAN_LIMITS=fast "$1/test_model" -tc="model: every*"
 KNAPSACK_VULKAN_LIMITS=tiny_discrete "$1/test_backends" -tc="embed,matmul: targets*,attention: cache formats*"

@@ -3,7 +3,7 @@
 # tests/backends/vulkan.sh is the part that ctest runs.
 #     vulkan_all.sh FOLDER_OF_THE_TEST_PROGRAMS [PART ...]
 # ops: the op harness. widths: ops and victims with subgroups of 4 and 16, where the device is lavapipe. limits: the same on pretended
-# devices. cache: codes, victims and choices equal to the reference's, sessions between devices. layers: ops under the validation
+# devices. faster: with each of the ways that need more than Vulkan 1.1, and all together, where the device has it. cache: codes, victims and choices equal to the reference's, sessions between devices. layers: ops under the validation
 # layers, with synchronisation, then GPU-assisted; anything they say is a fault. No PART: all of them.
 set -eu
 bin=$1
@@ -11,7 +11,7 @@ shift
 export KS_TEST_BACKEND=vulkan
 # Mesa's own cache stays; what other tests needed is not made in the background of this one.
 export MESA_SHADER_CACHE_DIR="${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}" XDG_CACHE_HOME=/dev/null
-[ $# -gt 0 ] || set -- ops cache widths limits layers
+[ $# -gt 0 ] || set -- ops cache widths limits faster layers
 
 say() { echo "== $(date +%T) ${LP_NATIVE_VECTOR_WIDTH:-} ${KNAPSACK_VULKAN_LIMITS:-} $*"; }
 ops() { # in pieces, for whoever has a limit of time
@@ -58,6 +58,12 @@ for part; do
     done
         unset LP_NATIVE_VECTOR_WIDTH ;;
     limits) for name in pi5 mali dozen coarse; do # tiny_discrete has ranges that hold no activations: vulkan.sh asks it for what is cut
+        export KNAPSACK_VULKAN_LIMITS=$name
+        ops
+        KS_TEST_ROUNDS=10 "$bin/test_kv" -tc="victims*"
+    done
+        unset KNAPSACK_VULKAN_LIMITS ;;
+    faster) for name in dots halves sums matrices fast; do
         export KNAPSACK_VULKAN_LIMITS=$name
         ops
         KS_TEST_ROUNDS=10 "$bin/test_kv" -tc="victims*"

@@ -160,6 +160,37 @@ TEST_CASE("vulkan: what cannot be used is named with the reason")
     CHECK(refused[0].find("storage buffers") != std::string::npos);
 }
 
+// How products are computed, of the lines that people read.
+static std::string products_line(const Backend& backend)
+{
+    for (const std::string& path : backend.info().paths)
+        if (path.find("multiplies ") == 0) return path;
+    return "";
+}
+
+TEST_CASE("vulkan: what is faster is used where the device has it, and it says so")
+{
+    const std::string id = vulkan_device();
+    if (id.empty()) return;
+    const struct {
+        const char *limits, *feature, *line;
+    } ways[] = {{"pi5", "", "multiplies in f32"},
+                {"dots", "integer dot products", "a few by integer dot products"},
+                {"halves", "f16 arithmetic", "in f16, two at a time, a few in f32"},
+                {"matrices", "cooperative matrices", "by cooperative matrices of"}};
+    for (const auto& way : ways) {
+        Pretended device(way.limits);
+        std::unique_ptr<Backend> backend = std::move(open_backend({id, 0, nullptr}).value());
+        const bool has = backend->info().paths[0].find(way.feature) != std::string::npos;
+        CHECK_MESSAGE(products_line(*backend).find(has ? way.line : "multiplies in f32") != std::string::npos, way.limits);
+        ScratchShape shape;
+        const uint64_t none = backend->scratch_bytes(shape);
+        shape.n_tokens = 64;
+        shape.max_cols = 512;
+        CHECK((backend->scratch_bytes(shape) > none) == (has && *way.feature));
+    }
+}
+
 TEST_CASE("vulkan: pipelines are remembered for devices that read alike")
 {
     const std::string id = vulkan_device();

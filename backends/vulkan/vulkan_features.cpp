@@ -1,0 +1,133 @@
+#include "backends/vulkan/vulkan_features.h"
+
+#include "backends/vulkan/vulkan_pipelines.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace ks
+{
+
+bool has_extension(const VulkanExtensions& all, const char* name)
+{
+    return std::any_of(all.begin(), all.end(), [&](const VkExtensionProperties& e) { return strcmp(e.extensionName, name) == 0; });
+}
+
+FeatureChain::FeatureChain(uint32_t uses)
+{
+    first.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2;
+    auto add = [&](auto& part, VkStructureType type, const char* extension) {
+        part.sType = type;
+        part.pNext = first.pNext;
+        first.pNext = &part;
+        extensions.push_back(extension);
+    };
+    if (uses & use_dots) {
+        add(dots, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES_KHR,
+            VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME);
+        dots.shaderIntegerDotProduct = VK_TRUE;
+    }
+    if (uses & (use_halves | use_matrices)) {
+        add(halves, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES_KHR, VK_KHR_SHADER_FLOAT16_INT8_EXTENSION_NAME);
+        halves.shaderFloat16 = VK_TRUE;
+    }
+    if (uses & (use_sums | use_matrices)) {
+        add(widths, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES_EXT, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME);
+        widths.subgroupSizeControl = widths.computeFullSubgroups = VK_TRUE;
+    }
+#ifdef VK_KHR_cooperative_matrix
+    if (uses & use_matrices) {
+        add(memory_model, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_MEMORY_MODEL_FEATURES_KHR, VK_KHR_VULKAN_MEMORY_MODEL_EXTENSION_NAME);
+        memory_model.vulkanMemoryModel = VK_TRUE;
+        add(matrices, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR, VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME);
+        matrices.cooperativeMatrix = VK_TRUE;
+    }
+#endif
+}
+
+// Whether the device has every extension and every feature of what is used.
+static bool knows(const VulkanApi& vk, VkPhysicalDevice physical, const VulkanExtensions& extensions, uint32_t uses)
+{
+    const FeatureChain wanted(uses);
+    FeatureChain found(uses);
+    for (const char* name : wanted.extensions)
+        if (!has_extension(extensions, name)) return false;
+    vk.GetPhysicalDeviceFeatures2(physical, &found.first);
+    bool all = found.dots.shaderIntegerDotProduct == wanted.dots.shaderIntegerDotProduct &&
+               found.halves.shaderFloat16 == wanted.halves.shaderFloat16 &&
+               found.widths.subgroupSizeControl == wanted.widths.subgroupSizeControl &&
+               found.widths.computeFullSubgroups == wanted.widths.computeFullSubgroups &&
+               found.memory_model.vulkanMemoryModel == wanted.memory_model.vulkanMemoryModel;
+#ifdef VK_KHR_cooperative_matrix
+    all = all && found.matrices.cooperativeMatrix == wanted.matrices.cooperativeMatrix;
+#endif
+    return all;
+}
+
+// The first shape that fills the sides of shaders/matmul_halves.comp and whose results have room beside them.
+static void find_matrices(const VulkanApi& vk, VkPhysicalDevice physical, uint32_t shared_bytes, VulkanFaster& out)
+{
+#ifdef VK_KHR_cooperative_matrix
+    constexpr uint32_t kSide = 64, kDepth = 32, kTileBytes = 2 * kSide * 80 + 256;
+    uint32_t n = 0;
+    if (!vk.GetPhysicalDeviceCooperativeMatrixPropertiesKHR || !find_shader("matmul_halves_matrices", "q8_0")) return;
+    if (vk.GetPhysicalDeviceCooperativeMatrixPropertiesKHR(physical, &n, nullptr) != VK_SUCCESS) return;
+    VkCooperativeMatrixPropertiesKHR none{};
+    none.sType = VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR;
+    std::vector<VkCooperativeMatrixPropertiesKHR> all(n, none);
+    if (vk.GetPhysicalDeviceCooperativeMatrixPropertiesKHR(physical, &n, all.data()) != VK_SUCCESS) return;
+    for (const VkCooperativeMatrixPropertiesKHR& p : all) {
+        const bool types = p.AType == VK_COMPONENT_TYPE_FLOAT16_KHR && p.BType == VK_COMPONENT_TYPE_FLOAT16_KHR &&
+                           p.CType == VK_COMPONENT_TYPE_FLOAT32_KHR && p.ResultType == VK_COMPONENT_TYPE_FLOAT32_KHR;
+        if (!types || p.scope != VK_SCOPE_SUBGROUP_KHR || kSide % p.MSize || kSide % p.NSize || kDepth % p.KSize) continue;
+        const uint32_t n_subgroups = kThreads / out.width, n_matrices = kSide / p.MSize * (kSide / p.NSize);
+        if (n_matrices % n_subgroups || kTileBytes + 4 * n_subgroups * p.MSize * p.NSize > shared_bytes) continue;
+        const uint32_t n_each = n_matrices / n_subgroups, wide = kSide / p.NSize;
+        if (n_each < wide ? wide % n_each : n_each % wide) continue;
+        out.m = p.MSize;
+        out.n = p.NSize;
+        out.k = p.KSize;
+        out.has |= use_matrices;
+        return;
+    }
+#else
+    (void)vk, (void)physical, (void)shared_bytes, (void)out;
+#endif
+}
+
+VulkanFaster find_faster(const VulkanApi& vk, VkPhysicalDevice physical, const VulkanExtensions& extensions, uint32_t shared_bytes)
+{
+    VulkanFaster out;
+    VkPhysicalDeviceProperties2 properties{};
+    properties.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2;
+    VkPhysicalDeviceSubgroupProperties subgroups{};
+    subgroups.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES;
+    properties.pNext = &subgroups;
+    VkPhysicalDeviceShaderIntegerDotProductPropertiesKHR dots{};
+    dots.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_PROPERTIES_KHR;
+    VkPhysicalDeviceSubgroupSizeControlPropertiesEXT widths{};
+    widths.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_PROPERTIES_EXT;
+    for (uint32_t use : {use_dots, use_halves, use_sums})
+        if (knows(vk, physical, extensions, use)) out.has |= use;
+    if (out.has & use_dots) {
+        dots.pNext = properties.pNext;
+        properties.pNext = &dots;
+    }
+    if (out.has & use_sums) {
+        widths.pNext = properties.pNext;
+        properties.pNext = &widths;
+    }
+    vk.GetPhysicalDeviceProperties2(physical, &properties);
+    constexpr VkSubgroupFeatureFlags kSums =
+        VK_SUBGROUP_FEATURE_BASIC_BIT | VK_SUBGROUP_FEATURE_ARITHMETIC_BIT | VK_SUBGROUP_FEATURE_SHUFFLE_BIT;
+    const bool asks = (out.has & use_sums) && (widths.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT);
+    const bool fits = subgroups.subgroupSize >= 8 && kThreads % subgroups.subgroupSize == 0;
+    if (asks && fits) out.width = subgroups.subgroupSize;
+    const bool sums = (subgroups.supportedStages & VK_SHADER_STAGE_COMPUTE_BIT) && (subgroups.supportedOperations & kSums) == kSums;
+    if (!out.width || !sums) out.has &= ~uint32_t(use_sums);
+    if (out.width && knows(vk, physical, extensions, use_matrices)) find_matrices(vk, physical, shared_bytes, out);
+    out.fast = out.has & (dots.integerDotProduct4x8BitPackedSignedAccelerated ? ~0u : ~uint32_t(use_dots));
+    return out;
+}
+
+} // namespace ks

@@ -1,0 +1,32 @@
+// Activations in f16, each token's divided by its largest: what matmul_halves multiplies. One workgroup per token.
+// twin: none, CUDA has faster products of bytes
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "shaders/util.glsl"
+
+layout(push_constant) uniform Block { MatmulArgs a; } pushed;
+ARGS(MatmulArgs, a)
+layout(binding = 0) writeonly buffer Halves { uint halves[]; }; // (n_tokens, cols / 2) pairs, then (n_tokens) f32 that they are times
+layout(binding = 1) readonly buffer X { float x[]; };           // (n_tokens, cols)
+
+shared float tops[n_threads];
+
+void main()
+{
+    TAKE(a)
+    uint t = gl_WorkGroupID.x, n_pairs = a.cols / 2u;
+    float top = 0.f;
+    for (uint i = THREAD; i < a.cols; i += n_threads) top = max(top, abs(x[t * a.cols + i]));
+    tops[THREAD] = top;
+    barrier();
+    for (uint s = n_threads / 2u; s > 0u; s >>= 1) {
+        if (THREAD < s) tops[THREAD] = max(tops[THREAD], tops[THREAD + s]);
+        barrier();
+    }
+    float scale = tops[0] > 1e-30f ? 1.f / tops[0] : 0.f;
+    for (uint i = THREAD; i < n_pairs; i += n_threads) {
+        uint at = t * a.cols + 2u * i;
+        halves[t * n_pairs + i] = packHalf2x16(scale * vec2(x[at], x[at + 1u]));
+    }
+    if (THREAD == 0u) halves[a.n_tokens * n_pairs + t] = floatBitsToUint(tops[0]);
+}
