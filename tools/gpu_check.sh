@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # gpu_check.sh [SHAPE...]: everything that needs a GPU, on this machine's: builds, runs all tests on CUDA and on Vulkan, looks for faults
 # with compute-sanitizer, then measures models of usual shapes (135m 1b 3b 7b 8b; default: all) with random weights in real formats, and
-# selected attention beside all of it. What does not fit is said. Results are JSON lines in build-gpu/gpu_check.jsonl, the table is printed last.
+# selected attention beside all of it, and on Vulkan each way to multiply. What does not fit is said. Results are JSON lines in build-gpu/gpu_check.jsonl, the table is printed last.
 #     LLAMA_BENCH=FILE      llama.cpp's llama-bench, to compare with; default: the one in PATH or in ~/llama.cpp/build/bin
 #     KS_GPU_MINUTES=N      for one model at one depth; default 20, then the deeper ones are left out
 #     KS_GPU_BUILD=FOLDER   default: build-gpu      KS_CUDA_ARCHS=LIST   default: all that the toolkit knows
@@ -77,25 +77,25 @@ commit=$(git rev-parse --short HEAD 2>/dev/null || echo unknown)
 # add HOW SHAPE RECIPE [DEPTH]: a program's output to lines of JSON.
 add() { python3 tests/cuda/gpu_table.py "$1" "$2" "$3" "$peak" "$commit" "$model" "${4:-}" >>"$results"; }
 
-# measure SHAPE RECIPE DEPTH...: a line for the prompt and one for decoding at each depth, or why there is none.
+# measure SHAPE RECIPE DEPTH...: a line for the prompt and one for decoding at each depth, or why there is none; $label: another name for it.
 measure() {
-    local shape=$1 recipe=$2 depth code why
+    local shape=$1 recipe=$2 name=${label:-$2} depth code why
     shift 2
     for depth in "$@"; do
         code=0
         timeout "${minutes}m" "$build/knapsack" bench -m "$build/$shape.gguf" --device "$device" --kv "$recipe" -p 512 -n 64 -d "$depth" -r 3 --json \
             >"$build/bench.json" 2>"$build/bench.log" || code=$?
         case $code in
-            0) add bench "$shape" "$recipe" <"$build/bench.json" || failed="$failed bench:$shape:$recipe:$depth" ;;
+            0) add bench "$shape" "$name" <"$build/bench.json" || failed="$failed bench:$shape:$name:$depth" ;;
             4 | 124)
                 why="does not fit"
                 [ $code = 4 ] || why="more than $minutes min"
-                step "$shape $recipe at a depth of $depth: $why"
-                echo "$why" | add none "$shape" "$recipe" "$depth"
+                step "$shape $name at a depth of $depth: $why"
+                echo "$why" | add none "$shape" "$name" "$depth"
                 return ;;
             *)
                 tail -2 "$build/bench.log" >&2
-                failed="$failed bench:$shape:$recipe:$depth" ;;
+                failed="$failed bench:$shape:$name:$depth" ;;
         esac
     done
 }
@@ -125,6 +125,15 @@ for shape in "${shapes[@]}"; do
     fi
     [ ! -x "$llama" ] || measure_llama "$shape"
 done
+
+vulkan=$("$build/knapsack" devices --json | python3 -c 'import json, sys; print(next((d["id"] for d in json.load(sys.stdin) if d["backend"] == "vulkan" and "a program" not in d["name"]), ""))')
+if [ -n "$vulkan" ]; then
+    for way in all pi5 dots halves matrices sums; do # pi5: none of them; what the device lacks is as pi5
+        label="vulkan $way" device=$vulkan KNAPSACK_VULKAN_LIMITS=$way measure "${shapes[0]}" exact 0 4096
+    done
+else
+    step "skipped: the ways of Vulkan, no device that is hardware"
+fi
 
 step "attention of a layer, all slots and selected ones"
 if KS_PERF=1 KS_TEST_BACKEND=cuda "$build/test_kv" -tc="perf: select" >"$build/select.log" 2>&1; then

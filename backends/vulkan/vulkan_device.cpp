@@ -177,7 +177,7 @@ static std::vector<std::string> describe(const VulkanCandidate& c, const VkPhysi
     for (uint32_t i = 0; i < 4; i++)
         if (c.faster.has >> i & 1) able += std::string(", ") + kNames[i];
     std::string reads = "reads words, as hardware's caches want them, and adds ";
-    reads += limits.uses & use_sums ? "over subgroups of " + std::to_string(c.faster.width) + ", which it can be asked for"
+    reads += limits.uses & use_sums ? "over subgroups, which are asked to be " + std::to_string(c.faster.width) + " wide"
                                     : "through shared memory, which is right whatever a subgroup is";
     if (limits.lanes)
         reads = "reads texels, " + std::to_string(limits.lanes) +

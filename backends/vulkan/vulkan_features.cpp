@@ -120,9 +120,10 @@ VulkanFaster find_faster(const VulkanApi& vk, VkPhysicalDevice physical, const V
     vk.GetPhysicalDeviceProperties2(physical, &properties);
     constexpr VkSubgroupFeatureFlags kSums =
         VK_SUBGROUP_FEATURE_BASIC_BIT | VK_SUBGROUP_FEATURE_ARITHMETIC_BIT | VK_SUBGROUP_FEATURE_SHUFFLE_BIT;
+    // The narrowest that holds eight: what drivers with several multiply matrices in.
+    const uint32_t width = std::max(8u, widths.minSubgroupSize);
     const bool asks = (out.has & use_sums) && (widths.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT);
-    const bool fits = subgroups.subgroupSize >= 8 && kThreads % subgroups.subgroupSize == 0;
-    if (asks && fits) out.width = subgroups.subgroupSize;
+    if (asks && width <= widths.maxSubgroupSize && kThreads % width == 0) out.width = width;
     const bool sums = (subgroups.supportedStages & VK_SHADER_STAGE_COMPUTE_BIT) && (subgroups.supportedOperations & kSums) == kSums;
     if (!out.width || !sums) out.has &= ~uint32_t(use_sums);
     if (out.width && knows(vk, physical, extensions, use_matrices)) find_matrices(vk, physical, shared_bytes, out);

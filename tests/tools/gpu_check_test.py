@@ -12,14 +12,14 @@ SHAPE = "135m,layers=1,vocab=300,ffn=64"
 # What is deep does not fit; 4,096 are 64, and turbo4 is what KIND says.
 PROGRAM = """#!/bin/bash
 if [ "$1" = devices ]; then
-    [ "$2" = --json ] && echo '[{{"id": "cpu", "backend": "cpu"}}, {{"id": "cuda:0", "backend": "cuda"}}]' || echo '   vulkan:0  stands in'
+    [ "$2" = --json ] && echo '[{{"id": "cpu", "backend": "cpu"}}, {{"id": "cuda:0", "backend": "cuda"}}, {{"id": "vulkan:0", "backend": "vulkan", "name": "Stand-in"}}]' || echo '   vulkan:0  stands in'
     exit
 fi
 args=("$@")
 for i in "${{!args[@]}}"; do
     next=${{args[i + 1]:-}}
     case "${{args[i]}} $next" in
-        "--device cuda:0") args[i + 1]=cpu ;;
+        "--device cuda:0" | "--device vulkan:0") args[i + 1]=cpu ;;
         "-d 0" | "-r 3") args[i + 1]=$((next / 3)) ;;
         "-d 4096") args[i + 1]=64 ;;
         "-d "*) echo "knapsack: does not fit" >&2; exit 4 ;;
@@ -76,6 +76,8 @@ def test_passes(folder):
         holds("none" in row or abs(row["share_of_peak"] - row["gb_per_second"] / 123.4) < 1e-12, "share of the peak", row)
     holds([row["depth"] for row in rows if row["recipe"] == "tokenselect"] == [64, 64, 131072], "selection, too", rows)
     holds([row["recipe"] for row in rows if row["recipe"].startswith("h2o")] == ["h2o,slots=8192,k=turbo4,v=turbo4"], "and eviction", rows)
+    holds([row["recipe"] for row in rows if row["recipe"].startswith("vulkan")] == [f"vulkan {way}" for way in ("all", "pi5", "dots", "halves", "matrices", "sums")
+                                                                                   for _ in range(4)], "each way of Vulkan, at two depths", rows)
     holds([(row["test"], row["depth"], row["tokens_per_second"]["median"]) for row in rows if row["recipe"] == "llama.cpp"] == [("pp", 0, 100), ("tg", 0, .5)],
           "an older llama.cpp without depths", rows)
     holds([(row["recipe"], row["depth"], row["times_all"]) for row in rows if row["test" if "test" in row else "none"] == "step"] ==
