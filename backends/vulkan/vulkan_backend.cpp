@@ -8,7 +8,6 @@ namespace ks
 
 constexpr uint64_t kStagingBytes = 1u << 20;
 constexpr uint64_t kSmallBytes = 16384; // of an upload
-static_assert(kSmallBytes <= kMaxUpdate, "");
 
 std::vector<DeviceInfo> find_vulkan_devices(std::vector<std::string>* refused)
 {
@@ -41,15 +40,21 @@ Status VulkanBackend::open(const std::string& id)
     m_pipelines.open(m_device, m_stream.layout());
     KS_TRY(m_device.make_block(kNothingBytes, false, &m_nothing));
     m_stream.bind_nothing(optional({}, 0));
-    return m_device.limits().unified ? Status() : m_device.make_block(kStagingBytes, true, &m_staging);
+    return m_device.make_block(kStagingBytes, true, &m_staging);
 }
 
 VulkanBackend::~VulkanBackend()
 {
-    (void)m_stream.wait();
+    (void)sync();
     m_stream.forget(m_nothing.buffer);
     m_device.free_block(m_nothing);
     m_device.free_block(m_staging);
+}
+
+Status VulkanBackend::sync()
+{
+    m_staged = 0;
+    return m_stream.wait();
 }
 
 DeviceInfo VulkanBackend::info() const
@@ -95,7 +100,7 @@ Result<Buffer> VulkanBackend::alloc(uint64_t bytes, const std::vector<uint64_t>&
         parts->push_back({begin, block});
         // Zeros, and every page touched: what a system has promised and cannot give is missed now.
         m_stream.fill({block.buffer, 0, block.bytes}, 0);
-        status = m_stream.wait();
+        status = sync();
     }
     (void)parts.release();
     if (!status.ok()) {
@@ -108,7 +113,7 @@ Result<Buffer> VulkanBackend::alloc(uint64_t bytes, const std::vector<uint64_t>&
 void VulkanBackend::free(Buffer& buffer)
 {
     if (!buffer.data) return;
-    (void)m_stream.wait();
+    (void)sync();
     BufferParts* parts = static_cast<BufferParts*>(buffer.data);
     for (BufferPart& part : *parts) {
         m_stream.forget(part.block.buffer);
@@ -132,21 +137,21 @@ void VulkanBackend::upload(const Buffer& to, uint64_t offset, const void* from, 
 {
     const VulkanBinding bound = bytes_of(to, offset, bytes);
     const uint8_t* data = static_cast<const uint8_t*>(from);
-    // Small things go along with the commands, so that nobody waits for what still uses what was there.
-    const bool small = bytes && bytes <= kSmallBytes && bytes % 4 == 0 && offset % 4 == 0;
     uint8_t* mapped = part_of(to, offset).block.mapped;
-    if (small && (!mapped || m_stream.uses(bound))) return m_stream.update(bound, from);
-    if (mapped) {
-        if (m_stream.uses(bound)) (void)m_stream.wait();
+    const bool used = mapped && m_stream.uses(bound);
+    if (mapped && (!used || bytes > kSmallBytes)) {
+        if (used) (void)sync();
         memcpy(mapped + bound.offset, data, bytes);
         return;
     }
-    // In parts that take turns in the staging block; one that is still on its way is waited for.
+    // Staged, small things so that nobody waits for what still uses what was there, in parts that take turns in the staging block, one that
+    // is still on its way being waited for; from the block's beginning on after every wait, so that equal steps find theirs in equal
+    // places.
     for (uint64_t done = 0, n; done < bytes; done += n) {
         n = std::min(bytes - done, kStagingBytes / 4);
         if (m_staged + n > kStagingBytes) m_staged = 0;
         const VulkanBinding room{m_staging.buffer, m_staged, align_up(n, 256)};
-        if (m_stream.uses(room)) (void)m_stream.wait();
+        if (m_stream.uses(room)) (void)sync();
         memcpy(m_staging.mapped + m_staged, data + done, n);
         m_stream.copy({bound.buffer, bound.offset + done, n}, {m_staging.buffer, m_staged, n});
         m_staged += align_up(n, 256);
@@ -158,14 +163,14 @@ void VulkanBackend::download(void* to, const Buffer& from, uint64_t offset, uint
     const VulkanBinding bound = bytes_of(from, offset, bytes);
     uint8_t* data = static_cast<uint8_t*>(to);
     if (uint8_t* mapped = part_of(from, offset).block.mapped) {
-        (void)m_stream.wait();
+        (void)sync();
         memcpy(data, mapped + bound.offset, bytes);
         return;
     }
     for (uint64_t done = 0, n; done < bytes; done += n) {
         n = std::min(bytes - done, kStagingBytes);
         m_stream.copy({m_staging.buffer, 0, n}, {bound.buffer, bound.offset + done, n});
-        (void)m_stream.wait();
+        (void)sync();
         memcpy(data + done, m_staging.mapped, n);
     }
 }

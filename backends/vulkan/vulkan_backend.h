@@ -21,7 +21,8 @@ public:
     void upload(const Buffer& to, uint64_t offset, const void* from, uint64_t bytes) override;
     void download(void* to, const Buffer& from, uint64_t offset, uint64_t bytes) override;
     void fill(const Buffer& to, uint64_t offset, uint64_t bytes, uint32_t word) override;
-    Status sync() override { return m_stream.wait(); }
+    Status sync() override;
+    const VulkanStream& stream() const { return m_stream; }
     uint64_t scratch_bytes(const ScratchShape& shape) const override;
     void set_scratch(const Buffer& buffer, uint64_t offset, const ScratchShape& shape) override;
 
@@ -83,7 +84,7 @@ private:
     VulkanDevice m_device;
     VulkanStream m_stream;
     VulkanPipelines m_pipelines;
-    VulkanBlock m_staging; // where the host does not see the device's memory: what is on its way
+    VulkanBlock m_staging; // what is on its way
     uint64_t m_staged = 0; // where its next part begins
     VulkanBlock m_nothing; // bound where an op has no tensor
     VulkanBinding m_scratch;

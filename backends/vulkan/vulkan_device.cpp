@@ -35,7 +35,7 @@ static const LimitsClamp kClamps[] = {
     {"fast", ~0ull, ~0ull, true, 64, ~0u}, // all that the device has
     {"featureless", ~0ull, ~0ull, false, 64, 0, 4},
     {"lost", ~0ull, ~0ull, false, 64, 0, 8, 8}, // after a few submits
-    {"refusing", ~0ull, ~0ull, false, 64, 0, 8, ~0ull, 3},
+    {"refusing", ~0ull, ~0ull, false, 64, 0, 8, ~0ull, 4},
 };
 
 static void clamp(VulkanLimits& limits, const VulkanFaster& faster)

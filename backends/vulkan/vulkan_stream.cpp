@@ -3,14 +3,18 @@
 #include "backends/vulkan/spirv.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace ks
 {
 
-constexpr uint32_t kSets = 1024;      // of a batch: more than a decoded token needs
-constexpr uint32_t kAccesses = 16384; // that may be waited for
-constexpr uint32_t kTexels = 4096;    // views of weights and caches that there is room for before more is allocated
-constexpr double kMaxWork = 2e9;      // multiply-adds of a submit: below the time after which systems take a device for stuck
+constexpr uint32_t kSets = 1024;          // of a batch: more than a decoded token needs
+constexpr size_t kListBytes = 320u << 10; // of a batch's commands: as much
+constexpr size_t kMaxCommand = 512;       // bytes of one
+constexpr size_t kShortList = 16384;      // bytes: of a layer at most
+constexpr uint32_t kAccesses = 16384;     // that may be waited for
+constexpr uint32_t kTexels = 4096;        // views of weights and caches that there is room for before more is allocated
+constexpr double kMaxWork = 2e9;          // multiply-adds of a submit: below the time after which systems take a device for stuck
 constexpr uint32_t kPushBytes = 128;
 constexpr VkPipelineStageFlags kStages = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
 constexpr VkAccessFlags kWrites = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
@@ -40,6 +44,8 @@ Status VulkanStream::open(VulkanDevice& device)
 {
     m_device = &device;
     m_accesses.reserve(kAccesses);
+    m_list.reserve(kListBytes);
+    for (Batch& b : m_batches) b.list.reserve(kListBytes);
     m_texels.reserve(device.limits().lanes ? kTexels : 0);
     KS_TRY(make_layouts());
     return make_batches();
@@ -76,11 +82,11 @@ Status VulkanStream::make_batches()
 {
     const VulkanApi& vk = m_device->vk();
     const VkDevice device = m_device->handle();
-    const VkDescriptorPoolSize size[] = {{VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 2 * kSets * kMaxBindings},
-                                         {VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER, 2 * kSets * kMaxBindings}};
+    const VkDescriptorPoolSize size[] = {{VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, kBatches * kSets * kMaxBindings},
+                                         {VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER, kBatches * kSets * kMaxBindings}};
     VkDescriptorPoolCreateInfo sets{};
     sets.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO;
-    sets.maxSets = 2 * kSets;
+    sets.maxSets = kBatches * kSets;
     sets.poolSizeCount = m_device->limits().lanes ? 2 : 1;
     sets.pPoolSizes = size;
     VkResult result = vk.CreateDescriptorPool(device, &sets, nullptr, &m_sets);
@@ -122,23 +128,12 @@ void VulkanStream::give_up(VkResult why, const char* what)
         m_status = fail(Code::device, "%s failed while %s: %s", m_device->candidate().info.id.c_str(), what, vulkan_error(why).c_str());
 }
 
-// Makes sure that a command buffer is being recorded. False: the device is lost.
+// Makes room for a command. False: the device is lost.
 bool VulkanStream::begin(uint32_t n_accesses)
 {
     if (m_accesses.size() + n_accesses > kAccesses) (void)wait();
-    if (batch().n_sets == kSets || m_work > kMaxWork) submit();
-    if (!m_status.ok()) return false;
-    Batch& b = batch();
-    if (b.recording) return true;
-    if (b.running) finish(b);
-    VkCommandBufferBeginInfo info{};
-    info.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO;
-    info.flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT;
-    const VkResult result = m_device->vk().BeginCommandBuffer(b.commands, &info);
-    if (result != VK_SUCCESS) give_up(result, "recording");
-    b.recording = result == VK_SUCCESS;
-    b.n_sets = 0;
-    return b.recording && m_status.ok();
+    if (m_n_dispatches == kSets || m_list.size() + kMaxCommand > kListBytes || m_work > kMaxWork) submit();
+    return m_status.ok();
 }
 
 static bool overlap(const VulkanBinding& a, const VulkanBinding& b)
@@ -160,19 +155,54 @@ bool VulkanStream::uses(const VulkanBinding& bytes) const
     return false;
 }
 
-void VulkanStream::touch(const VulkanBinding& bytes, bool writes)
+// written: bit per binding.
+void VulkanStream::append(Command command, const VulkanBinding* bindings, uint32_t written, const void* push)
 {
-    m_accesses.push_back({bytes, writes});
+    for (uint32_t i = 0; i < command.n_bindings; i++) command.waits |= conflicts(bindings[i], written >> i & 1);
+    if (command.waits) m_ordered = m_accesses.size();
+    for (uint32_t i = 0; i < command.n_bindings; i++) m_accesses.push_back({bindings[i], (written >> i & 1) != 0});
+    auto add = [&](const void* data, size_t bytes) {
+        const uint8_t* from = static_cast<const uint8_t*>(data);
+        m_list.insert(m_list.end(), from, from + bytes);
+    };
+    add(&command, sizeof command);
+    add(bindings, command.n_bindings * sizeof *bindings);
+    add(push, command.n_push_bytes);
 }
 
-void VulkanStream::barrier()
+void VulkanStream::dispatch(const VulkanDispatch& d)
+{
+    static_assert(sizeof(Command) + kMaxBindings * sizeof(VulkanBinding) + kPushBytes <= kMaxCommand, "");
+    const VulkanPipeline& pipeline = *d.pipeline;
+    if (!pipeline.handle || !begin(pipeline.n_bindings)) return;
+    for (uint32_t i = 0; i < pipeline.n_bindings; i++)
+        KS_CHECK(d.bindings[i].bytes <= m_device->limits().range_bytes && d.bindings[i].offset % m_device->limits().align == 0,
+                 "binding %u of %llu bytes at %llu", i, (unsigned long long)d.bindings[i].bytes, (unsigned long long)d.bindings[i].offset);
+    const Command command{Kind::dispatch, 0, pipeline.n_bindings, d.push_bytes, &pipeline, {d.groups[0], d.groups[1], d.groups[2]}, 0};
+    append(command, d.bindings, pipeline.written, d.push);
+    m_n_dispatches++;
+    m_work += d.work;
+}
+
+void VulkanStream::copy(const VulkanBinding& to, const VulkanBinding& from)
+{
+    const VulkanBinding both[] = {to, from};
+    if (begin(2)) append({Kind::copy, 0, 2, 0, nullptr, {}, 0}, both, 1);
+}
+
+void VulkanStream::fill(const VulkanBinding& to, uint32_t word)
+{
+    if (begin(1)) append({Kind::fill, 0, 1, 0, nullptr, {}, word}, &to, 1);
+}
+
+void VulkanStream::barrier(VkCommandBuffer commands, bool to_host) const
 {
     VkMemoryBarrier memory{};
     memory.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
     memory.srcAccessMask = kWrites;
-    memory.dstAccessMask = kWrites | kReads;
-    m_device->vk().CmdPipelineBarrier(batch().commands, kStages, kStages, 0, 1, &memory, 0, nullptr, 0, nullptr);
-    m_ordered = m_accesses.size();
+    memory.dstAccessMask = kWrites | kReads | (to_host ? VK_ACCESS_HOST_READ_BIT : 0);
+    m_device->vk().CmdPipelineBarrier(commands, kStages, kStages | (to_host ? VK_PIPELINE_STAGE_HOST_BIT : 0), 0, 1, &memory, 0, nullptr, 0,
+                                      nullptr);
 }
 
 // From there to the buffer's end or as far as texels go: how much of it a shader uses does not matter.
@@ -195,107 +225,113 @@ VkBufferView VulkanStream::texels_of(const VulkanBinding& bytes)
 
 void VulkanStream::forget(VkBuffer buffer)
 {
+    for (Batch& b : m_batches) b.list.clear(); // another buffer may get the name of this one
     for (Texels& t : m_texels)
         if (t.buffer == buffer) m_device->vk().DestroyBufferView(m_device->handle(), t.view, nullptr);
     m_texels.erase(std::remove_if(m_texels.begin(), m_texels.end(), [&](const Texels& t) { return t.buffer == buffer; }), m_texels.end());
 }
 
-void VulkanStream::dispatch(const VulkanDispatch& d)
+void VulkanStream::bind(VkDescriptorSet set, const VulkanPipeline& pipeline, const VulkanBinding* bindings)
 {
-    const VulkanPipeline& pipeline = *d.pipeline;
-    if (!pipeline.handle || !begin(pipeline.n_bindings)) return;
-    const VulkanApi& vk = m_device->vk();
-    Batch& b = batch();
-    const VkDescriptorSet set = b.sets[b.n_sets++];
     VkDescriptorBufferInfo buffers[kMaxBindings];
     VkBufferView texels[kMaxBindings];
     VkWriteDescriptorSet writes[2 * kMaxBindings] = {};
     const uint32_t n_writes = m_device->limits().lanes ? 2 * kMaxBindings : kMaxBindings;
-    bool waits = false;
     for (uint32_t i = 0; i < n_writes; i++) {
         // What a set was last used for must not stay in it: lavapipe looks at bindings that a shader has not.
         const uint32_t nth = i % kMaxBindings;
-        const VulkanBinding& bound = d.bindings[nth < pipeline.n_bindings ? nth : 0];
+        const VulkanBinding& bound = bindings[nth < pipeline.n_bindings ? nth : 0];
         writes[i].sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET;
         writes[i].dstSet = set;
         writes[i].dstBinding = i < kMaxBindings ? i : kFirstTexels + nth;
         writes[i].descriptorCount = 1;
         if (i < kMaxBindings) {
-            KS_CHECK(bound.bytes <= m_device->limits().range_bytes && bound.offset % m_device->limits().align == 0,
-                     "binding %u of %llu bytes at %llu", i, (unsigned long long)bound.bytes, (unsigned long long)bound.offset);
             buffers[i] = {bound.buffer, bound.offset, bound.bytes};
             writes[i].descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
             writes[i].pBufferInfo = &buffers[i];
-            if (i < pipeline.n_bindings) waits |= conflicts(bound, pipeline.written >> i & 1);
         } else {
             texels[nth] = texels_of(pipeline.texels >> nth & 1 ? bound : m_nothing);
             writes[i].descriptorType = VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER;
             writes[i].pTexelBufferView = &texels[nth];
         }
     }
-    if (!m_status.ok()) return;
-    if (waits) barrier();
-    for (uint32_t i = 0; i < pipeline.n_bindings; i++) touch(d.bindings[i], pipeline.written >> i & 1);
-    vk.UpdateDescriptorSets(m_device->handle(), n_writes, writes, 0, nullptr);
-    vk.CmdBindPipeline(b.commands, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline.handle);
-    vk.CmdBindDescriptorSets(b.commands, VK_PIPELINE_BIND_POINT_COMPUTE, m_layout, 0, 1, &set, 0, nullptr);
-    vk.CmdPushConstants(b.commands, m_layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, d.push_bytes, d.push);
-    vk.CmdDispatch(b.commands, d.groups[0], d.groups[1], d.groups[2]);
-    m_work += d.work;
+    if (m_status.ok()) m_device->vk().UpdateDescriptorSets(m_device->handle(), n_writes, writes, 0, nullptr);
 }
 
-void VulkanStream::copy(const VulkanBinding& to, const VulkanBinding& from)
+void VulkanStream::record(Batch& b)
 {
-    if (!begin(2)) return;
-    if (conflicts(to, true) || conflicts(from, false)) barrier();
-    touch(to, true);
-    touch(from, false);
-    const VkBufferCopy region{from.offset, to.offset, to.bytes};
-    m_device->vk().CmdCopyBuffer(batch().commands, from.buffer, to.buffer, 1, &region);
+    const VulkanApi& vk = m_device->vk();
+    VkCommandBufferBeginInfo info{};
+    info.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO;
+    const VkResult begun = vk.BeginCommandBuffer(b.commands, &info);
+    if (begun != VK_SUCCESS) return give_up(begun, "recording");
+    uint32_t n_sets = 0;
+    for (size_t at = 0; at < m_list.size();) {
+        Command c;
+        VulkanBinding bindings[kMaxBindings];
+        memcpy(&c, &m_list[at], sizeof c);
+        memcpy(bindings, &m_list[at + sizeof c], c.n_bindings * sizeof *bindings);
+        at += sizeof c + c.n_bindings * sizeof *bindings;
+        if (c.waits) barrier(b.commands, false);
+        const VulkanBinding& to = bindings[0];
+        if (c.kind == Kind::dispatch) {
+            const VkDescriptorSet set = b.sets[n_sets++];
+            bind(set, *c.pipeline, bindings);
+            vk.CmdBindPipeline(b.commands, VK_PIPELINE_BIND_POINT_COMPUTE, c.pipeline->handle);
+            vk.CmdBindDescriptorSets(b.commands, VK_PIPELINE_BIND_POINT_COMPUTE, m_layout, 0, 1, &set, 0, nullptr);
+            vk.CmdPushConstants(b.commands, m_layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, c.n_push_bytes, &m_list[at]);
+            vk.CmdDispatch(b.commands, c.groups[0], c.groups[1], c.groups[2]);
+        } else if (c.kind == Kind::copy) {
+            const VkBufferCopy region{bindings[1].offset, to.offset, to.bytes};
+            vk.CmdCopyBuffer(b.commands, bindings[1].buffer, to.buffer, 1, &region);
+        } else {
+            vk.CmdFillBuffer(b.commands, to.buffer, to.offset, to.bytes, c.word);
+        }
+        at += c.n_push_bytes;
+    }
+    barrier(b.commands, true);
+    const VkResult ended = vk.EndCommandBuffer(b.commands);
+    if (ended != VK_SUCCESS) give_up(ended, "recording");
 }
 
-void VulkanStream::fill(const VulkanBinding& to, uint32_t word)
+// The batch that was recorded of the list; if there is none that which was not used for longest is, now, but short ones before others: a
+// step that chooses victims waits often, and is not to take the place of what decodes.
+VulkanStream::Batch& VulkanStream::recorded()
 {
-    if (!begin(1)) return;
-    if (conflicts(to, true)) barrier();
-    touch(to, true);
-    m_device->vk().CmdFillBuffer(batch().commands, to.buffer, to.offset, to.bytes, word);
-}
-
-void VulkanStream::update(const VulkanBinding& to, const void* from)
-{
-    if (!begin(1)) return;
-    if (conflicts(to, true)) barrier();
-    touch(to, true);
-    m_device->vk().CmdUpdateBuffer(batch().commands, to.buffer, to.offset, to.bytes, from);
+    Batch* oldest = m_batches;
+    for (Batch& b : m_batches) {
+        if (b.list == m_list) {
+            if (b.running) finish(b);
+            m_n_replays++;
+            return b;
+        }
+        const bool is_short = b.list.size() < kShortList, was_short = oldest->list.size() < kShortList;
+        if (is_short != was_short ? is_short : b.last_used < oldest->last_used) oldest = &b;
+    }
+    if (oldest->running) finish(*oldest);
+    oldest->list.clear();
+    record(*oldest);
+    if (m_status.ok()) oldest->list = m_list; // has room
+    return *oldest;
 }
 
 void VulkanStream::submit()
 {
-    Batch& b = batch();
-    if (!b.recording) return;
-    const VulkanApi& vk = m_device->vk();
-    VkMemoryBarrier memory{};
-    memory.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
-    memory.srcAccessMask = kWrites;
-    memory.dstAccessMask = kWrites | kReads | VK_ACCESS_HOST_READ_BIT;
-    vk.CmdPipelineBarrier(b.commands, kStages, kStages | VK_PIPELINE_STAGE_HOST_BIT, 0, 1, &memory, 0, nullptr, 0, nullptr);
-    m_ordered = m_accesses.size();
-    VkResult result = vk.EndCommandBuffer(b.commands);
+    if (m_list.empty()) return;
+    Batch& b = recorded();
     VkSubmitInfo info{};
     info.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO;
     info.commandBufferCount = 1;
     info.pCommandBuffers = &b.commands;
-    if (result == VK_SUCCESS && m_n_submits >= m_device->limits().n_submits) result = VK_ERROR_DEVICE_LOST;
-    if (result == VK_SUCCESS) result = vk.QueueSubmit(m_device->queue(), 1, &info, b.fence);
+    VkResult result = m_n_submits >= m_device->limits().n_submits ? VK_ERROR_DEVICE_LOST : VK_SUCCESS;
+    if (result == VK_SUCCESS && m_status.ok()) result = m_device->vk().QueueSubmit(m_device->queue(), 1, &info, b.fence);
     if (result != VK_SUCCESS) give_up(result, "submitting");
-    b.recording = false;
-    b.running = result == VK_SUCCESS;
-    m_n_submits++;
+    b.running = m_status.ok();
+    b.last_used = ++m_n_submits;
+    m_list.clear();
+    m_n_dispatches = 0;
     m_work = 0;
-    m_at ^= 1;
-    if (batch().running) finish(batch());
-    batch().n_sets = 0;
+    m_ordered = m_accesses.size();
 }
 
 void VulkanStream::finish(Batch& b)

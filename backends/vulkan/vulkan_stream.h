@@ -1,5 +1,6 @@
-// What was enqueued: command buffers that are recorded and submitted in order, with a barrier wherever an op needs what one before
-// it wrote. Nothing is allocated after open(): command buffers, descriptor sets and the list of accesses are used in turn.
+// What was enqueued: a list of commands, with a barrier wherever one needs what one before it wrote. When it is submitted a command buffer
+// is recorded of it, or the one that was recorded of the same list, byte for byte, is submitted again: a decoded token's is, every time.
+// Nothing is allocated after open(): command buffers, descriptor sets and lists are used in turn.
 #pragma once
 
 #include "backends/vulkan/vulkan_device.h"
@@ -7,8 +8,8 @@
 namespace ks
 {
 
-constexpr uint32_t kThreads = 128; // of every workgroup (shaders/util.glsl)
-constexpr uint64_t kMaxUpdate = 65536;
+constexpr uint32_t kThreads = 128;   // of every workgroup (shaders/util.glsl)
+constexpr uint32_t kBatches = 4;     // that are recorded and may run
 constexpr uint32_t kMaxBindings = 8; // storage buffers of a shader, and of the one set layout
 
 struct VulkanBinding {
@@ -48,8 +49,6 @@ public:
     void dispatch(const VulkanDispatch& d);
     void copy(const VulkanBinding& to, const VulkanBinding& from);
     void fill(const VulkanBinding& to, uint32_t word);
-    // A few bytes of the host's, which go into the command buffer; at most kMaxUpdate, a multiple of 4.
-    void update(const VulkanBinding& to, const void* from);
     // Whether something that was enqueued and may not have run yet uses these bytes; for a host that is about to write them.
     bool uses(const VulkanBinding& bytes) const;
     // Submits what was recorded and waits until all has run. A device that was lost stays lost: nothing runs any more.
@@ -57,14 +56,26 @@ public:
     void forget(VkBuffer buffer);                 // which is about to go
     void give_up(VkResult why, const char* what); // what was enqueued from now on does not run
     uint64_t n_submits() const { return m_n_submits; }
+    uint64_t n_replays() const { return m_n_replays; } // submits of what had been recorded before
 
 private:
+    enum class Kind : uint32_t { dispatch, copy, fill };
+    struct Command {
+        Kind kind;
+        uint32_t waits;                    // for what was enqueued before it: a barrier
+        uint32_t n_bindings, n_push_bytes; // that follow it; a copy's bindings are to and from
+        const VulkanPipeline* pipeline;
+        uint32_t groups[3];
+        uint32_t word; // that fills
+    };
+    // A command buffer and the list that it was recorded of; an empty list: of none.
     struct Batch {
         VkCommandBuffer commands = VK_NULL_HANDLE;
         VkFence fence = VK_NULL_HANDLE;
         std::vector<VkDescriptorSet> sets;
-        uint32_t n_sets = 0; // used
-        bool recording = false, running = false;
+        std::vector<uint8_t> list;
+        uint64_t last_used = 0;
+        bool running = false;
     };
     // A buffer from an offset on, as texels of a word.
     struct Texels {
@@ -81,26 +92,29 @@ private:
     Status make_batches();
     VkBufferView texels_of(const VulkanBinding& bytes);
     bool begin(uint32_t n_accesses);
-    void touch(const VulkanBinding& bytes, bool writes);
+    void append(Command command, const VulkanBinding* bindings, uint32_t written, const void* push = nullptr);
     bool conflicts(const VulkanBinding& bytes, bool writes) const;
-    void barrier();
+    void barrier(VkCommandBuffer commands, bool to_host) const;
+    void bind(VkDescriptorSet set, const VulkanPipeline& pipeline, const VulkanBinding* bindings);
+    void record(Batch& batch);
+    Batch& recorded();
     void submit();
     void finish(Batch& batch);
-    Batch& batch() { return m_batches[m_at]; }
 
     VulkanDevice* m_device = nullptr;
     VkDescriptorSetLayout m_set_layout = VK_NULL_HANDLE;
     VkPipelineLayout m_layout = VK_NULL_HANDLE;
     VkDescriptorPool m_sets = VK_NULL_HANDLE;
     VkCommandPool m_commands = VK_NULL_HANDLE;
-    Batch m_batches[2];
-    int m_at = 0;
-    double m_work = 0;              // recorded and not submitted
+    Batch m_batches[kBatches];
+    std::vector<uint8_t> m_list;    // of commands that are not submitted
+    uint32_t m_n_dispatches = 0;    // of them
+    double m_work = 0;              // of them
     std::vector<Access> m_accesses; // since all had run
     size_t m_ordered = 0;           // those before it are behind a barrier
     VulkanBinding m_nothing;
     std::vector<Texels> m_texels; // made when they are first needed
-    uint64_t m_n_submits = 0;
+    uint64_t m_n_submits = 0, m_n_replays = 0;
     Status m_status;
 };
 

@@ -1,5 +1,8 @@
 // What goes wrong on a Vulkan device is a Status in one sentence, and the program goes on.
 #include "tests/devices.h"
+#ifdef KS_VULKAN
+#include "backends/vulkan/vulkan_backend.h"
+#endif
 
 #include <cstdlib>
 #include <cstring>
@@ -159,6 +162,50 @@ TEST_CASE("vulkan: what cannot be used is named with the reason")
     CHECK(refused[0].find(id) == 0);
     CHECK(refused[0].find("storage buffers") != std::string::npos);
 }
+
+#ifdef KS_VULKAN
+TEST_CASE("vulkan: steps that are alike are recorded once, and see what is new in the buffers")
+{
+    const std::string id = vulkan_device();
+    if (id.empty()) return;
+    for (const char* limits : {"", "discrete"}) {
+        Pretended device(limits);
+        VulkanBackend backend;
+        REQUIRE(backend.open(id).ok());
+        const uint32_t n = 64;
+        const std::vector<float> ones(n, 1.f);
+        std::vector<float> in(n), out(n);
+        for (int round = 0; round < 2; round++) { // in the second another buffer, which may have the first one's name
+            Buffer buffer = backend.alloc(8192).value();
+            const Tensor x{buffer, 0, 1, n}, b{buffer, 4096, 1, n};
+            backend.upload(buffer, 4096, ones.data(), 4 * n);
+            CHECK(backend.sync().ok());
+            const uint64_t before = backend.stream().n_replays();
+            for (int step = 0; step < 12; step++) {
+                // Two kinds of steps in turn; another in between, or many short ones, do not make them forgotten.
+                const int n_adds = step == 7 ? 190 : step % 2 ? 200 : 300;
+                for (uint32_t i = 1; i < 6; i++) {
+                    backend.fill(buffer, 1024, 4 * i, step);
+                    CHECK(backend.sync().ok());
+                }
+                in.assign(n, float(100 * step));
+                backend.upload(buffer, 0, in.data(), 4 * n);
+                for (int i = 0; i < n_adds; i++) {
+                    if (i == 5) backend.upload(buffer, 4096, ones.data(), 4 * n); // while it is used
+                    backend.add({1, n, 1}, x, b);
+                }
+                backend.download(out.data(), buffer, 0, 4 * n);
+                CHECK(out == std::vector<float>(n, float(100 * step + n_adds)));
+            }
+            CHECK(backend.stream().n_replays() - before == 12 - 3);      // the first of each kind is recorded
+            for (int i = 0; i < 4000; i++) backend.add({1, n, 1}, x, b); // more than one list holds
+            backend.download(out.data(), buffer, 0, 4 * n);
+            CHECK(out[5] == 1100 + 200 + 4000);
+            backend.free(buffer);
+        }
+    }
+}
+#endif
 
 // How products are computed, of the lines that people read.
 static std::string products_line(const Backend& backend)
