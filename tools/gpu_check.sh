@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # gpu_check.sh [SHAPE...]: everything that needs a GPU, on this machine's: builds, runs all tests on CUDA and on Vulkan, looks for faults
 # with compute-sanitizer, then measures models of usual shapes (135m 1b 3b 7b 8b; default: all) with random weights in real formats, and
-# selected attention beside all of it, and on Vulkan each way to multiply. What does not fit is said. Results are JSON lines in build-gpu/gpu_check.jsonl, the table is printed last.
+# selected attention beside all of it, and on Vulkan each way to multiply. What does not fit is said. Results are JSON lines in
+# build-gpu/gpu_check.jsonl, the table is printed last.
 #     LLAMA_BENCH=FILE      llama.cpp's llama-bench, to compare with; default: the one in PATH or in ~/llama.cpp/build/bin
 #     KS_GPU_MINUTES=N      for one model at one depth; default 20, then the deeper ones are left out
 #     KS_GPU_BUILD=FOLDER   default: build-gpu      KS_CUDA_ARCHS=LIST   default: all that the toolkit knows

@@ -32,7 +32,7 @@ static const LimitsClamp kClamps[] = {
     {"halves", ~0ull, ~0ull, false, 64, use_halves},
     {"sums", ~0ull, ~0ull, false, 64, use_sums},
     {"matrices", ~0ull, ~0ull, false, 64, use_matrices},
-    {"fast", ~0ull, ~0ull, true, 64, ~0u}, // all that the device has
+    {"fast", ~0ull, ~0ull, true, 64, ~0u}, // a card with all that the device has
     {"featureless", ~0ull, ~0ull, false, 64, 0, 4},
     {"lost", ~0ull, ~0ull, false, 64, 0, 8, 8}, // after a few submits
     {"refusing", ~0ull, ~0ull, false, 64, 0, 8, ~0ull, 4},
@@ -221,7 +221,7 @@ VulkanCandidate VulkanInstance::look_at(VkPhysicalDevice physical, uint32_t inde
     c.limits.storage_buffers = limits.maxPerStageDescriptorStorageBuffers;
     c.limits.lanes = usable_lanes(c, subgroups);
     const VulkanExtensions extensions = extensions_of(m_vk, physical);
-    c.faster = find_faster(m_vk, physical, extensions, c.limits.shared_bytes);
+    c.faster = find_faster(m_vk, physical, extensions, subgroups, c.limits.shared_bytes);
     c.limits.uses = c.software ? 0 : c.faster.fast;
     clamp(c.limits, c.faster);
     c.queue_family = compute_family(m_vk, physical);

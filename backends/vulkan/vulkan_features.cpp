@@ -95,14 +95,12 @@ static void find_matrices(const VulkanApi& vk, VkPhysicalDevice physical, uint32
 #endif
 }
 
-VulkanFaster find_faster(const VulkanApi& vk, VkPhysicalDevice physical, const VulkanExtensions& extensions, uint32_t shared_bytes)
+VulkanFaster find_faster(const VulkanApi& vk, VkPhysicalDevice physical, const VulkanExtensions& extensions,
+                         const VkPhysicalDeviceSubgroupProperties& subgroups, uint32_t shared_bytes)
 {
     VulkanFaster out;
     VkPhysicalDeviceProperties2 properties{};
     properties.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2;
-    VkPhysicalDeviceSubgroupProperties subgroups{};
-    subgroups.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES;
-    properties.pNext = &subgroups;
     VkPhysicalDeviceShaderIntegerDotProductPropertiesKHR dots{};
     dots.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_PROPERTIES_KHR;
     VkPhysicalDeviceSubgroupSizeControlPropertiesEXT widths{};

@@ -27,7 +27,8 @@ struct VulkanFaster {
 };
 
 // shared_bytes: of a workgroup.
-VulkanFaster find_faster(const VulkanApi& vk, VkPhysicalDevice physical, const VulkanExtensions& extensions, uint32_t shared_bytes);
+VulkanFaster find_faster(const VulkanApi& vk, VkPhysicalDevice physical, const VulkanExtensions& extensions,
+                         const VkPhysicalDeviceSubgroupProperties& subgroups, uint32_t shared_bytes);
 
 // The structures and names that a device is asked with, or opened with, for what is in `uses`. Stays where it is: it points to itself.
 struct FeatureChain {

@@ -11,15 +11,15 @@ struct RowRange {
     uint n_rows;
 };
 
-// Words of 32 values of x in int8: the values, a scale for each half, and each half's sum.
-CONST uint act_words = 12u;
-
 // The same of a cache with pool_rows rows.
 struct CachePart {
     uint first_row;
     uint n_rows;
     uint pool_rows;
 };
+
+// Words of 32 values of x in int8: the values, a scale for each half, and each half's sum.
+CONST uint act_words = 12u;
 
 // One pass of attention or of kv_score over the slots of a layer: one pool, read by one set of queries.
 CONST uint pass_plain = 0u;

@@ -3,8 +3,9 @@
 # tests/backends/vulkan.sh is the part that ctest runs.
 #     vulkan_all.sh FOLDER_OF_THE_TEST_PROGRAMS [PART ...]
 # ops: the op harness. widths: ops and victims with subgroups of 4 and 16, where the device is lavapipe. limits: the same on pretended
-# devices. faster: with each of the ways that need more than Vulkan 1.1, and all together, where the device has it. cache: codes, victims and choices equal to the reference's, sessions between devices. layers: ops under the validation
-# layers, with synchronisation, then GPU-assisted; anything they say is a fault. No PART: all of them.
+# devices. faster: with each of the ways that need more than Vulkan 1.1, and all together, where the device has it. cache: codes,
+# victims and choices equal to the reference's, sessions between devices. layers: ops under the validation layers, with synchronisation,
+# then GPU-assisted; anything they say is a fault. No PART: all of them.
 set -eu
 bin=$1
 shift
