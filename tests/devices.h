@@ -27,7 +27,8 @@ inline std::vector<std::string> tested_names()
     return names;
 }
 
-// Elsewhere sums have another order where there are more tokens: a prompt and the same tokens one by one are not equal to the bit.
+// Elsewhere, and with keys in groups or in polar codes, sums have another order where there are more tokens: a prompt and the same tokens
+// one by one are not equal to the bit.
 inline bool sums_keep_order(const std::string& device)
 {
     return device == "cpu" || device == "reference";

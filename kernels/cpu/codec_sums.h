@@ -1,8 +1,9 @@
 // Logits and outputs of one token straight from rows of codes: what is decoded stays in registers. The bits are those of rows that are
-// decoded first.
+// decoded first, but for keys in groups and those of polar_fold.h, whose sums have another order.
 #pragma once
 
 #include "kernels/cpu/codec_decode.h"
+#include "kernels/cpu/polar_fold.h"
 
 #include <type_traits>
 
@@ -31,36 +32,25 @@ template <class Row> struct RowReader {
     using Part = typename Row::template Values<KeyRows<V>>;
     KS_INLINE Part part(const uint32_t* rows) const { return Part(decoder, KeyRows<V>(words, tails, n_words, n_tail, rows), d, base); }
     KS_INLINE typename V::F key(const Part& part, int nth) const { return part.at(nth); }
+    KS_INLINE typename V::F logits(uint32_t, typename V::F sums) const { return sums; }
 };
 
-// The same of rows of one group, whose ranges are put into `room` once for all: of each eight dims the scales, then the least values.
+// The same of codes of one group, which its ranges have become part of the queries for.
 template <class S, uint32_t bits> struct GroupReader {
     using V = typename S::Wide;
     using Part = typename V::W; // codes
     const uint32_t* words;
-    const float* ranges;
+    const float* least; // what each head has of the least values
     uint32_t d, base = 0;
 
-    KS_INLINE GroupReader(const uint32_t* group, uint32_t dims, float* room) : words(group + dims), ranges(room), d(dims)
-    {
-        for (uint32_t i = 0; i < d; i += 8) {
-            typename V::F scale, least;
-            V::half2(V::template repeat<8>(group + i), &scale, &least);
-            V::store(room + 2 * V::lanes * (i / 8), scale);
-            V::store(room + 2 * V::lanes * (i / 8) + V::lanes, least);
-        }
-    }
     KS_INLINE void begin(uint32_t dim) { base = dim; }
     KS_INLINE Part part(const uint32_t* rows) const
     {
         const uint32_t nth[2] = {rows[0] % kivi_rows, rows[KeyRows<V>::n_rows - 1] % kivi_rows};
         return KeyRows<V>(words + base / 32 * bits, nullptr, bits * d / 32, 0, nth).template plane<bits>(0);
     }
-    KS_INLINE typename V::F key(const Part& codes, int nth) const
-    {
-        const float* range = ranges + 2 * V::lanes * (base / 8 + uint32_t(nth));
-        return V::fma(CodeFloats<bits, 0>::template of<V>(codes >> 4 * nth), V::load(range), V::load(range + V::lanes));
-    }
+    KS_INLINE typename V::F key(const Part& codes, int nth) const { return CodeFloats<bits, 0>::template of<V>(codes >> 4 * nth); }
+    KS_INLINE typename V::F logits(uint32_t h, typename V::F sums) const { return sums + V::broadcast(least[h]); }
 };
 
 // logits[h * kAttentionTile + i], in the order of few_logits: eight vectors of keys have a sum for each head.
@@ -112,12 +102,7 @@ void rows_logits(Reader reader, const uint32_t* rows, uint32_t first, uint32_t n
             for (uint32_t h = 0; h < n_heads; h++) KS_UNROLL(8)
             for (uint32_t i = 0; i < n_part; i++) all[h][begin + i] = sums[h][i];
         }
-        for (uint32_t h = 0; h < n_heads; h++) {
-            float* const to = logits + h * kAttentionTile + from;
-            float some[step];
-            V::store(here == step ? to : some, V::sums8(all[h]));
-            for (uint32_t i = 0; i < here && here < step; i++) to[i] = some[i];
-        }
+        for (uint32_t h = 0; h < n_heads; h++) V::store_first(logits + h * kAttentionTile + from, reader.logits(h, V::sums8(all[h])), here);
     }
 }
 
@@ -137,6 +122,22 @@ template <class Row> uint32_t row_logits(const CodedRows& from, const uint32_t* 
     return n;
 }
 
+// Queries meet a value of a group as (query * scale) * code + query * least value: to (n_heads, d) the first, to (n_heads) the sums of
+// the last.
+template <class S> void range_queries(const uint32_t* ranges, uint32_t d, const float* q, uint32_t n_heads, float* to, float* least)
+{
+    for (uint32_t h = 0; h < n_heads; h++, q += d, to += d) {
+        typename S::F8 sums = S::zero();
+        for (uint32_t i = 0; i < d; i += 8) {
+            typename S::F8 scale, low;
+            S::half2(S::words(ranges + i), &scale, &low);
+            S::store(to + i, S::load(q + i) * scale);
+            sums = S::fma(S::load(q + i), low, sums);
+        }
+        least[h] = S::sum(sums);
+    }
+}
+
 template <class S, uint32_t bits> uint32_t group_logits(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
                                                         const float* q, uint32_t n_heads, float* logits, float* room)
 {
@@ -145,8 +146,10 @@ template <class S, uint32_t bits> uint32_t group_logits(const CodedRows& from, c
     for (uint32_t i = 0, end; i < n; i = end) {
         const uint32_t nth = (rows[i] - first) / kivi_rows;
         for (end = i + 1; end < n && (rows[end] - first) / kivi_rows == nth;) end++;
-        const GroupReader<S, bits> reader(from.words + size_t(nth) * kivi_group_words(bits, d), d, room);
-        some(reader, rows + i, first, end - i, d, q, logits + i);
+        const uint32_t* group = from.words + size_t(nth) * kivi_group_words(bits, d);
+        float least[4];
+        range_queries<S>(group, d, q, n_heads, room, least);
+        some({group + d, least, d}, rows + i, first, end - i, d, room, logits + i);
     }
     return n;
 }

@@ -64,29 +64,40 @@ template <class V, bool fine> struct PolarLanes {
     {
         return polar_is_fine(fine, level) ? V::pick(t.cosines[level - 2], code) : V::pick_of_four(t.cosines[level - 2], code);
     }
-    // n radii become the 2 n of the level below. Their codes begin with the nth one of `codes`, third bits of `high`.
+    // The nth of `codes`, third bits of `high`, below others that do not matter.
+    template <uint32_t level> KS_INLINE W code(W codes, W high, uint32_t nth) const
+    {
+        const int j = int(nth);
+        const W low = codes >> 2 * j;
+        if (!polar_is_fine(fine, level)) return low;
+        return (low & V::each(3)) | ((j < 2 ? high << (2 - j) : high >> (j - 2)) & V::each(4));
+    }
+    // n radii become the 2 n of the level below. Their codes begin with the nth one.
     template <uint32_t level, uint32_t n> KS_INLINE void step(const F* radii, W codes, W high, uint32_t nth, F* below) const
     {
         KS_UNROLL(4)
         for (uint32_t i = 0; i < n; i++) {
-            const int j = int(nth + i);
-            W code = codes >> 2 * j;
-            if (polar_is_fine(fine, level)) code = (code & V::each(3)) | ((j < 2 ? high << (2 - j) : high >> (j - 2)) & V::each(4));
+            const W code = this->template code<level>(codes, high, nth + i);
             below[2 * i] = radii[i] * pick<level>(code);
             below[2 * i + 1] = radii[i] * pick<level>(code ^ V::each(7));
         }
     }
-    // The radii of the four 16s of the 64 values from 64 g on.
-    KS_INLINE void radii(const LaneRows<V>& row, uint32_t d, uint32_t g, F* top) const
+    // The radii of the blocks of the 64 values from 64 g on: of four 16s, or fine of two 32s.
+    KS_INLINE void roots(const LaneRows<V>& row, uint32_t d, uint32_t g, F* top) const
     {
         if (fine) {
-            F pair[2];
-            V::half2(row.word[d / 16 + g], pair, pair + 1);
-            step<5, 2>(pair, row.at(polar_begin(d, true, 5) + 4 * g), V::each(0), 0, top);
+            V::half2(row.word[d / 16 + g], top, top + 1);
         } else {
             V::half2(row.word[d / 16 + 2 * g], top, top + 1);
             V::half2(row.word[d / 16 + 2 * g + 1], top + 2, top + 3);
         }
+    }
+    // The radii of their four 16s.
+    KS_INLINE void radii(const LaneRows<V>& row, uint32_t d, uint32_t g, F* top) const
+    {
+        F pair[2];
+        roots(row, d, g, fine ? pair : top);
+        if (fine) step<5, 2>(pair, row.at(polar_begin(d, true, 5) + 4 * g), V::each(0), 0, top);
     }
     // 16 values of each row, of the j-th eight angles of a group whose n_words words have their codes from bit 0 on.
     template <uint32_t n_words> KS_INLINE void eight_angles(const W* cosines, const W* sines, uint32_t j, const F* radii, F* values) const
@@ -144,28 +155,27 @@ KS_INLINE void polar_lanes(const CodedRows& from, const uint32_t* rows, uint32_t
     PolarLanes<V, fine>().decode(row, d, take);
 }
 
-// One vector of rows, x (lanes, d) or, where they stay in lanes, (d, lanes).
-template <class V, bool fine, bool in_lanes, uint32_t known_d>
+// One vector of rows, x (lanes, d).
+template <class V, bool fine, uint32_t known_d>
 void polar_vector(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t, uint32_t d, float* x, const Ahead&)
 {
     polar_lanes<V, fine, known_d>(from, rows, first, d, [&](typename V::F* values, uint32_t at) KS_INLINED {
         const uint32_t width = known_d ? known_d : d;
         KS_UNROLL(2)
         for (uint32_t part = 0; part < 16; part += V::lanes) {
-            if (!in_lanes) V::transpose(values + part);
+            V::transpose(values + part);
             KS_UNROLL(16)
-            for (uint32_t i = 0; i < V::lanes; i++)
-                V::store(in_lanes ? x + size_t(at + part + i) * V::lanes : x + size_t(i) * width + at + part, values[part + i]);
+            for (uint32_t i = 0; i < V::lanes; i++) V::store(x + size_t(i) * width + at + part, values[part + i]);
         }
     });
 }
 
-template <class V, bool fine, bool in_lanes> KS_INLINE DecodeKernel polar_vector_of(uint32_t d)
+template <class V, bool fine> KS_INLINE DecodeKernel polar_vector_of(uint32_t d)
 {
-    return d == 64    ? polar_vector<V, fine, in_lanes, 64>
-           : d == 128 ? polar_vector<V, fine, in_lanes, 128>
-           : d == 256 ? polar_vector<V, fine, in_lanes, 256>
-                      : polar_vector<V, fine, in_lanes, 0>;
+    return d == 64    ? polar_vector<V, fine, 64>
+           : d == 128 ? polar_vector<V, fine, 128>
+           : d == 256 ? polar_vector<V, fine, 256>
+                      : polar_vector<V, fine, 0>;
 }
 
 // Whole vectors of rows, of head sizes of whole groups; returns how many rows those are.
@@ -173,7 +183,7 @@ template <class V, bool fine> uint32_t decode_polar_lanes(const CodedRows& from,
                                                           uint32_t d, float* x, const Ahead& ahead)
 {
     if (d % 64) return 0;
-    const DecodeKernel decode = polar_vector_of<V, fine, false>(d);
+    const DecodeKernel decode = polar_vector_of<V, fine>(d);
     uint32_t i = 0;
     for (; i + V::lanes <= n; i += V::lanes) decode(from, rows + i, first, V::lanes, d, x + size_t(i) * d, after(ahead, i));
     return i;
@@ -190,96 +200,6 @@ void decode_polar_rows(const CodedRows& from, const uint32_t* rows, uint32_t fir
         ask(ahead, i);
         decode_polar<S, fine>(from.words + row * from.row_words, from.tails + row * from.row_tail, d, x + size_t(i) * d);
     }
-}
-
-// Eight sums over every eighth dimension, added as sums8 does.
-template <class F> KS_INLINE F add_eight(const F* a)
-{
-    return ((a[0] + a[1]) + (a[2] + a[3])) + ((a[4] + a[5]) + (a[6] + a[7]));
-}
-
-// q times each of one vector of rows; more heads need more sums than there are registers
-template <class V, bool fine, uint32_t known_d>
-void polar_vector_logits(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t d, const float* q, float* logits)
-{
-    typename V::F sums[8];
-    KS_UNROLL(8)
-    for (uint32_t i = 0; i < 8; i++) sums[i] = V::zero();
-    polar_lanes<V, fine, known_d>(from, rows, first, d, [&](typename V::F* values, uint32_t at) KS_INLINED {
-        KS_UNROLL(16)
-        for (uint32_t i = 0; i < 16; i++) sums[i % 8] = V::fma(V::broadcast(q[at + i]), values[i], sums[i % 8]);
-    });
-    V::store(logits, add_eight(sums));
-}
-
-// logits[h]: q[h] times each of the lanes of x (n_vectors, d, lanes).
-template <class V, uint32_t n_heads, uint32_t n_vectors> void column_logits(const float* x, uint32_t d, const float* q, float* logits)
-{
-    using F = typename V::F;
-    constexpr uint32_t n = n_heads * n_vectors;                                            // a head's vectors one after another
-    constexpr uint32_t n_dims = (n_heads == 1 ? 4 : n_heads < 4 ? 2 : 1) * (V::lanes / 8); // of eight; as many sums stay in registers
-    F sums[n][8];
-    for (uint32_t dim = 0; dim < 8; dim += n_dims) {
-        F some[n][n_dims];
-        KS_UNROLL(8)
-        for (uint32_t i = 0; i < n; i++) KS_UNROLL(8)
-        for (uint32_t j = 0; j < n_dims; j++) some[i][j] = V::zero();
-        for (size_t k = dim; k < d; k += 8) KS_UNROLL(8)
-        for (uint32_t j = 0; j < n_dims; j++) {
-            F value[n_vectors];
-            KS_UNROLL(2)
-            for (uint32_t i = 0; i < n_vectors; i++) value[i] = V::load_kept(x + (size_t(i) * d + k + j) * V::lanes);
-            KS_UNROLL(4)
-            for (uint32_t h = 0; h < n_heads; h++) {
-                const F query = V::broadcast(q[size_t(h) * d + k + j]);
-                KS_UNROLL(2)
-                for (uint32_t i = 0; i < n_vectors; i++) some[h * n_vectors + i][j] = V::fma(query, value[i], some[h * n_vectors + i][j]);
-            }
-        }
-        KS_UNROLL(8)
-        for (uint32_t i = 0; i < n; i++) KS_UNROLL(8)
-        for (uint32_t j = 0; j < n_dims; j++) sums[i][dim + j] = some[i][j];
-    }
-    for (uint32_t i = 0; i < n; i++) V::store(logits + i / n_vectors * kAttentionTile + i % n_vectors * V::lanes, add_eight(sums[i]));
-}
-
-template <class V, uint32_t n_vectors> KS_INLINE auto column_logits_of(uint32_t n_heads)
-{
-    return n_heads == 1   ? column_logits<V, 1, n_vectors>
-           : n_heads == 2 ? column_logits<V, 2, n_vectors>
-           : n_heads == 3 ? column_logits<V, 3, n_vectors>
-                          : column_logits<V, 4, n_vectors>;
-}
-
-// Two vectors of rows at a time while there are two, so that a query's value is read for both.
-template <class V, bool fine> uint32_t polar_lane_logits(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n,
-                                                         uint32_t d, const float* q, uint32_t n_heads, float* logits, float* room)
-{
-    if (d % 64) return 0;
-    uint32_t i = 0;
-    const auto single = d == 64    ? polar_vector_logits<V, fine, 64>
-                        : d == 128 ? polar_vector_logits<V, fine, 128>
-                        : d == 256 ? polar_vector_logits<V, fine, 256>
-                                   : polar_vector_logits<V, fine, 0>;
-
-    for (; n_heads == 1 && i + V::lanes <= n; i += V::lanes) single(from, rows + i, first, d, q, logits + i);
-    const DecodeKernel decode = polar_vector_of<V, fine, true>(d);
-    const auto one = column_logits_of<V, 1>(n_heads), two = column_logits_of<V, 2>(n_heads);
-    while (i + V::lanes <= n) {
-        const uint32_t begin = i;
-        for (; i < begin + 2 * V::lanes && i + V::lanes <= n; i += V::lanes)
-            decode(from, rows + i, first, V::lanes, d, room + size_t(i - begin) * d, {});
-        (i - begin == V::lanes ? one : two)(room, d, q, logits + begin);
-    }
-    return i;
-}
-
-// The bits are those of rows that are decoded and multiplied one by one.
-template <class S, bool fine> uint32_t polar_logits(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
-                                                    const float* q, uint32_t n_heads, float* logits, float* room)
-{
-    const uint32_t i = polar_lane_logits<typename S::Wide, fine>(from, rows, first, n, d, q, n_heads, logits, room);
-    return i + polar_lane_logits<S, fine>(from, rows + i, first, n - i, d, q, n_heads, logits + i, room);
 }
 
 // What one vector of rows adds to the sums of each head, row after row.

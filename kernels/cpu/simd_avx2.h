@@ -43,13 +43,11 @@ struct Avx2 {
     KS_INLINE static F8 broadcast(float x) { return {_mm256_set1_ps(x)}; }
     KS_INLINE static F8 load(const float* p) { return {_mm256_loadu_ps(p)}; }
     // In a register, for more than one use: the compiler would read memory again for each.
-    KS_INLINE static F8 load_kept(const float* p)
-    {
-        F8 x = load(p);
-        asm("" : "+x"(x.v));
-        return x;
-    }
     KS_INLINE static void store(float* p, F8 x) { _mm256_storeu_ps(p, x.v); }
+    KS_INLINE static void store_first(float* p, F8 x, uint32_t n)
+    {
+        _mm256_maskstore_ps(p, _mm256_cmpgt_epi32(_mm256_set1_epi32(int(n)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)), x.v);
+    }
     KS_INLINE static F8 fma(F8 a, F8 b, F8 c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
     KS_INLINE static F8 max(F8 a, F8 b) { return {_mm256_max_ps(a.v, b.v)}; } // b where one is NaN
     KS_INLINE static F8 min(F8 a, F8 b) { return {_mm256_min_ps(a.v, b.v)}; } // b where one is NaN

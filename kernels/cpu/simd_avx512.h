@@ -34,13 +34,8 @@ struct Avx512Wide {
     KS_INLINE static F zero() { return {_mm512_setzero_ps()}; }
     KS_INLINE static F broadcast(float x) { return {_mm512_set1_ps(x)}; }
     KS_INLINE static F load(const float* p) { return {_mm512_loadu_ps(p)}; }
-    KS_INLINE static F load_kept(const float* p)
-    {
-        F x = load(p);
-        asm("" : "+v"(x.v));
-        return x;
-    }
     KS_INLINE static void store(float* p, F x) { _mm512_storeu_ps(p, x.v); }
+    KS_INLINE static void store_first(float* p, F x, uint32_t n) { _mm512_mask_storeu_ps(p, __mmask16((1u << n) - 1), x.v); }
     KS_INLINE static F fma(F a, F b, F c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
     KS_INLINE static F max(F a, F b) { return {_mm512_max_ps(a.v, b.v)}; } // b where one is NaN
     KS_INLINE static __m256i load_eight(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }

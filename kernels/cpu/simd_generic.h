@@ -89,8 +89,8 @@ struct Generic {
     {
         return make<F8>([=](int i) { return p[i]; });
     }
-    KS_INLINE static F8 load_kept(const float* p) { return load(p); }
     KS_INLINE static void store(float* p, F8 x) { memcpy(p, x.v, sizeof x.v); }
+    KS_INLINE static void store_first(float* p, F8 x, uint32_t n) { memcpy(p, x.v, 4 * n); }
     KS_INLINE static F8 fma(F8 a, F8 b, F8 c) { return a * b + c; }
     KS_INLINE static F8 max(F8 a, F8 b)
     {

@@ -42,11 +42,16 @@ struct Neon {
     KS_INLINE static F8 zero() { return broadcast(0.f); }
     KS_INLINE static F8 broadcast(float x) { return {vdupq_n_f32(x), vdupq_n_f32(x)}; }
     KS_INLINE static F8 load(const float* p) { return {vld1q_f32(p), vld1q_f32(p + 4)}; }
-    KS_INLINE static F8 load_kept(const float* p) { return load(p); }
     KS_INLINE static void store(float* p, F8 x)
     {
         vst1q_f32(p, x.a);
         vst1q_f32(p + 4, x.b);
+    }
+    KS_INLINE static void store_first(float* p, F8 x, uint32_t n)
+    {
+        float all[8];
+        store(all, x);
+        memcpy(p, all, 4 * n);
     }
     KS_INLINE static F8 fma(F8 x, F8 y, F8 z) { return {vfmaq_f32(z.a, x.a, y.a), vfmaq_f32(z.b, x.b, y.b)}; }
     // y where one is NaN, as AVX2 has it

@@ -1,0 +1,181 @@
+// Logits of polar keys without decoding them: a query is folded up a row's tree of angles. A node is what its angle makes of the two
+// below it, (lower one) * cosine + (upper one) * sine, and a block's last node times its radius is its part of the logit. What each
+// pair of a query and each code of level 1 give is in tables, and the factors above serve all heads. A lane is a row.
+// This is another order than that of rows which are decoded and multiplied, with fewer than half the products.
+#pragma once
+
+#include "kernels/cpu/polar_rows.h"
+
+namespace ks
+{
+
+// Factors of level 1: of all codes, or of those with a cosine that is not negative, where the sign comes after.
+template <uint32_t lanes> struct PolarFirst {
+    float cosines[lanes], sines[lanes];
+
+    PolarFirst()
+    {
+        for (uint32_t i = 0; i < lanes; i++) {
+            const uint32_t code = lanes == 16 ? i : i + (i & 4u); // bit 2 is the sine's sign
+            cosines[i] = polar_first_factor(code, false);
+            sines[i] = polar_first_factor(code, true);
+        }
+    }
+};
+
+// What level 1 gives: to (d / 2, n_heads, lanes), of q (n_heads, d).
+template <class V> void fold_first(const float* q, uint32_t n_heads, uint32_t d, float* to)
+{
+    static const PolarFirst<V::lanes> first;
+    const typename V::F cosines = V::load(first.cosines), sines = V::load(first.sines);
+    for (uint32_t pair = 0; pair < d / 2; pair++)
+        for (uint32_t h = 0; h < n_heads; h++, to += V::lanes) {
+            const float* values = q + size_t(h) * d + 2 * pair;
+            V::store(to, V::fma(V::broadcast(values[1]), sines, V::broadcast(values[0]) * cosines));
+        }
+}
+
+template <class V, bool fine, uint32_t n_heads> struct PolarFold {
+    using F = typename V::F;
+    using W = typename V::W;
+    const PolarLanes<V, fine> lanes;
+
+    struct Node {
+        F of[n_heads];
+    };
+    // Codes of level 1, and, where a table has half of them, the places in it.
+    struct First {
+        W codes[8], places[8];
+        const float* table; // of the first angle of 32
+    };
+    // Codes of the levels above, 64 values' from bit 0 on.
+    struct Codes {
+        W second, second_high, third, third_high, fourth, fifth;
+    };
+
+    template <uint32_t level> KS_INLINE Node node(const Node& low, const Node& high, W code) const
+    {
+        const F cosine = lanes.template pick<level>(code), sine = lanes.template pick<level>(code ^ V::each(7));
+        Node x;
+        KS_UNROLL(4)
+        for (uint32_t h = 0; h < n_heads; h++) x.of[h] = V::fma(high.of[h], sine, low.of[h] * cosine);
+        return x;
+    }
+    // The i-th of the j-th eight angles, whose codes are in n_words words.
+    template <uint32_t n_words> KS_INLINE Node first(const First& f, uint32_t j, uint32_t i) const
+    {
+        const int shift = int(4 * (8 / n_words * j + i / n_words));
+        const float* table = f.table + size_t(8 * j + i) * n_heads * V::lanes;
+        const W code = f.codes[i % n_words];
+        Node x;
+        KS_UNROLL(4)
+        for (uint32_t h = 0; h < n_heads; h++) {
+            if constexpr (V::lanes == 16)
+                x.of[h] = V::pick_signed(table + h * V::lanes, code >> shift);
+            else
+                x.of[h] = V::negate(V::pick(table + h * V::lanes, f.places[i % n_words] >> shift), code << (29 - shift));
+        }
+        return x;
+    }
+    template <uint32_t n_words> KS_INLINE Node second(const First& f, const Codes& c, uint32_t j, uint32_t i) const
+    {
+        const W code = lanes.template code<2>(c.second, c.second_high, 4 * j + i);
+        return node<2>(first<n_words>(f, j, 2 * i), first<n_words>(f, j, 2 * i + 1), code);
+    }
+    template <uint32_t n_words> KS_INLINE Node third(const First& f, const Codes& c, uint32_t j, uint32_t i) const
+    {
+        const W code = lanes.template code<3>(c.third, c.third_high, 2 * j + i);
+        return node<3>(second<n_words>(f, c, j, 2 * i), second<n_words>(f, c, j, 2 * i + 1), code);
+    }
+    // 16 values.
+    template <uint32_t n_words> KS_INLINE Node fourth(const First& f, const Codes& c, uint32_t j) const
+    {
+        return node<4>(third<n_words>(f, c, j, 0), third<n_words>(f, c, j, 1), lanes.template code<4>(c.fourth, V::each(0), j));
+    }
+    KS_INLINE void add(Node& sums, F radius, const Node& x) const
+    {
+        KS_UNROLL(4)
+        for (uint32_t h = 0; h < n_heads; h++) sums.of[h] = V::fma(radius, x.of[h], sums.of[h]);
+    }
+    template <uint32_t n_words> KS_INLINE void add_blocks(Node& sums, const First& f, const Codes& c, const F* radii) const
+    {
+        KS_UNROLL(2)
+        for (uint32_t b = 0; b < 2; b++) {
+            const Node low = fourth<n_words>(f, c, 2 * b), high = fourth<n_words>(f, c, 2 * b + 1);
+            if constexpr (fine) {
+                add(sums, radii[b], node<5>(low, high, lanes.template code<5>(c.fifth, V::each(0), b)));
+            } else {
+                add(sums, radii[2 * b], low);
+                add(sums, radii[2 * b + 1], high);
+            }
+        }
+    }
+    // d a multiple of 64
+    KS_INLINE Node logits(const LaneRows<V>& row, uint32_t d, const float* tables) const
+    {
+        const uint32_t n = d / 16, two = polar_begin(d, fine, 2), three = polar_begin(d, fine, 3), four = polar_begin(d, fine, 4);
+        Node sums;
+        KS_UNROLL(4)
+        for (uint32_t h = 0; h < n_heads; h++) sums.of[h] = V::zero();
+        for (uint32_t g = 0; g < d / 64; g++) {
+            const W none = V::each(0);
+            const Codes c = {row.at(two + 32 * g),   fine ? row.at(two + 8 * n + 16 * g) : none,
+                             row.at(three + 16 * g), fine ? row.at(three + 4 * n + 8 * g) : none,
+                             row.at(four + 8 * g),   fine ? row.at(polar_begin(d, true, 5) + 4 * g) : none};
+            F radii[4];
+            lanes.roots(row, d, g, radii);
+            First f;
+            f.table = tables + size_t(32) * g * n_heads * V::lanes;
+            KS_UNROLL(8)
+            for (uint32_t w = 0; w < 8; w++) {
+                f.codes[w] = row.word[g / 2 * 8 + w] >> int(g % 2 * 16);
+                if (V::lanes == 8) f.places[w] = f.codes[w] ^ ((f.codes[w] >> 1) & V::each(0x44444444u));
+            }
+            if (d % 128 != 0 && g + 1 == d / 64) // the plane's last group, of 32 angles
+                add_blocks<4>(sums, f, c, radii);
+            else
+                add_blocks<8>(sums, f, c, radii);
+        }
+        return sums;
+    }
+};
+
+// known_d as in decode_groups; tables as fold_first makes them
+template <class V, bool fine, uint32_t n_heads, uint32_t known_d>
+void fold_rows(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, const float* tables, float* logits)
+{
+    if (known_d) d = known_d;
+    const PolarFold<V, fine, n_heads> fold;
+    for (uint32_t begin = 0; begin < n; begin += V::lanes) {
+        const uint32_t here = n - begin < V::lanes ? n - begin : V::lanes;
+        uint32_t at[V::lanes]; // the last row once more, where there are fewer
+        KS_UNROLL(16)
+        for (uint32_t i = 0; i < V::lanes; i++) at[i] = rows[begin + (i < here ? i : here - 1)];
+        const auto sums = fold.logits(LaneRows<V>(from, at, first, polar_bytes(d, fine)), d, tables);
+        for (uint32_t h = 0; h < n_heads; h++) V::store_first(logits + h * kAttentionTile + begin, sums.of[h], here);
+    }
+}
+
+template <class V, bool fine, uint32_t known_d> KS_INLINE auto fold_rows_of(uint32_t n_heads)
+{
+    return n_heads == 1   ? fold_rows<V, fine, 1, known_d>
+           : n_heads == 2 ? fold_rows<V, fine, 2, known_d>
+           : n_heads == 3 ? fold_rows<V, fine, 3, known_d>
+                          : fold_rows<V, fine, 4, known_d>;
+}
+
+template <class S, bool fine> uint32_t polar_logits(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
+                                                    const float* q, uint32_t n_heads, float* logits, float* room)
+{
+    using V = typename S::Wide;
+    if (d % 64) return 0;
+    const auto fold = d == 64    ? fold_rows_of<V, fine, 64>(n_heads)
+                      : d == 128 ? fold_rows_of<V, fine, 128>(n_heads)
+                      : d == 256 ? fold_rows_of<V, fine, 256>(n_heads)
+                                 : fold_rows_of<V, fine, 0>(n_heads);
+    fold_first<V>(q, n_heads, d, room);
+    fold(from, rows, first, n, d, room, logits);
+    return n;
+}
+
+} // namespace ks
