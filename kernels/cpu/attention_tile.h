@@ -1,9 +1,10 @@
 // Attention of the query heads of one KV head over slots, by tiles of indexes with running maxima.
 //   chunk: some tokens. Keys and values of a tile become f32 panels once; six queries at a time multiply with them.
 //   split: one token, one group of indexes. Keys and values are read once for all query heads.
-// Both do the same sums in the same order, so decoding equals reading a prompt bit for bit: a logit is eight sums over every
-// eighth dimension, added as sums8 does; running maxima last for a group of kAttentionGroup indexes; groups are folded into
-// the total in order. Logits are in units of log2, so that exp2 needs no reduction by ln 2.
+// Both do the same sums in the same order, so decoding equals reading a prompt bit for bit, but for the keys of which codec_sums.h
+// says otherwise: a logit is eight sums over every eighth dimension, added as sums8 does; running maxima last for a group of
+// kAttentionGroup indexes; groups are folded into the total in order. Logits are in units of log2, so that exp2 needs no reduction
+// by ln 2.
 #pragma once
 
 #include "kernels/cpu/rope.h"

@@ -102,8 +102,8 @@ using DecodeRowKernel = void (*)(const uint32_t* words, const uint8_t* tail, uin
 // Rows rows[i] - first of a pool, x (n, d). A row of `ahead` is asked for with each.
 using DecodeKernel = void (*)(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x,
                               const Ahead& ahead);
-// logits[h * kAttentionTile + i] of n_heads <= 4 queries, q (n_heads, d), and of the first rows: as many as it can take, all or
-// whole vectors of them, which it returns. room (kAttentionTile, d)
+// logits[h * kAttentionTile + i] of n_heads <= 4 queries, q (n_heads, d), and of the first rows: as many as it can take, all or none,
+// which it returns. room (kAttentionTile, d)
 using LogitsKernel = uint32_t (*)(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, const float* q,
                                   uint32_t n_heads, float* logits, float* room);
 // sums[h], `stride` apart, += weights[h * kAttentionTile + i] * row i; again the first rows
