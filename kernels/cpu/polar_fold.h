@@ -9,25 +9,11 @@
 namespace ks
 {
 
-// Factors of level 1: of all codes, or of those with a cosine that is not negative, where the sign comes after.
-template <uint32_t lanes> struct PolarFirst {
-    float cosines[lanes], sines[lanes];
-
-    PolarFirst()
-    {
-        for (uint32_t i = 0; i < lanes; i++) {
-            const uint32_t code = lanes == 16 ? i : i + (i & 4u); // bit 2 is the sine's sign
-            cosines[i] = polar_first_factor(code, false);
-            sines[i] = polar_first_factor(code, true);
-        }
-    }
-};
-
-// What level 1 gives: to (d / 2, n_heads, lanes), of q (n_heads, d).
-template <class V> void fold_first(const float* q, uint32_t n_heads, uint32_t d, float* to)
+// What level 1 gives: to (d / 2, n_heads, lanes), of q (n_heads, d). Eight lanes are the codes with a sine that is not negative.
+template <class V, bool fine> void fold_first(const float* q, uint32_t n_heads, uint32_t d, float* to)
 {
-    static const PolarFirst<V::lanes> first;
-    const typename V::F cosines = V::load(first.cosines), sines = V::load(first.sines);
+    const PolarTables<fine>& t = PolarLanes<V, fine>::tables();
+    const typename V::F cosines = V::load(t.first[0]), sines = V::load(t.first[1]);
     for (uint32_t pair = 0; pair < d / 2; pair++)
         for (uint32_t h = 0; h < n_heads; h++, to += V::lanes) {
             const float* values = q + size_t(h) * d + 2 * pair;
@@ -43,9 +29,9 @@ template <class V, bool fine, uint32_t n_heads> struct PolarFold {
     struct Node {
         F of[n_heads];
     };
-    // Codes of level 1, and, where a table has half of them, the places in it.
+    // Codes of level 1, as pick_signed takes them: where a table has half of them, bit 2 says whether the signs differ.
     struct First {
-        W codes[8], places[8];
+        W codes[8];
         const float* table; // of the first angle of 32
     };
     // Codes of the levels above, 64 values' from bit 0 on.
@@ -66,15 +52,10 @@ template <class V, bool fine, uint32_t n_heads> struct PolarFold {
     {
         const int shift = int(4 * (8 / n_words * j + i / n_words));
         const float* table = f.table + size_t(8 * j + i) * n_heads * V::lanes;
-        const W code = f.codes[i % n_words];
+        const W code = f.codes[i % n_words] >> shift;
         Node x;
         KS_UNROLL(4)
-        for (uint32_t h = 0; h < n_heads; h++) {
-            if constexpr (V::lanes == 16)
-                x.of[h] = V::pick_signed(table + h * V::lanes, code >> shift);
-            else
-                x.of[h] = V::negate(V::pick(table + h * V::lanes, f.places[i % n_words] >> shift), code << (29 - shift));
-        }
+        for (uint32_t h = 0; h < n_heads; h++) x.of[h] = V::pick_signed(table + h * V::lanes, code);
         return x;
     }
     template <uint32_t n_words> KS_INLINE Node second(const First& f, const Codes& c, uint32_t j, uint32_t i) const
@@ -129,7 +110,7 @@ template <class V, bool fine, uint32_t n_heads> struct PolarFold {
             KS_UNROLL(8)
             for (uint32_t w = 0; w < 8; w++) {
                 f.codes[w] = row.word[g / 2 * 8 + w] >> int(g % 2 * 16);
-                if (V::lanes == 8) f.places[w] = f.codes[w] ^ ((f.codes[w] >> 1) & V::each(0x44444444u));
+                if (V::lanes == 8) f.codes[w] = f.codes[w] ^ ((f.codes[w] >> 1) & V::each(0x44444444u));
             }
             if (d % 128 != 0 && g + 1 == d / 64) // the plane's last group, of 32 angles
                 add_blocks<4>(sums, f, c, radii);
@@ -173,7 +154,7 @@ template <class S, bool fine> uint32_t polar_logits(const CodedRows& from, const
                       : d == 128 ? fold_rows_of<V, fine, 128>(n_heads)
                       : d == 256 ? fold_rows_of<V, fine, 256>(n_heads)
                                  : fold_rows_of<V, fine, 0>(n_heads);
-    fold_first<V>(q, n_heads, d, room);
+    fold_first<V, fine>(q, n_heads, d, room);
     fold(from, rows, first, n, d, room, logits);
     return n;
 }

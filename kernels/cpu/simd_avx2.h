@@ -42,7 +42,6 @@ struct Avx2 {
     KS_INLINE static F8 zero() { return {_mm256_setzero_ps()}; }
     KS_INLINE static F8 broadcast(float x) { return {_mm256_set1_ps(x)}; }
     KS_INLINE static F8 load(const float* p) { return {_mm256_loadu_ps(p)}; }
-    // In a register, for more than one use: the compiler would read memory again for each.
     KS_INLINE static void store(float* p, F8 x) { _mm256_storeu_ps(p, x.v); }
     KS_INLINE static void store_first(float* p, F8 x, uint32_t n)
     {

@@ -101,16 +101,6 @@ TEST_CASE("simd: AVX-512 has the bits of AVX2 for every head size, group and poo
             }
 }
 
-// The processor's tables, and plain C++.
-static std::vector<std::pair<const AttentionKernels*, const VectorKernels*>> attention_sets()
-{
-    const CpuKernels chosen = choose_cpu_kernels();
-    std::vector<std::pair<const AttentionKernels*, const VectorKernels*>> sets = {{kAttentionGeneric, kVectorGeneric},
-                                                                                  {&chosen.attention, &chosen.vector}};
-    if (&chosen.attention == kAttentionAvx512) sets.emplace_back(kAttentionAvx2, kVectorAvx2);
-    return sets;
-}
-
 // Keys whose codes queries meet in another order than rows that are decoded.
 static bool has_own_order(Format format, uint32_t d)
 {
@@ -127,7 +117,10 @@ static float most_apart(const std::vector<float>& a, const std::vector<float>& b
 // Logits and outputs straight from codes are those of decoded rows, wherever a run of codes begins and ends.
 TEST_CASE("simd: slots in codes have the bits of the values that they stand for")
 {
-    const auto sets = attention_sets();
+    const CpuKernels chosen = choose_cpu_kernels();
+    std::vector<std::pair<const AttentionKernels*, const VectorKernels*>> sets = {{kAttentionGeneric, kVectorGeneric},
+                                                                                  {&chosen.attention, &chosen.vector}};
+    if (&chosen.attention == kAttentionAvx512) sets.emplace_back(kAttentionAvx2, kVectorAvx2);
     const uint32_t n_tokens = 3, n_slots = 333, coded_begin = 9, coded_end = 321, n_coded = 352;
     std::vector<uint32_t> table;
     for (uint32_t i = 0; i < n_slots; i++) table.push_back(i);
