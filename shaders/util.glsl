@@ -17,12 +17,12 @@ layout(constant_id = 5) const uint lanes = 8u; // threads of a subgroup: 4, 8 or
 const uint lanes = 0u;
 #endif
 #define ARGS(Type, name) Type name; shared Type name##_hidden;
-#define TAKE(name)                 \
-    name = pushed.name;            \
-    if (hides_args != 0u) {        \
-        name##_hidden = name;      \
-        barrier();                 \
-        name = name##_hidden;      \
+#define TAKE(name)                              \
+    name = pushed.name;                         \
+    if (hides_args != 0u) {                     \
+        if (THREAD == 0u) name##_hidden = name; \
+        barrier();                              \
+        name = name##_hidden;                   \
     }
 
 #define THREAD gl_LocalInvocationID.x

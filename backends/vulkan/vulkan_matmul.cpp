@@ -2,7 +2,6 @@
 #include "backends/vulkan/vulkan_ops.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace ks
 {
@@ -36,12 +35,12 @@ static MatvecShape shape_of(uint32_t lanes, uint32_t n_tokens, uint32_t rows, ui
     return n_tokens == 1 ? MatvecShape{1, splits, 4} : MatvecShape{8, splits, 2};
 }
 
-// A way to multiply: its shader, the one that makes of x what it reads, and how it cuts the work. Without blocks weights are multiplied
-// as they are, in f32.
+// A way to multiply: its shader, what it uses (vulkan_features.h), and how it cuts the work. Without blocks weights are multiplied as they
+// are, in f32.
 struct VulkanBackend::Product {
     const char* op;
-    const char* makes = nullptr; // null: it reads x
-    uint32_t side = kSide;       // rows and tokens of a workgroup, where there are many
+    uint32_t use = 0;      // 0: it reads x as it is
+    uint32_t side = kSide; // rows and tokens of a workgroup, where there are many
     bool many = false;
 };
 
@@ -50,11 +49,11 @@ VulkanBackend::Product VulkanBackend::product_of(Format format, uint32_t n_token
     const uint32_t uses = m_device.limits().uses;
     const bool many = n_tokens > kFew;
     if (m_device.limits().lanes) return {"matmul_lanes"};
-    if (format_info(format).block == 1) return {"matmul", nullptr, kSide, many};
-    if (many && uses & use_matrices) return {"matmul_halves_matrices", "halve", kWideSide, many};
-    if (uses & use_dots && (n_tokens > 1 || cols >= kDotCols)) return {"matmul_dots", "quantize", kWideSide, many};
-    if (many && uses & use_halves) return {"matmul_halves", "halve", kWideSide, many};
-    return {"matmul", nullptr, kSide, many};
+    if (format_info(format).block == 1) return {"matmul", 0, kSide, many};
+    if (many && uses & use_matrices) return {"matmul_halves_matrices", use_matrices, kWideSide, many};
+    if (uses & use_dots && (n_tokens > 1 || cols >= kDotCols)) return {"matmul_dots", use_dots, kWideSide, many};
+    if (many && uses & use_halves) return {"matmul_halves", use_halves, kWideSide, many};
+    return {"matmul", 0, kSide, many};
 }
 
 static uint64_t bytes_of_quantized(uint32_t n_tokens, uint32_t cols)
@@ -77,12 +76,12 @@ uint64_t VulkanBackend::made_bytes(const ScratchShape& shape) const
 
 VulkanBinding VulkanBackend::make_input(const MatmulArgs& a, const Product& product, const Tensor& x)
 {
-    const bool halves = strcmp(product.makes, "halve") == 0;
+    const bool halves = product.use != use_dots;
     const uint64_t bytes = halves ? bytes_of_halved(a.n_tokens, a.cols) : bytes_of_quantized(a.n_tokens, a.cols);
     KS_CHECK(bytes <= m_scratch.bytes, "matmul: %u tokens, scratch of %llu", a.n_tokens, (unsigned long long)m_scratch.bytes);
     const VulkanBinding made{m_scratch.buffer, m_scratch.offset, bytes, m_scratch.buffer_bytes};
     const VulkanBinding bound[] = {made, values(x, uint64_t(a.n_tokens) * a.cols)};
-    run(product.makes, "", {}, a, bound, halves ? Groups{a.n_tokens} : threads_for(uint64_t(a.n_tokens) * (a.cols / 16)));
+    run(halves ? "halve" : "quantize", "", {}, a, bound, halves ? Groups{a.n_tokens} : threads_for(uint64_t(a.n_tokens) * (a.cols / 16)));
     return made;
 }
 
@@ -102,7 +101,7 @@ void VulkanBackend::multiply(const MatmulArgs& a, const Product& product, const 
         Groups groups{divide_up(part.n_rows, product.side), divide_up(a.n_tokens, product.side)};
         if (!product.many) groups = {matvec_groups(s, part.n_rows), divide_up(a.n_tokens, s.few)};
         VulkanSpecial special{{s.few, s.splits, s.n_tiles}};
-        if (strcmp(product.op, "matmul_halves_matrices") == 0) special = {{faster.m, faster.n, faster.k, faster.width}};
+        if (product.use == use_matrices) special = {{faster.m, faster.n, faster.k, faster.width}};
         run(product.op, format_info(w.format).name, special, push, bound, groups, double(part.n_rows) * a.cols * a.n_tokens);
     }
 }
@@ -114,8 +113,8 @@ void VulkanBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int
         const Tensor& w = targets[i].w;
         KS_CHECK(w.cols == a.cols && (i > 0 || w.rows == a.rows), "matmul: (%u, %u), w (%u, %u)", a.rows, a.cols, w.rows, w.cols);
         const Product product = product_of(w.format, a.n_tokens, a.cols);
-        if (product.makes && !made.buffer) made = make_input(a, product, x);
-        multiply(a, product, targets[i], product.makes ? made : values(x, uint64_t(a.n_tokens) * a.cols));
+        if (product.use && !made.buffer) made = make_input(a, product, x);
+        multiply(a, product, targets[i], product.use ? made : values(x, uint64_t(a.n_tokens) * a.cols));
     }
 }
 

@@ -24,6 +24,7 @@ template <class V, bool fine> void fold_first(const float* q, uint32_t n_heads, 
 template <class V, bool fine, uint32_t n_heads> struct PolarFold {
     using F = typename V::F;
     using W = typename V::W;
+    using Codes = typename PolarLanes<V, fine>::Codes;
     const PolarLanes<V, fine> lanes;
 
     struct Node {
@@ -33,10 +34,6 @@ template <class V, bool fine, uint32_t n_heads> struct PolarFold {
     struct First {
         W codes[8];
         const float* table; // of the first angle of 32
-    };
-    // Codes of the levels above, 64 values' from bit 0 on.
-    struct Codes {
-        W second, second_high, third, third_high, fourth, fifth;
     };
 
     template <uint32_t level> KS_INLINE Node node(const Node& low, const Node& high, W code) const
@@ -94,25 +91,21 @@ template <class V, bool fine, uint32_t n_heads> struct PolarFold {
     // d a multiple of 64
     KS_INLINE Node logits(const LaneRows<V>& row, uint32_t d, const float* tables) const
     {
-        const uint32_t n = d / 16, two = polar_begin(d, fine, 2), three = polar_begin(d, fine, 3), four = polar_begin(d, fine, 4);
         Node sums;
         KS_UNROLL(4)
         for (uint32_t h = 0; h < n_heads; h++) sums.of[h] = V::zero();
         for (uint32_t g = 0; g < d / 64; g++) {
-            const W none = V::each(0);
-            const Codes c = {row.at(two + 32 * g),   fine ? row.at(two + 8 * n + 16 * g) : none,
-                             row.at(three + 16 * g), fine ? row.at(three + 4 * n + 8 * g) : none,
-                             row.at(four + 8 * g),   fine ? row.at(polar_begin(d, true, 5) + 4 * g) : none};
+            const Codes c = lanes.codes(row, d, g);
             F radii[4];
             lanes.roots(row, d, g, radii);
             First f;
             f.table = tables + size_t(32) * g * n_heads * V::lanes;
             KS_UNROLL(8)
             for (uint32_t w = 0; w < 8; w++) {
-                f.codes[w] = row.word[g / 2 * 8 + w] >> int(g % 2 * 16);
+                f.codes[w] = c.first[w];
                 if (V::lanes == 8) f.codes[w] = f.codes[w] ^ ((f.codes[w] >> 1) & V::each(0x44444444u));
             }
-            if (d % 128 != 0 && g + 1 == d / 64) // the plane's last group, of 32 angles
+            if (lanes.is_half(d, g))
                 add_blocks<4>(sums, f, c, radii);
             else
                 add_blocks<8>(sums, f, c, radii);

@@ -60,6 +60,27 @@ template <class V, bool fine> struct PolarLanes {
     }
     KS_INLINE PolarLanes() : t(tables()) {}
 
+    // Of the 64 values from 64 g on, codes from bit 0 on: of level 1 they are spread over the words, of which the plane's last group of
+    // 32 angles fills half.
+    struct Codes {
+        W first[8];
+        W second, second_high, third, third_high, fourth, fifth;
+    };
+    KS_INLINE Codes codes(const LaneRows<V>& row, uint32_t d, uint32_t g) const
+    {
+        const uint32_t n = d / 16, two = polar_begin(d, fine, 2), three = polar_begin(d, fine, 3);
+        const W none = V::each(0);
+        Codes c;
+        KS_UNROLL(8)
+        for (uint32_t w = 0; w < 8; w++) c.first[w] = row.word[g / 2 * 8 + w] >> int(g % 2 * 16);
+        c.second = row.at(two + 32 * g), c.second_high = fine ? row.at(two + 8 * n + 16 * g) : none;
+        c.third = row.at(three + 16 * g), c.third_high = fine ? row.at(three + 4 * n + 8 * g) : none;
+        c.fourth = row.at(polar_begin(d, fine, 4) + 8 * g);
+        c.fifth = fine ? row.at(polar_begin(d, true, 5) + 4 * g) : none;
+        return c;
+    }
+    static KS_INLINE bool is_half(uint32_t d, uint32_t g) { return d % 128 != 0 && g + 1 == d / 64; }
+
     template <uint32_t level> KS_INLINE F pick(W code) const
     {
         return polar_is_fine(fine, level) ? V::pick(t.cosines[level - 2], code) : V::pick_of_four(t.cosines[level - 2], code);
@@ -93,11 +114,11 @@ template <class V, bool fine> struct PolarLanes {
         }
     }
     // The radii of their four 16s.
-    KS_INLINE void radii(const LaneRows<V>& row, uint32_t d, uint32_t g, F* top) const
+    KS_INLINE void radii(const LaneRows<V>& row, const Codes& c, uint32_t d, uint32_t g, F* top) const
     {
         F pair[2];
         roots(row, d, g, fine ? pair : top);
-        if (fine) step<5, 2>(pair, row.at(polar_begin(d, true, 5) + 4 * g), V::each(0), 0, top);
+        if (fine) step<5, 2>(pair, c.fifth, V::each(0), 0, top);
     }
     // 16 values of each row, of the j-th eight angles of a group whose n_words words have their codes from bit 0 on.
     template <uint32_t n_words> KS_INLINE void eight_angles(const W* cosines, const W* sines, uint32_t j, const F* radii, F* values) const
@@ -114,32 +135,25 @@ template <class V, bool fine> struct PolarLanes {
     // d a multiple of 64; take(values, at): 16 values of each row, from the one at `at` on
     template <class Take> KS_INLINE void decode(const LaneRows<V>& row, uint32_t d, const Take& take) const
     {
-        const uint32_t n = d / 16;
-        const uint32_t two = polar_begin(d, fine, 2), three = polar_begin(d, fine, 3), four = polar_begin(d, fine, 4);
         for (uint32_t g = 0; g < d / 64; g++) {
+            const Codes c = codes(row, d, g);
             F top[4];
-            radii(row, d, g, top);
-            const W second_codes = row.at(two + 32 * g), second_high = fine ? row.at(two + 8 * n + 16 * g) : V::each(0);
-            const W third_codes = row.at(three + 16 * g), third_high = fine ? row.at(three + 4 * n + 8 * g) : V::each(0);
-            const W fourth_codes = row.at(four + 8 * g);
-            W cosines[8], sines[8]; // sectors, and the signs of what the lanes are
+            radii(row, c, d, g, top);
+            W sines[8]; // as sectors and signs of the cosines that they are
             KS_UNROLL(8)
-            for (uint32_t w = 0; w < 8; w++) {
-                cosines[w] = row.word[g / 2 * 8 + w] >> int(g % 2 * 16);
-                sines[w] = (cosines[w] & V::each(0x33333333u)) ^ V::each(0x33333333u);
-                sines[w] = sines[w] | ((cosines[w] >> 1) & V::each(0x44444444u));
-            }
-            const bool alone = d % 128 != 0 && g + 1 == d / 64; // the plane's last group, of 32 angles
+            for (uint32_t w = 0; w < 8; w++)
+                sines[w] = ((c.first[w] & V::each(0x33333333u)) ^ V::each(0x33333333u)) | ((c.first[w] >> 1) & V::each(0x44444444u));
+            const bool half = is_half(d, g);
             KS_UNROLL(4)
             for (uint32_t j = 0; j < 4; j++) {
                 F fourth[2], third[4], second[8], values[16];
-                step<4, 1>(top + j, fourth_codes, V::each(0), j, fourth);
-                step<3, 2>(fourth, third_codes, third_high, 2 * j, third);
-                step<2, 4>(third, second_codes, second_high, 4 * j, second);
-                if (alone)
-                    eight_angles<4>(cosines, sines, j, second, values);
+                step<4, 1>(top + j, c.fourth, V::each(0), j, fourth);
+                step<3, 2>(fourth, c.third, c.third_high, 2 * j, third);
+                step<2, 4>(third, c.second, c.second_high, 4 * j, second);
+                if (half)
+                    eight_angles<4>(c.first, sines, j, second, values);
                 else
-                    eight_angles<8>(cosines, sines, j, second, values);
+                    eight_angles<8>(c.first, sines, j, second, values);
                 take(values, 64 * g + 16 * j);
             }
         }

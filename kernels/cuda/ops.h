@@ -38,6 +38,7 @@ struct alignas(16) ActGroup {
     float scale[2];
     float sum[2]; // scale times the sum of q
 };
+static_assert(sizeof(ActGroup) == 4 * act_words, "shaders have the same layout");
 
 // What a choice is made of, and where it goes (Selection in runtime/base/backend.h).
 struct CudaSelection {
