@@ -21,7 +21,6 @@ template <class V, uint32_t bits, uint32_t dims> KS_INLINE typename V::W in_fiel
 
 // A row of codes of whole groups of 64 values, as decoders of `dims` values a vector read it; what its tail has is one f16.
 template <class V> struct OneRow {
-    static constexpr uint32_t n_rows = 1;
     static constexpr int dims = V::lanes;
     const uint32_t* words;
     const uint8_t* tail;
@@ -57,40 +56,8 @@ template <class V> struct OneRow {
     }
 };
 
-// Two rows, eight dims of each in a vector of sixteen.
-template <class V> struct TwoRows {
-    static constexpr uint32_t n_rows = 2;
-    static constexpr int dims = 8;
-    const uint32_t* words[2];
-    const uint8_t* tail[2];
-
-    KS_INLINE TwoRows(const uint32_t* pool, const uint8_t* tails, uint32_t n_words, uint32_t n_tail, const uint32_t* rows)
-        : words{pool + size_t(rows[0]) * n_words, pool + size_t(rows[1]) * n_words}, tail{tails + size_t(rows[0]) * n_tail,
-                                                                                          tails + size_t(rows[1]) * n_tail}
-    {
-    }
-    template <uint32_t bits> KS_INLINE typename V::W plane(uint32_t word) const
-    {
-        return in_fields<V, bits, dims>(V::template repeat_two<2 * bits>(words[0] + word, words[1] + word));
-    }
-    struct Bytes {
-        int8_t both[128]; // eight of each in turns
-        Bytes() = default;
-        KS_INLINE Bytes(const TwoRows& rows, uint32_t word) { V::mix_eights(rows.words[0] + word, rows.words[1] + word, both); }
-        KS_INLINE typename V::W at(int nth) const { return V::load_bytes(both + nth % 2 * 64 + nth / 2 * 16); }
-    };
-    KS_INLINE typename V::F half(uint32_t nth) const
-    {
-        return V::broadcast_halves(reinterpret_cast<const uint16_t*>(words[0])[nth], reinterpret_cast<const uint16_t*>(words[1])[nth]);
-    }
-    KS_INLINE typename V::F tail_half() const
-    {
-        return V::broadcast_halves(tail[0][0] | uint32_t(tail[0][1]) << 8, tail[1][0] | uint32_t(tail[1][1]) << 8);
-    }
-};
-
-// Codes as floats from `least` on, of vectors whose lanes have more bits above them. Sixteen lanes pick them; what a row's codes stand for
-// is picked, too, where a vector has one row.
+// Codes as floats from `least` on, of vectors whose lanes have more bits above them. Sixteen lanes pick them, and what a row's codes
+// stand for.
 template <uint32_t bits, int least> struct CodeFloats {
     float at[16];
     constexpr CodeFloats() : at()
@@ -111,19 +78,19 @@ template <uint32_t bits, int least> struct CodeFloats {
     }
 };
 
-// Of each codec, 64 values of a row or of two, from the one at `base` on: what all of them share, and then the nth vector of them.
+// Of each codec, 64 values of a row from the one at `base` on: what all of them share, and then the nth vector of them.
 template <class S> struct Q8Row {
     using V = typename S::Wide;
     static constexpr DecodeRowKernel any_dim = decode_q8<S>;
-    template <class In> struct Values {
-        typename In::Bytes bytes;
+    struct Values {
+        typename OneRow<V>::Bytes bytes;
         typename V::F scale[2];
         Values() = default;
-        KS_INLINE Values(const Q8Row&, const In& in, uint32_t d, uint32_t base)
+        KS_INLINE Values(const Q8Row&, const OneRow<V>& in, uint32_t d, uint32_t base)
             : bytes(in, base / 4), scale{in.half((d + base / 16) / 2), in.half((d + base / 16) / 2 + 1)}
         {
         }
-        KS_INLINE typename V::F at(int nth) const { return scale[nth * In::dims / 32] * V::to_float(bytes.at(nth)); }
+        KS_INLINE typename V::F at(int nth) const { return scale[uint32_t(nth) * V::lanes / 32] * V::to_float(bytes.at(nth)); }
     };
 };
 
@@ -131,20 +98,20 @@ template <class S> struct Q4Row {
     using V = typename S::Wide;
     using Floats = CodeFloats<4, -8>;
     static constexpr DecodeRowKernel any_dim = decode_q4<S>;
-    template <class In> struct Values {
+    struct Values {
         typename V::W codes;
         typename V::F scale[2]; // sixteen dims of a row: times all that a code may be
         Values() = default;
-        KS_INLINE Values(const Q4Row&, const In& in, uint32_t d, uint32_t base)
+        KS_INLINE Values(const Q4Row&, const OneRow<V>& in, uint32_t d, uint32_t base)
             : codes(in.template plane<4>(base / 8)), scale{in.half(d / 4 + base / 32), in.half(d / 4 + base / 32 + 1)}
         {
-            if constexpr (In::dims == 16)
+            if constexpr (V::lanes == 16)
                 for (typename V::F& x : scale) x = x * Floats::template all<V>();
         }
         KS_INLINE typename V::F at(int nth) const
         {
-            const typename V::W code = codes >> nth * In::dims / 2;
-            if constexpr (In::dims == 16)
+            const typename V::W code = codes >> nth * int(V::lanes) / 2;
+            if constexpr (V::lanes == 16)
                 return V::pick_of(scale[nth / 2], code);
             else
                 return scale[nth / 4] * Floats::template of<V>(code);
@@ -164,22 +131,22 @@ template <class S, uint32_t ranks> struct TurboRow {
             if (ranks == 8 && i >= 8) levels[i] = -levels[i];
         }
     }
-    template <class In> struct Values {
+    struct Values {
         const float* levels;
         W codes, signs;
         typename V::F scale; // sixteen dims of a row: times all levels
         Values() = default;
-        KS_INLINE Values(const TurboRow& row, const In& in, uint32_t d, uint32_t base)
+        KS_INLINE Values(const TurboRow& row, const OneRow<V>& in, uint32_t d, uint32_t base)
             : levels(row.levels), codes(in.template plane<(ranks == 8 ? 4 : 2)>(base / (ranks == 8 ? 8 : 16))), signs(codes),
               scale(in.tail_half())
         {
             if constexpr (ranks == 4) signs = in.template plane<1>(d / 16 + base / 32);
-            if constexpr (In::dims == 16) scale = scale * V::load(levels);
+            if constexpr (V::lanes == 16) scale = scale * V::load(levels);
         }
         KS_INLINE typename V::F at(int nth) const
         {
-            const int bit = nth * In::dims / 2;
-            if constexpr (In::dims == 16) {
+            const int bit = nth * int(V::lanes) / 2;
+            if constexpr (V::lanes == 16) {
                 const typename V::F x = V::pick_of(scale, codes >> bit);
                 return ranks == 4 ? V::negate(x, signs << (31 - bit)) : x;
             } else {
@@ -195,14 +162,14 @@ template <class S, uint32_t bits> struct KiviRow {
     using V = typename S::Wide;
     using Floats = CodeFloats<bits, 0>;
     static constexpr DecodeRowKernel any_dim = decode_kivi_row<S, bits>;
-    template <class In> struct Values {
+    struct Values {
         typename V::W codes;
         typename V::F scale[2], least[2]; // sixteen dims of a row: all that a code may be is in the scale's place
         Values() = default;
-        KS_INLINE Values(const KiviRow&, const In& in, uint32_t d, uint32_t base) : codes(in.template plane<bits>(base * bits / 32))
+        KS_INLINE Values(const KiviRow&, const OneRow<V>& in, uint32_t d, uint32_t base) : codes(in.template plane<bits>(base * bits / 32))
         {
             const uint32_t range = (bits * d + base) / 16; // its scale, then its least value
-            if constexpr (In::dims == 16) {
+            if constexpr (V::lanes == 16) {
                 typename V::F half[4];
                 in.four_halves(range, half);
                 for (int i = 0; i < 2; i++) scale[i] = V::fma(Floats::template all<V>(), half[2 * i], half[2 * i + 1]);
@@ -212,8 +179,8 @@ template <class S, uint32_t bits> struct KiviRow {
         }
         KS_INLINE typename V::F at(int nth) const
         {
-            const typename V::W code = codes >> nth * In::dims / 2;
-            if constexpr (In::dims == 16)
+            const typename V::W code = codes >> nth * int(V::lanes) / 2;
+            if constexpr (V::lanes == 16)
                 return V::pick_of(scale[nth / 2], code);
             else
                 return V::fma(Floats::template of<V>(code), scale[nth / 4], least[nth / 4]);
@@ -233,8 +200,7 @@ void decode_groups(const CodedRows& from, const uint32_t* rows, uint32_t first, 
         const uint32_t row = rows[i] - first;
         ask(ahead, i);
         for (uint32_t base = 0; base < d; base += 64) {
-            const typename Row::template Values<OneRow<V>> values(decoder, OneRow<V>(from.words, from.tails, n_words, n_tail, &row), d,
-                                                                  base);
+            const typename Row::Values values(decoder, OneRow<V>(from.words, from.tails, n_words, n_tail, &row), d, base);
             KS_UNROLL(8)
             for (int j = 0; j < 64 / int(V::lanes); j++) V::store(x + base + V::lanes * j, values.at(j));
         }

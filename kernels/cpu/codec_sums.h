@@ -3,20 +3,16 @@
 #pragma once
 
 #include "kernels/cpu/codec_decode.h"
+#include "kernels/cpu/lane_logits.h"
 #include "kernels/cpu/polar_fold.h"
-
-#include <type_traits>
 
 namespace ks
 {
 
-// As many rows as a vector has eights.
-template <class V> using KeyRows = std::conditional_t<V::lanes == 16, TwoRows<V>, OneRow<V>>;
+// Sums of eight lanes that stay in registers beside what they are made of.
+constexpr uint32_t kSumsAtOnce = 8;
 
-// Sums that stay in registers beside what they are made of.
-template <class V> constexpr uint32_t kSumsAtOnce = V::lanes == 16 ? 24 : 8;
-
-// 64 values of rows, eight in a vector, of the dims that begin() was told.
+// 64 values of a row, eight in a vector, of the dims that begin() was told.
 template <class Row> struct RowReader {
     using V = typename Row::V;
     const uint32_t* words;
@@ -29,8 +25,8 @@ template <class Row> struct RowReader {
     {
     }
     KS_INLINE void begin(uint32_t dim) { base = dim; }
-    using Part = typename Row::template Values<KeyRows<V>>;
-    KS_INLINE Part part(const uint32_t* rows) const { return Part(decoder, KeyRows<V>(words, tails, n_words, n_tail, rows), d, base); }
+    using Part = typename Row::Values;
+    KS_INLINE Part part(const uint32_t* rows) const { return Part(decoder, OneRow<V>(words, tails, n_words, n_tail, rows), d, base); }
     KS_INLINE typename V::F key(const Part& part, int nth) const { return part.at(nth); }
     KS_INLINE typename V::F logits(uint32_t, typename V::F sums) const { return sums; }
 };
@@ -46,26 +42,26 @@ template <class S, uint32_t bits> struct GroupReader {
     KS_INLINE void begin(uint32_t dim) { base = dim; }
     KS_INLINE Part part(const uint32_t* rows) const
     {
-        const uint32_t nth[2] = {rows[0] % kivi_rows, rows[KeyRows<V>::n_rows - 1] % kivi_rows};
-        return KeyRows<V>(words + base / 32 * bits, nullptr, bits * d / 32, 0, nth).template plane<bits>(0);
+        const uint32_t nth = rows[0] % kivi_rows;
+        return OneRow<V>(words + base / 32 * bits, nullptr, bits * d / 32, 0, &nth).template plane<bits>(0);
     }
     KS_INLINE typename V::F key(const Part& codes, int nth) const { return CodeFloats<bits, 0>::template of<V>(codes >> 4 * nth); }
     KS_INLINE typename V::F logits(uint32_t h, typename V::F sums) const { return sums + V::broadcast(least[h]); }
 };
 
-// logits[h * kAttentionTile + i], in the order of few_logits: eight vectors of keys have a sum for each head.
+// logits[h * kAttentionTile + i], in the order of few_logits, where vectors have eight lanes: eight of keys have a sum for each head.
+// With sixteen lanes there are lane_logits.
 template <class Reader, uint32_t n_heads>
 void rows_logits(Reader reader, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, const float* q, float* logits)
 {
     using V = typename Reader::V;
-    constexpr uint32_t n_rows = KeyRows<V>::n_rows, step = 8 * n_rows;
-    static_assert(step == V::lanes, "a vector of logits");
-    constexpr uint32_t n_part = 8 * n_heads <= kSumsAtOnce<V> ? 8 : 4 * n_heads <= kSumsAtOnce<V> ? 4 : 2;
-    for (uint32_t from = 0; from < n; from += step) {
-        const uint32_t here = n - from < step ? n - from : step;
-        uint32_t at[step]; // the last row once more, where there are fewer
-        KS_UNROLL(16)
-        for (uint32_t i = 0; i < step; i++) at[i] = rows[from + (i < here ? i : here - 1)] - first;
+    static_assert(V::lanes == 8, "a vector of logits");
+    constexpr uint32_t n_part = 8 * n_heads <= kSumsAtOnce ? 8 : 4 * n_heads <= kSumsAtOnce ? 4 : 2;
+    for (uint32_t from = 0; from < n; from += 8) {
+        const uint32_t here = n - from < 8 ? n - from : 8;
+        uint32_t at[8]; // the last row once more, where there are fewer
+        KS_UNROLL(8)
+        for (uint32_t i = 0; i < 8; i++) at[i] = rows[from + (i < here ? i : here - 1)] - first;
         typename V::F all[n_heads][8];
         KS_UNROLL(8)
         for (uint32_t begin = 0; begin < 8; begin += n_part) {
@@ -77,8 +73,9 @@ void rows_logits(Reader reader, const uint32_t* rows, uint32_t first, uint32_t n
                 reader.begin(base);
                 typename Reader::Part parts[n_part];
                 KS_UNROLL(8)
-                for (uint32_t i = 0; i < n_part; i++) parts[i] = reader.part(at + n_rows * (begin + i));
-                auto add_eight = [&](uint32_t j) KS_INLINED {
+                for (uint32_t i = 0; i < n_part; i++) parts[i] = reader.part(at + begin + i);
+                KS_UNROLL(8)
+                for (uint32_t j = 0; j < 8; j++) {
                     typename V::F query[n_heads];
                     KS_UNROLL(4)
                     for (uint32_t h = 0; h < n_heads; h++) query[h] = V::load_repeated(q + size_t(h) * d + base + 8 * j);
@@ -88,14 +85,6 @@ void rows_logits(Reader reader, const uint32_t* rows, uint32_t first, uint32_t n
                         KS_UNROLL(4)
                         for (uint32_t h = 0; h < n_heads; h++) sums[h][i] = V::fma(query[h], key, sums[h][i]);
                     }
-                };
-                // Where compilers would rather keep decoded keys than sums in registers, they are not shown all of it.
-                if constexpr (V::lanes == 8 || n_heads == 1) {
-                    KS_UNROLL(8)
-                    for (uint32_t j = 0; j < 8; j++) add_eight(j);
-                } else {
-                    KS_UNROLL(1)
-                    for (uint32_t j = 0; j < 8; j++) add_eight(j);
                 }
             }
             KS_UNROLL(4)
@@ -114,11 +103,14 @@ template <class Reader> KS_INLINE auto rows_logits_of(uint32_t n_heads)
                           : rows_logits<Reader, 4>;
 }
 
-template <class Row> uint32_t row_logits(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
-                                         const float* q, uint32_t n_heads, float* logits, float*)
+template <class Row, class Lanes> uint32_t row_logits(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
+                                                      const float* q, uint32_t n_heads, float* logits, float*)
 {
     if (d % 64) return 0;
-    rows_logits_of<RowReader<Row>>(n_heads)(RowReader<Row>(from, d), rows, first, n, d, q, logits);
+    if constexpr (Row::V::lanes == 16)
+        lane_logits_of<Lanes>(n_heads, d)(from, rows, first, n, d, q, nullptr, logits);
+    else
+        rows_logits_of<RowReader<Row>>(n_heads)(RowReader<Row>(from, d), rows, first, n, d, q, logits);
     return n;
 }
 
@@ -126,30 +118,39 @@ template <class Row> uint32_t row_logits(const CodedRows& from, const uint32_t* 
 // the last.
 template <class S> void range_queries(const uint32_t* ranges, uint32_t d, const float* q, uint32_t n_heads, float* to, float* least)
 {
-    for (uint32_t h = 0; h < n_heads; h++, q += d, to += d) {
-        typename S::F8 sums = S::zero();
-        for (uint32_t i = 0; i < d; i += 8) {
-            typename S::F8 scale, low;
-            S::half2(S::words(ranges + i), &scale, &low);
-            S::store(to + i, S::load(q + i) * scale);
-            sums = S::fma(S::load(q + i), low, sums);
+    typename S::F8 sums[4] = {S::zero(), S::zero(), S::zero(), S::zero()};
+    for (uint32_t i = 0; i < d; i += 8) {
+        typename S::F8 scale, low;
+        S::half2(S::words(ranges + i), &scale, &low);
+        KS_UNROLL(4)
+        for (uint32_t h = 0; h < 4; h++) {
+            if (h == n_heads) break;
+            const typename S::F8 query = S::load(q + size_t(h) * d + i);
+            S::store(to + size_t(h) * d + i, query * scale);
+            sums[h] = S::fma(query, low, sums[h]);
         }
-        least[h] = S::sum(sums);
     }
+    for (uint32_t h = 0; h < n_heads; h++) least[h] = S::sum(sums[h]);
 }
 
 template <class S, uint32_t bits> uint32_t group_logits(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
                                                         const float* q, uint32_t n_heads, float* logits, float* room)
 {
     if (d % 64) return 0;
-    const auto some = rows_logits_of<GroupReader<S, bits>>(n_heads);
     for (uint32_t i = 0, end; i < n; i = end) {
         const uint32_t nth = (rows[i] - first) / kivi_rows;
         for (end = i + 1; end < n && (rows[end] - first) / kivi_rows == nth;) end++;
         const uint32_t* group = from.words + size_t(nth) * kivi_group_words(bits, d);
         float least[4];
         range_queries<S>(group, d, q, n_heads, room, least);
-        some({group + d, least, d}, rows + i, first, end - i, d, room, logits + i);
+        if constexpr (S::Wide::lanes == 16) {
+            CodedRows codes = from;
+            codes.words = group + d;
+            codes.row_words = bits * d / 32;
+            lane_logits_of<KiviLanes<S, bits>>(n_heads, d)(codes, rows + i, first + nth * kivi_rows, end - i, d, room, least, logits + i);
+        } else {
+            rows_logits_of<GroupReader<S, bits>>(n_heads)({group + d, least, d}, rows + i, first, end - i, d, room, logits + i);
+        }
     }
     return n;
 }
@@ -191,7 +192,7 @@ template <class Row, uint32_t n_heads> KS_INLINE void add_dims(const Row& decode
     for (uint32_t h = 0; h < n_heads; h++) load_sums<V, by_fours<Row>>(sums + h * stride + base, sum[h]);
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t row = rows[i] - first;
-        const typename Row::template Values<OneRow<V>> values(decoder, OneRow<V>(words, tails, n_words, n_tail, &row), d, base);
+        const typename Row::Values values(decoder, OneRow<V>(words, tails, n_words, n_tail, &row), d, base);
         KS_UNROLL(4)
         for (uint32_t h = 0; h < n_heads; h++) {
             const typename V::F weight = V::broadcast(weights[h * kAttentionTile + i]);
@@ -252,9 +253,10 @@ template <class S, bool fine> uint32_t polar_outputs(const CodedRows& from, cons
 // In the order of CpuCodec. Keys are not in those that are for values only.
 #define KS_LOGITS(S)                                                                                                                       \
     {                                                                                                                                      \
-        nullptr, nullptr, row_logits<Q8Row<S>>, row_logits<Q4Row<S>>, row_logits<TurboRow<S, 8>>, row_logits<TurboRow<S, 4>>,              \
-            row_logits<TurboRow<S, 2>>, row_logits<TurboRow<S, 2>>, polar_logits<S, false>, polar_logits<S, true>, nullptr, nullptr,       \
-            group_logits<S, 4>, group_logits<S, 2>                                                                                         \
+        nullptr, nullptr, row_logits<Q8Row<S>, Q8Lanes<S>>, row_logits<Q4Row<S>, Q4Lanes<S>>,                                              \
+            row_logits<TurboRow<S, 8>, TurboLanes<S, 8>>, row_logits<TurboRow<S, 4>, TurboLanes<S, 4>>,                                    \
+            row_logits<TurboRow<S, 2>, TurboLanes<S, 2>>, row_logits<TurboRow<S, 2>, TurboLanes<S, 2>>, polar_logits<S, false>,            \
+            polar_logits<S, true>, nullptr, nullptr, group_logits<S, 4>, group_logits<S, 2>                                                \
     }
 
 #define KS_OUTPUTS(S)                                                                                                                      \

@@ -16,16 +16,17 @@ template <class V> struct LaneRows {
     {
         const uint32_t n_words = bytes / 4, n_tail = bytes % 4;
         const uint32_t* at[V::lanes];
-        const uint8_t* tails[V::lanes]; // the four bytes up to the end of each tail; the first comes after the words
         KS_UNROLL(16)
         for (uint32_t i = 0; i < V::lanes; i++) at[i] = from.words + size_t(rows[i] - first) * n_words;
-        for (uint32_t w = 0; w < n_words; w += 4) { // the last four may be some once more: a row has seven words and more
+        for (uint32_t w = 0; w < n_words; w += 4) { // the last four may be some once more: a row has four words and more
             const uint32_t begin = w + 4 < n_words ? w : n_words - 4;
             V::four_words(at, begin, word + begin);
         }
+        if (!n_tail) return;
+        const uint8_t* tails[V::lanes]; // the four bytes up to the end of each tail; the first comes after the words
         KS_UNROLL(16)
         for (uint32_t i = 0; i < V::lanes; i++) tails[i] = from.tails + (size_t(rows[i] - first) + 1) * n_tail - 4;
-        if (n_tail) word[n_words] = V::scattered_words(tails) >> int(32 - 8 * n_tail);
+        word[n_words] = V::scattered_words(tails) >> int(32 - 8 * n_tail);
     }
     // Bits from one on, which lie in one word.
     KS_INLINE typename V::W at(uint32_t bit) const { return word[bit / 32] >> int(bit % 32); }

@@ -64,9 +64,9 @@ template <class S, bool fine> struct PolarRow {
     KS_INLINE static W joined(W low, W high) { return V::chosen(V::each(3), low, high); }
 
     // at(r): the values 4 k + r of 64
-    template <class In> struct Values {
+    struct Values {
         F x[4];
-        KS_INLINE Values(const PolarRow& row, const In& in, uint32_t d, uint32_t base) { row.decode(in, d, base, x); }
+        template <class In> KS_INLINE Values(const PolarRow& row, const In& in, uint32_t d, uint32_t base) { row.decode(in, d, base, x); }
         KS_INLINE F at(int nth) const { return x[nth]; }
     };
     template <class In> KS_INLINE void decode(const In& in, uint32_t d, uint32_t base, F* x) const

@@ -42,10 +42,6 @@ struct Avx512Wide {
     KS_INLINE static __m512i both(__m256i low, __m256i high) { return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1); }
     KS_INLINE static F load_half(const uint16_t* p) { return {_mm512_cvtph_ps(load_eight(p))}; }
     KS_INLINE static F broadcast_half(uint32_t half) { return {_mm512_cvtph_ps(_mm256_set1_epi16(short(half)))}; }
-    KS_INLINE static F broadcast_halves(uint32_t low, uint32_t high) // each in eight lanes
-    {
-        return {_mm512_cvtph_ps(_mm256_set_m128i(_mm_set1_epi16(short(high)), _mm_set1_epi16(short(low))))};
-    }
     KS_INLINE static F load_repeated(const float* p)
     {
         return {_mm512_castpd_ps(_mm512_broadcast_f64x4(_mm256_castps_pd(_mm256_loadu_ps(p))))};
@@ -65,22 +61,16 @@ struct Avx512Wide {
         if (n == 4) return {_mm512_broadcast_i32x4(Avx2::load_four(p))};
         return {_mm512_broadcastq_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)))};
     }
-    template <uint32_t n> KS_INLINE static W repeat_two(const uint32_t* low, const uint32_t* high) // each in eight lanes
-    {
-        return {both(Avx2::repeat<n>(low).v, Avx2::repeat<n>(high).v)};
-    }
     KS_INLINE static W shift_each(W a, const uint32_t* right) { return {_mm512_srlv_epi32(a.v, words(right).v)}; }
     KS_INLINE static W rotate_each(W a, const uint32_t* right) { return {_mm512_rorv_epi32(a.v, words(right).v)}; }
     // Bits of a where the mask has ones, of b elsewhere.
     KS_INLINE static W chosen(W mask, W a, W b) { return {_mm512_ternarylogic_epi32(mask.v, a.v, b.v, 0xca)}; }
     KS_INLINE static W load_bytes(const int8_t* p) { return {_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))}; }
-    // Of two rows of 64 bytes the even eights in turns, then the odd ones.
-    KS_INLINE static void mix_eights(const uint32_t* a, const uint32_t* b, int8_t* out)
-    {
-        _mm512_storeu_si512(out, _mm512_unpacklo_epi64(words(a).v, words(b).v));
-        _mm512_storeu_si512(out + 64, _mm512_unpackhi_epi64(words(a).v, words(b).v));
-    }
     KS_INLINE static W each(uint32_t word) { return {_mm512_set1_epi32(int(word))}; }
+    KS_INLINE static W signed_byte(W a, uint32_t nth) // of each lane
+    {
+        return {_mm512_srai_epi32(nth == 3 ? a.v : _mm512_slli_epi32(a.v, 24 - 8 * nth), 24)};
+    }
     KS_INLINE static F to_float(W a) { return {_mm512_cvtepi32_ps(a.v)}; }
     KS_INLINE static F negate(F a, W top_bits)
     {
