@@ -103,12 +103,12 @@ template <class Reader> KS_INLINE auto rows_logits_of(uint32_t n_heads)
                           : rows_logits<Reader, 4>;
 }
 
-template <class Row, class Lanes> uint32_t row_logits(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
-                                                      const float* q, uint32_t n_heads, float* logits, float*)
+template <class Row> uint32_t row_logits(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
+                                         const float* q, uint32_t n_heads, float* logits, float*)
 {
     if (d % 64) return 0;
     if constexpr (Row::V::lanes == 16)
-        lane_logits_of<Lanes>(n_heads, d)(from, rows, first, n, d, q, nullptr, logits);
+        lane_logits_of<RowLanes<Row>>(n_heads, d)(from, rows, first, n, d, q, nullptr, logits);
     else
         rows_logits_of<RowReader<Row>>(n_heads)(RowReader<Row>(from, d), rows, first, n, d, q, logits);
     return n;
@@ -253,10 +253,9 @@ template <class S, bool fine> uint32_t polar_outputs(const CodedRows& from, cons
 // In the order of CpuCodec. Keys are not in those that are for values only.
 #define KS_LOGITS(S)                                                                                                                       \
     {                                                                                                                                      \
-        nullptr, nullptr, row_logits<Q8Row<S>, Q8Lanes<S>>, row_logits<Q4Row<S>, Q4Lanes<S>>,                                              \
-            row_logits<TurboRow<S, 8>, TurboLanes<S, 8>>, row_logits<TurboRow<S, 4>, TurboLanes<S, 4>>,                                    \
-            row_logits<TurboRow<S, 2>, TurboLanes<S, 2>>, row_logits<TurboRow<S, 2>, TurboLanes<S, 2>>, polar_logits<S, false>,            \
-            polar_logits<S, true>, nullptr, nullptr, group_logits<S, 4>, group_logits<S, 2>                                                \
+        nullptr, nullptr, row_logits<Q8Row<S>>, row_logits<Q4Row<S>>, row_logits<TurboRow<S, 8>>, row_logits<TurboRow<S, 4>>,              \
+            row_logits<TurboRow<S, 2>>, row_logits<TurboRow<S, 2>>, polar_logits<S, false>, polar_logits<S, true>, nullptr, nullptr,       \
+            group_logits<S, 4>, group_logits<S, 2>                                                                                         \
     }
 
 #define KS_OUTPUTS(S)                                                                                                                      \

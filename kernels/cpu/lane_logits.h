@@ -17,12 +17,14 @@ template <class V, uint32_t bits> KS_INLINE typename V::W lane_code(const LaneRo
     return row.word[word + i % n_words] >> int(4 * j + i / n_words * bits);
 }
 
-template <class S> struct Q8Lanes {
+template <class Row> struct RowLanes;
+
+template <class S> struct RowLanes<Q8Row<S>> {
     using V = typename S::Wide;
     typename V::F scale[2];
     uint32_t base;
     static uint32_t bytes(uint32_t d) { return codec_q8::row_bytes(d); }
-    KS_INLINE Q8Lanes(const LaneRows<V>& row, uint32_t d, uint32_t from) : base(from)
+    KS_INLINE RowLanes(const LaneRows<V>& row, uint32_t d, uint32_t from) : base(from)
     {
         V::half2(row.word[d / 4 + base / 64], &scale[0], &scale[1]);
     }
@@ -32,12 +34,12 @@ template <class S> struct Q8Lanes {
     }
 };
 
-template <class S> struct Q4Lanes {
+template <class S> struct RowLanes<Q4Row<S>> {
     using V = typename S::Wide;
     typename V::F scale[2];
     uint32_t base;
     static uint32_t bytes(uint32_t d) { return codec_q4::row_bytes(d); }
-    KS_INLINE Q4Lanes(const LaneRows<V>& row, uint32_t d, uint32_t from) : base(from)
+    KS_INLINE RowLanes(const LaneRows<V>& row, uint32_t d, uint32_t from) : base(from)
     {
         V::half2(row.word[d / 8 + base / 64], &scale[0], &scale[1]);
     }
@@ -47,13 +49,13 @@ template <class S> struct Q4Lanes {
     }
 };
 
-template <class S, uint32_t ranks> struct TurboLanes {
+template <class S, uint32_t ranks> struct RowLanes<TurboRow<S, ranks>> {
     using V = typename S::Wide;
     static constexpr uint32_t bits = ranks == 8 ? 4 : 2;
     typename V::F levels, scale;
     uint32_t base, d;
     static uint32_t bytes(uint32_t d) { return turbo_bytes(ranks, d); }
-    KS_INLINE TurboLanes(const LaneRows<V>& row, uint32_t dims, uint32_t from) : base(from), d(dims)
+    KS_INLINE RowLanes(const LaneRows<V>& row, uint32_t dims, uint32_t from) : base(from), d(dims)
     {
         float all[16];
         for (uint32_t i = 0; i < 16; i++) all[i] = turbo_level(ranks, i % (2 * ranks));
