@@ -59,9 +59,9 @@ void rows_logits(Reader reader, const uint32_t* rows, uint32_t first, uint32_t n
     constexpr uint32_t n_part = 8 * n_heads <= kSumsAtOnce ? 8 : 4 * n_heads <= kSumsAtOnce ? 4 : 2;
     for (uint32_t from = 0; from < n; from += 8) {
         const uint32_t here = n - from < 8 ? n - from : 8;
-        uint32_t at[8]; // the last row once more, where there are fewer
+        FullRows<V> full(rows + from, here);
         KS_UNROLL(8)
-        for (uint32_t i = 0; i < 8; i++) at[i] = rows[from + (i < here ? i : here - 1)] - first;
+        for (uint32_t& row : full.at) row -= first;
         typename V::F all[n_heads][8];
         KS_UNROLL(8)
         for (uint32_t begin = 0; begin < 8; begin += n_part) {
@@ -73,7 +73,7 @@ void rows_logits(Reader reader, const uint32_t* rows, uint32_t first, uint32_t n
                 reader.begin(base);
                 typename Reader::Part parts[n_part];
                 KS_UNROLL(8)
-                for (uint32_t i = 0; i < n_part; i++) parts[i] = reader.part(at + begin + i);
+                for (uint32_t i = 0; i < n_part; i++) parts[i] = reader.part(full.at + begin + i);
                 KS_UNROLL(8)
                 for (uint32_t j = 0; j < 8; j++) {
                     typename V::F query[n_heads];

@@ -19,33 +19,31 @@ template <class V, uint32_t bits> KS_INLINE typename V::W lane_code(const LaneRo
 
 template <class Row> struct RowLanes;
 
-template <class S> struct RowLanes<Q8Row<S>> {
-    using V = typename S::Wide;
+// A scale for each 32 values, two to a word.
+template <class V> struct BlockScales {
     typename V::F scale[2];
+    KS_INLINE explicit BlockScales(typename V::W halves) { V::half2(halves, &scale[0], &scale[1]); }
+};
+
+template <class S> struct RowLanes<Q8Row<S>> : BlockScales<typename S::Wide> {
+    using V = typename S::Wide;
     uint32_t base;
     static uint32_t bytes(uint32_t d) { return codec_q8::row_bytes(d); }
-    KS_INLINE RowLanes(const LaneRows<V>& row, uint32_t d, uint32_t from) : base(from)
-    {
-        V::half2(row.word[d / 4 + base / 64], &scale[0], &scale[1]);
-    }
+    KS_INLINE RowLanes(const LaneRows<V>& row, uint32_t d, uint32_t from) : BlockScales<V>(row.word[d / 4 + from / 64]), base(from) {}
     KS_INLINE typename V::F at(const LaneRows<V>& row, uint32_t i, uint32_t j) const
     {
-        return scale[j / 4] * V::to_float(V::signed_byte(row.word[base / 4 + 2 * j + i / 4], i % 4));
+        return this->scale[j / 4] * V::to_float(V::signed_byte(row.word[base / 4 + 2 * j + i / 4], i % 4));
     }
 };
 
-template <class S> struct RowLanes<Q4Row<S>> {
+template <class S> struct RowLanes<Q4Row<S>> : BlockScales<typename S::Wide> {
     using V = typename S::Wide;
-    typename V::F scale[2];
     uint32_t base;
     static uint32_t bytes(uint32_t d) { return codec_q4::row_bytes(d); }
-    KS_INLINE RowLanes(const LaneRows<V>& row, uint32_t d, uint32_t from) : base(from)
-    {
-        V::half2(row.word[d / 8 + base / 64], &scale[0], &scale[1]);
-    }
+    KS_INLINE RowLanes(const LaneRows<V>& row, uint32_t d, uint32_t from) : BlockScales<V>(row.word[d / 8 + from / 64]), base(from) {}
     KS_INLINE typename V::F at(const LaneRows<V>& row, uint32_t i, uint32_t j) const
     {
-        return scale[j / 4] * CodeFloats<4, -8>::template of<V>(lane_code<V, 4>(row, base / 8, i, j));
+        return this->scale[j / 4] * CodeFloats<4, -8>::template of<V>(lane_code<V, 4>(row, base / 8, i, j));
     }
 };
 
@@ -96,10 +94,7 @@ template <class Lanes, uint32_t n_heads, uint32_t known_d> void lane_logits(cons
     if (known_d) d = known_d;
     for (uint32_t begin = 0; begin < n; begin += V::lanes) {
         const uint32_t here = n - begin < V::lanes ? n - begin : V::lanes;
-        uint32_t at[V::lanes]; // the last row once more, where there are fewer
-        KS_UNROLL(16)
-        for (uint32_t i = 0; i < V::lanes; i++) at[i] = rows[begin + (i < here ? i : here - 1)];
-        const LaneRows<V> row(from, at, first, Lanes::bytes(d));
+        const LaneRows<V> row(from, FullRows<V>(rows + begin, here).at, first, Lanes::bytes(d));
         F halves[2][n_heads];
         KS_UNROLL(2)
         for (uint32_t half = 0; half < 2; half++) {

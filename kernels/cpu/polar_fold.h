@@ -122,10 +122,8 @@ void fold_rows(const CodedRows& from, const uint32_t* rows, uint32_t first, uint
     const PolarFold<V, fine, n_heads> fold;
     for (uint32_t begin = 0; begin < n; begin += V::lanes) {
         const uint32_t here = n - begin < V::lanes ? n - begin : V::lanes;
-        uint32_t at[V::lanes]; // the last row once more, where there are fewer
-        KS_UNROLL(16)
-        for (uint32_t i = 0; i < V::lanes; i++) at[i] = rows[begin + (i < here ? i : here - 1)];
-        const auto sums = fold.logits(LaneRows<V>(from, at, first, polar_bytes(d, fine)), d, tables);
+        const LaneRows<V> row(from, FullRows<V>(rows + begin, here).at, first, polar_bytes(d, fine));
+        const auto sums = fold.logits(row, d, tables);
         for (uint32_t h = 0; h < n_heads; h++) V::store_first(logits + h * kAttentionTile + begin, sums.of[h], here);
     }
 }

@@ -7,6 +7,16 @@
 namespace ks
 {
 
+// As many rows as there are lanes, of n of them: the last once more, where there are fewer.
+template <class V> struct FullRows {
+    uint32_t at[V::lanes];
+    KS_INLINE FullRows(const uint32_t* rows, uint32_t n)
+    {
+        KS_UNROLL(16)
+        for (uint32_t i = 0; i < V::lanes; i++) at[i] = rows[i < n ? i : n - 1];
+    }
+};
+
 // Words of as many rows as there are lanes: lane i of word w is word w of row i, after them the tail. `bytes` of a row are known where
 // d is.
 template <class V> struct LaneRows {
