@@ -10,26 +10,36 @@ layout(binding = 0) writeonly buffer Y { float y[]; };           // (n_tokens, n
 layout(binding = 1) writeonly buffer Lse { float lse[]; };       // (n_tokens, n_heads), where pass.continues
 layout(binding = 2) readonly buffer Partials { float partials[]; }; // (n_tokens * n_heads, n_splits, 4 + head_dim)
 
+// Of each split.
+shared float tops[n_threads], norm_tops[n_threads], norms[n_threads], shares[n_threads];
+
 void main()
 {
     TAKE(a)
     TAKE(pass)
     uint query = gl_WorkGroupID.x, stride = 4u + a.head_dim, from = query * pass.n_splits * stride;
-    if (THREAD >= a.head_dim) return;
     float top = none, norm_top = none, norm = 0.f;
-    for (uint i = 0u; i < pass.n_splits; i++) {
-        top = max(top, partials[from + i * stride]);
-        norm_top = max(norm_top, partials[from + i * stride + 1u]);
+    if (THREAD < pass.n_splits) {
+        tops[THREAD] = partials[from + THREAD * stride];
+        norm_tops[THREAD] = partials[from + THREAD * stride + 1u];
+        norms[THREAD] = partials[from + THREAD * stride + 2u];
     }
-    for (uint i = 0u; i < pass.n_splits; i++)
-        norm += partials[from + i * stride + 2u] * power_of_two(partials[from + i * stride + 1u] - norm_top);
+    barrier();
+    for (uint i = 0u; i < pass.n_splits; i++) {
+        top = max(top, tops[i]);
+        norm_top = max(norm_top, norm_tops[i]);
+    }
+    if (THREAD < pass.n_splits) {
+        shares[THREAD] = tops[THREAD] > 0.5f * none ? power_of_two(tops[THREAD] - top) : 0.f;
+        norms[THREAD] *= power_of_two(norm_tops[THREAD] - norm_top);
+    }
+    barrier();
+    for (uint i = 0u; i < pass.n_splits; i++) norm += norms[i];
     float scale = top > 0.5f * none ? power_of_two(top - norm_top) / norm : 0.f;
     for (uint d = THREAD; d < a.head_dim; d += n_threads) {
         float sum = 0.f;
-        for (uint i = 0u; i < pass.n_splits; i++) {
-            float mine = partials[from + i * stride];
-            if (mine > 0.5f * none) sum += partials[from + i * stride + 4u + d] * power_of_two(mine - top);
-        }
+        for (uint i = 0u; i < pass.n_splits; i++)
+            if (shares[i] > 0.f) sum += partials[from + i * stride + 4u + d] * shares[i];
         y[query * a.head_dim + d] = sum * scale;
     }
     if (THREAD == 0u && pass.continues != 0u) lse[query] = norm_top + log_of_two(norm);

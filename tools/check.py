@@ -87,6 +87,13 @@ def shader_buffers(text):
     return [{block.lower(), array} for _, block, array in sorted(found, key=lambda f: int(f[0]))]
 
 
+def check_kernels(path, text):
+    """Every kernel of CUDA waits for the one before it, which may still run (kernels/cuda/cuda_util.cuh)."""
+    for found in re.finditer(r"__global__[^;{(]*?(\w+)\([^;{]*\{\s*([^\n]*)", re.sub(r"//[^\n]*|__launch_bounds__\([^)]*\)", "", text)):
+        if found[2] not in ("begin_kernel();", "}"):
+            yield f"{path}: {found[1]} does not begin with begin_kernel()"
+
+
 def check_twins(root):
     """kernels/cuda/<op>.cu and shaders/<op>.comp have the same arguments and buffers. Where they cannot, a line says why: '// twin: none'
     where there is but one, '// twin: ' and the reason where they differ; behind the first kernel it speaks of those that follow."""
@@ -138,6 +145,8 @@ def main():
         if pathlib.Path(path).suffix in SOURCES:
             runtime_lines += sum(map(is_code, lines)) if path.startswith("runtime/") else 0
             faults += [*check_includes(path, lines), *check_functions(path, lines)]
+        if path.endswith(".cu") and path.startswith("kernels/"):
+            faults += check_kernels(path, "\n".join(lines))
     if runtime_lines >= RUNTIME_LINES:
         faults.append(f"runtime/ has {runtime_lines} lines of code, fewer than {RUNTIME_LINES} are wanted")
     if (root / "tools" / "results").is_dir():

@@ -17,7 +17,7 @@ namespace ks
 #endif
 #define KS_VK_GLOBAL(X) X(CreateInstance) X(EnumerateInstanceVersion) X(EnumerateInstanceExtensionProperties)
 #define KS_VK_INSTANCE(X) \
-    X(DestroyInstance) X(EnumeratePhysicalDevices) X(GetPhysicalDeviceProperties2) X(GetPhysicalDeviceFeatures2) \
+    X(EnumeratePhysicalDevices) X(GetPhysicalDeviceProperties2) X(GetPhysicalDeviceFeatures2) \
     X(GetPhysicalDeviceMemoryProperties2) X(GetPhysicalDeviceQueueFamilyProperties) X(EnumerateDeviceExtensionProperties) \
     X(CreateDevice) X(GetDeviceProcAddr) KS_VK_MATRICES(X)
 #define KS_VK_DEVICE(X) \

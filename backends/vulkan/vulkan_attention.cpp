@@ -7,7 +7,7 @@
 namespace ks
 {
 
-constexpr uint32_t kSplits = 16;      // workgroups that share a head's slots, where there are few queries
+constexpr uint32_t kSplits = 64;      // workgroups that share a head's slots, where there are few queries; at most a workgroup's threads
 constexpr uint32_t kSoftSplits = 4;   // the same on a processor, which has few cores
 constexpr uint32_t kScoreGroups = 64; // workgroups per head that take its tiles in turn
 constexpr uint32_t kHasTable = 1, kHasWeights = 2, kHasTurns = 4, kHasGroups = 8, kHasWaves = 16; // shaders/slots.glsl

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 
 namespace ks
 {
@@ -55,14 +56,15 @@ static void clamp(VulkanLimits& limits, const VulkanFaster& faster)
     }
 }
 
-VulkanInstance::~VulkanInstance()
-{
-    if (m_instance) m_vk.DestroyInstance(m_instance, nullptr);
-}
+// One for all of the process, never destroyed: the last one takes the drivers with it, and NVIDIA's, loaded again some dozen times, refuses
+// to start or ends the process.
+static std::mutex s_instance_lock;
+static VkInstance s_instance = VK_NULL_HANDLE;
 
 Status VulkanInstance::open()
 {
     KS_TRY(m_vk.load());
+    const std::lock_guard<std::mutex> lock(s_instance_lock);
     VkApplicationInfo app{};
     app.sType = VK_STRUCTURE_TYPE_APPLICATION_INFO;
     app.pApplicationName = "knapsack";
@@ -70,8 +72,9 @@ Status VulkanInstance::open()
     VkInstanceCreateInfo info{};
     info.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO;
     info.pApplicationInfo = &app;
-    const VkResult result = m_vk.CreateInstance(&info, nullptr, &m_instance);
+    const VkResult result = s_instance ? VK_SUCCESS : m_vk.CreateInstance(&info, nullptr, &s_instance);
     if (result != VK_SUCCESS) return fail(Code::device, "Vulkan cannot start: %s", vulkan_error(result).c_str());
+    m_instance = s_instance;
     m_vk.load_instance(m_instance);
     return {};
 }

@@ -43,11 +43,6 @@ struct VulkanCandidate {
 class VulkanInstance
 {
 public:
-    VulkanInstance() = default;
-    ~VulkanInstance();
-    VulkanInstance(const VulkanInstance&) = delete;
-    VulkanInstance& operator=(const VulkanInstance&) = delete;
-
     Status open();
     const VulkanApi& api() const { return m_vk; }
     void load_device(VkDevice device) { m_vk.load_device(device); }

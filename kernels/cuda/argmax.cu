@@ -10,6 +10,7 @@ constexpr uint argmax_threads = 512u;
 __global__ void argmax_kernel(ArgmaxArgs a, uint* best, // (rows)
                               const float* x)           // (rows, cols)
 {
+    begin_kernel();
     KS_SHARED(float, value, [argmax_threads]);
     KS_SHARED(uint, index, [argmax_threads]);
     const float* row = x + uint64_t(blockIdx.x) * a.cols;

@@ -12,6 +12,7 @@ __global__ void turn_queries_kernel(AttentionArgs a, float* turned, // (2, n_tok
                                     const float* turns,             // (indexes, n_turn)
                                     const uint* view)               // (n_kv_heads, view_words)
 {
+    begin_kernel();
     uint n = a.n_tokens * a.n_heads * a.head_dim, n_each = a.head_dim - a.n_turn / 2u;
     for (uint i = first_thread(); i < a.n_tokens * a.n_heads * n_each; i += threads_of_all()) {
         uint query = i / n_each, pair = i % n_each, h = query % a.n_heads, own = query / a.n_heads;
@@ -93,6 +94,7 @@ __global__ void __launch_bounds__(n_threads, 2)
 attention_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n_splits, 4 + head_dim)
                  CudaQueries q, CudaSlots s)
 {
+    begin_kernel();
     KS_SHARED(float, tile, [tile_values]);
     KS_SHARED(float, waves, [tile_values]);
     KS_SHARED(Softmax, softs, [1]);

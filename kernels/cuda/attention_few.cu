@@ -151,6 +151,7 @@ template <uint d, uint n_rows, bool coded> __global__ void __launch_bounds__(n_t
 attention_few_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n_splits, 4 + head_dim)
                      CudaQueries q, CudaSlots s)
 {
+    begin_kernel();
     using Tile = FewTile<d, n_rows>;
     KS_SHARED(Tile, tiles, [1]);
     Tile& tile = tiles[0];

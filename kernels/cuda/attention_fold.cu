@@ -5,30 +5,83 @@
 namespace ks
 {
 
+constexpr uint fold_warps = 8u;
+constexpr uint fold_dims = 256u; // that are summed at a time
+
+// Of the block's threads, the same in all of them; room has a place for each warp.
+DEVICE float fold_max(float x, float* room)
+{
+    x = warp_max(x);
+    if (threadIdx.x % 32u == 0u) room[threadIdx.x / 32u] = x;
+    __syncthreads();
+    for (uint w = 0u; w < blockDim.x / 32u; w++) x = fmaxf(x, room[w]);
+    return x;
+}
+
+DEVICE float fold_sum(float x, float* room)
+{
+    x = warp_sum(x);
+    if (threadIdx.x % 32u == 0u) room[threadIdx.x / 32u] = x;
+    __syncthreads();
+    x = 0.f;
+    for (uint w = 0u; w < blockDim.x / 32u; w++) x += room[w];
+    return x;
+}
+
+// The warps share the splits, up to the last one that has a slot.
 __global__ void attention_fold_kernel(AttentionArgs a, uint n_splits, float* y, // (n_tokens, n_heads * head_dim)
                                       float* lse,                               // (n_tokens, n_heads), or none
                                       const float* partials)                    // (n_tokens * n_heads, n_splits, 4 + head_dim)
 {
-    uint query = blockIdx.x, stride = 4u + a.head_dim;
+    begin_kernel();
+    KS_SHARED(float, weights, [most_splits]);
+    KS_SHARED(float, room, [4u * fold_warps]);
+    KS_SHARED(float, sums, [fold_warps * fold_dims]);
+    const uint query = blockIdx.x, stride = 4u + a.head_dim, n_warps = blockDim.x / 32u, warp = threadIdx.x / 32u, lane = threadIdx.x % 32u;
     const float* from = partials + uint64_t(query) * n_splits * stride;
-    float top = none, norm_top = none, norm = 0.f;
-    for (uint i = 0u; i < n_splits; i++) {
+    float top = none, norm_top = none, norm = 0.f, last = 0.f;
+    for (uint i = threadIdx.x; i < n_splits; i += blockDim.x) {
         top = fmaxf(top, from[i * stride]);
         norm_top = fmaxf(norm_top, from[i * stride + 1u]);
     }
-    for (uint i = 0u; i < n_splits; i++) norm += from[i * stride + 2u] * power_of_two(from[i * stride + 1u] - norm_top);
-    float scale = top > 0.5f * none ? power_of_two(top - norm_top) / norm : 0.f;
-    for (uint d = threadIdx.x; d < a.head_dim; d += n_threads) {
-        float sum = 0.f;
-        for (uint i = 0u; i < n_splits; i++) sum += from[i * stride + 4u + d] * power_of_two(from[i * stride] - top);
-        y[uint64_t(query) * a.head_dim + d] = sum * scale;
+    top = fold_max(top, room);
+    norm_top = fold_max(norm_top, room + fold_warps);
+    for (uint i = threadIdx.x; i < n_splits; i += blockDim.x) {
+        const float own = from[i * stride], weight = own > 0.5f * none ? power_of_two(own - top) : 0.f;
+        weights[i] = weight;
+        if (weight > 0.f) last = float(i + 1u);
+        norm += from[i * stride + 2u] * power_of_two(from[i * stride + 1u] - norm_top);
+    }
+    norm = fold_sum(norm, room + 2u * fold_warps);
+    const uint end = uint(fold_max(last, room + 3u * fold_warps));
+    const float scale = top > 0.5f * none ? power_of_two(top - norm_top) / norm : 0.f;
+    for (uint base = 0u; base < a.head_dim; base += fold_dims) {
+        const uint n = min(fold_dims, a.head_dim - base);
+        float sum[fold_dims / 32u] = {};
+        KS_UNROLL_FEW(false)
+        for (uint i = warp; i < end; i += n_warps) {
+            const float weight = weights[i];
+            KS_UNROLL
+            for (uint j = 0u; j < fold_dims / 32u; j++)
+                if (32u * j + lane < n) sum[j] += from[i * stride + 4u + base + 32u * j + lane] * weight;
+        }
+        KS_UNROLL
+        for (uint j = 0u; j < fold_dims / 32u; j++) sums[warp * fold_dims + 32u * j + lane] = sum[j];
+        __syncthreads();
+        for (uint d = threadIdx.x; d < n; d += blockDim.x) {
+            float total = 0.f;
+            for (uint w = 0u; w < n_warps; w++) total += sums[w * fold_dims + d];
+            y[uint64_t(query) * a.head_dim + base + d] = total * scale;
+        }
+        __syncthreads();
     }
     if (threadIdx.x == 0u && lse != nullptr) lse[query] = norm_top + log2f(norm);
 }
 
 void attention_fold_launch(const AttentionArgs& a, uint n_splits, float* y, float* lse, const float* partials, cudaStream_t stream)
 {
-    KS_LAUNCH(attention_fold_kernel, a.n_tokens * a.n_heads, n_threads, stream, a, n_splits, y, lse, partials);
+    const uint warps = n_splits < 4u * fold_warps ? (n_splits + 3u) / 4u : fold_warps; // a few splits each
+    KS_LAUNCH(attention_fold_kernel, a.n_tokens * a.n_heads, 32u * warps, stream, a, n_splits, y, lse, partials);
 }
 
 } // namespace ks

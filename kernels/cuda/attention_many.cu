@@ -9,7 +9,7 @@
 namespace ks
 {
 
-constexpr uint many_rows = 64u, many_slots = 32u;
+constexpr uint many_slots = 32u;
 constexpr uint slot_words = many_slots / 2u + 4u; // of a dim of values: rows of fragments never meet in a bank
 
 // Words hold two halves: of neighbouring dims of a key, of neighbouring slots of a value.

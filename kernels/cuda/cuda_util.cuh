@@ -3,6 +3,7 @@
 //   shared memory only through KS_SHARED, launches only through KS_LAUNCH, PTX only in mma.cuh;
 //   between lanes only *_sync with an explicit mask, and __syncwarp before reading what another lane wrote to memory;
 //   no return before a barrier that others of the block reach; no waiting for another block.
+// Every kernel's first line is begin_kernel().
 #pragma once
 
 #include <cuda_runtime.h>
@@ -11,7 +12,7 @@
 
 #ifdef __CUDACC__
 #define KS_SHARED(T, name, dims) __shared__ __align__(16) T name dims
-#define KS_LAUNCH(kernel, grid, block, stream, ...) (kernel)<<<(grid), (block), 0, (stream)>>>(__VA_ARGS__)
+#define KS_LAUNCH(kernel, grid, block, stream, ...) ::ks::launch((kernel), (grid), (block), (stream), __VA_ARGS__)
 #define KS_UNROLL _Pragma("unroll")
 #define KS_PRAGMA(text) _Pragma(#text)
 #define KS_UNROLL_FEW(is_long) KS_PRAGMA(unroll ((is_long) ? 1 : 4))
@@ -35,6 +36,44 @@ constexpr float log2e = 1.442695041f;
 
 DEVICE uint first_thread() { return blockIdx.x * n_threads + threadIdx.x; }
 DEVICE uint threads_of_all() { return n_threads * gridDim.x; }
+
+#ifdef __CUDACC__
+// Devices from 9.0 on make the next kernel ready while one runs; what it reads it waits for itself.
+static inline bool makes_next_ready()
+{
+    int device = 0, major = 0;
+    return CUDART_VERSION >= 12030 && cudaGetDevice(&device) == cudaSuccess &&
+           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess && major >= 9;
+}
+
+template <class... P, class... A>
+static void launch(void (*kernel)(P...), dim3 grid, dim3 block, cudaStream_t stream, const A&... args)
+{
+#if CUDART_VERSION >= 12030
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid;
+    config.blockDim = block;
+    config.stream = stream;
+    config.attrs = &early;
+    config.numAttrs = makes_next_ready() ? 1u : 0u;
+    (void)cudaLaunchKernelEx(&config, kernel, P(args)...); // its error is the stream's
+#else
+    kernel<<<grid, block, 0, stream>>>(args...);
+#endif
+}
+#endif
+
+// What was launched before is over and its memory is as it left it; what comes next may be made ready.
+DEVICE void begin_kernel()
+{
+#if defined(__CUDACC__) && __CUDA_ARCH__ >= 900
+    cudaGridDependencySynchronize();
+    cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
 
 // 2^x; 0 below 2^-126, where devices differ.
 DEVICE float power_of_two(float x) { return x < -126.f ? 0.f : exp2f(x); }

@@ -11,6 +11,7 @@ template <class F> __global__ void embed_kernel(EmbedArgs a, float* y, // (n_tok
                                                 const uint* w,         // (vocab, dim) tiles
                                                 const uint* ids)       // (n_tokens)
 {
+    begin_kernel();
     uint t = blockIdx.x, row = ids[t];
     constexpr uint stride = F::half_words + tile_rows * F::words;
     const uint* tile = w + uint64_t(row / tile_rows) * (a.dim / F::block) * stride;

@@ -8,6 +8,7 @@ namespace ks
 
 __global__ void fill_kernel(uint64_t n, uint* to, uint word)
 {
+    begin_kernel();
     for (uint64_t i = first_thread(); i < n; i += threads_of_all()) to[i] = word;
 }
 

@@ -8,6 +8,7 @@ namespace ks
 // gate may be y
 __global__ void glu_kernel(GluArgs a, float* y, const float* gate, const float* up) // (n) each
 {
+    begin_kernel();
     for (uint i = first_thread(); i < a.n; i += threads_of_all()) {
         float g = gate[i];
         // (1 + tanh z) / 2 is sigmoid(2 z); 1.5957692 is 2 sqrt(2 / pi)

@@ -9,6 +9,7 @@ __global__ void kv_move_kernel(KvMoveArgs a, CudaCache to, // (n_rows, head_dim)
                                CudaCache from,             // (n_rows, head_dim) of the same format
                                const uint* moves)          // (n_moves, 2)
 {
+    begin_kernel();
     for (uint i = first_thread() / 32u; i < a.n_moves; i += threads_of_all() / 32u)
         for (uint k = threadIdx.x % 32u; k < a.head_dim; k += 32u) {
             const uint64_t source = uint64_t(moves[2u * i]) * a.head_dim + k, at = uint64_t(moves[2u * i + 1u]) * a.head_dim + k;
@@ -22,6 +23,7 @@ __global__ void kv_move_kernel(KvMoveArgs a, CudaCache to, // (n_rows, head_dim)
 // Codes to codes; of a group's moves the first tells where all are.
 template <class C> __global__ void kv_copy_kernel(KvMoveArgs a, CudaCache to, CudaCache from, const uint* moves)
 {
+    begin_kernel();
     const uint d = a.head_dim, n_tail = C::n_tail(d), words = C::words(d), lane = threadIdx.x % 32u;
     for (uint i = first_thread() / 32u; i < a.n_moves / C::group; i += threads_of_all() / 32u) {
         const uint source = moves[2u * i * C::group], at = moves[2u * i * C::group + 1u];
@@ -35,6 +37,7 @@ template <class C> __global__ void kv_copy_kernel(KvMoveArgs a, CudaCache to, Cu
 
 template <class C> __global__ void kv_encode_rows_kernel(KvMoveArgs a, CudaCache to, CudaCache from, const uint* moves)
 {
+    begin_kernel();
     float x[codec_max_dim];
     uint row[most_row_words];
     for (uint i = first_thread(); i < a.n_moves; i += threads_of_all()) {
@@ -47,6 +50,7 @@ template <class C> __global__ void kv_encode_rows_kernel(KvMoveArgs a, CudaCache
 // kivi_group_encode, a thread for each dim.
 __global__ void kv_encode_group_kernel(KvMoveArgs a, CudaCache to, CudaCache from, const uint* moves, uint bits)
 {
+    begin_kernel();
     KS_SHARED(uint, planes, [kivi_rows * codec_max_dim / 8u]);
     const uint d = a.head_dim, most = (1u << bits) - 1u, row_words = bits * d / 32u;
     const uint* move = moves + 2u * kivi_rows * blockIdx.x;

@@ -8,6 +8,7 @@ __global__ void kv_read_kernel(KvReadArgs a, float* y, // (n, head_dim)
                                CudaCache from,         // (n_rows, head_dim) f32, f16 or coded
                                const uint* rows)       // (n)
 {
+    begin_kernel();
     uint n_warps = threads_of_all() / 32u;
     for (uint i = first_thread() / 32u; i < a.n; i += n_warps) {
         float* out = y + uint64_t(i) * a.head_dim;

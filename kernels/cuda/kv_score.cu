@@ -44,6 +44,7 @@ kv_score_kernel(KvScoreArgs s, AttentionArgs a, ScoreDecay decay, float* signal,
                 float* chunk_signal,                                            // (n_kv_heads * chunk_rows), where the chunk is staged
                 CudaQueries q, CudaSlots all, const float* lse)                 // (n_tokens, n_heads)
 {
+    begin_kernel();
     KS_SHARED(ScoreTile, tiles, [1]);
     ScoreTile& tile = tiles[0];
     const uint n_slots = slots_of_score(a.head_dim), n_shares = n_threads / n_slots, slot = threadIdx.x % n_slots, share = threadIdx.x / n_slots;

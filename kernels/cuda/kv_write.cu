@@ -18,6 +18,7 @@ __global__ void kv_write_kernel(KvWriteArgs a, CudaCache to, // (n_kv_heads * n_
                                 const uint* table,           // slots
                                 const uint* view)            // (n_kv_heads, view_words)
 {
+    begin_kernel();
     uint n = a.n_tokens * a.n_kv_heads * a.head_dim;
     for (uint i = first_thread(); i < n; i += threads_of_all())
         store_value(to, row_of(a, table, view, i / a.head_dim), i % a.head_dim, a.head_dim, x[i]);
@@ -25,6 +26,7 @@ __global__ void kv_write_kernel(KvWriteArgs a, CudaCache to, // (n_kv_heads * n_
 
 template <class C> __global__ void kv_encode_kernel(KvWriteArgs a, CudaCache to, const float* x, const uint* table, const uint* view)
 {
+    begin_kernel();
     uint row[most_row_words];
     for (uint i = first_thread(); i < a.n_tokens * a.n_kv_heads; i += threads_of_all()) {
         C::encode(x + uint64_t(i) * a.head_dim, row, a.head_dim);

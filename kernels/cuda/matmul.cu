@@ -41,6 +41,7 @@ matmul_few_kernel(MatmulArgs a, float* y,  // (n_tokens, rows)
                   const uint* w,           // (rows, cols) tiles
                   const float* x)          // (n_tokens, cols)
 {
+    begin_kernel();
     KS_SHARED(float, room, [few * n_threads]);
     constexpr uint unit = F::block < 32u ? F::block : 32u;
     uint r = threadIdx.x % tile_rows, tile = blockIdx.x;
@@ -64,6 +65,7 @@ matmul_many_kernel(MatmulArgs a, float* y, // (n_tokens, rows)
                    const uint* w,          // (rows, cols) tiles
                    const float* x)         // (n_tokens, cols)
 {
+    begin_kernel();
     KS_SHARED(float, ws, [side * (side + 1u)]);
     KS_SHARED(float, xs, [side * (side + 1u)]);
     uint row0 = blockIdx.x * side, t0 = blockIdx.y * side, my_row = threadIdx.x % 16u * 2u, my_t = threadIdx.x / 16u * 4u;
@@ -100,6 +102,7 @@ matmul_many_kernel(MatmulArgs a, float* y, // (n_tokens, rows)
 __global__ void __launch_bounds__(n_threads, 2) quantize_kernel(MatmulArgs a, ActGroup* acts, // (cols / 32, n_tokens)
                                                              const float* x)               // (n_tokens, cols)
 {
+    begin_kernel();
     uint i = blockIdx.x * (n_threads / 32u) + threadIdx.x / 32u, lane = threadIdx.x % 32u, n_blocks = a.cols / 32u;
     if (i >= n_blocks * a.n_tokens) return; // a whole warp; there is no barrier of the block
     uint t = i / n_blocks, b = i % n_blocks;
@@ -140,6 +143,7 @@ matmul_few_bytes_kernel(MatmulArgs a, float* y,  // (n_tokens, rows)
                         const uint* __restrict__ w,           // (rows, cols) tiles
                         const ActGroup* __restrict__ acts)    // (cols / 32, n_tokens)
 {
+    begin_kernel();
     KS_SHARED(float, room, [few * n_threads]);
     constexpr uint together = GroupsTogether<F>::n, per_block = F::block / 32u;
     uint r = threadIdx.x % tile_rows, tile = blockIdx.x;
@@ -199,6 +203,7 @@ matmul_many_bytes_kernel(MatmulArgs a, float* y,           // (n_tokens, rows)
                          const uint* __restrict__ w,        // (rows, cols) tiles
                          const ActGroup* __restrict__ acts) // (cols / 32, n_tokens)
 {
+    begin_kernel();
     KS_SHARED(Group, ws, [gemm_groups * gemm_side]);
     KS_SHARED(ActGroup, xs, [gemm_groups * gemm_side]);
     uint warp = threadIdx.x / 32u, lane = threadIdx.x % 32u, row0 = warp % 2u * 32u, t0 = warp / 2u * 32u;

@@ -87,11 +87,14 @@ void kv_write_launch(const KvWriteArgs& a, CudaCache to, const float* x, const u
 void kv_read_launch(const KvReadArgs& a, float* y, CudaCache from, const uint* rows, cudaStream_t stream);
 void kv_move_launch(const KvMoveArgs& a, CudaCache to, CudaCache from, const uint* moves, cudaStream_t stream);
 
-// Queries of a KV head that a block of attention has.
+constexpr uint most_splits = 1024u; // blocks that share the slots of a query
+
+// Queries of a KV head that a block of attention has; on the tensor cores more.
 FN uint attention_rows(uint head_dim)
 {
     return 1024u / head_dim < 16u ? 1024u / head_dim : 16u;
 }
+constexpr uint many_rows = 64u;
 // turned (2, n_tokens, n_heads * head_dim): queries as they meet keys near by, and those of groups
 void turn_queries_launch(const AttentionArgs& a, float* turned, const float* q, const float* turns, const uint* view, cudaStream_t stream);
 void attention_launch(const AttentionArgs& a, uint n_splits, float* partials, CudaQueries q, CudaSlots s, cudaStream_t stream);

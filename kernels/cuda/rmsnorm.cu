@@ -9,6 +9,7 @@ namespace ks
 __global__ void rmsnorm_kernel(RmsnormArgs a, float* y, const float* x, // (rows, dim), x from first_row on
                                const float* w)                          // (dim)
 {
+    begin_kernel();
     KS_SHARED(float, part, [32]); // of each warp
     uint t = threadIdx.x, n_warps = blockDim.x / 32u;
     const float* from = x + (a.first_row + uint64_t(blockIdx.x)) * a.dim;

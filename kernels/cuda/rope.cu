@@ -9,6 +9,7 @@ namespace ks
 __global__ void rope_kernel(RopeArgs a, float* y, const float* x, // (n_tokens, n_heads * head_dim)
                             const float* angles)                  // (n_tokens, n_rot) or (n_groups, n_rot)
 {
+    begin_kernel();
     uint n_pairs = a.n_rot / 2u, n_each = a.head_dim - n_pairs, n = a.n_tokens * a.n_heads * n_each;
     for (uint i = first_thread(); i < n; i += threads_of_all()) {
         uint head = i / n_each * a.head_dim, pair = i % n_each, t = i / n_each / a.n_heads;

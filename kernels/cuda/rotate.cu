@@ -23,6 +23,7 @@ DEVICE uint block_of(uint i, uint d, uint* base)
 
 __global__ void rotate_kernel(RotateArgs a, float* y) // (n_tokens, n_heads * head_dim)
 {
+    begin_kernel();
     KS_SHARED(float, heads, [rotate_warps][codec_max_dim]);
     uint lane = threadIdx.x % 32u, row = blockIdx.x * rotate_warps + threadIdx.x / 32u, base;
     if (row >= a.n_tokens * a.n_heads) return; // a whole warp; there is no barrier of the block
@@ -46,9 +47,46 @@ __global__ void rotate_kernel(RotateArgs a, float* y) // (n_tokens, n_heads * he
     }
 }
 
+// The same for heads that are a power of two and of n values for each lane, in registers: sums of the same values in the same order.
+template <uint n> __global__ void rotate_whole_kernel(RotateArgs a, float* y) // (n_tokens, n_heads * head_dim)
+{
+    begin_kernel();
+    const uint lane = threadIdx.x % 32u, row = blockIdx.x * rotate_warps + threadIdx.x / 32u;
+    if (row >= a.n_tokens * a.n_heads) return; // a whole warp; there is no barrier of the block
+    float *at = y + uint64_t(row) * a.head_dim, head[n];
+    KS_UNROLL
+    for (uint j = 0u; j < n; j++) head[j] = a.inverse != 0u ? at[32u * j + lane] : at[32u * j + lane] * rotate_sign(32u * j + lane);
+    KS_UNROLL
+    for (uint apart = 1u; apart < 32u; apart *= 2u)
+        KS_UNROLL
+        for (uint j = 0u; j < n; j++) {
+            const float other = __shfl_xor_sync(all_lanes, head[j], int(apart));
+            head[j] = (lane & apart) != 0u ? other - head[j] : head[j] + other;
+        }
+    KS_UNROLL
+    for (uint apart = 1u; apart < n; apart *= 2u)
+        KS_UNROLL
+        for (uint j = 0u; j < n; j++) {
+            if ((j & apart) != 0u) continue;
+            const float u = head[j], v = head[j + apart];
+            head[j] = u + v;
+            head[j + apart] = u - v;
+        }
+    const float scale = rotate_scale(a.head_dim);
+    KS_UNROLL
+    for (uint j = 0u; j < n; j++) {
+        const float v = MUL(head[j], scale);
+        at[32u * j + lane] = a.inverse != 0u ? v * rotate_sign(32u * j + lane) : v;
+    }
+}
+
 void rotate_launch(const RotateArgs& a, float* y, cudaStream_t stream)
 {
-    KS_LAUNCH(rotate_kernel, (a.n_tokens * a.n_heads + rotate_warps - 1u) / rotate_warps, 32u * rotate_warps, stream, a, y);
+    const uint blocks = (a.n_tokens * a.n_heads + rotate_warps - 1u) / rotate_warps;
+    if (a.head_dim == 64u) return KS_LAUNCH(rotate_whole_kernel<2u>, blocks, 32u * rotate_warps, stream, a, y);
+    if (a.head_dim == 128u) return KS_LAUNCH(rotate_whole_kernel<4u>, blocks, 32u * rotate_warps, stream, a, y);
+    if (a.head_dim == 256u) return KS_LAUNCH(rotate_whole_kernel<8u>, blocks, 32u * rotate_warps, stream, a, y);
+    KS_LAUNCH(rotate_kernel, blocks, 32u * rotate_warps, stream, a, y);
 }
 
 } // namespace ks

@@ -38,10 +38,12 @@ DEVICE bool in_chunk(const AttentionArgs& a, const Head& h, uint index) { return
 struct Span {
     uint begin, end;
 };
+constexpr uint least_share = 128u; // slots: of fewer, partial results cost more than they are worth
+
 // Of the slots that blocks share, this one's.
 DEVICE Span share_of(const Head& h)
 {
-    const uint count = count_slots(h), each = (count + gridDim.z - 1u) / gridDim.z, begin = min(blockIdx.z * each, count);
+    const uint count = count_slots(h), each = max((count + gridDim.z - 1u) / gridDim.z, least_share), begin = min(blockIdx.z * each, count);
     return {begin, min(begin + each, count)};
 }
 

@@ -7,6 +7,7 @@ namespace ks
 
 __global__ void softcap_kernel(SoftcapArgs a, float* x) // (n)
 {
+    begin_kernel();
     for (uint i = first_thread(); i < a.n; i += threads_of_all()) x[i] = a.cap * tanhf(x[i] / a.cap);
 }
 

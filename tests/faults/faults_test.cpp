@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <fstream>
 #include <string>
 
@@ -155,6 +156,15 @@ private:
     ks_session* m_session = nullptr;
 };
 
+// Where a driver did not say what its device has, products are made in another way, and what comes out is near.
+bool is_as(const std::array<float, 6>& end, const std::array<float, 6>& expected, Fault fault)
+{
+    double error = 0, size = 0;
+    for (size_t i = 0; i < end.size(); i++)
+        error += std::pow(double(end[i]) - double(expected[i]), 2), size += std::pow(double(expected[i]), 2);
+    return fault == Fault::driver ? error < 0.05 * 0.05 * size : end == expected;
+}
+
 // All n, until a life is over before the n-th call.
 uint64_t run_all(const char* recipe, Fault fault, bool all_that_follow, const char* device = "cpu")
 {
@@ -168,7 +178,7 @@ uint64_t run_all(const char* recipe, Fault fault, bool all_that_follow, const ch
         n++;
         CAPTURE(n);
         life.run(fault, n, all_that_follow, &hit);
-        REQUIRE((life.lost || life.end == expected));
+        REQUIRE((life.lost || is_as(life.end, expected, fault)));
     }
     // What may fail and does no harm: finding the file behind a link, asking for the old file and for /proc, a file without a name.
     // A driver need not know an extension, remember shaders, say what there is and what of it is free, or be told once more which device is
@@ -209,13 +219,31 @@ TEST_CASE("faults: files that are read and written in parts")
     for (Fault fault : {Fault::partly, Fault::again}) CHECK(run_all(kRecipes[1], fault, false) > 5);
 }
 
+// Whether a device's calls are stood between: those of CUDA's own runtime, which is linked in, are not, but those of its stand-in.
+static bool is_stood_between(const std::string& device)
+{
+#ifdef KS_CUDA
+    return device.find("cuda") == 0;
+#elif defined(KS_VULKAN)
+    return device.find("vulkan") == 0;
+#else
+    return device.empty();
+#endif
+}
+
 // Of memory and of everything else that a GPU's driver makes or does. KS_TEST_BACKEND=vulkan or cuda; KS_TEST_ALL=1: also with all that
 // follow refused, and with a cache that gives up slots.
 TEST_CASE("faults: the n-th call of a GPU's driver")
 {
     const bool all = getenv("KS_TEST_ALL");
+    arm(Fault::driver, 1, true); // Vulkan starts once in a process, so this is where it can be refused
+    {
+        const Injecting now;
+        for (const DeviceInfo& device : list_devices()) CHECK(!is_stood_between(device.id));
+    }
+    disarm();
     for (const std::string& device : tested_names()) {
-        if (device.find("vulkan") != 0 && device.find("cuda") != 0) continue;
+        if (!is_stood_between(device)) continue;
         for (int recipe = 0; recipe < (all ? 2 : 1); recipe++)
             for (int that_follow = 0; that_follow < (all ? 2 : 1); that_follow++)
                 CHECK(run_all(kRecipes[recipe], Fault::driver, that_follow, device.c_str()) > 50);

@@ -34,6 +34,7 @@ FAULTS = {
     "twins with other buffers": ("shaders/move.comp", "layout(push_constant) uniform Block { MoveArgs a; } pushed;\n", "move: kernels/cuda/move.cu has buffers"),
     "twins with other arguments": ("kernels/cuda/move.cu", "__global__ void move_kernel(CopyArgs a, CudaCache to, const uint* from) {}\n", "different arguments"),
     "other buffers before a reason for a later kernel": ("shaders/fast.comp", "layout(push_constant) uniform Block { FastArgs a; } pushed;\nlayout(binding = 0) buffer W { uint w[]; };\n", "fast: kernels/cuda/fast.cu has buffers"),
+    "a kernel that waits for nobody": ("kernels/cuda/fast.cu", "// twin: none\n__global__ void __launch_bounds__(n_threads, 2)\nfast_kernel(FastArgs a, float* y, // (rows)\n const uint* w)\n{\n    y[0] = 1.f;\n}\n", "fast_kernel does not begin with begin_kernel()"),
     "a shader without its twin": ("shaders/single.comp", "\n", "single: only one of"),
 }
 GOOD_ADDITIONS = {
