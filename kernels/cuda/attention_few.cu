@@ -21,15 +21,21 @@ template <uint n_rows> struct FewState {
     float top[n_rows], norm_top[n_rows], norm[n_rows]; // norm: this lane's share
 };
 
+// Where a query of the KV head begins; after the last one, that one.
+template <uint d> DEVICE uint64_t query_at(const AttentionArgs& a, uint head, uint query)
+{
+    const uint group = a.n_heads / a.n_kv_heads;
+    query = min(query, a.n_tokens * group - 1u);
+    return (uint64_t(query / group) * a.n_heads + head * group + query % group) * d;
+}
+
 // A lane's eight dims of the queries.
 template <uint d, uint n_rows>
 DEVICE void load_queries(const AttentionArgs& a, const float* q, uint head, uint first_row, uint j, float (&out)[n_rows][8])
 {
-    const uint group = a.n_heads / a.n_kv_heads;
     KS_UNROLL
     for (uint r = 0u; r < n_rows; r++) {
-        const uint query = min(first_row + r, a.n_tokens * group - 1u);
-        const float* x = q + (uint64_t(query / group) * a.n_heads + head * group + query % group) * d + 8u * j;
+        const float* x = q + query_at<d>(a, head, first_row + r) + 8u * j;
         KS_UNROLL
         for (uint i = 0u; i < 8u; i++) out[r][i] = x[i] * a.scale * log2e;
     }
@@ -51,24 +57,46 @@ struct FewSlot {
 // The logits of n slots, into weights.
 template <uint d, uint n_rows, bool coded>
 DEVICE void few_logits(const AttentionArgs& a, const CudaSlots& s, const CudaQueries& q, uint head, uint first_row, const FewSlot& mine, uint n,
-                       const float (&near)[n_rows][8], const Levels* levels, float (*weights)[n_rows])
+                       const Levels* levels, float (*weights)[n_rows])
 {
     constexpr uint lanes = d / 8u, each = 32u / lanes;
     const uint lane = threadIdx.x % 32u, j = lane % lanes;
-    KS_UNROLL_FEW(coded)
+    KS_UNROLL_BY(1)
     for (uint i = 0u; i < 32u; i += each) {
         const uint nth = i + lane / lanes, row = __shfl_sync(all_lanes, mine.row, int(nth));
         const uint source = __shfl_sync(all_lanes, mine.source, int(nth)), index = __shfl_sync(all_lanes, mine.index, int(nth));
         float key[8] = {};
         if (nth < n) load_eight<coded>(pool_of(s, source, false), row, j, d, levels[source].k, key);
-        const bool far = nth < n && index < a.n_far;
-        float other[n_rows][8];
-        if (far) load_queries<d, n_rows>(a, q.other, head, first_row, j, other);
+        const float* from = nth < n && index < a.n_far ? q.other : q.q;
+        KS_UNROLL_BY(1)
+        for (uint r = 0u; r < n_rows; r++) {
+            const float* x = from + query_at<d>(a, head, first_row + r) + 8u * j;
+            float sum = 0.f;
+            KS_UNROLL
+            for (uint k = 0u; k < 8u; k++) sum += x[k] * a.scale * log2e * key[k];
+            sum = share_sum<lanes>(sum);
+            if (j == 0u) weights[nth][r] = sum;
+        }
+    }
+    __syncwarp();
+}
+
+// The same where all slots lie in one pool and none is far: the lanes' rows, the last one's again where there are fewer.
+template <uint d, uint n_rows, class Loader>
+DEVICE void few_logits_alike(Loader, const CudaCache& keys, uint rows, const float (&near)[n_rows][8], const float* levels, float (*weights)[n_rows])
+{
+    constexpr uint lanes = d / 8u, each = 32u / lanes;
+    const uint lane = threadIdx.x % 32u, j = lane % lanes;
+    KS_UNROLL_BY(Loader::unroll)
+    for (uint i = 0u; i < 32u; i += each) {
+        const uint nth = i + lane / lanes, row = __shfl_sync(all_lanes, rows, int(nth));
+        float key[8];
+        Loader::load(keys, row, j, d, levels, key);
         KS_UNROLL
         for (uint r = 0u; r < n_rows; r++) {
             float sum = 0.f;
             KS_UNROLL
-            for (uint k = 0u; k < 8u; k++) sum += (far ? other[r][k] : near[r][k]) * key[k];
+            for (uint k = 0u; k < 8u; k++) sum += near[r][k] * key[k];
             sum = share_sum<lanes>(sum);
             if (j == 0u) weights[nth][r] = sum;
         }
@@ -106,12 +134,32 @@ DEVICE void few_values(const CudaSlots& s, const FewSlot& mine, uint n, const Le
 {
     constexpr uint lanes = d / 8u, each = 32u / lanes;
     const uint lane = threadIdx.x % 32u;
-    KS_UNROLL_FEW(coded)
+    KS_UNROLL_BY(1)
     for (uint i = 0u; i < 32u; i += each) {
         const uint nth = i + lane / lanes, row = __shfl_sync(all_lanes, mine.row, int(nth));
         const uint source = __shfl_sync(all_lanes, mine.source, int(nth));
         float value[8] = {};
         if (nth < n) load_eight<coded>(pool_of(s, source, true), row, lane % lanes, d, levels[source].v, value);
+        KS_UNROLL
+        for (uint r = 0u; r < n_rows; r++) {
+            const float p = weights[nth][r];
+            KS_UNROLL
+            for (uint k = 0u; k < 8u; k++) sum[r][k] += p * value[k];
+        }
+    }
+    __syncwarp();
+}
+
+template <uint d, uint n_rows, class Loader>
+DEVICE void few_values_alike(Loader, const CudaCache& values, uint rows, const float* levels, float (*weights)[n_rows], float (&sum)[n_rows][8])
+{
+    constexpr uint lanes = d / 8u, each = 32u / lanes;
+    const uint lane = threadIdx.x % 32u;
+    KS_UNROLL_BY(Loader::unroll)
+    for (uint i = 0u; i < 32u; i += each) {
+        const uint nth = i + lane / lanes, row = __shfl_sync(all_lanes, rows, int(nth));
+        float value[8];
+        Loader::load(values, row, lane % lanes, d, levels, value);
         KS_UNROLL
         for (uint r = 0u; r < n_rows; r++) {
             const float p = weights[nth][r];
@@ -147,7 +195,12 @@ template <uint d, uint n_rows> DEVICE void fold_warps(const AttentionArgs& a, fl
     }
 }
 
-template <uint d, uint n_rows, bool coded> __global__ void __launch_bounds__(n_threads, 2)
+// Of a multiprocessor, so that enough rows are on their way; of so many no kernel spills.
+template <uint d, uint n_rows, bool coded> struct FewBlocks {
+    static constexpr uint n = coded ? (d == 64u ? 3u : 2u) : n_rows == 4u ? 3u : 4u;
+};
+
+template <uint d, uint n_rows, bool coded> __global__ void __launch_bounds__(n_threads, FewBlocks<d, n_rows, coded>::n)
 attention_few_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n_splits, 4 + head_dim)
                      CudaQueries q, CudaSlots s)
 {
@@ -182,9 +235,18 @@ attention_few_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n
             mine.slot = slot_of(a, s, h, mine.index);
             mine.row = row_of_slot(a, mine.source, mine.slot);
         }
-        few_logits<d, n_rows, coded>(a, s, q, h.head, first_row, mine, n, near, tile.levels, tile.weights[warp]);
+        const uint source = __shfl_sync(all_lanes, mine.source, 0), rows = __shfl_sync(all_lanes, mine.row, int(min(lane, n - 1u)));
+        const CudaCache keys = pool_of(s, source, false), values = pool_of(s, source, true);
+        const bool alike = __all_sync(all_lanes, lane >= n || (mine.source == source && mine.index >= a.n_far)) != 0;
+        if (alike)
+            with_loader<coded>(keys.format, [&](auto loader) { few_logits_alike<d>(loader, keys, rows, near, tile.levels[source].k, tile.weights[warp]); });
+        else
+            few_logits<d, n_rows, coded>(a, s, q, h.head, first_row, mine, n, tile.levels, tile.weights[warp]);
         few_weights<n_rows>(a, s, h, first_row, mine, lane < n, state, sum, tile.weights[warp]);
-        few_values<d, n_rows, coded>(s, mine, n, tile.levels, tile.weights[warp], sum);
+        if (alike)
+            with_loader<coded>(values.format, [&](auto loader) { few_values_alike<d>(loader, values, rows, tile.levels[source].v, tile.weights[warp], sum); });
+        else
+            few_values<d, n_rows, coded>(s, mine, n, tile.levels, tile.weights[warp], sum);
     }
     KS_UNROLL
     for (uint r = 0u; r < n_rows; r++) {

@@ -58,7 +58,7 @@ __global__ void attention_fold_kernel(AttentionArgs a, uint n_splits, float* y, 
     for (uint base = 0u; base < a.head_dim; base += fold_dims) {
         const uint n = min(fold_dims, a.head_dim - base);
         float sum[fold_dims / 32u] = {};
-        KS_UNROLL_FEW(false)
+        KS_UNROLL_BY(4)
         for (uint i = warp; i < end; i += n_warps) {
             const float weight = weights[i];
             KS_UNROLL

@@ -15,12 +15,12 @@
 #define KS_LAUNCH(kernel, grid, block, stream, ...) ::ks::launch((kernel), (grid), (block), (stream), __VA_ARGS__)
 #define KS_UNROLL _Pragma("unroll")
 #define KS_PRAGMA(text) _Pragma(#text)
-#define KS_UNROLL_FEW(is_long) KS_PRAGMA(unroll ((is_long) ? 1 : 4))
+#define KS_UNROLL_BY(n) KS_PRAGMA(unroll(n))
 #else
 #define KS_SHARED CUDASHIM_SHARED
 #define KS_LAUNCH(kernel, grid, block, stream, ...) CUDASHIM_LAUNCH(kernel, grid, block, 0, stream, ##__VA_ARGS__)
 #define KS_UNROLL
-#define KS_UNROLL_FEW(is_long)
+#define KS_UNROLL_BY(n)
 #endif
 #define DEVICE static __device__ __forceinline__
 #define DEVICE_MEMBER __device__ __forceinline__

@@ -68,18 +68,34 @@ DEVICE void load_halves(const CudaCache& cache, uint r, uint j, uint d, float (&
     halves_of(four.w, out + 6);
 }
 
-// The fields of eight dims of a plane of 4, 2 or 1 bits that begins at `plane`.
-template <uint bits> DEVICE void load_fields(const uint* plane, uint j, uint (&out)[8])
+// n words, `each` of them at a time: where they begin is a multiple of so many.
+template <uint n, uint each> DEVICE void load_words(const uint* at, uint (&out)[n])
+{
+    KS_UNROLL
+    for (uint i = 0u; i < n; i += each) {
+        if (each == 4u) {
+            const uint4 four = __ldg(reinterpret_cast<const uint4*>(at + i));
+            out[i] = four.x, out[i + 1u] = four.y, out[(i + 2u) % n] = four.z, out[(i + 3u) % n] = four.w;
+        } else if (each == 2u) {
+            const uint2 two = __ldg(reinterpret_cast<const uint2*>(at + i));
+            out[i] = two.x, out[i + 1u] = two.y;
+        } else {
+            out[i] = __ldg(at + i);
+        }
+    }
+}
+
+// The fields of eight dims of a plane of 4, 2 or 1 bits that begins at `plane`, a multiple of `each` words.
+template <uint bits, uint each> DEVICE void load_fields(const uint* plane, uint j, uint (&out)[8])
 {
     constexpr uint n_words = 2u * bits; // of a group of 64 dims
-    const uint* group = plane + j / 8u * n_words;
     const uint first = 8u * (j % 8u) / n_words; // field of the first dims
+    uint words[n_words];
+    load_words<n_words, each>(plane + j / 8u * n_words, words);
     KS_UNROLL
-    for (uint w = 0u; w < n_words; w++) {
-        const uint word = __ldg(group + w);
+    for (uint w = 0u; w < n_words; w++)
         KS_UNROLL
-        for (uint k = 0u; k < 8u / n_words; k++) out[n_words * k + w] = word >> (bits * (first + k)) & ((1u << bits) - 1u);
-    }
+        for (uint k = 0u; k < 8u / n_words; k++) out[n_words * k + w] = words[w] >> (bits * (first + k)) & ((1u << bits) - 1u);
 }
 
 template <class C> DEVICE void load_turbo(const CudaCache& cache, uint r, uint j, uint d, const float* levels, float (&out)[8])
@@ -87,8 +103,8 @@ template <class C> DEVICE void load_turbo(const CudaCache& cache, uint r, uint j
     const uint* words = row_words<RowCodec<C>>(cache, r, d);
     const float scale = C::scale(words, 0u, row_tail<RowCodec<C>>(cache, r, d), d);
     uint codes[8], signs[8];
-    load_fields<C::ranks == 8u ? 4u : 2u>(words, j, codes);
-    if (C::ranks == 4u) load_fields<1u>(words + d / 16u, j, signs);
+    load_fields<C::ranks == 8u ? 4u : 2u, C::ranks == 4u ? 2u : 4u>(words, j, codes); // rows of turbo3 are of six words for 64 dims
+    if (C::ranks == 4u) load_fields<1u, 2u>(words + d / 16u, j, signs);
     KS_UNROLL
     for (uint i = 0u; i < 8u; i++) out[i] = scale * levels[C::ranks == 4u ? codes[i] | signs[i] << 2 : codes[i]];
 }
@@ -98,7 +114,7 @@ DEVICE void load_q4(const CudaCache& cache, uint r, uint j, uint d, float (&out)
     const uint *words = row_words<RowCodec<codec_q4>>(cache, r, d), b = j / 4u; // the block of 32
     const float scale = HALF_TO_FLOAT(words[d / 8u + b / 2u] >> (16u * (b & 1u)) & 0xffffu);
     uint codes[8];
-    load_fields<4u>(words, j, codes);
+    load_fields<4u, 1u>(words, j, codes);
     KS_UNROLL
     for (uint i = 0u; i < 8u; i++) out[i] = scale * (float(codes[i]) - 8.f);
 }
@@ -115,7 +131,7 @@ template <uint bits> DEVICE void load_kivi_row(const CudaCache& cache, uint r, u
 {
     const uint *words = cache.words + uint64_t(r) * (kivi_row_bytes(bits, d) / 4u), range = words[bits * d / 32u + j / 4u];
     uint codes[8];
-    load_fields<bits>(words, j, codes);
+    load_fields<bits, 2u>(words, j, codes); // as many more words as 32 dims
     KS_UNROLL
     for (uint i = 0u; i < 8u; i++) out[i] = kivi_decoded(codes[i], range);
 }
@@ -124,7 +140,7 @@ template <uint bits> DEVICE void load_kivi_group(const CudaCache& cache, uint r,
 {
     const uint* group = cache.words + uint64_t(r / kivi_rows) * kivi_group_words(bits, d);
     uint codes[8];
-    load_fields<bits>(group + d + r % kivi_rows * (bits * d / 32u), j, codes);
+    load_fields<bits, 4u>(group + d + r % kivi_rows * (bits * d / 32u), j, codes);
     KS_UNROLL
     for (uint i = 0u; i < 8u; i++) out[i] = kivi_decoded(codes[i], __ldg(group + 8u * j + i));
 }
@@ -152,42 +168,58 @@ template <class C, bool fine> DEVICE void load_polar(const CudaCache& cache, uin
 }
 
 template <class C> struct LoadEight;
-#define KS_LOAD(Codec, ...)                                                                                                      \
+#define KS_LOAD(n, Codec, ...)                                                                                                      \
     template <> struct LoadEight<Codec> {                                                                                         \
+        static constexpr uint unroll = n;                                                                                         \
         DEVICE_MEMBER static void load(const CudaCache& cache, uint r, uint j, uint d, const float* levels, float (&out)[8]) { __VA_ARGS__; } \
     }
-KS_LOAD(RowCodec<codec_turbo4>, load_turbo<codec_turbo4>(cache, r, j, d, levels, out));
-KS_LOAD(RowCodec<codec_turbo3>, load_turbo<codec_turbo3>(cache, r, j, d, levels, out));
-KS_LOAD(RowCodec<codec_turbo2>, load_turbo<codec_turbo2>(cache, r, j, d, levels, out));
-KS_LOAD(RowCodec<codec_turbo2v>, load_turbo<codec_turbo2v>(cache, r, j, d, levels, out));
-KS_LOAD(RowCodec<codec_q4>, (void)levels; load_q4(cache, r, j, d, out));
-KS_LOAD(RowCodec<codec_q8>, (void)levels; load_q8(cache, r, j, d, out));
-KS_LOAD(RowCodec<codec_polar>, (void)levels; load_polar<codec_polar, false>(cache, r, j, d, out));
-KS_LOAD(RowCodec<codec_polar5>, (void)levels; load_polar<codec_polar5, true>(cache, r, j, d, out));
-KS_LOAD(RowCodec<codec_kiviv>, (void)levels; load_kivi_row<4u>(cache, r, j, d, out));
-KS_LOAD(RowCodec<codec_kivi2v>, (void)levels; load_kivi_row<2u>(cache, r, j, d, out));
-KS_LOAD(GroupCodec<codec_kivi>, (void)levels; load_kivi_group<4u>(cache, r, j, d, out));
-KS_LOAD(GroupCodec<codec_kivi2>, (void)levels; load_kivi_group<2u>(cache, r, j, d, out));
+KS_LOAD(2u, RowCodec<codec_turbo4>, load_turbo<codec_turbo4>(cache, r, j, d, levels, out));
+KS_LOAD(2u, RowCodec<codec_turbo3>, load_turbo<codec_turbo3>(cache, r, j, d, levels, out));
+KS_LOAD(2u, RowCodec<codec_turbo2>, load_turbo<codec_turbo2>(cache, r, j, d, levels, out));
+KS_LOAD(2u, RowCodec<codec_turbo2v>, load_turbo<codec_turbo2v>(cache, r, j, d, levels, out));
+KS_LOAD(2u, RowCodec<codec_q4>, (void)levels; load_q4(cache, r, j, d, out));
+KS_LOAD(2u, RowCodec<codec_q8>, (void)levels; load_q8(cache, r, j, d, out));
+KS_LOAD(1u, RowCodec<codec_polar>, (void)levels; load_polar<codec_polar, false>(cache, r, j, d, out));
+KS_LOAD(1u, RowCodec<codec_polar5>, (void)levels; load_polar<codec_polar5, true>(cache, r, j, d, out));
+KS_LOAD(2u, RowCodec<codec_kiviv>, (void)levels; load_kivi_row<4u>(cache, r, j, d, out));
+KS_LOAD(2u, RowCodec<codec_kivi2v>, (void)levels; load_kivi_row<2u>(cache, r, j, d, out));
+KS_LOAD(2u, GroupCodec<codec_kivi>, (void)levels; load_kivi_group<4u>(cache, r, j, d, out));
+KS_LOAD(2u, GroupCodec<codec_kivi2>, (void)levels; load_kivi_group<2u>(cache, r, j, d, out));
 #undef KS_LOAD
 
-// coded: the cache may be of any format; else it is of halves.
-template <bool coded> DEVICE void load_eight(const CudaCache& cache, uint r, uint j, uint d, const float* levels, float (&out)[8])
-{
-    if (!coded || cache.format == plain_f16) return load_halves(cache, r, j, d, out);
-    if (cache.format == plain_f32) {
+// Caches that are not coded.
+struct LoadHalves {
+    static constexpr uint unroll = 4u; // rows that are on their way at a time
+    DEVICE_MEMBER static void load(const CudaCache& cache, uint r, uint j, uint d, const float*, float (&out)[8]) { load_halves(cache, r, j, d, out); }
+};
+struct LoadFloats {
+    static constexpr uint unroll = 1u;
+    DEVICE_MEMBER static void load(const CudaCache& cache, uint r, uint j, uint d, const float*, float (&out)[8])
+    {
         KS_UNROLL
         for (uint i = 0u; i < 8u; i++) out[i] = BITS_TO_FLOAT(cache.words[uint64_t(r) * d + 8u * j + i]);
-        return;
     }
+};
+
+// body(what loads rows of the format). coded: it may be any; else it is f16.
+template <bool coded, class Body> DEVICE void with_loader(uint format, const Body& body)
+{
+    if (!coded || format == plain_f16) return body(LoadHalves());
+    if (format == plain_f32) return body(LoadFloats());
     uint nth = first_codec;
 #define KS_CASE(name) \
-    if (cache.format == nth++) return LoadEight<RowCodec<codec_##name>>::load(cache, r, j, d, levels, out);
+    if (format == nth++) return body(LoadEight<RowCodec<codec_##name>>());
     CODECS(KS_CASE)
 #undef KS_CASE
 #define KS_CASE(name) \
-    if (cache.format == nth++) return LoadEight<GroupCodec<codec_##name>>::load(cache, r, j, d, levels, out);
+    if (format == nth++) return body(LoadEight<GroupCodec<codec_##name>>());
     GROUP_CODECS(KS_CASE)
 #undef KS_CASE
+}
+
+template <bool coded> DEVICE void load_eight(const CudaCache& cache, uint r, uint j, uint d, const float* levels, float (&out)[8])
+{
+    with_loader<coded>(cache.format, [&](auto loader) { loader.load(cache, r, j, d, levels, out); });
 }
 
 // Whether a layer's pools are all of halves.
