@@ -139,15 +139,19 @@ void CudaBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n
              a.cols, m_shape.n_tokens, m_shape.max_cols);
     float* values = cuda_values(x, uint64_t(a.n_tokens) * a.cols);
     bool quantized = false;
-    for (int i = 0; i < n_targets; i++) {
-        const Tensor &w = targets[i].w, &y = targets[i].y;
-        KS_CHECK(w.cols == a.cols && (i > 0 || w.rows == a.rows), "matmul: (%u, %u), w (%u, %u)", a.rows, a.cols, w.rows, w.cols);
-        if (matmul_wants_acts(uint32_t(w.format)) && !quantized) m_stream.run(quantize_launch, a, m_scratch.acts, values);
-        quantized |= matmul_wants_acts(uint32_t(w.format));
-        MatmulArgs own = a;
-        own.rows = w.rows;
-        m_stream.run(matmul_launch, own, uint32_t(w.format), cuda_values(y, uint64_t(a.n_tokens) * w.rows), weight_words(w), values,
-                     m_scratch.acts);
+    for (int i = 0; i < n_targets;) {
+        const Format format = targets[i].w.format;
+        MatmulTargets same{};
+        for (; i < n_targets && same.n < most_targets && targets[i].w.format == format; i++) {
+            const Tensor &w = targets[i].w, &y = targets[i].y;
+            KS_CHECK(w.cols == a.cols && (i > 0 || w.rows == a.rows), "matmul: (%u, %u), w (%u, %u)", a.rows, a.cols, w.rows, w.cols);
+            same.y[same.n] = cuda_values(y, uint64_t(a.n_tokens) * w.rows);
+            same.w[same.n] = weight_words(w);
+            same.rows[same.n++] = w.rows;
+        }
+        if (matmul_wants_acts(uint32_t(format)) && !quantized) m_stream.run(quantize_launch, a, m_scratch.acts, values);
+        quantized |= matmul_wants_acts(uint32_t(format));
+        m_stream.run(matmul_launch, a, uint32_t(format), same, values, m_scratch.acts);
     }
 }
 

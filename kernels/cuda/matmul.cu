@@ -1,5 +1,6 @@
 // y = x W^T, or y += x W^T. A few tokens: one block per tile of eight rows, sixteen threads per row. Many: one per 32 rows and 32 tokens
 // in f32, or per 64 and 64 where the weights are quantised, on the tensor cores.
+// twin: a launch has the rows of all weights that are multiplied with x and are of one format
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/unpack.cuh"
@@ -9,9 +10,29 @@ namespace ks
 
 constexpr uint max_few = 8u;
 
-DEVICE void put(const MatmulArgs& a, float* y, uint t, uint row, float sum)
+// One of the targets, and which of its blocks of so many rows this one is.
+struct Target {
+    float* y;       // (n_tokens, rows)
+    const uint* w;  // (rows, cols) tiles
+    uint rows, block;
+};
+
+static inline __host__ __device__ uint blocks_of(uint rows, uint each) { return (rows + each - 1u) / each; }
+
+DEVICE Target find_target(const MatmulTargets& all, uint each)
 {
-    float* at = y + uint64_t(t) * a.rows + row;
+    Target t = {all.y[0], all.w[0], all.rows[0], blockIdx.x};
+    KS_UNROLL
+    for (uint i = 1u; i < most_targets; i++) {
+        const uint before = blocks_of(t.rows, each);
+        if (i < all.n && t.block >= before) t = {all.y[i], all.w[i], all.rows[i], t.block - before};
+    }
+    return t;
+}
+
+DEVICE void put(const MatmulArgs& a, const Target& to, uint t, uint row, float sum)
+{
+    float* at = to.y + uint64_t(t) * to.rows + row;
     *at = a.accumulate != 0u ? *at + sum : sum;
 }
 
@@ -22,62 +43,60 @@ template <class F> DEVICE const uint* block_at(const MatmulArgs& a, const uint* 
 }
 
 // The sixteen sums of each of eight rows, in an order that never changes.
-template <uint few> DEVICE void put_few(const MatmulArgs& a, float* y, uint tile, const float (&sum)[few], float* room)
+template <uint few> DEVICE void put_few(const MatmulArgs& a, const Target& to, const float (&sum)[few], float* room)
 {
     KS_UNROLL
     for (uint t = 0u; t < few; t++) room[t * n_threads + threadIdx.x] = sum[t];
     __syncthreads();
     for (uint i = threadIdx.x; i < few * tile_rows; i += n_threads) {
-        uint t = i / tile_rows, row = tile * tile_rows + i % tile_rows;
+        uint t = i / tile_rows, row = to.block * tile_rows + i % tile_rows;
         float total = 0.f;
         for (uint j = i % tile_rows; j < n_threads; j += tile_rows) total += room[t * n_threads + j];
-        if (t < a.n_tokens && row < a.rows) put(a, y, t, row, total);
+        if (t < a.n_tokens && row < to.rows) put(a, to, t, row, total);
     }
 }
 
 // In f32, as the shader does it.
 template <class F, uint few> __global__ void __launch_bounds__(n_threads, 2)
-matmul_few_kernel(MatmulArgs a, float* y,  // (n_tokens, rows)
-                  const uint* w,           // (rows, cols) tiles
-                  const float* x)          // (n_tokens, cols)
+matmul_few_kernel(MatmulArgs a, MatmulTargets targets, const float* x) // (n_tokens, cols)
 {
     begin_kernel();
     KS_SHARED(float, room, [few * n_threads]);
     constexpr uint unit = F::block < 32u ? F::block : 32u;
-    uint r = threadIdx.x % tile_rows, tile = blockIdx.x;
+    const Target to = find_target(targets, tile_rows);
+    uint r = threadIdx.x % tile_rows;
     float sum[few];
     for (uint t = 0u; t < few; t++) sum[t] = 0.f;
     for (uint k0 = threadIdx.x / tile_rows * unit; k0 < a.cols; k0 += n_threads / tile_rows * unit) {
-        const uint* at = block_at<F>(a, w, tile, k0 / F::block);
+        const uint* at = block_at<F>(a, to.w, to.block, k0 / F::block);
         for (uint k = 0u; k < unit; k++) {
             float v = F::value(at, 0u, r, k0 % F::block + k);
             KS_UNROLL
             for (uint t = 0u; t < few; t++) sum[t] += v * x[uint64_t(min(t, a.n_tokens - 1u)) * a.cols + k0 + k];
         }
     }
-    put_few<few>(a, y, tile, sum, room);
+    put_few<few>(a, to, sum, room);
 }
 
 constexpr uint side = 32u; // rows, tokens and cols of what is in shared memory
 
 template <class F> __global__ void __launch_bounds__(n_threads, 2)
-matmul_many_kernel(MatmulArgs a, float* y, // (n_tokens, rows)
-                   const uint* w,          // (rows, cols) tiles
-                   const float* x)         // (n_tokens, cols)
+matmul_many_kernel(MatmulArgs a, MatmulTargets targets, const float* x) // (n_tokens, cols)
 {
     begin_kernel();
     KS_SHARED(float, ws, [side * (side + 1u)]);
     KS_SHARED(float, xs, [side * (side + 1u)]);
-    uint row0 = blockIdx.x * side, t0 = blockIdx.y * side, my_row = threadIdx.x % 16u * 2u, my_t = threadIdx.x / 16u * 4u;
+    const Target to = find_target(targets, side);
+    uint row0 = to.block * side, t0 = blockIdx.y * side, my_row = threadIdx.x % 16u * 2u, my_t = threadIdx.x / 16u * 4u;
     float sum[8];
     KS_UNROLL
     for (uint i = 0u; i < 8u; i++) sum[i] = 0.f;
     for (uint k0 = 0u; k0 < a.cols; k0 += side) {
         for (uint i = threadIdx.x; i < side * side; i += n_threads) {
             uint r = row0 + i % side, k = k0 + i / side, t = t0 + i / side, kx = k0 + i % side;
-            bool has = r < a.rows && k < a.cols;
+            bool has = r < to.rows && k < a.cols;
             ws[i / side * (side + 1u) + i % side] =
-                has ? F::value(block_at<F>(a, w, r / tile_rows, k / F::block), 0u, r % tile_rows, k % F::block) : 0.f;
+                has ? F::value(block_at<F>(a, to.w, r / tile_rows, k / F::block), 0u, r % tile_rows, k % F::block) : 0.f;
             xs[i % side * (side + 1u) + i / side] = t < a.n_tokens && kx < a.cols ? x[uint64_t(t) * a.cols + kx] : 0.f;
         }
         __syncthreads();
@@ -94,7 +113,7 @@ matmul_many_kernel(MatmulArgs a, float* y, // (n_tokens, rows)
     }
     KS_UNROLL
     for (uint i = 0u; i < 8u; i++)
-        if (t0 + my_t + i % 4u < a.n_tokens && row0 + my_row + i / 4u < a.rows) put(a, y, t0 + my_t + i % 4u, row0 + my_row + i / 4u, sum[i]);
+        if (t0 + my_t + i % 4u < a.n_tokens && row0 + my_row + i / 4u < to.rows) put(a, to, t0 + my_t + i % 4u, row0 + my_row + i / 4u, sum[i]);
 }
 
 // Activations in int8, blocks of 32 with a scale for each half; one warp per block.
@@ -139,19 +158,18 @@ DEVICE float product(const Group& g, const ActGroup& x)
 
 // Every byte of the weight is read once; eight threads read the same word of eight rows.
 template <class F, uint few> __global__ void __launch_bounds__(n_threads, 2)
-matmul_few_bytes_kernel(MatmulArgs a, float* y,  // (n_tokens, rows)
-                        const uint* __restrict__ w,           // (rows, cols) tiles
-                        const ActGroup* __restrict__ acts)    // (cols / 32, n_tokens)
+matmul_few_bytes_kernel(MatmulArgs a, MatmulTargets targets, const ActGroup* __restrict__ acts) // (cols / 32, n_tokens)
 {
     begin_kernel();
     KS_SHARED(float, room, [few * n_threads]);
     constexpr uint together = GroupsTogether<F>::n, per_block = F::block / 32u;
-    uint r = threadIdx.x % tile_rows, tile = blockIdx.x;
+    const Target to = find_target(targets, tile_rows);
+    uint r = threadIdx.x % tile_rows;
     float sum[few];
     KS_UNROLL
     for (uint t = 0u; t < few; t++) sum[t] = 0.f;
     for (uint g0 = threadIdx.x / tile_rows * together; g0 < a.cols / 32u; g0 += n_threads / tile_rows * together) {
-        const uint* at = block_at<F>(a, w, tile, g0 / per_block);
+        const uint* at = block_at<F>(a, to.w, to.block, g0 / per_block);
         KS_UNROLL
         for (uint g = 0u; g < together; g++) {
             const Group group = Unpack<F>::group(at, r, g0 % per_block + g);
@@ -160,20 +178,20 @@ matmul_few_bytes_kernel(MatmulArgs a, float* y,  // (n_tokens, rows)
             for (uint t = 0u; t < few; t++) sum[t] += product(group, x[min(t, a.n_tokens - 1u)]);
         }
     }
-    put_few<few>(a, y, tile, sum, room);
+    put_few<few>(a, to, sum, room);
 }
 
 constexpr uint gemm_side = 64u;  // rows and tokens of a block
 constexpr uint gemm_groups = 2u; // of each row, in shared memory at a time
 
 // What a block multiplies next: group and activations are 12 words each, so that the lanes of a fragment never meet in a bank.
-template <class F> DEVICE void load_groups(const MatmulArgs& a, const uint* w, const ActGroup* acts, uint g0, Group* ws, ActGroup* xs)
+template <class F> DEVICE void load_groups(const MatmulArgs& a, const Target& to, const ActGroup* acts, uint g0, Group* ws, ActGroup* xs)
 {
     constexpr uint per_block = F::block / 32u;
-    uint i = threadIdx.x % gemm_side, g = g0 + threadIdx.x / gemm_side, row = blockIdx.x * gemm_side + i, t = blockIdx.y * gemm_side + i;
+    uint i = threadIdx.x % gemm_side, g = g0 + threadIdx.x / gemm_side, row = to.block * gemm_side + i, t = blockIdx.y * gemm_side + i;
     bool has = g < a.cols / 32u;
     Group group = {};
-    if (has && row < a.rows) group = Unpack<F>::group(block_at<F>(a, w, row / tile_rows, g / per_block), row % tile_rows, g % per_block);
+    if (has && row < to.rows) group = Unpack<F>::group(block_at<F>(a, to.w, row / tile_rows, g / per_block), row % tile_rows, g % per_block);
     ActGroup act = {};
     if (has && t < a.n_tokens) act = acts[uint64_t(g) * a.n_tokens + t];
     ws[threadIdx.x] = group;
@@ -199,19 +217,18 @@ DEVICE void multiply_groups(float (&sum)[4], const Group* ws, const ActGroup* xs
 }
 
 template <class F> __global__ void __launch_bounds__(n_threads, 2)
-matmul_many_bytes_kernel(MatmulArgs a, float* y,           // (n_tokens, rows)
-                         const uint* __restrict__ w,        // (rows, cols) tiles
-                         const ActGroup* __restrict__ acts) // (cols / 32, n_tokens)
+matmul_many_bytes_kernel(MatmulArgs a, MatmulTargets targets, const ActGroup* __restrict__ acts) // (cols / 32, n_tokens)
 {
     begin_kernel();
     KS_SHARED(Group, ws, [gemm_groups * gemm_side]);
     KS_SHARED(ActGroup, xs, [gemm_groups * gemm_side]);
+    const Target to = find_target(targets, gemm_side);
     uint warp = threadIdx.x / 32u, lane = threadIdx.x % 32u, row0 = warp % 2u * 32u, t0 = warp / 2u * 32u;
     float sum[2][4][4];
     KS_UNROLL
     for (uint i = 0u; i < 32u; i++) sum[i / 16u][i / 4u % 4u][i % 4u] = 0.f;
     for (uint g0 = 0u; g0 < a.cols / 32u; g0 += gemm_groups) {
-        load_groups<F>(a, w, acts, g0, ws, xs);
+        load_groups<F>(a, to, acts, g0, ws, xs);
         __syncthreads();
         KS_UNROLL
         for (uint g = 0u; g < gemm_groups; g++)
@@ -222,60 +239,68 @@ matmul_many_bytes_kernel(MatmulArgs a, float* y,           // (n_tokens, rows)
                     multiply_groups(sum[i][j], ws + g * gemm_side + row0 + 16u * i, xs + g * gemm_side + t0 + 8u * j);
         __syncthreads();
     }
-    row0 += blockIdx.x * gemm_side + lane / 4u;
+    row0 += to.block * gemm_side + lane / 4u;
     t0 += blockIdx.y * gemm_side + 2u * (lane % 4u);
     KS_UNROLL
     for (uint n = 0u; n < 32u; n++) {
         uint i = n / 16u, j = n / 4u % 4u, e = n % 4u, row = row0 + 16u * i + 8u * (e / 2u), t = t0 + 8u * j + e % 2u;
-        if (row < a.rows && t < a.n_tokens) put(a, y, t, row, sum[i][j][e]);
+        if (row < to.rows && t < a.n_tokens) put(a, to, t, row, sum[i][j][e]);
     }
 }
 
-template <class F> static void multiply(const MatmulArgs& a, float* y, const uint* w, const float* x, cudaStream_t stream)
+// Blocks of so many rows of all targets.
+static uint blocks_of(const MatmulTargets& to, uint each)
 {
-    const uint tiles = (a.rows + tile_rows - 1u) / tile_rows;
-    if (a.n_tokens == 1u)
-        KS_LAUNCH((matmul_few_kernel<F, 1u>), tiles, n_threads, stream, a, y, w, x);
-    else if (a.n_tokens <= 4u)
-        KS_LAUNCH((matmul_few_kernel<F, 4u>), tiles, n_threads, stream, a, y, w, x);
-    else if (a.n_tokens <= max_few)
-        KS_LAUNCH((matmul_few_kernel<F, 8u>), tiles, n_threads, stream, a, y, w, x);
-    else
-        KS_LAUNCH((matmul_many_kernel<F>), dim3((a.rows + side - 1u) / side, (a.n_tokens + side - 1u) / side), n_threads, stream, a, y, w, x);
+    uint n = 0u;
+    for (uint i = 0u; i < to.n; i++) n += blocks_of(to.rows[i], each);
+    return n;
 }
 
-template <class F> static void multiply_bytes(const MatmulArgs& a, float* y, const uint* w, const ActGroup* acts, cudaStream_t stream)
+template <class F> static void multiply(const MatmulArgs& a, const MatmulTargets& to, const float* x, cudaStream_t stream)
 {
-    const uint tiles = (a.rows + tile_rows - 1u) / tile_rows, rows = (a.rows + gemm_side - 1u) / gemm_side;
+    const uint tiles = blocks_of(to, tile_rows);
     if (a.n_tokens == 1u)
-        KS_LAUNCH((matmul_few_bytes_kernel<F, 1u>), tiles, n_threads, stream, a, y, w, acts);
+        KS_LAUNCH((matmul_few_kernel<F, 1u>), tiles, n_threads, stream, a, to, x);
     else if (a.n_tokens <= 4u)
-        KS_LAUNCH((matmul_few_bytes_kernel<F, 4u>), tiles, n_threads, stream, a, y, w, acts);
+        KS_LAUNCH((matmul_few_kernel<F, 4u>), tiles, n_threads, stream, a, to, x);
     else if (a.n_tokens <= max_few)
-        KS_LAUNCH((matmul_few_bytes_kernel<F, 8u>), tiles, n_threads, stream, a, y, w, acts);
+        KS_LAUNCH((matmul_few_kernel<F, 8u>), tiles, n_threads, stream, a, to, x);
     else
-        KS_LAUNCH((matmul_many_bytes_kernel<F>), dim3(rows, (a.n_tokens + gemm_side - 1u) / gemm_side), n_threads, stream, a, y, w, acts);
+        KS_LAUNCH((matmul_many_kernel<F>), dim3(blocks_of(to, side), blocks_of(a.n_tokens, side)), n_threads, stream, a, to, x);
+}
+
+template <class F> static void multiply_bytes(const MatmulArgs& a, const MatmulTargets& to, const ActGroup* acts, cudaStream_t stream)
+{
+    const uint tiles = blocks_of(to, tile_rows);
+    if (a.n_tokens == 1u)
+        KS_LAUNCH((matmul_few_bytes_kernel<F, 1u>), tiles, n_threads, stream, a, to, acts);
+    else if (a.n_tokens <= 4u)
+        KS_LAUNCH((matmul_few_bytes_kernel<F, 4u>), tiles, n_threads, stream, a, to, acts);
+    else if (a.n_tokens <= max_few)
+        KS_LAUNCH((matmul_few_bytes_kernel<F, 8u>), tiles, n_threads, stream, a, to, acts);
+    else
+        KS_LAUNCH((matmul_many_bytes_kernel<F>), dim3(blocks_of(to, gemm_side), blocks_of(a.n_tokens, gemm_side)), n_threads, stream, a, to, acts);
 }
 
 // Formats with blocks of single values are multiplied as they are, the others as bytes.
 template <class F, bool quantised = F::block != 1u> struct Multiply {
-    static void run(const MatmulArgs& a, float* y, const uint* w, const float* x, const ActGroup*, cudaStream_t stream)
+    static void run(const MatmulArgs& a, const MatmulTargets& to, const float* x, const ActGroup*, cudaStream_t stream)
     {
-        multiply<F>(a, y, w, x, stream);
+        multiply<F>(a, to, x, stream);
     }
 };
 template <class F> struct Multiply<F, true> {
-    static void run(const MatmulArgs& a, float* y, const uint* w, const float*, const ActGroup* acts, cudaStream_t stream)
+    static void run(const MatmulArgs& a, const MatmulTargets& to, const float*, const ActGroup* acts, cudaStream_t stream)
     {
-        multiply_bytes<F>(a, y, w, acts, stream);
+        multiply_bytes<F>(a, to, acts, stream);
     }
 };
 
-void matmul_launch(const MatmulArgs& a, uint format, float* y, const uint* w, const float* x, const ActGroup* acts, cudaStream_t stream)
+void matmul_launch(const MatmulArgs& a, uint format, const MatmulTargets& to, const float* x, const ActGroup* acts, cudaStream_t stream)
 {
     uint nth = 0u;
 #define KS_CASE(name) \
-    if (format == nth++) return Multiply<format_##name>::run(a, y, w, x, acts, stream);
+    if (format == nth++) return Multiply<format_##name>::run(a, to, x, acts, stream);
     FORMATS(KS_CASE)
 #undef KS_CASE
 }

@@ -79,7 +79,14 @@ void softcap_launch(const SoftcapArgs& a, float* x, cudaStream_t stream);
 void argmax_launch(const ArgmaxArgs& a, uint* best, const float* x, cudaStream_t stream);
 
 void quantize_launch(const MatmulArgs& a, ActGroup* acts, const float* x, cudaStream_t stream);
-void matmul_launch(const MatmulArgs& a, uint format, float* y, const uint* w, const float* x, const ActGroup* acts, cudaStream_t stream);
+// What x is multiplied with: weights of one format. The rows of a MatmulArgs are not asked.
+constexpr uint most_targets = 3u;
+struct MatmulTargets {
+    float* y[most_targets];
+    const uint* w[most_targets];
+    uint rows[most_targets], n;
+};
+void matmul_launch(const MatmulArgs& a, uint format, const MatmulTargets& to, const float* x, const ActGroup* acts, cudaStream_t stream);
 // Whether matmul_launch wants quantize_launch's blocks.
 bool matmul_wants_acts(uint format);
 
