@@ -11,51 +11,54 @@
 namespace ks
 {
 
-struct BackendRow {
-    const char* id;
-    std::unique_ptr<Backend> (*make)(const BackendOptions&);
-};
-
-// Those that every machine has, the best first.
-static const BackendRow kBackends[] = {
-    {"cpu", make_cpu_backend},
-    {"reference", make_reference_backend},
-};
-
 struct FoundDevice {
     DeviceInfo info;
     Result<std::unique_ptr<Backend>> (*make)(const std::string& id);
 };
 
-// Those that are there or not. They come after the processor until they have met hardware: what nobody asked for by name is not taken.
-static std::vector<FoundDevice> find_devices(std::vector<std::string>* refused = nullptr)
+// What CUDA finds is faster than the processor.
+static std::vector<FoundDevice> find_faster()
 {
-    (void)refused; // by what was not built
     std::vector<FoundDevice> devices;
 #ifdef KS_CUDA
     for (const CudaFound& found : find_cuda_devices()) devices.push_back({found.info, make_cuda_backend});
 #endif
+    return devices;
+}
+
+// What Vulkan finds may be a program, or slower than the processor beside it: it is taken where it is named.
+static std::vector<FoundDevice> find_others(std::vector<std::string>* refused = nullptr)
+{
+    (void)refused; // by what was not built
+    std::vector<FoundDevice> devices;
 #ifdef KS_VULKAN
     for (const DeviceInfo& found : find_vulkan_devices(refused)) devices.push_back({found, make_vulkan_backend});
 #endif
     return devices;
 }
 
+// The best first.
 std::vector<DeviceInfo> list_devices(std::vector<std::string>* refused)
 {
     std::vector<DeviceInfo> devices;
-    for (const BackendRow& row : kBackends) devices.push_back(row.make({})->info());
-    for (const FoundDevice& found : find_devices(refused)) devices.insert(devices.end() - 1, found.info);
+    for (const FoundDevice& found : find_faster()) devices.push_back(found.info);
+    devices.push_back(make_cpu_backend({})->info());
+    for (const FoundDevice& found : find_others(refused)) devices.push_back(found.info);
+    devices.push_back(make_reference_backend({})->info());
     return devices;
 }
 
 Result<std::unique_ptr<Backend>> open_backend(const BackendOptions& options)
 {
     const std::string& id = options.device;
-    for (const BackendRow& row : kBackends)
-        if (id.empty() || id == row.id) return row.make(options);
-    for (const FoundDevice& found : find_devices())
-        if (id == found.info.id || id == found.info.backend) return found.make(found.info.id);
+    const auto is_wanted = [&](const DeviceInfo& info) { return id == info.id || id == info.backend; };
+    if (id == "reference") return make_reference_backend(options);
+    if (id != "cpu")
+        for (const FoundDevice& found : find_faster())
+            if (id.empty() || is_wanted(found.info)) return found.make(found.info.id);
+    if (id.empty() || id == "cpu") return make_cpu_backend(options);
+    for (const FoundDevice& found : find_others())
+        if (is_wanted(found.info)) return found.make(found.info.id);
     std::string known;
     for (const DeviceInfo& device : list_devices()) known += known.empty() ? device.id : ", " + device.id;
     return fail(Code::device, "there is no device '%s' here; there are: %s", printable(options.device).c_str(), known.c_str());
