@@ -10,27 +10,52 @@ namespace ks
 {
 
 constexpr uint many_rows = 64u, many_slots = 32u;
-constexpr uint slot_words = many_slots / 2u + 4u; // of a dim of values: rows of fragments never meet in a bank
 
-// Words hold two halves: of neighbouring dims of a key, of neighbouring slots of a value.
-template <uint d> struct ManyTile {
-    static constexpr uint key_words = d / 2u + 4u;
-    uint keys[2][many_slots * key_words]; // the nearest halves, and what is left
-    uint values[2][d * slot_words];
+// Rows of halves, two to a word.
+template <uint d, bool coded> struct ManyTile {
+    static constexpr uint row_words = d / 2u + 4u;    // rows of fragments never meet in a bank
+    static constexpr uint n_parts = coded ? 2u : 1u;  // the nearest halves, and what is left
+    uint keys[n_parts][many_slots * row_words];
+    uint values[n_parts][many_slots * row_words];
     uint index[many_slots];
     float more[many_slots], less[many_slots]; // log-weights
     uint is_rough;                            // something is left
-    Levels levels[3];
+    Levels levels[coded ? pass_chunk + 1u : 1u];
 };
 
-DEVICE uint two_halves(float x, float y) { return nearest_half(x) | nearest_half(y) << 16; }
 // What the nearest half leaves of a value; values above the halves' range have none that is near.
 DEVICE float rest_of(float x) { return x - HALF_TO_FLOAT(nearest_half(x)); }
 DEVICE float in_range(float x) { return fminf(65504.f, fmaxf(-65504.f, x)); }
 
-// Keys and values of n slots from nth on; the places after them are zeros, which products with a weight of 0 leave alone.
+// Eight dims as words of a row; rest: of what their nearest halves leave.
+DEVICE void put_eight(const float (&x)[8], bool rest, uint* to)
+{
+    uint words[4];
+    KS_UNROLL
+    for (uint k = 0u; k < 8u; k += 2u) {
+        const float u = in_range(x[k]), v = in_range(x[k + 1u]);
+        words[k / 2u] = rest ? two_halves(rest_of(u), rest_of(v)) : two_halves(u, v);
+    }
+    *reinterpret_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+// Dims 8 j to 8 j + 7 of a row, at word `at` of a tile's parts. Halves are taken as they are.
+template <bool coded, uint n_parts, uint n_words>
+DEVICE void load_row(const CudaCache& cache, uint row, uint j, uint d, const float* levels, uint at, uint (&parts)[n_parts][n_words])
+{
+    if constexpr (coded) {
+        float x[8];
+        load_eight<coded>(cache, row, j, d, levels, x);
+        put_eight(x, false, parts[0] + at);
+        put_eight(x, true, parts[1] + at);
+    } else {
+        *reinterpret_cast<uint4*>(parts[0] + at) = __ldg(reinterpret_cast<const uint4*>(cache.words + (uint64_t(row) * d + 8u * j) / 2u));
+    }
+}
+
+// Keys and values of n slots from nth on; the places after them repeat the last one, with a weight of 0.
 template <uint d, bool coded>
-DEVICE void load_tile(const AttentionArgs& a, const CudaSlots& s, const Head& h, uint nth, uint n, ManyTile<d>& tile)
+DEVICE void load_tile(const AttentionArgs& a, const CudaSlots& s, const Head& h, uint nth, uint n, ManyTile<d, coded>& tile)
 {
     constexpr uint eights = d / 8u;
     if (threadIdx.x < n) {
@@ -39,32 +64,14 @@ DEVICE void load_tile(const AttentionArgs& a, const CudaSlots& s, const Head& h,
         tile.more[threadIdx.x] = log_weight(a, s, h, index, slot, 0u);
         tile.less[threadIdx.x] = log_weight(a, s, h, index, slot, 1u);
     }
-    uint16_t *near = reinterpret_cast<uint16_t*>(tile.values[0]), *left = reinterpret_cast<uint16_t*>(tile.values[1]);
     for (uint i = threadIdx.x; i < many_slots * eights; i += n_threads) {
-        const uint slot = i / eights, j = i % eights;
-        float key[8] = {}, value[8] = {};
-        bool rough = false;
-        if (slot < n) {
-            const uint index = index_of(h, nth + slot), source = source_of(a, h, index), row = row_of_slot(a, source, slot_of(a, s, h, index));
-            load_eight<coded>(pool_of(s, source, false), row, j, d, tile.levels[source].k, key);
-            load_eight<coded>(pool_of(s, source, true), row, j, d, tile.levels[source].v, value);
-            rough = coded && (pool_of(s, source, false).format != plain_f16 || pool_of(s, source, true).format != plain_f16);
-        }
-        if (rough) atomicOr(&tile.is_rough, 1u);
-        KS_UNROLL
-        for (uint k = 0u; k < 8u; k += 2u) {
-            const uint at = slot * ManyTile<d>::key_words + 4u * j + k / 2u;
-            const float x = in_range(key[k]), y = in_range(key[k + 1u]);
-            tile.keys[0][at] = two_halves(x, y);
-            tile.keys[1][at] = two_halves(rest_of(x), rest_of(y));
-        }
-        KS_UNROLL
-        for (uint k = 0u; k < 8u; k++) {
-            const uint at = (8u * j + k) * 2u * slot_words + slot;
-            const float x = in_range(value[k]);
-            near[at] = uint16_t(nearest_half(x));
-            left[at] = uint16_t(nearest_half(rest_of(x)));
-        }
+        const uint slot = i / eights, j = i % eights, at = slot * ManyTile<d, coded>::row_words + 4u * j;
+        const uint index = index_of(h, nth + min(slot, n - 1u)), source = source_of(a, h, index), row = row_of_slot(a, source, slot_of(a, s, h, index));
+        const CudaCache keys = pool_of(s, source, false), values = pool_of(s, source, true);
+        const Levels& levels = tile.levels[coded ? source : 0u];
+        load_row<coded>(keys, row, j, d, levels.k, at, tile.keys);
+        load_row<coded>(values, row, j, d, levels.v, at, tile.values);
+        if (coded && (keys.format != plain_f16 || values.format != plain_f16)) atomicOr(&tile.is_rough, 1u);
     }
 }
 
@@ -91,23 +98,46 @@ template <uint d> DEVICE void load_fragments(const AttentionArgs& a, const float
     }
 }
 
-// The logits of 16 queries and the tile's 32 slots: tile j of 8 slots, element e of this lane.
-template <uint d> DEVICE void many_logits(const ManyQueries<d>& q, const ManyTile<d>& tile, bool rough, float (&logits)[4][4])
+// Rows of a tile as fragments: of keys, eight slots and 16 dims each in two words, and the next eight slots; of values, 16 slots and
+// eight dims, and the next eight dims.
+template <uint row_words> DEVICE void load_keys(const uint* rows, uint slot, uint dim, uint (&out)[2][2])
 {
     const uint lane = threadIdx.x % 32u;
+    load_matrices(rows, (slot + lane / 16u * 8u + lane % 8u) * row_words + dim / 2u + lane / 8u % 2u * 4u, out);
+}
+
+template <uint row_words> DEVICE void load_values(const uint* rows, uint slot, uint dim, uint (&out)[2][2])
+{
+    const uint lane = threadIdx.x % 32u;
+    load_turned_matrices(rows, (slot + lane % 16u) * row_words + dim / 2u + lane / 16u * 4u, out);
+}
+
+// The logits of 16 queries and the tile's 32 slots: tile j of 8 slots, element e of this lane.
+template <uint d, bool coded>
+DEVICE void many_logits(const ManyQueries<d>& q, const ManyTile<d, coded>& tile, bool rough, float (&logits)[4][4])
+{
+    constexpr uint row_words = ManyTile<d, coded>::row_words;
     KS_UNROLL
-    for (uint j = 0u; j < 4u; j++) {
-        const uint at = (8u * j + lane / 4u) * ManyTile<d>::key_words + lane % 4u;
+    for (uint i = 0u; i < 16u; i++) logits[i / 4u][i % 4u] = 0.f;
+    KS_UNROLL
+    for (uint i = 0u; i < d / 16u; i++) {
+        uint keys[2][2][2];
+        load_keys<row_words>(tile.keys[0], 0u, 16u * i, keys[0]);
+        load_keys<row_words>(tile.keys[0], 16u, 16u * i, keys[1]);
         KS_UNROLL
-        for (uint e = 0u; e < 4u; e++) logits[j][e] = 0.f;
+        for (uint j = 0u; j < 4u; j++) mma_m16n8k16_f16(logits[j], q.near[i], keys[j / 2u][j % 2u]);
+        KS_UNROLL
+        for (uint j = 0u; j < 4u; j++) mma_m16n8k16_f16(logits[j], q.left[i], keys[j / 2u][j % 2u]);
+    }
+    if constexpr (coded) {
+        if (!rough) return;
         KS_UNROLL
         for (uint i = 0u; i < d / 16u; i++) {
-            const uint key[2] = {tile.keys[0][at + 8u * i], tile.keys[0][at + 8u * i + 4u]};
-            mma_m16n8k16_f16(logits[j], q.near[i], key);
-            mma_m16n8k16_f16(logits[j], q.left[i], key);
-            if (!rough) continue;
-            const uint rest[2] = {tile.keys[1][at + 8u * i], tile.keys[1][at + 8u * i + 4u]};
-            mma_m16n8k16_f16(logits[j], q.near[i], rest);
+            uint rest[2][2][2];
+            load_keys<row_words>(tile.keys[1], 0u, 16u * i, rest[0]);
+            load_keys<row_words>(tile.keys[1], 16u, 16u * i, rest[1]);
+            KS_UNROLL
+            for (uint j = 0u; j < 4u; j++) mma_m16n8k16_f16(logits[j], q.near[i], rest[j / 2u][j % 2u]);
         }
     }
 }
@@ -124,8 +154,8 @@ DEVICE float quad_max(float x)
 }
 
 // Logits become weights of values; returns by how much what was summed shrinks.
-template <uint d>
-DEVICE void many_weights(const AttentionArgs& a, const Head& h, uint first_row, uint n, const ManyTile<d>& tile, ManyState& state,
+template <uint d, bool coded>
+DEVICE void many_weights(const AttentionArgs& a, const Head& h, uint first_row, uint n, const ManyTile<d, coded>& tile, ManyState& state,
                          float (&logits)[4][4], float (&shrink)[2])
 {
     const uint lane = threadIdx.x % 32u, group = a.n_heads / a.n_kv_heads;
@@ -157,10 +187,11 @@ DEVICE void many_weights(const AttentionArgs& a, const Head& h, uint first_row, 
     }
 }
 
-template <uint d>
-DEVICE void many_values(const float (&weights)[4][4], const float (&shrink)[2], const ManyTile<d>& tile, bool rough, float (&sum)[d / 8u][4])
+// sum of this lane: tile j of 8 dims, element e.
+template <uint d, bool coded>
+DEVICE void many_values(const float (&weights)[4][4], const float (&shrink)[2], const ManyTile<d, coded>& tile, bool rough, float (&sum)[d / 8u][4])
 {
-    const uint lane = threadIdx.x % 32u;
+    constexpr uint row_words = ManyTile<d, coded>::row_words;
     uint near[2][4], left[2][4]; // the weights as fragments, of each 16 slots
     KS_UNROLL
     for (uint i = 0u; i < 8u; i++) {
@@ -169,18 +200,26 @@ DEVICE void many_values(const float (&weights)[4][4], const float (&shrink)[2], 
         left[i / 4u][i % 4u] = two_halves(rest_of(u), rest_of(v));
     }
     KS_UNROLL
-    for (uint j = 0u; j < d / 8u; j++) {
+    for (uint i = 0u; i < d / 2u; i++) sum[i / 4u][i % 4u] *= shrink[i % 4u / 2u];
+    KS_UNROLL
+    for (uint i = 0u; i < d / 16u; i++) { // of each 16 slots, each 32 dims
+        uint values[2][2][2];
+        load_values<row_words>(tile.values[0], i % 2u * 16u, i / 2u * 32u, values[0]);
+        load_values<row_words>(tile.values[0], i % 2u * 16u, i / 2u * 32u + 16u, values[1]);
         KS_UNROLL
-        for (uint e = 0u; e < 4u; e++) sum[j][e] *= shrink[e / 2u];
+        for (uint j = 0u; j < 4u; j++) mma_m16n8k16_f16(sum[i / 2u * 4u + j], near[i % 2u], values[j / 2u][j % 2u]);
         KS_UNROLL
-        for (uint i = 0u; i < 2u; i++) {
-            const uint at = (8u * j + lane / 4u) * slot_words + 8u * i + lane % 4u;
-            const uint value[2] = {tile.values[0][at], tile.values[0][at + 4u]};
-            mma_m16n8k16_f16(sum[j], near[i], value);
-            mma_m16n8k16_f16(sum[j], left[i], value);
-            if (!rough) continue;
-            const uint rest[2] = {tile.values[1][at], tile.values[1][at + 4u]};
-            mma_m16n8k16_f16(sum[j], near[i], rest);
+        for (uint j = 0u; j < 4u; j++) mma_m16n8k16_f16(sum[i / 2u * 4u + j], left[i % 2u], values[j / 2u][j % 2u]);
+    }
+    if constexpr (coded) {
+        if (!rough) return;
+        KS_UNROLL
+        for (uint i = 0u; i < d / 16u; i++) {
+            uint rest[2][2][2];
+            load_values<row_words>(tile.values[1], i % 2u * 16u, i / 2u * 32u, rest[0]);
+            load_values<row_words>(tile.values[1], i % 2u * 16u, i / 2u * 32u + 16u, rest[1]);
+            KS_UNROLL
+            for (uint j = 0u; j < 4u; j++) mma_m16n8k16_f16(sum[i / 2u * 4u + j], near[i % 2u], rest[j / 2u][j % 2u]);
         }
     }
 }
@@ -213,14 +252,14 @@ template <uint d, bool coded> __global__ void __launch_bounds__(n_threads, 2)
 attention_many_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n_splits, 4 + head_dim)
                       CudaQueries q, CudaSlots s)
 {
-    using Tile = ManyTile<d>;
+    using Tile = ManyTile<d, coded>;
     KS_SHARED(Tile, tiles, [1]);
-    ManyTile<d>& tile = tiles[0];
+    Tile& tile = tiles[0];
     const uint group = a.n_heads / a.n_kv_heads, block_row = blockIdx.x * many_rows, first_row = block_row + threadIdx.x / 32u * 16u;
     const uint end_row = min(block_row + many_rows, a.n_tokens * group);
     const Head h = find_head(a, s, blockIdx.y, block_row / group, (end_row - 1u) / group + 1u, false);
     const Span share = share_of(h);
-    fill_levels(tile.levels, s);
+    if constexpr (coded) fill_levels(tile.levels, s);
     ManyQueries<d> queries;
     ManyState state = {{none, none}, {none, none}, {0.f, 0.f}};
     float sum[d / 8u][4];
@@ -242,9 +281,9 @@ attention_many_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, 
         __syncthreads();
         float logits[4][4], shrink[2];
         const bool rough = coded && tile.is_rough != 0u;
-        many_logits<d>(queries, tile, rough, logits);
-        many_weights<d>(a, h, first_row, n, tile, state, logits, shrink);
-        many_values<d>(logits, shrink, tile, rough, sum);
+        many_logits<d, coded>(queries, tile, rough, logits);
+        many_weights<d, coded>(a, h, first_row, n, tile, state, logits, shrink);
+        many_values<d, coded>(logits, shrink, tile, rough, sum);
         __syncthreads();
     }
     put_partials<d>(a, partials, h.head, first_row, state, sum);
