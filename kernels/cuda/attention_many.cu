@@ -11,17 +11,68 @@ namespace ks
 
 constexpr uint many_rows = 64u, many_slots = 32u;
 
+// Where a slot lies, and its log-weights.
+struct ManySlot {
+    uint index, source, row;
+    float more, less;
+};
+
+struct ManySlots {
+    uint index[many_slots], source[many_slots], row[many_slots];
+    float more[many_slots], less[many_slots];
+    uint is_rough; // some are of no halves
+};
+
 // Rows of halves, two to a word.
 template <uint d, bool coded> struct ManyTile {
-    static constexpr uint row_words = d / 2u + 4u;    // rows of fragments never meet in a bank
-    static constexpr uint n_parts = coded ? 2u : 1u;  // the nearest halves, and what is left
+    static constexpr uint row_words = d / 2u + 4u;   // rows of fragments never meet in a bank
+    static constexpr uint n_parts = coded ? 2u : 1u; // the nearest halves, and what is left
     uint keys[n_parts][many_slots * row_words];
     uint values[n_parts][many_slots * row_words];
-    uint index[many_slots];
-    float more[many_slots], less[many_slots]; // log-weights
-    uint is_rough;                            // something is left
+};
+
+// While products are made of one tile, a cache of halves copies the next, and the slots of the one behind it are looked up.
+template <uint d, bool coded> struct ManyShared {
+    static constexpr uint n_tiles = coded ? 1u : 2u, n_slots = 4u;
+    ManyTile<d, coded> tiles[n_tiles];
+    ManySlots slots[n_slots];
     Levels levels[coded ? pass_chunk + 1u : 1u];
 };
+
+// The tile that begins at slot nth: far slots are the first ones, and have tiles of their own.
+DEVICE Span tile_from(const AttentionArgs& a, const Head& h, uint nth, uint end)
+{
+    const uint index = index_of(h, nth);
+    if (index < a.n_far) end = min(end, nth + a.n_far - index);
+    return {nth, min(end, nth + many_slots)};
+}
+
+// This lane's slot of a tile; lanes behind the last one have the last one.
+DEVICE ManySlot find_slot(const AttentionArgs& a, const CudaSlots& s, const Head& h, const Span& tile)
+{
+    const uint index = index_of(h, min(tile.begin + threadIdx.x % 32u, tile.end - 1u)), source = source_of(a, h, index), slot = slot_of(a, s, h, index);
+    return {index, source, row_of_slot(a, source, slot), log_weight(a, s, h, index, slot, 0u), log_weight(a, s, h, index, slot, 1u)};
+}
+
+DEVICE bool is_rough(const CudaSlots& s, uint source)
+{
+    return pool_of(s, source, false).format != plain_f16 || pool_of(s, source, true).format != plain_f16;
+}
+
+// By one warp.
+template <bool coded> DEVICE void put_slot(const CudaSlots& s, const ManySlot& slot, ManySlots& to)
+{
+    const uint lane = threadIdx.x % 32u;
+    to.index[lane] = slot.index;
+    to.source[lane] = slot.source;
+    to.row[lane] = slot.row;
+    to.more[lane] = slot.more;
+    to.less[lane] = slot.less;
+    if constexpr (coded) {
+        const bool rough = __any_sync(all_lanes, is_rough(s, slot.source)) != 0;
+        if (lane == 0u) to.is_rough = rough;
+    }
+}
 
 // What the nearest half leaves of a value; values above the halves' range have none that is near.
 DEVICE float rest_of(float x) { return x - HALF_TO_FLOAT(nearest_half(x)); }
@@ -39,39 +90,35 @@ DEVICE void put_eight(const float (&x)[8], bool rest, uint* to)
     *reinterpret_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-// Dims 8 j to 8 j + 7 of a row, at word `at` of a tile's parts. Halves are taken as they are.
-template <bool coded, uint n_parts, uint n_words>
-DEVICE void load_row(const CudaCache& cache, uint row, uint j, uint d, const float* levels, uint at, uint (&parts)[n_parts][n_words])
+// Begins to copy the keys and values of slots in pools of halves.
+template <uint d> DEVICE void copy_tile(const CudaSlots& s, const ManySlots& slots, ManyTile<d, false>& tile)
 {
-    if constexpr (coded) {
-        float x[8];
-        load_eight<coded>(cache, row, j, d, levels, x);
-        put_eight(x, false, parts[0] + at);
-        put_eight(x, true, parts[1] + at);
-    } else {
-        *reinterpret_cast<uint4*>(parts[0] + at) = __ldg(reinterpret_cast<const uint4*>(cache.words + (uint64_t(row) * d + 8u * j) / 2u));
+    constexpr uint eights = d / 8u;
+    KS_UNROLL
+    for (uint i = 0u; i < many_slots * eights; i += n_threads) {
+        const uint slot = (i + threadIdx.x) / eights, j = threadIdx.x % eights, at = slot * ManyTile<d, false>::row_words + 4u * j;
+        const uint source = slots.source[slot];
+        const uint64_t from = (uint64_t(slots.row[slot]) * d + 8u * j) / 2u;
+        copy_16(tile.keys[0] + at, pool_of(s, source, false).words + from);
+        copy_16(tile.values[0] + at, pool_of(s, source, true).words + from);
     }
 }
 
-// Keys and values of n slots from nth on; the places after them repeat the last one, with a weight of 0.
-template <uint d, bool coded>
-DEVICE void load_tile(const AttentionArgs& a, const CudaSlots& s, const Head& h, uint nth, uint n, ManyTile<d, coded>& tile)
+template <uint d> DEVICE void decode_tile(const CudaSlots& s, const ManySlots& slots, const Levels* levels, ManyTile<d, true>& tile)
 {
     constexpr uint eights = d / 8u;
-    if (threadIdx.x < n) {
-        const uint index = index_of(h, nth + threadIdx.x), slot = slot_of(a, s, h, index);
-        tile.index[threadIdx.x] = index;
-        tile.more[threadIdx.x] = log_weight(a, s, h, index, slot, 0u);
-        tile.less[threadIdx.x] = log_weight(a, s, h, index, slot, 1u);
-    }
+    const bool rough = slots.is_rough != 0u;
     for (uint i = threadIdx.x; i < many_slots * eights; i += n_threads) {
-        const uint slot = i / eights, j = i % eights, at = slot * ManyTile<d, coded>::row_words + 4u * j;
-        const uint index = index_of(h, nth + min(slot, n - 1u)), source = source_of(a, h, index), row = row_of_slot(a, source, slot_of(a, s, h, index));
-        const CudaCache keys = pool_of(s, source, false), values = pool_of(s, source, true);
-        const Levels& levels = tile.levels[coded ? source : 0u];
-        load_row<coded>(keys, row, j, d, levels.k, at, tile.keys);
-        load_row<coded>(values, row, j, d, levels.v, at, tile.values);
-        if (coded && (keys.format != plain_f16 || values.format != plain_f16)) atomicOr(&tile.is_rough, 1u);
+        const uint slot = i / eights, j = i % eights, at = slot * ManyTile<d, true>::row_words + 4u * j;
+        const uint source = slots.source[slot], row = slots.row[slot];
+        float key[8], value[8];
+        load_eight<true>(pool_of(s, source, false), row, j, d, levels[source].k, key);
+        load_eight<true>(pool_of(s, source, true), row, j, d, levels[source].v, value);
+        put_eight(key, false, tile.keys[0] + at);
+        put_eight(value, false, tile.values[0] + at);
+        if (!rough) continue;
+        put_eight(key, true, tile.keys[1] + at);
+        put_eight(value, true, tile.values[1] + at);
     }
 }
 
@@ -154,8 +201,7 @@ DEVICE float quad_max(float x)
 }
 
 // Logits become weights of values; returns by how much what was summed shrinks.
-template <uint d, bool coded>
-DEVICE void many_weights(const AttentionArgs& a, const Head& h, uint first_row, uint n, const ManyTile<d, coded>& tile, ManyState& state,
+DEVICE void many_weights(const AttentionArgs& a, const Head& h, uint first_row, uint n, const ManySlots& slots, ManyState& state,
                          float (&logits)[4][4], float (&shrink)[2])
 {
     const uint lane = threadIdx.x % 32u, group = a.n_heads / a.n_kv_heads;
@@ -166,10 +212,10 @@ DEVICE void many_weights(const AttentionArgs& a, const Head& h, uint first_row, 
         KS_UNROLL
         for (uint i = 0u; i < 8u; i++) {
             const uint slot = 8u * (i / 2u) + 2u * (lane % 4u) + i % 2u;
-            const bool seen = slot < n && t < a.n_tokens && sees(a, h, t, tile.index[slot]);
+            const bool seen = slot < n && t < a.n_tokens && sees(a, h, t, slots.index[slot]);
             const float logit = logits[i / 2u][2u * low + i % 2u];
-            over[i] = seen ? fmaxf(none, logit + tile.more[slot]) : none;
-            under[i] = seen ? fmaxf(none, logit + tile.less[slot]) : none;
+            over[i] = seen ? fmaxf(none, logit + slots.more[slot]) : none;
+            under[i] = seen ? fmaxf(none, logit + slots.less[slot]) : none;
             top = fmaxf(top, over[i]);
             norm_top = fmaxf(norm_top, under[i]);
         }
@@ -248,43 +294,56 @@ DEVICE void put_partials(const AttentionArgs& a, float* partials, uint head, uin
     }
 }
 
-template <uint d, bool coded> __global__ void __launch_bounds__(n_threads, 2)
+template <uint d, bool coded> __global__ void __launch_bounds__(n_threads, d == 64u ? 3 : 2)
 attention_many_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n_splits, 4 + head_dim)
                       CudaQueries q, CudaSlots s)
 {
-    using Tile = ManyTile<d, coded>;
-    KS_SHARED(Tile, tiles, [1]);
-    Tile& tile = tiles[0];
+    using Shared = ManyShared<d, coded>;
+    KS_SHARED(Shared, all_shared, [1]);
+    Shared& shared = all_shared[0];
     const uint group = a.n_heads / a.n_kv_heads, block_row = blockIdx.x * many_rows, first_row = block_row + threadIdx.x / 32u * 16u;
     const uint end_row = min(block_row + many_rows, a.n_tokens * group);
     const Head h = find_head(a, s, blockIdx.y, block_row / group, (end_row - 1u) / group + 1u, false);
     const Span share = share_of(h);
-    if constexpr (coded) fill_levels(tile.levels, s);
+    Span tile = tile_from(a, h, share.begin, share.end), next = tile_from(a, h, tile.end, share.end);
+    const bool looks_up = threadIdx.x < 32u;
+    if (looks_up && tile.begin < tile.end) put_slot<coded>(s, find_slot(a, s, h, tile), shared.slots[0]);
+    if (looks_up && next.begin < next.end) put_slot<coded>(s, find_slot(a, s, h, next), shared.slots[1]);
+    if constexpr (coded) fill_levels(shared.levels, s);
+    __syncthreads();
+    if constexpr (!coded)
+        if (tile.begin < tile.end) copy_tile<d>(s, shared.slots[0], shared.tiles[0]);
     ManyQueries<d> queries;
     ManyState state = {{none, none}, {none, none}, {0.f, 0.f}};
     float sum[d / 8u][4];
     KS_UNROLL
     for (uint i = 0u; i < d / 2u; i++) sum[i / 4u][i % 4u] = 0.f;
-    bool far = false, loaded = false;
-    for (uint nth = share.begin, n; nth < share.end; nth += n) {
-        // Far slots are the first ones, and have tiles of their own.
-        const uint index = index_of(h, nth);
-        const bool now_far = index < a.n_far;
-        n = min(many_slots, share.end - nth);
-        if (now_far) n = min(n, a.n_far - index);
-        if (!loaded || now_far != far) load_fragments<d>(a, now_far ? q.other : q.q, h.head, first_row, queries);
+    bool far = false;
+    for (uint nth = 0u; tile.begin < tile.end; nth++) {
+        const bool now_far = index_of(h, tile.begin) < a.n_far;
+        if (nth == 0u || now_far != far) load_fragments<d>(a, now_far ? q.other : q.q, h.head, first_row, queries);
         far = now_far;
-        loaded = true;
-        if (threadIdx.x == 0u) tile.is_rough = 0u;
+        const Span later = tile_from(a, h, next.end, share.end);
+        const bool finds = looks_up && later.begin < later.end;
+        const ManySlots& slots = shared.slots[nth % Shared::n_slots];
+        ManyTile<d, coded>& rows = shared.tiles[nth % Shared::n_tiles];
+        if constexpr (!coded) wait_for_copies();
         __syncthreads();
-        load_tile<d, coded>(a, s, h, nth, n, tile);
-        __syncthreads();
+        if constexpr (coded) {
+            decode_tile<d>(s, slots, shared.levels, rows);
+            __syncthreads();
+        } else if (next.begin < next.end)
+            copy_tile<d>(s, shared.slots[(nth + 1u) % Shared::n_slots], shared.tiles[(nth + 1u) % Shared::n_tiles]);
+        ManySlot found = {};
+        if (finds) found = find_slot(a, s, h, later);
         float logits[4][4], shrink[2];
-        const bool rough = coded && tile.is_rough != 0u;
-        many_logits<d, coded>(queries, tile, rough, logits);
-        many_weights<d, coded>(a, h, first_row, n, tile, state, logits, shrink);
-        many_values<d, coded>(logits, shrink, tile, rough, sum);
-        __syncthreads();
+        const bool rough = coded && slots.is_rough != 0u;
+        many_logits<d, coded>(queries, rows, rough, logits);
+        many_weights(a, h, first_row, tile.end - tile.begin, slots, state, logits, shrink);
+        many_values<d, coded>(logits, shrink, rows, rough, sum);
+        if (finds) put_slot<coded>(s, found, shared.slots[(nth + 2u) % Shared::n_slots]);
+        tile = next;
+        next = later;
     }
     put_partials<d>(a, partials, h.head, first_row, state, sum);
 }

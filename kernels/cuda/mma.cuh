@@ -90,6 +90,24 @@ DEVICE void mma_m16n8k16_f16(float (&d)[4], const uint (&a)[4], const uint (&b)[
 #endif
 }
 
+// Begins to copy 16 bytes from global to shared memory, where both are multiples of 16; they are there after wait_for_copies.
+DEVICE void copy_16(uint* to, const uint* from)
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(uint(__cvta_generic_to_shared(to))), "l"(__cvta_generic_to_global(from)) : "memory");
+#else
+    *reinterpret_cast<uint4*>(to) = __ldg(reinterpret_cast<const uint4*>(from));
+#endif
+}
+
+// For this lane's copies.
+DEVICE void wait_for_copies()
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
 } // namespace ks
 
 #else
