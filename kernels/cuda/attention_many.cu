@@ -189,6 +189,25 @@ DEVICE void many_logits(const ManyQueries<d>& q, const ManyTile<d, coded>& tile,
     }
 }
 
+// Whether each of a warp's queries, of tokens first to last, sees all of a whole tile.
+DEVICE bool all_see(const AttentionArgs& a, const Head& h, uint first, uint last, const Span& tile)
+{
+    const uint begin = index_of(h, tile.begin), end = index_of(h, tile.end - 1u) + 1u;
+    return tile.end - tile.begin == many_slots && end <= h.before + first + 1u && begin >= h.oldest && (a.window == 0u || h.before + last - begin < a.window);
+}
+
+// Of logits that are not all seen, by tokens of this lane's two queries.
+DEVICE void hide(const AttentionArgs& a, const Head& h, const uint (&tokens)[2], uint n, const ManySlots& slots, float (&logits)[4][4])
+{
+    KS_UNROLL
+    for (uint i = 0u; i < 16u; i++) {
+        const uint slot = 8u * (i / 4u) + 2u * (threadIdx.x % 4u) + i % 2u;
+        if (slot >= n || !sees(a, h, tokens[i % 4u / 2u], slots.index[slot])) logits[i / 4u][i % 4u] = none;
+    }
+}
+
+constexpr float unseen = 0.5f * none; // above what is hidden, which weighs 0 beside it, and below what is not
+
 // Of two queries, l / 4 and l / 4 + 8 of the warp's.
 struct ManyState {
     float top[2], norm_top[2], norm[2]; // norm: this lane's share
@@ -200,36 +219,48 @@ DEVICE float quad_max(float x)
     return fmaxf(x, __shfl_xor_sync(all_lanes, x, 2));
 }
 
-// Logits become weights of values; returns by how much what was summed shrinks.
-DEVICE void many_weights(const AttentionArgs& a, const Head& h, uint first_row, uint n, const ManySlots& slots, ManyState& state,
-                         float (&logits)[4][4], float (&shrink)[2])
+// The norm of logits that have log-weights, and what weighs their values.
+DEVICE void add_log_weights(const ManySlots& slots, ManyState& state, float (&logits)[4][4])
 {
-    const uint lane = threadIdx.x % 32u, group = a.n_heads / a.n_kv_heads;
     KS_UNROLL
     for (uint low = 0u; low < 2u; low++) {
-        const uint query = first_row + lane / 4u + 8u * low, t = query / group;
-        float over[8], under[8], top = state.top[low], norm_top = state.norm_top[low];
+        float under[8], top = state.norm_top[low];
         KS_UNROLL
         for (uint i = 0u; i < 8u; i++) {
-            const uint slot = 8u * (i / 2u) + 2u * (lane % 4u) + i % 2u;
-            const bool seen = slot < n && t < a.n_tokens && sees(a, h, t, slots.index[slot]);
-            const float logit = logits[i / 2u][2u * low + i % 2u];
-            over[i] = seen ? fmaxf(none, logit + slots.more[slot]) : none;
-            under[i] = seen ? fmaxf(none, logit + slots.less[slot]) : none;
-            top = fmaxf(top, over[i]);
-            norm_top = fmaxf(norm_top, under[i]);
+            const uint slot = 8u * (i / 2u) + 2u * (threadIdx.x % 4u) + i % 2u;
+            float& logit = logits[i / 2u][2u * low + i % 2u];
+            under[i] = fmaxf(none, logit + slots.less[slot]);
+            logit = fmaxf(none, logit + slots.more[slot]);
+            top = fmaxf(top, under[i]);
         }
         top = quad_max(top);
-        norm_top = quad_max(norm_top);
-        shrink[low] = power_of_two(state.top[low] - top);
-        state.norm[low] *= power_of_two(state.norm_top[low] - norm_top);
+        state.norm[low] *= power_of_two_flushed(state.norm_top[low] - top);
+        KS_UNROLL
+        for (uint i = 0u; i < 8u; i++) state.norm[low] += power_of_two_flushed(under[i] - top);
+        state.norm_top[low] = top;
+    }
+}
+
+// Logits become weights of values; returns by how much what was summed shrinks.
+DEVICE void many_weights(bool normed, ManyState& state, float (&logits)[4][4], float (&shrink)[2])
+{
+    KS_UNROLL
+    for (uint low = 0u; low < 2u; low++) {
+        float top = state.top[low], sum = 0.f;
+        KS_UNROLL
+        for (uint i = 0u; i < 8u; i++) top = fmaxf(top, logits[i / 2u][2u * low + i % 2u]);
+        top = quad_max(top);
+        shrink[low] = power_of_two_flushed(state.top[low] - top);
         KS_UNROLL
         for (uint i = 0u; i < 8u; i++) {
-            logits[i / 2u][2u * low + i % 2u] = over[i] > 0.5f * none ? power_of_two(over[i] - top) : 0.f;
-            state.norm[low] += under[i] > 0.5f * none ? power_of_two(under[i] - norm_top) : 0.f;
+            float& logit = logits[i / 2u][2u * low + i % 2u];
+            logit = power_of_two_flushed(logit - top);
+            sum += logit;
         }
         state.top[low] = top;
-        state.norm_top[low] = norm_top;
+        if (normed) continue;
+        state.norm_top[low] = top;
+        state.norm[low] = state.norm[low] * shrink[low] + sum;
     }
 }
 
@@ -245,8 +276,10 @@ DEVICE void many_values(const float (&weights)[4][4], const float (&shrink)[2], 
         near[i / 4u][i % 4u] = two_halves(u, v);
         left[i / 4u][i % 4u] = two_halves(rest_of(u), rest_of(v));
     }
-    KS_UNROLL
-    for (uint i = 0u; i < d / 2u; i++) sum[i / 4u][i % 4u] *= shrink[i % 4u / 2u];
+    if (__any_sync(all_lanes, shrink[0] != 1.f || shrink[1] != 1.f)) {
+        KS_UNROLL
+        for (uint i = 0u; i < d / 2u; i++) sum[i / 4u][i % 4u] *= shrink[i % 4u / 2u];
+    }
     KS_UNROLL
     for (uint i = 0u; i < d / 16u; i++) { // of each 16 slots, each 32 dims
         uint values[2][2][2];
@@ -304,6 +337,8 @@ attention_many_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, 
     const uint group = a.n_heads / a.n_kv_heads, block_row = blockIdx.x * many_rows, first_row = block_row + threadIdx.x / 32u * 16u;
     const uint end_row = min(block_row + many_rows, a.n_tokens * group);
     const Head h = find_head(a, s, blockIdx.y, block_row / group, (end_row - 1u) / group + 1u, false);
+    const uint first_token = first_row / group, last_token = (first_row + 15u) / group;
+    const uint row = first_row + threadIdx.x % 32u / 4u, tokens[2] = {row / group, (row + 8u) / group};
     const Span share = share_of(h);
     Span tile = tile_from(a, h, share.begin, share.end), next = tile_from(a, h, tile.end, share.end);
     const bool looks_up = threadIdx.x < 32u;
@@ -314,7 +349,7 @@ attention_many_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, 
     if constexpr (!coded)
         if (tile.begin < tile.end) copy_tile<d>(s, shared.slots[0], shared.tiles[0]);
     ManyQueries<d> queries;
-    ManyState state = {{none, none}, {none, none}, {0.f, 0.f}};
+    ManyState state = {{unseen, unseen}, {unseen, unseen}, {0.f, 0.f}};
     float sum[d / 8u][4];
     KS_UNROLL
     for (uint i = 0u; i < d / 2u; i++) sum[i / 4u][i % 4u] = 0.f;
@@ -339,7 +374,9 @@ attention_many_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, 
         float logits[4][4], shrink[2];
         const bool rough = coded && slots.is_rough != 0u;
         many_logits<d, coded>(queries, rows, rough, logits);
-        many_weights(a, h, first_row, tile.end - tile.begin, slots, state, logits, shrink);
+        if (!all_see(a, h, first_token, last_token, tile)) hide(a, h, tokens, tile.end - tile.begin, slots, logits);
+        if (s.weights != nullptr) add_log_weights(slots, state, logits);
+        many_weights(s.weights != nullptr, state, logits, shrink);
         many_values<d, coded>(logits, shrink, rows, rough, sum);
         if (finds) put_slot<coded>(s, found, shared.slots[(nth + 2u) % Shared::n_slots]);
         tile = next;

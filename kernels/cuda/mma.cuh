@@ -117,6 +117,18 @@ DEVICE void wait_for_copies()
 namespace ks
 {
 
+// power_of_two, in one instruction: what would be below 2^-126 is 0.
+DEVICE float power_of_two_flushed(float x)
+{
+#ifdef __CUDA_ARCH__
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#else
+    return power_of_two(x);
+#endif
+}
+
 // Four matrices of 8 rows of 8 halves, two to a word, from shared memory: row l % 8 of matrix l / 8 is the four words from rows[at] on, a
 // multiple of 16 bytes, where lane l says so. Lane l gets of each matrix halves 2 (l % 4) and the next of row l / 4.
 DEVICE void load_matrices(const uint* rows, uint at, uint (&out)[2][2])
