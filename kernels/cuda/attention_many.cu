@@ -20,6 +20,8 @@ struct ManySlot {
 struct ManySlots {
     uint index[many_slots], source[many_slots], row[many_slots];
     float more[many_slots], less[many_slots];
+    Span tile;     // those behind its last one repeat it
+    uint are_seen; // by all of the block's queries, and none repeats another
     uint is_rough; // some are of no halves
 };
 
@@ -37,6 +39,8 @@ template <uint d, bool coded> struct ManyShared {
     ManyTile<d, coded> tiles[n_tiles];
     ManySlots slots[n_slots];
     Levels levels[coded ? pass_chunk + 1u : 1u];
+    Head head;
+    Span share, tokens; // of this block: slots and queries
 };
 
 // The tile that begins at slot nth: far slots are the first ones, and have tiles of their own.
@@ -47,9 +51,9 @@ DEVICE Span tile_from(const AttentionArgs& a, const Head& h, uint nth, uint end)
     return {nth, min(end, nth + many_slots)};
 }
 
-// This lane's slot of a tile; lanes behind the last one have the last one.
 DEVICE ManySlot find_slot(const AttentionArgs& a, const CudaSlots& s, const Head& h, const Span& tile)
 {
+    if (tile.begin == tile.end) return {};
     const uint index = index_of(h, min(tile.begin + threadIdx.x % 32u, tile.end - 1u)), source = source_of(a, h, index), slot = slot_of(a, s, h, index);
     return {index, source, row_of_slot(a, source, slot), log_weight(a, s, h, index, slot, 0u), log_weight(a, s, h, index, slot, 1u)};
 }
@@ -59,10 +63,15 @@ DEVICE bool is_rough(const CudaSlots& s, uint source)
     return pool_of(s, source, false).format != plain_f16 || pool_of(s, source, true).format != plain_f16;
 }
 
-// By one warp.
-template <bool coded> DEVICE void put_slot(const CudaSlots& s, const ManySlot& slot, ManySlots& to)
+// By one warp: a tile's slots as its lanes found them, for queries of some tokens.
+template <bool coded>
+DEVICE void put_slots(const AttentionArgs& a, const CudaSlots& s, const Head& h, const Span& tokens, const ManySlot& slot, const Span& tile, ManySlots& to)
 {
     const uint lane = threadIdx.x % 32u;
+    const bool seen = sees(a, h, tokens.begin, slot.index) && sees(a, h, tokens.end - 1u, slot.index);
+    const bool all = __all_sync(all_lanes, seen && tile.begin + lane < tile.end) != 0;
+    if (lane == 0u) to.tile = tile;
+    if (lane == 0u) to.are_seen = all;
     to.index[lane] = slot.index;
     to.source[lane] = slot.source;
     to.row[lane] = slot.row;
@@ -94,6 +103,7 @@ DEVICE void put_eight(const float (&x)[8], bool rest, uint* to)
 template <uint d> DEVICE void copy_tile(const CudaSlots& s, const ManySlots& slots, ManyTile<d, false>& tile)
 {
     constexpr uint eights = d / 8u;
+    if (slots.tile.begin == slots.tile.end) return;
     KS_UNROLL
     for (uint i = 0u; i < many_slots * eights; i += n_threads) {
         const uint slot = (i + threadIdx.x) / eights, j = threadIdx.x % eights, at = slot * ManyTile<d, false>::row_words + 4u * j;
@@ -189,20 +199,15 @@ DEVICE void many_logits(const ManyQueries<d>& q, const ManyTile<d, coded>& tile,
     }
 }
 
-// Whether each of a warp's queries, of tokens first to last, sees all of a whole tile.
-DEVICE bool all_see(const AttentionArgs& a, const Head& h, uint first, uint last, const Span& tile)
-{
-    const uint begin = index_of(h, tile.begin), end = index_of(h, tile.end - 1u) + 1u;
-    return tile.end - tile.begin == many_slots && end <= h.before + first + 1u && begin >= h.oldest && (a.window == 0u || h.before + last - begin < a.window);
-}
-
 // Of logits that are not all seen, by tokens of this lane's two queries.
-DEVICE void hide(const AttentionArgs& a, const Head& h, const uint (&tokens)[2], uint n, const ManySlots& slots, float (&logits)[4][4])
+DEVICE void hide(const AttentionArgs& a, const Head& h, uint first_row, const ManySlots& slots, float (&logits)[4][4])
 {
+    const uint group = a.n_heads / a.n_kv_heads, row = first_row + threadIdx.x % 32u / 4u, tokens[2] = {row / group, (row + 8u) / group};
     KS_UNROLL
     for (uint i = 0u; i < 16u; i++) {
         const uint slot = 8u * (i / 4u) + 2u * (threadIdx.x % 4u) + i % 2u;
-        if (slot >= n || !sees(a, h, tokens[i % 4u / 2u], slots.index[slot])) logits[i / 4u][i % 4u] = none;
+        const bool seen = (slot < slots.tile.end - slots.tile.begin) & sees(a, h, tokens[i % 4u / 2u], slots.index[slot]);
+        logits[i / 4u][i % 4u] = seen ? logits[i / 4u][i % 4u] : none;
     }
 }
 
@@ -327,7 +332,7 @@ DEVICE void put_partials(const AttentionArgs& a, float* partials, uint head, uin
     }
 }
 
-template <uint d, bool coded> __global__ void __launch_bounds__(n_threads, d == 64u ? 3 : 2)
+template <uint d, bool coded> __global__ void __launch_bounds__(n_threads, d != 64u ? 2 : coded ? 3 : 4)
 attention_many_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n_splits, 4 + head_dim)
                       CudaQueries q, CudaSlots s)
 {
@@ -336,53 +341,54 @@ attention_many_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, 
     Shared& shared = all_shared[0];
     const uint group = a.n_heads / a.n_kv_heads, block_row = blockIdx.x * many_rows, first_row = block_row + threadIdx.x / 32u * 16u;
     const uint end_row = min(block_row + many_rows, a.n_tokens * group);
-    const Head h = find_head(a, s, blockIdx.y, block_row / group, (end_row - 1u) / group + 1u, false);
-    const uint first_token = first_row / group, last_token = (first_row + 15u) / group;
-    const uint row = first_row + threadIdx.x % 32u / 4u, tokens[2] = {row / group, (row + 8u) / group};
-    const Span share = share_of(h);
-    Span tile = tile_from(a, h, share.begin, share.end), next = tile_from(a, h, tile.end, share.end);
+    const Head& h = shared.head;
+    if (threadIdx.x == 0u) {
+        shared.tokens = {block_row / group, (end_row - 1u) / group + 1u};
+        shared.head = find_head(a, s, blockIdx.y, shared.tokens.begin, shared.tokens.end, false);
+        shared.share = share_of(h);
+    }
+    __syncthreads();
     const bool looks_up = threadIdx.x < 32u;
-    if (looks_up && tile.begin < tile.end) put_slot<coded>(s, find_slot(a, s, h, tile), shared.slots[0]);
-    if (looks_up && next.begin < next.end) put_slot<coded>(s, find_slot(a, s, h, next), shared.slots[1]);
+    if (looks_up) {
+        const Span tile = tile_from(a, h, shared.share.begin, shared.share.end), next = tile_from(a, h, tile.end, shared.share.end);
+        put_slots<coded>(a, s, h, shared.tokens, find_slot(a, s, h, tile), tile, shared.slots[0]);
+        put_slots<coded>(a, s, h, shared.tokens, find_slot(a, s, h, next), next, shared.slots[1]);
+    }
     if constexpr (coded) fill_levels(shared.levels, s);
     __syncthreads();
-    if constexpr (!coded)
-        if (tile.begin < tile.end) copy_tile<d>(s, shared.slots[0], shared.tiles[0]);
+    if constexpr (!coded) copy_tile<d>(s, shared.slots[0], shared.tiles[0]);
     ManyQueries<d> queries;
     ManyState state = {{unseen, unseen}, {unseen, unseen}, {0.f, 0.f}};
     float sum[d / 8u][4];
     KS_UNROLL
     for (uint i = 0u; i < d / 2u; i++) sum[i / 4u][i % 4u] = 0.f;
     bool far = false;
-    for (uint nth = 0u; tile.begin < tile.end; nth++) {
-        const bool now_far = index_of(h, tile.begin) < a.n_far;
-        if (nth == 0u || now_far != far) load_fragments<d>(a, now_far ? q.other : q.q, h.head, first_row, queries);
-        far = now_far;
-        const Span later = tile_from(a, h, next.end, share.end);
-        const bool finds = looks_up && later.begin < later.end;
-        const ManySlots& slots = shared.slots[nth % Shared::n_slots];
+    for (uint nth = 0u; shared.slots[nth % Shared::n_slots].tile.begin < shared.share.end; nth++) {
+        const ManySlots &slots = shared.slots[nth % Shared::n_slots], &next = shared.slots[(nth + 1u) % Shared::n_slots];
         ManyTile<d, coded>& rows = shared.tiles[nth % Shared::n_tiles];
+        const bool now_far = slots.index[0] < a.n_far;
+        if (nth == 0u || now_far != far) load_fragments<d>(a, now_far ? q.other : q.q, blockIdx.y, first_row, queries);
+        far = now_far;
         if constexpr (!coded) wait_for_copies();
         __syncthreads();
         if constexpr (coded) {
             decode_tile<d>(s, slots, shared.levels, rows);
             __syncthreads();
-        } else if (next.begin < next.end)
-            copy_tile<d>(s, shared.slots[(nth + 1u) % Shared::n_slots], shared.tiles[(nth + 1u) % Shared::n_tiles]);
+        } else
+            copy_tile<d>(s, next, shared.tiles[(nth + 1u) % Shared::n_tiles]);
+        const Span later = tile_from(a, h, next.tile.end, shared.share.end);
         ManySlot found = {};
-        if (finds) found = find_slot(a, s, h, later);
+        if (looks_up) found = find_slot(a, s, h, later);
         float logits[4][4], shrink[2];
         const bool rough = coded && slots.is_rough != 0u;
         many_logits<d, coded>(queries, rows, rough, logits);
-        if (!all_see(a, h, first_token, last_token, tile)) hide(a, h, tokens, tile.end - tile.begin, slots, logits);
+        if (looks_up) put_slots<coded>(a, s, h, shared.tokens, found, later, shared.slots[(nth + 2u) % Shared::n_slots]);
+        if (slots.are_seen == 0u) hide(a, h, first_row, slots, logits);
         if (s.weights != nullptr) add_log_weights(slots, state, logits);
         many_weights(s.weights != nullptr, state, logits, shrink);
         many_values<d, coded>(logits, shrink, rows, rough, sum);
-        if (finds) put_slot<coded>(s, found, shared.slots[(nth + 2u) % Shared::n_slots]);
-        tile = next;
-        next = later;
     }
-    put_partials<d>(a, partials, h.head, first_row, state, sum);
+    put_partials<d>(a, partials, blockIdx.y, first_row, state, sum);
 }
 
 bool attention_many_can(const AttentionArgs& a)
