@@ -17,9 +17,16 @@ struct ManySlot {
     float more, less;
 };
 
-struct ManySlots {
-    uint index[many_slots], source[many_slots], row[many_slots];
+// Of halves.
+struct alignas(16) ManyRow {
+    const uint *key, *value;
+};
+
+template <bool coded> struct ManySlots {
+    uint index[many_slots];
     float more[many_slots], less[many_slots];
+    uint source[coded ? many_slots : 1u], row[coded ? many_slots : 1u];
+    ManyRow rows[coded ? 1u : many_slots];
     Span tile;     // those behind its last one repeat it
     uint are_seen; // by all of the block's queries, and none repeats another
     uint is_rough; // some are of no halves
@@ -35,9 +42,9 @@ template <uint d, bool coded> struct ManyTile {
 
 // While products are made of one tile, a cache of halves copies the next, and the slots of the one behind it are looked up.
 template <uint d, bool coded> struct ManyShared {
-    static constexpr uint n_tiles = coded ? 1u : 2u, n_slots = 4u;
+    static constexpr uint n_tiles = coded ? 1u : 2u, n_slots = 3u;
     ManyTile<d, coded> tiles[n_tiles];
-    ManySlots slots[n_slots];
+    ManySlots<coded> slots[n_slots];
     Levels levels[coded ? pass_chunk + 1u : 1u];
     Head head;
     Span share, tokens; // of this block: slots and queries
@@ -65,7 +72,8 @@ DEVICE bool is_rough(const CudaSlots& s, uint source)
 
 // By one warp: a tile's slots as its lanes found them, for queries of some tokens.
 template <bool coded>
-DEVICE void put_slots(const AttentionArgs& a, const CudaSlots& s, const Head& h, const Span& tokens, const ManySlot& slot, const Span& tile, ManySlots& to)
+DEVICE void put_slots(const AttentionArgs& a, const CudaSlots& s, const Head& h, const Span& tokens, const ManySlot& slot, const Span& tile,
+                      ManySlots<coded>& to)
 {
     const uint lane = threadIdx.x % 32u;
     const bool seen = sees(a, h, tokens.begin, slot.index) && sees(a, h, tokens.end - 1u, slot.index);
@@ -73,13 +81,16 @@ DEVICE void put_slots(const AttentionArgs& a, const CudaSlots& s, const Head& h,
     if (lane == 0u) to.tile = tile;
     if (lane == 0u) to.are_seen = all;
     to.index[lane] = slot.index;
-    to.source[lane] = slot.source;
-    to.row[lane] = slot.row;
     to.more[lane] = slot.more;
     to.less[lane] = slot.less;
     if constexpr (coded) {
         const bool rough = __any_sync(all_lanes, is_rough(s, slot.source)) != 0;
         if (lane == 0u) to.is_rough = rough;
+        to.source[lane] = slot.source;
+        to.row[lane] = slot.row;
+    } else {
+        const uint64_t at = uint64_t(slot.row) * (a.head_dim / 2u);
+        to.rows[lane] = {pool_of(s, slot.source, false).words + at, pool_of(s, slot.source, true).words + at};
     }
 }
 
@@ -100,21 +111,23 @@ DEVICE void put_eight(const float (&x)[8], bool rest, uint* to)
 }
 
 // Begins to copy the keys and values of slots in pools of halves.
-template <uint d> DEVICE void copy_tile(const CudaSlots& s, const ManySlots& slots, ManyTile<d, false>& tile)
+template <uint d> DEVICE void copy_tile(const ManySlots<false>& slots, ManyTile<d, false>& tile)
 {
-    constexpr uint eights = d / 8u;
+    constexpr uint eights = d / 8u, at_once = n_threads / eights; // slots
+    const uint slot = threadIdx.x / eights, j = threadIdx.x % eights;
     if (slots.tile.begin == slots.tile.end) return;
+    ManyRow rows[many_slots / at_once];
     KS_UNROLL
-    for (uint i = 0u; i < many_slots * eights; i += n_threads) {
-        const uint slot = (i + threadIdx.x) / eights, j = threadIdx.x % eights, at = slot * ManyTile<d, false>::row_words + 4u * j;
-        const uint source = slots.source[slot];
-        const uint64_t from = (uint64_t(slots.row[slot]) * d + 8u * j) / 2u;
-        copy_16(tile.keys[0] + at, pool_of(s, source, false).words + from);
-        copy_16(tile.values[0] + at, pool_of(s, source, true).words + from);
+    for (uint i = 0u; i < many_slots / at_once; i++) rows[i] = slots.rows[slot + i * at_once];
+    KS_UNROLL
+    for (uint i = 0u; i < many_slots / at_once; i++) {
+        const uint at = (slot + i * at_once) * ManyTile<d, false>::row_words + 4u * j;
+        copy_16(tile.keys[0] + at, rows[i].key + 4u * j);
+        copy_16(tile.values[0] + at, rows[i].value + 4u * j);
     }
 }
 
-template <uint d> DEVICE void decode_tile(const CudaSlots& s, const ManySlots& slots, const Levels* levels, ManyTile<d, true>& tile)
+template <uint d> DEVICE void decode_tile(const CudaSlots& s, const ManySlots<true>& slots, const Levels* levels, ManyTile<d, true>& tile)
 {
     constexpr uint eights = d / 8u;
     const bool rough = slots.is_rough != 0u;
@@ -200,7 +213,8 @@ DEVICE void many_logits(const ManyQueries<d>& q, const ManyTile<d, coded>& tile,
 }
 
 // Of logits that are not all seen, by tokens of this lane's two queries.
-DEVICE void hide(const AttentionArgs& a, const Head& h, uint first_row, const ManySlots& slots, float (&logits)[4][4])
+template <bool coded>
+DEVICE void hide(const AttentionArgs& a, const Head& h, uint first_row, const ManySlots<coded>& slots, float (&logits)[4][4])
 {
     const uint group = a.n_heads / a.n_kv_heads, row = first_row + threadIdx.x % 32u / 4u, tokens[2] = {row / group, (row + 8u) / group};
     KS_UNROLL
@@ -225,7 +239,7 @@ DEVICE float quad_max(float x)
 }
 
 // The norm of logits that have log-weights, and what weighs their values.
-DEVICE void add_log_weights(const ManySlots& slots, ManyState& state, float (&logits)[4][4])
+template <bool coded> DEVICE void add_log_weights(const ManySlots<coded>& slots, ManyState& state, float (&logits)[4][4])
 {
     KS_UNROLL
     for (uint low = 0u; low < 2u; low++) {
@@ -356,7 +370,7 @@ attention_many_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, 
     }
     if constexpr (coded) fill_levels(shared.levels, s);
     __syncthreads();
-    if constexpr (!coded) copy_tile<d>(s, shared.slots[0], shared.tiles[0]);
+    if constexpr (!coded) copy_tile<d>(shared.slots[0], shared.tiles[0]);
     ManyQueries<d> queries;
     ManyState state = {{unseen, unseen}, {unseen, unseen}, {0.f, 0.f}};
     float sum[d / 8u][4];
@@ -364,7 +378,7 @@ attention_many_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, 
     for (uint i = 0u; i < d / 2u; i++) sum[i / 4u][i % 4u] = 0.f;
     bool far = false;
     for (uint nth = 0u; shared.slots[nth % Shared::n_slots].tile.begin < shared.share.end; nth++) {
-        const ManySlots &slots = shared.slots[nth % Shared::n_slots], &next = shared.slots[(nth + 1u) % Shared::n_slots];
+        const ManySlots<coded> &slots = shared.slots[nth % Shared::n_slots], &next = shared.slots[(nth + 1u) % Shared::n_slots];
         ManyTile<d, coded>& rows = shared.tiles[nth % Shared::n_tiles];
         const bool now_far = slots.index[0] < a.n_far;
         if (nth == 0u || now_far != far) load_fragments<d>(a, now_far ? q.other : q.q, blockIdx.y, first_row, queries);
@@ -375,7 +389,7 @@ attention_many_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, 
             decode_tile<d>(s, slots, shared.levels, rows);
             __syncthreads();
         } else
-            copy_tile<d>(s, next, shared.tiles[(nth + 1u) % Shared::n_tiles]);
+            copy_tile<d>(next, shared.tiles[(nth + 1u) % Shared::n_tiles]);
         const Span later = tile_from(a, h, next.tile.end, shared.share.end);
         ManySlot found = {};
         if (looks_up) found = find_slot(a, s, h, later);
