@@ -98,16 +98,18 @@ DEVICE void put_slots(const AttentionArgs& a, const CudaSlots& s, const Head& h,
 DEVICE float rest_of(float x) { return x - HALF_TO_FLOAT(nearest_half(x)); }
 DEVICE float in_range(float x) { return fminf(65504.f, fmaxf(-65504.f, x)); }
 
-// Eight dims as words of a row; rest: of what their nearest halves leave.
-DEVICE void put_eight(const float (&x)[8], bool rest, uint* to)
+// Eight dims as words of a row, and at `left` what their nearest halves leave, or null.
+DEVICE void put_eight(const float (&x)[8], uint* near, uint* left)
 {
-    uint words[4];
+    uint words[4], rest[4];
     KS_UNROLL
     for (uint k = 0u; k < 8u; k += 2u) {
         const float u = in_range(x[k]), v = in_range(x[k + 1u]);
-        words[k / 2u] = rest ? two_halves(rest_of(u), rest_of(v)) : two_halves(u, v);
+        words[k / 2u] = two_halves(u, v);
+        rest[k / 2u] = two_halves(rest_of(u), rest_of(v));
     }
-    *reinterpret_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
+    *reinterpret_cast<uint4*>(near) = make_uint4(words[0], words[1], words[2], words[3]);
+    if (left != nullptr) *reinterpret_cast<uint4*>(left) = make_uint4(rest[0], rest[1], rest[2], rest[3]);
 }
 
 // Begins to copy the keys and values of slots in pools of halves.
@@ -127,21 +129,25 @@ template <uint d> DEVICE void copy_tile(const ManySlots<false>& slots, ManyTile<
     }
 }
 
+// Sixteen dims of a row, eights j and the next: neighbours lie in the same words, and the format is asked for once.
+template <uint n_words>
+DEVICE void decode_sixteen(const CudaCache& cache, uint row, uint j, uint d, const float* levels, uint at, bool rough, uint (&parts)[2][n_words])
+{
+    float x[2][8];
+    load_eights<true, 2u>(cache, row, j, d, levels, x);
+    KS_UNROLL
+    for (uint k = 0u; k < 2u; k++) put_eight(x[k], parts[0] + at + 4u * k, rough ? parts[1] + at + 4u * k : nullptr);
+}
+
 template <uint d> DEVICE void decode_tile(const CudaSlots& s, const ManySlots<true>& slots, const Levels* levels, ManyTile<d, true>& tile)
 {
-    constexpr uint eights = d / 8u;
+    constexpr uint pairs = d / 16u;
     const bool rough = slots.is_rough != 0u;
-    for (uint i = threadIdx.x; i < many_slots * eights; i += n_threads) {
-        const uint slot = i / eights, j = i % eights, at = slot * ManyTile<d, true>::row_words + 4u * j;
+    for (uint i = threadIdx.x; i < many_slots * pairs; i += n_threads) {
+        const uint slot = i / pairs, j = 2u * (i % pairs), at = slot * ManyTile<d, true>::row_words + 4u * j;
         const uint source = slots.source[slot], row = slots.row[slot];
-        float key[8], value[8];
-        load_eight<true>(pool_of(s, source, false), row, j, d, levels[source].k, key);
-        load_eight<true>(pool_of(s, source, true), row, j, d, levels[source].v, value);
-        put_eight(key, false, tile.keys[0] + at);
-        put_eight(value, false, tile.values[0] + at);
-        if (!rough) continue;
-        put_eight(key, true, tile.keys[1] + at);
-        put_eight(value, true, tile.values[1] + at);
+        decode_sixteen(pool_of(s, source, false), row, j, d, levels[source].k, at, rough, tile.keys);
+        decode_sixteen(pool_of(s, source, true), row, j, d, levels[source].v, at, rough, tile.values);
     }
 }
 

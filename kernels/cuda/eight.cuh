@@ -170,24 +170,38 @@ KS_LOAD(GroupCodec<codec_kivi>, (void)levels; load_kivi_group<4u>(cache, r, j, d
 KS_LOAD(GroupCodec<codec_kivi2>, (void)levels; load_kivi_group<2u>(cache, r, j, d, out));
 #undef KS_LOAD
 
-// coded: the cache may be of any format; else it is of halves.
-template <bool coded> DEVICE void load_eight(const CudaCache& cache, uint r, uint j, uint d, const float* levels, float (&out)[8])
+// As many eights from j on. coded: the cache may be of any format; else it is of halves.
+template <bool coded, uint n> DEVICE void load_eights(const CudaCache& cache, uint r, uint j, uint d, const float* levels, float (*out)[8])
 {
-    if (!coded || cache.format == plain_f16) return load_halves(cache, r, j, d, out);
+    if (!coded || cache.format == plain_f16) {
+        KS_UNROLL
+        for (uint k = 0u; k < n; k++) load_halves(cache, r, j + k, d, out[k]);
+        return;
+    }
     if (cache.format == plain_f32) {
         KS_UNROLL
-        for (uint i = 0u; i < 8u; i++) out[i] = BITS_TO_FLOAT(cache.words[uint64_t(r) * d + 8u * j + i]);
+        for (uint i = 0u; i < 8u * n; i++) out[i / 8u][i % 8u] = BITS_TO_FLOAT(cache.words[uint64_t(r) * d + 8u * j + i]);
         return;
     }
     uint nth = first_codec;
-#define KS_CASE(name) \
-    if (cache.format == nth++) return LoadEight<RowCodec<codec_##name>>::load(cache, r, j, d, levels, out);
-    CODECS(KS_CASE)
+#define KS_CASE(Codec) \
+    if (cache.format == nth++) { \
+        KS_UNROLL \
+        for (uint k = 0u; k < n; k++) LoadEight<Codec>::load(cache, r, j + k, d, levels, out[k]); \
+        return; \
+    }
+#define KS_ROW_CASE(name) KS_CASE(RowCodec<codec_##name>)
+#define KS_GROUP_CASE(name) KS_CASE(GroupCodec<codec_##name>)
+    CODECS(KS_ROW_CASE)
+    GROUP_CODECS(KS_GROUP_CASE)
+#undef KS_GROUP_CASE
+#undef KS_ROW_CASE
 #undef KS_CASE
-#define KS_CASE(name) \
-    if (cache.format == nth++) return LoadEight<GroupCodec<codec_##name>>::load(cache, r, j, d, levels, out);
-    GROUP_CODECS(KS_CASE)
-#undef KS_CASE
+}
+
+template <bool coded> DEVICE void load_eight(const CudaCache& cache, uint r, uint j, uint d, const float* levels, float (&out)[8])
+{
+    load_eights<coded, 1u>(cache, r, j, d, levels, &out);
 }
 
 // Whether a layer's pools are all of halves.
