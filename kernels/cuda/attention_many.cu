@@ -61,7 +61,8 @@ DEVICE Span tile_from(const AttentionArgs& a, const Head& h, uint nth, uint end)
 DEVICE ManySlot find_slot(const AttentionArgs& a, const CudaSlots& s, const Head& h, const Span& tile)
 {
     if (tile.begin == tile.end) return {};
-    const uint index = index_of(h, min(tile.begin + threadIdx.x % 32u, tile.end - 1u)), source = source_of(a, h, index), slot = slot_of(a, s, h, index);
+    const uint index = index_of(h, min(tile.begin + threadIdx.x % 32u, tile.end - 1u));
+    const uint source = source_of(a, h, index), slot = slot_of(a, s, h, index);
     return {index, source, row_of_slot(a, source, slot), log_weight(a, s, h, index, slot, 0u), log_weight(a, s, h, index, slot, 1u)};
 }
 
@@ -131,7 +132,8 @@ template <uint d> DEVICE void copy_tile(const ManySlots<false>& slots, ManyTile<
 
 // Sixteen dims of a row, eights j and the next: neighbours lie in the same words, and the format is asked for once.
 template <uint n_words>
-DEVICE void decode_sixteen(const CudaCache& cache, uint row, uint j, uint d, const float* levels, uint at, bool rough, uint (&parts)[2][n_words])
+DEVICE void decode_sixteen(const CudaCache& cache, uint row, uint j, uint d, const float* levels, uint at, bool rough,
+                           uint (&parts)[2][n_words])
 {
     float x[2][8];
     load_eights<true, 2u>(cache, row, j, d, levels, x);
@@ -291,7 +293,8 @@ DEVICE void many_weights(bool normed, ManyState& state, float (&logits)[4][4], f
 
 // sum of this lane: tile j of 8 dims, element e.
 template <uint d, bool coded>
-DEVICE void many_values(const float (&weights)[4][4], const float (&shrink)[2], const ManyTile<d, coded>& tile, bool rough, float (&sum)[d / 8u][4])
+DEVICE void many_values(const float (&weights)[4][4], const float (&shrink)[2], const ManyTile<d, coded>& tile, bool rough,
+                        float (&sum)[d / 8u][4])
 {
     constexpr uint row_words = ManyTile<d, coded>::row_words;
     uint near[2][4], left[2][4]; // the weights as fragments, of each 16 slots
@@ -352,7 +355,10 @@ DEVICE void put_partials(const AttentionArgs& a, float* partials, uint head, uin
     }
 }
 
-template <uint d, bool coded> __global__ void __launch_bounds__(n_threads, d != 64u ? 2 : coded ? 3 : 4)
+// Blocks that a multiprocessor's registers are for.
+constexpr uint many_blocks(uint d, bool coded) { return d != 64u ? 2u : coded || mma_is_by_hand ? 3u : 4u; }
+
+template <uint d, bool coded> __global__ void __launch_bounds__(n_threads, many_blocks(d, coded))
 attention_many_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n_splits, 4 + head_dim)
                       CudaQueries q, CudaSlots s)
 {

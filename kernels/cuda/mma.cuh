@@ -94,7 +94,8 @@ DEVICE void mma_m16n8k16_f16(float (&d)[4], const uint (&a)[4], const uint (&b)[
 DEVICE void copy_16(uint* to, const uint* from)
 {
 #if __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(uint(__cvta_generic_to_shared(to))), "l"(__cvta_generic_to_global(from)) : "memory");
+    const uint at = uint(__cvta_generic_to_shared(to));
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(__cvta_generic_to_global(from)) : "memory");
 #else
     *reinterpret_cast<uint4*>(to) = __ldg(reinterpret_cast<const uint4*>(from));
 #endif
@@ -116,6 +117,12 @@ DEVICE void wait_for_copies()
 
 namespace ks
 {
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 750
+constexpr bool mma_is_by_hand = true;
+#else
+constexpr bool mma_is_by_hand = false;
+#endif
 
 // power_of_two, in one instruction: what would be below 2^-126 is 0.
 DEVICE float power_of_two_flushed(float x)
@@ -154,7 +161,8 @@ DEVICE void load_turned_matrices(const uint* rows, uint at, uint (&out)[2][2])
     const uint lane = threadIdx.x % 32u, shift = lane / 4u % 2u * 16u;
     for (uint i = 0u; i < 4u; i++) {
         const uint row = 8u * i + 2u * (lane % 4u);
-        const uint low = rows[__shfl_sync(all_lanes, at, int(row)) + lane / 8u], high = rows[__shfl_sync(all_lanes, at, int(row + 1u)) + lane / 8u];
+        const uint low = rows[__shfl_sync(all_lanes, at, int(row)) + lane / 8u];
+        const uint high = rows[__shfl_sync(all_lanes, at, int(row + 1u)) + lane / 8u];
         out[i / 2u][i % 2u] = (low >> shift & 0xffffu) | (high >> shift & 0xffffu) << 16;
     }
 #endif
