@@ -9,10 +9,11 @@ namespace ks
 {
 
 // Blocks that share the slots of the same queries, of which each has so many, where the queries alone keep too few multiprocessors busy.
-uint32_t CudaBackend::splits_of(uint32_t rows, uint32_t n_tokens, uint32_t n_heads, uint32_t n_kv_heads) const
+uint32_t CudaBackend::splits_of(uint32_t rows, uint32_t n_tokens, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim) const
 {
     const uint64_t n = uint64_t(n_tokens) * (n_heads / n_kv_heads), n_blocks = (n + rows - 1) / rows * n_kv_heads;
-    return uint32_t(std::min<uint64_t>(std::max<uint64_t>(1, 4ull * m_device.n_processors / n_blocks), most_splits));
+    const uint64_t at_a_time = uint64_t(m_device.n_processors) * (rows != many_rows ? 4 : head_dim == 64 ? 3 : 2);
+    return uint32_t(std::min<uint64_t>(std::max<uint64_t>(1, at_a_time / n_blocks), most_splits));
 }
 
 // Of any number of tokens up to that of a chunk.
@@ -21,7 +22,7 @@ uint64_t CudaBackend::n_partials(const ScratchShape& shape) const
     uint64_t most = 0;
     for (uint32_t n = 1; n <= shape.n_tokens && shape.n_heads && shape.head_dim; n++)
         for (uint32_t rows : {attention_rows(shape.head_dim), many_rows})
-            most = std::max(most, uint64_t(n) * shape.n_heads * splits_of(rows, n, shape.n_heads, shape.n_kv_heads));
+            most = std::max(most, uint64_t(n) * shape.n_heads * splits_of(rows, n, shape.n_heads, shape.n_kv_heads, shape.head_dim));
     return most * (4 + shape.head_dim);
 }
 
@@ -105,7 +106,7 @@ void CudaBackend::attention(const AttentionArgs& a, const Tensor& y, const Queri
              a.n_tokens, a.head_dim);
     const CudaQueries queries = queries_of(a, q, slots);
     const bool few = attention_few_can(a), many = !few && attention_many_can(a);
-    const uint32_t n_splits = splits_of(many ? many_rows : attention_rows(a.head_dim), a.n_tokens, a.n_heads, a.n_kv_heads);
+    const uint32_t n_splits = splits_of(many ? many_rows : attention_rows(a.head_dim), a.n_tokens, a.n_heads, a.n_kv_heads, a.head_dim);
     const auto launch = few ? attention_few_launch : many ? attention_many_launch : attention_launch;
     m_stream.run(launch, a, n_splits, m_scratch.partials, queries, slots_of(a, slots));
     m_stream.run(attention_fold_launch, a, n_splits, cuda_values(y, n * a.head_dim), cuda_values(lse, n), m_scratch.partials);

@@ -89,6 +89,19 @@ DEVICE uint nearest_half(float x)
 #endif
 }
 
+// In one word, the first one low.
+DEVICE uint two_halves(float x, float y)
+{
+#ifdef __CUDA_ARCH__
+    const __half2 both = __floats2half2_rn(x, y);
+    uint word;
+    memcpy(&word, &both, 4);
+    return word;
+#else
+    return nearest_half(x) | nearest_half(y) << 16;
+#endif
+}
+
 // Sums and maxima over a warp, the same in every lane and in every run.
 DEVICE float warp_sum(float x)
 {

@@ -217,9 +217,18 @@ template <bool coded, class Body> DEVICE void with_loader(uint format, const Bod
 #undef KS_CASE
 }
 
+// As many eights from j on.
+template <bool coded, uint n> DEVICE void load_eights(const CudaCache& cache, uint r, uint j, uint d, const float* levels, float (*out)[8])
+{
+    with_loader<coded>(cache.format, [&](auto loader) {
+        KS_UNROLL
+        for (uint k = 0u; k < n; k++) loader.load(cache, r, j + k, d, levels, out[k]);
+    });
+}
+
 template <bool coded> DEVICE void load_eight(const CudaCache& cache, uint r, uint j, uint d, const float* levels, float (&out)[8])
 {
-    with_loader<coded>(cache.format, [&](auto loader) { loader.load(cache, r, j, d, levels, out); });
+    load_eights<coded, 1u>(cache, r, j, d, levels, &out);
 }
 
 // Whether a layer's pools are all of halves.

@@ -90,8 +90,82 @@ DEVICE void mma_m16n8k16_f16(float (&d)[4], const uint (&a)[4], const uint (&b)[
 #endif
 }
 
+// Begins to copy 16 bytes from global to shared memory, where both are multiples of 16; they are there after wait_for_copies.
+DEVICE void copy_16(uint* to, const uint* from)
+{
+#if __CUDA_ARCH__ >= 800
+    const uint at = uint(__cvta_generic_to_shared(to));
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(__cvta_generic_to_global(from)) : "memory");
+#else
+    *reinterpret_cast<uint4*>(to) = __ldg(reinterpret_cast<const uint4*>(from));
+#endif
+}
+
+// For this lane's copies.
+DEVICE void wait_for_copies()
+{
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
 } // namespace ks
 
 #else
 #include <cuda_shim_mma.h>
 #endif
+
+namespace ks
+{
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 750
+constexpr bool mma_is_by_hand = true;
+#else
+constexpr bool mma_is_by_hand = false;
+#endif
+
+// power_of_two, in one instruction: what would be below 2^-126 is 0.
+DEVICE float power_of_two_flushed(float x)
+{
+#ifdef __CUDA_ARCH__
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#else
+    return power_of_two(x);
+#endif
+}
+
+// Four matrices of 8 rows of 8 halves, two to a word, from shared memory: row l % 8 of matrix l / 8 is the four words from rows[at] on, a
+// multiple of 16 bytes, where lane l says so. Lane l gets of each matrix halves 2 (l % 4) and the next of row l / 4.
+DEVICE void load_matrices(const uint* rows, uint at, uint (&out)[2][2])
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 750
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(out[0][0]), "=r"(out[0][1]), "=r"(out[1][0]), "=r"(out[1][1])
+                 : "r"(uint(__cvta_generic_to_shared(rows + at))));
+#else
+    const uint lane = threadIdx.x % 32u;
+    for (uint i = 0u; i < 4u; i++) out[i / 2u][i % 2u] = rows[__shfl_sync(all_lanes, at, int(8u * i + lane / 4u)) + lane % 4u];
+#endif
+}
+
+// The same, turned: lane l gets of each matrix half l / 4 of rows 2 (l % 4) and the next.
+DEVICE void load_turned_matrices(const uint* rows, uint at, uint (&out)[2][2])
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 750
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(out[0][0]), "=r"(out[0][1]), "=r"(out[1][0]), "=r"(out[1][1])
+                 : "r"(uint(__cvta_generic_to_shared(rows + at))));
+#else
+    const uint lane = threadIdx.x % 32u, shift = lane / 4u % 2u * 16u;
+    for (uint i = 0u; i < 4u; i++) {
+        const uint row = 8u * i + 2u * (lane % 4u);
+        const uint low = rows[__shfl_sync(all_lanes, at, int(row)) + lane / 8u];
+        const uint high = rows[__shfl_sync(all_lanes, at, int(row + 1u)) + lane / 8u];
+        out[i / 2u][i % 2u] = (low >> shift & 0xffffu) | (high >> shift & 0xffffu) << 16;
+    }
+#endif
+}
+
+} // namespace ks

@@ -81,12 +81,12 @@ DEVICE uint row_of_slot(const AttentionArgs& a, uint source, uint slot)
     return source == pass_coded ? slot - a.n_kv_heads * a.n_rows : slot;
 }
 
+// In one expression without branches: prompt attention asks it of every logit of some tiles.
 DEVICE bool sees(const AttentionArgs& a, const Head& h, uint t, uint index)
 {
-    uint own = h.before + t;
-    if (index > own) return false;
-    if (index < a.n_pinned && index < own) return true;
-    return index >= h.oldest && (a.window == 0u || own - index < a.window);
+    const uint own = h.before + t;
+    const bool pinned = (index < a.n_pinned) & (index < own), near = (a.window == 0u) | (own - index < a.window);
+    return (index <= own) & (pinned | ((index >= h.oldest) & near));
 }
 
 DEVICE bool is_grouped(const AttentionArgs& a, const Head& h, uint t, uint index)

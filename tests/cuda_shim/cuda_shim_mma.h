@@ -65,10 +65,47 @@ CUDASHIM_NOSAN inline void multiply_halves(unsigned part, void** lanes)
     multiply_fragments<float, 2, 2>(part, lanes, [](unsigned word, int i) { return half_of(word >> (16 * i) & 0xffff); });
 }
 
+// Copies that are under way, of each thread: their places hold NaNs until it waits, so that neither comes too early.
+struct Copy {
+    uint4* to;
+    const uint4* from;
+    uint64_t launch;
+};
+constexpr int max_copies = 32;
+inline Copy copies_[1024][max_copies];
+inline int n_copies_[1024];
+
+CUDASHIM_NOSAN inline void add_copy(uint4* to, const uint4* from)
+{
+    int& n = n_copies_[CUDASHIM_E.cur];
+    if (n && copies_[CUDASHIM_E.cur][0].launch != stats.launches) n = 0; // what a launch that failed left
+    if (n == max_copies) fail("more copies under way than the stand-in keeps");
+    copies_[CUDASHIM_E.cur][n++] = {to, from, stats.launches};
+}
+CUDASHIM_NOSAN inline bool take_copy(Copy* out)
+{
+    int& n = n_copies_[CUDASHIM_E.cur];
+    if (n == 0) return false;
+    *out = copies_[CUDASHIM_E.cur][--n];
+    return out->launch == stats.launches;
+}
+
 } // namespace cudashim
 
 namespace ks
 {
+
+inline void copy_16(unsigned* to, const unsigned* from)
+{
+    const auto* at = cudashim::aligned_(reinterpret_cast<const uint4*>(to));
+    *const_cast<uint4*>(at) = make_uint4(~0u, ~0u, ~0u, ~0u);
+    cudashim::add_copy(const_cast<uint4*>(at), cudashim::aligned_(reinterpret_cast<const uint4*>(from)));
+}
+
+inline void wait_for_copies()
+{
+    for (cudashim::Copy copy; cudashim::take_copy(&copy);) *copy.to = *copy.from;
+}
 
 inline void mma_m16n8k16_s8(int (&d)[4], const unsigned (&a)[2], unsigned b, CUDASHIM_SITE)
 {
