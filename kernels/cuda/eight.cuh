@@ -190,6 +190,14 @@ template <bool coded> DEVICE void load_eight(const CudaCache& cache, uint r, uin
 #undef KS_CASE
 }
 
+// Sums over the lanes that share a row, the same in each.
+template <uint lanes> DEVICE float share_sum(float x)
+{
+    KS_UNROLL
+    for (uint apart = lanes / 2u; apart > 0u; apart /= 2u) x += __shfl_xor_sync(all_lanes, x, int(apart));
+    return x;
+}
+
 // Whether a layer's pools are all of halves.
 static inline bool are_halves(const CudaSlots& s)
 {

@@ -114,5 +114,8 @@ void attention_fold_launch(const AttentionArgs& a, uint n_splits, float* y, floa
 void kv_score_launch(const KvScoreArgs& s, const AttentionArgs& a, ScoreDecay decay, float* signal, float* chunk_signal, CudaQueries q,
                      CudaSlots all, const float* lse, cudaStream_t stream);
 void select_launch(const CudaSelect& c, cudaStream_t stream);
+// Its logits of all candidates, of the usual heads.
+bool select_keys_can(const CudaSelect& c);
+void select_keys_launch(const CudaSelect& c, cudaStream_t stream);
 
 } // namespace ks

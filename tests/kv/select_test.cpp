@@ -157,6 +157,18 @@ TEST_CASE("select: over what a policy keeps, merged slots and codes; devices rea
     }
 }
 
+TEST_CASE("select: of codes in rows that lanes read by eights the same is read")
+{
+    for (const std::string recipe :
+         {"mix,k=q8,v=q8,select=tokenselect,read=64,recent=16", "mix,k=turbo4,v=turbo3,select=topk,read=64,recent=16",
+          "mix,k=kivi,v=kivi,select=tokenselect,read=96,recent=16", "mix,k=polar,v=polar5,select=hardvote,read=64,recent=16"}) {
+        CAPTURE(recipe);
+        const BedShape shape{3, 1, 64, ""};
+        for (const std::string& device : tested_names())
+            if (device != "reference") check_same(recipe, shape, device, Text{15, shape});
+    }
+}
+
 // A layer that holds n slots and was asked nothing so far. n_alike of every two keys are zeros.
 static void fill(Bed& bed, uint32_t n, uint32_t n_alike)
 {
@@ -210,6 +222,9 @@ TEST_CASE("select: of a long text the same is read")
             check_long(device, std::string("retain=all,select=") + kind + some, others + 1022, {}, 0);
         for (const char* kind : {"hardvote", "quest"})
             check_long(device, std::string("retain=all,select=") + kind + most, 70000, {2, 1, 16}, 0);
+        for (const BedShape shape :
+             {BedShape{6, 2, 64, "f16"}, BedShape{5, 1, 128, "f16"}, BedShape{2, 1, 256, "f16"}, BedShape{2, 2, 64, "f32"}})
+            for (uint32_t n_alike : {0, 1}) check_long(device, "retain=all,select=tokenselect" + some, 700, shape, n_alike);
     }
 }
 
