@@ -69,23 +69,33 @@ __global__ void __launch_bounds__(select_threads, 1) select_begin_kernel(CudaSel
     }
 }
 
-// The bounds of the pages that the last tokens are in: a thread for each dim.
-__global__ void __launch_bounds__(n_threads, 2) select_bounds_kernel(CudaSelect c)
+// The bounds of the pages that the last tokens are in: a block's threads share a page's dims, and its rows where dims are few.
+__global__ void __launch_bounds__(select_threads, 2) select_bounds_kernel(CudaSelect c)
 {
+    KS_SHARED(float, bounds, [select_threads][2]);
     if (c.room.words[0] != 0u) return; // all of the grid
-    const uint d = c.a.head_dim, head = blockIdx.y;
-    const Head h = find_head(c.a, c.slots, head, 0u, c.a.n_tokens, true);
+    const uint d = c.a.head_dim, width = min(d, select_threads), n_parts = select_threads / width, part = threadIdx.x / width;
+    const Head h = find_head(c.a, c.slots, blockIdx.y, 0u, c.a.n_tokens, true);
     const uint first = (h.before - min(h.before, c.room.words[1])) / select_page;
     for (uint page = first + blockIdx.x; page * select_page < h.before; page += gridDim.x) {
-        uint16_t* low = c.to.bounds + (uint64_t(head) * c.to.n_pages + page) * 2u * d;
+        uint16_t* low = c.to.bounds + (uint64_t(h.head) * c.to.n_pages + page) * 2u * d;
         const uint end = min(h.before, (page + 1u) * select_page);
-        for (uint k = threadIdx.x; k < d; k += n_threads) {
-            float least = 0.f, most = 0.f;
-            for (uint i = page * select_page; i < end; i++) {
+        for (uint k = threadIdx.x % width; k - threadIdx.x % width < d; k += width) {
+            float least = -none, most = none;
+            for (uint i = page * select_page + part; k < d && part < n_parts && i < end; i += n_parts) {
                 const uint source = source_of(c.a, h, i), row = row_of_slot(c.a, source, slot_of(c.a, c.slots, h, i));
                 const float x = cache_value(pool_of(c.slots, source, false), row, k, d);
-                least = i % select_page == 0u || x < least ? x : least;
-                most = i % select_page == 0u || x > most ? x : most;
+                least = fminf(least, x);
+                most = fmaxf(most, x);
+            }
+            __syncthreads(); // who read the last ones
+            bounds[threadIdx.x][0] = least;
+            bounds[threadIdx.x][1] = most;
+            __syncthreads();
+            if (part != 0u || k >= d) continue;
+            for (uint other = 1u; other < n_parts; other++) {
+                least = fminf(least, bounds[threadIdx.x + other * width][0]);
+                most = fmaxf(most, bounds[threadIdx.x + other * width][1]);
             }
             low[k] = uint16_t(HALF_BELOW(least));
             low[d + k] = uint16_t(HALF_ABOVE(most));
@@ -382,7 +392,7 @@ void select_launch(const CudaSelect& c, cudaStream_t stream)
     const dim3 by_head(c.room.n_shares, heads), by_query_head(c.room.n_shares, c.a.n_heads), by_set(c.room.n_shares, n_sets);
     KS_LAUNCH(select_begin_kernel, 1u, select_threads, stream, c);
     if (c.s.kind == select_pages) {
-        KS_LAUNCH(select_bounds_kernel, dim3(bound_blocks, heads), n_threads, stream, c);
+        KS_LAUNCH(select_bounds_kernel, dim3(bound_blocks, heads), select_threads, stream, c);
         KS_LAUNCH(select_pages_kernel, by_head, select_threads, stream, c);
         find_highest(c, n_sets, false, 0u, stream);
     } else {
