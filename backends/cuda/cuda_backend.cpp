@@ -91,9 +91,20 @@ CudaBackend::Scratch CudaBackend::place(const ScratchShape& shape, uint8_t* memo
     };
     const uint64_t n_values = uint64_t(shape.n_heads) * shape.head_dim;
     take(&s.acts, uint64_t(shape.max_cols / 32) * shape.n_tokens);
+    const uint64_t partials_at = s.bytes;
     take(&s.partials, n_partials(shape));
-    take(&s.turned, 2 * n_values * shape.n_tokens);
+    const uint64_t partials_end = s.bytes, n_rounds = (uint64_t(shape.selected_slots) + select_threads - 1) / select_threads;
     s.select.stride = shape.selected_slots;
+    s.select.n_shares = uint32_t(std::min<uint64_t>(n_rounds, most_select_shares));
+    if (shape.selected_slots) { // what a choice counts lies where the partials will
+        s.bytes = partials_at;
+        take(&s.select.digits, uint64_t(shape.n_heads) * select_passes * select_digits);
+        take(&s.select.found, uint64_t(shape.n_heads) * select_passes * 3);
+        take(&s.select.norms, uint64_t(shape.n_heads) * s.select.n_shares * 2);
+        take(&s.select.counts, uint64_t(shape.n_heads) * s.select.n_shares);
+        s.bytes = std::max(s.bytes, partials_end);
+    }
+    take(&s.turned, 2 * n_values * shape.n_tokens);
     if (!shape.selected_slots) return s;
     take(&s.select.query, n_values);
     take(&s.select.plain, n_values);

@@ -41,14 +41,6 @@ DEVICE void load_queries(const AttentionArgs& a, const float* q, uint head, uint
     }
 }
 
-// Sums over the lanes that share a slot, the same in each.
-template <uint lanes> DEVICE float share_sum(float x)
-{
-    KS_UNROLL
-    for (uint apart = lanes / 2u; apart > 0u; apart /= 2u) x += __shfl_xor_sync(all_lanes, x, int(apart));
-    return x;
-}
-
 // A warp's slots of one round: lane i knows the ith.
 struct FewSlot {
     uint index, source, slot, row;

@@ -7,50 +7,33 @@
 namespace ks
 {
 
-// What the codes of turbo codecs stand for, for a block's keys and values: a table in registers would be indexed.
-struct Levels {
-    float k[16], v[16];
+// What the codes of turbo and polar codecs stand for, for a block's keys and values: a table in registers would be indexed, in memory of
+// each thread's own it would lie in as many places as there are codes.
+constexpr uint most_levels = 96u;
+struct alignas(8) Levels {
+    float k[most_levels], v[most_levels];
 };
 
-template <class C> struct RanksOf {
-    static constexpr uint n = 0u;
-};
-template <> struct RanksOf<codec_turbo4> {
-    static constexpr uint n = codec_turbo4::ranks;
-};
-template <> struct RanksOf<codec_turbo3> {
-    static constexpr uint n = codec_turbo3::ranks;
-};
-template <> struct RanksOf<codec_turbo2> {
-    static constexpr uint n = codec_turbo2::ranks;
-};
-template <> struct RanksOf<codec_turbo2v> {
-    static constexpr uint n = codec_turbo2v::ranks;
-};
-
-DEVICE uint ranks_of(uint format)
+template <class C> DEVICE void fill_turbo(float* levels)
 {
-    uint nth = first_codec;
-#define KS_CASE(name) \
-    if (format == nth++) return RanksOf<codec_##name>::n;
-    CODECS(KS_CASE)
-#undef KS_CASE
-    return 0u;
+    if (threadIdx.x < 2u * C::ranks) levels[threadIdx.x] = turbo_level(C::ranks, threadIdx.x);
 }
 
-DEVICE void fill_levels(float* levels, uint format)
+// Cosine and sine of each code: of 16 codes of level 1, then of up to 8 of each other level.
+template <bool fine> DEVICE void fill_polar(float* levels)
 {
-    const uint ranks = ranks_of(format);
-    if (threadIdx.x < 2u * ranks) levels[threadIdx.x] = turbo_level(ranks, threadIdx.x);
+    const uint i = threadIdx.x, level = 2u + (i - 32u) / 16u, code = i % 16u / 2u;
+    if (i < 32u) levels[i] = polar_first_factor(i / 2u, i % 2u != 0u);
+    if (i >= 32u && i < most_levels && code < (polar_is_fine(fine, level) ? 8u : 4u)) levels[i] = polar_factor(fine, level, code, i % 2u != 0u);
 }
 
-// Of each pool; a barrier comes before they are read.
-DEVICE void fill_levels(Levels* levels, const CudaSlots& s)
+struct alignas(8) CosineSine {
+    float of[2];
+};
+DEVICE const float* polar_at(const float* levels, uint level, uint code) { return levels + (level < 2u ? 0u : 16u * level) + 2u * code; }
+DEVICE CosineSine polar_both(const float* levels, uint level, uint code)
 {
-    for (uint source = pass_plain; source <= pass_chunk; source++) {
-        fill_levels(levels[source].k, pool_of(s, source, false).format);
-        fill_levels(levels[source].v, pool_of(s, source, true).format);
-    }
+    return *reinterpret_cast<const CosineSine*>(polar_at(levels, level, code));
 }
 
 DEVICE void halves_of(uint word, float* out)
@@ -146,54 +129,58 @@ template <uint bits> DEVICE void load_kivi_group(const CudaCache& cache, uint r,
 }
 
 // Of a block of 16 these are a half: one angle of level 3, two of level 2, four of level 1 below it.
-template <class C, bool fine> DEVICE void load_polar(const CudaCache& cache, uint r, uint j, uint d, float (&out)[8])
+template <class C, bool fine> DEVICE void load_polar(const CudaCache& cache, uint r, uint j, uint d, const float* levels, float (&out)[8])
 {
     const uint *w = row_words<RowCodec<C>>(cache, r, d), tail = row_tail<RowCodec<C>>(cache, r, d), bytes = polar_bytes(d, fine);
     float top = HALF_TO_FLOAT(row_field(w, 0u, tail, bytes, 2u * d + 16u * (j / (fine ? 4u : 2u)), 0xffffu));
-    if (fine) top *= polar_factor(fine, 5u, polar_code(w, 0u, tail, d, fine, 5u, j / 4u), (j / 2u & 1u) != 0u);
-    top *= polar_factor(fine, 4u, polar_code(w, 0u, tail, d, fine, 4u, j / 2u), (j & 1u) != 0u);
-    const uint third = polar_code(w, 0u, tail, d, fine, 3u, j);
+    if (fine) top *= polar_at(levels, 5u, polar_code(w, 0u, tail, d, fine, 5u, j / 4u))[j / 2u & 1u];
+    top *= polar_at(levels, 4u, polar_code(w, 0u, tail, d, fine, 4u, j / 2u))[j & 1u];
+    const CosineSine third = polar_both(levels, 3u, polar_code(w, 0u, tail, d, fine, 3u, j));
     KS_UNROLL
     for (uint i = 0u; i < 2u; i++) {
-        const float mid = top * polar_factor(fine, 3u, third, i != 0u);
-        const uint second = polar_code(w, 0u, tail, d, fine, 2u, 2u * j + i);
+        const float mid = top * third.of[i];
+        const CosineSine second = polar_both(levels, 2u, polar_code(w, 0u, tail, d, fine, 2u, 2u * j + i));
         KS_UNROLL
         for (uint k = 0u; k < 2u; k++) {
-            const float low = mid * polar_factor(fine, 2u, second, k != 0u);
-            const uint first = row_field(w, 0u, tail, bytes, plane_bit(4u * j + 2u * i + k, d / 2u, 4u), 15u);
-            out[4u * i + 2u * k] = low * polar_first_factor(first, false);
-            out[4u * i + 2u * k + 1u] = low * polar_first_factor(first, true);
+            const float low = mid * second.of[k];
+            const uint code = row_field(w, 0u, tail, bytes, plane_bit(4u * j + 2u * i + k, d / 2u, 4u), 15u);
+            const CosineSine first = polar_both(levels, 1u, code);
+            out[4u * i + 2u * k] = low * first.of[0];
+            out[4u * i + 2u * k + 1u] = low * first.of[1];
         }
     }
 }
 
 template <class C> struct LoadEight;
-#define KS_LOAD(n, Codec, ...)                                                                                                      \
+#define KS_LOAD(n, Codec, fills, ...)                                                                                                      \
     template <> struct LoadEight<Codec> {                                                                                         \
         static constexpr uint unroll = n;                                                                                         \
+        DEVICE_MEMBER static void fill(float* levels) { fills; }                                                                 \
         DEVICE_MEMBER static void load(const CudaCache& cache, uint r, uint j, uint d, const float* levels, float (&out)[8]) { __VA_ARGS__; } \
     }
-KS_LOAD(2u, RowCodec<codec_turbo4>, load_turbo<codec_turbo4>(cache, r, j, d, levels, out));
-KS_LOAD(2u, RowCodec<codec_turbo3>, load_turbo<codec_turbo3>(cache, r, j, d, levels, out));
-KS_LOAD(2u, RowCodec<codec_turbo2>, load_turbo<codec_turbo2>(cache, r, j, d, levels, out));
-KS_LOAD(2u, RowCodec<codec_turbo2v>, load_turbo<codec_turbo2v>(cache, r, j, d, levels, out));
-KS_LOAD(2u, RowCodec<codec_q4>, (void)levels; load_q4(cache, r, j, d, out));
-KS_LOAD(2u, RowCodec<codec_q8>, (void)levels; load_q8(cache, r, j, d, out));
-KS_LOAD(1u, RowCodec<codec_polar>, (void)levels; load_polar<codec_polar, false>(cache, r, j, d, out));
-KS_LOAD(1u, RowCodec<codec_polar5>, (void)levels; load_polar<codec_polar5, true>(cache, r, j, d, out));
-KS_LOAD(2u, RowCodec<codec_kiviv>, (void)levels; load_kivi_row<4u>(cache, r, j, d, out));
-KS_LOAD(2u, RowCodec<codec_kivi2v>, (void)levels; load_kivi_row<2u>(cache, r, j, d, out));
-KS_LOAD(2u, GroupCodec<codec_kivi>, (void)levels; load_kivi_group<4u>(cache, r, j, d, out));
-KS_LOAD(2u, GroupCodec<codec_kivi2>, (void)levels; load_kivi_group<2u>(cache, r, j, d, out));
+KS_LOAD(2u, RowCodec<codec_turbo4>, fill_turbo<codec_turbo4>(levels), load_turbo<codec_turbo4>(cache, r, j, d, levels, out));
+KS_LOAD(2u, RowCodec<codec_turbo3>, fill_turbo<codec_turbo3>(levels), load_turbo<codec_turbo3>(cache, r, j, d, levels, out));
+KS_LOAD(2u, RowCodec<codec_turbo2>, fill_turbo<codec_turbo2>(levels), load_turbo<codec_turbo2>(cache, r, j, d, levels, out));
+KS_LOAD(2u, RowCodec<codec_turbo2v>, fill_turbo<codec_turbo2v>(levels), load_turbo<codec_turbo2v>(cache, r, j, d, levels, out));
+KS_LOAD(2u, RowCodec<codec_q4>, (void)levels, (void)levels; load_q4(cache, r, j, d, out));
+KS_LOAD(2u, RowCodec<codec_q8>, (void)levels, (void)levels; load_q8(cache, r, j, d, out));
+KS_LOAD(1u, RowCodec<codec_polar>, fill_polar<false>(levels), load_polar<codec_polar, false>(cache, r, j, d, levels, out));
+KS_LOAD(1u, RowCodec<codec_polar5>, fill_polar<true>(levels), load_polar<codec_polar5, true>(cache, r, j, d, levels, out));
+KS_LOAD(2u, RowCodec<codec_kiviv>, (void)levels, (void)levels; load_kivi_row<4u>(cache, r, j, d, out));
+KS_LOAD(2u, RowCodec<codec_kivi2v>, (void)levels, (void)levels; load_kivi_row<2u>(cache, r, j, d, out));
+KS_LOAD(2u, GroupCodec<codec_kivi>, (void)levels, (void)levels; load_kivi_group<4u>(cache, r, j, d, out));
+KS_LOAD(2u, GroupCodec<codec_kivi2>, (void)levels, (void)levels; load_kivi_group<2u>(cache, r, j, d, out));
 #undef KS_LOAD
 
 // Caches that are not coded.
 struct LoadHalves {
     static constexpr uint unroll = 4u; // rows that are on their way at a time
+    DEVICE_MEMBER static void fill(float*) {}
     DEVICE_MEMBER static void load(const CudaCache& cache, uint r, uint j, uint d, const float*, float (&out)[8]) { load_halves(cache, r, j, d, out); }
 };
 struct LoadFloats {
     static constexpr uint unroll = 1u;
+    DEVICE_MEMBER static void fill(float*) {}
     DEVICE_MEMBER static void load(const CudaCache& cache, uint r, uint j, uint d, const float*, float (&out)[8])
     {
         KS_UNROLL
@@ -217,6 +204,15 @@ template <bool coded, class Body> DEVICE void with_loader(uint format, const Bod
 #undef KS_CASE
 }
 
+// Of each pool; a barrier comes before they are read.
+DEVICE void fill_levels(Levels* levels, const CudaSlots& s)
+{
+    for (uint source = pass_plain; source <= pass_chunk; source++) {
+        with_loader<true>(pool_of(s, source, false).format, [&](auto loader) { loader.fill(levels[source].k); });
+        with_loader<true>(pool_of(s, source, true).format, [&](auto loader) { loader.fill(levels[source].v); });
+    }
+}
+
 // As many eights from j on.
 template <bool coded, uint n> DEVICE void load_eights(const CudaCache& cache, uint r, uint j, uint d, const float* levels, float (*out)[8])
 {
@@ -229,6 +225,14 @@ template <bool coded, uint n> DEVICE void load_eights(const CudaCache& cache, ui
 template <bool coded> DEVICE void load_eight(const CudaCache& cache, uint r, uint j, uint d, const float* levels, float (&out)[8])
 {
     load_eights<coded, 1u>(cache, r, j, d, levels, &out);
+}
+
+// Sums over the lanes that share a row, the same in each.
+template <uint lanes> DEVICE float share_sum(float x)
+{
+    KS_UNROLL
+    for (uint apart = lanes / 2u; apart > 0u; apart /= 2u) x += __shfl_xor_sync(all_lanes, x, int(apart));
+    return x;
 }
 
 // Whether a layer's pools are all of halves.

@@ -49,14 +49,23 @@ struct CudaSelection {
     uint n_pages; // of a head
 };
 
+// How blocks share what a choice is made of: the candidates of a head, or of heads that choose together.
+constexpr uint select_threads = 256u;
+constexpr uint most_select_shares = 256u; // a thread for each
+constexpr uint select_passes = 3u, select_digits = 2048u;
+
 // Scratch of select.
 struct CudaSelectRoom {
-    float* query;  // (n_heads, head_dim) the mean query
-    float* plain;  // (n_heads, head_dim) before RoPE
-    float* logits; // (n_heads, stride)
-    float* votes;  // (n_kv_heads, stride)
-    uint* words;   // 1 if the last choice is used again, how many tokens came since
-    uint stride;
+    float* query;     // (n_heads, head_dim) the mean query
+    float* plain;     // (n_heads, head_dim) before RoPE
+    float* logits;    // (n_heads, stride)
+    float* votes;     // (n_kv_heads, stride)
+    float* norms;     // (n_heads, n_shares, 2) the highest of a share's logits, and what their powers come to beside it
+    uint* digits;     // (n_heads, select_passes, select_digits) how many scores have a digit
+    uint* found;      // (n_heads, select_passes, 3) Highest
+    uint64_t* counts; // (n_heads, n_shares) how many of a share's scores are above the key, and equal to it
+    uint* words;      // 1 if the last choice is used again, how many tokens came since
+    uint stride, n_shares;
 };
 
 struct CudaSelect {
@@ -115,5 +124,8 @@ void attention_fold_launch(const AttentionArgs& a, uint n_splits, float* y, floa
 void kv_score_launch(const KvScoreArgs& s, const AttentionArgs& a, ScoreDecay decay, float* signal, float* chunk_signal, CudaQueries q,
                      CudaSlots all, const float* lse, cudaStream_t stream);
 void select_launch(const CudaSelect& c, cudaStream_t stream);
+// Its logits of all candidates, of the usual heads.
+bool select_keys_can(const CudaSelect& c);
+void select_keys_launch(const CudaSelect& c, cudaStream_t stream);
 
 } // namespace ks

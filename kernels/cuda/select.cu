@@ -1,33 +1,10 @@
 // Which slots a step reads: all keys are asked, or the bounds of their pages, or the keys that speak for blocks; the best are listed.
 // What the last call left in `state` decides on the device whether there is anything to choose.
 // twin: a kernel for each step, the shader is one whose steps are dispatches
-#include "kernels/cuda/slots.cuh"
+#include "kernels/cuda/select.cuh"
 
 namespace ks
 {
-
-constexpr uint select_threads = 256u; // of blocks that go over all candidates of a head
-
-// Scores as integers of the same order.
-DEVICE uint ordered_bits(float score)
-{
-    uint u = FLOAT_TO_BITS(score);
-    return (u & 0x80000000u) != 0u ? ~u : u | 0x80000000u;
-}
-
-// How many units a head chooses from; 0: it is read as a whole.
-DEVICE uint n_units(const SelectArgs& s, uint before)
-{
-    return before > s.n_read ? (before - s.n_last + s.unit - 1u) / s.unit - s.n_first / s.unit : 0u;
-}
-
-// Units begin at multiples of their size, but for the first.
-DEVICE uint unit_begin(const SelectArgs& s, uint before, uint unit)
-{
-    return unit == 0u ? s.n_first : min((s.n_first / s.unit + unit) * s.unit, before - s.n_last);
-}
-
-DEVICE uint before_of(const CudaSelect& c, uint head) { return c.slots.view[head * view_words + view_before]; }
 
 DEVICE float block_sum(float x, float* room) // of select_threads threads; room has one for each warp
 {
@@ -63,6 +40,7 @@ DEVICE float mean_query(const CudaSelect& c, const float* q, uint i)
 // One block: the queries in the mean, and whether the last choice is used again.
 __global__ void __launch_bounds__(select_threads, 1) select_begin_kernel(CudaSelect c)
 {
+    begin_kernel();
     KS_SHARED(float, room, [select_threads / 32u]);
     const SelectArgs& s = c.s;
     const uint n = c.a.n_heads * c.a.head_dim, came = c.to.state[select_tokens], since = c.to.state[select_since] + came;
@@ -92,23 +70,34 @@ __global__ void __launch_bounds__(select_threads, 1) select_begin_kernel(CudaSel
     }
 }
 
-// The bounds of the pages that the last tokens are in: a thread for each dim.
-__global__ void __launch_bounds__(n_threads, 2) select_bounds_kernel(CudaSelect c)
+// The bounds of the pages that the last tokens are in: a block's threads share a page's dims, and its rows where dims are few.
+__global__ void __launch_bounds__(select_threads, 2) select_bounds_kernel(CudaSelect c)
 {
+    begin_kernel();
+    KS_SHARED(float, bounds, [select_threads][2]);
     if (c.room.words[0] != 0u) return; // all of the grid
-    const uint d = c.a.head_dim, head = blockIdx.y;
-    const Head h = find_head(c.a, c.slots, head, 0u, c.a.n_tokens, true);
+    const uint d = c.a.head_dim, width = min(d, select_threads), n_parts = select_threads / width, part = threadIdx.x / width;
+    const Head h = find_head(c.a, c.slots, blockIdx.y, 0u, c.a.n_tokens, true);
     const uint first = (h.before - min(h.before, c.room.words[1])) / select_page;
     for (uint page = first + blockIdx.x; page * select_page < h.before; page += gridDim.x) {
-        uint16_t* low = c.to.bounds + (uint64_t(head) * c.to.n_pages + page) * 2u * d;
+        uint16_t* low = c.to.bounds + (uint64_t(h.head) * c.to.n_pages + page) * 2u * d;
         const uint end = min(h.before, (page + 1u) * select_page);
-        for (uint k = threadIdx.x; k < d; k += n_threads) {
-            float least = 0.f, most = 0.f;
-            for (uint i = page * select_page; i < end; i++) {
+        for (uint k = threadIdx.x % width; k - threadIdx.x % width < d; k += width) {
+            float least = -none, most = none;
+            for (uint i = page * select_page + part; k < d && part < n_parts && i < end; i += n_parts) {
                 const uint source = source_of(c.a, h, i), row = row_of_slot(c.a, source, slot_of(c.a, c.slots, h, i));
                 const float x = cache_value(pool_of(c.slots, source, false), row, k, d);
-                least = i % select_page == 0u || x < least ? x : least;
-                most = i % select_page == 0u || x > most ? x : most;
+                least = fminf(least, x);
+                most = fmaxf(most, x);
+            }
+            __syncthreads(); // who read the last ones
+            bounds[threadIdx.x][0] = least;
+            bounds[threadIdx.x][1] = most;
+            __syncthreads();
+            if (part != 0u || k >= d) continue;
+            for (uint other = 1u; other < n_parts; other++) {
+                least = fminf(least, bounds[threadIdx.x + other * width][0]);
+                most = fmaxf(most, bounds[threadIdx.x + other * width][1]);
             }
             low[k] = uint16_t(HALF_BELOW(least));
             low[d + k] = uint16_t(HALF_ABOVE(most));
@@ -117,12 +106,14 @@ __global__ void __launch_bounds__(n_threads, 2) select_bounds_kernel(CudaSelect 
 }
 
 // Votes on pages: a warp for each.
-__global__ void __launch_bounds__(n_threads, 2) select_pages_kernel(CudaSelect c)
+__global__ void __launch_bounds__(select_threads, 2) select_pages_kernel(CudaSelect c)
 {
+    begin_kernel();
     if (c.room.words[0] != 0u) return;
+    clear_digits(c.room, count_sets(c));
     const uint d = c.a.head_dim, head = blockIdx.y, group = c.a.n_heads / c.a.n_kv_heads, n = n_units(c.s, before_of(c, head));
     const uint skipped = c.s.n_first / select_page;
-    for (uint i = blockIdx.x * (n_threads / 32u) + threadIdx.x / 32u; i < n; i += gridDim.x * (n_threads / 32u)) {
+    for (uint i = blockIdx.x * select_warps + threadIdx.x / 32u; i < n; i += gridDim.x * select_warps) {
         const uint16_t* low = c.to.bounds + (uint64_t(head) * c.to.n_pages + skipped + i) * 2u * d;
         float most = 0.f;
         for (uint h = 0u; h < group; h++) {
@@ -155,33 +146,39 @@ DEVICE void decode_key(const CudaSelect& c, const Head& head, uint index, float*
 }
 
 // Logits of all candidates: a warp for each.
-__global__ void __launch_bounds__(n_threads, 2) select_keys_kernel(CudaSelect c)
+__global__ void __launch_bounds__(select_threads, 2) select_keys_kernel(CudaSelect c)
 {
-    KS_SHARED(float, keys, [n_threads / 32u][codec_max_dim]);
+    begin_kernel();
+    KS_SHARED(float, keys, [select_warps][codec_max_dim]);
     if (c.room.words[0] != 0u) return;
+    clear_digits(c.room, count_sets(c));
     const uint group = c.a.n_heads / c.a.n_kv_heads;
     const Head head = find_head(c.a, c.slots, blockIdx.y, 0u, c.a.n_tokens, true);
-    const uint n = n_units(c.s, head.before);
+    const Span share = score_share(n_units(c.s, head.before));
     float* key = keys[threadIdx.x / 32u];
-    for (uint i = blockIdx.x * (n_threads / 32u) + threadIdx.x / 32u; i < n; i += gridDim.x * (n_threads / 32u)) {
+    for (uint i = share.begin + threadIdx.x / 32u; i < share.end; i += select_warps) {
         decode_key(c, head, c.s.n_first + i, key);
         for (uint h = head.head * group; h < (head.head + 1u) * group; h++) {
             const float logit = ask_key(c, head, c.s.n_first + i, h, key);
             if (threadIdx.x % 32u == 0u) c.room.logits[uint64_t(h) * c.room.stride + i] = logit;
         }
     }
+    __syncthreads();
+    if (c.s.kind == select_soft) note_norms(c, head.head, share);
 }
 
 // Votes on blocks, by the keys in each that attention looked at most: a warp for each. They are the KV head's, at its place in logits.
-__global__ void __launch_bounds__(n_threads, 2) select_blocks_kernel(CudaSelect c)
+__global__ void __launch_bounds__(select_threads, 2) select_blocks_kernel(CudaSelect c)
 {
-    KS_SHARED(float, keys, [n_threads / 32u][codec_max_dim]);
+    begin_kernel();
+    KS_SHARED(float, keys, [select_warps][codec_max_dim]);
     if (c.room.words[0] != 0u) return;
+    clear_digits(c.room, count_sets(c));
     const uint group = c.a.n_heads / c.a.n_kv_heads, lane = threadIdx.x % 32u;
     const Head head = find_head(c.a, c.slots, blockIdx.y, 0u, c.a.n_tokens, true);
     const uint n = n_units(c.s, head.before);
     const uint* table = c.slots.table + head.begin;
-    for (uint unit = blockIdx.x * (n_threads / 32u) + threadIdx.x / 32u; unit < n; unit += gridDim.x * (n_threads / 32u)) {
+    for (uint unit = blockIdx.x * select_warps + threadIdx.x / 32u; unit < n; unit += gridDim.x * select_warps) {
         const uint begin = unit_begin(c.s, head.before, unit), end = unit_begin(c.s, head.before, unit + 1u), few = min(end - begin, select_few);
         uint64_t last = ~0ull; // the score and the index that were taken before; of equal scores the newer comes first
         float sum = 0.f;
@@ -205,126 +202,112 @@ __global__ void __launch_bounds__(n_threads, 2) select_blocks_kernel(CudaSelect 
     }
 }
 
-// The k highest of n scores are those above a key, and of those equal to it all but the oldest n_left_out.
-struct Highest {
-    uint key, n_left_out;
-};
-
-struct HighestRoom {
-    uint counts[256], sums[select_threads / 32u], found[4];
-};
-
-// By digits from the highest on: each pass counts those that share the digits found so far. For all threads of a block.
-DEVICE Highest find_highest(const float* score, uint n, uint k, HighestRoom& room)
+// The next digit of the highest scores: those that have the digits found so far are counted by it.
+__global__ void __launch_bounds__(select_threads, 2) select_digits_kernel(CudaSelect c, bool by_query_head, uint pass)
 {
-    if (k >= n) return {0u, 0u};
-    uint key = 0u, mask = 0u, wanted = k, n_equal = n;
-    for (int shift = 24; shift >= 0; shift -= 8) {
-        room.counts[threadIdx.x] = 0u;
-        __syncthreads();
-        for (uint i = threadIdx.x; i < n; i += select_threads) {
-            const uint u = ordered_bits(score[i]);
-            if ((u & mask) == key) atomicAdd(&room.counts[u >> shift & 255u], 1u);
-        }
-        __syncthreads();
-        // Thread t has digit 255 - t: how many have it or a higher one.
-        const uint mine = room.counts[255u - threadIdx.x], lane = threadIdx.x % 32u;
-        uint sum = mine;
-        KS_UNROLL
-        for (uint apart = 1u; apart < 32u; apart *= 2u) {
-            const uint other = __shfl_up_sync(all_lanes, sum, apart);
-            sum += lane >= apart ? other : 0u;
-        }
-        if (lane == 31u) room.sums[threadIdx.x / 32u] = sum;
-        __syncthreads();
-        for (uint w = 0u; w < threadIdx.x / 32u; w++) sum += room.sums[w];
-        if (sum >= wanted && sum - mine < wanted) {
-            room.found[0] = 255u - threadIdx.x;
-            room.found[1] = wanted - (sum - mine);
-            room.found[2] = mine;
-        }
-        __syncthreads();
-        key |= room.found[0] << shift;
-        mask |= 255u << shift;
-        wanted = room.found[1];
-        n_equal = room.found[2];
-        __syncthreads();
-    }
-    return {key, n_equal - wanted};
-}
-
-// Asked of scores in order, select_threads at a time: whether each thread's is taken, and how many of those before it are.
-struct Taking {
-    Highest best;
-    uint n_equal = 0u, n_taken = 0u; // before this round
-
-    DEVICE_MEMBER bool takes(bool has, float score, uint* rank, HighestRoom& room)
-    {
-        const uint u = ordered_bits(score), warp = threadIdx.x / 32u, lanes_below = (1u << threadIdx.x % 32u) - 1u;
-        const bool equal = has && u == best.key;
-        const uint equals = __ballot_sync(all_lanes, equal ? 1 : 0);
-        if (threadIdx.x % 32u == 0u) room.sums[warp] = uint(__popc(equals));
-        __syncthreads();
-        uint before = n_equal;
-        for (uint w = 0u; w < select_threads / 32u; w++) {
-            before += w < warp ? room.sums[w] : 0u;
-            n_equal += room.sums[w];
-        }
-        before += uint(__popc(equals & lanes_below));
-        const bool taken = has && (u > best.key || (equal && before >= best.n_left_out));
-        const uint takens = __ballot_sync(all_lanes, taken ? 1 : 0);
-        __syncthreads();
-        if (threadIdx.x % 32u == 0u) room.sums[warp] = uint(__popc(takens));
-        __syncthreads();
-        *rank = n_taken + uint(__popc(takens & lanes_below));
-        for (uint w = 0u; w < select_threads / 32u; w++) {
-            *rank += w < warp ? room.sums[w] : 0u;
-            n_taken += room.sums[w];
-        }
-        __syncthreads();
-        return taken;
-    }
-};
-
-// The logits of a query head become its votes: one block for each.
-__global__ void __launch_bounds__(select_threads, 1) select_vote_kernel(CudaSelect c)
-{
-    KS_SHARED(float, room, [select_threads / 32u]);
-    KS_SHARED(HighestRoom, highest, [1]);
+    begin_kernel();
+    KS_SHARED(HighestRoom, room, [1]);
     if (c.room.words[0] != 0u) return;
-    const uint h = blockIdx.x, n = n_units(c.s, before_of(c, h / (c.a.n_heads / c.a.n_kv_heads)));
-    float* logits = c.room.logits + uint64_t(h) * c.room.stride;
-    if (c.s.kind == select_hard) {
-        uint rank;
-        Taking taking{find_highest(logits, n, c.s.n_read - c.s.n_first - c.s.n_last, highest[0])};
-        for (uint base = 0u; base < n; base += select_threads) {
-            const uint i = base + threadIdx.x;
-            const bool taken = taking.takes(i < n, i < n ? logits[i] : 0.f, &rank, highest[0]);
-            if (i < n) logits[i] = taken ? 1.f : 0.f;
-        }
-        return;
-    }
-    float top = none, sum = 0.f;
-    for (uint i = threadIdx.x; i < n; i += select_threads) top = fmaxf(top, logits[i]);
-    top = warp_max(top);
-    if (threadIdx.x % 32u == 0u) room[threadIdx.x / 32u] = top;
+    const Scores scores = scores_of(c, blockIdx.y, by_query_head);
+    const Span share = score_share(scores.n);
+    if (!scores.has_choice() || share.begin == share.end) return; // all of the block
+    begin_digits(room[0]);
+    const uint key = find_digit(c.room, blockIdx.y, pass, scores.k, room[0]).key;
     __syncthreads();
-    for (uint i = 0u; i < select_threads / 32u; i++) top = fmaxf(top, room[i]);
-    for (uint i = threadIdx.x; i < n; i += select_threads) sum += expf(logits[i] - top);
-    sum = block_sum(sum, room);
-    for (uint i = threadIdx.x; i < n; i += select_threads) logits[i] = expf(logits[i] - top) / sum;
+    for (uint i = share.begin + threadIdx.x; i < share.end; i += select_threads) count_digit(room[0], pass, scores.at[i], key);
+    __syncthreads();
+    add_digits(c.room, blockIdx.y, pass, room[0]);
 }
 
-// Votes of heads that choose together add up.
-__global__ void __launch_bounds__(n_threads, 2) select_sum_kernel(CudaSelect c, uint n_voters)
+// How many of each share's scores are above the key, and equal to it. Here a list begins.
+__global__ void __launch_bounds__(select_threads, 2) select_counts_kernel(CudaSelect c, bool by_query_head)
 {
+    begin_kernel();
+    KS_SHARED(HighestRoom, room, [1]);
+    KS_SHARED(uint64_t, sums, [select_warps]);
     if (c.room.words[0] != 0u) return;
-    const uint n_sets = gridDim.y, set = blockIdx.y, each = n_voters / n_sets, n = n_units(c.s, before_of(c, set));
-    for (uint i = blockIdx.x * n_threads + threadIdx.x; i < n; i += gridDim.x * n_threads) {
-        float sum = 0.f;
-        for (uint v = set * each; v < (set + 1u) * each; v++) sum += c.room.logits[uint64_t(v) * c.room.stride + i];
-        c.room.votes[uint64_t(set) * c.room.stride + i] = sum;
+    for (uint h = threadIdx.x; blockIdx.x == 0u && blockIdx.y == 0u && h < c.a.n_kv_heads; h += select_threads)
+        c.to.view[h * view_words + view_coded_begin] = c.to.view[h * view_words + view_coded_end] = 0u;
+    const Scores scores = scores_of(c, blockIdx.y, by_query_head);
+    const Span share = score_share(scores.n);
+    const Highest best =
+        scores.has_choice() ? find_digit(c.room, blockIdx.y, select_passes, scores.k, room[0]) : highest_of(c.room, blockIdx.y, scores);
+    uint above = 0u, equal = 0u;
+    for (uint i = share.begin + threadIdx.x; i < share.end; i += select_threads) {
+        const uint u = ordered_bits(scores.at[i]);
+        above += u > best.key ? 1u : 0u;
+        equal += u == best.key ? 1u : 0u;
     }
+    const uint64_t both = add_counts(two_counts(above, equal), sums);
+    if (threadIdx.x == 0u) c.room.counts[uint64_t(blockIdx.y) * c.room.n_shares + blockIdx.x] = both;
+}
+
+// A query head's logits become its votes: 1 for those that it takes.
+__global__ void __launch_bounds__(select_threads, 2) select_hard_kernel(CudaSelect c)
+{
+    begin_kernel();
+    KS_SHARED(uint64_t, room, [3u * select_warps]);
+    if (c.room.words[0] != 0u) return;
+    clear_digits(c.room, c.a.n_kv_heads);
+    const Scores scores = scores_of(c, blockIdx.y, true);
+    const Span share = score_share(scores.n);
+    Taking taking = begin_taking(c.room, blockIdx.y, scores, room);
+    uint rank;
+    for (uint base = share.begin; base < share.end; base += select_threads) {
+        const uint i = base + threadIdx.x;
+        const bool taken = taking.takes(i < share.end, i < share.end ? scores.at[i] : 0.f, &rank);
+        if (i < share.end) scores.at[i] = taken ? 1.f : 0.f;
+    }
+}
+
+constexpr uint most_voters = 64u; // at a time
+
+// The highest logit of voters [first, end), and one by what their powers come to: a warp for each.
+DEVICE void fold_norms(const CudaSelect& c, uint first, uint end, float (*norms)[2])
+{
+    const uint lane = threadIdx.x % 32u;
+    for (uint v = first + threadIdx.x / 32u; v < end; v += select_warps) {
+        const float* all = c.room.norms + uint64_t(v) * c.room.n_shares * 2u;
+        float top = none, sum = 0.f;
+        for (uint i = lane; i < c.room.n_shares; i += 32u) top = fmaxf(top, all[2u * i]);
+        top = warp_max(top);
+        for (uint i = lane; i < c.room.n_shares; i += 32u) sum += all[2u * i + 1u] * expf(all[2u * i] - top);
+        sum = warp_sum(sum);
+        if (lane < 2u) norms[v - first][lane] = lane == 0u ? top : 1.f / sum;
+    }
+}
+
+// Votes of heads that choose together add up, and are counted by their first digit.
+__global__ void __launch_bounds__(select_threads, 2) select_sum_kernel(CudaSelect c, uint n_voters)
+{
+    begin_kernel();
+    KS_SHARED(float, norms, [most_voters][2]);
+    KS_SHARED(HighestRoom, room, [1]);
+    if (c.room.words[0] != 0u) return;
+    const bool soft = c.s.kind == select_soft;
+    const uint set = blockIdx.y, each = n_voters / gridDim.y;
+    const Scores votes = scores_of(c, set, false);
+    const Span share = score_share(votes.n);
+    if (share.begin == share.end) return; // all of the block
+    begin_digits(room[0]);
+    for (uint first = set * each; first < (set + 1u) * each; first += most_voters) {
+        const uint end = min(first + most_voters, (set + 1u) * each);
+        __syncthreads(); // who read the last ones
+        if (soft) fold_norms(c, first, end, norms);
+        __syncthreads();
+        for (uint i = share.begin + threadIdx.x; i < share.end; i += select_threads) {
+            float sum = first == set * each ? 0.f : votes.at[i];
+            KS_UNROLL_BY(4)
+            for (uint v = first; v < end; v++) {
+                const float x = c.room.logits[uint64_t(v) * c.room.stride + i];
+                sum += soft ? expf(x - norms[v - first][0]) * norms[v - first][1] : x;
+            }
+            votes.at[i] = sum;
+            if (end == (set + 1u) * each) count_digit(room[0], 0u, sum, 0u);
+        }
+    }
+    __syncthreads();
+    add_digits(c.room, set, 0u, room[0]);
 }
 
 // How many of the listed indexes are below `border`, all of [0, n_first), the chosen ones and [end, before) being in order.
@@ -332,75 +315,112 @@ DEVICE void add_index(const CudaSelect& c, const Head& h, uint index, uint at, u
 {
     c.to.table[h.head * c.s.stride + at] = c.slots.table[h.begin + index];
     if (index < h.coded_begin) atomicMax(&counts[0], at + 1u);
-    if (index < h.coded_end) atomicMax(&counts[1], at + 1u);
+    if (index < max(h.coded_begin, h.coded_end)) atomicMax(&counts[1], at + 1u);
 }
 
-// A head's list from the votes on its units, and the chunk's own slots after it: one block for each.
-__global__ void __launch_bounds__(select_threads, 1) select_list_kernel(CudaSelect c)
+// A share's units that are taken: those of one index by their threads, others by their warps.
+DEVICE void add_units(const CudaSelect& c, const Head& h, bool taken, uint begin, uint end, uint at, uint* counts)
 {
-    KS_SHARED(HighestRoom, room, [1]);
-    KS_SHARED(uint, counts, [2]); // listed indexes up to the last one before the coded ones, and up to the last coded one
+    if (c.s.unit == 1u) {
+        if (taken) add_index(c, h, begin, at, counts);
+        return;
+    }
+    for (uint takens = __ballot_sync(all_lanes, taken ? 1 : 0); takens != 0u; takens &= takens - 1u) {
+        const int lane = __ffs(int(takens)) - 1;
+        const uint from = __shfl_sync(all_lanes, begin, lane), to = __shfl_sync(all_lanes, end, lane);
+        const uint first = __shfl_sync(all_lanes, at, lane);
+        for (uint i = from + threadIdx.x % 32u; i < to; i += 32u) add_index(c, h, i, first + i - from, counts);
+    }
+}
+
+// A new list of a head: what is first, the chosen units, what is last, by all of its blocks. Returns how many there are.
+DEVICE uint list_choice(const CudaSelect& c, const Head& h, uint* counts, uint64_t* room)
+{
     const SelectArgs& s = c.s;
-    const Head h = find_head(c.a, c.slots, blockIdx.x, 0u, c.a.n_tokens, true);
-    uint* view = c.to.view + h.head * view_words;
+    const uint set = s.alike != 0u ? 0u : h.head, mine = blockIdx.x * select_threads + threadIdx.x, step = gridDim.x * select_threads;
+    const uint n = n_units(s, h.before), first = n != 0u ? s.n_first : h.before;
+    for (uint i = mine; i < first; i += step) add_index(c, h, i, i, counts);
+    if (n == 0u) return first;
+    Scores votes = scores_of(c, set, false);
+    votes.n = n;
+    Taking taking = begin_taking(c.room, set, votes, room);
+    const Highest best = taking.best;
+    const uint first_vote = ordered_bits(votes.at[0]), last_vote = ordered_bits(votes.at[n - 1u]);
+    const bool takes_first = first_vote > best.key || (first_vote == best.key && best.n_left_out == 0u);
+    const bool takes_last = n > 1u && votes.k != 0u && last_vote >= best.key; // of equal ones the newest
+    const uint n_short = takes_first ? s.unit - (unit_begin(s, h.before, 1u) - s.n_first) : 0u; // the first unit
+    const uint n_missing = takes_last ? s.unit - (unit_begin(s, h.before, n) - unit_begin(s, h.before, n - 1u)) : 0u;
+    const Span share = score_share(n);
+    for (uint base = share.begin; base < share.end; base += select_threads) {
+        const uint unit = base + threadIdx.x;
+        uint rank;
+        const bool taken = taking.takes(unit < share.end, unit < share.end ? votes.at[unit] : 0.f, &rank);
+        const uint begin = taken ? unit_begin(s, h.before, unit) : 0u, end = taken ? unit_begin(s, h.before, unit + 1u) : 0u;
+        add_units(c, h, taken, begin, end, first + rank * s.unit - (unit != 0u ? n_short : 0u), counts);
+    }
+    const uint listed = first + min(votes.k, n) * s.unit - n_short - n_missing;
+    for (uint i = mine; i < s.n_last; i += step) add_index(c, h, h.before - s.n_last + i, listed + i, counts);
+    return listed + s.n_last;
+}
+
+// A head's list from the votes on its units, and the chunk's own slots after it.
+__global__ void __launch_bounds__(select_threads, 2) select_list_kernel(CudaSelect c)
+{
+    begin_kernel();
+    KS_SHARED(uint64_t, room, [3u * select_warps]);
+    KS_SHARED(uint, counts, [2]); // listed indexes up to the last one before the coded ones, and up to the last coded one
     const bool again = c.room.words[0] != 0u;
-    const uint n = n_units(s, h.before), last = n != 0u ? s.n_last : 0u, first = n != 0u ? s.n_first : h.before;
-    uint listed = again ? view[view_before] + c.room.words[1] : first;
+    if (again && blockIdx.x != 0u) return; // all of the block
+    const Head h = find_head(c.a, c.slots, blockIdx.y, 0u, c.a.n_tokens, true);
+    uint* view = c.to.view + h.head * view_words;
     if (threadIdx.x < 2u) counts[threadIdx.x] = 0u;
     __syncthreads();
-    for (uint i = threadIdx.x; !again && i < first; i += select_threads) add_index(c, h, i, i, counts);
-    if (!again && n != 0u) {
-        const float* votes = c.room.votes + uint64_t(s.alike != 0u ? 0u : h.head) * c.room.stride;
-        Taking taking{find_highest(votes, n, (s.n_read - s.n_first - s.n_last) / s.unit, room[0])};
-        const uint short_by = s.unit - (unit_begin(s, h.before, 1u) - s.n_first); // the first unit
-        uint rank, n_short = 0u;
-        for (uint base = 0u; base < n; base += select_threads) {
-            const uint unit = base + threadIdx.x;
-            const bool taken = taking.takes(unit < n, unit < n ? votes[unit] : 0.f, &rank, room[0]);
-            if (base == 0u) n_short = __syncthreads_or(taken && unit == 0u) != 0 ? short_by : 0u;
-            const uint begin = unit < n ? unit_begin(s, h.before, unit) : 0u, size = taken ? unit_begin(s, h.before, unit + 1u) - begin : 0u;
-            const uint at = first + rank * s.unit - (unit != 0u ? n_short : 0u);
-            for (uint i = 0u; i < size; i++) add_index(c, h, begin + i, at + i, counts);
-            if (base + select_threads >= n) { // the last unit may be short, too
-                const uint missing = taken && unit + 1u == n && n > 1u ? s.unit - size : 0u;
-                const int lost = __syncthreads_or(missing != 0u);
-                if (missing != 0u) room[0].found[3] = missing;
-                __syncthreads();
-                listed = first + taking.n_taken * s.unit - n_short - (lost != 0 ? room[0].found[3] : 0u);
-            }
-        }
-        for (uint i = threadIdx.x; i < last; i += select_threads) add_index(c, h, h.before - last + i, listed + i, counts);
-        listed += last;
-    }
+    const uint listed = again ? view[view_before] + c.room.words[1] : list_choice(c, h, counts, room);
     __syncthreads();
+    if (threadIdx.x < 2u && counts[threadIdx.x] != 0u)
+        atomicMax(&view[threadIdx.x == 0u ? view_coded_begin : view_coded_end], counts[threadIdx.x]);
+    if (blockIdx.x != 0u) return;
     if (threadIdx.x == 0u) view[view_before] = listed;
-    if (threadIdx.x == 0u && !again) {
-        view[view_begin] = h.head * s.stride;
-        view[view_coded_begin] = counts[0];
-        view[view_coded_end] = max(counts[0], counts[1]);
-    }
+    if (threadIdx.x == 0u && !again) view[view_begin] = h.head * c.s.stride;
     for (uint t = threadIdx.x; c.a.chunk_rows == 0u && t < c.a.n_tokens; t += select_threads)
-        c.to.table[h.head * s.stride + listed + t] = c.slots.table[h.begin + h.before + t];
+        c.to.table[h.head * c.s.stride + listed + t] = c.slots.table[h.begin + h.before + t];
+}
+
+// The key of each set, and where it lies in the shares.
+static void find_highest(const CudaSelect& c, uint n_sets, bool by_query_head, uint first_pass, cudaStream_t stream)
+{
+    const dim3 grid(c.room.n_shares, n_sets);
+    for (uint pass = first_pass; pass < select_passes; pass++)
+        KS_LAUNCH(select_digits_kernel, grid, select_threads, stream, c, by_query_head, pass);
+    KS_LAUNCH(select_counts_kernel, grid, select_threads, stream, c, by_query_head);
 }
 
 void select_launch(const CudaSelect& c, cudaStream_t stream)
 {
-    constexpr uint blocks_of_head = 64u;
+    constexpr uint bound_blocks = 64u;
     const uint heads = c.a.n_kv_heads, n_sets = c.s.alike != 0u ? 1u : heads;
+    const dim3 by_head(c.room.n_shares, heads), by_query_head(c.room.n_shares, c.a.n_heads), by_set(c.room.n_shares, n_sets);
     KS_LAUNCH(select_begin_kernel, 1u, select_threads, stream, c);
     if (c.s.kind == select_pages) {
-        KS_LAUNCH(select_bounds_kernel, dim3(blocks_of_head, heads), n_threads, stream, c);
-        KS_LAUNCH(select_pages_kernel, dim3(blocks_of_head, heads), n_threads, stream, c);
+        KS_LAUNCH(select_bounds_kernel, dim3(bound_blocks, heads), select_threads, stream, c);
+        KS_LAUNCH(select_pages_kernel, by_head, select_threads, stream, c);
+        find_highest(c, n_sets, false, 0u, stream);
     } else {
         const bool blocks = c.s.kind == select_blocks;
         if (blocks)
-            KS_LAUNCH(select_blocks_kernel, dim3(blocks_of_head, heads), n_threads, stream, c);
+            KS_LAUNCH(select_blocks_kernel, by_head, select_threads, stream, c);
+        else if (select_keys_can(c))
+            select_keys_launch(c, stream);
         else
-            KS_LAUNCH(select_keys_kernel, dim3(blocks_of_head, heads), n_threads, stream, c);
-        if (c.s.kind == select_soft || c.s.kind == select_hard) KS_LAUNCH(select_vote_kernel, c.a.n_heads, select_threads, stream, c);
-        KS_LAUNCH(select_sum_kernel, dim3(blocks_of_head, n_sets), n_threads, stream, c, blocks ? heads : c.a.n_heads);
+            KS_LAUNCH(select_keys_kernel, by_head, select_threads, stream, c);
+        if (c.s.kind == select_hard) {
+            find_highest(c, c.a.n_heads, true, 0u, stream);
+            KS_LAUNCH(select_hard_kernel, by_query_head, select_threads, stream, c);
+        }
+        KS_LAUNCH(select_sum_kernel, by_set, select_threads, stream, c, blocks ? heads : c.a.n_heads);
+        find_highest(c, n_sets, false, 1u, stream);
     }
-    KS_LAUNCH(select_list_kernel, heads, select_threads, stream, c);
+    KS_LAUNCH(select_list_kernel, by_head, select_threads, stream, c);
 }
 
 } // namespace ks

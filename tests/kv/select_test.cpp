@@ -157,6 +157,83 @@ TEST_CASE("select: over what a policy keeps, merged slots and codes; devices rea
     }
 }
 
+TEST_CASE("select: of codes in rows that lanes read by eights the same is read")
+{
+    for (const std::string recipe :
+         {"mix,k=q8,v=q8,select=tokenselect,read=64,recent=16", "mix,k=turbo4,v=turbo3,select=topk,read=64,recent=16",
+          "mix,k=kivi,v=kivi,select=tokenselect,read=96,recent=16", "mix,k=polar,v=polar5,select=hardvote,read=64,recent=16"}) {
+        CAPTURE(recipe);
+        const BedShape shape{3, 1, 64, ""};
+        for (const std::string& device : tested_names())
+            if (device != "reference") check_same(recipe, shape, device, Text{15, shape});
+    }
+}
+
+// A layer that holds n slots and was asked nothing so far. n_alike of every two keys are zeros.
+static void fill(Bed& bed, uint32_t n, uint32_t n_alike)
+{
+    const uint32_t width = bed.shape.n_kv_heads * bed.shape.head_dim;
+    RandomValues random{n};
+    for (uint32_t rows; bed.n_seen < n; bed.n_seen += rows) {
+        rows = std::min(bed.k.rows, n - bed.n_seen);
+        std::vector<float> keys = random.normals(rows * width);
+        for (uint32_t i = 0; i < keys.size(); i++) keys[i] *= i / width % 2 < n_alike ? 0.f : 1.f;
+        bed.cache.begin_layer(0, rows, bed.n_seen);
+        bed.backend->upload(bed.buffer, bed.k.offset, keys.data(), 4 * rows * width);
+        bed.backend->upload(bed.buffer, bed.v.offset, random.normals(rows * width).data(), 4 * rows * width);
+        bed.cache.write(bed.k, bed.v);
+        bed.cache.end_layer();
+    }
+    const Tensor& signal = bed.cache.layer(0).selection.signal;
+    if (signal) bed.backend->upload(signal.buffer, signal.offset, random.normals(signal.cols).data(), 4ull * signal.cols);
+}
+
+// Three steps over n slots: what a device reads is what the reference does.
+static void check_long(const std::string& device, const std::string& recipe, uint32_t n, const BedShape& shape, uint32_t n_alike)
+{
+    CAPTURE(device);
+    CAPTURE(recipe);
+    CAPTURE(n);
+    Bed one(recipe, n + 3, 512, "reference", 1, shape), other(recipe, n + 3, 512, device, 2, shape);
+    fill(one, n, n_alike);
+    fill(other, n, n_alike);
+    RandomValues random{n + 1};
+    for (uint32_t step = 0; step < 3; step++) {
+        const std::vector<float> q = random.normals(shape.n_heads * shape.head_dim), k = random.normals(shape.n_kv_heads * shape.head_dim);
+        const std::vector<float> y = one.feed(q, k, k), z = other.feed(q, k, k);
+        for (size_t i = 0; i < y.size(); i++) CHECK(y[i] == doctest::Approx(z[i]).epsilon(1e-4));
+        for (uint32_t head = 0; head < shape.n_kv_heads; head++) CHECK(chosen(one, head) == chosen(other, head));
+    }
+}
+
+// Candidates are shared by blocks of a device, in rounds of 256: their borders, fewer than a round, one each; then more than one each.
+TEST_CASE("select: of a long text the same is read")
+{
+    for (const std::string& device : tested_names()) {
+        if (device == "reference") continue;
+        const std::string some = ",read=128,reuse=1", most = ",read=2048,reuse=1";
+        const Recipe recipe = parse_recipe("retain=all,select=tokenselect" + some).value();
+        const uint32_t others = recipe.read_first() + recipe.read_last();
+        for (const char* kind : {"tokenselect", "hardvote", "topk", "quest", "infllm"}) {
+            check_long(device, std::string("retain=all,select=") + kind + some, 1337, {}, 0);
+            for (uint32_t n_alike : {1, 2}) check_long(device, std::string("retain=all,select=") + kind + most, 2900, {}, n_alike);
+        }
+        for (const char* kind : {"tokenselect", "hardvote"})
+            check_long(device, std::string("retain=all,select=") + kind + some, others + 1022, {}, 0);
+        for (const BedShape shape :
+             {BedShape{6, 2, 64, "f16"}, BedShape{5, 1, 128, "f16"}, BedShape{2, 1, 256, "f16"}, BedShape{2, 2, 64, "f32"}})
+            for (const char* kind : {"tokenselect", "quest"})
+                for (uint32_t n_alike : {0, 1}) check_long(device, std::string("retain=all,select=") + kind + some, 700, shape, n_alike);
+    }
+}
+
+TEST_CASE("select: of 70,000 slots the same is read")
+{
+    for (const std::string& device : tested_names())
+        for (const char* kind : {"hardvote", "quest"})
+            if (device != "reference") check_long(device, std::string("retain=all,read=2048,reuse=1,select=") + kind, 70000, {2, 1, 16}, 0);
+}
+
 // x as RoPE leaves it at a position, in float64.
 static std::vector<double> at_position(const Bed& bed, const float* x, uint32_t position)
 {
@@ -270,16 +347,8 @@ static double step_time(const std::string& device, const std::string& recipe, ui
 {
     constexpr uint32_t kChunk = 512, kSteps = 31;
     Bed bed(recipe, n + kSteps, kChunk, device, 0, {9, 3, 64, "f16"});
+    fill(bed, n, 0);
     RandomValues random{n};
-    for (; bed.n_seen < n; bed.n_seen += kChunk) {
-        bed.cache.begin_layer(0, kChunk, bed.n_seen);
-        bed.backend->upload(bed.buffer, bed.k.offset, random.normals(kChunk * 192).data(), 4 * kChunk * 192);
-        bed.backend->upload(bed.buffer, bed.v.offset, random.normals(kChunk * 192).data(), 4 * kChunk * 192);
-        bed.cache.write(bed.k, bed.v);
-        bed.cache.end_layer();
-    }
-    const Tensor& signal = bed.cache.layer(0).selection.signal;
-    if (signal) bed.backend->upload(signal.buffer, signal.offset, random.normals(signal.cols).data(), 4ull * signal.cols);
     std::vector<double> times;
     for (uint32_t i = 0; i < kSteps; i++) {
         const std::vector<float> q = random.normals(576), k = random.normals(192), v = random.normals(192);

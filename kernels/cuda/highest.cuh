@@ -1,0 +1,177 @@
+// The k highest of n scores, for each of some sets, by many blocks. Each launch knows what those before it counted: digits from the
+// highest on, among the scores that share the digits found so far; then, of each block's share, the scores above the key and equal to
+// it; then every block knows how many of those before its own are taken. Only whole numbers are added, in whatever order.
+#pragma once
+
+#include "kernels/cuda/slots.cuh"
+
+namespace ks
+{
+
+constexpr uint select_warps = select_threads / 32u;
+constexpr uint digits_each = select_digits / select_threads; // of a thread
+
+// Scores as integers of the same order.
+DEVICE uint ordered_bits(float score)
+{
+    uint u = FLOAT_TO_BITS(score);
+    return (u & 0x80000000u) != 0u ? ~u : u | 0x80000000u;
+}
+
+// Of a pass; the last one's has a bit of the one before, which is the same in all that it counts.
+DEVICE uint digit_shift(uint pass) { return pass == 0u ? 21u : pass == 1u ? 10u : 0u; }
+
+struct Scores {
+    float* at;
+    uint n, k;
+    DEVICE_MEMBER bool has_choice() const { return k != 0u && k < n; }
+};
+
+// Of n things that the blocks of blockIdx.y share, this one's, in whole rounds of its threads.
+DEVICE Span score_share(uint n)
+{
+    const uint rounds = (n + select_threads - 1u) / select_threads, each = (rounds + gridDim.x - 1u) / gridDim.x * select_threads;
+    const uint begin = min(blockIdx.x * each, n);
+    return {begin, min(begin + each, n)};
+}
+
+// Those above the key are taken, and of those equal to it all but the oldest n_left_out. Until the last pass: the key's digits so far,
+// and how many of those with them are wanted.
+struct Highest {
+    uint key, wanted, n_left_out;
+};
+
+struct HighestRoom {
+    uint digits[select_digits];
+    uint sums[select_warps];
+    Highest found;
+};
+
+// The first n_passes are counted: what the last of them finds, from what a launch before noted. For all threads of a block.
+DEVICE Highest find_digit(const CudaSelectRoom& all, uint set, uint n_passes, uint k, HighestRoom& room)
+{
+    if (n_passes == 0u) return {0u, k, 0u};
+    const uint pass = n_passes - 1u, lane = threadIdx.x % 32u, first = select_digits - digits_each * (threadIdx.x + 1u);
+    uint* notes = all.found + (set * select_passes + pass) * 3u;
+    const uint key = pass != 0u ? notes[-3] : 0u, wanted = pass != 0u ? notes[-2] : k;
+    const uint* digits = all.digits + (set * select_passes + pass) * select_digits + first;
+    uint mine[digits_each], n_mine = 0u;
+    KS_UNROLL
+    for (uint i = 0u; i < digits_each; i += 4u) {
+        const uint4 four = *reinterpret_cast<const uint4*>(digits + i);
+        mine[i] = four.x, mine[i + 1u] = four.y, mine[i + 2u] = four.z, mine[i + 3u] = four.w;
+        n_mine += four.x + four.y + four.z + four.w;
+    }
+    uint sum = n_mine; // how many have one of this thread's digits or a higher one
+    KS_UNROLL
+    for (uint apart = 1u; apart < 32u; apart *= 2u) {
+        const uint other = __shfl_up_sync(all_lanes, sum, apart);
+        sum += lane >= apart ? other : 0u;
+    }
+    if (lane == 31u) room.sums[threadIdx.x / 32u] = sum;
+    __syncthreads();
+    for (uint w = 0u; w < threadIdx.x / 32u; w++) sum += room.sums[w];
+    if (sum >= wanted && sum - n_mine < wanted) {
+        uint left = wanted - (sum - n_mine);
+        bool found = false;
+        KS_UNROLL
+        for (uint i = digits_each; i-- > 0u;) {
+            if (!found && mine[i] >= left) room.found = {key | (first + i) << digit_shift(pass), left, mine[i] - left};
+            found = found || mine[i] >= left;
+            left -= found ? 0u : mine[i];
+        }
+    }
+    __syncthreads();
+    if (blockIdx.x == 0u && threadIdx.x == 0u) {
+        notes[0] = room.found.key;
+        notes[1] = room.found.wanted;
+        notes[2] = room.found.n_left_out;
+    }
+    return room.found;
+}
+
+// What the last pass found, as a launch before noted.
+DEVICE Highest highest_of(const CudaSelectRoom& all, uint set, const Scores& scores)
+{
+    if (scores.k == 0u) return {~0u, 0u, ~0u};
+    if (scores.k >= scores.n) return {0u, 0u, 0u};
+    const uint* notes = all.found + (set * select_passes + select_passes - 1u) * 3u;
+    return {notes[0], notes[1], notes[2]};
+}
+
+// A block's counts of one pass.
+DEVICE void begin_digits(HighestRoom& room)
+{
+    for (uint i = threadIdx.x; i < select_digits; i += select_threads) room.digits[i] = 0u;
+}
+
+DEVICE void count_digit(HighestRoom& room, uint pass, float score, uint key)
+{
+    const uint u = ordered_bits(score), known = pass == 0u ? 0u : ~0u << digit_shift(pass - 1u);
+    if ((u & known) == key) atomicAdd(&room.digits[u >> digit_shift(pass) & (select_digits - 1u)], 1u);
+}
+
+DEVICE void add_digits(const CudaSelectRoom& all, uint set, uint pass, const HighestRoom& room)
+{
+    uint* digits = all.digits + (set * select_passes + pass) * select_digits;
+    for (uint i = threadIdx.x; i < select_digits; i += select_threads)
+        if (room.digits[i] != 0u) atomicAdd(&digits[i], room.digits[i]);
+}
+
+// Zeros for the passes of n_sets, by all blocks of a launch before the first.
+DEVICE void clear_digits(const CudaSelectRoom& all, uint n_sets)
+{
+    const uint n = n_sets * select_passes * select_digits, step = gridDim.x * gridDim.y * select_threads;
+    for (uint i = (blockIdx.y * gridDim.x + blockIdx.x) * select_threads + threadIdx.x; i < n; i += step) all.digits[i] = 0u;
+}
+
+// Two counts in one: of scores above the key, and of those equal to it.
+DEVICE uint64_t two_counts(uint above, uint equal) { return uint64_t(above) << 32 | equal; }
+
+// The sum over a block's threads; room has one for each warp.
+DEVICE uint64_t add_counts(uint64_t x, uint64_t* room)
+{
+    KS_UNROLL
+    for (int apart = 16; apart > 0; apart /= 2) x += __shfl_xor_sync(all_lanes, x, apart);
+    if (threadIdx.x % 32u == 0u) room[threadIdx.x / 32u] = x;
+    __syncthreads();
+    x = 0u;
+    for (uint w = 0u; w < select_warps; w++) x += room[w];
+    return x;
+}
+
+// Asked of a share's scores in order, select_threads at a time: whether each thread's is taken, and how many of those before it are.
+struct Taking {
+    Highest best;
+    uint64_t before; // this round
+    uint64_t* room;  // a number for each warp, in this round and in the next
+    uint round = 0u;
+
+    DEVICE_MEMBER bool takes(bool has, float score, uint* rank)
+    {
+        const uint u = ordered_bits(score), warp = threadIdx.x / 32u, lanes_below = (1u << threadIdx.x % 32u) - 1u;
+        const bool above = has && u > best.key, equal = has && u == best.key;
+        const uint aboves = __ballot_sync(all_lanes, above ? 1 : 0), equals = __ballot_sync(all_lanes, equal ? 1 : 0);
+        uint64_t* counts = room + (round++ % 2u) * select_warps;
+        if (threadIdx.x % 32u == 0u) counts[warp] = two_counts(uint(__popc(aboves)), uint(__popc(equals)));
+        __syncthreads();
+        uint64_t mine = before + two_counts(uint(__popc(aboves & lanes_below)), uint(__popc(equals & lanes_below)));
+        for (uint w = 0u; w < select_warps; w++) {
+            mine += w < warp ? counts[w] : 0u;
+            before += counts[w];
+        }
+        const uint n_equal = uint(mine);
+        *rank = uint(mine >> 32) + (n_equal > best.n_left_out ? n_equal - best.n_left_out : 0u);
+        return above || (equal && n_equal >= best.n_left_out);
+    }
+};
+
+// room: three times a number for each warp, the first for what comes before the share.
+DEVICE Taking begin_taking(const CudaSelectRoom& all, uint set, const Scores& scores, uint64_t* room)
+{
+    const uint64_t* counts = all.counts + uint64_t(set) * all.n_shares;
+    const uint64_t before = add_counts(threadIdx.x < blockIdx.x ? counts[threadIdx.x] : 0u, room);
+    return {highest_of(all, set, scores), before, room + select_warps};
+}
+
+} // namespace ks

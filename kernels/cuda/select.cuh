@@ -1,0 +1,49 @@
+// What the kernels of select share: the units that are chosen from, and what is noted of their logits.
+#pragma once
+
+#include "kernels/cuda/highest.cuh"
+
+namespace ks
+{
+
+// How many units a head chooses from; 0: it is read as a whole.
+DEVICE uint n_units(const SelectArgs& s, uint before)
+{
+    return before > s.n_read ? (before - s.n_last + s.unit - 1u) / s.unit - s.n_first / s.unit : 0u;
+}
+
+// Units begin at multiples of their size, but for the first.
+DEVICE uint unit_begin(const SelectArgs& s, uint before, uint unit)
+{
+    return unit == 0u ? s.n_first : min((s.n_first / s.unit + unit) * s.unit, before - s.n_last);
+}
+
+DEVICE uint before_of(const CudaSelect& c, uint head) { return c.slots.view[head * view_words + view_before]; }
+
+// What KV heads choose together, or what a query head chooses by itself.
+DEVICE Scores scores_of(const CudaSelect& c, uint set, bool by_query_head)
+{
+    const uint n = n_units(c.s, before_of(c, by_query_head ? set / (c.a.n_heads / c.a.n_kv_heads) : set));
+    float* scores = by_query_head ? c.room.logits : c.room.votes;
+    return {scores + uint64_t(set) * c.room.stride, n, (c.s.n_read - c.s.n_first - c.s.n_last) / c.s.unit};
+}
+
+DEVICE uint count_sets(const CudaSelect& c) { return c.s.kind == select_hard ? c.a.n_heads : c.a.n_kv_heads; }
+
+// What a share's logits of each of a KV head's query heads come to: a warp for each. All of the block have written them.
+DEVICE void note_norms(const CudaSelect& c, uint head, const Span& share)
+{
+    const uint group = c.a.n_heads / c.a.n_kv_heads, lane = threadIdx.x % 32u;
+    for (uint h = head * group + threadIdx.x / 32u; h < (head + 1u) * group; h += select_warps) {
+        const float* logits = c.room.logits + uint64_t(h) * c.room.stride;
+        float top = none, sum = 0.f;
+        for (uint i = share.begin + lane; i < share.end; i += 32u) top = fmaxf(top, logits[i]);
+        top = warp_max(top);
+        for (uint i = share.begin + lane; i < share.end; i += 32u) sum += expf(logits[i] - top);
+        sum = warp_sum(sum);
+        float* norm = c.room.norms + (uint64_t(h) * c.room.n_shares + blockIdx.x) * 2u;
+        if (lane < 2u) norm[lane] = lane == 0u ? top : sum;
+    }
+}
+
+} // namespace ks
