@@ -239,6 +239,7 @@ TEST_CASE("C API: plan, open in the caller's memory, read, sample, rewind")
     ks_options options = {};
     options.struct_size = sizeof options;
     options.model_path = o.options.model_path.c_str();
+    options.device = "cpu";
     options.context = 128;
     char error[400] = "";
     ks_stats stats = {};

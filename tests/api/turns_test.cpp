@@ -50,6 +50,7 @@ struct Fixture {
     {
         SessionOptions o;
         o.model_path = file.path();
+        o.device = "cpu"; // where sums keep their order
         o.n_threads = 2;
         o.context = context;
         o.recipe = recipe;
