@@ -105,10 +105,11 @@ void CudaBackend::attention(const AttentionArgs& a, const Tensor& y, const Queri
     KS_CHECK(a.n_tokens && a.n_tokens <= m_shape.n_tokens && a.head_dim <= m_shape.head_dim, "attention: %u tokens, heads of %u",
              a.n_tokens, a.head_dim);
     const CudaQueries queries = queries_of(a, q, slots);
-    const bool few = attention_few_can(a), many = !few && attention_many_can(a);
+    const CudaSlots all = slots_of(a, slots);
+    const bool few = attention_few_can(a, all), many = !few && attention_many_can(a);
     const uint32_t n_splits = splits_of(many ? many_rows : attention_rows(a.head_dim), a.n_tokens, a.n_heads, a.n_kv_heads, a.head_dim);
     const auto launch = few ? attention_few_launch : many ? attention_many_launch : attention_launch;
-    m_stream.run(launch, a, n_splits, m_scratch.partials, queries, slots_of(a, slots));
+    m_stream.run(launch, a, n_splits, m_scratch.partials, queries, all);
     m_stream.run(attention_fold_launch, a, n_splits, cuda_values(y, n * a.head_dim), cuda_values(lse, n), m_scratch.partials);
 }
 

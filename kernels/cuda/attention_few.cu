@@ -31,69 +31,86 @@ template <uint d> DEVICE uint64_t query_at(const AttentionArgs& a, uint head, ui
 
 // A lane's eight dims of the queries.
 template <uint d, uint n_rows>
-DEVICE void load_queries(const AttentionArgs& a, const float* q, uint head, uint first_row, uint j, float (&out)[n_rows][8])
+DEVICE void load_queries(const AttentionArgs& a, const float* q, uint head, uint first_row, LaneDims dims, float (&out)[n_rows][8])
 {
     KS_UNROLL
     for (uint r = 0u; r < n_rows; r++) {
-        const float* x = q + query_at<d>(a, head, first_row + r) + 8u * j;
+        const float* x = q + query_at<d>(a, head, first_row + r);
         KS_UNROLL
-        for (uint i = 0u; i < 8u; i++) out[r][i] = x[i] * a.scale * log2e;
+        for (uint k = 0u; k < 8u; k++) out[r][k] = x[dims[k]] * a.scale * log2e;
     }
 }
 
-// A warp's slots of one round: lane i knows the ith.
+// Sums of each row over the lanes that share a slot: lane j has that of row j, of the first lanes.
+template <uint lanes, uint n_rows> DEVICE float share_rows(const float (&x)[n_rows], uint j)
+{
+    constexpr uint n = n_rows == 3u ? 4u : n_rows;
+    float sums[n];
+    KS_UNROLL
+    for (uint r = 0u; r < n; r++) sums[r] = r < n_rows ? x[r % n_rows] : 0.f;
+    KS_UNROLL
+    for (uint apart = 1u; apart < lanes; apart *= 2u)
+        KS_UNROLL
+        for (uint r = 0u; r < max(1u, n / (2u * apart)); r++) {
+            if (apart >= n) {
+                sums[0] += __shfl_xor_sync(all_lanes, sums[0], int(apart));
+                continue;
+            }
+            // Of two rows a lane goes on with one, and has told the other's to the lane that goes on with that.
+            const bool odd = (j & apart) != 0u;
+            const float even_sum = sums[2u * r % n], odd_sum = sums[(2u * r + 1u) % n];
+            sums[r] = (odd ? odd_sum : even_sum) + __shfl_xor_sync(all_lanes, odd ? even_sum : odd_sum, int(apart));
+        }
+    return sums[0];
+}
+
+// A warp's slots of one round: lane i knows the ith. kind: the pool that it lies in, and whether it is far.
 struct FewSlot {
-    uint index, source, slot, row;
+    uint index, slot, row, kind;
+};
+constexpr uint few_far = 4u, few_none = 8u;
+
+// Of the round's slots, n neighbours of one kind from `first` on, and this lane's row of them, the last one's again where there are fewer.
+struct FewRun {
+    uint first, n, kind, rows;
 };
 
-// The logits of n slots, into weights.
-template <uint d, uint n_rows, bool coded>
-DEVICE void few_logits(const AttentionArgs& a, const CudaSlots& s, const CudaQueries& q, uint head, uint first_row, const FewSlot& mine, uint n,
-                       const Levels* levels, float (*weights)[n_rows])
+DEVICE FewRun run_from(const FewSlot& mine, uint first)
 {
-    constexpr uint lanes = d / 8u, each = 32u / lanes;
-    const uint lane = threadIdx.x % 32u, j = lane % lanes;
-    KS_UNROLL_BY(1)
-    for (uint i = 0u; i < 32u; i += each) {
-        const uint nth = i + lane / lanes, row = __shfl_sync(all_lanes, mine.row, int(nth));
-        const uint source = __shfl_sync(all_lanes, mine.source, int(nth)), index = __shfl_sync(all_lanes, mine.index, int(nth));
-        float key[8] = {};
-        if (nth < n) load_eight<coded>(pool_of(s, source, false), row, j, d, levels[source].k, key);
-        const float* from = nth < n && index < a.n_far ? q.other : q.q;
-        KS_UNROLL_BY(1)
-        for (uint r = 0u; r < n_rows; r++) {
-            const float* x = from + query_at<d>(a, head, first_row + r) + 8u * j;
-            float sum = 0.f;
-            KS_UNROLL
-            for (uint k = 0u; k < 8u; k++) sum += x[k] * a.scale * log2e * key[k];
-            sum = share_sum<lanes>(sum);
-            if (j == 0u) weights[nth][r] = sum;
-        }
-    }
-    __syncwarp();
+    FewRun run;
+    run.first = first;
+    run.kind = __shfl_sync(all_lanes, mine.kind, int(first));
+    const uint alike = __ballot_sync(all_lanes, mine.kind == run.kind) >> first;
+    run.n = uint(__popc(alike & ~(alike + 1u)));
+    run.rows = __shfl_sync(all_lanes, mine.row, int(first + min(threadIdx.x % 32u, run.n - 1u)));
+    return run;
 }
 
-// The same where all slots lie in one pool and none is far: the lanes' rows, the last one's again where there are fewer.
+// This lane's number, told anew: what follows from it is made where it is used, not before the loop for all codecs at once.
+DEVICE uint told_lane() { return __shfl_sync(all_lanes, threadIdx.x % 32u, int(threadIdx.x % 32u)); }
+
+// The logits of a run, into weights.
 template <uint d, uint n_rows, class Loader>
-DEVICE void few_logits_alike(Loader, const CudaCache& keys, uint rows, const float (&near)[n_rows][8], const float* levels, float (*weights)[n_rows])
+DEVICE void few_logits(Loader, const CudaCache& keys, const FewRun& run, uint plane, const float (&queries)[n_rows][8], const float* levels,
+                       float (*weights)[n_rows])
 {
     constexpr uint lanes = d / 8u, each = 32u / lanes;
-    const uint lane = threadIdx.x % 32u, j = lane % lanes;
+    const uint lane = told_lane(), j = lane % lanes;
+    const LaneDims dims = dims_of_lane(plane, j);
     KS_UNROLL_BY(Loader::unroll)
     for (uint i = 0u; i < 32u; i += each) {
-        const uint nth = i + lane / lanes, row = __shfl_sync(all_lanes, rows, int(nth));
-        float key[8];
-        Loader::load(keys, row, j, d, levels, key);
+        const uint nth = i + lane / lanes, row = __shfl_sync(all_lanes, run.rows, int(nth));
+        float key[8], sums[n_rows];
+        Loader::load_lane(keys, row, j, d, levels, dims, key);
         KS_UNROLL
         for (uint r = 0u; r < n_rows; r++) {
-            float sum = 0.f;
+            sums[r] = 0.f;
             KS_UNROLL
-            for (uint k = 0u; k < 8u; k++) sum += near[r][k] * key[k];
-            sum = share_sum<lanes>(sum);
-            if (j == 0u) weights[nth][r] = sum;
+            for (uint k = 0u; k < 8u; k++) sums[r] += queries[r][k] * key[k];
         }
+        const float sum = share_rows<lanes, n_rows>(sums, j);
+        if (j < n_rows && nth < run.n) weights[run.first + nth][j] = sum;
     }
-    __syncwarp();
 }
 
 // The logits become weights of values; the maxima move, and what was summed shrinks.
@@ -121,45 +138,25 @@ DEVICE void few_weights(const AttentionArgs& a, const CudaSlots& s, const Head& 
     __syncwarp();
 }
 
-template <uint d, uint n_rows, bool coded>
-DEVICE void few_values(const CudaSlots& s, const FewSlot& mine, uint n, const Levels* levels, float (*weights)[n_rows], float (&sum)[n_rows][8])
-{
-    constexpr uint lanes = d / 8u, each = 32u / lanes;
-    const uint lane = threadIdx.x % 32u;
-    KS_UNROLL_BY(1)
-    for (uint i = 0u; i < 32u; i += each) {
-        const uint nth = i + lane / lanes, row = __shfl_sync(all_lanes, mine.row, int(nth));
-        const uint source = __shfl_sync(all_lanes, mine.source, int(nth));
-        float value[8] = {};
-        if (nth < n) load_eight<coded>(pool_of(s, source, true), row, lane % lanes, d, levels[source].v, value);
-        KS_UNROLL
-        for (uint r = 0u; r < n_rows; r++) {
-            const float p = weights[nth][r];
-            KS_UNROLL
-            for (uint k = 0u; k < 8u; k++) sum[r][k] += p * value[k];
-        }
-    }
-    __syncwarp();
-}
-
 template <uint d, uint n_rows, class Loader>
-DEVICE void few_values_alike(Loader, const CudaCache& values, uint rows, const float* levels, float (*weights)[n_rows], float (&sum)[n_rows][8])
+DEVICE void few_values(Loader, const CudaCache& values, const FewRun& run, uint plane, const float* levels, float (*weights)[n_rows],
+                       float (&sum)[n_rows][8])
 {
     constexpr uint lanes = d / 8u, each = 32u / lanes;
-    const uint lane = threadIdx.x % 32u;
+    const uint lane = told_lane(), j = lane % lanes;
+    const LaneDims dims = dims_of_lane(plane, j);
     KS_UNROLL_BY(Loader::unroll)
     for (uint i = 0u; i < 32u; i += each) {
-        const uint nth = i + lane / lanes, row = __shfl_sync(all_lanes, rows, int(nth));
+        const uint nth = i + lane / lanes, row = __shfl_sync(all_lanes, run.rows, int(nth));
         float value[8];
-        Loader::load(values, row, lane % lanes, d, levels, value);
+        Loader::load_lane(values, row, j, d, levels, dims, value);
         KS_UNROLL
         for (uint r = 0u; r < n_rows; r++) {
-            const float p = weights[nth][r];
+            const float p = nth < run.n ? weights[run.first + nth][r] : 0.f;
             KS_UNROLL
             for (uint k = 0u; k < 8u; k++) sum[r][k] += p * value[k];
         }
     }
-    __syncwarp();
 }
 
 // What the warps found becomes the block's partial result.
@@ -189,7 +186,7 @@ template <uint d, uint n_rows> DEVICE void fold_warps(const AttentionArgs& a, fl
 
 // Of a multiprocessor, so that enough rows are on their way; of so many no kernel spills.
 template <uint d, uint n_rows, bool coded> struct FewBlocks {
-    static constexpr uint n = coded ? (d == 64u ? 3u : 2u) : n_rows == 4u ? 3u : 4u;
+    static constexpr uint n = coded ? 2u : n_rows == 4u ? 3u : 4u;
 };
 
 template <uint d, uint n_rows, bool coded> __global__ void __launch_bounds__(n_threads, FewBlocks<d, n_rows, coded>::n)
@@ -205,12 +202,15 @@ attention_few_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n
     const uint end_row = min(first_row + n_rows, a.n_tokens * group);
     const Head h = find_head(a, s, blockIdx.y, first_row / group, (end_row - 1u) / group + 1u, false);
     const Span share = share_of(h);
-    fill_levels(tile.levels, s);
+    const uint k_plane = coded ? plane_of_pools(s.k, s.coded_k) : 0u, v_plane = coded ? plane_of_pools(s.v, s.coded_v) : 0u;
+    const LaneDims k_dims = dims_of_lane(k_plane, lane % lanes), v_dims = dims_of_lane(v_plane, lane % lanes);
+    if (coded) fill_levels(tile.levels, s);
     __syncthreads();
 
-    float near[n_rows][8], sum[n_rows][8];
+    float queries[n_rows][8], sum[n_rows][8];
     FewState<n_rows> state;
-    load_queries<d, n_rows>(a, q.q, h.head, first_row, lane % lanes, near);
+    load_queries<d, n_rows>(a, q.q, h.head, first_row, k_dims, queries);
+    uint asked = 0u; // few_far: the queries are those for far slots
     KS_UNROLL
     for (uint r = 0u; r < n_rows; r++) {
         state.top[r] = state.norm_top[r] = none;
@@ -220,25 +220,33 @@ attention_few_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n
     }
     for (uint nth = share.begin + 32u * warp; nth < share.end; nth += 32u * few_warps) {
         const uint n = min(32u, share.end - nth);
-        FewSlot mine = {};
+        FewSlot mine = {0u, 0u, 0u, few_none};
         if (lane < n) {
-            mine.index = index_of(h, nth + lane);
-            mine.source = source_of(a, h, mine.index);
+            const uint source = source_of(a, h, mine.index = index_of(h, nth + lane));
             mine.slot = slot_of(a, s, h, mine.index);
-            mine.row = row_of_slot(a, mine.source, mine.slot);
+            mine.row = row_of_slot(a, source, mine.slot);
+            mine.kind = source | (mine.index < a.n_far ? few_far : 0u);
         }
-        const uint source = __shfl_sync(all_lanes, mine.source, 0), rows = __shfl_sync(all_lanes, mine.row, int(min(lane, n - 1u)));
-        const CudaCache keys = pool_of(s, source, false), values = pool_of(s, source, true);
-        const bool alike = __all_sync(all_lanes, lane >= n || (mine.source == source && mine.index >= a.n_far)) != 0;
-        if (alike)
-            with_loader<coded>(keys.format, [&](auto loader) { few_logits_alike<d>(loader, keys, rows, near, tile.levels[source].k, tile.weights[warp]); });
-        else
-            few_logits<d, n_rows, coded>(a, s, q, h.head, first_row, mine, n, tile.levels, tile.weights[warp]);
+        FewRun run;
+        for (uint first = 0u; first < n; first += run.n) {
+            run = run_from(mine, first);
+            if ((run.kind & few_far) != asked) load_queries<d, n_rows>(a, asked == 0u ? q.other : q.q, h.head, first_row, k_dims, queries);
+            asked = run.kind & few_far;
+            const CudaCache keys = pool_of(s, run.kind % few_far, false);
+            with_lane_loader<coded>(keys.format, k_plane, [&](auto loader) {
+                few_logits<d, n_rows>(loader, keys, run, k_plane, queries, tile.levels[run.kind % few_far].k, tile.weights[warp]);
+            });
+        }
+        __syncwarp();
         few_weights<n_rows>(a, s, h, first_row, mine, lane < n, state, sum, tile.weights[warp]);
-        if (alike)
-            with_loader<coded>(values.format, [&](auto loader) { few_values_alike<d>(loader, values, rows, tile.levels[source].v, tile.weights[warp], sum); });
-        else
-            few_values<d, n_rows, coded>(s, mine, n, tile.levels, tile.weights[warp], sum);
+        for (uint first = 0u; first < n; first += run.n) {
+            run = run_from(mine, first);
+            const CudaCache values = pool_of(s, run.kind % few_far, true);
+            with_lane_loader<coded>(values.format, v_plane, [&](auto loader) {
+                few_values<d, n_rows>(loader, values, run, v_plane, tile.levels[run.kind % few_far].v, tile.weights[warp], sum);
+            });
+        }
+        __syncwarp();
     }
     KS_UNROLL
     for (uint r = 0u; r < n_rows; r++) {
@@ -246,7 +254,7 @@ attention_few_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n
         for (uint k = 0u; k < 8u; k++) {
             KS_UNROLL
             for (uint apart = lanes; apart < 32u; apart *= 2u) sum[r][k] += __shfl_xor_sync(all_lanes, sum[r][k], int(apart));
-            if (lane < lanes) tile.sums[warp][r][8u * lane + k] = sum[r][k];
+            if (lane < lanes) tile.sums[warp][r][v_dims[k]] = sum[r][k];
         }
         const float norm = warp_sum(state.norm[r]);
         if (lane != 0u) continue;
@@ -285,8 +293,13 @@ template <uint d> static void launch_few(const AttentionArgs& a, uint n_splits, 
         launch_few<d, true>(a, n_splits, partials, q, s, stream);
 }
 
-bool attention_few_can(const AttentionArgs& a)
+// Whether a pool's rows can be read by the lanes' dims that another pool's codec asks for.
+static bool has_plane(const CudaCache& cache, uint plane) { return cache.words == nullptr || cache.format < first_codec || plane_of(cache.format) == plane; }
+
+bool attention_few_can(const AttentionArgs& a, const CudaSlots& s)
 {
+    const uint k_plane = plane_of_pools(s.k, s.coded_k), v_plane = plane_of_pools(s.v, s.coded_v);
+    if (!has_plane(s.k, k_plane) || !has_plane(s.chunk_k, k_plane) || !has_plane(s.v, v_plane) || !has_plane(s.chunk_v, v_plane)) return false;
     const bool few = a.n_tokens * (a.n_heads / a.n_kv_heads) <= 4u * most_few_rows && a.n_tokens <= 4u;
     return few && !a.n_turn && !a.n_wave && (a.head_dim == 64u || a.head_dim == 128u || a.head_dim == 256u);
 }

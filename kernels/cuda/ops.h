@@ -115,7 +115,7 @@ constexpr uint many_rows = 64u;
 void turn_queries_launch(const AttentionArgs& a, float* turned, const float* q, const float* turns, const uint* view, cudaStream_t stream);
 void attention_launch(const AttentionArgs& a, uint n_splits, float* partials, CudaQueries q, CudaSlots s, cudaStream_t stream);
 // The same for a few queries of the usual heads.
-bool attention_few_can(const AttentionArgs& a);
+bool attention_few_can(const AttentionArgs& a, const CudaSlots& s);
 void attention_few_launch(const AttentionArgs& a, uint n_splits, float* partials, CudaQueries q, CudaSlots s, cudaStream_t stream);
 // The same for many queries, on the tensor cores.
 bool attention_many_can(const AttentionArgs& a);
