@@ -216,7 +216,7 @@ DEVICE void multiply_groups(float (&sum)[4], const Group* ws, const ActGroup* xs
     }
 }
 
-template <class F> __global__ void __launch_bounds__(n_threads, 3)
+template <class F> __global__ void __launch_bounds__(n_threads, 2)
 matmul_many_bytes_kernel(MatmulArgs a, MatmulTargets targets, const ActGroup* __restrict__ acts) // (cols / 32, n_tokens)
 {
     begin_kernel();
