@@ -19,31 +19,32 @@ template <class V, uint32_t bits> KS_INLINE typename V::W lane_code(const LaneRo
 
 template <class Row> struct RowLanes;
 
-// A scale for each 32 values, two to a word.
-template <class V> struct BlockScales {
+// Codes of so many bits, and behind them a scale for each 32 values, two to a word.
+template <class V, class C, uint32_t bits> struct BlockLanes {
     typename V::F scale[2];
-    KS_INLINE explicit BlockScales(typename V::W halves) { V::half2(halves, &scale[0], &scale[1]); }
-};
-
-template <class S> struct RowLanes<Q8Row<S>> : BlockScales<typename S::Wide> {
-    using V = typename S::Wide;
     uint32_t base;
-    static uint32_t bytes(uint32_t d) { return codec_q8::row_bytes(d); }
-    KS_INLINE RowLanes(const LaneRows<V>& row, uint32_t d, uint32_t from) : BlockScales<V>(row.word[d / 4 + from / 64]), base(from) {}
-    KS_INLINE typename V::F at(const LaneRows<V>& row, uint32_t i, uint32_t j) const
+    static uint32_t bytes(uint32_t d) { return C::row_bytes(d); }
+    KS_INLINE BlockLanes(const LaneRows<V>& row, uint32_t d, uint32_t from) : base(from)
     {
-        return this->scale[j / 4] * V::to_float(V::signed_byte(row.word[base / 4 + 2 * j + i / 4], i % 4));
+        V::half2(row.word[bits * d / 32 + from / 64], &scale[0], &scale[1]);
     }
 };
 
-template <class S> struct RowLanes<Q4Row<S>> : BlockScales<typename S::Wide> {
+template <class S> struct RowLanes<Q8Row<S>> : BlockLanes<typename S::Wide, codec_q8, 8> {
     using V = typename S::Wide;
-    uint32_t base;
-    static uint32_t bytes(uint32_t d) { return codec_q4::row_bytes(d); }
-    KS_INLINE RowLanes(const LaneRows<V>& row, uint32_t d, uint32_t from) : BlockScales<V>(row.word[d / 8 + from / 64]), base(from) {}
+    using BlockLanes<V, codec_q8, 8>::BlockLanes;
     KS_INLINE typename V::F at(const LaneRows<V>& row, uint32_t i, uint32_t j) const
     {
-        return this->scale[j / 4] * CodeFloats<4, -8>::template of<V>(lane_code<V, 4>(row, base / 8, i, j));
+        return this->scale[j / 4] * V::to_float(V::signed_byte(row.word[this->base / 4 + 2 * j + i / 4], i % 4));
+    }
+};
+
+template <class S> struct RowLanes<Q4Row<S>> : BlockLanes<typename S::Wide, codec_q4, 4> {
+    using V = typename S::Wide;
+    using BlockLanes<V, codec_q4, 4>::BlockLanes;
+    KS_INLINE typename V::F at(const LaneRows<V>& row, uint32_t i, uint32_t j) const
+    {
+        return this->scale[j / 4] * CodeFloats<4, -8>::template of<V>(lane_code<V, 4>(row, this->base / 8, i, j));
     }
 };
 

@@ -57,7 +57,7 @@ DEVICE void take_logits(const AttentionArgs& a, const CudaSlots& s, const CudaQu
         const bool seen = slot < n && t < a.n_tokens && sees(a, h, t, index);
         if (!seen && !grouped) soft.over[i] = soft.under[i] = none;
         if (!seen || is_grouped(a, h, t, index) != grouped) continue;
-        const uint64_t from = (uint64_t(t) * a.n_heads + h.head * group + query % group) * a.head_dim;
+        const uint64_t from = query_at(a, h.head, query) * a.head_dim;
         const bool other = grouped || index < a.n_far;
         const float *x = (other ? q.other : q.q) + from, *key = tile + slot * tile_stride(a.head_dim);
         float sum = 0.f;

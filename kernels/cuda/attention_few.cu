@@ -21,21 +21,13 @@ template <uint n_rows> struct FewState {
     float top[n_rows], norm_top[n_rows], norm[n_rows]; // norm: this lane's share
 };
 
-// Where a query of the KV head begins; after the last one, that one.
-template <uint d> DEVICE uint64_t query_at(const AttentionArgs& a, uint head, uint query)
-{
-    const uint group = a.n_heads / a.n_kv_heads;
-    query = min(query, a.n_tokens * group - 1u);
-    return (uint64_t(query / group) * a.n_heads + head * group + query % group) * d;
-}
-
-// A lane's eight dims of the queries.
+// A lane's eight dims of the queries, the last one's again where there are fewer.
 template <uint d, uint n_rows>
 DEVICE void load_queries(const AttentionArgs& a, const float* q, uint head, uint first_row, LaneDims dims, float (&out)[n_rows][8])
 {
     KS_UNROLL
     for (uint r = 0u; r < n_rows; r++) {
-        const float* x = q + query_at<d>(a, head, first_row + r);
+        const float* x = q + query_at(a, head, min(first_row + r, last_query(a))) * d;
         KS_UNROLL
         for (uint k = 0u; k < 8u; k++) out[r][k] = x[dims[k]] * a.scale * log2e;
     }
@@ -185,11 +177,9 @@ template <uint d, uint n_rows> DEVICE void fold_warps(const AttentionArgs& a, fl
 }
 
 // Of a multiprocessor, so that enough rows are on their way; of so many no kernel spills.
-template <uint d, uint n_rows, bool coded> struct FewBlocks {
-    static constexpr uint n = coded ? 2u : n_rows == 4u ? 3u : 4u;
-};
+constexpr uint few_blocks(uint n_rows, bool coded) { return coded ? 2u : n_rows == 4u ? 3u : 4u; }
 
-template <uint d, uint n_rows, bool coded> __global__ void __launch_bounds__(n_threads, FewBlocks<d, n_rows, coded>::n)
+template <uint d, uint n_rows, bool coded> __global__ void __launch_bounds__(n_threads, few_blocks(n_rows, coded))
 attention_few_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n_splits, 4 + head_dim)
                      CudaQueries q, CudaSlots s)
 {

@@ -8,26 +8,6 @@ namespace ks
 constexpr uint fold_warps = 8u;
 constexpr uint fold_dims = 256u; // that are summed at a time
 
-// Of the block's threads, the same in all of them; room has a place for each warp.
-DEVICE float fold_max(float x, float* room)
-{
-    x = warp_max(x);
-    if (threadIdx.x % 32u == 0u) room[threadIdx.x / 32u] = x;
-    __syncthreads();
-    for (uint w = 0u; w < blockDim.x / 32u; w++) x = fmaxf(x, room[w]);
-    return x;
-}
-
-DEVICE float fold_sum(float x, float* room)
-{
-    x = warp_sum(x);
-    if (threadIdx.x % 32u == 0u) room[threadIdx.x / 32u] = x;
-    __syncthreads();
-    x = 0.f;
-    for (uint w = 0u; w < blockDim.x / 32u; w++) x += room[w];
-    return x;
-}
-
 // The warps share the splits, up to the last one that has a slot.
 __global__ void attention_fold_kernel(AttentionArgs a, uint n_splits, float* y, // (n_tokens, n_heads * head_dim)
                                       float* lse,                               // (n_tokens, n_heads), or none
@@ -44,16 +24,16 @@ __global__ void attention_fold_kernel(AttentionArgs a, uint n_splits, float* y, 
         top = fmaxf(top, from[i * stride]);
         norm_top = fmaxf(norm_top, from[i * stride + 1u]);
     }
-    top = fold_max(top, room);
-    norm_top = fold_max(norm_top, room + fold_warps);
+    top = block_max(top, room);
+    norm_top = block_max(norm_top, room + fold_warps);
     for (uint i = threadIdx.x; i < n_splits; i += blockDim.x) {
         const float own = from[i * stride], weight = own > 0.5f * none ? power_of_two(own - top) : 0.f;
         weights[i] = weight;
         if (weight > 0.f) last = float(i + 1u);
         norm += from[i * stride + 2u] * power_of_two(from[i * stride + 1u] - norm_top);
     }
-    norm = fold_sum(norm, room + 2u * fold_warps);
-    const uint end = uint(fold_max(last, room + 3u * fold_warps));
+    norm = block_sum(norm, room + 2u * fold_warps);
+    const uint end = uint(block_max(last, room + 3u * fold_warps));
     const float scale = top > 0.5f * none ? power_of_two(top - norm_top) / norm : 0.f;
     for (uint base = 0u; base < a.head_dim; base += fold_dims) {
         const uint n = min(fold_dims, a.head_dim - base);

@@ -160,11 +160,10 @@ template <uint d> struct ManyQueries {
 
 template <uint d> DEVICE void load_fragments(const AttentionArgs& a, const float* q, uint head, uint first_row, ManyQueries<d>& out)
 {
-    const uint group = a.n_heads / a.n_kv_heads, lane = threadIdx.x % 32u;
+    const uint lane = threadIdx.x % 32u;
     KS_UNROLL
     for (uint low = 0u; low < 2u; low++) {
-        const uint query = min(first_row + lane / 4u + 8u * low, a.n_tokens * group - 1u);
-        const float* x = q + (uint64_t(query / group) * a.n_heads + head * group + query % group) * d + 2u * (lane % 4u);
+        const float* x = q + query_at(a, head, min(first_row + lane / 4u + 8u * low, last_query(a))) * d + 2u * (lane % 4u);
         KS_UNROLL
         for (uint i = 0u; i < d / 16u; i++)
             KS_UNROLL

@@ -117,6 +117,26 @@ DEVICE float warp_max(float x)
     return x;
 }
 
+// The same over a block; room has a place for each warp, and is nobody else's until all have gone on.
+DEVICE float block_max(float x, float* room)
+{
+    x = warp_max(x);
+    if (threadIdx.x % 32u == 0u) room[threadIdx.x / 32u] = x;
+    __syncthreads();
+    for (uint w = 0u; w < blockDim.x / 32u; w++) x = fmaxf(x, room[w]);
+    return x;
+}
+
+DEVICE float block_sum(float x, float* room)
+{
+    x = warp_sum(x);
+    if (threadIdx.x % 32u == 0u) room[threadIdx.x / 32u] = x;
+    __syncthreads();
+    x = 0.f;
+    for (uint w = 0u; w < blockDim.x / 32u; w++) x += room[w];
+    return x;
+}
+
 // Blocks of n_threads for n things, of which each takes some in turn.
 static inline uint blocks_for(uint64_t n)
 {

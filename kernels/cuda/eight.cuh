@@ -78,6 +78,7 @@ template <uint plane> DEVICE uint block_of_field(uint j, uint k) { return plane 
 
 // Of a whole number below 2^23, without a conversion, of which there are few at a time.
 DEVICE float float_of(uint n) { return BITS_TO_FLOAT(0x4b000000u | n) - 8388608.f; }
+DEVICE float kivi_of(uint code, uint range) { return kivi_least(range) + kivi_scale(range) * float_of(code); } // kivi_decoded
 
 // n words, `each` of them at a time: where they begin is a multiple of so many.
 template <uint n, uint each> DEVICE void load_words(const uint* at, uint (&out)[n])
@@ -152,7 +153,7 @@ template <uint bits> DEVICE void load_kivi_row_lane(const CudaCache& cache, uint
     KS_UNROLL
     for (uint k = 0u; k < 8u; k++) {
         const uint range = __ldg(words + bits * d / 32u + block_of_field<bits>(j, k));
-        out[k] = kivi_least(range) + kivi_scale(range) * float_of(codes[k]);
+        out[k] = kivi_of(codes[k], range);
     }
 }
 
@@ -165,7 +166,7 @@ template <uint bits> DEVICE void load_kivi_group_lane(const CudaCache& cache, ui
     KS_UNROLL
     for (uint k = 0u; k < 8u; k++) {
         const uint range = __ldg(group + dims[k]);
-        out[k] = kivi_least(range) + kivi_scale(range) * float_of(codes[k]);
+        out[k] = kivi_of(codes[k], range);
     }
 }
 
@@ -193,7 +194,7 @@ template <uint bits> DEVICE void load_kivi_row(const CudaCache& cache, uint r, u
     uint codes[8];
     load_fields<bits, 2u>(words, j, codes); // as many more words as 32 dims
     KS_UNROLL
-    for (uint i = 0u; i < 8u; i++) out[i] = kivi_least(range) + kivi_scale(range) * float_of(codes[i]);
+    for (uint i = 0u; i < 8u; i++) out[i] = kivi_of(codes[i], range);
 }
 
 template <uint bits> DEVICE void load_kivi_group(const CudaCache& cache, uint r, uint j, uint d, float (&out)[8])
@@ -202,7 +203,7 @@ template <uint bits> DEVICE void load_kivi_group(const CudaCache& cache, uint r,
     uint codes[8];
     load_fields<bits, 4u>(group + d + r % kivi_rows * (bits * d / 32u), j, codes);
     KS_UNROLL
-    for (uint i = 0u; i < 8u; i++) out[i] = kivi_decoded(codes[i], __ldg(group + 8u * j + i));
+    for (uint i = 0u; i < 8u; i++) out[i] = kivi_of(codes[i], __ldg(group + 8u * j + i));
 }
 
 // Of a block of 16 these are a half: one angle of level 3, two of level 2, four of level 1 below it.

@@ -111,6 +111,7 @@ FN uint attention_rows(uint head_dim)
     return 1024u / head_dim < 16u ? 1024u / head_dim : 16u;
 }
 constexpr uint many_rows = 64u;
+
 // turned (2, n_tokens, n_heads * head_dim): queries as they meet keys near by, and those of groups
 void turn_queries_launch(const AttentionArgs& a, float* turned, const float* q, const float* turns, const uint* view, cudaStream_t stream);
 void attention_launch(const AttentionArgs& a, uint n_splits, float* partials, CudaQueries q, CudaSlots s, cudaStream_t stream);

@@ -11,16 +11,12 @@ __global__ void rmsnorm_kernel(RmsnormArgs a, float* y, const float* x, // (rows
 {
     begin_kernel();
     KS_SHARED(float, part, [32]); // of each warp
-    uint t = threadIdx.x, n_warps = blockDim.x / 32u;
+    uint t = threadIdx.x;
     const float* from = x + (a.first_row + uint64_t(blockIdx.x)) * a.dim;
     float* to = y + uint64_t(blockIdx.x) * a.dim;
     float sum = 0.f;
     for (uint i = t; i < a.dim; i += blockDim.x) sum += from[i] * from[i];
-    sum = warp_sum(sum);
-    if (t % 32u == 0u) part[t / 32u] = sum;
-    __syncthreads();
-    sum = 0.f;
-    for (uint i = 0u; i < n_warps; i++) sum += part[i];
+    sum = block_sum(sum, part);
     float scale = 1.f / sqrtf(sum / float(a.dim) + a.eps);
     for (uint i = t; i < a.dim; i += blockDim.x) to[i] = from[i] * scale * w[i];
 }

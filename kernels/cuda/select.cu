@@ -6,17 +6,6 @@
 namespace ks
 {
 
-DEVICE float block_sum(float x, float* room) // of select_threads threads; room has one for each warp
-{
-    x = warp_sum(x);
-    __syncthreads(); // who read the last one
-    if (threadIdx.x % 32u == 0u) room[threadIdx.x / 32u] = x;
-    __syncthreads();
-    x = 0.f;
-    for (uint i = 0u; i < select_threads / 32u; i++) x += room[i];
-    return x;
-}
-
 // Value i of the chunk's queries in the mean; where attention turns them, token t as if at index n_last + t.
 DEVICE float mean_query(const CudaSelect& c, const float* q, uint i)
 {
@@ -41,7 +30,7 @@ DEVICE float mean_query(const CudaSelect& c, const float* q, uint i)
 __global__ void __launch_bounds__(select_threads, 1) select_begin_kernel(CudaSelect c)
 {
     begin_kernel();
-    KS_SHARED(float, room, [select_threads / 32u]);
+    KS_SHARED(float, room, [3u * select_warps]);
     const SelectArgs& s = c.s;
     const uint n = c.a.n_heads * c.a.head_dim, came = c.to.state[select_tokens], since = c.to.state[select_since] + came;
     float both = 0.f, last = 0.f, now = 0.f;
@@ -53,8 +42,8 @@ __global__ void __launch_bounds__(select_threads, 1) select_begin_kernel(CudaSel
         now += x * x;
     }
     both = block_sum(both, room);
-    last = block_sum(last, room);
-    now = block_sum(now, room);
+    last = block_sum(last, room + select_warps);
+    now = block_sum(now, room + 2u * select_warps);
     const bool again = s.reuse < 1.f && both >= s.reuse * sqrtf(last * now) && s.fresh == 0u && 2u * since <= s.n_last;
     __syncthreads(); // all have read the state
     if (threadIdx.x == 0u) {

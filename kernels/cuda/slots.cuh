@@ -47,11 +47,18 @@ DEVICE Span share_of(const Head& h)
     return {begin, min(begin + each, count)};
 }
 
+// A query of a KV head, which are (token, head of the group), among those of all heads.
+DEVICE uint64_t query_at(const AttentionArgs& a, uint head, uint query)
+{
+    const uint group = a.n_heads / a.n_kv_heads;
+    return uint64_t(query / group) * a.n_heads + head * group + query % group;
+}
+DEVICE uint last_query(const AttentionArgs& a) { return a.n_tokens * (a.n_heads / a.n_kv_heads) - 1u; }
+
 // This block's partial result of a query: three numbers, a gap and head_dim sums (attention_fold.cu).
 DEVICE float* partial_of(const AttentionArgs& a, float* partials, uint head, uint query)
 {
-    const uint group = a.n_heads / a.n_kv_heads, at = query / group * a.n_heads + head * group + query % group;
-    return partials + (uint64_t(at) * gridDim.z + blockIdx.z) * (4u + a.head_dim);
+    return partials + (query_at(a, head, query) * gridDim.z + blockIdx.z) * (4u + a.head_dim);
 }
 
 // Where an index lies: in the table's numbers, or a row of the chunk's.
