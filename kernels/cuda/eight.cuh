@@ -10,7 +10,7 @@ namespace ks
 // What the codes of turbo and polar codecs stand for, for a block's keys and values: a table in registers would be indexed, in memory of
 // each thread's own it would lie in as many places as there are codes.
 constexpr uint most_levels = 96u;
-struct alignas(8) Levels {
+struct alignas(128) Levels {
     float k[most_levels], v[most_levels];
 };
 
@@ -51,34 +51,9 @@ DEVICE void load_halves(const CudaCache& cache, uint r, uint j, uint d, float (&
     halves_of(four.w, out + 6);
 }
 
-// Eight dims of a row that are one lane's. Where rows have a plane of 4 or 2 bits it takes those of one word or of half a word of it,
-// which are apart; else neighbours.
-struct LaneDims {
-    uint first, step;
-    DEVICE_MEMBER uint operator[](uint k) const { return first + step * k; }
-};
-
-DEVICE LaneDims dims_of_lane(uint plane, uint j)
-{
-    if (plane == 4u) return {64u * (j / 8u) + j % 8u, 8u};
-    if (plane == 2u) return {64u * (j / 8u) + j % 4u + 32u * (j % 8u / 4u), 4u};
-    return {8u * j, 1u};
-}
-
-// Their fields.
-template <uint plane> DEVICE void load_lane_fields(const uint* words, uint j, uint (&out)[8])
-{
-    const uint word = __ldg(words + (plane == 4u ? j : j / 8u * 4u + j % 4u)) >> (plane == 4u ? 0u : 16u * (j % 8u / 4u));
-    KS_UNROLL
-    for (uint k = 0u; k < 8u; k++) out[k] = word >> (plane * k) & ((1u << plane) - 1u);
-}
-
-// The block of 32 dims that the kth is in.
-template <uint plane> DEVICE uint block_of_field(uint j, uint k) { return plane == 4u ? 2u * (j / 8u) + k / 4u : 2u * (j / 8u) + j % 8u / 4u; }
-
-// Of a whole number below 2^23, without a conversion, of which there are few at a time.
-DEVICE float float_of(uint n) { return BITS_TO_FLOAT(0x4b000000u | n) - 8388608.f; }
-DEVICE float kivi_of(uint code, uint range) { return kivi_least(range) + kivi_scale(range) * float_of(code); } // kivi_decoded
+// n - less, of whole numbers below 2^22, without a conversion, of which there are few at a time.
+DEVICE float whole_less(uint n, uint less) { return BITS_TO_FLOAT(0x4b000000u | n) - float(0x800000u + less); }
+DEVICE float kivi_of(uint code, uint range) { return kivi_least(range) + kivi_scale(range) * whole_less(code, 0u); } // kivi_decoded
 
 // n words, `each` of them at a time: where they begin is a multiple of so many.
 template <uint n, uint each> DEVICE void load_words(const uint* at, uint (&out)[n])
@@ -121,55 +96,6 @@ template <class C> DEVICE void load_turbo(const CudaCache& cache, uint r, uint j
     for (uint i = 0u; i < 8u; i++) out[i] = scale * levels[C::ranks == 4u ? codes[i] | signs[i] << 2 : codes[i]];
 }
 
-template <class C, uint plane> DEVICE void load_turbo_lane(const CudaCache& cache, uint r, uint j, uint d, const float* levels, float (&out)[8])
-{
-    const uint* words = row_words<RowCodec<C>>(cache, r, d);
-    const float scale = C::scale(words, 0u, row_tail<RowCodec<C>>(cache, r, d), d);
-    uint codes[8];
-    load_lane_fields<plane>(words, j, codes);
-    if (C::ranks == 4u) { // the signs of those dims are two apart in one word
-        const uint signs = __ldg(words + d / 16u + j / 8u * 2u + j % 2u) >> (j % 4u / 2u + 16u * (j % 8u / 4u));
-        KS_UNROLL
-        for (uint k = 0u; k < 8u; k++) codes[k] |= (signs >> (2u * k) & 1u) << 2;
-    }
-    KS_UNROLL
-    for (uint k = 0u; k < 8u; k++) out[k] = scale * levels[codes[k]];
-}
-
-DEVICE void load_q4_lane(const CudaCache& cache, uint r, uint j, uint d, float (&out)[8])
-{
-    const uint *words = row_words<RowCodec<codec_q4>>(cache, r, d), scales = __ldg(words + d / 8u + j / 8u);
-    uint codes[8];
-    load_lane_fields<4u>(words, j, codes);
-    KS_UNROLL
-    for (uint k = 0u; k < 8u; k++) out[k] = HALF_TO_FLOAT(scales >> (k / 4u * 16u) & 0xffffu) * (float_of(codes[k]) - 8.f);
-}
-
-template <uint bits> DEVICE void load_kivi_row_lane(const CudaCache& cache, uint r, uint j, uint d, float (&out)[8])
-{
-    const uint* words = cache.words + uint64_t(r) * (kivi_row_bytes(bits, d) / 4u);
-    uint codes[8];
-    load_lane_fields<bits>(words, j, codes);
-    KS_UNROLL
-    for (uint k = 0u; k < 8u; k++) {
-        const uint range = __ldg(words + bits * d / 32u + block_of_field<bits>(j, k));
-        out[k] = kivi_of(codes[k], range);
-    }
-}
-
-template <uint bits> DEVICE void load_kivi_group_lane(const CudaCache& cache, uint r, uint j, uint d, float (&out)[8])
-{
-    const uint* group = cache.words + uint64_t(r / kivi_rows) * kivi_group_words(bits, d);
-    const LaneDims dims = dims_of_lane(bits, j);
-    uint codes[8];
-    load_lane_fields<bits>(group + d + r % kivi_rows * (bits * d / 32u), j, codes);
-    KS_UNROLL
-    for (uint k = 0u; k < 8u; k++) {
-        const uint range = __ldg(group + dims[k]);
-        out[k] = kivi_of(codes[k], range);
-    }
-}
-
 DEVICE void load_q4(const CudaCache& cache, uint r, uint j, uint d, float (&out)[8])
 {
     const uint *words = row_words<RowCodec<codec_q4>>(cache, r, d), b = j / 4u; // the block of 32
@@ -177,7 +103,7 @@ DEVICE void load_q4(const CudaCache& cache, uint r, uint j, uint d, float (&out)
     uint codes[8];
     load_fields<4u, 1u>(words, j, codes);
     KS_UNROLL
-    for (uint i = 0u; i < 8u; i++) out[i] = scale * (float_of(codes[i]) - 8.f);
+    for (uint i = 0u; i < 8u; i++) out[i] = scale * whole_less(codes[i], 8u);
 }
 
 DEVICE void load_q8(const CudaCache& cache, uint r, uint j, uint d, float (&out)[8])
@@ -185,7 +111,7 @@ DEVICE void load_q8(const CudaCache& cache, uint r, uint j, uint d, float (&out)
     const uint* words = row_words<RowCodec<codec_q8>>(cache, r, d);
     const float scale = HALF_TO_FLOAT(words[d / 4u + j / 8u] >> (16u * (j / 4u & 1u)) & 0xffffu);
     KS_UNROLL
-    for (uint i = 0u; i < 8u; i++) out[i] = scale * (float_of((__ldg(words + 2u * j + i / 4u) >> (8u * (i & 3u)) & 255u) ^ 128u) - 128.f);
+    for (uint i = 0u; i < 8u; i++) out[i] = scale * whole_less((__ldg(words + 2u * j + i / 4u) >> (8u * (i & 3u)) & 255u) ^ 128u, 128u);
 }
 
 template <uint bits> DEVICE void load_kivi_row(const CudaCache& cache, uint r, uint j, uint d, float (&out)[8])
@@ -229,78 +155,45 @@ template <class C, bool fine> DEVICE void load_polar(const CudaCache& cache, uin
     }
 }
 
-// unroll: rows that are on their way at a time. plane: as LaneDims says. load: eight neighbours; load_lane: the lane's dims.
 template <class C> struct LoadEight;
-#define KS_LOAD(Codec, n, bits, fills, loads, loads_lane)                                                                                 \
-    template <> struct LoadEight<Codec> {                                                                                                 \
-        static constexpr uint unroll = n, plane = bits;                                                                                   \
-        DEVICE_MEMBER static void fill(float* levels) { (void)levels, fills; }                                                            \
-        DEVICE_MEMBER static void load(const CudaCache& cache, uint r, uint j, uint d, const float* levels, float (&out)[8])              \
-        {                                                                                                                                 \
-            (void)levels, loads;                                                                                                          \
-        }                                                                                                                                 \
-        DEVICE_MEMBER static void load_lane(const CudaCache& cache, uint r, uint j, uint d, const float* levels, LaneDims, float (&out)[8]) \
-        {                                                                                                                                 \
-            (void)levels, loads_lane;                                                                                                     \
-        }                                                                                                                                 \
+#define KS_LOAD(Codec, fills, loads)                                                                                         \
+    template <> struct LoadEight<Codec> {                                                                                    \
+        DEVICE_MEMBER static void fill(float* levels) { (void)levels, fills; }                                               \
+        DEVICE_MEMBER static void load(const CudaCache& cache, uint r, uint j, uint d, const float* levels, float (&out)[8]) \
+        {                                                                                                                    \
+            (void)levels, loads;                                                                                             \
+        }                                                                                                                    \
     }
-#define KS_TURBO(name, bits) \
-    KS_LOAD(RowCodec<codec_##name>, 2u, bits, fill_turbo<codec_##name>(levels), load_turbo<codec_##name>(cache, r, j, d, levels, out), \
-            (load_turbo_lane<codec_##name, bits>(cache, r, j, d, levels, out)))
-#define KS_KIVI(Codec, name, bits) KS_LOAD(Codec, 1u, bits, (void)0, name<bits>(cache, r, j, d, out), name##_lane<bits>(cache, r, j, d, out))
-#define KS_POLAR(name, fine)                                                                                                      \
-    KS_LOAD(RowCodec<codec_##name>, 1u, 0u, fill_polar<fine>(levels), (load_polar<codec_##name, fine>(cache, r, j, d, levels, out)), \
-            load(cache, r, j, d, levels, out))
-KS_TURBO(turbo4, 4u);
-KS_TURBO(turbo3, 2u);
-KS_TURBO(turbo2, 2u);
-KS_TURBO(turbo2v, 2u);
-KS_LOAD(RowCodec<codec_q4>, 2u, 4u, (void)0, load_q4(cache, r, j, d, out), load_q4_lane(cache, r, j, d, out));
-KS_LOAD(RowCodec<codec_q8>, 2u, 0u, (void)0, load_q8(cache, r, j, d, out), load_q8(cache, r, j, d, out));
+#define KS_TURBO(name) KS_LOAD(RowCodec<codec_##name>, fill_turbo<codec_##name>(levels), load_turbo<codec_##name>(cache, r, j, d, levels, out))
+#define KS_POLAR(name, fine) \
+    KS_LOAD(RowCodec<codec_##name>, fill_polar<fine>(levels), (load_polar<codec_##name, fine>(cache, r, j, d, levels, out)))
+KS_TURBO(turbo4);
+KS_TURBO(turbo3);
+KS_TURBO(turbo2);
+KS_TURBO(turbo2v);
+KS_LOAD(RowCodec<codec_q4>, (void)0, load_q4(cache, r, j, d, out));
+KS_LOAD(RowCodec<codec_q8>, (void)0, load_q8(cache, r, j, d, out));
 KS_POLAR(polar, false);
 KS_POLAR(polar5, true);
-KS_KIVI(RowCodec<codec_kiviv>, load_kivi_row, 4u);
-KS_KIVI(RowCodec<codec_kivi2v>, load_kivi_row, 2u);
-KS_KIVI(GroupCodec<codec_kivi>, load_kivi_group, 4u);
-KS_KIVI(GroupCodec<codec_kivi2>, load_kivi_group, 2u);
+KS_LOAD(RowCodec<codec_kiviv>, (void)0, load_kivi_row<4u>(cache, r, j, d, out));
+KS_LOAD(RowCodec<codec_kivi2v>, (void)0, load_kivi_row<2u>(cache, r, j, d, out));
+KS_LOAD(GroupCodec<codec_kivi>, (void)0, load_kivi_group<4u>(cache, r, j, d, out));
+KS_LOAD(GroupCodec<codec_kivi2>, (void)0, load_kivi_group<2u>(cache, r, j, d, out));
 #undef KS_POLAR
-#undef KS_KIVI
 #undef KS_TURBO
 #undef KS_LOAD
 
 // Caches that are not coded.
 struct LoadHalves {
-    static constexpr uint unroll = 4u, plane = 0u;
     DEVICE_MEMBER static void fill(float*) {}
     DEVICE_MEMBER static void load(const CudaCache& cache, uint r, uint j, uint d, const float*, float (&out)[8]) { load_halves(cache, r, j, d, out); }
-    DEVICE_MEMBER static void load_lane(const CudaCache& cache, uint r, uint j, uint d, const float*, LaneDims, float (&out)[8])
-    {
-        load_halves(cache, r, j, d, out);
-    }
 };
 struct LoadFloats {
-    static constexpr uint unroll = 1u, plane = 0u;
     DEVICE_MEMBER static void fill(float*) {}
     DEVICE_MEMBER static void load(const CudaCache& cache, uint r, uint j, uint d, const float*, float (&out)[8])
     {
         KS_UNROLL
         for (uint i = 0u; i < 8u; i++) out[i] = BITS_TO_FLOAT(cache.words[uint64_t(r) * d + 8u * j + i]);
-    }
-    DEVICE_MEMBER static void load_lane(const CudaCache& cache, uint r, uint j, uint d, const float* levels, LaneDims, float (&out)[8])
-    {
-        load(cache, r, j, d, levels, out);
-    }
-};
-
-// Rows that are not coded beside coded ones, whose plane says which dims are a lane's.
-struct LoadApart {
-    static constexpr uint unroll = 2u;
-    DEVICE_MEMBER static void load_lane(const CudaCache& cache, uint r, uint, uint d, const float*, LaneDims dims, float (&out)[8])
-    {
-        const uint16_t* halves = reinterpret_cast<const uint16_t*>(cache.words) + uint64_t(r) * d;
-        const uint* floats = cache.words + uint64_t(r) * d;
-        KS_UNROLL
-        for (uint k = 0u; k < 8u; k++) out[k] = cache.format == plain_f16 ? HALF_TO_FLOAT(__ldg(halves + dims[k])) : BITS_TO_FLOAT(__ldg(floats + dims[k]));
     }
 };
 
@@ -318,33 +211,6 @@ template <bool coded, class Body> DEVICE void with_loader(uint format, const Bod
     if (format == nth++) return body(LoadEight<GroupCodec<codec_##name>>());
     GROUP_CODECS(KS_CASE)
 #undef KS_CASE
-}
-
-static inline __host__ __device__ uint plane_of(uint format)
-{
-    uint nth = first_codec;
-#define KS_CASE(name) \
-    if (format == nth++) return LoadEight<RowCodec<codec_##name>>::plane;
-    CODECS(KS_CASE)
-#undef KS_CASE
-#define KS_CASE(name) \
-    if (format == nth++) return LoadEight<GroupCodec<codec_##name>>::plane;
-    GROUP_CODECS(KS_CASE)
-#undef KS_CASE
-    return 0u;
-}
-
-// The plane that decides which dims are a lane's: that of the pool which has most of a long text.
-static inline __host__ __device__ uint plane_of_pools(const CudaCache& plain, const CudaCache& coded)
-{
-    return plane_of(coded.words != nullptr ? coded.format : plain.format);
-}
-
-// body(what loads a pool's rows by a lane's dims).
-template <bool coded, class Body> DEVICE void with_lane_loader(uint format, uint plane, const Body& body)
-{
-    if (coded && format < first_codec && plane != 0u) return body(LoadApart());
-    with_loader<coded>(format, body);
 }
 
 // Of each pool; a barrier comes before they are read.

@@ -136,6 +136,28 @@ DEVICE float power_of_two_flushed(float x)
 #endif
 }
 
+// What lies in shared memory so many bytes after a table that begins at a multiple of a power of two above them: one instruction makes
+// the address of a field.
+DEVICE float load_of_table(const float* table, uint bytes)
+{
+#ifdef __CUDA_ARCH__
+    float x;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(uint(__cvta_generic_to_shared(table)) | bytes));
+    return x;
+#else
+    return table[bytes / 4u];
+#endif
+}
+DEVICE void load_of_table(const float* table, uint bytes, float (&out)[2])
+{
+#ifdef __CUDA_ARCH__
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(out[0]), "=f"(out[1]) : "r"(uint(__cvta_generic_to_shared(table)) | bytes));
+#else
+    out[0] = table[bytes / 4u];
+    out[1] = table[bytes / 4u + 1u];
+#endif
+}
+
 // Four matrices of 8 rows of 8 halves, two to a word, from shared memory: row l % 8 of matrix l / 8 is the four words from rows[at] on, a
 // multiple of 16 bytes, where lane l says so. Lane l gets of each matrix halves 2 (l % 4) and the next of row l / 4.
 DEVICE void load_matrices(const uint* rows, uint at, uint (&out)[2][2])
