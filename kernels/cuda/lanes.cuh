@@ -36,8 +36,8 @@ template <uint plane> DEVICE uint field_of_lane(uint word, uint j, uint k)
 }
 
 // How a lane reads rows of a codec. plane: as LaneDims says. n_rows: as many are on their way at a time, of n_words each, and n_shared
-// words that the rows of a run have in common. fetch asks for words, decode makes of them the dims' values but
-// for a factor, or for one of the first four and one of the others.
+// words that the rows of a run have in common. fetch asks for words, decode makes of them the dims' values but for a factor (n_factors 1),
+// or for one of the first four and one of the others (2).
 struct LaneRows {
     static constexpr uint plane = 0u, n_shared = 1u, n_factors = 1u;
     DEVICE_MEMBER static void fetch_shared(const CudaCache&, uint, const Lane&, uint (&)[1]) {}
@@ -226,7 +226,7 @@ struct LaneHalves : LaneRows {
     }
 };
 struct LaneApart : LaneRows {
-    static constexpr uint n_rows = 2u, n_words = 8u;
+    static constexpr uint n_rows = 1u, n_words = 8u;
     DEVICE_MEMBER static void fetch(const CudaCache& cache, uint r, const Lane& at, uint (&words)[8])
     {
         const uint16_t* halves = reinterpret_cast<const uint16_t*>(cache.words) + uint64_t(r) * at.d;
