@@ -32,6 +32,20 @@ template <class C> struct GroupCodec : C {
 
 DEVICE bool is_group_codec(uint format) { return format >= first_group_codec; }
 
+// body(the codec of a format).
+template <class Body> DEVICE void with_codec(uint format, const Body& body)
+{
+    uint nth = first_codec;
+#define KS_CASE(name) \
+    if (format == nth++) return body(RowCodec<codec_##name>());
+    CODECS(KS_CASE)
+#undef KS_CASE
+#define KS_CASE(name) \
+    if (format == nth++) return body(GroupCodec<codec_##name>());
+    GROUP_CODECS(KS_CASE)
+#undef KS_CASE
+}
+
 // The bytes of row r that fill no word.
 template <class C> DEVICE uint row_tail(const CudaCache& cache, uint r, uint d)
 {
@@ -70,15 +84,7 @@ template <class Put> DEVICE void decode_row(const CudaCache& cache, uint r, uint
         for (uint i = first; i < d; i += step) put(i, BITS_TO_FLOAT(words[i]));
         return;
     }
-    uint nth = first_codec;
-#define KS_CASE(name) \
-    if (cache.format == nth++) return decode_coded<RowCodec<codec_##name>>(cache, r, d, first, step, put);
-    CODECS(KS_CASE)
-#undef KS_CASE
-#define KS_CASE(name) \
-    if (cache.format == nth++) return decode_coded<GroupCodec<codec_##name>>(cache, r, d, first, step, put);
-    GROUP_CODECS(KS_CASE)
-#undef KS_CASE
+    with_codec(cache.format, [&](auto codec) { decode_coded<decltype(codec)>(cache, r, d, first, step, put); });
 }
 
 // One value of row r.

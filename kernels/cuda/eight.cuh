@@ -42,15 +42,6 @@ DEVICE void halves_of(uint word, float* out)
     out[1] = HALF_TO_FLOAT(word >> 16);
 }
 
-DEVICE void load_halves(const CudaCache& cache, uint r, uint j, uint d, float (&out)[8])
-{
-    const uint4 four = __ldg(reinterpret_cast<const uint4*>(cache.words + (uint64_t(r) * d + 8u * j) / 2u));
-    halves_of(four.x, out);
-    halves_of(four.y, out + 2);
-    halves_of(four.z, out + 4);
-    halves_of(four.w, out + 6);
-}
-
 // n - less, of whole numbers below 2^22, without a conversion, of which there are few at a time.
 DEVICE float whole_less(uint n, uint less) { return BITS_TO_FLOAT(0x4b000000u | n) - float(0x800000u + less); }
 DEVICE float kivi_of(uint code, uint range) { return kivi_least(range) + kivi_scale(range) * whole_less(code, 0u); } // kivi_decoded
@@ -70,6 +61,14 @@ template <uint n, uint each> DEVICE void load_words(const uint* at, uint (&out)[
             out[i] = __ldg(at + i);
         }
     }
+}
+
+DEVICE void load_halves(const CudaCache& cache, uint r, uint j, uint d, float (&out)[8])
+{
+    uint words[4];
+    load_words<4u, 4u>(cache.words + (uint64_t(r) * d + 8u * j) / 2u, words);
+    KS_UNROLL
+    for (uint k = 0u; k < 4u; k++) halves_of(words[k], out + 2u * k);
 }
 
 // The fields of eight dims of a plane of 4, 2 or 1 bits that begins at `plane`, a multiple of `each` words.
@@ -202,15 +201,7 @@ template <bool coded, class Body> DEVICE void with_loader(uint format, const Bod
 {
     if (!coded || format == plain_f16) return body(LoadHalves());
     if (format == plain_f32) return body(LoadFloats());
-    uint nth = first_codec;
-#define KS_CASE(name) \
-    if (format == nth++) return body(LoadEight<RowCodec<codec_##name>>());
-    CODECS(KS_CASE)
-#undef KS_CASE
-#define KS_CASE(name) \
-    if (format == nth++) return body(LoadEight<GroupCodec<codec_##name>>());
-    GROUP_CODECS(KS_CASE)
-#undef KS_CASE
+    with_codec(format, [&](auto codec) { body(LoadEight<decltype(codec)>()); });
 }
 
 // Of each pool; a barrier comes before they are read.

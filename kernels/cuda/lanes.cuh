@@ -142,8 +142,9 @@ template <class C, uint bits> struct LaneKiviGroup : LaneRows {
     {
         KS_UNROLL
         for (uint k = 0u; k < 8u; k++) {
-            shared[8u + k] = FLOAT_TO_BITS(kivi_scale(shared[k]));
-            shared[k] = FLOAT_TO_BITS(kivi_least(shared[k]));
+            const uint range = shared[k];
+            shared[k] = FLOAT_TO_BITS(kivi_least(range));
+            shared[8u + k] = FLOAT_TO_BITS(kivi_scale(range));
         }
     }
     DEVICE_MEMBER static void decode(const CudaCache&, const Lane& at, const uint (&words)[1], const uint (&shared)[16],
@@ -192,12 +193,12 @@ template <class C, bool fine> struct LanePolar : LaneRows {
     {
         float third[2], second[2], first[2];
         factors[0] = HALF_TO_FLOAT(words[4] >> (bit_of(at, 0u) & 31u) & 0xffffu);
-        if (fine) factors[0] *= load_of_table(levels + 80u, place_of(at, words, 4u, 0u) | 4u * (at.j / 2u & 1u));
-        factors[0] *= load_of_table(levels + 64u, place_of(at, words, 1u, 0u) | 4u * (at.j & 1u));
-        load_of_table(levels + 48u, place_of(at, words, 2u, 0u), third);
+        if (fine) factors[0] *= load_of_table(polar_at(levels, 5u, 0u), place_of(at, words, 4u, 0u) | 4u * (at.j / 2u & 1u));
+        factors[0] *= load_of_table(polar_at(levels, 4u, 0u), place_of(at, words, 1u, 0u) | 4u * (at.j & 1u));
+        load_of_table(polar_at(levels, 3u, 0u), place_of(at, words, 2u, 0u), third);
         KS_UNROLL
         for (uint i = 0u; i < 2u; i++) {
-            load_of_table(levels + 32u, place_of(at, words, 3u, i), second);
+            load_of_table(polar_at(levels, 2u, 0u), place_of(at, words, 3u, i), second);
             KS_UNROLL
             for (uint k = 0u; k < 2u; k++) {
                 load_of_table(levels, 8u * (words[2u * i + k] >> 4u * (at.d == 64u ? at.j : at.j % 16u / 2u) & 15u), first);
@@ -268,15 +269,7 @@ template <bool coded, class Body> DEVICE void with_lane_loader(uint format, uint
 {
     if (!coded || (format == plain_f16 && plane == 0u)) return body(LaneHalves());
     if (format < first_codec) return body(LaneApart());
-    uint nth = first_codec;
-#define KS_CASE(name) \
-    if (format == nth++) return body(LaneLoad<RowCodec<codec_##name>>());
-    CODECS(KS_CASE)
-#undef KS_CASE
-#define KS_CASE(name) \
-    if (format == nth++) return body(LaneLoad<GroupCodec<codec_##name>>());
-    GROUP_CODECS(KS_CASE)
-#undef KS_CASE
+    with_codec(format, [&](auto codec) { body(LaneLoad<decltype(codec)>()); });
 }
 
 } // namespace ks
