@@ -294,9 +294,7 @@ CodedRows CpuBackend::coded_rows(const Tensor& t) const
 {
     const uint32_t row_bytes = codec_info(t.format).row_bytes(t.cols);
     const CodedRow first = codec_info(t.format).group == 1 ? coded_row(t, 0) : CodedRow{coded_group(t, 0), nullptr};
-    const int codec = codec_index(t.format);
-    const VectorKernels& vector = m_kernels.vector;
-    return {vector.decode[codec], vector.logits[codec], vector.outputs[codec], first.words, first.tail, row_bytes / 4, row_bytes % 4};
+    return rows_of(m_kernels.vector, codec_index(t.format), first.words, first.tail, row_bytes);
 }
 
 AttentionTask CpuBackend::attention_task(const AttentionArgs& a, const Tensor* y, const Queries& q, const KvSlots& slots,
@@ -382,17 +380,23 @@ void CpuBackend::attention_split(const AttentionTask& task, uint32_t token)
     }
     const uint32_t n_pinned_groups = std::min(first, (a.n_pinned + kAttentionGroup - 1) / kAttentionGroup);
     const uint32_t n_groups = n_pinned_groups + end - first;
-    // A round of as many splits as there is room for, and the next.
+    // A round of as many splits as there is room for, and the next. Some together, as long as no thread goes without: queries are
+    // prepared once for all of them.
     for (uint32_t base = 0; base < n_groups; base += kMaxSplits) {
         const uint32_t n_splits = std::min(kMaxSplits, n_groups - base);
-        m_pool.parallel_for(n_splits * a.n_kv_heads, [&](uint32_t i, int thread) {
-            const uint32_t kv_head = i / n_splits, split = i % n_splits, nth = base + split;
-            const uint32_t from = (nth < n_pinned_groups ? nth : first + nth - n_pinned_groups) * kAttentionGroup;
-            float* partials = m_scratch.partials + (uint64_t(kv_head) * group * kMaxSplits + split) * stride;
-            float* scratch = attention_scratch(thread);
-            const uint32_t own = task.view[kv_head * view_words + view_before] + token;
-            m_kernels.attention.split(task, kv_head, token, from, std::min(own + 1, from + kAttentionGroup), partials, kMaxSplits * stride,
-                                      scratch);
+        const uint32_t some = std::max(1u, std::min(4u, n_splits * a.n_kv_heads / (8 * uint32_t(m_pool.size()))));
+        const uint32_t n_parts = (n_splits + some - 1) / some;
+        m_pool.parallel_for(n_parts * a.n_kv_heads, [&](uint32_t i, int thread) {
+            const uint32_t kv_head = i / n_parts, part_end = std::min(n_splits, (i % n_parts + 1) * some);
+            for (uint32_t split = i % n_parts * some, next; split < part_end; split = next) {
+                const uint32_t nth = base + split;
+                const bool pinned = nth < n_pinned_groups;
+                next = pinned ? std::min(part_end, n_pinned_groups - base) : part_end;
+                const uint32_t from = (pinned ? nth : first + nth - n_pinned_groups) * kAttentionGroup;
+                float* partials = m_scratch.partials + (uint64_t(kv_head) * group * kMaxSplits + split) * stride;
+                m_kernels.attention.split(task, kv_head, token, from, from + (next - split) * kAttentionGroup, partials,
+                                          kMaxSplits * stride, attention_scratch(thread));
+            }
         });
         for (uint32_t h = 0; h < a.n_heads; h++)
             m_kernels.attention.fold(totals + h * stride, m_scratch.partials + uint64_t(h) * kMaxSplits * stride, n_splits, stride,

@@ -19,13 +19,14 @@ template <class S> void select_logits(const AttentionTask& task, uint32_t kv_hea
         const uint32_t n_heads = group - first < 4 ? group - first : 4;
         const float* q = task.q + size_t(kv_head * group + first) * head_dim;
         for (uint32_t i = 0; i < n_heads * head_dim; i += 8) S::store(s.q + i, S::load(q + i) * S::broadcast(task.a.scale * kLog2e));
+        prepare(task, s.q, n_heads, s.prepared);
         const auto asked = n_heads == 1   ? seen_logits<S, 1>
                            : n_heads == 2 ? seen_logits<S, 2>
                            : n_heads == 3 ? seen_logits<S, 3>
                                           : seen_logits<S, 4>;
         for (uint32_t p = begin; p < end; p += kAttentionTile) {
             const uint32_t n = end - p < kAttentionTile ? end - p : kAttentionTile;
-            const TileRows tile(task, sight, kv_head, p, n, task.a.n_far);
+            const TileRows tile(task, sight, kv_head, p, n, 0); // no query asks otherwise
             for (uint32_t i = 0; i < tile.n_parts; i++) asked(task, tile, tile.parts[i], tile.parts[i].begin, tile.parts[i].end, s);
             for (uint32_t h = 0; h < n_heads; h++)
                 for (uint32_t i = 0; i < n; i++)

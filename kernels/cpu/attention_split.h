@@ -84,16 +84,24 @@ template <class Body> KS_INLINE void for_seen(const Columns& c, const Part& part
 
 // The arrays of a split, f32.
 struct SplitScratch {
-    float* q;       // (4, head_dim), scaled
-    float* far;     // (4, head_dim)
-    float* weights; // (4, kAttentionTile), then logits of the denominator, where they differ
-    float* decoded; // (kAttentionTile, head_dim) rows of codes, or (n_wave, kAttentionTile) waves
+    float* q;            // (4, head_dim), scaled
+    float* far;          // (4, head_dim)
+    float* weights;      // (4, kAttentionTile), then logits of the denominator, where they differ
+    float* decoded;      // (kAttentionTile, head_dim) rows of codes, or (n_wave, kAttentionTile) waves
+    float* prepared;     // (head_dim, kPreparedFloats), queries as keys of codes meet them
+    float* prepared_far; // the same
 
     KS_INLINE SplitScratch(float* scratch, uint32_t head_dim)
-        : q(scratch), far(q + 4 * head_dim), weights(far + 4 * head_dim), decoded(weights + 5 * kAttentionTile)
+        : q(scratch), far(q + 4 * head_dim), weights(far + 4 * head_dim), decoded(weights + 5 * kAttentionTile),
+          prepared(decoded + kAttentionTile * head_dim), prepared_far(prepared + kPreparedFloats * head_dim)
     {
     }
 };
+
+KS_INLINE static void prepare(const AttentionTask& task, const float* q, uint32_t n_heads, float* prepared)
+{
+    if (task.coded_k.prepare && !task.a.n_turn) task.coded_k.prepare(q, n_heads, task.a.head_dim, prepared);
+}
 
 // Logits of columns [from, to) of a part. With rows of codes something was asked for when they were decoded.
 template <class S, bool half, uint32_t n_heads> void part_logits(const AttentionTask& task, const TileRows& tile, const Part& part,
@@ -117,8 +125,9 @@ template <uint32_t n_heads> KS_INLINE uint32_t logits_of_codes(const AttentionTa
 {
     const CodedRows& keys = task.coded_k;
     if (part.place != Part::coded || !keys.logits || task.a.n_turn) return 0;
-    return keys.logits(keys, tile.rows + from, tile.first_coded, to - from, task.a.head_dim, part.far ? s.far : s.q, n_heads,
-                       s.weights + from, s.decoded);
+    const float *const q = part.far ? s.far : s.q, *const prepared = part.far ? s.prepared_far : s.prepared;
+    return keys.logits(keys, tile.rows + from, tile.first_coded, to - from, task.a.head_dim, keys.prepare ? prepared : q, n_heads,
+                       s.weights + from, s.decoded, tile.ahead(task, part, true, from));
 }
 
 // Logits of columns [from, to) of a part, from codes or from rows.
@@ -160,8 +169,8 @@ template <class S, uint32_t n_heads> void seen_outputs(const AttentionTask& task
 {
     const CodedRows& codes = task.coded_v;
     if (part.place == Part::coded && codes.outputs)
-        from +=
-            codes.outputs(codes, tile.rows + from, tile.first_coded, to - from, task.a.head_dim, s.weights + from, n_heads, sums, stride);
+        from += codes.outputs(codes, tile.rows + from, tile.first_coded, to - from, task.a.head_dim, s.weights + from, n_heads, sums,
+                              stride, tile.ahead(task, part, false, from));
     if (from == to) return;
     const Part rest = {from, to, part.place, part.far};
     const PartRows values(task, tile, rest, false, s.decoded);
@@ -200,6 +209,7 @@ template <class S, uint32_t n_heads> void split_tile(const AttentionTask& task, 
     }
 }
 
+// One group, of which there are indexes up to `end`.
 template <class S, uint32_t n_heads> void split_heads(const AttentionTask& task, uint32_t kv_head, uint32_t token, const SplitScratch& s,
                                                       uint32_t first_head, uint32_t begin, uint32_t end, float* partials,
                                                       uint32_t head_stride)
@@ -225,21 +235,25 @@ template <class S> void attention_split(const AttentionTask& task, uint32_t kv_h
                                         float* partials, uint32_t head_stride, float* scratch)
 {
     const uint32_t group = task.a.n_heads / task.a.n_kv_heads, head_dim = task.a.head_dim;
+    const uint32_t own = task.view[kv_head * view_words + view_before] + token;
     const SplitScratch s(scratch, head_dim);
     for (uint32_t h = 0; h < group; h += 4) {
         const uint32_t n = group - h < 4 ? group - h : 4, head = kv_head * group + h;
         const size_t from = (size_t(token) * task.a.n_heads + head) * head_dim;
         const typename S::F8 scale = S::broadcast(task.a.scale * kLog2e);
         for (uint32_t i = 0; i < n * head_dim; i += 8) S::store(s.q + i, S::load(task.q + from + i) * scale);
-        for (uint32_t i = 0; i < n; i++) turn<S>(task, task.view[kv_head * view_words + view_before] + token, s.q + i * head_dim);
+        for (uint32_t i = 0; i < n; i++) turn<S>(task, own, s.q + i * head_dim);
         const bool far = task.a.n_far || task.a.group;
         for (uint32_t i = 0; far && i < n * head_dim; i += 8)
             S::store(s.far + i, S::load((task.a.group ? task.q : task.q_far) + from + i) * scale);
         for (uint32_t i = 0; task.a.group && i < n; i++)
-            turn<S>(task, GROUPED_QUERY(task.view[kv_head * view_words + view_before] + token, task.a.group, task.a.n_near),
-                    s.far + i * head_dim);
+            turn<S>(task, GROUPED_QUERY(own, task.a.group, task.a.n_near), s.far + i * head_dim);
+        prepare(task, s.q, n, s.prepared);
+        if (far) prepare(task, s.far, n, s.prepared_far);
         const auto heads = n == 1 ? split_heads<S, 1> : n == 2 ? split_heads<S, 2> : n == 3 ? split_heads<S, 3> : split_heads<S, 4>;
-        heads(task, kv_head, token, s, head, begin, end, partials + size_t(h) * head_stride, head_stride);
+        float* to = partials + size_t(h) * head_stride;
+        for (uint32_t p = begin; p < end; p += kAttentionGroup, to += kPartialHead + head_dim)
+            heads(task, kv_head, token, s, head, p, p + kAttentionGroup < own + 1 ? p + kAttentionGroup : own + 1, to, head_stride);
     }
 }
 

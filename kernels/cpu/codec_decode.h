@@ -320,6 +320,7 @@ void decode_plain(const CodedRows& from, const uint32_t* rows, uint32_t first, u
             decode_kivi_groups<S, 2>                                                                                                       \
     }
 
-static_assert(cpu_codec_count == 14, "a codec more has its place here, in KS_ENCODERS and KS_DECODERS, and in KS_LOGITS and KS_OUTPUTS");
+static_assert(cpu_codec_count == 14,
+              "a codec more has its place here, in KS_ENCODERS and KS_DECODERS, and in KS_PREPARES, KS_LOGITS and KS_OUTPUTS");
 
 } // namespace ks

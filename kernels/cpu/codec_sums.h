@@ -1,7 +1,8 @@
 // Logits and outputs of one token straight from rows of codes: what is decoded stays in registers. The bits are those of rows that are
-// decoded first, but for keys in groups and those of polar_fold.h, whose sums have another order.
+// decoded first, but for keys in groups and those of byte_logits.h and polar_fold.h, whose sums have another order.
 #pragma once
 
+#include "kernels/cpu/byte_logits.h"
 #include "kernels/cpu/codec_decode.h"
 #include "kernels/cpu/lane_logits.h"
 #include "kernels/cpu/polar_fold.h"
@@ -51,8 +52,8 @@ template <class S, uint32_t bits> struct GroupReader {
 
 // logits[h * kAttentionTile + i], in the order of few_logits, where vectors have eight lanes: eight of keys have a sum for each head.
 // With sixteen lanes there are lane_logits.
-template <class Reader, uint32_t n_heads>
-void rows_logits(Reader reader, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, const float* q, float* logits)
+template <class Reader, uint32_t n_heads> void rows_logits(Reader reader, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
+                                                           const float* q, float* logits, const Ahead& ahead)
 {
     using V = typename Reader::V;
     static_assert(V::lanes == 8, "a vector of logits");
@@ -60,6 +61,7 @@ void rows_logits(Reader reader, const uint32_t* rows, uint32_t first, uint32_t n
     for (uint32_t from = 0; from < n; from += 8) {
         const uint32_t here = n - from < 8 ? n - from : 8;
         FullRows<V> full(rows + from, here);
+        ask(ahead, from, here);
         KS_UNROLL(8)
         for (uint32_t& row : full.at) row -= first;
         typename V::F all[n_heads][8];
@@ -104,13 +106,13 @@ template <class Reader> KS_INLINE auto rows_logits_of(uint32_t n_heads)
 }
 
 template <class Row> uint32_t row_logits(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
-                                         const float* q, uint32_t n_heads, float* logits, float*)
+                                         const float* q, uint32_t n_heads, float* logits, float*, const Ahead& ahead)
 {
     if (d % 64) return 0;
     if constexpr (Row::V::lanes == 16)
-        lane_logits_of<RowLanes<Row>>(n_heads, d)(from, rows, first, n, d, q, nullptr, logits);
+        lane_logits_of<RowLanes<Row>>(n_heads, d)(from, rows, first, n, d, q, nullptr, logits, ahead);
     else
-        rows_logits_of<RowReader<Row>>(n_heads)(RowReader<Row>(from, d), rows, first, n, d, q, logits);
+        rows_logits_of<RowReader<Row>>(n_heads)(RowReader<Row>(from, d), rows, first, n, d, q, logits, ahead);
     return n;
 }
 
@@ -134,7 +136,7 @@ template <class S> void range_queries(const uint32_t* ranges, uint32_t d, const 
 }
 
 template <class S, uint32_t bits> uint32_t group_logits(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
-                                                        const float* q, uint32_t n_heads, float* logits, float* room)
+                                                        const float* q, uint32_t n_heads, float* logits, float* room, const Ahead& ahead)
 {
     if (d % 64) return 0;
     for (uint32_t i = 0, end; i < n; i = end) {
@@ -147,9 +149,11 @@ template <class S, uint32_t bits> uint32_t group_logits(const CodedRows& from, c
             CodedRows codes = from;
             codes.words = group + d;
             codes.row_words = bits * d / 32;
-            lane_logits_of<KiviLanes<S, bits>>(n_heads, d)(codes, rows + i, first + nth * kivi_rows, end - i, d, room, least, logits + i);
+            lane_logits_of<KiviLanes<S, bits>>(n_heads, d)(codes, rows + i, first + nth * kivi_rows, end - i, d, room, least, logits + i,
+                                                           after(ahead, i));
         } else {
-            rows_logits_of<GroupReader<S, bits>>(n_heads)({group + d, least, d}, rows + i, first, end - i, d, room, logits + i);
+            rows_logits_of<GroupReader<S, bits>>(n_heads)({group + d, least, d}, rows + i, first, end - i, d, room, logits + i,
+                                                          after(ahead, i));
         }
     }
     return n;
@@ -181,7 +185,7 @@ template <class V, bool fours> KS_INLINE void store_sums(float* to, const typena
 // sums[h] += weights[h][i] * row i, 64 dims from `base` on: what is decoded stays in registers, and so do the sums.
 template <class Row, uint32_t n_heads> KS_INLINE void add_dims(const Row& decoder, const CodedRows& from, const uint32_t* rows,
                                                                uint32_t first, uint32_t n, uint32_t d, uint32_t base, const float* weights,
-                                                               float* sums, uint32_t stride)
+                                                               float* sums, uint32_t stride, const Ahead& ahead)
 {
     using V = typename Row::V;
     constexpr uint32_t lanes = V::lanes, n_vectors = 64 / lanes;
@@ -190,14 +194,17 @@ template <class Row, uint32_t n_heads> KS_INLINE void add_dims(const Row& decode
     typename V::F sum[n_heads][n_vectors];
     KS_UNROLL(4)
     for (uint32_t h = 0; h < n_heads; h++) load_sums<V, by_fours<Row>>(sums + h * stride + base, sum[h]);
-    for (uint32_t i = 0; i < n; i++) {
-        const uint32_t row = rows[i] - first;
-        const typename Row::Values values(decoder, OneRow<V>(words, tails, n_words, n_tail, &row), d, base);
-        KS_UNROLL(4)
-        for (uint32_t h = 0; h < n_heads; h++) {
-            const typename V::F weight = V::broadcast(weights[h * kAttentionTile + i]);
-            KS_UNROLL(8)
-            for (uint32_t j = 0; j < n_vectors; j++) sum[h][j] = V::fma(weight, values.at(int(j)), sum[h][j]);
+    for (uint32_t i = 0; i < n;) {
+        ask(ahead, i, 16);
+        for (const uint32_t end = i + 16 < n ? i + 16 : n; i < end; i++) {
+            const uint32_t row = rows[i] - first;
+            const typename Row::Values values(decoder, OneRow<V>(words, tails, n_words, n_tail, &row), d, base);
+            KS_UNROLL(4)
+            for (uint32_t h = 0; h < n_heads; h++) {
+                const typename V::F weight = V::broadcast(weights[h * kAttentionTile + i]);
+                KS_UNROLL(8)
+                for (uint32_t j = 0; j < n_vectors; j++) sum[h][j] = V::fma(weight, values.at(int(j)), sum[h][j]);
+            }
         }
     }
     KS_UNROLL(4)
@@ -207,22 +214,24 @@ template <class Row, uint32_t n_heads> KS_INLINE void add_dims(const Row& decode
 // known_d as in decode_groups: a loop for each 64 dims
 template <class Row, uint32_t n_heads, uint32_t known_d> void add_rows(const CodedRows& from, const uint32_t* rows, uint32_t first,
                                                                        uint32_t n, uint32_t d, const float* weights, float* sums,
-                                                                       uint32_t stride)
+                                                                       uint32_t stride, const Ahead& ahead)
 {
     const Row decoder;
     if constexpr (known_d != 0) {
         KS_UNROLL(4)
         for (uint32_t base = 0; base < known_d; base += 64)
-            add_dims<Row, n_heads>(decoder, from, rows, first, n, known_d, base, weights, sums, stride);
+            add_dims<Row, n_heads>(decoder, from, rows, first, n, known_d, base, weights, sums, stride,
+                                   share(ahead, base, base + 64, known_d));
     } else {
-        for (uint32_t base = 0; base < d; base += 64) add_dims<Row, n_heads>(decoder, from, rows, first, n, d, base, weights, sums, stride);
+        for (uint32_t base = 0; base < d; base += 64)
+            add_dims<Row, n_heads>(decoder, from, rows, first, n, d, base, weights, sums, stride, share(ahead, base, base + 64, d));
     }
 }
 
 // Where there are registers for the sums.
 template <class Row, uint32_t known_d = 0> uint32_t row_outputs(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n,
                                                                 uint32_t d, const float* weights, uint32_t n_heads, float* sums,
-                                                                uint32_t stride)
+                                                                uint32_t stride, const Ahead& ahead)
 {
     constexpr bool many = Row::V::lanes == 16;
     if (d % 64 || n_heads > (many ? 4 : 1)) return 0;
@@ -230,13 +239,14 @@ template <class Row, uint32_t known_d = 0> uint32_t row_outputs(const CodedRows&
                      : n_heads == 2 ? add_rows<Row, (many ? 2 : 1), known_d>
                      : n_heads == 3 ? add_rows<Row, (many ? 3 : 1), known_d>
                                     : add_rows<Row, (many ? 4 : 1), known_d>;
-    add(from, rows, first, n, d, weights, sums, stride);
+    add(from, rows, first, n, d, weights, sums, stride, ahead);
     return n;
 }
 
 // With sixteen lanes one row at a time, for vectors of rows would have to be turned.
 template <class S, bool fine> uint32_t polar_outputs(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
-                                                     const float* weights, uint32_t n_heads, float* sums, uint32_t stride)
+                                                     const float* weights, uint32_t n_heads, float* sums, uint32_t stride,
+                                                     const Ahead& ahead)
 {
     if constexpr (S::Wide::lanes == 16) {
         using Row = PolarRow<S, fine>;
@@ -244,16 +254,22 @@ template <class S, bool fine> uint32_t polar_outputs(const CodedRows& from, cons
                              : d == 128 ? row_outputs<Row, 128>
                              : d == 256 ? row_outputs<Row, 256>
                                         : row_outputs<Row, 0>;
-        return outputs(from, rows, first, n, d, weights, n_heads, sums, stride);
+        return outputs(from, rows, first, n, d, weights, n_heads, sums, stride, ahead);
     } else {
-        return polar_lane_outputs<S, fine>(from, rows, first, n, d, weights, n_heads, sums, stride);
+        return polar_lane_outputs<S, fine>(from, rows, first, n, d, weights, n_heads, sums, stride, ahead);
     }
 }
 
 // In the order of CpuCodec. Keys are not in those that are for values only.
+#define KS_PREPARES(S)                                                                                                                     \
+    {                                                                                                                                      \
+        nullptr, nullptr, byte_queries<S>, nullptr, nullptr, nullptr, nullptr, nullptr, fold_first<S, false>, fold_first<S, true>,         \
+            nullptr, nullptr, nullptr, nullptr                                                                                             \
+    }
+
 #define KS_LOGITS(S)                                                                                                                       \
     {                                                                                                                                      \
-        nullptr, nullptr, row_logits<Q8Row<S>>, row_logits<Q4Row<S>>, row_logits<TurboRow<S, 8>>, row_logits<TurboRow<S, 4>>,              \
+        nullptr, nullptr, q8_logits<S>, row_logits<Q4Row<S>>, row_logits<TurboRow<S, 8>>, row_logits<TurboRow<S, 4>>,                      \
             row_logits<TurboRow<S, 2>>, row_logits<TurboRow<S, 2>>, polar_logits<S, false>, polar_logits<S, true>, nullptr, nullptr,       \
             group_logits<S, 4>, group_logits<S, 2>                                                                                         \
     }

@@ -82,6 +82,19 @@ KS_INLINE static void ask(const Ahead& ahead, uint32_t i)
     for (uint32_t k = 0; k < ahead.n_bytes; k += 64) __builtin_prefetch(reinterpret_cast<const void*>(at + k), 0, 2);
 }
 
+// Of n rows from `begin` on, which mostly lie side by side.
+KS_INLINE static void ask(const Ahead& ahead, uint32_t begin, uint32_t n)
+{
+    if (begin >= ahead.n) return;
+    const uint32_t end = begin + n < ahead.n ? begin + n : ahead.n, rows = end - begin;
+    if (ahead.rows[end - 1] - ahead.rows[begin] != rows - 1 || ahead.n_bytes != ahead.row_bytes) {
+        for (uint32_t i = begin; i < end; i++) ask(ahead, i);
+        return;
+    }
+    const uintptr_t at = ahead.pool + uintptr_t(ahead.rows[begin]) * ahead.row_bytes;
+    for (uint32_t k = 0; k < rows * ahead.row_bytes; k += 64) __builtin_prefetch(reinterpret_cast<const void*>(at + k), 0, 2);
+}
+
 // What is left of it after i rows.
 KS_INLINE static Ahead after(const Ahead& ahead, uint32_t i)
 {
@@ -102,17 +115,21 @@ using DecodeRowKernel = void (*)(const uint32_t* words, const uint8_t* tail, uin
 // Rows rows[i] - first of a pool, x (n, d). A row of `ahead` is asked for with each.
 using DecodeKernel = void (*)(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x,
                               const Ahead& ahead);
-// logits[h * kAttentionTile + i] of n_heads <= 4 queries, q (n_heads, d), and of the first rows: as many as it can take, all or none,
-// which it returns. room (kAttentionTile, d)
+// Queries q (n_heads, d), n_heads <= 4, become what rows of a codec meet; prepared (d, kPreparedFloats).
+using PrepareKernel = void (*)(const float* q, uint32_t n_heads, uint32_t d, float* prepared);
+constexpr uint32_t kPreparedFloats = 32;
+// logits[h * kAttentionTile + i] of queries, prepared where the codec prepares them, and of the first rows: as many as it can take, all
+// or none, which it returns. room (kAttentionTile, d). A row of `ahead` is asked for with each.
 using LogitsKernel = uint32_t (*)(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, const float* q,
-                                  uint32_t n_heads, float* logits, float* room);
+                                  uint32_t n_heads, float* logits, float* room, const Ahead& ahead);
 // sums[h], `stride` apart, += weights[h * kAttentionTile + i] * row i; again the first rows
 using OutputsKernel = uint32_t (*)(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
-                                   const float* weights, uint32_t n_heads, float* sums, uint32_t stride);
+                                   const float* weights, uint32_t n_heads, float* sums, uint32_t stride, const Ahead& ahead);
 
 // The two planes of a coded pool, or its groups, and how rows of them are read. f32 and f16 are codecs, too.
 struct CodedRows {
     DecodeKernel decode;
+    PrepareKernel prepare; // or null: queries are met as they are
     LogitsKernel logits;   // or null
     OutputsKernel outputs; // or null
     const uint32_t* words;
@@ -155,7 +172,7 @@ struct ScoreTask {
 
 // Tokens [token, token + n_tokens) and the query heads of one KV head.
 using AttentionChunkKernel = void (*)(const AttentionTask& task, uint32_t kv_head, uint32_t token, uint32_t n_tokens, float* scratch);
-// Indexes [begin, end) of one token and one KV head, none of them in another group of kAttentionGroup; a partial per query head.
+// Indexes [begin, end) of one token and one KV head, whole groups of kAttentionGroup: a partial per query head and group, side by side.
 using AttentionSplitKernel = void (*)(const AttentionTask& task, uint32_t kv_head, uint32_t token, uint32_t begin, uint32_t end,
                                       float* partials, uint32_t head_stride, float* scratch);
 // What queries say about indexes [begin, end) of one KV head, in one tile.
@@ -215,9 +232,17 @@ struct VectorKernels {
     uint32_t (*argmax)(const float* x, uint32_t n);
     EncodeKernel encode[cpu_codec_count];
     DecodeKernel decode[cpu_codec_count];
+    PrepareKernel prepare[cpu_codec_count]; // null where queries are met as they are
     LogitsKernel logits[cpu_codec_count];   // null where rows are decoded first
     OutputsKernel outputs[cpu_codec_count]; // the same
 };
+
+// Rows of a codec in planes, and how they are read.
+inline CodedRows rows_of(const VectorKernels& vector, int codec, const uint32_t* words, const uint8_t* tails, uint32_t row_bytes)
+{
+    return {vector.decode[codec], vector.prepare[codec], vector.logits[codec], vector.outputs[codec], words, tails,
+            row_bytes / 4,        row_bytes % 4};
+}
 
 struct CpuKernels {
     const char* name;

@@ -19,32 +19,18 @@ template <class V, uint32_t bits> KS_INLINE typename V::W lane_code(const LaneRo
 
 template <class Row> struct RowLanes;
 
-// Codes of so many bits, and behind them a scale for each 32 values, two to a word.
-template <class V, class C, uint32_t bits> struct BlockLanes {
+template <class S> struct RowLanes<Q4Row<S>> {
+    using V = typename S::Wide;
     typename V::F scale[2];
     uint32_t base;
-    static uint32_t bytes(uint32_t d) { return C::row_bytes(d); }
-    KS_INLINE BlockLanes(const LaneRows<V>& row, uint32_t d, uint32_t from) : base(from)
+    static uint32_t bytes(uint32_t d) { return codec_q4::row_bytes(d); }
+    KS_INLINE RowLanes(const LaneRows<V>& row, uint32_t d, uint32_t from) : base(from)
     {
-        V::half2(row.word[bits * d / 32 + from / 64], &scale[0], &scale[1]);
+        V::half2(row.word[d / 8 + from / 64], &scale[0], &scale[1]);
     }
-};
-
-template <class S> struct RowLanes<Q8Row<S>> : BlockLanes<typename S::Wide, codec_q8, 8> {
-    using V = typename S::Wide;
-    using BlockLanes<V, codec_q8, 8>::BlockLanes;
     KS_INLINE typename V::F at(const LaneRows<V>& row, uint32_t i, uint32_t j) const
     {
-        return this->scale[j / 4] * V::to_float(V::signed_byte(row.word[this->base / 4 + 2 * j + i / 4], i % 4));
-    }
-};
-
-template <class S> struct RowLanes<Q4Row<S>> : BlockLanes<typename S::Wide, codec_q4, 4> {
-    using V = typename S::Wide;
-    using BlockLanes<V, codec_q4, 4>::BlockLanes;
-    KS_INLINE typename V::F at(const LaneRows<V>& row, uint32_t i, uint32_t j) const
-    {
-        return this->scale[j / 4] * CodeFloats<4, -8>::template of<V>(lane_code<V, 4>(row, this->base / 8, i, j));
+        return scale[j / 4] * CodeFloats<4, -8>::template of<V>(lane_code<V, 4>(row, base / 8, i, j));
     }
 };
 
@@ -88,7 +74,7 @@ template <class S, uint32_t bits> struct KiviLanes {
 // logits[h * kAttentionTile + i] of rows rows[i] - first, to which least[h] is added; least may be null.
 template <class Lanes, uint32_t n_heads, uint32_t known_d> void lane_logits(const CodedRows& from, const uint32_t* rows, uint32_t first,
                                                                             uint32_t n, uint32_t d, const float* q, const float* least,
-                                                                            float* logits)
+                                                                            float* logits, const Ahead& ahead)
 {
     using V = typename Lanes::V;
     using F = typename V::F;
@@ -96,6 +82,7 @@ template <class Lanes, uint32_t n_heads, uint32_t known_d> void lane_logits(cons
     for (uint32_t begin = 0; begin < n; begin += V::lanes) {
         const uint32_t here = n - begin < V::lanes ? n - begin : V::lanes;
         const LaneRows<V> row(from, FullRows<V>(rows + begin, here).at, first, Lanes::bytes(d));
+        ask(ahead, begin, here);
         F halves[2][n_heads];
         KS_UNROLL(2)
         for (uint32_t half = 0; half < 2; half++) {

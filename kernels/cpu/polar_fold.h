@@ -10,8 +10,10 @@ namespace ks
 {
 
 // What level 1 gives: to (d / 2, n_heads, lanes), of q (n_heads, d). Eight lanes are the codes with a sine that is not negative.
-template <class V, bool fine> void fold_first(const float* q, uint32_t n_heads, uint32_t d, float* to)
+template <class S, bool fine> void fold_first(const float* q, uint32_t n_heads, uint32_t d, float* to)
 {
+    using V = typename S::Wide;
+    static_assert(4 * V::lanes / 2 <= kPreparedFloats, "four queries");
     const PolarTables<fine>& t = PolarLanes<V, fine>::tables();
     const typename V::F cosines = V::load(t.first[0]), sines = V::load(t.first[1]);
     for (uint32_t pair = 0; pair < d / 2; pair++)
@@ -115,14 +117,16 @@ template <class V, bool fine, uint32_t n_heads> struct PolarFold {
 };
 
 // known_d as in decode_groups; tables as fold_first makes them
-template <class V, bool fine, uint32_t n_heads, uint32_t known_d>
-void fold_rows(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, const float* tables, float* logits)
+template <class V, bool fine, uint32_t n_heads, uint32_t known_d> void fold_rows(const CodedRows& from, const uint32_t* rows,
+                                                                                 uint32_t first, uint32_t n, uint32_t d,
+                                                                                 const float* tables, float* logits, const Ahead& ahead)
 {
     if (known_d) d = known_d;
     const PolarFold<V, fine, n_heads> fold;
     for (uint32_t begin = 0; begin < n; begin += V::lanes) {
         const uint32_t here = n - begin < V::lanes ? n - begin : V::lanes;
         const LaneRows<V> row(from, FullRows<V>(rows + begin, here).at, first, polar_bytes(d, fine));
+        ask(ahead, begin, here);
         const auto sums = fold.logits(row, d, tables);
         for (uint32_t h = 0; h < n_heads; h++) V::store_first(logits + h * kAttentionTile + begin, sums.of[h], here);
     }
@@ -137,7 +141,7 @@ template <class V, bool fine, uint32_t known_d> KS_INLINE auto fold_rows_of(uint
 }
 
 template <class S, bool fine> uint32_t polar_logits(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
-                                                    const float* q, uint32_t n_heads, float* logits, float* room)
+                                                    const float* tables, uint32_t n_heads, float* logits, float*, const Ahead& ahead)
 {
     using V = typename S::Wide;
     if (d % 64) return 0;
@@ -145,8 +149,7 @@ template <class S, bool fine> uint32_t polar_logits(const CodedRows& from, const
                       : d == 128 ? fold_rows_of<V, fine, 128>(n_heads)
                       : d == 256 ? fold_rows_of<V, fine, 256>(n_heads)
                                  : fold_rows_of<V, fine, 0>(n_heads);
-    fold_first<V, fine>(q, n_heads, d, room);
-    fold(from, rows, first, n, d, room, logits);
+    fold(from, rows, first, n, d, tables, logits, ahead);
     return n;
 }
 

@@ -17,6 +17,23 @@ template <class V> struct FullRows {
     }
 };
 
+// Where as many rows as there are lanes begin, each of n_words.
+template <class V> struct RowsAt {
+    const uint32_t* row[V::lanes];
+    KS_INLINE RowsAt(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n_words)
+    {
+        KS_UNROLL(16)
+        for (uint32_t i = 0; i < V::lanes; i++) row[i] = from.words + size_t(rows[i] - first) * n_words;
+    }
+    KS_INLINE typename V::W word(uint32_t nth) const // of each row
+    {
+        const uint8_t* all[V::lanes];
+        KS_UNROLL(16)
+        for (uint32_t i = 0; i < V::lanes; i++) all[i] = reinterpret_cast<const uint8_t*>(row[i] + nth);
+        return V::scattered_words(all);
+    }
+};
+
 // Words of as many rows as there are lanes: lane i of word w is word w of row i, after them the tail. `bytes` of a row are known where
 // d is.
 template <class V> struct LaneRows {
@@ -25,12 +42,10 @@ template <class V> struct LaneRows {
     KS_INLINE LaneRows(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t bytes)
     {
         const uint32_t n_words = bytes / 4, n_tail = bytes % 4;
-        const uint32_t* at[V::lanes];
-        KS_UNROLL(16)
-        for (uint32_t i = 0; i < V::lanes; i++) at[i] = from.words + size_t(rows[i] - first) * n_words;
+        const RowsAt<V> at(from, rows, first, n_words);
         for (uint32_t w = 0; w < n_words; w += 4) { // the last four may be some once more: a row has four words and more
             const uint32_t begin = w + 4 < n_words ? w : n_words - 4;
-            V::four_words(at, begin, word + begin);
+            V::four_words(at.row, begin, word + begin);
         }
         if (!n_tail) return;
         const uint8_t* tails[V::lanes]; // the four bytes up to the end of each tail; the first comes after the words
@@ -249,7 +264,8 @@ template <class V, bool fine, uint32_t known_d> void polar_vector_outputs(const 
 }
 
 template <class V, bool fine> uint32_t polar_lane_outputs(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n,
-                                                          uint32_t d, const float* weights, uint32_t n_heads, float* sums, uint32_t stride)
+                                                          uint32_t d, const float* weights, uint32_t n_heads, float* sums, uint32_t stride,
+                                                          const Ahead& ahead)
 {
     if (d % 64) return 0;
     const auto outputs = d == 64    ? polar_vector_outputs<V, fine, 64>
@@ -257,7 +273,10 @@ template <class V, bool fine> uint32_t polar_lane_outputs(const CodedRows& from,
                          : d == 256 ? polar_vector_outputs<V, fine, 256>
                                     : polar_vector_outputs<V, fine, 0>;
     uint32_t i = 0;
-    for (; i + V::lanes <= n; i += V::lanes) outputs(from, rows + i, first, d, weights + i, n_heads, sums, stride);
+    for (; i + V::lanes <= n; i += V::lanes) {
+        ask(ahead, i, V::lanes);
+        outputs(from, rows + i, first, d, weights + i, n_heads, sums, stride);
+    }
     return i;
 }
 

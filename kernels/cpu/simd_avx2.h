@@ -273,6 +273,36 @@ struct Avx2 {
         words[3].v = _mm256_unpackhi_epi64(high01, high23);
     }
 
+    // Products of four signed bytes of each row with those of a query's integers (byte_logits.h): here of two digits, the low one a
+    // signed byte. What dims 0 and 2 meet are the halves of a word, then 1 and 3, of the high digits and of the low ones.
+    static constexpr uint32_t n_digits = 2, digit_words = 4;
+    KS_INLINE static __m256i in_pairs(__m256i a) // words 0 and 2, words 1 and 3
+    {
+        return _mm256_blend_epi16(a, _mm256_shuffle_epi32(_mm256_slli_epi32(a, 16), 0xee), 0xaa);
+    }
+    KS_INLINE static void put_pairs(const W8* integers, uint32_t (*digits)[4])
+    {
+        for (int i = 0; i < 4; i++) {
+            const W8 low = sign_extend_byte(integers[i]), high = (integers[i] - low) >> 8;
+            store_words(digits[2 * i], {_mm256_unpacklo_epi64(in_pairs(high.v), in_pairs(low.v))});
+        }
+    }
+    struct Bytes {
+        __m256i even, odd;
+        KS_INLINE explicit Bytes(W8 codes) : even(_mm256_srai_epi16(_mm256_slli_epi16(codes.v, 8), 8)), odd(_mm256_srai_epi16(codes.v, 8))
+        {
+        }
+        KS_INLINE void add_products(const uint32_t* digits, W8* sums) const
+        {
+            KS_UNROLL(2)
+            for (int k = 0; k < 2; k++) {
+                sums[k].v = _mm256_add_epi32(sums[k].v, _mm256_madd_epi16(even, _mm256_set1_epi32(int(digits[2 * k]))));
+                sums[k].v = _mm256_add_epi32(sums[k].v, _mm256_madd_epi16(odd, _mm256_set1_epi32(int(digits[2 * k + 1]))));
+                keep(sums[k].v);
+            }
+        }
+    };
+
     // 16 floats p[2i], p[2i + 1]
     KS_INLINE static void load_pairs(const float* p, F8* even, F8* odd)
     {

@@ -23,6 +23,7 @@ struct Avx512Wide {
     };
     struct W {
         __m512i v;
+        KS_INLINE friend W operator+(W a, W b) { return {_mm512_add_epi32(a.v, b.v)}; }
         KS_INLINE friend W operator-(W a, W b) { return {_mm512_sub_epi32(a.v, b.v)}; }
         KS_INLINE friend W operator&(W a, W b) { return {_mm512_and_si512(a.v, b.v)}; }
         KS_INLINE friend W operator|(W a, W b) { return {_mm512_or_si512(a.v, b.v)}; }
@@ -67,10 +68,6 @@ struct Avx512Wide {
     KS_INLINE static W chosen(W mask, W a, W b) { return {_mm512_ternarylogic_epi32(mask.v, a.v, b.v, 0xca)}; }
     KS_INLINE static W load_bytes(const int8_t* p) { return {_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))}; }
     KS_INLINE static W each(uint32_t word) { return {_mm512_set1_epi32(int(word))}; }
-    KS_INLINE static W signed_byte(W a, uint32_t nth) // of each lane
-    {
-        return {_mm512_srai_epi32(nth == 3 ? a.v : _mm512_slli_epi32(a.v, 24 - 8 * nth), 24)};
-    }
     KS_INLINE static F to_float(W a) { return {_mm512_cvtepi32_ps(a.v)}; }
     KS_INLINE static F negate(F a, W top_bits)
     {
@@ -206,6 +203,16 @@ struct Avx512Wide {
 
 struct Avx512 : Avx2 {
     using Wide = Avx512Wide;
+    static constexpr uint32_t n_digits = 3, digit_words = 3, above_code = 128; // one factor of the instruction is unsigned
+    struct Bytes {
+        __m512i v;
+        KS_INLINE explicit Bytes(Wide::W codes) : v(_mm512_xor_si512(codes.v, _mm512_set1_epi32(int(0x80808080u)))) {}
+        KS_INLINE void add_products(const uint32_t* digits, Wide::W* sums) const
+        {
+            KS_UNROLL(3)
+            for (int k = 0; k < 3; k++) sums[k].v = _mm512_dpbusd_epi32(sums[k].v, v, _mm512_set1_epi32(int(digits[k])));
+        }
+    };
 };
 
 } // namespace

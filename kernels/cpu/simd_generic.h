@@ -271,6 +271,17 @@ struct Generic {
     {
         for (uint32_t w = 0; w < 4; w++) words[w] = make<W8>([=](int i) { return rows[i][begin + w]; });
     }
+    static constexpr uint32_t n_digits = 3, digit_words = 3, above_code = 0;
+    struct Bytes {
+        W8 codes;
+        KS_INLINE explicit Bytes(W8 x) : codes(x) {}
+        KS_INLINE void add_products(const uint32_t* digits, W8* sums) const
+        {
+            for (int k = 0; k < 3; k++)
+                for (int i = 0; i < 8; i++)
+                    for (int j = 0; j < 32; j += 8) sums[k].v[i] += uint32_t(int8_t(codes.v[i] >> j) * int8_t(digits[k] >> j));
+        }
+    };
     KS_INLINE static void load_pairs(const float* p, F8* even, F8* odd)
     {
         *even = make<F8>([=](int i) { return p[2 * i]; });

@@ -275,6 +275,21 @@ struct Neon {
         for (int i = 0; i < 4; i++) words[i] = {vreinterpretq_u32_f32(low[i]), vreinterpretq_u32_f32(high[i])};
     }
 
+    static constexpr uint32_t n_digits = 3, digit_words = 3, above_code = 0;
+    struct Bytes {
+        W8 codes;
+        KS_INLINE explicit Bytes(W8 x) : codes(x) {}
+        KS_INLINE void add_products(const uint32_t* digits, W8* sums) const
+        {
+            KS_UNROLL(3)
+            for (int k = 0; k < 3; k++) {
+                const int8x16_t digit = vreinterpretq_s8_u32(vdupq_n_u32(digits[k]));
+                sums[k].a = as_word(vdotq_s32(as_int(sums[k].a), vreinterpretq_s8_u32(codes.a), digit));
+                sums[k].b = as_word(vdotq_s32(as_int(sums[k].b), vreinterpretq_s8_u32(codes.b), digit));
+            }
+        }
+    };
+
     KS_INLINE static void load_pairs(const float* p, F8* even, F8* odd)
     {
         float32x4x2_t first = vld2q_f32(p), second = vld2q_f32(p + 8);

@@ -156,7 +156,8 @@ template <class S> uint32_t argmax(const float* x, uint32_t n)
 // The table of one instruction set.
 #define KS_VECTOR_KERNELS(S)                                                                                                               \
     {                                                                                                                                      \
-        rmsnorm<S>, rope<S>, rotate<S>, glu<S>, add<S>, softcap<S>, argmax<S>, KS_ENCODERS(S), KS_DECODERS(S), KS_LOGITS(S), KS_OUTPUTS(S) \
+        rmsnorm<S>, rope<S>, rotate<S>, glu<S>, add<S>, softcap<S>, argmax<S>, KS_ENCODERS(S), KS_DECODERS(S), KS_PREPARES(S),             \
+            KS_LOGITS(S), KS_OUTPUTS(S)                                                                                                    \
     }
 
 } // namespace ks

@@ -310,7 +310,7 @@ static bool all_finite(const std::vector<float>& x)
 static void decode_rows(const VectorKernels& kernels, int codec, const uint32_t* words, const uint8_t* tail, uint32_t d, float* x)
 {
     const uint32_t row = 0;
-    kernels.decode[codec]({nullptr, nullptr, nullptr, words, tail, 0, 0}, &row, 0, 1, d, x, {});
+    kernels.decode[codec](rows_of(kernels, codec, words, tail, 0), &row, 0, 1, d, x, {});
 }
 
 TEST_CASE("codecs: many rows at a call are what each row is")
@@ -323,7 +323,7 @@ TEST_CASE("codecs: many rows at a call are what each row is")
                 const uint32_t n_rows = 40, bytes = codec_info(Format(format)).row_bytes(d), first = 7;
                 std::vector<uint32_t> cache(n_rows * bytes / 4 + 16);
                 const CodedRow all = coded_row(cache.data(), n_rows, 0, bytes);
-                const CodedRows pool = {kernels->decode[codec], nullptr, nullptr, all.words, all.tail, bytes / 4, bytes % 4};
+                const CodedRows pool = rows_of(*kernels, codec, all.words, all.tail, bytes);
                 std::vector<float> x = Random(d).normals(n_rows * d), row(d);
                 std::vector<uint32_t> rows;
                 for (uint32_t r = 0; r < n_rows; r++) {
@@ -363,20 +363,22 @@ TEST_CASE("perf: codecs" * doctest::skip(!getenv("KS_PERF")))
             std::vector<uint32_t> cache(coded_bytes(format, n, d) / 4);
             const CodedRow all = coded_row(cache.data(), n, 0, bytes);
             const VectorKernels& vector = kernels.vector;
-            const CodedRows pool = {
-                vector.decode[codec], vector.logits[codec], vector.outputs[codec], all.words, all.tail, bytes / 4, bytes % 4};
+            const CodedRows pool = rows_of(vector, codec, all.words, all.tail, bytes);
+            std::vector<float> prepared(kPreparedFloats * d);
             enum { encode, decode, plain_encode, plain_decode, logits_1, logits_3, outputs_1, outputs_3, n_kinds };
             double best[n_kinds];
             std::fill(best, best + n_kinds, 1e9);
             for (int run = 0; run < 100 * n_kinds; run++) {
                 const int kind = run % n_kinds;
                 const uint32_t n_heads = kind == logits_3 || kind == outputs_3 ? 3 : 1;
+                if (pool.prepare) pool.prepare(x.data(), n_heads, d, prepared.data());
                 auto start = std::chrono::steady_clock::now();
                 if (kind == decode) pool.decode(pool, rows.data(), 0, n, d, y.data(), {});
                 if ((kind == logits_1 || kind == logits_3) && pool.logits)
-                    pool.logits(pool, rows.data(), 0, n, d, x.data(), n_heads, logits.data(), y.data());
+                    pool.logits(pool, rows.data(), 0, n, d, pool.prepare ? prepared.data() : x.data(), n_heads, logits.data(), y.data(),
+                                {});
                 if ((kind == outputs_1 || kind == outputs_3) && pool.outputs)
-                    pool.outputs(pool, rows.data(), 0, n, d, x.data(), n_heads, sums.data(), d);
+                    pool.outputs(pool, rows.data(), 0, n, d, x.data(), n_heads, sums.data(), d, {});
                 for (uint32_t r = 0; r < n && (kind == encode || kind == plain_encode || kind == plain_decode); r++) {
                     const CodedRow row = coded_row(cache.data(), n, r, bytes);
                     if (kind == encode) vector.encode[codec](&x[r * d], d, row.words, row.tail);

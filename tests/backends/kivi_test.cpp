@@ -124,8 +124,8 @@ TEST_CASE("kivi: pinned codes")
 static void decode_rows(const VectorKernels& kernels, Format format, const std::vector<uint32_t>& words, const std::vector<uint32_t>& rows,
                         uint32_t first, uint32_t d, float* x)
 {
-    kernels.decode[codec_index(format)]({nullptr, nullptr, nullptr, words.data(), nullptr, 0, 0}, rows.data(), first, uint32_t(rows.size()),
-                                        d, x, {});
+    const int codec = codec_index(format);
+    kernels.decode[codec](rows_of(kernels, codec, words.data(), nullptr, 0), rows.data(), first, uint32_t(rows.size()), d, x, {});
 }
 
 TEST_CASE("kivi: every input has a code, and vectors find the same")

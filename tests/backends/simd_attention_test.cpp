@@ -104,7 +104,9 @@ TEST_CASE("simd: AVX-512 has the bits of AVX2 for every head size, group and poo
 // Keys whose codes queries meet in another order than rows that are decoded.
 static bool has_own_order(Format format, uint32_t d)
 {
-    return d % 64 == 0 && (format == Format::polar || format == Format::polar5 || format == Format::kivi || format == Format::kivi2);
+    for (Format own : {Format::q8, Format::polar, Format::polar5, Format::kivi, Format::kivi2})
+        if (format == own) return d % 64 == 0;
+    return false;
 }
 
 static float most_apart(const std::vector<float>& a, const std::vector<float>& b)
@@ -151,10 +153,8 @@ TEST_CASE("simd: slots in codes have the bits of the values that they stand for"
                     std::vector<std::vector<float>> of_sets;
                     for (const auto& [attention, vector] : sets) {
                         const int key = codec_index(k_format), value = codec_index(v_format);
-                        task.coded_k = {vector->decode[key], vector->logits[key], nullptr,    k_all.words,
-                                        k_all.tail,          k_bytes / 4,         k_bytes % 4};
-                        task.coded_v = {vector->decode[value], nullptr,    vector->outputs[value], v_all.words, v_all.tail,
-                                        v_bytes / 4,           v_bytes % 4};
+                        task.coded_k = rows_of(*vector, key, k_all.words, k_all.tail, k_bytes);
+                        task.coded_v = rows_of(*vector, value, v_all.words, v_all.tail, v_bytes);
                         task.view = view;
                         const std::vector<float> coded = attend(*attention, task, n_slots);
                         task.view = plain_view;
@@ -189,15 +189,15 @@ TEST_CASE("simd: logits of codes are the products of what the codes say")
             for (const VectorKernels* vector : vector_tables()) {
                 const int codec = codec_index(format);
                 if (!vector->logits[codec]) continue;
-                const CodedRows rows_of = {
-                    vector->decode[codec], vector->logits[codec], nullptr, all.words, all.tail, bytes / 4, bytes % 4};
+                const CodedRows keys = rows_of(*vector, codec, all.words, all.tail, bytes);
                 for (uint32_t n_heads : {1u, 2u, 3u, 4u})
                     for (uint32_t n : {1u, 7u, 16u, 33u, 60u, 64u}) {
                         std::vector<uint32_t> rows(n);
                         for (uint32_t i = 0; i < n; i++) rows[i] = first + (n % 2 ? i * 7 % n_coded : n_coded - n + i);
-                        std::vector<float> found(4 * kAttentionTile, -7.f), room(kAttentionTile * d);
-                        const uint32_t got =
-                            rows_of.logits(rows_of, rows.data(), first, n, d, q.data(), n_heads, found.data(), room.data());
+                        std::vector<float> found(4 * kAttentionTile, -7.f), room(kAttentionTile * d), prepared(kPreparedFloats * d);
+                        if (keys.prepare) keys.prepare(q.data(), n_heads, d, prepared.data());
+                        const float* met = keys.prepare ? prepared.data() : q.data();
+                        const uint32_t got = keys.logits(keys, rows.data(), first, n, d, met, n_heads, found.data(), room.data(), {});
                         CAPTURE(name_of(format, d));
                         CAPTURE(n_heads);
                         CAPTURE(n);
@@ -219,4 +219,39 @@ TEST_CASE("simd: logits of codes are the products of what the codes say")
                     }
             }
         }
+}
+
+// q8 meets queries as integers of one step for each block: the step makes no difference, and what is not finite stays so.
+TEST_CASE("simd: queries of any size meet q8, and one that is not finite has no finite logit")
+{
+    constexpr uint32_t n = 40, d = 128, n_heads = 3;
+    CodedPool pool(Format::q8, n, d, 0.f);
+    std::vector<float> said = Random(d).normals(n * d);
+    for (uint32_t i = 0; i < n; i++) pool.keep(i, &said[i * d]);
+    const uint32_t bytes = codec_info(Format::q8).row_bytes(d);
+    const CodedRow all = coded_row(pool.bytes.data(), n, 0, bytes);
+    const std::vector<uint32_t> rows(n, n / 2);
+    for (const VectorKernels* vector : vector_tables()) {
+        const CodedRows keys = rows_of(*vector, codec_index(Format::q8), all.words, all.tail, bytes);
+        auto logits = [&](const std::vector<float>& q) {
+            std::vector<float> prepared(kPreparedFloats * d), found(n_heads * kAttentionTile), room(kAttentionTile * d);
+            keys.prepare(q.data(), n_heads, d, prepared.data());
+            CHECK(keys.logits(keys, rows.data(), 0, n, d, prepared.data(), n_heads, found.data(), room.data(), {}) == n);
+            return found;
+        };
+        std::vector<float> q = Random(1).normals(n_heads * d), large = q;
+        for (float& x : large) x *= 0x1p80f;
+        const std::vector<float> once = logits(q), more = logits(large);
+        for (uint32_t i = 0; i < once.size(); i++) CHECK(more[i] == once[i] * 0x1p80f);
+        for (float bad : {INFINITY, -INFINITY, NAN}) {
+            q[70] = bad;
+            std::fill_n(&q[d], d, 0.f);
+            const std::vector<float> found = logits(q);
+            for (uint32_t i = 0; i < n; i++) {
+                CHECK(!std::isfinite(found[i]));
+                CHECK(found[kAttentionTile + i] == 0);
+                CHECK(found[2 * kAttentionTile + i] == once[2 * kAttentionTile + i]);
+            }
+        }
+    }
 }
