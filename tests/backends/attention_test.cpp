@@ -39,22 +39,31 @@ TEST_CASE("attention: tables, staged chunks, pinned tokens, log-weights")
     check_ops("attention", cases);
 }
 
+// Queries of a key's head: one to four where a token decodes, which lanes read codes for in other ways.
+static std::vector<uint32_t> groups_of(uint32_t n_tokens)
+{
+    return n_tokens == 1 ? std::vector<uint32_t>{1, 2, 3, 4} : std::vector<uint32_t>{3};
+}
+
 TEST_CASE("attention: slots in codes")
 {
-    const Format codecs[][2] = {{Format::q8, Format::q8},        {Format::turbo4, Format::turbo3},  {Format::polar, Format::q4},
-                                {Format::turbo3, Format::polar}, {Format::polar5, Format::turbo2v}, {Format::turbo2, Format::f16}};
+    const Format codecs[][2] = {{Format::q8, Format::q8},         {Format::turbo4, Format::turbo3},  {Format::polar, Format::q4},
+                                {Format::turbo3, Format::polar},  {Format::polar5, Format::turbo2v}, {Format::turbo2, Format::f16},
+                                {Format::turbo4, Format::polar5}, {Format::q4, Format::turbo4}};
     std::vector<OpCase> cases;
     uint32_t nth = 0;
-    for (uint32_t i = 0; i < 6 * 5 * 3; i++) {
-        const uint32_t head_dims[] = {64, 80, 128, 192, 256}, tokens[] = {1, 5, 40}, d = head_dims[i / 3 % 5], n = tokens[i % 3];
-        const AttentionShape staged = with_table(with_stage(shape(n, 260, 3, 1, d, 60), 130));
-        for (AttentionShape s : {with_codes(with_table(shape(n, 150, 6, 2, d, 170)), 4, 140, 150),
-                                 with_far(with_weights(with_codes(staged, 20, 220, 210)), 20)}) {
-            if (kSanitized && nth++ % 2) continue;
-            s.coded_k = codecs[i / 15][0], s.coded_v = codecs[i / 15][1];
-            cases.push_back(make_case(s));
-        }
-    }
+    for (const auto& codec : codecs)
+        for (uint32_t d : {64u, 80u, 128u, 192u, 256u})
+            for (uint32_t n : {1u, 5u, 40u})
+                for (uint32_t group : groups_of(n)) {
+                    const AttentionShape staged = with_table(with_stage(shape(n, 260, group, 1, d, 60), 130));
+                    for (AttentionShape s : {with_codes(with_table(shape(n, 150, 2 * group, 2, d, 170)), 4, 140, 150),
+                                             with_far(with_weights(with_codes(staged, 20, 220, 210)), 20)}) {
+                        if (kSanitized && nth++ % 3) continue;
+                        s.coded_k = codec[0], s.coded_v = codec[1];
+                        cases.push_back(make_case(s));
+                    }
+                }
     check_ops("attention", cases);
 }
 
@@ -65,16 +74,19 @@ TEST_CASE("attention: keys in groups")
     std::vector<OpCase> cases, scores;
     uint32_t nth = 0;
     for (uint32_t d : {64u, 80u, 96u, 128u, 256u})
-        for (uint32_t n : {1u, 5u, 40u}) {
-            const AttentionShape staged = with_table(with_stage(shape(n, 260, 3, 1, d, 60), 130));
-            for (AttentionShape s :
-                 {with_codes(with_table(shape(n, 150, 6, 2, d, 170)), 4, 132, 160), with_far(with_codes(staged, 20, 244, 224), 20),
-                  with_waves(with_codes(with_table(shape(n, 190, 6, 2, d, 150)), 3, 99, 128), 64, rope_halves)}) {
-                s.coded_k = codecs[nth % 3][0], s.coded_v = codecs[nth++ % 3][1];
-                cases.push_back(make_case(s));
-                scores.push_back(score_case(s, {n / 2, score_sum, 0, 0.9f}));
+        for (uint32_t n : {1u, 5u, 40u})
+            for (uint32_t group : groups_of(n)) {
+                const AttentionShape staged = with_table(with_stage(shape(n, 260, group, 1, d, 60), 130));
+                for (AttentionShape s :
+                     {with_codes(with_table(shape(n, 150, 2 * group, 2, d, 170)), 4, 132, 160),
+                      with_far(with_codes(staged, 20, 244, 224), 20),
+                      with_waves(with_codes(with_table(shape(n, 190, 2 * group, 2, d, 150)), 3, 99, 128), 64, rope_halves)}) {
+                    s.coded_k = codecs[nth % 3][0], s.coded_v = codecs[nth++ % 3][1];
+                    cases.push_back(make_case(s));
+                    scores.push_back(score_case(s, {n / 2, score_sum, 0, 0.9f}));
+                }
+                nth++; // each shape has each codec
             }
-        }
     check_ops("attention", cases);
     check_ops("kv_score", scores);
 }
