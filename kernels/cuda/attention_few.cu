@@ -11,7 +11,8 @@ constexpr uint few_warps = n_threads / 32u;
 
 // What a warp found, and what it is at.
 template <uint d, uint n_rows> struct FewTile {
-    float weights[few_warps][32][n_rows]; // logits, then weights of values, of a warp's slots
+    float weights[few_warps][n_rows][32]; // logits of a warp's slots, then weights of a run's rows
+    uint rows[few_warps][32];             // of a run
     float top[few_warps][n_rows], norm_top[few_warps][n_rows], norm[few_warps][n_rows];
     float sums[few_warps][n_rows][d];
     Levels levels[3]; // of each pool
@@ -59,112 +60,162 @@ struct FewSlot {
 };
 constexpr uint few_far = 4u, few_none = 8u, few_group = 16u;
 
-// Of the round's slots, n neighbours of one kind from `first` on, and this lane's row of them, the last one's again where there are fewer.
+// Of the round's slots, n neighbours of one kind, which begin at place 0; places that lanes ask for at a time are neighbours, lanes of one
+// row take every 32 / lanes-th slot. row: one of the run's; place: of this lane's slot, which may be none of them (has).
 struct FewRun {
-    uint first, n, kind, rows;
+    uint n, kind, row, place;
+    bool has;
 };
 
-DEVICE FewRun run_from(const FewSlot& mine, uint first, bool by_groups)
+// rows: the run's, by place; beyond them one of them.
+template <uint lanes> DEVICE FewRun run_from(const FewSlot& mine, uint first, uint* rows)
 {
-    const uint kind = by_groups ? mine.kind : mine.kind % few_group;
+    constexpr uint each = 32u / lanes;
+    const uint nth = (threadIdx.x - first) % 32u;
     FewRun run;
-    run.first = first;
-    run.kind = __shfl_sync(all_lanes, kind, int(first));
-    const uint alike = __ballot_sync(all_lanes, kind == run.kind) >> first;
+    run.kind = __shfl_sync(all_lanes, mine.kind, int(first));
+    run.row = __shfl_sync(all_lanes, mine.row, int(first));
+    const uint alike = __ballot_sync(all_lanes, mine.kind == run.kind) >> first;
     run.n = uint(__popc(alike & ~(alike + 1u)));
-    run.rows = __shfl_sync(all_lanes, mine.row, int(first + min(threadIdx.x % 32u, run.n - 1u)));
+    run.place = nth % each * lanes + nth / each;
+    run.has = nth < run.n;
+    rows[run.place] = run.has ? mine.row : run.row;
+    __syncwarp();
     return run;
 }
 
 // This lane's number, told anew: what follows from it is made where it is used, not before the loop for all codecs at once.
 DEVICE uint told_lane() { return __shfl_sync(all_lanes, threadIdx.x % 32u, int(threadIdx.x % 32u)); }
 
-// use(which of those on their way, which of the run, the row's factors, this lane's dims of it).
-template <uint d, class Loader, class Use>
-DEVICE void for_rows(Loader, const CudaCache& cache, const FewRun& run, uint plane, const float* levels, const Use& use)
+// As many rows are on their way at a time: registers are for their words or for queries.
+template <class Rows, uint n_queries>
+constexpr uint rows_at_once = n_queries > 1u && Rows::n_rows * Rows::n_words > 32u ? Rows::n_rows / 2u : Rows::n_rows;
+
+template <uint n> struct alignas(4u * n) SomeRows {
+    uint of[n];
+};
+
+// use(which row of those on their way, its place, this lane's dims of it), after start(). begin: the place of the lanes' first row.
+template <uint d, uint n, class Rows, class Start, class Use>
+DEVICE void for_rows(const Rows& reader, const FewRun& run, const uint* rows, uint begin, const float* levels, const Start& start,
+                     const Use& use)
 {
-    constexpr uint lanes = d / 8u, each = 32u / lanes, n = Loader::n_rows;
-    const uint lane = told_lane(), mine = lane / lanes;
-    const Lane at = {lane % lanes, d, dims_of_lane(plane, lane % lanes)};
-    uint shared[Loader::n_shared];
-    Loader::fetch_shared(cache, run.rows, at, shared);
+    constexpr uint each = 256u / d;
+    if (!Rows::late) start();
     KS_UNROLL_BY(1)
     for (uint first = 0u; first < run.n; first += each * n) {
-        uint words[n][Loader::n_words];
+        const uint place = begin + first / each;
+        const SomeRows<n> some = *reinterpret_cast<const SomeRows<n>*>(rows + place);
+        uint words[n][Rows::n_words];
         KS_UNROLL
-        for (uint k = 0u; k < n; k++) Loader::fetch(cache, __shfl_sync(all_lanes, run.rows, int(first + each * k + mine)), at, words[k]);
-        if (first == 0u) Loader::decode_shared(shared);
+        for (uint k = 0u; k < n; k++) reader.fetch(some.of[k], words[k]);
+        if (Rows::late && first == 0u) start();
         KS_UNROLL
-        for (uint k = 0u; k < n; k++) {
-            float values[8], factors[2] = {1.f, 1.f};
-            Loader::decode(cache, at, words[k], shared, levels, factors, values);
-            use(k, first + each * k + mine, factors, values);
-        }
+        for (uint k = 0u; k < n; k++) use(k, place + k, reader.decode(words[k], levels));
     }
 }
 
-// The logits of a run, into weights.
-template <uint d, uint n_rows, class Loader>
-DEVICE void few_logits(Loader loader, const CudaCache& keys, const FewRun& run, uint plane, const float (&queries)[n_rows][8],
-                       const float* levels, float (*weights)[n_rows])
+// The logits of a run, by place.
+template <uint d, uint n_rows, class Rows>
+DEVICE void few_logits(const Rows& reader, const FewRun& run, const uint* rows, uint begin, float (&queries)[n_rows][8],
+                       const float* levels, float (*logits)[32])
 {
-    constexpr uint lanes = d / 8u, each = 32u / lanes, wide = n_rows == 3u ? 4u : n_rows, most = lanes / wide;
-    constexpr uint n_keys = Loader::n_rows < most ? Loader::n_rows : most; // whose sums lanes share at a time
+    constexpr uint lanes = d / 8u, wide = n_rows == 3u ? 4u : n_rows, most = lanes / wide, n = Rows::n_factors;
+    constexpr uint at_once = rows_at_once<Rows, n_rows>, n_keys = at_once < most ? at_once : most; // whose sums lanes share at a time
     const uint j = threadIdx.x % lanes;
-    float sums[n_keys * wide];
-    for_rows<d>(loader, keys, run, plane, levels, [&](uint nth_on_way, uint nth, const float (&factors)[2], const float (&key)[8]) {
+    float sums[n_keys * wide], by[n_rows][8], base[n_rows][n];
+    const auto start = [&] {
+        KS_UNROLL
+        for (uint r = 0u; r < n_rows; r++) reader.turn(queries[r], by[r], base[r]);
+    };
+    for_rows<d, at_once>(reader, run, rows, begin, levels, start, [&](uint nth_on_way, uint place, const LaneRow<n>& key) {
         const uint at = nth_on_way % n_keys;
         KS_UNROLL
         for (uint r = 0u; r < wide; r++) {
-            float parts[2] = {0.f, 0.f};
+            float sum = 0.f;
             KS_UNROLL
-            for (uint k = 0u; k < 8u; k++) parts[k / 4u * (Loader::n_factors - 1u)] += queries[r % n_rows][k] * key[k];
-            sums[at * wide + r] = Loader::n_factors == 1u ? parts[0] * factors[0] : parts[0] * factors[0] + parts[1] * factors[1];
+            for (uint f = 0u; f < n; f++) {
+                float part = base[r % n_rows][f];
+                KS_UNROLL
+                for (uint k = 8u / n * f; k < 8u / n * (f + 1u); k++) part += by[r % n_rows][k] * key.values[k];
+                sum = f == 0u ? part * key.factors[f] : sum + part * key.factors[f];
+            }
+            sums[at * wide + r] = sum * key.scale;
         }
         if (at + 1u < n_keys) return;
-        const float sum = share_sums<lanes, n_keys * wide>(sums, j);
-        const uint slot = nth - each * (n_keys - 1u - j / wide), r = j % wide;
-        if (j < n_keys * wide && r < n_rows && slot < run.n) weights[run.first + slot][r] = sum;
+        const float sum = share_sums<lanes, n_keys * wide>(sums, j) * Rows::down;
+        if (j < n_keys * wide && j % wide < n_rows) logits[j % wide][place - (n_keys - 1u) + j / wide] = sum;
     });
+    KS_UNROLL
+    for (uint r = 0u; r < n_rows; r++)
+        KS_UNROLL
+        for (uint k = 0u; k < 8u; k++) // they are not kept beside what they became
+            if constexpr (Rows::are_codes && !Rows::late) queries[r][k] = by[r][k] * (reader.place(k) / Rows::up);
 }
 
-// The logits become weights of values; the maxima move, and what was summed shrinks.
+// The logits of a run become weights of values, of this lane's slot or 0; the maxima move, and what was summed shrinks.
 template <uint n_rows>
-DEVICE void few_weights(const AttentionArgs& a, const CudaSlots& s, const Head& h, uint first_row, const FewSlot& mine, bool has,
-                        FewState<n_rows>& state, float (&sum)[n_rows][8], float (*weights)[n_rows])
+DEVICE void few_weights(const AttentionArgs& a, const CudaSlots& s, const Head& h, uint first_row, const FewSlot& mine, const FewRun& run,
+                        FewState<n_rows>& state, float (&sum)[n_rows][8], const float (*logits)[32], float (&weights)[n_rows])
 {
-    const uint lane = threadIdx.x % 32u, group = a.n_heads / a.n_kv_heads;
+    const uint group = a.n_heads / a.n_kv_heads;
+    const bool weighted = s.weights != nullptr;
     float more = 0.f, less = 0.f;
-    if (has) more = log_weight(a, s, h, mine.index, mine.slot, 0u), less = log_weight(a, s, h, mine.index, mine.slot, 1u);
+    if (weighted && run.has) more = log_weight(a, s, h, mine.index, mine.slot, 0u), less = log_weight(a, s, h, mine.index, mine.slot, 1u);
     KS_UNROLL
     for (uint r = 0u; r < n_rows; r++) {
-        const bool seen = has && sees(a, h, (first_row + r) / group, mine.index);
-        const float over = seen ? fmaxf(none, weights[lane][r] + more) : none, under = seen ? fmaxf(none, weights[lane][r] + less) : none;
-        const float top = fmaxf(state.top[r], warp_max(over)), norm_top = fmaxf(state.norm_top[r], warp_max(under));
-        const float shrink = power_of_two(state.top[r] - top), p = over > 0.5f * none ? power_of_two(over - top) : 0.f;
-        state.norm[r] *= power_of_two(state.norm_top[r] - norm_top);
-        state.norm[r] += under > 0.5f * none ? power_of_two(under - norm_top) : 0.f;
+        const bool seen = run.has && sees(a, h, (first_row + r) / group, mine.index);
+        const float logit = logits[r][run.place];
+        const float over = seen ? fmaxf(none, logit + more) : none, under = seen ? fmaxf(none, logit + less) : none;
+        const float top = fmaxf(state.top[r], warp_max(over)), norm_top = weighted ? fmaxf(state.norm_top[r], warp_max(under)) : top;
+        const float shrink = power_of_two_flushed(state.top[r] - top);
+        weights[r] = over > 0.5f * none ? power_of_two_flushed(over - top) : 0.f;
+        float share = weights[r], norm_shrink = shrink;
+        if (weighted) {
+            share = under > 0.5f * none ? power_of_two_flushed(under - norm_top) : 0.f;
+            norm_shrink = power_of_two_flushed(state.norm_top[r] - norm_top);
+        }
+        state.norm[r] = state.norm[r] * norm_shrink + share;
         state.top[r] = top;
         state.norm_top[r] = norm_top;
-        weights[lane][r] = p;
         KS_UNROLL
         for (uint k = 0u; k < 8u; k++) sum[r][k] *= shrink;
     }
-    __syncwarp();
 }
 
-template <uint d, uint n_rows, class Loader>
-DEVICE void few_values(Loader loader, const CudaCache& values, const FewRun& run, uint plane, const float* levels, float (*weights)[n_rows],
-                       float (&sum)[n_rows][8])
+// room: for the weights, by place.
+template <uint d, uint n_rows, class Rows>
+DEVICE void few_values(const Rows& reader, const FewRun& run, const uint* rows, uint begin, const float (&weights)[n_rows],
+                       const float* levels, float (*room)[32], float (&sum)[n_rows][8])
 {
-    for_rows<d>(loader, values, run, plane, levels, [&](uint, uint nth, const float (&factors)[2], const float (&value)[8]) {
+    constexpr uint n = Rows::n_factors;
+    float base[n_rows][n] = {};
+    KS_UNROLL
+    for (uint r = 0u; r < n_rows; r++) {
+        room[r][run.place] = weights[r] * Rows::up;
+        KS_UNROLL
+        for (uint k = 0u; k < 8u; k++) sum[r][k] *= reader.place(k) / Rows::down;
+    }
+    __syncwarp();
+    for_rows<d, rows_at_once<Rows, n_rows>>(reader, run, rows, begin, levels, [] {}, [&](uint, uint place, const LaneRow<n>& value) {
         KS_UNROLL
         for (uint r = 0u; r < n_rows; r++) {
-            const float p = nth < run.n ? weights[run.first + nth][r] : 0.f, parts[2] = {p * factors[0], p * factors[1]};
+            const float weight = room[r][place] * value.scale;
             KS_UNROLL
-            for (uint k = 0u; k < 8u; k++) sum[r][k] += parts[k / 4u * (Loader::n_factors - 1u)] * value[k];
+            for (uint f = 0u; f < n; f++) {
+                const float p = weight * value.factors[f];
+                if (Rows::are_codes) base[r][f] += weight * value.offsets[f];
+                KS_UNROLL
+                for (uint k = 8u / n * f; k < 8u / n * (f + 1u); k++) sum[r][k] += p * value.values[k];
+            }
         }
     });
+    KS_UNROLL
+    for (uint r = 0u; r < n_rows; r++)
+        KS_UNROLL
+        for (uint k = 0u; k < 8u; k++)
+            if constexpr (Rows::are_codes)
+                sum[r][k] = sum[r][k] * (Rows::down / reader.place(k)) + base[r][k * n / 8u] * (Rows::offset / Rows::up);
 }
 
 // What the warps found becomes the block's partial result.
@@ -195,7 +246,7 @@ template <uint d, uint n_rows> DEVICE void fold_warps(const AttentionArgs& a, fl
 // Of a multiprocessor, so that enough rows are on their way; of so many no kernel spills.
 constexpr uint few_blocks(uint d, uint n_rows, bool coded)
 {
-    return n_rows == 4u ? coded ? 2u : 3u : coded && (n_rows == 2u || d == 256u) ? 3u : 4u;
+    return n_rows == 4u ? coded ? 2u : 3u : (coded && n_rows == 2u) || (d == 256u && (coded || n_rows == 3u)) ? 3u : 4u;
 }
 
 template <uint d, uint n_rows, bool coded> __global__ void __launch_bounds__(n_threads, few_blocks(d, n_rows, coded))
@@ -208,13 +259,16 @@ attention_few_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n
     Tile& tile = tiles[0];
     constexpr uint lanes = d / 8u;
     const uint group = a.n_heads / a.n_kv_heads, lane = threadIdx.x % 32u, warp = threadIdx.x / 32u, first_row = blockIdx.x * n_rows;
+    uint* rows = tile.rows[warp];
     const uint end_row = min(first_row + n_rows, a.n_tokens * group);
     const uint k_plane = coded ? plane_of_pools(s.k, s.coded_k) : 0u, v_plane = coded ? plane_of_pools(s.v, s.coded_v) : 0u;
     const LaneDims k_dims = dims_of_lane(k_plane, lane % lanes), v_dims = dims_of_lane(v_plane, lane % lanes);
     if (coded) fill_levels(tile.levels, s);
     __syncthreads();
     const Head h = find_head(a, s, blockIdx.y, first_row / group, (end_row - 1u) / group + 1u, false);
-    const Span share = share_of(h);
+    const uint before = coded ? places_before(h) : 0u;
+    const bool in_groups = coded && is_group_codec(s.coded_k.format);
+    const Span share = share_of(h, before, 32u);
     float queries[n_rows][8], sum[n_rows][8];
     FewState<n_rows> state;
     load_queries<d, n_rows>(a, q.q, h.head, first_row, k_dims, queries);
@@ -229,33 +283,32 @@ attention_few_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n
     for (uint nth = share.begin + 32u * warp; nth < share.end; nth += 32u * few_warps) {
         const uint n = min(32u, share.end - nth);
         FewSlot mine = {0u, 0u, 0u, few_none};
-        if (lane < n) {
-            const uint source = source_of(a, h, mine.index = index_of(h, nth + lane));
+        if (lane < n && nth + lane - before < count_slots(h)) {
+            const uint source = source_of(a, h, mine.index = index_of(h, nth + lane - before));
             mine.slot = slot_of(a, s, h, mine.index);
             mine.row = row_of_slot(a, source, mine.slot);
             mine.kind = source | (mine.index < a.n_far ? few_far : 0u);
-            if (coded && is_group_codec(pool_of(s, source, false).format)) mine.kind |= mine.row / kivi_rows * few_group;
+            if (in_groups && source == pass_coded) mine.kind |= mine.row / kivi_rows * few_group;
         }
         FewRun run;
         for (uint first = 0u; first < n; first += run.n) {
-            run = run_from(mine, first, true);
-            if ((run.kind & few_far) != asked) load_queries<d, n_rows>(a, asked == 0u ? q.other : q.q, h.head, first_row, dims_of_lane(k_plane, told_lane() % lanes), queries);
+            run = run_from<lanes>(mine, first, rows);
+            if (run.kind == few_none) continue;
+            const uint told = coded ? told_lane() : lane, j = told % lanes, begin = told / lanes * lanes, source = run.kind % few_far;
+            const float* other = asked == 0u ? q.other : q.q;
+            if ((run.kind & few_far) != asked) load_queries<d, n_rows>(a, other, h.head, first_row, dims_of_lane(k_plane, j), queries);
             asked = run.kind & few_far;
-            const CudaCache keys = pool_of(s, run.kind % few_far, false);
-            with_lane_loader<coded>(keys.format, k_plane, [&](auto loader) {
-                few_logits<d, n_rows>(loader, keys, run, k_plane, queries, tile.levels[run.kind % few_far].k, tile.weights[warp]);
+            with_lane_rows<d, coded, false>(pool_of(s, source, false), run.row, k_plane, j, [&](const auto& reader) {
+                few_logits<d, n_rows>(reader, run, rows, begin, queries, tile.levels[source].k, tile.weights[warp]);
             });
-        }
-        __syncwarp();
-        few_weights<n_rows>(a, s, h, first_row, mine, lane < n, state, sum, tile.weights[warp]);
-        for (uint first = 0u; first < n; first += run.n) {
-            run = run_from(mine, first, false);
-            const CudaCache values = pool_of(s, run.kind % few_far, true);
-            with_lane_loader<coded>(values.format, v_plane, [&](auto loader) {
-                few_values<d, n_rows>(loader, values, run, v_plane, tile.levels[run.kind % few_far].v, tile.weights[warp], sum);
+            __syncwarp();
+            float weights[n_rows];
+            few_weights<n_rows>(a, s, h, first_row, mine, run, state, sum, tile.weights[warp], weights);
+            with_lane_rows<d, coded, true>(pool_of(s, source, true), run.row, v_plane, j, [&](const auto& reader) {
+                few_values<d, n_rows>(reader, run, rows, begin, weights, tile.levels[source].v, tile.weights[warp], sum);
             });
+            __syncwarp();
         }
-        __syncwarp();
     }
     KS_UNROLL
     for (uint r = 0u; r < n_rows; r++) {

@@ -9,32 +9,42 @@ namespace ks
 
 // What the codes of turbo and polar codecs stand for, for a block's keys and values: a table in registers would be indexed, in memory of
 // each thread's own it would lie in as many places as there are codes.
-constexpr uint most_levels = 96u;
-struct alignas(128) Levels {
+constexpr uint most_levels = 128u;
+struct alignas(256) Levels {
     float k[most_levels], v[most_levels];
 };
 
+// Where the 16 pairs of two ranks of 2 bits are.
+DEVICE const float* turbo_pairs(const float* levels) { return levels + 32u; }
+
 template <class C> DEVICE void fill_turbo(float* levels)
 {
-    if (threadIdx.x < 2u * C::ranks) levels[threadIdx.x] = turbo_level(C::ranks, threadIdx.x);
+    const uint i = threadIdx.x, pair = i % 32u / 2u;
+    if (i < 2u * C::ranks) levels[i] = turbo_level(C::ranks, i);
+    if (i / 32u == 1u) levels[i] = turbo_level(C::ranks, i % 2u != 0u ? pair / 4u : pair % 4u);
 }
 
-// Cosine and sine of each code: of 16 codes of level 1, then of up to 8 of each other level.
+// Cosine and sine of each code: of 16 codes of level 1, then of levels 2 and 3, 4 and 5. Fine ones have eight of each of the first two;
+// else these are multiplied, both of level 2 with the cosine of each code of level 3, then with its sine.
 template <bool fine> DEVICE void fill_polar(float* levels)
 {
-    const uint i = threadIdx.x, level = 2u + (i - 32u) / 16u, code = i % 16u / 2u;
-    if (i < 32u) levels[i] = polar_first_factor(i / 2u, i % 2u != 0u);
-    if (i >= 32u && i < most_levels && code < (polar_is_fine(fine, level) ? 8u : 4u)) levels[i] = polar_factor(fine, level, code, i % 2u != 0u);
+    const uint i = threadIdx.x, level = i / 16u - (i < 64u ? 0u : 2u), code = i % 16u / 2u;
+    const bool sine = i % 2u != 0u;
+    if (i < 32u)
+        levels[i] = polar_first_factor(i / 2u, sine);
+    else if (!fine && i < 96u)
+        levels[i] = polar_factor(fine, 3u, i / 8u % 4u, i >= 64u) * polar_factor(fine, 2u, code % 4u, sine);
+    else if (i < most_levels && code < (polar_is_fine(fine, level) ? 8u : 4u))
+        levels[i] = polar_factor(fine, level, code, sine);
 }
 
 struct alignas(8) CosineSine {
     float of[2];
 };
-DEVICE const float* polar_at(const float* levels, uint level, uint code) { return levels + (level < 2u ? 0u : 16u * level) + 2u * code; }
-DEVICE CosineSine polar_both(const float* levels, uint level, uint code)
-{
-    return *reinterpret_cast<const CosineSine*>(polar_at(levels, level, code));
-}
+DEVICE const float* polar_at(const float* levels, uint level) { return levels + 16u * (level < 2u ? 0u : level < 4u ? level : level + 2u); }
+// The products: by code of level 3, then of level 2.
+DEVICE const float* polar_products(const float* levels, uint sine) { return levels + 32u + 32u * sine; }
+DEVICE CosineSine polar_both(const float* table, uint code) { return reinterpret_cast<const CosineSine*>(table)[code]; }
 
 DEVICE void halves_of(uint word, float* out)
 {
@@ -136,18 +146,19 @@ template <class C, bool fine> DEVICE void load_polar(const CudaCache& cache, uin
 {
     const uint *w = row_words<RowCodec<C>>(cache, r, d), tail = row_tail<RowCodec<C>>(cache, r, d), bytes = polar_bytes(d, fine);
     float top = HALF_TO_FLOAT(row_field(w, 0u, tail, bytes, 2u * d + 16u * (j / (fine ? 4u : 2u)), 0xffffu));
-    if (fine) top *= polar_at(levels, 5u, polar_code(w, 0u, tail, d, fine, 5u, j / 4u))[j / 2u & 1u];
-    top *= polar_at(levels, 4u, polar_code(w, 0u, tail, d, fine, 4u, j / 2u))[j & 1u];
-    const CosineSine third = polar_both(levels, 3u, polar_code(w, 0u, tail, d, fine, 3u, j));
+    if (fine) top *= polar_both(polar_at(levels, 5u), polar_code(w, 0u, tail, d, fine, 5u, j / 4u)).of[j / 2u & 1u];
+    top *= polar_both(polar_at(levels, 4u), polar_code(w, 0u, tail, d, fine, 4u, j / 2u)).of[j & 1u];
+    const uint third = polar_code(w, 0u, tail, d, fine, 3u, j);
     KS_UNROLL
     for (uint i = 0u; i < 2u; i++) {
-        const float mid = top * third.of[i];
-        const CosineSine second = polar_both(levels, 2u, polar_code(w, 0u, tail, d, fine, 2u, 2u * j + i));
+        const float mid = fine ? top * polar_both(polar_at(levels, 3u), third).of[i] : top;
+        const uint code = polar_code(w, 0u, tail, d, fine, 2u, 2u * j + i);
+        const CosineSine second = fine ? polar_both(polar_at(levels, 2u), code) : polar_both(polar_products(levels, i), 4u * third + code);
         KS_UNROLL
         for (uint k = 0u; k < 2u; k++) {
             const float low = mid * second.of[k];
-            const uint code = row_field(w, 0u, tail, bytes, plane_bit(4u * j + 2u * i + k, d / 2u, 4u), 15u);
-            const CosineSine first = polar_both(levels, 1u, code);
+            const uint sector = row_field(w, 0u, tail, bytes, plane_bit(4u * j + 2u * i + k, d / 2u, 4u), 15u);
+            const CosineSine first = polar_both(levels, sector);
             out[4u * i + 2u * k] = low * first.of[0];
             out[4u * i + 2u * k + 1u] = low * first.of[1];
         }

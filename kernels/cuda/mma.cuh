@@ -136,6 +136,15 @@ DEVICE float power_of_two_flushed(float x)
 #endif
 }
 
+// An address that is not taken apart: else what several have in common is summed up first, and each takes three instructions for one.
+template <class T> DEVICE const T* whole(const T* at)
+{
+#ifdef __CUDA_ARCH__
+    asm("" : "+l"(at));
+#endif
+    return at;
+}
+
 // What lies in shared memory so many bytes after a table that begins at a multiple of a power of two above them: one instruction makes
 // the address of a field.
 DEVICE float load_of_table(const float* table, uint bytes)
@@ -155,6 +164,18 @@ DEVICE void load_of_table(const float* table, uint bytes, float (&out)[2])
 #else
     out[0] = table[bytes / 4u];
     out[1] = table[bytes / 4u + 1u];
+#endif
+}
+
+// The same where a byte of a word says how many, of a table that begins at a multiple of 256.
+DEVICE float load_of_byte(const float* table, uint word, uint byte)
+{
+#ifdef __CUDA_ARCH__
+    float x;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(__byte_perm(word, uint(__cvta_generic_to_shared(table)), 0x7650u | byte)));
+    return x;
+#else
+    return table[(word >> 8u * byte & 255u) / 4u];
 #endif
 }
 

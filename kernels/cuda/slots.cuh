@@ -40,12 +40,15 @@ struct Span {
 };
 constexpr uint least_share = 128u; // slots: of fewer, partial results cost more than they are worth
 
-// Of the slots that blocks share, this one's.
-DEVICE Span share_of(const Head& h)
+// Of the slots that blocks share, this one's, after `before` places that nobody has; it begins at a multiple of `unit`.
+DEVICE Span share_of(const Head& h, uint before = 0u, uint unit = 1u)
 {
-    const uint count = count_slots(h), each = max((count + gridDim.z - 1u) / gridDim.z, least_share), begin = min(blockIdx.z * each, count);
-    return {begin, min(begin + each, count)};
+    const uint count = count_slots(h) + before, each = max((count + gridDim.z - 1u) / gridDim.z, least_share);
+    const uint whole = (each + unit - 1u) / unit * unit, begin = min(blockIdx.z * whole, count);
+    return {begin, min(begin + whole, count)};
 }
+// As many before the first as make groups of keys begin at multiples of their 32.
+DEVICE uint places_before(const Head& h) { return (h.b_begin - h.a_end - h.coded_begin) % kivi_rows; }
 
 // A query of a KV head, which are (token, head of the group), among those of all heads.
 DEVICE uint64_t query_at(const AttentionArgs& a, uint head, uint query)
