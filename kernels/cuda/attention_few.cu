@@ -355,13 +355,22 @@ template <uint d> static void launch_few(const AttentionArgs& a, uint n_splits, 
         launch_few<d, true>(a, n_splits, partials, q, s, stream);
 }
 
-// Whether a pool's rows can be read by the lanes' dims that another pool's codec asks for.
-static bool has_plane(const CudaCache& cache, uint plane) { return cache.words == nullptr || cache.format < first_codec || plane_of(cache.format) == plane; }
+// Whether lanes read a pool's rows by the dims that another pool's codec asks for: of keys no codec is one of values alone, nor the other
+// way round.
+static bool can_read(const CudaCache& cache, bool values, uint plane)
+{
+    if (cache.words == nullptr || cache.format < first_codec) return true;
+    const LaneFormat format = lane_format_of(cache.format);
+    return format.plane == plane && (values ? format.of_values : format.of_keys);
+}
 
 bool attention_few_can(const AttentionArgs& a, const CudaSlots& s)
 {
     const uint k_plane = plane_of_pools(s.k, s.coded_k), v_plane = plane_of_pools(s.v, s.coded_v);
-    if (!has_plane(s.k, k_plane) || !has_plane(s.chunk_k, k_plane) || !has_plane(s.v, v_plane) || !has_plane(s.chunk_v, v_plane)) return false;
+    for (const CudaCache* keys : {&s.k, &s.coded_k, &s.chunk_k})
+        if (!can_read(*keys, false, k_plane)) return false;
+    for (const CudaCache* rows : {&s.v, &s.coded_v, &s.chunk_v})
+        if (!can_read(*rows, true, v_plane)) return false;
     const bool few = a.n_tokens * (a.n_heads / a.n_kv_heads) <= 4u * most_few_rows && a.n_tokens <= 4u;
     return few && !a.n_turn && !a.n_wave && (a.head_dim == 64u || a.head_dim == 128u || a.head_dim == 256u);
 }

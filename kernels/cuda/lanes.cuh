@@ -379,25 +379,32 @@ KS_ROWS(GroupCodec<codec_kivi>, LaneKiviGroup<codec_kivi, 4u, d>);
 KS_ROWS(GroupCodec<codec_kivi2>, LaneKiviGroup<codec_kivi2, 2u, d>);
 #undef KS_ROWS
 
-// The plane of a codec that decides which dims are a lane's.
-static inline __host__ __device__ uint plane_of(uint format)
+// What lanes want to know of a format before they read it.
+struct LaneFormat {
+    uint plane = 0u;
+    bool of_keys = true, of_values = true;
+};
+
+template <class Rows> static inline __host__ __device__ LaneFormat lane_format() { return {Rows::plane, Rows::of_keys, Rows::of_values}; }
+
+static inline __host__ __device__ LaneFormat lane_format_of(uint format)
 {
     uint nth = first_codec;
 #define KS_CASE(name) \
-    if (format == nth++) return LaneLoad<RowCodec<codec_##name>, 64u>::Rows::plane;
+    if (format == nth++) return lane_format<typename LaneLoad<RowCodec<codec_##name>, 64u>::Rows>();
     CODECS(KS_CASE)
 #undef KS_CASE
 #define KS_CASE(name) \
-    if (format == nth++) return LaneLoad<GroupCodec<codec_##name>, 64u>::Rows::plane;
+    if (format == nth++) return lane_format<typename LaneLoad<GroupCodec<codec_##name>, 64u>::Rows>();
     GROUP_CODECS(KS_CASE)
 #undef KS_CASE
-    return 0u;
+    return {};
 }
 
 // The plane that decides which dims are a lane's: that of the pool which has most of a long text.
 static inline __host__ __device__ uint plane_of_pools(const CudaCache& plain, const CudaCache& coded)
 {
-    return plane_of(coded.words != nullptr ? coded.format : plain.format);
+    return lane_format_of(coded.words != nullptr ? coded.format : plain.format).plane;
 }
 
 // body(what reads rows of d dims of a pool, one of which is row). coded: it may be of any format, else it is of halves; of keys no codec is

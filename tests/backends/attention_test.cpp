@@ -49,7 +49,7 @@ TEST_CASE("attention: slots in codes")
 {
     const Format codecs[][2] = {{Format::q8, Format::q8},         {Format::turbo4, Format::turbo3},  {Format::polar, Format::q4},
                                 {Format::turbo3, Format::polar},  {Format::polar5, Format::turbo2v}, {Format::turbo2, Format::f16},
-                                {Format::turbo4, Format::polar5}, {Format::q4, Format::turbo4}};
+                                {Format::turbo4, Format::polar5}, {Format::q4, Format::turbo4},      {Format::kiviv, Format::q8}};
     std::vector<OpCase> cases;
     uint32_t nth = 0;
     for (const auto& codec : codecs)
