@@ -1,6 +1,7 @@
 // Logits of q8 keys by products of bytes. Of each 32 dims of a query, a block of the keys, the values become integers of 23 bits with one
 // step for all, and these become three digits of base 256, or two of 16 bits. Sums of their products with codes are integers and have
-// no order, so the bits are the same on every processor; they are no less exact than sums of floats. A lane is a row.
+// no order, so the bits are the same on every processor; they are as exact as sums of floats, unless one value is far above all of its
+// block. A lane is a row.
 #pragma once
 
 #include "kernels/cpu/polar_rows.h"

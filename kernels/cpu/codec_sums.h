@@ -194,9 +194,11 @@ template <class Row, uint32_t n_heads> KS_INLINE void add_dims(const Row& decode
     typename V::F sum[n_heads][n_vectors];
     KS_UNROLL(4)
     for (uint32_t h = 0; h < n_heads; h++) load_sums<V, by_fours<Row>>(sums + h * stride + base, sum[h]);
+    const auto asked = [&](uint32_t i) { return (n * base + 64 * i) / d; }; // rows, before row i: the dims before `base` had their share
     for (uint32_t i = 0; i < n;) {
-        ask(ahead, i, 16);
-        for (const uint32_t end = i + 16 < n ? i + 16 : n; i < end; i++) {
+        const uint32_t end = i + 16 < n ? i + 16 : n;
+        ask(ahead, asked(i), asked(end) - asked(i));
+        for (; i < end; i++) {
             const uint32_t row = rows[i] - first;
             const typename Row::Values values(decoder, OneRow<V>(words, tails, n_words, n_tail, &row), d, base);
             KS_UNROLL(4)
@@ -220,11 +222,10 @@ template <class Row, uint32_t n_heads, uint32_t known_d> void add_rows(const Cod
     if constexpr (known_d != 0) {
         KS_UNROLL(4)
         for (uint32_t base = 0; base < known_d; base += 64)
-            add_dims<Row, n_heads>(decoder, from, rows, first, n, known_d, base, weights, sums, stride,
-                                   share(ahead, base, base + 64, known_d));
+            add_dims<Row, n_heads>(decoder, from, rows, first, n, known_d, base, weights, sums, stride, ahead);
     } else {
         for (uint32_t base = 0; base < d; base += 64)
-            add_dims<Row, n_heads>(decoder, from, rows, first, n, d, base, weights, sums, stride, share(ahead, base, base + 64, d));
+            add_dims<Row, n_heads>(decoder, from, rows, first, n, d, base, weights, sums, stride, ahead);
     }
 }
 
