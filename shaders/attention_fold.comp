@@ -10,6 +10,8 @@ layout(binding = 0) writeonly buffer Y { float y[]; };           // (n_tokens, n
 layout(binding = 1) writeonly buffer Lse { float lse[]; };       // (n_tokens, n_heads), where pass.continues
 layout(binding = 2) readonly buffer Partials { float partials[]; }; // (n_tokens * n_heads, n_splits, 4 + head_dim)
 
+#include "shaders/rotate.glsl"
+
 // Of each split.
 shared float tops[n_threads], norm_tops[n_threads], norms[n_threads], shares[n_threads];
 
@@ -40,7 +42,14 @@ void main()
         float sum = 0.f;
         for (uint i = 0u; i < pass.n_splits; i++)
             if (shares[i] > 0.f) sum += partials[from + i * stride + 4u + d] * shares[i];
-        y[query * a.head_dim + d] = sum * scale;
+        if (a.rotated != 0u)
+            head[d] = sum * scale;
+        else
+            y[query * a.head_dim + d] = sum * scale;
+    }
+    if (a.rotated != 0u) {
+        rotate_head(a.head_dim, true);
+        for (uint d = THREAD; d < a.head_dim; d += n_threads) y[query * a.head_dim + d] = head[d];
     }
     if (THREAD == 0u && pass.continues != 0u) lse[query] = norm_top + log_of_two(norm);
 }

@@ -8,8 +8,8 @@ namespace ks
 
 static const char* const kNames[] = {"matmul qkv", "matmul output", "matmul gate, up", "matmul down", "matmul vocabulary",
                                      "attention",  "kv_score",      "select",          "kv_write",    "kv_read",
-                                     "kv_move",    "embed",         "rmsnorm",         "rope",        "rotate",
-                                     "glu",        "add",           "softcap",         "argmax",      "copies"};
+                                     "kv_move",    "embed",         "rmsnorm",         "rope",        "glu",
+                                     "add",        "softcap",       "argmax",          "copies"};
 
 TimedBackend::TimedBackend(std::unique_ptr<Backend> timed) : m_timed(std::move(timed))
 {
@@ -91,14 +91,9 @@ void TimedBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int 
     }
 }
 
-void TimedBackend::rope(const RopeArgs& a, const Tensor& y, const Tensor& x, const Tensor& angles)
+void TimedBackend::rope(const RopeTarget* targets, int n_targets)
 {
-    time(op_rope, [&] { m_timed->rope(a, y, x, angles); });
-}
-
-void TimedBackend::rotate(const RotateArgs& a, const Tensor& x)
-{
-    time(op_rotate, [&] { m_timed->rotate(a, x); });
+    time(op_rope, [&] { m_timed->rope(targets, n_targets); });
 }
 
 void TimedBackend::glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up)
@@ -117,7 +112,7 @@ void TimedBackend::softcap(const SoftcapArgs& a, const Tensor& x)
     time(op_softcap, [&] { m_timed->softcap(a, x); });
 }
 
-void TimedBackend::kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& x, const Tensor& table, const Tensor& view)
+void TimedBackend::kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x, const Tensor& table, const Tensor& view)
 {
     time(op_kv_write, [&] { m_timed->kv_write(a, to, x, table, view); });
 }

@@ -104,27 +104,23 @@ void CpuBackend::rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x,
     });
 }
 
-void CpuBackend::rope(const RopeArgs& a, const Tensor& y, const Tensor& x, const Tensor& angles)
+void CpuBackend::rope(const RopeTarget* targets, int n_targets)
 {
-    uint64_t row = uint64_t(a.n_heads) * a.head_dim;
-    for_rows(a.n_tokens, uint32_t(row), [&](uint32_t begin, uint32_t end) {
-        for (uint64_t t = begin; t < end; t++) {
-            const uint32_t n_groups = std::max(1u, a.n_groups);
-            const RopeArgs group{1, a.n_heads / n_groups, a.head_dim, a.n_rot, a.pairs, 0};
-            for (uint64_t g = 0, at = t * row; g < n_groups; g++, at += row / n_groups)
-                m_kernels.vector.rope(group, y.ptr() + at, x.ptr() + at, angles.ptr() + (a.n_groups ? g : t) * a.n_rot);
-        }
-    });
-}
-
-void CpuBackend::rotate(const RotateArgs& a, const Tensor& x)
-{
-    check_values("rotate", x, uint64_t(a.n_tokens) * a.n_heads * a.head_dim);
-    KS_CHECK(a.head_dim <= codec_max_dim, "rotate: heads of %u values", a.head_dim);
-    uint64_t row = uint64_t(a.n_heads) * a.head_dim;
-    for_rows(a.n_tokens, uint32_t(row), [&](uint32_t begin, uint32_t end) {
-        for (uint64_t t = begin; t < end; t++) m_kernels.vector.rotate(a, x.ptr() + t * row, m_signs);
-    });
+    for (const RopeTarget* target = targets; target < targets + n_targets; target++) {
+        check_target(*target);
+        const RopeArgs& a = target->a;
+        const uint64_t row = uint64_t(a.n_heads) * a.head_dim;
+        for_rows(a.n_tokens, uint32_t(row), [&](uint32_t begin, uint32_t end) {
+            for (uint64_t t = begin; t < end; t++) {
+                const uint32_t n_groups = std::max(1u, a.n_groups);
+                const RopeArgs group{1, a.n_heads / n_groups, a.head_dim, a.n_rot, a.pairs, 0, 0};
+                float *y = target->y.ptr() + t * row, *x = target->x.ptr() + t * row;
+                for (uint64_t g = 0, at = 0; g < n_groups; g++, at += row / n_groups)
+                    m_kernels.vector.rope(group, y + at, x + at, target->angles.ptr() + (a.n_groups ? g : t) * a.n_rot);
+                if (a.rotated) m_kernels.vector.rotate(y, a.n_heads, a.head_dim, m_signs, false);
+            }
+        });
+    }
 }
 
 void CpuBackend::glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up)
@@ -165,20 +161,18 @@ void CpuBackend::decode(const Tensor& from, uint64_t row, float* x) const
     rows.decode(rows, &only, 0, 1, from.cols, x, {});
 }
 
-void CpuBackend::kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& x, const Tensor& table, const Tensor& view)
+void CpuBackend::kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x, const Tensor& table, const Tensor& view)
 {
-    check_rows("kv_write", to, uint64_t(a.n_kv_heads) * a.n_rows, a.head_dim);
-    KS_CHECK(codec_info(to.format).group == 1, "kv_write: %s, whose rows are coded together", codec_info(to.format).name);
-    const uint32_t effort = is_coded(to.format) ? kValuesToEncode : 1;
-    for_rows(a.n_tokens, a.n_kv_heads * a.head_dim * effort, [&](uint32_t begin, uint32_t end) {
+    if (to.k) check_kv_write(a, to.k, x.k);
+    if (to.v) check_kv_write(a, to.v, x.v);
+    const uint32_t effort = is_coded(to.k.format) || is_coded(to.v.format) ? kValuesToEncode : 1;
+    for_rows(a.n_tokens, 2 * a.n_kv_heads * a.head_dim * effort, [&](uint32_t begin, uint32_t end) {
         for (uint32_t t = begin; t < end; t++) {
             for (uint32_t h = 0; h < a.n_kv_heads; h++) {
-                const uint32_t *head_view = view.ptr<uint32_t>() + h * view_words, index = head_view[view_before] + t;
-                uint32_t row = h * a.n_rows + (a.staged ? t : RING_ROW(index, a.n_rows, a.n_pinned));
-                if (!a.staged && table) row = table.ptr<uint32_t>()[head_view[view_begin] + index];
-                KS_CHECK(row < to.rows, "kv_write: row %u of %u", row, to.rows);
-                const float* from = x.ptr() + (uint64_t(t) * a.n_kv_heads + h) * a.head_dim;
-                encode(to, row, from);
+                const uint32_t row = kv_write_row(a, table, view, h, t);
+                const uint64_t at = (uint64_t(t) * a.n_kv_heads + h) * a.head_dim;
+                if (to.k) encode(to.k, row, x.k.ptr() + at);
+                if (to.v) encode(to.v, row, x.v.ptr() + at);
             }
         }
     });
@@ -337,8 +331,14 @@ void CpuBackend::attention(const AttentionArgs& a, const Tensor& y, const Querie
     const uint32_t group = a.n_heads / a.n_kv_heads;
     if (a.head_dim % 8 != 0 || a.n_wave % 16 != 0 || group > kAttentionRows) return ReferenceBackend::attention(a, y, q, slots, lse);
     const AttentionTask task = attention_task(a, &y, q, slots, lse);
-    if (a.n_tokens * group > 8 && a.n_tokens > 1) return attention_chunks(task);
-    for (uint32_t t = 0; t < a.n_tokens; t++) attention_split(task, t);
+    const bool by_chunks = a.n_tokens * group > 8 && a.n_tokens > 1;
+    if (by_chunks) attention_chunks(task);
+    for (uint32_t t = 0; t < a.n_tokens && !by_chunks; t++) attention_split(task, t);
+    if (a.rotated)
+        for_rows(a.n_tokens, a.n_heads * a.head_dim, [&](uint32_t begin, uint32_t end) {
+            for (uint64_t t = begin; t < end; t++)
+                m_kernels.vector.rotate(task.y + t * a.n_heads * a.head_dim, a.n_heads, a.head_dim, m_signs, true);
+        });
 }
 
 void CpuBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& signal, const Tensor& chunk_signal, const Queries& q,

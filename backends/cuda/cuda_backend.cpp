@@ -166,17 +166,20 @@ void CudaBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n
     }
 }
 
-void CudaBackend::rope(const RopeArgs& a, const Tensor& y, const Tensor& x, const Tensor& angles)
+void CudaBackend::rope(const RopeTarget* targets, int n_targets)
 {
-    const uint64_t n = uint64_t(a.n_tokens) * a.n_heads * a.head_dim;
-    m_stream.run(rope_launch, a, cuda_values(y, n), cuda_values(x, n),
-                 cuda_values(angles, uint64_t(a.n_groups ? a.n_groups : a.n_tokens) * a.n_rot));
-}
-
-void CudaBackend::rotate(const RotateArgs& a, const Tensor& x)
-{
-    KS_CHECK(a.head_dim <= codec_max_dim, "rotate: heads of %u values", a.head_dim);
-    m_stream.run(rotate_launch, a, cuda_values(x, uint64_t(a.n_tokens) * a.n_heads * a.head_dim));
+    KS_CHECK(n_targets > 0 && uint32_t(n_targets) <= most_targets, "rope: %d targets", n_targets);
+    RopeTargets all{};
+    for (const RopeTarget* target = targets; target < targets + n_targets; target++) {
+        const RopeArgs& a = target->a;
+        const uint64_t n = uint64_t(a.n_tokens) * a.n_heads * a.head_dim;
+        KS_CHECK(!a.rotated || a.head_dim <= codec_max_dim, "rope: rotated heads of %u values", a.head_dim);
+        all.a[all.n] = a;
+        all.y[all.n] = cuda_values(target->y, n);
+        all.x[all.n] = cuda_values(target->x, n);
+        all.angles[all.n++] = cuda_values(target->angles, uint64_t(a.n_groups ? a.n_groups : a.n_tokens) * a.n_rot);
+    }
+    m_stream.run(rope_launch, all);
 }
 
 void CudaBackend::glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up)

@@ -44,11 +44,15 @@ CudaCache cuda_cache(const Tensor& cache, uint32_t head_dim)
     return {cache.ptr<uint32_t>(), cache.rows, format_of(cache.format)};
 }
 
-void CudaBackend::kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& x, const Tensor& table, const Tensor& view)
+void CudaBackend::kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x, const Tensor& table, const Tensor& view)
 {
-    KS_CHECK(to.rows >= uint64_t(a.n_kv_heads) * a.n_rows, "kv_write: %u heads of %u rows to %u", a.n_kv_heads, a.n_rows, to.rows);
-    KS_CHECK(codec_info(to.format).group == 1, "kv_write: %s, whose rows are coded together", codec_info(to.format).name);
-    m_stream.run(kv_write_launch, a, cuda_cache(to, a.head_dim), cuda_values(x, uint64_t(a.n_tokens) * a.n_kv_heads * a.head_dim),
+    for (const Tensor* t : {&to.k, &to.v}) {
+        if (!*t) continue;
+        KS_CHECK(t->rows >= uint64_t(a.n_kv_heads) * a.n_rows, "kv_write: %u heads of %u rows to %u", a.n_kv_heads, a.n_rows, t->rows);
+        KS_CHECK(codec_info(t->format).group == 1, "kv_write: %s, whose rows are coded together", codec_info(t->format).name);
+    }
+    const uint64_t n = uint64_t(a.n_tokens) * a.n_kv_heads * a.head_dim;
+    m_stream.run(kv_write_launch, a, cuda_cache(to.k, a.head_dim), cuda_cache(to.v, a.head_dim), cuda_values(x.k, n), cuda_values(x.v, n),
                  cuda_values<uint32_t>(table, table.cols), cuda_values<uint32_t>(view, uint64_t(a.n_kv_heads) * view_words));
 }
 
@@ -104,6 +108,7 @@ void CudaBackend::attention(const AttentionArgs& a, const Tensor& y, const Queri
     const uint64_t n = uint64_t(a.n_tokens) * a.n_heads;
     KS_CHECK(a.n_tokens && a.n_tokens <= m_shape.n_tokens && a.head_dim <= m_shape.head_dim, "attention: %u tokens, heads of %u",
              a.n_tokens, a.head_dim);
+    KS_CHECK(!a.rotated || a.head_dim <= codec_max_dim, "attention: rotated heads of %u values", a.head_dim);
     const CudaQueries queries = queries_of(a, q, slots);
     const CudaSlots all = slots_of(a, slots);
     const bool few = attention_few_can(a, all), many = !few && attention_many_can(a);

@@ -25,48 +25,33 @@ void check_rows(const char* op, const Tensor& t, uint64_t n_rows, uint32_t head_
              (unsigned long long)bytes, (unsigned long long)t.offset, (unsigned long long)t.buffer.bytes);
 }
 
-// One block of a head: sums and differences of neighbours 1, 2, 4, ... apart, then the scale.
-static void transform(float* x, uint32_t block)
-{
-    for (uint32_t step = 1; step < block; step *= 2)
-        for (uint32_t i = 0; i < block; i++) {
-            if (i & step) continue;
-            const float a = x[i], b = x[i + step];
-            x[i] = a + b;
-            x[i + step] = a - b;
-        }
-    for (uint32_t i = 0; i < block; i++) x[i] *= rotate_scale(block);
-}
-
-void ReferenceBackend::rotate(const RotateArgs& a, const Tensor& x)
-{
-    check_values("rotate", x, uint64_t(a.n_tokens) * a.n_heads * a.head_dim);
-    for (uint64_t row = 0; row < uint64_t(a.n_tokens) * a.n_heads; row++) {
-        float* head = x.ptr() + row * a.head_dim;
-        for (uint32_t base = 0, block; base < a.head_dim; base += block) {
-            block = rotate_block(base, a.head_dim);
-            for (uint32_t i = base; !a.inverse && i < base + block; i++) head[i] *= rotate_sign(i);
-            transform(head + base, block);
-            for (uint32_t i = base; a.inverse && i < base + block; i++) head[i] *= rotate_sign(i);
-        }
-    }
-}
-
-void ReferenceBackend::kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& x, const Tensor& table, const Tensor& view)
+void check_kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& x)
 {
     check_rows("kv_write", to, uint64_t(a.n_kv_heads) * a.n_rows, a.head_dim);
     KS_CHECK(codec_info(to.format).group == 1, "kv_write: %s, whose rows are coded together", codec_info(to.format).name);
     check_values("kv_write", x, uint64_t(a.n_tokens) * a.n_kv_heads * a.head_dim);
-    for (uint32_t h = 0; h < a.n_kv_heads; h++) {
-        const uint32_t* head_view = view.ptr<uint32_t>() + h * view_words;
-        for (uint32_t t = 0; t < a.n_tokens; t++) {
-            uint32_t index = head_view[view_before] + t;
-            uint32_t row = h * a.n_rows + (a.staged ? t : RING_ROW(index, a.n_rows, a.n_pinned));
-            if (!a.staged && table) row = table.ptr<uint32_t>()[head_view[view_begin] + index];
-            KS_CHECK(row < a.n_kv_heads * a.n_rows, "kv_write: row %u of %u", row, a.n_kv_heads * a.n_rows);
-            const float* from = x.ptr() + (uint64_t(t) * a.n_kv_heads + h) * a.head_dim;
-            const CodedRow out = coded_row(to, row);
-            encode_row(to.format, from, a.head_dim, out.words, out.tail);
+}
+
+uint32_t kv_write_row(const KvWriteArgs& a, const Tensor& table, const Tensor& view, uint32_t h, uint32_t t)
+{
+    const uint32_t *head_view = view.ptr<uint32_t>() + h * view_words, index = head_view[view_before] + t;
+    uint32_t row = h * a.n_rows + (a.staged ? t : RING_ROW(index, a.n_rows, a.n_pinned));
+    if (!a.staged && table) row = table.ptr<uint32_t>()[head_view[view_begin] + index];
+    KS_CHECK(row < a.n_kv_heads * a.n_rows, "kv_write: row %u of %u", row, a.n_kv_heads * a.n_rows);
+    return row;
+}
+
+void ReferenceBackend::kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x, const Tensor& table, const Tensor& view)
+{
+    const Tensor* pairs[][2] = {{&to.k, &x.k}, {&to.v, &x.v}};
+    for (auto [rows, values] : pairs) {
+        if (!*rows) continue;
+        check_kv_write(a, *rows, *values);
+        for (uint32_t h = 0; h < a.n_kv_heads; h++) {
+            for (uint32_t t = 0; t < a.n_tokens; t++) {
+                const CodedRow out = coded_row(*rows, kv_write_row(a, table, view, h, t));
+                encode_row(rows->format, values->ptr() + (uint64_t(t) * a.n_kv_heads + h) * a.head_dim, a.head_dim, out.words, out.tail);
+            }
         }
     }
 }
@@ -192,6 +177,7 @@ void ReferenceBackend::attention(const AttentionArgs& a, const Tensor& y, const 
             const double scale = top > -INFINITY ? std::exp(top - norm_top) / norm : 0.0;
             float* out = y.ptr() + (uint64_t(t) * a.n_heads + h) * a.head_dim;
             for (uint32_t d = 0; d < a.head_dim; d++) out[d] = float(sums[d] * scale);
+            if (a.rotated) rotate_head(out, a.head_dim, true);
             if (lse) lse.ptr()[uint64_t(t) * a.n_heads + h] = float((norm_top + std::log(norm)) * kLog2e);
         }
     }

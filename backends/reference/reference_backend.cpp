@@ -1,6 +1,7 @@
 #include "backends/reference/reference_backend.h"
 
 #include "kernels/common/formats.h"
+#include "kernels/cpu/codec_rows.h"
 
 #include <algorithm>
 #include <cmath>
@@ -203,17 +204,24 @@ void ReferenceBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, 
     }
 }
 
-void ReferenceBackend::rope(const RopeArgs& a, const Tensor& y, const Tensor& x, const Tensor& angles)
+void check_target(const RopeTarget& target)
 {
-    KS_CHECK(a.n_rot % 2 == 0 && a.n_rot <= a.head_dim, "rope: %u of %u values rotate", a.n_rot, a.head_dim);
-    for (const Tensor* t : {&y, &x}) check_values("rope", *t, uint64_t(a.n_tokens) * a.n_heads * a.head_dim);
-    check_values("rope", angles, uint64_t(a.n_groups ? a.n_groups : a.n_tokens) * a.n_rot);
+    const RopeArgs& a = target.a;
+    KS_CHECK(a.n_rot % 2 == 0 && a.n_rot <= a.head_dim, "rope: %u of %u values turn", a.n_rot, a.head_dim);
+    KS_CHECK(!a.rotated || a.head_dim <= codec_max_dim, "rope: rotated heads of %u values", a.head_dim);
+    for (const Tensor* t : {&target.y, &target.x}) check_values("rope", *t, uint64_t(a.n_tokens) * a.n_heads * a.head_dim);
+    if (a.n_rot) check_values("rope", target.angles, uint64_t(a.n_groups ? a.n_groups : a.n_tokens) * a.n_rot);
+}
+
+static void turn(const RopeTarget& target)
+{
+    const RopeArgs& a = target.a;
     uint32_t half = a.n_rot / 2;
     for (uint32_t t = 0; t < a.n_tokens; t++) {
         for (uint32_t h = 0; h < a.n_heads; h++) {
-            const float* angle = angles.ptr() + uint64_t(a.n_groups ? h / (a.n_heads / a.n_groups) : t) * a.n_rot;
-            const float* from = x.ptr() + (uint64_t(t) * a.n_heads + h) * a.head_dim;
-            float* to = y.ptr() + (uint64_t(t) * a.n_heads + h) * a.head_dim;
+            const float* angle = target.angles.ptr() + uint64_t(a.n_groups ? h / (a.n_heads / a.n_groups) : t) * a.n_rot;
+            const float* from = target.x.ptr() + (uint64_t(t) * a.n_heads + h) * a.head_dim;
+            float* to = target.y.ptr() + (uint64_t(t) * a.n_heads + h) * a.head_dim;
             for (uint32_t i = 0; i < half; i++) {
                 const uint32_t first = a.pairs == rope_neighbours ? 2 * i : i, second = a.pairs == rope_neighbours ? 2 * i + 1 : i + half;
                 double c = angle[2 * i], s = angle[2 * i + 1], u = from[first], v = from[second];
@@ -222,6 +230,40 @@ void ReferenceBackend::rope(const RopeArgs& a, const Tensor& y, const Tensor& x,
             }
             for (uint32_t i = a.n_rot; i < a.head_dim; i++) to[i] = from[i];
         }
+    }
+}
+
+// One block of a head: sums and differences of neighbours 1, 2, 4, ... apart, then the scale.
+static void transform(float* x, uint32_t block)
+{
+    for (uint32_t step = 1; step < block; step *= 2)
+        for (uint32_t i = 0; i < block; i++) {
+            if (i & step) continue;
+            const float a = x[i], b = x[i + step];
+            x[i] = a + b;
+            x[i + step] = a - b;
+        }
+    for (uint32_t i = 0; i < block; i++) x[i] *= rotate_scale(block);
+}
+
+void rotate_head(float* head, uint32_t head_dim, bool back)
+{
+    for (uint32_t base = 0, block; base < head_dim; base += block) {
+        block = rotate_block(base, head_dim);
+        for (uint32_t i = base; !back && i < base + block; i++) head[i] *= rotate_sign(i);
+        transform(head + base, block);
+        for (uint32_t i = base; back && i < base + block; i++) head[i] *= rotate_sign(i);
+    }
+}
+
+void ReferenceBackend::rope(const RopeTarget* targets, int n_targets)
+{
+    for (const RopeTarget* target = targets; target < targets + n_targets; target++) {
+        const RopeArgs& a = target->a;
+        check_target(*target);
+        turn(*target);
+        for (uint64_t i = 0; a.rotated && i < uint64_t(a.n_tokens) * a.n_heads; i++)
+            rotate_head(target->y.ptr() + i * a.head_dim, a.head_dim, false);
     }
 }
 

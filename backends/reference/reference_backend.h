@@ -27,12 +27,11 @@ public:
     void embed(const EmbedArgs& a, const Tensor& y, const Tensor& table, const Tensor& ids) override;
     void rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w) override;
     void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets, const Tensor& x) override;
-    void rope(const RopeArgs& a, const Tensor& y, const Tensor& x, const Tensor& angles) override;
-    void rotate(const RotateArgs& a, const Tensor& x) override;
+    void rope(const RopeTarget* targets, int n_targets) override;
     void glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up) override;
     void add(const AddArgs& a, const Tensor& x, const Tensor& b) override;
     void softcap(const SoftcapArgs& a, const Tensor& x) override;
-    void kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& x, const Tensor& table, const Tensor& view) override;
+    void kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x, const Tensor& table, const Tensor& view) override;
     void kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from, const Tensor& rows) override;
     void kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& from, const Tensor& moves) override;
     void attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots, const Tensor& lse) override;
@@ -84,6 +83,14 @@ void check_values(const char* op, const Tensor& t, uint64_t n);
 
 // A cache is in its buffer and has at least this many rows of head_dim values, in a format that a cache can have.
 void check_rows(const char* op, const Tensor& t, uint64_t n_rows, uint32_t head_dim);
+
+// A head in place by H D, or back by D H, as RopeArgs and AttentionArgs say.
+void rotate_head(float* head, uint32_t head_dim, bool back);
+
+// What rope and kv_write ask of what they are given, and the row that head h of the chunk's token t goes to.
+void check_target(const RopeTarget& target);
+void check_kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& x);
+uint32_t kv_write_row(const KvWriteArgs& a, const Tensor& table, const Tensor& view, uint32_t h, uint32_t t);
 
 // A sum in float64 of eight partial ones, so that no addition waits for the one before.
 double dot(const float* a, const float* b, uint32_t n);

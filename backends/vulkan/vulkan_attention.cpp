@@ -129,6 +129,7 @@ void VulkanBackend::attention(const AttentionArgs& a, const Tensor& y, const Que
     const uint64_t scratch = partial_bytes(a.n_tokens, a.n_heads, a.n_kv_heads, a.head_dim);
     KS_CHECK(a.n_tokens && scratch <= m_scratch.bytes, "attention: %u tokens, scratch of %llu", a.n_tokens,
              (unsigned long long)m_scratch.bytes);
+    KS_CHECK(!a.rotated || a.head_dim <= codec_max_dim, "attention: rotated heads of %u values", a.head_dim);
     const VulkanBinding partials{m_scratch.buffer, m_scratch.offset, scratch};
     const uint32_t n_splits = splits_of(a.n_tokens, group, a.head_dim), flags = flags_of(a, slots);
     struct {

@@ -231,18 +231,19 @@ void VulkanBackend::rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor&
     run(sums() ? "rmsnorm_sums" : "rmsnorm", "", {}, a, bound, {a.rows});
 }
 
-void VulkanBackend::rope(const RopeArgs& a, const Tensor& y, const Tensor& x, const Tensor& angles)
+void VulkanBackend::rope(const RopeTarget* targets, int n_targets)
 {
-    const uint64_t n = uint64_t(a.n_tokens) * a.n_heads * a.head_dim;
-    const VulkanBinding bound[] = {values(y, n), values(x, n), values(angles, uint64_t(a.n_groups ? a.n_groups : a.n_tokens) * a.n_rot)};
-    run("rope", "", {}, a, bound, threads_for(n - n / a.head_dim * (a.n_rot / 2)));
-}
-
-void VulkanBackend::rotate(const RotateArgs& a, const Tensor& x)
-{
-    KS_CHECK(a.head_dim <= codec_max_dim, "rotate: heads of %u values", a.head_dim);
-    const VulkanBinding bound[] = {values(x, uint64_t(a.n_tokens) * a.n_heads * a.head_dim)};
-    run("rotate", "", {}, a, bound, {uint64_t(a.n_tokens) * a.n_heads});
+    for (const RopeTarget* target = targets; target < targets + n_targets; target++) {
+        const RopeArgs& a = target->a;
+        const uint64_t n_heads = uint64_t(a.n_tokens) * a.n_heads, n = n_heads * a.head_dim;
+        KS_CHECK(!a.rotated || a.head_dim <= codec_max_dim, "rope: rotated heads of %u values", a.head_dim);
+        const VulkanBinding bound[] = {values(target->y, n), values(target->x, n),
+                                       optional(target->angles, uint64_t(a.n_groups ? a.n_groups : a.n_tokens) * a.n_rot)};
+        if (a.rotated)
+            run("rope_rotated", "", {}, a, bound, {n_heads});
+        else
+            run("rope", "", {}, a, bound, threads_for(n - n_heads * (a.n_rot / 2)));
+    }
 }
 
 void VulkanBackend::glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up)

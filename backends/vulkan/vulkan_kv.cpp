@@ -40,21 +40,25 @@ template <class Body> static void for_parts(uint32_t n_rows, uint32_t step, cons
     for (uint32_t row = 0; row < n_rows; row += step) body(CachePart{row, std::min(step, n_rows - row), n_rows});
 }
 
-void VulkanBackend::kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& x, const Tensor& table, const Tensor& view)
+void VulkanBackend::kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x, const Tensor& table, const Tensor& view)
 {
     const uint64_t n = uint64_t(a.n_tokens) * a.n_kv_heads;
-    KS_CHECK(to.cols == a.head_dim && to.rows >= uint64_t(a.n_kv_heads) * a.n_rows, "kv_write: %u heads of %u rows to (%u, %u)",
-             a.n_kv_heads, a.n_rows, to.rows, to.cols);
-    for_parts(to.rows, cache_rows(to), [&](const CachePart& part) {
-        const VulkanBinding bound[] = {cache_part(to, part), values(x, n * a.head_dim), optional(table, table.cols),
-                                       values(view, uint64_t(a.n_kv_heads) * view_words)};
-        struct {
-            KvWriteArgs a;
-            CachePart part;
-        } push{a, part};
-        const bool by_row = is_coded(to.format);
-        run("kv_write", "", {{vulkan_format(to.format), a.head_dim, bool(table)}}, push, bound, threads_for(by_row ? n : n * a.head_dim));
-    });
+    const Tensor* pairs[][2] = {{&to.k, &x.k}, {&to.v, &x.v}};
+    for (auto [cache, from] : pairs) {
+        if (!*cache) continue;
+        KS_CHECK(cache->cols == a.head_dim && cache->rows >= uint64_t(a.n_kv_heads) * a.n_rows, "kv_write: %u heads of %u rows to (%u, %u)",
+                 a.n_kv_heads, a.n_rows, cache->rows, cache->cols);
+        const Groups groups = threads_for(is_coded(cache->format) ? n : n * a.head_dim);
+        for_parts(cache->rows, cache_rows(*cache), [&, cache = cache, from = from](const CachePart& part) {
+            const VulkanBinding bound[] = {cache_part(*cache, part), values(*from, n * a.head_dim), optional(table, table.cols),
+                                           values(view, uint64_t(a.n_kv_heads) * view_words)};
+            struct {
+                KvWriteArgs a;
+                CachePart part;
+            } push{a, part};
+            run("kv_write", "", {{vulkan_format(cache->format), a.head_dim, bool(table)}}, push, bound, groups);
+        });
+    }
 }
 
 void VulkanBackend::kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from, const Tensor& rows)

@@ -39,13 +39,7 @@ struct RopeArgs {
     uint n_rot; // leading values of a head that rotate; the rest pass
     uint pairs;    // rope_neighbours or rope_halves
     uint n_groups; // 0: every token has angles of its own; else all have the same, of each n_heads / n_groups heads in turn
-};
-
-struct RotateArgs {
-    uint n_tokens;
-    uint n_heads;
-    uint head_dim;
-    uint inverse; // 1: back
+    uint rotated;  // 1: then heads are rotated by H D: D the signs of rotate_sign, H the Walsh-Hadamard transform of each rotate_block
 };
 
 struct GluArgs {
@@ -126,6 +120,7 @@ struct AttentionArgs {
     uint pairs;  // where these values are
     uint group;  // of indexes; 0: none
     uint n_near;
+    uint rotated; // 1: values come rotated; what is made of them is rotated back, by D H
 };
 
 // What attention's probabilities say about each slot, from queries [first_query, n_tokens).
@@ -209,7 +204,6 @@ KS_ARGS(EmbedArgs);
 KS_ARGS(RmsnormArgs);
 KS_ARGS(MatmulArgs);
 KS_ARGS(RopeArgs);
-KS_ARGS(RotateArgs);
 KS_ARGS(GluArgs);
 KS_ARGS(AddArgs);
 KS_ARGS(SoftcapArgs);

@@ -188,7 +188,8 @@ KS_INLINE static uint32_t far_end(const AttentionTask& task, const Sight& sight,
 // Turns a row by its index, where attention has to.
 template <class S> KS_INLINE void turn(const AttentionTask& task, uint32_t index, float* x)
 {
-    if (task.a.n_turn) rope<S>({1, 1, task.a.head_dim, task.a.n_turn, task.a.pairs, 0}, x, x, task.turns + size_t(index) * task.a.n_turn);
+    if (task.a.n_turn)
+        rope<S>({1, 1, task.a.head_dim, task.a.n_turn, task.a.pairs, 0, 0}, x, x, task.turns + size_t(index) * task.a.n_turn);
 }
 
 // A part's keys as queries meet them, near or far.

@@ -225,7 +225,7 @@ struct AttentionKernels {
 struct VectorKernels {
     void (*rmsnorm)(float* y, const float* x, const float* w, uint32_t dim, float eps); // one row
     void (*rope)(const RopeArgs& a, float* y, const float* x, const float* angles);     // one token; y may be x
-    void (*rotate)(const RotateArgs& a, float* x, const float* signs);                  // one token, signs (head_dim)
+    void (*rotate)(float* x, uint32_t n_heads, uint32_t head_dim, const float* signs, bool back);
     void (*glu)(float* y, const float* gate, const float* up, uint32_t n, uint32_t act);
     void (*add)(float* x, const float* b, uint32_t n);
     void (*softcap)(float* x, uint32_t n, float cap);

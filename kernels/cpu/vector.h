@@ -94,19 +94,19 @@ template <class S> void transform(float* x, uint32_t block)
     }
 }
 
-// One token, in the order of the specification.
-template <class S> void rotate(const RotateArgs& a, float* x, const float* signs)
+// One token, in the order of the specification. signs (head_dim)
+template <class S> void rotate(float* x, uint32_t n_heads, uint32_t head_dim, const float* signs, bool back)
 {
-    for (uint32_t h = 0; h < a.n_heads; h++, x += a.head_dim) {
-        if (!a.inverse) for_each<S>(x, a.head_dim, [&](Eight<S> at) KS_INLINED { return at(x) * at(signs); });
-        for (uint32_t base = 0, block; base < a.head_dim; base += block) {
-            block = rotate_block(base, a.head_dim);
+    for (uint32_t h = 0; h < n_heads; h++, x += head_dim) {
+        if (!back) for_each<S>(x, head_dim, [&](Eight<S> at) KS_INLINED { return at(x) * at(signs); });
+        for (uint32_t base = 0, block; base < head_dim; base += block) {
+            block = rotate_block(base, head_dim);
             const typename S::F8 scale = S::broadcast(rotate_scale(block));
             float* part = x + base;
             transform<S>(part, block);
             for_each<S>(part, block, [&](Eight<S> at) KS_INLINED { return at(part) * scale; });
         }
-        if (a.inverse) for_each<S>(x, a.head_dim, [&](Eight<S> at) KS_INLINED { return at(x) * at(signs); });
+        if (back) for_each<S>(x, head_dim, [&](Eight<S> at) KS_INLINED { return at(x) * at(signs); });
     }
 }
 

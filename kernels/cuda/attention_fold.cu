@@ -1,6 +1,6 @@
 // The partial results of a query's splits become its output: one block per (token, head)
-#include "kernels/cuda/cuda_util.cuh"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/rotate.cuh"
 
 namespace ks
 {
@@ -17,6 +17,7 @@ __global__ void attention_fold_kernel(AttentionArgs a, uint n_splits, float* y, 
     KS_SHARED(float, weights, [most_splits]);
     KS_SHARED(float, room, [4u * fold_warps]);
     KS_SHARED(float, sums, [fold_warps * fold_dims]);
+    KS_SHARED(float, head, [codec_max_dim]); // what is to be rotated back
     const uint query = blockIdx.x, stride = 4u + a.head_dim, n_warps = blockDim.x / 32u, warp = threadIdx.x / 32u, lane = threadIdx.x % 32u;
     const float* from = partials + uint64_t(query) * n_splits * stride;
     float top = none, norm_top = none, norm = 0.f, last = 0.f;
@@ -51,9 +52,13 @@ __global__ void attention_fold_kernel(AttentionArgs a, uint n_splits, float* y, 
         for (uint d = threadIdx.x; d < n; d += blockDim.x) {
             float total = 0.f;
             for (uint w = 0u; w < n_warps; w++) total += sums[w * fold_dims + d];
-            y[uint64_t(query) * a.head_dim + base + d] = total * scale;
+            (a.rotated != 0u ? head : y + uint64_t(query) * a.head_dim)[base + d] = total * scale;
         }
         __syncthreads();
+    }
+    if (a.rotated != 0u && warp == 0u) {
+        rotate_head(head, a.head_dim, lane, true);
+        for (uint d = lane; d < a.head_dim; d += 32u) y[uint64_t(query) * a.head_dim + d] = head[d];
     }
     if (threadIdx.x == 0u && lse != nullptr) lse[query] = norm_top + log2f(norm);
 }

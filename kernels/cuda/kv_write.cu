@@ -13,15 +13,19 @@ DEVICE uint row_of(const KvWriteArgs& a, const uint* table, const uint* view, ui
     return h * a.n_rows + RING_ROW(index, a.n_rows, a.n_pinned);
 }
 
-__global__ void kv_write_kernel(KvWriteArgs a, CudaCache to, // (n_kv_heads * n_rows, head_dim) f32 or f16
-                                const float* x,              // (n_tokens, n_kv_heads * head_dim)
-                                const uint* table,           // slots
-                                const uint* view)            // (n_kv_heads, view_words)
+// twin: keys and values, of which one may be null
+__global__ void kv_write_kernel(KvWriteArgs a, CudaCache to_k, CudaCache to_v,  // (n_kv_heads * n_rows, head_dim) f32 or f16
+                                const float* k, const float* v,                 // (n_tokens, n_kv_heads * head_dim)
+                                const uint* table,                              // slots
+                                const uint* view)                               // (n_kv_heads, view_words)
 {
     begin_kernel();
-    uint n = a.n_tokens * a.n_kv_heads * a.head_dim;
-    for (uint i = first_thread(); i < n; i += threads_of_all())
-        store_value(to, row_of(a, table, view, i / a.head_dim), i % a.head_dim, a.head_dim, x[i]);
+    const uint n = a.n_tokens * a.n_kv_heads * a.head_dim;
+    for (uint i = first_thread(); i < n; i += threads_of_all()) {
+        const uint row = row_of(a, table, view, i / a.head_dim);
+        if (k != nullptr) store_value(to_k, row, i % a.head_dim, a.head_dim, k[i]);
+        if (v != nullptr) store_value(to_v, row, i % a.head_dim, a.head_dim, v[i]);
+    }
 }
 
 template <class C> __global__ void kv_encode_kernel(KvWriteArgs a, CudaCache to, const float* x, const uint* table, const uint* view)
@@ -34,15 +38,25 @@ template <class C> __global__ void kv_encode_kernel(KvWriteArgs a, CudaCache to,
     }
 }
 
-void kv_write_launch(const KvWriteArgs& a, CudaCache to, const float* x, const uint* table, const uint* view, cudaStream_t stream)
+static void encode_launch(const KvWriteArgs& a, CudaCache to, const float* x, const uint* table, const uint* view, cudaStream_t stream)
 {
-    const uint n = a.n_tokens * a.n_kv_heads;
-    if (to.format < first_codec) KS_LAUNCH(kv_write_kernel, blocks_for(uint64_t(n) * a.head_dim), n_threads, stream, a, to, x, table, view);
+    const uint blocks = blocks_for(a.n_tokens * a.n_kv_heads);
     uint nth = first_codec;
 #define KS_CASE(name) \
-    if (to.format == nth++) KS_LAUNCH(kv_encode_kernel<RowCodec<codec_##name>>, blocks_for(n), n_threads, stream, a, to, x, table, view);
+    if (to.format == nth++) KS_LAUNCH(kv_encode_kernel<RowCodec<codec_##name>>, blocks, n_threads, stream, a, to, x, table, view);
     CODECS(KS_CASE)
 #undef KS_CASE
+}
+
+void kv_write_launch(const KvWriteArgs& a, CudaCache to_k, CudaCache to_v, const float* k, const float* v, const uint* table, const uint* view,
+                     cudaStream_t stream)
+{
+    const bool coded_k = to_k.format >= first_codec, coded_v = to_v.format >= first_codec;
+    if (coded_k) encode_launch(a, to_k, k, table, view, stream);
+    if (coded_v) encode_launch(a, to_v, v, table, view, stream);
+    const uint blocks = blocks_for(uint64_t(a.n_tokens) * a.n_kv_heads * a.head_dim);
+    const float *plain_k = coded_k ? nullptr : k, *plain_v = coded_v ? nullptr : v;
+    if (plain_k || plain_v) KS_LAUNCH(kv_write_kernel, blocks, n_threads, stream, a, to_k, to_v, plain_k, plain_v, table, view);
 }
 
 } // namespace ks

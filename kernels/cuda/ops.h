@@ -77,11 +77,20 @@ struct CudaSelect {
     const float *q, *plain; // the chunk's queries, and what they were before RoPE, or none
 };
 
+constexpr uint most_targets = 3u; // that share a launch
+
+// Heads and what turns them; angles are null where nothing does.
+struct RopeTargets {
+    RopeArgs a[most_targets];
+    uint n;
+    float* y[most_targets];
+    const float *x[most_targets], *angles[most_targets];
+};
+
 void fill_launch(uint64_t n, uint* to, uint word, cudaStream_t stream);
 void embed_launch(const EmbedArgs& a, uint format, float* y, const uint* w, const uint* ids, cudaStream_t stream);
 void rmsnorm_launch(const RmsnormArgs& a, float* y, const float* x, const float* w, cudaStream_t stream);
-void rope_launch(const RopeArgs& a, float* y, const float* x, const float* angles, cudaStream_t stream);
-void rotate_launch(const RotateArgs& a, float* y, cudaStream_t stream);
+void rope_launch(const RopeTargets& to, cudaStream_t stream);
 void glu_launch(const GluArgs& a, float* y, const float* gate, const float* up, cudaStream_t stream);
 void add_launch(const AddArgs& a, float* x, const float* b, cudaStream_t stream);
 void softcap_launch(const SoftcapArgs& a, float* x, cudaStream_t stream);
@@ -89,7 +98,6 @@ void argmax_launch(const ArgmaxArgs& a, uint* best, const float* x, cudaStream_t
 
 void quantize_launch(const MatmulArgs& a, ActGroup* acts, const float* x, cudaStream_t stream);
 // What x is multiplied with: weights of one format. The rows of a MatmulArgs are not asked.
-constexpr uint most_targets = 3u;
 struct MatmulTargets {
     float* y[most_targets];
     const uint* w[most_targets];
@@ -99,7 +107,8 @@ void matmul_launch(const MatmulArgs& a, uint format, const MatmulTargets& to, co
 // Whether matmul_launch wants quantize_launch's blocks.
 bool matmul_wants_acts(uint format);
 
-void kv_write_launch(const KvWriteArgs& a, CudaCache to, const float* x, const uint* table, const uint* view, cudaStream_t stream);
+void kv_write_launch(const KvWriteArgs& a, CudaCache to_k, CudaCache to_v, const float* k, const float* v, const uint* table,
+                     const uint* view, cudaStream_t stream);
 void kv_read_launch(const KvReadArgs& a, float* y, CudaCache from, const uint* rows, cudaStream_t stream);
 void kv_move_launch(const KvMoveArgs& a, CudaCache to, CudaCache from, const uint* moves, cudaStream_t stream);
 

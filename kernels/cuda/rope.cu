@@ -1,35 +1,46 @@
-// Rotates pairs of a head's values, one thread per pair or value that passes
-#include "kernels/cuda/cuda_util.cuh"
+// Turns pairs of a head's values, and rotates the head: one warp per head
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/rotate.cuh"
 
 namespace ks
 {
 
-// x may be y
-__global__ void rope_kernel(RopeArgs a, float* y, const float* x, // (n_tokens, n_heads * head_dim)
-                            const float* angles)                  // (n_tokens, n_rot) or (n_groups, n_rot)
+constexpr uint rope_warps = n_threads / 32u;
+
+// twin: heads of several tensors, rotated or not
+__global__ void rope_kernel(RopeTargets to)
 {
     begin_kernel();
-    uint n_pairs = a.n_rot / 2u, n_each = a.head_dim - n_pairs, n = a.n_tokens * a.n_heads * n_each;
-    for (uint i = first_thread(); i < n; i += threads_of_all()) {
-        uint head = i / n_each * a.head_dim, pair = i % n_each, t = i / n_each / a.n_heads;
-        if (pair >= n_pairs) {
-            y[head + n_pairs + pair] = x[head + n_pairs + pair];
-            continue;
-        }
-        uint by = a.n_groups == 0u ? t : i / n_each % a.n_heads / (a.n_heads / a.n_groups);
-        uint first = head + (a.pairs == rope_neighbours ? 2u * pair : pair);
-        uint second = a.pairs == rope_neighbours ? first + 1u : first + n_pairs;
-        float c = angles[by * a.n_rot + 2u * pair], s = angles[by * a.n_rot + 2u * pair + 1u], u = x[first], v = x[second];
-        y[first] = u * c - v * s;
-        y[second] = u * s + v * c;
+    KS_SHARED(float, rooms, [rope_warps][codec_max_dim]);
+    const uint lane = threadIdx.x % 32u;
+    uint row = blockIdx.x * rope_warps + threadIdx.x / 32u, which = 0u;
+    while (which < to.n && row >= to.a[which].n_tokens * to.a[which].n_heads) {
+        row -= to.a[which].n_tokens * to.a[which].n_heads;
+        which++;
     }
+    if (which == to.n) return; // a whole warp; there is no barrier of the block
+    const RopeArgs a = to.a[which];
+    const uint n_pairs = a.n_rot / 2u, by = a.n_groups == 0u ? row / a.n_heads : row % a.n_heads / (a.n_heads / a.n_groups);
+    const float *x = to.x[which] + uint64_t(row) * a.head_dim, *angles = to.angles[which] + uint64_t(by) * a.n_rot;
+    float *y = to.y[which] + uint64_t(row) * a.head_dim, *room = rooms[threadIdx.x / 32u], *turned = a.rotated != 0u ? room : y;
+    for (uint i = lane; i < n_pairs; i += 32u) { // y may be x: of a pair nobody else reads
+        const uint first = a.pairs == rope_neighbours ? 2u * i : i, second = a.pairs == rope_neighbours ? first + 1u : first + n_pairs;
+        const float c = angles[2u * i], s = angles[2u * i + 1u], u = x[first], v = x[second];
+        turned[first] = u * c - v * s;
+        turned[second] = u * s + v * c;
+    }
+    for (uint i = a.n_rot + lane; i < a.head_dim; i += 32u) turned[i] = x[i];
+    if (a.rotated == 0u) return; // the same
+    __syncwarp();
+    rotate_head(room, a.head_dim, lane, false);
+    for (uint i = lane; i < a.head_dim; i += 32u) y[i] = room[i];
 }
 
-void rope_launch(const RopeArgs& a, float* y, const float* x, const float* angles, cudaStream_t stream)
+void rope_launch(const RopeTargets& to, cudaStream_t stream)
 {
-    const uint64_t n = uint64_t(a.n_tokens) * a.n_heads * (a.head_dim - a.n_rot / 2u);
-    KS_LAUNCH(rope_kernel, blocks_for(n), n_threads, stream, a, y, x, angles);
+    uint rows = 0u;
+    for (uint i = 0u; i < to.n; i++) rows += to.a[i].n_tokens * to.a[i].n_heads;
+    KS_LAUNCH(rope_kernel, (rows + rope_warps - 1u) / rope_warps, n_threads, stream, to);
 }
 
 } // namespace ks

@@ -47,6 +47,17 @@ struct MatmulTarget {
     Tensor w; // (rows, cols), tiles
 };
 
+// What rope makes of one tensor of heads: queries, keys or values.
+struct RopeTarget {
+    RopeArgs a;
+    Tensor y, x;   // (n_tokens, n_heads * head_dim); y may be x
+    Tensor angles; // (n_tokens, n_rot), or (n_groups, n_rot): pair i's cos at [2i], its sin at [2i + 1]; none where n_rot is 0
+};
+
+struct KvPair {
+    Tensor k, v;
+};
+
 // The slots of one layer, as attention reads them (kernels/common/args.h says where an index lies).
 struct KvSlots {
     Tensor k, v;             // (n_kv_heads * n_rows, head_dim) f16 or f32
@@ -107,22 +118,18 @@ public:
     virtual void rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w) = 0;
     // y = x W^T, or y += x W^T.              x (n_tokens, cols); args hold the first target's rows
     virtual void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets, const Tensor& x) = 0;
-    // Rotates pairs: (u, v) becomes (u cos - v sin, u sin + v cos). x (n_tokens, n_heads * head_dim), y too and may be x; angles
-    // (n_tokens, n_rot), or (n_groups, n_rot): pair i's cos at [2i], its sin at [2i + 1]; pair i of a head is (2i, 2i + 1) or
-    // (i, i + n_rot / 2)
-    virtual void rope(const RopeArgs& a, const Tensor& y, const Tensor& x, const Tensor& angles) = 0;
-    // Rotates every head in place by H D, D the signs of rotate_sign and H the orthonormal Walsh-Hadamard transform of each
-    // rotate_block; inverse: by D H. x (n_tokens, n_heads * head_dim). All backends give the same bits: a block's sums and
-    // differences are of neighbours 1, 2, 4, ... apart, in f32, and then times rotate_scale
-    virtual void rotate(const RotateArgs& a, const Tensor& x) = 0;
+    // Turns pairs by angles: (u, v) becomes (u cos - v sin, u sin + v cos). Pair i of a head is (2i, 2i + 1) or (i, i + n_rot / 2).
+    // Where heads are rotated, too, all backends make the same bits of the same pairs: a block's sums and differences are of
+    // neighbours 1, 2, 4, ... apart, in f32, and then times rotate_scale. No target reads what another one writes.
+    virtual void rope(const RopeTarget* targets, int n_targets) = 0;
     // y = act(gate) * up.                    y may be gate
     virtual void glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up) = 0;
     // x += b
     virtual void add(const AddArgs& a, const Tensor& x, const Tensor& b) = 0;
     virtual void softcap(const SoftcapArgs& a, const Tensor& x) = 0;
-    // Stores the heads of the chunk's tokens, keys or values, encoding them if `to` is coded; rotated codecs want x rotated.
+    // Stores the heads of the chunk's tokens, encoding them if `to` is coded; rotated codecs want x rotated. One of a pair may be none.
     // to (n_kv_heads * rows, head_dim) f32, f16 or coded, x (n_tokens, n_kv_heads * head_dim)
-    virtual void kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& x, const Tensor& table, const Tensor& view) = 0;
+    virtual void kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x, const Tensor& table, const Tensor& view) = 0;
     // y[i] = row rows[i] as f32, still rotated if it was. y (n, head_dim), rows (1, n) u32
     virtual void kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from, const Tensor& rows) = 0;
     // Copies rows as they are, their bytes if they are coded; rows of f32 and f16 are encoded where `to` is coded.

@@ -21,12 +21,6 @@ void CacheLayerSpec::code_slots(const Recipe& r, Format keys, Format values)
     n_coded = (n_rows - std::min(n_rows, n_plain)) / group * group;
 }
 
-// Whether a layer's keys or values, all of them, are stored rotated.
-static bool rotates(const CacheLayerSpec& spec, Format codec)
-{
-    return spec.n_coded && codec_info(codec).rotated;
-}
-
 // Slots that a step lists at most.
 static uint32_t read_stride(const CacheLayerSpec& s, const Recipe& recipe, uint32_t chunk)
 {
@@ -307,11 +301,9 @@ void Cache::write(const Tensor& k, const Tensor& v)
     const CacheLayerSpec& s = m_layer->spec;
     const KvSlots& slots = m_layer->slots;
     const uint32_t n_rows = m_chunk.staged ? m_chunk.n_rows : s.n_plain();
-    if (rotates(s, s.k)) m_backend->rotate({m_chunk.n, s.n_kv_heads, s.head_dim, 0}, k);
-    if (rotates(s, s.v)) m_backend->rotate({m_chunk.n, s.n_kv_heads, s.head_dim, 0}, v);
     KvWriteArgs a{m_chunk.n, s.n_kv_heads, s.head_dim, n_rows, s.table ? 0 : s.n_pinned, m_chunk.staged};
-    m_backend->kv_write(a, m_chunk.staged ? m_chunk.k : slots.k, k, slots.table, slots.view);
-    m_backend->kv_write(a, m_chunk.staged ? m_chunk.v : slots.v, v, slots.table, slots.view);
+    const KvPair plain{slots.k, slots.v}, staged{m_chunk.k, m_chunk.v};
+    m_backend->kv_write(a, m_chunk.staged ? staged : plain, {k, v}, slots.table, slots.view);
     if (!s.table || m_chunk.staged) return;
     for (uint32_t h = 0; h < s.n_kv_heads; h++) {
         const uint32_t at = m_layer->begin[h] + m_layer->held[h];
@@ -378,10 +370,8 @@ void Cache::attend(const Tensor& y, const Queries& q, float scale)
     if (select.n_read) far = std::min(far, select.n_first);
     const uint32_t n_wave = q.bias ? s.n_wave : 0;
     AttentionArgs a{m_chunk.n, s.n_heads, s.n_kv_heads, s.head_dim, s.n_plain(), n_pinned, s.window, chunk_rows,
-                    far,       scale,     n_wave,       s.n_turn,   s.pairs,     0,        0};
+                    far,       scale,     n_wave,       s.n_turn,   s.pairs,     0,        0,        s.rotates_values()};
     if (s.n_turn && m_recipe.positions == Positions::grouped) a.group = m_recipe.group, a.n_near = m_recipe.near;
-    for (const Tensor* queries : {&q.q, &q.far})
-        if (*queries && rotates(s, s.k)) m_backend->rotate({m_chunk.n, s.n_heads, s.head_dim, 0}, *queries);
     KvSlots slots = m_layer->slots;
     m_layer->fresh = !select.n_read; // what was read as a whole was not looked at for a choice
     if (select.n_read) {
@@ -399,7 +389,6 @@ void Cache::attend(const Tensor& y, const Queries& q, float scale)
         score.decay = 1;
     }
     if (scored) m_backend->kv_score(score, a, m_layer->signal, m_chunk.staged ? m_chunk.signal : Tensor(), q, slots, m_lse);
-    if (rotates(s, s.v)) m_backend->rotate({m_chunk.n, s.n_heads, s.head_dim, 1}, y);
 }
 
 void Cache::end_layer()

@@ -43,7 +43,6 @@ public:
     // What the layers that store keys without their bias read at every position; the caller fills it.
     const Tensor& waves() const { return m_waves; }
     const Tensor& turns() const { return m_turns; }
-    bool turns_keys(uint32_t il) const { return m_layers[il].spec.n_turn != 0; } // write and attend take them as before RoPE
     // ids: a ring of the last `size` tokens, kept up to date by the caller. trained: the longest distance that the model knows.
     void set_text(const uint32_t* ids, uint32_t size, uint32_t trained);
     // The first n_tokens of the text, read or still to come, stay, as far as they take no more than a quarter of a layer's slots; the
@@ -64,7 +63,8 @@ public:
     // Whether some layer compares its queries with earlier ones: it wants them as they were before RoPE, too.
     bool compares_queries() const { return m_recipe.compares_queries(); }
 
-    // A chunk of n tokens at `position` in one layer: its keys and values are written, attended to, and then some leave.
+    // A chunk of n tokens at `position` in one layer: its keys and values are written, attended to, and then some leave. They, and
+    // queries, come as the layer's spec wants them: before RoPE or after it, rotated or not; y is what values were before.
     void begin_layer(uint32_t il, uint32_t n, uint32_t position);
     void write(const Tensor& k, const Tensor& v);
     void attend(const Tensor& y, const Queries& q, float scale);

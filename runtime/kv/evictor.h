@@ -30,7 +30,9 @@ struct CacheLayerSpec {
     uint32_t n_turn = 0; // keys are stored as before RoPE, which turns so many values; 0: after it
     uint32_t pairs = 0;  // rope_neighbours or rope_halves
 
-    uint32_t n_plain() const { return n_rows - n_coded; } // rows of the plain pool
+    uint32_t n_plain() const { return n_rows - n_coded; }                  // rows of the plain pool
+    bool rotates_keys() const { return n_coded && codec_info(k).rotated; } // all of the layer's, and its queries
+    bool rotates_values() const { return n_coded && codec_info(v).rotated; }
     // Coded slots that are written and given up together: those of so many indexes in a row, which are rows of one group in order.
     uint32_t group() const { return n_coded ? codec_info(k).group : 1; }
     // Slots are coded but for the first tokens, the last ones, those to come and those that a group waits for.

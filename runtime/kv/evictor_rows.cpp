@@ -54,7 +54,7 @@ void Evictor::write_rows(const Case& c, const Tensor& to, const uint32_t* rows, 
     c.backend.upload(m_read.buffer, m_read.offset, values, 4ull * n * to.cols);
     c.backend.upload(m_read_rows.buffer, m_read_rows.offset, rows, 4ull * n);
     c.backend.upload(m_read_view.buffer, m_read_view.offset, view, sizeof view);
-    c.backend.kv_write({n, 1, to.cols, to.rows, 0, 0}, to, m_read, m_read_rows, m_read_view);
+    c.backend.kv_write({n, 1, to.cols, to.rows, 0, 0}, {to, {}}, {m_read, {}}, m_read_rows, m_read_view);
 }
 
 // Writes what changed of rows (n, head_dim) by index, and uses them up. Tokens of the chunk are still in the chunk, so their rows

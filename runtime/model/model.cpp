@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace ks
 {
@@ -237,10 +238,8 @@ void Model::forward(const uint32_t* ids, uint32_t n, uint32_t position)
 void Model::attention_branch(const LayerWeights& w, uint32_t il, uint32_t n)
 {
     Backend& b = *m_backend;
-    bool local = m_c.is_window_layer(il);
     Tensor x = first_rows(m_a.x, n), h = first_rows(m_a.h, n), att = first_rows(m_a.att, n);
     Tensor q = first_rows(m_a.q, n), k = first_rows(m_a.k, n), v = first_rows(m_a.v, n);
-    Tensor angles = first_rows(local ? m_step.angles_window : m_step.angles, n);
 
     b.rmsnorm({n, m_c.dim, m_c.norm_eps, 0}, h, x, w.attn_norm);
     MatmulTarget qkv[] = {{q, w.attn_q}, {k, w.attn_k}, {v, w.attn_v}};
@@ -250,37 +249,48 @@ void Model::attention_branch(const LayerWeights& w, uint32_t il, uint32_t n)
     if (w.attn_v_bias) b.add({n, v.cols, 1}, v, w.attn_v_bias);
     if (w.attn_q_norm) b.rmsnorm({n * m_c.n_heads, m_c.head_dim, m_c.norm_eps, 0}, q, q, w.attn_q_norm);
     if (w.attn_k_norm) b.rmsnorm({n * m_c.n_kv_heads, m_c.head_dim, m_c.norm_eps, 0}, k, k, w.attn_k_norm);
-    const Queries queries = rotate_queries(q, il, n);
-    if (!m_cache.turns_keys(il)) b.rope({n, m_c.n_kv_heads, m_c.head_dim, m_c.n_rot, m_c.family->rope_pairs, 0}, k, k, angles);
+    const Queries queries = turn_heads(q, k, v, il, n);
     m_cache.write(k, v);
     m_cache.attend(att, queries, m_c.attention_scale);
     add_branch(w.attn_post_norm, w.attn_output, att, n);
 }
 
-Queries Model::rotate_queries(const Tensor& q, uint32_t il, uint32_t n)
+// Queries and keys are turned by their positions, unless attention does that, and rotated, as values are, where codecs want it.
+Queries Model::turn_heads(const Tensor& q, const Tensor& k, const Tensor& v, uint32_t il, uint32_t n)
 {
-    const RopeArgs a{n, m_c.n_heads, m_c.head_dim, m_c.n_rot, m_c.family->rope_pairs, 0};
-    const bool local = m_c.is_window_layer(il);
+    const CacheLayerSpec& spec = m_cache.layer(il).spec;
+    const bool local = m_c.is_window_layer(il), rotates = spec.rotates_keys();
+    const Tensor angles = first_rows(local ? m_step.angles_window : m_step.angles, n), far_angles = first_rows(m_step.angles_far, n);
+    RopeTarget targets[3];
+    int n_targets = 0;
+    auto take = [&](const Tensor& y, const Tensor& x, const Tensor& by, bool rotated, uint32_t n_groups = 0) {
+        const uint32_t n_rot = by ? m_c.n_rot : 0;
+        targets[n_targets++] = {{n, x.cols / m_c.head_dim, m_c.head_dim, n_rot, m_c.family->rope_pairs, n_groups, rotated}, y, x, by};
+    };
+    auto rope = [&] { m_backend->rope(targets, std::exchange(n_targets, 0)); };
+
     Queries queries{q, {}};
-    if (m_cache.turns_keys(il)) return queries;
+    if (!local && m_a.q_far && m_cache.n_far(il, m_position + n)) {
+        queries.far = first_rows(m_a.q_far, n);
+        take(queries.far, q, far_angles, rotates);
+    }
+    if (const Tensor& by_bias = m_w.layers[il].key_turns) {
+        queries.bias = first_rows(m_a.q_bias, n);
+        if (queries.far) queries.bias_far = first_rows(m_a.q_bias_far, n);
+        take(queries.bias, q, angles, false);
+        if (queries.far) take(queries.bias_far, q, far_angles, false);
+        rope();
+        for (const Tensor* t : {&queries.bias, &queries.bias_far})
+            if (*t) take(*t, *t, by_bias, false, m_c.n_kv_heads);
+    }
+    if (n_targets) rope();
     if (!local && m_cache.compares_queries()) {
         queries.plain = q;
         queries.q = first_rows(m_a.q_turned, n);
     }
-    if (!local && m_a.q_far && m_cache.n_far(il, m_position + n)) {
-        queries.far = first_rows(m_a.q_far, n);
-        m_backend->rope(a, queries.far, q, first_rows(m_step.angles_far, n));
-    }
-    m_backend->rope(a, queries.q, q, first_rows(local ? m_step.angles_window : m_step.angles, n));
-    const Tensor& turns = m_w.layers[il].key_turns;
-    if (!turns) return queries;
-    RopeArgs turn = a;
-    turn.n_groups = m_c.n_kv_heads;
-    queries.bias = first_rows(m_a.q_bias, n);
-    m_backend->rope(turn, queries.bias, queries.q, turns);
-    if (!queries.far) return queries;
-    queries.bias_far = first_rows(m_a.q_bias_far, n);
-    m_backend->rope(turn, queries.bias_far, queries.far, turns);
+    if (!spec.n_turn) take(queries.q, q, angles, rotates), take(k, k, angles, rotates);
+    if (spec.rotates_values()) take(v, v, {}, true);
+    if (n_targets) rope();
     return queries;
 }
 

@@ -69,7 +69,7 @@ private:
     void fill_turns();
     void fill_step(const uint32_t* ids, uint32_t n, uint32_t position);
     void attention_branch(const LayerWeights& w, uint32_t il, uint32_t n);
-    Queries rotate_queries(const Tensor& q, uint32_t il, uint32_t n);
+    Queries turn_heads(const Tensor& q, const Tensor& k, const Tensor& v, uint32_t il, uint32_t n);
     void ffn_branch(const LayerWeights& w, uint32_t n);
     void add_branch(const Tensor& post_norm, const Tensor& w, const Tensor& in, uint32_t n);
 

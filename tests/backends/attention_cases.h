@@ -202,12 +202,12 @@ inline std::vector<double> formula(const AttentionShape& s, const AttentionData&
         for (uint32_t h = 0; h < a.n_heads; h++) {
             const Said said = ask(s, data, t, h);
             const uint64_t head = uint64_t(h * a.n_kv_heads / a.n_heads) * said.over.size();
-            for (uint32_t d = 0; d < a.head_dim; d++) {
-                double value = 0;
+            std::vector<double> y(a.head_dim);
+            for (uint32_t d = 0; d < a.head_dim; d++)
                 for (size_t i = 0; i < said.over.size(); i++)
-                    if (said.over[i] > 0) value += said.over[i] * data.v[(head + i) * a.head_dim + d];
-                out.push_back(value);
-            }
+                    if (said.over[i] > 0) y[d] += said.over[i] * data.v[(head + i) * a.head_dim + d];
+            if (a.rotated) y = rotated(y.data(), a.head_dim, true);
+            out.insert(out.end(), y.begin(), y.end());
             lse.push_back(said.lse);
         }
     }
@@ -380,7 +380,8 @@ inline AttentionShape shape(uint32_t n_tokens, uint32_t before, uint32_t n_heads
     AttentionShape s;
     s.a = {n_tokens, n_heads, n_kv_heads, head_dim, n_rows ? n_rows : before + n_tokens,
            n_pinned, window,  0,          0,        1 / std::sqrt(float(head_dim)),
-           0,        0,       0,          0,        0};
+           0,        0,       0,          0,        0,
+           0};
     s.before = before;
     return s;
 }
@@ -415,6 +416,15 @@ inline AttentionShape with_waves(AttentionShape s, uint32_t n_wave, uint32_t pai
 {
     s.a.n_wave = n_wave;
     s.a.pairs = pairs;
+    return s;
+}
+
+// The coded pool's formats. Values that a codec wants rotated are.
+inline AttentionShape with_codecs(AttentionShape s, Format k, Format v)
+{
+    s.coded_k = k;
+    s.coded_v = v;
+    s.a.rotated = codec_info(v).rotated;
     return s;
 }
 

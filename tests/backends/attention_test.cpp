@@ -60,8 +60,7 @@ TEST_CASE("attention: slots in codes")
                     for (AttentionShape s : {with_codes(with_table(shape(n, 150, 2 * group, 2, d, 170)), 4, 140, 150),
                                              with_far(with_weights(with_codes(staged, 20, 220, 210)), 20)}) {
                         if (kSanitized && nth++ % 3) continue;
-                        s.coded_k = codec[0], s.coded_v = codec[1];
-                        cases.push_back(make_case(s));
+                        cases.push_back(make_case(with_codecs(s, codec[0], codec[1])));
                     }
                 }
     check_ops("attention", cases);
@@ -81,9 +80,10 @@ TEST_CASE("attention: keys in groups")
                      {with_codes(with_table(shape(n, 150, 2 * group, 2, d, 170)), 4, 132, 160),
                       with_far(with_codes(staged, 20, 244, 224), 20),
                       with_waves(with_codes(with_table(shape(n, 190, 2 * group, 2, d, 150)), 3, 99, 128), 64, rope_halves)}) {
-                    s.coded_k = codecs[nth % 3][0], s.coded_v = codecs[nth++ % 3][1];
+                    s = with_codecs(s, codecs[nth % 3][0], codecs[nth % 3][1]);
                     cases.push_back(make_case(s));
                     scores.push_back(score_case(s, {n / 2, score_sum, 0, 0.9f}));
+                    nth++;
                 }
                 nth++; // each shape has each codec
             }

@@ -1,5 +1,6 @@
-// The ops on coded caches: kv_write, kv_move, kv_read, and rotate.
-#include "tests/backends/coded_rows.h"
+// The ops on coded caches: kv_write, kv_move, kv_read; and what is rotated.
+#include "backends/reference/reference_backend.h"
+#include "tests/backends/attention_cases.h"
 
 #include <cmath>
 #include <doctest/doctest.h>
@@ -29,12 +30,14 @@ static std::vector<double> as_doubles(const std::vector<uint8_t>& bytes)
     return std::vector<double>(bytes.begin(), bytes.end());
 }
 
-// Tokens at 7, in a ring that wraps or through a table.
-static OpCase kv_write_case(Format format, uint32_t d, uint32_t n_tokens, bool with_table)
+// Tokens at 7, in a ring that wraps or through a table: keys in codes and values of f32, or the other way about.
+static OpCase kv_write_case(Format format, uint32_t d, uint32_t n_tokens, bool with_table, bool as_keys)
 {
     const uint32_t n_heads = 2, n_rows = n_tokens + 9, before = with_table ? 7 : n_rows - 2, n = n_heads * n_rows;
     Random random(d + n_tokens);
     auto x = std::make_shared<std::vector<float>>(random.normals(uint64_t(n_tokens) * n_heads * d, 3));
+    auto y = std::make_shared<std::vector<float>>(random.normals(x->size())),
+         rest = std::make_shared<std::vector<float>>(random.normals(uint64_t(n) * d));
     const float inf = std::numeric_limits<float>::infinity();
     const float edges[] = {NAN, inf, -inf, 1e-30f, -0.f, 65504.f, 1e20f, -1e-8f};
     for (int i = 0; i < 8 && n_tokens > 2; i++) (*x)[i * (d + 3)] = edges[i];
@@ -46,20 +49,29 @@ static OpCase kv_write_case(Format format, uint32_t d, uint32_t n_tokens, bool w
     c.name = name_of(format, d) + ", " + std::to_string(n_tokens) + " tokens";
     c.bound = kExact;
     c.prepare = [=](Bench& bench) {
-        Tensor to = bench.coded(format, n, d, old), from = bench.input(n_tokens, n_heads * d, *x);
+        Tensor to = bench.coded(format, n, d, old), plain = bench.input(n, d, *rest);
+        Tensor x_coded = bench.input(n_tokens, n_heads * d, *x), x_plain = bench.input(n_tokens, n_heads * d, *y);
         Tensor lines = with_table ? bench.words(table) : Tensor(), views = bench.words(view);
         bench.will_change(to);
+        bench.will_change(plain);
         Backend* backend = &bench.backend();
-        return Prepared{[=] { backend->kv_write({n_tokens, n_heads, d, n_rows, 0, 0}, to, from, lines, views); }, {to}};
+        const KvPair rows = as_keys ? KvPair{to, plain} : KvPair{plain, to},
+                     from = as_keys ? KvPair{x_coded, x_plain} : KvPair{x_plain, x_coded};
+        return Prepared{[=] { backend->kv_write({n_tokens, n_heads, d, n_rows, 0, 0}, rows, from, lines, views); }, {to, plain}};
     };
     c.formula = [=] {
-        std::vector<uint8_t> out = old;
+        std::vector<uint8_t> coded = old;
+        std::vector<double> out, plain(rest->begin(), rest->end());
         for (uint32_t t = 0; t < n_tokens; t++)
             for (uint32_t h = 0; h < n_heads; h++) {
                 const uint32_t row = with_table ? table[h * n_rows + before + t] : h * n_rows + (before + t) % n_rows;
-                put_row(out, n, row, encode(format, &(*x)[(t * n_heads + h) * d], d));
+                const uint64_t at = (uint64_t(t) * n_heads + h) * d;
+                put_row(coded, n, row, encode(format, &(*x)[at], d));
+                std::copy_n(&(*y)[at], d, plain.begin() + long(uint64_t(row) * d));
             }
-        return as_doubles(out);
+        out = as_doubles(coded);
+        out.insert(out.end(), plain.begin(), plain.end());
+        return out;
     };
     return c;
 }
@@ -69,8 +81,8 @@ TEST_CASE("codecs: kv_write")
     std::vector<OpCase> cases;
     for (Format format : all_codecs())
         for (uint32_t d : kHeadDims) {
-            cases.push_back(kv_write_case(format, d, 1, true));
-            cases.push_back(kv_write_case(format, d, 40, d % 3 == 0));
+            cases.push_back(kv_write_case(format, d, 1, true, d % 5 == 0));
+            cases.push_back(kv_write_case(format, d, 40, d % 3 == 0, d % 5 != 0));
         }
     check_ops("kv_write", cases);
 }
@@ -148,28 +160,12 @@ TEST_CASE("codecs: kv_move and kv_read")
     check_ops("kv_read", reads);
 }
 
-// y = H D x in float64, H[i][j] = (-1)^(bits that i and j share) / sqrt(block).
-static std::vector<double> rotated(const float* x, uint32_t d, bool inverse)
-{
-    std::vector<double> y(d);
-    for (uint32_t base = 0, left = d, block; left; base += block, left -= block) {
-        block = 1;
-        while (block * 2 <= left) block *= 2;
-        for (uint32_t i = 0; i < block; i++)
-            for (uint32_t j = 0; j < block; j++) {
-                const double sign = (__builtin_popcount(i & j) % 2 ? -1 : 1) * rotate_sign(base + (inverse ? i : j));
-                y[base + i] += sign * x[base + j] / std::sqrt(double(block));
-            }
-    }
-    return y;
-}
-
-static OpCase rotate_case(uint32_t n_tokens, uint32_t n_heads, uint32_t d, bool inverse, bool timed = false)
+// Rotated by rope, which turns nothing; or back by attention, of a single slot that is all there is to see.
+static OpCase rotate_case(uint32_t n_tokens, uint32_t n_heads, uint32_t d, bool back, bool timed = false)
 {
     auto x = std::make_shared<std::vector<float>>(Random(d).normals(uint64_t(n_tokens) * n_heads * d));
     OpCase c;
-    c.name =
-        std::to_string(n_tokens) + " tokens, " + std::to_string(n_heads) + " heads of " + std::to_string(d) + (inverse ? ", back" : "");
+    c.name = std::to_string(n_tokens) + " tokens, " + std::to_string(n_heads) + " heads of " + std::to_string(d) + (back ? ", back" : "");
     c.bound = kExact;
     c.timed = timed;
     c.bytes = 8.0 * n_tokens * n_heads * d;
@@ -177,12 +173,22 @@ static OpCase rotate_case(uint32_t n_tokens, uint32_t n_heads, uint32_t d, bool 
         Tensor y = bench.input(n_tokens, n_heads * d, *x);
         bench.will_change(y);
         Backend* backend = &bench.backend();
-        return Prepared{[=] { backend->rotate({n_tokens, n_heads, d, inverse}, y); }, {y}};
+        const RopeTarget target{{n_tokens, n_heads, d, 0, 0, 0, 1}, y, y, {}};
+        if (!back) return Prepared{[=] { backend->rope(&target, 1); }, {y}};
+        AttentionShape s = shape(1, 0, n_heads, n_heads, d);
+        s.a.rotated = 1;
+        bench.scratch(scratch_of(s));
+        Tensor out = bench.output(1, n_heads * d), slots = bench.input(n_heads, d, *x);
+        Tensor view = bench.words(std::vector<uint32_t>(n_heads * view_words));
+        KvSlots all;
+        all.k = all.v = slots;
+        all.view = view;
+        return Prepared{[=] { backend->attention(s.a, out, {y, {}}, all, Tensor()); }, {out}};
     };
     c.formula = [=] {
         std::vector<double> out;
         for (uint64_t i = 0; i < x->size(); i += d) {
-            std::vector<double> y = rotated(&(*x)[i], d, inverse);
+            std::vector<double> y = rotated(&(*x)[i], d, back);
             out.insert(out.end(), y.begin(), y.end());
         }
         return out;
@@ -194,21 +200,79 @@ TEST_CASE("rotate")
 {
     std::vector<OpCase> cases;
     for (uint32_t d : {2u, 7u, 8u, 16u, 32u, 40u, 64u, 72u, 80u, 96u, 100u, 128u, 192u, 256u, 512u})
-        for (bool inverse : {false, true}) cases.push_back(rotate_case(d == 96 ? 50 : 3, 3, d, inverse));
+        for (bool back : {false, true}) cases.push_back(rotate_case(back ? 1 : d == 96 ? 50 : 3, 3, d, back));
     for (uint32_t n_tokens : {1u, 256u}) cases.push_back(rotate_case(n_tokens, 9, 64, false, true));
-    for (OpCase& c : cases) c.energy = 0;
     check_ops("rotate", cases);
+}
+
+// Queries turned and, like keys, which are turned in place, rotated if `keys`; values rotated in place, or for want of `values` not there.
+static OpCase rope_targets_case(uint32_t n_tokens, uint32_t d, uint32_t n_rot, uint32_t pairs, bool keys, bool values)
+{
+    Random random(d + n_rot);
+    auto q = std::make_shared<std::vector<float>>(random.normals(uint64_t(n_tokens) * 6 * d)),
+         angles = std::make_shared<std::vector<float>>();
+    auto k = std::make_shared<std::vector<float>>(random.normals(uint64_t(n_tokens) * 2 * d));
+    auto v = std::make_shared<std::vector<float>>(random.normals(k->size()));
+    for (uint32_t i = 0; i < n_tokens * n_rot / 2; i++) {
+        const double x = random.uniform(-3, 3);
+        angles->insert(angles->end(), {float(std::cos(x)), float(std::sin(x))});
+    }
+    OpCase c;
+    c.name = std::to_string(n_tokens) + " tokens, heads of " + std::to_string(d) + ", " + std::to_string(n_rot) + " turn" +
+             (keys ? ", keys rotated" : "") + (values ? ", values rotated" : "");
+    c.prepare = [=](Bench& bench) {
+        Tensor from = bench.input(n_tokens, 6 * d, *q), to = bench.output(n_tokens, 6 * d), by = bench.input(n_tokens, n_rot, *angles);
+        Tensor same = bench.input(n_tokens, 2 * d, *k), still = bench.input(n_tokens, 2 * d, *v);
+        bench.will_change(same);
+        bench.will_change(still);
+        Backend* backend = &bench.backend();
+        auto run = [=] {
+            const RopeTarget targets[] = {{{n_tokens, 6, d, n_rot, pairs, 0, keys}, to, from, by},
+                                          {{n_tokens, 2, d, n_rot, pairs, 0, keys}, same, same, by},
+                                          {{n_tokens, 2, d, 0, pairs, 0, 1}, still, still, {}}};
+            backend->rope(targets, values ? 3 : 2);
+        };
+        return Prepared{run, {to, same, still}};
+    };
+    c.formula = [=] {
+        std::vector<double> out;
+        for (const auto& x : {q, k, v})
+            for (uint64_t i = 0; i < x->size(); i += d) {
+                std::vector<float> head(x->begin() + long(i), x->begin() + long(i + d));
+                const float* by = &(*angles)[i / (x->size() / n_tokens) * n_rot];
+                for (uint32_t p = 0; p < n_rot / 2 && x != v; p++) {
+                    float &first = head[pairs == rope_halves ? p : 2 * p], &second = head[pairs == rope_halves ? p + n_rot / 2 : 2 * p + 1];
+                    const double a = first, b = second;
+                    first = float(a * by[2 * p] - b * by[2 * p + 1]);
+                    second = float(a * by[2 * p + 1] + b * by[2 * p]);
+                }
+                std::vector<double> y(head.begin(), head.end());
+                if (x == v ? values : keys) y = rotated(head.data(), d, false);
+                out.insert(out.end(), y.begin(), y.end());
+            }
+        return out;
+    };
+    return c;
+}
+
+TEST_CASE("rope: several tensors, rotated")
+{
+    std::vector<OpCase> cases;
+    for (uint32_t d : {16u, 64u, 80u, 96u, 128u, 192u, 256u, 512u})
+        for (uint32_t pairs : {rope_neighbours, rope_halves})
+            for (uint32_t n_tokens : {1u, 21u})
+                for (uint32_t rotated : {0u, 1u, 2u, 3u})
+                    cases.push_back(rope_targets_case(n_tokens, d, d % 3 ? d : d / 2, pairs, rotated % 2, rotated / 2));
+    check_ops("rope", cases);
 }
 
 TEST_CASE("rotate: back is back")
 {
-    Bench bench("cpu", 1);
     for (uint32_t d : kHeadDims) {
-        const std::vector<float> x = Random(d).normals(5 * d);
-        Tensor t = bench.input(5, d, x);
-        bench.backend().rotate({5, 1, d, 0}, t);
-        bench.backend().rotate({5, 1, d, 1}, t);
-        const std::vector<float> y = bench.read(t);
-        for (uint32_t i = 0; i < 5 * d; i++) CHECK(std::fabs(x[i] - y[i]) < 2e-6f);
+        const std::vector<float> x = Random(d).normals(d);
+        std::vector<float> y = x;
+        rotate_head(y.data(), d, false);
+        rotate_head(y.data(), d, true);
+        for (uint32_t i = 0; i < d; i++) CHECK(std::fabs(x[i] - y[i]) < 2e-6f);
     }
 }

@@ -121,7 +121,7 @@ static OpCase rope_case(uint32_t n_tokens, uint32_t n_heads, uint32_t head_dim, 
             angles->push_back(float(std::sin(angle)));
         }
     }
-    RopeArgs a{n_tokens, n_heads, head_dim, n_rot, pairs, n_groups};
+    RopeArgs a{n_tokens, n_heads, head_dim, n_rot, pairs, n_groups, 0};
     OpCase c;
     c.name = text("%u tokens, %u heads of %u, %u rotate, %s", n_tokens, n_heads, head_dim, n_rot,
                   pairs == rope_halves ? "halves" : "neighbours");
@@ -132,7 +132,8 @@ static OpCase rope_case(uint32_t n_tokens, uint32_t n_heads, uint32_t head_dim, 
         Tensor y = bench.input(n_tokens, n_heads * head_dim, *x), by = bench.input(n_angles, n_rot, *angles);
         bench.will_change(y);
         Backend* backend = &bench.backend();
-        return Prepared{[=] { backend->rope(a, y, y, by); }, {y}};
+        const RopeTarget target{a, y, y, by};
+        return Prepared{[=] { backend->rope(&target, 1); }, {y}};
     };
     c.formula = [=] {
         std::vector<double> out(x->begin(), x->end());
@@ -280,7 +281,7 @@ static OpCase kv_write_case(Format format, KvPlace place, uint32_t n_tokens, uin
 {
     Random random(n_tokens + head_dim);
     auto x = share(random.normals(uint64_t(n_tokens) * n_kv_heads * head_dim));
-    auto old = share(random.normals(uint64_t(n_kv_heads) * n_rows * head_dim));
+    auto y = share(random.normals(x->size())), old = share(random.normals(uint64_t(n_kv_heads) * n_rows * head_dim));
     const float edges[] = {65504.f, 65519.9f, 65520.f, -1e6f, 1e-8f, -3e-8f, 6.1e-5f, 1.00048828125f}; // about half's ends and ties
     for (size_t i = 0; i < x->size() && i < 8; i++) (*x)[i] = edges[i];
     std::vector<uint32_t> table, view, rows; // rows (n_kv_heads, n_tokens): where the tokens go
@@ -299,21 +300,27 @@ static OpCase kv_write_case(Format format, KvPlace place, uint32_t n_tokens, uin
                   n_kv_heads, head_dim, n_rows);
     c.bound = kExact;
     c.prepare = [=](Bench& bench) {
-        Tensor to = bench.input(n_kv_heads * n_rows, head_dim, *old, format);
-        Tensor from = bench.input(n_tokens, n_kv_heads * head_dim, *x), views = bench.words(view);
-        Tensor lines = place == KvPlace::table ? bench.words(table) : Tensor();
-        bench.will_change(to);
+        Tensor keys = bench.input(n_kv_heads * n_rows, head_dim, *old, format), values = bench.input(n_kv_heads * n_rows, head_dim, *old);
+        Tensor from = bench.input(n_tokens, n_kv_heads * head_dim, *x), other = bench.input(n_tokens, n_kv_heads * head_dim, *y);
+        Tensor lines = place == KvPlace::table ? bench.words(table) : Tensor(), views = bench.words(view);
+        bench.will_change(keys);
+        bench.will_change(values);
         Backend* backend = &bench.backend();
-        return Prepared{[=] { backend->kv_write(a, to, from, lines, views); }, {to}};
+        return Prepared{[=] { backend->kv_write(a, {keys, values}, {from, other}, lines, views); }, {keys, values}};
     };
     c.formula = [=] {
-        std::vector<double> out(old->begin(), old->end());
+        std::vector<double> out(old->begin(), old->end()), values = out;
         for (uint32_t t = 0; t < n_tokens; t++)
             for (uint32_t h = 0; h < n_kv_heads; h++)
-                for (uint32_t i = 0; i < head_dim; i++)
-                    out[uint64_t(rows[h * n_tokens + t]) * head_dim + i] = (*x)[(uint64_t(t) * n_kv_heads + h) * head_dim + i];
+                for (uint32_t i = 0; i < head_dim; i++) {
+                    const uint64_t to = uint64_t(rows[h * n_tokens + t]) * head_dim + i,
+                                   from = (uint64_t(t) * n_kv_heads + h) * head_dim + i;
+                    out[to] = (*x)[from];
+                    values[to] = (*y)[from];
+                }
         if (format == Format::f16)
             for (double& value : out) value = HALF_TO_FLOAT(FLOAT_TO_HALF(float(value)));
+        out.insert(out.end(), values.begin(), values.end());
         return out;
     };
     return c;

@@ -22,7 +22,7 @@ TEST_CASE("simd: the bits of attention are those of AVX2")
     for (bool half : {false, true}) {
         const uint32_t view[2 * view_words] = {150, 0, 0, 0, 0, 150, 0, 0, 0, 0};
         AttentionTask task{};
-        task.a = {n_tokens, n_heads, 2, head_dim, n_slots, 0, 0, 0, 0, 0.1f, 0, 0, 0, 0, 0};
+        task.a = {n_tokens, n_heads, 2, head_dim, n_slots, 0, 0, 0, 0, 0.1f, 0, 0, 0, 0, 0, 0};
         task.k_half = task.v_half = half;
         task.q = q.data();
         task.y = y.data();

@@ -115,7 +115,7 @@ TEST_CASE("simd: the bits of the ops over single values are those of AVX2")
     for (uint32_t i = 0; i < n; i++) CHECK(halves[i] == uint16_t(FLOAT_TO_HALF(x[i])));
     for (uint32_t pairs : {rope_neighbours, rope_halves}) {
         y = x;
-        kernels.vector.rope({1, 5, 128, 120, pairs, 0}, y.data(), y.data(), w.data());
+        kernels.vector.rope({1, 5, 128, 120, pairs, 0, 0}, y.data(), y.data(), w.data());
         CHECK(hash_of(y) == (pairs == rope_neighbours ? 0xb37ad5c3772aedfdu : 0xdb0bf5c0aeaeabefu));
     }
 }

@@ -75,6 +75,20 @@ struct Bed {
     // By which RoPE turns pair i of a token at a position.
     double angle(uint32_t position, uint32_t i) const { return position * std::pow(10000.0, -2.0 * i / shape.head_dim); }
 
+    // As a model does: what codecs want rotated comes so.
+    void write(uint32_t n)
+    {
+        const CacheLayerSpec& spec = cache.layer(0).spec;
+        const uint32_t d = shape.head_dim;
+        auto rotate = [&](const Tensor& t) {
+            const RopeTarget target{{n, t.cols / d, d, 0, 0, 0, 1}, t, t, {}};
+            backend->rope(&target, 1);
+        };
+        if (spec.rotates_keys()) rotate(q), rotate(k);
+        if (spec.rotates_values()) rotate(v);
+        cache.write(k, v);
+    }
+
     std::vector<float> feed(const std::vector<float>& queries, const std::vector<float>& keys, const std::vector<float>& values)
     {
         const uint32_t n = uint32_t(keys.size() / (shape.n_kv_heads * shape.head_dim));
@@ -82,7 +96,7 @@ struct Bed {
         backend->upload(buffer, q.offset, queries.data(), 4 * queries.size());
         backend->upload(buffer, k.offset, keys.data(), 4 * keys.size());
         backend->upload(buffer, v.offset, values.data(), 4 * values.size());
-        cache.write(k, v);
+        write(n);
         cache.attend(y, {q, far ? q : Tensor()}, 1);
         cache.end_layer();
         n_seen += n;

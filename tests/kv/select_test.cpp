@@ -181,7 +181,7 @@ static void fill(Bed& bed, uint32_t n, uint32_t n_alike)
         bed.cache.begin_layer(0, rows, bed.n_seen);
         bed.backend->upload(bed.buffer, bed.k.offset, keys.data(), 4 * rows * width);
         bed.backend->upload(bed.buffer, bed.v.offset, random.normals(rows * width).data(), 4 * rows * width);
-        bed.cache.write(bed.k, bed.v);
+        bed.write(rows);
         bed.cache.end_layer();
     }
     const Tensor& signal = bed.cache.layer(0).selection.signal;

@@ -1,0 +1,88 @@
+// A head by H D, or back: a warp's work, in shared memory.
+#pragma once
+
+#include "kernels/cuda/cuda_util.cuh"
+
+#include "kernels/common/codecs.h"
+
+namespace ks
+{
+
+// The block that dim i is in: they are powers of two in falling order.
+DEVICE uint block_of(uint i, uint d, uint* base)
+{
+    *base = 0u;
+    uint block = rotate_block(0u, d);
+    while (i >= *base + block) {
+        *base += block;
+        block = rotate_block(*base, d);
+    }
+    return block;
+}
+
+// Sums and differences of neighbours 1, 2, 4, ... apart, in all blocks that are so long.
+DEVICE void transform_blocks(float* head, uint d, uint lane)
+{
+    uint base;
+    for (uint apart = 1u; 2u * apart <= d; apart *= 2u) {
+        for (uint i = lane; i < d; i += 32u) {
+            uint block = block_of(i, d, &base);
+            if (2u * apart > block || ((i - base) & apart) != 0u) continue;
+            float u = head[i], v = head[i + apart];
+            head[i] = u + v;
+            head[i + apart] = u - v;
+        }
+        __syncwarp();
+    }
+}
+
+// The same of one block of n values for each lane, in registers: sums of the same values in the same order.
+template <uint n> DEVICE void transform_block(float* head, uint lane)
+{
+    float x[n];
+    KS_UNROLL
+    for (uint j = 0u; j < n; j++) x[j] = head[32u * j + lane];
+    KS_UNROLL
+    for (uint apart = 1u; apart < 32u; apart *= 2u)
+        KS_UNROLL
+        for (uint j = 0u; j < n; j++) {
+            const float other = __shfl_xor_sync(all_lanes, x[j], int(apart));
+            x[j] = (lane & apart) != 0u ? other - x[j] : x[j] + other;
+        }
+    KS_UNROLL
+    for (uint apart = 1u; apart < n; apart *= 2u)
+        KS_UNROLL
+        for (uint j = 0u; j < n; j++) {
+            if ((j & apart) != 0u) continue;
+            const float u = x[j], v = x[j + apart];
+            x[j] = u + v;
+            x[j + apart] = u - v;
+        }
+    KS_UNROLL
+    for (uint j = 0u; j < n; j++) head[32u * j + lane] = x[j];
+}
+
+// What any lane has put into head is there for all of them before, and after.
+DEVICE void rotate_head(float* head, uint d, uint lane, bool back)
+{
+    uint base;
+    if (!back)
+        for (uint i = lane; i < d; i += 32u) head[i] *= rotate_sign(i);
+    __syncwarp();
+    if (d == 64u)
+        transform_block<2u>(head, lane);
+    else if (d == 128u)
+        transform_block<4u>(head, lane);
+    else if (d == 256u)
+        transform_block<8u>(head, lane);
+    else
+        transform_blocks(head, d, lane);
+    __syncwarp();
+    for (uint i = lane; i < d; i += 32u) {
+        const float v = MUL(head[i], rotate_scale(block_of(i, d, &base)));
+        head[i] = back ? v * rotate_sign(i) : v;
+    }
+    __syncwarp();
+}
+
+} // namespace ks
