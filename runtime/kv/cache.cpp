@@ -184,19 +184,18 @@ void Cache::clear()
     for (CacheLayer& layer : m_layers) {
         const CacheLayerSpec& s = layer.spec;
         if (!s.table) continue;
-        const uint32_t n = s.n_kv_heads * s.n_rows;
+        const uint32_t n = s.n_kv_heads * s.n_rows, n_plain = s.n_plain();
         for (uint32_t h = 0; h < s.n_kv_heads; h++) {
             layer.begin[h] = h * s.n_rows;
             layer.held[h] = 0;
             layer.capacity[h] = s.n_rows;
             layer.coded[h] = 0;
-            const uint32_t n_plain = s.n_plain();
             for (uint32_t i = 0; i < s.n_rows; i++)
                 layer.rows[layer.begin[h] + i] = i < n_plain ? h * n_plain + i : layer.first_coded() + h * s.n_coded + (i - n_plain);
+            upload_table(layer, h, 0);
         }
         if (layer.counts) std::fill_n(layer.counts, n, 1u);
         if (layer.weights) std::fill_n(layer.weights, 2ull * n, 0.f);
-        upload_table(layer);
         const Tensor& weights = layer.slots.weights;
         if (weights) m_backend->fill(weights.buffer, weights.offset, 8ull * n, 0);
         if (layer.signal) m_backend->fill(layer.signal.buffer, layer.signal.offset, 4ull * n, 0);
@@ -206,11 +205,13 @@ void Cache::clear()
     }
 }
 
-void Cache::upload_table(const CacheLayer& layer)
+// A head's part, from the index `first` on.
+void Cache::upload_table(const CacheLayer& layer, uint32_t head, uint32_t first)
 {
     const Tensor &table = layer.slots.table, &positions = layer.slots.positions;
-    m_backend->upload(table.buffer, table.offset, layer.rows, 4ull * table.cols);
-    if (positions) m_backend->upload(positions.buffer, positions.offset, layer.positions, 4ull * positions.cols);
+    const uint64_t at = layer.begin[head] + first, bytes = 4ull * (layer.capacity[head] - first);
+    m_backend->upload(table.buffer, table.offset + 4 * at, layer.rows + at, bytes);
+    if (positions) m_backend->upload(positions.buffer, positions.offset + 4 * at, layer.positions + at, bytes);
 }
 
 // Positions at the end of a table that are all from n_tokens on can be dropped; if one of them was evicted, its turn is over. Codes
@@ -231,8 +232,7 @@ void Cache::drop_last(CacheLayer& layer, uint32_t head, uint32_t n)
     layer.coded[head] = std::min(layer.coded[head], held - first);
     uint32_t *rows = layer.rows + layer.begin[head], *end = rows + layer.capacity[head];
     std::stable_partition(rows + held, end, [&](uint32_t slot) { return !layer.in_coded_pool(slot); });
-    const Tensor& table = layer.slots.table;
-    m_backend->upload(table.buffer, table.offset + 4ull * layer.begin[head], rows, 4ull * layer.capacity[head]);
+    upload_table(layer, head, held);
 }
 
 bool Cache::rewind(uint32_t n_seen, uint32_t n_tokens)
@@ -406,7 +406,7 @@ void Cache::end_layer()
         const Evictor::Counts counts = m_evictor.evict(*m_backend, *m_layer, m_il, m_chunk, m_text, m_moves);
         m_evicted += s.bounded ? counts.evicted : 0;
         m_merged += counts.merged;
-        upload_table(*m_layer);
+        for (uint32_t h = 0; h < s.n_kv_heads; h++) upload_table(*m_layer, h, m_evictor.first_changed(h));
     }
     make_moves();
 }

@@ -96,7 +96,7 @@ private:
     void drop_last(CacheLayer& layer, uint32_t head, uint32_t n);
     void ring_moves();
     void make_moves();
-    void upload_table(const CacheLayer& layer);
+    void upload_table(const CacheLayer& layer, uint32_t head, uint32_t first);
 
     Recipe m_recipe;
     Backend* m_backend = nullptr;

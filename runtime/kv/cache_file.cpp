@@ -215,7 +215,7 @@ void Cache::transfer(StateFile& file, uint32_t n_seen)
     for (CacheLayer& layer : m_layers) {
         pin_layer(layer.spec, m_recipe, n_pinned);
         const Tensor& weights = layer.slots.weights;
-        if (layer.slots.table) upload_table(layer);
+        for (uint32_t h = 0; layer.slots.table && h < layer.spec.n_kv_heads; h++) upload_table(layer, h, 0);
         if (weights) m_backend->upload(weights.buffer, weights.offset, layer.weights, 8ull * weights.rows);
     }
 }

@@ -162,7 +162,8 @@ void Evictor::look(const Case& c)
         Head& head = m_heads[h];
         const uint32_t held = c.layer.held[h], begin = c.layer.begin[h];
         head.n = held + c.chunk.n;
-        for (uint32_t i = 0; i < head.n; i++) {
+        head.first = c.evicts || !c.layer.coded ? 0 : std::min(held, c.plain_first + c.layer.coded[h]);
+        for (uint32_t i = head.first; i < head.n; i++) {
             const bool in_chunk = i >= held;
             head.rows[i] = in_chunk ? h * c.chunk.n_rows + i - held : c.layer.rows[begin + i];
             head.positions[i] = in_chunk ? c.chunk.position + i - held : c.layer.positions[begin + i];
@@ -356,7 +357,7 @@ void Evictor::free_rows(const Case& c)
     for (uint32_t h = 0; h < c.layer.spec.n_kv_heads; h++) {
         const Head& head = m_heads[h];
         const uint32_t held = c.layer.held[h];
-        for (uint32_t i = 0; i < held; i++)
+        for (uint32_t i = head.first; i < held; i++)
             if (!head.keep[i] || (!c.layer.in_coded_pool(head.rows[i]) && !becomes_plain(c, h, i))) free(head.rows[i]);
         for (uint32_t i = held; i < c.layer.capacity[h]; i++) free(c.layer.rows[c.layer.begin[h] + i]);
     }
@@ -370,7 +371,7 @@ void Evictor::take_over(const Case& c, uint32_t h, Moves& moves)
     const bool signals = layer.rules.signal() != signal_none, starts = c.estimated && head.positions[c.pinned] != kNoPosition;
     const uint32_t held = layer.held[h], begin = layer.begin[h], base = layer.first_coded();
     Free& free_kept = layer.spec.n_coded ? m_free_coded : m_free_plain;
-    uint32_t n_kept = 0, n_coded = 0, n_evicted = 0, n_new = 0;
+    uint32_t n_kept = head.first, n_coded = head.first ? layer.coded[h] : 0, n_evicted = 0, n_new = 0;
     auto keep = [&](uint32_t slot, uint32_t position, float signal, uint32_t count) {
         if (signals) m_pool_signal[slot] = signal;
         if (layer.counts) layer.counts[slot] = count;
@@ -379,7 +380,7 @@ void Evictor::take_over(const Case& c, uint32_t h, Moves& moves)
         layer.rows[begin + n_kept] = slot;
         layer.positions[begin + n_kept++] = position;
     };
-    for (uint32_t i = 0; i < head.n; i++) {
+    for (uint32_t i = head.first; i < head.n; i++) {
         for (uint32_t k = 0; starts && i == c.pinned && k < c.estimated; k++) keep(free_kept.take(), kNoPosition, 0, 1);
         if (!head.keep[i]) {
             n_evicted++;

@@ -130,11 +130,12 @@ public:
     static bool estimator_fits(const CacheLayer& layer, const Recipe& recipe, uint32_t h, uint32_t n_seen, uint32_t* slots);
     // The chunk of a table layer has been read and does not fit: afterwards it does, when the moves have been made.
     Counts evict(Backend& backend, CacheLayer& layer, uint32_t il, const Chunk& chunk, const TextSeen& text, Moves& moves);
+    uint32_t first_changed(uint32_t head) const { return m_heads[head].first; } // by the last decision
 
 private:
     // What is known of one head's indexes: the held ones, then the chunk's.
     struct Head {
-        uint32_t n;
+        uint32_t n, first; // indexes before `first` stay where they are, and are not looked at
         uint32_t* positions;
         uint32_t* rows; // of the pool, or of the chunk
         float* signal;

@@ -34,11 +34,12 @@ void Evictor::end_codes(const Case& c, uint32_t h)
     head.code_end = head.n - std::min(head.n, c.plain_last);
     head.mixed_begin = head.mixed_end = 0;
     if (group == 1) return;
-    const uint32_t n_kept = head.n - uint32_t(std::count(head.keep, head.keep + head.n, uint8_t(0)));
+    const uint32_t n_kept = head.n - uint32_t(std::count(head.keep + head.first, head.keep + head.n, uint8_t(0)));
     const uint32_t n_between = n_kept - std::min(n_kept, c.plain_first + c.plain_last);
     uint32_t n_from_pool = 0;
-    head.code_end = c.plain_first;
-    for (uint32_t left = std::min(n_between / group * group, c.layer.spec.n_coded); left; head.code_end++) {
+    head.code_end = std::max(c.plain_first, head.first);
+    const uint32_t wanted = std::min(n_between / group * group, c.layer.spec.n_coded), done = head.code_end - c.plain_first;
+    for (uint32_t left = wanted - std::min(wanted, done); left; head.code_end++) {
         const uint32_t i = head.code_end;
         if (!head.keep[i]) continue;
         left--;

@@ -81,7 +81,7 @@ void Evictor::write_slot(const Case& c, uint32_t slot, const float* key, const f
 void Evictor::count_tokens(const Case& c, uint32_t h)
 {
     const Head& head = m_heads[h];
-    for (uint32_t i = 0; i < head.n; i++) head.order[i] = i < c.layer.held[h] ? c.layer.counts[head.rows[i]] : 1;
+    for (uint32_t i = head.first; i < head.n; i++) head.order[i] = i < c.layer.held[h] ? c.layer.counts[head.rows[i]] : 1;
 }
 
 // Victims go into the nearest slot that stays, where one is near enough.

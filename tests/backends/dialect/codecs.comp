@@ -4,7 +4,7 @@
 #include "kernels/common/args.h"
 
 layout(local_size_x = 32) in;
-layout(push_constant) uniform Block { AttentionArgs a; };
+layout(push_constant) uniform Block { KvReadArgs a; };
 layout(binding = 0) buffer Y { float y[]; };
 layout(binding = 1) buffer W { uint w[]; };
 
