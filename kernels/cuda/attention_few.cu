@@ -8,14 +8,21 @@ namespace ks
 {
 
 constexpr uint few_warps = n_threads / 32u;
+constexpr uint unknown_slot = ~0u;
 
 // What a warp found, and what it is at.
 template <uint d, uint n_rows> struct FewTile {
     float weights[few_warps][n_rows][32]; // logits of a warp's slots, then weights of a run's rows
     uint rows[few_warps][32];             // of a run
+    uint slots[few_warps][32];            // of a warp's round, by lane
+    uint next[few_warps][32];             // of the next one, as far as they are known
+    uint positions[few_warps][32];        // of a warp's slots in the text, where keys come without their bias
+    uint digits[few_warps][32];           // the lowest ones of a run's positions, by place
+    uint rest[few_warps];                 // the other digits, for which the bias is turned
     float top[few_warps][n_rows], norm_top[few_warps][n_rows], norm[few_warps][n_rows];
-    float sums[few_warps][n_rows][d];
-    Levels levels[3]; // of each pool
+    float sums[few_warps][n_rows][d]; // until there are any: queries times the keys' bias, turned
+    Levels levels[3];    // of each pool
+    RowPlaces places[2]; // of coded keys and values
 };
 
 template <uint n_rows> struct FewState {
@@ -53,10 +60,10 @@ template <uint lanes, uint n> DEVICE float share_sums(float (&sums)[n], uint j)
     return sums[0];
 }
 
-// A warp's slots of one round: lane i knows the ith. kind: the pool that it lies in, whether it is far, and the group of keys that are
-// coded together.
+// A warp's slots of one round: lane i knows where the ith is. kind: the pool that it lies in, whether it is far, and the group of keys that
+// are coded together.
 struct FewSlot {
-    uint index, slot, row, kind;
+    uint row, kind;
 };
 constexpr uint few_far = 4u, few_none = 8u, few_group = 16u;
 
@@ -67,21 +74,41 @@ struct FewRun {
     bool has;
 };
 
-// rows: the run's, by place; beyond them one of them.
-template <uint lanes> DEVICE FewRun run_from(const FewSlot& mine, uint first, uint* rows)
+// rows: the run's, by place; beyond them one of them. positions: by lane; with waves those of a run differ in their lowest digit alone.
+template <uint lanes, bool waves> DEVICE FewRun run_from(const FewSlot& mine, uint first, uint* rows, const uint* positions)
 {
     constexpr uint each = 32u / lanes;
     const uint nth = (threadIdx.x - first) % 32u;
     FewRun run;
     run.kind = __shfl_sync(all_lanes, mine.kind, int(first));
     run.row = __shfl_sync(all_lanes, mine.row, int(first));
-    const uint alike = __ballot_sync(all_lanes, mine.kind == run.kind) >> first;
+    uint alike = __ballot_sync(all_lanes, mine.kind == run.kind);
+    if (waves) alike &= __ballot_sync(all_lanes, positions[threadIdx.x % 32u] / wave_base == positions[first] / wave_base);
+    alike >>= first;
     run.n = uint(__popc(alike & ~(alike + 1u)));
     run.place = nth % each * lanes + nth / each;
     run.has = nth < run.n;
     rows[run.place] = run.has ? mine.row : run.row;
     __syncwarp();
     return run;
+}
+
+// Whether this lane has a slot in the round that begins at nth.
+DEVICE bool has_slot(const Head& h, const Span& share, uint before, uint nth)
+{
+    const uint mine = nth + threadIdx.x % 32u;
+    return mine < share.end && mine - before < count_slots(h);
+}
+
+// Coded rows of the next round are asked for before this one's are read: else each round waits for memory twice. Returns the slot.
+template <uint d>
+DEVICE uint ask_for_slot(const AttentionArgs& a, const CudaSlots& s, const Head& h, uint index, const RowPlaces (&places)[2])
+{
+    const uint slot = slot_of(a, s, h, index);
+    if (source_of(a, h, index) != pass_coded) return slot;
+    KS_UNROLL
+    for (uint i = 0u; i < 2u; i++) ask_for_row<d>(places[i], row_of_slot(a, pass_coded, slot));
+    return slot;
 }
 
 // This lane's number, told anew: what follows from it is made where it is used, not before the loop for all codecs at once.
@@ -144,7 +171,9 @@ DEVICE void few_logits(const Rows& reader, const FewRun& run, const uint* rows, 
         }
         if (at + 1u < n_keys) return;
         const float sum = share_sums<lanes, n_keys * wide>(sums, j) * Rows::down;
-        if (j < n_keys * wide && j % wide < n_rows) logits[j % wide][place - (n_keys - 1u) + j / wide] = sum;
+        if (j >= n_keys * wide || j % wide >= n_rows) return;
+        float& logit = logits[j % wide][place - (n_keys - 1u) + j / wide];
+        logit = Rows::adds ? logit + sum : sum;
     });
     KS_UNROLL
     for (uint r = 0u; r < n_rows; r++)
@@ -153,18 +182,53 @@ DEVICE void few_logits(const Rows& reader, const FewRun& run, const uint* rows, 
             if constexpr (Rows::are_codes && !Rows::late) queries[r][k] = by[r][k] * (reader.place(k) / Rows::up);
 }
 
-// The logits of a run become weights of values, of this lane's slot or 0; the maxima move, and what was summed shrinks.
+// What waves by their lowest digit are multiplied with: bias, of the queries, times what the other digits make of a wave.
+template <uint d, uint n_rows>
+DEVICE void turn_bias(const AttentionArgs& a, const CudaSlots& s, const float* bias, uint head, uint first_row, uint rest, float (*out)[d])
+{
+    const uint half = a.n_wave / 2u;
+    for (uint i = threadIdx.x % 32u; i < half; i += 32u) {
+        const WavePair w = wave_pair(a, s, rest, 1u, i);
+        KS_UNROLL
+        for (uint r = 0u; r < n_rows; r++) {
+            const float* c = bias + query_at(a, head, min(first_row + r, last_query(a))) * d;
+            const float u = c[WAVE_PLACE(i, a.n_wave, a.pairs)] * a.scale * log2e, v = c[WAVE_PLACE(half + i, a.n_wave, a.pairs)] * a.scale * log2e;
+            out[r][i] = u * w.cosine + v * w.sine;
+            out[r][half + i] = v * w.cosine - u * w.sine;
+        }
+    }
+    __syncwarp();
+}
+
+// The bias of a run's keys joins their logits.
+template <uint d, uint n_rows>
+DEVICE void few_biases(const AttentionArgs& a, const CudaSlots& s, const FewRun& run, const uint* digits, uint begin, uint j,
+                       const float (*bias)[d], float (*logits)[32])
+{
+    float by[n_rows][8];
+    KS_UNROLL
+    for (uint r = 0u; r < n_rows; r++)
+        KS_UNROLL
+        for (uint k = 0u; k < 8u; k++) by[r][k] = 8u * j < a.n_wave ? bias[r][8u * j + k] : 0.f;
+    __syncwarp();
+    few_logits<d, n_rows>(LaneWaves<d>(s.waves, a.n_wave, j), run, digits, begin, by, nullptr, logits);
+}
+
+// The logits of a run become weights of values, of this lane's slot or 0; the maxima move, and what was summed shrinks. slots: by lane.
 template <uint n_rows>
-DEVICE void few_weights(const AttentionArgs& a, const CudaSlots& s, const Head& h, uint first_row, const FewSlot& mine, const FewRun& run,
+DEVICE void few_weights(const AttentionArgs& a, const CudaSlots& s, const Head& h, uint first_row, uint index, const uint* slots, const FewRun& run,
                         FewState<n_rows>& state, float (&sum)[n_rows][8], const float (*logits)[32], float (&weights)[n_rows])
 {
     const uint group = a.n_heads / a.n_kv_heads;
     const bool weighted = s.weights != nullptr;
     float more = 0.f, less = 0.f;
-    if (weighted && run.has) more = log_weight(a, s, h, mine.index, mine.slot, 0u), less = log_weight(a, s, h, mine.index, mine.slot, 1u);
+    if (weighted && run.has) {
+        const uint slot = slots[threadIdx.x % 32u];
+        more = log_weight(a, s, h, index, slot, 0u), less = log_weight(a, s, h, index, slot, 1u);
+    }
     KS_UNROLL
     for (uint r = 0u; r < n_rows; r++) {
-        const bool seen = run.has && sees(a, h, (first_row + r) / group, mine.index);
+        const bool seen = run.has && sees(a, h, (first_row + r) / group, index);
         const float logit = logits[r][run.place];
         const float over = seen ? fmaxf(none, logit + more) : none, under = seen ? fmaxf(none, logit + less) : none;
         const float top = fmaxf(state.top[r], warp_max(over)), norm_top = weighted ? fmaxf(state.norm_top[r], warp_max(under)) : top;
@@ -249,7 +313,7 @@ constexpr uint few_blocks(uint d, uint n_rows, bool coded)
     return n_rows == 4u ? coded ? 2u : 3u : (coded && n_rows == 2u) || (d == 256u && (coded || n_rows == 3u)) ? 3u : 4u;
 }
 
-template <uint d, uint n_rows, bool coded> __global__ void __launch_bounds__(n_threads, few_blocks(d, n_rows, coded))
+template <uint d, uint n_rows, bool coded, bool waves> __global__ void __launch_bounds__(n_threads, few_blocks(d, n_rows, coded))
 attention_few_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n_splits, 4 + head_dim)
                      CudaQueries q, CudaSlots s)
 {
@@ -262,8 +326,9 @@ attention_few_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n
     uint* rows = tile.rows[warp];
     const uint end_row = min(first_row + n_rows, a.n_tokens * group);
     const uint k_plane = coded ? plane_of_pools(s.k, s.coded_k) : 0u, v_plane = coded ? plane_of_pools(s.v, s.coded_v) : 0u;
-    const LaneDims k_dims = dims_of_lane(k_plane, lane % lanes), v_dims = dims_of_lane(v_plane, lane % lanes);
+    const LaneDims k_dims = dims_of_lane(k_plane, lane % lanes);
     if (coded) fill_levels(tile.levels, s);
+    if (coded && threadIdx.x < 2u && s.coded_k.words != nullptr) tile.places[threadIdx.x] = places_of<d>(threadIdx.x == 0u ? s.coded_k : s.coded_v);
     __syncthreads();
     const Head h = find_head(a, s, blockIdx.y, first_row / group, (end_row - 1u) / group + 1u, false);
     const uint before = coded ? places_before(h) : 0u;
@@ -273,6 +338,7 @@ attention_few_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n
     FewState<n_rows> state;
     load_queries<d, n_rows>(a, q.q, h.head, first_row, k_dims, queries);
     uint asked = 0u; // few_far: the queries are those for far slots
+    if (waves) tile.rest[warp] = ~0u;
     KS_UNROLL
     for (uint r = 0u; r < n_rows; r++) {
         state.top[r] = state.norm_top[r] = none;
@@ -280,36 +346,57 @@ attention_few_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n
         KS_UNROLL
         for (uint k = 0u; k < 8u; k++) sum[r][k] = 0.f;
     }
+    if (coded) tile.next[warp][lane] = unknown_slot; // a round that there is has been asked for by the one before
     for (uint nth = share.begin + 32u * warp; nth < share.end; nth += 32u * few_warps) {
-        const uint n = min(32u, share.end - nth);
-        FewSlot mine = {0u, 0u, 0u, few_none};
-        if (lane < n && nth + lane - before < count_slots(h)) {
-            const uint source = source_of(a, h, mine.index = index_of(h, nth + lane - before));
-            mine.slot = slot_of(a, s, h, mine.index);
-            mine.row = row_of_slot(a, source, mine.slot);
-            mine.kind = source | (mine.index < a.n_far ? few_far : 0u);
+        const uint n = min(32u, share.end - nth), later = nth + 32u * few_warps;
+        FewSlot mine = {0u, few_none};
+        if (has_slot(h, share, before, nth)) {
+            const uint index = index_of(h, nth + lane - before), source = source_of(a, h, index);
+            uint slot = coded ? tile.next[warp][lane] : unknown_slot;
+            if (slot == unknown_slot) slot = slot_of(a, s, h, index);
+            tile.slots[warp][lane] = slot;
+            mine.row = row_of_slot(a, source, slot);
+            mine.kind = source | (index < a.n_far ? few_far : 0u);
             if (in_groups && source == pass_coded) mine.kind |= mine.row / kivi_rows * few_group;
+            if (waves) tile.positions[warp][lane] = position_of(s, h, index);
         }
+        if (coded && has_slot(h, share, before, later))
+            tile.next[warp][lane] = ask_for_slot<d>(a, s, h, index_of(h, later + lane - before), tile.places);
+        __syncwarp();
         FewRun run;
         for (uint first = 0u; first < n; first += run.n) {
-            run = run_from<lanes>(mine, first, rows);
+            run = run_from<lanes, waves>(mine, first, rows, tile.positions[warp]);
             if (run.kind == few_none) continue;
             const uint told = coded ? told_lane() : lane, j = told % lanes, begin = told / lanes * lanes, source = run.kind % few_far;
             const float* other = asked == 0u ? q.other : q.q;
-            if ((run.kind & few_far) != asked) load_queries<d, n_rows>(a, other, h.head, first_row, dims_of_lane(k_plane, j), queries);
+            if ((run.kind & few_far) != asked) {
+                load_queries<d, n_rows>(a, other, h.head, first_row, dims_of_lane(k_plane, j), queries);
+                tile.rest[warp] = ~0u;
+            }
             asked = run.kind & few_far;
             with_lane_rows<d, coded, false>(pool_of(s, source, false), run.row, k_plane, j, [&](const auto& reader) {
                 few_logits<d, n_rows>(reader, run, rows, begin, queries, tile.levels[source].k, tile.weights[warp]);
             });
             __syncwarp();
+            if (waves) {
+                const float* bias = asked == 0u ? q.bias : q.bias_other;
+                const uint rest = tile.positions[warp][first] / wave_base;
+                if (tile.rest[warp] != rest) turn_bias<d, n_rows>(a, s, bias, h.head, first_row, rest, tile.sums[warp]);
+                tile.rest[warp] = rest;
+                tile.digits[warp][run.place] = run.has ? tile.positions[warp][lane] % wave_base : 0u;
+                __syncwarp();
+                few_biases<d, n_rows>(a, s, run, tile.digits[warp], begin, j, tile.sums[warp], tile.weights[warp]);
+                __syncwarp();
+            }
             float weights[n_rows];
-            few_weights<n_rows>(a, s, h, first_row, mine, run, state, sum, tile.weights[warp], weights);
+            few_weights<n_rows>(a, s, h, first_row, index_of(h, nth + told - before), tile.slots[warp], run, state, sum, tile.weights[warp], weights);
             with_lane_rows<d, coded, true>(pool_of(s, source, true), run.row, v_plane, j, [&](const auto& reader) {
                 few_values<d, n_rows>(reader, run, rows, begin, weights, tile.levels[source].v, tile.weights[warp], sum);
             });
             __syncwarp();
         }
     }
+    const LaneDims v_dims = dims_of_lane(coded ? plane_of_pools(s.v, s.coded_v) : 0u, lane % lanes);
     KS_UNROLL
     for (uint r = 0u; r < n_rows; r++) {
         KS_UNROLL
@@ -336,14 +423,16 @@ template <uint d, bool coded> static void launch_few(const AttentionArgs& a, uin
     const uint n = a.n_tokens * (a.n_heads / a.n_kv_heads), blocks = (n + most_few_rows - 1u) / most_few_rows;
     const dim3 grid(blocks, a.n_kv_heads, n_splits);
     const uint rows = (n + blocks - 1u) / blocks;
+    if constexpr (coded && d != 256u) // models whose keys have a bias have many queries for each
+        if (a.n_wave != 0u) return KS_LAUNCH((attention_few_kernel<d, 4u, true, true>), grid, n_threads, stream, a, partials, q, s);
     if (rows == 1u)
-        KS_LAUNCH((attention_few_kernel<d, 1u, coded>), grid, n_threads, stream, a, partials, q, s);
+        KS_LAUNCH((attention_few_kernel<d, 1u, coded, false>), grid, n_threads, stream, a, partials, q, s);
     else if (!coded && rows == 3u)
-        KS_LAUNCH((attention_few_kernel<d, 3u, false>), grid, n_threads, stream, a, partials, q, s);
+        KS_LAUNCH((attention_few_kernel<d, 3u, false, false>), grid, n_threads, stream, a, partials, q, s);
     else if (rows <= 2u) // codes take longer to compile than a row to compute
-        KS_LAUNCH((attention_few_kernel<d, 2u, coded>), grid, n_threads, stream, a, partials, q, s);
+        KS_LAUNCH((attention_few_kernel<d, 2u, coded, false>), grid, n_threads, stream, a, partials, q, s);
     else
-        KS_LAUNCH((attention_few_kernel<d, 4u, coded>), grid, n_threads, stream, a, partials, q, s);
+        KS_LAUNCH((attention_few_kernel<d, 4u, coded, false>), grid, n_threads, stream, a, partials, q, s);
 }
 
 template <uint d> static void launch_few(const AttentionArgs& a, uint n_splits, float* partials, const CudaQueries& q, const CudaSlots& s,
@@ -372,7 +461,8 @@ bool attention_few_can(const AttentionArgs& a, const CudaSlots& s)
     for (const CudaCache* rows : {&s.v, &s.coded_v, &s.chunk_v})
         if (!can_read(*rows, true, v_plane)) return false;
     const bool few = a.n_tokens * (a.n_heads / a.n_kv_heads) <= 4u * most_few_rows && a.n_tokens <= 4u;
-    return few && !a.n_turn && !a.n_wave && (a.head_dim == 64u || a.head_dim == 128u || a.head_dim == 256u);
+    const bool can_wave = a.n_wave == 0u || (a.n_wave % 8u == 0u && a.head_dim != 256u && !are_halves(s));
+    return few && !a.n_turn && can_wave && (a.head_dim == 64u || a.head_dim == 128u || a.head_dim == 256u);
 }
 
 void attention_few_launch(const AttentionArgs& a, uint n_splits, float* partials, CudaQueries q, CudaSlots s, cudaStream_t stream)

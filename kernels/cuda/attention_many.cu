@@ -153,25 +153,52 @@ template <uint d> DEVICE void decode_tile(const CudaSlots& s, const ManySlots<tr
     }
 }
 
+// The waves of a tile's slots, in the place of their keys: where the values of a head are that they meet.
+template <uint d>
+DEVICE void put_waves(const AttentionArgs& a, const CudaSlots& s, const Head& h, const ManySlots<true>& slots, ManyTile<d, true>& tile)
+{
+    const uint half = a.n_wave / 2u;
+    for (uint i = threadIdx.x; i < many_slots * half; i += n_threads) {
+        const uint slot = i / half, pair = i % half;
+        const WavePair w = wave_pair(a, s, position_of(s, h, slots.index[slot]), 0u, pair);
+        KS_UNROLL
+        for (uint part = 0u; part < 2u; part++) {
+            uint16_t* row = reinterpret_cast<uint16_t*>(tile.keys[part] + slot * ManyTile<d, true>::row_words);
+            row[WAVE_PLACE(pair, a.n_wave, a.pairs)] = uint16_t(nearest_half(part == 0u ? w.cosine : rest_of(w.cosine)));
+            row[WAVE_PLACE(half + pair, a.n_wave, a.pairs)] = uint16_t(nearest_half(part == 0u ? w.sine : rest_of(w.sine)));
+        }
+    }
+}
+
 // A warp's 16 queries as fragments, those of each 16 dims.
 template <uint d> struct ManyQueries {
     uint near[d / 16u][4], left[d / 16u][4];
 };
 
-template <uint d> DEVICE void load_fragments(const AttentionArgs& a, const float* q, uint head, uint first_row, ManyQueries<d>& out)
+// This lane's two queries, and those of their dims [16 i, 16 i + 16) that are its own.
+template <uint d> DEVICE const float* query_of(const AttentionArgs& a, const float* q, uint head, uint first_row, uint low)
 {
     const uint lane = threadIdx.x % 32u;
+    return q + query_at(a, head, min(first_row + lane / 4u + 8u * low, last_query(a))) * d + 2u * (lane % 4u);
+}
+
+DEVICE void load_fragment(const AttentionArgs& a, const float* x, uint i, uint low, uint (&near)[4], uint (&left)[4])
+{
+    KS_UNROLL
+    for (uint half = 0u; half < 2u; half++) {
+        const float u = in_range(x[16u * i + 8u * half] * a.scale * log2e), v = in_range(x[16u * i + 8u * half + 1u] * a.scale * log2e);
+        near[2u * half + low] = two_halves(u, v);
+        left[2u * half + low] = two_halves(rest_of(u), rest_of(v));
+    }
+}
+
+template <uint d> DEVICE void load_fragments(const AttentionArgs& a, const float* q, uint head, uint first_row, ManyQueries<d>& out)
+{
     KS_UNROLL
     for (uint low = 0u; low < 2u; low++) {
-        const float* x = q + query_at(a, head, min(first_row + lane / 4u + 8u * low, last_query(a))) * d + 2u * (lane % 4u);
+        const float* x = query_of<d>(a, q, head, first_row, low);
         KS_UNROLL
-        for (uint i = 0u; i < d / 16u; i++)
-            KS_UNROLL
-            for (uint half = 0u; half < 2u; half++) {
-                const float u = in_range(x[16u * i + 8u * half] * a.scale * log2e), v = in_range(x[16u * i + 8u * half + 1u] * a.scale * log2e);
-                out.near[i][2u * half + low] = two_halves(u, v);
-                out.left[i][2u * half + low] = two_halves(rest_of(u), rest_of(v));
-            }
+        for (uint i = 0u; i < d / 16u; i++) load_fragment(a, x, i, low, out.near[i], out.left[i]);
     }
 }
 
@@ -215,6 +242,31 @@ DEVICE void many_logits(const ManyQueries<d>& q, const ManyTile<d, coded>& tile,
             load_keys<row_words>(tile.keys[1], 16u, 16u * i, rest[1]);
             KS_UNROLL
             for (uint j = 0u; j < 4u; j++) mma_m16n8k16_f16(logits[j], q.near[i], rest[j / 2u][j % 2u]);
+        }
+    }
+}
+
+// What waves, in the place of keys, add to them: products with the queries times the keys' bias.
+template <uint d>
+DEVICE void add_biases(const AttentionArgs& a, const float* bias, uint head, uint first_row, const ManyTile<d, true>& tile, float (&logits)[4][4])
+{
+    constexpr uint row_words = ManyTile<d, true>::row_words;
+    const float *first = query_of<d>(a, bias, head, first_row, 0u), *second = query_of<d>(a, bias, head, first_row, 1u);
+    KS_UNROLL_BY(1)
+    for (uint i = 0u; i < a.n_wave / 16u; i++) {
+        uint near[4], left[4];
+        load_fragment(a, first, i, 0u, near, left);
+        load_fragment(a, second, i, 1u, near, left);
+        KS_UNROLL
+        for (uint part = 0u; part < 2u; part++) {
+            uint waves[2][2][2];
+            load_keys<row_words>(tile.keys[part], 0u, 16u * i, waves[0]);
+            load_keys<row_words>(tile.keys[part], 16u, 16u * i, waves[1]);
+            KS_UNROLL
+            for (uint j = 0u; j < 4u; j++) mma_m16n8k16_f16(logits[j], near, waves[j / 2u][j % 2u]);
+            if (part == 1u) continue;
+            KS_UNROLL
+            for (uint j = 0u; j < 4u; j++) mma_m16n8k16_f16(logits[j], left, waves[j / 2u][j % 2u]);
         }
     }
 }
@@ -357,7 +409,7 @@ DEVICE void put_partials(const AttentionArgs& a, float* partials, uint head, uin
 // Blocks that a multiprocessor's registers are for.
 constexpr uint many_blocks(uint d, bool coded) { return d != 64u ? 2u : coded || mma_is_by_hand ? 3u : 4u; }
 
-template <uint d, bool coded> __global__ void __launch_bounds__(n_threads, many_blocks(d, coded))
+template <uint d, bool coded, bool waves> __global__ void __launch_bounds__(n_threads, many_blocks(d, coded))
 attention_many_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n_splits, 4 + head_dim)
                       CudaQueries q, CudaSlots s)
 {
@@ -408,6 +460,12 @@ attention_many_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, 
         float logits[4][4], shrink[2];
         const bool rough = coded && slots.is_rough != 0u;
         many_logits<d, coded>(queries, rows, rough, logits);
+        if constexpr (waves) {
+            __syncthreads();
+            put_waves<d>(a, s, h, slots, rows);
+            __syncthreads();
+            add_biases<d>(a, now_far ? q.bias_other : q.bias, blockIdx.y, first_row, rows, logits);
+        }
         if (looks_up) put_slots<coded>(a, s, h, shared.tokens, found, later, shared.slots[(nth + 2u) % Shared::n_slots]);
         if (slots.are_seen == 0u) hide(a, h, first_row, slots, logits);
         if (s.weights != nullptr) add_log_weights(slots, state, logits);
@@ -419,17 +477,24 @@ attention_many_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, 
 
 bool attention_many_can(const AttentionArgs& a)
 {
-    return !a.n_turn && !a.n_wave && (a.head_dim == 64u || a.head_dim == 128u);
+    return !a.n_turn && a.n_wave % 16u == 0u && (a.head_dim == 64u || a.head_dim == 128u);
+}
+
+template <uint d>
+static void launch_many(const AttentionArgs& a, dim3 grid, float* partials, const CudaQueries& q, const CudaSlots& s, cudaStream_t stream)
+{
+    if (a.n_wave != 0u)
+        KS_LAUNCH((attention_many_kernel<d, true, true>), grid, n_threads, stream, a, partials, q, s);
+    else if (are_halves(s))
+        KS_LAUNCH((attention_many_kernel<d, false, false>), grid, n_threads, stream, a, partials, q, s);
+    else
+        KS_LAUNCH((attention_many_kernel<d, true, false>), grid, n_threads, stream, a, partials, q, s);
 }
 
 void attention_many_launch(const AttentionArgs& a, uint n_splits, float* partials, CudaQueries q, CudaSlots s, cudaStream_t stream)
 {
     const dim3 grid((a.n_tokens * (a.n_heads / a.n_kv_heads) + many_rows - 1u) / many_rows, a.n_kv_heads, n_splits);
-    const bool coded = !are_halves(s);
-    if (a.head_dim == 64u && coded) KS_LAUNCH((attention_many_kernel<64u, true>), grid, n_threads, stream, a, partials, q, s);
-    if (a.head_dim == 64u && !coded) KS_LAUNCH((attention_many_kernel<64u, false>), grid, n_threads, stream, a, partials, q, s);
-    if (a.head_dim == 128u && coded) KS_LAUNCH((attention_many_kernel<128u, true>), grid, n_threads, stream, a, partials, q, s);
-    if (a.head_dim == 128u && !coded) KS_LAUNCH((attention_many_kernel<128u, false>), grid, n_threads, stream, a, partials, q, s);
+    (a.head_dim == 64u ? launch_many<64u> : launch_many<128u>)(a, grid, partials, q, s, stream);
 }
 
 } // namespace ks

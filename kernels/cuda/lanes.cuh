@@ -34,10 +34,10 @@ template <uint n> struct LaneRow {
 
 // How lane j of those that share a row of d dims reads rows of a codec. It is made for a run of rows, one of which is `row`. plane: as
 // LaneDims says. n_rows: as many are on their way at a time, of n_words each; fetch asks for words, decode makes the row of them. turn
-// says what keys are multiplied by instead of a query, and what is added; late: it waits for memory itself.
+// says what keys are multiplied by instead of a query, and what is added; late: it waits for memory itself. adds: to the logits of other rows.
 struct LaneRows {
     static constexpr uint plane = 0u, n_factors = 1u;
-    static constexpr bool are_codes = false, of_keys = true, of_values = true, late = false;
+    static constexpr bool are_codes = false, of_keys = true, of_values = true, late = false, adds = false;
     static constexpr float up = 1.f, down = 1.f;
     DEVICE_MEMBER static float place(uint) { return 1.f; }
     template <uint n> DEVICE_MEMBER static void turn(const float (&query)[8], float (&by)[8], float (&base)[n])
@@ -360,6 +360,29 @@ template <uint d> struct LaneApart : LaneRows {
     }
 };
 
+// Waves of positions, by their lowest digit: what the keys' bias is multiplied by.
+template <uint d> struct LaneWaves : LaneRows {
+    static constexpr uint n_rows = 4u, n_words = 8u;
+    static constexpr bool adds = true;
+    const float* waves;
+    uint n;
+    DEVICE_MEMBER LaneWaves(const float* of, uint n_wave, uint j) : waves(of + 8u * j), n(8u * j < n_wave ? n_wave : 0u) {}
+    DEVICE_MEMBER void fetch(uint r, uint (&words)[8]) const
+    {
+        KS_UNROLL
+        for (uint k = 0u; k < 8u; k++) words[k] = 0u;
+        if (n != 0u) load_words<8u, 4u>(reinterpret_cast<const uint*>(waves + uint64_t(r) * n), words);
+    }
+    DEVICE_MEMBER LaneRow<1> decode(const uint (&words)[8], const float*) const
+    {
+        LaneRow<1> row;
+        row.factors[0] = 1.f;
+        KS_UNROLL
+        for (uint k = 0u; k < 8u; k++) row.values[k] = BITS_TO_FLOAT(words[k]);
+        return row;
+    }
+};
+
 template <class C, uint d> struct LaneLoad;
 #define KS_ROWS(Codec, ...) \
     template <uint d> struct LaneLoad<Codec, d> { \
@@ -378,6 +401,41 @@ KS_ROWS(RowCodec<codec_kivi2v>, LaneKiviRow<codec_kivi2v, 2u, d>);
 KS_ROWS(GroupCodec<codec_kivi>, LaneKiviGroup<codec_kivi, 4u, d>);
 KS_ROWS(GroupCodec<codec_kivi2>, LaneKiviGroup<codec_kivi2, 2u, d>);
 #undef KS_ROWS
+
+// Where the rows of a coded cache lie, whatever its codec; of groups, what all rows of one share comes first.
+struct RowPlaces {
+    const char *rows, *tails;
+    uint row_bytes, tail_bytes, group_bytes;
+};
+
+template <uint d> DEVICE RowPlaces places_of(const CudaCache& cache)
+{
+    RowPlaces to = {};
+    with_codec(cache.format, [&](auto codec) {
+        using C = decltype(codec);
+        const uint* tails = cache.words + uint64_t(cache.n_rows) * C::words(d);
+        if (C::group == 1u)
+            to = {reinterpret_cast<const char*>(cache.words), reinterpret_cast<const char*>(tails), 4u * C::words(d), C::n_tail(d), 0u};
+        else
+            to = {reinterpret_cast<const char*>(cache.words), nullptr, 4u * (C::words(d) - d) / C::group, 0u, 4u * C::words(d)};
+    });
+    return to;
+}
+
+// By one lane; what a group's rows share is asked for by all of its lanes.
+template <uint d> DEVICE void ask_for_row(const RowPlaces& places, uint row)
+{
+    const char* at = places.rows + uint64_t(row) * places.row_bytes;
+    if (places.group_bytes != 0u) {
+        const char* group = places.rows + uint64_t(row / kivi_rows) * places.group_bytes;
+        ask_for(group + row % kivi_rows * (4u * d / kivi_rows));
+        at = group + 4u * d + row % kivi_rows * places.row_bytes;
+    }
+    KS_UNROLL_BY(1)
+    for (uint i = 0u; i < places.row_bytes; i += 32u) ask_for(at + i);
+    ask_for(at + places.row_bytes - 1u);
+    if (places.tail_bytes != 0u) ask_for(places.tails + uint64_t(row) * places.tail_bytes);
+}
 
 // What lanes want to know of a format before they read it.
 struct LaneFormat {

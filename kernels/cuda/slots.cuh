@@ -114,19 +114,25 @@ DEVICE float log_weight(const AttentionArgs& a, const CudaSlots& s, const Head& 
 DEVICE uint first_of_pair(uint pairs, uint i) { return pairs == rope_neighbours ? 2u * i : i; }
 DEVICE uint second_of_pair(uint pairs, uint i, uint n_turn) { return pairs == rope_neighbours ? 2u * i + 1u : i + n_turn / 2u; }
 
-// Value i of the wave of an index, where keys are stored without their bias.
-DEVICE float wave_value(const AttentionArgs& a, const CudaSlots& s, const Head& h, uint index, uint i)
+// Where an index is in the text, where keys are stored without their bias.
+DEVICE uint position_of(const CudaSlots& s, const Head& h, uint index)
 {
-    const uint half = a.n_wave / 2u, pair = i % half;
-    uint rest = index < h.before ? s.positions[h.begin + index] : s.view[h.head * view_words + view_position] + index - h.before;
-    float c = 1.f, d = 0.f;
-    for (uint digit = 0u; digit < wave_digits; digit++, rest /= wave_base) {
+    return index < h.before ? s.positions[h.begin + index] : s.view[h.head * view_words + view_position] + index - h.before;
+}
+
+// Pair i of what a position's digits from `digit` on, `rest`, make of its wave. Digits above the highest that is not 0 make nothing of it.
+struct WavePair {
+    float cosine, sine;
+};
+DEVICE WavePair wave_pair(const AttentionArgs& a, const CudaSlots& s, uint rest, uint digit, uint i)
+{
+    WavePair w = {1.f, 0.f};
+    for (bool lowest = digit == 0u; digit < wave_digits && (rest != 0u || lowest); digit++, rest /= wave_base, lowest = false) {
         const float* row = s.waves + uint64_t(wave_base * digit + rest % wave_base) * a.n_wave;
-        const float u = row[pair], v = row[half + pair], old = c;
-        c = old * u - d * v;
-        d = old * v + d * u;
+        const float u = row[i], v = row[a.n_wave / 2u + i];
+        w = {w.cosine * u - w.sine * v, w.cosine * v + w.sine * u};
     }
-    return i < half ? c : d;
+    return w;
 }
 
 // Rows of a tile in shared memory begin in different banks, since lanes read the same dim of many.
@@ -146,8 +152,12 @@ DEVICE void decode_tile(const AttentionArgs& a, const CudaSlots& s, const Head& 
 // The waves of a tile's slots, (n, tile_stride of n_wave).
 DEVICE void fill_waves(const AttentionArgs& a, const CudaSlots& s, const Head& h, uint nth, uint n, float* waves)
 {
-    for (uint i = threadIdx.x; i < n * a.n_wave; i += n_threads)
-        waves[i / a.n_wave * tile_stride(a.n_wave) + i % a.n_wave] = wave_value(a, s, h, index_of(h, nth + i / a.n_wave), i % a.n_wave);
+    const uint half = a.n_wave / 2u;
+    for (uint i = threadIdx.x; i < n * half; i += n_threads) {
+        const WavePair w = wave_pair(a, s, position_of(s, h, index_of(h, nth + i / half)), 0u, i % half);
+        float* wave = waves + i / half * tile_stride(a.n_wave) + i % half;
+        wave[0] = w.cosine, wave[half] = w.sine;
+    }
 }
 
 // The keys of a tile become what they are at their indexes, or at those of their groups.

@@ -118,9 +118,14 @@ inline std::shared_ptr<AttentionData> make_data(const AttentionShape& s)
                                                                                                                    : plain[next++]);
     data->bias = random.normals(data->q.size(), s.size);
     data->bias_far = random.normals(data->q.size(), s.size);
-    for (uint64_t i = 0; i < n; i++) { // with gaps, and large enough for a third digit; the chunk's are the same for all heads
-        const uint32_t index = uint32_t(i % (s.before + a.n_tokens)), before = s.n_before(uint32_t(i / (s.before + a.n_tokens)));
-        data->positions.push_back(index >= before ? kChunkPosition + index - before : 313 * index + random.below(313));
+    // With gaps, which leave no two within 256, or of every second head many; large enough for a third digit. The chunk's are the
+    // same for all heads.
+    for (uint64_t i = 0; i < n; i++) {
+        const uint32_t head = uint32_t(i / (s.before + a.n_tokens)), index = uint32_t(i % (s.before + a.n_tokens)),
+                       before = s.n_before(head);
+        const uint32_t gap = head % 2 || a.n_kv_heads == 1 ? 3 : 313;
+        data->positions.push_back(index >= before ? kChunkPosition + index - before
+                                                  : (gap == 3 ? 70000 : 0) + gap * index + random.below(gap));
     }
     data->codes_k = coded_pool(s, *data, data->k, s.coded_k);
     data->codes_v = coded_pool(s, *data, data->v, s.coded_v);

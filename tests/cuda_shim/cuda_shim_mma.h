@@ -95,6 +95,12 @@ CUDASHIM_NOSAN inline bool take_copy(Copy* out)
 namespace ks
 {
 
+// Nothing but what a sanitizer sees: the byte is there.
+inline void ask_for(const void* at)
+{
+    (void)*static_cast<const volatile char*>(at);
+}
+
 inline void copy_16(unsigned* to, const unsigned* from)
 {
     const auto* at = cudashim::aligned_(reinterpret_cast<const uint4*>(to));
