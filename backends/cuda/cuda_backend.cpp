@@ -68,6 +68,7 @@ template uint32_t* cuda_values<uint32_t>(const Tensor&, uint64_t);
 
 void CudaBackend::upload(const Buffer& to, uint64_t offset, const void* from, uint64_t bytes)
 {
+    m_in_bytes = {};
     m_stream.upload(bytes_of(to, offset, bytes), from, bytes);
 }
 
@@ -78,6 +79,7 @@ void CudaBackend::download(void* to, const Buffer& from, uint64_t offset, uint64
 
 void CudaBackend::fill(const Buffer& to, uint64_t offset, uint64_t bytes, uint32_t word)
 {
+    m_in_bytes = {};
     uint32_t* words = reinterpret_cast<uint32_t*>(bytes_of(to, offset, bytes));
     if (bytes / 4) m_stream.run(fill_launch, uint64_t(bytes / 4), words, word);
 }
@@ -121,8 +123,18 @@ uint64_t CudaBackend::scratch_bytes(const ScratchShape& shape) const
 
 void CudaBackend::set_scratch(const Buffer& buffer, uint64_t offset, const ScratchShape& shape)
 {
+    m_in_bytes = {};
     m_scratch = place(shape, bytes_of(buffer, offset, scratch_bytes(shape)));
     m_shape = shape;
+}
+
+// Where bytes of y go, if `unit` neighbours, which a kernel makes together, are blocks of 32 and the scratch has room; else null.
+ActGroup* CudaBackend::acts_of(const Tensor& y, uint32_t n_tokens, uint32_t cols, uint32_t unit)
+{
+    m_in_bytes = {};
+    if (unit % 32 != 0 || cols % 32 != 0 || cols > m_shape.max_cols || n_tokens > m_shape.n_tokens) return nullptr;
+    m_in_bytes = {cuda_values(y, uint64_t(n_tokens) * cols), n_tokens, cols};
+    return m_scratch.acts;
 }
 
 static uint32_t* weight_words(const Tensor& w)
@@ -133,6 +145,7 @@ static uint32_t* weight_words(const Tensor& w)
 
 void CudaBackend::embed(const EmbedArgs& a, const Tensor& y, const Tensor& table, const Tensor& ids)
 {
+    m_in_bytes = {};
     KS_CHECK(table.cols == a.dim, "embed: dim %u, table (%u, %u)", a.dim, table.rows, table.cols);
     m_stream.run(embed_launch, a, uint32_t(table.format), cuda_values(y, uint64_t(a.n_tokens) * a.dim), weight_words(table),
                  cuda_values<uint32_t>(ids, a.n_tokens));
@@ -141,7 +154,7 @@ void CudaBackend::embed(const EmbedArgs& a, const Tensor& y, const Tensor& table
 void CudaBackend::rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w)
 {
     const uint64_t n = uint64_t(a.rows) * a.dim, first = uint64_t(a.first_row) * a.dim;
-    m_stream.run(rmsnorm_launch, a, cuda_values(y, n), cuda_values(x, first + n), cuda_values(w, a.dim));
+    m_stream.run(rmsnorm_launch, a, cuda_values(y, n), cuda_values(x, first + n), cuda_values(w, a.dim), acts_of(y, a.rows, a.dim, a.dim));
 }
 
 void CudaBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets, const Tensor& x)
@@ -149,7 +162,8 @@ void CudaBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n
     KS_CHECK(a.cols <= m_shape.max_cols && a.n_tokens <= m_shape.n_tokens, "matmul: %u tokens of %u cols, scratch for %u of %u", a.n_tokens,
              a.cols, m_shape.n_tokens, m_shape.max_cols);
     float* values = cuda_values(x, uint64_t(a.n_tokens) * a.cols);
-    bool quantized = false;
+    bool quantized = m_in_bytes.values == values && m_in_bytes.n_tokens == a.n_tokens && m_in_bytes.cols == a.cols;
+    m_in_bytes = {};
     for (int i = 0; i < n_targets;) {
         const Format format = targets[i].w.format;
         MatmulTargets same{};
@@ -170,6 +184,7 @@ void CudaBackend::rope(const RopeTarget* targets, int n_targets)
 {
     KS_CHECK(n_targets > 0 && uint32_t(n_targets) <= most_targets, "rope: %d targets", n_targets);
     RopeTargets all{};
+    m_in_bytes = {};
     for (const RopeTarget* target = targets; target < targets + n_targets; target++) {
         const RopeArgs& a = target->a;
         const uint64_t n = uint64_t(a.n_tokens) * a.n_heads * a.head_dim;
@@ -184,16 +199,19 @@ void CudaBackend::rope(const RopeTarget* targets, int n_targets)
 
 void CudaBackend::glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up)
 {
-    m_stream.run(glu_launch, a, cuda_values(y, a.n), cuda_values(gate, a.n), cuda_values(up, a.n));
+    const uint32_t n_tokens = y.cols ? a.n / y.cols : 0, cols = n_tokens && a.n % y.cols == 0 ? y.cols : 1;
+    m_stream.run(glu_launch, a, cuda_values(y, a.n), cuda_values(gate, a.n), cuda_values(up, a.n), acts_of(y, n_tokens, cols, cols), cols);
 }
 
 void CudaBackend::add(const AddArgs& a, const Tensor& x, const Tensor& b)
 {
+    m_in_bytes = {};
     m_stream.run(add_launch, a, cuda_values(x, uint64_t(a.rows) * a.cols), cuda_values(b, uint64_t(a.b_rows) * a.cols));
 }
 
 void CudaBackend::softcap(const SoftcapArgs& a, const Tensor& x)
 {
+    m_in_bytes = {};
     m_stream.run(softcap_launch, a, cuda_values(x, a.n));
 }
 

@@ -55,6 +55,7 @@ private:
     Scratch place(const ScratchShape& shape, uint8_t* memory) const;
     uint32_t splits_of(uint32_t rows, uint32_t n_tokens, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim) const;
     uint64_t n_partials(const ScratchShape& shape) const;
+    ActGroup* acts_of(const Tensor& y, uint32_t n_tokens, uint32_t cols, uint32_t unit);
 
     CudaSlots slots_of(const AttentionArgs& a, const KvSlots& slots) const;
     CudaQueries queries_of(const AttentionArgs& a, const Queries& q, const KvSlots& slots);
@@ -62,6 +63,11 @@ private:
     CudaFound m_device;
     CudaStream m_stream;
     Scratch m_scratch;
+    // What m_scratch.acts has the bytes of: who makes an input of products makes them, too, and whatever writes to it takes them away.
+    struct {
+        const float* values = nullptr;
+        uint32_t n_tokens = 0, cols = 0;
+    } m_in_bytes;
     ScratchShape m_shape;
 };
 

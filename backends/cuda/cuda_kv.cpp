@@ -58,6 +58,7 @@ void CudaBackend::kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair&
 
 void CudaBackend::kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from, const Tensor& rows)
 {
+    m_in_bytes = {};
     m_stream.run(kv_read_launch, a, cuda_values(y, uint64_t(a.n) * a.head_dim), cuda_cache(from, a.head_dim),
                  cuda_values<uint32_t>(rows, a.n));
 }
@@ -115,7 +116,8 @@ void CudaBackend::attention(const AttentionArgs& a, const Tensor& y, const Queri
     const uint32_t n_splits = splits_of(many ? many_rows : attention_rows(a.head_dim), a.n_tokens, a.n_heads, a.n_kv_heads, a.head_dim);
     const auto launch = few ? attention_few_launch : many ? attention_many_launch : attention_launch;
     m_stream.run(launch, a, n_splits, m_scratch.partials, queries, all);
-    m_stream.run(attention_fold_launch, a, n_splits, cuda_values(y, n * a.head_dim), cuda_values(lse, n), m_scratch.partials);
+    ActGroup* acts = acts_of(y, a.n_tokens, a.n_heads * a.head_dim, a.head_dim);
+    m_stream.run(attention_fold_launch, a, n_splits, cuda_values(y, n * a.head_dim), cuda_values(lse, n), m_scratch.partials, acts);
 }
 
 void CudaBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& signal, const Tensor& chunk_signal, const Queries& q,

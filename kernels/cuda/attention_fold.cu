@@ -1,5 +1,5 @@
 // The partial results of a query's splits become its output: one block per (token, head)
-#include "kernels/cuda/ops.h"
+#include "kernels/cuda/acts.cuh"
 #include "kernels/cuda/rotate.cuh"
 
 namespace ks
@@ -8,10 +8,19 @@ namespace ks
 constexpr uint fold_warps = 8u;
 constexpr uint fold_dims = 256u; // that are summed at a time
 
+// Value d of a query's output, of a warp's 32 neighbours each.
+DEVICE void put_output(const AttentionArgs& a, uint query, uint d, float v, float* y, ActGroup* acts)
+{
+    y[uint64_t(query) * a.head_dim + d] = v;
+    if (acts != nullptr) put_acts(v, acts_of(acts, a.n_tokens, query / a.n_heads, query % a.n_heads * a.head_dim + d));
+}
+
 // The warps share the splits, up to the last one that has a slot.
+// twin: with y, or null, its bytes
 __global__ void attention_fold_kernel(AttentionArgs a, uint n_splits, float* y, // (n_tokens, n_heads * head_dim)
                                       float* lse,                               // (n_tokens, n_heads), or none
-                                      const float* partials)                    // (n_tokens * n_heads, n_splits, 4 + head_dim)
+                                      const float* partials,                   // (n_tokens * n_heads, n_splits, 4 + head_dim)
+                                      ActGroup* acts)                          // (n_heads * head_dim / 32, n_tokens)
 {
     begin_kernel();
     KS_SHARED(float, weights, [most_splits]);
@@ -52,21 +61,24 @@ __global__ void attention_fold_kernel(AttentionArgs a, uint n_splits, float* y, 
         for (uint d = threadIdx.x; d < n; d += blockDim.x) {
             float total = 0.f;
             for (uint w = 0u; w < n_warps; w++) total += sums[w * fold_dims + d];
-            (a.rotated != 0u ? head : y + uint64_t(query) * a.head_dim)[base + d] = total * scale;
+            if (a.rotated != 0u)
+                head[base + d] = total * scale;
+            else
+                put_output(a, query, base + d, total * scale, y, acts);
         }
         __syncthreads();
     }
     if (a.rotated != 0u && warp == 0u) {
         rotate_head(head, a.head_dim, lane, true);
-        for (uint d = lane; d < a.head_dim; d += 32u) y[uint64_t(query) * a.head_dim + d] = head[d];
+        for (uint d = lane; d < a.head_dim; d += 32u) put_output(a, query, d, head[d], y, acts);
     }
     if (threadIdx.x == 0u && lse != nullptr) lse[query] = norm_top + log2f(norm);
 }
 
-void attention_fold_launch(const AttentionArgs& a, uint n_splits, float* y, float* lse, const float* partials, cudaStream_t stream)
+void attention_fold_launch(const AttentionArgs& a, uint n_splits, float* y, float* lse, const float* partials, ActGroup* acts, cudaStream_t stream)
 {
     const uint warps = n_splits < 4u * fold_warps ? (n_splits + 3u) / 4u : fold_warps; // a few splits each
-    KS_LAUNCH(attention_fold_kernel, a.n_tokens * a.n_heads, 32u * warps, stream, a, n_splits, y, lse, partials);
+    KS_LAUNCH(attention_fold_kernel, a.n_tokens * a.n_heads, 32u * warps, stream, a, n_splits, y, lse, partials, acts);
 }
 
 } // namespace ks

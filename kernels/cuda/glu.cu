@@ -1,25 +1,27 @@
 // y = act(gate) * up
-#include "kernels/cuda/cuda_util.cuh"
-#include "kernels/cuda/ops.h"
+#include "kernels/cuda/acts.cuh"
 
 namespace ks
 {
 
-// gate may be y
-__global__ void glu_kernel(GluArgs a, float* y, const float* gate, const float* up) // (n) each
+// twin: with y, or null, its bytes. gate may be y
+__global__ void glu_kernel(GluArgs a, float* y, const float* gate, const float* up, // (n) each
+                           ActGroup* acts, uint cols)                               // (cols / 32, n / cols)
 {
     begin_kernel();
     for (uint i = first_thread(); i < a.n; i += threads_of_all()) {
         float g = gate[i];
         // (1 + tanh z) / 2 is sigmoid(2 z); 1.5957692 is 2 sqrt(2 / pi)
         float z = a.act == act_silu ? g : 1.5957691f * (g + 0.044715f * g * g * g);
-        y[i] = g * sigmoid(z) * up[i];
+        const float v = g * sigmoid(z) * up[i];
+        y[i] = v;
+        if (acts != nullptr) put_acts(v, acts_of(acts, a.n / cols, i / cols, i % cols)); // whole warps, by 32 values
     }
 }
 
-void glu_launch(const GluArgs& a, float* y, const float* gate, const float* up, cudaStream_t stream)
+void glu_launch(const GluArgs& a, float* y, const float* gate, const float* up, ActGroup* acts, uint cols, cudaStream_t stream)
 {
-    KS_LAUNCH(glu_kernel, blocks_for(a.n), n_threads, stream, a, y, gate, up);
+    KS_LAUNCH(glu_kernel, blocks_for(a.n), n_threads, stream, a, y, gate, up, acts, cols);
 }
 
 } // namespace ks

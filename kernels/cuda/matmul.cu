@@ -1,8 +1,8 @@
 // y = x W^T, or y += x W^T. A few tokens: one block per tile of eight rows, sixteen threads per row. Many: one per 32 rows and 32 tokens
 // in f32, or per 64 and 64 where the weights are quantised, on the tensor cores.
 // twin: a launch has the rows of all weights that are multiplied with x and are of one format
+#include "kernels/cuda/acts.cuh"
 #include "kernels/cuda/mma.cuh"
-#include "kernels/cuda/ops.h"
 #include "kernels/cuda/unpack.cuh"
 
 namespace ks
@@ -125,22 +125,7 @@ __global__ void __launch_bounds__(n_threads, 2) quantize_kernel(MatmulArgs a, Ac
     uint i = blockIdx.x * (n_threads / 32u) + threadIdx.x / 32u, lane = threadIdx.x % 32u, n_blocks = a.cols / 32u;
     if (i >= n_blocks * a.n_tokens) return; // a whole warp; there is no barrier of the block
     uint t = i / n_blocks, b = i % n_blocks;
-    float v = x[uint64_t(t) * a.cols + 32u * b + lane], top = fabsf(v);
-    KS_UNROLL
-    for (int apart = 8; apart > 0; apart /= 2) top = fmaxf(top, __shfl_xor_sync(all_lanes, top, apart));
-    float scale = top / 127.f;
-    int q = top > 0.f ? __float2int_rn(v * (127.f / top)) : 0, sum = q;
-    KS_UNROLL
-    for (int apart = 8; apart > 0; apart /= 2) sum += __shfl_xor_sync(all_lanes, sum, apart);
-    uint word = uint(q & 255) << (8u * (lane & 3u));
-    word |= __shfl_xor_sync(all_lanes, word, 1);
-    word |= __shfl_xor_sync(all_lanes, word, 2);
-    ActGroup* out = acts + uint64_t(b) * a.n_tokens + t;
-    if (lane % 4u == 0u) out->q[lane / 4u] = int(word);
-    if (lane % 16u == 0u) {
-        out->scale[lane / 16u] = scale;
-        out->sum[lane / 16u] = scale * float(sum);
-    }
+    put_acts(x[uint64_t(t) * a.cols + 32u * b + lane], acts_of(acts, a.n_tokens, t, 32u * b));
 }
 
 // Groups that one thread takes together, since they share words.

@@ -89,9 +89,10 @@ struct RopeTargets {
 
 void fill_launch(uint64_t n, uint* to, uint word, cudaStream_t stream);
 void embed_launch(const EmbedArgs& a, uint format, float* y, const uint* w, const uint* ids, cudaStream_t stream);
-void rmsnorm_launch(const RmsnormArgs& a, float* y, const float* x, const float* w, cudaStream_t stream);
+// Where acts are not null, y is also there in bytes: rows or columns are then multiples of 32 values.
+void rmsnorm_launch(const RmsnormArgs& a, float* y, const float* x, const float* w, ActGroup* acts, cudaStream_t stream);
 void rope_launch(const RopeTargets& to, cudaStream_t stream);
-void glu_launch(const GluArgs& a, float* y, const float* gate, const float* up, cudaStream_t stream);
+void glu_launch(const GluArgs& a, float* y, const float* gate, const float* up, ActGroup* acts, uint cols, cudaStream_t stream);
 void add_launch(const AddArgs& a, float* x, const float* b, cudaStream_t stream);
 void softcap_launch(const SoftcapArgs& a, float* x, cudaStream_t stream);
 void argmax_launch(const ArgmaxArgs& a, uint* best, const float* x, cudaStream_t stream);
@@ -130,7 +131,8 @@ void attention_few_launch(const AttentionArgs& a, uint n_splits, float* partials
 // The same for many queries, on the tensor cores.
 bool attention_many_can(const AttentionArgs& a);
 void attention_many_launch(const AttentionArgs& a, uint n_splits, float* partials, CudaQueries q, CudaSlots s, cudaStream_t stream);
-void attention_fold_launch(const AttentionArgs& a, uint n_splits, float* y, float* lse, const float* partials, cudaStream_t stream);
+void attention_fold_launch(const AttentionArgs& a, uint n_splits, float* y, float* lse, const float* partials, ActGroup* acts,
+                           cudaStream_t stream);
 void kv_score_launch(const KvScoreArgs& s, const AttentionArgs& a, ScoreDecay decay, float* signal, float* chunk_signal, CudaQueries q,
                      CudaSlots all, const float* lse, cudaStream_t stream);
 void select_launch(const CudaSelect& c, cudaStream_t stream);

@@ -1,13 +1,13 @@
 // y[r] = x[first_row + r], divided by its rms, * w, one block per row
-#include "kernels/cuda/cuda_util.cuh"
-#include "kernels/cuda/ops.h"
+#include "kernels/cuda/acts.cuh"
 
 namespace ks
 {
 
-// x may be y
+// twin: with y, or null, its bytes. x may be y
 __global__ void rmsnorm_kernel(RmsnormArgs a, float* y, const float* x, // (rows, dim), x from first_row on
-                               const float* w)                          // (dim)
+                               const float* w,                          // (dim)
+                               ActGroup* acts)                          // (dim / 32, rows)
 {
     begin_kernel();
     KS_SHARED(float, part, [32]); // of each warp
@@ -18,13 +18,17 @@ __global__ void rmsnorm_kernel(RmsnormArgs a, float* y, const float* x, // (rows
     for (uint i = t; i < a.dim; i += blockDim.x) sum += from[i] * from[i];
     sum = block_sum(sum, part);
     float scale = 1.f / sqrtf(sum / float(a.dim) + a.eps);
-    for (uint i = t; i < a.dim; i += blockDim.x) to[i] = from[i] * scale * w[i];
+    for (uint i = t; i < a.dim; i += blockDim.x) {
+        const float v = from[i] * scale * w[i];
+        to[i] = v;
+        if (acts != nullptr) put_acts(v, acts_of(acts, a.rows, blockIdx.x, i)); // whole warps, by 32 values
+    }
 }
 
-void rmsnorm_launch(const RmsnormArgs& a, float* y, const float* x, const float* w, cudaStream_t stream)
+void rmsnorm_launch(const RmsnormArgs& a, float* y, const float* x, const float* w, ActGroup* acts, cudaStream_t stream)
 {
     const uint threads = a.dim <= 128u ? 32u : a.dim <= 1024u ? 128u : 512u; // a few values each
-    KS_LAUNCH(rmsnorm_kernel, a.rows, threads, stream, a, y, x, w);
+    KS_LAUNCH(rmsnorm_kernel, a.rows, threads, stream, a, y, x, w, acts);
 }
 
 } // namespace ks

@@ -66,6 +66,21 @@ TEST_CASE("attention: slots in codes")
     check_ops("attention", cases);
 }
 
+// So many that who reads them goes on to rows that it has asked for.
+TEST_CASE("attention: many slots in codes")
+{
+    const Format codecs[][2] = {
+        {Format::q8, Format::q4}, {Format::turbo4, Format::turbo3}, {Format::polar, Format::polar5}, {Format::kivi, Format::kiviv}};
+    std::vector<OpCase> cases;
+    for (const auto& codec : codecs)
+        for (uint32_t d : {64u, 128u}) {
+            const AttentionShape s = with_codecs(with_codes(with_table(shape(1, 2600, 3, 1, d, 80)), 4, 2564, 2560), codec[0], codec[1]);
+            cases.push_back(make_case(s));
+            cases.push_back(make_case(with_waves(s, 64, rope_halves)));
+        }
+    check_ops("attention", cases);
+}
+
 // The tables list the rows of a group in order, the groups in any.
 TEST_CASE("attention: keys in groups")
 {

@@ -3,8 +3,11 @@
 #include "backends/cuda/cuda_backend.h"
 #include "backends/reference/reference_backend.h"
 #include "runtime/base/backend.h"
+#include "tests/backends/op_harness.h"
 
+#include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <doctest/doctest.h>
 
 using namespace ks;
@@ -85,4 +88,51 @@ TEST_CASE("cuda: where memory is one pool, what is free is what the system can g
     Result<Buffer> buffer = backend.alloc(total_bytes + 1);
     CHECK(buffer.status().code() == Code::no_fit);
     unsetenv("CUDASHIM_INTEGRATED");
+}
+
+// A product of x once as its maker left it, whose floats are taken away, and once more after an upload, which makes its bytes anew.
+static void check_bytes(Bench& bench, const char* maker, const Tensor& x, const Tensor& w, const Tensor& first, const Tensor& second)
+{
+    CAPTURE(maker);
+    const MatmulArgs a{x.rows, w.rows, w.cols, 0};
+    const std::vector<float> values = bench.read(x);
+    memset(x.ptr(), 0, 4 * values.size()); // behind the backend's back
+    const MatmulTarget one{first, w}, other{second, w};
+    bench.backend().matmul(a, &one, 1, x);
+    bench.backend().upload(x.buffer, x.offset, values.data(), 4 * values.size());
+    bench.backend().matmul(a, &other, 1, x);
+    CHECK(bench.read(first) == bench.read(second));
+    CHECK(std::fabs(bench.read(first)[1]) > 0);
+}
+
+TEST_CASE("cuda: what makes the input of a product makes its bytes")
+{
+    for (uint32_t n : {1u, 5u, 40u})
+        for (uint32_t rotated : {0u, 1u}) {
+            CAPTURE(n);
+            Bench bench("cuda", 1);
+            bench.scratch({n, 384, 6, 2, 64});
+            Random random(n);
+            const Tensor w = bench.weight(random_matrix(Format::q8_0, 24, 384, 3)), norm = bench.input(1, 384, random.normals(384));
+            const Tensor x = bench.input(n, 384, random.normals(n * 384)), y = bench.input(n, 384, random.normals(n * 384));
+            const Tensor first = bench.output(n, 24), second = bench.output(n, 24);
+            bench.will_change(y);
+            bench.backend().rmsnorm({n, 384, 1e-5f, 0}, y, x, norm);
+            check_bytes(bench, "rmsnorm", y, w, first, second);
+            bench.backend().glu({n * 384, act_silu}, y, y, x);
+            check_bytes(bench, "glu", y, w, first, second);
+            KvSlots slots;
+            slots.k = bench.input(2 * n, 64, random.normals(2 * n * 64));
+            slots.v = bench.input(2 * n, 64, random.normals(2 * n * 64));
+            slots.view = bench.words(std::vector<uint32_t>(2 * view_words));
+            AttentionArgs a{n, 6, 2, 64, n, 0, 0, 0, 0, 0.125f, 0, 0, 0, 0, 0, rotated};
+            bench.backend().attention(a, y, {x, {}}, slots, Tensor());
+            check_bytes(bench, "attention", y, w, first, second);
+            bench.backend().rmsnorm({n, 384, 1e-5f, 0}, y, x, norm);
+            bench.backend().add({n, 384, 1}, y, norm); // what somebody else wrote to
+            const MatmulTarget one{first, w}, other{second, w};
+            bench.backend().matmul({n, 24, 384, 0}, &one, 1, y);
+            bench.backend().matmul({n, 24, 384, 0}, &other, 1, bench.input(n, 384, bench.read(y)));
+            CHECK(bench.read(first) == bench.read(second));
+        }
 }
