@@ -57,7 +57,6 @@ void Cache::place_layer(CacheLayer& layer, uint32_t chunk, Placer& device, Place
     layer.slots.v = device.take(n_plain, s.head_dim, plain(recipe.v));
     layer.slots.coded_k = device.take(n_coded, s.head_dim, s.k);
     layer.slots.coded_v = device.take(n_coded, s.head_dim, s.v);
-    layer.slots.view = device.take(s.n_kv_heads, view_words);
     if (!s.table) return;
     if (s.n_read) place_selection(layer, recipe, chunk, device);
     const bool merges = recipe.victims == Victims::merge;
@@ -111,7 +110,10 @@ CacheBytes Cache::place_all(const std::vector<CacheLayerSpec>& specs, const Reci
     for (CacheLayer& layer : m_layers)
         if (layer.spec.n_turn) layer.slots.turns = m_turns;
     if (recipe.signal()) m_lse = device.take(chunk, largest.n_heads);
-    m_host_view = host.array<uint32_t>(uint64_t(largest.n_kv_heads) * view_words);
+    m_views = device.take(uint32_t(specs.size()), uint32_t(align_up(largest.n_kv_heads * view_words, device.align / 4)));
+    m_host_views = host.array<uint32_t>(uint64_t(m_views.rows) * m_views.cols);
+    for (uint32_t il = 0; il < specs.size(); il++)
+        m_layers[il].slots.view = {m_views.buffer, m_views.offset + 4ull * il * m_views.cols, specs[il].n_kv_heads, view_words};
     if (stages) {
         const uint32_t n = largest.n_kv_heads * chunk;
         m_chunk.n_rows = chunk;
@@ -196,11 +198,8 @@ void Cache::clear()
         }
         if (layer.counts) std::fill_n(layer.counts, n, 1u);
         if (layer.weights) std::fill_n(layer.weights, 2ull * n, 0.f);
-        const Tensor& weights = layer.slots.weights;
-        if (weights) m_backend->fill(weights.buffer, weights.offset, 8ull * n, 0);
-        if (layer.signal) m_backend->fill(layer.signal.buffer, layer.signal.offset, 4ull * n, 0);
-        const Tensor& state = layer.selection.state;
-        if (state) m_backend->fill(state.buffer, state.offset, 4ull * select_words, 0);
+        for (const Tensor* t : {&layer.slots.weights, &layer.signal, &layer.selection.state})
+            if (*t) m_backend->fill(t->buffer, t->offset, 4ull * t->rows * t->cols, 0);
         layer.fresh = true;
     }
 }
@@ -266,6 +265,24 @@ uint32_t Cache::n_far(uint32_t il, uint32_t end) const
     return s.n_turn || end <= far_position() + 1 ? 0 : std::min(s.n_pinned, s.table ? m_layers[il].held[0] : s.n_pinned);
 }
 
+// Of all layers at once: a copy takes a device as long as it takes to turn to it.
+void Cache::send_views(uint32_t position)
+{
+    uint32_t* to = m_host_views;
+    for (const CacheLayer& layer : m_layers) {
+        const CacheLayerSpec& s = layer.spec;
+        for (uint32_t h = 0; h < s.n_kv_heads; h++) {
+            const uint32_t coded = s.table ? layer.coded[h] : 0, first = coded ? layer.rules.sink_of(s.n_rows) : 0;
+            // In the order of view_before, view_begin, view_coded_begin, view_coded_end, view_position.
+            const uint32_t view[view_words] = {s.table ? layer.held[h] : position, s.table ? layer.begin[h] : 0, first, first + coded,
+                                               position};
+            std::copy_n(view, view_words, to + h * view_words);
+        }
+        to += m_views.cols;
+    }
+    m_backend->upload(m_views.buffer, m_views.offset, m_host_views, 4ull * m_views.rows * m_views.cols);
+}
+
 void Cache::begin_layer(uint32_t il, uint32_t n, uint32_t position)
 {
     m_layer = &m_layers[il];
@@ -279,18 +296,9 @@ void Cache::begin_layer(uint32_t il, uint32_t n, uint32_t position)
     }
     // A ring whose only token takes the place of one that nobody sees any more needs no other.
     m_chunk.staged = s.table ? false : position + n > s.n_rows && n > 1;
-    for (uint32_t h = 0; h < s.n_kv_heads; h++) {
-        m_host_view[h * view_words + view_before] = s.table ? m_layer->held[h] : position;
-        m_host_view[h * view_words + view_begin] = s.table ? m_layer->begin[h] : 0;
-        const uint32_t coded = s.table ? m_layer->coded[h] : 0, first = coded ? m_layer->rules.sink_of(s.n_rows) : 0;
-        m_host_view[h * view_words + view_coded_begin] = first;
-        m_host_view[h * view_words + view_coded_end] = first + coded;
-        m_host_view[h * view_words + view_position] = position;
-        if (s.table && n > m_layer->room(h)) m_chunk.staged = true;
-    }
+    for (uint32_t h = 0; s.table && h < s.n_kv_heads; h++) m_chunk.staged |= n > m_layer->room(h);
     KS_CHECK(!m_chunk.staged || n <= m_chunk.n_rows, "%u tokens staged in %u rows", n, m_chunk.n_rows);
-    const Tensor& t = m_layer->slots.view;
-    m_backend->upload(t.buffer, t.offset, m_host_view, 4ull * s.n_kv_heads * view_words);
+    if (il == 0) send_views(position);
     KvSlots& slots = m_layer->slots;
     slots.chunk_k = m_chunk.staged ? m_chunk.k : Tensor();
     slots.chunk_v = m_chunk.staged ? m_chunk.v : Tensor();

@@ -96,6 +96,7 @@ private:
     void drop_last(CacheLayer& layer, uint32_t head, uint32_t n);
     void ring_moves();
     void make_moves();
+    void send_views(uint32_t position);
     void upload_table(const CacheLayer& layer, uint32_t head, uint32_t first);
 
     Recipe m_recipe;
@@ -112,7 +113,8 @@ private:
     Tensor m_waves;           // (wave_digits * wave_base, n_wave)
     Moves m_moves;
     Tensor m_device_moves[Moves::n_ways];
-    uint32_t* m_host_view = nullptr; // (n_kv_heads, view_words)
+    Tensor m_views;                   // (n_layers, n_kv_heads * view_words), rows begin where tensors may
+    uint32_t* m_host_views = nullptr; // the same
 
     CacheLayer* m_layer = nullptr; // in flight
     uint32_t m_il = 0;

@@ -270,24 +270,17 @@ Queries Model::turn_heads(const Tensor& q, const Tensor& k, const Tensor& v, uin
     auto rope = [&] { m_backend->rope(targets, std::exchange(n_targets, 0)); };
 
     Queries queries{q, {}};
-    if (!local && m_a.q_far && m_cache.n_far(il, m_position + n)) {
-        queries.far = first_rows(m_a.q_far, n);
-        take(queries.far, q, far_angles, rotates);
-    }
+    const bool far = !local && m_a.q_far && m_cache.n_far(il, m_position + n);
+    if (far) take(queries.far = first_rows(m_a.q_far, n), q, far_angles, rotates);
     if (const Tensor& by_bias = m_w.layers[il].key_turns) {
-        queries.bias = first_rows(m_a.q_bias, n);
-        if (queries.far) queries.bias_far = first_rows(m_a.q_bias_far, n);
-        take(queries.bias, q, angles, false);
-        if (queries.far) take(queries.bias_far, q, far_angles, false);
+        take(queries.bias = first_rows(m_a.q_bias, n), q, angles, false);
+        if (far) take(queries.bias_far = first_rows(m_a.q_bias_far, n), q, far_angles, false);
         rope();
         for (const Tensor* t : {&queries.bias, &queries.bias_far})
             if (*t) take(*t, *t, by_bias, false, m_c.n_kv_heads);
     }
     if (n_targets) rope();
-    if (!local && m_cache.compares_queries()) {
-        queries.plain = q;
-        queries.q = first_rows(m_a.q_turned, n);
-    }
+    if (!local && m_cache.compares_queries()) queries.plain = q, queries.q = first_rows(m_a.q_turned, n);
     if (!spec.n_turn) take(queries.q, q, angles, rotates), take(k, k, angles, rotates);
     if (spec.rotates_values()) take(v, v, {}, true);
     if (n_targets) rope();
