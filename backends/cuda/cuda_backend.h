@@ -53,7 +53,7 @@ private:
         uint64_t bytes = 0;
     };
     Scratch place(const ScratchShape& shape, uint8_t* memory) const;
-    uint32_t splits_of(uint32_t rows, uint32_t n_tokens, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim) const;
+    uint32_t splits_of(const AttentionShare& share, uint32_t n_tokens, uint32_t n_heads, uint32_t n_kv_heads) const;
     uint64_t n_partials(const ScratchShape& shape) const;
     ActGroup* acts_of(const Tensor& y, uint32_t n_tokens, uint32_t cols, uint32_t unit);
 

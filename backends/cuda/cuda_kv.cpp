@@ -8,21 +8,31 @@
 namespace ks
 {
 
-// Blocks that share the slots of the same queries, of which each has so many, where the queries alone keep too few multiprocessors busy.
-uint32_t CudaBackend::splits_of(uint32_t rows, uint32_t n_tokens, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim) const
+// Blocks that share the slots of the same queries, where the queries alone keep too few multiprocessors busy: all at a time.
+uint32_t CudaBackend::splits_of(const AttentionShare& share, uint32_t n_tokens, uint32_t n_heads, uint32_t n_kv_heads) const
 {
-    const uint64_t n = uint64_t(n_tokens) * (n_heads / n_kv_heads), n_blocks = (n + rows - 1) / rows * n_kv_heads;
-    const uint64_t at_a_time = uint64_t(m_device.n_processors) * (rows != many_rows ? 4 : head_dim == 64 ? 3 : 2);
+    const uint64_t n = uint64_t(n_tokens) * (n_heads / n_kv_heads), n_blocks = (n + share.rows - 1) / share.rows * n_kv_heads;
+    const uint64_t at_a_time = uint64_t(m_device.n_processors) * share.blocks;
     return uint32_t(std::min<uint64_t>(std::max<uint64_t>(1, at_a_time / n_blocks), most_splits));
 }
 
-// Of any number of tokens up to that of a chunk.
+static AttentionShare usual_share(uint32_t head_dim)
+{
+    return {attention_rows(head_dim), 4};
+}
+
+static AttentionShare many_share(uint32_t head_dim)
+{
+    return {many_rows, head_dim == 64 ? 3u : 2u};
+}
+
+// Of any number of tokens up to that of a chunk. The kernel of a few queries has no more splits than the usual one.
 uint64_t CudaBackend::n_partials(const ScratchShape& shape) const
 {
     uint64_t most = 0;
     for (uint32_t n = 1; n <= shape.n_tokens && shape.n_heads && shape.head_dim; n++)
-        for (uint32_t rows : {attention_rows(shape.head_dim), many_rows})
-            most = std::max(most, uint64_t(n) * shape.n_heads * splits_of(rows, n, shape.n_heads, shape.n_kv_heads, shape.head_dim));
+        for (const AttentionShare& share : {usual_share(shape.head_dim), many_share(shape.head_dim)})
+            most = std::max(most, uint64_t(n) * shape.n_heads * splits_of(share, n, shape.n_heads, shape.n_kv_heads));
     return most * (4 + shape.head_dim);
 }
 
@@ -113,7 +123,8 @@ void CudaBackend::attention(const AttentionArgs& a, const Tensor& y, const Queri
     const CudaQueries queries = queries_of(a, q, slots);
     const CudaSlots all = slots_of(a, slots);
     const bool few = attention_few_can(a, all), many = !few && attention_many_can(a);
-    const uint32_t n_splits = splits_of(many ? many_rows : attention_rows(a.head_dim), a.n_tokens, a.n_heads, a.n_kv_heads, a.head_dim);
+    const AttentionShare share = few ? attention_few_share(a, all) : many ? many_share(a.head_dim) : usual_share(a.head_dim);
+    const uint32_t n_splits = splits_of(share, a.n_tokens, a.n_heads, a.n_kv_heads);
     const auto launch = few ? attention_few_launch : many ? attention_many_launch : attention_launch;
     m_stream.run(launch, a, n_splits, m_scratch.partials, queries, all);
     ActGroup* acts = acts_of(y, a.n_tokens, a.n_heads * a.head_dim, a.head_dim);

@@ -465,6 +465,13 @@ bool attention_few_can(const AttentionArgs& a, const CudaSlots& s)
     return few && !a.n_turn && can_wave && (a.head_dim == 64u || a.head_dim == 128u || a.head_dim == 256u);
 }
 
+AttentionShare attention_few_share(const AttentionArgs& a, const CudaSlots& s)
+{
+    const uint n = a.n_tokens * (a.n_heads / a.n_kv_heads), blocks = (n + most_few_rows - 1u) / most_few_rows, rows = (n + blocks - 1u) / blocks;
+    const bool coded = !are_halves(s);
+    return {most_few_rows, few_blocks(a.head_dim, coded && rows == 3u ? 4u : a.n_wave != 0u ? 4u : rows, coded)};
+}
+
 void attention_few_launch(const AttentionArgs& a, uint n_splits, float* partials, CudaQueries q, CudaSlots s, cudaStream_t stream)
 {
     if (a.head_dim == 64u) launch_few<64u>(a, n_splits, partials, q, s, stream);

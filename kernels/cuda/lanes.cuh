@@ -402,7 +402,7 @@ KS_ROWS(GroupCodec<codec_kivi>, LaneKiviGroup<codec_kivi, 4u, d>);
 KS_ROWS(GroupCodec<codec_kivi2>, LaneKiviGroup<codec_kivi2, 2u, d>);
 #undef KS_ROWS
 
-// Where the rows of a coded cache lie, whatever its codec; of groups, what all rows of one share comes first.
+// Where the rows of a cache lie, whatever its format; of groups, what all rows of one share comes first.
 struct RowPlaces {
     const char *rows, *tails;
     uint row_bytes, tail_bytes, group_bytes;
@@ -410,7 +410,7 @@ struct RowPlaces {
 
 template <uint d> DEVICE RowPlaces places_of(const CudaCache& cache)
 {
-    RowPlaces to = {};
+    RowPlaces to = {reinterpret_cast<const char*>(cache.words), nullptr, cache.format == plain_f16 ? 2u * d : 4u * d, 0u, 0u};
     with_codec(cache.format, [&](auto codec) {
         using C = decltype(codec);
         const uint* tails = cache.words + uint64_t(cache.n_rows) * C::words(d);

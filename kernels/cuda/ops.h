@@ -115,6 +115,10 @@ void kv_move_launch(const KvMoveArgs& a, CudaCache to, CudaCache from, const uin
 
 constexpr uint most_splits = 1024u; // blocks that share the slots of a query
 
+// Queries of a KV head that a block of attention has, and how many such blocks a multiprocessor has at a time.
+struct AttentionShare {
+    uint rows, blocks;
+};
 // Queries of a KV head that a block of attention has; on the tensor cores more.
 FN uint attention_rows(uint head_dim)
 {
@@ -127,6 +131,7 @@ void turn_queries_launch(const AttentionArgs& a, float* turned, const float* q, 
 void attention_launch(const AttentionArgs& a, uint n_splits, float* partials, CudaQueries q, CudaSlots s, cudaStream_t stream);
 // The same for a few queries of the usual heads.
 bool attention_few_can(const AttentionArgs& a, const CudaSlots& s);
+AttentionShare attention_few_share(const AttentionArgs& a, const CudaSlots& s);
 void attention_few_launch(const AttentionArgs& a, uint n_splits, float* partials, CudaQueries q, CudaSlots s, cudaStream_t stream);
 // The same for many queries, on the tensor cores.
 bool attention_many_can(const AttentionArgs& a);

@@ -115,8 +115,14 @@ TEST_CASE("cache: the layers fill exactly the bytes that were asked for, apart a
         CHECK(slots.k.offset >= end);
         CHECK(slots.k.rows == specs[il].n_kv_heads * specs[il].n_rows);
         CHECK(slots.v.offset >= slots.k.offset + 4ull * slots.k.rows * slots.k.cols);
-        CHECK(slots.view.offset >= slots.v.offset + 2ull * slots.v.rows * slots.v.cols);
-        end = slots.view.offset + 4ull * slots.view.rows * slots.view.cols;
+        end = slots.v.offset + 2ull * slots.v.rows * slots.v.cols;
+    }
+    for (uint32_t il = 0; il < specs.size(); il++) { // sent at once, so side by side
+        const Tensor& view = cache.layer(il).slots.view;
+        CHECK(view.offset % 64 == 0);
+        CHECK(view.offset >= end);
+        CHECK(view.rows * view.cols == specs[il].n_kv_heads * view_words);
+        end = view.offset + 4ull * view.rows * view.cols;
     }
     CHECK(end <= bytes);
     CHECK(bytes - end < 64);
