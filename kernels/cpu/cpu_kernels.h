@@ -85,7 +85,7 @@ KS_INLINE static void ask(const Ahead& ahead, uint32_t i)
 // Of n rows from `begin` on, which mostly lie side by side.
 KS_INLINE static void ask(const Ahead& ahead, uint32_t begin, uint32_t n)
 {
-    if (begin >= ahead.n) return;
+    if (begin >= ahead.n || n == 0) return;
     const uint32_t end = begin + n < ahead.n ? begin + n : ahead.n, rows = end - begin;
     if (ahead.rows[end - 1] - ahead.rows[begin] != rows - 1 || ahead.n_bytes != ahead.row_bytes) {
         for (uint32_t i = begin; i < end; i++) ask(ahead, i);

@@ -66,6 +66,22 @@ TEST_CASE("attention: slots in codes")
     check_ops("attention", cases);
 }
 
+// So few that a share of them is none, with others behind them.
+TEST_CASE("attention: few slots in codes")
+{
+    std::vector<OpCase> cases;
+    for (Format format : all_codecs())
+        for (uint32_t d : {64u, 128u, 256u})
+            for (uint32_t group : {1u, 4u})
+                for (uint32_t n_coded : {1u, 2u, 3u}) {
+                    const AttentionShape s = with_table(shape(1, 300, group, 1, d, 300));
+                    const Format keys =
+                        codec_info(format).group == 1 && format != Format::kiviv && format != Format::kivi2v ? format : Format::q8;
+                    cases.push_back(make_case(with_codecs(with_codes(s, 4, 4 + n_coded, 8), keys, format)));
+                }
+    check_ops("attention", cases);
+}
+
 // So many that who reads them goes on to rows that it has asked for.
 TEST_CASE("attention: many slots in codes")
 {
