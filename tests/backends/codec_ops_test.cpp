@@ -160,7 +160,7 @@ TEST_CASE("codecs: kv_move and kv_read")
     check_ops("kv_read", reads);
 }
 
-// Rotated by rope, which turns nothing; or back by attention, of a single slot that is all there is to see.
+// Rotated by rope, which turns nothing; or back by attention, whose tokens see nothing but themselves.
 static OpCase rotate_case(uint32_t n_tokens, uint32_t n_heads, uint32_t d, bool back, bool timed = false)
 {
     auto x = std::make_shared<std::vector<float>>(Random(d).normals(uint64_t(n_tokens) * n_heads * d));
@@ -175,10 +175,13 @@ static OpCase rotate_case(uint32_t n_tokens, uint32_t n_heads, uint32_t d, bool 
         Backend* backend = &bench.backend();
         const RopeTarget target{{n_tokens, n_heads, d, 0, 0, 0, 1}, y, y, {}};
         if (!back) return Prepared{[=] { backend->rope(&target, 1); }, {y}};
-        AttentionShape s = shape(1, 0, n_heads, n_heads, d);
+        AttentionShape s = shape(n_tokens, 0, n_heads, n_heads, d, 0, 1);
         s.a.rotated = 1;
         bench.scratch(scratch_of(s));
-        Tensor out = bench.output(1, n_heads * d), slots = bench.input(n_heads, d, *x);
+        std::vector<float> rows(x->size()); // of heads, then of tokens
+        for (uint32_t i = 0; i < n_tokens * n_heads; i++)
+            std::copy_n(&(*x)[uint64_t(i) * d], d, &rows[uint64_t(i % n_heads * n_tokens + i / n_heads) * d]);
+        Tensor out = bench.output(n_tokens, n_heads * d), slots = bench.input(n_heads * n_tokens, d, rows);
         Tensor view = bench.words(std::vector<uint32_t>(n_heads * view_words));
         KvSlots all;
         all.k = all.v = slots;
@@ -200,7 +203,7 @@ TEST_CASE("rotate")
 {
     std::vector<OpCase> cases;
     for (uint32_t d : {2u, 7u, 8u, 16u, 32u, 40u, 64u, 72u, 80u, 96u, 100u, 128u, 192u, 256u, 512u})
-        for (bool back : {false, true}) cases.push_back(rotate_case(back ? 1 : d == 96 ? 50 : 3, 3, d, back));
+        for (bool back : {false, true}) cases.push_back(rotate_case(d == 96 ? 50 : 3, 3, d, back));
     for (uint32_t n_tokens : {1u, 256u}) cases.push_back(rotate_case(n_tokens, 9, 64, false, true));
     check_ops("rotate", cases);
 }
@@ -269,10 +272,12 @@ TEST_CASE("rope: several tensors, rotated")
 TEST_CASE("rotate: back is back")
 {
     for (uint32_t d : kHeadDims) {
-        const std::vector<float> x = Random(d).normals(d);
+        const std::vector<float> x = Random(d).normals(5 * d);
         std::vector<float> y = x;
-        rotate_head(y.data(), d, false);
-        rotate_head(y.data(), d, true);
-        for (uint32_t i = 0; i < d; i++) CHECK(std::fabs(x[i] - y[i]) < 2e-6f);
+        for (uint32_t i = 0; i < 5 * d; i += d) {
+            rotate_head(&y[i], d, false);
+            rotate_head(&y[i], d, true);
+        }
+        for (uint32_t i = 0; i < 5 * d; i++) CHECK(std::fabs(x[i] - y[i]) < 2e-6f);
     }
 }
