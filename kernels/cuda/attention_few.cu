@@ -417,19 +417,28 @@ attention_few_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n
 
 constexpr uint most_few_rows = 4u; // of a block
 
+static uint few_row_blocks(const AttentionArgs& a) { return (a.n_tokens * (a.n_heads / a.n_kv_heads) + most_few_rows - 1u) / most_few_rows; }
+
+// The queries of a block of the kernel that runs: codes take longer to compile than a row to compute, and models whose keys have a bias
+// have many queries for each.
+static uint few_rows(const AttentionArgs& a, bool coded)
+{
+    const uint blocks = few_row_blocks(a), rows = (a.n_tokens * (a.n_heads / a.n_kv_heads) + blocks - 1u) / blocks;
+    return a.n_wave != 0u || (coded && rows == 3u) ? most_few_rows : rows;
+}
+
 template <uint d, bool coded> static void launch_few(const AttentionArgs& a, uint n_splits, float* partials, const CudaQueries& q,
                                                      const CudaSlots& s, cudaStream_t stream)
 {
-    const uint n = a.n_tokens * (a.n_heads / a.n_kv_heads), blocks = (n + most_few_rows - 1u) / most_few_rows;
-    const dim3 grid(blocks, a.n_kv_heads, n_splits);
-    const uint rows = (n + blocks - 1u) / blocks;
-    if constexpr (coded && d != 256u) // models whose keys have a bias have many queries for each
+    const dim3 grid(few_row_blocks(a), a.n_kv_heads, n_splits);
+    const uint rows = few_rows(a, coded);
+    if constexpr (coded && d != 256u)
         if (a.n_wave != 0u) return KS_LAUNCH((attention_few_kernel<d, 4u, true, true>), grid, n_threads, stream, a, partials, q, s);
     if (rows == 1u)
         KS_LAUNCH((attention_few_kernel<d, 1u, coded, false>), grid, n_threads, stream, a, partials, q, s);
     else if (!coded && rows == 3u)
         KS_LAUNCH((attention_few_kernel<d, 3u, false, false>), grid, n_threads, stream, a, partials, q, s);
-    else if (rows <= 2u) // codes take longer to compile than a row to compute
+    else if (rows == 2u)
         KS_LAUNCH((attention_few_kernel<d, 2u, coded, false>), grid, n_threads, stream, a, partials, q, s);
     else
         KS_LAUNCH((attention_few_kernel<d, 4u, coded, false>), grid, n_threads, stream, a, partials, q, s);
@@ -467,9 +476,8 @@ bool attention_few_can(const AttentionArgs& a, const CudaSlots& s)
 
 AttentionShare attention_few_share(const AttentionArgs& a, const CudaSlots& s)
 {
-    const uint n = a.n_tokens * (a.n_heads / a.n_kv_heads), blocks = (n + most_few_rows - 1u) / most_few_rows, rows = (n + blocks - 1u) / blocks;
     const bool coded = !are_halves(s);
-    return {most_few_rows, few_blocks(a.head_dim, coded && rows == 3u ? 4u : a.n_wave != 0u ? 4u : rows, coded)};
+    return {most_few_rows, few_blocks(a.head_dim, few_rows(a, coded), coded)};
 }
 
 void attention_few_launch(const AttentionArgs& a, uint n_splits, float* partials, CudaQueries q, CudaSlots s, cudaStream_t stream)
