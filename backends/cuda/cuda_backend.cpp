@@ -107,6 +107,7 @@ CudaBackend::Scratch CudaBackend::place(const ScratchShape& shape, uint8_t* memo
         s.bytes = std::max(s.bytes, partials_end);
     }
     take(&s.turned, 2 * n_values * shape.n_tokens);
+    take(&s.restored, n_restored(shape));
     if (!shape.selected_slots) return s;
     take(&s.select.query, n_values);
     take(&s.select.plain, n_values);

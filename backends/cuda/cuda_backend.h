@@ -49,12 +49,15 @@ private:
         ActGroup* acts = nullptr;  // (max_cols / 32, n_tokens)
         float* partials = nullptr; // (n_tokens * n_heads, splits, 4 + head_dim)
         float* turned = nullptr;   // (2, n_tokens, n_heads * head_dim) queries as they meet near and grouped keys
+        uint* restored = nullptr;  // a RestoredRoom's
         CudaSelectRoom select{};
         uint64_t bytes = 0;
     };
     Scratch place(const ScratchShape& shape, uint8_t* memory) const;
     uint32_t splits_of(const AttentionShare& share, uint32_t n_tokens, uint32_t n_heads, uint32_t n_kv_heads) const;
     uint64_t n_partials(const ScratchShape& shape) const;
+    uint64_t n_restored(const ScratchShape& shape) const;
+    RestoredRoom restored_room(const AttentionArgs& a, const KvSlots& slots, bool halves, uint32_t* n_splits) const;
     ActGroup* acts_of(const Tensor& y, uint32_t n_tokens, uint32_t cols, uint32_t unit);
 
     CudaSlots slots_of(const AttentionArgs& a, const KvSlots& slots) const;

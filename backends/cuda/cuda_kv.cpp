@@ -36,6 +36,29 @@ uint64_t CudaBackend::n_partials(const ScratchShape& shape) const
     return most * (4 + shape.head_dim);
 }
 
+// Words for rows of codes as halves: of so many slots that a round takes long beside what it begins and ends with, where blocks have all
+// slots of a head, and where as many as run at a time share them.
+uint64_t CudaBackend::n_restored(const ScratchShape& shape) const
+{
+    if (!shape.coded_slots || !many_heads(shape.head_dim)) return 0;
+    const uint64_t at_a_time = uint64_t(m_device.n_processors) * many_share(shape.head_dim).blocks;
+    const uint64_t shared = (64 * at_a_time + shape.n_kv_heads - 1) / shape.n_kv_heads, most = uint64_t(shape.coded_slots) + shape.n_tokens;
+    return shape.n_kv_heads * std::max<uint64_t>(64, std::min(std::max<uint64_t>(512, shared), most)) * 2 * shape.head_dim;
+}
+
+// One round and no words where nothing is to be restored; else fewer splits where there is no room for a tile of each.
+RestoredRoom CudaBackend::restored_room(const AttentionArgs& a, const KvSlots& slots, bool halves, uint32_t* n_splits) const
+{
+    if (halves && !a.n_wave) return {nullptr, 0, 1, 0};
+    const uint64_t fit = n_restored(m_shape) / (uint64_t(a.n_kv_heads) * (2 * a.head_dim + a.n_wave)) / 32;
+    KS_CHECK(fit > 0, "attention: codes of %u heads of %u, no scratch for any", a.n_kv_heads, a.head_dim);
+    *n_splits = uint32_t(std::min<uint64_t>(*n_splits, fit));
+    const uint64_t each = fit / *n_splits * 32, held = slots.table ? slots.table.cols : a.n_rows;
+    const uint64_t before = std::min<uint64_t>(slots.n_before, a.window ? std::min<uint64_t>(held, a.n_pinned + a.window) : held);
+    const uint64_t share = std::max<uint64_t>((before + a.n_tokens + *n_splits - 1) / *n_splits, least_share);
+    return {m_scratch.restored, uint32_t(each), uint32_t((share + each - 1) / each), 0};
+}
+
 // How the kernels number a cache's formats (kernels/cuda/cache.cuh).
 static uint32_t format_of(Format format)
 {
@@ -124,9 +147,12 @@ void CudaBackend::attention(const AttentionArgs& a, const Tensor& y, const Queri
     const CudaSlots all = slots_of(a, slots);
     const bool few = attention_few_can(a, all), many = !few && attention_many_can(a);
     const AttentionShare share = few ? attention_few_share(a, all) : many ? many_share(a.head_dim) : usual_share(a.head_dim);
-    const uint32_t n_splits = splits_of(share, a.n_tokens, a.n_heads, a.n_kv_heads);
-    const auto launch = few ? attention_few_launch : many ? attention_many_launch : attention_launch;
-    m_stream.run(launch, a, n_splits, m_scratch.partials, queries, all);
+    uint32_t n_splits = splits_of(share, a.n_tokens, a.n_heads, a.n_kv_heads);
+    if (many) {
+        const RestoredRoom room = restored_room(a, slots, are_halves(all), &n_splits);
+        m_stream.run(attention_many_launch, a, n_splits, m_scratch.partials, queries, all, room);
+    } else
+        m_stream.run(few ? attention_few_launch : attention_launch, a, n_splits, m_scratch.partials, queries, all);
     ActGroup* acts = acts_of(y, a.n_tokens, a.n_heads * a.head_dim, a.head_dim);
     m_stream.run(attention_fold_launch, a, n_splits, cuda_values(y, n * a.head_dim), cuda_values(lse, n), m_scratch.partials, acts);
 }

@@ -1,174 +1,12 @@
-// Attention of many queries, as prompts have them, on the tensor cores: a warp has 16 queries, a block 64, and a tile of slots is decoded
-// once for all. A float is the sum of two halves, the nearest one and the nearest to what is left, and products are of all pairs that
-// matter, so that what comes out is as exact as f32. A cache of halves has nothing left.
+// Attention of many queries, as prompts have them, on the tensor cores: a warp has 16 queries, a block 64. A float is the sum of two
+// halves, the nearest one and the nearest to what is left, and products are of all pairs that matter, so that what comes out is as exact
+// as f32. A cache of halves has nothing left; rows of others are restored once for all blocks of queries (attention_restore.cu), as many
+// at a time as there is room for: a round, after which the blocks leave their partial results and go on with them in the next.
 // twin: none, it is the fast one of attention
-#include "kernels/cuda/eight.cuh"
-#include "kernels/cuda/mma.cuh"
-#include "kernels/cuda/slots.cuh"
+#include "kernels/cuda/many.cuh"
 
 namespace ks
 {
-
-constexpr uint many_slots = 32u;
-
-// Where a slot lies, and its log-weights.
-struct ManySlot {
-    uint index, source, row;
-    float more, less;
-};
-
-// Of halves.
-struct alignas(16) ManyRow {
-    const uint *key, *value;
-};
-
-template <bool coded> struct ManySlots {
-    uint index[many_slots];
-    float more[many_slots], less[many_slots];
-    uint source[coded ? many_slots : 1u], row[coded ? many_slots : 1u];
-    ManyRow rows[coded ? 1u : many_slots];
-    Span tile;     // those behind its last one repeat it
-    uint are_seen; // by all of the block's queries, and none repeats another
-    uint is_rough; // some are of no halves
-};
-
-// Rows of halves, two to a word.
-template <uint d, bool coded> struct ManyTile {
-    static constexpr uint row_words = d / 2u + 4u;   // rows of fragments never meet in a bank
-    static constexpr uint n_parts = coded ? 2u : 1u; // the nearest halves, and what is left
-    uint keys[n_parts][many_slots * row_words];
-    uint values[n_parts][many_slots * row_words];
-};
-
-// While products are made of one tile, a cache of halves copies the next, and the slots of the one behind it are looked up.
-template <uint d, bool coded> struct ManyShared {
-    static constexpr uint n_tiles = coded ? 1u : 2u, n_slots = 3u;
-    ManyTile<d, coded> tiles[n_tiles];
-    ManySlots<coded> slots[n_slots];
-    Levels levels[coded ? pass_chunk + 1u : 1u];
-    Head head;
-    Span share, tokens; // of this block: slots and queries
-};
-
-// The tile that begins at slot nth: far slots are the first ones, and have tiles of their own.
-DEVICE Span tile_from(const AttentionArgs& a, const Head& h, uint nth, uint end)
-{
-    const uint index = index_of(h, nth);
-    if (index < a.n_far) end = min(end, nth + a.n_far - index);
-    return {nth, min(end, nth + many_slots)};
-}
-
-DEVICE ManySlot find_slot(const AttentionArgs& a, const CudaSlots& s, const Head& h, const Span& tile)
-{
-    if (tile.begin == tile.end) return {};
-    const uint index = index_of(h, min(tile.begin + threadIdx.x % 32u, tile.end - 1u));
-    const uint source = source_of(a, h, index), slot = slot_of(a, s, h, index);
-    return {index, source, row_of_slot(a, source, slot), log_weight(a, s, h, index, slot, 0u), log_weight(a, s, h, index, slot, 1u)};
-}
-
-DEVICE bool is_rough(const CudaSlots& s, uint source)
-{
-    return pool_of(s, source, false).format != plain_f16 || pool_of(s, source, true).format != plain_f16;
-}
-
-// By one warp: a tile's slots as its lanes found them, for queries of some tokens.
-template <bool coded>
-DEVICE void put_slots(const AttentionArgs& a, const CudaSlots& s, const Head& h, const Span& tokens, const ManySlot& slot, const Span& tile,
-                      ManySlots<coded>& to)
-{
-    const uint lane = threadIdx.x % 32u;
-    const bool seen = sees(a, h, tokens.begin, slot.index) && sees(a, h, tokens.end - 1u, slot.index);
-    const bool all = __all_sync(all_lanes, seen && tile.begin + lane < tile.end) != 0;
-    if (lane == 0u) to.tile = tile;
-    if (lane == 0u) to.are_seen = all;
-    to.index[lane] = slot.index;
-    to.more[lane] = slot.more;
-    to.less[lane] = slot.less;
-    if constexpr (coded) {
-        const bool rough = __any_sync(all_lanes, is_rough(s, slot.source)) != 0;
-        if (lane == 0u) to.is_rough = rough;
-        to.source[lane] = slot.source;
-        to.row[lane] = slot.row;
-    } else {
-        const uint64_t at = uint64_t(slot.row) * (a.head_dim / 2u);
-        to.rows[lane] = {pool_of(s, slot.source, false).words + at, pool_of(s, slot.source, true).words + at};
-    }
-}
-
-// What the nearest half leaves of a value; values above the halves' range have none that is near.
-DEVICE float rest_of(float x) { return x - HALF_TO_FLOAT(nearest_half(x)); }
-DEVICE float in_range(float x) { return fminf(65504.f, fmaxf(-65504.f, x)); }
-
-// Eight dims as words of a row, and at `left` what their nearest halves leave, or null.
-DEVICE void put_eight(const float (&x)[8], uint* near, uint* left)
-{
-    uint words[4], rest[4];
-    KS_UNROLL
-    for (uint k = 0u; k < 8u; k += 2u) {
-        const float u = in_range(x[k]), v = in_range(x[k + 1u]);
-        words[k / 2u] = two_halves(u, v);
-        rest[k / 2u] = two_halves(rest_of(u), rest_of(v));
-    }
-    *reinterpret_cast<uint4*>(near) = make_uint4(words[0], words[1], words[2], words[3]);
-    if (left != nullptr) *reinterpret_cast<uint4*>(left) = make_uint4(rest[0], rest[1], rest[2], rest[3]);
-}
-
-// Begins to copy the keys and values of slots in pools of halves.
-template <uint d> DEVICE void copy_tile(const ManySlots<false>& slots, ManyTile<d, false>& tile)
-{
-    constexpr uint eights = d / 8u, at_once = n_threads / eights; // slots
-    const uint slot = threadIdx.x / eights, j = threadIdx.x % eights;
-    if (slots.tile.begin == slots.tile.end) return;
-    ManyRow rows[many_slots / at_once];
-    KS_UNROLL
-    for (uint i = 0u; i < many_slots / at_once; i++) rows[i] = slots.rows[slot + i * at_once];
-    KS_UNROLL
-    for (uint i = 0u; i < many_slots / at_once; i++) {
-        const uint at = (slot + i * at_once) * ManyTile<d, false>::row_words + 4u * j;
-        copy_16(tile.keys[0] + at, rows[i].key + 4u * j);
-        copy_16(tile.values[0] + at, rows[i].value + 4u * j);
-    }
-}
-
-// Sixteen dims of a row, eights j and the next: neighbours lie in the same words, and the format is asked for once.
-template <uint n_words>
-DEVICE void decode_sixteen(const CudaCache& cache, uint row, uint j, uint d, const float* levels, uint at, bool rough,
-                           uint (&parts)[2][n_words])
-{
-    float x[2][8];
-    load_eights<true, 2u>(cache, row, j, d, levels, x);
-    KS_UNROLL
-    for (uint k = 0u; k < 2u; k++) put_eight(x[k], parts[0] + at + 4u * k, rough ? parts[1] + at + 4u * k : nullptr);
-}
-
-template <uint d> DEVICE void decode_tile(const CudaSlots& s, const ManySlots<true>& slots, const Levels* levels, ManyTile<d, true>& tile)
-{
-    constexpr uint pairs = d / 16u;
-    const bool rough = slots.is_rough != 0u;
-    for (uint i = threadIdx.x; i < many_slots * pairs; i += n_threads) {
-        const uint slot = i / pairs, j = 2u * (i % pairs), at = slot * ManyTile<d, true>::row_words + 4u * j;
-        const uint source = slots.source[slot], row = slots.row[slot];
-        decode_sixteen(pool_of(s, source, false), row, j, d, levels[source].k, at, rough, tile.keys);
-        decode_sixteen(pool_of(s, source, true), row, j, d, levels[source].v, at, rough, tile.values);
-    }
-}
-
-// The waves of a tile's slots, in the place of their keys: where the values of a head are that they meet.
-template <uint d>
-DEVICE void put_waves(const AttentionArgs& a, const CudaSlots& s, const Head& h, const ManySlots<true>& slots, ManyTile<d, true>& tile)
-{
-    const uint half = a.n_wave / 2u;
-    for (uint i = threadIdx.x; i < many_slots * half; i += n_threads) {
-        const uint slot = i / half, pair = i % half;
-        const WavePair w = wave_pair(a, s, position_of(s, h, slots.index[slot]), 0u, pair);
-        KS_UNROLL
-        for (uint part = 0u; part < 2u; part++) {
-            uint16_t* row = reinterpret_cast<uint16_t*>(tile.keys[part] + slot * ManyTile<d, true>::row_words);
-            row[WAVE_PLACE(pair, a.n_wave, a.pairs)] = uint16_t(nearest_half(part == 0u ? w.cosine : rest_of(w.cosine)));
-            row[WAVE_PLACE(half + pair, a.n_wave, a.pairs)] = uint16_t(nearest_half(part == 0u ? w.sine : rest_of(w.sine)));
-        }
-    }
-}
 
 // A warp's 16 queries as fragments, those of each 16 dims.
 template <uint d> struct ManyQueries {
@@ -406,40 +244,60 @@ DEVICE void put_partials(const AttentionArgs& a, float* partials, uint head, uin
     }
 }
 
+// What a block left of a query in the round before.
+template <uint d>
+DEVICE void load_partials(const AttentionArgs& a, float* partials, uint head, uint first_row, ManyState& state, float (&sum)[d / 8u][4])
+{
+    const uint lane = threadIdx.x % 32u, group = a.n_heads / a.n_kv_heads;
+    KS_UNROLL
+    for (uint low = 0u; low < 2u; low++) {
+        const uint query = first_row + lane / 4u + 8u * low;
+        if (query >= a.n_tokens * group) continue;
+        const float* from = partial_of(a, partials, head, query);
+        state.top[low] = from[0];
+        state.norm_top[low] = from[1];
+        state.norm[low] = lane % 4u == 0u ? from[2] : 0.f;
+        KS_UNROLL
+        for (uint j = 0u; j < d / 8u; j++) {
+            sum[j][2u * low] = from[4u + 8u * j + 2u * (lane % 4u)];
+            sum[j][2u * low + 1u] = from[4u + 8u * j + 2u * (lane % 4u) + 1u];
+        }
+    }
+}
+
 // Blocks that a multiprocessor's registers are for.
 constexpr uint many_blocks(uint d, bool coded) { return d != 64u ? 2u : coded || mma_is_by_hand ? 3u : 4u; }
 
 template <uint d, bool coded, bool waves> __global__ void __launch_bounds__(n_threads, many_blocks(d, coded))
 attention_many_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n_splits, 4 + head_dim)
-                      CudaQueries q, CudaSlots s)
+                      CudaQueries q, CudaSlots s, RestoredRoom room)
 {
     begin_kernel();
     using Shared = ManyShared<d, coded>;
     KS_SHARED(Shared, all_shared, [1]);
     Shared& shared = all_shared[0];
-    const uint group = a.n_heads / a.n_kv_heads, block_row = blockIdx.x * many_rows, first_row = block_row + threadIdx.x / 32u * 16u;
-    const uint end_row = min(block_row + many_rows, a.n_tokens * group);
+    const uint first_row = blockIdx.x * many_rows + threadIdx.x / 32u * 16u;
     const Head& h = shared.head;
-    if (threadIdx.x == 0u) {
-        shared.tokens = {block_row / group, (end_row - 1u) / group + 1u};
-        shared.head = find_head(a, s, blockIdx.y, shared.tokens.begin, shared.tokens.end, false);
-        shared.share = share_of(h);
-    }
+    if (threadIdx.x == 0u) find_share<d, coded>(a, s, room, shared);
     __syncthreads();
+    if (room.round != 0u && shared.share.begin == shared.share.end) return;
     const bool looks_up = threadIdx.x < 32u;
     if (looks_up) {
         const Span tile = tile_from(a, h, shared.share.begin, shared.share.end), next = tile_from(a, h, tile.end, shared.share.end);
-        put_slots<coded>(a, s, h, shared.tokens, find_slot(a, s, h, tile), tile, shared.slots[0]);
-        put_slots<coded>(a, s, h, shared.tokens, find_slot(a, s, h, next), next, shared.slots[1]);
+        put_slots<d, coded>(a, s, room, shared, find_slot(a, s, h, tile), tile, shared.slots[0]);
+        put_slots<d, coded>(a, s, room, shared, find_slot(a, s, h, next), next, shared.slots[1]);
     }
-    if constexpr (coded) fill_levels(shared.levels, s);
     __syncthreads();
-    if constexpr (!coded) copy_tile<d>(shared.slots[0], shared.tiles[0]);
+    if constexpr (coded)
+        copy_parts<d>(shared.slots[0], false, shared.tiles[0].keys);
+    else
+        copy_tile<d>(shared.slots[0], shared.tiles[0]);
     ManyQueries<d> queries;
     ManyState state = {{unseen, unseen}, {unseen, unseen}, {0.f, 0.f}};
     float sum[d / 8u][4];
     KS_UNROLL
     for (uint i = 0u; i < d / 2u; i++) sum[i / 4u][i % 4u] = 0.f;
+    if (room.round != 0u) load_partials<d>(a, partials, blockIdx.y, first_row, state, sum);
     bool far = false;
     for (uint nth = 0u; shared.slots[nth % Shared::n_slots].tile.begin < shared.share.end; nth++) {
         const ManySlots<coded> &slots = shared.slots[nth % Shared::n_slots], &next = shared.slots[(nth + 1u) % Shared::n_slots];
@@ -447,54 +305,63 @@ attention_many_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, 
         const bool now_far = slots.index[0] < a.n_far;
         if (nth == 0u || now_far != far) load_fragments<d>(a, now_far ? q.other : q.q, blockIdx.y, first_row, queries);
         far = now_far;
-        if constexpr (!coded) wait_for_copies();
+        wait_for_copies();
         __syncthreads();
-        if constexpr (coded) {
-            decode_tile<d>(s, slots, shared.levels, rows);
-            __syncthreads();
-        } else
+        if constexpr (coded)
+            copy_parts<d>(slots, true, rows.values);
+        else
             copy_tile<d>(next, shared.tiles[(nth + 1u) % Shared::n_tiles]);
         const Span later = tile_from(a, h, next.tile.end, shared.share.end);
         ManySlot found = {};
         if (looks_up) found = find_slot(a, s, h, later);
         float logits[4][4], shrink[2];
-        const bool rough = coded && slots.is_rough != 0u;
-        many_logits<d, coded>(queries, rows, rough, logits);
+        many_logits<d, coded>(queries, rows, coded && (slots.any_left & key_left) != 0u, logits);
         if constexpr (waves) {
             __syncthreads();
-            put_waves<d>(a, s, h, slots, rows);
+            copy_waves<d>(a, room, shared, slots.tile, rows.keys);
+            wait_for_copies();
             __syncthreads();
             add_biases<d>(a, now_far ? q.bias_other : q.bias, blockIdx.y, first_row, rows, logits);
         }
-        if (looks_up) put_slots<coded>(a, s, h, shared.tokens, found, later, shared.slots[(nth + 2u) % Shared::n_slots]);
+        if constexpr (coded) {
+            wait_for_copies();
+            __syncthreads();
+            copy_parts<d>(next, false, rows.keys);
+        }
+        if (looks_up) put_slots<d, coded>(a, s, room, shared, found, later, shared.slots[(nth + 2u) % Shared::n_slots]);
         if (slots.are_seen == 0u) hide(a, h, first_row, slots, logits);
         if (s.weights != nullptr) add_log_weights(slots, state, logits);
         many_weights(s.weights != nullptr, state, logits, shrink);
-        many_values<d, coded>(logits, shrink, rows, rough, sum);
+        many_values<d, coded>(logits, shrink, rows, coded && (slots.any_left & value_left) != 0u, sum);
     }
     put_partials<d>(a, partials, blockIdx.y, first_row, state, sum);
 }
 
 bool attention_many_can(const AttentionArgs& a)
 {
-    return !a.n_turn && a.n_wave % 16u == 0u && (a.head_dim == 64u || a.head_dim == 128u);
+    return !a.n_turn && a.n_wave % 16u == 0u && many_heads(a.head_dim);
 }
 
 template <uint d>
-static void launch_many(const AttentionArgs& a, dim3 grid, float* partials, const CudaQueries& q, const CudaSlots& s, cudaStream_t stream)
+static void launch_many(const AttentionArgs& a, dim3 grid, float* partials, const CudaQueries& q, const CudaSlots& s, const RestoredRoom& room,
+                        cudaStream_t stream)
 {
     if (a.n_wave != 0u)
-        KS_LAUNCH((attention_many_kernel<d, true, true>), grid, n_threads, stream, a, partials, q, s);
-    else if (are_halves(s))
-        KS_LAUNCH((attention_many_kernel<d, false, false>), grid, n_threads, stream, a, partials, q, s);
+        KS_LAUNCH((attention_many_kernel<d, true, true>), grid, n_threads, stream, a, partials, q, s, room);
+    else if (room.words == nullptr)
+        KS_LAUNCH((attention_many_kernel<d, false, false>), grid, n_threads, stream, a, partials, q, s, room);
     else
-        KS_LAUNCH((attention_many_kernel<d, true, false>), grid, n_threads, stream, a, partials, q, s);
+        KS_LAUNCH((attention_many_kernel<d, true, false>), grid, n_threads, stream, a, partials, q, s, room);
 }
 
-void attention_many_launch(const AttentionArgs& a, uint n_splits, float* partials, CudaQueries q, CudaSlots s, cudaStream_t stream)
+void attention_many_launch(const AttentionArgs& a, uint n_splits, float* partials, CudaQueries q, CudaSlots s, RestoredRoom room,
+                           cudaStream_t stream)
 {
     const dim3 grid((a.n_tokens * (a.n_heads / a.n_kv_heads) + many_rows - 1u) / many_rows, a.n_kv_heads, n_splits);
-    (a.head_dim == 64u ? launch_many<64u> : launch_many<128u>)(a, grid, partials, q, s, stream);
+    for (; room.round < room.n_rounds; room.round++) {
+        if (room.words != nullptr) attention_restore_launch(a, n_splits, room, s, stream);
+        (a.head_dim == 64u ? launch_many<64u> : launch_many<128u>)(a, grid, partials, q, s, room, stream);
+    }
 }
 
 } // namespace ks

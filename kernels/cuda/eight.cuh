@@ -224,18 +224,9 @@ DEVICE void fill_levels(Levels* levels, const CudaSlots& s)
     }
 }
 
-// As many eights from j on.
-template <bool coded, uint n> DEVICE void load_eights(const CudaCache& cache, uint r, uint j, uint d, const float* levels, float (*out)[8])
-{
-    with_loader<coded>(cache.format, [&](auto loader) {
-        KS_UNROLL
-        for (uint k = 0u; k < n; k++) loader.load(cache, r, j + k, d, levels, out[k]);
-    });
-}
-
 template <bool coded> DEVICE void load_eight(const CudaCache& cache, uint r, uint j, uint d, const float* levels, float (&out)[8])
 {
-    load_eights<coded, 1u>(cache, r, j, d, levels, &out);
+    with_loader<coded>(cache.format, [&](auto loader) { loader.load(cache, r, j, d, levels, out); });
 }
 
 // Sums over the lanes that share a row, the same in each.
@@ -244,14 +235,6 @@ template <uint lanes> DEVICE float share_sum(float x)
     KS_UNROLL
     for (uint apart = lanes / 2u; apart > 0u; apart /= 2u) x += __shfl_xor_sync(all_lanes, x, int(apart));
     return x;
-}
-
-// Whether a layer's pools are all of halves.
-static inline bool are_halves(const CudaSlots& s)
-{
-    for (const CudaCache* cache : {&s.k, &s.v, &s.coded_k, &s.coded_v, &s.chunk_k, &s.chunk_v})
-        if (cache->words != nullptr && cache->format != plain_f16) return false;
-    return true;
 }
 
 } // namespace ks

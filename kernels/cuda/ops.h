@@ -114,6 +114,7 @@ void kv_read_launch(const KvReadArgs& a, float* y, CudaCache from, const uint* r
 void kv_move_launch(const KvMoveArgs& a, CudaCache to, CudaCache from, const uint* moves, cudaStream_t stream);
 
 constexpr uint most_splits = 1024u; // blocks that share the slots of a query
+constexpr uint least_share = 128u;  // slots: of fewer, partial results cost more than they are worth
 
 // Queries of a KV head that a block of attention has, and how many such blocks a multiprocessor has at a time.
 struct AttentionShare {
@@ -125,6 +126,10 @@ FN uint attention_rows(uint head_dim)
     return 1024u / head_dim < 16u ? 1024u / head_dim : 16u;
 }
 constexpr uint many_rows = 64u;
+FN bool many_heads(uint head_dim)
+{
+    return head_dim == 64u || head_dim == 128u;
+}
 
 // turned (2, n_tokens, n_heads * head_dim): queries as they meet keys near by, and those of groups
 void turn_queries_launch(const AttentionArgs& a, float* turned, const float* q, const float* turns, const uint* view, cudaStream_t stream);
@@ -133,9 +138,18 @@ void attention_launch(const AttentionArgs& a, uint n_splits, float* partials, Cu
 bool attention_few_can(const AttentionArgs& a, const CudaSlots& s);
 AttentionShare attention_few_share(const AttentionArgs& a, const CudaSlots& s);
 void attention_few_launch(const AttentionArgs& a, uint n_splits, float* partials, CudaQueries q, CudaSlots s, cudaStream_t stream);
-// The same for many queries, on the tensor cores.
+// Whether a layer's pools are all of halves.
+bool are_halves(const CudaSlots& s);
+// Scratch for rows of other pools as halves, of `each` slots of every split and head. Round n has those from n * each of a share on.
+struct RestoredRoom {
+    uint* words; // (n_splits, n_kv_heads, each, restored_words()); null where all are halves and no key lacks its bias
+    uint each, n_rounds, round;
+};
+void attention_restore_launch(const AttentionArgs& a, uint n_splits, const RestoredRoom& room, const CudaSlots& s, cudaStream_t stream);
+// The same as attention_launch for many queries, on the tensor cores.
 bool attention_many_can(const AttentionArgs& a);
-void attention_many_launch(const AttentionArgs& a, uint n_splits, float* partials, CudaQueries q, CudaSlots s, cudaStream_t stream);
+void attention_many_launch(const AttentionArgs& a, uint n_splits, float* partials, CudaQueries q, CudaSlots s, RestoredRoom room,
+                           cudaStream_t stream);
 void attention_fold_launch(const AttentionArgs& a, uint n_splits, float* y, float* lse, const float* partials, ActGroup* acts,
                            cudaStream_t stream);
 void kv_score_launch(const KvScoreArgs& s, const AttentionArgs& a, ScoreDecay decay, float* signal, float* chunk_signal, CudaQueries q,

@@ -38,7 +38,6 @@ DEVICE bool in_chunk(const AttentionArgs& a, const Head& h, uint index) { return
 struct Span {
     uint begin, end;
 };
-constexpr uint least_share = 128u; // slots: of fewer, partial results cost more than they are worth
 
 // Of the slots that blocks share, this one's, after `before` places that nobody has; it begins at a multiple of `unit`.
 DEVICE Span share_of(const Head& h, uint before = 0u, uint unit = 1u)

@@ -38,6 +38,7 @@ struct ScratchShape {
     uint32_t head_dim = 0;
     uint32_t scored_slots = 0;   // per head, in layers whose attention is asked for scores
     uint32_t selected_slots = 0; // per head, in layers that read some of their slots
+    uint32_t coded_slots = 0;    // per head, in layers whose slots are not all f16
     bool grouped = false;        // attention is asked for groups of indexes
 };
 
@@ -69,6 +70,7 @@ struct KvSlots {
     Tensor waves;            // (wave_digits * wave_base, n_wave)
     Tensor turns;            // (indexes, n_turn) as angles of rope; where keys are stored as before RoPE
     Tensor chunk_k, chunk_v; // (n_kv_heads * chunk_rows, head_dim) as k and v, where the chunk is staged
+    uint32_t n_before = ~0u; // indexes that a head has before the chunk at most, where that is known
 };
 
 // A chunk's queries, (n_tokens, n_heads * head_dim).

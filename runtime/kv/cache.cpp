@@ -354,13 +354,9 @@ SelectArgs Cache::select_args() const
     SelectArgs args{};
     if (!s.n_read || (m_chunk.n > 1 && !m_recipe.select->prompts)) return args;
     bool same = m_recipe.split != Split::ada && m_recipe.retain->one_set; // heads hold the same tokens
-    uint32_t least = ~0u, most = 0;
-    for (uint32_t h = 0; h < s.n_kv_heads; h++) {
-        least = std::min(least, m_layer->held[h]);
-        most = std::max(most, m_layer->held[h]);
-    }
-    same |= least == m_chunk.position;
-    if (most <= s.n_read) return args;
+    const auto held = std::minmax_element(m_layer->held, m_layer->held + s.n_kv_heads);
+    same |= *held.first == m_chunk.position;
+    if (*held.second <= s.n_read) return args;
     const uint32_t first = std::min(std::max(m_recipe.read_first(), s.n_pinned), s.n_read / 2);
     const uint32_t stride = m_layer->selection.table.cols / s.n_kv_heads;
     const uint32_t kind = m_recipe.select->kind, last = m_recipe.read_last(), unit = unit_of(m_recipe, s.n_read, first);
@@ -381,6 +377,7 @@ void Cache::attend(const Tensor& y, const Queries& q, float scale)
                     far,       scale,     n_wave,       s.n_turn,   s.pairs,     0,        0,        s.rotates_values()};
     if (s.n_turn && m_recipe.positions == Positions::grouped) a.group = m_recipe.group, a.n_near = m_recipe.near;
     KvSlots slots = m_layer->slots;
+    slots.n_before = s.table ? *std::max_element(m_layer->held, m_layer->held + s.n_kv_heads) : m_chunk.position;
     m_layer->fresh = !select.n_read; // what was read as a whole was not looked at for a choice
     if (select.n_read) {
         m_backend->select(select, a, m_layer->selection, q, slots);

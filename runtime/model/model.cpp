@@ -120,6 +120,7 @@ ScratchShape scratch_shape(const Config& c, const Recipe& recipe, uint32_t n_slo
         const uint32_t most = most_of_head(spec, recipe);
         if (spec.table && !spec.local && recipe.signal()) shape.scored_slots = std::max(shape.scored_slots, most);
         if (spec.n_read) shape.selected_slots = std::max(shape.selected_slots, most);
+        if (spec.n_coded || recipe.k == Format::f32 || recipe.v == Format::f32) shape.coded_slots = std::max(shape.coded_slots, most);
     }
     return shape;
 }

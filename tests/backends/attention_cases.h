@@ -23,7 +23,8 @@ struct AttentionShape {
     bool table = false, weighted = false;
     uint32_t n_coded = 0, coded_begin = 0, coded_end = 0; // rows per head of a coded pool, and the indexes that lie there
     Format coded_k = Format::f16, coded_v = Format::f16;
-    uint32_t fewer = 0; // head h has h * fewer indexes less
+    uint32_t fewer = 0;    // head h has h * fewer indexes less
+    bool in_turns = false; // backends that restore codes have room for few of them
     uint32_t n_before(uint32_t head) const { return before - head * fewer; }
     uint32_t n_slots() const { return a.n_rows + n_coded; }      // per head
     uint32_t group() const { return codec_info(coded_k).group; } // of coded rows
@@ -267,7 +268,7 @@ inline Queries with_bias(Bench& bench, const AttentionShape& s, const AttentionD
 
 inline ScratchShape scratch_of(const AttentionShape& s)
 {
-    return {s.a.n_tokens, 64, s.a.n_heads, s.a.n_kv_heads, s.a.head_dim, s.n_slots()};
+    return {s.a.n_tokens, 64, s.a.n_heads, s.a.n_kv_heads, s.a.head_dim, s.n_slots(), 0, s.in_turns ? 1 : s.n_slots()};
 }
 
 inline std::string name_of(const AttentionShape& s)

@@ -97,6 +97,31 @@ TEST_CASE("attention: many slots in codes")
     check_ops("attention", cases);
 }
 
+// Slots that are restored a few at a time, and read by queries that see some of them or none.
+TEST_CASE("attention: prompts over codes, in turns")
+{
+    const Format codecs[][2] = {
+        {Format::turbo4, Format::q8}, {Format::polar5, Format::f16}, {Format::f16, Format::q4}, {Format::kivi, Format::kiviv}};
+    std::vector<AttentionShape> shapes;
+    uint32_t nth = 0;
+    for (uint32_t d : {64u, 128u})
+        for (uint32_t n : {40u, 130u}) {
+            const AttentionShape held = with_codes(with_table(shape(n, 700, 4, 2, d, 230), 20), 4, 676, 704);
+            const AttentionShape staged = with_codes(with_table(with_stage(shape(n, 892, 3, 1, d, 60), 130)), 20, 852, 864);
+            for (const AttentionShape& s : {held, with_far(with_weights(staged), 20), with_waves(with_weights(held), 64, rope_neighbours)})
+                shapes.push_back(with_codecs(s, codecs[nth % 4][0], codecs[nth % 4][1])), nth++;
+            AttentionShape band = with_stage(shape(n, 1000, 3, 1, d, 400, 396, 4), 140), ring = shape(n, 300, 4, 2, d, 500, 130);
+            band.k = ring.v = Format::f32;
+            shapes.insert(shapes.end(), {band, with_far(band, 4), ring});
+        }
+    std::vector<OpCase> cases;
+    for (AttentionShape& s : shapes) {
+        s.in_turns = true;
+        cases.push_back(make_case(s));
+    }
+    check_ops("attention", cases);
+}
+
 // The tables list the rows of a group in order, the groups in any.
 TEST_CASE("attention: keys in groups")
 {

@@ -111,7 +111,7 @@ TEST_CASE("cuda: what makes the input of a product makes its bytes")
         for (uint32_t rotated : {0u, 1u}) {
             CAPTURE(n);
             Bench bench("cuda", 1);
-            bench.scratch({n, 384, 6, 2, 64});
+            bench.scratch({n, 384, 6, 2, 64, 0, 0, n});
             Random random(n);
             const Tensor w = bench.weight(random_matrix(Format::q8_0, 24, 384, 3)), norm = bench.input(1, 384, random.normals(384));
             const Tensor x = bench.input(n, 384, random.normals(n * 384)), y = bench.input(n, 384, random.normals(n * 384));

@@ -1,0 +1,39 @@
+// What rows of any format stand for, as the tensor cores take it: a float is two halves, the nearest one and what that leaves. Restored
+// rows lie one after another in scratch (RestoredRoom in ops.h): a key's d halves and what they leave, its value's, and the same of its
+// wave, where keys are stored without their bias.
+#pragma once
+
+#include "kernels/cuda/slots.cuh"
+
+namespace ks
+{
+
+// What the nearest half leaves of a value; values above the halves' range have none that is near.
+DEVICE float rest_of(float x) { return x - HALF_TO_FLOAT(nearest_half(x)); }
+DEVICE float in_range(float x) { return fminf(65504.f, fmaxf(-65504.f, x)); }
+
+// Of the words of a row, d of key and value each, n_wave of the wave.
+DEVICE uint restored_words(const AttentionArgs& a) { return 2u * a.head_dim + a.n_wave; }
+
+// The row of the i-th slot of this block's split and round.
+DEVICE uint* restored_row(const AttentionArgs& a, const RestoredRoom& room, uint head, uint i)
+{
+    return room.words + ((uint64_t(blockIdx.z) * a.n_kv_heads + head) * room.each + i) * restored_words(a);
+}
+
+// Of a split's slots, those of the round.
+DEVICE Span round_of(const RestoredRoom& room, const Span& share)
+{
+    const uint begin = min(share.begin + room.round * room.each, share.end);
+    return {begin, min(begin + room.each, share.end)};
+}
+
+// Of some slots that all tokens' head has, those that some tokens' head has, too; with what is pinned, also what lies behind it.
+DEVICE Span seen_of(const Head& all, const Head& some, const Span& slots)
+{
+    const uint end = some.b_end < all.a_end ? some.b_end : all.a_end + max(some.b_end, all.b_begin) - all.b_begin;
+    const uint begin = slots.begin < all.a_end ? slots.begin : max(slots.begin, all.a_end + max(some.b_begin, all.b_begin) - all.b_begin);
+    return {begin, max(begin, min(end, slots.end))};
+}
+
+} // namespace ks
