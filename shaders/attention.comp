@@ -1,7 +1,7 @@
 // One pass of attention over the slots of one pool. A workgroup has some of a KV head's queries, which are (token, head of the
 // group), and some of its slots. Of the slots of a tile: logits are taken, a thread having a slot and some of the queries; the
-// running maxima are moved; values are added, a thread having two dims of some of the queries. What remains is a partial result
-// (attention_fold).
+// running maxima are moved; values are added, a thread having two dims of some of the queries, or, of a few queries and values in
+// codes, eight dims of some of the slots. What remains is a partial result (attention_fold).
 // also with LANES SUMS
 #version 450
 #extension GL_GOOGLE_include_directive : require
@@ -21,8 +21,8 @@ ARGS(AttentionArgs, a)
 ARGS(SlotPass, pass)
 layout(binding = 0) buffer Partials { float partials[]; };       // (n_tokens * n_heads, n_splits, 4 + head_dim)
 layout(binding = 1) readonly buffer Q { uint q[]; };             // (n_tokens, n_heads * head_dim); with waves bias and view behind
-layout(binding = 2) readonly buffer K { uint k[]; };             // (pass.n_rows, head_dim)
-layout(binding = 3) readonly buffer V { uint v[]; };             // (pass.n_rows, head_dim)
+layout(binding = 2) readonly buffer K { uint k[]; };             // (pass.n_rows, head_dim), or (n_kv_heads * pass.restored, head_dim)
+layout(binding = 3) readonly buffer V { uint v[]; };             // as K
 layout(binding = 4) readonly buffer Table { uint table[]; };     // slots
 layout(binding = 5) readonly buffer Weights { float weights[]; }; // (slots, 2)
 layout(binding = 6) readonly buffer View { uint view[]; };       // (n_kv_heads, view_words); with waves the positions of slots
@@ -43,6 +43,7 @@ AS_TEXELS(3, v_texels)
 #define Q_WORD(i) q[i]
 #endif
 #include "shaders/cache.glsl"
+#include "shaders/eight.glsl"
 #include "shaders/slots.glsl"
 #include "shaders/lanes.glsl"
 #include "shaders/logits.glsl"
@@ -54,15 +55,25 @@ const uint n_each = (n_rows + n_sets - 1u) / n_sets;                 // queries 
 
 shared float over[n_rows * n_slots], under[n_rows * n_slots]; // logits and a, then weights of values; logits and b
 shared float top[n_rows], norm_top[n_rows], norm[n_rows], shrink[n_rows];
-shared uint rows[n_slots]; // of the slots, below pass.n_rows if they are bound
+shared uint rows[n_slots]; // of the slots, or unbound
+
+const uint unbound = ~0u;
+
+// Where the row of the pass's nth slot is read.
+uint row_read(Slots s, uint nth, uint at)
+{
+    uint r = row_of_slot(at);
+    if (r >= pass.n_rows) return unbound;
+    return pass.restored != 0u ? s.head * pass.restored + nth - pass.first_slot : r;
+}
 
 // The logits of n slots, the first of which is the pass's nth.
 void take_logits(Slots s, uint nth, uint n, uint first_row, uint mine, uint group)
 {
     uint slot = THREAD % n_slots, row0 = THREAD / n_slots * n_asked;
     if (row0 >= mine) return; // all threads of a subgroup, or none
-    uint index = index_of(s, nth + min(slot, n - 1u)), at = slot_of(s, index), r = row_of_slot(at);
-    bool bound = slot < n && r < pass.n_rows;
+    uint index = index_of(s, nth + min(slot, n - 1u)), at = slot_of(s, index), r = row_read(s, nth + min(slot, n - 1u), at);
+    bool bound = slot < n && r != unbound;
     float product[4];
     ask(bound ? r : 0u, index, position_of(s, index), row0, mine, s.before, group, first_row, product);
     vec2 logweight = vec2(0.f);
@@ -128,6 +139,54 @@ vec2 value_pair(uint r, uint d)
     return vec2(row_value(v_format, r, tail, d, head_dim), second);
 }
 
+// Of values in codes and a few queries, threads share the slots, each with eight dims of all queries: codes are decoded once.
+const bool in_codes = v_format >= first_codec && head_dim % 64u == 0u;
+const uint n_few = n_rows < 4u ? n_rows : 4u;
+const uint n_eights = (head_dim + 7u) / 8u, n_sharers = n_eights < n_threads ? n_threads / n_eights : 1u;
+float few[32];
+
+void begin_eights(uint head, uint group, uint first_row, uint mine)
+{
+    [[unroll]] for (uint i = 0u; i < n_few; i++) {
+        uint from = partial_of(head, group, first_row + min(i, mine - 1u));
+        bool has = pass.continues != 0u && THREAD < n_eights && i < mine && partials[from] > 0.5f * none;
+        [[unroll]] for (uint k = 0u; k < 8u; k++) few[8u * i + k] = has ? partials[from + 4u + 8u * THREAD + k] : 0.f;
+    }
+}
+
+void add_eights(uint n, uint mine)
+{
+    if (THREAD / n_eights >= n_sharers) return;
+    [[unroll]] for (uint i = 0u; i < n_few; i++)
+        if (i < mine)
+            [[unroll]] for (uint k = 0u; k < 8u; k++) few[8u * i + k] *= shrink[i];
+    for (uint slot = THREAD / n_eights; slot < n; slot += n_sharers) {
+        uint r = rows[slot];
+        if (r == unbound) continue;
+        float values[8];
+        row_eight(v_format, r, row_tail(v_format, pass.pool_rows, r, head_dim), 8u * (THREAD % n_eights), head_dim, true, values);
+        [[unroll]] for (uint i = 0u; i < n_few; i++)
+            if (i < mine)
+                [[unroll]] for (uint k = 0u; k < 8u; k++) few[8u * i + k] += over[i * n_slots + slot] * values[k];
+    }
+}
+
+// What the threads have of each query, one after another, in the place of the queries.
+void end_eights(uint head, uint group, uint first_row, uint mine)
+{
+    [[unroll]] for (uint i = 0u; i < n_few; i++) {
+        if (i >= mine) continue;
+        barrier();
+        [[unroll]] for (uint k = 0u; k < 8u; k++) queries[8u * THREAD + k] = few[8u * i + k];
+        barrier();
+        for (uint d = THREAD; d < head_dim; d += n_threads) {
+            float sum = 0.f;
+            for (uint sharer = 0u; sharer < n_sharers; sharer++) sum += queries[8u * n_eights * sharer + d];
+            partials[partial_of(head, group, first_row + i) + 4u + d] = sum;
+        }
+    }
+}
+
 void main()
 {
     TAKE(a)
@@ -135,7 +194,8 @@ void main()
     uint group = a.n_heads / a.n_kv_heads, first_row = gl_WorkGroupID.x * n_rows, head = gl_WorkGroupID.y, split = gl_WorkGroupID.z;
     uint mine = min(n_rows, a.n_tokens * group - first_row), end_token = (first_row + mine - 1u) / group + 1u;
     Slots s = find_slots(head, first_row / group, end_token, false);
-    uint first_slot = min(pass.first_slot, count_slots(s)), count = min(pass_slots * pass.n_splits, count_slots(s) - first_slot);
+    uint most = pass.restored != 0u ? pass.restored : pass_slots * pass.n_splits;
+    uint first_slot = min(pass.first_slot, count_slots(s)), count = min(most, count_slots(s) - first_slot);
     uint each = max(n_slots, (count + pass.n_splits - 1u) / pass.n_splits);
     uint begin = first_slot + min(split * each, count), end = first_slot + min(split * each + each, count);
     if (begin == end && pass.continues != 0u) return;
@@ -151,6 +211,8 @@ void main()
         if (partials[from - 4u - d] < 0.5f * none) continue; // nothing was found, and nothing written
         sum[i] = vec2(partials[from], d + 1u < head_dim ? partials[from + 1u] : 0.f);
     }
+    bool eights = in_codes && mine <= n_few;
+    if (eights) begin_eights(head, group, first_row, mine);
     uint at = partial_of(head, group, first_row + THREAD); // maxima of numerator and denominator, the denominator; then the numerator
     if (THREAD < n_rows) {
         bool has = pass.continues != 0u && THREAD < mine;
@@ -158,10 +220,10 @@ void main()
         norm_top[THREAD] = has ? partials[at + 1u] : none;
         norm[THREAD] = has ? partials[at + 2u] : 0.f;
     }
-    if (begin < end) read_queries(head, group, first_row, s.before);
+    if (begin < end) read_queries(head, group, first_row, mine, s.before);
     for (uint nth = begin; nth < end; nth += n_slots) {
         uint n = min(n_slots, end - nth);
-        if (THREAD < n_slots) rows[THREAD] = THREAD < n ? row_of_slot(slot_of(s, index_of(s, nth + THREAD))) : ~0u;
+        if (THREAD < n_slots) rows[THREAD] = THREAD < n ? row_read(s, nth + THREAD, slot_of(s, index_of(s, nth + THREAD))) : unbound;
         barrier();
         reads_values = false;
         take_logits(s, nth, n, first_row, mine, group);
@@ -169,7 +231,9 @@ void main()
         if (SHARING_THREAD / n_sharing < mine) take_row(SHARING_THREAD / n_sharing, SHARING_THREAD % n_sharing);
         barrier();
         reads_values = true;
-        if (set < mine && set < n_sets) {
+        if (eights) {
+            add_eights(n, mine);
+        } else if (set < mine && set < n_sets) {
             [[unroll]] for (uint i = 0u; i < n_each * n_chunks; i++) sum[i] *= shrink[min(i / n_chunks * n_sets + set, n_rows - 1u)];
             for (uint eight = 0u; eight < n; eight += 8u) {
                 uint row_read[2];
@@ -181,7 +245,7 @@ void main()
                 }
                 [[unroll]] for (uint slot = 0u; slot < 8u; slot++) {
                     uint r = EIGHTH(row_read, rows, eight, slot);
-                    if (r < pass.n_rows) {
+                    if (r != unbound) {
                         [[unroll]] for (uint c = 0u; c < n_chunks; c++) {
                             uint d = 2u * (pair + c * n_threads);
                             vec2 values = value_pair(r, min(d, head_dim - 1u));
@@ -201,10 +265,11 @@ void main()
         partials[at + 1u] = norm_top[THREAD];
         partials[at + 2u] = norm[THREAD];
     }
+    if (pass.continues == 0u && begin == end) return; // attention_fold leaves it out
+    if (eights) end_eights(head, group, first_row, mine);
     [[unroll]] for (uint i = 0u; i < n_each * n_chunks; i++) {
         uint r = i / n_chunks * n_sets + set, d = 2u * (pair + i % n_chunks * n_threads);
-        if (set >= n_sets || r >= mine || d >= head_dim) continue;
-        if (pass.continues == 0u && begin == end) continue; // attention_fold leaves it out
+        if (eights || set >= n_sets || r >= mine || d >= head_dim) continue;
         uint to = partial_of(head, group, first_row + r) + 4u + d;
         partials[to] = sum[i].x;
         if (d + 1u < head_dim) partials[to + 1u] = sum[i].y;

@@ -40,6 +40,7 @@ AS_TEXELS(2, k_texels)
 #define Q_WORD(i) q[i]
 #endif
 #include "shaders/cache.glsl"
+#include "shaders/eight.glsl"
 #include "shaders/slots.glsl"
 #include "shaders/lanes.glsl"
 #include "shaders/logits.glsl"
@@ -67,16 +68,19 @@ void main()
     TAKE(decay)
     uint slot = THREAD % n_slots, row0 = THREAD / n_slots * n_asked, group = a.n_heads / a.n_kv_heads;
     Slots of = find_slots(gl_WorkGroupID.y, 0u, a.n_tokens, true);
-    uint count = min(count_slots(of), pass.first_slot + pass_slots);
-    for (uint nth = pass.first_slot + gl_WorkGroupID.x * n_slots; nth < count; nth += gl_NumWorkGroups.x * n_slots) {
+    uint count = min(count_slots(of), pass.first_slot + pass_slots), first_slot = pass.first_slot + gl_WorkGroupID.x * n_slots;
+    uint first_query = s.first_query * group, end_query = a.n_tokens * group;
+    for (uint nth = first_slot; nth < count; nth += gl_NumWorkGroups.x * n_slots) {
         uint n = min(n_slots, count - nth), index = index_of(of, nth + min(slot, n - 1u)), at = slot_of(of, index), r = row_of_slot(at);
         bool bound = slot < n && r < pass.n_rows;
         float b = has_weights && pass.source != pass_chunk ? max(none, weights[2u * at + 1u]) : 0.f, sum = 0.f;
-        for (uint first = s.first_query * group; first < a.n_tokens * group; first += n_rows) {
-            uint mine = min(n_rows, a.n_tokens * group - first);
-            barrier();
-            read_queries(of.head, group, first, of.before);
-            barrier();
+        for (uint first = first_query; first < end_query; first += n_rows) {
+            uint mine = min(n_rows, end_query - first);
+            if (nth == first_slot || end_query - first_query > n_rows) { // else they are there
+                barrier();
+                read_queries(of.head, group, first, mine, of.before);
+                barrier();
+            }
             if (row0 >= mine) continue; // all threads of a subgroup, or none
             float product[4];
             ask(bound ? r : 0u, index, position_of(of, index), row0, mine, of.before, group, first, product);

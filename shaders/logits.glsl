@@ -41,13 +41,14 @@ Turned turn_value(uint d, float own, float other, uint index, uint grouped_index
 
 float query_value(uint i) { return uintBitsToFloat(Q_WORD(i)); }
 
-// Query `first + i` of a head's (token, head of the group), for all that the workgroup has.
-void read_queries(uint head, uint group, uint first, uint before)
+// Query `first + i` of a head's (token, head of the group), for all n that the workgroup has.
+void read_queries(uint head, uint group, uint first, uint n, uint before)
 {
-    for (uint i = THREAD; i < n_rows * stride; i += n_threads) {
+    for (uint i = THREAD; i < n * stride; i += n_threads) {
         uint query = first + i / stride, t = query / group, d = i % stride;
-        queries[i] = queries[n_rows * stride + i] = 0.f;
-        if (t >= a.n_tokens || d >= head_dim) continue;
+        queries[i] = 0.f;
+        if (has_groups || has_waves) queries[n_rows * stride + i] = 0.f;
+        if (d >= head_dim) continue;
         uint at = (t * a.n_heads + head * group + query % group) * head_dim;
         float own = query_value(at + d);
         queries[i] = own;
@@ -73,7 +74,8 @@ void ask(uint r, uint index, uint position, uint first_row, uint n, uint before,
     uint tail = row_tail(k_format, pass.pool_rows, r, head_dim);
     for (uint d = 0u; d < stride; d += 8u) {
         float near[8], far[8];
-        [[unroll]] for (uint i = 0u; i < 8u; i++) near[i] = far[i] = key_value(r, tail, d + i);
+        row_eight(k_format, r, tail, d, head_dim, false, near);
+        [[unroll]] for (uint i = 0u; i < 8u; i++) far[i] = near[i];
         if (has_turns)
             [[unroll]] for (uint i = 0u; i < 8u; i++)
                 if (d + i < a.n_turn) {

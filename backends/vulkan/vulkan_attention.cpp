@@ -9,13 +9,19 @@ namespace ks
 
 constexpr uint32_t kSplits = 64;      // workgroups that share a head's slots, where there are few queries; at most a workgroup's threads
 constexpr uint32_t kSoftSplits = 4;   // the same on a processor, which has few cores
-constexpr uint32_t kScoreGroups = 64; // workgroups per head that take its tiles in turn
+constexpr uint32_t kScoreGroups = 64; // workgroups per head that take its tiles in turn; a processor has kSoftSplits
+constexpr uint32_t kRestored = 512;   // slots of a head whose codes are restored at a time, where workgroups share them
 constexpr uint32_t kHasTable = 1, kHasWeights = 2, kHasTurns = 4, kHasGroups = 8, kHasWaves = 16; // shaders/slots.glsl
 
-// Queries of a KV head that a workgroup has (shaders/logits.glsl).
+// Queries of a KV head that a workgroup has (shaders/logits.glsl), and of how many it reads values in codes best.
 static uint32_t rows_of(uint32_t head_dim)
 {
     return head_dim <= 64 ? 16 : head_dim <= 128 ? 8 : head_dim <= 256 ? 4 : 2;
+}
+
+static uint32_t few_of(uint32_t head_dim)
+{
+    return std::min(rows_of(head_dim), 4u);
 }
 
 static uint32_t flags_of(const AttentionArgs& a, const KvSlots& slots)
@@ -42,15 +48,32 @@ uint64_t VulkanBackend::partial_bytes(uint32_t n_tokens, uint32_t n_heads, uint3
     return 4ull * n_tokens * n_heads * splits_of(n_tokens, n_heads / n_kv_heads, head_dim) * (4 + head_dim);
 }
 
-// Of any number of tokens up to that of a chunk.
+uint64_t VulkanBackend::wave_query_bytes(const ScratchShape& shape) const
+{
+    return align_up(ks::wave_query_bytes(uint64_t(shape.n_tokens) * shape.n_heads * shape.head_dim, shape.n_kv_heads), align());
+}
+
+// Slots of a head that are restored at a time.
+static uint32_t restored_slots(const ScratchShape& shape)
+{
+    return shape.coded_slots ? std::max(32u, std::min(shape.coded_slots, kRestored)) : 0; // whole tiles
+}
+
+// Of keys, or of values.
+uint64_t VulkanBackend::restored_bytes(const ScratchShape& shape) const
+{
+    return align_up(4ull * shape.n_kv_heads * restored_slots(shape) * shape.head_dim, align());
+}
+
+// In their order: partial results, or what a choice or the input of a product is made of; restored keys and values; queries as waves
+// want them. Of any number of tokens up to that of a chunk.
 uint64_t VulkanBackend::scratch_bytes(const ScratchShape& shape) const
 {
     uint64_t most = 0;
     for (uint32_t n = 1; n <= shape.n_tokens && shape.n_heads && shape.head_dim; n++)
         most = std::max(most, partial_bytes(n, shape.n_heads, shape.n_kv_heads, shape.head_dim));
     most = std::max({most, vulkan_select_bytes(shape), made_bytes(shape)});
-    return align_up(most, align()) +
-           align_up(wave_query_bytes(uint64_t(shape.n_tokens) * shape.n_heads * shape.head_dim, shape.n_kv_heads), align());
+    return align_up(most, align()) + 2 * restored_bytes(shape) + wave_query_bytes(shape);
 }
 
 void VulkanBackend::set_scratch(const Buffer& buffer, uint64_t offset, const ScratchShape& shape)
@@ -71,7 +94,7 @@ VulkanBinding VulkanBackend::queries_of(const AttentionArgs& a, const Tensor& q,
 {
     const uint64_t n = uint64_t(a.n_tokens) * a.n_heads * a.head_dim, n_view = uint64_t(a.n_kv_heads) * view_words;
     if (!a.n_wave) return values(q, n);
-    const uint64_t bytes = wave_query_bytes(n, a.n_kv_heads);
+    const uint64_t bytes = ks::wave_query_bytes(n, a.n_kv_heads);
     const VulkanBinding to{m_scratch.buffer, m_scratch.offset + m_scratch.bytes - align_up(bytes, align()), bytes, m_scratch.buffer_bytes};
     m_stream.copy({to.buffer, to.offset, 4 * n}, values(q, n));
     m_stream.copy({to.buffer, to.offset + 4 * n, 4 * n}, values(bias, n));
@@ -91,9 +114,10 @@ VulkanBinding VulkanBackend::angles_of(const AttentionArgs& a, const KvSlots& sl
     return optional(t, uint64_t(t.rows) * t.cols);
 }
 
-// body(pass) for every pool with slots, every kind of query and every part of the pool that one binding may span.
-template <class Body>
-void VulkanBackend::for_passes(const AttentionArgs& a, const Queries& q, const KvSlots& slots, uint32_t n_splits, const Body& body)
+// body(pass) for every pool with slots, every kind of query and every part of the pool that one binding may span. restored: slots of a
+// head that a pass over codes has, 0: as any other.
+template <class Body> void VulkanBackend::for_passes(const AttentionArgs& a, const Queries& q, const KvSlots& slots, uint32_t n_splits,
+                                                     uint32_t restored, const Body& body)
 {
     const Tensor* pools[][2] = {{&slots.k, &slots.v}, {&slots.coded_k, &slots.coded_v}, {&slots.chunk_k, &slots.chunk_v}};
     for (uint32_t far = a.n_far ? 1 : 0, last = 0; last <= far; last++) {
@@ -107,9 +131,12 @@ void VulkanBackend::for_passes(const AttentionArgs& a, const Queries& q, const K
             const uint32_t step = std::min(cache_rows(k), cache_rows(v));
             for (uint32_t row = 0; row < k.rows; row += step) {
                 const CachePart part{row, std::min(step, k.rows - row), k.rows};
-                SlotPass pass{source, is_far ? 0 : a.n_far, is_far ? a.n_far : ~0u, k.rows, part.first_row, part.n_rows, n_splits, 0, 0};
+                const uint32_t first_index = is_far ? 0 : a.n_far, end_index = is_far ? a.n_far : ~0u;
+                const uint32_t each = is_coded(k.format) || is_coded(v.format) ? restored : 0;
+                SlotPass pass{source, first_index, end_index, k.rows, part.first_row, part.n_rows, n_splits, 0, 0, each};
                 // No head sees more slots than the pool has rows.
-                for (; pass.first_slot < k.rows; pass.first_slot += pass_slots * n_splits) body(Pass{pass, queries, &k, &v, part});
+                const uint32_t most = std::min(k.rows, each ? slots.n_before : ~0u), at_once = each ? each : pass_slots * n_splits;
+                for (; pass.first_slot < most; pass.first_slot += at_once) body(Pass{pass, queries, &k, &v, part});
             }
         }
     }
@@ -122,9 +149,28 @@ const char* VulkanBackend::lanes_op(const char* op, const char* lanes_name, uint
     return lanes && head_dim % (2 * lanes) == 0 ? lanes_name : op;
 }
 
+// A pass's keys and values as floats, in the scratch; the pass then reads them.
+void VulkanBackend::restore(const AttentionArgs& a, const KvSlots& slots, const Pass& p, VulkanBinding* k, VulkanBinding* v)
+{
+    const uint64_t bytes = restored_bytes(m_shape), end = m_scratch.offset + m_scratch.bytes - wave_query_bytes(m_shape);
+    const uint64_t n = uint64_t(p.pass.restored) * a.head_dim;
+    struct {
+        AttentionArgs a;
+        SlotPass pass;
+    } push{a, p.pass};
+    for (const Tensor* cache : {p.k, p.v}) {
+        const VulkanBinding to{m_scratch.buffer, end - (cache == p.k ? 2 : 1) * bytes, 4 * n * a.n_kv_heads, m_scratch.buffer_bytes};
+        *(cache == p.k ? k : v) = to;
+        const VulkanBinding bound[] = {to, cache_part(*cache, p.part), values(slots.table, slots.table.cols),
+                                       values(slots.view, uint64_t(a.n_kv_heads) * view_words)};
+        run("attention_restore", "", {{vulkan_format(cache->format), kHasTable, a.head_dim}}, push, bound,
+            {threads_for(n / 8).x, a.n_kv_heads});
+    }
+}
+
 void VulkanBackend::attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots, const Tensor& lse)
 {
-    const uint32_t group = a.n_heads / a.n_kv_heads;
+    const uint32_t group = a.n_heads / a.n_kv_heads, n_blocks = (a.n_tokens * group + rows_of(a.head_dim) - 1) / rows_of(a.head_dim);
     const uint64_t n_queries = uint64_t(a.n_tokens) * a.n_heads, n_values = n_queries * a.head_dim;
     const uint64_t scratch = partial_bytes(a.n_tokens, a.n_heads, a.n_kv_heads, a.head_dim);
     KS_CHECK(a.n_tokens && scratch <= m_scratch.bytes, "attention: %u tokens, scratch of %llu", a.n_tokens,
@@ -137,21 +183,23 @@ void VulkanBackend::attention(const AttentionArgs& a, const Tensor& y, const Que
         SlotPass pass;
     } push{a, {}};
     uint32_t continues = 0;
-    for_passes(a, q, slots, n_splits, [&](const Pass& p) {
+    for_passes(a, q, slots, n_splits, a.n_tokens * group > few_of(a.head_dim) ? restored_slots(m_shape) : 0, [&](const Pass& p) {
         push.pass = p.pass;
         push.pass.continues = continues;
         continues = 1;
+        VulkanBinding k = cache_part(*p.k, p.part), v = cache_part(*p.v, p.part);
+        if (p.pass.restored) restore(a, slots, p, &k, &v);
+        const Format k_format = p.pass.restored ? Format::f32 : p.k->format, v_format = p.pass.restored ? Format::f32 : p.v->format;
         const VulkanBinding bound[] = {partials,
                                        p.q,
-                                       cache_part(*p.k, p.part),
-                                       cache_part(*p.v, p.part),
+                                       k,
+                                       v,
                                        optional(slots.table, slots.table.cols),
                                        optional(slots.weights, 2ull * slots.weights.rows),
                                        view_of(a, slots),
                                        angles_of(a, slots)};
-        const Groups groups{(a.n_tokens * group + rows_of(a.head_dim) - 1) / rows_of(a.head_dim), a.n_kv_heads, n_splits};
         run(lanes_op(sums() ? "attention_sums" : "attention", "attention_lanes", a.head_dim), "",
-            {{vulkan_format(p.k->format), vulkan_format(p.v->format), a.head_dim, flags}}, push, bound, groups);
+            {{vulkan_format(k_format), vulkan_format(v_format), a.head_dim, flags}}, push, bound, {n_blocks, a.n_kv_heads, n_splits});
     });
     push.pass.n_splits = n_splits;
     push.pass.continues = bool(lse);
@@ -169,7 +217,7 @@ void VulkanBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, const
         SlotPass pass;
         ScoreDecay decay;
     } push{s, a, {}, {s.reset ? 0.f : float(std::pow(double(s.decay), a.n_tokens)), float(std::log2(double(s.decay)))}};
-    for_passes(a, q, slots, 1, [&](const Pass& p) {
+    for_passes(a, q, slots, 1, 0, [&](const Pass& p) {
         push.pass = p.pass;
         const Tensor& out = p.pass.source == pass_chunk ? chunk_signal : signal;
         const VulkanBinding bound[] = {values(out, out.cols),
@@ -181,7 +229,7 @@ void VulkanBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, const
                                        values(lse, uint64_t(a.n_tokens) * a.n_heads),
                                        angles_of(a, slots)};
         run(lanes_op("kv_score", "kv_score_lanes", a.head_dim), "", {{vulkan_format(p.k->format), s.kind, a.head_dim, flags}}, push, bound,
-            {kScoreGroups, a.n_kv_heads});
+            {m_device.candidate().software ? kSoftSplits : kScoreGroups, a.n_kv_heads});
     });
 }
 

@@ -17,7 +17,7 @@
 // at most 65504. A scale that rounds to 0 gives a row (or block) of zeros, whose codes are those of zeros.
 //
 // `rotated` codecs expect values that went through the rotation H D (rotate_sign, below), which all their constants are for.
-// To add a codec: its header, one include and one entry here.
+// To add a codec: its header, one include and one entry here, and how shaders read eight of its values (shaders/eight.glsl).
 #ifndef KS_COMMON_CODECS_H
 #define KS_COMMON_CODECS_H
 
@@ -64,9 +64,20 @@ FN float sum_of_eight(const float s[8])
     return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
 }
 
+// One of four constants, or of eight: shaders make a copy of a table that they index, of all of it and at every call.
+FN float one_of(uint i, float a, float b, float c, float d) { return (i & 2u) != 0u ? ((i & 1u) != 0u ? d : c) : (i & 1u) != 0u ? b : a; }
+FN float one_of(uint i, float a, float b, float c, float d, float e, float f, float g, float h)
+{
+    return (i & 4u) != 0u ? one_of(i, e, f, g, h) : one_of(i, a, b, c, d);
+}
+
 // The bit of a plane of n dims at which dim i's field of 4, 2 or 1 bits begins.
 FN uint plane_bit(uint i, uint n, uint bits)
 {
+    if (n % 64u == 0u || n == 32u) { // whole groups: without a loop
+        uint whole = n == 32u ? 32u : 64u, width = whole * bits / 32u, place = i % whole;
+        return i / whole * whole * bits + 32u * (place % width) + bits * (place / width);
+    }
     uint base = i & ~63u, group = 64u, left = n - base;
     while (left < group || i >= base + group) {
         if (left >= group) {

@@ -36,6 +36,7 @@ struct SlotPass {
     uint n_splits;    // workgroups that share a head's slots
     uint continues;   // 1: what an earlier pass found is there already
     uint first_slot;  // of those seen, in their order: this pass takes pass_slots from there on, each split as many
+    uint restored;    // not 0: so many of each head instead, whose rows lie restored, in the order of the slots, in a pool of f32
 };
 CONST uint pass_slots = 8192u; // some devices end a shader whose loops turn more than 65,535 times
 

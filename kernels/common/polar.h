@@ -46,21 +46,20 @@ FN float polar_square(bool fine, uint level, uint q)
 // The cosine of code q's angle, or its sine: the angles of q and of the last code less q add to pi/2.
 FN float polar_factor(bool fine, uint level, uint q, bool sine)
 {
-    const float coarse[16] = {0.952407939f, 0.805676176f, 0.592356226f, 0.304826369f, 0.910522747f, 0.781091117f,
-                              0.624417062f, 0.413458978f, 0.865717582f, 0.761021911f, 0.648726175f, 0.500532784f,
-                              0.826179835f, 0.74587232f,  0.666088945f, 0.563406497f};
-    const float finer[16] = {0.98229586f,  0.928666007f, 0.853435344f, 0.760164567f, 0.649730583f, 0.521198727f,
-                             0.370917035f, 0.187336177f, 0.953088222f, 0.890125635f, 0.821894218f, 0.747340082f,
-                             0.664441721f, 0.569640145f, 0.455715212f, 0.302692652f};
-    if (polar_is_fine(fine, level)) return finer[8u * (level - 2u) + (sine ? 7u - q : q)];
-    return coarse[4u * (level - 2u) + (sine ? 3u - q : q)];
+    uint code = polar_is_fine(fine, level) ? (sine ? 7u - q : q) : sine ? 3u - q : q;
+    if (polar_is_fine(fine, level))
+        return level == 2u ? one_of(code, 0.98229586f, 0.928666007f, 0.853435344f, 0.760164567f, 0.649730583f, 0.521198727f, 0.370917035f, 0.187336177f)
+                           : one_of(code, 0.953088222f, 0.890125635f, 0.821894218f, 0.747340082f, 0.664441721f, 0.569640145f, 0.455715212f, 0.302692652f);
+    if (level == 2u) return one_of(code, 0.952407939f, 0.805676176f, 0.592356226f, 0.304826369f);
+    if (level == 3u) return one_of(code, 0.910522747f, 0.781091117f, 0.624417062f, 0.413458978f);
+    if (level == 4u) return one_of(code, 0.865717582f, 0.761021911f, 0.648726175f, 0.500532784f);
+    return one_of(code, 0.826179835f, 0.74587232f, 0.666088945f, 0.563406497f);
 }
 
 // Level 1: the cosines of 11.25, 33.75, 56.25 and 78.75 degrees.
 FN float polar_first_factor(uint code, bool sine)
 {
-    const float cosines[4] = {0.98078528f, 0.831469612f, 0.555570233f, 0.195090322f};
-    float v = cosines[sine ? 3u - (code & 3u) : code & 3u];
+    float v = one_of(sine ? 3u - (code & 3u) : code & 3u, 0.98078528f, 0.831469612f, 0.555570233f, 0.195090322f);
     return (code & (sine ? 8u : 4u)) != 0u ? -v : v;
 }
 

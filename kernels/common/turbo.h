@@ -9,9 +9,9 @@
 // (within 12, 9 and 11%), as it is for rotated rows.
 FN float turbo_magnitude(uint ranks, uint rank)
 {
-    const float magnitudes[14] = {0.45278003f, 1.5104176f,  0.24509418f, 0.75600528f, 1.3439093f, 2.1519457f, 0.12839503f,
-                                  0.3880483f,  0.65675912f, 0.94234046f, 1.2562312f,  1.6180464f, 2.0690172f, 2.7325896f};
-    return magnitudes[ranks - 2u + rank];
+    if (ranks == 2u) return (rank & 1u) != 0u ? 1.5104176f : 0.45278003f;
+    if (ranks == 4u) return one_of(rank, 0.24509418f, 0.75600528f, 1.3439093f, 2.1519457f);
+    return one_of(rank, 0.12839503f, 0.3880483f, 0.65675912f, 0.94234046f, 1.2562312f, 1.6180464f, 2.0690172f, 2.7325896f);
 }
 
 FN float turbo_level(uint ranks, uint code)

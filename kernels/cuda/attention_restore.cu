@@ -1,6 +1,6 @@
 // The rows of a round that attention_many reads as halves, restored once for all of its queries: each block has the keys and the values of
 // some slots of a head.
-// twin: none, it is part of the fast one of attention
+// twin: the shader has keys or values, as floats
 #include "kernels/cuda/eight.cuh"
 #include "kernels/cuda/restored.cuh"
 

@@ -98,6 +98,7 @@ ADDED = {
         ("kernels/common/codec_q8again.h", lambda: read("kernels/common/codec_q8.h").replace("q8", "q8again")),
         ("kernels/common/codecs.h", "behind", '#include "kernels/common/codec_kivi2v.h"\n', '#include "kernels/common/codec_q8again.h"\n'),
         ("kernels/common/codecs.h", "behind", "X(kiviv) X(kivi2v)", " X(q8again)"),
+        ("shaders/eight.glsl", "behind", "#define q8_planes(at, first, d)\n", "#define q8again_planes(at, first, d)\n#define q8again_eight q8_eight\n"),
         ("runtime/base/tensor.h", "behind", "kiviv, kivi2v,", " q8again,"),
         ("kernels/cpu/codec_decode.h", "behind", "encode_kivi_row<S, 2>,", " encode_q8<S>,"),
         ("kernels/cpu/codec_decode.h", "behind", "decode_rows<KiviRow<S, 2>>,", " decode_rows<Q8Row<S>>,"),
