@@ -139,8 +139,9 @@ vec2 value_pair(uint r, uint d)
     return vec2(row_value(v_format, r, tail, d, head_dim), second);
 }
 
-// Of values in codes and a few queries, threads share the slots, each with eight dims of all queries: codes are decoded once.
-const bool in_codes = v_format >= first_codec && head_dim % 64u == 0u;
+// Of values in codes and a few queries, threads share the slots, each with eight dims of all queries: codes are decoded once. Those of q8,
+// the first codec, are bytes: it costs less to read them again.
+const bool in_codes = v_format > first_codec && head_dim % 64u == 0u;
 const uint n_few = n_rows < 4u ? n_rows : 4u;
 const uint n_eights = (head_dim + 7u) / 8u, n_sharers = n_eights < n_threads ? n_threads / n_eights : 1u;
 float few[32];
