@@ -60,7 +60,7 @@ shared uint rows[n_slots]; // of the slots, or unbound
 const uint unbound = ~0u;
 
 // Where the row of the pass's nth slot is read.
-uint row_read(Slots s, uint nth, uint at)
+uint row_to_read(Slots s, uint nth, uint at)
 {
     uint r = row_of_slot(at);
     if (r >= pass.n_rows) return unbound;
@@ -72,7 +72,7 @@ void take_logits(Slots s, uint nth, uint n, uint first_row, uint mine, uint grou
 {
     uint slot = THREAD % n_slots, row0 = THREAD / n_slots * n_asked;
     if (row0 >= mine) return; // all threads of a subgroup, or none
-    uint index = index_of(s, nth + min(slot, n - 1u)), at = slot_of(s, index), r = row_read(s, nth + min(slot, n - 1u), at);
+    uint index = index_of(s, nth + min(slot, n - 1u)), at = slot_of(s, index), r = row_to_read(s, nth + min(slot, n - 1u), at);
     bool bound = slot < n && r != unbound;
     float product[4];
     ask(bound ? r : 0u, index, position_of(s, index), row0, mine, s.before, group, first_row, product);
@@ -224,7 +224,7 @@ void main()
     if (begin < end) read_queries(head, group, first_row, mine, s.before);
     for (uint nth = begin; nth < end; nth += n_slots) {
         uint n = min(n_slots, end - nth);
-        if (THREAD < n_slots) rows[THREAD] = THREAD < n ? row_read(s, nth + THREAD, slot_of(s, index_of(s, nth + THREAD))) : unbound;
+        if (THREAD < n_slots) rows[THREAD] = THREAD < n ? row_to_read(s, nth + THREAD, slot_of(s, index_of(s, nth + THREAD))) : unbound;
         barrier();
         reads_values = false;
         take_logits(s, nth, n, first_row, mine, group);

@@ -13,12 +13,13 @@ constexpr uint32_t kScoreGroups = 64; // workgroups per head that take its tiles
 constexpr uint32_t kRestored = 512;   // slots of a head whose codes are restored at a time, where workgroups share them
 constexpr uint32_t kHasTable = 1, kHasWeights = 2, kHasTurns = 4, kHasGroups = 8, kHasWaves = 16; // shaders/slots.glsl
 
-// Queries of a KV head that a workgroup has (shaders/logits.glsl), and of how many it reads values in codes best.
+// Queries of a KV head that a workgroup has (shaders/logits.glsl).
 static uint32_t rows_of(uint32_t head_dim)
 {
     return head_dim <= 64 ? 16 : head_dim <= 128 ? 8 : head_dim <= 256 ? 4 : 2;
 }
 
+// As many read values in codes in place (shaders/attention.comp, n_few).
 static uint32_t few_of(uint32_t head_dim)
 {
     return std::min(rows_of(head_dim), 4u);
@@ -48,9 +49,9 @@ uint64_t VulkanBackend::partial_bytes(uint32_t n_tokens, uint32_t n_heads, uint3
     return 4ull * n_tokens * n_heads * splits_of(n_tokens, n_heads / n_kv_heads, head_dim) * (4 + head_dim);
 }
 
-uint64_t VulkanBackend::wave_query_bytes(const ScratchShape& shape) const
+uint64_t VulkanBackend::waves_room(const ScratchShape& shape) const
 {
-    return align_up(ks::wave_query_bytes(uint64_t(shape.n_tokens) * shape.n_heads * shape.head_dim, shape.n_kv_heads), align());
+    return align_up(wave_query_bytes(uint64_t(shape.n_tokens) * shape.n_heads * shape.head_dim, shape.n_kv_heads), align());
 }
 
 // Slots of a head that are restored at a time.
@@ -73,7 +74,7 @@ uint64_t VulkanBackend::scratch_bytes(const ScratchShape& shape) const
     for (uint32_t n = 1; n <= shape.n_tokens && shape.n_heads && shape.head_dim; n++)
         most = std::max(most, partial_bytes(n, shape.n_heads, shape.n_kv_heads, shape.head_dim));
     most = std::max({most, vulkan_select_bytes(shape), made_bytes(shape)});
-    return align_up(most, align()) + 2 * restored_bytes(shape) + wave_query_bytes(shape);
+    return align_up(most, align()) + 2 * restored_bytes(shape) + waves_room(shape);
 }
 
 void VulkanBackend::set_scratch(const Buffer& buffer, uint64_t offset, const ScratchShape& shape)
@@ -94,7 +95,7 @@ VulkanBinding VulkanBackend::queries_of(const AttentionArgs& a, const Tensor& q,
 {
     const uint64_t n = uint64_t(a.n_tokens) * a.n_heads * a.head_dim, n_view = uint64_t(a.n_kv_heads) * view_words;
     if (!a.n_wave) return values(q, n);
-    const uint64_t bytes = ks::wave_query_bytes(n, a.n_kv_heads);
+    const uint64_t bytes = wave_query_bytes(n, a.n_kv_heads);
     const VulkanBinding to{m_scratch.buffer, m_scratch.offset + m_scratch.bytes - align_up(bytes, align()), bytes, m_scratch.buffer_bytes};
     m_stream.copy({to.buffer, to.offset, 4 * n}, values(q, n));
     m_stream.copy({to.buffer, to.offset + 4 * n, 4 * n}, values(bias, n));
@@ -152,7 +153,7 @@ const char* VulkanBackend::lanes_op(const char* op, const char* lanes_name, uint
 // A pass's keys and values as floats, in the scratch; the pass then reads them.
 void VulkanBackend::restore(const AttentionArgs& a, const KvSlots& slots, const Pass& p, VulkanBinding* k, VulkanBinding* v)
 {
-    const uint64_t bytes = restored_bytes(m_shape), end = m_scratch.offset + m_scratch.bytes - wave_query_bytes(m_shape);
+    const uint64_t bytes = restored_bytes(m_shape), end = m_scratch.offset + m_scratch.bytes - waves_room(m_shape);
     const uint64_t n = uint64_t(p.pass.restored) * a.head_dim;
     struct {
         AttentionArgs a;

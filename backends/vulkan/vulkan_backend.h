@@ -75,7 +75,7 @@ private:
     template <class Body>
     void for_passes(const AttentionArgs& a, const Queries& q, const KvSlots& slots, uint32_t n_splits, uint32_t restored, const Body& body);
     uint64_t restored_bytes(const ScratchShape& shape) const;
-    uint64_t wave_query_bytes(const ScratchShape& shape) const;
+    uint64_t waves_room(const ScratchShape& shape) const;
     void restore(const AttentionArgs& a, const KvSlots& slots, const Pass& p, VulkanBinding* k, VulkanBinding* v);
     VulkanBinding queries_of(const AttentionArgs& a, const Tensor& q, const Tensor& bias, const KvSlots& slots);
     VulkanBinding view_of(const AttentionArgs& a, const KvSlots& slots) const;
