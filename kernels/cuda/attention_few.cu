@@ -1,14 +1,11 @@
 // Attention of a few queries, as decoding has them: every warp goes over slots of its own, reads a key and a value once for all queries
 // of the block, and keeps its own maxima; barriers are at the end only.
 // twin: none, it is the fast one of attention
+#include "kernels/cuda/few.cuh"
 #include "kernels/cuda/lanes.cuh"
-#include "kernels/cuda/slots.cuh"
 
 namespace ks
 {
-
-constexpr uint few_warps = n_threads / 32u;
-constexpr uint unknown_slot = ~0u;
 
 // What a warp found, and what it is at.
 template <uint d, uint n_rows> struct FewTile {
@@ -18,26 +15,37 @@ template <uint d, uint n_rows> struct FewTile {
     uint next[few_warps][32];             // of the next one, as far as they are known
     uint positions[few_warps][32];        // of a warp's slots in the text, where keys come without their bias
     uint digits[few_warps][32];           // the lowest ones of a run's positions, by place
-    uint rest[few_warps];                 // the other digits, for which the bias is turned
+    uint rest[few_warps];                 // the other digits, twice, for which the bias is turned; odd: far ones
     float top[few_warps][n_rows], norm_top[few_warps][n_rows], norm[few_warps][n_rows];
     float sums[few_warps][n_rows][d]; // until there are any: queries times the keys' bias, turned
+    alignas(16) float queries[2][n_rows][d]; // and those for far slots
     Levels levels[3];    // of each pool
     RowPlaces places[2]; // of coded keys and values
+    uint planes[2];      // of all keys and values
 };
 
 template <uint n_rows> struct FewState {
     float top[n_rows], norm_top[n_rows], norm[n_rows]; // norm: this lane's share
 };
 
-// A lane's eight dims of the queries, the last one's again where there are fewer.
-template <uint d, uint n_rows>
-DEVICE void load_queries(const AttentionArgs& a, const float* q, uint head, uint first_row, LaneDims dims, float (&out)[n_rows][8])
+// The queries, the last one's again where there are fewer: four dims of each lane, then four more.
+template <uint d, uint n_rows, uint lanes>
+DEVICE void fill_queries(const AttentionArgs& a, const float* q, uint head, uint first_row, uint plane, float (&out)[n_rows][d])
+{
+    for (uint i = threadIdx.x; i < n_rows * d; i += n_threads) {
+        const uint r = i / d, at = i % d / 4u, e = at / lanes / 2u, eight = first_eight<d / (8u * lanes)>(plane, at % lanes) + e * eights_apart(plane);
+        const float* x = q + query_at(a, head, min(first_row + r, last_query(a))) * d;
+        out[r][i % d] = x[dims_of_eight(plane, eight)[at / lanes % 2u * 4u + i % 4u]] * a.scale * log2e;
+    }
+}
+
+// Lane j's eth eight of one of them.
+template <uint d, uint lanes> DEVICE void load_query(const float (&query)[d], uint j, uint e, float (&out)[8])
 {
     KS_UNROLL
-    for (uint r = 0u; r < n_rows; r++) {
-        const float* x = q + query_at(a, head, min(first_row + r, last_query(a))) * d;
-        KS_UNROLL
-        for (uint k = 0u; k < 8u; k++) out[r][k] = x[dims[k]] * a.scale * log2e;
+    for (uint i = 0u; i < 2u; i++) {
+        const float4 four = reinterpret_cast<const float4*>(query)[(2u * e + i) * lanes + j];
+        out[4u * i] = four.x, out[4u * i + 1u] = four.y, out[4u * i + 2u] = four.z, out[4u * i + 3u] = four.w;
     }
 }
 
@@ -60,74 +68,21 @@ template <uint lanes, uint n> DEVICE float share_sums(float (&sums)[n], uint j)
     return sums[0];
 }
 
-// A warp's slots of one round: lane i knows where the ith is. kind: the pool that it lies in, whether it is far, and the group of keys that
-// are coded together.
-struct FewSlot {
-    uint row, kind;
-};
-constexpr uint few_far = 4u, few_none = 8u, few_group = 16u;
-
-// Of the round's slots, n neighbours of one kind, which begin at place 0; places that lanes ask for at a time are neighbours, lanes of one
-// row take every 32 / lanes-th slot. row: one of the run's; place: of this lane's slot, which may be none of them (has).
-struct FewRun {
-    uint n, kind, row, place;
-    bool has;
-};
-
-// rows: the run's, by place; beyond them one of them. positions: by lane; with waves those of a run differ in their lowest digit alone.
-template <uint lanes, bool waves> DEVICE FewRun run_from(const FewSlot& mine, uint first, uint* rows, const uint* positions)
-{
-    constexpr uint each = 32u / lanes;
-    const uint nth = (threadIdx.x - first) % 32u;
-    FewRun run;
-    run.kind = __shfl_sync(all_lanes, mine.kind, int(first));
-    run.row = __shfl_sync(all_lanes, mine.row, int(first));
-    uint alike = __ballot_sync(all_lanes, mine.kind == run.kind);
-    if (waves) alike &= __ballot_sync(all_lanes, positions[threadIdx.x % 32u] / wave_base == positions[first] / wave_base);
-    alike >>= first;
-    run.n = uint(__popc(alike & ~(alike + 1u)));
-    run.place = nth % each * lanes + nth / each;
-    run.has = nth < run.n;
-    rows[run.place] = run.has ? mine.row : run.row;
-    __syncwarp();
-    return run;
-}
-
-// Whether this lane has a slot in the round that begins at nth.
-DEVICE bool has_slot(const Head& h, const Span& share, uint before, uint nth)
-{
-    const uint mine = nth + threadIdx.x % 32u;
-    return mine < share.end && mine - before < count_slots(h);
-}
-
-// Coded rows of the next round are asked for before this one's are read: else each round waits for memory twice. Returns the slot.
-template <uint d>
-DEVICE uint ask_for_slot(const AttentionArgs& a, const CudaSlots& s, const Head& h, uint index, const RowPlaces (&places)[2])
-{
-    const uint slot = slot_of(a, s, h, index);
-    if (source_of(a, h, index) != pass_coded) return slot;
-    KS_UNROLL
-    for (uint i = 0u; i < 2u; i++) ask_for_row<d>(places[i], row_of_slot(a, pass_coded, slot));
-    return slot;
-}
-
-// This lane's number, told anew: what follows from it is made where it is used, not before the loop for all codecs at once.
-DEVICE uint told_lane() { return __shfl_sync(all_lanes, threadIdx.x % 32u, int(threadIdx.x % 32u)); }
-
-// As many rows are on their way at a time: registers are for their words or for queries.
-template <class Rows, uint n_queries>
-constexpr uint rows_at_once = n_queries > 1u && Rows::n_rows * Rows::n_words > 32u ? Rows::n_rows / 2u : Rows::n_rows;
+// As many rows are on their way at a time, at most those that a round has for a lane: registers are for their words or for queries.
+template <class Rows, uint n_queries, uint lanes>
+constexpr uint rows_at_once = n_queries > 1u && Rows::n_rows * Rows::n_words > 32u ? Rows::n_rows / 2u
+                              : Rows::n_rows < lanes                               ? Rows::n_rows
+                                                                                   : lanes;
 
 template <uint n> struct alignas(4u * n) SomeRows {
     uint of[n];
 };
 
-// use(which row of those on their way, its place, this lane's dims of it), after start(). begin: the place of the lanes' first row.
-template <uint d, uint n, class Rows, class Start, class Use>
-DEVICE void for_rows(const Rows& reader, const FewRun& run, const uint* rows, uint begin, const float* levels, const Start& start,
-                     const Use& use)
+// use(which row of those on their way, its place, its words), after start(). begin: the place of the lanes' first row.
+template <uint lanes, uint n, class Rows, class Start, class Use>
+DEVICE void for_rows(const Rows& reader, const FewRun& run, const uint* rows, uint begin, const Start& start, const Use& use)
 {
-    constexpr uint each = 256u / d;
+    constexpr uint each = 32u / lanes;
     if (!Rows::late) start();
     KS_UNROLL_BY(1)
     for (uint first = 0u; first < run.n; first += each * n) {
@@ -138,48 +93,61 @@ DEVICE void for_rows(const Rows& reader, const FewRun& run, const uint* rows, ui
         for (uint k = 0u; k < n; k++) reader.fetch(some.of[k], words[k]);
         if (Rows::late && first == 0u) start();
         KS_UNROLL
-        for (uint k = 0u; k < n; k++) use(k, place + k, reader.decode(words[k], levels));
+        for (uint k = 0u; k < n; k++) use(k, place + k, words[k]);
     }
 }
 
-// The logits of a run, by place.
-template <uint d, uint n_rows, class Rows>
-DEVICE void few_logits(const Rows& reader, const FewRun& run, const uint* rows, uint begin, float (&queries)[n_rows][8],
-                       const float* levels, float (*logits)[32])
+// A row's product with a query, of a lane's eights.
+template <class Rows, uint n_eights, uint n>
+DEVICE float few_product(const LaneEight<n> (&key)[n_eights], const float (&by)[n_eights][8], const float (&base)[n_eights][n])
 {
-    constexpr uint lanes = d / 8u, wide = n_rows == 3u ? 4u : n_rows, most = lanes / wide, n = Rows::n_factors;
-    constexpr uint at_once = rows_at_once<Rows, n_rows>, n_keys = at_once < most ? at_once : most; // whose sums lanes share at a time
+    float sums[n_eights];
+    KS_UNROLL
+    for (uint e = 0u; e < n_eights; e++) {
+        KS_UNROLL
+        for (uint f = 0u; f < n; f++) {
+            float part = base[e][f];
+            KS_UNROLL
+            for (uint k = 8u / n * f; k < 8u / n * (f + 1u); k++) part += by[e][k] * key[e].values[k];
+            sums[e] = f == 0u ? part * key[e].factors[f] : sums[e] + part * key[e].factors[f];
+        }
+        sums[e] *= key[e].scale;
+    }
+    return n_eights == 1u ? sums[0] : sums[0] + sums[n_eights - 1u];
+}
+
+// The logits of a run, by place. query(r, e, to where its eth eight goes).
+template <uint d, uint n_rows, uint n_eights, class Rows, class Query>
+DEVICE void few_logits(const Rows& reader, const FewRun& run, const uint* rows, uint begin, const Query& query, const float* levels,
+                       float (*logits)[32])
+{
+    constexpr uint lanes = d / (8u * n_eights), wide = n_rows == 3u ? 4u : n_rows, most = lanes / wide < 4u ? lanes / wide : 4u, n = Rows::n_factors;
+    constexpr uint at_once = rows_at_once<Rows, n_rows, lanes>, n_keys = at_once < most ? at_once : most; // whose sums are shared at a time
     const uint j = threadIdx.x % lanes;
-    float sums[n_keys * wide], by[n_rows][8], base[n_rows][n];
+    float sums[n_keys * wide], by[n_rows][n_eights][8], base[n_rows][n_eights][n];
     const auto start = [&] {
         KS_UNROLL
-        for (uint r = 0u; r < n_rows; r++) reader.turn(queries[r], by[r], base[r]);
-    };
-    for_rows<d, at_once>(reader, run, rows, begin, levels, start, [&](uint nth_on_way, uint place, const LaneRow<n>& key) {
-        const uint at = nth_on_way % n_keys;
-        KS_UNROLL
-        for (uint r = 0u; r < wide; r++) {
-            float sum = 0.f;
+        for (uint r = 0u; r < n_rows; r++)
             KS_UNROLL
-            for (uint f = 0u; f < n; f++) {
-                float part = base[r % n_rows][f];
-                KS_UNROLL
-                for (uint k = 8u / n * f; k < 8u / n * (f + 1u); k++) part += by[r % n_rows][k] * key.values[k];
-                sum = f == 0u ? part * key.factors[f] : sum + part * key.factors[f];
+            for (uint e = 0u; e < n_eights; e++) {
+                float eight[8];
+                query(r, e, eight);
+                reader.turn(eight, e, by[r][e], base[r][e]);
             }
-            sums[at * wide + r] = sum * key.scale;
-        }
+    };
+    for_rows<lanes, at_once>(reader, run, rows, begin, start, [&](uint nth_on_way, uint place, const uint (&words)[Rows::n_words]) {
+        const uint at = nth_on_way % n_keys;
+        LaneEight<n> key[n_eights];
+        KS_UNROLL
+        for (uint e = 0u; e < n_eights; e++) key[e] = reader.decode(words, e, levels);
+        KS_UNROLL
+        for (uint r = 0u; r < wide; r++) sums[at * wide + r] = few_product<Rows>(key, by[r % n_rows], base[r % n_rows]);
         if (at + 1u < n_keys) return;
         const float sum = share_sums<lanes, n_keys * wide>(sums, j) * Rows::down;
         if (j >= n_keys * wide || j % wide >= n_rows) return;
         float& logit = logits[j % wide][place - (n_keys - 1u) + j / wide];
         logit = Rows::adds ? logit + sum : sum;
     });
-    KS_UNROLL
-    for (uint r = 0u; r < n_rows; r++)
-        KS_UNROLL
-        for (uint k = 0u; k < 8u; k++) // they are not kept beside what they became
-            if constexpr (Rows::are_codes && !Rows::late) queries[r][k] = by[r][k] * (reader.place(k) / Rows::up);
 }
 
 // What waves by their lowest digit are multiplied with: bias, of the queries, times what the other digits make of a wave.
@@ -205,19 +173,17 @@ template <uint d, uint n_rows>
 DEVICE void few_biases(const AttentionArgs& a, const CudaSlots& s, const FewRun& run, const uint* digits, uint begin, uint j,
                        const float (*bias)[d], float (*logits)[32])
 {
-    float by[n_rows][8];
-    KS_UNROLL
-    for (uint r = 0u; r < n_rows; r++)
+    const auto query = [&](uint r, uint, float (&out)[8]) {
         KS_UNROLL
-        for (uint k = 0u; k < 8u; k++) by[r][k] = 8u * j < a.n_wave ? bias[r][8u * j + k] : 0.f;
-    __syncwarp();
-    few_logits<d, n_rows>(LaneWaves<d>(s.waves, a.n_wave, j), run, digits, begin, by, nullptr, logits);
+        for (uint k = 0u; k < 8u; k++) out[k] = 8u * j < a.n_wave ? bias[r][8u * j + k] : 0.f;
+    };
+    few_logits<d, n_rows, 1u>(LaneWaves<d>(s.waves, a.n_wave, j), run, digits, begin, query, nullptr, logits);
 }
 
 // The logits of a run become weights of values, of this lane's slot or 0; the maxima move, and what was summed shrinks. slots: by lane.
-template <uint n_rows>
+template <uint n_rows, uint n_eights>
 DEVICE void few_weights(const AttentionArgs& a, const CudaSlots& s, const Head& h, uint first_row, uint index, const uint* slots, const FewRun& run,
-                        FewState<n_rows>& state, float (&sum)[n_rows][8], const float (*logits)[32], float (&weights)[n_rows])
+                        FewState<n_rows>& state, float (&sum)[n_rows][n_eights][8], const float (*logits)[32], float (&weights)[n_rows])
 {
     const uint group = a.n_heads / a.n_kv_heads;
     const bool weighted = s.weights != nullptr;
@@ -243,43 +209,66 @@ DEVICE void few_weights(const AttentionArgs& a, const CudaSlots& s, const Head& 
         state.top[r] = top;
         state.norm_top[r] = norm_top;
         KS_UNROLL
-        for (uint k = 0u; k < 8u; k++) sum[r][k] *= shrink;
+        for (uint i = 0u; i < 8u * n_eights; i++) sum[r][i / 8u][i % 8u] *= shrink;
     }
 }
 
 // room: for the weights, by place.
-template <uint d, uint n_rows, class Rows>
+template <uint d, uint n_rows, uint n_eights, class Rows>
 DEVICE void few_values(const Rows& reader, const FewRun& run, const uint* rows, uint begin, const float (&weights)[n_rows],
-                       const float* levels, float (*room)[32], float (&sum)[n_rows][8])
+                       const float* levels, float (*room)[32], float (&sum)[n_rows][n_eights][8])
 {
-    constexpr uint n = Rows::n_factors;
-    float base[n_rows][n] = {};
+    constexpr uint n = Rows::n_factors, lanes = d / (8u * n_eights);
+    float base[n_rows][n_eights][n] = {};
     KS_UNROLL
     for (uint r = 0u; r < n_rows; r++) {
         room[r][run.place] = weights[r] * Rows::up;
         KS_UNROLL
-        for (uint k = 0u; k < 8u; k++) sum[r][k] *= reader.place(k) / Rows::down;
+        for (uint i = 0u; i < 8u * n_eights; i++) sum[r][i / 8u][i % 8u] *= reader.place(i % 8u) / Rows::down;
     }
     __syncwarp();
-    for_rows<d, rows_at_once<Rows, n_rows>>(reader, run, rows, begin, levels, [] {}, [&](uint, uint place, const LaneRow<n>& value) {
+    for_rows<lanes, rows_at_once<Rows, n_rows, lanes>>(reader, run, rows, begin, [] {}, [&](uint, uint place, const uint (&words)[Rows::n_words]) {
         KS_UNROLL
-        for (uint r = 0u; r < n_rows; r++) {
-            const float weight = room[r][place] * value.scale;
+        for (uint e = 0u; e < n_eights; e++) {
+            const LaneEight<n> value = reader.decode(words, e, levels);
             KS_UNROLL
-            for (uint f = 0u; f < n; f++) {
-                const float p = weight * value.factors[f];
-                if (Rows::are_codes) base[r][f] += weight * value.offsets[f];
+            for (uint r = 0u; r < n_rows; r++) {
+                const float weight = room[r][place] * value.scale;
                 KS_UNROLL
-                for (uint k = 8u / n * f; k < 8u / n * (f + 1u); k++) sum[r][k] += p * value.values[k];
+                for (uint f = 0u; f < n; f++) {
+                    const float p = weight * value.factors[f];
+                    if (Rows::are_codes) base[r][e][f] += weight * value.offsets[f];
+                    KS_UNROLL
+                    for (uint k = 8u / n * f; k < 8u / n * (f + 1u); k++) sum[r][e][k] += p * value.values[k];
+                }
             }
         }
     });
     KS_UNROLL
     for (uint r = 0u; r < n_rows; r++)
         KS_UNROLL
-        for (uint k = 0u; k < 8u; k++)
+        for (uint i = 0u; i < 8u * n_eights; i++) {
+            const uint e = i / 8u, k = i % 8u;
             if constexpr (Rows::are_codes)
-                sum[r][k] = sum[r][k] * (Rows::down / reader.place(k)) + base[r][k * n / 8u] * (Rows::offset / Rows::up);
+                sum[r][e][k] = sum[r][e][k] * (Rows::down / reader.place(k)) + base[r][e][k * n / 8u] * (Rows::offset / Rows::up);
+        }
+}
+
+// What lanes of several rows have of the same dims is a warp's sum.
+template <uint d, uint n_eights> DEVICE void keep_sums(float (&sum)[n_eights][8], uint plane, float (&out)[d])
+{
+    constexpr uint lanes = d / (8u * n_eights);
+    const uint lane = threadIdx.x % 32u;
+    KS_UNROLL
+    for (uint e = 0u; e < n_eights; e++) {
+        const LaneDims dims = dims_of_eight(plane, first_eight<n_eights>(plane, lane % lanes) + e * eights_apart(plane));
+        KS_UNROLL
+        for (uint k = 0u; k < 8u; k++) {
+            KS_UNROLL
+            for (uint apart = lanes; apart < 32u; apart *= 2u) sum[e][k] += __shfl_xor_sync(all_lanes, sum[e][k], int(apart));
+            if (lane < lanes) out[dims[k]] = sum[e][k];
+        }
+    }
 }
 
 // What the warps found becomes the block's partial result.
@@ -321,32 +310,35 @@ attention_few_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n
     using Tile = FewTile<d, n_rows>;
     KS_SHARED(Tile, tiles, [1]);
     Tile& tile = tiles[0];
-    constexpr uint lanes = d / 8u;
+    constexpr uint n_eights = coded && n_rows == 1u ? 2u : 1u, lanes = d / (8u * n_eights);
     const uint group = a.n_heads / a.n_kv_heads, lane = threadIdx.x % 32u, warp = threadIdx.x / 32u, first_row = blockIdx.x * n_rows;
     uint* rows = tile.rows[warp];
     const uint end_row = min(first_row + n_rows, a.n_tokens * group);
-    const uint k_plane = coded ? plane_of_pools(s.k, s.coded_k) : 0u, v_plane = coded ? plane_of_pools(s.v, s.coded_v) : 0u;
-    const LaneDims k_dims = dims_of_lane(k_plane, lane % lanes);
     if (coded) fill_levels(tile.levels, s);
-    if (coded && threadIdx.x < 2u && s.coded_k.words != nullptr) tile.places[threadIdx.x] = places_of<d>(threadIdx.x == 0u ? s.coded_k : s.coded_v);
+    if (coded && threadIdx.x < 2u) {
+        const CudaCache& of_codes = threadIdx.x == 0u ? s.coded_k : s.coded_v;
+        tile.planes[threadIdx.x] = plane_of_pools(threadIdx.x == 0u ? s.k : s.v, of_codes);
+        if (of_codes.words != nullptr) tile.places[threadIdx.x] = places_of<d>(of_codes);
+    }
     __syncthreads();
     const Head h = find_head(a, s, blockIdx.y, first_row / group, (end_row - 1u) / group + 1u, false);
     const uint before = coded ? places_before(h) : 0u;
     const bool in_groups = coded && is_group_codec(s.coded_k.format);
     const Span share = share_of(h, before, 32u);
-    float queries[n_rows][8], sum[n_rows][8];
+    float sum[n_rows][n_eights][8];
     FewState<n_rows> state;
-    load_queries<d, n_rows>(a, q.q, h.head, first_row, k_dims, queries);
-    uint asked = 0u; // few_far: the queries are those for far slots
+    for (uint i = 0u; i < (a.n_far != 0u ? 2u : 1u); i++)
+        fill_queries<d, n_rows, lanes>(a, i == 0u ? q.q : q.other, h.head, first_row, coded ? tile.planes[0] : 0u, tile.queries[i]);
     if (waves) tile.rest[warp] = ~0u;
     KS_UNROLL
     for (uint r = 0u; r < n_rows; r++) {
         state.top[r] = state.norm_top[r] = none;
         state.norm[r] = 0.f;
         KS_UNROLL
-        for (uint k = 0u; k < 8u; k++) sum[r][k] = 0.f;
+        for (uint i = 0u; i < 8u * n_eights; i++) sum[r][i / 8u][i % 8u] = 0.f;
     }
     if (coded) tile.next[warp][lane] = unknown_slot; // a round that there is has been asked for by the one before
+    __syncthreads();
     for (uint nth = share.begin + 32u * warp; nth < share.end; nth += 32u * few_warps) {
         const uint n = min(32u, share.end - nth), later = nth + 32u * few_warps;
         FewSlot mine = {0u, few_none};
@@ -360,51 +352,42 @@ attention_few_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n
             if (in_groups && source == pass_coded) mine.kind |= mine.row / kivi_rows * few_group;
             if (waves) tile.positions[warp][lane] = position_of(s, h, index);
         }
-        if (coded && has_slot(h, share, before, later))
-            tile.next[warp][lane] = ask_for_slot<d>(a, s, h, index_of(h, later + lane - before), tile.places);
+        if (coded && later < share.end) {
+            const bool has = has_slot(h, share, before, later);
+            tile.next[warp][lane] = ask_for_slots(a, s, h, has, index_of(h, later + lane - before), tile.places);
+        }
         __syncwarp();
         FewRun run;
         for (uint first = 0u; first < n; first += run.n) {
             run = run_from<lanes, waves>(mine, first, rows, tile.positions[warp]);
             if (run.kind == few_none) continue;
             const uint told = coded ? told_lane() : lane, j = told % lanes, begin = told / lanes * lanes, source = run.kind % few_far;
-            const float* other = asked == 0u ? q.other : q.q;
-            if ((run.kind & few_far) != asked) {
-                load_queries<d, n_rows>(a, other, h.head, first_row, dims_of_lane(k_plane, j), queries);
-                tile.rest[warp] = ~0u;
-            }
-            asked = run.kind & few_far;
-            with_lane_rows<d, coded, false>(pool_of(s, source, false), run.row, k_plane, j, [&](const auto& reader) {
-                few_logits<d, n_rows>(reader, run, rows, begin, queries, tile.levels[source].k, tile.weights[warp]);
+            const bool far = (run.kind & few_far) != 0u;
+            const auto query = [&](uint r, uint e, float (&out)[8]) { load_query<d, lanes>(tile.queries[far ? 1u : 0u][r], j, e, out); };
+            with_lane_rows<d, n_eights, coded, false>(pool_of(s, source, false), run.row, coded ? tile.planes[0] : 0u, j, [&](const auto& reader) {
+                few_logits<d, n_rows, n_eights>(reader, run, rows, begin, query, tile.levels[source].k, tile.weights[warp]);
             });
             __syncwarp();
             if (waves) {
-                const float* bias = asked == 0u ? q.bias : q.bias_other;
-                const uint rest = tile.positions[warp][first] / wave_base;
-                if (tile.rest[warp] != rest) turn_bias<d, n_rows>(a, s, bias, h.head, first_row, rest, tile.sums[warp]);
-                tile.rest[warp] = rest;
+                const uint rest = tile.positions[warp][first] / wave_base, both = 2u * rest + (far ? 1u : 0u);
+                if (tile.rest[warp] != both) turn_bias<d, n_rows>(a, s, far ? q.bias_other : q.bias, h.head, first_row, rest, tile.sums[warp]);
+                tile.rest[warp] = both;
                 tile.digits[warp][run.place] = run.has ? tile.positions[warp][lane] % wave_base : 0u;
                 __syncwarp();
                 few_biases<d, n_rows>(a, s, run, tile.digits[warp], begin, j, tile.sums[warp], tile.weights[warp]);
                 __syncwarp();
             }
             float weights[n_rows];
-            few_weights<n_rows>(a, s, h, first_row, index_of(h, nth + told - before), tile.slots[warp], run, state, sum, tile.weights[warp], weights);
-            with_lane_rows<d, coded, true>(pool_of(s, source, true), run.row, v_plane, j, [&](const auto& reader) {
-                few_values<d, n_rows>(reader, run, rows, begin, weights, tile.levels[source].v, tile.weights[warp], sum);
+            few_weights(a, s, h, first_row, index_of(h, nth + told - before), tile.slots[warp], run, state, sum, tile.weights[warp], weights);
+            with_lane_rows<d, n_eights, coded, true>(pool_of(s, source, true), run.row, coded ? tile.planes[1] : 0u, j, [&](const auto& reader) {
+                few_values<d>(reader, run, rows, begin, weights, tile.levels[source].v, tile.weights[warp], sum);
             });
             __syncwarp();
         }
     }
-    const LaneDims v_dims = dims_of_lane(coded ? plane_of_pools(s.v, s.coded_v) : 0u, lane % lanes);
     KS_UNROLL
     for (uint r = 0u; r < n_rows; r++) {
-        KS_UNROLL
-        for (uint k = 0u; k < 8u; k++) {
-            KS_UNROLL
-            for (uint apart = lanes; apart < 32u; apart *= 2u) sum[r][k] += __shfl_xor_sync(all_lanes, sum[r][k], int(apart));
-            if (lane < lanes) tile.sums[warp][r][v_dims[k]] = sum[r][k];
-        }
+        keep_sums<d>(sum[r], coded ? tile.planes[1] : 0u, tile.sums[warp][r]);
         const float norm = warp_sum(state.norm[r]);
         if (lane != 0u) continue;
         tile.top[warp][r] = state.top[r];

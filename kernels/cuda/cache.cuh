@@ -54,7 +54,7 @@ template <class C> DEVICE uint row_tail(const CudaCache& cache, uint r, uint d)
     const uint8_t* at = reinterpret_cast<const uint8_t*>(cache.words + uint64_t(cache.n_rows) * C::words(d)) + uint64_t(r) * n;
     if (n == 2u) return __ldg(reinterpret_cast<const uint16_t*>(at));
     uint tail = 0u;
-    for (uint i = 0u; i < n; i++) tail |= uint(at[i]) << (8u * i);
+    for (uint i = 0u; i < n; i++) tail |= uint(__ldg(at + i)) << (8u * i);
     return tail;
 }
 
