@@ -12,7 +12,6 @@ template <uint d, uint n_rows> struct FewTile {
     float weights[few_warps][n_rows][32]; // logits of a warp's slots, then weights of a run's rows
     uint rows[few_warps][32];             // of a run
     uint slots[few_warps][32];            // of a warp's round, by lane
-    uint next[few_warps][32];             // of the next one, as far as they are known
     uint positions[few_warps][32];        // of a warp's slots in the text, where keys come without their bias
     uint digits[few_warps][32];           // the lowest ones of a run's positions, by place
     uint rest[few_warps];                 // the other digits, twice, for which the bias is turned; odd: far ones
@@ -32,7 +31,10 @@ template <uint n_rows> struct FewState {
 template <uint d, uint n_rows, uint lanes>
 DEVICE void fill_queries(const AttentionArgs& a, const float* q, uint head, uint first_row, uint plane, float (&out)[n_rows][d])
 {
-    for (uint i = threadIdx.x; i < n_rows * d; i += n_threads) {
+    KS_UNROLL
+    for (uint first = 0u; first < n_rows * d; first += n_threads) {
+        const uint i = first + threadIdx.x;
+        if (n_rows * d % n_threads != 0u && i >= n_rows * d) break;
         const uint r = i / d, at = i % d / 4u, e = at / lanes / 2u, eight = first_eight<d / (8u * lanes)>(plane, at % lanes) + e * eights_apart(plane);
         const float* x = q + query_at(a, head, min(first_row + r, last_query(a))) * d;
         out[r][i % d] = x[dims_of_eight(plane, eight)[at / lanes % 2u * 4u + i % 4u]] * a.scale * log2e;
@@ -68,11 +70,8 @@ template <uint lanes, uint n> DEVICE float share_sums(float (&sums)[n], uint j)
     return sums[0];
 }
 
-// As many rows are on their way at a time, at most those that a round has for a lane: registers are for their words or for queries.
-template <class Rows, uint n_queries, uint lanes>
-constexpr uint rows_at_once = n_queries > 1u && Rows::n_rows * Rows::n_words > 32u ? Rows::n_rows / 2u
-                              : Rows::n_rows < lanes                               ? Rows::n_rows
-                                                                                   : lanes;
+// As many rows are on their way at a time, at most those that a round has for a lane.
+template <class Rows, uint lanes> constexpr uint rows_at_once = Rows::n_rows < lanes ? Rows::n_rows : lanes;
 
 template <uint n> struct alignas(4u * n) SomeRows {
     uint of[n];
@@ -122,7 +121,7 @@ DEVICE void few_logits(const Rows& reader, const FewRun& run, const uint* rows, 
                        float (*logits)[32])
 {
     constexpr uint lanes = d / (8u * n_eights), wide = n_rows == 3u ? 4u : n_rows, most = lanes / wide < 4u ? lanes / wide : 4u, n = Rows::n_factors;
-    constexpr uint at_once = rows_at_once<Rows, n_rows, lanes>, n_keys = at_once < most ? at_once : most; // whose sums are shared at a time
+    constexpr uint at_once = rows_at_once<Rows, lanes>, n_keys = at_once < most ? at_once : most; // whose sums are shared at a time
     const uint j = threadIdx.x % lanes;
     float sums[n_keys * wide], by[n_rows][n_eights][8], base[n_rows][n_eights][n];
     const auto start = [&] {
@@ -227,7 +226,7 @@ DEVICE void few_values(const Rows& reader, const FewRun& run, const uint* rows, 
         for (uint i = 0u; i < 8u * n_eights; i++) sum[r][i / 8u][i % 8u] *= reader.place(i % 8u) / Rows::down;
     }
     __syncwarp();
-    for_rows<lanes, rows_at_once<Rows, n_rows, lanes>>(reader, run, rows, begin, [] {}, [&](uint, uint place, const uint (&words)[Rows::n_words]) {
+    for_rows<lanes, rows_at_once<Rows, lanes>>(reader, run, rows, begin, [] {}, [&](uint, uint place, const uint (&words)[Rows::n_words]) {
         KS_UNROLL
         for (uint e = 0u; e < n_eights; e++) {
             const LaneEight<n> value = reader.decode(words, e, levels);
@@ -337,24 +336,22 @@ attention_few_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n
         KS_UNROLL
         for (uint i = 0u; i < 8u * n_eights; i++) sum[r][i / 8u][i % 8u] = 0.f;
     }
-    if (coded) tile.next[warp][lane] = unknown_slot; // a round that there is has been asked for by the one before
     __syncthreads();
-    for (uint nth = share.begin + 32u * warp; nth < share.end; nth += 32u * few_warps) {
-        const uint n = min(32u, share.end - nth), later = nth + 32u * few_warps;
+    constexpr uint step = 32u * few_warps;
+    uint nth = share.begin + 32u * warp, next = slot_at(a, s, h, share, before, nth), later = slot_at(a, s, h, share, before, nth + step);
+    for (; nth < share.end; nth += step) {
+        const uint n = min(32u, share.end - nth), slot = next;
+        next = later;
+        later = slot_at(a, s, h, share, before, nth + 2u * step);
+        if (coded && nth + step < share.end) ask_for_slots(a, h, next, index_of(h, nth + step + lane - before), tile.places);
         FewSlot mine = {0u, few_none};
-        if (has_slot(h, share, before, nth)) {
+        if (slot != unknown_slot) {
             const uint index = index_of(h, nth + lane - before), source = source_of(a, h, index);
-            uint slot = coded ? tile.next[warp][lane] : unknown_slot;
-            if (slot == unknown_slot) slot = slot_of(a, s, h, index);
             tile.slots[warp][lane] = slot;
             mine.row = row_of_slot(a, source, slot);
             mine.kind = source | (index < a.n_far ? few_far : 0u);
             if (in_groups && source == pass_coded) mine.kind |= mine.row / kivi_rows * few_group;
             if (waves) tile.positions[warp][lane] = position_of(s, h, index);
-        }
-        if (coded && later < share.end) {
-            const bool has = has_slot(h, share, before, later);
-            tile.next[warp][lane] = ask_for_slots(a, s, h, has, index_of(h, later + lane - before), tile.places);
         }
         __syncwarp();
         FewRun run;

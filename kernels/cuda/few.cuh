@@ -43,11 +43,11 @@ template <uint lanes, bool waves> DEVICE FewRun run_from(const FewSlot& mine, ui
     return run;
 }
 
-// Whether this lane has a slot in the round that begins at nth.
-DEVICE bool has_slot(const Head& h, const Span& share, uint before, uint nth)
+// The slot that this lane has in the round that begins at nth, if any.
+DEVICE uint slot_at(const AttentionArgs& a, const CudaSlots& s, const Head& h, const Span& share, uint before, uint nth)
 {
     const uint mine = nth + threadIdx.x % 32u;
-    return mine < share.end && mine - before < count_slots(h);
+    return mine < share.end && mine - before < count_slots(h) ? slot_of(a, s, h, index_of(h, mine - before)) : unknown_slot;
 }
 
 // This lane's number, told anew: what follows from it is made where it is used, not before the loop for all codecs at once.
@@ -78,11 +78,10 @@ DEVICE void ask_for_bytes(const char* at, uint from, uint end, uint step)
 }
 
 // Coded rows of the next round are asked for before this one's are read: else each round waits for memory twice. Where they are neighbours
-// lanes share their bytes, which costs a multiprocessor a quarter. Returns the slot that this lane has then, if any.
-DEVICE uint ask_for_slots(const AttentionArgs& a, const CudaSlots& s, const Head& h, bool has, uint index, const RowPlaces (&places)[2])
+// lanes share their bytes, which costs a multiprocessor a quarter. slot: this lane's, or unknown, of an index.
+DEVICE void ask_for_slots(const AttentionArgs& a, const Head& h, uint slot, uint index, const RowPlaces (&places)[2])
 {
-    const uint slot = has ? slot_of(a, s, h, index) : unknown_slot;
-    const bool coded = has && source_of(a, h, index) == pass_coded;
+    const bool coded = slot != unknown_slot && source_of(a, h, index) == pass_coded;
     const uint row = row_of_slot(a, pass_coded, slot), first = __shfl_sync(all_lanes, row, 0);
     const bool together = __ballot_sync(all_lanes, coded && row == first + threadIdx.x % 32u) == all_lanes;
     KS_UNROLL_BY(1)
@@ -91,7 +90,6 @@ DEVICE uint ask_for_slots(const AttentionArgs& a, const CudaSlots& s, const Head
         ask_for_bytes(places[i].rows + uint64_t(together ? first : row) * bytes, from, together ? 32u * bytes : bytes, together ? 1024u : 32u);
         if (places[i].tail_bytes != 0u) ask_for(places[i].tails + uint64_t(row) * places[i].tail_bytes);
     }
-    return slot;
 }
 
 } // namespace ks

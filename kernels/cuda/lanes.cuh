@@ -119,7 +119,8 @@ template <class C, uint bits, uint d, uint n> struct LaneTurbo : LaneRows {
         LaneEight<1> row;
         row.factors[0] = HALF_TO_FLOAT(words[n_codes]);
         const uint fields = fields_of_eight<bits>(words[e % n_codes], i + 4u * e), places = 0x3c3c3c3cu; // in bytes, of every second code
-        const uint signs_of_two = words[n_words - 1u] >> (i % 4u / 2u + 16u * (i % 8u / 4u + e)); // of the dims two apart in one word
+        const uint half = bits == 4u ? 0u : i % 8u / 4u + e;                                       // of the word
+        const uint signs_of_two = words[n_words - 1u] >> (i % 4u / 2u + 16u * half); // of the dims two apart in one word
         KS_UNROLL
         for (uint k = 0u; k < 8u; k += 2u) {
             if (bits == 4u) {
