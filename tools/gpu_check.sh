@@ -4,6 +4,8 @@
 # selected attention beside all of it, and on Vulkan each way to multiply. What does not fit is said. Results are JSON lines in
 # build-gpu/gpu_check.jsonl, the table is printed last.
 #     LLAMA_BENCH=FILE      llama.cpp's llama-bench, to compare with; default: the one in PATH or in ~/llama.cpp/build/bin
+#     KS_GPU_CODES=1        instead, in some ten minutes: the tests of attention on CUDA, then each codec beside f16, prompts and decoding at
+#                           depths of 4,096 and 8,192 (default: 7b and 8b with 8 layers)
 #     KS_GPU_MINUTES=N      for one model at one depth; default 20, then the deeper ones are left out
 #     KS_GPU_BUILD=FOLDER   default: build-gpu      KS_CUDA_ARCHS=LIST   default: all that the toolkit knows
 #     exit 0: all ran and passed   1: a test failed   5: there is no GPU here, or no driver for it   6: something to build with is missing
@@ -56,19 +58,27 @@ run_tests() {
         failed="$failed tests:$name"
     fi
 }
-run_tests cuda KS_TEST_BACKEND=cuda
-run_tests all
-if "$build/knapsack" devices | grep -q '^ *vulkan:'; then run_tests vulkan KS_TEST_BACKEND=vulkan; else step "skipped: Vulkan, no device"; fi
+test_all() {
+    run_tests cuda KS_TEST_BACKEND=cuda
+    run_tests all
+    if "$build/knapsack" devices | grep -q '^ *vulkan:'; then run_tests vulkan KS_TEST_BACKEND=vulkan; else step "skipped: Vulkan, no device"; fi
 
-if command -v compute-sanitizer >/dev/null; then
-    for tool in memcheck racecheck synccheck; do
-        step "compute-sanitizer $tool"
-        KS_TEST_BACKEND=cuda compute-sanitizer --tool "$tool" --error-exitcode 1 "$build/test_backends" -tc="matmul: every*,attention: tables*,kv_*,rotate,argmax" \
-            >"$build/$tool.log" 2>&1 || { tail -20 "$build/$tool.log" >&2; failed="$failed $tool"; }
-    done
-else
-    step "skipped: compute-sanitizer is not there"
-fi
+    if command -v compute-sanitizer >/dev/null; then
+        for tool in memcheck racecheck synccheck; do
+            step "compute-sanitizer $tool"
+            KS_TEST_BACKEND=cuda compute-sanitizer --tool "$tool" --error-exitcode 1 "$build/test_backends" -tc="matmul: every*,attention: tables*,kv_*,rotate,argmax" \
+                >"$build/$tool.log" 2>&1 || { tail -20 "$build/$tool.log" >&2; failed="$failed $tool"; }
+        done
+    else
+        step "skipped: compute-sanitizer is not there"
+    fi
+}
+test_codes() {
+    step "tests: attention on CUDA; skipped: all others, Vulkan, compute-sanitizer, llama.cpp"
+    KS_TEST_BACKEND=cuda "$build/test_backends" -tc="attention*" -tce="attention: times" >"$build/tests-attention.log" 2>&1 || failed="$failed tests:attention"
+    tail -3 "$build/tests-attention.log" >&2
+}
+if [ -n "${KS_GPU_CODES:-}" ]; then test_codes; else test_all; fi
 
 peak=$("$build/peak") || die "the device's memory could not be measured" 5
 step "the device reads $peak GB/s"
@@ -78,13 +88,14 @@ commit=$(git rev-parse --short HEAD 2>/dev/null || echo unknown)
 # add HOW SHAPE RECIPE [DEPTH]: a program's output to lines of JSON.
 add() { python3 tests/cuda/gpu_table.py "$1" "$2" "$3" "$peak" "$commit" "$model" "${4:-}" >>"$results"; }
 
-# measure SHAPE RECIPE DEPTH...: a line for the prompt and one for decoding at each depth, or why there is none; $label: another name for it.
+# measure SHAPE RECIPE DEPTH...: a line for the prompt and one for decoding at each depth, or why there is none; $label: another name for it;
+# $decoded: so many tokens, for a cache of codes decides every 64.
 measure() {
     local shape=$1 recipe=$2 name=${label:-$2} depth code why
     shift 2
     for depth in "$@"; do
         code=0
-        timeout "${minutes}m" "$build/knapsack" bench -m "$build/$shape.gguf" --device "$device" --kv "$recipe" -p 512 -n 64 -d "$depth" -r 3 --json \
+        timeout "${minutes}m" "$build/knapsack" bench -m "$build/$shape.gguf" --device "$device" --kv "$recipe" -p 512 -n "${decoded:-64}" -d "$depth" -r 3 --json \
             >"$build/bench.json" 2>"$build/bench.log" || code=$?
         case $code in
             0) add bench "$shape" "$name" <"$build/bench.json" || failed="$failed bench:$shape:$name:$depth" ;;
@@ -109,13 +120,35 @@ measure_llama() {
         timeout "${minutes}m" "$llama" "${options[@]}" >"$build/llama.jsonl" 2>"$build/llama.log" || step "$llama failed on $1; see $build/llama.log"
     add llama "$1" llama.cpp <"$build/llama.jsonl"
 }
-[ -x "$llama" ] || step "skipped: llama.cpp, no llama-bench in PATH; LLAMA_BENCH names one"
 
+make_model() {
+    step "measuring $1"
+    [ -f "$build/$1.gguf" ] || python3 tools/random_model.py "$1" "$build/$1.gguf"
+}
+measure_codes() {
+    local shape recipe
+    for shape in "$@"; do
+        make_model "$shape"
+        for recipe in exact q8 q4 turbo4 turbo3 turbo2 kivi polar polar5; do decoded=128 measure "$shape" "$recipe" 4096 8192; done
+    done
+}
+finish() {
+    [ -z "$failed" ] || echo "gpu_check.sh: failed:$failed; what they said is in $build/*.log" >&2
+    python3 tests/cuda/gpu_table.py print "$results"
+    [ -z "$failed" ] || exit 1
+    exit 0
+}
 shapes=("$@")
+if [ -n "${KS_GPU_CODES:-}" ]; then
+    [ $# -gt 0 ] || shapes=("7b,layers=8" "8b,layers=8")
+    measure_codes "${shapes[@]}"
+    finish
+fi
+
+[ -x "$llama" ] || step "skipped: llama.cpp, no llama-bench in PATH; LLAMA_BENCH names one"
 [ $# -gt 0 ] || shapes=(135m 1b 3b 7b 8b)
 for shape in "${shapes[@]}"; do
-    step "measuring $shape"
-    [ -f "$build/$shape.gguf" ] || python3 tools/random_model.py "$shape" "$build/$shape.gguf"
+    make_model "$shape"
     far=()
     [ "${shape%%,*}" != 135m ] || far=(1000000)
     measure "$shape" exact 0 4096 32768 131072 "${far[@]}"
@@ -144,6 +177,4 @@ else
     failed="$failed select"
 fi
 
-[ -z "$failed" ] || echo "gpu_check.sh: failed:$failed; what they said is in $build/*.log" >&2
-python3 tests/cuda/gpu_table.py print "$results"
-[ -z "$failed" ]
+finish

@@ -23,7 +23,7 @@ for i in "${{!args[@]}}"; do
         "-d 0" | "-r 3") args[i + 1]=$((next / 3)) ;;
         "-d 4096") args[i + 1]=64 ;;
         "-d "*) echo "knapsack: does not fit" >&2; exit 4 ;;
-        "-p 512" | "-n 64") args[i + 1]=4 ;;
+        "-p 512" | "-n 64" | "-n 128") args[i + 1]=4 ;;
         "--kv turbo4") [ "$KIND" = passes ] || {{ echo "error: no turbo" >&2; exit 5; }} ;;
     esac
 done
@@ -44,20 +44,21 @@ def holds(condition, what, found):
     check(condition, f"{what}, found {str(found)[:3000]}")
 
 
-def run(folder, kind, *shapes, gpu=True):
+def run(folder, kind, *shapes, gpu=True, **more):
     build = os.path.join(folder, kind)
     programs = {"nvcc": f"#!/bin/sh\nprintf '#!/bin/sh\\necho 123.4\\n' >{build}/peak; chmod +x {build}/peak\n", "cmake": "#!/bin/sh\n", "llama-bench": LLAMA,
                 "ctest": "#!/bin/sh\n[ \"$KIND $KS_TEST_BACKEND\" != 'fails vulkan' ]\n", "nvpmodel": "#!/bin/sh\necho 'NV Power Mode: MAXN'\n",
-                "compute-sanitizer": "#!/bin/sh\n[ \"$KIND $2\" != 'fails racecheck' ]\n", "knapsack": PROGRAM.format(binary=BINARY), "test_kv": SELECT}
+                "compute-sanitizer": "#!/bin/sh\n[ \"$KIND $2\" != 'fails racecheck' ]\n", "knapsack": PROGRAM.format(binary=BINARY), "test_kv": SELECT,
+                "test_backends": "#!/bin/sh\n[ \"$KS_TEST_BACKEND $1\" = 'cuda -tc=attention*' ] && echo attention\n"}
     if gpu:
         programs["nvidia-smi"] = "#!/bin/sh\n[ \"$1\" = -L ] && echo 'GPU 0: Stand-in' || echo Stand-in\n"
     for name, text in programs.items():
-        path = os.path.join(build if name in ("knapsack", "test_kv") else os.path.join(build, "bin"), name)
+        path = os.path.join(build if name in ("knapsack", "test_kv", "test_backends") else os.path.join(build, "bin"), name)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "w") as f:
             f.write(text)
         os.chmod(path, 0o755)
-    env = {**os.environ, "PATH": f"{build}/bin:/usr/bin:/bin", "KS_GPU_BUILD": build, "KIND": kind}
+    env = {**os.environ, "PATH": f"{build}/bin:/usr/bin:/bin", "KS_GPU_BUILD": build, "KIND": kind, **more}
     env.pop("LLAMA_BENCH", None)
     r = subprocess.run(["tools/gpu_check.sh", *shapes], capture_output=True, text=True, env=env, stdin=subprocess.DEVNULL)
     lines = os.path.join(build, "gpu_check.jsonl")
@@ -96,13 +97,23 @@ def test_fails(folder):
     holds(not [row for row in rows if row["recipe"] == "turbo4"] and "tg4" in r.stdout, "the rest is measured, and the table is there", r.stdout)
 
 
+def test_codes(folder):
+    r, rows = run(folder, "passes", SHAPE, KS_GPU_CODES="1")
+    recipes = ["exact", "q8", "q4", "turbo4", "turbo3", "turbo2", "kivi", "polar", "polar5"]
+    holds(r.returncode == 0 and "skipped: all others" in r.stderr and "tests: cuda" not in r.stderr, "codes alone", r.stderr)
+    holds([(row["recipe"], row.get("test"), row["depth"]) for row in rows] ==
+          [(recipe, test, depth) for recipe in recipes for test, depth in (("pp", 64), ("tg", 64), (None, 8192))], "every codec at both depths", rows)
+    of_exact = [line.split()[-1] for line in r.stdout.splitlines() if " tg4 " in line]
+    holds(of_exact[0].endswith("%") and all(float(ratio) > 0 for ratio in of_exact[1:]) and len(of_exact) == len(recipes), "beside f16", r.stdout)
+
+
 def test_no_gpu(folder):
     r, rows = run(folder, "nothing", gpu=False)
     holds(r.returncode == 5 and "expected an NVIDIA GPU" in r.stderr and not rows and not r.stdout, "without a GPU it says so", r.stderr)
 
 
 def test(folder):
-    for part in (test_passes, test_fails, test_no_gpu):
+    for part in (test_passes, test_codes, test_fails, test_no_gpu):
         part(folder)
 
 
