@@ -230,9 +230,9 @@ template <class C, uint bits, uint d, uint n> struct LaneKiviRow : LaneCodes<bit
     }
 };
 
-// Keys of one group, whose ranges go into the query.
+// Keys of one group, whose ranges go into the query, and until then take registers.
 template <class C, uint bits, uint d, uint n> struct LaneKiviGroup : LaneCodes<bits, 1u, 1> {
-    static constexpr uint n_rows = 8u, n_words = bits == 4u ? n : 1u;
+    static constexpr uint n_rows = d == 256u ? 4u : 8u, n_words = bits == 4u ? n : 1u;
     static constexpr bool of_values = false, late = true;
     uint i, ranges[n][8];
     const uint* codes;
