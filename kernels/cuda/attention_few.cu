@@ -1,5 +1,5 @@
 // Attention of a few queries, as decoding has them: every warp goes over slots of its own, reads a key and a value once for all queries
-// of the block, and keeps its own maxima; barriers are at the end only.
+// of the block, and keeps its own maxima; barriers are before the first slots and after the last ones.
 // twin: none, it is the fast one of attention
 #include "kernels/cuda/few.cuh"
 #include "kernels/cuda/lanes.cuh"
