@@ -35,9 +35,10 @@ DEVICE void fill_queries(const AttentionArgs& a, const float* q, uint head, uint
     for (uint first = 0u; first < n_rows * d; first += n_threads) {
         const uint i = first + threadIdx.x;
         if (n_rows * d % n_threads != 0u && i >= n_rows * d) break;
-        const uint r = i / d, at = i % d / 4u, e = at / lanes / 2u, eight = first_eight<d / (8u * lanes)>(plane, at % lanes) + e * eights_apart(plane);
+        const uint r = i / d, at = i % d / 4u;
+        const LaneDims dims = dims_of_lane<d / (8u * lanes)>(plane, at % lanes, at / lanes / 2u);
         const float* x = q + query_at(a, head, min(first_row + r, last_query(a))) * d;
-        out[r][i % d] = x[dims_of_eight(plane, eight)[at / lanes % 2u * 4u + i % 4u]] * a.scale * log2e;
+        out[r][i % d] = x[dims[at / lanes % 2u * 4u + i % 4u]] * a.scale * log2e;
     }
 }
 
@@ -260,7 +261,7 @@ template <uint d, uint n_eights> DEVICE void keep_sums(float (&sum)[n_eights][8]
     const uint lane = threadIdx.x % 32u;
     KS_UNROLL
     for (uint e = 0u; e < n_eights; e++) {
-        const LaneDims dims = dims_of_eight(plane, first_eight<n_eights>(plane, lane % lanes) + e * eights_apart(plane));
+        const LaneDims dims = dims_of_lane<n_eights>(plane, lane % lanes, e);
         KS_UNROLL
         for (uint k = 0u; k < 8u; k++) {
             KS_UNROLL

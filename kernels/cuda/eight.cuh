@@ -56,19 +56,20 @@ DEVICE void halves_of(uint word, float* out)
 DEVICE float whole_less(uint n, uint less) { return BITS_TO_FLOAT(0x4b000000u | n) - float(0x800000u + less); }
 DEVICE float kivi_of(uint code, uint range) { return kivi_least(range) + kivi_scale(range) * whole_less(code, 0u); } // kivi_decoded
 
-// n words, `each` of them at a time: where they begin is a multiple of so many.
-template <uint n, uint each> DEVICE void load_words(const uint* at, uint (&out)[n])
+// n words, `each` of them at a time, to out[begin] and on: where they begin is a multiple of so many.
+template <uint n, uint each, uint begin = 0u, uint most> DEVICE void load_words(const uint* at, uint (&out)[most])
 {
     KS_UNROLL
     for (uint i = 0u; i < n; i += each) {
-        if (each == 4u) {
+        uint* to = out + begin + i;
+        if constexpr (each == 4u) {
             const uint4 four = __ldg(reinterpret_cast<const uint4*>(at + i));
-            out[i] = four.x, out[i + 1u] = four.y, out[(i + 2u) % n] = four.z, out[(i + 3u) % n] = four.w;
-        } else if (each == 2u) {
+            to[0] = four.x, to[1] = four.y, to[2] = four.z, to[3] = four.w;
+        } else if constexpr (each == 2u) {
             const uint2 two = __ldg(reinterpret_cast<const uint2*>(at + i));
-            out[i] = two.x, out[i + 1u] = two.y;
+            to[0] = two.x, to[1] = two.y;
         } else {
-            out[i] = __ldg(at + i);
+            to[0] = __ldg(at + i);
         }
     }
 }

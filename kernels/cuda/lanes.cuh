@@ -32,6 +32,12 @@ template <uint n> DEVICE uint first_eight(uint plane, uint j)
     return n == 1u ? j : j % apart + j / apart * 2u * apart;
 }
 
+// The dims of lane j's eth eight.
+template <uint n> DEVICE LaneDims dims_of_lane(uint plane, uint j, uint e)
+{
+    return dims_of_eight(plane, first_eight<n>(plane, j) + e * eights_apart(plane));
+}
+
 // The word of a plane that has an eight's fields, and those fields at its lower end.
 template <uint plane> DEVICE uint word_of_eight(uint i) { return plane == 4u ? i : i / 8u * 4u + i % 4u; }
 template <uint plane> DEVICE uint fields_of_eight(uint word, uint i) { return plane == 2u ? word >> 16u * (i % 8u / 4u) : word; }
@@ -107,10 +113,7 @@ template <class C, uint bits, uint d, uint n> struct LaneTurbo : LaneRows {
     DEVICE_MEMBER void fetch(uint r, uint (&words)[n_words]) const
     {
         const uint row_bytes = 4u * RowCodec<C>::words(d);
-        uint planes[n_codes];
-        load_words<n_codes, n_codes>(in_row(codes, r, row_bytes), planes);
-        KS_UNROLL
-        for (uint e = 0u; e < n_codes; e++) words[e] = planes[e];
+        load_words<n_codes, n_codes>(in_row(codes, r, row_bytes), words);
         words[n_codes] = __ldg(scales + r);
         if (C::ranks == 4u) words[n_words - 1u] = __ldg(in_row(signs, r, row_bytes));
     }
@@ -151,10 +154,7 @@ template <uint d, uint n> struct LaneQ4 : LaneCodes<4u, 2u, -8> {
     DEVICE_MEMBER void fetch(uint r, uint (&words)[n_words]) const
     {
         const uint row_bytes = 4u * RowCodec<codec_q4>::words(d);
-        uint planes[n];
-        load_words<n, d == 64u ? 1u : n>(in_row(codes, r, row_bytes), planes);
-        KS_UNROLL
-        for (uint e = 0u; e < n; e++) words[e] = planes[e];
+        load_words<n, d == 64u ? 1u : n>(in_row(codes, r, row_bytes), words);
         words[n] = __ldg(in_row(scales, r, row_bytes));
     }
     DEVICE_MEMBER LaneEight<2> decode(const uint (&words)[n_words], uint e, const float*) const
@@ -178,10 +178,7 @@ template <uint d, uint n> struct LaneQ8 : LaneCodes<8u, 1u, -128> {
     DEVICE_MEMBER void fetch(uint r, uint (&words)[n_words]) const
     {
         const uint row_bytes = 4u * RowCodec<codec_q8>::words(d);
-        uint bytes[2u * n];
-        load_words<2u * n, d == 64u ? 1u : 2u>(in_row(codes, r, row_bytes), bytes);
-        KS_UNROLL
-        for (uint e = 0u; e < 2u * n; e++) words[e] = bytes[e];
+        load_words<2u * n, d == 64u ? 1u : 2u>(in_row(codes, r, row_bytes), words);
         words[2u * n] = __ldg(in_row(scales, r, row_bytes));
     }
     DEVICE_MEMBER LaneEight<1> decode(const uint (&words)[n_words], uint e, const float*) const
@@ -209,13 +206,8 @@ template <class C, uint bits, uint d, uint n> struct LaneKiviRow : LaneCodes<bit
     DEVICE_MEMBER void fetch(uint r, uint (&words)[n_words]) const
     {
         const uint row_bytes = 4u * RowCodec<C>::words(d);
-        uint planes[n_codes], of_blocks[n_ranges];
-        load_words<n_ranges, n_ranges>(in_row(ranges, r, row_bytes), of_blocks);
-        load_words<n_codes, n_codes>(in_row(codes, r, row_bytes), planes);
-        KS_UNROLL
-        for (uint e = 0u; e < n_codes; e++) words[e] = planes[e];
-        KS_UNROLL
-        for (uint b = 0u; b < n_ranges; b++) words[n_codes + b] = of_blocks[b];
+        load_words<n_ranges, n_ranges, n_codes>(in_row(ranges, r, row_bytes), words);
+        load_words<n_codes, n_codes>(in_row(codes, r, row_bytes), words);
     }
     DEVICE_MEMBER LaneEight<n_factors> decode(const uint (&words)[n_words], uint e, const float*) const
     {
@@ -365,13 +357,8 @@ template <uint d, uint n> struct LaneHalves : LaneRows {
     }
     DEVICE_MEMBER void fetch(uint r, uint (&words)[n_words]) const
     {
-        KS_UNROLL
-        for (uint e = 0u; e < n; e++) {
-            uint four[4];
-            load_words<4u, 4u>(in_row(words_of_lane + apart * e, r, 2u * d), four);
-            KS_UNROLL
-            for (uint k = 0u; k < 4u; k++) words[4u * e + k] = four[k];
-        }
+        load_words<4u, 4u>(in_row(words_of_lane, r, 2u * d), words);
+        if constexpr (n == 2u) load_words<4u, 4u, 4u>(in_row(words_of_lane + apart, r, 2u * d), words);
     }
     DEVICE_MEMBER LaneEight<1> decode(const uint (&words)[n_words], uint e, const float*) const
     {
