@@ -36,7 +36,7 @@ uint row_tail(uint format, uint n_rows, uint r, uint d)
     if (n == 0u || group_words(format, d) != 0u) return 0u;
     uint at = n_rows * (bytes - n) + r * n, shift = 8u * (at % 4u);
     uint tail = WORD(at / 4u) >> shift;
-    if (shift + 8u * n > 32u) tail |= WORD(at / 4u + 1u) << (32u - shift);
+    if (n == 3u && shift > 8u) tail |= WORD(at / 4u + 1u) << (32u - shift);
     return tail & ((1u << 8u * n) - 1u);
 }
 

@@ -7,8 +7,9 @@
 namespace ks
 {
 
-constexpr uint32_t kSplits = 64;      // workgroups that share a head's slots, where there are few queries; at most a workgroup's threads
-constexpr uint32_t kSoftSplits = 4;   // the same on a processor, which has few cores
+constexpr uint32_t kGroups = 512;     // workgroups that fill a large GPU: queries and heads of keys have as many
+constexpr uint32_t kSplits = 64;      // of them share a head's slots at most; no more than a workgroup has threads
+constexpr uint32_t kSoftSplits = 4;   // the same on a processor, which has few cores, whatever the number of heads
 constexpr uint32_t kScoreGroups = 64; // workgroups per head that take its tiles in turn; a processor has kSoftSplits
 constexpr uint32_t kRestored = 512;   // slots of a head whose codes are restored at a time, where workgroups share them
 constexpr uint32_t kHasTable = 1, kHasWeights = 2, kHasTurns = 4, kHasGroups = 8, kHasWaves = 16; // shaders/slots.glsl
@@ -19,10 +20,16 @@ static uint32_t rows_of(uint32_t head_dim)
     return head_dim <= 64 ? 16 : head_dim <= 128 ? 8 : head_dim <= 256 ? 4 : 2;
 }
 
-// As many read values in codes in place (shaders/attention.comp, n_few).
+// As many read values in codes in place where subgroups have no sums (shaders/attention.comp, n_few).
 static uint32_t few_of(uint32_t head_dim)
 {
     return std::min(rows_of(head_dim), 4u);
+}
+
+// Queries of a workgroup where eight lanes share a row (shaders/attention_few.comp): what they have of each is in registers.
+static uint32_t few_rows(uint32_t head_dim, uint32_t n)
+{
+    return head_dim > 128 || n == 2 ? std::min(n, 2u) : n == 1 ? 1 : 4;
 }
 
 static uint32_t flags_of(const AttentionArgs& a, const KvSlots& slots)
@@ -38,15 +45,16 @@ static uint64_t wave_query_bytes(uint64_t n_values, uint32_t n_kv_heads)
     return 4 * (2 * n_values + uint64_t(n_kv_heads) * view_words);
 }
 
-uint32_t VulkanBackend::splits_of(uint32_t n_tokens, uint32_t group, uint32_t head_dim) const
+uint32_t VulkanBackend::splits_of(uint32_t n_tokens, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim) const
 {
-    const uint32_t n_blocks = (n_tokens * group + rows_of(head_dim) - 1) / rows_of(head_dim);
-    return std::max(1u, (m_device.candidate().software ? kSoftSplits : kSplits) / n_blocks);
+    const uint32_t n_blocks = (n_tokens * (n_heads / n_kv_heads) + rows_of(head_dim) - 1) / rows_of(head_dim);
+    const uint32_t most = m_device.candidate().software ? kSoftSplits : std::min(kSplits, kGroups / n_kv_heads);
+    return std::max(1u, most / n_blocks);
 }
 
 uint64_t VulkanBackend::partial_bytes(uint32_t n_tokens, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim) const
 {
-    return 4ull * n_tokens * n_heads * splits_of(n_tokens, n_heads / n_kv_heads, head_dim) * (4 + head_dim);
+    return 4ull * n_tokens * n_heads * splits_of(n_tokens, n_heads, n_kv_heads, head_dim) * (4 + head_dim);
 }
 
 uint64_t VulkanBackend::waves_room(const ScratchShape& shape) const
@@ -169,6 +177,13 @@ void VulkanBackend::restore(const AttentionArgs& a, const KvSlots& slots, const 
     }
 }
 
+// Whether eight lanes of a subgroup share a row, of up to four tokens and sixteen queries of a head of keys.
+bool VulkanBackend::is_few(const AttentionArgs& a) const
+{
+    const bool few = a.n_tokens <= 4 && a.n_tokens * (a.n_heads / a.n_kv_heads) <= 16 && !a.n_turn && !a.n_wave;
+    return few && sums() && !m_device.limits().lanes && (a.head_dim == 64 || a.head_dim == 128 || a.head_dim == 256);
+}
+
 void VulkanBackend::attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots, const Tensor& lse)
 {
     const uint32_t group = a.n_heads / a.n_kv_heads, n_blocks = (a.n_tokens * group + rows_of(a.head_dim) - 1) / rows_of(a.head_dim);
@@ -178,13 +193,15 @@ void VulkanBackend::attention(const AttentionArgs& a, const Tensor& y, const Que
              (unsigned long long)m_scratch.bytes);
     KS_CHECK(!a.rotated || a.head_dim <= codec_max_dim, "attention: rotated heads of %u values", a.head_dim);
     const VulkanBinding partials{m_scratch.buffer, m_scratch.offset, scratch};
-    const uint32_t n_splits = splits_of(a.n_tokens, group, a.head_dim), flags = flags_of(a, slots);
+    const uint32_t n_splits = splits_of(a.n_tokens, a.n_heads, a.n_kv_heads, a.head_dim), flags = flags_of(a, slots),
+                   n_few = few_rows(a.head_dim, a.n_tokens * group);
+    const bool few = is_few(a);
     struct {
         AttentionArgs a;
         SlotPass pass;
     } push{a, {}};
     uint32_t continues = 0;
-    for_passes(a, q, slots, n_splits, a.n_tokens * group > few_of(a.head_dim) ? restored_slots(m_shape) : 0, [&](const Pass& p) {
+    for_passes(a, q, slots, n_splits, !few && a.n_tokens * group > few_of(a.head_dim) ? restored_slots(m_shape) : 0, [&](const Pass& p) {
         push.pass = p.pass;
         push.pass.continues = continues;
         continues = 1;
@@ -199,6 +216,9 @@ void VulkanBackend::attention(const AttentionArgs& a, const Tensor& y, const Que
                                        optional(slots.weights, 2ull * slots.weights.rows),
                                        view_of(a, slots),
                                        angles_of(a, slots)};
+        if (few)
+            return run("attention_few", "", {{vulkan_format(k_format), vulkan_format(v_format), a.head_dim, flags | n_few << 8}}, push,
+                       bound, {(a.n_tokens * group + n_few - 1) / n_few, a.n_kv_heads, n_splits});
         run(lanes_op(sums() ? "attention_sums" : "attention", "attention_lanes", a.head_dim), "",
             {{vulkan_format(k_format), vulkan_format(v_format), a.head_dim, flags}}, push, bound, {n_blocks, a.n_kv_heads, n_splits});
     });

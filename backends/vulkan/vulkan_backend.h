@@ -65,7 +65,7 @@ private:
     VulkanBinding make_input(const MatmulArgs& a, const Product& product, const Tensor& x);
     void multiply(const MatmulArgs& a, const Product& product, const MatmulTarget& target, const VulkanBinding& x);
 
-    uint32_t splits_of(uint32_t n_tokens, uint32_t group, uint32_t head_dim) const;
+    uint32_t splits_of(uint32_t n_tokens, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim) const;
     uint64_t partial_bytes(uint32_t n_tokens, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim) const;
     struct Pass;
     struct SelectCall;
@@ -81,6 +81,7 @@ private:
     VulkanBinding view_of(const AttentionArgs& a, const KvSlots& slots) const;
     VulkanBinding angles_of(const AttentionArgs& a, const KvSlots& slots) const;
     const char* lanes_op(const char* op, const char* lanes_name, uint32_t head_dim) const;
+    bool is_few(const AttentionArgs& a) const;
     bool sums() const { return m_device.limits().uses & use_sums; }
 
     VulkanDevice m_device;

@@ -17,8 +17,8 @@
 // at most 65504. A scale that rounds to 0 gives a row (or block) of zeros, whose codes are those of zeros.
 //
 // `rotated` codecs expect values that went through the rotation H D (rotate_sign, below), which all their constants are for.
-// To add a codec: its header, one include and one entry here, how shaders read eight of its values (shaders/eight.glsl), and how CUDA does
-// (kernels/cuda/eight.cuh, lanes.cuh).
+// To add a codec: its header, one include and one entry here, how shaders read eight of its values (shaders/eight.glsl) and lanes its rows
+// (lane_rows.glsl), and how CUDA does both (kernels/cuda/eight.cuh, lanes.cuh).
 #ifndef KS_COMMON_CODECS_H
 #define KS_COMMON_CODECS_H
 

@@ -1,6 +1,6 @@
 // Attention of a few queries, as decoding has them: every warp goes over slots of its own, reads a key and a value once for all queries
 // of the block, and keeps its own maxima; barriers are before the first slots and after the last ones.
-// twin: none, it is the fast one of attention
+// twin: the shader goes over one pool at a time
 #include "kernels/cuda/few.cuh"
 #include "kernels/cuda/lanes.cuh"
 
