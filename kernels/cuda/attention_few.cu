@@ -299,7 +299,8 @@ template <uint d, uint n_rows> DEVICE void fold_warps(const AttentionArgs& a, fl
 // Of a multiprocessor, so that enough rows are on their way; of so many no kernel spills.
 constexpr uint few_blocks(uint d, uint n_rows, bool coded)
 {
-    return n_rows == 4u ? coded ? 2u : 3u : (coded && n_rows == 2u) || (d == 256u && (coded || n_rows == 3u)) ? 3u : 4u;
+    if (coded) return n_rows == 1u ? d == 256u ? 3u : 4u : n_rows == 2u && d != 256u ? 3u : 2u;
+    return n_rows == 4u || (d == 256u && n_rows == 3u) ? 3u : 4u;
 }
 
 template <uint d, uint n_rows, bool coded, bool waves> __global__ void __launch_bounds__(n_threads, few_blocks(d, n_rows, coded))
@@ -310,7 +311,7 @@ attention_few_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n
     using Tile = FewTile<d, n_rows>;
     KS_SHARED(Tile, tiles, [1]);
     Tile& tile = tiles[0];
-    constexpr uint n_eights = coded && n_rows == 1u ? 2u : 1u, lanes = d / (8u * n_eights);
+    constexpr uint n_eights = coded && !waves && n_rows * d < 1024u ? 2u : 1u, lanes = d / (8u * n_eights);
     const uint group = a.n_heads / a.n_kv_heads, lane = threadIdx.x % 32u, warp = threadIdx.x / 32u, first_row = blockIdx.x * n_rows;
     uint* rows = tile.rows[warp];
     const uint end_row = min(first_row + n_rows, a.n_tokens * group);
