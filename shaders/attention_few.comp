@@ -186,7 +186,7 @@ void main()
     uint mine = min(n_rows, a.n_tokens * group - first_row), end_token = (first_row + mine - 1u) / group + 1u;
     Slots s = find_slots(head, first_row / group, end_token, false);
     uint first_slot = min(pass.first_slot, count_slots(s)), count = min(pass_slots * pass.n_splits, count_slots(s) - first_slot);
-    uint each = max(n_threads, (count + pass.n_splits - 1u) / pass.n_splits);
+    uint each = max(n_threads, (count + 8u * pass.n_splits - 1u) / (8u * pass.n_splits) * 8u);
     uint begin = first_slot + min(split * each, count), end = first_slot + min(split * each + each, count);
     if (begin == end) {
         if (pass.continues != 0u || THREAD >= mine) return;

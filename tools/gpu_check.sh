@@ -4,8 +4,8 @@
 # selected attention beside all of it, and on Vulkan each way to multiply. What does not fit is said. Results are JSON lines in
 # build-gpu/gpu_check.jsonl, the table is printed last.
 #     LLAMA_BENCH=FILE      llama.cpp's llama-bench, to compare with; default: the one in PATH or in ~/llama.cpp/build/bin
-#     KS_GPU_CODES=1        instead, in some ten minutes: the tests of attention on CUDA, then each codec beside f16, prompts and decoding at
-#                           depths of 4,096 and 8,192 (default: 7b and 8b with 8 layers)
+#     KS_GPU_CODES=1        instead, in some twelve minutes: the tests of attention on CUDA, then each codec beside f16, prompts and decoding
+#                           at depths of 4,096 and 8,192 (default: 7b and 8b with 8 layers); then some of both on Vulkan
 #     KS_GPU_MINUTES=N      for one model at one depth; default 20, then the deeper ones are left out
 #     KS_GPU_BUILD=FOLDER   default: build-gpu      KS_CUDA_ARCHS=LIST   default: all that the toolkit knows
 #     exit 0: all ran and passed   1: a test failed   5: there is no GPU here, or no driver for it   6: something to build with is missing
@@ -44,6 +44,7 @@ cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DKS_CUDA=ON -DKS_VULKAN=AUTO 
 cmake --build "$build" --parallel "$(nproc)" >"$build/build.log" 2>&1 || { tail -40 "$build/build.log" >&2; die "the build failed" 1; }
 "$nvcc" -std=c++17 -O2 -arch=native -o "$build/peak" tests/cuda/peak.cu 2>/dev/null || "$nvcc" -std=c++17 -O2 -o "$build/peak" tests/cuda/peak.cu
 device=$("$build/knapsack" devices --json | python3 -c 'import json, sys; print(next((d["id"] for d in json.load(sys.stdin) if d["backend"] == "cuda"), ""))')
+vulkan=$("$build/knapsack" devices --json | python3 -c 'import json, sys; print(next((d["id"] for d in json.load(sys.stdin) if d["backend"] == "vulkan" and "a program" not in d["name"]), ""))')
 [ -n "$device" ] || die "the program finds no CUDA device, though there is $model: is the driver older than the toolkit?" 5
 
 # run_tests NAME [VARIABLE=VALUE...]: what the tests say of one backend.
@@ -74,9 +75,14 @@ test_all() {
     fi
 }
 test_codes() {
-    step "tests: attention on CUDA; skipped: all others, Vulkan, compute-sanitizer, llama.cpp"
+    step "tests: attention on CUDA; skipped: all others, compute-sanitizer, llama.cpp"
     KS_TEST_BACKEND=cuda "$build/test_backends" -tc="attention*" -tce="attention: times" >"$build/tests-attention.log" 2>&1 || failed="$failed tests:attention"
     tail -3 "$build/tests-attention.log" >&2
+}
+test_codes_on_vulkan() {
+    step "tests: a few queries on Vulkan, each third case"
+    KS_TEST_EVERY=3 KS_TEST_BACKEND=vulkan "$build/test_backends" -tc="attention: few*,attention: tables*" >"$build/tests-few.log" 2>&1 || failed="$failed tests:few"
+    tail -3 "$build/tests-few.log" >&2
 }
 if [ -n "${KS_GPU_CODES:-}" ]; then test_codes; else test_all; fi
 
@@ -131,6 +137,11 @@ measure_codes() {
         make_model "$shape"
         for recipe in exact q8 q4 turbo4 turbo3 turbo2 kivi polar polar5; do decoded=128 measure "$shape" "$recipe" 4096 8192; done
     done
+    if [ -z "$vulkan" ]; then step "skipped: codes on Vulkan, no device that is hardware" && return; fi
+    test_codes_on_vulkan
+    for shape in "$@"; do
+        for recipe in exact q8 turbo4 polar5; do label="vulkan $recipe" device=$vulkan decoded=128 measure "$shape" "$recipe" 8192; done
+    done
 }
 finish() {
     [ -z "$failed" ] || echo "gpu_check.sh: failed:$failed; what they said is in $build/*.log" >&2
@@ -160,7 +171,6 @@ for shape in "${shapes[@]}"; do
     [ ! -x "$llama" ] || measure_llama "$shape"
 done
 
-vulkan=$("$build/knapsack" devices --json | python3 -c 'import json, sys; print(next((d["id"] for d in json.load(sys.stdin) if d["backend"] == "vulkan" and "a program" not in d["name"]), ""))')
 if [ -n "$vulkan" ]; then
     for way in all pi5 dots halves matrices sums; do # pi5: none of them; what the device lacks is as pi5
         label="vulkan $way" device=$vulkan KNAPSACK_VULKAN_LIMITS=$way measure "${shapes[0]}" exact 0 4096

@@ -82,17 +82,19 @@ TEST_CASE("attention: few slots in codes")
     check_ops("attention", cases);
 }
 
-// So many that who reads them goes on to rows that it has asked for.
+// So many that who reads them goes on to rows that it has asked for, and from what it has found.
 TEST_CASE("attention: many slots in codes")
 {
     const Format codecs[][2] = {
         {Format::q8, Format::q4}, {Format::turbo4, Format::turbo3}, {Format::polar, Format::polar5}, {Format::kivi, Format::kiviv}};
     std::vector<OpCase> cases;
     for (const auto& codec : codecs)
-        for (uint32_t d : {64u, 128u}) {
-            const AttentionShape s = with_codecs(with_codes(with_table(shape(1, 2600, 3, 1, d, 80)), 4, 2564, 2560), codec[0], codec[1]);
+        for (uint32_t d : {64u, 128u, 256u}) {
+            AttentionShape s = with_codecs(with_codes(with_table(shape(1, 2600, 3, 1, d, 80)), 4, 2564, 2560), codec[0], codec[1]);
             cases.push_back(make_case(s));
-            cases.push_back(make_case(with_waves(s, 64, rope_halves)));
+            if (d < 256) cases.push_back(make_case(with_waves(s, 64, rope_halves)));
+            s.size = 8; // maxima move
+            cases.push_back(make_case(with_weights(s)));
         }
     check_ops("attention", cases);
 }
@@ -134,7 +136,7 @@ TEST_CASE("attention: keys in groups")
                 const AttentionShape staged = with_table(with_stage(shape(n, 260, group, 1, d, 60), 130));
                 for (AttentionShape s :
                      {with_codes(with_table(shape(n, 150, 2 * group, 2, d, 170)), 4, 132, 160),
-                      with_far(with_codes(staged, 20, 244, 224), 20),
+                      with_far(with_codes(staged, 20, 244, 224), nth % 2 ? 20 : 75), // with a group, and within one
                       with_waves(with_codes(with_table(shape(n, 190, 2 * group, 2, d, 150)), 3, 99, 128), 64, rope_halves)}) {
                     s = with_codecs(s, codecs[nth % 3][0], codecs[nth % 3][1]);
                     cases.push_back(make_case(s));

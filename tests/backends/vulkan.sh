@@ -24,6 +24,6 @@ KNAPSACK_VULKAN_LIMITS=pi5 "$1/test_backends" -tc="matmul: targets*,attention: h
 for way in dots halves sums matrices; do # where the device has it; otherwise as a Pi 5
     KNAPSACK_VULKAN_LIMITS=$way "$1/test_backends" -tc="rmsnorm,matmul: targets*,matmul: inputs*,attention: head sizes and groups"
 done
-KNAPSACK_VULKAN_LIMITS=sums "$1/test_backends" -tc="attention: few*"
+KNAPSACK_VULKAN_LIMITS=sums "$1/test_backends" -tc="attention: few*,attention: many*"
 KNAPSACK_VULKAN_LIMITS=fast "$1/test_model" -tc="model: every*"
 KNAPSACK_VULKAN_LIMITS=tiny_discrete "$1/test_backends" -tc="embed,matmul: targets*,attention: cache formats*"

@@ -48,6 +48,7 @@ def show(path):
     key = lambda row: (row["shape"], row["test"], row["n"], row["depth"])
     speeds = lambda recipe: {key(row): row["tokens_per_second"]["median"] for row in measured if row["recipe"] == recipe}
     theirs, exact = speeds("llama.cpp"), speeds("exact")
+    exact_on_vulkan = {**exact, **speeds("vulkan exact")}
     if rows:
         print(f"{rows[0]['device']}, {rows[0]['peak_gb_per_second']:.1f} GB/s, commit {rows[0]['commit']}\n")
     print(f"{'shape':8} {'recipe':34} {'test':>6} {'depth':>8} {'tokens/s':>10} {'GB/s':>8} {'of peak':>8} {'of exact':>8} {'of llama.cpp':>12}")
@@ -58,8 +59,8 @@ def show(path):
         elif "tokens_per_second" in row:
             speed = row["tokens_per_second"]["median"]
             rate = f"{row['gb_per_second']:8.1f} {100 * row['share_of_peak']:7.1f}%" if "share_of_peak" in row else f"{'':17}"
-            ratio = lambda of, name, width: f"{speed / of[key(row)]:{width}.2f}" if key(row) in of and row["recipe"] != name else " " * width
-            ratios = f"{ratio(exact, 'exact', 8)} {ratio(theirs, 'llama.cpp', 12)}"
+            ratio = lambda of, name, width: f"{speed / of[key(row)]:{width}.2f}" if key(row) in of and not row["recipe"].endswith(name) else " " * width
+            ratios = f"{ratio(exact_on_vulkan if row['recipe'].startswith('vulkan') else exact, 'exact', 8)} {ratio(theirs, 'llama.cpp', 12)}"
             print(f"{head} {row['test'] + str(row['n']):>6} {row['depth']:8} {speed:10.1f} {rate} {ratios}".rstrip())
     steps = [row for row in rows if "microseconds" in row]
     if steps:

@@ -49,7 +49,7 @@ def run(folder, kind, *shapes, gpu=True, **more):
     programs = {"nvcc": f"#!/bin/sh\nprintf '#!/bin/sh\\necho 123.4\\n' >{build}/peak; chmod +x {build}/peak\n", "cmake": "#!/bin/sh\n", "llama-bench": LLAMA,
                 "ctest": "#!/bin/sh\n[ \"$KIND $KS_TEST_BACKEND\" != 'fails vulkan' ]\n", "nvpmodel": "#!/bin/sh\necho 'NV Power Mode: MAXN'\n",
                 "compute-sanitizer": "#!/bin/sh\n[ \"$KIND $2\" != 'fails racecheck' ]\n", "knapsack": PROGRAM.format(binary=BINARY), "test_kv": SELECT,
-                "test_backends": "#!/bin/sh\n[ \"$KS_TEST_BACKEND $1\" = 'cuda -tc=attention*' ] && echo attention\n"}
+                "test_backends": "#!/bin/sh\ncase \"$KS_TEST_BACKEND $1\" in 'cuda -tc=attention*' | 'vulkan -tc=attention: few*,attention: tables*') echo attention ;; *) exit 1 ;; esac\n"}
     if gpu:
         programs["nvidia-smi"] = "#!/bin/sh\n[ \"$1\" = -L ] && echo 'GPU 0: Stand-in' || echo Stand-in\n"
     for name, text in programs.items():
@@ -101,8 +101,10 @@ def test_codes(folder):
     r, rows = run(folder, "passes", SHAPE, KS_GPU_CODES="1")
     recipes = ["exact", "q8", "q4", "turbo4", "turbo3", "turbo2", "kivi", "polar", "polar5"]
     holds(r.returncode == 0 and "skipped: all others" in r.stderr and "tests: cuda" not in r.stderr, "codes alone", r.stderr)
+    rows, on_vulkan = [[row for row in rows if ("vulkan" in row["recipe"]) == vulkan] for vulkan in (False, True)]
     holds([(row["recipe"], row.get("test"), row["depth"]) for row in rows] ==
           [(recipe, test, depth) for recipe in recipes for test, depth in (("pp", 64), ("tg", 64), (None, 8192))], "every codec at both depths", rows)
+    holds([(row["recipe"], row["depth"]) for row in on_vulkan] == [("vulkan " + recipe, 8192) for recipe in ("exact", "q8", "turbo4", "polar5")], "some on Vulkan", on_vulkan)
     of_exact = [line.split()[-1] for line in r.stdout.splitlines() if " tg4 " in line]
     holds(of_exact[0].endswith("%") and all(float(ratio) > 0 for ratio in of_exact[1:]) and len(of_exact) == len(recipes), "beside f16", r.stdout)
 
