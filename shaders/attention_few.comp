@@ -109,7 +109,7 @@ void add_keys(uint first, uint lane, inout float product[4][8])
                     float part[4];
                     [[unroll]] for (uint f = 0u; f < 4u; f++)
                         part[f] = key.values[2u * f] * by[f / 2u][f % 2u * 2u] + key.values[2u * f + 1u] * by[f / 2u][f % 2u * 2u + 1u];
-                    if (factors_of(k_format) == 4u)
+                    if (plane_of(k_format) == plane_of_angles)
                         product[t][begin + i] += part[0] * key.factors[0] + part[1] * key.factors[1] + part[2] * key.factors[2] + part[3] * key.factors[3];
                     else
                         product[t][begin + i] += (part[0] + part[1]) * key.factors[0] + (part[2] + part[3]) * key.factors[2];
@@ -149,14 +149,9 @@ void end_rows(uint head, uint group, uint first_row, uint mine, uint lane, uint 
         if (t >= mine) continue;
         uint at = partial_of(head, group, first_row + t);
         bool has = pass.continues != 0u && partials[at] > 0.5f * none;
-        float best = has ? partials[at] : none, norm_best = has ? partials[at + 1u] : none, all = 0.f;
-        [[unroll]] for (uint i = 0u; i < n_octets; i++) {
-            best = max(best, top[t * n_octets + i]);
-            norm_best = max(norm_best, norm_top[t * n_octets + i]);
-        }
-        [[unroll]] for (uint i = 0u; i < n_octets; i++) all += norm[t * n_octets + i] * power_of_two(norm_top[t * n_octets + i] - norm_best);
+        float best = has ? partials[at] : none;
+        [[unroll]] for (uint i = 0u; i < n_octets; i++) best = max(best, top[t * n_octets + i]);
         float before = has ? power_of_two(partials[at] - best) : 0.f, shrink = power_of_two(top[t * n_octets + octet] - best);
-        if (has) all += partials[at + 2u] * power_of_two(partials[at + 1u] - norm_best);
         // Half of the octets tell the others, then these all.
         [[unroll]] for (uint half_of = 0u; half_of < 2u; half_of++) {
             barrier();
@@ -172,6 +167,10 @@ void end_rows(uint head, uint group, uint first_row, uint mine, uint lane, uint 
             partials[at + 4u + d] = value;
         }
         if (THREAD != 0u) continue;
+        float norm_best = has ? partials[at + 1u] : none;
+        [[unroll]] for (uint i = 0u; i < n_octets; i++) norm_best = max(norm_best, norm_top[t * n_octets + i]);
+        float all = has ? partials[at + 2u] * power_of_two(partials[at + 1u] - norm_best) : 0.f;
+        [[unroll]] for (uint i = 0u; i < n_octets; i++) all += norm[t * n_octets + i] * power_of_two(norm_top[t * n_octets + i] - norm_best);
         partials[at] = best;
         partials[at + 1u] = norm_best;
         partials[at + 2u] = all;

@@ -77,7 +77,7 @@ void fill_polar(uint which, bool fine)
     else if (THREAD < 48u) levels[64u * which + THREAD] = vec2(polar_factor(fine, level, code, false), polar_factor(fine, level, code, true));
 }
 
-// Values of an eight: each pair's times its factor. factors: how many of an eight's differ.
+// Values of an eight: each pair's times its factor. Where they are no angles the first two have the same, and the others.
 struct LaneEight {
     float values[8];
     float factors[4];
@@ -212,7 +212,7 @@ void polar_lane_row(uint words[most_words], uint which, uint j, uint e, uint d, 
     }
 }
 
-// Those of each codec, and how many factors of an eight differ.
+// Those of each codec.
 #define turbo4_fetch(at, tail, j, d, words) turbo_fetch(at, tail, j, d, 8u, words)
 #define turbo3_fetch(at, tail, j, d, words) turbo_fetch(at, tail, j, d, 4u, words)
 #define turbo2_fetch(at, tail, j, d, words) turbo_fetch(at, tail, j, d, 2u, words)
@@ -243,25 +243,6 @@ void polar_lane_row(uint words[most_words], uint which, uint j, uint e, uint d, 
 #define polar5_fill(which) fill_polar(which, true)
 #define kiviv_fill(which)
 #define kivi2v_fill(which)
-#define q8_factors 1u
-#define q4_factors 2u
-#define turbo4_factors 1u
-#define turbo3_factors 1u
-#define turbo2_factors 1u
-#define turbo2v_factors 1u
-#define polar_factors 4u
-#define polar5_factors 4u
-#define kiviv_factors 1u
-#define kivi2v_factors 1u
-
-uint factors_of(uint format)
-{
-    uint nth = first_codec;
-#define CASE(name) if (format == nth++) return name##_factors;
-    CODECS(CASE)
-#undef CASE
-    return 1u;
-}
 
 // A barrier comes before the first row is read.
 void fill_levels(uint format, uint which)

@@ -7,7 +7,7 @@
 namespace ks
 {
 
-constexpr uint32_t kGroups = 512;     // workgroups that fill a large GPU: queries and heads of keys have as many
+constexpr uint32_t kGroups = 512;     // workgroups that fill a large GPU, of all heads of keys and blocks of queries
 constexpr uint32_t kSplits = 64;      // of them share a head's slots at most; no more than a workgroup has threads
 constexpr uint32_t kSoftSplits = 4;   // the same on a processor, which has few cores, whatever the number of heads
 constexpr uint32_t kScoreGroups = 64; // workgroups per head that take its tiles in turn; a processor has kSoftSplits
@@ -24,12 +24,6 @@ static uint32_t rows_of(uint32_t head_dim)
 static uint32_t few_of(uint32_t head_dim)
 {
     return std::min(rows_of(head_dim), 4u);
-}
-
-// Queries of a workgroup where eight lanes share a row (shaders/attention_few.comp): what they have of each is in registers.
-static uint32_t few_rows(uint32_t head_dim, uint32_t n)
-{
-    return head_dim > 128 || n == 2 ? std::min(n, 2u) : n == 1 ? 1 : 4;
 }
 
 static uint32_t flags_of(const AttentionArgs& a, const KvSlots& slots)
@@ -177,11 +171,14 @@ void VulkanBackend::restore(const AttentionArgs& a, const KvSlots& slots, const 
     }
 }
 
-// Whether eight lanes of a subgroup share a row, of up to four tokens and sixteen queries of a head of keys.
-bool VulkanBackend::is_few(const AttentionArgs& a) const
+// Queries of a workgroup where eight lanes of a subgroup share a row (shaders/attention_few.comp), who have sums of each in registers: of
+// up to four tokens and sixteen queries of a head of keys; of others 0.
+uint32_t VulkanBackend::few_rows(const AttentionArgs& a) const
 {
-    const bool few = a.n_tokens <= 4 && a.n_tokens * (a.n_heads / a.n_kv_heads) <= 16 && !a.n_turn && !a.n_wave;
-    return few && sums() && !m_device.limits().lanes && (a.head_dim == 64 || a.head_dim == 128 || a.head_dim == 256);
+    const uint32_t n = a.n_tokens * (a.n_heads / a.n_kv_heads);
+    const bool has_lanes = sums() && !m_device.limits().lanes && (a.head_dim == 64 || a.head_dim == 128 || a.head_dim == 256);
+    if (!has_lanes || a.n_tokens > 4 || n > 16 || a.n_turn || a.n_wave) return 0;
+    return a.head_dim == 256 || n == 2 ? std::min(n, 2u) : n == 1 ? 1 : 4;
 }
 
 void VulkanBackend::attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots, const Tensor& lse)
@@ -193,15 +190,14 @@ void VulkanBackend::attention(const AttentionArgs& a, const Tensor& y, const Que
              (unsigned long long)m_scratch.bytes);
     KS_CHECK(!a.rotated || a.head_dim <= codec_max_dim, "attention: rotated heads of %u values", a.head_dim);
     const VulkanBinding partials{m_scratch.buffer, m_scratch.offset, scratch};
-    const uint32_t n_splits = splits_of(a.n_tokens, a.n_heads, a.n_kv_heads, a.head_dim), flags = flags_of(a, slots),
-                   n_few = few_rows(a.head_dim, a.n_tokens * group);
-    const bool few = is_few(a);
+    const uint32_t n_splits = splits_of(a.n_tokens, a.n_heads, a.n_kv_heads, a.head_dim), flags = flags_of(a, slots);
+    const uint32_t n_few = few_rows(a);
     struct {
         AttentionArgs a;
         SlotPass pass;
     } push{a, {}};
     uint32_t continues = 0;
-    for_passes(a, q, slots, n_splits, !few && a.n_tokens * group > few_of(a.head_dim) ? restored_slots(m_shape) : 0, [&](const Pass& p) {
+    for_passes(a, q, slots, n_splits, !n_few && a.n_tokens * group > few_of(a.head_dim) ? restored_slots(m_shape) : 0, [&](const Pass& p) {
         push.pass = p.pass;
         push.pass.continues = continues;
         continues = 1;
@@ -216,7 +212,7 @@ void VulkanBackend::attention(const AttentionArgs& a, const Tensor& y, const Que
                                        optional(slots.weights, 2ull * slots.weights.rows),
                                        view_of(a, slots),
                                        angles_of(a, slots)};
-        if (few)
+        if (n_few)
             return run("attention_few", "", {{vulkan_format(k_format), vulkan_format(v_format), a.head_dim, flags | n_few << 8}}, push,
                        bound, {(a.n_tokens * group + n_few - 1) / n_few, a.n_kv_heads, n_splits});
         run(lanes_op(sums() ? "attention_sums" : "attention", "attention_lanes", a.head_dim), "",

@@ -81,7 +81,7 @@ private:
     VulkanBinding view_of(const AttentionArgs& a, const KvSlots& slots) const;
     VulkanBinding angles_of(const AttentionArgs& a, const KvSlots& slots) const;
     const char* lanes_op(const char* op, const char* lanes_name, uint32_t head_dim) const;
-    bool is_few(const AttentionArgs& a) const;
+    uint32_t few_rows(const AttentionArgs& a) const;
     bool sums() const { return m_device.limits().uses & use_sums; }
 
     VulkanDevice m_device;

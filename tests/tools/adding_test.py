@@ -101,7 +101,6 @@ ADDED = {
         ("shaders/eight.glsl", "behind", "#define q8_planes(at, first, d)\n", "#define q8again_planes(at, first, d)\n#define q8again_eight q8_eight\n"),
         ("shaders/lane_rows.glsl", "behind", "#define q8_plane 0u\n", "#define q8again_plane 0u\n"),
         ("shaders/lane_rows.glsl", "behind", "#define q8_fill(which)\n", "#define q8again_fetch q8_fetch\n#define q8again_lane q8_lane\n#define q8again_fill(which)\n"),
-        ("shaders/lane_rows.glsl", "behind", "#define q8_factors 1u\n", "#define q8again_factors 1u\n"),
         ("runtime/base/tensor.h", "behind", "kiviv, kivi2v,", " q8again,"),
         ("kernels/cpu/codec_decode.h", "behind", "encode_kivi_row<S, 2>,", " encode_q8<S>,"),
         ("kernels/cpu/codec_decode.h", "behind", "decode_rows<KiviRow<S, 2>>,", " decode_rows<Q8Row<S>>,"),
