@@ -14,6 +14,7 @@ template <uint d, uint n_rows> struct FewTile {
     uint slots[few_warps][32];            // of a warp's round, by lane
     uint positions[few_warps][32];        // of a warp's slots in the text, where keys come without their bias
     uint digits[few_warps][32];           // the lowest ones of a run's positions, by place
+    Span shares[few_warps];               // of the slots
     uint rest[few_warps];                 // the other digits, twice, for which the bias is turned; odd: far ones
     float top[few_warps][n_rows], norm_top[few_warps][n_rows], norm[few_warps][n_rows];
     float sums[few_warps][n_rows][d]; // until there are any: queries times the keys' bias, turned
@@ -73,13 +74,15 @@ template <uint lanes, uint n> DEVICE float share_sums(float (&sums)[n], uint j)
 
 // As many rows are on their way at a time, at most those that a round has for a lane.
 template <class Rows, uint lanes> constexpr uint rows_at_once = Rows::n_rows < lanes ? Rows::n_rows : lanes;
+template <uint n_rows> constexpr uint few_part = n_rows == 1u ? 4u : 32u; // of those on their way: a block with more queries has less to lose
 
 template <uint n> struct alignas(4u * n) SomeRows {
     uint of[n];
 };
 
-// use(which row of those on their way, its place, its words), after start(). begin: the place of the lanes' first row.
-template <uint lanes, uint n, class Rows, class Start, class Use>
+// use(which row of those on their way, its place, its words), after start(). begin: the place of the lanes' first row. part: after so many
+// rows it looks whether the run ends.
+template <uint lanes, uint n, uint part, class Rows, class Start, class Use>
 DEVICE void for_rows(const Rows& reader, const FewRun& run, const uint* rows, uint begin, const Start& start, const Use& use)
 {
     constexpr uint each = 32u / lanes;
@@ -93,7 +96,10 @@ DEVICE void for_rows(const Rows& reader, const FewRun& run, const uint* rows, ui
         for (uint k = 0u; k < n; k++) reader.fetch(some.of[k], words[k]);
         if (Rows::late && first == 0u) start();
         KS_UNROLL
-        for (uint k = 0u; k < n; k++) use(k, place + k, words[k]);
+        for (uint k = 0u; k < n; k++) {
+            if (k != 0u && k % part == 0u && first + k * each >= run.n) break;
+            use(k, place + k, words[k]);
+        }
     }
 }
 
@@ -135,7 +141,7 @@ DEVICE void few_logits(const Rows& reader, const FewRun& run, const uint* rows, 
                 reader.turn(eight, e, by[r][e], base[r][e]);
             }
     };
-    for_rows<lanes, at_once>(reader, run, rows, begin, start, [&](uint nth_on_way, uint place, const uint (&words)[Rows::n_words]) {
+    for_rows<lanes, at_once, few_part<n_rows>>(reader, run, rows, begin, start, [&](uint nth_on_way, uint place, const uint (&words)[Rows::n_words]) {
         const uint at = nth_on_way % n_keys;
         LaneEight<n> key[n_eights];
         KS_UNROLL
@@ -227,7 +233,7 @@ DEVICE void few_values(const Rows& reader, const FewRun& run, const uint* rows, 
         for (uint i = 0u; i < 8u * n_eights; i++) sum[r][i / 8u][i % 8u] *= reader.place(i % 8u) / Rows::down;
     }
     __syncwarp();
-    for_rows<lanes, rows_at_once<Rows, lanes>>(reader, run, rows, begin, [] {}, [&](uint, uint place, const uint (&words)[Rows::n_words]) {
+    for_rows<lanes, rows_at_once<Rows, lanes>, few_part<n_rows>>(reader, run, rows, begin, [] {}, [&](uint, uint place, const uint (&words)[Rows::n_words]) {
         KS_UNROLL
         for (uint e = 0u; e < n_eights; e++) {
             const LaneEight<n> value = reader.decode(words, e, levels);
@@ -315,17 +321,21 @@ attention_few_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n
     const uint group = a.n_heads / a.n_kv_heads, lane = threadIdx.x % 32u, warp = threadIdx.x / 32u, first_row = blockIdx.x * n_rows;
     uint* rows = tile.rows[warp];
     const uint end_row = min(first_row + n_rows, a.n_tokens * group);
+    const Head h = find_head(a, s, blockIdx.y, first_row / group, (end_row - 1u) / group + 1u, false);
     if (coded) fill_levels(tile.levels, s);
     if (coded && threadIdx.x < 2u) {
         const CudaCache& of_codes = threadIdx.x == 0u ? s.coded_k : s.coded_v;
         tile.planes[threadIdx.x] = plane_of_pools(threadIdx.x == 0u ? s.k : s.v, of_codes);
         if (of_codes.words != nullptr) tile.places[threadIdx.x] = places_of<d>(of_codes);
     }
-    __syncthreads();
-    const Head h = find_head(a, s, blockIdx.y, first_row / group, (end_row - 1u) / group + 1u, false);
-    const uint before = coded ? places_before(h) : 0u;
     const bool in_groups = coded && is_group_codec(s.coded_k.format);
-    const Span share = share_of(h, before, 32u);
+    const uint before = in_groups ? places_before(h) : 0u, unit = in_groups ? kivi_rows : coded ? 16u : 8u;
+    const Span own = part_of(share_of(h, before, unit), warp, few_warps, 0u, unit);
+    tile.shares[warp] = own;
+    const Span& share = n_rows == 1u ? own : tile.shares[warp]; // registers are few where queries are many
+    __syncwarp();
+    uint nth = share.begin, next = slot_at(a, s, h, share, before, nth), later = slot_at(a, s, h, share, before, nth + 32u);
+    __syncthreads();
     float sum[n_rows][n_eights][8];
     FewState<n_rows> state;
     for (uint i = 0u; i < (a.n_far != 0u ? 2u : 1u); i++)
@@ -339,13 +349,11 @@ attention_few_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n
         for (uint i = 0u; i < 8u * n_eights; i++) sum[r][i / 8u][i % 8u] = 0.f;
     }
     __syncthreads();
-    constexpr uint step = 32u * few_warps;
-    uint nth = share.begin + 32u * warp, next = slot_at(a, s, h, share, before, nth), later = slot_at(a, s, h, share, before, nth + step);
-    for (; nth < share.end; nth += step) {
+    for (; nth < share.end; nth += 32u) {
         const uint n = min(32u, share.end - nth), slot = next;
         next = later;
-        later = slot_at(a, s, h, share, before, nth + 2u * step);
-        if (coded && nth + step < share.end) ask_for_slots(a, h, next, index_of(h, nth + step + lane - before), tile.places);
+        later = slot_at(a, s, h, share, before, nth + 64u);
+        if (coded && nth + 32u < share.end) ask_for_slots(a, h, next, index_of(h, nth + 32u + lane - before), tile.places);
         FewSlot mine = {0u, few_none};
         if (slot != unknown_slot) {
             const uint index = index_of(h, nth + lane - before), source = source_of(a, h, index);

@@ -39,12 +39,16 @@ struct Span {
     uint begin, end;
 };
 
-// Of the slots that blocks share, this one's, after `before` places that nobody has; it begins at a multiple of `unit`.
+// Of a span the nth of n parts, each a multiple of `unit` but for the last ones.
+DEVICE Span part_of(const Span& all, uint nth, uint n, uint least, uint unit)
+{
+    const uint each = (max((all.end - all.begin + n - 1u) / n, least) + unit - 1u) / unit * unit, begin = min(all.begin + nth * each, all.end);
+    return {begin, min(begin + each, all.end)};
+}
+// Of the slots that blocks share, this one's, after `before` places that nobody has.
 DEVICE Span share_of(const Head& h, uint before = 0u, uint unit = 1u)
 {
-    const uint count = count_slots(h) + before, each = max((count + gridDim.z - 1u) / gridDim.z, least_share);
-    const uint whole = (each + unit - 1u) / unit * unit, begin = min(blockIdx.z * whole, count);
-    return {begin, min(begin + whole, count)};
+    return part_of({0u, count_slots(h) + before}, blockIdx.z, gridDim.z, least_share, unit);
 }
 // As many before the first as make groups of keys begin at multiples of their 32.
 DEVICE uint places_before(const Head& h) { return (h.b_begin - h.a_end - h.coded_begin) % kivi_rows; }
