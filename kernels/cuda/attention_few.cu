@@ -330,7 +330,7 @@ attention_few_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n
     }
     const bool in_groups = coded && is_group_codec(s.coded_k.format);
     const uint before = in_groups ? places_before(h) : 0u, unit = in_groups ? kivi_rows : coded ? 16u : 8u;
-    const Span own = part_of(share_of(h, before, unit), warp, few_warps, 0u, unit);
+    const Span own = part_of(share_of(h, before, unit), warp, few_warps, 1u, unit);
     if (lane == 0u) tile.shares[warp] = own;
     const Span& share = n_rows == 1u ? own : tile.shares[warp]; // registers are few where queries are many
     __syncwarp();

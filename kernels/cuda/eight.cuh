@@ -24,24 +24,30 @@ template <class C> DEVICE void fill_turbo(float* levels)
     if (i / 32u == 1u) levels[i] = turbo_level(C::ranks, i % 2u != 0u ? pair / 4u : pair % 4u);
 }
 
-// Cosine and sine of each code: of 16 codes of level 1, then of levels 2 and 3, 4 and 5. Fine ones have eight of each of the first two;
-// else these are multiplied, both of level 2 with the cosine of each code of level 3, then with its sine.
+// Cosine and sine of each code: of 16 codes of level 1, then fine ones have eight of level 2, eight of level 3, and products of levels 4
+// and 5; else both of level 2 are multiplied with the cosine of each code of level 3, then with its sine, and four of level 4 follow.
 template <bool fine> DEVICE void fill_polar(float* levels)
 {
-    const uint i = threadIdx.x, level = i / 16u - (i < 64u ? 0u : 2u), code = i % 16u / 2u;
+    const uint i = threadIdx.x, code = i % 16u / 2u;
     const bool sine = i % 2u != 0u;
     if (i < 32u)
         levels[i] = polar_first_factor(i / 2u, sine);
-    else if (!fine && i < 96u)
-        levels[i] = polar_factor(fine, 3u, i / 8u % 4u, i >= 64u) * polar_factor(fine, 2u, code % 4u, sine);
-    else if (i < most_levels && code < (polar_is_fine(fine, level) ? 8u : 4u))
-        levels[i] = polar_factor(fine, level, code, sine);
+    else if (fine && i < 64u)
+        levels[i] = polar_factor(true, i / 16u, code, sine);
+    else if (fine && i < most_levels)
+        levels[i] = polar_factor(true, 5u, i / 8u % 4u, i >= 96u) * polar_factor(true, 4u, code % 4u, sine);
+    else if (i < 96u)
+        levels[i] = polar_factor(false, 3u, i / 8u % 4u, i >= 64u) * polar_factor(false, 2u, code % 4u, sine);
+    else if (i < 104u)
+        levels[i] = polar_factor(false, 4u, code, sine);
 }
 
 struct alignas(8) CosineSine {
     float of[2];
 };
-DEVICE const float* polar_at(const float* levels, uint level) { return levels + 16u * (level < 2u ? 0u : level < 4u ? level : level + 2u); }
+DEVICE const float* polar_at(const float* levels, uint level) { return levels + 16u * level; } // fine ones' levels 2 and 3
+// Of level 4 of fine ones, cosines or sines of level 5 with it: by code of level 5, then as others.
+DEVICE const float* polar_top(const float* levels, bool fine, uint sine) { return levels + (fine ? 64u + 32u * sine : 96u); }
 // The products: by code of level 3, then of level 2.
 DEVICE const float* polar_products(const float* levels, uint sine) { return levels + 32u + 32u * sine; }
 DEVICE CosineSine polar_both(const float* table, uint code) { return reinterpret_cast<const CosineSine*>(table)[code]; }
@@ -147,8 +153,8 @@ template <class C, bool fine> DEVICE void load_polar(const CudaCache& cache, uin
 {
     const uint *w = row_words<RowCodec<C>>(cache, r, d), tail = row_tail<RowCodec<C>>(cache, r, d), bytes = polar_bytes(d, fine);
     float top = HALF_TO_FLOAT(row_field(w, 0u, tail, bytes, 2u * d + 16u * (j / (fine ? 4u : 2u)), 0xffffu));
-    if (fine) top *= polar_both(polar_at(levels, 5u), polar_code(w, 0u, tail, d, fine, 5u, j / 4u)).of[j / 2u & 1u];
-    top *= polar_both(polar_at(levels, 4u), polar_code(w, 0u, tail, d, fine, 4u, j / 2u)).of[j & 1u];
+    const uint fifth = fine ? polar_code(w, 0u, tail, d, fine, 5u, j / 4u) : 0u;
+    top *= polar_both(polar_top(levels, fine, j / 2u & 1u), 4u * fifth + polar_code(w, 0u, tail, d, fine, 4u, j / 2u)).of[j & 1u];
     const uint third = polar_code(w, 0u, tail, d, fine, 3u, j);
     KS_UNROLL
     for (uint i = 0u; i < 2u; i++) {

@@ -317,8 +317,8 @@ template <class C, bool fine, uint d, uint n> struct LanePolar : LaneRows {
     {
         LaneEight<4> row;
         row.scale = HALF_TO_FLOAT(words[4] >> (fine ? 0u : 16u * e) & 0xffffu);
-        if constexpr (fine) row.scale *= load_of_table(polar_at(levels, 5u), low_of(words, e, 5u, 0u) | 4u * (n == 2u ? e : i / 2u & 1u));
-        row.scale *= load_of_table(polar_at(levels, 4u), low_of(words, e, 4u, 0u) | 4u * (i & 1u));
+        const float* top = polar_top(levels, fine, n == 2u ? e : i / 2u & 1u);
+        row.scale *= load_of_table(top, low_of(words, e, 4u, 0u) | (fine ? 4u * low_of(words, e, 5u, 0u) : 0u) | 4u * (i & 1u));
         angles(words, e, levels, row.factors);
         KS_UNROLL
         for (uint k = 0u; k < 4u; k++) {
