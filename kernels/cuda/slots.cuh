@@ -39,12 +39,12 @@ struct Span {
     uint begin, end;
 };
 
-// Of a span the nth of n parts, of at least so many, which begin at multiples of `unit` and differ by one of them.
+// Of a span the nth of n parts, or of fewer if they would have less than `least`; they begin at multiples of `unit` and differ by one of them.
 DEVICE Span part_of(const Span& all, uint nth, uint n, uint least, uint unit)
 {
     const uint size = all.end - all.begin, units = (size + unit - 1u) / unit, parts = max(1u, min(n, (size + least - 1u) / least));
-    const uint each = units / parts, more = units % parts, begin = unit * (min(nth, parts) * each + min(nth, more));
-    return {min(all.begin + begin, all.end), min(all.begin + begin + (nth < parts ? unit * (each + (nth < more ? 1u : 0u)) : 0u), all.end)};
+    const auto begin_of = [&](uint part) { return min(all.begin + unit * (min(part, parts) * (units / parts) + min(part, units % parts)), all.end); };
+    return {begin_of(nth), begin_of(nth + 1u)};
 }
 // Of the slots that blocks share, this one's, after `before` places that nobody has.
 DEVICE Span share_of(const Head& h, uint before = 0u, uint unit = 1u)
