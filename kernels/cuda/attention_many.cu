@@ -358,7 +358,7 @@ void attention_many_launch(const AttentionArgs& a, uint n_splits, float* partial
                            cudaStream_t stream)
 {
     const dim3 grid((a.n_tokens * (a.n_heads / a.n_kv_heads) + many_rows - 1u) / many_rows, a.n_kv_heads, n_splits);
-    for (; room.round < room.n_rounds; room.round++) {
+    for (; room.n_rounds > room.round; room.round++) {
         if (room.words != nullptr) attention_restore_launch(a, n_splits, room, s, stream);
         (a.head_dim == 64u ? launch_many<64u> : launch_many<128u>)(a, grid, partials, q, s, room, stream);
     }
