@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 install_packages $build_packages $test_packages
 tests=(base text kv model api faults)
 fuzz=(gguf tokenizer chat recipe session)
-build_only="${tests[*]/#/test_} ${fuzz[*]/#/fuzz_}" build_into build-coverage -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_CXX_FLAGS_DEBUG=-Og -g --coverage" \
+build_only="${tests[*]/#/test_} ${fuzz[*]/#/fuzz_}" build_into build-coverage -DKS_CUDA=OFF -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_CXX_FLAGS_DEBUG=-Og -g --coverage" \
     -DKS_VULKAN=OFF -DKS_SHARED=OFF
 find build-coverage -name '*.gcda' -delete
 ctest --test-dir build-coverage --output-on-failure --parallel "$(nproc)" --tests-regex '^(base|text|kv|model|api|faults|fuzz_.*)$' >&2

@@ -8,6 +8,7 @@ cd "$(dirname "$0")/.."
 # shellcheck disable=SC2154,SC2086
 install_packages $build_packages $fetch_packages
 build_into build --preset release -DKS_TESTS=OFF
+echo "CUDA backend: $(sed -n 's/^KS_CUDA_SUMMARY:INTERNAL=//p' build/CMakeCache.txt)"
 model=$(tools/fetch_model.sh smollm2)
 
 question="Why is the sky blue? Answer in one sentence."

@@ -9,7 +9,7 @@ run() {
     build=$folder-$name
     mkdir -p "$build"
     cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O1 -g1" -DCMAKE_CXX_COMPILER="$compiler" \
-        -DKS_DEV=ON -DKS_VULKAN=OFF -DKS_SANITIZE="$sanitizer" >"$build/build.log" 2>&1 || { cat "$build/build.log"; exit 1; }
+        -DKS_DEV=ON -DKS_VULKAN=OFF -DKS_CUDA=OFF -DKS_SANITIZE="$sanitizer" >"$build/build.log" 2>&1 || { cat "$build/build.log"; exit 1; }
     cmake --build "$build" --target test_cuda test_cuda_faults --parallel "$(nproc)" >"$build/build.log" 2>&1 ||
         { tail -40 "$build/build.log"; exit 1; }
     tests/cuda/faults.sh "$build/test_cuda_faults" "$name"

@@ -158,7 +158,7 @@ def build(folder):
     shutil.copytree(".", tree, ignore=shutil.ignore_patterns(".git", "build*", "models", "tests", "corpus", "results", "__pycache__"))
     add_all(tree)
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
-    options = ["-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS_DEBUG=-O0", "-DKS_VULKAN=OFF", "-DKS_TESTS=OFF", "-DKS_SHARED=OFF", "-DKS_INSTALL=OFF"]
+    options = ["-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS_DEBUG=-O0", "-DKS_VULKAN=OFF", "-DKS_CUDA=OFF", "-DKS_TESTS=OFF", "-DKS_SHARED=OFF", "-DKS_INSTALL=OFF"]
     for command in (["cmake", "-S", tree, "-B", out, *generator, *options], ["cmake", "--build", out, "--target", "knapsack", "--parallel", "2"]):
         r = subprocess.run(command, capture_output=True, text=True)
         if r.returncode:
