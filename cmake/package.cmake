@@ -35,7 +35,7 @@ install(FILES LICENSE CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DATAROOTDIR}/doc/
 if(TARGET knapsack)
   install(TARGETS knapsack COMPONENT runtime)
   if(NOT CMAKE_CROSSCOMPILING) # the program itself says what it can do
-    set(man ${CMAKE_CURRENT_SOURCE_DIR}/tools/man.sh)
+    set(man ${CMAKE_CURRENT_SOURCE_DIR}/scripts/man.sh)
     set(page ${CMAKE_CURRENT_BINARY_DIR}/knapsack.1)
     install(CODE "execute_process(COMMAND sh \"${man}\" \"$<TARGET_FILE:knapsack>\" OUTPUT_FILE \"${page}\" COMMAND_ERROR_IS_FATAL ANY)"
       COMPONENT runtime)

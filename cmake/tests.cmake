@@ -59,7 +59,7 @@ if(KS_VULKAN_FOUND)
   target_compile_definitions(test_faults PRIVATE KS_VULKAN)
 endif()
 
-# Fuzz targets: libFuzzer drives them (tools/fuzz.sh), or here every file of the corpus and some thousand inputs made of them.
+# Fuzz targets: libFuzzer drives them (scripts/fuzz.sh), or here every file of the corpus and some thousand inputs made of them.
 foreach(target gguf tokenizer chat recipe session)
   add_executable(fuzz_${target} tests/fuzz/${target}_fuzz.cpp)
   target_link_libraries(fuzz_${target} PRIVATE ks_flags knapsack_lib)

@@ -129,7 +129,7 @@ measure_llama() {
 
 make_model() {
     step "measuring $1"
-    [ -f "$build/$1.gguf" ] || python3 tools/random_model.py "$1" "$build/$1.gguf"
+    [ -f "$build/$1.gguf" ] || python3 scripts/random_model.py "$1" "$build/$1.gguf"
 }
 measure_codes() {
     local shape recipe

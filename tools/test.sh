@@ -6,8 +6,8 @@ cd "$(dirname "$0")/.."
 
 # shellcheck disable=SC2154,SC2086
 install_packages $build_packages $fetch_packages $test_packages
-python3 tools/check.py
-if command -v shellcheck >/dev/null; then shellcheck -x tools/*.sh tests/tools/*.sh tests/backends/*.sh tests/cuda/*.sh .ci/run; fi
+python3 scripts/check.py
+if command -v shellcheck >/dev/null; then shellcheck -x tools/*.sh scripts/*.sh tests/tools/*.sh tests/backends/*.sh tests/cuda/*.sh .ci/run; fi
 
 # Without the network the tests that need a real model are skipped.
 tools/fetch_model.sh smollm2 >/dev/null || echo "the tests with a real model are skipped" >&2

@@ -1,4 +1,4 @@
-// Made by tools/make_golden_formats.py: do not edit. Blocks as they are in a file, and the f32 bits of their values.
+// Made by scripts/make_golden_formats.py: do not edit. Blocks as they are in a file, and the f32 bits of their values.
 #pragma once
 
 #include <cstdint>

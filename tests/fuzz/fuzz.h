@@ -1,4 +1,4 @@
-// What the fuzz targets share. A target is one file with LLVMFuzzerTestOneInput(): libFuzzer's main drives it (tools/fuzz.sh), or
+// What the fuzz targets share. A target is one file with LLVMFuzzerTestOneInput(): libFuzzer's main drives it (scripts/fuzz.sh), or
 // replay.cpp's, which every run of the tests does. What must hold is KS_CHECK: it ends the program with the values.
 #pragma once
 

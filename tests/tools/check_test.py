@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""tools/check.py finds nothing in a small good tree, and each fault that is put into it."""
+"""scripts/check.py finds nothing in a small good tree, and each fault that is put into it."""
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 
-CHECK = os.path.abspath("tools/check.py")
+CHECK = os.path.abspath("scripts/check.py")
 GOOD = {
     "runtime/base/a.h": "#pragma once\n#include \"kernels/common/lang.h\"\n#include <vector>\n",
     "runtime/model/m.cpp": "#include \"runtime/base/a.h\"\n\nint f(int x)\n{\n    return x;\n}\n",
@@ -28,7 +28,7 @@ FAULTS = {
     "a long function": ("runtime/kv/bad.cpp", LONG, "a function of 61 lines"),
     "a long method": ("runtime/kv/bad.h", "class A\n{\npublic:\n    " + LONG.replace("\n", "\n    ").rstrip() + "\n};\n", "a function of 61 lines"),
     "a long file": ("runtime/kv/bad.h", "// a line\n" * 501, "501 lines"),
-    "a long script": ("tools/bad.py", "# a line\n" * 501, "501 lines"),
+    "a long script": ("scripts/bad.py", "# a line\n" * 501, "501 lines"),
     "a long part of the build": ("cmake/bad.cmake", "# a line\n" * 501, "501 lines"),
     "a kernel without its twin": ("kernels/cuda/lonely.cu", "\n", "lonely: only one of"),
     "twins with other buffers": ("shaders/move.comp", "layout(push_constant) uniform Block { MoveArgs a; } pushed;\n", "move: kernels/cuda/move.cu has buffers"),

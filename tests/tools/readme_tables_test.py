@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/readme_tables.py and tools/record_bench.py: tables follow the lines that were recorded, and what differs is a fault."""
+"""scripts/readme_tables.py and scripts/record_bench.py: tables follow the lines that were recorded, and what differs is a fault."""
 import json
 import os
 import subprocess
@@ -14,7 +14,7 @@ LINE = {"date": "2026-01-01", "commit": "abc1234", "machine": "M", "peer": "P 1.
 
 
 def script(name, *args, stdin=""):
-    p = subprocess.run([sys.executable, os.path.join("tools", name), *args], input=stdin, capture_output=True, text=True)
+    p = subprocess.run([sys.executable, os.path.join("scripts", name), *args], input=stdin, capture_output=True, text=True)
     return p.returncode, p.stderr
 
 

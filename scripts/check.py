@@ -128,13 +128,13 @@ def check_format(root, files):
         for line in job.communicate()[1].splitlines():
             if "clang-format-violations" in line and (file := line.split(":")[0]) not in seen:
                 seen.add(file)
-                yield f"{line.split(': warning')[0]}: not formatted; tools/format.sh does it"
+                yield f"{line.split(': warning')[0]}: not formatted; scripts/format.sh does it"
 
 
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent).resolve()
     kinds = SOURCES | {".py", ".sh"}
-    files = sorted(p.relative_to(root).as_posix() for f in {a.split("/")[0] for a in ALLOWED} for p in (root / f).rglob("*") if p.suffix in kinds and p.is_file())
+    files = sorted(p.relative_to(root).as_posix() for f in {"scripts", *(a.split("/")[0] for a in ALLOWED)} for p in (root / f).rglob("*") if p.suffix in kinds and p.is_file())
     files += sorted(p.relative_to(root).as_posix() for g in ("CMakeLists.txt", "cmake/*") for p in root.glob(g))
     faults, runtime_lines = [], 0
     for path in files:

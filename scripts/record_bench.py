@@ -2,7 +2,7 @@
 """Appends what `bench --versus` measured to a file of recorded lines, with the day, the commit and the machine.
 
     build/knapsack bench -m models/smollm2.gguf -d 0,4096 --versus 'llama-bench -m models/smollm2.gguf -o json' --json |
-        tools/record_bench.py tools/results/cpu.jsonl --peer 'llama.cpp b4567'
+        scripts/record_bench.py tools/results/cpu.jsonl --peer 'llama.cpp b4567'
 
 The commit is that of the working tree, which is to be what was built; -dirty where its sources differ from it."""
 import argparse

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Writes the tables of README.md that are made from recorded lines, between `<!-- table NAME -->` and `<!-- end -->`.
 
-    tools/readme_tables.py [--check] [ROOT]
+    scripts/readme_tables.py [--check] [ROOT]
 
 --check changes nothing and fails where the page and the lines of tools/results/ differ. A table is a function here, from the lines
-of a file to text, and a pair of marks in the page; tools/record_bench.py appends lines."""
+of a file to text, and a pair of marks in the page; scripts/record_bench.py appends lines."""
 import argparse
 import json
 import pathlib
@@ -123,10 +123,10 @@ def rewrite(root, page):
 
 
 def check(root):
-    """Faults of the page, for tools/check.py."""
+    """Faults of the page, for scripts/check.py."""
     page = (root / "README.md").read_text(encoding="utf-8")
     filled, faults = rewrite(root, page)
-    return faults + (["README.md: its tables are not what tools/results/ says; tools/readme_tables.py writes them"] if filled != page else [])
+    return faults + (["README.md: its tables are not what tools/results/ says; scripts/readme_tables.py writes them"] if filled != page else [])
 
 
 def main():

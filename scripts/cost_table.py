@@ -2,7 +2,7 @@
 """What a decoded token costs, by layers, by context and by vocabulary: models of random weights (Q4_K, the vocabulary and
 values Q6_K, 1024 wide, 16 heads over 4), measured by `bench --ops`.
 
-    tools/cost_table.py build/knapsack [--record FILE] [-t THREADS]
+    scripts/cost_table.py build/knapsack [--record FILE] [-t THREADS]
 
 --record appends a line of JSON for each measurement, as in tools/results/. Needs 350 MB in the temporary folder."""
 import argparse

@@ -2,7 +2,7 @@
 """What a program that runs for days must do, in minutes: a text without end in memory that does not grow, and a session that is killed
 (kill -9) at random moments and goes on each time where the old file or the new one ends, token for token.
 
-    tools/soak.py build/knapsack [SECONDS] [SEED]
+    scripts/soak.py build/knapsack [SECONDS] [SEED]
 
 Half of the time, 60 seconds if none is given, goes to each. Exits 1 where something was lost."""
 import json

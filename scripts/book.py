@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the running text that tools/results/ measures on: "The Rust Programming Language" without code, links and headings' marks.
 
-    tools/book.py CLONE > book.txt
+    scripts/book.py CLONE > book.txt
 
 CLONE is a clone of https://github.com/rust-lang/book; the text is that of one commit, and its checksum is held against the one of the text
 that was measured."""

@@ -2,7 +2,7 @@
 """Writes tests/backends/golden_formats.h: blocks of every weight format and their values by an independent decoder.
 
 The decoder is the `gguf` package from PyPI (0.19 was used):
-    pip install gguf && python3 tools/make_golden_formats.py > tests/backends/golden_formats.h
+    pip install gguf && python3 scripts/make_golden_formats.py > tests/backends/golden_formats.h
 """
 import numpy as np
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
@@ -45,7 +45,7 @@ def print_array(kind, name, values, pattern, per_line):
 
 def main():
     rng = np.random.default_rng(20260)
-    print("// Made by tools/make_golden_formats.py: do not edit. Blocks as they are in a file, and the f32 bits of their values.")
+    print("// Made by scripts/make_golden_formats.py: do not edit. Blocks as they are in a file, and the f32 bits of their values.")
     print("#pragma once\n\n#include <cstdint>\n")
     for name in NAMES:
         blocks = blocks_of(name, rng)

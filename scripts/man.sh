@@ -1,5 +1,5 @@
 #!/bin/sh
-# The manual page, from what the program's --help says.  tools/man.sh PROGRAM >knapsack.1
+# The manual page, from what the program's --help says.  scripts/man.sh PROGRAM >knapsack.1
 set -eu
 unset KNAPSACK_MODEL KNAPSACK_DEVICE KNAPSACK_MEMORY
 
