@@ -118,7 +118,7 @@ ADDED = {
     "a chat frame": [("runtime/text/chat_template.cpp", "in front of", '    {"chatml", ', FRAME)],
     "an option": [("tools/options.cpp", "in front of", '    {"--session", ', '    {"--at-most", "N", nullptr, kWriters, "as -n", [](O o, V v) { return v.number(-1, INT32_MAX, &o.n_predict); }},\n')],
     "a command": [
-        ("tools/cmd_greet.cpp", COMMAND),
+        ("tools/commands/greet.cpp", COMMAND),
         ("tools/options.h", "in front of", "count };\n\nstruct CommandInfo", "greet, "),
         ("tools/options.cpp", "behind", "kAll = kModels | bit(Command::devices)", " | bit(Command::greet)"),
         ("tools/options.cpp", "behind", 'nothing is loaded from anywhere."},\n', '    {"greet", "say good morning", "[options]", ""},\n'),

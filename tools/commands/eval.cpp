@@ -1,6 +1,6 @@
 // eval: what a recipe in few bytes loses, and what it keeps.
-#include "tools/eval.h"
-#include "tools/eval_lines.h"
+#include "tools/eval/eval.h"
+#include "tools/eval/lines.h"
 #include "tools/json.h"
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // What bench measures, and how it is printed.
 #pragma once
 
+#include "tools/bench/timed_backend.h"
 #include "tools/options.h"
-#include "tools/timed_backend.h"
 
 #include "backends/cpu/cpu_peaks.h"
 

@@ -1,7 +1,7 @@
 // One measurement of `eval`: a suite at a length, by a recipe in a share of the bytes that the exact cache needs.
 #pragma once
 
-#include "tools/eval_suites.h"
+#include "tools/eval/suites.h"
 #include "tools/program.h"
 
 namespace ks

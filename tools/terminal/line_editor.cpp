@@ -1,4 +1,4 @@
-#include "tools/line_editor.h"
+#include "tools/terminal/line_editor.h"
 
 #include "tools/program.h"
 

@@ -1,5 +1,5 @@
 // What a recipe changes in reading a text: its next tokens beside those of the exact cache, which reads along.
-#include "tools/eval.h"
+#include "tools/eval/eval.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
 // Another program that bench runs beside ours.
 #pragma once
 
-#include "tools/bench.h"
+#include "tools/bench/bench.h"
 
 namespace ks
 {

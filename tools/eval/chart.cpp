@@ -1,4 +1,4 @@
-#include "tools/chart.h"
+#include "tools/eval/chart.h"
 
 #include <algorithm>
 #include <cmath>

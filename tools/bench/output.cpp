@@ -1,5 +1,5 @@
 // The forms in which bench prints what it measured.
-#include "tools/bench.h"
+#include "tools/bench/bench.h"
 #include "tools/json.h"
 #include "tools/program.h"
 

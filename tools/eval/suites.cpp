@@ -1,4 +1,4 @@
-#include "tools/eval_suites.h"
+#include "tools/eval/suites.h"
 
 #include "runtime/base/rng.h"
 

@@ -1,7 +1,7 @@
-#include "tools/cache_view.h"
+#include "tools/terminal/cache_view.h"
 
-#include "tools/memory_view.h"
 #include "tools/program.h"
+#include "tools/terminal/memory_view.h"
 
 #include <algorithm>
 #include <cmath>

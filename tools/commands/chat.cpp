@@ -1,8 +1,8 @@
 // chat: a conversation in a terminal, or one turn per line of a pipe.
-#include "tools/cache_view.h"
 #include "tools/generate.h"
-#include "tools/line_editor.h"
-#include "tools/memory_view.h"
+#include "tools/terminal/cache_view.h"
+#include "tools/terminal/line_editor.h"
+#include "tools/terminal/memory_view.h"
 
 #include "runtime/model/gguf.h"
 #include "runtime/text/chat_template.h"

@@ -1,4 +1,4 @@
-#include "tools/timed_backend.h"
+#include "tools/bench/timed_backend.h"
 
 #include <chrono>
 #include <utility>

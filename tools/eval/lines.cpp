@@ -1,4 +1,4 @@
-#include "tools/eval_lines.h"
+#include "tools/eval/lines.h"
 
 #include "tools/program.h"
 

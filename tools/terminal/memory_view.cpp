@@ -1,4 +1,4 @@
-#include "tools/memory_view.h"
+#include "tools/terminal/memory_view.h"
 
 #include "tools/program.h"
 

@@ -1,4 +1,4 @@
-#include "tools/peer.h"
+#include "tools/bench/peer.h"
 
 #include "tools/json_reader.h"
 #include "tools/program.h"

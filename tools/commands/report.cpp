@@ -1,7 +1,7 @@
 // report: what `eval` recorded as one page of HTML that needs nothing else.
-#include "tools/chart.h"
-#include "tools/eval.h"
-#include "tools/eval_lines.h"
+#include "tools/eval/chart.h"
+#include "tools/eval/eval.h"
+#include "tools/eval/lines.h"
 
 #include <algorithm>
 #include <cerrno>

@@ -1,5 +1,5 @@
 // Reading a text, asking, and counting what comes.
-#include "tools/eval.h"
+#include "tools/eval/eval.h"
 
 #include <algorithm>
 #include <cctype>

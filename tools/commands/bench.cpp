@@ -1,6 +1,6 @@
 // bench: tokens per second, how near they come to what the machine can do, where the time goes, and how a peer does beside us.
-#include "tools/bench.h"
-#include "tools/peer.h"
+#include "tools/bench/bench.h"
+#include "tools/bench/peer.h"
 #include "tools/program.h"
 
 #include "runtime/kv/cache.h"

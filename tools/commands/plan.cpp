@@ -1,7 +1,7 @@
 // plan: every byte that a session would hold.
 #include "tools/json.h"
-#include "tools/memory_view.h"
 #include "tools/program.h"
+#include "tools/terminal/memory_view.h"
 
 #include "runtime/model/gguf.h"
 
