@@ -16,7 +16,7 @@ export MESA_SHADER_CACHE_DIR="${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}" XDG_CACHE
 few="embed,rmsnorm,rope,rotate,glu,add,softcap,argmax,matmul: targets*,attention: head sizes and groups"
 "$1/test_backends" -tc="$few,vulkan*,kv_write,kv_score"
 "$1/test_kv" -tc="select: pages*,select: of equal*"
-"$1/test_model" -tc="model: every*"
+"$1/test_model" -tc="model: every*,pinned*"
 "$1/test_api" -tc="C API: tokens are fed*"
 for bits in 128 512; do LP_NATIVE_VECTOR_WIDTH=$bits "$1/test_backends" -tc="embed,rmsnorm,matmul: targets*,attention: cache formats*"; done
 KNAPSACK_VULKAN_LIMITS=coarse "$1/test_model" -tc="model: every*"

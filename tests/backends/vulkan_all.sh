@@ -27,7 +27,7 @@ ops() { # in pieces, for whoever has a limit of time
 cache() {
     say "caches"
     "$bin/test_kv" -tc="cache:*,coded*,groups*,victims*,select:*,positions*"
-    "$bin/test_model" -tc="model:*"
+    KS_PINNED_ALL=1 "$bin/test_model" -tc="model:*,pinned*"
     "$bin/test_api" -tc="session file: saved*,session: the plan*,session: prompt*"
     KS_TEST_ALL=1 "$bin/test_faults" -tc="faults: the n-th call of a GPU*"
 }
