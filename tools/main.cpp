@@ -1,4 +1,5 @@
 // The knapsack program: finds the command, runs it, turns its Status into one sentence and an exit code.
+#include "tools/commands/list.h"
 #include "tools/program.h"
 
 #include "runtime/api/knapsack.h"
@@ -12,6 +13,14 @@
 #include <unistd.h>
 
 using namespace ks;
+
+#define KS_DECLARE(name) extern const Command command_##name;
+namespace ks
+{
+KS_COMMANDS(KS_DECLARE)
+}
+#define KS_ADDRESS(name) &command_##name,
+static const Command* const kCommands[] = {KS_COMMANDS(KS_ADDRESS)};
 
 static Status print_version()
 {
@@ -28,56 +37,30 @@ static Status print_version()
     return {};
 }
 
-static Status run_command(Command command, const Options& options)
+static void print_help()
 {
-    switch (command) {
-    case Command::chat:
-        return cmd_chat(options);
-    case Command::run:
-        return cmd_run(options);
-    case Command::score:
-        return cmd_score(options);
-    case Command::plan:
-        return cmd_plan(options);
-    case Command::inspect:
-        return cmd_inspect(options);
-    case Command::tokenize:
-        return cmd_tokenize(options);
-    case Command::devices:
-        return cmd_devices(options);
-    case Command::bench:
-        return cmd_bench(options);
-    case Command::eval:
-        return cmd_eval(options);
-    case Command::report:
-        return cmd_report(options);
-    case Command::count:
-        break;
-    }
-    return Status(Code::usage, "no such command");
+    printf("knapsack: a language model inside a fixed number of bytes\n\nusage: knapsack COMMAND [options]\n\n");
+    for (const Command* command : kCommands) printf("  %-10s %s\n", command->name, command->summary);
+    printf("\n`knapsack COMMAND --help` lists a command's options, `knapsack --version` says what this build has.\n");
+    printf("\nexit: 0 ok, 1 usage, 2 model unreadable or invalid, 3 unsupported, 4 does not fit, 5 device, 6 I/O, 130 interrupted\n");
 }
 
 static Status run_program(int argc, char** argv)
 {
     std::string names;
-    for (uint32_t i = 0; i < uint32_t(Command::count); i++) names += std::string(i ? " " : "") + command_info(Command(i)).name;
+    for (const Command* command : kCommands) names += (names.empty() ? "" : " ") + std::string(command->name);
     if (argc < 2) return fail(Code::usage, "no command given; there are %s (`knapsack --help` says more)", names.c_str());
     if (!strcmp(argv[1], "--version")) return print_version();
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
         print_help();
         return {};
     }
-    Command command = Command::count;
-    if (!find_command(argv[1], &command))
-        return fail(Code::usage, "unknown command '%s'; there are %s", printable(argv[1]).c_str(), names.c_str());
-    Options options;
-    KS_TRY(parse_options(command, argc - 2, argv + 2, options));
-    if (options.help) {
-        print_help(command);
-        return {};
+    for (const Command* command : kCommands) {
+        if (strcmp(argv[1], command->name) != 0) continue;
+        interrupt::install();
+        return command->start(*command, argc - 2, argv + 2);
     }
-    interrupt::install();
-    return run_command(command, options);
+    return fail(Code::usage, "unknown command '%s'; there are %s", printable(argv[1]).c_str(), names.c_str());
 }
 
 int main(int argc, char** argv)

@@ -1,67 +1,112 @@
-// The command line. One table of options makes the parser, the environment's part and --help.
+// The command line. A command lists its options as rows; the rows make the parser, the environment's part and --help.
 #pragma once
 
-#include "runtime/api/session.h"
+#include "runtime/base/status.h"
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ks
 {
 
-enum class Command : uint32_t { chat, run, score, plan, inspect, tokenize, devices, bench, eval, report, count };
+// The text given to an option or an environment variable. Each reader returns one sentence where the text is not what it expects.
+struct Value {
+    const char* option;
+    const char* text; // null for a flag
 
-struct CommandInfo {
+    Status wrong(const char* expected) const;
+    Status number(int64_t low, int64_t high, int64_t* out) const;
+    template <class T> Status number(int64_t low, int64_t high, T* out) const
+    {
+        int64_t value = 0;
+        KS_TRY(number(low, high, &value));
+        *out = T(value);
+        return {};
+    }
+    Status real(float low, float high, float* out) const;
+    Status bytes(uint64_t* out) const;
+    Status seed(uint64_t* out) const; // -1: a new one
+    Status list(int64_t low, int64_t high, std::vector<uint32_t>* out) const;
+    Status names(std::vector<std::string>* out) const;
+    Status percents(std::vector<double>* out) const;
+    Status bias(std::vector<std::pair<uint32_t, float>>* out) const; // adds one
+    Status string(std::string* out) const;
+    Status filled(const char* expected, std::string* out) const; // not empty
+};
+
+struct Option {
+    const char* names;    // separated by spaces
+    const char* argument; // how --help calls it; null: a flag
+    std::string help;     // ends with the default
+    std::function<Status(const Value&)> read;
+    const char* environment = nullptr;
+};
+
+// The options of one command, in the order of --help.
+class OptionTable
+{
+public:
+    void add(Option option) { m_options.push_back(std::move(option)); }
+    void add_flag(const char* names, const char* help, bool* out)
+    {
+        add({names, nullptr, help, [out](const Value&) { return *out = true, Status(); }});
+    }
+    void add_text(const char* names, const char* argument, const char* help, std::string* out, const char* environment = nullptr)
+    {
+        add({names, argument, help, [out](const Value& v) { return v.string(out); }, environment});
+    }
+    template <class T> void add_number(const char* names, const char* help, int64_t low, int64_t high, T* out)
+    {
+        add({names, "N", help, [=](const Value& v) { return v.number(low, high, out); }});
+    }
+    void add_real(const char* names, const char* help, float low, float high, float* out)
+    {
+        add({names, "X", help, [=](const Value& v) { return v.real(low, high, out); }});
+    }
+    void add_list(const char* names, const char* help, int64_t low, int64_t high, std::vector<uint32_t>* out)
+    {
+        add({names, "N,...", help, [=](const Value& v) { return v.list(low, high, out); }});
+    }
+
+    // A flag counts more than the environment, that more than the default. Stops where `stop` becomes true.
+    Status parse(const char* command, int n_args, char** args, const bool& stop) const;
+    void print() const;
+
+private:
+    const Option* find(const std::string& name) const;
+
+    std::vector<Option> m_options;
+};
+
+struct Command {
     const char* name;
     const char* summary;
     const char* usage; // what follows the name
     const char* notes; // printed under the options, may be empty
+    Status (*start)(const Command& command, int n_args, char** args);
 };
-const CommandInfo& command_info(Command command);
 
-struct Options {
-    SessionOptions session; // -m --device --memory --kv-memory -c --kv -t
-    std::string recipe_end; // of -ctk, -ctv and --rope-...
-    SamplerOptions sampling;
-    bool json = false;
+void print_help(const Command& command, const OptionTable& table);
+
+// What Command::start is, for a command with `Options` of its own. These have add_to(OptionTable&), and finish(), which checks and
+// completes what was given.
+template <class Options, Status (*run)(const Options&)> Status start_command(const Command& command, int n_args, char** args)
+{
+    Options options;
     bool help = false;
-    std::string prompt;
-    std::string file; // of the prompt or the text
-    bool from_file = false;
-    bool has_prompt = false; // -p, -f or --ids
-    bool ids = false;        // the file holds token ids
-    int64_t n_predict = 128; // -1: until the end token or the context is full
-    bool has_n_predict = false;
-    std::vector<std::string> stops;
-    bool ignore_eos = false;
-    uint32_t n_decode = 0; // score: so many last tokens go one by one
-    std::string system;
-    bool has_system = false;
-    std::string chat_template;
-    std::string session_file;
-    bool has_seed = false;
-    bool no_stats = false;
-    bool zero_separated = false;
-    bool special = false;
-    bool no_bos = false;
-    std::vector<uint32_t> bench_prompts{512}, bench_tokens{64}, bench_depths{0};
-    uint32_t repetitions = 5;
-    bool ops = false;
-    std::string versus, bench_output{"table"};
-    std::vector<std::string> recipes, suites{"passkey", "niah", "sparse"}; // of eval
-    std::vector<uint32_t> lengths{1024};
-    std::vector<double> shares{25};
-    uint32_t eval_cases = 20;
-    bool later = false;
-    bool without_control = false;
-    std::string record;
-};
-
-bool find_command(const char* name, Command* out);
-// A flag counts more than the environment, that more than the default.
-Status parse_options(Command command, int n_args, char** args, Options& out);
-void print_help(Command command);
-void print_help(); // of the whole program
+    OptionTable table;
+    options.add_to(table);
+    table.add_flag("-h --help", "this text", &help);
+    KS_TRY(table.parse(command.name, n_args, args, help));
+    if (help) {
+        print_help(command, table);
+        return {};
+    }
+    KS_TRY(options.finish());
+    return run(options);
+}
 
 } // namespace ks

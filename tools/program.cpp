@@ -133,7 +133,7 @@ static Status parse_ids(const std::string& text, const std::string& path, std::v
     return {};
 }
 
-Status read_prompt(const Options& options, const Tokenizer& tokenizer, bool continues, std::vector<uint32_t>& out)
+Status read_prompt(const PromptFlags& options, const Tokenizer& tokenizer, bool continues, std::vector<uint32_t>& out)
 {
     std::string text = options.prompt;
     if (options.from_file) KS_TRY(read_file(options.file, &text));

@@ -1,7 +1,7 @@
 // What the commands share: opening a session with progress and interrupts, reading files, small output helpers.
 #pragma once
 
-#include "tools/options.h"
+#include "tools/option_groups.h"
 
 #include <chrono>
 #include <memory>
@@ -11,17 +11,6 @@
 
 namespace ks
 {
-
-Status cmd_chat(const Options& options);
-Status cmd_run(const Options& options);
-Status cmd_score(const Options& options);
-Status cmd_plan(const Options& options);
-Status cmd_inspect(const Options& options);
-Status cmd_tokenize(const Options& options);
-Status cmd_devices(const Options& options);
-Status cmd_bench(const Options& options);
-Status cmd_eval(const Options& options);
-Status cmd_report(const Options& options);
 
 // Ctrl-C: the first one asks, a second one before anybody has looked ends the program.
 namespace interrupt
@@ -54,7 +43,7 @@ Status with_flags(const Status& status, Code code, const char* flags);
 Result<std::unique_ptr<Session>> open_session(const SessionOptions& options, ProgressLine& progress, bool quiet = false);
 
 // Encodes -p or -f, or reads --ids. continues: a text is there already, so no BOS is added and the prompt may be empty.
-Status read_prompt(const Options& options, const Tokenizer& tokenizer, bool continues, std::vector<uint32_t>& out);
+Status read_prompt(const PromptFlags& options, const Tokenizer& tokenizer, bool continues, std::vector<uint32_t>& out);
 Status read_file(const std::string& path, std::string* out); // "-": standard input; at most 256 MiB
 Status check_sampling(const SamplerOptions& options, uint32_t n_vocab);
 

@@ -73,11 +73,20 @@ COMMAND = """#include "tools/options.h"
 namespace ks
 {
 
-Status cmd_greet(const Options&)
+struct GreetOptions {
+    bool evening = false;
+
+    void add_to(OptionTable& table) { table.add_flag("--evening", "say good evening", &evening); }
+    Status finish() const { return {}; }
+};
+
+static Status greet(const GreetOptions& options)
 {
-    puts("good morning");
+    puts(options.evening ? "good evening" : "good morning");
     return {};
 }
+
+extern const Command command_greet = {"greet", "say good morning", "[options]", "", start_command<GreetOptions, greet>};
 
 } // namespace ks
 """
@@ -116,14 +125,8 @@ ADDED = {
         ("runtime/kv/retain/retain.cpp", "in front of", '    {"sink", ', '    {"oldest", signal_none, false, false, false, false, true, false, true, 0, score_oldest},\n')],
     "a selector": [("runtime/kv/select/select.cpp", "in front of", '    {"quest", ', '    {"pairs", select_soft, 2, 16, 0, true, 1, false, signal_none},\n')],
     "a chat frame": [("runtime/text/chat_template.cpp", "in front of", '    {"chatml", ', FRAME)],
-    "an option": [("tools/options.cpp", "in front of", '    {"--session", ', '    {"--at-most", "N", nullptr, kWriters, "as -n", [](O o, V v) { return v.number(-1, INT32_MAX, &o.n_predict); }},\n')],
-    "a command": [
-        ("tools/commands/greet.cpp", COMMAND),
-        ("tools/options.h", "in front of", "count };\n\nstruct CommandInfo", "greet, "),
-        ("tools/options.cpp", "behind", "kAll = kModels | bit(Command::devices)", " | bit(Command::greet)"),
-        ("tools/options.cpp", "behind", 'nothing is loaded from anywhere."},\n', '    {"greet", "say good morning", "[options]", ""},\n'),
-        ("tools/main.cpp", "in front of", "    case Command::count:", "    case Command::greet:\n        return cmd_greet(options);\n"),
-        ("tools/program.h", "behind", "Status cmd_report(const Options& options);\n", "Status cmd_greet(const Options& options);\n")],
+    "an option": [("tools/commands/chat.cpp", "in front of", '        table.add_flag("--no-stats"', '        table.add({"--at-most", "N", "as -n", [this](const Value& v) { return has_n_predict = true, v.number(-1, INT32_MAX, &n_predict); }});\n')],
+    "a command": [("tools/commands/greet.cpp", COMMAND), ("tools/commands/list.h", "in front of", "    X(report)", "    X(greet) \\\n")],
 }
 
 
@@ -223,7 +226,9 @@ def test(folder):
         f.write(turn)
     same = knapsack("run", "-m", frame, "--ids", f"{folder}/turn", "-n", 8, "--temp", 0)
     check(said.code == 0 and said.out.strip() and said.out.strip() == same.out.strip(), f"chat in the frame, and the option: {said.out} is not {same.out}: {said.err}")
-    check(knapsack("greet").out == b"good morning\n" and knapsack("greet", "--help").code == 0 and b"greet" in knapsack("--help").out, "the command")
+    check(knapsack("greet").out == b"good morning\n" and knapsack("greet", "--evening").out == b"good evening\n", "the command, and its own option")
+    check(b"--evening" in knapsack("greet", "--help").out and b"greet" in knapsack("--help").out, "both are in the help")
+    check(knapsack("plan", "-m", model, "--at-most", 8).code == 1, "an option is its command's alone")
 
 
 assert os.path.isfile(BINARY)

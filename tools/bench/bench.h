@@ -2,9 +2,9 @@
 #pragma once
 
 #include "tools/bench/timed_backend.h"
-#include "tools/options.h"
 
 #include "backends/cpu/cpu_peaks.h"
+#include "runtime/model/plan.h"
 
 #include <algorithm>
 

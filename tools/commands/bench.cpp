@@ -1,14 +1,51 @@
 // bench: tokens per second, how near they come to what the machine can do, where the time goes, and how a peer does beside us.
 #include "tools/bench/bench.h"
 #include "tools/bench/peer.h"
+#include "tools/option_groups.h"
 #include "tools/program.h"
 
 #include "runtime/kv/cache.h"
 #include "runtime/model/gguf.h"
 #include "runtime/model/tensor_names.h"
 
+#include <cstring>
+
 namespace ks
 {
+
+struct BenchOptions : SessionFlags, SeedFlag {
+    std::vector<uint32_t> prompts{512}, tokens{64}, depths{0};
+    uint32_t repetitions = 5;
+    bool ops = false;
+    std::string versus;
+    std::string output = "table";
+
+    BenchOptions() { session.recipe = "exact"; }
+    void add_to(OptionTable& table)
+    {
+        add_session(table, "how the cache holds tokens; default: exact, as llama-bench has it");
+        add_seed(table);
+        table.add_list("-p --n-prompt", "prompt lengths, 0: none; default: 512", 0, 1 << 24, &prompts);
+        table.add_list("-n --n-gen", "tokens to decode, 0: none; default: 64", 0, 1 << 24, &tokens);
+        table.add_list("-d --n-depth", "tokens already in the cache; default: 0", 0, 1 << 24, &depths);
+        table.add_number("-r --repetitions", "repetitions; default: 5", 1, 1000, &repetitions);
+        table.add_flag("--ops", "how long each op takes; asking costs a percent or so", &ops);
+        table.add({"--versus", "COMMAND",
+                   "run this in turns with each test, in the shell and with -p -n -d -r added, and give the ratio of each pair of runs",
+                   [this](const Value& v) { return v.filled("a command line", &versus); }});
+        table.add({"-o --output", "FORMAT", "md, json, jsonl or csv; default: a table to read",
+                   [this](const Value& v) { return read_output(v); }});
+        table.add({"--json", nullptr, "as -o json", [this](const Value&) { return output = "json", Status(); }});
+    }
+    Status finish() { return finish_session("bench"); }
+
+    Status read_output(const Value& v)
+    {
+        for (const char* format : {"md", "json", "jsonl", "csv"})
+            if (!strcmp(v.text, format)) return v.string(&output);
+        return v.wrong("md, json, jsonl or csv");
+    }
+};
 
 // Of the whole model.
 struct WeightsWork {
@@ -49,13 +86,13 @@ static uint64_t cache_read_bytes(const Session& session, uint32_t n_tokens)
     return bytes;
 }
 
-static std::vector<BenchTest> list_tests(const Options& options)
+static std::vector<BenchTest> list_tests(const BenchOptions& options)
 {
     std::vector<BenchTest> tests;
-    for (uint32_t depth : options.bench_depths) {
-        for (uint32_t n : options.bench_prompts)
+    for (uint32_t depth : options.depths) {
+        for (uint32_t n : options.prompts)
             if (n) tests.push_back({false, n, depth});
-        for (uint32_t n : options.bench_tokens)
+        for (uint32_t n : options.tokens)
             if (n) tests.push_back({true, n, depth});
     }
     return tests;
@@ -116,7 +153,7 @@ static Status run_peer(const std::string& command, BenchRow& row)
     return {};
 }
 
-static Status run_test(Session& session, TimedBackend* timed, const std::vector<uint32_t>& ids, const Options& options, BenchRow& row)
+static Status run_test(Session& session, TimedBackend* timed, const std::vector<uint32_t>& ids, const BenchOptions& options, BenchRow& row)
 {
     const bool versus = !options.versus.empty();
     ProgressLine progress;
@@ -143,7 +180,7 @@ static TokenWork token_work(const Session& session, const BenchTest& test, const
 }
 
 // All tests in one session.
-static Status run_tests(const Options& options, const WeightsWork& weights, const std::vector<BenchTest>& tests, BenchReport& report)
+static Status run_tests(const BenchOptions& options, const WeightsWork& weights, const std::vector<BenchTest>& tests, BenchReport& report)
 {
     uint32_t context = 0;
     for (const BenchTest& test : tests) context = std::max(context, test.depth + test.n);
@@ -176,7 +213,7 @@ static Status run_tests(const Options& options, const WeightsWork& weights, cons
     return {};
 }
 
-Status cmd_bench(const Options& options)
+static Status bench(const BenchOptions& options)
 {
     std::vector<BenchTest> tests = list_tests(options);
     if (tests.empty()) return Status(Code::usage, "bench: nothing to measure; give -p or -n a number above 0");
@@ -191,8 +228,19 @@ Status cmd_bench(const Options& options)
     CpuPeaks after = measure_cpu_peaks(options.session.n_threads);
     report.peaks = {std::max(before.bytes_per_second, after.bytes_per_second),
                     std::max(before.int8_ops_per_second, after.int8_ops_per_second)};
-    print_bench(report, options.json ? "json" : options.bench_output);
+    print_bench(report, options.output);
     return {};
 }
+
+extern const Command command_bench = {
+    "bench", "tokens per second and share of what the machine can do", "-m MODEL [options]",
+    "pp reads a prompt of so many tokens, tg decodes so many, one at a time. GB/s counts the weights and the cache that a token\n"
+    "must read; for pp the weights, once per chunk. Gop/s counts the products with weights, two for each. Each result is held\n"
+    "against the limit that is nearer: the bandwidth of reading memory, or the peak of int8 dot products by the kernels in use,\n"
+    "both measured with as many threads before and after the tests. Weights that are floats cannot come near that peak.\n"
+    "COMMAND prints llama-bench's JSON, as 'llama-bench -m MODEL -o json' does, or this bench's, as another build's 'knapsack bench\n"
+    "-m MODEL --json'. It is run once for each repetition of each test, with '-p N -n N -d N -r 1' at its end; who goes first changes.\n"
+    "Ours warms up as llama-bench does, by a prompt or a token, and holds its memory while the other one runs.",
+    start_command<BenchOptions, bench>};
 
 } // namespace ks

@@ -1,5 +1,6 @@
 // chat: a conversation in a terminal, or one turn per line of a pipe.
 #include "tools/generate.h"
+#include "tools/option_groups.h"
 #include "tools/terminal/cache_view.h"
 #include "tools/terminal/line_editor.h"
 #include "tools/terminal/memory_view.h"
@@ -17,6 +18,33 @@ namespace ks
 {
 namespace
 {
+
+struct ChatOptions : SessionFlags, SamplingFlags {
+    std::string system;
+    bool has_system = false;
+    std::string chat_template;
+    bool no_stats = false;
+
+    void add_to(OptionTable& table)
+    {
+        add_session(table);
+        add_length(table);
+        auto read_system = [this](const Value& v) {
+            has_system = true;
+            return v.string(&system);
+        };
+        table.add({"-sys --system-prompt", "TEXT", "the system text; default: the template's own", read_system});
+        table.add_text("--chat-template", "NAME", "the chat frame, where the model's own template is none of the known ones",
+                       &chat_template);
+        table.add_flag("--no-stats", "no line of figures after an answer", &no_stats);
+        add_sampling(table);
+    }
+    Status finish()
+    {
+        KS_TRY(finish_session("chat"));
+        return finish_sampling();
+    }
+};
 
 const char* const kHelp = "  /memory     the memory, what is in the cache and what it no longer holds of which turn\n"
                           "  /clear      forget the conversation\n"
@@ -42,7 +70,7 @@ struct Talk {
 class Chat
 {
 public:
-    Chat(Session& session, const Options& options, const ChatFrame& frame, ProgressLine& progress);
+    Chat(Session& session, const ChatOptions& options, const ChatFrame& frame, ProgressLine& progress);
     Status loop();
 
 private:
@@ -67,7 +95,7 @@ private:
     void tell(const std::string& text) const; // a line of the program's own, on standard error
 
     Session& m_session;
-    const Options& m_options;
+    const ChatOptions& m_options;
     ProgressLine& m_progress;
     bool m_interactive;
     LineEditor m_editor;
@@ -82,7 +110,7 @@ private:
     bool m_done = false;
 };
 
-Chat::Chat(Session& session, const Options& options, const ChatFrame& frame, ProgressLine& progress)
+Chat::Chat(Session& session, const ChatOptions& options, const ChatFrame& frame, ProgressLine& progress)
     : m_session(session), m_options(options), m_progress(progress), m_interactive(is_terminal(STDIN_FILENO) && is_terminal(STDERR_FILENO)),
       m_editor(STDIN_FILENO, STDERR_FILENO), m_sampler(options.sampling, session.config().n_vocab, session.sampler_memory()),
       m_stops(options.stops), m_begin{ChatWriter(frame, session.tokenizer().adds_bos(),
@@ -404,7 +432,7 @@ void Chat::show_figures(double seconds, size_t n_fed)
 }
 
 // From the file's header alone, so that a base model is refused before its weights are read.
-Result<const ChatFrame*> choose_frame(const Options& options)
+Result<const ChatFrame*> choose_frame(const ChatOptions& options)
 {
     if (!options.chat_template.empty()) {
         const ChatFrame* frame = find_chat_frame(options.chat_template);
@@ -428,7 +456,7 @@ Result<const ChatFrame*> choose_frame(const Options& options)
 
 } // namespace
 
-Status cmd_chat(const Options& options)
+static Status chat(const ChatOptions& options)
 {
     Result<const ChatFrame*> frame = choose_frame(options);
     if (!frame.ok()) return frame.status();
@@ -448,5 +476,10 @@ Status cmd_chat(const Options& options)
     }
     return Chat(session, options, *frame.value(), progress).loop();
 }
+
+extern const Command command_chat = {
+    "chat", "talk with a model", "-m MODEL [options]",
+    "Type a message; /help lists what else there is. Ctrl-C stops an answer, at the prompt it quits. Lines on a pipe are turns, too.",
+    start_command<ChatOptions, chat>};
 
 } // namespace ks

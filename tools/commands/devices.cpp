@@ -1,11 +1,19 @@
 // devices: what --device may name on this machine.
 #include "tools/json.h"
+#include "tools/option_groups.h"
 #include "tools/program.h"
 
 namespace ks
 {
 
-Status cmd_devices(const Options& options)
+struct DevicesOptions {
+    bool json = false;
+
+    void add_to(OptionTable& table) { add_json(table, &json); }
+    Status finish() const { return {}; }
+};
+
+static Status devices(const DevicesOptions& options)
 {
     std::vector<std::string> refused;
     std::vector<DeviceInfo> devices = list_devices(&refused);
@@ -28,5 +36,7 @@ Status cmd_devices(const Options& options)
     for (const std::string& sentence : refused) printf("  not usable: %s\n", printable(sentence, 400).c_str());
     return {};
 }
+
+extern const Command command_devices = {"devices", "what --device may name here", "[options]", "", start_command<DevicesOptions, devices>};
 
 } // namespace ks

@@ -2,6 +2,7 @@
 #include "tools/eval/eval.h"
 #include "tools/eval/lines.h"
 #include "tools/json.h"
+#include "tools/option_groups.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,10 +14,54 @@ namespace ks
 namespace
 {
 
-struct Eval {
-    explicit Eval(const Options& o) : options(o) {}
+struct EvalOptions : PromptFlags, SeedFlag {
+    SessionOptions session;
+    std::vector<std::string> recipes;
+    std::vector<std::string> suites{"passkey", "niah", "sparse"};
+    std::vector<uint32_t> lengths{1024};
+    std::vector<double> shares{25};
+    uint32_t n_cases = 20;
+    bool later = false;
+    bool no_control = false;
+    std::string record;
+    bool json = false;
 
-    const Options& options;
+    EvalOptions() { seed = 1; } // what is measured can be measured again
+    void add_to(OptionTable& table)
+    {
+        add_model(table, &session);
+        add_device(table, &session);
+        auto add_recipe = [this](const Value& v) {
+            recipes.push_back(v.text);
+            return Status();
+        };
+        table.add({"--kv", "RECIPE", "a recipe to compare with exact; may be repeated; default: auto", add_recipe});
+        add_threads(table, &session);
+        add_file(table);
+        add_seed(table, "seed of the cases; default: 1");
+        table.add(
+            {"--suites", "NAME,...", "what to measure; default: passkey,niah,sparse", [this](const Value& v) { return v.names(&suites); }});
+        table.add_list("--lengths", "tokens of each text with its question and answer; default: 1024", 64, 1 << 24, &lengths);
+        table.add({"--shares", "PERCENT,...", "bytes for the cache, as a share of what exact needs for the length; default: 25",
+                   [this](const Value& v) { return v.percents(&shares); }});
+        table.add_number("-n --cases", "cases of each suite, or pieces of the text; default: 20", 1, 100000, &n_cases);
+        table.add_flag("--later", "ask in a turn of its own, after the text was read and cut down", &later);
+        table.add_flag("--no-control", "measure what exact itself cannot do, too: texts beyond the model's context", &no_control);
+        table.add_text("-o --record", "FILE", "append a line of JSON for each result; what is there already is not measured again",
+                       &record);
+        table.add_flag("--json", "a line of JSON for each result on standard output", &json);
+    }
+    Status finish()
+    {
+        if (recipes.empty()) recipes = {"auto"};
+        return check_model("eval", session);
+    }
+};
+
+struct Eval {
+    explicit Eval(const EvalOptions& o) : options(o) {}
+
+    const EvalOptions& options;
     FILE* record = nullptr;      // -o, may be null
     std::vector<EvalLine> lines; // what it held
     std::vector<uint32_t> text;  // of -f
@@ -34,8 +79,8 @@ std::string cell_key(const Eval& eval, const EvalCell& cell)
 {
     const std::string how = cell.later ? "later" : "at once";
     return file_name(eval.options.session.model_path) + "|" + cell.suite + "|" + std::to_string(cell.length) + "|" + how + "|" +
-           cell.recipe + "|" + std::to_string(cell.share) + "|" + std::to_string(eval.options.eval_cases) + "|" +
-           (cell.suite == "text" ? bytes_hash(eval.text.data(), 4 * eval.text.size()) : std::to_string(eval.options.sampling.seed));
+           cell.recipe + "|" + std::to_string(cell.share) + "|" + std::to_string(eval.options.n_cases) + "|" +
+           (cell.suite == "text" ? bytes_hash(eval.text.data(), 4 * eval.text.size()) : std::to_string(eval.options.seed));
 }
 
 std::string cell_line(const Eval& eval, const EvalCell& cell, const EvalResult& r)
@@ -56,7 +101,7 @@ std::string cell_line(const Eval& eval, const EvalCell& cell, const EvalResult& 
         json.member("low", interval.low).member("high", interval.high).member("log_loss", r.log_loss);
     if (r.survival >= 0) json.member("survival", r.survival);
     if (!text) json.array("depth_sums", r.depth_sums).array("depth_counts", r.depth_counts);
-    json.member("evicted", r.evicted).member("merged", r.merged).member("seed", uint64_t(eval.options.sampling.seed));
+    json.member("evicted", r.evicted).member("merged", r.merged).member("seed", uint64_t(eval.options.seed));
     return json.member("hash", r.hash).member("seconds", r.seconds).close('}').text();
 }
 
@@ -112,9 +157,9 @@ Result<EvalLine> measure(Eval& eval, const EvalCell& cell, Session& session, Ses
     Stopwatch clock;
     EvalResult r;
     if (cell.suite == "text")
-        KS_TRY(eval_text(session, exact, eval.text, cell, eval.options.eval_cases, r));
+        KS_TRY(eval_text(session, exact, eval.text, cell, eval.options.n_cases, r));
     else
-        KS_TRY(eval_suite(session, *find_suite(cell.suite), cell, eval.options.sampling.seed, eval.options.eval_cases, r));
+        KS_TRY(eval_suite(session, *find_suite(cell.suite), cell, eval.options.seed, eval.options.n_cases, r));
     r.recipe = session.plan().recipe_text;
     r.cache_bytes = cache_bytes(session.plan());
     r.exact_bytes = cache_bytes(exact.plan());
@@ -127,8 +172,8 @@ Result<EvalLine> measure(Eval& eval, const EvalCell& cell, Session& session, Ses
 
 void print_matrix(const Eval& eval, uint32_t length, const std::vector<MatrixRow>& rows)
 {
-    printf("\n%u tokens, %u cases of each suite, seed %llu\n  %-38s %8s", length, eval.options.eval_cases,
-           (unsigned long long)eval.options.sampling.seed, "recipe", "of exact");
+    printf("\n%u tokens, %u cases of each suite, seed %llu\n  %-38s %8s", length, eval.options.n_cases,
+           (unsigned long long)eval.options.seed, "recipe", "of exact");
     for (const std::string& suite : eval.options.suites) printf(" %20s", suite == "text" ? "KL, same top, ppl" : suite.c_str());
     printf("\n");
     for (const MatrixRow& row : rows) {
@@ -168,7 +213,7 @@ Status eval_recipe(Eval& eval, uint32_t length, const std::string& recipe, doubl
             if (eval.options.json) printf("%s\n", line.value().line().c_str());
             const bool plain = line.value().text("plan").find("k=f16,v=f16") != std::string::npos;
             if (!control && plain && line.value().number("evicted") == 0) shown += "!";
-            if (control && !eval.options.without_control && line.value().number("accuracy") < kControl) dropped[s] = true;
+            if (control && !eval.options.no_control && line.value().number("accuracy") < kControl) dropped[s] = true;
         }
         row.cells.push_back(shown);
         eval.n_done++;
@@ -216,7 +261,7 @@ Status open_record(Eval& eval)
     return {};
 }
 
-Status check_suites(const Options& options)
+Status check_suites(const EvalOptions& options)
 {
     std::string known = "text";
     for (const EvalSuite& suite : eval_suites()) known += std::string(" ") + suite.name;
@@ -230,7 +275,7 @@ Status check_suites(const Options& options)
 
 } // namespace
 
-Status cmd_eval(const Options& options)
+static Status eval(const EvalOptions& options)
 {
     KS_TRY(check_suites(options));
     for (const std::string& recipe : options.recipes) {
@@ -246,5 +291,13 @@ Status cmd_eval(const Options& options)
     if (eval.record && fclose(eval.record) != 0 && status.ok()) status = fail(Code::io, "%s: cannot be written", options.record.c_str());
     return status;
 }
+
+extern const Command command_eval = {
+    "eval", "what recipes in few bytes lose: facts in long texts, and the next tokens of exact", "-m MODEL [--kv RECIPE]... [options]",
+    "Suites: passkey number niah first last sparse dense recency lines uuid multikey multivalue multiquery vt cwe fwe, made from the\n"
+    "seed; and text, which reads -f FILE in pieces beside the exact cache. Each cell is the share of answers that came, with its 95%\n"
+    "interval; text: KL from exact, how often the most probable token is exact's, and perplexity over exact's. Where exact itself\n"
+    "does not reach 80%, a suite says nothing and is left out. ! marks a recipe that had no need to give anything up.",
+    start_command<EvalOptions, eval>};
 
 } // namespace ks

@@ -1,5 +1,6 @@
 // inspect: what is in a model file. Shows what can be read even where the model cannot be run.
 #include "tools/json.h"
+#include "tools/option_groups.h"
 #include "tools/program.h"
 
 #include "runtime/model/gguf.h"
@@ -9,6 +10,18 @@
 
 namespace ks
 {
+
+struct InspectOptions {
+    SessionOptions session;
+    bool json = false;
+
+    void add_to(OptionTable& table)
+    {
+        add_model(table, &session);
+        add_json(table, &json);
+    }
+    Status finish() const { return check_model("inspect", session); }
+};
 
 struct Inspection {
     Gguf gguf;
@@ -84,7 +97,7 @@ static const char* format_name(const GgufTensor& tensor)
     return type ? type->name : "?";
 }
 
-static Result<Inspection> look(const Options& options)
+static Result<Inspection> look(const InspectOptions& options)
 {
     Result<Gguf> gguf = Gguf::open(options.session.model_path);
     if (!gguf.ok()) return gguf.status();
@@ -196,7 +209,7 @@ static void print_json(const Inspection& in)
     json.close(']').close('}').print();
 }
 
-Status cmd_inspect(const Options& options)
+static Status inspect(const InspectOptions& options)
 {
     Result<Inspection> in = look(options);
     if (!in.ok()) return in.status();
@@ -206,5 +219,8 @@ Status cmd_inspect(const Options& options)
         print_text(in.value());
     return in.value().status;
 }
+
+extern const Command command_inspect = {"inspect", "what is in a model file", "-m MODEL [options]", "",
+                                        start_command<InspectOptions, inspect>};
 
 } // namespace ks

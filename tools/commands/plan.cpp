@@ -1,5 +1,6 @@
 // plan: every byte that a session would hold.
 #include "tools/json.h"
+#include "tools/option_groups.h"
 #include "tools/program.h"
 #include "tools/terminal/memory_view.h"
 
@@ -7,6 +8,18 @@
 
 namespace ks
 {
+
+struct PlanOptions : SessionFlags, SeedFlag {
+    bool json = false;
+
+    void add_to(OptionTable& table)
+    {
+        add_session(table);
+        add_seed(table);
+        add_json(table, &json);
+    }
+    Status finish() { return finish_session("plan"); }
+};
 
 static void print_json(const Plan& plan, const std::string& model)
 {
@@ -35,7 +48,7 @@ static uint32_t model_context(const std::string& path)
     return config.ok() ? config.value().n_context : 0;
 }
 
-static void print_table(const Plan& plan, const Options& options)
+static void print_table(const Plan& plan, const PlanOptions& options)
 {
     std::string device = plan.device;
     for (const DeviceInfo& info : list_devices())
@@ -55,7 +68,7 @@ static void print_table(const Plan& plan, const Options& options)
     printf("\n%s\n", plan.fits ? "It fits." : "It does not fit. Raise --memory to the smallest, lower -c, or take a smaller model.");
 }
 
-Status cmd_plan(const Options& options)
+static Status plan(const PlanOptions& options)
 {
     Result<Plan> made = make_plan(options.session);
     if (!made.ok()) return made.status();
@@ -67,5 +80,8 @@ Status cmd_plan(const Options& options)
         print_table(plan, options);
     return plan.fits ? Status() : with_flags(no_fit(plan), Code::no_fit, "--memory, --kv-memory, -c");
 }
+
+extern const Command command_plan = {"plan", "every byte that a session would hold, from the model file's header alone",
+                                     "-m MODEL [options]", "", start_command<PlanOptions, plan>};
 
 } // namespace ks

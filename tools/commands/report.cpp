@@ -2,6 +2,7 @@
 #include "tools/eval/chart.h"
 #include "tools/eval/eval.h"
 #include "tools/eval/lines.h"
+#include "tools/option_groups.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -14,6 +15,22 @@ namespace ks
 {
 namespace
 {
+
+struct ReportOptions : PromptFlags {
+    SessionOptions session;
+    std::string output;
+
+    void add_to(OptionTable& table)
+    {
+        add_model(table, &session);
+        add_file(table, "what `eval --record` wrote; - is standard input");
+        table.add_text("-o --output", "FILE", "where the page goes; default: standard output", &output);
+    }
+    Status finish() const
+    {
+        return has_prompt ? Status() : fail(Code::usage, "report: nothing to show; give what eval recorded with -f FILE");
+    }
+};
 
 const char kStyle[] = R"(<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>Knapsack: what a budget costs</title><style>
@@ -270,7 +287,7 @@ struct Planned {
 };
 
 // A row for each context, from the model file's header; cell: of a plan that fits.
-std::string context_table(const Options& options, const std::vector<Planned>& columns, std::string (*cell)(const Plan&))
+std::string context_table(const ReportOptions& options, const std::vector<Planned>& columns, std::string (*cell)(const Plan&))
 {
     std::string html = "<table><tr><th>tokens</th>";
     for (const Planned& column : columns) html += "<th>" + column.name + "</th>";
@@ -291,7 +308,7 @@ std::string context_table(const Options& options, const std::vector<Planned>& co
     return html + "</table></section>\n";
 }
 
-std::string needs_table(const Options& options)
+std::string needs_table(const ReportOptions& options)
 {
     constexpr uint64_t kAny = uint64_t(1) << 50;
     const std::vector<Planned> columns = {{"<code>exact</code>", "exact", kAny},
@@ -312,7 +329,7 @@ std::string auto_cell(const Plan& plan)
     return k + (k == v ? "" : "/" + v) + (all ? "" : ", " + rounded(share, share < 10 ? 1 : 0) + "%");
 }
 
-std::string budget_table(const Options& options)
+std::string budget_table(const ReportOptions& options)
 {
     std::vector<Planned> columns;
     for (uint64_t budget = uint64_t(256) << 20; budget <= uint64_t(8) << 30; budget *= 2)
@@ -323,7 +340,7 @@ std::string budget_table(const Options& options)
            context_table(options, columns, auto_cell);
 }
 
-Result<std::string> memory_map(const Options& options)
+Result<std::string> memory_map(const ReportOptions& options)
 {
     Result<Plan> made = make_plan(options.session);
     if (!made.ok()) return made.status();
@@ -351,7 +368,7 @@ static void drop_repeats(std::vector<EvalLine>& lines)
                 lines.end());
 }
 
-Status cmd_report(const Options& options)
+static Status report(const ReportOptions& options)
 {
     Result<std::vector<EvalLine>> lines = read_eval_lines(options.file);
     if (!lines.ok()) return lines.status();
@@ -386,11 +403,16 @@ Status cmd_report(const Options& options)
                 budget_table(options) + map.value();
     }
     html += "</html>\n";
-    FILE* file = options.record.empty() ? stdout : fopen(options.record.c_str(), "wb");
+    FILE* file = options.output.empty() ? stdout : fopen(options.output.c_str(), "wb");
     bool written = file && fwrite(html.data(), 1, html.size(), file) == html.size();
     if (file && file != stdout) written &= fclose(file) == 0;
-    if (!written) return fail(Code::io, "%s: cannot be written: %s", printable(options.record, 200).c_str(), strerror(errno));
+    if (!written) return fail(Code::io, "%s: cannot be written: %s", printable(options.output, 200).c_str(), strerror(errno));
     return {};
 }
+
+extern const Command command_report = {
+    "report", "what eval recorded, as one page of HTML", "-f FILE [-o FILE] [-m MODEL]",
+    "With -m also what contexts need in that model. The page is one file: charts are inline, nothing is loaded from anywhere.",
+    start_command<ReportOptions, report>};
 
 } // namespace ks

@@ -2,6 +2,7 @@
 #include "tools/alloc_count.h"
 #include "tools/generate.h"
 #include "tools/json.h"
+#include "tools/option_groups.h"
 
 #include "runtime/base/state_file.h"
 
@@ -12,6 +13,32 @@
 
 namespace ks
 {
+
+struct RunOptions : SessionFlags, PromptFlags, SamplingFlags {
+    std::string session_file;
+    bool ignore_eos = false;
+    bool json = false;
+
+    void add_to(OptionTable& table)
+    {
+        add_session(table);
+        add_prompt(table);
+        add_file(table);
+        add_ids_file(table);
+        add_length(table);
+        table.add({"--session", "FILE", "go on from this saved session if it is there, and replace it at the end, also after Ctrl-C",
+                   [this](const Value& v) { return v.filled("a file's name", &session_file); }});
+        add_sampling(table);
+        table.add_flag("--ignore-eos", "never choose an end token", &ignore_eos);
+        add_json(table, &json);
+    }
+    Status finish()
+    {
+        KS_TRY(finish_session("run"));
+        if (!has_prompt && session_file.empty()) return fail(Code::usage, "run: no prompt; give one with -p TEXT, -f FILE or --ids FILE");
+        return finish_sampling();
+    }
+};
 
 static void print_json(const Session& session, size_t n_prompt, const Generated& made, const std::string& text, double prefill_seconds,
                        const SamplerOptions& sampling)
@@ -34,7 +61,7 @@ static void print_json(const Session& session, size_t n_prompt, const Generated&
 }
 
 // Tokens to write. An explicit -n has to fit, the default takes what there is.
-static Status choose_limit(const Options& options, size_t n_prompt, const Session& session, uint64_t* out)
+static Status choose_limit(const RunOptions& options, size_t n_prompt, const Session& session, uint64_t* out)
 {
     const uint32_t context = session.plan().context;
     const uint64_t room = session.room() > n_prompt ? session.room() - n_prompt : 0;
@@ -50,7 +77,7 @@ static Status choose_limit(const Options& options, size_t n_prompt, const Sessio
 }
 
 // Goes on from the session's file, if it is there: *found. That it can be written is known before anything is read.
-static Status load_session(const Options& options, Session& session, SavedState& saved, bool* found)
+static Status load_session(const RunOptions& options, Session& session, SavedState& saved, bool* found)
 {
     *found = false;
     if (options.session_file.empty()) return {};
@@ -63,7 +90,7 @@ static Status load_session(const Options& options, Session& session, SavedState&
 }
 
 // The last token was written but perhaps not read; in the file everything is.
-static Status save_session(const Options& options, Session& session, const Sampler& sampler, const Generated& made, size_t n_before)
+static Status save_session(const RunOptions& options, Session& session, const Sampler& sampler, const Generated& made, size_t n_before)
 {
     if (options.session_file.empty()) return {};
     interrupt::clear();
@@ -71,7 +98,7 @@ static Status save_session(const Options& options, Session& session, const Sampl
     return session.save({sampler.state(), ""}, options.session_file);
 }
 
-Status cmd_run(const Options& options)
+static Status run(const RunOptions& options)
 {
     ProgressLine progress;
     Result<std::unique_ptr<Session>> opened = open_session(options.session, progress);
@@ -131,5 +158,12 @@ Status cmd_run(const Options& options)
     if (!interrupted) KS_TRY(save_session(options, session, sampler, made, n_before));
     return made.stop == Stop::interrupted ? Status(Code::interrupted, "") : Status();
 }
+
+extern const Command command_run = {
+    "run", "continue a prompt", "-m MODEL (-p TEXT | -f FILE | --ids FILE) [options]",
+    "The prompt is taken as it is: no chat template, control tokens in it are plain text.\n"
+    "With --session the prompt is appended to the text that was saved, and may be missing. A saved session goes on exactly as if it\n"
+    "had not been interrupted, random draws too where no other -s is given. Model and recipe must be those it was saved with.",
+    start_command<RunOptions, run>};
 
 } // namespace ks

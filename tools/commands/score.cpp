@@ -1,5 +1,6 @@
 // score: how probable the model finds every token of a text.
 #include "tools/json.h"
+#include "tools/option_groups.h"
 #include "tools/program.h"
 
 #include <algorithm>
@@ -7,6 +8,26 @@
 
 namespace ks
 {
+
+struct ScoreOptions : SessionFlags, PromptFlags, SeedFlag {
+    uint32_t n_decode = 0; // so many last tokens are read one by one
+    bool json = false;
+
+    void add_to(OptionTable& table)
+    {
+        add_session(table);
+        add_file(table);
+        table.add_flag("--ids", "the file holds token ids separated by white space", &ids);
+        table.add_number("--decode", "read the last N tokens one by one, as decoding does; default: 0", 0, INT32_MAX, &n_decode);
+        add_seed(table);
+        add_json(table, &json);
+    }
+    Status finish()
+    {
+        KS_TRY(finish_session("score"));
+        return has_prompt ? Status() : fail(Code::usage, "score: no text; give one with -f FILE");
+    }
+};
 
 static void print_json(const Session& session, const std::vector<uint32_t>& ids, const std::vector<double>& logprob,
                        const std::vector<uint32_t>& top)
@@ -29,7 +50,7 @@ static void print_summary(const std::vector<uint32_t>& ids, const std::vector<do
            double(ids.size()) / seconds);
 }
 
-Status cmd_score(const Options& options)
+static Status score(const ScoreOptions& options)
 {
     ProgressLine progress;
     Result<std::unique_ptr<Session>> opened = open_session(options.session, progress);
@@ -55,5 +76,8 @@ Status cmd_score(const Options& options)
         print_summary(ids, logprob, clock.seconds());
     return {};
 }
+
+extern const Command command_score = {"score", "log probability of every token of a text", "-m MODEL -f FILE [options]", "",
+                                      start_command<ScoreOptions, score>};
 
 } // namespace ks

@@ -1,11 +1,30 @@
 // tokenize: standard input as token ids, one line per record.
 #include "tools/json.h"
+#include "tools/option_groups.h"
 #include "tools/program.h"
 
 #include "runtime/model/gguf.h"
 
 namespace ks
 {
+
+struct TokenizeOptions {
+    SessionOptions session;
+    bool zero_separated = false;
+    bool special = false;
+    bool no_bos = false;
+    bool json = false;
+
+    void add_to(OptionTable& table)
+    {
+        add_model(table, &session);
+        table.add_flag("-0", "records on standard input end with a NUL byte", &zero_separated);
+        table.add_flag("--special", "control tokens in the text become those tokens", &special);
+        table.add_flag("--no-bos", "no BOS in front, even where the model wants one", &no_bos);
+        add_json(table, &json);
+    }
+    Status finish() const { return check_model("tokenize", session); }
+};
 
 // The records of the input; a NUL at its very end begins no further one.
 static std::vector<std::string_view> split_records(std::string_view text, bool zero_separated)
@@ -20,7 +39,7 @@ static std::vector<std::string_view> split_records(std::string_view text, bool z
     return records;
 }
 
-Status cmd_tokenize(const Options& options)
+static Status tokenize(const TokenizeOptions& options)
 {
     Result<Gguf> gguf = Gguf::open(options.session.model_path);
     if (!gguf.ok()) return gguf.status();
@@ -53,5 +72,8 @@ Status cmd_tokenize(const Options& options)
     if (options.json) json.close(']').print();
     return {};
 }
+
+extern const Command command_tokenize = {"tokenize", "standard input as token ids", "-m MODEL [options]", "One line of ids per record.",
+                                         start_command<TokenizeOptions, tokenize>};
 
 } // namespace ks
