@@ -37,8 +37,6 @@ ks_test(base ks_base)
 ks_test(text ks_base ks_text)
 set(backends ks_backends ks_registry ${KS_CUDA_LAYER} ${KS_CUDA_LIBRARIES})
 ks_test(kv ks_base ks_kv ${backends})
-add_test(NAME kv_generic COMMAND test_kv "--test-case=retain:*,merge:*,groups: the highest*") # its loops without AVX2
-set_tests_properties(kv_generic PROPERTIES ENVIRONMENT KNAPSACK_CPU=generic)
 ks_test(backends ks_base ${backends})
 if(KS_VULKAN_FOUND)
   target_include_directories(test_backends PRIVATE ${VULKAN_INCLUDE})

@@ -96,8 +96,7 @@ void Evictor::place(const std::vector<CacheLayerSpec>& specs, const Recipe& reci
     m_id_counts = host.array<uint32_t>(recipe.retain->counts ? most : 0);
     m_keys = host.array<float>(m_reads ? uint64_t(m_reads_all ? most : m_n_read) * head_dim : 0);
     m_values = host.array<float>(m_writes ? uint64_t(most) * head_dim : 0);
-    m_coarse = host.array<float>(recipe.victims == Victims::merge ? CoarseKeys::floats_needed(most, head_dim) : 0);
-    m_norms = host.array<float>(m_writes ? 2ull * most + 8 : 0);
+    m_norms = host.array<float>(m_writes ? 2ull * most : 0);
     m_targets = host.array<uint32_t>(m_writes ? most : 0);
     m_sources = host.array<uint32_t>(is_subgen(recipe) ? 2ull * most : 0);
     m_changes.copies = host.array<SubgenChanges::Copy>(is_subgen(recipe) ? most : 0);

@@ -199,8 +199,7 @@ private:
     uint32_t* m_id_counts = nullptr; // (most)
     float* m_keys = nullptr;         // (most, head_dim), or (m_n_read, head_dim)
     float* m_values = nullptr;       // (most, head_dim)
-    float* m_coarse = nullptr;       // of CoarseKeys: those that victims may merge into
-    float* m_norms = nullptr;        // (2 * most, rounded up to eight), or an estimator's log-weights
+    float* m_norms = nullptr;        // (2 * most), or an estimator's log-weights
     uint32_t* m_targets = nullptr;   // (most)
     uint32_t* m_sources = nullptr;   // (2 * most) of an estimator's slots: the index whose key and value they hold
     SubgenChanges m_changes{};

@@ -94,8 +94,7 @@ void Evictor::merge_victims(const Case& c, uint32_t h, bool keys_are_read)
     uint32_t n_targets = 0;
     for (uint32_t i = c.pinned; i < end; i++)
         if (head.keep[i] && !is_frame(c, h, i)) m_targets[n_targets++] = i;
-    MergeTargets targets{
-        m_keys, m_targets, m_norms, m_norms + n_targets, n_targets, head_dim, CoarseKeys(m_keys, head.n, head_dim, true, m_coarse)};
+    MergeTargets targets{m_keys, m_targets, m_norms, n_targets, head_dim};
     for (uint32_t t = 0; t < n_targets; t++) targets.set(t);
     uint32_t *counts = head.order, *into = m_targets + n_targets, n_merged = 0; // into: (n_merged)
     float* shares = head.score;                                                 // (n_merged), scores are no longer needed

@@ -324,7 +324,7 @@ uint32_t Recipe::delta_of(uint32_t n_slots) const
     // Merging holds every victim against all that stay; what holds every key against every other (kcenter) waits for as many as may be.
     const bool merges = victims == Victims::merge && !codes();
     const uint32_t part = codes() ? 32 : merges ? 8 : 16, most = merges ? 128 : 64;
-    const uint32_t own = retain->coarse ? n_slots : std::max(1u, std::min(most, n_slots / part));
+    const uint32_t own = retain->waits ? n_slots : std::max(1u, std::min(most, n_slots / part));
     return std::min(delta ? delta : own, std::max(1u, n_slots / 4));
 }
 

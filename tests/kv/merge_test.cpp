@@ -1,8 +1,8 @@
 // Victims that merge into a slot that stays: the nearest one, the means, the weight.
 #include "kernels/cpu/codec_rows.h"
 #include "runtime/base/rng.h"
+#include "runtime/kv/retain/dot.h"
 #include "runtime/kv/retain/merge.h"
-#include "runtime/kv/retain/vectors.h"
 #include "tests/kv/random_values.h"
 #include "tests/sanitized.h"
 
@@ -25,16 +25,13 @@ static uint32_t absorb(float* key, float* value, uint32_t n_tokens, const float*
 
 // The targets with all that is kept of them.
 struct Targets {
-    Floats keys, norms, apart, coarse;
+    Floats keys, norms;
     std::vector<uint32_t> indexes;
     MergeTargets t{};
 
-    Targets(const Floats& k, uint32_t dim)
-        : keys(k), norms(k.size() / dim), apart(norms.size() + 7), coarse(CoarseKeys::floats_needed(uint32_t(norms.size()), dim)),
-          indexes(norms.size())
+    Targets(const Floats& k, uint32_t dim) : keys(k), norms(k.size() / dim), indexes(norms.size())
     {
-        const uint32_t n = uint32_t(norms.size());
-        t = {keys.data(), indexes.data(), norms.data(), apart.data(), n, dim, CoarseKeys(k.data(), n, dim, true, coarse.data())};
+        t = {keys.data(), indexes.data(), norms.data(), uint32_t(norms.size()), dim};
         for (uint32_t i = 0; i < t.n; i++) indexes[i] = i, t.set(i);
     }
 };

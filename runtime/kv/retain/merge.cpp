@@ -1,6 +1,6 @@
 #include "runtime/kv/retain/merge.h"
 
-#include "runtime/kv/retain/vectors.h"
+#include "runtime/kv/retain/dot.h"
 
 #include <algorithm>
 #include <array>
@@ -16,25 +16,19 @@ float key_norm(const float* key, uint32_t head_dim)
 
 void MergeTargets::set(uint32_t target)
 {
-    const float* key = keys + uint64_t(indexes[target]) * head_dim;
-    norms[target] = coarse.set(target, key);
+    norms[target] = key_norm(keys + uint64_t(indexes[target]) * head_dim, head_dim);
 }
 
 uint32_t MergeTargets::nearest(const float* key) const
 {
-    float largest_cosine = kNearEnough;
-    const auto limit = [&] { return 2 - 2 * largest_cosine + 1e-5f; }; // a squared distance at length 1, rounded up
-    const float norm = key_norm(key, head_dim), least = coarse.bounds(key, n, apart);
+    const float norm = key_norm(key, head_dim);
+    float largest = kNearEnough;
     uint32_t best = kNoTarget;
-    const auto look = [&](uint32_t i) {
+    for (uint32_t i = 0; i < n; i++) {
         const float scale = norms[i] * norm;
         const float cosine = scale > 0 ? dot(keys + uint64_t(indexes[i]) * head_dim, key, head_dim) / scale : 0;
-        if (cosine > largest_cosine || (cosine == largest_cosine && i < best)) largest_cosine = cosine, best = i;
-    };
-    // The most promising first, so that hardly another needs a look.
-    const uint32_t first = least > limit() ? n : first_within(apart, least, 0, n);
-    if (first < n) look(first);
-    for (uint32_t i = 0; (i = first_within(apart, limit(), i, n)) < n; i++) look(i);
+        if (cosine > largest || (cosine == largest && best == kNoTarget)) largest = cosine, best = i;
+    }
     return best;
 }
 

@@ -4,8 +4,6 @@
 // they stay as they are. Means kept in floats beside the codes bring nothing: tools/results/codes_quality.md.
 #pragma once
 
-#include "runtime/kv/retain/coarse_keys.h"
-
 #include <cstdint>
 
 namespace ks
@@ -20,9 +18,7 @@ struct MergeTargets {
     const float* keys;       // (.., head_dim)
     const uint32_t* indexes; // (n) of `keys`
     float* norms;            // (n)
-    float* apart;            // (n, rounded up to eight) scratch
     uint32_t n, head_dim;
-    CoarseKeys coarse; // of the keys at length 1
 
     void set(uint32_t target); // its key is another
     // The target of largest cosine with the key, the first among equals; kNoTarget: none is near enough.

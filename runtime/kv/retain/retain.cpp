@@ -1,7 +1,5 @@
 #include "runtime/kv/retain/retain.h"
-#include "runtime/kv/retain/coarse_keys.h"
 #include "runtime/kv/retain/policies.h"
-#include "runtime/kv/retain/vectors.h"
 
 #include <algorithm>
 #include <functional>
@@ -10,7 +8,7 @@ namespace ks
 {
 
 static const RetainPolicy kPolicies[] = {
-    // name, signal, observes, keys, all_keys, coarse, one_set, counts, evicts, scratch, score
+    // name, signal, observes, keys, all_keys, waits, one_set, counts, evicts, scratch, score
     {"all", signal_none, false, false, false, false, true, false, false, 0, score_position},
     {"window", signal_none, false, false, false, false, true, false, true, 0, score_position},
     {"sink", signal_none, false, false, false, false, true, false, true, 0, score_position},
@@ -20,7 +18,7 @@ static const RetainPolicy kPolicies[] = {
     {"snapkv", signal_sum, true, false, false, false, false, false, true, 0, score_snapkv},
     {"keydiff", signal_none, false, true, false, false, false, false, true, 0, score_keydiff},
     {"mix", signal_sum, true, true, false, false, false, true, true, 5, score_mix},
-    {"kcenter", signal_none, false, true, true, true, false, false, true, 3, score_kcenter},
+    {"kcenter", signal_none, false, true, true, true, false, false, true, 1, score_kcenter},
     {"subgen", signal_none, false, true, true, false, false, false, true, 0,
      score_position}, // what leaves the window goes into its estimator
 };
@@ -41,8 +39,7 @@ std::string retain_names()
 
 uint64_t retain_scratch_floats(const RetainPolicy& policy, uint32_t n_candidates, uint32_t head_dim)
 {
-    return uint64_t(policy.scratch) * ((n_candidates + 7) / 8 * 8) + head_dim +
-           (policy.coarse ? CoarseKeys::floats_needed(n_candidates, head_dim) : 0);
+    return uint64_t(policy.scratch) * n_candidates + head_dim;
 }
 
 // Older tokens leave first: the sinks that make `sink` of `window` are pinned, not candidates.

@@ -34,7 +34,7 @@ struct Candidates {
     uint32_t most_keys = 0;
 
     // Calls each(i, key) for all candidates in order, if there are keys.
-    template <class Each> inline __attribute__((always_inline)) void each_key(const Each& each) const
+    template <class Each> void each_key(const Each& each) const
     {
         for (uint32_t first = 0, part; first < n && has_keys(); first += part) {
             part = keys ? n : n - first < most_keys ? n - first : most_keys;
@@ -58,11 +58,11 @@ struct RetainPolicy {
     bool observes;    // the signal is of the last `observe` queries before an eviction, else of every query
     bool keys;        // reads the keys
     bool all_keys;    // and wants them all at once
-    bool coarse;      // and in few bits too (CoarseKeys)
+    bool waits;       // decides as seldom as may be: a decision costs the square of the slots
     bool one_set;     // all KV heads of a layer keep the same tokens: the signal is summed over them
     bool counts;      // reads how often ids were read
     bool evicts;      // false: `all`, which has no victims of its own
-    uint32_t scratch; // floats for each candidate, and head_dim; a table of coarse keys comes after them
+    uint32_t scratch; // floats for each candidate, beside head_dim
     // score[i]: the higher, the longer candidate i stays. scratch: retain_scratch_floats() floats.
     void (*score)(const Candidates& c, const RetainOptions& o, float* scratch, float* score);
 };
