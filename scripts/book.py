@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the running text that tools/results/ measures on: "The Rust Programming Language" without code, links and headings' marks.
+"""Writes the running text that docs/quality.md measures on: "The Rust Programming Language" without code, links and headings' marks.
 
     scripts/book.py CLONE > book.txt
 

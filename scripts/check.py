@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Fails where the tree breaks a rule of the house: who may include whom, sizes, twins, README's tables, format.  check.py [ROOT]"""
+"""Fails where the tree breaks a rule of the house: who may include whom, sizes, twins, pages, format.  check.py [ROOT]"""
 import pathlib
 import re
 import shutil
 import subprocess
 import sys
 
-import readme_tables
+import tables
 
 # folder -> folders and files it may include beside itself; the longest prefix counts. This table is the architecture.
 ALLOWED = {
@@ -27,6 +27,9 @@ ALLOWED = {
 SOURCES = {".h", ".c", ".cpp", ".cu", ".cuh", ".comp", ".glsl"}
 FILE_LINES, RUNTIME_LINES = 500, 7000
 FUNCTION_LINES, KERNEL_LINES, FORWARD_LINES = 60, 150, 120
+README_LINES, PAGE_LINES = 120, 250
+GENERATED_PAGES = {"docs/benchmarks.md", "docs/quality.md"}  # the only ones with dates and machines
+DATES_AND_MACHINES = re.compile(r"\b20\d\d-\d\d(-\d\d)?\b|\b(EPYC|Xeon|Ryzen|Zen \d|H100|H200|A100)\b")
 CLANG_FORMAT = "14"  # another version breaks lines elsewhere
 INCLUDE = re.compile(r'\s*#\s*include\s+"([^"]+)"')
 NOT_A_FUNCTION = re.compile(r"\s*(template\b.*>\s*)?(class|struct|union|enum|namespace|extern)\b")
@@ -115,6 +118,22 @@ def check_twins(root):
             yield f"{stem}: kernels/cuda/{stem}.cu has buffers {[*map(min, ours)]}, shaders/{stem}.comp {[*map(max, theirs)]}"
 
 
+def check_pages(root):
+    """README and docs/: their lengths, tables as docs/data/ has them, and no numbers that age outside the generated pages."""
+    for path in [root / "README.md", *sorted((root / "docs").glob("*.md"))]:
+        name = path.relative_to(root).as_posix()
+        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        most = README_LINES if name == "README.md" else PAGE_LINES
+        if len(lines) > most:
+            yield f"{name}: {len(lines)} lines, at most {most}"
+        if name != "README.md" and name not in GENERATED_PAGES:
+            for number, line in enumerate(lines, 1):
+                found = DATES_AND_MACHINES.search(line)
+                if found:
+                    yield f"{name}:{number}: '{found[0]}' is a date or a machine, which belong into {' and '.join(sorted(GENERATED_PAGES))}"
+    yield from tables.check(root, tree=False)
+
+
 def check_format(root, files):
     tool = shutil.which("clang-format")
     version = subprocess.run([tool, "--version"], capture_output=True, text=True).stdout if tool else ""
@@ -149,8 +168,7 @@ def main():
             faults += check_kernels(path, "\n".join(lines))
     if runtime_lines >= RUNTIME_LINES:
         faults.append(f"runtime/ has {runtime_lines} lines of code, fewer than {RUNTIME_LINES} are wanted")
-    if (root / "tools" / "results").is_dir():
-        faults += readme_tables.check(root)
+    faults += check_pages(root)
     faults += [*check_twins(root), *check_format(root, files)]
     print("\n".join(faults), file=sys.stderr)
     print(f"check: {len(files)} files, runtime/ {runtime_lines} lines of code, {len(faults)} faults")

@@ -4,7 +4,7 @@ values Q6_K, 1024 wide, 16 heads over 4), measured by `bench --ops`.
 
     scripts/cost_table.py build/knapsack [--record FILE] [-t THREADS]
 
---record appends a line of JSON for each measurement, as in tools/results/. Needs 350 MB in the temporary folder."""
+--record appends a line of JSON for each measurement. Needs 350 MB in the temporary folder."""
 import argparse
 import datetime
 import json

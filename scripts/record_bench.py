@@ -2,7 +2,7 @@
 """Appends what `bench --versus` measured to a file of recorded lines, with the day, the commit and the machine.
 
     build/knapsack bench -m models/smollm2.gguf -d 0,4096 --versus 'llama-bench -m models/smollm2.gguf -o json' --json |
-        scripts/record_bench.py tools/results/cpu.jsonl --peer 'llama.cpp b4567'
+        scripts/record_bench.py docs/data/speed.jsonl --peer 'llama.cpp b4567'
 
 The commit is that of the working tree, which is to be what was built; -dirty where its sources differ from it."""
 import argparse
@@ -30,7 +30,7 @@ def main():
             raise ValueError("no tests with a peer")
     except ValueError as e:
         sys.exit(f"record_bench.py: expected the JSON of `knapsack bench --versus ... --json` on standard input: {e}")
-    commit = git("rev-parse", "--short", "HEAD") + ("-dirty" if git("status", "--porcelain", "--", ":/", ":!/tools/results", ":!/*.md") else "")
+    commit = git("rev-parse", "--short", "HEAD") + ("-dirty" if git("status", "--porcelain", "--", ":/", ":!/docs", ":!/*.md") else "")
     lines = [{"date": datetime.date.today().isoformat(), "commit": commit, "machine": args.machine or row["device_name"], "peer": args.peer,
               "model": args.model or row["model"].removesuffix(".gguf"), "test": f"{row['test']}{row['n']}", "depth": row["depth"],
               "ours": round(row["tokens_per_second"]["median"], 1), "peer_tokens_per_second": round(row["versus"]["tokens_per_second"]["median"], 1),

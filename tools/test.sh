@@ -16,7 +16,7 @@ tools/fetch_model.sh smollm2 >/dev/null || echo "the tests with a real model are
 # is the package's: its strangers are built without them, which an instrumented library needs; the one that builds a tree of its own; and a
 # driver's refusals, a hundred lives of a session each with shaders to compile.
 build_into build-dev --preset dev
-ctest --test-dir build-dev --output-on-failure --parallel "$(nproc)" --exclude-regex '^vulkan_faults|^tools_(check|fetch|dialect|gpu_check|readme|real|eval|neon|package|adding)'
+ctest --test-dir build-dev --output-on-failure --parallel "$(nproc)" --exclude-regex '^vulkan_faults|^tools_(check|fetch|dialect|gpu_check|tables|docs|real|eval|neon|package|adding)'
 # nvcc, where it is there, compiles for one architecture (tests/cuda/all_architectures.sh has all); its warnings and register spills are errors.
 build_into build --preset release -DKS_TESTS=ON -DKS_DEV=ON -DKS_CUDA_ARCHS=87-real
 build/knapsack --version

@@ -73,7 +73,7 @@ typedef struct ks_options {
     size_t struct_size;     /* sizeof(ks_options) */
     const char* model_path; /* a GGUF file, or the first of a split set; needed */
     const char* device;     /* "cpu", "reference", "cuda", "vulkan:1", ... as ks_get_device() lists them; default: the best that is there */
-    const char* recipe;     /* how the cache holds tokens, as README.md says; default "auto" */
+    const char* recipe;     /* how the cache holds tokens, as docs/recipes.md says; default "auto" */
     uint64_t memory_bytes;  /* hard total; default: what the device has free */
     uint64_t kv_memory_bytes; /* hard limit of the cache alone; default: none */
     int64_t context;          /* tokens; 0: as many as fit, at most the model's; -1: the model's. Only "exact" is full then */

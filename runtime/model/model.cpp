@@ -80,7 +80,7 @@ std::vector<CacheLayerSpec> cache_specs(const Config& c, const Recipe& recipe, u
     for (uint32_t il = 0, nth = 0; il < c.n_layers; il++) {
         CacheLayerSpec& s = specs[il];
         // A window layer forgets what it would not see. With few slots its window shrinks as well, and more than in proportion where
-        // their number was not asked for: the layers that see everything lose more by a slot (tools/results/windows.md).
+        // their number was not asked for: the layers that see everything lose more by a slot (docs/quality.md).
         // In codes a window has more tokens by the byte, and is given more.
         const bool codes_windows = recipe.codes() && !c.key_bias;
         const uint32_t few = std::min(n_slots, n_slots * (codes_windows ? 3 : 1) / 8 + 48);

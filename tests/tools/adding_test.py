@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The README's table "Adding things", followed in a copy of the tree: one of each is added, by the files that its row names and no others, and the
+"""The table of docs/adding.md, followed in a copy of the tree: one of each is added, by the files that its row names and no others, and the
 program that is built of it runs them all."""
 import os
 import random
@@ -94,7 +94,7 @@ FRAME = """    {"robots", {"<|im_start|>human\\n"}, {},
      {"<|im_start|>system\\n", "<|im_end|>\\n"}, {"<|im_start|>human\\n", "<|im_end|>\\n"}, {"<|im_start|>robot\\n", "<|im_end|>\\n"},
      nullptr, "<|im_end|>", no_flags},
 """
-# What is added, as the README calls it: the file that is written (with its text) and what is put where in others, in front of or behind a text there.
+# What is added, as docs/adding.md calls it: the file that is written (with its text) and what is put where in others, in front of or behind a text there.
 ADDED = {
     "a weight format": [
         ("kernels/common/format_tq2_0.h", FORMAT),
@@ -137,13 +137,13 @@ def read(path):
 
 def add_all(tree):
     """Each by its own row: what is written to, written or edited, is named there."""
-    rows = {row.split("|")[1].strip(): row for row in read("README.md").split("## Adding things")[1].splitlines() if row.startswith("| a")}
+    rows = {row.split("|")[1].strip(): row for row in read("docs/adding.md").split("\n## ")[0].splitlines() if row.startswith("| a")}
     check(set(rows) == set(ADDED), f"what can be added: {sorted(rows)}, what is added here: {sorted(ADDED)}")
     for name, steps in ADDED.items():
         for path, *step in steps:
             named = [re.escape(p).replace("NAME", r"\w+") for p in re.findall(r"`([\w/.]+)`", rows.get(name, ""))]
             folder, file = os.path.split(path)
-            check(any(re.fullmatch(p, path) or re.fullmatch(p, file) or p == re.escape(folder + "/") for p in named), f"{name}: the README's row does not name {path}")
+            check(any(re.fullmatch(p, path) or re.fullmatch(p, file) or p == re.escape(folder + "/") for p in named), f"{name}: its row in docs/adding.md does not name {path}")
             target = os.path.join(tree, path)
             if len(step) == 1:
                 text = step[0] if isinstance(step[0], str) else step[0]()
@@ -158,7 +158,7 @@ def add_all(tree):
 
 def build(folder):
     tree, out = os.path.join(folder, "tree"), os.path.join(folder, "build")
-    shutil.copytree(".", tree, ignore=shutil.ignore_patterns(".git", "build*", "models", "tests", "corpus", "results", "__pycache__"))
+    shutil.copytree(".", tree, ignore=shutil.ignore_patterns(".git", "build*", "models", "tests", "corpus", "docs", "__pycache__"))
     add_all(tree)
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
     options = ["-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS_DEBUG=-O0", "-DKS_VULKAN=OFF", "-DKS_CUDA=OFF", "-DKS_TESTS=OFF", "-DKS_SHARED=OFF", "-DKS_INSTALL=OFF"]

@@ -29,6 +29,9 @@ FAULTS = {
     "a long method": ("runtime/kv/bad.h", "class A\n{\npublic:\n    " + LONG.replace("\n", "\n    ").rstrip() + "\n};\n", "a function of 61 lines"),
     "a long file": ("runtime/kv/bad.h", "// a line\n" * 501, "501 lines"),
     "a long script": ("scripts/bad.py", "# a line\n" * 501, "501 lines"),
+    "a long page": ("docs/bad.md", "a line\n" * 251, "251 lines, at most 250"),
+    "a date in a page": ("docs/bad.md", "Measured on 2026-01-02.\n", "docs/bad.md:1: '2026-01-02' is a date"),
+    "a machine in a page": ("docs/bad.md", "On an EPYC.\n", "'EPYC' is a date or a machine"),
     "a long part of the build": ("cmake/bad.cmake", "# a line\n" * 501, "501 lines"),
     "a kernel without its twin": ("kernels/cuda/lonely.cu", "\n", "lonely: only one of"),
     "twins with other buffers": ("shaders/move.comp", "layout(push_constant) uniform Block { MoveArgs a; } pushed;\n", "move: kernels/cuda/move.cu has buffers"),
@@ -42,6 +45,7 @@ GOOD_ADDITIONS = {
     "a long kernel": ("kernels/cpu/ok.cpp", LONG),
     "a forward of 61 lines": ("runtime/kv/ok.cpp", LONG.replace("long_one(", "forward(")),
     "a long class": ("runtime/kv/ok.h", "class A\n{\n" + "    int x;\n" * 100 + "};\n"),
+    "a page of 250 lines": ("docs/ok.md", "a line\n" * 250),
     "a file of 500 lines": ("runtime/kv/ok.h", "// a line\n" * 500),
 }
 
@@ -69,7 +73,7 @@ for name, (path, text, words) in FAULTS.items():
 code, said = faults({f"runtime/kv/part{i}.h": "int a;\n" * 500 for i in range(14)})
 if code != 1 or "runtime/ has 70" not in said:
     bad.append(f"a runtime of 7,000 lines is not found: {said}")
-code, said = faults({"README.md": "<!-- table speed -->\n| a table of nothing |\n<!-- end -->\n", "tools/results/cpu.jsonl": ""})
+code, said = faults({"README.md": "<!-- table speed-short -->\n| a table of nothing |\n<!-- end -->\n", "docs/data/speed.jsonl": ""})
 if code != 1 or "README.md: its tables are not" not in said:
     bad.append(f"a table that is not what was recorded is not found: {said}")
 if shutil.which("clang-format") and "formatting not checked" not in faults({})[1]:

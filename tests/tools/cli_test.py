@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The commands on a tiny model: exit codes, sentences, JSON fields, environment."""
+import glob
 import os
 import re
 import sys
@@ -22,32 +23,50 @@ def test_help():
     check_refused(knapsack("evaluate\n"), 1, "evaluate", *COMMANDS)
 
 
-def test_readme(model):
-    """What the README says can be typed is what --help lists and what recipes take."""
-    with open("README.md", encoding="utf-8") as f:
-        readme = f.read()
+PAGES = ["README.md", *sorted(glob.glob("docs/*.md"))]
+LEAVING = {"polar5", "group", "near"}  # what the program still has, and the pages no longer do
+FIRST_COLUMN = re.compile(r"^\| (`.*?) \|", re.M)  # of a table
+
+
+def section(page, title):
+    return page.split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def test_pages(model):
+    """What README and docs/ say can be typed is what --help lists and what recipes take."""
+    texts = {name: open(name, encoding="utf-8").read() for name in PAGES}
     top = re.findall(r"^  (\w+) ", knapsack("--help").out.decode(), re.M)
-    check(top == COMMANDS and f"(`{' '.join(top)}`)" in readme, f"the README lists the commands {top}")
+    check(top == COMMANDS and f"(`{' '.join(top)}`)" in texts["README.md"], f"the README lists the commands {top}")
     options = {c: {o for names in re.findall(r"^  (-.*?)(?:  |$)", knapsack(c, "--help").out.decode(), re.M) for o in re.findall(r"(?:^|[ ,])(--?[\w-]+)", names)} for c in top}
-    lines = [line.split()[1:] for line in readme.splitlines() if line.startswith("    build/knapsack ")]
-    for command, *words in lines:
+    lines = [(name, line.split("build/knapsack ", 1)[1].split(" #")[0].split()) for name, text in texts.items() for line in text.splitlines() if re.match(r"[^|`]*\bbuild/knapsack \w+ -", line)]
+    for name, (command, *words) in lines:
         words = words[: words.index("--versus") + 1] if "--versus" in words else words
-        check(all(w in options[command] for w in words if re.match(r"--?[a-z]", w)), f"README: {command} {words}; there are {sorted(options[command])}")
+        check(all(w in options[command] for w in words if re.match(r"--?[a-z]", w)), f"{name}: {command} {words}; there are {sorted(options[command])}")
     known = set.union(*options.values()) | {"--help", "--version"}
-    check(len(lines) >= 10 and all(len(o) > 2 for o in options.values()), f"{len(lines)} command lines, options {options}")
-    for text in re.findall(r"`([^`\n]+)`", readme):
-        if re.match(r"-", text):
-            check(text.split()[0] in known or text.startswith(("-DKS_", "--static", "--missing")), f"README: `{text}` is no option")
-    recipes = re.search(r"## Texts longer.*?## What a budget", readme, re.S)[0]
-    named = [n for row in re.findall(r"^\| (`.*?) \|", recipes, re.M) for n in re.findall(r"`(\w+)`", row)]
-    named = [n for n in named if n not in ("f32", "f16")]
-    for name in [*named, "auto", "hardvote", "topk"]:
-        spelled = f"mix,select={name}" if name in ("hardvote", "topk") else name
-        r = knapsack("plan", "-m", model, "--kv", spelled)
-        check(r.code == 0, f"README's recipe {name}: {r.err}")
-    check(len(named) > 22, f"README's recipes: {named}")
-    for key in set(re.findall(r"`(\w+)=[\w.|]*`", recipes)):
-        check(f"{key}=- is not something" in knapsack("plan", "-m", model, "--kv", f"mix,{key}=-").err, f"README's option {key}=")
+    check(len(lines) >= 20 and all(len(o) > 2 for o in options.values()), f"{len(lines)} command lines, options {options}")
+    for name, text in texts.items():
+        for word in re.findall(r"`(-[^`\n]+)`", re.sub(r"(?ms)^```.*?^```", "", text)):
+            check(word.split()[0] in known or word.startswith(("-DKS_", "--static", "--missing", "--fit", "-tc=")), f"{name}: `{word}` is no option")
+
+
+def test_recipes(model):
+    """The tables of docs/recipes.md: every name runs or is refused as it says, every option is one."""
+    page = open("docs/recipes.md", encoding="utf-8").read()
+    names = [n for row in FIRST_COLUMN.findall(section(page, "Names")) for n in re.findall(r"`(\w+)`", row)]
+    taken = re.search(r"possible: ([\w ]+)", knapsack("plan", "-m", model, "--kv", "unheard").err)[1].split()
+    check(sorted(names) == sorted({*taken} - LEAVING), f"names: the page has {sorted(names)}, the program {sorted(taken)}")
+    for name in names:
+        r = knapsack("plan", "-m", model, "--kv", name)
+        check(r.code == 0, f"recipe {name}: {r.err}")
+    codecs = [c for row in FIRST_COLUMN.findall(section(page, "Codecs")) for c in re.findall(r"`(\w+)`", row)]
+    taken = re.search(r"possible: ([\w ]+)", knapsack("plan", "-m", model, "--kv", "mix,k=unheard").err)[1].split()
+    check(sorted(codecs) == sorted({*taken} - LEAVING), f"codecs: the page has {sorted(codecs)}, the program {sorted(taken)}")
+    keys = {k for row in FIRST_COLUMN.findall(section(page, "Options")) for k in re.findall(r"`(\w+)=", row)}
+    taken = set(re.findall(r"(\w+)=", knapsack("plan", "-m", model, "--kv", "mix,unheard=1").err.split("possible:")[1])) - {"unheard"}
+    check(keys == taken - LEAVING, f"options: the page lacks {sorted(taken - keys)}, the program {sorted(keys - taken)}")
+    for recipe in ("exact,slots=64", "exact,victims=merge", "subgen,victims=merge", "subgen,split=ada", "keydiff,positions=offset", "exact,positions=compact",
+                   "subgen,positions=compact", "mix,k=turbo4,positions=compact", "scissorhands,select=infllm", "mix,read=64", "mix,rope=yarn", "mix,slots=4"):
+        check_refused(knapsack("plan", "-m", model, "--kv", recipe), 3, "possible")
 
 
 def test_usage(model):
@@ -249,7 +268,8 @@ def test_bench_ops(model):
 def test(folder):
     model = tiny_model(folder)
     test_help()
-    test_readme(model)
+    test_pages(model)
+    test_recipes(model)
     test_usage(model)
     test_files(folder, model)
     test_plan(model)

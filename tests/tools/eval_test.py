@@ -32,7 +32,7 @@ if not MODEL.exists():
     sys.exit(77)
 with tempfile.TemporaryDirectory() as folder:
     text, record = os.path.join(folder, "text"), os.path.join(folder, "record.jsonl")
-    pathlib.Path(text).write_text(pathlib.Path("README.md").read_text() * 2)
+    pathlib.Path(text).write_text(pathlib.Path("docs/guide.md").read_text() * 2)
     first = run(*FLAGS, "-f", text, "-o", record)
     found = cells(first)
     control, coded, window = (found["passkey", r] for r in ("exact", "turbo4", "window"))
@@ -79,7 +79,7 @@ with tempfile.TemporaryDirectory() as folder:
     with open(record, "a") as cut:
         cut.write('{"key":"half')  # as a kill leaves it
     assert cells(run(*FLAGS, "-f", text, "-o", record)) == found and len(open(record).readlines()) == len(found)
-    pathlib.Path(text).write_text(pathlib.Path("README.md").read_text()[::-1] * 2)
+    pathlib.Path(text).write_text(pathlib.Path("docs/guide.md").read_text()[::-1] * 2)
     changed = cells(run(*FLAGS, "-f", text, "-o", record))  # another text is not the one that is recorded, the cases are
     assert all((changed[k] == found[k]) == (k[0] != "text") for k in found), changed
 hard = ["-m", str(MODEL), "--suites", "uuid", "--lengths", "1024", "-n", "2", "--kv", "window", "--json"]

@@ -1,4 +1,4 @@
-// What `eval` asks: texts with facts in them and questions about these, made from a seed (README says which suite is what).
+// What `eval` asks: texts with facts in them and questions about these, made from a seed (docs/guide.md says which suite is what).
 #pragma once
 
 #include <cstdint>

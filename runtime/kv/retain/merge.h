@@ -1,7 +1,7 @@
 // Victims that are not dropped: they go into the nearest slot that stays, whose key and value become the means of all it
 // stands for and whose log-weight the log of their number. A slot in codes is encoded again each time it changes. What that
 // loses does not add up: the n-th token moves the mean by an nth of its distance, and once this is less than a step of the codes
-// they stay as they are. Means kept in floats beside the codes bring nothing: tools/results/codes_quality.md.
+// they stay as they are. Means kept in floats beside the codes bring nothing: docs/codecs.md.
 #pragma once
 
 #include <cstdint>

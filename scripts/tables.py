@@ -1,0 +1,345 @@
+#!/usr/bin/env python3
+"""Writes the tables of README.md, docs/benchmarks.md and docs/quality.md, between `<!-- table NAME -->` and `<!-- end -->`.
+
+    scripts/tables.py [--check] [ROOT]
+
+--check changes nothing and fails where a page and the lines of docs/data/ differ. A table is a function here, from the lines
+of a file to text, and a pair of marks in one page. scripts/record_bench.py and `knapsack eval -o` append lines."""
+import argparse
+import json
+import pathlib
+import re
+import sys
+
+MARKED = re.compile(r"(<!-- table (\S+) -->\n)(.*?)(<!-- end -->\n)", re.S)
+
+
+def listed(values):
+    """Each value once, in order."""
+    return ", ".join(dict.fromkeys(map(str, values)))
+
+
+def span(values):
+    return listed([min(values)]) if min(values) == max(values) else f"{min(values)} to {max(values)}"
+
+
+def header(*columns, left=1):
+    return "| " + " | ".join(columns) + " |\n|" + "---|" * left + "---:|" * (len(columns) - left)
+
+
+def name_of(model):
+    return model.removesuffix(".gguf")
+
+
+def wilson(share, n, z=1.96):
+    """The 95% interval of a share of n."""
+    middle, half = share + z * z / 2 / n, z * (share * (1 - share) / n + z * z / 4 / n / n) ** 0.5
+    return f"{max(0, (middle - half) / (1 + z * z / n)):.2f} to {min(1, (middle + half) / (1 + z * z / n)):.2f}"
+
+
+def speed_groups(lines):
+    """Machine and peer to rows; of a test that was measured several times the last row counts."""
+    groups = {}
+    for line in lines:
+        groups.setdefault((line["machine"], line["peer"]), {})[line["model"], line["depth"], line["test"]] = line
+    for key, rows in groups.items():
+        models = [model for model, _, _ in rows]
+        yield key, [rows[k] for k in sorted(rows, key=lambda k: (models.index(k[0]), k[1]))]
+
+
+def speed_rows(rows):
+    yield header("model", "test", "Knapsack", "peer", "ratio", left=2)
+    for r in rows:
+        test = r["test"] + (f"@{r['depth']}" if r["depth"] else "")
+        yield f"| {r['model']} | {test} | {r['ours']:,.1f} | {r['peer_tokens_per_second']:,.1f} | {r['ratio']:.2f} |"
+
+
+def speed(lines):
+    """A table for each machine and peer."""
+    for (machine, peer), rows in speed_groups(lines):
+        yield f"Tokens per second on {machine}, and of {peer}; medians of {span([r['runs'] for r in rows])} runs in turns"
+        yield f"(commit {listed(r['commit'] for r in rows)}; {listed(r['date'] for r in rows)})."
+        yield ""
+        yield from speed_rows(rows)
+        yield ""
+
+
+def speed_short(lines):
+    """One machine for the README: the first that measured most models."""
+    (machine, peer), rows = max(speed_groups(lines), key=lambda g: len({r["model"] for r in g[1]}))
+    yield f"Tokens per second on {machine}, and of {peer}."
+    yield ""
+    yield from speed_rows([r for r in rows if r["depth"] or r["model"] == rows[0]["model"]])
+
+
+def gpu(lines):
+    """Tokens per second on GPUs: a table for each device, columns are backends."""
+    devices = {}
+    for line in lines:
+        devices.setdefault(line["device"], {}).setdefault((line["model"], line["depth"]), {})[line["backend"], line["test"]] = line
+    for device, rows in devices.items():
+        tests = list(dict.fromkeys(key for row in rows.values() for key in row))
+        every = [cell for row in rows.values() for cell in row.values()]
+        yield f"Tokens per second on {device} (commit {listed(c['commit'] for c in every)}; {listed(c['date'] for c in every)})."
+        yield ""
+        yield header("model", "depth", *(f"{backend}: {test}" for backend, test in tests), left=1)
+        for (model, depth), row in rows.items():
+            yield f"| {model} | {depth:,} | " + " | ".join(f"{row[t]['tokens_per_second']:,}" if t in row else "" for t in tests) + " |"
+        yield ""
+
+
+def codec_speed(lines):
+    """Tokens per second by codec; each line is one shape, and f16 has a span."""
+    rows = list(lines)
+    codecs = list(dict.fromkeys(codec for row in rows for codec in row["tokens_per_second"]))
+    yield f"Tokens per second on {listed(r['machine'] for r in rows)} (commit {listed(r['commit'] for r in rows)}; {listed(r['date'] for r in rows)}); of several runs the least and the most."
+    yield ""
+    yield header("shape and test", *(f"`{c}`" for c in codecs))
+    for row in rows:
+        cells = (row["tokens_per_second"].get(c, []) for c in codecs)
+        yield f"| {row['shape']} | " + " | ".join(span(c).replace(" to ", "–") if c else "" for c in cells) + " |"
+
+
+SHOWN = ["exact", "auto", "turbo4", "turbo4,v=turbo3", "q4", "polar", "q8", "mix", "tokenselect", "quest", "infllm", "keydiff", "kcenter", "window", "sink", "h2o",
+         "snapkv", "tova", "scissorhands", "pyramid", "ada", "subgen", "mix,victims=merge", "h2o,victims=merge"]
+
+
+def tasks(lines):
+    """A table for each length, share and way to ask: right answers of a recipe, those of several seeds together."""
+    groups = {}
+    for line in lines:
+        if line["recipe"] in SHOWN and "accuracy" in line:
+            groups.setdefault((line["length"], line["question"]), []).append(line)
+    for (length, question), rows in groups.items():
+        for share in sorted({r["share"] for r in rows if r["recipe"] != "exact"}, reverse=True):
+            sums, columns = {}, []
+            for r in rows:
+                if r["recipe"] == "exact" or r["share"] == share:
+                    cell = sums.setdefault((r["recipe"], r["model"], r["suite"]), [0, 0])
+                    cell[0] += r["accuracy"] * r["cases"]
+                    cell[1] += r["cases"]
+                    if r["recipe"] != "exact" and (r["model"], r["suite"]) not in columns:
+                        columns.append((r["model"], r["suite"]))
+            most = max(n for _, n in sums.values())
+            asked = "the question right after the text" if question == "at once" else "the question in a turn of its own"
+            yield f"Right answers, texts of {length:,} tokens, {asked}, every recipe in {share:g}% of the bytes that exact needs"
+            yield f"(seeds {listed(r['seed'] for r in rows)}). With {most} cases all of them mean {wilson(1, most)} with 95% confidence, a half {wilson(0.5, most)}."
+            yield ""
+            yield header("recipe", *(f"{name_of(model)}: {suite}" for model, suite in columns))
+            for recipe in SHOWN:
+                cells = [sums.get((recipe, *column)) for column in columns]
+                if any(cells):
+                    yield f"| `{recipe}` | " + " | ".join(f"{c[0]:.0f} of {c[1]}" if c else "" for c in cells) + " |"
+            yield ""
+
+
+def codecs(lines):
+    """KL from exact, same top token and perplexity, by codec of keys and of values."""
+    cells, models = {}, {}
+    for line in lines:
+        k, v = re.fullmatch(r"exact,k=(\w+),v=(\w+)", line["recipe"]).groups()
+        models.setdefault(line["model"], line)
+        cells.setdefault((k, v), {})[line["model"]] = line
+    first = next(iter(models.values()))
+    yield f"Every token has a slot: {first['length']:,} tokens of a book (`scripts/book.py`), read 256 at a time. Perplexity of exact: " + ", ".join(f"{name_of(m)} {line['exact_perplexity']:.2f}" for m, line in models.items()) + "."
+    yield ""
+    yield header("keys", "values", *(f"{name_of(m)}: {what}" for m in models for what in ("KL", "same top", "perplexity")), left=2)
+    for (k, v), row in cells.items():
+        yield f"| `{k}` | `{v}` | " + " | ".join(f"{row[m]['kl']:.4f} | {row[m]['same_top']:.3f} | {row[m]['perplexity']:.2f}" if m in row else " | | " for m in models) + " |"
+
+
+def systems(lines):
+    """Published systems and auto at two shares: right answers, log loss, and KL over a text."""
+    models, exact = {}, {}
+    for line in lines:
+        if line["seed"] not in (4402, 4404):
+            continue
+        (exact if line["recipe"] == "exact" else models.setdefault(line["model"], {}).setdefault((line["recipe"], line["share"]), {}))[
+            (line["model"], line["suite"]) if line["recipe"] == "exact" else line["suite"]] = line
+    for model, rows in models.items():
+        suites = [s for s in next(iter(rows.values())) if s != "text"]
+        n = sum(exact[model, s]["cases"] for s in suites)
+        yield f"{name_of(model)}: texts of 300 tokens, right answers of {n // len(suites)} a suite (exact: {', '.join(format(exact[model, s]['accuracy'] * exact[model, s]['cases'], '.0f') for s in suites)}), 95% interval over all; KL over pieces of 1,024 tokens."
+        yield ""
+        yield header("recipe", "bytes of exact's", *suites, "interval", "KL", "same top", left=1)
+        for (recipe, share), row in sorted(rows.items(), key=lambda item: -item[0][1]):
+            right = [row[s]["accuracy"] * row[s]["cases"] for s in suites]
+            text = row.get("text")
+            yield f"| `{recipe}` | {share:g}% | " + " | ".join(f"{r:.0f}" for r in right) + f" | {wilson(sum(right) / n, n)} | " + (f"{text['kl']:.4f} | {text['same_top']:.3f} |" if text else " | |")
+        yield ""
+
+
+def ladder(lines):
+    """What the ladder of auto was chosen from: rungs at equal bytes."""
+    wanted = ["q8", "q8,v=turbo4", "q8,v=turbo3", "q4", "turbo4", "q4,v=turbo3", "turbo4,v=turbo3"]
+    rows, models = {}, {}
+    for line in lines:
+        if line["recipe"] in wanted:
+            rows.setdefault((line["model"], line["share"], line["recipe"]), {})[line["suite"]] = line
+            models.setdefault(line["model"], []).append(line["suite"])
+    for model, found in models.items():
+        suites = [s for s in dict.fromkeys(found) if s != "text"]
+        yield f"{name_of(model)}, texts of 300 tokens, 40 cases: right answers and, in brackets, minus the mean log probability of the answer's tokens."
+        yield ""
+        yield header("recipe", "bytes of exact's", *suites, "KL")
+        for (m, share, recipe), row in sorted(rows.items(), key=lambda item: (-item[0][1], wanted.index(item[0][2]))):
+            if m == model:
+                cells = [f"{row[s]['accuracy'] * row[s]['cases']:.0f} ({row[s]['log_loss']:.2f})" if s in row else "" for s in suites]
+                yield f"| `{recipe}` | {share:g}% | " + " | ".join(cells) + f" | {format(row['text']['kl'], '.4f') if 'text' in row else ''} |"
+        yield ""
+
+
+def selectors(lines):
+    """Right answers by selector and by how many slots a step reads, seeds added up."""
+    sums, columns, cases = {}, [], {}
+    for line in lines:
+        found = re.fullmatch(r"mix,select=(tokenselect|quest|infllm),read=(\d+)", line["recipe"])
+        if line["question"] != "later" or line["length"] != 1024 or not found and line["recipe"] != "exact":
+            continue
+        column = (line["model"], line["suite"])
+        columns += [column] if column not in columns else []
+        cell = sums.setdefault((found[1], int(found[2])) if found else ("exact", 0), {}).setdefault(column, [0, 0])
+        cell[0] += line["accuracy"] * line["cases"]
+        cell[1] += line["cases"]
+    yield "Right answers, texts of 1,024 tokens, every token in f16, the question in a turn of its own."
+    yield ""
+    yield header("selector", "slots read", *(f"{name_of(m)}: {s}" for m, s in columns))
+    for (selector, read), row in sorted(sums.items(), key=lambda item: (item[0][0] != "exact", item[0][0], item[0][1])):
+        yield f"| `{selector}` | {read or 'all'} | " + " | ".join(f"{row[c][0]:.0f} of {row[c][1]}" if c in row else "" for c in columns) + " |"
+
+
+def beyond(lines):
+    """Texts longer than what the model was trained for."""
+    sums = {}
+    for line in lines:
+        if line["length"] == 12288:
+            cell = sums.setdefault(line["recipe"], {}).setdefault(line["suite"], [0, 0])
+            cell[0] += line["accuracy"] * line["cases"]
+            cell[1] += line["cases"]
+    yield header("recipe", "niah", "passkey")
+    for recipe, row in sums.items():
+        yield f"| `{recipe}` | " + " | ".join(f"{row[s][0]:.0f} of {row[s][1]}" for s in ("niah", "passkey")) + " |"
+
+
+def struct_sizes(root):
+    """Bytes of each struct that a push block may hold: members have 4 bytes."""
+    sizes = {}
+    for path in [*sorted((root / "kernels" / "common").glob("*.h")), *sorted((root / "backends" / "vulkan").glob("*.h"))]:
+        text = re.sub(r"//[^\n]*", "", path.read_text(encoding="utf-8"))
+        for name, body in re.findall(r"\bstruct (\w+)\s*\{([^{}]*)\}", text):
+            members = re.findall(r"\b(?:uint|uint32_t|float|int)\s+([^;()]+);", body)
+            sizes[name] = 4 * sum(len(m.split(",")) for m in members)
+    return sizes
+
+
+def push(root):
+    """Bytes that a dispatch of each shader is pushed, and storage buffers that it binds."""
+    sizes, rows = struct_sizes(root), []
+    for path in sorted((root / "shaders").glob("*.comp")):
+        text = path.read_text(encoding="utf-8")
+        block = re.search(r"layout\(push_constant\) uniform \w+ \{([^}]*)\}", text)
+        members = re.findall(r"(\w+)\s+\w+;", block[1]) if block else []
+        buffers = {int(n) for n in re.findall(r"layout\(binding = (\d+)\)[\w ]* buffer ", text)}
+        rows.append((path.stem, sum(sizes[m] for m in members), len(buffers), " + ".join(members)))
+    yield header("shader", "bytes pushed, of 128", "buffers, of 8", "push block")
+    for name, bytes_pushed, n_buffers, members in sorted(rows, key=lambda r: (-r[1], r[0])):
+        yield f"| `{name}` | {bytes_pushed} | {n_buffers} | {members} |"
+
+
+# name -> page, file in docs/data/ (None: the tree itself, and check.py does not hold it), what writes it
+TABLES = {
+    "speed-short": ("README.md", "speed.jsonl", speed_short),
+    "speed": ("docs/benchmarks.md", "speed.jsonl", speed),
+    "codec-speed": ("docs/benchmarks.md", "codec_speed.jsonl", codec_speed),
+    "gpu": ("docs/benchmarks.md", "gpu.jsonl", gpu),
+    "codecs": ("docs/quality.md", "codecs.jsonl", codecs),
+    "tasks": ("docs/quality.md", "tasks.jsonl", tasks),
+    "systems": ("docs/quality.md", "papers.jsonl", systems),
+    "ladder": ("docs/quality.md", "auto.jsonl", ladder),
+    "selectors": ("docs/quality.md", "select.jsonl", selectors),
+    "beyond": ("docs/quality.md", "select.jsonl", beyond),
+    "push": ("docs/architecture.md", None, push),
+}
+
+
+def read_lines(path):
+    for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            line = json.loads(text)
+        except ValueError:
+            line = None
+        if not isinstance(line, dict):
+            raise ValueError(f"line {number} is no JSON object")
+        yield line
+
+
+def table(root, name):
+    """Its text. ValueError: why there is none."""
+    if name not in TABLES:
+        raise ValueError(f"there is no table '{name}', there are {', '.join(TABLES)}")
+    _, file, write = TABLES[name]
+    if file is None:
+        return "\n".join(write(root)) + "\n"
+    try:
+        lines = list(read_lines(root / "docs" / "data" / file))
+        return "\n".join(write(lines)).rstrip("\n") + "\n" if lines else ""
+    except KeyError as e:
+        raise ValueError(f"docs/data/{file}: a line has no {e}") from e
+    except (OSError, ValueError) as e:
+        raise ValueError(f"docs/data/{file}: {e}") from e
+
+
+def rewrite(root, name, page):
+    """The page as it should be, and what is wrong with its marks or lines."""
+    faults = []
+
+    def fill(found):
+        try:
+            return found[1] + table(root, found[2]) + found[4]
+        except ValueError as e:
+            faults.append(f"{name}: table {found[2]}: {e}")
+            return found[0]
+
+    filled = MARKED.sub(fill, page)
+    for wanted in (t for t, row in TABLES.items() if row[0] == name):
+        if [m[2] for m in MARKED.finditer(page)].count(wanted) != 1:
+            faults.append(f"{name}: expected one `<!-- table {wanted} -->` with its `<!-- end -->`")
+    return filled, faults
+
+
+def pages(root):
+    """Every page with tables that is there: its path, its text, what it should be and its faults."""
+    for name in dict.fromkeys(row[0] for row in TABLES.values()):
+        path = root / name
+        if path.is_file():
+            text = path.read_text(encoding="utf-8")
+            yield path, text, *rewrite(root, name, text)
+
+
+def check(root, tree=True):
+    """Faults of the pages; tree=False, for scripts/check.py: not of those that are made from the tree itself."""
+    for path, text, filled, faults in pages(root):
+        if not tree and path.name == "architecture.md":
+            continue
+        yield from faults
+        if filled != text:
+            yield f"{path.relative_to(root)}: its tables are not what docs/data/ says; scripts/tables.py writes them"
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    ap.add_argument("--check", action="store_true")
+    ap.add_argument("root", nargs="?", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
+    args = ap.parse_args()
+    faults = list(check(args.root)) if args.check else []
+    for path, text, filled, found in () if args.check else pages(args.root):
+        faults += found
+        if filled != text:
+            path.write_text(filled, encoding="utf-8")
+    for fault in faults:
+        print(fault, file=sys.stderr)
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
