@@ -57,6 +57,19 @@ Status VulkanBackend::sync()
     return m_stream.wait();
 }
 
+Result<bool> VulkanBackend::time_kernels(bool on)
+{
+    m_staged = 0; // what is staged has been copied once the stream has waited
+    KS_TRY(m_stream.time_kernels(on));
+    return true;
+}
+
+std::vector<KernelTime> VulkanBackend::take_kernel_times()
+{
+    (void)sync(); // its error stays until the next sync
+    return m_stream.take_kernel_times();
+}
+
 DeviceInfo VulkanBackend::info() const
 {
     return m_device.info();

@@ -22,6 +22,9 @@ public:
     void download(void* to, const Buffer& from, uint64_t offset, uint64_t bytes) override;
     void fill(const Buffer& to, uint64_t offset, uint64_t bytes, uint32_t word) override;
     Status sync() override;
+    Result<bool> time_kernels(bool on) override;
+    void begin_op(uint32_t op) override { m_stream.begin_op(op); }
+    std::vector<KernelTime> take_kernel_times() override;
     const VulkanStream& stream() const { return m_stream; }
     uint64_t scratch_bytes(const ScratchShape& shape) const override;
     void set_scratch(const Buffer& buffer, uint64_t offset, const ScratchShape& shape) override;
@@ -99,6 +102,8 @@ uint64_t vulkan_select_bytes(const ScratchShape& shape);
 
 // How the shaders number a cache's formats (shaders/cache.glsl).
 uint32_t vulkan_format(Format format);
+Format format_of_vulkan(uint32_t number);
+const char* vulkan_select_step(uint32_t step);
 
 // Those of the machine's devices that can be used; the others, with the reason, are put into `refused`.
 std::vector<DeviceInfo> find_vulkan_devices(std::vector<std::string>* refused = nullptr);

@@ -18,6 +18,7 @@ struct LimitsClamp {
     uint32_t uses = 0;            // of what is faster, whether it is or not
     uint32_t storage_buffers = 8; // of a shader
     uint64_t n_submits = ~0ull, n_blocks = ~0ull;
+    bool has_clock = true;
 };
 static const LimitsClamp kClamps[] = {
     {"pi5", 128ull << 20, 1ull << 30, false},         // V3D: the floor, unified
@@ -37,6 +38,7 @@ static const LimitsClamp kClamps[] = {
     {"featureless", ~0ull, ~0ull, false, 64, 0, 4},
     {"lost", ~0ull, ~0ull, false, 64, 0, 8, 8}, // after a few submits
     {"refusing", ~0ull, ~0ull, false, 64, 0, 8, ~0ull, 4},
+    {"no_clock", ~0ull, ~0ull, false, 64, 0, 8, ~0ull, ~0ull, false},
 };
 
 static void clamp(VulkanLimits& limits, const VulkanFaster& faster)
@@ -51,6 +53,7 @@ static void clamp(VulkanLimits& limits, const VulkanFaster& faster)
         limits.lanes = 0; // what hardware gets
         limits.uses = faster.has & c.uses;
         limits.n_submits = c.n_submits;
+        if (!c.has_clock) limits.timestamp_bits = 0;
         limits.n_blocks = c.n_blocks;
         limits.align = std::max(limits.align, c.align);
     }
@@ -60,6 +63,16 @@ static void clamp(VulkanLimits& limits, const VulkanFaster& faster)
 // to start or ends the process.
 static std::mutex s_instance_lock;
 static VkInstance s_instance = VK_NULL_HANDLE;
+static bool s_has_names = false; // objects can be given names, which profilers and validation layers show
+
+static bool can_name_objects(const VulkanApi& vk)
+{
+    uint32_t n = 0;
+    if (vk.EnumerateInstanceExtensionProperties(nullptr, &n, nullptr) != VK_SUCCESS) return false;
+    VulkanExtensions all(n);
+    if (vk.EnumerateInstanceExtensionProperties(nullptr, &n, all.data()) != VK_SUCCESS) return false;
+    return has_extension(all, VK_EXT_DEBUG_UTILS_EXTENSION_NAME);
+}
 
 Status VulkanInstance::open()
 {
@@ -72,11 +85,21 @@ Status VulkanInstance::open()
     VkInstanceCreateInfo info{};
     info.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO;
     info.pApplicationInfo = &app;
+    const char* const names = VK_EXT_DEBUG_UTILS_EXTENSION_NAME;
+    if (!s_instance) s_has_names = can_name_objects(m_vk);
+    info.enabledExtensionCount = s_has_names;
+    info.ppEnabledExtensionNames = &names;
     const VkResult result = s_instance ? VK_SUCCESS : m_vk.CreateInstance(&info, nullptr, &s_instance);
     if (result != VK_SUCCESS) return fail(Code::device, "Vulkan cannot start: %s", vulkan_error(result).c_str());
     m_instance = s_instance;
     m_vk.load_instance(m_instance);
     return {};
+}
+
+void VulkanInstance::load_device(VkDevice device)
+{
+    m_vk.load_device(device);
+    if (!s_has_names) m_vk.SetDebugUtilsObjectNameEXT = nullptr;
 }
 
 std::vector<VulkanCandidate> VulkanInstance::candidates()
@@ -90,14 +113,17 @@ std::vector<VulkanCandidate> VulkanInstance::candidates()
     return out;
 }
 
-static uint32_t compute_family(const VulkanApi& vk, VkPhysicalDevice physical)
+static uint32_t compute_family(const VulkanApi& vk, VkPhysicalDevice physical, uint32_t* timestamp_bits)
 {
     uint32_t n = 0;
     vk.GetPhysicalDeviceQueueFamilyProperties(physical, &n, nullptr);
     std::vector<VkQueueFamilyProperties> families(n);
     vk.GetPhysicalDeviceQueueFamilyProperties(physical, &n, families.data());
-    for (uint32_t i = 0; i < n; i++)
-        if (families[i].queueFlags & VK_QUEUE_COMPUTE_BIT) return i;
+    for (uint32_t i = 0; i < n; i++) {
+        if (!(families[i].queueFlags & VK_QUEUE_COMPUTE_BIT)) continue;
+        *timestamp_bits = families[i].timestampValidBits;
+        return i;
+    }
     return ~0u;
 }
 
@@ -226,8 +252,8 @@ VulkanCandidate VulkanInstance::look_at(VkPhysicalDevice physical, uint32_t inde
     const VulkanExtensions extensions = extensions_of(m_vk, physical);
     c.faster = find_faster(m_vk, physical, extensions, subgroups, c.limits.shared_bytes);
     c.limits.uses = c.software ? 0 : c.faster.fast;
+    c.queue_family = compute_family(m_vk, physical, &c.limits.timestamp_bits);
     clamp(c.limits, c.faster);
-    c.queue_family = compute_family(m_vk, physical);
     c.has_memory_budget = has_extension(extensions, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
     c.info = {"vulkan:" + std::to_string(index), c.properties.deviceName, "vulkan", 0, 0, c.limits.unified};
     if (c.software) c.info.name += ", a program on the processor: cpu is faster";

@@ -22,6 +22,7 @@ struct VulkanLimits {
     uint32_t storage_buffers = 8;           // of a shader
     uint32_t lanes = 0;                     // threads that shaders may take a subgroup to have; 0: nothing is known
     uint32_t uses = 0;                      // of what is faster (vulkan_features.h)
+    uint32_t timestamp_bits = 0;            // of its queue; 0: it has no clock
     bool unified = false;                   // device and host memory are one pool, buffers are mapped
     uint64_t n_submits = ~0ull;             // before the device is lost, and
     uint64_t n_blocks = ~0ull;              // before memory is refused: for tests
@@ -45,7 +46,7 @@ class VulkanInstance
 public:
     Status open();
     const VulkanApi& api() const { return m_vk; }
-    void load_device(VkDevice device) { m_vk.load_device(device); }
+    void load_device(VkDevice device);
     // In the loader's order, which is that of the ids.
     std::vector<VulkanCandidate> candidates();
 

@@ -11,6 +11,11 @@ uint32_t vulkan_format(Format format)
     return format <= Format::f16 ? uint32_t(format) : uint32_t(format) - uint32_t(Format::n_weights) + 2;
 }
 
+Format format_of_vulkan(uint32_t number)
+{
+    return Format(number <= uint32_t(Format::f16) ? number : number - 2 + uint32_t(Format::n_weights));
+}
+
 static bool has_tail(const Tensor& cache)
 {
     return is_coded(cache.format) && codec_info(cache.format).row_bytes(cache.cols) % 4 != 0;

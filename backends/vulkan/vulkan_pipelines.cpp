@@ -211,6 +211,7 @@ VkResult VulkanPipelines::make(Made& made)
     made.pipeline.n_bindings = spirv.n_bindings;
     made.pipeline.written = spirv.written;
     made.pipeline.texels = spirv.texels;
+    name_pipeline(shader.op, shader.variant, made.special, made.pipeline.name, sizeof made.pipeline.name);
     VkShaderModuleCreateInfo code{};
     code.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO;
     code.codeSize = 4 * shader.n_words;
@@ -241,6 +242,14 @@ VkResult VulkanPipelines::make(Made& made)
     info.layout = m_layout;
     result = vk.CreateComputePipelines(m_device->handle(), m_cache, 1, &info, nullptr, &made.pipeline.handle);
     vk.DestroyShaderModule(m_device->handle(), module, nullptr);
+    if (result == VK_SUCCESS && vk.SetDebugUtilsObjectNameEXT) {
+        VkDebugUtilsObjectNameInfoEXT named{};
+        named.sType = VK_STRUCTURE_TYPE_DEBUG_UTILS_OBJECT_NAME_INFO_EXT;
+        named.objectType = VK_OBJECT_TYPE_PIPELINE;
+        named.objectHandle = uint64_t(made.pipeline.handle);
+        named.pObjectName = made.pipeline.name;
+        (void)vk.SetDebugUtilsObjectNameEXT(m_device->handle(), &named); // names are for people: none is missed
+    }
     return result;
 }
 

@@ -27,6 +27,9 @@ struct VulkanSpecial {
     uint32_t value[kMaxSpecial] = {};
 };
 
+// Writes a pipeline's name: its op, its variant, and its constants without the zeros that they end with ("attention_decode q8 q8 64 1025").
+void name_pipeline(const char* op, const char* variant, const VulkanSpecial& special, char* name, size_t room);
+
 class VulkanPipelines
 {
 public:

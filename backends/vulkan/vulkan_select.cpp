@@ -8,7 +8,14 @@ namespace ks
 
 constexpr uint32_t kHeaderWords = 64; // of the scratch; what follows is said in shaders/select.comp
 constexpr uint32_t kHasWeights = 1, kHasPlain = 2;
-enum Step : uint32_t { queries, bounds, speakers, logits, pages, votes, list, chunk };
+enum Step : uint32_t { queries, bounds, speakers, logits, pages, votes, list, chunk, n_steps };
+
+const char* vulkan_select_step(uint32_t step)
+{
+    static const char* const kNames[] = {"queries", "bounds", "speakers", "logits", "pages", "votes", "list", "chunk"};
+    static_assert(sizeof kNames / sizeof *kNames == n_steps, "a name for each");
+    return step < n_steps ? kNames[step] : "?";
+}
 
 static uint32_t stride_of(const ScratchShape& shape)
 {

@@ -178,8 +178,15 @@ void VulkanStream::dispatch(const VulkanDispatch& d)
     for (uint32_t i = 0; i < pipeline.n_bindings; i++)
         KS_CHECK(d.bindings[i].bytes <= m_device->limits().range_bytes && d.bindings[i].offset % m_device->limits().align == 0,
                  "binding %u of %llu bytes at %llu", i, (unsigned long long)d.bindings[i].bytes, (unsigned long long)d.bindings[i].offset);
-    const Command command{Kind::dispatch, 0, pipeline.n_bindings, d.push_bytes, &pipeline, {d.groups[0], d.groups[1], d.groups[2]}, 0};
-    append(command, d.bindings, pipeline.written, d.push);
+    append({Kind::dispatch,
+            0,
+            uint16_t(pipeline.n_bindings),
+            uint16_t(d.push_bytes),
+            m_op,
+            &pipeline,
+            {d.groups[0], d.groups[1], d.groups[2]},
+            0},
+           d.bindings, pipeline.written, d.push);
     m_n_dispatches++;
     m_work += d.work;
 }
@@ -187,12 +194,12 @@ void VulkanStream::dispatch(const VulkanDispatch& d)
 void VulkanStream::copy(const VulkanBinding& to, const VulkanBinding& from)
 {
     const VulkanBinding both[] = {to, from};
-    if (begin(2)) append({Kind::copy, 0, 2, 0, nullptr, {}, 0}, both, 1);
+    if (begin(2)) append({Kind::copy, 0, 2, 0, m_op, nullptr, {}, 0}, both, 1);
 }
 
 void VulkanStream::fill(const VulkanBinding& to, uint32_t word)
 {
-    if (begin(1)) append({Kind::fill, 0, 1, 0, nullptr, {}, word}, &to, 1);
+    if (begin(1)) append({Kind::fill, 0, 1, 0, m_op, nullptr, {}, word}, &to, 1);
 }
 
 void VulkanStream::barrier(VkCommandBuffer commands, bool to_host) const
@@ -266,6 +273,8 @@ void VulkanStream::record(Batch& b)
     const VkResult begun = vk.BeginCommandBuffer(b.commands, &info);
     if (begun != VK_SUCCESS) return give_up(begun, "recording");
     uint32_t n_sets = 0;
+    const uint32_t nth = uint32_t(&b - m_batches);
+    if (m_clock.runs()) m_clock.begin(b.commands, nth);
     for (size_t at = 0; at < m_list.size();) {
         Command c;
         VulkanBinding bindings[kMaxBindings];
@@ -287,6 +296,7 @@ void VulkanStream::record(Batch& b)
         } else {
             vk.CmdFillBuffer(b.commands, to.buffer, to.offset, to.bytes, c.word);
         }
+        if (m_clock.runs()) m_clock.stamp(b.commands, nth);
         at += c.n_push_bytes;
     }
     barrier(b.commands, true);
@@ -341,6 +351,35 @@ void VulkanStream::finish(Batch& b)
     if (result == VK_SUCCESS) result = vk.ResetFences(m_device->handle(), 1, &b.fence);
     if (result != VK_SUCCESS) give_up(result, "running");
     b.running = false;
+    if (m_clock.runs() && result == VK_SUCCESS) read_times(b);
+}
+
+void VulkanStream::read_times(const Batch& b)
+{
+    auto for_commands = [&](const auto& body) {
+        Command c;
+        uint32_t n = 0;
+        for (size_t at = 0; at < b.list.size(); at += sizeof c + c.n_bindings * sizeof(VulkanBinding) + c.n_push_bytes) {
+            memcpy(&c, &b.list[at], sizeof c);
+            body(n++, c);
+        }
+        return n;
+    };
+    const uint32_t n = for_commands([](uint32_t, const Command&) {});
+    const VkResult result = m_clock.read(uint32_t(&b - m_batches), n);
+    if (result != VK_SUCCESS) return give_up(result, "reading timestamps");
+    for_commands([&](uint32_t nth, const Command& c) {
+        const char* name = c.kind == Kind::dispatch ? c.pipeline->name : c.kind == Kind::copy ? "copy" : "fill";
+        m_clock.add(c.op, name, m_clock.seconds(nth));
+    });
+}
+
+Status VulkanStream::time_kernels(bool on)
+{
+    KS_TRY(wait());
+    for (Batch& b : m_batches) b.list.clear(); // its command buffer is recorded anew
+    m_clock.stop();
+    return on ? m_clock.start(*m_device, kBatches, kListBytes / (sizeof(Command) + sizeof(VulkanBinding))) : Status();
 }
 
 Status VulkanStream::wait()

@@ -3,7 +3,7 @@
 // Nothing is allocated after open(): command buffers, descriptor sets and lists are used in turn.
 #pragma once
 
-#include "backends/vulkan/vulkan_device.h"
+#include "backends/vulkan/vulkan_clock.h"
 
 namespace ks
 {
@@ -23,6 +23,7 @@ struct VulkanPipeline {
     uint32_t n_bindings = 0;
     uint32_t written = 0; // bit per binding
     uint32_t texels = 0;  // bit per binding that the shader sees as texels
+    char name[96] = "";   // its shader and what it was specialised for
 };
 
 struct VulkanDispatch {
@@ -53,6 +54,10 @@ public:
     bool uses(const VulkanBinding& bytes) const;
     // Submits what was recorded and waits until all has run. A device that was lost stays lost: nothing runs any more.
     Status wait();
+    // From now on every command buffer is recorded with or without timestamps.
+    Status time_kernels(bool on);
+    void begin_op(uint32_t op) { m_op = op; } // that what is enqueued belongs to
+    std::vector<KernelTime> take_kernel_times() { return m_clock.take(); }
     void forget(VkBuffer buffer);                 // which is about to go
     void give_up(VkResult why, const char* what); // what was enqueued from now on does not run
     uint64_t n_submits() const { return m_n_submits; }
@@ -63,7 +68,8 @@ private:
     struct Command {
         Kind kind;
         uint32_t waits;                    // for what was enqueued before it: a barrier
-        uint32_t n_bindings, n_push_bytes; // that follow it; a copy's bindings are to and from
+        uint16_t n_bindings, n_push_bytes; // that follow it; a copy's bindings are to and from
+        uint32_t op;
         const VulkanPipeline* pipeline;
         uint32_t groups[3];
         uint32_t word; // that fills
@@ -100,6 +106,7 @@ private:
     Batch& recorded();
     void submit();
     void finish(Batch& batch);
+    void read_times(const Batch& batch);
 
     VulkanDevice* m_device = nullptr;
     VkDescriptorSetLayout m_set_layout = VK_NULL_HANDLE;
@@ -115,6 +122,8 @@ private:
     VulkanBinding m_nothing;
     std::vector<Texels> m_texels; // made when they are first needed
     uint64_t m_n_submits = 0, m_n_replays = 0;
+    VulkanClock m_clock;
+    uint32_t m_op = 0;
     Status m_status;
 };
 

@@ -205,6 +205,90 @@ TEST_CASE("vulkan: steps that are alike are recorded once, and see what is new i
         }
     }
 }
+// Adds `one` to x and multiplies in turn, several times in one batch, then returns x.
+static std::vector<float> add_and_multiply(VulkanBackend& backend, const Buffer& buffer, uint32_t n)
+{
+    const Tensor x{buffer, 0, 1, n}, one{buffer, 4096, 1, n};
+    std::vector<float> out(n);
+    for (int i = 0; i < 10; i++) {
+        backend.begin_op(1);
+        backend.add({1, n, 1}, x, one);
+        backend.begin_op(2);
+        backend.glu({n, act_silu}, x, x, one);
+    }
+    backend.download(out.data(), buffer, 0, 4 * n);
+    return out;
+}
+
+TEST_CASE("vulkan: kernels are timed by name, with the same results and replays as without")
+{
+    const std::string id = vulkan_device();
+    if (id.empty()) return;
+    VulkanBackend backend;
+    REQUIRE(backend.open(id).ok());
+    const uint32_t n = 64;
+    const std::vector<float> start(n, 0.25f);
+    Buffer buffer = backend.alloc(8192).value();
+    backend.upload(buffer, 4096, start.data(), 4 * n);
+    std::vector<float> plain;
+    for (bool timed : {false, true, true, false}) {
+        CAPTURE(timed);
+        REQUIRE(backend.time_kernels(timed).ok());
+        uint64_t replays = 0, submits = 0;
+        for (int step = 0; step < 4; step++) {
+            backend.upload(buffer, 0, start.data(), 4 * n);
+            if (step == 1) replays = backend.stream().n_replays(), submits = backend.stream().n_submits();
+            const std::vector<float> out = add_and_multiply(backend, buffer, n);
+            if (plain.empty()) plain = out;
+            CHECK(out == plain);
+        }
+        CHECK(backend.stream().n_submits() - submits == 3); // one for each step, not one for each op
+        CHECK(backend.stream().n_replays() - replays == 3);
+        const std::vector<KernelTime> times = backend.take_kernel_times();
+        CHECK(times.size() == (timed ? 2 : 0));
+        for (const KernelTime& t : times) {
+            CHECK(t.kernel == (t.op == 1 ? "add" : "glu"));
+            CHECK(t.n_dispatches == 40);
+            CHECK(t.seconds > 0);
+            CHECK(t.seconds < 10);
+        }
+        CHECK(backend.take_kernel_times().empty());
+    }
+    backend.free(buffer);
+}
+
+TEST_CASE("vulkan: a device without a clock says that it times nothing")
+{
+    const std::string id = vulkan_device();
+    if (id.empty()) return;
+    Pretended device("no_clock");
+    VulkanBackend backend;
+    REQUIRE(backend.open(id).ok());
+    const Result<bool> timed = backend.time_kernels(true);
+    CHECK(timed.status().code() == Code::device);
+    CHECK(timed.status().message().find("no timestamps") != std::string::npos);
+    Buffer buffer = backend.alloc(8192).value();
+    CHECK(count(backend, buffer, 100, 2).ok());
+    CHECK(backend.take_kernel_times().empty());
+    backend.free(buffer);
+}
+
+TEST_CASE("vulkan: pipelines are named after their shader and what it was specialised for")
+{
+    char name[96];
+    name_pipeline("matvec", "q8_0", {{1, 16, 1}}, name, sizeof name);
+    CHECK(name == std::string("matvec q8_0 1 16 1"));
+    name_pipeline("attention_few", "", {{vulkan_format(Format::q8), vulkan_format(Format::f16), 64, 1025}}, name, sizeof name);
+    CHECK(name == std::string("attention_decode q8 f16 64 1025"));
+    name_pipeline("attention_restore", "", {{vulkan_format(Format::turbo4), 0, 64}}, name, sizeof name);
+    CHECK(name == std::string("attention_dequantize turbo4 0 64"));
+    name_pipeline("kv_write", "", {}, name, sizeof name);
+    CHECK(name == std::string("kv_write f32"));
+    name_pipeline("select", "", {{3, 0, 64}}, name, sizeof name);
+    CHECK(name == std::string("select logits f32 64"));
+    name_pipeline("add", "", {}, name, 3);
+    CHECK(name == std::string("ad"));
+}
 #endif
 
 // How products are computed, of the lines that people read.
