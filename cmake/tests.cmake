@@ -85,7 +85,8 @@ foreach(kernel IN LISTS kernels)
   list(APPEND shim_sources ${CMAKE_CURRENT_BINARY_DIR}/shim/${kernel}.cpp)
 endforeach()
 file(GLOB shim_tests CONFIGURE_DEPENDS backends/cuda/*.cpp tests/cuda/*_test.cpp tests/backends/op_harness.cpp tests/backends/*ops_test.cpp
-     tests/backends/attention_test.cpp tests/backends/matmul_test.cpp tests/backends/kivi_test.cpp tests/backends/memory_test.cpp
+     tests/backends/attention_test.cpp tests/backends/kernel_times_test.cpp
+     tests/backends/matmul_test.cpp tests/backends/kivi_test.cpp tests/backends/memory_test.cpp
      tests/kv/victims_test.cpp tests/kv/select*_test.cpp tests/model/model_test.cpp tests/model/pinned_test.cpp tests/api/session_test.cpp
      tests/api/session_file_test.cpp)
 if(NOT KS_SANITIZE MATCHES thread) # clang's has a new and delete of its own, beside which no other one links

@@ -1,5 +1,7 @@
 #include "backends/cpu/cpu_backend.h"
 
+#include "backends/kernel_choice.h"
+
 #include <algorithm>
 #include <cstring>
 
@@ -33,6 +35,7 @@ DeviceInfo CpuBackend::info() const
     info.id = info.backend = "cpu";
     info.name =
         processor_name() + ", " + std::to_string(m_pool.size()) + (m_pool.size() == 1 ? " thread, " : " threads, ") + m_kernels.name;
+    add_attention_lines(info.paths, [&](const AttentionArgs& a) { return attention_choice(a, {}); });
     return info;
 }
 
@@ -326,14 +329,36 @@ AttentionTask CpuBackend::attention_task(const AttentionArgs& a, const Tensor* y
     return task;
 }
 
-void CpuBackend::attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots, const Tensor& lse)
+// Which of the kernels attention runs, and why.
+struct CpuAttention {
+    enum Path { plain, splits, chunks } path;
+    const char* reason;
+};
+
+static CpuAttention choose_attention(const AttentionArgs& a)
 {
     const uint32_t group = a.n_heads / a.n_kv_heads;
-    if (a.head_dim % 8 != 0 || a.n_wave % 16 != 0 || group > kAttentionRows) return ReferenceBackend::attention(a, y, q, slots, lse);
+    if (a.head_dim % 8 != 0) return {CpuAttention::plain, "heads are not multiples of 8 values"};
+    if (a.n_wave % 16 != 0) return {CpuAttention::plain, "the keys' bias is not in multiples of 16 values"};
+    if (group > kAttentionRows) return {CpuAttention::plain, "a key head has more queries than a tile"};
+    if (a.n_tokens * group > 8 && a.n_tokens > 1) return {CpuAttention::chunks, "prefill, more than 8 queries a key head"};
+    return {CpuAttention::splits, a.n_tokens > 1 ? "at most 8 queries a key head" : "decode, threads share the slots"};
+}
+
+KernelChoice CpuBackend::attention_choice(const AttentionArgs& a, const KvSlots&) const
+{
+    static const char* const kNames[] = {"reference", "attention_split", "attention_chunk"};
+    const CpuAttention chosen = choose_attention(a);
+    return {kNames[chosen.path], chosen.path == CpuAttention::plain ? "float64" : m_kernels.name, chosen.reason};
+}
+
+void CpuBackend::attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots, const Tensor& lse)
+{
+    const CpuAttention chosen = choose_attention(a);
+    if (chosen.path == CpuAttention::plain) return ReferenceBackend::attention(a, y, q, slots, lse);
     const AttentionTask task = attention_task(a, &y, q, slots, lse);
-    const bool by_chunks = a.n_tokens * group > 8 && a.n_tokens > 1;
-    if (by_chunks) attention_chunks(task);
-    for (uint32_t t = 0; t < a.n_tokens && !by_chunks; t++) attention_split(task, t);
+    if (chosen.path == CpuAttention::chunks) attention_chunks(task);
+    for (uint32_t t = 0; t < a.n_tokens && chosen.path == CpuAttention::splits; t++) attention_split(task, t);
     if (a.rotated)
         for_rows(a.n_tokens, a.n_heads * a.head_dim, [&](uint32_t begin, uint32_t end) {
             for (uint64_t t = begin; t < end; t++)

@@ -27,6 +27,12 @@ CudaBackend::~CudaBackend()
     (void)m_stream.wait();
 }
 
+Result<bool> CudaBackend::time_kernels(bool on)
+{
+    KS_TRY(m_stream.time_kernels(on));
+    return true;
+}
+
 DeviceInfo CudaBackend::info() const
 {
     for (const CudaFound& found : find_cuda_devices())
@@ -81,7 +87,7 @@ void CudaBackend::fill(const Buffer& to, uint64_t offset, uint64_t bytes, uint32
 {
     m_in_bytes = {};
     uint32_t* words = reinterpret_cast<uint32_t*>(bytes_of(to, offset, bytes));
-    if (bytes / 4) m_stream.run(fill_launch, uint64_t(bytes / 4), words, word);
+    if (bytes / 4) m_stream.run("fill", fill_launch, uint64_t(bytes / 4), words, word);
 }
 
 CudaBackend::Scratch CudaBackend::place(const ScratchShape& shape, uint8_t* memory) const
@@ -148,14 +154,15 @@ void CudaBackend::embed(const EmbedArgs& a, const Tensor& y, const Tensor& table
 {
     m_in_bytes = {};
     KS_CHECK(table.cols == a.dim, "embed: dim %u, table (%u, %u)", a.dim, table.rows, table.cols);
-    m_stream.run(embed_launch, a, uint32_t(table.format), cuda_values(y, uint64_t(a.n_tokens) * a.dim), weight_words(table),
-                 cuda_values<uint32_t>(ids, a.n_tokens));
+    m_stream.run({"embed", table.format}, embed_launch, a, uint32_t(table.format), cuda_values(y, uint64_t(a.n_tokens) * a.dim),
+                 weight_words(table), cuda_values<uint32_t>(ids, a.n_tokens));
 }
 
 void CudaBackend::rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w)
 {
     const uint64_t n = uint64_t(a.rows) * a.dim, first = uint64_t(a.first_row) * a.dim;
-    m_stream.run(rmsnorm_launch, a, cuda_values(y, n), cuda_values(x, first + n), cuda_values(w, a.dim), acts_of(y, a.rows, a.dim, a.dim));
+    m_stream.run("rmsnorm", rmsnorm_launch, a, cuda_values(y, n), cuda_values(x, first + n), cuda_values(w, a.dim),
+                 acts_of(y, a.rows, a.dim, a.dim));
 }
 
 void CudaBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets, const Tensor& x)
@@ -175,9 +182,9 @@ void CudaBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n
             same.w[same.n] = weight_words(w);
             same.rows[same.n++] = w.rows;
         }
-        if (matmul_wants_acts(uint32_t(format)) && !quantized) m_stream.run(quantize_launch, a, m_scratch.acts, values);
+        if (matmul_wants_acts(uint32_t(format)) && !quantized) m_stream.run("quantize", quantize_launch, a, m_scratch.acts, values);
         quantized |= matmul_wants_acts(uint32_t(format));
-        m_stream.run(matmul_launch, a, uint32_t(format), same, values, m_scratch.acts);
+        m_stream.run({"matmul", format}, matmul_launch, a, uint32_t(format), same, values, m_scratch.acts);
     }
 }
 
@@ -195,30 +202,31 @@ void CudaBackend::rope(const RopeTarget* targets, int n_targets)
         all.x[all.n] = cuda_values(target->x, n);
         all.angles[all.n++] = cuda_values(target->angles, uint64_t(a.n_groups ? a.n_groups : a.n_tokens) * a.n_rot);
     }
-    m_stream.run(rope_launch, all);
+    m_stream.run("rope", rope_launch, all);
 }
 
 void CudaBackend::glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up)
 {
     const uint32_t n_tokens = y.cols ? a.n / y.cols : 0, cols = n_tokens && a.n % y.cols == 0 ? y.cols : 1;
-    m_stream.run(glu_launch, a, cuda_values(y, a.n), cuda_values(gate, a.n), cuda_values(up, a.n), acts_of(y, n_tokens, cols, cols), cols);
+    m_stream.run("glu", glu_launch, a, cuda_values(y, a.n), cuda_values(gate, a.n), cuda_values(up, a.n), acts_of(y, n_tokens, cols, cols),
+                 cols);
 }
 
 void CudaBackend::add(const AddArgs& a, const Tensor& x, const Tensor& b)
 {
     m_in_bytes = {};
-    m_stream.run(add_launch, a, cuda_values(x, uint64_t(a.rows) * a.cols), cuda_values(b, uint64_t(a.b_rows) * a.cols));
+    m_stream.run("add", add_launch, a, cuda_values(x, uint64_t(a.rows) * a.cols), cuda_values(b, uint64_t(a.b_rows) * a.cols));
 }
 
 void CudaBackend::softcap(const SoftcapArgs& a, const Tensor& x)
 {
     m_in_bytes = {};
-    m_stream.run(softcap_launch, a, cuda_values(x, a.n));
+    m_stream.run("softcap", softcap_launch, a, cuda_values(x, a.n));
 }
 
 void CudaBackend::argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x)
 {
-    m_stream.run(argmax_launch, a, cuda_values<uint32_t>(out, a.rows), cuda_values(x, uint64_t(a.rows) * a.cols));
+    m_stream.run("argmax", argmax_launch, a, cuda_values<uint32_t>(out, a.rows), cuda_values(x, uint64_t(a.rows) * a.cols));
 }
 
 } // namespace ks

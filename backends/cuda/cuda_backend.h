@@ -9,6 +9,14 @@
 namespace ks
 {
 
+// The kernel that attention runs, and why.
+struct CudaAttention {
+    enum Path { decode, prefill, general } path;
+    const char *kernel, *reason;
+};
+CudaAttention choose_attention(const AttentionArgs& a, const CudaSlots& slots);
+KernelChoice explain_attention(const CudaAttention& chosen, bool coded);
+
 class CudaBackend : public Backend
 {
 public:
@@ -22,6 +30,10 @@ public:
     void download(void* to, const Buffer& from, uint64_t offset, uint64_t bytes) override;
     void fill(const Buffer& to, uint64_t offset, uint64_t bytes, uint32_t word) override;
     Status sync() override { return m_stream.wait(); }
+    Result<bool> time_kernels(bool on) override;
+    void begin_op(uint32_t op) override { m_stream.begin_op(op); }
+    std::vector<KernelTime> take_kernel_times() override { return m_stream.take_kernel_times(); }
+    KernelChoice attention_choice(const AttentionArgs& a, const KvSlots& slots) const override;
     uint64_t scratch_bytes(const ScratchShape& shape) const override;
     void set_scratch(const Buffer& buffer, uint64_t offset, const ScratchShape& shape) override;
 

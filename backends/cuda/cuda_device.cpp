@@ -1,5 +1,7 @@
 #include "backends/cuda/cuda_device.h"
 
+#include "backends/cuda/cuda_backend.h"
+#include "backends/kernel_choice.h"
 #include "backends/reference/reference_backend.h"
 
 #include <algorithm>
@@ -30,6 +32,7 @@ static bool look_at(int index, CudaFound* found)
     // The runtime counts what the page cache holds as used, and swap as free.
     if (info.unified) host_memory(&info.memory_bytes, &info.free_bytes);
     info.free_bytes = std::min(info.free_bytes, info.memory_bytes);
+    add_attention_lines(info.paths, [](const AttentionArgs& a) { return explain_attention(choose_attention(a, {}), true); });
     found->index = index;
     found->n_processors = n_processors;
     return true;

@@ -85,14 +85,15 @@ void CudaBackend::kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair&
         KS_CHECK(codec_info(t->format).group == 1, "kv_write: %s, whose rows are coded together", codec_info(t->format).name);
     }
     const uint64_t n = uint64_t(a.n_tokens) * a.n_kv_heads * a.head_dim;
-    m_stream.run(kv_write_launch, a, cuda_cache(to.k, a.head_dim), cuda_cache(to.v, a.head_dim), cuda_values(x.k, n), cuda_values(x.v, n),
-                 cuda_values<uint32_t>(table, table.cols), cuda_values<uint32_t>(view, uint64_t(a.n_kv_heads) * view_words));
+    m_stream.run({"kv_write", to.k ? to.k.format : to.v.format}, kv_write_launch, a, cuda_cache(to.k, a.head_dim),
+                 cuda_cache(to.v, a.head_dim), cuda_values(x.k, n), cuda_values(x.v, n), cuda_values<uint32_t>(table, table.cols),
+                 cuda_values<uint32_t>(view, uint64_t(a.n_kv_heads) * view_words));
 }
 
 void CudaBackend::kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from, const Tensor& rows)
 {
     m_in_bytes = {};
-    m_stream.run(kv_read_launch, a, cuda_values(y, uint64_t(a.n) * a.head_dim), cuda_cache(from, a.head_dim),
+    m_stream.run({"kv_read", from.format}, kv_read_launch, a, cuda_values(y, uint64_t(a.n) * a.head_dim), cuda_cache(from, a.head_dim),
                  cuda_values<uint32_t>(rows, a.n));
 }
 
@@ -101,7 +102,7 @@ void CudaBackend::kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& f
     KS_CHECK(to.format == from.format || (is_coded(to.format) && !is_coded(from.format)), "kv_move: format %d to %d", int(from.format),
              int(to.format));
     KS_CHECK(a.n_moves % codec_info(to.format).group == 0, "kv_move: %u rows in groups of %u", a.n_moves, codec_info(to.format).group);
-    m_stream.run(kv_move_launch, a, cuda_cache(to, a.head_dim), cuda_cache(from, a.head_dim),
+    m_stream.run({"kv_move", to.format, from.format}, kv_move_launch, a, cuda_cache(to, a.head_dim), cuda_cache(from, a.head_dim),
                  cuda_values<uint32_t>(moves, 2ull * a.n_moves));
 }
 
@@ -129,12 +130,36 @@ CudaQueries CudaBackend::queries_of(const AttentionArgs& a, const Queries& q, co
     check_slots(a, q, slots);
     KS_CHECK(!a.n_turn || a.n_tokens <= m_shape.n_tokens, "attention: %u tokens turned, scratch for %u", a.n_tokens, m_shape.n_tokens);
     if (a.n_turn) {
-        m_stream.run(turn_queries_launch, a, m_scratch.turned, cuda_values(q.q, n), cuda_values(slots.turns, a.n_turn),
+        m_stream.run("rope_queries", turn_queries_launch, a, m_scratch.turned, cuda_values(q.q, n), cuda_values(slots.turns, a.n_turn),
                      cuda_values<uint32_t>(slots.view, uint64_t(a.n_kv_heads) * view_words));
         return {m_scratch.turned, m_scratch.turned + n, cuda_values(q.bias, n), nullptr};
     }
     return {cuda_values(q.q, n), a.n_far ? cuda_values(q.far, n) : nullptr, cuda_values(q.bias, n),
             a.n_far ? cuda_values(q.bias_far, n) : nullptr};
+}
+
+CudaAttention choose_attention(const AttentionArgs& a, const CudaSlots& slots)
+{
+    if (attention_few_can(a, slots)) return {CudaAttention::decode, "attention_decode", "at most 4 tokens and 16 queries a key head"};
+    if (attention_many_can(a))
+        return {CudaAttention::prefill, "attention_prefill",
+                a.n_tokens > 4 ? "more than 4 tokens, tensor cores" : "the decode kernel cannot read these keys or queries"};
+    return {CudaAttention::general, "attention",
+            a.n_turn   ? "attention itself applies RoPE to keys"
+            : a.n_wave ? "attention itself adds the bias to keys"
+                       : "heads are not of 64 or 128 values"};
+}
+
+KernelChoice explain_attention(const CudaAttention& chosen, bool coded)
+{
+    return {chosen.kernel, chosen.path == CudaAttention::prefill && coded ? "with codes dequantized first" : "", chosen.reason};
+}
+
+KernelChoice CudaBackend::attention_choice(const AttentionArgs& a, const KvSlots& slots) const
+{
+    const CudaSlots all = slots_of(a, slots);
+    const CudaAttention chosen = choose_attention(a, all);
+    return explain_attention(chosen, !are_halves(all));
 }
 
 void CudaBackend::attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots, const Tensor& lse)
@@ -145,16 +170,22 @@ void CudaBackend::attention(const AttentionArgs& a, const Tensor& y, const Queri
     KS_CHECK(!a.rotated || a.head_dim <= codec_max_dim, "attention: rotated heads of %u values", a.head_dim);
     const CudaQueries queries = queries_of(a, q, slots);
     const CudaSlots all = slots_of(a, slots);
-    const bool few = attention_few_can(a, all), many = !few && attention_many_can(a);
-    const AttentionShare share = few ? attention_few_share(a, all) : many ? many_share(a.head_dim) : usual_share(a.head_dim);
+    const CudaAttention chosen = choose_attention(a, all);
+    const AttentionShare share = chosen.path == CudaAttention::decode    ? attention_few_share(a, all)
+                                 : chosen.path == CudaAttention::prefill ? many_share(a.head_dim)
+                                                                         : usual_share(a.head_dim);
+    const bool coded = bool(slots.coded_k);
+    const KernelLabel label(chosen.kernel, coded ? slots.coded_k.format : slots.k.format, coded ? slots.coded_v.format : slots.v.format);
     uint32_t n_splits = splits_of(share, a.n_tokens, a.n_heads, a.n_kv_heads);
-    if (many) {
+    if (chosen.path == CudaAttention::prefill) {
         const RestoredRoom room = restored_room(a, slots, are_halves(all), &n_splits);
-        m_stream.run(attention_many_launch, a, n_splits, m_scratch.partials, queries, all, room);
+        m_stream.run(label, attention_many_launch, a, n_splits, m_scratch.partials, queries, all, room);
     } else
-        m_stream.run(few ? attention_few_launch : attention_launch, a, n_splits, m_scratch.partials, queries, all);
+        m_stream.run(label, chosen.path == CudaAttention::decode ? attention_few_launch : attention_launch, a, n_splits, m_scratch.partials,
+                     queries, all);
     ActGroup* acts = acts_of(y, a.n_tokens, a.n_heads * a.head_dim, a.head_dim);
-    m_stream.run(attention_fold_launch, a, n_splits, cuda_values(y, n * a.head_dim), cuda_values(lse, n), m_scratch.partials, acts);
+    m_stream.run("attention_fold", attention_fold_launch, a, n_splits, cuda_values(y, n * a.head_dim), cuda_values(lse, n),
+                 m_scratch.partials, acts);
 }
 
 void CudaBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& signal, const Tensor& chunk_signal, const Queries& q,
@@ -162,8 +193,9 @@ void CudaBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, const T
 {
     const ScoreDecay decay{s.reset ? 0.f : float(std::pow(double(s.decay), a.n_tokens)), float(std::log2(double(s.decay)))};
     const CudaQueries queries = queries_of(a, q, slots);
-    m_stream.run(kv_score_launch, s, a, decay, cuda_values(signal, signal.cols), cuda_values(chunk_signal, chunk_signal.cols), queries,
-                 slots_of(a, slots), cuda_values(lse, uint64_t(a.n_tokens) * a.n_heads));
+    m_stream.run({"kv_score", slots.coded_k ? slots.coded_k.format : slots.k.format}, kv_score_launch, s, a, decay,
+                 cuda_values(signal, signal.cols), cuda_values(chunk_signal, chunk_signal.cols), queries, slots_of(a, slots),
+                 cuda_values(lse, uint64_t(a.n_tokens) * a.n_heads));
 }
 
 } // namespace ks

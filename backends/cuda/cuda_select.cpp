@@ -27,7 +27,7 @@ void CudaBackend::select(const SelectArgs& s, const AttentionArgs& a, const Sele
     c.room = m_scratch.select;
     c.q = cuda_values(q.q, n);
     c.plain = cuda_values(q.plain, n);
-    m_stream.run(select_launch, c);
+    m_stream.run({"select", slots.coded_k ? slots.coded_k.format : slots.k.format}, select_launch, c);
 }
 
 } // namespace ks

@@ -1,6 +1,7 @@
 #include "backends/cuda/cuda_stream.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace ks
 {
@@ -14,6 +15,7 @@ CudaStream::~CudaStream()
 {
     if (!m_stream) return;
     (void)wait();
+    (void)time_kernels(false);
     for (Known& known : m_known)
         if (known.graph) (void)cudaGraphExecDestroy(known.graph);
     (void)cudaStreamDestroy(m_stream);
@@ -44,13 +46,14 @@ void CudaStream::check(cudaError_t error, const char* what)
 }
 
 // Room for a command's arguments, zeros, so that padding is the same in equal commands.
-void* CudaStream::take(uint64_t bytes, Play played)
+void* CudaStream::take(uint64_t bytes, Play played, const KernelLabel& label)
 {
     bytes = align_up(bytes, 16);
     if (m_commands.size() + sizeof(Command) + bytes > kCommandBytes) flush();
     const size_t at = m_commands.size();
     m_commands.resize(at + sizeof(Command) + bytes);
-    const Command command{played, bytes};
+    static_assert(sizeof(Command) == 32, "without padding: commands are compared byte for byte");
+    const Command command{played, uint32_t(bytes), m_op, label};
     memcpy(&m_commands[at], &command, sizeof command);
     m_n_commands++;
     return &m_commands[at + sizeof command];
@@ -63,7 +66,7 @@ static void play_copy(void* to, const void* from, uint64_t bytes, int kind, cuda
 
 void CudaStream::copy(void* to, const void* from, uint64_t bytes, cudaMemcpyKind kind)
 {
-    run(play_copy, to, from, bytes, int(kind));
+    run("copy", play_copy, to, from, bytes, int(kind));
 }
 
 // Staged from the block's beginning on after every wait, so that equal steps find their data in the same places.
@@ -88,14 +91,23 @@ void CudaStream::download(void* to, const void* from, uint64_t bytes)
     }
 }
 
-void CudaStream::play()
+void CudaStream::play(Stamps& stamps, bool captured)
 {
+    if (m_times_kernels) {
+        read(stamps);
+        stamps.commands.clear();
+        stamp(stamps, 0, captured);
+    }
     for (size_t at = 0; at < m_commands.size();) {
         Command command;
         memcpy(&command, &m_commands[at], sizeof command);
         command.play(&m_commands[at + sizeof command], m_stream);
         at += sizeof command + command.bytes;
+        if (!m_times_kernels) continue;
+        stamps.commands.emplace_back(command.op, command.label);
+        stamp(stamps, stamps.commands.size(), captured);
     }
+    stamps.pending = m_times_kernels && !captured;
     check(cudaGetLastError(), "starting a kernel");
 }
 
@@ -117,8 +129,9 @@ CudaStream::Known& CudaStream::recall(bool* seen)
 void CudaStream::make_graph(Known& known)
 {
     cudaGraph_t graph = nullptr;
+    read(known.stamps); // nothing may wait while a step is recorded
     check(cudaStreamBeginCapture(m_stream, cudaStreamCaptureModeThreadLocal), "recording a step");
-    play();
+    play(known.stamps, true);
     check(cudaStreamEndCapture(m_stream, &graph), "recording a step");
     if (m_status.ok()) check(cudaGraphInstantiateWithFlags(&known.graph, graph, 0), "making a graph");
     if (graph) check(cudaGraphDestroy(graph), "making a graph");
@@ -133,14 +146,91 @@ void CudaStream::flush()
         if (known) known->last_used = ++m_n_flushes;
         if (seen && !known->graph) make_graph(*known);
         if (known && known->graph && m_status.ok()) {
+            if (m_times_kernels) read(known->stamps);
             check(cudaGraphLaunch(known->graph, m_stream), "launching a graph");
+            known->stamps.pending = m_times_kernels;
             m_n_graphs_launched++;
         } else if (m_status.ok()) {
-            play();
+            play(known ? known->stamps : m_short_stamps, false);
         }
     }
     m_commands.clear();
     m_n_commands = 0;
+}
+
+std::string KernelLabel::text() const
+{
+    std::string text = kernel;
+    for (uint32_t format : formats)
+        if (format != no_format)
+            text += std::string(" ") +
+                    (format < uint32_t(Format::n_weights) ? format_info(Format(format)).name : codec_info(Format(format)).name);
+    return text;
+}
+
+// An event that a graph is to record has to be made a node of it.
+void CudaStream::stamp(Stamps& stamps, size_t nth, bool captured)
+{
+    if (nth == stamps.events.size()) {
+        cudaEvent_t event = nullptr;
+        check(cudaEventCreate(&event), "making an event");
+        stamps.events.push_back(event);
+    }
+    if (stamps.events[nth] && m_status.ok())
+        check(cudaEventRecordWithFlags(stamps.events[nth], m_stream, captured ? cudaEventRecordExternal : cudaEventRecordDefault),
+              "recording an event");
+}
+
+// Adds what the segment's commands took. It waits only where the segment has not run yet.
+void CudaStream::read(Stamps& stamps)
+{
+    if (!stamps.pending) return;
+    stamps.pending = false;
+    check(cudaEventSynchronize(stamps.events[stamps.commands.size()]), "running");
+    for (size_t i = 0; i < stamps.commands.size() && m_status.ok(); i++) {
+        float milliseconds = 0;
+        check(cudaEventElapsedTime(&milliseconds, stamps.events[i], stamps.events[i + 1]), "reading an event");
+        const auto& [op, label] = stamps.commands[i];
+        auto sum =
+            std::find_if(m_sums.begin(), m_sums.end(), [op = op, label = label](const Sum& s) { return s.op == op && s.label == label; });
+        if (sum == m_sums.end()) sum = m_sums.insert(m_sums.end(), {op, label, 0, 0});
+        sum->n++;
+        sum->seconds += milliseconds * 1e-3;
+    }
+}
+
+void CudaStream::drop_events(Stamps& stamps)
+{
+    for (cudaEvent_t event : stamps.events)
+        if (event) (void)cudaEventDestroy(event);
+    stamps = {};
+}
+
+// Graphs are made anew, with events or without.
+Status CudaStream::time_kernels(bool on)
+{
+    (void)wait();
+    for (Known& known : m_known) {
+        if (known.graph) check(cudaGraphExecDestroy(known.graph), "forgetting a graph");
+        known.graph = nullptr;
+        known.commands.clear();
+        drop_events(known.stamps);
+    }
+    drop_events(m_short_stamps);
+    m_sums.clear();
+    m_times_kernels = on;
+    return m_status;
+}
+
+std::vector<KernelTime> CudaStream::take_kernel_times()
+{
+    (void)wait(); // its error stays until the next wait
+    for (Known& known : m_known) read(known.stamps);
+    read(m_short_stamps);
+    std::vector<KernelTime> times;
+    for (const Sum& sum : m_sums) times.push_back({sum.op, sum.label.text(), sum.n, sum.seconds});
+    m_sums.clear();
+    return times;
 }
 
 Status CudaStream::wait()

@@ -12,6 +12,22 @@
 namespace ks
 {
 
+// What a launch is called where kernels are timed: an op's kernel, and the formats that it reads. The name must stay where it is.
+struct KernelLabel {
+    const char* kernel;
+    uint32_t formats[2]; // of Format; none: no_format
+
+    static constexpr uint32_t no_format = ~0u;
+    KernelLabel(const char* name = "") : kernel(name), formats{no_format, no_format} {}
+    KernelLabel(const char* name, Format a) : kernel(name), formats{uint32_t(a), no_format} {}
+    KernelLabel(const char* name, Format a, Format b) : kernel(name), formats{uint32_t(a), uint32_t(b)} {}
+    bool operator==(const KernelLabel& other) const
+    {
+        return kernel == other.kernel && formats[0] == other.formats[0] && formats[1] == other.formats[1];
+    }
+    std::string text() const;
+};
+
 class CudaStream
 {
 public:
@@ -26,15 +42,19 @@ public:
     cudaStream_t handle() const { return m_stream; }
 
     // launch(args..., stream), later.
-    template <class Launch, class... A> void run(Launch launch, const A&... args)
+    template <class Launch, class... A> void run(const KernelLabel& label, Launch launch, const A&... args)
     {
         using Held = Call<Launch, A...>;
         static_assert(std::is_trivially_destructible<Held>::value, "arguments are forgotten, not destroyed");
-        new (take(sizeof(Held), Held::play)) Held{launch, std::tuple<A...>(args...)};
+        new (take(sizeof(Held), Held::play, label)) Held{launch, std::tuple<A...>(args...)};
     }
     void upload(void* to, const void* from, uint64_t bytes);
     void download(void* to, const void* from, uint64_t bytes); // waits
     Status wait();
+    // From now on an event follows each command, or none does.
+    Status time_kernels(bool on);
+    void begin_op(uint32_t op) { m_op = op; } // that what is enqueued belongs to
+    std::vector<KernelTime> take_kernel_times();
     uint64_t n_graphs_launched() const { return m_n_graphs_launched; }
 
 private:
@@ -50,19 +70,37 @@ private:
     };
     struct Command {
         Play play;
-        uint64_t bytes; // of what follows it
+        uint32_t bytes; // of what follows it
+        uint32_t op;
+        KernelLabel label;
+    };
+    // Events around the commands of a segment: one before the first and one after each. A graph has its own.
+    struct Stamps {
+        std::vector<cudaEvent_t> events;
+        std::vector<std::pair<uint32_t, KernelLabel>> commands; // their ops and labels
+        bool pending = false;                                   // enqueued, and not read yet
+    };
+    struct Sum {
+        uint32_t op;
+        KernelLabel label;
+        uint64_t n;
+        double seconds;
     };
     // A segment of commands that was seen, and its graph once it came twice.
     struct Known {
         std::vector<uint8_t> commands;
         cudaGraphExec_t graph = nullptr;
         uint64_t last_used = 0;
+        Stamps stamps;
     };
 
-    void* take(uint64_t bytes, Play play);
+    void* take(uint64_t bytes, Play play, const KernelLabel& label);
     void copy(void* to, const void* from, uint64_t bytes, cudaMemcpyKind kind);
     void flush();
-    void play();
+    void play(Stamps& stamps, bool captured);
+    void stamp(Stamps& stamps, size_t nth, bool captured);
+    void read(Stamps& stamps);
+    void drop_events(Stamps& stamps);
     Known& recall(bool* seen);
     void make_graph(Known& known);
     void check(cudaError_t error, const char* what);
@@ -76,6 +114,10 @@ private:
     uint8_t *m_up = nullptr, *m_down = nullptr; // staging, which the device reads and writes by itself
     uint64_t m_n_up = 0;                        // what is on its way
     Status m_status;
+    bool m_times_kernels = false;
+    uint32_t m_op = 0;
+    Stamps m_short_stamps; // of segments that are not kept
+    std::vector<Sum> m_sums;
 };
 
 } // namespace ks

@@ -1,5 +1,6 @@
 // attention and kv_score: passes over the pools of a layer's slots, then the fold of what they found.
 #include "backends/vulkan/vulkan_ops.h"
+#include "backends/vulkan/vulkan_paths.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,18 +14,6 @@ constexpr uint32_t kSoftSplits = 4;   // the same on a processor, which has few 
 constexpr uint32_t kScoreGroups = 64; // workgroups per head that take its tiles in turn; a processor has kSoftSplits
 constexpr uint32_t kRestored = 512;   // slots of a head whose codes are restored at a time, where workgroups share them
 constexpr uint32_t kHasTable = 1, kHasWeights = 2, kHasTurns = 4, kHasGroups = 8, kHasWaves = 16; // shaders/slots.glsl
-
-// Queries of a KV head that a workgroup has (shaders/logits.glsl).
-static uint32_t rows_of(uint32_t head_dim)
-{
-    return head_dim <= 64 ? 16 : head_dim <= 128 ? 8 : head_dim <= 256 ? 4 : 2;
-}
-
-// As many read values in codes in place where subgroups have no sums (shaders/attention.comp, n_few).
-static uint32_t few_of(uint32_t head_dim)
-{
-    return std::min(rows_of(head_dim), 4u);
-}
 
 static uint32_t flags_of(const AttentionArgs& a, const KvSlots& slots)
 {
@@ -41,7 +30,7 @@ static uint64_t wave_query_bytes(uint64_t n_values, uint32_t n_kv_heads)
 
 uint32_t VulkanBackend::splits_of(uint32_t n_tokens, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim) const
 {
-    const uint32_t n_blocks = (n_tokens * (n_heads / n_kv_heads) + rows_of(head_dim) - 1) / rows_of(head_dim);
+    const uint32_t n_blocks = (n_tokens * (n_heads / n_kv_heads) + attention_rows(head_dim) - 1) / attention_rows(head_dim);
     const uint32_t most = m_device.candidate().software ? kSoftSplits : std::min(kSplits, kGroups / n_kv_heads);
     return std::max(1u, most / n_blocks);
 }
@@ -145,13 +134,6 @@ template <class Body> void VulkanBackend::for_passes(const AttentionArgs& a, con
     }
 }
 
-// The shaders that read together what all threads want, where the threads of a subgroup can agree on it.
-const char* VulkanBackend::lanes_op(const char* op, const char* lanes_name, uint32_t head_dim) const
-{
-    const uint32_t lanes = m_device.limits().lanes;
-    return lanes && head_dim % (2 * lanes) == 0 ? lanes_name : op;
-}
-
 // A pass's keys and values as floats, in the scratch; the pass then reads them.
 void VulkanBackend::restore(const AttentionArgs& a, const KvSlots& slots, const Pass& p, VulkanBinding* k, VulkanBinding* v)
 {
@@ -171,19 +153,16 @@ void VulkanBackend::restore(const AttentionArgs& a, const KvSlots& slots, const 
     }
 }
 
-// Queries of a workgroup where eight lanes of a subgroup share a row (shaders/attention_few.comp), who have sums of each in registers: of
-// up to four tokens and sixteen queries of a head of keys; of others 0.
-uint32_t VulkanBackend::few_rows(const AttentionArgs& a) const
+KernelChoice VulkanBackend::attention_choice(const AttentionArgs& a, const KvSlots& slots) const
 {
-    const uint32_t n = a.n_tokens * (a.n_heads / a.n_kv_heads);
-    const bool has_lanes = sums() && !m_device.limits().lanes && (a.head_dim == 64 || a.head_dim == 128 || a.head_dim == 256);
-    if (!has_lanes || a.n_tokens > 4 || n > 16 || a.n_turn || a.n_wave) return 0;
-    return a.head_dim == 256 || n == 2 ? std::min(n, 2u) : n == 1 ? 1 : 4;
+    const bool coded = is_coded(slots.coded_k.format) || is_coded(slots.coded_v.format);
+    return explain_attention(choose_attention(m_device.limits(), a), coded);
 }
 
 void VulkanBackend::attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots, const Tensor& lse)
 {
-    const uint32_t group = a.n_heads / a.n_kv_heads, n_blocks = (a.n_tokens * group + rows_of(a.head_dim) - 1) / rows_of(a.head_dim);
+    const uint32_t group = a.n_heads / a.n_kv_heads,
+                   n_blocks = (a.n_tokens * group + attention_rows(a.head_dim) - 1) / attention_rows(a.head_dim);
     const uint64_t n_queries = uint64_t(a.n_tokens) * a.n_heads, n_values = n_queries * a.head_dim;
     const uint64_t scratch = partial_bytes(a.n_tokens, a.n_heads, a.n_kv_heads, a.head_dim);
     KS_CHECK(a.n_tokens && scratch <= m_scratch.bytes, "attention: %u tokens, scratch of %llu", a.n_tokens,
@@ -191,13 +170,13 @@ void VulkanBackend::attention(const AttentionArgs& a, const Tensor& y, const Que
     KS_CHECK(!a.rotated || a.head_dim <= codec_max_dim, "attention: rotated heads of %u values", a.head_dim);
     const VulkanBinding partials{m_scratch.buffer, m_scratch.offset, scratch};
     const uint32_t n_splits = splits_of(a.n_tokens, a.n_heads, a.n_kv_heads, a.head_dim), flags = flags_of(a, slots);
-    const uint32_t n_few = few_rows(a);
+    const VulkanAttention chosen = choose_attention(m_device.limits(), a);
     struct {
         AttentionArgs a;
         SlotPass pass;
     } push{a, {}};
     uint32_t continues = 0;
-    for_passes(a, q, slots, n_splits, !n_few && a.n_tokens * group > few_of(a.head_dim) ? restored_slots(m_shape) : 0, [&](const Pass& p) {
+    for_passes(a, q, slots, n_splits, chosen.dequantizes ? restored_slots(m_shape) : 0, [&](const Pass& p) {
         push.pass = p.pass;
         push.pass.continues = continues;
         continues = 1;
@@ -212,11 +191,9 @@ void VulkanBackend::attention(const AttentionArgs& a, const Tensor& y, const Que
                                        optional(slots.weights, 2ull * slots.weights.rows),
                                        view_of(a, slots),
                                        angles_of(a, slots)};
-        if (n_few)
-            return run("attention_few", "", {{vulkan_format(k_format), vulkan_format(v_format), a.head_dim, flags | n_few << 8}}, push,
-                       bound, {(a.n_tokens * group + n_few - 1) / n_few, a.n_kv_heads, n_splits});
-        run(lanes_op(sums() ? "attention_sums" : "attention", "attention_lanes", a.head_dim), "",
-            {{vulkan_format(k_format), vulkan_format(v_format), a.head_dim, flags}}, push, bound, {n_blocks, a.n_kv_heads, n_splits});
+        const uint32_t n_few = chosen.few_rows;
+        const Groups groups{n_few ? divide_up(a.n_tokens * group, n_few) : n_blocks, a.n_kv_heads, n_splits};
+        run(chosen.shader, "", {{vulkan_format(k_format), vulkan_format(v_format), a.head_dim, flags | n_few << 8}}, push, bound, groups);
     });
     push.pass.n_splits = n_splits;
     push.pass.continues = bool(lse);
@@ -245,7 +222,8 @@ void VulkanBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, const
                                        view_of(a, slots),
                                        values(lse, uint64_t(a.n_tokens) * a.n_heads),
                                        angles_of(a, slots)};
-        run(lanes_op("kv_score", "kv_score_lanes", a.head_dim), "", {{vulkan_format(p.k->format), s.kind, a.head_dim, flags}}, push, bound,
+        run(lanes_shader(m_device.limits(), "kv_score", "kv_score_lanes", a.head_dim), "",
+            {{vulkan_format(p.k->format), s.kind, a.head_dim, flags}}, push, bound,
             {m_device.candidate().software ? kSoftSplits : kScoreGroups, a.n_kv_heads});
     });
 }

@@ -25,6 +25,7 @@ public:
     Result<bool> time_kernels(bool on) override;
     void begin_op(uint32_t op) override { m_stream.begin_op(op); }
     std::vector<KernelTime> take_kernel_times() override;
+    KernelChoice attention_choice(const AttentionArgs& a, const KvSlots& slots) const override;
     const VulkanStream& stream() const { return m_stream; }
     uint64_t scratch_bytes(const ScratchShape& shape) const override;
     void set_scratch(const Buffer& buffer, uint64_t offset, const ScratchShape& shape) override;
@@ -83,8 +84,6 @@ private:
     VulkanBinding queries_of(const AttentionArgs& a, const Tensor& q, const Tensor& bias, const KvSlots& slots);
     VulkanBinding view_of(const AttentionArgs& a, const KvSlots& slots) const;
     VulkanBinding angles_of(const AttentionArgs& a, const KvSlots& slots) const;
-    const char* lanes_op(const char* op, const char* lanes_name, uint32_t head_dim) const;
-    uint32_t few_rows(const AttentionArgs& a) const;
     bool sums() const { return m_device.limits().uses & use_sums; }
 
     VulkanDevice m_device;

@@ -14,7 +14,7 @@ export KS_TEST_BACKEND=vulkan
 export MESA_SHADER_CACHE_DIR="${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}" XDG_CACHE_HOME=/dev/null
 [ "${2:-}" != faults ] || exec "$1/test_faults" -tc="faults: the n-th call of a GPU*"
 few="embed,rmsnorm,rope,rotate,glu,add,softcap,argmax,matmul: targets*,attention: head sizes and groups"
-"$1/test_backends" -tc="$few,vulkan*,kv_write,kv_score"
+"$1/test_backends" -tc="$few,vulkan*,kernel times*,kv_write,kv_score"
 "$1/test_kv" -tc="select: pages*,select: of equal*"
 "$1/test_model" -tc="model: every*,pinned*"
 "$1/test_api" -tc="C API: tokens are fed*"
@@ -24,6 +24,6 @@ KNAPSACK_VULKAN_LIMITS=pi5 "$1/test_backends" -tc="matmul: targets*,attention: h
 for way in dots halves sums matrices; do # where the device has it; otherwise as a Pi 5
     KNAPSACK_VULKAN_LIMITS=$way "$1/test_backends" -tc="rmsnorm,matmul: targets*,matmul: inputs*,attention: head sizes and groups"
 done
-KNAPSACK_VULKAN_LIMITS=sums "$1/test_backends" -tc="attention: few*,attention: many*"
+KNAPSACK_VULKAN_LIMITS=sums "$1/test_backends" -tc="attention: few*,attention: many*,kernel times*"
 KNAPSACK_VULKAN_LIMITS=fast "$1/test_model" -tc="model: every*"
 KNAPSACK_VULKAN_LIMITS=tiny_discrete "$1/test_backends" -tc="embed,matmul: targets*,attention: cache formats*"

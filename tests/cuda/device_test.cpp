@@ -62,6 +62,50 @@ TEST_CASE("cuda: steps that are alike become a graph, and see what is new in the
     backend.free(buffer);
 }
 
+TEST_CASE("cuda: kernels are timed by name, in graphs too, with the same results as without")
+{
+    CudaBackend backend;
+    REQUIRE(backend.open(find_cuda_devices()[0]).ok());
+    Buffer buffer = backend.alloc(4096).value();
+    const Tensor x = row(buffer, 0, 64), b = row(buffer, 1024, 64);
+    std::vector<float> start(64, 0.25f), out(64), plain;
+    backend.upload(buffer, 1024, start.data(), 256);
+    for (bool timed : {false, true, true, false}) {
+        CAPTURE(timed);
+        REQUIRE(backend.time_kernels(timed).ok());
+        const uint64_t graphs = backend.stream().n_graphs_launched();
+        for (int step = 0; step < 4; step++) {
+            backend.begin_op(3);
+            backend.upload(buffer, 0, start.data(), 256);
+            for (int i = 0; i < 10; i++) {
+                backend.begin_op(1);
+                backend.add({1, 64, 1}, x, b);
+                backend.begin_op(2);
+                backend.softcap({64, 30.f}, x);
+            }
+            backend.begin_op(3);
+            backend.download(out.data(), buffer, 0, 256);
+            if (plain.empty()) plain = out;
+            CHECK(out == plain);
+            backend.add({1, 64, 1}, x, b); // a segment that is too short for a graph
+            CHECK(backend.sync().ok());
+        }
+        CHECK(backend.stream().n_graphs_launched() - graphs == 3);
+        const std::vector<KernelTime> times = backend.take_kernel_times();
+        CHECK(times.size() == (timed ? 4 : 0));
+        for (const KernelTime& t : times) {
+            CHECK(t.kernel == (t.op == 1 ? "add" : t.op == 2 ? "softcap" : t.n_dispatches == 8 ? "copy" : "add"));
+            CHECK(t.n_dispatches == (t.op < 3 ? 40 : t.kernel == "copy" ? 8 : 4));
+            CHECK(t.seconds > 0);
+            CHECK(t.seconds < 10);
+        }
+        CHECK(backend.take_kernel_times().empty());
+    }
+    backend.free(buffer);
+    CHECK(KernelLabel("matmul", Format::q8_0).text() == "matmul q8_0");
+    CHECK(KernelLabel("attention_decode", Format::q8, Format::f16).text() == "attention_decode q8 f16");
+}
+
 TEST_CASE("cuda: a machine without a device, or without a driver, has none")
 {
     CHECK(is_listed());

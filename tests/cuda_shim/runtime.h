@@ -4,6 +4,8 @@
 
 #include "intrinsics.h"
 
+#include <chrono>
+
 enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2, cudaErrorNoDevice = 100 };
 enum cudaMemcpyKind { cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
@@ -184,6 +186,47 @@ inline cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
     delete stream;
     cudashim::count(-1);
+    return cudaSuccess;
+}
+// Events have the host's time.
+struct CUevent_st {
+    double milliseconds = 0;
+};
+using cudaEvent_t = CUevent_st*;
+constexpr unsigned cudaEventRecordDefault = 0, cudaEventRecordExternal = 1;
+inline cudaError_t cudaEventCreate(cudaEvent_t* event)
+{
+    if (cudashim::refused()) return cudaErrorMemoryAllocation;
+    *event = new CUevent_st;
+    cudashim::count(1);
+    return cudaSuccess;
+}
+inline cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    delete event;
+    cudashim::count(-1);
+    return cudaSuccess;
+}
+// As the runtime has it, the external flag goes with a capture only, and without it a captured event is not recorded.
+inline cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags)
+{
+    if (cudashim::refused()) return cudaErrorMemoryAllocation;
+    if ((flags == cudaEventRecordExternal) != (stream->captured != nullptr)) return cudaErrorInvalidValue;
+    cudashim::enqueue(stream, [=] {
+        const auto now = std::chrono::steady_clock::now().time_since_epoch();
+        event->milliseconds = std::chrono::duration<double, std::milli>(now).count();
+    });
+    return cudaSuccess;
+}
+inline cudaError_t cudaEventSynchronize(cudaEvent_t)
+{
+    if (cudashim::refused()) return cudaErrorMemoryAllocation;
+    return cudaSuccess;
+}
+inline cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end)
+{
+    if (cudashim::refused()) return cudaErrorMemoryAllocation;
+    *milliseconds = float(end->milliseconds - begin->milliseconds);
     return cudaSuccess;
 }
 inline cudaError_t cudaStreamSynchronize(cudaStream_t)
