@@ -124,7 +124,7 @@ ADDED = {
         ("runtime/kv/retain/policies.h", "behind", "Score score_position,", " score_oldest,"),
         ("runtime/kv/retain/retain.cpp", "in front of", '    {"sink", ', '    {"oldest", signal_none, false, false, false, false, true, false, true, 0, score_oldest},\n')],
     "a selector": [("runtime/kv/select/select.cpp", "in front of", '    {"quest", ', '    {"pairs", select_soft, 2, 16, 0, true, 1, false, signal_none},\n')],
-    "a chat frame": [("runtime/text/chat_template.cpp", "in front of", '    {"chatml", ', FRAME)],
+    "a chat template": [("runtime/text/chat_template.cpp", "in front of", '    {"chatml", ', FRAME)],
     "an option": [("tools/commands/chat.cpp", "in front of", '        table.add_flag("--no-stats"', '        table.add({"--at-most", "N", "as -n", [this](const Value& v) { return has_n_predict = true, v.number(-1, INT32_MAX, &n_predict); }});\n')],
     "a command": [("tools/commands/greet.cpp", COMMAND), ("tools/commands/list.h", "in front of", "    X(report)", "    X(greet) \\\n")],
 }
