@@ -1,4 +1,4 @@
-// out[r] = the lowest index of the largest x[r], one workgroup per row
+// best[r] = the lowest index of the largest x[r], one workgroup per row
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "shaders/util.glsl"

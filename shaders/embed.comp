@@ -18,7 +18,7 @@ void main()
     TAKE(a)
     TAKE(part)
     uint t = gl_WorkGroupID.x, row = ids[t] - part.first_row;
-    if (row >= part.n_rows) return; // another part has it
+    if (row >= part.n_rows) return; // the row is in another part of the table
     uint stride = half_words + tile_rows * words, tile = row / tile_rows * (a.dim / block) * stride;
     for (uint k = THREAD; k < a.dim; k += n_threads)
         y[t * a.dim + k] = value(tile + k / block * stride, row % tile_rows, k % block) * a.scale;

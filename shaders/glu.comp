@@ -1,4 +1,4 @@
-// y = act(gate) * up
+// Gated linear unit: y = act(gate) * up, act is SiLU or GELU.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "shaders/util.glsl"
@@ -14,7 +14,7 @@ void main()
     TAKE(a)
     for (uint i = gl_GlobalInvocationID.x; i < a.n; i += THREADS_OF_ALL) {
         float g = gate[i];
-        // (1 + tanh z) / 2 is sigmoid(2 z); 1.5957692 is 2 sqrt(2 / pi)
+        // GELU's (1 + tanh z) / 2 is sigmoid(2 z). The factor is 2 sqrt(2 / pi).
         float z = a.act == act_silu ? g : 1.5957691f * (g + 0.044715f * g * g * g);
         y[i] = g * sigmoid(z) * up[i];
     }

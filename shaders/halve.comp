@@ -1,12 +1,12 @@
-// Activations in f16, each token's divided by its largest: what matmul_halves multiplies. One workgroup per token.
-// twin: none, CUDA has faster products of bytes
+// Converts activations to f16 for matmul_halves.comp. Each token is divided by its largest magnitude. One workgroup per token.
+// twin: none, int8 products are faster on CUDA devices
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "shaders/util.glsl"
 
 layout(push_constant) uniform Block { MatmulArgs a; } pushed;
 ARGS(MatmulArgs, a)
-layout(binding = 0) writeonly buffer Halves { uint halves[]; }; // (n_tokens, cols / 2) pairs, then (n_tokens) f32 that they are times
+layout(binding = 0) writeonly buffer Halves { uint halves[]; }; // (n_tokens, cols / 2) pairs of f16, then (n_tokens) scales in f32
 layout(binding = 1) readonly buffer X { float x[]; };           // (n_tokens, cols)
 
 shared float tops[n_threads];

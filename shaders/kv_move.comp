@@ -1,9 +1,10 @@
-// Copies rows as they are, or encodes plain ones: one thread per row, or one workgroup per group of rows that are coded together
+// Moves rows of the cache: copies rows of equal formats, encodes plain rows into coded ones.
+// One thread per row, or one workgroup per group of rows that are coded together.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "shaders/util.glsl"
 
-layout(constant_id = 0) const uint format = 0u; // of `to`
+layout(constant_id = 0) const uint format = 0u; // the format of `to`
 layout(constant_id = 1) const uint head_dim = 64u;
 layout(constant_id = 2) const uint from_format = 0u;
 
@@ -28,7 +29,7 @@ float source_value(uint i) { return row_value(from_format, source, 0u, i, head_d
 
 shared uint ranges[codec_max_dim];
 
-// The first of the dims whose fields are in word j of a plane (kernels/common/codecs.h), and how far apart they are.
+// The first of the dimensions that have a field in word j of a plane (kernels/common/codecs.h), and the step between them.
 uvec2 dims_of_word(uint j, uint bits)
 {
     uint base = min(j / (2u * bits), head_dim / 64u) * 64u, n = min(64u, head_dim - base);
@@ -44,7 +45,7 @@ uvec2 dims_of_word(uint j, uint bits)
     return uvec2(base + at, n * bits / 32u);
 }
 
-// The rows of one group, whose moves begin at `move`: codes of a group, or rows from anywhere.
+// Moves one group. Its moves begin at `move`. The source is a group of the same format, or plain rows from anywhere.
 void move_group(uint move, uint words)
 {
     uint group = (moves[2u * move + 1u] - to.first_row) / kivi_rows, begin = group * words, most = words > 3u * head_dim ? 15u : 3u;

@@ -1,4 +1,4 @@
-// y[i] = row rows[i], one thread per value
+// y[i] = cache row rows[i], dequantized. One thread per value.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "shaders/util.glsl"
@@ -13,7 +13,7 @@ layout(binding = 0) writeonly buffer Y { float y[]; };    // (n, head_dim)
 layout(binding = 1) readonly buffer From { uint w[]; };   // (part.n_rows, head_dim) f32, f16 or coded
 layout(binding = 2) readonly buffer Rows { uint rows[]; }; // (n)
 
-float x[1]; // nothing is encoded here
+float x[1]; // cache.glsl names x and row, but nothing is encoded here
 uint row[1];
 #include "shaders/cache.glsl"
 

@@ -1,4 +1,4 @@
-// Stores the heads of the chunk's tokens: one thread per value, or per row where it is encoded
+// Stores the keys or values of a chunk in the cache. One thread per value of a plain row, one thread per coded row.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "shaders/util.glsl"
@@ -13,15 +13,15 @@ ARGS(CachePart, part)
 layout(binding = 0) buffer To { uint w[]; };                // (n_kv_heads * n_rows, head_dim) f32, f16 or coded
 layout(binding = 1) readonly buffer X { float x[]; };       // (n_tokens, n_kv_heads * head_dim)
 layout(binding = 2) readonly buffer Table { uint table[]; }; // slots
-layout(binding = 3) readonly buffer View { uint view[]; };   // (n_kv_heads, view_words)
+layout(binding = 3) readonly buffer View { uint view[]; };   // (n_kv_heads, view_words) head layouts
 
-uint from = 0u; // where the head begins in x
+uint from = 0u; // the head's first value in x
 uint row[head_dim + 4u];
 #undef VALUE
 #define VALUE(i) x[from + (i)]
 #include "shaders/store.glsl"
 
-// Of token i / n_kv_heads, head i % n_kv_heads.
+// The row of head i % n_kv_heads of token i / n_kv_heads.
 uint row_of(uint i)
 {
     uint h = i % a.n_kv_heads, t = i / a.n_kv_heads, index = view[h * view_words + view_before] + t;

@@ -1,5 +1,6 @@
-// Eight neighbours that all threads of a subgroup want: each lane reads one and tells it. Where nothing is known of subgroups
-// (lanes is 0) every thread reads all. Before it is included: the constant `lanes`. Subgroups come here with all their threads.
+// Reads eight consecutive values that all threads of a subgroup need. Each lane reads one, and shuffles pass it to the others.
+// If the subgroup size is unknown (lanes is 0), every thread reads all eight.
+// The includer declares the constant `lanes`. All threads of a subgroup must be active.
 #ifdef LANES
 #define TOLD(read, i) (lanes == 4u ? subgroupShuffle(read[(i) / 4u], (i) % 4u) : subgroupShuffle(read[0], i))
 #define READ_EIGHT(read, array, at)                                           \

@@ -1,5 +1,6 @@
-// y = x W^T, or y += x W^T. A few tokens: matvec.glsl. Many: one workgroup per 32 rows and 32 tokens, whose weights are decoded once
-// into shared memory.
+// y = x W^T, or y += x W^T, in f32.
+// Up to 8 tokens: matvec.glsl. More tokens (tiled): one workgroup per 32 rows and 32 tokens.
+// A tiled workgroup decodes its weights once into shared memory.
 // variants: FORMATS
 // also with LANES
 #version 450
@@ -10,7 +11,7 @@
 #endif
 #include "shaders/util.glsl"
 
-layout(constant_id = 0) const uint few = 1u; // tokens of a workgroup, 8 at most; 0: many
+layout(constant_id = 0) const uint few = 1u; // tokens of a workgroup, 8 at most; 0: tiled
 
 layout(push_constant) uniform Block { MatmulArgs a; RowRange part; } pushed;
 ARGS(MatmulArgs, a)
@@ -30,8 +31,8 @@ AS_TEXELS(2, x_texels)
 #endif
 #include "shaders/product.glsl"
 
-const uint side = 32u; // rows, tokens and cols of what is in shared memory
-shared float room[2u * side * (side + 1u)]; // few: (few * n_tiles, n_threads) sums; many: weights, then activations, (side, side + 1) each
+const uint side = 32u; // rows, tokens and columns of the tiles in shared memory
+shared float room[2u * side * (side + 1u)]; // matvec: (few * n_tiles, n_threads) sums; tiled: weights, then activations, (side, side + 1) each
 
 #include "shaders/matvec.glsl"
 

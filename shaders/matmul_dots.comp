@@ -1,14 +1,15 @@
-// y = x W^T, or y += x W^T, of activations in int8 (quantize): four products in one instruction. A few tokens: a workgroup has a
-// tile of eight rows, sixteen threads a row. Many: 64 rows and 64 tokens, two groups of 32 values of each in shared memory at a time.
+// y = x W^T, or y += x W^T, with int8 activations (quantize.comp) and integer dot products of four values.
+// Up to 8 tokens (matvec): one workgroup per tile of eight rows, sixteen threads per row.
+// More tokens (tiled): one workgroup per 64 rows and 64 tokens. Two groups of 32 values of each are in shared memory at a time.
 // variants: QUANTISED
-// twin: none by itself, kernels/cuda/matmul.cu has it beside the products in f32
+// twin: none of its own, kernels/cuda/matmul.cu has the int8 kernels beside the f32 kernels
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_spirv_intrinsics : require
 #include "shaders/util.glsl"
 
-layout(constant_id = 0) const uint few = 1u; // tokens of a workgroup, 8 at most; 0: many
+layout(constant_id = 0) const uint few = 1u; // tokens of a workgroup, 8 at most; 0: tiled
 
 layout(push_constant) uniform Block { MatmulArgs a; RowRange part; } pushed;
 ARGS(MatmulArgs, a)
@@ -20,20 +21,20 @@ layout(binding = 2) readonly buffer Acts { uint acts[]; }; // (cols / 32, n_toke
 #include "shaders/product.glsl"
 #include "shaders/units.glsl"
 
-// OpSDotKHR of two words of four signed bytes: no extension of GLSL that old compilers know has it.
+// OpSDotKHR, the dot product of two words of four signed bytes. The GLSL extension for it is unknown to older compilers.
 spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [6018, 6019], id = 4450)
 int dot_bytes(uint x, uint y, spirv_literal int packed_bytes);
 
-const uint side = 64u;       // rows, and tokens, of a workgroup where there are many
-const uint groups = 2u;      // of 32 values
-const uint group_quads = 3u; // levels, then two scales and two offsets; of activations: values, two scales, two sums
-shared uvec4 ws[groups * side * group_quads], xs[groups * side * group_quads]; // few: ws is (few, n_threads) sums
+const uint side = 64u;       // rows and tokens of a tiled workgroup
+const uint groups = 2u;      // groups of 32 values in shared memory at a time
+const uint group_quads = 3u; // weights: levels, then two scales and two offsets; activations: values, then two scales and two sums
+shared uvec4 ws[groups * side * group_quads], xs[groups * side * group_quads]; // matvec: ws has (few, n_threads) sums
 
 int dot_quads(uvec4 p, uvec4 q) { return dot_bytes(p.x, q.x, 0) + dot_bytes(p.y, q.y, 0) + dot_bytes(p.z, q.z, 0) + dot_bytes(p.w, q.w, 0); }
 
 uvec4 quad_of_acts(uint at) { return uvec4(acts[at], acts[at + 1u], acts[at + 2u], acts[at + 3u]); }
 
-// The levels of half a unit.
+// The levels of one half of a unit.
 uvec4 quad_of_levels(uint which) { return uvec4(levels(4u * which), levels(4u * which + 1u), levels(4u * which + 2u), levels(4u * which + 3u)); }
 
 void multiply_few()
@@ -63,7 +64,7 @@ void multiply_few()
     }
 }
 
-// Thread i brings group i / side of row i % side and of that token.
+// Thread i loads group i / side of row i % side and of token i % side.
 void load_groups(uint first_unit)
 {
     uint i = THREAD % side, u = first_unit + THREAD / side, row = gl_WorkGroupID.x * side + i, t = gl_WorkGroupID.y * side + i;
@@ -80,7 +81,7 @@ void load_groups(uint first_unit)
         [[unroll]] for (uint j = 0u; j < group_quads; j++) xs[to + j] = quad_of_acts((u * a.n_tokens + t) * act_words + 4u * j);
 }
 
-// A thread has every sixteenth of the rows and every eighth of the tokens.
+// A thread computes every sixteenth row of every eighth token.
 void multiply_many()
 {
     uint my_row = THREAD % 16u, my_t = THREAD / 16u;

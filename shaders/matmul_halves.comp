@@ -1,9 +1,10 @@
-// y = x W^T, or y += x W^T, of many tokens whose activations are in f16 (halve). A workgroup has 64 rows and 64 tokens, of which 32 values
-// each are in shared memory at a time. In f16, two at once, the levels of weights are multiplied: their sums over 16 values become f32
-// before they are scaled. Cooperative matrices multiply the weights themselves and sum in f32.
+// y = x W^T, or y += x W^T, for more than 8 tokens with f16 activations (halve.comp).
+// One workgroup per 64 rows and 64 tokens. 32 values of each are in shared memory at a time.
+// Without MATRICES: the levels of weights are multiplied as pairs of f16. A sum over 16 values becomes f32 before it is scaled.
+// With MATRICES: cooperative matrices multiply the dequantized weights in f16 and sum in f32.
 // variants: QUANTISED
 // also with MATRICES
-// twin: none, CUDA has faster products of bytes
+// twin: none, int8 products are faster on CUDA devices
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
@@ -20,14 +21,14 @@ ARGS(MatmulArgs, a)
 ARGS(RowRange, part)
 layout(binding = 0) buffer Y { float y[]; };                  // (n_tokens, rows)
 layout(binding = 1) readonly buffer W { uint w[]; };          // (part.n_rows, cols) tiles
-layout(binding = 2) readonly buffer Halves { uint halves[]; }; // (n_tokens, cols / 2) pairs, then (n_tokens) f32 that they are times
+layout(binding = 2) readonly buffer Halves { uint halves[]; }; // (n_tokens, cols / 2) pairs of f16, then (n_tokens) scales in f32
 
 #include "shaders/product.glsl"
 #include "shaders/units.glsl"
 
-const uint side = 64u, unit_words = 16u; // rows, and tokens; words of 32 values
-const uint stride = 20u;                 // words of a row in shared memory: a multiple of 16 bytes whose lanes meet in no bank
-shared uint ws[side * stride], xs[side * stride]; // values, then two scales and two offsets; of activations two sums
+const uint side = 64u, unit_words = 16u; // rows and tokens of a workgroup; words of 32 values
+const uint stride = 20u;                 // words of a row in shared memory: a multiple of 16 bytes without bank conflicts
+shared uint ws[side * stride], xs[side * stride]; // weights: values, then two scales and two offsets; activations: values, then two sums
 
 float token_scale(uint t) { return uintBitsToFloat(halves[a.n_tokens * (a.cols / 2u) + t]); }
 
@@ -64,7 +65,7 @@ void load_tokens(uint i, uint u)
     [[unroll]] for (uint j = 0u; j < 2u; j++) xs[i * stride + unit_words + j] = floatBitsToUint(sums[j]);
 }
 
-// Half of the threads bring weights, the others activations.
+// Half of the threads load weights, the others activations.
 void load(uint u)
 {
     if (THREAD < side)
@@ -74,12 +75,12 @@ void load(uint u)
 }
 
 #ifdef MATRICES
-layout(constant_id = 0) const uint m = 16u; // tokens of a matrix
-layout(constant_id = 1) const uint n = 16u; // rows
+layout(constant_id = 0) const uint m = 16u; // tokens of a cooperative matrix
+layout(constant_id = 1) const uint n = 16u; // rows of weights
 layout(constant_id = 2) const uint depth = 16u;
-layout(constant_id = 3) const uint width = 32u; // threads of a subgroup
+layout(constant_id = 3) const uint width = 32u; // subgroup size
 
-// A subgroup has n_high matrices of tokens and n_wide of rows.
+// A subgroup computes n_high * n_wide matrices: n_high along the tokens, n_wide along the rows.
 const uint n_each = (side / m) * (side / n) * width / n_threads, n_wide = n_each < side / n ? n_each : side / n, n_high = n_each / n_wide;
 shared float results[n_threads / width * m * n];
 
@@ -90,7 +91,7 @@ void main()
     uint row0 = gl_SubgroupID * n_wide % (side / n), t0 = gl_SubgroupID * n_wide / (side / n) * n_high;
     coopmat<float, gl_ScopeSubgroup, m, n, gl_MatrixUseAccumulator> sum[n_high * n_wide];
     [[unroll]] for (uint i = 0u; i < n_high * n_wide; i++) sum[i] = coopmat<float, gl_ScopeSubgroup, m, n, gl_MatrixUseAccumulator>(0.f);
-    for (uint i = THREAD; i < side * stride; i += n_threads) ws[i] = xs[i] = 0u; // rows and tokens that are not there
+    for (uint i = THREAD; i < side * stride; i += n_threads) ws[i] = xs[i] = 0u; // for rows and tokens beyond the end
     barrier();
     for (uint u = 0u; u < a.cols / 32u; u++) {
         load(u);
@@ -121,7 +122,7 @@ void main()
 }
 
 #else
-// A thread has every sixteenth of the rows and every eighth of the tokens.
+// A thread computes every sixteenth row of every eighth token.
 void main()
 {
     TAKE(a)
@@ -129,7 +130,7 @@ void main()
     uint my_row = THREAD % 16u, my_t = THREAD / 16u;
     float sum[32];
     [[unroll]] for (uint i = 0u; i < 32u; i++) sum[i] = 0.f;
-    for (uint i = THREAD; i < side * stride; i += n_threads) ws[i] = xs[i] = 0u; // rows and tokens that are not there
+    for (uint i = THREAD; i < side * stride; i += n_threads) ws[i] = xs[i] = 0u; // for rows and tokens beyond the end
     barrier();
     for (uint u = 0u; u < a.cols / 32u; u++) {
         load(u);

@@ -1,10 +1,11 @@
-// The products of a few tokens. A thread has a row in each of n_tiles tiles and one in n_splits of its units of 32 values; what
-// it needs of x is read once for all its rows. Where a subgroup is known to be `lanes` threads wide these read x together and
-// tell each other: on a processor a lane's own load of what all need is as slow as a load of as many values as there are lanes.
+// Products of up to 8 tokens. A thread has one row in each of n_tiles tiles, and one in n_splits of the row's units of 32 values.
+// It reads the values of x once for all its rows.
+// If the subgroup size is known (`lanes`), the threads of a subgroup read x together and exchange the values by shuffles.
+// On a CPU, loading one value that all lanes need is as slow as loading a different value in each lane.
 #include "shaders/units.glsl"
 
 layout(constant_id = 1) const uint n_splits = 16u; // threads that share a row
-layout(constant_id = 2) const uint n_tiles = 1u;   // of a thread; few * n_tiles is 16 at most
+layout(constant_id = 2) const uint n_tiles = 1u;   // per thread; few * n_tiles is 16 at most
 
 const uint max_few = 8u, max_sums = 16u, unit = 32u;
 #ifdef LANES
@@ -18,6 +19,7 @@ float x_read[max_few * 8u];
 
 #define TOKENS [[unroll]] for (uint t = 0u; t < few; t++)
 
+// Value i of token t's unit, from the lane that read it.
 #ifdef LANES
 float told(uint t, uint i) { return subgroupShuffle(x_read[t * n_reads + i / lanes], i % lanes); }
 #else
@@ -37,7 +39,7 @@ void read_x(uint first_token, uint k)
     }
 }
 
-// Of a unit with token t's values; sums: those of x over its halves.
+// The product of a unit and token t's values. sums: the sums of these values over the halves of the unit.
 float unit_product(uint t, vec2 sums)
 {
     vec2 product = vec2(0.f);
@@ -47,7 +49,7 @@ float unit_product(uint t, vec2 sums)
     return sum;
 }
 
-// Of x over the halves of token t's unit.
+// The sums of token t's values over the halves of the unit.
 vec2 half_sums(uint t)
 {
     vec2 sums = vec2(0.f);
@@ -61,7 +63,7 @@ vec2 half_sums(uint t)
     return sums;
 }
 
-// Formats without blocks may end within a unit.
+// The product of the columns after the last whole unit. Only formats of single values have such columns.
 float rest_product(uint t, uint tile, uint r)
 {
     float sum = 0.f;
@@ -71,14 +73,14 @@ float rest_product(uint t, uint tile, uint r)
 
 void multiply_few()
 {
-    // Neighbours have neighbouring blocks, but where they read x together: there they have the same.
+    // Neighbouring threads have neighbouring units. Threads that read x together have the same unit.
     uint r = THREAD % tile_rows, place = THREAD / tile_rows, n_places = n_threads / tile_rows / n_splits;
     uint split = lanes == 0u ? place % n_splits : place / n_places, row_place = lanes == 0u ? place / n_splits : place % n_places;
     uint first = (gl_WorkGroupID.x * n_places + row_place) * n_tiles, last = (part.n_rows - 1u) / tile_rows;
     uint first_token = gl_WorkGroupID.y * few;
     float sum[max_sums];
     [[unroll]] for (uint i = 0u; i < few * n_tiles; i++) sum[i] = 0.f;
-    // Neighbours take turns with the units of a row; on a processor each has a stretch of it.
+    // The splits of a row interleave its units. On a CPU each split has consecutive units.
     uint n_units = a.cols / unit, each = lanes == 0u ? 1u : (n_units + n_splits - 1u) / n_splits;
     uint begin = split * each, end = lanes == 0u ? n_units : min(begin + each, n_units);
     for (uint u = begin; u < end; u += lanes == 0u ? n_splits : 1u) {

@@ -1,4 +1,4 @@
-// What the shaders of y = x W^T share. Before it is included: args `a` and `part`, the buffers y and w.
+// Helpers of the shaders of y = x W^T. The includer declares the arguments `a` and `part` and the buffers y and w.
 #include "kernels/common/formats.h"
 
 uint block_at(uint tile, uint k) { return (tile * (a.cols / block) + k / block) * (half_words + tile_rows * words); }

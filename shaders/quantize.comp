@@ -1,5 +1,5 @@
-// Activations in int8, blocks of 32 with a scale for each half: what matmul_dots multiplies. A thread has a half.
-// twin: none by itself, kernels/cuda/matmul.cu has it beside the products
+// Quantises activations to int8 for matmul_dots.comp: blocks of 32 values with one scale per half. One thread per half.
+// twin: none of its own, kernels/cuda/matmul.cu has the kernel beside the products
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require

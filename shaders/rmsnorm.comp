@@ -1,4 +1,4 @@
-// y[r] = x[first_row + r], divided by its rms, * w, one workgroup per row
+// RMSNorm: y[r] = x[first_row + r] / rms(x[first_row + r]) * w. One workgroup per row.
 // also with SUMS
 #version 450
 #extension GL_GOOGLE_include_directive : require
@@ -15,7 +15,7 @@ layout(binding = 2) readonly buffer W { float w[]; };  // (dim)
 
 shared float part[n_threads];
 
-// Of x over all threads.
+// The sum of x over all threads.
 float sum_of(float x)
 {
 #ifdef SUMS

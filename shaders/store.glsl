@@ -1,4 +1,4 @@
-// Writing rows of a cache, whose words are `w`. Neighbours may share a word, so its bytes and halves are put one by one.
+// Writes rows of a cache with the words `w`. Neighbouring threads may share a word, so bytes and halves are stored by atomics.
 #include "shaders/cache.glsl"
 
 void put_bits(uint at, uint shift, uint mask, uint bits)
@@ -7,7 +7,7 @@ void put_bits(uint at, uint shift, uint mask, uint bits)
     atomicOr(w[at], bits << shift);
 }
 
-// The codes in `row` become row r of n_rows.
+// Stores the codes in `row` as row r of n_rows.
 void store_row(uint format, uint n_rows, uint r, uint d)
 {
     uint bytes = row_bytes(format, d), words = bytes / 4u, n_tail = bytes % 4u;
@@ -18,7 +18,7 @@ void store_row(uint format, uint n_rows, uint r, uint d)
     }
 }
 
-// Encodes VALUE(0 .. d - 1) as row r of n_rows; format is a codec's.
+// Encodes VALUE(0) .. VALUE(d - 1) as row r of n_rows. `format` is a codec.
 void encode_row(uint format, uint n_rows, uint r, uint d)
 {
     uint nth = first_codec;
@@ -28,7 +28,7 @@ void encode_row(uint format, uint n_rows, uint r, uint d)
     store_row(format, n_rows, r, d);
 }
 
-// Value i of row r of a plain cache; of halves that share a word, the even one is called for, too.
+// Stores value i of row r of a plain cache. In f16 with an even d, the call for an even i stores the pair (i, i + 1).
 void store_value(uint format, uint r, uint i, uint d)
 {
     uint at = r * d + i;

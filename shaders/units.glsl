@@ -1,6 +1,7 @@
-// Weights by units of 32 values, each word of which is read once: value i of a unit is scale[i / 16] * level(i) + least[i / 16].
-// Before it is included: kernels/common/formats.h. take_unit reads unit s of the block at word `at`, of row r of its tile. levels(j)
-// are those of values 4 j to 4 j + 3, signed bytes of a word; formats without blocks have none.
+// Weights in units of 32 values. Each word of a unit is read once. Value i of a unit is scale[i / 16] * level(i) + least[i / 16].
+// kernels/common/formats.h must be included before.
+// take_unit(at, r, s) reads unit s of row r of the tile-block at word `at`.
+// levels(j) has the levels of values 4 j .. 4 j + 3 as signed bytes. Formats of single values (f32, f16, bf16) have level() only.
 uint low[8], high[8];
 vec2 scale, least;
 

@@ -1,16 +1,17 @@
-// What the shaders share. Every workgroup has as many threads as the least device can run; sums over threads go through
-// shared memory, so that no shader cares how wide a subgroup is.
+// Helpers of all shaders. A workgroup has 128 threads, which every Vulkan device can run.
+// Sums over threads go through shared memory, so the subgroup size does not matter.
 #include "kernels/common/parts.h"
 
 const uint n_threads = 128u;
 layout(local_size_x = 128) in;
 
-// lavapipe compiles a shader anew for the values of push constants that decide a branch or a loop, at every dispatch, and in some
-// versions loses track of its memory as it does. Arguments that come out of shared memory are none to it. Elsewhere: plain copies.
+// lavapipe recompiles a shader at a dispatch for the values of push constants that decide a branch or a loop.
+// Some versions leak memory when they do. Arguments that go through shared memory are hidden from this optimisation.
+// Other devices use plain copies.
 layout(constant_id = 4) const uint hides_args = 0u;
 #ifdef LANES
-layout(constant_id = 5) const uint lanes = 8u; // threads of a subgroup: 4, 8 or 16
-// Binding i is to be seen as texels of a word, too, under another name.
+layout(constant_id = 5) const uint lanes = 8u; // subgroup size: 4, 8 or 16
+// Declares the buffer of binding i a second time, as a texel buffer of words.
 #define AS_TEXELS(i, name) layout(binding = 16 + i) uniform usamplerBuffer name;
 #define TEXEL(name, i) texelFetch(name, int(i)).x
 #else
@@ -28,10 +29,10 @@ const uint lanes = 0u;
 #define THREAD gl_LocalInvocationID.x
 #define THREADS_OF_ALL (n_threads * gl_NumWorkGroups.x)
 
-const float none = -1e30f; // a logit that nobody has; no shader needs infinities
+const float none = -1e30f; // a masked slot's logit; finite, so that no shader needs infinities
 const float log2e = 1.442695041f;
 
-// 2^x within 2 units in the last place, the same on every device; 0 below 2^-126.
+// 2^x with an error of at most 2 ulp, the same bits on every device. 0 where the result is below 2^-126.
 float power_of_two(float x)
 {
     if (x < -126.f) return 0.f;
@@ -46,7 +47,7 @@ float power_of_two(float x)
     return n > 127.f ? p * 2.f * uintBitsToFloat(254u << 23) : p * uintBitsToFloat(uint(int(n) + 127) << 23);
 }
 
-// log2(x) of a normal positive x.
+// log2(x) of a positive normal x.
 float log_of_two(float x)
 {
     int n = int(floatBitsToUint(x) >> 23) - 127;
@@ -65,7 +66,7 @@ float exponential(float x)
 {
     x = min(88.f, max(-87.f, x));
     float n = floor(x * log2e + 0.5f);
-    // ln 2 in two parts, the first of which times n is exact
+    // ln 2 is split into two parts; n times the first part is exact
     float f = (x - n * 0.693145752f) - n * 1.42860677e-6f;
     return power_of_two(n + f * log2e);
 }

@@ -14,12 +14,12 @@ constexpr uint32_t kLocalSize = 17, kStorageBuffer = 12, kUniformConstant = 0, k
                    kNone = ~0u;
 constexpr size_t kHeader = 5; // words
 
-// A shader's instructions. Nothing is noted of them, for a pipeline may be made while tokens are decoded, where nothing is allocated.
+// A shader's instructions. There is no index of them: a pipeline may be created during decode, which must not allocate.
 struct Instructions {
     const uint32_t* words;
     size_t n_words;
 
-    // The first instruction of a kind from `at` on whose words have these values, of which kNone stands for any; or the end.
+    // The first instruction from `at` on with this opcode and these operands, or the end. kNone matches any operand.
     size_t find(size_t at, uint32_t code, uint32_t first, uint32_t second = kNone, uint32_t third = kNone) const
     {
         const uint32_t wanted[] = {first, second, third};

@@ -1,4 +1,4 @@
-// What the host must know of a shader, read from its SPIR-V.
+// Facts about a shader that the host needs, read from its SPIR-V.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +11,10 @@ constexpr uint32_t kFirstTexels = 16;
 
 struct SpirvInfo {
     uint32_t n_bindings = 0; // 0 .. n_bindings - 1, all storage buffers
-    uint32_t texels = 0;     // bit per binding that is also seen as texels, which are binding kFirstTexels + i
+    uint32_t texels = 0;     // bit per binding i that is also a texel buffer, at binding kFirstTexels + i
     uint32_t written = 0;    // bit per binding that the shader may write
     uint32_t local_size = 0; // threads of a workgroup
-    bool subgroups = false;  // it looks at them
+    bool subgroups = false;  // the shader uses subgroup operations
 };
 
 SpirvInfo read_spirv(const uint32_t* words, size_t n_words);

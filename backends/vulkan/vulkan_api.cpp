@@ -7,7 +7,7 @@ namespace ks
 
 Status VulkanApi::load()
 {
-    // Never closed: drivers have threads of their own that outlive their devices.
+    // The library is never closed, because drivers have threads that outlive their devices.
     void* library = dlopen("libvulkan.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!library) library = dlopen("libvulkan.so", RTLD_NOW | RTLD_LOCAL);
     if (!library) return Status(Code::device, "Vulkan needs libvulkan.so.1, which is not installed");

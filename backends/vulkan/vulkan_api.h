@@ -1,4 +1,4 @@
-// libvulkan, opened at run time: a program that was built with Vulkan starts where there is none.
+// libvulkan, opened at run time. So a program that is built with Vulkan also starts where Vulkan is not installed.
 #pragma once
 
 #include "runtime/base/status.h"
@@ -45,7 +45,7 @@ struct VulkanApi {
     void load_device(VkDevice device);
 };
 
-// "VK_ERROR_DEVICE_LOST", or the number of what has no name here.
+// The name of a result ("VK_ERROR_DEVICE_LOST"), or its number if it has no name here.
 std::string vulkan_error(VkResult result);
 
 } // namespace ks

@@ -45,7 +45,7 @@ FeatureChain::FeatureChain(uint32_t uses)
 #endif
 }
 
-// Whether the device has every extension and every feature of what is used.
+// Whether the device has every extension and every feature that `uses` needs.
 static bool knows(const VulkanApi& vk, VkPhysicalDevice physical, const VulkanExtensions& extensions, uint32_t uses)
 {
     const FeatureChain wanted(uses);
@@ -64,7 +64,7 @@ static bool knows(const VulkanApi& vk, VkPhysicalDevice physical, const VulkanEx
     return all;
 }
 
-// The first shape that fills the sides of shaders/matmul_halves.comp and whose results have room beside them.
+// Chooses the first matrix shape that divides the tile of shaders/matmul_halves.comp and whose results fit into shared memory beside it.
 static void find_matrices(const VulkanApi& vk, VkPhysicalDevice physical, uint32_t shared_bytes, VulkanFaster& out)
 {
 #ifdef VK_KHR_cooperative_matrix
@@ -118,7 +118,7 @@ VulkanFaster find_faster(const VulkanApi& vk, VkPhysicalDevice physical, const V
     vk.GetPhysicalDeviceProperties2(physical, &properties);
     constexpr VkSubgroupFeatureFlags kSums =
         VK_SUBGROUP_FEATURE_BASIC_BIT | VK_SUBGROUP_FEATURE_ARITHMETIC_BIT | VK_SUBGROUP_FEATURE_SHUFFLE_BIT;
-    // The narrowest that holds eight: what drivers with several multiply matrices in.
+    // The smallest subgroup size of at least 8. Drivers with several sizes run cooperative matrices at this size.
     const uint32_t width = std::max(8u, widths.minSubgroupSize);
     const bool asks = (out.has & use_sums) && (widths.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT);
     if (asks && width <= widths.maxSubgroupSize && kThreads % width == 0) out.width = width;

@@ -1,4 +1,4 @@
-// What a device may have beyond Vulkan 1.1, and which of it shaders use.
+// Optional features beyond Vulkan 1.1, and which of them the shaders use.
 #pragma once
 
 #include "backends/vulkan/vulkan_api.h"
@@ -11,26 +11,27 @@ namespace ks
 using VulkanExtensions = std::vector<VkExtensionProperties>;
 bool has_extension(const VulkanExtensions& all, const char* name);
 
-// Bits of what is used. Of a way of computing that a device has and is not known to be fast at, nothing is used.
+// Bits of features. A feature is used only if the device has it and is known to be fast with it.
 enum : uint32_t {
     use_dots = 1,     // integer dot products of four bytes
     use_halves = 2,   // arithmetic in f16
-    use_sums = 4,     // sums over the threads of a subgroup
+    use_sums = 4,     // sums over a subgroup (subgroup reduce)
     use_matrices = 8, // cooperative matrices of f16 with sums in f32
 };
 
 struct VulkanFaster {
-    uint32_t has = 0;             // what the device has, in shapes that our shaders can use
-    uint32_t fast = 0;            // of it, what it says or is known to be faster with
-    uint32_t width = 0;           // threads of a subgroup, where pipelines can ask for it; 0: nothing is known
-    uint32_t m = 0, n = 0, k = 0; // the shape of its matrices: sums are (m, n) over k products
+    uint32_t has = 0;             // features of the device that the shaders can use
+    uint32_t fast = 0;            // features in `has` that the device reports, or is known, to be fast with
+    uint32_t width = 0;           // subgroup size that pipelines request; 0: unknown
+    uint32_t m = 0, n = 0, k = 0; // shape of the cooperative matrices: (m, n) sums over k products
 };
 
-// shared_bytes: of a workgroup.
+// shared_bytes: most shared memory of a workgroup.
 VulkanFaster find_faster(const VulkanApi& vk, VkPhysicalDevice physical, const VulkanExtensions& extensions,
                          const VkPhysicalDeviceSubgroupProperties& subgroups, uint32_t shared_bytes);
 
-// The structures and names that a device is asked with, or opened with, for what is in `uses`. Stays where it is: it points to itself.
+// The feature structures and extension names for the bits in `uses`, to query a device or to open it.
+// It cannot be copied, because its pNext pointers point into it.
 struct FeatureChain {
     VkPhysicalDeviceFeatures2 first{};
     VkPhysicalDeviceShaderIntegerDotProductFeaturesKHR dots{};

@@ -1,4 +1,4 @@
-// matmul: which shader, and how the work is cut.
+// matmul: the choice of the shader and the division of the work.
 #include "backends/vulkan/vulkan_ops.h"
 
 #include <algorithm>
@@ -6,17 +6,17 @@
 namespace ks
 {
 
-constexpr uint32_t kSide = 32;      // rows and tokens of a workgroup where there are many (shaders/matmul.comp)
+constexpr uint32_t kSide = 32;      // rows and tokens of a tiled workgroup (shaders/matmul.comp)
 constexpr uint32_t kWideSide = 64;  // the same in shaders/matmul_dots.comp and matmul_halves.comp
-constexpr uint32_t kFew = 8;        // tokens at most
-constexpr uint32_t kDotCols = 2048; // from which on one token's products pay for its int8: narrower ones end before
-constexpr uint32_t kUnit = 32;      // values that a thread takes at a time where there are few (shaders/matvec.glsl)
+constexpr uint32_t kFew = 8;        // most tokens of a matvec
+constexpr uint32_t kDotCols = 2048; // fewest columns for int8 with one token: below, quantizing x takes longer than it saves
+constexpr uint32_t kUnit = 32;      // values that a matvec thread takes at a time (shaders/matvec.glsl)
 
-// Of the products of a few tokens.
+// The division of a matvec.
 struct MatvecShape {
     uint32_t few;     // tokens of a workgroup
     uint32_t splits;  // threads that share a row
-    uint32_t n_tiles; // of a thread
+    uint32_t n_tiles; // per thread
 };
 
 static uint64_t matvec_groups(const MatvecShape& s, uint32_t rows)
@@ -24,8 +24,8 @@ static uint64_t matvec_groups(const MatvecShape& s, uint32_t rows)
     return divide_up(divide_up(rows, tile_rows), kThreads / tile_rows / s.splits * s.n_tiles);
 }
 
-// Splits are what fills all of few workgroups; where lanes read x together its cost is shared by tiles. How a row's sum is split does
-// not depend on the tokens: a prompt and the same tokens one by one have the same bits.
+// With few rows, more splits keep all cores busy. Where lanes read x together, several tiles share the cost of reading x.
+// The split of a row's sum does not depend on the number of tokens. So a prompt and the same tokens one by one give the same bits.
 static MatvecShape shape_of(uint32_t lanes, uint32_t n_tokens, uint32_t rows, uint32_t cols)
 {
     if (lanes == 0) return {n_tokens > 4 ? 8 : n_tokens > 2 ? 4 : n_tokens, 16, 1};
@@ -35,12 +35,12 @@ static MatvecShape shape_of(uint32_t lanes, uint32_t n_tokens, uint32_t rows, ui
     return n_tokens == 1 ? MatvecShape{1, splits, 4} : MatvecShape{8, splits, 2};
 }
 
-// A way to multiply: its shader, what it uses (vulkan_features.h), and how it cuts the work. Without blocks weights are multiplied as they
-// are, in f32.
+// A way to multiply: its shader, the feature it uses (vulkan_features.h), and the size of its workgroups.
+// Weights of single values (f32, f16, bf16) are multiplied in f32.
 struct VulkanBackend::Product {
     const char* op;
-    uint32_t use = 0;      // 0: it reads x as it is
-    uint32_t side = kSide; // rows and tokens of a workgroup, where there are many
+    uint32_t use = 0;      // 0: the shader reads x in f32
+    uint32_t side = kSide; // rows and tokens of a tiled workgroup
     bool many = false;
 };
 
@@ -66,7 +66,7 @@ static uint64_t bytes_of_halved(uint32_t n_tokens, uint32_t cols)
     return uint64_t(n_tokens) * (2ull * cols + 4);
 }
 
-// Of x as products read it.
+// The largest converted copy of x (int8 or f16).
 uint64_t VulkanBackend::made_bytes(const ScratchShape& shape) const
 {
     const uint32_t uses = m_device.limits().uses;

@@ -1,4 +1,4 @@
-// Activations in int8, as the kernels that make them and the one that only converts them write them.
+// Activations in int8. The kernels that compute activations and the quantize kernel write them.
 #pragma once
 
 #include "kernels/cuda/cuda_util.cuh"
@@ -7,7 +7,7 @@
 namespace ks
 {
 
-// 32 neighbours of one token, of which this lane has one: a block with a scale for each half.
+// Writes 32 consecutive values of one token, one per lane, as an int8 block with a scale for each half.
 DEVICE void put_acts(float v, ActGroup* out)
 {
     const uint lane = threadIdx.x % 32u;
@@ -28,7 +28,7 @@ DEVICE void put_acts(float v, ActGroup* out)
     }
 }
 
-// The block of a token's value i, of (cols / 32, n_tokens).
+// The block with value i of token t. acts has shape (cols / 32, n_tokens).
 DEVICE ActGroup* acts_of(ActGroup* acts, uint n_tokens, uint t, uint i) { return acts + uint64_t(i / 32u) * n_tokens + t; }
 
 } // namespace ks

@@ -1,9 +1,9 @@
-// What the kernels share; the one header that knows where CUDA comes from. In tests a stand-in takes the toolkit's place and the
-// kernels run as C++ (tests/cuda_shim). So that they can:
-//   shared memory only through KS_SHARED, launches only through KS_LAUNCH, PTX only in mma.cuh;
-//   between lanes only *_sync with an explicit mask, and __syncwarp before reading what another lane wrote to memory;
-//   no return before a barrier that others of the block reach; no waiting for another block.
-// Every kernel's first line is begin_kernel().
+// Helpers of all kernels.
+// In tests a shim replaces the toolkit and the kernels run as C++ (tests/cuda_shim). This needs some rules:
+//   Shared memory is declared with KS_SHARED. Kernels are launched with KS_LAUNCH. PTX is in mma.cuh only.
+//   Lanes communicate by *_sync functions with an explicit mask. __syncwarp comes before a read of another lane's write to memory.
+//   No thread returns before a barrier that other threads of the block reach. No block waits for another block.
+// The first line of every kernel is begin_kernel().
 #pragma once
 
 #include <cuda_runtime.h>
@@ -28,17 +28,18 @@
 namespace ks
 {
 
-constexpr uint n_threads = 128u; // of a block, where a kernel does not say otherwise
+constexpr uint n_threads = 128u; // per block, unless a kernel has its own number
 constexpr uint all_lanes = 0xffffffffu;
 
-constexpr float none = -1e30f; // a logit that nobody has; no kernel needs infinities
+constexpr float none = -1e30f; // a masked slot's logit; finite, so that no kernel needs infinities
 constexpr float log2e = 1.442695041f;
 
 DEVICE uint first_thread() { return blockIdx.x * n_threads + threadIdx.x; }
 DEVICE uint threads_of_all() { return n_threads * gridDim.x; }
 
 #ifdef __CUDACC__
-// Devices from 9.0 on make the next kernel ready while one runs; what it reads it waits for itself.
+// Devices from compute capability 9.0 on start the next kernel while one runs (programmatic dependent launch).
+// The next kernel waits in begin_kernel().
 static inline bool makes_next_ready()
 {
     int device = 0, major = 0;
@@ -59,14 +60,14 @@ static void launch(void (*kernel)(P...), dim3 grid, dim3 block, cudaStream_t str
     config.stream = stream;
     config.attrs = &early;
     config.numAttrs = makes_next_ready() ? 1u : 0u;
-    (void)cudaLaunchKernelEx(&config, kernel, P(args)...); // its error is the stream's
+    (void)cudaLaunchKernelEx(&config, kernel, P(args)...); // cudaGetLastError reports an error
 #else
     kernel<<<grid, block, 0, stream>>>(args...);
 #endif
 }
 #endif
 
-// What was launched before is over and its memory is as it left it; what comes next may be made ready.
+// Waits until the previous kernel is complete and its writes are visible. Then the next kernel may be started.
 DEVICE void begin_kernel()
 {
 #if defined(__CUDACC__) && __CUDA_ARCH__ >= 900
@@ -75,11 +76,11 @@ DEVICE void begin_kernel()
 #endif
 }
 
-// 2^x; 0 below 2^-126, where devices differ.
+// 2^x, or 0 where the result is below 2^-126: devices differ in subnormal results.
 DEVICE float power_of_two(float x) { return x < -126.f ? 0.f : exp2f(x); }
 DEVICE float sigmoid(float x) { return 1.f / (1.f + expf(-x)); }
 
-// FLOAT_TO_HALF of what is finite.
+// FLOAT_TO_HALF of a finite value.
 DEVICE uint nearest_half(float x)
 {
 #ifdef __CUDA_ARCH__
@@ -89,7 +90,7 @@ DEVICE uint nearest_half(float x)
 #endif
 }
 
-// In one word, the first one low.
+// x and y as f16 in one word, x in the low half.
 DEVICE uint two_halves(float x, float y)
 {
 #ifdef __CUDA_ARCH__
@@ -102,7 +103,7 @@ DEVICE uint two_halves(float x, float y)
 #endif
 }
 
-// Sums and maxima over a warp, the same in every lane and in every run.
+// The sum and the maximum over a warp. Every lane and every run gets the same bits.
 DEVICE float warp_sum(float x)
 {
     KS_UNROLL
@@ -117,7 +118,7 @@ DEVICE float warp_max(float x)
     return x;
 }
 
-// The same over a block; room has a place for each warp, and is nobody else's until all have gone on.
+// The same over a block. `room` has one float per warp. It may be reused only after another block barrier.
 DEVICE float block_max(float x, float* room)
 {
     x = warp_max(x);
@@ -137,7 +138,7 @@ DEVICE float block_sum(float x, float* room)
     return x;
 }
 
-// Blocks of n_threads for n things, of which each takes some in turn.
+// The number of blocks of n_threads for n items. With the limit of 4096 blocks a thread loops over its items.
 static inline uint blocks_for(uint64_t n)
 {
     const uint64_t blocks = (n + n_threads - 1u) / n_threads;

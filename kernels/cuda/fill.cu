@@ -1,5 +1,5 @@
 // to[i] = word
-// twin: none, Vulkan has a command for it
+// twin: none, Vulkan has vkCmdFillBuffer
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/cuda_util.cuh"
 

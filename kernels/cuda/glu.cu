@@ -1,21 +1,21 @@
-// y = act(gate) * up
+// Gated linear unit: y = act(gate) * up, act is SiLU or GELU.
 #include "kernels/cuda/acts.cuh"
 
 namespace ks
 {
 
-// twin: with y, or null, its bytes. gate may be y
+// twin: also writes y in int8, unless acts is null. y may be gate.
 __global__ void glu_kernel(GluArgs a, float* y, const float* gate, const float* up, // (n) each
                            ActGroup* acts, uint cols)                               // (cols / 32, n / cols)
 {
     begin_kernel();
     for (uint i = first_thread(); i < a.n; i += threads_of_all()) {
         float g = gate[i];
-        // (1 + tanh z) / 2 is sigmoid(2 z); 1.5957692 is 2 sqrt(2 / pi)
+        // GELU's (1 + tanh z) / 2 is sigmoid(2 z). The factor is 2 sqrt(2 / pi).
         float z = a.act == act_silu ? g : 1.5957691f * (g + 0.044715f * g * g * g);
         const float v = g * sigmoid(z) * up[i];
         y[i] = v;
-        if (acts != nullptr) put_acts(v, acts_of(acts, a.n / cols, i / cols, i % cols)); // whole warps, by 32 values
+        if (acts != nullptr) put_acts(v, acts_of(acts, a.n / cols, i / cols, i % cols)); // all lanes are active: cols is a multiple of 32
     }
 }
 

@@ -1,6 +1,8 @@
-// The k highest of n scores, for each of some sets, by many blocks. Each launch knows what those before it counted: digits from the
-// highest on, among the scores that share the digits found so far; then, of each block's share, the scores above the key and equal to
-// it; then every block knows how many of those before its own are taken. Only whole numbers are added, in whatever order.
+// Top-k of n scores for each of several sets, by radix select over several blocks and launches.
+// Each of the first launches counts one digit, from the highest digit down, of the scores that share the digits found so far.
+// The next launch counts, per block's share, the scores above the key and the scores equal to it.
+// From these counts each block of the last launch knows how many scores of earlier shares are taken.
+// All sums are sums of integers, so the order of the atomic additions does not matter.
 #pragma once
 
 #include "kernels/cuda/slots.cuh"
@@ -9,16 +11,16 @@ namespace ks
 {
 
 constexpr uint select_warps = select_threads / 32u;
-constexpr uint digits_each = select_digits / select_threads; // of a thread
+constexpr uint digits_each = select_digits / select_threads; // per thread
 
-// Scores as integers of the same order.
+// Maps a score to an unsigned integer of the same order.
 DEVICE uint ordered_bits(float score)
 {
     uint u = FLOAT_TO_BITS(score);
     return (u & 0x80000000u) != 0u ? ~u : u | 0x80000000u;
 }
 
-// Of a pass; the last one's has a bit of the one before, which is the same in all that it counts.
+// The lowest bit of a pass's 11-bit digit. The last two digits share bit 10, which is equal in all scores of the last pass.
 DEVICE uint digit_shift(uint pass) { return pass == 0u ? 21u : pass == 1u ? 10u : 0u; }
 
 struct Scores {
@@ -27,7 +29,7 @@ struct Scores {
     DEVICE_MEMBER bool has_choice() const { return k != 0u && k < n; }
 };
 
-// Of n things that the blocks of blockIdx.y share, this one's, in whole rounds of its threads.
+// The share of n items of this block. The gridDim.x blocks share n items in whole rounds of select_threads.
 DEVICE Span score_share(uint n)
 {
     const uint rounds = (n + select_threads - 1u) / select_threads, each = (rounds + gridDim.x - 1u) / gridDim.x * select_threads;
@@ -35,8 +37,8 @@ DEVICE Span score_share(uint n)
     return {begin, min(begin + each, n)};
 }
 
-// Those above the key are taken, and of those equal to it all but the oldest n_left_out. Until the last pass: the key's digits so far,
-// and how many of those with them are wanted.
+// Scores above the key are taken. Of the scores equal to it, all but the first n_left_out are taken.
+// Before the last pass, `key` has the digits found so far, and `wanted` of the scores with these digits are to be taken.
 struct Highest {
     uint key, wanted, n_left_out;
 };
@@ -47,7 +49,7 @@ struct HighestRoom {
     Highest found;
 };
 
-// The first n_passes are counted: what the last of them finds, from what a launch before noted. For all threads of a block.
+// The result of pass n_passes - 1, from its counts and from the result of the pass before. All threads of a block call this.
 DEVICE Highest find_digit(const CudaSelectRoom& all, uint set, uint n_passes, uint k, HighestRoom& room)
 {
     if (n_passes == 0u) return {0u, k, 0u};
@@ -62,7 +64,7 @@ DEVICE Highest find_digit(const CudaSelectRoom& all, uint set, uint n_passes, ui
         mine[i] = four.x, mine[i + 1u] = four.y, mine[i + 2u] = four.z, mine[i + 3u] = four.w;
         n_mine += four.x + four.y + four.z + four.w;
     }
-    uint sum = n_mine; // how many have one of this thread's digits or a higher one
+    uint sum = n_mine; // scores with one of this thread's digits or a higher one
     KS_UNROLL
     for (uint apart = 1u; apart < 32u; apart *= 2u) {
         const uint other = __shfl_up_sync(all_lanes, sum, apart);
@@ -90,7 +92,7 @@ DEVICE Highest find_digit(const CudaSelectRoom& all, uint set, uint n_passes, ui
     return room.found;
 }
 
-// What the last pass found, as a launch before noted.
+// The result of the last pass, which an earlier launch stored.
 DEVICE Highest highest_of(const CudaSelectRoom& all, uint set, const Scores& scores)
 {
     if (scores.k == 0u) return {~0u, 0u, ~0u};
@@ -99,7 +101,7 @@ DEVICE Highest highest_of(const CudaSelectRoom& all, uint set, const Scores& sco
     return {notes[0], notes[1], notes[2]};
 }
 
-// A block's counts of one pass.
+// A block's counts of one pass: cleared, filled, and added to the counts of all blocks.
 DEVICE void begin_digits(HighestRoom& room)
 {
     for (uint i = threadIdx.x; i < select_digits; i += select_threads) room.digits[i] = 0u;
@@ -118,17 +120,17 @@ DEVICE void add_digits(const CudaSelectRoom& all, uint set, uint pass, const Hig
         if (room.digits[i] != 0u) atomicAdd(&digits[i], room.digits[i]);
 }
 
-// Zeros for the passes of n_sets, by all blocks of a launch before the first.
+// Clears the counts of all passes of n_sets. All blocks of a launch before the first pass share the work.
 DEVICE void clear_digits(const CudaSelectRoom& all, uint n_sets)
 {
     const uint n = n_sets * select_passes * select_digits, step = gridDim.x * gridDim.y * select_threads;
     for (uint i = (blockIdx.y * gridDim.x + blockIdx.x) * select_threads + threadIdx.x; i < n; i += step) all.digits[i] = 0u;
 }
 
-// Two counts in one: of scores above the key, and of those equal to it.
+// Packs the number of scores above the key and the number of scores equal to it.
 DEVICE uint64_t two_counts(uint above, uint equal) { return uint64_t(above) << 32 | equal; }
 
-// The sum over a block's threads; room has one for each warp.
+// The sum of x over a block. `room` has one number per warp.
 DEVICE uint64_t add_counts(uint64_t x, uint64_t* room)
 {
     KS_UNROLL
@@ -140,11 +142,12 @@ DEVICE uint64_t add_counts(uint64_t x, uint64_t* room)
     return x;
 }
 
-// Asked of a share's scores in order, select_threads at a time: whether each thread's is taken, and how many of those before it are.
+// Goes through a share's scores in order, select_threads at a time.
+// takes() tells whether this thread's score is taken. *rank is the number of taken scores before it.
 struct Taking {
     Highest best;
-    uint64_t before; // this round
-    uint64_t* room;  // a number for each warp, in this round and in the next
+    uint64_t before; // counts of all scores before this round
+    uint64_t* room;  // two numbers per warp: this round's and the next round's
     uint round = 0u;
 
     DEVICE_MEMBER bool takes(bool has, float score, uint* rank)
@@ -166,7 +169,7 @@ struct Taking {
     }
 };
 
-// room: three times a number for each warp, the first for what comes before the share.
+// room: three numbers per warp. The first third is for the sum over the earlier shares.
 DEVICE Taking begin_taking(const CudaSelectRoom& all, uint set, const Scores& scores, uint64_t* room)
 {
     const uint64_t* counts = all.counts + uint64_t(set) * all.n_shares;

@@ -1,5 +1,5 @@
-// Copies rows as they are, or encodes plain ones: one warp per row that is copied, one thread per row that is encoded, one block per
-// group of rows
+// Moves rows of the cache: copies rows of equal formats, encodes plain rows into coded ones.
+// One warp per copied row or group, one thread per encoded row, one block per encoded group.
 #include "kernels/cuda/store.cuh"
 
 namespace ks
@@ -20,7 +20,7 @@ __global__ void kv_move_kernel(KvMoveArgs a, CudaCache to, // (n_rows, head_dim)
         }
 }
 
-// Codes to codes; of a group's moves the first tells where all are.
+// Copies coded rows. A group's first move gives the places of the whole group.
 template <class C> __global__ void kv_copy_kernel(KvMoveArgs a, CudaCache to, CudaCache from, const uint* moves)
 {
     begin_kernel();
@@ -47,7 +47,7 @@ template <class C> __global__ void kv_encode_rows_kernel(KvMoveArgs a, CudaCache
     }
 }
 
-// kivi_group_encode, a thread for each dim.
+// kivi_group_encode with one thread per dimension.
 __global__ void kv_encode_group_kernel(KvMoveArgs a, CudaCache to, CudaCache from, const uint* moves, uint bits)
 {
     begin_kernel();

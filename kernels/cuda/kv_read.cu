@@ -1,4 +1,4 @@
-// y[i] = row rows[i], one warp per row
+// y[i] = cache row rows[i], dequantized. One warp per row.
 #include "kernels/cuda/cache.cuh"
 
 namespace ks

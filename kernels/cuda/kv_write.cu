@@ -1,10 +1,10 @@
-// Stores the heads of the chunk's tokens: one thread per value, or per row where it is encoded
+// Stores the keys and values of a chunk in the cache. One thread per value of a plain row, one thread per coded row.
 #include "kernels/cuda/store.cuh"
 
 namespace ks
 {
 
-// Of token i / n_kv_heads, head i % n_kv_heads.
+// The row of head i % n_kv_heads of token i / n_kv_heads.
 DEVICE uint row_of(const KvWriteArgs& a, const uint* table, const uint* view, uint i)
 {
     uint h = i % a.n_kv_heads, t = i / a.n_kv_heads, index = view[h * view_words + view_before] + t;
@@ -13,11 +13,11 @@ DEVICE uint row_of(const KvWriteArgs& a, const uint* table, const uint* view, ui
     return h * a.n_rows + RING_ROW(index, a.n_rows, a.n_pinned);
 }
 
-// twin: keys and values, of which one may be null
+// twin: one launch writes keys and values; one of the two may be null
 __global__ void kv_write_kernel(KvWriteArgs a, CudaCache to_k, CudaCache to_v,  // (n_kv_heads * n_rows, head_dim) f32 or f16
                                 const float* k, const float* v,                 // (n_tokens, n_kv_heads * head_dim)
                                 const uint* table,                              // slots
-                                const uint* view)                               // (n_kv_heads, view_words)
+                                const uint* view)                               // (n_kv_heads, view_words) head layouts
 {
     begin_kernel();
     const uint n = a.n_tokens * a.n_kv_heads * a.head_dim;

@@ -1,6 +1,8 @@
-// y = x W^T, or y += x W^T. A few tokens: one block per tile of eight rows, sixteen threads per row. Many: one per 32 rows and 32 tokens
-// in f32, or per 64 and 64 where the weights are quantised, on the tensor cores.
-// twin: a launch has the rows of all weights that are multiplied with x and are of one format
+// y = x W^T, or y += x W^T.
+// Matvec (up to 8 tokens): one block per tile of eight rows, sixteen threads per row.
+// Tiled (more tokens), weights in f32, f16 or bf16: one block per 32 rows and 32 tokens, sums in f32.
+// Tiled, quantised weights: one block per 64 rows and 64 tokens, on the int8 tensor cores.
+// twin: one launch covers all weights of one format that are multiplied with the same x
 #include "kernels/cuda/acts.cuh"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/unpack.cuh"
@@ -10,7 +12,7 @@ namespace ks
 
 constexpr uint max_few = 8u;
 
-// One of the targets, and which of its blocks of so many rows this one is.
+// A weight of the launch with its output, and this block's index among that weight's blocks of rows.
 struct Target {
     float* y;       // (n_tokens, rows)
     const uint* w;  // (rows, cols) tiles
@@ -19,6 +21,7 @@ struct Target {
 
 static inline __host__ __device__ uint blocks_of(uint rows, uint each) { return (rows + each - 1u) / each; }
 
+// each: rows per block.
 DEVICE Target find_target(const MatmulTargets& all, uint each)
 {
     Target t = {all.y[0], all.w[0], all.rows[0], blockIdx.x};
@@ -36,13 +39,13 @@ DEVICE void put(const MatmulArgs& a, const Target& to, uint t, uint row, float s
     *at = a.accumulate != 0u ? *at + sum : sum;
 }
 
-// Where a tile-block begins.
+// The address of tile-block b of a tile.
 template <class F> DEVICE const uint* block_at(const MatmulArgs& a, const uint* w, uint tile, uint b)
 {
     return w + (uint64_t(tile) * (a.cols / F::block) + b) * (F::half_words + tile_rows * F::words);
 }
 
-// The sixteen sums of each of eight rows, in an order that never changes.
+// Adds the sixteen partial sums of each of eight rows. The order of additions is fixed, so every run gives the same bits.
 template <uint few> DEVICE void put_few(const MatmulArgs& a, const Target& to, const float (&sum)[few], float* room)
 {
     KS_UNROLL
@@ -56,7 +59,7 @@ template <uint few> DEVICE void put_few(const MatmulArgs& a, const Target& to, c
     }
 }
 
-// In f32, as the shader does it.
+// The f32 matvec, as in matvec.glsl.
 template <class F, uint few> __global__ void __launch_bounds__(n_threads, 2)
 matmul_few_kernel(MatmulArgs a, MatmulTargets targets, const float* x) // (n_tokens, cols)
 {
@@ -78,7 +81,7 @@ matmul_few_kernel(MatmulArgs a, MatmulTargets targets, const float* x) // (n_tok
     put_few<few>(a, to, sum, room);
 }
 
-constexpr uint side = 32u; // rows, tokens and cols of what is in shared memory
+constexpr uint side = 32u; // rows, tokens and columns of the tiles in shared memory
 
 template <class F> __global__ void __launch_bounds__(n_threads, 2)
 matmul_many_kernel(MatmulArgs a, MatmulTargets targets, const float* x) // (n_tokens, cols)
@@ -116,23 +119,24 @@ matmul_many_kernel(MatmulArgs a, MatmulTargets targets, const float* x) // (n_to
         if (t0 + my_t + i % 4u < a.n_tokens && row0 + my_row + i / 4u < to.rows) put(a, to, t0 + my_t + i % 4u, row0 + my_row + i / 4u, sum[i]);
 }
 
-// Activations in int8, blocks of 32 with a scale for each half; one warp per block.
-// twin: quantize.comp; the shaders that multiply bytes are in matmul_dots.comp, since not every device has products of them
+// Quantises x to int8 in blocks of 32 values, with one scale per half of a block. One warp per block.
+// twin: quantize.comp. The shaders with int8 products are in matmul_dots.comp, because not every device has integer dot products
 __global__ void __launch_bounds__(n_threads, 2) quantize_kernel(MatmulArgs a, ActGroup* acts, // (cols / 32, n_tokens)
                                                              const float* x)               // (n_tokens, cols)
 {
     begin_kernel();
     uint i = blockIdx.x * (n_threads / 32u) + threadIdx.x / 32u, lane = threadIdx.x % 32u, n_blocks = a.cols / 32u;
-    if (i >= n_blocks * a.n_tokens) return; // a whole warp; there is no barrier of the block
+    if (i >= n_blocks * a.n_tokens) return; // the whole warp returns, and no block barrier follows
     uint t = i / n_blocks, b = i % n_blocks;
     put_acts(x[uint64_t(t) * a.cols + 32u * b + lane], acts_of(acts, a.n_tokens, t, 32u * b));
 }
 
-// Groups that one thread takes together, since they share words.
+// The number of groups of 32 that one thread takes in one iteration, because they share words. iq4_xs has 34 words, q4_k 36, q5_k 44.
 template <class F> struct GroupsTogether {
-    static constexpr uint n = F::block == 32u || F::words == 34u ? 1u : F::words == 36u || F::words == 44u ? 2u : 4u; // iq4_xs; q4_k, q5_k
+    static constexpr uint n = F::block == 32u || F::words == 34u ? 1u : F::words == 36u || F::words == 44u ? 2u : 4u;
 };
 
+// The dot product of 32 weights and 32 activations.
 DEVICE float product(const Group& g, const ActGroup& x)
 {
     int sum[2] = {0, 0};
@@ -141,7 +145,7 @@ DEVICE float product(const Group& g, const ActGroup& x)
     return (g.d[0] * x.scale[0] * float(sum[0]) + g.d[1] * x.scale[1] * float(sum[1])) + (g.m[0] * x.sum[0] + g.m[1] * x.sum[1]);
 }
 
-// Every byte of the weight is read once; eight threads read the same word of eight rows.
+// The int8 matvec. Every byte of the weight is read once. Eight neighbouring threads read the same word of eight rows, which lie together.
 template <class F, uint few> __global__ void __launch_bounds__(n_threads, 2)
 matmul_few_bytes_kernel(MatmulArgs a, MatmulTargets targets, const ActGroup* __restrict__ acts) // (cols / 32, n_tokens)
 {
@@ -167,9 +171,10 @@ matmul_few_bytes_kernel(MatmulArgs a, MatmulTargets targets, const ActGroup* __r
 }
 
 constexpr uint gemm_side = 64u;  // rows and tokens of a block
-constexpr uint gemm_groups = 2u; // of each row, in shared memory at a time
+constexpr uint gemm_groups = 2u; // groups of 32 columns in shared memory at a time
 
-// What a block multiplies next: group and activations are 12 words each, so that the lanes of a fragment never meet in a bank.
+// Loads the next groups of weights and activations into shared memory.
+// Group and ActGroup are 12 words each, so the lanes of a fragment have no bank conflicts.
 template <class F> DEVICE void load_groups(const MatmulArgs& a, const Target& to, const ActGroup* acts, uint g0, Group* ws, ActGroup* xs)
 {
     constexpr uint per_block = F::block / 32u;
@@ -183,7 +188,7 @@ template <class F> DEVICE void load_groups(const MatmulArgs& a, const Target& to
     xs[threadIdx.x] = act;
 }
 
-// The products of 16 rows and 8 tokens, of one group.
+// Adds the products of 16 rows and 8 tokens over one group of 32 columns.
 DEVICE void multiply_groups(float (&sum)[4], const Group* ws, const ActGroup* xs)
 {
     uint lane = threadIdx.x % 32u, g = lane / 4u, t = lane % 4u;
@@ -233,7 +238,7 @@ matmul_many_bytes_kernel(MatmulArgs a, MatmulTargets targets, const ActGroup* __
     }
 }
 
-// Blocks of so many rows of all targets.
+// The number of blocks of `each` rows over all targets.
 static uint blocks_of(const MatmulTargets& to, uint each)
 {
     uint n = 0u;
@@ -267,7 +272,7 @@ template <class F> static void multiply_bytes(const MatmulArgs& a, const MatmulT
         KS_LAUNCH((matmul_many_bytes_kernel<F>), dim3(blocks_of(to, gemm_side), blocks_of(a.n_tokens, gemm_side)), n_threads, stream, a, to, acts);
 }
 
-// Formats with blocks of single values are multiplied as they are, the others as bytes.
+// Formats of single values (f32, f16, bf16) are multiplied in f32, block formats in int8.
 template <class F, bool quantised = F::block != 1u> struct Multiply {
     static void run(const MatmulArgs& a, const MatmulTargets& to, const float* x, const ActGroup*, cudaStream_t stream)
     {

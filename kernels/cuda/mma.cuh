@@ -1,4 +1,5 @@
-// Instructions that C++ has no name for: the one header with PTX. In tests the stand-in does what they do.
+// Instructions that CUDA C++ has no function for. This is the only header with PTX.
+// In tests the CUDA shim implements the same functions in C++ (tests/cuda_shim/cuda_shim_mma.h).
 #pragma once
 
 #include "kernels/cuda/cuda_util.cuh"
@@ -9,8 +10,10 @@ namespace ks
 {
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ < 750
-// Before such instructions (Xavier): both products by hand, words of rows l / 4 and l / 4 + 8, and of columns 2 (l % 4) and the next, from
-// the lanes that have them. Functions that are called: written out where they are used they take more registers than there are.
+// Devices below compute capability 7.5 (Xavier) have no such instructions, so these functions compute the same products.
+// Lane l gets rows l / 4 and l / 4 + 8 of a and columns 2 (l % 4) and 2 (l % 4) + 1 of b by shuffles.
+// The functions are not inlined: inlined, they need more registers than a thread has.
+// int8, sixteen values of each row and column:
 static __device__ __noinline__ int4 mma_by_hand(int4 d, uint2 a, uint b)
 {
     const int lane = int(threadIdx.x % 32u), row = lane & ~3, column = 8 * (lane & 3);
@@ -25,7 +28,7 @@ static __device__ __noinline__ int4 mma_by_hand(int4 d, uint2 a, uint b)
     return d;
 }
 
-// Of eight halves of each row and column.
+// f16, eight values of each row and column:
 static __device__ __noinline__ float4 mma_by_hand(float4 d, uint2 a, uint b)
 {
     const int lane = int(threadIdx.x % 32u), row = lane & ~3, column = 8 * (lane & 3);
@@ -45,8 +48,10 @@ static __device__ __noinline__ float4 mma_by_hand(float4 d, uint2 a, uint b)
 }
 #endif
 
-// d (16, 8) += a (16, 16) b (16, 8) of bytes. Lane l has of a rows l / 4 and l / 4 + 8, of each bytes 4 (l % 4) to + 3; of b the same
-// of column l / 4; of d rows l / 4 (d[0], d[1]) and l / 4 + 8 (d[2], d[3]), columns 2 (l % 4) and the next.
+// d (16, 8) += a (16, 16) b (16, 8) in int8, four values per word. Lane l holds:
+//   a: values 4 (l % 4) .. 4 (l % 4) + 3 of rows l / 4 (a[0]) and l / 4 + 8 (a[1])
+//   b: values 4 (l % 4) .. 4 (l % 4) + 3 of column l / 4
+//   d: columns 2 (l % 4) and 2 (l % 4) + 1 of rows l / 4 (d[0], d[1]) and l / 4 + 8 (d[2], d[3])
 DEVICE void mma_m16n8k16_s8(int (&d)[4], const uint (&a)[2], uint b)
 {
 #if __CUDA_ARCH__ >= 800
@@ -65,8 +70,10 @@ DEVICE void mma_m16n8k16_s8(int (&d)[4], const uint (&a)[2], uint b)
 #endif
 }
 
-// d (16, 8) += a (16, 16) b (16, 8) of halves, two to a word. Lane l has of a rows l / 4 (a[0], a[2]) and l / 4 + 8 (a[1], a[3]), halves
-// 2 (l % 4) and the next (a[0], a[1]), and those 8 further on; of b the same of column l / 4; of d what it has of bytes' products.
+// d (16, 8) += a (16, 16) b (16, 8) in f16 with f32 sums, two values per word. With i = 2 (l % 4), lane l holds:
+//   a: values i, i + 1 of rows l / 4 (a[0]) and l / 4 + 8 (a[1]), and values i + 8, i + 9 of the same rows (a[2], a[3])
+//   b: values i, i + 1 (b[0]) and i + 8, i + 9 (b[1]) of column l / 4
+//   d: the same elements as in mma_m16n8k16_s8
 DEVICE void mma_m16n8k16_f16(float (&d)[4], const uint (&a)[4], const uint (&b)[2])
 {
 #if __CUDA_ARCH__ >= 800
@@ -90,13 +97,14 @@ DEVICE void mma_m16n8k16_f16(float (&d)[4], const uint (&a)[4], const uint (&b)[
 #endif
 }
 
-// Asks for the 32 bytes of global memory around this one, which will be read: they may then be nearer.
+// Prefetches the 32-byte sector of global memory that contains this address into L2.
 DEVICE void ask_for(const void* at)
 {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(at)));
 }
 
-// Begins to copy 16 bytes from global to shared memory, where both are multiples of 16; they are there after wait_for_copies.
+// Starts a copy of 16 bytes from global to shared memory. Both addresses are multiples of 16.
+// The bytes may be read after wait_for_copies().
 DEVICE void copy_16(uint* to, const uint* from)
 {
 #if __CUDA_ARCH__ >= 800
@@ -107,7 +115,7 @@ DEVICE void copy_16(uint* to, const uint* from)
 #endif
 }
 
-// For this lane's copies.
+// Waits for the copies that this lane started.
 DEVICE void wait_for_copies()
 {
 #if __CUDA_ARCH__ >= 800
@@ -130,7 +138,7 @@ constexpr bool mma_is_by_hand = true;
 constexpr bool mma_is_by_hand = false;
 #endif
 
-// power_of_two, in one instruction: what would be below 2^-126 is 0.
+// power_of_two in one instruction. Results below 2^-126 are 0.
 DEVICE float power_of_two_flushed(float x)
 {
 #ifdef __CUDA_ARCH__
@@ -142,7 +150,8 @@ DEVICE float power_of_two_flushed(float x)
 #endif
 }
 
-// An address that is not taken apart: else what several have in common is summed up first, and each takes three instructions for one.
+// Makes an address opaque to the compiler. Otherwise the compiler computes the common part of several addresses first,
+// and then each address takes three instructions instead of one.
 template <class T> DEVICE const T* whole(const T* at)
 {
 #ifdef __CUDA_ARCH__
@@ -151,8 +160,8 @@ template <class T> DEVICE const T* whole(const T* at)
     return at;
 }
 
-// What lies in shared memory so many bytes after a table that begins at a multiple of a power of two above them: one instruction makes
-// the address of a field.
+// Loads from shared memory, `bytes` after the begin of a table. The table is aligned to a power of two above `bytes`,
+// so one OR gives the address.
 DEVICE float load_of_table(const float* table, uint bytes)
 {
 #ifdef __CUDA_ARCH__
@@ -173,7 +182,7 @@ DEVICE void load_of_table(const float* table, uint bytes, float (&out)[2])
 #endif
 }
 
-// The same where a byte of a word says how many, of a table that begins at a multiple of 256.
+// The same with the offset in one byte of a word. The table begins at a multiple of 256.
 DEVICE float load_of_byte(const float* table, uint word, uint byte)
 {
 #ifdef __CUDA_ARCH__
@@ -185,8 +194,9 @@ DEVICE float load_of_byte(const float* table, uint word, uint byte)
 #endif
 }
 
-// Four matrices of 8 rows of 8 halves, two to a word, from shared memory: row l % 8 of matrix l / 8 is the four words from rows[at] on, a
-// multiple of 16 bytes, where lane l says so. Lane l gets of each matrix halves 2 (l % 4) and the next of row l / 4.
+// Loads four 8x8 matrices of f16, two values per word, from shared memory (ldmatrix).
+// Lane l passes the place of row l % 8 of matrix l / 8: the row is the four words from rows[at] on, aligned to 16 bytes.
+// Lane l receives values 2 (l % 4) and 2 (l % 4) + 1 of row l / 4 of each matrix.
 DEVICE void load_matrices(const uint* rows, uint at, uint (&out)[2][2])
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 750
@@ -199,7 +209,7 @@ DEVICE void load_matrices(const uint* rows, uint at, uint (&out)[2][2])
 #endif
 }
 
-// The same, turned: lane l gets of each matrix half l / 4 of rows 2 (l % 4) and the next.
+// The same, transposed: lane l receives value l / 4 of rows 2 (l % 4) and 2 (l % 4) + 1 of each matrix.
 DEVICE void load_turned_matrices(const uint* rows, uint at, uint (&out)[2][2])
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 750

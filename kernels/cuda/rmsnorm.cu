@@ -1,16 +1,16 @@
-// y[r] = x[first_row + r], divided by its rms, * w, one block per row
+// RMSNorm: y[r] = x[first_row + r] / rms(x[first_row + r]) * w. One block per row.
 #include "kernels/cuda/acts.cuh"
 
 namespace ks
 {
 
-// twin: with y, or null, its bytes. x may be y
+// twin: also writes y in int8, unless acts is null. y may be x.
 __global__ void rmsnorm_kernel(RmsnormArgs a, float* y, const float* x, // (rows, dim), x from first_row on
                                const float* w,                          // (dim)
                                ActGroup* acts)                          // (dim / 32, rows)
 {
     begin_kernel();
-    KS_SHARED(float, part, [32]); // of each warp
+    KS_SHARED(float, part, [32]); // a partial sum per warp
     uint t = threadIdx.x;
     const float* from = x + (a.first_row + uint64_t(blockIdx.x)) * a.dim;
     float* to = y + uint64_t(blockIdx.x) * a.dim;
@@ -21,7 +21,7 @@ __global__ void rmsnorm_kernel(RmsnormArgs a, float* y, const float* x, // (rows
     for (uint i = t; i < a.dim; i += blockDim.x) {
         const float v = from[i] * scale * w[i];
         to[i] = v;
-        if (acts != nullptr) put_acts(v, acts_of(acts, a.rows, blockIdx.x, i)); // whole warps, by 32 values
+        if (acts != nullptr) put_acts(v, acts_of(acts, a.rows, blockIdx.x, i)); // all lanes are active: dim is a multiple of 32
     }
 }
 

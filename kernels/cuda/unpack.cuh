@@ -1,5 +1,5 @@
-// Groups of 32 weights of every quantised format as bytes, for products with int8 activations: w[16 half + i] = d[half] * q + m[half],
-// where byte i % 4 of word 4 half + i / 4 is q, signed.
+// Unpacks groups of 32 weights of every quantised format into bytes, for products with int8 activations.
+// Weight 16 half + i is d[half] * q + m[half], where q is the signed byte i % 4 of word 4 half + i / 4.
 #pragma once
 
 #include "kernels/cuda/cuda_util.cuh"
@@ -26,7 +26,7 @@ DEVICE void set_scales(Group& out, float d, float m)
     out.m[0] = out.m[1] = m;
 }
 
-// Four words of nibbles from word j on: the low ones are values 0..15 and the high ones 16..31.
+// Four words of nibbles from word j on. The low nibbles are values 0..15, the high nibbles values 16..31.
 template <class F> DEVICE void nibbles_of_32(Group& out, const uint* b, uint j, uint r)
 {
     KS_UNROLL
@@ -37,24 +37,24 @@ template <class F> DEVICE void nibbles_of_32(Group& out, const uint* b, uint j, 
     }
 }
 
-// Eight words from word j on, some bits of each byte.
+// Eight words from word j on. A value is the bits of `mask` in a byte, after the shift.
 template <class F> DEVICE void fields_of_32(Group& out, const uint* b, uint j, uint r, uint shift, uint mask)
 {
     KS_UNROLL
     for (uint i = 0u; i < 8u; i++) out.q[i] = (tile_word<F>(b, j + i, r) >> shift) & mask;
 }
 
-// Bit 4 of all values from the permuted word of q5_0 and q5_1.
+// Sets bit 4 of all values from the permuted word of q5_0 and q5_1.
 DEVICE void or_fifth_bits(Group& out, uint high)
 {
     KS_UNROLL
     for (uint i = 0u; i < 8u; i++) out.q[i] |= ((high >> i) & 0x01010101u) << 4;
 }
 
-// The level of each nibble of four bytes, of iq4_nl and iq4_xs.
+// The int8 level of the low nibble of each of four bytes, for iq4_nl and iq4_xs.
 DEVICE uint iq4_levels(uint nibbles)
 {
-    // __byte_perm picks from eight bytes: those of the lower levels, and of the higher ones; bit 3 says which are meant.
+    // __byte_perm selects from eight bytes by three bits: once from levels 0..7, once from levels 8..15. Bit 3 chooses between them.
     uint picks = (nibbles & 7u) | (nibbles >> 4 & 0x70u) | (nibbles >> 8 & 0x700u) | (nibbles >> 12 & 0x7000u);
     uint low = __byte_perm(0xbfad9881u, 0xf6eaddcfu, picks), high = __byte_perm(0x26190d01u, 0x71594535u, picks);
     uint is_high = (nibbles >> 3 & 0x01010101u) * 0xffu;
@@ -63,7 +63,7 @@ DEVICE uint iq4_levels(uint nibbles)
 
 template <class F> struct Unpack;
 
-// group(b, r, g): the gth group of row r of the tile-block at b.
+// group(b, r, g): group g of row r of the tile-block at b.
 template <> struct Unpack<format_q8_0> {
     using F = format_q8_0;
     DEVICE Group group(const uint* b, uint r, uint)

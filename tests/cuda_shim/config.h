@@ -1,15 +1,15 @@
-// CUDA sources as plain C++17, executed on the processor. No CUDA toolkit is needed: a test build finds this folder's cuda_runtime.h
-// in the toolkit's place.
+// Runs CUDA sources as plain C++17 on the CPU. No CUDA toolkit is needed: a test build includes this folder's cuda_runtime.h
+// instead of the toolkit's.
 //
-//  * every thread of a block is a fiber; __syncthreads, __syncwarp and the *_sync collectives are where fibers meet
-//  * one thread of the system runs them, from meeting to meeting, in an order that is always the same:
-//    CUDASHIM_ORDER = fwd | rev | rand:SEED
-//  * -fsanitize=address: fibers are announced, shared arrays and device buffers have red zones
-//  * -fsanitize=thread: every thread is a fiber of the sanitizer that switches without synchronising; only barriers, __syncwarp
-//    and __threadfence order memory, so that every race is found
-//  * always: divergent barriers, masks that name who does not come, values of lanes that are not there, launches that a device
-//    would refuse; shared and device memory begin as NaNs
-// One engine per process; launches take turns.
+//  * Every thread of a block is a fiber. Fibers wait for each other in __syncthreads, __syncwarp and the *_sync collectives.
+//  * One system thread runs the fibers, each until its next wait. CUDASHIM_ORDER = fwd | rev | rand:SEED sets the order,
+//    which is the same in every run.
+//  * -fsanitize=address: the sanitizer knows the fibers' stacks. Shared arrays and device buffers have red zones.
+//  * -fsanitize=thread: every thread is a fiber of the sanitizer that switches without synchronising. Only barriers, __syncwarp
+//    and __threadfence order memory, so every race is found.
+//  * Always checked: divergent barriers, masks with lanes that do not arrive, reads of lanes outside the mask, and launches
+//    that a device would refuse. Shared and device memory start as NaNs.
+// There is one engine per process, and it runs one launch at a time.
 #pragma once
 
 #if defined(__CUDACC__)

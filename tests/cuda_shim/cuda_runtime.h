@@ -1,9 +1,9 @@
-// What stands in for the toolkit's header of this name; config.h says what it is.
+// Replaces the toolkit's header of the same name (see config.h).
 #pragma once
 
 #include "runtime.h"
 
-// What kernels/cuda/cuda_util.cuh makes of the qualifiers that C++ has no word for.
+// kernels/cuda/cuda_util.cuh uses these macros for shared memory and launches, which C++ has no syntax for.
 #define CUDASHIM_SHARED(T, name, dims)                                                                                                     \
     typedef T name##_t dims;                                                                                                               \
     static char name##_key;                                                                                                                \

@@ -1,4 +1,4 @@
-// The instructions of kernels/cuda/mma.cuh, done by the last lane that arrives, after PTX's layout of fragments.
+// The instructions of kernels/cuda/mma.cuh in C++, with PTX's fragment layouts. The last lane that arrives computes for all lanes.
 #pragma once
 
 #include "cuda_runtime.h"
@@ -11,7 +11,7 @@ template <class Sum> struct Fragments {
     const unsigned *a, *b;
 };
 
-// n_words of k, each with `each` values, which get(word, i) reads.
+// A lane has n_words of a row along k. Each word has `each` values; get(word, i) reads value i.
 template <class Sum, int n_words, int each, class Get> CUDASHIM_NOSAN void multiply_fragments(unsigned part, void** lanes, Get get)
 {
     if (part != ~0u) {
@@ -65,7 +65,7 @@ CUDASHIM_NOSAN inline void multiply_halves(unsigned part, void** lanes)
     multiply_fragments<float, 2, 2>(part, lanes, [](unsigned word, int i) { return half_of(word >> (16 * i) & 0xffff); });
 }
 
-// Copies that are under way, of each thread: their places hold NaNs until it waits, so that neither comes too early.
+// Asynchronous copies of each thread that are in flight. Their targets hold NaNs until the thread waits, so an early read is noticed.
 struct Copy {
     uint4* to;
     const uint4* from;
@@ -78,7 +78,7 @@ inline int n_copies_[1024];
 CUDASHIM_NOSAN inline void add_copy(uint4* to, const uint4* from)
 {
     int& n = n_copies_[CUDASHIM_E.cur];
-    if (n && copies_[CUDASHIM_E.cur][0].launch != stats.launches) n = 0; // what a launch that failed left
+    if (n && copies_[CUDASHIM_E.cur][0].launch != stats.launches) n = 0; // left over from a failed launch
     if (n == max_copies) fail("more copies under way than the stand-in keeps");
     copies_[CUDASHIM_E.cur][n++] = {to, from, stats.launches};
 }
@@ -95,7 +95,7 @@ CUDASHIM_NOSAN inline bool take_copy(Copy* out)
 namespace ks
 {
 
-// Nothing but what a sanitizer sees: the byte is there.
+// Only reads the byte, so that a sanitizer checks the address.
 inline void ask_for(const void* at)
 {
     (void)*static_cast<const volatile char*>(at);

@@ -1,4 +1,4 @@
-// Barriers, warp collectives, and the life of a thread.
+// Barriers, warp collectives, and the start and exit of threads.
 #pragma once
 
 #include "fiber.h"
@@ -16,7 +16,7 @@ CUDASHIM_NOSAN inline void activate(int t)
     }
 }
 
-// current thread gives up the CPU (it was already marked waiting, or is still ready in random mode)
+// The current thread yields. It is already marked as waiting, or is still ready in random order.
 CUDASHIM_NOSAN inline void reschedule()
 {
     Engine& E = CUDASHIM_E;
@@ -30,7 +30,7 @@ CUDASHIM_NOSAN inline void reschedule()
 }
 
 #if defined(CUDASHIM_TSAN)
-// full happens-before among a set of threads, through a fresh sync object
+// Orders all memory accesses of a set of threads (happens-before), through a new sync object.
 template <class It> CUDASHIM_NOSAN inline void tsan_sync(It begin, It end)
 {
     Engine& E = CUDASHIM_E;
@@ -97,8 +97,8 @@ CUDASHIM_NOSAN inline void barrier_wait(const char* file, int line)
     reschedule();
 }
 
-// Warp collective: all non-exited lanes of `mask` must arrive with the same kind (and source line).
-// The last arriver runs `fn` over all payloads (they live on the lanes' own stacks).
+// Completes a warp collective. All lanes of `mask` that have not exited must arrive with the same kind and source line.
+// The last lane to arrive runs `fn` over the payloads, which are on the lanes' stacks.
 CUDASHIM_NOSAN inline void complete_coll(int w, unsigned part, CompleteFn fn, bool sync_mem)
 {
     Engine& E = CUDASHIM_E;
@@ -133,7 +133,7 @@ CUDASHIM_NOSAN inline void complete_coll(int w, unsigned part, CompleteFn fn, bo
     E.ready_warps |= 1u << w;
     ++stats.collectives;
 }
-inline CompleteFn coll_fn_[32]; // per warp: fn of the collective being assembled (same kind => same fn)
+inline CompleteFn coll_fn_[32]; // per warp: fn of the collective in progress; all its lanes have the same
 inline bool coll_sync_[32];
 
 CUDASHIM_NOSAN inline void collective(int kind, unsigned mask, void* payload, CompleteFn fn, bool sync_mem, const char* file, int line)
@@ -198,11 +198,11 @@ CUDASHIM_NOSAN inline void fiber_main()
         int me = E.cur;
         Stack* st = E.th[me].stack;
 #if defined(CUDASHIM_TSAN)
-        __tsan_acquire((void*)&E.thunk); // host -> device ordering (launch)
+        __tsan_acquire((void*)&E.thunk); // orders the host's writes before the kernel
 #endif
         E.thunk(E.ctx);
 #if defined(CUDASHIM_TSAN)
-        __tsan_release((void*)&E.ctx); // device -> host ordering (end of kernel)
+        __tsan_release((void*)&E.ctx); // orders the kernel's writes before the host's reads
 #endif
         on_exit_thread();
         int nx = pick_next();
@@ -219,7 +219,7 @@ CUDASHIM_NOSAN inline void fiber_main()
             E.cur = nx;
             threadIdx = E.th[nx].tid;
             continue;
-        } // reuse hot stack
+        } // the next thread reuses this stack, which is in the CPU's cache
 #endif
         activate(nx);
         push_free(st);
