@@ -1,5 +1,5 @@
-/* Knapsack: a language model inside a fixed number of bytes. This header is the whole interface, and its manual;
- * C99 and C++11 read it.
+/* Knapsack runs a language model inside a fixed number of bytes. This header is the whole interface and its manual.
+ * It is valid C99 and C++11.
  *
  *     ks_options options = {.struct_size = sizeof options};
  *     options.model_path = "model.gguf";
@@ -15,27 +15,28 @@
  *     }
  *     ks_close(session);
  *
- * Units. Sizes are in bytes, lengths and positions of a text in tokens. A token is a number below n_vocab (ks_get_stats()). Strings
- * are UTF-8; texts to tokenize may hold any bytes.
+ * Units. Sizes are in bytes. Lengths and positions are in tokens. A token is a number below n_vocab (see ks_get_stats()).
+ * Strings are UTF-8. Text to tokenize may hold any bytes.
  *
- * Errors. A call that can fail returns KS_OK or one of the codes below, and one sentence of printable ASCII that names the thing, what
- * was expected and what was found: in the `error` buffer, which may be NULL and is cut to its size, or, where there is a session, from
- * ks_error(). Nothing is thrown across this interface, and the library prints nothing; only a bug in it ends the program, with the
- * values that show it on standard error. Pointers must be valid, and NULL only where it is said. A struct whose struct_size is not that
- * of this version is refused with KS_USAGE.
+ * Errors. A call that can fail returns KS_OK or another code of the enum below. A failure also sets one sentence of printable
+ * ASCII, which names the thing, what was expected and what was found. Calls without a session write the sentence to `error`,
+ * which may be NULL; the sentence is truncated to error_bytes. Calls with a session keep it for ks_error(). The library never
+ * throws and prints nothing. Only a bug in the library aborts the program; it then prints the values involved to standard
+ * error. Pointers must be valid. A pointer may be NULL only where this header says so. A struct whose struct_size does not
+ * match this version is refused with KS_USAGE.
  *
- * Ownership. What is given to a call is read or copied before it returns; kept are only `memory` and what the callbacks are called
- * with, until ks_close(). What a call returns a pointer to belongs to the session.
+ * Ownership. Every argument is read or copied before the call returns. The exceptions are `memory`, `user` and the callbacks of
+ * ks_options: these must stay valid until ks_close(). A pointer that a call returns belongs to the session.
  *
- * Threads. A session may be used from any thread, by one at a time. ks_cancel() alone may be called at any moment between ks_open() and
- * ks_close(), from any thread or a signal handler. Sessions share nothing that changes: any number may live in one process and compute
- * at once. Callbacks are called on the thread that called the library. A session has n_threads - 1 threads of its own, which sleep
- * while nothing is computed; none survives ks_close(), and none survives a fork() in the child.
+ * Threads. Any thread may use a session, but only one at a time. The exception is ks_cancel(): any thread or signal handler may
+ * call it at any time between ks_open() and ks_close(). Sessions share no mutable state: any number may live and compute at
+ * once in one process. Callbacks run on the thread that called the library. A session owns n_threads - 1 worker threads, which
+ * sleep while nothing is computed. They end at ks_close(). They do not exist in the child of a fork().
  *
- * Memory. ks_open() takes what the plan says, in a few large blocks, and nothing later: ks_feed(), ks_logits(), ks_sample() and
- * ks_piece() allocate nothing. (ks_tokenize(), ks_feed_turn(), ks_rewind(), ks_set_sampling(), ks_save() and ks_load() use the heap, and
- * ks_piece() for a token that does not fit. Not in the plan: the session's small objects, some tens of KiB; the stacks of its
- * threads; what a GPU's driver takes.)
+ * Memory. ks_open() allocates what the plan lists, in a few large blocks. ks_feed(), ks_logits(), ks_sample() and ks_piece()
+ * allocate nothing afterwards. (ks_tokenize(), ks_feed_turn(), ks_rewind(), ks_set_sampling(), ks_save() and ks_load() use the
+ * heap; so does ks_piece() when the buffer is too small for the token.) The plan does not count the session's small objects
+ * (some tens of KiB), the stacks of its threads, and what a GPU driver allocates.
  */
 #ifndef KNAPSACK_H
 #define KNAPSACK_H
@@ -43,7 +44,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Semantic versioning: while the first number is 0, a new second one may change this interface; a new third one never does. */
+/* Semantic versioning. While the major version is 0, a new minor version may change this interface. A new patch version never
+ * does. */
 #define KS_VERSION_MAJOR 0
 #define KS_VERSION_MINOR 1
 #define KS_VERSION_PATCH 0
@@ -57,156 +59,164 @@ extern "C" {
 
 enum {
     KS_OK = 0,
-    KS_USAGE = 1,         /* a call that makes no sense; nothing was changed */
-    KS_INVALID = 2,       /* the file is unreadable, or not what it claims to be */
-    KS_UNSUPPORTED = 3,   /* architecture, format or recipe that this build cannot run */
-    KS_NO_FIT = 4,        /* more memory or context needed than there is */
-    KS_DEVICE = 5,        /* there is no such device, or it failed: then the session is of no more use than to be closed */
+    KS_USAGE = 1,         /* invalid call; nothing was changed */
+    KS_INVALID = 2,       /* the file is unreadable or malformed */
+    KS_UNSUPPORTED = 3,   /* this build cannot run the architecture, format or recipe */
+    KS_NO_FIT = 4,        /* not enough memory or context */
+    KS_DEVICE = 5,        /* no such device, or the device failed: then the session can only be closed */
     KS_IO = 6,            /* a file cannot be written */
-    KS_INTERRUPTED = 130, /* by ks_cancel() or the progress callback */
+    KS_INTERRUPTED = 130, /* stopped by ks_cancel() or by the progress callback */
 };
 
-typedef struct ks_session ks_session; /* a model, open in its memory, and the text that it has read so far */
+typedef struct ks_session ks_session; /* an open model and the text it has read so far */
 
-/* Zero means the default everywhere, so `ks_options o = {.struct_size = sizeof o};` (in C++ `{sizeof o}`) is enough to start from. */
+/* Zero selects the default of every field. Start from `ks_options o = {.struct_size = sizeof o};` (in C++ `{sizeof o}`). */
 typedef struct ks_options {
-    size_t struct_size;     /* sizeof(ks_options) */
-    const char* model_path; /* a GGUF file, or the first of a split set; needed */
-    const char* device;     /* "cpu", "reference", "cuda", "vulkan:1", ... as ks_get_device() lists them; default: the best that is there */
-    const char* recipe;     /* how the cache holds tokens, as docs/recipes.md says; default "auto" */
-    uint64_t memory_bytes;  /* hard total; default: what the device has free */
-    uint64_t kv_memory_bytes; /* hard limit of the cache alone; default: none */
-    int64_t context;          /* tokens; 0: as many as fit, at most the model's; -1: the model's. Only "exact" is full then */
+    size_t struct_size;       /* sizeof(ks_options) */
+    const char* model_path;   /* a GGUF file, or the first file of a split set; required */
+    const char* device;       /* an id of ks_get_device(): "cpu", "reference", "cuda", "vulkan:1"; default: the best device */
+    const char* recipe;       /* how the KV cache holds tokens, see docs/recipes.md; default: "auto" */
+    uint64_t memory_bytes;    /* hard limit of the total; default: the free memory of the device */
+    uint64_t kv_memory_bytes; /* hard limit of the KV cache; default: none */
+    int64_t context;          /* in tokens; 0: as many as fit, at most the model's context; -1: the model's context. Only
+                                 the "exact" cache refuses tokens beyond it */
     int32_t n_threads;        /* default: one per core */
-    void* memory;             /* a block to live in, instead of the system's; owned by the caller, outlives the session. On a GPU: the
-                                 host's part */
-    size_t memory_size;       /* its bytes: those of the plan and three pages of 4096 for alignment; two where it begins with a page */
-    /* How far ks_open() ("loading weights", bytes) and the reading of several tokens ("reading prompt", tokens) are, after each piece of
-     * work. Returning 0 interrupts. It may call ks_cancel(), no other function of this session, and throws nothing. */
+    void* memory;             /* a block that the session uses instead of allocating; the caller owns it and keeps it until
+                                 ks_close(). On a GPU the block holds the host's part only */
+    size_t memory_size;       /* bytes of `memory`: the plan plus 3 * 4096 for alignment, or plus 2 * 4096 if `memory` is
+                                 aligned to 4096 */
+    /* Called after each piece of work. `stage` is "loading weights" (done and total in bytes) or "reading prompt" (in tokens).
+     * Returning 0 interrupts the call. The callback must not throw. Of this session it may call only ks_cancel(). */
     int (*progress)(void* user, const char* stage, uint64_t done, uint64_t total);
-    /* What a person who looks for a fault wants to know: the device and the plan that ks_open() chose, a text that must be read again.
-     * One sentence, valid during the call. The same rules. */
+    /* Receives diagnostics, one sentence a call: the device and plan that ks_open() chose, a text that has to be read again.
+     * `sentence` is valid during the call. The rules of `progress` apply. */
     void (*log)(void* user, const char* sentence);
-    void* user; /* given to both */
+    void* user; /* passed to both callbacks */
 } ks_options;
 
 typedef struct ks_stats {
     size_t struct_size;       /* sizeof(ks_stats) */
-    uint64_t budget_bytes;    /* memory_bytes, or what the device had free */
-    uint64_t plan_bytes;      /* the whole plan. Where it does not fit, it and what follows are those of the smallest that would */
-    uint64_t peak_bytes;      /* what was ever held; equals plan_bytes once open. 0 from ks_plan() */
-    uint64_t smallest_bytes;  /* the smallest budget that works with these options */
-    uint64_t bytes_per_token; /* of the cache, for each of its slots */
-    uint32_t fits;            /* 0 or 1 */
-    uint32_t context;         /* tokens that are counted on; a cache that gives up slots reads on beyond */
-    uint32_t slots;           /* tokens that each head of a layer has room for; the context, where none is given up */
-    uint32_t n_tokens;        /* tokens in the text now; 0 from ks_plan(), as the next three */
+    uint64_t budget_bytes;    /* memory_bytes, or the free memory of the device */
+    uint64_t plan_bytes;      /* total of the plan; if it does not fit, this and the following describe the smallest plan that works */
+    uint64_t peak_bytes;      /* most bytes held at any time; equals plan_bytes once open; 0 from ks_plan() */
+    uint64_t smallest_bytes;  /* smallest budget that works with these options */
+    uint64_t bytes_per_token; /* bytes of the KV cache for each slot */
+    uint32_t fits;            /* 1 if the plan fits the budget, else 0 */
+    uint32_t context;         /* planned tokens; a cache that evicts also reads longer texts */
+    uint32_t slots;           /* slots per layer and head; equals context if nothing is evicted */
+    uint32_t n_tokens;        /* tokens in the text; 0 from ks_plan(), like n_vocab, evicted and merged */
     uint32_t n_vocab;
-    uint64_t evicted, merged; /* slots that the text has given up, over all layers and heads, and how many of them live on in another */
+    uint64_t evicted, merged; /* evicted slots over all layers and heads; evicted slots that were merged into another slot */
     char device[32];          /* "cpu" */
-    char recipe[256];         /* in full, also what "auto" has chosen: "exact,k=f16,v=f16" */
+    char recipe[256];         /* in full, with what "auto" chose: "exact,k=f16,v=f16" */
 } ks_stats;
 
 typedef struct ks_bias {
     uint32_t id;
-    float bias; /* is added to the token's logit; -INFINITY: it is never chosen */
+    float bias; /* added to the logit of the token; -INFINITY: the token is never chosen */
 } ks_bias;
 
-/* Temperature and penalties have magnitudes of 1e6 at most, all others lie between 0 and 1. */
+/* The magnitude of the temperature and of each penalty is at most 1e6. top_p, min_p and typical_p are in [0, 1]. */
 typedef struct ks_sampling {
     size_t struct_size;      /* sizeof(ks_sampling) */
-    float temperature;       /* 0: the most probable token; the lower id where two are equal */
-    uint32_t top_k;          /* draw from so many of the most probable; 0: off */
-    float top_p;             /* from the most probable that make up so much together; 0 or 1: off */
-    float min_p;             /* from those that are at least so many times as probable as the first; 0: off */
+    float temperature;       /* 0: greedy, the lower id on ties */
+    uint32_t top_k;          /* keep the k most probable tokens; 0: off */
+    float top_p;             /* keep the most probable tokens whose probabilities sum to top_p; 0 or 1: off */
+    float min_p;             /* keep tokens with at least min_p times the highest probability; 0: off */
     float typical_p;         /* locally typical sampling; 0 or 1: off */
-    float repeat_penalty;    /* divides the logits of recent tokens; 0 or 1: off */
-    float presence_penalty;  /* is taken from the logits of recent tokens */
-    float frequency_penalty; /* the same, times how often */
-    uint32_t repeat_last_n;  /* how many tokens are recent: of those that ks_sample() chose. 0: none. At most 2^20 */
-    uint64_t seed;           /* the same seed, options and logits give the same tokens */
-    const ks_bias* biases;   /* n_biases of them */
+    float repeat_penalty;    /* divides positive and multiplies negative logits of recent tokens; 0 or 1: off */
+    float presence_penalty;  /* subtracted from the logits of recent tokens */
+    float frequency_penalty; /* the same, times the number of occurrences */
+    uint32_t repeat_last_n;  /* number of recent tokens, counting only tokens chosen by ks_sample(); 0: none; at most 2^20 */
+    uint64_t seed;           /* equal seeds, options and logits give equal tokens */
+    const ks_bias* biases;   /* array of n_biases */
     size_t n_biases;
 } ks_sampling;
 
-/* A device that ks_open() can take. */
+/* A device that ks_open() can use. */
 typedef struct ks_device {
     size_t struct_size; /* sizeof(ks_device) */
-    char id[32];        /* as ks_options.device names it: "cpu", "vulkan:1" */
+    char id[32];        /* for ks_options.device: "cpu", "vulkan:1" */
     char name[128];
-    uint64_t memory_bytes; /* all that it has */
-    uint64_t free_bytes;   /* the default of ks_options.memory_bytes */
-    uint32_t unified;      /* 1: the host's memory is its own */
+    uint64_t memory_bytes; /* total */
+    uint64_t free_bytes;   /* free now; the default of ks_options.memory_bytes */
+    uint32_t unified;      /* 1: device and host share one memory */
 } ks_device;
 
-/* The library's version, "0.1.0"; the macros above are the header's. */
+/* The version of the library, "0.1.0". The macros above are the version of the header. */
 const char* ks_version(void);
 
-/* The n-th device of this machine, from 0 on, the best one first: the one that is taken by default. KS_DEVICE: there are not so many. */
+/* Describes the n-th device of this machine, counted from 0. Device 0 is the default. KS_DEVICE: there are at most n devices. */
 int ks_get_device(uint32_t n, ks_device* out, char* error, size_t error_bytes);
 
-/* Reads the model's header only and says what ks_open() would take with these options. A plan that does not fit is KS_OK with fits = 0;
- * then smallest_bytes says what would. Cheap enough to ask for several recipes and contexts before one is opened. `memory` and the
- * callbacks are not used. */
+/* Computes what ks_open() would allocate with these options; reads only the header of the model. If the plan does not fit, the call
+ * returns KS_OK with fits = 0, and smallest_bytes is the budget that would. The call is cheap: compare several recipes and contexts
+ * before opening one. `memory` and the callbacks are ignored. */
 int ks_plan(const ks_options* options, ks_stats* out, char* error, size_t error_bytes);
 
-/* Takes the memory and reads the weights. On failure *out is NULL and everything is given back. KS_NO_FIT: the sentence says the
- * smallest budget that works. The model's file is not needed any more afterwards. */
+/* Allocates the memory and reads the weights. On failure *out is NULL and nothing stays allocated. KS_NO_FIT: the sentence names the
+ * smallest budget that works. The session does not need the model file afterwards. */
 int ks_open(const ks_options* options, ks_session** out, char* error, size_t error_bytes);
-void ks_close(ks_session* session); /* gives everything back; NULL is fine */
+void ks_close(ks_session* session); /* frees everything; NULL is allowed */
 
-/* The sentence of the last call that returned a code, "" where that was KS_OK; valid until the next such call. */
+/* The sentence of the last call on this session that returned a code; "" after KS_OK. Valid until the next such call. */
 const char* ks_error(const ks_session* session);
-void ks_get_stats(const ks_session* session, ks_stats* out); /* with another struct_size nothing is written */
+void ks_get_stats(const ks_session* session, ks_stats* out); /* writes nothing if out->struct_size is wrong */
 
 /* Text and tokens */
 
 enum {
-    KS_TOKENIZE_SPECIAL = 1, /* control tokens in the text become those tokens: never for text that a user wrote */
-    KS_TOKENIZE_NO_BOS = 2,  /* nothing around the text: what goes on after other tokens. Else the BOS that the model wants, if any */
+    KS_TOKENIZE_SPECIAL = 1, /* parse control tokens in the text; do not set it for text that a user wrote */
+    KS_TOKENIZE_NO_BOS = 2,  /* the text continues other tokens: add neither BOS nor EOS. Otherwise what the model wants is added */
 };
-/* Writes up to `capacity` ids (which may be NULL for 0) and returns how many the text has; 0 where the heap is exhausted, too. */
+/* Writes at most `capacity` ids and returns the number of tokens in the text. `ids` may be NULL if capacity is 0. Returns 0 if the
+ * heap is exhausted. */
 size_t ks_tokenize(const ks_session* session, const char* text, size_t text_bytes, uint32_t flags, uint32_t* ids, size_t capacity);
-/* Writes up to `capacity` bytes (likewise) of a token's text and returns how many it has: not terminated, perhaps part of a character, of
- * which the next token has the rest. Control tokens and ids beyond the vocabulary have none. */
+/* Writes at most `capacity` bytes of the text of a token and returns its length in bytes. `out` may be NULL if capacity is 0. The text
+ * is not terminated. It may end inside a UTF-8 character, which the next token completes. Control tokens and ids beyond the
+ * vocabulary have no text. */
 size_t ks_piece(const ks_session* session, uint32_t id, char* out, size_t capacity);
-int ks_is_end(const ks_session* session, uint32_t id); /* 1: the model ends its turn with this token, which need not be fed */
+int ks_is_end(const ks_session* session, uint32_t id); /* 1: the token ends the answer of the model; it need not be fed */
 
-/* Reading. After KS_OK there are the logits of the next token. KS_NO_FIT: the exact cache's context is full, and KS_USAGE: an id is not
- * in the vocabulary; nothing was read. KS_INTERRUPTED: n_tokens says how much was; go on, or ks_rewind(). */
+/* Reading. After KS_OK the logits of the next token are available. KS_NO_FIT: the context of the exact cache is full; nothing was
+ * read. KS_USAGE: an id is not in the vocabulary; nothing was read. KS_INTERRUPTED: a part was read, and ks_stats.n_tokens counts
+ * it. Then either feed the rest or call ks_rewind(). */
 
-/* Appends tokens to the text; 0 of them change nothing. Several at once are read many times faster than one by one. */
+/* Appends n tokens to the text; n = 0 changes nothing. One call with many tokens is much faster than one call for each token. */
 int ks_feed(ks_session* session, const uint32_t* ids, size_t n);
-/* Appends a turn of a conversation in the model's own chat frame: the end of the answer before (or, to an empty text, its beginning with
- * `system`; NULL: the template's own, or none), the user's message, the beginning of the answer. Both are terminated, and nothing in
- * them becomes a control token. A cache that gives up slots keeps the system text, as far as it takes a quarter of them, and keeps what
- * the frame writes between two messages as a whole. KS_UNSUPPORTED: the model has no chat template, or none of the known ones. */
+/* Appends a turn of a conversation in the chat template of the model: the end of the previous answer, the message `user`, and the
+ * beginning of the next answer. In an empty text the system prompt comes first: `system`, or if NULL the default of the template, if
+ * any. Both strings are terminated. Nothing in them becomes a control token. A cache that evicts pins the system prompt, up to a
+ * quarter of the slots. It keeps or evicts as a whole what the template writes between two messages. KS_UNSUPPORTED: the model has no
+ * chat template, or an unknown one. */
 int ks_feed_turn(ks_session* session, const char* system, const char* user);
-/* Forgets the tokens from n_tokens on; 0 begins anew. The text that is left may have to be read again, where the cache no longer holds
- * what it would have held then: as ks_feed() of it. There may be no logits until a token is fed. KS_USAGE: there are not so many tokens.
- * KS_NO_FIT: the text is longer than the context and would have to be read again; it is as before. */
+/* Forgets all but the first n_tokens tokens; 0 starts a new text. The remaining text is read again, as by ks_feed(), if the cache no
+ * longer holds what it held after n_tokens. Logits may be missing until a token is fed. KS_USAGE: the text is shorter than n_tokens.
+ * KS_NO_FIT: the text would have to be read again but is longer than the context; nothing was changed. */
 int ks_rewind(ks_session* session, uint32_t n_tokens);
-/* The ks_feed(), ks_feed_turn() or ks_rewind() that runs returns KS_INTERRUPTED after the chunk of tokens that it is at. Where none runs,
- * the next one does, so that a request between two tokens is not lost. Once returned it is forgotten, or by ks_clear_cancel(). */
+/* Makes the running ks_feed(), ks_feed_turn() or ks_rewind() return KS_INTERRUPTED after its current chunk of tokens. If none of them
+ * is running, the next one is interrupted, so a request between two calls is not lost. Returning KS_INTERRUPTED clears the request, and
+ * so does ks_clear_cancel(). */
 void ks_cancel(ks_session* session);
 void ks_clear_cancel(ks_session* session);
 
 /* Choosing the next token */
 
-/* n_vocab logits after the last token fed, or NULL where there are none: before one is fed, after ks_rewind(), or where reading was
- * interrupted. Valid until the next call that reads or forgets tokens. */
+/* The n_vocab logits after the last token. NULL if there are none: before a token is fed, after ks_rewind(), after an interrupted
+ * call. Valid until the next call that reads or forgets tokens. */
 const float* ks_logits(const ks_session* session);
-/* How ks_sample() draws, from now on; restarts its random stream and forgets which tokens are recent. Before the first call: greedy.
- * KS_USAGE: a number beyond its range, or a bias for no token; what was said before stays. */
+/* Sets how ks_sample() draws. Restarts its random stream and clears the recent tokens. Before the first call ks_sample() is greedy.
+ * KS_USAGE: a value is out of range, or a bias names no token; the previous settings stay. */
 int ks_set_sampling(ks_session* session, const ks_sampling* sampling);
-/* Chooses a token, and does not feed it. KS_USAGE: there are no logits. */
+/* Chooses the next token without feeding it. KS_USAGE: there are no logits. */
 int ks_sample(ks_session* session, uint32_t* id);
 
-/* A session in a file: the text, its cache as it is, and where ks_sample() stands in its random stream. ks_save() puts a new file
- * into the old one's place when it is whole and on the disk. ks_load() wants the same model and recipe, on whichever device, and
- * goes on as if nothing had been between; what ks_set_sampling() said stays, so say the same. KS_INVALID, KS_UNSUPPORTED,
- * KS_NO_FIT: the file is unreadable, damaged or of another model, of another recipe, or longer than the context; the session is as
- * before. Another version of the library may refuse a file. */
+/* Saving and loading. A file holds the text, the cache as it is, and the position of ks_sample() in its random stream. ks_save() writes
+ * a new file and replaces the old one only when the new one is complete and on disk. ks_load() needs the same model and recipe; the
+ * device may differ. The session then continues as if it had never been closed. The settings of ks_set_sampling() are not in the file:
+ * set the same ones. KS_INVALID: the file is unreadable, damaged or of another model. KS_UNSUPPORTED: it has another recipe, or the
+ * contexts do not match. KS_NO_FIT: its text is longer than the context. After these three the session is unchanged. Another version of the
+ * library may refuse a file. */
 int ks_save(ks_session* session, const char* path);
 int ks_load(ks_session* session, const char* path);
 

@@ -34,7 +34,7 @@ void Ledger::remove(const char* name, uint64_t bytes)
 
 MemorySource::MemorySource(void* caller_memory, size_t bytes)
 {
-    // Skip to the first whole page; what lies before it stays unused.
+    // Skip to the first page boundary. The bytes before it stay unused.
     uintptr_t begin = align_up(uintptr_t(caller_memory), 4096);
     size_t skipped = size_t(begin - uintptr_t(caller_memory));
     m_caller = reinterpret_cast<uint8_t*>(begin);

@@ -1,5 +1,5 @@
-// The ledger counts every byte that a session holds, by region, and remembers the high-water mark. The arena is the
-// host's one block: regions are taken from it at open, in order, and given back all at once at close.
+// The ledger counts every byte that a session holds, by region, and keeps the peak. The arena is the one host block: a
+// session takes its regions in order at open and frees the whole block at close.
 #pragma once
 
 #include "runtime/base/status.h"
@@ -10,7 +10,7 @@
 namespace ks
 {
 
-constexpr size_t kRegionAlign = 64; // bytes; every region's size is rounded up to it, in the plan and in the ledger
+constexpr size_t kRegionAlign = 64; // bytes; the plan and the ledger round the size of every region up to it
 
 constexpr uint64_t align_up(uint64_t bytes, uint64_t align)
 {
@@ -40,13 +40,13 @@ private:
     uint64_t m_peak = 0;
 };
 
-// Where large blocks come from: the operating system, or one block that the caller owns.
+// The source of large blocks: the operating system, or one block that the caller owns.
 class MemorySource
 {
 public:
     MemorySource() = default;
     MemorySource(void* caller_memory, size_t bytes);
-    Result<void*> take(size_t bytes); // page-aligned, zeroed; a Status where there is not so much
+    Result<void*> take(size_t bytes); // page-aligned, zeroed; a failed Status if there are too few bytes
     void give_back(void* memory, size_t bytes);
 
 private:
@@ -64,7 +64,7 @@ public:
     Arena& operator=(const Arena&) = delete;
 
     Status open(MemorySource& source, Ledger& ledger, size_t bytes);
-    // Never fails after a correct plan: taking more than the plan had is a bug.
+    // Aborts if the total exceeds the planned bytes: that is a bug.
     void* take(const char* region, size_t bytes);
     template <class T> T* take_array(const char* region, size_t count) { return static_cast<T*>(take(region, count * sizeof(T))); }
     size_t used_bytes() const { return m_used; }

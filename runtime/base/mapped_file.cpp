@@ -34,7 +34,7 @@ Result<MappedFile> MappedFile::open(const std::string& path)
 {
     MappedFile file;
     file.m_path = path;
-    // O_NONBLOCK: a pipe without a writer is refused below instead of waited for.
+    // O_NONBLOCK: opening a pipe without a writer returns at once, and the check below refuses it.
     file.m_fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (file.m_fd < 0) return fail(Code::invalid, "cannot open %s: %s", printable(path, 200).c_str(), strerror(errno));
     struct stat info;

@@ -1,5 +1,4 @@
-// A file opened for reading: its beginning mapped (headers), the rest read into place (weights), so that nothing is
-// resident twice.
+// A file opened for reading. Headers are read through a mapping and weights with read(), so no byte is resident twice.
 #pragma once
 
 #include "runtime/base/status.h"
@@ -22,7 +21,7 @@ public:
     const std::string& path() const { return m_path; }
     uint64_t size() const { return m_size; }
     const uint8_t* data() const { return m_data; } // the whole file, until unmap()
-    void unmap();                                  // gives the pages back; read() still works
+    void unmap();                                  // drops the mapping; read() still works
     Status read(uint64_t offset, void* out, uint64_t bytes) const;
 
 private:

@@ -1,5 +1,4 @@
-// Hands out parts of a block one after the other; with no block it only counts. What is placed and what was planned are then
-// the same code.
+// Hands out consecutive parts of a block. Without a block it only counts, so planning and placing run the same code.
 #pragma once
 
 #include "runtime/base/arena.h"
@@ -14,7 +13,7 @@ struct Placer {
     Buffer buffer;
     uint64_t offset = 0;
     uint64_t align = kRegionAlign;           // of tensors
-    std::vector<uint64_t>* starts = nullptr; // takes where each tensor begins
+    std::vector<uint64_t>* starts = nullptr; // receives the offset of each tensor
 
     Tensor take(uint32_t rows, uint32_t cols, Format format = Format::f32)
     {

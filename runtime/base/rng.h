@@ -1,5 +1,5 @@
 // Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011). The
-// bits are a function of (seed, counter) alone: no state, the same on every machine and in any order.
+// output is a function of (seed, counter) alone. It is stateless and the same on every machine and in any order.
 #pragma once
 
 #include <array>
@@ -8,7 +8,7 @@
 namespace ks
 {
 
-// Four words for one counter. Key: the seed, low word first. The counter is 128 bits, lowest word first.
+// Four random words for one 128-bit counter, lowest word first. The key is the seed, low word first.
 inline std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, uint64_t seed)
 {
     uint32_t key[2] = {uint32_t(seed), uint32_t(seed >> 32)};
@@ -22,7 +22,7 @@ inline std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, uint64_t 
     return counter;
 }
 
-// Uniform in [0, 1): the first word and the upper 21 bits of the second.
+// Uniform in [0, 1), from the first word and the upper 21 bits of the second.
 inline double random_uniform(uint64_t seed, uint64_t counter)
 {
     std::array<uint32_t, 4> word = philox({uint32_t(counter), uint32_t(counter >> 32), 0, 0}, seed);

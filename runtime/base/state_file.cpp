@@ -16,7 +16,7 @@ static constexpr char kMagic[8] = {'k', 'n', 'a', 'p', 's', 'a', 'c', 'k'};
 static constexpr uint32_t kVersion = 3;
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the file is the memory's bytes");
 
-// A bijection of `hash` for every word, and of the word for every hash.
+// Bijective in `hash` for every fixed word, and in `word` for every fixed hash.
 static uint64_t mixed(uint64_t hash, uint64_t word)
 {
     hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
@@ -42,7 +42,7 @@ StateFile::StateFile(Mode mode, const std::string& path) : StateFile(mode)
         Result<MappedFile> file = MappedFile::open(path);
         m_status = file.status();
         m_file = std::move(file.value());
-        m_file.unmap(); // it is read, so that a file that is cut meanwhile is an error and no signal
+        m_file.unmap(); // the file is read() instead: truncating a mapped file would raise SIGBUS
         m_foreign = ok() && m_file.size() < sizeof kMagic + kHashBytes;
         m_end = m_file.size() < kHashBytes ? 0 : m_file.size() - kHashBytes;
     }
@@ -69,17 +69,17 @@ const Status& StateFile::fail_errno(const char* what)
     return m_status;
 }
 
-// In the folder of `path`, a name that nobody has.
+// A new name in the folder of `path`.
 static std::string temporary_name(const std::string& folder)
 {
     const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
     return folder + ".knapsack-" + std::to_string(getpid()) + "-" + std::to_string(now);
 }
 
-// A file without a name where the system has such: it is gone when the program is killed.
+// Creates a file without a name if the system supports it: it disappears if the program is killed.
 void StateFile::create()
 {
-    if (char* real = realpath(m_path.c_str(), nullptr)) { // a link stays one
+    if (char* real = realpath(m_path.c_str(), nullptr)) { // replace the target of a link, not the link
         m_path = real;
         free(real);
     }
@@ -120,7 +120,7 @@ void StateFile::refill()
     m_hash = hash_words(m_hash, m_buffer.data(), m_filled / 8 * 8);
 }
 
-// Up to n bytes of the buffer, from m_at on; 0: there was a failure.
+// Number of bytes, at most n, available in the buffer at m_at; 0 after a failure.
 uint64_t StateFile::room(uint64_t n)
 {
     require(saves() || n <= left(), "an end before everything was there");
@@ -180,8 +180,8 @@ Status StateFile::finish()
     while (m_offset < m_end) refill();
     m_hash = mixed(m_hash, m_end);
     const Status read = m_file.read(m_end, &hash, kHashBytes);
-    if (m_end + kHashBytes != m_file.size()) return m_status; // could not be read
-    if (read.ok() && (m_end % 8 || hash != m_hash))           // whatever else was found, it is because of this
+    if (m_end + kHashBytes != m_file.size()) return m_status; // the file could not be read
+    if (read.ok() && (m_end % 8 || hash != m_hash))           // a damaged file is reported as such, whatever failed before
         return fail(Code::invalid, "%s is damaged: the checksum at offset %llu is %016llx, the bytes before it have %016llx",
                     printable(m_path, 200).c_str(), (unsigned long long)m_end, (unsigned long long)hash, (unsigned long long)m_hash);
     return read.ok() ? m_status : read;
@@ -199,7 +199,7 @@ Status StateFile::replace()
     if (rename(m_temporary.c_str(), m_path.c_str()) != 0) return fail_errno("replaced");
     m_temporary.clear();
     const int fd = open(m_folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL)) fail_errno("synced"); // EINVAL: a file system that needs none
+    if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL)) fail_errno("synced"); // EINVAL: the file system does not support syncing a folder
     if (fd >= 0) close(fd);
     return m_status;
 }

@@ -1,9 +1,9 @@
-// State in a file, described once: the same calls save it, check it and load it. Who loads goes over the file twice: what is
-// checked touches nothing that lives, and the second time everything is checked again, should the file have changed.
+// State in a file, described once: the same calls save, check and load it. Loading reads the file twice. The first pass
+// checks it and changes no live state. The second pass loads it and checks everything again, in case the file changed.
 //
-// The file: the word "knapsack" and a version, what the calls say, zeros up to a multiple of 8 bytes, and a hash of all before
-// it and of how much that is. Little-endian. Any change within 8 bytes changes the hash. A new file takes the old one's place
-// only when it is whole and on the disk: killed at any moment, the one or the other is there.
+// File layout: "knapsack", a version, the values in call order, zeros up to a multiple of 8 bytes, a hash. The hash
+// covers all bytes before it and their number. Everything is little-endian. Any change within 8 bytes changes the hash.
+// A new file replaces the old one only when it is complete and on disk, so a kill at any moment leaves one of the two.
 #pragma once
 
 #include "runtime/base/backend.h"
@@ -21,7 +21,7 @@ public:
     enum class Mode { save, check, load };
 
     StateFile(Mode mode, const std::string& path);
-    ~StateFile(); // what was saved and did not finish() is gone
+    ~StateFile(); // discards a file that was not finish()ed
     StateFile(const StateFile&) = delete;
     StateFile& operator=(const StateFile&) = delete;
 
@@ -29,12 +29,12 @@ public:
     bool checks() const { return m_mode == Mode::check; }
     bool loads() const { return m_mode == Mode::load; }
     bool ok() const { return m_status.ok(); }
-    uint64_t left() const { return m_end - m_offset + m_filled - m_at; } // bytes of a file that is read
+    uint64_t left() const { return m_end - m_offset + m_filled - m_at; } // bytes not yet read
 
-    // After the first failure nothing is written, and what is read is zeros.
+    // After the first failure nothing is written, and reads give zeros.
     void bytes(void* data, uint64_t n);
     template <class T> void value(T& v) { bytes(&v, sizeof v); }
-    // The length, then the elements of a string or a vector. A length that the file has no bytes for is a failure.
+    // A string or a vector: its length, then its elements. A length beyond the end of the file is a failure.
     template <class List> void list(List& c, uint32_t most)
     {
         uint32_t n = uint32_t(c.size());
@@ -43,14 +43,15 @@ public:
         c.resize(ok() ? n : 0);
         bytes(c.data(), c.size() * sizeof c[0]);
     }
-    void device(Backend& backend, const Buffer& buffer, uint64_t offset, uint64_t n); // checks: only passes over it
-    void require(bool fine, const char* what);                                        // what: "a token that is not in the vocabulary"
-    void refuse(Code code, const std::string& why); // another state than the one wanted: "was saved with ..."
-    // The hash, and where it is a new file: onto the disk and into the old one's place.
+    void device(Backend& backend, const Buffer& buffer, uint64_t offset, uint64_t n); // Mode::check skips the bytes
+    void require(bool fine, const char* what);      // `what` names the fault: "a token that is not in the vocabulary"
+    void refuse(Code code, const std::string& why); // for a valid file of another state; `why`: "was saved with ..."
+    // Writes or checks the hash. A new file is then synced to disk and replaces the old one.
     Status finish();
 
 private:
-    explicit StateFile(Mode mode) : m_mode(mode) {} // from here on the destructor runs
+    // the public constructor delegates to it, so the destructor runs if that constructor throws
+    explicit StateFile(Mode mode) : m_mode(mode) {}
     void create();
     uint64_t room(uint64_t n);
     void flush();
@@ -59,14 +60,14 @@ private:
     Status replace();
 
     Mode m_mode;
-    std::string m_path, m_folder; // m_folder: of a new file
-    std::string m_temporary;      // its name until it is whole; empty: it has none
+    std::string m_path, m_folder; // m_folder: of the new file
+    std::string m_temporary;      // name of the incomplete file; empty: it has none
     MappedFile m_file;
     int m_fd = -1;
-    uint64_t m_offset = 0, m_end = 0; // in the file: where the buffer ends, where the hash begins
+    uint64_t m_offset = 0, m_end = 0; // file offsets: end of the buffer, start of the hash
     uint64_t m_hash = 0;
     std::string m_buffer;
-    uint64_t m_at = 0, m_filled = 0; // in the buffer
+    uint64_t m_at = 0, m_filled = 0; // buffer offsets
     bool m_foreign = false;
     Status m_status;
 };

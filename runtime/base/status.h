@@ -1,5 +1,5 @@
-// Errors of the world (file, device, budget) are values: one sentence naming the thing, the expected and the found.
-// Bugs are KS_CHECK: it prints the values and aborts.
+// Failures of the environment (file, device, budget) are values: one sentence that names the thing, what was expected
+// and what was found. A bug fails KS_CHECK, which prints the values and aborts.
 #pragma once
 
 #include <cstdarg>
@@ -13,12 +13,12 @@
 namespace ks
 {
 
-// The numbers are the program's exit codes and the C API's return values.
+// The numbers are the exit codes of the program and the return values of the C API.
 enum class Code {
     ok = 0,
-    usage = 1,       // a call or command line that makes no sense
-    invalid = 2,     // a file that is unreadable as what it claims to be
-    unsupported = 3, // architecture, format or recipe that this build cannot run
+    usage = 1,       // an invalid call or command line
+    invalid = 2,     // a file that is unreadable or malformed
+    unsupported = 3, // an architecture, format or recipe that this build cannot run
     no_fit = 4,      // more memory needed than the budget has
     device = 5,
     io = 6,
@@ -39,10 +39,10 @@ private:
     std::string m_message;
 };
 
-// printf-style. Text from a file or a user goes through printable() first.
+// printf-style. Pass text from files or users through printable() first.
 [[gnu::format(printf, 2, 3)]] Status fail(Code code, const char* format, ...);
 
-// Untrusted text as printable ASCII: other bytes become \xNN, what exceeds max_bytes becomes "...".
+// Untrusted text as printable ASCII: other bytes become \xNN, text beyond max_bytes becomes "...".
 std::string printable(std::string_view text, size_t max_bytes = 60);
 
 // "512 B", "1.5 KiB", "86.2 MiB"
@@ -72,7 +72,7 @@ private:
         if (!(condition)) ::ks::check_failed(__FILE__, __LINE__, #condition, __VA_ARGS__);                                                 \
     } while (0)
 
-// Returns from a function that returns Status or Result.
+// Returns the failed Status from a function that returns Status or Result.
 #define KS_TRY(expression)                                                                                                                 \
     do {                                                                                                                                   \
         ::ks::Status ks_try_status = (expression);                                                                                         \

@@ -53,7 +53,7 @@ static uint32_t f16_row(uint32_t head_dim)
 
 template <class Codec> static uint32_t mean_row(uint32_t head_dim)
 {
-    return 4 * Codec::group_words(head_dim) / Codec::group; // whole, since head_dim is a multiple of 16
+    return 4 * Codec::group_words(head_dim) / Codec::group; // exact, since head_dim is a multiple of 16
 }
 
 const CodecInfo& codec_info(Format format)
@@ -94,7 +94,7 @@ Format codec_of_values(Format format)
     return format == Format::turbo2 ? Format::turbo2v : format;
 }
 
-// Bit 8i + j of the result is bit 4j + i of the file's word.
+// Bit 8i + j of the result is bit 4j + i of the word in the file.
 static uint32_t permute_high_bits(uint32_t word)
 {
     uint32_t out = 0;
@@ -105,8 +105,8 @@ static uint32_t permute_high_bits(uint32_t word)
     return out;
 }
 
-// Eight rows of the file, the missing ones at a block of zeros that does not advance. The constants of the format make
-// every copy below a plain load and store.
+// Converts eight rows of the file. Missing rows point to a block of zeros and have step 0. The constants of the format
+// turn every copy below into a plain load and store.
 template <class F>
 static void rows_to_tile(const uint8_t* const from[tile_rows], const uint32_t step[tile_rows], uint32_t n_blocks, uint32_t* to)
 {
