@@ -7,14 +7,14 @@ namespace ks
 namespace
 {
 
-// The first row that fits is taken, so the particular stands before the general.
+// The first matching row wins, so a specific template comes before a general one.
 // clang-format off
 const ChatFrame kFrames[] = {
     {"chatml", {"<|im_start|>", "<|im_end|>"}, {"<|im_sep|>", "<|im_start|>assistant\n<think>", "'<think>\n'", "Knowledge Cutoff Date"},
      {"<|im_start|>system\n", "<|im_end|>\n"}, {"<|im_start|>user\n", "<|im_end|>\n"}, {"<|im_start|>assistant\n", "<|im_end|>\n"},
      nullptr, "<|im_end|>", no_flags},
 
-    // The system turn is always there. The date is the one that the template falls back to where it is told none.
+    // The template always writes the system turn. The date is its default when none is passed.
     {"llama-3.1", {"<|start_header_id|>", "Cutting Knowledge Date: December 2023", "26 Jul"}, {},
      {"<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n", "<|eot_id|>"},
      {"<|start_header_id|>user<|end_header_id|>\n\n", "<|eot_id|>"}, {"<|start_header_id|>assistant<|end_header_id|>\n\n", "<|eot_id|>"},
@@ -29,8 +29,8 @@ const ChatFrame kFrames[] = {
      {"<<SYS>>\n", "\n<</SYS>>\n\n"}, {"<bos>[INST] ", " [/INST]"}, {" ", " <eos>"},
      nullptr, nullptr, folds_system | writes_bos | trims_user | trims_assistant | trims_joined},
 
-    // Mistral's own numbering. The templates of v3 put the system text into the last turn; only in the first can a cache keep it.
-    // That of v7-tekken brings a long default system text, which is left out.
+    // Mistral's own numbering. The v3 templates put the system prompt into the last turn; a cache can keep it only in
+    // the first. The v7-tekken template adds a long default system prompt, which is left out here.
     {"mistral-v7", {"[INST] ", "[SYSTEM_PROMPT] "}, {},
      {"[SYSTEM_PROMPT] ", "[/SYSTEM_PROMPT]"}, {"[INST] ", "[/INST]"}, {" ", "<eos>"},
      nullptr, nullptr, writes_bos},
@@ -71,8 +71,8 @@ constexpr size_t kMaxTemplateBytes = 1 << 20;
 constexpr size_t kMaxSystemBytes = 4096;
 constexpr const char* kSpace = " \t\n\v\f\r";
 
-// Bytes of `text` at `at` that spell `literal`, 0: it is not there (the empty one never is). A template may write a newline as \n and a
-// quote either way.
+// Number of bytes of `text` at `at` that match `literal`; 0 if it does not match or is empty. A template may write a
+// newline as \n, and single quotes as double ones.
 size_t match_at(std::string_view text, size_t at, const char* literal)
 {
     size_t i = at;
@@ -139,7 +139,8 @@ void append_literal(std::string_view literal, ChatPieces& out)
     }
 }
 
-// What stands from `at` to `end`, if that comes before the `closing` quote of a string or, outside of strings, a tag.
+// The text from `at` to `end`. Empty result if `end` comes only after `closing`: the quote of the string, or '{'
+// outside strings.
 std::optional<std::string> text_until(std::string_view text, size_t at, const char* end, char closing)
 {
     std::string found;
@@ -188,7 +189,7 @@ std::optional<std::string> default_system_text(const ChatFrame& frame, std::stri
     if (template_text.size() > kMaxTemplateBytes) return {};
     const char* prefix = frame.system[0];
     size_t i = 0;
-    for (int tries = 0; tries < 16; tries++) { // the text may stand after branches for tools and for a given system text
+    for (int tries = 0; tries < 16; tries++) { // the text may come after branches for tools and for a given system prompt
         i = find_literal(template_text, prefix, i + 1);
         if (i == template_text.npos) break;
         char before = template_text[i - 1];
@@ -218,7 +219,8 @@ void ChatWriter::turn(ChatRole role, std::string_view content, ChatPieces& out)
     const ChatFrame& f = *m_frame;
     if (f.flags & (1 << int(role))) {
         std::string_view cut = trimmed(content);
-        // With a system text before it the turn does not begin with white space, so joined only the end is trimmed.
+        // After a folded system prompt the turn does not begin with white space, so only the end of the content is
+        // trimmed.
         bool keeps_begin = role == ChatRole::user && m_folded_system && (f.flags & trims_joined);
         content = keeps_begin ? content.substr(0, size_t(cut.data() + cut.size() - content.data())) : cut;
     }
@@ -250,7 +252,8 @@ void ChatWriter::close_answer(ChatPieces& out) const
     append_literal(end.substr(end.find_first_not_of(' ')), out);
 }
 
-// From who wrote each byte to who wrote each token: tokens spell the text in order, SentencePiece's with a space before it.
+// Converts authors of bytes to authors of tokens. The tokens spell the text in order; SentencePiece adds a space before
+// it.
 static std::string authors_of(const Tokenizer& tokenizer, const uint32_t* ids, size_t n, const std::string& of_bytes)
 {
     std::string authors, piece(tokenizer.max_piece_bytes(), '\0');

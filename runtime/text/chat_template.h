@@ -1,5 +1,5 @@
-// Chat frames: how a conversation becomes a model's prompt. A model file brings a Jinja program; it is never run, only
-// recognised by its literals as one of a few known frames, and the frame writes the same text that the program would.
+// Chat templates: how a conversation becomes a prompt. The Jinja program in the model file never runs. Its literals
+// identify one of the known templates below, which writes the same text as the program.
 #pragma once
 
 #include "runtime/text/tokenizer.h"
@@ -15,56 +15,57 @@ namespace ks
 
 enum class ChatRole : uint8_t { system, user, assistant };
 
-// A stretch of the prompt. A marker becomes the token of that text where the vocabulary has one and is text otherwise.
-// What somebody wrote is always text: it can never become a control token.
+// A part of the prompt. A marker becomes a special token if the vocabulary has one with its text; otherwise it is plain
+// text. What a person or the model wrote is always text and never becomes a control token.
 struct ChatPiece {
     enum class Kind : uint8_t { text, marker, bos, eos };
     Kind kind;
     std::string text;         // empty for bos and eos
-    std::string authors = {}; // of each byte of a text: kFrameAuthor, or a role's letter
+    std::string authors = {}; // author of each byte of a text: kFrameAuthor or one of kAuthors
 };
-constexpr char kFrameAuthor = 'f', kAuthors[] = {'s', 'u', 'a'}; // the frame; by ChatRole
-using ChatPieces = std::vector<ChatPiece>; // texts never follow each other: a border inside a text would change its tokens
+constexpr char kFrameAuthor = 'f', kAuthors[] = {'s', 'u', 'a'}; // kFrameAuthor: the template; kAuthors: indexed by ChatRole
+using ChatPieces = std::vector<ChatPiece>;                       // texts are never adjacent: a split inside a text would change its tokens
 
 enum ChatFlag : uint8_t {
     no_flags = 0,
-    trims_system = 1, // 1 << role: its content loses the white space at its ends
+    trims_system = 1, // 1 << role: white space at both ends of the content is removed
     trims_user = 2,
     trims_assistant = 4,
-    trims_joined = 8,  // the user's content only together with the system text folded before it
-    folds_system = 16, // the system text stands inside the user's turn that follows it
-    writes_bos = 32,   // the prompt begins with BOS even where the tokenizer adds none
+    trims_joined = 8,  // the user's content is trimmed only together with the system prompt folded before it
+    folds_system = 16, // the system prompt is part of the following user turn
+    writes_bos = 32,   // the prompt begins with BOS even if the tokenizer adds none
 };
 
-// In the literals <bos> and <eos> are the model's tokens, and other <...> and [...] are markers.
+// In the literals, <bos> and <eos> are tokens of the model. Other <...> and [...] are markers.
 struct ChatFrame {
     const char* name;
-    const char* wants[3];       // all of them are in the template
-    const char* rejects[4];     // none of them is
-    const char* system[2];      // before and after the content
-    const char* user[2];        // likewise
-    const char* assistant[2];   // [0] without its last spaces is also what asks for an answer
+    const char* wants[3];       // literals that the template must contain
+    const char* rejects[4];     // literals that the template must not contain
+    const char* system[2];      // text before and after the content
+    const char* user[2];        // text before and after the content
+    const char* assistant[2];   // text before and after the content; [0] without trailing spaces also requests an answer
     const char* default_system; // null: none
-    const char* stop;           // ends an answer where the vocabulary has no token for it; null: none
+    const char* stop;           // stop string that ends an answer if the vocabulary has no token for it; null: none
     uint8_t flags;
 };
 
-// Null: not one of them, or no template (a base model). Reads at most 1 MiB.
+// Null: an unknown template, or no template (a base model). Templates beyond 1 MiB are unknown.
 const ChatFrame* recognise_chat_frame(std::string_view template_text);
-const ChatFrame* find_chat_frame(std::string_view name); // "llama-2" and "llama2" are one name
-std::string chat_frame_names();                          // "chatml, llama-2, ...", for an error's sentence
+const ChatFrame* find_chat_frame(std::string_view name); // "llama-2" and "llama2" are the same name
+std::string chat_frame_names();                          // "chatml, llama-2, ...", for error messages
 
-// The system text that the template writes where the conversation brings none.
+// The system prompt that the template writes if the conversation has none.
 std::optional<std::string> default_system_text(const ChatFrame& frame, std::string_view template_text);
 
-// Writes a conversation turn by turn, so that what is already in the cache never changes. A value: copy it to go back.
+// Writes a conversation turn by turn and only appends, so tokens already in the cache never change. Copy the writer to
+// be able to go back.
 class ChatWriter
 {
 public:
     ChatWriter(const ChatFrame& frame, bool tokenizer_adds_bos, std::optional<std::string> default_system);
 
     void turn(ChatRole role, std::string_view content, ChatPieces& out);
-    // Around an answer that the model writes. Spaces next to it are left out: the model writes its own.
+    // Open and close an answer that the model writes. Adjacent spaces are left out because the model writes its own.
     void open_answer(ChatPieces& out);
     void close_answer(ChatPieces& out) const;
 
@@ -75,13 +76,13 @@ private:
     bool m_bos;
     bool m_begun = false;
     std::optional<std::string> m_default_system;
-    std::optional<std::string> m_folded_system; // waits for the user's turn
+    std::optional<std::string> m_folded_system; // waits for the next user turn
 };
 
-// Appends the tokens. One call per feed: a text between two markers is encoded as one. authors: who wrote each token, the frame
-// only where it wrote all of it.
+// Appends the tokens. Call it once per feed: the text between two markers is encoded as a whole. `authors` receives the
+// author of each token; the template is the author only if it wrote the whole token.
 void encode_pieces(const Tokenizer& tokenizer, const ChatPieces& pieces, std::vector<uint32_t>& out, std::string* authors = nullptr);
-uint32_t head_tokens(const std::string& authors);             // those before the first message
-std::vector<uint8_t> frame_marks(const std::string& authors); // 1: the frame wrote the token
+uint32_t head_tokens(const std::string& authors);             // number of tokens before the first user message
+std::vector<uint8_t> frame_marks(const std::string& authors); // 1: the template wrote the whole token
 
 } // namespace ks

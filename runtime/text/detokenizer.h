@@ -1,4 +1,4 @@
-// Streaming text: takes the bytes of one token after the other, gives back whole characters, and ends at a stop string.
+// Streaming detokenization: takes the bytes of each token, returns whole characters, and ends at a stop string.
 #pragma once
 
 #include <cstddef>
@@ -9,32 +9,33 @@
 namespace ks
 {
 
-// What it gives back does not depend on where the borders between pieces are: never part of a character that may still
-// be completed, never what may still become a stop string. Bytes that are no UTF-8 come out as they are. It allocates
-// only at construction, as long as no piece is longer than max_piece_bytes.
+// The output does not depend on how the text is split into pieces. A partial character or a partial stop string is held
+// back. Invalid UTF-8 passes through unchanged. It allocates only at construction if no piece is longer than
+// max_piece_bytes.
 class Detokenizer
 {
 public:
     Detokenizer(size_t max_piece_bytes, std::vector<std::string> stops); // empty stop strings never match
 
-    // The text that is certain now; a view that the next call ends. After a stop string: empty, whatever comes.
+    // Returns the text that is certain by now; valid until the next call. After a stop string the result is always
+    // empty.
     std::string_view feed(std::string_view piece);
-    // At the end of the stream: what was held back.
+    // Ends the stream and returns the text that was held back.
     std::string_view flush();
-    // The stop string that has ended the text, which is without it. Null: none. Of several that end with the same byte
-    // it is the longest.
+    // The stop string that ended the text, or null. The output does not contain it. Of several that end at the same
+    // byte it is the longest.
     const std::string* stopped_by() const { return m_stop < m_stops.size() ? &m_stops[m_stop] : nullptr; }
-    void reset(); // for a new stream with the same stop strings
+    void reset(); // starts a new stream with the same stop strings
 
 private:
     static constexpr size_t kNoStop = ~size_t(0);
     std::string_view give(size_t n);
-    size_t stop_begin(size_t end); // where a stop string begins that ends at `end`, npos if there is none
+    size_t stop_begin(size_t end); // start of a stop string that ends at `end`; npos if there is none
     size_t certain_bytes() const;
 
     std::vector<std::string> m_stops;
     std::string m_held;
-    size_t m_given = 0; // bytes of m_held that the last call gave out
+    size_t m_given = 0; // bytes of m_held that the last call returned
     size_t m_stop = kNoStop;
 };
 

@@ -8,7 +8,7 @@ namespace ks
 {
 
 static constexpr uint32_t kNone = Vocab::kNone;
-static constexpr size_t kMostBytes = size_t(1) << 30; // encoded at once: symbols count in 32 bits
+static constexpr size_t kMostBytes = size_t(1) << 30; // encoded at once: symbol indexes have 32 bits
 
 void Encoder::encode(std::string_view text, bool space_prefix, std::vector<uint32_t>& out)
 {
@@ -38,7 +38,7 @@ template <class Find> void Encoder::add_pair(uint32_t left, uint32_t right, Find
     std::push_heap(m_pairs.begin(), m_pairs.end());
 }
 
-// Merges the best pair until none is left. find(left, right, &rank) is the token that two symbols become, or kNone.
+// Merges the best pair until no pair merges. find(left, right, &rank) returns the merged token or kNone.
 template <class Find> void Encoder::merge(Find find)
 {
     uint32_t n = uint32_t(m_symbols.size());
@@ -76,7 +76,7 @@ void Encoder::encode_bpe(std::string_view word, std::vector<uint32_t>& out)
         if (s.bytes && s.id != kNone) out.push_back(s.id);
 }
 
-// Parts that no token can span are encoded one by one.
+// Encodes the text in parts that no token crosses.
 void Encoder::encode_sentence_piece(std::string_view text, bool space_prefix, std::vector<uint32_t>& out)
 {
     size_t begin = 0;
@@ -117,7 +117,7 @@ void Encoder::encode_part(std::string_view text, bool space_prefix, std::vector<
             out.push_back(s.id);
             continue;
         }
-        // Without byte tokens one unknown token stands for the whole character.
+        // Without byte tokens, one unknown token stands for the whole character.
         uint32_t before = kNone;
         for (uint32_t i = 0; i < s.bytes; i++) {
             uint32_t id = m_vocab.byte_id(uint8_t(s.text[i]));

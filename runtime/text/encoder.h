@@ -1,4 +1,4 @@
-// Turns a stretch of text without special tokens into tokens, by merging pairs of neighbours.
+// Encodes text without special tokens by merging adjacent pairs.
 #pragma once
 
 #include "runtime/text/pretokenizer.h"
@@ -12,26 +12,26 @@
 namespace ks
 {
 
-// Keeps its working memory from one text to the next. It grows with the longest word.
+// Reuses its working memory between calls. The memory grows with the longest word.
 class Encoder
 {
 public:
     Encoder(const Vocab& vocab, const PreTokenizer* pre) : m_vocab(vocab), m_pre(pre) {} // pre null: SentencePiece
-    // space_prefix: the text begins with a space of the model's own (SentencePiece only).
+    // space_prefix: a space is added before the text (SentencePiece only).
     void encode(std::string_view text, bool space_prefix, std::vector<uint32_t>& out);
 
 private:
     struct Symbol {
         const char* text;
-        uint32_t bytes; // 0: merged into the one before
-        uint32_t id;    // kNone: no token
+        uint32_t bytes; // 0: merged into the previous symbol
+        uint32_t id;    // kNone: not a token
         uint32_t previous, next;
     };
-    // A pair that can merge. It is out of date where the two no longer have these bytes.
+    // A pair that can merge. It is stale if its two symbols no longer have `bytes` bytes together.
     struct Pair {
-        uint64_t order; // rank, then left: lowest first, leftmost among equals
+        uint64_t order; // rank in the high bits, then left: lowest first, leftmost on ties
         uint32_t right, bytes, id;
-        bool operator<(const Pair& other) const { return order > other.order; } // for a heap with the lowest on top
+        bool operator<(const Pair& other) const { return order > other.order; } // puts the lowest order on top of a heap
     };
 
     void encode_bpe(std::string_view word, std::vector<uint32_t>& out);

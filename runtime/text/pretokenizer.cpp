@@ -40,12 +40,12 @@ const char* pre_tokenizer_kind(PreTokenizer::Kind kind)
 namespace
 {
 
-// A text that is over where it ends or where a character of the kind `border` stands.
+// A text that ends at `end` or before a character of the kind `border`.
 struct Scanner {
     const char* end;
     CharKind border = CharKind::none;
 
-    // Punctuation is `other` here: only one pre-tokenizer tells them apart, as its border.
+    // Punctuation counts as `other`. Only one pre-tokenizer distinguishes the two, and it does so by `border`.
     Char at(const char* p) const
     {
         Char c = char_at(p, end);
@@ -65,7 +65,7 @@ bool is_newline(const char* p)
     return *p == '\r' || *p == '\n';
 }
 
-// 's 't 'm 'd 're 've 'll
+// Length of 's 't 'm 'd 're 've 'll at p, else 0.
 size_t contraction(const char* p, const char* end, bool any_case)
 {
     auto letter = [&](int i) {
@@ -80,7 +80,8 @@ size_t contraction(const char* p, const char* end, bool any_case)
     return (second == 'e' && (first == 'r' || first == 'v')) || (first == 'l' && second == 'l') ? 3 : 0;
 }
 
-// Where a word follows, the last space is left to it. With `newlines`, spaces up to the last newline are one word.
+// Length of a run of spaces. Before a word the last space is excluded: it belongs to the word. With `newlines`, the run
+// ends after its last newline.
 size_t spaces(const Scanner& text, const char* p, bool newlines)
 {
     const char *q = p, *last = p, *behind_newline = nullptr;

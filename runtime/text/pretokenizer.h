@@ -1,6 +1,6 @@
-// Pre-tokenizers cut a text into words; byte-level BPE never merges across their borders. Each is a regular expression
-// in the model's own tokenizer and a hand-written scanner here. The words are those of llama.cpp, whose expressions
-// differ from the originals in corners; all of a text's bytes are in its words.
+// Pre-tokenizers split a text into words. Byte-level BPE never merges across word borders. The model's tokenizer
+// defines each as a regular expression; here it is a hand-written scanner. The words equal those of llama.cpp, whose
+// expressions differ from the originals in rare cases. Together the words cover every byte of the text.
 #pragma once
 
 #include <cstddef>
@@ -12,22 +12,22 @@ namespace ks
 
 struct PreTokenizer {
     enum Kind {
-        plain,  // punctuation | gpt2 on the rest; then numbers, in threes of ASCII digits
+        plain,  // punctuation | gpt2 on the rest; then ASCII digits in groups of three
         gpt2,   // '(s|t|re|ve|m|ll|d) | ?letters | ?numbers | ?others | spaces(?!non-space) | spaces
-        smollm, // every number is a word; gpt2 on what stands between
+        smollm, // every number character is a word; gpt2 on the text between
         llama3, // '(s|t|re|..) in any case | [^\r\n letter number]?letters | number{1,3} | ?others[\r\n]* | spaces[\r\n] | ...
-        qwen2,  // the same with single numbers
+        qwen2,  // llama3 with single numbers
     };
     const char* name; // tokenizer.ggml.pre
     Kind kind;
-    bool ignores_merges = false; // a word that is a token becomes it, whatever the merges say
-    bool adds_bos = false;       // where the file does not say
+    bool ignores_merges = false; // a word that is a token becomes that token, regardless of the merges
+    bool adds_bos = false;       // if the file does not say
 };
 
-const PreTokenizer* find_pre_tokenizer(std::string_view name); // null: none of that name
+const PreTokenizer* find_pre_tokenizer(std::string_view name); // null: unknown name
 const char* pre_tokenizer_kind(PreTokenizer::Kind kind);       // "BPE (smollm)"
 
-// Bytes of the word at `at` < end, at least one. What stands before `at` does not matter.
+// Bytes of the word at `at` < end, at least one. Text before `at` has no influence.
 size_t next_word(PreTokenizer::Kind kind, const char* at, const char* end);
 
 } // namespace ks

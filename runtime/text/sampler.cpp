@@ -14,8 +14,8 @@ namespace
 
 constexpr float kNothing = -std::numeric_limits<float>::infinity();
 
-// Moves the best to the front, best first, up to the one after which enough() is true; returns how many they are. Costs O(n)
-// and O(log n) for each that stays, so that a whole vocabulary is never sorted for the few that matter.
+// Moves the best items to the front, best first, up to and including the first for which enough() is true; returns
+// their number. Costs O(n) plus O(log n) per kept item, so it never sorts the whole vocabulary.
 template <class T, class Better, class Enough> size_t keep_best(T* items, size_t n, Better better, Enough enough)
 {
     auto worse = [&](const T& a, const T& b) { return better(b, a); };
@@ -100,10 +100,11 @@ void Sampler::collect_changes(const float* logits)
     }
 }
 
-// Calls take(logit, id) in ascending order of ids for every logit above the threshold, which take() may raise. NaN is above nothing.
+// Calls take(logit, id) in ascending order of ids for every logit above the threshold, which take() may raise. NaN is
+// skipped.
 template <class Take> void Sampler::scan(const float* logits, float& threshold, Take take) const
 {
-    constexpr uint32_t kBlock = 64; // few of which have anything to take; the test for that is what the compiler vectorises
+    constexpr uint32_t kBlock = 64; // most blocks have nothing to take; the compiler vectorises the test for that
     uint32_t at = 0;
     for (size_t i = 0; i <= m_changes.size(); i++) {
         uint32_t end = i < m_changes.size() ? m_changes[i].id : m_n_vocab;
@@ -132,12 +133,12 @@ uint32_t Sampler::greedy(const float* logits) const
         token = id;
     });
     if (token < m_n_vocab) return token;
-    for (uint32_t id = 0; id < m_n_vocab; id++) // all are -inf or NaN
+    for (uint32_t id = 0; id < m_n_vocab; id++) // all logits are -inf or NaN
         if (!std::isnan(logits[id])) return id;
     return 0;
 }
 
-// The candidates: the best top_k, best first; without top_k everything above -inf by id.
+// Collects the candidates: the best top_k, best first. Without top_k, all tokens above -inf in order of ids.
 size_t Sampler::gather(const float* logits)
 {
     const size_t k = m_options.top_k;
@@ -160,7 +161,8 @@ size_t Sampler::gather(const float* logits)
     return n;
 }
 
-// Locally typical sampling: those whose surprise is nearest to the entropy, until their probabilities exceed typical_p.
+// Locally typical sampling: keeps the tokens whose surprisal is nearest to the entropy, until their probabilities
+// exceed typical_p.
 size_t Sampler::keep_typical(size_t n)
 {
     Candidate* c = m_candidates;
@@ -171,7 +173,7 @@ size_t Sampler::keep_typical(size_t n)
         sum += weight;
         weighted += weight * (c[i].logit - top);
     }
-    const double typical = top + weighted / sum; // the logit whose surprise is the entropy
+    const double typical = top + weighted / sum; // the logit whose surprisal equals the entropy
     double kept = 0;
     return keep_best(
         c, n,
@@ -209,13 +211,13 @@ uint32_t Sampler::draw(size_t n)
     size_t chosen = 0;
     for (size_t i = 0; i < n && left >= 0; i++) {
         double w = weight(i);
-        if (w > 0) chosen = i; // where rounding leaves something over, it is the last that counts
+        if (w > 0) chosen = i; // if rounding leaves a remainder, the last token with a weight is chosen
         left -= w;
     }
     return c[chosen].id;
 }
 
-// The order is llama.cpp's default, so that the same options mean the same thing.
+// The samplers run in llama.cpp's default order, so equal options mean the same.
 uint32_t Sampler::sample(const float* logits)
 {
     const SamplerOptions& o = m_options;

@@ -1,4 +1,4 @@
-// Choosing the next token from logits. Everything that a draw needs is given at construction: no allocation per token.
+// Chooses the next token from logits. All memory is passed at construction: no allocation per token.
 #pragma once
 
 #include <cstddef>
@@ -19,11 +19,12 @@ struct SamplerOptions {
     float presence_penalty = 0.0f;
     float frequency_penalty = 0.0f;
     uint32_t repeat_last_n = 64;                        // at most kMaxRepeatLastN
-    std::vector<std::pair<uint32_t, float>> logit_bias; // token, added to its logit
+    std::vector<std::pair<uint32_t, float>> logit_bias; // (token, bias added to its logit)
     uint64_t seed = 0;
 };
 
-// Where a sampler is in its stream of random numbers, and what it has seen: with the same options another one goes on from it.
+// The position of a sampler in its random stream and its recent tokens. A sampler with the same options continues from
+// it.
 struct SamplerState {
     uint64_t seed = 0;
     uint64_t n_draws = 0;
@@ -34,22 +35,22 @@ class Sampler
 {
 public:
     static constexpr uint32_t kMaxRepeatLastN = 1 << 20;
-    // Bytes of working memory for a vocabulary, a region of the plan.
+    // Working memory for a vocabulary in bytes, a region of the plan.
     static uint64_t bytes_needed(uint32_t n_vocab);
     Sampler(const SamplerOptions& options, uint32_t n_vocab, void* memory);
 
-    uint32_t sample(const float* logits); // does not change logits; also accept()s what it draws
-    void accept(uint32_t token);          // for the penalties: prompt tokens may be accepted too
-    void reset();                         // forgets history and rewinds the random stream
+    uint32_t sample(const float* logits); // does not modify logits; accept()s the chosen token
+    void accept(uint32_t token);          // records a token for the penalties; prompt tokens may be accepted too
+    void reset();                         // clears the history and restarts the random stream
     SamplerState state() const;
-    void set_state(const SamplerState& state); // but for the seed, which is an option
+    void set_state(const SamplerState& state); // sets everything except the seed, which is an option
 
 private:
     struct Candidate {
         float logit;
         uint32_t id;
     };
-    // A token whose logit is not the model's: biased, or penalised for having occurred.
+    // A token with a modified logit: biased, or penalised as recent.
     struct Change {
         uint32_t id;
         uint32_t n_seen;
@@ -71,9 +72,9 @@ private:
     Candidate* m_candidates;        // (n_vocab)
     std::vector<uint32_t> m_recent; // ring of the last repeat_last_n tokens
     size_t m_n_recent = 0;          // tokens accepted so far
-    bool m_penalises;               // recent tokens
-    std::vector<Change> m_changes;  // of this step, ascending ids
-    uint64_t m_counter = 0;         // draws so far: the random stream is a function of (seed, counter)
+    bool m_penalises;               // any penalty for recent tokens is on
+    std::vector<Change> m_changes;  // of this step, by ascending id
+    uint64_t m_counter = 0;         // number of draws; the random stream is a function of (seed, counter)
 };
 
 } // namespace ks

@@ -37,7 +37,7 @@ Status Tokenizer::load(const VocabSource& source, void* memory, uint64_t bytes)
 
     bool sentence_piece = is_sentence_piece(source);
     m_pre = sentence_piece ? nullptr : find_pre_tokenizer(source.pre);
-    // An id that is no token counts as not given.
+    // An id outside the vocabulary counts as missing.
     auto id_or = [&](int64_t id, int64_t otherwise) {
         if (id >= 0 && id < n_vocab()) return id;
         return otherwise < n_vocab() ? otherwise : -1;
@@ -53,16 +53,18 @@ Status Tokenizer::load(const VocabSource& source, void* memory, uint64_t bytes)
     return {};
 }
 
-// The special tokens in a text, in its order. The longest kind of token takes its places first, wherever they are, from
-// left to right; then the next kind takes what is left: a longer one wins even against one that begins before it.
+// Finds the special tokens in a text, in text order. Longer tokens are matched first over the whole text, from left to
+// right. Shorter ones then match in what is left. So a longer token wins even against a shorter one that begins before
+// it.
 std::vector<Tokenizer::Cut> Tokenizer::cut_specials(std::string_view text, bool with_control) const
 {
     struct Candidate {
         uint32_t order, index;
         size_t begin;
-        bool operator<(const Candidate& c) const { return order != c.order ? order > c.order : begin > c.begin; } // lowest on top of a heap
+        // highest priority (lowest order, then leftmost) on top of a heap
+        bool operator<(const Candidate& c) const { return order != c.order ? order > c.order : begin > c.begin; }
     };
-    std::vector<Candidate> heap; // at most one per place: the longest token there that may still fit
+    std::vector<Candidate> heap; // at most one per position: the longest token there that may still match
     std::vector<Cut> cuts;
     auto add = [&](uint32_t index, size_t begin) {
         if (index != Vocab::kNone) heap.push_back({m_vocab.special(index).order, index, begin});
@@ -80,7 +82,8 @@ std::vector<Tokenizer::Cut> Tokenizer::cut_specials(std::string_view text, bool 
         if (taken[c.begin]) continue;
         uint32_t id = m_vocab.special(c.index).id;
         size_t last = c.begin + m_vocab.text(id).size();
-        // What has been taken so far is not shorter than this token, so it cannot lie inside it.
+        // Every token taken so far is at least as long as this one, so none lies strictly inside it. Checking the last
+        // byte is enough.
         if (taken[last - 1]) {
             size_t before = heap.size();
             add(m_vocab.next_special(c.index, with_control), c.begin);
@@ -99,7 +102,7 @@ void Tokenizer::encode(std::string_view text, const EncodeOptions& options, std:
 {
     if (options.add_bos && m_adds_bos) out.push_back(uint32_t(m_bos));
     Encoder encoder(m_vocab, m_pre);
-    bool after_special = true; // so is the beginning
+    bool after_special = true; // the beginning of the text counts as well
     size_t at = 0;
     auto encode_until = [&](size_t end) {
         if (end == at) return;
@@ -128,7 +131,7 @@ static size_t sentence_piece_bytes(std::string_view text, char* out)
     return size_t(to - out);
 }
 
-// Every letter stands for a byte. What is no byte's letter stands for itself.
+// Every letter encodes one byte. Other characters stand for themselves.
 static size_t bpe_bytes(std::string_view text, char* out)
 {
     char* to = out;
@@ -170,7 +173,7 @@ std::string Tokenizer::decode(const uint32_t* ids, size_t n, bool special) const
     bool after_special = true;
     for (size_t i = 0; i < n; i++) {
         size_t bytes = piece(ids[i], &one[0], special);
-        // A user-defined token with the sign in it has come from spaces, by merging: it was not cut out.
+        // A user-defined token that contains U+2581 came from merging spaces, not from special-token matching.
         TokenType ty = type(ids[i]);
         bool is_special =
             ty == TokenType::control || (ty == TokenType::user_defined && text(ids[i]).find(kSpaceSign) == std::string_view::npos);

@@ -8,7 +8,7 @@
 namespace ks
 {
 
-// Letters, numbers and punctuation assigned after Unicode 15.1 (16.0 to 18.0), with the unassigned gaps between them.
+// Letters, numbers and punctuation assigned after Unicode 15.1 (16.0 to 18.0). Ranges include unassigned gaps.
 // clang-format off
 static const struct { int32_t first, last; } kLater[] = {
     {0x558, 0x558},     {0x58b, 0x58c},     {0x88f, 0x88f},     {0xc5c, 0xc5c},     {0xcdc, 0xcdc},     {0x1b4e, 0x1b4f},
@@ -21,7 +21,7 @@ static const struct { int32_t first, last; } kLater[] = {
     {0x1e5d0, 0x1e6ff}, {0x2b73a, 0x2b73f}, {0x2b81e, 0x2b81e}, {0x2cea2, 0x2cead}, {0x323b0, 0x3fc3f},
 };
 // clang-format on
-static constexpr int32_t kFirst15_1 = 0x2ebf0, kLast15_1 = 0x2ee5d; // the ideographs that 15.1 added to 15.0
+static constexpr int32_t kFirst15_1 = 0x2ebf0, kLast15_1 = 0x2ee5d; // ideographs that Unicode 15.1 added to 15.0
 
 static CharKind ascii_kind(unsigned char c)
 {

@@ -7,7 +7,7 @@
 namespace ks
 {
 
-// Tokens that are control tokens whatever type the file gives them, and those that end an answer.
+// Texts of tokens that are control tokens whatever their type in the file, and texts of tokens that end an answer.
 // clang-format off
 static const char* const kControlTexts[] = {
     "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>", "<PRE>", "▁<PRE>", "<|code_prefix|>", "<|prefix|>",
@@ -131,11 +131,11 @@ Status Vocab::load(const VocabSource& source, void* memory, uint64_t bytes)
     return {};
 }
 
-// Ascending ranks are descending scores. What is not a number comes last.
+// Maps descending scores to ascending ranks. NaN comes last.
 static uint32_t rank_of(float score)
 {
     if (std::isnan(score)) return 0xffffffff;
-    score += 0.0f; // no negative zero
+    score += 0.0f; // turns -0 into +0
     uint32_t bits;
     memcpy(&bits, &score, 4);
     return bits >> 31 ? bits : ~bits & 0x7fffffff;
@@ -183,7 +183,7 @@ uint64_t Vocab::hash(std::string_view text)
         h = (h ^ load(p, 8)) * k;
         h ^= h >> 32;
     }
-    uint64_t rest = 0; // the last 1 to 8 bytes; those in the middle may be read twice
+    uint64_t rest = 0; // the last 1 to 8 bytes; bytes in the middle may be read twice
     if (n >= 4)
         rest = load(p, 4) | load(p + n - 4, 4) << 32;
     else if (n > 0)
@@ -210,7 +210,7 @@ template <class Same> uint32_t Vocab::Slots::find(uint64_t hash, Same same) cons
     return slot == kNone ? kNone : slot & 0xffffff;
 }
 
-// A file whose texts were chosen to collide is refused instead of searched through for hours.
+// Refuses a file whose texts were chosen to collide: inserting them would take hours.
 static Status check_steps(uint64_t n_steps, uint64_t n)
 {
     if (n_steps <= 64 * n + 4096) return {};
@@ -254,7 +254,7 @@ static uint64_t hash_pair(uint32_t left, uint32_t right)
     return h ^ h >> 32;
 }
 
-// A merge is "left right". One that names what is no token can never be applied.
+// A merge is "left right". A merge that names an unknown token is never applied.
 Status Vocab::fill_merges(const VocabSource& source)
 {
     memset(m_merge_lookup.slots, 0xff, size_t(4) << m_merge_lookup.bits);
@@ -291,7 +291,7 @@ static bool is_own_letter(int c)
     return (c > 0x20 && c < 0x7f) || (c > 0xa0 && c <= 0xff && c != 0xad);
 }
 
-// The 68 bytes without a letter of their own have U+0100 to U+0143, in their order.
+// The 68 bytes without a printable letter map to U+0100 ... U+0143, in order.
 std::string byte_letter(uint8_t byte)
 {
     int c = is_own_letter(byte) ? byte : byte <= 0x20 ? 0x100 + byte : byte == 0xad ? 0x143 : 0x121 + byte - 0x7f;

@@ -1,5 +1,5 @@
-// A vocabulary's tables, in memory that the plan has counted: texts, types, how to find a token by its text, which pairs
-// merge, which texts are tokens before anything else is looked at.
+// The tables of a vocabulary, in planned memory: texts, types, lookup by text, merges, and special tokens, which are
+// matched before everything else.
 #pragma once
 
 #include "runtime/base/status.h"
@@ -28,42 +28,43 @@ public:
     TokenType type(uint32_t id) const { return TokenType(m_flags[id] & kTypeMask); }
     bool is_end(uint32_t id) const { return m_flags[id] & kEnd; }
     void mark_end(uint32_t id) { m_flags[id] |= kEnd; }
-    bool strips_right(uint32_t id) const { return m_flags[id] & kStripsRight; } // white space behind it is dropped
-    uint32_t longest() const { return m_longest; }                              // text's bytes, at least 1
+    bool strips_right(uint32_t id) const { return m_flags[id] & kStripsRight; } // white space after the token is dropped
+    uint32_t longest() const { return m_longest; }                              // bytes of the longest text, at least 1
 
-    static uint64_t hash(std::string_view text); // its top bits are a text's first place in the table
-    uint32_t find(std::string_view text) const;  // kNone; the first of several
-    // Only tokens that somebody's text may become by merging: not control, unknown or byte tokens.
+    static uint64_t hash(std::string_view text); // the top bits give the first probe in the table
+    uint32_t find(std::string_view text) const;  // the first match; kNone if there is none
+    // Finds only tokens that plain text may become by merging: no control, unknown or byte tokens.
     uint32_t find_mergeable(std::string_view text) const;
     uint32_t byte_id(uint8_t byte) const { return m_byte_ids[byte]; }
-    // SentencePiece: which token is merged first. The higher the score, the lower the rank.
+    // SentencePiece: the merge priority. A higher score has a lower rank.
     uint32_t rank(uint32_t id) const { return m_ranks[id]; }
-    // SentencePiece: whether some token has this byte before U+2581. Where not, no token crosses that border.
+    // SentencePiece: whether any token contains this byte directly before U+2581. If not, no token crosses that border.
     bool joins_space(uint8_t byte) const { return m_joins_space[byte / 32] >> byte % 32 & 1; }
-    // BPE: what the pair becomes, kNone if nothing, and the merge's rank.
+    // BPE: the merged token and the rank of the merge; kNone if the pair does not merge.
     uint32_t find_merge(uint32_t left, uint32_t right, uint32_t* rank) const;
 
-    // Special tokens are cut out of a text before the rest is encoded: longer ones first, wherever they stand.
+    // Special tokens are matched before the rest of a text is encoded, longer ones first.
     struct Special {
         uint32_t id;
-        uint32_t shorter; // index of the longest special token that this one begins with, or kNone
-        uint32_t order;   // 0 is cut out first
+        uint32_t shorter; // index of the longest special token that is a prefix of this one, or kNone
+        uint32_t order;   // matching priority, 0 first
     };
     const Special& special(uint32_t index) const { return m_specials[index]; }
     uint32_t n_specials() const { return m_n_specials; }
-    // Index of the longest special token that the text at `at` < end begins with, kNone if there is none.
+    // Index of the longest special token at `at` < end, or kNone.
     uint32_t find_special(const char* at, const char* end, bool with_control) const;
-    // The same, but shorter than `index`, which fits.
+    // Index of the next shorter special token that matches where `index` matches, or kNone.
     uint32_t next_special(uint32_t index, bool with_control) const;
 
 private:
     static constexpr uint8_t kTypeMask = 15, kStripsRight = 64, kEnd = 128;
-    static constexpr uint32_t kMostItems = (1 << 24) - 1; // tokens, merges: an index and 8 bits of a hash share a slot
+    static constexpr uint32_t kMostItems = (1 << 24) - 1; // tokens or merges: a table slot holds a 24-bit index and 8 bits of the hash
 
     struct Merge {
-        uint32_t left, right, result; // its index is its rank; kNone: names what is no token
+        uint32_t left, right, result; // the index of a merge is its rank; kNone: not a token
     };
-    // Open addressing: indices with the hash's low 8 bits on top, kNone where free. 2^bits slots, at most 2/3 used.
+    // Open addressing. An entry is an index with the low 8 bits of the hash on top, or kNone if free. 2^bits entries,
+    // at most 2/3 used.
     struct Slots {
         uint32_t* slots;
         uint32_t bits;
@@ -93,20 +94,20 @@ private:
     uint32_t* m_offsets = nullptr;        // (n_tokens + 1)
     uint32_t* m_ranks = nullptr;          // (n_tokens), SentencePiece only
     Merge* m_merges = nullptr;            // (n_merges), BPE only
-    Special* m_specials = nullptr;        // (n_specials), by text
+    Special* m_specials = nullptr;        // (n_specials), sorted by text
     uint32_t* m_special_begins = nullptr; // (65536 / 32) bits: whether a special token begins with these two bytes
-    uint8_t* m_flags = nullptr;           // (n_tokens) TokenType and bits
+    uint8_t* m_flags = nullptr;           // (n_tokens): TokenType and flag bits
     char* m_texts = nullptr;
     Slots m_lookup = {nullptr, 0}, m_merge_lookup = {nullptr, 0};
     uint32_t m_byte_ids[256];
     uint32_t m_joins_space[256 / 32] = {};
 };
 
-constexpr std::string_view kSpaceSign = "\xe2\x96\x81"; // U+2581: a space in SentencePiece's texts
+constexpr std::string_view kSpaceSign = "\xe2\x96\x81"; // U+2581: a space in the texts of SentencePiece
 
-// Byte-level BPE writes every byte as a letter: itself if that is printable in Latin-1, else one from U+0100 on.
+// Byte-level BPE writes every byte as a letter: itself if printable in Latin-1, else a letter from U+0100 on.
 std::string byte_letter(uint8_t byte);   // in UTF-8
-int byte_of_letter(int32_t codepoint);   // -1: no byte's letter
-int byte_of_name(std::string_view text); // of "<0x0A>", -1: not of this form
+int byte_of_letter(int32_t codepoint);   // -1: the letter encodes no byte
+int byte_of_name(std::string_view text); // of "<0x0A>"; -1: not of this form
 
 } // namespace ks

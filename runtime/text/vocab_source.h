@@ -1,5 +1,5 @@
-// What a tokenizer is made of, as views into a model file's header. The GGUF reader has checked every length against
-// the file; nothing else (ids in range, UTF-8, counts that agree) has been checked.
+// The tokenizer data of a model file, as views into its header. The GGUF reader has checked every length against the
+// file. Ids, UTF-8 and matching counts are not checked yet.
 #pragma once
 
 #include "runtime/base/status.h"
@@ -11,13 +11,13 @@
 namespace ks
 {
 
-// n strings in a row, each a little-endian u64 length and that many bytes, unaligned.
+// n consecutive strings, each a little-endian u64 length and that many bytes, unaligned.
 struct StringTable {
     const uint8_t* data = nullptr;
     uint64_t n = 0;
-    uint64_t bytes = 0; // lengths included
+    uint64_t bytes = 0; // includes the lengths
 
-    // Walks the table: `at` begins at 0.
+    // Returns the next string and advances `at`, which starts at 0.
     std::string_view next(uint64_t& at) const
     {
         uint64_t length;
@@ -29,7 +29,7 @@ struct StringTable {
 };
 
 struct VocabSource {
-    std::string_view name;  // general.name: some quirks hang on it
+    std::string_view name;  // general.name: some quirks depend on it
     std::string_view model; // tokenizer.ggml.model: "gpt2", "llama", ...
     std::string_view pre;   // tokenizer.ggml.pre
     StringTable tokens;
@@ -38,9 +38,9 @@ struct VocabSource {
     const uint8_t* types = nullptr; // n_types i32, unaligned: 1 normal 2 unknown 3 control 4 user-defined 5 unused 6 byte
     uint64_t n_types = 0;
     StringTable merges;
-    // -1: the file has none
+    // -1: missing in the file
     int64_t bos = -1, eos = -1, eot = -1, eom = -1, unknown = -1, padding = -1;
-    // -1: the file does not say
+    // -1: missing in the file
     int add_bos = -1, add_eos = -1, add_space_prefix = -1;
     std::string_view chat_template;
 };

@@ -1,4 +1,4 @@
-// The tokens that are cut out of a text before anything else: their order and how to find them.
+// Special tokens: their matching order and how they are found in a text.
 #include "runtime/text/vocab.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ static bool begins_with(std::string_view text, std::string_view beginning)
     return text.substr(0, beginning.size()) == beginning;
 }
 
-// The special tokens of phi-3 swallow white space behind them. No key says so, the model's name does.
+// The special tokens of phi-3 strip white space after them. No key says so; it is detected by the model's name.
 static bool is_phi3(std::string_view name)
 {
     std::string lower(name.substr(0, 256));
@@ -33,7 +33,7 @@ void Vocab::fill_specials(const VocabSource& source)
         if (is_special(id)) m_specials[n++] = {id, kNone, 0};
     KS_CHECK(n == m_n_specials, "%u of %u", n, m_n_specials);
 
-    // Not a stable sort: among tokens of one length the order is the one that llama.cpp's same call leaves them in.
+    // Deliberately not a stable sort: tokens of equal length end up in the order of the same call in llama.cpp.
     std::sort(m_specials, m_specials + n, [&](const Special& a, const Special& b) { return text(a.id).size() > text(b.id).size(); });
     for (uint32_t i = 0; i < n; i++) m_specials[i].order = i;
     std::sort(m_specials, m_specials + n, [&](const Special& a, const Special& b) { return text(a.id) < text(b.id); });
@@ -59,7 +59,8 @@ uint32_t Vocab::find_special(const char* at, const char* end, bool with_control)
     uint32_t begin = uint32_t(uint8_t(at[0])) << 8 | (end - at > 1 ? uint8_t(at[1]) : 0);
     if (end - at > 1 && !(m_special_begins[begin / 32] >> (begin % 32) & 1)) return kNone;
 
-    // Those that the text begins with are the last one that is not behind the text, or beginnings of that one.
+    // In sorted order, every special token that the text begins with is the last one not greater than the text, or a
+    // prefix of it.
     std::string_view rest(at, size_t(end - at));
     auto behind = [&](std::string_view t, const Special& special) { return t < text(special.id); };
     uint32_t i = uint32_t(std::upper_bound(m_specials, m_specials + m_n_specials, rest, behind) - m_specials) - 1;
