@@ -1,4 +1,4 @@
-// The devices that tests go over.
+// The devices that tests run on.
 #pragma once
 
 #include "runtime/base/backend.h"
@@ -9,8 +9,8 @@
 namespace ks
 {
 
-// All but Vulkan's: one that is a program takes minutes for what others do at once. KS_TEST_BACKEND=vulkan (or another): of that backend
-// only, and the reference.
+// All devices except Vulkan's, because a software driver (lavapipe) takes minutes for each test.
+// KS_TEST_BACKEND=vulkan (or another backend): the devices of that backend, and reference.
 inline std::vector<DeviceInfo> tested_devices()
 {
     std::vector<DeviceInfo> devices = list_devices();
@@ -27,8 +27,8 @@ inline std::vector<std::string> tested_names()
     return names;
 }
 
-// Elsewhere, and with keys in groups or in polar codes, sums have another order where there are more tokens: a prompt and the same tokens
-// one by one are not equal to the bit.
+// Whether a prompt and the same tokens one by one give the same bits. On other devices the order of sums depends on the number of tokens.
+// It also does on these devices for keys in group codecs or polar codes.
 inline bool sums_keep_order(const std::string& device)
 {
     return device == "cpu" || device == "reference";

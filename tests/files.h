@@ -19,7 +19,7 @@ inline std::string read_all(const std::string& path)
     return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// A folder of its own, with everything in it gone at the end.
+// A temporary folder. The destructor deletes it with its files.
 struct Folder {
     char path[32] = "/tmp/knapsack-test.XXXXXX";
     Folder() { REQUIRE(mkdtemp(path)); }
@@ -40,7 +40,7 @@ struct Folder {
     }
 };
 
-// What every message from a file must be, whatever the file says.
+// Whether a message is short printable ASCII. Messages about a file must be, whatever bytes the file contains.
 inline bool is_readable(const std::string& message, size_t most = 400)
 {
     bool printable_ascii = !message.empty() && message.size() < most;

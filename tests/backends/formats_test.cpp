@@ -1,4 +1,4 @@
-// Weight formats: the values of pinned blocks, bit for bit; no bit of a file is lost in tiles; halves as the hardware does.
+// Weight formats: the values of pinned blocks are right bit for bit, tiles lose no bit of a file, and f16 conversions equal the hardware's.
 #include "kernels/common/formats.h"
 #include "runtime/base/rng.h"
 #include "runtime/base/tensor.h"
@@ -28,7 +28,7 @@ static std::vector<uint8_t> random_bytes(size_t n, uint64_t seed)
     return bytes;
 }
 
-// The matrix in tiles, with a word behind it that must stay.
+// Converts a matrix to tiles and checks that the word behind them is not written.
 static std::vector<uint32_t> to_tiles(Format format, const std::vector<uint8_t>& file, uint32_t rows, uint32_t cols)
 {
     constexpr uint32_t kGuard = 0xa5a5a5a5;
@@ -81,7 +81,7 @@ static uint32_t file_order(uint32_t word)
     return out;
 }
 
-// A row's block as it was in the file, by the description in formats.h.
+// Restores a row's block in the layout of the file, by the description in formats.h.
 template <class F> static void block_from_tile(const uint32_t* tile, uint32_t r, uint8_t* out)
 {
     if (F::half_words) memcpy(out + F::half_byte, reinterpret_cast<const uint8_t*>(tile) + 2 * r, 2);
@@ -101,7 +101,7 @@ template <class F> static void check_lossless(Format format)
         std::vector<uint8_t> file = random_bytes(rows * n_blocks * info.block_bytes, rows);
         std::vector<uint32_t> tiles = to_tiles(format, file, rows, n_blocks * info.block);
         const uint32_t stride = F::half_words + tile_rows * F::words, n_tiles = (rows + 7) / 8;
-        CHECK(tiles.size() * 4 == n_tiles * 8 * n_blocks * info.block_bytes); // the bytes of the file and of the padding rows
+        CHECK(tiles.size() * 4 == n_tiles * 8 * n_blocks * info.block_bytes); // the bytes of the file and of padding rows
         std::vector<uint8_t> back(n_tiles * 8 * n_blocks * info.block_bytes, 0xff);
         for (uint32_t i = 0; i < n_tiles * 8 * n_blocks; i++) {
             uint32_t row = i / n_blocks;
@@ -137,7 +137,7 @@ TEST_CASE("formats: numbers of a GGUF file")
 #if defined(__x86_64__)
 static bool has_hardware_halves()
 {
-    return __builtin_cpu_supports("avx2"); // no processor has it without f16c
+    return __builtin_cpu_supports("avx2"); // every CPU with AVX2 has F16C
 }
 __attribute__((target("f16c"))) static float hardware_to_float(uint32_t half)
 {
@@ -191,7 +191,7 @@ TEST_CASE("halves: all of them there and back")
     int wrong = 0;
     for (uint32_t half = 0; half < 65536; half++) {
         bool nan = (half & 0x7fffu) > 0x7c00u;
-        wrong += FLOAT_TO_HALF(HALF_TO_FLOAT(half)) != (nan ? half | 0x200u : half); // a NaN comes back quiet
+        wrong += FLOAT_TO_HALF(HALF_TO_FLOAT(half)) != (nan ? half | 0x200u : half); // a NaN becomes a quiet NaN
     }
     CHECK(wrong == 0);
     CHECK(HALF_TO_FLOAT(0x3555) == 0.333251953125f);
@@ -206,14 +206,14 @@ TEST_CASE("halves: the bits of the hardware")
     for (uint32_t half = 0; half < 65536; half++) {
         uint32_t bits = FLOAT_TO_BITS(hardware_to_float(half));
         wrong += FLOAT_TO_BITS(HALF_TO_FLOAT(half)) != bits;
-        // Around every half, and around the tie between it and the next.
+        // Values around every f16 value, and around the tie between it and the next.
         if ((half & 0x7fffu) >= 0x7c00u) continue;
         uint32_t next = FLOAT_TO_BITS(hardware_to_float(half + 1));
         uint32_t tie = (half & 0x7fffu) == 0x7bffu ? bits + 0x1000u : FLOAT_TO_BITS((BITS_TO_FLOAT(bits) + BITS_TO_FLOAT(next)) / 2);
         for (int around = -2; around <= 2; around++) wrong += !same_half(bits + uint32_t(around)) + !same_half(tie + uint32_t(around));
     }
     CHECK(wrong == 0);
-    const char* every = getenv("KS_ALL_FLOATS"); // 2^32 of them take half a minute
+    const char* every = getenv("KS_ALL_FLOATS"); // all 2^32 floats take half a minute
     for (uint64_t bits = 0; bits < uint64_t(1) << 32; bits += every ? 1 : 509) wrong += !same_half(uint32_t(bits));
     CHECK(wrong == 0);
 }

@@ -1,4 +1,4 @@
-// matmul: every format, odd shapes, shared inputs; and how near a device must come that rounds activations to int8.
+// matmul: every format, odd shapes, shared inputs, and the error bound of devices that round activations to int8.
 #include "tests/backends/op_harness.h"
 
 #include <algorithm>
@@ -8,10 +8,10 @@
 
 using namespace ks;
 
-// A device may round x to int8 for quantised weights, in blocks of 32 with a scale of max|x| / 127. The error of a value is
-// then uniform within half a step: its mean square is (max|x| / 127)^2 / 12, whatever the weight. So the expected energy of
-// the errors is known; as they are random, few results may have more than their share of it. The divisor is the energy of
-// the products, not of the results: where products cancel, errors do not.
+// For quantised weights a device may round x to int8, in blocks of 32 with a scale of max|x| / 127.
+// The error of a value is then uniform within half a step. Its mean square is (max|x| / 127)^2 / 12.
+// So the expected energy of the errors is known. As errors are random, the bound is wider for few results.
+// The divisor is the energy of the products and not of the results: where products cancel out, errors do not.
 static double int8_bound(double expected_error, double energy, double n_results)
 {
     return energy > 0 ? expected_error / energy * (2 + 8 / std::sqrt(n_results)) + kF32 : kF32;
@@ -23,7 +23,7 @@ static bool is_float(Format format)
 }
 
 struct MatmulShape {
-    std::vector<Format> formats; // of up to three targets
+    std::vector<Format> formats; // one per target, up to three
     std::vector<uint32_t> rows;
     uint32_t cols;
     uint32_t n_tokens;
@@ -33,7 +33,7 @@ struct MatmulShape {
 struct MatmulData {
     std::vector<FileMatrix> weights;
     std::vector<float> x;
-    std::vector<std::vector<float>> y0; // what y holds before
+    std::vector<std::vector<float>> y0; // y before the op
 };
 
 static std::shared_ptr<MatmulData> make_data(const MatmulShape& s, uint64_t seed)
@@ -71,11 +71,11 @@ static Prepared prepare(const MatmulShape& s, const MatmulData& data, Bench& ben
 
 struct Expected {
     std::vector<double> results;
-    double energy = 0; // of the products that they sum
-    double error = 0;  // its expectation, by int8 activations
+    double energy = 0; // sum of the squared products
+    double error = 0;  // expected energy of the error of int8 activations
 };
 
-// The mean square of the error of x[k] in blocks of 32.
+// The mean square of the rounding error of x[k], in blocks of 32.
 static double rounding_error(const float* x, uint32_t cols, uint32_t k)
 {
     float top = 0;
@@ -159,7 +159,7 @@ TEST_CASE("matmul: every format")
         cases.push_back(checked({{format}, {24}, few, 3, 1}));
         cases.push_back(checked({{format}, {50}, few, 67}));
         cases.push_back(checked({{format}, {16}, few, 16, 1}));
-        cases.push_back(checked({{format}, {9}, 2304, 1})); // wide enough for what pays only there
+        cases.push_back(checked({{format}, {9}, 2304, 1})); // wide enough for kernels that are chosen for wide rows only
     }
     check_ops("matmul", cases);
 }
@@ -180,7 +180,7 @@ TEST_CASE("matmul: targets that share their input")
     check_ops("matmul", {
                             checked({{F::q4_1, F::q4_1, F::q4_1}, {72, 24, 24}, 288, 1}),
                             checked({{F::q4_1, F::q4_1, F::q4_1}, {72, 24, 24}, 288, 9}),
-                            checked({{F::q4_k, F::q8_0, F::q6_k}, {64, 16, 9}, 256, 1}), // as files mix them
+                            checked({{F::q4_k, F::q8_0, F::q6_k}, {64, 16, 9}, 256, 1}), // a mix as in files
                             checked({{F::q5_0, F::f32, F::q4_k}, {64, 17, 40}, 512, 4}),
                             checked({{F::q5_0, F::q8_0}, {3, 120}, 96, 7, 1}),
                             checked({{F::f16, F::bf16}, {65, 1}, 96, 1}),
@@ -212,7 +212,7 @@ TEST_CASE("matmul: inputs that are hard to round")
     check_ops("matmul", cases);
 }
 
-// All levels at an end of their range and all products of one sign: sums that are too narrow overflow.
+// All levels are at an end of their range, and all products have one sign. Sums in too few bits overflow.
 TEST_CASE("matmul: the largest levels")
 {
     std::vector<OpCase> cases;
@@ -237,7 +237,7 @@ TEST_CASE("matmul: times")
     std::vector<OpCase> cases;
     using F = Format;
     if (!getenv("KS_PERF")) return;
-    cases.push_back(timed({{F::q4_1, F::q4_1, F::q4_1}, {576, 192, 192}, 576, 1})); // a small model's layer
+    cases.push_back(timed({{F::q4_1, F::q4_1, F::q4_1}, {576, 192, 192}, 576, 1})); // a layer of a small model
     cases.push_back(timed({{F::q4_1, F::q4_1}, {1536, 1536}, 576, 1}));
     cases.push_back(timed({{F::q4_1}, {576}, 1536, 1, 1}));
     cases.push_back(timed({{F::q8_0}, {49152}, 576, 1}));

@@ -1,4 +1,4 @@
-// Which backends there are, and the part of Backend that is not ops: buffers in memory of the system or of the caller.
+// The list of backends, and the part of Backend that is not ops: buffers in memory of the system or of the caller.
 #include "runtime/base/backend.h"
 
 #include <algorithm>
@@ -87,7 +87,7 @@ TEST_CASE("buffers: from the caller's memory where device and host share it")
 {
     std::vector<uint8_t> block(1 << 20);
     for (const DeviceInfo& device : list_devices()) {
-        if (!device.unified || device.backend == "vulkan" || device.backend == "cuda") continue; // theirs comes from drivers
+        if (!device.unified || device.backend == "vulkan" || device.backend == "cuda") continue; // these get their memory from a driver
         CAPTURE(device.id);
         MemorySource memory(block.data(), block.size());
         std::unique_ptr<Backend> backend = std::move(open_backend({device.id, 1, &memory}).value());

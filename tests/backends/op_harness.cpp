@@ -44,7 +44,7 @@ std::vector<uint32_t> FileMatrix::tiles() const
     return out;
 }
 
-// Row by row, each alone in its tile: no row's place among others matters here.
+// Decodes each row alone in its own tile, so the result does not depend on a row's place in a tile.
 template <class F> static std::vector<float> row_values(const FileMatrix& m)
 {
     std::vector<float> out;
@@ -73,14 +73,14 @@ std::vector<float> FileMatrix::values() const
     return {};
 }
 
-// Where a block has its f16 scales, and how large they must be for values of about one. In the formats with a second
-// scale that is subtracted (or added) it cancels the mean of the first's values.
+// The offsets of a block's f16 scales, and their size for values of about one.
+// In formats with an offset as the second scale, the offset cancels the mean of the values.
 struct Scales {
     Format format;
     int first;
     double size;
     int second;
-    double ratio; // of the second to the first
+    double ratio; // second scale / first scale
 };
 static const Scales kScales[] = {
     {Format::q8_0, 0, 1 / 74.0, -1, 0},     {Format::q4_0, 0, 1 / 4.6, -1, 0},    {Format::q4_1, 0, 1 / 4.6, 2, -7.5},
@@ -124,7 +124,7 @@ FileMatrix random_matrix(Format format, uint32_t rows, uint32_t cols, uint64_t s
     const FormatInfo& info = format_info(format);
     FileMatrix m{format, rows, cols, std::vector<uint8_t>(uint64_t(rows) * (cols / info.block) * info.block_bytes)};
     Random random(seed);
-    // Large matrices, which are only timed, repeat their first blocks.
+    // Large matrices, which are only timed, repeat a period of blocks.
     size_t period = std::min<size_t>(m.bytes.size(), 9973 * size_t(info.block_bytes));
     for (size_t at = 0; at < period; at += info.block_bytes) fill_block(format, &m.bytes[at], random);
     for (size_t at = period; at < m.bytes.size(); at++) m.bytes[at] = m.bytes[at - period];
@@ -300,7 +300,7 @@ template <class T> static void check_error(const std::vector<float>& found, cons
     CHECK(nmse <= bound);
 }
 
-// Every device but reference; the cpu also with one thread and with more than it may have cores.
+// Every device except reference. The cpu runs also with one thread and with three, which may be more than its cores.
 static std::vector<std::unique_ptr<Bench>> open_benches()
 {
     std::vector<std::unique_ptr<Bench>> benches;
@@ -330,8 +330,8 @@ static void check_case(const OpCase& c, Bench& reference, std::vector<std::uniqu
         if ((c.adds_bias && !bench->backend().info().adds_bias) || (c.groups && !bench->backend().info().groups)) continue;
         std::vector<float> found = run_once(c, *bench);
         check_error(found, expected, c.energy, c.bound);
-        CHECK(same_bits(found, run_once(c, *bench)));                              // no result depends on who was first
-        if (bench->backend().info().id == device) CHECK(same_bits(found, before)); // nor on how many there are
+        CHECK(same_bits(found, run_once(c, *bench)));                              // no dependence on the order of threads
+        if (bench->backend().info().id == device) CHECK(same_bits(found, before)); // nor on the number of threads
         device = bench->backend().info().id;
         before = found;
     }
@@ -342,7 +342,7 @@ static void time_case(const char* op, const OpCase& c, Bench& bench)
     using Clock = std::chrono::steady_clock;
     Prepared p = c.prepare(bench);
     p.run();
-    std::vector<double> seconds; // of one run, by batch
+    std::vector<double> seconds; // per run, one entry per batch
     double batch = 1, total = 0;
     while (total < 0.5 || seconds.size() < 5) {
         auto start = Clock::now();
@@ -370,7 +370,7 @@ void check_ops(const char* op, const std::vector<OpCase>& cases)
     const char* perf = getenv("KS_PERF");
     if (perf && strcmp(perf, "reference") == 0) benches.emplace_back(new Bench("reference", 0));
     Bench reference("reference", 0);
-    const char* every = getenv("KS_TEST_EVERY"); // only each n-th case, where an emulator takes long
+    const char* every = getenv("KS_TEST_EVERY"); // every n-th case only, for slow emulators
     for (size_t i = 0; i < cases.size(); i += every ? std::max(1ul, strtoul(every, nullptr, 10)) : 1) {
         const OpCase& c = cases[i];
         if (!perf && !c.timed) check_case(c, reference, benches);

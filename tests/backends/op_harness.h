@@ -1,6 +1,6 @@
-// The op harness. A case is one op with one shape and seeded inputs. `reference` is held against the op's formula in
-// float64, every other device of list_devices() against `reference` (tests/devices.h says which). With KS_PERF=1 the cases marked
-// `timed` are measured instead:
+// The op harness. A case is one op with one shape and seeded inputs. `reference` is compared with the op's formula in float64.
+// Every other device of tested_devices() (tests/devices.h) is compared with `reference`.
+// With KS_PERF=1 the cases marked `timed` are timed instead:
 //     KS_PERF=1 test_backends -tc="matmul*"
 #pragma once
 
@@ -16,8 +16,8 @@ namespace ks
 
 // Normalised mean squared errors: sum of (found - expected)^2 over sum of expected^2.
 constexpr double kExact = 0;
-constexpr double kRounding = 1e-14; // of one f32 result: (2^-24)^2 / 3 on average, and a margin
-constexpr double kF32 = 1e-11;      // f32 arithmetic throughout, exp and tanh to 3e-6
+constexpr double kRounding = 1e-14; // one rounding to f32: (2^-24)^2 / 3 on average, with a margin
+constexpr double kF32 = 1e-11;      // f32 arithmetic, exp and tanh with an error of 3e-6
 
 class Random
 {
@@ -32,7 +32,7 @@ private:
     uint64_t m_seed, m_counter = 0;
 };
 
-// A weight as a file has it, with scales that give values of about one.
+// A weight in the layout of a file, with scales for values of about one.
 struct FileMatrix {
     Format format;
     uint32_t rows, cols;
@@ -41,10 +41,10 @@ struct FileMatrix {
     std::vector<float> values() const; // (rows, cols)
 };
 FileMatrix random_matrix(Format format, uint32_t rows, uint32_t cols, uint64_t seed);
-void set_scales(Format format, uint8_t* block, double factor); // 1: values of about one
+void set_scales(Format format, uint8_t* block, double factor); // factor 1: values of about one
 std::vector<Format> all_formats();
 
-// A device and the tensors of one case. Every tensor lies between guards and begins at an offset.
+// A device and the tensors of one case. Every tensor has guard bytes on both sides and begins at an offset of its buffer.
 class Bench
 {
 public:
@@ -64,9 +64,9 @@ public:
     void scratch(const ScratchShape& shape);                                                          // holds NaNs
     void will_change(const Tensor& t);                                                                // an input that the op writes to
 
-    std::vector<float> read(const Tensor& t); // a coded cache: its bytes
+    std::vector<float> read(const Tensor& t); // for a coded cache: its bytes
     std::vector<uint32_t> read_words(const Tensor& t);
-    std::string damage(); // what an op wrote where it should not have; empty: nothing
+    std::string damage(); // describes writes outside the results; empty: none
     void clear();
 
 private:
@@ -74,7 +74,7 @@ private:
         Buffer buffer;
         uint64_t bytes;                // between the guards
         std::vector<uint8_t> expected; // the whole buffer
-        bool may_change;               // what is between the guards
+        bool may_change;               // the bytes between the guards may change
     };
     Tensor hold(const void* data, uint64_t bytes, bool may_change);
 
@@ -90,13 +90,13 @@ struct Prepared {
 
 struct OpCase {
     std::string name;
-    double bound = kF32;                          // of any device against reference
-    double energy = 0;                            // least divisor of the error, where results may cancel
+    double bound = kF32;                          // for any device against reference
+    double energy = 0;                            // smallest divisor of the error, for results that may cancel out
     std::function<Prepared(Bench&)> prepare;      // uploads the inputs
-    std::function<std::vector<double>()> formula; // the results; none: too large to ask
+    std::function<std::vector<double>()> formula; // the expected results; none: too slow to compute
     bool timed = false;                           // for KS_PERF only
-    bool adds_bias = false, groups = false;       // for devices with this part of DeviceInfo
-    double bytes = 0, flops = 0;                  // of one run
+    bool adds_bias = false, groups = false;       // only for devices with this flag in DeviceInfo
+    double bytes = 0, flops = 0;                  // per run
 };
 
 // Runs the cases of one op on every device.

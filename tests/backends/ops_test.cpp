@@ -99,14 +99,14 @@ TEST_CASE("rmsnorm")
     for (uint32_t dim : {1u, 7u, 64u, 80u, 576u, 2055u})
         for (uint32_t rows : {1u, 3u, 70u}) cases.push_back(rmsnorm_case(rows, dim, 1e-5f, 1, rows == 3 ? Place::in_place : Place::apart));
     cases.push_back(rmsnorm_case(5, 640, 1e-6f, 1e4f, Place::apart));
-    cases.push_back(rmsnorm_case(5, 640, 1e-6f, 1e-3f, Place::apart)); // eps counts as much as the values
+    cases.push_back(rmsnorm_case(5, 640, 1e-6f, 1e-3f, Place::apart)); // eps is as large as the mean square
     cases.push_back(rmsnorm_case(5, 640, 1e-6f, 1e-25f, Place::in_place));
     for (uint32_t first : {1u, 255u}) cases.push_back(rmsnorm_case(4, 72, 1e-5f, 1, Place::apart, false, first));
     for (uint32_t rows : {1u, 256u}) cases.push_back(rmsnorm_case(rows, 2048, 1e-6f, 1, Place::apart, true));
     check_ops("rmsnorm", cases);
 }
 
-// n_groups 0: angles by token, else by group of heads.
+// n_groups 0: angles per token, otherwise per group of heads.
 static OpCase rope_case(uint32_t n_tokens, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot, uint32_t pairs, bool timed = false,
                         uint32_t n_groups = 0)
 {
@@ -161,7 +161,7 @@ TEST_CASE("rope")
     for (uint32_t pairs : {rope_neighbours, rope_halves}) {
         for (uint32_t head_dim : {2u, 64u, 80u, 96u, 128u, 256u})
             cases.push_back(rope_case(head_dim == 80 ? 33 : 1, 3, head_dim, head_dim, pairs));
-        cases.push_back(rope_case(5, 9, 96, 72, pairs)); // the rest passes
+        cases.push_back(rope_case(5, 9, 96, 72, pairs)); // the other values are copied
         cases.push_back(rope_case(7, 1, 64, 6, pairs));
         cases.push_back(rope_case(100, 4, 256, 256, pairs));
         cases.push_back(rope_case(9, 14, 64, 64, pairs, false, 2));
@@ -179,7 +179,7 @@ static OpCase glu_case(uint32_t n, uint32_t act, Place place, bool timed = false
     const float edges[] = {0.f, -0.f, 20.f, -20.f, 100.f, -100.f, 1e4f, -1e4f, 1e-20f, -1e-3f};
     for (uint32_t i = 0; i < n && i < 10; i++) {
         (*gate)[n - 1 - i] = edges[i];
-        if (std::fabs(edges[i]) > 1) (*up)[n - 1 - i] /= std::fabs(edges[i]); // no result outweighs the others
+        if (std::fabs(edges[i]) > 1) (*up)[n - 1 - i] /= std::fabs(edges[i]); // keeps one result from dominating the error
     }
     GluArgs a{n, act};
     OpCase c;
@@ -254,7 +254,7 @@ static OpCase softcap_case(uint32_t n, float cap, float size)
     (*x)[0] = 0;
     OpCase c;
     c.name = text("%u values of %g, cap %g", n, double(size), double(cap));
-    c.energy = n * double(cap) * cap / 100; // 1e-7 of the cap is rounding, however small x is
+    c.energy = n * double(cap) * cap / 100; // an error of 1e-7 of the cap is rounding, even for small x
     c.prepare = [=](Bench& bench) {
         Tensor y = bench.input(1, n, *x);
         bench.will_change(y);
@@ -282,9 +282,9 @@ static OpCase kv_write_case(Format format, KvPlace place, uint32_t n_tokens, uin
     Random random(n_tokens + head_dim);
     auto x = share(random.normals(uint64_t(n_tokens) * n_kv_heads * head_dim));
     auto y = share(random.normals(x->size())), old = share(random.normals(uint64_t(n_kv_heads) * n_rows * head_dim));
-    const float edges[] = {65504.f, 65519.9f, 65520.f, -1e6f, 1e-8f, -3e-8f, 6.1e-5f, 1.00048828125f}; // about half's ends and ties
+    const float edges[] = {65504.f, 65519.9f, 65520.f, -1e6f, 1e-8f, -3e-8f, 6.1e-5f, 1.00048828125f}; // near the ends and the ties of f16
     for (size_t i = 0; i < x->size() && i < 8; i++) (*x)[i] = edges[i];
-    std::vector<uint32_t> table, view, rows; // rows (n_kv_heads, n_tokens): where the tokens go
+    std::vector<uint32_t> table, view, rows; // rows (n_kv_heads, n_tokens): the tokens' target rows
     for (uint32_t i = 0; i < n_kv_heads * n_rows; i++) table.push_back(n_kv_heads * n_rows - 1 - i);
     for (uint32_t h = 0; h < n_kv_heads; h++) {
         view.insert(view.end(), {before, h * n_rows, 0, 0, 0});
@@ -333,7 +333,7 @@ TEST_CASE("kv_write")
         cases.push_back(kv_write_case(format, KvPlace::ring, 1, 3, 64, 17, 5));
         cases.push_back(kv_write_case(format, KvPlace::ring, 1, 1, 256, 8, 800007));
         cases.push_back(kv_write_case(format, KvPlace::ring, 9, 2, 80, 20, 15));    // wraps
-        cases.push_back(kv_write_case(format, KvPlace::ring, 9, 2, 80, 20, 15, 4)); // wraps to the first that is not pinned
+        cases.push_back(kv_write_case(format, KvPlace::ring, 9, 2, 80, 20, 15, 4)); // wraps to the first row that is not pinned
         cases.push_back(kv_write_case(format, KvPlace::ring, 6, 5, 7, 6, 3));       // every row
         cases.push_back(kv_write_case(format, KvPlace::ring, 100, 4, 96, 128, 0));
         cases.push_back(kv_write_case(format, KvPlace::table, 1, 3, 64, 40, 39));
@@ -386,7 +386,7 @@ TEST_CASE("kv_read and kv_move")
         check_ops(move ? "kv_move" : "kv_read", {kv_rows_case(Format::f16, move), kv_rows_case(Format::f32, move)});
 }
 
-// The index as a float is exact below 2^24.
+// Indexes are returned as floats, which are exact below 2^24.
 static OpCase argmax_case(const char* note, uint32_t rows, uint32_t cols, void (*change)(float* row, uint32_t cols))
 {
     Random random(cols);

@@ -1,4 +1,4 @@
-// Attention has the same bits with every instruction set that has a fused multiply-add.
+// Attention has the same bits with every instruction set with a fused multiply-add.
 #include "tests/backends/coded_rows.h"
 #include "tests/backends/simd_bits.h"
 
@@ -31,7 +31,7 @@ TEST_CASE("simd: the bits of attention are those of AVX2")
         task.view = view;
         for (uint32_t h = 0; h < 2; h++) kernels.attention.chunk(task, h, 0, n_tokens, scratch.data());
         CHECK(hash_of(y) == (half ? 0x13d0dfa8071f476fu : 0x4d3d98e8021d179du));
-        const uint32_t stride = kPartialHead + head_dim, last = n_tokens - 1; // the last token once more, by splits
+        const uint32_t stride = kPartialHead + head_dim, last = n_tokens - 1; // the last token again, with splits
         std::vector<float> partials(2 * 3 * stride), total(stride), again(head_dim);
         for (uint32_t i = 0; i < 2; i++) {
             uint32_t end = std::min(155u, (i + 1) * kAttentionGroup);
@@ -46,7 +46,7 @@ TEST_CASE("simd: the bits of attention are those of AVX2")
     }
 }
 
-// One KV head of f16, f32 or coded slots: what a chunk makes of all tokens, then what splits make of the last.
+// One KV head of f16, f32 or coded slots: the partial results of splits for the last token, the outputs of all tokens, select's logits.
 static std::vector<float> attend(const AttentionKernels& kernels, const AttentionTask& task, uint32_t n_slots)
 {
     const uint32_t n_heads = task.a.n_heads, d = task.a.head_dim, stride = kPartialHead + d, last = task.a.n_tokens - 1;
@@ -101,7 +101,7 @@ TEST_CASE("simd: AVX-512 has the bits of AVX2 for every head size, group and poo
             }
 }
 
-// Keys whose codes queries meet in another order than rows that are decoded.
+// Codecs whose logits are summed in another order than the logits of decoded rows.
 static bool has_own_order(Format format, uint32_t d)
 {
     for (Format own : {Format::q8, Format::polar, Format::polar5, Format::kivi, Format::kivi2})
@@ -116,7 +116,7 @@ static float most_apart(const std::vector<float>& a, const std::vector<float>& b
     return most;
 }
 
-// Logits and outputs straight from codes are those of decoded rows, wherever a run of codes begins and ends.
+// Logits and outputs computed from codes equal the ones of decoded rows, wherever the range of codes begins and ends.
 TEST_CASE("simd: slots in codes have the bits of the values that they stand for")
 {
     const CpuKernels chosen = choose_cpu_kernels();
@@ -138,7 +138,7 @@ TEST_CASE("simd: slots in codes have the bits of the values that they stand for"
             const uint32_t k_bytes = codec_info(k_format).row_bytes(d), v_bytes = codec_info(v_format).row_bytes(d);
             const CodedRow k_all = coded_row(k.bytes.data(), n_coded, 0, k_bytes), v_all = coded_row(v.bytes.data(), n_coded, 0, v_bytes);
             for (uint32_t n_heads : {1u, 2u, 3u, 4u, 7u})
-                for (bool part : {false, true}) { // seen, or seen in one way
+                for (bool part : {false, true}) { // all slots visible, or some masked and some with clamped queries
                     const std::vector<float> q = uniforms(size_t(n_tokens) * n_heads * d, d), q_far = uniforms(q.size(), d + 1);
                     std::vector<float> y(q.size());
                     const uint32_t view[view_words] = {n_slots - n_tokens, 0, coded_begin, coded_end};
@@ -162,7 +162,7 @@ TEST_CASE("simd: slots in codes have the bits of the values that they stand for"
                         CAPTURE(name_of(k_format, d));
                         CAPTURE(n_heads);
                         if (has_own_order(k_format, d))
-                            CHECK(most_apart(coded, plain) < 1e-5f); // logits of up to 5 are as exact as the test below asks
+                            CHECK(most_apart(coded, plain) < 1e-5f); // logits of up to 5, with the precision that the test below demands
                         else
                             CHECK(memcmp(coded.data(), plain.data(), 4 * coded.size()) == 0);
                         of_sets.push_back(coded);
@@ -172,7 +172,7 @@ TEST_CASE("simd: slots in codes have the bits of the values that they stand for"
         }
 }
 
-// Rows anywhere in a pool, runs of any length: no logit beyond a run is written.
+// Rows anywhere in a pool, ranges of any length. No logit beyond a range is written.
 TEST_CASE("simd: logits of codes are the products of what the codes say")
 {
     constexpr uint32_t n_coded = 352, first = 9; // slots from `first` on are rows of the pool
@@ -221,7 +221,7 @@ TEST_CASE("simd: logits of codes are the products of what the codes say")
         }
 }
 
-// q8 meets queries as integers of one step for each block: the step makes no difference, and what is not finite stays so.
+// For q8, queries become integers with one scale per block. The scale must not matter, and values that are not finite stay so.
 TEST_CASE("simd: queries of any size meet q8, and one that is not finite has no finite logit")
 {
     constexpr uint32_t n = 40, d = 128, n_heads = 3;

@@ -1,4 +1,4 @@
-// The cpu's results have the same bits with every instruction set that has a fused multiply-add.
+// The cpu's results have the same bits with every instruction set with a fused multiply-add.
 #include "tests/backends/simd_bits.h"
 
 #include <algorithm>
@@ -162,7 +162,7 @@ TEST_CASE("simd: matrix products have the bits of dot products")
     if (&choose_cpu_kernels().matmul == kMatmulI8mm) check_same(*kMatmulI8mm, *kMatmulNeon);
 }
 
-// More tokens than AMX takes at once, with a part that is not whole at the end.
+// More tokens than AMX takes at once, with an incomplete last part.
 TEST_CASE("simd: AMX, emulated, with many tokens")
 {
     if (!kMatmulAmxEmulated || !runs_avx2()) return;

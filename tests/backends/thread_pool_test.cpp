@@ -17,7 +17,7 @@ TEST_CASE("thread_pool: every index once, by threads of the pool, at any size")
         for (uint32_t n : {0u, 1u, 2u, 7u, 8u, 9u, 1000u}) {
             CAPTURE(n_threads);
             CAPTURE(n);
-            std::vector<int> calls(n, 0); // no atomics: two calls of one index would be a race for TSan
+            std::vector<int> calls(n, 0); // not atomic, so that TSan reports two calls with the same index as a race
             std::atomic<int> strangers{0};
             pool.parallel_for(n, [&](uint32_t i, int thread) {
                 calls[i]++;
@@ -65,7 +65,7 @@ TEST_CASE("thread_pool: a slow index keeps nobody else from finishing the rest")
     pool.parallel_for(2, [](uint32_t, int) {}); // the worker has arrived at least once
     std::atomic<uint32_t> done{0};
     pool.parallel_for(64, [&](uint32_t i, int) {
-        // The first index of thread 0's part waits for all the others: only if the other thread takes them does it end.
+        // The first index of thread 0 waits for all other indexes. The loop ends only if the other thread takes them.
         if (i == 0) {
             auto begin = std::chrono::steady_clock::now();
             while (done < 63 && std::chrono::steady_clock::now() - begin < std::chrono::seconds(20)) std::this_thread::yield();

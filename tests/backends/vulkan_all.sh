@@ -1,21 +1,24 @@
 #!/bin/bash
-# All that can be asked of a Vulkan device, which takes lavapipe hours on two cores: nearly all of it is the compiling of shaders.
+# Runs all tests of Vulkan devices. On two cores lavapipe takes hours, most of them for compiling shaders.
 # tests/backends/vulkan.sh is the part that ctest runs.
 #     vulkan_all.sh FOLDER_OF_THE_TEST_PROGRAMS [PART ...]
-# ops: the op harness. widths: ops and victims with subgroups of 4 and 16, where the device is lavapipe. limits: the same on pretended
-# devices. faster: with each of the ways that need more than Vulkan 1.1, and all together, where the device has it. cache: codes,
-# victims and choices equal to the reference's, sessions between devices. layers: ops under the validation layers, with synchronisation,
-# then GPU-assisted; anything they say is a fault. No PART: all of them.
+# PARTs, default all of them:
+#   ops     the op harness
+#   widths  ops and victims with subgroups of 4 and 16 on lavapipe
+#   limits  ops and victims with pretended device limits
+#   faster  ops and victims with each optional feature beyond Vulkan 1.1 that the device has, and with all of them
+#   cache   codes, victims and selected slots equal the reference's; sessions move between devices
+#   layers  ops under the validation layers: synchronisation, then GPU-assisted. Any message is a fault.
 set -eu
 bin=$1
 shift
 export KS_TEST_BACKEND=vulkan
-# Mesa's own cache stays; what other tests needed is not made in the background of this one.
+# Mesa's shader cache is kept. The program's list of used pipelines is not, so no pipelines of other tests are built in the background.
 export MESA_SHADER_CACHE_DIR="${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}" XDG_CACHE_HOME=/dev/null
 [ $# -gt 0 ] || set -- ops cache widths limits faster layers
 
 say() { echo "== $(date +%T) ${LP_NATIVE_VECTOR_WIDTH:-} ${KNAPSACK_VULKAN_LIMITS:-} $*"; }
-ops() { # in pieces, for whoever has a limit of time
+ops() { # in parts, so that a run with a time limit shows its progress
     local tests
     for tests in "embed,rmsnorm,rope,rotate*,glu,add,softcap,argmax" "buffers*,registry*,scratch*,kv_read and kv_move,kv_write,vulkan*" \
         "matmul*" "attention: head*,attention: contexts*,attention: cache*,attention: tables*" "attention: slots*" "attention: keys*" kv_score \
@@ -31,8 +34,8 @@ cache() {
     "$bin/test_api" -tc="session file: saved*,session: the plan*,session: prompt*"
     KS_TEST_ALL=1 "$bin/test_faults" -tc="faults: the n-th call of a GPU*"
 }
-ways() { "$bin/knapsack" devices | grep -E '^ +(reads|multiplies) '; } # how the device is used
-# settings FEATURE LOG: what the layers are to do. Since 1.4 they have other names for it.
+ways() { "$bin/knapsack" devices | grep -E '^ +(reads|multiplies) '; } # the features that the program uses on the device
+# settings FEATURE LOG: the settings file of the validation layers. Version 1.4 renamed the settings.
 settings() {
     local names
     if grep -q '"api_version": "1\.[0-3]\.' /usr/share/vulkan/explicit_layer.d/VkLayer_khronos_validation.json; then
@@ -44,8 +47,8 @@ settings() {
     fi
     printf 'khronos_validation.%s\n' "${names[@]}" 'debug_action = VK_DBG_LAYER_ACTION_LOG_MSG' "log_filename = $2"
 }
-# page_zero FILE: a library to load before others, that makes address 0 readable (as root). Shaders under GPU-assisted validation since 1.4
-# follow addresses that lavapipe reads as 0 where no thread runs, and then reads from.
+# page_zero FILE: builds a library for LD_PRELOAD that makes address 0 readable (needs root).
+# GPU-assisted validation since 1.4 dereferences addresses that are 0 in lavapipe's inactive threads.
 page_zero() {
     printf '%s\n' '#include <sys/mman.h>' '__attribute__((constructor)) static void map(void) {' \
         'mmap((void *)0, 1 << 16, PROT_READ, MAP_FIXED | MAP_ANONYMOUS | MAP_PRIVATE, -1, 0); }' | cc -shared -fPIC -x c -o "$1" -
@@ -53,8 +56,8 @@ page_zero() {
 layers() {
     local folder log feature preload=
     folder=$(mktemp -d) log=$folder/log
-    # What GPU-assisted validation of before 1.4 makes of a shader is so large that lavapipe's compiler takes hours for products and
-    # attention. Our descriptors are as many as a shader names, so their indexes need no check, and without optimization it is faster by far.
+    # GPU-assisted validation before 1.4 makes shaders so large that lavapipe takes hours to compile matmul and attention.
+    # Descriptor indexes need no check, because a shader has as many descriptors as it declares. GALLIVM_PERF=nopt saves most of the time.
     for feature in SYNCHRONIZATION_VALIDATION GPU_ASSISTED; do
         settings $feature "$log" >"$folder/settings.txt"
         : >"$log"
@@ -80,7 +83,7 @@ for part; do
         KS_TEST_ROUNDS=10 "$bin/test_kv" -tc="victims*"
     done
         unset LP_NATIVE_VECTOR_WIDTH ;;
-    limits) for name in pi5 mali dozen coarse; do # tiny_discrete has ranges that hold no activations: vulkan.sh asks it for what is cut
+    limits) for name in pi5 mali dozen coarse; do # not tiny_discrete, whose ranges are too small for activations (see vulkan.sh)
         export KNAPSACK_VULKAN_LIMITS=$name
         ops
         KS_TEST_ROUNDS=10 "$bin/test_kv" -tc="victims*"

@@ -1,5 +1,6 @@
 #!/bin/sh
-# nvcc compiles the CUDA backend for every architecture that the toolkit knows; a warning or a register spill is an error. Some ten minutes.
+# Compiles the CUDA backend with nvcc for every architecture that the toolkit supports. Warnings and register spills are errors.
+# Takes about ten minutes.
 #     all_architectures.sh [BUILD_FOLDER]
 set -eu
 cd "$(dirname "$0")/../.."

@@ -1,5 +1,5 @@
-// The backend beside its ops: steps that come again become graphs, machines without a device have none, one pool of memory is counted
-// as such.
+// The CUDA backend apart from its ops: repeated steps become graphs, machines without a device list none,
+// and unified memory is counted as such.
 #include "backends/cuda/cuda_backend.h"
 #include "backends/reference/reference_backend.h"
 #include "runtime/base/backend.h"
@@ -39,7 +39,7 @@ TEST_CASE("cuda: steps that are alike become a graph, and see what is new in the
     backend.upload(buffer, 1024, ones.data(), 256);
     CHECK(backend.sync().ok());
     for (int step = 0; step < 12; step++) {
-        // Two kinds of steps in turn; another in between does not make them forgotten.
+        // Two kinds of steps alternate. A third kind in between does not evict their graphs.
         const int n_adds = step == 7 ? 9 : step % 2 ? 20 : 30;
         in.assign(64, float(100 * step));
         backend.upload(buffer, 0, in.data(), 256);
@@ -47,8 +47,8 @@ TEST_CASE("cuda: steps that are alike become a graph, and see what is new in the
         backend.download(out.data(), buffer, 0, 256);
         CHECK(out == std::vector<float>(64, float(100 * step + n_adds)));
     }
-    CHECK(backend.stream().n_graphs_launched() == 12 - 3); // the first of each kind was only seen
-    // A step that is too long for one segment, and uploads that are too many for the staging block.
+    CHECK(backend.stream().n_graphs_launched() == 12 - 3); // the first step of each kind is not a graph yet
+    // A step that is too long for one segment, and an upload that is larger than the staging block.
     std::vector<float> large(3u << 20, 2.f), back(large.size());
     Buffer more = backend.alloc(4 * large.size()).value();
     for (int i = 0; i < 4000; i++) backend.add({1, 64, 1}, x, b);
@@ -134,7 +134,8 @@ TEST_CASE("cuda: where memory is one pool, what is free is what the system can g
     unsetenv("CUDASHIM_INTEGRATED");
 }
 
-// A product of x once as its maker left it, whose floats are taken away, and once more after an upload, which makes its bytes anew.
+// Multiplies x twice. First with the int8 copy that `maker` left, after the floats are overwritten with zeros.
+// Then after an upload, which makes the backend quantise x again. Both results must be equal.
 static void check_bytes(Bench& bench, const char* maker, const Tensor& x, const Tensor& w, const Tensor& first, const Tensor& second)
 {
     CAPTURE(maker);
@@ -173,7 +174,7 @@ TEST_CASE("cuda: what makes the input of a product makes its bytes")
             bench.backend().attention(a, y, {x, {}}, slots, Tensor());
             check_bytes(bench, "attention", y, w, first, second);
             bench.backend().rmsnorm({n, 384, 1e-5f, 0}, y, x, norm);
-            bench.backend().add({n, 384, 1}, y, norm); // what somebody else wrote to
+            bench.backend().add({n, 384, 1}, y, norm); // add writes y without an int8 copy, so matmul must quantise it again
             const MatmulTarget one{first, w}, other{second, w};
             bench.backend().matmul({n, 24, 384, 0}, &one, 1, y);
             bench.backend().matmul({n, 24, 384, 0}, &other, 1, bench.input(n, 384, bench.read(y)));

@@ -1,7 +1,7 @@
-// Kernels with one fault each, and which of the three builds of the stand-in finds it: the plain one says so itself or the result is
-// wrong; the others stop the program.
-//     test_cuda_faults            lists them with what finds them
-//     test_cuda_faults NAME       exit 0: nothing found, 3: a wrong result, 4: found by the stand-in
+// Kernels with one fault each, and which of the three builds of the CUDA shim finds the fault.
+// The plain build reports an error or gives a wrong result. The sanitizer builds stop the program.
+//     test_cuda_faults            lists the kernels and the builds that find their faults
+//     test_cuda_faults NAME       exit 0: nothing found, 3: a wrong result, 4: an error of the shim
 #include "kernels/cuda/cuda_util.cuh"
 
 #include <cstring>

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Every fault of faults.cpp is found by the build that should find it, and what has none is found by nobody.
+# Checks that the given build finds every fault of faults.cpp that it should find, and that correct kernels pass.
 #     faults.sh TEST_CUDA_FAULTS plain|address|race
 set -eu
 program=$1 build=$2
@@ -9,7 +9,7 @@ trap 'rm -f "$out"' EXIT
 n=0
 "$program" >"$out.list"
 while read -r fault finder; do
-    # The plain build's orders: a race may show in one only.
+    # All three orders, because a race may show in one of them only.
     found=no
     for order in fwd rev rand:1; do
         code=0

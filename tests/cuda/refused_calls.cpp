@@ -1,4 +1,4 @@
-// The shim's calls fail where tests/faults tells them to.
+// Connects the CUDA shim to tests/faults, which decides which calls fail.
 #include "cuda_runtime.h"
 #include "tests/faults/inject.h"
 

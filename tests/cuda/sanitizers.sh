@@ -1,5 +1,6 @@
 #!/bin/sh
-# The op harness on the CUDA kernels as C++, with the sanitizers: every access in bounds and aligned, no race between threads. Some minutes.
+# Runs the op harness with the sanitizers on the CUDA kernels as C++: all accesses are aligned and in bounds, and no threads race.
+# Takes some minutes.
 #     sanitizers.sh [address|race] [BUILD_FOLDER]
 set -eu
 cd "$(dirname "$0")/../.."
@@ -13,7 +14,7 @@ run() {
     cmake --build "$build" --target test_cuda test_cuda_faults --parallel "$(nproc)" >"$build/build.log" 2>&1 ||
         { tail -40 "$build/build.log"; exit 1; }
     tests/cuda/faults.sh "$build/test_cuda_faults" "$name"
-    # Left out are long cases of what shorter ones have.
+    # Long cases are left out where shorter cases cover the same code.
     KS_TEST_BACKEND=cuda TSAN_OPTIONS="atexit_sleep_ms=0 halt_on_error=1" "$build/test_cuda" \
         -tce="codecs: errors*,kivi: channels*,attention: contexts*,attention: slots*,victims:*,select: over*,select: of 7*,positions*,faults: *allocation,faults: *block*,faults: *file*" -d=true
 }

@@ -1,5 +1,5 @@
-// A model of two layers decodes on the CUDA kernels as on reference: the same tokens, the same tokens held by every head, the same codes
-// but where a value that differs in its last bit lies between two.
+// A model of two layers decodes on the CUDA kernels as on reference: the same tokens, and the same held tokens in every head.
+// Codes may differ where a value that differs in its last bit lies between two codes.
 #include "backends/cuda/cuda_backend.h"
 #include "backends/reference/reference_backend.h"
 #include "tests/backends/op_harness.h"
@@ -11,7 +11,7 @@
 
 using namespace ks;
 
-// Positions that every head of every layer holds.
+// The positions that every head of every layer holds.
 static std::vector<std::vector<uint32_t>> held(const Opened& opened)
 {
     std::vector<std::vector<uint32_t>> out;
@@ -43,7 +43,7 @@ static uint32_t top(const std::vector<float>& logits)
     return uint32_t(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
-// A prompt in two chunks, then 70 tokens of their own.
+// Reads a prompt in two chunks, then decodes 70 tokens.
 static void check_equal(Opened& one, Opened& other)
 {
     std::vector<uint32_t> prompt;
@@ -91,10 +91,11 @@ TEST_CASE("cuda: a model decodes the tokens, victims and codes of reference")
     }
 }
 
-// Weights in blocks are multiplied with activations in bytes, with a scale for 16 of them, and a value between two bytes may become
-// either where it differs in its last bit: one step of 127, which the layers behind it do not forgive. So the reference takes the
-// device's bytes, after it has seen that each is its own value rounded up or down; how much the bytes lose is what the op harness bounds.
-using Rounded = std::deque<std::vector<float>>; // the activations of each product, as the device multiplies them
+// Quantised weights are multiplied with int8 activations, which have one scale per 16 values.
+// A value between two int8 values may be rounded to either if it differs in its last bit, and later layers amplify this difference.
+// So the reference takes the device's int8 values, after a check that each is the reference's own value rounded up or down.
+// The op harness bounds the error of the rounding itself.
+using Rounded = std::deque<std::vector<float>>; // the activations of each product, as the device rounds them
 
 class NotingCuda : public CudaBackend
 {
@@ -104,7 +105,7 @@ public:
     {
         std::vector<float> values(uint64_t(a.n_tokens) * a.cols);
         download(values.data(), x.buffer, x.offset, 4 * values.size());
-        for (size_t at = 0; at < values.size(); at += 16) { // as quantize_kernel does it
+        for (size_t at = 0; at < values.size(); at += 16) { // the same rounding as in quantize_kernel
             float most = 0;
             for (size_t i = at; i < at + 16; i++) most = std::max(most, std::fabs(values[i]));
             for (size_t i = at; i < at + 16; i++) values[i] = most > 0 ? float(lrintf(values[i] * (127.f / most))) * (most / 127.f) : 0;
@@ -145,13 +146,13 @@ public:
         }
         free(buffer);
     }
-    float worst = 0; // distance of a value from what it was rounded to, in steps of its byte
+    float worst = 0; // largest rounding error, in int8 steps
 
 private:
     Rounded* m_noted;
 };
 
-// Formats of a file's matrices, as llama.cpp mixes them: most of them, those of more bits, the embeddings.
+// The formats of a file's matrices, as llama.cpp mixes them: most matrices, the matrices with more bits, the embeddings.
 struct Mix {
     const char* name;
     Format most, finer, table;
@@ -165,7 +166,7 @@ static TinyModel coded_model(const Mix& mix)
     shape.head_dim = 64;
     uint64_t seed = 0;
     shape.coded = [&](const std::string& name, uint64_t cols, uint64_t rows, float deviation, Bytes* bytes) {
-        const uint32_t types[] = {0, 1, 30, 8, 2, 3, 6, 7, 10, 11, 12, 13, 14, 20, 23}; // ggml's, in the order of FORMATS
+        const uint32_t types[] = {0, 1, 30, 8, 2, 3, 6, 7, 10, 11, 12, 13, 14, 20, 23}; // ggml's type numbers in the order of FORMATS
         const bool finer = name.find("attn_v") != std::string::npos || name.find("ffn_down") != std::string::npos;
         const Format format = name == "token_embd.weight" ? mix.table : finer ? mix.finer : mix.most;
         FileMatrix m = random_matrix(format, uint32_t(rows), uint32_t(cols), seed++);

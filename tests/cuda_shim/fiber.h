@@ -1,4 +1,4 @@
-// Fibers: the switch between contexts, stacks, who runs next.
+// Fibers: the context switch, the stacks, and the choice of the next fiber.
 #pragma once
 
 #include "config.h"
@@ -74,7 +74,7 @@ cudashim_swap:
 
 struct Stack {
     Sp sp{};
-    char* base = nullptr; // mmap base, first page = guard
+    char* base = nullptr; // above the guard page
     size_t size = 0;
     void* fake = nullptr; // ASan
     void* tsan = nullptr; // TSan fiber
@@ -117,7 +117,7 @@ struct Engine {
     // stacks
     Stack main_stack;
     Stack* free_stacks[4096] = {};
-    int nfree = 0; // plain arrays: std:: containers would be instrumented by TSan
+    int nfree = 0; // plain arrays, because TSan would instrument std:: containers
     Stack* all_stacks[4096] = {};
     int nall = 0;
     Stack* tsan_pool[4096] = {};
@@ -135,11 +135,11 @@ struct Engine {
     char msg[4096] = {};
     bool in_kernel = false;
 };
-inline Engine engine_; // constant-initialised: no guard, no indirection
+inline Engine engine_; // constant-initialised, so that no access has a guard or an indirection
 inline std::recursive_mutex launch_mutex_;
 #define CUDASHIM_E (::cudashim::engine_)
 
-struct TsanIgnore { // error-reporting code is not part of the program under test
+struct TsanIgnore { // keeps TSan from checking the code that reports errors
 #if defined(CUDASHIM_TSAN)
     TsanIgnore()
     {
@@ -154,7 +154,7 @@ struct TsanIgnore { // error-reporting code is not part of the program under tes
     ~TsanIgnore() {}
 #endif
 };
-// message formatting into rotating static buffers: a failing fiber is abandoned, so it must own no heap memory
+// Formats a message into one of several static buffers in turn. A failing fiber is abandoned, so it must not own heap memory.
 CUDASHIM_COLD inline const char* vfmt(const char* f, ...)
 {
     TsanIgnore ig;
@@ -200,7 +200,7 @@ CUDASHIM_COLD inline void stack_init(Stack* s)
     if (s->tsan) __tsan_destroy_fiber(s->tsan);
     s->tsan = __tsan_create_fiber(0);
 #endif
-    // stack colouring: without it all hot frames share the same L1 sets
+    // Stack colouring: different offsets keep the top frames of the stacks out of the same L1 sets.
     char* top = s->base + s->size - 256 - size_t((s->color * 5) & 63) * 64;
     top = (char*)((uintptr_t)top & ~uintptr_t(63));
     void** p = (void**)top;
@@ -315,7 +315,7 @@ CUDASHIM_COLD inline void dump_waiters(std::string& s)
     }
     for (auto& [k, c] : g) s += vfmt("\n    %4d thread(s) %s, first: %s", c.first, k.c_str(), where(c.second));
 }
-// report an error from inside a kernel thread (or the scheduler): abandon the block, throw from launch()
+// Reports an error from a kernel thread or the scheduler. The block is abandoned, and launch() throws.
 CUDASHIM_COLD inline void fail(const char* m)
 {
     Engine& E = CUDASHIM_E;

@@ -1,4 +1,4 @@
-// What kernels call: barriers, collectives, atomics, arithmetic.
+// The functions that kernels call: barriers, collectives, atomics, arithmetic.
 #pragma once
 
 #include "launch.h"
@@ -17,7 +17,7 @@ namespace cudashim
 {
 inline int bar_acc_[2][2];
 CUDASHIM_NOSAN inline int barrier_reduce(int v, int op, const char* f, int l)
-{ // 0 count, 1 and, 2 or
+{ // op: 0 count, 1 and, 2 or
     static int acc;
     static uint64_t epoch = ~0ull;
     static int out;
@@ -34,7 +34,7 @@ CUDASHIM_NOSAN inline int barrier_reduce(int v, int op, const char* f, int l)
         acc |= v != 0;
     out = acc;
     (void)out;
-    // result must be read by every thread before the next reduction starts: second barrier
+    // A second barrier: every thread must read the result before the next reduction starts.
     barrier_wait(f, l);
     int r = acc;
     barrier_wait(f, l);
@@ -60,7 +60,7 @@ CUDASHIM_NOSAN inline void fence_hb()
 #if defined(CUDASHIM_TSAN)
     static char fence_obj;
     __tsan_acquire(&fence_obj);
-    __tsan_release(&fence_obj); // conservative: orders all fences
+    __tsan_release(&fence_obj); // orders all fences, which is more than CUDA guarantees
 #endif
 }
 } // namespace cudashim
@@ -77,7 +77,7 @@ inline void __threadfence_system()
 {
     __threadfence();
 }
-// spin loops must call this: it lets the other threads of the block run
+// Spin loops must call this, so that the other threads of the block run.
 inline void __nanosleep(unsigned)
 {
     cudashim::reschedule();
@@ -192,7 +192,7 @@ inline unsigned __match_any_sync(unsigned mask, unsigned v, CUDASHIM_SITE)
 {
     return cudashim::vote_(10, mask, v, cudashim::match_complete, file_, line_);
 }
-// __activemask() is deliberately NOT provided: its value is not defined by the programming model.
+// There is no __activemask(), because the programming model does not define its value.
 
 template <class T> inline std::enable_if_t<std::is_integral_v<T>, T> atomicAdd(T* p, std::common_type_t<T> v)
 {

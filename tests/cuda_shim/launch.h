@@ -1,4 +1,4 @@
-// Shared memory and the launch of a grid.
+// Shared memory, and the launch of a grid.
 #pragma once
 
 #include "engine.h"
@@ -7,13 +7,13 @@ namespace cudashim
 {
 
 CUDASHIM_COLD inline void poison_fill(char* p, size_t n)
-{ // not memset: TSan would attribute it to the calling thread
+{ // not by memset, which TSan would count as a write of the calling thread
     volatile uint64_t* q = (volatile uint64_t*)p;
     size_t k = (n + 7) / 8;
     for (size_t i = 0; i < k; i++) q[i] = ~0ull; // NaN as f16/bf16/f32/f64, -1 as int
 }
 CUDASHIM_COLD inline void arena_init()
-{ // on the host context: TSan treats mmap as a write by the caller
+{ // called by the host, because TSan treats mmap as a write of its caller
     Engine& E = CUDASHIM_E;
     if (!E.arena) {
         E.arena_cap = size_t(1) << 30;
@@ -31,7 +31,7 @@ CUDASHIM_COLD inline char* arena_alloc(size_t bytes, size_t align)
 {
     Engine& E = CUDASHIM_E;
     if (align < 16) align = 16;
-    size_t p = (E.arena_pos + 64 + align - 1) / align * align; // >= 64 bytes red zone in front
+    size_t p = (E.arena_pos + 64 + align - 1) / align * align; // a red zone of at least 64 bytes in front
     size_t end = p + (bytes + 7) / 8 * 8;
     if (end + 128 > E.arena_cap) fail("internal: shared arena exhausted (too many blocks for a TSan run)");
     E.arena_pos = end;
@@ -96,9 +96,9 @@ CUDASHIM_NOSAN inline void run_block(const dim3& b)
         E.ready_warps |= 1u << w;
     }
 #if defined(CUDASHIM_TSAN)
-    // One TSan fiber + stack per (thread, block mod 4): a stack is never shared by two CUDA threads of one block.
-    // Created HERE, on the host context: __tsan_create_fiber orders creator -> fiber, so creating them lazily from
-    // another CUDA thread would add a false happens-before edge and hide races.
+    // One TSan fiber and stack per thread and block modulo 4: two CUDA threads of a block never share a stack.
+    // The host creates them. __tsan_create_fiber orders the creator before the fiber, so creation by another CUDA thread
+    // would add a false happens-before edge and hide races.
     for (int i = 0; i < E.n; i++) {
         Stack*& s = E.tsan_pool[int(E.block_no % 4) * 1024 + i];
         if (!s) s = stack_new();
@@ -111,7 +111,7 @@ CUDASHIM_NOSAN inline void run_block(const dim3& b)
 #if defined(CUDASHIM_ASAN)
     if (E.arena) __asan_poison_memory_region(E.arena, E.arena_pos + 4096);
 #endif
-    E.arena_pos = 0; // TSan: every block gets fresh addresses until the launch ends
+    E.arena_pos = 0; // not with TSan: there, every block of a launch gets new addresses
 #endif
     E.nsv = 0;
     E.dyn = nullptr;
@@ -149,9 +149,9 @@ CUDASHIM_NOSAN inline void begin_launch()
     E.main_stack.base = nullptr;
     E.main_stack.size = 0;
 #if defined(CUDASHIM_ASAN)
-    { // bounds of the launching OS thread's stack, for __sanitizer_start_switch_fiber
+    { // the stack bounds of the launching system thread, for __sanitizer_start_switch_fiber
         static thread_local void* a = nullptr;
-        static thread_local size_t s = 0; // pthread_getattr_np parses /proc/self/maps: ~1 ms
+        static thread_local size_t s = 0; // kept, because pthread_getattr_np parses /proc/self/maps and takes about 1 ms
         if (!a) {
             pthread_attr_t at;
             pthread_getattr_np(pthread_self(), &at);
@@ -168,7 +168,7 @@ CUDASHIM_NOSAN inline void end_launch()
 {
     Engine& E = CUDASHIM_E;
 #if defined(CUDASHIM_TSAN)
-    if (E.failed) { // abandoned fibers never reached their own release
+    if (E.failed) { // abandoned fibers have not released
         for (int i = 0; i < E.nall; i++) {
             __tsan_switch_to_fiber(E.all_stacks[i]->tsan, 1);
             __tsan_release((void*)&E.ctx);
@@ -179,7 +179,7 @@ CUDASHIM_NOSAN inline void end_launch()
 #endif
     E.in_kernel = false;
     if (!E.failed) return;
-    E.nfree = 0; // fibers were abandoned mid-kernel: rebuild every stack
+    E.nfree = 0; // fibers were abandoned in the kernel, so every stack is rebuilt
     for (int i = 0; i < E.nall; i++) {
         stack_init(E.all_stacks[i]);
         push_free(E.all_stacks[i]);
@@ -220,7 +220,7 @@ CUDASHIM_NOSAN inline void launch_raw(const char* name, const void* kfn, dim3 g,
     stats.blocks += total;
     stats.threads += total * b.x * b.y * b.z;
     begin_launch();
-    uint64_t shift = E.order == Order::Random ? (E.rng >> 20) % total : 0, step = 1; // random: affine permutation of the blocks
+    uint64_t shift = E.order == Order::Random ? (E.rng >> 20) % total : 0, step = 1; // random order: an affine permutation of the blocks
     if (E.order == Order::Random) {
         step = (E.rng >> 7) % total | 1;
         while (common_divisor(step, total) != 1) step++;
@@ -237,10 +237,10 @@ CUDASHIM_NOSAN inline void launch_raw(const char* name, const void* kfn, dim3 g,
     end_launch();
 }
 
-// What a stream that is being captured is told to do, to be done when the graph is launched.
+// The work that a captured stream received. It is done when the graph is launched.
 using Work = std::vector<std::function<void()>>;
 
-// The arguments are copied, as a launch does.
+// Launches a kernel, or adds the launch to `captured`. The arguments are copied, as in a launch on a device.
 template <class... P, class... A> void launch(const char* name, void (*k)(P...), dim3 g, dim3 b, size_t shmem, Work* captured, A&&... a)
 {
     struct Ctx {

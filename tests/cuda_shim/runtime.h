@@ -1,5 +1,5 @@
-// The part of the CUDA runtime that the backend calls. Device memory is the host's, every command is done before its call returns;
-// a stream that is being captured does nothing until its graph is launched.
+// The part of the CUDA runtime that the backend calls. Device memory is host memory. Every command is complete when its call returns.
+// A stream in capture does nothing until its graph is launched.
 #pragma once
 
 #include "intrinsics.h"
@@ -47,7 +47,7 @@ inline Work* captured(cudaStream_t stream)
 }
 inline uint64_t n_graph_launches = 0;
 
-// For tests: whether the call that asks is one that fails, and that something was made (1) or given back (-1).
+// For tests. refuses(): whether the current call fails. made(n): an object was created (n = 1) or destroyed (n = -1).
 inline bool (*refuses)() = nullptr;
 inline void (*made)(int n) = nullptr;
 inline cudaError_t last_error = cudaSuccess;
@@ -78,7 +78,7 @@ inline cudaError_t cudaGetLastError()
     return error;
 }
 
-// CUDASHIM_DEVICES=0: a machine without one.
+// CUDASHIM_DEVICES=0: a machine without a device.
 inline cudaError_t cudaGetDeviceCount(int* n)
 {
     if (cudashim::refused()) return cudaErrorMemoryAllocation;
@@ -123,8 +123,8 @@ inline cudaError_t cudaMemGetInfo(size_t* free, size_t* total)
     return cudaSuccess;
 }
 
-// Of the very size, so that red zones begin where it ends; NaNs. What no device has is refused here: a sanitizer's own would end the
-// program.
+// Allocates exactly n bytes, so that a sanitizer's red zone begins at the end, and fills them with NaNs.
+// More memory than the machine has is refused here, because a sanitizer's allocator would end the program.
 inline cudaError_t cudaMalloc(void** p, size_t n)
 {
     if (cudashim::refused()) return cudaErrorMemoryAllocation;

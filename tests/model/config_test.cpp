@@ -17,7 +17,7 @@ struct ReadModel {
     std::vector<TensorPart> parts;
 };
 
-// What a plan does with the file: configuration, then tensors.
+// Reads the configuration and binds the tensors, as a plan does.
 static Status read_model(const GgufBuilder& b, ReadModel* out = nullptr)
 {
     TempFile file("model.gguf", b.bytes());
@@ -81,7 +81,7 @@ TEST_CASE("config: what the keys say, and what holds without them")
     CHECK(c.final_softcap == 30);
     CHECK_FALSE(config_of(llama().tensor("output.weight", {32, 6})).tied);
     CHECK(config_of(llama().string("general.name", "evil\x1b[2J")).name == "evil\\x1b[2J");
-    CHECK(config_of(llama().u32("llama.expert_count", 0).u32("llama.vocab_size", 99)).n_vocab == 6); // the tensor decides
+    CHECK(config_of(llama().u32("llama.expert_count", 0).u32("llama.vocab_size", 99)).n_vocab == 6); // the tensor's shape decides
 }
 
 TEST_CASE("config: every family, its flags and its tensors")
@@ -131,7 +131,7 @@ TEST_CASE("config: keys that are needed")
         refused(llama().i32(key, -1), Code::invalid, {key});
         refused(llama().f32(key, kNan), Code::invalid, {key});
     }
-    // Without it there are as many KV heads as heads.
+    // Without head_count_kv there are as many KV heads as heads.
     refused(llama().drop("llama.attention.head_count_kv"), Code::invalid, {"attn_k.weight", "32 x 16", "32 x 32"});
 }
 
@@ -180,7 +180,7 @@ TEST_CASE("config: ranges")
     refused(llama().u32(l + "expert_count", 8), Code::unsupported, {"8 experts"});
     CHECK(config_of(llama().f64(a + "layer_norm_rms_epsilon", 1e-6)).norm_eps == 1e-6f);
 
-    GgufBuilder b; // three KV heads for four heads, with tensors to match
+    GgufBuilder b; // three KV heads for four heads, with matching tensors
     b = llama().u32(a + "head_count", 4).u32(a + "head_count_kv", 3);
     for (const char* name : {"blk.0.attn_k.weight", "blk.0.attn_v.weight", "blk.1.attn_k.weight", "blk.1.attn_v.weight"})
         b.tensor(name, {32, 24});
@@ -230,7 +230,7 @@ TEST_CASE("config: gemma3's windows and scale")
         refused(flags(irregular), Code::unsupported, {key, "period over 5 layers"});
 
     CHECK(config_of(small_model("gemma3").f32("gemma3.rope.freq_base_swa", 2e4f)).rope_base_window == 2e4);
-    // Keys of 16 values, but a width of 64 over two heads: only the model with 62 layers scales by the width.
+    // Keys have 16 values, the model's width is 64 over two heads. Only the model with 62 layers scales by the width.
     auto wide = [](uint32_t n_layers) {
         GgufBuilder b = small_model("gemma3", n_layers);
         b.u32("gemma3.attention.head_count", 1).u32("gemma3.attention.key_length", 16).u32("gemma3.attention.value_length", 16);
@@ -247,7 +247,7 @@ TEST_CASE("config: gemma3's windows and scale")
 TEST_CASE("config: RoPE scaling")
 {
     const std::string s = "llama.rope.scaling.";
-    CHECK(config_of(llama().f32(s + "factor", 8)).rope_factor == 8); // without a type: linear
+    CHECK(config_of(llama().f32(s + "factor", 8)).rope_factor == 8); // without a type, scaling is linear
     CHECK(config_of(llama().f32(s + "factor", 8).string(s + "type", "linear")).rope_factor == 8);
     CHECK(config_of(llama().f32(s + "factor", 8).string(s + "type", "none")).rope_factor == 1);
     CHECK(config_of(llama().f32(s + "factor", 0)).rope_factor == 1);
@@ -307,7 +307,7 @@ TEST_CASE("tensors: missing, misshapen, of a type that cannot be used")
     CHECK(read_model(llama().tensor("blk.0.attn_k.weight", {32, 16}, q8_0)).ok());
     refused(llama().tensor("output_norm.weight", {32}, q8_0), Code::unsupported, {"'output_norm.weight'", "Q8_0 (8)", "F32, F16 or BF16"});
     refused(llama().tensor("blk.0.attn_k.weight", {32, 16}, mxfp4), Code::unsupported, {"'blk.0.attn_k.weight'", "MXFP4 (39)", "Q4_0"});
-    CHECK(read_model(llama().tensor("vision.patch", {32}, mxfp4)).ok()); // nobody needs it
+    CHECK(read_model(llama().tensor("vision.patch", {32}, mxfp4)).ok()); // an unknown type is ignored in a tensor that is not used
 }
 
 TEST_CASE("tensors: optional ones, and ones that nobody knows")

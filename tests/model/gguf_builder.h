@@ -1,4 +1,4 @@
-// Writes small GGUF files for tests, valid ones and ones that lie.
+// Writes small GGUF files for tests, valid and invalid ones.
 #pragma once
 
 #include "runtime/model/gguf.h"
@@ -29,19 +29,19 @@ inline Bytes le_string(const std::string& s)
 class GgufBuilder
 {
 public:
-    static constexpr uint64_t kNext = 12345; // behind the tensor before; no aligned offset
+    static constexpr uint64_t kNext = 12345; // place the tensor after the one before; not a valid offset, because it is not aligned
     struct Key {
-        Bytes name; // length included, so that it may lie
+        Bytes name; // with its length, which may be wrong
         uint32_t type;
         Bytes value;
     };
     struct TensorInfo {
-        Bytes name; // length included
+        Bytes name; // with its length
         uint32_t n_dims;
         std::vector<uint64_t> dims;
         uint32_t type;
         Bytes values;
-        uint64_t offset = kNext; // into the data
+        uint64_t offset = kNext; // offset in the data section
     };
 
     Bytes magic = "GGUF";
@@ -49,10 +49,10 @@ public:
     uint64_t alignment = 32;
     std::vector<Key> keys;
     std::vector<TensorInfo> tensors;
-    Bytes tail;                          // behind the last tensor
-    int64_t n_keys = -1, n_tensors = -1; // -1: the truth
+    Bytes tail;                          // bytes after the last tensor
+    int64_t n_keys = -1, n_tensors = -1; // -1: the real number
 
-    // A key that is there already is replaced.
+    // Adds a key, or replaces an existing one.
     GgufBuilder& raw(const std::string& key, uint32_t type, Bytes value)
     {
         drop(key);
@@ -85,7 +85,7 @@ public:
         return raw(key, uint32_t(GgufType::array), bytes);
     }
 
-    // Appends a tensor; zeros where none are given. One that is there already is replaced.
+    // Appends a tensor, or replaces an existing one. Missing values are zeros.
     GgufBuilder& tensor(const std::string& name, const std::vector<uint64_t>& dims, uint32_t type = 0, Bytes values = {})
     {
         const GgmlType* t = find_ggml_type(type);
@@ -126,7 +126,7 @@ public:
     }
 };
 
-// A file in the temporary folder, gone at the end of the test.
+// A file in the temporary folder. The destructor deletes it.
 class TempFile
 {
 public:
@@ -147,7 +147,7 @@ private:
     std::string m_path;
 };
 
-// Refused with this code, in a sentence that has all the words.
+// Checks that a file is refused with this code and with a message that contains all the words.
 inline void refused(const Status& status, Code code, const std::vector<std::string>& words)
 {
     CAPTURE(status.message());
@@ -156,7 +156,7 @@ inline void refused(const Status& status, Code code, const std::vector<std::stri
     for (const std::string& word : words) CHECK_MESSAGE(status.message().find(word) != std::string::npos, "no '", word, "'");
 }
 
-// Values of every type and three tensors.
+// A file with a value of every type and three tensors.
 inline GgufBuilder small_file()
 {
     GgufBuilder b;
@@ -170,7 +170,7 @@ inline GgufBuilder small_file()
     return b;
 }
 
-// A complete model of any family: width 32, two heads of 16 over one KV head, six tokens, F32.
+// A complete model of any family: width 32, two heads of 16 values, one KV head, a vocabulary of six, F32.
 inline GgufBuilder small_model(const std::string& architecture, uint32_t n_layers = 2)
 {
     GgufBuilder b;

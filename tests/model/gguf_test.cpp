@@ -49,7 +49,7 @@ TEST_CASE("gguf: a valid file reads back")
         CHECK(second->bytes == 34);
         CHECK(second->offset % 32 == 0);
         CHECK(second->dims[1] == 1);
-        CHECK_FALSE(third->known); // IQ2_XXS: its size is known, its blocks are not read
+        CHECK_FALSE(third->known); // IQ2_XXS: the program knows its size but cannot read its blocks
         CHECK(third->bytes == 6 * 66);
         CHECK(third->shape() == "256 x 2 x 3 x 1");
         CHECK(gguf.place_of(*second).find("valid.gguf: tensor 'second' at offset ") != std::string::npos);
@@ -107,13 +107,13 @@ TEST_CASE("gguf: counts are held against the bytes left")
         b.n_tensors = n;
         refused(b, Code::invalid, {"header at offset 8 claims " + std::to_string(n) + " tensors"});
     }
-    // Off by one, either way.
+    // Off by one in both directions.
     for (int64_t delta : {-1, 1}) {
         GgufBuilder b = valid;
         b.n_keys = int64_t(b.keys.size()) + delta;
         CHECK_FALSE(open_status(b).ok());
         b = valid;
-        b.tensor("fourth", {2048}, 0); // more than the end of a file may have beyond its tensors
+        b.tensor("fourth", {2048}, 0); // more than the padding that may follow the last tensor
         b.n_tensors = int64_t(b.tensors.size()) + delta;
         CHECK_FALSE(open_status(b).ok());
     }
@@ -140,7 +140,7 @@ TEST_CASE("gguf: lengths of strings and arrays are held against the bytes left")
             refused(b, Code::invalid, {"key 'x.list' at offset ", claim + " elements"});
         }
     }
-    // The smallest lies: a byte too many at the very end of the file.
+    // The smallest error: one byte too many at the end of the file.
     GgufBuilder b;
     b.raw("k", uint32_t(GgufType::string), le<uint64_t>(6) + "llama");
     refused(b, Code::invalid, {"claims 6 bytes, 5 bytes are left"});
@@ -235,9 +235,9 @@ TEST_CASE("gguf: places of tensors")
         b.info(name).offset = offset;
         return b;
     };
-    const uint64_t third = 128; // after 48 and 34 bytes
+    const uint64_t third = 128; // after tensors of 48 and 34 bytes
     refused(moved("second", 65), Code::invalid, {"tensor 'second'", "data at 65", "multiple of 32"});
-    refused(moved("second", 32), Code::invalid, {"tensor 'second'", "another tensor's ends"}); // in the middle of the first one's 48 bytes
+    refused(moved("second", 32), Code::invalid, {"tensor 'second'", "another tensor's ends"}); // inside the 48 bytes of the first tensor
     refused(moved("second", 0), Code::invalid, {"another tensor's ends"});
     for (uint64_t offset : {third + 32, uint64_t(1) << 20, UINT64_MAX - 31, uint64_t(1) << 63})
         refused(moved("third", offset), Code::invalid, {"tensor 'third'", "claims 396 bytes", "+ " + std::to_string(offset)});
@@ -245,7 +245,7 @@ TEST_CASE("gguf: places of tensors")
     GgufBuilder b = small_file();
     b.info("first").offset = 64;
     b.info("second").offset = 0;
-    CHECK(open_status(b).ok()); // the infos' order is free
+    CHECK(open_status(b).ok()); // tensor infos may be in any order
     b.tail.resize(4095);
     CHECK(open_status(b).ok());
     b.tail.resize(4096);
@@ -254,7 +254,7 @@ TEST_CASE("gguf: places of tensors")
     GgufBuilder keys_only; // a vocabulary without weights
     CHECK(open_status(keys_only.string("k", Bytes(10000, 'a'))).ok());
 
-    // Sizes and places whose sum is more than 64 bits count.
+    // Sizes and offsets whose sum overflows 64 bits.
     b = small_file();
     for (int i = 0; i < 2; i++) b.tensors.push_back({le_string("x" + std::to_string(i)), 1, {(1ull << 63) - 1}, 24, "", uint64_t(i) << 63});
     CHECK_FALSE(open_status(b).ok());
@@ -360,7 +360,7 @@ TEST_CASE("gguf: damaged headers never do harm")
     for (int i = 0; i < 4000; i++) {
         Bytes damaged = whole;
         for (uint64_t n = 1 + random() % 4; n > 0; n--) {
-            size_t at = random() % (whole.size() - 512); // the header, mostly
+            size_t at = random() % (whole.size() - 512); // mostly in the header
             if (random() % 2)
                 damaged[at] = char(random());
             else

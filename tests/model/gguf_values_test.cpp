@@ -92,7 +92,7 @@ TEST_CASE("gguf: the vocabulary")
     CHECK(v.bos == 1);
     CHECK(v.eos == -1);
     CHECK(v.eot == UINT32_MAX);
-    CHECK(v.eom == INT64_MAX); // beyond any vocabulary, and not "none"
+    CHECK(v.eom == INT64_MAX); // outside every vocabulary, and different from "none"
     CHECK(v.padding == -1);
     CHECK(v.name == "tiny");
     CHECK(v.add_bos == 0);

@@ -1,5 +1,5 @@
-// Keys are stored without the bias of their projection, which is added again by position: the same attention, and codes that
-// know nothing of how large it is.
+// Keys are stored without the bias of their projection. Attention adds the bias again, rotated by the position.
+// The result is the same, and the error of codes does not depend on the size of the bias.
 #include "tests/model/opened_model.h"
 
 using namespace ks;
@@ -11,7 +11,7 @@ static std::vector<uint32_t> some_ids(uint32_t n)
     return ids;
 }
 
-// Logits after every chunk of 8, then of 1.
+// The logits after every chunk. Chunks have 8 tokens at first, later 1.
 static Rows read_all(Opened& opened, const std::vector<uint32_t>& ids)
 {
     Rows rows;
@@ -57,7 +57,7 @@ TEST_CASE("key bias: taken out of the slots and added by position, the forward i
         }
 }
 
-// Logits so small that attention's output follows their noise in proportion.
+// The query gain makes attention logits so small that the output is proportional to their noise.
 TEST_CASE("key bias: codes lose a thirtieth of what they would lose with it")
 {
     TinyShape shape;
@@ -65,7 +65,7 @@ TEST_CASE("key bias: codes lose a thirtieth of what they would lose with it")
     shape.head_dim = 64;
     shape.n_layers = 1;
     shape.query_gain = 1e-3f;
-    shape.key_bias = 150; // 366 in all, where a key has a length of 12
+    shape.key_bias = 150; // a bias of length 366 on keys of length 12
     const TinyModel tiny = make_tiny_model(shape);
     const std::vector<uint32_t> ids = some_ids(90);
     for (std::string recipe : {"exact,k=turbo3", "exact,k=turbo4", "exact,k=q8", "exact,k=polar"}) {
@@ -85,7 +85,7 @@ TEST_CASE("key bias: evicting, merging and far tokens work as ever, samples with
     TinyShape shape;
     shape.arch = "qwen2";
     shape.key_bias = 6;
-    shape.context = 64; // trained: the pinned are soon too far away
+    shape.context = 64; // the trained context; pinned tokens are soon farther away
     const TinyModel tiny = make_tiny_model(shape);
     const std::vector<uint32_t> ids = some_ids(150);
     for (std::string recipe : {"mix,k=q8,v=q8,slots=48", "h2o,k=turbo4,v=turbo4,slots=48", "snapkv,victims=merge,k=q8,v=q8,slots=48"}) {
@@ -93,7 +93,7 @@ TEST_CASE("key bias: evicting, merging and far tokens work as ever, samples with
         Opened cpu(tiny, "cpu", 48, 8, parse_recipe(recipe).value()), reference(tiny, "reference", 48, 8, parse_recipe(recipe).value());
         for (Opened* one : {&cpu, &reference}) one->model.cache().set_text(ids.data(), uint32_t(ids.size()), 64);
         const Rows a = read_all(cpu, ids), b = read_all(reference, ids);
-        CHECK(rms(a, b) < 0.02); // as everywhere: f16 rounds either way
+        CHECK(rms(a, b) < 0.02); // the usual bound: f16 may round either way
         CHECK(cpu.model.cache().evicted() > 0);
     }
     TempFile file("tiny.gguf", tiny.file);

@@ -1,4 +1,4 @@
-// The forward against an independent float64 one: no cache, no chunks, the whole text at once, straight from the formulas.
+// The forward pass compared with an independent one in float64 without cache and chunks, written from the formulas.
 #include "tests/devices.h"
 #include "tests/model/opened_model.h"
 
@@ -11,7 +11,7 @@ TEST_CASE("model: the forward equals an independent one, whatever the chunks, an
     for (const char* arch : {"llama", "gemma3"}) {
         TinyShape shape;
         shape.arch = arch;
-        shape.n_layers = shape.arch == "gemma3" ? 6 : 2; // the sixth is the first global one
+        shape.n_layers = shape.arch == "gemma3" ? 6 : 2; // the sixth layer is the first with global attention
         TinyModel tiny = make_tiny_model(shape);
         std::vector<uint32_t> ids;
         for (uint32_t i = 0; i < 61; i++) ids.push_back((i * 37 + 11) % 256);
@@ -35,13 +35,13 @@ TEST_CASE("model: a window in a table forgets what a ring does, whatever the chu
     TinyShape shape;
     shape.arch = "gemma3";
     shape.n_layers = 6;
-    shape.window = 40; // of which some are codes beside those that wait
+    shape.window = 40; // enough for coded slots beside the f16 slots that wait for encoding
     TinyModel tiny = make_tiny_model(shape);
     std::vector<uint32_t> ids;
     for (uint32_t i = 0; i < 230; i++) ids.push_back((i * 37 + 11) % 256);
     const Recipe ring = parse_recipe("exact").value();
     for (const char* text : {"retain=all,k=q8,v=q8", "retain=all,k=q8,v=q8,delta=7,recent=5"}) {
-        const Recipe table = parse_recipe(text).value(); // its codes are f16 here
+        const Recipe table = parse_recipe(text).value(); // lossless below: the codes are f16
         for (const DeviceInfo& device : tested_devices())
             for (uint32_t chunk : {1u, 7u, 64u}) {
                 Opened a(tiny, device.id.c_str(), 256, chunk, ring), b(tiny, device.id.c_str(), 256, chunk, table, false, true);
@@ -53,7 +53,7 @@ TEST_CASE("model: a window in a table forgets what a ring does, whatever the chu
                     CAPTURE(device.id);
                     CAPTURE(chunk);
                     CAPTURE(at);
-                    // Where weights meet rounded activations, another order of sums is another rounding now and then.
+                    // Activations are rounded to int8. Another order of sums sometimes changes a rounding.
                     CHECK(largest_difference(got, {want.begin(), want.end()}) < (device.id == "reference" ? 2e-5 : 0.02));
                 }
                 CHECK(b.model.cache().evicted() == 0);
@@ -97,7 +97,7 @@ TEST_CASE("model: every backend follows the reference")
             std::vector<float> a = reference.read(ids.data(), 50, 0), b = other.read(ids.data(), 50, 0);
             CAPTURE(device.id);
             CAPTURE(arch);
-            // f32 weights: only the order of sums and f16 cache rounding differ
+            // with f32 weights only the order of sums and the rounding of the f16 cache differ
             CHECK(largest_difference(b, std::vector<double>(a.begin(), a.end())) < 0.02);
         }
     }

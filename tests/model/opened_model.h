@@ -1,4 +1,4 @@
-// A small model beside two ways of running it: an independent one in float64, and one opened by hand.
+// Two ways to run a small model: an independent forward pass in float64, and a model opened without a session.
 #pragma once
 
 #include "runtime/model/model.h"
@@ -15,11 +15,11 @@ namespace ks
 
 using Rows = std::vector<std::vector<double>>;
 
-// No cache, no chunks, the whole text at once, straight from the formulas.
+// A forward pass in float64 over the whole text, without cache and chunks, written from the formulas.
 struct Naive {
     const TinyModel& m;
     const TinyShape& s;
-    size_t n_sinks = 0, n_slots = 0; // StreamingLLM: the first tokens and the last, at the positions that they have in the cache
+    size_t n_sinks = 0, n_slots = 0; // StreamingLLM: the first and the last tokens, at their positions in the cache
 
     const std::vector<float>& weight(const std::string& name) const { return m.tensors.at(name + ".weight"); }
 
@@ -27,7 +27,7 @@ struct Naive {
     {
         const std::vector<float>& w = weight(name);
         std::vector<double> y(x.size());
-        for (size_t at = 0; at < x.size(); at += w.size()) { // head by head where w is shorter than x
+        for (size_t at = 0; at < x.size(); at += w.size()) { // per head where w is shorter than x
             double sum = 0;
             for (size_t i = 0; i < w.size(); i++) sum += x[at + i] * x[at + i];
             for (size_t i = 0; i < w.size(); i++) y[at + i] = x[at + i] / std::sqrt(sum / double(w.size()) + 1e-5f) * w[i];
@@ -65,7 +65,7 @@ struct Naive {
             }
     }
 
-    // Keys and queries are not yet rotated: what is left of the text counts from 0.
+    // Keys and queries come without RoPE. RoPE uses positions in the cache, which count from 0.
     std::vector<double> attend_streaming(const Rows& q, const Rows& k, const Rows& v, size_t t) const
     {
         Rows keys, values;
@@ -150,7 +150,7 @@ struct Naive {
     }
 };
 
-// A model opened by hand: the parts that a session would put together.
+// A model put together from its parts, without a session.
 struct Opened {
     Gguf gguf;
     std::unique_ptr<Backend> backend;
@@ -161,7 +161,7 @@ struct Opened {
 
     std::vector<uint8_t> tables;
 
-    // bias_in_codes: keys are stored with their bias, as they never are. lossless: codes are f16. given: in place of the device.
+    // bias_in_codes: keys are stored with their bias, for comparison. lossless: f16 instead of codes. given: a backend instead of `device`.
     Opened(const TinyModel& tiny, const char* device, uint32_t context, uint32_t chunk, Recipe recipe, bool bias_in_codes = false,
            bool lossless = false, std::unique_ptr<Backend> given = nullptr)
     {

@@ -1,4 +1,4 @@
-// Hashes of pinned_test.cpp, printed by KS_PINNED_PRINT=1. A change that moves one says why in its message.
+// The hashes of pinned_test.cpp, as printed with KS_PINNED_PRINT=1. A commit that changes a hash gives the reason in its message.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@ namespace ks
 {
 
 struct PinnedHash {
-    const char* machine; // the device, and what else its bits depend on
+    const char* machine; // the device and everything else that its bits depend on
     const char* recipe;
     uint64_t hash;
 };

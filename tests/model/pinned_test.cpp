@@ -1,5 +1,5 @@
-// Logits of tiny models, hashed, beside the hashes that are on record: what only moves or renames code leaves them as they are.
-// KS_PINNED_PRINT=1 prints the hashes of the devices that are tested, as rows for pinned_hashes.h.
+// Compares hashes of the logits of tiny models with recorded hashes. Moving or renaming code must not change them.
+// KS_PINNED_PRINT=1 prints the hashes of the tested devices as rows for pinned_hashes.h.
 #include "tests/devices.h"
 #include "tests/model/opened_model.h"
 #include "tests/model/pinned_hashes.h"
@@ -10,21 +10,22 @@
 
 using namespace ks;
 
-// What the bits of a device may depend on, beside the code: its driver, and the C library's functions.
+// Everything besides the code that a device's bits depend on: its driver and the C library's functions.
 static std::string machine_of(const DeviceInfo& device)
 {
     const std::string driver = device.backend == "vulkan" ? device.name.substr(0, device.name.find(')') + 1) + ", " : "";
     return device.backend + ", " + driver + "glibc " + gnu_get_libc_version();
 }
 
-// lavapipe compiles each shader at its first dispatch: minutes for all recipes. KS_PINNED_ALL=1 runs them on Vulkan, too.
+// lavapipe compiles each shader at its first dispatch, which takes minutes for all recipes.
+// With KS_PINNED_ALL=1 all recipes run on Vulkan, too.
 static bool is_run(const DeviceInfo& device, const std::string& recipe)
 {
     if (device.backend != "vulkan" || getenv("KS_PINNED_ALL")) return true;
     return recipe == "exact" || recipe.find("turbo4") != std::string::npos;
 }
 
-// FNV-1a over the bits of the logits of a prompt's chunks and of the tokens after it.
+// FNV-1a over the bits of the logits after each chunk of a prompt and after each decoded token.
 static uint64_t hash_logits(const TinyModel& tiny, const DeviceInfo& device, const char* text)
 {
     const Recipe recipe = parse_recipe(text).value();
@@ -66,7 +67,7 @@ TEST_CASE("pinned: logits of tiny models have the hashes on record")
                                    "h2o,slots=64,recent=16,victims=merge",
                                    "tova,slots=64,recent=16,select=tokenselect,read=32"};
     for (const DeviceInfo& device : tested_devices()) {
-        if (device.backend == "cpu") continue; // its bits depend on the instruction set, and real models are hashed on it
+        if (device.backend == "cpu") continue; // the cpu's bits depend on the instruction set; other tests hash real models on it
         const std::string machine = machine_of(device);
         size_t n_known = 0, n_run = 0;
         for (const char* recipe : recipes) {

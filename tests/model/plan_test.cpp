@@ -10,10 +10,10 @@ using namespace ks;
 
 static const Family kFamily = {};
 
-// A model's shape without a file: the matrices are named by their size alone.
+// A model's shape without a file. Only the sizes of the matrices matter.
 struct Shape {
     Shape() = default;
-    Shape(Shape&&) = default; // a copy's parts would point into the original
+    Shape(Shape&&) = default; // not copyable, because `parts` points into `tensors`
     Config config;
     std::vector<GgufTensor> tensors;
     std::vector<TensorPart> parts;
@@ -35,7 +35,7 @@ static Shape random_shape(std::mt19937& rng)
     c.n_context = pick({100, 2048, 32768, 1u << 20});
     c.n_rot = c.head_dim;
     c.window = pick({0, 16, 512, 4096});
-    s.tensors.reserve(2); // parts point at them
+    s.tensors.reserve(2); // keeps the pointers in `parts` valid
     s.tensors.push_back({"token_embd.weight", 2, {c.dim, c.n_vocab, 1, 1}, Format::q8_0, true, 8, 0, 0, 0, 0});
     s.tensors.push_back({"blk.0.ffn_up.weight", 2, {c.dim, c.ffn_dim, 1, 1}, Format::q4_0, true, 2, 0, 0, 0, 0});
     s.parts.push_back({Role::token_embd, 0, &s.tensors[0], 0, c.n_vocab, c.dim});
@@ -182,7 +182,7 @@ TEST_CASE("plan: what can be read as a whole needs no room to choose")
     for (const char* select : {"tokenselect", "quest", "infllm"})
         for (const char* split : {"uniform", "ada"}) {
             const Recipe recipe = parse_recipe(std::string("h2o,read=256,select=") + select + ",split=" + split).value();
-            const uint32_t whole = recipe.split == Split::ada ? 256 / s.config.n_kv_heads : 256; // one head may take what all have
+            const uint32_t whole = recipe.split == Split::ada ? 256 / s.config.n_kv_heads : 256; // one head may take the slots of all heads
             for (uint32_t n_slots : {whole, whole + 1})
                 CHECK((cache_specs(s.config, recipe, n_slots).back().n_read > 0) ==
                       (n_slots > whole && s.config.n_layers > recipe.select->dense));
@@ -260,7 +260,7 @@ TEST_CASE("plan: wide normed keys in two bits have q8 in the first and the last 
     CHECK(recipe_text(parse_recipe("turbo2,boundary=0").value()).find("boundary=0") != std::string::npos);
 }
 
-// A device whose attention does not have everything.
+// A device that lacks some features of attention.
 struct LesserBackend : ReferenceBackend {
     DeviceInfo lesser;
     LesserBackend() : ReferenceBackend({"reference", 1, nullptr}), lesser(ReferenceBackend::info()) {}

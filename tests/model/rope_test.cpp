@@ -1,4 +1,4 @@
-// How RoPE's angles reach beyond the trained context. The formulas are written here once more, as their papers have them.
+// RoPE frequencies beyond the trained context. The test has its own copy of the formulas, as in the papers.
 #include "runtime/model/rope.h"
 
 #include <doctest/doctest.h>
@@ -36,7 +36,7 @@ TEST_CASE("rope: linear and NTK")
     for (uint32_t i = 0; i < 32; i++) {
         plain[i] = 1 / std::pow(10000.0, i / 32.0);
         linear[i] = plain[i] / 3;
-        ntk[i] = plain[i] * std::pow(3.0, -2.0 * i / 62); // the slowest pair turns a third as fast, the fastest as before
+        ntk[i] = plain[i] * std::pow(3.0, -2.0 * i / 62); // the slowest pair gets a third of its frequency, the fastest pair keeps its own
     }
     CHECK(ntk[31] == doctest::Approx(plain[31] / 3));
     Config c;
@@ -46,11 +46,11 @@ TEST_CASE("rope: linear and NTK")
     CHECK(c.rope_mscale == 1);
     equal(stretched("mix,rope=ntk,stretch=3", &c), ntk);
     CHECK(c.n_context == 12288);
-    equal(rope_frequencies_window(c), plain); // window layers never see that far
+    equal(rope_frequencies_window(c), plain); // window layers never see tokens that far away
 }
 
-// "YaRN: Efficient Context Window Extension": pairs with more than 32 turns in the trained context stay, those with less than one
-// are divided, and between the dimensions where these would be (rounded outwards) a ramp.
+// "YaRN: Efficient Context Window Extension": pairs with more than 32 rotations in the trained context keep their frequency.
+// Pairs with less than one rotation are divided by the factor. Between these two dimensions, rounded outwards, there is a linear ramp.
 TEST_CASE("rope: YaRN")
 {
     Config c;
@@ -68,7 +68,7 @@ TEST_CASE("rope: YaRN")
     equal(f, wanted);
     CHECK(c.rope_mscale == doctest::Approx(1 + 0.1 * std::log(8.0)));
     CHECK(c.n_context == 32768);
-    // A file's own factor counts in.
+    // A scaling factor of the file is included.
     Config own = trained();
     own.rope_yarn = 2;
     own.rope_mscale = 1.5 * yarn_mscale(2);

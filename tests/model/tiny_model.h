@@ -1,4 +1,4 @@
-// A small model with random f32 weights for tests, as a GGUF file and as the numbers themselves.
+// A small model with random f32 weights for tests, as a GGUF file and as arrays.
 #pragma once
 
 #include "tests/model/gguf_builder.h"
@@ -18,20 +18,20 @@ struct TinyShape {
     uint32_t dim = 48, n_layers = 2, n_heads = 4, n_kv_heads = 2, head_dim = 16, ffn_dim = 96, context = 512, window = 12;
     uint32_t seed = 1;
     float query_gain = 1;
-    float key_bias = 0; // of two values in sixteen; others have a hundredth of it
+    float key_bias = 0; // size of two values in sixteen; the others have a hundredth of it
     std::string chat_template;
-    // The bytes of a matrix in another format, and its type in a file; what it returns as 0 stays f32.
+    // Writes a matrix in another format to *bytes and returns its ggml type. Matrices with the result 0 stay f32.
     std::function<uint32_t(const std::string& name, uint64_t cols, uint64_t rows, float deviation, Bytes* bytes)> coded;
 };
 
 struct TinyModel {
     TinyShape shape;
-    uint32_t n_vocab = 258; // the bytes, then an end token and a BOS
+    uint32_t n_vocab = 258; // 256 bytes, an end token, and a BOS token
     std::map<std::string, std::vector<float>> tensors;
     Bytes file;
 
     bool gemma() const { return shape.arch == "gemma3"; }
-    bool halves() const { return shape.arch != "llama"; } // how RoPE pairs values
+    bool halves() const { return shape.arch != "llama"; } // RoPE pairs value i with i + n_rot / 2 (NeoX) instead of its neighbour
 };
 
 inline std::vector<std::string> byte_letters()

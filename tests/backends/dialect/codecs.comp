@@ -1,5 +1,5 @@
 #version 450
-// Compiles the codecs as GLSL: encodes rows with all of them and decodes them again.
+// Compiles the codecs as GLSL: encodes rows with every codec and decodes them.
 #extension GL_GOOGLE_include_directive : require
 #include "kernels/common/args.h"
 

@@ -1,5 +1,5 @@
 #version 450
-// Compiles every shared header as GLSL, with the one format that FORMAT_... names.
+// Compiles every shared header as GLSL, with the format that FORMAT_... names.
 #extension GL_GOOGLE_include_directive : require
 #include "kernels/common/args.h"
 
