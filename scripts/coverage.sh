@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Which lines of the library the tests run, by gcc's own counters.  coverage.sh [--missing] [FILE OF runtime/ ...]
-# Prints the share of lines for every file of runtime/, or for those that are named; --missing prints the lines that never ran, too.
+# Measures with gcov which lines of the library the tests run.  coverage.sh [--missing] [FILE OF runtime/ ...]
+# Prints the share of executed lines for every file of runtime/, or for the named files. --missing also prints the lines that never ran.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/packages.sh
@@ -22,7 +22,7 @@ import sys
 
 missing, wanted = "--missing" in sys.argv, [a for a in sys.argv[1:] if a != "--missing"]
 root = pathlib.Path.cwd()
-runs = collections.defaultdict(collections.Counter)  # file -> line -> how often, over all programs that it is part of
+runs = collections.defaultdict(collections.Counter)  # file -> line -> executions, over all programs
 for data in root.glob("build-coverage/CMakeFiles/*.dir/runtime/**/*.gcda"):
     out = subprocess.run(["gcov", "--json-format", "--stdout", str(data)], cwd=data.parent, capture_output=True, text=True, check=True).stdout
     for unit in out.splitlines():

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Formats the sources as scripts/check.py wants them; the dialect's headers are aligned by hand.
+# Formats the sources as scripts/check.py requires. The headers of kernels/common are aligned by hand.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 find kernels runtime backends tools tests examples \( -name '*.h' -o -name '*.cpp' -o -name '*.c' \) \

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Fuzzes with libFuzzer under the sanitizers, one process a target.  fuzz.sh [TARGET|all] [SECONDS|-runs=N] [MORE OPTIONS OF LIBFUZZER]
-# PLAIN=1 leaves the sanitizers out and gets through five times as many.
-# What it finds on its way stays in build-fuzz/corpus/TARGET, from where the next run goes on; an input that crashes, takes a second of the processor or
-# allocates 64 MiB at once ends the run and is left there as crash-*, timeout-*, oom-*: fix the fault and put it into tests/fuzz/corpus.
+# Fuzzes with libFuzzer and the sanitizers, one process per target.  fuzz.sh [TARGET|all] [SECONDS|-runs=N] [MORE OPTIONS OF LIBFUZZER]
+# PLAIN=1 runs without sanitizers, which is five times as fast.
+# Inputs that reach new code are kept in build-fuzz/corpus/TARGET. The next run starts from them.
+# An input that crashes, takes a second of CPU time, or allocates 64 MiB at once ends the run. It is saved there as crash-*, timeout-* or oom-*.
+# Fix the fault and put the input into tests/fuzz/corpus.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/packages.sh
@@ -15,7 +16,7 @@ case $length in -runs=*) ;; *) length=-max_total_time=$length ;; esac
 install_packages $build_packages $fuzz_packages $test_packages
 folder=build-fuzz plain=()
 [ -z "${PLAIN:-}" ] || folder=build-fuzz-plain plain=(-DKS_SANITIZE=)
-# The fuzzers alone: without the sanitizers' runtime nothing else has libFuzzer's hooks.
+# Only the fuzzers are built: without a sanitizer's runtime, other programs lack libFuzzer's hooks and do not link.
 # shellcheck disable=SC2086
 build_only=$(printf 'fuzz_%s ' $targets) build_into "$folder" --preset fuzz "${plain[@]}" -B "$folder"
 for target in $targets; do

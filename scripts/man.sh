@@ -1,9 +1,10 @@
 #!/bin/sh
-# The manual page, from what the program's --help says.  scripts/man.sh PROGRAM >knapsack.1
+# Writes the manual page from the program's --help.  scripts/man.sh PROGRAM >knapsack.1
 set -eu
 unset KNAPSACK_MODEL KNAPSACK_DEVICE KNAPSACK_MEMORY
 
-# One text of --help as roff. "  NAMES" begins an item, whose meaning stands two spaces behind it or on the next lines, indented.
+# Converts the text of one --help to roff. "  NAMES" begins an item.
+# The item's meaning follows after two spaces, or on the next lines with an indent.
 to_roff() {
     awk '
         { gsub(/\\/, "\\e"); gsub(/-/, "\\-"); gsub(/\047/, "\\(aq"); gsub(/`/, "\\(ga") }

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Memcheck over the program, the examples and the unit tests as they are shipped: no invalid access, nothing used before it was written, nothing
-# leaked.  valgrind.sh [BUILD_FOLDER]   Some minutes; what takes hours under it is left out.
+# Runs the program, the examples and the unit tests of a release build with Memcheck.  valgrind.sh [BUILD_FOLDER]
+# No invalid access, no use of uninitialised memory, no leak is allowed. Takes some minutes; tests that take hours are left out.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${1:-build} model=$(mktemp -d)
 trap 'rm -rf "$model"' EXIT
-export KNAPSACK_CPU=${KNAPSACK_CPU:-avx2} # valgrind knows no AVX-512
-export VK_ICD_FILENAMES=/dev/null # drivers leak on their own account
+export KNAPSACK_CPU=${KNAPSACK_CPU:-avx2} # valgrind does not support AVX-512
+export VK_ICD_FILENAMES=/dev/null # Vulkan drivers have leaks of their own
 python3 -c 'import sys; sys.path.insert(0, "tests/tools/lib"); import tiny_model; tiny_model.write_model(sys.argv[1])' "$model/m.gguf"
 
 check() {
@@ -26,7 +26,7 @@ done
 check "$build/example_minimal" "$model/m.gguf" 64 hello
 printf 'hello\nagain\n' | check "$build/example_chat" "$model/m.gguf" 64 sink,slots=64,recent=16
 check "$build/example_budget" "$model/m.gguf" 64 200 hello
-slow="*million*,victims*,budget*" # minutes each by themselves
+slow="*million*,victims*,budget*" # tests that take minutes even without valgrind
 for test in ${tests-base text model}; do
     check "$build/test_$test" "-tce=$slow"
 done

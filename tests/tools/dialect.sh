@@ -1,5 +1,5 @@
 #!/bin/sh
-# The headers of kernels/common compile as GLSL, the formats one by one and the codecs together, and as CUDA. A compiler that is not there is skipped.
+# Compiles the headers of kernels/common as GLSL (each format alone, all codecs together) and as CUDA. Missing compilers are skipped.
 set -eu
 cd "$(dirname "$0")/../.."
 out=$(mktemp -d)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The C example: an answer inside its budget, and one clear sentence where the budget is too small.
+# Tests the C example: it answers inside its budget, and prints one clear sentence if the budget is too small.
 set -u
 example=$(dirname "$1")/example_minimal
 model=${KNAPSACK_TEST_MODEL:-models/smollm2.gguf}

