@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes the running text that docs/quality.md measures on: "The Rust Programming Language" without code, links and headings' marks.
+"""Writes the text that docs/quality.md uses: "The Rust Programming Language" without code, links and heading marks.
 
     scripts/book.py CLONE > book.txt
 
-CLONE is a clone of https://github.com/rust-lang/book; the text is that of one commit, and its checksum is held against the one of the text
-that was measured."""
+CLONE is a clone of https://github.com/rust-lang/book. The text comes from one fixed commit, and its checksum must equal the
+checksum of the measured text."""
 import hashlib
 import re
 import subprocess
@@ -13,7 +13,7 @@ import sys
 COMMIT = "917544888a55e4da7109bdba8c88c893c0da70f4"
 SHA256 = "b2ed9e3285063e4e60e793debb14869fddab2ab2fc94210f7737f5881d3d0ffb"
 
-# Code, comments, includes and tags; targets of links by name, then those in the text; marks of headings; rows of empty lines.
+# Removed: code, comments, includes, tags, link targets (reference definitions, then inline ones), heading marks, repeated empty lines.
 CUTS = [
     (r"```.*?```", "", re.S),
     (r"<!--.*?-->", "", re.S),

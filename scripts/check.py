@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fails where the tree breaks a rule of the house: who may include whom, sizes, twins, pages, format.  check.py [ROOT]"""
+"""Fails if the tree breaks a rule: allowed includes, sizes, twins of kernels and shaders, pages, format.  check.py [ROOT]"""
 import pathlib
 import re
 import shutil
@@ -8,7 +8,7 @@ import sys
 
 import tables
 
-# folder -> folders and files it may include beside itself; the longest prefix counts. This table is the architecture.
+# folder -> folders and files that it may include besides itself. The longest matching prefix counts. This table is the architecture.
 ALLOWED = {
     "kernels/common": [],
     "kernels": ["kernels/common"],
@@ -20,7 +20,7 @@ ALLOWED = {
     "runtime/model": ["runtime/text", "runtime/kv", "runtime/base", "kernels/common"],
     "runtime/api": ["runtime"],
     "backends": ["runtime/base", "kernels"],
-    "examples": [],  # but <knapsack.h>, as everybody
+    "examples": [],  # only <knapsack.h>, like any user
     "tools": ["runtime", "backends", "kernels/common"],
     "tests": ["runtime", "backends", "kernels", "tools"],
 }
@@ -28,9 +28,9 @@ SOURCES = {".h", ".c", ".cpp", ".cu", ".cuh", ".comp", ".glsl"}
 FILE_LINES, RUNTIME_LINES = 500, 7000
 FUNCTION_LINES, KERNEL_LINES, FORWARD_LINES = 60, 150, 120
 README_LINES, PAGE_LINES = 120, 250
-GENERATED_PAGES = {"docs/benchmarks.md", "docs/quality.md"}  # the only ones with dates and machines
+GENERATED_PAGES = {"docs/benchmarks.md", "docs/quality.md"}  # only these pages may name dates and machines
 DATES_AND_MACHINES = re.compile(r"\b20\d\d-\d\d(-\d\d)?\b|\b(EPYC|Xeon|Ryzen|Zen \d|H100|H200|A100)\b")
-CLANG_FORMAT = "14"  # another version breaks lines elsewhere
+CLANG_FORMAT = "14"  # other versions break lines differently
 INCLUDE = re.compile(r'\s*#\s*include\s+"([^"]+)"')
 NOT_A_FUNCTION = re.compile(r"\s*(template\b.*>\s*)?(class|struct|union|enum|namespace|extern)\b")
 
@@ -40,7 +40,7 @@ def folder_of(path):
 
 
 def is_code(line):
-    """What a reader has to follow: not blank, not a comment, not a brace alone."""
+    """Whether a line is code: not blank, not a comment, not a single brace."""
     return line.strip() not in ("", "{", "}", "*") and not line.lstrip().startswith(("//", "/*", "* "))
 
 
@@ -59,13 +59,13 @@ def check_includes(path, lines):
 
 
 def check_functions(path, lines):
-    """The style puts a function's braces alone on their lines, in one column."""
+    """Lengths of functions. In the code style, a function's braces are alone on their lines, in the same column."""
     limit = KERNEL_LINES if path.startswith(("kernels/", "shaders/")) else FUNCTION_LINES
     for begin, line in enumerate(lines):
         if line.strip() != "{" or begin == 0:
             continue
         indent = line[: line.index("{")]
-        head = begin - 1  # back to where the signature begins
+        head = begin - 1  # goes back to the begin of the signature
         while head > 0 and lines[head - 1].strip() and not lines[head - 1].strip().endswith((";", "}", "{", ":")) and not lines[head - 1].lstrip().startswith(("#", "//")):
             head -= 1
         signature = " ".join(lines[head:begin])
@@ -78,28 +78,28 @@ def check_functions(path, lines):
 
 
 def cuda_buffers(text):
-    """What the first kernel is given after its arguments: [{name}]."""
+    """The buffers among the first kernel's parameters: [{name}]."""
     head = re.sub(r"//[^\n]*|__launch_bounds__\([^)]*\)|__restrict__", "", text[text.find("__global__") :])
     parameters = re.findall(r"(\w+)\s*(\*?)\s*(\w+)\s*(?=,|$)", head[head.find("(") + 1 : head.find(")")])
     return [{name.lower()} for kind, pointer, name in parameters if pointer or kind == "CudaCache"]
 
 
 def shader_buffers(text):
-    """Its buffers, by binding, each under its block's name and its array's."""
+    """A shader's buffers in the order of bindings, each as the names of its block and its array."""
     found = re.findall(r"layout\(binding = (\d+)\)[\w ]* buffer (\w+) \{ \w+ (\w+)\[\]; \}", text)
     return [{block.lower(), array} for _, block, array in sorted(found, key=lambda f: int(f[0]))]
 
 
 def check_kernels(path, text):
-    """Every kernel of CUDA waits for the one before it, which may still run (kernels/cuda/cuda_util.cuh)."""
+    """Every CUDA kernel waits for the previous one, which may still run (kernels/cuda/cuda_util.cuh)."""
     for found in re.finditer(r"__global__[^;{(]*?(\w+)\([^;{]*\{\s*([^\n]*)", re.sub(r"//[^\n]*|__launch_bounds__\([^)]*\)", "", text)):
         if found[2] not in ("begin_kernel();", "}"):
             yield f"{path}: {found[1]} does not begin with begin_kernel()"
 
 
 def check_twins(root):
-    """kernels/cuda/<op>.cu and shaders/<op>.comp have the same arguments and buffers. Where they cannot, a line says why: '// twin: none'
-    where there is but one, '// twin: ' and the reason where they differ; behind the first kernel it speaks of those that follow."""
+    """kernels/cuda/<op>.cu and shaders/<op>.comp have the same arguments and buffers. '// twin: none' and a reason marks a file without a
+    twin, '// twin: ' and a reason marks a difference. After a .cu file's first kernel, the line is about the kernels that follow."""
     files = [{p.stem: p.read_text(encoding="utf-8") for p in (root / f).glob(g)} for f, g in (("kernels/cuda", "*.cu"), ("shaders", "*.comp"))]
     if not all(files):
         return
@@ -119,7 +119,7 @@ def check_twins(root):
 
 
 def check_pages(root):
-    """README and docs/: their lengths, tables as docs/data/ has them, and no numbers that age outside the generated pages."""
+    """README and docs/: page lengths, tables equal to docs/data/, and no dates or machines outside the generated pages."""
     for path in [root / "README.md", *sorted((root / "docs").glob("*.md"))]:
         name = path.relative_to(root).as_posix()
         lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What a decoded token costs, by layers, by context and by vocabulary: models of random weights (Q4_K, the vocabulary and
-values Q6_K, 1024 wide, 16 heads over 4), measured by `bench --ops`.
+"""Measures the cost of a decoded token by layers, by context and by vocabulary with `bench --ops`.
+The models have random weights: Q4_K, with Q6_K for the vocabulary and V, width 1024, 16 heads over 4 KV heads.
 
     scripts/cost_table.py build/knapsack [--record FILE] [-t THREADS]
 
@@ -15,8 +15,8 @@ import tempfile
 
 from random_model import Shape, write_model
 
-LAYERS, CONTEXT, VOCABULARY = 8, 0, 32768  # while another one varies
-CONTEXT_LAYERS = 4  # while the context does: reading 16K tokens takes long enough
+LAYERS, CONTEXT, VOCABULARY = 8, 0, 32768  # fixed values while another one varies
+CONTEXT_LAYERS = 4  # while the context varies, because reading 16K tokens takes long
 SWEEPS = {"layers": [4, 8, 16, 32], "context": [0, 1024, 4096, 16384], "vocabulary": [8192, 32768, 131072]}
 GROUPS = {"layers": ("matmul qkv", "matmul output", "matmul gate, up", "matmul down"), "vocabulary": ("matmul vocabulary",), "attention": ("attention",)}
 
@@ -26,7 +26,7 @@ def write(path, layers, vocabulary):
 
 
 def measure(args, model, depths):
-    """A row of bench for each depth."""
+    """One row of bench per depth."""
     command = [args.program, "bench", "-m", model, "-p", "0", "-n", str(args.tokens), "-d", ",".join(map(str, depths)), "-r", "7", "--ops", "--json", "--kv", "exact"]
     out = subprocess.run(command + (["-t", str(args.threads)] if args.threads else []), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True).stdout
     return json.loads(out)

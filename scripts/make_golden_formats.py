@@ -8,12 +8,12 @@ import numpy as np
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 
-# Where the f16 scales of a block are. Every other byte is random.
+# Offsets of the f16 scales of a block. Every other byte is random.
 SCALES = {
     "Q8_0": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2],
     "Q2_K": [80, 82], "Q3_K": [108], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208], "IQ4_NL": [0], "IQ4_XS": [0],
 }
-# The scales of one block each, the second where a format has two: usual, negative, largest, subnormal.
+# One entry per block: its scales, the second one for formats with two. Usual, negative, largest, subnormal.
 SMALL_BLOCKS = [(0x2A3D, 0xA9C4), (0xA877, 0x3155), (0x7BFF, 0xFBFE), (0x8001, 0x0003)]
 LARGE_BLOCKS = [(0x2A3D, 0x2E71), (0xFBFF, 0xB402)]
 PLAIN = {

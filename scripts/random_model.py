@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A GGUF model with random weights in real formats, to measure speed with.   random_model.py SHAPE FILE
-SHAPE is one of the usual ones, and may have numbers of its own: 1b, 135m,layers=4 or 8b,vocab=32000,context=8192"""
+"""Writes a GGUF model with random weights in real formats, for speed measurements.   random_model.py SHAPE FILE
+SHAPE is a name of SHAPES with optional changes: 1b, 135m,layers=4 or 8b,vocab=32000,context=8192"""
 import collections
 import random
 import struct
@@ -16,7 +16,7 @@ SHAPES = {
     "7b": Shape(4096, 32, 32, 32, 128, 11008, 32000),
     "8b": Shape(4096, 32, 32, 8, 128, 14336, 128256),
 }
-PERIOD = 4001  # blocks until they repeat
+PERIOD = 4001  # number of blocks before they repeat
 
 
 def text(s):
@@ -47,7 +47,7 @@ def half(value):
 
 
 def blocks(kind, cols, rng):
-    """A period of blocks whose values are about 1 / sqrt(cols) in size."""
+    """A period of blocks with values of about 1 / sqrt(cols) in size."""
     size = cols ** -0.5
     out = bytearray()
     for _ in range(PERIOD):

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Appends what `bench --versus` measured to a file of recorded lines, with the day, the commit and the machine.
+"""Appends the results of `bench --versus` to a file of recorded lines, with the date, the commit and the machine.
 
     build/knapsack bench -m models/smollm2.gguf -d 0,4096 --versus 'llama-bench -m models/smollm2.gguf -o json' --json |
         scripts/record_bench.py docs/data/speed.jsonl --peer 'llama.cpp b4567'
 
-The commit is that of the working tree, which is to be what was built; -dirty where its sources differ from it."""
+The commit is the working tree's, so the program must be built from it. -dirty is added if sources are changed."""
 import argparse
 import datetime
 import json

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What a program that runs for days must do, in minutes: a text without end in memory that does not grow, and a session that is killed
-(kill -9) at random moments and goes on each time where the old file or the new one ends, token for token.
+"""Tests in minutes what a program must do for days: an endless text in memory that does not grow, and a session that survives kill -9.
+After each kill at a random moment, the session continues exactly from the end of its old or its new file.
 
     scripts/soak.py build/knapsack [SECONDS] [SEED]
 
-Half of the time, 60 seconds if none is given, goes to each. Exits 1 where something was lost."""
+Each test gets half of the time, which is 60 seconds by default. Exits with 1 on failure."""
 import json
 import os
 import random
@@ -17,7 +17,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "tools", "lib"))
 from tiny_model import write_model  # noqa: E402
 
-SLACK, PER_TOKEN = 1 << 20, 16  # bytes of resident memory: the C library's own, and the program's list of what it wrote, for --json
+SLACK, PER_TOKEN = 1 << 20, 16  # allowed growth in bytes: the C library's memory, and the program's list of written tokens for --json
 
 
 def resident(pid):
@@ -26,7 +26,7 @@ def resident(pid):
 
 
 def stream(command, seconds):
-    """Writes until it is interrupted; what is resident after the first part stays."""
+    """Decodes until it is interrupted. Resident memory must not grow after the first fifth of the time."""
     p = subprocess.Popen([*command, "-p", "hello", "-n", "2000000000"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     time.sleep(seconds / 5)
     first = most = resident(p.pid)
@@ -41,7 +41,7 @@ def stream(command, seconds):
 
 
 def killed(command, folder, seconds, rng):
-    """Each round writes some tokens or is killed; three more say where it stands."""
+    """Each round decodes some tokens or is killed. Three more tokens show where the session stands."""
     saved = os.path.join(folder, "session")
     command = [*command, "--session", saved]
 

@@ -3,7 +3,7 @@
 
     scripts/tables.py [--check] [ROOT]
 
---check changes nothing and fails where a page and the lines of docs/data/ differ. A table is a function here, from the lines
+--check changes nothing and fails if a page differs from the lines of docs/data/. A table is a function here, from the lines
 of a file to text, and a pair of marks in one page. scripts/record_bench.py and `knapsack eval -o` append lines."""
 import argparse
 import json
@@ -15,7 +15,7 @@ MARKED = re.compile(r"(<!-- table (\S+) -->\n)(.*?)(<!-- end -->\n)", re.S)
 
 
 def listed(values):
-    """Each value once, in order."""
+    """Each value once, in the order of first appearance."""
     return ", ".join(dict.fromkeys(map(str, values)))
 
 
@@ -32,13 +32,13 @@ def name_of(model):
 
 
 def wilson(share, n, z=1.96):
-    """The 95% interval of a share of n."""
+    """The 95% Wilson interval of a share of n cases."""
     middle, half = share + z * z / 2 / n, z * (share * (1 - share) / n + z * z / 4 / n / n) ** 0.5
     return f"{max(0, (middle - half) / (1 + z * z / n)):.2f} to {min(1, (middle + half) / (1 + z * z / n)):.2f}"
 
 
 def speed_groups(lines):
-    """Machine and peer to rows; of a test that was measured several times the last row counts."""
+    """(machine, peer) -> rows. If a test was measured several times, the last row counts."""
     groups = {}
     for line in lines:
         groups.setdefault((line["machine"], line["peer"]), {})[line["model"], line["depth"], line["test"]] = line
@@ -55,7 +55,7 @@ def speed_rows(rows):
 
 
 def speed(lines):
-    """A table for each machine and peer."""
+    """One table per machine and peer."""
     for (machine, peer), rows in speed_groups(lines):
         yield f"Tokens per second on {machine}, and of {peer}; medians of {span([r['runs'] for r in rows])} runs in turns"
         yield f"(commit {listed(r['commit'] for r in rows)}; {listed(r['date'] for r in rows)})."
@@ -65,7 +65,7 @@ def speed(lines):
 
 
 def speed_short(lines):
-    """One machine for the README: the first that measured most models."""
+    """The README's table: the machine with the most models, the first one of several."""
     (machine, peer), rows = max(speed_groups(lines), key=lambda g: len({r["model"] for r in g[1]}))
     yield f"Tokens per second on {machine}, and of {peer}."
     yield ""
@@ -73,7 +73,7 @@ def speed_short(lines):
 
 
 def gpu(lines):
-    """Tokens per second on GPUs: a table for each device, columns are backends."""
+    """Tokens per second on GPUs: one table per device, one column per backend."""
     devices = {}
     for line in lines:
         devices.setdefault(line["device"], {}).setdefault((line["model"], line["depth"]), {})[line["backend"], line["test"]] = line
@@ -89,7 +89,7 @@ def gpu(lines):
 
 
 def codec_speed(lines):
-    """Tokens per second by codec; each line is one shape, and f16 has a span."""
+    """Tokens per second by codec. Each line is one shape, and f16 has a range."""
     rows = list(lines)
     codecs = list(dict.fromkeys(codec for row in rows for codec in row["tokens_per_second"]))
     yield f"Tokens per second on {listed(r['machine'] for r in rows)} (commit {listed(r['commit'] for r in rows)}; {listed(r['date'] for r in rows)}); of several runs the least and the most."
@@ -105,7 +105,7 @@ SHOWN = ["exact", "auto", "turbo4", "turbo4,v=turbo3", "q4", "polar", "q8", "mix
 
 
 def tasks(lines):
-    """A table for each length, share and way to ask: right answers of a recipe, those of several seeds together."""
+    """One table per length, share and kind of question: the right answers of each recipe, added over seeds."""
     groups = {}
     for line in lines:
         if line["recipe"] in SHOWN and "accuracy" in line:
@@ -134,7 +134,7 @@ def tasks(lines):
 
 
 def codecs(lines):
-    """KL from exact, same top token and perplexity, by codec of keys and of values."""
+    """KL divergence from exact, equal top tokens and perplexity, by codec of keys and of values."""
     cells, models = {}, {}
     for line in lines:
         k, v = re.fullmatch(r"exact,k=(\w+),v=(\w+)", line["recipe"]).groups()
@@ -149,7 +149,7 @@ def codecs(lines):
 
 
 def systems(lines):
-    """Published systems and auto at two shares: right answers, log loss, and KL over a text."""
+    """Published systems and auto at two shares: right answers, log loss, and KL divergence over a text."""
     models, exact = {}, {}
     for line in lines:
         if line["seed"] not in (4402, 4404):
@@ -170,7 +170,7 @@ def systems(lines):
 
 
 def ladder(lines):
-    """What the ladder of auto was chosen from: rungs at equal bytes."""
+    """The candidates for the ladder of auto: rungs at equal bytes."""
     wanted = ["q8", "q8,v=turbo4", "q8,v=turbo3", "q4", "turbo4", "q4,v=turbo3", "turbo4,v=turbo3"]
     rows, models = {}, {}
     for line in lines:
@@ -190,7 +190,7 @@ def ladder(lines):
 
 
 def selectors(lines):
-    """Right answers by selector and by how many slots a step reads, seeds added up."""
+    """Right answers by selector and by slots read per step, added over seeds."""
     sums, columns, cases = {}, [], {}
     for line in lines:
         found = re.fullmatch(r"mix,select=(tokenselect|quest|infllm),read=(\d+)", line["recipe"])
@@ -209,7 +209,7 @@ def selectors(lines):
 
 
 def beyond(lines):
-    """Texts longer than what the model was trained for."""
+    """Texts longer than the model's trained context."""
     sums = {}
     for line in lines:
         if line["length"] == 12288:
@@ -222,7 +222,7 @@ def beyond(lines):
 
 
 def struct_sizes(root):
-    """Bytes of each struct that a push block may hold: members have 4 bytes."""
+    """Bytes of each struct that a push block may contain. All members have 4 bytes."""
     sizes = {}
     for path in [*sorted((root / "kernels" / "common").glob("*.h")), *sorted((root / "backends" / "vulkan").glob("*.h"))]:
         text = re.sub(r"//[^\n]*", "", path.read_text(encoding="utf-8"))
@@ -233,7 +233,7 @@ def struct_sizes(root):
 
 
 def push(root):
-    """Bytes that a dispatch of each shader is pushed, and storage buffers that it binds."""
+    """Push constant bytes and storage buffers of each shader."""
     sizes, rows = struct_sizes(root), []
     for path in sorted((root / "shaders").glob("*.comp")):
         text = path.read_text(encoding="utf-8")
@@ -246,7 +246,7 @@ def push(root):
         yield f"| `{name}` | {bytes_pushed} | {n_buffers} | {members} |"
 
 
-# name -> page, file in docs/data/ (None: the tree itself, and check.py does not hold it), what writes it
+# name -> page, file in docs/data/ (None: made from the tree, and check.py ignores the table), function
 TABLES = {
     "speed-short": ("README.md", "speed.jsonl", speed_short),
     "speed": ("docs/benchmarks.md", "speed.jsonl", speed),
@@ -274,7 +274,7 @@ def read_lines(path):
 
 
 def table(root, name):
-    """Its text. ValueError: why there is none."""
+    """The text of a table. A ValueError gives the reason if there is none."""
     if name not in TABLES:
         raise ValueError(f"there is no table '{name}', there are {', '.join(TABLES)}")
     _, file, write = TABLES[name]
@@ -290,7 +290,7 @@ def table(root, name):
 
 
 def rewrite(root, name, page):
-    """The page as it should be, and what is wrong with its marks or lines."""
+    """The page with its current tables, and the faults of its marks or lines."""
     faults = []
 
     def fill(found):
@@ -308,7 +308,7 @@ def rewrite(root, name, page):
 
 
 def pages(root):
-    """Every page with tables that is there: its path, its text, what it should be and its faults."""
+    """Every existing page with tables: its path, its text, its rewritten text and its faults."""
     for name in dict.fromkeys(row[0] for row in TABLES.values()):
         path = root / name
         if path.is_file():
@@ -317,7 +317,7 @@ def pages(root):
 
 
 def check(root, tree=True):
-    """Faults of the pages; tree=False, for scripts/check.py: not of those that are made from the tree itself."""
+    """Faults of the pages. tree=False (scripts/check.py) leaves out the page whose table is made from the tree."""
     for path, text, filled, faults in pages(root):
         if not tree and path.name == "architecture.md":
             continue

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""A picture of a real session: runs the program in a pseudo-terminal and writes what stands on the screen as SVG.
+"""Runs the program in a pseudo-terminal and writes the contents of the screen as SVG.
 
     scripts/terminal_svg.py build/knapsack MODEL.gguf docs/img/session.svg
 
-Commands and messages are typed as a person would type them. The model is shown by its file name alone, the processor not at all."""
+Commands and messages are typed like a user's. The picture shows only the file name of the model, and no name of the CPU."""
 import fcntl
 import html
 import os
@@ -28,7 +28,7 @@ CONTROL = re.compile(r"\x1b\[([?\d;]*)([@-~])|\x1b[()].|\x1b.|.", re.S)
 
 
 class Screen:
-    """Enough of a terminal for what the program writes: text, colours, moves of the cursor."""
+    """The part of a terminal that the program uses: text, colours, cursor movement."""
 
     def __init__(self):
         self.cells = [[]]  # a row is a list of (character, style)
@@ -81,7 +81,7 @@ class Screen:
 
 
 def run(screen, argv, typed, folder):
-    """One command; each message is typed when the prompt is there."""
+    """Runs one command. Each message is typed when the prompt appears."""
     pid, fd = pty.fork()
     if pid == 0:
         os.chdir(folder)
@@ -122,7 +122,7 @@ def rows_of(binary, model):
     rows = []
     for cells in screen.cells:
         text = "".join(c for c, _ in cells)
-        cut = re.search(r" \([^()]*thread[^()]*\)", text)  # the processor's name
+        cut = re.search(r" \([^()]*thread[^()]*\)", text)  # the name of the CPU
         rows.append(cells[: cut.start()] + cells[cut.end():] if cut else cells)
     while rows and not any(c != " " for c, _ in rows[-1]):
         rows.pop()
@@ -130,7 +130,7 @@ def rows_of(binary, model):
 
 
 def svg(rows):
-    """A dark terminal with a line for each row; every run of one style is placed where its first column is."""
+    """Draws a dark terminal with one line per row. Every run of one style is placed at its first column."""
     wide, high, left, top = 8.43, 19, 16, 40
     width, height = int(2 * left + wide * COLUMNS), top + high * len(rows) + 8
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" aria-label="Knapsack in a terminal: a plan, then a chat inside {BUDGET}">',

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What tools/gpu_check.sh measured: a program's output to lines of JSON, lines to a table.
+"""Converts the outputs of tools/gpu_check.sh's programs to lines of JSON, and prints such lines as a table.
     gpu_table.py bench|llama|select|none SHAPE RECIPE PEAK COMMIT DEVICE DEPTH <OUTPUT     gpu_table.py print FILE"""
 import json
 import re
@@ -20,7 +20,7 @@ def llama(text):
 
 
 def select(text):
-    """The lines of test_kv's 'perf: select': microseconds of a step that reads all slots, and of those that choose."""
+    """The lines of test_kv's 'perf: select': microseconds of a step that reads all slots, and of steps with a selector."""
     rows = re.findall(r"(\d+) slots: all +([\d.]+)((?:, \S+ +[\d.]+)+)", text)
     if not rows:
         sys.exit("gpu_table.py: expected lines with slots, found none")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The table of docs/adding.md, followed in a copy of the tree: one of each is added, by the files that its row names and no others, and the
-program that is built of it runs them all."""
+"""Follows the table of docs/adding.md in a copy of the tree: adds one thing per row, in the files that the row names and in no others.
+The program built from the copy must run all of them."""
 import os
 import random
 import re
@@ -94,7 +94,7 @@ FRAME = """    {"robots", {"<|im_start|>human\\n"}, {},
      {"<|im_start|>system\\n", "<|im_end|>\\n"}, {"<|im_start|>human\\n", "<|im_end|>\\n"}, {"<|im_start|>robot\\n", "<|im_end|>\\n"},
      nullptr, "<|im_end|>", no_flags},
 """
-# What is added, as docs/adding.md calls it: the file that is written (with its text) and what is put where in others, in front of or behind a text there.
+# Row of docs/adding.md -> new files with their text, and insertions into other files: in front of or behind an existing text.
 ADDED = {
     "a weight format": [
         ("kernels/common/format_tq2_0.h", FORMAT),
@@ -136,7 +136,7 @@ def read(path):
 
 
 def add_all(tree):
-    """Each by its own row: what is written to, written or edited, is named there."""
+    """Every file that is written or edited must be named in its row."""
     rows = {row.split("|")[1].strip(): row for row in read("docs/adding.md").split("\n## ")[0].splitlines() if row.startswith("| a")}
     check(set(rows) == set(ADDED), f"what can be added: {sorted(rows)}, what is added here: {sorted(ADDED)}")
     for name, steps in ADDED.items():
@@ -171,7 +171,7 @@ def build(folder):
 
 
 def ternary_model(folder):
-    """The same values twice: as TQ2_0, and as F32."""
+    """Writes two models with the same values: one in TQ2_0, one in F32."""
     rng = random.Random(3)
 
     def blocks(n):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""bench: the forms it prints in, and --versus beside a script that stands for llama-bench and beside ourselves."""
+"""bench: its output formats, and --versus with a script in place of llama-bench and with Knapsack itself."""
 import csv
 import io
 import json
@@ -13,7 +13,7 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
 from program import BINARY, CLEAN, check, check_refused, knapsack, run_tests, tiny_model  # noqa: E402
 
-# Prints as llama-bench does, speeds of a list in turn, and notes each call with the time. {folder} and {code} are put in.
+# Prints results in llama-bench's format with the speeds of a list in turn, and records each call. {folder} and {code} are filled in.
 PEER = """
 import json, os, sys, time
 folder = {folder!r}
@@ -29,7 +29,7 @@ row = {{"build_commit": "8cf427ff", "model_filename": "a \\"}}], [{{.gguf", "dev
 """
 JSON = "print('load_backend: loaded [CPU] from {somewhere}')\nprint(json.dumps([{**row, 'n_prompt': 7, 'n_gen': 3}, row], indent=2))"
 JSONL = "print(json.dumps({**row, 'n_depth': 7}))\nprint(json.dumps(row))"
-BASE = ["-p", 16, "-n", 4, "-d", "0,32", "-r", 3]  # few runs below: each takes two seconds to measure the machine
+BASE = ["-p", 16, "-n", 4, "-d", "0,32", "-r", 3]  # few runs below, because each measures the machine for two seconds
 TESTS = [("pp", 16, 0), ("tg", 4, 0), ("pp", 16, 32), ("tg", 4, 32)]
 
 
@@ -74,7 +74,7 @@ def test_versus(folder, model):
 
 
 def test_turns(folder, model):
-    """Who goes first changes with each repetition: the peer notes how long ours has computed so far."""
+    """The order of the two programs changes with each repetition. The peer records the CPU time that Knapsack has used so far."""
     log = os.path.join(folder, "log")
     code = JSON + f"""
 pid = os.getppid()
@@ -85,7 +85,7 @@ print(sum(map(int, open(f"/proc/{{pid}}/stat").read().rsplit(") ", 1)[1].split()
     r = knapsack("bench", "-m", model, "-p", 0, "-n", 250, "-r", 4, "--device", "reference", "-t", 1, "--versus", Peer(folder, code).command)
     times = [int(line) for line in open(log)]
     steps = [b - a for a, b in zip(times, times[1:])]
-    # theirs, ours; ours, theirs; theirs, ours; ours, theirs
+    # peer, ours; ours, peer; peer, ours; ours, peer
     check(r.code == 0 and len(steps) == 3 and 2 * steps[1] < min(steps[0], steps[2]), f"turns: {r.err}, ticks of ours between theirs {steps}")
 
 
@@ -96,7 +96,7 @@ def test_ourselves(model):
 
 
 def test_warm_up_and_eviction(folder, model):
-    """What is warmed up does not stay, nor what an evicting cache held before: the last logits are those of the first run."""
+    """The warm-up and earlier repetitions leave nothing in an evicting cache: the last logits equal the ones of a single run."""
     base = ["bench", "-m", model, "-p", 64, "-n", 4, "--kv", "snapkv,slots=48,sink=2,recent=8,observe=8", "--json"]
     once = knapsack(*base, "-r", 1).json()
     again = knapsack(*base, "-r", 2, "--versus", Peer(folder, JSON).command).json()
@@ -122,8 +122,8 @@ def test_refusals(folder, model):
     refused(1, Peer(folder, "print(json.dumps([row])[:-20])").command, "no results as JSON")
     others = "{**row, 'n_prompt': 512}, {**row, 'n_gen': 4}, {**row, 'n_depth': 0}, {**row, 'avg_ts': 0}, {'other': [row]}"
     shows(f"print(json.dumps([{others}, {{'test': 'tg', 'n': 16, 'depth': 8, 'tokens_per_second': {{'median': 5}}}}]))", "0 among the 6")
-    shows("print(json.dumps([row, row])[:-1])", "2 among the 2")  # cut short, and no result counts twice
-    old = "del row['n_depth']; print(json.dumps([row]))"  # before llama-bench had -d
+    shows("print(json.dumps([row, row])[:-1])", "2 among the 2")  # truncated JSON; no result counts twice
+    old = "del row['n_depth']; print(json.dumps([row]))"  # an old llama-bench without -d
     shows(old, "0 among the 1")
     check(knapsack("bench", "-m", model, "-p", 16, "-n", 0, "-r", 1, "--versus", Peer(folder, old).command).code == 0, "no n_depth is depth 0")
 
@@ -150,7 +150,7 @@ def flat(members, prefix=""):
 
 def test_forms(folder, model):
     base, versus = ["bench", "-m", model, *BASE], ["--versus", Peer(folder, JSON).command + " '\"a|b\", c'"]
-    array = knapsack(*base, *versus, "-o", "csv", "--json").json()  # the last of the two counts
+    array = knapsack(*base, *versus, "-o", "csv", "--json").json()  # the last of the two options wins
     lines = [json.loads(line) for line in knapsack(*base, "--output", "jsonl").out.decode().splitlines()]
     check(all([(x["test"], x["n"], x["depth"]) for x in rows] == TESTS for rows in (array, lines)), "json and jsonl have the tests")
     check(all(x.keys() == y.keys() - {"versus", "versus_samples"} for x, y in zip(lines, array)), "json and jsonl have the same members")
@@ -160,7 +160,7 @@ def test_forms(folder, model):
         check(list(x) == list(y), f"csv has json's members: {list(x)} {list(y)}")
         check(all(x[k] == str(y[k]) for k in ("recipe", "device_name", "model", "logits_hash", "peak_bytes", "versus_command")), f"csv's texts and bytes: {x} {y}")
         check(0 < float(x["tokens_per_second_min"]) <= float(x["tokens_per_second_median"]) <= float(x["tokens_per_second_max"]), f"csv's spread: {x}")
-    named = tiny_model(folder, name="a|b.gguf")  # a bar in a name stays in its cell
+    named = tiny_model(folder, name="a|b.gguf")  # a bar in a name is escaped
     for command, columns in (([*base, *versus], 14), (["bench", "-m", named, *BASE], 10)):
         text = knapsack(*command, "-o", "md").out.decode()
         rows = [re.split(r"(?<!\\)\|", line) for line in text.splitlines() if line.startswith("|")]

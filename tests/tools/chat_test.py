@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""chat on a tiny model: turns on a pipe, and a person at a pseudo-terminal."""
+"""chat on a tiny model: messages on a pipe, and a user at a pseudo-terminal."""
 import os
 import pty
 import re
@@ -17,7 +17,7 @@ BASE = ["--memory", "64MiB", "--temp", "0", "--device", "cpu"]
 
 
 class Terminal:
-    """The program on a terminal of 40 columns, and what it wrote there."""
+    """Runs the program on a terminal of 40 columns and collects its output."""
 
     def __init__(self, *args, env=None):
         self.pid, self.fd = pty.fork()
@@ -71,7 +71,7 @@ def test_pipe(folder, model):
     r = knapsack("chat", "-m", model, *BASE, "-n", 8, stdin=b"hello\n\nhello world\n")
     check(r.code == 0 and not r.err, f"chat on a pipe is quiet: {r.code} {r.err!r}")
 
-    # The same two turns as one text each: a cache that went on must not differ from one that began anew.
+    # Each message again as one whole text: a continued cache must give the same answers as a new one.
     path = os.path.join(folder, "ids")
     ids, answers = [], b""
     for message in ("hello", "hello world"):
@@ -103,7 +103,7 @@ def test_pipe(folder, model):
 
 
 def memory_tables(err):
-    """What each /memory said of the slots of a head, and of the rows of turns: name -> (tokens, in any head, share, words)."""
+    """Parses the output of each /memory: the slots of a head, and the rows of messages: name -> (tokens, held in any head, share, words)."""
     tables = []
     for part in err.split("  weights ")[1:]:
         tiers = {name: int(n) for n, name in re.findall(r"(\d+) (pinned|kept|merged|recent|free)", part)}
@@ -113,7 +113,7 @@ def memory_tables(err):
 
 
 def test_memory(folder, model):
-    """A conversation that outgrows its slots: its head stays, and /memory says what else does."""
+    """A conversation that outgrows its slots keeps its opening, and /memory shows what else it keeps."""
     saved = os.path.join(folder, "memory session")
     system = "-sys", "Be kind and brief."
     chat = ["chat", "-m", model, *BASE, "-n", 8, *system, "--kv"]
@@ -124,7 +124,7 @@ def test_memory(folder, model):
         again = knapsack(*chat, recipe, stdin=f"/load {saved}\nfourth\n/memory\n/clear\nfirst message\n/memory\n".encode(), env={"LC_ALL": "C"})
         check(r.code == 0 and again.code == 0, f"{recipe}: {r.err} {again.err}")
         early, late, last, empty, anew = memory_tables(r.err)
-        with open(saved, "rb") as f:  # a frame's tokens are marked in the text, others are not
+        with open(saved, "rb") as f:  # the text marks tokens of the chat template and no others
             data = f.read()
         counts = []
         for ids in (prompt_ids(model, "<|im_end|>\n<|im_start|>user\n"), prompt_ids(model, "message")):
@@ -211,7 +211,7 @@ def test_interrupts(model):
 
 
 def test_terminal_restored(model):
-    """The terminal is as before while an answer is written, when a signal ends the program, and at the end."""
+    """The terminal's mode is restored during an answer, after a signal that ends the program, and at the end."""
     t = Terminal("chat", "-m", model, *BASE, "-c", 60000, "--logit-bias", "2-inf", "--logit-bias", "0-inf")
     t.expect("> $")
     t.type("hello\r", r"hello\s+\S+")

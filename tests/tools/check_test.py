@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/check.py finds nothing in a small good tree, and each fault that is put into it."""
+"""scripts/check.py finds no fault in a small correct tree, and finds each fault that is added to it."""
 import os
 import shutil
 import subprocess

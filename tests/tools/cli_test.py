@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The commands on a tiny model: exit codes, sentences, JSON fields, environment."""
+"""The commands on a tiny model: exit codes, messages, JSON fields, environment variables."""
 import glob
 import os
 import re
@@ -24,8 +24,8 @@ def test_help():
 
 
 PAGES = ["README.md", *sorted(glob.glob("docs/*.md"))]
-LEAVING = {"polar5", "group", "near"}  # what the program still has, and the pages no longer do
-FIRST_COLUMN = re.compile(r"^\| (`.*?) \|", re.M)  # of a table
+LEAVING = {"polar5", "group", "near"}  # the program still has these, but the pages do not name them
+FIRST_COLUMN = re.compile(r"^\| (`.*?) \|", re.M)  # of a Markdown table
 
 
 def section(page, title):
@@ -33,7 +33,7 @@ def section(page, title):
 
 
 def test_pages(model):
-    """What README and docs/ say can be typed is what --help lists and what recipes take."""
+    """Commands, options and recipes in README and docs/ are the ones in --help and in the recipe parser."""
     texts = {name: open(name, encoding="utf-8").read() for name in PAGES}
     top = re.findall(r"^  (\w+) ", knapsack("--help").out.decode(), re.M)
     check(top == COMMANDS and f"(`{' '.join(top)}`)" in texts["README.md"], f"the README lists the commands {top}")
@@ -50,7 +50,7 @@ def test_pages(model):
 
 
 def test_recipes(model):
-    """The tables of docs/recipes.md: every name runs or is refused as it says, every option is one."""
+    """The tables of docs/recipes.md: every name runs or is refused as the page says, and every option exists."""
     page = open("docs/recipes.md", encoding="utf-8").read()
     names = [n for row in FIRST_COLUMN.findall(section(page, "Names")) for n in re.findall(r"`(\w+)`", row)]
     taken = re.search(r"possible: ([\w ]+)", knapsack("plan", "-m", model, "--kv", "unheard").err)[1].split()
@@ -239,7 +239,7 @@ def test_bench(model):
         check(0 < t["min"] <= t["median"] <= t["max"] and r["gb_per_second"] > 0 and r["bandwidth_share"] > 0 and r["peak_bytes"] > 0 and r["device"] and r["recipe"], f"bench row {r}")
         shares = {"bandwidth": r["bandwidth_share"], "int8": r["int8_share"]}
         check(r["limit_share"] == max(shares.values()) == shares[r["limit"]] and r["machine_gb_per_second"] > 0 and r["machine_gigaops_per_second"] > 0, f"bench's limit {r}")
-        # Q and its output, K and V, three of the feed-forward; the vocabulary counts once per prompt.
+        # Q, K and V, the attention output, three feed-forward matrices. The vocabulary matrix counts once per prompt.
         layers, vocabulary = 2 * (64 * 64 + 2 * 64 * 32 + 64 * 64 + 3 * 64 * 96), 64 * 264
         work = 2 * (layers + (vocabulary if r["test"] == "tg" else vocabulary / 16))
         check(abs(r["gigaops_per_second"] / (work * t["median"] * 1e-9) - 1) < 1e-6 and "ops" not in r, f"bench's operations {r}")
@@ -252,7 +252,7 @@ def test_bench_ops(model):
     plain = knapsack("bench", "-m", model, "-p", "16", "-n", "4", "-r", "3", "--json").json()
     rows = knapsack("bench", "-m", model, "-p", "16", "-n", "4", "-r", "3", "--json", "--ops").json()
     check([r["logits_hash"] for r in rows] == [r["logits_hash"] for r in plain], "timing changes no bit")
-    # Calls of one token through two layers; a prompt of 16 goes through at once.
+    # Calls for one token through two layers. A prompt of 16 tokens is one chunk.
     calls = {"matmul qkv": 2, "matmul output": 2, "matmul gate, up": 2, "matmul down": 2, "matmul vocabulary": 1, "attention": 2, "kv_write": 2, "embed": 1,
              "rmsnorm": 5, "rope": 2, "glu": 2}
     for r, n in zip(rows, (16, 1)):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""README.md and docs/: commands in blocks marked ```sh run are executed with the small model, links and files that are named exist, and in the
-tables of functions each is in its file. Skipped (77) without models/smollm2.gguf, after what needs no model was checked."""
+"""README.md and docs/: runs the commands in blocks marked ```sh run with the small model. Checks that links and named files exist, and
+that each function of the function tables is in its file. Without models/smollm2.gguf, skips (77) the checks that need it."""
 import glob
 import os
 import re
@@ -14,8 +14,8 @@ from program import BINARY, CLEAN, check, run_tests  # noqa: E402
 MODEL = os.path.join("models", "smollm2.gguf")
 PAGES = ["README.md", *sorted(glob.glob("docs/*.md"))]
 RUN = re.compile(r"^```sh run\n(.*?)^```$", re.M | re.S)
-BOOK = "docs/guide.md"  # its first 1,500 characters are a text of some hundred tokens
-BUILT = re.compile(r"^(build|models)\b|NAME|\*|knapsack\.gguf")  # named, and not in the tree
+BOOK = "docs/guide.md"  # its first 1,500 characters are a text of a few hundred tokens
+BUILT = re.compile(r"^(build|models)\b|NAME|\*|knapsack\.gguf")  # named in the pages but not part of the tree
 
 
 def read(path):

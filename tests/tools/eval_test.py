@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""eval: the numbers of a cell, that a record is taken up again, and what it refuses.  eval_test.py KNAPSACK"""
+"""eval: the numbers of a cell, resuming a record, and refusals.  eval_test.py KNAPSACK"""
 import json
 import os
 import pathlib
@@ -55,12 +55,12 @@ with tempfile.TemporaryDirectory() as folder:
     assert "Which budget for which context" in page and page.count("passkey 256 at once: what the exact cache can do") == 1, page
     passkeys = [line for line in map(json.loads, open(record)) if line["suite"] == "passkey" and line["recipe"] != "window"]
     others = [{**line, "key": line["key"] + "+", "suite": "niah", "recipe": line["recipe"].replace("turbo4", "q4")} for line in passkeys]
-    mixed = os.path.join(folder, "mixed.jsonl")  # what went through other suites is no point of the same chart
+    mixed = os.path.join(folder, "mixed.jsonl")  # results of other suites are not points of the same chart
     pathlib.Path(mixed).write_text(open(record).read() + "".join(json.dumps(line) + "\n" for line in others))
     charts = subprocess.run([PROGRAM, "report", "-f", mixed], capture_output=True, text=True, check=True).stdout.split("<h3>Facts found")[1:]
     legends = [[r for r in ("exact", "turbo4", "window", "q4") if f"<code>{r}</code></li>" in chart.split("<h3>")[0]] for chart in charts]
     assert legends == [["exact", "turbo4", "window"], ["exact", "q4"]], legends
-    seeded = os.path.join(folder, "seeded.jsonl")  # nor does a recipe count there with cases that others have not seen
+    seeded = os.path.join(folder, "seeded.jsonl")  # nor are results of cases that other recipes did not run
     more = [{**line, "key": line["key"] + "+", "seed": line["seed"] + 1} for line in passkeys]
     pathlib.Path(seeded).write_text(open(record).read() + "".join(json.dumps(line) + "\n" for line in more))
     tables = subprocess.run([PROGRAM, "report", "-f", seeded], capture_output=True, text=True, check=True).stdout.split("<h3>Facts found")[1:]
@@ -68,19 +68,19 @@ with tempfile.TemporaryDirectory() as folder:
              for table in (t.split("<h3>")[0] for t in tables)]
     assert {"turbo4": "2", "window": "2"} in cases and {"turbo4": "4"} in cases and len(cases) == 2, cases
     assert "http" not in page and "<script" not in page
-    twice = os.path.join(folder, "twice.jsonl")  # the same cell of two runs is one
+    twice = os.path.join(folder, "twice.jsonl")  # equal cells of two runs count once
     pathlib.Path(twice).write_text(open(record).read() * 2)
     assert subprocess.run([PROGRAM, "report", "-f", twice, "-m", str(MODEL)], capture_output=True, text=True, check=True).stdout == page
     assert f"<code>turbo4</code></td><td>{100 * coded['cache_bytes'] / coded['exact_bytes']:.1f}%" in page, page
-    hostile = os.path.join(folder, "hostile.jsonl")  # numbers that no axis has end in a page, too
+    hostile = os.path.join(folder, "hostile.jsonl")  # numbers outside every axis still give a page
     lines = [{**line, "cache_bytes": bytes, "kl": kl} for line, bytes, kl in zip(map(json.loads, open(record)), [0, 1e999, 1, 5, 9], [1e999] * 9)]
     pathlib.Path(hostile).write_text("".join(json.dumps(line).replace("Infinity", "1e999") + "\n" for line in lines))
     assert "</html>" in subprocess.run([PROGRAM, "report", "-f", hostile], capture_output=True, text=True, check=True, timeout=60).stdout
     with open(record, "a") as cut:
-        cut.write('{"key":"half')  # as a kill leaves it
+        cut.write('{"key":"half')  # a line cut off by a kill
     assert cells(run(*FLAGS, "-f", text, "-o", record)) == found and len(open(record).readlines()) == len(found)
     pathlib.Path(text).write_text(pathlib.Path("docs/guide.md").read_text()[::-1] * 2)
-    changed = cells(run(*FLAGS, "-f", text, "-o", record))  # another text is not the one that is recorded, the cases are
+    changed = cells(run(*FLAGS, "-f", text, "-o", record))  # the cells of another text are computed anew, the cells of cases are reused
     assert all((changed[k] == found[k]) == (k[0] != "text") for k in found), changed
 hard = ["-m", str(MODEL), "--suites", "uuid", "--lengths", "1024", "-n", "2", "--kv", "window", "--json"]
 left_out = run(*hard)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The examples on a tiny model: what they write is what the program writes, and a budget that is too small is said."""
+"""The examples on a tiny model: they write the same text as the program, and report a budget that is too small."""
 import os
 import subprocess
 import sys
@@ -30,7 +30,7 @@ def test_chat(model):
     same = knapsack("chat", "-m", model, *GREEDY, "--kv", recipe, stdin=lines)
     check(r.returncode == 0 and len(r.stdout) > 100 and r.stdout == same.out, f"chat: {r.stdout!r} is not {same.out!r}: {r.stderr!r}")
     check(r.stderr.endswith(b"sink=4,recent=16,slots=64\n") and b"reading prompt 100%" in r.stderr, f"chat: {r.stderr!r}")
-    for kept in ("mix,slots=48,recent=8,delta=4", "h2o,slots=40,victims=merge"):  # what is pinned and what are frames decides here
+    for kept in ("mix,slots=48,recent=8,delta=4", "h2o,slots=40,victims=merge"):  # recipes whose result depends on pinned tokens and on the chat template's tokens
         r, same = example("chat", model, 64, kept, stdin=b"hello\n"), knapsack("chat", "-m", model, *GREEDY, "--kv", kept, stdin=b"hello\n")
         check(r.returncode == 0 and r.stdout == same.out, f"chat with {kept}: {r.stdout!r} is not {same.out!r}: {r.stderr!r}")
     drawn = [example("chat", model, 64, recipe, seed, stdin=lines).stdout for seed in (1, 1, 2)]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""tools/gpu_check.sh from its first line to its table, where programs stand for the GPU, the toolkit, the build and llama.cpp; what measures is ours."""
+"""Runs tools/gpu_check.sh with scripts in place of the GPU, the toolkit, the build and llama.cpp. Knapsack on the CPU gives the numbers."""
 import json
 import os
 import subprocess
@@ -9,7 +9,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib
 from program import BINARY, check, run_tests  # noqa: E402
 
 SHAPE = "135m,layers=1,vocab=300,ffn=64"
-# What is deep does not fit; 4,096 are 64, and turbo4 is what KIND says.
+# Stands for knapsack: depth 4,096 becomes 64, other depths do not fit, and turbo4 works only with KIND=passes.
 PROGRAM = """#!/bin/bash
 if [ "$1" = devices ]; then
     [ "$2" = --json ] && echo '[{{"id": "cpu", "backend": "cpu"}}, {{"id": "cuda:0", "backend": "cuda"}}, {{"id": "vulkan:0", "backend": "vulkan", "name": "Stand-in"}}]' || echo '   vulkan:0  stands in'

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""What strangers get: the installed tree, moved elsewhere, serves CMake, pkg-config and Python, from C and C++; so do the .deb packages. What is
-installed says one version, exports the header's functions alone, and the manual has every option. Inside another project nothing leaks."""
+"""The installed tree, moved elsewhere, works with CMake and pkg-config, from C, C++ and Python; so do the .deb packages.
+All installed files have one version, the library exports only the header's functions, and the manual page has every option.
+As a part of another project, Knapsack changes nothing there."""
 import os
 import re
 import shutil
@@ -91,7 +92,7 @@ def test_version(prefix, libraries):
 
 
 def test_cmake(folder, prefix, model, expected):
-    """A copy of the example, in a folder that knows nothing else."""
+    """A copy of the example in an otherwise empty folder."""
     stranger = os.path.join(folder, "stranger")
     shutil.copytree("examples/find_package", stranger)
     for shared in ("ON", "OFF"):
@@ -102,7 +103,7 @@ def test_cmake(folder, prefix, model, expected):
             ask(f"{build}/{program}", model, expected)
     with open(f"{stranger}/CMakeLists.txt") as f:
         lists = f.read()
-    with open(f"{stranger}/CMakeLists.txt", "w") as f:  # C alone, and a version that is not there
+    with open(f"{stranger}/CMakeLists.txt", "w") as f:  # a project in C only, which asks for a version that does not exist
         f.write(lists[: lists.index("# A host of C++")].replace("LANGUAGES C CXX", "LANGUAGES C"))
     run(*cmake(stranger, f"{stranger}/build-c", f"-DCMAKE_PREFIX_PATH={prefix}"))
     run("cmake", "--build", f"{stranger}/build-c")
@@ -124,7 +125,7 @@ def test_pkg_config(folder, libraries, model, expected, way):
 
 
 def test_python_structs(folder, prefix):
-    """The structs of the Python example are the header's."""
+    """The structs of the Python example equal the header's."""
     sys.path.insert(0, os.path.join(SOURCES, "examples", "python"))
     sys.dont_write_bytecode = True
     import generate  # noqa: E402
@@ -166,7 +167,7 @@ def test_deb(folder, model, expected):
 
 
 def test_inside(folder):
-    """Inside a project of somebody else: no tests, no program, no installed files, no flags; its own source alone is compiled here."""
+    """As a part of another project: adds no tests, no program, no installed files and no flags. Only that project's source is compiled here."""
     host, build = os.path.join(folder, "host"), os.path.join(folder, "host", "build")
     os.makedirs(host)
     shutil.copy("examples/find_package/ask.c", host)
@@ -212,7 +213,7 @@ def test(folder):
     for name in os.listdir(libraries):
         if ".so" in name:
             os.remove(os.path.join(libraries, name))
-    for program in archived:  # what was linked with the archive needs nothing else
+    for program in archived:  # programs linked with the archive need no other library
         ask(program, model, expected)
     test_pkg_config(folder, libraries, model, expected, ["--static"])
     test_deb(folder, model, expected)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A real model inside a budget, if models/smollm2.gguf is there: what it says, what it holds, how long it takes."""
+"""A real model inside a budget, if models/smollm2.gguf exists: its answers, its memory, its time."""
 import os
 import resource
 import subprocess
@@ -31,7 +31,7 @@ def test(folder):
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
     check(before * 1024 <= BUDGET + OVERHEAD and peak <= BUDGET + OVERHEAD, f"resident {peak} bytes, budget {BUDGET}")
 
-    # How an answer ends differs with the last bit of the sums: this model does not know. In four bits the sky is blue for other reasons.
+    # The end of an answer depends on the last bits of the sums, so only words are checked. With 4 bits the answer is a different one.
     for recipe, begins, words in (("q8", "The sky is blue because", ["Rayleigh"]), ("auto", "The sky", ["Rayleigh", "atmosphere"])):
         chat = knapsack("chat", *base, "--kv", recipe, "--temp", "0", "-n", 40, stdin=b"Why is the sky blue? Answer in one sentence.\nThank you!\n")
         answers = chat.out.decode()

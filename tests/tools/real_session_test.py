@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Saved sessions of a real model, if models/smollm2.gguf is there."""
+"""Saved sessions of a real model, if models/smollm2.gguf exists."""
 import os
 import sys
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/tables.py and scripts/record_bench.py: tables follow the lines that were recorded, and what differs is a fault."""
+"""scripts/tables.py and scripts/record_bench.py: tables are made from the recorded lines, and a different table is a fault."""
 import json
 import os
 import subprocess
@@ -124,7 +124,7 @@ def test_record(tree, model):
 
 
 def test_tree(tree):
-    """Bytes that a shader is pushed, and its buffers, come from the tree itself; check.py leaves them to this test."""
+    """The table of push constant bytes and buffers is made from the tree. check.py leaves this table to this test."""
     files = {"kernels/common/args.h": "struct AddArgs {\n    uint rows; // uint of;\n    uint cols, b_rows;\n};\n", "backends/vulkan/x.h": "", "docs/architecture.md": "<!-- table push -->\n<!-- end -->\n",
              "shaders/add.comp": "layout(push_constant) uniform Block { AddArgs a; } pushed;\nlayout(binding = 0) buffer X { float x[]; };\nlayout(binding = 0) readonly buffer Xs { uvec4 xs[]; };\nlayout(binding = 1) readonly buffer B { float b[]; };\n"}
     for path, text in files.items():

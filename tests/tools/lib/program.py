@@ -1,4 +1,4 @@
-"""Runs the program for the tests; the first argument of every test is its path."""
+"""Runs the program for the tests. The first argument of every test is the program's path."""
 import json
 import os
 import subprocess
@@ -20,7 +20,7 @@ class Result:
         self.sentences = [line for line in self.err.split("\n") if line.startswith("knapsack: ")]
 
     def json(self):
-        return json.loads(self.out.decode())  # strict: what is not UTF-8 fails
+        return json.loads(self.out.decode())  # strict: invalid UTF-8 fails
 
 
 def knapsack(*args, stdin=b"", env=None):
@@ -36,7 +36,7 @@ def check(condition, what):
 
 
 def check_refused(result, code, *words):
-    """Exactly one readable sentence that holds the words, and the right code."""
+    """Checks the exit code, and that the only message is one readable sentence with the words."""
     fine = result.code == code and len(result.sentences) == 1 and len(result.sentences[0]) <= 400 and result.sentences[0].isascii() and result.sentences[0].isprintable()
     check(fine and all(w in result.sentences[0] for w in words), f"expected exit {code} with {words}, found exit {result.code}: {result.err!r}")
 
@@ -48,7 +48,7 @@ def tiny_model(folder, **kw):
 
 
 def run_tests(test):
-    """A test takes a folder of its own."""
+    """Calls test(folder) with a temporary folder, and exits with 1 if a check failed."""
     with tempfile.TemporaryDirectory() as folder:
         test(folder)
     print(f"{checks - failures} of {checks} checks held")

@@ -1,4 +1,4 @@
-"""A run in parts, saved in between, against a run in one."""
+"""Compares a run in parts, saved in between, with one run."""
 import os
 
 from program import check, knapsack
@@ -14,7 +14,7 @@ def write_ids(folder, ids):
 
 
 def check_resumed(folder, model, memory, n_vocab, n, recipes):
-    """A run in three parts, the second without a prompt, is a run in one."""
+    """A run in three parts, the second one without a prompt, gives the same tokens as one run."""
     saved = os.path.join(folder, "parts")
     prompt = write_ids(folder, [i * i * 31 % n_vocab for i in range(3, n)])
     for recipe in recipes:
@@ -23,7 +23,7 @@ def check_resumed(folder, model, memory, n_vocab, n, recipes):
             whole = knapsack(*args, "--ids", prompt, "-n", 33).json()
             parts = [knapsack(*args, "--ids", prompt, "-n", 16, "--session", saved).json()]
             parts.append(knapsack(*args, "-n", 16, "--session", saved).json())
-            if "-s" in args:  # what was saved counts where nothing else is said
+            if "-s" in args:  # without -s the saved seed is used
                 del args[args.index("-s"):args.index("-s") + 2]
             parts.append(knapsack(*args, "-p", "", "-n", 1, "--session", saved).json())
             check(sum((p["ids"] for p in parts), []) == whole["ids"], f"{recipe} {sampling}: {whole['ids']} is not {[p['ids'] for p in parts]}")

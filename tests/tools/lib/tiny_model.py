@@ -1,4 +1,4 @@
-"""Writes a GGUF model of a few hundred kilobytes with random weights: a llama of two layers, byte-level BPE, chatml."""
+"""Writes a GGUF model of a few hundred kilobytes with random weights: llama, two layers, byte-level BPE, chatml template."""
 import random
 import struct
 
@@ -29,7 +29,7 @@ def vocabulary():
 
 
 def write_model(path, template=CHATML, seed=1, architecture="llama", dim=DIM, weights=None):
-    """weights(name, n): the type and the bytes of a matrix whose rows have a multiple of 256 values; all others are F32."""
+    """weights(name, n): the type and the bytes of a matrix whose rows have a multiple of 256 values. All other matrices are F32."""
     tokens, types, merges = vocabulary()
     a = architecture + "."
     pairs = [("general.architecture", STR, architecture), ("general.name", STR, "tiny"), (a + "context_length", U32, CONTEXT), (a + "embedding_length", U32, dim),
