@@ -6,10 +6,10 @@
 namespace ks
 {
 
-constexpr uint64_t kStagingBytes = 4u << 20; // each way
-constexpr size_t kCommandBytes = 256u << 10; // of a segment: more than a decoded token's
+constexpr uint64_t kStagingBytes = 4u << 20; // per direction
+constexpr size_t kCommandBytes = 256u << 10; // per segment: more than a decoded token needs
 constexpr size_t kKnown = 6;
-constexpr int kLeastCommands = 8; // that are worth a graph
+constexpr int kLeastCommands = 8; // shorter segments do not become graphs
 
 CudaStream::~CudaStream()
 {
@@ -45,7 +45,7 @@ void CudaStream::check(cudaError_t error, const char* what)
         m_status = fail(Code::device, "%s failed while %s: %s", m_device.info.id.c_str(), what, cuda_error(error).c_str());
 }
 
-// Room for a command's arguments, zeros, so that padding is the same in equal commands.
+// Appends a command and returns the space for its arguments. The space is zeroed, so that equal commands have equal padding.
 void* CudaStream::take(uint64_t bytes, Play played, const KernelLabel& label)
 {
     bytes = align_up(bytes, 16);
@@ -61,7 +61,7 @@ void* CudaStream::take(uint64_t bytes, Play played, const KernelLabel& label)
 
 static void play_copy(void* to, const void* from, uint64_t bytes, int kind, cudaStream_t stream)
 {
-    (void)cudaMemcpyAsync(to, from, bytes, cudaMemcpyKind(kind), stream); // its error is the stream's
+    (void)cudaMemcpyAsync(to, from, bytes, cudaMemcpyKind(kind), stream); // cudaGetLastError reports an error
 }
 
 void CudaStream::copy(void* to, const void* from, uint64_t bytes, cudaMemcpyKind kind)
@@ -69,7 +69,7 @@ void CudaStream::copy(void* to, const void* from, uint64_t bytes, cudaMemcpyKind
     run("copy", play_copy, to, from, bytes, int(kind));
 }
 
-// Staged from the block's beginning on after every wait, so that equal steps find their data in the same places.
+// The staging offset returns to 0 at every wait, so that equal steps have equal commands.
 void CudaStream::upload(void* to, const void* from, uint64_t bytes)
 {
     for (uint64_t done = 0, n; done < bytes; done += n) {
@@ -111,7 +111,7 @@ void CudaStream::play(Stamps& stamps, bool captured)
     check(cudaGetLastError(), "starting a kernel");
 }
 
-// The segment's place among those known; of new ones that which was not used for longest.
+// The known segment that equals the commands. If there is none, the least recently used one is replaced.
 CudaStream::Known& CudaStream::recall(bool* seen)
 {
     for (Known& known : m_known) {
@@ -122,14 +122,14 @@ CudaStream::Known& CudaStream::recall(bool* seen)
         *std::min_element(m_known.begin(), m_known.end(), [](const Known& a, const Known& b) { return a.last_used < b.last_used; });
     if (oldest.graph) check(cudaGraphExecDestroy(oldest.graph), "forgetting a graph");
     oldest.graph = nullptr;
-    oldest.commands = m_commands; // has room
+    oldest.commands = m_commands; // within the reserved capacity
     return oldest;
 }
 
 void CudaStream::make_graph(Known& known)
 {
     cudaGraph_t graph = nullptr;
-    read(known.stamps); // nothing may wait while a step is recorded
+    read(known.stamps); // before the capture, in which waiting is not allowed
     check(cudaStreamBeginCapture(m_stream, cudaStreamCaptureModeThreadLocal), "recording a step");
     play(known.stamps, true);
     check(cudaStreamEndCapture(m_stream, &graph), "recording a step");
@@ -168,7 +168,7 @@ std::string KernelLabel::text() const
     return text;
 }
 
-// An event that a graph is to record has to be made a node of it.
+// In a capture, cudaEventRecordExternal makes the event a node of the graph.
 void CudaStream::stamp(Stamps& stamps, size_t nth, bool captured)
 {
     if (nth == stamps.events.size()) {
@@ -181,7 +181,7 @@ void CudaStream::stamp(Stamps& stamps, size_t nth, bool captured)
               "recording an event");
 }
 
-// Adds what the segment's commands took. It waits only where the segment has not run yet.
+// Adds the times of the segment's commands. Waits if the segment has not run yet.
 void CudaStream::read(Stamps& stamps)
 {
     if (!stamps.pending) return;
@@ -206,7 +206,7 @@ void CudaStream::drop_events(Stamps& stamps)
     stamps = {};
 }
 
-// Graphs are made anew, with events or without.
+// Existing graphs are dropped, because events are part of a graph.
 Status CudaStream::time_kernels(bool on)
 {
     (void)wait();
@@ -224,7 +224,7 @@ Status CudaStream::time_kernels(bool on)
 
 std::vector<KernelTime> CudaStream::take_kernel_times()
 {
-    (void)wait(); // its error stays until the next wait
+    (void)wait(); // an error is kept until the next wait
     for (Known& known : m_known) read(known.stamps);
     read(m_short_stamps);
     std::vector<KernelTime> times;

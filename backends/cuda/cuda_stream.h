@@ -1,5 +1,6 @@
-// What was enqueued: launches and copies, kept until somebody waits. What was enqueued between two waits and comes again, byte for
-// byte, as a decoded token's does, is made a graph and from then on launched as one. Nothing is allocated after open().
+// The queue of commands: launches and copies, stored until a wait. The commands between two waits are a segment.
+// A segment that repeats byte for byte, as in decode, becomes a CUDA graph, which is launched from then on.
+// Nothing is allocated after open().
 #pragma once
 
 #include "backends/cuda/cuda_device.h"
@@ -12,10 +13,10 @@
 namespace ks
 {
 
-// What a launch is called where kernels are timed: an op's kernel, and the formats that it reads. The name must stay where it is.
+// The name of a launch in kernel timings: an op's kernel and the formats that it reads. The name's pointer must stay valid.
 struct KernelLabel {
     const char* kernel;
-    uint32_t formats[2]; // of Format; none: no_format
+    uint32_t formats[2]; // Format values; no_format: none
 
     static constexpr uint32_t no_format = ~0u;
     KernelLabel(const char* name = "") : kernel(name), formats{no_format, no_format} {}
@@ -37,11 +38,11 @@ public:
     CudaStream& operator=(const CudaStream&) = delete;
 
     Status open(const CudaFound& device);
-    // Makes the device the calling thread's: which one that is, is the process's affair, and others may have changed it.
+    // Selects the device for the calling thread. Other code in the process may have selected another one.
     void enter() { check(cudaSetDevice(m_device.index), "being chosen"); }
     cudaStream_t handle() const { return m_stream; }
 
-    // launch(args..., stream), later.
+    // Stores a call of launch(args..., stream) for later.
     template <class Launch, class... A> void run(const KernelLabel& label, Launch launch, const A&... args)
     {
         using Held = Call<Launch, A...>;
@@ -51,9 +52,9 @@ public:
     void upload(void* to, const void* from, uint64_t bytes);
     void download(void* to, const void* from, uint64_t bytes); // waits
     Status wait();
-    // From now on an event follows each command, or none does.
+    // Records an event after each later command, or stops to.
     Status time_kernels(bool on);
-    void begin_op(uint32_t op) { m_op = op; } // that what is enqueued belongs to
+    void begin_op(uint32_t op) { m_op = op; } // the op of the following commands
     std::vector<KernelTime> take_kernel_times();
     uint64_t n_graphs_launched() const { return m_n_graphs_launched; }
 
@@ -70,15 +71,15 @@ private:
     };
     struct Command {
         Play play;
-        uint32_t bytes; // of what follows it
+        uint32_t bytes; // of the arguments behind the command
         uint32_t op;
         KernelLabel label;
     };
     // Events around the commands of a segment: one before the first and one after each. A graph has its own.
     struct Stamps {
         std::vector<cudaEvent_t> events;
-        std::vector<std::pair<uint32_t, KernelLabel>> commands; // their ops and labels
-        bool pending = false;                                   // enqueued, and not read yet
+        std::vector<std::pair<uint32_t, KernelLabel>> commands; // ops and labels
+        bool pending = false;                                   // recorded, but not read yet
     };
     struct Sum {
         uint32_t op;
@@ -86,7 +87,7 @@ private:
         uint64_t n;
         double seconds;
     };
-    // A segment of commands that was seen, and its graph once it came twice.
+    // A known segment of commands. It has a graph after its second occurrence.
     struct Known {
         std::vector<uint8_t> commands;
         cudaGraphExec_t graph = nullptr;
@@ -107,16 +108,16 @@ private:
 
     CudaFound m_device;
     cudaStream_t m_stream = nullptr;
-    std::vector<uint8_t> m_commands; // what is not enqueued yet
+    std::vector<uint8_t> m_commands; // commands that are not launched yet
     int m_n_commands = 0;
     std::vector<Known> m_known;
     uint64_t m_n_flushes = 0, m_n_graphs_launched = 0;
-    uint8_t *m_up = nullptr, *m_down = nullptr; // staging, which the device reads and writes by itself
-    uint64_t m_n_up = 0;                        // what is on its way
+    uint8_t *m_up = nullptr, *m_down = nullptr; // pinned staging memory
+    uint64_t m_n_up = 0;                        // bytes of m_up in use
     Status m_status;
     bool m_times_kernels = false;
     uint32_t m_op = 0;
-    Stamps m_short_stamps; // of segments that are not kept
+    Stamps m_short_stamps; // for segments without a place in m_known
     std::vector<Sum> m_sums;
 };
 

@@ -7,7 +7,7 @@ namespace ks
 {
 
 constexpr uint64_t kStagingBytes = 1u << 20;
-constexpr uint64_t kSmallBytes = 16384; // of an upload
+constexpr uint64_t kSmallBytes = 16384; // uploads up to this size avoid a wait
 
 std::vector<DeviceInfo> find_vulkan_devices(std::vector<std::string>* refused)
 {
@@ -59,14 +59,14 @@ Status VulkanBackend::sync()
 
 Result<bool> VulkanBackend::time_kernels(bool on)
 {
-    m_staged = 0; // what is staged has been copied once the stream has waited
+    m_staged = 0; // after a wait, all staged bytes are copied
     KS_TRY(m_stream.time_kernels(on));
     return true;
 }
 
 std::vector<KernelTime> VulkanBackend::take_kernel_times()
 {
-    (void)sync(); // its error stays until the next sync
+    (void)sync(); // an error is kept until the next sync
     return m_stream.take_kernel_times();
 }
 
@@ -75,7 +75,7 @@ DeviceInfo VulkanBackend::info() const
     return m_device.info();
 }
 
-// What a Buffer is made of, in order: no tensor lies in two of them.
+// The blocks of a Buffer, in order. No tensor spans two blocks.
 struct BufferPart {
     uint64_t begin;
     VulkanBlock block;
@@ -90,7 +90,7 @@ static const BufferPart& part_of(const Buffer& buffer, uint64_t offset)
     return parts[nth];
 }
 
-// Where a block that begins at `begin` ends: as late as a block may, or after the one piece that is larger.
+// The end of a block that begins at `begin`: the last split point within the size limit, or the end of a single piece that is larger.
 static uint64_t end_of_block(uint64_t begin, uint64_t bytes, const std::vector<uint64_t>& starts, uint64_t most)
 {
     if (bytes - begin <= most) return bytes;
@@ -111,7 +111,7 @@ Result<Buffer> VulkanBackend::alloc(uint64_t bytes, const std::vector<uint64_t>&
         status = m_device.make_block(end - begin, false, &block);
         if (!status.ok()) break;
         parts->push_back({begin, block});
-        // Zeros, and every page touched: what a system has promised and cannot give is missed now.
+        // Fills the block with zeros. This touches every page, so memory that the system promised but cannot provide fails now.
         m_stream.fill({block.buffer, 0, block.bytes}, 0);
         status = sync();
     }
@@ -157,9 +157,9 @@ void VulkanBackend::upload(const Buffer& to, uint64_t offset, const void* from, 
         memcpy(mapped + bound.offset, data, bytes);
         return;
     }
-    // Staged, small things so that nobody waits for what still uses what was there, in parts that take turns in the staging block, one that
-    // is still on its way being waited for; from the block's beginning on after every wait, so that equal steps find theirs in equal
-    // places.
+    // Staged uploads: commands that still use the old bytes do not have to be waited for. The staging block is a ring of parts.
+    // A part that is still in flight is waited for. After a wait the ring starts at offset 0 again.
+    // So equal steps have equal offsets and equal command lists, which a replay needs.
     for (uint64_t done = 0, n; done < bytes; done += n) {
         n = std::min(bytes - done, kStagingBytes / 4);
         if (m_staged + n > kStagingBytes) m_staged = 0;
@@ -209,7 +209,7 @@ VulkanBinding VulkanBackend::optional(const Tensor& t, uint64_t n) const
     return t ? values(t, n) : VulkanBinding{m_nothing.buffer, 0, kNothingBytes, kNothingBytes};
 }
 
-// Parts begin at multiples of 64 tiles, whose bytes are a multiple of 256 whatever the format.
+// Parts begin at multiples of 64 tiles, whose size in bytes is a multiple of 256 in every format.
 uint32_t VulkanBackend::weight_rows(const Tensor& w) const
 {
     const uint64_t bytes = weight_bytes(w.format, w.rows, w.cols), step = 64 * tile_rows;

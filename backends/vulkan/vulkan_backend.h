@@ -1,5 +1,5 @@
-// Vulkan compute, from the least that Vulkan 1.1 guarantees upwards. An op is one dispatch, or one per part where a weight or a
-// cache is larger than what a shader may see at once.
+// Vulkan compute for every device with Vulkan 1.1. An op is one dispatch, or one dispatch per part of a weight or cache
+// that is larger than a binding may be.
 #pragma once
 
 #include "backends/vulkan/vulkan_pipelines.h"
@@ -52,14 +52,14 @@ private:
     };
     template <class Push> void run(const char* op, const char* variant, const VulkanSpecial& special, const Push& push,
                                    const VulkanBinding* bindings, Groups groups, double work = 0);
-    Groups threads_for(uint64_t n) const; // as many workgroups as n threads are, at most what a dispatch has
+    Groups threads_for(uint64_t n) const; // workgroups for n threads, limited to the device's maximum
     VulkanBinding bytes_of(const Buffer& buffer, uint64_t offset, uint64_t bytes) const;
-    VulkanBinding values(const Tensor& t, uint64_t n) const; // n of 4 bytes
+    VulkanBinding values(const Tensor& t, uint64_t n) const; // n values of 4 bytes
     VulkanBinding optional(const Tensor& t, uint64_t n) const;
-    // Rows of a weight that one binding may span, a multiple of eight.
+    // The rows of a weight that fit into one binding, a multiple of eight.
     uint32_t weight_rows(const Tensor& w) const;
     VulkanBinding weight_part(const Tensor& w, const RowRange& part) const;
-    // Rows of a cache that one binding may span.
+    // The rows of a cache that fit into one binding.
     uint32_t cache_rows(const Tensor& cache) const;
     VulkanBinding cache_part(const Tensor& cache, const CachePart& part) const;
 
@@ -89,22 +89,22 @@ private:
     VulkanDevice m_device;
     VulkanStream m_stream;
     VulkanPipelines m_pipelines;
-    VulkanBlock m_staging; // what is on its way
-    uint64_t m_staged = 0; // where its next part begins
-    VulkanBlock m_nothing; // bound where an op has no tensor
+    VulkanBlock m_staging; // for uploads and downloads
+    uint64_t m_staged = 0; // offset of the next upload in m_staging
+    VulkanBlock m_nothing; // bound for tensors that an op does not have
     VulkanBinding m_scratch;
     ScratchShape m_shape;
 };
 
-// Of the scratch, what select needs.
+// Bytes of scratch that select needs.
 uint64_t vulkan_select_bytes(const ScratchShape& shape);
 
-// How the shaders number a cache's formats (shaders/cache.glsl).
+// The shaders' numbers of cache formats (shaders/cache.glsl).
 uint32_t vulkan_format(Format format);
 Format format_of_vulkan(uint32_t number);
 const char* vulkan_select_step(uint32_t step);
 
-// Those of the machine's devices that can be used; the others, with the reason, are put into `refused`.
+// The machine's usable devices. The other devices are added to `refused` with the reason.
 std::vector<DeviceInfo> find_vulkan_devices(std::vector<std::string>* refused = nullptr);
 
 Result<std::unique_ptr<Backend>> make_vulkan_backend(const std::string& id);

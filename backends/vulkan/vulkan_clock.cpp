@@ -33,7 +33,7 @@ void VulkanClock::stop()
     m_sums.clear();
 }
 
-// The first timestamp waits for the buffer before, whose last command would otherwise be counted twice.
+// The first timestamp waits for the previous buffer. Otherwise the time of its last command would count twice.
 void VulkanClock::begin(VkCommandBuffer commands, uint32_t buffer)
 {
     m_next = 0;

@@ -1,5 +1,5 @@
-// Times kernels by the device's clock: a timestamp after each command of a command buffer, read when the buffer has run. A command's time
-// is what passed since the command before it ended, so the times of commands that overlap add up to the time that the device was busy.
+// Times kernels with the device's clock: a timestamp after each command of a command buffer, read after the buffer has run.
+// A command's time is the time since the end of the command before it. So the times of overlapping commands add up to the busy time.
 #pragma once
 
 #include "backends/vulkan/vulkan_device.h"
@@ -20,12 +20,12 @@ public:
     void stop();
     bool runs() const { return !m_pools.empty(); }
 
-    void begin(VkCommandBuffer commands, uint32_t buffer); // before the first command of it
+    void begin(VkCommandBuffer commands, uint32_t buffer); // before the buffer's first command
     void stamp(VkCommandBuffer commands, uint32_t buffer); // after each command
-    // Reads what the first `n_commands` of a buffer took, for seconds().
+    // Reads the times of the first `n_commands` of a buffer for seconds().
     VkResult read(uint32_t buffer, uint32_t n_commands);
     double seconds(uint32_t nth) const;
-    // Adds a command's time to those of its op and kernel; the name must stay where it is.
+    // Adds a command's time to the sum of its op and kernel. The name's pointer must stay valid.
     void add(uint32_t op, const char* kernel, double seconds);
     std::vector<KernelTime> take();
 
@@ -38,9 +38,9 @@ private:
     };
 
     VulkanDevice* m_device = nullptr;
-    std::vector<VkQueryPool> m_pools; // of each command buffer
-    uint32_t m_next = 0;              // timestamp of the buffer that is being recorded
-    std::vector<uint64_t> m_ticks;    // of the buffer that was read last
+    std::vector<VkQueryPool> m_pools; // one per command buffer
+    uint32_t m_next = 0;              // next timestamp of the buffer in recording
+    std::vector<uint64_t> m_ticks;    // of the buffer read last
     std::vector<Sum> m_sums;
 };
 

@@ -11,34 +11,34 @@
 namespace ks
 {
 
-// Devices that tests pretend to have: KNAPSACK_VULKAN_LIMITS=NAME lowers what the real one reports.
+// Pretended devices for tests: KNAPSACK_VULKAN_LIMITS=NAME lowers the limits that the real device reports.
 struct LimitsClamp {
     const char* name;
     uint64_t range_bytes, allocation_bytes;
-    bool discrete; // the host does not see the device's memory
+    bool discrete; // the device's memory is not visible to the host
     uint32_t align = 64;
-    uint32_t uses = 0;            // of what is faster, whether it is or not
-    uint32_t storage_buffers = 8; // of a shader
+    uint32_t uses = 0;            // features that are used even if they are not fast
+    uint32_t storage_buffers = 8; // per shader
     uint64_t n_submits = ~0ull, n_blocks = ~0ull;
     bool has_clock = true;
 };
 static const LimitsClamp kClamps[] = {
-    {"pi5", 128ull << 20, 1ull << 30, false},         // V3D: the floor, unified
-    {"mali", 256ull << 20, 4ull << 30, false},        // unified
-    {"dozen", 128ull << 20, 1ull << 30, true},        // D3D12 below
-    {"discrete", ~0ull, ~0ull, true},                 // a card with memory of its own
-    {"coarse", 128ull << 20, 1ull << 30, false, 256}, // SwiftShader: tensors as far apart as they may have to be
-    {"tiny", 64ull << 10, 1ull << 30, false},         // ranges so small that every test has several
+    {"pi5", 128ull << 20, 1ull << 30, false},         // V3D: the guarantees of Vulkan 1.1, unified memory
+    {"mali", 256ull << 20, 4ull << 30, false},        // unified memory
+    {"dozen", 128ull << 20, 1ull << 30, true},        // Vulkan on D3D12
+    {"discrete", ~0ull, ~0ull, true},                 // a card with its own memory
+    {"coarse", 128ull << 20, 1ull << 30, false, 256}, // SwiftShader: the largest alignment of tensors
+    {"tiny", 64ull << 10, 1ull << 30, false},         // small ranges, so that every test has several parts
     {"tiny_discrete", 64ull << 10, 1ull << 30, true, 256},
-    {"small_blocks", ~0ull, 1ull << 20, false}, // memory in such pieces that every model has several
+    {"small_blocks", ~0ull, 1ull << 20, false}, // small blocks, so that every model has several
     {"small_discrete", 64ull << 10, 1ull << 20, true, 256},
     {"dots", ~0ull, ~0ull, false, 64, use_dots},
     {"halves", ~0ull, ~0ull, false, 64, use_halves},
     {"sums", ~0ull, ~0ull, false, 64, use_sums},
     {"matrices", ~0ull, ~0ull, false, 64, use_matrices},
-    {"fast", ~0ull, ~0ull, true, 64, ~0u}, // a card with all that the device has
+    {"fast", ~0ull, ~0ull, true, 64, ~0u}, // a card with all features of the device
     {"featureless", ~0ull, ~0ull, false, 64, 0, 4},
-    {"lost", ~0ull, ~0ull, false, 64, 0, 8, 8}, // after a few submits
+    {"lost", ~0ull, ~0ull, false, 64, 0, 8, 8}, // lost after a few submits
     {"refusing", ~0ull, ~0ull, false, 64, 0, 8, ~0ull, 4},
     {"no_clock", ~0ull, ~0ull, false, 64, 0, 8, ~0ull, ~0ull, false},
 };
@@ -52,7 +52,7 @@ static void clamp(VulkanLimits& limits, const VulkanFaster& faster)
         limits.allocation_bytes = std::min(limits.allocation_bytes, c.allocation_bytes);
         limits.unified = limits.unified && !c.discrete;
         limits.storage_buffers = std::min(limits.storage_buffers, c.storage_buffers);
-        limits.lanes = 0; // what hardware gets
+        limits.lanes = 0; // as on a GPU
         limits.uses = faster.has & c.uses;
         limits.n_submits = c.n_submits;
         if (!c.has_clock) limits.timestamp_bits = 0;
@@ -61,11 +61,11 @@ static void clamp(VulkanLimits& limits, const VulkanFaster& faster)
     }
 }
 
-// One for all of the process, never destroyed: the last one takes the drivers with it, and NVIDIA's, loaded again some dozen times, refuses
-// to start or ends the process.
+// One instance per process, which is never destroyed. Destroying the last instance unloads the drivers.
+// NVIDIA's driver fails or ends the process when it is loaded again some dozen times.
 static std::mutex s_instance_lock;
 static VkInstance s_instance = VK_NULL_HANDLE;
-static bool s_has_names = false; // objects can be given names, which profilers and validation layers show
+static bool s_has_names = false; // objects can have names, which profilers and validation layers show
 
 static bool can_name_objects(const VulkanApi& vk)
 {
@@ -138,7 +138,7 @@ static VulkanExtensions extensions_of(const VulkanApi& vk, VkPhysicalDevice phys
     return all;
 }
 
-// The heap that buffers come from, and what of it is free. Unified: the host's memory, which is all there is.
+// The heap that buffers come from, and its free bytes. For unified memory these are the host's.
 static void measure_memory(const VulkanApi& vk, VulkanCandidate& c)
 {
     VkPhysicalDeviceMemoryBudgetPropertiesEXT budget{};
@@ -166,8 +166,8 @@ static void measure_memory(const VulkanApi& vk, VulkanCandidate& c)
     c.info.free_bytes = unused;
 }
 
-// Programs on the processor have subgroups of the width they report. Theirs is the slowest way to read a buffer: lane by lane, where
-// texels come all at once, and what all lanes need costs as much as what each needs for itself.
+// Software devices have subgroups of the size that they report. They read buffers lane by lane, but texels in all lanes at once.
+// A value that all lanes need costs as much as a different value for each lane.
 static uint32_t usable_lanes(const VulkanCandidate& c, const VkPhysicalDeviceSubgroupProperties& subgroups)
 {
     const VkPhysicalDeviceLimits& limits = c.properties.limits;
@@ -178,7 +178,7 @@ static uint32_t usable_lanes(const VulkanCandidate& c, const VkPhysicalDeviceSub
     return c.software && tells && texels && (n == 4 || n == 8 || n == 16) ? n : 0;
 }
 
-// How products are computed, and why.
+// Describes how matmul computes products, and why.
 static std::string products_of(const VulkanCandidate& c)
 {
     const VulkanFaster& f = c.faster;
@@ -195,7 +195,7 @@ static std::string products_of(const VulkanCandidate& c)
     return text;
 }
 
-// What a person may want to know of a device, and why it is used as it is.
+// Describes a device for users, and why it is used in this way.
 static std::vector<std::string> describe(const VulkanCandidate& c, const VkPhysicalDeviceSubgroupProperties& subgroups)
 {
     static const char* const kNames[] = {"integer dot products", "f16 arithmetic", "sums over subgroups", "cooperative matrices"};
@@ -320,7 +320,7 @@ DeviceInfo VulkanDevice::info() const
     return now.info;
 }
 
-// The types with all the properties asked for, the most wanted ones first: the heap of one may be full.
+// The memory types with all required properties, the preferred ones first. Several, because the heap of one may be full.
 std::vector<uint32_t> VulkanDevice::memory_types(uint32_t allowed, bool host) const
 {
     constexpr VkMemoryPropertyFlags kLocal = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT;

@@ -1,4 +1,4 @@
-// A Vulkan device: found, measured, opened; and its memory.
+// Finds Vulkan devices, reads their limits, opens one, and allocates its memory.
 #pragma once
 
 #include "backends/vulkan/vulkan_features.h"
@@ -9,35 +9,35 @@
 namespace ks
 {
 
-constexpr uint64_t kBlockBytes = 1ull << 30; // of memory at most: systems rarely refuse as much, and often more
+constexpr uint64_t kBlockBytes = 1ull << 30; // largest block: systems often refuse larger ones
 
-// What the backend asks of a device: no more than Vulkan 1.1 guarantees, except where a number is said to be needed.
+// The limits that the backend respects. The defaults are the guarantees of Vulkan 1.1 or the needs of the shaders.
 struct VulkanLimits {
-    uint64_t range_bytes = 128ull << 20;    // that one binding may span
-    uint64_t allocation_bytes = 1ull << 30; // in one block
-    uint32_t align = 64;                    // of every tensor and every part of one in its buffer
-    uint32_t shared_bytes = 16384;          // of a workgroup; shaders take no more than this
-    uint32_t invocations = 128;             // in a workgroup; shaders have as many
-    uint32_t max_groups = 65535;            // in one dimension of a dispatch
-    uint32_t storage_buffers = 8;           // of a shader
-    uint32_t lanes = 0;                     // threads that shaders may take a subgroup to have; 0: nothing is known
-    uint32_t uses = 0;                      // of what is faster (vulkan_features.h)
-    uint32_t timestamp_bits = 0;            // of its queue; 0: it has no clock
-    bool unified = false;                   // device and host memory are one pool, buffers are mapped
-    uint64_t n_submits = ~0ull;             // before the device is lost, and
-    uint64_t n_blocks = ~0ull;              // before memory is refused: for tests
+    uint64_t range_bytes = 128ull << 20;    // per binding
+    uint64_t allocation_bytes = 1ull << 30; // per block
+    uint32_t align = 64;                    // of every tensor and of every bound part of a tensor
+    uint32_t shared_bytes = 16384;          // per workgroup; shaders use no more
+    uint32_t invocations = 128;             // per workgroup; shaders use this many
+    uint32_t max_groups = 65535;            // per dimension of a dispatch
+    uint32_t storage_buffers = 8;           // per shader
+    uint32_t lanes = 0;                     // subgroup size that shaders may rely on; 0: unknown
+    uint32_t uses = 0;                      // features in use (vulkan_features.h)
+    uint32_t timestamp_bits = 0;            // of the queue; 0: no timestamps
+    bool unified = false;                   // device and host share memory, and buffers are mapped
+    uint64_t n_submits = ~0ull;             // for tests: submits before the device is lost
+    uint64_t n_blocks = ~0ull;              // for tests: blocks before memory is refused
 };
 
-// One of the machine's devices that can be used, before it is opened.
+// A device of the machine before it is opened.
 struct VulkanCandidate {
     VkPhysicalDevice physical;
     VkPhysicalDeviceProperties properties;
     VulkanLimits limits;
     VulkanFaster faster;
-    bool software; // runs on the processor
+    bool software; // runs on the CPU
     bool has_memory_budget;
     uint32_t queue_family;
-    std::string refusal; // why it cannot be used; empty: it can
+    std::string refusal; // why the device cannot be used; empty: it can
     DeviceInfo info;
 };
 
@@ -47,7 +47,7 @@ public:
     Status open();
     const VulkanApi& api() const { return m_vk; }
     void load_device(VkDevice device);
-    // In the loader's order, which is that of the ids.
+    // In the loader's order, which the ids follow.
     std::vector<VulkanCandidate> candidates();
 
 private:
@@ -62,7 +62,7 @@ struct VulkanBlock {
     VkBuffer buffer = VK_NULL_HANDLE;
     VkDeviceMemory memory = VK_NULL_HANDLE;
     uint64_t bytes = 0;
-    uint8_t* mapped = nullptr; // where the host sees it; null: it does not
+    uint8_t* mapped = nullptr; // null: not visible to the host
 };
 
 class VulkanDevice
@@ -73,7 +73,7 @@ public:
     VulkanDevice(const VulkanDevice&) = delete;
     VulkanDevice& operator=(const VulkanDevice&) = delete;
 
-    // "vulkan" is the first device that can be used, "vulkan:1" the second of the list.
+    // "vulkan" is the first usable device, "vulkan:1" the second device of the list.
     Status open(const std::string& id);
     const VulkanCandidate& candidate() const { return m_candidate; }
     const VulkanLimits& limits() const { return m_candidate.limits; }
@@ -82,7 +82,7 @@ public:
     VkQueue queue() const { return m_queue; }
     DeviceInfo info() const;
 
-    // host: visible to the host whatever the device is.
+    // host: the block must be visible to the host.
     Status make_block(uint64_t bytes, bool host, VulkanBlock* out);
     void free_block(VulkanBlock& block);
 
@@ -94,7 +94,7 @@ private:
     VkPhysicalDeviceMemoryProperties m_memory{};
     VkDevice m_device = VK_NULL_HANDLE;
     VkQueue m_queue = VK_NULL_HANDLE;
-    uint64_t m_n_blocks = 0; // that were ever asked for
+    uint64_t m_n_blocks = 0; // blocks requested so far
 };
 
 } // namespace ks

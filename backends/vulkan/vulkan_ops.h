@@ -1,4 +1,4 @@
-// How an op of the backend becomes a dispatch.
+// The dispatch of an op's shader.
 #pragma once
 
 #include "backends/vulkan/vulkan_backend.h"

@@ -10,8 +10,8 @@ namespace ks
 {
 
 constexpr size_t kMaxCacheBytes = 64u << 20;
-constexpr size_t kMostKnown = 64; // pipelines that are remembered beside those that were used
-constexpr size_t kRoom = 128;     // for pipelines that are not known: several times what a model and its cache need
+constexpr size_t kMostKnown = 64; // most pipelines in the file, unless this run used more
+constexpr size_t kRoom = 128;     // reserved entries for new pipelines: several times the number that a model needs
 
 const VulkanShader* find_shader(const char* op, const char* variant)
 {
@@ -20,8 +20,9 @@ const VulkanShader* find_shader(const char* op, const char* variant)
     return shader < end ? shader : nullptr;
 }
 
-// ~/.cache/knapsack/vulkan-<vendor>-<device>-<driver>-<lanes>-<uses>.bin; empty where there is no such place. Where lanes or uses are
-// others so are the shaders, or the layout that pipelines are made with: a driver that is asked for what it was not opened for may crash.
+// ~/.cache/knapsack/vulkan-<vendor>-<device>-<driver>-<lanes>-<uses>.bin, or empty if there is no such folder.
+// Other lanes or uses mean other shaders or another pipeline layout.
+// A driver may crash when a pipeline needs features that the device was not opened with.
 static std::string cache_path(const VkPhysicalDeviceProperties& p, const VulkanLimits& limits)
 {
     const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
@@ -46,7 +47,7 @@ static std::vector<char> read_file(const std::string& path)
     return bytes;
 }
 
-// What the file begins with: another program's shaders have other numbers. FNV-1a of all their words.
+// FNV-1a of all shader words, at the begin of the file. Other versions of the program number their shaders differently.
 static uint64_t shaders_hash()
 {
     uint64_t hash = 0xcbf29ce484222325ull;
@@ -65,7 +66,7 @@ struct CacheEntry {
 };
 constexpr char kMagic[8] = {'k', 's', 'v', 'k', '0', '0', '0', '1'};
 
-// The pipelines that the file names become wanted; what remains is the driver's. A file of another program's is as none.
+// Adds the pipelines in the file as wanted and returns the driver's bytes. A file of another version counts as empty.
 std::vector<char> VulkanPipelines::read_known()
 {
     std::vector<char> bytes = read_file(m_path);
@@ -95,7 +96,7 @@ void VulkanPipelines::open(VulkanDevice& device, VkPipelineLayout layout)
     m_used.reserve(m_made.size());
     VkPipelineCacheCreateInfo info{};
     info.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO;
-    info.initialDataSize = known.size(); // a driver looks at the header and ignores what is another's
+    info.initialDataSize = known.size(); // a driver checks the header and ignores other drivers' data
     info.pInitialData = known.data();
     if (device.vk().CreatePipelineCache(device.handle(), &info, nullptr, &m_cache) != VK_SUCCESS) m_cache = VK_NULL_HANDLE;
     m_n_known_bytes = known.size();
@@ -116,7 +117,7 @@ VulkanPipelines::~VulkanPipelines()
     if (m_cache) m_device->vk().DestroyPipelineCache(m_device->handle(), m_cache, nullptr);
 }
 
-// Those that were used, in the order of their first use, then others that were known.
+// The pipelines that this run used, by first use, then other known ones.
 std::vector<const VulkanPipelines::Made*> VulkanPipelines::to_remember() const
 {
     std::vector<const Made*> list(m_used.begin(), m_used.end());
@@ -125,7 +126,7 @@ std::vector<const VulkanPipelines::Made*> VulkanPipelines::to_remember() const
     return list;
 }
 
-// Written beside and renamed, so that no other process ever reads half of it. Nothing is lost where it cannot be written.
+// Writes a temporary file and renames it, so that no process reads a partial file. Errors are ignored: the file is only a cache.
 void VulkanPipelines::save()
 {
     size_t n = 0;
@@ -151,7 +152,7 @@ void VulkanPipelines::save()
     if (fclose(file) != 0 || !written || rename(part.c_str(), m_path.c_str()) != 0) remove(part.c_str());
 }
 
-// In the background. A program that is about to end does not wait for more than the one that is being made.
+// Runs in the background thread. At exit the program waits only for the pipeline in progress.
 void VulkanPipelines::make_wanted()
 {
     for (size_t i = 0; i < m_n_known; i++) {
@@ -190,7 +191,7 @@ const VulkanPipeline& VulkanPipelines::get(const char* op, const char* variant, 
     if (made.state == State::wanted) {
         made.state = State::making;
         lock.unlock();
-        made.result = make(made); // nobody else looks at it now
+        made.result = make(made); // in state `making` no other thread uses it
         lock.lock();
         made.state = State::made;
     }
@@ -248,7 +249,7 @@ VkResult VulkanPipelines::make(Made& made)
         named.objectType = VK_OBJECT_TYPE_PIPELINE;
         named.objectHandle = uint64_t(made.pipeline.handle);
         named.pObjectName = made.pipeline.name;
-        (void)vk.SetDebugUtilsObjectNameEXT(m_device->handle(), &named); // names are for people: none is missed
+        (void)vk.SetDebugUtilsObjectNameEXT(m_device->handle(), &named); // names are for debugging only
     }
     return result;
 }

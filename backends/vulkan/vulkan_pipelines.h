@@ -1,4 +1,4 @@
-// Pipelines: made of the embedded shaders when an op first needs them, kept, and remembered on disk for the next start.
+// Pipelines, created from the embedded shaders at their first use. The pipeline cache and a list of used pipelines are kept on disk.
 #pragma once
 
 #include "backends/vulkan/vulkan_stream.h"
@@ -10,18 +10,18 @@
 namespace ks
 {
 
-// A compiled shader; the table is written by CMake. What shaders/matmul.comp is for format q8_0 is {"matmul", "q8_0"}.
+// A compiled shader. CMake writes the table. shaders/matmul.comp for format q8_0 is {"matmul", "q8_0"}.
 struct VulkanShader {
     const char* op;
-    const char* variant; // "" where there is one only
+    const char* variant; // "" for a shader without variants
     const uint32_t* words;
     size_t n_words;
 };
 extern const VulkanShader kVulkanShaders[];
 extern const size_t kVulkanShaderCount;
-const VulkanShader* find_shader(const char* op, const char* variant); // null: there is none, or none could be compiled
+const VulkanShader* find_shader(const char* op, const char* variant); // null: no such shader, or the build could not compile it
 
-constexpr uint32_t kMaxSpecial = 6; // specialisation constants of a shader: constant_id 0 to 3 are its own, then hides_args and lanes
+constexpr uint32_t kMaxSpecial = 6; // specialisation constants: constant_id 0 to 3 belong to the shader, 4 is hides_args, 5 is lanes
 
 struct VulkanSpecial {
     uint32_t value[kMaxSpecial] = {};
@@ -38,20 +38,20 @@ public:
     VulkanPipelines(const VulkanPipelines&) = delete;
     VulkanPipelines& operator=(const VulkanPipelines&) = delete;
 
-    // What earlier programs needed, the last one's first, is made in the background, in the order in which they needed it.
+    // Starts a thread that creates the pipelines that earlier runs used. Pipelines of the last run come first, in the order of their use.
     void open(VulkanDevice& device, VkPipelineLayout layout);
-    // What cannot be made has no handle; result says why.
+    // A pipeline that cannot be created has no handle, and *result is the error.
     const VulkanPipeline& get(const char* op, const char* variant, const VulkanSpecial& special, VkResult* result);
 
 private:
     enum class State { wanted, making, made };
     struct Made {
-        uint32_t shader; // of kVulkanShaders
+        uint32_t shader; // index in kVulkanShaders
         VulkanSpecial special;
         VulkanPipeline pipeline;
         State state;
         VkResult result;
-        bool used; // by this program
+        bool used; // by this run
     };
     Made& find(uint32_t shader, const VulkanSpecial& special);
     void make_wanted();
@@ -63,14 +63,14 @@ private:
     VulkanDevice* m_device = nullptr;
     VkPipelineLayout m_layout = VK_NULL_HANDLE;
     VkPipelineCache m_cache = VK_NULL_HANDLE;
-    std::string m_path;                        // of the cache on disk; empty: none
-    size_t m_n_known = 0, m_n_known_bytes = 0; // pipelines and driver's bytes of the cache as it was read
-    std::vector<std::unique_ptr<Made>> m_made; // the known ones, then others as they were needed; behind m_lock, and their states
-    size_t m_n_made = 0;                       // of m_made; the rest is room, for nothing is allocated while tokens are decoded
-    std::vector<const Made*> m_used;           // in the order of their first use
+    std::string m_path;                        // the cache file; empty: none
+    size_t m_n_known = 0, m_n_known_bytes = 0; // pipelines and driver's bytes in the cache file at the start
+    std::vector<std::unique_ptr<Made>> m_made; // known pipelines, then others by first use; m_lock guards the list and the states
+    size_t m_n_made = 0;                       // entries in use; the rest is reserved, because decode must not allocate
+    std::vector<const Made*> m_used;           // by first use
     std::mutex m_lock;
     std::condition_variable m_has_made;
-    bool m_stops = false; // the background is to end
+    bool m_stops = false; // the background thread must end
     std::thread m_background;
 };
 

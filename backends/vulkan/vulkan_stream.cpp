@@ -8,13 +8,13 @@
 namespace ks
 {
 
-constexpr uint32_t kSets = 1024;          // of a batch: more than a decoded token needs
-constexpr size_t kListBytes = 320u << 10; // of a batch's commands: as much
-constexpr size_t kMaxCommand = 512;       // bytes of one
-constexpr size_t kShortList = 16384;      // bytes: of a layer at most
-constexpr uint32_t kAccesses = 16384;     // that may be waited for
-constexpr uint32_t kTexels = 4096;        // views of weights and caches that there is room for before more is allocated
-constexpr double kMaxWork = 2e9;          // multiply-adds of a submit: below the time after which systems take a device for stuck
+constexpr uint32_t kSets = 1024;          // per batch: more than a decoded token needs
+constexpr size_t kListBytes = 320u << 10; // per batch's list: more than a decoded token needs
+constexpr size_t kMaxCommand = 512;       // bytes of one command
+constexpr size_t kShortList = 16384;      // bytes: about one layer
+constexpr uint32_t kAccesses = 16384;     // tracked between two waits
+constexpr uint32_t kTexels = 4096;        // reserved texel views; more views need an allocation
+constexpr double kMaxWork = 2e9;          // multiply-adds per submit, so that a submit ends before the system's GPU timeout
 constexpr uint32_t kPushBytes = 128;
 constexpr VkPipelineStageFlags kStages = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
 constexpr VkAccessFlags kWrites = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
@@ -51,8 +51,8 @@ Status VulkanStream::open(VulkanDevice& device)
     return make_batches();
 }
 
-// One layout for all shaders: eight storage buffers, of which a shader uses the first, the same as texels where the device's shaders
-// read them so, and push constants.
+// One layout for all shaders: eight storage buffers and push constants. A shader uses the first buffers.
+// Where shaders read texels (lanes), the layout has eight texel buffers more.
 Status VulkanStream::make_layouts()
 {
     const VulkanApi& vk = m_device->vk();
@@ -128,7 +128,7 @@ void VulkanStream::give_up(VkResult why, const char* what)
         m_status = fail(Code::device, "%s failed while %s: %s", m_device->candidate().info.id.c_str(), what, vulkan_error(why).c_str());
 }
 
-// Makes room for a command. False: the device is lost.
+// Submits or waits if there is no space for another command. False: an earlier error, and nothing runs any more.
 bool VulkanStream::begin(uint32_t n_accesses)
 {
     if (m_accesses.size() + n_accesses > kAccesses) (void)wait();
@@ -155,7 +155,7 @@ bool VulkanStream::uses(const VulkanBinding& bytes) const
     return false;
 }
 
-// written: bit per binding.
+// written: bit per binding that the command writes.
 void VulkanStream::append(Command command, const VulkanBinding* bindings, uint32_t written, const void* push)
 {
     for (uint32_t i = 0; i < command.n_bindings; i++) command.waits |= conflicts(bindings[i], written >> i & 1);
@@ -212,7 +212,7 @@ void VulkanStream::barrier(VkCommandBuffer commands, bool to_host) const
                                       nullptr);
 }
 
-// From there to the buffer's end or as far as texels go: how much of it a shader uses does not matter.
+// The view from the binding's offset to the end of the buffer or of the largest range. The binding's size does not matter.
 VkBufferView VulkanStream::texels_of(const VulkanBinding& bytes)
 {
     for (const Texels& t : m_texels)
@@ -232,7 +232,7 @@ VkBufferView VulkanStream::texels_of(const VulkanBinding& bytes)
 
 void VulkanStream::forget(VkBuffer buffer)
 {
-    for (Batch& b : m_batches) b.list.clear(); // another buffer may get the name of this one
+    for (Batch& b : m_batches) b.list.clear(); // a later buffer may get the same handle
     for (Texels& t : m_texels)
         if (t.buffer == buffer) m_device->vk().DestroyBufferView(m_device->handle(), t.view, nullptr);
     m_texels.erase(std::remove_if(m_texels.begin(), m_texels.end(), [&](const Texels& t) { return t.buffer == buffer; }), m_texels.end());
@@ -245,7 +245,7 @@ void VulkanStream::bind(VkDescriptorSet set, const VulkanPipeline& pipeline, con
     VkWriteDescriptorSet writes[2 * kMaxBindings] = {};
     const uint32_t n_writes = m_device->limits().lanes ? 2 * kMaxBindings : kMaxBindings;
     for (uint32_t i = 0; i < n_writes; i++) {
-        // What a set was last used for must not stay in it: lavapipe looks at bindings that a shader has not.
+        // Every binding is written, because lavapipe also reads bindings that the shader does not have.
         const uint32_t nth = i % kMaxBindings;
         const VulkanBinding& bound = bindings[nth < pipeline.n_bindings ? nth : 0];
         writes[i].sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET;
@@ -304,8 +304,8 @@ void VulkanStream::record(Batch& b)
     if (ended != VK_SUCCESS) give_up(ended, "recording");
 }
 
-// The batch that was recorded of the list; if there is none that which was not used for longest is, now, but short ones before others: a
-// step that chooses victims waits often, and is not to take the place of what decodes.
+// Returns the batch whose recording equals the list. If there is none, records over the least recently used batch, short ones first.
+// A step with eviction submits many short lists, which must not replace the long recordings of decode.
 VulkanStream::Batch& VulkanStream::recorded()
 {
     Batch* oldest = m_batches;
@@ -321,7 +321,7 @@ VulkanStream::Batch& VulkanStream::recorded()
     if (oldest->running) finish(*oldest);
     oldest->list.clear();
     record(*oldest);
-    if (m_status.ok()) oldest->list = m_list; // has room
+    if (m_status.ok()) oldest->list = m_list; // within the reserved capacity
     return *oldest;
 }
 

@@ -1,6 +1,6 @@
-// What was enqueued: a list of commands, with a barrier wherever one needs what one before it wrote. When it is submitted a command buffer
-// is recorded of it, or the one that was recorded of the same list, byte for byte, is submitted again: a decoded token's is, every time.
-// Nothing is allocated after open(): command buffers, descriptor sets and lists are used in turn.
+// The queue of commands: a list with a barrier wherever a command depends on an earlier one.
+// submit() records a command buffer from the list, or reuses the command buffer of an equal list (a replay). Decode replays every token.
+// Nothing is allocated after open(): command buffers, descriptor sets and lists are reused.
 #pragma once
 
 #include "backends/vulkan/vulkan_clock.h"
@@ -8,22 +8,22 @@
 namespace ks
 {
 
-constexpr uint32_t kThreads = 128;   // of every workgroup (shaders/util.glsl)
-constexpr uint32_t kBatches = 4;     // that are recorded and may run
-constexpr uint32_t kMaxBindings = 8; // storage buffers of a shader, and of the one set layout
+constexpr uint32_t kThreads = 128;   // threads of every workgroup (shaders/util.glsl)
+constexpr uint32_t kBatches = 4;     // recorded command buffers, which may all run
+constexpr uint32_t kMaxBindings = 8; // storage buffers of a shader and of the descriptor set layout
 
 struct VulkanBinding {
     VkBuffer buffer = VK_NULL_HANDLE;
     uint64_t offset = 0, bytes = 0;
-    uint64_t buffer_bytes = 0; // of all of the buffer
+    uint64_t buffer_bytes = 0; // size of the whole buffer
 };
 
 struct VulkanPipeline {
     VkPipeline handle = VK_NULL_HANDLE;
     uint32_t n_bindings = 0;
-    uint32_t written = 0; // bit per binding
-    uint32_t texels = 0;  // bit per binding that the shader sees as texels
-    char name[96] = "";   // its shader and what it was specialised for
+    uint32_t written = 0; // bit per binding that the shader writes
+    uint32_t texels = 0;  // bit per binding that the shader reads as texels
+    char name[96] = "";   // the shader and its specialisation constants
 };
 
 struct VulkanDispatch {
@@ -32,7 +32,7 @@ struct VulkanDispatch {
     const void* push;
     uint32_t push_bytes;
     uint32_t groups[3];
-    double work; // multiply-adds, about
+    double work; // approximate number of multiply-adds
 };
 
 class VulkanStream
@@ -44,37 +44,37 @@ public:
     VulkanStream& operator=(const VulkanStream&) = delete;
 
     Status open(VulkanDevice& device);
-    void bind_nothing(const VulkanBinding& bytes) { m_nothing = bytes; } // where a shader wants nothing
+    void bind_nothing(const VulkanBinding& bytes) { m_nothing = bytes; } // a dummy for unused bindings
     VkPipelineLayout layout() const { return m_layout; }
 
     void dispatch(const VulkanDispatch& d);
     void copy(const VulkanBinding& to, const VulkanBinding& from);
     void fill(const VulkanBinding& to, uint32_t word);
-    // Whether something that was enqueued and may not have run yet uses these bytes; for a host that is about to write them.
+    // Whether a command that may not have run yet uses these bytes. The host asks before it writes them.
     bool uses(const VulkanBinding& bytes) const;
-    // Submits what was recorded and waits until all has run. A device that was lost stays lost: nothing runs any more.
+    // Submits all commands and waits until they have run. After an error no command runs any more.
     Status wait();
-    // From now on every command buffer is recorded with or without timestamps.
+    // Records every later command buffer with or without timestamps.
     Status time_kernels(bool on);
-    void begin_op(uint32_t op) { m_op = op; } // that what is enqueued belongs to
+    void begin_op(uint32_t op) { m_op = op; } // the op of the following commands
     std::vector<KernelTime> take_kernel_times() { return m_clock.take(); }
-    void forget(VkBuffer buffer);                 // which is about to go
-    void give_up(VkResult why, const char* what); // what was enqueued from now on does not run
+    void forget(VkBuffer buffer);                 // call before a buffer is destroyed
+    void give_up(VkResult why, const char* what); // later commands do not run
     uint64_t n_submits() const { return m_n_submits; }
-    uint64_t n_replays() const { return m_n_replays; } // submits of what had been recorded before
+    uint64_t n_replays() const { return m_n_replays; } // submits of a command buffer recorded earlier
 
 private:
     enum class Kind : uint32_t { dispatch, copy, fill };
     struct Command {
         Kind kind;
-        uint32_t waits;                    // for what was enqueued before it: a barrier
-        uint16_t n_bindings, n_push_bytes; // that follow it; a copy's bindings are to and from
+        uint32_t waits;                    // 1: a barrier before this command
+        uint16_t n_bindings, n_push_bytes; // stored behind the command; a copy has the bindings to and from
         uint32_t op;
         const VulkanPipeline* pipeline;
         uint32_t groups[3];
-        uint32_t word; // that fills
+        uint32_t word; // the value of a fill
     };
-    // A command buffer and the list that it was recorded of; an empty list: of none.
+    // A command buffer and the list that it was recorded from. The list is empty if there is no recording.
     struct Batch {
         VkCommandBuffer commands = VK_NULL_HANDLE;
         VkFence fence = VK_NULL_HANDLE;
@@ -83,7 +83,7 @@ private:
         uint64_t last_used = 0;
         bool running = false;
     };
-    // A buffer from an offset on, as texels of a word.
+    // A texel view of a buffer from an offset on. A texel is one word.
     struct Texels {
         VkBuffer buffer;
         uint64_t offset;
@@ -114,13 +114,13 @@ private:
     VkDescriptorPool m_sets = VK_NULL_HANDLE;
     VkCommandPool m_commands = VK_NULL_HANDLE;
     Batch m_batches[kBatches];
-    std::vector<uint8_t> m_list;    // of commands that are not submitted
-    uint32_t m_n_dispatches = 0;    // of them
-    double m_work = 0;              // of them
-    std::vector<Access> m_accesses; // since all had run
-    size_t m_ordered = 0;           // those before it are behind a barrier
+    std::vector<uint8_t> m_list;    // commands that are not submitted yet
+    uint32_t m_n_dispatches = 0;    // dispatches in m_list
+    double m_work = 0;              // work in m_list
+    std::vector<Access> m_accesses; // since the last wait
+    size_t m_ordered = 0;           // accesses before this index are ordered by a barrier
     VulkanBinding m_nothing;
-    std::vector<Texels> m_texels; // made when they are first needed
+    std::vector<Texels> m_texels; // created at their first use
     uint64_t m_n_submits = 0, m_n_replays = 0;
     VulkanClock m_clock;
     uint32_t m_op = 0;
