@@ -118,7 +118,7 @@ DEVICE float warp_max(float x)
     return x;
 }
 
-// The same over a block. `room` has one float per warp. It may be reused only after another block barrier.
+// The same over a block. The scratch has one float per warp. It may be reused only after another block barrier.
 DEVICE float block_max(float x, float* room)
 {
     x = warp_max(x);

@@ -130,7 +130,7 @@ DEVICE void clear_digits(const CudaSelectRoom& all, uint n_sets)
 // Packs the number of scores above the key and the number of scores equal to it.
 DEVICE uint64_t two_counts(uint above, uint equal) { return uint64_t(above) << 32 | equal; }
 
-// The sum of x over a block. `room` has one number per warp.
+// The sum of x over a block. The scratch has one number per warp.
 DEVICE uint64_t add_counts(uint64_t x, uint64_t* room)
 {
     KS_UNROLL
@@ -169,7 +169,7 @@ struct Taking {
     }
 };
 
-// room: three numbers per warp. The first third is for the sum over the earlier shares.
+// The scratch has three numbers per warp. The first third is for the sum over the earlier shares.
 DEVICE Taking begin_taking(const CudaSelectRoom& all, uint set, const Scores& scores, uint64_t* room)
 {
     const uint64_t* counts = all.counts + uint64_t(set) * all.n_shares;

@@ -1,4 +1,4 @@
-// Keys are stored without the bias of their projection. Attention adds the bias again, rotated by the position.
+// Keys are stored without the bias of their projection. Attention adds the bias again, with RoPE at the key's position.
 // The result is the same, and the error of codes does not depend on the size of the bias.
 #include "tests/model/opened_model.h"
 
