@@ -1,4 +1,4 @@
-// The C API over Session: structs checked by their size, nothing thrown across.
+// The C API over Session. Structs are checked by their size, and no exception crosses the interface.
 #include "runtime/api/knapsack.h"
 
 #include "runtime/api/session.h"
@@ -15,7 +15,7 @@ using namespace ks;
 struct ks_session {
     std::unique_ptr<Session> session;
     std::unique_ptr<Sampler> sampler;
-    char error[512] = ""; // no string: to say that the heap is exhausted takes none of it
+    char error[512] = ""; // not a std::string: reporting an exhausted heap must not allocate
 };
 
 static int say(Code code, const char* sentence, char* error, size_t error_bytes)
@@ -24,7 +24,7 @@ static int say(Code code, const char* sentence, char* error, size_t error_bytes)
     return int(code);
 }
 
-// The body's Status, with what the standard library may throw turned into one.
+// Runs `body` and converts exceptions of the standard library to codes.
 template <class F> static int guarded(char* error, size_t error_bytes, F&& body)
 {
     try {
@@ -32,7 +32,7 @@ template <class F> static int guarded(char* error, size_t error_bytes, F&& body)
         return say(status.code(), status.message().c_str(), error, error_bytes);
     } catch (const std::bad_alloc&) {
         return say(Code::no_fit, "the system has no memory left", error, error_bytes);
-    } catch (const std::exception& e) { // a thread that the system refuses
+    } catch (const std::exception& e) { // the system cannot start a thread
         char sentence[200];
         snprintf(sentence, sizeof sentence, "the system refused: %s", e.what());
         for (char* c = sentence; *c; c++) *c = *c < ' ' || *c > '~' ? '?' : *c;
@@ -90,7 +90,7 @@ static void fill_stats(const Plan& plan, ks_stats* out)
 }
 
 #define TEXT_OF(major, minor, patch) #major "." #minor "." #patch
-#define VERSION_TEXT(...) TEXT_OF(__VA_ARGS__) // whose arguments are expanded by now
+#define VERSION_TEXT(...) TEXT_OF(__VA_ARGS__) // expands its arguments first
 
 const char* ks_version(void)
 {
@@ -203,7 +203,7 @@ int ks_feed(ks_session* session, const uint32_t* ids, size_t n)
     return guarded(session, [&] { return session->session->feed(ids, n); });
 }
 
-// What a turn appends to the text, and who wrote each token of it.
+// Computes the tokens that a turn appends to the text, and the author of each token.
 static Status write_turn(const Session& s, const char* system, const char* user, std::vector<uint32_t>& ids, std::string& authors)
 {
     const std::string& text = s.chat_template();
@@ -214,7 +214,7 @@ static Status write_turn(const Session& s, const char* system, const char* user,
     ChatPieces pieces;
     if (s.n_tokens() == 0 && system) writer.turn(ChatRole::system, system, pieces);
     if (s.n_tokens() > 0) {
-        writer.turn(ChatRole::user, "", pieces); // so that it does not begin again
+        writer.turn(ChatRole::user, "", pieces); // marks the conversation as begun, so BOS and system prompt are not written again
         pieces.clear();
         writer.close_answer(pieces);
     }
@@ -232,7 +232,7 @@ int ks_feed_turn(ks_session* session, const char* system, const char* user)
         std::string authors;
         KS_TRY(write_turn(s, system, user, ids, authors));
         const std::vector<uint8_t> frames = frame_marks(authors);
-        // What comes before the first message stays for good.
+        // The system prompt, everything before the first user message, is pinned.
         if (s.n_tokens() == 0) KS_TRY(s.pin(head_tokens(authors)));
         return s.feed(ids.data(), ids.size(), frames.data());
     });

@@ -10,12 +10,12 @@
 namespace ks
 {
 
-// Everything that the model file's header and the device say, before memory is taken.
+// What the model header and the device determine before memory is allocated.
 struct ModelHeader {
     Gguf gguf;
     Config config;
     std::vector<TensorPart> parts;
-    VocabSource vocab; // views into gguf's mapped header
+    VocabSource vocab; // views into the mapped header of `gguf`
     std::unique_ptr<Backend> backend;
     Plan plan;
 };
@@ -81,7 +81,7 @@ Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options)
     return session;
 }
 
-// Takes every region of the plan: one block on the host, one on the device.
+// Allocates every region of the plan: one block on the host and one on the device.
 Status Session::open_memory(ModelHeader& header)
 {
     m_plan = header.plan;
@@ -153,8 +153,8 @@ Status Session::check_room(size_t n) const
     return fail(Code::no_fit, "%zu more tokens do not fit: the context holds %u and %u are taken", n, m_plan.context, m_n_tokens);
 }
 
-// Tokens of a prompt that are read next, of `left`. A chunk that chooses slots asks with the mean of its queries, so the last tokens, the
-// question, are few at a time.
+// Tokens of the prompt that are read next, of `left`. A chunk selects slots by its mean query, so the last tokens,
+// where the question is, are read in small chunks.
 static uint32_t next_part(const Recipe& recipe, size_t left, uint32_t chunk)
 {
     const size_t n_last = recipe.select->prompts ? 32 : 0;

@@ -1,6 +1,7 @@
-// A saved session, in the frame of runtime/base/state_file.h: the model's fingerprint and name, the recipe, the context, how
-// many tokens were read and the first of them that the context holds, the logits after the last one, the sampler's state,
-// the program's note, then the cache (runtime/kv/cache_file.cpp). Strings and lists are preceded by their length in 32 bits.
+// The contents of a saved session; runtime/base/state_file.h defines the container. In order: fingerprint and name of
+// the model, recipe, context, number of tokens read, the last tokens (as many as the context holds), the number of
+// tokens before the logits and the logits, the state of the sampler, a note of the program, the cache
+// (runtime/kv/cache_file.cpp). Strings and lists are preceded by a 32-bit length.
 #include "runtime/api/session.h"
 
 #include "runtime/base/state_file.h"
@@ -17,14 +18,14 @@ static uint64_t fnv(uint64_t hash, const void* data, uint64_t n)
     return hash;
 }
 
-// Of the header and of some bytes of every tensor: another number for another model, without reading the file.
+// Hashes the header and some bytes of every tensor, so models differ in it without reading the whole file.
 Status Session::take_fingerprint(const Gguf& gguf)
 {
     const uint64_t file_bytes = gguf.file_bytes();
     uint64_t hash = fnv(0xcbf29ce484222325u, &file_bytes, 8);
     for (const GgufValue& value : gguf.values()) {
         hash = fnv(hash, value.key.data(), value.key.size());
-        hash = fnv(hash, value.data, std::min<uint64_t>(value.bytes, 1 << 16)); // a vocabulary's first part is enough
+        hash = fnv(hash, value.data, std::min<uint64_t>(value.bytes, 1 << 16)); // the first part of a vocabulary is enough
     }
     for (const GgufTensor& tensor : gguf.tensors()) {
         const uint64_t shape[] = {tensor.dims[0],   tensor.dims[1], tensor.dims[2], tensor.dims[3],
@@ -39,7 +40,7 @@ Status Session::take_fingerprint(const Gguf& gguf)
     return {};
 }
 
-// Describes the file once for saving, checking and loading; while it is checked nothing of the session changes.
+// Describes the file once for saving, checking and loading. Checking changes nothing in the session.
 void Session::transfer(StateFile& file, SavedState& with)
 {
     constexpr uint32_t kMaxText = 1 << 12;
@@ -60,7 +61,7 @@ void Session::transfer(StateFile& file, SavedState& with)
 
     const uint32_t n_ids = std::min(n_tokens, context);
     for (uint32_t i = 0; i < n_ids && file.ok(); i++) {
-        uint32_t& place = m_tokens[(n_tokens - n_ids + i) % m_plan.context]; // of a long text the last tokens
+        uint32_t& place = m_tokens[(n_tokens - n_ids + i) % m_plan.context]; // of a long text, its last tokens
         uint32_t id = place;
         file.value(id);
         file.require((id & ~kFrameToken) < m_config.n_vocab, "a token that is not in the vocabulary");
@@ -82,7 +83,7 @@ void Session::transfer(StateFile& file, SavedState& with)
     m_logits_after = logits_after;
 }
 
-// Another context is as good, where nothing depends on it.
+// A different context is accepted if the stored state does not depend on it.
 void Session::check_context(StateFile& file, uint32_t context, uint32_t n_tokens) const
 {
     const uint32_t mine = m_plan.context, original = m_config.rope_original_context;
@@ -110,7 +111,7 @@ Status Session::load(const std::string& path, SavedState* with)
     const auto clear_it = [](Session* s) { s->clear(); };
     for (StateFile::Mode mode : {StateFile::Mode::check, StateFile::Mode::load}) {
         StateFile file(mode, path);
-        // The session changes now: it is empty where the file is no longer what was checked, or the heap is exhausted.
+        // Loading clears the session on failure: if the file changed after the check, or if the heap is exhausted.
         std::unique_ptr<Session, decltype(clear_it)> changing(file.loads() ? this : nullptr, clear_it);
         transfer(file, loaded);
         KS_TRY(file.finish());

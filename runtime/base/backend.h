@@ -95,17 +95,17 @@ struct Selection {
     Tensor speakers;
 };
 
-// Time that the device spent on one kernel within one op, summed over its dispatches.
+// The device time of one kernel within one op, summed over its dispatches.
 struct KernelTime {
-    uint32_t op;        // as begin_op() named it
-    std::string kernel; // its name and what it was specialised for: "matvec q8_0 1 16 1"
+    uint32_t op;        // the argument of begin_op()
+    std::string kernel; // its name and its specialisation: "matvec q8_0 1 16 1"
     uint64_t n_dispatches;
     double seconds;
 };
 
-// The kernel that a backend chooses for a call, and why; texts that live as long as the program.
+// The kernel that a backend chooses for a call, and why. The texts are static.
 struct KernelChoice {
-    const char* kernel = ""; // "attention_decode"; empty: there is nothing to choose
+    const char* kernel = ""; // "attention_decode"; empty: there is no choice
     const char* variant = "";
     const char* reason = "";
 };
@@ -126,14 +126,14 @@ public:
     virtual void fill(const Buffer& to, uint64_t offset, uint64_t bytes, uint32_t word) = 0;
     virtual Status sync() = 0;
 
-    // Switches the timing of kernels by the device's clock, which needs no sync between ops. It is off at first, and then costs nothing.
-    // False: ops are done when they return, so the host's clock times them. An error: the device has no clock.
+    // Switches kernel timing by the device clock on or off. Timing needs no sync between ops and is off by default. False: ops
+    // are done when they return, so the host clock can time them. Error: the device has no clock.
     virtual Result<bool> time_kernels(bool) { return false; }
-    // Names the op that the commands enqueued from now on belong to.
+    // Assigns all commands enqueued from now on to an op.
     virtual void begin_op(uint32_t) {}
-    // Waits for what was enqueued, and returns the times since the last call.
+    // Waits for all enqueued work and returns the times since the last call.
     virtual std::vector<KernelTime> take_kernel_times() { return {}; }
-    // What attention() runs for these arguments.
+    // The kernel that attention() runs for these arguments.
     virtual KernelChoice attention_choice(const AttentionArgs&, const KvSlots&) const { return {}; }
 
     // Device memory that the ops need, a region of the plan. It depends on tiles and splits, never on the context.

@@ -106,7 +106,7 @@ static uint32_t permute_high_bits(uint32_t word)
 }
 
 // Converts eight rows of the file. Missing rows point to a block of zeros and have step 0. The constants of the format
-// turn every copy below into a plain load and store.
+// make every copy below a plain load and store.
 template <class F>
 static void rows_to_tile(const uint8_t* const from[tile_rows], const uint32_t step[tile_rows], uint32_t n_blocks, uint32_t* to)
 {

@@ -1,4 +1,4 @@
-// Reading GGUF headers: one checked walk from the first byte to the last, then the tensors' places in the data.
+// Reads GGUF headers: one checked pass over the header, then the position of every tensor in the data.
 #include "runtime/model/gguf.h"
 
 #include <algorithm>
@@ -8,28 +8,28 @@
 namespace ks
 {
 
-// Far above any model: what a hostile file costs is bounded, even one that is sparse and huge.
+// Limits far above any real model. They bound the cost of a hostile file, even of a huge sparse one.
 constexpr uint64_t kMaxHeaderBytes = 256u << 20;
 constexpr uint64_t kMaxStringBytes = 16u << 20;
 constexpr uint64_t kMaxKeys = 1u << 16;
 constexpr uint64_t kMaxTensors = 1u << 18;
 constexpr uint64_t kMinKeyBytes = 8 + 4 + 1;            // empty key, type, one byte
 constexpr uint64_t kMinTensorBytes = 8 + 4 + 8 + 4 + 8; // empty name, one dimension, type, offset
-constexpr uint64_t kMaxTailBytes = 4096;                // an end padded to a page is no sign of a lost tensor
+constexpr uint64_t kMaxTailBytes = 4096;                // padding of the file to a page does not count as a missing tensor
 
 static std::string file_label(const std::string& path)
 {
     return printable(path.substr(path.find_last_of('/') + 1), 80);
 }
 
-// "model.gguf: key 'general.name' at offset 312"; a name without data is not known yet.
+// "model.gguf: key 'general.name' at offset 312"; without the name if name.data() is null.
 static std::string place(const std::string& file, const char* kind, std::string_view name, uint64_t offset)
 {
     std::string quoted = name.data() ? " '" + printable(name) + "'" : "";
     return file + ": " + kind + quoted + " at offset " + std::to_string(offset);
 }
 
-// The header of one file.
+// Reads the header of one file.
 class HeaderReader
 {
 public:
@@ -52,7 +52,7 @@ private:
     const MappedFile& m_file;
     uint64_t m_end;
     uint64_t m_at = 0;
-    // What is being read, for messages
+    // The item that is being read, for error messages.
     const char* m_kind = "header";
     std::string_view m_name;
     uint64_t m_offset = 0;
@@ -172,7 +172,8 @@ Status HeaderReader::read_tensor(GgufTensor* t)
     return bad("has %s values, which is %s", t->shape().c_str(), overflow ? "more than 64 bits count" : "none");
 }
 
-// Turns offsets into the data into offsets into the file: in bounds, aligned, none over another, no data left over.
+// Converts data offsets to file offsets. Checks that tensors are in bounds, aligned and disjoint, and that no data is
+// left over.
 Status HeaderReader::place_tensors(uint64_t alignment, std::vector<GgufTensor>* tensors)
 {
     uint64_t begin = (m_at + alignment - 1) / alignment * alignment, end = m_at;
@@ -216,7 +217,7 @@ Status HeaderReader::read(uint32_t* version, std::vector<GgufValue>* values, std
     return {};
 }
 
-// Indices of items in the order of their names, which must differ.
+// Indices of the items sorted by name. Names must be unique.
 template <class T>
 static Status sort_by_name(const Gguf& gguf, const std::vector<T>& items, std::string_view T::*name, std::vector<uint32_t>* order)
 {

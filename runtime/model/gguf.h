@@ -1,5 +1,5 @@
-// GGUF, the container: metadata and tensor infos of one file or of a split set. Every count and length is checked
-// against the bytes left before anything is done with it; errors name the thing and the offset.
+// The GGUF container: metadata and tensor infos of one file or of a split set. Every count and length is checked
+// against the remaining bytes before use. Errors name the item and its offset.
 #pragma once
 
 #include "runtime/base/mapped_file.h"
@@ -18,7 +18,7 @@ namespace ks
 enum class GgufType : uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, string, array, u64, i64, f64, count };
 struct GgufTypeInfo {
     const char* name;
-    uint8_t bytes; // of one value; of a string its length's, of an array 0
+    uint8_t bytes; // size of a value; of a string the size of its length; 0 for arrays
     bool integer, is_signed;
 };
 const GgufTypeInfo& gguf_type_info(GgufType type);
@@ -26,33 +26,33 @@ const GgufTypeInfo& gguf_type_info(GgufType type);
 struct GgufValue {
     std::string_view key;
     GgufType type;
-    GgufType element;    // of an array; the type itself otherwise
-    uint64_t count;      // elements of an array, 1 otherwise
-    const uint8_t* data; // the value or the first element; a string's first byte, in an array of strings the first length
-    uint64_t bytes;      // of the value or of all elements
-    uint64_t offset;     // of the key in the file, for messages
+    GgufType element;    // element type of an array; otherwise equal to `type`
+    uint64_t count;      // elements of an array; otherwise 1
+    const uint8_t* data; // the value or first element; a string's first byte; in an array of strings the first length
+    uint64_t bytes;      // size of the value or of all elements
+    uint64_t offset;     // of the key in the file, for error messages
 };
 
-// A tensor type that GGUF files may have, whether this build reads it or not: its size can be checked.
+// A tensor type that GGUF files may use, supported or not: its size can be checked.
 struct GgmlType {
     uint32_t number;
     const char* name;
-    uint32_t block;       // values
-    uint32_t block_bytes; // in the file
+    uint32_t block;       // values per block
+    uint32_t block_bytes; // bytes per block in the file
 };
-const GgmlType* find_ggml_type(uint32_t number); // null: no such type
+const GgmlType* find_ggml_type(uint32_t number); // null: unknown type
 
 struct GgufTensor {
     std::string_view name;
     uint32_t n_dims;
-    uint64_t dims[4]; // dims[0] = cols, dims[1] = rows, absent ones 1
-    Format format;    // valid only if known
-    bool known;       // false: a ggml type that this build does not read; fine as long as nobody needs the tensor
+    uint64_t dims[4]; // dims[0] = cols, dims[1] = rows, missing ones are 1
+    Format format;    // valid only if `known`
+    bool known;       // false: this build does not support the type; an error only if the tensor is needed
     uint32_t ggml_type;
-    uint32_t file;        // of the split set
+    uint32_t file;        // index in the split set
     uint64_t offset;      // of the data in that file
     uint64_t bytes;       // of the data
-    uint64_t info_offset; // of the info in the file, for messages
+    uint64_t info_offset; // of the tensor info in the file, for error messages
 
     std::string shape() const; // "cols x rows"
 };
@@ -60,30 +60,31 @@ struct GgufTensor {
 class Gguf
 {
 public:
-    static Result<Gguf> open(const std::string& path); // also finds the other files of a split set
+    static Result<Gguf> open(const std::string& path); // also opens the other files of a split set
 
-    const std::vector<GgufValue>& values() const { return m_values; } // of a split set's first file
+    const std::vector<GgufValue>& values() const { return m_values; } // of the first file of a split set
     const std::vector<GgufTensor>& tensors() const { return m_tensors; }
     const GgufValue* find(std::string_view key) const;
     const GgufTensor* find_tensor(std::string_view name) const;
     const std::string& path() const { return m_files[0].path(); }
-    std::string label(uint32_t file = 0) const; // a file's name without its folder, short and printable
+    std::string label(uint32_t file = 0) const; // file name without folder, short and printable
     uint32_t version() const { return m_version; }
     uint64_t file_bytes() const; // of all files
 
-    // Typed access. A key of the wrong type is an error that names it; a missing one leaves *out as it was and sets *found.
-    Status get_u32(std::string_view key, uint32_t* out, bool* found = nullptr) const; // any integer type that holds the value
+    // Typed access. A key of the wrong type is an error that names it. A missing key leaves *out unchanged and sets
+    // *found to false.
+    Status get_u32(std::string_view key, uint32_t* out, bool* found = nullptr) const; // any integer type that can hold the value
     Status get_f64(std::string_view key, double* out, bool* found = nullptr) const;   // f32 or f64
     Status get_string(std::string_view key, std::string_view* out, bool* found = nullptr) const;
     Status get_bool(std::string_view key, bool* out, bool* found = nullptr) const;
-    // An integer, or an array of 1 to max_count integers or booleans.
+    // One integer, or an array of 1 to max_count integers or booleans.
     Status get_u32s(std::string_view key, uint64_t max_count, std::vector<uint32_t>* out, bool* found = nullptr) const;
 
-    Result<VocabSource> vocab() const; // views: valid while the headers are mapped
+    Result<VocabSource> vocab() const; // views: valid until unmap()
     Status read(const GgufTensor& tensor, uint64_t offset, void* out, uint64_t bytes) const;
-    void unmap(); // keys and names are gone, the tensors and read() live on
+    void unmap(); // drops keys and names; tensors() and read() still work
 
-    // What errors about a key or tensor begin with: "model.gguf: key 'general.name' at offset 312".
+    // Prefix of errors about a key or tensor: "model.gguf: key 'general.name' at offset 312".
     std::string place_of(const GgufValue& value) const;
     std::string place_of(const GgufTensor& tensor) const;
 
@@ -98,7 +99,7 @@ private:
     std::vector<MappedFile> m_files;
     std::vector<GgufValue> m_values;
     std::vector<GgufTensor> m_tensors;
-    std::vector<uint32_t> m_value_order, m_tensor_order; // sorted by name
+    std::vector<uint32_t> m_value_order, m_tensor_order; // indexes sorted by name
     uint32_t m_version = 0;
 };
 

@@ -1,4 +1,4 @@
-// What a GGUF header holds, by name and type: keys, the vocabulary, the table of tensor types.
+// Access to GGUF contents by name and type: keys, the vocabulary, the table of tensor types.
 #include "runtime/model/gguf.h"
 
 #include <algorithm>
@@ -35,7 +35,7 @@ const GgmlType* find_ggml_type(uint32_t number)
     return nullptr;
 }
 
-// False unless the elements are integers or booleans. What 63 bits cannot hold saturates: no key may be as large.
+// False if the elements are neither integers nor booleans. Values above INT64_MAX saturate; no valid key is that large.
 static bool integer_at(const GgufValue& v, uint64_t index, int64_t* out)
 {
     const GgufTypeInfo& type = gguf_type_info(v.element);
@@ -137,7 +137,7 @@ Status Gguf::get_bool(std::string_view key, bool* out, bool* found) const
     return {};
 }
 
-// null where the key is missing
+// *out is null if the key is missing.
 Status Gguf::get_array(std::string_view key, GgufType element, const GgufValue** out) const
 {
     *out = find(key);
@@ -164,7 +164,7 @@ Result<VocabSource> Gguf::vocab() const
     if (scores) vocab.scores = scores->data, vocab.n_scores = scores->count;
     if (types) vocab.types = types->data, vocab.n_types = types->count;
 
-    // Negative and too large ids pass: the tokenizer, which knows how many tokens there are, judges them.
+    // Negative and too large ids pass here. The tokenizer knows the number of tokens and checks them.
     const std::pair<const char*, int64_t*> ids[] = {{"bos", &vocab.bos}, {"eos", &vocab.eos},         {"eot", &vocab.eot},
                                                     {"eom", &vocab.eom}, {"unknown", &vocab.unknown}, {"padding", &vocab.padding}};
     for (auto [name, out] : ids) {

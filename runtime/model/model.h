@@ -1,4 +1,4 @@
-// The forward pass, written once for all families and all backends: a layer is a dozen op calls.
+// The forward pass, written once for all model families and backends. A layer is a dozen op calls.
 #pragma once
 
 #include "runtime/base/backend.h"
@@ -11,17 +11,17 @@
 namespace ks
 {
 
-constexpr uint32_t kLogitRows = 4; // tokens whose logits are computed at once
+constexpr uint32_t kLogitRows = 4; // tokens whose logits are computed in one call
 
-// Every buffer of a forward pass over one chunk; made once.
+// The buffers of a forward pass over one chunk, allocated once.
 struct Activations {
     Tensor x;          // (chunk, dim), the residual stream
     Tensor h;          // (chunk, dim), normed input or output of a branch
     Tensor q;          // (chunk, n_heads * head_dim)
-    Tensor q_turned;   // as q after RoPE, where queries before it are compared
-    Tensor q_far;      // (chunk, n_heads * head_dim), where slots are pinned
-    Tensor q_bias;     // (chunk, n_heads * head_dim), where keys are stored without their bias
-    Tensor q_bias_far; // (chunk, n_heads * head_dim), and slots are pinned
+    Tensor q_turned;   // like q, after RoPE; only if queries before RoPE are compared
+    Tensor q_far;      // (chunk, n_heads * head_dim), queries at the clamped position; only if slots are pinned
+    Tensor q_bias;     // (chunk, n_heads * head_dim); only if keys are stored without their bias
+    Tensor q_bias_far; // (chunk, n_heads * head_dim); only if, in addition, slots are pinned
     Tensor k;          // (chunk, n_kv_heads * head_dim)
     Tensor v;          // (chunk, n_kv_heads * head_dim)
     Tensor att;        // (chunk, n_heads * head_dim)
@@ -32,17 +32,17 @@ struct Activations {
     void place(const Config& c, const Recipe& recipe, uint32_t chunk, Placer& p);
 };
 
-// What changes with every step, in one block that is uploaded once per step.
+// Inputs of a step, in one block that is uploaded once per step.
 struct StepInputs {
     Tensor ids;           // (1, chunk) u32
-    Tensor angles;        // (chunk, n_rot): cos, sin by pair
-    Tensor angles_window; // (chunk, n_rot), in window layers
-    Tensor angles_far;    // (chunk, n_rot), for pinned slots that are too far away
+    Tensor angles;        // (chunk, n_rot): (cos, sin) per pair
+    Tensor angles_window; // (chunk, n_rot), for window layers
+    Tensor angles_far;    // (chunk, n_rot), at the clamped position, for pinned slots beyond the trained distance
 
     void place(const Config& c, const Recipe& recipe, uint32_t chunk, Placer& p);
 };
 
-// n_slots: per KV head, in layers that see everything; the context where nothing is ever evicted.
+// n_slots: per KV head, in layers without a window; equals the context if nothing is evicted.
 std::vector<CacheLayerSpec> cache_specs(const Config& c, const Recipe& recipe, uint32_t n_slots);
 ScratchShape scratch_shape(const Config& c, const Recipe& recipe, uint32_t n_slots, uint32_t chunk);
 
@@ -50,7 +50,7 @@ class Model
 {
 public:
     Model() = default;
-    // `step_host` is the host's copy of the step's inputs, as StepInputs::place() lays them out.
+    // `step_host` is the host copy of the step inputs, with the layout of StepInputs::place().
     void open(const Config& config, Weights weights, Cache cache, Backend& backend, const Activations& activations, const StepInputs& step,
               uint8_t* step_host, uint32_t chunk, uint32_t context);
 
@@ -58,9 +58,10 @@ public:
     const Cache& cache() const { return m_cache; }
     uint32_t chunk() const { return m_chunk; }
 
-    // Reads n <= chunk tokens at positions position, position + 1, ...; their final states stay in x.
+    // Reads n <= chunk tokens at positions position, position + 1, .... Their final states stay in x.
     void forward(const uint32_t* ids, uint32_t n, uint32_t position);
-    // Logits of tokens first .. first + n - 1 of the last chunk, n <= kLogitRows, into rows 0 .. n - 1 of logits_tensor().
+    // Computes logits of tokens [first, first + n) of the last chunk, n <= kLogitRows, into rows [0, n) of
+    // logits_tensor().
     void logits(uint32_t first, uint32_t n);
     const Tensor& logits_tensor() const { return m_a.logits; }
 
@@ -81,7 +82,7 @@ private:
     StepInputs m_step;
     uint8_t* m_step_host = nullptr;
     uint32_t m_chunk = 0;
-    uint32_t m_position = 0;                                 // of the chunk
+    uint32_t m_position = 0;                                 // of the first token of the chunk
     std::vector<double> m_frequencies, m_frequencies_window; // radians per position, one per pair
 };
 

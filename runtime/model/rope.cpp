@@ -35,7 +35,7 @@ std::vector<double> rope_frequencies(const Config& c, const std::vector<double>&
 {
     constexpr double kTurn = 6.283185307179586;
     std::vector<double> f(c.n_rot / 2);
-    // The pair that makes so many turns within the original context.
+    // The pair that makes `turns` full rotations within the original context.
     const auto pair_of = [&](double turns) {
         return c.n_rot * std::log(c.rope_original_context / (turns * kTurn)) / (2 * std::log(c.rope_base));
     };

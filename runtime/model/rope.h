@@ -1,4 +1,4 @@
-// The angles of RoPE: how fast each pair of a head turns, and how that changes where a text is longer than what was trained.
+// RoPE frequencies, and how they change when the context is extended beyond the trained one.
 #pragma once
 
 #include "runtime/kv/recipe.h"
@@ -9,14 +9,14 @@
 namespace ks
 {
 
-// On cos and sin, where YaRN divides by `factor`.
+// The factor of cos and sin when YaRN extends the context by `factor`.
 double yarn_mscale(double factor);
 
-// Makes the model one that was trained for a context `recipe.stretch` times as long.
+// Changes the config as if the model had been trained for `recipe.stretch` times its context.
 Status stretch_context(const Recipe& recipe, Config& config);
 
-// Radians per position of every pair. divisors: empty, or of each pair.
+// Radians per position, one value per pair. divisors: empty, or one per pair.
 std::vector<double> rope_frequencies(const Config& c, const std::vector<double>& divisors);
-std::vector<double> rope_frequencies_window(const Config& c); // of window layers
+std::vector<double> rope_frequencies_window(const Config& c); // for window layers
 
 } // namespace ks

@@ -8,14 +8,14 @@ namespace ks
 enum class Kind { matrix, optional_matrix, vector, optional_vector };
 
 struct TensorSpec {
-    const char* name; // %u: the layer
+    const char* name; // %u: layer
     Kind kind;
     uint32_t cols;
     struct Section {
         Role role;
         uint32_t rows;
     };
-    std::vector<Section> sections; // the tensor's rows, from the first on
+    std::vector<Section> sections; // consecutive rows of the tensor
 };
 
 static std::vector<TensorSpec> model_specs(const Gguf& gguf, const Config& c)
@@ -26,7 +26,7 @@ static std::vector<TensorSpec> model_specs(const Gguf& gguf, const Config& c)
         {"output_norm.weight", Kind::vector, c.dim, {{Role::output_norm, 1}}},
         {"rope_freqs.weight", Kind::optional_vector, c.n_rot / 2, {{Role::rope_freqs, 1}}},
     };
-    // Factors come in pairs; where rope_freqs is there, too, it wins.
+    // Factors come in pairs. rope_freqs takes precedence over both.
     bool factors = gguf.find_tensor("rope_factors_long.weight") || gguf.find_tensor("rope_factors_short.weight");
     if (factors && !gguf.find_tensor("rope_freqs.weight")) {
         specs.push_back({"rope_factors_long.weight", Kind::vector, c.n_rot / 2, {{Role::rope_factors_long, 1}}});
@@ -106,7 +106,7 @@ static Status bind(const Gguf& gguf, const TensorSpec& spec, uint32_t layer, std
     return {};
 }
 
-// A tensor that the forward leaves out would change what the model says, so none is left out silently.
+// Refuses tensors that the forward pass would ignore: ignoring them would change the output.
 static Status check_unused(const Gguf& gguf, const Config& config, const std::vector<bool>& used)
 {
     for (size_t i = 0; i < used.size(); i++) {

@@ -1,5 +1,5 @@
-// Which tensors a family's forward needs, by what names and shapes: found in the file, or an error that says what is
-// missing or misshapen before anything is loaded.
+// The names and shapes of the tensors that a model family needs. A missing or misshapen tensor is an error before
+// anything is loaded.
 #pragma once
 
 #include "runtime/base/status.h"
@@ -37,18 +37,18 @@ enum class Role {
     ffn_post_norm,
 };
 
-// Rows of one tensor that play one role; a fused tensor gives several parts. Vectors (norms, biases, rope factors) are
-// one row of F32, F16 or BF16; matrices have any known format.
+// Rows of one tensor with one role; a fused tensor yields several parts. Vectors (norms, biases, RoPE factors) are one
+// row of F32, F16 or BF16. Matrices may have any known format.
 struct TensorPart {
     Role role;
-    uint32_t layer; // 0 for what is not in a layer
+    uint32_t layer; // 0 if the part belongs to no layer
     const GgufTensor* tensor;
     uint32_t first_row;
     uint32_t rows;
     uint32_t cols;
 };
 
-// Parts in the order of the forward. What is optional and absent gives none; a tied output gives none.
+// Parts in the order of the forward pass. Missing optional tensors and a tied output yield no part.
 Result<std::vector<TensorPart>> bind_tensors(const Gguf& gguf, const Config& config);
 
 } // namespace ks

@@ -8,7 +8,7 @@
 namespace ks
 {
 
-constexpr uint64_t kSliceBytes = 512 * 1024; // of the file, read and laid out at a time
+constexpr uint64_t kSliceBytes = 512 * 1024; // bytes of the file that are read and converted at a time
 
 static bool is_matrix(Role role)
 {
@@ -56,14 +56,14 @@ uint64_t weights_bytes(const std::vector<TensorPart>& parts, uint64_t align, std
     return bytes;
 }
 
-// Whole tiles of one part that a slice takes.
+// Rows per slice: whole tiles.
 static uint64_t slice_rows(const TensorPart& part)
 {
     uint64_t tiles = kSliceBytes / (row_bytes(part) * tile_rows);
     return std::max<uint64_t>(tiles, 1) * tile_rows;
 }
 
-// The file's bytes first, then the same rows as tiles; a vector is one row and its f32 values.
+// The staging buffer holds bytes of the file, then the same rows as tiles. A vector is one row and its f32 values.
 static uint64_t staged_file_bytes(const TensorPart& part)
 {
     return align_up(is_matrix(part.role) ? slice_rows(part) * row_bytes(part) : row_bytes(part), kRegionAlign);
@@ -82,7 +82,7 @@ uint64_t staging_bytes(const std::vector<TensorPart>& parts)
     return bytes;
 }
 
-// A norm, bias or factor table as floats.
+// Reads a norm, bias or factor table as floats.
 static Status read_vector(const Gguf& gguf, const TensorPart& part, uint8_t* file_bytes, float* out)
 {
     KS_TRY(gguf.read(*part.tensor, part.first_row * row_bytes(part), file_bytes, row_bytes(part)));

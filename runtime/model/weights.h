@@ -1,4 +1,5 @@
-// A model's tensors on the device. Matrices are in tiles, norms and biases in f32; bytes are known from the header.
+// The tensors of a model on the device. Matrices are in tiles, norms and biases in f32. The header alone gives their
+// size.
 #pragma once
 
 #include "runtime/base/backend.h"
@@ -17,9 +18,9 @@ struct LayerWeights {
     Tensor attn_q;         // (n_heads * head_dim, dim)
     Tensor attn_k;         // (n_kv_heads * head_dim, dim)
     Tensor attn_v;         // (n_kv_heads * head_dim, dim)
-    Tensor attn_q_bias;    // (1, n_heads * head_dim), may be absent, as the next ones
-    Tensor attn_k_bias;    // (1, n_kv_heads * head_dim); none where keys are stored without it
-    Tensor key_turns;      // (n_kv_heads, n_rot) in its place: by pair, what turns queries to their products with it
+    Tensor attn_q_bias;    // (1, n_heads * head_dim); this and the following may be empty
+    Tensor attn_k_bias;    // (1, n_kv_heads * head_dim); empty if keys are stored without their bias
+    Tensor key_turns;      // (n_kv_heads, n_rot), replaces attn_k_bias: per RoPE pair, maps queries to their products with the bias
     Tensor attn_v_bias;    // (1, n_kv_heads * head_dim)
     Tensor attn_q_norm;    // (1, head_dim)
     Tensor attn_k_norm;    // (1, head_dim)
@@ -34,17 +35,17 @@ struct LayerWeights {
 
 struct Weights {
     Tensor token_embd;  // (n_vocab, dim)
-    Tensor output;      // (n_vocab, dim), token_embd itself where the file ties them
+    Tensor output;      // (n_vocab, dim); equals token_embd if the file ties them
     Tensor output_norm; // (1, dim)
     std::vector<LayerWeights> layers;
-    // Divisors of the rotation's frequencies, one per pair; empty: none
+    // Divisors of the RoPE frequencies, one per pair; empty: none
     std::vector<double> rope_divisors, rope_divisors_long;
 };
 
 uint64_t weights_bytes(const std::vector<TensorPart>& parts, uint64_t align, std::vector<uint64_t>* starts = nullptr);
 uint64_t staging_bytes(const std::vector<TensorPart>& parts); // host memory that loading needs
 
-// Reads every part from the file, lays it out and uploads it from `offset` of the buffer on. `progress(done, total)` in
+// Reads every part, converts it to tiles and uploads it to the buffer from `offset` on. `progress(done, total)` is in
 // bytes; returning false interrupts.
 Result<Weights> load_weights(const Gguf& gguf, const Config& config, const std::vector<TensorPart>& parts, Backend& backend,
                              const Buffer& buffer, uint64_t offset, void* staging, const std::function<bool(uint64_t, uint64_t)>& progress);

@@ -135,7 +135,7 @@ Status Vocab::load(const VocabSource& source, void* memory, uint64_t bytes)
 static uint32_t rank_of(float score)
 {
     if (std::isnan(score)) return 0xffffffff;
-    score += 0.0f; // turns -0 into +0
+    score += 0.0f; // converts -0 to +0
     uint32_t bits;
     memcpy(&bits, &score, 4);
     return bits >> 31 ? bits : ~bits & 0x7fffffff;
