@@ -15,7 +15,7 @@ static double now()
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// The best of many short windows: other work takes whole milliseconds, and some windows go between.
+// The best of many short windows. Other processes run for whole milliseconds, so some windows are undisturbed.
 template <class Window> static double best_rate(double seconds, const Window& window)
 {
     double best = 0, begin = now(), from = begin;
@@ -27,7 +27,7 @@ template <class Window> static double best_rate(double seconds, const Window& wi
     return best;
 }
 
-// Memory in large pages, as the weights lie, read with the kernels' prefetching: without either it comes slower.
+// Memory in huge pages, like the weights, read with the prefetching of the kernels. Both raise the bandwidth.
 static uint64_t sum_words(const uint64_t* words, size_t n)
 {
     constexpr size_t kDistance = 1536 / sizeof(uint64_t);
@@ -47,7 +47,7 @@ static double read_bandwidth(ThreadPool& pool)
     if (memory == MAP_FAILED) return 0;
     madvise(memory, kBytes, MADV_HUGEPAGE);
     auto* bytes = static_cast<uint8_t*>(memory);
-    std::fill_n(static_cast<uint64_t*>(memory), kBytes / 8, 1u); // untouched pages would all be one page of zeros
+    std::fill_n(static_cast<uint64_t*>(memory), kBytes / 8, 1u); // untouched pages would all map to the same page of zeros
     size_t at = 0;
     std::atomic<uint64_t> sink{0};
     const double best = best_rate(0.6, [&] {

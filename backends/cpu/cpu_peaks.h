@@ -1,15 +1,15 @@
-// What this machine does at most with the cpu backend's threads and kernels, measured: a speed is to be compared with it.
+// Measured peaks of this machine with the threads and kernels of the cpu backend, as a reference for speeds.
 #pragma once
 
 namespace ks
 {
 
 struct CpuPeaks {
-    double bytes_per_second;    // read by all threads from memory that no cache holds; 0: there was none
-    double int8_ops_per_second; // of dot products: two for each product
+    double bytes_per_second;    // read by all threads from memory outside all caches; 0: memory could not be allocated
+    double int8_ops_per_second; // of dot products; a multiply-add counts as two
 };
 
-// Takes about a second. n_threads 0: as many as the machine has cores.
+// Takes about a second. n_threads 0: one per core.
 CpuPeaks measure_cpu_peaks(int n_threads);
 
 } // namespace ks

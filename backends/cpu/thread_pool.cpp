@@ -40,7 +40,8 @@ static void relax()
 #endif
 }
 
-// Spins until ready() for about `microseconds`; false if it was not. The clock is read seldom: it costs more than a pause.
+// Spins until ready() for about `microseconds`; returns false on timeout. The clock is read rarely, since it costs more
+// than a pause.
 template <class Ready> static bool spin(int microseconds, const Ready& ready)
 {
     auto begin = std::chrono::steady_clock::now();
@@ -84,10 +85,10 @@ void ThreadPool::run(uint32_t n, Call call, const void* context)
         m_parts[size_t(t)].next.store(uint32_t(uint64_t(n) * uint64_t(t) / uint64_t(m_size)), std::memory_order_relaxed);
         m_parts[size_t(t)].end = uint32_t(uint64_t(n) * uint64_t(t + 1) / uint64_t(m_size));
     }
-    // Sequentially consistent, as is the sleepers' side: either we see the sleeper or it sees the open gate.
+    // Sequentially consistent on both sides: either this thread sees the sleeper, or the sleeper sees the open gate.
     m_gate.fetch_add(kLoop | kOpen);
     if (m_sleepers.load() > 0) {
-        { // a sleeper between its look at the gate and its wait holds the mutex
+        { // a sleeper between its check of the gate and its wait holds the mutex
             std::lock_guard<std::mutex> lock(m_mutex);
         }
         m_wake.notify_all();
@@ -109,7 +110,7 @@ void ThreadPool::take_indices(int thread)
     }
 }
 
-// False when the pool ends. Loops are numbered, so a worker does not enter the one that it has just left.
+// Returns false when the pool ends. Loops are numbered, so a worker never enters the same loop twice.
 bool ThreadPool::wait_for_loop(uint64_t seen)
 {
     auto open = [&] {

@@ -1,6 +1,6 @@
-// Threads that share loops. While one loop follows another nothing sleeps and nothing is allocated: workers spin a few
-// microseconds for the next loop before they sleep. A loop never waits for a worker that has not joined it yet, so a
-// core that is lent to another process delays nobody.
+// Threads that share loops. Between consecutive loops nothing sleeps and nothing is allocated: workers spin for a few
+// microseconds before they sleep. A loop never waits for a worker that has not joined it, so a core that is busy with
+// another process delays nobody.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@
 namespace ks
 {
 
-// Cores that this process may run on; threads that share a core share its vector units.
+// Cores that this process may run on. Hardware threads of one core count once, since they share its vector units.
 int count_cores();
 
 class ThreadPool
@@ -26,10 +26,10 @@ public:
 
     static constexpr int kMaxThreads = 256;
     int size() const { return m_size; }
-    void start(); // the workers; a pool of one thread has none
+    void start(); // starts the workers; a pool of one thread has none
 
-    // Calls body(i, thread) once for every i < n, on the caller (thread 0) and the workers, and returns when all are done.
-    // Thread t begins with the t-th part of the range, in order, and then takes from what the others have left.
+    // Calls body(i, thread) once for every i < n and returns when all calls are done. The caller is thread 0. Thread t
+    // first processes the t-th part of the range, in order, and then takes indexes from the other parts.
     template <class Body> void parallel_for(uint32_t n, const Body& body)
     {
         run(
@@ -44,7 +44,7 @@ private:
         uint32_t end = 0;
     };
 
-    // The gate: bit 0 says that a loop is open, bits 1..15 count the workers inside, the bits above number the loops.
+    // The gate: bit 0 is set while a loop is open, bits 1..15 count the workers inside, higher bits number the loops.
     static constexpr uint64_t kOpen = 1, kInside = 2, kLoop = 1ull << 16;
 
     void run(uint32_t n, Call call, const void* context);

@@ -121,7 +121,7 @@ template <class F> static void decode_row(const uint32_t* w, uint32_t row, uint3
         for (uint32_t k = 0; k < F::block; k++) *out++ = F::value(tile, 0, row % tile_rows, k);
 }
 
-// One row of a weight, all of its cols values.
+// Decodes one row of a weight, all cols values.
 static void decode_row(const Tensor& w, uint32_t row, float* out)
 {
     KS_CHECK(row < w.rows, "row %u of %u", row, w.rows);
@@ -233,7 +233,7 @@ static void turn(const RopeTarget& target)
     }
 }
 
-// One block of a head: sums and differences of neighbours 1, 2, 4, ... apart, then the scale.
+// The Hadamard transform of one block of a head: butterflies at distances 1, 2, 4, ..., then the scale.
 static void transform(float* x, uint32_t block)
 {
     for (uint32_t step = 1; step < block; step *= 2)

@@ -1,5 +1,5 @@
-// The specification: every op as plainly as it can be written, one thread, sums in float64. Its buffers are host memory;
-// the cpu backend is this one with the hot ops overridden.
+// The specification: every op in its plainest form, single-threaded, with sums in float64. Buffers are host memory. The
+// cpu backend derives from this class and overrides the hot ops.
 #pragma once
 
 #include "runtime/base/backend.h"
@@ -42,13 +42,13 @@ public:
 
 protected:
     struct SelectScratch {
-        float* query = nullptr;  // (n_heads, head_dim) the mean query
-        float* plain = nullptr;  // (n_heads, head_dim) before RoPE
+        float* query = nullptr;  // (n_heads, head_dim), the mean query
+        float* plain = nullptr;  // (n_heads, head_dim), the mean query before RoPE
         float* logits = nullptr; // (n_heads, selected_slots)
         float* votes = nullptr;  // (n_kv_heads, selected_slots)
-        Tensor table;            // (1, n_kv_heads * stride / 2) u32: keys that speak for blocks
+        Tensor table;            // (1, n_kv_heads * stride / 2) u32: representative keys of blocks
         Tensor view;             // (n_kv_heads, view_words) u32
-        uint64_t stride = 0;     // of logits and votes: selected_slots in whole vectors
+        uint64_t stride = 0;     // of logits and votes: selected_slots, rounded up to whole vectors
     };
     void check_select(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots) const;
     void mean_query(const AttentionArgs& a, const KvSlots& slots, uint32_t n_last, const Tensor& q, float* mean);
@@ -60,7 +60,7 @@ protected:
     void list_head(const SelectArgs& s, const Selection& to, const KvSlots& slots, uint32_t head, const Highest& best) const;
     void list_chunk(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const KvSlots& slots) const;
 
-    ScratchShape m_shape; // that scratch was set for
+    ScratchShape m_shape; // the shapes that the scratch was set for
     SelectScratch m_select;
 
 private:
@@ -73,29 +73,29 @@ private:
 
     MemorySource m_system;
     MemorySource* m_memory; // the caller's, or m_system
-    float* m_row = nullptr; // scratch: (max_cols) a row of a weight; in attention sums (head_dim) in double and a row of K or V
+    float* m_row = nullptr; // scratch: (max_cols) a row of a weight; in attention (head_dim) double sums and a row of K or V
 };
 
 std::unique_ptr<Backend> make_reference_backend(const BackendOptions& options);
 
-// A tensor is in its buffer and has at least this many values.
+// Checks that a tensor is inside its buffer and has at least n values.
 void check_values(const char* op, const Tensor& t, uint64_t n);
 
-// A cache is in its buffer and has at least this many rows of head_dim values, in a format that a cache can have.
+// Checks that a cache is inside its buffer, has at least n_rows rows of head_dim values, and a valid cache format.
 void check_rows(const char* op, const Tensor& t, uint64_t n_rows, uint32_t head_dim);
 
-// A head in place by H D, or back by D H, as RopeArgs and AttentionArgs say.
+// The Hadamard transform of a head in place: H D, or its inverse D H if `back`. RopeArgs and AttentionArgs define it.
 void rotate_head(float* head, uint32_t head_dim, bool back);
 
-// What rope and kv_write ask of what they are given, and the row that head h of the chunk's token t goes to.
+// Check the arguments of rope and kv_write. kv_write_row returns the row for head h of token t of the chunk.
 void check_target(const RopeTarget& target);
 void check_kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& x);
 uint32_t kv_write_row(const KvWriteArgs& a, const Tensor& table, const Tensor& view, uint32_t h, uint32_t t);
 
-// A sum in float64 of eight partial ones, so that no addition waits for the one before.
+// A sum in float64 of eight partial sums, to shorten the chain of dependent additions.
 double dot(const float* a, const float* b, uint32_t n);
 
-// From /proc: the processor's name; total and available memory in bytes.
+// From /proc: the name of the processor; total and available memory in bytes.
 std::string processor_name();
 void host_memory(uint64_t* total_bytes, uint64_t* free_bytes);
 

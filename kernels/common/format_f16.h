@@ -1,4 +1,4 @@
-// f16: one value per block, the half itself. k may run on into the blocks that follow.
+// f16: one value per block. k may extend into the following blocks.
 #if !defined(GLSL) || defined(FORMAT_f16)
 STRUCT_BEGIN(format_f16)
 CONST uint ggml_type = 1u;

@@ -1,4 +1,4 @@
-// f32: one value per block, one word a row, bit for bit. k may run on into the blocks that follow.
+// f32: one value per block, one word a row. k may extend into the following blocks.
 #if !defined(GLSL) || defined(FORMAT_f32)
 STRUCT_BEGIN(format_f32)
 CONST uint ggml_type = 0u;

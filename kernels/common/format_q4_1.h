@@ -5,10 +5,10 @@
 STRUCT_BEGIN(format_q4_1)
 CONST uint ggml_type = 3u;
 CONST uint block = 32u;
-CONST uint half_words = 0u; // 4 where the block has one f16 outside its words
-CONST uint half_byte = 0u;  // where that f16 is in the file's block
+CONST uint half_words = 0u; // 4 if the block has one f16 outside its words
+CONST uint half_byte = 0u;  // byte offset of that f16 in the block of the file
 CONST uint words = 5u;      // of one row
-CONST uint words_byte = 0u; // where the words begin in the file's block
+CONST uint words_byte = 0u; // byte offset of the words in the block of the file
 CONST uint permuted_word = 0xffffffffu; // the word whose bits weight_to_tiles permutes (q5_0, q5_1); none here
 FN float value(WORDS_PARAM uint at, uint r, uint k)
 {

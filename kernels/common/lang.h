@@ -1,5 +1,5 @@
-// The dialect: headers in kernels/common compile as C++17, as CUDA and as GLSL. Scalars and 4-byte members only;
-// arrays are passed through WORDS/WORDS_PARAM/WORD and their like, because GLSL has no pointers.
+// The dialect: headers in kernels/common compile as C++17, CUDA and GLSL. They use scalars and 4-byte members only.
+// Arrays are passed through macros such as WORDS, WORDS_PARAM and WORD, because GLSL has no pointers.
 #ifndef KS_COMMON_LANG_H
 #define KS_COMMON_LANG_H
 
@@ -10,11 +10,11 @@
 #define CONST const
 #define STRUCT_BEGIN(name)
 #define STRUCT_END
-// The shader names its buffer `w`: functions that read words take no parameter for it.
+// The shader names its buffer `w`, so functions that read words take no parameter for it.
 #define WORDS_PARAM
 #define WORDS
 #define WORD(i) w[i]
-// Likewise its array `x` of values and its array `row` of words, which a codec reads and writes.
+// The same for the array `x` of values and the array `row` of words of a codec.
 #define VALUES_PARAM
 #define VALUES
 #define VALUE(i) x[i]
@@ -51,7 +51,7 @@ typedef uint32_t uint;
 #define ROW_PARAM uint* row,
 #define ROW row,
 #define ROW_WORD(i) row[i]
-#define OF(codec, name) name // a member of the codec's struct; in GLSL the codec's name is part of the function's
+#define OF(codec, name) name // a member of the codec's struct; in GLSL a function with the codec's name as a prefix
 
 FN float BITS_TO_FLOAT(uint u)
 {
@@ -67,8 +67,8 @@ FN uint FLOAT_TO_BITS(float f)
     return u;
 }
 
-// IEEE half in the low 16 bits of u: exact, subnormals included, without any instruction set's help. A signalling NaN
-// becomes a quiet one, as the hardware conversions have it.
+// Converts an IEEE half in the low 16 bits of u. Exact, subnormals included, in plain arithmetic. A signalling NaN
+// becomes quiet, as in the hardware conversions.
 FN float HALF_TO_FLOAT(uint u)
 {
 #ifdef __CUDA_ARCH__
@@ -88,7 +88,7 @@ FN float HALF_TO_FLOAT(uint u)
 
 #endif
 
-// A product that is rounded by itself, whatever sum it goes into: no compiler may make one operation of the two.
+// A product with its own rounding: the compiler must not fuse it with an addition.
 FN float MUL(float a, float b)
 {
 #if defined(GLSL)
@@ -101,15 +101,15 @@ FN float MUL(float a, float b)
 #endif
 }
 
-// Rounds to nearest even; overflow gives infinity, NaN stays NaN. The same bits as the hardware conversions; written out
-// for GLSL too, whose packHalf2x16 may round either way.
+// Rounds to nearest even. Overflow gives infinity, NaN stays NaN. The bits equal those of the hardware conversions.
+// GLSL uses this function too, because packHalf2x16 may round in either direction.
 FN uint FLOAT_TO_HALF(float f)
 {
     uint u = FLOAT_TO_BITS(f);
     uint sign = (u >> 16) & 0x8000u;
     uint magnitude = u & 0x7fffffffu;
     if (magnitude > 0x7f800000u) return sign | 0x7e00u | ((magnitude >> 13) & 1023u);
-    if (magnitude >= 0x477ff000u) return sign | 0x7c00u; // from halfway between 65504 and the next
+    if (magnitude >= 0x477ff000u) return sign | 0x7c00u; // from halfway between 65504 and the next value
     if (magnitude < 0x38800000u) { // subnormal half: adding 0.5 aligns the mantissa and rounds it
         float aligned = BITS_TO_FLOAT(magnitude) + 0.5f;
         return sign | (FLOAT_TO_BITS(aligned) - 0x3f000000u);
@@ -118,7 +118,7 @@ FN uint FLOAT_TO_HALF(float f)
     return sign | ((magnitude - 0x38000000u + 0xfffu + odd) >> 13);
 }
 
-// The nearest half that is not above f, and the nearest that is not below. f is no NaN.
+// HALF_BELOW: the nearest half that is not above f. HALF_ABOVE: the nearest that is not below. f is not NaN.
 FN uint HALF_BELOW(float f)
 {
     uint h = FLOAT_TO_HALF(f);

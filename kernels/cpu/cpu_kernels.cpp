@@ -1,4 +1,4 @@
-// Which kernels run.
+// Chooses the kernels for the processor.
 #include "kernels/cpu/cpu_kernels.h"
 
 #include <stdlib.h>
@@ -16,7 +16,7 @@ namespace ks
 {
 
 #if defined(__x86_64__)
-// __builtin_cpu_supports also asks whether the system saves the registers; compilers know different sets of names.
+// __builtin_cpu_supports also checks that the system saves the registers. Its feature names depend on the compiler.
 static bool has_avx2()
 {
     unsigned a, b, c = 0, d;
@@ -90,7 +90,7 @@ static bool has_neon()
 static bool has_i8mm()
 {
 #if defined(__aarch64__) && defined(__linux__)
-    return has_neon() && (getauxval(AT_HWCAP2) >> 13 & 1); // HWCAP2_I8MM: matrix products of bytes
+    return has_neon() && (getauxval(AT_HWCAP2) >> 13 & 1); // HWCAP2_I8MM: int8 matrix multiply
 #else
     return false;
 #endif

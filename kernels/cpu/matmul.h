@@ -1,6 +1,7 @@
-// y = W x over tiles of eight rows. A tile is read once, front to back: each group of it is unpacked into registers and
-// multiplied with that group of every token. Few tokens keep their sums in registers (decoding: the speed of memory), many
-// keep them in a small array that stays in the first-level cache. No sum is ever split, so no thread count changes a bit.
+// y = W x over tiles of eight rows. A tile is read once, front to back. Each group of 32 columns is unpacked into
+// registers and multiplied with that group of every token. For few tokens (decode, limited by memory bandwidth) the
+// sums stay in registers. For many they are in a small array in the L1 cache. A sum is never split, so the number of
+// threads does not change a bit.
 #pragma once
 
 #include "kernels/cpu/unpack.h"
@@ -8,7 +9,7 @@
 namespace ks
 {
 
-// add_dots: sums[t] += what the dots of a group's q with a[t] come to, for n tokens.
+// add_dots: sums[t] += the value of the integer dot products `dots` of a group's q with a[t], for n tokens.
 template <class S, uint32_t n, int max_q>
 KS_INLINE void add_dots(typename S::F8* sums, const OffsetGroup<S, max_q>& w, const ActBlock* a, const typename S::W8* dots, uint32_t)
 {
@@ -19,7 +20,7 @@ KS_INLINE void add_dots(typename S::F8* sums, const OffsetGroup<S, max_q>& w, co
     }
 }
 
-// Here dots[n + t] are those of second halves.
+// Here dots[n + t] belong to the second halves.
 template <class S, uint32_t n, int max_q>
 KS_INLINE void add_dots(typename S::F8* sums, const SmallGroup<S, max_q>& w, const ActBlock* a, const typename S::W8* dots, uint32_t)
 {
@@ -38,7 +39,7 @@ KS_INLINE void add_dots(typename S::F8* sums, const SignedGroup<S>& w, const Act
     for (uint32_t t = 0; t < n; t++) sums[t] = S::fma(w.d * S::broadcast(a[t].scale[part]), S::to_float(dots[t]), sums[t]);
 }
 
-// Here the dots are sums of both halves, each times its scale.
+// Here the dots already sum both halves, each times its integer scale.
 template <class S, uint32_t n, int max_q>
 KS_INLINE void add_dots(typename S::F8* sums, const HalvesGroup<S, max_q>& w, const ActBlock* a, const typename S::W8* dots, uint32_t)
 {
@@ -61,7 +62,7 @@ KS_INLINE void add_dots(typename S::F8* sums, const HalvesMinGroup<S, max_q>& w,
 // sums[t] += w * a[t] for n tokens.
 template <class S, uint32_t n, class Group> KS_INLINE void add_group(typename S::F8* sums, const Group& w, const ActBlock* a, uint32_t part)
 {
-    typename S::W8 dots[2 * n] = {}; // each is set before it is read: what a compiler sees only where loops are unrolled
+    typename S::W8 dots[2 * n] = {}; // each element is set before it is read; compilers see that only in unrolled loops
     if constexpr (Group::kind == group_offset) {
         S::template dot<Group::max_q, 8, n>(w.q, a, 0, dots);
     } else if constexpr (Group::kind == group_small) {
@@ -94,8 +95,9 @@ template <class F> KS_INLINE const uint32_t* tile_begin(const MatmulTask& m, uin
     return m.tiles + size_t(tile) * (m.cols / F::block) * (F::half_words + tile_rows * F::words);
 }
 
-// Asks for what group g's share of the weights' stream will be some blocks later. A processor's own prefetching loses
-// track of blocks whose fields are not read in order, and of pages; measured, this gives 15% to 80% more bytes per second.
+// Prefetches the part of the weights that is read some blocks later, in equal shares for every group g. The hardware
+// prefetcher loses track of blocks whose fields are not read in order, and stops at pages. Measured gain: 15% to 80%
+// more bytes per second.
 template <class F> KS_INLINE void prefetch_group(const uint32_t* at, uint32_t g)
 {
     constexpr uint32_t block_bytes = 4 * (F::half_words + tile_rows * F::words), share = block_bytes / (F::block / 32);
@@ -105,7 +107,7 @@ template <class F> KS_INLINE void prefetch_group(const uint32_t* at, uint32_t g)
     for (uint32_t i = 0; i < share; i += 64) __builtin_prefetch(reinterpret_cast<const void*>(from + i));
 }
 
-// A function of its own, here and below, so that the compiler thinks of one loop at a time.
+// noinline, here and below: the compiler then allocates registers for one loop at a time.
 template <class S, class F, uint32_t n_tokens> __attribute__((noinline)) void matmul_few(const MatmulTask& m)
 {
     const uint32_t n_blocks = m.cols / F::block;
@@ -140,17 +142,17 @@ template <class S, uint32_t n, class Group> KS_INLINE void add_to_stored(float* 
 
 template <class S, class Group> KS_INLINE void add_to_all(float* sums, const Group& w, const ActBlock* a, uint32_t part, uint32_t n_tokens)
 {
-    constexpr uint32_t n = Group::kind == group_signed ? 4 : S::stored_tokens; // half as many weights leave registers for them
+    constexpr uint32_t n = Group::kind == group_signed ? 4 : S::stored_tokens; // half as many weights leave registers for 4 tokens
     for (; n_tokens >= n; n_tokens -= n, a += n, sums += n * tile_rows) add_to_stored<S, n>(sums, w, a, part);
     for (; n_tokens; n_tokens--, a++, sums += tile_rows) add_to_stored<S, 1>(sums, w, a, part);
 }
 
-// The same as a call: the eight groups of a large block, and formats with the same kind of group, share one function, which
-// halves the time to compile and costs nothing measurable. Small blocks are too short for a call.
+// add_to_all as a call. The eight groups of a large block share one function, and so do formats with the same kind of
+// group. That halves the compile time at no measurable cost. Small blocks are too short for a call.
 template <class S, class Group>
 __attribute__((noinline)) void call_add_to_all(float* sums, const Group& group, const ActBlock* a, uint32_t part, uint32_t n_tokens)
 {
-    const Group w = group; // in registers, whatever the stores may change
+    const Group w = group; // a copy in registers, because stores could alias `group`
     add_to_all<S>(sums, w, a, part, n_tokens);
 }
 
@@ -187,7 +189,7 @@ template <class S, class F> void matmul_quantized(const MatmulTask& m)
     matmul_many<S, F>(m);
 }
 
-// Eight rows of column k.
+// Column k of eight rows, as floats.
 template <class S> KS_INLINE typename S::F8 column(const uint32_t* at, format_f32)
 {
     return S::load(reinterpret_cast<const float*>(at));
@@ -201,7 +203,7 @@ template <class S> KS_INLINE typename S::F8 column(const uint32_t* at, format_bf
     return S::load_bf16(reinterpret_cast<const uint16_t*>(at));
 }
 
-// Two tiles at a time: twelve sums hide the latency of a multiply-add. Each sum runs over k in order.
+// One or two tiles: up to twelve independent sums hide the latency of a multiply-add. Each sum runs over k in order.
 template <class S, class F, uint32_t n_tiles, uint32_t n_tokens>
 KS_INLINE void float_block(const MatmulTask& m, uint32_t tile, uint32_t token)
 {
@@ -273,7 +275,7 @@ template <class S> void quantize(const float* x, uint32_t cols, ActBlock* out, u
         for (int i = 0; i < 4; i++) v[i] = S::load(x + 8 * i);
         float first = S::largest(S::max(S::abs(v[0]), S::abs(v[1]))), second = S::largest(S::max(S::abs(v[2]), S::abs(v[3])));
         if (!by_halves) first = second = first > second ? first : second;
-        // 127 / largest must be finite; blocks this small count as zero.
+        // 127 / largest must be finite; smaller blocks become zero.
         const typename S::F8 inverse[2] = {S::broadcast(first < 1e-30f ? 0.f : 127.f / first),
                                            S::broadcast(second < 1e-30f ? 0.f : 127.f / second)};
         for (int i = 0; i < 4; i++) q[i] = S::to_int(v[i] * inverse[i / 2]);
@@ -287,8 +289,8 @@ template <class S> void quantize(const float* x, uint32_t cols, ActBlock* out, u
     }
 }
 
-// A group of four-bit levels, whose dots are the fastest, meets the same tokens again and again. It is two times the same
-// half, so that there are registers for it.
+// Measures the fastest dot product, on a group of 4-bit levels. The second half of the group repeats the first, so all
+// operands fit into registers.
 template <class S> uint64_t dot_peak(uint32_t n_rounds)
 {
     constexpr uint32_t n_words = 8, n_tokens = S::few_tokens;
@@ -296,12 +298,12 @@ template <class S> uint64_t dot_peak(uint32_t n_rounds)
     ActBlock acts[n_tokens];
     memset(levels, 7, sizeof levels);
     memset(acts, 1, sizeof acts);
-    asm volatile("" : : "r"(levels), "r"(acts) : "memory"); // the compiler must not know the values
+    asm volatile("" : : "r"(levels), "r"(acts) : "memory"); // hides the values from the compiler
     typename S::W8 q[n_words], total = S::each(0);
     KS_UNROLL(8)
     for (uint32_t j = 0; j < n_words; j++) q[j] = S::words(levels[j % (n_words / 2)]);
     for (uint32_t i = 0; i < n_rounds; i++) {
-        asm volatile("" : : "r"(acts) : "memory"); // nor that a round is the same as the one before
+        asm volatile("" : : "r"(acts) : "memory"); // hides that all rounds are equal
         typename S::W8 dots[n_tokens] = {};
         S::template dot<15, n_words, n_tokens>(q, acts, 0, dots);
         KS_UNROLL(4)
@@ -316,12 +318,12 @@ template <class S> uint64_t dot_peak(uint32_t n_rounds)
 template <class S, class F> constexpr bool takes_halves()
 {
     if constexpr (F::block == 1)
-        return true; // it does not read blocks
+        return true; // such a format uses no ActBlock
     else
         return Unpack<S, F>::Group::by_halves;
 }
 
-// The table of one instruction set.
+// The kernel table of one instruction set.
 #define KS_MATMUL_ENTRY(name) matmul_kernel<KS_SIMD, format_##name>(),
 #define KS_HALVES_ENTRY(name) takes_halves<KS_SIMD, format_##name>(),
 #define KS_MATMUL_KERNELS                                                                                                                  \

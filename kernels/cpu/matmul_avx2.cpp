@@ -1,4 +1,4 @@
-// The products with weights for AVX2, FMA and F16C.
+// Weight products for AVX2, FMA and F16C.
 #ifdef __AVX2__
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/simd_avx2.h"

@@ -1,4 +1,4 @@
-// The products with weights for AVX-512 VNNI, in vectors of 256 bits.
+// Weight products for AVX-512 VNNI, in 256-bit vectors.
 #ifdef __AVX512VNNI__
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/simd_vnni.h"

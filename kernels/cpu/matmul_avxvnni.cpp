@@ -1,4 +1,4 @@
-// The products with weights for AVX2 with AVX-VNNI.
+// Weight products for AVX2 with AVX-VNNI.
 #ifdef __AVXVNNI__
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/simd_vnni.h"

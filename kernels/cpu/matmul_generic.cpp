@@ -1,4 +1,4 @@
-// The products with weights for any processor.
+// Weight products for any processor.
 #define KS_KEEP_CALLS
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/simd_generic.h"

@@ -1,4 +1,4 @@
-// The products with weights for ARMv8.6 with the matrix products of bytes, and the dot product for the rest.
+// Weight products for ARMv8.6 with the int8 matrix multiply (I8MM); the dot product handles the rest.
 #ifdef __ARM_FEATURE_MATMUL_INT8
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/simd_i8mm.h"
@@ -6,13 +6,13 @@
 namespace ks
 {
 
-// The weights must be brought into another order, which pays where more tokens follow than have their sums in registers.
+// The weights must be reordered. That pays only for more tokens than matmul_few keeps in registers.
 template <class F, int format> void matmul_i8mm(const MatmulTask& m)
 {
     if constexpr (F::block > 1) {
         if (m.n_tokens > I8mm::few_tokens) return matmul_many<I8mm, F>(m);
     }
-    kMatmulNeon->matmul[format](m); // every processor with the one has the other
+    kMatmulNeon->matmul[format](m); // every processor with I8MM has the dot product
 }
 
 #define KS_I8MM_HALVES_ENTRY(name) takes_halves<I8mm, format_##name>(),

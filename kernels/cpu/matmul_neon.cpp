@@ -1,4 +1,4 @@
-// The products with weights for ARMv8.2 with the dot product.
+// Weight products for ARMv8.2 with the dot product.
 #ifdef __ARM_FEATURE_DOTPROD
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/simd_neon.h"

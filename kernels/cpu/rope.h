@@ -1,4 +1,4 @@
-// RoPE of rows in f32.
+// RoPE of f32 rows.
 #pragma once
 
 #include "kernels/cpu/cpu_kernels.h"
@@ -8,7 +8,7 @@ namespace ks
 namespace // as in simd_avx2.h
 {
 
-// One token. angles: (n_rot / 2) pairs of cosine and sine
+// Applies RoPE to one token. angles: (cos, sin) for each of n_rot / 2 pairs.
 template <class S> void rope(const RopeArgs& a, float* y, const float* x, const float* angles)
 {
     const uint32_t half = a.n_rot / 2;

@@ -1,8 +1,8 @@
-// What the kernels ask of an instruction set, here AVX2 with FMA and F16C. Only *_avx2.cpp and what extends AVX2 may include
-// this file.
-//   F8     eight floats: one per row of a tile, or eight neighbours
-//   W8     eight words, one per row of a tile: an int32 each, or the four bytes of four neighbouring k
-//   Wide   the same operations on as many lanes as the set has, F and W, for kernels that take any number; here eight, too
+// The vector operations that kernels need from an instruction set, here AVX2 with FMA and F16C. Only *_avx2.cpp and
+// extensions of AVX2 may include this file.
+//   F8     eight floats: one per row of a tile, or eight adjacent values
+//   W8     eight words, one per row of a tile: an int32 each, or the four bytes of four adjacent k
+//   Wide   the same operations (types F and W) on all lanes of the instruction set, for kernels of any width; eight here
 #pragma once
 
 #include "kernels/cpu/cpu_kernels.h"
@@ -11,14 +11,14 @@
 
 namespace ks
 {
-namespace // every file that includes this has kernels of its own: the linker must not take another instruction set's
+namespace // internal linkage: the linker must not merge kernels of different instruction sets
 {
 
 struct Avx2 {
     using Wide = Avx2;
     static constexpr uint32_t lanes = 8;
-    static constexpr uint32_t few_tokens = 4;    // as many run with all sums in registers
-    static constexpr uint32_t stored_tokens = 4; // of more, as many at a time: so many sums hide the latency of a product
+    static constexpr uint32_t few_tokens = 4;    // tokens whose sums all fit into registers
+    static constexpr uint32_t stored_tokens = 4; // tokens at a time if there are more; enough sums to hide the latency of a product
     struct F8 {
         __m256 v;
         KS_INLINE friend F8 operator+(F8 a, F8 b) { return {_mm256_add_ps(a.v, b.v)}; }
@@ -48,21 +48,21 @@ struct Avx2 {
         _mm256_maskstore_ps(p, _mm256_cmpgt_epi32(_mm256_set1_epi32(int(n)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)), x.v);
     }
     KS_INLINE static F8 fma(F8 a, F8 b, F8 c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
-    KS_INLINE static F8 max(F8 a, F8 b) { return {_mm256_max_ps(a.v, b.v)}; } // b where one is NaN
-    KS_INLINE static F8 min(F8 a, F8 b) { return {_mm256_min_ps(a.v, b.v)}; } // b where one is NaN
+    KS_INLINE static F8 max(F8 a, F8 b) { return {_mm256_max_ps(a.v, b.v)}; } // b if either is NaN
+    KS_INLINE static F8 min(F8 a, F8 b) { return {_mm256_min_ps(a.v, b.v)}; } // b if either is NaN
     KS_INLINE static F8 abs(F8 a) { return {_mm256_andnot_ps(_mm256_set1_ps(-0.f), a.v)}; }
     KS_INLINE static F8 zero_where_less(F8 x, F8 a, F8 b) { return {_mm256_andnot_ps(_mm256_cmp_ps(a.v, b.v, _CMP_LT_OQ), x.v)}; }
-    KS_INLINE static W8 less(F8 a, F8 b) { return {_mm256_castps_si256(_mm256_cmp_ps(a.v, b.v, _CMP_LT_OQ))}; } // all bits or none
-    // Negative where the top bit is set.
+    KS_INLINE static W8 less(F8 a, F8 b) { return {_mm256_castps_si256(_mm256_cmp_ps(a.v, b.v, _CMP_LT_OQ))}; } // all bits set or none
+    // Flips the sign of a where the top bit is set.
     KS_INLINE static F8 negate(F8 a, W8 top_bits)
     {
         return {_mm256_xor_ps(a.v, _mm256_and_ps(_mm256_castsi256_ps(top_bits.v), _mm256_set1_ps(-0.f)))};
     }
-    // By the low three bits of each index.
+    // Table lookup by the low three bits of each index.
     KS_INLINE static F8 pick(const float* eight, W8 index) { return {_mm256_permutevar8x32_ps(_mm256_loadu_ps(eight), index.v)}; }
-    // By the low three bits; the fourth is the sign, of which sixteen know.
+    // Table lookup by the low four bits. The fourth is the sign: sixteen[8 + i] == -sixteen[i].
     KS_INLINE static F8 pick_signed(const float* sixteen, W8 index) { return negate(pick(sixteen, index), index << 28); }
-    // By the low two bits, of four that are there twice.
+    // Table lookup by the low two bits, in a table of four that is stored twice.
     KS_INLINE static F8 pick_of_four(const float* twice, W8 index) { return {_mm256_permutevar_ps(_mm256_loadu_ps(twice), index.v)}; }
     KS_INLINE static F8 load_half(const uint16_t* p) { return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))}; }
     KS_INLINE static F8 broadcast_half(uint32_t half) { return {_mm256_cvtph_ps(_mm_set1_epi16(short(half)))}; }
@@ -76,16 +76,16 @@ struct Avx2 {
         return {_mm256_castsi256_ps(_mm256_slli_epi32(bits, 16))};
     }
 
-    // Eight dims of a row in all lanes; where there are more, of as many rows.
+    // Eight dims of a row in all lanes. Wider vectors hold eight dims of several rows.
     template <bool half> KS_INLINE static F8 load_rows(const uint8_t* const* rows, size_t d)
     {
         return half ? load_half(reinterpret_cast<const uint16_t*>(rows[0]) + d) : load(reinterpret_cast<const float*>(rows[0]) + d);
     }
-    KS_INLINE static F8 load_repeated(const float* p) { return load(p); } // eight, in all lanes
+    KS_INLINE static F8 load_repeated(const float* p) { return load(p); } // eight values, repeated to fill all lanes
 
     KS_INLINE static W8 words(const uint32_t* p) { return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))}; }
     KS_INLINE static __m128i load_four(const uint32_t* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
-    // n words over and over, as a b a b ..
+    // Repeats n words: a b a b ...
     template <uint32_t n> KS_INLINE static W8 repeat(const uint32_t* p)
     {
         if (n == 8) return words(p);
@@ -104,7 +104,7 @@ struct Avx2 {
         return {_mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a.v), _mm256_slli_epi32(n.v, 23)))};
     }
 
-    // The halves in the low and in the high 16 bits of each word.
+    // Converts the f16 values in the low and in the high 16 bits of each word.
     KS_INLINE static void half2(W8 w, F8* low, F8* high)
     {
         __m256i packed = _mm256_packus_epi32(_mm256_and_si256(w.v, _mm256_set1_epi32(0xffff)), _mm256_srli_epi32(w.v, 16));
@@ -127,14 +127,16 @@ struct Avx2 {
         return _mm256_set1_epi32(word);
     }
 
-    // How many products of maddubs an int16 lane can sum, each at most max_q * 127 * 2; of a power of two of words.
+    // Number of maddubs products that an int16 lane can sum: each is at most max_q * 127 * 2. The result is n divided
+    // by a power of two.
     template <int max_q> static constexpr int summable(int n) { return max_q * 254 * n <= 32767 ? n : summable<max_q>(n / 2); }
 
-    // In program order: the compiler would sum by pairs and run out of registers.
+    // Forces program order. The compiler would sum by pairs and run out of registers.
     KS_INLINE static void keep(__m256i& x) { asm("" : "+x"(x)); }
 
-    // dots[t]: per row, the sum over k of q * a[t].q[from + k] for n words of unsigned q <= max_q. `scale` has int16 in both
-    // halves of its words, |scale| <= 128; with 16 values of q <= 63 a sum is below 2^24. add: to what dots has.
+    // dots[t]: per row, the sum over k of q * a[t].q[from + k] for n words of unsigned q <= max_q. `scale` has the same
+    // int16 in both halves of each word, |scale| <= 128. With 16 values of q <= 63 a sum is below 2^24. add: adds to
+    // dots.
     template <int max_q, int n, uint32_t n_tokens, bool add>
     KS_INLINE static void dot_scaled(const W8* q, W8 scale, const ActBlock* a, uint32_t from, W8* dots)
     {
@@ -142,7 +144,7 @@ struct Avx2 {
         constexpr int run = summable<max_q>(n);
         KS_UNROLL(8)
         for (int i = 0; i < n; i += run) {
-            __m256i parts[n_tokens] = {}; // set by the first product, which a compiler sees only where loops are unrolled
+            __m256i parts[n_tokens] = {}; // set by the first product; compilers see that only in unrolled loops
             KS_UNROLL(8)
             for (int j = i; j < i + run; j++) {
                 KS_UNROLL(4)
@@ -165,7 +167,8 @@ struct Avx2 {
         dot_scaled<max_q, n, n_tokens, false>(q, {_mm256_set1_epi16(1)}, a, from, dots);
     }
 
-    // Signed q in -128..127: |q| times a with q's sign. One product is at most 128 * 127 * 2 = 32512, so each is widened alone.
+    // Signed q in -128..127: |q| times a with the sign of q. A product is at most 128 * 127 * 2 = 32512, so each is
+    // widened alone.
     template <int n, uint32_t n_tokens> KS_INLINE static void dot_signed(const W8* q, const ActBlock* a, uint32_t from, W8* dots)
     {
         KS_UNROLL(8)
@@ -181,7 +184,7 @@ struct Avx2 {
         }
     }
 
-    // Per row: low half * first + high half * second, as int16; pair holds (first, second).
+    // Per row: low half * first + high half * second, as int16. `pair` holds (first, second).
     KS_INLINE static W8 dot_pair(W8 halves, const int16_t* pair)
     {
         int32_t word;
@@ -189,7 +192,7 @@ struct Avx2 {
         return {_mm256_madd_epi16(halves.v, _mm256_set1_epi32(word))};
     }
 
-    // 32 int32 in -127..127 to int8, in order.
+    // Converts 32 int32 in -127..127 to int8, in order.
     KS_INLINE static void store_bytes(int8_t* p, const W8* a)
     {
         __m256i low = _mm256_packs_epi32(a[0].v, a[1].v), high = _mm256_packs_epi32(a[2].v, a[3].v);
@@ -250,7 +253,8 @@ struct Avx2 {
         }
     }
 
-    // Of anywhere; not by way of memory, for what is stored piece by piece is waited for when it is read as one.
+    // Loads words from arbitrary addresses. Not through memory: a vector load right after narrow stores stalls
+    // (no store forwarding).
     KS_INLINE static W8 scattered_words(const uint8_t* const* at)
     {
         int x[8];
@@ -273,8 +277,9 @@ struct Avx2 {
         words[3].v = _mm256_unpackhi_epi64(high01, high23);
     }
 
-    // Products of four signed bytes of each row with those of a query's integers (byte_logits.h): here of two digits, the low one a
-    // signed byte. What dims 0 and 2 meet are the halves of a word, then 1 and 3, of the high digits and of the low ones.
+    // Products of four signed bytes of each row with the integers of a query (byte_logits.h). Here an integer has two
+    // digits, and the low one is a signed byte. Dims 0 and 2 are the halves of a word, then dims 1 and 3: first high
+    // digits, then low digits.
     static constexpr uint32_t n_digits = 2, digit_words = 4;
     KS_INLINE static __m256i in_pairs(__m256i a) // words 0 and 2, words 1 and 3
     {
@@ -303,7 +308,7 @@ struct Avx2 {
         }
     };
 
-    // 16 floats p[2i], p[2i + 1]
+    // Deinterleaves 16 floats: p[2i] and p[2i + 1].
     KS_INLINE static void load_pairs(const float* p, F8* even, F8* odd)
     {
         __m256 a = _mm256_loadu_ps(p), b = _mm256_loadu_ps(p + 8);

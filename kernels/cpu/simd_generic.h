@@ -1,4 +1,4 @@
-// The vector operations of simd_avx2.h in plain C++: for processors without a file of their own, and to test the others.
+// The vector operations of simd_avx2.h in plain C++: for other processors, and to test the vector code.
 #pragma once
 
 #include "kernels/cpu/cpu_kernels.h"
@@ -13,7 +13,7 @@ namespace // as in simd_avx2.h
 struct Generic {
     using Wide = Generic;
     static constexpr uint32_t lanes = 8;
-    static constexpr uint32_t few_tokens = 1; // more would only take the compiler's time
+    static constexpr uint32_t few_tokens = 1; // a larger number would only cost compile time
     static constexpr uint32_t stored_tokens = 4;
     struct F8 {
         float v[8];
@@ -168,7 +168,7 @@ struct Generic {
     {
         return make<F8>([=](int i) { return float(int32_t(a.v[i])); });
     }
-    // To nearest even, |a| < 2^22: above 1.5 * 2^23 a float has no fraction left.
+    // Rounds to nearest even for |a| < 2^22: a float above 1.5 * 2^23 has no fraction bits.
     KS_INLINE static W8 to_int(F8 a)
     {
         return make<W8>([=](int i) { return FLOAT_TO_BITS(a.v[i] + 12582912.f) - 0x4b400000u; });
@@ -193,7 +193,7 @@ struct Generic {
         });
     }
 
-    // Byte: the type of the weights.
+    // Byte: signedness of the weights (int8_t or uint8_t).
     template <class Byte, int n, uint32_t n_tokens> KS_INLINE static void dot_bytes(const W8* q, const ActBlock* a, uint32_t from, W8* dots)
     {
         for (uint32_t t = 0; t < n_tokens; t++) {

@@ -1,5 +1,5 @@
-// NEON with the matrix products of bytes of ARMv8.6, for two tokens at a time. All sums of products are exact integers, so the
-// results are those of the dot product, bit for bit.
+// NEON with the int8 matrix multiply of ARMv8.6, for two tokens at a time. All integer sums are exact, so the results
+// equal those of the dot product bit for bit.
 #pragma once
 
 #include "kernels/cpu/simd_neon.h"
@@ -9,8 +9,8 @@ namespace ks
 namespace // as in simd_avx2.h
 {
 
-// The instruction multiplies two rows of eight bytes by two others: two tokens by two rows of weights. Compilers take the
-// sorting of weights out of a loop over tokens.
+// The instruction multiplies two rows of eight bytes by two others: two tokens by two rows of weights. Compilers hoist
+// the reordering of the weights out of a loop over tokens.
 struct I8mm : Neon {
     static constexpr uint32_t stored_tokens = 2; // four do not fit beside 16 registers of weights
 
@@ -23,10 +23,11 @@ struct I8mm : Neon {
         return vreinterpretq_u32_u64(vzip2q_u64(vreinterpretq_u64_u32(x), vreinterpretq_u64_u32(y)));
     }
 
-    // dots of tokens a[0] and a[1] with n words of eight rows; rows[j][i] are words 2 j and 2 j + 1 of rows 2 i and 2 i + 1
+    // dots of tokens a[0] and a[1] with n words of eight rows. rows[j][i] holds words 2j and 2j + 1 of rows 2i and 2i +
+    // 1.
     template <int n> KS_INLINE static void dot_two(const uint32x4_t (*rows)[4], const ActBlock* a, uint32_t from, W8* dots)
     {
-        uint32x4_t sums[4]; // {token 0 by row 2 i, by row 2 i + 1, token 1 by row 2 i, by row 2 i + 1}
+        uint32x4_t sums[4]; // {token 0 x row 2i, token 0 x row 2i + 1, token 1 x row 2i, token 1 x row 2i + 1}
         KS_UNROLL(4)
         for (int i = 0; i < 4; i++) sums[i] = vdupq_n_u32(0);
         KS_UNROLL(4)

@@ -1,4 +1,5 @@
-// The vector operations of simd_avx2.h in NEON with the dot product of ARMv8.2: same order of sums, same bits.
+// The vector operations of simd_avx2.h in NEON with the dot product of ARMv8.2. Sums run in the same order, so results
+// are equal bit for bit.
 #pragma once
 
 #include "kernels/cpu/cpu_kernels.h"
@@ -17,7 +18,7 @@ struct Neon {
     static constexpr uint32_t stored_tokens = 4;
 
     struct F8 {
-        float32x4_t a, b; // 0..3 and 4..7, as in W8
+        float32x4_t a, b; // lanes 0..3 and 4..7, as in W8
         KS_INLINE friend F8 operator+(F8 x, F8 y) { return {vaddq_f32(x.a, y.a), vaddq_f32(x.b, y.b)}; }
         KS_INLINE friend F8 operator-(F8 x, F8 y) { return {vsubq_f32(x.a, y.a), vsubq_f32(x.b, y.b)}; }
         KS_INLINE friend F8 operator*(F8 x, F8 y) { return {vmulq_f32(x.a, y.a), vmulq_f32(x.b, y.b)}; }
@@ -54,7 +55,7 @@ struct Neon {
         memcpy(p, all, 4 * n);
     }
     KS_INLINE static F8 fma(F8 x, F8 y, F8 z) { return {vfmaq_f32(z.a, x.a, y.a), vfmaq_f32(z.b, x.b, y.b)}; }
-    // y where one is NaN, as AVX2 has it
+    // y if either is NaN, like AVX2
     KS_INLINE static float32x4_t max4(float32x4_t x, float32x4_t y) { return vbslq_f32(vcgtq_f32(x, y), x, y); }
     KS_INLINE static float32x4_t min4(float32x4_t x, float32x4_t y) { return vbslq_f32(vcltq_f32(x, y), x, y); }
     KS_INLINE static F8 max(F8 x, F8 y) { return {max4(x.a, y.a), max4(x.b, y.b)}; }
@@ -65,7 +66,7 @@ struct Neon {
         return vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(x), where));
     }
     KS_INLINE static F8 zero_where_less(F8 x, F8 y, F8 z) { return {clear(x.a, vcltq_f32(y.a, z.a)), clear(x.b, vcltq_f32(y.b, z.b))}; }
-    KS_INLINE static W8 less(F8 x, F8 y) { return {vcltq_f32(x.a, y.a), vcltq_f32(x.b, y.b)}; } // all bits or none
+    KS_INLINE static W8 less(F8 x, F8 y) { return {vcltq_f32(x.a, y.a), vcltq_f32(x.b, y.b)}; } // all bits set or none
     KS_INLINE static float32x4_t negate4(float32x4_t x, uint32x4_t top_bits)
     {
         return vreinterpretq_f32_u32(veorq_u32(vreinterpretq_u32_f32(x), vandq_u32(top_bits, vdupq_n_u32(0x80000000u))));
@@ -150,7 +151,8 @@ struct Neon {
                 vreinterpretq_u32_s8(vqtbl1q_s8(table, vreinterpretq_u8_u32(bytes.b)))};
     }
 
-    // sum + the products of four words of weights with sixteen activations; the instruction broadcasts one of their words.
+    // sum + the products of four words of weights with sixteen activations. The instruction broadcasts one word of
+    // activations.
     KS_INLINE static int32x4_t add_products(int32x4_t sum, uint32x4_t q0, uint32x4_t q1, uint32x4_t q2, uint32x4_t q3, int8x16_t a)
     {
         sum = vdotq_laneq_s32(sum, vreinterpretq_s8_u32(q0), a, 0);
@@ -232,10 +234,10 @@ struct Neon {
                 vaddq_f32(sums4(x[4].a, x[5].a, x[6].a, x[7].a), sums4(x[4].b, x[5].b, x[6].b, x[7].b))};
     }
 
-    // rows[i] = column i of the four rows given
+    // rows[i] = column i of the four rows
     KS_INLINE static void transpose4(float32x4_t x0, float32x4_t x1, float32x4_t x2, float32x4_t x3, float32x4_t* rows)
     {
-        float32x4_t even01 = vzip1q_f32(x0, x2), odd01 = vzip1q_f32(x1, x3); // x0[0] x2[0] x0[1] x2[1], x1[0] x3[0] ..
+        float32x4_t even01 = vzip1q_f32(x0, x2), odd01 = vzip1q_f32(x1, x3); // | x0[0] x2[0] x0[1] x2[1], x1[0] x3[0] ...
         float32x4_t even23 = vzip2q_f32(x0, x2), odd23 = vzip2q_f32(x1, x3);
         rows[0] = vzip1q_f32(even01, odd01);
         rows[1] = vzip2q_f32(even01, odd01);

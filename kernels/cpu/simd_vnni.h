@@ -1,10 +1,10 @@
-// AVX2 with the products of bytes of VNNI: AVX-VNNI or AVX-512 VNNI, as the including file is compiled. All sums of products
-// are exact integers, so the results are those of AVX2, bit for bit.
+// AVX2 with the int8 dot product of VNNI: AVX-VNNI or AVX-512 VNNI, by the compiler flags of the including file. All
+// integer sums are exact, so the results equal those of AVX2 bit for bit.
 #pragma once
 
 #include "kernels/cpu/simd_avx2.h"
 
-// Its tests, which run without such a processor, give the instruction themselves.
+// Tests that run without such a processor define the instruction themselves.
 #ifndef KS_DPBUSD
 #ifdef __AVX512VNNI__
 #define KS_DPBUSD _mm256_dpbusd_epi32
@@ -52,11 +52,12 @@ struct Vnni : Avx2 {
         }
     }
 
-    // Signed q: q + 128 is unsigned, and 128 times the sum of a, which ActBlock has for each half, goes off again.
+    // Signed q: q + 128 is unsigned. The excess, 128 times the sum of a, is subtracted; ActBlock has that sum for each
+    // half.
     template <int n, uint32_t n_tokens> KS_INLINE static void dot_signed(const W8* q, const ActBlock* a, uint32_t from, W8* dots)
     {
         static_assert(n == 4, "half a block");
-        const W8 minus_128 = each(from == 0 ? 0x0000ff80u : 0xff800000u); // of that half's sum
+        const W8 minus_128 = each(from == 0 ? 0x0000ff80u : 0xff800000u); // times the sum of that half
         __m256i bytes[n];
         KS_UNROLL(4)
         for (int j = 0; j < n; j++) bytes[j] = _mm256_xor_si256(q[j].v, _mm256_set1_epi8(char(0x80)));

@@ -1,7 +1,7 @@
-// Every quantised format as one of four kinds of groups, which matmul.h multiplies. Unpack<S, format>::groups(at, body)
-// calls body(group, g, part) for the groups of the tile-block at `at`: the values from 32 g + 16 part on of eight rows. Its
-// Group is their type.
-// q[j] of a group has, per row, four neighbouring k from 4j on.
+// Unpacks every quantised format into one of four kinds of groups, which matmul.h multiplies. Unpack<S,
+// format>::groups(at, body) calls body(group, g, part) for the groups of the tile block at `at`. A group holds the
+// values from column 32 g + 16 part on, for eight rows. Unpack::Group is the type of the groups. q[j] of a group holds,
+// per row, four adjacent columns from 4j on.
 #pragma once
 
 #include "kernels/cpu/cpu_kernels.h"
@@ -14,14 +14,15 @@ enum GroupKind { group_offset, group_small, group_signed, group_halves };
 // 32 values w = d * q + m, q unsigned.
 template <class S, int max_q_> struct OffsetGroup {
     static constexpr GroupKind kind = group_offset;
-    static constexpr bool by_halves = false; // whether it takes activations with a scale for each half
+    static constexpr bool by_halves = false; // whether it takes activations with one scale per half block
     static constexpr int max_q = max_q_;
     typename S::W8 q[8];
     typename S::F8 d, m;
 };
 
-// The same of formats with blocks of 32, where the rounding of activations is what is lost most. (Those of 256 have more than
-// enough: llama.cpp rounds theirs in blocks of 256.)
+// Like OffsetGroup, for formats with blocks of 32. There the rounding of the activations dominates the error, so each
+// half has its own scale. (Formats with blocks of 256 are precise enough without: llama.cpp quantizes their activations
+// in blocks of 256.)
 template <class S, int max_q_> struct SmallGroup {
     static constexpr GroupKind kind = group_small;
     static constexpr bool by_halves = true;
@@ -38,8 +39,8 @@ template <class S> struct SignedGroup {
     typename S::F8 d;
 };
 
-// 32 values in two halves with scales of their own, w = d * (scale[half] * q + offset[half]), q unsigned. A scale stands as
-// int16 in both halves of its word, the two offsets in one word.
+// 32 values in two halves, w = d * (scale[half] * q + offset[half]), q unsigned. A scale is repeated as int16 in both
+// halves of its word. The two offsets share one word.
 template <class S, int max_q_> struct HalvesGroup {
     static constexpr GroupKind kind = group_halves;
     static constexpr bool by_halves = false;
@@ -48,7 +49,7 @@ template <class S, int max_q_> struct HalvesGroup {
     typename S::F8 d;
 };
 
-// The same with w = d * scale[half] * q + m * offset[half].
+// Like HalvesGroup with w = d * scale[half] * q + m * offset[half].
 template <class S, int max_q_> struct HalvesMinGroup {
     static constexpr GroupKind kind = group_halves;
     static constexpr bool by_halves = false;
@@ -75,7 +76,7 @@ template <class S> KS_INLINE typename S::W8 bits(typename S::W8 words, int shift
     return (words >> shift) & S::each(mask);
 }
 
-// int16 in both halves of the word
+// The low 16 bits, repeated in both halves of the word.
 template <class S> KS_INLINE typename S::W8 both_halves(typename S::W8 x)
 {
     return (x & S::each(0xffff)) | (x << 16);
@@ -85,7 +86,7 @@ template <class S> KS_INLINE typename S::W8 half_pair(typename S::W8 low, typena
     return (low & S::each(0xffff)) | (high << 16);
 }
 
-// Four words of nibbles from word j on: the low ones are k 0..15 and the high ones 16..31.
+// Four words of nibbles from word j on: low nibbles are columns 0..15, high nibbles 16..31.
 template <class S, class F> KS_INLINE void nibbles_of_32(const uint32_t* at, uint32_t j, typename S::W8* q)
 {
     KS_UNROLL(4)
@@ -96,14 +97,14 @@ template <class S, class F> KS_INLINE void nibbles_of_32(const uint32_t* at, uin
     }
 }
 
-// Eight words from word j on, `width` bits of each byte.
+// Eight words from word j on; `mask` selects the bits of each byte after the shift.
 template <class S, class F> KS_INLINE void fields_of_32(const uint32_t* at, uint32_t j, int shift, uint32_t mask, typename S::W8* q)
 {
     KS_UNROLL(8)
     for (uint32_t i = 0; i < 8; i++) q[i] = bits<S>(tile_word<S, F>(at, j + i), shift, mask);
 }
 
-// q[i] |= the bits of each byte of word j + i that lie under mask once bit `from` has moved to bit `to`
+// q[i] |= bits of word j + i, moved from bit `from` to bit `to` of each byte, under `mask`.
 template <class S, class F>
 KS_INLINE void or_fields_of_32(const uint32_t* at, uint32_t j, int from, int to, uint32_t mask, typename S::W8* q)
 {
@@ -114,7 +115,7 @@ KS_INLINE void or_fields_of_32(const uint32_t* at, uint32_t j, int from, int to,
     }
 }
 
-// Bit 4 of q[0..7] from the permuted word of q5_0 and q5_1.
+// Sets bit 4 of q[0..7] from the permuted word of q5_0 and q5_1.
 template <class S> KS_INLINE void or_fifth_bits(typename S::W8 high, typename S::W8* q)
 {
     const typename S::W8 bit4 = S::each(0x10101010);
@@ -195,7 +196,7 @@ template <class S> struct Unpack<S, format_q8_0> {
 
 constexpr int8_t kIq4Levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 
-// 32 values of iq4_nl and iq4_xs in the four words from word j on.
+// 32 values of iq4_nl or iq4_xs, from the four words from word j on.
 template <class S, class F, class Body>
 KS_INLINE void iq4_group(const uint32_t* at, uint32_t j, typename S::F8 d, uint32_t g, const Body& body)
 {
@@ -233,7 +234,7 @@ template <class S> struct Unpack<S, format_iq4_xs> {
     }
 };
 
-// The scales and mins of q4_k and q5_k: words 0..3 of the block.
+// The scales and mins of q4_k and q5_k, in words 0..3 of the block.
 template <class S, class F> struct KScales {
     typename S::F8 d, minus_dmin;
     typename S::W8 a, b, c;
@@ -301,7 +302,8 @@ template <class S> struct Unpack<S, format_q2_k> {
         KS_UNROLL(8)
         for (uint32_t g = 0; g < 8; g++) {
             fields_of_32<S, F>(at, 4 + g / 4 * 8, int(2 * (g & 3)), 0x03030303, w.q);
-            typename S::W8 sm = tile_word<S, F>(at, g / 2) >> int(16 * (g & 1)); // bytes: s and m of the first half, of the second
+            // bytes: s and m of the first half, s and m of the second half
+            typename S::W8 sm = tile_word<S, F>(at, g / 2) >> int(16 * (g & 1));
             w.scale[0] = both_halves<S>(bits<S>(sm, 0, 15));
             w.scale[1] = both_halves<S>(bits<S>(sm, 8, 15));
             w.offset = half_pair<S>(bits<S>(sm, 4, 15), bits<S>(sm, 12, 15));

@@ -1,4 +1,4 @@
-// The ops that touch every value once.
+// Elementwise and reduction ops that read every value once.
 #pragma once
 
 #include "kernels/cpu/codec_sums.h"
@@ -8,9 +8,10 @@
 namespace ks
 {
 
-// y[i] = op(i, loader) for i < n, eight at a time; the rest goes through copies, so nothing beyond n is touched.
+// for_each: y[i] = op(i, loader) for i < n, eight at a time. A last partial vector goes through copies, so memory
+// beyond n is not touched.
 template <class S> struct Eight {
-    uint32_t i, n; // n <= 8 values from i on
+    uint32_t i, n; // the n <= 8 values from i on
     KS_INLINE typename S::F8 operator()(const float* p) const
     {
         if (n == 8) return S::load(p + i);
@@ -46,7 +47,8 @@ template <class S> void rmsnorm(float* y, const float* x, const float* w, uint32
     for_each<S>(y, dim, [&](Eight<S> at) KS_INLINED { return at(x) * scale * at(w); });
 }
 
-// A block of 8 n values, n <= 8: sums and differences of neighbours 1, 2 and 4 apart are of whole vectors in the transpose.
+// Walsh-Hadamard butterflies of a block of 8 n values, n <= 8. After a transpose, the steps 1, 2 and 4 combine whole
+// vectors.
 template <class S, uint32_t n> KS_INLINE void transform_vectors(float* x)
 {
     typename S::F8 v[8];
@@ -94,7 +96,7 @@ template <class S> void transform(float* x, uint32_t block)
     }
 }
 
-// One token, in the order of the specification. signs (head_dim)
+// The Hadamard transform of one token, with the operations in the order of the specification. signs (head_dim)
 template <class S> void rotate(float* x, uint32_t n_heads, uint32_t head_dim, const float* signs, bool back)
 {
     for (uint32_t h = 0; h < n_heads; h++, x += head_dim) {
@@ -138,7 +140,7 @@ template <class S> void softcap(float* x, uint32_t n, float cap)
     });
 }
 
-// The lower index of equals. A NaN never wins, except in the first place.
+// On ties the lower index. A NaN never wins, except at index 0.
 template <class S> uint32_t argmax(const float* x, uint32_t n)
 {
     typename S::F8 tops[4];
@@ -153,7 +155,7 @@ template <class S> uint32_t argmax(const float* x, uint32_t n)
     return 0;
 }
 
-// The table of one instruction set.
+// The kernel table of one instruction set.
 #define KS_VECTOR_KERNELS(S)                                                                                                               \
     {                                                                                                                                      \
         rmsnorm<S>, rope<S>, rotate<S>, glu<S>, add<S>, softcap<S>, argmax<S>, KS_ENCODERS(S), KS_DECODERS(S), KS_PREPARES(S),             \

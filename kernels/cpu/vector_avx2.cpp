@@ -1,4 +1,4 @@
-// The ops over single values for AVX2, FMA and F16C.
+// Vector ops for AVX2, FMA and F16C.
 #ifdef __AVX2__
 #include "kernels/cpu/simd_avx2.h"
 #include "kernels/cpu/vector.h"

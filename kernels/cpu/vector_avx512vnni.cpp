@@ -1,4 +1,4 @@
-// The ops over single values for AVX-512.
+// Vector ops for AVX-512.
 #ifdef __AVX512F__
 #include "kernels/cpu/simd_avx512.h"
 #include "kernels/cpu/vector.h"

@@ -1,4 +1,4 @@
-// The ops over single values for any processor.
+// Vector ops for any processor.
 #define KS_KEEP_CALLS
 #include "kernels/cpu/simd_generic.h"
 #include "kernels/cpu/vector.h"

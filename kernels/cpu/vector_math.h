@@ -1,4 +1,4 @@
-// Floats of a cache that has no codes, and exponentials of eight.
+// Conversion of cache rows without a codec, and vector exponentials.
 #pragma once
 
 #include "kernels/cpu/cpu_kernels.h"
@@ -11,7 +11,7 @@ template <class V, bool is_half> KS_INLINE typename V::F load_cached(const void*
     return is_half ? V::load_half(static_cast<const uint16_t*>(cache) + i) : V::load(static_cast<const float*>(cache) + i);
 }
 
-// 2^(n + f) for an int n and |f| <= 0.5. The polynomial (a minimax fit) is within 0.3 units in the last place of 2^f.
+// 2^(n + f) for an integer n and |f| <= 0.5. The polynomial, a minimax fit, is within 0.3 ulp of 2^f.
 template <class S> KS_INLINE typename S::F8 power_of_two(typename S::W8 n, typename S::F8 f)
 {
     typename S::F8 p = S::broadcast(0.00015353342f);
@@ -23,7 +23,7 @@ template <class S> KS_INLINE typename S::F8 power_of_two(typename S::W8 n, typen
     return S::times_power_of_two(S::fma(p, f, S::broadcast(1.f)), n);
 }
 
-// 2^x for x <= 0, within 2 units in the last place; 0 below 2^-126, so also for -inf.
+// 2^x for x <= 0, within 2 ulp. Values below 2^-126 give 0, and so does -inf.
 template <class S> KS_INLINE typename S::F8 exp2_of_negative(typename S::F8 x)
 {
     typename S::F8 clamped = S::max(S::broadcast(-126.f), x);
@@ -31,12 +31,12 @@ template <class S> KS_INLINE typename S::F8 exp2_of_negative(typename S::F8 x)
     return S::zero_where_less(power_of_two<S>(n, clamped - S::to_float(n)), x, S::broadcast(-126.f));
 }
 
-// e^x within 2 units in the last place (1e-5 of it without a fused multiply-add); x is clamped to -87..88.
+// e^x within 2 ulp; without a fused multiply-add the relative error is 1e-5. x is clamped to [-87, 88].
 template <class S> KS_INLINE typename S::F8 exp(typename S::F8 x)
 {
     x = S::min(S::broadcast(88.f), S::max(S::broadcast(-87.f), x));
     typename S::W8 n = S::to_int(x * S::broadcast(1.442695041f));
-    // log2(e) in two parts: the first, rounded to float, would be off by 1.9e-8 x
+    // log2(e) in two parts: rounded to one float, it would be off by 1.9e-8 x
     typename S::F8 f = S::fma(x, S::broadcast(1.442695041f), S::zero() - S::to_float(n));
     return power_of_two<S>(n, S::fma(x, S::broadcast(1.925963033e-8f), f));
 }

@@ -1,4 +1,4 @@
-// The ops over single values for ARMv8.2 with the dot product.
+// Vector ops for ARMv8.2 with the dot product.
 #ifdef __ARM_FEATURE_DOTPROD
 #include "kernels/cpu/simd_neon.h"
 #include "kernels/cpu/vector.h"
