@@ -1,5 +1,5 @@
-// What a budget gives, before anything is loaded: asks for the plan of several recipes, takes the first that holds the text whole
-// (or else the one that holds most of it), and opens exactly that.  budget MODEL MIB TOKENS TEXT
+// Plans several recipes before loading anything. Opens the first that holds the whole text, else the one with the most
+// slots. Usage: budget MODEL MIB TOKENS TEXT
 #include <knapsack.h>
 
 #include <cstdio>
@@ -10,7 +10,7 @@
 namespace
 {
 
-// From lossless to lossy; all but the first read texts of any length and give up tokens when their slots are full.
+// From lossless to lossy. All but the first accept texts of any length: they evict tokens when their slots are full.
 const char* const kRecipes[] = {"exact", "q8", "turbo4,v=turbo3", "turbo2"};
 
 double mib(uint64_t bytes)
@@ -29,7 +29,7 @@ ks_options options_for(char** argv, const char* recipe)
     return options;
 }
 
-// Reads the text and goes on with it for a line.
+// Reads the text and generates up to 32 tokens.
 int run(const ks_options& options, const char* text)
 {
     char error[400], piece[256];
@@ -81,7 +81,7 @@ int main(int argc, char** argv)
         const int code = ks_plan(&options, &s, error, sizeof error);
         if (code != KS_OK) {
             fprintf(stderr, "budget: %s: %s\n", recipe, error);
-            if (code == KS_UNSUPPORTED) continue; // of this model, perhaps for the size of its heads
+            if (code == KS_UNSUPPORTED) continue; // for this model, perhaps because of its head size
             return code;
         }
         fprintf(stderr, "%-24s %6.1fMiB %6.1fMiB %9u %11llu%s\n", recipe, mib(s.smallest_bytes), mib(s.plan_bytes), s.slots,
@@ -89,7 +89,7 @@ int main(int argc, char** argv)
         if (!s.fits || s.slots <= most) continue;
         chosen = recipe;
         most = s.slots;
-        if (most >= s.context) break; // every token has its slot
+        if (most >= s.context) break; // every token has a slot
     }
     if (!chosen) {
         fprintf(stderr, "budget: nothing fits; `smallest` says what would\n");

@@ -1,5 +1,5 @@
-// A conversation in a terminal inside a budget: a line is a message, Ctrl-C stops an answer, Ctrl-D ends.
-//     chat MODEL MIB [RECIPE [SEED]]
+// A conversation in a terminal, inside a budget. A line is a message. Ctrl-C stops an answer, Ctrl-D ends.
+// Usage: chat MODEL MIB [RECIPE [SEED]]
 #include <knapsack.h>
 
 #include <csignal>
@@ -11,7 +11,7 @@
 namespace
 {
 
-ks_session* g_session = nullptr; // whose answer Ctrl-C stops
+ks_session* g_session = nullptr; // the session that Ctrl-C interrupts
 
 void on_interrupt(int)
 {
@@ -24,7 +24,7 @@ int show_progress(void*, const char* stage, uint64_t done, uint64_t total)
     return 1;
 }
 
-// Streams an answer of at most n tokens; returns what ended it.
+// Streams an answer of at most n tokens; returns the code of the last call.
 int answer(ks_session* session, uint32_t n)
 {
     std::string piece(256, 0);
@@ -32,7 +32,7 @@ int answer(ks_session* session, uint32_t n)
     uint32_t id = 0;
     while (code == KS_OK && n-- > 0 && (code = ks_sample(session, &id)) == KS_OK && !ks_is_end(session, id)) {
         const size_t bytes = ks_piece(session, id, &piece[0], piece.size());
-        if (bytes > piece.size()) { // longer than any so far
+        if (bytes > piece.size()) { // longer than any piece before
             piece.resize(bytes);
             ks_piece(session, id, &piece[0], bytes);
         }
@@ -43,7 +43,7 @@ int answer(ks_session* session, uint32_t n)
     return code;
 }
 
-// Until the end of the input; true: a fault ended it.
+// Talks until the end of the input. Returns true if an error ended it.
 bool talk(ks_session* session)
 {
     std::string message;
@@ -51,12 +51,12 @@ bool talk(ks_session* session)
         ks_stats before = {};
         before.struct_size = sizeof before;
         ks_get_stats(session, &before);
-        ks_clear_cancel(session); // a Ctrl-C that came after the last answer
+        ks_clear_cancel(session); // clears a Ctrl-C from after the last answer
         int code = ks_feed_turn(session, nullptr, message.c_str());
         if (code == KS_OK)
             code = answer(session, before.context);
         else if (code == KS_INTERRUPTED)
-            ks_rewind(session, before.n_tokens); // as if it had not been said
+            ks_rewind(session, before.n_tokens); // drops the interrupted message
         if (code == KS_OK || code == KS_INTERRUPTED) continue;
         fprintf(stderr, "chat: %s\n", ks_error(session));
         if (code != KS_NO_FIT) return true;
@@ -89,7 +89,7 @@ int main(int argc, char** argv)
     }
     ks_sampling sampling = {};
     sampling.struct_size = sizeof sampling;
-    sampling.temperature = argc > 4 ? 0.8f : 0; // without a seed: the same answer each time
+    sampling.temperature = argc > 4 ? 0.8f : 0; // without a seed: greedy, the same answer each time
     sampling.min_p = 0.05f;
     sampling.seed = argc > 4 ? strtoull(argv[4], nullptr, 10) : 0;
     ks_set_sampling(g_session, &sampling);

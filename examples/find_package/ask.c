@@ -1,4 +1,4 @@
-/* One question, one answer.  ask MODEL MIB QUESTION */
+/* One question, one answer.  Usage: ask MODEL MIB QUESTION */
 #include <knapsack.h>
 
 #include <stdio.h>

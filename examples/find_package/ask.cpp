@@ -1,4 +1,4 @@
-// The same in C++: a session that closes itself, the answer as it comes.  ask_cpp MODEL MIB QUESTION
+// The same in C++: the session closes itself, and the answer is streamed.  Usage: ask_cpp MODEL MIB QUESTION
 #include <knapsack.h>
 
 #include <cstdio>

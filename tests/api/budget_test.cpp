@@ -1,5 +1,5 @@
-// Any small model, any recipe, any budget, any text: what was planned is what is used, however long the text, and who keeps a
-// slot does not depend on the number of threads.
+// Random small models, recipes, budgets and texts. The used memory equals the plan, however long the text. The held
+// tokens do not depend on the number of threads.
 #include "runtime/api/session.h"
 #include "tests/kv/random_recipe.h"
 #include "tests/model/tiny_model.h"
@@ -25,7 +25,7 @@ static TinyShape random_shape(RandomValues& random)
     return s;
 }
 
-// What all layers that evict hold, and the last logits.
+// The slots of all layers that evict, and the last logits.
 static std::vector<uint32_t> state_of(const Session& session)
 {
     std::vector<uint32_t> state = {uint32_t(session.evicted()), uint32_t(session.merged())};
@@ -42,7 +42,7 @@ static std::vector<uint32_t> state_of(const Session& session)
     return state;
 }
 
-// Reads n tokens of a text in parts, then some one by one; the plan holds all along.
+// Reads n tokens of a text in parts, then some one by one. The plan must hold throughout.
 static void read_text(Session& session, RandomValues random, uint32_t n)
 {
     const auto feed = [&](uint32_t part) {
@@ -80,7 +80,7 @@ TEST_CASE("budget: any model, recipe, memory and text: the high-water mark is th
         REQUIRE_MESSAGE(roomy.ok(), roomy.status().message());
         const uint64_t smallest = roomy.value().smallest_bytes;
         options.memory_bytes = smallest + random.below(1 + uint32_t(roomy.value().total_bytes - smallest) * 5 / 4 / (1 + random.below(20)));
-        if (random.below(3) == 0) { // the cache has a limit of its own
+        if (random.below(3) == 0) { // a separate limit for the cache
             const Plan& p = roomy.value();
             options.kv_memory_bytes = (p.region_bytes("cache") + p.region_bytes("cache tables")) * (1 + random.below(8)) / 8;
         }
@@ -101,7 +101,7 @@ TEST_CASE("budget: any model, recipe, memory and text: the high-water mark is th
         }
         n_evicted += s.evicted();
         if (round % 4 == 0) continue;
-        if (!given) continue; // other threads need other scratch, which leaves room for other slots
+        if (!given) continue; // another number of threads needs other scratch, which changes the number of slots
         const std::vector<uint32_t> expected = state_of(s);
         options.recipe += ",chunk=" + std::to_string(s.plan().chunk);
         options.memory_bytes = 1 << 30;

@@ -1,4 +1,4 @@
-// What knapsack.h says: threads, cancelling, callbacks, the caller's memory, turns of a conversation, errors.
+// The promises of knapsack.h: threads, cancelling, callbacks, caller memory, conversation turns, errors.
 #include "runtime/api/knapsack.h"
 #include "tests/model/tiny_model.h"
 #include "tools/alloc_count.h"
@@ -71,7 +71,7 @@ std::vector<float> logits_of(const Handle& session)
     return std::vector<float>(logits, logits + stats_of(session).n_vocab);
 }
 
-// Reads a prompt and goes on with it.
+// Reads a prompt and continues it.
 std::vector<uint32_t> write(const Handle& session, uint32_t salt)
 {
     std::vector<uint32_t> ids = some_ids(90, salt), made;
@@ -91,7 +91,7 @@ void append(const Handle& session, const char* text, uint32_t flags, std::vector
     CHECK(ks_tokenize(session.get(), text, strlen(text), flags, ids.data() + begin, n) == n);
 }
 
-// What a callback is given to work with.
+// Data for the callbacks.
 struct Called {
     ks_session* session = nullptr;
     int n = 0;
@@ -138,7 +138,7 @@ TEST_CASE("C API: another thread interrupts what is read, and what is read next 
     uint32_t id = 0;
     CHECK(ks_sample(session.get(), &id) == KS_USAGE);
 
-    // It is forgotten once it has interrupted, and the text can go on as if nothing had been.
+    // The request is cleared once it has interrupted, and the text can continue.
     CHECK(ks_feed(session.get(), ids.data() + 48, 352) == KS_OK);
     CHECK(ks_error(session.get()) == std::string());
     Handle whole = model.open("sink,slots=64,chunk=16");
@@ -197,7 +197,7 @@ TEST_CASE("C API: a session lives in the caller's memory, and in no byte beside 
         const size_t n = size_t(plan.plan_bytes) + (begin ? 3 : 2) * kPage;
         std::vector<uint8_t> all(n + 2 * kGuard, 0xa5);
         uint8_t* block = all.data() + kGuard;
-        block += kPage - uintptr_t(block) % kPage + begin - kPage; // a page's beginning and so many bytes
+        block += kPage - uintptr_t(block) % kPage + begin - kPage; // `begin` bytes after a page boundary
         std::vector<uint8_t> before(all.data(), block), after(block + n, all.data() + all.size());
         model.options.memory = block;
         model.options.memory_size = n;
@@ -255,7 +255,7 @@ TEST_CASE("C API: tokens are fed, chosen and spelled without an allocation")
 {
     if (!counts_allocations()) return;
     Model model("c-allocations");
-    model.options.device = getenv("KS_TEST_BACKEND"); // null: the best that is there
+    model.options.device = getenv("KS_TEST_BACKEND"); // null: the best device
     for (const char* recipe : {"exact", "mix,slots=64,delta=4,k=turbo4,v=turbo3"}) {
         Handle session = model.open(recipe);
         ks_sampling sampling = {};
@@ -301,7 +301,7 @@ TEST_CASE("C API: every device that is listed opens under its id, the first one 
             CHECK((plan.device == std::string(device.id)) == (id || n == 0));
         }
     }
-    CHECK(n >= 2); // cpu and reference are everywhere
+    CHECK(n >= 2); // cpu and reference always exist
     CHECK(ks_get_device(n, &device, error, sizeof error) == KS_DEVICE);
     CHECK(std::string(error).find("no device " + std::to_string(n)) != std::string::npos);
 }
@@ -333,7 +333,7 @@ TEST_CASE("C API: biases are added to logits, and checked")
     CHECK(ks_set_sampling(session.get(), &sampling) == KS_USAGE);
     biases[1] = {stats_of(session).n_vocab, 1.f};
     CHECK(ks_set_sampling(session.get(), &sampling) == KS_USAGE);
-    uint32_t again = 0; // what was set before stays
+    uint32_t again = 0; // the previous settings stay
     REQUIRE(ks_sample(session.get(), &again) == KS_OK);
     CHECK(again == id);
 }
@@ -349,7 +349,7 @@ TEST_CASE("C API: version, pieces, buffers and structs")
     for (uint32_t id = 0; id < 260; id++) {
         char whole[64], cut[2] = {'?', '?'};
         const size_t n = ks_piece(session.get(), id, whole, sizeof whole);
-        CHECK(n == (id < 256 ? 1 : 0)); // control tokens and what is no token have none
+        CHECK(n == (id < 256 ? 1 : 0)); // control tokens and ids beyond the vocabulary have no text
         CHECK(ks_piece(session.get(), id, cut, 1) == n);
         CHECK(ks_piece(session.get(), id, nullptr, 0) == n);
         CHECK(cut[0] == (n ? whole[0] : '?'));

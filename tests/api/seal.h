@@ -1,4 +1,4 @@
-// A changed session file with a right checksum.
+// Modified session files with a valid checksum.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 namespace ks
 {
 
-// The checksum as state_file.h describes it, written anew so that what is behind it has to be right by itself.
+// Recomputes the checksum as state_file.h defines it, so the other checks have to find the fault.
 inline void seal(std::string& bytes)
 {
     uint64_t hash = 0;

@@ -139,7 +139,7 @@ void write_all(const std::string& path, const std::string& bytes)
     std::ofstream(path, std::ios::binary | std::ios::trunc).write(bytes.data(), std::streamsize(bytes.size()));
 }
 
-// One sentence with the file's name and the right code.
+// Checks that the error is one sentence with the file name and the right code.
 void check_refused(const Status& status, std::initializer_list<Code> codes, const std::string& word = "")
 {
     CAPTURE(status.message());
@@ -153,24 +153,24 @@ void check_refused(const Status& status, std::initializer_list<Code> codes, cons
 
 TEST_CASE("session file: what goes on from it is what an uninterrupted session does, bit for bit")
 {
-    for (std::string arch : {"llama", "gemma3", "qwen2"}) { // keys of the last have a bias
+    for (std::string arch : {"llama", "gemma3", "qwen2"}) { // the keys of qwen2 have a bias
         Fixture f(arch.c_str());
         const std::vector<uint32_t> ids = some_ids(300);
         for (const char* device : {"reference", "cpu"}) {
             for (const char* recipe : kRecipes) {
-                if (!strcmp(device, "reference") && arch != "llama") continue; // slow, and nothing new
+                if (!strcmp(device, "reference") && arch != "llama") continue; // slow, and covers nothing new
                 if (arch == "qwen2" && (!parse_recipe(recipe).value().codes() || strstr(recipe, "subgen") || strstr(recipe, "select")))
-                    continue; // cannot be
+                    continue; // not supported
                 CAPTURE(arch);
                 CAPTURE(device);
                 CAPTURE(std::string(recipe));
                 std::unique_ptr<Session> whole = f.open(recipe, device);
                 const SavedState with = some_state();
-                for (size_t end : {9u, 47u, 150u, 153u, 200u}) { // before anything is evicted, and long after
+                for (size_t end : {9u, 47u, 150u, 153u, 200u}) { // before the first eviction, and long after
                     if (end > whole->n_tokens()) feed(*whole, ids, whole->n_tokens(), end, end == 153);
                     REQUIRE(whole->save(with, f.folder / "s").ok());
                     std::unique_ptr<Session> resumed = f.open(recipe, device);
-                    if (end == 47) feed(*resumed, ids, 100, 190); // what was there before is gone
+                    if (end == 47) feed(*resumed, ids, 100, 190); // loading must discard this
                     SavedState loaded;
                     const Status status = resumed->load(f.folder / "s", &loaded);
                     REQUIRE_MESSAGE(status.ok(), status.message());
@@ -184,7 +184,7 @@ TEST_CASE("session file: what goes on from it is what an uninterrupted session d
                     feed(*whole, ids, 153, 190, true);
                     feed(*resumed, ids, 153, 190, true);
                     check_same(*whole, *resumed);
-                    whole->rewind(185).ok(); // the last tokens are there, whatever the recipe
+                    whole->rewind(185).ok(); // the last tokens are held with every recipe
                     resumed->rewind(185).ok();
                     feed(*whole, ids, 185, 197);
                     feed(*resumed, ids, 185, 197);
@@ -297,7 +297,7 @@ TEST_CASE("session file: another model, recipe or context is named, other files 
         check_refused(f.open(recipe)->load(f.folder / "s", &with), {Code::unsupported}, "retain=h2o,k=f16,v=f16,sink=4,slots=48");
     CHECK(f.open("h2o,slots=48", "cpu", 500)->load(f.folder / "s", &with).ok());
 
-    for (const char* arch : {"llama", "gemma3"}) { // an exact session fits into every context that is long enough
+    for (const char* arch : {"llama", "gemma3"}) { // an exact session can be loaded into every context that is long enough
         Fixture g(arch);
         std::unique_ptr<Session> exact = g.open("exact", "cpu", 200);
         feed(*exact, ids, 0, 100);
@@ -371,7 +371,7 @@ TEST_CASE("session file: whatever stands behind a right checksum, nothing is rea
         REQUIRE(same->load(f.folder / "s", &with).ok());
         check_same(*s, *same);
     }
-    CHECK(std::min(loaded, refused) > 100); // K, V and the like may be anything
+    CHECK(std::min(loaded, refused) > 100); // K, V and similar data may hold any bytes
 }
 
 TEST_CASE("session file: no table makes eviction or attention reach outside")
@@ -382,11 +382,11 @@ TEST_CASE("session file: no table makes eviction or attention reach outside")
                                "mix,slots=48,victims=merge,k=turbo4,v=q8", "sink,slots=100,k=kivi,v=kivi"}) {
         std::unique_ptr<Session> s = f.open(recipe);
         feed(*s, ids, 0, 130);
-        feed(*s, ids, 130, 132, true); // with some rows free
+        feed(*s, ids, 130, 132, true); // with some free rows
         REQUIRE(s->save(kNone, f.folder / "s").ok());
         const std::string good = read_all(f.folder / "s");
         const uint32_t n_rows = parse_recipe(recipe).value().slots;
-        const size_t table = good.find(std::string(reinterpret_cast<const char*>(&n_rows), 4), 1500); // the first layer's
+        const size_t table = good.find(std::string(reinterpret_cast<const char*>(&n_rows), 4), 1500); // of the first layer
         REQUIRE(table != good.npos);
         SavedState with;
         size_t loaded = 0;
@@ -402,7 +402,7 @@ TEST_CASE("session file: no table makes eviction or attention reach outside")
                 feed(*s, ids, 150, 160);
             }
         }
-        for (size_t i = 0; i < 96; i++) { // rows follow the held and the capacities; the same row twice
+        for (size_t i = 0; i < 96; i++) { // rows follow the held counts and the capacities; here a row occurs twice
             std::string bad = good;
             memcpy(&bad[table + 4 * (5 + i)], &good[table + 4 * (5 + (i + 1) % 96)], 4);
             seal(bad);

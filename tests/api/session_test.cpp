@@ -79,7 +79,7 @@ TEST_CASE("session: the plan is what the ledger measured, at every budget, devic
     }
 }
 
-// Of the whole vectors, relative.
+// Relative distance of whole vectors.
 static double distance(const std::vector<float>& a, const std::vector<float>& b)
 {
     double error = 0, size = 0;
@@ -94,7 +94,8 @@ TEST_CASE("session: prompt and decode, chunked or not, give the same logits, bit
 {
     for (const DeviceInfo& device : tested_devices()) {
         for (const char* arch : {"llama", "gemma3"}) {
-            // A last bit that differs may be rounded to another half, which is a thousand times as far: not in a cache of f32.
+            // A different last bit may round to another f16 value, which is a thousand times as far. So the cache is
+            // f32 here.
             const char *id = device.id.c_str(), *recipe = sums_keep_order(id) ? "auto" : "exact,k=f32,v=f32";
             Opened whole(arch, id, 400, 0, recipe), single(arch, id, 400, 0, recipe), mixed(arch, id, 400, 0, recipe);
             std::vector<uint32_t> ids = some_ids(390);
@@ -127,7 +128,7 @@ TEST_CASE("session: score gives the log-probabilities of the next tokens, in one
     REQUIRE(o.session->score(ids.data() + 11, 19, ids.data() + 12, 18, b.data() + 11, top_again.data() + 11).ok());
     CHECK(a == b);
     CHECK(top == top_again);
-    double sum = 0; // the probabilities after the last token add up to one
+    double sum = 0; // the probabilities after the last token sum to one
     std::vector<float> logits = o.logits();
     double largest = *std::max_element(logits.begin(), logits.end());
     for (float l : logits) sum += std::exp(l - largest);
@@ -255,7 +256,7 @@ TEST_CASE("C API: plan, open in the caller's memory, read, sample, rewind")
     REQUIRE_MESSAGE(ks_open(&options, &session, error, sizeof error) == KS_OK, error);
     uint32_t ids[64];
     size_t n = ks_tokenize(session, "Hello there", 11, 0, ids, 64);
-    REQUIRE(n == 12); // a byte each, and the BOS
+    REQUIRE(n == 12); // one token per byte, and the BOS
     CHECK(ids[0] == 257);
     CHECK(ks_is_end(session, 256) == 1);
     CHECK(ks_is_end(session, ids[3]) == 0);

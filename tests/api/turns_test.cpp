@@ -1,4 +1,4 @@
-// What a conversation asks of a session: a head that stays, frames that are marked, and both in a saved file. And saving from C.
+// Conversations: pinned tokens, tokens of the chat template, and both in a saved file. Also saving from C.
 #include "runtime/api/knapsack.h"
 #include "runtime/api/session.h"
 #include "tests/api/seal.h"
@@ -25,7 +25,7 @@ std::vector<uint32_t> some_ids(size_t n)
     return ids;
 }
 
-// A model, and a file for sessions.
+// A model, and a path for saved sessions.
 struct Fixture {
     TempFile file;
     std::string saved;
@@ -50,7 +50,7 @@ struct Fixture {
     {
         SessionOptions o;
         o.model_path = file.path();
-        o.device = "cpu"; // where sums keep their order
+        o.device = "cpu"; // its sums have a fixed order
         o.n_threads = 2;
         o.context = context;
         o.recipe = recipe;
@@ -58,7 +58,7 @@ struct Fixture {
         REQUIRE_MESSAGE(result.ok(), result.status().message());
         return std::move(result.value());
     }
-    // In chunks of 20 tokens, so that they are the same however often it stops between.
+    // In chunks of 20 tokens, aligned to 20, so stops between do not change the chunks.
     void feed(Session& s, uint32_t end) const
     {
         while (s.n_tokens() < end) {
@@ -68,7 +68,7 @@ struct Fixture {
     }
 };
 
-// In what share of the heads that give up slots each token has one.
+// For each token, the share of heads in evicting layers that hold it.
 std::vector<double> held(const Session& s)
 {
     std::vector<uint32_t> heads(s.n_tokens());
@@ -117,7 +117,7 @@ TEST_CASE("turns: a pinned head and marked frames go on from a file, after clear
             for (uint32_t p = 340; p < 343 && frames; p++) CHECK(shares[p] == 1);
             for (uint32_t p = 40; p < 43 && frames; p++) CHECK(shares[p] == 0);
 
-            // Further back than is held: the text is read again, as what it was.
+            // Rewinding beyond what is held reads the text again, with its template marks.
             std::unique_ptr<Session> fresh = f.open(recipe);
             REQUIRE(fresh->pin(kHead).ok());
             REQUIRE(fresh->feed(f.ids.data(), 300, f.frames.data()).ok());
@@ -130,7 +130,7 @@ TEST_CASE("turns: a pinned head and marked frames go on from a file, after clear
             const Status late = resumed->pin(kHead + 1);
             CHECK(late.code() == Code::usage);
             CHECK(late.message().find("300") != std::string::npos);
-            CHECK(resumed->pin(kHead).ok()); // what is so already
+            CHECK(resumed->pin(kHead).ok()); // already pinned
         }
     }
 }
@@ -174,7 +174,7 @@ TEST_CASE("turns: whatever a file says is pinned, only a head that is there is b
 {
     const Fixture f;
     for (const char* recipe : kRecipes) {
-        for (uint32_t pinned : {5u, 0x00abcdefu}) { // of the latter a quarter of the slots
+        for (uint32_t pinned : {5u, 0x00abcdefu}) { // the second is limited to a quarter of the slots
             std::unique_ptr<Session> s = f.open(recipe);
             REQUIRE(s->pin(pinned).ok());
             f.feed(*s, 200);
@@ -195,7 +195,7 @@ TEST_CASE("turns: whatever a file says is pinned, only a head that is there is b
                 CAPTURE(std::string(recipe));
                 CAPTURE(pinned);
                 CAPTURE(value);
-                // What is pinned can be read from an estimator's table; a ring says nothing of it.
+                // The table of an estimator reveals the pinned tokens; a ring does not.
                 const bool same = std::min(std::max(value, 4u), 24u) == std::min(pinned, 24u), less = value <= pinned;
                 const bool fine = same || strstr(recipe, "sink") || (less && !strstr(recipe, "subgen"));
                 CHECK(status.code() == (fine ? Code::ok : Code::invalid));
@@ -254,14 +254,14 @@ TEST_CASE("C API: a session in a file goes on as an uninterrupted one, random dr
     CHECK(ks_save(resumed, "/dev/full") == KS_IO);
     CHECK(ks_save(resumed, nullptr) == KS_USAGE);
     CHECK(ks_load(resumed, nullptr) == KS_USAGE);
-    CHECK(draw(whole, 5) == draw(resumed, 5)); // as before
+    CHECK(draw(whole, 5) == draw(resumed, 5)); // unchanged
     options.recipe = "h2o,slots=48";
     ks_session* other = nullptr;
     REQUIRE(ks_open(&options, &other, error, sizeof error) == KS_OK);
     CHECK(ks_load(other, f.saved.c_str()) == KS_UNSUPPORTED);
     uint32_t id = 0;
     CHECK(ks_sample(other, &id) == KS_USAGE);
-    REQUIRE(ks_rewind(whole, 100) == KS_OK); // the logits are of another token
+    REQUIRE(ks_rewind(whole, 100) == KS_OK); // the logits belong to another token
     REQUIRE(ks_rewind(whole, 99) == KS_OK);
     CHECK(ks_sample(whole, &id) == KS_USAGE);
     for (ks_session* s : {whole, resumed, other}) ks_close(s);

@@ -1,4 +1,4 @@
-// The ledger, and arenas from the system's memory and from the caller's.
+// The ledger, and arenas in memory of the system and of the caller.
 #include "runtime/base/arena.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ template <class Bug> static bool aborts(Bug bug)
 {
     pid_t child = fork();
     if (child == 0) {
-        signal(SIGABRT, SIG_DFL); // not the test runner's
+        signal(SIGABRT, SIG_DFL); // not the handler of the test runner
         close(2);
         bug();
         _exit(0);
@@ -72,7 +72,7 @@ TEST_CASE("arena: regions in order, aligned, zeroed, counted")
         Ledger ledger;
         Arena arena;
         REQUIRE(arena.open(source, ledger, 4 * kRegionAlign).ok());
-        CHECK(ledger.peak_bytes() == 0); // what is counted is what is taken
+        CHECK(ledger.peak_bytes() == 0); // the ledger counts taken regions
         uint8_t* a = static_cast<uint8_t*>(arena.take("a", 1));
         float* b = arena.take_array<float>("b", 17);
         uint8_t* again = static_cast<uint8_t*>(arena.take("a", kRegionAlign));
@@ -94,7 +94,7 @@ TEST_CASE("arena: the caller's memory is enough to the byte, and only it is touc
 {
     constexpr size_t kPage = 4096, kBytes = 6 * kPage;
     std::vector<uint8_t> block(kBytes + 2 * kPage, 0xaa);
-    uint8_t* begin = block.data() + kPage - reinterpret_cast<uintptr_t>(block.data()) % kPage; // a whole page
+    uint8_t* begin = block.data() + kPage - reinterpret_cast<uintptr_t>(block.data()) % kPage; // aligned to a page
     auto untouched = [&](const uint8_t* from, const uint8_t* to) {
         return std::all_of(from, to, [](uint8_t byte) { return byte == 0xaa; });
     };
@@ -119,10 +119,10 @@ TEST_CASE("arena: the caller's memory is enough to the byte, and only it is touc
         Arena arena;
         CHECK(arena.open(source, ledger, 1).code() == Code::no_fit);
     }
-    MemorySource source(begin + 1, 2 * kPage - 1); // one whole page after what alignment costs
+    MemorySource source(begin + 1, 2 * kPage - 1); // one whole page is left after alignment
     CHECK(source.take(kPage).value() == begin + kPage);
     CHECK_FALSE(source.take(1).ok());
-    CHECK_FALSE(MemorySource(begin, 4 * kPage).take(~size_t(0)).ok()); // does not wrap around when rounded up
+    CHECK_FALSE(MemorySource(begin, 4 * kPage).take(~size_t(0)).ok()); // rounding up does not wrap around
 }
 
 TEST_CASE("arena: what nobody has is refused")
@@ -133,7 +133,7 @@ TEST_CASE("arena: what nobody has is refused")
     Status status = arena.open(source, ledger, size_t(1) << 60);
     CHECK(status.code() == Code::no_fit);
     CHECK(status.message().find("1048576.0 TiB") != std::string::npos);
-    CHECK(arena.open(source, ledger, 100).ok()); // and may be tried again
+    CHECK(arena.open(source, ledger, 100).ok()); // opening again works
     memset(arena.take("x", 64), 1, 64);
     CHECK(align_up(0, 64) == 0);
     CHECK(align_up(1, 64) == 64);

@@ -1,4 +1,4 @@
-// Mapped files: what is no file, what is empty, what ends too early, and what happens to the mapping.
+// Mapped files: non-files, empty files, truncated files, and the lifetime of the mapping.
 #include "runtime/base/mapped_file.h"
 
 #include <cstdlib>
@@ -90,7 +90,7 @@ TEST_CASE("mapped file: a file that ends too early is one sentence with the offs
     CHECK_FALSE(file.value().read(~uint64_t(0), out, 1).ok());
 
     file.value().unmap();
-    REQUIRE(truncate(path.c_str(), 4) == 0); // by somebody else, while it is open
+    REQUIRE(truncate(path.c_str(), 4) == 0); // truncated by another program while it is open
     CHECK(file.value().read(0, out, 4).ok());
     CHECK(file.value().read(0, out, 10).message() == path + " ends at offset 4, 6 more bytes were expected");
 }
@@ -116,7 +116,7 @@ TEST_CASE("mapped file: what is no file is refused at once")
     CHECK(MappedFile::open(folder.path).status().message() == folder.path + " is not a regular file");
     CHECK(MappedFile::open(folder.path).status().code() == Code::invalid);
     CHECK(MappedFile::open("/dev/null").status().code() == Code::invalid);
-    CHECK(MappedFile::open(folder.fifo("fifo")).status().code() == Code::invalid); // which nobody will ever write to
+    CHECK(MappedFile::open(folder.fifo("fifo")).status().code() == Code::invalid); // a pipe without a writer
     CHECK(MappedFile::open(folder.file("plain", "x") + "/below").status().code() == Code::invalid);
 
     std::string hostile = MappedFile::open("/no/\x1b[2J\n" + std::string(5000, 'x')).status().message();
@@ -135,7 +135,7 @@ TEST_CASE("mapped file: one owner at a time")
         first = std::move(opened.value());
     }
     REQUIRE(first.size() == 7);
-    CHECK(memcmp(first.data(), "content", 7) == 0); // still mapped after the one it came from is gone
+    CHECK(memcmp(first.data(), "content", 7) == 0); // still mapped after the moved-from object is gone
     MappedFile second(std::move(first));
     CHECK(second.size() == 7);
     char out[7];
@@ -147,7 +147,7 @@ TEST_CASE("mapped file: one owner at a time")
     close(before);
     for (int i = 0; i < 50; i++) second = std::move(MappedFile::open(folder.path + "/a").value());
     second = MappedFile();
-    int after = dup(0); // the lowest free number: nothing stayed open
+    int after = dup(0); // the lowest free descriptor: nothing stayed open
     CHECK(after <= before);
     close(after);
 }

@@ -67,7 +67,7 @@ TEST_CASE("status: untrusted text becomes printable ASCII of bounded length")
     CHECK(printable("caf\xc3\xa9") == "caf\\xc3\\xa9");
     CHECK(printable("12345", 5) == "12345");
     CHECK(printable("123456", 5) == "12345...");
-    CHECK(printable(std::string(1000000, '\xff'), 60).size() <= 60 + 3 + 3); // an escape is not cut in two
+    CHECK(printable(std::string(1000000, '\xff'), 60).size() <= 60 + 3 + 3); // an escape is never truncated
     for (int c = 0; c < 256; c++)
         for (char printed : printable(std::string(1, char(c)))) CHECK((printed >= 0x20 && printed < 0x7f));
 }
@@ -91,7 +91,7 @@ TEST_CASE("status: a bug aborts and says where and with which values")
     pid_t child = fork();
     REQUIRE(child >= 0);
     if (child == 0) {
-        signal(SIGABRT, SIG_DFL); // not the test runner's
+        signal(SIGABRT, SIG_DFL); // not the handler of the test runner
         dup2(ends[1], 2);
         KS_CHECK(1 + 1 == 3, "one and one are %d", 2);
         _exit(0);

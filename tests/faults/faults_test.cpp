@@ -1,5 +1,5 @@
-// Whatever the system refuses, and whenever: every call either works or says so in a sentence; nothing is lost, nothing is left behind, the
-// saved file is the old one or the new one, and the same call, made again, goes on as if nothing had been.
+// Every system call is made to fail, at every point. Each library call either works or fails with a sentence. Nothing
+// leaks, the saved file is the old or the new one, and the same call succeeds when repeated without the fault.
 #include "runtime/api/knapsack.h"
 #include "tests/devices.h"
 #include "tests/faults/inject.h"
@@ -19,15 +19,15 @@ namespace
 
 const char* const kChatml = "{% for m in messages %}{{'<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>' + '\n'}}{% endfor %}";
 
-// What a program does with a session from its beginning to its end.
+// The use of a session from open to close.
 class Life
 {
 public:
     Folder folder;
-    std::string saved = folder / "s", old; // old: what is in the file before
+    std::string saved = folder / "s", old; // old: previous contents of the file
     std::array<float, 6> end = {};         // the last logits
     size_t n_refused = 0;
-    bool lost = false; // the device: what was open could only be closed
+    bool lost = false; // the device: the session can only be closed
 
     Life(const char* recipe, const char* device) : m_few(std::string(device) != "cpu")
     {
@@ -61,14 +61,15 @@ public:
         ks_close(s);
         std::string().swap(m_new);
         const Held after = held();
-        if (!m_few) CHECK(after.allocations == before.allocations); // a driver's own are among them
+        if (!m_few) CHECK(after.allocations == before.allocations); // includes allocations of a driver
         CHECK(after.objects == before.objects);
-        if (fault != Fault::none) CHECK(after.blocks == before.blocks); // the stand-in for a GPU keeps its threads' stacks
+        if (fault != Fault::none) CHECK(after.blocks == before.blocks); // the GPU stand-in keeps the stacks of its threads
         CHECK(after.files == before.files);
     }
 
 private:
-    // Makes a call that may fail; where it fails, the fault is over and it must work. Without a device there is nothing more to do.
+    // Makes a call that may fail. After a failure the fault is disarmed, and the call must succeed. Without a device
+    // nothing more can be done.
     template <class Call, class Error, class Unchanged> void step(const Call& call, const Error& error, const Unchanged& unchanged)
     {
         if (lost) return;
@@ -141,7 +142,7 @@ private:
         step([&] { return ks_rewind(s, n - 4); }, error, as_before);
         step([&] { return ks_rewind(s, 9999) == KS_USAGE ? KS_OK : KS_NO_FIT; }, error, [] { return true; });
         n = n_tokens(s);
-        // Where the file goes away while it is read the session is empty afterwards.
+        // If the file disappears while it is read, the session is empty afterwards.
         step([&] { return ks_load(s, saved.c_str()); }, error, [&] { return n_tokens(s) == n || n_tokens(s) == 0; });
         decode(s, m_few ? 1 : 5);
         if (lost) return;
@@ -152,11 +153,11 @@ private:
     std::string m_model = std::string(folder.path) + ".gguf", m_new;
     ks_options m_options = {};
     Fault m_fault = Fault::none;
-    bool m_hit = false, m_few; // few tokens: the device takes its time
+    bool m_hit = false, m_few; // few tokens, because the device is slow
     ks_session* m_session = nullptr;
 };
 
-// Where a driver did not say what its device has, products are made in another way, and what comes out is near.
+// A driver that does not report its features makes the library use other kernels, whose results are only close.
 bool is_as(const std::array<float, 6>& end, const std::array<float, 6>& expected, Fault fault)
 {
     double error = 0, size = 0;
@@ -165,12 +166,12 @@ bool is_as(const std::array<float, 6>& end, const std::array<float, 6>& expected
     return fault == Fault::driver ? error < 0.05 * 0.05 * size : end == expected;
 }
 
-// All n, until a life is over before the n-th call.
+// Tries every n until a run ends before its n-th call.
 uint64_t run_all(const char* recipe, Fault fault, bool all_that_follow, const char* device = "cpu")
 {
     Life life(recipe, device);
     bool hit = false;
-    for (int i = 0; i < 2; i++) life.run(Fault::none, 1, false, &hit); // what is made once is there
+    for (int i = 0; i < 2; i++) life.run(Fault::none, 1, false, &hit); // one-time allocations exist after this
     const std::array<float, 6> expected = life.end;
     life.old = read_all(life.saved);
     uint64_t n = 0;
@@ -180,9 +181,9 @@ uint64_t run_all(const char* recipe, Fault fault, bool all_that_follow, const ch
         life.run(fault, n, all_that_follow, &hit);
         REQUIRE((life.lost || is_as(life.end, expected, fault)));
     }
-    // What may fail and does no harm: finding the file behind a link, asking for the old file and for /proc, a file without a name.
-    // A driver need not know an extension, remember shaders, say what there is and what of it is free, or be told once more which device is
-    // meant.
+    // Failures that do no harm: resolving a link, stat of the old file, access to /proc, creating a file without a
+    // name. A driver need not support an extension, cache shaders, report features or free memory, or accept the
+    // repeated choice of a device.
     const uint64_t harmless = fault == Fault::file || fault == Fault::refused ? 4 : fault == Fault::driver ? 18 : 0;
     const bool refuses = fault != Fault::partly && fault != Fault::again;
     CHECK(life.n_refused <= (refuses ? n - 1 : 0));
@@ -219,7 +220,7 @@ TEST_CASE("faults: files that are read and written in parts")
     for (Fault fault : {Fault::partly, Fault::again}) CHECK(run_all(kRecipes[1], fault, false) > 5);
 }
 
-// Whether a device's calls are stood between: those of CUDA's own runtime, which is linked in, are not, but those of its stand-in.
+// Whether faults reach the driver of this device. They do not reach the linked CUDA runtime, but they reach its stand-in.
 static bool is_stood_between(const std::string& device)
 {
 #ifdef KS_CUDA
@@ -231,12 +232,12 @@ static bool is_stood_between(const std::string& device)
 #endif
 }
 
-// Of memory and of everything else that a GPU's driver makes or does. KS_TEST_BACKEND=vulkan or cuda; KS_TEST_ALL=1: also with all that
-// follow refused, and with a cache that gives up slots.
+// Covers memory and every other driver call. KS_TEST_BACKEND=vulkan or cuda. KS_TEST_ALL=1 also refuses all calls from
+// the n-th on, and adds a cache that evicts.
 TEST_CASE("faults: the n-th call of a GPU's driver")
 {
     const bool all = getenv("KS_TEST_ALL");
-    arm(Fault::driver, 1, true); // Vulkan starts once in a process, so this is where it can be refused
+    arm(Fault::driver, 1, true); // Vulkan is initialised once per process, so it must be refused here
     {
         const Injecting now;
         for (const DeviceInfo& device : list_devices()) CHECK(!is_stood_between(device.id));

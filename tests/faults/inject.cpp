@@ -1,5 +1,5 @@
-// Stands between the library and the system: operator new is replaced, and the linker turns the calls named here to __wrap_NAME
-// (--wrap, CMakeLists.txt). What gives something back is only counted: it cannot fail.
+// Sits between the library and the system. operator new is replaced, and the linker redirects the calls named here to
+// __wrap_NAME (--wrap, CMakeLists.txt). Calls that release something are only counted: they cannot fail.
 #include "tests/faults/inject.h"
 
 #include <atomic>
@@ -61,7 +61,7 @@ void made_object(int n)
     g_objects += n;
 }
 
-// Also sets errno: `limit` where a limit is reached.
+// Also sets errno: EIO, or `limit` for Fault::refused.
 static bool file_fails(int limit)
 {
     if (fails(Fault::file)) return errno = EIO, true;

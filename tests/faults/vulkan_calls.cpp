@@ -1,5 +1,5 @@
-// Stands between the library and Vulkan: the functions that it finds there fail where they are told to, and what they make is counted. The
-// linker turns dlsym to __wrap_dlsym (CMakeLists.txt).
+// Sits between the library and Vulkan: its functions fail when armed, and the objects they make are counted. The linker
+// redirects dlsym to __wrap_dlsym (CMakeLists.txt).
 #ifdef KS_VULKAN
 #include "backends/vulkan/vulkan_api.h"
 #include "tests/faults/inject.h"

@@ -1,4 +1,4 @@
-// Any text as a chat template, and as what people write in its frame: it never becomes a control token, and every token has an author.
+// Any text as a chat template and as messages: messages never become control tokens, and every token has an author.
 #include "runtime/text/chat_template.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/loaded.h"

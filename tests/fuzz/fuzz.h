@@ -1,5 +1,6 @@
-// What the fuzz targets share. A target is one file with LLVMFuzzerTestOneInput(): libFuzzer's main drives it (scripts/fuzz.sh), or
-// replay.cpp's, which every run of the tests does. What must hold is KS_CHECK: it ends the program with the values.
+// Shared by the fuzz targets. A target is one file with LLVMFuzzerTestOneInput(). Either libFuzzer's main drives it
+// (scripts/fuzz.sh), or replay.cpp, which every test run does. Invariants are KS_CHECKs, which print the values and
+// abort.
 #pragma once
 
 #include "runtime/base/status.h"
@@ -14,18 +15,18 @@
 #include <unistd.h>
 #include <vector>
 
-// Each target's own.
+// Defined by each target.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
-std::vector<std::string> fuzz_seeds(); // inputs that reach far; the corpus in the tree is written from them
+std::vector<std::string> fuzz_seeds(); // inputs that get far; the corpus in the tree is written from them
 
 namespace ks
 {
 
-// How many inputs were taken for what they claim to be. A corpus of which none is tests nothing any more.
+// The number of inputs that were accepted as valid. A corpus without any valid input tests nothing.
 inline uint64_t g_accepted = 0;
 
-// At the beginning of a target: no input may take a second of the processor. libFuzzer's own clock is the wall's, which on a busy machine
-// goes on while nothing runs.
+// Created at the beginning of a target: no input may take a second of CPU time. libFuzzer measures wall time, which
+// also passes while a busy machine runs other processes.
 class Deadline
 {
 public:
@@ -41,7 +42,7 @@ private:
     double m_begin = seconds();
 };
 
-// A file that is only in memory, with a name that can be opened.
+// A file in memory with a path that can be opened.
 class MemoryFile
 {
 public:
@@ -61,13 +62,13 @@ private:
     std::string m_path;
 };
 
-// What every error says, whatever the input: one sentence of printable ASCII, not too long to read.
+// Every error message is one sentence of printable ASCII with a bounded length.
 inline void check_sentence(const Status& status)
 {
     KS_CHECK(!status.ok() && is_readable(status.message(), 600), "code %d: '%s'", int(status.code()), status.message().c_str());
 }
 
-// Takes an input apart, from its beginning.
+// Splits an input, from its beginning.
 struct Input {
     std::string_view rest;
 

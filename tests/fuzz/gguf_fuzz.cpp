@@ -1,4 +1,5 @@
-// Any bytes as a model file: refused with a sentence, or a plan that keeps what it says, a tokenizer and a session that runs.
+// Any bytes as a model file: refused with a sentence, or accepted with a plan that holds, a tokenizer and a working
+// session.
 #include "runtime/api/session.h"
 #include "runtime/model/gguf.h"
 #include "runtime/model/tensor_names.h"
@@ -10,7 +11,7 @@ using namespace ks;
 namespace
 {
 
-constexpr uint64_t kMost = 64 << 20; // bytes that a small file may make us take
+constexpr uint64_t kMost = 64 << 20; // maximum bytes that a small file may make the library allocate
 constexpr uint64_t kBudget = 2 << 20;
 
 bool refused(const Status& status)
@@ -54,7 +55,7 @@ bool try_plan(const Gguf& gguf, const Backend& backend)
     return plan.fits;
 }
 
-// A model's context may be as short as a token: then it is full.
+// A context may be as short as one token; then it is full.
 void feed(Session& session, const uint32_t* ids, size_t n)
 {
     const bool has_room = n <= session.room();
@@ -79,7 +80,7 @@ void try_session(const std::string& path)
     if (!session.has_logits()) return;
     SamplerOptions sampling;
     Sampler sampler(sampling, n_vocab, session.sampler_memory());
-    for (int i = 0; i < 2; i++) { // of whatever came out, not a number included
+    for (int i = 0; i < 2; i++) { // logits may be anything, including NaN
         const uint32_t id = sampler.sample(session.logits());
         KS_CHECK(id < n_vocab, "token %u of %u", id, n_vocab);
         feed(session, &id, 1);
@@ -114,7 +115,7 @@ std::vector<std::string> fuzz_seeds()
     pieces.array<float>("tokenizer.ggml.scores", GgufType::f32, {0, 0, 0, -2, -1, -3});
     pieces.array<int32_t>("tokenizer.ggml.token_type", GgufType::i32, {2, 3, 3, 1, 1, 1});
     seeds.push_back(pieces.bytes());
-    GgufBuilder keys = smallest_model("llama", 6); // q5_0; every key that is read
+    GgufBuilder keys = smallest_model("llama", 6); // q5_0; sets every key that the reader knows
     keys.string("llama.rope.scaling.type", "yarn")
         .f32("llama.rope.scaling.factor", 4)
         .u32("llama.rope.scaling.original_context_length", 32);

@@ -1,4 +1,4 @@
-// Tokenizers of all kinds, complete: every byte has a token.
+// Tokenizers of all kinds, each with a token for every byte.
 #pragma once
 
 #include "tests/text/vocab_builder.h"

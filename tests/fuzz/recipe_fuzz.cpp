@@ -1,4 +1,5 @@
-// Any text as a recipe, planned for a small model with any budget: parsed and printed it is the same, and the plan keeps its word.
+// Any text as a recipe, planned for a small model with any budget. Parsing its printed form gives the same recipe, and
+// the plan stays within the budget.
 #include "runtime/kv/cache.h"
 #include "runtime/model/gguf.h"
 #include "runtime/model/plan.h"
@@ -63,7 +64,7 @@ void check_plan(const Planner& planner, const Recipe& recipe, PlanRequest reques
 
 } // namespace
 
-// Two bytes are the budget, two that of the cache, one says which model and context; the rest is the text.
+// Two bytes are the budget, two the cache budget, one selects model and context; the rest is the recipe.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size)
 {
     static const Planner planners[] = {Planner("llama"), Planner("gemma3"), Planner("qwen2")};

@@ -1,6 +1,6 @@
-// Runs a target without libFuzzer: every file of its corpus, and inputs made of them, the same in every run.
-//   fuzz_TARGET CORPUS N            N changed inputs; fails where no file of the corpus is taken for what it claims to be
-//   fuzz_TARGET --write CORPUS      writes the corpus anew, from the target's own seeds
+// Runs a target without libFuzzer: every file of its corpus, and inputs derived from them, the same in every run.
+//   fuzz_TARGET CORPUS N            N mutated inputs; fails if no file of the corpus is accepted as valid
+//   fuzz_TARGET --write CORPUS      rewrites the corpus from the seeds of the target
 #include "tests/fuzz/fuzz.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 using namespace ks;
 
-static size_t g_most = SIZE_MAX; // bytes of one allocation
+static size_t g_most = SIZE_MAX; // maximum bytes of one allocation
 
 void* operator new(size_t bytes)
 {
@@ -21,7 +21,7 @@ void* operator new(size_t bytes)
     if (void* memory = malloc(bytes ? bytes : 1)) return memory;
     throw std::bad_alloc();
 }
-void* operator new(size_t bytes, const std::nothrow_t&) noexcept // what the standard library asks for scratch: delete takes both
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept // used by the standard library for temporary buffers; delete handles both
 {
     return bytes <= g_most ? malloc(bytes ? bytes : 1) : nullptr;
 }
@@ -41,7 +41,7 @@ static uint32_t below(uint32_t n)
     return uint32_t(state >> 32) % n;
 }
 
-// One to four changes: bits, numbers that are limits, a part taken out, doubled, or taken from another input.
+// One to four mutations: flipped bits, limit values, a part removed, doubled, or copied from another input.
 static std::string changed(const std::vector<std::string>& inputs)
 {
     std::string s = inputs[below(uint32_t(inputs.size()))];
@@ -83,7 +83,7 @@ static void run(const std::string& input)
 static int write_corpus(const std::string& folder)
 {
     std::filesystem::create_directories(folder);
-    for (const auto& entry : std::filesystem::directory_iterator(folder)) // what a fuzzer has found stays
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) // inputs found by a fuzzer are kept
         if (entry.path().filename().string().rfind("seed-", 0) == 0) std::filesystem::remove(entry.path());
     int n = 0;
     for (const std::string& seed : fuzz_seeds()) {

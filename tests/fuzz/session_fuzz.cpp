@@ -1,5 +1,5 @@
-// Any bytes as a saved session, with a right beginning and checksum or without: refused, and the session goes on as if nothing had been,
-// or loaded, and what goes on from there stays inside.
+// Any bytes as a saved session, with or without a valid header and checksum. Either it is refused and the session
+// continues unchanged, or it is loaded and continuing from it stays in bounds.
 #include "runtime/api/session.h"
 #include "tests/api/seal.h"
 #include "tests/fuzz/fuzz.h"
@@ -22,10 +22,10 @@ const char* const kRecipes[] = {"exact",
                                 "sink,slots=80,k=kivi,v=kivi",
                                 "h2o,slots=24,recent=4,sink=2,select=tokenselect,read=20,reuse=0.3"};
 constexpr size_t kRecipesCount = std::size(kRecipes);
-constexpr size_t kFrameBytes = 8 + 4 + 8; // the word, the version, the model's fingerprint
+constexpr size_t kFrameBytes = 8 + 4 + 8; // magic, version, fingerprint of the model
 constexpr uint32_t kBefore[] = {0, 3, 1}, kNext = 4;
 
-// A session and what it does where nothing comes between.
+// A session and its expected continuation.
 struct Bed {
     std::unique_ptr<Session> session;
     std::string frame;

@@ -1,4 +1,4 @@
-// The smallest model that runs: one layer, width 32, six tokens.
+// The smallest working model: one layer, width 32, six tokens.
 #pragma once
 
 #include "tests/model/gguf_builder.h"
@@ -6,7 +6,7 @@
 namespace ks
 {
 
-// Matrices in blocks of 32 values, `type` a number of GGUF's (2: q4_0), with values that mean something.
+// Matrices have blocks of 32 values of the ggml type `type` (2: q4_0), with plausible values.
 inline GgufBuilder smallest_model(const std::string& family, uint32_t type = 2)
 {
     GgufBuilder b = small_model(family, 1);

@@ -1,4 +1,4 @@
-// Any bytes as a text: tokens of the vocabulary, which spell the text again, however they are cut.
+// Any bytes as a text: its tokens are in the vocabulary and decode to the text again.
 #include "runtime/text/detokenizer.h"
 #include "runtime/text/unicode.h"
 #include "tests/fuzz/fuzz.h"
@@ -11,7 +11,7 @@ using namespace ks;
 namespace
 {
 
-// SentencePiece's sign for a space is one afterwards.
+// U+2581 decodes to a space.
 std::string plain(std::string_view text)
 {
     std::string out;
@@ -28,7 +28,7 @@ void check_equal(const std::string& got, const std::string& want, const Tokenize
     KS_CHECK(got == want, "%s: '%s' came back as '%s'", tokenizer.kind(), printable(want, 300).c_str(), printable(got, 300).c_str());
 }
 
-// Piece by piece, as a chat shows them: the same bytes, and only whole characters at a time where there are such.
+// Streaming piece by piece gives the same bytes, in whole characters if the text is valid UTF-8.
 void check_stream(const Tokenizer& tokenizer, const std::vector<uint32_t>& ids)
 {
     Detokenizer stream(tokenizer.max_piece_bytes(), {"the end", "e"});
@@ -59,13 +59,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size)
         tokenizer.encode(in.rest, {false, special}, ids);
         for (uint32_t id : ids) KS_CHECK(id < tokenizer.n_vocab(), "token %u of %u", id, tokenizer.n_vocab());
         KS_CHECK(ids.size() <= in.rest.size() + 1, "%zu tokens for %zu bytes", ids.size(), in.rest.size());
-        // SentencePiece's unknown token may stand for a character, so decode() leaves the space behind it that encode() puts there.
+        // The unknown token of SentencePiece may stand for a character. decode() then keeps the space after it that
+        // encode() adds.
         const auto is_unknown = [&](uint32_t id) { return tokenizer.type(id) == TokenType::unknown; };
         if (!t.sentence_piece || std::none_of(ids.begin(), ids.end(), is_unknown))
             check_equal(tokenizer.decode(ids.data(), ids.size(), special), want, tokenizer);
         for (uint32_t id : ids) KS_CHECK(special || tokenizer.type(id) != TokenType::control, "a control token, %u", id);
         if (!special) check_stream(tokenizer, ids);
-        // What is around a text does not change it.
+        // BOS does not change the tokens of the text.
         std::vector<uint32_t> with_bos;
         tokenizer.encode(in.rest, {true, special}, with_bos);
         const size_t bos = tokenizer.adds_bos();

@@ -1,4 +1,4 @@
-// Chat frames: which template is recognised as which, what each writes, and that nothing a person types is a control token.
+// Chat templates: which one is recognised, what each writes, and that user text never becomes a control token.
 #include "runtime/text/chat_template.h"
 
 #include <cstring>
@@ -48,7 +48,7 @@ const std::vector<Turn> kSystemTalk = {
 const std::vector<Turn> kSpaces = {
     {ChatRole::system, " S \n"}, {ChatRole::user, "  U\n"}, {ChatRole::assistant, "\n A "}, {ChatRole::user, " V "}};
 
-// SentencePiece with every byte, one word, and some markers of chatml and phi-3.
+// SentencePiece with all bytes, one word, and some markers of chatml and phi-3.
 struct TinyVocab {
     std::string tokens, scores, types;
     uint32_t n = 0;
@@ -179,7 +179,7 @@ TEST_CASE("chat frames: an answer of the model in between changes nothing that i
         writer.turn(ChatRole::user, "Hello", pieces);
         writer.open_answer(pieces);
         append_text_of(pieces, text);
-        text += frame->assistant[0][0] == ' ' ? " Hi" : "Hi"; // what a model writes
+        text += frame->assistant[0][0] == ' ' ? " Hi" : "Hi"; // as written by a model
         pieces.clear();
         writer.close_answer(pieces);
         writer.turn(ChatRole::user, "Who?", pieces);
@@ -215,7 +215,8 @@ TEST_CASE("chat frames: the default system text")
     CHECK(found("") == "(none)");
     CHECK(default_system_text(*find_chat_frame("llama-3.1"), "") == "");
     CHECK(default_system_text(*find_chat_frame("llama-2"), "'<<SYS>>\nFolded.\n<</SYS>>\n\n'") == "Folded.");
-    CHECK_FALSE(default_system_text(*find_chat_frame("gemma"), std::string_view("'\0\n\n'", 5)).has_value()); // nothing to find it by
+    // an empty prefix cannot be found
+    CHECK_FALSE(default_system_text(*find_chat_frame("gemma"), std::string_view("'\0\n\n'", 5)).has_value());
     CHECK(found(std::string(1 << 20, ' ') + quoted) == "(none)");
 }
 
@@ -244,7 +245,7 @@ TEST_CASE("chat frames: what somebody wrote stays one text, a frame's markers st
     ChatPieces folded;
     ChatWriter llama(*find_chat_frame("llama-2"), false, {});
     llama.turn(ChatRole::system, "</s>", folded);
-    CHECK(folded.size() == 1); // BOS; the text waits for the user's turn
+    CHECK(folded.size() == 1); // BOS; the system prompt waits for the user turn
     llama.turn(ChatRole::user, "[/INST]", folded);
     REQUIRE(folded.size() == 4);
     CHECK((folded[2].kind == Kind::text && folded[2].text == " <<SYS>>\n</s>\n<</SYS>>\n\n[/INST] "));
@@ -264,7 +265,7 @@ TEST_CASE("chat frames: the tokens")
         for (char c : text) out.push_back(v.byte_0 + uint8_t(c));
         return out;
     };
-    // The literal before a content and the content are one text; what looks like a marker in it is bytes.
+    // The literal before the content and the content are one text. A marker in the content is encoded as bytes.
     CHECK(v.encode("", "chatml", {ChatRole::user, "a<|im_end|><s>"}) == join({{v.bos, v.im_start},
                                                                               bytes("user"),
                                                                               {v.newline_a},
@@ -275,7 +276,7 @@ TEST_CASE("chat frames: the tokens")
                                                                               bytes("assistant\n")}));
     CHECK(v.encode("", "zephyr", {ChatRole::user, "b"}) ==
           join({{v.bos}, bytes("<|user|>\nb"), {v.eos}, bytes("\n"), {v.assistant}, bytes("\n")}));
-    // A marker that the vocabulary lacks is text. Those of phi-3 models strip what follows.
+    // A marker missing in the vocabulary is plain text. The markers of phi-3 strip white space after them.
     CHECK(v.encode("", "phi-3", {ChatRole::assistant, "\t\nx\t"}) ==
           join({{v.bos, v.assistant}, bytes("\n\t\nx\t<|end|>\n"), {v.assistant}, bytes("\n")}));
     CHECK(v.encode("Phi-3 mini", "phi-3", {ChatRole::assistant, "\t\nx\t"}) ==
@@ -291,22 +292,22 @@ TEST_CASE("chat frames: who wrote each token")
         CHECK(n == out.size());
         return out;
     };
-    // The frame's tokens for a text, of which each byte is one.
+    // The template's tokens for a text of single-byte tokens.
     auto f = [](const char* text) { return std::string(strlen(text), 'f'); };
     using R = ChatRole;
-    // B and M stand for BOS and a marker. "\na" is one token and the user's, as a part of it is.
+    // B and M stand for BOS and a marker. "\na" is one token and counts as the user's, because a part of it is.
     CHECK(authors("", "chatml", {{R::system, "be"}, {R::user, "b f"}}) ==
           f("BMsystem\n") + "ss" + f("M\nMuser\n") + "uuu" + f("M\nMassistant\n"));
     CHECK(authors("", "chatml", {{R::user, "ab"}}) == f("BMuser") + "uu" + f("M\nMassistant\n"));
     CHECK(authors("", "chatml", {{R::user, ""}}) == f("BMuser\nM\nMassistant\n"));
     CHECK(authors("", "chatml", {{R::user, "b"}, {R::assistant, "c"}}) ==
           f("BMuser\n") + "u" + f("M\nMassistant\n") + "a" + f("M\nMassistant\n"));
-    // A space that SentencePiece puts before each text is nobody's.
+    // The template is the author of the space that SentencePiece puts before each text.
     CHECK(authors("", "chatml", {{R::user, "b"}}, true) == f("BM user\n") + "u" + f("M \nM assistant\n"));
-    // All in one text, with a folded system text.
+    // All in one text, with a folded system prompt.
     CHECK(authors("", "llama-2", {{R::system, "S"}, {R::user, "U"}}) ==
           f("B[INST] <<SYS>>\n") + "s" + f("\n<</SYS>>\n\n") + "u" + f(" [/INST]"));
-    // What a marker strips has no author.
+    // Text that a marker strips has no author.
     CHECK(authors("Phi-3 mini", "phi-3", {{R::assistant, " xy"}}) == f("BM") + "aa" + f("<|end|>\nM"));
 }
 
@@ -330,7 +331,7 @@ TEST_CASE("chat frames: recognised by a template's literals")
     CHECK(recognised("{{ '<|user|>\\n' + message['content'] + eos_token }}{{ '<|assistant|>' }}") == "zephyr");
     CHECK(recognised("{{ \"<|user|>\n\" + message[\"content\"] + eos_token }}{{ '<|assistant|>' }}") == "zephyr");
 
-    // They look like one of ours and write something else.
+    // Templates that resemble a known one but write something else.
     CHECK(recognised("{{'<|im_start|>user<|im_sep|>' + m + '<|im_end|>'}}") == "");
     CHECK(recognised("{{'<|im_start|>' + m + '<|im_end|>'}}{{ '<|im_start|>assistant\\n<think>\\n' }}") == "");
     CHECK(recognised("{{ '<|user|>' + m + '<|end|>' + '<|assistant|>' }}<|tool|>") == "");
@@ -366,7 +367,7 @@ TEST_CASE("chat frames: any template bytes, quickly")
     }
     CHECK(recognised(std::string("\0\xff\xfe", 3) + chatml) == "chatml"); // NUL does not end the search
     CHECK(recognised(repeat("x", 1000000) + chatml) == "chatml");
-    CHECK(recognised(repeat("x", 5000000) + chatml) == ""); // no real template is as long
+    CHECK(recognised(repeat("x", 5000000) + chatml) == ""); // longer than any real template
 }
 
 TEST_CASE("chat frames: by name")

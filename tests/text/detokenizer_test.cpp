@@ -1,4 +1,4 @@
-// The streaming detokenizer: the same text however it is cut into pieces.
+// The streaming detokenizer: the output does not depend on the pieces.
 #include "runtime/text/detokenizer.h"
 #include "runtime/text/unicode.h"
 
@@ -13,7 +13,7 @@ extern size_t g_allocations;
 namespace
 {
 
-// All that comes out, with the pieces' outputs in brackets.
+// The whole output, with the output of each piece in brackets.
 std::string stream(const std::vector<std::string>& pieces, std::vector<std::string> stops)
 {
     Detokenizer d(16, std::move(stops));
@@ -23,7 +23,7 @@ std::string stream(const std::vector<std::string>& pieces, std::vector<std::stri
     return out + (d.stopped_by() ? " stopped by " + *d.stopped_by() : "");
 }
 
-// What the stream must be, from its definition: byte by byte, until a stop string ends.
+// The expected output by definition: byte by byte, until a stop string ends.
 std::string expected(const std::string& text, const std::vector<std::string>& stops)
 {
     for (size_t end = 1; end <= text.size(); end++) {
@@ -58,7 +58,7 @@ TEST_CASE("detokenizer: stop strings")
     CHECK(stream({"a\nUs", "e the"}, {"\nUser:"}) == "[a][\nUse the]");
     CHECK(stream({"aa", "ab"}, {"aab"}) == "[][a] stopped by aab");
     CHECK(stream({"xEND and more", "more"}, {"END"}) == "[x][] stopped by END");
-    CHECK(stream({"abc"}, {"abc", "b"}) == "[a] stopped by b");        // it ends first
+    CHECK(stream({"abc"}, {"abc", "b"}) == "[a] stopped by b");        // ends first
     CHECK(stream({"abc"}, {"c", "bc", "xbc"}) == "[a] stopped by bc"); // the longest of those that end there
     CHECK(stream({"ab"}, {"abc"}) == "[]ab");
     CHECK(stream({"\xe4\xb8", "STOP"}, {"STOP"}) == "[][\xe4\xb8] stopped by STOP");
@@ -95,7 +95,7 @@ TEST_CASE("detokenizer: the cuts do not matter")
             std::string_view given = d.feed(std::string_view(text).substr(at, n));
             at += n;
             out += given;
-            // What was given so far ends with a whole character, unless it is one that never will be whole.
+            // The output so far ends with a whole character, or with one that can never be completed.
             size_t tail = out.size();
             while (tail > 0 && out.size() - tail < 3 && (uint8_t(out[tail - 1]) & 0xc0) == 0x80) tail--;
             if (tail > 0 && !d.stopped_by() && (out[tail - 1] & 0x80) && at < text.size()) {

@@ -1,5 +1,5 @@
-// Small vocabularies and what llama.cpp (0.3.36 of its Python package) makes of some texts with them. Generated once;
-// the words are from its own splitter, the ids from llama_tokenize() with add_special.
+// Small vocabularies and the results of llama.cpp (0.3.36 of its Python package) for some texts. Generated once. The
+// words come from its own splitter, the ids from llama_tokenize() with add_special.
 #pragma once
 
 namespace golden
@@ -12,7 +12,7 @@ struct Token {
 };
 
 // clang-format off
-// Behind the 256 byte letters.
+// After the 256 byte letters.
 static const Token kBpeTokens[] = {
     {"he", 1, 0}, {"ll", 1, 0}, {"th", 1, 0}, {"the", 1, 0}, {"\xc4\xa0t", 1, 0}, {"\xc4\xa0the", 1, 0}, {"\xc4\xa0""a", 1, 0},
     {"in", 1, 0}, {"er", 1, 0}, {"on", 1, 0}, {"re", 1, 0}, {"nd", 1, 0}, {"and", 1, 0}, {"\xc4\xa0\xc4\xa0", 1, 0},
@@ -34,7 +34,7 @@ static const char* const kBpeMerges[] = {
     "_ _", "\xc4\xa0 (", ") \xc4\x8a", ", \xc4\xa0", "m \xc4\xa0", "\xc4\xa0 \xc4\xa0\xc4\xa0",
 };
 
-// Behind <unk>, <s>, </s> and the 256 byte tokens.
+// After <unk>, <s>, </s> and the 256 byte tokens.
 static const Token kSpmTokens[] = {
     {"\xe2\x96\x81", 1, -1000}, {"a", 1, -1001}, {"b", 1, -1002}, {"c", 1, -1003}, {"d", 1, -1004}, {"e", 1, -1005}, {"f", 1, -1006},
     {"g", 1, -1007}, {"h", 1, -1008}, {"i", 1, -1009}, {"j", 1, -1010}, {"k", 1, -1011}, {"l", 1, -1012}, {"m", 1, -1013},
@@ -55,10 +55,10 @@ static const Token kSpmTokens[] = {
 
 struct Case {
     const char* text;
-    // Bytes of each word: default, gpt-2, smollm, llama-3, qwen2.
+    // Length in bytes of each word: default, gpt-2, smollm, llama-3, qwen2.
     const char* words[5];
-    // Ids, without and with special tokens: the same five, then SentencePiece with space prefix; without, with EOS; as phi-3.
-    // Null: as without special tokens.
+    // Ids without and with special tokens, for the same five, then for SentencePiece: with space prefix, without but
+    // with EOS, as phi-3. Null: the same as without special tokens.
     const char* ids[8][2];
 };
 

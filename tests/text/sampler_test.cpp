@@ -1,4 +1,5 @@
-// The sampler against a plain float64 implementation of the same chain, by the distribution of many draws, and at its borders.
+// The sampler against a plain float64 implementation of the same chain, by the distribution of many draws, and edge
+// cases.
 #include "runtime/text/sampler.h"
 
 #include "runtime/base/rng.h"
@@ -13,7 +14,7 @@
 
 using namespace ks;
 
-size_t g_allocations = 0; // counted for the other tests of this folder too
+size_t g_allocations = 0; // also counted for the other tests of this folder
 
 __attribute__((weak)) void* operator new(size_t bytes)
 {
@@ -78,7 +79,7 @@ std::vector<double> softmax(const std::vector<std::pair<double, uint32_t>>& c)
     return p;
 }
 
-// What the options say, in float64, everything sorted. `history` holds all tokens accepted so far.
+// The expected distribution, in float64, with full sorting. `history` holds all accepted tokens.
 Distribution expected(const SamplerOptions& o, const std::vector<float>& logits, const std::vector<uint32_t>& history)
 {
     std::vector<double> l(logits.begin(), logits.end());
@@ -135,7 +136,7 @@ Distribution expected(const SamplerOptions& o, const std::vector<float>& logits,
     return out;
 }
 
-// Draws with a new sampler that has read `history`; every draw is of the same step.
+// Draws from a new sampler that has accepted `history`. Every draw is from the same step.
 std::map<uint32_t, int> draws(SamplerOptions o, const std::vector<float>& logits, const std::vector<uint32_t>& history, int n)
 {
     std::map<uint32_t, int> count;
@@ -144,7 +145,7 @@ std::map<uint32_t, int> draws(SamplerOptions o, const std::vector<float>& logits
     Sampler start = t.sampler;
     bool penalised = o.repeat_penalty != 1 || o.presence_penalty != 0 || o.frequency_penalty != 0;
     for (int i = 0; i < n; i++) {
-        if (penalised) { // the draw itself would change the next step
+        if (penalised) { // a draw would change the next step
             o.seed = uint64_t(i);
             t.sampler = Sampler(o, uint32_t(logits.size()), t.memory.data());
             for (uint32_t token : history) t.sampler.accept(token);
@@ -154,7 +155,7 @@ std::map<uint32_t, int> draws(SamplerOptions o, const std::vector<float>& logits
     return count;
 }
 
-// Standard deviations by which chi-square is above what it should be (Wilson and Hilferty).
+// Standard deviations by which chi-square exceeds its expected value (Wilson and Hilferty).
 double chi_square_excess(const Distribution& want, const std::map<uint32_t, int>& got, int n)
 {
     double chi = 0, rare_want = 0, rare_got = 0;
@@ -239,7 +240,7 @@ TEST_CASE("sampler: random options keep exactly the tokens that the float64 chai
     for (int round = 0; round < 300; round++) {
         SamplerOptions o;
         o.seed = uint64_t(round);
-        o.temperature = 1000; // all that is kept is then about equally probable
+        o.temperature = 1000; // makes all kept tokens about equally probable
         o.top_k = u() < 0.3 ? 0 : uint32_t(1 + u() * 40);
         o.top_p = u() < 0.3 ? 1 : float(u());
         o.min_p = u() < 0.3 ? 0 : float(u() * 0.3);
@@ -267,7 +268,7 @@ TEST_CASE("sampler: greedy")
     CHECK(sample_once(o, {0, kInf, kInf}) == 1);
     CHECK(sample_once(o, {-2.5f}) == 0);
     for (uint32_t n : {1u, 63u, 64u, 65u, 200u, 1000u})
-        for (uint32_t at : {0u, n / 2, n - 1}) { // every place in a block and at the ends
+        for (uint32_t at : {0u, n / 2, n - 1}) { // every position in a block, and both ends
             std::vector<float> logits(n, -1.f);
             logits[at] = 1;
             CHECK(sample_once(o, logits) == at);
@@ -278,7 +279,7 @@ TEST_CASE("sampler: greedy")
     CHECK(sample_once(o, {1, 3, 2}) == 1);
 
     o.temperature = 0;
-    o.logit_bias = {{0, 10.f}, {1, -kInf}, {9, 100.f}}; // 9 is no token
+    o.logit_bias = {{0, 10.f}, {1, -kInf}, {9, 100.f}}; // 9 is not a token
     CHECK(sample_once(o, {1, 30, 2}) == 0);
     o = SamplerOptions();
     o.temperature = 0;
@@ -286,7 +287,7 @@ TEST_CASE("sampler: greedy")
     TestSampler t(o, 4);
     const float logits[] = {3.5f, 3, 2.2f, 0};
     std::vector<uint32_t> tokens;
-    for (int i = 0; i < 5; i++) tokens.push_back(t.sampler.sample(logits)); // each draw is penalised once, however often it was drawn
+    for (int i = 0; i < 5; i++) tokens.push_back(t.sampler.sample(logits)); // each token is penalised once, however often it was drawn
     CHECK(tokens == std::vector<uint32_t>{0, 1, 0, 0, 0});
     t.sampler.reset();
     CHECK(t.sampler.sample(logits) == 0);
@@ -298,7 +299,7 @@ TEST_CASE("sampler: greedy")
     TestSampler below(o, 2);
     const float negative[] = {-1, -1.5f};
     CHECK(below.sampler.sample(negative) == 0);
-    CHECK(below.sampler.sample(negative) == 1); // a penalty makes a negative logit smaller, too
+    CHECK(below.sampler.sample(negative) == 1); // a penalty also lowers negative logits
 }
 
 TEST_CASE("sampler: borders")
@@ -311,7 +312,7 @@ TEST_CASE("sampler: borders")
 
     SamplerOptions o = all;
     o.top_k = 1;
-    CHECK(draws(o, logits, {}, 100) == std::map<uint32_t, int>{{1, 100}}); // of equals the lower id
+    CHECK(draws(o, logits, {}, 100) == std::map<uint32_t, int>{{1, 100}}); // on ties the lower id
     o.top_k = 4;
     CHECK(distinct(o, logits) == 4);
     for (uint32_t k : {5u, 6u, 4000000000u}) {
@@ -331,7 +332,7 @@ TEST_CASE("sampler: borders")
     o = all;
     o.typical_p = 0;
     CHECK(distinct(o, logits) == 1);
-    CHECK(draws(o, {1, 1, 1}, {}, 100) == std::map<uint32_t, int>{{0, 100}}); // of equals the lower id
+    CHECK(draws(o, {1, 1, 1}, {}, 100) == std::map<uint32_t, int>{{0, 100}}); // on ties the lower id
 
     CHECK(draws(all, {-kInf, -kInf, 0.5f, -kInf}, {}, 100) == std::map<uint32_t, int>{{2, 100}});
     CHECK(draws(all, {kNan, 1, kNan}, {}, 100) == std::map<uint32_t, int>{{1, 100}});
@@ -344,7 +345,7 @@ TEST_CASE("sampler: borders")
     o.temperature = 1e-30f;
     CHECK(draws(o, logits, {}, 500).size() == 2); // equal logits stay equal at any temperature
     o = SamplerOptions();
-    CHECK(distinct(o, std::vector<float>(3000, 7.f)) == 38); // 40 equals, of which 95% are 38
+    CHECK(distinct(o, std::vector<float>(3000, 7.f)) == 38); // 40 equal tokens; 38 of them make up 95%
 }
 
 TEST_CASE("sampler: top-k of a vocabulary in any order is what sorting gives")
@@ -356,7 +357,7 @@ TEST_CASE("sampler: top-k of a vocabulary in any order is what sorting gives")
                 if (order == 1) std::sort(logits.begin(), logits.end());
                 if (order == 2) std::sort(logits.rbegin(), logits.rend());
                 if (order == 3)
-                    for (float& l : logits) l = std::floor(l); // many equals
+                    for (float& l : logits) l = std::floor(l); // many ties
                 SamplerOptions o;
                 o.top_k = k, o.top_p = 1, o.min_p = 0, o.temperature = 1e6f;
                 Distribution want = expected(o, logits, {});
@@ -387,7 +388,7 @@ TEST_CASE("sampler: the draws are a function of seed and counter")
     CHECK(sequence(1, false) == sequence(1, false));
     CHECK(sequence(1, false) == sequence(1, true));
     CHECK(sequence(1, false) != sequence(2, false));
-    CHECK(sequence(1, false) != sequence(1 + (uint64_t(1) << 32), false)); // all bits of the seed count
+    CHECK(sequence(1, false) != sequence(1 + (uint64_t(1) << 32), false)); // all bits of the seed matter
 }
 
 TEST_CASE("sampler: a step allocates nothing, whatever it needs, and leaves the logits alone")

@@ -1,4 +1,4 @@
-// Headers that lie: refused with a sentence, or read as far as they make sense; never a crash, never slow.
+// Malicious headers: refused with a sentence, or read as far as they make sense. No crash, no slow path.
 #include "vocab_builder.h"
 
 #include <cmath>
@@ -21,7 +21,7 @@ Status refusal(VocabBuilder b)
     return bytes.status();
 }
 
-// It loads, and still every text comes back.
+// Checks that it loads and that every text survives a round trip.
 void check_works(const VocabBuilder& b)
 {
     Loaded t(b);
@@ -144,7 +144,7 @@ TEST_CASE("tokenizer source: merges that lead nowhere")
     VocabBuilder b = bpe_builder("qwen2");
     b.merges[0] = "h " + std::string(1 << 20, 'i');
     check_works(b);
-    // Of two merges of one pair the first counts.
+    // Of two merges of the same pair, the first wins.
     b = bpe_builder("gpt-2");
     b.merges = {"a b", "b c", "a b"};
     b.add("ab");
@@ -185,7 +185,7 @@ TEST_CASE("tokenizer source: duplicates")
     for (int i = 0; i < 20000; i++) same.add("same", i % 7);
     Loaded many(same);
     CHECK(many.encode("same same", true).size() > 0);
-    VocabBuilder nested; // every token begins the next one
+    VocabBuilder nested; // every token is a prefix of the next one
     nested.model = "llama";
     for (size_t i = 1; i < 1500; i++) nested.add(std::string(i, 'a'), 4);
     Loaded chain(nested);

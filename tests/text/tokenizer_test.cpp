@@ -1,4 +1,4 @@
-// Tokenizers against what llama.cpp made of the same texts with the same vocabularies, and against any bytes.
+// Tokenizers against the results of llama.cpp for the same texts and vocabularies, and on arbitrary bytes.
 #include "runtime/text/pretokenizer.h"
 #include "runtime/text/tokenizer.h"
 #include "runtime/text/unicode.h"
@@ -81,7 +81,7 @@ TEST_CASE("tokenizer: characters are of Unicode 15.1")
     CHECK(kind("a") == CharKind::letter);
     CHECK(kind("\xc3\xa9") == CharKind::letter);
     CHECK(kind("\xf0\xae\xaf\xb0") == CharKind::letter);  // U+2EBF0, new in 15.1
-    CHECK(kind("\xf0\xae\xb9\x9d") == CharKind::letter);  // U+2EE5D, the last of them
+    CHECK(kind("\xf0\xae\xb9\x9d") == CharKind::letter);  // U+2EE5D, the last of that block
     CHECK(kind("\xf0\xae\xb9\x9e") == CharKind::other);   // unassigned
     CHECK(kind("\xe1\xb2\x89") == CharKind::other);       // U+1C89, a letter since 16.0
     CHECK(kind("\xf0\x91\xaf\xb0") == CharKind::other);   // U+11BF0, a digit since 16.0
@@ -110,7 +110,7 @@ TEST_CASE("tokenizer: characters are of Unicode 15.1")
 TEST_CASE("tokenizer: any bytes come back")
 {
     std::vector<Loaded> kinds = all_kinds();
-    kinds.pop_back(); // phi-3 drops white space behind special tokens
+    kinds.pop_back(); // phi-3 drops white space after special tokens
     const char* const bits[] = {"\xff",         "\xe4\xb8", "\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", " ",   "the",
                                 "\xe4\xb8\xad", "<|u|>",    "  x  ",    "\xc4\xa0",     "ab|cde",           "\n\n"};
     std::mt19937 rng(7);
@@ -278,7 +278,7 @@ TEST_CASE("tokenizer: ends, BOS and EOS")
     CHECK(!Loaded(without).tokenizer.adds_bos()); // it wants one, but there is none
 }
 
-// The longest special token takes its places first, everywhere; a shorter one gets what is left.
+// The longest special token is matched first over the whole text; shorter ones match in what is left.
 TEST_CASE("tokenizer: special tokens that overlap")
 {
     VocabBuilder b = bpe_builder("gpt-2");

@@ -1,4 +1,4 @@
-// Vocabularies for the tests, as a model file's header would bring them.
+// Vocabularies for tests, in the form of a model file header.
 #pragma once
 
 #include "golden_tokens.h"
@@ -23,11 +23,11 @@ struct VocabBuilder {
         if (model == "llama") scores.push_back(score);
     }
 
-    // Views into this, until it changes.
+    // Views into this object, valid until it changes.
     const ks::VocabSource& source()
     {
         auto table = [](const std::vector<std::string>& strings, std::string& bytes) {
-            bytes = "x"; // so that nothing is aligned
+            bytes = "x"; // makes the data unaligned
             for (const std::string& s : strings) {
                 uint64_t length = s.size();
                 bytes.append(reinterpret_cast<const char*>(&length), 8).append(s);
@@ -82,12 +82,12 @@ inline VocabBuilder spm_builder()
     return b;
 }
 
-// A tokenizer in exactly the memory that it asked for.
+// A tokenizer in exactly the memory that it requested.
 struct Loaded {
     ks::Tokenizer tokenizer;
     std::vector<uint32_t> memory;
 
-    Loaded(Loaded&&) = default; // not copied: the tokenizer points into the memory
+    Loaded(Loaded&&) = default; // not copyable: the tokenizer points into the memory
     explicit Loaded(VocabBuilder builder)
     {
         ks::Result<uint64_t> bytes = ks::Tokenizer::bytes_needed(builder.source());
