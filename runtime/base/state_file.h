@@ -3,7 +3,7 @@
 //
 // File layout: "knapsack", a version, the values in call order, zeros up to a multiple of 8 bytes, a hash. The hash
 // covers all bytes before it and their number. Everything is little-endian. Any change within 8 bytes changes the hash.
-// A new file replaces the old one only when it is complete and on disk, so a kill at any moment leaves one of the two.
+// A new file replaces the old one only when it is complete and on disk. A kill at any moment leaves one of the two.
 #pragma once
 
 #include "runtime/base/backend.h"
