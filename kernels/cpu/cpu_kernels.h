@@ -1,6 +1,6 @@
-// The kernels of the cpu backend: one table of functions per instruction set, all made from the same templates
+// The kernels of the cpu backend: one table of functions per instruction set. All are instances of the same templates
 // (matmul.h, attention.h, vector.h) over a small set of vector operations (simd_*.h). The caller splits the work and
-// owns the threads; a kernel gives the same bits however it was split.
+// owns the threads. How the work is split does not change a bit.
 #pragma once
 
 #include "kernels/common/args.h"
@@ -10,8 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// Vectors that are arrays (simd_generic.h) would make enormous functions if all was inlined, and so would a sanitizer's
-// checks of every access: the compiler would take minutes.
+// Inlining is off for vectors that are arrays (simd_generic.h) and under sanitizers: the functions would become
+// enormous, and compiling them would take minutes.
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define KS_KEEP_CALLS
@@ -41,13 +41,14 @@ enum CpuFormat { FORMATS(KS_FORMAT_INDEX) cpu_format_count }; // in the order of
 enum CpuCodec { cpu_codec_f32, cpu_codec_f16, CODECS(KS_CODEC_INDEX) GROUP_CODECS(KS_CODEC_INDEX) cpu_codec_count };
 #undef KS_CODEC_INDEX
 
-// 32 activations rounded to int8: x = scale * q with |q| <= 127, the largest |x| at 127. Each half has its own scale where all
-// that the activations are multiplied with takes that (MatmulKernels::by_halves), else both have the same.
+// 32 activations rounded to int8: x = scale * q with |q| <= 127, and the largest |x| maps to 127. Each half has its own
+// scale if every weight that uses the activations supports that (MatmulKernels::by_halves). Otherwise both scales are
+// equal.
 struct alignas(16) ActBlock {
     int8_t q[32];
     float scale[2];
-    float scaled_sum; // what the rounded values add up to
-    int16_t sums[2];  // of q[0..15] and of q[16..31]
+    float scaled_sum; // sum of the rounded values
+    int16_t sums[2];  // sums of q[0..15] and of q[16..31]
 };
 
 // Some tiles of one weight times the activations of some tokens.
@@ -58,23 +59,24 @@ struct MatmulTask {
     uint32_t cols;
     uint32_t n_tokens;
     const ActBlock* acts; // (cols / 32, n_tokens), for quantised formats
-    const float* x;       // (n_tokens, cols), for the others
-    float* y;             // (n_tokens, y_stride), at the first tile's first row
+    const float* x;       // (n_tokens, cols), for other formats
+    float* y;             // (n_tokens, y_stride), at the first row of the first tile
     uint32_t y_stride;
     bool accumulate;
     float* sums; // scratch (n_tokens, 8)
 };
 using MatmulKernel = void (*)(const MatmulTask& task);
 
-// Rows of a pool that soon are read: asked for one by one, while others are. Those that are not of it are asked for in vain.
+// Rows of a pool that are read soon. A kernel prefetches one of them for each row that it reads. Rows of other pools
+// are prefetched in vain, which is harmless.
 struct Ahead {
     uintptr_t pool;
     const uint32_t* rows;
-    uint32_t n, row_bytes, n_bytes; // n_bytes of each row
+    uint32_t n, row_bytes, n_bytes; // n_bytes: bytes to prefetch of each row
 };
 
-// The rows lie anywhere, or those of a ring soon go on in another page, and keys and values take turns: no processor guesses where.
-// To the second-level cache: what waits for the first one is soon as many lines as it can wait for, and then the core stands still.
+// The hardware prefetcher cannot follow a table, a ring that wraps, or alternating keys and values. The prefetch goes
+// to L2: the L1 fill buffers would run out and stall the core.
 KS_INLINE static void ask(const Ahead& ahead, uint32_t i)
 {
     if (i >= ahead.n) return;
@@ -82,7 +84,7 @@ KS_INLINE static void ask(const Ahead& ahead, uint32_t i)
     for (uint32_t k = 0; k < ahead.n_bytes; k += 64) __builtin_prefetch(reinterpret_cast<const void*>(at + k), 0, 2);
 }
 
-// Of n rows from `begin` on, which mostly lie side by side.
+// Prefetches n rows from `begin` on, which mostly are contiguous.
 KS_INLINE static void ask(const Ahead& ahead, uint32_t begin, uint32_t n)
 {
     if (begin >= ahead.n || n == 0) return;
@@ -95,13 +97,14 @@ KS_INLINE static void ask(const Ahead& ahead, uint32_t begin, uint32_t n)
     for (uint32_t k = 0; k < rows * ahead.row_bytes; k += 64) __builtin_prefetch(reinterpret_cast<const void*>(at + k), 0, 2);
 }
 
-// What is left of it after i rows.
+// The rows that remain after i rows.
 KS_INLINE static Ahead after(const Ahead& ahead, uint32_t i)
 {
     return i < ahead.n ? Ahead{ahead.pool, ahead.rows + i, ahead.n - i, ahead.row_bytes, ahead.n_bytes} : Ahead{};
 }
 
-// Of each row what is to its bytes as dims [from, to) are to `dims`: rows that are passed more than once do not ask for all at first.
+// The part of each row that corresponds to dims [from, to) of `dims`. Kernels that pass over rows several times
+// prefetch one part in each pass.
 KS_INLINE static Ahead share(const Ahead& ahead, uint32_t from, uint32_t to, uint32_t dims)
 {
     const uint32_t begin = ahead.row_bytes * from / dims, end = ahead.row_bytes * to / dims;
@@ -109,20 +112,24 @@ KS_INLINE static Ahead share(const Ahead& ahead, uint32_t from, uint32_t to, uin
 }
 
 struct CodedRows;
-// A row of a coded cache, or a group of rows; as encode_row, encode_group and decode_row of codec_rows.h.
+// Encode or decode a row of a coded cache, or a group of rows, like encode_row, encode_group and decode_row of
+// codec_rows.h.
 using EncodeKernel = void (*)(const float* x, uint32_t d, uint32_t* words, uint8_t* tail);
 using DecodeRowKernel = void (*)(const uint32_t* words, const uint8_t* tail, uint32_t d, float* x);
-// Rows rows[i] - first of a pool, x (n, d). A row of `ahead` is asked for with each.
+// Decodes rows rows[i] - first of a pool into x (n, d), and prefetches one row of `ahead` for each.
 using DecodeKernel = void (*)(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x,
                               const Ahead& ahead);
-// Queries q (n_heads, d), n_heads <= 4, become what rows of a codec meet; prepared (d, kPreparedFloats).
+// Converts queries q (n_heads, d), n_heads <= 4, to the form that the codec multiplies with its codes. prepared
+// (d, kPreparedFloats).
 using PrepareKernel = void (*)(const float* q, uint32_t n_heads, uint32_t d, float* prepared);
 constexpr uint32_t kPreparedFloats = 32;
-// logits[h * kAttentionTile + i] of queries, prepared where the codec prepares them, and of the first rows: as many as it can take, all
-// or none, which it returns. room (kAttentionTile, d). A row of `ahead` is asked for with each.
+// logits[h * kAttentionTile + i]: dot products of queries with rows. The queries are prepared if the codec has
+// `prepare`. The kernel handles as many of the first rows as it supports, possibly none, and returns their number. room
+// (kAttentionTile, d). One row of `ahead` is prefetched for each.
 using LogitsKernel = uint32_t (*)(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, const float* q,
                                   uint32_t n_heads, float* logits, float* room, const Ahead& ahead);
-// sums[h], `stride` apart, += weights[h * kAttentionTile + i] * row i; again the first rows
+// sums[h], `stride` apart, += weights[h * kAttentionTile + i] * row i. Also handles only the first rows and returns
+// their number.
 using OutputsKernel = uint32_t (*)(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
                                    const float* weights, uint32_t n_heads, float* sums, uint32_t stride, const Ahead& ahead);
 
@@ -134,36 +141,36 @@ struct CodedRows {
     OutputsKernel outputs; // or null
     const uint32_t* words;
     const uint8_t* tails;
-    uint32_t row_words, row_tail; // words and bytes; of a group's row, its share
+    uint32_t row_words, row_tail; // words and bytes per row; for group codecs, the share of one row
 };
 
-// One op's tensors.
+// The tensors of one attention op.
 struct AttentionTask {
     AttentionArgs a;
     const float* q;            // (n_tokens, n_heads * head_dim)
-    const float* q_far;        // (n_tokens, n_heads * head_dim), where a.n_far
+    const float* q_far;        // (n_tokens, n_heads * head_dim), only if a.n_far
     float* y;                  // (n_tokens, n_heads * head_dim)
     float* lse;                // (n_tokens, n_heads), or null
     const void* k;             // (n_kv_heads * n_rows, head_dim)
     const void* v;             // (n_kv_heads * n_rows, head_dim)
     const void* chunk_k;       // (n_kv_heads * chunk_rows, head_dim)
     const void* chunk_v;       // (n_kv_heads * chunk_rows, head_dim)
-    bool k_half, v_half;       // of these four: f16, else f32
+    bool k_half, v_half;       // format of k, v, chunk_k and chunk_v: f16, else f32
     CodedRows coded_k;         // (n_kv_heads * n_coded, head_dim)
     CodedRows coded_v;         // (n_kv_heads * n_coded, head_dim)
     const uint32_t* table;     // (slots), or null
     const uint32_t* view;      // (n_kv_heads, view_words)
     const float* weights;      // (slots, 2), or null
-    const float* bias;         // (n_tokens, n_heads * head_dim), where a.n_wave
-    const float* bias_far;     // (n_tokens, n_heads * head_dim), where a.n_wave and a.n_far
+    const float* bias;         // (n_tokens, n_heads * head_dim), only if a.n_wave
+    const float* bias_far;     // (n_tokens, n_heads * head_dim), only if a.n_wave and a.n_far
     const uint32_t* positions; // (slots)
     const float* waves;        // (wave_digits * wave_base, n_wave)
-    const float* turns;        // (indexes, n_turn), where a.n_turn
-    float* logits;             // (n_heads, logits_stride): a single token's, or null
-    uint32_t logits_stride;    // at least the indexes there are
+    const float* turns;        // (indexes, n_turn), only if a.n_turn
+    float* logits;             // (n_heads, logits_stride), of a single token; or null
+    uint32_t logits_stride;    // at least the number of indexes
 };
 
-// What a kernel needs of a score.
+// The arguments and outputs of kv_score.
 struct ScoreTask {
     KvScoreArgs s;
     float* signal;       // (slots)
@@ -172,17 +179,18 @@ struct ScoreTask {
 
 // Tokens [token, token + n_tokens) and the query heads of one KV head.
 using AttentionChunkKernel = void (*)(const AttentionTask& task, uint32_t kv_head, uint32_t token, uint32_t n_tokens, float* scratch);
-// Indexes [begin, end) of one token and one KV head, whole groups of kAttentionGroup: a partial per query head and group, side by side.
+// Indexes [begin, end) of one token and one KV head, in whole groups of kAttentionGroup. Writes one partial per query
+// head and group, side by side.
 using AttentionSplitKernel = void (*)(const AttentionTask& task, uint32_t kv_head, uint32_t token, uint32_t begin, uint32_t end,
                                       float* partials, uint32_t head_stride, float* scratch);
-// What queries say about indexes [begin, end) of one KV head, in one tile.
+// Attention scores of indexes [begin, end) of one KV head, all in one tile.
 using ScoreKernel = void (*)(const AttentionTask& task, const ScoreTask& score, uint32_t kv_head, uint32_t begin, uint32_t end,
                              float* scratch);
 
-constexpr uint32_t kAttentionTile = 64;   // indexes; tiles begin at multiples of it, so that no result depends on the chunks
-constexpr uint32_t kAttentionGroup = 128; // indexes that share a running maximum, whole tiles; a split
-constexpr uint32_t kMaxScoreTokens = 512; // of a chunk
-constexpr uint32_t kAttentionRows = 96;   // queries of a chunk, at most; fewer than twelve cannot be: one token's heads stay together
+constexpr uint32_t kAttentionTile = 64;   // indexes; tiles begin at multiples of it, so results do not depend on the chunks
+constexpr uint32_t kAttentionGroup = 128; // indexes that share a running maximum, whole tiles; the unit of splits
+constexpr uint32_t kMaxScoreTokens = 512; // tokens of a chunk
+constexpr uint32_t kAttentionRows = 96; // maximum number of queries in a chunk; at least twelve, because the heads of a token stay together
 
 // Floats of a partial before its sums: maximum of the numerator, norm, maximum of the denominator, five unused.
 constexpr uint32_t kPartialHead = 8;
@@ -195,24 +203,23 @@ constexpr size_t attention_scratch_floats(size_t head_dim, bool grouped)
 }
 
 struct MatmulKernels {
-    // One token; with a scale for each half of a block, or one for both.
+    // One token. by_halves: one scale per half block, else one for both.
     void (*quantize)(const float* x, uint32_t cols, ActBlock* out, uint32_t out_stride, bool by_halves);
-    bool by_halves[cpu_format_count]; // whether a format's kernel takes such blocks, too
+    bool by_halves[cpu_format_count]; // whether the format's kernel supports one scale per half block
     MatmulKernel matmul[cpu_format_count];
-    // Nothing but dot products of bytes in registers and the first-level cache: the limit of what a matmul can reach. Returns
-    // how many products were added up.
+    // Runs only int8 dot products in registers and L1, the upper bound of a matmul. Returns the number of products.
     uint64_t (*dot_peak)(uint32_t n_rounds);
 };
 
 struct AttentionKernels {
     AttentionChunkKernel chunk;
     AttentionSplitKernel split;
-    // A query head's total over its splits: begin, fold the splits in order of their indexes, finish.
+    // The total of a query head over its splits: begin, fold the splits in order of their indexes, finish.
     void (*begin)(float* total, uint32_t head_dim);
     void (*fold)(float* total, const float* partials, uint32_t n_splits, uint32_t stride, uint32_t head_dim);
     void (*finish)(const float* total, uint32_t head_dim, float* y, float* lse);
     ScoreKernel score;
-    ScoreKernel score_kept_logits; // of a single token, from task.logits
+    ScoreKernel score_kept_logits; // for a single token, from task.logits
     // Selection (attention_select.h).
     void (*select_logits)(const AttentionTask& task, uint32_t kv_head, uint32_t begin, uint32_t end, float* logits, uint32_t stride,
                           float* scratch);
@@ -237,7 +244,7 @@ struct VectorKernels {
     OutputsKernel outputs[cpu_codec_count]; // the same
 };
 
-// Rows of a codec in planes, and how they are read.
+// Rows of a codec in planes, with the kernels that read them.
 inline CodedRows rows_of(const VectorKernels& vector, int codec, const uint32_t* words, const uint8_t* tails, uint32_t row_bytes)
 {
     return {vector.decode[codec], vector.prepare[codec], vector.logits[codec], vector.outputs[codec], words, tails,
@@ -257,7 +264,8 @@ extern const MatmulKernels *const kMatmulGeneric,
 extern const AttentionKernels *const kAttentionGeneric, *const kAttentionAvx2, *const kAttentionAvx512, *const kAttentionNeon;
 extern const VectorKernels *const kVectorGeneric, *const kVectorAvx2, *const kVectorAvx512, *const kVectorNeon;
 
-// The best that this processor runs, or those of the name in the environment's KNAPSACK_CPU if it runs them.
+// The best kernels for this processor, or the ones named by the environment variable KNAPSACK_CPU if the processor
+// supports them.
 CpuKernels choose_cpu_kernels();
 
 } // namespace ks

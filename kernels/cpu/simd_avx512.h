@@ -1,8 +1,7 @@
-// AVX2, and AVX-512 where kernels take as many floats at a time as there are: the same sums in the same order, so the results are those
-// of AVX2, bit for bit.
+// AVX2 for F8 and W8; AVX-512 for Wide. Sums run in the same order as in AVX2, so the results are equal bit for bit.
 #pragma once
 
-#if defined(__GNUC__) && !defined(__clang__) // its own header sets results to themselves, for which it then warns
+#if defined(__GNUC__) && !defined(__clang__) // GCC's header initialises results with themselves, for which GCC then warns
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
@@ -38,7 +37,7 @@ struct Avx512Wide {
     KS_INLINE static void store(float* p, F x) { _mm512_storeu_ps(p, x.v); }
     KS_INLINE static void store_first(float* p, F x, uint32_t n) { _mm512_mask_storeu_ps(p, __mmask16((1u << n) - 1), x.v); }
     KS_INLINE static F fma(F a, F b, F c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
-    KS_INLINE static F max(F a, F b) { return {_mm512_max_ps(a.v, b.v)}; } // b where one is NaN
+    KS_INLINE static F max(F a, F b) { return {_mm512_max_ps(a.v, b.v)}; } // b if either is NaN
     KS_INLINE static __m256i load_eight(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
     KS_INLINE static __m512i both(__m256i low, __m256i high) { return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1); }
     KS_INLINE static F load_half(const uint16_t* p) { return {_mm512_cvtph_ps(load_eight(p))}; }
@@ -79,7 +78,8 @@ struct Avx512Wide {
         return {_mm512_permutevar_ps(_mm512_broadcast_f32x4(_mm_loadu_ps(twice)), index.v)};
     }
     KS_INLINE static F pick_signed(const float* sixteen, W index) { return pick_of(load(sixteen), index); }
-    KS_INLINE static F pick_of(F sixteen, W index) { return {_mm512_permutexvar_ps(index.v, sixteen.v)}; } // by the low four bits
+    // table lookup by the low four bits
+    KS_INLINE static F pick_of(F sixteen, W index) { return {_mm512_permutexvar_ps(index.v, sixteen.v)}; }
     KS_INLINE static Avx2::F8 load_two_fours(const float* low, const float* high)
     {
         return {_mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(low)), _mm_loadu_ps(high), 1)};
@@ -96,7 +96,7 @@ struct Avx512Wide {
         return {_mm512_permutexvar_ps(words(from).v, _mm512_castps256_ps512(a.v))};
     }
     KS_INLINE static W permuted(W a, const uint32_t* from) { return {_mm512_permutexvar_epi32(words(from).v, a.v)}; }
-    KS_INLINE static void broadcast_four_halves(const uint16_t* p, F* x) // each in all lanes of its own
+    KS_INLINE static void broadcast_four_halves(const uint16_t* p, F* x) // each value in all lanes of its own vector
     {
         const __m512 all = _mm512_castps128_ps512(_mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
         KS_UNROLL(4)
@@ -108,7 +108,7 @@ struct Avx512Wide {
         high->v = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(w.v, 16)));
     }
 
-    // Four vectors that have every fourth of 64 floats, from the first, second, third and last on.
+    // x[i] receives every fourth of 64 floats, from p[i] on.
     KS_INLINE static void load_fours(const float* p, F* x)
     {
         const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
@@ -133,7 +133,8 @@ struct Avx512Wide {
         store(p + 48, {_mm512_permutex2var_ps(even_high, high, odd_high)});
     }
 
-    // Lanes 2 i and 2 i + 1 are the sums of the lower and of the upper eight of a[i], each in the order of Avx2.
+    // Adds adjacent lanes. In sums8, lanes 2i and 2i + 1 are the sums of the lower and the upper eight of a[i], in the
+    // order of AVX2.
     KS_INLINE static __m512 add_neighbours(__m512 a, __m512 b)
     {
         return _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd));
@@ -182,7 +183,7 @@ struct Avx512Wide {
     {
         return {both(Avx2::scattered_words(at).v, Avx2::scattered_words(at + 8).v)};
     }
-    // words[i]: word begin + i of each row.
+    // words[i]: word begin + i of each row
     KS_INLINE static void four_words(const uint32_t* const* rows, uint32_t begin, W* words)
     {
         __m512i t[4];

@@ -1,7 +1,7 @@
 // The contents of a saved session; runtime/base/state_file.h defines the container. In order:
-//   fingerprint and name of the model, recipe, context, number of tokens read;
-//   the last of these tokens, as many as the context holds;
-//   the logits, and the number of tokens before them;
+//   fingerprint and name of the model, recipe, context, number of tokens read, number of tokens before the logits;
+//   the last tokens read, as many as the context holds;
+//   the logits;
 //   the state of the sampler, a note of the program;
 //   the cache (runtime/kv/cache_file.cpp).
 // Strings and lists are preceded by a 32-bit length.
