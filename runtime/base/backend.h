@@ -26,7 +26,6 @@ struct DeviceInfo {
     bool selects = true;    // the device implements the op select
     bool turns_keys = true; // attention supports n_turn (RoPE as keys are read)
     bool adds_bias = true;  // attention supports n_wave (a key bias by position)
-    bool groups = true;     // keys may use a codec of row groups
 };
 
 // The largest shapes that a session passes to the ops, known before anything is allocated.

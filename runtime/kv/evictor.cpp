@@ -1,6 +1,5 @@
 #include "runtime/kv/evictor.h"
 
-#include "runtime/kv/retain/groups.h"
 #include "runtime/kv/retain/merge.h"
 
 #include <algorithm>
@@ -108,11 +107,19 @@ void Evictor::place(const std::vector<CacheLayerSpec>& specs, const Recipe& reci
     m_read_view = device.take(1, m_reads ? view_words : 0);
 }
 
+// Indexes that stay. Codes of a group leave together: as many tokens leave as are whole groups, and they are the oldest.
+static uint32_t target_of(const CacheLayer& layer, uint32_t n_new)
+{
+    const uint32_t target = layer.spec.n_rows - slack_of(layer.spec, layer.rules, n_new == 1 || is_subgen(layer.rules));
+    const uint32_t n = layer.held[0] + n_new, group = layer.spec.group();
+    return n <= target ? target : n - (n - target + group - 1) / group * group;
+}
+
 Evictor::Counts Evictor::evict(Backend& backend, CacheLayer& layer, uint32_t il, const Chunk& chunk, const TextSeen& text, Moves& moves)
 {
     m_counts = {};
     const uint32_t n_rows = layer.spec.n_rows, n_kv_heads = layer.spec.n_kv_heads;
-    const uint32_t target = n_rows - slack_of(layer.spec, layer.rules, chunk.n == 1 || is_subgen(layer.rules));
+    const uint32_t target = target_of(layer, chunk.n);
     Case c{backend, layer, il, chunk, text, layer.spec.n_pinned, 0, target, ~0u, ~0u, false, 0};
     c.recent = std::min(layer.rules.recent_of(n_rows), c.target - c.pinned - 1);
     if (layer.spec.n_coded) c.plain_first = layer.rules.sink_of(n_rows), c.plain_last = layer.rules.plain_recent_of(n_rows);
@@ -122,7 +129,6 @@ Evictor::Counts Evictor::evict(Backend& backend, CacheLayer& layer, uint32_t il,
     // Where nobody leaves, the last tokens for which no coded slot is left stay plain.
     if (layer.rules.exact() && layer.spec.n_coded && layer.spec.group() == 1)
         c.plain_last += std::max(n_held / n_kv_heads, target) - target;
-    if (c.evicts && layer.spec.group() > 1) fit_groups(c);
     c.estimated = c.evicts ? estimator_slots(layer.spec, layer.rules) : 0;
     look(c);
     const bool by_head = layer.rules.split != Split::ada; // else heads compete
@@ -133,7 +139,7 @@ Evictor::Counts Evictor::evict(Backend& backend, CacheLayer& layer, uint32_t il,
     }
     if (c.evicts && !by_head) choose_among_heads(c);
     for (uint32_t h = 0; c.evicts && !by_head && layer.counts && h < n_kv_heads; h++) merge_victims(c, h, false);
-    for (uint32_t h = 0; layer.spec.n_coded && h < n_kv_heads; h++) end_codes(c, h);
+    for (uint32_t h = 0; layer.spec.n_coded && h < n_kv_heads; h++) find_coded_range(c, h);
     free_rows(c);
     for (uint32_t h = 0, begin = 0; h < n_kv_heads; h++) {
         if (layer.counts && !c.evicts) count_tokens(c, h);
@@ -210,7 +216,6 @@ void Evictor::score(const Case& c, uint32_t h)
     c.layer.rules.retain->score(candidates, c.layer.rules.options, m_scratch, scores);
     for (uint32_t i = 0; i < candidates.n && candidates.n_seen - candidates.positions[i] > c.text.far; i++)
         if (candidates.positions[i] != kNoPosition) scores[i] = -INFINITY;
-    score_groups(scores, c.n_grouped, c.group);
     protect_frames(c, h);
 }
 
@@ -230,14 +235,13 @@ bool Evictor::is_frame(const Case& c, uint32_t h, uint32_t index) const
 }
 
 // What a template wrote between two messages stays as a whole or goes as a whole, before all else: the newest frames stay while
-// they take no more than an eighth of the slots. An estimator keeps no single tokens but the last ones, so none of these. Whole
-// groups stay for a frame in them, none goes for one. A model's own window keeps its last tokens, whoever wrote them.
+// they take no more than an eighth of the slots. An estimator keeps no single tokens but the last ones, so none of these. A
+// model's own window keeps its last tokens, whoever wrote them.
 void Evictor::protect_frames(const Case& c, uint32_t h)
 {
     if (c.layer.spec.local) return;
     const Head& head = m_heads[h];
-    uint32_t room = c.layer.spec.n_rows / 8, groups_room = (c.target - c.pinned - c.recent) / 2;
-    const uint32_t grouped_end = c.pinned + c.n_grouped;
+    uint32_t room = c.layer.spec.n_rows / 8;
     for (uint32_t end = head.n - c.recent, begin; end > c.pinned; end = begin) {
         for (begin = end; begin > c.pinned && is_frame(c, h, begin - 1); begin--)
             if (begin < end && head.positions[begin - 1] + 1 != head.positions[begin]) break;
@@ -246,14 +250,9 @@ void Evictor::protect_frames(const Case& c, uint32_t h)
             begin--;
             continue;
         }
-        const uint32_t first = begin < grouped_end ? begin - (begin - c.pinned) % c.group : begin;
-        const uint32_t last = end < grouped_end ? end + (grouped_end - end) % c.group : end;
-        const uint32_t n_more = last - first - uint32_t(std::count(head.score + first, head.score + last, INFINITY));
-        const bool stays = n <= room && n_more <= groups_room && c.chunk.position + c.chunk.n - head.positions[first] <= c.text.far;
-        if (stays) std::fill(head.score + first, head.score + last, INFINITY);
-        for (uint32_t i = std::max(begin, grouped_end); !stays && i < end; i++) head.score[i] = -INFINITY;
+        const bool stays = n <= room && c.chunk.position + c.chunk.n - head.positions[begin] <= c.text.far;
+        std::fill(head.score + begin, head.score + end, stays ? INFINITY : -INFINITY);
         room = stays ? room - n : 0;
-        groups_room -= stays ? n_more : 0;
     }
 }
 
@@ -263,7 +262,6 @@ void Evictor::choose(const Case& c, uint32_t h)
     Head& head = m_heads[h];
     const uint32_t n = head.n - c.pinned - c.recent;
     const uint32_t n_keep = c.target - c.pinned - c.recent;
-    if (c.n_grouped) return keep_highest_groups(head.score + c.pinned, n, c.n_grouped, c.group, n_keep, head.order, head.keep + c.pinned);
     if (!c.estimated) return keep_highest(head.score + c.pinned, n, n_keep, head.order, head.keep + c.pinned);
     // All go, but for the estimator's own slots.
     const bool started = head.positions[c.pinned] == kNoPosition;
@@ -342,6 +340,29 @@ bool Evictor::becomes_plain(const Case& c, uint32_t h, uint32_t index) const
     if (!c.layer.spec.n_coded) return true;
     if (index < c.layer.held[h] && c.layer.in_coded_pool(head.rows[index])) return false;
     return index < c.plain_first || index >= head.code_end;
+}
+
+// What will be coded: all that stays between the first and the last tokens. Of groups only whole ones that have slots, the oldest first.
+void Evictor::find_coded_range(const Case& c, uint32_t h)
+{
+    Head& head = m_heads[h];
+    const uint32_t group = c.layer.spec.group(), held = c.layer.held[h];
+    head.code_end = head.n - std::min(head.n, c.plain_last);
+    head.mixed_begin = head.mixed_end = 0;
+    if (group == 1) return;
+    const uint32_t n_kept = head.n - uint32_t(std::count(head.keep + head.first, head.keep + head.n, uint8_t(0)));
+    const uint32_t n_between = n_kept - std::min(n_kept, c.plain_first + c.plain_last);
+    uint32_t n_from_pool = 0;
+    head.code_end = std::max(c.plain_first, head.first);
+    const uint32_t wanted = std::min(n_between / group * group, c.layer.spec.n_coded), done = head.code_end - c.plain_first;
+    for (uint32_t left = wanted - std::min(wanted, done); left; head.code_end++) {
+        const uint32_t i = head.code_end;
+        if (!head.keep[i]) continue;
+        left--;
+        n_from_pool += i < held && !c.layer.in_coded_pool(head.rows[i]);
+    }
+    head.mixed_begin = n_from_pool / group * group; // from the pool and from the chunk
+    head.mixed_end = (n_from_pool + group - 1) / group * group;
 }
 
 // Lists the slots that no head will use: victims', those that were free, and those of what becomes coded. Each head then needs as

@@ -152,11 +152,10 @@ private:
         uint32_t il;
         const Chunk& chunk;
         const TextSeen& text;
-        uint32_t pinned, recent, target;   // target: indexes that stay, per head
-        uint32_t plain_first, plain_last;  // how many are not coded, where there is a coded pool
-        bool evicts;                       // else there was no room among the plain slots only
-        uint32_t estimated;                // slots of an estimator, from the pinned ones on
-        uint32_t group = 1, n_grouped = 0; // the first candidates leave in groups, none of which the others are part of
+        uint32_t pinned, recent, target;  // target: indexes that stay, per head
+        uint32_t plain_first, plain_last; // how many are not coded, where there is a coded pool
+        bool evicts;                      // else there was no room among the plain slots only
+        uint32_t estimated;               // slots of an estimator, from the pinned ones on
     };
     void look(const Case& c);
     void score(const Case& c, uint32_t head);
@@ -165,8 +164,7 @@ private:
     void protect_frames(const Case& c, uint32_t head);
     void choose(const Case& c, uint32_t head);
     void choose_among_heads(const Case& c);
-    void fit_groups(Case& c) const;
-    void end_codes(const Case& c, uint32_t head);
+    void find_coded_range(const Case& c, uint32_t head);
     struct Range {
         uint32_t begin, end; // indexes
     };

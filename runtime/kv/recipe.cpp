@@ -188,10 +188,10 @@ static Status check(const Recipe& r)
         return fail(Code::unsupported, "recipe: victims=merge with retain=all, which has none; possible: victims=drop");
     if (r.options.pool % 2 == 0) return fail(Code::unsupported, "recipe: pool=%u has no middle; possible: an odd number", r.options.pool);
     const bool subgen = strcmp(r.retain->name, "subgen") == 0;
-    if (codec_info(r.k).group > 1 && (subgen || r.victims == Victims::merge || r.split == Split::ada))
+    if (codec_info(r.k).group > 1 && (!r.exact() || r.slots || r.split != Split::uniform))
         return fail(Code::unsupported,
-                    "recipe: victims=merge, split=ada and retain=subgen change single slots, those of k=%s are coded %u together; "
-                    "possible: k=turbo4 q8 ...",
+                    "recipe: k=%s codes %u tokens together and keeps every token, so no slots are given up; possible: "
+                    "k=turbo4 q4",
                     codec_info(r.k).name, codec_info(r.k).group);
     if (subgen && r.victims == Victims::merge)
         return fail(Code::unsupported, "recipe: victims=merge with retain=subgen, whose victims go into its estimator; possible: drop");

@@ -157,6 +157,7 @@ static bool can_code(const Config& config)
 static std::vector<Rung> ladder(const Config& config, const DeviceInfo& device, const Recipe& recipe, bool shorter)
 {
     if (!recipe.exact() || (!recipe.automatic && !recipe.codes() && !recipe.selects())) return {{recipe, 0}};
+    if (codec_info(recipe.k).group > 1) return {{recipe, 0}}; // groups give up no slots
     auto mix = [&](Format k, Format v) {
         Recipe r = recipe;
         r.retain = find_retain("mix");
@@ -209,9 +210,6 @@ static Status check_device(const Config& config, const DeviceInfo& device, const
                     "recipe: positions=compact or grouped on %s, which reads keys as they are stored; possible: positions=absolute, "
                     "positions=offset, or the device cpu",
                     device.id.c_str());
-    if (codec_info(recipe.k).group > 1 && !device.groups)
-        return fail(Code::unsupported, "recipe: k=%s on %s, which codes every slot by itself; possible: k=turbo4 q8 ..., or the device cpu",
-                    codec_info(recipe.k).name, device.id.c_str());
     if (config.key_bias && is_coded(recipe.k) && !device.adds_bias)
         return fail(Code::unsupported,
                     "recipe: k=%s on %s for a model with a bias in its keys, which codes leave out and this device cannot add "

@@ -17,6 +17,7 @@ struct BedShape {
     uint32_t n_heads = 4, n_kv_heads = 2, head_dim = 16;
     const char* format = "f32"; // of keys and values; empty: as the recipe says
     bool lossless = false;      // the coded pool is f16, whatever the recipe's codecs
+    bool local = false;         // a layer whose window is the model's, in codes
 
     uint32_t group() const { return n_heads / n_kv_heads; }
 };
@@ -43,7 +44,8 @@ struct Bed {
         if (recipe.turns_keys()) spec.table = true;
         if (recipe.selects()) spec.table = true, spec.n_read = recipe.read_slots();
         auto codec = [&](Format wanted) { return s.lossless ? Format::f16 : wanted; };
-        if (recipe.codes()) spec.code_slots(recipe, codec(recipe.k), codec(recipe.v));
+        if (recipe.codes()) spec.code_slots(s.local ? recipe.of_window() : recipe, codec(recipe.k), codec(recipe.v));
+        if (s.local) spec.table = spec.local = true, spec.bounded = false, spec.window = n_rows + 1 - recipe.of_window().delta_of(n_rows);
         if (recipe.is_ring()) spec.n_pinned = recipe.sink, spec.window = n_rows - recipe.sink;
         if (recipe.turns_keys()) spec.n_turn = s.head_dim, spec.pairs = rope_halves;
         const uint32_t most = n_rows * s.n_kv_heads;

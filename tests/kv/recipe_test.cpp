@@ -56,8 +56,8 @@ TEST_CASE("recipe: the full text parses to itself")
                              "mix,positions=grouped,k=q8",
                              "kivi",
                              "kivi2,v=q8",
-                             "mix,k=kivi,v=kivi,slots=300",
-                             "h2o,k=kivi,positions=compact",
+                             "kivi,select=tokenselect",
+                             "tokenselect,k=kivi,positions=compact",
                              "mix,victims=merge,v=kivi"}) {
         CAPTURE(text);
         Result<Recipe> recipe = parse_recipe(text);
@@ -139,7 +139,9 @@ TEST_CASE("recipe: what cannot be done is refused with what is possible")
                              "h2o,rope=dynamic,stretch=2",
                              "mix,victims=merge,k=kivi",
                              "subgen,k=kivi2",
-                             "ada,k=kivi",
+                             "window,k=kivi",
+                             "kivi,slots=300",
+                             "kivi,split=pyramid",
                              "sink,sink=99999"}) {
         Result<Recipe> recipe = parse_recipe(text);
         CAPTURE(text);

@@ -121,7 +121,9 @@ TEST_CASE("select: a choice is used again for like queries, and reads what came 
 static void check_same(const std::string& recipe, const BedShape& shape, const std::string& device, const Text& text)
 {
     CAPTURE(device);
-    Bed one(recipe, 128, 32, "reference", 1, shape), other(recipe, 128, 32, device, 2, shape);
+    const bool exact = parse_recipe(recipe).value().exact();
+    const uint32_t n_rows = exact ? 450 : 128;
+    Bed one(recipe, n_rows, 32, "reference", 1, shape), other(recipe, n_rows, 32, device, 2, shape);
     for (uint32_t at = 0; at < 320; at += 32) {
         text.read(one, at, 32);
         text.read(other, at, 32);
@@ -136,7 +138,7 @@ static void check_same(const std::string& recipe, const BedShape& shape, const s
             CHECK(chosen(one, head).size() <= one.recipe.read_slots() + one.recipe.read_last() / 2);
         }
     }
-    CHECK(one.cache.evicted() > 0);
+    CHECK((one.cache.evicted() > 0) == !exact);
 }
 
 TEST_CASE("select: over what a policy keeps, merged slots and codes; devices read and keep the same")
@@ -147,8 +149,8 @@ TEST_CASE("select: over what a policy keeps, merged slots and codes; devices rea
           "mix,k=q8,v=q8,select=tokenselect,read=64,recent=16", "snapkv,observe=8,select=topk,read=64,recent=16",
           "h2o,victims=merge,select=infllm,read=64,recent=16", "keydiff,k=q8,v=q8,select=infllm,read=96,recent=16",
           "mix,k=turbo4,v=turbo3,select=quest,read=64,recent=16", "mix,victims=merge,k=polar,v=polar5,select=hardvote,read=64,recent=16",
-          "mix,k=kivi,v=kivi,select=tokenselect,read=96,recent=16", "h2o,k=kivi2,v=q8,select=quest,read=96,recent=16",
-          "keydiff,k=kivi,v=turbo4,select=infllm,read=96,recent=16"}) {
+          "tokenselect,k=kivi,v=kivi,read=96,recent=16", "quest,k=kivi2,v=q8,read=96,recent=16",
+          "infllm,k=kivi,v=turbo4,read=96,recent=16"}) {
         CAPTURE(recipe);
         BedShape shape;
         if (recipe.find("k=") != recipe.npos) shape.format = "";
@@ -161,7 +163,7 @@ TEST_CASE("select: of codes in rows that lanes read by eights the same is read")
 {
     for (const std::string recipe :
          {"mix,k=q8,v=q8,select=tokenselect,read=64,recent=16", "mix,k=turbo4,v=turbo3,select=topk,read=64,recent=16",
-          "mix,k=kivi,v=kivi,select=tokenselect,read=96,recent=16", "mix,k=polar,v=polar5,select=hardvote,read=64,recent=16"}) {
+          "tokenselect,k=kivi,v=kivi,read=96,recent=16", "mix,k=polar,v=polar5,select=hardvote,read=64,recent=16"}) {
         CAPTURE(recipe);
         const BedShape shape{3, 1, 64, ""};
         for (const std::string& device : tested_names())
