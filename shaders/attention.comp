@@ -75,7 +75,7 @@ void take_logits(Slots s, uint nth, uint n, uint first_row, uint mine, uint grou
     uint index = index_of(s, nth + min(slot, n - 1u)), at = slot_of(s, index), r = row_to_read(s, nth + min(slot, n - 1u), at);
     bool bound = slot < n && r != unbound;
     float product[4];
-    ask(bound ? r : 0u, index, position_of(s, index), row0, mine, s.before, group, first_row, product);
+    ask(bound ? r : 0u, index, position_of(s, index), row0, mine, product);
     vec2 logweight = vec2(0.f);
     if (has_weights && pass.source != pass_chunk) logweight = vec2(weights[2u * at], weights[2u * at + 1u]);
     [[unroll]] for (uint j = 0u; j < n_asked; j++) {

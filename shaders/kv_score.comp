@@ -83,7 +83,7 @@ void main()
             }
             if (row0 >= mine) continue; // all threads of a subgroup, or none
             float product[4];
-            ask(bound ? r : 0u, index, position_of(of, index), row0, mine, of.before, group, first, product);
+            ask(bound ? r : 0u, index, position_of(of, index), row0, mine, product);
             [[unroll]] for (uint j = 0u; j < n_asked; j++)
                 if (row0 + j < mine) sum += told_by(of, first + row0 + j, group, index, product[j] * a.scale + b);
         }

@@ -6,13 +6,8 @@ const uint n_rows = head_dim <= 64u ? 16u : head_dim <= 128u ? 8u : head_dim <= 
 const uint n_slots = 32u;                      // of a tile
 const uint n_asked = n_rows > 4u ? n_rows / 4u : 1u; // queries of a thread
 
-// (2, n_rows, stride): queries, turned by their index; then turned as for groups, or their product with the bias
+// (2, n_rows, stride): queries, turned by their index; then their product with the bias
 shared float queries[n_rows * stride * 2u];
-
-struct Turned {
-    float near;
-    float grouped;
-};
 
 float turn(float u, float v, uint index, uint pair, bool second)
 {
@@ -29,14 +24,10 @@ uint partner(uint d)
 bool is_second(uint d) { return a.pairs == rope_neighbours ? (d & 1u) != 0u : d >= a.n_turn / 2u; }
 uint pair_of(uint d) { return a.pairs == rope_neighbours ? d / 2u : d % (a.n_turn / 2u); }
 
-Turned turn_value(uint d, float own, float other, uint index, uint grouped_index)
+float turn_value(uint d, float own, float other, uint index)
 {
     bool second = is_second(d);
-    float u = second ? other : own, v = second ? own : other;
-    Turned t;
-    t.near = turn(u, v, index, pair_of(d), second);
-    t.grouped = has_groups ? turn(u, v, grouped_index, pair_of(d), second) : 0.f;
-    return t;
+    return turn(second ? other : own, second ? own : other, index, pair_of(d), second);
 }
 
 float query_value(uint i) { return uintBitsToFloat(Q_WORD(i)); }
@@ -47,18 +38,11 @@ void read_queries(uint head, uint group, uint first, uint n, uint before)
     for (uint i = THREAD; i < n * stride; i += n_threads) {
         uint query = first + i / stride, t = query / group, d = i % stride;
         queries[i] = 0.f;
-        if (has_groups || has_waves) queries[n_rows * stride + i] = 0.f;
+        if (has_waves) queries[n_rows * stride + i] = 0.f;
         if (d >= head_dim) continue;
         uint at = (t * a.n_heads + head * group + query % group) * head_dim;
-        float own = query_value(at + d);
-        queries[i] = own;
-        if (has_turns && d < a.n_turn) {
-            uint far = has_groups ? GROUPED_QUERY(before + t, a.group, a.n_near) : 0u;
-            Turned turned = turn_value(d, own, query_value(at + partner(d)), before + t, far);
-            queries[i] = turned.near;
-            own = turned.grouped;
-        }
-        if (has_groups) queries[n_rows * stride + i] = own;
+        queries[i] = query_value(at + d);
+        if (has_turns && d < a.n_turn) queries[i] = turn_value(d, queries[i], query_value(at + partner(d)), before + t);
         if (has_waves) queries[n_rows * stride + i] = query_value(a.n_tokens * a.n_heads * head_dim + at + d);
     }
 }
@@ -66,39 +50,25 @@ void read_queries(uint head, uint group, uint first, uint n, uint before)
 float key_value(uint r, uint tail, uint d) { return d < head_dim ? row_value(k_format, r, tail, d, head_dim) : 0.f; }
 
 // The products of row r's key, of a slot with this index at this position, with queries [first_row, first_row + n_asked) of the
-// first n that are there; query 0 is the head's first_query.
-void ask(uint r, uint index, uint position, uint first_row, uint n, uint before, uint group, uint first_query, out float product[4])
+// first n that are there.
+void ask(uint r, uint index, uint position, uint first_row, uint n, out float product[4])
 {
-    float grouped_product[4];
-    [[unroll]] for (uint j = 0u; j < 4u; j++) product[j] = grouped_product[j] = 0.f;
+    [[unroll]] for (uint j = 0u; j < 4u; j++) product[j] = 0.f;
     uint tail = row_tail(k_format, pass.pool_rows, r, head_dim);
     for (uint d = 0u; d < stride; d += 8u) {
-        float near[8], far[8];
-        row_eight(k_format, r, tail, d, head_dim, false, near);
-        [[unroll]] for (uint i = 0u; i < 8u; i++) far[i] = near[i];
+        float key[8];
+        row_eight(k_format, r, tail, d, head_dim, false, key);
         if (has_turns)
             [[unroll]] for (uint i = 0u; i < 8u; i++)
-                if (d + i < a.n_turn) {
-                    Turned turned = turn_value(d + i, near[i], key_value(r, tail, partner(d + i)), index, has_groups ? index / a.group : 0u);
-                    near[i] = turned.near;
-                    far[i] = turned.grouped;
-                }
+                if (d + i < a.n_turn) key[i] = turn_value(d + i, key[i], key_value(r, tail, partner(d + i)), index);
         [[unroll]] for (uint j = 0u; j < n_asked; j++)
             if (first_row + j < n) {
                 uint at = (first_row + j) * stride + d;
                 float read[2];
                 READ_EIGHT(read, queries, at)
-                [[unroll]] for (uint i = 0u; i < 8u; i++) product[j] += near[i] * EIGHTH(read, queries, at, i);
-                if (has_groups) {
-                    at += n_rows * stride;
-                    READ_EIGHT(read, queries, at)
-                    [[unroll]] for (uint i = 0u; i < 8u; i++) grouped_product[j] += far[i] * EIGHTH(read, queries, at, i);
-                }
+                [[unroll]] for (uint i = 0u; i < 8u; i++) product[j] += key[i] * EIGHTH(read, queries, at, i);
             }
     }
-    if (has_groups)
-        [[unroll]] for (uint j = 0u; j < n_asked; j++)
-            if (before + (first_query + first_row + j) / group >= index + a.n_near) product[j] = grouped_product[j];
     if (!has_waves) return;
     for (uint pair = 0u; pair < a.n_wave / 2u; pair++) {
         float c = 1.f, s = 0.f;

@@ -5,8 +5,7 @@
 const bool has_table = (flags & 1u) != 0u;
 const bool has_weights = (flags & 2u) != 0u;
 const bool has_turns = (flags & 4u) != 0u;
-const bool has_groups = (flags & 8u) != 0u;
-const bool has_waves = (flags & 16u) != 0u;
+const bool has_waves = (flags & 8u) != 0u;
 
 uint view_word(uint i) { return has_waves ? Q_WORD(2u * a.n_tokens * a.n_heads * a.head_dim + i) : view[i]; }
 

@@ -56,7 +56,7 @@ CpuBackend::Scratch CpuBackend::place(const ScratchShape& shape, uint8_t* memory
     uint64_t threads = uint64_t(m_pool.size());
     s.acts = reinterpret_cast<ActBlock*>(take(uint64_t(shape.n_tokens) * (shape.max_cols / 32) * sizeof(ActBlock)));
     s.sums = reinterpret_cast<float*>(take(threads * kMaxTokenBlock * tile_rows * 4));
-    s.attention = reinterpret_cast<float*>(take(shape.n_heads ? threads * attention_scratch_floats(shape.head_dim, shape.grouped) * 4 : 0));
+    s.attention = reinterpret_cast<float*>(take(shape.n_heads ? threads * attention_scratch_floats(shape.head_dim) * 4 : 0));
     s.partials = reinterpret_cast<float*>(take(4ull * (kMaxSplits + 1) * shape.n_heads * (kPartialHead + shape.head_dim)));
     s.logits = reinterpret_cast<float*>(take(shape.scored_slots ? 4ull * shape.n_heads * logits_stride(shape) : 0));
     s.reference_offset = s.bytes;
@@ -299,7 +299,6 @@ AttentionTask CpuBackend::attention_task(const AttentionArgs& a, const Tensor* y
 {
     KS_CHECK(a.n_heads <= m_shape.n_heads && a.head_dim <= m_shape.head_dim, "attention: %u heads of %u, head_dim %u of %u", a.n_heads,
              m_shape.n_heads, a.head_dim, m_shape.head_dim);
-    KS_CHECK(!a.group || m_shape.grouped, "attention: groups of %u, scratch for none", a.group);
     AttentionTask task{};
     task.a = a;
     task.q = q.q.ptr();

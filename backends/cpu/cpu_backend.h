@@ -56,7 +56,7 @@ private:
     CodedRows coded_rows(const Tensor& t) const;
     float* attention_scratch(int thread) const
     {
-        return m_scratch.attention + uint64_t(thread) * attention_scratch_floats(m_shape.head_dim, m_shape.grouped);
+        return m_scratch.attention + uint64_t(thread) * attention_scratch_floats(m_shape.head_dim);
     }
     AttentionTask attention_task(const AttentionArgs& a, const Tensor* y, const Queries& q, const KvSlots& slots, const Tensor& lse) const;
     void attention_split(const AttentionTask& task, uint32_t token);

@@ -112,7 +112,7 @@ CudaBackend::Scratch CudaBackend::place(const ScratchShape& shape, uint8_t* memo
         take(&s.select.counts, uint64_t(shape.n_heads) * s.select.n_shares);
         s.bytes = std::max(s.bytes, partials_end);
     }
-    take(&s.turned, 2 * n_values * shape.n_tokens);
+    take(&s.turned, n_values * shape.n_tokens);
     take(&s.restored, n_restored(shape));
     if (!shape.selected_slots) return s;
     take(&s.select.query, n_values);

@@ -132,7 +132,7 @@ CudaQueries CudaBackend::queries_of(const AttentionArgs& a, const Queries& q, co
     if (a.n_turn) {
         m_stream.run("rope_queries", turn_queries_launch, a, m_scratch.turned, cuda_values(q.q, n), cuda_values(slots.turns, a.n_turn),
                      cuda_values<uint32_t>(slots.view, uint64_t(a.n_kv_heads) * view_words));
-        return {m_scratch.turned, m_scratch.turned + n, cuda_values(q.bias, n), nullptr};
+        return {m_scratch.turned, nullptr, cuda_values(q.bias, n), nullptr};
     }
     return {cuda_values(q.q, n), a.n_far ? cuda_values(q.far, n) : nullptr, cuda_values(q.bias, n),
             a.n_far ? cuda_values(q.bias_far, n) : nullptr};

@@ -13,12 +13,12 @@ constexpr uint32_t kSplits = 64;      // of them share a head's slots at most; n
 constexpr uint32_t kSoftSplits = 4;   // the same on a processor, which has few cores, whatever the number of heads
 constexpr uint32_t kScoreGroups = 64; // workgroups per head that take its tiles in turn; a processor has kSoftSplits
 constexpr uint32_t kRestored = 512;   // slots of a head whose codes are restored at a time, where workgroups share them
-constexpr uint32_t kHasTable = 1, kHasWeights = 2, kHasTurns = 4, kHasGroups = 8, kHasWaves = 16; // shaders/slots.glsl
+constexpr uint32_t kHasTable = 1, kHasWeights = 2, kHasTurns = 4, kHasWaves = 8; // shaders/slots.glsl
 
 static uint32_t flags_of(const AttentionArgs& a, const KvSlots& slots)
 {
     KS_CHECK(!a.n_wave || !a.n_turn, "attention: %u values turned, waves of %u", a.n_turn, a.n_wave);
-    return (slots.table ? kHasTable : 0) | (slots.weights ? kHasWeights : 0) | (a.n_turn ? kHasTurns : 0) | (a.group ? kHasGroups : 0) |
+    return (slots.table ? kHasTable : 0) | (slots.weights ? kHasWeights : 0) | (a.n_turn ? kHasTurns : 0) |
            (a.n_wave ? kHasWaves : 0);
 }
 

@@ -102,8 +102,6 @@ struct KvMoveArgs {
 // Keys may also be stored as they were before RoPE. Attention then turns a key, as it is read, by its index, and a query by its own,
 // with row index of `turns`: positions without gaps, whatever was given up or left out between. select asks keys as if all were
 // at index 0 and token t of the chunk at n_last + t.
-// Where they are grouped (SelfExtend), a key that is n_near or more before a query is turned by its index / group, and the query by
-// GROUPED_QUERY of its own.
 struct AttentionArgs {
     uint n_tokens;
     uint n_heads;
@@ -118,8 +116,6 @@ struct AttentionArgs {
     uint n_wave; // values of a wave, where keys are stored without their bias; else 0
     uint n_turn; // leading values of a head that attention turns, where keys and queries come as before RoPE; else 0
     uint pairs;  // where these values are
-    uint group;  // of indexes; 0: none
-    uint n_near;
     uint rotated; // 1: values come rotated; what is made of them is rotated back, by D H
 };
 
@@ -184,11 +180,6 @@ FN uint RING_OLDEST(uint end, uint n_rows, uint n_pinned)
 FN uint RING_ROW(uint index, uint n_rows, uint n_pinned)
 {
     return index < n_pinned ? index : n_pinned + (index - n_pinned) % (n_rows - n_pinned);
-}
-
-FN uint GROUPED_QUERY(uint index, uint group, uint n_near)
-{
-    return index / group + n_near - n_near / group;
 }
 
 // Where value i of a row of waves belongs in a head.

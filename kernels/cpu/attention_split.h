@@ -137,7 +137,7 @@ void seen_logits(const AttentionTask& task, const TileRows& tile, const Part& pa
     from += logits_of_codes<n_heads>(task, tile, part, from, to, s);
     if (from == to) return;
     const Part rest = {from, to, part.place, part.far};
-    const PartRows keys = part_keys<S>(task, tile, rest, part.far, s.decoded);
+    const PartRows keys = part_keys<S>(task, tile, rest, s.decoded);
     const auto logits = keys.half ? part_logits<S, true, n_heads> : part_logits<S, false, n_heads>;
     logits(task, tile, rest, keys, from, to, s);
 }
@@ -224,7 +224,7 @@ template <class S, uint32_t n_heads> void split_heads(const AttentionTask& task,
         const uint32_t n = end - p < kAttentionTile ? end - p : kAttentionTile;
         const Columns c(sight, token, p, n);
         if (!c.any()) continue;
-        const TileRows tile(task, sight, kv_head, p, n, far_end(task, sight, token));
+        const TileRows tile(task, sight, kv_head, p, n, task.a.n_far);
         const Ahead keys = tile.pool_rows(task, tile.parts[0], true, 0, tile.n_pool);
         for (uint32_t i = 0; p == begin && i < kAttentionTile / 2; i++) ask(keys, i); // no tile before asked for them
         split_tile<S, n_heads>(task, tile, c, n, p, token * task.a.n_heads + first_head, s, partials, head_stride);
@@ -243,13 +243,9 @@ template <class S> void attention_split(const AttentionTask& task, uint32_t kv_h
         const typename S::F8 scale = S::broadcast(task.a.scale * kLog2e);
         for (uint32_t i = 0; i < n * head_dim; i += 8) S::store(s.q + i, S::load(task.q + from + i) * scale);
         for (uint32_t i = 0; i < n; i++) turn<S>(task, own, s.q + i * head_dim);
-        const bool far = task.a.n_far || task.a.group;
-        for (uint32_t i = 0; far && i < n * head_dim; i += 8)
-            S::store(s.far + i, S::load((task.a.group ? task.q : task.q_far) + from + i) * scale);
-        for (uint32_t i = 0; task.a.group && i < n; i++)
-            turn<S>(task, GROUPED_QUERY(own, task.a.group, task.a.n_near), s.far + i * head_dim);
+        for (uint32_t i = 0; task.a.n_far && i < n * head_dim; i += 8) S::store(s.far + i, S::load(task.q_far + from + i) * scale);
         prepare(task, s.q, n, s.prepared);
-        if (far) prepare(task, s.far, n, s.prepared_far);
+        if (task.a.n_far) prepare(task, s.far, n, s.prepared_far);
         const auto heads = n == 1 ? split_heads<S, 1> : n == 2 ? split_heads<S, 2> : n == 3 ? split_heads<S, 3> : split_heads<S, 4>;
         float* to = partials + size_t(h) * head_stride;
         for (uint32_t p = begin; p < end; p += kAttentionGroup, to += kPartialHead + head_dim)

@@ -93,7 +93,7 @@ struct TileRows {
     float log_a[kAttentionTile], log_b[kAttentionTile];
     bool differ = false; // some a from its b
 
-    // far: leading indexes that are seen otherwise
+    // far: leading indexes that have queries of their own
     KS_INLINE TileRows(const AttentionTask& task, const Sight& sight, uint32_t kv_head, uint32_t p, uint32_t n, uint32_t far)
         : first(p), n_pool(n), first_coded(task.a.n_kv_heads * task.a.n_rows)
     {
@@ -177,14 +177,6 @@ struct PartRows {
     }
 };
 
-// Leading indexes that a token sees otherwise: with queries of their own, or grouped.
-KS_INLINE static uint32_t far_end(const AttentionTask& task, const Sight& sight, uint32_t token)
-{
-    if (!task.a.group) return task.a.n_far;
-    const uint32_t end = sight.before + token + 1;
-    return end > task.a.n_near ? end - task.a.n_near : 0;
-}
-
 // Turns a row by its index, where attention has to.
 template <class S> KS_INLINE void turn(const AttentionTask& task, uint32_t index, float* x)
 {
@@ -192,8 +184,8 @@ template <class S> KS_INLINE void turn(const AttentionTask& task, uint32_t index
         rope<S>({1, 1, task.a.head_dim, task.a.n_turn, task.a.pairs, 0, 0}, x, x, task.turns + size_t(index) * task.a.n_turn);
 }
 
-// A part's keys as queries meet them, near or far.
-template <class S> KS_INLINE PartRows part_keys(const AttentionTask& task, const TileRows& tile, const Part& part, bool far, float* room)
+// A part's keys as queries meet them.
+template <class S> KS_INLINE PartRows part_keys(const AttentionTask& task, const TileRows& tile, const Part& part, float* room)
 {
     PartRows keys(task, tile, part, true, room);
     if (!task.a.n_turn) return keys;
@@ -201,7 +193,7 @@ template <class S> KS_INLINE PartRows part_keys(const AttentionTask& task, const
         const size_t from = size_t(keys.rows[i]) * task.a.head_dim, to = size_t(i) * task.a.head_dim;
         for (uint32_t d = 0; d < task.a.head_dim; d += 8)
             S::store(room + to + d, keys.half ? load_cached<S, true>(keys.data, from + d) : load_cached<S, false>(keys.data, from + d));
-        turn<S>(task, (tile.first + part.begin + i) / (far && task.a.group ? task.a.group : 1), room + to);
+        turn<S>(task, tile.first + part.begin + i, room + to);
     }
     keys.data = room;
     keys.rows = kInOrder;

@@ -187,11 +187,11 @@ constexpr uint32_t kAttentionRows = 96;   // queries of a chunk, at most; fewer 
 // Floats of a partial before its sums: maximum of the numerator, norm, maximum of the denominator, five unused.
 constexpr uint32_t kPartialHead = 8;
 
-// Floats of scratch that one thread needs for a chunk or a split. grouped: keys of a tile are met in two ways.
-constexpr size_t attention_scratch_floats(size_t head_dim, bool grouped)
+// Floats of scratch that one thread needs for a chunk or a split.
+constexpr size_t attention_scratch_floats(size_t head_dim)
 {
     size_t width = (head_dim + 15) / 16 * 16;
-    return (4 * kAttentionRows + (grouped ? 4 : 3) * kAttentionTile) * width + 10 * kAttentionTile + 6 * kAttentionRows;
+    return (4 * kAttentionRows + 3 * kAttentionTile) * width + 10 * kAttentionTile + 6 * kAttentionRows;
 }
 
 struct MatmulKernels {

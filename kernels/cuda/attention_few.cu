@@ -339,7 +339,7 @@ attention_few_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n
     float sum[n_rows][n_eights][8];
     FewState<n_rows> state;
     for (uint i = 0u; i < (a.n_far != 0u ? 2u : 1u); i++)
-        fill_queries<d, n_rows, lanes>(a, i == 0u ? q.q : q.other, h.head, first_row, coded ? tile.planes[0] : 0u, tile.queries[i]);
+        fill_queries<d, n_rows, lanes>(a, i == 0u ? q.q : q.far, h.head, first_row, coded ? tile.planes[0] : 0u, tile.queries[i]);
     if (waves && lane == 0u) tile.rest[warp] = ~0u;
     KS_UNROLL
     for (uint r = 0u; r < n_rows; r++) {
@@ -379,7 +379,7 @@ attention_few_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n
                 const uint rest = tile.positions[warp][first] / wave_base, both = 2u * rest + (far ? 1u : 0u);
                 const bool turned = tile.rest[warp] == both;
                 __syncwarp();
-                if (!turned) turn_bias<d, n_rows>(a, s, far ? q.bias_other : q.bias, h.head, first_row, rest, tile.sums[warp]);
+                if (!turned) turn_bias<d, n_rows>(a, s, far ? q.bias_far : q.bias, h.head, first_row, rest, tile.sums[warp]);
                 if (lane == 0u) tile.rest[warp] = both;
                 tile.digits[warp][run.place] = run.has ? tile.positions[warp][lane] % wave_base : 0u;
                 __syncwarp();

@@ -303,7 +303,7 @@ attention_many_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, 
         const ManySlots<coded> &slots = shared.slots[nth % Shared::n_slots], &next = shared.slots[(nth + 1u) % Shared::n_slots];
         ManyTile<d, coded>& rows = shared.tiles[nth % Shared::n_tiles];
         const bool now_far = slots.index[0] < a.n_far;
-        if (nth == 0u || now_far != far) load_fragments<d>(a, now_far ? q.other : q.q, blockIdx.y, first_row, queries);
+        if (nth == 0u || now_far != far) load_fragments<d>(a, now_far ? q.far : q.q, blockIdx.y, first_row, queries);
         far = now_far;
         wait_for_copies();
         __syncthreads();
@@ -321,7 +321,7 @@ attention_many_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, 
             copy_waves<d>(a, room, shared, slots.tile, rows.keys);
             wait_for_copies();
             __syncthreads();
-            add_biases<d>(a, now_far ? q.bias_other : q.bias, blockIdx.y, first_row, rows, logits);
+            add_biases<d>(a, now_far ? q.bias_far : q.bias, blockIdx.y, first_row, rows, logits);
         }
         if constexpr (coded) {
             wait_for_copies();

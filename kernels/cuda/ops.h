@@ -27,9 +27,9 @@ struct CudaSlots {
     const float* turns;
 };
 
-// The chunk's queries; those that meet keys which attention turns are turned already. `other` are for far and for grouped keys.
+// The chunk's queries; those that meet keys which attention turns are turned already.
 struct CudaQueries {
-    const float *q, *other, *bias, *bias_other;
+    const float *q, *far, *bias, *bias_far;
 };
 
 // 32 activations in int8, by halves.
@@ -131,7 +131,7 @@ FN bool many_heads(uint head_dim)
     return head_dim == 64u || head_dim == 128u;
 }
 
-// turned (2, n_tokens, n_heads * head_dim): queries as they meet keys near by, and those of groups
+// turned (n_tokens, n_heads * head_dim): queries as they meet keys that attention turns
 void turn_queries_launch(const AttentionArgs& a, float* turned, const float* q, const float* turns, const uint* view, cudaStream_t stream);
 void attention_launch(const AttentionArgs& a, uint n_splits, float* partials, CudaQueries q, CudaSlots s, cudaStream_t stream);
 // The same for a few queries of the usual heads.

@@ -39,7 +39,6 @@ struct ScratchShape {
     uint32_t scored_slots = 0;   // per head, in layers whose attention also feeds kv_score
     uint32_t selected_slots = 0; // per head, in layers that read only selected slots
     uint32_t coded_slots = 0;    // per head, in layers with coded slots
-    bool grouped = false;        // attention receives groups of indexes
 };
 
 // One of up to three products that share an input: Q, K and V, or gate and up.

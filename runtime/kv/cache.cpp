@@ -374,8 +374,7 @@ void Cache::attend(const Tensor& y, const Queries& q, float scale)
     if (select.n_read) far = std::min(far, select.n_first);
     const uint32_t n_wave = q.bias ? s.n_wave : 0;
     AttentionArgs a{m_chunk.n, s.n_heads, s.n_kv_heads, s.head_dim, s.n_plain(), n_pinned, s.window, chunk_rows,
-                    far,       scale,     n_wave,       s.n_turn,   s.pairs,     0,        0,        s.rotates_values()};
-    if (s.n_turn && m_recipe.positions == Positions::grouped) a.group = m_recipe.group, a.n_near = m_recipe.near;
+                    far,       scale,     n_wave,       s.n_turn,   s.pairs,     s.rotates_values()};
     KvSlots slots = m_layer->slots;
     slots.n_before = s.table ? *std::max_element(m_layer->held, m_layer->held + s.n_kv_heads) : m_chunk.position;
     m_layer->fresh = !select.n_read; // what was read as a whole was not looked at for a choice

@@ -386,8 +386,7 @@ inline AttentionShape shape(uint32_t n_tokens, uint32_t before, uint32_t n_heads
     AttentionShape s;
     s.a = {n_tokens, n_heads, n_kv_heads, head_dim, n_rows ? n_rows : before + n_tokens,
            n_pinned, window,  0,          0,        1 / std::sqrt(float(head_dim)),
-           0,        0,       0,          0,        0,
-           0};
+           0,        0,       0,          0};
     s.before = before;
     return s;
 }
