@@ -1,5 +1,5 @@
 // Kernel arguments. Each struct is the push-constant block of shaders/<op>.comp and the by-value argument of
-// kernels/cuda/<op>.cu. 4-byte members only, 128 bytes at most (Vulkan's guaranteed minimum). Shapes are here; what
+// kernels/cuda/<op>.cu. 4-byte members only, 96 bytes at most (Vulkan guarantees 128). Shapes are here; what
 // changes with every step (token ids, positions, slots, angles) is in buffers.
 #ifndef KS_COMMON_ARGS_H
 #define KS_COMMON_ARGS_H
@@ -190,7 +190,7 @@ FN uint WAVE_PLACE(uint i, uint n_wave, uint pairs)
 }
 
 #ifndef GLSL
-#define KS_ARGS(T) static_assert(sizeof(T) % 4 == 0 && sizeof(T) <= 128, #T)
+#define KS_ARGS(T) static_assert(sizeof(T) % 4 == 0 && sizeof(T) <= 96, #T)
 KS_ARGS(EmbedArgs);
 KS_ARGS(RmsnormArgs);
 KS_ARGS(MatmulArgs);

@@ -1,6 +1,7 @@
 // What the probabilities of attention say about each slot, column by column: no matrix of them is ever held.
 #pragma once
 
+#include "kernels/cpu/attention_bias.h"
 #include "kernels/cpu/attention_chunk.h"
 
 namespace ks
@@ -78,9 +79,9 @@ void score_tile(const AttentionTask& task, const ScoreTask& score, uint32_t kv_h
     for (uint32_t r0 = 0; r0 < n_rows; r0 += kSix) {
         load_queries<S>(task, s, kv_head, token, r0, kSix, n_rows);
         six_logits_of_panels<S>(s, 0, task.a.head_dim, 0, (n + kPanel - 1) / kPanel, columns_before(task.a.n_far, begin, n));
-        if (task.a.n_wave) six_biases<S>(task, s, rows, kv_head, token, r0, n_rows, n);
+        if (task.a.n_wave) add_biases<S>(task, rows, s.decoded, kv_head, token, r0, n_rows, n, s.weights);
         for (uint32_t i = 0; task.weights && i < kSix; i++)
-            for (uint32_t k = 0; k < n; k++) s.weights[i * kAttentionTile + k] += rows.log_b[k];
+            for (uint32_t k = 0; k < n; k++) s.weights[i * kAttentionTile + k] += rows.log_weight(task, k, 1);
         add_rows<S>(task, score.s, sight, kv_head, token, r0, n_rows - r0 < kSix ? n_rows - r0 : kSix, begin, n, s.weights, decay.powers,
                     sums);
     }

@@ -184,7 +184,7 @@ constexpr uint32_t kAttentionGroup = 128; // indexes that share a running maximu
 constexpr uint32_t kMaxScoreTokens = 512; // of a chunk
 constexpr uint32_t kAttentionRows = 96;   // queries of a chunk, at most; fewer than twelve cannot be: one token's heads stay together
 
-// Floats of a partial before its sums: maximum of the numerator, norm, maximum of the denominator, five unused.
+// Floats of a partial before its sums: maximum, norm, six unused.
 constexpr uint32_t kPartialHead = 8;
 
 // Floats of scratch that one thread needs for a chunk or a split.
@@ -206,6 +206,7 @@ struct MatmulKernels {
 
 struct AttentionKernels {
     AttentionChunkKernel chunk;
+    AttentionChunkKernel general; // also slots with log-weights and keys without their bias, which the others do not take
     AttentionSplitKernel split;
     // A query head's total over its splits: begin, fold the splits in order of their indexes, finish.
     void (*begin)(float* total, uint32_t head_dim);
@@ -252,8 +253,8 @@ struct CpuKernels {
 };
 
 // One per file; null where the file was compiled without its instruction set.
-extern const MatmulKernels *const kMatmulGeneric,
-    *const kMatmulAvx2, *const kMatmulAvxVnni, *const kMatmulAvx512Vnni, *const kMatmulAmx, *const kMatmulNeon, *const kMatmulI8mm;
+extern const MatmulKernels *const kMatmulGeneric, *const kMatmulAvx2, *const kMatmulAvxVnni, *const kMatmulAvx512Vnni,
+                                                                                                 *const kMatmulNeon, *const kMatmulI8mm;
 extern const AttentionKernels *const kAttentionGeneric, *const kAttentionAvx2, *const kAttentionAvx512, *const kAttentionNeon;
 extern const VectorKernels *const kVectorGeneric, *const kVectorAvx2, *const kVectorAvx512, *const kVectorNeon;
 

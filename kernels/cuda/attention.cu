@@ -88,7 +88,7 @@ DEVICE void take_row(Softmax& soft, uint r, uint n_slots)
     soft.norm_top[r] = new_norm_top;
 }
 
-// All that attention can be asked for, in f32.
+// All that attention can be asked for, in f32: also log-weights, keys stored without their bias and keys that are turned as they are read.
 __global__ void __launch_bounds__(n_threads, 2)
 attention_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n_splits, 4 + head_dim)
                  CudaQueries q, CudaSlots s)

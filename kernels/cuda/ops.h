@@ -134,6 +134,8 @@ FN bool many_heads(uint head_dim)
 // turned (n_tokens, n_heads * head_dim): queries as they meet keys that attention turns
 void turn_queries_launch(const AttentionArgs& a, float* turned, const float* q, const float* turns, const uint* view, cudaStream_t stream);
 void attention_launch(const AttentionArgs& a, uint n_splits, float* partials, CudaQueries q, CudaSlots s, cudaStream_t stream);
+// Whether slots have no log-weights and keys are stored as queries meet them: all others have only the general kernel.
+bool is_plain(const AttentionArgs& a, const CudaSlots& s);
 // The same for a few queries of the usual heads.
 bool attention_few_can(const AttentionArgs& a, const CudaSlots& s);
 AttentionShare attention_few_share(const AttentionArgs& a, const CudaSlots& s);
@@ -142,12 +144,12 @@ void attention_few_launch(const AttentionArgs& a, uint n_splits, float* partials
 bool are_halves(const CudaSlots& s);
 // Scratch for rows of other pools as halves, of `each` slots of every split and head. Round n has those from n * each of a share on.
 struct RestoredRoom {
-    uint* words; // (n_splits, n_kv_heads, each, restored_words()); null where all are halves and no key lacks its bias
+    uint* words; // (n_splits, n_kv_heads, each, restored_words()); null where all are halves
     uint each, n_rounds, round;
 };
 void attention_restore_launch(const AttentionArgs& a, uint n_splits, const RestoredRoom& room, const CudaSlots& s, cudaStream_t stream);
 // The same as attention_launch for many queries, on the tensor cores.
-bool attention_many_can(const AttentionArgs& a);
+bool attention_many_can(const AttentionArgs& a, const CudaSlots& s);
 void attention_many_launch(const AttentionArgs& a, uint n_splits, float* partials, CudaQueries q, CudaSlots s, RestoredRoom room,
                            cudaStream_t stream);
 void attention_fold_launch(const AttentionArgs& a, uint n_splits, float* y, float* lse, const float* partials, ActGroup* acts,

@@ -65,7 +65,7 @@ struct KvSlots {
     Tensor table;            // (1, slots) u32, numbered over all heads, plain slots first; empty: a ring
     Tensor weights;          // (slots, 2) f32: the log-weights a and b of each slot; empty: zeros
     Tensor view;             // (n_kv_heads, view_words) u32
-    Tensor positions;        // (1, slots) u32 text positions, indexed like `table`; only if keys are stored without their bias
+    Tensor positions;        // (1, slots) u32 text positions, indexed like `table` and right behind it; only if keys lack their bias
     Tensor waves;            // (wave_digits * wave_base, n_wave)
     Tensor turns;            // (indexes, n_turn) RoPE angles; only if keys are stored before RoPE
     Tensor chunk_k, chunk_v; // (n_kv_heads * chunk_rows, head_dim) like k and v; only if the chunk is staged
