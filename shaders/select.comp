@@ -293,21 +293,13 @@ void logits()
 void add_votes(uint h, uint votes, uint n)
 {
     uint at = logits_at(h);
-    if (s.kind == select_sum) {
-        for (uint i = THREAD; i < n; i += n_threads) scratch[votes + i] = floatBitsToUint(scratch_value(votes + i) + scratch_value(at + i));
-    } else if (s.kind == select_hard) {
-        find_highest(at, n, s.n_read - s.n_first - s.n_last);
-        for (uint i = THREAD, n_equal = 0u; i - THREAD < n; i += n_threads)
-            if (takes(at, i, n, n_equal)) scratch[votes + i] = floatBitsToUint(scratch_value(votes + i) + 1.f);
-    } else {
-        float top = -3e38f, sum = 0.f;
-        for (uint i = THREAD; i < n; i += n_threads) top = max(top, scratch_value(at + i));
-        top = most_of_all(top);
-        for (uint i = THREAD; i < n; i += n_threads) sum += power_of_two((scratch_value(at + i) - top) * log2e);
-        sum = sum_of_all(sum);
-        for (uint i = THREAD; i < n; i += n_threads)
-            scratch[votes + i] = floatBitsToUint(scratch_value(votes + i) + power_of_two((scratch_value(at + i) - top) * log2e) / sum);
-    }
+    float top = -3e38f, sum = 0.f;
+    for (uint i = THREAD; i < n; i += n_threads) top = max(top, scratch_value(at + i));
+    top = most_of_all(top);
+    for (uint i = THREAD; i < n; i += n_threads) sum += power_of_two((scratch_value(at + i) - top) * log2e);
+    sum = sum_of_all(sum);
+    for (uint i = THREAD; i < n; i += n_threads)
+        scratch[votes + i] = floatBitsToUint(scratch_value(votes + i) + power_of_two((scratch_value(at + i) - top) * log2e) / sum);
 }
 
 void add_block_votes(uint head, uint votes, uint n, uint before)

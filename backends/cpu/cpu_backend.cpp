@@ -33,6 +33,7 @@ DeviceInfo CpuBackend::info() const
 {
     DeviceInfo info = ReferenceBackend::info();
     info.id = info.backend = "cpu";
+    info.ablations = false;
     info.name =
         processor_name() + ", " + std::to_string(m_pool.size()) + (m_pool.size() == 1 ? " thread, " : " threads, ") + m_kernels.name;
     add_attention_lines(info.paths, [&](const AttentionArgs& a) { return attention_choice(a, {}); });
@@ -347,7 +348,8 @@ static CpuAttention choose_attention(const AttentionArgs& a, const KvSlots& slot
     if (a.head_dim % 8 != 0) return {CpuAttention::plain, "heads are not multiples of 8 values"};
     if (a.n_wave % 16 != 0) return {CpuAttention::plain, "the keys' bias is not in multiples of 16 values"};
     if (group > kAttentionRows) return {CpuAttention::plain, "a key head has more queries than a tile"};
-    if (needs_general(a, slots)) return {CpuAttention::general, a.n_wave ? "attention itself adds the bias to keys" : "slots have log-weights"};
+    if (needs_general(a, slots))
+        return {CpuAttention::general, a.n_wave ? "attention itself adds the bias to keys" : "slots have log-weights"};
     if (a.n_tokens * group > 8 && a.n_tokens > 1) return {CpuAttention::chunks, "prefill, more than 8 queries a key head"};
     return {CpuAttention::splits, a.n_tokens > 1 ? "at most 8 queries a key head" : "decode, threads share the slots"};
 }
@@ -453,8 +455,7 @@ void CpuBackend::attention_chunks(const AttentionTask& task, AttentionChunkKerne
     m_pool.parallel_for(n_chunks * a.n_kv_heads, [&](uint32_t i, int thread) {
         uint32_t token = (n_chunks - 1 - i / a.n_kv_heads) * size; // the last tokens have the most to do: first
         float* scratch = attention_scratch(thread);
-        kernel(task, i % a.n_kv_heads, token,
-                                                                                     std::min(size, a.n_tokens - token), scratch);
+        kernel(task, i % a.n_kv_heads, token, std::min(size, a.n_tokens - token), scratch);
     });
 }
 

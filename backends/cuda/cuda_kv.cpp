@@ -145,7 +145,7 @@ CudaAttention choose_attention(const AttentionArgs& a, const CudaSlots& slots)
         return {CudaAttention::prefill, "attention_prefill",
                 a.n_tokens > 4 ? "more than 4 tokens, tensor cores" : "the decode kernel cannot read these keys or queries"};
     return {CudaAttention::general, "attention",
-            a.n_turn   ? "attention itself applies RoPE to keys"
+            a.n_turn        ? "attention itself applies RoPE to keys"
             : a.n_wave      ? "attention itself adds the bias to keys"
             : slots.weights ? "slots have log-weights"
                             : "heads are not of 64 or 128 values"};

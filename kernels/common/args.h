@@ -133,8 +133,8 @@ struct KvScoreArgs {
 // Which indexes of a head a step reads: the first, the last, and of those between, the candidates, the ones that the chunk's
 // queries, in the mean, ask for most. Of equal ones the newer.
 CONST uint select_soft = 0u;  // by their probabilities among the candidates, summed over the query heads
-CONST uint select_hard = 1u;  // by how many query heads have them among their own best
-CONST uint select_sum = 2u;   // by the sum of their logits
+CONST uint select_hard = 1u;  // by how many query heads have them among their own best; reference only
+CONST uint select_sum = 2u;   // by the sum of their logits; reference only
 CONST uint select_pages = 3u; // whole pages, by the most that any key between a page's bounds could come to with a query head
 CONST uint select_page = 16u; // indexes
 // Whole blocks, by the logits in the mean of the few keys in each that attention looked at most, summed over the query heads.

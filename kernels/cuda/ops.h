@@ -61,9 +61,9 @@ struct CudaSelectRoom {
     float* logits;    // (n_heads, stride)
     float* votes;     // (n_kv_heads, stride)
     float* norms;     // (n_heads, n_shares, 2) the highest of a share's logits, and what their powers come to beside it
-    uint* digits;     // (n_heads, select_passes, select_digits) how many scores have a digit
-    uint* found;      // (n_heads, select_passes, 3) Highest
-    uint64_t* counts; // (n_heads, n_shares) how many of a share's scores are above the key, and equal to it
+    uint* digits;     // (n_kv_heads, select_passes, select_digits) how many scores have a digit
+    uint* found;      // (n_kv_heads, select_passes, 3) Highest
+    uint64_t* counts; // (n_kv_heads, n_shares) how many of a share's scores are above the key, and equal to it
     uint* words;      // 1 if the last choice is used again, how many tokens came since
     uint stride, n_shares;
 };

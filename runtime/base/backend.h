@@ -27,6 +27,7 @@ struct DeviceInfo {
     bool turns_keys = true; // attention supports n_turn (RoPE as keys are read)
     bool adds_bias = true;  // attention supports n_wave (a key bias by position)
     bool groups = true;     // keys may use a codec of row groups
+    bool ablations = false; // select supports select_hard and select_sum
 };
 
 // The largest shapes that a session passes to the ops, known before anything is allocated.

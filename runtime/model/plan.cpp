@@ -204,6 +204,10 @@ static Status check_device(const Config& config, const DeviceInfo& device, const
         return fail(Code::unsupported,
                     "recipe: select=%s on %s, which reads all slots in every step; possible: select=all, or the device cpu",
                     recipe.select->name, device.id.c_str());
+    if ((recipe.select->kind == select_hard || recipe.select->kind == select_sum) && !device.ablations)
+        return fail(Code::unsupported,
+                    "recipe: select=%s on %s, an ablation that only the device reference has; possible: select=tokenselect",
+                    recipe.select->name, device.id.c_str());
     if (recipe.turns_keys() && !device.turns_keys)
         return fail(Code::unsupported,
                     "recipe: positions=compact on %s, which reads keys as they are stored; possible: positions=absolute, "
