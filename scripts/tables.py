@@ -223,7 +223,7 @@ def beyond(lines):
 
 def struct_sizes(root):
     """Bytes of each struct that a push block may contain. All members have 4 bytes."""
-    sizes = {}
+    sizes = {"uint": 4, "float": 4}
     for path in [*sorted((root / "kernels" / "common").glob("*.h")), *sorted((root / "backends" / "vulkan").glob("*.h"))]:
         text = re.sub(r"//[^\n]*", "", path.read_text(encoding="utf-8"))
         for name, body in re.findall(r"\bstruct (\w+)\s*\{([^{}]*)\}", text):

@@ -8,6 +8,8 @@
 #extension GL_EXT_control_flow_attributes : require
 #if defined(LANES) || defined(SUMS)
 #extension GL_KHR_shader_subgroup_shuffle : require
+#else
+#define GENERAL
 #endif
 #include "shaders/util.glsl"
 
@@ -16,17 +18,19 @@ layout(constant_id = 1) const uint v_format = 1u;
 layout(constant_id = 2) const uint head_dim = 64u;
 layout(constant_id = 3) const uint flags = 0u; // slots.glsl
 
-layout(push_constant) uniform Block { AttentionArgs a; SlotPass pass; } pushed;
-ARGS(AttentionArgs, a)
+layout(push_constant) uniform Block { PassArgs a; SlotPass pass; SplitPass splits; } pushed;
+ARGS(PassArgs, a)
 ARGS(SlotPass, pass)
+ARGS(SplitPass, splits)
 layout(binding = 0) buffer Partials { float partials[]; };       // (n_tokens * n_heads, n_splits, 4 + head_dim)
-layout(binding = 1) readonly buffer Q { uint q[]; };             // (n_tokens, n_heads * head_dim); with waves bias and view behind
-layout(binding = 2) readonly buffer K { uint k[]; };             // (pass.n_rows, head_dim), or (n_kv_heads * pass.restored, head_dim)
+layout(binding = 1) readonly buffer Q { uint q[]; };             // (n_tokens, n_heads * head_dim), and what slots.glsl says
+layout(binding = 2) readonly buffer K { uint k[]; };             // (pass.n_rows, head_dim), or (n_kv_heads * splits.restored, head_dim)
 layout(binding = 3) readonly buffer V { uint v[]; };             // as K
-layout(binding = 4) readonly buffer Table { uint table[]; };     // slots
-layout(binding = 5) readonly buffer Weights { float weights[]; }; // (slots, 2)
-layout(binding = 6) readonly buffer View { uint view[]; };       // (n_kv_heads, view_words); with waves the positions of slots
-layout(binding = 7) readonly buffer Angles { float angles[]; };  // turns, or waves
+layout(binding = 4) readonly buffer Table { uint table[]; };     // slots; with waves their positions behind
+layout(binding = 5) readonly buffer View { uint view[]; };       // (n_kv_heads, view_words); with weights (slots, 2)
+#ifdef GENERAL
+layout(binding = 6) readonly buffer Angles { float angles[]; };  // turns, or waves
+#endif
 
 bool reads_values = false; // which of the two caches WORD is of
 float x[1]; // nothing is encoded here
@@ -53,8 +57,11 @@ const uint n_sets = n_pairs >= n_threads ? 1u : n_threads / n_pairs; // of threa
 const uint n_chunks = (n_pairs + n_threads - 1u) / n_threads;        // pairs of a thread
 const uint n_each = (n_rows + n_sets - 1u) / n_sets;                 // queries of a thread
 
-shared float over[n_rows * n_slots], under[n_rows * n_slots]; // logits and a, then weights of values; logits and b
-shared float top[n_rows], norm_top[n_rows], norm[n_rows], shrink[n_rows];
+shared float over[n_rows * n_slots]; // logits, and log-weights a, then weights of values
+shared float top[n_rows], norm[n_rows], shrink[n_rows];
+#ifdef GENERAL
+shared float under[n_rows * n_slots], norm_top[n_rows]; // logits and log-weights b; the denominator's maxima
+#endif
 shared uint rows[n_slots]; // of the slots, or unbound
 
 const uint unbound = ~0u;
@@ -64,7 +71,7 @@ uint row_to_read(Slots s, uint nth, uint at)
 {
     uint r = row_of_slot(at);
     if (r >= pass.n_rows) return unbound;
-    return pass.restored != 0u ? s.head * pass.restored + nth - pass.first_slot : r;
+    return splits.restored != 0u ? s.head * splits.restored + nth - pass.first_slot : r;
 }
 
 // The logits of n slots, the first of which is the pass's nth.
@@ -75,15 +82,17 @@ void take_logits(Slots s, uint nth, uint n, uint first_row, uint mine, uint grou
     uint index = index_of(s, nth + min(slot, n - 1u)), at = slot_of(s, index), r = row_to_read(s, nth + min(slot, n - 1u), at);
     bool bound = slot < n && r != unbound;
     float product[4];
-    ask(bound ? r : 0u, index, position_of(s, index), row0, mine, s.before, group, first_row, product);
-    vec2 logweight = vec2(0.f);
-    if (has_weights && pass.source != pass_chunk) logweight = vec2(weights[2u * at], weights[2u * at + 1u]);
+    key_products(bound ? r : 0u, s, index, row0, mine, product);
     [[unroll]] for (uint j = 0u; j < n_asked; j++) {
         uint i = (row0 + j) * n_slots + slot, t = (first_row + row0 + j) / group;
         if (row0 + j >= n_rows) continue;
         bool there = bound && row0 + j < mine && sees(s, t, index);
-        over[i] = there ? max(none, (product[j] * a.scale + logweight.x) * log2e) : none;
-        under[i] = there ? max(none, (product[j] * a.scale + logweight.y) * log2e) : none;
+#ifdef GENERAL
+        over[i] = there ? max(none, (product[j] * a.scale + log_weight(at, 0u)) * log2e) : none;
+        under[i] = there ? max(none, (product[j] * a.scale + log_weight(at, 1u)) * log2e) : none;
+#else
+        over[i] = there ? max(none, product[j] * a.scale * log2e) : none;
+#endif
     }
 }
 
@@ -99,36 +108,48 @@ const uint n_sharing = 1u;
 #endif
 
 // Moves a row's maxima; over becomes the weights of values.
-void take_row(uint r, uint nth)
+#ifdef GENERAL
+void take_row(uint r, uint)
 {
-    float new_top = top[r], new_norm_top = norm_top[r], sum = 0.f;
-    for (uint i = r * n_slots + nth; i < (r + 1u) * n_slots; i += n_sharing) {
+    float new_top = top[r], new_norm_top = norm_top[r];
+    for (uint i = r * n_slots; i < (r + 1u) * n_slots; i++) {
         new_top = max(new_top, over[i]);
         new_norm_top = max(new_norm_top, under[i]);
     }
-    [[unroll]] for (uint apart = 1u; apart < n_sharing; apart *= 2u) {
-        new_top = max(new_top, TOLD_BY(new_top, apart));
-        new_norm_top = max(new_norm_top, TOLD_BY(new_norm_top, apart));
+    shrink[r] = power_of_two(top[r] - new_top);
+    float sum = norm[r] * power_of_two(norm_top[r] - new_norm_top);
+    for (uint i = r * n_slots; i < (r + 1u) * n_slots; i++) {
+        over[i] = over[i] > 0.5f * none ? power_of_two(over[i] - new_top) : 0.f;
+        sum += under[i] > 0.5f * none ? power_of_two(under[i] - new_norm_top) : 0.f;
     }
-    if (nth == 0u) {
-        shrink[r] = power_of_two(top[r] - new_top);
-        sum = norm[r] * power_of_two(norm_top[r] - new_norm_top);
-    }
-    for (uint i = r * n_slots + nth; i < (r + 1u) * n_slots; i += n_sharing) {
-        float w = over[i], b = under[i];
-        over[i] = w > 0.5f * none ? power_of_two(w - new_top) : 0.f;
-        sum += b > 0.5f * none ? power_of_two(b - new_norm_top) : 0.f;
-    }
-    [[unroll]] for (uint apart = 1u; apart < n_sharing; apart *= 2u) sum += TOLD_BY(sum, apart);
-    if (nth != 0u) return;
     top[r] = new_top;
     norm_top[r] = new_norm_top;
     norm[r] = sum;
 }
+#else
+void take_row(uint r, uint nth)
+{
+    float new_top = top[r], sum = 0.f;
+    for (uint i = r * n_slots + nth; i < (r + 1u) * n_slots; i += n_sharing) new_top = max(new_top, over[i]);
+    [[unroll]] for (uint apart = 1u; apart < n_sharing; apart *= 2u) new_top = max(new_top, TOLD_BY(new_top, apart));
+    if (nth == 0u) {
+        shrink[r] = power_of_two(top[r] - new_top);
+        sum = norm[r] * shrink[r];
+    }
+    for (uint i = r * n_slots + nth; i < (r + 1u) * n_slots; i += n_sharing) {
+        over[i] = over[i] > 0.5f * none ? power_of_two(over[i] - new_top) : 0.f;
+        sum += over[i];
+    }
+    [[unroll]] for (uint apart = 1u; apart < n_sharing; apart *= 2u) sum += TOLD_BY(sum, apart);
+    if (nth != 0u) return;
+    top[r] = new_top;
+    norm[r] = sum;
+}
+#endif
 
 uint partial_of(uint head, uint group, uint query)
 {
-    return (((query / group) * a.n_heads + head * group + query % group) * pass.n_splits + gl_WorkGroupID.z) * (4u + head_dim);
+    return (((query / group) * a.n_heads + head * group + query % group) * splits.n_splits + gl_WorkGroupID.z) * (4u + head_dim);
 }
 
 vec2 value_pair(uint r, uint d)
@@ -150,7 +171,7 @@ void begin_eights(uint head, uint group, uint first_row, uint mine)
 {
     [[unroll]] for (uint i = 0u; i < n_few; i++) {
         uint from = partial_of(head, group, first_row + min(i, mine - 1u));
-        bool has = pass.continues != 0u && THREAD < n_eights && i < mine && partials[from] > 0.5f * none;
+        bool has = splits.continues != 0u && THREAD < n_eights && i < mine && partials[from] > 0.5f * none;
         [[unroll]] for (uint k = 0u; k < 8u; k++) few[8u * i + k] = has ? partials[from + 4u + 8u * THREAD + k] : 0.f;
     }
 }
@@ -192,14 +213,15 @@ void main()
 {
     TAKE(a)
     TAKE(pass)
+    TAKE(splits)
     uint group = a.n_heads / a.n_kv_heads, first_row = gl_WorkGroupID.x * n_rows, head = gl_WorkGroupID.y, split = gl_WorkGroupID.z;
     uint mine = min(n_rows, a.n_tokens * group - first_row), end_token = (first_row + mine - 1u) / group + 1u;
     Slots s = find_slots(head, first_row / group, end_token, false);
-    uint most = pass.restored != 0u ? pass.restored : pass_slots * pass.n_splits;
+    uint most = splits.restored != 0u ? splits.restored : pass_slots * splits.n_splits;
     uint first_slot = min(pass.first_slot, count_slots(s)), count = min(most, count_slots(s) - first_slot);
-    uint each = max(n_slots, (count + pass.n_splits - 1u) / pass.n_splits);
+    uint each = max(n_slots, (count + splits.n_splits - 1u) / splits.n_splits);
     uint begin = first_slot + min(split * each, count), end = first_slot + min(split * each + each, count);
-    if (begin == end && pass.continues != 0u) return;
+    if (begin == end && splits.continues != 0u) return;
 
     // Pair p of query r is with thread (r % n_sets) * n_pairs + p % n_threads.
     uint set = THREAD / min(n_pairs, n_threads), pair = THREAD % min(n_pairs, n_threads);
@@ -207,7 +229,7 @@ void main()
     [[unroll]] for (uint i = 0u; i < n_each * n_chunks; i++) {
         uint r = i / n_chunks * n_sets + set, d = 2u * (pair + i % n_chunks * n_threads);
         sum[i] = vec2(0.f);
-        if (pass.continues == 0u || set >= n_sets || r >= mine || d >= head_dim) continue;
+        if (splits.continues == 0u || set >= n_sets || r >= mine || d >= head_dim) continue;
         uint from = partial_of(head, group, first_row + r) + 4u + d;
         if (partials[from - 4u - d] < 0.5f * none) continue; // nothing was found, and nothing written
         sum[i] = vec2(partials[from], d + 1u < head_dim ? partials[from + 1u] : 0.f);
@@ -216,9 +238,11 @@ void main()
     if (eights) begin_eights(head, group, first_row, mine);
     uint at = partial_of(head, group, first_row + THREAD); // maxima of numerator and denominator, the denominator; then the numerator
     if (THREAD < n_rows) {
-        bool has = pass.continues != 0u && THREAD < mine;
+        bool has = splits.continues != 0u && THREAD < mine;
         top[THREAD] = has ? partials[at] : none;
+#ifdef GENERAL
         norm_top[THREAD] = has ? partials[at + 1u] : none;
+#endif
         norm[THREAD] = has ? partials[at + 2u] : 0.f;
     }
     if (begin < end) read_queries(head, group, first_row, mine, s.before);
@@ -263,10 +287,14 @@ void main()
     }
     if (THREAD < mine) {
         partials[at] = top[THREAD];
+#ifdef GENERAL
         partials[at + 1u] = norm_top[THREAD];
+#else
+        partials[at + 1u] = top[THREAD];
+#endif
         partials[at + 2u] = norm[THREAD];
     }
-    if (pass.continues == 0u && begin == end) return; // attention_fold leaves it out
+    if (splits.continues == 0u && begin == end) return; // attention_fold leaves it out
     if (eights) end_eights(head, group, first_row, mine);
     [[unroll]] for (uint i = 0u; i < n_each * n_chunks; i++) {
         uint r = i / n_chunks * n_sets + set, d = 2u * (pair + i % n_chunks * n_threads);

@@ -14,9 +14,10 @@ layout(constant_id = 1) const uint v_format = 1u;
 layout(constant_id = 2) const uint head_dim = 64u;
 layout(constant_id = 3) const uint flags = 256u; // slots.glsl; above them the queries of a workgroup: 1, 2 or 4
 
-layout(push_constant) uniform Block { AttentionArgs a; SlotPass pass; } pushed;
-ARGS(AttentionArgs, a)
+layout(push_constant) uniform Block { PassArgs a; SlotPass pass; SplitPass splits; } pushed;
+ARGS(PassArgs, a)
 ARGS(SlotPass, pass)
+ARGS(SplitPass, splits)
 layout(binding = 0) buffer Partials { float partials[]; };       // (n_tokens * n_heads, n_splits, 4 + head_dim)
 layout(binding = 1) readonly buffer Q { float q[]; };            // (n_tokens, n_heads * head_dim)
 layout(binding = 2) readonly buffer K { uint k[]; };             // (pass.n_rows, head_dim)
@@ -24,8 +25,7 @@ layout(binding = 2) readonly buffer Ks { uvec4 k_fours[]; };     // the same
 layout(binding = 3) readonly buffer V { uint v[]; };             // as K
 layout(binding = 3) readonly buffer Vs { uvec4 v_fours[]; };
 layout(binding = 4) readonly buffer Table { uint table[]; };     // slots
-layout(binding = 5) readonly buffer Weights { float weights[]; }; // (slots, 2)
-layout(binding = 6) readonly buffer View { uint view[]; };       // (n_kv_heads, view_words)
+layout(binding = 5) readonly buffer View { uint view[]; };       // (n_kv_heads, view_words)
 
 bool reads_values = false; // which of the two caches WORD is of
 float x[1]; // nothing is encoded here
@@ -33,7 +33,6 @@ uint row[1];
 #undef WORD
 #define WORD(i) (reads_values ? v[i] : k[i])
 #define FOUR(i) (reads_values ? v_fours[i] : k_fours[i])
-#define Q_WORD(i) view[i] // nothing is asked
 #include "shaders/cache.glsl"
 #include "shaders/lane_rows.glsl"
 #include "shaders/slots.glsl"
@@ -47,7 +46,7 @@ shared vec4 queries[n_rows * head_dim / 4u]; // four dims of each lane, then fou
 shared uint rows[n_threads];                 // of the octets' slots
 shared float shares[n_rows * n_threads];     // weights of their values
 shared float room[n_octets / 2u * head_dim];
-shared float top[n_rows * n_octets], norm_top[n_rows * n_octets], norm[n_rows * n_octets];
+shared float top[n_rows * n_octets], norm[n_rows * n_octets];
 
 const uint unbound = ~0u;
 
@@ -55,7 +54,7 @@ float sum[4][32];
 
 uint partial_of(uint head, uint group, uint query)
 {
-    return (((query / group) * a.n_heads + head * group + query % group) * pass.n_splits + gl_WorkGroupID.z) * (4u + head_dim);
+    return (((query / group) * a.n_heads + head * group + query % group) * splits.n_splits + gl_WorkGroupID.z) * (4u + head_dim);
 }
 
 // Of fewer queries the last one is there again.
@@ -148,7 +147,7 @@ void end_rows(uint head, uint group, uint first_row, uint mine, uint lane, uint 
     [[unroll]] for (uint t = 0u; t < n_rows; t++) {
         if (t >= mine) continue;
         uint at = partial_of(head, group, first_row + t);
-        bool has = pass.continues != 0u && partials[at] > 0.5f * none;
+        bool has = splits.continues != 0u && partials[at] > 0.5f * none;
         float best = has ? partials[at] : none;
         [[unroll]] for (uint i = 0u; i < n_octets; i++) best = max(best, top[t * n_octets + i]);
         float before = has ? power_of_two(partials[at] - best) : 0.f, shrink = power_of_two(top[t * n_octets + octet] - best);
@@ -167,12 +166,9 @@ void end_rows(uint head, uint group, uint first_row, uint mine, uint lane, uint 
             partials[at + 4u + d] = value;
         }
         if (THREAD != 0u) continue;
-        float norm_best = has ? partials[at + 1u] : none;
-        [[unroll]] for (uint i = 0u; i < n_octets; i++) norm_best = max(norm_best, norm_top[t * n_octets + i]);
-        float all = has ? partials[at + 2u] * power_of_two(partials[at + 1u] - norm_best) : 0.f;
-        [[unroll]] for (uint i = 0u; i < n_octets; i++) all += norm[t * n_octets + i] * power_of_two(norm_top[t * n_octets + i] - norm_best);
-        partials[at] = best;
-        partials[at + 1u] = norm_best;
+        float all = has ? partials[at + 2u] * before : 0.f;
+        [[unroll]] for (uint i = 0u; i < n_octets; i++) all += norm[t * n_octets + i] * power_of_two(top[t * n_octets + i] - best);
+        partials[at] = partials[at + 1u] = best;
         partials[at + 2u] = all;
     }
 }
@@ -181,23 +177,24 @@ void main()
 {
     TAKE(a)
     TAKE(pass)
+    TAKE(splits)
     uint group = a.n_heads / a.n_kv_heads, first_row = gl_WorkGroupID.x * n_rows, head = gl_WorkGroupID.y, split = gl_WorkGroupID.z;
     uint mine = min(n_rows, a.n_tokens * group - first_row), end_token = (first_row + mine - 1u) / group + 1u;
     Slots s = find_slots(head, first_row / group, end_token, false);
-    uint first_slot = min(pass.first_slot, count_slots(s)), count = min(pass_slots * pass.n_splits, count_slots(s) - first_slot);
-    uint each = max(n_threads, (count + 8u * pass.n_splits - 1u) / (8u * pass.n_splits) * 8u);
+    uint first_slot = min(pass.first_slot, count_slots(s)), count = min(pass_slots * splits.n_splits, count_slots(s) - first_slot);
+    uint each = max(n_threads, (count + 8u * splits.n_splits - 1u) / (8u * splits.n_splits) * 8u);
     uint begin = first_slot + min(split * each, count), end = first_slot + min(split * each + each, count);
     if (begin == end) {
-        if (pass.continues != 0u || THREAD >= mine) return;
+        if (splits.continues != 0u || THREAD >= mine) return;
         uint at = partial_of(head, group, first_row + THREAD);
         partials[at] = partials[at + 1u] = none; // attention_fold leaves it out
         partials[at + 2u] = 0.f;
         return;
     }
     uint lane = OWN % 8u, octet = OWN / 8u;
-    float best[4], norm_best[4], norms[4];
+    float best[4], norms[4];
     [[unroll]] for (uint t = 0u; t < 4u; t++) {
-        best[t] = norm_best[t] = none;
+        best[t] = none;
         norms[t] = 0.f;
         [[unroll]] for (uint i = 0u; i < 32u; i++) sum[t][i] = 0.f;
     }
@@ -216,17 +213,14 @@ void main()
         float product[4][8];
         [[unroll]] for (uint i = 0u; i < 32u; i++) product[i / 8u][i % 8u] = 0.f;
         if (any != unbound) add_keys(OWN - lane, lane, product);
-        vec2 logweight = has_weights && pass.source != pass_chunk ? vec2(weights[2u * at], weights[2u * at + 1u]) * log2e : vec2(0.f);
         [[unroll]] for (uint t = 0u; t < n_rows; t++) {
             float logit = share_sums(product[t], lane);
             bool there = has && t < mine && sees(s, (first_row + t) / group, index);
-            float over = there ? max(none, logit + logweight.x) : none, under = there ? max(none, logit + logweight.y) : none;
-            float new_best = max(best[t], octet_max(over)), new_norm_best = has_weights ? max(norm_best[t], octet_max(under)) : new_best;
-            float shrink = power_of_two(best[t] - new_best), share = over > 0.5f * none ? power_of_two(over - new_best) : 0.f;
-            float norm_share = has_weights ? under > 0.5f * none ? power_of_two(under - new_norm_best) : 0.f : share;
-            norms[t] = norms[t] * (has_weights ? power_of_two(norm_best[t] - new_norm_best) : shrink) + norm_share;
+            logit = there ? max(none, logit) : none;
+            float new_best = max(best[t], octet_max(logit)), shrink = power_of_two(best[t] - new_best);
+            float share = logit > 0.5f * none ? power_of_two(logit - new_best) : 0.f;
+            norms[t] = norms[t] * shrink + share;
             best[t] = new_best;
-            norm_best[t] = new_norm_best;
             shares[t * n_threads + OWN] = share;
             [[unroll]] for (uint i = 0u; i < 8u * n_eights; i++) sum[t][i] *= shrink;
         }
@@ -238,7 +232,6 @@ void main()
         [[unroll]] for (uint step = 0u; step < 3u; step++) norms[t] += subgroupShuffleXor(norms[t], 1u << step);
         if (lane != 0u) continue;
         top[t * n_octets + octet] = best[t];
-        norm_top[t * n_octets + octet] = norm_best[t];
         norm[t * n_octets + octet] = norms[t];
     }
     barrier();

@@ -3,11 +3,10 @@
 #extension GL_GOOGLE_include_directive : require
 #include "shaders/util.glsl"
 
-layout(push_constant) uniform Block { AttentionArgs a; SlotPass pass; } pushed;
-ARGS(AttentionArgs, a)
-ARGS(SlotPass, pass)
+layout(push_constant) uniform Block { FoldArgs a; } pushed;
+ARGS(FoldArgs, a)
 layout(binding = 0) writeonly buffer Y { float y[]; };           // (n_tokens, n_heads * head_dim)
-layout(binding = 1) writeonly buffer Lse { float lse[]; };       // (n_tokens, n_heads), where pass.continues
+layout(binding = 1) writeonly buffer Lse { float lse[]; };       // (n_tokens, n_heads), where has_lse
 layout(binding = 2) readonly buffer Partials { float partials[]; }; // (n_tokens * n_heads, n_splits, 4 + head_dim)
 
 #include "shaders/rotate.glsl"
@@ -18,29 +17,28 @@ shared float tops[n_threads], norm_tops[n_threads], norms[n_threads], shares[n_t
 void main()
 {
     TAKE(a)
-    TAKE(pass)
-    uint query = gl_WorkGroupID.x, stride = 4u + a.head_dim, from = query * pass.n_splits * stride;
+    uint query = gl_WorkGroupID.x, stride = 4u + a.head_dim, from = query * a.n_splits * stride;
     float top = none, norm_top = none, norm = 0.f;
-    if (THREAD < pass.n_splits) {
+    if (THREAD < a.n_splits) {
         tops[THREAD] = partials[from + THREAD * stride];
         norm_tops[THREAD] = partials[from + THREAD * stride + 1u];
         norms[THREAD] = partials[from + THREAD * stride + 2u];
     }
     barrier();
-    for (uint i = 0u; i < pass.n_splits; i++) {
+    for (uint i = 0u; i < a.n_splits; i++) {
         top = max(top, tops[i]);
         norm_top = max(norm_top, norm_tops[i]);
     }
-    if (THREAD < pass.n_splits) {
+    if (THREAD < a.n_splits) {
         shares[THREAD] = tops[THREAD] > 0.5f * none ? power_of_two(tops[THREAD] - top) : 0.f;
         norms[THREAD] *= power_of_two(norm_tops[THREAD] - norm_top);
     }
     barrier();
-    for (uint i = 0u; i < pass.n_splits; i++) norm += norms[i];
+    for (uint i = 0u; i < a.n_splits; i++) norm += norms[i];
     float scale = top > 0.5f * none ? power_of_two(top - norm_top) / norm : 0.f;
     for (uint d = THREAD; d < a.head_dim; d += n_threads) {
         float sum = 0.f;
-        for (uint i = 0u; i < pass.n_splits; i++)
+        for (uint i = 0u; i < a.n_splits; i++)
             if (shares[i] > 0.f) sum += partials[from + i * stride + 4u + d] * shares[i];
         if (a.rotated != 0u)
             head[d] = sum * scale;
@@ -51,5 +49,5 @@ void main()
         rotate_head(a.head_dim, true);
         for (uint d = THREAD; d < a.head_dim; d += n_threads) y[query * a.head_dim + d] = head[d];
     }
-    if (THREAD == 0u && pass.continues != 0u) lse[query] = norm_top + log_of_two(norm);
+    if (THREAD == 0u && a.has_lse != 0u) lse[query] = norm_top + log_of_two(norm);
 }

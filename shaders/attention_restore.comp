@@ -9,17 +9,17 @@ layout(constant_id = 0) const uint format = 0u;
 layout(constant_id = 1) const uint flags = 0u; // slots.glsl
 layout(constant_id = 2) const uint head_dim = 64u;
 
-layout(push_constant) uniform Block { AttentionArgs a; SlotPass pass; } pushed;
-ARGS(AttentionArgs, a)
+layout(push_constant) uniform Block { PassArgs a; SlotPass pass; SplitPass splits; } pushed;
+ARGS(PassArgs, a)
 ARGS(SlotPass, pass)
-layout(binding = 0) writeonly buffer Y { float y[]; };       // (n_kv_heads * pass.restored, head_dim)
+ARGS(SplitPass, splits)
+layout(binding = 0) writeonly buffer Y { float y[]; };       // (n_kv_heads * splits.restored, head_dim)
 layout(binding = 1) readonly buffer From { uint w[]; };      // (pass.n_rows, head_dim)
 layout(binding = 2) readonly buffer Table { uint table[]; }; // slots
 layout(binding = 3) readonly buffer View { uint view[]; };   // (n_kv_heads, view_words)
 
 float x[1]; // nothing is encoded here
 uint row[1];
-#define Q_WORD(i) view[i] // nothing is asked
 #include "shaders/cache.glsl"
 #include "shaders/eight.glsl"
 #include "shaders/slots.glsl"
@@ -28,14 +28,15 @@ void main()
 {
     TAKE(a)
     TAKE(pass)
+    TAKE(splits)
     Slots s = find_slots(gl_WorkGroupID.y, 0u, a.n_tokens, false);
-    uint count = count_slots(s), n = min(pass.restored, count - min(pass.first_slot, count));
+    uint count = count_slots(s), n = min(splits.restored, count - min(pass.first_slot, count));
     const uint eights = head_dim / 8u; // codecs are of heads of a multiple of 16
     for (uint i = gl_GlobalInvocationID.x; i < n * eights; i += THREADS_OF_ALL) {
         uint slot = i / eights, first = 8u * (i % eights), r = row_of_slot(slot_of(s, index_of(s, pass.first_slot + slot)));
         if (r >= pass.n_rows) continue;
         float values[8];
         row_eight(format, r, row_tail(format, pass.pool_rows, r, head_dim), first, head_dim, true, values);
-        [[unroll]] for (uint k = 0u; k < 8u; k++) y[(s.head * pass.restored + slot) * head_dim + first + k] = values[k];
+        [[unroll]] for (uint k = 0u; k < 8u; k++) y[(s.head * splits.restored + slot) * head_dim + first + k] = values[k];
     }
 }

@@ -6,6 +6,8 @@
 #extension GL_EXT_control_flow_attributes : require
 #ifdef LANES
 #extension GL_KHR_shader_subgroup_shuffle : require
+#else
+#define GENERAL
 #endif
 #include "shaders/util.glsl"
 
@@ -14,19 +16,20 @@ layout(constant_id = 1) const uint kind = 0u; // score_sum or score_below
 layout(constant_id = 2) const uint head_dim = 64u;
 layout(constant_id = 3) const uint flags = 0u; // slots.glsl
 
-layout(push_constant) uniform Block { KvScoreArgs s; AttentionArgs a; SlotPass pass; ScoreDecay decay; } pushed;
-ARGS(KvScoreArgs, s)
-ARGS(AttentionArgs, a)
+layout(push_constant) uniform Block { PassArgs a; SlotPass pass; ScoreDecay decay; uint first_query; } pushed;
+ARGS(PassArgs, a)
 ARGS(SlotPass, pass)
 ARGS(ScoreDecay, decay)
+ARGS(uint, first_query)
 layout(binding = 0) buffer Signal { float signal[]; };           // of the chunk's rows if the pass is theirs, else of all slots
-layout(binding = 1) readonly buffer Q { uint q[]; };             // (n_tokens, n_heads * head_dim); with waves bias and view behind
+layout(binding = 1) readonly buffer Q { uint q[]; };             // (n_tokens, n_heads * head_dim), and what slots.glsl says
 layout(binding = 2) readonly buffer K { uint w[]; };             // (pass.n_rows, head_dim)
-layout(binding = 3) readonly buffer Table { uint table[]; };     // slots
-layout(binding = 4) readonly buffer Weights { float weights[]; }; // (slots, 2)
-layout(binding = 5) readonly buffer View { uint view[]; };       // (n_kv_heads, view_words); with waves the positions of slots
-layout(binding = 6) readonly buffer Lse { float lse[]; };        // (n_tokens, n_heads)
-layout(binding = 7) readonly buffer Angles { float angles[]; };  // turns, or waves
+layout(binding = 3) readonly buffer Table { uint table[]; };     // slots; with waves their positions behind
+layout(binding = 4) readonly buffer View { uint view[]; };       // (n_kv_heads, view_words); with weights (slots, 2)
+layout(binding = 5) readonly buffer Lse { float lse[]; };        // (n_tokens, n_heads)
+#ifdef GENERAL
+layout(binding = 6) readonly buffer Angles { float angles[]; };  // turns, or waves
+#endif
 
 float x[1]; // nothing is encoded here
 uint row[1];
@@ -62,28 +65,31 @@ float told_by(Slots of, uint query, uint group, uint index, float logit)
 
 void main()
 {
-    TAKE(s)
     TAKE(a)
     TAKE(pass)
     TAKE(decay)
+    TAKE(first_query)
     uint slot = THREAD % n_slots, row0 = THREAD / n_slots * n_asked, group = a.n_heads / a.n_kv_heads;
     Slots of = find_slots(gl_WorkGroupID.y, 0u, a.n_tokens, true);
     uint count = min(count_slots(of), pass.first_slot + pass_slots), first_slot = pass.first_slot + gl_WorkGroupID.x * n_slots;
-    uint first_query = s.first_query * group, end_query = a.n_tokens * group;
+    uint first_of_all = first_query * group, end_query = a.n_tokens * group;
     for (uint nth = first_slot; nth < count; nth += gl_NumWorkGroups.x * n_slots) {
         uint n = min(n_slots, count - nth), index = index_of(of, nth + min(slot, n - 1u)), at = slot_of(of, index), r = row_of_slot(at);
         bool bound = slot < n && r < pass.n_rows;
-        float b = has_weights && pass.source != pass_chunk ? max(none, weights[2u * at + 1u]) : 0.f, sum = 0.f;
-        for (uint first = first_query; first < end_query; first += n_rows) {
+        float b = 0.f, sum = 0.f;
+#ifdef GENERAL
+        b = max(none, log_weight(at, 1u));
+#endif
+        for (uint first = first_of_all; first < end_query; first += n_rows) {
             uint mine = min(n_rows, end_query - first);
-            if (nth == first_slot || end_query - first_query > n_rows) { // else they are there
+            if (nth == first_slot || end_query - first_of_all > n_rows) { // else they are there
                 barrier();
                 read_queries(of.head, group, first, mine, of.before);
                 barrier();
             }
             if (row0 >= mine) continue; // all threads of a subgroup, or none
             float product[4];
-            ask(bound ? r : 0u, index, position_of(of, index), row0, mine, of.before, group, first, product);
+            key_products(bound ? r : 0u, of, index, row0, mine, product);
             [[unroll]] for (uint j = 0u; j < n_asked; j++)
                 if (row0 + j < mine) sum += told_by(of, first + row0 + j, group, index, product[j] * a.scale + b);
         }

@@ -14,18 +14,17 @@ const bool has_weights = (flags & 1u) != 0u;
 const uint step_queries = 0u, step_bounds = 1u, step_speakers = 2u, step_logits = 3u, step_pages = 4u, step_votes = 5u, step_list = 6u,
            step_chunk = 7u;
 
-layout(push_constant) uniform Block { SelectArgs s; AttentionArgs a; SelectPass pass; } pushed;
+layout(push_constant) uniform Block { SelectArgs s; SelectShape a; SelectPass pass; } pushed;
 ARGS(SelectArgs, s)
-ARGS(AttentionArgs, a)
+ARGS(SelectShape, a)
 ARGS(SelectPass, pass)
 layout(binding = 0) buffer Scratch { uint scratch[]; };      // places below
-layout(binding = 1) readonly buffer View { uint view[]; };   // (n_kv_heads, view_words) of the slots
+layout(binding = 1) buffer View { uint view[]; };            // (n_kv_heads, view_words) of the slots; queries: the state, (select_words)
 layout(binding = 2) readonly buffer Table { uint table[]; }; // of the slots; queries: the turns
 layout(binding = 3) buffer ToView { uint to_view[]; };       // (n_kv_heads, view_words)
 layout(binding = 4) readonly buffer K { uint w[]; };         // (pass.n_rows, head_dim); queries: those before RoPE; speakers: the signal
 layout(binding = 5) readonly buffer Weights { float weights[]; }; // (slots, 2); queries: (n_tokens, n_heads * head_dim)
 layout(binding = 6) buffer To { uint to[]; };                // the table that is made; pages: their bounds; queries: those of the last choice
-layout(binding = 7) buffer State { uint state[]; };          // (select_words)
 
 float x[1]; // nothing is encoded here
 uint row[1];
@@ -175,7 +174,7 @@ void queries()
         last_square += last * last;
         square += now * now;
     }
-    uint came = state[select_tokens], since = state[select_since] + came;
+    uint came = view[select_tokens], since = view[select_since] + came;
     dot = sum_of_all(dot);
     last_square = sum_of_all(last_square);
     square = sum_of_all(square);
@@ -185,10 +184,10 @@ void queries()
     for (uint head = THREAD; again && head < a.n_kv_heads; head += n_threads) to_view[head * view_words + view_before] += came;
     if (THREAD != 0u) return;
     scratch[0] = again ? 0u : 1u;
-    scratch[1] = SELECT_CAME(s.fresh, state[select_choices], since);
-    state[select_tokens] = a.n_tokens;
-    state[select_since] = again ? since : 0u;
-    state[again ? select_reuses : select_choices]++;
+    scratch[1] = SELECT_CAME(s.fresh, view[select_choices], since);
+    view[select_tokens] = a.n_tokens;
+    view[select_since] = again ? since : 0u;
+    view[again ? select_reuses : select_choices]++;
 }
 
 // The row of an index among those of this pass; others are not below pass.n_rows.
@@ -294,21 +293,13 @@ void logits()
 void add_votes(uint h, uint votes, uint n)
 {
     uint at = logits_at(h);
-    if (s.kind == select_sum) {
-        for (uint i = THREAD; i < n; i += n_threads) scratch[votes + i] = floatBitsToUint(scratch_value(votes + i) + scratch_value(at + i));
-    } else if (s.kind == select_hard) {
-        find_highest(at, n, s.n_read - s.n_first - s.n_last);
-        for (uint i = THREAD, n_equal = 0u; i - THREAD < n; i += n_threads)
-            if (takes(at, i, n, n_equal)) scratch[votes + i] = floatBitsToUint(scratch_value(votes + i) + 1.f);
-    } else {
-        float top = -3e38f, sum = 0.f;
-        for (uint i = THREAD; i < n; i += n_threads) top = max(top, scratch_value(at + i));
-        top = most_of_all(top);
-        for (uint i = THREAD; i < n; i += n_threads) sum += power_of_two((scratch_value(at + i) - top) * log2e);
-        sum = sum_of_all(sum);
-        for (uint i = THREAD; i < n; i += n_threads)
-            scratch[votes + i] = floatBitsToUint(scratch_value(votes + i) + power_of_two((scratch_value(at + i) - top) * log2e) / sum);
-    }
+    float top = -3e38f, sum = 0.f;
+    for (uint i = THREAD; i < n; i += n_threads) top = max(top, scratch_value(at + i));
+    top = most_of_all(top);
+    for (uint i = THREAD; i < n; i += n_threads) sum += power_of_two((scratch_value(at + i) - top) * log2e);
+    sum = sum_of_all(sum);
+    for (uint i = THREAD; i < n; i += n_threads)
+        scratch[votes + i] = floatBitsToUint(scratch_value(votes + i) + power_of_two((scratch_value(at + i) - top) * log2e) / sum);
 }
 
 void add_block_votes(uint head, uint votes, uint n, uint before)

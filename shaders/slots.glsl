@@ -1,14 +1,19 @@
 // The slots of a layer that one pass sees: those of one pool, in the order of the text. Before it is included: args `a`
-// (AttentionArgs), `pass` (SlotPass), the constant `flags`, and the buffers table and view. Eight buffers are all that a shader may
-// have: where keys come without their bias `view` has the positions of slots, and Q_WORD has what the view has, behind the queries
-// and their products with the bias.
+// (PassArgs), `pass` (SlotPass), the constants head_dim and `flags`, and the buffers table and view. GENERAL: the shader also takes
+// log-weights, keys that are turned as they are read, and keys without their bias. Q_WORD then has, behind the queries, their products
+// with the bias where has_waves, and then the view where has_weights; `view` is the log-weights of slots instead.
 const bool has_table = (flags & 1u) != 0u;
+#ifdef GENERAL
 const bool has_weights = (flags & 2u) != 0u;
 const bool has_turns = (flags & 4u) != 0u;
-const bool has_groups = (flags & 8u) != 0u;
-const bool has_waves = (flags & 16u) != 0u;
+const bool has_waves = (flags & 8u) != 0u;
 
-uint view_word(uint i) { return has_waves ? Q_WORD(2u * a.n_tokens * a.n_heads * a.head_dim + i) : view[i]; }
+uint view_word(uint i) { return has_weights ? Q_WORD((has_waves ? 2u : 1u) * a.n_tokens * a.n_heads * head_dim + i) : view[i]; }
+// Log-weight a (0) or b (1).
+float log_weight(uint slot, uint which) { return has_weights && pass.source != pass_chunk ? uintBitsToFloat(view[2u * slot + which]) : 0.f; }
+#else
+uint view_word(uint i) { return view[i]; }
+#endif
 
 // Of one KV head, and of tokens [first_token, end_token): indexes [0, a_end) and [b_begin, b_end) but for the first a_begin.
 struct Slots {
@@ -72,12 +77,14 @@ uint slot_of(Slots s, uint index)
     return s.head * a.n_rows + RING_ROW(index, a.n_rows, a.n_pinned);
 }
 
+#ifdef GENERAL
 // Where it is in the text; known where keys come without their bias.
 uint position_of(Slots s, uint index)
 {
     if (!has_waves) return 0u;
-    return index < s.before ? view[s.begin + index] : view_word(s.head * view_words + view_position) + index - s.before;
+    return index < s.before ? table[a.n_table + s.begin + index] : view_word(s.head * view_words + view_position) + index - s.before;
 }
+#endif
 
 // Its row among those that are bound; others are not below pass.n_rows.
 uint row_of_slot(uint slot) { return slot - (pass.source == pass_coded ? a.n_kv_heads * a.n_rows : 0u) - pass.first_row; }

@@ -33,6 +33,7 @@ DeviceInfo CpuBackend::info() const
 {
     DeviceInfo info = ReferenceBackend::info();
     info.id = info.backend = "cpu";
+    info.ablations = false;
     info.name =
         processor_name() + ", " + std::to_string(m_pool.size()) + (m_pool.size() == 1 ? " thread, " : " threads, ") + m_kernels.name;
     add_attention_lines(info.paths, [&](const AttentionArgs& a) { return attention_choice(a, {}); });
@@ -56,7 +57,7 @@ CpuBackend::Scratch CpuBackend::place(const ScratchShape& shape, uint8_t* memory
     uint64_t threads = uint64_t(m_pool.size());
     s.acts = reinterpret_cast<ActBlock*>(take(uint64_t(shape.n_tokens) * (shape.max_cols / 32) * sizeof(ActBlock)));
     s.sums = reinterpret_cast<float*>(take(threads * kMaxTokenBlock * tile_rows * 4));
-    s.attention = reinterpret_cast<float*>(take(shape.n_heads ? threads * attention_scratch_floats(shape.head_dim, shape.grouped) * 4 : 0));
+    s.attention = reinterpret_cast<float*>(take(shape.n_heads ? threads * attention_scratch_floats(shape.head_dim) * 4 : 0));
     s.partials = reinterpret_cast<float*>(take(4ull * (kMaxSplits + 1) * shape.n_heads * (kPartialHead + shape.head_dim)));
     s.logits = reinterpret_cast<float*>(take(shape.scored_slots ? 4ull * shape.n_heads * logits_stride(shape) : 0));
     s.reference_offset = s.bytes;
@@ -294,12 +295,17 @@ CodedRows CpuBackend::coded_rows(const Tensor& t) const
     return rows_of(m_kernels.vector, codec_index(t.format), first.words, first.tail, row_bytes);
 }
 
+// Only the general kernel takes log-weights and keys without their bias.
+static bool needs_general(const AttentionArgs& a, const KvSlots& slots)
+{
+    return a.n_wave || slots.weights;
+}
+
 AttentionTask CpuBackend::attention_task(const AttentionArgs& a, const Tensor* y, const Queries& q, const KvSlots& slots,
                                          const Tensor& lse) const
 {
     KS_CHECK(a.n_heads <= m_shape.n_heads && a.head_dim <= m_shape.head_dim, "attention: %u heads of %u, head_dim %u of %u", a.n_heads,
              m_shape.n_heads, a.head_dim, m_shape.head_dim);
-    KS_CHECK(!a.group || m_shape.grouped, "attention: groups of %u, scratch for none", a.group);
     AttentionTask task{};
     task.a = a;
     task.q = q.q.ptr();
@@ -325,39 +331,43 @@ AttentionTask CpuBackend::attention_task(const AttentionArgs& a, const Tensor* y
         task.waves = slots.waves.ptr();
     }
     task.logits_stride = logits_stride(m_shape);
-    if (lse && a.n_tokens == 1 && slots.table && slots.table.cols / a.n_kv_heads <= m_shape.scored_slots) task.logits = m_scratch.logits;
+    if (lse && a.n_tokens == 1 && !needs_general(a, slots) && slots.table && slots.table.cols / a.n_kv_heads <= m_shape.scored_slots)
+        task.logits = m_scratch.logits;
     return task;
 }
 
 // Which of the kernels attention runs, and why.
 struct CpuAttention {
-    enum Path { plain, splits, chunks } path;
+    enum Path { plain, splits, chunks, general } path;
     const char* reason;
 };
 
-static CpuAttention choose_attention(const AttentionArgs& a)
+static CpuAttention choose_attention(const AttentionArgs& a, const KvSlots& slots)
 {
     const uint32_t group = a.n_heads / a.n_kv_heads;
     if (a.head_dim % 8 != 0) return {CpuAttention::plain, "heads are not multiples of 8 values"};
     if (a.n_wave % 16 != 0) return {CpuAttention::plain, "the keys' bias is not in multiples of 16 values"};
     if (group > kAttentionRows) return {CpuAttention::plain, "a key head has more queries than a tile"};
+    if (needs_general(a, slots))
+        return {CpuAttention::general, a.n_wave ? "attention itself adds the bias to keys" : "slots have log-weights"};
     if (a.n_tokens * group > 8 && a.n_tokens > 1) return {CpuAttention::chunks, "prefill, more than 8 queries a key head"};
     return {CpuAttention::splits, a.n_tokens > 1 ? "at most 8 queries a key head" : "decode, threads share the slots"};
 }
 
-KernelChoice CpuBackend::attention_choice(const AttentionArgs& a, const KvSlots&) const
+KernelChoice CpuBackend::attention_choice(const AttentionArgs& a, const KvSlots& slots) const
 {
-    static const char* const kNames[] = {"reference", "attention_split", "attention_chunk"};
-    const CpuAttention chosen = choose_attention(a);
+    static const char* const kNames[] = {"reference", "attention_split", "attention_chunk", "attention_general"};
+    const CpuAttention chosen = choose_attention(a, slots);
     return {kNames[chosen.path], chosen.path == CpuAttention::plain ? "float64" : m_kernels.name, chosen.reason};
 }
 
 void CpuBackend::attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots, const Tensor& lse)
 {
-    const CpuAttention chosen = choose_attention(a);
+    const CpuAttention chosen = choose_attention(a, slots);
     if (chosen.path == CpuAttention::plain) return ReferenceBackend::attention(a, y, q, slots, lse);
     const AttentionTask task = attention_task(a, &y, q, slots, lse);
-    if (chosen.path == CpuAttention::chunks) attention_chunks(task);
+    if (chosen.path == CpuAttention::chunks) attention_chunks(task, m_kernels.attention.chunk);
+    if (chosen.path == CpuAttention::general) attention_chunks(task, m_kernels.attention.general);
     for (uint32_t t = 0; t < a.n_tokens && chosen.path == CpuAttention::splits; t++) attention_split(task, t);
     if (a.rotated)
         for_rows(a.n_tokens, a.n_heads * a.head_dim, [&](uint32_t begin, uint32_t end) {
@@ -433,7 +443,7 @@ void CpuBackend::attention_split(const AttentionTask& task, uint32_t token)
     }
 }
 
-void CpuBackend::attention_chunks(const AttentionTask& task)
+void CpuBackend::attention_chunks(const AttentionTask& task, AttentionChunkKernel kernel)
 {
     const AttentionArgs& a = task.a;
     const uint32_t group = a.n_heads / a.n_kv_heads;
@@ -445,7 +455,7 @@ void CpuBackend::attention_chunks(const AttentionTask& task)
     m_pool.parallel_for(n_chunks * a.n_kv_heads, [&](uint32_t i, int thread) {
         uint32_t token = (n_chunks - 1 - i / a.n_kv_heads) * size; // the last tokens have the most to do: first
         float* scratch = attention_scratch(thread);
-        m_kernels.attention.chunk(task, i % a.n_kv_heads, token, std::min(size, a.n_tokens - token), scratch);
+        kernel(task, i % a.n_kv_heads, token, std::min(size, a.n_tokens - token), scratch);
     });
 }
 

@@ -56,11 +56,11 @@ private:
     CodedRows coded_rows(const Tensor& t) const;
     float* attention_scratch(int thread) const
     {
-        return m_scratch.attention + uint64_t(thread) * attention_scratch_floats(m_shape.head_dim, m_shape.grouped);
+        return m_scratch.attention + uint64_t(thread) * attention_scratch_floats(m_shape.head_dim);
     }
     AttentionTask attention_task(const AttentionArgs& a, const Tensor* y, const Queries& q, const KvSlots& slots, const Tensor& lse) const;
     void attention_split(const AttentionTask& task, uint32_t token);
-    void attention_chunks(const AttentionTask& task);
+    void attention_chunks(const AttentionTask& task, AttentionChunkKernel kernel);
     template <class Count, class Body> void for_blocks(uint32_t n_heads, const Count& n_of, uint32_t block, const Body& body);
     void vote_for_pages(const SelectArgs& s, const AttentionTask& task, const Selection& to, uint32_t came);
     template <class Count> void ask_keys(const AttentionTask& task, uint32_t from, uint32_t block, const Count& n_asked);

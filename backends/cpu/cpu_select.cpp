@@ -107,18 +107,8 @@ void CpuBackend::vote_for_keys(const SelectArgs& s, const AttentionTask& task)
     const uint32_t group = a.n_heads / a.n_kv_heads;
     auto n_asked = [&](uint32_t head) { return n_units(s, task.view[head * view_words + view_before]); };
     ask_keys(task, s.n_first, kSelectBlock, n_asked);
-    m_pool.parallel_for(s.kind == select_sum ? 0 : a.n_heads, [&](uint32_t h, int) {
-        float* logits = m_select.logits + h * m_select.stride;
-        const uint32_t n = n_asked(h / group);
-        if (n && s.kind == select_soft) return m_kernels.attention.softmax(logits, n);
-        const Highest best(logits, n, s.n_read - s.n_first - s.n_last);
-        uint32_t next = 0;
-        best.each([&](uint32_t i) {
-            std::fill(logits + next, logits + i, 0.f);
-            logits[i] = 1.f;
-            next = i + 1;
-        });
-        std::fill(logits + next, logits + n, 0.f);
+    m_pool.parallel_for(a.n_heads, [&](uint32_t h, int) {
+        if (const uint32_t n = n_asked(h / group)) m_kernels.attention.softmax(m_select.logits + h * m_select.stride, n);
     });
     const uint32_t n_sets = s.alike ? 1 : a.n_kv_heads, voters = a.n_heads / n_sets;
     for_blocks(n_sets, n_asked, kSelectBlock, [&](uint32_t set, uint32_t first, uint32_t n, int) {
@@ -133,6 +123,7 @@ void CpuBackend::select(const SelectArgs& s, const AttentionArgs& a, const Selec
 {
     if (a.head_dim % 8 != 0) return ReferenceBackend::select(s, a, to, q, slots);
     check_select(s, a, to, q, slots);
+    KS_CHECK(s.kind != select_hard && s.kind != select_sum, "select: kind %u, which only the reference has", s.kind);
     const uint32_t came = came_since(s, to);
     if (reuses_choice(s, a, to, q, slots)) return;
     AttentionTask task = attention_task(a, nullptr, q, slots, {});

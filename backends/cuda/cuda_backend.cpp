@@ -106,13 +106,13 @@ CudaBackend::Scratch CudaBackend::place(const ScratchShape& shape, uint8_t* memo
     s.select.n_shares = uint32_t(std::min<uint64_t>(n_rounds, most_select_shares));
     if (shape.selected_slots) { // what a choice counts lies where the partials will
         s.bytes = partials_at;
-        take(&s.select.digits, uint64_t(shape.n_heads) * select_passes * select_digits);
-        take(&s.select.found, uint64_t(shape.n_heads) * select_passes * 3);
+        take(&s.select.digits, uint64_t(shape.n_kv_heads) * select_passes * select_digits);
+        take(&s.select.found, uint64_t(shape.n_kv_heads) * select_passes * 3);
         take(&s.select.norms, uint64_t(shape.n_heads) * s.select.n_shares * 2);
-        take(&s.select.counts, uint64_t(shape.n_heads) * s.select.n_shares);
+        take(&s.select.counts, uint64_t(shape.n_kv_heads) * s.select.n_shares);
         s.bytes = std::max(s.bytes, partials_end);
     }
-    take(&s.turned, 2 * n_values * shape.n_tokens);
+    take(&s.turned, n_values * shape.n_tokens);
     take(&s.restored, n_restored(shape));
     if (!shape.selected_slots) return s;
     take(&s.select.query, n_values);

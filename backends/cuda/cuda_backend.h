@@ -60,7 +60,7 @@ private:
     struct Scratch {
         ActGroup* acts = nullptr;  // (max_cols / 32, n_tokens)
         float* partials = nullptr; // (n_tokens * n_heads, splits, 4 + head_dim)
-        float* turned = nullptr;   // (2, n_tokens, n_heads * head_dim) queries as they meet near and grouped keys
+        float* turned = nullptr;   // (n_tokens, n_heads * head_dim) queries as they meet keys that attention turns
         uint* restored = nullptr;  // a RestoredRoom's
         CudaSelectRoom select{};
         uint64_t bytes = 0;

@@ -49,8 +49,8 @@ uint64_t CudaBackend::n_restored(const ScratchShape& shape) const
 // One round and no words where nothing is to be restored; else fewer splits where there is no room for a tile of each.
 RestoredRoom CudaBackend::restored_room(const AttentionArgs& a, const KvSlots& slots, bool halves, uint32_t* n_splits) const
 {
-    if (halves && !a.n_wave) return {nullptr, 0, 1, 0};
-    const uint64_t fit = n_restored(m_shape) / (uint64_t(a.n_kv_heads) * (2 * a.head_dim + a.n_wave)) / 32;
+    if (halves) return {nullptr, 0, 1, 0};
+    const uint64_t fit = n_restored(m_shape) / (uint64_t(a.n_kv_heads) * 2 * a.head_dim) / 32;
     KS_CHECK(fit > 0, "attention: codes of %u heads of %u, no scratch for any", a.n_kv_heads, a.head_dim);
     *n_splits = uint32_t(std::min<uint64_t>(*n_splits, fit));
     const uint64_t each = fit / *n_splits * 32, held = slots.table ? slots.table.cols : a.n_rows;
@@ -132,7 +132,7 @@ CudaQueries CudaBackend::queries_of(const AttentionArgs& a, const Queries& q, co
     if (a.n_turn) {
         m_stream.run("rope_queries", turn_queries_launch, a, m_scratch.turned, cuda_values(q.q, n), cuda_values(slots.turns, a.n_turn),
                      cuda_values<uint32_t>(slots.view, uint64_t(a.n_kv_heads) * view_words));
-        return {m_scratch.turned, m_scratch.turned + n, cuda_values(q.bias, n), nullptr};
+        return {m_scratch.turned, nullptr, cuda_values(q.bias, n), nullptr};
     }
     return {cuda_values(q.q, n), a.n_far ? cuda_values(q.far, n) : nullptr, cuda_values(q.bias, n),
             a.n_far ? cuda_values(q.bias_far, n) : nullptr};
@@ -141,13 +141,14 @@ CudaQueries CudaBackend::queries_of(const AttentionArgs& a, const Queries& q, co
 CudaAttention choose_attention(const AttentionArgs& a, const CudaSlots& slots)
 {
     if (attention_few_can(a, slots)) return {CudaAttention::decode, "attention_decode", "at most 4 tokens and 16 queries a key head"};
-    if (attention_many_can(a))
+    if (attention_many_can(a, slots))
         return {CudaAttention::prefill, "attention_prefill",
                 a.n_tokens > 4 ? "more than 4 tokens, tensor cores" : "the decode kernel cannot read these keys or queries"};
     return {CudaAttention::general, "attention",
-            a.n_turn   ? "attention itself applies RoPE to keys"
-            : a.n_wave ? "attention itself adds the bias to keys"
-                       : "heads are not of 64 or 128 values"};
+            a.n_turn        ? "attention itself applies RoPE to keys"
+            : a.n_wave      ? "attention itself adds the bias to keys"
+            : slots.weights ? "slots have log-weights"
+                            : "heads are not of 64 or 128 values"};
 }
 
 KernelChoice explain_attention(const CudaAttention& chosen, bool coded)

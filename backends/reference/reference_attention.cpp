@@ -126,7 +126,6 @@ void check_slots(const AttentionArgs& a, const Queries& q, const KvSlots& slots)
     check_values("attention", slots.view, uint64_t(a.n_kv_heads) * view_words);
     KS_CHECK(!a.n_turn || (slots.table && a.n_turn % 2 == 0 && a.n_turn <= a.head_dim && !a.n_far), "attention: %u values turned",
              a.n_turn);
-    KS_CHECK(!a.group || (a.n_turn && a.n_near), "attention: groups of %u, %u near", a.group, a.n_near);
     if (!a.n_wave) return;
     KS_CHECK(slots.table && a.n_wave % 2 == 0 && a.n_wave <= a.head_dim, "attention: waves of %u values", a.n_wave);
     check_values("attention", q.bias, uint64_t(a.n_tokens) * a.n_heads * a.head_dim);
@@ -154,14 +153,13 @@ void ReferenceBackend::attention(const AttentionArgs& a, const Tensor& y, const 
         const Sight sight(a, slots, h / (a.n_heads / a.n_kv_heads));
         for (uint32_t t = 0; t < a.n_tokens; t++) {
             const uint64_t at = (uint64_t(t) * a.n_heads + h) * a.head_dim;
-            const float* near = nullptr;
+            const float* near = sight.query(t, q.q.ptr() + at, query_room);
             double top = -INFINITY, norm_top = -INFINITY, norm = 0; // running maxima of numerator and denominator
             std::fill(sums, sums + a.head_dim, 0.0);
             for (uint32_t i = 0; i <= sight.before + t; i++) {
                 if (!sight.sees(t, i)) continue;
-                if (!near || sight.grouped(t, i) != sight.grouped(t, i - 1)) near = sight.query(t, i, q.q.ptr() + at, query_room);
                 const double logit =
-                    (dot(i < a.n_far ? q.far.ptr() + at : near, sight.key(t, i, room), a.head_dim) + sight.bias(i, q, at)) * a.scale;
+                    (dot(i < a.n_far ? q.far.ptr() + at : near, sight.key(i, room), a.head_dim) + sight.bias(i, q, at)) * a.scale;
                 const double over = logit + sight.weight(i, 0), under = logit + sight.weight(i, 1);
                 if (under > -INFINITY) {
                     norm = under > norm_top ? norm * std::exp(norm_top - under) + 1 : norm + std::exp(under - norm_top);
@@ -204,10 +202,10 @@ void ReferenceBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, co
                 const uint32_t first =
                     std::max(sight.oldest, a.window && sight.before + t + 1 > a.window ? sight.before + t + 1 - a.window : 0);
                 const double visible = sight.before + t + 1 - (first > a.n_pinned ? first - a.n_pinned : 0);
-                const float* key = sight.key(t, i, m_row);
+                const float* key = sight.key(i, m_row);
                 for (uint32_t h = g * group; h < (g + 1) * group; h++) {
                     const uint64_t at = (uint64_t(t) * a.n_heads + h) * a.head_dim;
-                    const float* near = sight.query(t, i, q.q.ptr() + at, m_row + a.head_dim);
+                    const float* near = sight.query(t, q.q.ptr() + at, m_row + a.head_dim);
                     const float* query = i < a.n_far ? q.far.ptr() + at : near;
                     const double logit = (dot(query, key, a.head_dim) + sight.bias(i, q, at)) * a.scale;
                     const double p = std::exp2((logit + sight.weight(i, 1)) * kLog2e - lse.ptr()[uint64_t(t) * a.n_heads + h]);

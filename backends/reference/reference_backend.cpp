@@ -45,6 +45,7 @@ DeviceInfo ReferenceBackend::info() const
 {
     DeviceInfo info{"reference", processor_name() + ", 1 thread, float64", "reference", 0, 0, true};
     host_memory(&info.memory_bytes, &info.free_bytes);
+    info.ablations = true;
     return info;
 }
 

@@ -75,16 +75,9 @@ struct Sight {
         return cached_row(coded, row(index) - a.n_kv_heads * a.n_rows, a.head_dim, room);
     }
     const float* stored_key(uint32_t index, float* room) const { return stored(index, slots.k, slots.coded_k, slots.chunk_k, room); }
-    bool grouped(uint32_t t, uint32_t index) const { return a.group && before + t - index >= a.n_near; }
-    // As token t meets it, and what it is met with.
-    const float* key(uint32_t t, uint32_t index, float* room) const
-    {
-        return turned(a, slots, grouped(t, index) ? index / a.group : index, stored_key(index, room), room);
-    }
-    const float* query(uint32_t t, uint32_t index, const float* x, float* room) const
-    {
-        return turned(a, slots, grouped(t, index) ? GROUPED_QUERY(before + t, a.group, a.n_near) : before + t, x, room);
-    }
+    // As a token meets it.
+    const float* key(uint32_t index, float* room) const { return turned(a, slots, index, stored_key(index, room), room); }
+    const float* query(uint32_t t, const float* x, float* room) const { return turned(a, slots, before + t, x, room); }
     const float* value(uint32_t index, float* room) const { return stored(index, slots.v, slots.coded_v, slots.chunk_v, room); }
     // What the bias adds to a query's product with the key.
     double bias(uint32_t index, const Queries& q, uint64_t query) const

@@ -8,10 +8,10 @@ namespace ks
 {
 
 // Opcodes and numbers of the SPIR-V specification, sections 3.6 to 3.42.
-constexpr uint32_t kOpExecutionMode = 16, kOpCapability = 17, kOpTypePointer = 32, kOpVariable = 59, kOpDecorate = 71,
+constexpr uint32_t kOpExecutionMode = 16, kOpCapability = 17, kOpTypeStruct = 30, kOpTypePointer = 32, kOpVariable = 59, kOpDecorate = 71,
                    kOpMemberDecorate = 72;
-constexpr uint32_t kLocalSize = 17, kStorageBuffer = 12, kUniformConstant = 0, kBinding = 33, kNonWritable = 24, kGroupNonUniform = 61,
-                   kNone = ~0u;
+constexpr uint32_t kLocalSize = 17, kStorageBuffer = 12, kPushConstant = 9, kUniformConstant = 0, kBinding = 33, kNonWritable = 24,
+                   kOffset = 35, kGroupNonUniform = 61, kNone = ~0u;
 constexpr size_t kHeader = 5; // words
 
 // A shader's instructions. There is no index of them: a pipeline may be created during decode, which must not allocate.
@@ -38,6 +38,17 @@ struct Instructions {
     }
 };
 
+// Bytes of a type of push constants: a word, or a struct of such types.
+static uint32_t bytes_of_type(const Instructions& code, uint32_t type)
+{
+    const size_t at = code.find(kHeader, kOpTypeStruct, type);
+    if (at == code.n_words) return 4;
+    const uint32_t last = (code.words[at] >> 16) - 3;
+    const size_t offset = code.find(kHeader, kOpMemberDecorate, type, last, kOffset);
+    KS_CHECK(offset < code.n_words, "SPIR-V: member %u of type %u has no offset", last, type);
+    return code.words[offset + 4] + bytes_of_type(code, code.words[at + 2 + last]);
+}
+
 SpirvInfo read_spirv(const uint32_t* words, size_t n_words)
 {
     KS_CHECK(n_words > kHeader && words[0] == 0x07230203u, "%zu words of SPIR-V", n_words);
@@ -48,6 +59,7 @@ SpirvInfo read_spirv(const uint32_t* words, size_t n_words)
     if (size < n_words) info.local_size = words[size + 3] * words[size + 4] * words[size + 5];
     for (size_t at = kHeader; (at = code.find(at, kOpVariable, kNone)) < n_words; at += words[at] >> 16) {
         const uint32_t pointer = words[at + 1], id = words[at + 2], storage = words[at + 3];
+        if (storage == kPushConstant) info.push_bytes = bytes_of_type(code, words[code.find(kHeader, kOpTypePointer, pointer) + 3]);
         const size_t decoration = code.find(kHeader, kOpDecorate, id, kBinding);
         if (decoration == n_words) continue;
         const uint32_t binding = words[decoration + 3];

@@ -14,6 +14,7 @@ struct SpirvInfo {
     uint32_t texels = 0;     // bit per binding i that is also a texel buffer, at binding kFirstTexels + i
     uint32_t written = 0;    // bit per binding that the shader may write
     uint32_t local_size = 0; // threads of a workgroup
+    uint32_t push_bytes = 0; // of its push constants
     bool subgroups = false;  // the shader uses subgroup operations
 };
 

@@ -13,19 +13,24 @@ constexpr uint32_t kSplits = 64;      // of them share a head's slots at most; n
 constexpr uint32_t kSoftSplits = 4;   // the same on a processor, which has few cores, whatever the number of heads
 constexpr uint32_t kScoreGroups = 64; // workgroups per head that take its tiles in turn; a processor has kSoftSplits
 constexpr uint32_t kRestored = 512;   // slots of a head whose codes are restored at a time, where workgroups share them
-constexpr uint32_t kHasTable = 1, kHasWeights = 2, kHasTurns = 4, kHasGroups = 8, kHasWaves = 16; // shaders/slots.glsl
+constexpr uint32_t kHasTable = 1, kHasWeights = 2, kHasTurns = 4, kHasWaves = 8; // shaders/slots.glsl
 
 static uint32_t flags_of(const AttentionArgs& a, const KvSlots& slots)
 {
     KS_CHECK(!a.n_wave || !a.n_turn, "attention: %u values turned, waves of %u", a.n_turn, a.n_wave);
-    return (slots.table ? kHasTable : 0) | (slots.weights ? kHasWeights : 0) | (a.n_turn ? kHasTurns : 0) | (a.group ? kHasGroups : 0) |
-           (a.n_wave ? kHasWaves : 0);
+    return (slots.table ? kHasTable : 0) | (slots.weights ? kHasWeights : 0) | (a.n_turn ? kHasTurns : 0) | (a.n_wave ? kHasWaves : 0);
 }
 
-// Queries as waves want them: their products with the bias behind them, then the view.
-static uint64_t wave_query_bytes(uint64_t n_values, uint32_t n_kv_heads)
+// Queries with their products with the bias and the view behind them.
+static uint64_t packed_bytes(uint64_t n_values, uint32_t n_kv_heads)
 {
     return 4 * (2 * n_values + uint64_t(n_kv_heads) * view_words);
+}
+
+static PassArgs pass_args(const AttentionArgs& a, const KvSlots& slots)
+{
+    return {a.n_tokens,   a.n_heads, a.n_kv_heads, a.n_rows, a.n_pinned, a.window,
+            a.chunk_rows, a.scale,   a.n_wave,     a.n_turn, a.pairs,    slots.table.cols};
 }
 
 uint32_t VulkanBackend::splits_of(uint32_t n_tokens, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim) const
@@ -40,9 +45,9 @@ uint64_t VulkanBackend::partial_bytes(uint32_t n_tokens, uint32_t n_heads, uint3
     return 4ull * n_tokens * n_heads * splits_of(n_tokens, n_heads, n_kv_heads, head_dim) * (4 + head_dim);
 }
 
-uint64_t VulkanBackend::waves_room(const ScratchShape& shape) const
+uint64_t VulkanBackend::packed_room(const ScratchShape& shape) const
 {
-    return align_up(wave_query_bytes(uint64_t(shape.n_tokens) * shape.n_heads * shape.head_dim, shape.n_kv_heads), align());
+    return align_up(packed_bytes(uint64_t(shape.n_tokens) * shape.n_heads * shape.head_dim, shape.n_kv_heads), align());
 }
 
 // Slots of a head that are restored at a time.
@@ -57,15 +62,15 @@ uint64_t VulkanBackend::restored_bytes(const ScratchShape& shape) const
     return align_up(4ull * shape.n_kv_heads * restored_slots(shape) * shape.head_dim, align());
 }
 
-// In their order: partial results, or what a choice or the input of a product is made of; restored keys and values; queries as waves
-// want them. Of any number of tokens up to that of a chunk.
+// In their order: partial results, or what a choice or the input of a product is made of; restored keys and values; packed queries. Of any
+// number of tokens up to that of a chunk.
 uint64_t VulkanBackend::scratch_bytes(const ScratchShape& shape) const
 {
     uint64_t most = 0;
     for (uint32_t n = 1; n <= shape.n_tokens && shape.n_heads && shape.head_dim; n++)
         most = std::max(most, partial_bytes(n, shape.n_heads, shape.n_kv_heads, shape.head_dim));
     most = std::max({most, vulkan_select_bytes(shape), made_bytes(shape)});
-    return align_up(most, align()) + 2 * restored_bytes(shape) + waves_room(shape);
+    return align_up(most, align()) + 2 * restored_bytes(shape) + packed_room(shape);
 }
 
 void VulkanBackend::set_scratch(const Buffer& buffer, uint64_t offset, const ScratchShape& shape)
@@ -76,30 +81,42 @@ void VulkanBackend::set_scratch(const Buffer& buffer, uint64_t offset, const Scr
 
 struct VulkanBackend::Pass {
     SlotPass pass;
+    uint32_t restored; // SplitPass::restored
     VulkanBinding q;
     const Tensor *k, *v;
     CachePart part;
 };
 
-// The queries of a pass; where keys come without their bias, put together with what else is needed, at the end of the scratch.
+// The queries of a pass; where keys come without their bias, or slots with log-weights, packed at the end of the scratch (slots.glsl).
 VulkanBinding VulkanBackend::queries_of(const AttentionArgs& a, const Tensor& q, const Tensor& bias, const KvSlots& slots)
 {
     const uint64_t n = uint64_t(a.n_tokens) * a.n_heads * a.head_dim, n_view = uint64_t(a.n_kv_heads) * view_words;
-    if (!a.n_wave) return values(q, n);
-    const uint64_t bytes = wave_query_bytes(n, a.n_kv_heads);
+    if (!a.n_wave && !slots.weights) return values(q, n);
+    const uint64_t bytes = packed_bytes(n, a.n_kv_heads), view_at = a.n_wave ? 8 * n : 4 * n;
     const VulkanBinding to{m_scratch.buffer, m_scratch.offset + m_scratch.bytes - align_up(bytes, align()), bytes, m_scratch.buffer_bytes};
     m_stream.copy({to.buffer, to.offset, 4 * n}, values(q, n));
-    m_stream.copy({to.buffer, to.offset + 4 * n, 4 * n}, values(bias, n));
-    m_stream.copy({to.buffer, to.offset + 8 * n, 4 * n_view}, values(slots.view, n_view));
+    if (a.n_wave) m_stream.copy({to.buffer, to.offset + 4 * n, 4 * n}, values(bias, n));
+    if (slots.weights) m_stream.copy({to.buffer, to.offset + view_at, 4 * n_view}, values(slots.view, n_view));
     return to;
 }
 
-// Where slots are in the text, or the view; and what turns keys, or their bias.
-VulkanBinding VulkanBackend::view_of(const AttentionArgs& a, const KvSlots& slots) const
+// The table of slots, with waves and their positions.
+VulkanBinding VulkanBackend::table_of(const AttentionArgs& a, const KvSlots& slots) const
 {
-    return a.n_wave ? values(slots.positions, slots.table.cols) : values(slots.view, uint64_t(a.n_kv_heads) * view_words);
+    const Tensor &table = slots.table, &positions = slots.positions;
+    if (!a.n_wave) return optional(table, table.cols);
+    KS_CHECK(positions.cols == table.cols && positions.offset == table.offset + 4ull * table.cols, "attention: positions %s",
+             "are not right behind the table");
+    return bytes_of(table.buffer, table.offset, 8ull * table.cols);
 }
 
+// The log-weights of slots, or the view.
+VulkanBinding VulkanBackend::view_of(const AttentionArgs& a, const KvSlots& slots) const
+{
+    return slots.weights ? values(slots.weights, 2ull * slots.weights.rows) : values(slots.view, uint64_t(a.n_kv_heads) * view_words);
+}
+
+// What turns keys, or their bias.
 VulkanBinding VulkanBackend::angles_of(const AttentionArgs& a, const KvSlots& slots) const
 {
     const Tensor& t = a.n_wave ? slots.waves : a.n_turn ? slots.turns : Tensor();
@@ -125,10 +142,10 @@ template <class Body> void VulkanBackend::for_passes(const AttentionArgs& a, con
                 const CachePart part{row, std::min(step, k.rows - row), k.rows};
                 const uint32_t first_index = is_far ? 0 : a.n_far, end_index = is_far ? a.n_far : ~0u;
                 const uint32_t each = is_coded(k.format) || is_coded(v.format) ? restored : 0;
-                SlotPass pass{source, first_index, end_index, k.rows, part.first_row, part.n_rows, n_splits, 0, 0, each};
+                SlotPass pass{source, first_index, end_index, k.rows, part.first_row, part.n_rows, 0};
                 // No head sees more slots than the pool has rows.
                 const uint32_t most = std::min(k.rows, each ? slots.n_before : ~0u), at_once = each ? each : pass_slots * n_splits;
-                for (; pass.first_slot < most; pass.first_slot += at_once) body(Pass{pass, queries, &k, &v, part});
+                for (; pass.first_slot < most; pass.first_slot += at_once) body(Pass{pass, each, queries, &k, &v, part});
             }
         }
     }
@@ -137,12 +154,13 @@ template <class Body> void VulkanBackend::for_passes(const AttentionArgs& a, con
 // A pass's keys and values as floats, in the scratch; the pass then reads them.
 void VulkanBackend::restore(const AttentionArgs& a, const KvSlots& slots, const Pass& p, VulkanBinding* k, VulkanBinding* v)
 {
-    const uint64_t bytes = restored_bytes(m_shape), end = m_scratch.offset + m_scratch.bytes - waves_room(m_shape);
-    const uint64_t n = uint64_t(p.pass.restored) * a.head_dim;
+    const uint64_t bytes = restored_bytes(m_shape), end = m_scratch.offset + m_scratch.bytes - packed_room(m_shape);
+    const uint64_t n = uint64_t(p.restored) * a.head_dim;
     struct {
-        AttentionArgs a;
+        PassArgs a;
         SlotPass pass;
-    } push{a, p.pass};
+        SplitPass splits;
+    } push{pass_args(a, slots), p.pass, {0, 0, p.restored}};
     for (const Tensor* cache : {p.k, p.v}) {
         const VulkanBinding to{m_scratch.buffer, end - (cache == p.k ? 2 : 1) * bytes, 4 * n * a.n_kv_heads, m_scratch.buffer_bytes};
         *(cache == p.k ? k : v) = to;
@@ -156,7 +174,7 @@ void VulkanBackend::restore(const AttentionArgs& a, const KvSlots& slots, const 
 KernelChoice VulkanBackend::attention_choice(const AttentionArgs& a, const KvSlots& slots) const
 {
     const bool coded = is_coded(slots.coded_k.format) || is_coded(slots.coded_v.format);
-    return explain_attention(choose_attention(m_device.limits(), a), coded);
+    return explain_attention(choose_attention(m_device.limits(), a, bool(slots.weights)), coded);
 }
 
 void VulkanBackend::attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots, const Tensor& lse)
@@ -170,35 +188,27 @@ void VulkanBackend::attention(const AttentionArgs& a, const Tensor& y, const Que
     KS_CHECK(!a.rotated || a.head_dim <= codec_max_dim, "attention: rotated heads of %u values", a.head_dim);
     const VulkanBinding partials{m_scratch.buffer, m_scratch.offset, scratch};
     const uint32_t n_splits = splits_of(a.n_tokens, a.n_heads, a.n_kv_heads, a.head_dim), flags = flags_of(a, slots);
-    const VulkanAttention chosen = choose_attention(m_device.limits(), a);
+    const VulkanAttention chosen = choose_attention(m_device.limits(), a, bool(slots.weights));
     struct {
-        AttentionArgs a;
+        PassArgs a;
         SlotPass pass;
-    } push{a, {}};
-    uint32_t continues = 0;
+        SplitPass splits;
+    } push{pass_args(a, slots), {}, {n_splits, 0, 0}};
     for_passes(a, q, slots, n_splits, chosen.dequantizes ? restored_slots(m_shape) : 0, [&](const Pass& p) {
         push.pass = p.pass;
-        push.pass.continues = continues;
-        continues = 1;
+        push.splits.restored = p.restored;
         VulkanBinding k = cache_part(*p.k, p.part), v = cache_part(*p.v, p.part);
-        if (p.pass.restored) restore(a, slots, p, &k, &v);
-        const Format k_format = p.pass.restored ? Format::f32 : p.k->format, v_format = p.pass.restored ? Format::f32 : p.v->format;
-        const VulkanBinding bound[] = {partials,
-                                       p.q,
-                                       k,
-                                       v,
-                                       optional(slots.table, slots.table.cols),
-                                       optional(slots.weights, 2ull * slots.weights.rows),
-                                       view_of(a, slots),
-                                       angles_of(a, slots)};
+        if (p.restored) restore(a, slots, p, &k, &v);
+        const Format k_format = p.restored ? Format::f32 : p.k->format, v_format = p.restored ? Format::f32 : p.v->format;
+        const VulkanBinding bound[] = {partials, p.q, k, v, table_of(a, slots), view_of(a, slots), angles_of(a, slots)};
         const uint32_t n_few = chosen.few_rows;
         const Groups groups{n_few ? divide_up(a.n_tokens * group, n_few) : n_blocks, a.n_kv_heads, n_splits};
         run(chosen.shader, "", {{vulkan_format(k_format), vulkan_format(v_format), a.head_dim, flags | n_few << 8}}, push, bound, groups);
+        push.splits.continues = 1;
     });
-    push.pass.n_splits = n_splits;
-    push.pass.continues = bool(lse);
+    const FoldArgs fold{a.head_dim, a.rotated, n_splits, bool(lse)};
     const VulkanBinding bound[] = {values(y, n_values), optional(lse, n_queries), partials};
-    run("attention_fold", "", {}, push, bound, {n_queries});
+    run("attention_fold", "", {}, fold, bound, {n_queries});
 }
 
 void VulkanBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& signal, const Tensor& chunk_signal,
@@ -206,23 +216,23 @@ void VulkanBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, const
 {
     const uint32_t flags = flags_of(a, slots);
     struct {
-        KvScoreArgs s;
-        AttentionArgs a;
+        PassArgs a;
         SlotPass pass;
         ScoreDecay decay;
-    } push{s, a, {}, {s.reset ? 0.f : float(std::pow(double(s.decay), a.n_tokens)), float(std::log2(double(s.decay)))}};
+        uint32_t first_query;
+    } push{pass_args(a, slots),
+           {},
+           {s.reset ? 0.f : float(std::pow(double(s.decay), a.n_tokens)), float(std::log2(double(s.decay)))},
+           s.first_query};
     for_passes(a, q, slots, 1, 0, [&](const Pass& p) {
         push.pass = p.pass;
         const Tensor& out = p.pass.source == pass_chunk ? chunk_signal : signal;
-        const VulkanBinding bound[] = {values(out, out.cols),
-                                       p.q,
-                                       cache_part(*p.k, p.part),
-                                       optional(slots.table, slots.table.cols),
-                                       optional(slots.weights, 2ull * slots.weights.rows),
-                                       view_of(a, slots),
-                                       values(lse, uint64_t(a.n_tokens) * a.n_heads),
+        const VulkanBinding bound[] = {values(out, out.cols),    p.q,
+                                       cache_part(*p.k, p.part), table_of(a, slots),
+                                       view_of(a, slots),        values(lse, uint64_t(a.n_tokens) * a.n_heads),
                                        angles_of(a, slots)};
-        run(lanes_shader(m_device.limits(), "kv_score", "kv_score_lanes", a.head_dim), "",
+        const bool plain = is_plain(a, bool(slots.weights));
+        run(plain ? lanes_shader(m_device.limits(), "kv_score", "kv_score_lanes", a.head_dim) : "kv_score", "",
             {{vulkan_format(p.k->format), s.kind, a.head_dim, flags}}, push, bound,
             {m_device.candidate().software ? kSoftSplits : kScoreGroups, a.n_kv_heads});
     });

@@ -79,9 +79,10 @@ private:
     template <class Body>
     void for_passes(const AttentionArgs& a, const Queries& q, const KvSlots& slots, uint32_t n_splits, uint32_t restored, const Body& body);
     uint64_t restored_bytes(const ScratchShape& shape) const;
-    uint64_t waves_room(const ScratchShape& shape) const;
+    uint64_t packed_room(const ScratchShape& shape) const;
     void restore(const AttentionArgs& a, const KvSlots& slots, const Pass& p, VulkanBinding* k, VulkanBinding* v);
     VulkanBinding queries_of(const AttentionArgs& a, const Tensor& q, const Tensor& bias, const KvSlots& slots);
+    VulkanBinding table_of(const AttentionArgs& a, const KvSlots& slots) const;
     VulkanBinding view_of(const AttentionArgs& a, const KvSlots& slots) const;
     VulkanBinding angles_of(const AttentionArgs& a, const KvSlots& slots) const;
     bool sums() const { return m_device.limits().uses & use_sums; }

@@ -261,7 +261,8 @@ VulkanCandidate VulkanInstance::look_at(VkPhysicalDevice physical, uint32_t inde
     if (c.software) c.info.name += ", a program on the processor: cpu is faster";
     if (c.limits.lanes) c.info.name += ", its " + std::to_string(c.limits.lanes) + " lanes read texels together";
     c.info.paths = describe(c, subgroups);
-    add_attention_lines(c.info.paths, [&](const AttentionArgs& a) { return explain_attention(choose_attention(c.limits, a), true); });
+    add_attention_lines(c.info.paths,
+                        [&](const AttentionArgs& a) { return explain_attention(choose_attention(c.limits, a, false), true); });
     measure_memory(m_vk, c);
 
     const VulkanLimits floor;

@@ -18,7 +18,7 @@ inline uint64_t divide_up(uint64_t a, uint64_t b)
 template <class Push> void VulkanBackend::run(const char* op, const char* variant, const VulkanSpecial& special, const Push& push,
                                               const VulkanBinding* bindings, Groups groups, double work)
 {
-    static_assert(sizeof(Push) <= 128, "push constants");
+    static_assert(sizeof(Push) <= kMaxPush, "push constants");
     KS_CHECK(groups.x && groups.y && groups.z && groups.x <= m_device.limits().max_groups && groups.y <= m_device.limits().max_groups &&
                  groups.z <= m_device.limits().max_groups,
              "%s: (%llu, %llu, %llu) workgroups", op, (unsigned long long)groups.x, (unsigned long long)groups.y,

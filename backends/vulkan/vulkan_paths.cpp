@@ -20,26 +20,28 @@ const char* lanes_shader(const VulkanLimits& limits, const char* op, const char*
 }
 
 // Why attention_few cannot run, which has eight lanes of a subgroup share a row and keeps sums of each query in registers; null: it can.
-static const char* not_few(const VulkanLimits& limits, const AttentionArgs& a)
+static const char* not_few(const VulkanLimits& limits, const AttentionArgs& a, bool weighted)
 {
+    if (a.n_turn || a.n_wave) return "attention itself applies RoPE or the bias to keys";
+    if (weighted) return "slots have log-weights";
     if (a.n_tokens > kFewTokens) return "prefill, more than 4 tokens";
     if (a.n_tokens * (a.n_heads / a.n_kv_heads) > kFewQueries) return "more than 16 queries a key head";
     if (limits.lanes) return "lanes of a subgroup read texels together";
     if (!(limits.uses & use_sums)) return "this device's sums over subgroups are not used";
     if (a.head_dim != 64 && a.head_dim != 128 && a.head_dim != 256) return "heads are not of 64, 128 or 256 values";
-    if (a.n_turn || a.n_wave) return "attention itself applies RoPE or the bias to keys";
     return nullptr;
 }
 
-VulkanAttention choose_attention(const VulkanLimits& limits, const AttentionArgs& a)
+VulkanAttention choose_attention(const VulkanLimits& limits, const AttentionArgs& a, bool weighted)
 {
     const uint32_t n = a.n_tokens * (a.n_heads / a.n_kv_heads);
-    const char* why_not = not_few(limits, a);
+    const char* why_not = not_few(limits, a, weighted);
     if (!why_not) {
         const uint32_t rows = a.head_dim == 256 || n == 2 ? std::min(n, 2u) : n == 1 ? 1 : 4;
         return {"attention_few", rows, false, "decode, at most 4 tokens and 16 queries a key head, subgroups add"};
     }
-    const char* shader = lanes_shader(limits, limits.uses & use_sums ? "attention_sums" : "attention", "attention_lanes", a.head_dim);
+    const char* fast = lanes_shader(limits, limits.uses & use_sums ? "attention_sums" : "attention", "attention_lanes", a.head_dim);
+    const char* shader = is_plain(a, weighted) ? fast : "attention";
     return {shader, 0, n > std::min(attention_rows(a.head_dim), kInPlace), why_not};
 }
 

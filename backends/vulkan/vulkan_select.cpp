@@ -35,18 +35,20 @@ struct VulkanBackend::SelectCall {
     const Selection& to;
     const KvSlots& slots;
     SelectPass pass;
-    VulkanBinding scratch, view, to_view, state;
+    VulkanBinding scratch, view, to_view;
 };
 
 void VulkanBackend::run_step(const SelectCall& c, uint32_t step, const VulkanSpecial& special, const VulkanBinding& table,
                              const VulkanBinding& keys, const VulkanBinding& weights, const VulkanBinding& made, Groups groups)
 {
-    const VulkanBinding bound[] = {c.scratch, c.view, table, c.to_view, keys, weights, made, c.state};
+    const bool of_state = step == queries;
+    const VulkanBinding bound[] = {c.scratch, of_state ? values(c.to.state, select_words) : c.view, table, c.to_view, keys, weights, made};
+    const AttentionArgs& a = c.a;
     struct {
         SelectArgs s;
-        AttentionArgs a;
+        SelectShape a;
         SelectPass pass;
-    } push{c.s, c.a, c.pass};
+    } push{c.s, {a.n_tokens, a.n_heads, a.n_kv_heads, a.n_rows, a.chunk_rows, a.n_turn, a.pairs, a.scale}, c.pass};
     VulkanSpecial constants = special;
     constants.value[0] = step;
     constants.value[2] = c.a.head_dim;
@@ -79,13 +81,12 @@ void VulkanBackend::select(const SelectArgs& s, const AttentionArgs& a, const Se
     KS_CHECK(slots.table && a.head_dim % 2 == 0 && slots.table.cols && s.stride >= s.n_read + s.n_last / 2 + a.n_tokens,
              "select: %u read, a table of %u", s.n_read, s.stride);
     const uint64_t n_values = uint64_t(a.n_tokens) * a.n_heads * a.head_dim, n_view = uint64_t(a.n_kv_heads) * view_words;
-    SelectCall c{s, a, to, slots, {}, {}, {}, {}, {}};
+    SelectCall c{s, a, to, slots, {}, {}, {}, {}};
     c.pass.stride = stride_of(m_shape);
     c.pass.n_pages = to.bounds ? to.bounds.rows / (2 * a.n_kv_heads) : 0;
     c.scratch = {m_scratch.buffer, m_scratch.offset, vulkan_select_bytes(m_shape)};
     c.view = values(slots.view, n_view);
     c.to_view = values(to.view, n_view);
-    c.state = values(to.state, select_words);
     const VulkanBinding none = optional({}, 0), table = values(slots.table, slots.table.cols);
     const VulkanBinding made = values(to.table, uint64_t(a.n_kv_heads) * s.stride);
     const VulkanBinding page_bounds = to.bounds ? bytes_of(to.bounds.buffer, to.bounds.offset, 2ull * to.bounds.rows * a.head_dim) : none;

@@ -15,7 +15,6 @@ constexpr size_t kShortList = 16384;      // bytes: about one layer
 constexpr uint32_t kAccesses = 16384;     // tracked between two waits
 constexpr uint32_t kTexels = 4096;        // reserved texel views; more views need an allocation
 constexpr double kMaxWork = 2e9;          // multiply-adds per submit, so that a submit ends before the system's GPU timeout
-constexpr uint32_t kPushBytes = 128;
 constexpr VkPipelineStageFlags kStages = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
 constexpr VkAccessFlags kWrites = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
 constexpr VkAccessFlags kReads = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_TRANSFER_READ_BIT;
@@ -67,7 +66,7 @@ Status VulkanStream::make_layouts()
     set.pBindings = bindings;
     VkResult result = vk.CreateDescriptorSetLayout(m_device->handle(), &set, nullptr, &m_set_layout);
     if (result != VK_SUCCESS) return cannot("a set layout", result);
-    const VkPushConstantRange push{VK_SHADER_STAGE_COMPUTE_BIT, 0, kPushBytes};
+    const VkPushConstantRange push{VK_SHADER_STAGE_COMPUTE_BIT, 0, kMaxPush};
     VkPipelineLayoutCreateInfo layout{};
     layout.sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO;
     layout.setLayoutCount = 1;
@@ -172,7 +171,7 @@ void VulkanStream::append(Command command, const VulkanBinding* bindings, uint32
 
 void VulkanStream::dispatch(const VulkanDispatch& d)
 {
-    static_assert(sizeof(Command) + kMaxBindings * sizeof(VulkanBinding) + kPushBytes <= kMaxCommand, "");
+    static_assert(sizeof(Command) + kMaxBindings * sizeof(VulkanBinding) + kMaxPush <= kMaxCommand, "");
     const VulkanPipeline& pipeline = *d.pipeline;
     if (!pipeline.handle || !begin(pipeline.n_bindings)) return;
     for (uint32_t i = 0; i < pipeline.n_bindings; i++)

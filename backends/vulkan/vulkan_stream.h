@@ -10,7 +10,8 @@ namespace ks
 
 constexpr uint32_t kThreads = 128;   // threads of every workgroup (shaders/util.glsl)
 constexpr uint32_t kBatches = 4;     // recorded command buffers, which may all run
-constexpr uint32_t kMaxBindings = 8; // storage buffers of a shader and of the descriptor set layout
+constexpr uint32_t kMaxBindings = 7; // storage buffers of a shader and of the descriptor set layout
+constexpr uint32_t kMaxPush = 96;    // bytes of push constants
 
 struct VulkanBinding {
     VkBuffer buffer = VK_NULL_HANDLE;

@@ -1,5 +1,5 @@
 // Kernel arguments. Each struct is the push-constant block of shaders/<op>.comp and the by-value argument of
-// kernels/cuda/<op>.cu. 4-byte members only, 128 bytes at most (Vulkan's guaranteed minimum). Shapes are here; what
+// kernels/cuda/<op>.cu. 4-byte members only, 96 bytes at most (Vulkan guarantees 128). Shapes are here; what
 // changes with every step (token ids, positions, slots, angles) is in buffers.
 #ifndef KS_COMMON_ARGS_H
 #define KS_COMMON_ARGS_H
@@ -102,8 +102,6 @@ struct KvMoveArgs {
 // Keys may also be stored as they were before RoPE. Attention then turns a key, as it is read, by its index, and a query by its own,
 // with row index of `turns`: positions without gaps, whatever was given up or left out between. select asks keys as if all were
 // at index 0 and token t of the chunk at n_last + t.
-// Where they are grouped (SelfExtend), a key that is n_near or more before a query is turned by its index / group, and the query by
-// GROUPED_QUERY of its own.
 struct AttentionArgs {
     uint n_tokens;
     uint n_heads;
@@ -118,8 +116,6 @@ struct AttentionArgs {
     uint n_wave; // values of a wave, where keys are stored without their bias; else 0
     uint n_turn; // leading values of a head that attention turns, where keys and queries come as before RoPE; else 0
     uint pairs;  // where these values are
-    uint group;  // of indexes; 0: none
-    uint n_near;
     uint rotated; // 1: values come rotated; what is made of them is rotated back, by D H
 };
 
@@ -137,8 +133,8 @@ struct KvScoreArgs {
 // Which indexes of a head a step reads: the first, the last, and of those between, the candidates, the ones that the chunk's
 // queries, in the mean, ask for most. Of equal ones the newer.
 CONST uint select_soft = 0u;  // by their probabilities among the candidates, summed over the query heads
-CONST uint select_hard = 1u;  // by how many query heads have them among their own best
-CONST uint select_sum = 2u;   // by the sum of their logits
+CONST uint select_hard = 1u;  // by how many query heads have them among their own best; reference only
+CONST uint select_sum = 2u;   // by the sum of their logits; reference only
 CONST uint select_pages = 3u; // whole pages, by the most that any key between a page's bounds could come to with a query head
 CONST uint select_page = 16u; // indexes
 // Whole blocks, by the logits in the mean of the few keys in each that attention looked at most, summed over the query heads.
@@ -186,11 +182,6 @@ FN uint RING_ROW(uint index, uint n_rows, uint n_pinned)
     return index < n_pinned ? index : n_pinned + (index - n_pinned) % (n_rows - n_pinned);
 }
 
-FN uint GROUPED_QUERY(uint index, uint group, uint n_near)
-{
-    return index / group + n_near - n_near / group;
-}
-
 // Where value i of a row of waves belongs in a head.
 FN uint WAVE_PLACE(uint i, uint n_wave, uint pairs)
 {
@@ -199,7 +190,7 @@ FN uint WAVE_PLACE(uint i, uint n_wave, uint pairs)
 }
 
 #ifndef GLSL
-#define KS_ARGS(T) static_assert(sizeof(T) % 4 == 0 && sizeof(T) <= 128, #T)
+#define KS_ARGS(T) static_assert(sizeof(T) % 4 == 0 && sizeof(T) <= 96, #T)
 KS_ARGS(EmbedArgs);
 KS_ARGS(RmsnormArgs);
 KS_ARGS(MatmulArgs);

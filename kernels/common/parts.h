@@ -33,12 +33,52 @@ struct SlotPass {
     uint pool_rows;   // rows of the whole pool, over all heads
     uint first_row;   // rows [first_row, first_row + n_rows) of the pool are bound
     uint n_rows;
-    uint n_splits;    // workgroups that share a head's slots
-    uint continues;   // 1: what an earlier pass found is there already
     uint first_slot;  // of those seen, in their order: this pass takes pass_slots from there on, each split as many
-    uint restored;    // not 0: so many of each head instead, whose rows lie restored, in the order of the slots, in a pool of f32
 };
 CONST uint pass_slots = 8192u; // some devices abort a shader whose loops exceed 65,535 iterations
+
+// What attention's passes have beside it.
+struct SplitPass {
+    uint n_splits;  // workgroups that share a head's slots
+    uint continues; // 1: what an earlier pass found is there already
+    uint restored;  // not 0: the pass takes so many slots of each head, whose rows lie in their order in a pool of f32
+};
+
+// The AttentionArgs that a pass over slots asks for; head_dim is a specialisation constant.
+struct PassArgs {
+    uint n_tokens;
+    uint n_heads;
+    uint n_kv_heads;
+    uint n_rows;
+    uint n_pinned;
+    uint window;
+    uint chunk_rows;
+    float scale;
+    uint n_wave;
+    uint n_turn;
+    uint pairs;
+    uint n_table; // words of the table, behind which are the positions of its slots, where keys are stored without their bias
+};
+
+// Of attention_fold.
+struct FoldArgs {
+    uint head_dim;
+    uint rotated;
+    uint n_splits;
+    uint has_lse;
+};
+
+// The AttentionArgs that select asks for.
+struct SelectShape {
+    uint n_tokens;
+    uint n_heads;
+    uint n_kv_heads;
+    uint n_rows;
+    uint chunk_rows;
+    uint n_turn;
+    uint pairs;
+    float scale;
+};
 
 struct ScoreDecay {
     float keep;       // factor of the scores from before the chunk

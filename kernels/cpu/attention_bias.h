@@ -81,5 +81,16 @@ template <class S> void add_bias(const AttentionTask& task, const TileRows& rows
     for (uint32_t i = 0; i < n; i++) logits[i] += (i < n_far ? far[i] : near[i]) * scale;
 }
 
+// The same for rows r0 .. r0 + 5 of a chunk, whose logits are kAttentionTile apart.
+template <class S> void add_biases(const AttentionTask& task, const TileRows& rows, const float* waves, uint32_t kv_head, uint32_t token,
+                                   uint32_t r0, uint32_t n_rows, uint32_t n, float* logits)
+{
+    const uint32_t group = task.a.n_heads / task.a.n_kv_heads;
+    for (uint32_t i = 0; i < kSix && r0 + i < n_rows; i++) {
+        const size_t query = size_t(token + (r0 + i) / group) * task.a.n_heads + kv_head * group + (r0 + i) % group;
+        add_bias<S>(task, rows, waves, query, n, logits + i * kAttentionTile);
+    }
+}
+
 } // namespace
 } // namespace ks

@@ -1,7 +1,7 @@
 // Some tokens over slots: keys and values of a tile become f32 panels once; six queries at a time multiply with them.
 #pragma once
 
-#include "kernels/cpu/attention_bias.h"
+#include "kernels/cpu/attention_tile.h"
 
 namespace ks
 {
@@ -11,24 +11,20 @@ namespace // as in simd_avx2.h
 // The arrays of a chunk, f32. width: head_dim rounded up to whole panels, with zeros there.
 struct ChunkScratch {
     uint32_t width;
-    float* q;        // (kAttentionRows, width), scaled
-    float* far;      // (kAttentionRows, width), what far columns are seen by, scaled
-    float* out;      // (kAttentionRows, width)
-    float* keys;     // (kAttentionTile / kPanel) panels (width, kPanel): a column is a position
-    float* far_keys; // the same, as far queries meet them, where indexes are grouped; else those
-    float* values;   // (width / kPanel) panels (kAttentionTile, kPanel): a row is a position
-    float* decoded;  // (kAttentionTile, head_dim) rows of codes, then (n_wave, kAttentionTile) waves
-    float* weights;  // (kSix, kAttentionTile)
-    float* under;    // (kAttentionTile) logits of the denominator, where they differ
-    float* top;      // (kAttentionRows) running maximum of the group of indexes, in the numerator
-    float* norm_top; // (kAttentionRows) in the denominator
-    float* norm;     // (kAttentionRows)
-    float* total;    // (kAttentionRows, width), of the groups before, as the next three
+    float* q;       // (kAttentionRows, width), scaled
+    float* far;     // (kAttentionRows, width), what far columns are seen by, scaled
+    float* out;     // (kAttentionRows, width)
+    float* keys;    // (kAttentionTile / kPanel) panels (width, kPanel): a column is a position
+    float* values;  // (width / kPanel) panels (kAttentionTile, kPanel): a row is a position
+    float* decoded; // (kAttentionTile, head_dim) rows of codes
+    float* weights; // (kSix, kAttentionTile)
+    float* top;     // (kAttentionRows) running maximum of the group of indexes
+    float* norm;    // (kAttentionRows)
+    float* total;   // (kAttentionRows, width), of the groups before, as the next two
     float* total_top;
-    float* total_norm_top;
     float* total_norm;
 
-    KS_INLINE ChunkScratch(float* scratch, uint32_t head_dim, bool grouped) : width((head_dim + kPanel - 1) / kPanel * kPanel)
+    KS_INLINE ChunkScratch(float* scratch, uint32_t head_dim) : width((head_dim + kPanel - 1) / kPanel * kPanel)
     {
         q = scratch;
         far = q + kAttentionRows * width;
@@ -37,16 +33,14 @@ struct ChunkScratch {
         values = keys + kAttentionTile * width;
         decoded = values + kAttentionTile * width;
         weights = decoded + kAttentionTile * width;
-        under = weights + kSix * kAttentionTile;
-        top = under + kAttentionTile;
-        norm_top = top + kAttentionRows;
-        norm = norm_top + kAttentionRows;
+        top = weights + kSix * kAttentionTile;
+        norm = top + kAttentionRows;
         total_top = norm + kAttentionRows;
-        total_norm_top = total_top + kAttentionRows;
-        total_norm = total_norm_top + kAttentionRows;
+        total_norm = total_top + kAttentionRows;
         total = total_norm + kAttentionRows;
-        far_keys = grouped ? total + kAttentionRows * width : keys;
     }
+    KS_INLINE Sums group_sums(uint32_t r) const { return {top + r, norm + r, out + size_t(r) * width}; }
+    KS_INLINE Sums total_sums(uint32_t r) const { return {total_top + r, total_norm + r, total + size_t(r) * width}; }
 };
 
 // Where each column's row is.
@@ -54,15 +48,13 @@ struct ColumnRows {
     const uint8_t* at[kAttentionTile];
     bool half[kAttentionTile];
 
-    enum What { near_keys, far_keys, values };
-
-    template <class S> static KS_INLINE ColumnRows of(const AttentionTask& task, const TileRows& tile, What what, float* room)
+    template <class S> static KS_INLINE ColumnRows of(const AttentionTask& task, const TileRows& tile, bool keys, float* room)
     {
         ColumnRows rows;
         for (uint32_t part = 0; part < tile.n_parts; part++) {
             const Part& p = tile.parts[part];
             float* at = room + size_t(p.begin) * task.a.head_dim;
-            rows.add(task, p, what == values ? PartRows(task, tile, p, false, at) : part_keys<S>(task, tile, p, what == far_keys, at));
+            rows.add(task, p, keys ? part_keys<S>(task, tile, p, at) : PartRows(task, tile, p, false, at));
         }
         return rows;
     }
@@ -81,13 +73,12 @@ struct ColumnRows {
 };
 
 // The keys of a tile's n columns in panels; columns beyond hold zeros.
-template <class S>
-void load_keys(const AttentionTask& task, const ChunkScratch& s, const TileRows& tile, uint32_t n, ColumnRows::What what, float* panels)
+template <class S> void load_keys(const AttentionTask& task, const ChunkScratch& s, const TileRows& tile, uint32_t n)
 {
     const uint32_t head_dim = task.a.head_dim;
-    const ColumnRows rows = ColumnRows::of<S>(task, tile, what, s.decoded);
+    const ColumnRows rows = ColumnRows::of<S>(task, tile, true, s.decoded);
     for (uint32_t p = 0; p < n; p += 8) {
-        float* panel = panels + size_t(p / kPanel) * s.width * kPanel + p % kPanel;
+        float* panel = s.keys + size_t(p / kPanel) * s.width * kPanel + p % kPanel;
         bool half = n - p >= 8;
         for (uint32_t i = p; half && i < p + 8; i++) half = rows.half[i];
         for (uint32_t d = 0; d < head_dim; d += 8) {
@@ -105,20 +96,11 @@ void load_keys(const AttentionTask& task, const ChunkScratch& s, const TileRows&
     }
 }
 
-// The keys as tokens [token, token + n_tokens) meet them.
-template <class S> void load_keys(const AttentionTask& task, const Sight& sight, const ChunkScratch& s, const TileRows& tile, uint32_t n,
-                                  uint32_t token, uint32_t n_tokens)
-{
-    const bool grouped = task.a.group && tile.first < far_end(task, sight, token + n_tokens - 1);
-    if (!grouped || tile.first + n > far_end(task, sight, token)) load_keys<S>(task, s, tile, n, ColumnRows::near_keys, s.keys);
-    if (grouped) load_keys<S>(task, s, tile, n, ColumnRows::far_keys, s.far_keys);
-}
-
 // The values of a tile's columns; those of the hole become zero, since a weight of zero would not hide an infinity.
 template <class S> void load_values(const AttentionTask& task, const ChunkScratch& s, const TileRows& tile, const Columns& c, uint32_t n)
 {
     const uint32_t head_dim = task.a.head_dim;
-    const ColumnRows rows = ColumnRows::of<S>(task, tile, ColumnRows::values, s.decoded);
+    const ColumnRows rows = ColumnRows::of<S>(task, tile, false, s.decoded);
     for (uint32_t p = 0; p < n; p++) {
         const bool seen = p < c.hole || p >= c.begin;
         for (uint32_t d = 0; d < head_dim; d += 8)
@@ -127,14 +109,14 @@ template <class S> void load_values(const AttentionTask& task, const ChunkScratc
 }
 
 // weights[r][16 panel ..] = q[r] . keys, for six queries, q (6, width)
-template <class S> void six_logits(const ChunkScratch& s, const float* q, const float* panels, uint32_t head_dim, uint32_t panel)
+template <class S> void six_logits(const ChunkScratch& s, const float* q, uint32_t head_dim, uint32_t panel)
 {
     using V = typename S::Wide;
     constexpr uint32_t lanes = V::lanes, n = kPanel / lanes; // vectors of a panel's row
     // Sums of every eighth dimension, ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)): what waits for its other half is in `waiting`.
     typename V::F sums[n * kSix], waiting[3][n * kSix];
     for (uint32_t eighth = 0, level = 0; level < 3; eighth++) {
-        const float* keys = panels + (size_t(panel) * s.width + eighth) * kPanel;
+        const float* keys = s.keys + (size_t(panel) * s.width + eighth) * kPanel;
         KS_UNROLL(12)
         for (uint32_t i = 0; i < n * kSix; i++) sums[i] = V::zero();
         for (uint32_t d = eighth; d < head_dim; d += 8, keys += 8 * kPanel) {
@@ -157,38 +139,20 @@ template <class S> void six_logits(const ChunkScratch& s, const float* q, const 
     for (uint32_t i = 0; i < n * kSix; i++) V::store(s.weights + i / n * kAttentionTile + panel * kPanel + i % n * lanes, sums[i]);
 }
 
-// How many of a tile's n columns each of six rows sees otherwise, the first ones.
-struct FarColumns {
-    uint32_t of[kSix], least, most;
-
-    KS_INLINE FarColumns(const AttentionTask& task, const Sight& sight, uint32_t token, uint32_t r0, uint32_t n_rows, uint32_t p,
-                         uint32_t n)
-    {
-        const uint32_t group = task.a.n_heads / task.a.n_kv_heads;
-        least = most = columns_before(task.a.n_far, p, n);
-        for (uint32_t i = 0; i < kSix; i++) of[i] = most;
-        for (uint32_t i = 0; task.a.group && i < kSix; i++) {
-            of[i] = columns_before(far_end(task, sight, token + (r0 + i < n_rows ? r0 + i : n_rows - 1) / group), p, n);
-            least = i == 0 || of[i] < least ? of[i] : least;
-            most = of[i] > most ? of[i] : most;
-        }
-    }
-};
-
-// The same for panels [left, right) of six queries from row `first` on.
+// The same for panels [left, right) of six queries from row `first` on. The first n_far columns have queries of their own.
 template <class S>
-void six_logits_of_panels(const ChunkScratch& s, uint32_t first, uint32_t head_dim, uint32_t left, uint32_t right, const FarColumns& far)
+void six_logits_of_panels(const ChunkScratch& s, uint32_t first, uint32_t head_dim, uint32_t left, uint32_t right, uint32_t n_far)
 {
     for (uint32_t panel = left; panel < right; panel++) {
         const uint32_t begin = panel * kPanel, end = begin + kPanel;
         float near[kSix][kPanel];
-        if (end > far.least) six_logits<S>(s, s.q + size_t(first) * s.width, s.keys, head_dim, panel);
-        if (begin >= far.most) continue;
+        if (end > n_far) six_logits<S>(s, s.q + size_t(first) * s.width, head_dim, panel);
+        if (begin >= n_far) continue;
         for (uint32_t i = 0; i < kSix; i++)
-            for (uint32_t k = far.of[i] > begin ? far.of[i] : begin; k < end; k++) near[i][k - begin] = s.weights[i * kAttentionTile + k];
-        six_logits<S>(s, s.far + size_t(first) * s.width, s.far_keys, head_dim, panel);
+            for (uint32_t k = n_far; k < end; k++) near[i][k - begin] = s.weights[i * kAttentionTile + k];
+        six_logits<S>(s, s.far + size_t(first) * s.width, head_dim, panel);
         for (uint32_t i = 0; i < kSix; i++)
-            for (uint32_t k = far.of[i] > begin ? far.of[i] : begin; k < end; k++) s.weights[i * kAttentionTile + k] = near[i][k - begin];
+            for (uint32_t k = n_far; k < end; k++) s.weights[i * kAttentionTile + k] = near[i][k - begin];
     }
 }
 
@@ -219,33 +183,44 @@ template <class S> void six_outputs(const ChunkScratch& s, float* out, const flo
     for (uint32_t i = 0; i < n; i++) V::store(out + size_t(r) * s.width + i * lanes, sums[r][i]);
 }
 
-// Ends the group of indexes: its sums go into the totals and begin anew.
-template <class S> void fold_rows(const ChunkScratch& s, uint32_t n_rows, uint32_t head_dim)
-{
-    for (uint32_t r = 0; r < n_rows; r++) {
-        const size_t at = size_t(r) * s.width;
-        fold<S>({s.total_top + r, s.total_norm_top + r, s.total_norm + r, s.total + at},
-                {s.top + r, s.norm_top + r, s.norm + r, s.out + at}, head_dim);
-        for (uint32_t d = 0; d < head_dim; d += 8) S::store(s.out + at + d, S::zero());
-        s.top[r] = s.norm_top[r] = kLowest;
+// The softmax of a chunk's rows: one maximum and one norm for each.
+template <class S> struct ChunkSoftmax {
+    const ChunkScratch& s;
+
+    void begin(uint32_t r) const
+    {
+        s.top[r] = s.total_top[r] = kLowest;
+        s.norm[r] = s.total_norm[r] = 0;
+    }
+    void begin_tile(const TileRows&, uint32_t) {}
+    // Before any row of rows r0 .. r0 + 5 becomes weights: their logits are in s.weights.
+    void begin_rows(uint32_t) const {}
+    // As to_weights, of row r.
+    KS_INLINE float take_row(uint32_t r, uint32_t, float* w, uint32_t n, uint32_t hole, uint32_t begin, uint32_t end) const
+    {
+        return to_weights<S>(w, n, hole, begin, end, s.top + r, s.norm + r);
+    }
+    // Ends the group of indexes: its sums go into the totals and begin anew.
+    void fold_row(uint32_t r, uint32_t head_dim) const
+    {
+        fold<S>(s.total_sums(r), s.group_sums(r), head_dim);
+        s.top[r] = kLowest;
         s.norm[r] = 0;
     }
-}
+    void finish_row(uint32_t r, uint32_t head_dim, float* y, float* lse) const { finish<S>(s.total_sums(r), head_dim, y, lse); }
+};
 
-// Adds what the keys' bias does to the logits of rows r0 .. r0 + 5 of the chunk.
-template <class S> void six_biases(const AttentionTask& task, const ChunkScratch& s, const TileRows& rows, uint32_t kv_head, uint32_t token,
-                                   uint32_t r0, uint32_t n_rows, uint32_t n)
+template <class S, class Softmax> void fold_rows(const ChunkScratch& s, Softmax& softmax, uint32_t n_rows, uint32_t head_dim)
 {
-    const uint32_t group = task.a.n_heads / task.a.n_kv_heads;
-    for (uint32_t i = 0; i < kSix && r0 + i < n_rows; i++) {
-        const size_t query = size_t(token + (r0 + i) / group) * task.a.n_heads + kv_head * group + (r0 + i) % group;
-        add_bias<S>(task, rows, s.decoded, query, n, s.weights + i * kAttentionTile);
+    for (uint32_t r = 0; r < n_rows; r++) {
+        softmax.fold_row(r, head_dim);
+        for (uint32_t d = 0; d < head_dim; d += 8) S::store(s.out + size_t(r) * s.width + d, S::zero());
     }
 }
 
 // Rows r0 .. r0 + 5 of the chunk (a row is a token and a head) meet a tile of n columns, the first of which has index p.
-template <class S> void six_rows(const AttentionTask& task, const Sight& sight, const ChunkScratch& s, const TileRows& rows,
-                                 uint32_t kv_head, uint32_t token, uint32_t r0, uint32_t n_rows, uint32_t p, uint32_t n)
+template <class S, class Softmax> void six_rows(const AttentionTask& task, const Sight& sight, const ChunkScratch& s, Softmax& softmax,
+                                                uint32_t token, uint32_t r0, uint32_t n_rows, uint32_t p, uint32_t n)
 {
     const uint32_t group = task.a.n_heads / task.a.n_kv_heads;
     auto columns = [&](uint32_t i) { return Columns(sight, token + (r0 + i < n_rows ? r0 + i : n_rows - 1) / group, p, n); };
@@ -258,14 +233,14 @@ template <class S> void six_rows(const AttentionTask& task, const Sight& sight, 
     }
     if (first >= end) return;
     const uint32_t left = first / kPanel, right = (end + kPanel - 1) / kPanel, at = left * kPanel;
-    six_logits_of_panels<S>(s, r0, task.a.head_dim, left, right, FarColumns(task, sight, token, r0, n_rows, p, n));
-    if (task.a.n_wave) six_biases<S>(task, s, rows, kv_head, token, r0, n_rows, n);
+    six_logits_of_panels<S>(s, r0, task.a.head_dim, left, right, columns_before(task.a.n_far, p, n));
+    softmax.begin_rows(r0);
     float shrink[kSix];
     for (uint32_t i = 0; i < kSix; i++) {
         const Columns& c = seen[i];
         auto from_left = [&](uint32_t column) { return column > at ? column - at : 0; };
-        shrink[i] = to_weights<S>(task, rows, at, s.weights + i * kAttentionTile + at, s.under, right * kPanel - at, from_left(c.hole),
-                                  from_left(c.begin), from_left(c.end), s.top + r0 + i, s.norm_top + r0 + i, s.norm + r0 + i);
+        shrink[i] = softmax.take_row(r0 + i, at, s.weights + i * kAttentionTile + at, right * kPanel - at, from_left(c.hole),
+                                     from_left(c.begin), from_left(c.end));
     }
     for (uint32_t panel = 0; panel < s.width / kPanel; panel++) six_outputs<S>(s, s.out + size_t(r0) * s.width, shrink, panel, first, end);
 }
@@ -280,20 +255,18 @@ template <class S> void load_queries(const AttentionTask& task, const ChunkScrat
         const size_t from = (size_t(token + r / group) * task.a.n_heads + kv_head * group + r % group) * head_dim;
         for (uint32_t d = 0; d < head_dim; d += 8) {
             S::store(s.q + size_t(i) * s.width + d, S::load(task.q + from + d) * S::broadcast(task.a.scale * kLog2e));
-            if (task.a.n_far || task.a.group)
-                S::store(s.far + size_t(i) * s.width + d,
-                         S::load((task.a.group ? task.q : task.q_far) + from + d) * S::broadcast(task.a.scale * kLog2e));
+            if (task.a.n_far)
+                S::store(s.far + size_t(i) * s.width + d, S::load(task.q_far + from + d) * S::broadcast(task.a.scale * kLog2e));
         }
         const uint32_t index = task.view[kv_head * view_words + view_before] + token + r / group;
         turn<S>(task, index, s.q + size_t(i) * s.width);
-        if (task.a.group) turn<S>(task, GROUPED_QUERY(index, task.a.group, task.a.n_near), s.far + size_t(i) * s.width);
     }
 }
 
-template <class S> void attention_chunk(const AttentionTask& task, uint32_t kv_head, uint32_t token, uint32_t n_tokens, float* scratch)
+template <class S, class Softmax>
+void chunk_rows(const AttentionTask& task, uint32_t kv_head, uint32_t token, uint32_t n_tokens, const ChunkScratch& s, Softmax& softmax)
 {
     const uint32_t head_dim = task.a.head_dim, group = task.a.n_heads / task.a.n_kv_heads, n_rows = n_tokens * group;
-    const ChunkScratch s(scratch, head_dim, task.a.group != 0);
     const Sight sight(task, kv_head);
     const uint32_t n_padded = (n_rows + kSix - 1) / kSix * kSix; // the rows beyond n_rows compute along
     load_queries<S>(task, s, kv_head, token, 0, n_padded, n_rows);
@@ -302,28 +275,33 @@ template <class S> void attention_chunk(const AttentionTask& task, uint32_t kv_h
             S::store(s.out + size_t(r) * s.width + d, S::zero());
             S::store(s.total + size_t(r) * s.width + d, S::zero());
         }
-        s.top[r] = s.norm_top[r] = s.total_top[r] = s.total_norm_top[r] = kLowest;
-        s.norm[r] = s.total_norm[r] = 0;
+        softmax.begin(r);
     }
 
     const uint32_t end = sight.before + token + n_tokens;
     uint32_t p = sight.n_pinned ? 0 : sight.first(token) / kAttentionTile * kAttentionTile;
     for (uint32_t in_group = p / kAttentionGroup; p < end; p = next_tile(sight, token, p)) {
-        if (p / kAttentionGroup != in_group) fold_rows<S>(s, n_rows, head_dim);
+        if (p / kAttentionGroup != in_group) fold_rows<S>(s, softmax, n_rows, head_dim);
         in_group = p / kAttentionGroup;
         const uint32_t n = end - p < kAttentionTile ? end - p : kAttentionTile;
         const TileRows rows(task, sight, kv_head, p, n, 0);
-        load_keys<S>(task, sight, s, rows, n, token, n_tokens);
+        load_keys<S>(task, s, rows, n);
         load_values<S>(task, s, rows, Columns(sight, token, p, n), n);
-        if (task.a.n_wave) load_waves<S>(task, kv_head, p, n, s.decoded);
-        for (uint32_t r0 = 0; r0 < n_rows; r0 += kSix) six_rows<S>(task, sight, s, rows, kv_head, token, r0, n_rows, p, n);
+        softmax.begin_tile(rows, n);
+        for (uint32_t r0 = 0; r0 < n_rows; r0 += kSix) six_rows<S>(task, sight, s, softmax, token, r0, n_rows, p, n);
     }
-    fold_rows<S>(s, n_rows, head_dim);
+    fold_rows<S>(s, softmax, n_rows, head_dim);
     for (uint32_t r = 0; r < n_rows; r++) {
         const size_t row = size_t(token + r / group) * task.a.n_heads + kv_head * group + r % group;
-        finish<S>({s.total_top + r, s.total_norm_top + r, s.total_norm + r, s.total + size_t(r) * s.width}, head_dim,
-                  task.y + row * head_dim, task.lse ? task.lse + row : nullptr);
+        softmax.finish_row(r, head_dim, task.y + row * head_dim, task.lse ? task.lse + row : nullptr);
     }
+}
+
+template <class S> void attention_chunk(const AttentionTask& task, uint32_t kv_head, uint32_t token, uint32_t n_tokens, float* scratch)
+{
+    const ChunkScratch s(scratch, task.a.head_dim);
+    ChunkSoftmax<S> softmax{s};
+    chunk_rows<S>(task, kv_head, token, n_tokens, s, softmax);
 }
 
 } // namespace

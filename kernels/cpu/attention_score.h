@@ -1,6 +1,7 @@
 // What the probabilities of attention say about each slot, column by column: no matrix of them is ever held.
 #pragma once
 
+#include "kernels/cpu/attention_bias.h"
 #include "kernels/cpu/attention_chunk.h"
 
 namespace ks
@@ -64,12 +65,12 @@ template <class S>
 void score_tile(const AttentionTask& task, const ScoreTask& score, uint32_t kv_head, uint32_t begin, uint32_t end, float* scratch)
 {
     const uint32_t group = task.a.n_heads / task.a.n_kv_heads, n = end - begin;
-    const ChunkScratch s(scratch, task.a.head_dim, task.a.group != 0);
+    const ChunkScratch s(scratch, task.a.head_dim);
     const Sight sight(task, kv_head);
     const TileRows rows(task, sight, kv_head, begin, n, 0);
     const Decay decay(score.s, task.a.n_tokens);
     float sums[kAttentionTile] = {};
-    load_keys<S>(task, sight, s, rows, n, 0, task.a.n_tokens);
+    load_keys<S>(task, s, rows, n);
     if (task.a.n_wave) load_waves<S>(task, kv_head, begin, n, s.decoded);
     // Queries before the tile do not see it.
     uint32_t token = begin > sight.before ? begin - sight.before : 0;
@@ -77,10 +78,10 @@ void score_tile(const AttentionTask& task, const ScoreTask& score, uint32_t kv_h
     const uint32_t n_rows = token < task.a.n_tokens ? (task.a.n_tokens - token) * group : 0;
     for (uint32_t r0 = 0; r0 < n_rows; r0 += kSix) {
         load_queries<S>(task, s, kv_head, token, r0, kSix, n_rows);
-        six_logits_of_panels<S>(s, 0, task.a.head_dim, 0, (n + kPanel - 1) / kPanel, FarColumns(task, sight, token, r0, n_rows, begin, n));
-        if (task.a.n_wave) six_biases<S>(task, s, rows, kv_head, token, r0, n_rows, n);
+        six_logits_of_panels<S>(s, 0, task.a.head_dim, 0, (n + kPanel - 1) / kPanel, columns_before(task.a.n_far, begin, n));
+        if (task.a.n_wave) add_biases<S>(task, rows, s.decoded, kv_head, token, r0, n_rows, n, s.weights);
         for (uint32_t i = 0; task.weights && i < kSix; i++)
-            for (uint32_t k = 0; k < n; k++) s.weights[i * kAttentionTile + k] += rows.log_b[k];
+            for (uint32_t k = 0; k < n; k++) s.weights[i * kAttentionTile + k] += rows.log_weight(task, k, 1);
         add_rows<S>(task, score.s, sight, kv_head, token, r0, n_rows - r0 < kSix ? n_rows - r0 : kSix, begin, n, s.weights, decay.powers,
                     sums);
     }

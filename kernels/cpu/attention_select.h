@@ -31,7 +31,7 @@ template <class S> void select_logits(const AttentionTask& task, uint32_t kv_hea
             for (uint32_t h = 0; h < n_heads; h++)
                 for (uint32_t i = 0; i < n; i++)
                     logits[size_t(first + h) * stride + (p - begin) + i] =
-                        s.weights[h * kAttentionTile + i] + (task.weights ? tile.log_b[i] : 0.f);
+                        s.weights[h * kAttentionTile + i] + (task.weights ? tile.log_weight(task, i, 1) : 0.f);
         }
     }
 }

@@ -1,7 +1,7 @@
 // One token over one group of slots: keys and values are read once for all query heads.
 #pragma once
 
-#include "kernels/cpu/attention_bias.h"
+#include "kernels/cpu/attention_tile.h"
 
 namespace ks
 {
@@ -86,13 +86,13 @@ template <class Body> KS_INLINE void for_seen(const Columns& c, const Part& part
 struct SplitScratch {
     float* q;            // (4, head_dim), scaled
     float* far;          // (4, head_dim)
-    float* weights;      // (4, kAttentionTile), then logits of the denominator, where they differ
-    float* decoded;      // (kAttentionTile, head_dim) rows of codes, or (n_wave, kAttentionTile) waves
+    float* weights;      // (4, kAttentionTile)
+    float* decoded;      // (kAttentionTile, head_dim) rows of codes
     float* prepared;     // (head_dim, kPreparedFloats), queries as keys of codes meet them
     float* prepared_far; // the same
 
     KS_INLINE SplitScratch(float* scratch, uint32_t head_dim)
-        : q(scratch), far(q + 4 * head_dim), weights(far + 4 * head_dim), decoded(weights + 5 * kAttentionTile),
+        : q(scratch), far(q + 4 * head_dim), weights(far + 4 * head_dim), decoded(weights + 4 * kAttentionTile),
           prepared(decoded + kAttentionTile * head_dim), prepared_far(prepared + kPreparedFloats * head_dim)
     {
     }
@@ -137,7 +137,7 @@ void seen_logits(const AttentionTask& task, const TileRows& tile, const Part& pa
     from += logits_of_codes<n_heads>(task, tile, part, from, to, s);
     if (from == to) return;
     const Part rest = {from, to, part.place, part.far};
-    const PartRows keys = part_keys<S>(task, tile, rest, part.far, s.decoded);
+    const PartRows keys = part_keys<S>(task, tile, rest, s.decoded);
     const auto logits = keys.half ? part_logits<S, true, n_heads> : part_logits<S, false, n_heads>;
     logits(task, tile, rest, keys, from, to, s);
 }
@@ -179,25 +179,21 @@ template <class S, uint32_t n_heads> void seen_outputs(const AttentionTask& task
 }
 
 template <class S, uint32_t n_heads> void split_tile(const AttentionTask& task, const TileRows& tile, const Columns& c, uint32_t n,
-                                                     uint32_t p, uint32_t first_query, const SplitScratch& s, float* partials,
+                                                     uint32_t p, uint32_t first_head, const SplitScratch& s, float* partials,
                                                      uint32_t head_stride)
 {
-    const uint32_t first_head = first_query % task.a.n_heads, kv_head = first_head / (task.a.n_heads / task.a.n_kv_heads);
     const uint32_t n_floats = kPartialHead + task.a.head_dim;
     for (uint32_t i = 0; i < tile.n_parts; i++) {
         const Part& part = tile.parts[i];
         for_seen(c, part, [&](uint32_t from, uint32_t to) { seen_logits<S, n_heads>(task, tile, part, from, to, s); });
     }
-    if (task.a.n_wave) load_waves<S>(task, kv_head, p, n, s.decoded);
     for (uint32_t h = 0; h < n_heads; h++) {
         float *partial = partials + h * head_stride, *w = s.weights + h * kAttentionTile;
-        if (task.a.n_wave) add_bias<S>(task, tile, s.decoded, first_query + h, n, w);
         if (task.logits) {
             float* kept = task.logits + size_t(first_head + h) * task.logits_stride + p;
-            for (uint32_t i = 0; i < n; i++) kept[i] = task.weights ? w[i] + tile.log_b[i] : w[i];
+            for (uint32_t i = 0; i < n; i++) kept[i] = w[i];
         }
-        const float shrink = to_weights<S>(task, tile, 0, w, s.weights + 4 * kAttentionTile, (n + 7) / 8 * 8, c.hole, c.begin, c.end,
-                                           partial, partial + 2, partial + 1);
+        const float shrink = to_weights<S>(w, (n + 7) / 8 * 8, c.hole, c.begin, c.end, partial, partial + 1);
         if (shrink != 1.f)
             for (uint32_t d = kPartialHead; d < n_floats; d += 8) S::store(partial + d, S::load(partial + d) * S::broadcast(shrink));
     }
@@ -218,16 +214,16 @@ template <class S, uint32_t n_heads> void split_heads(const AttentionTask& task,
     for (uint32_t h = 0; h < n_heads; h++) {
         float* partial = partials + h * head_stride;
         for (uint32_t i = 0; i < kPartialHead + task.a.head_dim; i++) partial[i] = 0;
-        partial[0] = partial[2] = kLowest;
+        partial[0] = kLowest;
     }
     for (uint32_t p = begin; p < end; p += kAttentionTile) {
         const uint32_t n = end - p < kAttentionTile ? end - p : kAttentionTile;
         const Columns c(sight, token, p, n);
         if (!c.any()) continue;
-        const TileRows tile(task, sight, kv_head, p, n, far_end(task, sight, token));
+        const TileRows tile(task, sight, kv_head, p, n, task.a.n_far);
         const Ahead keys = tile.pool_rows(task, tile.parts[0], true, 0, tile.n_pool);
         for (uint32_t i = 0; p == begin && i < kAttentionTile / 2; i++) ask(keys, i); // no tile before asked for them
-        split_tile<S, n_heads>(task, tile, c, n, p, token * task.a.n_heads + first_head, s, partials, head_stride);
+        split_tile<S, n_heads>(task, tile, c, n, p, first_head, s, partials, head_stride);
     }
 }
 
@@ -243,13 +239,9 @@ template <class S> void attention_split(const AttentionTask& task, uint32_t kv_h
         const typename S::F8 scale = S::broadcast(task.a.scale * kLog2e);
         for (uint32_t i = 0; i < n * head_dim; i += 8) S::store(s.q + i, S::load(task.q + from + i) * scale);
         for (uint32_t i = 0; i < n; i++) turn<S>(task, own, s.q + i * head_dim);
-        const bool far = task.a.n_far || task.a.group;
-        for (uint32_t i = 0; far && i < n * head_dim; i += 8)
-            S::store(s.far + i, S::load((task.a.group ? task.q : task.q_far) + from + i) * scale);
-        for (uint32_t i = 0; task.a.group && i < n; i++)
-            turn<S>(task, GROUPED_QUERY(own, task.a.group, task.a.n_near), s.far + i * head_dim);
+        for (uint32_t i = 0; task.a.n_far && i < n * head_dim; i += 8) S::store(s.far + i, S::load(task.q_far + from + i) * scale);
         prepare(task, s.q, n, s.prepared);
-        if (far) prepare(task, s.far, n, s.prepared_far);
+        if (task.a.n_far) prepare(task, s.far, n, s.prepared_far);
         const auto heads = n == 1 ? split_heads<S, 1> : n == 2 ? split_heads<S, 2> : n == 3 ? split_heads<S, 3> : split_heads<S, 4>;
         float* to = partials + size_t(h) * head_stride;
         for (uint32_t p = begin; p < end; p += kAttentionGroup, to += kPartialHead + head_dim)
@@ -259,7 +251,7 @@ template <class S> void attention_split(const AttentionTask& task, uint32_t kv_h
 
 KS_INLINE static Sums partial_sums(float* partial)
 {
-    return {partial, partial + 2, partial + 1, partial + kPartialHead};
+    return {partial, partial + 1, partial + kPartialHead};
 }
 
 // Folds the partials of one query head, `stride` floats apart, into a total of the same form.
@@ -272,7 +264,7 @@ template <class S> void attention_fold(float* total, const float* partials, uint
 template <class S> void attention_begin(float* total, uint32_t head_dim)
 {
     for (uint32_t i = 0; i < kPartialHead + head_dim; i++) total[i] = 0;
-    total[0] = total[2] = kLowest;
+    total[0] = kLowest;
 }
 
 template <class S> void attention_finish(const float* total, uint32_t head_dim, float* y, float* lse)

@@ -89,11 +89,8 @@ struct TileRows {
     uint32_t n_known;     // rows of the pool: after n_pool, those of the next tile
     uint32_t first_coded; // slots from here on are rows of the coded pool
     Part parts[5];
-    // Where slots have them, the columns' log-weights a and b in units of log2; others are zero.
-    float log_a[kAttentionTile], log_b[kAttentionTile];
-    bool differ = false; // some a from its b
 
-    // far: leading indexes that are seen otherwise
+    // far: leading indexes that have queries of their own
     KS_INLINE TileRows(const AttentionTask& task, const Sight& sight, uint32_t kv_head, uint32_t p, uint32_t n, uint32_t far)
         : first(p), n_pool(n), first_coded(task.a.n_kv_heads * task.a.n_rows)
     {
@@ -110,7 +107,6 @@ struct TileRows {
         }
         for (uint32_t i = n_pool; i < n; i++) rows[i] = kv_head * task.a.chunk_rows + (p + i - sight.before);
         split(task.view + kv_head * view_words, p, n, far);
-        if (task.weights) weigh(task);
     }
     // What is read after the keys of a part's columns from `from` on: their values. After those, or where none are read, keys of the next
     // tile, most of which are in the same pool.
@@ -129,13 +125,10 @@ struct TileRows {
         const uintptr_t plain = uintptr_t(keys ? task.k : task.v);
         return {coded ? uintptr_t(codes.words) - uintptr_t(first_coded) * row_bytes : plain, rows + begin, n, row_bytes, row_bytes};
     }
-    KS_INLINE void weigh(const AttentionTask& task)
+    // Log-weight a (0) or b (1) of a column, in units of log2.
+    KS_INLINE float log_weight(const AttentionTask& task, uint32_t column, uint32_t which) const
     {
-        for (uint32_t i = 0; i < kAttentionTile; i++) {
-            log_a[i] = i < n_pool ? task.weights[2 * size_t(rows[i])] * kLog2e : 0.f;
-            log_b[i] = i < n_pool ? task.weights[2 * size_t(rows[i]) + 1] * kLog2e : 0.f;
-            differ |= log_a[i] != log_b[i];
-        }
+        return column < n_pool ? task.weights[2 * size_t(rows[column]) + which] * kLog2e : 0.f;
     }
     KS_INLINE void split(const uint32_t* view, uint32_t p, uint32_t n, uint32_t far)
     {
@@ -177,14 +170,6 @@ struct PartRows {
     }
 };
 
-// Leading indexes that a token sees otherwise: with queries of their own, or grouped.
-KS_INLINE static uint32_t far_end(const AttentionTask& task, const Sight& sight, uint32_t token)
-{
-    if (!task.a.group) return task.a.n_far;
-    const uint32_t end = sight.before + token + 1;
-    return end > task.a.n_near ? end - task.a.n_near : 0;
-}
-
 // Turns a row by its index, where attention has to.
 template <class S> KS_INLINE void turn(const AttentionTask& task, uint32_t index, float* x)
 {
@@ -192,8 +177,8 @@ template <class S> KS_INLINE void turn(const AttentionTask& task, uint32_t index
         rope<S>({1, 1, task.a.head_dim, task.a.n_turn, task.a.pairs, 0, 0}, x, x, task.turns + size_t(index) * task.a.n_turn);
 }
 
-// A part's keys as queries meet them, near or far.
-template <class S> KS_INLINE PartRows part_keys(const AttentionTask& task, const TileRows& tile, const Part& part, bool far, float* room)
+// A part's keys as queries meet them.
+template <class S> KS_INLINE PartRows part_keys(const AttentionTask& task, const TileRows& tile, const Part& part, float* room)
 {
     PartRows keys(task, tile, part, true, room);
     if (!task.a.n_turn) return keys;
@@ -201,7 +186,7 @@ template <class S> KS_INLINE PartRows part_keys(const AttentionTask& task, const
         const size_t from = size_t(keys.rows[i]) * task.a.head_dim, to = size_t(i) * task.a.head_dim;
         for (uint32_t d = 0; d < task.a.head_dim; d += 8)
             S::store(room + to + d, keys.half ? load_cached<S, true>(keys.data, from + d) : load_cached<S, false>(keys.data, from + d));
-        turn<S>(task, (tile.first + part.begin + i) / (far && task.a.group ? task.a.group : 1), room + to);
+        turn<S>(task, tile.first + part.begin + i, room + to);
     }
     keys.data = room;
     keys.rows = kInOrder;
@@ -235,27 +220,6 @@ template <class S> KS_INLINE float to_weights(float* w, uint32_t n, uint32_t hol
     return before[0];
 }
 
-// The same where slots have log-weights: the denominator has logits, a maximum and a norm of its own. under: (n) scratch
-template <class S> KS_INLINE float to_weights(const AttentionTask& task, const TileRows& rows, uint32_t column, float* w, float* under,
-                                              uint32_t n, uint32_t hole, uint32_t begin, uint32_t end, float* top, float* norm_top,
-                                              float* norm)
-{
-    const typename S::F8 lowest = S::broadcast(kLowest);
-    const bool same = !task.weights || (!rows.differ && *top == *norm_top); // so far numerator and denominator have the same weights
-    for (uint32_t i = 0; task.weights && i < n; i += 8) {
-        if (!same) S::store(under + i, S::max(S::load(w + i) + S::load(rows.log_b + column + i), lowest));
-        S::store(w + i, S::max(S::load(w + i) + S::load(rows.log_a + column + i), lowest));
-    }
-    if (same) {
-        const float shrink = to_weights<S>(w, n, hole, begin, end, top, norm);
-        *norm_top = *top;
-        return shrink;
-    }
-    to_weights<S>(under, n, hole, begin, end, norm_top, norm);
-    float unused = 0;
-    return to_weights<S>(w, n, hole, begin, end, top, &unused);
-}
-
 // By what sums relative to the maxima `before` and `now` shrink when both become relative to the larger one.
 template <class S> KS_INLINE float common_top(float* before, float now, float* shrink_before, float* shrink_now)
 {
@@ -268,24 +232,17 @@ template <class S> KS_INLINE float common_top(float* before, float now, float* s
     return *before = top;
 }
 
-// Maxima and sums, of a group or of all before it.
+// Maximum and sums, of a group or of all before it.
 struct Sums {
-    float *top, *norm_top, *norm, *out;
+    float *top, *norm, *out;
 };
 
 // Adds a group's sums to the total.
 template <class S> KS_INLINE void fold(const Sums& total, const Sums& group, uint32_t head_dim)
 {
-    float before, now, norm_before, norm_now;
-    const bool same = *total.top == *total.norm_top && *group.top == *group.norm_top;
+    float before, now;
     common_top<S>(total.top, *group.top, &before, &now);
-    norm_before = before;
-    norm_now = now;
-    if (same)
-        *total.norm_top = *total.top;
-    else
-        common_top<S>(total.norm_top, *group.norm_top, &norm_before, &norm_now);
-    *total.norm = *total.norm * norm_before + *group.norm * norm_now;
+    *total.norm = *total.norm * before + *group.norm * now;
     for (uint32_t d = 0; d < head_dim; d += 8)
         S::store(total.out + d, S::fma(S::broadcast(now), S::load(group.out + d), S::load(total.out + d) * S::broadcast(before)));
 }
@@ -293,11 +250,9 @@ template <class S> KS_INLINE void fold(const Sums& total, const Sums& group, uin
 // What is left of all sums: the output, and the log of the denominator.
 template <class S> KS_INLINE void finish(const Sums& total, uint32_t head_dim, float* y, float* lse)
 {
-    float apart = 1;
-    if (*total.top != *total.norm_top) apart = exp2f(*total.top - *total.norm_top);
-    typename S::F8 scale = S::broadcast(apart / *total.norm);
+    typename S::F8 scale = S::broadcast(1 / *total.norm);
     for (uint32_t d = 0; d < head_dim; d += 8) S::store(y + d, S::load(total.out + d) * scale);
-    if (lse) *lse = *total.norm_top + log2f(*total.norm);
+    if (lse) *lse = *total.top + log2f(*total.norm);
 }
 
 } // namespace

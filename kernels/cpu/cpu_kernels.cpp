@@ -4,10 +4,6 @@
 #include <stdlib.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
-#if defined(__linux__)
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
 #elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
 #endif
@@ -35,19 +31,6 @@ static bool has_avx512_vnni()
     return has_avx2() && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
 }
 
-// The registers are large, so the system gives them only to a process that asks.
-static bool has_amx()
-{
-#if defined(__linux__)
-    constexpr long kRequestPermission = 0x1023, kTileData = 18; // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
-    unsigned a, b, c, d = 0;
-    if (!has_avx512_vnni() || !__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d >> 24 & 3) != 3) return false; // AMX-TILE, AMX-INT8
-    return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-#else
-    return false;
-#endif
-}
-
 static bool has_neon()
 {
     return false;
@@ -69,11 +52,6 @@ static bool has_avx_vnni()
 }
 
 static bool has_avx512_vnni()
-{
-    return false;
-}
-
-static bool has_amx()
 {
     return false;
 }
@@ -112,11 +90,10 @@ CpuKernels choose_cpu_kernels()
         bool (*runs)();
     };
     const Kind kinds[] = {
-        // The best first; AMX took as long or a tenth longer where it was measured, so it must be asked for by name.
+        // The best first.
         {"avx512vnni", kMatmulAvx512Vnni, kAttentionAvx512, kVectorAvx512, has_avx512_vnni},
         {"avxvnni", kMatmulAvxVnni, kAttentionAvx2, kVectorAvx2, has_avx_vnni},
         {"avx2", kMatmulAvx2, kAttentionAvx2, kVectorAvx2, has_avx2},
-        {"amx", kMatmulAmx, kAttentionAvx512, kVectorAvx512, has_amx},
         {"i8mm", kMatmulI8mm, kAttentionNeon, kVectorNeon, has_i8mm},
         {"neon", kMatmulNeon, kAttentionNeon, kVectorNeon, has_neon},
         {"generic", kMatmulGeneric, kAttentionGeneric, kVectorGeneric, has_everything},

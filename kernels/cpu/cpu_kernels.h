@@ -192,14 +192,14 @@ constexpr uint32_t kAttentionGroup = 128; // indexes that share a running maximu
 constexpr uint32_t kMaxScoreTokens = 512; // tokens of a chunk
 constexpr uint32_t kAttentionRows = 96; // maximum number of queries in a chunk; at least twelve, because the heads of a token stay together
 
-// Floats of a partial before its sums: maximum of the numerator, norm, maximum of the denominator, five unused.
+// Floats of a partial before its sums: maximum, norm, six unused.
 constexpr uint32_t kPartialHead = 8;
 
-// Floats of scratch that one thread needs for a chunk or a split. grouped: keys of a tile are met in two ways.
-constexpr size_t attention_scratch_floats(size_t head_dim, bool grouped)
+// Floats of scratch that one thread needs for a chunk or a split.
+constexpr size_t attention_scratch_floats(size_t head_dim)
 {
     size_t width = (head_dim + 15) / 16 * 16;
-    return (4 * kAttentionRows + (grouped ? 4 : 3) * kAttentionTile) * width + 10 * kAttentionTile + 6 * kAttentionRows;
+    return (4 * kAttentionRows + 3 * kAttentionTile) * width + 10 * kAttentionTile + 6 * kAttentionRows;
 }
 
 struct MatmulKernels {
@@ -213,6 +213,7 @@ struct MatmulKernels {
 
 struct AttentionKernels {
     AttentionChunkKernel chunk;
+    AttentionChunkKernel general; // also slots with log-weights and keys without their bias, which the others do not take
     AttentionSplitKernel split;
     // The total of a query head over its splits: begin, fold the splits in order of their indexes, finish.
     void (*begin)(float* total, uint32_t head_dim);
@@ -259,8 +260,8 @@ struct CpuKernels {
 };
 
 // One per file; null where the file was compiled without its instruction set.
-extern const MatmulKernels *const kMatmulGeneric,
-    *const kMatmulAvx2, *const kMatmulAvxVnni, *const kMatmulAvx512Vnni, *const kMatmulAmx, *const kMatmulNeon, *const kMatmulI8mm;
+extern const MatmulKernels *const kMatmulGeneric, *const kMatmulAvx2, *const kMatmulAvxVnni, *const kMatmulAvx512Vnni,
+                                                                                                 *const kMatmulNeon, *const kMatmulI8mm;
 extern const AttentionKernels *const kAttentionGeneric, *const kAttentionAvx2, *const kAttentionAvx512, *const kAttentionNeon;
 extern const VectorKernels *const kVectorGeneric, *const kVectorAvx2, *const kVectorAvx512, *const kVectorNeon;
 

@@ -6,29 +6,27 @@
 namespace ks
 {
 
-// Queries as they meet keys that attention turns: those near, and those of groups.
-__global__ void turn_queries_kernel(AttentionArgs a, float* turned, // (2, n_tokens, n_heads * head_dim)
+// Queries as they meet keys that attention turns.
+__global__ void turn_queries_kernel(AttentionArgs a, float* turned, // (n_tokens, n_heads * head_dim)
                                     const float* q,                 // (n_tokens, n_heads * head_dim)
                                     const float* turns,             // (indexes, n_turn)
                                     const uint* view)               // (n_kv_heads, view_words)
 {
     begin_kernel();
-    uint n = a.n_tokens * a.n_heads * a.head_dim, n_each = a.head_dim - a.n_turn / 2u;
+    const uint n_each = a.head_dim - a.n_turn / 2u;
     for (uint i = first_thread(); i < a.n_tokens * a.n_heads * n_each; i += threads_of_all()) {
         uint query = i / n_each, pair = i % n_each, h = query % a.n_heads, own = query / a.n_heads;
         own += view[h / (a.n_heads / a.n_kv_heads) * view_words + view_before];
-        for (uint which = 0u; which < (a.group != 0u ? 2u : 1u); which++) {
-            const float* x = q + uint64_t(query) * a.head_dim;
-            float* y = turned + uint64_t(which) * n + uint64_t(query) * a.head_dim;
-            if (pair >= a.n_turn / 2u) {
-                y[pair + a.n_turn / 2u] = x[pair + a.n_turn / 2u];
-                continue;
-            }
-            uint first = first_of_pair(a.pairs, pair), second = second_of_pair(a.pairs, pair, a.n_turn);
-            const float* angles = turns + uint64_t(which != 0u ? GROUPED_QUERY(own, a.group, a.n_near) : own) * a.n_turn + 2u * pair;
-            y[first] = x[first] * angles[0] - x[second] * angles[1];
-            y[second] = x[first] * angles[1] + x[second] * angles[0];
+        const float* x = q + uint64_t(query) * a.head_dim;
+        float* y = turned + uint64_t(query) * a.head_dim;
+        if (pair >= a.n_turn / 2u) {
+            y[pair + a.n_turn / 2u] = x[pair + a.n_turn / 2u];
+            continue;
         }
+        uint first = first_of_pair(a.pairs, pair), second = second_of_pair(a.pairs, pair, a.n_turn);
+        const float* angles = turns + uint64_t(own) * a.n_turn + 2u * pair;
+        y[first] = x[first] * angles[0] - x[second] * angles[1];
+        y[second] = x[first] * angles[1] + x[second] * angles[0];
     }
 }
 
@@ -47,22 +45,23 @@ struct Softmax {
 
 DEVICE uint slots_of_tile(uint head_dim) { return min(2048u / head_dim, most_slots); }
 
-// The logits of the tile's slots that are asked as `grouped` says.
+// The logits of the tile's slots.
 DEVICE void take_logits(const AttentionArgs& a, const CudaSlots& s, const CudaQueries& q, const Head& h, uint nth, uint n, uint first_row,
-                        bool grouped, const uint* slots, const float* tile, const float* waves, Softmax& soft)
+                        const uint* slots, const float* tile, const float* waves, Softmax& soft)
 {
     const uint n_slots = slots_of_tile(a.head_dim), n_rows = attention_rows(a.head_dim), group = a.n_heads / a.n_kv_heads;
     for (uint i = threadIdx.x; i < n_rows * n_slots; i += n_threads) {
         const uint query = first_row + i / n_slots, slot = i % n_slots, t = query / group, index = index_of(h, nth + slot);
         const bool seen = slot < n && t < a.n_tokens && sees(a, h, t, index);
-        if (!seen && !grouped) soft.over[i] = soft.under[i] = none;
-        if (!seen || is_grouped(a, h, t, index) != grouped) continue;
+        if (!seen) {
+            soft.over[i] = soft.under[i] = none;
+            continue;
+        }
         const uint64_t from = query_at(a, h.head, query) * a.head_dim;
-        const bool other = grouped || index < a.n_far;
-        const float *x = (other ? q.other : q.q) + from, *key = tile + slot * tile_stride(a.head_dim);
+        const float *x = (index < a.n_far ? q.far : q.q) + from, *key = tile + slot * tile_stride(a.head_dim);
         float sum = 0.f;
         for (uint d = 0u; d < a.head_dim; d++) sum += x[d] * key[d];
-        const float* c = other && !grouped ? q.bias_other : q.bias;
+        const float* c = index < a.n_far ? q.bias_far : q.bias;
         for (uint d = 0u; d < a.n_wave; d++) sum += c[from + WAVE_PLACE(d, a.n_wave, a.pairs)] * waves[slot * tile_stride(a.n_wave) + d];
         const float logit = sum * a.scale * log2e;
         soft.over[i] = fmaxf(none, logit + log_weight(a, s, h, index, slots[slot], 0u));
@@ -89,7 +88,7 @@ DEVICE void take_row(Softmax& soft, uint r, uint n_slots)
     soft.norm_top[r] = new_norm_top;
 }
 
-// All that attention can be asked for, in f32.
+// All that attention can be asked for, in f32: also log-weights, keys stored without their bias and keys that are turned as they are read.
 __global__ void __launch_bounds__(n_threads, 2)
 attention_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n_splits, 4 + head_dim)
                  CudaQueries q, CudaSlots s)
@@ -117,14 +116,12 @@ attention_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n_spl
         if (threadIdx.x < n) slots[threadIdx.x] = slot_of(a, s, h, index_of(h, nth + threadIdx.x));
         fill_waves(a, s, h, nth, n, waves);
         __syncthreads();
-        for (uint grouped = 0u; grouped < (a.group != 0u ? 2u : 1u); grouped++) {
-            decode_tile(a, s, h, nth, n, false, slots, tile);
-            __syncthreads();
-            turn_tile(a, s, h, nth, n, grouped != 0u, tile);
-            __syncthreads();
-            take_logits(a, s, q, h, nth, n, first_row, grouped != 0u, slots, tile, waves, soft);
-            __syncthreads();
-        }
+        decode_tile(a, s, h, nth, n, false, slots, tile);
+        __syncthreads();
+        turn_tile(a, s, h, nth, n, tile);
+        __syncthreads();
+        take_logits(a, s, q, h, nth, n, first_row, slots, tile, waves, soft);
+        __syncthreads();
         if (threadIdx.x < n_rows) take_row(soft, threadIdx.x, n_slots);
         decode_tile(a, s, h, nth, n, true, slots, tile);
         __syncthreads();

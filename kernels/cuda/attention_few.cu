@@ -11,13 +11,9 @@ namespace ks
 template <uint d, uint n_rows> struct FewTile {
     float weights[few_warps][n_rows][32]; // logits of a warp's slots, then weights of a run's rows
     uint rows[few_warps][32];             // of a run
-    uint slots[few_warps][32];            // of a warp's round, by lane
-    uint positions[few_warps][32];        // of a warp's slots in the text, where keys come without their bias
-    uint digits[few_warps][32];           // the lowest ones of a run's positions, by place
     Span shares[few_warps];               // of the slots
-    uint rest[few_warps];                 // the other digits, twice, for which the bias is turned; odd: far ones
-    float top[few_warps][n_rows], norm_top[few_warps][n_rows], norm[few_warps][n_rows];
-    float sums[few_warps][n_rows][d]; // until there are any: queries times the keys' bias, turned
+    float top[few_warps][n_rows], norm[few_warps][n_rows];
+    float sums[few_warps][n_rows][d];
     alignas(16) float queries[2][n_rows][d]; // and those for far slots
     Levels levels[3];    // of each pool
     RowPlaces places[2]; // of coded keys and values
@@ -25,7 +21,7 @@ template <uint d, uint n_rows> struct FewTile {
 };
 
 template <uint n_rows> struct FewState {
-    float top[n_rows], norm_top[n_rows], norm[n_rows]; // norm: this lane's share
+    float top[n_rows], norm[n_rows]; // norm: this lane's share
 };
 
 // The queries, the last one's again where there are fewer: four dims of each lane, then four more.
@@ -152,68 +148,24 @@ DEVICE void few_logits(const Rows& reader, const FewRun& run, const uint* rows, 
         const float sum = share_sums<lanes, n_keys * wide>(sums, j) * Rows::down;
         if (j >= n_keys * wide || j % wide >= n_rows) return;
         float& logit = logits[j % wide][place - (n_keys - 1u) + j / wide];
-        logit = Rows::adds ? logit + sum : sum;
+        logit = sum;
     });
 }
 
-// What waves by their lowest digit are multiplied with: bias, of the queries, times what the other digits make of a wave.
-template <uint d, uint n_rows>
-DEVICE void turn_bias(const AttentionArgs& a, const CudaSlots& s, const float* bias, uint head, uint first_row, uint rest, float (*out)[d])
-{
-    const uint half = a.n_wave / 2u;
-    for (uint i = threadIdx.x % 32u; i < half; i += 32u) {
-        const WavePair w = wave_pair(a, s, rest, 1u, i);
-        KS_UNROLL
-        for (uint r = 0u; r < n_rows; r++) {
-            const float* c = bias + query_at(a, head, min(first_row + r, last_query(a))) * d;
-            const float u = c[WAVE_PLACE(i, a.n_wave, a.pairs)] * a.scale * log2e, v = c[WAVE_PLACE(half + i, a.n_wave, a.pairs)] * a.scale * log2e;
-            out[r][i] = u * w.cosine + v * w.sine;
-            out[r][half + i] = v * w.cosine - u * w.sine;
-        }
-    }
-    __syncwarp();
-}
-
-// The bias of a run's keys joins their logits.
-template <uint d, uint n_rows>
-DEVICE void few_biases(const AttentionArgs& a, const CudaSlots& s, const FewRun& run, const uint* digits, uint begin, uint j,
-                       const float (*bias)[d], float (*logits)[32])
-{
-    const auto query = [&](uint r, uint, float (&out)[8]) {
-        KS_UNROLL
-        for (uint k = 0u; k < 8u; k++) out[k] = 8u * j < a.n_wave ? bias[r][8u * j + k] : 0.f;
-    };
-    few_logits<d, n_rows, 1u>(LaneWaves<d>(s.waves, a.n_wave, j), run, digits, begin, query, nullptr, logits);
-}
-
-// The logits of a run become weights of values, of this lane's slot or 0; the maxima move, and what was summed shrinks. slots: by lane.
+// The logits of a run become weights of values, of this lane's slot or 0; the maxima move, and what was summed shrinks.
 template <uint n_rows, uint n_eights>
-DEVICE void few_weights(const AttentionArgs& a, const CudaSlots& s, const Head& h, uint first_row, uint index, const uint* slots, const FewRun& run,
-                        FewState<n_rows>& state, float (&sum)[n_rows][n_eights][8], const float (*logits)[32], float (&weights)[n_rows])
+DEVICE void few_weights(const AttentionArgs& a, const Head& h, uint first_row, uint index, const FewRun& run, FewState<n_rows>& state,
+                        float (&sum)[n_rows][n_eights][8], const float (*logits)[32], float (&weights)[n_rows])
 {
     const uint group = a.n_heads / a.n_kv_heads;
-    const bool weighted = s.weights != nullptr;
-    float more = 0.f, less = 0.f;
-    if (weighted && run.has) {
-        const uint slot = slots[threadIdx.x % 32u];
-        more = log_weight(a, s, h, index, slot, 0u), less = log_weight(a, s, h, index, slot, 1u);
-    }
     KS_UNROLL
     for (uint r = 0u; r < n_rows; r++) {
         const bool seen = run.has && sees(a, h, (first_row + r) / group, index);
-        const float logit = logits[r][run.place];
-        const float over = seen ? fmaxf(none, logit + more) : none, under = seen ? fmaxf(none, logit + less) : none;
-        const float top = fmaxf(state.top[r], warp_max(over)), norm_top = weighted ? fmaxf(state.norm_top[r], warp_max(under)) : top;
-        const float shrink = power_of_two_flushed(state.top[r] - top);
-        weights[r] = over > 0.5f * none ? power_of_two_flushed(over - top) : 0.f;
-        float share = weights[r], norm_shrink = shrink;
-        if (weighted) {
-            share = under > 0.5f * none ? power_of_two_flushed(under - norm_top) : 0.f;
-            norm_shrink = power_of_two_flushed(state.norm_top[r] - norm_top);
-        }
-        state.norm[r] = state.norm[r] * norm_shrink + share;
+        const float logit = seen ? fmaxf(none, logits[r][run.place]) : none;
+        const float top = fmaxf(state.top[r], warp_max(logit)), shrink = power_of_two_flushed(state.top[r] - top);
+        weights[r] = logit > 0.5f * none ? power_of_two_flushed(logit - top) : 0.f;
+        state.norm[r] = state.norm[r] * shrink + weights[r];
         state.top[r] = top;
-        state.norm_top[r] = norm_top;
         KS_UNROLL
         for (uint i = 0u; i < 8u * n_eights; i++) sum[r][i / 8u][i % 8u] *= shrink;
     }
@@ -284,20 +236,17 @@ template <uint d, uint n_rows> DEVICE void fold_warps(const AttentionArgs& a, fl
     for (uint i = threadIdx.x; i < n_rows * d; i += n_threads) {
         const uint r = i / d, query = first_row + r;
         if (query >= n) continue;
-        float top = none, norm_top = none, norm = 0.f, sum = 0.f;
+        float top = none, norm = 0.f, sum = 0.f;
+        for (uint w = 0u; w < few_warps; w++) top = fmaxf(top, tile.top[w][r]);
         for (uint w = 0u; w < few_warps; w++) {
-            top = fmaxf(top, tile.top[w][r]);
-            norm_top = fmaxf(norm_top, tile.norm_top[w][r]);
-        }
-        for (uint w = 0u; w < few_warps; w++) {
-            norm += tile.norm[w][r] * power_of_two(tile.norm_top[w][r] - norm_top);
-            sum += tile.sums[w][r][i % d] * power_of_two(tile.top[w][r] - top);
+            const float shrink = power_of_two(tile.top[w][r] - top);
+            norm += tile.norm[w][r] * shrink;
+            sum += tile.sums[w][r][i % d] * shrink;
         }
         float* out = partial_of(a, partials, head, query);
         out[4u + i % d] = sum;
         if (i % d != 0u) continue;
-        out[0] = top;
-        out[1] = norm_top;
+        out[0] = out[1] = top;
         out[2] = norm;
     }
 }
@@ -309,7 +258,7 @@ constexpr uint few_blocks(uint d, uint n_rows, bool coded)
     return n_rows == 4u || (d == 256u && n_rows == 3u) ? 3u : 4u;
 }
 
-template <uint d, uint n_rows, bool coded, bool waves> __global__ void __launch_bounds__(n_threads, few_blocks(d, n_rows, coded))
+template <uint d, uint n_rows, bool coded> __global__ void __launch_bounds__(n_threads, few_blocks(d, n_rows, coded))
 attention_few_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n_splits, 4 + head_dim)
                      CudaQueries q, CudaSlots s)
 {
@@ -317,7 +266,7 @@ attention_few_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n
     using Tile = FewTile<d, n_rows>;
     KS_SHARED(Tile, tiles, [1]);
     Tile& tile = tiles[0];
-    constexpr uint n_eights = coded && !waves && n_rows * d < 1024u ? 2u : 1u, lanes = d / (8u * n_eights);
+    constexpr uint n_eights = coded && n_rows * d < 1024u ? 2u : 1u, lanes = d / (8u * n_eights);
     const uint group = a.n_heads / a.n_kv_heads, lane = threadIdx.x % 32u, warp = threadIdx.x / 32u, first_row = blockIdx.x * n_rows;
     uint* rows = tile.rows[warp];
     const uint end_row = min(first_row + n_rows, a.n_tokens * group);
@@ -339,11 +288,10 @@ attention_few_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n
     float sum[n_rows][n_eights][8];
     FewState<n_rows> state;
     for (uint i = 0u; i < (a.n_far != 0u ? 2u : 1u); i++)
-        fill_queries<d, n_rows, lanes>(a, i == 0u ? q.q : q.other, h.head, first_row, coded ? tile.planes[0] : 0u, tile.queries[i]);
-    if (waves && lane == 0u) tile.rest[warp] = ~0u;
+        fill_queries<d, n_rows, lanes>(a, i == 0u ? q.q : q.far, h.head, first_row, coded ? tile.planes[0] : 0u, tile.queries[i]);
     KS_UNROLL
     for (uint r = 0u; r < n_rows; r++) {
-        state.top[r] = state.norm_top[r] = none;
+        state.top[r] = none;
         state.norm[r] = 0.f;
         KS_UNROLL
         for (uint i = 0u; i < 8u * n_eights; i++) sum[r][i / 8u][i % 8u] = 0.f;
@@ -357,16 +305,13 @@ attention_few_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n
         FewSlot mine = {0u, few_none};
         if (slot != unknown_slot) {
             const uint index = index_of(h, nth + lane - before), source = source_of(a, h, index);
-            tile.slots[warp][lane] = slot;
             mine.row = row_of_slot(a, source, slot);
             mine.kind = source | (index < a.n_far ? few_far : 0u);
             if (in_groups && source == pass_coded) mine.kind |= mine.row / kivi_rows * few_group;
-            if (waves) tile.positions[warp][lane] = position_of(s, h, index);
         }
-        __syncwarp();
         FewRun run;
         for (uint first = 0u; first < n; first += run.n) {
-            run = run_from<lanes, waves>(mine, first, rows, tile.positions[warp]);
+            run = run_from<lanes>(mine, first, rows);
             if (run.kind == few_none) continue;
             const uint told = coded ? told_lane() : lane, j = told % lanes, begin = told / lanes * lanes, source = run.kind % few_far;
             const bool far = (run.kind & few_far) != 0u;
@@ -375,19 +320,8 @@ attention_few_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n
                 few_logits<d, n_rows, n_eights>(reader, run, rows, begin, query, tile.levels[source].k, tile.weights[warp]);
             });
             __syncwarp();
-            if (waves) {
-                const uint rest = tile.positions[warp][first] / wave_base, both = 2u * rest + (far ? 1u : 0u);
-                const bool turned = tile.rest[warp] == both;
-                __syncwarp();
-                if (!turned) turn_bias<d, n_rows>(a, s, far ? q.bias_other : q.bias, h.head, first_row, rest, tile.sums[warp]);
-                if (lane == 0u) tile.rest[warp] = both;
-                tile.digits[warp][run.place] = run.has ? tile.positions[warp][lane] % wave_base : 0u;
-                __syncwarp();
-                few_biases<d, n_rows>(a, s, run, tile.digits[warp], begin, j, tile.sums[warp], tile.weights[warp]);
-                __syncwarp();
-            }
             float weights[n_rows];
-            few_weights(a, s, h, first_row, index_of(h, nth + told - before), tile.slots[warp], run, state, sum, tile.weights[warp], weights);
+            few_weights(a, h, first_row, index_of(h, nth + told - before), run, state, sum, tile.weights[warp], weights);
             with_lane_rows<d, n_eights, coded, true>(pool_of(s, source, true), run.row, coded ? tile.planes[1] : 0u, j, [&](const auto& reader) {
                 few_values<d>(reader, run, rows, begin, weights, tile.levels[source].v, tile.weights[warp], sum);
             });
@@ -400,7 +334,6 @@ attention_few_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n
         const float norm = warp_sum(state.norm[r]);
         if (lane != 0u) continue;
         tile.top[warp][r] = state.top[r];
-        tile.norm_top[warp][r] = state.norm_top[r];
         tile.norm[warp][r] = norm;
     }
     __syncthreads();
@@ -411,12 +344,11 @@ constexpr uint most_few_rows = 4u; // of a block
 
 static uint few_row_blocks(const AttentionArgs& a) { return (a.n_tokens * (a.n_heads / a.n_kv_heads) + most_few_rows - 1u) / most_few_rows; }
 
-// The queries of a block of the kernel that runs: codes take longer to compile than a row to compute, and models whose keys have a bias
-// have many queries for each.
+// The queries of a block of the kernel that runs: codes take longer to compile than a row to compute.
 static uint few_rows(const AttentionArgs& a, bool coded)
 {
     const uint blocks = few_row_blocks(a), rows = (a.n_tokens * (a.n_heads / a.n_kv_heads) + blocks - 1u) / blocks;
-    return a.n_wave != 0u || (coded && rows == 3u) ? most_few_rows : rows;
+    return coded && rows == 3u ? most_few_rows : rows;
 }
 
 template <uint d, bool coded> static void launch_few(const AttentionArgs& a, uint n_splits, float* partials, const CudaQueries& q,
@@ -424,16 +356,14 @@ template <uint d, bool coded> static void launch_few(const AttentionArgs& a, uin
 {
     const dim3 grid(few_row_blocks(a), a.n_kv_heads, n_splits);
     const uint rows = few_rows(a, coded);
-    if constexpr (coded && d != 256u)
-        if (a.n_wave != 0u) return KS_LAUNCH((attention_few_kernel<d, 4u, true, true>), grid, n_threads, stream, a, partials, q, s);
     if (rows == 1u)
-        KS_LAUNCH((attention_few_kernel<d, 1u, coded, false>), grid, n_threads, stream, a, partials, q, s);
+        KS_LAUNCH((attention_few_kernel<d, 1u, coded>), grid, n_threads, stream, a, partials, q, s);
     else if (!coded && rows == 3u)
-        KS_LAUNCH((attention_few_kernel<d, 3u, false, false>), grid, n_threads, stream, a, partials, q, s);
+        KS_LAUNCH((attention_few_kernel<d, 3u, false>), grid, n_threads, stream, a, partials, q, s);
     else if (rows == 2u)
-        KS_LAUNCH((attention_few_kernel<d, 2u, coded, false>), grid, n_threads, stream, a, partials, q, s);
+        KS_LAUNCH((attention_few_kernel<d, 2u, coded>), grid, n_threads, stream, a, partials, q, s);
     else
-        KS_LAUNCH((attention_few_kernel<d, 4u, coded, false>), grid, n_threads, stream, a, partials, q, s);
+        KS_LAUNCH((attention_few_kernel<d, 4u, coded>), grid, n_threads, stream, a, partials, q, s);
 }
 
 template <uint d> static void launch_few(const AttentionArgs& a, uint n_splits, float* partials, const CudaQueries& q, const CudaSlots& s,
@@ -462,8 +392,7 @@ bool attention_few_can(const AttentionArgs& a, const CudaSlots& s)
     for (const CudaCache* rows : {&s.v, &s.coded_v, &s.chunk_v})
         if (!can_read(*rows, true, v_plane)) return false;
     const bool few = a.n_tokens * (a.n_heads / a.n_kv_heads) <= 4u * most_few_rows && a.n_tokens <= 4u;
-    const bool can_wave = a.n_wave == 0u || (a.n_wave % 8u == 0u && a.head_dim != 256u && !are_halves(s));
-    return few && !a.n_turn && can_wave && (a.head_dim == 64u || a.head_dim == 128u || a.head_dim == 256u);
+    return few && is_plain(a, s) && (a.head_dim == 64u || a.head_dim == 128u || a.head_dim == 256u);
 }
 
 AttentionShare attention_few_share(const AttentionArgs& a, const CudaSlots& s)

@@ -84,31 +84,6 @@ DEVICE void many_logits(const ManyQueries<d>& q, const ManyTile<d, coded>& tile,
     }
 }
 
-// What waves, in the place of keys, add to them: products with the queries times the keys' bias.
-template <uint d>
-DEVICE void add_biases(const AttentionArgs& a, const float* bias, uint head, uint first_row, const ManyTile<d, true>& tile, float (&logits)[4][4])
-{
-    constexpr uint row_words = ManyTile<d, true>::row_words;
-    const float *first = query_of<d>(a, bias, head, first_row, 0u), *second = query_of<d>(a, bias, head, first_row, 1u);
-    KS_UNROLL_BY(1)
-    for (uint i = 0u; i < a.n_wave / 16u; i++) {
-        uint near[4], left[4];
-        load_fragment(a, first, i, 0u, near, left);
-        load_fragment(a, second, i, 1u, near, left);
-        KS_UNROLL
-        for (uint part = 0u; part < 2u; part++) {
-            uint waves[2][2][2];
-            load_keys<row_words>(tile.keys[part], 0u, 16u * i, waves[0]);
-            load_keys<row_words>(tile.keys[part], 16u, 16u * i, waves[1]);
-            KS_UNROLL
-            for (uint j = 0u; j < 4u; j++) mma_m16n8k16_f16(logits[j], near, waves[j / 2u][j % 2u]);
-            if (part == 1u) continue;
-            KS_UNROLL
-            for (uint j = 0u; j < 4u; j++) mma_m16n8k16_f16(logits[j], left, waves[j / 2u][j % 2u]);
-        }
-    }
-}
-
 // Of logits that are not all seen, by tokens of this lane's two queries.
 template <bool coded>
 DEVICE void hide(const AttentionArgs& a, const Head& h, uint first_row, const ManySlots<coded>& slots, float (&logits)[4][4])
@@ -126,7 +101,7 @@ constexpr float unseen = 0.5f * none; // above what is hidden, which weighs 0 be
 
 // Of two queries, l / 4 and l / 4 + 8 of the warp's.
 struct ManyState {
-    float top[2], norm_top[2], norm[2]; // norm: this lane's share
+    float top[2], norm[2]; // norm: this lane's share
 };
 
 DEVICE float quad_max(float x)
@@ -135,30 +110,8 @@ DEVICE float quad_max(float x)
     return fmaxf(x, __shfl_xor_sync(all_lanes, x, 2));
 }
 
-// The norm of logits that have log-weights, and what weighs their values.
-template <bool coded> DEVICE void add_log_weights(const ManySlots<coded>& slots, ManyState& state, float (&logits)[4][4])
-{
-    KS_UNROLL
-    for (uint low = 0u; low < 2u; low++) {
-        float under[8], top = state.norm_top[low];
-        KS_UNROLL
-        for (uint i = 0u; i < 8u; i++) {
-            const uint slot = 8u * (i / 2u) + 2u * (threadIdx.x % 4u) + i % 2u;
-            float& logit = logits[i / 2u][2u * low + i % 2u];
-            under[i] = fmaxf(none, logit + slots.less[slot]);
-            logit = fmaxf(none, logit + slots.more[slot]);
-            top = fmaxf(top, under[i]);
-        }
-        top = quad_max(top);
-        state.norm[low] *= power_of_two_flushed(state.norm_top[low] - top);
-        KS_UNROLL
-        for (uint i = 0u; i < 8u; i++) state.norm[low] += power_of_two_flushed(under[i] - top);
-        state.norm_top[low] = top;
-    }
-}
-
 // Logits become weights of values; returns by how much what was summed shrinks.
-DEVICE void many_weights(bool normed, ManyState& state, float (&logits)[4][4], float (&shrink)[2])
+DEVICE void many_weights(ManyState& state, float (&logits)[4][4], float (&shrink)[2])
 {
     KS_UNROLL
     for (uint low = 0u; low < 2u; low++) {
@@ -174,8 +127,6 @@ DEVICE void many_weights(bool normed, ManyState& state, float (&logits)[4][4], f
             sum += logit;
         }
         state.top[low] = top;
-        if (normed) continue;
-        state.norm_top[low] = top;
         state.norm[low] = state.norm[low] * shrink[low] + sum;
     }
 }
@@ -232,8 +183,7 @@ DEVICE void put_partials(const AttentionArgs& a, float* partials, uint head, uin
         if (query >= a.n_tokens * group) continue;
         float* out = partial_of(a, partials, head, query);
         if (lane % 4u == 0u) {
-            out[0] = state.top[low];
-            out[1] = state.norm_top[low];
+            out[0] = out[1] = state.top[low];
             out[2] = norm;
         }
         KS_UNROLL
@@ -255,7 +205,6 @@ DEVICE void load_partials(const AttentionArgs& a, float* partials, uint head, ui
         if (query >= a.n_tokens * group) continue;
         const float* from = partial_of(a, partials, head, query);
         state.top[low] = from[0];
-        state.norm_top[low] = from[1];
         state.norm[low] = lane % 4u == 0u ? from[2] : 0.f;
         KS_UNROLL
         for (uint j = 0u; j < d / 8u; j++) {
@@ -268,7 +217,7 @@ DEVICE void load_partials(const AttentionArgs& a, float* partials, uint head, ui
 // Blocks that a multiprocessor's registers are for.
 constexpr uint many_blocks(uint d, bool coded) { return d != 64u ? 2u : coded || mma_is_by_hand ? 3u : 4u; }
 
-template <uint d, bool coded, bool waves> __global__ void __launch_bounds__(n_threads, many_blocks(d, coded))
+template <uint d, bool coded> __global__ void __launch_bounds__(n_threads, many_blocks(d, coded))
 attention_many_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n_splits, 4 + head_dim)
                       CudaQueries q, CudaSlots s, RestoredRoom room)
 {
@@ -293,7 +242,7 @@ attention_many_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, 
     else
         copy_tile<d>(shared.slots[0], shared.tiles[0]);
     ManyQueries<d> queries;
-    ManyState state = {{unseen, unseen}, {unseen, unseen}, {0.f, 0.f}};
+    ManyState state = {{unseen, unseen}, {0.f, 0.f}};
     float sum[d / 8u][4];
     KS_UNROLL
     for (uint i = 0u; i < d / 2u; i++) sum[i / 4u][i % 4u] = 0.f;
@@ -303,7 +252,7 @@ attention_many_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, 
         const ManySlots<coded> &slots = shared.slots[nth % Shared::n_slots], &next = shared.slots[(nth + 1u) % Shared::n_slots];
         ManyTile<d, coded>& rows = shared.tiles[nth % Shared::n_tiles];
         const bool now_far = slots.index[0] < a.n_far;
-        if (nth == 0u || now_far != far) load_fragments<d>(a, now_far ? q.other : q.q, blockIdx.y, first_row, queries);
+        if (nth == 0u || now_far != far) load_fragments<d>(a, now_far ? q.far : q.q, blockIdx.y, first_row, queries);
         far = now_far;
         wait_for_copies();
         __syncthreads();
@@ -316,13 +265,6 @@ attention_many_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, 
         if (looks_up) found = find_slot(a, s, h, later);
         float logits[4][4], shrink[2];
         many_logits<d, coded>(queries, rows, coded && (slots.any_left & key_left) != 0u, logits);
-        if constexpr (waves) {
-            __syncthreads();
-            copy_waves<d>(a, room, shared, slots.tile, rows.keys);
-            wait_for_copies();
-            __syncthreads();
-            add_biases<d>(a, now_far ? q.bias_other : q.bias, blockIdx.y, first_row, rows, logits);
-        }
         if constexpr (coded) {
             wait_for_copies();
             __syncthreads();
@@ -330,28 +272,25 @@ attention_many_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, 
         }
         if (looks_up) put_slots<d, coded>(a, s, room, shared, found, later, shared.slots[(nth + 2u) % Shared::n_slots]);
         if (slots.are_seen == 0u) hide(a, h, first_row, slots, logits);
-        if (s.weights != nullptr) add_log_weights(slots, state, logits);
-        many_weights(s.weights != nullptr, state, logits, shrink);
+        many_weights(state, logits, shrink);
         many_values<d, coded>(logits, shrink, rows, coded && (slots.any_left & value_left) != 0u, sum);
     }
     put_partials<d>(a, partials, blockIdx.y, first_row, state, sum);
 }
 
-bool attention_many_can(const AttentionArgs& a)
+bool attention_many_can(const AttentionArgs& a, const CudaSlots& s)
 {
-    return !a.n_turn && a.n_wave % 16u == 0u && many_heads(a.head_dim);
+    return is_plain(a, s) && many_heads(a.head_dim);
 }
 
 template <uint d>
 static void launch_many(const AttentionArgs& a, dim3 grid, float* partials, const CudaQueries& q, const CudaSlots& s, const RestoredRoom& room,
                         cudaStream_t stream)
 {
-    if (a.n_wave != 0u)
-        KS_LAUNCH((attention_many_kernel<d, true, true>), grid, n_threads, stream, a, partials, q, s, room);
-    else if (room.words == nullptr)
-        KS_LAUNCH((attention_many_kernel<d, false, false>), grid, n_threads, stream, a, partials, q, s, room);
+    if (room.words == nullptr)
+        KS_LAUNCH((attention_many_kernel<d, false>), grid, n_threads, stream, a, partials, q, s, room);
     else
-        KS_LAUNCH((attention_many_kernel<d, true, false>), grid, n_threads, stream, a, partials, q, s, room);
+        KS_LAUNCH((attention_many_kernel<d, true>), grid, n_threads, stream, a, partials, q, s, room);
 }
 
 void attention_many_launch(const AttentionArgs& a, uint n_splits, float* partials, CudaQueries q, CudaSlots s, RestoredRoom room,

@@ -11,7 +11,7 @@ constexpr uint restored_slots = 32u; // of a block
 
 struct RestoreShared {
     Levels levels[pass_chunk + 1u];
-    uint source[restored_slots], row[restored_slots], position[restored_slots];
+    uint source[restored_slots], row[restored_slots];
     Head head;
     Span round;
 };
@@ -44,18 +44,6 @@ template <uint d> DEVICE void restore_sixteen(const CudaCache& cache, uint row, 
     });
 }
 
-// Pair i of a slot's wave: where the values of a head are that it meets.
-DEVICE void restore_wave(const AttentionArgs& a, const CudaSlots& s, uint position, uint pair, uint* to)
-{
-    const WavePair w = wave_pair(a, s, position, 0u, pair);
-    uint16_t* halves = reinterpret_cast<uint16_t*>(to);
-    const uint cosine = WAVE_PLACE(pair, a.n_wave, a.pairs), sine = WAVE_PLACE(a.n_wave / 2u + pair, a.n_wave, a.pairs);
-    halves[cosine] = uint16_t(nearest_half(w.cosine));
-    halves[sine] = uint16_t(nearest_half(w.sine));
-    halves[a.n_wave + cosine] = uint16_t(nearest_half(rest_of(w.cosine)));
-    halves[a.n_wave + sine] = uint16_t(nearest_half(rest_of(w.sine)));
-}
-
 template <uint d> __global__ void attention_restore_kernel(AttentionArgs a, RestoredRoom room, CudaSlots s)
 {
     begin_kernel();
@@ -75,7 +63,6 @@ template <uint d> __global__ void attention_restore_kernel(AttentionArgs a, Rest
         const uint index = index_of(h, shared.round.begin + first + threadIdx.x), source = source_of(a, h, index);
         shared.source[threadIdx.x] = source;
         shared.row[threadIdx.x] = row_of_slot(a, source, slot_of(a, s, h, index));
-        shared.position[threadIdx.x] = a.n_wave != 0u ? position_of(s, h, index) : 0u;
     }
     __syncthreads();
     constexpr uint pairs = d / 16u;
@@ -84,10 +71,6 @@ template <uint d> __global__ void attention_restore_kernel(AttentionArgs a, Rest
         uint* to = restored_row(a, room, h.head, first + slot);
         restore_sixteen<d>(pool_of(s, source, false), row, j, shared.levels[source].k, to);
         restore_sixteen<d>(pool_of(s, source, true), row, j, shared.levels[source].v, to + d);
-    }
-    for (uint i = threadIdx.x; a.n_wave != 0u && i < n * (a.n_wave / 2u); i += n_threads) {
-        const uint slot = i / (a.n_wave / 2u);
-        restore_wave(a, s, shared.position[slot], i % (a.n_wave / 2u), restored_row(a, room, h.head, first + slot) + 2u * d);
     }
 }
 
@@ -98,6 +81,11 @@ void attention_restore_launch(const AttentionArgs& a, uint n_splits, const Resto
         KS_LAUNCH(attention_restore_kernel<64u>, grid, n_threads, stream, a, room, s);
     else
         KS_LAUNCH(attention_restore_kernel<128u>, grid, n_threads, stream, a, room, s);
+}
+
+bool is_plain(const AttentionArgs& a, const CudaSlots& s)
+{
+    return a.n_turn == 0u && a.n_wave == 0u && s.weights == nullptr;
 }
 
 bool are_halves(const CudaSlots& s)

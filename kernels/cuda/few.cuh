@@ -24,17 +24,15 @@ struct FewRun {
     bool has;
 };
 
-// rows: the run's, by place; beyond them one of them. positions: by lane; with waves those of a run differ in their lowest digit alone.
-template <uint lanes, bool waves> DEVICE FewRun run_from(const FewSlot& mine, uint first, uint* rows, const uint* positions)
+// rows: the run's, by place; beyond them one of them.
+template <uint lanes> DEVICE FewRun run_from(const FewSlot& mine, uint first, uint* rows)
 {
     constexpr uint each = 32u / lanes;
     const uint nth = (threadIdx.x - first) % 32u;
     FewRun run;
     run.kind = __shfl_sync(all_lanes, mine.kind, int(first));
     run.row = __shfl_sync(all_lanes, mine.row, int(first));
-    uint alike = __ballot_sync(all_lanes, mine.kind == run.kind);
-    if (waves) alike &= __ballot_sync(all_lanes, positions[threadIdx.x % 32u] / wave_base == positions[first] / wave_base);
-    alike >>= first;
+    const uint alike = __ballot_sync(all_lanes, mine.kind == run.kind) >> first;
     run.n = uint(__popc(alike & ~(alike + 1u)));
     run.place = nth % each * lanes + nth / each;
     run.has = nth < run.n;

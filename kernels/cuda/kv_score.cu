@@ -27,9 +27,9 @@ DEVICE float ask(const KvScoreArgs& s, const AttentionArgs& a, const CudaQueries
 {
     const uint own = h.before + t, first = max(h.oldest, a.window != 0u && own + 1u > a.window ? own + 1u - a.window : 0u);
     const float n_visible = float(own + 1u - (first > a.n_pinned ? first - a.n_pinned : 0u));
-    const bool grouped = is_grouped(a, h, t, index), other = grouped || index < a.n_far;
+    const bool far = index < a.n_far;
     const uint64_t from = (uint64_t(t) * a.n_heads + head) * a.head_dim;
-    const float *x = (other ? q.other : q.q) + from, *c = (other && !grouped ? q.bias_other : q.bias);
+    const float *x = (far ? q.far : q.q) + from, *c = far ? q.bias_far : q.bias;
     const float *key = tile.keys + slot * tile_stride(a.head_dim), *wave = tile.waves + slot * tile_stride(a.n_wave);
     float logit = 0.f;
     for (uint d = 0u; d < a.head_dim; d++) logit += x[d] * key[d];
@@ -55,19 +55,16 @@ kv_score_kernel(KvScoreArgs s, AttentionArgs a, ScoreDecay decay, float* signal,
         if (threadIdx.x < n) tile.slots[threadIdx.x] = slot_of(a, all, h, index);
         fill_waves(a, all, h, nth, n, tile.waves);
         __syncthreads();
+        decode_tile(a, all, h, nth, n, false, tile.slots, tile.keys);
+        __syncthreads();
+        turn_tile(a, all, h, nth, n, tile.keys);
+        __syncthreads();
+        const float b = slot < n ? fmaxf(none, log_weight(a, all, h, index, tile.slots[slot], 1u)) : 0.f;
         float sum = 0.f;
-        for (uint grouped = 0u; grouped < (a.group != 0u ? 2u : 1u); grouped++) {
-            decode_tile(a, all, h, nth, n, false, tile.slots, tile.keys);
-            __syncthreads();
-            turn_tile(a, all, h, nth, n, grouped != 0u, tile.keys);
-            __syncthreads();
-            const float b = slot < n ? fmaxf(none, log_weight(a, all, h, index, tile.slots[slot], 1u)) : 0.f;
-            for (uint i = share; slot < n && i < (a.n_tokens - s.first_query) * group; i += n_shares) {
-                const uint t = s.first_query + i / group, head = h.head * group + i % group;
-                if (sees(a, h, t, index) && is_grouped(a, h, t, index) == (grouped != 0u))
-                    sum += ask(s, a, q, h, lse, t, head, slot, index, b, tile) * power_of_two(float(a.n_tokens - 1u - t) * decay.log_of_two);
-            }
-            __syncthreads();
+        for (uint i = share; slot < n && i < (a.n_tokens - s.first_query) * group; i += n_shares) {
+            const uint t = s.first_query + i / group, head = h.head * group + i % group;
+            if (sees(a, h, t, index))
+                sum += ask(s, a, q, h, lse, t, head, slot, index, b, tile) * power_of_two(float(a.n_tokens - 1u - t) * decay.log_of_two);
         }
         tile.sums[threadIdx.x] = sum;
         __syncthreads();

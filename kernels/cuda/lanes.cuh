@@ -50,11 +50,10 @@ template <uint n> struct LaneEight {
 
 // How lane j of those that share a row of d dims reads its n eights of a codec's rows. It is made for a run of rows, one of which is `row`.
 // plane: as LaneDims says. n_rows: as many are on their way at a time, of n_words each; fetch asks for words, decode makes the eth eight of
-// them. turn says what keys are multiplied by instead of a query, and what is added; late: it waits for memory itself. adds: to the logits
-// of other rows.
+// them. turn says what keys are multiplied by instead of a query, and what is added; late: it waits for memory itself.
 struct LaneRows {
     static constexpr uint plane = 0u, n_factors = 1u;
-    static constexpr bool are_codes = false, of_keys = true, of_values = true, late = false, adds = false;
+    static constexpr bool are_codes = false, of_keys = true, of_values = true, late = false;
     static constexpr float up = 1.f, down = 1.f;
     DEVICE_MEMBER static float place(uint) { return 1.f; }
     template <uint n> DEVICE_MEMBER static void turn(const float (&query)[8], uint, float (&by)[8], float (&base)[n])
@@ -394,29 +393,6 @@ template <uint d, uint n> struct LaneApart : LaneRows {
             const uint word = words[8u * e + k];
             row.values[k] = cache.format == plain_f16 ? HALF_TO_FLOAT(word) : BITS_TO_FLOAT(word);
         }
-        return row;
-    }
-};
-
-// Waves of positions, by their lowest digit: what the keys' bias is multiplied by. A lane has one eight.
-template <uint d> struct LaneWaves : LaneRows {
-    static constexpr uint n_rows = 4u, n_words = 8u;
-    static constexpr bool adds = true;
-    const float* waves;
-    uint n;
-    DEVICE_MEMBER LaneWaves(const float* of, uint n_wave, uint j) : waves(of + 8u * j), n(8u * j < n_wave ? n_wave : 0u) {}
-    DEVICE_MEMBER void fetch(uint r, uint (&words)[8]) const
-    {
-        KS_UNROLL
-        for (uint k = 0u; k < 8u; k++) words[k] = 0u;
-        if (n != 0u) load_words<8u, 4u>(reinterpret_cast<const uint*>(waves + uint64_t(r) * n), words);
-    }
-    DEVICE_MEMBER LaneEight<1> decode(const uint (&words)[8], uint, const float*) const
-    {
-        LaneEight<1> row;
-        row.factors[0] = 1.f;
-        KS_UNROLL
-        for (uint k = 0u; k < 8u; k++) row.values[k] = BITS_TO_FLOAT(words[k]);
         return row;
     }
 };

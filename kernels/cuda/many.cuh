@@ -9,10 +9,9 @@ namespace ks
 
 constexpr uint many_slots = 32u; // of a tile
 
-// Where a slot lies, and its log-weights.
+// Where a slot lies.
 struct ManySlot {
     uint index, source, row;
-    float more, less;
 };
 
 // Of halves, two to a word.
@@ -24,7 +23,6 @@ constexpr uint key_left = 1u, value_left = 2u; // the row was restored: what its
 
 template <bool coded> struct ManySlots {
     uint index[many_slots];
-    float more[many_slots], less[many_slots];
     ManyRow rows[many_slots];
     uint left[coded ? many_slots : 1u], any_left;
     Span tile;     // those behind its last one repeat it
@@ -78,8 +76,8 @@ DEVICE ManySlot find_slot(const AttentionArgs& a, const CudaSlots& s, const Head
 {
     if (tile.begin == tile.end) return {};
     const uint index = index_of(h, min(tile.begin + threadIdx.x % 32u, tile.end - 1u));
-    const uint source = source_of(a, h, index), slot = slot_of(a, s, h, index);
-    return {index, source, row_of_slot(a, source, slot), log_weight(a, s, h, index, slot, 0u), log_weight(a, s, h, index, slot, 1u)};
+    const uint source = source_of(a, h, index);
+    return {index, source, row_of_slot(a, source, slot_of(a, s, h, index))};
 }
 
 // By one warp: a tile's slots as its lanes found them, for queries of some tokens.
@@ -95,8 +93,6 @@ DEVICE void put_slots(const AttentionArgs& a, const CudaSlots& s, const Restored
     if (lane == 0u) to.tile = tile;
     if (lane == 0u) to.are_seen = all;
     to.index[lane] = slot.index;
-    to.more[lane] = slot.more;
-    to.less[lane] = slot.less;
     const CudaCache keys = pool_of(s, slot.source, false), values = pool_of(s, slot.source, true);
     const uint64_t at = uint64_t(slot.row) * (d / 2u);
     ManyRow row = {keys.words + at, values.words + at};
@@ -146,19 +142,6 @@ template <uint d> DEVICE void copy_parts(const ManySlots<true>& slots, bool valu
             copy_16(parts[1] + at, row + d / 2u + j);
         else
             *reinterpret_cast<uint4*>(parts[1] + at) = make_uint4(0u, 0u, 0u, 0u);
-    }
-}
-
-// The same for the waves of its slots, in the place of their keys.
-template <uint d>
-DEVICE void copy_waves(const AttentionArgs& a, const RestoredRoom& room, const ManyShared<d, true>& shared, const Span& tile,
-                       uint (&parts)[2][ManyTile<d, true>::n_words])
-{
-    const uint eights = a.n_wave / 8u, n = tile.end - tile.begin;
-    for (uint i = threadIdx.x; i < 2u * many_slots * eights; i += n_threads) {
-        const uint slot = i / (2u * eights), part = i / eights % 2u, j = 4u * (i % eights);
-        const uint* row = restored_row(a, room, shared.head.head, tile.begin - shared.round.begin + min(slot, n - 1u)) + 2u * d;
-        copy_16(parts[part] + slot * ManyTile<d, true>::row_words + j, row + part * (a.n_wave / 2u) + j);
     }
 }
 

@@ -27,9 +27,9 @@ struct CudaSlots {
     const float* turns;
 };
 
-// The chunk's queries; those that meet keys which attention turns are turned already. `other` are for far and for grouped keys.
+// The chunk's queries; those that meet keys which attention turns are turned already.
 struct CudaQueries {
-    const float *q, *other, *bias, *bias_other;
+    const float *q, *far, *bias, *bias_far;
 };
 
 // 32 activations in int8, by halves.
@@ -61,9 +61,9 @@ struct CudaSelectRoom {
     float* logits;    // (n_heads, stride)
     float* votes;     // (n_kv_heads, stride)
     float* norms;     // (n_heads, n_shares, 2) the highest of a share's logits, and what their powers come to beside it
-    uint* digits;     // (n_heads, select_passes, select_digits) how many scores have a digit
-    uint* found;      // (n_heads, select_passes, 3) Highest
-    uint64_t* counts; // (n_heads, n_shares) how many of a share's scores are above the key, and equal to it
+    uint* digits;     // (n_kv_heads, select_passes, select_digits) how many scores have a digit
+    uint* found;      // (n_kv_heads, select_passes, 3) Highest
+    uint64_t* counts; // (n_kv_heads, n_shares) how many of a share's scores are above the key, and equal to it
     uint* words;      // 1 if the last choice is used again, how many tokens came since
     uint stride, n_shares;
 };
@@ -131,9 +131,11 @@ FN bool many_heads(uint head_dim)
     return head_dim == 64u || head_dim == 128u;
 }
 
-// turned (2, n_tokens, n_heads * head_dim): queries as they meet keys near by, and those of groups
+// turned (n_tokens, n_heads * head_dim): queries as they meet keys that attention turns
 void turn_queries_launch(const AttentionArgs& a, float* turned, const float* q, const float* turns, const uint* view, cudaStream_t stream);
 void attention_launch(const AttentionArgs& a, uint n_splits, float* partials, CudaQueries q, CudaSlots s, cudaStream_t stream);
+// Whether slots have no log-weights and keys are stored as queries meet them: all others have only the general kernel.
+bool is_plain(const AttentionArgs& a, const CudaSlots& s);
 // The same for a few queries of the usual heads.
 bool attention_few_can(const AttentionArgs& a, const CudaSlots& s);
 AttentionShare attention_few_share(const AttentionArgs& a, const CudaSlots& s);
@@ -142,12 +144,12 @@ void attention_few_launch(const AttentionArgs& a, uint n_splits, float* partials
 bool are_halves(const CudaSlots& s);
 // Scratch for rows of other pools as halves, of `each` slots of every split and head. Round n has those from n * each of a share on.
 struct RestoredRoom {
-    uint* words; // (n_splits, n_kv_heads, each, restored_words()); null where all are halves and no key lacks its bias
+    uint* words; // (n_splits, n_kv_heads, each, restored_words()); null where all are halves
     uint each, n_rounds, round;
 };
 void attention_restore_launch(const AttentionArgs& a, uint n_splits, const RestoredRoom& room, const CudaSlots& s, cudaStream_t stream);
 // The same as attention_launch for many queries, on the tensor cores.
-bool attention_many_can(const AttentionArgs& a);
+bool attention_many_can(const AttentionArgs& a, const CudaSlots& s);
 void attention_many_launch(const AttentionArgs& a, uint n_splits, float* partials, CudaQueries q, CudaSlots s, RestoredRoom room,
                            cudaStream_t stream);
 void attention_fold_launch(const AttentionArgs& a, uint n_splits, float* y, float* lse, const float* partials, ActGroup* acts,

@@ -1,6 +1,5 @@
 // What rows of any format stand for, as the tensor cores take it: a float is two halves, the nearest one and what that leaves. Restored
-// rows lie one after another in scratch (RestoredRoom in ops.h): a key's d halves and what they leave, its value's, and the same of its
-// wave, where keys are stored without their bias.
+// rows lie one after another in scratch (RestoredRoom in ops.h): a key's d halves and what they leave, and its value's.
 #pragma once
 
 #include "kernels/cuda/slots.cuh"
@@ -12,8 +11,8 @@ namespace ks
 DEVICE float rest_of(float x) { return x - HALF_TO_FLOAT(nearest_half(x)); }
 DEVICE float in_range(float x) { return fminf(65504.f, fmaxf(-65504.f, x)); }
 
-// Of the words of a row, d of key and value each, n_wave of the wave.
-DEVICE uint restored_words(const AttentionArgs& a) { return 2u * a.head_dim + a.n_wave; }
+// Of the words of a row, d of key and value each.
+DEVICE uint restored_words(const AttentionArgs& a) { return 2u * a.head_dim; }
 
 // The row of the i-th slot of this block's split and round.
 DEVICE uint* restored_row(const AttentionArgs& a, const RestoredRoom& room, uint head, uint i)

@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(select_threads, 2) select_pages_kernel(CudaSel
 {
     begin_kernel();
     if (c.room.words[0] != 0u) return;
-    clear_digits(c.room, count_sets(c));
+    clear_digits(c.room, c.a.n_kv_heads);
     const uint d = c.a.head_dim, head = blockIdx.y, group = c.a.n_heads / c.a.n_kv_heads, n = n_units(c.s, before_of(c, head));
     const uint skipped = c.s.n_first / select_page;
     for (uint i = blockIdx.x * select_warps + threadIdx.x / 32u; i < n; i += gridDim.x * select_warps) {
@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(select_threads, 2) select_keys_kernel(CudaSele
     begin_kernel();
     KS_SHARED(float, keys, [select_warps][codec_max_dim]);
     if (c.room.words[0] != 0u) return;
-    clear_digits(c.room, count_sets(c));
+    clear_digits(c.room, c.a.n_kv_heads);
     const uint group = c.a.n_heads / c.a.n_kv_heads;
     const Head head = find_head(c.a, c.slots, blockIdx.y, 0u, c.a.n_tokens, true);
     const Span share = score_share(n_units(c.s, head.before));
@@ -162,7 +162,7 @@ __global__ void __launch_bounds__(select_threads, 2) select_blocks_kernel(CudaSe
     begin_kernel();
     KS_SHARED(float, keys, [select_warps][codec_max_dim]);
     if (c.room.words[0] != 0u) return;
-    clear_digits(c.room, count_sets(c));
+    clear_digits(c.room, c.a.n_kv_heads);
     const uint group = c.a.n_heads / c.a.n_kv_heads, lane = threadIdx.x % 32u;
     const Head head = find_head(c.a, c.slots, blockIdx.y, 0u, c.a.n_tokens, true);
     const uint n = n_units(c.s, head.before);
@@ -192,12 +192,12 @@ __global__ void __launch_bounds__(select_threads, 2) select_blocks_kernel(CudaSe
 }
 
 // The next digit of the highest scores: those that have the digits found so far are counted by it.
-__global__ void __launch_bounds__(select_threads, 2) select_digits_kernel(CudaSelect c, bool by_query_head, uint pass)
+__global__ void __launch_bounds__(select_threads, 2) select_digits_kernel(CudaSelect c, uint pass)
 {
     begin_kernel();
     KS_SHARED(HighestRoom, room, [1]);
     if (c.room.words[0] != 0u) return;
-    const Scores scores = scores_of(c, blockIdx.y, by_query_head);
+    const Scores scores = scores_of(c, blockIdx.y);
     const Span share = score_share(scores.n);
     if (!scores.has_choice() || share.begin == share.end) return; // all of the block
     begin_digits(room[0]);
@@ -209,7 +209,7 @@ __global__ void __launch_bounds__(select_threads, 2) select_digits_kernel(CudaSe
 }
 
 // How many of each share's scores are above the key, and equal to it. Here a list begins.
-__global__ void __launch_bounds__(select_threads, 2) select_counts_kernel(CudaSelect c, bool by_query_head)
+__global__ void __launch_bounds__(select_threads, 2) select_counts_kernel(CudaSelect c)
 {
     begin_kernel();
     KS_SHARED(HighestRoom, room, [1]);
@@ -217,7 +217,7 @@ __global__ void __launch_bounds__(select_threads, 2) select_counts_kernel(CudaSe
     if (c.room.words[0] != 0u) return;
     for (uint h = threadIdx.x; blockIdx.x == 0u && blockIdx.y == 0u && h < c.a.n_kv_heads; h += select_threads)
         c.to.view[h * view_words + view_coded_begin] = c.to.view[h * view_words + view_coded_end] = 0u;
-    const Scores scores = scores_of(c, blockIdx.y, by_query_head);
+    const Scores scores = scores_of(c, blockIdx.y);
     const Span share = score_share(scores.n);
     const Highest best =
         scores.has_choice() ? find_digit(c.room, blockIdx.y, select_passes, scores.k, room[0]) : highest_of(c.room, blockIdx.y, scores);
@@ -229,24 +229,6 @@ __global__ void __launch_bounds__(select_threads, 2) select_counts_kernel(CudaSe
     }
     const uint64_t both = add_counts(two_counts(above, equal), sums);
     if (threadIdx.x == 0u) c.room.counts[uint64_t(blockIdx.y) * c.room.n_shares + blockIdx.x] = both;
-}
-
-// A query head's logits become its votes: 1 for those that it takes.
-__global__ void __launch_bounds__(select_threads, 2) select_hard_kernel(CudaSelect c)
-{
-    begin_kernel();
-    KS_SHARED(uint64_t, room, [3u * select_warps]);
-    if (c.room.words[0] != 0u) return;
-    clear_digits(c.room, c.a.n_kv_heads);
-    const Scores scores = scores_of(c, blockIdx.y, true);
-    const Span share = score_share(scores.n);
-    Taking taking = begin_taking(c.room, blockIdx.y, scores, room);
-    uint rank;
-    for (uint base = share.begin; base < share.end; base += select_threads) {
-        const uint i = base + threadIdx.x;
-        const bool taken = taking.takes(i < share.end, i < share.end ? scores.at[i] : 0.f, &rank);
-        if (i < share.end) scores.at[i] = taken ? 1.f : 0.f;
-    }
 }
 
 constexpr uint most_voters = 64u; // at a time
@@ -275,7 +257,7 @@ __global__ void __launch_bounds__(select_threads, 2) select_sum_kernel(CudaSelec
     if (c.room.words[0] != 0u) return;
     const bool soft = c.s.kind == select_soft;
     const uint set = blockIdx.y, each = n_voters / gridDim.y;
-    const Scores votes = scores_of(c, set, false);
+    const Scores votes = scores_of(c, set);
     const Span share = score_share(votes.n);
     if (share.begin == share.end) return; // all of the block
     begin_digits(room[0]);
@@ -330,7 +312,7 @@ DEVICE uint list_choice(const CudaSelect& c, const Head& h, uint* counts, uint64
     const uint n = n_units(s, h.before), first = n != 0u ? s.n_first : h.before;
     for (uint i = mine; i < first; i += step) add_index(c, h, i, i, counts);
     if (n == 0u) return first;
-    Scores votes = scores_of(c, set, false);
+    Scores votes = scores_of(c, set);
     votes.n = n;
     Taking taking = begin_taking(c.room, set, votes, room);
     const Highest best = taking.best;
@@ -376,24 +358,24 @@ __global__ void __launch_bounds__(select_threads, 2) select_list_kernel(CudaSele
 }
 
 // The key of each set, and where it lies in the shares.
-static void find_highest(const CudaSelect& c, uint n_sets, bool by_query_head, uint first_pass, cudaStream_t stream)
+static void find_highest(const CudaSelect& c, uint n_sets, uint first_pass, cudaStream_t stream)
 {
     const dim3 grid(c.room.n_shares, n_sets);
     for (uint pass = first_pass; pass < select_passes; pass++)
-        KS_LAUNCH(select_digits_kernel, grid, select_threads, stream, c, by_query_head, pass);
-    KS_LAUNCH(select_counts_kernel, grid, select_threads, stream, c, by_query_head);
+        KS_LAUNCH(select_digits_kernel, grid, select_threads, stream, c, pass);
+    KS_LAUNCH(select_counts_kernel, grid, select_threads, stream, c);
 }
 
 void select_launch(const CudaSelect& c, cudaStream_t stream)
 {
     constexpr uint bound_blocks = 64u;
     const uint heads = c.a.n_kv_heads, n_sets = c.s.alike != 0u ? 1u : heads;
-    const dim3 by_head(c.room.n_shares, heads), by_query_head(c.room.n_shares, c.a.n_heads), by_set(c.room.n_shares, n_sets);
+    const dim3 by_head(c.room.n_shares, heads), by_set(c.room.n_shares, n_sets);
     KS_LAUNCH(select_begin_kernel, 1u, select_threads, stream, c);
     if (c.s.kind == select_pages) {
         KS_LAUNCH(select_bounds_kernel, dim3(bound_blocks, heads), select_threads, stream, c);
         KS_LAUNCH(select_pages_kernel, by_head, select_threads, stream, c);
-        find_highest(c, n_sets, false, 0u, stream);
+        find_highest(c, n_sets, 0u, stream);
     } else {
         const bool blocks = c.s.kind == select_blocks;
         if (blocks)
@@ -402,12 +384,8 @@ void select_launch(const CudaSelect& c, cudaStream_t stream)
             select_keys_launch(c, stream);
         else
             KS_LAUNCH(select_keys_kernel, by_head, select_threads, stream, c);
-        if (c.s.kind == select_hard) {
-            find_highest(c, c.a.n_heads, true, 0u, stream);
-            KS_LAUNCH(select_hard_kernel, by_query_head, select_threads, stream, c);
-        }
         KS_LAUNCH(select_sum_kernel, by_set, select_threads, stream, c, blocks ? heads : c.a.n_heads);
-        find_highest(c, n_sets, false, 1u, stream);
+        find_highest(c, n_sets, 1u, stream);
     }
     KS_LAUNCH(select_list_kernel, by_head, select_threads, stream, c);
 }

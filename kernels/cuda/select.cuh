@@ -20,15 +20,12 @@ DEVICE uint unit_begin(const SelectArgs& s, uint before, uint unit)
 
 DEVICE uint before_of(const CudaSelect& c, uint head) { return c.slots.view[head * view_words + view_before]; }
 
-// What KV heads choose together, or what a query head chooses by itself.
-DEVICE Scores scores_of(const CudaSelect& c, uint set, bool by_query_head)
+// What KV heads choose together.
+DEVICE Scores scores_of(const CudaSelect& c, uint set)
 {
-    const uint n = n_units(c.s, before_of(c, by_query_head ? set / (c.a.n_heads / c.a.n_kv_heads) : set));
-    float* scores = by_query_head ? c.room.logits : c.room.votes;
-    return {scores + uint64_t(set) * c.room.stride, n, (c.s.n_read - c.s.n_first - c.s.n_last) / c.s.unit};
+    const uint n = n_units(c.s, before_of(c, set));
+    return {c.room.votes + uint64_t(set) * c.room.stride, n, (c.s.n_read - c.s.n_first - c.s.n_last) / c.s.unit};
 }
-
-DEVICE uint count_sets(const CudaSelect& c) { return c.s.kind == select_hard ? c.a.n_heads : c.a.n_kv_heads; }
 
 // What a share's logits of each of a KV head's query heads come to: a warp for each. All of the block have written them.
 DEVICE void note_norms(const CudaSelect& c, uint head, const Span& share)

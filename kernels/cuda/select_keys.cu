@@ -34,7 +34,7 @@ template <uint d, bool coded> __global__ void __launch_bounds__(select_threads, 
     const uint lane = threadIdx.x % 32u, j = lane % lanes, group = c.a.n_heads / c.a.n_kv_heads;
     const Head head = find_head(c.a, c.slots, blockIdx.y, 0u, c.a.n_tokens, true);
     const Span share = score_share(n_units(c.s, head.before));
-    clear_digits(c.room, count_sets(c));
+    clear_digits(c.room, c.a.n_kv_heads);
     if (coded) fill_levels(levels, c.slots);
     __syncthreads();
     for (uint base = share.begin + (threadIdx.x - lane); base < share.end; base += select_threads) {

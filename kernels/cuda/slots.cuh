@@ -103,11 +103,6 @@ DEVICE bool sees(const AttentionArgs& a, const Head& h, uint t, uint index)
     return (index <= own) & (pinned | ((index >= h.oldest) & near));
 }
 
-DEVICE bool is_grouped(const AttentionArgs& a, const Head& h, uint t, uint index)
-{
-    return a.group != 0u && h.before + t - index >= a.n_near;
-}
-
 // The log-weights of a slot, base 2.
 DEVICE float log_weight(const AttentionArgs& a, const CudaSlots& s, const Head& h, uint index, uint slot, uint which)
 {
@@ -164,13 +159,13 @@ DEVICE void fill_waves(const AttentionArgs& a, const CudaSlots& s, const Head& h
     }
 }
 
-// The keys of a tile become what they are at their indexes, or at those of their groups.
-DEVICE void turn_tile(const AttentionArgs& a, const CudaSlots& s, const Head& h, uint nth, uint n, bool grouped, float* tile)
+// The keys of a tile become what they are at their indexes.
+DEVICE void turn_tile(const AttentionArgs& a, const CudaSlots& s, const Head& h, uint nth, uint n, float* tile)
 {
     const uint half = a.n_turn / 2u;
     for (uint i = threadIdx.x; i < n * half; i += n_threads) {
-        const uint pair = i % half, index = index_of(h, nth + i / half);
-        const float* angles = s.turns + uint64_t(grouped ? index / a.group : index) * a.n_turn;
+        const uint pair = i % half;
+        const float* angles = s.turns + uint64_t(index_of(h, nth + i / half)) * a.n_turn;
         float* key = tile + i / half * tile_stride(a.head_dim);
         float &u = key[first_of_pair(a.pairs, pair)], &v = key[second_of_pair(a.pairs, pair, a.n_turn)];
         const float x = u, y = v, c = angles[2u * pair], d = angles[2u * pair + 1u];

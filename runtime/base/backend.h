@@ -26,6 +26,7 @@ struct DeviceInfo {
     bool selects = true;    // the device implements the op select
     bool turns_keys = true; // attention supports n_turn (RoPE as keys are read)
     bool adds_bias = true;  // attention supports n_wave (a key bias by position)
+    bool ablations = false; // select supports select_hard and select_sum
 };
 
 // The largest shapes that a session passes to the ops, known before anything is allocated.
@@ -38,7 +39,6 @@ struct ScratchShape {
     uint32_t scored_slots = 0;   // per head, in layers whose attention also feeds kv_score
     uint32_t selected_slots = 0; // per head, in layers that read only selected slots
     uint32_t coded_slots = 0;    // per head, in layers with coded slots
-    bool grouped = false;        // attention receives groups of indexes
 };
 
 // One of up to three products that share an input: Q, K and V, or gate and up.
@@ -65,7 +65,7 @@ struct KvSlots {
     Tensor table;            // (1, slots) u32, numbered over all heads, plain slots first; empty: a ring
     Tensor weights;          // (slots, 2) f32: the log-weights a and b of each slot; empty: zeros
     Tensor view;             // (n_kv_heads, view_words) u32
-    Tensor positions;        // (1, slots) u32 text positions, indexed like `table`; only if keys are stored without their bias
+    Tensor positions;        // (1, slots) u32 text positions, indexed like `table` and right behind it; only if keys lack their bias
     Tensor waves;            // (wave_digits * wave_base, n_wave)
     Tensor turns;            // (indexes, n_turn) RoPE angles; only if keys are stored before RoPE
     Tensor chunk_k, chunk_v; // (n_kv_heads * chunk_rows, head_dim) like k and v; only if the chunk is staged

@@ -61,11 +61,12 @@ void Cache::place_layer(CacheLayer& layer, uint32_t chunk, Placer& device, Place
     if (s.n_read) place_selection(layer, recipe, chunk, device);
     const bool merges = recipe.victims == Victims::merge;
     const uint64_t estimator_bytes = Evictor::estimator_bytes(s, recipe);
-    layer.slots.table = device.take(1, n);
+    layer.slots.table = device.take(s.n_wave ? 2 : 1, n);
+    layer.slots.table.rows = 1;
+    if (s.n_wave) layer.slots.positions = layer.slots.table, layer.slots.positions.offset += 4ull * n;
     if (merges || estimator_bytes) layer.slots.weights = device.take(n, 2);
     if (recipe.signal()) layer.signal = device.take(1, n);
     if (recipe.select->signal) layer.selection.signal = layer.signal;
-    if (s.n_wave) layer.slots.positions = device.take(1, n);
     uint32_t* of_heads = host.array<uint32_t>(4ull * s.n_kv_heads);
     for (uint32_t** part : {&layer.begin, &layer.held, &layer.capacity, &layer.coded}) {
         *part = of_heads;
@@ -373,9 +374,8 @@ void Cache::attend(const Tensor& y, const Queries& q, float scale)
     uint32_t far = q.far ? n_far(m_il, m_chunk.position + m_chunk.n) : 0;
     if (select.n_read) far = std::min(far, select.n_first);
     const uint32_t n_wave = q.bias ? s.n_wave : 0;
-    AttentionArgs a{m_chunk.n, s.n_heads, s.n_kv_heads, s.head_dim, s.n_plain(), n_pinned, s.window, chunk_rows,
-                    far,       scale,     n_wave,       s.n_turn,   s.pairs,     0,        0,        s.rotates_values()};
-    if (s.n_turn && m_recipe.positions == Positions::grouped) a.group = m_recipe.group, a.n_near = m_recipe.near;
+    AttentionArgs a{m_chunk.n,  s.n_heads, s.n_kv_heads, s.head_dim, s.n_plain(), n_pinned, s.window,
+                    chunk_rows, far,       scale,        n_wave,     s.n_turn,    s.pairs,  s.rotates_values()};
     KvSlots slots = m_layer->slots;
     slots.n_before = s.table ? *std::max_element(m_layer->held, m_layer->held + s.n_kv_heads) : m_chunk.position;
     m_layer->fresh = !select.n_read; // what was read as a whole was not looked at for a choice

@@ -46,7 +46,7 @@ static const Format kCodecs[] = {Format::f32,    Format::f16,  Format::q8,    Fo
 
 static const char* const kVictims[] = {"drop", "merge"};
 static const char* const kSplits[] = {"uniform", "pyramid", "ada"};
-static const char* const kPositions[] = {"absolute", "offset", "compact", "grouped"};
+static const char* const kPositions[] = {"absolute", "offset", "compact"};
 static const char* const kRopes[] = {"file", "linear", "ntk", "yarn"};
 
 static std::string_view take_until_comma(std::string_view& text)
@@ -141,8 +141,6 @@ static const NumberOption kNumbers[] = {
     KS_NUMBER("lifetime", 0, 1, options.lifetime),
     {"stretch", 1, 1024, false, [](const Recipe& r) { return r.stretch; }, [](Recipe& r, double x) { r.stretch = x; }},
     {"decay", 0.5, 1, false, [](const Recipe& r) { return r.options.decay; }, [](Recipe& r, double x) { r.options.decay = x; }},
-    KS_NUMBER("group", 1, 1024, group),
-    KS_NUMBER("near", 1, 1 << 24, near),
     KS_NUMBER("seed", 0, double(1ull << 53), seed),
 };
 #undef KS_NUMBER
@@ -156,6 +154,8 @@ static Status parse_option(std::string_view item, Recipe& recipe)
     if (key == "v") return parse_codec(key, value, &recipe.v);
     if (key == "victims") return parse_word(key, value, kVictims, reinterpret_cast<uint8_t*>(&recipe.victims));
     if (key == "split") return parse_word(key, value, kSplits, reinterpret_cast<uint8_t*>(&recipe.split));
+    if (key == "group" || key == "near" || (key == "positions" && value == "grouped"))
+        return fail(Code::unsupported, "recipe: positions=grouped (SelfExtend) is gone; possible: positions=compact");
     if (key == "positions") return parse_word(key, value, kPositions, reinterpret_cast<uint8_t*>(&recipe.positions));
     if (key == "rope") return parse_word(key, value, kRopes, reinterpret_cast<uint8_t*>(&recipe.rope));
     if (key == "retain") {
@@ -212,9 +212,6 @@ static Status check(const Recipe& r)
         return fail(Code::unsupported,
                     "recipe: positions=%s with k=%s, which is rotated, and RoPE cannot turn that; possible: k=f16 q8 kivi",
                     kPositions[int(r.positions)], codec_info(r.k).name);
-    const Recipe defaults;
-    if (r.positions != Positions::grouped && (r.group != defaults.group || r.near != defaults.near))
-        return fail(Code::unsupported, "recipe: group= and near= without groups; possible: positions=grouped");
     if ((r.rope == RopeScaling::file) != (r.stretch == 1))
         return fail(Code::unsupported, "recipe: rope= and stretch= belong together, how and how far; possible: rope=yarn,stretch=4");
     if (r.select->signal && r.signal() != r.select->signal)

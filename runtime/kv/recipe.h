@@ -16,9 +16,8 @@ namespace ks
 enum class Victims : uint8_t { drop, merge };
 
 // How far the pinned tokens seem to be. absolute: where they are, but never further than the model was trained for; offset: as
-// if the text had only the slots (StreamingLLM). compact: every token that is read, by its rank among them. grouped: the same, and
-// beyond the near ones in groups that share a position (SelfExtend).
-enum class Positions : uint8_t { absolute, offset, compact, grouped };
+// if the text had only the slots (StreamingLLM). compact: every token that is read, by its rank among them.
+enum class Positions : uint8_t { absolute, offset, compact };
 
 // How angles reach beyond the trained context, by `stretch`: as the file says; all positions divided (linear); a larger base (ntk);
 // slow pairs divided and fast ones not (yarn).
@@ -35,7 +34,6 @@ struct Recipe {
     Victims victims = Victims::drop; // what becomes of them
     Split split = Split::uniform;
     Positions positions = Positions::absolute;
-    uint32_t group = 8, near = 512; // of positions=grouped
     RopeScaling rope = RopeScaling::file;
     double stretch = 1; // times the trained context
     const Selector* select = find_selector("all");
@@ -51,7 +49,7 @@ struct Recipe {
     bool exact() const { return !retain->evicts; }
     bool is_ring() const; // the last tokens stay, where their positions say
     bool selects() const { return select->dense || select->prompts; }
-    bool turns_keys() const { return positions == Positions::compact || positions == Positions::grouped; } // as they are read
+    bool turns_keys() const { return positions == Positions::compact; } // as they are read
     bool codes() const { return is_coded(k) || is_coded(v); }
     // What a number of slots leaves of these: with few of them less stays of itself, and decisions come more often.
     uint32_t sink_of(uint32_t n_slots) const;

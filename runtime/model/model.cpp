@@ -115,7 +115,6 @@ ScratchShape scratch_shape(const Config& c, const Recipe& recipe, uint32_t n_slo
     shape.n_heads = c.n_heads;
     shape.n_kv_heads = c.n_kv_heads;
     shape.head_dim = c.head_dim;
-    shape.grouped = recipe.positions == Positions::grouped;
     for (const CacheLayerSpec& spec : cache_specs(c, recipe, n_slots)) {
         const uint32_t most = most_of_head(spec, recipe);
         if (spec.table && !spec.local && recipe.signal()) shape.scored_slots = std::max(shape.scored_slots, most);

@@ -187,7 +187,7 @@ static Status check_codes(const Config& config, const Recipe& recipe)
                     codec_info(recipe.k).name);
     if (config.key_bias && is_coded(recipe.k) && recipe.turns_keys())
         return fail(Code::unsupported,
-                    "recipe: k=%s with positions=compact or grouped on a model with a bias in its keys, which codes leave out and add "
+                    "recipe: k=%s with positions=compact on a model with a bias in its keys, which codes leave out and add "
                     "again by position; possible: k=f16",
                     codec_info(recipe.k).name);
     if (config.key_bias && is_coded(recipe.k) && recipe.selects())
@@ -205,9 +205,13 @@ static Status check_device(const Config& config, const DeviceInfo& device, const
         return fail(Code::unsupported,
                     "recipe: select=%s on %s, which reads all slots in every step; possible: select=all, or the device cpu",
                     recipe.select->name, device.id.c_str());
+    if ((recipe.select->kind == select_hard || recipe.select->kind == select_sum) && !device.ablations)
+        return fail(Code::unsupported,
+                    "recipe: select=%s on %s, an ablation that only the device reference has; possible: select=tokenselect",
+                    recipe.select->name, device.id.c_str());
     if (recipe.turns_keys() && !device.turns_keys)
         return fail(Code::unsupported,
-                    "recipe: positions=compact or grouped on %s, which reads keys as they are stored; possible: positions=absolute, "
+                    "recipe: positions=compact on %s, which reads keys as they are stored; possible: positions=absolute, "
                     "positions=offset, or the device cpu",
                     device.id.c_str());
     if (config.key_bias && is_coded(recipe.k) && !device.adds_bias)

@@ -238,18 +238,22 @@ inline KvSlots make_slots(Bench& bench, const AttentionShape& s, const Attention
     v.resize(k.size());
     slots.k = bench.input(n, a.head_dim, k, s.k);
     slots.v = bench.input(n, a.head_dim, v, s.v);
-    if (s.table) slots.table = bench.words(data.rows);
     if (s.weighted) slots.weights = bench.input(n + n_coded, 2, pool(s, data, data.weights, 2));
     std::vector<uint32_t> view;
     for (uint32_t h = 0; h < a.n_kv_heads; h++)
         view.insert(view.end(),
                     {s.n_before(h), s.table ? h * s.n_slots() : 0, s.coded_begin, std::min(s.coded_end, s.n_before(h)), kChunkPosition});
     slots.view = bench.words(view);
+    if (s.table && !a.n_wave) slots.table = bench.words(data.rows);
     if (a.n_wave) {
-        std::vector<uint32_t> positions(data.rows.size(), 77);
+        const uint32_t n_table = uint32_t(data.rows.size());
+        std::vector<uint32_t> words = data.rows; // positions are right behind the table
+        words.resize(2 * n_table, 77);
         for (uint32_t h = 0; h < a.n_kv_heads; h++)
-            std::copy_n(&data.positions[h * (s.before + a.n_tokens)], s.n_before(h), &positions[h * s.n_slots()]);
-        slots.positions = bench.words(positions);
+            std::copy_n(&data.positions[h * (s.before + a.n_tokens)], s.n_before(h), &words[n_table + h * s.n_slots()]);
+        slots.table = slots.positions = bench.words(words);
+        slots.table.cols = slots.positions.cols = n_table;
+        slots.positions.offset += 4ull * n_table;
         slots.waves = bench.input(wave_digits * wave_base, a.n_wave, make_waves(a.n_wave));
     }
     if (a.chunk_rows) {
@@ -386,8 +390,7 @@ inline AttentionShape shape(uint32_t n_tokens, uint32_t before, uint32_t n_heads
     AttentionShape s;
     s.a = {n_tokens, n_heads, n_kv_heads, head_dim, n_rows ? n_rows : before + n_tokens,
            n_pinned, window,  0,          0,        1 / std::sqrt(float(head_dim)),
-           0,        0,       0,          0,        0,
-           0};
+           0,        0,       0,          0};
     s.before = before;
     return s;
 }

@@ -18,11 +18,11 @@ TEST_CASE("simd: the bits of attention are those of AVX2")
     std::vector<float> k = uniforms(2 * n_slots * head_dim, 2), v = uniforms(2 * n_slots * head_dim, 3);
     std::vector<uint16_t> k_half(k.size()), v_half(v.size());
     for (size_t i = 0; i < k.size(); i++) k_half[i] = uint16_t(FLOAT_TO_HALF(k[i])), v_half[i] = uint16_t(FLOAT_TO_HALF(v[i]));
-    std::vector<float> scratch(attention_scratch_floats(head_dim, false));
+    std::vector<float> scratch(attention_scratch_floats(head_dim));
     for (bool half : {false, true}) {
         const uint32_t view[2 * view_words] = {150, 0, 0, 0, 0, 150, 0, 0, 0, 0};
         AttentionTask task{};
-        task.a = {n_tokens, n_heads, 2, head_dim, n_slots, 0, 0, 0, 0, 0.1f, 0, 0, 0, 0, 0, 0};
+        task.a = {n_tokens, n_heads, 2, head_dim, n_slots, 0, 0, 0, 0, 0.1f, 0, 0, 0, 0};
         task.k_half = task.v_half = half;
         task.q = q.data();
         task.y = y.data();
@@ -51,7 +51,7 @@ static std::vector<float> attend(const AttentionKernels& kernels, const Attentio
 {
     const uint32_t n_heads = task.a.n_heads, d = task.a.head_dim, stride = kPartialHead + d, last = task.a.n_tokens - 1;
     const uint32_t n_splits = (n_slots + kAttentionGroup - 1) / kAttentionGroup;
-    std::vector<float> scratch(attention_scratch_floats(d, false)), out(size_t(n_heads) * n_splits * stride);
+    std::vector<float> scratch(attention_scratch_floats(d)), out(size_t(n_heads) * n_splits * stride);
     kernels.chunk(task, 0, 0, task.a.n_tokens, scratch.data());
     for (uint32_t i = 0; i < n_splits; i++)
         kernels.split(task, 0, last, i * kAttentionGroup, std::min(n_slots, (i + 1) * kAttentionGroup), &out[i * stride], n_splits * stride,

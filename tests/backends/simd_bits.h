@@ -7,8 +7,8 @@
 namespace ks
 {
 
-// AVX2 kernels that emulate the instructions of VNNI and AMX. Null where the compiler cannot build AVX2.
-extern const MatmulKernels *const kMatmulVnniEmulated, *const kMatmulAmxEmulated;
+// AVX2 kernels that emulate the instructions of VNNI. Null where the compiler cannot build AVX2.
+extern const MatmulKernels* const kMatmulVnniEmulated;
 
 // A weight and activations from exact arithmetic, so they are the same on every machine. Normal deviates may differ.
 struct BitsCase {

@@ -1,6 +1,7 @@
 // What goes wrong on a Vulkan device is a Status in one sentence, and the program goes on.
 #include "tests/devices.h"
 #ifdef KS_VULKAN
+#include "backends/vulkan/spirv.h"
 #include "backends/vulkan/vulkan_backend.h"
 #endif
 
@@ -54,6 +55,30 @@ static Status count(Backend& backend, const Buffer& buffer, uint32_t n, int n_ti
     }
     return {};
 }
+
+#ifdef KS_VULKAN
+// KS_PRINT_SHADERS=1 prints the table, fields apart by tabs.
+TEST_CASE("vulkan: no op pushes more than 96 bytes or binds more than 7 buffers")
+{
+    uint32_t push = 0, buffers = 0;
+    for (size_t i = 0; i < kVulkanShaderCount; i++) {
+        const VulkanShader& shader = kVulkanShaders[i];
+        const SpirvInfo info = read_spirv(shader.words, shader.n_words);
+        CAPTURE(shader.op);
+        CAPTURE(shader.variant);
+        CHECK(info.push_bytes > 0);
+        CHECK(info.push_bytes % 4 == 0);
+        CHECK(info.push_bytes <= 96);
+        CHECK(info.n_bindings >= 1);
+        CHECK(info.n_bindings <= 7);
+        if (getenv("KS_PRINT_SHADERS")) printf("%s\t%s\t%u\t%u\n", shader.op, shader.variant, info.push_bytes, info.n_bindings);
+        if (std::string(shader.op) == "select") push = info.push_bytes;
+        if (std::string(shader.op) == "attention") buffers = info.n_bindings;
+    }
+    CHECK(push == sizeof(SelectArgs) + sizeof(SelectShape) + sizeof(SelectPass)); // the sizes that are read are those of the structs
+    CHECK(buffers == 7);
+}
+#endif
 
 TEST_CASE("vulkan: a device that is lost stays lost, another one works")
 {

@@ -170,7 +170,7 @@ TEST_CASE("cuda: what makes the input of a product makes its bytes")
             slots.k = bench.input(2 * n, 64, random.normals(2 * n * 64));
             slots.v = bench.input(2 * n, 64, random.normals(2 * n * 64));
             slots.view = bench.words(std::vector<uint32_t>(2 * view_words));
-            AttentionArgs a{n, 6, 2, 64, n, 0, 0, 0, 0, 0.125f, 0, 0, 0, 0, 0, rotated};
+            AttentionArgs a{n, 6, 2, 64, n, 0, 0, 0, 0, 0.125f, 0, 0, 0, rotated};
             bench.backend().attention(a, y, {x, {}}, slots, Tensor());
             check_bytes(bench, "attention", y, w, first, second);
             bench.backend().rmsnorm({n, 384, 1e-5f, 0}, y, x, norm);

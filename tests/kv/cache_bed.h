@@ -49,8 +49,7 @@ struct Bed {
         if (recipe.is_ring()) spec.n_pinned = recipe.sink, spec.window = n_rows - recipe.sink;
         if (recipe.turns_keys()) spec.n_turn = s.head_dim, spec.pairs = rope_halves;
         const uint32_t most = n_rows * s.n_kv_heads;
-        const ScratchShape scratch{
-            chunk, 64, s.n_heads, s.n_kv_heads, s.head_dim, most, most, most, recipe.positions == Positions::grouped};
+        const ScratchShape scratch{chunk, 64, s.n_heads, s.n_kv_heads, s.head_dim, most, most, most};
         const CacheBytes bytes = Cache::bytes_needed({spec}, recipe, chunk, 0, {{}, 0, backend->align()});
         const uint64_t scratch_at = bytes.device, inputs_at = scratch_at + backend->scratch_bytes(scratch);
         Placer inputs{{}, inputs_at, backend->align()};

@@ -146,7 +146,7 @@ TEST_CASE("plan: auto encodes before it evicts, in ever fewer bits as the memory
         std::vector<Pair> order;
     } rows[] = {{"auto", &kFamily, {plain, eight, twelve, {Format::turbo4, Format::turbo3}}},
                 {"auto", &normed, {plain, eight, twelve, {Format::q4, Format::turbo3}, {Format::turbo4, Format::turbo3}}},
-                {"auto,positions=grouped", &normed, {plain, eight, twelve, {Format::q8, Format::turbo3}}}};
+                {"auto,select=tokenselect,positions=compact", &normed, {plain, eight, twelve, {Format::q8, Format::turbo3}}}};
     auto backend = open_backend({"reference", 1, nullptr});
     REQUIRE(backend.ok());
     std::mt19937 rng(8);
@@ -285,7 +285,8 @@ TEST_CASE("plan: what a device's attention cannot do is refused, and auto does w
         const char *recipe, *said;
     } refused[] = {{&DeviceInfo::selects, "tokenselect", "select=tokenselect on reference"},
                    {&DeviceInfo::selects, "mix,select=quest", "select=quest on reference"},
-                   {&DeviceInfo::turns_keys, "h2o,positions=compact", "positions=compact or grouped on reference"},
+                   {&DeviceInfo::ablations, "mix,select=hardvote", "select=hardvote on reference"},
+                   {&DeviceInfo::turns_keys, "h2o,positions=compact", "positions=compact on reference"},
                    {&DeviceInfo::adds_bias, "q8", "k=q8 on reference"},
                    {&DeviceInfo::adds_bias, "auto,k=turbo4", "k=turbo4 on reference"}};
     for (const auto& r : refused) {

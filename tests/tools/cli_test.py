@@ -24,7 +24,7 @@ def test_help():
 
 
 PAGES = ["README.md", *sorted(glob.glob("docs/*.md"))]
-LEAVING = {"polar5", "group", "near"}  # the program still has these, but the pages do not name them
+LEAVING = {"polar5"}  # the program still has these, but the pages do not name them
 FIRST_COLUMN = re.compile(r"^\| (`.*?) \|", re.M)  # of a Markdown table
 
 
@@ -67,6 +67,12 @@ def test_recipes(model):
     for recipe in ("exact,slots=64", "exact,victims=merge", "subgen,victims=merge", "subgen,split=ada", "keydiff,positions=offset", "exact,positions=compact",
                    "subgen,positions=compact", "mix,k=turbo4,positions=compact", "scissorhands,select=infllm", "mix,read=64", "mix,rope=yarn", "mix,slots=4"):
         check_refused(knapsack("plan", "-m", model, "--kv", recipe), 3, "possible")
+    for name in ("hardvote", "topk"):
+        spelled = ("plan", "-m", model, "--kv", f"mix,select={name}", "--device")
+        check(knapsack(*spelled, "reference").code == 0, f"{name} on the reference")
+        check_refused(knapsack(*spelled, "cpu"), 3, f"select={name}", "select=tokenselect")
+    for gone in ("mix,positions=grouped", "mix,group=4", "mix,near=64"):
+        check_refused(knapsack("plan", "-m", model, "--kv", gone), 3, "positions=compact")
 
 
 def test_usage(model):

@@ -9,7 +9,7 @@ static const Selector kSelectors[] = {
     // name, kind, unit, first, dense, prompts, reuse, by_head, signal
     {"all", select_soft, 1, 0, 0, false, 1, false, signal_none},
     {"tokenselect", select_soft, 1, 128, 0, true, 0.9f, false, signal_none},
-    // the ablations of TokenSelect's vote
+    // the ablations of TokenSelect's vote: only the device reference has them
     {"hardvote", select_hard, 1, 128, 0, true, 0.9f, false, signal_none},
     {"topk", select_sum, 1, 128, 0, true, 0.9f, false, signal_none},
     {"quest", select_pages, select_page, 0, 2, false, 1, true, signal_none},
