@@ -54,10 +54,10 @@ void q8_eight(uint at, uint tail, uint first, uint d, out float eight[8])
     [[unroll]] for (uint i = 0u; i < 8u; i++) eight[i] = scale * float(int(WORD(at + first / 4u + i / 4u) << 24u - 8u * (i % 4u)) >> 24);
 }
 
-void kivi_row_eight(uint at, uint first, uint d, uint bits, out float eight[8])
+void kivi_row_eight(uint at, uint first, uint d, out float eight[8])
 {
-    uint code[8], range = WORD(at + bits * d / 32u + first / 32u);
-    plane_eight(0u, first, bits, code);
+    uint code[8], range = WORD(at + d / 8u + first / 32u);
+    plane_eight(0u, first, 4u, code);
     [[unroll]] for (uint i = 0u; i < 8u; i++) eight[i] = kivi_decoded(code[i], range);
 }
 
@@ -77,19 +77,17 @@ void angle_planes(uint at, uint first, uint d)
         if (i < angle_words(first, d)) planes[i] = WORD(at + first / 128u * 8u + i);
 }
 
-// One angle of level 5, one of level 4, one of level 3, two of level 2 and four of level 1 below it.
-void angles_eight(uint at, uint tail, uint first, uint d, bool fine, out float eight[8])
+// One angle of level 4, one of level 3, two of level 2 and four of level 1 below it.
+void polar_eight(uint at, uint tail, uint first, uint d, out float eight[8])
 {
-    uint bytes = polar_bytes(d, fine);
-    float top = row_half(at, tail, bytes, 2u * d + 16u * (first / (fine ? 32u : 16u)));
-    if (fine) top *= polar_factor(fine, 5u, polar_code(at, tail, d, fine, 5u, first / 32u), (first / 16u & 1u) != 0u);
-    top *= polar_factor(fine, 4u, polar_code(at, tail, d, fine, 4u, first / 16u), (first / 8u & 1u) != 0u);
-    uint third = polar_code(at, tail, d, fine, 3u, first / 8u);
+    float top = row_half(at, tail, polar_bytes(d), 2u * d + 16u * (first / 16u));
+    top *= polar_factor(4u, polar_code(at, tail, d, 4u, first / 16u), (first / 8u & 1u) != 0u);
+    uint third = polar_code(at, tail, d, 3u, first / 8u);
     [[unroll]] for (uint i = 0u; i < 8u; i += 4u) {
-        uint second = polar_code(at, tail, d, fine, 2u, (first + i) / 4u);
-        float mid = top * polar_factor(fine, 3u, third, i != 0u);
+        uint second = polar_code(at, tail, d, 2u, (first + i) / 4u);
+        float mid = top * polar_factor(3u, third, i != 0u);
         [[unroll]] for (uint k = i; k < i + 4u; k += 2u) {
-            float low = mid * polar_factor(fine, 2u, second, k != i);
+            float low = mid * polar_factor(2u, second, k != i);
             uint angle;
             if (angle_words(first, d) == 8u)
                 angle = planes[first % 16u / 2u + k / 2u] >> 4u * (first % 128u / 16u) & 15u;
@@ -109,19 +107,14 @@ void angles_eight(uint at, uint tail, uint first, uint d, bool fine, out float e
 #define turbo2_planes(at, first, d) turbo_planes(at, first, d, 2u)
 #define turbo2v_planes(at, first, d) turbo_planes(at, first, d, 2u)
 #define polar_planes(at, first, d) angle_planes(at, first, d)
-#define polar5_planes(at, first, d) angle_planes(at, first, d)
 #define kiviv_planes(at, first, d) read_plane(at, first, 4u)
-#define kivi2v_planes(at, first, d) read_plane(at, first, 2u)
 #define kivi_planes(at, r, first, d) read_plane(at + d + r * (d / 8u), first, 4u)
 #define kivi2_planes(at, r, first, d) read_plane(at + d + r * (d / 16u), first, 2u)
 #define turbo4_eight(at, tail, first, d, eight) turbo_eight(at, tail, first, d, 8u, eight)
 #define turbo3_eight(at, tail, first, d, eight) turbo_eight(at, tail, first, d, 4u, eight)
 #define turbo2_eight(at, tail, first, d, eight) turbo_eight(at, tail, first, d, 2u, eight)
 #define turbo2v_eight(at, tail, first, d, eight) turbo_eight(at, tail, first, d, 2u, eight)
-#define polar_eight(at, tail, first, d, eight) angles_eight(at, tail, first, d, false, eight)
-#define polar5_eight(at, tail, first, d, eight) angles_eight(at, tail, first, d, true, eight)
-#define kiviv_eight(at, tail, first, d, eight) kivi_row_eight(at, first, d, 4u, eight)
-#define kivi2v_eight(at, tail, first, d, eight) kivi_row_eight(at, first, d, 2u, eight)
+#define kiviv_eight(at, tail, first, d, eight) kivi_row_eight(at, first, d, eight)
 #define kivi_eight(at, r, first, d, eight) kivi_group_eight(at, first, 4u, eight)
 #define kivi2_eight(at, r, first, d, eight) kivi_group_eight(at, first, 2u, eight)
 

@@ -14,9 +14,7 @@ const uint plane_of_angles = 1u;
 #define turbo2_plane 2u
 #define turbo2v_plane 2u
 #define polar_plane plane_of_angles
-#define polar5_plane plane_of_angles
 #define kiviv_plane 4u
-#define kivi2v_plane 2u
 #define kivi_plane 4u
 #define kivi2_plane 2u
 
@@ -59,7 +57,7 @@ uint fields_of_eight(uint words[most_words], uint j, uint e, uint plane)
     return plane == 4u ? words[e] : words[e - e % 2u] >> 16u * (eight_of_lane(2u, j, e) % 8u / 4u);
 }
 
-// What codes stand for: levels of turbo codecs; cosine and sine of polar ones, of 16 codes of level 1, then of 8 each of levels 2 to 5.
+// What codes stand for: levels of turbo codecs; cosine and sine of polar ones, of 16 codes of level 1, then, 8 apart, of levels 2 to 4.
 // Of keys, then of values.
 shared vec2 levels[2u * 64u];
 
@@ -70,11 +68,11 @@ void fill_turbo(uint which, uint ranks)
     if (THREAD < 2u * ranks) levels[64u * which + THREAD] = vec2(turbo_level(ranks, THREAD), 0.f);
 }
 
-void fill_polar(uint which, bool fine)
+void polar_fill(uint which)
 {
-    uint level = THREAD / 8u, code = THREAD % (polar_is_fine(fine, level) ? 8u : 4u);
+    uint level = THREAD / 8u, code = THREAD % 4u;
     if (THREAD < 16u) levels[64u * which + THREAD] = vec2(polar_first_factor(THREAD, false), polar_first_factor(THREAD, true));
-    else if (THREAD < 48u) levels[64u * which + THREAD] = vec2(polar_factor(fine, level, code, false), polar_factor(fine, level, code, true));
+    else if (THREAD < 40u) levels[64u * which + THREAD] = vec2(polar_factor(level, code, false), polar_factor(level, code, true));
 }
 
 // Values of an eight: each pair's times its factor. Where they are no angles the first two have the same, and the others.
@@ -134,21 +132,18 @@ void q8_lane(uint words[most_words], uint which, uint j, uint e, uint d, inout L
     [[unroll]] for (uint k = 0u; k < 8u; k++) to.values[k] = float(bitfieldExtract(int(words[2u * e + k / 4u]), int(8u * (k % 4u)), 8));
 }
 
-void kivi_fetch_row(uint at, uint j, uint d, uint bits, inout uint words[most_words])
+void kivi_fetch_row(uint at, uint j, uint d, inout uint words[most_words])
 {
-    fetch_plane(at, j, bits, words);
-    uint i = eight_of_lane(bits, j, 0u), first = at + bits * d / 32u;
-    if (bits == 2u && n_eights == 1u) words[4] = WORD(first + i / 4u);
-    else [[unroll]] for (uint b = 0u; b < 2u; b++) words[4u + b] = WORD(first + i / 8u * 2u + b);
+    fetch_plane(at, j, 4u, words);
+    uint ranges = at + d / 8u + eight_of_lane(4u, j, 0u) / 8u * 2u;
+    [[unroll]] for (uint b = 0u; b < 2u; b++) words[4u + b] = WORD(ranges + b);
 }
 
-// Of a whole plane's eight each half has a range, of half a plane's the whole.
-void kivi_lane_row(uint words[most_words], uint j, uint e, uint bits, inout LaneEight to)
+// Each half of an eight has a range.
+void kivi_lane_row(uint words[most_words], uint e, inout LaneEight to)
 {
-    uint fields = fields_of_eight(words, j, e, bits);
     same_factors(1.f, to);
-    [[unroll]] for (uint k = 0u; k < 8u; k++)
-        to.values[k] = kivi_decoded(field_of(fields, bits * k, bits), words[4u + (bits == 4u ? k / 4u : n_eights == 1u ? 0u : e % 2u)]);
+    [[unroll]] for (uint k = 0u; k < 8u; k++) to.values[k] = kivi_decoded(field_of(words[e], 4u * k, 4u), words[4u + k / 4u]);
 }
 
 // Keys of one group have one range for each dim, which a lane keeps while rows are of that group.
@@ -161,47 +156,39 @@ void kivi_lane_group(uint words[most_words], uint ranges[most_words], uint j, ui
 
 // An eight is half a block of 16: one angle of level 3, two of level 2, four of level 1 below it, which are under one shift in four words.
 uint angle_of_eight(uint level, uint i) { return level == 2u ? 2u * i : i >> (level - 3u); }
-uint radius_of_eight(bool fine, uint i) { return fine ? i / 4u : i / 2u; }
 
-// The word that has a level's angles of the lane, or their high bits; it may be the bytes that fill none.
-uint angle_word(uint at, uint tail, uint i, uint d, bool fine, uint level, bool high)
+// The word that has a level's angles of the lane; it may be the bytes that fill none.
+uint angle_word(uint at, uint tail, uint i, uint d, uint level)
 {
-    uint first = polar_bit(d, fine, level, 0u, high) / 32u, last = polar_bit(d, fine, level, d / 2u / (1u << (level - 1u)) - 1u, high) / 32u;
-    if (first == last) return first < polar_bytes(d, fine) / 4u ? WORD(at + first) : tail;
-    return WORD(at + polar_bit(d, fine, level, angle_of_eight(level, i), high) / 32u);
+    uint first = polar_bit(d, level, 0u) / 32u, last = polar_bit(d, level, d / 2u / (1u << (level - 1u)) - 1u) / 32u;
+    if (first == last) return first < polar_bytes(d) / 4u ? WORD(at + first) : tail;
+    return WORD(at + polar_bit(d, level, angle_of_eight(level, i)) / 32u);
 }
 
-// Words: four of level 1; of levels 2, 3, 4 and 5; the high bits of 2 and of 3; radii.
-void polar_fetch_row(uint at, uint tail, uint j, uint d, bool fine, inout uint words[most_words])
+// Words: four of level 1; of levels 2, 3 and 4; radii.
+void polar_fetch(uint at, uint tail, uint j, uint d, inout uint words[most_words])
 {
-    uint i = eight_of_lane(plane_of_angles, j, 0u), radii = at + d / 16u + radius_of_eight(fine, i) / 2u;
+    uint i = eight_of_lane(plane_of_angles, j, 0u), radii = at + d / 16u + i / 4u;
     [[unroll]] for (uint w = 0u; w < 4u; w++) words[w] = WORD(at + (d == 64u ? 0u : i / 16u * 8u + 4u * (i & 1u)) + w);
-    [[unroll]] for (uint level = 2u; level < 6u; level++) {
-        if (level < 5u || fine) words[2u + level] = angle_word(at, tail, i, d, fine, level, false);
-        if (polar_is_fine(fine, level)) words[6u + level] = angle_word(at, tail, i, d, fine, level, true);
-    }
-    words[10] = WORD(radii);
-    if (n_eights == 4u && !fine) words[11] = WORD(radii + 1u);
+    [[unroll]] for (uint level = 2u; level < 5u; level++) words[2u + level] = angle_word(at, tail, i, d, level);
+    words[7] = WORD(radii);
+    if (n_eights == 4u) words[8] = WORD(radii + 1u);
 }
 
 // Where an angle's cosine and sine are.
-uint polar_place(uint words[most_words], uint which, uint d, bool fine, uint level, uint angle)
+uint polar_place(uint words[most_words], uint which, uint d, uint level, uint angle)
 {
-    uint code = field_of(words[2u + level], polar_bit(d, fine, level, angle, false) & 31u, 2u);
-    if (polar_is_fine(fine, level)) code |= field_of(words[6u + level], polar_bit(d, fine, level, angle, true) & 31u, 1u) << 2u;
-    return 64u * which + 8u * level + code;
+    return 64u * which + 8u * level + field_of(words[2u + level], polar_bit(d, level, angle) & 31u, 2u);
 }
 
-void polar_lane_row(uint words[most_words], uint which, uint j, uint e, uint d, bool fine, inout LaneEight to)
+void polar_lane(uint words[most_words], uint which, uint j, uint e, uint d, inout LaneEight to)
 {
-    uint i = eight_of_lane(plane_of_angles, j, e), radius = radius_of_eight(fine, i);
-    uint first = radius_of_eight(fine, eight_of_lane(plane_of_angles, j, 0u));
-    float top = HALF_TO_FLOAT(field_of(n_eights == 4u && radius / 2u != first / 2u ? words[11] : words[10], 16u * (radius & 1u), 16u));
-    if (fine) top *= levels[polar_place(words, which, d, fine, 5u, i / 4u)][i / 2u & 1u];
-    top *= levels[polar_place(words, which, d, fine, 4u, i / 2u)][i & 1u];
-    vec2 third = top * levels[polar_place(words, which, d, fine, 3u, i)];
+    uint i = eight_of_lane(plane_of_angles, j, e), first = eight_of_lane(plane_of_angles, j, 0u);
+    float top = HALF_TO_FLOAT(field_of(n_eights == 4u && i / 4u != first / 4u ? words[8] : words[7], 16u * (i / 2u & 1u), 16u));
+    top *= levels[polar_place(words, which, d, 4u, i / 2u)][i & 1u];
+    vec2 third = top * levels[polar_place(words, which, d, 3u, i)];
     [[unroll]] for (uint k = 0u; k < 2u; k++) {
-        vec2 second = third[k] * levels[polar_place(words, which, d, fine, 2u, 2u * i + k)];
+        vec2 second = third[k] * levels[polar_place(words, which, d, 2u, 2u * i + k)];
         to.factors[2u * k] = second.x;
         to.factors[2u * k + 1u] = second.y;
     }
@@ -217,20 +204,14 @@ void polar_lane_row(uint words[most_words], uint which, uint j, uint e, uint d, 
 #define turbo3_fetch(at, tail, j, d, words) turbo_fetch(at, tail, j, d, 4u, words)
 #define turbo2_fetch(at, tail, j, d, words) turbo_fetch(at, tail, j, d, 2u, words)
 #define turbo2v_fetch(at, tail, j, d, words) turbo_fetch(at, tail, j, d, 2u, words)
-#define polar_fetch(at, tail, j, d, words) polar_fetch_row(at, tail, j, d, false, words)
-#define polar5_fetch(at, tail, j, d, words) polar_fetch_row(at, tail, j, d, true, words)
-#define kiviv_fetch(at, tail, j, d, words) kivi_fetch_row(at, j, d, 4u, words)
-#define kivi2v_fetch(at, tail, j, d, words) kivi_fetch_row(at, j, d, 2u, words)
+#define kiviv_fetch(at, tail, j, d, words) kivi_fetch_row(at, j, d, words)
 #define kivi_fetch(at, r, j, d, words) fetch_plane(at + d + r * (d / 8u), j, 4u, words)
 #define kivi2_fetch(at, r, j, d, words) fetch_plane(at + d + r * (d / 16u), j, 2u, words)
 #define turbo4_lane(words, which, j, e, d, to) turbo_lane(words, which, j, e, 8u, to)
 #define turbo3_lane(words, which, j, e, d, to) turbo_lane(words, which, j, e, 4u, to)
 #define turbo2_lane(words, which, j, e, d, to) turbo_lane(words, which, j, e, 2u, to)
 #define turbo2v_lane(words, which, j, e, d, to) turbo_lane(words, which, j, e, 2u, to)
-#define polar_lane(words, which, j, e, d, to) polar_lane_row(words, which, j, e, d, false, to)
-#define polar5_lane(words, which, j, e, d, to) polar_lane_row(words, which, j, e, d, true, to)
-#define kiviv_lane(words, which, j, e, d, to) kivi_lane_row(words, j, e, 4u, to)
-#define kivi2v_lane(words, which, j, e, d, to) kivi_lane_row(words, j, e, 2u, to)
+#define kiviv_lane(words, which, j, e, d, to) kivi_lane_row(words, e, to)
 #define kivi_lane(words, ranges, j, e, to) kivi_lane_group(words, ranges, j, e, 4u, to)
 #define kivi2_lane(words, ranges, j, e, to) kivi_lane_group(words, ranges, j, e, 2u, to)
 #define q8_fill(which)
@@ -239,10 +220,7 @@ void polar_lane_row(uint words[most_words], uint which, uint j, uint e, uint d, 
 #define turbo3_fill(which) fill_turbo(which, 4u)
 #define turbo2_fill(which) fill_turbo(which, 2u)
 #define turbo2v_fill(which) fill_turbo(which, 2u)
-#define polar_fill(which) fill_polar(which, false)
-#define polar5_fill(which) fill_polar(which, true)
 #define kiviv_fill(which)
-#define kivi2v_fill(which)
 
 // A barrier comes before the first row is read.
 void fill_levels(uint format, uint which)

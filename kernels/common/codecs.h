@@ -147,15 +147,12 @@ FN uint nearest_multiple(float x, float scale, uint most)
 #include "kernels/common/codec_turbo2.h"
 #include "kernels/common/codec_turbo2v.h"
 #include "kernels/common/polar.h"
-#include "kernels/common/codec_polar.h"
-#include "kernels/common/codec_polar5.h"
 #include "kernels/common/kivi.h"
 #include "kernels/common/codec_kiviv.h"
-#include "kernels/common/codec_kivi2v.h"
 #include "kernels/common/codec_kivi.h"
 #include "kernels/common/codec_kivi2.h"
 
-#define CODECS(X) X(q8) X(q4) X(turbo4) X(turbo3) X(turbo2) X(turbo2v) X(polar) X(polar5) X(kiviv) X(kivi2v)
+#define CODECS(X) X(q8) X(q4) X(turbo4) X(turbo3) X(turbo2) X(turbo2v) X(polar) X(kiviv)
 #define GROUP_CODECS(X) X(kivi) X(kivi2)
 
 #endif

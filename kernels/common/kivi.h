@@ -22,19 +22,18 @@ FN uint kivi_code(float x, uint range, uint most)
 
 FN float kivi_decoded(uint code, uint range) { return kivi_least(range) + kivi_scale(range) * float(code); }
 
-// Values, by rows: a plane of `bits` bits, then the word of each block's range; a block is 32 dims, the last may be 16.
-FN uint kivi_row_bytes(uint bits, uint d) { return bits * d / 8u + 4u * ((d + 31u) / 32u); }
+// Values, by rows: a plane of 4 bits, then the word of each block's range; a block is 32 dims, the last may be 16.
+FN uint kivi_row_bytes(uint d) { return d / 2u + 4u * ((d + 31u) / 32u); }
 
-FN float kivi_row_value(WORDS_PARAM uint at, uint i, uint d, uint bits)
+FN float kivi_row_value(WORDS_PARAM uint at, uint i, uint d)
 {
-    uint bit = plane_bit(i, d, bits), most = (1u << bits) - 1u;
-    return kivi_decoded((WORD(at + bit / 32u) >> (bit & 31u)) & most, WORD(at + bits * d / 32u + i / 32u));
+    uint bit = plane_bit(i, d, 4u);
+    return kivi_decoded((WORD(at + bit / 32u) >> (bit & 31u)) & 15u, WORD(at + d / 8u + i / 32u));
 }
 
-FN void kivi_row_encode(VALUES_PARAM ROW_PARAM uint d, uint bits)
+FN void kivi_row_encode(VALUES_PARAM ROW_PARAM uint d)
 {
-    uint most = (1u << bits) - 1u;
-    clear_row(ROW kivi_row_bytes(bits, d));
+    clear_row(ROW kivi_row_bytes(d));
     for (uint base = 0u; base < d; base += 32u) {
         uint end = base + 32u < d ? base + 32u : d;
         float least = coded_value(VALUE(base)), top = least;
@@ -43,9 +42,9 @@ FN void kivi_row_encode(VALUES_PARAM ROW_PARAM uint d, uint bits)
             least = v < least ? v : least;
             top = v > top ? v : top;
         }
-        uint range = kivi_range(least, top, most);
-        for (uint i = base; i < end; i++) put_field(ROW plane_bit(i, d, bits), kivi_code(coded_value(VALUE(i)), range, most));
-        ROW_WORD(bits * d / 32u + base / 32u) = range;
+        uint range = kivi_range(least, top, 15u);
+        for (uint i = base; i < end; i++) put_field(ROW plane_bit(i, d, 4u), kivi_code(coded_value(VALUE(i)), range, 15u));
+        ROW_WORD(d / 8u + base / 32u) = range;
     }
 }
 

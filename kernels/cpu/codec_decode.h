@@ -158,17 +158,17 @@ template <class S, uint32_t ranks> struct TurboRow {
     };
 };
 
-template <class S, uint32_t bits> struct KiviRow {
+template <class S> struct KiviRow {
     using V = typename S::Wide;
-    using Floats = CodeFloats<bits, 0>;
-    static constexpr DecodeRowKernel any_dim = decode_kivi_row<S, bits>;
+    using Floats = CodeFloats<4, 0>;
+    static constexpr DecodeRowKernel any_dim = decode_kivi_row<S>;
     struct Values {
         typename V::W codes;
         typename V::F scale[2], least[2]; // sixteen dims of a row: all that a code may be is in the scale's place
         Values() = default;
-        KS_INLINE Values(const KiviRow&, const OneRow<V>& in, uint32_t d, uint32_t base) : codes(in.template plane<bits>(base * bits / 32))
+        KS_INLINE Values(const KiviRow&, const OneRow<V>& in, uint32_t d, uint32_t base) : codes(in.template plane<4>(base / 8))
         {
-            const uint32_t range = (bits * d + base) / 16; // its scale, then its least value
+            const uint32_t range = (4 * d + base) / 16; // its scale, then its least value
             if constexpr (V::lanes == 16) {
                 typename V::F half[4];
                 in.four_halves(range, half);
@@ -308,19 +308,18 @@ void decode_plain(const CodedRows& from, const uint32_t* rows, uint32_t first, u
 #define KS_ENCODERS(S)                                                                                                                     \
     {                                                                                                                                      \
         encode_plain<S, false>, encode_plain<S, true>, encode_q8<S>, encode_q4<S>, encode_turbo<S, 8, false>, encode_turbo<S, 4, false>,   \
-            encode_turbo<S, 2, false>, encode_turbo<S, 2, true>, encode_polar<S, false>, encode_polar<S, true>, encode_kivi_row<S, 4>,     \
-            encode_kivi_row<S, 2>, encode_kivi_group<S, 4>, encode_kivi_group<S, 2>                                                        \
+            encode_turbo<S, 2, false>, encode_turbo<S, 2, true>, encode_polar<S>, encode_kivi_row<S>, encode_kivi_group<S, 4>,             \
+            encode_kivi_group<S, 2>                                                                                                        \
     }
 
 #define KS_DECODERS(S)                                                                                                                     \
     {                                                                                                                                      \
         decode_plain<S, false>, decode_plain<S, true>, decode_rows<Q8Row<S>>, decode_rows<Q4Row<S>>, decode_rows<TurboRow<S, 8>>,          \
-            decode_rows<TurboRow<S, 4>>, decode_rows<TurboRow<S, 2>>, decode_rows<TurboRow<S, 2>>, decode_polar_rows<S, false>,            \
-            decode_polar_rows<S, true>, decode_rows<KiviRow<S, 4>>, decode_rows<KiviRow<S, 2>>, decode_kivi_groups<S, 4>,                  \
-            decode_kivi_groups<S, 2>                                                                                                       \
+            decode_rows<TurboRow<S, 4>>, decode_rows<TurboRow<S, 2>>, decode_rows<TurboRow<S, 2>>, decode_polar_rows<S>,                   \
+            decode_rows<KiviRow<S>>, decode_kivi_groups<S, 4>, decode_kivi_groups<S, 2>                                                    \
     }
 
-static_assert(cpu_codec_count == 14,
+static_assert(cpu_codec_count == 12,
               "a codec more has its place here, in KS_ENCODERS and KS_DECODERS, and in KS_PREPARES, KS_LOGITS and KS_OUTPUTS");
 
 } // namespace ks

@@ -161,7 +161,7 @@ template <class S, uint32_t bits> uint32_t group_logits(const CodedRows& from, c
 
 // Sums of 64 dims: neighbours in a vector, or every fourth where rows are decoded so.
 template <class Row> constexpr bool by_fours = false;
-template <class S, bool fine> constexpr bool by_fours<PolarRow<S, fine>> = true;
+template <class S> constexpr bool by_fours<PolarRow<S>> = true;
 
 template <class V, bool fours> KS_INLINE void load_sums(const float* from, typename V::F* sum)
 {
@@ -245,41 +245,37 @@ template <class Row, uint32_t known_d = 0> uint32_t row_outputs(const CodedRows&
 }
 
 // With sixteen lanes one row at a time, for vectors of rows would have to be turned.
-template <class S, bool fine> uint32_t polar_outputs(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
-                                                     const float* weights, uint32_t n_heads, float* sums, uint32_t stride,
-                                                     const Ahead& ahead)
+template <class S> uint32_t polar_outputs(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
+                                          const float* weights, uint32_t n_heads, float* sums, uint32_t stride, const Ahead& ahead)
 {
     if constexpr (S::Wide::lanes == 16) {
-        using Row = PolarRow<S, fine>;
+        using Row = PolarRow<S>;
         const auto outputs = d == 64    ? row_outputs<Row, 64>
                              : d == 128 ? row_outputs<Row, 128>
                              : d == 256 ? row_outputs<Row, 256>
                                         : row_outputs<Row, 0>;
         return outputs(from, rows, first, n, d, weights, n_heads, sums, stride, ahead);
     } else {
-        return polar_lane_outputs<S, fine>(from, rows, first, n, d, weights, n_heads, sums, stride, ahead);
+        return polar_lane_outputs<S>(from, rows, first, n, d, weights, n_heads, sums, stride, ahead);
     }
 }
 
 // In the order of CpuCodec. Keys are not in those that are for values only.
 #define KS_PREPARES(S)                                                                                                                     \
     {                                                                                                                                      \
-        nullptr, nullptr, byte_queries<S>, nullptr, nullptr, nullptr, nullptr, nullptr, fold_first<S, false>, fold_first<S, true>,         \
-            nullptr, nullptr, nullptr, nullptr                                                                                             \
+        nullptr, nullptr, byte_queries<S>, nullptr, nullptr, nullptr, nullptr, nullptr, fold_first<S>, nullptr, nullptr, nullptr           \
     }
 
 #define KS_LOGITS(S)                                                                                                                       \
     {                                                                                                                                      \
         nullptr, nullptr, q8_logits<S>, row_logits<Q4Row<S>>, row_logits<TurboRow<S, 8>>, row_logits<TurboRow<S, 4>>,                      \
-            row_logits<TurboRow<S, 2>>, row_logits<TurboRow<S, 2>>, polar_logits<S, false>, polar_logits<S, true>, nullptr, nullptr,       \
-            group_logits<S, 4>, group_logits<S, 2>                                                                                         \
+            row_logits<TurboRow<S, 2>>, row_logits<TurboRow<S, 2>>, polar_logits<S>, nullptr, group_logits<S, 4>, group_logits<S, 2>       \
     }
 
 #define KS_OUTPUTS(S)                                                                                                                      \
     {                                                                                                                                      \
         nullptr, nullptr, row_outputs<Q8Row<S>>, row_outputs<Q4Row<S>>, row_outputs<TurboRow<S, 8>>, row_outputs<TurboRow<S, 4>>,          \
-            row_outputs<TurboRow<S, 2>>, row_outputs<TurboRow<S, 2>>, polar_outputs<S, false>, polar_outputs<S, true>,                     \
-            row_outputs<KiviRow<S, 4>>, row_outputs<KiviRow<S, 2>>                                                                         \
+            row_outputs<TurboRow<S, 2>>, row_outputs<TurboRow<S, 2>>, polar_outputs<S>, row_outputs<KiviRow<S>>                            \
     }
 
 } // namespace ks

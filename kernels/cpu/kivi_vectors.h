@@ -15,14 +15,13 @@ template <class S> KS_INLINE typename S::W8 kivi_codes(typename S::F8 x, typenam
     return nearest_multiples<S>(above, S::max(scale, tiny), most);
 }
 
-template <class S, uint32_t bits> void encode_kivi_row(const float* x, uint32_t d, uint32_t* words, uint8_t*)
+template <class S> void encode_kivi_row(const float* x, uint32_t d, uint32_t* words, uint8_t*)
 {
     using F8 = typename S::F8;
-    constexpr uint32_t most = (1u << bits) - 1;
-    uint32_t* ranges = words + bits * d / 32;
-    memset(words, 0, 4 * (bits * d / 32));
+    uint32_t* ranges = words + d / 8;
+    memset(words, 0, d / 2);
     for (uint32_t base = 0, size; base < d; base += size) {
-        const PlaneGroup<bits> group(d - base);
+        const PlaneGroup<4> group(d - base);
         size = group.size;
         typename S::W8 codes = S::each(0);
         for (uint32_t from = base; from < base + size; from += 32) {
@@ -33,22 +32,22 @@ template <class S, uint32_t bits> void encode_kivi_row(const float* x, uint32_t 
                 least = S::min(v, least);
                 top = S::max(v, top);
             }
-            const uint32_t range = ranges[from / 32] = kivi_range(0.f - S::largest(S::zero() - least), S::largest(top), most);
+            const uint32_t range = ranges[from / 32] = kivi_range(0.f - S::largest(S::zero() - least), S::largest(top), 15);
             const F8 scale = S::broadcast(kivi_scale(range)), lowest = S::broadcast(kivi_least(range));
             for (uint32_t i = from; i < from + n; i += 8)
-                codes = codes | (kivi_codes<S>(CodedValues<S>(x + i).v, scale, lowest, most) << int(group.step * ((i - base) / 8)));
+                codes = codes | (kivi_codes<S>(CodedValues<S>(x + i).v, scale, lowest, 15) << int(group.step * ((i - base) / 8)));
         }
-        group.template write<S>(words + base * bits / 32, codes);
+        group.template write<S>(words + base / 8, codes);
     }
 }
 
-template <class S, uint32_t bits> void decode_kivi_row(const uint32_t* words, const uint8_t*, uint32_t d, float* x)
+template <class S> void decode_kivi_row(const uint32_t* words, const uint8_t*, uint32_t d, float* x)
 {
-    const uint32_t* ranges = words + bits * d / 32;
+    const uint32_t* ranges = words + d / 8;
     for (uint32_t base = 0, size; base < d; base += size) {
-        const PlaneGroup<bits> group(d - base);
+        const PlaneGroup<4> group(d - base);
         size = group.size;
-        const typename S::W8 codes = group.template read<S>(words + base * bits / 32), mask = S::each((1u << bits) - 1);
+        const typename S::W8 codes = group.template read<S>(words + base / 8), mask = S::each(15);
         for (uint32_t j = 0; j < size / 8; j++) {
             const uint32_t range = ranges[(base + 8 * j) / 32];
             const typename S::F8 code = S::to_float((codes >> int(group.step * j)) & mask);

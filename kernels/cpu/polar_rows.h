@@ -59,14 +59,13 @@ template <class V> struct LaneRows {
 
 // What a polar decoder picks from. The sine of a code is the cosine of its complement, so that one table does for both, but for level 1
 // where a vector holds the factors of all sixteen codes.
-template <bool fine> struct PolarTables {
-    float cosines[4][8]; // of levels 2 to 5, by the low three bits of a code, of which two count where a level is not fine
+struct PolarTables {
+    float cosines[3][8]; // of levels 2 to 4, by the low three bits of a code, of which two count
     float first[2][16];  // of level 1, by a code: cosines, of which the first eight are all there are, and sines
     PolarTables()
     {
         for (uint32_t i = 0; i < 8; i++)
-            for (uint32_t level = 2; level <= 5; level++)
-                cosines[level - 2][i] = polar_factor(fine, level, polar_is_fine(fine, level) ? i : i % 4, false);
+            for (uint32_t level = 2; level <= 4; level++) cosines[level - 2][i] = polar_factor(level, i % 4, false);
         for (uint32_t i = 0; i < 16; i++) {
             first[0][i] = polar_first_factor(i, false);
             first[1][i] = polar_first_factor(i, true);
@@ -74,14 +73,14 @@ template <bool fine> struct PolarTables {
     }
 };
 
-template <class V, bool fine> struct PolarLanes {
+template <class V> struct PolarLanes {
     using F = typename V::F;
     using W = typename V::W;
-    const PolarTables<fine>& t;
+    const PolarTables& t;
 
-    static const PolarTables<fine>& tables()
+    static const PolarTables& tables()
     {
-        static const PolarTables<fine> all;
+        static const PolarTables all;
         return all;
     }
     KS_INLINE PolarLanes() : t(tables()) {}
@@ -90,61 +89,38 @@ template <class V, bool fine> struct PolarLanes {
     // 32 angles fills half.
     struct Codes {
         W first[8];
-        W second, second_high, third, third_high, fourth, fifth;
+        W second, third, fourth;
     };
     KS_INLINE Codes codes(const LaneRows<V>& row, uint32_t d, uint32_t g) const
     {
-        const uint32_t n = d / 16, two = polar_begin(d, fine, 2), three = polar_begin(d, fine, 3);
-        const W none = V::each(0);
         Codes c;
         KS_UNROLL(8)
         for (uint32_t w = 0; w < 8; w++) c.first[w] = row.word[g / 2 * 8 + w] >> int(g % 2 * 16);
-        c.second = row.at(two + 32 * g), c.second_high = fine ? row.at(two + 8 * n + 16 * g) : none;
-        c.third = row.at(three + 16 * g), c.third_high = fine ? row.at(three + 4 * n + 8 * g) : none;
-        c.fourth = row.at(polar_begin(d, fine, 4) + 8 * g);
-        c.fifth = fine ? row.at(polar_begin(d, true, 5) + 4 * g) : none;
+        c.second = row.at(polar_begin(d, 2) + 32 * g);
+        c.third = row.at(polar_begin(d, 3) + 16 * g);
+        c.fourth = row.at(polar_begin(d, 4) + 8 * g);
         return c;
     }
     static KS_INLINE bool is_half(uint32_t d, uint32_t g) { return d % 128 != 0 && g + 1 == d / 64; }
 
-    template <uint32_t level> KS_INLINE F pick(W code) const
-    {
-        return polar_is_fine(fine, level) ? V::pick(t.cosines[level - 2], code) : V::pick_of_four(t.cosines[level - 2], code);
-    }
-    // The nth of `codes`, third bits of `high`, below others that do not matter.
-    template <uint32_t level> KS_INLINE W code(W codes, W high, uint32_t nth) const
-    {
-        const int j = int(nth);
-        const W low = codes >> 2 * j;
-        if (!polar_is_fine(fine, level)) return low;
-        return (low & V::each(3)) | ((j < 2 ? high << (2 - j) : high >> (j - 2)) & V::each(4));
-    }
-    // n radii become the 2 n of the level below. Their codes begin with the nth one.
-    template <uint32_t level, uint32_t n> KS_INLINE void step(const F* radii, W codes, W high, uint32_t nth, F* below) const
+    template <uint32_t level> KS_INLINE F pick(W code) const { return V::pick_of_four(t.cosines[level - 2], code); }
+    // The nth of `codes`, below others that do not matter.
+    KS_INLINE static W nth(W codes, uint32_t nth) { return codes >> int(2 * nth); }
+    // n radii become the 2 n of the level below. Their codes begin with the one at `first`.
+    template <uint32_t level, uint32_t n> KS_INLINE void step(const F* radii, W codes, uint32_t first, F* below) const
     {
         KS_UNROLL(4)
         for (uint32_t i = 0; i < n; i++) {
-            const W code = this->template code<level>(codes, high, nth + i);
+            const W code = nth(codes, first + i);
             below[2 * i] = radii[i] * pick<level>(code);
             below[2 * i + 1] = radii[i] * pick<level>(code ^ V::each(7));
         }
     }
-    // The radii of the blocks of the 64 values from 64 g on: of four 16s, or fine of two 32s.
-    KS_INLINE void roots(const LaneRows<V>& row, uint32_t d, uint32_t g, F* top) const
+    // The radii of the four blocks of the 64 values from 64 g on.
+    KS_INLINE void radii(const LaneRows<V>& row, uint32_t d, uint32_t g, F* top) const
     {
-        if (fine) {
-            V::half2(row.word[d / 16 + g], top, top + 1);
-        } else {
-            V::half2(row.word[d / 16 + 2 * g], top, top + 1);
-            V::half2(row.word[d / 16 + 2 * g + 1], top + 2, top + 3);
-        }
-    }
-    // The radii of their four 16s.
-    KS_INLINE void radii(const LaneRows<V>& row, const Codes& c, uint32_t d, uint32_t g, F* top) const
-    {
-        F pair[2];
-        roots(row, d, g, fine ? pair : top);
-        if (fine) step<5, 2>(pair, c.fifth, V::each(0), 0, top);
+        V::half2(row.word[d / 16 + 2 * g], top, top + 1);
+        V::half2(row.word[d / 16 + 2 * g + 1], top + 2, top + 3);
     }
     // 16 values of each row, of the j-th eight angles of a group whose n_words words have their codes from bit 0 on.
     template <uint32_t n_words> KS_INLINE void eight_angles(const W* cosines, const W* sines, uint32_t j, const F* radii, F* values) const
@@ -164,7 +140,7 @@ template <class V, bool fine> struct PolarLanes {
         for (uint32_t g = 0; g < d / 64; g++) {
             const Codes c = codes(row, d, g);
             F top[4];
-            radii(row, c, d, g, top);
+            radii(row, d, g, top);
             W sines[8]; // as sectors and signs of the cosines that they are
             KS_UNROLL(8)
             for (uint32_t w = 0; w < 8; w++)
@@ -173,9 +149,9 @@ template <class V, bool fine> struct PolarLanes {
             KS_UNROLL(4)
             for (uint32_t j = 0; j < 4; j++) {
                 F fourth[2], third[4], second[8], values[16];
-                step<4, 1>(top + j, c.fourth, V::each(0), j, fourth);
-                step<3, 2>(fourth, c.third, c.third_high, 2 * j, third);
-                step<2, 4>(third, c.second, c.second_high, 4 * j, second);
+                step<4, 1>(top + j, c.fourth, j, fourth);
+                step<3, 2>(fourth, c.third, 2 * j, third);
+                step<2, 4>(third, c.second, 4 * j, second);
                 if (half)
                     eight_angles<4>(c.first, sines, j, second, values);
                 else
@@ -187,19 +163,19 @@ template <class V, bool fine> struct PolarLanes {
 };
 
 // take(values, at) for each 16 values of one vector of rows. known_d as in decode_groups
-template <class V, bool fine, uint32_t known_d, class Take>
+template <class V, uint32_t known_d, class Take>
 KS_INLINE void polar_lanes(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t d, const Take& take)
 {
     if (known_d) d = known_d;
-    const LaneRows<V> row(from, rows, first, polar_bytes(d, fine));
-    PolarLanes<V, fine>().decode(row, d, take);
+    const LaneRows<V> row(from, rows, first, polar_bytes(d));
+    PolarLanes<V>().decode(row, d, take);
 }
 
 // One vector of rows, x (lanes, d).
-template <class V, bool fine, uint32_t known_d>
+template <class V, uint32_t known_d>
 void polar_vector(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t, uint32_t d, float* x, const Ahead&)
 {
-    polar_lanes<V, fine, known_d>(from, rows, first, d, [&](typename V::F* values, uint32_t at) KS_INLINED {
+    polar_lanes<V, known_d>(from, rows, first, d, [&](typename V::F* values, uint32_t at) KS_INLINED {
         const uint32_t width = known_d ? known_d : d;
         KS_UNROLL(2)
         for (uint32_t part = 0; part < 16; part += V::lanes) {
@@ -210,44 +186,40 @@ void polar_vector(const CodedRows& from, const uint32_t* rows, uint32_t first, u
     });
 }
 
-template <class V, bool fine> KS_INLINE DecodeKernel polar_vector_of(uint32_t d)
+template <class V> KS_INLINE DecodeKernel polar_vector_of(uint32_t d)
 {
-    return d == 64    ? polar_vector<V, fine, 64>
-           : d == 128 ? polar_vector<V, fine, 128>
-           : d == 256 ? polar_vector<V, fine, 256>
-                      : polar_vector<V, fine, 0>;
+    return d == 64 ? polar_vector<V, 64> : d == 128 ? polar_vector<V, 128> : d == 256 ? polar_vector<V, 256> : polar_vector<V, 0>;
 }
 
 // Whole vectors of rows, of head sizes of whole groups; returns how many rows those are.
-template <class V, bool fine> uint32_t decode_polar_lanes(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n,
-                                                          uint32_t d, float* x, const Ahead& ahead)
+template <class V> uint32_t decode_polar_lanes(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
+                                               float* x, const Ahead& ahead)
 {
     if (d % 64) return 0;
-    const DecodeKernel decode = polar_vector_of<V, fine>(d);
+    const DecodeKernel decode = polar_vector_of<V>(d);
     uint32_t i = 0;
     for (; i + V::lanes <= n; i += V::lanes) decode(from, rows + i, first, V::lanes, d, x + size_t(i) * d, after(ahead, i));
     return i;
 }
 
 // Rows that do not fill a vector, and those of other head sizes, are decoded one by one.
-template <class S, bool fine>
+template <class S>
 void decode_polar_rows(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x, const Ahead& ahead)
 {
-    uint32_t i = decode_polar_lanes<typename S::Wide, fine>(from, rows, first, n, d, x, ahead);
-    i += decode_polar_lanes<S, fine>(from, rows + i, first, n - i, d, x + size_t(i) * d, after(ahead, i));
+    uint32_t i = decode_polar_lanes<typename S::Wide>(from, rows, first, n, d, x, ahead);
+    i += decode_polar_lanes<S>(from, rows + i, first, n - i, d, x + size_t(i) * d, after(ahead, i));
     for (; i < n; i++) {
         const size_t row = rows[i] - first;
         ask(ahead, i);
-        decode_polar<S, fine>(from.words + row * from.row_words, from.tails + row * from.row_tail, d, x + size_t(i) * d);
+        decode_polar<S>(from.words + row * from.row_words, from.tails + row * from.row_tail, d, x + size_t(i) * d);
     }
 }
 
 // What one vector of rows adds to the sums of each head, row after row.
-template <class V, bool fine, uint32_t known_d> void polar_vector_outputs(const CodedRows& from, const uint32_t* rows, uint32_t first,
-                                                                          uint32_t d, const float* weights, uint32_t n_heads, float* sums,
-                                                                          uint32_t stride)
+template <class V, uint32_t known_d> void polar_vector_outputs(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t d,
+                                                               const float* weights, uint32_t n_heads, float* sums, uint32_t stride)
 {
-    polar_lanes<V, fine, known_d>(from, rows, first, d, [&](typename V::F* values, uint32_t at) KS_INLINED {
+    polar_lanes<V, known_d>(from, rows, first, d, [&](typename V::F* values, uint32_t at) KS_INLINED {
         KS_UNROLL(2)
         for (uint32_t part = 0; part < 16; part += V::lanes) {
             V::transpose(values + part);
@@ -263,15 +235,14 @@ template <class V, bool fine, uint32_t known_d> void polar_vector_outputs(const 
     });
 }
 
-template <class V, bool fine> uint32_t polar_lane_outputs(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n,
-                                                          uint32_t d, const float* weights, uint32_t n_heads, float* sums, uint32_t stride,
-                                                          const Ahead& ahead)
+template <class V> uint32_t polar_lane_outputs(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
+                                               const float* weights, uint32_t n_heads, float* sums, uint32_t stride, const Ahead& ahead)
 {
     if (d % 64) return 0;
-    const auto outputs = d == 64    ? polar_vector_outputs<V, fine, 64>
-                         : d == 128 ? polar_vector_outputs<V, fine, 128>
-                         : d == 256 ? polar_vector_outputs<V, fine, 256>
-                                    : polar_vector_outputs<V, fine, 0>;
+    const auto outputs = d == 64    ? polar_vector_outputs<V, 64>
+                         : d == 128 ? polar_vector_outputs<V, 128>
+                         : d == 256 ? polar_vector_outputs<V, 256>
+                                    : polar_vector_outputs<V, 0>;
     uint32_t i = 0;
     for (; i + V::lanes <= n; i += V::lanes) {
         ask(ahead, i, V::lanes);

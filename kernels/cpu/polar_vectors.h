@@ -15,11 +15,11 @@ template <class S> KS_INLINE typename S::W8 polar_first_codes(typename S::F8 u, 
     return sector | (S::less(u, S::zero()) & S::each(4)) | (S::less(v, S::zero()) & S::each(8));
 }
 
-template <class S, bool fine> void encode_polar(const float* x, uint32_t d, uint32_t* words, uint8_t* tail)
+template <class S> void encode_polar(const float* x, uint32_t d, uint32_t* words, uint8_t* tail)
 {
     using F8 = typename S::F8;
     using W8 = typename S::W8;
-    RowWords row(polar_bytes(d, fine));
+    RowWords row(polar_bytes(d));
     float squares[codec_max_dim / 2], next[codec_max_dim / 2]; // of a level's radii, and of the level's above it
     for (uint32_t base = 0, size; base < d / 2; base += size) {
         const PlaneGroup<4> group(d / 2 - base);
@@ -37,67 +37,58 @@ template <class S, bool fine> void encode_polar(const float* x, uint32_t d, uint
         group.template write<S>(row.word + base / 8, codes);
     }
     uint32_t n = d / 2;
-    for (uint32_t level = 2; level <= (fine ? 5u : 4u); level++) {
-        n = level == 5 ? d / 32 : n / 2; // of five levels the last 16 values may have four
-        const uint32_t most = polar_is_fine(fine, level) ? 7 : 3;
-        for (uint32_t i = 2 * n; i < (2 * n + 15) / 16 * 16 && i < codec_max_dim / 2; i++)
-            if (level < 5 || i >= d / 16) squares[i] = 0.f;
+    for (uint32_t level = 2; level <= 4; level++) {
+        n /= 2;
+        for (uint32_t i = 2 * n; i < (2 * n + 15) / 16 * 16 && i < codec_max_dim / 2; i++) squares[i] = 0.f;
         for (uint32_t base = 0; base < n; base += 8) {
             F8 low, high;
             S::load_pairs(squares + 2 * base, &low, &high);
             W8 code = S::each(0);
-            for (uint32_t q = 0; q < most; q++) code = code - S::less(S::broadcast(polar_square(fine, level, q)) * low, high);
+            for (uint32_t q = 0; q < 3; q++) code = code - S::less(S::broadcast(polar_square(level, q)) * low, high);
             uint32_t codes[8];
             S::store_words(codes, code);
             S::store(next + base, low + high);
-            for (uint32_t j = 0; j < 8 && base + j < n; j++) {
-                put_field(row.word, polar_bit(d, fine, level, base + j, false), codes[j] & 3u);
-                if (most == 7) put_field(row.word, polar_bit(d, fine, level, base + j, true), codes[j] >> 2);
-            }
+            for (uint32_t j = 0; j < 8 && base + j < n; j++) put_field(row.word, polar_bit(d, level, base + j), codes[j]);
         }
-        if (level == 5 && d / 16 % 2) next[n] = squares[2 * n];
-        memcpy(squares, next, 4 * (n + (level == 5 ? d / 16 % 2 : 0)));
+        memcpy(squares, next, 4 * n);
     }
-    for (uint32_t b = 0; b < (fine ? (d + 16) / 32 : d / 16); b++) {
+    for (uint32_t b = 0; b < d / 16; b++) {
         const uint32_t radius = half_root(squares[b], 1.f);
-        if (radius == 0) return fine ? encode_row<codec_polar5>(x, d, words, tail) : encode_row<codec_polar>(x, d, words, tail);
+        if (radius == 0) return encode_row<codec_polar>(x, d, words, tail);
         put_field(row.word, 2 * d + 16 * b, radius);
     }
     row.store(words, tail);
 }
 
 // Of each level and code the cosine, then the sine.
-template <bool fine> struct PolarFactors {
-    float of[4][2][8];
+struct PolarFactors {
+    float of[3][2][4];
     PolarFactors()
     {
-        for (uint32_t level = 2; level <= 5; level++)
-            for (uint32_t q = 0; q < (polar_is_fine(fine, level) ? 8u : 4u); q++)
-                for (uint32_t sine = 0; sine < 2; sine++) of[level - 2][sine][q] = polar_factor(fine, level, q, sine != 0);
+        for (uint32_t level = 2; level <= 4; level++)
+            for (uint32_t q = 0; q < 4; q++)
+                for (uint32_t sine = 0; sine < 2; sine++) of[level - 2][sine][q] = polar_factor(level, q, sine != 0);
     }
 };
 
-template <class S, bool fine> void decode_polar(const uint32_t* words, const uint8_t* tail, uint32_t d, float* x)
+template <class S> void decode_polar(const uint32_t* words, const uint8_t* tail, uint32_t d, float* x)
 {
     using F8 = typename S::F8;
     using W8 = typename S::W8;
-    static const PolarFactors<fine> factors;
-    const RowWords row(polar_bytes(d, fine), words, tail);
+    static const PolarFactors factors;
+    const RowWords row(polar_bytes(d), words, tail);
     float radii[2][codec_max_dim / 2]; // of a level, and of the level below it
-    uint32_t n = fine ? d / 32 : d / 16;
-    for (uint32_t b = 0; b < (fine ? (d + 16) / 32 : d / 16); b++) radii[0][b] = row.scale_at(2 * d + 16 * b);
+    uint32_t n = d / 16;
+    for (uint32_t b = 0; b < n; b++) radii[0][b] = row.scale_at(2 * d + 16 * b);
     const float* from = radii[0];
-    for (uint32_t level = fine ? 5 : 4; level > 1; level--) {
+    for (uint32_t level = 4; level > 1; level--, n *= 2) {
         float* to = from == radii[0] ? radii[1] : radii[0];
-        const uint32_t low = polar_bit(d, fine, level, 0, false), high = polar_bit(d, fine, level, 0, true);
+        const uint32_t first = polar_begin(d, level);
         for (uint32_t j = 0; j < n; j++) {
-            uint32_t code = row.word[(low + 2 * j) / 32] >> ((low + 2 * j) & 31) & 3u;
-            if (polar_is_fine(fine, level)) code |= (row.word[(high + j) / 32] >> ((high + j) & 31) & 1u) << 2;
+            const uint32_t code = row.word[(first + 2 * j) / 32] >> ((first + 2 * j) & 31) & 3u;
             to[2 * j] = from[j] * factors.of[level - 2][0][code];
             to[2 * j + 1] = from[j] * factors.of[level - 2][1][code];
         }
-        if (level == 5 && d / 16 % 2) to[2 * n] = from[n];
-        n = level == 5 ? d / 16 : 2 * n;
         from = to;
     }
     const float first[8] = {

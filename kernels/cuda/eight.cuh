@@ -9,7 +9,7 @@ namespace ks
 
 // What the codes of turbo and polar codecs stand for, for a block's keys and values: a table in registers would be indexed, in memory of
 // each thread's own it would lie in as many places as there are codes.
-constexpr uint most_levels = 128u;
+constexpr uint most_levels = 128u; // of a polar codec 104
 struct alignas(256) Levels {
     float k[most_levels], v[most_levels];
 };
@@ -24,30 +24,24 @@ template <class C> DEVICE void fill_turbo(float* levels)
     if (i / 32u == 1u) levels[i] = turbo_level(C::ranks, i % 2u != 0u ? pair / 4u : pair % 4u);
 }
 
-// Cosine and sine of each code: of 16 codes of level 1, then fine ones have eight of level 2, eight of level 3, and products of levels 4
-// and 5; else both of level 2 are multiplied with the cosine of each code of level 3, then with its sine, and four of level 4 follow.
-template <bool fine> DEVICE void fill_polar(float* levels)
+// Cosine and sine of each of 16 codes of level 1; both of each of level 2, multiplied with the cosine of each code of level 3, then with
+// its sine; both of four codes of level 4.
+DEVICE void fill_polar(float* levels)
 {
     const uint i = threadIdx.x, code = i % 16u / 2u;
     const bool sine = i % 2u != 0u;
     if (i < 32u)
         levels[i] = polar_first_factor(i / 2u, sine);
-    else if (fine && i < 64u)
-        levels[i] = polar_factor(true, i / 16u, code, sine);
-    else if (fine && i < most_levels)
-        levels[i] = polar_factor(true, 5u, i / 8u % 4u, i >= 96u) * polar_factor(true, 4u, code % 4u, sine);
     else if (i < 96u)
-        levels[i] = polar_factor(false, 3u, i / 8u % 4u, i >= 64u) * polar_factor(false, 2u, code % 4u, sine);
+        levels[i] = polar_factor(3u, i / 8u % 4u, i >= 64u) * polar_factor(2u, code % 4u, sine);
     else if (i < 104u)
-        levels[i] = polar_factor(false, 4u, code, sine);
+        levels[i] = polar_factor(4u, code, sine);
 }
 
 struct alignas(8) CosineSine {
     float of[2];
 };
-DEVICE const float* polar_at(const float* levels, uint level) { return levels + 16u * level; } // fine ones' levels 2 and 3
-// Of level 4 of fine ones, cosines or sines of level 5 with it: by code of level 5, then as others.
-DEVICE const float* polar_top(const float* levels, bool fine, uint sine) { return levels + (fine ? 64u + 32u * sine : 96u); }
+DEVICE const float* polar_top(const float* levels) { return levels + 96u; } // of level 4
 // The products: by code of level 3, then of level 2.
 DEVICE const float* polar_products(const float* levels, uint sine) { return levels + 32u + 32u * sine; }
 DEVICE CosineSine polar_both(const float* table, uint code) { return reinterpret_cast<const CosineSine*>(table)[code]; }
@@ -130,11 +124,11 @@ DEVICE void load_q8(const CudaCache& cache, uint r, uint j, uint d, float (&out)
     for (uint i = 0u; i < 8u; i++) out[i] = scale * whole_less((__ldg(words + 2u * j + i / 4u) >> (8u * (i & 3u)) & 255u) ^ 128u, 128u);
 }
 
-template <uint bits> DEVICE void load_kivi_row(const CudaCache& cache, uint r, uint j, uint d, float (&out)[8])
+DEVICE void load_kivi_row(const CudaCache& cache, uint r, uint j, uint d, float (&out)[8])
 {
-    const uint *words = cache.words + uint64_t(r) * (kivi_row_bytes(bits, d) / 4u), range = words[bits * d / 32u + j / 4u];
+    const uint *words = cache.words + uint64_t(r) * (kivi_row_bytes(d) / 4u), range = words[d / 8u + j / 4u];
     uint codes[8];
-    load_fields<bits, 2u>(words, j, codes); // as many more words as 32 dims
+    load_fields<4u, 2u>(words, j, codes); // as many more words as 32 dims
     KS_UNROLL
     for (uint i = 0u; i < 8u; i++) out[i] = kivi_of(codes[i], range);
 }
@@ -149,21 +143,20 @@ template <uint bits> DEVICE void load_kivi_group(const CudaCache& cache, uint r,
 }
 
 // Of a block of 16 these are a half: one angle of level 3, two of level 2, four of level 1 below it.
-template <class C, bool fine> DEVICE void load_polar(const CudaCache& cache, uint r, uint j, uint d, const float* levels, float (&out)[8])
+DEVICE void load_polar(const CudaCache& cache, uint r, uint j, uint d, const float* levels, float (&out)[8])
 {
-    const uint *w = row_words<RowCodec<C>>(cache, r, d), tail = row_tail<RowCodec<C>>(cache, r, d), bytes = polar_bytes(d, fine);
-    float top = HALF_TO_FLOAT(row_field(w, 0u, tail, bytes, 2u * d + 16u * (j / (fine ? 4u : 2u)), 0xffffu));
-    const uint fifth = fine ? polar_code(w, 0u, tail, d, fine, 5u, j / 4u) : 0u;
-    top *= polar_both(polar_top(levels, fine, j / 2u & 1u), 4u * fifth + polar_code(w, 0u, tail, d, fine, 4u, j / 2u)).of[j & 1u];
-    const uint third = polar_code(w, 0u, tail, d, fine, 3u, j);
+    using C = RowCodec<codec_polar>;
+    const uint *w = row_words<C>(cache, r, d), tail = row_tail<C>(cache, r, d), bytes = polar_bytes(d);
+    float top = HALF_TO_FLOAT(row_field(w, 0u, tail, bytes, 2u * d + 16u * (j / 2u), 0xffffu));
+    top *= polar_both(polar_top(levels), polar_code(w, 0u, tail, d, 4u, j / 2u)).of[j & 1u];
+    const uint third = polar_code(w, 0u, tail, d, 3u, j);
     KS_UNROLL
     for (uint i = 0u; i < 2u; i++) {
-        const float mid = fine ? top * polar_both(polar_at(levels, 3u), third).of[i] : top;
-        const uint code = polar_code(w, 0u, tail, d, fine, 2u, 2u * j + i);
-        const CosineSine second = fine ? polar_both(polar_at(levels, 2u), code) : polar_both(polar_products(levels, i), 4u * third + code);
+        const uint code = polar_code(w, 0u, tail, d, 2u, 2u * j + i);
+        const CosineSine second = polar_both(polar_products(levels, i), 4u * third + code);
         KS_UNROLL
         for (uint k = 0u; k < 2u; k++) {
-            const float low = mid * second.of[k];
+            const float low = top * second.of[k];
             const uint sector = row_field(w, 0u, tail, bytes, plane_bit(4u * j + 2u * i + k, d / 2u, 4u), 15u);
             const CosineSine first = polar_both(levels, sector);
             out[4u * i + 2u * k] = low * first.of[0];
@@ -182,21 +175,16 @@ template <class C> struct LoadEight;
         }                                                                                                                    \
     }
 #define KS_TURBO(name) KS_LOAD(RowCodec<codec_##name>, fill_turbo<codec_##name>(levels), load_turbo<codec_##name>(cache, r, j, d, levels, out))
-#define KS_POLAR(name, fine) \
-    KS_LOAD(RowCodec<codec_##name>, fill_polar<fine>(levels), (load_polar<codec_##name, fine>(cache, r, j, d, levels, out)))
 KS_TURBO(turbo4);
 KS_TURBO(turbo3);
 KS_TURBO(turbo2);
 KS_TURBO(turbo2v);
 KS_LOAD(RowCodec<codec_q4>, (void)0, load_q4(cache, r, j, d, out));
 KS_LOAD(RowCodec<codec_q8>, (void)0, load_q8(cache, r, j, d, out));
-KS_POLAR(polar, false);
-KS_POLAR(polar5, true);
-KS_LOAD(RowCodec<codec_kiviv>, (void)0, load_kivi_row<4u>(cache, r, j, d, out));
-KS_LOAD(RowCodec<codec_kivi2v>, (void)0, load_kivi_row<2u>(cache, r, j, d, out));
+KS_LOAD(RowCodec<codec_polar>, fill_polar(levels), load_polar(cache, r, j, d, levels, out));
+KS_LOAD(RowCodec<codec_kiviv>, (void)0, load_kivi_row(cache, r, j, d, out));
 KS_LOAD(GroupCodec<codec_kivi>, (void)0, load_kivi_group<4u>(cache, r, j, d, out));
 KS_LOAD(GroupCodec<codec_kivi2>, (void)0, load_kivi_group<2u>(cache, r, j, d, out));
-#undef KS_POLAR
 #undef KS_TURBO
 #undef KS_LOAD
 

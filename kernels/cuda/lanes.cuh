@@ -191,33 +191,27 @@ template <uint d, uint n> struct LaneQ8 : LaneCodes<8u, 1u, -128> {
     }
 };
 
-// An eight is in two blocks, which are those of the next one, too, or in one.
-template <class C, uint bits, uint d, uint n> struct LaneKiviRow : LaneCodes<bits, bits / 2u, 1> {
-    static constexpr uint n_rows = 8u, n_codes = bits == 4u ? n : 1u, n_ranges = bits == 4u ? 2u : n, n_words = n_codes + n_ranges;
-    static constexpr uint n_factors = bits / 2u;
+// An eight is in two blocks, which are those of the next one, too.
+template <uint d, uint n> struct LaneKiviRow : LaneCodes<4u, 2u, 1> {
+    static constexpr uint n_rows = 8u, n_words = n + 2u;
     static constexpr bool of_keys = false;
-    uint i;
     const uint *codes, *ranges;
     DEVICE_MEMBER LaneKiviRow(const CudaCache& cache, uint, uint j)
-        : i(first_eight<n>(bits, j)), codes(whole(cache.words + word_of_eight<bits>(i))),
-          ranges(whole(cache.words + bits * d / 32u + i / (2u * bits) * n_factors))
+        : codes(whole(cache.words + n * j)), ranges(whole(cache.words + d / 8u + n * j / 8u * 2u))
     {
     }
     DEVICE_MEMBER void fetch(uint r, uint (&words)[n_words]) const
     {
-        const uint row_bytes = 4u * RowCodec<C>::words(d);
-        load_words<n_ranges, n_ranges, n_codes>(in_row(ranges, r, row_bytes), words);
-        load_words<n_codes, n_codes>(in_row(codes, r, row_bytes), words);
+        const uint row_bytes = 4u * RowCodec<codec_kiviv>::words(d);
+        load_words<2u, 2u, n>(in_row(ranges, r, row_bytes), words);
+        load_words<n, n>(in_row(codes, r, row_bytes), words);
     }
-    DEVICE_MEMBER LaneEight<n_factors> decode(const uint (&words)[n_words], uint e, const float*) const
+    DEVICE_MEMBER LaneEight<2> decode(const uint (&words)[n_words], uint e, const float*) const
     {
-        LaneEight<n_factors> row;
+        LaneEight<2> row;
         KS_UNROLL
-        for (uint b = 0u; b < n_factors; b++) {
-            const uint range = words[n_codes + (bits == 4u ? b : e)];
-            row.factors[b] = kivi_scale(range), row.offsets[b] = kivi_least(range);
-        }
-        this->codes_of(fields_of_eight<bits>(words[e % n_codes], i + 4u * e), 0u, 8u, row.values);
+        for (uint b = 0u; b < 2u; b++) row.factors[b] = kivi_scale(words[n + b]), row.offsets[b] = kivi_least(words[n + b]);
+        codes_of(words[e], 0u, 8u, row.values);
         return row;
     }
 };
@@ -262,8 +256,9 @@ template <class C, uint bits, uint d, uint n> struct LaneKiviGroup : LaneCodes<b
 };
 
 // An eight is half a block of 16: one angle of level 3, two of level 2, four of level 1 below it, which are under one shift in four words.
-template <class C, bool fine, uint d, uint n> struct LanePolar : LaneRows {
-    static constexpr uint plane = plane_of_angles, n_factors = 4u, n_rows = 4u, n_words = fine ? 11u : 8u;
+template <uint d, uint n> struct LanePolar : LaneRows {
+    using C = codec_polar;
+    static constexpr uint plane = plane_of_angles, n_factors = 4u, n_rows = 4u, n_words = 8u;
     const uint row_bytes = 4u * RowCodec<C>::words(d);
     uint i;
     const CudaCache& cache;
@@ -271,54 +266,40 @@ template <class C, bool fine, uint d, uint n> struct LanePolar : LaneRows {
     const uint16_t* radii;
     DEVICE_MEMBER LanePolar(const CudaCache& of, uint, uint j)
         : i(first_eight<n>(plane, j)), cache(of), rows(whole(of.words)),
-          firsts(whole(of.words + (d == 64u ? 0u : i / 16u * 8u + 4u * (i & 1u)))), seconds(whole(of.words + bit_of(2u, false) / 32u)),
-          radii(whole(reinterpret_cast<const uint16_t*>(of.words) + d / 8u + i / (fine ? 4u : 2u)))
+          firsts(whole(of.words + (d == 64u ? 0u : i / 16u * 8u + 4u * (i & 1u)))), seconds(whole(of.words + bit_of(2u) / 32u)),
+          radii(whole(reinterpret_cast<const uint16_t*>(of.words) + d / 8u + i / 2u))
     {
     }
-    DEVICE_MEMBER uint bit_of(uint level, bool high) const
+    DEVICE_MEMBER uint bit_of(uint level) const { return polar_bit(d, level, level == 2u ? 2u * i : i >> (level - 3u)); }
+    // The word that has a level's angles of the lane; it may be the bytes that fill none.
+    DEVICE_MEMBER uint word_of(uint r, uint tail, uint level) const
     {
-        return polar_bit(d, fine, level, level == 2u ? 2u * i : i >> (level - 3u), high);
-    }
-    // The word that has a level's angles of the lane, or their high bits; it may be the bytes that fill none.
-    DEVICE_MEMBER uint word_of(uint r, uint tail, uint level, bool high) const
-    {
-        const uint first = polar_bit(d, fine, level, 0u, high) / 32u, last = polar_bit(d, fine, level, d / 2u / (1u << (level - 1u)) - 1u, high) / 32u;
+        const uint first = polar_bit(d, level, 0u) / 32u, last = polar_bit(d, level, d / 2u / (1u << (level - 1u)) - 1u) / 32u;
         if (first == last) return 4u * first < row_bytes ? __ldg(in_row(rows, r, row_bytes) + first) : tail;
-        return level == 2u && !high ? __ldg(in_row(seconds, r, row_bytes)) : __ldg(in_row(rows + bit_of(level, high) / 32u, r, row_bytes));
+        return level == 2u ? __ldg(in_row(seconds, r, row_bytes)) : __ldg(in_row(rows + bit_of(level) / 32u, r, row_bytes));
     }
-    // Words: four of level 1, the radii, of levels 2, 3, 4 and 5, the high bits of 2 and of 3.
+    // Words: four of level 1, the radii, of levels 2, 3 and 4.
     DEVICE_MEMBER void fetch(uint r, uint (&words)[n_words]) const
     {
         const uint tail = row_tail<RowCodec<C>>(cache, r, d);
         KS_UNROLL
         for (uint k = 0u; k < 4u; k++) words[k] = __ldg(in_row(firsts, r, row_bytes) + k);
-        words[4] = !fine && n == 2u ? __ldg(reinterpret_cast<const uint*>(in_row(radii, r, row_bytes))) : __ldg(in_row(radii, r, row_bytes));
+        words[4] = n == 2u ? __ldg(reinterpret_cast<const uint*>(in_row(radii, r, row_bytes))) : __ldg(in_row(radii, r, row_bytes));
         KS_UNROLL
-        for (uint level = 2u; level < 5u; level++) words[3u + level] = word_of(r, tail, level, false);
-        if constexpr (fine) {
-            words[8] = word_of(r, tail, 5u, false);
-            words[9] = word_of(r, tail, 2u, true);
-            words[10] = word_of(r, tail, 3u, true);
-        }
+        for (uint level = 2u; level < 5u; level++) words[3u + level] = word_of(r, tail, level);
     }
-    // Eight times the code of angle a of a level in the eth eight, which is where its cosine and sine are in a table; high: its high bit.
+    // Eight times the code of angle a of a level in the eth eight, which is where its cosine and sine are in a table.
     DEVICE_MEMBER static uint angle_of(uint e, uint level, uint a) { return e * (level == 2u ? 4u : 4u >> (level - 2u)) + a; }
     DEVICE_MEMBER uint low_of(const uint (&words)[n_words], uint e, uint level, uint a) const
     {
         const uint word = words[3u + level];
-        return __funnelshift_r(word, word, bit_of(level, false) - 3u) >> 2u * angle_of(e, level, a) & 0x18u;
-    }
-    DEVICE_MEMBER uint high_of(const uint (&words)[n_words], uint e, uint level, uint a) const
-    {
-        const uint word = words[n_words - 4u + level];
-        return __funnelshift_r(word, word, bit_of(level, true) - 5u) >> angle_of(e, level, a) & 0x20u;
+        return __funnelshift_r(word, word, bit_of(level) - 3u) >> 2u * angle_of(e, level, a) & 0x18u;
     }
     DEVICE_MEMBER LaneEight<4> decode(const uint (&words)[n_words], uint e, const float* levels) const
     {
         LaneEight<4> row;
-        row.scale = HALF_TO_FLOAT(words[4] >> (fine ? 0u : 16u * e) & 0xffffu);
-        const float* top = polar_top(levels, fine, n == 2u ? e : i / 2u & 1u);
-        row.scale *= load_of_table(top, low_of(words, e, 4u, 0u) | (fine ? 4u * low_of(words, e, 5u, 0u) : 0u) | 4u * (i & 1u));
+        row.scale = HALF_TO_FLOAT(words[4] >> 16u * e & 0xffffu);
+        row.scale *= load_of_table(polar_top(levels), low_of(words, e, 4u, 0u) | 4u * (i & 1u));
         angles(words, e, levels, row.factors);
         KS_UNROLL
         for (uint k = 0u; k < 4u; k++) {
@@ -332,16 +313,12 @@ template <class C, bool fine, uint d, uint n> struct LanePolar : LaneRows {
     // Products of levels 3 and 2.
     DEVICE_MEMBER void angles(const uint (&words)[n_words], uint e, const float* levels, float (&out)[4]) const
     {
-        float third[2] = {1.f, 1.f}, second[2];
-        if constexpr (fine) load_of_table(polar_at(levels, 3u), low_of(words, e, 3u, 0u) | high_of(words, e, 3u, 0u), third);
         KS_UNROLL
         for (uint a = 0u; a < 2u; a++) {
-            if constexpr (fine)
-                load_of_table(polar_at(levels, 2u), low_of(words, e, 2u, a) | high_of(words, e, 2u, a), second);
-            else
-                load_of_table(polar_products(levels, a), 4u * low_of(words, e, 3u, 0u) | low_of(words, e, 2u, a), second);
+            float second[2];
+            load_of_table(polar_products(levels, a), 4u * low_of(words, e, 3u, 0u) | low_of(words, e, 2u, a), second);
             KS_UNROLL
-            for (uint k = 0u; k < 2u; k++) out[2u * a + k] = third[a] * second[k];
+            for (uint k = 0u; k < 2u; k++) out[2u * a + k] = second[k];
         }
     }
 };
@@ -432,10 +409,8 @@ KS_ROWS(RowCodec<codec_turbo2>, LaneTurbo<codec_turbo2, 2u, d, n>);
 KS_ROWS(RowCodec<codec_turbo2v>, LaneTurbo<codec_turbo2v, 2u, d, n>);
 KS_ROWS(RowCodec<codec_q4>, LaneQ4<d, n>);
 KS_ROWS(RowCodec<codec_q8>, LaneQ8<d, n>);
-KS_ROWS(RowCodec<codec_polar>, LanePolar<codec_polar, false, d, n>);
-KS_ROWS(RowCodec<codec_polar5>, LanePolar<codec_polar5, true, d, n>);
-KS_ROWS(RowCodec<codec_kiviv>, LaneKiviRow<codec_kiviv, 4u, d, n>);
-KS_ROWS(RowCodec<codec_kivi2v>, LaneKiviRow<codec_kivi2v, 2u, d, n>);
+KS_ROWS(RowCodec<codec_polar>, LanePolar<d, n>);
+KS_ROWS(RowCodec<codec_kiviv>, LaneKiviRow<d, n>);
 KS_ROWS(GroupCodec<codec_kivi>, LaneKiviGroup<codec_kivi, 4u, d, n>);
 KS_ROWS(GroupCodec<codec_kivi2>, LaneKiviGroup<codec_kivi2, 2u, d, n>);
 #undef KS_ROWS

@@ -90,7 +90,6 @@ uint32_t tail_bytes(Format format, uint32_t head_dim)
 Format codec_of_values(Format format)
 {
     if (format == Format::kivi) return Format::kiviv;
-    if (format == Format::kivi2) return Format::kivi2v;
     return format == Format::turbo2 ? Format::turbo2v : format;
 }
 

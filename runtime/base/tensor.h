@@ -12,7 +12,7 @@ namespace ks
 // clang-format off
 enum class Format : uint8_t {
     f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q2_k, q3_k, q4_k, q5_k, q6_k, iq4_nl, iq4_xs, n_weights,
-    q8 = n_weights, q4, turbo4, turbo3, turbo2, turbo2v, polar, polar5, kiviv, kivi2v, n_row_codecs,
+    q8 = n_weights, q4, turbo4, turbo3, turbo2, turbo2v, polar, kiviv, n_row_codecs,
     kivi = n_row_codecs, kivi2, count
 };
 // clang-format on

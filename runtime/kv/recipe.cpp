@@ -32,17 +32,16 @@ static const RecipeName kNames[] = {
     {"turbo3", "retain=all,k=turbo3,v=turbo3"},
     {"turbo2", "retain=all,k=turbo2,v=turbo2"},
     {"kivi", "retain=all,k=kivi,v=kivi"},
-    {"kivi2", "retain=all,k=kivi2,v=kivi2"},
+    {"kivi2", "retain=all,k=kivi2,v=turbo3"},
     {"polar", "retain=all,k=polar,v=polar"},
-    {"polar5", "retain=all,k=polar5,v=polar5"},
     {"tokenselect", "retain=all,select=tokenselect"},
     {"quest", "retain=all,select=quest"},
     {"infllm", "retain=all,select=infllm"},
     {"auto", "retain=all"},
 };
 
-static const Format kCodecs[] = {Format::f32,    Format::f16,  Format::q8,    Format::q4,    Format::turbo4, Format::turbo3,
-                                 Format::turbo2, Format::kivi, Format::kivi2, Format::polar, Format::polar5};
+static const Format kCodecs[] = {Format::f32,    Format::f16,    Format::q8,   Format::q4,    Format::turbo4,
+                                 Format::turbo3, Format::turbo2, Format::kivi, Format::kivi2, Format::polar};
 
 static const char* const kVictims[] = {"drop", "merge"};
 static const char* const kSplits[] = {"uniform", "pyramid", "ada"};
@@ -78,8 +77,11 @@ template <size_t n> static Status parse_word(std::string_view key, std::string_v
 
 static Status parse_codec(std::string_view key, std::string_view value, Format* out)
 {
+    if (value == "polar5") return fail(Code::unsupported, "recipe: polar5 is gone; possible: polar");
+    if (key == "v" && value == "kivi2") return fail(Code::unsupported, "recipe: v=kivi2 is gone; possible: v=turbo3");
     std::string possible;
     for (Format codec : kCodecs) {
+        if (key == "v" && codec == Format::kivi2) continue; // of keys alone
         if (value == codec_info(codec).name) {
             *out = codec;
             return {};
@@ -240,6 +242,7 @@ Result<Recipe> parse_recipe(std::string_view text)
     std::string_view name = text.substr(0, text.find(','));
     std::string possible;
     bool known = false;
+    if (name == "polar5") return fail(Code::unsupported, "recipe: polar5 is gone; possible: polar");
     for (const RecipeName& row : kNames) {
         possible += (possible.empty() ? "" : " ") + std::string(row.name);
         if (name != row.name) continue;

@@ -41,7 +41,6 @@ TEST_CASE("kivi: bytes, errors of Gaussian channels, and what the description sa
     CHECK(codec_info(Format::kivi).group == 32);
     CHECK(coded_bytes(Format::kivi, 64, 64) == 64 * 40);
     CHECK(codec_of_values(Format::kivi) == Format::kiviv);
-    CHECK(codec_of_values(Format::kivi2) == Format::kivi2v);
     CHECK(codec_of_values(Format::q8) == Format::q8);
     for (uint32_t d : kHeadDims)
         for (Format format : kCodecs) {

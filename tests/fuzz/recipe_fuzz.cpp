@@ -106,7 +106,7 @@ std::vector<std::string> fuzz_seeds()
                              "tova",
                              "keydiff",
                              "kcenter",
-                             "polar5",
+                             "polar",
                              "retain=snapkv,split=pyramid"}) {
         const size_t n = seeds.size();
         seeds.push_back({char(n * 13), char(n % 5 * 40), 0, char(n % 4 == 3), char(n)});

@@ -139,6 +139,9 @@ TEST_CASE("recipe: what cannot be done is refused with what is possible")
                              "h2o,rope=dynamic,stretch=2",
                              "mix,victims=merge,k=kivi",
                              "subgen,k=kivi2",
+                             "polar5",
+                             "h2o,v=polar5",
+                             "kivi2,v=kivi2",
                              "ada,k=kivi",
                              "sink,sink=99999"}) {
         Result<Recipe> recipe = parse_recipe(text);

@@ -146,7 +146,7 @@ TEST_CASE("select: over what a policy keeps, merged slots and codes; devices rea
          {"h2o,victims=merge,select=tokenselect,read=64,recent=16", "mix,select=quest,read=64,recent=16",
           "mix,k=q8,v=q8,select=tokenselect,read=64,recent=16", "snapkv,observe=8,select=topk,read=64,recent=16",
           "h2o,victims=merge,select=infllm,read=64,recent=16", "keydiff,k=q8,v=q8,select=infllm,read=96,recent=16",
-          "mix,k=turbo4,v=turbo3,select=quest,read=64,recent=16", "mix,victims=merge,k=polar,v=polar5,select=hardvote,read=64,recent=16",
+          "mix,k=turbo4,v=turbo3,select=quest,read=64,recent=16", "mix,victims=merge,k=polar,v=polar,select=hardvote,read=64,recent=16",
           "mix,k=kivi,v=kivi,select=tokenselect,read=96,recent=16", "h2o,k=kivi2,v=q8,select=quest,read=96,recent=16",
           "keydiff,k=kivi,v=turbo4,select=infllm,read=96,recent=16"}) {
         CAPTURE(recipe);
@@ -161,7 +161,7 @@ TEST_CASE("select: of codes in rows that lanes read by eights the same is read")
 {
     for (const std::string recipe :
          {"mix,k=q8,v=q8,select=tokenselect,read=64,recent=16", "mix,k=turbo4,v=turbo3,select=topk,read=64,recent=16",
-          "mix,k=kivi,v=kivi,select=tokenselect,read=96,recent=16", "mix,k=polar,v=polar5,select=hardvote,read=64,recent=16"}) {
+          "mix,k=kivi,v=kivi,select=tokenselect,read=96,recent=16", "mix,k=polar,v=polar,select=hardvote,read=64,recent=16"}) {
         CAPTURE(recipe);
         const BedShape shape{3, 1, 64, ""};
         for (const std::string& device : tested_names())

@@ -24,7 +24,7 @@ def test_help():
 
 
 PAGES = ["README.md", *sorted(glob.glob("docs/*.md"))]
-LEAVING = {"polar5", "group", "near"}  # what the program still has, and the pages no longer do
+LEAVING = {"group", "near"}  # what the program still has, and the pages no longer do
 FIRST_COLUMN = re.compile(r"^\| (`.*?) \|", re.M)  # of a table
 
 
