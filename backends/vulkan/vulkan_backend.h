@@ -99,9 +99,6 @@ private:
 // Of the scratch, what select needs.
 uint64_t vulkan_select_bytes(const ScratchShape& shape);
 
-// How the shaders number a cache's formats (shaders/cache.glsl).
-uint32_t vulkan_format(Format format);
-Format format_of_vulkan(uint32_t number);
 const char* vulkan_select_step(uint32_t step);
 
 // Those of the machine's devices that can be used; the others, with the reason, are put into `refused`.

@@ -1,7 +1,5 @@
 #include "runtime/base/tensor.h"
 
-#include "kernels/common/codecs.h"
-#include "kernels/common/formats.h"
 #include "runtime/base/status.h"
 
 #include <cstring>
@@ -58,8 +56,8 @@ template <class Codec> static uint32_t mean_row(uint32_t head_dim)
 
 const CodecInfo& codec_info(Format format)
 {
-#define KS_CODEC(name) {#name, codec_##name::rotated != 0, codec_##name::row_bytes},
-#define KS_GROUP_CODEC(name) {#name, codec_##name::rotated != 0, mean_row<codec_##name>, codec_##name::group},
+#define KS_CODEC(name, number) {#name, codec_##name::rotated != 0, codec_##name::row_bytes},
+#define KS_GROUP_CODEC(name, number) {#name, codec_##name::rotated != 0, mean_row<codec_##name>, codec_##name::group},
     static const CodecInfo plain[] = {{"f32", false, f32_row}, {"f16", false, f16_row}};
     static const CodecInfo coded[] = {CODECS(KS_CODEC) GROUP_CODECS(KS_GROUP_CODEC)};
 #undef KS_CODEC
@@ -73,6 +71,16 @@ const CodecInfo& codec_info(Format format)
 bool is_coded(Format format)
 {
     return format >= Format::n_weights && format < Format::count;
+}
+
+uint32_t codec_number(Format format)
+{
+    return is_coded(format) ? uint32_t(format) - uint32_t(Format::n_weights) + 2 : uint32_t(format);
+}
+
+Format codec_of_number(uint32_t number)
+{
+    return Format(number <= uint32_t(Format::f16) ? number : number - 2 + uint32_t(Format::n_weights));
 }
 
 uint64_t coded_bytes(Format format, uint64_t rows, uint32_t head_dim)

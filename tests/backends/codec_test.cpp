@@ -20,7 +20,7 @@ static uint32_t random_bits(uint32_t i)
 
 TEST_CASE("codecs: names, bytes and the order of the list")
 {
-#define KS_NAME(codec) CHECK(std::string(codec_info(Format::codec).name) == #codec);
+#define KS_NAME(codec, ...) CHECK(std::string(codec_info(Format::codec).name) == #codec);
     CODECS(KS_NAME)
     GROUP_CODECS(KS_NAME)
     KS_NAME(f32)
@@ -301,7 +301,7 @@ static bool all_finite(const std::vector<float>& x)
 static void decode_rows(const VectorKernels& kernels, int codec, const uint32_t* words, const uint8_t* tail, uint32_t d, float* x)
 {
     const uint32_t row = 0;
-    kernels.decode[codec](rows_of(kernels, codec, words, tail, 0), &row, 0, 1, d, x, {});
+    kernels.codecs[codec].decode(rows_of(kernels, codec, words, tail, 0), &row, 0, 1, d, x, {});
 }
 
 TEST_CASE("codecs: many rows at a call are what each row is")
@@ -372,7 +372,7 @@ TEST_CASE("perf: codecs" * doctest::skip(!getenv("KS_PERF")))
                     pool.outputs(pool, rows.data(), 0, n, d, x.data(), n_heads, sums.data(), d, {});
                 for (uint32_t r = 0; r < n && (kind == encode || kind == plain_encode || kind == plain_decode); r++) {
                     const CodedRow row = coded_row(cache.data(), n, r, bytes);
-                    if (kind == encode) vector.encode[codec](&x[r * d], d, row.words, row.tail);
+                    if (kind == encode) vector.codecs[codec].encode(&x[r * d], d, row.words, row.tail);
                     if (kind == plain_encode) encode_row(format, &x[r * d], d, row.words, row.tail);
                     if (kind == plain_decode) decode_row(format, row.words, row.tail, d, &y[r * d]);
                 }
@@ -419,7 +419,7 @@ TEST_CASE("codecs: every input has a code")
                     std::vector<uint32_t> words(row.size() / 4);
                     std::vector<uint8_t> found(row.size());
                     uint8_t* tail = found.data() + 4 * words.size();
-                    kernels->encode[codec_index(format)](x.data(), d, words.data(), tail);
+                    kernels->codecs[codec_index(format)].encode(x.data(), d, words.data(), tail);
                     memcpy(found.data(), words.data(), 4 * words.size());
                     CHECK(found == row);
                     std::vector<float> z(d);

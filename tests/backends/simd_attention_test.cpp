@@ -188,7 +188,7 @@ TEST_CASE("simd: logits of codes are the products of what the codes say")
             const std::vector<float> q = Random(d + 1).normals(4 * d);
             for (const VectorKernels* vector : vector_tables()) {
                 const int codec = codec_index(format);
-                if (!vector->logits[codec]) continue;
+                if (!vector->codecs[codec].logits) continue;
                 const CodedRows keys = rows_of(*vector, codec, all.words, all.tail, bytes);
                 for (uint32_t n_heads : {1u, 2u, 3u, 4u})
                     for (uint32_t n : {1u, 7u, 16u, 33u, 60u, 64u}) {

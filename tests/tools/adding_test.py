@@ -97,8 +97,8 @@ FRAME = """    {"robots", {"<|im_start|>human\\n"}, {},
 # What is added, as docs/adding.md calls it: the file that is written (with its text) and what is put where in others, in front of or behind a text there.
 ADDED = {
     "a weight format": [
-        ("kernels/common/format_tq2_0.h", FORMAT),
-        ("kernels/common/formats.h", "behind", '#include "kernels/common/format_iq4_xs.h"\n', '#include "kernels/common/format_tq2_0.h"\n'),
+        ("kernels/common/formats/tq2_0.h", FORMAT),
+        ("kernels/common/formats.h", "behind", '#include "kernels/common/formats/iq4_xs.h"\n', '#include "kernels/common/formats/tq2_0.h"\n'),
         ("kernels/common/formats.h", "behind", "X(iq4_xs)", " X(tq2_0)"),
         ("runtime/base/tensor.h", "behind", "iq4_nl, iq4_xs,", " tq2_0,"),
         ("kernels/cpu/unpack.h", "in front of", "\ntemplate <class S> struct Unpack<S, format_q4_0> {", UNPACK)],

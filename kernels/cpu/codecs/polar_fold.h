@@ -4,7 +4,7 @@
 // This is another order than that of rows which are decoded and multiplied, with fewer than half the products.
 #pragma once
 
-#include "kernels/cpu/polar_rows.h"
+#include "kernels/cpu/codecs/polar_lanes.h"
 
 namespace ks
 {

@@ -1,7 +1,8 @@
-// The polar codecs with vectors: the same bits. All angles of a row's level are side by side, whatever block they are of.
+// polar with vectors: the same bits. All angles of a row's level are side by side, whatever block they are of.
 #pragma once
 
-#include "kernels/cpu/codec_vectors.h"
+#include "kernels/cpu/codecs/polar_fold.h"
+#include "kernels/cpu/codecs/polar_row.h"
 
 namespace ks
 {
@@ -106,5 +107,42 @@ template <class S> void decode_polar(const uint32_t* words, const uint8_t* tail,
         }
     }
 }
+
+// Rows that do not fill a vector, and those of other head sizes, are decoded one by one.
+template <class S>
+void decode_polar_rows(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x, const Ahead& ahead)
+{
+    uint32_t i = decode_polar_lanes<typename S::Wide>(from, rows, first, n, d, x, ahead);
+    i += decode_polar_lanes<S>(from, rows + i, first, n - i, d, x + size_t(i) * d, after(ahead, i));
+    for (; i < n; i++) {
+        const size_t row = rows[i] - first;
+        ask(ahead, i);
+        decode_polar<S>(from.words + row * from.row_words, from.tails + row * from.row_tail, d, x + size_t(i) * d);
+    }
+}
+
+// With sixteen lanes one row at a time, for vectors of rows would have to be turned.
+template <class S> uint32_t polar_outputs(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
+                                          const float* weights, uint32_t n_heads, float* sums, uint32_t stride, const Ahead& ahead)
+{
+    if constexpr (S::Wide::lanes == 16) {
+        using Row = PolarRow<S>;
+        const auto outputs = d == 64    ? row_outputs<Row, 64>
+                             : d == 128 ? row_outputs<Row, 128>
+                             : d == 256 ? row_outputs<Row, 256>
+                                        : row_outputs<Row, 0>;
+        return outputs(from, rows, first, n, d, weights, n_heads, sums, stride, ahead);
+    } else {
+        return polar_lane_outputs<S>(from, rows, first, n, d, weights, n_heads, sums, stride, ahead);
+    }
+}
+
+template <class S> struct CpuCodec<codec_polar, S> {
+    static constexpr EncodeKernel encode = encode_polar<S>;
+    static constexpr DecodeKernel decode = decode_polar_rows<S>;
+    static constexpr PrepareKernel prepare = fold_first<S>;
+    static constexpr LogitsKernel logits = polar_logits<S>;
+    static constexpr OutputsKernel outputs = polar_outputs<S>;
+};
 
 } // namespace ks

@@ -1,8 +1,8 @@
 // Values of polar rows one row at a time, for vectors of sixteen: a level has its angles side by side, its cosines and its sines make two
-// vectors of the level below, and nothing is turned as in polar_rows.h. The bits are those of polar_vectors.h.
+// vectors of the level below, and nothing is turned as in polar_lanes.h. The bits are those of polar.h.
 #pragma once
 
-#include "kernels/cpu/polar_rows.h"
+#include "kernels/cpu/codecs/sums.h"
 
 namespace ks
 {
@@ -26,10 +26,11 @@ struct PolarFactorLanes {
     }
 };
 
-template <class S> struct PolarRow {
+template <class S> struct PolarRow : RowDecoder {
     using V = typename S::Wide;
     using F = typename V::F;
     using W = typename V::W;
+    static constexpr bool by_fours = true;
     const PolarFactorLanes& t;
 
     static const PolarFactorLanes& tables()

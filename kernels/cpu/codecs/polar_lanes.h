@@ -1,61 +1,11 @@
 // Polar rows to f32, some at a time, side by side: a lane is a row, so that a radius and a code of every row are one vector, and
-// no angle is picked twice. The bits are those of polar_vectors.h.
+// no angle is picked twice. The bits are those of polar.h.
 #pragma once
 
-#include "kernels/cpu/polar_vectors.h"
+#include "kernels/cpu/codecs/lanes.h"
 
 namespace ks
 {
-
-// As many rows as there are lanes, of n of them: the last once more, where there are fewer.
-template <class V> struct FullRows {
-    uint32_t at[V::lanes];
-    KS_INLINE FullRows(const uint32_t* rows, uint32_t n)
-    {
-        KS_UNROLL(16)
-        for (uint32_t i = 0; i < V::lanes; i++) at[i] = rows[i < n ? i : n - 1];
-    }
-};
-
-// Where as many rows as there are lanes begin, each of n_words.
-template <class V> struct RowsAt {
-    const uint32_t* row[V::lanes];
-    KS_INLINE RowsAt(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n_words)
-    {
-        KS_UNROLL(16)
-        for (uint32_t i = 0; i < V::lanes; i++) row[i] = from.words + size_t(rows[i] - first) * n_words;
-    }
-    KS_INLINE typename V::W word(uint32_t nth) const // of each row
-    {
-        const uint8_t* all[V::lanes];
-        KS_UNROLL(16)
-        for (uint32_t i = 0; i < V::lanes; i++) all[i] = reinterpret_cast<const uint8_t*>(row[i] + nth);
-        return V::scattered_words(all);
-    }
-};
-
-// Words of as many rows as there are lanes: lane i of word w is word w of row i, after them the tail. `bytes` of a row are known where
-// d is.
-template <class V> struct LaneRows {
-    typename V::W word[codec_max_dim / 4 + codec_max_dim / 64 + V::lanes];
-
-    KS_INLINE LaneRows(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t bytes)
-    {
-        const uint32_t n_words = bytes / 4, n_tail = bytes % 4;
-        const RowsAt<V> at(from, rows, first, n_words);
-        for (uint32_t w = 0; w < n_words; w += 4) { // the last four may be some once more: a row has four words and more
-            const uint32_t begin = w + 4 < n_words ? w : n_words - 4;
-            V::four_words(at.row, begin, word + begin);
-        }
-        if (!n_tail) return;
-        const uint8_t* tails[V::lanes]; // the four bytes up to the end of each tail; the first comes after the words
-        KS_UNROLL(16)
-        for (uint32_t i = 0; i < V::lanes; i++) tails[i] = from.tails + (size_t(rows[i] - first) + 1) * n_tail - 4;
-        word[n_words] = V::scattered_words(tails) >> int(32 - 8 * n_tail);
-    }
-    // Bits from one on, which lie in one word.
-    KS_INLINE typename V::W at(uint32_t bit) const { return word[bit / 32] >> int(bit % 32); }
-};
 
 // What a polar decoder picks from. The sine of a code is the cosine of its complement, so that one table does for both, but for level 1
 // where a vector holds the factors of all sixteen codes.
@@ -200,19 +150,6 @@ template <class V> uint32_t decode_polar_lanes(const CodedRows& from, const uint
     uint32_t i = 0;
     for (; i + V::lanes <= n; i += V::lanes) decode(from, rows + i, first, V::lanes, d, x + size_t(i) * d, after(ahead, i));
     return i;
-}
-
-// Rows that do not fill a vector, and those of other head sizes, are decoded one by one.
-template <class S>
-void decode_polar_rows(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x, const Ahead& ahead)
-{
-    uint32_t i = decode_polar_lanes<typename S::Wide>(from, rows, first, n, d, x, ahead);
-    i += decode_polar_lanes<S>(from, rows + i, first, n - i, d, x + size_t(i) * d, after(ahead, i));
-    for (; i < n; i++) {
-        const size_t row = rows[i] - first;
-        ask(ahead, i);
-        decode_polar<S>(from.words + row * from.row_words, from.tails + row * from.row_tail, d, x + size_t(i) * d);
-    }
 }
 
 // What one vector of rows adds to the sums of each head, row after row.
