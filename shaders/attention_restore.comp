@@ -21,7 +21,7 @@ float x[1]; // nothing is encoded here
 uint row[1];
 #define Q_WORD(i) view[i] // nothing is asked
 #include "shaders/cache.glsl"
-#include "shaders/eight.glsl"
+#include "shaders/octets.glsl"
 #include "shaders/slots.glsl"
 
 void main()

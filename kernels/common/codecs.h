@@ -145,7 +145,7 @@ FN uint nearest_multiple(float x, float scale, uint most)
 #include "kernels/common/codecs/q8.h"
 #include "kernels/common/codecs/turbo.h"
 
-#define CODECS(X) X(q8, 2) X(q4, 3) X(turbo4, 4) X(turbo3, 5) X(turbo2, 6) X(turbo2v, 7) X(polar, 8) X(kiviv, 9)
-#define GROUP_CODECS(X) X(kivi, 10) X(kivi2, 11)
+#define CODECS(X) X(q8, 2u) X(q4, 3u) X(turbo4, 4u) X(turbo3, 5u) X(turbo2, 6u) X(turbo2v, 7u) X(polar, 8u) X(kiviv, 9u)
+#define GROUP_CODECS(X) X(kivi, 10u) X(kivi2, 11u)
 
 #endif
