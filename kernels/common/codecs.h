@@ -138,7 +138,7 @@ FN uint nearest_multiple(float x, float scale, uint most)
 }
 
 // To add a codec: codecs/NAME.h, one include and one entry here. A codec of rows has row_bytes, value and encode; one of groups has
-// group, group_words, value and encode. An entry is a name and a number: 0 is f32, 1 is f16, then rows before groups.
+// group, group_words, value and encode. An entry has a name and the next number: 0 is f32, 1 is f16.
 #include "kernels/common/codecs/kivi.h"
 #include "kernels/common/codecs/polar.h"
 #include "kernels/common/codecs/q4.h"

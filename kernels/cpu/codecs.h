@@ -41,11 +41,14 @@ template <class C, class S> constexpr CodecKernels codec_kernels()
 
 template <class S> constexpr CodecTable codec_table()
 {
-#define KS_CODEC(name, number) codec_kernels<codec_##name, S>(),
-    return {{{encode_plain<S, false>, decode_plain<S, false>, nullptr, nullptr, nullptr},
-             {encode_plain<S, true>, decode_plain<S, true>, nullptr, nullptr, nullptr},
-             CODECS(KS_CODEC) GROUP_CODECS(KS_CODEC)}};
+    CodecTable table = {};
+    table.of[cpu_codec_f32] = {encode_plain<S, false>, decode_plain<S, false>, nullptr, nullptr, nullptr};
+    table.of[cpu_codec_f16] = {encode_plain<S, true>, decode_plain<S, true>, nullptr, nullptr, nullptr};
+#define KS_CODEC(name, number) table.of[number] = codec_kernels<codec_##name, S>();
+    CODECS(KS_CODEC)
+    GROUP_CODECS(KS_CODEC)
 #undef KS_CODEC
+    return table;
 }
 
 } // namespace ks

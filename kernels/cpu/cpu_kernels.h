@@ -37,9 +37,15 @@ namespace ks
 enum CpuFormat { FORMATS(KS_FORMAT_INDEX) cpu_format_count }; // in the order of ks::Format
 #undef KS_FORMAT_INDEX
 #define KS_CODEC_INDEX(name, number) cpu_codec_##name = number,
+#define KS_COUNT(name, number) +1
 // As codec_index of codec_rows.h has it.
-enum CpuCodecIndex { cpu_codec_f32, cpu_codec_f16, CODECS(KS_CODEC_INDEX) GROUP_CODECS(KS_CODEC_INDEX) cpu_codec_count };
+enum CpuCodecIndex {
+    cpu_codec_f32,
+    cpu_codec_f16,
+    CODECS(KS_CODEC_INDEX) GROUP_CODECS(KS_CODEC_INDEX) cpu_codec_count = 2 CODECS(KS_COUNT) GROUP_CODECS(KS_COUNT)
+};
 #undef KS_CODEC_INDEX
+#undef KS_COUNT
 
 // 32 activations rounded to int8: x = scale * q with |q| <= 127, the largest |x| at 127. Each half has its own scale where all
 // that the activations are multiplied with takes that (MatmulKernels::by_halves), else both have the same.

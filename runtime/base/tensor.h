@@ -11,14 +11,13 @@
 namespace ks
 {
 
-// Weight formats first, then codecs of single rows, then codecs of row groups.
+// Weight formats first, then codecs by their numbers.
 #define KS_WEIGHTS(name) name,
 #define KS_CODEC(name, number) name = n_weights - 2 + number,
 #define KS_COUNT(name, number) +1
 enum class Format : uint8_t {
     FORMATS(KS_WEIGHTS) n_weights,
-    CODECS(KS_CODEC) n_row_codecs = n_weights CODECS(KS_COUNT),
-    GROUP_CODECS(KS_CODEC) count = n_row_codecs GROUP_CODECS(KS_COUNT)
+    CODECS(KS_CODEC) GROUP_CODECS(KS_CODEC) count = n_weights CODECS(KS_COUNT) GROUP_CODECS(KS_COUNT)
 };
 #undef KS_WEIGHTS
 #undef KS_CODEC
