@@ -47,7 +47,7 @@ AS_TEXELS(3, v_texels)
 #define Q_WORD(i) q[i]
 #endif
 #include "shaders/cache.glsl"
-#include "shaders/eight.glsl"
+#include "shaders/octets.glsl"
 #include "shaders/slots.glsl"
 #include "shaders/lanes.glsl"
 #include "shaders/logits.glsl"

@@ -21,7 +21,7 @@ layout(binding = 3) readonly buffer View { uint view[]; };   // (n_kv_heads, vie
 float x[1]; // nothing is encoded here
 uint row[1];
 #include "shaders/cache.glsl"
-#include "shaders/eight.glsl"
+#include "shaders/octets.glsl"
 #include "shaders/slots.glsl"
 
 void main()

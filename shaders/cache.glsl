@@ -5,15 +5,15 @@
 const uint plain_f32 = 0u;
 const uint plain_f16 = 1u;
 const uint first_codec = 2u;
+#define CASE(name, number) const uint format_##name = number;
+CODECS(CASE)
+GROUP_CODECS(CASE)
+#undef CASE
 
 // Words of a group of rows that are coded together; 0: rows are coded by themselves.
 uint group_words(uint format, uint d)
 {
-    uint nth = first_codec;
-#define CASE(name) nth++;
-    CODECS(CASE)
-#undef CASE
-#define CASE(name) if (format == nth++) return name##_group_words(d);
+#define CASE(name, number) if (format == format_##name) return name##_group_words(d);
     GROUP_CODECS(CASE)
 #undef CASE
     return 0u;
@@ -22,8 +22,7 @@ uint group_words(uint format, uint d)
 // Formats are specialisation constants: all branches but one are gone before the shader is compiled.
 uint row_bytes(uint format, uint d)
 {
-    uint nth = first_codec;
-#define CASE(name) if (format == nth++) return name##_row_bytes(d);
+#define CASE(name, number) if (format == format_##name) return name##_row_bytes(d);
     CODECS(CASE)
 #undef CASE
     return format == plain_f16 ? 2u * d : 4u * d;
@@ -45,12 +44,12 @@ float row_value(uint format, uint r, uint tail, uint i, uint d)
 {
     if (format == plain_f32) return uintBitsToFloat(WORD(r * d + i));
     if (format == plain_f16) return HALF_TO_FLOAT(WORD((r * d + i) / 2u) >> 16u * ((r * d + i) & 1u));
-    uint nth = first_codec, at = r * (row_bytes(format, d) / 4u);
-#define CASE(name) if (format == nth++) return name##_value(at, tail, i, d);
+    uint at = r * (row_bytes(format, d) / 4u);
+#define CASE(name, number) if (format == format_##name) return name##_value(at, tail, i, d);
     CODECS(CASE)
 #undef CASE
     at = r / kivi_rows * group_words(format, d);
-#define CASE(name) if (format == nth++) return name##_value(at, r % kivi_rows, i, d);
+#define CASE(name, number) if (format == format_##name) return name##_value(at, r % kivi_rows, i, d);
     GROUP_CODECS(CASE)
 #undef CASE
     return 0.f;

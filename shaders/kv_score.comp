@@ -43,7 +43,7 @@ AS_TEXELS(2, k_texels)
 #define Q_WORD(i) q[i]
 #endif
 #include "shaders/cache.glsl"
-#include "shaders/eight.glsl"
+#include "shaders/octets.glsl"
 #include "shaders/slots.glsl"
 #include "shaders/lanes.glsl"
 #include "shaders/logits.glsl"

@@ -7,28 +7,6 @@ const uint most_words = 32u; // of a row, that a lane asks for
 // Where rows have a plane of 4 or 2 bits an eight is what one word of it has, or half a word; elsewhere neighbours. Neighbours with angles
 // share words with those of the eight after the next.
 const uint plane_of_angles = 1u;
-#define q8_plane 0u
-#define q4_plane 4u
-#define turbo4_plane 4u
-#define turbo3_plane 2u
-#define turbo2_plane 2u
-#define turbo2v_plane 2u
-#define polar_plane plane_of_angles
-#define polar5_plane plane_of_angles
-#define kiviv_plane 4u
-#define kivi2v_plane 2u
-#define kivi_plane 4u
-#define kivi2_plane 2u
-
-uint plane_of(uint format)
-{
-    uint nth = first_codec;
-#define CASE(name) if (format == nth++) return name##_plane;
-    CODECS(CASE)
-    GROUP_CODECS(CASE)
-#undef CASE
-    return 0u;
-}
 
 // Lane j's eth eight, of those of a row.
 uint eight_of_lane(uint plane, uint j, uint e)
@@ -59,23 +37,11 @@ uint fields_of_eight(uint words[most_words], uint j, uint e, uint plane)
     return plane == 4u ? words[e] : words[e - e % 2u] >> 16u * (eight_of_lane(2u, j, e) % 8u / 4u);
 }
 
-// What codes stand for: levels of turbo codecs; cosine and sine of polar ones, of 16 codes of level 1, then of 8 each of levels 2 to 5.
+// What codes stand for: levels of turbo codecs; cosine and sine of polar ones, of 16 codes of level 1, then, 8 apart, of levels 2 to 4.
 // Of keys, then of values.
 shared vec2 levels[2u * 64u];
 
 uint field_of(uint word, uint bit, uint bits) { return bitfieldExtract(word, int(bit), int(bits)); }
-
-void fill_turbo(uint which, uint ranks)
-{
-    if (THREAD < 2u * ranks) levels[64u * which + THREAD] = vec2(turbo_level(ranks, THREAD), 0.f);
-}
-
-void fill_polar(uint which, bool fine)
-{
-    uint level = THREAD / 8u, code = THREAD % (polar_is_fine(fine, level) ? 8u : 4u);
-    if (THREAD < 16u) levels[64u * which + THREAD] = vec2(polar_first_factor(THREAD, false), polar_first_factor(THREAD, true));
-    else if (THREAD < 48u) levels[64u * which + THREAD] = vec2(polar_factor(fine, level, code, false), polar_factor(fine, level, code, true));
-}
 
 // Values of an eight: each pair's times its factor. Where they are no angles the first two have the same, and the others.
 struct LaneEight {
@@ -85,178 +51,31 @@ struct LaneEight {
 
 void same_factors(float factor, inout LaneEight to) { [[unroll]] for (uint k = 0u; k < 4u; k++) to.factors[k] = factor; }
 
-void turbo_fetch(uint at, uint tail, uint j, uint d, uint ranks, inout uint words[most_words])
+#define LANES_OF_ROWS
+#include "shaders/codecs.glsl"
+#undef LANES_OF_ROWS
+
+uint plane_of(uint format)
 {
-    uint plane = ranks == 8u ? 4u : 2u;
-    fetch_plane(at, j, plane, words);
-    if (ranks == 4u)
-        [[unroll]] for (uint e = 0u; e < n_eights; e += 2u) {
-            uint i = eight_of_lane(plane, j, e);
-            words[4u + e / 2u] = WORD(at + d / 16u + i / 8u * 2u + i % 2u);
-        }
-    words[6] = tail;
+#define CASE(name) if (format == format_##name) return name##_plane;
+    FAST_CODECS(CASE)
+    FAST_GROUP_CODECS(CASE)
+#undef CASE
+    return 0u;
 }
-
-void turbo_lane(uint words[most_words], uint which, uint j, uint e, uint ranks, inout LaneEight to)
-{
-    uint plane = ranks == 8u ? 4u : 2u, i = eight_of_lane(plane, j, e), bits = ranks == 4u ? 2u : plane;
-    uint fields = fields_of_eight(words, j, e, plane), signs = words[4u + e / 2u] >> (16u * (i % 8u / 4u) + i % 4u / 2u);
-    same_factors(HALF_TO_FLOAT(words[6] & 0xffffu), to);
-    [[unroll]] for (uint k = 0u; k < 8u; k++) {
-        uint code = field_of(fields, bits * k, bits);
-        if (ranks == 4u) code |= field_of(signs, 2u * k, 1u) << 2u;
-        to.values[k] = levels[64u * which + code].x;
-    }
-}
-
-void q4_fetch(uint at, uint tail, uint j, uint d, inout uint words[most_words])
-{
-    fetch_plane(at, j, 4u, words);
-    words[4] = WORD(at + d / 8u + n_eights * j / 8u);
-}
-
-void q4_lane(uint words[most_words], uint which, uint j, uint e, uint d, inout LaneEight to)
-{
-    vec2 scales = unpackHalf2x16(words[4]);
-    [[unroll]] for (uint k = 0u; k < 4u; k++) to.factors[k] = k < 2u ? scales.x : scales.y;
-    [[unroll]] for (uint k = 0u; k < 8u; k++) to.values[k] = float(field_of(words[e], 4u * k, 4u)) - 8.f;
-}
-
-void q8_fetch(uint at, uint tail, uint j, uint d, inout uint words[most_words])
-{
-    [[unroll]] for (uint i = 0u; i < 2u * n_eights; i++) words[i] = WORD(at + 2u * n_eights * j + i);
-    words[8] = WORD(at + d / 4u + n_eights * j / 8u) >> 16u * (n_eights * j / 4u % 2u);
-}
-
-void q8_lane(uint words[most_words], uint which, uint j, uint e, uint d, inout LaneEight to)
-{
-    same_factors(HALF_TO_FLOAT(words[8] & 0xffffu), to);
-    [[unroll]] for (uint k = 0u; k < 8u; k++) to.values[k] = float(bitfieldExtract(int(words[2u * e + k / 4u]), int(8u * (k % 4u)), 8));
-}
-
-void kivi_fetch_row(uint at, uint j, uint d, uint bits, inout uint words[most_words])
-{
-    fetch_plane(at, j, bits, words);
-    uint i = eight_of_lane(bits, j, 0u), first = at + bits * d / 32u;
-    if (bits == 2u && n_eights == 1u) words[4] = WORD(first + i / 4u);
-    else [[unroll]] for (uint b = 0u; b < 2u; b++) words[4u + b] = WORD(first + i / 8u * 2u + b);
-}
-
-// Of a whole plane's eight each half has a range, of half a plane's the whole.
-void kivi_lane_row(uint words[most_words], uint j, uint e, uint bits, inout LaneEight to)
-{
-    uint fields = fields_of_eight(words, j, e, bits);
-    same_factors(1.f, to);
-    [[unroll]] for (uint k = 0u; k < 8u; k++)
-        to.values[k] = kivi_decoded(field_of(fields, bits * k, bits), words[4u + (bits == 4u ? k / 4u : n_eights == 1u ? 0u : e % 2u)]);
-}
-
-// Keys of one group have one range for each dim, which a lane keeps while rows are of that group.
-void kivi_lane_group(uint words[most_words], uint ranges[most_words], uint j, uint e, uint bits, inout LaneEight to)
-{
-    uint fields = fields_of_eight(words, j, e, bits);
-    same_factors(1.f, to);
-    [[unroll]] for (uint k = 0u; k < 8u; k++) to.values[k] = kivi_decoded(field_of(fields, bits * k, bits), ranges[8u * e + k]);
-}
-
-// An eight is half a block of 16: one angle of level 3, two of level 2, four of level 1 below it, which are under one shift in four words.
-uint angle_of_eight(uint level, uint i) { return level == 2u ? 2u * i : i >> (level - 3u); }
-uint radius_of_eight(bool fine, uint i) { return fine ? i / 4u : i / 2u; }
-
-// The word that has a level's angles of the lane, or their high bits; it may be the bytes that fill none.
-uint angle_word(uint at, uint tail, uint i, uint d, bool fine, uint level, bool high)
-{
-    uint first = polar_bit(d, fine, level, 0u, high) / 32u, last = polar_bit(d, fine, level, d / 2u / (1u << (level - 1u)) - 1u, high) / 32u;
-    if (first == last) return first < polar_bytes(d, fine) / 4u ? WORD(at + first) : tail;
-    return WORD(at + polar_bit(d, fine, level, angle_of_eight(level, i), high) / 32u);
-}
-
-// Words: four of level 1; of levels 2, 3, 4 and 5; the high bits of 2 and of 3; radii.
-void polar_fetch_row(uint at, uint tail, uint j, uint d, bool fine, inout uint words[most_words])
-{
-    uint i = eight_of_lane(plane_of_angles, j, 0u), radii = at + d / 16u + radius_of_eight(fine, i) / 2u;
-    [[unroll]] for (uint w = 0u; w < 4u; w++) words[w] = WORD(at + (d == 64u ? 0u : i / 16u * 8u + 4u * (i & 1u)) + w);
-    [[unroll]] for (uint level = 2u; level < 6u; level++) {
-        if (level < 5u || fine) words[2u + level] = angle_word(at, tail, i, d, fine, level, false);
-        if (polar_is_fine(fine, level)) words[6u + level] = angle_word(at, tail, i, d, fine, level, true);
-    }
-    words[10] = WORD(radii);
-    if (n_eights == 4u && !fine) words[11] = WORD(radii + 1u);
-}
-
-// Where an angle's cosine and sine are.
-uint polar_place(uint words[most_words], uint which, uint d, bool fine, uint level, uint angle)
-{
-    uint code = field_of(words[2u + level], polar_bit(d, fine, level, angle, false) & 31u, 2u);
-    if (polar_is_fine(fine, level)) code |= field_of(words[6u + level], polar_bit(d, fine, level, angle, true) & 31u, 1u) << 2u;
-    return 64u * which + 8u * level + code;
-}
-
-void polar_lane_row(uint words[most_words], uint which, uint j, uint e, uint d, bool fine, inout LaneEight to)
-{
-    uint i = eight_of_lane(plane_of_angles, j, e), radius = radius_of_eight(fine, i);
-    uint first = radius_of_eight(fine, eight_of_lane(plane_of_angles, j, 0u));
-    float top = HALF_TO_FLOAT(field_of(n_eights == 4u && radius / 2u != first / 2u ? words[11] : words[10], 16u * (radius & 1u), 16u));
-    if (fine) top *= levels[polar_place(words, which, d, fine, 5u, i / 4u)][i / 2u & 1u];
-    top *= levels[polar_place(words, which, d, fine, 4u, i / 2u)][i & 1u];
-    vec2 third = top * levels[polar_place(words, which, d, fine, 3u, i)];
-    [[unroll]] for (uint k = 0u; k < 2u; k++) {
-        vec2 second = third[k] * levels[polar_place(words, which, d, fine, 2u, 2u * i + k)];
-        to.factors[2u * k] = second.x;
-        to.factors[2u * k + 1u] = second.y;
-    }
-    [[unroll]] for (uint k = 0u; k < 4u; k++) {
-        vec2 pair = levels[64u * which + field_of(words[k], 4u * (d == 64u ? i : i % 16u / 2u), 4u)];
-        to.values[2u * k] = pair.x;
-        to.values[2u * k + 1u] = pair.y;
-    }
-}
-
-// Those of each codec.
-#define turbo4_fetch(at, tail, j, d, words) turbo_fetch(at, tail, j, d, 8u, words)
-#define turbo3_fetch(at, tail, j, d, words) turbo_fetch(at, tail, j, d, 4u, words)
-#define turbo2_fetch(at, tail, j, d, words) turbo_fetch(at, tail, j, d, 2u, words)
-#define turbo2v_fetch(at, tail, j, d, words) turbo_fetch(at, tail, j, d, 2u, words)
-#define polar_fetch(at, tail, j, d, words) polar_fetch_row(at, tail, j, d, false, words)
-#define polar5_fetch(at, tail, j, d, words) polar_fetch_row(at, tail, j, d, true, words)
-#define kiviv_fetch(at, tail, j, d, words) kivi_fetch_row(at, j, d, 4u, words)
-#define kivi2v_fetch(at, tail, j, d, words) kivi_fetch_row(at, j, d, 2u, words)
-#define kivi_fetch(at, r, j, d, words) fetch_plane(at + d + r * (d / 8u), j, 4u, words)
-#define kivi2_fetch(at, r, j, d, words) fetch_plane(at + d + r * (d / 16u), j, 2u, words)
-#define turbo4_lane(words, which, j, e, d, to) turbo_lane(words, which, j, e, 8u, to)
-#define turbo3_lane(words, which, j, e, d, to) turbo_lane(words, which, j, e, 4u, to)
-#define turbo2_lane(words, which, j, e, d, to) turbo_lane(words, which, j, e, 2u, to)
-#define turbo2v_lane(words, which, j, e, d, to) turbo_lane(words, which, j, e, 2u, to)
-#define polar_lane(words, which, j, e, d, to) polar_lane_row(words, which, j, e, d, false, to)
-#define polar5_lane(words, which, j, e, d, to) polar_lane_row(words, which, j, e, d, true, to)
-#define kiviv_lane(words, which, j, e, d, to) kivi_lane_row(words, j, e, 4u, to)
-#define kivi2v_lane(words, which, j, e, d, to) kivi_lane_row(words, j, e, 2u, to)
-#define kivi_lane(words, ranges, j, e, to) kivi_lane_group(words, ranges, j, e, 4u, to)
-#define kivi2_lane(words, ranges, j, e, to) kivi_lane_group(words, ranges, j, e, 2u, to)
-#define q8_fill(which)
-#define q4_fill(which)
-#define turbo4_fill(which) fill_turbo(which, 8u)
-#define turbo3_fill(which) fill_turbo(which, 4u)
-#define turbo2_fill(which) fill_turbo(which, 2u)
-#define turbo2v_fill(which) fill_turbo(which, 2u)
-#define polar_fill(which) fill_polar(which, false)
-#define polar5_fill(which) fill_polar(which, true)
-#define kiviv_fill(which)
-#define kivi2v_fill(which)
 
 // A barrier comes before the first row is read.
 void fill_levels(uint format, uint which)
 {
-    uint nth = first_codec;
-#define CASE(name) if (format == nth++) { name##_fill(which); }
-    CODECS(CASE)
+#define CASE(name) if (format == format_##name) name##_fill(which);
+    FAST_CODECS(CASE)
 #undef CASE
 }
 
-// Lane j's words of row r, of a pool with n_rows rows.
+// Lane j's words of row r, of a pool with n_rows rows; of a codec without a reader, where its values are.
 void fetch_row(uint format, uint n_rows, uint r, uint j, out uint words[most_words])
 {
-    uint nth = first_codec, at = r * (row_bytes(format, head_dim) / 4u);
+    uint at = r * (row_bytes(format, head_dim) / 4u), tail = row_tail(format, n_rows, r, head_dim);
     if (format == plain_f16 || format == plain_f32) {
         uint n = format == plain_f16 ? 1u : 2u; // times four words of an eight
         [[unroll]] for (uint i = 0u; i < n * n_eights; i++) {
@@ -265,20 +84,14 @@ void fetch_row(uint format, uint n_rows, uint r, uint j, out uint words[most_wor
         }
         return;
     }
-#define CASE(name)                                                                        \
-    if (format == nth++) {                                                                \
-        name##_fetch(at, row_tail(format, n_rows, r, head_dim), j, head_dim, words); \
-        return;                                                                           \
-    }
-    CODECS(CASE)
+    words[0] = r;
+    words[1] = tail;
+#define CASE(name) if (format == format_##name) name##_fetch(at, tail, j, head_dim, words);
+    FAST_CODECS(CASE)
 #undef CASE
     at = r / kivi_rows * group_words(format, head_dim);
-#define CASE(name)                                               \
-    if (format == nth++) {                                       \
-        name##_fetch(at, r % kivi_rows, j, head_dim, words); \
-        return;                                                  \
-    }
-    GROUP_CODECS(CASE)
+#define CASE(name) if (format == format_##name) name##_fetch(at, r % kivi_rows, j, head_dim, words);
+    FAST_GROUP_CODECS(CASE)
 #undef CASE
 }
 
@@ -289,20 +102,21 @@ void fetch_ranges(uint format, uint r, uint j, out uint ranges[most_words])
     [[unroll]] for (uint i = 0u; i < 8u * n_eights; i++) ranges[i] = WORD(at + dim_of_eight(plane, eight_of_lane(plane, j, i / 8u), i % 8u));
 }
 
-// Lane j's eth eight of what it fetched. which: 0 of keys, 1 of values.
+// Lane j's eth octet of what it fetched. which: 0 of keys, 1 of values.
 void decode_eight(uint format, uint words[most_words], uint ranges[most_words], uint which, uint j, uint e, out LaneEight to)
 {
-    uint nth = first_codec;
     same_factors(1.f, to);
+#define CASE(name) if (format == format_##name) { name##_lane(words, which, j, e, head_dim, to); return; }
+    FAST_CODECS(CASE)
+#undef CASE
+#define CASE(name) if (format == format_##name) { name##_lane(words, ranges, j, e, to); return; }
+    FAST_GROUP_CODECS(CASE)
+#undef CASE
     [[unroll]] for (uint k = 0u; k < 8u; k += 2u) {
         vec2 two = unpackHalf2x16(words[4u * e + k / 2u]);
         to.values[k] = format == plain_f16 ? two.x : uintBitsToFloat(words[8u * e + k]);
         to.values[k + 1u] = format == plain_f16 ? two.y : uintBitsToFloat(words[8u * e + k + 1u]);
     }
-#define CASE(name) if (format == nth++) { name##_lane(words, which, j, e, head_dim, to); }
-    CODECS(CASE)
-#undef CASE
-#define CASE(name) if (format == nth++) { name##_lane(words, ranges, j, e, to); }
-    GROUP_CODECS(CASE)
-#undef CASE
+    if (format >= first_codec)
+        [[unroll]] for (uint k = 0u; k < 8u; k++) to.values[k] = row_value(format, words[0], words[1], 8u * eight_of_lane(0u, j, e) + k, head_dim);
 }

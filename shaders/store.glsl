@@ -21,8 +21,7 @@ void store_row(uint format, uint n_rows, uint r, uint d)
 // Encodes VALUE(0) .. VALUE(d - 1) as row r of n_rows. `format` is a codec.
 void encode_row(uint format, uint n_rows, uint r, uint d)
 {
-    uint nth = first_codec;
-#define CASE(name) if (format == nth++) name##_encode(d);
+#define CASE(name, number) if (format == format_##name) name##_encode(d);
     CODECS(CASE)
 #undef CASE
     store_row(format, n_rows, r, d);

@@ -135,12 +135,12 @@ measure_codes() {
     local shape recipe
     for shape in "$@"; do
         make_model "$shape"
-        for recipe in exact q8 q4 turbo4 turbo3 turbo2 kivi polar polar5; do decoded=128 measure "$shape" "$recipe" 4096 8192; done
+        for recipe in exact q8 q4 turbo4 turbo3 turbo2 kivi polar; do decoded=128 measure "$shape" "$recipe" 4096 8192; done
     done
     if [ -z "$vulkan" ]; then step "skipped: codes on Vulkan, no device that is hardware" && return; fi
     test_codes_on_vulkan
     for shape in "$@"; do
-        for recipe in exact q8 turbo4 polar5; do label="vulkan $recipe" device=$vulkan decoded=128 measure "$shape" "$recipe" 8192; done
+        for recipe in exact q8 turbo4 polar; do label="vulkan $recipe" device=$vulkan decoded=128 measure "$shape" "$recipe" 8192; done
     done
 }
 finish() {

@@ -11,10 +11,6 @@ namespace ks
 #define KS_SAME_INDEX(name) static_assert(int(cpu_format_##name) == int(Format::name), #name);
 FORMATS(KS_SAME_INDEX)
 #undef KS_SAME_INDEX
-#define KS_SAME_INDEX(name) static_assert(cpu_codec_##name - cpu_codec_f16 - 1 == int(Format::name) - int(Format::n_weights), #name);
-CODECS(KS_SAME_INDEX)
-GROUP_CODECS(KS_SAME_INDEX)
-#undef KS_SAME_INDEX
 
 constexpr uint32_t kMaxTokenBlock = 128;          // tokens whose sums of one tile stay in the first-level cache
 constexpr uint64_t kActBytesInCache = 320 * 1024; // quantised activations that stay in the second-level cache
@@ -155,7 +151,7 @@ void CpuBackend::softcap(const SoftcapArgs& a, const Tensor& x)
 void CpuBackend::encode(const Tensor& to, uint64_t row, const float* x) const
 {
     const CodedRow out = coded_row(to, row);
-    m_kernels.vector.encode[codec_index(to.format)](x, to.cols, out.words, out.tail);
+    m_kernels.vector.codecs[codec_index(to.format)].encode(x, to.cols, out.words, out.tail);
 }
 
 void CpuBackend::decode(const Tensor& from, uint64_t row, float* x) const
@@ -200,7 +196,7 @@ void CpuBackend::kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& fr
     check_rows("kv_move", from, from.rows, a.head_dim);
     check_rows("kv_move", to, to.rows, a.head_dim);
     const uint32_t group = codec_info(to.format).group;
-    const EncodeKernel encode_group = m_kernels.vector.encode[codec_index(to.format)];
+    const EncodeKernel encode_group = m_kernels.vector.codecs[codec_index(to.format)].encode;
     if (group > 1) check_group_moves(to.format, moves.ptr<uint32_t>(), a.n_moves);
     for_rows(a.n_moves / group, a.head_dim * kValuesToEncode * group, [&](uint32_t begin, uint32_t end) {
         float room[kMostInGroup * codec_max_dim];

@@ -59,12 +59,6 @@ RestoredRoom CudaBackend::restored_room(const AttentionArgs& a, const KvSlots& s
     return {m_scratch.restored, uint32_t(each), uint32_t((share + each - 1) / each), 0};
 }
 
-// How the kernels number a cache's formats (kernels/cuda/cache.cuh).
-static uint32_t format_of(Format format)
-{
-    return format <= Format::f16 ? uint32_t(format) : uint32_t(format) - uint32_t(Format::n_weights) + 2;
-}
-
 CudaCache cuda_cache(const Tensor& cache, uint32_t head_dim)
 {
     if (!cache) return {};
@@ -74,7 +68,7 @@ CudaCache cuda_cache(const Tensor& cache, uint32_t head_dim)
     KS_CHECK(!is_coded(cache.format) || (head_dim % 16 == 0 && head_dim <= codec_max_dim), "coded rows of %u values", head_dim);
     KS_CHECK(cache.offset <= cache.buffer.bytes && bytes <= cache.buffer.bytes - cache.offset, "%llu bytes at %llu of a buffer of %llu",
              (unsigned long long)bytes, (unsigned long long)cache.offset, (unsigned long long)cache.buffer.bytes);
-    return {cache.ptr<uint32_t>(), cache.rows, format_of(cache.format)};
+    return {cache.ptr<uint32_t>(), cache.rows, codec_number(cache.format)};
 }
 
 void CudaBackend::kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x, const Tensor& table, const Tensor& view)

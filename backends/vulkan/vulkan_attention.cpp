@@ -166,7 +166,7 @@ void VulkanBackend::restore(const AttentionArgs& a, const KvSlots& slots, const 
         *(cache == p.k ? k : v) = to;
         const VulkanBinding bound[] = {to, cache_part(*cache, p.part), values(slots.table, slots.table.cols),
                                        values(slots.view, uint64_t(a.n_kv_heads) * view_words)};
-        run("attention_restore", "", {{vulkan_format(cache->format), kHasTable, a.head_dim}}, push, bound,
+        run("attention_restore", "", {{codec_number(cache->format), kHasTable, a.head_dim}}, push, bound,
             {threads_for(n / 8).x, a.n_kv_heads});
     }
 }
@@ -203,7 +203,7 @@ void VulkanBackend::attention(const AttentionArgs& a, const Tensor& y, const Que
         const VulkanBinding bound[] = {partials, p.q, k, v, table_of(a, slots), view_of(a, slots), angles_of(a, slots)};
         const uint32_t n_few = chosen.few_rows;
         const Groups groups{n_few ? divide_up(a.n_tokens * group, n_few) : n_blocks, a.n_kv_heads, n_splits};
-        run(chosen.shader, "", {{vulkan_format(k_format), vulkan_format(v_format), a.head_dim, flags | n_few << 8}}, push, bound, groups);
+        run(chosen.shader, "", {{codec_number(k_format), codec_number(v_format), a.head_dim, flags | n_few << 8}}, push, bound, groups);
         push.splits.continues = 1;
     });
     const FoldArgs fold{a.head_dim, a.rotated, n_splits, bool(lse)};
@@ -233,7 +233,7 @@ void VulkanBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, const
                                        angles_of(a, slots)};
         const bool plain = is_plain(a, bool(slots.weights));
         run(plain ? lanes_shader(m_device.limits(), "kv_score", "kv_score_lanes", a.head_dim) : "kv_score", "",
-            {{vulkan_format(p.k->format), s.kind, a.head_dim, flags}}, push, bound,
+            {{codec_number(p.k->format), s.kind, a.head_dim, flags}}, push, bound,
             {m_device.candidate().software ? kSoftSplits : kScoreGroups, a.n_kv_heads});
     });
 }

@@ -100,9 +100,6 @@ private:
 // Bytes of scratch that select needs.
 uint64_t vulkan_select_bytes(const ScratchShape& shape);
 
-// The shaders' numbers of cache formats (shaders/cache.glsl).
-uint32_t vulkan_format(Format format);
-Format format_of_vulkan(uint32_t number);
 const char* vulkan_select_step(uint32_t step);
 
 // The machine's usable devices. The other devices are added to `refused` with the reason.

@@ -6,16 +6,6 @@
 namespace ks
 {
 
-uint32_t vulkan_format(Format format)
-{
-    return format <= Format::f16 ? uint32_t(format) : uint32_t(format) - uint32_t(Format::n_weights) + 2;
-}
-
-Format format_of_vulkan(uint32_t number)
-{
-    return Format(number <= uint32_t(Format::f16) ? number : number - 2 + uint32_t(Format::n_weights));
-}
-
 static bool has_tail(const Tensor& cache)
 {
     return is_coded(cache.format) && codec_info(cache.format).row_bytes(cache.cols) % 4 != 0;
@@ -61,7 +51,7 @@ void VulkanBackend::kv_write(const KvWriteArgs& a, const KvPair& to, const KvPai
                 KvWriteArgs a;
                 CachePart part;
             } push{a, part};
-            run("kv_write", "", {{vulkan_format(cache->format), a.head_dim, bool(table)}}, push, bound, groups);
+            run("kv_write", "", {{codec_number(cache->format), a.head_dim, bool(table)}}, push, bound, groups);
         });
     }
 }
@@ -76,7 +66,7 @@ void VulkanBackend::kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& 
             KvReadArgs a;
             CachePart part;
         } push{a, part};
-        run("kv_read", "", {{vulkan_format(from.format), a.head_dim}}, push, bound, threads_for(n));
+        run("kv_read", "", {{codec_number(from.format), a.head_dim}}, push, bound, threads_for(n));
     });
 }
 
@@ -94,7 +84,7 @@ void VulkanBackend::kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor&
                 KvMoveArgs a;
                 CachePart to, part;
             } push{a, to_part, part};
-            run("kv_move", "", {{vulkan_format(to.format), a.head_dim, vulkan_format(from.format)}}, push, bound,
+            run("kv_move", "", {{codec_number(to.format), a.head_dim, codec_number(from.format)}}, push, bound,
                 group > 1 ? Groups{a.n_moves / group} : threads_for(a.n_moves));
         });
     });

@@ -43,7 +43,7 @@ void name_pipeline(const char* op, const char* variant, const VulkanSpecial& spe
         char number[16];
         snprintf(number, sizeof number, "%u", value);
         const char kind = i < strlen(kinds) ? kinds[i] : 'n';
-        add(kind == 'c' ? codec_info(format_of_vulkan(value)).name : kind == 's' ? vulkan_select_step(value) : number);
+        add(kind == 'c' ? codec_info(codec_of_number(value)).name : kind == 's' ? vulkan_select_step(value) : number);
     }
 }
 

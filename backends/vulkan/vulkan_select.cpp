@@ -69,7 +69,7 @@ void VulkanBackend::run_on_keys(SelectCall& c, uint32_t step, const VulkanBindin
             c.pass.first_row = part.first_row;
             c.pass.n_rows = part.n_rows;
             c.pass.pool_rows = k.rows;
-            run_step(c, step, {{0, vulkan_format(k.format), 0, c.slots.weights ? kHasWeights : 0}}, values(table, table.cols),
+            run_step(c, step, {{0, codec_number(k.format), 0, c.slots.weights ? kHasWeights : 0}}, values(table, table.cols),
                      cache_part(k, part), optional(c.slots.weights, 2ull * c.slots.weights.rows), made, groups);
             c.pass.continues = 1;
         }

@@ -17,8 +17,6 @@
 // at most 65504. A scale that rounds to 0 gives a row (or block) of zeros, whose codes are those of zeros.
 //
 // `rotated` codecs expect values that went through the rotation H D (rotate_sign, below), which all their constants are for.
-// To add a codec: its header, one include and one entry here, how shaders read eight of its values (shaders/eight.glsl) and lanes its rows
-// (lane_rows.glsl), and how CUDA does both (kernels/cuda/eight.cuh, lanes.cuh).
 #ifndef KS_COMMON_CODECS_H
 #define KS_COMMON_CODECS_H
 
@@ -139,23 +137,15 @@ FN uint nearest_multiple(float x, float scale, uint most)
     return k;
 }
 
-#include "kernels/common/codec_q8.h"
-#include "kernels/common/codec_q4.h"
-#include "kernels/common/turbo.h"
-#include "kernels/common/codec_turbo4.h"
-#include "kernels/common/codec_turbo3.h"
-#include "kernels/common/codec_turbo2.h"
-#include "kernels/common/codec_turbo2v.h"
-#include "kernels/common/polar.h"
-#include "kernels/common/codec_polar.h"
-#include "kernels/common/codec_polar5.h"
-#include "kernels/common/kivi.h"
-#include "kernels/common/codec_kiviv.h"
-#include "kernels/common/codec_kivi2v.h"
-#include "kernels/common/codec_kivi.h"
-#include "kernels/common/codec_kivi2.h"
+// To add a codec: codecs/NAME.h, one include and one entry here. A codec of rows has row_bytes, value and encode; one of groups has
+// group, group_words, value and encode. An entry has a name and the next number: 0 is f32, 1 is f16.
+#include "kernels/common/codecs/kivi.h"
+#include "kernels/common/codecs/polar.h"
+#include "kernels/common/codecs/q4.h"
+#include "kernels/common/codecs/q8.h"
+#include "kernels/common/codecs/turbo.h"
 
-#define CODECS(X) X(q8) X(q4) X(turbo4) X(turbo3) X(turbo2) X(turbo2v) X(polar) X(polar5) X(kiviv) X(kivi2v)
-#define GROUP_CODECS(X) X(kivi) X(kivi2)
+#define CODECS(X) X(q8, 2u) X(q4, 3u) X(turbo4, 4u) X(turbo3, 5u) X(turbo2, 6u) X(turbo2v, 7u) X(polar, 8u) X(kiviv, 9u)
+#define GROUP_CODECS(X) X(kivi, 10u) X(kivi2, 11u)
 
 #endif

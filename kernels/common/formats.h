@@ -10,7 +10,7 @@
 // the same word of eight rows (a CPU's vector, a warp's coalesced read), and four consecutive values of k sit in one word.
 // Rows are padded to a multiple of eight with zero bytes.
 //
-// To add a format: its header, one include and one entry here.
+// To add a format: formats/NAME.h, one include and one entry here.
 #ifndef KS_COMMON_FORMATS_H
 #define KS_COMMON_FORMATS_H
 
@@ -29,21 +29,21 @@ FN int iq4_level(uint q)
     return int(four << (24u - 8u * (q & 3u))) >> 24;
 }
 
-#include "kernels/common/format_f32.h"
-#include "kernels/common/format_f16.h"
-#include "kernels/common/format_bf16.h"
-#include "kernels/common/format_q8_0.h"
-#include "kernels/common/format_q4_0.h"
-#include "kernels/common/format_q4_1.h"
-#include "kernels/common/format_q5_0.h"
-#include "kernels/common/format_q5_1.h"
-#include "kernels/common/format_q2_k.h"
-#include "kernels/common/format_q3_k.h"
-#include "kernels/common/format_q4_k.h"
-#include "kernels/common/format_q5_k.h"
-#include "kernels/common/format_q6_k.h"
-#include "kernels/common/format_iq4_nl.h"
-#include "kernels/common/format_iq4_xs.h"
+#include "kernels/common/formats/f32.h"
+#include "kernels/common/formats/f16.h"
+#include "kernels/common/formats/bf16.h"
+#include "kernels/common/formats/q8_0.h"
+#include "kernels/common/formats/q4_0.h"
+#include "kernels/common/formats/q4_1.h"
+#include "kernels/common/formats/q5_0.h"
+#include "kernels/common/formats/q5_1.h"
+#include "kernels/common/formats/q2_k.h"
+#include "kernels/common/formats/q3_k.h"
+#include "kernels/common/formats/q4_k.h"
+#include "kernels/common/formats/q5_k.h"
+#include "kernels/common/formats/q6_k.h"
+#include "kernels/common/formats/iq4_nl.h"
+#include "kernels/common/formats/iq4_xs.h"
 
 #define FORMATS(X) X(f32) X(f16) X(bf16) X(q8_0) X(q4_0) X(q4_1) X(q5_0) X(q5_1) X(q2_k) X(q3_k) X(q4_k) X(q5_k) X(q6_k) X(iq4_nl) X(iq4_xs)
 

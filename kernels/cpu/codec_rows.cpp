@@ -15,7 +15,7 @@ void encode_row(Format format, const float* x, uint32_t d, uint32_t* words, uint
     case Format::f16:
         for (uint32_t i = 0; i < d; i++) halves[i] = uint16_t(FLOAT_TO_HALF(x[i]));
         return;
-#define KS_ENCODE(name)                                                                                                                    \
+#define KS_ENCODE(name, number)                                                                                                            \
     case Format::name:                                                                                                                     \
         return encode_row<codec_##name>(x, d, words, tail);
         CODECS(KS_ENCODE)
@@ -35,7 +35,7 @@ void decode_row(Format format, const uint32_t* words, const uint8_t* tail, uint3
     case Format::f16:
         for (uint32_t i = 0; i < d; i++) x[i] = HALF_TO_FLOAT(halves[i]);
         return;
-#define KS_DECODE(name)                                                                                                                    \
+#define KS_DECODE(name, number)                                                                                                            \
     case Format::name:                                                                                                                     \
         return decode_row<codec_##name>(words, tail, d, x);
         CODECS(KS_DECODE)
@@ -48,7 +48,7 @@ void decode_row(Format format, const uint32_t* words, const uint8_t* tail, uint3
 void encode_group(Format format, const float* x, uint32_t d, uint32_t* words)
 {
     switch (format) {
-#define KS_ENCODE(name)                                                                                                                    \
+#define KS_ENCODE(name, number)                                                                                                            \
     case Format::name:                                                                                                                     \
         return codec_##name::encode(x, words, d);
         GROUP_CODECS(KS_ENCODE)
@@ -61,7 +61,7 @@ void encode_group(Format format, const float* x, uint32_t d, uint32_t* words)
 void decode_group_row(Format format, const uint32_t* words, uint32_t nth, uint32_t d, float* x)
 {
     switch (format) {
-#define KS_DECODE(name)                                                                                                                    \
+#define KS_DECODE(name, number)                                                                                                            \
     case Format::name:                                                                                                                     \
         for (uint32_t i = 0; i < d; i++) x[i] = codec_##name::value(words, 0, nth, i, d);                                                  \
         return;

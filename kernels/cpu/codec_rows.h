@@ -10,7 +10,7 @@ namespace ks
 // The place of a cache's format in the tables of kernels.
 inline int codec_index(Format format)
 {
-    return is_coded(format) ? cpu_codec_f16 + 1 + int(format) - int(Format::n_weights) : int(format);
+    return int(codec_number(format));
 }
 
 // The words of a row, and its tail.
@@ -42,7 +42,7 @@ inline uint32_t tail_word(const uint8_t* tail, uint32_t row_bytes)
     return n % 2 ? two | uint32_t(tail[n - 1]) << (8 * (n - 1)) : two;
 }
 
-template <class Codec> void encode_row(const float* x, uint32_t d, uint32_t* words, uint8_t* tail)
+template <class Codec> static inline void encode_row(const float* x, uint32_t d, uint32_t* words, uint8_t* tail)
 {
     uint32_t row[codec_max_dim + 1]; // no codec needs more than four bytes per value
     const uint32_t bytes = Codec::row_bytes(d);
@@ -51,7 +51,7 @@ template <class Codec> void encode_row(const float* x, uint32_t d, uint32_t* wor
     for (uint32_t i = 0; i < bytes % 4; i++) tail[i] = uint8_t(row[bytes / 4] >> (8 * i));
 }
 
-template <class Codec> void decode_row(const uint32_t* words, const uint8_t* tail, uint32_t d, float* x)
+template <class Codec> static inline void decode_row(const uint32_t* words, const uint8_t* tail, uint32_t d, float* x)
 {
     const uint32_t last = tail_word(tail, Codec::row_bytes(d));
     for (uint32_t i = 0; i < d; i++) x[i] = Codec::value(words, 0, last, i, d);

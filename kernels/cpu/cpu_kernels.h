@@ -36,10 +36,16 @@ namespace ks
 #define KS_FORMAT_INDEX(name) cpu_format_##name,
 enum CpuFormat { FORMATS(KS_FORMAT_INDEX) cpu_format_count }; // in the order of ks::Format
 #undef KS_FORMAT_INDEX
-#define KS_CODEC_INDEX(name) cpu_codec_##name,
+#define KS_CODEC_INDEX(name, number) cpu_codec_##name = number,
+#define KS_COUNT(name, number) +1
 // As codec_index of codec_rows.h has it.
-enum CpuCodec { cpu_codec_f32, cpu_codec_f16, CODECS(KS_CODEC_INDEX) GROUP_CODECS(KS_CODEC_INDEX) cpu_codec_count };
+enum CpuCodecIndex {
+    cpu_codec_f32,
+    cpu_codec_f16,
+    CODECS(KS_CODEC_INDEX) GROUP_CODECS(KS_CODEC_INDEX) cpu_codec_count = 2 CODECS(KS_COUNT) GROUP_CODECS(KS_COUNT)
+};
 #undef KS_CODEC_INDEX
+#undef KS_COUNT
 
 // 32 activations rounded to int8: x = scale * q with |q| <= 127, and the largest |x| maps to 127. Each half has its own
 // scale if every weight that uses the activations supports that (MatmulKernels::by_halves). Otherwise both scales are
@@ -133,12 +139,21 @@ using LogitsKernel = uint32_t (*)(const CodedRows& from, const uint32_t* rows, u
 using OutputsKernel = uint32_t (*)(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
                                    const float* weights, uint32_t n_heads, float* sums, uint32_t stride, const Ahead& ahead);
 
-// The two planes of a coded pool, or its groups, and how rows of them are read. f32 and f16 are codecs, too.
-struct CodedRows {
+// How a cache's rows are read and written. f32 and f16 are codecs, too.
+struct CodecKernels {
+    EncodeKernel encode;
     DecodeKernel decode;
-    PrepareKernel prepare; // or null: queries are met as they are
-    LogitsKernel logits;   // or null
-    OutputsKernel outputs; // or null
+    PrepareKernel prepare; // null: queries are taken as they are
+    LogitsKernel logits;   // null: rows are decoded first
+    OutputsKernel outputs; // null: rows are decoded first
+};
+struct CodecTable {
+    CodecKernels of[cpu_codec_count];
+    const CodecKernels& operator[](int codec) const { return of[codec]; }
+};
+
+// The two planes of a coded pool, or its groups, and how rows of them are read.
+struct CodedRows : CodecKernels {
     const uint32_t* words;
     const uint8_t* tails;
     uint32_t row_words, row_tail; // words and bytes per row; for group codecs, the share of one row
@@ -238,18 +253,13 @@ struct VectorKernels {
     void (*add)(float* x, const float* b, uint32_t n);
     void (*softcap)(float* x, uint32_t n, float cap);
     uint32_t (*argmax)(const float* x, uint32_t n);
-    EncodeKernel encode[cpu_codec_count];
-    DecodeKernel decode[cpu_codec_count];
-    PrepareKernel prepare[cpu_codec_count]; // null where queries are met as they are
-    LogitsKernel logits[cpu_codec_count];   // null where rows are decoded first
-    OutputsKernel outputs[cpu_codec_count]; // the same
+    CodecTable codecs;
 };
 
 // Rows of a codec in planes, with the kernels that read them.
 inline CodedRows rows_of(const VectorKernels& vector, int codec, const uint32_t* words, const uint8_t* tails, uint32_t row_bytes)
 {
-    return {vector.decode[codec], vector.prepare[codec], vector.logits[codec], vector.outputs[codec], words, tails,
-            row_bytes / 4,        row_bytes % 4};
+    return {vector.codecs[codec], words, tails, row_bytes / 4, row_bytes % 4};
 }
 
 struct CpuKernels {

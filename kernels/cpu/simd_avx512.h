@@ -62,7 +62,6 @@ struct Avx512Wide {
         return {_mm512_broadcastq_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)))};
     }
     KS_INLINE static W shift_each(W a, const uint32_t* right) { return {_mm512_srlv_epi32(a.v, words(right).v)}; }
-    KS_INLINE static W rotate_each(W a, const uint32_t* right) { return {_mm512_rorv_epi32(a.v, words(right).v)}; }
     // Bits of a where the mask has ones, of b elsewhere.
     KS_INLINE static W chosen(W mask, W a, W b) { return {_mm512_ternarylogic_epi32(mask.v, a.v, b.v, 0xca)}; }
     KS_INLINE static W load_bytes(const int8_t* p) { return {_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))}; }
@@ -84,12 +83,11 @@ struct Avx512Wide {
     {
         return {_mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(low)), _mm_loadu_ps(high), 1)};
     }
-    // Each of so many halves eight / n times.
-    template <int n> KS_INLINE static Avx2::F8 repeat_halves(const uint16_t* p)
+    // Four halves, each twice.
+    KS_INLINE static Avx2::F8 repeat_halves(const uint16_t* p)
     {
-        const __m128i halves = n == 4 ? _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)) : _mm_loadu_si32(p);
-        const __m128i twice = _mm_unpacklo_epi16(halves, halves);
-        return {_mm256_cvtph_ps(n == 4 ? twice : _mm_unpacklo_epi32(twice, twice))};
+        const __m128i halves = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+        return {_mm256_cvtph_ps(_mm_unpacklo_epi16(halves, halves))};
     }
     KS_INLINE static F permuted(Avx2::F8 a, const uint32_t* from)
     {

@@ -1,7 +1,7 @@
 // Elementwise and reduction ops that read every value once.
 #pragma once
 
-#include "kernels/cpu/codec_sums.h"
+#include "kernels/cpu/codecs.h"
 #include "kernels/cpu/rope.h"
 #include "kernels/cpu/vector_math.h"
 
@@ -158,8 +158,7 @@ template <class S> uint32_t argmax(const float* x, uint32_t n)
 // The kernel table of one instruction set.
 #define KS_VECTOR_KERNELS(S)                                                                                                               \
     {                                                                                                                                      \
-        rmsnorm<S>, rope<S>, rotate<S>, glu<S>, add<S>, softcap<S>, argmax<S>, KS_ENCODERS(S), KS_DECODERS(S), KS_PREPARES(S),             \
-            KS_LOGITS(S), KS_OUTPUTS(S)                                                                                                    \
+        rmsnorm<S>, rope<S>, rotate<S>, glu<S>, add<S>, softcap<S>, argmax<S>, codec_table<S>()                                            \
     }
 
 } // namespace ks

@@ -2,7 +2,7 @@
 // of the block, and keeps its own maxima; barriers are before the first slots and after the last ones.
 // twin: the shader goes over one pool at a time
 #include "kernels/cuda/few.cuh"
-#include "kernels/cuda/lanes.cuh"
+#include "kernels/cuda/codecs.cuh"
 
 namespace ks
 {

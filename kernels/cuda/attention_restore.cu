@@ -1,7 +1,7 @@
 // The rows of a round that attention_many reads as halves, restored once for all of its queries: each block has the keys and the values of
 // some slots of a head.
 // twin: the shader has keys or values, as floats
-#include "kernels/cuda/eight.cuh"
+#include "kernels/cuda/codecs.cuh"
 #include "kernels/cuda/restored.cuh"
 
 namespace ks

@@ -12,9 +12,6 @@ namespace ks
 constexpr uint plain_f32 = 0u;
 constexpr uint plain_f16 = 1u;
 constexpr uint first_codec = 2u;
-#define KS_COUNT(name) +1u
-constexpr uint first_group_codec = first_codec CODECS(KS_COUNT);
-#undef KS_COUNT
 constexpr uint most_row_words = codec_max_dim / 4u + 32u; // of codes
 
 // Codecs and codecs of groups are asked in one way: both have the members of the other that their rows have no use for.
@@ -30,18 +27,19 @@ template <class C> struct GroupCodec : C {
     FN float value_of(const uint* words, uint, uint nth, uint i, uint d) { return C::value(words, 0u, nth, i, d); }
 };
 
-DEVICE bool is_group_codec(uint format) { return format >= first_group_codec; }
+#define KS_IS(name, number) || format == number
+DEVICE bool is_group_codec(uint format) { return false GROUP_CODECS(KS_IS); }
+#undef KS_IS
 
 // body(the codec of a format).
 template <class Body> DEVICE void with_codec(uint format, const Body& body)
 {
-    uint nth = first_codec;
-#define KS_CASE(name) \
-    if (format == nth++) return body(RowCodec<codec_##name>());
+#define KS_CASE(name, number) \
+    if (format == number) return body(RowCodec<codec_##name>());
     CODECS(KS_CASE)
 #undef KS_CASE
-#define KS_CASE(name) \
-    if (format == nth++) return body(GroupCodec<codec_##name>());
+#define KS_CASE(name, number) \
+    if (format == number) return body(GroupCodec<codec_##name>());
     GROUP_CODECS(KS_CASE)
 #undef KS_CASE
 }

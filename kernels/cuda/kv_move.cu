@@ -80,23 +80,20 @@ void kv_move_launch(const KvMoveArgs& a, CudaCache to, CudaCache from, const uin
         KS_LAUNCH(kv_move_kernel, blocks_for(32ull * a.n_moves), n_threads, stream, a, to, from, moves);
         return;
     }
-    uint nth = first_codec;
-#define KS_CASE(name)                                                                                                            \
-    if (to.format == nth && from.format == nth)                                                                                  \
+#define KS_CASE(name, number)                                                                                                    \
+    if (to.format == number && from.format == number)                                                                      \
         KS_LAUNCH(kv_copy_kernel<RowCodec<codec_##name>>, blocks_for(32ull * a.n_moves), n_threads, stream, a, to, from, moves); \
-    else if (to.format == nth)                                                                                                   \
-        KS_LAUNCH(kv_encode_rows_kernel<RowCodec<codec_##name>>, blocks_for(a.n_moves), n_threads, stream, a, to, from, moves);  \
-    nth++;
+    else if (to.format == number)                                                                                             \
+        KS_LAUNCH(kv_encode_rows_kernel<RowCodec<codec_##name>>, blocks_for(a.n_moves), n_threads, stream, a, to, from, moves);
     CODECS(KS_CASE)
 #undef KS_CASE
-#define KS_CASE(name)                                                                                                                    \
-    if (to.format == nth && from.format == nth)                                                                                          \
+#define KS_CASE(name, number)                                                                                                            \
+    if (to.format == number && from.format == number)                                                                              \
         KS_LAUNCH(kv_copy_kernel<GroupCodec<codec_##name>>, blocks_for(32ull * a.n_moves / kivi_rows), n_threads, stream, a, to, from,   \
                   moves);                                                                                                                \
-    else if (to.format == nth)                                                                                                           \
+    else if (to.format == number)                                                                                                     \
         KS_LAUNCH(kv_encode_group_kernel, a.n_moves / kivi_rows, n_threads, stream, a, to, from, moves,                                  \
-                  (codec_##name::group_words(64u) - 64u) / 64u);                                                                         \
-    nth++;
+                  (codec_##name::group_words(64u) - 64u) / 64u);
     GROUP_CODECS(KS_CASE)
 #undef KS_CASE
 }

@@ -41,9 +41,8 @@ template <class C> __global__ void kv_encode_kernel(KvWriteArgs a, CudaCache to,
 static void encode_launch(const KvWriteArgs& a, CudaCache to, const float* x, const uint* table, const uint* view, cudaStream_t stream)
 {
     const uint blocks = blocks_for(a.n_tokens * a.n_kv_heads);
-    uint nth = first_codec;
-#define KS_CASE(name) \
-    if (to.format == nth++) KS_LAUNCH(kv_encode_kernel<RowCodec<codec_##name>>, blocks, n_threads, stream, a, to, x, table, view);
+#define KS_CASE(name, number) \
+    if (to.format == number) KS_LAUNCH(kv_encode_kernel<RowCodec<codec_##name>>, blocks, n_threads, stream, a, to, x, table, view);
     CODECS(KS_CASE)
 #undef KS_CASE
 }

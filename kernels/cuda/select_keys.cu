@@ -1,7 +1,7 @@
 // Logits of all candidates for select, of the usual heads: a warp has 32 keys, of which lanes that share a row read several at once, and
 // asks them with the queries of all heads that they answer to.
 // twin: none, it is the fast one of a kernel of select
-#include "kernels/cuda/eight.cuh"
+#include "kernels/cuda/codecs.cuh"
 #include "kernels/cuda/select.cuh"
 
 namespace ks
@@ -16,7 +16,7 @@ DEVICE void load_keys(const CudaSelect& c, uint source, uint row, uint first, ui
     for (uint i = 0u; i < n; i++) {
         const int nth = int(min(first + i, last));
         const uint from = __shfl_sync(all_lanes, source, nth), r = __shfl_sync(all_lanes, row, nth);
-        load_eight<coded>(pool_of(c.slots, from, false), r, threadIdx.x % (d / 8u), d, levels[from].k, keys[i]);
+        load_octet<coded>(pool_of(c.slots, from, false), r, threadIdx.x % (d / 8u), d, levels[from].k, keys[i]);
     }
 }
 

@@ -1,7 +1,5 @@
 #include "runtime/base/tensor.h"
 
-#include "kernels/common/codecs.h"
-#include "kernels/common/formats.h"
 #include "runtime/base/status.h"
 
 #include <cstring>
@@ -58,21 +56,43 @@ template <class Codec> static uint32_t mean_row(uint32_t head_dim)
 
 const CodecInfo& codec_info(Format format)
 {
-#define KS_CODEC(name) {#name, codec_##name::rotated != 0, codec_##name::row_bytes},
-#define KS_GROUP_CODEC(name) {#name, codec_##name::rotated != 0, mean_row<codec_##name>, codec_##name::group},
-    static const CodecInfo plain[] = {{"f32", false, f32_row}, {"f16", false, f16_row}};
-    static const CodecInfo coded[] = {CODECS(KS_CODEC) GROUP_CODECS(KS_GROUP_CODEC)};
+    static const CodecInfo f32 = {"f32", false, f32_row}, f16 = {"f16", false, f16_row};
+    if (format <= Format::f16) return format == Format::f32 ? f32 : f16;
+    switch (format) {
+#define KS_CODEC(name, number)                                                                                                             \
+    case Format::name: {                                                                                                                   \
+        static const CodecInfo info = {#name, codec_##name::rotated != 0, codec_##name::row_bytes};                                        \
+        return info;                                                                                                                       \
+    }
+#define KS_GROUP_CODEC(name, number)                                                                                                       \
+    case Format::name: {                                                                                                                   \
+        static const CodecInfo info = {#name, codec_##name::rotated != 0, mean_row<codec_##name>, codec_##name::group};                    \
+        return info;                                                                                                                       \
+    }
+        CODECS(KS_CODEC)
+        GROUP_CODECS(KS_GROUP_CODEC)
 #undef KS_CODEC
 #undef KS_GROUP_CODEC
-    static_assert(sizeof coded / sizeof coded[0] == size_t(Format::count) - size_t(Format::n_weights), "Format and CODECS differ");
-    if (format <= Format::f16) return plain[int(format)];
-    KS_CHECK(is_coded(format), "format %d", int(format));
-    return coded[int(format) - int(Format::n_weights)];
+    default:
+        break;
+    }
+    KS_CHECK(false, "format %d", int(format));
+    return f32;
 }
 
 bool is_coded(Format format)
 {
     return format >= Format::n_weights && format < Format::count;
+}
+
+uint32_t codec_number(Format format)
+{
+    return is_coded(format) ? uint32_t(format) - uint32_t(Format::n_weights) + 2 : uint32_t(format);
+}
+
+Format codec_of_number(uint32_t number)
+{
+    return Format(number <= uint32_t(Format::f16) ? number : number - 2 + uint32_t(Format::n_weights));
 }
 
 uint64_t coded_bytes(Format format, uint64_t rows, uint32_t head_dim)
@@ -90,7 +110,6 @@ uint32_t tail_bytes(Format format, uint32_t head_dim)
 Format codec_of_values(Format format)
 {
     if (format == Format::kivi) return Format::kiviv;
-    if (format == Format::kivi2) return Format::kivi2v;
     return format == Format::turbo2 ? Format::turbo2v : format;
 }
 

@@ -2,20 +2,26 @@
 // f32, f16 or u32. Codecs of caches are in kernels/common/codecs.h. Weights use the tiles of kernels/common/formats.h.
 #pragma once
 
+#include "kernels/common/codecs.h"
+#include "kernels/common/formats.h"
+
 #include <cstddef>
 #include <cstdint>
 
 namespace ks
 {
 
-// Weight formats first, then codecs of single rows, then codecs of row groups.
-// clang-format off
+// Weight formats first, then codecs by their numbers.
+#define KS_WEIGHTS(name) name,
+#define KS_CODEC(name, number) name = n_weights - 2 + number,
+#define KS_COUNT(name, number) +1
 enum class Format : uint8_t {
-    f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, q2_k, q3_k, q4_k, q5_k, q6_k, iq4_nl, iq4_xs, n_weights,
-    q8 = n_weights, q4, turbo4, turbo3, turbo2, turbo2v, polar, polar5, kiviv, kivi2v, n_row_codecs,
-    kivi = n_row_codecs, kivi2, count
+    FORMATS(KS_WEIGHTS) n_weights,
+    CODECS(KS_CODEC) GROUP_CODECS(KS_CODEC) count = n_weights CODECS(KS_COUNT) GROUP_CODECS(KS_COUNT)
 };
-// clang-format on
+#undef KS_WEIGHTS
+#undef KS_CODEC
+#undef KS_COUNT
 
 // Properties of a weight format; the table is generated from kernels/common/formats.h.
 struct FormatInfo {
@@ -42,7 +48,9 @@ struct CodecInfo {
     uint32_t group = 1;                       // rows that are coded together
 };
 const CodecInfo& codec_info(Format format);
-bool is_coded(Format format);                                          // true for codecs; rows are then multiples of 16 values
+bool is_coded(Format format);         // true for codecs; rows are then multiples of 16 values
+uint32_t codec_number(Format format); // a cache format's number in kernels/common/codecs.h
+Format codec_of_number(uint32_t number);
 uint64_t coded_bytes(Format format, uint64_t rows, uint32_t head_dim); // of a cache, a multiple of 64; rows: whole groups
 uint32_t tail_bytes(Format format, uint32_t head_dim);                 // bytes at the end of a row that fill no 32-bit word
 Format codec_of_values(Format format); // the value codec that belongs to a key codec; the format itself if there is none

@@ -7,7 +7,7 @@
 namespace ks
 {
 
-// Short names: a recipe with its defaults, written as the options that make it.
+// Short names: a recipe with its defaults, written as the options that make it. A codec's name is one, too: k= and v= of it.
 struct RecipeName {
     const char* name;
     const char* options;
@@ -26,23 +26,20 @@ static const RecipeName kNames[] = {
     {"kcenter", "retain=kcenter"},
     {"subgen", "retain=subgen"},
     {"mix", "retain=mix"},
-    {"q8", "retain=all,k=q8,v=q8"},
-    {"q4", "retain=all,k=q4,v=q4"},
-    {"turbo4", "retain=all,k=turbo4,v=turbo4"},
-    {"turbo3", "retain=all,k=turbo3,v=turbo3"},
-    {"turbo2", "retain=all,k=turbo2,v=turbo2"},
-    {"kivi", "retain=all,k=kivi,v=kivi"},
-    {"kivi2", "retain=all,k=kivi2,v=kivi2"},
-    {"polar", "retain=all,k=polar,v=polar"},
-    {"polar5", "retain=all,k=polar5,v=polar5"},
+    {"kivi2", "retain=all,k=kivi2,v=turbo3"},
     {"tokenselect", "retain=all,select=tokenselect"},
     {"quest", "retain=all,select=quest"},
     {"infllm", "retain=all,select=infllm"},
     {"auto", "retain=all"},
 };
 
-static const Format kCodecs[] = {Format::f32,    Format::f16,  Format::q8,    Format::q4,    Format::turbo4, Format::turbo3,
-                                 Format::turbo2, Format::kivi, Format::kivi2, Format::polar, Format::polar5};
+// What k= and v= may name: not what only values have, which codec_of_values chooses for them.
+static bool has_name(Format format)
+{
+    for (int i = int(Format::n_weights); i < int(Format::count); i++)
+        if (Format(i) != format && codec_of_values(Format(i)) == format) return false;
+    return format <= Format::f16 || is_coded(format);
+}
 
 static const char* const kVictims[] = {"drop", "merge"};
 static const char* const kSplits[] = {"uniform", "pyramid", "ada"};
@@ -78,8 +75,12 @@ template <size_t n> static Status parse_word(std::string_view key, std::string_v
 
 static Status parse_codec(std::string_view key, std::string_view value, Format* out)
 {
+    if (value == "polar5") return fail(Code::unsupported, "recipe: polar5 is gone; possible: polar");
+    if (key == "v" && value == "kivi2") return fail(Code::unsupported, "recipe: v=kivi2 is gone; possible: v=turbo3");
     std::string possible;
-    for (Format codec : kCodecs) {
+    for (int i = 0; i < int(Format::count); i++) {
+        const Format codec = Format(i);
+        if (!has_name(codec) || (key == "v" && codec == Format::kivi2)) continue; // kivi2 is of keys alone
         if (value == codec_info(codec).name) {
             *out = codec;
             return {};
@@ -237,12 +238,22 @@ Result<Recipe> parse_recipe(std::string_view text)
     std::string_view name = text.substr(0, text.find(','));
     std::string possible;
     bool known = false;
+    if (name == "polar5") return fail(Code::unsupported, "recipe: polar5 is gone; possible: polar");
     for (const RecipeName& row : kNames) {
         possible += (possible.empty() ? "" : " ") + std::string(row.name);
         if (name != row.name) continue;
         known = true;
         recipe.automatic = name == "auto";
         for (std::string_view rest = row.options; !rest.empty();) KS_TRY(parse_option(take_until_comma(rest), recipe));
+        take_until_comma(text);
+    }
+    for (int i = int(Format::n_weights); i < int(Format::count); i++) {
+        const Format codec = Format(i);
+        if (!has_name(codec) || codec == Format::kivi2) continue;
+        possible += std::string(" ") + codec_info(codec).name;
+        if (known || name != codec_info(codec).name) continue;
+        known = true;
+        recipe.k = recipe.v = codec;
         take_until_comma(text);
     }
     if (!known && name.substr(0, 7) != "retain=")

@@ -55,7 +55,7 @@ const char* const kRecipes[] = {
     "h2o,slots=48,victims=merge,k=q8,v=turbo2,delta=5",
     "ada,slots=48,k=f16,v=polar,delta=4",
     "subgen,slots=64,k=q8,v=q4",
-    "sink,slots=48,k=polar5,v=f16",
+    "sink,slots=48,k=polar,v=f16",
     "kivi",
     "kivi2,v=q4",
 };

@@ -47,9 +47,9 @@ static std::vector<uint32_t> groups_of(uint32_t n_tokens)
 
 TEST_CASE("attention: slots in codes")
 {
-    const Format codecs[][2] = {{Format::q8, Format::q8},         {Format::turbo4, Format::turbo3},  {Format::polar, Format::q4},
-                                {Format::turbo3, Format::polar},  {Format::polar5, Format::turbo2v}, {Format::turbo2, Format::f16},
-                                {Format::turbo4, Format::polar5}, {Format::q4, Format::turbo4},      {Format::kiviv, Format::q8}};
+    const Format codecs[][2] = {{Format::q8, Format::q8},        {Format::turbo4, Format::turbo3}, {Format::polar, Format::q4},
+                                {Format::turbo3, Format::polar}, {Format::polar, Format::turbo2v}, {Format::turbo2, Format::f16},
+                                {Format::turbo4, Format::polar}, {Format::q4, Format::turbo4},     {Format::kiviv, Format::q8}};
     std::vector<OpCase> cases;
     uint32_t nth = 0;
     for (const auto& codec : codecs)
@@ -75,8 +75,7 @@ TEST_CASE("attention: few slots in codes")
             for (uint32_t group : {1u, 4u})
                 for (uint32_t n_coded : {1u, 2u, 3u}) {
                     const AttentionShape s = with_table(shape(1, 300, group, 1, d, 300));
-                    const Format keys =
-                        codec_info(format).group == 1 && format != Format::kiviv && format != Format::kivi2v ? format : Format::q8;
+                    const Format keys = codec_info(format).group == 1 && format != Format::kiviv ? format : Format::q8;
                     cases.push_back(make_case(with_codecs(with_codes(s, 4, 4 + n_coded, 8), keys, format)));
                 }
     check_ops("attention", cases);
@@ -86,7 +85,7 @@ TEST_CASE("attention: few slots in codes")
 TEST_CASE("attention: many slots in codes")
 {
     const Format codecs[][2] = {
-        {Format::q8, Format::q4}, {Format::turbo4, Format::turbo3}, {Format::polar, Format::polar5}, {Format::kivi, Format::kiviv}};
+        {Format::q8, Format::q4}, {Format::turbo4, Format::turbo3}, {Format::polar, Format::polar}, {Format::kivi, Format::kiviv}};
     std::vector<OpCase> cases;
     for (const auto& codec : codecs)
         for (uint32_t d : {64u, 128u, 256u}) {
@@ -103,7 +102,7 @@ TEST_CASE("attention: many slots in codes")
 TEST_CASE("attention: prompts over codes, in turns")
 {
     const Format codecs[][2] = {
-        {Format::turbo4, Format::q8}, {Format::polar5, Format::f16}, {Format::f16, Format::q4}, {Format::kivi, Format::kiviv}};
+        {Format::turbo4, Format::q8}, {Format::polar, Format::f16}, {Format::f16, Format::q4}, {Format::kivi, Format::kiviv}};
     std::vector<AttentionShape> shapes;
     uint32_t nth = 0;
     for (uint32_t d : {64u, 128u})
@@ -127,7 +126,7 @@ TEST_CASE("attention: prompts over codes, in turns")
 // The tables list the rows of a group in order, the groups in any.
 TEST_CASE("attention: keys in groups")
 {
-    const Format codecs[][2] = {{Format::kivi, Format::kiviv}, {Format::kivi2, Format::kivi2v}, {Format::kivi, Format::turbo4}};
+    const Format codecs[][2] = {{Format::kivi, Format::kiviv}, {Format::kivi2, Format::kiviv}, {Format::kivi, Format::turbo4}};
     std::vector<OpCase> cases, scores;
     uint32_t nth = 0;
     for (uint32_t d : {64u, 80u, 96u, 128u, 256u})

@@ -15,7 +15,8 @@ namespace ks
 inline std::vector<Format> all_codecs()
 {
     std::vector<Format> codecs;
-    for (int i = int(Format::n_weights); i < int(Format::n_row_codecs); i++) codecs.push_back(Format(i));
+    for (int i = int(Format::n_weights); i < int(Format::count); i++)
+        if (codec_info(Format(i)).group == 1) codecs.push_back(Format(i));
     return codecs;
 }
 

@@ -104,7 +104,7 @@ TEST_CASE("simd: AVX-512 has the bits of AVX2 for every head size, group and poo
 // Codecs whose logits are summed in another order than the logits of decoded rows.
 static bool has_own_order(Format format, uint32_t d)
 {
-    for (Format own : {Format::q8, Format::polar, Format::polar5, Format::kivi, Format::kivi2})
+    for (Format own : {Format::q8, Format::polar, Format::kivi, Format::kivi2})
         if (format == own) return d % 64 == 0;
     return false;
 }
@@ -127,7 +127,7 @@ TEST_CASE("simd: slots in codes have the bits of the values that they stand for"
     std::vector<uint32_t> table;
     for (uint32_t i = 0; i < n_slots; i++) table.push_back(i);
     for (uint32_t i = coded_begin; i < coded_end; i++) table[i] = n_slots + (i < 150 ? i : i * 7 % n_slots); // rows of the coded pool
-    std::vector<std::pair<Format, Format>> pairs = {{Format::kivi, Format::kiviv}, {Format::kivi2, Format::kivi2v}};
+    std::vector<std::pair<Format, Format>> pairs = {{Format::kivi, Format::kiviv}, {Format::kivi2, Format::turbo3}};
     for (Format format : all_codecs()) pairs.emplace_back(format, format);
     for (const auto& [k_format, v_format] : pairs)
         for (uint32_t d : {64u, 80u, 128u, 192u, 256u}) {
@@ -188,7 +188,7 @@ TEST_CASE("simd: logits of codes are the products of what the codes say")
             const std::vector<float> q = Random(d + 1).normals(4 * d);
             for (const VectorKernels* vector : vector_tables()) {
                 const int codec = codec_index(format);
-                if (!vector->logits[codec]) continue;
+                if (!vector->codecs[codec].logits) continue;
                 const CodedRows keys = rows_of(*vector, codec, all.words, all.tail, bytes);
                 for (uint32_t n_heads : {1u, 2u, 3u, 4u})
                     for (uint32_t n : {1u, 7u, 16u, 33u, 60u, 64u}) {

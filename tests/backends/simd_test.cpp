@@ -110,7 +110,7 @@ TEST_CASE("simd: the bits of the ops over single values are those of AVX2")
     CHECK(hash_of(y) == 0x408cf8f1579c60f8u);
     std::vector<uint16_t> halves(n);
     uint32_t words[(n + 1) / 2];
-    kernels.vector.encode[cpu_codec_f16](x.data(), n, words, nullptr);
+    kernels.vector.codecs[cpu_codec_f16].encode(x.data(), n, words, nullptr);
     memcpy(halves.data(), words, 2 * n);
     for (uint32_t i = 0; i < n; i++) CHECK(halves[i] == uint16_t(FLOAT_TO_HALF(x[i])));
     for (uint32_t pairs : {rope_neighbours, rope_halves}) {

@@ -303,9 +303,9 @@ TEST_CASE("vulkan: pipelines are named after their shader and what it was specia
     char name[96];
     name_pipeline("matvec", "q8_0", {{1, 16, 1}}, name, sizeof name);
     CHECK(name == std::string("matvec q8_0 1 16 1"));
-    name_pipeline("attention_few", "", {{vulkan_format(Format::q8), vulkan_format(Format::f16), 64, 1025}}, name, sizeof name);
+    name_pipeline("attention_few", "", {{codec_number(Format::q8), codec_number(Format::f16), 64, 1025}}, name, sizeof name);
     CHECK(name == std::string("attention_decode q8 f16 64 1025"));
-    name_pipeline("attention_restore", "", {{vulkan_format(Format::turbo4), 0, 64}}, name, sizeof name);
+    name_pipeline("attention_restore", "", {{codec_number(Format::turbo4), 0, 64}}, name, sizeof name);
     CHECK(name == std::string("attention_dequantize turbo4 0 64"));
     name_pipeline("kv_write", "", {}, name, sizeof name);
     CHECK(name == std::string("kv_write f32"));

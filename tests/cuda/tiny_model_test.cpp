@@ -81,7 +81,7 @@ TEST_CASE("cuda: a model decodes the tokens, victims and codes of reference")
     shape.head_dim = 64;
     const TinyModel tiny = make_tiny_model(shape);
     for (const char* recipe : {"exact", "sink,slots=48", "h2o,slots=48,recent=16,k=turbo4,v=turbo3", "mix,slots=64,recent=16,k=q8,v=q4",
-                               "keydiff,slots=48,recent=16,k=polar5,v=polar", "snapkv,slots=64,recent=16,k=turbo2,v=turbo2",
+                               "keydiff,slots=48,recent=16,k=polar,v=polar", "snapkv,slots=64,recent=16,k=turbo2,v=turbo2",
                                "h2o,slots=64,recent=16,victims=merge,select=tokenselect,read=32", "retain=all,k=kivi,v=kivi"}) {
         CAPTURE(std::string(recipe));
         const Recipe parsed = parse_recipe(recipe).value();

@@ -93,7 +93,7 @@ std::vector<std::string> fuzz_seeds()
          {"auto", "exact,k=f32", "h2o,slots=512,victims=merge,decay=0.99,delta=1,recent=100", "window,slots=40,sink=0",
           "ada,seed=77,observe=16", "pyramid,slots=128,pool=3", "subgen,slots=200,chunk=32", "mix,lifetime=0,k=turbo4,v=turbo3",
           "tokenselect,read=512,reuse=0.95", "mix,select=quest,read=1024,positions=compact,k=q8", "h2o,slots=500,select=infllm,read=200",
-          "sink,rope=ntk,stretch=1.5,positions=offset", "kivi2,v=q8,boundary=2", "scissorhands", "tova", "keydiff", "kcenter", "polar5",
+          "sink,rope=ntk,stretch=1.5,positions=offset", "kivi2,v=q8,boundary=2", "scissorhands", "tova", "keydiff", "kcenter", "polar",
           "retain=snapkv,split=pyramid"}) {
         const size_t n = seeds.size();
         seeds.push_back({char(n * 13), char(n % 5 * 40), 0, char(n % 4 == 3), char(n)});

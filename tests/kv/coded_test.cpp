@@ -4,7 +4,7 @@
 using namespace ks;
 
 static const char* const kCodecPairs[] = {"k=q8,v=q8",       "k=turbo4,v=turbo4", "k=turbo4,v=turbo3", "k=f16,v=turbo4",
-                                          "k=polar,v=polar", "k=q4,v=polar5",     "k=turbo2,v=turbo2", "k=turbo3,v=f32"};
+                                          "k=polar,v=polar", "k=q4,v=polar",      "k=turbo2,v=turbo2", "k=turbo3,v=f32"};
 static const uint32_t kSizes[] = {3, 20, 1, 1, 1, 32, 1, 1, 1, 1, 1, 1, 1, 1, 7, 1, 1, 1, 1, 1};
 
 static BedShape shape_of(uint32_t head_dim)

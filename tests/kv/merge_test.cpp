@@ -183,7 +183,7 @@ static Merged merge_into_codes(Format format, double spread)
 
 TEST_CASE("merge: what encoding a representative again and again loses does not add up" * doctest::skip(kSanitized))
 {
-    for (Format format : {Format::q8, Format::q4, Format::turbo4, Format::turbo3, Format::turbo2v, Format::polar, Format::polar5})
+    for (Format format : {Format::q8, Format::q4, Format::turbo4, Format::turbo3, Format::turbo2v, Format::polar})
         for (double spread : {0.2, 0.5}) {
             const Merged m = merge_into_codes(format, spread);
             CAPTURE(std::string(codec_info(format).name));

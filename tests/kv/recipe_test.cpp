@@ -139,6 +139,9 @@ TEST_CASE("recipe: what cannot be done is refused with what is possible")
                              "window,k=kivi",
                              "kivi,slots=300",
                              "kivi,split=pyramid",
+                             "polar5",
+                             "h2o,v=polar5",
+                             "kivi2,v=kivi2",
                              "sink,sink=99999"}) {
         Result<Recipe> recipe = parse_recipe(text);
         CAPTURE(text);

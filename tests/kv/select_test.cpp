@@ -149,7 +149,7 @@ TEST_CASE("select: over what a policy keeps, merged slots and codes; devices rea
          {"h2o,victims=merge,select=tokenselect,read=64,recent=16", "mix,select=quest,read=64,recent=16",
           "mix,k=q8,v=q8,select=tokenselect,read=64,recent=16", "snapkv,observe=8,select=tokenselect,read=64,recent=16",
           "h2o,victims=merge,select=infllm,read=64,recent=16", "keydiff,k=q8,v=q8,select=infllm,read=96,recent=16",
-          "mix,k=turbo4,v=turbo3,select=quest,read=64,recent=16", "mix,victims=merge,k=polar,v=polar5,select=tokenselect,read=64,recent=16",
+          "mix,k=turbo4,v=turbo3,select=quest,read=64,recent=16", "mix,victims=merge,k=polar,v=polar,select=tokenselect,read=64,recent=16",
           "tokenselect,k=kivi,v=kivi,read=96,recent=16", "quest,k=kivi2,v=q8,read=96,recent=16",
           "infllm,k=kivi,v=turbo4,read=96,recent=16"}) {
         CAPTURE(recipe);
@@ -164,7 +164,7 @@ TEST_CASE("select: of codes in rows that lanes read by eights the same is read")
 {
     for (const std::string recipe :
          {"mix,k=q8,v=q8,select=tokenselect,read=64,recent=16", "mix,k=turbo4,v=turbo3,select=tokenselect,read=64,recent=16",
-          "tokenselect,k=kivi,v=kivi,read=96,recent=16", "mix,k=polar,v=polar5,select=tokenselect,read=64,recent=16"}) {
+          "tokenselect,k=kivi,v=kivi,read=96,recent=16", "mix,k=polar,v=polar,select=tokenselect,read=64,recent=16"}) {
         CAPTURE(recipe);
         const BedShape shape{3, 1, 64, ""};
         for (const std::string& device : tested_names())

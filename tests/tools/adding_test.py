@@ -97,8 +97,8 @@ FRAME = """    {"robots", {"<|im_start|>human\\n"}, {},
 # Row of docs/adding.md -> new files with their text, and insertions into other files: in front of or behind an existing text.
 ADDED = {
     "a weight format": [
-        ("kernels/common/format_tq2_0.h", FORMAT),
-        ("kernels/common/formats.h", "behind", '#include "kernels/common/format_iq4_xs.h"\n', '#include "kernels/common/format_tq2_0.h"\n'),
+        ("kernels/common/formats/tq2_0.h", FORMAT),
+        ("kernels/common/formats.h", "behind", '#include "kernels/common/formats/iq4_xs.h"\n', '#include "kernels/common/formats/tq2_0.h"\n'),
         ("kernels/common/formats.h", "behind", "X(iq4_xs)", " X(tq2_0)"),
         ("runtime/base/tensor.h", "behind", "iq4_nl, iq4_xs,", " tq2_0,"),
         ("kernels/cpu/unpack.h", "in front of", "\ntemplate <class S> struct Unpack<S, format_q4_0> {", UNPACK)],

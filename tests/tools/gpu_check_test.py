@@ -99,12 +99,12 @@ def test_fails(folder):
 
 def test_codes(folder):
     r, rows = run(folder, "passes", SHAPE, KS_GPU_CODES="1")
-    recipes = ["exact", "q8", "q4", "turbo4", "turbo3", "turbo2", "kivi", "polar", "polar5"]
+    recipes = ["exact", "q8", "q4", "turbo4", "turbo3", "turbo2", "kivi", "polar"]
     holds(r.returncode == 0 and "skipped: all others" in r.stderr and "tests: cuda" not in r.stderr, "codes alone", r.stderr)
     rows, on_vulkan = [[row for row in rows if ("vulkan" in row["recipe"]) == vulkan] for vulkan in (False, True)]
     holds([(row["recipe"], row.get("test"), row["depth"]) for row in rows] ==
           [(recipe, test, depth) for recipe in recipes for test, depth in (("pp", 64), ("tg", 64), (None, 8192))], "every codec at both depths", rows)
-    holds([(row["recipe"], row["depth"]) for row in on_vulkan] == [("vulkan " + recipe, 8192) for recipe in ("exact", "q8", "turbo4", "polar5")], "some on Vulkan", on_vulkan)
+    holds([(row["recipe"], row["depth"]) for row in on_vulkan] == [("vulkan " + recipe, 8192) for recipe in ("exact", "q8", "turbo4", "polar")], "some on Vulkan", on_vulkan)
     of_exact = [line.split()[-1] for line in r.stdout.splitlines() if " tg4 " in line]
     holds(of_exact[0].endswith("%") and all(float(ratio) > 0 for ratio in of_exact[1:]) and len(of_exact) == len(recipes), "beside f16", r.stdout)
 

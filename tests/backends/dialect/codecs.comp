@@ -12,7 +12,7 @@ float x[512];
 uint row[513];
 #include "kernels/common/codecs.h"
 
-#define RUN(name)                                                                            \
+#define RUN(name, number)                                                                    \
     name##_encode(a.head_dim);                                                               \
     bytes = name##_row_bytes(a.head_dim);                                                    \
     for (uint i = 0u; 4u * i < bytes; i++) w[at + i] = row[i];                               \

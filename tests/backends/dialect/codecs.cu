@@ -13,5 +13,5 @@ template <class C> __global__ void codec_kernel(KvReadArgs a, float* y, uint* w)
     for (uint i = 0u; i < a.head_dim; i++) y[i] = C::value(w, 0u, row[bytes / 4u], i, a.head_dim);
 }
 
-#define KS_INSTANCE(name) template __global__ void codec_kernel<codec_##name>(KvReadArgs, float*, uint*);
+#define KS_INSTANCE(name, number) template __global__ void codec_kernel<codec_##name>(KvReadArgs, float*, uint*);
 CODECS(KS_INSTANCE)

@@ -4,7 +4,7 @@
 // block. A lane is a row.
 #pragma once
 
-#include "kernels/cpu/polar_rows.h"
+#include "kernels/cpu/codecs/lanes.h"
 
 namespace ks
 {

@@ -4,17 +4,17 @@
 // This is another order than that of rows which are decoded and multiplied, with fewer than half the products.
 #pragma once
 
-#include "kernels/cpu/polar_rows.h"
+#include "kernels/cpu/codecs/polar_lanes.h"
 
 namespace ks
 {
 
 // What level 1 gives: to (d / 2, n_heads, lanes), of q (n_heads, d). Eight lanes are the codes with a sine that is not negative.
-template <class S, bool fine> void fold_first(const float* q, uint32_t n_heads, uint32_t d, float* to)
+template <class S> void fold_first(const float* q, uint32_t n_heads, uint32_t d, float* to)
 {
     using V = typename S::Wide;
     static_assert(4 * V::lanes / 2 <= kPreparedFloats, "four queries");
-    const PolarTables<fine>& t = PolarLanes<V, fine>::tables();
+    const PolarTables& t = PolarLanes<V>::tables();
     const typename V::F cosines = V::load(t.first[0]), sines = V::load(t.first[1]);
     for (uint32_t pair = 0; pair < d / 2; pair++)
         for (uint32_t h = 0; h < n_heads; h++, to += V::lanes) {
@@ -23,11 +23,11 @@ template <class S, bool fine> void fold_first(const float* q, uint32_t n_heads, 
         }
 }
 
-template <class V, bool fine, uint32_t n_heads> struct PolarFold {
+template <class V, uint32_t n_heads> struct PolarFold {
     using F = typename V::F;
     using W = typename V::W;
-    using Codes = typename PolarLanes<V, fine>::Codes;
-    const PolarLanes<V, fine> lanes;
+    using Codes = typename PolarLanes<V>::Codes;
+    const PolarLanes<V> lanes;
 
     struct Node {
         F of[n_heads];
@@ -59,18 +59,18 @@ template <class V, bool fine, uint32_t n_heads> struct PolarFold {
     }
     template <uint32_t n_words> KS_INLINE Node second(const First& f, const Codes& c, uint32_t j, uint32_t i) const
     {
-        const W code = lanes.template code<2>(c.second, c.second_high, 4 * j + i);
+        const W code = lanes.nth(c.second, 4 * j + i);
         return node<2>(first<n_words>(f, j, 2 * i), first<n_words>(f, j, 2 * i + 1), code);
     }
     template <uint32_t n_words> KS_INLINE Node third(const First& f, const Codes& c, uint32_t j, uint32_t i) const
     {
-        const W code = lanes.template code<3>(c.third, c.third_high, 2 * j + i);
+        const W code = lanes.nth(c.third, 2 * j + i);
         return node<3>(second<n_words>(f, c, j, 2 * i), second<n_words>(f, c, j, 2 * i + 1), code);
     }
     // 16 values.
     template <uint32_t n_words> KS_INLINE Node fourth(const First& f, const Codes& c, uint32_t j) const
     {
-        return node<4>(third<n_words>(f, c, j, 0), third<n_words>(f, c, j, 1), lanes.template code<4>(c.fourth, V::each(0), j));
+        return node<4>(third<n_words>(f, c, j, 0), third<n_words>(f, c, j, 1), lanes.nth(c.fourth, j));
     }
     KS_INLINE void add(Node& sums, F radius, const Node& x) const
     {
@@ -82,12 +82,8 @@ template <class V, bool fine, uint32_t n_heads> struct PolarFold {
         KS_UNROLL(2)
         for (uint32_t b = 0; b < 2; b++) {
             const Node low = fourth<n_words>(f, c, 2 * b), high = fourth<n_words>(f, c, 2 * b + 1);
-            if constexpr (fine) {
-                add(sums, radii[b], node<5>(low, high, lanes.template code<5>(c.fifth, V::each(0), b)));
-            } else {
-                add(sums, radii[2 * b], low);
-                add(sums, radii[2 * b + 1], high);
-            }
+            add(sums, radii[2 * b], low);
+            add(sums, radii[2 * b + 1], high);
         }
     }
     // d a multiple of 64
@@ -99,7 +95,7 @@ template <class V, bool fine, uint32_t n_heads> struct PolarFold {
         for (uint32_t g = 0; g < d / 64; g++) {
             const Codes c = lanes.codes(row, d, g);
             F radii[4];
-            lanes.roots(row, d, g, radii);
+            lanes.radii(row, d, g, radii);
             First f;
             f.table = tables + size_t(32) * g * n_heads * V::lanes;
             KS_UNROLL(8)
@@ -117,38 +113,38 @@ template <class V, bool fine, uint32_t n_heads> struct PolarFold {
 };
 
 // known_d as in decode_groups; tables as fold_first makes them
-template <class V, bool fine, uint32_t n_heads, uint32_t known_d> void fold_rows(const CodedRows& from, const uint32_t* rows,
-                                                                                 uint32_t first, uint32_t n, uint32_t d,
-                                                                                 const float* tables, float* logits, const Ahead& ahead)
+template <class V, uint32_t n_heads, uint32_t known_d> void fold_rows(const CodedRows& from, const uint32_t* rows, uint32_t first,
+                                                                      uint32_t n, uint32_t d, const float* tables, float* logits,
+                                                                      const Ahead& ahead)
 {
     if (known_d) d = known_d;
-    const PolarFold<V, fine, n_heads> fold;
+    const PolarFold<V, n_heads> fold;
     for (uint32_t begin = 0; begin < n; begin += V::lanes) {
         const uint32_t here = n - begin < V::lanes ? n - begin : V::lanes;
-        const LaneRows<V> row(from, FullRows<V>(rows + begin, here).at, first, polar_bytes(d, fine));
+        const LaneRows<V> row(from, FullRows<V>(rows + begin, here).at, first, polar_bytes(d));
         ask(ahead, begin, here);
         const auto sums = fold.logits(row, d, tables);
         for (uint32_t h = 0; h < n_heads; h++) V::store_first(logits + h * kAttentionTile + begin, sums.of[h], here);
     }
 }
 
-template <class V, bool fine, uint32_t known_d> KS_INLINE auto fold_rows_of(uint32_t n_heads)
+template <class V, uint32_t known_d> KS_INLINE auto fold_rows_of(uint32_t n_heads)
 {
-    return n_heads == 1   ? fold_rows<V, fine, 1, known_d>
-           : n_heads == 2 ? fold_rows<V, fine, 2, known_d>
-           : n_heads == 3 ? fold_rows<V, fine, 3, known_d>
-                          : fold_rows<V, fine, 4, known_d>;
+    return n_heads == 1   ? fold_rows<V, 1, known_d>
+           : n_heads == 2 ? fold_rows<V, 2, known_d>
+           : n_heads == 3 ? fold_rows<V, 3, known_d>
+                          : fold_rows<V, 4, known_d>;
 }
 
-template <class S, bool fine> uint32_t polar_logits(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
-                                                    const float* tables, uint32_t n_heads, float* logits, float*, const Ahead& ahead)
+template <class S> uint32_t polar_logits(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
+                                         const float* tables, uint32_t n_heads, float* logits, float*, const Ahead& ahead)
 {
     using V = typename S::Wide;
     if (d % 64) return 0;
-    const auto fold = d == 64    ? fold_rows_of<V, fine, 64>(n_heads)
-                      : d == 128 ? fold_rows_of<V, fine, 128>(n_heads)
-                      : d == 256 ? fold_rows_of<V, fine, 256>(n_heads)
-                                 : fold_rows_of<V, fine, 0>(n_heads);
+    const auto fold = d == 64    ? fold_rows_of<V, 64>(n_heads)
+                      : d == 128 ? fold_rows_of<V, 128>(n_heads)
+                      : d == 256 ? fold_rows_of<V, 256>(n_heads)
+                                 : fold_rows_of<V, 0>(n_heads);
     fold(from, rows, first, n, d, tables, logits, ahead);
     return n;
 }

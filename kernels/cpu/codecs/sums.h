@@ -2,10 +2,7 @@
 // decoded first, but for keys in groups and those of byte_logits.h and polar_fold.h, whose sums have another order.
 #pragma once
 
-#include "kernels/cpu/byte_logits.h"
-#include "kernels/cpu/codec_decode.h"
-#include "kernels/cpu/lane_logits.h"
-#include "kernels/cpu/polar_fold.h"
+#include "kernels/cpu/codecs/lanes.h"
 
 namespace ks
 {
@@ -30,24 +27,6 @@ template <class Row> struct RowReader {
     KS_INLINE Part part(const uint32_t* rows) const { return Part(decoder, OneRow<V>(words, tails, n_words, n_tail, rows), d, base); }
     KS_INLINE typename V::F key(const Part& part, int nth) const { return part.at(nth); }
     KS_INLINE typename V::F logits(uint32_t, typename V::F sums) const { return sums; }
-};
-
-// The same of codes of one group, which its ranges have become part of the queries for.
-template <class S, uint32_t bits> struct GroupReader {
-    using V = typename S::Wide;
-    using Part = typename V::W; // codes
-    const uint32_t* words;
-    const float* least; // what each head has of the least values
-    uint32_t d, base = 0;
-
-    KS_INLINE void begin(uint32_t dim) { base = dim; }
-    KS_INLINE Part part(const uint32_t* rows) const
-    {
-        const uint32_t nth = rows[0] % kivi_rows;
-        return OneRow<V>(words + base / 32 * bits, nullptr, bits * d / 32, 0, &nth).template plane<bits>(0);
-    }
-    KS_INLINE typename V::F key(const Part& codes, int nth) const { return CodeFloats<bits, 0>::template of<V>(codes >> 4 * nth); }
-    KS_INLINE typename V::F logits(uint32_t h, typename V::F sums) const { return sums + V::broadcast(least[h]); }
 };
 
 // logits[h * kAttentionTile + i], in the order of few_logits, where vectors have eight lanes: eight of keys have a sum for each head.
@@ -116,53 +95,7 @@ template <class Row> uint32_t row_logits(const CodedRows& from, const uint32_t* 
     return n;
 }
 
-// Queries meet a value of a group as (query * scale) * code + query * least value: to (n_heads, d) the first, to (n_heads) the sums of
-// the last.
-template <class S> void range_queries(const uint32_t* ranges, uint32_t d, const float* q, uint32_t n_heads, float* to, float* least)
-{
-    typename S::F8 sums[4] = {S::zero(), S::zero(), S::zero(), S::zero()};
-    for (uint32_t i = 0; i < d; i += 8) {
-        typename S::F8 scale, low;
-        S::half2(S::words(ranges + i), &scale, &low);
-        KS_UNROLL(4)
-        for (uint32_t h = 0; h < 4; h++) {
-            if (h == n_heads) break;
-            const typename S::F8 query = S::load(q + size_t(h) * d + i);
-            S::store(to + size_t(h) * d + i, query * scale);
-            sums[h] = S::fma(query, low, sums[h]);
-        }
-    }
-    for (uint32_t h = 0; h < n_heads; h++) least[h] = S::sum(sums[h]);
-}
-
-template <class S, uint32_t bits> uint32_t group_logits(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
-                                                        const float* q, uint32_t n_heads, float* logits, float* room, const Ahead& ahead)
-{
-    if (d % 64) return 0;
-    for (uint32_t i = 0, end; i < n; i = end) {
-        const uint32_t nth = (rows[i] - first) / kivi_rows;
-        for (end = i + 1; end < n && (rows[end] - first) / kivi_rows == nth;) end++;
-        const uint32_t* group = from.words + size_t(nth) * kivi_group_words(bits, d);
-        float least[4];
-        range_queries<S>(group, d, q, n_heads, room, least);
-        if constexpr (S::Wide::lanes == 16) {
-            CodedRows codes = from;
-            codes.words = group + d;
-            codes.row_words = bits * d / 32;
-            lane_logits_of<KiviLanes<S, bits>>(n_heads, d)(codes, rows + i, first + nth * kivi_rows, end - i, d, room, least, logits + i,
-                                                           after(ahead, i));
-        } else {
-            rows_logits_of<GroupReader<S, bits>>(n_heads)({group + d, least, d}, rows + i, first, end - i, d, room, logits + i,
-                                                          after(ahead, i));
-        }
-    }
-    return n;
-}
-
 // Sums of 64 dims: neighbours in a vector, or every fourth where rows are decoded so.
-template <class Row> constexpr bool by_fours = false;
-template <class S, bool fine> constexpr bool by_fours<PolarRow<S, fine>> = true;
-
 template <class V, bool fours> KS_INLINE void load_sums(const float* from, typename V::F* sum)
 {
     if constexpr (fours) {
@@ -193,7 +126,7 @@ template <class Row, uint32_t n_heads> KS_INLINE void add_dims(const Row& decode
     const uint8_t* const tails = from.tails;
     typename V::F sum[n_heads][n_vectors];
     KS_UNROLL(4)
-    for (uint32_t h = 0; h < n_heads; h++) load_sums<V, by_fours<Row>>(sums + h * stride + base, sum[h]);
+    for (uint32_t h = 0; h < n_heads; h++) load_sums<V, Row::by_fours>(sums + h * stride + base, sum[h]);
     const auto asked = [&](uint32_t i) { return (n * base + 64 * i) / d; }; // rows, before row i: the dims before `base` had their share
     for (uint32_t i = 0; i < n;) {
         const uint32_t end = i + 16 < n ? i + 16 : n;
@@ -210,7 +143,7 @@ template <class Row, uint32_t n_heads> KS_INLINE void add_dims(const Row& decode
         }
     }
     KS_UNROLL(4)
-    for (uint32_t h = 0; h < n_heads; h++) store_sums<V, by_fours<Row>>(sums + h * stride + base, sum[h]);
+    for (uint32_t h = 0; h < n_heads; h++) store_sums<V, Row::by_fours>(sums + h * stride + base, sum[h]);
 }
 
 // known_d as in decode_groups: a loop for each 64 dims
@@ -243,43 +176,5 @@ template <class Row, uint32_t known_d = 0> uint32_t row_outputs(const CodedRows&
     add(from, rows, first, n, d, weights, sums, stride, ahead);
     return n;
 }
-
-// With sixteen lanes one row at a time, for vectors of rows would have to be turned.
-template <class S, bool fine> uint32_t polar_outputs(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
-                                                     const float* weights, uint32_t n_heads, float* sums, uint32_t stride,
-                                                     const Ahead& ahead)
-{
-    if constexpr (S::Wide::lanes == 16) {
-        using Row = PolarRow<S, fine>;
-        const auto outputs = d == 64    ? row_outputs<Row, 64>
-                             : d == 128 ? row_outputs<Row, 128>
-                             : d == 256 ? row_outputs<Row, 256>
-                                        : row_outputs<Row, 0>;
-        return outputs(from, rows, first, n, d, weights, n_heads, sums, stride, ahead);
-    } else {
-        return polar_lane_outputs<S, fine>(from, rows, first, n, d, weights, n_heads, sums, stride, ahead);
-    }
-}
-
-// In the order of CpuCodec. Keys are not in those that are for values only.
-#define KS_PREPARES(S)                                                                                                                     \
-    {                                                                                                                                      \
-        nullptr, nullptr, byte_queries<S>, nullptr, nullptr, nullptr, nullptr, nullptr, fold_first<S, false>, fold_first<S, true>,         \
-            nullptr, nullptr, nullptr, nullptr                                                                                             \
-    }
-
-#define KS_LOGITS(S)                                                                                                                       \
-    {                                                                                                                                      \
-        nullptr, nullptr, q8_logits<S>, row_logits<Q4Row<S>>, row_logits<TurboRow<S, 8>>, row_logits<TurboRow<S, 4>>,                      \
-            row_logits<TurboRow<S, 2>>, row_logits<TurboRow<S, 2>>, polar_logits<S, false>, polar_logits<S, true>, nullptr, nullptr,       \
-            group_logits<S, 4>, group_logits<S, 2>                                                                                         \
-    }
-
-#define KS_OUTPUTS(S)                                                                                                                      \
-    {                                                                                                                                      \
-        nullptr, nullptr, row_outputs<Q8Row<S>>, row_outputs<Q4Row<S>>, row_outputs<TurboRow<S, 8>>, row_outputs<TurboRow<S, 4>>,          \
-            row_outputs<TurboRow<S, 2>>, row_outputs<TurboRow<S, 2>>, polar_outputs<S, false>, polar_outputs<S, true>,                     \
-            row_outputs<KiviRow<S, 4>>, row_outputs<KiviRow<S, 2>>                                                                         \
-    }
 
 } // namespace ks

@@ -1,41 +1,41 @@
 // Values of polar rows one row at a time, for vectors of sixteen: a level has its angles side by side, its cosines and its sines make two
-// vectors of the level below, and nothing is turned as in polar_rows.h. The bits are those of polar_vectors.h.
+// vectors of the level below, and nothing is turned as in polar_lanes.h. The bits are those of polar.h.
 #pragma once
 
-#include "kernels/cpu/polar_rows.h"
+#include "kernels/cpu/codecs/sums.h"
 
 namespace ks
 {
 
-// Factors by a code, as often as there are lanes, so that bits above it do not matter; of levels 4 and 5 by two codes, for neighbours.
-template <bool fine> struct PolarFactorLanes {
+// Factors by a code, as often as there are lanes, so that bits above it do not matter; of level 4 by two codes, for neighbours.
+struct PolarFactorLanes {
     float first[2][16], second[2][16]; // cosines and sines
     float third[16];                   // cosines; its sines are cosines of complements
-    float fourth[16][4], fifth[16][8];
+    float fourth[16][4];
 
     PolarFactorLanes()
     {
         for (uint32_t i = 0; i < 16; i++) {
             for (uint32_t sine = 0; sine < 2; sine++) {
                 first[sine][i] = polar_first_factor(i, sine != 0);
-                second[sine][i] = polar_factor(fine, 2, fine ? i % 8 : i % 4, sine != 0);
+                second[sine][i] = polar_factor(2, i % 4, sine != 0);
             }
-            third[i] = polar_factor(fine, 3, fine ? i % 8 : i % 4, false);
-            for (uint32_t k = 0; k < 4; k++) fourth[i][k] = polar_factor(fine, 4, i >> k / 2 * 2 & 3, k % 2);
-            for (uint32_t k = 0; k < 8; k++) fifth[i][k] = polar_factor(fine, 5, i >> k / 4 * 2 & 3, k / 2 % 2);
+            third[i] = polar_factor(3, i % 4, false);
+            for (uint32_t k = 0; k < 4; k++) fourth[i][k] = polar_factor(4, i >> k / 2 * 2 & 3, k % 2);
         }
     }
 };
 
-template <class S, bool fine> struct PolarRow {
+template <class S> struct PolarRow : RowDecoder {
     using V = typename S::Wide;
     using F = typename V::F;
     using W = typename V::W;
-    const PolarFactorLanes<fine>& t;
+    static constexpr bool by_fours = true;
+    const PolarFactorLanes& t;
 
-    static const PolarFactorLanes<fine>& tables()
+    static const PolarFactorLanes& tables()
     {
-        static const PolarFactorLanes<fine> all;
+        static const PolarFactorLanes all;
         return all;
     }
     KS_INLINE PolarRow() : t(tables()) {}
@@ -60,8 +60,6 @@ template <class S, bool fine> struct PolarRow {
             else
                 codes[odd] = V::shift_each(V::permuted(V::template repeat<8>(words), of_eight[odd]), four_times[base / 64 % 2]);
     }
-    // Two bits of each lane from `low`, above them what is in `high`.
-    KS_INLINE static W joined(W low, W high) { return V::chosen(V::each(3), low, high); }
 
     // at(r): the values 4 k + r of 64
     struct Values {
@@ -74,26 +72,15 @@ template <class S, bool fine> struct PolarRow {
         static const uint32_t each[16] = {0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30};
         static const uint32_t twice[16] = {0, 0, 2, 2, 4, 4, 6, 6, 8, 8, 10, 10, 12, 12, 14, 14};
         static const uint32_t pairs[16] = {0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7};
-        static const uint32_t up[16] = {30, 31, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13}; // the nth bit to bit 2
-        static const uint32_t up_twice[16] = {30, 30, 31, 31, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5};
         static const uint32_t other[16] = {0, 7, 0, 7, 0, 7, 0, 7, 0, 7, 0, 7, 0, 7, 0, 7}; // sines are cosines of complements
-        const uint32_t g = base / 64, bytes = polar_bytes(d, fine);
-        const uint32_t two = polar_begin(d, fine, 2) / 8, three = polar_begin(d, fine, 3) / 8, four = polar_begin(d, fine, 4) / 8;
+        const uint32_t g = base / 64, bytes = polar_bytes(d);
+        const uint32_t two = polar_begin(d, 2) / 8, three = polar_begin(d, 3) / 8, four = polar_begin(d, 4) / 8;
         const uint16_t* halves = reinterpret_cast<const uint16_t*>(in.words);
         const uint32_t fourths = in.template code<uint8_t>(bytes, four + g);
-        W seconds = V::shift_each(V::each(in.template code<uint32_t>(bytes, two + 4 * g)), each);
-        W thirds = V::shift_each(V::each(in.template code<uint16_t>(bytes, three + 2 * g)), twice);
-        typename S::F8 radii;
-        if (fine) {
-            const uint32_t five = polar_begin(d, true, 5) / 8;
-            seconds = joined(seconds, V::rotate_each(V::each(in.template code<uint32_t>(bytes, two + d / 16 + 2 * g)), up));
-            thirds = joined(thirds, V::rotate_each(V::each(in.template code<uint8_t>(bytes, three + d / 32 + g)), up_twice));
-            radii = V::template repeat_halves<2>(halves + d / 8 + 2 * g) *
-                    S::load(t.fifth[in.template code<uint8_t>(bytes, five + g / 2) >> g % 2 * 4 & 15]);
-        } else {
-            radii = V::template repeat_halves<4>(halves + d / 8 + 4 * g);
-        }
-        radii = radii * V::load_two_fours(t.fourth[fourths & 15], t.fourth[fourths >> 4]);
+        const W seconds = V::shift_each(V::each(in.template code<uint32_t>(bytes, two + 4 * g)), each);
+        const W thirds = V::shift_each(V::each(in.template code<uint16_t>(bytes, three + 2 * g)), twice);
+        const typename S::F8 radii =
+            V::repeat_halves(halves + d / 8 + 4 * g) * V::load_two_fours(t.fourth[fourths & 15], t.fourth[fourths >> 4]);
         const F third = V::permuted(radii, pairs) * pick(t.third, thirds ^ V::words(other));
         const F second[2] = {third * pick(t.second[0], seconds), third * pick(t.second[1], seconds)};
         W first[2];

@@ -3,11 +3,60 @@
 // logit is still eight sums over every eighth dimension, added as sums8 does.
 #pragma once
 
-#include "kernels/cpu/codec_decode.h"
-#include "kernels/cpu/polar_rows.h"
+#include "kernels/cpu/codecs/rows.h"
 
 namespace ks
 {
+
+// As many rows as there are lanes, of n of them: the last once more, where there are fewer.
+template <class V> struct FullRows {
+    uint32_t at[V::lanes];
+    KS_INLINE FullRows(const uint32_t* rows, uint32_t n)
+    {
+        KS_UNROLL(16)
+        for (uint32_t i = 0; i < V::lanes; i++) at[i] = rows[i < n ? i : n - 1];
+    }
+};
+
+// Where as many rows as there are lanes begin, each of n_words.
+template <class V> struct RowsAt {
+    const uint32_t* row[V::lanes];
+    KS_INLINE RowsAt(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n_words)
+    {
+        KS_UNROLL(16)
+        for (uint32_t i = 0; i < V::lanes; i++) row[i] = from.words + size_t(rows[i] - first) * n_words;
+    }
+    KS_INLINE typename V::W word(uint32_t nth) const // of each row
+    {
+        const uint8_t* all[V::lanes];
+        KS_UNROLL(16)
+        for (uint32_t i = 0; i < V::lanes; i++) all[i] = reinterpret_cast<const uint8_t*>(row[i] + nth);
+        return V::scattered_words(all);
+    }
+};
+
+// Words of as many rows as there are lanes: lane i of word w is word w of row i, after them the tail. `bytes` of a row are known where
+// d is.
+template <class V> struct LaneRows {
+    typename V::W word[codec_max_dim / 4 + codec_max_dim / 64 + V::lanes];
+
+    KS_INLINE LaneRows(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t bytes)
+    {
+        const uint32_t n_words = bytes / 4, n_tail = bytes % 4;
+        const RowsAt<V> at(from, rows, first, n_words);
+        for (uint32_t w = 0; w < n_words; w += 4) { // the last four may be some once more: a row has four words and more
+            const uint32_t begin = w + 4 < n_words ? w : n_words - 4;
+            V::four_words(at.row, begin, word + begin);
+        }
+        if (!n_tail) return;
+        const uint8_t* tails[V::lanes]; // the four bytes up to the end of each tail; the first comes after the words
+        KS_UNROLL(16)
+        for (uint32_t i = 0; i < V::lanes; i++) tails[i] = from.tails + (size_t(rows[i] - first) + 1) * n_tail - 4;
+        word[n_words] = V::scattered_words(tails) >> int(32 - 8 * n_tail);
+    }
+    // Bits from one on, which lie in one word.
+    KS_INLINE typename V::W at(uint32_t bit) const { return word[bit / 32] >> int(bit % 32); }
+};
 
 // How each codec's rows are read: words of the 64 values from `base` on, and value 8 j + i of each row. A plane of 64 dims with w words has
 // dim 8 j + i in word i % w, under a shift by 4 j and what lies below.
@@ -17,59 +66,8 @@ template <class V, uint32_t bits> KS_INLINE typename V::W lane_code(const LaneRo
     return row.word[word + i % n_words] >> int(4 * j + i / n_words * bits);
 }
 
+// How lanes read a codec's rows: specialised for its Row.
 template <class Row> struct RowLanes;
-
-template <class S> struct RowLanes<Q4Row<S>> {
-    using V = typename S::Wide;
-    typename V::F scale[2];
-    uint32_t base;
-    static uint32_t bytes(uint32_t d) { return codec_q4::row_bytes(d); }
-    KS_INLINE RowLanes(const LaneRows<V>& row, uint32_t d, uint32_t from) : base(from)
-    {
-        V::half2(row.word[d / 8 + from / 64], &scale[0], &scale[1]);
-    }
-    KS_INLINE typename V::F at(const LaneRows<V>& row, uint32_t i, uint32_t j) const
-    {
-        return scale[j / 4] * CodeFloats<4, -8>::template of<V>(lane_code<V, 4>(row, base / 8, i, j));
-    }
-};
-
-template <class S, uint32_t ranks> struct RowLanes<TurboRow<S, ranks>> {
-    using V = typename S::Wide;
-    static constexpr uint32_t bits = ranks == 8 ? 4 : 2;
-    typename V::F levels, scale;
-    uint32_t base, d;
-    static uint32_t bytes(uint32_t d) { return turbo_bytes(ranks, d); }
-    KS_INLINE RowLanes(const LaneRows<V>& row, uint32_t dims, uint32_t from) : base(from), d(dims)
-    {
-        float all[16];
-        for (uint32_t i = 0; i < 16; i++) all[i] = turbo_level(ranks, i % (2 * ranks));
-        levels = V::load(all);
-        typename V::F none;
-        V::half2(row.word[turbo_bytes(ranks, d) / 4], &scale, &none);
-    }
-    KS_INLINE typename V::F at(const LaneRows<V>& row, uint32_t i, uint32_t j) const
-    {
-        typename V::W code = lane_code<V, bits>(row, base * bits / 32, i, j);
-        if constexpr (ranks == 4) {
-            const int sign = int(4 * j + i / 2) - 2;
-            const typename V::W signs = row.word[d / 16 + base / 32 + i % 2];
-            code = V::chosen(V::each(4), sign < 0 ? signs << -sign : signs >> sign, code);
-        }
-        return scale * V::pick_of(levels, code);
-    }
-};
-
-template <class S, uint32_t bits> struct KiviLanes {
-    using V = typename S::Wide;
-    uint32_t base;
-    static uint32_t bytes(uint32_t d) { return bits * d / 8; }
-    KS_INLINE KiviLanes(const LaneRows<V>&, uint32_t, uint32_t from) : base(from) {}
-    KS_INLINE typename V::F at(const LaneRows<V>& row, uint32_t i, uint32_t j) const
-    {
-        return CodeFloats<bits, 0>::template of<V>(lane_code<V, bits>(row, base * bits / 32, i, j));
-    }
-};
 
 // logits[h * kAttentionTile + i] of rows rows[i] - first, to which least[h] is added; least may be null.
 template <class Lanes, uint32_t n_heads, uint32_t known_d> void lane_logits(const CodedRows& from, const uint32_t* rows, uint32_t first,

@@ -1,4 +1,8 @@
-// What the kivi codecs share: 32 values have a range of their own, x = least + scale * q with q in 0..most (15 or 3).
+// kivi, kivi2: of keys, whose channels differ by far more than a channel's values do, each dim of 32 rows has a range of its own, in
+// 4 or 2 bits. 5 and 3 bits per value: 40 and 24 bytes for a row at d = 64, 80 and 48 at 128.
+// kiviv: of values, each block of 32 dims of a row has a range, in 4 bits. 40 bytes at d = 64, 80 at 128.
+//
+// 32 values with one range are x = least + scale * q with q in 0..most (15 or 3).
 //   least  the half nearest to the least value
 //   scale  the half nearest to (the largest value - least) / most, 0 where that is not above 0
 // A range is a word: the scale in its low 16 bits, least above. The product is exact, so that a sum is rounded once everywhere.
@@ -22,19 +26,20 @@ FN uint kivi_code(float x, uint range, uint most)
 
 FN float kivi_decoded(uint code, uint range) { return kivi_least(range) + kivi_scale(range) * float(code); }
 
-// Values, by rows: a plane of `bits` bits, then the word of each block's range; a block is 32 dims, the last may be 16.
-FN uint kivi_row_bytes(uint bits, uint d) { return bits * d / 8u + 4u * ((d + 31u) / 32u); }
+// Values, by rows: a plane of 4 bits, then the word of each block's range; a block is 32 dims, the last may be 16.
+STRUCT_BEGIN(codec_kiviv)
+CONST uint OF(kiviv, rotated) = 0u;
+FN uint OF(kiviv, row_bytes)(uint d) { return d / 2u + 4u * ((d + 31u) / 32u); }
 
-FN float kivi_row_value(WORDS_PARAM uint at, uint i, uint d, uint bits)
+FN float OF(kiviv, value)(WORDS_PARAM uint at, uint, uint i, uint d)
 {
-    uint bit = plane_bit(i, d, bits), most = (1u << bits) - 1u;
-    return kivi_decoded((WORD(at + bit / 32u) >> (bit & 31u)) & most, WORD(at + bits * d / 32u + i / 32u));
+    uint bit = plane_bit(i, d, 4u);
+    return kivi_decoded((WORD(at + bit / 32u) >> (bit & 31u)) & 15u, WORD(at + d / 8u + i / 32u));
 }
 
-FN void kivi_row_encode(VALUES_PARAM ROW_PARAM uint d, uint bits)
+FN void OF(kiviv, encode)(VALUES_PARAM ROW_PARAM uint d)
 {
-    uint most = (1u << bits) - 1u;
-    clear_row(ROW kivi_row_bytes(bits, d));
+    clear_row(ROW OF(kiviv, row_bytes)(d));
     for (uint base = 0u; base < d; base += 32u) {
         uint end = base + 32u < d ? base + 32u : d;
         float least = coded_value(VALUE(base)), top = least;
@@ -43,11 +48,12 @@ FN void kivi_row_encode(VALUES_PARAM ROW_PARAM uint d, uint bits)
             least = v < least ? v : least;
             top = v > top ? v : top;
         }
-        uint range = kivi_range(least, top, most);
-        for (uint i = base; i < end; i++) put_field(ROW plane_bit(i, d, bits), kivi_code(coded_value(VALUE(i)), range, most));
-        ROW_WORD(bits * d / 32u + base / 32u) = range;
+        uint range = kivi_range(least, top, 15u);
+        for (uint i = base; i < end; i++) put_field(ROW plane_bit(i, d, 4u), kivi_code(coded_value(VALUE(i)), range, 15u));
+        ROW_WORD(d / 8u + base / 32u) = range;
     }
 }
+STRUCT_END
 
 // Keys, by channels: 32 rows have one range for each dim. A group is d words of ranges, then for each row a plane of `bits` bits.
 CONST uint kivi_rows = 32u;
@@ -76,3 +82,15 @@ FN void kivi_group_encode(VALUES_PARAM ROW_PARAM uint d, uint bits)
             put_field(ROW 32u * (d + r * (bits * d / 32u)) + plane_bit(i, d, bits), kivi_code(coded_value(VALUE(r * d + i)), range, most));
     }
 }
+
+#define KIVI_CODEC(NAME, BITS)                                                                                                              \
+    STRUCT_BEGIN(codec_##NAME)                                                                                                              \
+    CONST uint OF(NAME, rotated) = 0u;                                                                                                      \
+    CONST uint OF(NAME, group) = kivi_rows;                                                                                                 \
+    FN uint OF(NAME, group_words)(uint d) { return kivi_group_words(BITS, d); }                                                             \
+    FN float OF(NAME, value)(WORDS_PARAM uint at, uint r, uint i, uint d) { return kivi_group_value(WORDS at, r, i, d, BITS); }             \
+    FN void OF(NAME, encode)(VALUES_PARAM ROW_PARAM uint d) { kivi_group_encode(VALUES ROW d, BITS); }                                      \
+    STRUCT_END
+
+KIVI_CODEC(kivi, 4u)
+KIVI_CODEC(kivi2, 2u)

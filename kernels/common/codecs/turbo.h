@@ -1,4 +1,8 @@
-// What the turbo codecs share. x = g * c, c one of the levels that code a normal variable with the least squared error
+// turbo4, turbo3, turbo2: 16, 8 and 4 levels, one scale for a row (TurboQuant). 4, 3 and 2 bits per value and 16 for the row:
+// 34, 26 and 18 bytes at d = 64, 66, 50 and 34 at 128. turbo2v: turbo2 with the scale of the least squared error, for values,
+// whose sums need no norm.
+//
+// x = g * c, c one of the levels that code a normal variable with the least squared error
 // (Lloyd-Max), which the values of a rotated row nearly are once they are divided by their own root mean square.
 // A code has the rank of the level's magnitude among `ranks` (8, 4 or 2) in its low bits, and above them the sign (1: negative).
 // The rank is how many of the thresholds t, the middles between magnitudes, have t^2 (sum of x^2) < x^2 d.
@@ -69,3 +73,21 @@ FN void turbo_encode(VALUES_PARAM ROW_PARAM uint d, uint ranks, bool least_squar
     if (g == 0u) clear_row(ROW turbo_bytes(ranks, d));
     put_field(ROW 8u * turbo_bytes(ranks, d) - 16u, g);
 }
+
+#define TURBO_CODEC(NAME, RANKS, LEAST_SQUARES)                                                                                 \
+    STRUCT_BEGIN(codec_##NAME)                                                                                                  \
+    CONST uint OF(NAME, rotated) = 1u;                                                                                          \
+    CONST uint OF(NAME, ranks) = RANKS;                                                                                         \
+    FN uint OF(NAME, row_bytes)(uint d) { return turbo_bytes(RANKS, d); }                                                       \
+    FN float OF(NAME, scale)(WORDS_PARAM uint at, uint tail, uint d) { return turbo_scale(WORDS at, tail, d, RANKS); }          \
+    FN float OF(NAME, value)(WORDS_PARAM uint at, uint tail, uint i, uint d)                                                    \
+    {                                                                                                                           \
+        return turbo_scale(WORDS at, tail, d, RANKS) * turbo_level(RANKS, turbo_code(WORDS at, tail, i, d, RANKS));             \
+    }                                                                                                                           \
+    FN void OF(NAME, encode)(VALUES_PARAM ROW_PARAM uint d) { turbo_encode(VALUES ROW d, RANKS, LEAST_SQUARES); }               \
+    STRUCT_END
+
+TURBO_CODEC(turbo4, 8u, false)
+TURBO_CODEC(turbo3, 4u, false)
+TURBO_CODEC(turbo2, 2u, false)
+TURBO_CODEC(turbo2v, 2u, true)

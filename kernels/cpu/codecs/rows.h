@@ -1,0 +1,115 @@
+// Coded rows to f32, many at a time, as attention reads them. Rows of whole groups of 64 values have loops of their own, with
+// neither a copy of the row nor a branch; the bits are those of Row::any_dim, which does all others.
+#pragma once
+
+#include "kernels/cpu/codecs/codec.h"
+#include "kernels/cpu/codecs/vectors.h"
+#include "kernels/cpu/vector_math.h"
+
+namespace ks
+{
+
+// The codes of a plane's 64 dims: neighbours under each shift of half of `dims`.
+template <class V, uint32_t bits, uint32_t dims> KS_INLINE typename V::W in_fields(typename V::W words)
+{
+    static const uint32_t right[3][2][16] = {
+        {{0, 0, 1, 1, 2, 2, 3, 3, 0, 0, 1, 1, 2, 2, 3, 3}, {0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7}},
+        {{0, 0, 0, 0, 2, 2, 2, 2, 0, 0, 0, 0, 2, 2, 2, 2}, {0, 0, 0, 0, 2, 2, 2, 2, 4, 4, 4, 4, 6, 6, 6, 6}},
+        {{}, {0, 0, 0, 0, 0, 0, 0, 0, 4, 4, 4, 4, 4, 4, 4, 4}}};
+    return 2 * bits == dims ? words : V::shift_each(words, right[bits / 2][dims / 16]);
+}
+
+// A row of codes of whole groups of 64 values, as decoders of `dims` values a vector read it; what its tail has is one f16.
+template <class V> struct OneRow {
+    static constexpr int dims = V::lanes;
+    const uint32_t* words;
+    const uint8_t* tail;
+
+    KS_INLINE OneRow(const uint32_t* pool, const uint8_t* tails, uint32_t n_words, uint32_t n_tail, const uint32_t* rows)
+        : words(pool + size_t(rows[0]) * n_words), tail(tails + size_t(rows[0]) * n_tail)
+    {
+    }
+    template <uint32_t bits> KS_INLINE typename V::W plane(uint32_t word) const
+    {
+        return in_fields<V, bits, dims>(V::template repeat<2 * bits>(words + word));
+    }
+    // The words from one on as 64 signed bytes, of which at() gives so many as a vector has dims.
+    struct Bytes {
+        const int8_t* bytes;
+        Bytes() = default;
+        KS_INLINE Bytes(const OneRow& row, uint32_t word) : bytes(reinterpret_cast<const int8_t*>(row.words + word)) {}
+        KS_INLINE typename V::W at(int nth) const { return V::load_bytes(bytes + nth * dims); }
+    };
+    KS_INLINE typename V::F half(uint32_t nth) const { return V::broadcast_half(reinterpret_cast<const uint16_t*>(words)[nth]); }
+    KS_INLINE void four_halves(uint32_t nth, typename V::F* x) const
+    {
+        V::broadcast_four_halves(reinterpret_cast<const uint16_t*>(words) + nth, x);
+    }
+    KS_INLINE typename V::F tail_half() const { return V::broadcast_half(tail[0] | uint32_t(tail[1]) << 8); }
+    // Bytes from one on, which lie in one plane, of a row of so many.
+    template <class T> KS_INLINE T code(uint32_t row_bytes, uint32_t nth) const
+    {
+        const uint32_t n = row_bytes / 4 * 4;
+        T x;
+        memcpy(&x, nth < n ? reinterpret_cast<const uint8_t*>(words) + nth : tail + (nth - n), sizeof x);
+        return x;
+    }
+};
+
+// Codes as floats from `least` on, of vectors whose lanes have more bits above them. Sixteen lanes pick them, and what a row's codes
+// stand for.
+template <uint32_t bits, int least> struct CodeFloats {
+    float at[16];
+    constexpr CodeFloats() : at()
+    {
+        for (int i = 0; i < 16; i++) at[i] = float(i % (1 << bits) + least);
+    }
+    template <class V> KS_INLINE static typename V::F all()
+    {
+        static constexpr CodeFloats<bits, least> floats;
+        return V::load(floats.at);
+    }
+    template <class V> KS_INLINE static typename V::F of(typename V::W codes)
+    {
+        if constexpr (V::lanes == 16)
+            return V::pick_of(all<V>(), codes);
+        else
+            return V::to_float((codes & V::each((1u << bits) - 1)) - V::each(uint32_t(-least)));
+    }
+};
+
+// known_d: d where it is one of the usual, so that all within a row has its place at compile time; else 0
+template <class Row, uint32_t known_d>
+void decode_groups(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x, const Ahead& ahead)
+{
+    if (known_d) d = known_d;
+    using V = typename Row::V;
+    const Row decoder;
+    const uint32_t n_words = from.row_words, n_tail = from.row_tail;
+    for (uint32_t i = 0; i < n; i++, x += d) {
+        const uint32_t row = rows[i] - first;
+        ask(ahead, i);
+        for (uint32_t base = 0; base < d; base += 64) {
+            const typename Row::Values values(decoder, OneRow<V>(from.words, from.tails, n_words, n_tail, &row), d, base);
+            KS_UNROLL(8)
+            for (int j = 0; j < 64 / int(V::lanes); j++) V::store(x + base + V::lanes * j, values.at(j));
+        }
+    }
+}
+
+// Rows rows[i] - first of a pool, x (n, d).
+template <class Row>
+void decode_rows(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x, const Ahead& ahead)
+{
+    if (d == 64) return decode_groups<Row, 64>(from, rows, first, n, d, x, ahead);
+    if (d == 128) return decode_groups<Row, 128>(from, rows, first, n, d, x, ahead);
+    if (d == 256) return decode_groups<Row, 256>(from, rows, first, n, d, x, ahead);
+    if (d % 64 == 0) return decode_groups<Row, 0>(from, rows, first, n, d, x, ahead);
+    for (uint32_t i = 0; i < n; i++) {
+        const size_t row = rows[i] - first;
+        ask(ahead, i);
+        Row::any_dim(from.words + row * from.row_words, from.tails + row * from.row_tail, d, x + size_t(i) * d);
+    }
+}
+
+} // namespace ks

@@ -1,0 +1,75 @@
+// Rows of a cache by its format: what every kernel that reads coded rows includes.
+#pragma once
+
+#include "kernels/cuda/codecs/kivi.cuh"
+#include "kernels/cuda/codecs/polar.cuh"
+#include "kernels/cuda/codecs/q4.cuh"
+#include "kernels/cuda/codecs/q8.cuh"
+#include "kernels/cuda/codecs/turbo.cuh"
+
+namespace ks
+{
+
+// body(what loads rows of the format). coded: it may be any; else it is f16.
+template <bool coded, class Body> DEVICE void with_loader(uint format, const Body& body)
+{
+    if (!coded || format == plain_f16) return body(HalvesLoader());
+    if (format == plain_f32) return body(FloatsLoader());
+    with_codec(format, [&](auto codec) { body(OctetLoader<decltype(codec)>()); });
+}
+
+// Of each pool; a barrier comes before they are read.
+DEVICE void fill_levels(Levels* levels, const CudaSlots& s)
+{
+    for (uint source = pass_plain; source <= pass_chunk; source++) {
+        with_loader<true>(pool_of(s, source, false).format, [&](auto loader) { loader.fill(levels[source].k); });
+        with_loader<true>(pool_of(s, source, true).format, [&](auto loader) { loader.fill(levels[source].v); });
+    }
+}
+
+template <bool coded> DEVICE void load_octet(const CudaCache& cache, uint r, uint j, uint d, const float* levels, float (&out)[8])
+{
+    with_loader<coded>(cache.format, [&](auto loader) { loader.load(cache, r, j, d, levels, out); });
+}
+
+// What lanes want to know of a format before they read it.
+struct LaneFormat {
+    uint plane = 0u;
+    bool of_keys = true, of_values = true;
+};
+
+template <class Rows> static inline __host__ __device__ LaneFormat lane_format() { return {Rows::plane, Rows::of_keys, Rows::of_values}; }
+
+static inline __host__ __device__ LaneFormat lane_format_of(uint format)
+{
+#define KS_CASE(name, number) \
+    if (format == number) return lane_format<typename LaneLoad<RowCodec<codec_##name>, 64u, 1u>::Rows>();
+    CODECS(KS_CASE)
+#undef KS_CASE
+#define KS_CASE(name, number) \
+    if (format == number) return lane_format<typename LaneLoad<GroupCodec<codec_##name>, 64u, 1u>::Rows>();
+    GROUP_CODECS(KS_CASE)
+#undef KS_CASE
+    return {};
+}
+
+// The plane that decides which dims are a lane's: that of the pool which has most of a long text.
+static inline __host__ __device__ uint plane_of_pools(const CudaCache& plain, const CudaCache& coded)
+{
+    return lane_format_of(coded.words != nullptr ? coded.format : plain.format).plane;
+}
+
+// body(what reads a lane's n eights of rows of d dims of a pool, one of which is row). coded: it may be of any format, else it is of halves;
+// of keys no codec is one of values alone, nor the other way round.
+template <uint d, uint n, bool coded, bool values, class Body>
+DEVICE void with_lane_rows(const CudaCache& cache, uint row, uint plane, uint j, const Body& body)
+{
+    if (!coded || (cache.format == plain_f16 && plane < 2u)) return body(LaneHalves<d, n>(cache, plane, j));
+    if (cache.format < first_codec) return body(LaneApart<d, n>(cache, plane, j));
+    with_codec(cache.format, [&](auto codec) {
+        using Rows = typename LaneLoad<decltype(codec), d, n>::Rows;
+        if constexpr (values ? Rows::of_values : Rows::of_keys) body(Rows(cache, row, j));
+    });
+}
+
+} // namespace ks

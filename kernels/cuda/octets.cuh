@@ -1,0 +1,99 @@
+// An octet of a cached row, dims 8 j to 8 j + 7, of heads of a multiple of 64 values: what a lane takes of a
+// row that a warp shares. The lanes of a group of 64 dims read the same words under different shifts.
+#pragma once
+
+#include "kernels/cuda/slots.cuh"
+
+namespace ks
+{
+
+// What the codes of turbo and polar codecs stand for, for a block's keys and values: a table in registers would be indexed, in memory of
+// each thread's own it would lie in as many places as there are codes.
+constexpr uint most_levels = 128u;
+struct alignas(256) Levels {
+    float k[most_levels], v[most_levels];
+};
+
+DEVICE void halves_of(uint word, float* out)
+{
+    out[0] = HALF_TO_FLOAT(word & 0xffffu);
+    out[1] = HALF_TO_FLOAT(word >> 16);
+}
+
+// n - less, of whole numbers below 2^22, without a conversion, of which there are few at a time.
+DEVICE float whole_less(uint n, uint less) { return BITS_TO_FLOAT(0x4b000000u | n) - float(0x800000u + less); }
+
+// n words, `each` of them at a time, to out[begin] and on: where they begin is a multiple of so many.
+template <uint n, uint each, uint begin = 0u, uint most> DEVICE void load_words(const uint* at, uint (&out)[most])
+{
+    KS_UNROLL
+    for (uint i = 0u; i < n; i += each) {
+        uint* to = out + begin + i;
+        if constexpr (each == 4u) {
+            const uint4 four = __ldg(reinterpret_cast<const uint4*>(at + i));
+            to[0] = four.x, to[1] = four.y, to[2] = four.z, to[3] = four.w;
+        } else if constexpr (each == 2u) {
+            const uint2 two = __ldg(reinterpret_cast<const uint2*>(at + i));
+            to[0] = two.x, to[1] = two.y;
+        } else {
+            to[0] = __ldg(at + i);
+        }
+    }
+}
+
+DEVICE void load_halves(const CudaCache& cache, uint r, uint j, uint d, float (&out)[8])
+{
+    uint words[4];
+    load_words<4u, 4u>(cache.words + (uint64_t(r) * d + 8u * j) / 2u, words);
+    KS_UNROLL
+    for (uint k = 0u; k < 4u; k++) halves_of(words[k], out + 2u * k);
+}
+
+// The fields of eight dims of a plane of 4, 2 or 1 bits that begins at `plane`, a multiple of `each` words.
+template <uint bits, uint each> DEVICE void load_fields(const uint* plane, uint j, uint (&out)[8])
+{
+    constexpr uint n_words = 2u * bits; // of a group of 64 dims
+    const uint first = 8u * (j % 8u) / n_words; // field of the first dims
+    uint words[n_words];
+    load_words<n_words, each>(plane + j / 8u * n_words, words);
+    KS_UNROLL
+    for (uint w = 0u; w < n_words; w++)
+        KS_UNROLL
+        for (uint k = 0u; k < 8u / n_words; k++) out[n_words * k + w] = words[w] >> (bits * (first + k)) & ((1u << bits) - 1u);
+}
+
+// How an octet of a codec's row is read: codecs/NAME.cuh specialises it, the template itself reads value by value. fill makes a table of a
+// block's threads, if there is one.
+template <class C> struct OctetLoader {
+    DEVICE_MEMBER static void fill(float*) {}
+    DEVICE_MEMBER static void load(const CudaCache& cache, uint r, uint j, uint d, const float*, float (&out)[8])
+    {
+        const uint* words = row_words<C>(cache, r, d);
+        const uint tail = row_tail<C>(cache, r, d);
+        for (uint i = 0u; i < 8u; i++) out[i] = C::value_of(words, tail, r % C::group, 8u * j + i, d);
+    }
+};
+
+// Caches that are not coded.
+struct HalvesLoader {
+    DEVICE_MEMBER static void fill(float*) {}
+    DEVICE_MEMBER static void load(const CudaCache& cache, uint r, uint j, uint d, const float*, float (&out)[8]) { load_halves(cache, r, j, d, out); }
+};
+struct FloatsLoader {
+    DEVICE_MEMBER static void fill(float*) {}
+    DEVICE_MEMBER static void load(const CudaCache& cache, uint r, uint j, uint d, const float*, float (&out)[8])
+    {
+        KS_UNROLL
+        for (uint i = 0u; i < 8u; i++) out[i] = BITS_TO_FLOAT(cache.words[uint64_t(r) * d + 8u * j + i]);
+    }
+};
+
+// Sums over the lanes that share a row, the same in each.
+template <uint lanes> DEVICE float share_sum(float x)
+{
+    KS_UNROLL
+    for (uint apart = lanes / 2u; apart > 0u; apart /= 2u) x += __shfl_xor_sync(all_lanes, x, int(apart));
+    return x;
+}
+
+} // namespace ks

@@ -1,0 +1,91 @@
+// Rows of polar: an octet, and a lane's octets.
+#ifdef OCTETS
+
+// Angles of level 1: of 64 dims 32, which are half of eight words or, of the last 64 of an odd number, four.
+uint angle_words(uint first, uint d) { return first / 128u < d / 128u ? 8u : 4u; }
+
+void polar_planes(uint at, uint first, uint d)
+{
+    [[unroll]] for (uint i = 0u; i < 8u; i++)
+        if (i < angle_words(first, d)) planes[i] = WORD(at + first / 128u * 8u + i);
+}
+
+// One angle of level 4, one of level 3, two of level 2 and four of level 1 below it.
+void polar_eight(uint at, uint tail, uint first, uint d, out float eight[8])
+{
+    float top = row_half(at, tail, polar_bytes(d), 2u * d + 16u * (first / 16u));
+    top *= polar_factor(4u, polar_code(at, tail, d, 4u, first / 16u), (first / 8u & 1u) != 0u);
+    uint third = polar_code(at, tail, d, 3u, first / 8u);
+    [[unroll]] for (uint i = 0u; i < 8u; i += 4u) {
+        uint second = polar_code(at, tail, d, 2u, (first + i) / 4u);
+        float mid = top * polar_factor(3u, third, i != 0u);
+        [[unroll]] for (uint k = i; k < i + 4u; k += 2u) {
+            float low = mid * polar_factor(2u, second, k != i);
+            uint angle;
+            if (angle_words(first, d) == 8u)
+                angle = planes[first % 16u / 2u + k / 2u] >> 4u * (first % 128u / 16u) & 15u;
+            else
+                angle = planes[k / 2u] >> 4u * (first % 64u / 8u) & 15u;
+            eight[k] = low * polar_first_factor(angle, false);
+            eight[k + 1u] = low * polar_first_factor(angle, true);
+        }
+    }
+}
+
+#else
+
+const uint polar_plane = plane_of_angles;
+
+void polar_fill(uint which)
+{
+    uint level = THREAD / 8u, code = THREAD % 4u;
+    if (THREAD < 16u) levels[64u * which + THREAD] = vec2(polar_first_factor(THREAD, false), polar_first_factor(THREAD, true));
+    else if (THREAD < 40u) levels[64u * which + THREAD] = vec2(polar_factor(level, code, false), polar_factor(level, code, true));
+}
+
+// An eight is half a block of 16: one angle of level 3, two of level 2, four of level 1 below it, which are under one shift in four words.
+uint angle_of_eight(uint level, uint i) { return level == 2u ? 2u * i : i >> (level - 3u); }
+
+// The word that has a level's angles of the lane; it may be the bytes that fill none.
+uint angle_word(uint at, uint tail, uint i, uint d, uint level)
+{
+    uint first = polar_bit(d, level, 0u) / 32u, last = polar_bit(d, level, d / 2u / (1u << (level - 1u)) - 1u) / 32u;
+    if (first == last) return first < polar_bytes(d) / 4u ? WORD(at + first) : tail;
+    return WORD(at + polar_bit(d, level, angle_of_eight(level, i)) / 32u);
+}
+
+// Words: four of level 1; of levels 2, 3 and 4; radii.
+void polar_fetch(uint at, uint tail, uint j, uint d, inout uint words[most_words])
+{
+    uint i = eight_of_lane(plane_of_angles, j, 0u), radii = at + d / 16u + i / 4u;
+    [[unroll]] for (uint w = 0u; w < 4u; w++) words[w] = WORD(at + (d == 64u ? 0u : i / 16u * 8u + 4u * (i & 1u)) + w);
+    [[unroll]] for (uint level = 2u; level < 5u; level++) words[2u + level] = angle_word(at, tail, i, d, level);
+    words[7] = WORD(radii);
+    if (n_eights == 4u) words[8] = WORD(radii + 1u);
+}
+
+// Where an angle's cosine and sine are.
+uint polar_place(uint words[most_words], uint which, uint d, uint level, uint angle)
+{
+    return 64u * which + 8u * level + field_of(words[2u + level], polar_bit(d, level, angle) & 31u, 2u);
+}
+
+void polar_lane(uint words[most_words], uint which, uint j, uint e, uint d, inout LaneEight to)
+{
+    uint i = eight_of_lane(plane_of_angles, j, e), first = eight_of_lane(plane_of_angles, j, 0u);
+    float top = HALF_TO_FLOAT(field_of(n_eights == 4u && i / 4u != first / 4u ? words[8] : words[7], 16u * (i / 2u & 1u), 16u));
+    top *= levels[polar_place(words, which, d, 4u, i / 2u)][i & 1u];
+    vec2 third = top * levels[polar_place(words, which, d, 3u, i)];
+    [[unroll]] for (uint k = 0u; k < 2u; k++) {
+        vec2 second = third[k] * levels[polar_place(words, which, d, 2u, 2u * i + k)];
+        to.factors[2u * k] = second.x;
+        to.factors[2u * k + 1u] = second.y;
+    }
+    [[unroll]] for (uint k = 0u; k < 4u; k++) {
+        vec2 pair = levels[64u * which + field_of(words[k], 4u * (d == 64u ? i : i % 16u / 2u), 4u)];
+        to.values[2u * k] = pair.x;
+        to.values[2u * k + 1u] = pair.y;
+    }
+}
+
+#endif
