@@ -69,6 +69,24 @@ def test_recipes(model):
         check_refused(knapsack("plan", "-m", model, "--kv", recipe), 3, "possible")
 
 
+def test_hostile_record(folder):
+    """What report reads may be any bytes: a page or one sentence comes of it."""
+    row = '{"key":"k","model":"m","suite":"niah","length":64,"question":"later","recipe":"exact","share":100,"accuracy":1,"cases":2,"cache_bytes":9,"exact_bytes":9,"seed":1'
+    more = {"nothing": "}", "deep": ',"x":' + "[" * 60 + "]" * 60 + "}", "a text where a number stands": ',"survival":"1","depth_sums":{"a":1},"depth_counts":[1,"2",null]}',
+            "a member in a text": ',"hash":"\\"suite\\":\\"text\\""}', "huge numbers": ',"survival":1e308,"evicted":-1e308,"log_loss":18446744073709551616}'}
+    path = os.path.join(folder, "record.jsonl")
+    for name, end in more.items():
+        with open(path, "w") as f:
+            f.write(row + end + "\n")
+        r = knapsack("report", "-f", path)
+        check(r.code == 0 and b"</html>" in r.out and b"niah" in r.out, f"report of {name}: exit {r.code} {r.err}")
+    bad = [row, "[" * 200000, row + ',"x":' + "[" * 200000 + "]" * 200000 + "}", row + ',"x":1e999}', "[]", "null", '"key suite"', '{"key":1,"suite":2}', '{"key":"k","suite":["s"]}', "\0", "\xff", row + "} {}"]
+    for text in bad:
+        with open(path, "w", encoding="latin-1") as f:
+            f.write(row + "}\n" + text + "\n")
+        check_refused(knapsack("report", "-f", path), 1, "line 2")
+
+
 def test_usage(model):
     check_refused(knapsack("run", "-p", "x"), 1, "-m", "KNAPSACK_MODEL", "tools/fetch_model.sh smollm2")
     check_refused(knapsack("run", "-m", model), 1, "-p", "-f", "--ids")
@@ -270,6 +288,7 @@ def test(folder):
     test_help()
     test_pages(model)
     test_recipes(model)
+    test_hostile_record(folder)
     test_usage(model)
     test_files(folder, model)
     test_plan(model)

@@ -18,13 +18,16 @@ static Status devices(const DevicesOptions& options)
     std::vector<std::string> refused;
     std::vector<DeviceInfo> devices = list_devices(&refused);
     if (options.json) {
-        Json json;
-        json.open('[');
-        for (const DeviceInfo& d : devices) {
-            json.open('{').member("id", d.id).member("name", d.name).member("backend", d.backend).member("memory_bytes", d.memory_bytes);
-            json.member("free_bytes", d.free_bytes).member("unified", d.unified).array("paths", d.paths).close('}');
-        }
-        json.close(']').print();
+        Json json = Json::array();
+        for (const DeviceInfo& d : devices)
+            json.push(Json::object({{"id", d.id},
+                                    {"name", d.name},
+                                    {"backend", d.backend},
+                                    {"memory_bytes", d.memory_bytes},
+                                    {"free_bytes", d.free_bytes},
+                                    {"unified", d.unified},
+                                    {"paths", d.paths}}));
+        json.print();
         return {};
     }
     printf("  %-12s %-12s %12s %12s  %s\n", "--device", "backend", "memory", "free", "name");
