@@ -259,5 +259,6 @@ extern const VectorKernels *const kVectorGeneric, *const kVectorAvx2, *const kVe
 
 // The best that this processor runs, or those of the name in the environment's KNAPSACK_CPU if it runs them.
 CpuKernels choose_cpu_kernels();
+const char* built_cpu_kernels(int nth); // their names, the best first; null behind the last one
 
 } // namespace ks

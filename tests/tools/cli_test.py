@@ -248,6 +248,28 @@ def test_inspect_and_devices(folder, model):
     check({"cpu", "reference"} <= {d["id"] for d in devices} and all({"id", "name", "backend", "memory_bytes", "unified"} <= set(d) for d in devices), "devices")
 
 
+def test_backends(model):
+    """What is built in, what is missing, and what a device's name comes to without a driver."""
+    states = re.search(rb"^backends: (.*)$", knapsack("--version").out, re.M)[1].decode().split(", ")
+    check([s.split(" ")[0] for s in states] == ["cuda", "cpu", "vulkan", "reference"] and "generic)" in states[1], f"--version: {states}")
+    for backend, state in (("cuda", states[0]), ("vulkan", states[2])):
+        listed, said = backend in {d["backend"] for d in knapsack("devices", "--json").json()}, knapsack("devices").out.decode()
+        check(listed == (state == backend) != (f"  {backend}: " in said), f"devices and --version agree: {state}: {said}")
+        if "not built in" in state:
+            check_refused(knapsack("plan", "-m", model, "--device", backend), 5, f"'{backend}'", "is not built in", "there are:", "cpu")
+        elif not listed:
+            check_refused(knapsack("plan", "-m", model, "--device", f"{backend}:0"), 5, f"{backend} is built in, no", "there are:", "cpu")
+    check_refused(knapsack("plan", "-m", model, "--device", "abacus"), 5, "'abacus'", "no such device", "cpu")
+    check_refused(knapsack("plan", "-m", model, "--device", "vulkan:99"), 5, "'vulkan:99'")
+    if "not built in" in states[2]:
+        return
+    none = {"VK_ICD_FILENAMES": "/dev/null", "VK_DRIVER_FILES": "/dev/null"}
+    check(b"vulkan (built in; no driver found)" in knapsack("--version", env=none).out, "--version without a Vulkan driver")
+    check(b"vulkan: built in, no driver found" in knapsack("devices", env=none).out, "devices without a Vulkan driver")
+    for device in ("vulkan", "vulkan:0"):
+        check_refused(knapsack("plan", "-m", model, "--device", device, env=none), 5, f"device '{device}'", "vulkan is built in, no driver found", "cpu, reference")
+
+
 def test_bench(model):
     base = ["bench", "-m", model, "-p", "16", "-n", "4", "-d", "0,32", "-r", "2"]
     rows = knapsack(*base, "--json").json()
@@ -297,6 +319,7 @@ def test(folder):
     test_score(folder, model)
     test_tokenize(model)
     test_inspect_and_devices(folder, model)
+    test_backends(model)
     test_bench(model)
     test_bench_ops(model)
 

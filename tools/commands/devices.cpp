@@ -36,6 +36,12 @@ static Status devices(const DevicesOptions& options)
                human_bytes(d.free_bytes).c_str(), printable(d.name, 200).c_str(), d.unified ? ", one pool with the host's memory" : "");
         for (const std::string& path : d.paths) printf("  %-12s %s\n", "", printable(path, 200).c_str());
     }
+    for (const BackendState& backend : list_backends()) {
+        if (!backend.built_in)
+            printf("  %s: not built in\n", backend.name.c_str());
+        else if (!backend.missing.empty())
+            printf("  %s: built in, %s\n", backend.name.c_str(), printable(backend.missing, 200).c_str());
+    }
     for (const std::string& sentence : refused) printf("  not usable: %s\n", printable(sentence, 400).c_str());
     return {};
 }
