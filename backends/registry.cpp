@@ -11,57 +11,93 @@
 namespace ks
 {
 
-struct FoundDevice {
-    DeviceInfo info;
-    Result<std::unique_ptr<Backend>> (*make)(const std::string& id);
+using MakeBackend = Result<std::unique_ptr<Backend>> (*)(const std::string& id);
+
+struct FoundDevices {
+    std::vector<DeviceInfo> devices;
+    MakeBackend make = nullptr;       // null: the backend is not built in
+    std::vector<std::string> refused; // devices that cannot be used
+    std::string missing;              // why there is none
 };
 
 // What CUDA finds is faster than the processor.
-static std::vector<FoundDevice> find_faster()
+static FoundDevices find_cuda()
 {
-    std::vector<FoundDevice> devices;
+    FoundDevices found;
 #ifdef KS_CUDA
-    for (const CudaFound& found : find_cuda_devices()) devices.push_back({found.info, make_cuda_backend});
+    for (const CudaFound& device : find_cuda_devices(&found.missing)) found.devices.push_back(device.info);
+    found.make = make_cuda_backend;
 #endif
-    return devices;
+    return found;
 }
 
 // What Vulkan finds may be a program, or slower than the processor beside it: it is taken where it is named.
-static std::vector<FoundDevice> find_others(std::vector<std::string>* refused = nullptr)
+static FoundDevices find_vulkan()
 {
-    (void)refused; // by what was not built
-    std::vector<FoundDevice> devices;
+    FoundDevices found;
 #ifdef KS_VULKAN
-    for (const DeviceInfo& found : find_vulkan_devices(refused)) devices.push_back({found, make_vulkan_backend});
+    found.devices = find_vulkan_devices(&found.refused, &found.missing);
+    found.make = make_vulkan_backend;
 #endif
+    return found;
+}
+
+static void append(std::vector<DeviceInfo>& to, const std::vector<DeviceInfo>& from)
+{
+    to.insert(to.end(), from.begin(), from.end());
+}
+
+std::vector<DeviceInfo> list_devices(std::vector<std::string>* refused)
+{
+    std::vector<DeviceInfo> devices = find_cuda().devices;
+    devices.push_back(make_cpu_backend({})->info());
+    const FoundDevices vulkan = find_vulkan();
+    append(devices, vulkan.devices);
+    devices.push_back(make_reference_backend({})->info());
+    if (refused) *refused = vulkan.refused;
     return devices;
 }
 
-// The best first.
-std::vector<DeviceInfo> list_devices(std::vector<std::string>* refused)
+std::vector<BackendState> list_backends()
 {
-    std::vector<DeviceInfo> devices;
-    for (const FoundDevice& found : find_faster()) devices.push_back(found.info);
-    devices.push_back(make_cpu_backend({})->info());
-    for (const FoundDevice& found : find_others(refused)) devices.push_back(found.info);
-    devices.push_back(make_reference_backend({})->info());
-    return devices;
+    std::string kernels;
+    for (int i = 0; const char* name = built_cpu_kernels(i); i++) kernels += kernels.empty() ? name : std::string(" ") + name;
+    const FoundDevices cuda = find_cuda(), vulkan = find_vulkan();
+    return {{"cuda", cuda.make != nullptr, cuda.missing, ""},
+            {"cpu", true, "", kernels},
+            {"vulkan", vulkan.make != nullptr, vulkan.missing, ""},
+            {"reference", true, "", ""}};
+}
+
+// `id`, which is of no device that can be used.
+static Status no_device(const std::string& id)
+{
+    std::vector<std::string> refused;
+    std::string known, reason = "there is no such device here";
+    for (const DeviceInfo& device : list_devices(&refused)) known += known.empty() ? device.id : ", " + device.id;
+    for (const BackendState& backend : list_backends()) {
+        if (id.substr(0, id.find(':')) != backend.name) continue;
+        if (!backend.built_in)
+            reason = backend.name + " is not built in";
+        else if (!backend.missing.empty())
+            reason = backend.name + " is built in, " + backend.missing;
+    }
+    for (const std::string& sentence : refused)
+        if (sentence.compare(0, id.size() + 1, id + " ") == 0) reason = sentence.substr(sentence.find("): ") + 3);
+    return fail(Code::device, "device '%s' cannot be used: %s; there are: %s", printable(id).c_str(), printable(reason, 200).c_str(),
+                known.c_str());
 }
 
 Result<std::unique_ptr<Backend>> open_backend(const BackendOptions& options)
 {
     const std::string& id = options.device;
-    const auto is_wanted = [&](const DeviceInfo& info) { return id == info.id || id == info.backend; };
     if (id == "reference") return make_reference_backend(options);
-    if (id != "cpu")
-        for (const FoundDevice& found : find_faster())
-            if (id.empty() || is_wanted(found.info)) return found.make(found.info.id);
-    if (id.empty() || id == "cpu") return make_cpu_backend(options);
-    for (const FoundDevice& found : find_others())
-        if (is_wanted(found.info)) return found.make(found.info.id);
-    std::string known;
-    for (const DeviceInfo& device : list_devices()) known += known.empty() ? device.id : ", " + device.id;
-    return fail(Code::device, "there is no device '%s' here; there are: %s", printable(options.device).c_str(), known.c_str());
+    if (id == "cpu") return make_cpu_backend(options);
+    for (const FoundDevices& found : {find_cuda(), id.empty() ? FoundDevices() : find_vulkan()})
+        for (const DeviceInfo& info : found.devices)
+            if (id.empty() || id == info.id || id == info.backend) return found.make(info.id);
+    if (id.empty()) return make_cpu_backend(options);
+    return no_device(id);
 }
 
 } // namespace ks

@@ -1,87 +1,193 @@
 #include "tools/json.h"
 
-#include <cmath>
 #include <cstdio>
-#include <utf8proc.h>
+#include <nlohmann/json.hpp>
 
 namespace ks
 {
 
-void Json::separate()
+using Tree = nlohmann::ordered_json;
+
+Json::Json() : m_value(std::make_unique<Tree>()) {}
+Json::Json(bool yes) : m_value(std::make_unique<Tree>(yes)) {}
+Json::Json(double number) : m_value(std::make_unique<Tree>(number)) {}
+Json::Json(int64_t number) : m_value(std::make_unique<Tree>(number)) {}
+Json::Json(uint64_t number) : m_value(std::make_unique<Tree>(number)) {}
+Json::Json(std::string_view text) : m_value(std::make_unique<Tree>(text)) {}
+Json::Json(const std::vector<uint32_t>& numbers) : m_value(std::make_unique<Tree>(numbers)) {}
+Json::Json(const std::vector<double>& numbers) : m_value(std::make_unique<Tree>(numbers)) {}
+Json::Json(const std::vector<std::string>& texts) : m_value(std::make_unique<Tree>(texts)) {}
+Json::Json(const Json& other) : m_value(std::make_unique<Tree>(*other.m_value)) {}
+Json::Json(Json&& other) noexcept = default;
+Json& Json::operator=(Json other) noexcept
 {
-    if (!m_first) m_text += ',';
-    m_first = false;
+    m_value = std::move(other.m_value);
+    return *this;
+}
+Json::~Json() = default;
+
+Json Json::array()
+{
+    Json json;
+    *json.m_value = Tree::array();
+    return json;
 }
 
-Json& Json::open(char bracket)
+Json Json::object(std::initializer_list<Member> members)
 {
-    separate();
-    m_text += bracket;
-    m_first = true;
+    Json json;
+    *json.m_value = Tree::object();
+    return json.set(members);
+}
+
+Json& Json::push(const Json& item)
+{
+    m_value->push_back(*item.m_value);
     return *this;
 }
 
-Json& Json::close(char bracket)
+// The container would look through all members for each new one.
+Json& Json::set(std::string_view name, const Json& value)
 {
-    m_text += bracket;
-    m_first = false;
+    m_value->get_ref<Tree::object_t&>().emplace_back(std::string(name), *value.m_value);
     return *this;
 }
 
-Json& Json::key(std::string_view name)
+Json& Json::set(std::initializer_list<Member> members)
 {
-    value(name);
-    m_text += ':';
-    m_first = true;
+    for (const Member& member : members) set(member.name, member.value);
     return *this;
 }
 
-Json& Json::raw(std::string_view text)
+bool Json::is_object() const
 {
-    separate();
-    m_text += text;
-    return *this;
+    return m_value->is_object();
 }
 
-Json& Json::value(double number)
+bool Json::is_text() const
 {
-    if (!std::isfinite(number)) return null();
-    char text[32];
-    snprintf(text, sizeof text, "%.10g", number);
-    return raw(text);
+    return m_value->is_string();
 }
 
-Json& Json::value(std::string_view text)
+const Tree* Json::find(const char* name) const
 {
-    separate();
-    m_text += '"';
-    for (size_t at = 0; at < text.size();) {
-        utf8proc_int32_t c;
-        auto* bytes = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
-        utf8proc_ssize_t length = utf8proc_iterate(bytes + at, utf8proc_ssize_t(text.size() - at), &c);
-        if (length <= 0) {
-            m_text += "\xef\xbf\xbd";
-            at++;
-            continue;
-        }
-        if (c < 0x20 || c == '"' || c == '\\' || c == 0x7f) {
-            char escaped[8];
-            snprintf(escaped, sizeof escaped, "\\u%04x", unsigned(c));
-            if (c == '"' || c == '\\') snprintf(escaped, sizeof escaped, "\\%c", char(c));
-            if (c == '\n') snprintf(escaped, sizeof escaped, "\\n");
-            m_text += escaped;
-        } else {
-            m_text += text.substr(at, size_t(length));
-        }
-        at += size_t(length);
+    if (!m_value->is_object()) return nullptr;
+    const auto found = m_value->find(name);
+    return found == m_value->end() ? nullptr : &*found;
+}
+
+bool Json::has(const char* name) const
+{
+    return find(name) != nullptr;
+}
+
+Json Json::member(const char* name) const
+{
+    Json json;
+    if (const Tree* value = find(name)) *json.m_value = *value;
+    return json;
+}
+
+double Json::number(const char* name) const
+{
+    const Tree* value = find(name);
+    return value && value->is_number() ? value->get<double>() : 0;
+}
+
+std::string Json::text(const char* name) const
+{
+    const Tree* value = find(name);
+    return value && value->is_string() ? value->get_ref<const std::string&>() : std::string();
+}
+
+std::vector<double> Json::numbers(const char* name) const
+{
+    std::vector<double> numbers;
+    const Tree* value = find(name);
+    if (!value || !value->is_array()) return numbers;
+    for (const Tree& item : *value) {
+        if (!item.is_number()) break;
+        numbers.push_back(item.get<double>());
     }
-    m_text += '"';
-    return *this;
+    return numbers;
+}
+
+std::vector<Json::Member> Json::members() const
+{
+    std::vector<Member> members;
+    for (const auto& item : m_value->items()) {
+        members.push_back({item.key(), {}});
+        *members.back().value.m_value = item.value();
+    }
+    return members;
+}
+
+std::string Json::text() const
+{
+    return m_value->dump(-1, ' ', false, Tree::error_handler_t::replace);
 }
 
 void Json::print() const
 {
-    printf("%s\n", m_text.c_str());
+    const std::string line = text() + "\n";
+    fwrite(line.data(), 1, line.size(), stdout);
+}
+
+// Behind the bracket that closes the one at `begin`; npos: there is none, or something is nested too deep. Copying and writing a
+// value recurse, so the depth is limited.
+static size_t value_end(std::string_view text, size_t begin)
+{
+    size_t depth = 0;
+    bool quoted = false;
+    for (size_t at = begin; at < text.size(); at++) {
+        const char c = text[at];
+        if (quoted) {
+            if (c == '\\') at++;
+            quoted = c != '"';
+        } else if (c == '"') {
+            quoted = true;
+        } else if (c == '[' || c == '{') {
+            if (++depth > Json::kMostDepth) return text.npos;
+        } else if ((c == ']' || c == '}') && --depth == 0) {
+            return at + 1;
+        }
+    }
+    return text.npos;
+}
+
+bool Json::parse(std::string_view text, Json* out)
+{
+    const size_t begin = text.find_first_of("[{");
+    if (begin != text.npos && value_end(text, begin) == text.npos) return false;
+    *out->m_value = Tree::parse(text, nullptr, false);
+    return !out->m_value->is_discarded();
+}
+
+std::vector<Json> Json::find_objects(std::string_view text)
+{
+    std::vector<Json> objects;
+    for (size_t at = 0; (at = text.find_first_of("[{", at)) != text.npos;) {
+        const size_t end = value_end(text, at);
+        Json json;
+        if (end != text.npos && parse(text.substr(at, end - at), &json)) {
+            json.take_objects(objects);
+            at = end;
+        } else {
+            at++;
+        }
+    }
+    return objects;
+}
+
+void Json::take_objects(std::vector<Json>& out)
+{
+    if (is_object()) return out.push_back(std::move(*this));
+    for (Tree& item : *m_value) {
+        if (!item.is_structured()) continue;
+        Json inner;
+        *inner.m_value = std::move(item);
+        inner.take_objects(out);
+    }
 }
 
 } // namespace ks

@@ -9,7 +9,6 @@
 #include <cstring>
 #include <exception>
 #include <new>
-#include <set>
 #include <unistd.h>
 
 using namespace ks;
@@ -24,15 +23,23 @@ static const Command* const kCommands[] = {KS_COMMANDS(KS_ADDRESS)};
 
 static Status print_version()
 {
-    std::set<std::string> backends;
-    for (const DeviceInfo& device : list_devices()) backends.insert(device.backend);
 #ifdef __clang__
     const char* compiler = "clang " __clang_version__;
 #else
     const char* compiler = "gcc " __VERSION__;
 #endif
     printf("knapsack %s\nbuilt with %s\nbackends:", ks_version(), compiler);
-    for (const std::string& backend : backends) printf(" %s", backend.c_str());
+    const char* before = " ";
+    for (const BackendState& backend : list_backends()) {
+        printf("%s%s", before, backend.name.c_str());
+        before = ", ";
+        if (!backend.built_in)
+            printf(" (not built in)");
+        else if (!backend.missing.empty())
+            printf(" (built in; %s)", printable(backend.missing, 200).c_str());
+        else if (!backend.kernels.empty())
+            printf(" (%s)", backend.kernels.c_str());
+    }
     printf("\n");
     return {};
 }

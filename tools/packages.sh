@@ -2,7 +2,7 @@
 # What building, testing and fetching models needs beside a bare Debian or Ubuntu, and how it is installed and built.
 # Sourced by quickstart.sh, test.sh, fuzz.sh, coverage.sh and fetch_model.sh.
 
-build_packages="g++ cmake ninja-build libutf8proc-dev libvulkan-dev glslang-tools"
+build_packages="g++ cmake ninja-build libutf8proc-dev nlohmann-json3-dev libvulkan-dev glslang-tools"
 fetch_packages="python3 python3-venv ca-certificates"
 fuzz_packages="clang-14 libclang-rt-14-dev"
 test_packages="doctest-dev python3 pkg-config mesa-vulkan-drivers g++-aarch64-linux-gnu qemu-user"

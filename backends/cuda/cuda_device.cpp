@@ -38,16 +38,29 @@ static bool look_at(int index, CudaFound* found)
     return true;
 }
 
-std::vector<CudaFound> find_cuda_devices()
+static std::string why_none(cudaError_t error)
+{
+    int driver = 0;
+    if (error == cudaErrorInsufficientDriver)
+        return cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0 ? "its NVIDIA driver is too old for this build"
+                                                                          : "no NVIDIA driver";
+    if (error == cudaErrorNoDevice) return "no NVIDIA GPU";
+    return error == cudaSuccess ? "no GPU that it can use" : cuda_error(error);
+}
+
+std::vector<CudaFound> find_cuda_devices(std::string* missing)
 {
     std::vector<CudaFound> devices;
     int n = 0, current = 0;
-    if (cudaGetDeviceCount(&n) != cudaSuccess || cudaGetDevice(&current) != cudaSuccess) n = 0;
+    cudaError_t error = cudaGetDeviceCount(&n);
+    if (error == cudaSuccess) error = cudaGetDevice(&current);
+    if (error != cudaSuccess) n = 0;
     for (int i = 0; i < n; i++) {
         CudaFound found;
         if (look_at(i, &found)) devices.push_back(found);
     }
     if (n) (void)cudaSetDevice(current);
+    if (devices.empty() && missing) *missing = why_none(error);
     (void)cudaGetLastError();
     return devices;
 }

@@ -14,8 +14,8 @@ struct CudaFound {
     int index;
     int n_processors;
 };
-// Whatever the runtime finds wrong (no driver, one that is too old, no device), there is none.
-std::vector<CudaFound> find_cuda_devices();
+// missing: why there is none, such as "no NVIDIA driver".
+std::vector<CudaFound> find_cuda_devices(std::string* missing = nullptr);
 
 // "cudaErrorIllegalAddress (an illegal memory access was encountered)"
 std::string cuda_error(cudaError_t error);

@@ -10,7 +10,7 @@ Status VulkanApi::load()
     // The library is never closed, because drivers have threads that outlive their devices.
     void* library = dlopen("libvulkan.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!library) library = dlopen("libvulkan.so", RTLD_NOW | RTLD_LOCAL);
-    if (!library) return Status(Code::device, "Vulkan needs libvulkan.so.1, which is not installed");
+    if (!library) return Status(Code::device, "libvulkan.so.1 is not installed");
     GetInstanceProcAddr = reinterpret_cast<PFN_vkGetInstanceProcAddr>(dlsym(library, "vkGetInstanceProcAddr"));
     if (!GetInstanceProcAddr) return Status(Code::device, "libvulkan.so.1 has no vkGetInstanceProcAddr");
 #define KS_VK_LOAD(name) name = reinterpret_cast<PFN_vk##name>(GetInstanceProcAddr(nullptr, "vk" #name));

@@ -9,20 +9,22 @@ namespace ks
 constexpr uint64_t kStagingBytes = 1u << 20;
 constexpr uint64_t kSmallBytes = 16384; // uploads up to this size avoid a wait
 
-std::vector<DeviceInfo> find_vulkan_devices(std::vector<std::string>* refused)
+std::vector<DeviceInfo> find_vulkan_devices(std::vector<std::string>* refused, std::string* missing)
 {
     std::vector<DeviceInfo> found;
     VulkanInstance instance;
     if (Status status = instance.open(); !status.ok()) {
-        if (refused) refused->push_back("vulkan: " + status.message());
+        *missing = status.message();
         return found;
     }
     const std::vector<VulkanCandidate> all = instance.candidates();
-    if (all.empty() && refused) refused->push_back("vulkan: no driver has a device");
     for (const VulkanCandidate& c : all) {
-        if (c.refusal.empty()) found.push_back(c.info);
-        if (!c.refusal.empty() && refused) refused->push_back(c.info.id + " (" + printable(c.info.name, 200) + "): " + c.refusal);
+        if (c.refusal.empty())
+            found.push_back(c.info);
+        else
+            refused->push_back(c.info.id + " (" + printable(c.info.name, 200) + "): " + c.refusal);
     }
+    if (found.empty()) *missing = all.empty() ? "no driver has a device" : "no device that it can use";
     return found;
 }
 

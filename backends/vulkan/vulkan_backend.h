@@ -103,7 +103,8 @@ uint64_t vulkan_select_bytes(const ScratchShape& shape);
 const char* vulkan_select_step(uint32_t step);
 
 // The machine's usable devices. The other devices are added to `refused` with the reason.
-std::vector<DeviceInfo> find_vulkan_devices(std::vector<std::string>* refused = nullptr);
+// missing: why there is none, such as "no driver found".
+std::vector<DeviceInfo> find_vulkan_devices(std::vector<std::string>* refused, std::string* missing);
 
 Result<std::unique_ptr<Backend>> make_vulkan_backend(const std::string& id);
 

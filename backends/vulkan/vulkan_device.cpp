@@ -92,6 +92,7 @@ Status VulkanInstance::open()
     info.enabledExtensionCount = s_has_names;
     info.ppEnabledExtensionNames = &names;
     const VkResult result = s_instance ? VK_SUCCESS : m_vk.CreateInstance(&info, nullptr, &s_instance);
+    if (result == VK_ERROR_INCOMPATIBLE_DRIVER) return Status(Code::device, "no driver found");
     if (result != VK_SUCCESS) return fail(Code::device, "Vulkan cannot start: %s", vulkan_error(result).c_str());
     m_instance = s_instance;
     m_vk.load_instance(m_instance);

@@ -80,16 +80,19 @@ static bool has_everything()
     return true;
 }
 
-CpuKernels choose_cpu_kernels()
+struct Kind {
+    const char* name;
+    const MatmulKernels* matmul;
+    const AttentionKernels* attention;
+    const VectorKernels* vector;
+    bool (*runs)();
+
+    bool is_built() const { return matmul && attention && vector; }
+};
+
+static const auto& kinds()
 {
-    struct Kind {
-        const char* name;
-        const MatmulKernels* matmul;
-        const AttentionKernels* attention;
-        const VectorKernels* vector;
-        bool (*runs)();
-    };
-    const Kind kinds[] = {
+    static const Kind table[] = {
         // The best first.
         {"avx512vnni", kMatmulAvx512Vnni, kAttentionAvx512, kVectorAvx512, has_avx512_vnni},
         {"avxvnni", kMatmulAvxVnni, kAttentionAvx2, kVectorAvx2, has_avx_vnni},
@@ -98,14 +101,25 @@ CpuKernels choose_cpu_kernels()
         {"neon", kMatmulNeon, kAttentionNeon, kVectorNeon, has_neon},
         {"generic", kMatmulGeneric, kAttentionGeneric, kVectorGeneric, has_everything},
     };
+    return table;
+}
+
+CpuKernels choose_cpu_kernels()
+{
     const char* wanted = getenv("KNAPSACK_CPU");
     const Kind* chosen = nullptr;
-    for (const Kind& kind : kinds) {
+    for (const Kind& kind : kinds()) {
         const bool is_wanted = wanted && strcmp(wanted, kind.name) == 0;
-        const bool is_built = kind.matmul && kind.attention && kind.vector;
-        if ((is_wanted || !chosen) && is_built && kind.runs()) chosen = &kind;
+        if ((is_wanted || !chosen) && kind.is_built() && kind.runs()) chosen = &kind;
     }
     return {chosen->name, *chosen->matmul, *chosen->attention, *chosen->vector};
+}
+
+const char* built_cpu_kernels(int nth)
+{
+    for (const Kind& kind : kinds())
+        if (kind.is_built() && nth-- == 0) return kind.name;
+    return nullptr;
 }
 
 } // namespace ks

@@ -278,5 +278,6 @@ extern const VectorKernels *const kVectorGeneric, *const kVectorAvx2, *const kVe
 // The best kernels for this processor, or the ones named by the environment variable KNAPSACK_CPU if the processor
 // supports them.
 CpuKernels choose_cpu_kernels();
+const char* built_cpu_kernels(int nth); // their names, the best first; null behind the last one
 
 } // namespace ks

@@ -186,7 +186,15 @@ struct BackendOptions {
 
 // Both are defined in backends/registry.cpp, the only file that knows which backends exist.
 Result<std::unique_ptr<Backend>> open_backend(const BackendOptions& options);
-// `refused` receives the devices that exist but cannot be used: id, name and reason.
+// The best device first. `refused` receives the devices that exist but cannot be used: id, name and reason.
 std::vector<DeviceInfo> list_devices(std::vector<std::string>* refused = nullptr);
+
+struct BackendState {
+    std::string name; // as in a device's id
+    bool built_in;
+    std::string missing; // why it has no device here, such as "no driver found"; empty: it has one
+    std::string kernels; // the sets of kernels that are built in, where there are several
+};
+std::vector<BackendState> list_backends(); // all that a build may have
 
 } // namespace ks

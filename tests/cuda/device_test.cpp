@@ -113,7 +113,16 @@ TEST_CASE("cuda: a machine without a device, or without a driver, has none")
     CHECK(!is_listed());
     Result<std::unique_ptr<Backend>> opened = open_backend({"cuda", 0, nullptr});
     CHECK(opened.status().code() == Code::device);
+    CHECK(opened.status().message().find("device 'cuda' cannot be used: cuda is built in, no NVIDIA GPU; there are: cpu") == 0);
     unsetenv("CUDASHIM_DEVICES");
+    for (const char* version : {"0", "11000"}) {
+        setenv("CUDASHIM_DRIVER", version, 1);
+        const std::string expected = *version == '0' ? "no NVIDIA driver" : "its NVIDIA driver is too old for this build";
+        CHECK(list_backends().front().missing == expected);
+        CHECK(open_backend({"cuda:0", 0, nullptr}).status().message().find(expected) != std::string::npos);
+        unsetenv("CUDASHIM_DRIVER");
+    }
+    CHECK(list_backends().front().missing == "");
     CHECK(open_backend({"cuda", 0, nullptr}).ok());
 }
 

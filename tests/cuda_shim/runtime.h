@@ -6,7 +6,13 @@
 
 #include <chrono>
 
-enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorMemoryAllocation = 2, cudaErrorNoDevice = 100 };
+enum cudaError_t {
+    cudaSuccess = 0,
+    cudaErrorInvalidValue = 1,
+    cudaErrorMemoryAllocation = 2,
+    cudaErrorInsufficientDriver = 35,
+    cudaErrorNoDevice = 100
+};
 enum cudaMemcpyKind { cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16, cudaDevAttrIntegrated = 18 };
@@ -78,11 +84,19 @@ inline cudaError_t cudaGetLastError()
     return error;
 }
 
+// CUDASHIM_DRIVER: its version as the runtime gives it, 0 where there is no driver; every version is too old.
+inline cudaError_t cudaDriverGetVersion(int* version)
+{
+    const char* set = std::getenv("CUDASHIM_DRIVER");
+    *version = set ? atoi(set) : 13000;
+    return cudaSuccess;
+}
 // CUDASHIM_DEVICES=0: a machine without a device.
 inline cudaError_t cudaGetDeviceCount(int* n)
 {
     if (cudashim::refused()) return cudaErrorMemoryAllocation;
     const char* set = std::getenv("CUDASHIM_DEVICES");
+    if (std::getenv("CUDASHIM_DRIVER")) return cudaErrorInsufficientDriver;
     if (set && atoi(set) == 0) return cudaErrorNoDevice;
     *n = set ? atoi(set) : 1;
     return cudaSuccess;

@@ -123,6 +123,11 @@ def test_refusals(folder, model):
     others = "{**row, 'n_prompt': 512}, {**row, 'n_gen': 4}, {**row, 'n_depth': 0}, {**row, 'avg_ts': 0}, {'other': [row]}"
     shows(f"print(json.dumps([{others}, {{'test': 'tg', 'n': 16, 'depth': 8, 'tokens_per_second': {{'median': 5}}}}]))", "0 among the 6")
     shows("print(json.dumps([row, row])[:-1])", "2 among the 2")  # truncated JSON; no result counts twice
+    for hostile in ("print('[' * 300000)", "print('[' * 300000 + ']' * 300000)", "print('[1e999]')"):
+        refused(1, Peer(folder, hostile).command, "no results as JSON")
+    for wrong in ("{**row, 'avg_ts': '5'}", "{**row, 'avg_ts': [5]}", "{**row, 'n_prompt': None}", "{**row, 'n_prompt': 10 ** 30}", "{'test': 'pp', 'n': 16, 'depth': 8, 'tokens_per_second': 5}"):
+        shows(f"print(json.dumps({wrong}))", "0 among the 1")
+    shows("print('{\\\"a\\\":' * 70 + '1' + '}' * 70)", "0 among the 1")  # of what is nested too deep the inner part
     old = "del row['n_depth']; print(json.dumps([row]))"  # an old llama-bench without -d
     shows(old, "0 among the 1")
     check(knapsack("bench", "-m", model, "-p", 16, "-n", 0, "-r", 1, "--versus", Peer(folder, old).command).code == 0, "no n_depth is depth 0")

@@ -75,6 +75,24 @@ def test_recipes(model):
         check_refused(knapsack("plan", "-m", model, "--kv", gone), 3, "positions=compact")
 
 
+def test_hostile_record(folder):
+    """What report reads may be any bytes: a page or one sentence comes of it."""
+    row = '{"key":"k","model":"m","suite":"niah","length":64,"question":"later","recipe":"exact","share":100,"accuracy":1,"cases":2,"cache_bytes":9,"exact_bytes":9,"seed":1'
+    more = {"nothing": "}", "deep": ',"x":' + "[" * 60 + "]" * 60 + "}", "a text where a number stands": ',"survival":"1","depth_sums":{"a":1},"depth_counts":[1,"2",null]}',
+            "a member in a text": ',"hash":"\\"suite\\":\\"text\\""}', "huge numbers": ',"survival":1e308,"evicted":-1e308,"log_loss":18446744073709551616}'}
+    path = os.path.join(folder, "record.jsonl")
+    for name, end in more.items():
+        with open(path, "w") as f:
+            f.write(row + end + "\n")
+        r = knapsack("report", "-f", path)
+        check(r.code == 0 and b"</html>" in r.out and b"niah" in r.out, f"report of {name}: exit {r.code} {r.err}")
+    bad = [row, "[" * 200000, row + ',"x":' + "[" * 200000 + "]" * 200000 + "}", row + ',"x":1e999}', "[]", "null", '"key suite"', '{"key":1,"suite":2}', '{"key":"k","suite":["s"]}', "\0", "\xff", row + "} {}"]
+    for text in bad:
+        with open(path, "w", encoding="latin-1") as f:
+            f.write(row + "}\n" + text + "\n")
+        check_refused(knapsack("report", "-f", path), 1, "line 2")
+
+
 def test_usage(model):
     check_refused(knapsack("run", "-p", "x"), 1, "-m", "KNAPSACK_MODEL", "tools/fetch_model.sh smollm2")
     check_refused(knapsack("run", "-m", model), 1, "-p", "-f", "--ids")
@@ -236,6 +254,28 @@ def test_inspect_and_devices(folder, model):
     check({"cpu", "reference"} <= {d["id"] for d in devices} and all({"id", "name", "backend", "memory_bytes", "unified"} <= set(d) for d in devices), "devices")
 
 
+def test_backends(model):
+    """What is built in, what is missing, and what a device's name comes to without a driver."""
+    states = re.search(rb"^backends: (.*)$", knapsack("--version").out, re.M)[1].decode().split(", ")
+    check([s.split(" ")[0] for s in states] == ["cuda", "cpu", "vulkan", "reference"] and "generic)" in states[1], f"--version: {states}")
+    for backend, state in (("cuda", states[0]), ("vulkan", states[2])):
+        listed, said = backend in {d["backend"] for d in knapsack("devices", "--json").json()}, knapsack("devices").out.decode()
+        check(listed == (state == backend) != (f"  {backend}: " in said), f"devices and --version agree: {state}: {said}")
+        if "not built in" in state:
+            check_refused(knapsack("plan", "-m", model, "--device", backend), 5, f"'{backend}'", "is not built in", "there are:", "cpu")
+        elif not listed:
+            check_refused(knapsack("plan", "-m", model, "--device", f"{backend}:0"), 5, f"{backend} is built in, no", "there are:", "cpu")
+    check_refused(knapsack("plan", "-m", model, "--device", "abacus"), 5, "'abacus'", "no such device", "cpu")
+    check_refused(knapsack("plan", "-m", model, "--device", "vulkan:99"), 5, "'vulkan:99'")
+    if "not built in" in states[2]:
+        return
+    none = {"VK_ICD_FILENAMES": "/dev/null", "VK_DRIVER_FILES": "/dev/null"}
+    check(b"vulkan (built in; no driver found)" in knapsack("--version", env=none).out, "--version without a Vulkan driver")
+    check(b"vulkan: built in, no driver found" in knapsack("devices", env=none).out, "devices without a Vulkan driver")
+    for device in ("vulkan", "vulkan:0"):
+        check_refused(knapsack("plan", "-m", model, "--device", device, env=none), 5, f"device '{device}'", "vulkan is built in, no driver found", "cpu, reference")
+
+
 def test_bench(model):
     base = ["bench", "-m", model, "-p", "16", "-n", "4", "-d", "0,32", "-r", "2"]
     rows = knapsack(*base, "--json").json()
@@ -276,6 +316,7 @@ def test(folder):
     test_help()
     test_pages(model)
     test_recipes(model)
+    test_hostile_record(folder)
     test_usage(model)
     test_files(folder, model)
     test_plan(model)
@@ -284,6 +325,7 @@ def test(folder):
     test_score(folder, model)
     test_tokenize(model)
     test_inspect_and_devices(folder, model)
+    test_backends(model)
     test_bench(model)
     test_bench_ops(model)
 

@@ -90,123 +90,79 @@ void print_markdown(const BenchReport& report)
     if (versus) printf("\nin turns with: `%s`\n", printable(report.versus, 1000).c_str());
 }
 
-// A row of JSON and a row of CSV have the same members; begin() and end() are around those of one thing.
-struct JsonRow {
-    Json& json;
-
-    void begin(const char* name) { json.key(name).open('{'); }
-    void end() { json.close('}'); }
-    template <class T> void member(const char* name, const T& value) { json.member(name, value); }
-};
-
-struct CsvRow {
-    std::string names, values;
-    std::vector<std::string> prefixes{""};
-
-    void begin(const char* name) { prefixes.push_back(prefixes.back() + name + "_"); }
-    void end() { prefixes.pop_back(); }
-    void cell(const char* name, const std::string& value)
-    {
-        const char* comma = names.empty() ? "" : ",";
-        names += comma + prefixes.back() + name;
-        values += comma + value;
-    }
-    void member(const char* name, const std::string& value)
-    {
-        std::string quoted = printable(value, 1000);
-        for (size_t at = 0; (at = quoted.find('"', at)) != quoted.npos; at += 2) quoted.insert(at, 1, '"');
-        cell(name, "\"" + quoted + "\"");
-    }
-    void member(const char* name, const char* value) { member(name, std::string(value)); }
-    template <class Number> void member(const char* name, const Number& value) { cell(name, Json().value(value).text()); }
-};
-
-template <class Row> void spread_member(Row& out, const char* name, const Spread& s)
+Json spread_json(const Spread& s)
 {
-    out.begin(name);
-    out.member("median", s.median);
-    out.member("min", s.min);
-    out.member("max", s.max);
-    out.end();
+    return Json::object({{"median", s.median}, {"min", s.min}, {"max", s.max}});
 }
 
-template <class Row> void write_members(Row& out, const BenchReport& report, const BenchRow& row)
+// What a row of JSON and a row of CSV have in common.
+Json row_json(const BenchReport& report, const BenchRow& row)
 {
-    out.member("test", row.test.decode ? "tg" : "pp");
-    out.member("n", row.test.n);
-    out.member("depth", row.test.depth);
-    spread_member(out, "tokens_per_second", spread(row.ours));
-    out.member("gb_per_second", report.gb_per_second(row));
-    out.member("bandwidth_share", report.bandwidth_share(row));
-    out.member("gigaops_per_second", report.gigaops_per_second(row));
-    out.member("int8_share", report.int8_share(row));
-    out.member("limit", report.limit(row));
-    out.member("limit_share", report.limit_share(row));
-    out.member("machine_gb_per_second", report.peaks.bytes_per_second * 1e-9);
-    out.member("machine_gigaops_per_second", report.peaks.int8_ops_per_second * 1e-9);
-    out.member("peak_bytes", report.peak_bytes);
-    out.member("plan_bytes", report.plan.total_bytes);
-    out.member("budget_bytes", report.plan.budget_bytes);
-    out.member("logits_hash", row.hash);
-    out.member("recipe", report.plan.recipe_text);
-    out.member("device", report.plan.device);
-    out.member("device_name", report.device_name);
-    out.member("model", report.model);
-    out.member("repetitions", uint32_t(row.ours.size()));
-    if (row.peer.empty()) return;
-    out.begin("versus");
-    out.member("command", report.versus);
-    spread_member(out, "tokens_per_second", spread(row.peer));
-    spread_member(out, "ratio", row.ratio());
-    out.end();
+    Json json = Json::object({{"test", row.test.decode ? "tg" : "pp"}, {"n", row.test.n}, {"depth", row.test.depth}});
+    json.set("tokens_per_second", spread_json(spread(row.ours)));
+    json.set({{"gb_per_second", report.gb_per_second(row)}, {"bandwidth_share", report.bandwidth_share(row)}});
+    json.set({{"gigaops_per_second", report.gigaops_per_second(row)}, {"int8_share", report.int8_share(row)}});
+    json.set({{"limit", report.limit(row)}, {"limit_share", report.limit_share(row)}});
+    json.set("machine_gb_per_second", report.peaks.bytes_per_second * 1e-9);
+    json.set("machine_gigaops_per_second", report.peaks.int8_ops_per_second * 1e-9);
+    json.set({{"peak_bytes", report.peak_bytes}, {"plan_bytes", report.plan.total_bytes}, {"budget_bytes", report.plan.budget_bytes}});
+    json.set({{"logits_hash", row.hash}, {"recipe", report.plan.recipe_text}, {"device", report.plan.device}});
+    json.set({{"device_name", report.device_name}, {"model", report.model}, {"repetitions", uint32_t(row.ours.size())}});
+    if (row.peer.empty()) return json;
+    Json versus = Json::object({{"command", report.versus}, {"tokens_per_second", spread_json(spread(row.peer))}});
+    return json.set("versus", versus.set("ratio", spread_json(row.ratio())));
 }
 
-void write_ops(Json& json, const BenchRow& row)
+Json ops_json(const BenchRow& row)
 {
     const double n = double(row.n_tokens());
-    json.key("ops").open('[');
+    Json json = Json::array();
     for (const OpTime& op : row.ops) {
-        json.open('{').member("op", op.name).member("calls_per_token", double(op.n_calls) / n);
-        json.member("microseconds_per_token", op.seconds * 1e6 / n).member("share", op.seconds / row.seconds).close('}');
+        Json item = Json::object({{"op", op.name}, {"calls_per_token", double(op.n_calls) / n}});
+        json.push(item.set({{"microseconds_per_token", op.seconds * 1e6 / n}, {"share", op.seconds / row.seconds}}));
     }
-    json.close(']');
+    return json;
 }
 
-void write_json(Json& json, const BenchReport& report, const BenchRow& row)
+Json full_row_json(const BenchReport& report, const BenchRow& row)
 {
-    json.open('{');
-    JsonRow members{json};
-    write_members(members, report, row);
-    json.array("samples", row.ours);
-    if (!row.peer.empty()) json.array("versus_samples", row.peer);
-    if (!row.ops.empty()) write_ops(json, row);
-    json.close('}');
+    Json json = row_json(report, row);
+    json.set("samples", row.ours);
+    if (!row.peer.empty()) json.set("versus_samples", row.peer);
+    if (!row.ops.empty()) json.set("ops", ops_json(row));
+    return json;
 }
 
 void print_json(const BenchReport& report)
 {
-    Json json;
-    json.open('[');
-    for (const BenchRow& row : report.rows) write_json(json, report, row);
-    json.close(']').print();
+    Json json = Json::array();
+    for (const BenchRow& row : report.rows) json.push(full_row_json(report, row));
+    json.print();
 }
 
-void print_json_lines(const BenchReport& report)
+// A member of an object within is named OUTER_INNER.
+void add_cells(const Json& object, const std::string& prefix, std::string& names, std::string& values)
 {
-    for (const BenchRow& row : report.rows) {
-        Json json;
-        write_json(json, report, row);
-        json.print();
+    for (const Json::Member& member : object.members()) {
+        if (member.value.is_object()) {
+            add_cells(member.value, prefix + member.name + "_", names, values);
+            continue;
+        }
+        std::string cell = member.value.is_text() ? printable(object.text(member.name.c_str()), 1000) : member.value.text();
+        for (size_t at = 0; (at = cell.find('"', at)) != cell.npos; at += 2) cell.insert(at, 1, '"');
+        names += (names.empty() ? "" : ",") + prefix + member.name;
+        values += values.empty() ? "" : ",";
+        values += member.value.is_text() ? "\"" + cell + "\"" : cell;
     }
 }
 
 void print_csv(const BenchReport& report)
 {
     for (const BenchRow& row : report.rows) {
-        CsvRow csv;
-        write_members(csv, report, row);
-        if (&row == &report.rows.front()) printf("%s\n", csv.names.c_str());
-        printf("%s\n", csv.values.c_str());
+        std::string names, values;
+        add_cells(row_json(report, row), "", names, values);
+        if (&row == &report.rows.front()) printf("%s\n", names.c_str());
+        printf("%s\n", values.c_str());
     }
 }
 
@@ -215,10 +171,10 @@ void print_csv(const BenchReport& report)
 void print_bench(const BenchReport& report, const std::string& format)
 {
     if (format == "json") return print_json(report);
-    if (format == "jsonl") return print_json_lines(report);
     if (format == "csv") return print_csv(report);
     if (format == "md") return print_markdown(report);
-    print_table(report);
+    if (format == "table") return print_table(report);
+    for (const BenchRow& row : report.rows) full_row_json(report, row).print();
 }
 
 } // namespace ks

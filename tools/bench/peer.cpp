@@ -1,6 +1,6 @@
 #include "tools/bench/peer.h"
 
-#include "tools/json_reader.h"
+#include "tools/json.h"
 #include "tools/program.h"
 
 #include <cerrno>
@@ -117,24 +117,17 @@ Status run(const std::string& command, std::string* out)
     return fail(Code::io, "%s %s", shown(command).c_str(), how.c_str());
 }
 
-double number(const JsonMembers& result, const char* name)
-{
-    auto found = result.find(name);
-    return found == result.end() ? 0 : strtod(found->second.c_str(), nullptr);
-}
-
 // Its tokens per second; 0: it is of another test, or of none.
-double speed_of(const JsonMembers& result, const BenchTest& test)
+double speed_of(const Json& result, const BenchTest& test)
 {
-    if (result.count("avg_ts")) { // llama-bench; no n_depth before 2025
-        const bool same = number(result, test.decode ? "n_gen" : "n_prompt") == test.n &&
-                          number(result, test.decode ? "n_prompt" : "n_gen") == 0 && number(result, "n_depth") == test.depth;
-        return same ? number(result, "avg_ts") : 0;
+    if (result.has("avg_ts")) { // llama-bench; no n_depth before 2025
+        const bool same = result.number(test.decode ? "n_gen" : "n_prompt") == test.n &&
+                          result.number(test.decode ? "n_prompt" : "n_gen") == 0 && result.number("n_depth") == test.depth;
+        return same ? result.number("avg_ts") : 0;
     }
-    auto kind = result.find("test");
-    const bool same = kind != result.end() && kind->second == (test.decode ? "tg" : "pp") && number(result, "n") == test.n &&
-                      number(result, "depth") == test.depth;
-    return same ? number(result, "tokens_per_second.median") : 0;
+    const bool same =
+        result.text("test") == (test.decode ? "tg" : "pp") && result.number("n") == test.n && result.number("depth") == test.depth;
+    return same ? result.member("tokens_per_second").number("median") : 0;
 }
 
 } // namespace
@@ -145,13 +138,13 @@ Result<double> peer_tokens_per_second(const std::string& command, const BenchTes
     snprintf(tests, sizeof tests, " -p %u -n %u -d %u -r 1", test.decode ? 0 : test.n, test.decode ? test.n : 0, test.depth);
     std::string out;
     KS_TRY(run(command + tests, &out));
-    const std::vector<JsonMembers> results = find_json_objects(out);
+    const std::vector<Json> results = Json::find_objects(out);
     if (results.empty())
         return fail(Code::usage, "%s prints no results as JSON (llama-bench does with -o json, knapsack bench with --json), found '%s'",
                     shown(command + tests).c_str(), printable(out, 40).c_str());
     double speed = 0;
     size_t n_same = 0;
-    for (const JsonMembers& result : results) {
+    for (const Json& result : results) {
         const double its = speed_of(result, test);
         if (!(its > 0)) continue;
         speed = its;

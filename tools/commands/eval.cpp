@@ -62,9 +62,9 @@ struct Eval {
     explicit Eval(const EvalOptions& o) : options(o) {}
 
     const EvalOptions& options;
-    FILE* record = nullptr;      // -o, may be null
-    std::vector<EvalLine> lines; // what it held
-    std::vector<uint32_t> text;  // of -f
+    FILE* record = nullptr;     // -o, may be null
+    std::vector<Json> lines;    // what it held
+    std::vector<uint32_t> text; // of -f
     uint32_t n_cells = 0, n_done = 0;
     Stopwatch clock;
 };
@@ -83,30 +83,25 @@ std::string cell_key(const Eval& eval, const EvalCell& cell)
            (cell.suite == "text" ? bytes_hash(eval.text.data(), 4 * eval.text.size()) : std::to_string(eval.options.seed));
 }
 
-std::string cell_line(const Eval& eval, const EvalCell& cell, const EvalResult& r)
+Json cell_line(const Eval& eval, const EvalCell& cell, const EvalResult& r)
 {
     const bool text = cell.suite == "text";
     const Interval interval = wilson(r.accuracy * r.n_cases, r.n_cases);
-    Json json;
-    json.open('{')
-        .member("key", cell_key(eval, cell))
-        .member("model", file_name(eval.options.session.model_path))
-        .member("suite", cell.suite);
-    json.member("length", cell.length).member("question", cell.later ? "later" : "at once").member("recipe", cell.recipe);
-    json.member("share", cell.share).member("plan", r.recipe).member("cache_bytes", r.cache_bytes).member("exact_bytes", r.exact_bytes);
-    json.member("cases", r.n_cases).member(text ? "same_top" : "accuracy", r.accuracy);
+    Json json = Json::object({{"key", cell_key(eval, cell)}, {"model", file_name(eval.options.session.model_path)}});
+    json.set({{"suite", cell.suite}, {"length", cell.length}, {"question", cell.later ? "later" : "at once"}, {"recipe", cell.recipe}});
+    json.set({{"share", cell.share}, {"plan", r.recipe}, {"cache_bytes", r.cache_bytes}, {"exact_bytes", r.exact_bytes}});
+    json.set({{"cases", r.n_cases}, {text ? "same_top" : "accuracy", r.accuracy}});
     if (text)
-        json.member("kl", r.divergence).member("perplexity", std::exp(r.log_loss)).member("exact_perplexity", std::exp(r.exact_log_loss));
+        json.set({{"kl", r.divergence}, {"perplexity", std::exp(r.log_loss)}, {"exact_perplexity", std::exp(r.exact_log_loss)}});
     else
-        json.member("low", interval.low).member("high", interval.high).member("log_loss", r.log_loss);
-    if (r.survival >= 0) json.member("survival", r.survival);
-    if (!text) json.array("depth_sums", r.depth_sums).array("depth_counts", r.depth_counts);
-    json.member("evicted", r.evicted).member("merged", r.merged).member("seed", uint64_t(eval.options.seed));
-    return json.member("hash", r.hash).member("seconds", r.seconds).close('}').text();
+        json.set({{"low", interval.low}, {"high", interval.high}, {"log_loss", r.log_loss}});
+    if (r.survival >= 0) json.set("survival", r.survival);
+    if (!text) json.set({{"depth_sums", r.depth_sums}, {"depth_counts", r.depth_counts}});
+    return json.set({{"evicted", r.evicted}, {"merged", r.merged}, {"seed", eval.options.seed}, {"hash", r.hash}, {"seconds", r.seconds}});
 }
 
 // What stands in the table, out of the recorded line, so that what was measured before looks the same.
-std::string table_cell(const EvalCell& cell, const EvalLine& line)
+std::string table_cell(const EvalCell& cell, const Json& line)
 {
     char text[80];
     if (cell.suite == "text")
@@ -149,9 +144,9 @@ uint64_t cache_bytes(const Plan& plan)
 }
 
 // Measures a cell, or finds its line in the record.
-Result<EvalLine> measure(Eval& eval, const EvalCell& cell, Session& session, Session& exact)
+Result<Json> measure(Eval& eval, const EvalCell& cell, Session& session, Session& exact)
 {
-    for (const EvalLine& line : eval.lines)
+    for (const Json& line : eval.lines)
         if (line.text("key") == cell_key(eval, cell)) return line;
     show_progress(eval, cell);
     Stopwatch clock;
@@ -164,8 +159,8 @@ Result<EvalLine> measure(Eval& eval, const EvalCell& cell, Session& session, Ses
     r.cache_bytes = cache_bytes(session.plan());
     r.exact_bytes = cache_bytes(exact.plan());
     r.seconds = clock.seconds();
-    EvalLine line(cell_line(eval, cell, r));
-    if (eval.record && (fprintf(eval.record, "%s\n", line.line().c_str()) < 0 || fflush(eval.record) != 0))
+    Json line = cell_line(eval, cell, r);
+    if (eval.record && (fprintf(eval.record, "%s\n", line.text().c_str()) < 0 || fflush(eval.record) != 0))
         return fail(Code::io, "%s: cannot be written: %s", printable(eval.options.record, 200).c_str(), strerror(errno));
     return line;
 }
@@ -207,10 +202,10 @@ Status eval_recipe(Eval& eval, uint32_t length, const std::string& recipe, doubl
         const EvalCell cell{eval.options.suites[s], length, eval.options.later, recipe, share};
         std::string shown = control && cell.suite == "text" ? "0" : dropped[s] ? "-" : refused;
         if (shown.empty()) {
-            Result<EvalLine> line = measure(eval, cell, session, exact);
+            Result<Json> line = measure(eval, cell, session, exact);
             if (!line.ok()) return line.status();
             shown = table_cell(cell, line.value());
-            if (eval.options.json) printf("%s\n", line.value().line().c_str());
+            if (eval.options.json) line.value().print();
             const bool plain = line.value().text("plan").find("k=f16,v=f16") != std::string::npos;
             if (!control && plain && line.value().number("evicted") == 0) shown += "!";
             if (control && !eval.options.no_control && line.value().number("accuracy") < kControl) dropped[s] = true;
@@ -250,7 +245,7 @@ Status open_record(Eval& eval)
     if (path.empty()) return {};
     if (access(path.c_str(), F_OK) == 0) {
         size_t whole_bytes = 0;
-        Result<std::vector<EvalLine>> lines = read_eval_lines(path, &whole_bytes);
+        Result<std::vector<Json>> lines = read_eval_lines(path, &whole_bytes);
         if (!lines.ok()) return lines.status();
         eval.lines = std::move(lines.value());
         if (truncate(path.c_str(), off_t(whole_bytes)) != 0)

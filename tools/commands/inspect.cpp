@@ -181,32 +181,27 @@ static void print_text(const Inspection& in)
 static void print_json(const Inspection& in)
 {
     const Gguf& gguf = in.gguf;
-    Json json;
-    json.open('{').member("file", file_name(gguf.path())).member("version", gguf.version()).member("file_bytes", gguf.file_bytes());
+    Json json = Json::object({{"file", file_name(gguf.path())}, {"version", gguf.version()}, {"file_bytes", gguf.file_bytes()}});
     if (in.config.ok()) {
         const Config& c = in.config.value();
-        json.key("model").open('{').member("architecture", c.family->name).member("n_layers", c.n_layers).member("n_heads", c.n_heads);
-        json.member("n_kv_heads", c.n_kv_heads).member("head_dim", c.head_dim).member("dim", c.dim).member("ffn_dim", c.ffn_dim);
-        json.member("context", c.n_context).member("n_vocab", c.n_vocab).member("window", c.window).close('}');
+        Json model = Json::object({{"architecture", c.family->name}, {"n_layers", c.n_layers}, {"n_heads", c.n_heads}});
+        model.set({{"n_kv_heads", c.n_kv_heads}, {"head_dim", c.head_dim}, {"dim", c.dim}, {"ffn_dim", c.ffn_dim}});
+        json.set("model", model.set({{"context", c.n_context}, {"n_vocab", c.n_vocab}, {"window", c.window}}));
     }
     if (in.tokenizer) {
         const Tokenizer& t = in.tokenizer->tokenizer;
-        json.key("tokenizer").open('{').member("kind", t.kind()).member("n_vocab", t.n_vocab()).member("adds_bos", t.adds_bos()).close('}');
+        json.set("tokenizer", Json::object({{"kind", t.kind()}, {"n_vocab", t.n_vocab()}, {"adds_bos", t.adds_bos()}}));
     }
-    json.key("chat_frame");
-    if (in.frame)
-        json.value(in.frame);
-    else
-        json.null();
-    json.key("metadata").open('{');
-    for (const GgufValue& value : gguf.values()) json.member(value.key, value_text(value));
-    json.close('}').key("tensors").open('[');
+    json.set("chat_frame", in.frame ? Json(in.frame) : Json());
+    Json metadata = Json::object(), tensors = Json::array();
+    for (const GgufValue& value : gguf.values()) metadata.set(value.key, value_text(value));
     for (const GgufTensor& tensor : gguf.tensors()) {
-        json.open('{').member("name", tensor.name).member("format", format_name(tensor)).key("dims").open('[');
-        for (uint32_t i = 0; i < tensor.n_dims; i++) json.value(tensor.dims[i]);
-        json.close(']').member("bytes", tensor.bytes).member("offset", tensor.offset).close('}');
+        Json dims = Json::array();
+        for (uint32_t i = 0; i < tensor.n_dims; i++) dims.push(tensor.dims[i]);
+        Json item = Json::object({{"name", tensor.name}, {"format", format_name(tensor)}, {"dims", dims}});
+        tensors.push(item.set({{"bytes", tensor.bytes}, {"offset", tensor.offset}}));
     }
-    json.close(']').close('}').print();
+    json.set({{"metadata", metadata}, {"tensors", tensors}}).print();
 }
 
 static Status inspect(const InspectOptions& options)

@@ -23,20 +23,14 @@ struct PlanOptions : SessionFlags, SeedFlag {
 
 static void print_json(const Plan& plan, const std::string& model)
 {
-    Json json;
-    json.open('{').member("model", model).member("fits", plan.fits).member("budget_bytes", plan.budget_bytes);
-    json.member("kv_budget_bytes", plan.kv_budget_bytes)
-        .member("total_bytes", plan.total_bytes)
-        .member("smallest_bytes", plan.smallest_bytes);
-    json.member("context", plan.context)
-        .member("slots", plan.slots)
-        .member("chunk", plan.chunk)
-        .member("bytes_per_token", plan.bytes_per_token);
-    json.member("recipe", plan.recipe_text).member("device", plan.device).key("regions").open('[');
-    for (const PlanRegion& region : plan.regions) {
-        json.open('{').member("name", region.name).member("bytes", region.bytes).member("on_device", region.on_device).close('}');
-    }
-    json.close(']').close('}').print();
+    Json regions = Json::array();
+    for (const PlanRegion& region : plan.regions)
+        regions.push(Json::object({{"name", region.name}, {"bytes", region.bytes}, {"on_device", region.on_device}}));
+    Json json = Json::object({{"model", model}, {"fits", plan.fits}, {"budget_bytes", plan.budget_bytes}});
+    json.set({{"kv_budget_bytes", plan.kv_budget_bytes}, {"total_bytes", plan.total_bytes}, {"smallest_bytes", plan.smallest_bytes}});
+    json.set({{"context", plan.context}, {"slots", plan.slots}, {"chunk", plan.chunk}, {"bytes_per_token", plan.bytes_per_token}});
+    json.set({{"recipe", plan.recipe_text}, {"device", plan.device}, {"regions", regions}});
+    json.print();
 }
 
 // The model's own context, 0 where the file does not say. The plan has read the file already: errors cannot be news here.

@@ -48,7 +48,7 @@ figure{margin:1em 0}.maps{display:grid;grid-template-columns:repeat(auto-fit,min
 </style>
 )";
 
-bool is_text(const EvalLine& line)
+bool is_text(const Json& line)
 {
     return line.text("suite") == "text";
 }
@@ -61,7 +61,7 @@ struct Pool {
     double kl = 0, same_top = 0, perplexity = 0;
     std::map<double, std::vector<double>> depth_sums, depth_counts; // by length
 
-    void add(const EvalLine& line)
+    void add(const Json& line)
     {
         bytes_per_token += line.number("cache_bytes") / line.number("length");
         bytes += line.number("cache_bytes");
@@ -93,17 +93,17 @@ class Record
 {
 public:
     // Of the model's lines those of running text, or those of suites, as far as the exact cache can do them.
-    Record(const std::vector<EvalLine>& lines, const std::string& model, bool text)
+    Record(const std::vector<Json>& lines, const std::string& model, bool text)
     {
         std::set<double> seeds;
-        for (const EvalLine& line : lines)
+        for (const Json& line : lines)
             if (line.text("model") == model && is_text(line) == text) seeds.insert(line.number("seed"));
         m_tells_seeds = seeds.size() > 1;
         Places usable;
-        for (const EvalLine& line : lines)
+        for (const Json& line : lines)
             if (line.text("model") == model && line.text("recipe") == "exact" && line.number("accuracy") >= kControl)
                 usable.insert(place_of(line));
-        for (const EvalLine& line : lines) {
+        for (const Json& line : lines) {
             if (line.text("model") != model || is_text(line) != text || (!text && !usable.count(place_of(line)))) continue;
             m_lines.push_back(&line);
             m_places[cell_of(line)].insert(place_of(line));
@@ -126,7 +126,7 @@ public:
     std::vector<Pool> pools(const Places& places) const
     {
         std::vector<Pool> pools;
-        for (const EvalLine* line : m_lines) {
+        for (const Json* line : m_lines) {
             const Cell cell = cell_of(*line);
             const Places& its = m_places.at(cell);
             if (!places.count(place_of(*line)) ||
@@ -147,14 +147,14 @@ public:
 
 private:
     using Cell = std::pair<std::string, double>; // a recipe and its share of the bytes
-    static Cell cell_of(const EvalLine& line) { return {line.text("recipe"), line.number("share")}; }
-    std::string place_of(const EvalLine& line) const
+    static Cell cell_of(const Json& line) { return {line.text("recipe"), line.number("share")}; }
+    std::string place_of(const Json& line) const
     {
         const std::string place = line.text("suite") + " " + rounded(line.number("length"), 0) + " " + line.text("question");
         return m_tells_seeds ? place + " (seed " + rounded(line.number("seed"), 0) + ")" : place;
     }
 
-    std::vector<const EvalLine*> m_lines;
+    std::vector<const Json*> m_lines;
     std::map<Cell, Places> m_places;
     bool m_tells_seeds = false; // there are several
 };
@@ -258,12 +258,12 @@ std::string text_table(const std::vector<Pool>& pools)
     return html + "</table></section>\n";
 }
 
-std::string cell_table(const std::vector<EvalLine>& lines, const std::string& model)
+std::string cell_table(const std::vector<Json>& lines, const std::string& model)
 {
     std::string html = "<details><summary>Every cell</summary><div "
                        "class='wide'><table><tr><th>suite</th><th>tokens</th><th>question</th><th>recipe</th><th>share</th>"
                        "<th>result</th><th>-log p</th><th>heads that hold the fact</th><th>slots given up</th><th>hash</th></tr>";
-    for (const EvalLine& line : lines) {
+    for (const Json& line : lines) {
         if (line.text("model") != model) continue;
         const bool text = is_text(line);
         const std::string result =
@@ -361,20 +361,20 @@ Result<std::string> memory_map(const ReportOptions& options)
 } // namespace
 
 // A cell that several runs recorded has the same cases, so it counts once.
-static void drop_repeats(std::vector<EvalLine>& lines)
+static void drop_repeats(std::vector<Json>& lines)
 {
     std::set<std::string> keys;
-    lines.erase(std::remove_if(lines.begin(), lines.end(), [&](const EvalLine& line) { return !keys.insert(line.text("key")).second; }),
+    lines.erase(std::remove_if(lines.begin(), lines.end(), [&](const Json& line) { return !keys.insert(line.text("key")).second; }),
                 lines.end());
 }
 
 static Status report(const ReportOptions& options)
 {
-    Result<std::vector<EvalLine>> lines = read_eval_lines(options.file);
+    Result<std::vector<Json>> lines = read_eval_lines(options.file);
     if (!lines.ok()) return lines.status();
     drop_repeats(lines.value());
     std::vector<std::string> models;
-    for (const EvalLine& line : lines.value())
+    for (const Json& line : lines.value())
         if (std::find(models.begin(), models.end(), line.text("model")) == models.end()) models.push_back(line.text("model"));
     std::string html = kStyle;
     html += "<h1>What a budget costs</h1><p>Each recipe read the same texts with the cache in fewer bytes than the exact f16 cache needs, "

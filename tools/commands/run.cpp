@@ -43,21 +43,14 @@ struct RunOptions : SessionFlags, PromptFlags, SamplingFlags {
 static void print_json(const Session& session, size_t n_prompt, const Generated& made, const std::string& text, double prefill_seconds,
                        const SamplerOptions& sampling)
 {
-    Json json;
-    json.open('{')
-        .member("text", text)
-        .member("prompt_tokens", uint64_t(n_prompt))
-        .array("ids", made.ids)
-        .member("stop", stop_name(made.stop));
-    json.member("plan_bytes", session.plan().total_bytes).member("peak_bytes", session.peak_bytes()).key("host_allocations");
-    if (counts_allocations())
-        json.value(made.allocations);
-    else
-        json.null();
-    json.member("prefill_seconds", prefill_seconds).member("decode_seconds", made.seconds);
-    json.member("evicted", session.evicted()).member("merged", session.merged()).member("recipe", session.plan().recipe_text);
-    json.member("logits_hash", logits_hash(session.logits(), session.config().n_vocab));
-    json.member("context", session.plan().context).member("seed", sampling.seed).member("device", session.plan().device).close('}').print();
+    Json json = Json::object({{"text", text}, {"prompt_tokens", n_prompt}, {"ids", made.ids}, {"stop", stop_name(made.stop)}});
+    json.set({{"plan_bytes", session.plan().total_bytes}, {"peak_bytes", session.peak_bytes()}});
+    json.set("host_allocations", counts_allocations() ? Json(made.allocations) : Json());
+    json.set({{"prefill_seconds", prefill_seconds}, {"decode_seconds", made.seconds}});
+    json.set({{"evicted", session.evicted()}, {"merged", session.merged()}, {"recipe", session.plan().recipe_text}});
+    json.set("logits_hash", logits_hash(session.logits(), session.config().n_vocab));
+    json.set({{"context", session.plan().context}, {"seed", sampling.seed}, {"device", session.plan().device}});
+    json.print();
 }
 
 // Tokens to write. An explicit -n has to fit, the default takes what there is.

@@ -32,13 +32,13 @@ struct ScoreOptions : SessionFlags, PromptFlags, SeedFlag {
 static void print_json(const Session& session, const std::vector<uint32_t>& ids, const std::vector<double>& logprob,
                        const std::vector<uint32_t>& top)
 {
-    Json json;
-    json.open('{').array("ids", ids).key("logprob").open('[').null();
-    for (size_t i = 0; i + 1 < ids.size(); i++) json.value(logprob[i]);
-    json.close(']').array("top", top);
-    json.member("plan_bytes", session.plan().total_bytes).member("peak_bytes", session.peak_bytes());
-    json.member("evicted", session.evicted()).member("merged", session.merged());
-    json.member("recipe", session.plan().recipe_text).member("device", session.plan().device).close('}').print();
+    Json shown = Json::array().push({}); // nothing is known of the first
+    for (size_t i = 0; i + 1 < ids.size(); i++) shown.push(logprob[i]);
+    Json json = Json::object({{"ids", ids}, {"logprob", shown}, {"top", top}});
+    json.set({{"plan_bytes", session.plan().total_bytes}, {"peak_bytes", session.peak_bytes()}});
+    json.set({{"evicted", session.evicted()}, {"merged", session.merged()}});
+    json.set({{"recipe", session.plan().recipe_text}, {"device", session.plan().device}});
+    json.print();
 }
 
 static void print_summary(const std::vector<uint32_t>& ids, const std::vector<double>& logprob, double seconds)

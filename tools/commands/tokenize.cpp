@@ -54,22 +54,17 @@ static Status tokenize(const TokenizeOptions& options)
     encode.add_bos = !options.no_bos;
     encode.parse_special = options.special;
     std::vector<uint32_t> ids;
-    Json json;
-    json.open('[');
+    const char* before = "";
+    if (options.json) putchar('[');
     for (std::string_view record : split_records(text, options.zero_separated)) {
         ids.clear();
         loaded.value()->tokenizer.encode(record, encode, ids);
-        json.open('[');
-        for (size_t i = 0; i < ids.size(); i++) {
-            if (options.json)
-                json.value(ids[i]);
-            else
-                printf(i ? " %u" : "%u", ids[i]);
-        }
-        json.close(']');
+        if (options.json) printf("%s%s", before, Json(ids).text().c_str());
+        before = ",";
+        for (size_t i = 0; i < ids.size() && !options.json; i++) printf(i ? " %u" : "%u", ids[i]);
         if (!options.json) putchar('\n');
     }
-    if (options.json) json.close(']').print();
+    if (options.json) puts("]");
     return {};
 }
 
