@@ -1,5 +1,7 @@
 #include "tools/program.h"
 
+#include "runtime/base/hash.h"
+
 #include <atomic>
 #include <cctype>
 #include <cerrno>
@@ -204,10 +206,8 @@ std::string grouped(uint64_t number)
 
 std::string bytes_hash(const void* bytes, size_t n)
 {
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < n; i++) hash = (hash ^ static_cast<const uint8_t*>(bytes)[i]) * 0x100000001b3u;
     char text[20];
-    snprintf(text, sizeof text, "%016llx", (unsigned long long)hash);
+    snprintf(text, sizeof text, "%016llx", (unsigned long long)fnv_bytes(bytes, n));
     return text;
 }
 

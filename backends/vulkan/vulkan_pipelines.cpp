@@ -1,6 +1,7 @@
 #include "backends/vulkan/vulkan_pipelines.h"
 
 #include "backends/vulkan/spirv.h"
+#include "runtime/base/hash.h"
 
 #include <cstring>
 #include <sys/stat.h>
@@ -50,9 +51,9 @@ static std::vector<char> read_file(const std::string& path)
 // FNV-1a of all shader words, at the begin of the file. Other versions of the program number their shaders differently.
 static uint64_t shaders_hash()
 {
-    uint64_t hash = 0xcbf29ce484222325ull;
+    uint64_t hash = kFnvStart;
     for (size_t i = 0; i < kVulkanShaderCount; i++)
-        for (size_t k = 0; k < kVulkanShaders[i].n_words; k++) hash = (hash ^ kVulkanShaders[i].words[k]) * 0x100000001b3ull;
+        for (size_t k = 0; k < kVulkanShaders[i].n_words; k++) hash = fnv_step(hash, kVulkanShaders[i].words[k]);
     return hash;
 }
 

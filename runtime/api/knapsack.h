@@ -78,8 +78,8 @@ typedef struct ks_options {
     const char* recipe;       /* how the KV cache holds tokens, see docs/recipes.md; default: "auto" */
     uint64_t memory_bytes;    /* hard limit of the total; default: the free memory of the device */
     uint64_t kv_memory_bytes; /* hard limit of the KV cache; default: none */
-    int64_t context;          /* in tokens; 0: as many as fit, at most the model's context; -1: the model's context. Only
-                                 the "exact" cache refuses tokens beyond it */
+    int64_t context;          /* in tokens; 0: as many as fit, at most the model's context; -1: the model's context, which
+                                 the program calls -c 0. Only the "exact" cache refuses tokens beyond it */
     int32_t n_threads;        /* default: one per core */
     void* memory;             /* a block that the session uses instead of allocating; the caller owns it and keeps it until
                                  ks_close(). On a GPU the block holds the host's part only */

@@ -7,6 +7,7 @@
 // Strings and lists are preceded by a 32-bit length.
 #include "runtime/api/session.h"
 
+#include "runtime/base/hash.h"
 #include "runtime/base/state_file.h"
 #include "runtime/model/gguf.h"
 
@@ -15,29 +16,23 @@
 namespace ks
 {
 
-static uint64_t fnv(uint64_t hash, const void* data, uint64_t n)
-{
-    for (uint64_t i = 0; i < n; i++) hash = (hash ^ static_cast<const uint8_t*>(data)[i]) * 0x100000001b3u;
-    return hash;
-}
-
 // Hashes the header and some bytes of every tensor, so models differ in it without reading the whole file.
 Status Session::take_fingerprint(const Gguf& gguf)
 {
     const uint64_t file_bytes = gguf.file_bytes();
-    uint64_t hash = fnv(0xcbf29ce484222325u, &file_bytes, 8);
+    uint64_t hash = fnv_bytes(&file_bytes, 8);
     for (const GgufValue& value : gguf.values()) {
-        hash = fnv(hash, value.key.data(), value.key.size());
-        hash = fnv(hash, value.data, std::min<uint64_t>(value.bytes, 1 << 16)); // the first part of a vocabulary is enough
+        hash = fnv_bytes(value.key.data(), value.key.size(), hash);
+        hash = fnv_bytes(value.data, std::min<uint64_t>(value.bytes, 1 << 16), hash); // the first part of a vocabulary is enough
     }
     for (const GgufTensor& tensor : gguf.tensors()) {
         const uint64_t shape[] = {tensor.dims[0],   tensor.dims[1], tensor.dims[2], tensor.dims[3],
                                   tensor.ggml_type, tensor.file,    tensor.offset,  tensor.bytes};
-        hash = fnv(fnv(hash, tensor.name.data(), tensor.name.size()), shape, sizeof shape);
+        hash = fnv_bytes(shape, sizeof shape, fnv_bytes(tensor.name.data(), tensor.name.size(), hash));
         uint8_t weights[64];
         const uint64_t n = std::min<uint64_t>(tensor.bytes, sizeof weights);
         KS_TRY(gguf.read(tensor, (tensor.bytes - n) / 2, weights, n));
-        hash = fnv(hash, weights, n);
+        hash = fnv_bytes(weights, n, hash);
     }
     m_fingerprint = hash;
     return {};

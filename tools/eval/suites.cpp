@@ -1,5 +1,7 @@
 #include "tools/eval/suites.h"
 
+#include "runtime/base/hash.h"
+
 #include "runtime/base/rng.h"
 
 #include <algorithm>
@@ -316,7 +318,7 @@ EvalCase frequent_words(Dice& d, uint32_t size)
 
 Dice::Dice(uint64_t seed, const std::string& suite, uint32_t nth) : m_seed(seed)
 {
-    for (char letter : suite) m_seed = (m_seed ^ uint8_t(letter)) * 0x100000001b3u;
+    for (char letter : suite) m_seed = fnv_step(m_seed, uint8_t(letter));
     m_seed += uint64_t(nth) << 32;
 }
 
