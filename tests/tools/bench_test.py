@@ -175,8 +175,44 @@ def test_forms(folder, model):
     check_refused(knapsack("bench", "-m", model, "-o", "xml"), 1, "-o", "md, json, jsonl or csv", "xml")
 
 
+def check_kernels(row):
+    """A GPU's own times: each op is the sum of its kernels, and no more than the time that passed."""
+    for op in row["ops"]:
+        sum_of_kernels = sum(k["microseconds_per_token"] for k in op["kernels"])
+        check(abs(op["microseconds_per_token"] - sum_of_kernels) <= 1e-6 * sum_of_kernels, f"an op is the sum of its kernels: {op}")
+        check(all(k["kernel"] and k["dispatches_per_token"] > 0 for k in op["kernels"]), f"kernels have names: {op}")
+    kernels = {k["kernel"].split()[0] for op in row["ops"] for k in op["kernels"]}
+    check({"embed", "attention_fold"} <= kernels and any(k.startswith("matmul") for k in kernels), f"the kernels of a token: {kernels}")
+    check(0 < sum(op["share"] for op in row["ops"]) <= 1.001, f"the device works no longer than the test takes: {row['ops']}")
+
+
+def test_ops(model):
+    base = ["bench", "-m", model, "-p", 8, "-n", 3, "-r", 1]
+    for x, call in zip(knapsack(*base, "--ops", "--json").json(), ("8 tokens, ", "1 token, ")):
+        check(x["ops_clock"] == "host" and not any("kernels" in op for op in x["ops"]), f"the processor's ops are timed by the host: {x}")
+        check(len(x["attention"]) == 1 and x["attention"][0]["call"].startswith(call) and ": " in x["attention"][0]["kernel"], f"which attention ran, and why: {x['attention']}")
+    text = knapsack(*base, "--ops", "--device", "cpu").out.decode()
+    check(re.search(r"\n  attention of 1 token, .*: attention_split \w+: decode, ", text), f"which attention ran, and why: {text}")
+    gpus = [d["id"] for d in knapsack("devices", "--json").json() if d["backend"] == "vulkan"]
+    if not gpus:
+        return
+    gpu = ["--device", gpus[0]]
+    plain, timed = knapsack(*base, *gpu, "--json").json(), knapsack(*base, *gpu, "--ops", "--json").json()
+    check([x["logits_hash"] for x in timed] == [x["logits_hash"] for x in plain], "timing changes no bit")
+    for x in timed:
+        check(x["ops_clock"] == "device", f"a GPU's ops are timed by its clock: {x}")
+        check_kernels(x)
+        chosen = x["attention"][0]["kernel"].split(":")[0].split()[0]
+        check(any(k["kernel"].split()[0] == chosen for op in x["ops"] if op["op"] == "attention" for k in op["kernels"]), f"the chosen kernel ran: {x}")
+    text = knapsack(*base, *gpu, "--ops").out.decode()
+    check("the device, in all" in text and "the host, while the device was idle" in text, f"the device beside the host: {text}")
+    r = knapsack(*base, *gpu, "--ops", "--json", env={"KNAPSACK_VULKAN_LIMITS": "no_clock"})
+    check(r.code == 0 and "--ops: vulkan" in r.err and "no timestamps" in r.err and "ops" not in r.json()[0], f"a device without a clock: {r.err}")
+
+
 def test(folder):
     model = tiny_model(folder)
+    test_ops(model)
     test_versus(folder, model)
     test_turns(folder, model)
     test_ourselves(model)

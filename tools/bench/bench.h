@@ -39,8 +39,10 @@ inline Spread spread(std::vector<double> values)
 struct BenchRow {
     BenchTest test;
     TokenWork work;
-    double seconds = 0;       // of all repetitions
-    std::vector<OpTime> ops;  // of all repetitions; empty where nobody asked
+    double seconds = 0;      // of all repetitions
+    std::vector<OpTime> ops; // of all repetitions; empty where nobody asked
+    std::vector<ChosenKernel> chosen;
+    bool by_device = false;   // ops were timed by the device's clock
     std::string hash;         // of the last logits
     std::vector<double> ours; // tokens per second of each repetition
     std::vector<double> peer; // of --versus, beside `ours`; else empty

@@ -22,18 +22,41 @@ void print_machine(const BenchReport& report)
            report.peaks.int8_ops_per_second * 1e-9);
 }
 
+// A line of print_ops: how often, how long in all, for a token, and of the time of the test.
+void print_time(const BenchRow& row, const std::string& name, double n_calls, double seconds)
+{
+    const double n = double(row.n_tokens());
+    printf("  %-38s", name.c_str());
+    if (n_calls > 0)
+        printf(" %10.2f", n_calls / n);
+    else
+        printf(" %10s", "");
+    printf(" %10.2f %14.2f %7.1f%%", seconds * 1e3, seconds * 1e6 / n, seconds * 100 / row.seconds);
+}
+
 void print_ops(const BenchRow& row)
 {
-    printf("\n  %-20s %12s %14s %8s %8s %8s\n", row.test.name().c_str(), "calls", "us per token", "share", "GB/s", "Gop/s");
-    const double n = double(row.n_tokens());
-    double rest = row.seconds;
+    printf("\n  %-38s %10s %10s %14s %8s %8s %8s\n", row.test.name().c_str(), "calls", "ms", "us per token", "share", "GB/s", "Gop/s");
+    double sum = 0;
     for (const OpTime& op : row.ops) {
-        rest -= op.seconds;
-        printf("  %-20s %12.2f %14.2f %7.1f%%", op.name, double(op.n_calls) / n, op.seconds * 1e6 / n, op.seconds * 100 / row.seconds);
-        if (op.weight_bytes) printf(" %8.2f %8.1f", double(op.weight_bytes) * 1e-9 / op.seconds, op.operations * 1e-9 / op.seconds);
+        sum += op.seconds;
+        print_time(row, op.name, double(op.n_calls), op.seconds);
+        if (op.weight_bytes && op.seconds > 0)
+            printf(" %8.2f %8.1f", double(op.weight_bytes) * 1e-9 / op.seconds, op.operations * 1e-9 / op.seconds);
+        printf("\n");
+        for (const KernelTime& k : op.kernels) {
+            print_time(row, "  " + k.kernel, double(k.n_dispatches), k.seconds);
+            printf("\n");
+        }
+    }
+    if (row.by_device) {
+        print_time(row, "the device, in all", 0, sum);
         printf("\n");
     }
-    printf("  %-20s %12s %14.2f %7.1f%%\n", "between ops", "", rest * 1e6 / n, rest * 100 / row.seconds);
+    print_time(row, row.by_device ? "the host, while the device was idle" : "between ops", 0, row.seconds - sum);
+    printf("\n");
+    for (const ChosenKernel& c : row.chosen)
+        if (!c.kernel.empty()) printf("  attention of %s: %s\n", c.call.c_str(), c.kernel.c_str());
 }
 
 void print_versus(const BenchReport& report)
@@ -113,13 +136,32 @@ Json row_json(const BenchReport& report, const BenchRow& row)
     return json.set("versus", versus.set("ratio", spread_json(row.ratio())));
 }
 
+Json kernels_json(const OpTime& op, double n_tokens)
+{
+    Json json = Json::array();
+    for (const KernelTime& k : op.kernels) {
+        Json item = Json::object({{"kernel", k.kernel}, {"dispatches_per_token", double(k.n_dispatches) / n_tokens}});
+        json.push(item.set("microseconds_per_token", k.seconds * 1e6 / n_tokens));
+    }
+    return json;
+}
+
+Json attention_json(const BenchRow& row)
+{
+    Json json = Json::array();
+    for (const ChosenKernel& c : row.chosen) json.push(Json::object({{"call", c.call}, {"kernel", c.kernel}, {"calls", c.n_calls}}));
+    return json;
+}
+
 Json ops_json(const BenchRow& row)
 {
     const double n = double(row.n_tokens());
     Json json = Json::array();
     for (const OpTime& op : row.ops) {
         Json item = Json::object({{"op", op.name}, {"calls_per_token", double(op.n_calls) / n}});
-        json.push(item.set({{"microseconds_per_token", op.seconds * 1e6 / n}, {"share", op.seconds / row.seconds}}));
+        item.set({{"microseconds_per_token", op.seconds * 1e6 / n}, {"share", op.seconds / row.seconds}});
+        if (row.by_device) item.set("kernels", kernels_json(op, n));
+        json.push(item);
     }
     return json;
 }
@@ -129,8 +171,8 @@ Json full_row_json(const BenchReport& report, const BenchRow& row)
     Json json = row_json(report, row);
     json.set("samples", row.ours);
     if (!row.peer.empty()) json.set("versus_samples", row.peer);
-    if (!row.ops.empty()) json.set("ops", ops_json(row));
-    return json;
+    if (row.ops.empty()) return json;
+    return json.set({{"ops", ops_json(row)}, {"ops_clock", row.by_device ? "device" : "host"}, {"attention", attention_json(row)}});
 }
 
 void print_json(const BenchReport& report)

@@ -1,5 +1,8 @@
 #include "tools/bench/timed_backend.h"
 
+#include "backends/kernel_choice.h"
+
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -19,7 +22,50 @@ TimedBackend::TimedBackend(std::unique_ptr<Backend> timed) : m_timed(std::move(t
 
 void TimedBackend::reset()
 {
-    for (size_t i = 0; i < op_count; i++) m_times[i] = {kNames[i], 0, 0, 0, 0};
+    for (size_t i = 0; i < op_count; i++) m_times[i] = {kNames[i], 0, 0, 0, 0, {}};
+    m_chosen.clear();
+}
+
+Status TimedBackend::start()
+{
+    Result<bool> by_device = m_timed->time_kernels(true);
+    if (!by_device.ok()) return by_device.status();
+    m_by_device = by_device.value();
+    return {};
+}
+
+// The device times what runs between two tests, too: that is taken and dropped.
+void TimedBackend::count(bool on)
+{
+    m_on = on;
+    for (const KernelTime& t : m_timed->take_kernel_times()) {
+        if (on) continue;
+        m_times[t.op].seconds += t.seconds;
+        std::vector<KernelTime>& kernels = m_times[t.op].kernels;
+        auto known = std::find_if(kernels.begin(), kernels.end(), [&](const KernelTime& k) { return k.kernel == t.kernel; });
+        if (known == kernels.end()) known = kernels.insert(kernels.end(), {t.op, t.kernel, 0, 0});
+        known->n_dispatches += t.n_dispatches;
+        known->seconds += t.seconds;
+    }
+}
+
+std::vector<ChosenKernel> TimedBackend::chosen() const
+{
+    std::vector<ChosenKernel> all;
+    for (const auto& [call, chosen] : m_chosen) all.push_back(chosen);
+    return all;
+}
+
+void TimedBackend::note_choice(const AttentionArgs& a, const KvSlots& slots)
+{
+    const Format k = slots.coded_k ? slots.coded_k.format : slots.k.format, v = slots.coded_v ? slots.coded_v.format : slots.v.format;
+    ChosenKernel& noted = m_chosen[{a.n_tokens, a.n_heads, a.n_kv_heads, a.head_dim, uint32_t(k), uint32_t(v)}];
+    if (noted.n_calls++) return;
+    const KernelChoice choice = m_timed->attention_choice(a, slots);
+    noted.call = std::to_string(a.n_tokens) + (a.n_tokens == 1 ? " token, " : " tokens, ") + std::to_string(a.n_heads / a.n_kv_heads) +
+                 " queries a key head of " + std::to_string(a.head_dim) + " values, keys " + codec_info(k).name + ", values " +
+                 codec_info(v).name;
+    if (*choice.kernel) noted.kernel = choice_text(choice);
 }
 
 std::vector<OpTime> TimedBackend::times() const
@@ -30,9 +76,14 @@ std::vector<OpTime> TimedBackend::times() const
     return called;
 }
 
-// Ops only enqueue: a device has to be asked when it is done.
+// The device's clock stamps what is enqueued with the op. Without one the host's clock times the call up to its end.
 template <class Call> void TimedBackend::time(Op op, const Call& call)
 {
+    if (m_by_device) {
+        m_timed->begin_op(op);
+        m_times[op].n_calls += m_on;
+        return call();
+    }
     if (!m_on) return call();
     const auto begin = std::chrono::steady_clock::now();
     call();
@@ -129,6 +180,7 @@ void TimedBackend::kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& 
 
 void TimedBackend::attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots, const Tensor& lse)
 {
+    if (m_on) note_choice(a, slots);
     time(op_attention, [&] { m_timed->attention(a, y, q, slots, lse); });
     m_input = op_attention;
 }

@@ -1,9 +1,11 @@
-// A backend that stands before another and adds up how long each of its ops takes.
+// A backend that stands before another and adds up how long each of its ops takes. A GPU's kernels are timed by its own clock and stay
+// batched; elsewhere the host's clock times each call.
 #pragma once
 
 #include "runtime/base/backend.h"
 
 #include <array>
+#include <map>
 #include <string>
 
 namespace ks
@@ -14,8 +16,16 @@ struct OpTime {
     const char* name;
     uint64_t n_calls;
     double seconds;
-    uint64_t weight_bytes; // read by products
-    double operations;     // of products with weights: two for each multiply-add
+    uint64_t weight_bytes;           // read by products
+    double operations;               // of products with weights: two for each multiply-add
+    std::vector<KernelTime> kernels; // that ran for it, on devices with a clock of their own
+};
+
+// A kernel of attention that was chosen, for calls with the same shape and formats.
+struct ChosenKernel {
+    std::string call;   // "1 token, 3 queries a key head of 64 values, keys q8, values q8"
+    std::string kernel; // "attention_decode: at most 4 tokens"
+    uint64_t n_calls;
 };
 
 class TimedBackend : public Backend
@@ -23,9 +33,13 @@ class TimedBackend : public Backend
 public:
     explicit TimedBackend(std::unique_ptr<Backend> timed);
 
+    // Uses the device's clock where it has one. An error: it has none, and there is nothing to show.
+    Status start();
+    bool by_device() const { return m_by_device; }
     void reset();
-    void count(bool on) { m_on = on; } // off at first
+    void count(bool on);               // off at first
     std::vector<OpTime> times() const; // what was counted since reset(), of ops that were called
+    std::vector<ChosenKernel> chosen() const;
 
     DeviceInfo info() const override { return m_timed->info(); }
     uint64_t align() const override { return m_timed->align(); }
@@ -78,10 +92,12 @@ private:
         op_count
     };
     template <class Call> void time(Op op, const Call& call);
+    void note_choice(const AttentionArgs& a, const KvSlots& slots);
 
     std::unique_ptr<Backend> m_timed;
     std::array<OpTime, op_count> m_times;
-    bool m_on = false;
+    std::map<std::array<uint32_t, 6>, ChosenKernel> m_chosen; // by tokens, heads and formats
+    bool m_on = false, m_by_device = false;
     Op m_input = op_rmsnorm; // who made what a product without a sibling reads
     Status m_error;          // the first that a device told between two ops
 };

@@ -29,7 +29,7 @@ struct BenchOptions : SessionFlags, SeedFlag {
         table.add_list("-n --n-gen", "tokens to decode, 0: none; default: 64", 0, 1 << 24, &tokens);
         table.add_list("-d --n-depth", "tokens already in the cache; default: 0", 0, 1 << 24, &depths);
         table.add_number("-r --repetitions", "repetitions; default: 5", 1, 1000, &repetitions);
-        table.add_flag("--ops", "how long each op takes; asking costs a percent or so", &ops);
+        table.add_flag("--ops", "how long each op takes, by the device's own clock on GPUs, and which kernel ran", &ops);
         table.add({"--versus", "COMMAND",
                    "run this in turns with each test, in the shell and with -p -n -d -r added, and give the ratio of each pair of runs",
                    [this](const Value& v) { return v.filled("a command line", &versus); }});
@@ -165,7 +165,11 @@ static Status run_test(Session& session, TimedBackend* timed, const std::vector<
         KS_TRY(run_ours(session, timed, ids, versus, row));
         if (versus && r % 2 == 1) KS_TRY(run_peer(options.versus, row));
     }
-    if (timed) row.ops = timed->times();
+    if (timed) {
+        row.ops = timed->times();
+        row.chosen = timed->chosen();
+        row.by_device = timed->by_device();
+    }
     row.hash = logits_hash(session.logits(), session.config().n_vocab);
     return {};
 }
@@ -198,12 +202,19 @@ static Status run_tests(const BenchOptions& options, const WeightsWork& weights,
     Session& session = *opened.value();
     if (session.room() < context)
         return fail(Code::no_fit, "bench: a depth with its test needs %u tokens, the context holds %u", context, session.plan().context);
+    if (timed)
+        if (Status clock = timed->start(); !clock.ok()) {
+            fprintf(stderr, "--ops: %s\n", clock.message().c_str());
+            timed = nullptr;
+        }
     std::vector<uint32_t> ids = random_ids(session.config().n_vocab, context);
     KS_TRY(session.feed(ids.data(), std::min(context, session.plan().chunk))); // warms up both paths
     if (session.n_tokens() < context) KS_TRY(session.feed(ids.data(), 1));
     session.clear();
     for (const BenchTest& test : tests) {
-        report.rows.push_back({test, token_work(session, test, weights), 0, {}, "", {}, {}});
+        report.rows.emplace_back();
+        report.rows.back().test = test;
+        report.rows.back().work = token_work(session, test, weights);
         KS_TRY(run_test(session, timed, ids, options, report.rows.back()));
     }
     report.plan = session.plan();
