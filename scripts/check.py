@@ -18,6 +18,7 @@ ALLOWED = {
     "runtime/text": ["runtime/base", "kernels/common"],
     "runtime/kv": ["runtime/base", "kernels/common"],
     "runtime/model": ["runtime/text", "runtime/kv", "runtime/base", "kernels/common"],
+    "runtime/plan": ["runtime/kv", "runtime/model", "runtime/base", "kernels/common"],
     "runtime/api": ["runtime"],
     "backends": ["runtime/base", "kernels"],
     "examples": [],  # only <knapsack.h>, like any user

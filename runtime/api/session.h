@@ -5,7 +5,7 @@
 #include "runtime/base/status.h"
 #include "runtime/kv/recipe.h"
 #include "runtime/model/model.h"
-#include "runtime/model/plan.h"
+#include "runtime/plan/plan.h"
 #include "runtime/text/sampler.h"
 #include "runtime/text/tokenizer.h"
 

@@ -1,6 +1,6 @@
 #include "runtime/kv/evictor.h"
 
-#include "runtime/kv/retain/merge.h"
+#include "runtime/kv/policies/merge.h"
 
 #include <algorithm>
 #include <cmath>

@@ -5,7 +5,7 @@
 #include "runtime/base/backend.h"
 #include "runtime/base/placer.h"
 #include "runtime/kv/recipe.h"
-#include "runtime/kv/retain/subgen.h"
+#include "runtime/kv/policies/subgen.h"
 
 #include <vector>
 

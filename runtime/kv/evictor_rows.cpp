@@ -1,7 +1,7 @@
 // Rows of slots on the host: read, merged, and written back.
 #include "runtime/kv/evictor.h"
 
-#include "runtime/kv/retain/merge.h"
+#include "runtime/kv/policies/merge.h"
 
 #include <algorithm>
 

@@ -4,7 +4,7 @@
 
 #include "runtime/base/status.h"
 #include "runtime/base/tensor.h"
-#include "runtime/kv/retain/retain.h"
+#include "runtime/kv/policies/retain.h"
 #include "runtime/kv/select/select.h"
 
 #include <string>

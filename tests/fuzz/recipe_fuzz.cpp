@@ -2,7 +2,7 @@
 // the plan stays within the budget.
 #include "runtime/kv/cache.h"
 #include "runtime/model/gguf.h"
-#include "runtime/model/plan.h"
+#include "runtime/plan/plan.h"
 #include "runtime/model/tensor_names.h"
 #include "runtime/text/sampler.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,8 +1,8 @@
 // Victims that merge into a slot that stays: the nearest one, the means, the weight.
 #include "kernels/cpu/codec_rows.h"
 #include "runtime/base/rng.h"
-#include "runtime/kv/retain/dot.h"
-#include "runtime/kv/retain/merge.h"
+#include "runtime/kv/policies/dot.h"
+#include "runtime/kv/policies/merge.h"
 #include "tests/kv/random_values.h"
 #include "tests/sanitized.h"
 

@@ -1,5 +1,5 @@
 // Policies that read keys, and what holds for all policies.
-#include "runtime/kv/retain/dot.h"
+#include "runtime/kv/policies/dot.h"
 #include "tests/kv/retain_util.h"
 
 #include <cstring>

@@ -1,7 +1,7 @@
 // What the tests of the retain policies share: scores by name, who stays, and who should.
 #pragma once
 
-#include "runtime/kv/retain/retain.h"
+#include "runtime/kv/policies/retain.h"
 #include "tests/kv/random_values.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SubGen's estimator: the query of the paper's Algorithm 1, written here in log space, over slots that are filled as told.
-#include "runtime/kv/retain/subgen.h"
+#include "runtime/kv/policies/subgen.h"
 #include "tests/kv/random_values.h"
 
 #include <algorithm>

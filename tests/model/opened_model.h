@@ -2,7 +2,7 @@
 #pragma once
 
 #include "runtime/model/model.h"
-#include "runtime/model/plan.h"
+#include "runtime/plan/plan.h"
 #include "runtime/model/tensor_names.h"
 #include "tests/model/tiny_model.h"
 

@@ -1,6 +1,6 @@
 #include "backends/reference/reference_backend.h"
 #include "runtime/model/model.h"
-#include "runtime/model/plan.h"
+#include "runtime/plan/plan.h"
 
 #include <doctest/doctest.h>
 

@@ -53,7 +53,7 @@ template <class S> struct Unpack<S, format_tq2_0> {
 };
 
 """
-POLICY = """#include "runtime/kv/retain/policies.h"
+POLICY = """#include "runtime/kv/policies/policies.h"
 
 namespace ks
 {
@@ -107,9 +107,9 @@ ADDED = {
         ("kernels/common/codecs.h", "behind", '#include "kernels/common/codecs/q8.h"\n', '#include "kernels/common/codecs/q8again.h"\n'),
         ("kernels/common/codecs.h", "behind", "#define CODECS(X)", " X(q8again, 12u)")],
     "a retain policy": [
-        ("runtime/kv/retain/oldest.cpp", POLICY),
-        ("runtime/kv/retain/policies.h", "behind", "Score score_position,", " score_oldest,"),
-        ("runtime/kv/retain/retain.cpp", "in front of", '    {"sink", ', '    {"oldest", signal_none, false, false, false, false, true, false, true, 0, score_oldest},\n')],
+        ("runtime/kv/policies/oldest.cpp", POLICY),
+        ("runtime/kv/policies/policies.h", "behind", "Score score_position,", " score_oldest,"),
+        ("runtime/kv/policies/retain.cpp", "in front of", '    {"sink", ', '    {"oldest", signal_none, false, false, false, false, true, false, true, 0, score_oldest},\n')],
     "a selector": [("runtime/kv/select/select.cpp", "in front of", '    {"quest", ', '    {"pairs", select_soft, 2, 16, 0, true, 1, false, signal_none},\n')],
     "a chat template": [("runtime/text/chat_template.cpp", "in front of", '    {"chatml", ', FRAME)],
     "an option": [("tools/commands/chat.cpp", "in front of", '        table.add_flag("--no-stats"', '        table.add({"--at-most", "N", "as -n", [this](const Value& v) { return has_n_predict = true, v.number(-1, INT32_MAX, &n_predict); }});\n')],

@@ -4,7 +4,7 @@
 #include "tools/bench/timed_backend.h"
 
 #include "backends/cpu/cpu_peaks.h"
-#include "runtime/model/plan.h"
+#include "runtime/plan/plan.h"
 
 #include <algorithm>
 

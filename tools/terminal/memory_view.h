@@ -1,7 +1,7 @@
 // Memory as a table for a person: a line and a bar per region.
 #pragma once
 
-#include "runtime/model/plan.h"
+#include "runtime/plan/plan.h"
 
 #include <cstdio>
 

@@ -2,7 +2,7 @@
 // a known way: one row in the table of select.cpp.
 #pragma once
 
-#include "runtime/kv/retain/retain.h"
+#include "runtime/kv/policies/retain.h"
 
 #include <cstdint>
 #include <string>

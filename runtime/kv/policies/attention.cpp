@@ -1,5 +1,5 @@
 // Policies that read what attention gave to each token.
-#include "runtime/kv/retain/policies.h"
+#include "runtime/kv/policies/policies.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 // Policies that read the keys alone.
-#include "runtime/kv/retain/dot.h"
-#include "runtime/kv/retain/policies.h"
+#include "runtime/kv/policies/dot.h"
+#include "runtime/kv/policies/policies.h"
 
 #include "kernels/common/codecs.h"
 

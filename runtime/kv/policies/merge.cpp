@@ -1,6 +1,6 @@
-#include "runtime/kv/retain/merge.h"
+#include "runtime/kv/policies/merge.h"
 
-#include "runtime/kv/retain/dot.h"
+#include "runtime/kv/policies/dot.h"
 
 #include <algorithm>
 #include <array>

@@ -1,7 +1,7 @@
-#include "runtime/kv/retain/subgen.h"
+#include "runtime/kv/policies/subgen.h"
 #include "runtime/base/rng.h"
 #include "runtime/base/status.h"
-#include "runtime/kv/retain/dot.h"
+#include "runtime/kv/policies/dot.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "runtime/kv/retain/policies.h"
+#include "runtime/kv/policies/policies.h"
 
 #include <algorithm>
 #include <new>

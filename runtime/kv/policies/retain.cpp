@@ -1,5 +1,5 @@
-#include "runtime/kv/retain/retain.h"
-#include "runtime/kv/retain/policies.h"
+#include "runtime/kv/policies/retain.h"
+#include "runtime/kv/policies/policies.h"
 
 #include <algorithm>
 #include <functional>

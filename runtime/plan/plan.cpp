@@ -1,4 +1,4 @@
-#include "runtime/model/plan.h"
+#include "runtime/plan/plan.h"
 
 #include "kernels/common/codecs.h"
 #include "runtime/kv/cache.h"

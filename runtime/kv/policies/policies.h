@@ -1,7 +1,7 @@
 // The scores of the table in retain.cpp; what each one means stands where it is defined.
 #pragma once
 
-#include "runtime/kv/retain/retain.h"
+#include "runtime/kv/policies/retain.h"
 
 #include <cstring>
 
