@@ -90,7 +90,7 @@ Status Session::open_memory(ModelHeader& header)
     std::vector<uint64_t> starts;
     const uint64_t align = header.backend->align();
     (void)weights_bytes(header.parts, align, &starts);
-    (void)Cache::bytes_needed(cache_specs(m_config, m_plan.recipe, m_plan.slots), m_plan.recipe, m_plan.chunk,
+    (void)Cache::bytes_needed(cache_specs(m_config.model_shape(), m_plan.recipe, m_plan.slots), m_plan.recipe, m_plan.chunk,
                               m_plan.recipe.exact() ? m_plan.context : 0, {{}, m_plan.region_bytes("weights"), align, &starts});
     for (const PlanRegion& region : m_plan.regions) {
         if (region.on_device && device_bytes) starts.push_back(device_bytes);
@@ -134,8 +134,8 @@ Status Session::load(ModelHeader& header)
 
     Cache cache;
     void* tables = m_host.take("cache tables", m_plan.region_bytes("cache tables"));
-    cache.place(cache_specs(m_config, m_plan.recipe, m_plan.slots), m_plan.recipe, m_plan.chunk, m_plan.recipe.exact() ? m_plan.context : 0,
-                *m_backend, m_device, cache_at, tables);
+    cache.place(cache_specs(m_config.model_shape(), m_plan.recipe, m_plan.slots), m_plan.recipe, m_plan.chunk,
+                m_plan.recipe.exact() ? m_plan.context : 0, *m_backend, m_device, cache_at, tables);
     cache.set_text(m_tokens, m_plan.context, m_config.n_context);
     Placer placer{m_device, activations_at, m_backend->align()};
     Activations activations;

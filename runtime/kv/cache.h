@@ -1,15 +1,14 @@
 // The cache: per layer, slots for every KV head, in a fixed number of bytes. A layer is one of two kinds.
 //   ring    the first n_pinned tokens and the last ones, each where its position says: exact layers (a ring with room for the
 //           whole context), window layers, `window` and `sink`
-//   table   slots that a retain policy fills. A table per head lists its rows in the order of the text; after the rows in use
+//   table   slots that a retain policy fills. A table per head lists its slots in the order of the text; after the slots in use
 //           come the free ones, so a new token takes the next, and the table changes only when something is evicted
 // A chunk that finds no room is staged: it is read from a place of its own, one for all layers, and when a layer has read it,
 // that layer decides who stays and takes the survivors over. So the peak is the plan, whatever the prompt's length.
 #pragma once
 
 #include "runtime/base/backend.h"
-#include "runtime/kv/evictor.h"
-#include "runtime/kv/recipe.h"
+#include "runtime/kv/apply.h"
 
 #include <cstdint>
 #include <vector>
@@ -86,15 +85,16 @@ public:
 
 private:
     static void pin_layer(CacheLayerSpec& spec, const Recipe& recipe, uint32_t n_tokens);
-    static void place_layer(CacheLayer& layer, uint32_t chunk, Placer& device, Placer& host);
     void transfer_choice(StateFile& file, uint32_t il, const CacheLayer& layer);
     void transfer_layer(StateFile& file, uint32_t il, CacheLayer& layer, uint32_t n_seen);
     CacheBytes place_all(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe, uint32_t chunk, uint32_t context, Placer device,
                          Placer host);
+    void place_decisions(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe, uint32_t chunk, Placer& device, Placer& host);
     bool wants_scores(KvScoreArgs* s) const;
     SelectArgs select_args() const;
     void drop_last(CacheLayer& layer, uint32_t head, uint32_t n);
     void ring_moves();
+    void evict();
     void make_moves();
     void send_views(uint32_t position);
     void upload_table(const CacheLayer& layer, uint32_t head, uint32_t first);
@@ -102,12 +102,16 @@ private:
     Recipe m_recipe;
     Backend* m_backend = nullptr;
     std::vector<CacheLayer> m_layers;
-    Evictor m_evictor;
+    Gatherer m_gatherer;
+    Decider m_decider;
+    Applier m_applier;
+    RowTransfer m_rows;
+    float* m_keys = nullptr; // (most, head_dim) of one head, or (m_rows.n_at_once(), head_dim)
     TextSeen m_text;
     uint32_t m_trained = ~0u; // tokens that the model knows the distance of
     Chunk m_chunk;            // where the chunk in flight is staged
-    Tensor m_mixed_k;         // (n_kv_heads * group, head_dim) as the plain pools: groups on their way from two places
-    Tensor m_mixed_v;         // (n_kv_heads * group, head_dim)
+    Tensor m_gathered_k;      // (n_kv_heads * group, head_dim) as the plain pool: groups whose rows come from two tensors
+    Tensor m_gathered_v;      // (n_kv_heads * group, head_dim)
     Tensor m_lse;             // (chunk, n_heads)
     Tensor m_turns;           // (indexes that a layer reads, n_turn)
     Tensor m_waves;           // (wave_digits * wave_base, n_wave)

@@ -16,11 +16,11 @@ namespace ks
 // the pinned belong to an estimator and have no position.
 static bool head_fits(const CacheLayer& layer, uint32_t h, uint32_t n_pinned, uint32_t estimated, uint32_t n_seen)
 {
-    const uint32_t *positions = layer.positions + layer.begin[h], *rows = layer.rows + layer.begin[h];
+    const uint32_t *positions = layer.positions + layer.begin[h], *slots = layer.slots + layer.begin[h];
     uint32_t next = 0;
     uint64_t n_tokens = 0;
     for (uint32_t i = 0; i < layer.held[h]; i++) {
-        const uint32_t position = positions[i], count = layer.counts ? layer.counts[rows[i]] : 1;
+        const uint32_t position = positions[i], count = layer.counts ? layer.counts[slots[i]] : 1;
         const bool sampled = i - n_pinned < estimated; // false for the pinned: the difference wraps
         if (sampled ? position != kNoPosition : position < next || position >= n_seen || (i < n_pinned && position != i)) return false;
         if (!sampled) next = position + 1;
@@ -44,41 +44,53 @@ static bool groups_fit(const CacheLayer& layer, const uint32_t* slots, uint32_t 
 // A head's slots lie where its indexes say: plain first ones, coded ones, plain last ones, and plain ones for the tokens to come.
 static bool places_fit(CacheLayer& layer, uint32_t h, uint32_t n_plain_first)
 {
-    const uint32_t *rows = layer.rows + layer.begin[h], held = layer.held[h];
+    const uint32_t *slots = layer.slots + layer.begin[h], held = layer.held[h];
     uint32_t& coded = layer.coded[h] = 0;
-    for (uint32_t i = 0; i < held; i++) coded += layer.in_coded_pool(rows[i]);
+    for (uint32_t i = 0; i < held; i++) coded += layer.in_coded_pool(slots[i]);
     if (!layer.spec.n_coded) return true;
     if (held - coded > layer.spec.n_plain()) return false;
-    const uint32_t n_listed = std::min(layer.capacity[h], held + layer.room(h)); // then free ones of the coded pool
+    const uint32_t n_listed = std::min(layer.capacity[h], held + layer.free_slots(h)); // then free ones of the coded pool
     for (uint32_t i = 0; i < n_listed; i++)
-        if (layer.in_coded_pool(rows[i]) != (i - n_plain_first < coded)) return false; // of the first ones the difference wraps
-    return groups_fit(layer, rows + n_plain_first, coded) && groups_fit(layer, rows + n_listed, layer.capacity[h] - n_listed);
+        if (layer.in_coded_pool(slots[i]) != (i - n_plain_first < coded)) return false; // of the first ones the difference wraps
+    return groups_fit(layer, slots + n_plain_first, coded) && groups_fit(layer, slots + n_listed, layer.capacity[h] - n_listed);
 }
 
-// Whether a table is one that this recipe can have made of n_seen tokens; finds where the heads' parts begin, and which rows
-// hold something: used (n_kv_heads * n_rows).
+// Whether head h's estimator is one that updates can go on from; *n_slots: how many it has, 0 before the first victim.
+static bool estimator_fits(const CacheLayer& layer, uint32_t h, uint32_t n_seen, uint32_t* n_slots)
+{
+    const CacheLayerSpec& s = layer.spec;
+    const uint64_t bytes = s.estimator_bytes(layer.recipe);
+    const bool started = bytes && layer.held[h] > s.n_pinned && layer.positions[layer.begin[h] + s.n_pinned] == kNoPosition;
+    *n_slots = started ? s.estimator_slots(layer.recipe) : 0;
+    if (!started) return true;
+    const Subgen estimator(s.estimator_shape(layer.recipe, 0, h), layer.estimators + h * bytes);
+    return layer.held[h] - s.n_pinned >= *n_slots && estimator.fits(n_seen);
+}
+
+// Whether a table is one that this recipe can have made of n_seen tokens; finds where the heads' parts begin, and which slots
+// hold something: used (n_kv_heads * n_slots).
 static bool table_fits(CacheLayer& layer, const Recipe& recipe, uint32_t n_seen, std::vector<uint8_t>& used)
 {
     const CacheLayerSpec& s = layer.spec;
-    const uint32_t n = s.n_kv_heads * s.n_rows;
+    const uint32_t n = s.n_kv_heads * s.n_slots;
     std::vector<uint8_t> listed(n);
     for (uint32_t i = 0; i < n; i++)
-        if (layer.rows[i] >= n || listed[layer.rows[i]]++) return false;
+        if (layer.slots[i] >= n || listed[layer.slots[i]]++) return false;
     const uint32_t n_pinned = s.n_pinned;
-    const uint32_t recent = std::min(recipe.recent_of(s.n_rows), s.n_rows - n_pinned - 1), rest = s.n_rows - n_pinned - recent;
-    const uint32_t least = recipe.split == Split::ada ? s.n_rows - rest + rest / 5 : s.n_rows; // of a head's slots
+    const uint32_t recent = std::min(recipe.recent_of(s.n_slots), s.n_slots - n_pinned - 1), rest = s.n_slots - n_pinned - recent;
+    const uint32_t least = recipe.split == Split::ada ? s.n_slots - rest + rest / 5 : s.n_slots; // of a head's slots
     uint32_t begin = 0;
     for (uint32_t h = 0; h < s.n_kv_heads; h++) {
         const uint32_t held = layer.held[h], capacity = layer.capacity[h];
         if (capacity > n - begin || capacity < least || held > capacity) return false;
         layer.begin[h] = begin;
-        if (!places_fit(layer, h, recipe.sink_of(s.n_rows))) return false;
-        if (layer.room(h) != layer.room(0)) return false; // all heads evict at the same time
+        if (!places_fit(layer, h, recipe.sink_of(s.n_slots))) return false;
+        if (layer.free_slots(h) != layer.free_slots(0)) return false; // all heads evict at the same time
         begin += capacity;
         uint32_t estimated = 0;
-        if (!Evictor::estimator_fits(layer, recipe, h, n_seen, &estimated)) return false;
+        if (!estimator_fits(layer, h, n_seen, &estimated)) return false;
         if (!head_fits(layer, h, n_pinned, estimated, n_seen)) return false;
-        for (uint32_t i = 0; i < held; i++) used[layer.rows[layer.begin[h] + i]] = 1;
+        for (uint32_t i = 0; i < held; i++) used[layer.slots[layer.begin[h] + i]] = 1;
     }
     return begin == n;
 }
@@ -105,14 +117,14 @@ struct Choice {
     bool fits(const CacheLayer& layer, const Recipe& recipe) const
     {
         const uint32_t n_heads = layer.spec.n_kv_heads, stride = uint32_t(table.size() / n_heads), came = state[select_tokens];
-        std::vector<uint32_t> order(n_heads * layer.spec.n_rows);
+        std::vector<uint32_t> order(n_heads * layer.spec.n_slots);
         for (uint32_t h = 0; h < n_heads; h++) {
             const uint32_t* v = view.data() + h * view_words;
             if (state[select_since] > recipe.read_last() / 2 || v[view_before] > layer.spec.n_read + state[select_since]) return false;
             if (v[view_begin] != h * stride || came > stride - v[view_before]) return false;
             if (v[view_coded_end] > v[view_before]) return false; // what comes since is not coded
             std::fill(order.begin(), order.end(), 0u);
-            for (uint32_t i = 0; i < layer.held[h]; i++) order[layer.rows[layer.begin[h] + i]] = i + 1;
+            for (uint32_t i = 0; i < layer.held[h]; i++) order[layer.slots[layer.begin[h] + i]] = i + 1;
             for (uint32_t i = 0, last = 0; i < v[view_before] + came; i++) {
                 const uint32_t slot = table[v[view_begin] + i];
                 const bool coded = i >= v[view_coded_begin] && i < v[view_coded_end];
@@ -145,7 +157,7 @@ void Cache::transfer_choice(StateFile& file, uint32_t il, const CacheLayer& laye
     file.bytes(choice.query.data(), 4 * choice.query.size());
     file.list(choice.table, ~0u);
     if (fresh || !file.ok() || choice.table.size() != n_table) return;
-    file.require(choice.fits(layer, layer.rules), "a choice of slots that no cache has");
+    file.require(choice.fits(layer, layer.recipe), "a choice of slots that no cache has");
     if (!file.loads() || !file.ok()) return;
     choice.state[select_choices] = 0; // what was known of units is not in the file
     each([&](const Tensor& t, const void* from, uint64_t bytes) { m_backend->upload(t.buffer, t.offset, from, bytes); });
@@ -155,29 +167,29 @@ void Cache::transfer_choice(StateFile& file, uint32_t il, const CacheLayer& laye
 void Cache::transfer_layer(StateFile& file, uint32_t il, CacheLayer& layer, uint32_t n_seen)
 {
     const CacheLayerSpec& s = layer.spec;
-    const uint32_t n = s.n_kv_heads * s.n_rows;
-    uint32_t n_rows = s.n_rows;
-    file.value(n_rows);
-    if (n_rows != s.n_rows && (s.table || n_seen > std::min(n_rows, s.n_rows))) // a ring that is not yet round fits into any
-        file.refuse(Code::unsupported, "was saved with " + std::to_string(n_rows) + " slots per head in layer " + std::to_string(il) +
-                                           ", this session has " + std::to_string(s.n_rows));
+    const uint32_t n = s.n_kv_heads * s.n_slots;
+    uint32_t n_slots = s.n_slots;
+    file.value(n_slots);
+    if (n_slots != s.n_slots && (s.table || n_seen > std::min(n_slots, s.n_slots))) // a ring that is not yet round fits into any
+        file.refuse(Code::unsupported, "was saved with " + std::to_string(n_slots) + " slots per head in layer " + std::to_string(il) +
+                                           ", this session has " + std::to_string(s.n_slots));
     std::vector<uint8_t> used(n);
     if (s.table) {
         for (uint32_t* array : {layer.held, layer.capacity}) file.bytes(array, 4ull * s.n_kv_heads);
-        for (uint32_t* array : {layer.rows, layer.positions, layer.counts}) file.bytes(array, array ? 4ull * n : 0);
+        for (uint32_t* array : {layer.slots, layer.positions, layer.counts}) file.bytes(array, array ? 4ull * n : 0);
         if (layer.weights) file.bytes(layer.weights, 8ull * n);
         if (layer.signal) file.device(*m_backend, layer.signal.buffer, layer.signal.offset, 4ull * n);
-        if (layer.estimators) file.bytes(layer.estimators, s.n_kv_heads * Evictor::estimator_bytes(s, layer.rules));
-        file.require(table_fits(layer, layer.rules, n_seen, used), "a table of slots that no cache has");
-        if (s.n_read && layer.rules.reuse_of() < 1 && file.ok()) transfer_choice(file, il, layer);
+        if (layer.estimators) file.bytes(layer.estimators, s.n_kv_heads * s.estimator_bytes(layer.recipe));
+        file.require(table_fits(layer, layer.recipe, n_seen, used), "a table of slots that no cache has");
+        if (s.n_read && layer.recipe.reuse_of() < 1 && file.ok()) transfer_choice(file, il, layer);
     } else {
-        for (uint32_t h = 0; h < s.n_kv_heads; h++) std::fill_n(used.begin() + h * s.n_rows, std::min(n_seen, s.n_rows), uint8_t(1));
+        for (uint32_t h = 0; h < s.n_kv_heads; h++) std::fill_n(used.begin() + h * s.n_slots, std::min(n_seen, s.n_slots), uint8_t(1));
     }
     if (!file.ok()) return;
     const uint8_t *plain = used.data(), *coded = plain + (s.n_coded ? layer.first_coded() : 0);
-    for (const Tensor* t : {&layer.slots.k, &layer.slots.v, &layer.slots.coded_k, &layer.slots.coded_v}) {
+    for (const Tensor* t : {&layer.kv.k, &layer.kv.v, &layer.kv.coded_k, &layer.kv.coded_v}) {
         const uint32_t row_bytes = codec_info(t->format).row_bytes(t->cols), tail = tail_bytes(t->format, t->cols);
-        const uint8_t* of_pool = t == &layer.slots.k || t == &layer.slots.v ? plain : coded;
+        const uint8_t* of_pool = t == &layer.kv.k || t == &layer.kv.v ? plain : coded;
         transfer_plane(file, *m_backend, *t, 0, row_bytes - tail, of_pool);
         transfer_plane(file, *m_backend, *t, uint64_t(t->rows) * (row_bytes - tail), tail, of_pool);
     }
@@ -199,10 +211,10 @@ void Cache::transfer(StateFile& file, uint32_t n_seen)
         pin_layer(layer.spec, m_recipe, 0); // how it was placed
         if (file.checks()) {
             Placer counted, ignored, device;
-            place_layer(layer, 0, ignored, counted);
+            layer.place(0, ignored, counted);
             room.resize(std::max<size_t>(room.size(), counted.offset / sizeof(double)));
             Placer host{{room.data(), 0}};
-            place_layer(layer, 0, device, host);
+            layer.place(0, device, host);
             layer.selection = m_layers[il].selection;
         }
         pin_layer(layer.spec, m_recipe, n_pinned);
@@ -214,8 +226,8 @@ void Cache::transfer(StateFile& file, uint32_t n_seen)
     m_n_pinned = n_pinned;
     for (CacheLayer& layer : m_layers) {
         pin_layer(layer.spec, m_recipe, n_pinned);
-        const Tensor& weights = layer.slots.weights;
-        for (uint32_t h = 0; layer.slots.table && h < layer.spec.n_kv_heads; h++) upload_table(layer, h, 0);
+        const Tensor& weights = layer.kv.weights;
+        for (uint32_t h = 0; layer.kv.table && h < layer.spec.n_kv_heads; h++) upload_table(layer, h, 0);
         if (weights) m_backend->upload(weights.buffer, weights.offset, layer.weights, 8ull * weights.rows);
     }
 }

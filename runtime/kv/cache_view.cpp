@@ -12,19 +12,19 @@ CacheTiers Cache::tiers(uint32_t il, uint32_t n_seen) const
     const CacheLayerSpec& s = layer.spec;
     CacheTiers t;
     for (uint32_t h = 0; h < s.n_kv_heads; h++) {
-        const uint32_t held = s.table ? layer.held[h] : std::min(n_seen, s.n_rows), pinned = std::min(s.n_pinned, held);
-        const uint32_t newest = s.local ? held : s.table ? layer.rules.recent_of(s.n_rows) : s.bounded ? held : 0;
+        const uint32_t held = s.table ? layer.held[h] : std::min(n_seen, s.n_slots), pinned = std::min(s.n_pinned, held);
+        const uint32_t newest = s.local ? held : s.table ? layer.recipe.recent_of(s.n_slots) : s.bounded ? held : 0;
         const uint32_t recent = std::min(newest, held - pinned);
         uint32_t merged = 0;
         for (uint32_t i = pinned; s.table && i < held - recent; i++) {
             const uint32_t at = layer.begin[h] + i;
-            merged += layer.positions[at] == kNoPosition || (layer.counts && layer.counts[layer.rows[at]] > 1);
+            merged += layer.positions[at] == kNoPosition || (layer.counts && layer.counts[layer.slots[at]] > 1);
         }
         t.pinned += pinned;
         t.merged += merged;
         t.recent += recent;
         t.kept += held - pinned - recent - merged;
-        t.free += (s.table ? layer.capacity[h] : s.n_rows) - held;
+        t.free += (s.table ? layer.capacity[h] : s.n_slots) - held;
     }
     return t;
 }
@@ -39,7 +39,7 @@ static void held_positions(const CacheLayer& layer, uint32_t head, uint32_t n_se
         if (nth < n) each(nth);
     }
     for (uint32_t i = 0; !s.table && i < n; i++)
-        if (first + i < s.n_pinned || first + i >= RING_OLDEST(n_seen, s.n_rows, s.n_pinned)) each(i);
+        if (first + i < s.n_pinned || first + i >= RING_OLDEST(n_seen, s.n_slots, s.n_pinned)) each(i);
 }
 
 static bool gives_up(const CacheLayer& layer)

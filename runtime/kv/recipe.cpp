@@ -1,5 +1,7 @@
 #include "runtime/kv/recipe.h"
 
+#include "runtime/kv/rules.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -180,55 +182,9 @@ static Status parse_option(std::string_view item, Recipe& recipe)
     return fail(Code::unsupported, "recipe: '%s' is not an option of this build; possible: %s", printable(item).c_str(), possible.c_str());
 }
 
-// What cannot be combined, with the reason.
-static Status check(const Recipe& r)
+const char* positions_name(Positions positions)
 {
-    if (r.exact() && r.slots && !r.codes() && !r.selects() && !r.automatic)
-        return fail(Code::unsupported, "recipe: slots=%u without a policy that evicts; possible: retain=%s", r.slots, "sink h2o mix ...");
-    if (r.exact() && r.victims == Victims::merge)
-        return fail(Code::unsupported, "recipe: victims=merge with retain=all, which has none; possible: victims=drop");
-    if (r.options.pool % 2 == 0) return fail(Code::unsupported, "recipe: pool=%u has no middle; possible: an odd number", r.options.pool);
-    const bool subgen = strcmp(r.retain->name, "subgen") == 0;
-    if (codec_info(r.k).group > 1 && (!r.exact() || r.slots || r.split != Split::uniform))
-        return fail(Code::unsupported,
-                    "recipe: k=%s codes %u tokens together and keeps every token, so no slots are given up; possible: "
-                    "k=turbo4 q4",
-                    codec_info(r.k).name, codec_info(r.k).group);
-    if (subgen && r.victims == Victims::merge)
-        return fail(Code::unsupported, "recipe: victims=merge with retain=subgen, whose victims go into its estimator; possible: drop");
-    if ((subgen || r.retain->one_set) && r.split == Split::ada)
-        return fail(Code::unsupported, "recipe: split=ada compares the heads' scores, retain=%s has none; possible: uniform pyramid",
-                    r.retain->name);
-    if (r.positions == Positions::offset && (!r.is_ring() || r.split != Split::uniform))
-        return fail(Code::unsupported, "recipe: positions=offset counts from slots without gaps, which only retain=window and sink have; "
-                                       "possible: positions=absolute");
-    if (r.positions == Positions::compact && r.exact() && !r.selects())
-        return fail(Code::unsupported, "recipe: positions=compact with retain=all, which leaves no gaps; possible: positions=absolute");
-    if (r.turns_keys() && strcmp(r.retain->name, "subgen") == 0)
-        return fail(Code::unsupported,
-                    "recipe: positions=%s with retain=subgen, whose samples have no place in the text; possible: "
-                    "positions=absolute",
-                    kPositions[int(r.positions)]);
-    if (r.turns_keys() && codec_info(r.k).rotated)
-        return fail(Code::unsupported,
-                    "recipe: positions=%s with k=%s, which is rotated, and RoPE cannot turn that; possible: k=f16 q8 kivi",
-                    kPositions[int(r.positions)], codec_info(r.k).name);
-    if ((r.rope == RopeScaling::file) != (r.stretch == 1))
-        return fail(Code::unsupported, "recipe: rope= and stretch= belong together, how and how far; possible: rope=yarn,stretch=4");
-    if (r.select->signal && r.signal() != r.select->signal)
-        return fail(Code::unsupported,
-                    "recipe: select=%s asks how much attention tokens got, retain=%s counts something else; possible: "
-                    "retain=all h2o ...",
-                    r.select->name, r.retain->name);
-    if ((r.read || r.reuse != 0) && !r.selects())
-        return fail(Code::unsupported, "recipe: read= and reuse= without a selector; possible: select=tokenselect quest ...");
-    if (r.read && r.read < 2 * r.sink + 16)
-        return fail(Code::unsupported, "recipe: read=%u leaves little room beside sink=%u; possible: %u and more", r.read, r.sink,
-                    2 * r.sink + 16);
-    if (r.slots && r.slots < r.smallest_slots())
-        return fail(Code::unsupported, "recipe: slots=%u leaves no room beside sink=%u and recent=%u; possible: %u and more", r.slots,
-                    r.sink, r.recent_of(r.slots), r.smallest_slots());
-    return {};
+    return kPositions[int(positions)];
 }
 
 Result<Recipe> parse_recipe(std::string_view text)
@@ -259,7 +215,7 @@ Result<Recipe> parse_recipe(std::string_view text)
     if (!known && name.substr(0, 7) != "retain=")
         return fail(Code::unsupported, "recipe '%s' is not one of this build; possible: %s", printable(name).c_str(), possible.c_str());
     while (!text.empty()) KS_TRY(parse_option(take_until_comma(text), recipe));
-    KS_TRY(check(recipe));
+    KS_TRY(check_recipe(recipe));
     return recipe;
 }
 
@@ -269,7 +225,7 @@ std::string recipe_text(const Recipe& r)
     std::string text = chooses ? "auto" : says_little ? "exact" : std::string("retain=") + r.retain->name;
     if (r.victims != Victims::drop) text += std::string(",victims=") + kVictims[int(r.victims)];
     if (r.split != Split::uniform) text += std::string(",split=") + kSplits[int(r.split)];
-    if (r.positions != Positions::absolute) text += std::string(",positions=") + kPositions[int(r.positions)];
+    if (r.positions != Positions::absolute) text += std::string(",positions=") + positions_name(r.positions);
     if (r.rope != RopeScaling::file) text += std::string(",rope=") + kRopes[int(r.rope)];
     if (r.selects()) text += std::string(",select=") + r.select->name;
     text += std::string(",k=") + codec_info(r.k).name + ",v=" + codec_info(r.v).name;
@@ -285,8 +241,7 @@ std::string recipe_text(const Recipe& r)
 
 bool Recipe::is_ring() const
 {
-    return victims == Victims::drop && !codes() && !selects() && !turns_keys() &&
-           (strcmp(retain->name, "window") == 0 || strcmp(retain->name, "sink") == 0);
+    return victims == Victims::drop && !codes() && !selects() && !turns_keys() && retain->keeps_last;
 }
 
 Recipe Recipe::of_window() const
@@ -317,7 +272,7 @@ uint32_t Recipe::read_last() const
 
 uint32_t Recipe::recent_of(uint32_t n_slots) const
 {
-    const uint32_t share = std::max(8u, strcmp(retain->name, "subgen") == 0 ? n_slots / 2 : n_slots / 8);
+    const uint32_t share = std::max(8u, retain->estimates ? n_slots / 2 : n_slots / 8);
     return std::min(recent ? recent : share, n_slots / 2);
 }
 

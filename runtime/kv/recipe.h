@@ -71,6 +71,8 @@ struct Recipe {
     uint32_t smallest_slots() const { return slots ? sink + recent + 4 : 2; }
 };
 
+const char* positions_name(Positions positions); // as positions= takes it
+
 Result<Recipe> parse_recipe(std::string_view text);
 std::string recipe_text(const Recipe& recipe); // full text, parses to the same recipe
 

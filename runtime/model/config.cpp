@@ -10,16 +10,53 @@
 namespace ks
 {
 
-// clang-format off
-static const Family kFamilies[] = {
-    // name    pairs            activation qkv_bias qk_norm post_norms scale_embedding window_layers fused_qkv
-    {"llama",  rope_neighbours, act_silu,  true,    false,  false,     false,          false,        false},
-    {"gemma3", rope_halves,     act_gelu,  false,   true,   true,      true,           true,         false},
-    {"qwen2",  rope_halves,     act_silu,  true,    false,  false,     false,          false,        false},
-    {"qwen3",  rope_halves,     act_silu,  false,   true,   false,     false,          false,        false},
-    {"phi3",   rope_halves,     act_silu,  false,   false,  false,     false,          false,        true},
+// A row of the table: a name, how RoPE pairs values, an activation, and what else the family has.
+struct FamilyRow : Family {
+    constexpr FamilyRow(const char* its_name, uint32_t its_rope_pairs, uint32_t its_activation)
+    {
+        name = its_name;
+        rope_pairs = its_rope_pairs;
+        activation = its_activation;
+    }
+    constexpr FamilyRow with_qkv_bias() const { return with(&Family::qkv_bias); }
+    constexpr FamilyRow with_qk_norm() const { return with(&Family::qk_norm); }
+    constexpr FamilyRow with_post_norms() const { return with(&Family::post_norms); }
+    constexpr FamilyRow with_scaled_embedding() const { return with(&Family::scale_embedding); }
+    constexpr FamilyRow with_window_layers() const { return with(&Family::window_layers); }
+    constexpr FamilyRow with_fused_qkv() const { return with(&Family::fused_qkv); }
+
+private:
+    constexpr FamilyRow with(bool Family::*flag) const
+    {
+        FamilyRow row = *this;
+        row.*flag = true;
+        return row;
+    }
 };
-// clang-format on
+
+static const FamilyRow kFamilies[] = {
+    FamilyRow("llama", rope_neighbours, act_silu).with_qkv_bias(),
+    FamilyRow("gemma3", rope_halves, act_gelu).with_qk_norm().with_post_norms().with_scaled_embedding().with_window_layers(),
+    FamilyRow("qwen2", rope_halves, act_silu).with_qkv_bias(),
+    FamilyRow("qwen3", rope_halves, act_silu).with_qk_norm(),
+    FamilyRow("phi3", rope_halves, act_silu).with_fused_qkv(),
+};
+
+ModelShape Config::model_shape() const
+{
+    ModelShape shape;
+    shape.n_layers = n_layers;
+    shape.n_heads = n_heads;
+    shape.n_kv_heads = n_kv_heads;
+    shape.head_dim = head_dim;
+    shape.n_rot = n_rot;
+    shape.rope_pairs = family->rope_pairs;
+    shape.window = window;
+    shape.window_period = window_period;
+    shape.key_bias = key_bias;
+    shape.wide_normed_keys = has_wide_normed_keys();
+    return shape;
+}
 
 constexpr uint32_t kMaxDim = 1u << 20;
 constexpr uint32_t kMaxHeads = 4096;

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/common/args.h"
-#include "runtime/base/status.h"
+#include "runtime/kv/layout.h"
 
 #include <cstdint>
 #include <string>
@@ -14,15 +14,15 @@ namespace ks
 class Gguf;
 
 struct Family {
-    const char* name;     // general.architecture
-    uint32_t rope_pairs;  // rope_neighbours or rope_halves
-    uint32_t activation;  // act_silu or act_gelu
-    bool qkv_bias;        // attn_{q,k,v}.bias may be there
-    bool qk_norm;         // attn_{q,k}_norm, per head, before RoPE
-    bool post_norms;      // post_attention_norm, post_ffw_norm: a branch is normed before it is added
-    bool scale_embedding; // by sqrt(dim)
-    bool window_layers;   // sliding_window on five of six layers
-    bool fused_qkv;       // attn_qkv holds Q, K, V rows; ffn_up holds gate, then up
+    const char* name = "";        // general.architecture
+    uint32_t rope_pairs = 0;      // rope_neighbours or rope_halves
+    uint32_t activation = 0;      // act_silu or act_gelu
+    bool qkv_bias = false;        // attn_{q,k,v}.bias may be there
+    bool qk_norm = false;         // attn_{q,k}_norm, per head, before RoPE
+    bool post_norms = false;      // post_attention_norm, post_ffw_norm: a branch is normed before it is added
+    bool scale_embedding = false; // by sqrt(dim)
+    bool window_layers = false;   // sliding_window on five of six layers
+    bool fused_qkv = false;       // attn_qkv holds Q, K, V rows; ffn_up holds gate, then up
 };
 
 constexpr uint32_t kMaxLayers = 512;
@@ -59,6 +59,7 @@ struct Config {
 
     bool is_window_layer(uint32_t il) const { return window != 0 && il % window_period < window_period - 1; }
     bool has_wide_normed_keys() const { return family->qk_norm && head_dim >= 256; } // they bear few bits badly
+    ModelShape model_shape() const;
 };
 
 Result<Config> read_config(const Gguf& gguf);

@@ -15,12 +15,6 @@ static bool pins(const Recipe& recipe)
     return !recipe.exact(); // without sinks a head may be pinned yet
 }
 
-// A key's bias would take most of a code's range, so codes are of keys without it.
-static bool takes_bias_out(const Config& c, const Recipe& recipe)
-{
-    return c.key_bias && is_coded(recipe.k);
-}
-
 void Activations::place(const Config& c, const Recipe& recipe, uint32_t chunk, Placer& p)
 {
     x = p.take(chunk, c.dim);
@@ -28,8 +22,8 @@ void Activations::place(const Config& c, const Recipe& recipe, uint32_t chunk, P
     q = p.take(chunk, c.n_heads * c.head_dim);
     q_turned = p.take(recipe.compares_queries() ? chunk : 0, c.n_heads * c.head_dim);
     q_far = p.take(pins(recipe) ? chunk : 0, c.n_heads * c.head_dim);
-    q_bias = p.take(takes_bias_out(c, recipe) ? chunk : 0, c.n_heads * c.head_dim);
-    q_bias_far = p.take(takes_bias_out(c, recipe) && pins(recipe) ? chunk : 0, c.n_heads * c.head_dim);
+    q_bias = p.take(leaves_bias_out(c.model_shape(), recipe) ? chunk : 0, c.n_heads * c.head_dim);
+    q_bias_far = p.take(leaves_bias_out(c.model_shape(), recipe) && pins(recipe) ? chunk : 0, c.n_heads * c.head_dim);
     k = p.take(chunk, c.n_kv_heads * c.head_dim);
     v = p.take(chunk, c.n_kv_heads * c.head_dim);
     att = p.take(chunk, c.n_heads * c.head_dim);
@@ -46,81 +40,11 @@ void StepInputs::place(const Config& c, const Recipe& recipe, uint32_t chunk, Pl
     angles_far = p.take(pins(recipe) ? chunk : 0, c.n_rot);
 }
 
-// 2 bits in most layers of a model would be past what it bears.
-static Format window_codec(Format wanted)
-{
-    return wanted == Format::turbo2 ? Format::turbo3 : wanted == Format::kivi2 ? Format::kivi : wanted;
-}
-
-// A window's slots in codes: no ring but a table, with room for the tokens between two decisions where the window is whole.
-static void code_window(CacheLayerSpec& s, const Recipe& recipe, uint32_t whole_window)
-{
-    const Recipe rules = recipe.of_window();
-    s.table = true;
-    s.window = whole_window;
-    if (s.n_rows == whole_window) s.n_rows += rules.delta_of(whole_window) - 1;
-    s.code_slots(rules, window_codec(recipe.k), window_codec(recipe.v));
-}
-
-// Slots that one head may come to hold.
-static uint32_t most_of_head(const CacheLayerSpec& spec, const Recipe& recipe)
-{
-    return spec.n_rows * (recipe.split == Split::ada ? spec.n_kv_heads : 1);
-}
-
-std::vector<CacheLayerSpec> cache_specs(const Config& c, const Recipe& recipe, uint32_t n_slots)
-{
-    std::vector<CacheLayerSpec> specs(c.n_layers);
-    const bool two_bits = window_codec(recipe.k) != recipe.k;
-    const uint32_t n_boundary = recipe.boundary == Recipe::kByModel ? c.has_wide_normed_keys() && two_bits : recipe.boundary;
-    uint32_t n_whole = 0; // layers that see everything, between which slots are split
-    for (uint32_t il = 0; il < c.n_layers; il++) n_whole += !c.is_window_layer(il);
-    std::vector<uint32_t> split(n_whole);
-    split_slots(recipe.split, n_whole, n_slots, std::min(n_slots, kLeastSlots), split.data());
-    for (uint32_t il = 0, nth = 0; il < c.n_layers; il++) {
-        CacheLayerSpec& s = specs[il];
-        // A window layer forgets what it would not see. With few slots its window shrinks as well, and more than in proportion where
-        // their number was not asked for: the layers that see everything lose more by a slot (docs/quality.md).
-        // In codes a window has more tokens by the byte, and is given more.
-        const bool codes_windows = recipe.codes() && !c.key_bias;
-        const uint32_t few = std::min(n_slots, n_slots * (codes_windows ? 3 : 1) / 8 + 48);
-        const uint32_t window = std::min(c.window, recipe.slots || recipe.exact() ? n_slots : few);
-        s = {c.n_heads, c.n_kv_heads, c.head_dim, window, 0, window, false, window < c.window && !recipe.exact(), true};
-        if (c.is_window_layer(il)) {
-            if (codes_windows) code_window(s, recipe, c.window);
-            continue;
-        }
-        s.n_rows = split[nth++];
-        s.window = 0;
-        s.local = false;
-        s.bounded = !recipe.exact();
-        s.table = (s.bounded && !recipe.is_ring()) || recipe.codes() || recipe.selects() || recipe.turns_keys();
-        const bool reads_all = most_of_head(s, recipe) <= recipe.read_slots(); // and needs no room to choose
-        if (recipe.selects() && il >= recipe.select->dense && !reads_all) s.n_read = recipe.read_slots();
-        const bool boundary = nth <= n_boundary || nth + n_boundary > n_whole;
-        auto codec = [&](Format wanted) { return boundary && is_coded(wanted) ? Format::q8 : wanted; };
-        if (recipe.codes()) s.code_slots(recipe, codec(recipe.k), codec(recipe.v));
-        s.n_wave = s.n_coded && takes_bias_out(c, recipe) ? c.n_rot : 0;
-        s.n_turn = recipe.turns_keys() ? c.n_rot : 0;
-        s.pairs = c.family->rope_pairs;
-    }
-    return specs;
-}
-
 ScratchShape scratch_shape(const Config& c, const Recipe& recipe, uint32_t n_slots, uint32_t chunk)
 {
-    ScratchShape shape;
+    ScratchShape shape = cache_scratch(c.model_shape(), recipe, n_slots);
     shape.n_tokens = std::max(chunk, kLogitRows);
     shape.max_cols = std::max({c.dim, c.ffn_dim, c.n_heads * c.head_dim});
-    shape.n_heads = c.n_heads;
-    shape.n_kv_heads = c.n_kv_heads;
-    shape.head_dim = c.head_dim;
-    for (const CacheLayerSpec& spec : cache_specs(c, recipe, n_slots)) {
-        const uint32_t most = most_of_head(spec, recipe);
-        if (spec.table && !spec.local && recipe.signal()) shape.scored_slots = std::max(shape.scored_slots, most);
-        if (spec.n_read) shape.selected_slots = std::max(shape.selected_slots, most);
-        if (spec.n_coded || recipe.k == Format::f32 || recipe.v == Format::f32) shape.coded_slots = std::max(shape.coded_slots, most);
-    }
     return shape;
 }
 

@@ -42,8 +42,7 @@ struct StepInputs {
     void place(const Config& c, const Recipe& recipe, uint32_t chunk, Placer& p);
 };
 
-// n_slots: per KV head, in layers without a window; equals the context if nothing is evicted.
-std::vector<CacheLayerSpec> cache_specs(const Config& c, const Recipe& recipe, uint32_t n_slots);
+// n_slots: as for cache_specs().
 ScratchShape scratch_shape(const Config& c, const Recipe& recipe, uint32_t n_slots, uint32_t chunk);
 
 class Model

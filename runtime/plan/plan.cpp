@@ -1,8 +1,9 @@
 #include "runtime/plan/plan.h"
 
-#include "kernels/common/codecs.h"
 #include "runtime/kv/cache.h"
+#include "runtime/kv/rules.h"
 #include "runtime/model/model.h"
+#include "runtime/plan/auto.h"
 
 #include <algorithm>
 #include <cstring>
@@ -38,7 +39,7 @@ struct Sizer {
 
     CacheBytes cache(const Choice& c) const
     {
-        return Cache::bytes_needed(cache_specs(config, recipe, c.slots), recipe, c.chunk, recipe.exact() ? c.context : 0,
+        return Cache::bytes_needed(cache_specs(config.model_shape(), recipe, c.slots), recipe, c.chunk, recipe.exact() ? c.context : 0,
                                    {{}, 0, backend.align()});
     }
 
@@ -139,89 +140,6 @@ static Choice choose_slots(const Sizer& sizer, uint32_t context)
     return {};
 }
 
-// What is tried: a recipe, and of which share of the context's tokens it must hold at least to be worth it.
-struct Rung {
-    Recipe recipe;
-    double share;
-};
-constexpr double kWhole = 0.95;
-
-static bool can_code(const Config& config)
-{
-    return config.head_dim % 16 == 0 && config.head_dim <= codec_max_dim;
-}
-
-// A cache of codes gives up slots when it is full. `auto` encodes first and evicts second: fewer bits as long as more do not hold all
-// tokens. Keys that were normed, in few and wide heads, bear a scale for the row badly, and those that are turned as they are read are not
-// rotated. Of a context shorter than the model's it holds every token, and evicts when that is full, for a text may well be longer.
-static std::vector<Rung> ladder(const Config& config, const DeviceInfo& device, const Recipe& recipe, bool shorter)
-{
-    if (!recipe.exact() || (!recipe.automatic && !recipe.codes() && !recipe.selects())) return {{recipe, 0}};
-    if (codec_info(recipe.k).group > 1) return {{recipe, 0}}; // groups give up no slots
-    auto mix = [&](Format k, Format v) {
-        Recipe r = recipe;
-        r.retain = find_retain("mix");
-        r.k = k;
-        r.v = v;
-        return r;
-    };
-    if (recipe.codes() || recipe.selects() || recipe.slots) return {{mix(recipe.k, recipe.v), 0}};
-    const Recipe whole = shorter ? mix(recipe.k, recipe.v) : recipe;
-    if (!can_code(config) || (config.key_bias && !device.adds_bias)) return {{whole, 1}, {mix(Format::f16, Format::f16), 0}};
-    std::vector<Rung> rungs = {{whole, 1}, {mix(Format::q8, Format::q8), kWhole}, {mix(Format::q8, Format::turbo4), kWhole}};
-    if (config.has_wide_normed_keys() && !recipe.turns_keys()) rungs.push_back({mix(Format::q4, Format::turbo3), kWhole});
-    rungs.push_back({mix(recipe.turns_keys() ? Format::q8 : Format::turbo4, Format::turbo3), 0});
-    return rungs;
-}
-
-// Codecs that this model cannot have, with the reason.
-static Status check_codes(const Config& config, const Recipe& recipe)
-{
-    if (recipe.codes() && !can_code(config))
-        return fail(Code::unsupported, "recipe: k=%s,v=%s for heads of %u values, codecs take a multiple of 16 up to %u; possible: f32 f16",
-                    codec_info(recipe.k).name, codec_info(recipe.v).name, config.head_dim, codec_max_dim);
-    if (config.key_bias && is_coded(recipe.k) && strcmp(recipe.retain->name, "subgen") == 0)
-        return fail(Code::unsupported,
-                    "recipe: k=%s with retain=subgen on a model with a bias in its keys, which codes leave out and add "
-                    "again by position: samples have none; possible: k=f16",
-                    codec_info(recipe.k).name);
-    if (config.key_bias && is_coded(recipe.k) && recipe.turns_keys())
-        return fail(Code::unsupported,
-                    "recipe: k=%s with positions=compact on a model with a bias in its keys, which codes leave out and add "
-                    "again by position; possible: k=f16",
-                    codec_info(recipe.k).name);
-    if (config.key_bias && is_coded(recipe.k) && recipe.selects())
-        return fail(Code::unsupported,
-                    "recipe: k=%s with select=%s on a model with a bias in its keys, which codes leave out and a choice by "
-                    "keys would miss; possible: k=f16",
-                    codec_info(recipe.k).name, recipe.select->name);
-    return {};
-}
-
-// What the device's attention cannot do, with the reason.
-static Status check_device(const Config& config, const DeviceInfo& device, const Recipe& recipe)
-{
-    if (recipe.selects() && !device.selects)
-        return fail(Code::unsupported,
-                    "recipe: select=%s on %s, which reads all slots in every step; possible: select=all, or the device cpu",
-                    recipe.select->name, device.id.c_str());
-    if ((recipe.select->kind == select_hard || recipe.select->kind == select_sum) && !device.ablations)
-        return fail(Code::unsupported,
-                    "recipe: select=%s on %s, an ablation that only the device reference has; possible: select=tokenselect",
-                    recipe.select->name, device.id.c_str());
-    if (recipe.turns_keys() && !device.turns_keys)
-        return fail(Code::unsupported,
-                    "recipe: positions=compact on %s, which reads keys as they are stored; possible: positions=absolute, "
-                    "positions=offset, or the device cpu",
-                    device.id.c_str());
-    if (config.key_bias && is_coded(recipe.k) && !device.adds_bias)
-        return fail(Code::unsupported,
-                    "recipe: k=%s on %s for a model with a bias in its keys, which codes leave out and this device cannot add "
-                    "again; possible: k=f16, or the device cpu",
-                    codec_info(recipe.k).name, device.id.c_str());
-    return {};
-}
-
 Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& parts, uint64_t tokenizer_bytes, uint64_t sampler_bytes,
                        const Backend& backend, const Recipe& recipe, const PlanRequest& request)
 {
@@ -229,8 +147,7 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
         return fail(Code::usage, "a context of %lld tokens is too long, at most %u are possible", (long long)request.context,
                     kLargestContext);
     const DeviceInfo device = backend.info();
-    KS_TRY(check_codes(config, recipe));
-    KS_TRY(check_device(config, device, recipe));
+    KS_TRY(check_recipe(recipe, config.model_shape(), device));
     Plan plan;
     plan.budget_bytes = request.memory_bytes ? request.memory_bytes : device.free_bytes;
     plan.kv_budget_bytes = request.kv_memory_bytes;
@@ -247,7 +164,7 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
 
     const uint32_t model_context = std::min(config.n_context, kLargestContext);
     const uint32_t limit = request.context > 0 ? uint32_t(request.context) : model_context;
-    const std::vector<Rung> rungs = ladder(config, device, recipe, limit < model_context);
+    const std::vector<Rung> rungs = ladder(config.model_shape(), device, recipe, limit < model_context);
     const bool fixed = request.context >= 0 || rungs.size() > 1;
     const uint32_t least = fixed ? limit : std::min(limit, plan.kv_budget_bytes ? kSmallestChunk : kSmallestContext);
     Choice choice;

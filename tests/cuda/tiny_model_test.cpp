@@ -27,7 +27,7 @@ static std::vector<uint8_t> codes(const Opened& opened)
 {
     std::vector<uint8_t> out;
     for (uint32_t il = 0; il < opened.model.cache().n_layers(); il++) {
-        const KvSlots& slots = opened.model.cache().layer(il).slots;
+        const KvSlots& slots = opened.model.cache().layer(il).kv;
         for (const Tensor* t : {&slots.coded_k, &slots.coded_v}) {
             if (!*t) continue;
             const size_t at = out.size();

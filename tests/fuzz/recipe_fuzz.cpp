@@ -2,8 +2,8 @@
 // the plan stays within the budget.
 #include "runtime/kv/cache.h"
 #include "runtime/model/gguf.h"
-#include "runtime/plan/plan.h"
 #include "runtime/model/tensor_names.h"
+#include "runtime/plan/plan.h"
 #include "runtime/text/sampler.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/small_model.h"

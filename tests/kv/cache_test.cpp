@@ -62,7 +62,7 @@ TEST_CASE("cache: whatever the policy, what is protected stays, order holds, and
                 for (float x : y) REQUIRE(std::isfinite(x));
                 const CacheLayer& l = bed.cache.layer(0);
                 uint32_t total = 0;
-                std::vector<uint32_t> rows(l.rows, l.rows + kKvHeads * 48);
+                std::vector<uint32_t> rows(l.slots, l.slots + kKvHeads * 48);
                 for (uint32_t h = 0; h < kKvHeads; h++) {
                     std::vector<uint32_t> p = bed.positions(h);
                     total += l.capacity[h];
@@ -110,15 +110,15 @@ TEST_CASE("cache: the layers fill exactly the bytes that were asked for, apart a
     cache.place(specs, recipe, 16, 1, *backend, Buffer{nullptr, bytes}, 0, tables.data());
     uint64_t end = 0;
     for (uint32_t il = 0; il < specs.size(); il++) {
-        const KvSlots& slots = cache.layer(il).slots;
+        const KvSlots& slots = cache.layer(il).kv;
         CHECK(slots.k.offset % 64 == 0);
         CHECK(slots.k.offset >= end);
-        CHECK(slots.k.rows == specs[il].n_kv_heads * specs[il].n_rows);
+        CHECK(slots.k.rows == specs[il].n_kv_heads * specs[il].n_slots);
         CHECK(slots.v.offset >= slots.k.offset + 4ull * slots.k.rows * slots.k.cols);
         end = slots.v.offset + 2ull * slots.v.rows * slots.v.cols;
     }
     for (uint32_t il = 0; il < specs.size(); il++) { // sent at once, so side by side
-        const Tensor& view = cache.layer(il).slots.view;
+        const Tensor& view = cache.layer(il).kv.view;
         CHECK(view.offset % 64 == 0);
         CHECK(view.offset >= end);
         CHECK(view.rows * view.cols == specs[il].n_kv_heads * view_words);

@@ -120,7 +120,7 @@ public:
             uint32_t n_coded = 0;
             for (uint32_t i = 0; i < l.held[h]; i++) {
                 REQUIRE(l.positions[l.begin[h] + i] == expected[h][i].position);
-                REQUIRE(l.in_coded_pool(l.rows[l.begin[h] + i]) == expected[h][i].coded);
+                REQUIRE(l.in_coded_pool(l.slots[l.begin[h] + i]) == expected[h][i].coded);
                 n_coded += expected[h][i].coded;
             }
             REQUIRE(l.coded[h] == n_coded);
@@ -134,7 +134,7 @@ public:
         uint32_t checked = 0;
         for (uint32_t h = 0; h < text.shape.n_kv_heads; h++)
             for (uint32_t i = 0; i < l.held[h]; i++) {
-                const uint32_t slot = l.rows[l.begin[h] + i], position = expected[h][i].position;
+                const uint32_t slot = l.slots[l.begin[h] + i], position = expected[h][i].position;
                 if (position == kNoPosition || (l.counts && l.counts[slot] > 1)) continue;
                 for (uint32_t what = 1; what < 3; what++) {
                     const Tensor& pool = pool_of(slot, what);
@@ -154,7 +154,7 @@ public:
         std::vector<uint8_t> out;
         for (uint32_t h = 0; h < text.shape.n_kv_heads; h++)
             for (uint32_t i = 0; i < l.held[h]; i++) {
-                const uint32_t slot = l.rows[l.begin[h] + i];
+                const uint32_t slot = l.slots[l.begin[h] + i];
                 for (uint32_t what = 1; what < 3; what++) {
                     const std::vector<uint8_t> one = row_bytes(pool_of(slot, what), slot - (l.in_coded_pool(slot) ? l.first_coded() : 0));
                     out.insert(out.end(), one.begin(), one.end());
@@ -187,21 +187,21 @@ private:
     }
     Format plain(uint32_t what) const
     {
-        const KvSlots& slots = bed.cache.layer(0).slots;
+        const KvSlots& slots = bed.cache.layer(0).kv;
         return what == 1 ? slots.k.format : slots.v.format;
     }
     const Tensor& pool_of(uint32_t slot, uint32_t what) const
     {
         const CacheLayer& l = bed.cache.layer(0);
-        if (l.in_coded_pool(slot)) return what == 1 ? l.slots.coded_k : l.slots.coded_v;
-        return what == 1 ? l.slots.k : l.slots.v;
+        if (l.in_coded_pool(slot)) return what == 1 ? l.kv.coded_k : l.kv.coded_v;
+        return what == 1 ? l.kv.k : l.kv.v;
     }
 
     // Who was encoded, by the rule: where a chunk finds too few plain slots, all between the first and the last tokens.
     void keep_books(uint32_t position, uint32_t n)
     {
         const CacheLayer& l = bed.cache.layer(0);
-        const uint32_t n_rows = l.spec.n_rows, sink = bed.recipe.sink_of(n_rows), recent = bed.recipe.plain_recent_of(n_rows);
+        const uint32_t n_rows = l.spec.n_slots, sink = bed.recipe.sink_of(n_rows), recent = bed.recipe.plain_recent_of(n_rows);
         bool staged = false;
         for (const std::vector<Held>& head : expected) {
             const uint32_t plain = uint32_t(std::count_if(head.begin(), head.end(), [](const Held& one) { return !one.coded; }));
@@ -225,7 +225,7 @@ private:
     size_t extra_plain(size_t n) const
     {
         const CacheLayerSpec& s = bed.cache.layer(0).spec;
-        const size_t most = s.n_coded + bed.recipe.sink_of(s.n_rows) + bed.recipe.plain_recent_of(s.n_rows);
+        const size_t most = s.n_coded + bed.recipe.sink_of(s.n_slots) + bed.recipe.plain_recent_of(s.n_slots);
         return bed.recipe.exact() && n > most ? n - most : 0;
     }
 
@@ -239,7 +239,7 @@ private:
             std::vector<std::vector<float>> rows[3];
             std::vector<float> a, b;
             for (uint32_t i = 0; i < l.held[h]; i++) {
-                const uint32_t slot = l.rows[l.begin[h] + i];
+                const uint32_t slot = l.slots[l.begin[h] + i];
                 for (uint32_t what = 1; what < 3; what++) {
                     const Tensor& pool = pool_of(slot, what);
                     const uint32_t row = slot - (l.in_coded_pool(slot) ? l.first_coded() : 0);

@@ -11,22 +11,22 @@ constexpr uint32_t kGroup = kMostInGroup;
 static void check_groups(const Bed& bed)
 {
     const CacheLayer& l = bed.cache.layer(0);
-    const uint32_t n_first = l.rules.sink_of(l.spec.n_rows);
+    const uint32_t n_first = l.recipe.sink_of(l.spec.n_slots);
     REQUIRE(l.spec.n_coded % kGroup == 0);
-    std::vector<uint8_t> listed(bed.shape.n_kv_heads * l.spec.n_rows);
+    std::vector<uint8_t> listed(bed.shape.n_kv_heads * l.spec.n_slots);
     for (uint32_t h = 0; h < bed.shape.n_kv_heads; h++) {
-        const uint32_t *rows = l.rows + l.begin[h], held = l.held[h], coded = l.coded[h], n_listed = held + l.room(h);
-        REQUIRE(held <= l.spec.n_rows);
-        REQUIRE(l.capacity[h] == l.spec.n_rows);
+        const uint32_t *rows = l.slots + l.begin[h], held = l.held[h], coded = l.coded[h], n_listed = held + l.free_slots(h);
+        REQUIRE(held <= l.spec.n_slots);
+        REQUIRE(l.capacity[h] == l.spec.n_slots);
         REQUIRE(coded % kGroup == 0);
         REQUIRE(coded <= l.spec.n_coded);
         REQUIRE(held - coded <= l.spec.n_plain());
-        REQUIRE(l.room(h) == l.room(0));
+        REQUIRE(l.free_slots(h) == l.free_slots(0));
         // All are held, or the last ones: the window but for the rest of a group.
         const uint32_t* positions = l.positions + l.begin[h];
         REQUIRE((l.spec.local ? held + kGroup > std::min(bed.n_seen, l.spec.window) : held == bed.n_seen));
         for (uint32_t i = 0; i < held; i++) REQUIRE(positions[i] == bed.n_seen - held + i);
-        REQUIRE((l.spec.n_coded == 0 || held + l.rules.delta_of(l.spec.n_rows) + kGroup > std::min(l.spec.n_rows, bed.n_seen)));
+        REQUIRE((l.spec.n_coded == 0 || held + l.recipe.delta_of(l.spec.n_slots) + kGroup > std::min(l.spec.n_slots, bed.n_seen)));
         bool in_place = true, whole = true;
         for (uint32_t i = 0; i < l.capacity[h]; i++) {
             const bool in_pool = l.in_coded_pool(rows[i]), of_codes = i >= n_first && i < n_first + coded;
@@ -56,8 +56,8 @@ static uint32_t check_codes(const Bed& bed, const Text& text)
 {
     const CacheLayer& l = bed.cache.layer(0);
     std::vector<uint32_t> k_room, v_room;
-    const Tensor coded_k = on_host(bed, l.slots.coded_k, k_room), coded_v = on_host(bed, l.slots.coded_v, v_room);
-    const uint32_t d = bed.shape.head_dim, n_first = l.rules.sink_of(l.spec.n_rows);
+    const Tensor coded_k = on_host(bed, l.kv.coded_k, k_room), coded_v = on_host(bed, l.kv.coded_v, v_room);
+    const uint32_t d = bed.shape.head_dim, n_first = l.recipe.sink_of(l.spec.n_slots);
     uint32_t n_checked = 0;
     for (uint32_t h = 0; h < bed.shape.n_kv_heads; h++)
         for (uint32_t i = n_first; i < n_first + l.coded[h]; i += kGroup, n_checked++) {
@@ -66,7 +66,7 @@ static uint32_t check_codes(const Bed& bed, const Text& text)
                 const std::vector<float> key = text.key(l.positions[l.begin[h] + i + r]);
                 for (uint32_t k = 0; k < d; k++) x.push_back(HALF_TO_FLOAT(FLOAT_TO_HALF(key[h * d + k])));
             }
-            const uint32_t row = l.rows[l.begin[h] + i] - l.first_coded();
+            const uint32_t row = l.slots[l.begin[h] + i] - l.first_coded();
             std::vector<uint32_t> words(kGroup * codec_info(l.spec.k).row_bytes(d) / 4);
             encode_group(l.spec.k, x.data(), d, words.data());
             REQUIRE(memcmp(words.data(), coded_group(coded_k, row), 4 * words.size()) == 0);

@@ -67,7 +67,7 @@ TEST_CASE("pinned: a head that is pinned is as if so many sinks had been asked f
                 if (recipe == "subgen") CHECK(tiers.merged > 40);
                 if (recipe != "subgen")
                     CHECK(tiers.merged ==
-                          (counts ? std::count_if(counts, counts + l.slots.k.rows, [](uint32_t count) { return count > 1; }) : 0));
+                          (counts ? std::count_if(counts, counts + l.kv.k.rows, [](uint32_t count) { return count > 1; }) : 0));
                 CHECK_FALSE(bed.cache.pin(bed.n_seen, n + 1)); // too late
                 CHECK(bed.cache.pin(bed.n_seen, n));
                 bed.cache.clear();
@@ -209,7 +209,7 @@ TEST_CASE("frames: nothing merges with them")
     CHECK(bed.cache.evicted() - bed.cache.merged() == frames_gone);
     for (uint32_t h = 0; h < bed.shape.n_kv_heads; h++) {
         for (uint32_t i = 0; i < l.held[h]; i++) {
-            const uint32_t position = l.positions[l.begin[h] + i], count = l.counts[l.rows[l.begin[h] + i]];
+            const uint32_t position = l.positions[l.begin[h] + i], count = l.counts[l.slots[l.begin[h] + i]];
             if (Turns::is_frame(position)) CHECK(count == 1);
             n_merged += count > 1;
         }

@@ -18,7 +18,7 @@ inline Set chosen(Bed& bed, uint32_t head)
     std::vector<uint32_t> view(made.view.rows * view_words), table(made.table.cols);
     bed.backend->download(view.data(), made.view.buffer, made.view.offset, 4 * view.size());
     bed.backend->download(table.data(), made.table.buffer, made.table.offset, 4 * table.size());
-    const uint32_t *rows = layer.rows + layer.begin[head], *v = view.data() + head * view_words;
+    const uint32_t *rows = layer.slots + layer.begin[head], *v = view.data() + head * view_words;
     Set indexes;
     uint32_t last = 0;
     for (uint32_t i = 0; i < v[view_before]; i++) {

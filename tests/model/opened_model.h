@@ -2,8 +2,8 @@
 #pragma once
 
 #include "runtime/model/model.h"
-#include "runtime/plan/plan.h"
 #include "runtime/model/tensor_names.h"
+#include "runtime/plan/plan.h"
 #include "tests/model/tiny_model.h"
 
 #include <doctest/doctest.h>
@@ -171,7 +171,7 @@ struct Opened {
         if (bias_in_codes) config.key_bias = false;
         std::vector<TensorPart> parts = bind_tensors(gguf, config).value();
         backend = given ? std::move(given) : std::move(open_backend({device, 2, nullptr}).value());
-        std::vector<CacheLayerSpec> specs = cache_specs(config, recipe, context);
+        std::vector<CacheLayerSpec> specs = cache_specs(config.model_shape(), recipe, context);
         for (CacheLayerSpec& spec : specs)
             if (lossless) spec.k = spec.v = Format::f16;
         const uint32_t slots = context;

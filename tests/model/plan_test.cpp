@@ -184,7 +184,7 @@ TEST_CASE("plan: what can be read as a whole needs no room to choose")
             const Recipe recipe = parse_recipe(std::string("h2o,read=256,select=") + select + ",split=" + split).value();
             const uint32_t whole = recipe.split == Split::ada ? 256 / s.config.n_kv_heads : 256; // one head may take the slots of all heads
             for (uint32_t n_slots : {whole, whole + 1})
-                CHECK((cache_specs(s.config, recipe, n_slots).back().n_read > 0) ==
+                CHECK((cache_specs(s.config.model_shape(), recipe, n_slots).back().n_read > 0) ==
                       (n_slots > whole && s.config.n_layers > recipe.select->dense));
         }
 }
@@ -236,7 +236,7 @@ TEST_CASE("plan: wide normed keys in two bits have q8 in the first and the last 
     normed.qk_norm = true;
     const auto n_q8 = [&](const char* recipe) {
         uint32_t n = 0;
-        for (const CacheLayerSpec& spec : cache_specs(s.config, parse_recipe(recipe).value(), 256)) n += spec.k == Format::q8;
+        for (const CacheLayerSpec& spec : cache_specs(s.config.model_shape(), parse_recipe(recipe).value(), 256)) n += spec.k == Format::q8;
         return n;
     };
     struct {

@@ -101,7 +101,7 @@ ADDED = {
         ("kernels/common/formats.h", "behind", '#include "kernels/common/formats/iq4_xs.h"\n', '#include "kernels/common/formats/tq2_0.h"\n'),
         ("kernels/common/formats.h", "behind", "X(iq4_xs)", " X(tq2_0)"),
         ("kernels/cpu/unpack.h", "in front of", "\ntemplate <class S> struct Unpack<S, format_q4_0> {", UNPACK)],
-    "a model of the family": [("runtime/model/config.cpp", "in front of", '    {"qwen2", ', '    {"robot",  rope_halves,     act_silu,  true,    false,  false,     false,          false,        false},\n')],
+    "a model of the family": [("runtime/model/config.cpp", "in front of", '    FamilyRow("qwen2", ', '    FamilyRow("robot", rope_halves, act_silu).with_qkv_bias(),\n')],
     "a codec of the cache": [
         ("kernels/common/codecs/q8again.h", lambda: read("kernels/common/codecs/q8.h").replace("q8", "q8again")),
         ("kernels/common/codecs.h", "behind", '#include "kernels/common/codecs/q8.h"\n', '#include "kernels/common/codecs/q8again.h"\n'),
@@ -109,8 +109,8 @@ ADDED = {
     "a retain policy": [
         ("runtime/kv/policies/oldest.cpp", POLICY),
         ("runtime/kv/policies/policies.h", "behind", "Score score_position,", " score_oldest,"),
-        ("runtime/kv/policies/retain.cpp", "in front of", '    {"sink", ', '    {"oldest", signal_none, false, false, false, false, true, false, true, 0, score_oldest},\n')],
-    "a selector": [("runtime/kv/select/select.cpp", "in front of", '    {"quest", ', '    {"pairs", select_soft, 2, 16, 0, true, 1, false, signal_none},\n')],
+        ("runtime/kv/policies/retain.cpp", "in front of", '    Policy("sink", ', '    Policy("oldest", score_oldest).same_for_all_heads(),\n')],
+    "a selector": [("runtime/kv/select/select.cpp", "in front of", '    SelectorRow("quest", ', '    SelectorRow("pairs", select_soft).in_units_of(2).reads_first(16).for_prompts(),\n')],
     "a chat template": [("runtime/text/chat_template.cpp", "in front of", '    {"chatml", ', FRAME)],
     "an option": [("tools/commands/chat.cpp", "in front of", '        table.add_flag("--no-stats"', '        table.add({"--at-most", "N", "as -n", [this](const Value& v) { return has_n_predict = true, v.number(-1, INT32_MAX, &n_predict); }});\n')],
     "a command": [("tools/commands/greet.cpp", COMMAND), ("tools/commands/list.h", "in front of", "    X(report)", "    X(greet) \\\n")],

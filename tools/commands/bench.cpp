@@ -75,8 +75,8 @@ static Result<WeightsWork> weights_work(const std::string& path)
 static uint64_t cache_read_bytes(const Session& session, uint32_t n_tokens)
 {
     uint64_t bytes = 0;
-    for (const CacheLayerSpec& s : cache_specs(session.config(), session.plan().recipe, session.plan().slots)) {
-        const uint32_t n_slots = std::min(n_tokens, s.n_read ? s.n_read : s.n_rows), n_coded = n_slots - std::min(n_slots, s.n_plain());
+    for (const CacheLayerSpec& s : cache_specs(session.config().model_shape(), session.plan().recipe, session.plan().slots)) {
+        const uint32_t n_slots = std::min(n_tokens, s.n_read ? s.n_read : s.n_slots), n_coded = n_slots - std::min(n_slots, s.n_plain());
         for (Format format : {s.k, s.v}) {
             const uint64_t plain_bytes = (format == Format::f32 ? 4 : 2) * s.head_dim;
             const uint64_t coded_bytes = is_coded(format) ? codec_info(format).row_bytes(s.head_dim) : plain_bytes;

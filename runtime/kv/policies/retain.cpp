@@ -7,20 +7,47 @@
 namespace ks
 {
 
-static const RetainPolicy kPolicies[] = {
-    // name, signal, observes, keys, all_keys, waits, one_set, counts, evicts, scratch, score
-    {"all", signal_none, false, false, false, false, true, false, false, 0, score_position},
-    {"window", signal_none, false, false, false, false, true, false, true, 0, score_position},
-    {"sink", signal_none, false, false, false, false, true, false, true, 0, score_position},
-    {"h2o", signal_sum, false, false, false, false, false, false, true, 0, score_h2o},
-    {"scissorhands", signal_below, true, false, false, false, false, false, true, 0, score_below},
-    {"tova", signal_sum, true, false, false, false, true, false, true, 0, score_signal},
-    {"snapkv", signal_sum, true, false, false, false, false, false, true, 0, score_snapkv},
-    {"keydiff", signal_none, false, true, false, false, false, false, true, 0, score_keydiff},
-    {"mix", signal_sum, true, true, false, false, false, true, true, 5, score_mix},
-    {"kcenter", signal_none, false, true, true, true, false, false, true, 1, score_kcenter},
-    {"subgen", signal_none, false, true, true, false, false, false, true, 0,
-     score_position}, // what leaves the window goes into its estimator
+// A row of the table: a name, a score, and what else it needs.
+struct Policy : RetainPolicy {
+    constexpr Policy(const char* its_name, Score* its_score)
+    {
+        name = its_name;
+        score = its_score;
+    }
+    constexpr Policy keeps_all() const { return with(&RetainPolicy::evicts, false); }
+    constexpr Policy keeps_last_tokens() const { return with(&RetainPolicy::keeps_last, true); }
+    constexpr Policy same_for_all_heads() const { return with(&RetainPolicy::one_set, true); }
+    constexpr Policy reads_probabilities() const { return with(&RetainPolicy::signal, signal_sum); }
+    constexpr Policy reads_low_probabilities() const { return with(&RetainPolicy::signal, signal_below); }
+    constexpr Policy of_last_queries() const { return with(&RetainPolicy::observes, true); }
+    constexpr Policy reads_keys() const { return with(&RetainPolicy::keys, true); }
+    constexpr Policy all_at_once() const { return with(&RetainPolicy::all_keys, true); }
+    constexpr Policy decides_seldom() const { return with(&RetainPolicy::waits, true); }
+    constexpr Policy counts_ids() const { return with(&RetainPolicy::counts, true); }
+    constexpr Policy estimates_victims() const { return with(&RetainPolicy::estimates, true); }
+    constexpr Policy needs_scratch(uint32_t floats) const { return with(&RetainPolicy::scratch, floats); }
+
+private:
+    template <class T> constexpr Policy with(T RetainPolicy::*field, T value) const
+    {
+        Policy row = *this;
+        row.*field = value;
+        return row;
+    }
+};
+
+static const Policy kPolicies[] = {
+    Policy("all", score_position).keeps_all().same_for_all_heads(),
+    Policy("window", score_position).keeps_last_tokens().same_for_all_heads(),
+    Policy("sink", score_position).keeps_last_tokens().same_for_all_heads(),
+    Policy("h2o", score_h2o).reads_probabilities(),
+    Policy("scissorhands", score_below).reads_low_probabilities().of_last_queries(),
+    Policy("tova", score_signal).reads_probabilities().of_last_queries().same_for_all_heads(),
+    Policy("snapkv", score_snapkv).reads_probabilities().of_last_queries(),
+    Policy("keydiff", score_keydiff).reads_keys(),
+    Policy("mix", score_mix).reads_keys().reads_probabilities().of_last_queries().counts_ids().needs_scratch(5),
+    Policy("kcenter", score_kcenter).reads_keys().all_at_once().decides_seldom().needs_scratch(1),
+    Policy("subgen", score_position).estimates_victims(), // what leaves the window goes into its estimator
 };
 
 const RetainPolicy* find_retain(std::string_view name)

@@ -53,18 +53,20 @@ struct RetainOptions {
 };
 
 struct RetainPolicy {
-    const char* name;
-    SignalKind signal;
-    bool observes;    // the signal is of the last `observe` queries before an eviction, else of every query
-    bool keys;        // reads the keys
-    bool all_keys;    // and wants them all at once
-    bool waits;       // decides as seldom as may be: a decision costs the square of the slots
-    bool one_set;     // all KV heads of a layer keep the same tokens: the signal is summed over them
-    bool counts;      // reads how often ids were read
-    bool evicts;      // false: `all`, which has no victims of its own
-    uint32_t scratch; // floats for each candidate, beside head_dim
+    const char* name = "";
     // score[i]: the higher, the longer candidate i stays. scratch: retain_scratch_floats() floats.
-    void (*score)(const Candidates& c, const RetainOptions& o, float* scratch, float* score);
+    void (*score)(const Candidates& c, const RetainOptions& o, float* scratch, float* score) = nullptr;
+    SignalKind signal = signal_none; // which attention scores it reads
+    bool observes = false;           // of the last `observe` queries before an eviction, else of every query
+    bool keys = false;               // reads the keys
+    bool all_keys = false;           // and wants them all at once
+    bool waits = false;              // decides as seldom as may be: a decision costs the square of the slots
+    bool one_set = false;            // all KV heads of a layer keep the same tokens: attention is summed over them
+    bool counts = false;             // reads how often ids were read
+    bool evicts = true;              // false: has no victims of its own
+    bool keeps_last = false;         // the last tokens stay: their positions say where they lie, and no table is needed
+    bool estimates = false;          // victims go into a SubGen estimator
+    uint32_t scratch = 0;            // floats for each candidate, beside head_dim
 };
 
 const RetainPolicy* find_retain(std::string_view name); // null: there is none

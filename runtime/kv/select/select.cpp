@@ -5,15 +5,38 @@
 namespace ks
 {
 
-static const Selector kSelectors[] = {
-    // name, kind, unit, first, dense, prompts, reuse, by_head, signal
-    {"all", select_soft, 1, 0, 0, false, 1, false, signal_none},
-    {"tokenselect", select_soft, 1, 128, 0, true, 0.9f, false, signal_none},
+// A row of the table: a name, how units are compared with the queries, and what else is not as usual.
+struct SelectorRow : Selector {
+    constexpr SelectorRow(const char* its_name, uint32_t its_kind)
+    {
+        name = its_name;
+        kind = its_kind;
+    }
+    constexpr SelectorRow in_units_of(uint32_t n) const { return with(&Selector::unit, n); }
+    constexpr SelectorRow reads_first(uint32_t n) const { return with(&Selector::first, n); }
+    constexpr SelectorRow from_layer(uint32_t il) const { return with(&Selector::dense, il); }
+    constexpr SelectorRow for_prompts() const { return with(&Selector::prompts, true); }
+    constexpr SelectorRow reuses_from(float cosine) const { return with(&Selector::reuse, cosine); }
+    constexpr SelectorRow head_by_head() const { return with(&Selector::by_head, true); }
+    constexpr SelectorRow reads_probabilities() const { return with(&Selector::signal, signal_sum); }
+
+private:
+    template <class T> constexpr SelectorRow with(T Selector::*field, T value) const
+    {
+        SelectorRow row = *this;
+        row.*field = value;
+        return row;
+    }
+};
+
+static const SelectorRow kSelectors[] = {
+    SelectorRow("all", select_soft),
+    SelectorRow("tokenselect", select_soft).reads_first(128).for_prompts().reuses_from(0.9f),
     // the ablations of TokenSelect's vote: only the device reference has them
-    {"hardvote", select_hard, 1, 128, 0, true, 0.9f, false, signal_none},
-    {"topk", select_sum, 1, 128, 0, true, 0.9f, false, signal_none},
-    {"quest", select_pages, select_page, 0, 2, false, 1, true, signal_none},
-    {"infllm", select_blocks, 128, 128, 0, true, 1, false, signal_sum},
+    SelectorRow("hardvote", select_hard).reads_first(128).for_prompts().reuses_from(0.9f),
+    SelectorRow("topk", select_sum).reads_first(128).for_prompts().reuses_from(0.9f),
+    SelectorRow("quest", select_pages).in_units_of(select_page).from_layer(2).head_by_head(),
+    SelectorRow("infllm", select_blocks).in_units_of(128).reads_first(128).for_prompts().reads_probabilities(),
 };
 
 const Selector* find_selector(std::string_view name)

@@ -1,0 +1,86 @@
+// What a decision does to a layer: slots change hands, victims merge, and rows are listed that the device has to move.
+#pragma once
+
+#include "runtime/kv/candidates.h"
+
+namespace ks
+{
+
+// Rows that go from one tensor to another, (n, 2) each: from and to. In this order nothing is written over that is still needed.
+struct Moves {
+    // gathered: where rows of the plain pool and of the chunk meet that are coded in one group, a group per head.
+    enum Way { plain_to_coded, chunk_to_coded, plain_to_gathered, chunk_to_gathered, gathered_to_coded, chunk_to_plain, n_ways };
+    uint32_t* list[n_ways] = {};
+    uint32_t n[n_ways] = {};
+
+    void add(Way way, uint32_t from, uint32_t to)
+    {
+        list[way][2 * n[way]] = from;
+        list[way][2 * n[way]++ + 1] = to;
+    }
+};
+
+struct EvictionCounts {
+    uint32_t evicted = 0, merged = 0;
+};
+
+// A decision about the chunk of a layer.
+struct Eviction {
+    Backend& backend;
+    CacheLayer& layer;
+    uint32_t il;
+    const Chunk& chunk;
+    const EvictionRules& rules;
+    const std::vector<HeadCandidates>& heads;
+    const std::vector<HeadDecision>& decisions;
+
+    HeadRows rows_of(uint32_t h) const { return {backend, layer, chunk, heads[h], h}; }
+};
+
+class Applier
+{
+public:
+    // Scratch for n_heads heads of `most` indexes and n_slots slots.
+    void place(const Recipe& recipe, uint32_t n_heads, uint32_t n_slots, uint32_t most, uint32_t head_dim, Placer& host);
+    // keys (most, head_dim): scratch. Afterwards the layer is as decided, when the moves have been made.
+    EvictionCounts apply(const Eviction& e, const Gatherer& gathered, RowTransfer& rows, float* keys, Moves& moves);
+
+private:
+    // Slots that no head uses.
+    struct FreeSlots {
+        uint32_t* slots = nullptr; // (n_kv_heads * n_slots)
+        uint32_t n = 0, next = 0;
+        uint32_t take();
+    };
+    void merge_victims(const Eviction& e, uint32_t h, RowTransfer& rows, float* keys);
+    void estimate_victims(const Eviction& e, uint32_t h, RowTransfer& rows, float* keys);
+    void write_estimator(const Eviction& e, uint32_t h, RowTransfer& rows, const float* keys);
+    uint32_t tokens_of(const Eviction& e, uint32_t h, uint32_t index) const;
+    void list_free_slots(const Eviction& e);
+    void assign_slots(const Eviction& e, uint32_t h, const Gatherer& gathered, Moves& moves);
+    void assign_free_slots(const Eviction& e, uint32_t h);
+
+    EvictionCounts m_counts;
+    FreeSlots m_free_plain, m_free_coded;
+    float* m_attention = nullptr; // (n_kv_heads * n_slots) by slot, as it will be
+
+    // Where victims merge.
+    uint32_t* m_tokens = nullptr;  // (n_heads * most) by index: tokens that it stands for
+    uint8_t* m_changed = nullptr;  // (most) by index: takes a victim in, or is one
+    uint32_t* m_targets = nullptr; // (most) indexes that stay
+    float* m_norms = nullptr;      // (most) of their keys
+    uint32_t* m_into = nullptr;    // (most) by merged victim: the index that takes it in
+    float* m_shares = nullptr;     // (most) by merged victim: its share in the mean
+
+    // Where an estimator takes them in.
+    uint32_t* m_sources = nullptr;        // (most) by its slot: the index whose key and value it holds
+    uint32_t* m_sources_before = nullptr; // (most)
+    float* m_numerator = nullptr;         // (most) log-weights by its slot
+    float* m_denominator = nullptr;       // (most)
+    SubgenChanges m_changes{};
+
+    float* m_values = nullptr; // (most, head_dim), where victims merge or are estimated
+    uint32_t m_most = 0;
+};
+
+} // namespace ks

@@ -1,0 +1,45 @@
+#include "runtime/plan/auto.h"
+
+namespace ks
+{
+
+constexpr double kWhole = 0.95; // of the tokens: nearly all
+
+static Recipe mix(Recipe recipe, Format k, Format v)
+{
+    recipe.retain = find_retain("mix");
+    recipe.k = k;
+    recipe.v = v;
+    return recipe;
+}
+
+// Codes and selectors without a policy of their own evict by mix when they are full.
+static bool evicts_when_full(const Recipe& recipe)
+{
+    return recipe.codes() || recipe.selects() || (recipe.automatic && recipe.slots);
+}
+
+// `auto` encodes first and evicts second: it takes fewer bits as long as more do not hold all tokens. Where the context is shorter than
+// the model's the text may well outgrow it, so the first rung holds every token of the context and evicts when it is full.
+std::vector<Rung> ladder(const ModelShape& model, const DeviceInfo& device, const Recipe& recipe, bool shorter)
+{
+    const bool keeps_groups = codec_info(recipe.k).group > 1; // groups give up no slots
+    if (!recipe.exact() || keeps_groups) return {{recipe, 0}};
+    if (evicts_when_full(recipe)) return {{mix(recipe, recipe.k, recipe.v), 0}};
+    if (!recipe.automatic) return {{recipe, 0}};
+    const Recipe whole = shorter ? mix(recipe, recipe.k, recipe.v) : recipe;
+    const bool can_code = model.can_code() && (!model.key_bias || device.adds_bias);
+    if (!can_code) return {{whole, 1}, {mix(recipe, Format::f16, Format::f16), 0}};
+    std::vector<Rung> rungs = {
+        {whole, 1},
+        {mix(recipe, Format::q8, Format::q8), kWhole},
+        {mix(recipe, Format::q8, Format::turbo4), kWhole},
+    };
+    // Keys that were normed, in few and wide heads, bear one scale for a row badly.
+    if (model.wide_normed_keys && !recipe.turns_keys()) rungs.push_back({mix(recipe, Format::q4, Format::turbo3), kWhole});
+    // Keys that RoPE rotates as they are read cannot be transformed by hadamard.
+    rungs.push_back({mix(recipe, recipe.turns_keys() ? Format::q8 : Format::turbo4, Format::turbo3), 0});
+    return rungs;
+}
+
+} // namespace ks
