@@ -62,13 +62,13 @@ void Model::open(const Config& config, Weights weights, Cache cache, Backend& ba
     bool beyond = context > m_c.rope_original_context && !m_w.rope_divisors_long.empty();
     m_frequencies = rope_frequencies(m_c, beyond ? m_w.rope_divisors_long : m_w.rope_divisors);
     m_frequencies_window = rope_frequencies_window(m_c);
-    if (m_cache.turns()) fill_turns();
-    if (m_cache.waves()) take_key_biases_out();
+    if (m_cache.turns()) fill_rope_table();
+    if (m_cache.waves()) detach_key_bias();
 }
 
 // Fills the waves, and makes of each bias what rope() turns queries by: (u, v) times (b, -b') is (u b + v b', v b - u b'), what the
 // cosine and the sine of a position are to be multiplied with.
-void Model::take_key_biases_out()
+void Model::detach_key_bias()
 {
     const Tensor& waves = m_cache.waves();
     const uint32_t half = m_c.n_rot / 2;
@@ -123,7 +123,7 @@ static void fill_angles(float* out, const std::vector<double>& f, uint32_t n, ui
     }
 }
 
-void Model::fill_turns()
+void Model::fill_rope_table()
 {
     const Tensor& turns = m_cache.turns();
     std::vector<float> row(turns.cols);
@@ -173,41 +173,63 @@ void Model::attention_branch(const LayerWeights& w, uint32_t il, uint32_t n)
     if (w.attn_v_bias) b.add({n, v.cols, 1}, v, w.attn_v_bias);
     if (w.attn_q_norm) b.rmsnorm({n * m_c.n_heads, m_c.head_dim, m_c.norm_eps, 0}, q, q, w.attn_q_norm);
     if (w.attn_k_norm) b.rmsnorm({n * m_c.n_kv_heads, m_c.head_dim, m_c.norm_eps, 0}, k, k, w.attn_k_norm);
-    const Queries queries = turn_heads(q, k, v, il, n);
+    const Queries queries = apply_rope(q, k, v, il);
     m_cache.write(k, v);
     m_cache.attend(att, queries, m_c.attention_scale);
     add_branch(w.attn_post_norm, w.attn_output, att, n);
 }
 
-// Queries and keys are turned by their positions, unless attention does that, and rotated, as values are, where codecs want it.
-Queries Model::turn_heads(const Tensor& q, const Tensor& k, const Tensor& v, uint32_t il, uint32_t n)
+// All heads of x, into y: rotated by `angles`, where there are any, and then transformed by hadamard, where codecs want that.
+RopeTarget Model::rope_target(const Tensor& y, const Tensor& x, const Tensor& angles, bool hadamard) const
+{
+    const uint32_t n_rot = angles ? m_c.n_rot : 0;
+    return {{x.rows, x.cols / m_c.head_dim, m_c.head_dim, n_rot, m_c.family->rope_pairs, 0, hadamard}, y, x, angles};
+}
+
+// What attention adds to logits where keys are stored without their bias: the product of a query with the bias at each position. A
+// product is a rotation by the query's position, and one by the bias of the KV head (detach_key_bias).
+void Model::multiply_by_key_bias(const Tensor& bias, const Tensor& q, const Tensor& angles, const Tensor& clamped_angles, Queries& queries)
+{
+    const int n_targets = queries.far ? 2 : 1;
+    queries.bias = first_rows(m_a.q_bias, q.rows);
+    if (queries.far) queries.bias_far = first_rows(m_a.q_bias_far, q.rows);
+    const RopeTarget by_position[] = {rope_target(queries.bias, q, angles, false), rope_target(queries.bias_far, q, clamped_angles, false)};
+    RopeTarget by_bias[] = {rope_target(queries.bias, queries.bias, bias, false),
+                            rope_target(queries.bias_far, queries.bias_far, bias, false)};
+    for (RopeTarget& target : by_bias) target.a.n_groups = m_c.n_kv_heads;
+    m_backend->rope(by_position, n_targets);
+    m_backend->rope(by_bias, n_targets);
+}
+
+// Rotates queries and keys by their positions, unless attention does that as it reads them.
+Queries Model::apply_rope(const Tensor& q, const Tensor& k, const Tensor& v, uint32_t il)
 {
     const CacheLayerSpec& spec = m_cache.layer(il).spec;
-    const bool local = m_c.is_window_layer(il), rotates = spec.rotates_keys();
-    const Tensor angles = first_rows(local ? m_step.angles_window : m_step.angles, n), far_angles = first_rows(m_step.angles_far, n);
+    const uint32_t n = q.rows;
+    const bool local = m_c.is_window_layer(il), hadamard = spec.rotates_keys();
+    const Tensor angles = first_rows(local ? m_step.angles_window : m_step.angles, n), clamped_angles = first_rows(m_step.angles_far, n);
+
+    // What is made of q as it was before RoPE comes first: q itself may be rotated in place.
+    Queries queries{q, {}};
+    if (!local && m_a.q_far && m_cache.n_far(il, m_position + n)) {
+        queries.far = first_rows(m_a.q_far, n);
+        const RopeTarget target = rope_target(queries.far, q, clamped_angles, hadamard);
+        m_backend->rope(&target, 1);
+    }
+    if (const Tensor& bias = m_w.layers[il].key_turns) multiply_by_key_bias(bias, q, angles, clamped_angles, queries);
+    if (!local && m_cache.compares_queries()) {
+        queries.plain = q;
+        queries.q = first_rows(m_a.q_turned, n);
+    }
+
     RopeTarget targets[3];
     int n_targets = 0;
-    auto take = [&](const Tensor& y, const Tensor& x, const Tensor& by, bool rotated, uint32_t n_groups = 0) {
-        const uint32_t n_rot = by ? m_c.n_rot : 0;
-        targets[n_targets++] = {{n, x.cols / m_c.head_dim, m_c.head_dim, n_rot, m_c.family->rope_pairs, n_groups, rotated}, y, x, by};
-    };
-    auto rope = [&] { m_backend->rope(targets, std::exchange(n_targets, 0)); };
-
-    Queries queries{q, {}};
-    const bool far = !local && m_a.q_far && m_cache.n_far(il, m_position + n);
-    if (far) take(queries.far = first_rows(m_a.q_far, n), q, far_angles, rotates);
-    if (const Tensor& by_bias = m_w.layers[il].key_turns) {
-        take(queries.bias = first_rows(m_a.q_bias, n), q, angles, false);
-        if (far) take(queries.bias_far = first_rows(m_a.q_bias_far, n), q, far_angles, false);
-        rope();
-        for (const Tensor* t : {&queries.bias, &queries.bias_far})
-            if (*t) take(*t, *t, by_bias, false, m_c.n_kv_heads);
+    if (!spec.n_turn) {
+        targets[n_targets++] = rope_target(queries.q, q, angles, hadamard);
+        targets[n_targets++] = rope_target(k, k, angles, hadamard);
     }
-    if (n_targets) rope();
-    if (!local && m_cache.compares_queries()) queries.plain = q, queries.q = first_rows(m_a.q_turned, n);
-    if (!spec.n_turn) take(queries.q, q, angles, rotates), take(k, k, angles, rotates);
-    if (spec.rotates_values()) take(v, v, {}, true);
-    if (n_targets) rope();
+    if (spec.rotates_values()) targets[n_targets++] = rope_target(v, v, {}, true);
+    if (n_targets) m_backend->rope(targets, n_targets);
     return queries;
 }
 

@@ -65,11 +65,13 @@ public:
     const Tensor& logits_tensor() const { return m_a.logits; }
 
 private:
-    void take_key_biases_out();
-    void fill_turns();
+    void detach_key_bias();
+    void fill_rope_table();
     void fill_step(const uint32_t* ids, uint32_t n, uint32_t position);
     void attention_branch(const LayerWeights& w, uint32_t il, uint32_t n);
-    Queries turn_heads(const Tensor& q, const Tensor& k, const Tensor& v, uint32_t il, uint32_t n);
+    RopeTarget rope_target(const Tensor& y, const Tensor& x, const Tensor& angles, bool hadamard) const;
+    void multiply_by_key_bias(const Tensor& bias, const Tensor& q, const Tensor& angles, const Tensor& clamped_angles, Queries& queries);
+    Queries apply_rope(const Tensor& q, const Tensor& k, const Tensor& v, uint32_t il);
     void ffn_branch(const LayerWeights& w, uint32_t n);
     void add_branch(const Tensor& post_norm, const Tensor& w, const Tensor& in, uint32_t n);
 

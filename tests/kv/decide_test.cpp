@@ -82,7 +82,7 @@ TEST_CASE("decide: tokens beyond the trained distance leave before all others")
     EvictionRules rules = evicting(1, 1, 8);
     rules.max_distance = 7;
     CHECK(one.leaving(rules, 0, 10) == Indices{1, 2}); // positions 1 and 2 are 9 and 8 back
-    one.scores[0] = {0, 9, 9, 9, 1, 1, 1, 1, 1, 0}; // a decision changes them
+    one.scores[0] = {0, 9, 9, 9, 1, 1, 1, 1, 1, 0};    // a decision changes them
     rules.max_distance = 100;
     CHECK(one.leaving(rules, 0, 10) == Indices{4, 5});
 }
