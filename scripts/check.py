@@ -26,7 +26,7 @@ ALLOWED = {
     "tests": ["runtime", "backends", "kernels", "tools"],
 }
 SOURCES = {".h", ".c", ".cpp", ".cu", ".cuh", ".comp", ".glsl"}
-FILE_LINES, RUNTIME_LINES = 500, 7000
+FILE_LINES, RUNTIME_TOKENS = 500, 130_000
 FUNCTION_LINES, KERNEL_LINES, FORWARD_LINES = 60, 150, 120
 README_LINES, PAGE_LINES = 120, 250
 GENERATED_PAGES = {"docs/benchmarks.md", "docs/quality.md"}  # only these pages may name dates and machines
@@ -40,9 +40,12 @@ def folder_of(path):
     return max((f for f in ALLOWED if path.startswith(f + "/")), key=len, default=None)
 
 
-def is_code(line):
-    """Whether a line is code: not blank, not a comment, not a single brace."""
-    return line.strip() not in ("", "{", "}", "*") and not line.lstrip().startswith(("//", "/*", "* "))
+TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|\w+|[^\w\s]')
+
+
+def count_tokens(lines):
+    """Tokens of the language, comments aside: short lines and long names cost the same as dense ones."""
+    return sum(len(TOKEN.findall(re.sub(r"//.*", "", line))) for line in lines)
 
 
 def check_includes(path, lines):
@@ -156,23 +159,23 @@ def main():
     kinds = SOURCES | {".py", ".sh"}
     files = sorted(p.relative_to(root).as_posix() for f in {"scripts", *(a.split("/")[0] for a in ALLOWED)} for p in (root / f).rglob("*") if p.suffix in kinds and p.is_file())
     files += sorted(p.relative_to(root).as_posix() for g in ("CMakeLists.txt", "cmake/*") for p in root.glob(g))
-    faults, runtime_lines = [], 0
+    faults, runtime_tokens = [], 0
     for path in files:
         lines = (root / path).read_text(encoding="utf-8", errors="replace").splitlines()
         generated = path.startswith("tests/") and "golden" in path
         if len(lines) > FILE_LINES and not generated:
             faults.append(f"{path}: {len(lines)} lines, at most {FILE_LINES}")
         if pathlib.Path(path).suffix in SOURCES:
-            runtime_lines += sum(map(is_code, lines)) if path.startswith("runtime/") else 0
+            runtime_tokens += count_tokens(lines) if path.startswith("runtime/") else 0
             faults += [*check_includes(path, lines), *check_functions(path, lines)]
         if path.endswith(".cu") and path.startswith("kernels/"):
             faults += check_kernels(path, "\n".join(lines))
-    if runtime_lines >= RUNTIME_LINES:
-        faults.append(f"runtime/ has {runtime_lines} lines of code, fewer than {RUNTIME_LINES} are wanted")
+    if runtime_tokens >= RUNTIME_TOKENS:
+        faults.append(f"runtime/ has {runtime_tokens} tokens, fewer than {RUNTIME_TOKENS} are wanted")
     faults += check_pages(root)
     faults += [*check_twins(root), *check_format(root, files)]
     print("\n".join(faults), file=sys.stderr)
-    print(f"check: {len(files)} files, runtime/ {runtime_lines} lines of code, {len(faults)} faults")
+    print(f"check: {len(files)} files, runtime/ {runtime_tokens} tokens, {len(faults)} faults")
     return 1 if faults or not files else 0
 
 
