@@ -298,7 +298,6 @@ inline OpCase make_case(const AttentionShape& s, bool timed = false)
     c.bound = kAttention * std::max(1.f, s.size * s.size); // errors of logits grow with them
     c.timed = timed;
     c.adds_bias = a.n_wave != 0;
-    c.groups = s.group() > 1;
     c.flops = 4.0 * double(visible) * a.n_heads * a.head_dim;
     c.bytes = double(std::min(s.before + a.n_tokens, a.n_rows)) * a.n_kv_heads * a.head_dim * (s.k == Format::f16 ? 4 : 8);
     c.prepare = [=](Bench& bench) {
@@ -354,7 +353,6 @@ inline OpCase score_case(const AttentionShape& s, const KvScoreArgs& score)
     OpCase c;
     c.name = name_of(s) + (score.kind == score_below ? ", below" : ", sum") + (score.reset ? ", reset" : "");
     c.adds_bias = a.n_wave != 0;
-    c.groups = s.group() > 1;
     c.bound = score.kind == score_below ? 1e-4 : kAttention * 10; // a probability at the border falls on either side
     c.prepare = [=](Bench& bench) {
         bench.scratch(scratch_of(s));

@@ -229,7 +229,6 @@ static OpCase move_case(Format format, uint32_t d, Format kind)
     OpCase c;
     c.name = name_of(format, d) + ", from " + codec_info(kind).name;
     c.bound = kExact;
-    c.groups = true;
     auto bytes = [](const std::vector<uint32_t>& words) {
         std::vector<uint8_t> out(4 * words.size());
         memcpy(out.data(), words.data(), out.size());
@@ -274,7 +273,6 @@ static OpCase read_case(Format format, uint32_t d)
     OpCase c;
     c.name = name_of(format, d);
     c.bound = kExact;
-    c.groups = true;
     c.prepare = [=](Bench& bench) {
         Tensor from = bench.coded(format, 128, d, pool), out = bench.output(77, d), list = bench.words(rows);
         Backend* backend = &bench.backend();

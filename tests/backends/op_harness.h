@@ -95,7 +95,7 @@ struct OpCase {
     std::function<Prepared(Bench&)> prepare;      // uploads the inputs
     std::function<std::vector<double>()> formula; // the expected results; none: too slow to compute
     bool timed = false;                           // for KS_PERF only
-    bool adds_bias = false, groups = false;       // only for devices with this flag in DeviceInfo
+    bool adds_bias = false;                       // only for devices with this flag in DeviceInfo
     double bytes = 0, flops = 0;                  // per run
 };
 
