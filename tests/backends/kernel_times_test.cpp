@@ -27,6 +27,7 @@ TEST_CASE("kernel times: attention runs the kernel that was chosen, and gives th
                 shape.n_heads = 6;
                 shape.n_kv_heads = 2;
                 shape.head_dim = head_dim;
+                shape.coded_slots = n; // CUDA converts slots of f32, too
                 bench.scratch(shape);
                 Random random(n);
                 KvSlots slots;

@@ -59,9 +59,9 @@ std::vector<ChosenKernel> TimedBackend::chosen() const
 void TimedBackend::note_choice(const AttentionArgs& a, const KvSlots& slots)
 {
     const Format k = slots.coded_k ? slots.coded_k.format : slots.k.format, v = slots.coded_v ? slots.coded_v.format : slots.v.format;
-    ChosenKernel& noted = m_chosen[{a.n_tokens, a.n_heads, a.n_kv_heads, a.head_dim, uint32_t(k), uint32_t(v)}];
-    if (noted.n_calls++) return;
     const KernelChoice choice = m_timed->attention_choice(a, slots);
+    ChosenKernel& noted = m_chosen[{{a.n_tokens, a.n_heads, a.n_kv_heads, a.head_dim, uint32_t(k), uint32_t(v)}, choice.reason}];
+    if (noted.n_calls++) return;
     noted.call = std::to_string(a.n_tokens) + (a.n_tokens == 1 ? " token, " : " tokens, ") + std::to_string(a.n_heads / a.n_kv_heads) +
                  " queries a key head of " + std::to_string(a.head_dim) + " values, keys " + codec_info(k).name + ", values " +
                  codec_info(v).name;

@@ -96,7 +96,8 @@ private:
 
     std::unique_ptr<Backend> m_timed;
     std::array<OpTime, op_count> m_times;
-    std::map<std::array<uint32_t, 6>, ChosenKernel> m_chosen; // by tokens, heads and formats
+    // By tokens, heads and formats, and by the reason, which may differ between layers.
+    std::map<std::pair<std::array<uint32_t, 6>, const char*>, ChosenKernel> m_chosen;
     bool m_on = false, m_by_device = false;
     Op m_input = op_rmsnorm; // who made what a product without a sibling reads
     Status m_error;          // the first that a device told between two ops
