@@ -36,9 +36,8 @@ std::vector<Rung> ladder(const ModelShape& model, const DeviceInfo& device, cons
         {mix(recipe, Format::q8, Format::turbo4), kWhole},
     };
     // Keys that were normed, in few and wide heads, bear one scale for a row badly.
-    if (model.wide_normed_keys && !recipe.turns_keys()) rungs.push_back({mix(recipe, Format::q4, Format::turbo3), kWhole});
-    // Keys that RoPE rotates as they are read cannot be transformed by hadamard.
-    rungs.push_back({mix(recipe, recipe.turns_keys() ? Format::q8 : Format::turbo4, Format::turbo3), 0});
+    if (model.wide_normed_keys) rungs.push_back({mix(recipe, Format::q4, Format::turbo3), kWhole});
+    rungs.push_back({mix(recipe, Format::turbo4, Format::turbo3), 0});
     return rungs;
 }
 

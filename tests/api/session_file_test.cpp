@@ -378,7 +378,7 @@ TEST_CASE("session file: no table makes eviction or attention reach outside")
     Fixture f;
     const std::vector<uint32_t> ids = some_ids(300);
     for (const char* recipe : {"h2o,slots=48,victims=merge,delta=6", "ada,slots=48,delta=4", "subgen,slots=48",
-                               "mix,slots=48,victims=merge,k=turbo4,v=q8", "kivi"}) {
+                               "mix,slots=48,victims=merge,k=turbo4,v=q8", "sink,slots=100,k=q8,v=q4"}) {
         std::unique_ptr<Session> s = f.open(recipe);
         feed(*s, ids, 0, 130);
         feed(*s, ids, 130, 132, true); // with some free rows
@@ -408,6 +408,8 @@ TEST_CASE("session file: no table makes eviction or attention reach outside")
             write_all(f.folder / "s", bad);
             check_refused(s->load(f.folder / "s", &with), {Code::invalid}, "a table of slots");
         }
+        CAPTURE(std::string(recipe));
+        CAPTURE(loaded);
         CHECK((loaded > 5 && loaded < 2000));
     }
 }

@@ -19,7 +19,7 @@ const char* const kRecipes[] = {"exact",
                                 "ada,slots=16,delta=2,recent=4,sink=2",
                                 "subgen,slots=20,sink=2,recent=4",
                                 "mix,slots=12,k=turbo4,v=q4,recent=4,sink=2",
-                                "sink,slots=80,k=kivi,v=kivi",
+                                "kivi",
                                 "h2o,slots=24,recent=4,sink=2,select=tokenselect,read=20,reuse=0.3"};
 constexpr size_t kRecipesCount = std::size(kRecipes);
 constexpr size_t kFrameBytes = 8 + 4 + 8; // magic, version, fingerprint of the model

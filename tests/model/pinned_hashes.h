@@ -20,7 +20,7 @@ constexpr PinnedHash kPinnedHashes[] = {
     {"cuda, glibc 2.36", "snapkv,slots=64,recent=16,k=turbo2,v=turbo2", 0x39e4d4dd228ea1f9ull},
     {"cuda, glibc 2.36", "retain=all,k=kivi,v=kivi", 0xf1a3ace535efc1cdull},
     {"cuda, glibc 2.36", "retain=all,k=polar,v=polar", 0xbc077a17f1a85cb4ull},
-    {"cuda, glibc 2.36", "h2o,slots=64,recent=16,victims=merge", 0x1a9159717a71703full},
+    {"cuda, glibc 2.36", "h2o,slots=64,recent=16,victims=merge", 0xe6967bf460516443ull},
     {"cuda, glibc 2.36", "tova,slots=64,recent=16,select=tokenselect,read=32", 0x2223f81055013cd5ull},
     {"reference, glibc 2.36", "exact", 0x80e7e7c56df30743ull},
     {"reference, glibc 2.36", "sink,slots=48", 0x4646543e376fe9e3ull},

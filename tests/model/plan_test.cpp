@@ -145,8 +145,7 @@ TEST_CASE("plan: auto encodes before it evicts, in ever fewer bits as the memory
         const Family* family;
         std::vector<Pair> order;
     } rows[] = {{"auto", &kFamily, {plain, eight, twelve, {Format::turbo4, Format::turbo3}}},
-                {"auto", &normed, {plain, eight, twelve, {Format::q4, Format::turbo3}, {Format::turbo4, Format::turbo3}}},
-                {"auto,select=tokenselect,positions=compact", &normed, {plain, eight, twelve, {Format::q8, Format::turbo3}}}};
+                {"auto", &normed, {plain, eight, twelve, {Format::q4, Format::turbo3}, {Format::turbo4, Format::turbo3}}}};
     auto backend = open_backend({"reference", 1, nullptr});
     REQUIRE(backend.ok());
     std::mt19937 rng(8);
