@@ -1,5 +1,5 @@
-// Rows of a cache in any of its formats. Before it is included: WORD(i) is word i of the cache that is read, VALUE(i) value i of
-// what is encoded; an array `row` of words takes codes. A format is 0 (f32), 1 (f16), or 2 and on: the codecs, in their lists' order.
+// Rows of a cache in any format. Before it: WORD(i) is word i of the cache that is read, VALUE(i) value i of the row to encode; an
+// array `row` of words receives codes. Formats are 0 (f32), 1 (f16) and the codecs' numbers (kernels/common/codecs.h).
 #include "kernels/common/codecs.h"
 
 const uint plain_f32 = 0u;

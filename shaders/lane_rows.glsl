@@ -1,14 +1,14 @@
-// Rows of a cache as eight lanes read them together: a lane has n_eights times eight dims of each row, which lie in the words that it asks
-// for, and asks for the words of several rows before it uses those of the first. Heads of 64, 128 or 256 values. Before it is included:
-// shaders/cache.glsl; FOUR(i), words 4 i to 4 i + 3 of the cache; head_dim.
+// Reads rows while decoding. Eight lanes share a row; a lane has n_eights octets of it and loads the words of several rows before it
+// uses the first. Heads of 64, 128 or 256 values. Before it: shaders/cache.glsl, the constant head_dim, and FOUR(i), words 4 i to
+// 4 i + 3 of the cache.
 const uint n_eights = head_dim / 64u;
-const uint most_words = 32u; // of a row, that a lane asks for
+const uint most_words = 32u; // that a lane loads of a row
 
-// Where rows have a plane of 4 or 2 bits an eight is what one word of it has, or half a word; elsewhere neighbours. Neighbours with angles
-// share words with those of the eight after the next.
+// In a plane of 4 or 2 bits an octet is the fields of one word or of half a word; otherwise eight neighbours. Octets of angles share words
+// with the octet after the next.
 const uint plane_of_angles = 1u;
 
-// Lane j's eth eight, of those of a row.
+// The octet of a row that is lane j's octet e.
 uint eight_of_lane(uint plane, uint j, uint e)
 {
     uint word = n_eights == 1u ? 0u : n_eights / 2u * j + e / 2u;
@@ -16,7 +16,7 @@ uint eight_of_lane(uint plane, uint j, uint e)
     return plane == plane_of_angles ? j / 2u * 2u * n_eights + j % 2u + 2u * e : n_eights * j + e;
 }
 
-// An eight's kth dim.
+// Dim k of octet i.
 uint dim_of_eight(uint plane, uint i, uint k)
 {
     if (plane == 4u) return 64u * (i / 8u) + i % 8u + 8u * k;
@@ -24,7 +24,7 @@ uint dim_of_eight(uint plane, uint i, uint k)
     return 8u * i + k;
 }
 
-// The words of a plane that has a lane's fields: of 2 bits every second eight has one; and an eight's fields at the lower end.
+// Loads the words of a plane with a lane's fields; in 2 bits two octets share one. fields_of_eight shifts an octet's fields to bit 0.
 void fetch_plane(uint at, uint j, uint plane, inout uint words[most_words])
 {
     [[unroll]] for (uint e = 0u; e < n_eights; e += 4u / plane) {
@@ -37,13 +37,14 @@ uint fields_of_eight(uint words[most_words], uint j, uint e, uint plane)
     return plane == 4u ? words[e] : words[e - e % 2u] >> 16u * (eight_of_lane(2u, j, e) % 8u / 4u);
 }
 
-// What codes stand for: levels of turbo codecs; cosine and sine of polar ones, of 16 codes of level 1, then, 8 apart, of levels 2 to 4.
-// Of keys, then of values.
+// Tables of code values, of keys, then of values: the levels of turbo codecs; or polar's cosine and sine, of 16 codes of level 1, then
+// of levels 2 to 4, 8 entries apart.
 shared vec2 levels[2u * 64u];
 
 uint field_of(uint word, uint bit, uint bits) { return bitfieldExtract(word, int(bit), int(bits)); }
 
-// Values of an eight: each pair's times its factor. Where they are no angles the first two have the same, and the others.
+// An octet: pair f has the values values[2 f] and values[2 f + 1], times factors[f]. Only polar has four different factors; others have
+// one for each half.
 struct LaneEight {
     float values[8];
     float factors[4];
@@ -64,7 +65,7 @@ uint plane_of(uint format)
     return 0u;
 }
 
-// A barrier comes before the first row is read.
+// Fills a cache's table. A barrier must follow.
 void fill_levels(uint format, uint which)
 {
 #define CASE(name) if (format == format_##name) name##_fill(which);
@@ -72,12 +73,12 @@ void fill_levels(uint format, uint which)
 #undef CASE
 }
 
-// Lane j's words of row r, of a pool with n_rows rows; of a codec without a reader, where its values are.
+// Loads lane j's words of row r, of a pool with n_rows rows. For a codec without a reader: the row and its tail.
 void fetch_row(uint format, uint n_rows, uint r, uint j, out uint words[most_words])
 {
     uint at = r * (row_bytes(format, head_dim) / 4u), tail = row_tail(format, n_rows, r, head_dim);
     if (format == plain_f16 || format == plain_f32) {
-        uint n = format == plain_f16 ? 1u : 2u; // times four words of an eight
+        uint n = format == plain_f16 ? 1u : 2u; // times four words per octet
         [[unroll]] for (uint i = 0u; i < n * n_eights; i++) {
             uvec4 four = FOUR((r * 8u + j) * n * n_eights + i);
             [[unroll]] for (uint k = 0u; k < 4u; k++) words[4u * i + k] = four[k];
@@ -95,14 +96,14 @@ void fetch_row(uint format, uint n_rows, uint r, uint j, out uint words[most_wor
 #undef CASE
 }
 
-// The ranges of a group's dims that are lane j's.
+// Loads the ranges of lane j's dims of a group.
 void fetch_ranges(uint format, uint r, uint j, out uint ranges[most_words])
 {
     uint at = r / kivi_rows * group_words(format, head_dim), plane = plane_of(format);
     [[unroll]] for (uint i = 0u; i < 8u * n_eights; i++) ranges[i] = WORD(at + dim_of_eight(plane, eight_of_lane(plane, j, i / 8u), i % 8u));
 }
 
-// Lane j's eth octet of what it fetched. which: 0 of keys, 1 of values.
+// Decodes lane j's octet e from its words. which: 0 for keys, 1 for values.
 void decode_eight(uint format, uint words[most_words], uint ranges[most_words], uint which, uint j, uint e, out LaneEight to)
 {
     same_factors(1.f, to);

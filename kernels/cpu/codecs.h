@@ -1,4 +1,4 @@
-// The codecs with vectors, and the table of all of them.
+// The table of all codecs of one instruction set. A codec with code of its own has an include here.
 #pragma once
 
 #include "kernels/cpu/codecs/kivi.h"

@@ -1,4 +1,4 @@
-// Rows of a cache by its format: what every kernel that reads coded rows includes.
+// The readers of all codecs, chosen by a cache's format.
 #pragma once
 
 #include "kernels/cuda/codecs/kivi.cuh"
@@ -10,7 +10,7 @@
 namespace ks
 {
 
-// body(what loads rows of the format). coded: it may be any; else it is f16.
+// Calls body with the octet loader of a format. Without `coded` the format is f16.
 template <bool coded, class Body> DEVICE void with_loader(uint format, const Body& body)
 {
     if (!coded || format == plain_f16) return body(HalvesLoader());
@@ -18,7 +18,7 @@ template <bool coded, class Body> DEVICE void with_loader(uint format, const Bod
     with_codec(format, [&](auto codec) { body(OctetLoader<decltype(codec)>()); });
 }
 
-// Of each pool; a barrier comes before they are read.
+// Fills the tables of each pool. A barrier must follow.
 DEVICE void fill_levels(Levels* levels, const CudaSlots& s)
 {
     for (uint source = pass_plain; source <= pass_chunk; source++) {
@@ -32,7 +32,7 @@ template <bool coded> DEVICE void load_octet(const CudaCache& cache, uint r, uin
     with_loader<coded>(cache.format, [&](auto loader) { loader.load(cache, r, j, d, levels, out); });
 }
 
-// What lanes want to know of a format before they read it.
+// Properties of a format's reader.
 struct LaneFormat {
     uint plane = 0u;
     bool of_keys = true, of_values = true;
@@ -53,14 +53,14 @@ static inline __host__ __device__ LaneFormat lane_format_of(uint format)
     return {};
 }
 
-// The plane that decides which dims are a lane's: that of the pool which has most of a long text.
+// The plane that decides a lane's dims: the coded pool's, which holds most of a long text.
 static inline __host__ __device__ uint plane_of_pools(const CudaCache& plain, const CudaCache& coded)
 {
     return lane_format_of(coded.words != nullptr ? coded.format : plain.format).plane;
 }
 
-// body(what reads a lane's n eights of rows of d dims of a pool, one of which is row). coded: it may be of any format, else it is of halves;
-// of keys no codec is one of values alone, nor the other way round.
+// Calls body with the reader of a lane's n octets of rows of d dims, for a run that contains `row`. Without `coded` the format is f16.
+// Codecs of values alone are skipped for keys, and the other way round.
 template <uint d, uint n, bool coded, bool values, class Body>
 DEVICE void with_lane_rows(const CudaCache& cache, uint row, uint plane, uint j, const Body& body)
 {

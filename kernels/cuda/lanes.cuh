@@ -1,5 +1,5 @@
-// Rows of a cache as decoding reads them: lanes of a warp share a row, of which each has eight dims, or twice as many, and each asks for
-// the words of many rows before it uses those of the first, for it is waiting that takes the time.
+// Reads rows while decoding. Lanes of a warp share a row; each has one or two octets of it. A lane loads words of several rows before
+// it uses the first, since latency dominates.
 #pragma once
 
 #include "kernels/cuda/mma.cuh"
@@ -8,13 +8,13 @@
 namespace ks
 {
 
-// Eight dims of a row, and whose they are. Where rows have a plane of 4 or 2 bits they are those of one word or of half a word of it,
-// which are apart; else neighbours. A lane's second eight is the next one, or where that shares words with the first.
+// The dims of an octet. In a plane of 4 or 2 bits they are the fields of one word or of half a word, `step` dims apart; otherwise
+// neighbours. A lane's second octet is the next one, or the one that shares words with the first.
 struct LaneDims {
     uint first, step;
     DEVICE_MEMBER uint operator[](uint k) const { return first + step * k; }
 };
-constexpr uint plane_of_angles = 1u; // neighbours, whose angles share words with those of the eight after the next
+constexpr uint plane_of_angles = 1u; // neighbours; angles share words with the octet after the next
 
 DEVICE LaneDims dims_of_eight(uint plane, uint i)
 {
@@ -25,32 +25,30 @@ DEVICE LaneDims dims_of_eight(uint plane, uint i)
 
 DEVICE uint eights_apart(uint plane) { return plane == 2u ? 4u : plane == plane_of_angles ? 2u : 1u; }
 
-// The first of lane j's n eights; from one to the next it is eights_apart.
+// The first of lane j's n octets; the next is eights_apart further.
 template <uint n> DEVICE uint first_eight(uint plane, uint j)
 {
     const uint apart = eights_apart(plane);
     return n == 1u ? j : j % apart + j / apart * 2u * apart;
 }
 
-// The dims of lane j's eth eight.
+// The dims of lane j's octet e.
 template <uint n> DEVICE LaneDims dims_of_lane(uint plane, uint j, uint e)
 {
     return dims_of_eight(plane, first_eight<n>(plane, j) + e * eights_apart(plane));
 }
 
-// The word of a plane that has an eight's fields, and those fields at its lower end.
+// The word of a plane with an octet's fields, and that word shifted so that the fields begin at bit 0.
 template <uint plane> DEVICE uint word_of_eight(uint i) { return plane == 4u ? i : i / 8u * 4u + i % 4u; }
 template <uint plane> DEVICE uint fields_of_eight(uint word, uint i) { return plane == 2u ? word >> 16u * (i % 8u / 4u) : word; }
 
-// An eight of a row: the values of each 8 / n dims are scale * factor * value, and, where those are codes, scale * offset times the
-// codec's own offset more.
+// An octet of a row. Each 8 / n dims have the values scale * factor * value. For codes, scale * offset * Rows::offset is added.
 template <uint n> struct LaneEight {
     float values[8], factors[n], offsets[n], scale = 1.f;
 };
 
-// How lane j of those that share a row of d dims reads its n eights of a codec's rows. It is made for a run of rows, one of which is `row`.
-// plane: as LaneDims says. n_rows: as many are on their way at a time, of n_words each; fetch asks for words, decode makes the eth eight of
-// them. turn says what keys are multiplied by instead of a query, and what is added; late: it waits for memory itself.
+// The base of readers: how lane j reads its n octets of rows of d dims. A reader is made for a run of rows that contains `row`.
+// plane: see LaneDims. n_rows: rows in flight, of n_words words each. fetch loads words, decode makes octet e of them. turn says what keys are multiplied by instead of a query, and what is added; late: it waits for memory itself.
 struct LaneRows {
     static constexpr uint plane = 0u, n_factors = 1u;
     static constexpr bool are_codes = false, of_keys = true, of_values = true, late = false;
@@ -63,16 +61,15 @@ struct LaneRows {
     }
 };
 
-// Codes that are multiplied as they lie in a word. A float whose bits are a whole number n below 2^24 is n 2^-149, subnormal or not, so
-// that one mask makes a number of a field. What it is multiplied by makes good for its place in the word and for 2^-75, what comes of it
-// for the other 2^-74: no float is 2^149.
+// Codes that are multiplied without a conversion. A float whose bits are an integer n < 2^24 has the value n * 2^-149, so a mask turns a
+// field into a number. The query is scaled by the field's place and by 2^75, the sum by 2^74, since 2^149 is no float.
 template <uint bits, uint factors, int least> struct LaneCodes : LaneRows {
     static constexpr uint plane = bits % 8u, n_factors = factors;
     static constexpr bool are_codes = true;
     static constexpr float up = 0x1p75f, down = 0x1p74f, offset = float(least);
     DEVICE_MEMBER static constexpr uint bit(uint k) { return bits == 2u ? 2u * k : bits == 4u ? 4u * (k % 4u) : 8u * (k % 4u % 3u); }
     DEVICE_MEMBER static float place(uint k) { return float(1u << bit(k)); }
-    // Of dims [first, first + n): what a word does not have below its 24th bit is shifted there.
+    // Dims [first, first + n). Fields at or above bit 24 are shifted below it.
     DEVICE_MEMBER static void codes_of(uint word, uint first, uint n, float* out)
     {
         KS_UNROLL
@@ -92,13 +89,13 @@ template <uint bits, uint factors, int least> struct LaneCodes : LaneRows {
     }
 };
 
-// Where in row r, of so many bytes, something is: one instruction.
+// The address in row r that in_first is in row 0; one instruction.
 template <class T> DEVICE const T* in_row(const T* in_first, uint r, uint bytes)
 {
     return reinterpret_cast<const T*>(reinterpret_cast<const char*>(in_first) + uint64_t(r) * bytes);
 }
 
-// Rows that are not coded, and those beside coded ones, whose plane says which dims are a lane's.
+// Uncoded rows. Beside coded rows, the coded pool's plane decides a lane's dims.
 template <uint d, uint n> struct LaneHalves : LaneRows {
     static constexpr uint n_rows = 4u / n, n_words = 4u * n;
     const uint* words_of_lane;
@@ -150,7 +147,7 @@ template <uint d, uint n> struct LaneApart : LaneRows {
     }
 };
 
-// Values one by one, of a codec that no file in codecs/ reads.
+// Values one by one, for codecs without a file in codecs/.
 template <class C, uint d, uint n> struct LaneValues : LaneRows {
     static constexpr uint n_rows = 1u, n_words = 8u * n;
     const CudaCache& cache;
@@ -172,7 +169,7 @@ template <class C, uint d, uint n> struct LaneValues : LaneRows {
     }
 };
 
-// How lanes read a codec's rows: codecs/NAME.cuh specialises it.
+// The reader of a codec's rows. codecs/NAME.cuh specialises it.
 template <class C, uint d, uint n> struct LaneLoad {
     using Rows = LaneValues<C, d, n>;
 };

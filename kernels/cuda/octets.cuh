@@ -1,5 +1,5 @@
-// An octet of a cached row, dims 8 j to 8 j + 7, of heads of a multiple of 64 values: what a lane takes of a
-// row that a warp shares. The lanes of a group of 64 dims read the same words under different shifts.
+// Reads octets of cached rows: dims 8 j to 8 j + 7, of heads of a multiple of 64 values. Lanes of a group of 64 dims read the same
+// words under different shifts.
 #pragma once
 
 #include "kernels/cuda/slots.cuh"
@@ -7,8 +7,8 @@
 namespace ks
 {
 
-// What the codes of turbo and polar codecs stand for, for a block's keys and values: a table in registers would be indexed, in memory of
-// each thread's own it would lie in as many places as there are codes.
+// Tables of code values for a block's keys and values, in shared memory. Registers cannot be indexed, and local memory would hold a copy
+// per thread.
 constexpr uint most_levels = 128u;
 struct alignas(256) Levels {
     float k[most_levels], v[most_levels];
@@ -20,10 +20,10 @@ DEVICE void halves_of(uint word, float* out)
     out[1] = HALF_TO_FLOAT(word >> 16);
 }
 
-// n - less, of whole numbers below 2^22, without a conversion, of which there are few at a time.
+// n - less for integers below 2^22, without a conversion instruction, whose throughput is low.
 DEVICE float whole_less(uint n, uint less) { return BITS_TO_FLOAT(0x4b000000u | n) - float(0x800000u + less); }
 
-// n words, `each` of them at a time, to out[begin] and on: where they begin is a multiple of so many.
+// Loads n words to out[begin] and on, `each` at a time. `at` is aligned to `each` words.
 template <uint n, uint each, uint begin = 0u, uint most> DEVICE void load_words(const uint* at, uint (&out)[most])
 {
     KS_UNROLL
@@ -49,11 +49,11 @@ DEVICE void load_halves(const CudaCache& cache, uint r, uint j, uint d, float (&
     for (uint k = 0u; k < 4u; k++) halves_of(words[k], out + 2u * k);
 }
 
-// The fields of eight dims of a plane of 4, 2 or 1 bits that begins at `plane`, a multiple of `each` words.
+// The fields of octet j of a plane of 4, 2 or 1 bits. `plane` is aligned to `each` words.
 template <uint bits, uint each> DEVICE void load_fields(const uint* plane, uint j, uint (&out)[8])
 {
-    constexpr uint n_words = 2u * bits; // of a group of 64 dims
-    const uint first = 8u * (j % 8u) / n_words; // field of the first dims
+    constexpr uint n_words = 2u * bits; // per 64 dims
+    const uint first = 8u * (j % 8u) / n_words; // field of the octet's first dim
     uint words[n_words];
     load_words<n_words, each>(plane + j / 8u * n_words, words);
     KS_UNROLL
@@ -62,8 +62,8 @@ template <uint bits, uint each> DEVICE void load_fields(const uint* plane, uint 
         for (uint k = 0u; k < 8u / n_words; k++) out[n_words * k + w] = words[w] >> (bits * (first + k)) & ((1u << bits) - 1u);
 }
 
-// How an octet of a codec's row is read: codecs/NAME.cuh specialises it, the template itself reads value by value. fill makes a table of a
-// block's threads, if there is one.
+// Reads an octet of a codec's row. The primary template reads value by value; codecs/NAME.cuh specialises it. fill writes the
+// codec's table, if it has one, with all threads of a block.
 template <class C> struct OctetLoader {
     DEVICE_MEMBER static void fill(float*) {}
     DEVICE_MEMBER static void load(const CudaCache& cache, uint r, uint j, uint d, const float*, float (&out)[8])
@@ -74,7 +74,7 @@ template <class C> struct OctetLoader {
     }
 };
 
-// Caches that are not coded.
+// Uncoded caches.
 struct HalvesLoader {
     DEVICE_MEMBER static void fill(float*) {}
     DEVICE_MEMBER static void load(const CudaCache& cache, uint r, uint j, uint d, const float*, float (&out)[8]) { load_halves(cache, r, j, d, out); }
@@ -88,7 +88,7 @@ struct FloatsLoader {
     }
 };
 
-// Sums over the lanes that share a row, the same in each.
+// The sum over the lanes that share a row, in each of them.
 template <uint lanes> DEVICE float share_sum(float x)
 {
     KS_UNROLL

@@ -1,4 +1,4 @@
-// Rows of the kivi codecs, and of their groups: an octet, and a lane's octets.
+// Readers of kivi rows and groups: an octet at a time (octets.glsl), and a lane's octets while decoding (lane_rows.glsl).
 #ifdef OCTETS
 
 void kiviv_planes(uint at, uint first, uint d) { read_plane(at, first, 4u); }
@@ -34,14 +34,14 @@ void kiviv_fetch(uint at, uint tail, uint j, uint d, inout uint words[most_words
     [[unroll]] for (uint b = 0u; b < 2u; b++) words[4u + b] = WORD(ranges + b);
 }
 
-// Each half of an eight has a range.
+// Each half of an octet has a range.
 void kiviv_lane(uint words[most_words], uint which, uint j, uint e, uint d, inout LaneEight to)
 {
     same_factors(1.f, to);
     [[unroll]] for (uint k = 0u; k < 8u; k++) to.values[k] = kivi_decoded(field_of(words[e], 4u * k, 4u), words[4u + k / 4u]);
 }
 
-// Keys of one group have one range for each dim, which a lane keeps while rows are of that group.
+// Keys of a group share one range per dim, which a lane keeps while rows are of that group.
 void kivi_lane_group(uint words[most_words], uint ranges[most_words], uint j, uint e, uint bits, inout LaneEight to)
 {
     uint fields = fields_of_eight(words, j, e, bits);

@@ -1,7 +1,7 @@
-// Rows of polar: an octet, and a lane's octets.
+// Readers of polar rows: an octet at a time (octets.glsl), and a lane's octets while decoding (lane_rows.glsl).
 #ifdef OCTETS
 
-// Angles of level 1: of 64 dims 32, which are half of eight words or, of the last 64 of an odd number, four.
+// Words with the 32 angles of level 1 of 64 dims: half of eight words, or all of four in the last of an odd number of 64s.
 uint angle_words(uint first, uint d) { return first / 128u < d / 128u ? 8u : 4u; }
 
 void polar_planes(uint at, uint first, uint d)
@@ -10,7 +10,7 @@ void polar_planes(uint at, uint first, uint d)
         if (i < angle_words(first, d)) planes[i] = WORD(at + first / 128u * 8u + i);
 }
 
-// One angle of level 4, one of level 3, two of level 2 and four of level 1 below it.
+// An octet has one angle each of levels 4 and 3, two of level 2 and four of level 1.
 void polar_eight(uint at, uint tail, uint first, uint d, out float eight[8])
 {
     float top = row_half(at, tail, polar_bytes(d), 2u * d + 16u * (first / 16u));
@@ -43,10 +43,10 @@ void polar_fill(uint which)
     else if (THREAD < 40u) levels[64u * which + THREAD] = vec2(polar_factor(level, code, false), polar_factor(level, code, true));
 }
 
-// An eight is half a block of 16: one angle of level 3, two of level 2, four of level 1 below it, which are under one shift in four words.
+// An octet is half a block: one angle of level 3, two of level 2, four of level 1. Those four lie in four words under one shift.
 uint angle_of_eight(uint level, uint i) { return level == 2u ? 2u * i : i >> (level - 3u); }
 
-// The word that has a level's angles of the lane; it may be the bytes that fill none.
+// The word with a level's angles of the lane; it may be the tail.
 uint angle_word(uint at, uint tail, uint i, uint d, uint level)
 {
     uint first = polar_bit(d, level, 0u) / 32u, last = polar_bit(d, level, d / 2u / (1u << (level - 1u)) - 1u) / 32u;
@@ -54,7 +54,7 @@ uint angle_word(uint at, uint tail, uint i, uint d, uint level)
     return WORD(at + polar_bit(d, level, angle_of_eight(level, i)) / 32u);
 }
 
-// Words: four of level 1; of levels 2, 3 and 4; radii.
+// Words: four of level 1, then levels 2, 3 and 4, then the radii.
 void polar_fetch(uint at, uint tail, uint j, uint d, inout uint words[most_words])
 {
     uint i = eight_of_lane(plane_of_angles, j, 0u), radii = at + d / 16u + i / 4u;
@@ -64,7 +64,7 @@ void polar_fetch(uint at, uint tail, uint j, uint d, inout uint words[most_words
     if (n_eights == 4u) words[8] = WORD(radii + 1u);
 }
 
-// Where an angle's cosine and sine are.
+// The index of an angle's cosine and sine in `levels`.
 uint polar_place(uint words[most_words], uint which, uint d, uint level, uint angle)
 {
     return 64u * which + 8u * level + field_of(words[2u + level], polar_bit(d, level, angle) & 31u, 2u);

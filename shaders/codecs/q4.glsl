@@ -1,4 +1,4 @@
-// Rows of q4: an octet, and a lane's octets.
+// Readers of q4 rows: an octet at a time (octets.glsl), and a lane's octets while decoding (lane_rows.glsl).
 #ifdef OCTETS
 
 void q4_planes(uint at, uint first, uint d) { read_plane(at, first, 4u); }

@@ -1,4 +1,4 @@
-// Rows of q8: an octet, and a lane's octets.
+// Readers of q8 rows: an octet at a time (octets.glsl), and a lane's octets while decoding (lane_rows.glsl).
 #ifdef OCTETS
 
 void q8_eight(uint at, uint tail, uint first, uint d, out float eight[8])

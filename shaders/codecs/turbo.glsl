@@ -1,4 +1,4 @@
-// Rows of the turbo codecs: an octet, and a lane's octets.
+// Readers of turbo rows: an octet at a time (octets.glsl), and a lane's octets while decoding (lane_rows.glsl).
 #ifdef OCTETS
 
 void turbo_planes(uint at, uint first, uint d, uint ranks)

@@ -1,7 +1,6 @@
-// Logits of q8 keys by products of bytes. Of each 32 dims of a query, a block of the keys, the values become integers of 23 bits with one
-// step for all, and these become three digits of base 256, or two of 16 bits. Sums of their products with codes are integers and have
-// no order, so the bits are the same on every processor; they are as exact as sums of floats, unless one value is far above all of its
-// block. A lane is a row.
+// Logits of q8 keys by int8 products. A query's 32 dims that share a block become 23-bit integers with one step, then three digits of
+// base 256, or two of 16 bits. Integer sums have no order, so bits are the same on every processor. They are as exact as float sums,
+// unless one value is far larger than the others of its block. A lane is a row.
 #pragma once
 
 #include "kernels/cpu/codecs/lanes.h"
@@ -9,17 +8,17 @@
 namespace ks
 {
 
-constexpr float kMostOfQuery = 4194303; // S::to_int takes no more
+constexpr float kMostOfQuery = 4194303; // the largest integer that S::to_int rounds exactly
 
-// One query's share of a block: digits that codes of four dims meet, where their sums begin, and what one is worth.
+// One block of one query: digits for the codes of four dims, the start value of the sums, and the step.
 template <class S> struct ByteQuery {
     uint32_t digits[8][S::digit_words];
     uint32_t start[3];
     float step;
 };
 
-// The digits of 32 integers that are bytes, the highest first. `above`: what an instruction's codes are more than ours, which the sums
-// begin without.
+// Writes 32 integers as three signed bytes each, highest first. `above` is the offset that an instruction adds to the codes;
+// the sums start below zero to cancel it.
 template <class S, uint32_t above> KS_INLINE void put_bytes(typename S::W8* integers, uint32_t (*digits)[3], uint32_t* start)
 {
     for (int k = 2; k >= 0; k--) {
@@ -35,7 +34,7 @@ template <class S, uint32_t above> KS_INLINE void put_bytes(typename S::W8* inte
     }
 }
 
-// As byte_logits takes them: to (d / 32, n_heads) of ByteQuery, of q (n_heads, d).
+// Writes ByteQuery (d / 32, n_heads) to `to`, from q (n_heads, d).
 template <class S> void byte_queries(const float* q, uint32_t n_heads, uint32_t d, float* to)
 {
     static_assert(4 * sizeof(ByteQuery<S>) <= 32 * kPreparedFloats * sizeof(float), "32 dims of four queries");
@@ -48,7 +47,7 @@ template <class S> void byte_queries(const float* q, uint32_t n_heads, uint32_t 
             for (uint32_t i = 0; i < 32; i += 8) {
                 const typename S::F8 x = S::load(values + i);
                 tops = S::max(S::abs(x), tops);
-                zeros = S::fma(x, S::zero(), zeros); // NaN where a value is not finite
+                zeros = S::fma(x, S::zero(), zeros); // NaN if a value is not finite
             }
             const float top = S::largest(tops), scale = top > 1e-30f ? kMostOfQuery / top : 0;
             typename S::W8 integers[4];
@@ -86,7 +85,7 @@ template <class S, uint32_t n_heads, uint32_t known_d> void byte_logits(const Co
                 for (uint32_t h = 0; h < n_heads; h++) KS_UNROLL(3)
                 for (uint32_t k = 0; k < S::n_digits; k++) sums[h][k] = V::each(S::n_digits == 2 ? 0 : query[h].start[k]);
                 KS_UNROLL(2)
-                for (uint32_t quad = 0; quad < 8; quad += 4) { // words are turned where they are needed: so many do not stay
+                for (uint32_t quad = 0; quad < 8; quad += 4) { // transposes four words at a time to save registers
                     W words[4];
                     V::four_words(at.row, base / 4 + 8 * b + quad, words);
                     KS_UNROLL(4)

@@ -1,5 +1,5 @@
-// How rows of a codec are read and written on a CPU: codecs/NAME.h specialises CpuCodec where there is something faster than the
-// specification, which the template itself goes through.
+// How the CPU kernels encode and read rows of a codec. The primary template goes through the specification. codecs/NAME.h
+// specialises it with faster code.
 #pragma once
 
 #include "kernels/cpu/codec_rows.h"
@@ -10,7 +10,7 @@ namespace ks
 template <class C, class = void> constexpr uint32_t codec_group = 1;
 template <class C> constexpr uint32_t codec_group<C, std::void_t<decltype(C::group)>> = C::group;
 
-// What a codec's Row is made of (rows.h). by_fours: vector r of 64 dims has the dims 4 k + r, else neighbours.
+// The base of a codec's Row (rows.h). by_fours: vector r of 64 dims holds dims 4 k + r; otherwise neighbours.
 struct RowDecoder {
     static constexpr bool by_fours = false;
 };

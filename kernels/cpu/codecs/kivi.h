@@ -1,4 +1,5 @@
-// The kivi codecs with vectors: the same bits.
+// The kivi codecs with vectors. Bits equal the specification's (kernels/common/codecs/kivi.h), except for logits,
+// which multiply queries by a group's ranges first.
 #pragma once
 
 #include "kernels/cpu/codecs/sums.h"
@@ -6,11 +7,11 @@
 namespace ks
 {
 
-// kivi_code of eight values, each with a scale and a least value of its own.
+// kivi_code of eight values, each with its own scale and least value.
 template <class S> KS_INLINE typename S::W8 kivi_codes(typename S::F8 x, typename S::F8 scale, typename S::F8 least, uint32_t most)
 {
     using F8 = typename S::F8;
-    const F8 tiny = S::broadcast(0x1p-24f); // the smallest scale but 0, which gives no codes
+    const F8 tiny = S::broadcast(0x1p-24f); // the smallest scale above 0; scale 0 gives codes of 0
     const F8 above = S::zero_where_less(S::max(x - least, S::zero()), scale, tiny);
     return nearest_multiples<S>(above, S::max(scale, tiny), most);
 }
@@ -56,7 +57,7 @@ template <class S> void decode_kivi_row(const uint32_t* words, const uint8_t*, u
     }
 }
 
-// Eight channels at a time, row after row: nothing is transposed.
+// Encodes eight channels at a time, row after row, without a transpose.
 template <class S, uint32_t bits> void encode_kivi_group(const float* x, uint32_t d, uint32_t* words, uint8_t*)
 {
     using F8 = typename S::F8;
@@ -95,11 +96,11 @@ template <class S> struct KiviRow : RowDecoder {
     static constexpr DecodeRowKernel any_dim = decode_kivi_row<S>;
     struct Values {
         typename V::W codes;
-        typename V::F scale[2], least[2]; // sixteen dims of a row: all that a code may be is in the scale's place
+        typename V::F scale[2], least[2]; // sixteen lanes: scale holds the values of all codes
         Values() = default;
         KS_INLINE Values(const KiviRow&, const OneRow<V>& in, uint32_t d, uint32_t base) : codes(in.template plane<4>(base / 8))
         {
-            const uint32_t range = (4 * d + base) / 16; // its scale, then its least value
+            const uint32_t range = (4 * d + base) / 16; // halves: scale, then least value
             if constexpr (V::lanes == 16) {
                 typename V::F half[4];
                 in.four_halves(range, half);
@@ -119,7 +120,7 @@ template <class S> struct KiviRow : RowDecoder {
     };
 };
 
-// Some rows of one group, x (n, d): ranges are read once for all.
+// Decodes rows of one group into x (n, d). Ranges are read once for all rows.
 template <class S, uint32_t bits> KS_INLINE void decode_group_rows(const uint32_t* group, const uint32_t* rows, uint32_t first, uint32_t n,
                                                                    uint32_t d, float* x, const Ahead& ahead)
 {
@@ -144,7 +145,7 @@ template <class S, uint32_t bits> KS_INLINE void decode_group_rows(const uint32_
     }
 }
 
-// The same for any d.
+// Decodes one row, for any d.
 template <class S, uint32_t bits> void decode_group_row(const uint32_t* group, uint32_t nth, uint32_t d, float* x)
 {
     const uint32_t* row = group + d + nth * (bits * d / 32);
@@ -189,12 +190,12 @@ template <class S, uint32_t bits> struct KiviLanes {
     }
 };
 
-// As RowReader, of codes of one group, whose ranges have become part of the queries.
+// As RowReader, for codes of one group. Queries are already multiplied by the group's ranges.
 template <class S, uint32_t bits> struct GroupReader {
     using V = typename S::Wide;
     using Part = typename V::W; // codes
     const uint32_t* words;
-    const float* least; // what each head has of the least values
+    const float* least; // per head: query * least values, summed
     uint32_t d, base = 0;
 
     KS_INLINE void begin(uint32_t dim) { base = dim; }
@@ -207,8 +208,8 @@ template <class S, uint32_t bits> struct GroupReader {
     KS_INLINE typename V::F logits(uint32_t h, typename V::F sums) const { return sums + V::broadcast(least[h]); }
 };
 
-// Queries meet a value of a group as (query * scale) * code + query * least value: to (n_heads, d) the first, to (n_heads) the sums of
-// the last.
+// A logit is (query * scale) * code + query * least value, summed over dims. Writes query * scale to `to` (n_heads, d) and the
+// sums of query * least value to `least` (n_heads).
 template <class S> void range_queries(const uint32_t* ranges, uint32_t d, const float* q, uint32_t n_heads, float* to, float* least)
 {
     typename S::F8 sums[4] = {S::zero(), S::zero(), S::zero(), S::zero()};
@@ -254,7 +255,7 @@ template <class S> struct CpuCodec<codec_kiviv, S> {
     static constexpr EncodeKernel encode = encode_kivi_row<S>;
     static constexpr DecodeKernel decode = decode_rows<KiviRow<S>>;
     static constexpr PrepareKernel prepare = nullptr;
-    static constexpr LogitsKernel logits = nullptr; // keys are in groups
+    static constexpr LogitsKernel logits = nullptr; // kiviv is for values
     static constexpr OutputsKernel outputs = row_outputs<KiviRow<S>>;
 };
 
@@ -263,7 +264,7 @@ template <class S, uint32_t bits> struct KiviGroupCodec {
     static constexpr DecodeKernel decode = decode_kivi_groups<S, bits>;
     static constexpr PrepareKernel prepare = nullptr;
     static constexpr LogitsKernel logits = group_logits<S, bits>;
-    static constexpr OutputsKernel outputs = nullptr; // values are in rows
+    static constexpr OutputsKernel outputs = nullptr; // kivi is for keys
 };
 template <class S> struct CpuCodec<codec_kivi, S> : KiviGroupCodec<S, 4> {
 };

@@ -1,6 +1,6 @@
-// Logits straight from rows of codes, sixteen rows at a time, where a lane is a row: a value of each is picked by one vector of codes and
-// multiplied with that of all heads, and nothing is added across lanes. The bits are those of rows that are decoded first, for a
-// logit is still eight sums over every eighth dimension, added as sums8 does.
+// Logits straight from rows of codes: a lane is a row. One vector of codes looks up a value of every row, which is multiplied by
+// the queries of all heads; nothing is added across lanes. A logit is eight sums over every eighth dim, added as sums8 does,
+// so bits equal those of decoded rows.
 #pragma once
 
 #include "kernels/cpu/codecs/rows.h"
@@ -8,7 +8,7 @@
 namespace ks
 {
 
-// As many rows as there are lanes, of n of them: the last once more, where there are fewer.
+// One row per lane; with fewer than V::lanes rows, the last is repeated.
 template <class V> struct FullRows {
     uint32_t at[V::lanes];
     KS_INLINE FullRows(const uint32_t* rows, uint32_t n)
@@ -18,7 +18,7 @@ template <class V> struct FullRows {
     }
 };
 
-// Where as many rows as there are lanes begin, each of n_words.
+// Pointers to one row per lane, of n_words words each.
 template <class V> struct RowsAt {
     const uint32_t* row[V::lanes];
     KS_INLINE RowsAt(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n_words)
@@ -26,7 +26,7 @@ template <class V> struct RowsAt {
         KS_UNROLL(16)
         for (uint32_t i = 0; i < V::lanes; i++) row[i] = from.words + size_t(rows[i] - first) * n_words;
     }
-    KS_INLINE typename V::W word(uint32_t nth) const // of each row
+    KS_INLINE typename V::W word(uint32_t nth) const // word `nth` of each row
     {
         const uint8_t* all[V::lanes];
         KS_UNROLL(16)
@@ -35,8 +35,8 @@ template <class V> struct RowsAt {
     }
 };
 
-// Words of as many rows as there are lanes: lane i of word w is word w of row i, after them the tail. `bytes` of a row are known where
-// d is.
+// The words of one row per lane: lane i of word[w] is word w of row i. The tail follows the words. `bytes` is a row's size, a constant
+// if d is.
 template <class V> struct LaneRows {
     typename V::W word[codec_max_dim / 4 + codec_max_dim / 64 + V::lanes];
 
@@ -44,32 +44,31 @@ template <class V> struct LaneRows {
     {
         const uint32_t n_words = bytes / 4, n_tail = bytes % 4;
         const RowsAt<V> at(from, rows, first, n_words);
-        for (uint32_t w = 0; w < n_words; w += 4) { // the last four may be some once more: a row has four words and more
+        for (uint32_t w = 0; w < n_words; w += 4) { // the last four may overlap the ones before; a row has at least four words
             const uint32_t begin = w + 4 < n_words ? w : n_words - 4;
             V::four_words(at.row, begin, word + begin);
         }
         if (!n_tail) return;
-        const uint8_t* tails[V::lanes]; // the four bytes up to the end of each tail; the first comes after the words
+        const uint8_t* tails[V::lanes]; // the four bytes that end with each tail; words lie before the first tail
         KS_UNROLL(16)
         for (uint32_t i = 0; i < V::lanes; i++) tails[i] = from.tails + (size_t(rows[i] - first) + 1) * n_tail - 4;
         word[n_words] = V::scattered_words(tails) >> int(32 - 8 * n_tail);
     }
-    // Bits from one on, which lie in one word.
+    // Bits from `bit` on, within one word.
     KS_INLINE typename V::W at(uint32_t bit) const { return word[bit / 32] >> int(bit % 32); }
 };
 
-// How each codec's rows are read: words of the 64 values from `base` on, and value 8 j + i of each row. A plane of 64 dims with w words has
-// dim 8 j + i in word i % w, under a shift by 4 j and what lies below.
+// The code of dim 8 j + i, of 64 dims whose plane begins at `word`, in the low bits of each lane. It is in word i % n_words of the plane.
 template <class V, uint32_t bits> KS_INLINE typename V::W lane_code(const LaneRows<V>& row, uint32_t word, uint32_t i, uint32_t j)
 {
     constexpr uint32_t n_words = 2 * bits;
     return row.word[word + i % n_words] >> int(4 * j + i / n_words * bits);
 }
 
-// How lanes read a codec's rows: specialised for its Row.
+// Reads dim 8 j + i of the 64 dims from `base` on, for one row per lane. Codecs specialise it for their Row.
 template <class Row> struct RowLanes;
 
-// logits[h * kAttentionTile + i] of rows rows[i] - first, to which least[h] is added; least may be null.
+// logits[h * kAttentionTile + i] of rows rows[i] - first, plus least[h] unless least is null.
 template <class Lanes, uint32_t n_heads, uint32_t known_d> void lane_logits(const CodedRows& from, const uint32_t* rows, uint32_t first,
                                                                             uint32_t n, uint32_t d, const float* q, const float* least,
                                                                             float* logits, const Ahead& ahead)

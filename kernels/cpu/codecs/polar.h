@@ -1,4 +1,5 @@
-// polar with vectors: the same bits. All angles of a row's level are side by side, whatever block they are of.
+// polar with vectors. Bits equal the specification's (kernels/common/codecs/polar.h), except for logits (polar_fold.h).
+// The angles of one level lie side by side, for all blocks of a row.
 #pragma once
 
 #include "kernels/cpu/codecs/polar_fold.h"
@@ -7,7 +8,7 @@
 namespace ks
 {
 
-// Codes of level 1: eight pairs.
+// Codes of level 1 of eight pairs.
 template <class S> KS_INLINE typename S::W8 polar_first_codes(typename S::F8 u, typename S::F8 v)
 {
     using W8 = typename S::W8;
@@ -21,7 +22,7 @@ template <class S> void encode_polar(const float* x, uint32_t d, uint32_t* words
     using F8 = typename S::F8;
     using W8 = typename S::W8;
     RowWords row(polar_bytes(d));
-    float squares[codec_max_dim / 2], next[codec_max_dim / 2]; // of a level's radii, and of the level's above it
+    float squares[codec_max_dim / 2], next[codec_max_dim / 2]; // squared radii of a level and of the next
     for (uint32_t base = 0, size; base < d / 2; base += size) {
         const PlaneGroup<4> group(d / 2 - base);
         size = group.size;
@@ -61,7 +62,7 @@ template <class S> void encode_polar(const float* x, uint32_t d, uint32_t* words
     row.store(words, tail);
 }
 
-// Of each level and code the cosine, then the sine.
+// Cosine and sine by level and code.
 struct PolarFactors {
     float of[3][2][4];
     PolarFactors()
@@ -78,7 +79,7 @@ template <class S> void decode_polar(const uint32_t* words, const uint8_t* tail,
     using W8 = typename S::W8;
     static const PolarFactors factors;
     const RowWords row(polar_bytes(d), words, tail);
-    float radii[2][codec_max_dim / 2]; // of a level, and of the level below it
+    float radii[2][codec_max_dim / 2]; // radii of a level and of the one below
     uint32_t n = d / 16;
     for (uint32_t b = 0; b < n; b++) radii[0][b] = row.scale_at(2 * d + 16 * b);
     const float* from = radii[0];
@@ -101,14 +102,14 @@ template <class S> void decode_polar(const uint32_t* words, const uint8_t* tail,
         for (uint32_t j = 0; j < size / 8; j++) {
             const W8 code = codes >> int(group.step * j), sector = code & S::each(3), one = S::each(1);
             const F8 r = S::load(from + base + 8 * j);
-            const F8 cosine = S::times_power_of_two(S::pick(first, sector), ((code >> 2) & one) << 8); // + 2^31: the sign
+            const F8 cosine = S::times_power_of_two(S::pick(first, sector), ((code >> 2) & one) << 8); // adds 2^31: flips the sign
             const F8 sine = S::times_power_of_two(S::pick(first, S::each(3) - sector), ((code >> 3) & one) << 8);
             S::store_pairs(x + 2 * base + 16 * j, r * cosine, r * sine);
         }
     }
 }
 
-// Rows that do not fill a vector, and those of other head sizes, are decoded one by one.
+// Decodes whole vectors of rows. Rows left over, and heads that are no multiple of 64, are decoded one by one.
 template <class S>
 void decode_polar_rows(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x, const Ahead& ahead)
 {
@@ -121,7 +122,7 @@ void decode_polar_rows(const CodedRows& from, const uint32_t* rows, uint32_t fir
     }
 }
 
-// With sixteen lanes one row at a time, for vectors of rows would have to be turned.
+// Sixteen lanes decode one row at a time, since vectors of rows would need a transpose.
 template <class S> uint32_t polar_outputs(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
                                           const float* weights, uint32_t n_heads, float* sums, uint32_t stride, const Ahead& ahead)
 {

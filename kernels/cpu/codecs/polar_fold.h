@@ -1,7 +1,7 @@
-// Logits of polar keys without decoding them: a query is folded up a row's tree of angles. A node is what its angle makes of the two
-// below it, (lower one) * cosine + (upper one) * sine, and a block's last node times its radius is its part of the logit. What each
-// pair of a query and each code of level 1 give is in tables, and the factors above serve all heads. A lane is a row.
-// This is another order than that of rows which are decoded and multiplied, with fewer than half the products.
+// Logits of polar keys without decoding them: the query is reduced along a row's tree of angles. A node is low * cosine + high * sine
+// of its two children. A block adds radius * root to the logit. Tables hold level 1 for every pair of query values and every code;
+// factors of higher levels serve all heads. A lane is a row.
+// The sums have another order than for decoded rows, with fewer than half the products.
 #pragma once
 
 #include "kernels/cpu/codecs/polar_lanes.h"
@@ -9,7 +9,7 @@
 namespace ks
 {
 
-// What level 1 gives: to (d / 2, n_heads, lanes), of q (n_heads, d). Eight lanes are the codes with a sine that is not negative.
+// Tables of level 1: to (d / 2, n_heads, lanes) from q (n_heads, d). Eight lanes hold the codes whose sine is not negative.
 template <class S> void fold_first(const float* q, uint32_t n_heads, uint32_t d, float* to)
 {
     using V = typename S::Wide;
@@ -32,10 +32,10 @@ template <class V, uint32_t n_heads> struct PolarFold {
     struct Node {
         F of[n_heads];
     };
-    // Codes of level 1, as pick_signed takes them: where a table has half of them, bit 2 says whether the signs differ.
+    // Codes of level 1 for pick_signed. With tables of eight, bit 2 says whether the signs of cosine and sine differ.
     struct First {
         W codes[8];
-        const float* table; // of the first angle of 32
+        const float* table; // the table of the first of 32 angles
     };
 
     template <uint32_t level> KS_INLINE Node node(const Node& low, const Node& high, W code) const
@@ -46,7 +46,7 @@ template <class V, uint32_t n_heads> struct PolarFold {
         for (uint32_t h = 0; h < n_heads; h++) x.of[h] = V::fma(high.of[h], sine, low.of[h] * cosine);
         return x;
     }
-    // The i-th of the j-th eight angles, whose codes are in n_words words.
+    // Angle i of the jth eight; the codes are in n_words words.
     template <uint32_t n_words> KS_INLINE Node first(const First& f, uint32_t j, uint32_t i) const
     {
         const int shift = int(4 * (8 / n_words * j + i / n_words));
@@ -67,7 +67,7 @@ template <class V, uint32_t n_heads> struct PolarFold {
         const W code = lanes.nth(c.third, 2 * j + i);
         return node<3>(second<n_words>(f, c, j, 2 * i), second<n_words>(f, c, j, 2 * i + 1), code);
     }
-    // 16 values.
+    // A block's root.
     template <uint32_t n_words> KS_INLINE Node fourth(const First& f, const Codes& c, uint32_t j) const
     {
         return node<4>(third<n_words>(f, c, j, 0), third<n_words>(f, c, j, 1), lanes.nth(c.fourth, j));
@@ -86,7 +86,7 @@ template <class V, uint32_t n_heads> struct PolarFold {
             add(sums, radii[2 * b + 1], high);
         }
     }
-    // d a multiple of 64
+    // d is a multiple of 64.
     KS_INLINE Node logits(const LaneRows<V>& row, uint32_t d, const float* tables) const
     {
         Node sums;
@@ -112,7 +112,7 @@ template <class V, uint32_t n_heads> struct PolarFold {
     }
 };
 
-// known_d as in decode_groups; tables as fold_first makes them
+// known_d as in decode_groups. tables: from fold_first.
 template <class V, uint32_t n_heads, uint32_t known_d> void fold_rows(const CodedRows& from, const uint32_t* rows, uint32_t first,
                                                                       uint32_t n, uint32_t d, const float* tables, float* logits,
                                                                       const Ahead& ahead)

@@ -1,5 +1,5 @@
-// Polar rows to f32, some at a time, side by side: a lane is a row, so that a radius and a code of every row are one vector, and
-// no angle is picked twice. The bits are those of polar.h.
+// Decodes several polar rows side by side: a lane is a row, so a radius or a code of all rows is one vector. Bits equal those of
+// decode_polar.
 #pragma once
 
 #include "kernels/cpu/codecs/lanes.h"
@@ -7,11 +7,11 @@
 namespace ks
 {
 
-// What a polar decoder picks from. The sine of a code is the cosine of its complement, so that one table does for both, but for level 1
-// where a vector holds the factors of all sixteen codes.
+// Lookup tables. The sine of a code is the cosine of its complement, so one table serves both. Level 1 has both where a vector
+// holds sixteen factors.
 struct PolarTables {
-    float cosines[3][8]; // of levels 2 to 4, by the low three bits of a code, of which two count
-    float first[2][16];  // of level 1, by a code: cosines, of which the first eight are all there are, and sines
+    float cosines[3][8]; // levels 2 to 4, by the low three bits; two of them are the code
+    float first[2][16];  // level 1, by code: cosines, whose first eight suffice, and sines
     PolarTables()
     {
         for (uint32_t i = 0; i < 8; i++)
@@ -35,8 +35,8 @@ template <class V> struct PolarLanes {
     }
     KS_INLINE PolarLanes() : t(tables()) {}
 
-    // Of the 64 values from 64 g on, codes from bit 0 on: of level 1 they are spread over the words, of which the plane's last group of
-    // 32 angles fills half.
+    // Codes of the 64 values from 64 g on, from bit 0 on. Level 1 is spread over eight words, or over four in the plane's last
+    // group of 32 angles.
     struct Codes {
         W first[8];
         W second, third, fourth;
@@ -54,9 +54,9 @@ template <class V> struct PolarLanes {
     static KS_INLINE bool is_half(uint32_t d, uint32_t g) { return d % 128 != 0 && g + 1 == d / 64; }
 
     template <uint32_t level> KS_INLINE F pick(W code) const { return V::pick_of_four(t.cosines[level - 2], code); }
-    // The nth of `codes`, below others that do not matter.
+    // The nth of `codes` in the low bits; bits above it are ignored.
     KS_INLINE static W nth(W codes, uint32_t nth) { return codes >> int(2 * nth); }
-    // n radii become the 2 n of the level below. Their codes begin with the one at `first`.
+    // n radii become the 2 n radii of the level below. Their codes begin at code `first`.
     template <uint32_t level, uint32_t n> KS_INLINE void step(const F* radii, W codes, uint32_t first, F* below) const
     {
         KS_UNROLL(4)
@@ -72,7 +72,7 @@ template <class V> struct PolarLanes {
         V::half2(row.word[d / 16 + 2 * g], top, top + 1);
         V::half2(row.word[d / 16 + 2 * g + 1], top + 2, top + 3);
     }
-    // 16 values of each row, of the j-th eight angles of a group whose n_words words have their codes from bit 0 on.
+    // 16 values of each row, from the jth eight angles of a group of n_words words.
     template <uint32_t n_words> KS_INLINE void eight_angles(const W* cosines, const W* sines, uint32_t j, const F* radii, F* values) const
     {
         KS_UNROLL(8)
@@ -84,14 +84,14 @@ template <class V> struct PolarLanes {
                 radii[i] * (V::lanes == 16 ? V::pick_signed(t.first[1], code) : V::pick(t.first[0], sines[i % n_words] >> shift));
         }
     }
-    // d a multiple of 64; take(values, at): 16 values of each row, from the one at `at` on
+    // Calls take(values, at) with 16 values of each row from dim `at` on. d is a multiple of 64.
     template <class Take> KS_INLINE void decode(const LaneRows<V>& row, uint32_t d, const Take& take) const
     {
         for (uint32_t g = 0; g < d / 64; g++) {
             const Codes c = codes(row, d, g);
             F top[4];
             radii(row, d, g, top);
-            W sines[8]; // as sectors and signs of the cosines that they are
+            W sines[8]; // codes of the cosines that equal the sines
             KS_UNROLL(8)
             for (uint32_t w = 0; w < 8; w++)
                 sines[w] = ((c.first[w] & V::each(0x33333333u)) ^ V::each(0x33333333u)) | ((c.first[w] >> 1) & V::each(0x44444444u));
@@ -112,7 +112,7 @@ template <class V> struct PolarLanes {
     }
 };
 
-// take(values, at) for each 16 values of one vector of rows. known_d as in decode_groups
+// Calls take(values, at) for each 16 dims of one vector of rows. known_d as in decode_groups.
 template <class V, uint32_t known_d, class Take>
 KS_INLINE void polar_lanes(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t d, const Take& take)
 {
@@ -121,7 +121,7 @@ KS_INLINE void polar_lanes(const CodedRows& from, const uint32_t* rows, uint32_t
     PolarLanes<V>().decode(row, d, take);
 }
 
-// One vector of rows, x (lanes, d).
+// Decodes one vector of rows into x (lanes, d).
 template <class V, uint32_t known_d>
 void polar_vector(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t, uint32_t d, float* x, const Ahead&)
 {
@@ -141,7 +141,7 @@ template <class V> KS_INLINE DecodeKernel polar_vector_of(uint32_t d)
     return d == 64 ? polar_vector<V, 64> : d == 128 ? polar_vector<V, 128> : d == 256 ? polar_vector<V, 256> : polar_vector<V, 0>;
 }
 
-// Whole vectors of rows, of head sizes of whole groups; returns how many rows those are.
+// Decodes whole vectors of rows, if d is a multiple of 64. Returns the number of rows.
 template <class V> uint32_t decode_polar_lanes(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
                                                float* x, const Ahead& ahead)
 {
@@ -152,7 +152,7 @@ template <class V> uint32_t decode_polar_lanes(const CodedRows& from, const uint
     return i;
 }
 
-// What one vector of rows adds to the sums of each head, row after row.
+// Adds one vector of rows to the sums of each head, row after row.
 template <class V, uint32_t known_d> void polar_vector_outputs(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t d,
                                                                const float* weights, uint32_t n_heads, float* sums, uint32_t stride)
 {

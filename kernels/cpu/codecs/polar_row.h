@@ -1,5 +1,5 @@
-// Values of polar rows one row at a time, for vectors of sixteen: a level has its angles side by side, its cosines and its sines make two
-// vectors of the level below, and nothing is turned as in polar_lanes.h. The bits are those of polar.h.
+// Decodes polar rows one at a time with vectors of sixteen lanes. The angles of a level lie side by side; their cosines and sines
+// make two vectors of the level below. No transpose is needed, unlike in polar_lanes.h. Bits equal those of decode_polar.
 #pragma once
 
 #include "kernels/cpu/codecs/sums.h"
@@ -7,10 +7,10 @@
 namespace ks
 {
 
-// Factors by a code, as often as there are lanes, so that bits above it do not matter; of level 4 by two codes, for neighbours.
+// Factors by code, repeated to sixteen entries, so that bits above a code do not matter. Level 4 is indexed by two neighbours' codes.
 struct PolarFactorLanes {
     float first[2][16], second[2][16]; // cosines and sines
-    float third[16];                   // cosines; its sines are cosines of complements
+    float third[16];                   // cosines; a sine is the cosine of the complement
     float fourth[16][4];
 
     PolarFactorLanes()
@@ -42,7 +42,7 @@ template <class S> struct PolarRow : RowDecoder {
 
     KS_INLINE static F pick(const float* factors, W codes) { return V::pick_of(V::load(factors), codes); }
 
-    // Codes of the 32 angles of level 1 from the one at base / 2 on, the even ones and the odd ones.
+    // Codes of the 32 angles of level 1 from angle base / 2 on: codes[0] the even ones, codes[1] the odd ones.
     KS_INLINE static void first_codes(const uint32_t* words, uint32_t d, uint32_t base, W* codes)
     {
         static const uint32_t of_four[2][16] = {{0, 2, 0, 2, 0, 2, 0, 2, 0, 2, 0, 2, 0, 2, 0, 2},
@@ -61,7 +61,7 @@ template <class S> struct PolarRow : RowDecoder {
                 codes[odd] = V::shift_each(V::permuted(V::template repeat<8>(words), of_eight[odd]), four_times[base / 64 % 2]);
     }
 
-    // at(r): the values 4 k + r of 64
+    // at(r): values 4 k + r of 64
     struct Values {
         F x[4];
         template <class In> KS_INLINE Values(const PolarRow& row, const In& in, uint32_t d, uint32_t base) { row.decode(in, d, base, x); }
@@ -72,7 +72,7 @@ template <class S> struct PolarRow : RowDecoder {
         static const uint32_t each[16] = {0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30};
         static const uint32_t twice[16] = {0, 0, 2, 2, 4, 4, 6, 6, 8, 8, 10, 10, 12, 12, 14, 14};
         static const uint32_t pairs[16] = {0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7};
-        static const uint32_t other[16] = {0, 7, 0, 7, 0, 7, 0, 7, 0, 7, 0, 7, 0, 7, 0, 7}; // sines are cosines of complements
+        static const uint32_t other[16] = {0, 7, 0, 7, 0, 7, 0, 7, 0, 7, 0, 7, 0, 7, 0, 7}; // turns codes into complements for sines
         const uint32_t g = base / 64, bytes = polar_bytes(d);
         const uint32_t two = polar_begin(d, 2) / 8, three = polar_begin(d, 3) / 8, four = polar_begin(d, 4) / 8;
         const uint16_t* halves = reinterpret_cast<const uint16_t*>(in.words);

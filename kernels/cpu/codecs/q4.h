@@ -1,4 +1,4 @@
-// q4 with vectors.
+// q4 with vectors. Bits equal the specification's (kernels/common/codecs/q4.h).
 #pragma once
 
 #include "kernels/cpu/codecs/sums.h"
@@ -18,7 +18,7 @@ template <class S> void encode_q4(const float* x, uint32_t d, uint32_t* words, u
             const uint32_t n = size < 32 ? size : 32;
             const float top = block_top<S>(x + from, n);
             const uint32_t s = FLOAT_TO_HALF(top * 0.125f);
-            uint32_t first = from; // of those with the largest magnitude
+            uint32_t first = from; // the first value with the largest magnitude
             while (first < from + n - 1 && fabsf(coded_value(x[first])) != top) first++;
             const bool top_negative = coded_value(x[first]) < 0.f;
             for (uint32_t i = from; i < from + n; i += 8) {
@@ -57,7 +57,7 @@ template <class S> struct Q4Row : RowDecoder {
     static constexpr DecodeRowKernel any_dim = decode_q4<S>;
     struct Values {
         typename V::W codes;
-        typename V::F scale[2]; // sixteen dims of a row: times all that a code may be
+        typename V::F scale[2]; // sixteen lanes: the products with all sixteen codes
         Values() = default;
         KS_INLINE Values(const Q4Row&, const OneRow<V>& in, uint32_t d, uint32_t base)
             : codes(in.template plane<4>(base / 8)), scale{in.half(d / 4 + base / 32), in.half(d / 4 + base / 32 + 1)}

@@ -1,4 +1,4 @@
-// q8 with vectors.
+// q8 with vectors. Bits equal the specification's (kernels/common/codecs/q8.h), except for logits (byte_logits.h).
 #pragma once
 
 #include "kernels/cpu/codecs/byte_logits.h"

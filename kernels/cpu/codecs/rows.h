@@ -1,5 +1,5 @@
-// Coded rows to f32, many at a time, as attention reads them. Rows of whole groups of 64 values have loops of their own, with
-// neither a copy of the row nor a branch; the bits are those of Row::any_dim, which does all others.
+// Decodes rows to f32 as attention reads them. Heads of a multiple of 64 values have loops of their own, without a copy of the
+// row and without branches. Row::any_dim decodes other heads, to the same bits.
 #pragma once
 
 #include "kernels/cpu/codecs/codec.h"
@@ -9,7 +9,7 @@
 namespace ks
 {
 
-// The codes of a plane's 64 dims: neighbours under each shift of half of `dims`.
+// Codes of a plane's 64 dims: shifts by dims / 2 give one vector of neighbours after the other.
 template <class V, uint32_t bits, uint32_t dims> KS_INLINE typename V::W in_fields(typename V::W words)
 {
     static const uint32_t right[3][2][16] = {
@@ -19,7 +19,7 @@ template <class V, uint32_t bits, uint32_t dims> KS_INLINE typename V::W in_fiel
     return 2 * bits == dims ? words : V::shift_each(words, right[bits / 2][dims / 16]);
 }
 
-// A row of codes of whole groups of 64 values, as decoders of `dims` values a vector read it; what its tail has is one f16.
+// A row of a multiple of 64 values, read in vectors of `dims` values. Its tail, if any, is one f16.
 template <class V> struct OneRow {
     static constexpr int dims = V::lanes;
     const uint32_t* words;
@@ -33,7 +33,7 @@ template <class V> struct OneRow {
     {
         return in_fields<V, bits, dims>(V::template repeat<2 * bits>(words + word));
     }
-    // The words from one on as 64 signed bytes, of which at() gives so many as a vector has dims.
+    // 64 signed bytes from a word on; at() gives one vector of them.
     struct Bytes {
         const int8_t* bytes;
         Bytes() = default;
@@ -46,7 +46,7 @@ template <class V> struct OneRow {
         V::broadcast_four_halves(reinterpret_cast<const uint16_t*>(words) + nth, x);
     }
     KS_INLINE typename V::F tail_half() const { return V::broadcast_half(tail[0] | uint32_t(tail[1]) << 8); }
-    // Bytes from one on, which lie in one plane, of a row of so many.
+    // Bytes from byte `nth` on, of a row of row_bytes bytes. They do not cross from the words into the tail.
     template <class T> KS_INLINE T code(uint32_t row_bytes, uint32_t nth) const
     {
         const uint32_t n = row_bytes / 4 * 4;
@@ -56,8 +56,7 @@ template <class V> struct OneRow {
     }
 };
 
-// Codes as floats from `least` on, of vectors whose lanes have more bits above them. Sixteen lanes pick them, and what a row's codes
-// stand for.
+// Codes as floats from `least` on. Bits of a lane above the code are ignored. Vectors of sixteen lanes look them up in a table.
 template <uint32_t bits, int least> struct CodeFloats {
     float at[16];
     constexpr CodeFloats() : at()
@@ -78,7 +77,7 @@ template <uint32_t bits, int least> struct CodeFloats {
     }
 };
 
-// known_d: d where it is one of the usual, so that all within a row has its place at compile time; else 0
+// known_d: d if it is a common head size, so that offsets in a row are constants; else 0
 template <class Row, uint32_t known_d>
 void decode_groups(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x, const Ahead& ahead)
 {
@@ -97,7 +96,7 @@ void decode_groups(const CodedRows& from, const uint32_t* rows, uint32_t first, 
     }
 }
 
-// Rows rows[i] - first of a pool, x (n, d).
+// Decodes rows rows[i] - first of a pool into x (n, d).
 template <class Row>
 void decode_rows(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x, const Ahead& ahead)
 {

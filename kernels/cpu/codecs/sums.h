@@ -1,5 +1,5 @@
-// Logits and outputs of one token straight from rows of codes: what is decoded stays in registers. The bits are those of rows that are
-// decoded first, but for keys in groups and those of byte_logits.h and polar_fold.h, whose sums have another order.
+// Logits and outputs of one token straight from rows of codes; decoded values stay in registers. Bits equal those of rows that are
+// decoded first, except for kivi's groups, byte_logits.h and polar_fold.h, whose sums have another order.
 #pragma once
 
 #include "kernels/cpu/codecs/lanes.h"
@@ -7,10 +7,10 @@
 namespace ks
 {
 
-// Sums of eight lanes that stay in registers beside what they are made of.
+// Vectors of sums that fit in registers beside their operands.
 constexpr uint32_t kSumsAtOnce = 8;
 
-// 64 values of a row, eight in a vector, of the dims that begin() was told.
+// Reads 64 values of a row from the dim given to begin() on.
 template <class Row> struct RowReader {
     using V = typename Row::V;
     const uint32_t* words;
@@ -29,8 +29,7 @@ template <class Row> struct RowReader {
     KS_INLINE typename V::F logits(uint32_t, typename V::F sums) const { return sums; }
 };
 
-// logits[h * kAttentionTile + i], in the order of few_logits, where vectors have eight lanes: eight of keys have a sum for each head.
-// With sixteen lanes there are lane_logits.
+// logits[h * kAttentionTile + i] with vectors of eight lanes, eight keys at a time. Vectors of sixteen lanes use lane_logits.
 template <class Reader, uint32_t n_heads> void rows_logits(Reader reader, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
                                                            const float* q, float* logits, const Ahead& ahead)
 {
@@ -95,7 +94,7 @@ template <class Row> uint32_t row_logits(const CodedRows& from, const uint32_t* 
     return n;
 }
 
-// Sums of 64 dims: neighbours in a vector, or every fourth where rows are decoded so.
+// Loads and stores sums of 64 dims: vectors of neighbours, or of every fourth dim (RowDecoder::by_fours).
 template <class V, bool fours> KS_INLINE void load_sums(const float* from, typename V::F* sum)
 {
     if constexpr (fours) {
@@ -115,7 +114,7 @@ template <class V, bool fours> KS_INLINE void store_sums(float* to, const typena
     }
 }
 
-// sums[h] += weights[h][i] * row i, 64 dims from `base` on: what is decoded stays in registers, and so do the sums.
+// sums[h] += weights[h][i] * row i, for 64 dims from `base` on. Sums stay in registers.
 template <class Row, uint32_t n_heads> KS_INLINE void add_dims(const Row& decoder, const CodedRows& from, const uint32_t* rows,
                                                                uint32_t first, uint32_t n, uint32_t d, uint32_t base, const float* weights,
                                                                float* sums, uint32_t stride, const Ahead& ahead)
@@ -127,7 +126,9 @@ template <class Row, uint32_t n_heads> KS_INLINE void add_dims(const Row& decode
     typename V::F sum[n_heads][n_vectors];
     KS_UNROLL(4)
     for (uint32_t h = 0; h < n_heads; h++) load_sums<V, Row::by_fours>(sums + h * stride + base, sum[h]);
-    const auto asked = [&](uint32_t i) { return (n * base + 64 * i) / d; }; // rows, before row i: the dims before `base` had their share
+    const auto asked = [&](uint32_t i) {
+        return (n * base + 64 * i) / d;
+    }; // rows to prefetch before row i; each 64 dims prefetch their share
     for (uint32_t i = 0; i < n;) {
         const uint32_t end = i + 16 < n ? i + 16 : n;
         ask(ahead, asked(i), asked(end) - asked(i));
@@ -146,7 +147,7 @@ template <class Row, uint32_t n_heads> KS_INLINE void add_dims(const Row& decode
     for (uint32_t h = 0; h < n_heads; h++) store_sums<V, Row::by_fours>(sums + h * stride + base, sum[h]);
 }
 
-// known_d as in decode_groups: a loop for each 64 dims
+// known_d as in decode_groups. One loop for each 64 dims.
 template <class Row, uint32_t n_heads, uint32_t known_d> void add_rows(const CodedRows& from, const uint32_t* rows, uint32_t first,
                                                                        uint32_t n, uint32_t d, const float* weights, float* sums,
                                                                        uint32_t stride, const Ahead& ahead)
@@ -162,7 +163,7 @@ template <class Row, uint32_t n_heads, uint32_t known_d> void add_rows(const Cod
     }
 }
 
-// Where there are registers for the sums.
+// Returns 0 if the sums of n_heads do not fit in registers, or d is no multiple of 64.
 template <class Row, uint32_t known_d = 0> uint32_t row_outputs(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n,
                                                                 uint32_t d, const float* weights, uint32_t n_heads, float* sums,
                                                                 uint32_t stride, const Ahead& ahead)

@@ -1,4 +1,4 @@
-// The turbo codecs with vectors.
+// The turbo codecs with vectors. Bits equal the specification's (kernels/common/codecs/turbo.h).
 #pragma once
 
 #include "kernels/cpu/codecs/sums.h"
@@ -68,7 +68,7 @@ template <class S, uint32_t ranks> void decode_turbo(const uint32_t* words, cons
             const W8 code = codes >> int(group.step * j);
             const W8 sign = ranks == 4 ? signs >> int(sign_group.step * j) : code >> int(sign_bit);
             const typename S::F8 c = S::pick(magnitudes, code & S::each(ranks - 1));
-            S::store(x + base + 8 * j, scale * S::times_power_of_two(c, (sign & S::each(1)) << 8)); // + 2^31: the sign
+            S::store(x + base + 8 * j, scale * S::times_power_of_two(c, (sign & S::each(1)) << 8)); // adds 2^31: flips the sign
         }
     }
 }
@@ -77,7 +77,7 @@ template <class S, uint32_t ranks> struct TurboRow : RowDecoder {
     using V = typename S::Wide;
     using W = typename V::W;
     static constexpr DecodeRowKernel any_dim = decode_turbo<S, ranks>;
-    float levels[16]; // by the low bits of a code, of which fewer than four may count; magnitudes, where signs are elsewhere
+    float levels[16]; // indexed by the low four bits of a code; magnitudes only where signs have a plane of their own
     KS_INLINE TurboRow()
     {
         for (uint32_t i = 0; i < 16; i++) {
@@ -88,7 +88,7 @@ template <class S, uint32_t ranks> struct TurboRow : RowDecoder {
     struct Values {
         const float* levels;
         W codes, signs;
-        typename V::F scale; // sixteen dims of a row: times all levels
+        typename V::F scale; // sixteen lanes: the products with all levels
         Values() = default;
         KS_INLINE Values(const TurboRow& row, const OneRow<V>& in, uint32_t d, uint32_t base)
             : levels(row.levels), codes(in.template plane<(ranks == 8 ? 4 : 2)>(base / (ranks == 8 ? 8 : 16))), signs(codes),

@@ -1,5 +1,4 @@
-// What the codecs of kernels/cpu/codecs share that encode and decode with vectors: the same bits as the specification, eight neighbours
-// of a row at a time.
+// Helpers to encode and decode rows with vectors of eight neighbours. Results equal the specification's bit for bit.
 #pragma once
 
 #include "kernels/cpu/codec_rows.h"
@@ -8,7 +7,7 @@
 namespace ks
 {
 
-// What codecs make of values, and the magnitudes of that.
+// coded_value of eight values, and the magnitudes.
 template <class S> struct CodedValues {
     typename S::F8 v, magnitude;
     KS_INLINE explicit CodedValues(const float* x)
@@ -20,7 +19,7 @@ template <class S> struct CodedValues {
     }
 };
 
-// A plane of n dims of `bits` bits, by groups. In a group of W words lane l of vector j is in word l % W, under a shift of
+// One group of a plane of `bits` bits. In a group of W words, lane l of vector j is in word l % W, shifted by
 // `step` * j + bits * (l / W).
 template <uint32_t bits> struct PlaneGroup {
     uint32_t size, n_words, step;
@@ -31,7 +30,7 @@ template <uint32_t bits> struct PlaneGroup {
         step = bits * 8 / n_words;
     }
 
-    // Lanes to the group's words; a half word leaves what is above it.
+    // Writes lanes to the group's words. A group of half a word keeps the upper bits of that word.
     template <class S> KS_INLINE void write(uint32_t* row, typename S::W8 lanes) const
     {
         if (n_words == 8) return S::store_words(row, lanes);
@@ -49,7 +48,7 @@ template <uint32_t bits> struct PlaneGroup {
     }
 };
 
-// The words of a row and of its tail, in one array.
+// A row's words and its tail in one array.
 struct RowWords {
     uint32_t word[codec_max_dim + 1];
     uint32_t bytes;
@@ -83,7 +82,7 @@ template <class S> KS_INLINE typename S::W8 nearest_multiples(typename S::F8 mag
     return nearest_multiples<S>(magnitude, S::broadcast(scale), most);
 }
 
-// Largest magnitude of a block.
+// The largest magnitude of a block.
 template <class S> KS_INLINE float block_top(const float* x, uint32_t size)
 {
     typename S::F8 top = S::zero();

@@ -1,4 +1,4 @@
-// Rows of the kivi codecs, and of their groups: an octet, and a lane's octets.
+// Readers of kivi rows and groups: an octet at a time, and a lane's octets while decoding.
 #pragma once
 
 #include "kernels/cuda/lanes.cuh"
@@ -14,7 +14,7 @@ DEVICE void load_kivi_row(const CudaCache& cache, uint r, uint j, uint d, float 
 {
     const uint *words = cache.words + uint64_t(r) * RowCodec<codec_kiviv>::words(d), range = words[d / 8u + j / 4u];
     uint codes[8];
-    load_fields<4u, 2u>(words, j, codes); // as many more words as 32 dims
+    load_fields<4u, 2u>(words, j, codes); // rows have two more words per 64 dims, so loads are 8 bytes
     KS_UNROLL
     for (uint i = 0u; i < 8u; i++) out[i] = kivi_of(codes[i], range);
 }
@@ -50,7 +50,7 @@ template <> struct OctetLoader<GroupCodec<codec_kivi2>> {
     }
 };
 
-// An eight is in two blocks, which are those of the next one, too.
+// An octet lies in two blocks, which the lane's next octet shares.
 template <uint d, uint n> struct LaneKiviRow : LaneCodes<4u, 2u, 1> {
     static constexpr uint n_rows = 8u, n_words = n + 2u;
     static constexpr bool of_keys = false;
@@ -75,7 +75,7 @@ template <uint d, uint n> struct LaneKiviRow : LaneCodes<4u, 2u, 1> {
     }
 };
 
-// Keys of one group, whose ranges go into the query, and until then take registers.
+// Keys of one group. Its ranges are kept in registers until the query is multiplied by them.
 template <class C, uint bits, uint d, uint n> struct LaneKiviGroup : LaneCodes<bits, 1u, 1> {
     static constexpr uint n_rows = d == 256u ? 4u : 8u, n_words = bits == 4u ? n : 1u;
     static constexpr bool of_values = false, late = true;

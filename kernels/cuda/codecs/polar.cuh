@@ -1,4 +1,4 @@
-// Rows of polar: an octet, and a lane's octets.
+// Readers of polar rows: an octet at a time, and a lane's octets while decoding.
 #pragma once
 
 #include "kernels/cuda/lanes.cuh"
@@ -7,8 +7,8 @@
 namespace ks
 {
 
-// Cosine and sine of each of 16 codes of level 1; both of each of level 2, multiplied with the cosine of each code of level 3, then with
-// its sine; both of four codes of level 4.
+// Tables of cosine and sine pairs: the 16 codes of level 1; the codes of level 2 times the cosine of each code of level 3, then
+// times its sine; the four codes of level 4.
 DEVICE void fill_polar(float* levels)
 {
     const uint i = threadIdx.x, code = i % 16u / 2u;
@@ -24,12 +24,12 @@ DEVICE void fill_polar(float* levels)
 struct alignas(8) CosineSine {
     float of[2];
 };
-DEVICE const float* polar_top(const float* levels) { return levels + 96u; } // of level 4
-// The products: by code of level 3, then of level 2.
+DEVICE const float* polar_top(const float* levels) { return levels + 96u; } // the table of level 4
+// The products, indexed by the code of level 3, then of level 2.
 DEVICE const float* polar_products(const float* levels, uint sine) { return levels + 32u + 32u * sine; }
 DEVICE CosineSine polar_both(const float* table, uint code) { return reinterpret_cast<const CosineSine*>(table)[code]; }
 
-// Of a block of 16 these are a half: one angle of level 3, two of level 2, four of level 1 below it.
+// An octet is half a block: one angle of level 3, two of level 2, four of level 1.
 DEVICE void load_polar(const CudaCache& cache, uint r, uint j, uint d, const float* levels, float (&out)[8])
 {
     using C = RowCodec<codec_polar>;
@@ -60,7 +60,7 @@ template <> struct OctetLoader<RowCodec<codec_polar>> {
     }
 };
 
-// An eight is half a block of 16: one angle of level 3, two of level 2, four of level 1 below it, which are under one shift in four words.
+// An octet is half a block: one angle of level 3, two of level 2, four of level 1. Those four lie in four words under one shift.
 template <uint d, uint n> struct LanePolar : LaneRows {
     using C = codec_polar;
     static constexpr uint plane = plane_of_angles, n_factors = 4u, n_rows = 4u, n_words = 8u;
@@ -76,14 +76,14 @@ template <uint d, uint n> struct LanePolar : LaneRows {
     {
     }
     DEVICE_MEMBER uint bit_of(uint level) const { return polar_bit(d, level, level == 2u ? 2u * i : i >> (level - 3u)); }
-    // The word that has a level's angles of the lane; it may be the bytes that fill none.
+    // The word with a level's angles of the lane; it may be the tail.
     DEVICE_MEMBER uint word_of(uint r, uint tail, uint level) const
     {
         const uint first = polar_bit(d, level, 0u) / 32u, last = polar_bit(d, level, d / 2u / (1u << (level - 1u)) - 1u) / 32u;
         if (first == last) return 4u * first < row_bytes ? __ldg(in_row(rows, r, row_bytes) + first) : tail;
         return level == 2u ? __ldg(in_row(seconds, r, row_bytes)) : __ldg(in_row(rows + bit_of(level) / 32u, r, row_bytes));
     }
-    // Words: four of level 1, the radii, of levels 2, 3 and 4.
+    // Words: four of level 1, the radii, then levels 2, 3 and 4.
     DEVICE_MEMBER void fetch(uint r, uint (&words)[n_words]) const
     {
         const uint tail = row_tail<RowCodec<C>>(cache, r, d);
@@ -93,7 +93,7 @@ template <uint d, uint n> struct LanePolar : LaneRows {
         KS_UNROLL
         for (uint level = 2u; level < 5u; level++) words[3u + level] = word_of(r, tail, level);
     }
-    // Eight times the code of angle a of a level in the eth eight, which is where its cosine and sine are in a table.
+    // Eight times the code of angle a of a level in octet e: the byte offset of its cosine and sine in a table.
     DEVICE_MEMBER static uint angle_of(uint e, uint level, uint a) { return e * (level == 2u ? 4u : 4u >> (level - 2u)) + a; }
     DEVICE_MEMBER uint low_of(const uint (&words)[n_words], uint e, uint level, uint a) const
     {
@@ -115,7 +115,7 @@ template <uint d, uint n> struct LanePolar : LaneRows {
         }
         return row;
     }
-    // Products of levels 3 and 2.
+    // The products of levels 3 and 2.
     DEVICE_MEMBER void angles(const uint (&words)[n_words], uint e, const float* levels, float (&out)[4]) const
     {
         KS_UNROLL

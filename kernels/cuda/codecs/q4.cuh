@@ -1,4 +1,4 @@
-// Rows of q4: an octet, and a lane's octets.
+// Readers of q4 rows: an octet at a time, and a lane's octets while decoding.
 #pragma once
 
 #include "kernels/cuda/lanes.cuh"
@@ -25,7 +25,7 @@ template <> struct OctetLoader<RowCodec<codec_q4>> {
     }
 };
 
-// An eight is in two blocks.
+// An octet lies in two blocks.
 template <uint d, uint n> struct LaneQ4 : LaneCodes<4u, 2u, -8> {
     static constexpr uint n_rows = 8u, n_words = n + 1u;
     const uint *codes, *scales;

@@ -1,4 +1,4 @@
-// Rows of q8: an octet, and a lane's octets.
+// Readers of q8 rows: an octet at a time, and a lane's octets while decoding.
 #pragma once
 
 #include "kernels/cuda/lanes.cuh"

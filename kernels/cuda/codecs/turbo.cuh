@@ -1,4 +1,4 @@
-// Rows of the turbo codecs: an octet, and a lane's octets.
+// Readers of turbo rows: an octet at a time, and a lane's octets while decoding.
 #pragma once
 
 #include "kernels/cuda/lanes.cuh"
@@ -7,7 +7,7 @@
 namespace ks
 {
 
-// Where the 16 pairs of two ranks of 2 bits are.
+// The table of 16 pairs of levels, by two 2-bit ranks.
 DEVICE const float* turbo_pairs(const float* levels) { return levels + 32u; }
 
 template <class C> DEVICE void fill_turbo(float* levels)
@@ -22,7 +22,7 @@ template <class C> DEVICE void load_turbo(const CudaCache& cache, uint r, uint j
     const uint* words = row_words<RowCodec<C>>(cache, r, d);
     const float scale = C::scale(words, 0u, row_tail<RowCodec<C>>(cache, r, d), d);
     uint codes[8], signs[8];
-    load_fields<C::ranks == 8u ? 4u : 2u, C::ranks == 4u ? 2u : 4u>(words, j, codes); // rows of turbo3 are of six words for 64 dims
+    load_fields<C::ranks == 8u ? 4u : 2u, C::ranks == 4u ? 2u : 4u>(words, j, codes); // turbo3 has six words for 64 dims, so loads are 8 bytes
     if (C::ranks == 4u) load_fields<1u, 2u>(words + d / 16u, j, signs);
     KS_UNROLL
     for (uint i = 0u; i < 8u; i++) out[i] = scale * levels[C::ranks == 4u ? codes[i] | signs[i] << 2 : codes[i]];
@@ -50,9 +50,9 @@ template <class C, uint bits, uint d, uint n> struct LaneTurbo : LaneRows {
     {
         LaneEight<1> row;
         row.factors[0] = HALF_TO_FLOAT(words[n_codes]);
-        const uint fields = fields_of_eight<bits>(words[e % n_codes], i + 4u * e), places = 0x3c3c3c3cu; // in bytes, of every second code
+        const uint fields = fields_of_eight<bits>(words[e % n_codes], i + 4u * e), places = 0x3c3c3c3cu; // byte offsets of every second code
         const uint half = bits == 4u ? 0u : i % 8u / 4u + e;                                       // of the word
-        const uint signs_of_two = words[n_words - 1u] >> (i % 4u / 2u + 16u * half); // of the dims two apart in one word
+        const uint signs_of_two = words[n_words - 1u] >> (i % 4u / 2u + 16u * half); // signs of dims two apart in one word
         KS_UNROLL
         for (uint k = 0u; k < 8u; k += 2u) {
             if (bits == 4u) {
