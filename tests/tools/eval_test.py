@@ -73,9 +73,12 @@ with tempfile.TemporaryDirectory() as folder:
     assert subprocess.run([PROGRAM, "report", "-f", twice, "-m", str(MODEL)], capture_output=True, text=True, check=True).stdout == page
     assert f"<code>turbo4</code></td><td>{100 * coded['cache_bytes'] / coded['exact_bytes']:.1f}%" in page, page
     hostile = os.path.join(folder, "hostile.jsonl")  # numbers outside every axis still give a page
-    lines = [{**line, "cache_bytes": bytes, "kl": kl} for line, bytes, kl in zip(map(json.loads, open(record)), [0, 1e999, 1, 5, 9], [1e999] * 9)]
-    pathlib.Path(hostile).write_text("".join(json.dumps(line).replace("Infinity", "1e999") + "\n" for line in lines))
+    lines = [{**line, "cache_bytes": bytes, "kl": kl} for line, bytes, kl in zip(map(json.loads, open(record)), [0, 1e300, 1, 5, 9], [1e300] * 9)]
+    pathlib.Path(hostile).write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert "</html>" in subprocess.run([PROGRAM, "report", "-f", hostile], capture_output=True, text=True, check=True, timeout=60).stdout
+    pathlib.Path(hostile).write_text(open(record).read() + json.dumps({**lines[0], "kl": 0.5}).replace("0.5", "1e999") + "\n")
+    refused = subprocess.run([PROGRAM, "report", "-f", hostile], capture_output=True, text=True, timeout=60)  # no number of JSON is infinite
+    assert refused.returncode == 1 and "is not one that eval records" in refused.stderr, refused
     with open(record, "a") as cut:
         cut.write('{"key":"half')  # a line cut off by a kill
     assert cells(run(*FLAGS, "-f", text, "-o", record)) == found and len(open(record).readlines()) == len(found)

@@ -104,7 +104,7 @@ def test_cmake(folder, prefix, model, expected):
     with open(f"{stranger}/CMakeLists.txt") as f:
         lists = f.read()
     with open(f"{stranger}/CMakeLists.txt", "w") as f:  # a project in C only, which asks for a version that does not exist
-        f.write(lists[: lists.index("# A host of C++")].replace("LANGUAGES C CXX", "LANGUAGES C"))
+        f.write(lists[: lists.index("add_executable(ask_cpp")].replace("LANGUAGES C CXX", "LANGUAGES C"))
     run(*cmake(stranger, f"{stranger}/build-c", f"-DCMAKE_PREFIX_PATH={prefix}"))
     run("cmake", "--build", f"{stranger}/build-c")
     ask(f"{stranger}/build-c/ask", model, expected)
