@@ -4,7 +4,7 @@
 #include "shaders/util.glsl"
 
 layout(push_constant) uniform Block { ArgmaxArgs a; } pushed;
-ARGS(ArgmaxArgs, a)
+DECLARE_ARGS(ArgmaxArgs, a)
 layout(binding = 0) writeonly buffer Out { uint best[]; }; // (rows)
 layout(binding = 1) readonly buffer X { float x[]; };      // (rows, cols)
 
@@ -13,7 +13,7 @@ shared uint index[n_threads];
 
 void main()
 {
-    TAKE(a)
+    LOAD_ARGS(a)
     uint t = THREAD, row = gl_WorkGroupID.x * a.cols, mine = min(t, a.cols - 1u);
     for (uint i = t; i < a.cols; i += n_threads) mine = x[row + i] > x[row + mine] ? i : mine;
     index[t] = mine;

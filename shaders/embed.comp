@@ -5,8 +5,8 @@
 #include "shaders/util.glsl"
 
 layout(push_constant) uniform Block { EmbedArgs a; RowRange part; } pushed;
-ARGS(EmbedArgs, a)
-ARGS(RowRange, part)
+DECLARE_ARGS(EmbedArgs, a)
+DECLARE_ARGS(RowRange, part)
 layout(binding = 0) writeonly buffer Y { float y[]; };  // (n_tokens, dim)
 layout(binding = 1) readonly buffer W { uint w[]; };    // (part.n_rows, dim) tiles
 layout(binding = 2) readonly buffer Ids { uint ids[]; }; // (n_tokens)
@@ -15,8 +15,8 @@ layout(binding = 2) readonly buffer Ids { uint ids[]; }; // (n_tokens)
 
 void main()
 {
-    TAKE(a)
-    TAKE(part)
+    LOAD_ARGS(a)
+    LOAD_ARGS(part)
     uint t = gl_WorkGroupID.x, row = ids[t] - part.first_row;
     if (row >= part.n_rows) return; // the row is in another part of the table
     uint stride = half_words + tile_rows * words, tile = row / tile_rows * (a.dim / block) * stride;

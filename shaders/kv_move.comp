@@ -9,9 +9,9 @@ layout(constant_id = 1) const uint head_dim = 64u;
 layout(constant_id = 2) const uint from_format = 0u;
 
 layout(push_constant) uniform Block { KvMoveArgs a; CachePart to; CachePart part; } pushed;
-ARGS(KvMoveArgs, a)
-ARGS(CachePart, to)
-ARGS(CachePart, part)
+DECLARE_ARGS(KvMoveArgs, a)
+DECLARE_ARGS(CachePart, to)
+DECLARE_ARGS(CachePart, part)
 layout(binding = 0) buffer To { uint w[]; };               // (to.n_rows, head_dim)
 layout(binding = 1) readonly buffer From { uint from[]; };  // (part.n_rows, head_dim)
 layout(binding = 2) readonly buffer Moves { uint moves[]; }; // (n_moves, 2)
@@ -80,15 +80,15 @@ void move_group(uint move, uint words)
 
 void main()
 {
-    TAKE(a)
-    TAKE(to)
-    TAKE(part)
+    LOAD_ARGS(a)
+    LOAD_ARGS(to)
+    LOAD_ARGS(part)
     uint words = group_words(format, head_dim);
     if (words != 0u) {
         move_group(gl_WorkGroupID.x * kivi_rows, words);
         return;
     }
-    for (uint i = gl_GlobalInvocationID.x; i < a.n_moves; i += THREADS_OF_ALL) {
+    for (uint i = gl_GlobalInvocationID.x; i < a.n_moves; i += N_ALL_THREADS) {
         uint r = moves[2u * i + 1u] - to.first_row;
         source = moves[2u * i] - part.first_row;
         if (source >= part.n_rows || r >= to.n_rows) continue;

@@ -7,8 +7,8 @@ layout(constant_id = 0) const uint format = 0u;
 layout(constant_id = 1) const uint head_dim = 64u;
 
 layout(push_constant) uniform Block { KvReadArgs a; CachePart part; } pushed;
-ARGS(KvReadArgs, a)
-ARGS(CachePart, part)
+DECLARE_ARGS(KvReadArgs, a)
+DECLARE_ARGS(CachePart, part)
 layout(binding = 0) writeonly buffer Y { float y[]; };    // (n, head_dim)
 layout(binding = 1) readonly buffer From { uint w[]; };   // (part.n_rows, head_dim) f32, f16 or coded
 layout(binding = 2) readonly buffer Rows { uint rows[]; }; // (n)
@@ -19,9 +19,9 @@ uint row[1];
 
 void main()
 {
-    TAKE(a)
-    TAKE(part)
-    for (uint i = gl_GlobalInvocationID.x; i < a.n * head_dim; i += THREADS_OF_ALL) {
+    LOAD_ARGS(a)
+    LOAD_ARGS(part)
+    for (uint i = gl_GlobalInvocationID.x; i < a.n * head_dim; i += N_ALL_THREADS) {
         uint r = rows[i / head_dim] - part.first_row;
         if (r < part.n_rows) y[i] = row_value(format, r, row_tail(format, part.pool_rows, r, head_dim), i % head_dim, head_dim);
     }

@@ -17,15 +17,15 @@ layout(constant_id = 2) const uint head_dim = 64u;
 layout(constant_id = 3) const uint flags = 0u; // slots.glsl
 
 layout(push_constant) uniform Block { PassArgs a; SlotPass pass; ScoreDecay decay; uint first_query; } pushed;
-ARGS(PassArgs, a)
-ARGS(SlotPass, pass)
-ARGS(ScoreDecay, decay)
-ARGS(uint, first_query)
-layout(binding = 0) buffer Signal { float signal[]; };           // of the chunk's rows if the pass is theirs, else of all slots
+DECLARE_ARGS(PassArgs, a)
+DECLARE_ARGS(SlotPass, pass)
+DECLARE_ARGS(ScoreDecay, decay)
+DECLARE_ARGS(uint, first_query)
+layout(binding = 0) buffer Scores { float scores[]; };           // of the chunk's rows if the pass is theirs, else of all slots
 layout(binding = 1) readonly buffer Q { uint q[]; };             // (n_tokens, n_heads * head_dim), and what slots.glsl says
 layout(binding = 2) readonly buffer K { uint w[]; };             // (pass.n_rows, head_dim)
 layout(binding = 3) readonly buffer Table { uint table[]; };     // slots; with waves their positions behind
-layout(binding = 4) readonly buffer View { uint view[]; };       // (n_kv_heads, view_words); with weights (slots, 2)
+layout(binding = 4) readonly buffer View { uint head_layout[]; };       // (n_kv_heads, layout_words); with weights (slots, 2)
 layout(binding = 5) readonly buffer Lse { float lse[]; };        // (n_tokens, n_heads)
 #ifdef GENERAL
 layout(binding = 6) readonly buffer Angles { float angles[]; };  // turns, or waves
@@ -51,7 +51,7 @@ AS_TEXELS(2, k_texels)
 shared float sums[n_threads];
 
 // What a logit of the head's query tells of the slot.
-float told_by(Slots of, uint query, uint group, uint index, float logit)
+float shuffled_from(Slots of, uint query, uint group, uint index, float logit)
 {
     uint t = query / group, own = of.before + t;
     if (!sees(of, t, index)) return 0.f;
@@ -60,16 +60,16 @@ float told_by(Slots of, uint query, uint group, uint index, float logit)
     float p = power_of_two(logit * log2e - lse[t * a.n_heads + of.head * group + query % group]);
     // Alone, a token has exactly its even share, whatever lse was rounded to.
     float said = kind == score_below ? (n_visible > 1.f && p * n_visible < 1.f ? 1.f : 0.f) : p;
-    return said * power_of_two(float(a.n_tokens - 1u - t) * decay.log_of_two);
+    return said * power_of_two(float(a.n_tokens - 1u - t) * decay.log2_decay);
 }
 
 void main()
 {
-    TAKE(a)
-    TAKE(pass)
-    TAKE(decay)
-    TAKE(first_query)
-    uint slot = THREAD % n_slots, row0 = THREAD / n_slots * n_asked, group = a.n_heads / a.n_kv_heads;
+    LOAD_ARGS(a)
+    LOAD_ARGS(pass)
+    LOAD_ARGS(decay)
+    LOAD_ARGS(first_query)
+    uint slot = THREAD % n_slots, row0 = THREAD / n_slots * n_queried, group = a.n_heads / a.n_kv_heads;
     Slots of = find_slots(gl_WorkGroupID.y, 0u, a.n_tokens, true);
     uint count = min(count_slots(of), pass.first_slot + pass_slots), first_slot = pass.first_slot + gl_WorkGroupID.x * n_slots;
     uint first_of_all = first_query * group, end_query = a.n_tokens * group;
@@ -78,7 +78,7 @@ void main()
         bool bound = slot < n && r < pass.n_rows;
         float b = 0.f, sum = 0.f;
 #ifdef GENERAL
-        b = max(none, log_weight(at, 1u));
+        b = max(masked_logit, log_weight(at, 1u));
 #endif
         for (uint first = first_of_all; first < end_query; first += n_rows) {
             uint mine = min(n_rows, end_query - first);
@@ -90,14 +90,14 @@ void main()
             if (row0 >= mine) continue; // all threads of a subgroup, or none
             float product[4];
             key_products(bound ? r : 0u, of, index, row0, mine, product);
-            [[unroll]] for (uint j = 0u; j < n_asked; j++)
-                if (row0 + j < mine) sum += told_by(of, first + row0 + j, group, index, product[j] * a.scale + b);
+            [[unroll]] for (uint j = 0u; j < n_queried; j++)
+                if (row0 + j < mine) sum += shuffled_from(of, first + row0 + j, group, index, product[j] * a.scale + b);
         }
         sums[THREAD] = sum;
         barrier();
         if (THREAD < n && bound) {
             for (uint i = 1u; i < n_threads / n_slots; i++) sum += sums[i * n_slots + slot];
-            signal[at] = pass.source == pass_chunk ? sum : signal[at] * decay.keep + sum;
+            scores[at] = pass.source == pass_chunk ? sum : scores[at] * decay.keep + sum;
         }
         barrier();
     }

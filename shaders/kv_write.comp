@@ -8,12 +8,12 @@ layout(constant_id = 1) const uint head_dim = 64u;
 layout(constant_id = 2) const uint has_table = 0u;
 
 layout(push_constant) uniform Block { KvWriteArgs a; CachePart part; } pushed;
-ARGS(KvWriteArgs, a)
-ARGS(CachePart, part)
+DECLARE_ARGS(KvWriteArgs, a)
+DECLARE_ARGS(CachePart, part)
 layout(binding = 0) buffer To { uint w[]; };                // (n_kv_heads * n_rows, head_dim) f32, f16 or coded
 layout(binding = 1) readonly buffer X { float x[]; };       // (n_tokens, n_kv_heads * head_dim)
 layout(binding = 2) readonly buffer Table { uint table[]; }; // slots
-layout(binding = 3) readonly buffer View { uint view[]; };   // (n_kv_heads, view_words) head layouts
+layout(binding = 3) readonly buffer View { uint head_layout[]; };   // (n_kv_heads, layout_words) head layouts
 
 uint from = 0u; // the head's first value in x
 uint row[head_dim + 4u];
@@ -24,26 +24,26 @@ uint row[head_dim + 4u];
 // The row of head i % n_kv_heads of token i / n_kv_heads.
 uint row_of(uint i)
 {
-    uint h = i % a.n_kv_heads, t = i / a.n_kv_heads, index = view[h * view_words + view_before] + t;
+    uint h = i % a.n_kv_heads, t = i / a.n_kv_heads, index = head_layout[h * layout_words + layout_n_held] + t;
     if (a.staged != 0u) return h * a.n_rows + t;
-    if (has_table != 0u) return table[view[h * view_words + view_begin] + index];
-    return h * a.n_rows + RING_ROW(index, a.n_rows, a.n_pinned);
+    if (has_table != 0u) return table[head_layout[h * layout_words + layout_table_begin] + index];
+    return h * a.n_rows + ring_row(index, a.n_rows, a.n_pinned);
 }
 
 void main()
 {
-    TAKE(a)
-    TAKE(part)
+    LOAD_ARGS(a)
+    LOAD_ARGS(part)
     uint n = a.n_tokens * a.n_kv_heads;
     if (format >= first_codec) {
-        for (uint i = gl_GlobalInvocationID.x; i < n; i += THREADS_OF_ALL) {
+        for (uint i = gl_GlobalInvocationID.x; i < n; i += N_ALL_THREADS) {
             uint r = row_of(i) - part.first_row;
             from = i * head_dim;
             if (r < part.n_rows) encode_row(format, part.pool_rows, r, head_dim);
         }
         return;
     }
-    for (uint i = gl_GlobalInvocationID.x; i < n * head_dim; i += THREADS_OF_ALL) {
+    for (uint i = gl_GlobalInvocationID.x; i < n * head_dim; i += N_ALL_THREADS) {
         uint r = row_of(i / head_dim) - part.first_row;
         from = i / head_dim * head_dim;
         if (r < part.n_rows) store_value(format, r, i % head_dim, head_dim);

@@ -3,7 +3,7 @@
 const uint stride = (head_dim + 7u) / 8u * 8u; // of a query
 const uint n_rows = head_dim <= 64u ? 16u : head_dim <= 128u ? 8u : head_dim <= 256u ? 4u : 2u; // queries of a workgroup
 const uint n_slots = 32u;                      // of a tile
-const uint n_asked = n_rows > 4u ? n_rows / 4u : 1u; // queries of a thread
+const uint n_queried = n_rows > 4u ? n_rows / 4u : 1u; // queries of a thread
 
 float query_value(uint i) { return uintBitsToFloat(Q_WORD(i)); }
 
@@ -13,20 +13,20 @@ shared float queries[n_rows * stride * 2u];
 
 float turn(float u, float v, uint index, uint pair, bool second)
 {
-    float c = angles[index * a.n_turn + 2u * pair], s = angles[index * a.n_turn + 2u * pair + 1u];
+    float c = angles[index * a.n_rope_on_read + 2u * pair], s = angles[index * a.n_rope_on_read + 2u * pair + 1u];
     return second ? u * s + v * c : u * c - v * s;
 }
 
 // Where the other value of d's pair is.
 uint partner(uint d)
 {
-    uint half_turn = a.n_turn / 2u;
-    return a.pairs == rope_neighbours ? d ^ 1u : d < half_turn ? d + half_turn : d - half_turn;
+    uint half_turn = a.n_rope_on_read / 2u;
+    return a.pairs == rope_interleaved ? d ^ 1u : d < half_turn ? d + half_turn : d - half_turn;
 }
-bool is_second(uint d) { return a.pairs == rope_neighbours ? (d & 1u) != 0u : d >= a.n_turn / 2u; }
-uint pair_of(uint d) { return a.pairs == rope_neighbours ? d / 2u : d % (a.n_turn / 2u); }
+bool is_second(uint d) { return a.pairs == rope_interleaved ? (d & 1u) != 0u : d >= a.n_rope_on_read / 2u; }
+uint pair_of(uint d) { return a.pairs == rope_interleaved ? d / 2u : d % (a.n_rope_on_read / 2u); }
 
-float turn_value(uint d, float own, float other, uint index)
+float rope_value(uint d, float own, float other, uint index)
 {
     bool second = is_second(d);
     return turn(second ? other : own, second ? own : other, index, pair_of(d), second);
@@ -34,7 +34,7 @@ float turn_value(uint d, float own, float other, uint index)
 
 float key_value(uint r, uint tail, uint d) { return d < head_dim ? row_value(k_format, r, tail, d, head_dim) : 0.f; }
 
-// What the bias of a key at this position adds to its products with queries [first_row, first_row + n_asked).
+// What the bias of a key at this position adds to its products with queries [first_row, first_row + n_queried).
 void add_bias(uint position, uint first_row, inout float product[4])
 {
     for (uint pair = 0u; pair < a.n_wave / 2u; pair++) {
@@ -46,14 +46,14 @@ void add_bias(uint position, uint first_row, inout float product[4])
             s = was * ds + s * dc;
         }
         uint first = WAVE_PLACE(pair, a.n_wave, a.pairs), second = WAVE_PLACE(a.n_wave / 2u + pair, a.n_wave, a.pairs);
-        [[unroll]] for (uint j = 0u; j < n_asked; j++) {
+        [[unroll]] for (uint j = 0u; j < n_queried; j++) {
             uint at = n_rows * stride + min(first_row + j, n_rows - 1u) * stride;
             product[j] += queries[at + first] * c + queries[at + second] * s;
         }
     }
 }
 #else
-shared float queries[n_rows * stride < 8u * n_threads ? 8u * n_threads : n_rows * stride]; // attention's end_eights has 8 of each thread
+shared float queries[n_rows * stride < 8u * n_threads ? 8u * n_threads : n_rows * stride]; // attention's end_octets has 8 of each thread
 #endif
 
 // Query `first + i` of a head's (token, head of the group), for all n that the workgroup has.
@@ -69,31 +69,31 @@ void read_queries(uint head, uint group, uint first, uint n, uint before)
         uint at = (t * a.n_heads + head * group + query % group) * head_dim;
         queries[i] = query_value(at + d);
 #ifdef GENERAL
-        if (has_turns && d < a.n_turn) queries[i] = turn_value(d, queries[i], query_value(at + partner(d)), before + t);
+        if (has_rope_on_read && d < a.n_rope_on_read) queries[i] = rope_value(d, queries[i], query_value(at + partner(d)), before + t);
         if (has_waves) queries[n_rows * stride + i] = query_value(a.n_tokens * a.n_heads * head_dim + at + d);
 #endif
     }
 }
 
-// The products of row r's key, of the slot with this index, with queries [first_row, first_row + n_asked) of the first n that are there.
+// The products of row r's key, of the slot with this index, with queries [first_row, first_row + n_queried) of the first n that are there.
 void key_products(uint r, Slots s, uint index, uint first_row, uint n, out float product[4])
 {
     [[unroll]] for (uint j = 0u; j < 4u; j++) product[j] = 0.f;
     uint tail = row_tail(k_format, pass.pool_rows, r, head_dim);
     for (uint d = 0u; d < stride; d += 8u) {
         float key[8];
-        row_eight(k_format, r, tail, d, head_dim, false, key);
+        row_octet(k_format, r, tail, d, head_dim, false, key);
 #ifdef GENERAL
-        if (has_turns)
+        if (has_rope_on_read)
             [[unroll]] for (uint i = 0u; i < 8u; i++)
-                if (d + i < a.n_turn) key[i] = turn_value(d + i, key[i], key_value(r, tail, partner(d + i)), index);
+                if (d + i < a.n_rope_on_read) key[i] = rope_value(d + i, key[i], key_value(r, tail, partner(d + i)), index);
 #endif
-        [[unroll]] for (uint j = 0u; j < n_asked; j++)
+        [[unroll]] for (uint j = 0u; j < n_queried; j++)
             if (first_row + j < n) {
                 uint at = (first_row + j) * stride + d;
                 float read[2];
-                READ_EIGHT(read, queries, at)
-                [[unroll]] for (uint i = 0u; i < 8u; i++) product[j] += key[i] * EIGHTH(read, queries, at, i);
+                READ_OCTET(read, queries, at)
+                [[unroll]] for (uint i = 0u; i < 8u; i++) product[j] += key[i] * OCTET_AT(read, queries, at, i);
             }
     }
 #ifdef GENERAL

@@ -11,11 +11,11 @@
 #endif
 #include "shaders/util.glsl"
 
-layout(constant_id = 0) const uint few = 1u; // tokens of a workgroup, 8 at most; 0: tiled
+layout(constant_id = 0) const uint n_vec_tokens = 1u; // tokens of a workgroup, 8 at most; 0: tiled
 
 layout(push_constant) uniform Block { MatmulArgs a; RowRange part; } pushed;
-ARGS(MatmulArgs, a)
-ARGS(RowRange, part)
+DECLARE_ARGS(MatmulArgs, a)
+DECLARE_ARGS(RowRange, part)
 layout(binding = 0) buffer Y { float y[]; };          // (n_tokens, rows)
 layout(binding = 1) readonly buffer W { uint w[]; };  // (part.n_rows, cols) tiles
 layout(binding = 2) readonly buffer X { float x[]; }; // (n_tokens, cols)
@@ -32,11 +32,11 @@ AS_TEXELS(2, x_texels)
 #include "shaders/product.glsl"
 
 const uint side = 32u; // rows, tokens and columns of the tiles in shared memory
-shared float room[2u * side * (side + 1u)]; // matvec: (few * n_tiles, n_threads) sums; tiled: weights, then activations, (side, side + 1) each
+shared float scratch[2u * side * (side + 1u)]; // matvec: (few * n_tiles, n_threads) sums; tiled: weights, then activations, (side, side + 1) each
 
 #include "shaders/matvec.glsl"
 
-void multiply_many()
+void multiply_tiles()
 {
     const uint xs = side * (side + 1u);
     uint row0 = gl_WorkGroupID.x * side, t0 = gl_WorkGroupID.y * side;
@@ -46,17 +46,17 @@ void multiply_many()
     for (uint k0 = 0u; k0 < a.cols; k0 += side) {
         for (uint i = THREAD; i < side * side; i += n_threads) {
             uint r = row0 + i % side, k = k0 + i / side;
-            room[i / side * (side + 1u) + i % side] =
+            scratch[i / side * (side + 1u) + i % side] =
                 r < part.n_rows && k < a.cols ? value(block_at(r / tile_rows, k), r % tile_rows, k % block) : 0.f;
             uint t = t0 + i / side, kx = k0 + i % side;
-            room[xs + i % side * (side + 1u) + i / side] = t < a.n_tokens && kx < a.cols ? x[t * a.cols + kx] : 0.f;
+            scratch[xs + i % side * (side + 1u) + i / side] = t < a.n_tokens && kx < a.cols ? x[t * a.cols + kx] : 0.f;
         }
         barrier();
         for (uint k = 0u; k < side; k++) {
             uint wk = k * (side + 1u) + my_row, xk = xs + k * (side + 1u) + my_t;
-            float w0 = room[wk], w1 = room[wk + 1u];
+            float w0 = scratch[wk], w1 = scratch[wk + 1u];
             for (uint j = 0u; j < 4u; j++) {
-                float v = room[xk + j];
+                float v = scratch[xk + j];
                 sum[j] += w0 * v;
                 sum[4u + j] += w1 * v;
             }
@@ -69,10 +69,10 @@ void multiply_many()
 
 void main()
 {
-    TAKE(a)
-    TAKE(part)
-    if (few != 0u)
-        multiply_few();
+    LOAD_ARGS(a)
+    LOAD_ARGS(part)
+    if (n_vec_tokens != 0u)
+        multiply_vectors();
     else
-        multiply_many();
+        multiply_tiles();
 }

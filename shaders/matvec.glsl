@@ -7,26 +7,26 @@
 layout(constant_id = 1) const uint n_splits = 16u; // threads that share a row
 layout(constant_id = 2) const uint n_tiles = 1u;   // per thread; few * n_tiles is 16 at most
 
-const uint max_few = 8u, max_sums = 16u, unit = 32u;
+const uint max_matvec_tokens = 8u, max_sums = 16u, unit = 32u;
 #ifdef LANES
 const uint n_reads = unit / lanes;
 #else
 const uint n_reads = 1u;
 #endif
 
-uint x_at[max_few]; // where each token's unit begins
-float x_read[max_few * 8u];
+uint x_at[max_matvec_tokens]; // where each token's unit begins
+float x_read[max_matvec_tokens * 8u];
 
-#define TOKENS [[unroll]] for (uint t = 0u; t < few; t++)
+#define TOKENS [[unroll]] for (uint t = 0u; t < n_vec_tokens; t++)
 
 // Value i of token t's unit, from the lane that read it.
 #ifdef LANES
-float told(uint t, uint i) { return subgroupShuffle(x_read[t * n_reads + i / lanes], i % lanes); }
+float shuffled(uint t, uint i) { return subgroupShuffle(x_read[t * n_reads + i / lanes], i % lanes); }
 #else
-float told(uint t, uint i) { return 0.f; }
+float shuffled(uint t, uint i) { return 0.f; }
 #endif
 
-float x_value(uint t, uint i) { return lanes == 0u ? X_AT(x_at[t] + i) : told(t, i); }
+float x_value(uint t, uint i) { return lanes == 0u ? X_AT(x_at[t] + i) : shuffled(t, i); }
 
 void read_x(uint first_token, uint k)
 {
@@ -45,7 +45,7 @@ float unit_product(uint t, vec2 sums)
     vec2 product = vec2(0.f);
     [[unroll]] for (uint i = 0u; i < unit; i++) product[i / 16u] += level(i) * x_value(t, i);
     float sum = has_groups ? dot(scale, product) : scale.x * (product.x + product.y);
-    if (has_least) sum += has_groups ? dot(least, sums) : least.x * (sums.x + sums.y);
+    if (has_offset) sum += has_groups ? dot(least, sums) : least.x * (sums.x + sums.y);
     return sum;
 }
 
@@ -53,7 +53,7 @@ float unit_product(uint t, vec2 sums)
 vec2 half_sums(uint t)
 {
     vec2 sums = vec2(0.f);
-    if (!has_least) return sums;
+    if (!has_offset) return sums;
 #ifdef LANES
     [[unroll]] for (uint j = 0u; j < n_reads; j++) sums[j * lanes / 16u] += x_read[t * n_reads + j];
     [[unroll]] for (uint apart = 1u; apart < lanes; apart *= 2u) sums += vec2(subgroupShuffleXor(sums.x, apart), subgroupShuffleXor(sums.y, apart));
@@ -64,45 +64,45 @@ vec2 half_sums(uint t)
 }
 
 // The product of the columns after the last whole unit. Only formats of single values have such columns.
-float rest_product(uint t, uint tile, uint r)
+float tail_product(uint t, uint tile, uint r)
 {
     float sum = 0.f;
     for (uint k = a.cols / unit * unit; k < a.cols; k++) sum += value(block_at(tile, k), r, k % block) * X_AT(t * a.cols + k);
     return sum;
 }
 
-void multiply_few()
+void multiply_vectors()
 {
     // Neighbouring threads have neighbouring units. Threads that read x together have the same unit.
     uint r = THREAD % tile_rows, place = THREAD / tile_rows, n_places = n_threads / tile_rows / n_splits;
     uint split = lanes == 0u ? place % n_splits : place / n_places, row_place = lanes == 0u ? place / n_splits : place % n_places;
     uint first = (gl_WorkGroupID.x * n_places + row_place) * n_tiles, last = (part.n_rows - 1u) / tile_rows;
-    uint first_token = gl_WorkGroupID.y * few;
+    uint first_token = gl_WorkGroupID.y * n_vec_tokens;
     float sum[max_sums];
-    [[unroll]] for (uint i = 0u; i < few * n_tiles; i++) sum[i] = 0.f;
+    [[unroll]] for (uint i = 0u; i < n_vec_tokens * n_tiles; i++) sum[i] = 0.f;
     // The splits of a row interleave its units. On a CPU each split has consecutive units.
     uint n_units = a.cols / unit, each = lanes == 0u ? 1u : (n_units + n_splits - 1u) / n_splits;
     uint begin = split * each, end = lanes == 0u ? n_units : min(begin + each, n_units);
     for (uint u = begin; u < end; u += lanes == 0u ? n_splits : 1u) {
         read_x(first_token, u * unit);
-        vec2 sums[max_few];
+        vec2 sums[max_matvec_tokens];
         TOKENS sums[t] = half_sums(t);
         [[unroll]] for (uint i = 0u; i < n_tiles; i++) {
-            take_unit(block_at(min(first + i, last), u * unit), r, u * unit % block / unit);
+            load_unit(block_at(min(first + i, last), u * unit), r, u * unit % block / unit);
             TOKENS sum[t * n_tiles + i] += unit_product(t, sums[t]);
         }
     }
     if (block == 1u && split == 0u && a.cols % unit != 0u)
-        [[unroll]] for (uint i = 0u; i < few * n_tiles; i++)
-            sum[i] += rest_product(min(first_token + i / n_tiles, a.n_tokens - 1u), min(first + i % n_tiles, last), r);
+        [[unroll]] for (uint i = 0u; i < n_vec_tokens * n_tiles; i++)
+            sum[i] += tail_product(min(first_token + i / n_tiles, a.n_tokens - 1u), min(first + i % n_tiles, last), r);
     if (n_splits > 1u) {
-        [[unroll]] for (uint i = 0u; i < few * n_tiles; i++) room[i * n_threads + split * (n_threads / n_splits) + row_place * tile_rows + r] = sum[i];
+        [[unroll]] for (uint i = 0u; i < n_vec_tokens * n_tiles; i++) scratch[i * n_threads + split * (n_threads / n_splits) + row_place * tile_rows + r] = sum[i];
         barrier();
         if (split != 0u) return;
-        [[unroll]] for (uint i = 0u; i < few * n_tiles; i++)
-            for (uint s = 1u; s < n_splits; s++) sum[i] += room[i * n_threads + s * (n_threads / n_splits) + row_place * tile_rows + r];
+        [[unroll]] for (uint i = 0u; i < n_vec_tokens * n_tiles; i++)
+            for (uint s = 1u; s < n_splits; s++) sum[i] += scratch[i * n_threads + s * (n_threads / n_splits) + row_place * tile_rows + r];
     }
-    [[unroll]] for (uint i = 0u; i < few * n_tiles; i++) {
+    [[unroll]] for (uint i = 0u; i < n_vec_tokens * n_tiles; i++) {
         uint t = first_token + i / n_tiles, row = (first + i % n_tiles) * tile_rows + r;
         if (t < a.n_tokens && row < part.n_rows) put(t, row, sum[i]);
     }

@@ -11,7 +11,7 @@ void read_plane(uint at, uint first, uint bits)
 }
 
 // The fields of an octet. Neighbours lie in neighbouring words under the same shift.
-void plane_eight(uint begin, uint first, uint bits, out uint code[8])
+void plane_octet(uint begin, uint first, uint bits, out uint code[8])
 {
     uint n_words = 2u * bits, field = first % 64u / n_words;
     [[unroll]] for (uint i = 0u; i < 8u; i++) code[i] = planes[begin + i % n_words] >> bits * (field + i / n_words) & ((1u << bits) - 1u);
@@ -25,7 +25,7 @@ float row_half(uint at, uint tail, uint bytes, uint bit) { return HALF_TO_FLOAT(
 #undef OCTETS
 
 // The octet at `first`. Callers go through a row in order: planes are read with the first octet of each 64 dims, or if `begins`.
-void row_eight(uint format, uint r, uint tail, uint first, uint d, bool begins, out float eight[8])
+void row_octet(uint format, uint r, uint tail, uint first, uint d, bool begins, out float octet[8])
 {
     uint at = r * (row_bytes(format, d) / 4u);
     bool reads = begins || first % 64u == 0u;
@@ -33,7 +33,7 @@ void row_eight(uint format, uint r, uint tail, uint first, uint d, bool begins, 
 #define CASE(name)                                  \
     if (format == format_##name) {                  \
         if (reads) name##_planes(at, first, d);     \
-        name##_eight(at, tail, first, d, eight);    \
+        name##_octet(at, tail, first, d, octet);    \
         return;                                     \
     }
         FAST_CODECS(CASE)
@@ -42,11 +42,11 @@ void row_eight(uint format, uint r, uint tail, uint first, uint d, bool begins, 
 #define CASE(name)                                                      \
     if (format == format_##name) {                                      \
         if (reads) name##_planes(at, r % kivi_rows, first, d);          \
-        name##_eight(at, r % kivi_rows, first, d, eight);               \
+        name##_octet(at, r % kivi_rows, first, d, octet);               \
         return;                                                         \
     }
         FAST_GROUP_CODECS(CASE)
 #undef CASE
     }
-    [[unroll]] for (uint i = 0u; i < 8u; i++) eight[i] = first + i < d ? row_value(format, r, tail, first + i, d) : 0.f;
+    [[unroll]] for (uint i = 0u; i < 8u; i++) octet[i] = first + i < d ? row_value(format, r, tail, first + i, d) : 0.f;
 }

@@ -1,4 +1,4 @@
-// Quantises activations to int8 for matmul_dots.comp: blocks of 32 values with one scale per half. One thread per half.
+// Quantises activations to int8 for matmul_int8.comp: blocks of 32 values with one scale per half. One thread per half.
 // twin: none of its own, kernels/cuda/matmul.cu has the kernel beside the products
 #version 450
 #extension GL_GOOGLE_include_directive : require
@@ -6,15 +6,15 @@
 #include "shaders/util.glsl"
 
 layout(push_constant) uniform Block { MatmulArgs a; } pushed;
-ARGS(MatmulArgs, a)
+DECLARE_ARGS(MatmulArgs, a)
 layout(binding = 0) writeonly buffer Acts { uint acts[]; }; // (cols / 32, n_tokens, act_words)
 layout(binding = 1) readonly buffer X { float x[]; };       // (n_tokens, cols)
 
 void main()
 {
-    TAKE(a)
+    LOAD_ARGS(a)
     uint n_halves = a.cols / 16u;
-    for (uint i = gl_GlobalInvocationID.x; i < n_halves * a.n_tokens; i += THREADS_OF_ALL) {
+    for (uint i = gl_GlobalInvocationID.x; i < n_halves * a.n_tokens; i += N_ALL_THREADS) {
         uint t = i / n_halves, first = i % n_halves, which = first & 1u, to = (first / 2u * a.n_tokens + t) * act_words;
         float v[16], top = 0.f;
         [[unroll]] for (uint j = 0u; j < 16u; j++) {

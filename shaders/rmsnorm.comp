@@ -8,7 +8,7 @@
 #include "shaders/util.glsl"
 
 layout(push_constant) uniform Block { RmsnormArgs a; } pushed;
-ARGS(RmsnormArgs, a)
+DECLARE_ARGS(RmsnormArgs, a)
 layout(binding = 0) writeonly buffer Y { float y[]; }; // (rows, dim)
 layout(binding = 1) readonly buffer X { float x[]; };  // (first_row + rows, dim), may be y
 layout(binding = 2) readonly buffer W { float w[]; };  // (dim)
@@ -37,7 +37,7 @@ float sum_of(float x)
 
 void main()
 {
-    TAKE(a)
+    LOAD_ARGS(a)
     uint to = gl_WorkGroupID.x * a.dim, from = to + a.first_row * a.dim;
     float sum = 0.f;
     for (uint i = THREAD; i < a.dim; i += n_threads) sum += x[from + i] * x[from + i];

@@ -4,24 +4,24 @@
 #include "shaders/util.glsl"
 
 layout(push_constant) uniform Block { RopeArgs a; } pushed;
-ARGS(RopeArgs, a)
+DECLARE_ARGS(RopeArgs, a)
 layout(binding = 0) writeonly buffer Y { float y[]; };         // (n_tokens, n_heads * head_dim)
 layout(binding = 1) readonly buffer X { float x[]; };          // the same, may be y
 layout(binding = 2) readonly buffer Angles { float angles[]; }; // (n_tokens, n_rot) or (n_groups, n_rot)
 
 void main()
 {
-    TAKE(a)
+    LOAD_ARGS(a)
     uint n_pairs = a.n_rot / 2u, n_each = a.head_dim - n_pairs, n = a.n_tokens * a.n_heads * n_each;
-    for (uint i = gl_GlobalInvocationID.x; i < n; i += THREADS_OF_ALL) {
+    for (uint i = gl_GlobalInvocationID.x; i < n; i += N_ALL_THREADS) {
         uint head = i / n_each * a.head_dim, pair = i % n_each, t = i / n_each / a.n_heads;
         if (pair >= n_pairs) {
             y[head + n_pairs + pair] = x[head + n_pairs + pair];
             continue;
         }
         uint by = a.n_groups == 0u ? t : i / n_each % a.n_heads / (a.n_heads / a.n_groups);
-        uint first = head + (a.pairs == rope_neighbours ? 2u * pair : pair);
-        uint second = a.pairs == rope_neighbours ? first + 1u : first + n_pairs;
+        uint first = head + (a.pairs == rope_interleaved ? 2u * pair : pair);
+        uint second = a.pairs == rope_interleaved ? first + 1u : first + n_pairs;
         float c = angles[by * a.n_rot + 2u * pair], s = angles[by * a.n_rot + 2u * pair + 1u], u = x[first], v = x[second];
         y[first] = u * c - v * s;
         y[second] = u * s + v * c;

@@ -11,18 +11,18 @@ layout(constant_id = 2) const uint head_dim = 64u;
 layout(constant_id = 3) const uint flags = 0u; // 1: log-weights, 2: queries as before RoPE are given
 const bool has_weights = (flags & 1u) != 0u;
 
-const uint step_queries = 0u, step_bounds = 1u, step_speakers = 2u, step_logits = 3u, step_pages = 4u, step_votes = 5u, step_list = 6u,
+const uint step_queries = 0u, step_bounds = 1u, step_representatives = 2u, step_logits = 3u, step_pages = 4u, step_votes = 5u, step_list = 6u,
            step_chunk = 7u;
 
 layout(push_constant) uniform Block { SelectArgs s; SelectShape a; SelectPass pass; } pushed;
-ARGS(SelectArgs, s)
-ARGS(SelectShape, a)
-ARGS(SelectPass, pass)
+DECLARE_ARGS(SelectArgs, s)
+DECLARE_ARGS(SelectShape, a)
+DECLARE_ARGS(SelectPass, pass)
 layout(binding = 0) buffer Scratch { uint scratch[]; };      // places below
-layout(binding = 1) buffer View { uint view[]; };            // (n_kv_heads, view_words) of the slots; queries: the state, (select_words)
+layout(binding = 1) buffer View { uint head_layout[]; };            // (n_kv_heads, layout_words) of the slots; queries: the state, (select_words)
 layout(binding = 2) readonly buffer Table { uint table[]; }; // of the slots; queries: the turns
-layout(binding = 3) buffer ToView { uint to_view[]; };       // (n_kv_heads, view_words)
-layout(binding = 4) readonly buffer K { uint w[]; };         // (pass.n_rows, head_dim); queries: those before RoPE; speakers: the signal
+layout(binding = 3) buffer ToView { uint to_layout[]; };       // (n_kv_heads, layout_words)
+layout(binding = 4) readonly buffer K { uint w[]; };         // (pass.n_rows, head_dim); queries: those before RoPE; representatives: the signal
 layout(binding = 5) readonly buffer Weights { float weights[]; }; // (slots, 2); queries: (n_tokens, n_heads * head_dim)
 layout(binding = 6) buffer To { uint to[]; };                // the table that is made; pages: their bounds; queries: those of the last choice
 
@@ -31,25 +31,25 @@ uint row[1];
 #include "shaders/cache.glsl"
 
 // The scratch: 0 whether a choice is made, 1 the tokens that came; then the mean queries (n_heads, head_dim) and those as before RoPE,
-// logits (n_heads, stride), votes (n_kv_heads, stride), marks of what is chosen, and speakers, alike.
+// logits (n_heads, stride), votes (n_kv_heads, stride), marks of what is chosen, and representatives, alike.
 const uint header = 64u;
 uint query_at(uint h) { return header + h * head_dim; }
 uint plain_at(uint h) { return header + (a.n_heads + h) * head_dim; }
 uint logits_at(uint h) { return header + 2u * a.n_heads * head_dim + h * pass.stride; }
 uint votes_at(uint head) { return logits_at(a.n_heads) + head * pass.stride; }
 uint marks_at(uint head) { return votes_at(a.n_kv_heads) + head * pass.stride; }
-uint speakers_at(uint head) { return marks_at(a.n_kv_heads) + head * pass.stride; }
+uint representatives_at(uint head) { return marks_at(a.n_kv_heads) + head * pass.stride; }
 float scratch_value(uint at) { return uintBitsToFloat(scratch[at]); }
 
-uint before_of(uint head) { return view[head * view_words + view_before]; }
+uint before_of(uint head) { return head_layout[head * layout_words + layout_n_held]; }
 uint group_size() { return a.n_heads / a.n_kv_heads; }
 
 // Candidates of a head that is not read as a whole come in units, which begin at multiples of their size, but for the first.
 uint n_units(uint before) { return before > s.n_read ? (before - s.n_last + s.unit - 1u) / s.unit - s.n_first / s.unit : 0u; }
 uint unit_begin(uint nth) { return nth == 0u ? s.n_first : (s.n_first / s.unit + nth) * s.unit; }
 uint unit_end(uint nth, uint before) { return min((s.n_first / s.unit + nth + 1u) * s.unit, before - s.n_last); }
-uint n_speakers(uint nth, uint before) { return min(unit_end(nth, before) - unit_begin(nth), select_few); }
-uint first_speaker(uint nth, uint before) { return nth == 0u ? 0u : n_speakers(0u, before) + (nth - 1u) * select_few; }
+uint n_representatives(uint nth, uint before) { return min(unit_end(nth, before) - unit_begin(nth), select_n_representatives); }
+uint first_representative(uint nth, uint before) { return nth == 0u ? 0u : n_representatives(0u, before) + (nth - 1u) * select_n_representatives; }
 
 shared float sums[n_threads];
 shared uint counts[256], found[4];
@@ -98,7 +98,7 @@ uint ordered_bits(uint u) { return (u & 0x80000000u) != 0u ? ~u : u | 0x80000000
 
 // The k highest of n scores are those above found[0], and of those equal to it all but the oldest found[1]. By digits from the
 // highest on: each pass counts those that share the digits found so far.
-void find_highest(uint scores, uint n, uint k)
+void find_top_k(uint scores, uint n, uint k)
 {
     if (THREAD == 0u) {
         found[0] = found[1] = found[2] = 0u; // the key; those left out; those above
@@ -149,11 +149,11 @@ float mean_query(uint h, uint d, bool plain)
     for (uint t = 0u; t < a.n_tokens; t++) {
         uint at = (t * a.n_heads + h) * head_dim;
         float own = plain ? uintBitsToFloat(w[at + d]) : weights[at + d];
-        if (d < a.n_turn) {
-            bool halves = a.pairs == rope_halves, second = halves ? d >= a.n_turn / 2u : (d & 1u) != 0u;
-            uint other_d = halves ? (second ? d - a.n_turn / 2u : d + a.n_turn / 2u) : d ^ 1u, pair = halves ? d % (a.n_turn / 2u) : d / 2u;
+        if (d < a.n_rope_on_read) {
+            bool halves = a.pairs == rope_neox, second = halves ? d >= a.n_rope_on_read / 2u : (d & 1u) != 0u;
+            uint other_d = halves ? (second ? d - a.n_rope_on_read / 2u : d + a.n_rope_on_read / 2u) : d ^ 1u, pair = halves ? d % (a.n_rope_on_read / 2u) : d / 2u;
             float other = plain ? uintBitsToFloat(w[at + other_d]) : weights[at + other_d];
-            uint angle = (s.n_last + t) * a.n_turn + 2u * pair;
+            uint angle = (s.n_last + t) * a.n_rope_on_read + 2u * pair;
             float c = uintBitsToFloat(table[angle]), sine = uintBitsToFloat(table[angle + 1u]);
             own = second ? other * sine + own * c : own * c - other * sine;
         }
@@ -174,28 +174,28 @@ void queries()
         last_square += last * last;
         square += now * now;
     }
-    uint came = view[select_tokens], since = view[select_since] + came;
+    uint n_to_refresh = head_layout[select_tokens], n_since_choice = head_layout[select_n_since] + n_to_refresh;
     dot = sum_of_all(dot);
     last_square = sum_of_all(last_square);
     square = sum_of_all(square);
-    bool again = s.reuse < 1.f && s.fresh == 0u && 2u * since <= s.n_last && dot >= s.reuse * sqrt(last_square * square);
+    bool again = s.reuse < 1.f && s.must_reselect == 0u && 2u * n_since_choice <= s.n_last && dot >= s.reuse * sqrt(last_square * square);
     barrier();
     for (uint i = THREAD; !again && s.reuse < 1.f && i < a.n_heads * head_dim; i += n_threads) to[i] = scratch[plain_at(0u) + i];
-    for (uint head = THREAD; again && head < a.n_kv_heads; head += n_threads) to_view[head * view_words + view_before] += came;
+    for (uint head = THREAD; again && head < a.n_kv_heads; head += n_threads) to_layout[head * layout_words + layout_n_held] += n_to_refresh;
     if (THREAD != 0u) return;
     scratch[0] = again ? 0u : 1u;
-    scratch[1] = SELECT_CAME(s.fresh, view[select_choices], since);
-    view[select_tokens] = a.n_tokens;
-    view[select_since] = again ? since : 0u;
-    view[again ? select_reuses : select_choices]++;
+    scratch[1] = tokens_to_refresh(s.must_reselect, head_layout[select_choices], n_since_choice);
+    head_layout[select_tokens] = a.n_tokens;
+    head_layout[select_n_since] = again ? n_since_choice : 0u;
+    head_layout[again ? select_reuses : select_choices]++;
 }
 
 // The row of an index among those of this pass; others are not below pass.n_rows.
 uint row_of(uint head, uint index)
 {
-    bool coded = index >= view[head * view_words + view_coded_begin] && index < view[head * view_words + view_coded_end];
+    bool coded = index >= head_layout[head * layout_words + layout_coded_begin] && index < head_layout[head * layout_words + layout_coded_end];
     if (coded != (pass.source == pass_coded)) return ~0u;
-    return table[view[head * view_words + view_begin] + index] - (coded ? a.n_kv_heads * a.n_rows : 0u) - pass.first_row;
+    return table[head_layout[head * layout_words + layout_table_begin] + index] - (coded ? a.n_kv_heads * a.n_rows : 0u) - pass.first_row;
 }
 
 float key_value(uint r, uint d) { return row_value(format, r, row_tail(format, pass.pool_rows, r, head_dim), d, head_dim); }
@@ -220,15 +220,15 @@ void bounds()
                 low = min(low, v);
                 high = max(high, v);
             }
-            to[at] = HALF_BELOW(low.x) | HALF_BELOW(low.y) << 16;
-            to[at + head_dim / 2u] = HALF_ABOVE(high.x) | HALF_ABOVE(high.y) << 16;
+            to[at] = HALF_FLOOR(low.x) | HALF_FLOOR(low.y) << 16;
+            to[at + head_dim / 2u] = HALF_CEIL(high.x) | HALF_CEIL(high.y) << 16;
         }
 }
 
 void page_votes()
 {
     uint head = gl_WorkGroupID.y, before = before_of(head), n = n_units(before);
-    for (uint i = gl_WorkGroupID.x * n_threads + THREAD; i < n; i += THREADS_OF_ALL) {
+    for (uint i = gl_WorkGroupID.x * n_threads + THREAD; i < n; i += N_ALL_THREADS) {
         uint at = (head * pass.n_pages + s.n_first / select_page + i) * head_dim;
         float most = -3e38f;
         for (uint h = head * group_size(); h < (head + 1u) * group_size(); h++) {
@@ -246,15 +246,15 @@ void page_votes()
 }
 
 // The highest few of each block by the signal, in the order of the text; of equal ones the newer.
-void speakers()
+void representatives()
 {
-    uint head = gl_WorkGroupID.y, before = before_of(head), n = n_units(before), begin = view[head * view_words + view_begin];
-    for (uint nth = gl_WorkGroupID.x * n_threads + THREAD; nth < n; nth += THREADS_OF_ALL) {
-        uint index[select_few], score[select_few], n_few = 0u;
+    uint head = gl_WorkGroupID.y, before = before_of(head), n = n_units(before), begin = head_layout[head * layout_words + layout_table_begin];
+    for (uint nth = gl_WorkGroupID.x * n_threads + THREAD; nth < n; nth += N_ALL_THREADS) {
+        uint index[select_n_representatives], score[select_n_representatives], n_few = 0u;
         for (uint i = unit_begin(nth); i < unit_end(nth, before); i++) {
             uint mine = ordered_bits(w[table[begin + i]]), least = 0u;
-            if (n_few == select_few) {
-                for (uint k = 1u; k < select_few; k++) least = score[k] < score[least] ? k : least;
+            if (n_few == select_n_representatives) {
+                for (uint k = 1u; k < select_n_representatives; k++) least = score[k] < score[least] ? k : least;
                 if (mine < score[least]) continue;
                 n_few--;
                 for (uint k = least; k < n_few; k++) {
@@ -266,7 +266,7 @@ void speakers()
             score[n_few] = mine;
             n_few++;
         }
-        for (uint k = 0u; k < n_few; k++) scratch[speakers_at(head) + first_speaker(nth, before) + k] = index[k];
+        for (uint k = 0u; k < n_few; k++) scratch[representatives_at(head) + first_representative(nth, before) + k] = index[k];
     }
 }
 
@@ -276,11 +276,11 @@ void logits()
     uint head = gl_WorkGroupID.y, before = before_of(head), n = n_units(before);
     bool blocks = s.kind == select_blocks;
     if (n == 0u) return;
-    n = blocks ? first_speaker(n - 1u, before) + n_speakers(n - 1u, before) : n;
-    for (uint i = gl_WorkGroupID.x * n_threads + THREAD; i < n; i += THREADS_OF_ALL) {
-        uint index = blocks ? scratch[speakers_at(head) + i] : s.n_first + i, r = row_of(head, index);
+    n = blocks ? first_representative(n - 1u, before) + n_representatives(n - 1u, before) : n;
+    for (uint i = gl_WorkGroupID.x * n_threads + THREAD; i < n; i += N_ALL_THREADS) {
+        uint index = blocks ? scratch[representatives_at(head) + i] : s.n_first + i, r = row_of(head, index);
         if (r >= pass.n_rows) continue;
-        float b = has_weights ? max(none, weights[2u * table[view[head * view_words + view_begin] + index] + 1u]) : 0.f;
+        float b = has_weights ? max(masked_logit, weights[2u * table[head_layout[head * layout_words + layout_table_begin] + index] + 1u]) : 0.f;
         for (uint h = head * group_size(); h < (head + 1u) * group_size(); h++) {
             float sum = 0.f;
             for (uint d = 0u; d < head_dim; d++) sum += scratch_value(query_at(h) + d) * key_value(r, d);
@@ -305,7 +305,7 @@ void add_votes(uint h, uint votes, uint n)
 void add_block_votes(uint head, uint votes, uint n, uint before)
 {
     for (uint nth = THREAD; nth < n; nth += n_threads) {
-        uint n_few = n_speakers(nth, before), first = first_speaker(nth, before);
+        uint n_few = n_representatives(nth, before), first = first_representative(nth, before);
         float sum = 0.f;
         for (uint h = head * group_size(); h < (head + 1u) * group_size(); h++)
             for (uint k = 0u; k < n_few; k++) sum += scratch_value(logits_at(h) + first + k);
@@ -316,8 +316,8 @@ void add_block_votes(uint head, uint votes, uint n, uint before)
 // One workgroup per head, or one for all that choose together.
 void votes()
 {
-    uint first = s.alike != 0u ? 0u : gl_WorkGroupID.x, end = s.alike != 0u ? a.n_kv_heads : first + 1u, at = votes_at(first);
-    if (s.alike != 0u && gl_WorkGroupID.x != 0u) return;
+    uint first = s.shared_across_heads != 0u ? 0u : gl_WorkGroupID.x, end = s.shared_across_heads != 0u ? a.n_kv_heads : first + 1u, at = votes_at(first);
+    if (s.shared_across_heads != 0u && gl_WorkGroupID.x != 0u) return;
     for (uint head = first; head < end; head++) {
         uint before = before_of(head), n = n_units(before);
         for (uint i = THREAD; head == first && i < n; i += n_threads) scratch[at + i] = 0u;
@@ -332,15 +332,15 @@ void votes()
 // A head's list from the votes on its units.
 void list()
 {
-    uint head = gl_WorkGroupID.x, before = before_of(head), n = n_units(before), scores = votes_at(s.alike != 0u ? 0u : head), marks = marks_at(head);
-    if (n > 0u) find_highest(scores, n, (s.n_read - s.n_first - s.n_last) / s.unit);
+    uint head = gl_WorkGroupID.x, before = before_of(head), n = n_units(before), scores = votes_at(s.shared_across_heads != 0u ? 0u : head), marks = marks_at(head);
+    if (n > 0u) find_top_k(scores, n, (s.n_read - s.n_first - s.n_last) / s.unit);
     for (uint i = THREAD, n_equal = 0u; i - THREAD < n; i += n_threads) {
         bool taken = takes(scores, i, n, n_equal);
         if (i < n) scratch[marks + i] = taken ? 1u : 0u;
     }
     memoryBarrierBuffer();
     barrier();
-    uint at = head * view_words, begin = view[at + view_begin], coded_begin = view[at + view_coded_begin], coded_end = view[at + view_coded_end];
+    uint at = head * layout_words, begin = head_layout[at + layout_table_begin], coded_begin = head_layout[at + layout_coded_begin], coded_end = head_layout[at + layout_coded_end];
     uint n_listed = 0u, n_plain = 0u, n_coded = 0u;
     for (uint i = THREAD; i - THREAD < before; i += n_threads) {
         bool middle = n > 0u && i >= s.n_first && i < before - s.n_last;
@@ -354,31 +354,31 @@ void list()
         n_coded += all;
     }
     if (THREAD != 0u) return;
-    to_view[at + view_before] = n_listed;
-    to_view[at + view_begin] = head * s.stride;
-    to_view[at + view_coded_begin] = n_plain;
-    to_view[at + view_coded_end] = n_plain + n_coded;
+    to_layout[at + layout_n_held] = n_listed;
+    to_layout[at + layout_table_begin] = head * s.stride;
+    to_layout[at + layout_coded_begin] = n_plain;
+    to_layout[at + layout_coded_end] = n_plain + n_coded;
 }
 
 // The chunk's own slots follow on the chosen ones.
 void chunk()
 {
     for (uint i = THREAD; a.chunk_rows == 0u && i < a.n_tokens * a.n_kv_heads; i += n_threads) {
-        uint at = i / a.n_tokens * view_words;
-        to[i / a.n_tokens * s.stride + to_view[at + view_before] + i % a.n_tokens] = table[view[at + view_begin] + view[at + view_before] + i % a.n_tokens];
+        uint at = i / a.n_tokens * layout_words;
+        to[i / a.n_tokens * s.stride + to_layout[at + layout_n_held] + i % a.n_tokens] = table[head_layout[at + layout_table_begin] + head_layout[at + layout_n_held] + i % a.n_tokens];
     }
 }
 
 void main()
 {
-    TAKE(s)
-    TAKE(a)
-    TAKE(pass)
+    LOAD_ARGS(s)
+    LOAD_ARGS(a)
+    LOAD_ARGS(pass)
     if (step == step_queries) queries();
     if (step == step_chunk) chunk();
     if (step == step_queries || step == step_chunk || scratch[0] == 0u) return;
     if (step == step_bounds) bounds();
-    if (step == step_speakers) speakers();
+    if (step == step_representatives) representatives();
     if (step == step_logits) logits();
     if (step == step_pages) page_votes();
     if (step == step_votes) votes();

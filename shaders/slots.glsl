@@ -5,14 +5,14 @@
 const bool has_table = (flags & 1u) != 0u;
 #ifdef GENERAL
 const bool has_weights = (flags & 2u) != 0u;
-const bool has_turns = (flags & 4u) != 0u;
+const bool has_rope_on_read = (flags & 4u) != 0u;
 const bool has_waves = (flags & 8u) != 0u;
 
-uint view_word(uint i) { return has_weights ? Q_WORD((has_waves ? 2u : 1u) * a.n_tokens * a.n_heads * head_dim + i) : view[i]; }
+uint layout_word(uint i) { return has_weights ? Q_WORD((has_waves ? 2u : 1u) * a.n_tokens * a.n_heads * head_dim + i) : head_layout[i]; }
 // Log-weight a (0) or b (1).
-float log_weight(uint slot, uint which) { return has_weights && pass.source != pass_chunk ? uintBitsToFloat(view[2u * slot + which]) : 0.f; }
+float log_weight(uint slot, uint which) { return has_weights && pass.source != pass_chunk ? uintBitsToFloat(head_layout[2u * slot + which]) : 0.f; }
 #else
-uint view_word(uint i) { return view[i]; }
+uint layout_word(uint i) { return head_layout[i]; }
 #endif
 
 // Of one KV head, and of tokens [first_token, end_token): indexes [0, a_end) and [b_begin, b_end) but for the first a_begin.
@@ -31,11 +31,11 @@ struct Slots {
 Slots find_slots(uint head, uint first_token, uint end_token, bool all)
 {
     Slots s;
-    uint at = head * view_words, coded_begin = view_word(at + view_coded_begin), coded_end = view_word(at + view_coded_end);
+    uint at = head * layout_words, coded_begin = layout_word(at + layout_coded_begin), coded_end = layout_word(at + layout_coded_end);
     s.head = head;
-    s.before = view_word(at + view_before);
-    s.begin = view_word(at + view_begin);
-    s.oldest = has_table ? 0u : RING_OLDEST(s.before + (a.chunk_rows != 0u ? 0u : a.n_tokens), a.n_rows, a.n_pinned);
+    s.before = layout_word(at + layout_n_held);
+    s.begin = layout_word(at + layout_table_begin);
+    s.oldest = has_table ? 0u : ring_oldest(s.before + (a.chunk_rows != 0u ? 0u : a.n_tokens), a.n_rows, a.n_pinned);
     uint own = s.before + first_token, end = a.chunk_rows != 0u ? s.before : s.before + end_token;
     s.a_begin = s.a_end = s.b_begin = s.b_end = 0u;
     if (pass.source == pass_chunk) {
@@ -74,7 +74,7 @@ uint slot_of(Slots s, uint index)
 {
     if (pass.source == pass_chunk) return s.head * a.chunk_rows + index - s.before;
     if (has_table) return table[s.begin + index];
-    return s.head * a.n_rows + RING_ROW(index, a.n_rows, a.n_pinned);
+    return s.head * a.n_rows + ring_row(index, a.n_rows, a.n_pinned);
 }
 
 #ifdef GENERAL
@@ -82,7 +82,7 @@ uint slot_of(Slots s, uint index)
 uint position_of(Slots s, uint index)
 {
     if (!has_waves) return 0u;
-    return index < s.before ? table[a.n_table + s.begin + index] : view_word(s.head * view_words + view_position) + index - s.before;
+    return index < s.before ? table[a.n_table + s.begin + index] : layout_word(s.head * layout_words + layout_position) + index - s.before;
 }
 #endif
 

@@ -4,11 +4,11 @@
 #include "shaders/util.glsl"
 
 layout(push_constant) uniform Block { SoftcapArgs a; } pushed;
-ARGS(SoftcapArgs, a)
+DECLARE_ARGS(SoftcapArgs, a)
 layout(binding = 0) buffer X { float x[]; }; // (n)
 
 void main()
 {
-    TAKE(a)
-    for (uint i = gl_GlobalInvocationID.x; i < a.n; i += THREADS_OF_ALL) x[i] = a.cap * (2.f * sigmoid(2.f * x[i] / a.cap) - 1.f);
+    LOAD_ARGS(a)
+    for (uint i = gl_GlobalInvocationID.x; i < a.n; i += N_ALL_THREADS) x[i] = a.cap * (2.f * sigmoid(2.f * x[i] / a.cap) - 1.f);
 }

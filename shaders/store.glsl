@@ -1,7 +1,7 @@
 // Writes rows of a cache with the words `w`. Neighbouring threads may share a word, so bytes and halves are stored by atomics.
 #include "shaders/cache.glsl"
 
-void put_bits(uint at, uint shift, uint mask, uint bits)
+void store_bits(uint at, uint shift, uint mask, uint bits)
 {
     atomicAnd(w[at], ~(mask << shift));
     atomicOr(w[at], bits << shift);
@@ -14,7 +14,7 @@ void store_row(uint format, uint n_rows, uint r, uint d)
     for (uint i = 0u; i < words; i++) w[r * words + i] = row[i];
     for (uint i = 0u; i < n_tail; i++) {
         uint at = n_rows * words * 4u + r * n_tail + i;
-        put_bits(at / 4u, 8u * (at % 4u), 255u, row[words] >> 8u * i & 255u);
+        store_bits(at / 4u, 8u * (at % 4u), 255u, row[words] >> 8u * i & 255u);
     }
 }
 
@@ -34,7 +34,7 @@ void store_value(uint format, uint r, uint i, uint d)
     if (format == plain_f32)
         w[at] = floatBitsToUint(VALUE(i));
     else if (d % 2u != 0u)
-        put_bits(at / 2u, 16u * (at % 2u), 0xffffu, FLOAT_TO_HALF(VALUE(i)));
+        store_bits(at / 2u, 16u * (at % 2u), 0xffffu, FLOAT_TO_HALF(VALUE(i)));
     else if (i % 2u == 0u)
         w[at / 2u] = FLOAT_TO_HALF(VALUE(i)) | FLOAT_TO_HALF(VALUE(i + 1u)) << 16;
 }

@@ -18,9 +18,9 @@ uint iq4_levels(uint nibbles)
 
 #if defined(FORMAT_f32) || defined(FORMAT_f16) || defined(FORMAT_bf16)
 #define NO_BLOCKS
-const bool has_least = false, has_groups = false;
+const bool has_offset = false, has_groups = false;
 uint unit_at, unit_row;
-void take_unit(uint at, uint r, uint s)
+void load_unit(uint at, uint r, uint s)
 {
     unit_at = at;
     unit_row = r;
@@ -29,8 +29,8 @@ void take_unit(uint at, uint r, uint s)
 float level(uint i) { return value(unit_at, unit_row, i); }
 
 #elif defined(FORMAT_q8_0)
-const bool has_least = false, has_groups = false;
-void take_unit(uint at, uint r, uint s)
+const bool has_offset = false, has_groups = false;
+void load_unit(uint at, uint r, uint s)
 {
     EACH(8u) low[j] = TILE_WORD(j, r);
     scale = vec2(TILE_HALF(r));
@@ -38,8 +38,8 @@ void take_unit(uint at, uint r, uint s)
 uint levels(uint j) { return low[j]; }
 
 #elif defined(FORMAT_q4_0)
-const bool has_least = true, has_groups = false;
-void take_unit(uint at, uint r, uint s)
+const bool has_offset = true, has_groups = false;
+void load_unit(uint at, uint r, uint s)
 {
     EACH(4u) low[j] = TILE_WORD(j, r);
     scale = vec2(TILE_HALF(r));
@@ -48,8 +48,8 @@ void take_unit(uint at, uint r, uint s)
 uint levels(uint j) { return NIBBLES(j); }
 
 #elif defined(FORMAT_q4_1)
-const bool has_least = true, has_groups = false;
-void take_unit(uint at, uint r, uint s)
+const bool has_offset = true, has_groups = false;
+void load_unit(uint at, uint r, uint s)
 {
     EACH(4u) low[j] = TILE_WORD(1u + j, r);
     vec2 dm = HALVES(TILE_WORD(0u, r));
@@ -59,8 +59,8 @@ void take_unit(uint at, uint r, uint s)
 uint levels(uint j) { return NIBBLES(j); }
 
 #elif defined(FORMAT_q5_0) || defined(FORMAT_q5_1)
-const bool has_least = true, has_groups = false;
-void take_unit(uint at, uint r, uint s)
+const bool has_offset = true, has_groups = false;
+void load_unit(uint at, uint r, uint s)
 {
 #ifdef FORMAT_q5_0
     const uint first = 1u;
@@ -78,8 +78,8 @@ void take_unit(uint at, uint r, uint s)
 uint levels(uint j) { return NIBBLES(j) | (high[0] >> j & 0x01010101u) << 4; }
 
 #elif defined(FORMAT_q2_k)
-const bool has_least = true, has_groups = true;
-void take_unit(uint at, uint r, uint s)
+const bool has_offset = true, has_groups = true;
+void load_unit(uint at, uint r, uint s)
 {
     EACH(8u) low[j] = TILE_WORD(4u + s / 4u * 8u + j, r) >> 2u * (s & 3u);
     vec2 dm = HALVES(TILE_WORD(20u, r));
@@ -90,8 +90,8 @@ void take_unit(uint at, uint r, uint s)
 uint levels(uint j) { return low[j] & 0x03030303u; }
 
 #elif defined(FORMAT_q3_k)
-const bool has_least = true, has_groups = true;
-void take_unit(uint at, uint r, uint s)
+const bool has_offset = true, has_groups = true;
+void load_unit(uint at, uint r, uint s)
 {
     EACH(8u) low[j] = TILE_WORD(8u + s / 4u * 8u + j, r) >> 2u * (s & 3u);
     EACH(8u) high[j] = TILE_WORD(j, r) >> s;
@@ -104,8 +104,8 @@ void take_unit(uint at, uint r, uint s)
 uint levels(uint j) { return (low[j] & 0x03030303u) | (high[j] & 0x01010101u) << 2; }
 
 #elif defined(FORMAT_q4_k) || defined(FORMAT_q5_k)
-const bool has_least = true, has_groups = false;
-void take_unit(uint at, uint r, uint s)
+const bool has_offset = true, has_groups = false;
+void load_unit(uint at, uint r, uint s)
 {
 #ifdef FORMAT_q5_k
     const uint first = 12u;
@@ -126,8 +126,8 @@ uint levels(uint j) { return low[j] & 0x0f0f0f0fu; }
 #endif
 
 #elif defined(FORMAT_q6_k)
-const bool has_least = true, has_groups = true;
-void take_unit(uint at, uint r, uint s)
+const bool has_offset = true, has_groups = true;
+void load_unit(uint at, uint r, uint s)
 {
     uint n = s / 4u, part = s & 3u, sums = TILE_WORD(48u + s / 2u, r) >> 16u * (s & 1u);
     EACH(8u) low[j] = TILE_WORD(n * 16u + (part & 1u) * 8u + j, r) >> 4u * (part / 2u);
@@ -138,8 +138,8 @@ void take_unit(uint at, uint r, uint s)
 uint levels(uint j) { return (low[j] & 0x0f0f0f0fu) | (high[j] & 0x03030303u) << 4; }
 
 #elif defined(FORMAT_iq4_nl)
-const bool has_least = false, has_groups = false;
-void take_unit(uint at, uint r, uint s)
+const bool has_offset = false, has_groups = false;
+void load_unit(uint at, uint r, uint s)
 {
     EACH(4u) low[j] = TILE_WORD(j, r);
     scale = vec2(TILE_HALF(r));
@@ -147,8 +147,8 @@ void take_unit(uint at, uint r, uint s)
 uint levels(uint j) { return iq4_levels(NIBBLES(j)); }
 
 #elif defined(FORMAT_iq4_xs)
-const bool has_least = false, has_groups = false;
-void take_unit(uint at, uint r, uint s)
+const bool has_offset = false, has_groups = false;
+void load_unit(uint at, uint r, uint s)
 {
     EACH(4u) low[j] = TILE_WORD(2u + 4u * s + j, r);
     uint head = TILE_WORD(0u, r);

@@ -8,7 +8,7 @@ layout(local_size_x = 128) in;
 // lavapipe recompiles a shader at a dispatch for the values of push constants that decide a branch or a loop.
 // Some versions leak memory when they do. Arguments that go through shared memory are hidden from this optimisation.
 // Other devices use plain copies.
-layout(constant_id = 4) const uint hides_args = 0u;
+layout(constant_id = 4) const uint args_through_shared = 0u;
 #ifdef LANES
 layout(constant_id = 5) const uint lanes = 8u; // subgroup size: 4, 8 or 16
 // Declares the buffer of binding i a second time, as a texel buffer of words.
@@ -17,19 +17,19 @@ layout(constant_id = 5) const uint lanes = 8u; // subgroup size: 4, 8 or 16
 #else
 const uint lanes = 0u;
 #endif
-#define ARGS(Type, name) Type name; shared Type name##_hidden;
-#define TAKE(name)                              \
+#define DECLARE_ARGS(Type, name) Type name; shared Type name##_hidden;
+#define LOAD_ARGS(name)                              \
     name = pushed.name;                         \
-    if (hides_args != 0u) {                     \
+    if (args_through_shared != 0u) {                     \
         if (THREAD == 0u) name##_hidden = name; \
         barrier();                              \
         name = name##_hidden;                   \
     }
 
 #define THREAD gl_LocalInvocationID.x
-#define THREADS_OF_ALL (n_threads * gl_NumWorkGroups.x)
+#define N_ALL_THREADS (n_threads * gl_NumWorkGroups.x)
 
-const float none = -1e30f; // a masked slot's logit; finite, so that no shader needs infinities
+const float masked_logit = -1e30f; // a masked slot's logit; finite, so that no shader needs infinities
 const float log2e = 1.442695041f;
 
 // 2^x with an error of at most 2 ulp, the same bits on every device. 0 where the result is below 2^-126.
@@ -48,7 +48,7 @@ float power_of_two(float x)
 }
 
 // log2(x) of a positive normal x.
-float log_of_two(float x)
+float log2_accurate(float x)
 {
     int n = int(floatBitsToUint(x) >> 23) - 127;
     float m = uintBitsToFloat((floatBitsToUint(x) & 0x7fffffu) | 0x3f800000u);

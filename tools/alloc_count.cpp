@@ -66,11 +66,11 @@ struct Asker {
 };
 static _Unwind_Reason_Code step(_Unwind_Context* frame, void* self)
 {
-    Asker& asker = *static_cast<Asker*>(self);
+    Asker& query_head = *static_cast<Asker*>(self);
     const uintptr_t at = _Unwind_GetIP(frame);
-    if (at == asker.from) asker.from = 0; // the frames before it are of this file
-    if (asker.from || asker.places.is_between(at)) return _URC_NO_REASON;
-    asker.found = at;
+    if (at == query_head.from) query_head.from = 0; // the frames before it are of this file
+    if (query_head.from || query_head.places.is_between(at)) return _URC_NO_REASON;
+    query_head.found = at;
     return _URC_END_OF_STACK;
 }
 
@@ -81,9 +81,9 @@ static void count(void* caller)
     static const Places places;
     uintptr_t at = reinterpret_cast<uintptr_t>(caller);
     if (places.is_between(at)) {
-        Asker asker = {places, at, at};
-        _Unwind_Backtrace(step, &asker);
-        at = asker.found;
+        Asker query_head = {places, at, at};
+        _Unwind_Backtrace(step, &query_head);
+        at = query_head.found;
     }
     if (places.program.has(at)) g_allocations.fetch_add(1, std::memory_order_relaxed);
 }

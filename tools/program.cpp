@@ -163,7 +163,7 @@ Status check_sampling(const SamplerOptions& options, uint32_t n_vocab)
 
 LoadedTokenizer::~LoadedTokenizer()
 {
-    MemorySource().give_back(memory, bytes);
+    MemorySource().release(memory, bytes);
 }
 
 Result<std::unique_ptr<LoadedTokenizer>> load_tokenizer(const VocabSource& vocab)

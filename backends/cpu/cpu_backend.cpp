@@ -22,7 +22,7 @@ constexpr double kNanosecondsWorthAChunk = 2000;  // of a matmul: a hundred time
 CpuBackend::CpuBackend(const BackendOptions& options)
     : ReferenceBackend(options), m_kernels(choose_cpu_kernels()), m_pool(options.n_threads > 0 ? options.n_threads : count_cores())
 {
-    for (uint32_t i = 0; i < codec_max_dim; i++) m_signs[i] = rotate_sign(i);
+    for (uint32_t i = 0; i < codec_max_dim; i++) m_signs[i] = hadamard_sign(i);
 }
 
 DeviceInfo CpuBackend::info() const
@@ -117,7 +117,7 @@ void CpuBackend::rope(const RopeTarget* targets, int n_targets)
                 float *y = target->y.ptr() + t * row, *x = target->x.ptr() + t * row;
                 for (uint64_t g = 0, at = 0; g < n_groups; g++, at += row / n_groups)
                     m_kernels.vector.rope(group, y + at, x + at, target->angles.ptr() + (a.n_groups ? g : t) * a.n_rot);
-                if (a.rotated) m_kernels.vector.rotate(y, a.n_heads, a.head_dim, m_signs, false);
+                if (a.hadamard) m_kernels.vector.rotate(y, a.n_heads, a.head_dim, m_signs, false);
             }
         });
     }
@@ -161,7 +161,7 @@ void CpuBackend::decode(const Tensor& from, uint64_t row, float* x) const
     rows.decode(rows, &only, 0, 1, from.cols, x, {});
 }
 
-void CpuBackend::kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x, const Tensor& table, const Tensor& view)
+void CpuBackend::kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x, const Tensor& table, const Tensor& head_layout)
 {
     if (to.k) check_kv_write(a, to.k, x.k);
     if (to.v) check_kv_write(a, to.v, x.v);
@@ -169,7 +169,7 @@ void CpuBackend::kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& 
     for_rows(a.n_tokens, 2 * a.n_kv_heads * a.head_dim * effort, [&](uint32_t begin, uint32_t end) {
         for (uint32_t t = begin; t < end; t++) {
             for (uint32_t h = 0; h < a.n_kv_heads; h++) {
-                const uint32_t row = kv_write_row(a, table, view, h, t);
+                const uint32_t row = kv_write_row(a, table, head_layout, h, t);
                 const uint64_t at = (uint64_t(t) * a.n_kv_heads + h) * a.head_dim;
                 if (to.k) encode(to.k, row, x.k.ptr() + at);
                 if (to.v) encode(to.v, row, x.v.ptr() + at);
@@ -199,13 +199,13 @@ void CpuBackend::kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& fr
     const EncodeKernel encode_group = m_kernels.vector.codecs[codec_index(to.format)].encode;
     if (group > 1) check_group_moves(to.format, moves.ptr<uint32_t>(), a.n_moves);
     for_rows(a.n_moves / group, a.head_dim * kValuesToEncode * group, [&](uint32_t begin, uint32_t end) {
-        float room[kMostInGroup * codec_max_dim];
+        float scratch_space[kMostInGroup * codec_max_dim];
         for (uint32_t i = begin * group; i < end * group; i++) {
             const uint32_t* move = moves.ptr<uint32_t>() + 2 * i;
             KS_CHECK(move[0] < from.rows && move[1] < to.rows, "kv_move: row %u of %u to %u of %u", move[0], from.rows, move[1], to.rows);
-            decode(from, move[0], room + i % group * a.head_dim);
-            if (group == 1) encode(to, move[1], room);
-            if (group > 1 && i % group == group - 1) encode_group(room, a.head_dim, coded_group(to, move[1]), nullptr);
+            decode(from, move[0], scratch_space + i % group * a.head_dim);
+            if (group == 1) encode(to, move[1], scratch_space);
+            if (group > 1 && i % group == group - 1) encode_group(scratch_space, a.head_dim, coded_group(to, move[1]), nullptr);
         }
     });
 }
@@ -224,14 +224,14 @@ static uint32_t token_block(uint32_t n_tokens, uint32_t cols)
     return (n_tokens + n_blocks - 1) / n_blocks; // blocks of about the same size
 }
 
-void CpuBackend::quantize(const MatmulArgs& a, const Tensor& x, uint32_t block, bool by_halves)
+void CpuBackend::quantize(const MatmulArgs& a, const Tensor& x, uint32_t block, bool half_scales)
 {
     uint64_t n_groups = a.cols / 32;
     for_rows(a.n_tokens, a.cols, [&](uint32_t begin, uint32_t end) {
         for (uint32_t t = begin; t < end; t++) {
             uint32_t first = t / block * block, size = std::min(block, a.n_tokens - first);
             m_kernels.matmul.quantize(x.ptr() + uint64_t(t) * a.cols, a.cols, m_scratch.acts + n_groups * first + (t - first), size,
-                                      by_halves);
+                                      half_scales);
         }
     });
 }
@@ -244,14 +244,14 @@ void CpuBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_
              m_shape.n_tokens, a.cols, m_shape.max_cols);
     const uint32_t block = token_block(a.n_tokens, a.cols);
     uint32_t tile_words[kMaxTargets], chunk_tiles[kMaxTargets], first_chunk[kMaxTargets + 1] = {};
-    bool quantized = false, by_halves = true;
+    bool quantized = false, half_scales = true;
     for (int i = 0; i < n_targets; i++) {
         const Tensor& w = targets[i].w;
         KS_CHECK(w.cols == a.cols && targets[i].y.cols == w.rows && x.cols == a.cols, "matmul: %u x %u, x %u, y %u", w.rows, w.cols, x.cols,
                  targets[i].y.cols);
         const FormatInfo& f = format_info(w.format);
         quantized |= f.block > 1;
-        by_halves &= m_kernels.matmul.by_halves[int(w.format)];
+        half_scales &= m_kernels.matmul.half_scales[int(w.format)];
         tile_words[i] = a.cols / f.block * (f.half_words + tile_rows * f.words);
         // Weights arrive with 10 GB/s, a thread multiplies 50 times a nanosecond; 2 tiles: rows of y in whole cache lines.
         double tile_nanoseconds = tile_words[i] * 0.4 + double(a.cols) * tile_rows * a.n_tokens * 0.02;
@@ -259,7 +259,7 @@ void CpuBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_
         uint32_t n_tiles = (w.rows + tile_rows - 1) / tile_rows;
         first_chunk[i + 1] = first_chunk[i] + (n_tiles + chunk_tiles[i] - 1) / chunk_tiles[i];
     }
-    if (quantized) quantize(a, x, block, by_halves);
+    if (quantized) quantize(a, x, block, half_scales);
 
     m_pool.parallel_for(first_chunk[n_targets], [&](uint32_t chunk, int thread) {
         int i = 0;
@@ -305,7 +305,7 @@ AttentionTask CpuBackend::attention_task(const AttentionArgs& a, const Tensor* y
     AttentionTask task{};
     task.a = a;
     task.q = q.q.ptr();
-    task.q_far = a.n_far ? q.far.ptr() : nullptr;
+    task.q_clamped = a.n_clamped ? q.q_clamped.ptr() : nullptr;
     task.y = y ? y->ptr() : nullptr;
     task.lse = lse ? lse.ptr() : nullptr;
     task.k = slots.k.ptr<uint8_t>();
@@ -317,12 +317,12 @@ AttentionTask CpuBackend::attention_task(const AttentionArgs& a, const Tensor* y
     if (slots.coded_k) task.coded_k = coded_rows(slots.coded_k);
     if (slots.coded_v) task.coded_v = coded_rows(slots.coded_v);
     task.table = slots.table ? slots.table.ptr<uint32_t>() : nullptr;
-    task.view = slots.view.ptr<uint32_t>();
+    task.head_layout = slots.head_layout.ptr<uint32_t>();
     task.weights = slots.weights ? slots.weights.ptr() : nullptr;
-    if (a.n_turn) task.turns = slots.turns.ptr();
+    if (a.n_rope_on_read) task.rope_table = slots.rope_table.ptr();
     if (a.n_wave) {
         task.bias = q.bias.ptr();
-        task.bias_far = a.n_far ? q.bias_far.ptr() : nullptr;
+        task.bias_clamped = a.n_clamped ? q.bias_clamped.ptr() : nullptr;
         task.positions = slots.positions.ptr<uint32_t>();
         task.waves = slots.waves.ptr();
     }
@@ -365,28 +365,28 @@ void CpuBackend::attention(const AttentionArgs& a, const Tensor& y, const Querie
     if (chosen.path == CpuAttention::chunks) attention_chunks(task, m_kernels.attention.chunk);
     if (chosen.path == CpuAttention::general) attention_chunks(task, m_kernels.attention.general);
     for (uint32_t t = 0; t < a.n_tokens && chosen.path == CpuAttention::splits; t++) attention_split(task, t);
-    if (a.rotated)
+    if (a.hadamard)
         for_rows(a.n_tokens, a.n_heads * a.head_dim, [&](uint32_t begin, uint32_t end) {
             for (uint64_t t = begin; t < end; t++)
                 m_kernels.vector.rotate(task.y + t * a.n_heads * a.head_dim, a.n_heads, a.head_dim, m_signs, true);
         });
 }
 
-void CpuBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& signal, const Tensor& chunk_signal, const Queries& q,
+void CpuBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& scores, const Tensor& chunk_scores, const Queries& q,
                           const KvSlots& slots, const Tensor& lse)
 {
     const uint32_t group = a.n_heads / a.n_kv_heads;
     if (a.head_dim % 8 != 0 || a.n_wave % 16 != 0 || group > kAttentionRows || a.n_tokens > kMaxScoreTokens)
-        return ReferenceBackend::kv_score(s, a, signal, chunk_signal, q, slots, lse);
+        return ReferenceBackend::kv_score(s, a, scores, chunk_scores, q, slots, lse);
     AttentionTask task = attention_task(a, nullptr, q, slots, lse);
     task.v = nullptr; // values are not asked for
-    const ScoreTask score{s, signal.ptr(), chunk_signal ? chunk_signal.ptr() : nullptr};
+    const ScoreTask score{s, scores.ptr(), chunk_scores ? chunk_scores.ptr() : nullptr};
     const ScoreKernel kernel = task.logits ? m_kernels.attention.score_kept_logits : m_kernels.attention.score;
     uint32_t most = 0; // indexes of a head
-    for (uint32_t h = 0; h < a.n_kv_heads; h++) most = std::max(most, task.view[h * view_words + view_before] + a.n_tokens);
+    for (uint32_t h = 0; h < a.n_kv_heads; h++) most = std::max(most, task.head_layout[h * layout_words + layout_n_held] + a.n_tokens);
     const uint32_t n_tiles = (most + kAttentionTile - 1) / kAttentionTile, step = task.logits ? 8 : 1;
     m_pool.parallel_for((n_tiles + step - 1) / step * a.n_kv_heads, [&](uint32_t i, int thread) {
-        const uint32_t kv_head = i % a.n_kv_heads, end = task.view[kv_head * view_words + view_before] + a.n_tokens;
+        const uint32_t kv_head = i % a.n_kv_heads, end = task.head_layout[kv_head * layout_words + layout_n_held] + a.n_tokens;
         float* scratch = attention_scratch(thread);
         for (uint32_t tile = i / a.n_kv_heads * step; tile < (i / a.n_kv_heads + 1) * step; tile++) {
             const uint32_t from = tile * kAttentionTile;
@@ -404,8 +404,8 @@ void CpuBackend::attention_split(const AttentionTask& task, uint32_t token)
     // The groups that any head sees: the first where something is pinned, and those from `first` to the token.
     uint32_t first = ~0u, end = 0;
     for (uint32_t h = 0; h < a.n_kv_heads; h++) {
-        const uint32_t before = task.view[h * view_words + view_before], own = before + token;
-        const uint32_t oldest = task.table ? 0 : RING_OLDEST(before + (a.chunk_rows ? 0 : a.n_tokens), a.n_rows, a.n_pinned);
+        const uint32_t before = task.head_layout[h * layout_words + layout_n_held], own = before + token;
+        const uint32_t oldest = task.table ? 0 : ring_oldest(before + (a.chunk_rows ? 0 : a.n_tokens), a.n_rows, a.n_pinned);
         first = std::min(first, std::max(oldest, a.window && own + 1 > a.window ? own + 1 - a.window : 0) / kAttentionGroup);
         end = std::max(end, own / kAttentionGroup + 1);
     }

@@ -26,12 +26,12 @@ public:
     void glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up) override;
     void add(const AddArgs& a, const Tensor& x, const Tensor& b) override;
     void softcap(const SoftcapArgs& a, const Tensor& x) override;
-    void kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x, const Tensor& table, const Tensor& view) override;
+    void kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x, const Tensor& table, const Tensor& head_layout) override;
     void kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from, const Tensor& rows) override;
     void kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& from, const Tensor& moves) override;
     KernelChoice attention_choice(const AttentionArgs& a, const KvSlots& slots) const override;
     void attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots, const Tensor& lse) override;
-    void kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& signal, const Tensor& chunk_signal, const Queries& q,
+    void kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& scores, const Tensor& chunk_scores, const Queries& q,
                   const KvSlots& slots, const Tensor& lse) override;
     void select(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots) override;
     void argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x) override;
@@ -52,7 +52,7 @@ private:
     template <class Body> void for_rows(uint32_t n_rows, uint32_t row_values, const Body& body);
     void encode(const Tensor& to, uint64_t row, const float* x) const;
     void decode(const Tensor& from, uint64_t row, float* x) const;
-    void quantize(const MatmulArgs& a, const Tensor& x, uint32_t token_block, bool by_halves);
+    void quantize(const MatmulArgs& a, const Tensor& x, uint32_t token_block, bool half_scales);
     CodedRows coded_rows(const Tensor& t) const;
     float* attention_scratch(int thread) const
     {
@@ -62,17 +62,17 @@ private:
     void attention_split(const AttentionTask& task, uint32_t token);
     void attention_chunks(const AttentionTask& task, AttentionChunkKernel kernel);
     template <class Count, class Body> void for_blocks(uint32_t n_heads, const Count& n_of, uint32_t block, const Body& body);
-    void vote_for_pages(const SelectArgs& s, const AttentionTask& task, const Selection& to, uint32_t came);
-    template <class Count> void ask_keys(const AttentionTask& task, uint32_t from, uint32_t block, const Count& n_asked);
-    void keep_speakers(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const KvSlots& slots, uint32_t head,
-                       uint32_t came);
-    void vote_for_blocks(const SelectArgs& s, const AttentionTask& task, const Selection& to, const KvSlots& slots, uint32_t came);
+    void vote_for_pages(const SelectArgs& s, const AttentionTask& task, const Selection& to, uint32_t n_to_refresh);
+    template <class Count> void key_logits(const AttentionTask& task, uint32_t from, uint32_t block, const Count& n_queried);
+    void keep_representatives(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const KvSlots& slots, uint32_t head,
+                              uint32_t n_to_refresh);
+    void vote_for_blocks(const SelectArgs& s, const AttentionTask& task, const Selection& to, const KvSlots& slots, uint32_t n_to_refresh);
     void vote_for_keys(const SelectArgs& s, const AttentionTask& task);
 
     const CpuKernels m_kernels;
     ThreadPool m_pool;
     Scratch m_scratch;
-    float m_signs[codec_max_dim]; // rotate_sign of each dim
+    float m_signs[codec_max_dim]; // hadamard_sign of each dim
 };
 
 std::unique_ptr<Backend> make_cpu_backend(const BackendOptions& options);

@@ -112,8 +112,8 @@ CudaBackend::Scratch CudaBackend::place(const ScratchShape& shape, uint8_t* memo
         take(&s.select.counts, uint64_t(shape.n_kv_heads) * s.select.n_shares);
         s.bytes = std::max(s.bytes, partials_end);
     }
-    take(&s.turned, n_values * shape.n_tokens);
-    take(&s.restored, n_restored(shape));
+    take(&s.roped, n_values * shape.n_tokens);
+    take(&s.dequantized, n_dequantized(shape));
     if (!shape.selected_slots) return s;
     take(&s.select.query, n_values);
     take(&s.select.plain, n_values);
@@ -136,7 +136,7 @@ void CudaBackend::set_scratch(const Buffer& buffer, uint64_t offset, const Scrat
 }
 
 // Where bytes of y go, if `unit` neighbours, which a kernel makes together, are blocks of 32 and the scratch has room; else null.
-ActGroup* CudaBackend::acts_of(const Tensor& y, uint32_t n_tokens, uint32_t cols, uint32_t unit)
+ActGroup* CudaBackend::int8_copy_of(const Tensor& y, uint32_t n_tokens, uint32_t cols, uint32_t unit)
 {
     m_in_bytes = {};
     if (unit % 32 != 0 || cols % 32 != 0 || cols > m_shape.max_cols || n_tokens > m_shape.n_tokens) return nullptr;
@@ -162,7 +162,7 @@ void CudaBackend::rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x
 {
     const uint64_t n = uint64_t(a.rows) * a.dim, first = uint64_t(a.first_row) * a.dim;
     m_stream.run("rmsnorm", rmsnorm_launch, a, cuda_values(y, n), cuda_values(x, first + n), cuda_values(w, a.dim),
-                 acts_of(y, a.rows, a.dim, a.dim));
+                 int8_copy_of(y, a.rows, a.dim, a.dim));
 }
 
 void CudaBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets, const Tensor& x)
@@ -196,7 +196,7 @@ void CudaBackend::rope(const RopeTarget* targets, int n_targets)
     for (const RopeTarget* target = targets; target < targets + n_targets; target++) {
         const RopeArgs& a = target->a;
         const uint64_t n = uint64_t(a.n_tokens) * a.n_heads * a.head_dim;
-        KS_CHECK(!a.rotated || a.head_dim <= codec_max_dim, "rope: rotated heads of %u values", a.head_dim);
+        KS_CHECK(!a.hadamard || a.head_dim <= codec_max_dim, "rope: rotated heads of %u values", a.head_dim);
         all.a[all.n] = a;
         all.y[all.n] = cuda_values(target->y, n);
         all.x[all.n] = cuda_values(target->x, n);
@@ -208,8 +208,8 @@ void CudaBackend::rope(const RopeTarget* targets, int n_targets)
 void CudaBackend::glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up)
 {
     const uint32_t n_tokens = y.cols ? a.n / y.cols : 0, cols = n_tokens && a.n % y.cols == 0 ? y.cols : 1;
-    m_stream.run("glu", glu_launch, a, cuda_values(y, a.n), cuda_values(gate, a.n), cuda_values(up, a.n), acts_of(y, n_tokens, cols, cols),
-                 cols);
+    m_stream.run("glu", glu_launch, a, cuda_values(y, a.n), cuda_values(gate, a.n), cuda_values(up, a.n),
+                 int8_copy_of(y, n_tokens, cols, cols), cols);
 }
 
 void CudaBackend::add(const AddArgs& a, const Tensor& x, const Tensor& b)

@@ -24,7 +24,7 @@ public:
     Status open(const CudaFound& device);
 
     DeviceInfo info() const override;
-    Result<Buffer> alloc(uint64_t bytes, const std::vector<uint64_t>& starts = {}) override;
+    Result<Buffer> alloc(uint64_t bytes, const std::vector<uint64_t>& split_points = {}) override;
     void free(Buffer& buffer) override;
     void upload(const Buffer& to, uint64_t offset, const void* from, uint64_t bytes) override;
     void download(void* to, const Buffer& from, uint64_t offset, uint64_t bytes) override;
@@ -44,11 +44,11 @@ public:
     void glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up) override;
     void add(const AddArgs& a, const Tensor& x, const Tensor& b) override;
     void softcap(const SoftcapArgs& a, const Tensor& x) override;
-    void kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x, const Tensor& table, const Tensor& view) override;
+    void kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x, const Tensor& table, const Tensor& head_layout) override;
     void kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from, const Tensor& rows) override;
     void kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& from, const Tensor& moves) override;
     void attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots, const Tensor& lse) override;
-    void kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& signal, const Tensor& chunk_signal, const Queries& q,
+    void kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& scores, const Tensor& chunk_scores, const Queries& q,
                   const KvSlots& slots, const Tensor& lse) override;
     void select(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots) override;
     void argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x) override;
@@ -58,19 +58,19 @@ public:
 private:
     // The scratch, region by region; with no memory it only counts.
     struct Scratch {
-        ActGroup* acts = nullptr;  // (max_cols / 32, n_tokens)
-        float* partials = nullptr; // (n_tokens * n_heads, splits, 4 + head_dim)
-        float* turned = nullptr;   // (n_tokens, n_heads * head_dim) queries as they meet keys that attention turns
-        uint* restored = nullptr;  // a RestoredRoom's
+        ActGroup* acts = nullptr;    // (max_cols / 32, n_tokens)
+        float* partials = nullptr;   // (n_tokens * n_heads, splits, 4 + head_dim)
+        float* roped = nullptr;      // (n_tokens, n_heads * head_dim) queries as they meet keys that attention turns
+        uint* dequantized = nullptr; // a DequantScratch's
         CudaSelectRoom select{};
         uint64_t bytes = 0;
     };
     Scratch place(const ScratchShape& shape, uint8_t* memory) const;
     uint32_t splits_of(const AttentionShare& share, uint32_t n_tokens, uint32_t n_heads, uint32_t n_kv_heads) const;
     uint64_t n_partials(const ScratchShape& shape) const;
-    uint64_t n_restored(const ScratchShape& shape) const;
-    RestoredRoom restored_room(const AttentionArgs& a, const KvSlots& slots, bool halves, uint32_t* n_splits) const;
-    ActGroup* acts_of(const Tensor& y, uint32_t n_tokens, uint32_t cols, uint32_t unit);
+    uint64_t n_dequantized(const ScratchShape& shape) const;
+    DequantScratch dequant_scratch(const AttentionArgs& a, const KvSlots& slots, bool halves, uint32_t* n_splits) const;
+    ActGroup* int8_copy_of(const Tensor& y, uint32_t n_tokens, uint32_t cols, uint32_t unit);
 
     CudaSlots slots_of(const AttentionArgs& a, const KvSlots& slots) const;
     CudaQueries queries_of(const AttentionArgs& a, const Queries& q, const KvSlots& slots);

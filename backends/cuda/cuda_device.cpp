@@ -16,7 +16,7 @@ std::string cuda_error(cudaError_t error)
     return std::string(cudaGetErrorName(error)) + " (" + cudaGetErrorString(error) + ")";
 }
 
-static bool look_at(int index, CudaFound* found)
+static bool probe_device(int index, CudaFound* found)
 {
     cudaDeviceProp prop;
     int integrated = 0, n_processors = 0;
@@ -57,7 +57,7 @@ std::vector<CudaFound> find_cuda_devices(std::string* missing)
     if (error != cudaSuccess) n = 0;
     for (int i = 0; i < n; i++) {
         CudaFound found;
-        if (look_at(i, &found)) devices.push_back(found);
+        if (probe_device(i, &found)) devices.push_back(found);
     }
     if (n) (void)cudaSetDevice(current);
     if (devices.empty() && missing) *missing = why_none(error);

@@ -16,7 +16,7 @@ CudaStream::~CudaStream()
     if (!m_stream) return;
     (void)wait();
     (void)time_kernels(false);
-    for (Known& known : m_known)
+    for (Segment& known : m_known)
         if (known.graph) (void)cudaGraphExecDestroy(known.graph);
     (void)cudaStreamDestroy(m_stream);
     (void)cudaFreeHost(m_up);
@@ -35,7 +35,7 @@ Status CudaStream::open(const CudaFound& device)
     m_down = m_up + kStagingBytes;
     m_commands.reserve(kCommandBytes);
     m_known.resize(kKnown);
-    for (Known& known : m_known) known.commands.reserve(kCommandBytes);
+    for (Segment& known : m_known) known.commands.reserve(kCommandBytes);
     return m_status;
 }
 
@@ -112,21 +112,21 @@ void CudaStream::play(Stamps& stamps, bool captured)
 }
 
 // The known segment that equals the commands. If there is none, the least recently used one is replaced.
-CudaStream::Known& CudaStream::recall(bool* seen)
+CudaStream::Segment& CudaStream::find_segment(bool* seen)
 {
-    for (Known& known : m_known) {
+    for (Segment& known : m_known) {
         *seen = known.commands == m_commands;
         if (*seen) return known;
     }
-    Known& oldest =
-        *std::min_element(m_known.begin(), m_known.end(), [](const Known& a, const Known& b) { return a.last_used < b.last_used; });
+    Segment& oldest =
+        *std::min_element(m_known.begin(), m_known.end(), [](const Segment& a, const Segment& b) { return a.last_used < b.last_used; });
     if (oldest.graph) check(cudaGraphExecDestroy(oldest.graph), "forgetting a graph");
     oldest.graph = nullptr;
     oldest.commands = m_commands; // within the reserved capacity
     return oldest;
 }
 
-void CudaStream::make_graph(Known& known)
+void CudaStream::make_graph(Segment& known)
 {
     cudaGraph_t graph = nullptr;
     read(known.stamps); // before the capture, in which waiting is not allowed
@@ -142,7 +142,7 @@ void CudaStream::flush()
     enter();
     if (m_n_commands && m_status.ok()) {
         bool seen = false;
-        Known* known = m_n_commands >= kLeastCommands ? &recall(&seen) : nullptr;
+        Segment* known = m_n_commands >= kLeastCommands ? &find_segment(&seen) : nullptr;
         if (known) known->last_used = ++m_n_flushes;
         if (seen && !known->graph) make_graph(*known);
         if (known && known->graph && m_status.ok()) {
@@ -210,7 +210,7 @@ void CudaStream::drop_events(Stamps& stamps)
 Status CudaStream::time_kernels(bool on)
 {
     (void)wait();
-    for (Known& known : m_known) {
+    for (Segment& known : m_known) {
         if (known.graph) check(cudaGraphExecDestroy(known.graph), "forgetting a graph");
         known.graph = nullptr;
         known.commands.clear();
@@ -225,7 +225,7 @@ Status CudaStream::time_kernels(bool on)
 std::vector<KernelTime> CudaStream::take_kernel_times()
 {
     (void)wait(); // an error is kept until the next wait
-    for (Known& known : m_known) read(known.stamps);
+    for (Segment& known : m_known) read(known.stamps);
     read(m_short_stamps);
     std::vector<KernelTime> times;
     for (const Sum& sum : m_sums) times.push_back({sum.op, sum.label.text(), sum.n, sum.seconds});

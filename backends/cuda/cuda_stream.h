@@ -88,7 +88,7 @@ private:
         double seconds;
     };
     // A known segment of commands. It has a graph after its second occurrence.
-    struct Known {
+    struct Segment {
         std::vector<uint8_t> commands;
         cudaGraphExec_t graph = nullptr;
         uint64_t last_used = 0;
@@ -102,15 +102,15 @@ private:
     void stamp(Stamps& stamps, size_t nth, bool captured);
     void read(Stamps& stamps);
     void drop_events(Stamps& stamps);
-    Known& recall(bool* seen);
-    void make_graph(Known& known);
+    Segment& find_segment(bool* seen);
+    void make_graph(Segment& known);
     void check(cudaError_t error, const char* what);
 
     CudaFound m_device;
     cudaStream_t m_stream = nullptr;
     std::vector<uint8_t> m_commands; // commands that are not launched yet
     int m_n_commands = 0;
-    std::vector<Known> m_known;
+    std::vector<Segment> m_known;
     uint64_t m_n_flushes = 0, m_n_graphs_launched = 0;
     uint8_t *m_up = nullptr, *m_down = nullptr; // pinned staging memory
     uint64_t m_n_up = 0;                        // bytes of m_up in use

@@ -1,6 +1,6 @@
 // The ops on slots, as plainly as they can be written: where an index lies, what a token sees, and what attention is.
 #include "backends/reference/reference_backend.h"
-#include "backends/reference/sight.h"
+#include "backends/reference/visibility.h"
 
 #include <algorithm>
 #include <cmath>
@@ -32,16 +32,16 @@ void check_kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& x)
     check_values("kv_write", x, uint64_t(a.n_tokens) * a.n_kv_heads * a.head_dim);
 }
 
-uint32_t kv_write_row(const KvWriteArgs& a, const Tensor& table, const Tensor& view, uint32_t h, uint32_t t)
+uint32_t kv_write_row(const KvWriteArgs& a, const Tensor& table, const Tensor& head_layout, uint32_t h, uint32_t t)
 {
-    const uint32_t *head_view = view.ptr<uint32_t>() + h * view_words, index = head_view[view_before] + t;
-    uint32_t row = h * a.n_rows + (a.staged ? t : RING_ROW(index, a.n_rows, a.n_pinned));
-    if (!a.staged && table) row = table.ptr<uint32_t>()[head_view[view_begin] + index];
+    const uint32_t *layout_of_head = head_layout.ptr<uint32_t>() + h * layout_words, index = layout_of_head[layout_n_held] + t;
+    uint32_t row = h * a.n_rows + (a.staged ? t : ring_row(index, a.n_rows, a.n_pinned));
+    if (!a.staged && table) row = table.ptr<uint32_t>()[layout_of_head[layout_table_begin] + index];
     KS_CHECK(row < a.n_kv_heads * a.n_rows, "kv_write: row %u of %u", row, a.n_kv_heads * a.n_rows);
     return row;
 }
 
-void ReferenceBackend::kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x, const Tensor& table, const Tensor& view)
+void ReferenceBackend::kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x, const Tensor& table, const Tensor& head_layout)
 {
     const Tensor* pairs[][2] = {{&to.k, &x.k}, {&to.v, &x.v}};
     for (auto [rows, values] : pairs) {
@@ -49,7 +49,7 @@ void ReferenceBackend::kv_write(const KvWriteArgs& a, const KvPair& to, const Kv
         check_kv_write(a, *rows, *values);
         for (uint32_t h = 0; h < a.n_kv_heads; h++) {
             for (uint32_t t = 0; t < a.n_tokens; t++) {
-                const CodedRow out = coded_row(*rows, kv_write_row(a, table, view, h, t));
+                const CodedRow out = coded_row(*rows, kv_write_row(a, table, head_layout, h, t));
                 encode_row(rows->format, values->ptr() + (uint64_t(t) * a.n_kv_heads + h) * a.head_dim, a.head_dim, out.words, out.tail);
             }
         }
@@ -80,10 +80,10 @@ static void move_group(const KvMoveArgs& a, const Tensor& to, const Tensor& from
         memcpy(coded_group(to, moves[1]), coded_group(from, moves[0]), info.group * info.row_bytes(a.head_dim));
         return;
     }
-    float room[kMostInGroup * codec_max_dim], row[codec_max_dim];
+    float scratch[kMostInGroup * codec_max_dim], row[codec_max_dim];
     for (uint32_t r = 0; r < info.group; r++)
-        std::copy_n(cached_row(from, moves[2 * r], a.head_dim, row), a.head_dim, room + r * a.head_dim);
-    encode_group(to.format, room, a.head_dim, coded_group(to, moves[1]));
+        std::copy_n(cached_row(from, moves[2 * r], a.head_dim, row), a.head_dim, scratch + r * a.head_dim);
+    encode_group(to.format, scratch, a.head_dim, coded_group(to, moves[1]));
 }
 
 void ReferenceBackend::kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& from, const Tensor& moves)
@@ -104,8 +104,8 @@ void ReferenceBackend::kv_move(const KvMoveArgs& a, const Tensor& to, const Tens
         const uint32_t* move = moves.ptr<uint32_t>() + 2 * i;
         const CodedRow source = coded_row(from, move[0]), out = coded_row(to, move[1]);
         if (to.format != from.format) {
-            float room[codec_max_dim];
-            encode_row(to.format, cached_row(from, move[0], a.head_dim, room), a.head_dim, out.words, out.tail);
+            float scratch[codec_max_dim];
+            encode_row(to.format, cached_row(from, move[0], a.head_dim, scratch), a.head_dim, out.words, out.tail);
             continue;
         }
         memcpy(out.words, source.words, row_bytes - n_tail);
@@ -117,106 +117,108 @@ void check_slots(const AttentionArgs& a, const Queries& q, const KvSlots& slots)
 {
     KS_CHECK(a.n_tokens > 0 && a.n_heads % a.n_kv_heads == 0, "attention: %u heads over %u", a.n_heads, a.n_kv_heads);
     check_values("attention", q.q, uint64_t(a.n_tokens) * a.n_heads * a.head_dim);
-    if (a.n_far) check_values("attention", q.far, uint64_t(a.n_tokens) * a.n_heads * a.head_dim);
+    if (a.n_clamped) check_values("attention", q.q_clamped, uint64_t(a.n_tokens) * a.n_heads * a.head_dim);
     for (const Tensor* t : {&slots.k, &slots.v}) check_rows("attention", *t, uint64_t(a.n_kv_heads) * a.n_rows, a.head_dim);
     if (a.chunk_rows)
         for (const Tensor* t : {&slots.chunk_k, &slots.chunk_v})
             check_rows("attention", *t, uint64_t(a.n_kv_heads) * a.chunk_rows, a.head_dim);
     KS_CHECK(!slots.table || a.n_pinned == 0, "attention: %u pinned with a table", a.n_pinned);
-    check_values("attention", slots.view, uint64_t(a.n_kv_heads) * view_words);
-    KS_CHECK(!a.n_turn || (slots.table && a.n_turn % 2 == 0 && a.n_turn <= a.head_dim && !a.n_far), "attention: %u values turned",
-             a.n_turn);
+    check_values("attention", slots.head_layout, uint64_t(a.n_kv_heads) * layout_words);
+    KS_CHECK(!a.n_rope_on_read || (slots.table && a.n_rope_on_read % 2 == 0 && a.n_rope_on_read <= a.head_dim && !a.n_clamped),
+             "attention: %u values turned", a.n_rope_on_read);
     if (!a.n_wave) return;
     KS_CHECK(slots.table && a.n_wave % 2 == 0 && a.n_wave <= a.head_dim, "attention: waves of %u values", a.n_wave);
     check_values("attention", q.bias, uint64_t(a.n_tokens) * a.n_heads * a.head_dim);
-    if (a.n_far) check_values("attention", q.bias_far, uint64_t(a.n_tokens) * a.n_heads * a.head_dim);
+    if (a.n_clamped) check_values("attention", q.bias_clamped, uint64_t(a.n_tokens) * a.n_heads * a.head_dim);
     check_values("attention", slots.waves, uint64_t(wave_digits) * wave_base * a.n_wave);
     check_values("attention", slots.positions, slots.table.cols);
 }
 
 // There are turns for every index that is read.
-static void check_turns(const AttentionArgs& a, const KvSlots& slots)
+static void check_rope_on_read(const AttentionArgs& a, const KvSlots& slots)
 {
-    for (uint32_t h = 0; a.n_turn && h < a.n_kv_heads; h++)
-        check_values("attention", slots.turns, uint64_t(slots.view.ptr<uint32_t>()[h * view_words + view_before] + a.n_tokens) * a.n_turn);
+    for (uint32_t h = 0; a.n_rope_on_read && h < a.n_kv_heads; h++)
+        check_values("attention", slots.rope_table,
+                     uint64_t(slots.head_layout.ptr<uint32_t>()[h * layout_words + layout_n_held] + a.n_tokens) * a.n_rope_on_read);
 }
 
 void ReferenceBackend::attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots, const Tensor& lse)
 {
     check_slots(a, q, slots);
-    check_turns(a, slots);
+    check_rope_on_read(a, slots);
     check_values("attention", y, uint64_t(a.n_tokens) * a.n_heads * a.head_dim);
     KS_CHECK(a.head_dim <= m_shape.head_dim, "attention: head_dim %u, scratch for %u", a.head_dim, m_shape.head_dim);
     double* sums = reinterpret_cast<double*>(m_row); // (head_dim), then a row of K or V, then a query
-    float *room = reinterpret_cast<float*>(sums + a.head_dim), *query_room = room + a.head_dim;
+    float *scratch = reinterpret_cast<float*>(sums + a.head_dim), *query_room = scratch + a.head_dim;
     for (uint32_t h = 0; h < a.n_heads; h++) {
-        const Sight sight(a, slots, h / (a.n_heads / a.n_kv_heads));
+        const Visibility visibility(a, slots, h / (a.n_heads / a.n_kv_heads));
         for (uint32_t t = 0; t < a.n_tokens; t++) {
             const uint64_t at = (uint64_t(t) * a.n_heads + h) * a.head_dim;
-            const float* near = sight.query(t, q.q.ptr() + at, query_room);
+            const float* near = visibility.query(t, q.q.ptr() + at, query_room);
             double top = -INFINITY, norm_top = -INFINITY, norm = 0; // running maxima of numerator and denominator
             std::fill(sums, sums + a.head_dim, 0.0);
-            for (uint32_t i = 0; i <= sight.before + t; i++) {
-                if (!sight.sees(t, i)) continue;
-                const double logit =
-                    (dot(i < a.n_far ? q.far.ptr() + at : near, sight.key(i, room), a.head_dim) + sight.bias(i, q, at)) * a.scale;
-                const double over = logit + sight.weight(i, 0), under = logit + sight.weight(i, 1);
-                if (under > -INFINITY) {
-                    norm = under > norm_top ? norm * std::exp(norm_top - under) + 1 : norm + std::exp(under - norm_top);
-                    norm_top = std::max(norm_top, under);
+            for (uint32_t i = 0; i <= visibility.before + t; i++) {
+                if (!visibility.sees(t, i)) continue;
+                const double logit = (dot(i < a.n_clamped ? q.q_clamped.ptr() + at : near, visibility.key(i, scratch), a.head_dim) +
+                                      visibility.bias(i, q, at)) *
+                                     a.scale;
+                const double num_logit = logit + visibility.weight(i, 0), den_logit = logit + visibility.weight(i, 1);
+                if (den_logit > -INFINITY) {
+                    norm = den_logit > norm_top ? norm * std::exp(norm_top - den_logit) + 1 : norm + std::exp(den_logit - norm_top);
+                    norm_top = std::max(norm_top, den_logit);
                 }
-                if (over == -INFINITY) continue;
-                const double shrink = over > top ? std::exp(top - over) : 1.0;
-                top = std::max(top, over);
-                const double weight = std::exp(over - top);
-                const float* v = sight.value(i, room);
+                if (num_logit == -INFINITY) continue;
+                const double shrink = num_logit > top ? std::exp(top - num_logit) : 1.0;
+                top = std::max(top, num_logit);
+                const double weight = std::exp(num_logit - top);
+                const float* v = visibility.value(i, scratch);
                 for (uint32_t d = 0; d < a.head_dim; d++) sums[d] = sums[d] * shrink + weight * v[d];
             }
             const double scale = top > -INFINITY ? std::exp(top - norm_top) / norm : 0.0;
             float* out = y.ptr() + (uint64_t(t) * a.n_heads + h) * a.head_dim;
             for (uint32_t d = 0; d < a.head_dim; d++) out[d] = float(sums[d] * scale);
-            if (a.rotated) rotate_head(out, a.head_dim, true);
+            if (a.hadamard) hadamard_head(out, a.head_dim, true);
             if (lse) lse.ptr()[uint64_t(t) * a.n_heads + h] = float((norm_top + std::log(norm)) * kLog2e);
         }
     }
 }
 
-void ReferenceBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& signal, const Tensor& chunk_signal,
+void ReferenceBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& scores, const Tensor& chunk_scores,
                                 const Queries& q, const KvSlots& slots, const Tensor& lse)
 {
     check_slots(a, q, slots);
-    check_turns(a, slots);
-    check_values("kv_score", signal, uint64_t(a.n_kv_heads) * a.n_rows);
+    check_rope_on_read(a, slots);
+    check_values("kv_score", scores, uint64_t(a.n_kv_heads) * a.n_rows);
     check_values("kv_score", lse, uint64_t(a.n_tokens) * a.n_heads);
-    if (a.chunk_rows) check_values("kv_score", chunk_signal, uint64_t(a.n_kv_heads) * a.chunk_rows);
+    if (a.chunk_rows) check_values("kv_score", chunk_scores, uint64_t(a.n_kv_heads) * a.chunk_rows);
     const uint32_t group = a.n_heads / a.n_kv_heads;
     const double keep = s.reset ? 0.0 : std::pow(double(s.decay), a.n_tokens);
     for (uint32_t g = 0; g < a.n_kv_heads; g++) {
-        const Sight sight(a, slots, g);
-        for (uint32_t i = 0; i < sight.before + a.n_tokens; i++) {
+        const Visibility visibility(a, slots, g);
+        for (uint32_t i = 0; i < visibility.before + a.n_tokens; i++) {
             double sum = 0;
             bool seen = false;
             for (uint32_t t = s.first_query; t < a.n_tokens; t++) {
-                if (!sight.sees(t, i)) continue;
+                if (!visibility.sees(t, i)) continue;
                 seen = true;
-                const uint32_t first =
-                    std::max(sight.oldest, a.window && sight.before + t + 1 > a.window ? sight.before + t + 1 - a.window : 0);
-                const double visible = sight.before + t + 1 - (first > a.n_pinned ? first - a.n_pinned : 0);
-                const float* key = sight.key(i, m_row);
+                const uint32_t first = std::max(
+                    visibility.oldest, a.window && visibility.before + t + 1 > a.window ? visibility.before + t + 1 - a.window : 0);
+                const double visible = visibility.before + t + 1 - (first > a.n_pinned ? first - a.n_pinned : 0);
+                const float* key = visibility.key(i, m_row);
                 for (uint32_t h = g * group; h < (g + 1) * group; h++) {
                     const uint64_t at = (uint64_t(t) * a.n_heads + h) * a.head_dim;
-                    const float* near = sight.query(t, q.q.ptr() + at, m_row + a.head_dim);
-                    const float* query = i < a.n_far ? q.far.ptr() + at : near;
-                    const double logit = (dot(query, key, a.head_dim) + sight.bias(i, q, at)) * a.scale;
-                    const double p = std::exp2((logit + sight.weight(i, 1)) * kLog2e - lse.ptr()[uint64_t(t) * a.n_heads + h]);
+                    const float* near = visibility.query(t, q.q.ptr() + at, m_row + a.head_dim);
+                    const float* query = i < a.n_clamped ? q.q_clamped.ptr() + at : near;
+                    const double logit = (dot(query, key, a.head_dim) + visibility.bias(i, q, at)) * a.scale;
+                    const double p = std::exp2((logit + visibility.weight(i, 1)) * kLog2e - lse.ptr()[uint64_t(t) * a.n_heads + h]);
                     // Alone, a token has exactly its even share, whatever lse was rounded to.
                     const double said = s.kind == score_below ? (visible > 1 && p * visible < 1 ? 1.0 : 0.0) : p;
                     sum += said * std::pow(double(s.decay), a.n_tokens - 1 - t);
                 }
             }
-            if (!seen && sight.oldest > i && i >= a.n_pinned) continue; // its row is another's by now
-            float& out = sight.in_chunk(i) ? chunk_signal.ptr()[sight.row(i)] : signal.ptr()[sight.row(i)];
-            out = float((sight.in_chunk(i) ? 0.0 : out * keep) + sum);
+            if (!seen && visibility.oldest > i && i >= a.n_pinned) continue; // its row is another's by now
+            float& out = visibility.in_chunk(i) ? chunk_scores.ptr()[visibility.row(i)] : scores.ptr()[visibility.row(i)];
+            out = float((visibility.in_chunk(i) ? 0.0 : out * keep) + sum);
         }
     }
 }

@@ -58,7 +58,7 @@ Result<Buffer> ReferenceBackend::alloc(uint64_t bytes, const std::vector<uint64_
 
 void ReferenceBackend::free(Buffer& buffer)
 {
-    m_memory->give_back(buffer.data, buffer.bytes);
+    m_memory->release(buffer.data, buffer.bytes);
     buffer = {};
 }
 
@@ -209,7 +209,7 @@ void check_target(const RopeTarget& target)
 {
     const RopeArgs& a = target.a;
     KS_CHECK(a.n_rot % 2 == 0 && a.n_rot <= a.head_dim, "rope: %u of %u values turn", a.n_rot, a.head_dim);
-    KS_CHECK(!a.rotated || a.head_dim <= codec_max_dim, "rope: rotated heads of %u values", a.head_dim);
+    KS_CHECK(!a.hadamard || a.head_dim <= codec_max_dim, "rope: rotated heads of %u values", a.head_dim);
     for (const Tensor* t : {&target.y, &target.x}) check_values("rope", *t, uint64_t(a.n_tokens) * a.n_heads * a.head_dim);
     if (a.n_rot) check_values("rope", target.angles, uint64_t(a.n_groups ? a.n_groups : a.n_tokens) * a.n_rot);
 }
@@ -224,7 +224,7 @@ static void turn(const RopeTarget& target)
             const float* from = target.x.ptr() + (uint64_t(t) * a.n_heads + h) * a.head_dim;
             float* to = target.y.ptr() + (uint64_t(t) * a.n_heads + h) * a.head_dim;
             for (uint32_t i = 0; i < half; i++) {
-                const uint32_t first = a.pairs == rope_neighbours ? 2 * i : i, second = a.pairs == rope_neighbours ? 2 * i + 1 : i + half;
+                const uint32_t first = a.pairs == rope_interleaved ? 2 * i : i, second = a.pairs == rope_interleaved ? 2 * i + 1 : i + half;
                 double c = angle[2 * i], s = angle[2 * i + 1], u = from[first], v = from[second];
                 to[first] = float(u * c - v * s);
                 to[second] = float(u * s + v * c);
@@ -244,16 +244,16 @@ static void transform(float* x, uint32_t block)
             x[i] = a + b;
             x[i + step] = a - b;
         }
-    for (uint32_t i = 0; i < block; i++) x[i] *= rotate_scale(block);
+    for (uint32_t i = 0; i < block; i++) x[i] *= hadamard_scale(block);
 }
 
-void rotate_head(float* head, uint32_t head_dim, bool back)
+void hadamard_head(float* head, uint32_t head_dim, bool back)
 {
     for (uint32_t base = 0, block; base < head_dim; base += block) {
-        block = rotate_block(base, head_dim);
-        for (uint32_t i = base; !back && i < base + block; i++) head[i] *= rotate_sign(i);
+        block = hadamard_block(base, head_dim);
+        for (uint32_t i = base; !back && i < base + block; i++) head[i] *= hadamard_sign(i);
         transform(head + base, block);
-        for (uint32_t i = base; back && i < base + block; i++) head[i] *= rotate_sign(i);
+        for (uint32_t i = base; back && i < base + block; i++) head[i] *= hadamard_sign(i);
     }
 }
 
@@ -263,8 +263,8 @@ void ReferenceBackend::rope(const RopeTarget* targets, int n_targets)
         const RopeArgs& a = target->a;
         check_target(*target);
         turn(*target);
-        for (uint64_t i = 0; a.rotated && i < uint64_t(a.n_tokens) * a.n_heads; i++)
-            rotate_head(target->y.ptr() + i * a.head_dim, a.head_dim, false);
+        for (uint64_t i = 0; a.hadamard && i < uint64_t(a.n_tokens) * a.n_heads; i++)
+            hadamard_head(target->y.ptr() + i * a.head_dim, a.head_dim, false);
     }
 }
 

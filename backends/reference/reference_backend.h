@@ -7,7 +7,7 @@
 namespace ks
 {
 
-class Highest;
+class TopK;
 
 class ReferenceBackend : public Backend
 {
@@ -15,7 +15,7 @@ public:
     explicit ReferenceBackend(const BackendOptions& options);
 
     DeviceInfo info() const override;
-    Result<Buffer> alloc(uint64_t bytes, const std::vector<uint64_t>& starts = {}) override;
+    Result<Buffer> alloc(uint64_t bytes, const std::vector<uint64_t>& split_points = {}) override;
     void free(Buffer& buffer) override;
     void upload(const Buffer& to, uint64_t offset, const void* from, uint64_t bytes) override;
     void download(void* to, const Buffer& from, uint64_t offset, uint64_t bytes) override;
@@ -31,11 +31,11 @@ public:
     void glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up) override;
     void add(const AddArgs& a, const Tensor& x, const Tensor& b) override;
     void softcap(const SoftcapArgs& a, const Tensor& x) override;
-    void kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x, const Tensor& table, const Tensor& view) override;
+    void kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x, const Tensor& table, const Tensor& head_layout) override;
     void kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from, const Tensor& rows) override;
     void kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& from, const Tensor& moves) override;
     void attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots, const Tensor& lse) override;
-    void kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& signal, const Tensor& chunk_signal, const Queries& q,
+    void kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& scores, const Tensor& chunk_scores, const Queries& q,
                   const KvSlots& slots, const Tensor& lse) override;
     void select(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots) override;
     void argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x) override;
@@ -47,17 +47,17 @@ protected:
         float* logits = nullptr; // (n_heads, selected_slots)
         float* votes = nullptr;  // (n_kv_heads, selected_slots)
         Tensor table;            // (1, n_kv_heads * stride / 2) u32: representative keys of blocks
-        Tensor view;             // (n_kv_heads, view_words) u32
+        Tensor head_layout;      // (n_kv_heads, layout_words) u32
         uint64_t stride = 0;     // of logits and votes: selected_slots, rounded up to whole vectors
     };
     void check_select(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots) const;
     void mean_query(const AttentionArgs& a, const KvSlots& slots, uint32_t n_last, const Tensor& q, float* mean);
-    bool asks_alike(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots);
-    uint32_t came_since(const SelectArgs& s, const Selection& to) const;
+    bool query_is_similar(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots);
+    uint32_t tokens_since_choice(const SelectArgs& s, const Selection& to) const;
     bool reuses_choice(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots);
-    KvSlots block_speakers(const SelectArgs& s, const Selection& to, const KvSlots& slots, uint32_t head) const;
+    KvSlots block_representatives(const SelectArgs& s, const Selection& to, const KvSlots& slots, uint32_t head) const;
     void add_block_votes(const SelectArgs& s, const AttentionArgs& a, const KvSlots& slots, uint32_t head, float* votes) const;
-    void list_head(const SelectArgs& s, const Selection& to, const KvSlots& slots, uint32_t head, const Highest& best) const;
+    void list_head(const SelectArgs& s, const Selection& to, const KvSlots& slots, uint32_t head, const TopK& best) const;
     void list_chunk(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const KvSlots& slots) const;
 
     ScratchShape m_shape; // the shapes that the scratch was set for
@@ -65,7 +65,7 @@ protected:
 
 private:
     static SelectScratch place_select(const ScratchShape& shape, uint8_t* memory, uint64_t* bytes);
-    void bound_pages(const AttentionArgs& a, const Selection& to, const KvSlots& slots, uint32_t head, uint32_t came);
+    void bound_pages(const AttentionArgs& a, const Selection& to, const KvSlots& slots, uint32_t head, uint32_t n_to_refresh);
     void page_votes(const AttentionArgs& a, const Selection& to, uint32_t head, uint32_t first, uint32_t n);
     void select_logits(const AttentionArgs& a, const KvSlots& slots, uint32_t head, uint32_t first, uint32_t n);
     void vote(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const KvSlots& slots, uint32_t head, float* votes);
@@ -85,12 +85,12 @@ void check_values(const char* op, const Tensor& t, uint64_t n);
 void check_rows(const char* op, const Tensor& t, uint64_t n_rows, uint32_t head_dim);
 
 // The Hadamard transform of a head in place: H D, or its inverse D H if `back`. RopeArgs and AttentionArgs define it.
-void rotate_head(float* head, uint32_t head_dim, bool back);
+void hadamard_head(float* head, uint32_t head_dim, bool back);
 
 // Check the arguments of rope and kv_write. kv_write_row returns the row for head h of token t of the chunk.
 void check_target(const RopeTarget& target);
 void check_kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& x);
-uint32_t kv_write_row(const KvWriteArgs& a, const Tensor& table, const Tensor& view, uint32_t h, uint32_t t);
+uint32_t kv_write_row(const KvWriteArgs& a, const Tensor& table, const Tensor& head_layout, uint32_t h, uint32_t t);
 
 // A sum in float64 of eight partial sums, to shorten the chain of dependent additions.
 double dot(const float* a, const float* b, uint32_t n);

@@ -40,16 +40,16 @@ Status VulkanBackend::open(const std::string& id)
     KS_TRY(m_device.open(id));
     KS_TRY(m_stream.open(m_device));
     m_pipelines.open(m_device, m_stream.layout());
-    KS_TRY(m_device.make_block(kNothingBytes, false, &m_nothing));
-    m_stream.bind_nothing(optional({}, 0));
+    KS_TRY(m_device.make_block(kDummyBytes, false, &m_dummy_buffer));
+    m_stream.bind_dummy(optional({}, 0));
     return m_device.make_block(kStagingBytes, true, &m_staging);
 }
 
 VulkanBackend::~VulkanBackend()
 {
     (void)sync();
-    m_stream.forget(m_nothing.buffer);
-    m_device.free_block(m_nothing);
+    m_stream.forget(m_dummy_buffer.buffer);
+    m_device.free_block(m_dummy_buffer);
     m_device.free_block(m_staging);
 }
 
@@ -93,22 +93,22 @@ static const BufferPart& part_of(const Buffer& buffer, uint64_t offset)
 }
 
 // The end of a block that begins at `begin`: the last split point within the size limit, or the end of a single piece that is larger.
-static uint64_t end_of_block(uint64_t begin, uint64_t bytes, const std::vector<uint64_t>& starts, uint64_t most)
+static uint64_t end_of_block(uint64_t begin, uint64_t bytes, const std::vector<uint64_t>& split_points, uint64_t most)
 {
     if (bytes - begin <= most) return bytes;
-    const auto next = std::upper_bound(starts.begin(), starts.end(), begin);
-    const auto after = std::upper_bound(next, starts.end(), begin + most);
-    return after != next ? *(after - 1) : next != starts.end() ? *next : bytes;
+    const auto next = std::upper_bound(split_points.begin(), split_points.end(), begin);
+    const auto after = std::upper_bound(next, split_points.end(), begin + most);
+    return after != next ? *(after - 1) : next != split_points.end() ? *next : bytes;
 }
 
-Result<Buffer> VulkanBackend::alloc(uint64_t bytes, const std::vector<uint64_t>& starts)
+Result<Buffer> VulkanBackend::alloc(uint64_t bytes, const std::vector<uint64_t>& split_points)
 {
     std::unique_ptr<BufferParts> parts(new BufferParts);
     Buffer whole{parts.get(), bytes};
     const uint64_t most = std::min(kBlockBytes, m_device.limits().allocation_bytes);
     Status status;
     for (uint64_t begin = 0, end = 0; status.ok() && (begin < bytes || parts->empty()); begin = end) {
-        end = end_of_block(begin, bytes, starts, most);
+        end = end_of_block(begin, bytes, split_points, most);
         VulkanBlock block;
         status = m_device.make_block(end - begin, false, &block);
         if (!status.ok()) break;
@@ -165,8 +165,8 @@ void VulkanBackend::upload(const Buffer& to, uint64_t offset, const void* from, 
     for (uint64_t done = 0, n; done < bytes; done += n) {
         n = std::min(bytes - done, kStagingBytes / 4);
         if (m_staged + n > kStagingBytes) m_staged = 0;
-        const VulkanBinding room{m_staging.buffer, m_staged, align_up(n, 256)};
-        if (m_stream.uses(room)) (void)sync();
+        const VulkanBinding scratch{m_staging.buffer, m_staged, align_up(n, 256)};
+        if (m_stream.uses(scratch)) (void)sync();
         memcpy(m_staging.mapped + m_staged, data + done, n);
         m_stream.copy({bound.buffer, bound.offset + done, n}, {m_staging.buffer, m_staged, n});
         m_staged += align_up(n, 256);
@@ -208,7 +208,7 @@ VulkanBinding VulkanBackend::values(const Tensor& t, uint64_t n) const
 
 VulkanBinding VulkanBackend::optional(const Tensor& t, uint64_t n) const
 {
-    return t ? values(t, n) : VulkanBinding{m_nothing.buffer, 0, kNothingBytes, kNothingBytes};
+    return t ? values(t, n) : VulkanBinding{m_dummy_buffer.buffer, 0, kDummyBytes, kDummyBytes};
 }
 
 // Parts begin at multiples of 64 tiles, whose size in bytes is a multiple of 256 in every format.
@@ -251,11 +251,11 @@ void VulkanBackend::rope(const RopeTarget* targets, int n_targets)
     for (const RopeTarget* target = targets; target < targets + n_targets; target++) {
         const RopeArgs& a = target->a;
         const uint64_t n_heads = uint64_t(a.n_tokens) * a.n_heads, n = n_heads * a.head_dim;
-        KS_CHECK(!a.rotated || a.head_dim <= codec_max_dim, "rope: rotated heads of %u values", a.head_dim);
+        KS_CHECK(!a.hadamard || a.head_dim <= codec_max_dim, "rope: rotated heads of %u values", a.head_dim);
         const VulkanBinding bound[] = {values(target->y, n), values(target->x, n),
                                        optional(target->angles, uint64_t(a.n_groups ? a.n_groups : a.n_tokens) * a.n_rot)};
-        if (a.rotated)
-            run("rope_rotated", "", {}, a, bound, {n_heads});
+        if (a.hadamard)
+            run("rope_hadamard", "", {}, a, bound, {n_heads});
         else
             run("rope", "", {}, a, bound, threads_for(n - n_heads * (a.n_rot / 2)));
     }

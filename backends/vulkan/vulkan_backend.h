@@ -16,7 +16,7 @@ public:
 
     DeviceInfo info() const override;
     uint64_t align() const override { return m_device.limits().align; }
-    Result<Buffer> alloc(uint64_t bytes, const std::vector<uint64_t>& starts = {}) override;
+    Result<Buffer> alloc(uint64_t bytes, const std::vector<uint64_t>& split_points = {}) override;
     void free(Buffer& buffer) override;
     void upload(const Buffer& to, uint64_t offset, const void* from, uint64_t bytes) override;
     void download(void* to, const Buffer& from, uint64_t offset, uint64_t bytes) override;
@@ -37,11 +37,11 @@ public:
     void glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up) override;
     void add(const AddArgs& a, const Tensor& x, const Tensor& b) override;
     void softcap(const SoftcapArgs& a, const Tensor& x) override;
-    void kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x, const Tensor& table, const Tensor& view) override;
+    void kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x, const Tensor& table, const Tensor& head_layout) override;
     void kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from, const Tensor& rows) override;
     void kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& from, const Tensor& moves) override;
     void attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots, const Tensor& lse) override;
-    void kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& signal, const Tensor& chunk_signal, const Queries& q,
+    void kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& scores, const Tensor& chunk_scores, const Queries& q,
                   const KvSlots& slots, const Tensor& lse) override;
     void select(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots) override;
     void argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x) override;
@@ -65,8 +65,8 @@ private:
 
     struct Product;
     Product product_of(Format format, uint32_t n_tokens, uint32_t cols) const;
-    uint64_t made_bytes(const ScratchShape& shape) const;
-    VulkanBinding make_input(const MatmulArgs& a, const Product& product, const Tensor& x);
+    uint64_t prepared_bytes(const ScratchShape& shape) const;
+    VulkanBinding convert_input(const MatmulArgs& a, const Product& product, const Tensor& x);
     void multiply(const MatmulArgs& a, const Product& product, const MatmulTarget& target, const VulkanBinding& x);
 
     uint32_t splits_of(uint32_t n_tokens, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim) const;
@@ -74,25 +74,25 @@ private:
     struct Pass;
     struct SelectCall;
     void run_step(const SelectCall& c, uint32_t step, const VulkanSpecial& special, const VulkanBinding& table, const VulkanBinding& keys,
-                  const VulkanBinding& weights, const VulkanBinding& made, Groups groups);
-    void run_on_keys(SelectCall& c, uint32_t step, const VulkanBinding& made, Groups groups);
-    template <class Body>
-    void for_passes(const AttentionArgs& a, const Queries& q, const KvSlots& slots, uint32_t n_splits, uint32_t restored, const Body& body);
-    uint64_t restored_bytes(const ScratchShape& shape) const;
+                  const VulkanBinding& weights, const VulkanBinding& prepared, Groups groups);
+    void run_on_keys(SelectCall& c, uint32_t step, const VulkanBinding& prepared, Groups groups);
+    template <class Body> void for_passes(const AttentionArgs& a, const Queries& q, const KvSlots& slots, uint32_t n_splits,
+                                          uint32_t dequantized, const Body& body);
+    uint64_t dequantized_bytes(const ScratchShape& shape) const;
     uint64_t packed_room(const ScratchShape& shape) const;
-    void restore(const AttentionArgs& a, const KvSlots& slots, const Pass& p, VulkanBinding* k, VulkanBinding* v);
+    void dequantize(const AttentionArgs& a, const KvSlots& slots, const Pass& p, VulkanBinding* k, VulkanBinding* v);
     VulkanBinding queries_of(const AttentionArgs& a, const Tensor& q, const Tensor& bias, const KvSlots& slots);
     VulkanBinding table_of(const AttentionArgs& a, const KvSlots& slots) const;
-    VulkanBinding view_of(const AttentionArgs& a, const KvSlots& slots) const;
+    VulkanBinding layout_of(const AttentionArgs& a, const KvSlots& slots) const;
     VulkanBinding angles_of(const AttentionArgs& a, const KvSlots& slots) const;
-    bool sums() const { return m_device.limits().uses & use_sums; }
+    bool sums() const { return m_device.limits().uses & use_subgroup_reduce; }
 
     VulkanDevice m_device;
     VulkanStream m_stream;
     VulkanPipelines m_pipelines;
-    VulkanBlock m_staging; // for uploads and downloads
-    uint64_t m_staged = 0; // offset of the next upload in m_staging
-    VulkanBlock m_nothing; // bound for tensors that an op does not have
+    VulkanBlock m_staging;      // for uploads and downloads
+    uint64_t m_staged = 0;      // offset of the next upload in m_staging
+    VulkanBlock m_dummy_buffer; // bound for tensors that an op does not have
     VulkanBinding m_scratch;
     ScratchShape m_shape;
 };

@@ -32,9 +32,9 @@ static const LimitsClamp kClamps[] = {
     {"tiny_discrete", 64ull << 10, 1ull << 30, true, 256},
     {"small_blocks", ~0ull, 1ull << 20, false}, // small blocks, so that every model has several
     {"small_discrete", 64ull << 10, 1ull << 20, true, 256},
-    {"dots", ~0ull, ~0ull, false, 64, use_dots},
-    {"halves", ~0ull, ~0ull, false, 64, use_halves},
-    {"sums", ~0ull, ~0ull, false, 64, use_sums},
+    {"dots", ~0ull, ~0ull, false, 64, use_int8_dot},
+    {"halves", ~0ull, ~0ull, false, 64, use_f16},
+    {"sums", ~0ull, ~0ull, false, 64, use_subgroup_reduce},
     {"matrices", ~0ull, ~0ull, false, 64, use_matrices},
     {"fast", ~0ull, ~0ull, true, 64, ~0u}, // a card with all features of the device
     {"featureless", ~0ull, ~0ull, false, 64, 0, 4},
@@ -43,7 +43,7 @@ static const LimitsClamp kClamps[] = {
     {"no_clock", ~0ull, ~0ull, false, 64, 0, 8, ~0ull, ~0ull, false},
 };
 
-static void clamp(VulkanLimits& limits, const VulkanFaster& faster)
+static void clamp(VulkanLimits& limits, const VulkanFeatures& faster)
 {
     const char* wanted = getenv("KNAPSACK_VULKAN_LIMITS");
     for (const LimitsClamp& c : kClamps) {
@@ -112,7 +112,7 @@ std::vector<VulkanCandidate> VulkanInstance::candidates()
     if (m_vk.EnumeratePhysicalDevices(m_instance, &n, nullptr) != VK_SUCCESS) return out;
     std::vector<VkPhysicalDevice> devices(n);
     if (m_vk.EnumeratePhysicalDevices(m_instance, &n, devices.data()) < VK_SUCCESS) return out;
-    for (uint32_t i = 0; i < n; i++) out.push_back(look_at(devices[i], i));
+    for (uint32_t i = 0; i < n; i++) out.push_back(probe_device(devices[i], i));
     return out;
 }
 
@@ -182,17 +182,19 @@ static uint32_t usable_lanes(const VulkanCandidate& c, const VkPhysicalDeviceSub
 // Describes how matmul computes products, and why.
 static std::string products_of(const VulkanCandidate& c)
 {
-    const VulkanFaster& f = c.faster;
+    const VulkanFeatures& f = c.faster;
     const uint32_t uses = c.limits.uses, unused = f.has & ~uses;
     const char *plain = "in f32", *dots = "by integer dot products of four bytes";
-    std::string few = uses & use_dots ? dots : plain, many = uses & use_dots ? dots : uses & use_halves ? "in f16, two at a time" : plain;
+    std::string few = uses & use_int8_dot ? dots : plain, many = uses & use_int8_dot ? dots
+                                                                 : uses & use_f16    ? "in f16, two at a time"
+                                                                                     : plain;
     if (uses & use_matrices)
         many = "by cooperative matrices of " + std::to_string(f.m) + " x " + std::to_string(f.n) + " x " + std::to_string(f.k) +
                " in f16, summed in f32";
     std::string text = "multiplies in f32, which every device has";
     if (many != plain) text = "multiplies many tokens with quantised weights " + many + ", a few " + few;
-    if (unused && c.software) return text + "; a program on the processor gains nothing by what else it has";
-    if (unused & use_dots) return text + "; its integer dot products are slow, it says";
+    if (unused && c.software) return text + "; a program on the processor gains dummy_buffer by what else it has";
+    if (unused & use_int8_dot) return text + "; its integer dot products are slow, it says";
     return text;
 }
 
@@ -209,8 +211,8 @@ static std::vector<std::string> describe(const VulkanCandidate& c, const VkPhysi
     for (uint32_t i = 0; i < 4; i++)
         if (c.faster.has >> i & 1) able += std::string(", ") + kNames[i];
     std::string reads = "reads words, as hardware's caches want them, and adds ";
-    reads += limits.uses & use_sums ? "over subgroups, which are asked to be " + std::to_string(c.faster.width) + " wide"
-                                    : "through shared memory, which is right whatever a subgroup is";
+    reads += limits.uses & use_subgroup_reduce ? "over subgroups, which are asked to be " + std::to_string(c.faster.width) + " wide"
+                                               : "through shared memory, which is right whatever a subgroup is";
     if (limits.lanes)
         reads = "reads texels, " + std::to_string(limits.lanes) +
                 " at once, told to neighbours by shuffles: a program loads words lane by lane";
@@ -221,13 +223,13 @@ static std::vector<std::string> describe(const VulkanCandidate& c, const VkPhysi
             products_of(c),
             "binds " + human_bytes(limits.range_bytes) + " at a time, from multiples of " + std::to_string(limits.align) +
                 " bytes on: what is larger is used in parts",
-            limits.unified ? "keeps memory mapped: one pool with the host's, nothing is copied"
+            limits.unified ? "keeps memory mapped: one pool with the host's, dummy_buffer is copied"
                            : "keeps memory of its own, filled through staging: the host does not see it",
             "takes blocks of at most " + human_bytes(std::min(limits.allocation_bytes, kBlockBytes)) +
                 (limits.allocation_bytes < kBlockBytes ? ": the device gives no larger ones" : "")};
 }
 
-VulkanCandidate VulkanInstance::look_at(VkPhysicalDevice physical, uint32_t index)
+VulkanCandidate VulkanInstance::probe_device(VkPhysicalDevice physical, uint32_t index)
 {
     VulkanCandidate c{};
     c.physical = physical;
@@ -253,7 +255,7 @@ VulkanCandidate VulkanInstance::look_at(VkPhysicalDevice physical, uint32_t inde
     c.limits.storage_buffers = limits.maxPerStageDescriptorStorageBuffers;
     c.limits.lanes = usable_lanes(c, subgroups);
     const VulkanExtensions extensions = extensions_of(m_vk, physical);
-    c.faster = find_faster(m_vk, physical, extensions, subgroups, c.limits.shared_bytes);
+    c.faster = cuda_devices(m_vk, physical, extensions, subgroups, c.limits.shared_bytes);
     c.limits.uses = c.software ? 0 : c.faster.fast;
     c.queue_family = compute_family(m_vk, physical, &c.limits.timestamp_bits);
     clamp(c.limits, c.faster);

@@ -33,7 +33,7 @@ struct VulkanCandidate {
     VkPhysicalDevice physical;
     VkPhysicalDeviceProperties properties;
     VulkanLimits limits;
-    VulkanFaster faster;
+    VulkanFeatures faster;
     bool software; // runs on the CPU
     bool has_memory_budget;
     uint32_t queue_family;
@@ -51,7 +51,7 @@ public:
     std::vector<VulkanCandidate> candidates();
 
 private:
-    VulkanCandidate look_at(VkPhysicalDevice physical, uint32_t index);
+    VulkanCandidate probe_device(VkPhysicalDevice physical, uint32_t index);
 
     VulkanApi m_vk;
     VkInstance m_instance = VK_NULL_HANDLE;

@@ -22,16 +22,16 @@ FeatureChain::FeatureChain(uint32_t uses)
         first.pNext = &part;
         extensions.push_back(extension);
     };
-    if (uses & use_dots) {
+    if (uses & use_int8_dot) {
         add(dots, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES_KHR,
             VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME);
         dots.shaderIntegerDotProduct = VK_TRUE;
     }
-    if (uses & (use_halves | use_matrices)) {
+    if (uses & (use_f16 | use_matrices)) {
         add(halves, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES_KHR, VK_KHR_SHADER_FLOAT16_INT8_EXTENSION_NAME);
         halves.shaderFloat16 = VK_TRUE;
     }
-    if (uses & (use_sums | use_matrices)) {
+    if (uses & (use_subgroup_reduce | use_matrices)) {
         add(widths, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES_EXT, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME);
         widths.subgroupSizeControl = widths.computeFullSubgroups = VK_TRUE;
     }
@@ -64,8 +64,8 @@ static bool knows(const VulkanApi& vk, VkPhysicalDevice physical, const VulkanEx
     return all;
 }
 
-// Chooses the first matrix shape that divides the tile of shaders/matmul_halves.comp and whose results fit into shared memory beside it.
-static void find_matrices(const VulkanApi& vk, VkPhysicalDevice physical, uint32_t shared_bytes, VulkanFaster& out)
+// Chooses the first matrix shape that divides the tile of shaders/matmul_f16.comp and whose results fit into shared memory beside it.
+static void find_matrices(const VulkanApi& vk, VkPhysicalDevice physical, uint32_t shared_bytes, VulkanFeatures& out)
 {
 #ifdef VK_KHR_cooperative_matrix
     constexpr uint32_t kSide = 64, kDepth = 32, kTileBytes = 2 * kSide * 80 + 256;
@@ -95,23 +95,23 @@ static void find_matrices(const VulkanApi& vk, VkPhysicalDevice physical, uint32
 #endif
 }
 
-VulkanFaster find_faster(const VulkanApi& vk, VkPhysicalDevice physical, const VulkanExtensions& extensions,
-                         const VkPhysicalDeviceSubgroupProperties& subgroups, uint32_t shared_bytes)
+VulkanFeatures cuda_devices(const VulkanApi& vk, VkPhysicalDevice physical, const VulkanExtensions& extensions,
+                            const VkPhysicalDeviceSubgroupProperties& subgroups, uint32_t shared_bytes)
 {
-    VulkanFaster out;
+    VulkanFeatures out;
     VkPhysicalDeviceProperties2 properties{};
     properties.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2;
     VkPhysicalDeviceShaderIntegerDotProductPropertiesKHR dots{};
     dots.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_PROPERTIES_KHR;
     VkPhysicalDeviceSubgroupSizeControlPropertiesEXT widths{};
     widths.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_PROPERTIES_EXT;
-    for (uint32_t use : {use_dots, use_halves, use_sums})
+    for (uint32_t use : {use_int8_dot, use_f16, use_subgroup_reduce})
         if (knows(vk, physical, extensions, use)) out.has |= use;
-    if (out.has & use_dots) {
+    if (out.has & use_int8_dot) {
         dots.pNext = properties.pNext;
         properties.pNext = &dots;
     }
-    if (out.has & use_sums) {
+    if (out.has & use_subgroup_reduce) {
         widths.pNext = properties.pNext;
         properties.pNext = &widths;
     }
@@ -120,12 +120,12 @@ VulkanFaster find_faster(const VulkanApi& vk, VkPhysicalDevice physical, const V
         VK_SUBGROUP_FEATURE_BASIC_BIT | VK_SUBGROUP_FEATURE_ARITHMETIC_BIT | VK_SUBGROUP_FEATURE_SHUFFLE_BIT;
     // The smallest subgroup size of at least 8. Drivers with several sizes run cooperative matrices at this size.
     const uint32_t width = std::max(8u, widths.minSubgroupSize);
-    const bool asks = (out.has & use_sums) && (widths.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT);
+    const bool asks = (out.has & use_subgroup_reduce) && (widths.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT);
     if (asks && width <= widths.maxSubgroupSize && kThreads % width == 0) out.width = width;
     const bool sums = (subgroups.supportedStages & VK_SHADER_STAGE_COMPUTE_BIT) && (subgroups.supportedOperations & kSums) == kSums;
-    if (!out.width || !sums) out.has &= ~uint32_t(use_sums);
+    if (!out.width || !sums) out.has &= ~uint32_t(use_subgroup_reduce);
     if (out.width && knows(vk, physical, extensions, use_matrices)) find_matrices(vk, physical, shared_bytes, out);
-    out.fast = out.has & (dots.integerDotProduct4x8BitPackedSignedAccelerated ? ~0u : ~uint32_t(use_dots));
+    out.fast = out.has & (dots.integerDotProduct4x8BitPackedSignedAccelerated ? ~0u : ~uint32_t(use_int8_dot));
     return out;
 }
 

@@ -13,13 +13,13 @@ bool has_extension(const VulkanExtensions& all, const char* name);
 
 // Bits of features. A feature is used only if the device has it and is known to be fast with it.
 enum : uint32_t {
-    use_dots = 1,     // integer dot products of four bytes
-    use_halves = 2,   // arithmetic in f16
-    use_sums = 4,     // sums over a subgroup (subgroup reduce)
-    use_matrices = 8, // cooperative matrices of f16 with sums in f32
+    use_int8_dot = 1,        // integer dot products of four bytes
+    use_f16 = 2,             // arithmetic in f16
+    use_subgroup_reduce = 4, // sums over a subgroup (subgroup reduce)
+    use_matrices = 8,        // cooperative matrices of f16 with sums in f32
 };
 
-struct VulkanFaster {
+struct VulkanFeatures {
     uint32_t has = 0;             // features of the device that the shaders can use
     uint32_t fast = 0;            // features in `has` that the device reports, or is known, to be fast with
     uint32_t width = 0;           // subgroup size that pipelines request; 0: unknown
@@ -27,8 +27,8 @@ struct VulkanFaster {
 };
 
 // shared_bytes: most shared memory of a workgroup.
-VulkanFaster find_faster(const VulkanApi& vk, VkPhysicalDevice physical, const VulkanExtensions& extensions,
-                         const VkPhysicalDeviceSubgroupProperties& subgroups, uint32_t shared_bytes);
+VulkanFeatures cuda_devices(const VulkanApi& vk, VkPhysicalDevice physical, const VulkanExtensions& extensions,
+                            const VkPhysicalDeviceSubgroupProperties& subgroups, uint32_t shared_bytes);
 
 // The feature structures and extension names for the bits in `uses`, to query a device or to open it.
 // It cannot be copied, because its pNext pointers point into it.

@@ -35,7 +35,7 @@ template <class Body> static void for_parts(uint32_t n_rows, uint32_t step, cons
     for (uint32_t row = 0; row < n_rows; row += step) body(CachePart{row, std::min(step, n_rows - row), n_rows});
 }
 
-void VulkanBackend::kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x, const Tensor& table, const Tensor& view)
+void VulkanBackend::kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x, const Tensor& table, const Tensor& head_layout)
 {
     const uint64_t n = uint64_t(a.n_tokens) * a.n_kv_heads;
     const Tensor* pairs[][2] = {{&to.k, &x.k}, {&to.v, &x.v}};
@@ -46,7 +46,7 @@ void VulkanBackend::kv_write(const KvWriteArgs& a, const KvPair& to, const KvPai
         const Groups groups = threads_for(is_coded(cache->format) ? n : n * a.head_dim);
         for_parts(cache->rows, cache_rows(*cache), [&, cache = cache, from = from](const CachePart& part) {
             const VulkanBinding bound[] = {cache_part(*cache, part), values(*from, n * a.head_dim), optional(table, table.cols),
-                                           values(view, uint64_t(a.n_kv_heads) * view_words)};
+                                           values(head_layout, uint64_t(a.n_kv_heads) * layout_words)};
             struct {
                 KvWriteArgs a;
                 CachePart part;

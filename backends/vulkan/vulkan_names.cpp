@@ -15,8 +15,8 @@ static const ShaderConstants kConstants[] = {
     {"attention", "ccnn", ""},
     {"attention_lanes", "ccnn", ""},
     {"attention_sums", "ccnn", ""},
-    {"attention_few", "ccnn", "attention_decode"},
-    {"attention_restore", "cnn", "attention_dequantize"},
+    {"attention_decode", "ccnn", "attention_decode"},
+    {"attention_dequantize", "cnn", "attention_dequantize"},
     {"kv_score", "cnnn", ""},
     {"kv_score_lanes", "cnnn", ""},
     {"kv_write", "cnn", ""},
@@ -25,14 +25,14 @@ static const ShaderConstants kConstants[] = {
     {"select", "scnn", ""},
 };
 
-void name_pipeline(const char* op, const char* variant, const VulkanSpecial& special, char* name, size_t room)
+void name_pipeline(const char* op, const char* variant, const VulkanSpecial& special, char* name, size_t scratch)
 {
     const ShaderConstants *end = kConstants + sizeof kConstants / sizeof *kConstants, *found = kConstants;
     while (found < end && strcmp(found->op, op) != 0) found++;
     const char *kinds = found < end ? found->kinds : "nnnn", *title = found < end && *found->title ? found->title : op;
     size_t at = 0;
     auto add = [&](const char* text) {
-        if (*text && at < room) at += size_t(snprintf(name + at, room - at, at ? " %s" : "%s", text));
+        if (*text && at < scratch) at += size_t(snprintf(name + at, scratch - at, at ? " %s" : "%s", text));
     };
     add(title);
     add(variant);

@@ -8,7 +8,7 @@
 namespace ks
 {
 
-constexpr uint64_t kNothingBytes = 256;
+constexpr uint64_t kDummyBytes = 256;
 
 inline uint64_t divide_up(uint64_t a, uint64_t b)
 {
@@ -25,7 +25,7 @@ template <class Push> void VulkanBackend::run(const char* op, const char* varian
              (unsigned long long)groups.z);
     VkResult result;
     const VulkanPipeline& pipeline = m_pipelines.get(op, variant, special, &result);
-    if (result != VK_SUCCESS) return m_stream.give_up(result, op);
+    if (result != VK_SUCCESS) return m_stream.set_error(result, op);
     m_stream.dispatch({&pipeline, bindings, &push, sizeof push, {uint32_t(groups.x), uint32_t(groups.y), uint32_t(groups.z)}, work});
 }
 

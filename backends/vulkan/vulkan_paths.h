@@ -8,8 +8,8 @@ namespace ks
 
 struct VulkanAttention {
     const char* shader;
-    uint32_t few_rows; // queries of a workgroup of attention_few; 0: another shader runs
-    bool dequantizes;  // coded keys and values become floats in the scratch first
+    uint32_t decode_rows; // queries of a workgroup of attention_decode; 0: another shader runs
+    bool dequantizes;     // coded keys and values become floats in the scratch first
     const char* reason;
 };
 
@@ -18,7 +18,7 @@ uint32_t attention_rows(uint32_t head_dim);
 // Whether slots have no log-weights and keys are stored as queries meet them: all others have only the general shaders.
 inline bool is_plain(const AttentionArgs& a, bool weighted)
 {
-    return !weighted && !a.n_turn && !a.n_wave;
+    return !weighted && !a.n_rope_on_read && !a.n_wave;
 }
 VulkanAttention choose_attention(const VulkanLimits& limits, const AttentionArgs& a, bool weighted);
 // coded: the layer has slots in codes.

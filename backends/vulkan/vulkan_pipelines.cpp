@@ -11,8 +11,8 @@ namespace ks
 {
 
 constexpr size_t kMaxCacheBytes = 64u << 20;
-constexpr size_t kMostKnown = 64; // most pipelines in the file, unless this run used more
-constexpr size_t kRoom = 128;     // reserved entries for new pipelines: several times the number that a model needs
+constexpr size_t kMostKnown = 64;          // most pipelines in the file, unless this run used more
+constexpr size_t kReservedPipelines = 128; // reserved entries for new pipelines: several times the number that a model needs
 
 const VulkanShader* find_shader(const char* op, const char* variant)
 {
@@ -68,22 +68,22 @@ struct CacheEntry {
 constexpr char kMagic[8] = {'k', 's', 'v', 'k', '0', '0', '0', '1'};
 
 // Adds the pipelines in the file as wanted and returns the driver's bytes. A file of another version counts as empty.
-std::vector<char> VulkanPipelines::read_known()
+std::vector<char> VulkanPipelines::read_cache_file()
 {
     std::vector<char> bytes = read_file(m_path);
     CacheHeader header{};
     if (bytes.size() < sizeof header) return {};
     memcpy(&header, bytes.data(), sizeof header);
-    const uint64_t room = (bytes.size() - sizeof header) / sizeof(CacheEntry);
-    if (memcmp(header.magic, kMagic, sizeof kMagic) != 0 || header.hash != shaders_hash() || header.n_pipelines > room) return {};
+    const uint64_t scratch = (bytes.size() - sizeof header) / sizeof(CacheEntry);
+    if (memcmp(header.magic, kMagic, sizeof kMagic) != 0 || header.hash != shaders_hash() || header.n_pipelines > scratch) return {};
     const char* at = bytes.data() + sizeof header;
     for (uint64_t i = 0; i < header.n_pipelines; i++, at += sizeof(CacheEntry)) {
         CacheEntry entry;
         memcpy(&entry, at, sizeof entry);
         if (entry.shader < kVulkanShaderCount)
-            m_made.emplace_back(new Made{entry.shader, entry.special, {}, State::wanted, VK_SUCCESS, false});
+            m_entries.emplace_back(new PipelineEntry{entry.shader, entry.special, {}, State::wanted, VK_SUCCESS, false});
     }
-    m_n_known = m_n_made = m_made.size();
+    m_n_known = m_n_entries = m_entries.size();
     return std::vector<char>(at, const_cast<const char*>(bytes.data()) + bytes.size());
 }
 
@@ -92,9 +92,9 @@ void VulkanPipelines::open(VulkanDevice& device, VkPipelineLayout layout)
     m_device = &device;
     m_layout = layout;
     m_path = cache_path(device.candidate().properties, device.limits());
-    const std::vector<char> known = read_known();
-    while (m_made.size() < m_n_known + kRoom) m_made.emplace_back(new Made{});
-    m_used.reserve(m_made.size());
+    const std::vector<char> known = read_cache_file();
+    while (m_entries.size() < m_n_known + kReservedPipelines) m_entries.emplace_back(new PipelineEntry{});
+    m_used.reserve(m_entries.size());
     VkPipelineCacheCreateInfo info{};
     info.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO;
     info.initialDataSize = known.size(); // a driver checks the header and ignores other drivers' data
@@ -113,17 +113,17 @@ VulkanPipelines::~VulkanPipelines()
     }
     if (m_background.joinable()) m_background.join();
     save();
-    for (const auto& made : m_made)
-        if (made->pipeline.handle) m_device->vk().DestroyPipeline(m_device->handle(), made->pipeline.handle, nullptr);
+    for (const auto& pipeline_entry : m_entries)
+        if (pipeline_entry->pipeline.handle) m_device->vk().DestroyPipeline(m_device->handle(), pipeline_entry->pipeline.handle, nullptr);
     if (m_cache) m_device->vk().DestroyPipelineCache(m_device->handle(), m_cache, nullptr);
 }
 
 // The pipelines that this run used, by first use, then other known ones.
-std::vector<const VulkanPipelines::Made*> VulkanPipelines::to_remember() const
+std::vector<const VulkanPipelines::PipelineEntry*> VulkanPipelines::to_remember() const
 {
-    std::vector<const Made*> list(m_used.begin(), m_used.end());
+    std::vector<const PipelineEntry*> list(m_used.begin(), m_used.end());
     for (size_t i = 0; i < m_n_known && list.size() < kMostKnown; i++)
-        if (!m_made[i]->used) list.push_back(m_made[i].get());
+        if (!m_entries[i]->used) list.push_back(m_entries[i].get());
     return list;
 }
 
@@ -134,8 +134,8 @@ void VulkanPipelines::save()
     if (!m_cache || m_path.empty()) return;
     const VulkanApi& vk = m_device->vk();
     if (vk.GetPipelineCacheData(m_device->handle(), m_cache, &n, nullptr) != VK_SUCCESS) return;
-    if ((n <= m_n_known_bytes && m_n_made == m_n_known) || n > kMaxCacheBytes) return;
-    const std::vector<const Made*> list = to_remember();
+    if ((n <= m_n_known_bytes && m_n_entries == m_n_known) || n > kMaxCacheBytes) return;
+    const std::vector<const PipelineEntry*> list = to_remember();
     CacheHeader header{{}, shaders_hash(), list.size()};
     memcpy(header.magic, kMagic, sizeof kMagic);
     const size_t entries = sizeof header, data = entries + list.size() * sizeof(CacheEntry);
@@ -157,30 +157,30 @@ void VulkanPipelines::save()
 void VulkanPipelines::make_wanted()
 {
     for (size_t i = 0; i < m_n_known; i++) {
-        Made* made;
+        PipelineEntry* pipeline_entry;
         {
             std::lock_guard<std::mutex> lock(m_lock);
             if (m_stops) return;
-            made = m_made[i].get();
-            if (made->state != State::wanted) continue;
-            made->state = State::making;
+            pipeline_entry = m_entries[i].get();
+            if (pipeline_entry->state != State::wanted) continue;
+            pipeline_entry->state = State::making;
         }
-        const VkResult result = make(*made);
+        const VkResult result = make(*pipeline_entry);
         std::lock_guard<std::mutex> lock(m_lock);
-        made->result = result;
-        made->state = State::made;
-        m_has_made.notify_all();
+        pipeline_entry->result = result;
+        pipeline_entry->state = State::pipeline_entry;
+        m_has_prepared.notify_all();
     }
 }
 
-VulkanPipelines::Made& VulkanPipelines::find(uint32_t shader, const VulkanSpecial& special)
+VulkanPipelines::PipelineEntry& VulkanPipelines::find(uint32_t shader, const VulkanSpecial& special)
 {
-    for (size_t i = 0; i < m_n_made; i++)
-        if (m_made[i]->shader == shader && memcmp(&m_made[i]->special, &special, sizeof special) == 0) return *m_made[i];
-    if (m_n_made == m_made.size()) m_made.emplace_back(new Made{});
-    Made& made = *m_made[m_n_made++];
-    made = {shader, special, {}, State::wanted, VK_SUCCESS, false};
-    return made;
+    for (size_t i = 0; i < m_n_entries; i++)
+        if (m_entries[i]->shader == shader && memcmp(&m_entries[i]->special, &special, sizeof special) == 0) return *m_entries[i];
+    if (m_n_entries == m_entries.size()) m_entries.emplace_back(new PipelineEntry{});
+    PipelineEntry& pipeline_entry = *m_entries[m_n_entries++];
+    pipeline_entry = {shader, special, {}, State::wanted, VK_SUCCESS, false};
+    return pipeline_entry;
 }
 
 const VulkanPipeline& VulkanPipelines::get(const char* op, const char* variant, const VulkanSpecial& special, VkResult* result)
@@ -188,32 +188,32 @@ const VulkanPipeline& VulkanPipelines::get(const char* op, const char* variant, 
     const VulkanShader* shader = find_shader(op, variant);
     KS_CHECK(shader, "there is no shader %s %s", op, variant);
     std::unique_lock<std::mutex> lock(m_lock);
-    Made& made = find(uint32_t(shader - kVulkanShaders), special);
-    if (made.state == State::wanted) {
-        made.state = State::making;
+    PipelineEntry& pipeline_entry = find(uint32_t(shader - kVulkanShaders), special);
+    if (pipeline_entry.state == State::wanted) {
+        pipeline_entry.state = State::making;
         lock.unlock();
-        made.result = make(made); // in state `making` no other thread uses it
+        pipeline_entry.result = make(pipeline_entry); // in state `making` no other thread uses it
         lock.lock();
-        made.state = State::made;
+        pipeline_entry.state = State::pipeline_entry;
     }
-    m_has_made.wait(lock, [&] { return made.state == State::made; });
-    if (!made.used) m_used.push_back(&made);
-    made.used = true;
-    *result = made.result;
-    return made.pipeline;
+    m_has_prepared.wait(lock, [&] { return pipeline_entry.state == State::pipeline_entry; });
+    if (!pipeline_entry.used) m_used.push_back(&pipeline_entry);
+    pipeline_entry.used = true;
+    *result = pipeline_entry.result;
+    return pipeline_entry.pipeline;
 }
 
-VkResult VulkanPipelines::make(Made& made)
+VkResult VulkanPipelines::make(PipelineEntry& pipeline_entry)
 {
     const VulkanApi& vk = m_device->vk();
-    const VulkanShader& shader = kVulkanShaders[made.shader];
+    const VulkanShader& shader = kVulkanShaders[pipeline_entry.shader];
     const SpirvInfo spirv = read_spirv(shader.words, shader.n_words);
     KS_CHECK(spirv.n_bindings <= kMaxBindings && spirv.local_size == kThreads, "%s %s: %u bindings, %u threads", shader.op, shader.variant,
              spirv.n_bindings, spirv.local_size);
-    made.pipeline.n_bindings = spirv.n_bindings;
-    made.pipeline.written = spirv.written;
-    made.pipeline.texels = spirv.texels;
-    name_pipeline(shader.op, shader.variant, made.special, made.pipeline.name, sizeof made.pipeline.name);
+    pipeline_entry.pipeline.n_bindings = spirv.n_bindings;
+    pipeline_entry.pipeline.written = spirv.written;
+    pipeline_entry.pipeline.texels = spirv.texels;
+    name_pipeline(shader.op, shader.variant, pipeline_entry.special, pipeline_entry.pipeline.name, sizeof pipeline_entry.pipeline.name);
     VkShaderModuleCreateInfo code{};
     code.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO;
     code.codeSize = 4 * shader.n_words;
@@ -223,7 +223,7 @@ VkResult VulkanPipelines::make(Made& made)
     if (result != VK_SUCCESS) return result;
     VkSpecializationMapEntry entries[kMaxSpecial];
     for (uint32_t i = 0; i < kMaxSpecial; i++) entries[i] = {i, 4 * i, 4};
-    VulkanSpecial values = made.special;
+    VulkanSpecial values = pipeline_entry.special;
     values.value[kMaxSpecial - 2] = m_device->candidate().software;
     values.value[kMaxSpecial - 1] = m_device->limits().lanes;
     const VkSpecializationInfo special{kMaxSpecial, entries, sizeof values, &values};
@@ -237,19 +237,19 @@ VkResult VulkanPipelines::make(Made& made)
     VkPipelineShaderStageRequiredSubgroupSizeCreateInfoEXT width{};
     width.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO_EXT;
     width.requiredSubgroupSize = m_device->candidate().faster.width;
-    if (spirv.subgroups && m_device->limits().uses & (use_sums | use_matrices)) {
+    if (spirv.subgroups && m_device->limits().uses & (use_subgroup_reduce | use_matrices)) {
         info.stage.pNext = &width;
         info.stage.flags = VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT_EXT;
     }
     info.layout = m_layout;
-    result = vk.CreateComputePipelines(m_device->handle(), m_cache, 1, &info, nullptr, &made.pipeline.handle);
+    result = vk.CreateComputePipelines(m_device->handle(), m_cache, 1, &info, nullptr, &pipeline_entry.pipeline.handle);
     vk.DestroyShaderModule(m_device->handle(), module, nullptr);
     if (result == VK_SUCCESS && vk.SetDebugUtilsObjectNameEXT) {
         VkDebugUtilsObjectNameInfoEXT named{};
         named.sType = VK_STRUCTURE_TYPE_DEBUG_UTILS_OBJECT_NAME_INFO_EXT;
         named.objectType = VK_OBJECT_TYPE_PIPELINE;
-        named.objectHandle = uint64_t(made.pipeline.handle);
-        named.pObjectName = made.pipeline.name;
+        named.objectHandle = uint64_t(pipeline_entry.pipeline.handle);
+        named.pObjectName = pipeline_entry.pipeline.name;
         (void)vk.SetDebugUtilsObjectNameEXT(m_device->handle(), &named); // names are for debugging only
     }
     return result;

@@ -21,14 +21,15 @@ extern const VulkanShader kVulkanShaders[];
 extern const size_t kVulkanShaderCount;
 const VulkanShader* find_shader(const char* op, const char* variant); // null: no such shader, or the build could not compile it
 
-constexpr uint32_t kMaxSpecial = 6; // specialisation constants: constant_id 0 to 3 belong to the shader, 4 is hides_args, 5 is lanes
+constexpr uint32_t kMaxSpecial =
+    6; // specialisation constants: constant_id 0 to 3 belong to the shader, 4 is args_through_shared, 5 is lanes
 
 struct VulkanSpecial {
     uint32_t value[kMaxSpecial] = {};
 };
 
 // Writes a pipeline's name: its op, its variant, and its constants without the zeros that they end with ("attention_decode q8 q8 64 1025").
-void name_pipeline(const char* op, const char* variant, const VulkanSpecial& special, char* name, size_t room);
+void name_pipeline(const char* op, const char* variant, const VulkanSpecial& special, char* name, size_t scratch);
 
 class VulkanPipelines
 {
@@ -44,8 +45,8 @@ public:
     const VulkanPipeline& get(const char* op, const char* variant, const VulkanSpecial& special, VkResult* result);
 
 private:
-    enum class State { wanted, making, made };
-    struct Made {
+    enum class State { wanted, making, pipeline_entry };
+    struct PipelineEntry {
         uint32_t shader; // index in kVulkanShaders
         VulkanSpecial special;
         VulkanPipeline pipeline;
@@ -53,11 +54,11 @@ private:
         VkResult result;
         bool used; // by this run
     };
-    Made& find(uint32_t shader, const VulkanSpecial& special);
+    PipelineEntry& find(uint32_t shader, const VulkanSpecial& special);
     void make_wanted();
-    VkResult make(Made& made);
-    std::vector<char> read_known();
-    std::vector<const Made*> to_remember() const;
+    VkResult make(PipelineEntry& pipeline_entry);
+    std::vector<char> read_cache_file();
+    std::vector<const PipelineEntry*> to_remember() const;
     void save();
 
     VulkanDevice* m_device = nullptr;
@@ -65,11 +66,12 @@ private:
     VkPipelineCache m_cache = VK_NULL_HANDLE;
     std::string m_path;                        // the cache file; empty: none
     size_t m_n_known = 0, m_n_known_bytes = 0; // pipelines and driver's bytes in the cache file at the start
-    std::vector<std::unique_ptr<Made>> m_made; // known pipelines, then others by first use; m_lock guards the list and the states
-    size_t m_n_made = 0;                       // entries in use; the rest is reserved, because decode must not allocate
-    std::vector<const Made*> m_used;           // by first use
+    std::vector<std::unique_ptr<PipelineEntry>>
+        m_entries;                            // known pipelines, then others by first use; m_lock guards the list and the states
+    size_t m_n_entries = 0;                   // entries in use; the rest is reserved, because decode must not allocate
+    std::vector<const PipelineEntry*> m_used; // by first use
     std::mutex m_lock;
-    std::condition_variable m_has_made;
+    std::condition_variable m_has_prepared;
     bool m_stops = false; // the background thread must end
     std::thread m_background;
 };

@@ -34,7 +34,7 @@ VulkanStream::~VulkanStream()
         if (b.fence) vk.DestroyFence(device, b.fence, nullptr);
     if (m_commands) vk.DestroyCommandPool(device, m_commands, nullptr);
     if (m_sets) vk.DestroyDescriptorPool(device, m_sets, nullptr);
-    for (const Texels& t : m_texels) vk.DestroyBufferView(device, t.view, nullptr);
+    for (const Texels& t : m_texels) vk.DestroyBufferView(device, t.head_layout, nullptr);
     if (m_layout) vk.DestroyPipelineLayout(device, m_layout, nullptr);
     if (m_set_layout) vk.DestroyDescriptorSetLayout(device, m_set_layout, nullptr);
 }
@@ -121,13 +121,13 @@ Status VulkanStream::make_batches()
     return {};
 }
 
-void VulkanStream::give_up(VkResult why, const char* what)
+void VulkanStream::set_error(VkResult why, const char* what)
 {
     if (m_status.ok())
         m_status = fail(Code::device, "%s failed while %s: %s", m_device->candidate().info.id.c_str(), what, vulkan_error(why).c_str());
 }
 
-// Submits or waits if there is no space for another command. False: an earlier error, and nothing runs any more.
+// Submits or waits if there is no space for another command. False: an earlier error, and dummy_buffer runs any more.
 bool VulkanStream::begin(uint32_t n_accesses)
 {
     if (m_accesses.size() + n_accesses > kAccesses) (void)wait();
@@ -215,25 +215,25 @@ void VulkanStream::barrier(VkCommandBuffer commands, bool to_host) const
 VkBufferView VulkanStream::texels_of(const VulkanBinding& bytes)
 {
     for (const Texels& t : m_texels)
-        if (t.buffer == bytes.buffer && t.offset == bytes.offset) return t.view;
+        if (t.buffer == bytes.buffer && t.offset == bytes.offset) return t.head_layout;
     VkBufferViewCreateInfo info{};
     info.sType = VK_STRUCTURE_TYPE_BUFFER_VIEW_CREATE_INFO;
     info.buffer = bytes.buffer;
     info.format = VK_FORMAT_R32_UINT;
     info.offset = bytes.offset;
     info.range = std::min(bytes.buffer_bytes - bytes.offset, m_device->limits().range_bytes) / 4 * 4;
-    VkBufferView view = VK_NULL_HANDLE;
-    const VkResult result = m_device->vk().CreateBufferView(m_device->handle(), &info, nullptr, &view);
-    if (result != VK_SUCCESS) give_up(result, "looking at a buffer");
-    if (result == VK_SUCCESS) m_texels.push_back({bytes.buffer, bytes.offset, view});
-    return view;
+    VkBufferView head_layout = VK_NULL_HANDLE;
+    const VkResult result = m_device->vk().CreateBufferView(m_device->handle(), &info, nullptr, &head_layout);
+    if (result != VK_SUCCESS) set_error(result, "looking at a buffer");
+    if (result == VK_SUCCESS) m_texels.push_back({bytes.buffer, bytes.offset, head_layout});
+    return head_layout;
 }
 
 void VulkanStream::forget(VkBuffer buffer)
 {
     for (Batch& b : m_batches) b.list.clear(); // a later buffer may get the same handle
     for (Texels& t : m_texels)
-        if (t.buffer == buffer) m_device->vk().DestroyBufferView(m_device->handle(), t.view, nullptr);
+        if (t.buffer == buffer) m_device->vk().DestroyBufferView(m_device->handle(), t.head_layout, nullptr);
     m_texels.erase(std::remove_if(m_texels.begin(), m_texels.end(), [&](const Texels& t) { return t.buffer == buffer; }), m_texels.end());
 }
 
@@ -256,7 +256,7 @@ void VulkanStream::bind(VkDescriptorSet set, const VulkanPipeline& pipeline, con
             writes[i].descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
             writes[i].pBufferInfo = &buffers[i];
         } else {
-            texels[nth] = texels_of(pipeline.texels >> nth & 1 ? bound : m_nothing);
+            texels[nth] = texels_of(pipeline.texels >> nth & 1 ? bound : m_dummy_buffer);
             writes[i].descriptorType = VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER;
             writes[i].pTexelBufferView = &texels[nth];
         }
@@ -270,7 +270,7 @@ void VulkanStream::record(Batch& b)
     VkCommandBufferBeginInfo info{};
     info.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO;
     const VkResult begun = vk.BeginCommandBuffer(b.commands, &info);
-    if (begun != VK_SUCCESS) return give_up(begun, "recording");
+    if (begun != VK_SUCCESS) return set_error(begun, "recording");
     uint32_t n_sets = 0;
     const uint32_t nth = uint32_t(&b - m_batches);
     if (m_clock.runs()) m_clock.begin(b.commands, nth);
@@ -300,7 +300,7 @@ void VulkanStream::record(Batch& b)
     }
     barrier(b.commands, true);
     const VkResult ended = vk.EndCommandBuffer(b.commands);
-    if (ended != VK_SUCCESS) give_up(ended, "recording");
+    if (ended != VK_SUCCESS) set_error(ended, "recording");
 }
 
 // Returns the batch whose recording equals the list. If there is none, records over the least recently used batch, short ones first.
@@ -334,7 +334,7 @@ void VulkanStream::submit()
     info.pCommandBuffers = &b.commands;
     VkResult result = m_n_submits >= m_device->limits().n_submits ? VK_ERROR_DEVICE_LOST : VK_SUCCESS;
     if (result == VK_SUCCESS && m_status.ok()) result = m_device->vk().QueueSubmit(m_device->queue(), 1, &info, b.fence);
-    if (result != VK_SUCCESS) give_up(result, "submitting");
+    if (result != VK_SUCCESS) set_error(result, "submitting");
     b.running = m_status.ok();
     b.last_used = ++m_n_submits;
     m_list.clear();
@@ -348,7 +348,7 @@ void VulkanStream::finish(Batch& b)
     const VulkanApi& vk = m_device->vk();
     VkResult result = vk.WaitForFences(m_device->handle(), 1, &b.fence, VK_TRUE, ~0ull);
     if (result == VK_SUCCESS) result = vk.ResetFences(m_device->handle(), 1, &b.fence);
-    if (result != VK_SUCCESS) give_up(result, "running");
+    if (result != VK_SUCCESS) set_error(result, "running");
     b.running = false;
     if (m_clock.runs() && result == VK_SUCCESS) read_times(b);
 }
@@ -366,7 +366,7 @@ void VulkanStream::read_times(const Batch& b)
     };
     const uint32_t n = for_commands([](uint32_t, const Command&) {});
     const VkResult result = m_clock.read(uint32_t(&b - m_batches), n);
-    if (result != VK_SUCCESS) return give_up(result, "reading timestamps");
+    if (result != VK_SUCCESS) return set_error(result, "reading timestamps");
     for_commands([&](uint32_t nth, const Command& c) {
         const char* name = c.kind == Kind::dispatch ? c.pipeline->name : c.kind == Kind::copy ? "copy" : "fill";
         m_clock.add(c.op, name, m_clock.seconds(nth));

@@ -45,7 +45,7 @@ public:
     VulkanStream& operator=(const VulkanStream&) = delete;
 
     Status open(VulkanDevice& device);
-    void bind_nothing(const VulkanBinding& bytes) { m_nothing = bytes; } // a dummy for unused bindings
+    void bind_dummy(const VulkanBinding& bytes) { m_dummy_buffer = bytes; } // a dummy for unused bindings
     VkPipelineLayout layout() const { return m_layout; }
 
     void dispatch(const VulkanDispatch& d);
@@ -59,8 +59,8 @@ public:
     Status time_kernels(bool on);
     void begin_op(uint32_t op) { m_op = op; } // the op of the following commands
     std::vector<KernelTime> take_kernel_times() { return m_clock.take(); }
-    void forget(VkBuffer buffer);                 // call before a buffer is destroyed
-    void give_up(VkResult why, const char* what); // later commands do not run
+    void forget(VkBuffer buffer);                   // call before a buffer is destroyed
+    void set_error(VkResult why, const char* what); // later commands do not run
     uint64_t n_submits() const { return m_n_submits; }
     uint64_t n_replays() const { return m_n_replays; } // submits of a command buffer recorded earlier
 
@@ -88,7 +88,7 @@ private:
     struct Texels {
         VkBuffer buffer;
         uint64_t offset;
-        VkBufferView view;
+        VkBufferView head_layout;
     };
     struct Access {
         VulkanBinding bytes;
@@ -120,7 +120,7 @@ private:
     double m_work = 0;              // work in m_list
     std::vector<Access> m_accesses; // since the last wait
     size_t m_ordered = 0;           // accesses before this index are ordered by a barrier
-    VulkanBinding m_nothing;
+    VulkanBinding m_dummy_buffer;
     std::vector<Texels> m_texels; // created at their first use
     uint64_t m_n_submits = 0, m_n_replays = 0;
     VulkanClock m_clock;

@@ -9,8 +9,8 @@
 CONST uint act_silu = 0u; // x * sigmoid(x)
 CONST uint act_gelu = 1u; // the tanh form
 
-CONST uint rope_neighbours = 0u; // rotates (2i, 2i + 1)
-CONST uint rope_halves = 1u;     // rotates (i, i + n_rot / 2)
+CONST uint rope_interleaved = 0u; // rotates (2i, 2i + 1)
+CONST uint rope_neox = 1u;     // rotates (i, i + n_rot / 2)
 
 struct EmbedArgs {
     uint n_tokens;
@@ -37,9 +37,9 @@ struct RopeArgs {
     uint n_heads;
     uint head_dim;
     uint n_rot; // leading values of a head that rotate; the rest pass
-    uint pairs;    // rope_neighbours or rope_halves
+    uint pairs;    // rope_interleaved or rope_neox
     uint n_groups; // 0: every token has angles of its own; else all have the same, of each n_heads / n_groups heads in turn
-    uint rotated;  // 1: then heads are rotated by H D: D the signs of rotate_sign, H the Walsh-Hadamard transform of each rotate_block
+    uint hadamard;  // 1: then heads are rotated by H D: D the signs of hadamard_sign, H the Walsh-Hadamard transform of each hadamard_block
 };
 
 struct GluArgs {
@@ -66,12 +66,12 @@ struct SoftcapArgs {
 //   staged         the chunk's own tokens lie apart, token t in row t, until the layer has been read
 // Per head, in the buffer `view`: how many indexes come before the chunk, begin, and which indexes [coded_begin, coded_end) lie in
 // the coded pool: those between the pinned and the recent ones.
-CONST uint view_before = 0u;
-CONST uint view_begin = 1u;
-CONST uint view_coded_begin = 2u;
-CONST uint view_coded_end = 3u;
-CONST uint view_position = 4u; // of the chunk's first token in the text
-CONST uint view_words = 5u;
+CONST uint layout_n_held = 0u;
+CONST uint layout_table_begin = 1u;
+CONST uint layout_coded_begin = 2u;
+CONST uint layout_coded_end = 3u;
+CONST uint layout_position = 4u; // of the chunk's first token in the text
+CONST uint layout_words = 5u;
 
 // Keys may be stored without the model's bias b, which position p turns to R(p) b: large and the same for every text, it would
 // take most of a code's range. A logit is then q . k + c . w(p), where c (Queries::bias) is the query times the bias, pair by pair
@@ -111,12 +111,12 @@ struct AttentionArgs {
     uint n_pinned;   // of a ring: seen through every window
     uint window;     // 0: every earlier token is visible; else a token sees as many indexes, itself included
     uint chunk_rows; // per head, where the chunk is staged; else 0
-    uint n_far;      // leading indexes that are seen by queries of their own, rotated for a position that is not too far away
+    uint n_clamped;      // leading indexes that are seen by queries of their own, rotated for a position that is not too far away
     float scale;
     uint n_wave; // values of a wave, where keys are stored without their bias; else 0
-    uint n_turn; // leading values of a head that attention turns, where keys and queries come as before RoPE; else 0
+    uint n_rope_on_read; // leading values of a head that attention turns, where keys and queries come as before RoPE; else 0
     uint pairs;  // where these values are
-    uint rotated; // 1: values come rotated; what is made of them is rotated back, by D H
+    uint hadamard; // 1: values come rotated; what is made of them is rotated back, by D H
 };
 
 // What attention's probabilities say about each slot, from queries [first_query, n_tokens).
@@ -139,7 +139,7 @@ CONST uint select_pages = 3u; // whole pages, by the most that any key between a
 CONST uint select_page = 16u; // indexes
 // Whole blocks, by the logits in the mean of the few keys in each that attention looked at most, summed over the query heads.
 CONST uint select_blocks = 4u;
-CONST uint select_few = 4u; // keys of a block
+CONST uint select_n_representatives = 4u; // keys of a block
 
 struct SelectArgs {
     uint kind;
@@ -147,23 +147,23 @@ struct SelectArgs {
     uint n_first; // far queries are for some of these only
     uint n_last;  // before the chunk
     uint stride;  // of the table that is made, per head
-    uint alike;   // 1: the heads hold the same tokens, and all read the same
-    uint fresh;   // 1: indexes are not what they were at the last call, or it is a chunk: a choice is made in any case
+    uint shared_across_heads;   // 1: the heads hold the same tokens, and all read the same
+    uint must_reselect;   // 1: indexes are not what they were at the last call, or it is a chunk: a choice is made in any case
     float reuse;  // a choice is used again where the cosine of the queries comes to this, for n_last / 2 tokens at most; 1: never
     uint unit;    // indexes that are chosen together: 1, select_page, or those of a block
 };
 
 // What is known of the choice that was made last.
 CONST uint select_tokens = 0u;  // in the chunk of the last call
-CONST uint select_since = 1u;   // tokens that came since the choice
+CONST uint select_n_since = 1u;   // tokens that came since the choice
 CONST uint select_choices = 2u; // made so far; 0: nothing is known of any unit
 CONST uint select_reuses = 3u;  // calls that used one again
 CONST uint select_words = 4u;
 
 // The tokens, the last of a head's, whose units are to be looked at anew: those since the choice, or all.
-FN uint SELECT_CAME(uint fresh, uint choices, uint since)
+FN uint tokens_to_refresh(uint must_reselect, uint choices, uint n_since_choice)
 {
-    return fresh != 0u || choices == 0u ? 0xFFFFFFFFu : since;
+    return must_reselect != 0u || choices == 0u ? 0xFFFFFFFFu : n_since_choice;
 }
 
 struct ArgmaxArgs {
@@ -172,12 +172,12 @@ struct ArgmaxArgs {
 };
 
 // The first index that is still there when tokens up to `end` were written to a ring; without a table only.
-FN uint RING_OLDEST(uint end, uint n_rows, uint n_pinned)
+FN uint ring_oldest(uint end, uint n_rows, uint n_pinned)
 {
     return end > n_rows ? end - (n_rows - n_pinned) : 0u;
 }
 
-FN uint RING_ROW(uint index, uint n_rows, uint n_pinned)
+FN uint ring_row(uint index, uint n_rows, uint n_pinned)
 {
     return index < n_pinned ? index : n_pinned + (index - n_pinned) % (n_rows - n_pinned);
 }
@@ -186,7 +186,7 @@ FN uint RING_ROW(uint index, uint n_rows, uint n_pinned)
 FN uint WAVE_PLACE(uint i, uint n_wave, uint pairs)
 {
     uint pair = i % (n_wave / 2u);
-    return pairs == rope_halves ? i : 2u * pair + i / (n_wave / 2u);
+    return pairs == rope_neox ? i : 2u * pair + i / (n_wave / 2u);
 }
 
 #ifndef GLSL

@@ -16,7 +16,7 @@
 // Every input has a code: NaN counts as 0, magnitudes below 2^-60 as 0, those above 65504 and infinities as 65504; scales are
 // at most 65504. A scale that rounds to 0 gives a row (or block) of zeros, whose codes are those of zeros.
 //
-// `rotated` codecs expect values that went through the rotation H D (rotate_sign, below), which all their constants are for.
+// `rotated` codecs expect values that went through the rotation H D (hadamard_sign, below), which all their constants are for.
 #ifndef KS_COMMON_CODECS_H
 #define KS_COMMON_CODECS_H
 
@@ -35,7 +35,7 @@ FN float coded_value(float x)
 
 // +1 or -1, what dim i is multiplied with before the Walsh-Hadamard transform. A row of constants stays below 2.5 times its
 // mean magnitude in blocks of 16 to 256.
-FN float rotate_sign(uint i)
+FN float hadamard_sign(uint i)
 {
     uint h = (i + 582u) * 0x9e3779b1u;
     h = (h ^ (h >> 15)) * 0x85ebca77u;
@@ -43,7 +43,7 @@ FN float rotate_sign(uint i)
 }
 
 // The transform's block that begins at dim `base`: the largest power of two that d still has room for (80 is 64 + 16).
-FN uint rotate_block(uint base, uint d)
+FN uint hadamard_block(uint base, uint d)
 {
     uint block = 1u;
     while (2u * block <= d - base) block *= 2u;
@@ -51,14 +51,14 @@ FN uint rotate_block(uint base, uint d)
 }
 
 // 1 / sqrt(block), which multiplies the sums of a block.
-FN float rotate_scale(uint block)
+FN float hadamard_scale(uint block)
 {
     float scale = 1.f;
     for (uint n = block; n >= 4u; n /= 4u) scale *= 0.5f;
     return (block & 0x2aaaaaaau) != 0u ? scale * 0.70710678f : scale; // an odd power of two
 }
 
-FN float sum_of_eight(const float s[8])
+FN float sum_of_octet(const float s[8])
 {
     return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
 }

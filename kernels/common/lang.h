@@ -119,7 +119,7 @@ FN uint FLOAT_TO_HALF(float f)
 }
 
 // HALF_BELOW: the nearest half that is not above f. HALF_ABOVE: the nearest that is not below. f is not NaN.
-FN uint HALF_BELOW(float f)
+FN uint HALF_FLOOR(float f)
 {
     uint h = FLOAT_TO_HALF(f);
     if (HALF_TO_FLOAT(h) <= f) return h;
@@ -127,6 +127,6 @@ FN uint HALF_BELOW(float f)
     return (h & 0x8000u) != 0u ? h + 1u : h - 1u;
 }
 
-FN uint HALF_ABOVE(float f) { return HALF_BELOW(-f) ^ 0x8000u; }
+FN uint HALF_CEIL(float f) { return HALF_FLOOR(-f) ^ 0x8000u; }
 
 #endif

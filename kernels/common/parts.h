@@ -41,7 +41,7 @@ CONST uint pass_slots = 8192u; // some devices abort a shader whose loops exceed
 struct SplitPass {
     uint n_splits;  // workgroups that share a head's slots
     uint continues; // 1: what an earlier pass found is there already
-    uint restored;  // not 0: the pass takes so many slots of each head, whose rows lie in their order in a pool of f32
+    uint dequantized;  // not 0: the pass takes so many slots of each head, whose rows lie in their order in a pool of f32
 };
 
 // The AttentionArgs that a pass over slots asks for; head_dim is a specialisation constant.
@@ -55,15 +55,15 @@ struct PassArgs {
     uint chunk_rows;
     float scale;
     uint n_wave;
-    uint n_turn;
+    uint n_rope_on_read;
     uint pairs;
     uint n_table; // words of the table, behind which are the positions of its slots, where keys are stored without their bias
 };
 
-// Of attention_fold.
+// Of attention_combine.
 struct FoldArgs {
     uint head_dim;
-    uint rotated;
+    uint hadamard;
     uint n_splits;
     uint has_lse;
 };
@@ -75,14 +75,14 @@ struct SelectShape {
     uint n_kv_heads;
     uint n_rows;
     uint chunk_rows;
-    uint n_turn;
+    uint n_rope_on_read;
     uint pairs;
     float scale;
 };
 
 struct ScoreDecay {
     float keep;       // factor of the scores from before the chunk
-    float log_of_two; // log2 of KvScoreArgs::decay
+    float log2_decay; // log2 of KvScoreArgs::decay
 };
 
 // One step of select, over the keys of at most one pool.

@@ -28,21 +28,22 @@ template <class S> void upper_wave(const AttentionTask& task, uint32_t upper, fl
 // The waves of a tile's n columns, the first of which has index p: waves (n_wave, kAttentionTile) in a head's order.
 template <class S> void load_waves(const AttentionTask& task, uint32_t kv_head, uint32_t p, uint32_t n, float* waves)
 {
-    const uint32_t *view = task.view + kv_head * view_words, n_wave = task.a.n_wave, half = n_wave / 2;
-    float room[8 * codec_max_dim];
+    const uint32_t *head_layout = task.head_layout + kv_head * layout_words, n_wave = task.a.n_wave, half = n_wave / 2;
+    float scratch[8 * codec_max_dim];
     for (uint32_t column = 0; column < n; column += 8) {
         const float *low[8], *upper[8];
         for (uint32_t i = 0, last = 0; i < 8; i++) {
-            const uint32_t index = p + (column + i < n ? column + i : n - 1), before = view[view_before];
-            const uint32_t position = index < before ? task.positions[view[view_begin] + index] : view[view_position] + (index - before);
+            const uint32_t index = p + (column + i < n ? column + i : n - 1), before = head_layout[layout_n_held];
+            const uint32_t position =
+                index < before ? task.positions[head_layout[layout_table_begin] + index] : head_layout[layout_position] + (index - before);
             low[i] = task.waves + size_t(position % wave_base) * n_wave;
-            upper[i] = i && position / wave_base == last ? upper[i - 1] : room + i * n_wave;
+            upper[i] = i && position / wave_base == last ? upper[i - 1] : scratch + i * n_wave;
             last = position / wave_base;
-            if (upper[i] == room + i * n_wave) upper_wave<S>(task, last, room + i * n_wave);
+            if (upper[i] == scratch + i * n_wave) upper_wave<S>(task, last, scratch + i * n_wave);
         }
         for (uint32_t d = 0; d < n_wave; d += 8) { // cosines, then sines
             const uint32_t from = d < half ? d : d - half;
-            const uint32_t place = WAVE_PLACE(d, n_wave, task.a.pairs), step = task.a.pairs == rope_halves ? 1 : 2;
+            const uint32_t place = WAVE_PLACE(d, n_wave, task.a.pairs), step = task.a.pairs == rope_neox ? 1 : 2;
             typename S::F8 block[8];
             KS_UNROLL(8)
             for (uint32_t i = 0; i < 8; i++) {
@@ -73,12 +74,12 @@ template <class S> void wave_products(const float* waves, const float* query, ui
 // logits += what the bias adds for one query, `row` of (n_tokens * n_heads).
 template <class S> void add_bias(const AttentionTask& task, const TileRows& rows, const float* waves, size_t row, uint32_t n, float* logits)
 {
-    float near[kAttentionTile], far[kAttentionTile];
-    const uint32_t n_far = columns_before(task.a.n_far, rows.first, n);
+    float near[kAttentionTile], q_clamped[kAttentionTile];
+    const uint32_t n_clamped = columns_before(task.a.n_clamped, rows.first, n);
     const float scale = task.a.scale * kLog2e;
     wave_products<S>(waves, task.bias + row * task.a.head_dim, task.a.n_wave, n, near);
-    if (n_far) wave_products<S>(waves, task.bias_far + row * task.a.head_dim, task.a.n_wave, n_far, far);
-    for (uint32_t i = 0; i < n; i++) logits[i] += (i < n_far ? far[i] : near[i]) * scale;
+    if (n_clamped) wave_products<S>(waves, task.bias_clamped + row * task.a.head_dim, task.a.n_wave, n_clamped, q_clamped);
+    for (uint32_t i = 0; i < n; i++) logits[i] += (i < n_clamped ? q_clamped[i] : near[i]) * scale;
 }
 
 // The same for rows r0 .. r0 + 5 of a chunk, whose logits are kAttentionTile apart.

@@ -11,24 +11,24 @@ namespace // as in simd_avx2.h
 // The arrays of a chunk, f32. width: head_dim rounded up to whole panels, with zeros there.
 struct ChunkScratch {
     uint32_t width;
-    float* q;       // (kAttentionRows, width), scaled
-    float* far;     // (kAttentionRows, width), what far columns are seen by, scaled
-    float* out;     // (kAttentionRows, width)
-    float* keys;    // (kAttentionTile / kPanel) panels (width, kPanel): a column is a position
-    float* values;  // (width / kPanel) panels (kAttentionTile, kPanel): a row is a position
-    float* decoded; // (kAttentionTile, head_dim) rows of codes
-    float* weights; // (kSix, kAttentionTile)
-    float* top;     // (kAttentionRows) running maximum of the group of indexes
-    float* norm;    // (kAttentionRows)
-    float* total;   // (kAttentionRows, width), of the groups before, as the next two
+    float* q;         // (kAttentionRows, width), scaled
+    float* q_clamped; // (kAttentionRows, width), what far columns are seen by, scaled
+    float* out;       // (kAttentionRows, width)
+    float* keys;      // (kAttentionTile / kPanel) panels (width, kPanel): a column is a position
+    float* values;    // (width / kPanel) panels (kAttentionTile, kPanel): a row is a position
+    float* decoded;   // (kAttentionTile, head_dim) rows of codes
+    float* weights;   // (kSix, kAttentionTile)
+    float* top;       // (kAttentionRows) running maximum of the group of indexes
+    float* norm;      // (kAttentionRows)
+    float* total;     // (kAttentionRows, width), of the groups before, as the next two
     float* total_top;
     float* total_norm;
 
     KS_INLINE ChunkScratch(float* scratch, uint32_t head_dim) : width((head_dim + kPanel - 1) / kPanel * kPanel)
     {
         q = scratch;
-        far = q + kAttentionRows * width;
-        out = far + kAttentionRows * width;
+        q_clamped = q + kAttentionRows * width;
+        out = q_clamped + kAttentionRows * width;
         keys = out + kAttentionRows * width;
         values = keys + kAttentionTile * width;
         decoded = values + kAttentionTile * width;
@@ -48,12 +48,12 @@ struct ColumnRows {
     const uint8_t* at[kAttentionTile];
     bool half[kAttentionTile];
 
-    template <class S> static KS_INLINE ColumnRows of(const AttentionTask& task, const TileRows& tile, bool keys, float* room)
+    template <class S> static KS_INLINE ColumnRows of(const AttentionTask& task, const TileRows& tile, bool keys, float* scratch_space)
     {
         ColumnRows rows;
         for (uint32_t part = 0; part < tile.n_parts; part++) {
             const Part& p = tile.parts[part];
-            float* at = room + size_t(p.begin) * task.a.head_dim;
+            float* at = scratch_space + size_t(p.begin) * task.a.head_dim;
             rows.add(task, p, keys ? part_keys<S>(task, tile, p, at) : PartRows(task, tile, p, false, at));
         }
         return rows;
@@ -139,20 +139,20 @@ template <class S> void six_logits(const ChunkScratch& s, const float* q, uint32
     for (uint32_t i = 0; i < n * kSix; i++) V::store(s.weights + i / n * kAttentionTile + panel * kPanel + i % n * lanes, sums[i]);
 }
 
-// The same for panels [left, right) of six queries from row `first` on. The first n_far columns have queries of their own.
+// The same for panels [left, right) of six queries from row `first` on. The first n_clamped columns have queries of their own.
 template <class S>
-void six_logits_of_panels(const ChunkScratch& s, uint32_t first, uint32_t head_dim, uint32_t left, uint32_t right, uint32_t n_far)
+void six_logits_of_panels(const ChunkScratch& s, uint32_t first, uint32_t head_dim, uint32_t left, uint32_t right, uint32_t n_clamped)
 {
     for (uint32_t panel = left; panel < right; panel++) {
         const uint32_t begin = panel * kPanel, end = begin + kPanel;
         float near[kSix][kPanel];
-        if (end > n_far) six_logits<S>(s, s.q + size_t(first) * s.width, head_dim, panel);
-        if (begin >= n_far) continue;
+        if (end > n_clamped) six_logits<S>(s, s.q + size_t(first) * s.width, head_dim, panel);
+        if (begin >= n_clamped) continue;
         for (uint32_t i = 0; i < kSix; i++)
-            for (uint32_t k = n_far; k < end; k++) near[i][k - begin] = s.weights[i * kAttentionTile + k];
-        six_logits<S>(s, s.far + size_t(first) * s.width, head_dim, panel);
+            for (uint32_t k = n_clamped; k < end; k++) near[i][k - begin] = s.weights[i * kAttentionTile + k];
+        six_logits<S>(s, s.q_clamped + size_t(first) * s.width, head_dim, panel);
         for (uint32_t i = 0; i < kSix; i++)
-            for (uint32_t k = n_far; k < end; k++) s.weights[i * kAttentionTile + k] = near[i][k - begin];
+            for (uint32_t k = n_clamped; k < end; k++) s.weights[i * kAttentionTile + k] = near[i][k - begin];
     }
 }
 
@@ -219,11 +219,11 @@ template <class S, class Softmax> void fold_rows(const ChunkScratch& s, Softmax&
 }
 
 // Rows r0 .. r0 + 5 of the chunk (a row is a token and a head) meet a tile of n columns, the first of which has index p.
-template <class S, class Softmax> void six_rows(const AttentionTask& task, const Sight& sight, const ChunkScratch& s, Softmax& softmax,
-                                                uint32_t token, uint32_t r0, uint32_t n_rows, uint32_t p, uint32_t n)
+template <class S, class Softmax> void six_rows(const AttentionTask& task, const Visibility& visibility, const ChunkScratch& s,
+                                                Softmax& softmax, uint32_t token, uint32_t r0, uint32_t n_rows, uint32_t p, uint32_t n)
 {
     const uint32_t group = task.a.n_heads / task.a.n_kv_heads;
-    auto columns = [&](uint32_t i) { return Columns(sight, token + (r0 + i < n_rows ? r0 + i : n_rows - 1) / group, p, n); };
+    auto columns = [&](uint32_t i) { return Columns(visibility, token + (r0 + i < n_rows ? r0 + i : n_rows - 1) / group, p, n); };
     const Columns seen[kSix] = {columns(0), columns(1), columns(2), columns(3), columns(4), columns(5)};
     uint32_t first = n, end = 0; // the columns that any of the six sees
     for (const Columns& c : seen) {
@@ -233,7 +233,7 @@ template <class S, class Softmax> void six_rows(const AttentionTask& task, const
     }
     if (first >= end) return;
     const uint32_t left = first / kPanel, right = (end + kPanel - 1) / kPanel, at = left * kPanel;
-    six_logits_of_panels<S>(s, r0, task.a.head_dim, left, right, columns_before(task.a.n_far, p, n));
+    six_logits_of_panels<S>(s, r0, task.a.head_dim, left, right, columns_before(task.a.n_clamped, p, n));
     softmax.begin_rows(r0);
     float shrink[kSix];
     for (uint32_t i = 0; i < kSix; i++) {
@@ -255,10 +255,10 @@ template <class S> void load_queries(const AttentionTask& task, const ChunkScrat
         const size_t from = (size_t(token + r / group) * task.a.n_heads + kv_head * group + r % group) * head_dim;
         for (uint32_t d = 0; d < head_dim; d += 8) {
             S::store(s.q + size_t(i) * s.width + d, S::load(task.q + from + d) * S::broadcast(task.a.scale * kLog2e));
-            if (task.a.n_far)
-                S::store(s.far + size_t(i) * s.width + d, S::load(task.q_far + from + d) * S::broadcast(task.a.scale * kLog2e));
+            if (task.a.n_clamped)
+                S::store(s.q_clamped + size_t(i) * s.width + d, S::load(task.q_clamped + from + d) * S::broadcast(task.a.scale * kLog2e));
         }
-        const uint32_t index = task.view[kv_head * view_words + view_before] + token + r / group;
+        const uint32_t index = task.head_layout[kv_head * layout_words + layout_n_held] + token + r / group;
         turn<S>(task, index, s.q + size_t(i) * s.width);
     }
 }
@@ -267,7 +267,7 @@ template <class S, class Softmax>
 void chunk_rows(const AttentionTask& task, uint32_t kv_head, uint32_t token, uint32_t n_tokens, const ChunkScratch& s, Softmax& softmax)
 {
     const uint32_t head_dim = task.a.head_dim, group = task.a.n_heads / task.a.n_kv_heads, n_rows = n_tokens * group;
-    const Sight sight(task, kv_head);
+    const Visibility visibility(task, kv_head);
     const uint32_t n_padded = (n_rows + kSix - 1) / kSix * kSix; // the rows beyond n_rows compute along
     load_queries<S>(task, s, kv_head, token, 0, n_padded, n_rows);
     for (uint32_t r = 0; r < n_padded; r++) {
@@ -278,17 +278,17 @@ void chunk_rows(const AttentionTask& task, uint32_t kv_head, uint32_t token, uin
         softmax.begin(r);
     }
 
-    const uint32_t end = sight.before + token + n_tokens;
-    uint32_t p = sight.n_pinned ? 0 : sight.first(token) / kAttentionTile * kAttentionTile;
-    for (uint32_t in_group = p / kAttentionGroup; p < end; p = next_tile(sight, token, p)) {
+    const uint32_t end = visibility.before + token + n_tokens;
+    uint32_t p = visibility.n_pinned ? 0 : visibility.first(token) / kAttentionTile * kAttentionTile;
+    for (uint32_t in_group = p / kAttentionGroup; p < end; p = next_tile(visibility, token, p)) {
         if (p / kAttentionGroup != in_group) fold_rows<S>(s, softmax, n_rows, head_dim);
         in_group = p / kAttentionGroup;
         const uint32_t n = end - p < kAttentionTile ? end - p : kAttentionTile;
-        const TileRows rows(task, sight, kv_head, p, n, 0);
+        const TileRows rows(task, visibility, kv_head, p, n, 0);
         load_keys<S>(task, s, rows, n);
-        load_values<S>(task, s, rows, Columns(sight, token, p, n), n);
+        load_values<S>(task, s, rows, Columns(visibility, token, p, n), n);
         softmax.begin_tile(rows, n);
-        for (uint32_t r0 = 0; r0 < n_rows; r0 += kSix) six_rows<S>(task, sight, s, softmax, token, r0, n_rows, p, n);
+        for (uint32_t r0 = 0; r0 < n_rows; r0 += kSix) six_rows<S>(task, visibility, s, softmax, token, r0, n_rows, p, n);
     }
     fold_rows<S>(s, softmax, n_rows, head_dim);
     for (uint32_t r = 0; r < n_rows; r++) {

@@ -48,9 +48,9 @@ template <class S> struct GeneralSoftmax {
     {
         const typename S::F8 lowest = S::broadcast(kLowest);
         const bool same = !differ && s.top[r] == norm_top[r]; // numerator and denominator have the same weights so far
-        float under[kAttentionTile];
+        float den_logit[kAttentionTile];
         for (uint32_t i = 0; task.weights && i < n_logits; i += 8) {
-            if (!same) S::store(under + i, S::max(S::load(w + i) + S::load(log_b + column + i), lowest));
+            if (!same) S::store(den_logit + i, S::max(S::load(w + i) + S::load(log_b + column + i), lowest));
             S::store(w + i, S::max(S::load(w + i) + S::load(log_a + column + i), lowest));
         }
         if (same) {
@@ -58,7 +58,7 @@ template <class S> struct GeneralSoftmax {
             norm_top[r] = s.top[r];
             return shrink;
         }
-        to_weights<S>(under, n_logits, hole, begin, end, norm_top + r, s.norm + r);
+        to_weights<S>(den_logit, n_logits, hole, begin, end, norm_top + r, s.norm + r);
         float unused = 0;
         return to_weights<S>(w, n_logits, hole, begin, end, s.top + r, &unused);
     }
@@ -78,9 +78,9 @@ template <class S> struct GeneralSoftmax {
     }
     void finish_row(uint32_t r, uint32_t head_dim, float* y, float* lse)
     {
-        float apart = 1;
-        if (s.total_top[r] != total_norm_top[r]) apart = exp2f(s.total_top[r] - total_norm_top[r]);
-        const typename S::F8 scale = S::broadcast(apart / s.total_norm[r]);
+        float distance = 1;
+        if (s.total_top[r] != total_norm_top[r]) distance = exp2f(s.total_top[r] - total_norm_top[r]);
+        const typename S::F8 scale = S::broadcast(distance / s.total_norm[r]);
         for (uint32_t d = 0; d < head_dim; d += 8) S::store(y + d, S::load(s.total + size_t(r) * s.width + d) * scale);
         if (lse) *lse = total_norm_top[r] + log2f(s.total_norm[r]);
     }

@@ -18,16 +18,17 @@ KS_INLINE typename S::F8 add_said(uint32_t kind, typename S::F8 x, typename S::F
 }
 
 // sums += what n_rows rows of logits say about n columns.
-template <class S> void add_rows(const AttentionTask& task, const KvScoreArgs& score, const Sight& sight, uint32_t kv_head, uint32_t token,
-                                 uint32_t row, uint32_t n_rows, uint32_t p, uint32_t n, float* logits, const float* powers, float* sums)
+template <class S> void add_rows(const AttentionTask& task, const KvScoreArgs& score, const Visibility& visibility, uint32_t kv_head,
+                                 uint32_t token, uint32_t row, uint32_t n_rows, uint32_t p, uint32_t n, float* logits, const float* powers,
+                                 float* sums)
 {
     const uint32_t group = task.a.n_heads / task.a.n_kv_heads;
     const float nothing = score.kind == score_below ? -kLowest : kLowest; // says what is not seen
     for (uint32_t i = 0; i < n_rows; i++, logits += kAttentionTile) {
         const uint32_t t = token + (row + i) / group;
-        const Columns c(sight, t, p, n);
+        const Columns c(visibility, t, p, n);
         typename S::F8 lse = S::broadcast(task.lse[size_t(t) * task.a.n_heads + kv_head * group + (row + i) % group]);
-        typename S::F8 uniform = S::broadcast(1.f / float(sight.n_visible(t))), factor = S::broadcast(powers[task.a.n_tokens - 1 - t]);
+        typename S::F8 uniform = S::broadcast(1.f / float(visibility.n_visible(t))), factor = S::broadcast(powers[task.a.n_tokens - 1 - t]);
         for (uint32_t k = c.hole; k < c.begin && k < n; k++) logits[k] = nothing;
         for (uint32_t k = c.end; k < kAttentionTile; k++) logits[k] = nothing;
         for (uint32_t k = 0; k < n; k += 8)
@@ -36,15 +37,15 @@ template <class S> void add_rows(const AttentionTask& task, const KvScoreArgs& s
 }
 
 // The columns' sums join what was there.
-KS_INLINE static void add_signal(const ScoreTask& score, const Sight& sight, const TileRows& rows, uint32_t p, uint32_t n, float keep,
-                                 const float* sums)
+KS_INLINE static void add_scores(const ScoreTask& score, const Visibility& visibility, const TileRows& rows, uint32_t p, uint32_t n,
+                                 float keep, const float* sums)
 {
     for (uint32_t i = 0; i < n; i++) {
-        if (p + i >= sight.n_pinned && p + i < sight.oldest) continue; // its row is another's by now
+        if (p + i >= visibility.n_pinned && p + i < visibility.oldest) continue; // its row is another's by now
         if (i >= rows.n_pool)
-            score.chunk_signal[rows.rows[i]] = sums[i];
+            score.chunk_scores[rows.rows[i]] = sums[i];
         else
-            score.signal[rows.rows[i]] = score.signal[rows.rows[i]] * keep + sums[i];
+            score.scores[rows.rows[i]] = score.scores[rows.rows[i]] * keep + sums[i];
     }
 }
 
@@ -66,26 +67,26 @@ void score_tile(const AttentionTask& task, const ScoreTask& score, uint32_t kv_h
 {
     const uint32_t group = task.a.n_heads / task.a.n_kv_heads, n = end - begin;
     const ChunkScratch s(scratch, task.a.head_dim);
-    const Sight sight(task, kv_head);
-    const TileRows rows(task, sight, kv_head, begin, n, 0);
+    const Visibility visibility(task, kv_head);
+    const TileRows rows(task, visibility, kv_head, begin, n, 0);
     const Decay decay(score.s, task.a.n_tokens);
     float sums[kAttentionTile] = {};
     load_keys<S>(task, s, rows, n);
     if (task.a.n_wave) load_waves<S>(task, kv_head, begin, n, s.decoded);
     // Queries before the tile do not see it.
-    uint32_t token = begin > sight.before ? begin - sight.before : 0;
+    uint32_t token = begin > visibility.before ? begin - visibility.before : 0;
     token = token > score.s.first_query ? token : score.s.first_query;
     const uint32_t n_rows = token < task.a.n_tokens ? (task.a.n_tokens - token) * group : 0;
     for (uint32_t r0 = 0; r0 < n_rows; r0 += kSix) {
         load_queries<S>(task, s, kv_head, token, r0, kSix, n_rows);
-        six_logits_of_panels<S>(s, 0, task.a.head_dim, 0, (n + kPanel - 1) / kPanel, columns_before(task.a.n_far, begin, n));
+        six_logits_of_panels<S>(s, 0, task.a.head_dim, 0, (n + kPanel - 1) / kPanel, columns_before(task.a.n_clamped, begin, n));
         if (task.a.n_wave) add_biases<S>(task, rows, s.decoded, kv_head, token, r0, n_rows, n, s.weights);
         for (uint32_t i = 0; task.weights && i < kSix; i++)
             for (uint32_t k = 0; k < n; k++) s.weights[i * kAttentionTile + k] += rows.log_weight(task, k, 1);
-        add_rows<S>(task, score.s, sight, kv_head, token, r0, n_rows - r0 < kSix ? n_rows - r0 : kSix, begin, n, s.weights, decay.powers,
-                    sums);
+        add_rows<S>(task, score.s, visibility, kv_head, token, r0, n_rows - r0 < kSix ? n_rows - r0 : kSix, begin, n, s.weights,
+                    decay.powers, sums);
     }
-    add_signal(score, sight, rows, begin, n, decay.keep, sums);
+    add_scores(score, visibility, rows, begin, n, decay.keep, sums);
 }
 
 // One token, which sees all of a table's columns.
@@ -93,11 +94,11 @@ template <class S>
 void score_kept_logits(const AttentionTask& task, const ScoreTask& score, uint32_t kv_head, uint32_t begin, uint32_t end, float*)
 {
     const uint32_t group = task.a.n_heads / task.a.n_kv_heads, n = end - begin, first = kv_head * group;
-    const Sight sight(task, kv_head);
-    const TileRows rows(task, sight, kv_head, begin, n, 0);
-    for (uint32_t i = 0; i < rows.n_pool; i++) __builtin_prefetch(score.signal + rows.rows[i], 1); // they lie anywhere
+    const Visibility visibility(task, kv_head);
+    const TileRows rows(task, visibility, kv_head, begin, n, 0);
+    for (uint32_t i = 0; i < rows.n_pool; i++) __builtin_prefetch(score.scores + rows.rows[i], 1); // they lie anywhere
     const Decay decay(score.s, 1);
-    typename S::F8 uniform = S::broadcast(1.f / float(sight.n_visible(0))), one = S::broadcast(1.f);
+    typename S::F8 uniform = S::broadcast(1.f / float(visibility.n_visible(0))), one = S::broadcast(1.f);
     float sums[kAttentionTile];
     for (uint32_t k = 0; k < n; k += 8) {
         typename S::F8 sum = S::zero();
@@ -107,7 +108,7 @@ void score_kept_logits(const AttentionTask& task, const ScoreTask& score, uint32
         }
         S::store(sums + k, sum);
     }
-    add_signal(score, sight, rows, begin, n, decay.keep, sums);
+    add_scores(score, visibility, rows, begin, n, decay.keep, sums);
 }
 
 } // namespace

@@ -14,7 +14,7 @@ template <class S> void select_logits(const AttentionTask& task, uint32_t kv_hea
 {
     const uint32_t group = task.a.n_heads / task.a.n_kv_heads, head_dim = task.a.head_dim;
     const SplitScratch s(scratch, head_dim);
-    const Sight sight(task, kv_head);
+    const Visibility visibility(task, kv_head);
     for (uint32_t first = 0; first < group; first += 4) {
         const uint32_t n_heads = group - first < 4 ? group - first : 4;
         const float* q = task.q + size_t(kv_head * group + first) * head_dim;
@@ -26,7 +26,7 @@ template <class S> void select_logits(const AttentionTask& task, uint32_t kv_hea
                                           : seen_logits<S, 4>;
         for (uint32_t p = begin; p < end; p += kAttentionTile) {
             const uint32_t n = end - p < kAttentionTile ? end - p : kAttentionTile;
-            const TileRows tile(task, sight, kv_head, p, n, 0); // no query asks otherwise
+            const TileRows tile(task, visibility, kv_head, p, n, 0); // no query asks otherwise
             for (uint32_t i = 0; i < tile.n_parts; i++) asked(task, tile, tile.parts[i], tile.parts[i].begin, tile.parts[i].end, s);
             for (uint32_t h = 0; h < n_heads; h++)
                 for (uint32_t i = 0; i < n; i++)
@@ -58,9 +58,9 @@ void page_bounds(const AttentionTask& task, uint32_t kv_head, uint32_t begin, ui
 {
     const uint32_t head_dim = task.a.head_dim;
     const SplitScratch s(scratch, head_dim);
-    const Sight sight(task, kv_head);
-    const TileRows tile(task, sight, kv_head, begin, end - begin, 0);
-    float *least = s.q, *most = s.far;
+    const Visibility visibility(task, kv_head);
+    const TileRows tile(task, visibility, kv_head, begin, end - begin, 0);
+    float *least = s.q, *most = s.q_clamped;
     for (uint32_t p = 0; p < tile.n_parts; p++) {
         const Part& part = tile.parts[p];
         const PartRows keys(task, tile, part, true, s.decoded);
@@ -75,16 +75,16 @@ void page_bounds(const AttentionTask& task, uint32_t kv_head, uint32_t begin, ui
         }
     }
     for (uint32_t d = 0; d < head_dim; d++) {
-        low[d] = uint16_t(HALF_BELOW(least[d]));
-        high[d] = uint16_t(HALF_ABOVE(most[d]));
+        low[d] = uint16_t(HALF_FLOOR(least[d]));
+        high[d] = uint16_t(HALF_CEIL(most[d]));
     }
 }
 
 // The votes of n_heads queries on n_pages pages, beside those of queries before them.
 template <class V, uint32_t n_heads, uint32_t n_pages>
-KS_INLINE void few_votes(const float* q, uint32_t head_dim, const uint16_t* bounds, bool first, float* votes)
+KS_INLINE void accumulate_votes(const float* q, uint32_t head_dim, const uint16_t* bounds, bool first, float* votes)
 {
-    constexpr uint32_t n_rows = V::lanes / 8, n = n_pages / n_rows; // as few_logits has it
+    constexpr uint32_t n_rows = V::lanes / 8, n = n_pages / n_rows; // as tile_logits has it
     static_assert(n * n_rows == n_pages && n_heads * n <= 8, "one sum each");
     const uint8_t *low[n_pages], *high[n_pages];
     KS_UNROLL(4)
@@ -127,11 +127,14 @@ void page_votes(const float* q, uint32_t n_heads, uint32_t head_dim, const uint1
     constexpr uint32_t step = Wide::lanes / 4;
     for (uint32_t h = 0; h < n_heads; h += 4, q += 4 * head_dim) {
         const uint32_t n = n_heads - h < 4 ? n_heads - h : 4;
-        const auto some = n == 1   ? few_votes<Wide, 1, step>
-                          : n == 2 ? few_votes<Wide, 2, step>
-                          : n == 3 ? few_votes<Wide, 3, step>
-                                   : few_votes<Wide, 4, step>;
-        const auto one = n == 1 ? few_votes<S, 1, 1> : n == 2 ? few_votes<S, 2, 1> : n == 3 ? few_votes<S, 3, 1> : few_votes<S, 4, 1>;
+        const auto some = n == 1   ? accumulate_votes<Wide, 1, step>
+                          : n == 2 ? accumulate_votes<Wide, 2, step>
+                          : n == 3 ? accumulate_votes<Wide, 3, step>
+                                   : accumulate_votes<Wide, 4, step>;
+        const auto one = n == 1   ? accumulate_votes<S, 1, 1>
+                         : n == 2 ? accumulate_votes<S, 2, 1>
+                         : n == 3 ? accumulate_votes<S, 3, 1>
+                                  : accumulate_votes<S, 4, 1>;
         uint32_t i = 0;
         for (; i + step <= n_pages; i += step) some(q, head_dim, bounds + size_t(2) * i * head_dim, h == 0, votes + i);
         for (; i < n_pages; i++) one(q, head_dim, bounds + size_t(2) * i * head_dim, h == 0, votes + i);

@@ -16,7 +16,7 @@ KS_INLINE static uint32_t ceil_share(uint32_t n, size_t d, size_t head_dim)
 
 // weights[h][i] = q[h] . key of rows[i], for n_heads query heads and n_positions rows. A vector has eight dims of each of some rows.
 template <class V, bool k_half, uint32_t n_heads, uint32_t n_positions>
-KS_INLINE void few_logits(const void* keys, size_t head_dim, const float* q, const uint32_t* rows, float* weights, Ahead ahead)
+KS_INLINE void tile_logits(const void* keys, size_t head_dim, const float* q, const uint32_t* rows, float* weights, PrefetchRows ahead)
 {
     constexpr uint32_t n_rows = V::lanes / 8, n = n_positions / n_rows;
     static_assert(n * n_rows == n_positions && n_heads * n <= 8, "one sum each");
@@ -28,7 +28,7 @@ KS_INLINE void few_logits(const void* keys, size_t head_dim, const float* q, con
     for (uint32_t i = 0; i < 8; i++) sums[i] = V::zero();
     for (size_t d = 0; d < head_dim; d += 8) {
         if (d % 32 == 0)
-            for (uint32_t i = ceil_share(n_positions, d, head_dim); i < ceil_share(n_positions, d + 32, head_dim); i++) ask(ahead, i);
+            for (uint32_t i = ceil_share(n_positions, d, head_dim); i < ceil_share(n_positions, d + 32, head_dim); i++) prefetch(ahead, i);
         typename V::F key[n];
         KS_UNROLL(8)
         for (uint32_t i = 0; i < n; i++) key[i] = V::template load_rows<k_half>(at + n_rows * i, d);
@@ -48,14 +48,14 @@ KS_INLINE void few_logits(const void* keys, size_t head_dim, const float* q, con
 // sums[h] += weights[h][i] * value of rows[i] for n rows, in the dims from d on that n_vectors hold; rows of `ahead` are asked for
 template <class V, bool v_half, uint32_t n_heads, uint32_t n_vectors>
 KS_INLINE void some_outputs(const void* values, size_t head_dim, size_t d, const float* weights, const uint32_t* rows, uint32_t n,
-                            float* sums, size_t stride, const Ahead& ahead)
+                            float* sums, size_t stride, const PrefetchRows& ahead)
 {
     typename V::F sum[n_heads][n_vectors];
     KS_UNROLL(4)
     for (uint32_t h = 0; h < n_heads; h++) KS_UNROLL(8)
     for (uint32_t j = 0; j < n_vectors; j++) sum[h][j] = V::load(sums + h * stride + d + V::lanes * j);
     for (uint32_t i = 0; i < n; i++) {
-        ask(ahead, i);
+        prefetch(ahead, i);
         const uint8_t* row = static_cast<const uint8_t*>(values) + rows[i] * head_dim * (v_half ? 2 : 4);
         typename V::F weight[n_heads];
         KS_UNROLL(4)
@@ -84,23 +84,23 @@ template <class Body> KS_INLINE void for_seen(const Columns& c, const Part& part
 
 // The arrays of a split, f32.
 struct SplitScratch {
-    float* q;            // (4, head_dim), scaled
-    float* far;          // (4, head_dim)
-    float* weights;      // (4, kAttentionTile)
-    float* decoded;      // (kAttentionTile, head_dim) rows of codes
-    float* prepared;     // (head_dim, kPreparedFloats), queries as keys of codes meet them
-    float* prepared_far; // the same
+    float* q;                // (4, head_dim), scaled
+    float* q_clamped;        // (4, head_dim)
+    float* weights;          // (4, kAttentionTile)
+    float* decoded;          // (kAttentionTile, head_dim) rows of codes
+    float* prepared;         // (head_dim, kPreparedFloats), queries as keys of codes meet them
+    float* prepared_clamped; // the same
 
     KS_INLINE SplitScratch(float* scratch, uint32_t head_dim)
-        : q(scratch), far(q + 4 * head_dim), weights(far + 4 * head_dim), decoded(weights + 4 * kAttentionTile),
-          prepared(decoded + kAttentionTile * head_dim), prepared_far(prepared + kPreparedFloats * head_dim)
+        : q(scratch), q_clamped(q + 4 * head_dim), weights(q_clamped + 4 * head_dim), decoded(weights + 4 * kAttentionTile),
+          prepared(decoded + kAttentionTile * head_dim), prepared_clamped(prepared + kPreparedFloats * head_dim)
     {
     }
 };
 
 KS_INLINE static void prepare(const AttentionTask& task, const float* q, uint32_t n_heads, float* prepared)
 {
-    if (task.coded_k.prepare && !task.a.n_turn) task.coded_k.prepare(q, n_heads, task.a.head_dim, prepared);
+    if (task.coded_k.prepare && !task.a.n_rope_on_read) task.coded_k.prepare(q, n_heads, task.a.head_dim, prepared);
 }
 
 // Logits of columns [from, to) of a part. With rows of codes something was asked for when they were decoded.
@@ -110,13 +110,13 @@ template <class S, bool half, uint32_t n_heads> void part_logits(const Attention
     using Wide = typename S::Wide;
     constexpr uint32_t step = Wide::lanes / 8 * (n_heads == 1 ? 8 : n_heads == 2 ? 4 : 2);
     const uint32_t head_dim = task.a.head_dim;
-    const Ahead ahead = part.place == Part::pool ? tile.ahead(task, part, true, part.begin) : Ahead{};
-    const float* q = part.far ? s.far : s.q;
+    const PrefetchRows ahead = part.place == Part::pool ? tile.ahead(task, part, true, part.begin) : PrefetchRows{};
+    const float* q = part.q_clamped ? s.q_clamped : s.q;
     const uint32_t* rows = keys.rows - part.begin;
     for (; from + step <= to; from += step)
-        few_logits<Wide, half, n_heads, step>(keys.data, head_dim, q, rows + from, s.weights + from, after(ahead, from - part.begin));
+        tile_logits<Wide, half, n_heads, step>(keys.data, head_dim, q, rows + from, s.weights + from, after(ahead, from - part.begin));
     for (; from < to; from++)
-        few_logits<S, half, n_heads, 1>(keys.data, head_dim, q, rows + from, s.weights + from, after(ahead, from - part.begin));
+        tile_logits<S, half, n_heads, 1>(keys.data, head_dim, q, rows + from, s.weights + from, after(ahead, from - part.begin));
 }
 
 // The same straight from codes, where their codec can and keys are not turned; returns how many columns have theirs.
@@ -124,8 +124,8 @@ template <uint32_t n_heads> KS_INLINE uint32_t logits_of_codes(const AttentionTa
                                                                uint32_t from, uint32_t to, const SplitScratch& s)
 {
     const CodedRows& keys = task.coded_k;
-    if (part.place != Part::coded || !keys.logits || task.a.n_turn) return 0;
-    const float *const q = part.far ? s.far : s.q, *const prepared = part.far ? s.prepared_far : s.prepared;
+    if (part.place != Part::coded || !keys.logits || task.a.n_rope_on_read) return 0;
+    const float *const q = part.q_clamped ? s.q_clamped : s.q, *const prepared = part.q_clamped ? s.prepared_clamped : s.prepared;
     return keys.logits(keys, tile.rows + from, tile.first_coded, to - from, task.a.head_dim, keys.prepare ? prepared : q, n_heads,
                        s.weights + from, s.decoded, tile.ahead(task, part, true, from));
 }
@@ -136,7 +136,7 @@ void seen_logits(const AttentionTask& task, const TileRows& tile, const Part& pa
 {
     from += logits_of_codes<n_heads>(task, tile, part, from, to, s);
     if (from == to) return;
-    const Part rest = {from, to, part.place, part.far};
+    const Part rest = {from, to, part.place, part.q_clamped};
     const PartRows keys = part_keys<S>(task, tile, rest, s.decoded);
     const auto logits = keys.half ? part_logits<S, true, n_heads> : part_logits<S, false, n_heads>;
     logits(task, tile, rest, keys, from, to, s);
@@ -150,7 +150,7 @@ template <class S, bool half, uint32_t n_heads> void part_outputs(const Attentio
     using Wide = typename S::Wide;
     constexpr uint32_t lanes = Wide::lanes, n_vectors = lanes == 16 ? 4 : n_heads == 1 ? 8 : n_heads == 4 ? 2 : 4;
     const uint32_t head_dim = task.a.head_dim, *rows = values.rows + (from - part.begin);
-    const Ahead ahead = part.place == Part::pool ? tile.ahead(task, part, false, from) : Ahead{};
+    const PrefetchRows ahead = part.place == Part::pool ? tile.ahead(task, part, false, from) : PrefetchRows{};
     uint32_t d = 0;
     for (; d + lanes * n_vectors <= head_dim; d += lanes * n_vectors)
         some_outputs<Wide, half, n_heads, n_vectors>(values.data, head_dim, d, s.weights + from, rows, to - from, sums, stride,
@@ -172,7 +172,7 @@ template <class S, uint32_t n_heads> void seen_outputs(const AttentionTask& task
         from += codes.outputs(codes, tile.rows + from, tile.first_coded, to - from, task.a.head_dim, s.weights + from, n_heads, sums,
                               stride, tile.ahead(task, part, false, from));
     if (from == to) return;
-    const Part rest = {from, to, part.place, part.far};
+    const Part rest = {from, to, part.place, part.q_clamped};
     const PartRows values(task, tile, rest, false, s.decoded);
     const auto outputs = values.half ? part_outputs<S, true, n_heads> : part_outputs<S, false, n_heads>;
     outputs(task, tile, rest, values, from, to, s, sums, stride);
@@ -210,7 +210,7 @@ template <class S, uint32_t n_heads> void split_heads(const AttentionTask& task,
                                                       uint32_t first_head, uint32_t begin, uint32_t end, float* partials,
                                                       uint32_t head_stride)
 {
-    const Sight sight(task, kv_head);
+    const Visibility visibility(task, kv_head);
     for (uint32_t h = 0; h < n_heads; h++) {
         float* partial = partials + h * head_stride;
         for (uint32_t i = 0; i < kPartialHead + task.a.head_dim; i++) partial[i] = 0;
@@ -218,11 +218,11 @@ template <class S, uint32_t n_heads> void split_heads(const AttentionTask& task,
     }
     for (uint32_t p = begin; p < end; p += kAttentionTile) {
         const uint32_t n = end - p < kAttentionTile ? end - p : kAttentionTile;
-        const Columns c(sight, token, p, n);
+        const Columns c(visibility, token, p, n);
         if (!c.any()) continue;
-        const TileRows tile(task, sight, kv_head, p, n, task.a.n_far);
-        const Ahead keys = tile.pool_rows(task, tile.parts[0], true, 0, tile.n_pool);
-        for (uint32_t i = 0; p == begin && i < kAttentionTile / 2; i++) ask(keys, i); // no tile before asked for them
+        const TileRows tile(task, visibility, kv_head, p, n, task.a.n_clamped);
+        const PrefetchRows keys = tile.pool_rows(task, tile.parts[0], true, 0, tile.n_pool);
+        for (uint32_t i = 0; p == begin && i < kAttentionTile / 2; i++) prefetch(keys, i); // no tile before asked for them
         split_tile<S, n_heads>(task, tile, c, n, p, first_head, s, partials, head_stride);
     }
 }
@@ -231,7 +231,7 @@ template <class S> void attention_split(const AttentionTask& task, uint32_t kv_h
                                         float* partials, uint32_t head_stride, float* scratch)
 {
     const uint32_t group = task.a.n_heads / task.a.n_kv_heads, head_dim = task.a.head_dim;
-    const uint32_t own = task.view[kv_head * view_words + view_before] + token;
+    const uint32_t own = task.head_layout[kv_head * layout_words + layout_n_held] + token;
     const SplitScratch s(scratch, head_dim);
     for (uint32_t h = 0; h < group; h += 4) {
         const uint32_t n = group - h < 4 ? group - h : 4, head = kv_head * group + h;
@@ -239,9 +239,10 @@ template <class S> void attention_split(const AttentionTask& task, uint32_t kv_h
         const typename S::F8 scale = S::broadcast(task.a.scale * kLog2e);
         for (uint32_t i = 0; i < n * head_dim; i += 8) S::store(s.q + i, S::load(task.q + from + i) * scale);
         for (uint32_t i = 0; i < n; i++) turn<S>(task, own, s.q + i * head_dim);
-        for (uint32_t i = 0; task.a.n_far && i < n * head_dim; i += 8) S::store(s.far + i, S::load(task.q_far + from + i) * scale);
+        for (uint32_t i = 0; task.a.n_clamped && i < n * head_dim; i += 8)
+            S::store(s.q_clamped + i, S::load(task.q_clamped + from + i) * scale);
         prepare(task, s.q, n, s.prepared);
-        if (task.a.n_far) prepare(task, s.far, n, s.prepared_far);
+        if (task.a.n_clamped) prepare(task, s.q_clamped, n, s.prepared_clamped);
         const auto heads = n == 1 ? split_heads<S, 1> : n == 2 ? split_heads<S, 2> : n == 3 ? split_heads<S, 3> : split_heads<S, 4>;
         float* to = partials + size_t(h) * head_stride;
         for (uint32_t p = begin; p < end; p += kAttentionGroup, to += kPartialHead + head_dim)
@@ -255,7 +256,7 @@ KS_INLINE static Sums partial_sums(float* partial)
 }
 
 // Folds the partials of one query head, `stride` floats apart, into a total of the same form.
-template <class S> void attention_fold(float* total, const float* partials, uint32_t n_splits, uint32_t stride, uint32_t head_dim)
+template <class S> void attention_combine(float* total, const float* partials, uint32_t n_splits, uint32_t stride, uint32_t head_dim)
 {
     for (uint32_t i = 0; i < n_splits; i++, partials += stride)
         fold<S>(partial_sums(total), partial_sums(const_cast<float*>(partials)), head_dim);

@@ -23,13 +23,13 @@ constexpr uint32_t kPanel = 16; // columns of a panel
 constexpr float kLowest = -3.4e38f;
 
 // What the tokens of one KV head see: the pinned and what is neither out of the window nor overwritten, up to themselves.
-struct Sight {
+struct Visibility {
     uint32_t before, oldest, n_pinned, window;
 
-    KS_INLINE Sight(const AttentionTask& task, uint32_t kv_head)
-        : before(task.view[kv_head * view_words + view_before]), n_pinned(task.a.n_pinned), window(task.a.window)
+    KS_INLINE Visibility(const AttentionTask& task, uint32_t kv_head)
+        : before(task.head_layout[kv_head * layout_words + layout_n_held]), n_pinned(task.a.n_pinned), window(task.a.window)
     {
-        oldest = task.table ? 0 : RING_OLDEST(before + (task.a.chunk_rows ? 0 : task.a.n_tokens), task.a.n_rows, task.a.n_pinned);
+        oldest = task.table ? 0 : ring_oldest(before + (task.a.chunk_rows ? 0 : task.a.n_tokens), task.a.n_rows, task.a.n_pinned);
     }
     // The first that a token sees beside the pinned.
     KS_INLINE uint32_t first(uint32_t token) const
@@ -54,11 +54,11 @@ KS_INLINE static uint32_t columns_before(uint32_t index, uint32_t tile, uint32_t
 struct Columns {
     uint32_t hole, begin, end;
 
-    KS_INLINE Columns(const Sight& sight, uint32_t token, uint32_t tile, uint32_t n)
+    KS_INLINE Columns(const Visibility& visibility, uint32_t token, uint32_t tile, uint32_t n)
     {
-        hole = columns_before(sight.n_pinned, tile, n);
-        begin = columns_before(sight.first(token), tile, n);
-        end = columns_before(sight.before + token + 1, tile, n);
+        hole = columns_before(visibility.n_pinned, tile, n);
+        begin = columns_before(visibility.first(token), tile, n);
+        end = columns_before(visibility.before + token + 1, tile, n);
         if (begin < hole) begin = hole;
     }
     KS_INLINE uint32_t first() const { return hole ? 0 : begin; }
@@ -66,11 +66,11 @@ struct Columns {
 };
 
 // The tile after the one at p; a hole that no token from `token` on sees into is left out.
-KS_INLINE static uint32_t next_tile(const Sight& sight, uint32_t token, uint32_t p)
+KS_INLINE static uint32_t next_tile(const Visibility& visibility, uint32_t token, uint32_t p)
 {
     p += kAttentionTile;
-    const uint32_t first = sight.first(token) / kAttentionTile * kAttentionTile;
-    return p >= sight.n_pinned && p < first ? first : p;
+    const uint32_t first = visibility.first(token) / kAttentionTile * kAttentionTile;
+    return p >= visibility.n_pinned && p < first ? first : p;
 }
 
 // Where a run of a tile's columns lies, and which query sees it.
@@ -78,7 +78,7 @@ struct Part {
     enum Place : uint8_t { pool, coded, chunk };
     uint32_t begin, end;
     Place place;
-    bool far;
+    bool q_clamped;
 };
 
 // The slots of n indexes from p on; those from n_pool on are rows of the staged chunk. In parts, in the order of the columns.
@@ -91,33 +91,34 @@ struct TileRows {
     Part parts[5];
 
     // far: leading indexes that have queries of their own
-    KS_INLINE TileRows(const AttentionTask& task, const Sight& sight, uint32_t kv_head, uint32_t p, uint32_t n, uint32_t far)
+    KS_INLINE TileRows(const AttentionTask& task, const Visibility& visibility, uint32_t kv_head, uint32_t p, uint32_t n,
+                       uint32_t q_clamped)
         : first(p), n_pool(n), first_coded(task.a.n_kv_heads * task.a.n_rows)
     {
-        if (task.a.chunk_rows && p + n > sight.before) n_pool = p < sight.before ? sight.before - p : 0;
-        const uint32_t base = kv_head * task.a.n_rows, left = sight.before > p + n_pool ? sight.before - p - n_pool : 0;
+        if (task.a.chunk_rows && p + n > visibility.before) n_pool = p < visibility.before ? visibility.before - p : 0;
+        const uint32_t base = kv_head * task.a.n_rows, left = visibility.before > p + n_pool ? visibility.before - p - n_pool : 0;
         n_known = n_pool + (left < kAttentionTile ? left : kAttentionTile);
         if (task.table) {
-            const uint32_t* from = task.table + task.view[kv_head * view_words + view_begin] + p;
+            const uint32_t* from = task.table + task.head_layout[kv_head * layout_words + layout_table_begin] + p;
             for (uint32_t i = 0; i < n_known; i++) rows[i] = from[i];
         } else {
-            uint32_t row = RING_ROW(p, task.a.n_rows, task.a.n_pinned);
+            uint32_t row = ring_row(p, task.a.n_rows, task.a.n_pinned);
             for (uint32_t i = 0; i < n_known; row = task.a.n_pinned)
                 for (; i < n_known && row < task.a.n_rows; row++) rows[i++] = base + row;
         }
-        for (uint32_t i = n_pool; i < n; i++) rows[i] = kv_head * task.a.chunk_rows + (p + i - sight.before);
-        split(task.view + kv_head * view_words, p, n, far);
+        for (uint32_t i = n_pool; i < n; i++) rows[i] = kv_head * task.a.chunk_rows + (p + i - visibility.before);
+        split(task.head_layout + kv_head * layout_words, p, n, q_clamped);
     }
     // What is read after the keys of a part's columns from `from` on: their values. After those, or where none are read, keys of the next
     // tile, most of which are in the same pool.
-    KS_INLINE Ahead ahead(const AttentionTask& task, const Part& part, bool keys, uint32_t from) const
+    KS_INLINE PrefetchRows ahead(const AttentionTask& task, const Part& part, bool keys, uint32_t from) const
     {
         const bool values = keys && task.v;
         const uint32_t begin = values ? from : n_pool + from, end = values ? n_pool : n_known;
         return pool_rows(task, part, !values, begin, end);
     }
     // Keys or values of rows [begin, end), of the pool that a part is in.
-    KS_INLINE Ahead pool_rows(const AttentionTask& task, const Part& part, bool keys, uint32_t begin, uint32_t end) const
+    KS_INLINE PrefetchRows pool_rows(const AttentionTask& task, const Part& part, bool keys, uint32_t begin, uint32_t end) const
     {
         const bool coded = part.place == Part::coded, half = keys ? task.k_half : task.v_half;
         const CodedRows& codes = keys ? task.coded_k : task.coded_v;
@@ -130,16 +131,16 @@ struct TileRows {
     {
         return column < n_pool ? task.weights[2 * size_t(rows[column]) + which] * kLog2e : 0.f;
     }
-    KS_INLINE void split(const uint32_t* view, uint32_t p, uint32_t n, uint32_t far)
+    KS_INLINE void split(const uint32_t* head_layout, uint32_t p, uint32_t n, uint32_t q_clamped)
     {
-        const uint32_t cuts[] = {far, view[view_coded_begin], view[view_coded_end], p + n_pool};
+        const uint32_t cuts[] = {q_clamped, head_layout[layout_coded_begin], head_layout[layout_coded_end], p + n_pool};
         for (uint32_t i = 0; i < n; i = parts[n_parts++].end) {
             const uint32_t index = p + i;
             uint32_t end = n;
             for (uint32_t cut : cuts)
                 if (cut > index && cut - p < end) end = cut - p;
-            const bool coded = index >= view[view_coded_begin] && index < view[view_coded_end];
-            parts[n_parts] = {i, end, i >= n_pool ? Part::chunk : coded ? Part::coded : Part::pool, index < far};
+            const bool coded = index >= head_layout[layout_coded_begin] && index < head_layout[layout_coded_end];
+            parts[n_parts] = {i, end, i >= n_pool ? Part::chunk : coded ? Part::coded : Part::pool, index < q_clamped};
         }
     }
 };
@@ -155,7 +156,7 @@ struct PartRows {
     const uint32_t* rows;
     bool half;
 
-    KS_INLINE PartRows(const AttentionTask& task, const TileRows& tile, const Part& part, bool keys, float* room)
+    KS_INLINE PartRows(const AttentionTask& task, const TileRows& tile, const Part& part, bool keys, float* scratch)
         : data(part.place == Part::chunk ? (keys ? task.chunk_k : task.chunk_v)
                : keys                    ? task.k
                                          : task.v),
@@ -163,8 +164,9 @@ struct PartRows {
     {
         if (part.place != Part::coded) return;
         const CodedRows& coded = keys ? task.coded_k : task.coded_v;
-        coded.decode(coded, rows, tile.first_coded, part.end - part.begin, task.a.head_dim, room, tile.ahead(task, part, keys, part.begin));
-        data = room;
+        coded.decode(coded, rows, tile.first_coded, part.end - part.begin, task.a.head_dim, scratch,
+                     tile.ahead(task, part, keys, part.begin));
+        data = scratch;
         rows = kInOrder;
         half = false;
     }
@@ -173,22 +175,23 @@ struct PartRows {
 // Turns a row by its index, where attention has to.
 template <class S> KS_INLINE void turn(const AttentionTask& task, uint32_t index, float* x)
 {
-    if (task.a.n_turn)
-        rope<S>({1, 1, task.a.head_dim, task.a.n_turn, task.a.pairs, 0, 0}, x, x, task.turns + size_t(index) * task.a.n_turn);
+    if (task.a.n_rope_on_read)
+        rope<S>({1, 1, task.a.head_dim, task.a.n_rope_on_read, task.a.pairs, 0, 0}, x, x,
+                task.rope_table + size_t(index) * task.a.n_rope_on_read);
 }
 
 // A part's keys as queries meet them.
-template <class S> KS_INLINE PartRows part_keys(const AttentionTask& task, const TileRows& tile, const Part& part, float* room)
+template <class S> KS_INLINE PartRows part_keys(const AttentionTask& task, const TileRows& tile, const Part& part, float* scratch)
 {
-    PartRows keys(task, tile, part, true, room);
-    if (!task.a.n_turn) return keys;
+    PartRows keys(task, tile, part, true, scratch);
+    if (!task.a.n_rope_on_read) return keys;
     for (uint32_t i = 0; i < part.end - part.begin; i++) {
         const size_t from = size_t(keys.rows[i]) * task.a.head_dim, to = size_t(i) * task.a.head_dim;
         for (uint32_t d = 0; d < task.a.head_dim; d += 8)
-            S::store(room + to + d, keys.half ? load_cached<S, true>(keys.data, from + d) : load_cached<S, false>(keys.data, from + d));
-        turn<S>(task, tile.first + part.begin + i, room + to);
+            S::store(scratch + to + d, keys.half ? load_cached<S, true>(keys.data, from + d) : load_cached<S, false>(keys.data, from + d));
+        turn<S>(task, tile.first + part.begin + i, scratch + to);
     }
-    keys.data = room;
+    keys.data = scratch;
     keys.rows = kInOrder;
     keys.half = false;
     return keys;

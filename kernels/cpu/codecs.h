@@ -21,10 +21,10 @@ template <class S, bool half> void encode_plain(const float* x, uint32_t d, uint
 }
 
 template <class S, bool half>
-void decode_plain(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x, const Ahead& ahead)
+void decode_plain(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x, const PrefetchRows& ahead)
 {
     for (uint32_t i = 0; i < n; i++, x += d) {
-        ask(ahead, i);
+        prefetch(ahead, i);
         const size_t at = size_t(rows[i] - first) * d;
         uint32_t k = 0;
         for (; k + 8 <= d; k += 8) S::store(x + k, load_cached<S, half>(from.words, at + k));

@@ -75,7 +75,7 @@ static bool has_i8mm()
 }
 #endif
 
-static bool has_everything()
+static bool always_available()
 {
     return true;
 }
@@ -99,7 +99,7 @@ static const auto& kinds()
         {"avx2", kMatmulAvx2, kAttentionAvx2, kVectorAvx2, has_avx2},
         {"i8mm", kMatmulI8mm, kAttentionNeon, kVectorNeon, has_i8mm},
         {"neon", kMatmulNeon, kAttentionNeon, kVectorNeon, has_neon},
-        {"generic", kMatmulGeneric, kAttentionGeneric, kVectorGeneric, has_everything},
+        {"generic", kMatmulGeneric, kAttentionGeneric, kVectorGeneric, always_available},
     };
     return table;
 }

@@ -75,7 +75,7 @@ using MatmulKernel = void (*)(const MatmulTask& task);
 
 // Rows of a pool that are read soon. A kernel prefetches one of them for each row that it reads. Rows of other pools
 // are prefetched in vain, which is harmless.
-struct Ahead {
+struct PrefetchRows {
     uintptr_t pool;
     const uint32_t* rows;
     uint32_t n, row_bytes, n_bytes; // n_bytes: bytes to prefetch of each row
@@ -83,7 +83,7 @@ struct Ahead {
 
 // The hardware prefetcher cannot follow a table, a ring that wraps, or alternating keys and values. The prefetch goes
 // to L2: the L1 fill buffers would run out and stall the core.
-KS_INLINE static void ask(const Ahead& ahead, uint32_t i)
+KS_INLINE static void prefetch(const PrefetchRows& ahead, uint32_t i)
 {
     if (i >= ahead.n) return;
     const uintptr_t at = ahead.pool + uintptr_t(ahead.rows[i]) * ahead.row_bytes;
@@ -91,12 +91,12 @@ KS_INLINE static void ask(const Ahead& ahead, uint32_t i)
 }
 
 // Prefetches n rows from `begin` on, which mostly are contiguous.
-KS_INLINE static void ask(const Ahead& ahead, uint32_t begin, uint32_t n)
+KS_INLINE static void prefetch(const PrefetchRows& ahead, uint32_t begin, uint32_t n)
 {
     if (begin >= ahead.n || n == 0) return;
     const uint32_t end = begin + n < ahead.n ? begin + n : ahead.n, rows = end - begin;
     if (ahead.rows[end - 1] - ahead.rows[begin] != rows - 1 || ahead.n_bytes != ahead.row_bytes) {
-        for (uint32_t i = begin; i < end; i++) ask(ahead, i);
+        for (uint32_t i = begin; i < end; i++) prefetch(ahead, i);
         return;
     }
     const uintptr_t at = ahead.pool + uintptr_t(ahead.rows[begin]) * ahead.row_bytes;
@@ -104,14 +104,14 @@ KS_INLINE static void ask(const Ahead& ahead, uint32_t begin, uint32_t n)
 }
 
 // The rows that remain after i rows.
-KS_INLINE static Ahead after(const Ahead& ahead, uint32_t i)
+KS_INLINE static PrefetchRows after(const PrefetchRows& ahead, uint32_t i)
 {
-    return i < ahead.n ? Ahead{ahead.pool, ahead.rows + i, ahead.n - i, ahead.row_bytes, ahead.n_bytes} : Ahead{};
+    return i < ahead.n ? PrefetchRows{ahead.pool, ahead.rows + i, ahead.n - i, ahead.row_bytes, ahead.n_bytes} : PrefetchRows{};
 }
 
 // The part of each row that corresponds to dims [from, to) of `dims`. Kernels that pass over rows several times
 // prefetch one part in each pass.
-KS_INLINE static Ahead share(const Ahead& ahead, uint32_t from, uint32_t to, uint32_t dims)
+KS_INLINE static PrefetchRows share(const PrefetchRows& ahead, uint32_t from, uint32_t to, uint32_t dims)
 {
     const uint32_t begin = ahead.row_bytes * from / dims, end = ahead.row_bytes * to / dims;
     return {ahead.pool + begin, ahead.rows, ahead.n, ahead.row_bytes, end - begin};
@@ -124,7 +124,7 @@ using EncodeKernel = void (*)(const float* x, uint32_t d, uint32_t* words, uint8
 using DecodeRowKernel = void (*)(const uint32_t* words, const uint8_t* tail, uint32_t d, float* x);
 // Decodes rows rows[i] - first of a pool into x (n, d), and prefetches one row of `ahead` for each.
 using DecodeKernel = void (*)(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x,
-                              const Ahead& ahead);
+                              const PrefetchRows& ahead);
 // Converts queries q (n_heads, d), n_heads <= 4, to the form that the codec multiplies with its codes. prepared
 // (d, kPreparedFloats).
 using PrepareKernel = void (*)(const float* q, uint32_t n_heads, uint32_t d, float* prepared);
@@ -133,11 +133,11 @@ constexpr uint32_t kPreparedFloats = 32;
 // `prepare`. The kernel handles as many of the first rows as it supports, possibly none, and returns their number. room
 // (kAttentionTile, d). One row of `ahead` is prefetched for each.
 using LogitsKernel = uint32_t (*)(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, const float* q,
-                                  uint32_t n_heads, float* logits, float* room, const Ahead& ahead);
+                                  uint32_t n_heads, float* logits, float* scratch_space, const PrefetchRows& ahead);
 // sums[h], `stride` apart, += weights[h * kAttentionTile + i] * row i. Also handles only the first rows and returns
 // their number.
 using OutputsKernel = uint32_t (*)(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
-                                   const float* weights, uint32_t n_heads, float* sums, uint32_t stride, const Ahead& ahead);
+                                   const float* weights, uint32_t n_heads, float* sums, uint32_t stride, const PrefetchRows& ahead);
 
 // How a cache's rows are read and written. f32 and f16 are codecs, too.
 struct CodecKernels {
@@ -162,34 +162,34 @@ struct CodedRows : CodecKernels {
 // The tensors of one attention op.
 struct AttentionTask {
     AttentionArgs a;
-    const float* q;            // (n_tokens, n_heads * head_dim)
-    const float* q_far;        // (n_tokens, n_heads * head_dim), only if a.n_far
-    float* y;                  // (n_tokens, n_heads * head_dim)
-    float* lse;                // (n_tokens, n_heads), or null
-    const void* k;             // (n_kv_heads * n_rows, head_dim)
-    const void* v;             // (n_kv_heads * n_rows, head_dim)
-    const void* chunk_k;       // (n_kv_heads * chunk_rows, head_dim)
-    const void* chunk_v;       // (n_kv_heads * chunk_rows, head_dim)
-    bool k_half, v_half;       // format of k, v, chunk_k and chunk_v: f16, else f32
-    CodedRows coded_k;         // (n_kv_heads * n_coded, head_dim)
-    CodedRows coded_v;         // (n_kv_heads * n_coded, head_dim)
-    const uint32_t* table;     // (slots), or null
-    const uint32_t* view;      // (n_kv_heads, view_words)
-    const float* weights;      // (slots, 2), or null
-    const float* bias;         // (n_tokens, n_heads * head_dim), only if a.n_wave
-    const float* bias_far;     // (n_tokens, n_heads * head_dim), only if a.n_wave and a.n_far
-    const uint32_t* positions; // (slots)
-    const float* waves;        // (wave_digits * wave_base, n_wave)
-    const float* turns;        // (indexes, n_turn), only if a.n_turn
-    float* logits;             // (n_heads, logits_stride), of a single token; or null
-    uint32_t logits_stride;    // at least the number of indexes
+    const float* q;              // (n_tokens, n_heads * head_dim)
+    const float* q_clamped;      // (n_tokens, n_heads * head_dim), only if a.n_clamped
+    float* y;                    // (n_tokens, n_heads * head_dim)
+    float* lse;                  // (n_tokens, n_heads), or null
+    const void* k;               // (n_kv_heads * n_rows, head_dim)
+    const void* v;               // (n_kv_heads * n_rows, head_dim)
+    const void* chunk_k;         // (n_kv_heads * chunk_rows, head_dim)
+    const void* chunk_v;         // (n_kv_heads * chunk_rows, head_dim)
+    bool k_half, v_half;         // format of k, v, chunk_k and chunk_v: f16, else f32
+    CodedRows coded_k;           // (n_kv_heads * n_coded, head_dim)
+    CodedRows coded_v;           // (n_kv_heads * n_coded, head_dim)
+    const uint32_t* table;       // (slots), or null
+    const uint32_t* head_layout; // (n_kv_heads, layout_words)
+    const float* weights;        // (slots, 2), or null
+    const float* bias;           // (n_tokens, n_heads * head_dim), only if a.n_wave
+    const float* bias_clamped;   // (n_tokens, n_heads * head_dim), only if a.n_wave and a.n_clamped
+    const uint32_t* positions;   // (slots)
+    const float* waves;          // (wave_digits * wave_base, n_wave)
+    const float* rope_table;     // (indexes, n_rope_on_read), only if a.n_rope_on_read
+    float* logits;               // (n_heads, logits_stride), of a single token; or null
+    uint32_t logits_stride;      // at least the number of indexes
 };
 
 // The arguments and outputs of kv_score.
 struct ScoreTask {
     KvScoreArgs s;
-    float* signal;       // (slots)
-    float* chunk_signal; // (n_kv_heads * chunk_rows), or null
+    float* scores;       // (slots)
+    float* chunk_scores; // (n_kv_heads * chunk_rows), or null
 };
 
 // Tokens [token, token + n_tokens) and the query heads of one KV head.
@@ -219,8 +219,8 @@ constexpr size_t attention_scratch_floats(size_t head_dim)
 
 struct MatmulKernels {
     // One token. by_halves: one scale per half block, else one for both.
-    void (*quantize)(const float* x, uint32_t cols, ActBlock* out, uint32_t out_stride, bool by_halves);
-    bool by_halves[cpu_format_count]; // whether the format's kernel supports one scale per half block
+    void (*quantize)(const float* x, uint32_t cols, ActBlock* out, uint32_t out_stride, bool half_scales);
+    bool half_scales[cpu_format_count]; // whether the format's kernel supports one scale per half block
     MatmulKernel matmul[cpu_format_count];
     // Runs only int8 dot products in registers and L1, the upper bound of a matmul. Returns the number of products.
     uint64_t (*dot_peak)(uint32_t n_rounds);

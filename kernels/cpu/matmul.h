@@ -108,7 +108,7 @@ template <class F> KS_INLINE void prefetch_group(const uint32_t* at, uint32_t g)
 }
 
 // noinline, here and below: the compiler then allocates registers for one loop at a time.
-template <class S, class F, uint32_t n_tokens> __attribute__((noinline)) void matmul_few(const MatmulTask& m)
+template <class S, class F, uint32_t n_tokens> __attribute__((noinline)) void matvec(const MatmulTask& m)
 {
     const uint32_t n_blocks = m.cols / F::block;
     const uint32_t* at = m.tiles;
@@ -140,7 +140,8 @@ template <class S, uint32_t n, class Group> KS_INLINE void add_to_stored(float* 
     for (uint32_t t = 0; t < n; t++) S::store(sums + tile_rows * t, loaded[t]);
 }
 
-template <class S, class Group> KS_INLINE void add_to_all(float* sums, const Group& w, const ActBlock* a, uint32_t part, uint32_t n_tokens)
+template <class S, class Group>
+KS_INLINE void accumulate_tokens(float* sums, const Group& w, const ActBlock* a, uint32_t part, uint32_t n_tokens)
 {
     constexpr uint32_t n = Group::kind == group_signed ? 4 : S::stored_tokens; // half as many weights leave registers for 4 tokens
     for (; n_tokens >= n; n_tokens -= n, a += n, sums += n * tile_rows) add_to_stored<S, n>(sums, w, a, part);
@@ -149,14 +150,14 @@ template <class S, class Group> KS_INLINE void add_to_all(float* sums, const Gro
 
 // add_to_all as a call. The eight groups of a large block share one function, and so do formats with the same kind of
 // group. That halves the compile time at no measurable cost. Small blocks are too short for a call.
-template <class S, class Group>
-__attribute__((noinline)) void call_add_to_all(float* sums, const Group& group, const ActBlock* a, uint32_t part, uint32_t n_tokens)
+template <class S, class Group> __attribute__((noinline)) void
+accumulate_tokens_outlined(float* sums, const Group& group, const ActBlock* a, uint32_t part, uint32_t n_tokens)
 {
     const Group w = group; // a copy in registers, because stores could alias `group`
-    add_to_all<S>(sums, w, a, part, n_tokens);
+    accumulate_tokens<S>(sums, w, a, part, n_tokens);
 }
 
-template <class S, class F> __attribute__((noinline)) void matmul_many(const MatmulTask& m)
+template <class S, class F> __attribute__((noinline)) void matmul_tiled(const MatmulTask& m)
 {
     const uint32_t n_blocks = m.cols / F::block;
     const uint32_t* at = m.tiles;
@@ -167,9 +168,9 @@ template <class S, class F> __attribute__((noinline)) void matmul_many(const Mat
             Unpack<S, F>::groups(at, [&](const auto& w, uint32_t g, uint32_t part) KS_INLINED {
                 const ActBlock* a = acts + size_t(g) * m.n_tokens;
                 if constexpr (F::block > 32)
-                    call_add_to_all<S>(m.sums, w, a, part, m.n_tokens);
+                    accumulate_tokens_outlined<S>(m.sums, w, a, part, m.n_tokens);
                 else
-                    add_to_all<S>(m.sums, w, a, part, m.n_tokens);
+                    accumulate_tokens<S>(m.sums, w, a, part, m.n_tokens);
             });
             at += F::half_words + tile_rows * F::words;
             acts += size_t(F::block / 32) * m.n_tokens;
@@ -180,13 +181,13 @@ template <class S, class F> __attribute__((noinline)) void matmul_many(const Mat
 
 template <class S, class F> void matmul_quantized(const MatmulTask& m)
 {
-    if (m.n_tokens == 1) return matmul_few<S, F, 1>(m);
-    if constexpr (S::few_tokens == 4) {
-        if (m.n_tokens == 2) return matmul_few<S, F, 2>(m);
-        if (m.n_tokens == 3) return matmul_few<S, F, 3>(m);
-        if (m.n_tokens == 4) return matmul_few<S, F, 4>(m);
+    if (m.n_tokens == 1) return matvec<S, F, 1>(m);
+    if constexpr (S::matvec_tokens == 4) {
+        if (m.n_tokens == 2) return matvec<S, F, 2>(m);
+        if (m.n_tokens == 3) return matvec<S, F, 3>(m);
+        if (m.n_tokens == 4) return matvec<S, F, 4>(m);
     }
-    matmul_many<S, F>(m);
+    matmul_tiled<S, F>(m);
 }
 
 // Column k of eight rows, as floats.
@@ -241,7 +242,7 @@ template <class S, class F> void matmul_float(const MatmulTask& m)
 {
     uint32_t t = 0;
     for (; t + 6 <= m.n_tokens; t += 6) float_tiles<S, F, 6>(m, t);
-    if constexpr (S::few_tokens == 1) {
+    if constexpr (S::matvec_tokens == 1) {
         for (; t < m.n_tokens; t++) float_tiles<S, F, 1>(m, t);
     } else {
         switch (m.n_tokens - t) {
@@ -267,14 +268,14 @@ template <class S, class F> constexpr MatmulKernel matmul_kernel()
         return matmul_quantized<S, F>;
 }
 
-template <class S> void quantize(const float* x, uint32_t cols, ActBlock* out, uint32_t out_stride, bool by_halves)
+template <class S> void quantize(const float* x, uint32_t cols, ActBlock* out, uint32_t out_stride, bool half_scales)
 {
     for (uint32_t k = 0; k < cols; k += 32, x += 32, out += out_stride) {
         typename S::F8 v[4];
         typename S::W8 q[4];
         for (int i = 0; i < 4; i++) v[i] = S::load(x + 8 * i);
         float first = S::largest(S::max(S::abs(v[0]), S::abs(v[1]))), second = S::largest(S::max(S::abs(v[2]), S::abs(v[3])));
-        if (!by_halves) first = second = first > second ? first : second;
+        if (!half_scales) first = second = first > second ? first : second;
         // 127 / largest must be finite; smaller blocks become zero.
         const typename S::F8 inverse[2] = {S::broadcast(first < 1e-30f ? 0.f : 127.f / first),
                                            S::broadcast(second < 1e-30f ? 0.f : 127.f / second)};
@@ -293,7 +294,7 @@ template <class S> void quantize(const float* x, uint32_t cols, ActBlock* out, u
 // operands fit into registers.
 template <class S> uint64_t dot_peak(uint32_t n_rounds)
 {
-    constexpr uint32_t n_words = 8, n_tokens = S::few_tokens;
+    constexpr uint32_t n_words = 8, n_tokens = S::matvec_tokens;
     uint32_t levels[n_words / 2][tile_rows];
     ActBlock acts[n_tokens];
     memset(levels, 7, sizeof levels);
@@ -315,17 +316,17 @@ template <class S> uint64_t dot_peak(uint32_t n_rounds)
     return uint64_t(n_rounds) * n_tokens * tile_rows * n_words * 4;
 }
 
-template <class S, class F> constexpr bool takes_halves()
+template <class S, class F> constexpr bool has_half_scales()
 {
     if constexpr (F::block == 1)
         return true; // such a format uses no ActBlock
     else
-        return Unpack<S, F>::Group::by_halves;
+        return Unpack<S, F>::Group::half_scales;
 }
 
 // The kernel table of one instruction set.
 #define KS_MATMUL_ENTRY(name) matmul_kernel<KS_SIMD, format_##name>(),
-#define KS_HALVES_ENTRY(name) takes_halves<KS_SIMD, format_##name>(),
+#define KS_HALVES_ENTRY(name) has_half_scales<KS_SIMD, format_##name>(),
 #define KS_MATMUL_KERNELS                                                                                                                  \
     {                                                                                                                                      \
         quantize<KS_SIMD>, {FORMATS(KS_HALVES_ENTRY)}, {FORMATS(KS_MATMUL_ENTRY)}, dot_peak<KS_SIMD>                                       \

@@ -6,16 +6,16 @@
 namespace ks
 {
 
-// The weights must be reordered. That pays only for more tokens than matmul_few keeps in registers.
+// The weights must be reordered. That pays only for more tokens than matvec keeps in registers.
 template <class F, int format> void matmul_i8mm(const MatmulTask& m)
 {
     if constexpr (F::block > 1) {
-        if (m.n_tokens > I8mm::few_tokens) return matmul_many<I8mm, F>(m);
+        if (m.n_tokens > I8mm::matvec_tokens) return matmul_tiled<I8mm, F>(m);
     }
     kMatmulNeon->matmul[format](m); // every processor with I8MM has the dot product
 }
 
-#define KS_I8MM_HALVES_ENTRY(name) takes_halves<I8mm, format_##name>(),
+#define KS_I8MM_HALVES_ENTRY(name) has_half_scales<I8mm, format_##name>(),
 #define KS_I8MM_ENTRY(name) matmul_i8mm<format_##name, cpu_format_##name>,
 static const MatmulKernels kTable = {quantize<I8mm>, {FORMATS(KS_I8MM_HALVES_ENTRY)}, {FORMATS(KS_I8MM_ENTRY)}, dot_peak<I8mm>};
 const MatmulKernels* const kMatmulI8mm = &kTable;

@@ -12,7 +12,7 @@ namespace // as in simd_avx2.h
 template <class S> void rope(const RopeArgs& a, float* y, const float* x, const float* angles)
 {
     const uint32_t half = a.n_rot / 2;
-    const bool neighbours = a.pairs == rope_neighbours;
+    const bool neighbours = a.pairs == rope_interleaved;
     for (uint32_t h = 0; h < a.n_heads; h++, x += a.head_dim, y += a.head_dim) {
         for (uint32_t i = a.n_rot; y != x && i < a.head_dim; i++) y[i] = x[i];
         uint32_t i = 0;

@@ -17,10 +17,10 @@ inline uint32_t ordered_bits(float score)
 }
 
 // The k highest of n scores; of equal ones the newest.
-class Highest
+class TopK
 {
 public:
-    Highest(const float* score, uint32_t n, uint32_t k) : m_score(score), m_n(n)
+    TopK(const float* score, uint32_t n, uint32_t k) : m_score(score), m_n(n)
     {
         if (n > kMostBlocks * m_block) m_block = (n + kMostBlocks - 1) / kMostBlocks;
         const uint32_t n_blocks = (n + m_block - 1) / m_block;
@@ -120,22 +120,22 @@ struct Unit {
 };
 
 // The highest few of indexes [from, end), in their order; of equal ones the newer.
-struct FewHighest {
-    uint32_t index[select_few], n = 0;
+struct TopFew {
+    uint32_t index[select_n_representatives], n = 0;
 
-    template <class Score> FewHighest(uint32_t from, uint32_t end, const Score& score)
+    template <class Score> TopFew(uint32_t from, uint32_t end, const Score& score)
     {
-        uint64_t few[select_few] = {}; // scores over indexes, the highest first; zero: none
+        uint64_t few[select_n_representatives] = {}; // scores over indexes, the highest first; zero: none
         for (uint32_t i = from; i < end; i++) {
             uint64_t now = uint64_t(ordered_bits(score(i))) << 32 | i;
-            if (now < few[select_few - 1]) continue;
+            if (now < few[select_n_representatives - 1]) continue;
             for (uint64_t& one : few) {
                 const uint64_t higher = one > now ? one : now;
                 now = one > now ? now : one;
                 one = higher;
             }
         }
-        while (n < select_few && few[n]) {
+        while (n < select_n_representatives && few[n]) {
             uint32_t at = n++;
             for (; at > 0 && index[at - 1] > uint32_t(few[n - 1]); at--) index[at] = index[at - 1];
             index[at] = uint32_t(few[n - 1]);
@@ -144,44 +144,44 @@ struct FewHighest {
 };
 
 // Those of a head's units that are read, by the votes on them.
-inline Highest best_units(const SelectArgs& s, uint32_t before, const float* votes)
+inline TopK best_units(const SelectArgs& s, uint32_t before, const float* votes)
 {
     return {votes, n_units(s, before), (s.n_read - s.n_first - s.n_last) / s.unit};
 }
 
 // One head's part of what select makes.
 struct ChosenList {
-    const uint32_t* view;  // of the slots
-    const uint32_t* table; // of the slots, from the head's first on
+    const uint32_t* head_layout; // of the slots
+    const uint32_t* table;       // of the slots, from the head's first on
     uint32_t* to;
     uint32_t n = 0, coded_begin = 0, coded_end = 0;
 
     void add(uint32_t index)
     {
-        if (index < view[view_coded_begin]) coded_begin = coded_end = n + 1;
-        if (index >= view[view_coded_begin] && index < view[view_coded_end]) coded_end = n + 1;
+        if (index < head_layout[layout_coded_begin]) coded_begin = coded_end = n + 1;
+        if (index >= head_layout[layout_coded_begin] && index < head_layout[layout_coded_end]) coded_end = n + 1;
         to[n++] = table[index];
     }
     void add_range(uint32_t from, uint32_t end)
     {
         for (; from < end; from++) add(from);
     }
-    void finish(uint32_t first, uint32_t* out_view) const
+    void finish(uint32_t first, uint32_t* out_layout) const
     {
-        out_view[view_before] = n;
-        out_view[view_begin] = first;
-        out_view[view_coded_begin] = coded_begin;
-        out_view[view_coded_end] = coded_end;
+        out_layout[layout_n_held] = n;
+        out_layout[layout_table_begin] = first;
+        out_layout[layout_coded_begin] = coded_begin;
+        out_layout[layout_coded_end] = coded_end;
     }
 };
 
-// A head's list of who speaks for its units: speakers(unit, nth) points to the few of one.
-template <class Speakers> void add_speakers(ChosenList& list, const SelectArgs& s, const Speakers& speakers)
+// A head's list of who speaks for its units: representatives(unit, nth) points to the few of one.
+template <class Speakers> void add_representatives(ChosenList& list, const SelectArgs& s, const Speakers& representatives)
 {
-    for (uint32_t nth = 0; nth < n_units(s, list.view[view_before]); nth++) {
-        const Unit unit(s, list.view[view_before], nth);
-        const uint32_t* few = speakers(unit, nth);
-        for (uint32_t k = 0; k < unit.n && k < select_few; k++) list.add(few[k]);
+    for (uint32_t nth = 0; nth < n_units(s, list.head_layout[layout_n_held]); nth++) {
+        const Unit unit(s, list.head_layout[layout_n_held], nth);
+        const uint32_t* few = representatives(unit, nth);
+        for (uint32_t k = 0; k < unit.n && k < select_n_representatives; k++) list.add(few[k]);
     }
 }
 

@@ -17,7 +17,7 @@ namespace // internal linkage: the linker must not merge kernels of different in
 struct Avx2 {
     using Wide = Avx2;
     static constexpr uint32_t lanes = 8;
-    static constexpr uint32_t few_tokens = 4;    // tokens whose sums all fit into registers
+    static constexpr uint32_t matvec_tokens = 4; // tokens whose sums all fit into registers
     static constexpr uint32_t stored_tokens = 4; // tokens at a time if there are more; enough sums to hide the latency of a product
     struct F8 {
         __m256 v;
@@ -59,11 +59,11 @@ struct Avx2 {
         return {_mm256_xor_ps(a.v, _mm256_and_ps(_mm256_castsi256_ps(top_bits.v), _mm256_set1_ps(-0.f)))};
     }
     // Table lookup by the low three bits of each index.
-    KS_INLINE static F8 pick(const float* eight, W8 index) { return {_mm256_permutevar8x32_ps(_mm256_loadu_ps(eight), index.v)}; }
+    KS_INLINE static F8 lookup8(const float* eight, W8 index) { return {_mm256_permutevar8x32_ps(_mm256_loadu_ps(eight), index.v)}; }
     // Table lookup by the low four bits. The fourth is the sign: sixteen[8 + i] == -sixteen[i].
-    KS_INLINE static F8 pick_signed(const float* sixteen, W8 index) { return negate(pick(sixteen, index), index << 28); }
+    KS_INLINE static F8 lookup16_signed(const float* sixteen, W8 index) { return negate(lookup8(sixteen, index), index << 28); }
     // Table lookup by the low two bits, in a table of four that is stored twice.
-    KS_INLINE static F8 pick_of_four(const float* twice, W8 index) { return {_mm256_permutevar_ps(_mm256_loadu_ps(twice), index.v)}; }
+    KS_INLINE static F8 lookup4(const float* twice, W8 index) { return {_mm256_permutevar_ps(_mm256_loadu_ps(twice), index.v)}; }
     KS_INLINE static F8 load_half(const uint16_t* p) { return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))}; }
     KS_INLINE static F8 broadcast_half(uint32_t half) { return {_mm256_cvtph_ps(_mm_set1_epi16(short(half)))}; }
     KS_INLINE static void store_half(uint16_t* p, F8 x)
@@ -255,7 +255,7 @@ struct Avx2 {
 
     // Loads words from arbitrary addresses. Not through memory: a vector load right after narrow stores stalls
     // (no store forwarding).
-    KS_INLINE static W8 scattered_words(const uint8_t* const* at)
+    KS_INLINE static W8 gather_words(const uint8_t* const* at)
     {
         int x[8];
         KS_UNROLL(8)
@@ -263,7 +263,7 @@ struct Avx2 {
         return {_mm256_setr_epi32(x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7])};
     }
     // words[i]: word begin + i of each row
-    KS_INLINE static void four_words(const uint32_t* const* rows, uint32_t begin, W8* words)
+    KS_INLINE static void transpose_words(const uint32_t* const* rows, uint32_t begin, W8* words)
     {
         __m256i t[4];
         KS_UNROLL(4)
@@ -281,15 +281,15 @@ struct Avx2 {
     // digits, and the low one is a signed byte. Dims 0 and 2 are the halves of a word, then dims 1 and 3: first high
     // digits, then low digits.
     static constexpr uint32_t n_digits = 2, digit_words = 4;
-    KS_INLINE static __m256i in_pairs(__m256i a) // words 0 and 2, words 1 and 3
+    KS_INLINE static __m256i pair_dims(__m256i a) // words 0 and 2, words 1 and 3
     {
         return _mm256_blend_epi16(a, _mm256_shuffle_epi32(_mm256_slli_epi32(a, 16), 0xee), 0xaa);
     }
-    KS_INLINE static void put_pairs(const W8* integers, uint32_t (*digits)[4])
+    KS_INLINE static void store_digit_pairs(const W8* integers, uint32_t (*digits)[4])
     {
         for (int i = 0; i < 4; i++) {
             const W8 low = sign_extend_byte(integers[i]), high = (integers[i] - low) >> 8;
-            store_words(digits[2 * i], {_mm256_unpacklo_epi64(in_pairs(high.v), in_pairs(low.v))});
+            store_words(digits[2 * i], {_mm256_unpacklo_epi64(pair_dims(high.v), pair_dims(low.v))});
         }
     }
     struct Bytes {

@@ -38,9 +38,9 @@ struct Avx512Wide {
     KS_INLINE static void store_first(float* p, F x, uint32_t n) { _mm512_mask_storeu_ps(p, __mmask16((1u << n) - 1), x.v); }
     KS_INLINE static F fma(F a, F b, F c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
     KS_INLINE static F max(F a, F b) { return {_mm512_max_ps(a.v, b.v)}; } // b if either is NaN
-    KS_INLINE static __m256i load_eight(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
+    KS_INLINE static __m256i load_octet(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
     KS_INLINE static __m512i both(__m256i low, __m256i high) { return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1); }
-    KS_INLINE static F load_half(const uint16_t* p) { return {_mm512_cvtph_ps(load_eight(p))}; }
+    KS_INLINE static F load_half(const uint16_t* p) { return {_mm512_cvtph_ps(load_octet(p))}; }
     KS_INLINE static F broadcast_half(uint32_t half) { return {_mm512_cvtph_ps(_mm256_set1_epi16(short(half)))}; }
     KS_INLINE static F load_repeated(const float* p)
     {
@@ -48,7 +48,7 @@ struct Avx512Wide {
     }
     template <bool half> KS_INLINE static F load_rows(const uint8_t* const* rows, size_t d)
     {
-        if (!half) return {_mm512_castsi512_ps(both(load_eight(rows[0] + 4 * d), load_eight(rows[1] + 4 * d)))};
+        if (!half) return {_mm512_castsi512_ps(both(load_octet(rows[0] + 4 * d), load_octet(rows[1] + 4 * d)))};
         const __m128i low = _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[0] + 2 * d));
         const __m128i high = _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[1] + 2 * d));
         return {_mm512_cvtph_ps(_mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1))};
@@ -57,7 +57,7 @@ struct Avx512Wide {
     KS_INLINE static W words(const uint32_t* p) { return {_mm512_loadu_si512(p)}; }
     template <uint32_t n> KS_INLINE static W repeat(const uint32_t* p)
     {
-        if (n == 8) return {_mm512_broadcast_i64x4(load_eight(p))};
+        if (n == 8) return {_mm512_broadcast_i64x4(load_octet(p))};
         if (n == 4) return {_mm512_broadcast_i32x4(Avx2::load_four(p))};
         return {_mm512_broadcastq_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)))};
     }
@@ -71,12 +71,12 @@ struct Avx512Wide {
     {
         return {_mm512_castsi512_ps(_mm512_ternarylogic_epi32(_mm512_castps_si512(a.v), top_bits.v, _mm512_set1_epi32(INT32_MIN), 0x78))};
     }
-    KS_INLINE static F pick(const float* eight, W index) { return {_mm512_permutexvar_ps(index.v, load_repeated(eight).v)}; }
-    KS_INLINE static F pick_of_four(const float* twice, W index)
+    KS_INLINE static F lookup8(const float* eight, W index) { return {_mm512_permutexvar_ps(index.v, load_repeated(eight).v)}; }
+    KS_INLINE static F lookup4(const float* twice, W index)
     {
         return {_mm512_permutevar_ps(_mm512_broadcast_f32x4(_mm_loadu_ps(twice)), index.v)};
     }
-    KS_INLINE static F pick_signed(const float* sixteen, W index) { return pick_of(load(sixteen), index); }
+    KS_INLINE static F lookup16_signed(const float* sixteen, W index) { return pick_of(load(sixteen), index); }
     // table lookup by the low four bits
     KS_INLINE static F pick_of(F sixteen, W index) { return {_mm512_permutexvar_ps(index.v, sixteen.v)}; }
     KS_INLINE static Avx2::F8 load_two_fours(const float* low, const float* high)
@@ -107,7 +107,7 @@ struct Avx512Wide {
     }
 
     // x[i] receives every fourth of 64 floats, from p[i] on.
-    KS_INLINE static void load_fours(const float* p, F* x)
+    KS_INLINE static void deinterleave4(const float* p, F* x)
     {
         const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
         const __m512i odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
@@ -119,7 +119,7 @@ struct Avx512Wide {
         x[2].v = _mm512_permutex2var_ps(even_low, odd, even_high);
         x[3].v = _mm512_permutex2var_ps(odd_low, odd, odd_high);
     }
-    KS_INLINE static void store_fours(float* p, const F* x)
+    KS_INLINE static void interleave4(float* p, const F* x)
     {
         const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
         const __m512i high = _mm512_setr_epi32(8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
@@ -177,12 +177,9 @@ struct Avx512Wide {
                : quarter == 2 ? _mm512_inserti32x4(a, Avx2::load_four(p), 2)
                               : _mm512_inserti32x4(a, Avx2::load_four(p), 3);
     }
-    KS_INLINE static W scattered_words(const uint8_t* const* at)
-    {
-        return {both(Avx2::scattered_words(at).v, Avx2::scattered_words(at + 8).v)};
-    }
+    KS_INLINE static W gather_words(const uint8_t* const* at) { return {both(Avx2::gather_words(at).v, Avx2::gather_words(at + 8).v)}; }
     // words[i]: word begin + i of each row
-    KS_INLINE static void four_words(const uint32_t* const* rows, uint32_t begin, W* words)
+    KS_INLINE static void transpose_words(const uint32_t* const* rows, uint32_t begin, W* words)
     {
         __m512i t[4];
         KS_UNROLL(4)

@@ -13,7 +13,7 @@ namespace // as in simd_avx2.h
 struct Generic {
     using Wide = Generic;
     static constexpr uint32_t lanes = 8;
-    static constexpr uint32_t few_tokens = 1; // a larger number would only cost compile time
+    static constexpr uint32_t matvec_tokens = 1; // a larger number would only cost compile time
     static constexpr uint32_t stored_tokens = 4;
     struct F8 {
         float v[8];
@@ -116,12 +116,12 @@ struct Generic {
     {
         return make<F8>([=](int i) { return BITS_TO_FLOAT(FLOAT_TO_BITS(a.v[i]) ^ (top_bits.v[i] & 0x80000000u)); });
     }
-    KS_INLINE static F8 pick(const float* eight, W8 index)
+    KS_INLINE static F8 lookup8(const float* eight, W8 index)
     {
         return make<F8>([=](int i) { return eight[index.v[i] & 7]; });
     }
-    KS_INLINE static F8 pick_signed(const float* sixteen, W8 index) { return negate(pick(sixteen, index), index << 28); }
-    KS_INLINE static F8 pick_of_four(const float* twice, W8 index) { return pick(twice, index); }
+    KS_INLINE static F8 lookup16_signed(const float* sixteen, W8 index) { return negate(lookup8(sixteen, index), index << 28); }
+    KS_INLINE static F8 lookup4(const float* twice, W8 index) { return lookup8(twice, index); }
     KS_INLINE static F8 load_half(const uint16_t* p)
     {
         return make<F8>([=](int i) { return HALF_TO_FLOAT(p[i]); });
@@ -259,7 +259,7 @@ struct Generic {
                 a[j].v[i] = x;
             }
     }
-    KS_INLINE static W8 scattered_words(const uint8_t* const* at)
+    KS_INLINE static W8 gather_words(const uint8_t* const* at)
     {
         return make<W8>([=](int i) {
             uint32_t word;
@@ -267,7 +267,7 @@ struct Generic {
             return word;
         });
     }
-    KS_INLINE static void four_words(const uint32_t* const* rows, uint32_t begin, W8* words)
+    KS_INLINE static void transpose_words(const uint32_t* const* rows, uint32_t begin, W8* words)
     {
         for (uint32_t w = 0; w < 4; w++) words[w] = make<W8>([=](int i) { return rows[i][begin + w]; });
     }

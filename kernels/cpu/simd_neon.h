@@ -14,7 +14,7 @@ namespace // as in simd_avx2.h
 struct Neon {
     using Wide = Neon;
     static constexpr uint32_t lanes = 8;
-    static constexpr uint32_t few_tokens = 4;
+    static constexpr uint32_t matvec_tokens = 4;
     static constexpr uint32_t stored_tokens = 4;
 
     struct F8 {
@@ -77,14 +77,14 @@ struct Neon {
         uint32x4_t bytes = vmlaq_n_u32(vdupq_n_u32(0x03020100), vandq_u32(index, vdupq_n_u32(7)), 0x04040404);
         return vreinterpretq_f32_u8(vqtbl2q_u8(eight, vreinterpretq_u8_u32(bytes)));
     }
-    KS_INLINE static F8 pick(const float* eight, W8 index)
+    KS_INLINE static F8 lookup8(const float* eight, W8 index)
     {
         const uint8x16x2_t bytes = {{vreinterpretq_u8_f32(vld1q_f32(eight)), vreinterpretq_u8_f32(vld1q_f32(eight + 4))}};
         return {pick4(bytes, index.a), pick4(bytes, index.b)};
     }
     KS_INLINE static float32x4_t from_half(uint16x4_t x) { return vcvt_f32_f16(vreinterpret_f16_u16(x)); }
-    KS_INLINE static F8 pick_signed(const float* sixteen, W8 index) { return negate(pick(sixteen, index), index << 28); }
-    KS_INLINE static F8 pick_of_four(const float* twice, W8 index) { return pick(twice, index); }
+    KS_INLINE static F8 lookup16_signed(const float* sixteen, W8 index) { return negate(lookup8(sixteen, index), index << 28); }
+    KS_INLINE static F8 lookup4(const float* twice, W8 index) { return lookup8(twice, index); }
     KS_INLINE static F8 load_half(const uint16_t* p) { return {from_half(vld1_u16(p)), from_half(vld1_u16(p + 4))}; }
     KS_INLINE static F8 broadcast_half(uint32_t half)
     {
@@ -258,7 +258,7 @@ struct Neon {
         }
     }
 
-    KS_INLINE static W8 scattered_words(const uint8_t* const* at)
+    KS_INLINE static W8 gather_words(const uint8_t* const* at)
     {
         uint32_t x[8];
         KS_UNROLL(8)
@@ -266,7 +266,7 @@ struct Neon {
         return words(x);
     }
     // words[i]: word begin + i of each row
-    KS_INLINE static void four_words(const uint32_t* const* rows, uint32_t begin, W8* words)
+    KS_INLINE static void transpose_words(const uint32_t* const* rows, uint32_t begin, W8* words)
     {
         float32x4_t in[8], low[4], high[4];
         KS_UNROLL(8)

@@ -14,7 +14,7 @@ enum GroupKind { group_offset, group_small, group_signed, group_halves };
 // 32 values w = d * q + m, q unsigned.
 template <class S, int max_q_> struct OffsetGroup {
     static constexpr GroupKind kind = group_offset;
-    static constexpr bool by_halves = false; // whether it takes activations with one scale per half block
+    static constexpr bool half_scales = false; // whether it takes activations with one scale per half block
     static constexpr int max_q = max_q_;
     typename S::W8 q[8];
     typename S::F8 d, m;
@@ -25,7 +25,7 @@ template <class S, int max_q_> struct OffsetGroup {
 // in blocks of 256.)
 template <class S, int max_q_> struct SmallGroup {
     static constexpr GroupKind kind = group_small;
-    static constexpr bool by_halves = true;
+    static constexpr bool half_scales = true;
     static constexpr int max_q = max_q_;
     typename S::W8 q[8];
     typename S::F8 d, m;
@@ -34,7 +34,7 @@ template <class S, int max_q_> struct SmallGroup {
 // 16 values w = d * q, q signed.
 template <class S> struct SignedGroup {
     static constexpr GroupKind kind = group_signed;
-    static constexpr bool by_halves = true;
+    static constexpr bool half_scales = true;
     typename S::W8 q[4];
     typename S::F8 d;
 };
@@ -43,7 +43,7 @@ template <class S> struct SignedGroup {
 // halves of its word. The two offsets share one word.
 template <class S, int max_q_> struct HalvesGroup {
     static constexpr GroupKind kind = group_halves;
-    static constexpr bool by_halves = false;
+    static constexpr bool half_scales = false;
     static constexpr int max_q = max_q_;
     typename S::W8 q[8], scale[2], offset;
     typename S::F8 d;
@@ -52,7 +52,7 @@ template <class S, int max_q_> struct HalvesGroup {
 // Like HalvesGroup with w = d * scale[half] * q + m * offset[half].
 template <class S, int max_q_> struct HalvesMinGroup {
     static constexpr GroupKind kind = group_halves;
-    static constexpr bool by_halves = false;
+    static constexpr bool half_scales = false;
     static constexpr int max_q = max_q_;
     typename S::W8 q[8], scale[2], offset;
     typename S::F8 d, m;

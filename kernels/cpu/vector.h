@@ -10,7 +10,7 @@ namespace ks
 
 // for_each: y[i] = op(i, loader) for i < n, eight at a time. A last partial vector goes through copies, so memory
 // beyond n is not touched.
-template <class S> struct Eight {
+template <class S> struct Octet {
     uint32_t i, n; // the n <= 8 values from i on
     KS_INLINE typename S::F8 operator()(const float* p) const
     {
@@ -24,10 +24,10 @@ template <class S> struct Eight {
 template <class S, class Op> KS_INLINE void for_each(float* y, uint32_t n, Op op)
 {
     uint32_t i = 0;
-    for (; i + 8 <= n; i += 8) S::store(y + i, op(Eight<S>{i, 8}));
+    for (; i + 8 <= n; i += 8) S::store(y + i, op(Octet<S>{i, 8}));
     if (i == n) return;
     float some[8];
-    S::store(some, op(Eight<S>{i, n - i}));
+    S::store(some, op(Octet<S>{i, n - i}));
     for (uint32_t j = i; j < n; j++) y[j] = some[j - i];
 }
 
@@ -44,7 +44,7 @@ template <class S> void rmsnorm(float* y, const float* x, const float* w, uint32
     float sum = S::sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
     for (; i < dim; i++) sum += x[i] * x[i];
     typename S::F8 scale = S::broadcast(1.f / __builtin_sqrtf(sum / float(dim) + eps));
-    for_each<S>(y, dim, [&](Eight<S> at) KS_INLINED { return at(x) * scale * at(w); });
+    for_each<S>(y, dim, [&](Octet<S> at) KS_INLINED { return at(x) * scale * at(w); });
 }
 
 // Walsh-Hadamard butterflies of a block of 8 n values, n <= 8. After a transpose, the steps 1, 2 and 4 combine whole
@@ -100,26 +100,26 @@ template <class S> void transform(float* x, uint32_t block)
 template <class S> void rotate(float* x, uint32_t n_heads, uint32_t head_dim, const float* signs, bool back)
 {
     for (uint32_t h = 0; h < n_heads; h++, x += head_dim) {
-        if (!back) for_each<S>(x, head_dim, [&](Eight<S> at) KS_INLINED { return at(x) * at(signs); });
+        if (!back) for_each<S>(x, head_dim, [&](Octet<S> at) KS_INLINED { return at(x) * at(signs); });
         for (uint32_t base = 0, block; base < head_dim; base += block) {
-            block = rotate_block(base, head_dim);
-            const typename S::F8 scale = S::broadcast(rotate_scale(block));
+            block = hadamard_block(base, head_dim);
+            const typename S::F8 scale = S::broadcast(hadamard_scale(block));
             float* part = x + base;
             transform<S>(part, block);
-            for_each<S>(part, block, [&](Eight<S> at) KS_INLINED { return at(part) * scale; });
+            for_each<S>(part, block, [&](Octet<S> at) KS_INLINED { return at(part) * scale; });
         }
-        if (back) for_each<S>(x, head_dim, [&](Eight<S> at) KS_INLINED { return at(x) * at(signs); });
+        if (back) for_each<S>(x, head_dim, [&](Octet<S> at) KS_INLINED { return at(x) * at(signs); });
     }
 }
 
 template <class S> void glu(float* y, const float* gate, const float* up, uint32_t n, uint32_t act)
 {
     if (act == act_silu) {
-        for_each<S>(y, n, [&](Eight<S> at) KS_INLINED { return times_sigmoid<S>(at(gate), at(gate)) * at(up); });
+        for_each<S>(y, n, [&](Octet<S> at) KS_INLINED { return times_sigmoid<S>(at(gate), at(gate)) * at(up); });
         return;
     }
     // 0.5 g (1 + tanh(u)) = g / (1 + e^-2u)
-    for_each<S>(y, n, [&](Eight<S> at) KS_INLINED {
+    for_each<S>(y, n, [&](Octet<S> at) KS_INLINED {
         typename S::F8 g = at(gate);
         typename S::F8 cubic = S::fma(g * g, S::broadcast(0.044715f), S::broadcast(1.f));
         return times_sigmoid<S>(g, g * cubic * S::broadcast(2.f * 0.7978845608f)) * at(up);
@@ -128,13 +128,13 @@ template <class S> void glu(float* y, const float* gate, const float* up, uint32
 
 template <class S> void add(float* x, const float* b, uint32_t n)
 {
-    for_each<S>(x, n, [&](Eight<S> at) KS_INLINED { return at(x) + at(b); });
+    for_each<S>(x, n, [&](Octet<S> at) KS_INLINED { return at(x) + at(b); });
 }
 
 // cap tanh(x / cap) = cap (1 - 2 / (1 + e^(2x / cap)))
 template <class S> void softcap(float* x, uint32_t n, float cap)
 {
-    for_each<S>(x, n, [&](Eight<S> at) KS_INLINED {
+    for_each<S>(x, n, [&](Octet<S> at) KS_INLINED {
         typename S::F8 e = exp<S>(at(x) * S::broadcast(2.f / cap));
         return S::broadcast(cap) - S::broadcast(2.f * cap) / (S::broadcast(1.f) + e);
     });

@@ -1,5 +1,5 @@
 // Attention over the slots of a layer, in three kernels of one shape: a block has some of a KV head's queries, which are (token, head
-// of the group), and some of its slots. What remains is a partial result (attention_fold).
+// of the group), and some of its slots. What remains is a partial result (attention_combine).
 // twin: the shader makes a pass for every pool, since its bindings are few and small; here a tile has slots of any pool
 #include "kernels/cuda/slots.cuh"
 
@@ -7,40 +7,40 @@ namespace ks
 {
 
 // Queries as they meet keys that attention turns.
-__global__ void turn_queries_kernel(AttentionArgs a, float* turned, // (n_tokens, n_heads * head_dim)
+__global__ void rope_queries_kernel(AttentionArgs a, float* roped, // (n_tokens, n_heads * head_dim)
                                     const float* q,                 // (n_tokens, n_heads * head_dim)
-                                    const float* turns,             // (indexes, n_turn)
-                                    const uint* view)               // (n_kv_heads, view_words)
+                                    const float* rope_table,             // (indexes, n_rope_on_read)
+                                    const uint* head_layout)               // (n_kv_heads, layout_words)
 {
     begin_kernel();
-    const uint n_each = a.head_dim - a.n_turn / 2u;
-    for (uint i = first_thread(); i < a.n_tokens * a.n_heads * n_each; i += threads_of_all()) {
+    const uint n_each = a.head_dim - a.n_rope_on_read / 2u;
+    for (uint i = first_thread(); i < a.n_tokens * a.n_heads * n_each; i += n_all_threads()) {
         uint query = i / n_each, pair = i % n_each, h = query % a.n_heads, own = query / a.n_heads;
-        own += view[h / (a.n_heads / a.n_kv_heads) * view_words + view_before];
+        own += head_layout[h / (a.n_heads / a.n_kv_heads) * layout_words + layout_n_held];
         const float* x = q + uint64_t(query) * a.head_dim;
-        float* y = turned + uint64_t(query) * a.head_dim;
-        if (pair >= a.n_turn / 2u) {
-            y[pair + a.n_turn / 2u] = x[pair + a.n_turn / 2u];
+        float* y = roped + uint64_t(query) * a.head_dim;
+        if (pair >= a.n_rope_on_read / 2u) {
+            y[pair + a.n_rope_on_read / 2u] = x[pair + a.n_rope_on_read / 2u];
             continue;
         }
-        uint first = first_of_pair(a.pairs, pair), second = second_of_pair(a.pairs, pair, a.n_turn);
-        const float* angles = turns + uint64_t(own) * a.n_turn + 2u * pair;
+        uint first = first_of_pair(a.pairs, pair), second = second_of_pair(a.pairs, pair, a.n_rope_on_read);
+        const float* angles = rope_table + uint64_t(own) * a.n_rope_on_read + 2u * pair;
         y[first] = x[first] * angles[0] - x[second] * angles[1];
         y[second] = x[first] * angles[1] + x[second] * angles[0];
     }
 }
 
-void turn_queries_launch(const AttentionArgs& a, float* turned, const float* q, const float* turns, const uint* view, cudaStream_t stream)
+void rope_queries_launch(const AttentionArgs& a, float* roped, const float* q, const float* rope_table, const uint* head_layout, cudaStream_t stream)
 {
-    KS_LAUNCH(turn_queries_kernel, blocks_for(uint64_t(a.n_tokens) * a.n_heads * a.head_dim), n_threads, stream, a, turned, q, turns, view);
+    KS_LAUNCH(rope_queries_kernel, blocks_for(uint64_t(a.n_tokens) * a.n_heads * a.head_dim), n_threads, stream, a, roped, q, rope_table, head_layout);
 }
 
 constexpr uint most_rows = 16u, most_slots = 32u;
 
 struct Softmax {
     float top[most_rows], norm_top[most_rows], norm[most_rows], shrink[most_rows]; // of queries
-    float over[most_rows * most_slots];  // logits and a, then weights of values
-    float under[most_rows * most_slots]; // logits and b
+    float num_logit[most_rows * most_slots];  // logits and a, then weights of values
+    float den_logit[most_rows * most_slots]; // logits and b
 };
 
 DEVICE uint slots_of_tile(uint head_dim) { return min(2048u / head_dim, most_slots); }
@@ -54,18 +54,18 @@ DEVICE void take_logits(const AttentionArgs& a, const CudaSlots& s, const CudaQu
         const uint query = first_row + i / n_slots, slot = i % n_slots, t = query / group, index = index_of(h, nth + slot);
         const bool seen = slot < n && t < a.n_tokens && sees(a, h, t, index);
         if (!seen) {
-            soft.over[i] = soft.under[i] = none;
+            soft.num_logit[i] = soft.den_logit[i] = masked_logit;
             continue;
         }
         const uint64_t from = query_at(a, h.head, query) * a.head_dim;
-        const float *x = (index < a.n_far ? q.far : q.q) + from, *key = tile + slot * tile_stride(a.head_dim);
+        const float *x = (index < a.n_clamped ? q.q_clamped : q.q) + from, *key = tile + slot * tile_stride(a.head_dim);
         float sum = 0.f;
         for (uint d = 0u; d < a.head_dim; d++) sum += x[d] * key[d];
-        const float* c = index < a.n_far ? q.bias_far : q.bias;
+        const float* c = index < a.n_clamped ? q.bias_clamped : q.bias;
         for (uint d = 0u; d < a.n_wave; d++) sum += c[from + WAVE_PLACE(d, a.n_wave, a.pairs)] * waves[slot * tile_stride(a.n_wave) + d];
         const float logit = sum * a.scale * log2e;
-        soft.over[i] = fmaxf(none, logit + log_weight(a, s, h, index, slots[slot], 0u));
-        soft.under[i] = fmaxf(none, logit + log_weight(a, s, h, index, slots[slot], 1u));
+        soft.num_logit[i] = fmaxf(masked_logit, logit + log_weight(a, s, h, index, slots[slot], 0u));
+        soft.den_logit[i] = fmaxf(masked_logit, logit + log_weight(a, s, h, index, slots[slot], 1u));
     }
 }
 
@@ -73,16 +73,16 @@ DEVICE void take_logits(const AttentionArgs& a, const CudaSlots& s, const CudaQu
 DEVICE void take_row(Softmax& soft, uint r, uint n_slots)
 {
     float new_top = soft.top[r], new_norm_top = soft.norm_top[r];
-    float *over = soft.over + r * n_slots, *under = soft.under + r * n_slots;
+    float *num_logit = soft.num_logit + r * n_slots, *den_logit = soft.den_logit + r * n_slots;
     for (uint i = 0u; i < n_slots; i++) {
-        new_top = fmaxf(new_top, over[i]);
-        new_norm_top = fmaxf(new_norm_top, under[i]);
+        new_top = fmaxf(new_top, num_logit[i]);
+        new_norm_top = fmaxf(new_norm_top, den_logit[i]);
     }
     soft.shrink[r] = power_of_two(soft.top[r] - new_top);
     soft.norm[r] *= power_of_two(soft.norm_top[r] - new_norm_top);
     for (uint i = 0u; i < n_slots; i++) {
-        over[i] = over[i] > 0.5f * none ? power_of_two(over[i] - new_top) : 0.f;
-        soft.norm[r] += under[i] > 0.5f * none ? power_of_two(under[i] - new_norm_top) : 0.f;
+        num_logit[i] = num_logit[i] > 0.5f * masked_logit ? power_of_two(num_logit[i] - new_top) : 0.f;
+        soft.norm[r] += den_logit[i] > 0.5f * masked_logit ? power_of_two(den_logit[i] - new_norm_top) : 0.f;
     }
     soft.top[r] = new_top;
     soft.norm_top[r] = new_norm_top;
@@ -108,7 +108,7 @@ attention_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n_spl
     KS_UNROLL
     for (uint j = 0u; j < 8u; j++) sum[j] = 0.f;
     if (threadIdx.x < n_rows) {
-        soft.top[threadIdx.x] = soft.norm_top[threadIdx.x] = none;
+        soft.top[threadIdx.x] = soft.norm_top[threadIdx.x] = masked_logit;
         soft.norm[threadIdx.x] = 0.f;
     }
     for (uint nth = share.begin; nth < share.end; nth += n_slots) {
@@ -118,7 +118,7 @@ attention_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n_spl
         __syncthreads();
         decode_tile(a, s, h, nth, n, false, slots, tile);
         __syncthreads();
-        turn_tile(a, s, h, nth, n, tile);
+        rope_tile(a, s, h, nth, n, tile);
         __syncthreads();
         take_logits(a, s, q, h, nth, n, first_row, slots, tile, waves, soft);
         __syncthreads();
@@ -129,7 +129,7 @@ attention_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n_spl
         for (uint j = 0u; j < 8u; j++) {
             const uint i = threadIdx.x + j * n_threads, r = min(i / a.head_dim, n_rows - 1u), d = i % a.head_dim;
             sum[j] *= soft.shrink[r];
-            for (uint slot = 0u; slot < n; slot++) sum[j] += soft.over[r * n_slots + slot] * tile[slot * tile_stride(a.head_dim) + d];
+            for (uint slot = 0u; slot < n; slot++) sum[j] += soft.num_logit[r * n_slots + slot] * tile[slot * tile_stride(a.head_dim) + d];
         }
         __syncthreads();
     }

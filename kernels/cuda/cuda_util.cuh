@@ -31,16 +31,16 @@ namespace ks
 constexpr uint n_threads = 128u; // per block, unless a kernel has its own number
 constexpr uint all_lanes = 0xffffffffu;
 
-constexpr float none = -1e30f; // a masked slot's logit; finite, so that no kernel needs infinities
+constexpr float masked_logit = -1e30f; // a masked slot's logit; finite, so that no kernel needs infinities
 constexpr float log2e = 1.442695041f;
 
 DEVICE uint first_thread() { return blockIdx.x * n_threads + threadIdx.x; }
-DEVICE uint threads_of_all() { return n_threads * gridDim.x; }
+DEVICE uint n_all_threads() { return n_threads * gridDim.x; }
 
 #ifdef __CUDACC__
 // Devices from compute capability 9.0 on start the next kernel while one runs (programmatic dependent launch).
 // The next kernel waits in begin_kernel().
-static inline bool makes_next_ready()
+static inline bool has_dependent_launch()
 {
     int device = 0, major = 0;
     return CUDART_VERSION >= 12030 && cudaGetDevice(&device) == cudaSuccess &&
@@ -59,7 +59,7 @@ static void launch(void (*kernel)(P...), dim3 grid, dim3 block, cudaStream_t str
     config.blockDim = block;
     config.stream = stream;
     config.attrs = &early;
-    config.numAttrs = makes_next_ready() ? 1u : 0u;
+    config.numAttrs = has_dependent_launch() ? 1u : 0u;
     (void)cudaLaunchKernelEx(&config, kernel, P(args)...); // cudaGetLastError reports an error
 #else
     kernel<<<grid, block, 0, stream>>>(args...);
@@ -81,7 +81,7 @@ DEVICE float power_of_two(float x) { return x < -126.f ? 0.f : exp2f(x); }
 DEVICE float sigmoid(float x) { return 1.f / (1.f + expf(-x)); }
 
 // FLOAT_TO_HALF of a finite value.
-DEVICE uint nearest_half(float x)
+DEVICE uint to_f16(float x)
 {
 #ifdef __CUDA_ARCH__
     return __half_as_ushort(__float2half_rn(x));
@@ -91,7 +91,7 @@ DEVICE uint nearest_half(float x)
 }
 
 // x and y as f16 in one word, x in the low half.
-DEVICE uint two_halves(float x, float y)
+DEVICE uint pack_f16(float x, float y)
 {
 #ifdef __CUDA_ARCH__
     const __half2 both = __floats2half2_rn(x, y);
@@ -99,7 +99,7 @@ DEVICE uint two_halves(float x, float y)
     memcpy(&word, &both, 4);
     return word;
 #else
-    return nearest_half(x) | nearest_half(y) << 16;
+    return to_f16(x) | to_f16(y) << 16;
 #endif
 }
 
@@ -107,34 +107,34 @@ DEVICE uint two_halves(float x, float y)
 DEVICE float warp_sum(float x)
 {
     KS_UNROLL
-    for (int apart = 16; apart > 0; apart /= 2) x += __shfl_xor_sync(all_lanes, x, apart);
+    for (int distance = 16; distance > 0; distance /= 2) x += __shfl_xor_sync(all_lanes, x, distance);
     return x;
 }
 
 DEVICE float warp_max(float x)
 {
     KS_UNROLL
-    for (int apart = 16; apart > 0; apart /= 2) x = fmaxf(x, __shfl_xor_sync(all_lanes, x, apart));
+    for (int distance = 16; distance > 0; distance /= 2) x = fmaxf(x, __shfl_xor_sync(all_lanes, x, distance));
     return x;
 }
 
 // The same over a block. The scratch has one float per warp. It may be reused only after another block barrier.
-DEVICE float block_max(float x, float* room)
+DEVICE float block_max(float x, float* scratch)
 {
     x = warp_max(x);
-    if (threadIdx.x % 32u == 0u) room[threadIdx.x / 32u] = x;
+    if (threadIdx.x % 32u == 0u) scratch[threadIdx.x / 32u] = x;
     __syncthreads();
-    for (uint w = 0u; w < blockDim.x / 32u; w++) x = fmaxf(x, room[w]);
+    for (uint w = 0u; w < blockDim.x / 32u; w++) x = fmaxf(x, scratch[w]);
     return x;
 }
 
-DEVICE float block_sum(float x, float* room)
+DEVICE float block_sum(float x, float* scratch)
 {
     x = warp_sum(x);
-    if (threadIdx.x % 32u == 0u) room[threadIdx.x / 32u] = x;
+    if (threadIdx.x % 32u == 0u) scratch[threadIdx.x / 32u] = x;
     __syncthreads();
     x = 0.f;
-    for (uint w = 0u; w < blockDim.x / 32u; w++) x += room[w];
+    for (uint w = 0u; w < blockDim.x / 32u; w++) x += scratch[w];
     return x;
 }
 

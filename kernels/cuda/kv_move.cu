@@ -10,7 +10,7 @@ __global__ void kv_move_kernel(KvMoveArgs a, CudaCache to, // (n_rows, head_dim)
                                const uint* moves)          // (n_moves, 2)
 {
     begin_kernel();
-    for (uint i = first_thread() / 32u; i < a.n_moves; i += threads_of_all() / 32u)
+    for (uint i = first_thread() / 32u; i < a.n_moves; i += n_all_threads() / 32u)
         for (uint k = threadIdx.x % 32u; k < a.head_dim; k += 32u) {
             const uint64_t source = uint64_t(moves[2u * i]) * a.head_dim + k, at = uint64_t(moves[2u * i + 1u]) * a.head_dim + k;
             if (to.format == plain_f32)
@@ -25,7 +25,7 @@ template <class C> __global__ void kv_copy_kernel(KvMoveArgs a, CudaCache to, Cu
 {
     begin_kernel();
     const uint d = a.head_dim, n_tail = C::n_tail(d), words = C::words(d), lane = threadIdx.x % 32u;
-    for (uint i = first_thread() / 32u; i < a.n_moves / C::group; i += threads_of_all() / 32u) {
+    for (uint i = first_thread() / 32u; i < a.n_moves / C::group; i += n_all_threads() / 32u) {
         const uint source = moves[2u * i * C::group], at = moves[2u * i * C::group + 1u];
         const uint* in = row_words<C>(from, source, d);
         uint* out = row_words<C>(to, at, d);
@@ -40,7 +40,7 @@ template <class C> __global__ void kv_encode_rows_kernel(KvMoveArgs a, CudaCache
     begin_kernel();
     float x[codec_max_dim];
     uint row[most_row_words];
-    for (uint i = first_thread(); i < a.n_moves; i += threads_of_all()) {
+    for (uint i = first_thread(); i < a.n_moves; i += n_all_threads()) {
         decode_row(from, moves[2u * i], a.head_dim, 0u, 1u, [&](uint k, float value) { x[k] = value; });
         C::encode(x, row, a.head_dim);
         store_row<C>(to, moves[2u * i + 1u], a.head_dim, row);

@@ -9,7 +9,7 @@ __global__ void kv_read_kernel(KvReadArgs a, float* y, // (n, head_dim)
                                const uint* rows)       // (n)
 {
     begin_kernel();
-    uint n_warps = threads_of_all() / 32u;
+    uint n_warps = n_all_threads() / 32u;
     for (uint i = first_thread() / 32u; i < a.n; i += n_warps) {
         float* out = y + uint64_t(i) * a.head_dim;
         decode_row(from, rows[i], a.head_dim, threadIdx.x % 32u, 32u, [&](uint k, float value) { out[k] = value; });

@@ -22,14 +22,14 @@ struct ScoreTile {
 };
 
 // Of query head `head` of token t.
-DEVICE float ask(const KvScoreArgs& s, const AttentionArgs& a, const CudaQueries& q, const Head& h, const float* lse, uint t, uint head,
+DEVICE float prefetch(const KvScoreArgs& s, const AttentionArgs& a, const CudaQueries& q, const Head& h, const float* lse, uint t, uint head,
                  uint slot, uint index, float log_weight, const ScoreTile& tile)
 {
     const uint own = h.before + t, first = max(h.oldest, a.window != 0u && own + 1u > a.window ? own + 1u - a.window : 0u);
     const float n_visible = float(own + 1u - (first > a.n_pinned ? first - a.n_pinned : 0u));
-    const bool far = index < a.n_far;
+    const bool q_clamped = index < a.n_clamped;
     const uint64_t from = (uint64_t(t) * a.n_heads + head) * a.head_dim;
-    const float *x = (far ? q.far : q.q) + from, *c = far ? q.bias_far : q.bias;
+    const float *x = (q_clamped ? q.q_clamped : q.q) + from, *c = q_clamped ? q.bias_clamped : q.bias;
     const float *key = tile.keys + slot * tile_stride(a.head_dim), *wave = tile.waves + slot * tile_stride(a.n_wave);
     float logit = 0.f;
     for (uint d = 0u; d < a.head_dim; d++) logit += x[d] * key[d];
@@ -40,8 +40,8 @@ DEVICE float ask(const KvScoreArgs& s, const AttentionArgs& a, const CudaQueries
 }
 
 __global__ void __launch_bounds__(n_threads, 2)
-kv_score_kernel(KvScoreArgs s, AttentionArgs a, ScoreDecay decay, float* signal, // (slots)
-                float* chunk_signal,                                            // (n_kv_heads * chunk_rows), where the chunk is staged
+kv_score_kernel(KvScoreArgs s, AttentionArgs a, ScoreDecay decay, float* scores, // (slots)
+                float* chunk_scores,                                            // (n_kv_heads * chunk_rows), where the chunk is staged
                 CudaQueries q, CudaSlots all, const float* lse)                 // (n_tokens, n_heads)
 {
     begin_kernel();
@@ -57,32 +57,32 @@ kv_score_kernel(KvScoreArgs s, AttentionArgs a, ScoreDecay decay, float* signal,
         __syncthreads();
         decode_tile(a, all, h, nth, n, false, tile.slots, tile.keys);
         __syncthreads();
-        turn_tile(a, all, h, nth, n, tile.keys);
+        rope_tile(a, all, h, nth, n, tile.keys);
         __syncthreads();
-        const float b = slot < n ? fmaxf(none, log_weight(a, all, h, index, tile.slots[slot], 1u)) : 0.f;
+        const float b = slot < n ? fmaxf(masked_logit, log_weight(a, all, h, index, tile.slots[slot], 1u)) : 0.f;
         float sum = 0.f;
         for (uint i = share; slot < n && i < (a.n_tokens - s.first_query) * group; i += n_shares) {
             const uint t = s.first_query + i / group, head = h.head * group + i % group;
             if (sees(a, h, t, index))
-                sum += ask(s, a, q, h, lse, t, head, slot, index, b, tile) * power_of_two(float(a.n_tokens - 1u - t) * decay.log_of_two);
+                sum += prefetch(s, a, q, h, lse, t, head, slot, index, b, tile) * power_of_two(float(a.n_tokens - 1u - t) * decay.log2_decay);
         }
         tile.sums[threadIdx.x] = sum;
         __syncthreads();
         if (share == 0u && slot < n) {
             for (uint i = 1u; i < n_shares; i++) sum += tile.sums[i * n_slots + slot];
             const bool in_chunk_now = in_chunk(a, h, index);
-            float* out = (in_chunk_now ? chunk_signal : signal) + tile.slots[slot];
+            float* out = (in_chunk_now ? chunk_scores : scores) + tile.slots[slot];
             *out = in_chunk_now ? sum : *out * decay.keep + sum;
         }
         __syncthreads();
     }
 }
 
-void kv_score_launch(const KvScoreArgs& s, const AttentionArgs& a, ScoreDecay decay, float* signal, float* chunk_signal, CudaQueries q,
+void kv_score_launch(const KvScoreArgs& s, const AttentionArgs& a, ScoreDecay decay, float* scores, float* chunk_scores, CudaQueries q,
                      CudaSlots all, const float* lse, cudaStream_t stream)
 {
     constexpr uint blocks_of_head = 64u; // that take its tiles in turn
-    KS_LAUNCH(kv_score_kernel, dim3(blocks_of_head, a.n_kv_heads), n_threads, stream, s, a, decay, signal, chunk_signal, q, all, lse);
+    KS_LAUNCH(kv_score_kernel, dim3(blocks_of_head, a.n_kv_heads), n_threads, stream, s, a, decay, scores, chunk_scores, q, all, lse);
 }
 
 } // namespace ks

@@ -5,57 +5,57 @@ namespace ks
 {
 
 // The row of head i % n_kv_heads of token i / n_kv_heads.
-DEVICE uint row_of(const KvWriteArgs& a, const uint* table, const uint* view, uint i)
+DEVICE uint row_of(const KvWriteArgs& a, const uint* table, const uint* head_layout, uint i)
 {
-    uint h = i % a.n_kv_heads, t = i / a.n_kv_heads, index = view[h * view_words + view_before] + t;
+    uint h = i % a.n_kv_heads, t = i / a.n_kv_heads, index = head_layout[h * layout_words + layout_n_held] + t;
     if (a.staged != 0u) return h * a.n_rows + t;
-    if (table != nullptr) return table[view[h * view_words + view_begin] + index];
-    return h * a.n_rows + RING_ROW(index, a.n_rows, a.n_pinned);
+    if (table != nullptr) return table[head_layout[h * layout_words + layout_table_begin] + index];
+    return h * a.n_rows + ring_row(index, a.n_rows, a.n_pinned);
 }
 
 // twin: one launch writes keys and values; one of the two may be null
 __global__ void kv_write_kernel(KvWriteArgs a, CudaCache to_k, CudaCache to_v,  // (n_kv_heads * n_rows, head_dim) f32 or f16
                                 const float* k, const float* v,                 // (n_tokens, n_kv_heads * head_dim)
                                 const uint* table,                              // slots
-                                const uint* view)                               // (n_kv_heads, view_words) head layouts
+                                const uint* head_layout)                               // (n_kv_heads, layout_words) head layouts
 {
     begin_kernel();
     const uint n = a.n_tokens * a.n_kv_heads * a.head_dim;
-    for (uint i = first_thread(); i < n; i += threads_of_all()) {
-        const uint row = row_of(a, table, view, i / a.head_dim);
+    for (uint i = first_thread(); i < n; i += n_all_threads()) {
+        const uint row = row_of(a, table, head_layout, i / a.head_dim);
         if (k != nullptr) store_value(to_k, row, i % a.head_dim, a.head_dim, k[i]);
         if (v != nullptr) store_value(to_v, row, i % a.head_dim, a.head_dim, v[i]);
     }
 }
 
-template <class C> __global__ void kv_encode_kernel(KvWriteArgs a, CudaCache to, const float* x, const uint* table, const uint* view)
+template <class C> __global__ void kv_encode_kernel(KvWriteArgs a, CudaCache to, const float* x, const uint* table, const uint* head_layout)
 {
     begin_kernel();
     uint row[most_row_words];
-    for (uint i = first_thread(); i < a.n_tokens * a.n_kv_heads; i += threads_of_all()) {
+    for (uint i = first_thread(); i < a.n_tokens * a.n_kv_heads; i += n_all_threads()) {
         C::encode(x + uint64_t(i) * a.head_dim, row, a.head_dim);
-        store_row<C>(to, row_of(a, table, view, i), a.head_dim, row);
+        store_row<C>(to, row_of(a, table, head_layout, i), a.head_dim, row);
     }
 }
 
-static void encode_launch(const KvWriteArgs& a, CudaCache to, const float* x, const uint* table, const uint* view, cudaStream_t stream)
+static void encode_launch(const KvWriteArgs& a, CudaCache to, const float* x, const uint* table, const uint* head_layout, cudaStream_t stream)
 {
     const uint blocks = blocks_for(a.n_tokens * a.n_kv_heads);
 #define KS_CASE(name, number) \
-    if (to.format == number) KS_LAUNCH(kv_encode_kernel<RowCodec<codec_##name>>, blocks, n_threads, stream, a, to, x, table, view);
+    if (to.format == number) KS_LAUNCH(kv_encode_kernel<RowCodec<codec_##name>>, blocks, n_threads, stream, a, to, x, table, head_layout);
     CODECS(KS_CASE)
 #undef KS_CASE
 }
 
-void kv_write_launch(const KvWriteArgs& a, CudaCache to_k, CudaCache to_v, const float* k, const float* v, const uint* table, const uint* view,
+void kv_write_launch(const KvWriteArgs& a, CudaCache to_k, CudaCache to_v, const float* k, const float* v, const uint* table, const uint* head_layout,
                      cudaStream_t stream)
 {
     const bool coded_k = to_k.format >= first_codec, coded_v = to_v.format >= first_codec;
-    if (coded_k) encode_launch(a, to_k, k, table, view, stream);
-    if (coded_v) encode_launch(a, to_v, v, table, view, stream);
+    if (coded_k) encode_launch(a, to_k, k, table, head_layout, stream);
+    if (coded_v) encode_launch(a, to_v, v, table, head_layout, stream);
     const uint blocks = blocks_for(uint64_t(a.n_tokens) * a.n_kv_heads * a.head_dim);
     const float *plain_k = coded_k ? nullptr : k, *plain_v = coded_v ? nullptr : v;
-    if (plain_k || plain_v) KS_LAUNCH(kv_write_kernel, blocks, n_threads, stream, a, to_k, to_v, plain_k, plain_v, table, view);
+    if (plain_k || plain_v) KS_LAUNCH(kv_write_kernel, blocks, n_threads, stream, a, to_k, to_v, plain_k, plain_v, table, head_layout);
 }
 
 } // namespace ks

@@ -16,34 +16,34 @@ struct LaneDims {
 };
 constexpr uint plane_of_angles = 1u; // neighbours; angles share words with the octet after the next
 
-DEVICE LaneDims dims_of_eight(uint plane, uint i)
+DEVICE LaneDims dims_of_octet(uint plane, uint i)
 {
     if (plane == 4u) return {64u * (i / 8u) + i % 8u, 8u};
     if (plane == 2u) return {64u * (i / 8u) + i % 4u + 32u * (i % 8u / 4u), 4u};
     return {8u * i, 1u};
 }
 
-DEVICE uint eights_apart(uint plane) { return plane == 2u ? 4u : plane == plane_of_angles ? 2u : 1u; }
+DEVICE uint octets_apart(uint plane) { return plane == 2u ? 4u : plane == plane_of_angles ? 2u : 1u; }
 
-// The first of lane j's n octets; the next is eights_apart further.
-template <uint n> DEVICE uint first_eight(uint plane, uint j)
+// The first of lane j's n octets; the next is octets_apart further.
+template <uint n> DEVICE uint first_octet(uint plane, uint j)
 {
-    const uint apart = eights_apart(plane);
-    return n == 1u ? j : j % apart + j / apart * 2u * apart;
+    const uint distance = octets_apart(plane);
+    return n == 1u ? j : j % distance + j / distance * 2u * distance;
 }
 
 // The dims of lane j's octet e.
 template <uint n> DEVICE LaneDims dims_of_lane(uint plane, uint j, uint e)
 {
-    return dims_of_eight(plane, first_eight<n>(plane, j) + e * eights_apart(plane));
+    return dims_of_octet(plane, first_octet<n>(plane, j) + e * octets_apart(plane));
 }
 
 // The word of a plane with an octet's fields, and that word shifted so that the fields begin at bit 0.
-template <uint plane> DEVICE uint word_of_eight(uint i) { return plane == 4u ? i : i / 8u * 4u + i % 4u; }
-template <uint plane> DEVICE uint fields_of_eight(uint word, uint i) { return plane == 2u ? word >> 16u * (i % 8u / 4u) : word; }
+template <uint plane> DEVICE uint word_of_octet(uint i) { return plane == 4u ? i : i / 8u * 4u + i % 4u; }
+template <uint plane> DEVICE uint fields_of_octet(uint word, uint i) { return plane == 2u ? word >> 16u * (i % 8u / 4u) : word; }
 
 // An octet of a row. Each 8 / n dims have the values scale * factor * value. For codes, scale * offset * Rows::offset is added.
-template <uint n> struct LaneEight {
+template <uint n> struct LaneOctet {
     float values[8], factors[n], offsets[n], scale = 1.f;
 };
 
@@ -99,19 +99,19 @@ template <class T> DEVICE const T* in_row(const T* in_first, uint r, uint bytes)
 template <uint d, uint n> struct LaneHalves : LaneRows {
     static constexpr uint n_rows = 4u / n, n_words = 4u * n;
     const uint* words_of_lane;
-    uint apart;
+    uint distance;
     DEVICE_MEMBER LaneHalves(const CudaCache& cache, uint plane_of_lane, uint j)
-        : words_of_lane(whole(cache.words + 4u * first_eight<n>(plane_of_lane, j))), apart(4u * eights_apart(plane_of_lane))
+        : words_of_lane(whole(cache.words + 4u * first_octet<n>(plane_of_lane, j))), distance(4u * octets_apart(plane_of_lane))
     {
     }
     DEVICE_MEMBER void fetch(uint r, uint (&words)[n_words]) const
     {
         load_words<4u, 4u>(in_row(words_of_lane, r, 2u * d), words);
-        if constexpr (n == 2u) load_words<4u, 4u, 4u>(in_row(words_of_lane + apart, r, 2u * d), words);
+        if constexpr (n == 2u) load_words<4u, 4u, 4u>(in_row(words_of_lane + distance, r, 2u * d), words);
     }
-    DEVICE_MEMBER LaneEight<1> decode(const uint (&words)[n_words], uint e, const float*) const
+    DEVICE_MEMBER LaneOctet<1> decode(const uint (&words)[n_words], uint e, const float*) const
     {
-        LaneEight<1> row;
+        LaneOctet<1> row;
         row.factors[0] = 1.f;
         KS_UNROLL
         for (uint k = 0u; k < 4u; k++) halves_of(words[4u * e + k], row.values + 2u * k);
@@ -122,21 +122,21 @@ template <uint d, uint n> struct LaneApart : LaneRows {
     static constexpr uint n_rows = 1u, n_words = 8u * n;
     const CudaCache& cache;
     uint plane, i;
-    DEVICE_MEMBER LaneApart(const CudaCache& of, uint plane_of_lane, uint j) : cache(of), plane(plane_of_lane), i(first_eight<n>(plane, j)) {}
+    DEVICE_MEMBER LaneApart(const CudaCache& of, uint plane_of_lane, uint j) : cache(of), plane(plane_of_lane), i(first_octet<n>(plane, j)) {}
     DEVICE_MEMBER void fetch(uint r, uint (&words)[n_words]) const
     {
         const uint16_t* halves = reinterpret_cast<const uint16_t*>(cache.words) + uint64_t(r) * d;
         const uint* floats = cache.words + uint64_t(r) * d;
         KS_UNROLL
         for (uint e = 0u; e < n; e++) {
-            const LaneDims dims = dims_of_eight(plane, i + e * eights_apart(plane));
+            const LaneDims dims = dims_of_octet(plane, i + e * octets_apart(plane));
             KS_UNROLL
             for (uint k = 0u; k < 8u; k++) words[8u * e + k] = cache.format == plain_f16 ? __ldg(halves + dims[k]) : __ldg(floats + dims[k]);
         }
     }
-    DEVICE_MEMBER LaneEight<1> decode(const uint (&words)[n_words], uint e, const float*) const
+    DEVICE_MEMBER LaneOctet<1> decode(const uint (&words)[n_words], uint e, const float*) const
     {
-        LaneEight<1> row;
+        LaneOctet<1> row;
         row.factors[0] = 1.f;
         KS_UNROLL
         for (uint k = 0u; k < 8u; k++) {
@@ -152,16 +152,16 @@ template <class C, uint d, uint n> struct LaneValues : LaneRows {
     static constexpr uint n_rows = 1u, n_words = 8u * n;
     const CudaCache& cache;
     uint i;
-    DEVICE_MEMBER LaneValues(const CudaCache& of, uint, uint j) : cache(of), i(first_eight<n>(plane, j)) {}
+    DEVICE_MEMBER LaneValues(const CudaCache& of, uint, uint j) : cache(of), i(first_octet<n>(plane, j)) {}
     DEVICE_MEMBER void fetch(uint r, uint (&words)[n_words]) const
     {
         const uint* row = row_words<C>(cache, r, d);
         const uint tail = row_tail<C>(cache, r, d);
         for (uint k = 0u; k < n_words; k++) words[k] = FLOAT_TO_BITS(C::value_of(row, tail, r % C::group, 8u * i + k, d));
     }
-    DEVICE_MEMBER LaneEight<1> decode(const uint (&words)[n_words], uint e, const float*) const
+    DEVICE_MEMBER LaneOctet<1> decode(const uint (&words)[n_words], uint e, const float*) const
     {
-        LaneEight<1> row;
+        LaneOctet<1> row;
         row.factors[0] = 1.f;
         KS_UNROLL
         for (uint k = 0u; k < 8u; k++) row.values[k] = BITS_TO_FLOAT(words[8u * e + k]);

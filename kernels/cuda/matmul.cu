@@ -10,7 +10,7 @@
 namespace ks
 {
 
-constexpr uint max_few = 8u;
+constexpr uint max_matvec_tokens = 8u;
 
 // A weight of the launch with its output, and this block's index among that weight's blocks of rows.
 struct Target {
@@ -46,45 +46,45 @@ template <class F> DEVICE const uint* block_at(const MatmulArgs& a, const uint* 
 }
 
 // Adds the sixteen partial sums of each of eight rows. The order of additions is fixed, so every run gives the same bits.
-template <uint few> DEVICE void put_few(const MatmulArgs& a, const Target& to, const float (&sum)[few], float* room)
+template <uint n_vec_tokens> DEVICE void store_vectors(const MatmulArgs& a, const Target& to, const float (&sum)[n_vec_tokens], float* scratch)
 {
     KS_UNROLL
-    for (uint t = 0u; t < few; t++) room[t * n_threads + threadIdx.x] = sum[t];
+    for (uint t = 0u; t < n_vec_tokens; t++) scratch[t * n_threads + threadIdx.x] = sum[t];
     __syncthreads();
-    for (uint i = threadIdx.x; i < few * tile_rows; i += n_threads) {
+    for (uint i = threadIdx.x; i < n_vec_tokens * tile_rows; i += n_threads) {
         uint t = i / tile_rows, row = to.block * tile_rows + i % tile_rows;
         float total = 0.f;
-        for (uint j = i % tile_rows; j < n_threads; j += tile_rows) total += room[t * n_threads + j];
+        for (uint j = i % tile_rows; j < n_threads; j += tile_rows) total += scratch[t * n_threads + j];
         if (t < a.n_tokens && row < to.rows) put(a, to, t, row, total);
     }
 }
 
 // The f32 matvec, as in matvec.glsl.
-template <class F, uint few> __global__ void __launch_bounds__(n_threads, 2)
-matmul_few_kernel(MatmulArgs a, MatmulTargets targets, const float* x) // (n_tokens, cols)
+template <class F, uint n_vec_tokens> __global__ void __launch_bounds__(n_threads, 2)
+matvec_kernel(MatmulArgs a, MatmulTargets targets, const float* x) // (n_tokens, cols)
 {
     begin_kernel();
-    KS_SHARED(float, room, [few * n_threads]);
+    KS_SHARED(float, scratch, [n_vec_tokens * n_threads]);
     constexpr uint unit = F::block < 32u ? F::block : 32u;
     const Target to = find_target(targets, tile_rows);
     uint r = threadIdx.x % tile_rows;
-    float sum[few];
-    for (uint t = 0u; t < few; t++) sum[t] = 0.f;
+    float sum[n_vec_tokens];
+    for (uint t = 0u; t < n_vec_tokens; t++) sum[t] = 0.f;
     for (uint k0 = threadIdx.x / tile_rows * unit; k0 < a.cols; k0 += n_threads / tile_rows * unit) {
         const uint* at = block_at<F>(a, to.w, to.block, k0 / F::block);
         for (uint k = 0u; k < unit; k++) {
             float v = F::value(at, 0u, r, k0 % F::block + k);
             KS_UNROLL
-            for (uint t = 0u; t < few; t++) sum[t] += v * x[uint64_t(min(t, a.n_tokens - 1u)) * a.cols + k0 + k];
+            for (uint t = 0u; t < n_vec_tokens; t++) sum[t] += v * x[uint64_t(min(t, a.n_tokens - 1u)) * a.cols + k0 + k];
         }
     }
-    put_few<few>(a, to, sum, room);
+    store_vectors<n_vec_tokens>(a, to, sum, scratch);
 }
 
 constexpr uint side = 32u; // rows, tokens and columns of the tiles in shared memory
 
 template <class F> __global__ void __launch_bounds__(n_threads, 2)
-matmul_many_kernel(MatmulArgs a, MatmulTargets targets, const float* x) // (n_tokens, cols)
+matmul_tiled_kernel(MatmulArgs a, MatmulTargets targets, const float* x) // (n_tokens, cols)
 {
     begin_kernel();
     KS_SHARED(float, ws, [side * (side + 1u)]);
@@ -120,7 +120,7 @@ matmul_many_kernel(MatmulArgs a, MatmulTargets targets, const float* x) // (n_to
 }
 
 // Quantises x to int8 in blocks of 32 values, with one scale per half of a block. One warp per block.
-// twin: quantize.comp. The shaders with int8 products are in matmul_dots.comp, because not every device has integer dot products
+// twin: quantize.comp. The shaders with int8 products are in matmul_int8.comp, because not every device has integer dot products
 __global__ void __launch_bounds__(n_threads, 2) quantize_kernel(MatmulArgs a, ActGroup* acts, // (cols / 32, n_tokens)
                                                              const float* x)               // (n_tokens, cols)
 {
@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(n_threads, 2) quantize_kernel(MatmulArgs a, Ac
     uint i = blockIdx.x * (n_threads / 32u) + threadIdx.x / 32u, lane = threadIdx.x % 32u, n_blocks = a.cols / 32u;
     if (i >= n_blocks * a.n_tokens) return; // the whole warp returns, and no block barrier follows
     uint t = i / n_blocks, b = i % n_blocks;
-    put_acts(x[uint64_t(t) * a.cols + 32u * b + lane], acts_of(acts, a.n_tokens, t, 32u * b));
+    store_int8(x[uint64_t(t) * a.cols + 32u * b + lane], int8_copy_of(acts, a.n_tokens, t, 32u * b));
 }
 
 // The number of groups of 32 that one thread takes in one iteration, because they share words. iq4_xs has 34 words, q4_k 36, q5_k 44.
@@ -146,17 +146,17 @@ DEVICE float product(const Group& g, const ActGroup& x)
 }
 
 // The int8 matvec. Every byte of the weight is read once. Eight neighbouring threads read the same word of eight rows, which lie together.
-template <class F, uint few> __global__ void __launch_bounds__(n_threads, 2)
-matmul_few_bytes_kernel(MatmulArgs a, MatmulTargets targets, const ActGroup* __restrict__ acts) // (cols / 32, n_tokens)
+template <class F, uint n_vec_tokens> __global__ void __launch_bounds__(n_threads, 2)
+matvec_bytes_kernel(MatmulArgs a, MatmulTargets targets, const ActGroup* __restrict__ acts) // (cols / 32, n_tokens)
 {
     begin_kernel();
-    KS_SHARED(float, room, [few * n_threads]);
+    KS_SHARED(float, scratch, [n_vec_tokens * n_threads]);
     constexpr uint together = GroupsTogether<F>::n, per_block = F::block / 32u;
     const Target to = find_target(targets, tile_rows);
     uint r = threadIdx.x % tile_rows;
-    float sum[few];
+    float sum[n_vec_tokens];
     KS_UNROLL
-    for (uint t = 0u; t < few; t++) sum[t] = 0.f;
+    for (uint t = 0u; t < n_vec_tokens; t++) sum[t] = 0.f;
     for (uint g0 = threadIdx.x / tile_rows * together; g0 < a.cols / 32u; g0 += n_threads / tile_rows * together) {
         const uint* at = block_at<F>(a, to.w, to.block, g0 / per_block);
         KS_UNROLL
@@ -164,10 +164,10 @@ matmul_few_bytes_kernel(MatmulArgs a, MatmulTargets targets, const ActGroup* __r
             const Group group = Unpack<F>::group(at, r, g0 % per_block + g);
             const ActGroup* x = acts + uint64_t(g0 + g) * a.n_tokens;
             KS_UNROLL
-            for (uint t = 0u; t < few; t++) sum[t] += product(group, x[min(t, a.n_tokens - 1u)]);
+            for (uint t = 0u; t < n_vec_tokens; t++) sum[t] += product(group, x[min(t, a.n_tokens - 1u)]);
         }
     }
-    put_few<few>(a, to, sum, room);
+    store_vectors<n_vec_tokens>(a, to, sum, scratch);
 }
 
 constexpr uint gemm_side = 64u;  // rows and tokens of a block
@@ -207,7 +207,7 @@ DEVICE void multiply_groups(float (&sum)[4], const Group* ws, const ActGroup* xs
 }
 
 template <class F> __global__ void __launch_bounds__(n_threads, 2)
-matmul_many_bytes_kernel(MatmulArgs a, MatmulTargets targets, const ActGroup* __restrict__ acts) // (cols / 32, n_tokens)
+matmul_tiled_bytes_kernel(MatmulArgs a, MatmulTargets targets, const ActGroup* __restrict__ acts) // (cols / 32, n_tokens)
 {
     begin_kernel();
     KS_SHARED(Group, ws, [gemm_groups * gemm_side]);
@@ -250,26 +250,26 @@ template <class F> static void multiply(const MatmulArgs& a, const MatmulTargets
 {
     const uint tiles = blocks_of(to, tile_rows);
     if (a.n_tokens == 1u)
-        KS_LAUNCH((matmul_few_kernel<F, 1u>), tiles, n_threads, stream, a, to, x);
+        KS_LAUNCH((matvec_kernel<F, 1u>), tiles, n_threads, stream, a, to, x);
     else if (a.n_tokens <= 4u)
-        KS_LAUNCH((matmul_few_kernel<F, 4u>), tiles, n_threads, stream, a, to, x);
-    else if (a.n_tokens <= max_few)
-        KS_LAUNCH((matmul_few_kernel<F, 8u>), tiles, n_threads, stream, a, to, x);
+        KS_LAUNCH((matvec_kernel<F, 4u>), tiles, n_threads, stream, a, to, x);
+    else if (a.n_tokens <= max_matvec_tokens)
+        KS_LAUNCH((matvec_kernel<F, 8u>), tiles, n_threads, stream, a, to, x);
     else
-        KS_LAUNCH((matmul_many_kernel<F>), dim3(blocks_of(to, side), blocks_of(a.n_tokens, side)), n_threads, stream, a, to, x);
+        KS_LAUNCH((matmul_tiled_kernel<F>), dim3(blocks_of(to, side), blocks_of(a.n_tokens, side)), n_threads, stream, a, to, x);
 }
 
 template <class F> static void multiply_bytes(const MatmulArgs& a, const MatmulTargets& to, const ActGroup* acts, cudaStream_t stream)
 {
     const uint tiles = blocks_of(to, tile_rows);
     if (a.n_tokens == 1u)
-        KS_LAUNCH((matmul_few_bytes_kernel<F, 1u>), tiles, n_threads, stream, a, to, acts);
+        KS_LAUNCH((matvec_bytes_kernel<F, 1u>), tiles, n_threads, stream, a, to, acts);
     else if (a.n_tokens <= 4u)
-        KS_LAUNCH((matmul_few_bytes_kernel<F, 4u>), tiles, n_threads, stream, a, to, acts);
-    else if (a.n_tokens <= max_few)
-        KS_LAUNCH((matmul_few_bytes_kernel<F, 8u>), tiles, n_threads, stream, a, to, acts);
+        KS_LAUNCH((matvec_bytes_kernel<F, 4u>), tiles, n_threads, stream, a, to, acts);
+    else if (a.n_tokens <= max_matvec_tokens)
+        KS_LAUNCH((matvec_bytes_kernel<F, 8u>), tiles, n_threads, stream, a, to, acts);
     else
-        KS_LAUNCH((matmul_many_bytes_kernel<F>), dim3(blocks_of(to, gemm_side), blocks_of(a.n_tokens, gemm_side)), n_threads, stream, a, to, acts);
+        KS_LAUNCH((matmul_tiled_bytes_kernel<F>), dim3(blocks_of(to, gemm_side), blocks_of(a.n_tokens, gemm_side)), n_threads, stream, a, to, acts);
 }
 
 // Formats of single values (f32, f16, bf16) are multiplied in f32, block formats in int8.

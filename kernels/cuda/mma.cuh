@@ -14,7 +14,7 @@ namespace ks
 // Lane l gets rows l / 4 and l / 4 + 8 of a and columns 2 (l % 4) and 2 (l % 4) + 1 of b by shuffles.
 // The functions are not inlined: inlined, they need more registers than a thread has.
 // int8, sixteen values of each row and column:
-static __device__ __noinline__ int4 mma_by_hand(int4 d, uint2 a, uint b)
+static __device__ __noinline__ int4 mma_emulated(int4 d, uint2 a, uint b)
 {
     const int lane = int(threadIdx.x % 32u), row = lane & ~3, column = 8 * (lane & 3);
     for (int t = 0; t < 4; t++) {
@@ -29,7 +29,7 @@ static __device__ __noinline__ int4 mma_by_hand(int4 d, uint2 a, uint b)
 }
 
 // f16, eight values of each row and column:
-static __device__ __noinline__ float4 mma_by_hand(float4 d, uint2 a, uint b)
+static __device__ __noinline__ float4 mma_emulated(float4 d, uint2 a, uint b)
 {
     const int lane = int(threadIdx.x % 32u), row = lane & ~3, column = 8 * (lane & 3);
     for (int t = 0; t < 4; t++) {
@@ -62,7 +62,7 @@ DEVICE void mma_m16n8k16_s8(int (&d)[4], const uint (&a)[2], uint b)
     asm volatile("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0,%1}, {%2}, {%3}, {%0,%1};" : "+r"(d[0]), "+r"(d[1]) : "r"(a[0]), "r"(b));
     asm volatile("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0,%1}, {%2}, {%3}, {%0,%1};" : "+r"(d[2]), "+r"(d[3]) : "r"(a[1]), "r"(b));
 #else
-    const int4 sum = mma_by_hand(make_int4(d[0], d[1], d[2], d[3]), make_uint2(a[0], a[1]), b);
+    const int4 sum = mma_emulated(make_int4(d[0], d[1], d[2], d[3]), make_uint2(a[0], a[1]), b);
     d[0] = sum.x;
     d[1] = sum.y;
     d[2] = sum.z;
@@ -88,8 +88,8 @@ DEVICE void mma_m16n8k16_f16(float (&d)[4], const uint (&a)[4], const uint (&b)[
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[2]), "r"(a[3]), "r"(b[1]));
 #else
-    float4 sum = mma_by_hand(make_float4(d[0], d[1], d[2], d[3]), make_uint2(a[0], a[1]), b[0]);
-    sum = mma_by_hand(sum, make_uint2(a[2], a[3]), b[1]);
+    float4 sum = mma_emulated(make_float4(d[0], d[1], d[2], d[3]), make_uint2(a[0], a[1]), b[0]);
+    sum = mma_emulated(sum, make_uint2(a[2], a[3]), b[1]);
     d[0] = sum.x;
     d[1] = sum.y;
     d[2] = sum.z;
@@ -98,7 +98,7 @@ DEVICE void mma_m16n8k16_f16(float (&d)[4], const uint (&a)[4], const uint (&b)[
 }
 
 // Prefetches the 32-byte sector of global memory that contains this address into L2.
-DEVICE void ask_for(const void* at)
+DEVICE void prefetch(const void* at)
 {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(at)));
 }
@@ -133,9 +133,9 @@ namespace ks
 {
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 750
-constexpr bool mma_is_by_hand = true;
+constexpr bool mma_is_emulated = true;
 #else
-constexpr bool mma_is_by_hand = false;
+constexpr bool mma_is_emulated = false;
 #endif
 
 // power_of_two in one instruction. Results below 2^-126 are 0.
@@ -162,7 +162,7 @@ template <class T> DEVICE const T* whole(const T* at)
 
 // Loads from shared memory, `bytes` after the begin of a table. The table is aligned to a power of two above `bytes`,
 // so one OR gives the address.
-DEVICE float load_of_table(const float* table, uint bytes)
+DEVICE float load_at_offset(const float* table, uint bytes)
 {
 #ifdef __CUDA_ARCH__
     float x;
@@ -172,7 +172,7 @@ DEVICE float load_of_table(const float* table, uint bytes)
     return table[bytes / 4u];
 #endif
 }
-DEVICE void load_of_table(const float* table, uint bytes, float (&out)[2])
+DEVICE void load_at_offset(const float* table, uint bytes, float (&out)[2])
 {
 #ifdef __CUDA_ARCH__
     asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(out[0]), "=f"(out[1]) : "r"(uint(__cvta_generic_to_shared(table)) | bytes));
@@ -183,7 +183,7 @@ DEVICE void load_of_table(const float* table, uint bytes, float (&out)[2])
 }
 
 // The same with the offset in one byte of a word. The table begins at a multiple of 256.
-DEVICE float load_of_byte(const float* table, uint word, uint byte)
+DEVICE float load_at_byte_offset(const float* table, uint word, uint byte)
 {
 #ifdef __CUDA_ARCH__
     float x;
@@ -210,7 +210,7 @@ DEVICE void load_matrices(const uint* rows, uint at, uint (&out)[2][2])
 }
 
 // The same, transposed: lane l receives value l / 4 of rows 2 (l % 4) and 2 (l % 4) + 1 of each matrix.
-DEVICE void load_turned_matrices(const uint* rows, uint at, uint (&out)[2][2])
+DEVICE void load_transposed_matrices(const uint* rows, uint at, uint (&out)[2][2])
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 750
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"

@@ -92,7 +92,7 @@ struct FloatsLoader {
 template <uint lanes> DEVICE float share_sum(float x)
 {
     KS_UNROLL
-    for (uint apart = lanes / 2u; apart > 0u; apart /= 2u) x += __shfl_xor_sync(all_lanes, x, int(apart));
+    for (uint distance = lanes / 2u; distance > 0u; distance /= 2u) x += __shfl_xor_sync(all_lanes, x, int(distance));
     return x;
 }
 

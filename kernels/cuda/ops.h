@@ -21,15 +21,15 @@ struct CudaSlots {
     CudaCache k, v, coded_k, coded_v, chunk_k, chunk_v;
     const uint* table;
     const float* weights;
-    const uint* view;
+    const uint* head_layout;
     const uint* positions;
     const float* waves;
-    const float* turns;
+    const float* rope_table;
 };
 
 // The chunk's queries; those that meet keys which attention turns are turned already.
 struct CudaQueries {
-    const float *q, *far, *bias, *bias_far;
+    const float *q, *q_clamped, *bias, *bias_clamped;
 };
 
 // 32 activations in int8, by halves.
@@ -42,9 +42,9 @@ static_assert(sizeof(ActGroup) == 4 * act_words, "shaders have the same layout")
 
 // What a choice is made of, and where it goes (Selection in runtime/base/backend.h).
 struct CudaSelection {
-    uint *table, *view, *state;
+    uint *table, *head_layout, *state;
     float* query;
-    const float* signal;
+    const float* scores;
     uint16_t* bounds;
     uint n_pages; // of a head
 };
@@ -62,7 +62,7 @@ struct CudaSelectRoom {
     float* votes;     // (n_kv_heads, stride)
     float* norms;     // (n_heads, n_shares, 2) the highest of a share's logits, and what their powers come to beside it
     uint* digits;     // (n_kv_heads, select_passes, select_digits) how many scores have a digit
-    uint* found;      // (n_kv_heads, select_passes, 3) Highest
+    uint* found;      // (n_kv_heads, select_passes, 3) TopK
     uint64_t* counts; // (n_kv_heads, n_shares) how many of a share's scores are above the key, and equal to it
     uint* words;      // 1 if the last choice is used again, how many tokens came since
     uint stride, n_shares;
@@ -73,7 +73,7 @@ struct CudaSelect {
     AttentionArgs a;
     CudaSlots slots;
     CudaSelection to;
-    CudaSelectRoom room;
+    CudaSelectRoom scratch;
     const float *q, *plain; // the chunk's queries, and what they were before RoPE, or none
 };
 
@@ -109,7 +109,7 @@ void matmul_launch(const MatmulArgs& a, uint format, const MatmulTargets& to, co
 bool matmul_wants_acts(uint format);
 
 void kv_write_launch(const KvWriteArgs& a, CudaCache to_k, CudaCache to_v, const float* k, const float* v, const uint* table,
-                     const uint* view, cudaStream_t stream);
+                     const uint* head_layout, cudaStream_t stream);
 void kv_read_launch(const KvReadArgs& a, float* y, CudaCache from, const uint* rows, cudaStream_t stream);
 void kv_move_launch(const KvMoveArgs& a, CudaCache to, CudaCache from, const uint* moves, cudaStream_t stream);
 
@@ -125,36 +125,38 @@ FN uint attention_rows(uint head_dim)
 {
     return 1024u / head_dim < 16u ? 1024u / head_dim : 16u;
 }
-constexpr uint many_rows = 64u;
-FN bool many_heads(uint head_dim)
+constexpr uint prefill_rows = 64u;
+FN bool prefill_heads(uint head_dim)
 {
     return head_dim == 64u || head_dim == 128u;
 }
 
 // turned (n_tokens, n_heads * head_dim): queries as they meet keys that attention turns
-void turn_queries_launch(const AttentionArgs& a, float* turned, const float* q, const float* turns, const uint* view, cudaStream_t stream);
+void rope_queries_launch(const AttentionArgs& a, float* roped, const float* q, const float* rope_table, const uint* head_layout,
+                         cudaStream_t stream);
 void attention_launch(const AttentionArgs& a, uint n_splits, float* partials, CudaQueries q, CudaSlots s, cudaStream_t stream);
 // Whether slots have no log-weights and keys are stored as queries meet them: all others have only the general kernel.
 bool is_plain(const AttentionArgs& a, const CudaSlots& s);
 // The same for a few queries of the usual heads.
-bool attention_few_can(const AttentionArgs& a, const CudaSlots& s);
-AttentionShare attention_few_share(const AttentionArgs& a, const CudaSlots& s);
-void attention_few_launch(const AttentionArgs& a, uint n_splits, float* partials, CudaQueries q, CudaSlots s, cudaStream_t stream);
+bool attention_decode_can(const AttentionArgs& a, const CudaSlots& s);
+AttentionShare attention_decode_share(const AttentionArgs& a, const CudaSlots& s);
+void attention_decode_launch(const AttentionArgs& a, uint n_splits, float* partials, CudaQueries q, CudaSlots s, cudaStream_t stream);
 // Whether a layer's pools are all of halves.
 bool are_halves(const CudaSlots& s);
 // Scratch for rows of other pools as halves, of `each` slots of every split and head. Round n has those from n * each of a share on.
-struct RestoredRoom {
-    uint* words; // (n_splits, n_kv_heads, each, restored_words()); null where all are halves
+struct DequantScratch {
+    uint* words; // (n_splits, n_kv_heads, each, dequantized_words()); null where all are halves
     uint each, n_rounds, round;
 };
-void attention_restore_launch(const AttentionArgs& a, uint n_splits, const RestoredRoom& room, const CudaSlots& s, cudaStream_t stream);
+void attention_dequantize_launch(const AttentionArgs& a, uint n_splits, const DequantScratch& scratch, const CudaSlots& s,
+                                 cudaStream_t stream);
 // The same as attention_launch for many queries, on the tensor cores.
-bool attention_many_can(const AttentionArgs& a, const CudaSlots& s);
-void attention_many_launch(const AttentionArgs& a, uint n_splits, float* partials, CudaQueries q, CudaSlots s, RestoredRoom room,
-                           cudaStream_t stream);
-void attention_fold_launch(const AttentionArgs& a, uint n_splits, float* y, float* lse, const float* partials, ActGroup* acts,
-                           cudaStream_t stream);
-void kv_score_launch(const KvScoreArgs& s, const AttentionArgs& a, ScoreDecay decay, float* signal, float* chunk_signal, CudaQueries q,
+bool attention_prefill_can(const AttentionArgs& a, const CudaSlots& s);
+void attention_prefill_launch(const AttentionArgs& a, uint n_splits, float* partials, CudaQueries q, CudaSlots s, DequantScratch scratch,
+                              cudaStream_t stream);
+void attention_combine_launch(const AttentionArgs& a, uint n_splits, float* y, float* lse, const float* partials, ActGroup* acts,
+                              cudaStream_t stream);
+void kv_score_launch(const KvScoreArgs& s, const AttentionArgs& a, ScoreDecay decay, float* scores, float* chunk_scores, CudaQueries q,
                      CudaSlots all, const float* lse, cudaStream_t stream);
 void select_launch(const CudaSelect& c, cudaStream_t stream);
 // Its logits of all candidates, of the usual heads.

@@ -21,7 +21,7 @@ __global__ void rmsnorm_kernel(RmsnormArgs a, float* y, const float* x, // (rows
     for (uint i = t; i < a.dim; i += blockDim.x) {
         const float v = from[i] * scale * w[i];
         to[i] = v;
-        if (acts != nullptr) put_acts(v, acts_of(acts, a.rows, blockIdx.x, i)); // all lanes are active: dim is a multiple of 32
+        if (acts != nullptr) store_int8(v, int8_copy_of(acts, a.rows, blockIdx.x, i)); // all lanes are active: dim is a multiple of 32
     }
 }
 

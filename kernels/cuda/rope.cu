@@ -1,6 +1,6 @@
 // Turns pairs of a head's values, and rotates the head: one warp per head
 #include "kernels/cuda/ops.h"
-#include "kernels/cuda/rotate.cuh"
+#include "kernels/cuda/hadamard.cuh"
 
 namespace ks
 {
@@ -11,7 +11,7 @@ constexpr uint rope_warps = n_threads / 32u;
 __global__ void rope_kernel(RopeTargets to)
 {
     begin_kernel();
-    KS_SHARED(float, rooms, [rope_warps][codec_max_dim]);
+    KS_SHARED(float, scratches, [rope_warps][codec_max_dim]);
     const uint lane = threadIdx.x % 32u;
     uint row = blockIdx.x * rope_warps + threadIdx.x / 32u, which = 0u;
     while (which < to.n && row >= to.a[which].n_tokens * to.a[which].n_heads) {
@@ -22,18 +22,18 @@ __global__ void rope_kernel(RopeTargets to)
     const RopeArgs a = to.a[which];
     const uint n_pairs = a.n_rot / 2u, by = a.n_groups == 0u ? row / a.n_heads : row % a.n_heads / (a.n_heads / a.n_groups);
     const float *x = to.x[which] + uint64_t(row) * a.head_dim, *angles = to.angles[which] + uint64_t(by) * a.n_rot;
-    float *y = to.y[which] + uint64_t(row) * a.head_dim, *room = rooms[threadIdx.x / 32u], *turned = a.rotated != 0u ? room : y;
+    float *y = to.y[which] + uint64_t(row) * a.head_dim, *scratch = scratches[threadIdx.x / 32u], *roped = a.hadamard != 0u ? scratch : y;
     for (uint i = lane; i < n_pairs; i += 32u) { // y may be x: of a pair nobody else reads
-        const uint first = a.pairs == rope_neighbours ? 2u * i : i, second = a.pairs == rope_neighbours ? first + 1u : first + n_pairs;
+        const uint first = a.pairs == rope_interleaved ? 2u * i : i, second = a.pairs == rope_interleaved ? first + 1u : first + n_pairs;
         const float c = angles[2u * i], s = angles[2u * i + 1u], u = x[first], v = x[second];
-        turned[first] = u * c - v * s;
-        turned[second] = u * s + v * c;
+        roped[first] = u * c - v * s;
+        roped[second] = u * s + v * c;
     }
-    for (uint i = a.n_rot + lane; i < a.head_dim; i += 32u) turned[i] = x[i];
-    if (a.rotated == 0u) return; // the same
+    for (uint i = a.n_rot + lane; i < a.head_dim; i += 32u) roped[i] = x[i];
+    if (a.hadamard == 0u) return; // the same
     __syncwarp();
-    rotate_head(room, a.head_dim, lane, false);
-    for (uint i = lane; i < a.head_dim; i += 32u) y[i] = room[i];
+    hadamard_head(scratch, a.head_dim, lane, false);
+    for (uint i = lane; i < a.head_dim; i += 32u) y[i] = scratch[i];
 }
 
 void rope_launch(const RopeTargets& to, cudaStream_t stream)

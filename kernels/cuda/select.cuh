@@ -1,7 +1,7 @@
 // What the kernels of select share: the units that are chosen from, and what is noted of their logits.
 #pragma once
 
-#include "kernels/cuda/highest.cuh"
+#include "kernels/cuda/top_k.cuh"
 
 namespace ks
 {
@@ -18,13 +18,13 @@ DEVICE uint unit_begin(const SelectArgs& s, uint before, uint unit)
     return unit == 0u ? s.n_first : min((s.n_first / s.unit + unit) * s.unit, before - s.n_last);
 }
 
-DEVICE uint before_of(const CudaSelect& c, uint head) { return c.slots.view[head * view_words + view_before]; }
+DEVICE uint before_of(const CudaSelect& c, uint head) { return c.slots.head_layout[head * layout_words + layout_n_held]; }
 
 // What KV heads choose together.
 DEVICE Scores scores_of(const CudaSelect& c, uint set)
 {
     const uint n = n_units(c.s, before_of(c, set));
-    return {c.room.votes + uint64_t(set) * c.room.stride, n, (c.s.n_read - c.s.n_first - c.s.n_last) / c.s.unit};
+    return {c.scratch.votes + uint64_t(set) * c.scratch.stride, n, (c.s.n_read - c.s.n_first - c.s.n_last) / c.s.unit};
 }
 
 // What a share's logits of each of a KV head's query heads come to: a warp for each. All of the block have written them.
@@ -32,13 +32,13 @@ DEVICE void note_norms(const CudaSelect& c, uint head, const Span& share)
 {
     const uint group = c.a.n_heads / c.a.n_kv_heads, lane = threadIdx.x % 32u;
     for (uint h = head * group + threadIdx.x / 32u; h < (head + 1u) * group; h += select_warps) {
-        const float* logits = c.room.logits + uint64_t(h) * c.room.stride;
-        float top = none, sum = 0.f;
+        const float* logits = c.scratch.logits + uint64_t(h) * c.scratch.stride;
+        float top = masked_logit, sum = 0.f;
         for (uint i = share.begin + lane; i < share.end; i += 32u) top = fmaxf(top, logits[i]);
         top = warp_max(top);
         for (uint i = share.begin + lane; i < share.end; i += 32u) sum += expf(logits[i] - top);
         sum = warp_sum(sum);
-        float* norm = c.room.norms + (uint64_t(h) * c.room.n_shares + blockIdx.x) * 2u;
+        float* norm = c.scratch.norms + (uint64_t(h) * c.scratch.n_shares + blockIdx.x) * 2u;
         if (lane < 2u) norm[lane] = lane == 0u ? top : sum;
     }
 }

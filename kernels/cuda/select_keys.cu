@@ -20,21 +20,21 @@ DEVICE void load_keys(const CudaSelect& c, uint source, uint row, uint first, ui
     }
 }
 
-DEVICE float dot_eight(const float4& a, const float4& b, const float (&x)[8])
+DEVICE float dot_octet(const float4& a, const float4& b, const float (&x)[8])
 {
     return a.x * x[0] + a.y * x[1] + a.z * x[2] + a.w * x[3] + b.x * x[4] + b.y * x[5] + b.z * x[6] + b.w * x[7];
 }
 
-template <uint d, bool coded> __global__ void __launch_bounds__(select_threads, coded ? 2 : 3) select_few_keys_kernel(CudaSelect c)
+template <uint d, bool coded> __global__ void __launch_bounds__(select_threads, coded ? 2 : 3) select_representative_keys_kernel(CudaSelect c)
 {
     begin_kernel();
     KS_SHARED(Levels, levels, [3]);
-    if (c.room.words[0] != 0u) return;
+    if (c.scratch.words[0] != 0u) return;
     constexpr uint lanes = d / 8u, n_keys = coded ? 1u : 4u; // lanes of a key, keys that a lane has at once
     const uint lane = threadIdx.x % 32u, j = lane % lanes, group = c.a.n_heads / c.a.n_kv_heads;
     const Head head = find_head(c.a, c.slots, blockIdx.y, 0u, c.a.n_tokens, true);
     const Span share = score_share(n_units(c.s, head.before));
-    clear_digits(c.room, c.a.n_kv_heads);
+    clear_digits(c.scratch, c.a.n_kv_heads);
     if (coded) fill_levels(levels, c.slots);
     __syncthreads();
     for (uint base = share.begin + (threadIdx.x - lane); base < share.end; base += select_threads) {
@@ -51,15 +51,15 @@ template <uint d, bool coded> __global__ void __launch_bounds__(select_threads, 
             float keys[n_keys][8] = {};
             load_keys<d, coded>(c, source, row, lane - j + nth, has - 1u, levels, keys);
             for (uint h = head.head * group; h < (head.head + 1u) * group; h++) {
-                const float4* q = reinterpret_cast<const float4*>(c.room.query + uint64_t(h) * d) + 2u * j;
+                const float4* q = reinterpret_cast<const float4*>(c.scratch.query + uint64_t(h) * d) + 2u * j;
                 const float4 low = __ldg(q), high = __ldg(q + 1);
                 float mine = 0.f;
                 KS_UNROLL
                 for (uint i = 0u; i < n_keys; i++) {
-                    const float sum = share_sum<lanes>(dot_eight(low, high, keys[i]));
+                    const float sum = share_sum<lanes>(dot_octet(low, high, keys[i]));
                     mine = j == nth + i ? sum : mine;
                 }
-                if (j - nth < n_keys && lane < has) c.room.logits[uint64_t(h) * c.room.stride + base + lane] = mine * c.a.scale + weight;
+                if (j - nth < n_keys && lane < has) c.scratch.logits[uint64_t(h) * c.scratch.stride + base + lane] = mine * c.a.scale + weight;
             }
         }
     }
@@ -69,11 +69,11 @@ template <uint d, bool coded> __global__ void __launch_bounds__(select_threads, 
 
 template <uint d> static void launch_keys(const CudaSelect& c, cudaStream_t stream)
 {
-    const dim3 grid(c.room.n_shares, c.a.n_kv_heads);
+    const dim3 grid(c.scratch.n_shares, c.a.n_kv_heads);
     if (are_halves(c.slots))
-        KS_LAUNCH((select_few_keys_kernel<d, false>), grid, select_threads, stream, c);
+        KS_LAUNCH((select_representative_keys_kernel<d, false>), grid, select_threads, stream, c);
     else
-        KS_LAUNCH((select_few_keys_kernel<d, true>), grid, select_threads, stream, c);
+        KS_LAUNCH((select_representative_keys_kernel<d, true>), grid, select_threads, stream, c);
 }
 
 bool select_keys_can(const CudaSelect& c)

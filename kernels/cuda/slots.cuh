@@ -14,14 +14,14 @@ struct Head {
 // all: also what a window hides, as far as it is there.
 DEVICE Head find_head(const AttentionArgs& a, const CudaSlots& s, uint head, uint first_token, uint end_token, bool all)
 {
-    const uint* view = s.view + head * view_words;
+    const uint* head_layout = s.head_layout + head * layout_words;
     Head h;
     h.head = head;
-    h.before = view[view_before];
-    h.begin = view[view_begin];
-    h.coded_begin = view[view_coded_begin];
-    h.coded_end = view[view_coded_end];
-    h.oldest = s.table != nullptr ? 0u : RING_OLDEST(h.before + (a.chunk_rows != 0u ? 0u : a.n_tokens), a.n_rows, a.n_pinned);
+    h.before = head_layout[layout_n_held];
+    h.begin = head_layout[layout_table_begin];
+    h.coded_begin = head_layout[layout_coded_begin];
+    h.coded_end = head_layout[layout_coded_end];
+    h.oldest = s.table != nullptr ? 0u : ring_oldest(h.before + (a.chunk_rows != 0u ? 0u : a.n_tokens), a.n_rows, a.n_pinned);
     uint own = h.before + first_token;
     h.b_end = h.before + end_token;
     h.a_end = min(a.n_pinned, h.b_end);
@@ -62,7 +62,7 @@ DEVICE uint64_t query_at(const AttentionArgs& a, uint head, uint query)
 }
 DEVICE uint last_query(const AttentionArgs& a) { return a.n_tokens * (a.n_heads / a.n_kv_heads) - 1u; }
 
-// This block's partial result of a query: three numbers, a gap and head_dim sums (attention_fold.cu).
+// This block's partial result of a query: three numbers, a gap and head_dim sums (attention_combine.cu).
 DEVICE float* partial_of(const AttentionArgs& a, float* partials, uint head, uint query)
 {
     return partials + (query_at(a, head, query) * gridDim.z + blockIdx.z) * (4u + a.head_dim);
@@ -73,7 +73,7 @@ DEVICE uint slot_of(const AttentionArgs& a, const CudaSlots& s, const Head& h, u
 {
     if (in_chunk(a, h, index)) return h.head * a.chunk_rows + index - h.before;
     if (s.table != nullptr) return s.table[h.begin + index];
-    return h.head * a.n_rows + RING_ROW(index, a.n_rows, a.n_pinned);
+    return h.head * a.n_rows + ring_row(index, a.n_rows, a.n_pinned);
 }
 
 // The pool that an index lies in: pass_plain, pass_coded or pass_chunk.
@@ -110,13 +110,13 @@ DEVICE float log_weight(const AttentionArgs& a, const CudaSlots& s, const Head& 
 }
 
 // Pair i of a key that attention turns: where its values are in the row.
-DEVICE uint first_of_pair(uint pairs, uint i) { return pairs == rope_neighbours ? 2u * i : i; }
-DEVICE uint second_of_pair(uint pairs, uint i, uint n_turn) { return pairs == rope_neighbours ? 2u * i + 1u : i + n_turn / 2u; }
+DEVICE uint first_of_pair(uint pairs, uint i) { return pairs == rope_interleaved ? 2u * i : i; }
+DEVICE uint second_of_pair(uint pairs, uint i, uint n_rope_on_read) { return pairs == rope_interleaved ? 2u * i + 1u : i + n_rope_on_read / 2u; }
 
 // Where an index is in the text, where keys are stored without their bias.
 DEVICE uint position_of(const CudaSlots& s, const Head& h, uint index)
 {
-    return index < h.before ? s.positions[h.begin + index] : s.view[h.head * view_words + view_position] + index - h.before;
+    return index < h.before ? s.positions[h.begin + index] : s.head_layout[h.head * layout_words + layout_position] + index - h.before;
 }
 
 // Pair i of what a position's digits from `digit` on, `rest`, make of its wave. Digits above the highest that is not 0 make nothing of it.
@@ -160,14 +160,14 @@ DEVICE void fill_waves(const AttentionArgs& a, const CudaSlots& s, const Head& h
 }
 
 // The keys of a tile become what they are at their indexes.
-DEVICE void turn_tile(const AttentionArgs& a, const CudaSlots& s, const Head& h, uint nth, uint n, float* tile)
+DEVICE void rope_tile(const AttentionArgs& a, const CudaSlots& s, const Head& h, uint nth, uint n, float* tile)
 {
-    const uint half = a.n_turn / 2u;
+    const uint half = a.n_rope_on_read / 2u;
     for (uint i = threadIdx.x; i < n * half; i += n_threads) {
         const uint pair = i % half;
-        const float* angles = s.turns + uint64_t(index_of(h, nth + i / half)) * a.n_turn;
+        const float* angles = s.rope_table + uint64_t(index_of(h, nth + i / half)) * a.n_rope_on_read;
         float* key = tile + i / half * tile_stride(a.head_dim);
-        float &u = key[first_of_pair(a.pairs, pair)], &v = key[second_of_pair(a.pairs, pair, a.n_turn)];
+        float &u = key[first_of_pair(a.pairs, pair)], &v = key[second_of_pair(a.pairs, pair, a.n_rope_on_read)];
         const float x = u, y = v, c = angles[2u * pair], d = angles[2u * pair + 1u];
         u = x * c - y * d;
         v = x * d + y * c;

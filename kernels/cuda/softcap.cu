@@ -8,7 +8,7 @@ namespace ks
 __global__ void softcap_kernel(SoftcapArgs a, float* x) // (n)
 {
     begin_kernel();
-    for (uint i = first_thread(); i < a.n; i += threads_of_all()) x[i] = a.cap * tanhf(x[i] / a.cap);
+    for (uint i = first_thread(); i < a.n; i += n_all_threads()) x[i] = a.cap * tanhf(x[i] / a.cap);
 }
 
 void softcap_launch(const SoftcapArgs& a, float* x, cudaStream_t stream)

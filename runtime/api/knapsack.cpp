@@ -207,10 +207,10 @@ int ks_feed(ks_session* session, const uint32_t* ids, size_t n)
 static Status write_turn(const Session& s, const char* system, const char* user, std::vector<uint32_t>& ids, std::string& authors)
 {
     const std::string& text = s.chat_template();
-    const ChatFrame* frame = recognise_chat_frame(text);
+    const ChatTemplate* template_row = recognise_chat_template(text);
     if (!user) return Status(Code::usage, "ks_feed_turn: user is NULL");
-    if (!frame) return fail(Code::unsupported, "the model has %s chat template", text.empty() ? "no" : "none of the known kinds of");
-    ChatWriter writer(*frame, s.tokenizer().adds_bos(), default_system_text(*frame, text));
+    if (!template_row) return fail(Code::unsupported, "the model has %s chat template", text.empty() ? "no" : "none of the known kinds of");
+    ChatWriter writer(*template_row, s.tokenizer().adds_bos(), default_system_text(*template_row, text));
     ChatPieces pieces;
     if (s.n_tokens() == 0 && system) writer.turn(ChatRole::system, system, pieces);
     if (s.n_tokens() > 0) {
@@ -231,10 +231,10 @@ int ks_feed_turn(ks_session* session, const char* system, const char* user)
         std::vector<uint32_t> ids;
         std::string authors;
         KS_TRY(write_turn(s, system, user, ids, authors));
-        const std::vector<uint8_t> frames = frame_marks(authors);
+        const std::vector<uint8_t> template_masks = template_mask(authors);
         // The system prompt, everything before the first user message, is pinned.
-        if (s.n_tokens() == 0) KS_TRY(s.pin(head_tokens(authors)));
-        return s.feed(ids.data(), ids.size(), frames.data());
+        if (s.n_tokens() == 0) KS_TRY(s.pin(n_prefix_tokens(authors)));
+        return s.feed(ids.data(), ids.size(), template_masks.data());
     });
 }
 

@@ -87,19 +87,19 @@ Status Session::open_memory(ModelHeader& header)
     m_plan = header.plan;
     m_config = header.config;
     uint64_t host_bytes = 0, device_bytes = 0;
-    std::vector<uint64_t> starts;
+    std::vector<uint64_t> split_points;
     const uint64_t align = header.backend->align();
-    (void)weights_bytes(header.parts, align, &starts);
+    (void)weights_bytes(header.parts, align, &split_points);
     (void)Cache::bytes_needed(cache_specs(m_config.model_shape(), m_plan.recipe, m_plan.slots), m_plan.recipe, m_plan.chunk,
-                              m_plan.recipe.exact() ? m_plan.context : 0, {{}, m_plan.region_bytes("weights"), align, &starts});
+                              m_plan.recipe.exact() ? m_plan.context : 0, {{}, m_plan.region_bytes("weights"), align, &split_points});
     for (const PlanRegion& region : m_plan.regions) {
-        if (region.on_device && device_bytes) starts.push_back(device_bytes);
+        if (region.on_device && device_bytes) split_points.push_back(device_bytes);
         (region.on_device ? device_bytes : host_bytes) += region.bytes;
     }
-    std::sort(starts.begin(), starts.end());
+    std::sort(split_points.begin(), split_points.end());
     KS_TRY(m_host.open(m_memory, m_ledger, host_bytes));
     m_backend = std::move(header.backend);
-    Result<Buffer> device = m_backend->alloc(device_bytes, starts);
+    Result<Buffer> device = m_backend->alloc(device_bytes, split_points);
     if (!device.ok()) return device.status();
     m_device = device.value();
     for (const PlanRegion& region : m_plan.regions)
@@ -147,7 +147,7 @@ Status Session::load(ModelHeader& header)
     return m_backend->sync();
 }
 
-Status Session::check_room(size_t n) const
+Status Session::check_free_tokens(size_t n) const
 {
     if (n <= room()) return {};
     return fail(Code::no_fit, "%zu more tokens do not fit: the context holds %u and %u are taken", n, m_plan.context, m_n_tokens);
@@ -155,23 +155,23 @@ Status Session::check_room(size_t n) const
 
 // Tokens of the prompt that are read next, of `left`. A chunk selects slots by its mean query, so the last tokens,
 // where the question is, are read in small chunks.
-static uint32_t next_part(const Recipe& recipe, size_t left, uint32_t chunk)
+static uint32_t next_chunk(const Recipe& recipe, size_t left, uint32_t chunk)
 {
     const size_t n_last = recipe.select->prompts ? 32 : 0;
     return uint32_t(std::min<size_t>(chunk, left > n_last ? left - n_last : std::min(left, n_last / 2)));
 }
 
-Status Session::read(const uint32_t* ids, size_t n, const uint8_t* frames, const std::function<Status(size_t, uint32_t)>& after)
+Status Session::read(const uint32_t* ids, size_t n, const uint8_t* template_masks, const std::function<Status(size_t, uint32_t)>& after)
 {
-    KS_TRY(check_room(n));
+    KS_TRY(check_free_tokens(n));
     for (size_t i = 0; i < n; i++)
         if (ids[i] >= m_config.n_vocab) return fail(Code::usage, "token %u is not in the vocabulary of %u", ids[i], m_config.n_vocab);
     for (size_t done = 0; done < n;) {
         if (m_cancelled.load()) return Status(Code::interrupted, "interrupted while reading");
-        const uint32_t part = next_part(m_plan.recipe, n - done, m_model.chunk());
+        const uint32_t part = next_chunk(m_plan.recipe, n - done, m_model.chunk());
         m_logits_after = 0;
         for (uint32_t t = 0; t < part; t++)
-            m_tokens[(m_n_tokens + t) % m_plan.context] = ids[done + t] | (frames && frames[done + t] ? kFrameToken : 0);
+            m_tokens[(m_n_tokens + t) % m_plan.context] = ids[done + t] | (template_masks && template_masks[done + t] ? kTemplateToken : 0);
         m_model.forward(ids + done, part, m_n_tokens);
         KS_TRY(after(done, part));
         m_n_tokens += part;
@@ -189,9 +189,9 @@ Status Session::fetch_logits(uint32_t row)
     return m_backend->sync();
 }
 
-Status Session::feed(const uint32_t* ids, size_t n, const uint8_t* frames)
+Status Session::feed(const uint32_t* ids, size_t n, const uint8_t* template_masks)
 {
-    return read(ids, n, frames, [&](size_t first, uint32_t part) -> Status {
+    return read(ids, n, template_masks, [&](size_t first, uint32_t part) -> Status {
         if (first + part < n) return m_backend->sync();
         m_model.logits(part - 1, 1);
         return fetch_logits(0);
@@ -252,14 +252,14 @@ Status Session::rewind(uint32_t n_tokens)
         return fail(Code::no_fit, "going back to token %u needs the text read again, and of its %u tokens only the last %u are kept",
                     n_tokens, m_n_tokens, m_plan.context);
     std::vector<uint32_t> again;
-    std::vector<uint8_t> frames;
+    std::vector<uint8_t> template_masks;
     for (uint32_t p = 0; p < n_tokens; p++) {
         again.push_back(token(p));
-        frames.push_back(m_tokens[p] != token(p));
+        template_masks.push_back(m_tokens[p] != token(p));
     }
     if (m_log && n_tokens) m_log("going back to token " + std::to_string(n_tokens) + ": the text is read again");
     clear();
-    return n_tokens ? feed(again.data(), n_tokens, frames.data()) : Status();
+    return n_tokens ? feed(again.data(), n_tokens, template_masks.data()) : Status();
 }
 
 } // namespace ks

@@ -42,7 +42,7 @@ struct SessionOptions {
 // false.
 Result<Plan> make_plan(const SessionOptions& options);
 
-constexpr uint32_t kEndless = 1u << 31; // maximum tokens of a text; positions have 32 bits
+constexpr uint32_t kMaxTokens = 1u << 31; // maximum tokens of a text; positions have 32 bits
 
 double log_sum_exp(const float* logits, uint32_t n); // log of the sum of exp(logits)
 
@@ -73,7 +73,7 @@ public:
     // too small, and nothing was read; other recipes never fill up. interrupted: cancel() was called; n_tokens() says
     // how many tokens were read. `frames` marks the tokens that a chat template wrote; adjacent marked tokens are
     // evicted together.
-    Status feed(const uint32_t* ids, size_t n, const uint8_t* frames = nullptr);
+    Status feed(const uint32_t* ids, size_t n, const uint8_t* template_masks = nullptr);
     // Like feed() with logits after every token. top[i] is the argmax after ids[i]. logprob[i] = log
     // p(next[i] | all up to ids[i]) for i < n_next. To score a text in parts, `next` is the text from the second token
     // of the part on.
@@ -86,9 +86,9 @@ public:
 
     uint32_t n_tokens() const { return m_n_tokens; }
     // Tokens that can still be fed: the free context of the exact cache; practically unlimited if the recipe evicts.
-    uint64_t room() const { return m_plan.recipe.exact() ? m_plan.context - m_n_tokens : kEndless - m_n_tokens; }
+    uint64_t room() const { return m_plan.recipe.exact() ? m_plan.context - m_n_tokens : kMaxTokens - m_n_tokens; }
     // A token of the text. Of a text longer than the context, only the last tokens are kept.
-    uint32_t token(uint32_t position) const { return m_tokens[position % m_plan.context] & ~kFrameToken; }
+    uint32_t token(uint32_t position) const { return m_tokens[position % m_plan.context] & ~kTemplateToken; }
     // Pins the first tokens of the text: they keep their slots, see Cache::pin(). usage: some of them are already
     // evicted.
     Status pin(uint32_t n_tokens);
@@ -113,9 +113,9 @@ private:
     Session() = default;
     Status open_memory(struct ModelHeader& header);
     Status load(struct ModelHeader& header);
-    Status check_room(size_t n) const;
+    Status check_free_tokens(size_t n) const;
     // Reads the tokens in chunks and calls `after(first, n)` with the range of `ids` after each chunk.
-    Status read(const uint32_t* ids, size_t n, const uint8_t* frames, const std::function<Status(size_t first, uint32_t n)>& after);
+    Status read(const uint32_t* ids, size_t n, const uint8_t* template_masks, const std::function<Status(size_t first, uint32_t n)>& after);
     Status fetch_logits(uint32_t row);
     Status take_fingerprint(const class Gguf& gguf);
     void transfer(StateFile& file, SavedState& with);
@@ -133,7 +133,7 @@ private:
     std::string m_chat_template;
     std::string m_device_name;
     float* m_logits = nullptr;    // (n_vocab)
-    uint32_t* m_tokens = nullptr; // (context), a ring; some tokens carry kFrameToken
+    uint32_t* m_tokens = nullptr; // (context), a ring; some tokens carry kTemplateToken
     void* m_sampler_memory = nullptr;
     uint32_t m_n_tokens = 0;
     uint32_t m_logits_after = 0; // number of tokens before logits()

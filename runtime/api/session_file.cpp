@@ -62,7 +62,7 @@ void Session::transfer(StateFile& file, SavedState& with)
         uint32_t& place = m_tokens[(n_tokens - n_ids + i) % m_plan.context]; // of a long text, its last tokens
         uint32_t id = place;
         file.value(id);
-        file.require((id & ~kFrameToken) < m_config.n_vocab, "a token that is not in the vocabulary");
+        file.require((id & ~kTemplateToken) < m_config.n_vocab, "a token that is not in the vocabulary");
         if (file.loads()) place = id;
     }
     for (uint32_t i = 0; i < m_config.n_vocab && file.ok(); i++) {
@@ -91,7 +91,7 @@ void Session::check_context(StateFile& file, uint32_t context, uint32_t n_tokens
     if ((context > original) != (mine > original)) file.refuse(Code::unsupported, contexts + ", for which the model turns keys otherwise");
     if (n_tokens > context && mine > context)
         file.refuse(Code::unsupported, contexts + ", of which it does not have all: one of " + std::to_string(context) + " would do");
-    file.require(n_tokens <= (m_plan.recipe.exact() ? context : kEndless), "more tokens than it can have read");
+    file.require(n_tokens <= (m_plan.recipe.exact() ? context : kMaxTokens), "more tokens than it can have read");
 }
 
 Status Session::save(const SavedState& with, const std::string& path)

@@ -59,14 +59,14 @@ Result<void*> MemorySource::take(size_t bytes)
     return memory;
 }
 
-void MemorySource::give_back(void* memory, size_t bytes)
+void MemorySource::release(void* memory, size_t bytes)
 {
     if (memory && !m_caller) munmap(memory, align_up(bytes ? bytes : 1, 4096));
 }
 
 Arena::~Arena()
 {
-    if (m_memory) m_source->give_back(m_memory, m_bytes);
+    if (m_memory) m_source->release(m_memory, m_bytes);
 }
 
 Status Arena::open(MemorySource& source, Ledger& ledger, size_t bytes)

@@ -47,7 +47,7 @@ public:
     MemorySource() = default;
     MemorySource(void* caller_memory, size_t bytes);
     Result<void*> take(size_t bytes); // page-aligned, zeroed; a failed Status if there are too few bytes
-    void give_back(void* memory, size_t bytes);
+    void release(void* memory, size_t bytes);
 
 private:
     uint8_t* m_caller = nullptr;

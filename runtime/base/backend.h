@@ -23,10 +23,10 @@ struct DeviceInfo {
     bool unified;                        // device and host memory are one pool
     std::vector<std::string> paths = {}; // the code paths in use and the reasons, as text for people
 
-    bool selects = true;    // the device implements the op select
-    bool turns_keys = true; // attention supports n_turn (RoPE as keys are read)
-    bool adds_bias = true;  // attention supports n_wave (a key bias by position)
-    bool ablations = false; // select supports select_hard and select_sum
+    bool selects = true;       // the device implements the op select
+    bool ropes_on_read = true; // attention supports n_rope_on_read (RoPE as keys are read)
+    bool adds_bias = true;     // attention supports n_wave (a key bias by position)
+    bool ablations = false;    // select supports select_hard and select_sum
 };
 
 // The largest shapes that a session passes to the ops, known before anything is allocated.
@@ -64,10 +64,10 @@ struct KvSlots {
     Tensor coded_k, coded_v; // (n_kv_heads * n_coded, head_dim) of any codec; empty: every slot is plain
     Tensor table;            // (1, slots) u32, numbered over all heads, plain slots first; empty: a ring
     Tensor weights;          // (slots, 2) f32: the log-weights a and b of each slot; empty: zeros
-    Tensor view;             // (n_kv_heads, view_words) u32
+    Tensor head_layout;      // (n_kv_heads, layout_words) u32
     Tensor positions;        // (1, slots) u32 text positions, indexed like `table` and right behind it; only if keys lack their bias
     Tensor waves;            // (wave_digits * wave_base, n_wave)
-    Tensor turns;            // (indexes, n_turn) RoPE angles; only if keys are stored before RoPE
+    Tensor rope_table;       // (indexes, n_rope_on_read) RoPE angles; only if keys are stored before RoPE
     Tensor chunk_k, chunk_v; // (n_kv_heads * chunk_rows, head_dim) like k and v; only if the chunk is staged
     uint32_t n_before = ~0u; // upper bound of the indexes per head before the chunk, if known
 };
@@ -75,23 +75,23 @@ struct KvSlots {
 // The queries of a chunk, each (n_tokens, n_heads * head_dim).
 struct Queries {
     Tensor q;
-    Tensor far;                      // queries at the clamped position, for the first n_far indexes; empty if n_far is 0
-    Tensor plain = {};               // before RoPE; select compares these with earlier queries; empty: q
-    Tensor bias = {}, bias_far = {}; // dot products of q and far with the key bias, if keys are stored without it
+    Tensor q_clamped;                    // queries at the clamped position, for the first n_clamped indexes; empty if n_clamped is 0
+    Tensor plain = {};                   // before RoPE; select compares these with earlier queries; empty: q
+    Tensor bias = {}, bias_clamped = {}; // dot products of q and far with the key bias, if keys are stored without it
 };
 
 // What a step reads of a layer after select: a table and a head layout that replace those of KvSlots, and the state of
 // select.
 struct Selection {
-    Tensor table;  // (1, n_kv_heads * stride) u32: the selected slots by ascending index, then the slots of the chunk
-    Tensor view;   // (n_kv_heads, view_words) u32
-    Tensor query;  // (1, n_heads * head_dim): mean query of the last selection
-    Tensor state;  // (1, select_words) u32
-    Tensor signal; // (1, n_kv_heads * n_rows) attention scores by row, from kv_score; only if blocks are selected
-    Tensor bounds; // (n_kv_heads * n_pages * 2, head_dim) f16: minimum and maximum of the keys of each page
-    // (1, n_kv_heads * blocks * select_few) u32: indexes of the representative keys of each block. Attention changes
+    Tensor table;       // (1, n_kv_heads * stride) u32: the selected slots by ascending index, then the slots of the chunk
+    Tensor head_layout; // (n_kv_heads, layout_words) u32
+    Tensor query;       // (1, n_heads * head_dim): mean query of the last selection
+    Tensor state;       // (1, select_words) u32
+    Tensor scores;      // (1, n_kv_heads * n_rows) attention scores by row, from kv_score; only if blocks are selected
+    Tensor bounds;      // (n_kv_heads * n_pages * 2, head_dim) f16: minimum and maximum of the keys of each page
+    // (1, n_kv_heads * blocks * select_n_representatives) u32: indexes of the representative keys of each block. Attention changes
     // only the entries of blocks that it reads, so a backend may keep the others here.
-    Tensor speakers;
+    Tensor representatives;
 };
 
 // The device time of one kernel within one op, summed over its dispatches.
@@ -118,7 +118,7 @@ public:
     // Alignment of tensors in bytes, a multiple of kRegionAlign. Unlike info(), it does not query a driver.
     virtual uint64_t align() const { return kRegionAlign; }
     // `starts`, ascending: offsets at which the buffer may be split into several allocations.
-    virtual Result<Buffer> alloc(uint64_t bytes, const std::vector<uint64_t>& starts = {}) = 0;
+    virtual Result<Buffer> alloc(uint64_t bytes, const std::vector<uint64_t>& split_points = {}) = 0;
     virtual void free(Buffer& buffer) = 0;
     virtual void upload(const Buffer& to, uint64_t offset, const void* from, uint64_t bytes) = 0;
     virtual void download(void* to, const Buffer& from, uint64_t offset, uint64_t bytes) = 0; // waits for all enqueued work
@@ -147,7 +147,7 @@ public:
     virtual void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets, const Tensor& x) = 0;
     // Applies RoPE: (u, v) becomes (u cos - v sin, u sin + v cos). Pair i of a head is (2i, 2i + 1) or
     // (i, i + n_rot / 2). The op also applies the Hadamard transform where a target asks for it. All backends produce
-    // the same bits: butterflies at distances 1, 2, 4, ... in f32, then a multiplication by rotate_scale. No target
+    // the same bits: butterflies at distances 1, 2, 4, ... in f32, then a multiplication by hadamard_scale. No target
     // reads what another target writes.
     virtual void rope(const RopeTarget* targets, int n_targets) = 0;
     // y = act(gate) * up.                    y may be gate
@@ -158,7 +158,7 @@ public:
     // Stores the heads of the chunk's tokens, encoded if `to` is coded. Codecs with a Hadamard transform expect
     // transformed x. Either k or v may be empty. to (n_kv_heads * rows, head_dim) f32, f16 or coded, x
     // (n_tokens, n_kv_heads * head_dim)
-    virtual void kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x, const Tensor& table, const Tensor& view) = 0;
+    virtual void kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x, const Tensor& table, const Tensor& head_layout) = 0;
     // y[i] = row rows[i] as f32; the Hadamard transform is not undone. y (n, head_dim), rows (1, n) u32
     virtual void kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from, const Tensor& rows) = 0;
     // Copies rows. Coded rows are copied byte by byte; f32 and f16 rows are encoded if `to` is coded. A group moves as
@@ -169,8 +169,8 @@ public:
     // numerator and exp(b) times in the denominator. lse (n_tokens, n_heads): log2 of the denominator; may be empty.
     virtual void attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots, const Tensor& lse) = 0;
     // Column sums of the last computed attention, over the queries and the query heads of each KV head. signal
-    // (1, slots); chunk_signal (1, n_kv_heads * chunk_rows) if the chunk is staged.
-    virtual void kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& signal, const Tensor& chunk_signal, const Queries& q,
+    // (1, slots); chunk_scores (1, n_kv_heads * chunk_rows) if the chunk is staged.
+    virtual void kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& scores, const Tensor& chunk_scores, const Queries& q,
                           const KvSlots& slots, const Tensor& lse) = 0;
     // Selects the slots that attention reads. The layer must have a table; `to` replaces its table and layout.
     virtual void select(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots) = 0;

@@ -12,13 +12,13 @@ namespace ks
 struct Placer {
     Buffer buffer;
     uint64_t offset = 0;
-    uint64_t align = kRegionAlign;           // of tensors
-    std::vector<uint64_t>* starts = nullptr; // receives the offset of each tensor
+    uint64_t align = kRegionAlign;                 // of tensors
+    std::vector<uint64_t>* split_points = nullptr; // receives the offset of each tensor
 
     Tensor take(uint32_t rows, uint32_t cols, Format format = Format::f32)
     {
         Tensor t{buffer, offset, rows, cols, format};
-        if (starts) starts->push_back(offset);
+        if (split_points) split_points->push_back(offset);
         offset +=
             align_up(is_coded(format) ? coded_bytes(format, rows, cols) : uint64_t(rows) * cols * (format == Format::f16 ? 2 : 4), align);
         return t;

@@ -43,7 +43,7 @@ StateFile::StateFile(Mode mode, const std::string& path) : StateFile(mode)
         m_status = file.status();
         m_file = std::move(file.value());
         m_file.unmap(); // the file is read() instead: truncating a mapped file would raise SIGBUS
-        m_foreign = ok() && m_file.size() < sizeof kMagic + kHashBytes;
+        m_not_ours = ok() && m_file.size() < sizeof kMagic + kHashBytes;
         m_end = m_file.size() < kHashBytes ? 0 : m_file.size() - kHashBytes;
     }
     m_buffer.resize(saves() ? kBufferBytes : std::min(m_end, kBufferBytes));
@@ -51,7 +51,7 @@ StateFile::StateFile(Mode mode, const std::string& path) : StateFile(mode)
     uint32_t version = kVersion;
     memcpy(magic, kMagic, 8);
     value(magic);
-    if (memcmp(magic, kMagic, 8) != 0) m_foreign = true;
+    if (memcmp(magic, kMagic, 8) != 0) m_not_ours = true;
     value(version);
     if (version != kVersion)
         refuse(Code::unsupported, "is of version " + std::to_string(version) + ", this build reads " + std::to_string(kVersion));
@@ -174,7 +174,7 @@ Status StateFile::finish()
         flush();
         return ok() ? replace() : m_status;
     }
-    if (m_foreign) return fail(Code::invalid, "%s is not a saved session", printable(m_path, 200).c_str());
+    if (m_not_ours) return fail(Code::invalid, "%s is not a saved session", printable(m_path, 200).c_str());
     require(left() < 8, "more than it should");
     uint64_t hash = 0;
     while (m_offset < m_end) refill();

@@ -68,7 +68,7 @@ private:
     uint64_t m_hash = 0;
     std::string m_buffer;
     uint64_t m_at = 0, m_filled = 0; // buffer offsets
-    bool m_foreign = false;
+    bool m_not_ours = false;
     Status m_status;
 };
 

@@ -61,12 +61,12 @@ const CodecInfo& codec_info(Format format)
     switch (format) {
 #define KS_CODEC(name, number)                                                                                                             \
     case Format::name: {                                                                                                                   \
-        static const CodecInfo info = {#name, codec_##name::rotated != 0, codec_##name::row_bytes};                                        \
+        static const CodecInfo info = {#name, codec_##name::hadamard != 0, codec_##name::row_bytes};                                       \
         return info;                                                                                                                       \
     }
 #define KS_GROUP_CODEC(name, number)                                                                                                       \
     case Format::name: {                                                                                                                   \
-        static const CodecInfo info = {#name, codec_##name::rotated != 0, mean_row<codec_##name>, codec_##name::group};                    \
+        static const CodecInfo info = {#name, codec_##name::hadamard != 0, mean_row<codec_##name>, codec_##name::group};                   \
         return info;                                                                                                                       \
     }
         CODECS(KS_CODEC)

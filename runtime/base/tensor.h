@@ -43,7 +43,7 @@ void weight_to_tiles(Format format, const uint8_t* file_rows, uint32_t n_rows, u
 // Properties of a cache format: f32, f16 or a codec.
 struct CodecInfo {
     const char* name;
-    bool rotated;                             // rows are coded after a Hadamard transform
+    bool hadamard;                            // rows are coded after a Hadamard transform
     uint32_t (*row_bytes)(uint32_t head_dim); // the mean over a group for group codecs
     uint32_t group = 1;                       // rows that are coded together
 };

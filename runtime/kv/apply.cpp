@@ -14,7 +14,7 @@ void Applier::place(const Recipe& recipe, uint32_t n_heads, uint32_t n_slots, ui
     m_most = most;
     m_free_plain.slots = host.array<uint32_t>(uint64_t(n_heads) * n_slots);
     m_free_coded.slots = host.array<uint32_t>(recipe.codes() ? uint64_t(n_heads) * n_slots : 0);
-    m_attention = host.array<float>(recipe.signal() ? uint64_t(n_heads) * n_slots : 0);
+    m_attention = host.array<float>(recipe.scores() ? uint64_t(n_heads) * n_slots : 0);
     m_tokens = host.array<uint32_t>(uint64_t(n_heads) * n_merging);
     m_changed = host.array<uint8_t>(n_merging);
     m_targets = host.array<uint32_t>(n_merging);
@@ -34,7 +34,7 @@ EvictionCounts Applier::apply(const Eviction& e, const Gatherer& gathered, RowTr
 {
     CacheLayer& layer = e.layer;
     const uint32_t n_heads = layer.spec.n_kv_heads, n_slots = n_heads * layer.spec.n_slots;
-    const bool merges = layer.recipe.victims == Victims::merge, attention = layer.recipe.signal() != signal_none;
+    const bool merges = layer.recipe.victims == Victims::merge, attention = layer.recipe.scores() != scores_none;
     m_counts = {};
     if (attention) std::copy_n(gathered.slot_attention(), n_slots, m_attention);
     for (uint32_t h = 0; merges && h < n_heads; h++) merge_victims(e, h, rows, keys);
@@ -46,7 +46,7 @@ EvictionCounts Applier::apply(const Eviction& e, const Gatherer& gathered, RowTr
         begin += layer.capacity[h];
         if (e.rules.n_estimated) write_estimator(e, h, rows, keys);
     }
-    if (attention) e.backend.upload(layer.signal.buffer, layer.signal.offset, m_attention, 4ull * n_slots);
+    if (attention) e.backend.upload(layer.scores.buffer, layer.scores.offset, m_attention, 4ull * n_slots);
     if (layer.weights) e.backend.upload(layer.kv.weights.buffer, layer.kv.weights.offset, layer.weights, 8ull * n_slots);
     return m_counts;
 }
@@ -76,8 +76,8 @@ void Applier::merge_victims(const Eviction& e, uint32_t h, RowTransfer& rows, fl
         const uint32_t target = targets.nearest(row(keys, i));
         if (target == kNoTarget) continue;
         const uint32_t into = m_into[n_merged] = m_targets[target];
-        const float share = m_shares[n_merged++] = share_of(tokens[i], tokens[into]);
-        take_in(row(keys, into), row(keys, i), share, head_dim);
+        const float share = m_shares[n_merged++] = merge_weight(tokens[i], tokens[into]);
+        accumulate_mean(row(keys, into), row(keys, i), share, head_dim);
         targets.set(target);
         tokens[into] += tokens[i];
         m_changed[into] = m_changed[i] = 1;
@@ -85,7 +85,7 @@ void Applier::merge_victims(const Eviction& e, uint32_t h, RowTransfer& rows, fl
     rows.read(of, KeyOrValue::value, 0, head.n, m_changed, m_values);
     for (uint32_t i = begin, k = 0; k < n_merged; i++) {
         if (keep[i] || !m_changed[i]) continue;
-        take_in(row(m_values, m_into[k]), row(m_values, i), m_shares[k], head_dim);
+        accumulate_mean(row(m_values, m_into[k]), row(m_values, i), m_shares[k], head_dim);
         m_changed[i] = 0; // nobody writes a victim
         k++;
     }
@@ -176,7 +176,7 @@ void Applier::assign_slots(const Eviction& e, uint32_t h, const Gatherer& gather
     const uint32_t begin = layer.begin[h], group = layer.spec.group();
     uint32_t n_kept = head.first, n_coded = head.first ? head.n_coded : 0, n_new_codes = 0;
     auto keep = [&](uint32_t slot, uint32_t position, float attention, uint32_t n_tokens) {
-        if (layer.signal) m_attention[slot] = attention;
+        if (layer.scores) m_attention[slot] = attention;
         if (layer.counts) layer.counts[slot] = n_tokens;
         if (layer.weights) layer.weights[2 * slot] = layer.weights[2 * slot + 1] = log_weight(n_tokens);
         n_coded += layer.in_coded_pool(slot);
@@ -207,7 +207,7 @@ void Applier::assign_slots(const Eviction& e, uint32_t h, const Gatherer& gather
         if (!held && plain) moves.add(Moves::chunk_to_plain, of.chunk_row(i), slot);
         if (!stays && !plain) encode(i, slot);
         float attention = 0;
-        if (layer.signal) attention = held ? gathered.slot_attention()[head.slots[i]] : gathered.chunk_attention()[of.chunk_row(i)];
+        if (layer.scores) attention = held ? gathered.slot_attention()[head.slots[i]] : gathered.chunk_attention()[of.chunk_row(i)];
         keep(slot, head.positions[i], attention, tokens_of(e, h, i));
     }
     layer.held[h] = n_kept;
@@ -223,7 +223,7 @@ void Applier::assign_free_slots(const Eviction& e, uint32_t h)
     for (uint32_t i = layer.held[h]; i < layer.capacity[h]; i++) {
         const bool plain = !e.rules.codes || i - layer.coded[h] < layer.spec.n_plain();
         const uint32_t slot = layer.slots[layer.begin[h] + i] = (plain ? m_free_plain : m_free_coded).take();
-        if (layer.signal) m_attention[slot] = 0;
+        if (layer.scores) m_attention[slot] = 0;
         if (layer.counts) layer.counts[slot] = 1; // the next token there stands for itself
         if (layer.weights) layer.weights[2 * slot] = layer.weights[2 * slot + 1] = 0;
     }

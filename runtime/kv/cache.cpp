@@ -41,40 +41,41 @@ CacheBytes Cache::place_all(const std::vector<CacheLayerSpec>& specs, const Reci
     m_layers.assign(specs.size(), {});
     CacheLayerSpec largest{};
     uint32_t most_plain = 0; // rows per head of a plain pool beside a coded one
-    uint32_t turns = 0;      // rows
+    uint32_t rope_table = 0; // rows
     uint32_t group = 1;      // the largest
     bool stages = false;
     for (size_t il = 0; il < specs.size(); il++) {
         m_layers[il].spec = specs[il];
-        m_layers[il].recipe = specs[il].local ? recipe.of_window() : recipe;
+        m_layers[il].recipe = specs[il].local ? recipe.for_window_layer() : recipe;
         pin_layer(m_layers[il].spec, recipe, 0);
         m_layers[il].place(chunk, device, host);
         largest.n_heads = std::max(largest.n_heads, specs[il].n_heads);
         largest.n_kv_heads = std::max(largest.n_kv_heads, specs[il].n_kv_heads);
         largest.head_dim = std::max(largest.head_dim, specs[il].head_dim);
         const bool reads_few = specs[il].n_read && recipe.select->prompts;
-        if (specs[il].n_turn) turns = std::max(turns, reads_few ? read_stride(specs[il], recipe, chunk) : specs[il].n_slots + chunk);
-        largest.n_turn = std::max(largest.n_turn, specs[il].n_turn);
+        if (specs[il].n_rope_on_read)
+            rope_table = std::max(rope_table, reads_few ? read_stride(specs[il], recipe, chunk) : specs[il].n_slots + chunk);
+        largest.n_rope_on_read = std::max(largest.n_rope_on_read, specs[il].n_rope_on_read);
         if (specs[il].n_wave && !m_waves) m_waves = device.take(wave_digits * wave_base, specs[il].n_wave);
         if (specs[il].n_wave) m_layers[il].kv.waves = m_waves;
         group = std::max(group, specs[il].group());
         if (specs[il].n_coded) most_plain = std::max(most_plain, specs[il].n_plain());
         stages |= context == 0 || specs[il].n_plain() < context;
     }
-    m_turns = device.take(turns, largest.n_turn);
+    m_rope_table = device.take(rope_table, largest.n_rope_on_read);
     for (CacheLayer& layer : m_layers)
-        if (layer.spec.n_turn) layer.kv.turns = m_turns;
-    if (recipe.signal()) m_lse = device.take(chunk, largest.n_heads);
-    m_views = device.take(uint32_t(specs.size()), uint32_t(align_up(largest.n_kv_heads * view_words, device.align / 4)));
-    m_host_views = host.array<uint32_t>(uint64_t(m_views.rows) * m_views.cols);
+        if (layer.spec.n_rope_on_read) layer.kv.rope_table = m_rope_table;
+    if (recipe.scores()) m_lse = device.take(chunk, largest.n_heads);
+    m_layouts = device.take(uint32_t(specs.size()), uint32_t(align_up(largest.n_kv_heads * layout_words, device.align / 4)));
+    m_host_layouts = host.array<uint32_t>(uint64_t(m_layouts.rows) * m_layouts.cols);
     for (uint32_t il = 0; il < specs.size(); il++)
-        m_layers[il].kv.view = {m_views.buffer, m_views.offset + 4ull * il * m_views.cols, specs[il].n_kv_heads, view_words};
+        m_layers[il].kv.head_layout = {m_layouts.buffer, m_layouts.offset + 4ull * il * m_layouts.cols, specs[il].n_kv_heads, layout_words};
     if (stages) {
         const uint32_t n = largest.n_kv_heads * chunk;
         m_chunk.n_rows = chunk;
         m_chunk.k = device.take(n, largest.head_dim, plain_format(recipe.k));
         m_chunk.v = device.take(n, largest.head_dim, plain_format(recipe.v));
-        if (recipe.signal()) m_chunk.signal = device.take(1, n);
+        if (recipe.scores()) m_chunk.scores = device.take(1, n);
         const uint32_t n_gathered = group > 1 ? largest.n_kv_heads * group : 0;
         m_gathered_k = device.take(n_gathered, largest.head_dim, plain_format(recipe.k));
         m_gathered_v = device.take(n_gathered, largest.head_dim, plain_format(recipe.v));
@@ -110,8 +111,8 @@ void Cache::set_text(const uint32_t* ids, uint32_t size, uint32_t trained)
     m_text.ids = ids;
     m_text.size = size;
     m_trained = trained;
-    if (m_recipe.turns_keys()) return;                            // nothing is ever too far away
-    m_text.far = trained - std::min(trained / 8, m_chunk.n_rows); // what is kept now is still seen by the next chunk
+    if (m_recipe.ropes_on_read()) return;                               // nothing is ever too far away
+    m_text.q_clamped = trained - std::min(trained / 8, m_chunk.n_rows); // what is kept now is still seen by the next chunk
 }
 
 void Cache::pin_layer(CacheLayerSpec& spec, const Recipe& recipe, uint32_t n_tokens)
@@ -131,7 +132,7 @@ bool Cache::pin(uint32_t n_seen, uint32_t n_tokens)
         if (!s.table && n_seen >= s.n_slots) return false; // a full one may have been full before
     }
     m_n_pinned = n_tokens;
-    for (CacheLayer& layer : m_layers) pin_layer(layer.spec, m_recipe, n_tokens), layer.fresh = true;
+    for (CacheLayer& layer : m_layers) pin_layer(layer.spec, m_recipe, n_tokens), layer.must_reselect = true;
     return true;
 }
 
@@ -154,9 +155,9 @@ void Cache::clear()
         }
         if (layer.counts) std::fill_n(layer.counts, n, 1u);
         if (layer.weights) std::fill_n(layer.weights, 2ull * n, 0.f);
-        for (const Tensor* t : {&layer.kv.weights, &layer.signal, &layer.selection.state})
+        for (const Tensor* t : {&layer.kv.weights, &layer.scores, &layer.selection.state})
             if (*t) m_backend->fill(t->buffer, t->offset, 4ull * t->rows * t->cols, 0);
-        layer.fresh = true;
+        layer.must_reselect = true;
     }
 }
 
@@ -171,7 +172,7 @@ void Cache::upload_table(const CacheLayer& layer, uint32_t head, uint32_t first)
 
 // Positions at the end of a table that are all from n_tokens on can be dropped; if one of them was evicted, its turn is over. Codes
 // of a group stay or go together; n_first indexes come before the coded ones.
-static bool ends_whole(const CacheLayer& layer, uint32_t head, uint32_t n_seen, uint32_t n_tokens, uint32_t n_first)
+static bool tail_is_contiguous(const CacheLayer& layer, uint32_t head, uint32_t n_seen, uint32_t n_tokens, uint32_t n_first)
 {
     const uint32_t held = layer.held[head], n = n_seen - n_tokens;
     if (n <= held && std::min(layer.coded[head], std::max(held - n, n_first) - n_first) % layer.spec.group() != 0) return false;
@@ -181,7 +182,7 @@ static bool ends_whole(const CacheLayer& layer, uint32_t head, uint32_t n_seen, 
 // New tokens go to plain slots, so these come first among the free ones again.
 void Cache::drop_last(CacheLayer& layer, uint32_t head, uint32_t n)
 {
-    layer.fresh = true;
+    layer.must_reselect = true;
     const uint32_t held = layer.held[head] -= n, first = std::min(held, layer.recipe.sink_of(layer.spec.n_slots));
     if (!layer.spec.n_coded) return;
     layer.coded[head] = std::min(layer.coded[head], held - first);
@@ -196,17 +197,17 @@ bool Cache::rewind(uint32_t n_seen, uint32_t n_tokens)
     for (const CacheLayer& layer : m_layers) {
         const CacheLayerSpec& s = layer.spec;
         for (uint32_t h = 0; s.table && h < s.n_kv_heads; h++)
-            if (!ends_whole(layer, h, n_seen, n_tokens, layer.recipe.sink_of(s.n_slots))) return false;
+            if (!tail_is_contiguous(layer, h, n_seen, n_tokens, layer.recipe.sink_of(s.n_slots))) return false;
         if (s.table) continue;
         const uint32_t visible = s.window && n_tokens + 1 > s.window ? n_tokens + 1 - s.window : 0, first = std::max(visible, s.n_pinned);
-        if (first < n_tokens && RING_OLDEST(n_seen, s.n_slots, s.n_pinned) > first) return false;
+        if (first < n_tokens && ring_oldest(n_seen, s.n_slots, s.n_pinned) > first) return false;
     }
     for (CacheLayer& layer : m_layers)
         for (uint32_t h = 0; layer.spec.table && h < layer.spec.n_kv_heads; h++) drop_last(layer, h, n_seen - n_tokens);
     return true;
 }
 
-uint32_t Cache::far_position() const
+uint32_t Cache::clamp_position() const
 {
     uint32_t end = m_trained;
     if (m_recipe.positions != Positions::offset) return end - 1;
@@ -215,28 +216,28 @@ uint32_t Cache::far_position() const
     return end - 1;
 }
 
-uint32_t Cache::n_far(uint32_t il, uint32_t end) const
+uint32_t Cache::n_clamped(uint32_t il, uint32_t end) const
 {
     const CacheLayerSpec& s = m_layers[il].spec;
-    return s.n_turn || end <= far_position() + 1 ? 0 : std::min(s.n_pinned, s.table ? m_layers[il].held[0] : s.n_pinned);
+    return s.n_rope_on_read || end <= clamp_position() + 1 ? 0 : std::min(s.n_pinned, s.table ? m_layers[il].held[0] : s.n_pinned);
 }
 
 // Of all layers at once: a copy takes a device as long as it takes to turn to it.
-void Cache::send_views(uint32_t position)
+void Cache::send_layouts(uint32_t position)
 {
-    uint32_t* to = m_host_views;
+    uint32_t* to = m_host_layouts;
     for (const CacheLayer& layer : m_layers) {
         const CacheLayerSpec& s = layer.spec;
         for (uint32_t h = 0; h < s.n_kv_heads; h++) {
             const uint32_t coded = s.table ? layer.coded[h] : 0, first = coded ? layer.recipe.sink_of(s.n_slots) : 0;
-            // In the order of view_before, view_begin, view_coded_begin, view_coded_end, view_position.
-            const uint32_t view[view_words] = {s.table ? layer.held[h] : position, s.table ? layer.begin[h] : 0, first, first + coded,
-                                               position};
-            std::copy_n(view, view_words, to + h * view_words);
+            // In the order of layout_n_held, layout_table_begin, layout_coded_begin, layout_coded_end, layout_position.
+            const uint32_t head_layout[layout_words] = {s.table ? layer.held[h] : position, s.table ? layer.begin[h] : 0, first,
+                                                        first + coded, position};
+            std::copy_n(head_layout, layout_words, to + h * layout_words);
         }
-        to += m_views.cols;
+        to += m_layouts.cols;
     }
-    m_backend->upload(m_views.buffer, m_views.offset, m_host_views, 4ull * m_views.rows * m_views.cols);
+    m_backend->upload(m_layouts.buffer, m_layouts.offset, m_host_layouts, 4ull * m_layouts.rows * m_layouts.cols);
 }
 
 void Cache::begin_layer(uint32_t il, uint32_t n, uint32_t position)
@@ -254,7 +255,7 @@ void Cache::begin_layer(uint32_t il, uint32_t n, uint32_t position)
     m_chunk.staged = s.table ? false : position + n > s.n_slots && n > 1;
     for (uint32_t h = 0; s.table && h < s.n_kv_heads; h++) m_chunk.staged |= n > m_layer->free_slots(h);
     KS_CHECK(!m_chunk.staged || n <= m_chunk.n_rows, "%u tokens staged in %u rows", n, m_chunk.n_rows);
-    if (il == 0) send_views(position);
+    if (il == 0) send_layouts(position);
     KvSlots& slots = m_layer->kv;
     slots.chunk_k = m_chunk.staged ? m_chunk.k : Tensor();
     slots.chunk_v = m_chunk.staged ? m_chunk.v : Tensor();
@@ -267,7 +268,7 @@ void Cache::write(const Tensor& k, const Tensor& v)
     const uint32_t n_rows = m_chunk.staged ? m_chunk.n_rows : s.n_plain();
     KvWriteArgs a{m_chunk.n, s.n_kv_heads, s.head_dim, n_rows, s.table ? 0 : s.n_pinned, m_chunk.staged};
     const KvPair plain{slots.k, slots.v}, staged{m_chunk.k, m_chunk.v};
-    m_backend->kv_write(a, m_chunk.staged ? staged : plain, {k, v}, slots.table, slots.view);
+    m_backend->kv_write(a, m_chunk.staged ? staged : plain, {k, v}, slots.table, slots.head_layout);
     if (!s.table || m_chunk.staged) return;
     for (uint32_t h = 0; h < s.n_kv_heads; h++) {
         const uint32_t at = m_layer->begin[h] + m_layer->held[h];
@@ -282,8 +283,8 @@ bool Cache::wants_scores(KvScoreArgs* s) const
 {
     const Recipe& recipe = m_layer->recipe;
     const RetainPolicy& policy = *recipe.retain;
-    *s = {0, policy.signal == signal_below ? score_below : score_sum, 0, float(recipe.options.decay)};
-    if (!m_layer->spec.table || recipe.signal() == signal_none) return false;
+    *s = {0, policy.scores == scores_below ? score_below : score_sum, 0, float(recipe.options.decay)};
+    if (!m_layer->spec.table || recipe.scores() == scores_none) return false;
     if (!policy.observes) return true;
     const uint32_t n = m_chunk.n, observe = recipe.options.observe;
     // Queries from the last one here to the one that decides.
@@ -317,8 +318,8 @@ SelectArgs Cache::select_args() const
     const uint32_t stride = m_layer->selection.table.cols / s.n_kv_heads;
     const uint32_t kind = m_recipe.select->kind, last = m_recipe.read_last(), unit = select_unit(m_recipe, s.n_read, first);
     // The means of chunks are all alike, whatever their tokens ask: they choose for themselves.
-    const bool fresh = m_layer->fresh || m_chunk.n > 1;
-    return {kind, s.n_read, first, last, stride, same && !m_recipe.select->by_head, fresh, float(m_recipe.reuse_of()), unit};
+    const bool must_reselect = m_layer->must_reselect || m_chunk.n > 1;
+    return {kind, s.n_read, first, last, stride, same && !m_recipe.select->by_head, must_reselect, float(m_recipe.reuse_of()), unit};
 }
 
 void Cache::attend(const Tensor& y, const Queries& q, float scale)
@@ -326,29 +327,29 @@ void Cache::attend(const Tensor& y, const Queries& q, float scale)
     const CacheLayerSpec& s = m_layer->spec;
     const uint32_t n_pinned = s.table ? 0 : s.n_pinned, chunk_rows = m_chunk.staged ? m_chunk.n_rows : 0;
     const SelectArgs select = select_args();
-    uint32_t far = q.far ? n_far(m_il, m_chunk.position + m_chunk.n) : 0;
-    if (select.n_read) far = std::min(far, select.n_first);
+    uint32_t q_clamped = q.q_clamped ? n_clamped(m_il, m_chunk.position + m_chunk.n) : 0;
+    if (select.n_read) q_clamped = std::min(q_clamped, select.n_first);
     const uint32_t n_wave = q.bias ? s.n_wave : 0;
-    AttentionArgs a{m_chunk.n,  s.n_heads, s.n_kv_heads, s.head_dim, s.n_plain(), n_pinned, s.window,
-                    chunk_rows, far,       scale,        n_wave,     s.n_turn,    s.pairs,  s.rotates_values()};
+    AttentionArgs a{m_chunk.n,  s.n_heads, s.n_kv_heads, s.head_dim, s.n_plain(),      n_pinned, s.window,
+                    chunk_rows, q_clamped, scale,        n_wave,     s.n_rope_on_read, s.pairs,  s.hadamard_values()};
     KvSlots slots = m_layer->kv;
     slots.n_before = s.table ? *std::max_element(m_layer->held, m_layer->held + s.n_kv_heads) : m_chunk.position;
-    m_layer->fresh = !select.n_read; // what was read as a whole was not looked at for a choice
+    m_layer->must_reselect = !select.n_read; // what was read as a whole was not looked at for a choice
     if (select.n_read) {
         m_backend->select(select, a, m_layer->selection, q, slots);
         slots.table = m_layer->selection.table;
-        slots.view = m_layer->selection.view;
+        slots.head_layout = m_layer->selection.head_layout;
     }
     KvScoreArgs score;
     const bool scored = wants_scores(&score);
     m_backend->attention(a, y, q, slots, scored ? m_lse : Tensor());
     if (scored && select.n_read && score.reset) { // a slot that is not read keeps its signal, but for what is forgotten
-        m_backend->fill(m_layer->signal.buffer, m_layer->signal.offset, 4ull * m_layer->signal.cols, 0);
-        m_layer->fresh |= select.kind == select_blocks;
+        m_backend->fill(m_layer->scores.buffer, m_layer->scores.offset, 4ull * m_layer->scores.cols, 0);
+        m_layer->must_reselect |= select.kind == select_blocks;
         score.reset = 0;
         score.decay = 1;
     }
-    if (scored) m_backend->kv_score(score, a, m_layer->signal, m_chunk.staged ? m_chunk.signal : Tensor(), q, slots, m_lse);
+    if (scored) m_backend->kv_score(score, a, m_layer->scores, m_chunk.staged ? m_chunk.scores : Tensor(), q, slots, m_lse);
 }
 
 void Cache::end_layer()
@@ -372,13 +373,13 @@ void Cache::evict()
 {
     CacheLayer& layer = *m_layer;
     const uint32_t n_heads = layer.spec.n_kv_heads;
-    const EvictionRules rules = eviction_rules(layer.spec, layer.recipe, layer.held, m_chunk.n, m_text.far);
+    const EvictionRules rules = eviction_rules(layer.spec, layer.recipe, layer.held, m_chunk.n, m_text.q_clamped);
     const DecisionInput input{*m_backend, layer, m_chunk, m_text};
     std::vector<HeadCandidates>& heads = m_gatherer.gather(input, rules, m_rows, m_keys);
     const std::vector<HeadDecision>& decisions = m_decider.decide(rules, heads, n_heads, input.n_seen());
     const Eviction eviction{*m_backend, layer, m_il, m_chunk, rules, heads, decisions};
     const EvictionCounts counts = m_applier.apply(eviction, m_gatherer, m_rows, m_keys, m_moves);
-    layer.fresh = true;
+    layer.must_reselect = true;
     m_evicted += layer.spec.bounded ? counts.evicted : 0;
     m_merged += counts.merged;
     for (uint32_t h = 0; h < n_heads; h++) upload_table(layer, h, heads[h].first);
@@ -405,12 +406,12 @@ void Cache::make_moves()
 void Cache::ring_moves()
 {
     const CacheLayerSpec& s = m_layer->spec;
-    const uint32_t end = m_chunk.position + m_chunk.n, oldest = RING_OLDEST(end, s.n_slots, s.n_pinned);
+    const uint32_t end = m_chunk.position + m_chunk.n, oldest = ring_oldest(end, s.n_slots, s.n_pinned);
     for (uint32_t h = 0; h < s.n_kv_heads; h++) {
         for (uint32_t t = 0; t < m_chunk.n; t++) {
             const uint32_t position = m_chunk.position + t;
             if (position < oldest && position >= s.n_pinned) continue;
-            m_moves.add(Moves::chunk_to_plain, h * m_chunk.n_rows + t, h * s.n_slots + RING_ROW(position, s.n_slots, s.n_pinned));
+            m_moves.add(Moves::chunk_to_plain, h * m_chunk.n_rows + t, h * s.n_slots + ring_row(position, s.n_slots, s.n_pinned));
         }
     }
 }

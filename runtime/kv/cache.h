@@ -41,7 +41,7 @@ public:
     const CacheLayer& layer(uint32_t il) const { return m_layers[il]; }
     // What the layers that store keys without their bias read at every position; the caller fills it.
     const Tensor& waves() const { return m_waves; }
-    const Tensor& turns() const { return m_turns; }
+    const Tensor& rope_table() const { return m_rope_table; }
     // ids: a ring of the last `size` tokens, kept up to date by the caller. trained: the longest distance that the model knows.
     void set_text(const uint32_t* ids, uint32_t size, uint32_t trained);
     // The first n_tokens of the text, read or still to come, stay, as far as they take no more than a quarter of a layer's slots; the
@@ -55,9 +55,9 @@ public:
     bool rewind(uint32_t n_seen, uint32_t n_tokens);
 
     // Pinned tokens are seen as if the query were at this position at most.
-    uint32_t far_position() const;
+    uint32_t clamp_position() const;
     // How many leading slots of a layer are seen by far queries, when a chunk ends before `end`.
-    uint32_t n_far(uint32_t il, uint32_t end) const;
+    uint32_t n_clamped(uint32_t il, uint32_t end) const;
 
     // Whether some layer compares its queries with earlier ones: it wants them as they were before RoPE, too.
     bool compares_queries() const { return m_recipe.compares_queries(); }
@@ -96,7 +96,7 @@ private:
     void ring_moves();
     void evict();
     void make_moves();
-    void send_views(uint32_t position);
+    void send_layouts(uint32_t position);
     void upload_table(const CacheLayer& layer, uint32_t head, uint32_t first);
 
     Recipe m_recipe;
@@ -113,12 +113,12 @@ private:
     Tensor m_gathered_k;      // (n_kv_heads * group, head_dim) as the plain pool: groups whose rows come from two tensors
     Tensor m_gathered_v;      // (n_kv_heads * group, head_dim)
     Tensor m_lse;             // (chunk, n_heads)
-    Tensor m_turns;           // (indexes that a layer reads, n_turn)
+    Tensor m_rope_table;      // (indexes that a layer reads, n_rope_on_read)
     Tensor m_waves;           // (wave_digits * wave_base, n_wave)
     Moves m_moves;
     Tensor m_device_moves[Moves::n_ways];
-    Tensor m_views;                   // (n_layers, n_kv_heads * view_words), rows begin where tensors may
-    uint32_t* m_host_views = nullptr; // the same
+    Tensor m_layouts;                   // (n_layers, n_kv_heads * layout_words), rows begin where tensors may
+    uint32_t* m_host_layouts = nullptr; // the same
 
     CacheLayer* m_layer = nullptr; // in flight
     uint32_t m_il = 0;

@@ -107,11 +107,11 @@ static void transfer_plane(StateFile& file, Backend& backend, const Tensor& t, u
 // A choice as it is on the device, and whether a layer can have made it: a head's list is of its own slots, in their order.
 struct Choice {
     uint32_t state[select_words] = {};
-    std::vector<uint32_t> view, table;
+    std::vector<uint32_t> head_layout, table;
     std::vector<float> query;
 
     explicit Choice(const CacheLayer& layer)
-        : view(layer.selection.view.rows * view_words), table(layer.selection.table.cols), query(layer.selection.query.cols)
+        : head_layout(layer.selection.head_layout.rows * layout_words), table(layer.selection.table.cols), query(layer.selection.query.cols)
     {
     }
     bool fits(const CacheLayer& layer, const Recipe& recipe) const
@@ -119,15 +119,16 @@ struct Choice {
         const uint32_t n_heads = layer.spec.n_kv_heads, stride = uint32_t(table.size() / n_heads), came = state[select_tokens];
         std::vector<uint32_t> order(n_heads * layer.spec.n_slots);
         for (uint32_t h = 0; h < n_heads; h++) {
-            const uint32_t* v = view.data() + h * view_words;
-            if (state[select_since] > recipe.read_last() / 2 || v[view_before] > layer.spec.n_read + state[select_since]) return false;
-            if (v[view_begin] != h * stride || came > stride - v[view_before]) return false;
-            if (v[view_coded_end] > v[view_before]) return false; // what comes since is not coded
+            const uint32_t* v = head_layout.data() + h * layout_words;
+            if (state[select_n_since] > recipe.read_last() / 2 || v[layout_n_held] > layer.spec.n_read + state[select_n_since])
+                return false;
+            if (v[layout_table_begin] != h * stride || came > stride - v[layout_n_held]) return false;
+            if (v[layout_coded_end] > v[layout_n_held]) return false; // what comes since is not coded
             std::fill(order.begin(), order.end(), 0u);
             for (uint32_t i = 0; i < layer.held[h]; i++) order[layer.slots[layer.begin[h] + i]] = i + 1;
-            for (uint32_t i = 0, last = 0; i < v[view_before] + came; i++) {
-                const uint32_t slot = table[v[view_begin] + i];
-                const bool coded = i >= v[view_coded_begin] && i < v[view_coded_end];
+            for (uint32_t i = 0, last = 0; i < v[layout_n_held] + came; i++) {
+                const uint32_t slot = table[v[layout_table_begin] + i];
+                const bool coded = i >= v[layout_coded_begin] && i < v[layout_coded_end];
                 if (slot >= order.size() || order[slot] <= last || layer.in_coded_pool(slot) != coded) return false;
                 last = order[slot];
             }
@@ -142,26 +143,26 @@ void Cache::transfer_choice(StateFile& file, uint32_t il, const CacheLayer& laye
     const Selection& made = layer.selection;
     Choice choice(layer);
     const size_t n_table = choice.table.size();
-    uint32_t fresh = m_layers[il].fresh;
+    uint32_t must_reselect = m_layers[il].must_reselect;
     auto each = [&](auto&& copy) {
         copy(made.state, choice.state, sizeof choice.state);
-        copy(made.view, choice.view.data(), 4 * choice.view.size());
+        copy(made.head_layout, choice.head_layout.data(), 4 * choice.head_layout.size());
         copy(made.table, choice.table.data(), 4 * choice.table.size());
         copy(made.query, choice.query.data(), 4 * choice.query.size());
     };
     if (file.saves()) each([&](const Tensor& t, void* to, uint64_t bytes) { m_backend->download(to, t.buffer, t.offset, bytes); });
-    if (file.loads()) m_layers[il].fresh = true;
-    file.value(fresh);
+    if (file.loads()) m_layers[il].must_reselect = true;
+    file.value(must_reselect);
     file.value(choice.state);
-    file.bytes(choice.view.data(), 4 * choice.view.size());
+    file.bytes(choice.head_layout.data(), 4 * choice.head_layout.size());
     file.bytes(choice.query.data(), 4 * choice.query.size());
     file.list(choice.table, ~0u);
-    if (fresh || !file.ok() || choice.table.size() != n_table) return;
+    if (must_reselect || !file.ok() || choice.table.size() != n_table) return;
     file.require(choice.fits(layer, layer.recipe), "a choice of slots that no cache has");
     if (!file.loads() || !file.ok()) return;
     choice.state[select_choices] = 0; // what was known of units is not in the file
     each([&](const Tensor& t, const void* from, uint64_t bytes) { m_backend->upload(t.buffer, t.offset, from, bytes); });
-    m_layers[il].fresh = false;
+    m_layers[il].must_reselect = false;
 }
 
 void Cache::transfer_layer(StateFile& file, uint32_t il, CacheLayer& layer, uint32_t n_seen)
@@ -178,7 +179,7 @@ void Cache::transfer_layer(StateFile& file, uint32_t il, CacheLayer& layer, uint
         for (uint32_t* array : {layer.held, layer.capacity}) file.bytes(array, 4ull * s.n_kv_heads);
         for (uint32_t* array : {layer.slots, layer.positions, layer.counts}) file.bytes(array, array ? 4ull * n : 0);
         if (layer.weights) file.bytes(layer.weights, 8ull * n);
-        if (layer.signal) file.device(*m_backend, layer.signal.buffer, layer.signal.offset, 4ull * n);
+        if (layer.scores) file.device(*m_backend, layer.scores.buffer, layer.scores.offset, 4ull * n);
         if (layer.estimators) file.bytes(layer.estimators, s.n_kv_heads * s.estimator_bytes(layer.recipe));
         file.require(table_fits(layer, layer.recipe, n_seen, used), "a table of slots that no cache has");
         if (s.n_read && layer.recipe.reuse_of() < 1 && file.ok()) transfer_choice(file, il, layer);

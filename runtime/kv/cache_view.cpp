@@ -39,7 +39,7 @@ static void held_positions(const CacheLayer& layer, uint32_t head, uint32_t n_se
         if (nth < n) each(nth);
     }
     for (uint32_t i = 0; !s.table && i < n; i++)
-        if (first + i < s.n_pinned || first + i >= RING_OLDEST(n_seen, s.n_slots, s.n_pinned)) each(i);
+        if (first + i < s.n_pinned || first + i >= ring_oldest(n_seen, s.n_slots, s.n_pinned)) each(i);
 }
 
 static bool gives_up(const CacheLayer& layer)

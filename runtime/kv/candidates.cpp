@@ -8,7 +8,7 @@ namespace ks
 void Gatherer::place(const Recipe& recipe, uint32_t n_heads, uint32_t n_slots, uint32_t chunk, uint32_t most, uint32_t head_dim,
                      bool all_keys, Placer& host)
 {
-    const bool attention = recipe.signal() != signal_none;
+    const bool attention = recipe.scores() != scores_none;
     m_all_keys = all_keys;
     m_heads.resize(n_heads);
     for (HeadCandidates& head : m_heads) {
@@ -29,7 +29,7 @@ void Gatherer::gather_head(const DecisionInput& in, const EvictionRules& rules, 
     HeadCandidates& head = m_heads[h];
     const CacheLayer& layer = in.layer;
     const uint32_t *slots = layer.slots + layer.begin[h], *positions = layer.positions + layer.begin[h];
-    const bool attention = layer.recipe.signal() != signal_none;
+    const bool attention = layer.recipe.scores() != scores_none;
     head.n_held = layer.held[h];
     head.n = head.n_held + in.chunk.n;
     head.n_coded = layer.coded[h];
@@ -60,13 +60,13 @@ std::vector<HeadCandidates>& Gatherer::gather(const DecisionInput& in, const Evi
     const CacheLayer& layer = in.layer;
     const RetainPolicy& policy = *layer.recipe.retain;
     const uint32_t n_heads = layer.spec.n_kv_heads;
-    if (layer.recipe.signal() != signal_none) {
-        in.backend.download(m_slot_attention, layer.signal.buffer, layer.signal.offset, 4ull * n_heads * layer.spec.n_slots);
-        in.backend.download(m_chunk_attention, in.chunk.signal.buffer, in.chunk.signal.offset, 4ull * n_heads * in.chunk.n_rows);
+    if (layer.recipe.scores() != scores_none) {
+        in.backend.download(m_slot_attention, layer.scores.buffer, layer.scores.offset, 4ull * n_heads * layer.spec.n_slots);
+        in.backend.download(m_chunk_attention, in.chunk.scores.buffer, in.chunk.scores.offset, 4ull * n_heads * in.chunk.n_rows);
     }
     for (uint32_t h = 0; h < n_heads; h++) gather_head(in, rules, h);
     if (!rules.evicts) return m_heads;
-    if (policy.signal && policy.one_set) share_attention(n_heads);
+    if (policy.scores && policy.one_set) share_attention(n_heads);
     for (uint32_t h = 0; h < n_heads; h++) score(in, rules, h, rows, keys);
     return m_heads;
 }
@@ -108,7 +108,7 @@ void Gatherer::score(const DecisionInput& in, const EvictionRules& rules, uint32
     c.head_dim = in.layer.spec.head_dim;
     c.n_keep = rules.n_chosen();
     c.positions = head.positions + rules.n_pinned;
-    if (policy.signal) c.signal = head.attention + rules.n_pinned;
+    if (policy.scores) c.scores = head.attention + rules.n_pinned;
     if (policy.keys && m_all_keys) {
         rows.read(of, KeyOrValue::key, 0, head.n, nullptr, keys);
         c.keys = keys + uint64_t(rules.n_pinned) * c.head_dim;

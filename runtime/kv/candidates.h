@@ -6,19 +6,20 @@
 namespace ks
 {
 
-constexpr uint32_t kFrameToken = 1u << 31; // beside an id: written by a chat template around somebody's words
+constexpr uint32_t kTemplateToken = 1u << 31; // beside an id: written by a chat template around somebody's words
 
 // The text behind the slots, as far as it is known.
 struct TextSeen {
     static constexpr uint32_t kBuckets = 4096; // ids are counted by remainder: a vocabulary's own counts would cost more than they say
-    const uint32_t* ids = nullptr; // (size) a ring: the id at position p is in [p % size], the chunk's own included, some with kFrameToken
+    const uint32_t* ids =
+        nullptr; // (size) a ring: the id at position p is in [p % size], the chunk's own included, some with kTemplateToken
     uint32_t size = 0;
     uint16_t* counts = nullptr; // (kBuckets) how often ids were read
-    uint32_t far = ~0u;         // tokens further back than the model was trained for; they have to go
+    uint32_t q_clamped = ~0u;   // tokens further back than the model was trained for; they have to go
 
     bool knows(uint32_t position, uint32_t n_seen) const { return position < n_seen && n_seen - position <= size; }
-    uint32_t bucket(uint32_t position) const { return (ids[position % size] & ~kFrameToken) % kBuckets; }
-    bool is_frame(uint32_t position, uint32_t n_seen) const { return knows(position, n_seen) && ids[position % size] & kFrameToken; }
+    uint32_t bucket(uint32_t position) const { return (ids[position % size] & ~kTemplateToken) % kBuckets; }
+    bool is_frame(uint32_t position, uint32_t n_seen) const { return knows(position, n_seen) && ids[position % size] & kTemplateToken; }
 };
 
 // What the last decisions of a layer are made from.

@@ -74,7 +74,7 @@ void Decider::choose(const EvictionRules& rules, const HeadCandidates& head, Hea
 {
     const uint32_t n = head.n - rules.n_pinned - rules.n_recent;
     uint8_t* keep = decision.keep + rules.n_pinned;
-    if (!rules.n_estimated) return keep_highest(head.score + rules.n_pinned, n, rules.n_chosen(), m_order, keep);
+    if (!rules.n_estimated) return mark_top_k(head.score + rules.n_pinned, n, rules.n_chosen(), m_order, keep);
     // All go into the estimator, but for its own slots.
     const uint32_t n_samples = head.is_sample(rules.n_pinned) ? rules.n_estimated : 0;
     std::fill_n(keep + n_samples, n - n_samples, uint8_t(0));
@@ -92,7 +92,7 @@ void Decider::choose_among_heads(const EvictionRules& rules, const std::vector<H
         std::copy_n(heads[h].score + rules.n_pinned, n, m_scores + h * most + most - n);
     }
     const uint32_t n_chosen = rules.n_chosen();
-    keep_highest_of_heads(m_scores, n_heads, most, n_heads * n_chosen, n_chosen / 5, m_order, m_keep);
+    mark_top_k_of_heads(m_scores, n_heads, most, n_heads * n_chosen, n_chosen / 5, m_order, m_keep);
     for (uint32_t h = 0; h < n_heads; h++) {
         const uint32_t n = heads[h].n - n_protected;
         std::copy_n(m_keep + h * most + most - n, n, m_decisions[h].keep + rules.n_pinned);

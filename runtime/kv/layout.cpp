@@ -63,11 +63,11 @@ static void place_selection(CacheLayer& layer, uint32_t chunk, Placer& device)
     const Recipe& recipe = layer.recipe;
     const uint32_t stride = read_stride(s, recipe, chunk), n_pages = (s.n_slots + select_page - 1) / select_page;
     layer.selection.table = device.take(1, s.n_kv_heads * stride);
-    layer.selection.view = device.take(s.n_kv_heads, view_words);
+    layer.selection.head_layout = device.take(s.n_kv_heads, layout_words);
     layer.selection.query = device.take(1, s.n_heads * s.head_dim);
     layer.selection.state = device.take(1, select_words);
     const uint32_t n_blocks = recipe.select->kind == select_blocks ? s.n_slots / select_unit(recipe, s.n_read, s.n_read / 2) + 2 : 0;
-    layer.selection.speakers = device.take(1, s.n_kv_heads * n_blocks * select_few);
+    layer.selection.representatives = device.take(1, s.n_kv_heads * n_blocks * select_n_representatives);
     if (recipe.select->kind == select_pages) layer.selection.bounds = device.take(2 * s.n_kv_heads * n_pages, s.head_dim, Format::f16);
 }
 
@@ -89,8 +89,8 @@ void CacheLayer::place(uint32_t chunk, Placer& device, Placer& host)
         kv.positions.offset += 4ull * n;
     }
     if (merges || of_estimator) kv.weights = device.take(n, 2);
-    if (recipe.signal()) signal = device.take(1, n);
-    if (recipe.select->signal) selection.signal = signal;
+    if (recipe.scores()) scores = device.take(1, n);
+    if (recipe.select->scores) selection.scores = scores;
     begin = host.array<uint32_t>(spec.n_kv_heads);
     held = host.array<uint32_t>(spec.n_kv_heads);
     capacity = host.array<uint32_t>(spec.n_kv_heads);
@@ -126,11 +126,11 @@ static CacheLayerSpec window_layer(CacheLayerSpec s, const ModelShape& model, co
     s.local = true;
     if (!coded) return s;
     // No ring but a table, with slots for the tokens between two decisions where the window is whole.
-    const Recipe of_window = recipe.of_window();
+    const Recipe for_window_layer = recipe.for_window_layer();
     s.table = true;
     s.window = model.window;
-    if (s.n_slots == model.window) s.n_slots += of_window.delta_of(model.window) - 1;
-    s.code_slots(of_window, window_codec(recipe.k), window_codec(recipe.v));
+    if (s.n_slots == model.window) s.n_slots += for_window_layer.delta_of(model.window) - 1;
+    s.code_slots(for_window_layer, window_codec(recipe.k), window_codec(recipe.v));
     return s;
 }
 
@@ -144,12 +144,12 @@ static uint32_t most_of_head(const CacheLayerSpec& s, const Recipe& recipe)
 static CacheLayerSpec whole_layer(CacheLayerSpec s, const ModelShape& model, const Recipe& recipe, bool reads_few, bool boundary)
 {
     s.bounded = !recipe.exact();
-    s.table = (s.bounded && !recipe.is_ring()) || recipe.codes() || recipe.selects() || recipe.turns_keys();
+    s.table = (s.bounded && !recipe.is_ring()) || recipe.codes() || recipe.selects() || recipe.ropes_on_read();
     if (reads_few && most_of_head(s, recipe) > recipe.read_slots()) s.n_read = recipe.read_slots();
     if (recipe.codes())
         s.code_slots(recipe, boundary ? boundary_codec(recipe.k) : recipe.k, boundary ? boundary_codec(recipe.v) : recipe.v);
     s.n_wave = s.n_coded && leaves_bias_out(model, recipe) ? model.n_rot : 0;
-    s.n_turn = recipe.turns_keys() ? model.n_rot : 0;
+    s.n_rope_on_read = recipe.ropes_on_read() ? model.n_rot : 0;
     s.pairs = model.rope_pairs;
     return s;
 }
@@ -158,7 +158,7 @@ std::vector<CacheLayerSpec> cache_specs(const ModelShape& model, const Recipe& r
 {
     std::vector<CacheLayerSpec> specs(model.n_layers);
     const bool two_bits = window_codec(recipe.k) != recipe.k;
-    const uint32_t n_boundary = recipe.boundary == Recipe::kByModel ? model.wide_normed_keys && two_bits : recipe.boundary;
+    const uint32_t n_boundary = recipe.boundary == Recipe::kChosenByModel ? model.wide_normed_keys && two_bits : recipe.boundary;
     uint32_t n_whole = 0; // layers that see everything, between which slots are split
     for (uint32_t il = 0; il < model.n_layers; il++) n_whole += !model.is_window_layer(il);
     std::vector<uint32_t> split(n_whole);
@@ -184,7 +184,7 @@ ScratchShape cache_scratch(const ModelShape& model, const Recipe& recipe, uint32
     shape.head_dim = model.head_dim;
     for (const CacheLayerSpec& s : cache_specs(model, recipe, n_slots)) {
         const uint32_t most = most_of_head(s, recipe);
-        if (s.table && !s.local && recipe.signal()) shape.scored_slots = std::max(shape.scored_slots, most);
+        if (s.table && !s.local && recipe.scores()) shape.scored_slots = std::max(shape.scored_slots, most);
         if (s.n_read) shape.selected_slots = std::max(shape.selected_slots, most);
         if (s.n_coded || recipe.k == Format::f32 || recipe.v == Format::f32) shape.coded_slots = std::max(shape.coded_slots, most);
     }

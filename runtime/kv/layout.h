@@ -22,7 +22,7 @@ struct ModelShape {
     uint32_t n_kv_heads = 0;
     uint32_t head_dim = 0;
     uint32_t n_rot = 0;            // values of a head that RoPE rotates
-    uint32_t rope_pairs = 0;       // rope_neighbours or rope_halves
+    uint32_t rope_pairs = 0;       // rope_interleaved or rope_neox
     uint32_t window = 0;           // tokens; 0: no layer has one
     uint32_t window_period = 6;    // layer il is a window layer if il % period < period - 1
     bool key_bias = false;         // keys have a bias, which codes leave out
@@ -48,13 +48,13 @@ struct CacheLayerSpec {
     uint32_t n_coded = 0;   // slots per KV head in the coded pool, for tokens that are neither among the first nor the last
     Format k = Format::f16; // of the coded pool; plain slots are f16, or f32 if it is
     Format v = Format::f16;
-    uint32_t n_wave = 0; // keys are stored without the model's bias, whose waves have so many values; 0: with it
-    uint32_t n_turn = 0; // keys are stored as before RoPE, which rotates so many values; 0: after it
-    uint32_t pairs = 0;  // rope_neighbours or rope_halves
+    uint32_t n_wave = 0;         // keys are stored without the model's bias, whose waves have so many values; 0: with it
+    uint32_t n_rope_on_read = 0; // keys are stored as before RoPE, which rotates so many values; 0: after it
+    uint32_t pairs = 0;          // rope_interleaved or rope_neox
 
-    uint32_t n_plain() const { return n_slots - n_coded; }                 // slots per KV head in the plain pool
-    bool rotates_keys() const { return n_coded && codec_info(k).rotated; } // all of the layer's, and its queries
-    bool rotates_values() const { return n_coded && codec_info(v).rotated; }
+    uint32_t n_plain() const { return n_slots - n_coded; }                   // slots per KV head in the plain pool
+    bool hadamard_keys() const { return n_coded && codec_info(k).hadamard; } // all of the layer's, and its queries
+    bool hadamard_values() const { return n_coded && codec_info(v).hadamard; }
     // Keys of so many consecutive indexes are coded together, in consecutive rows.
     uint32_t group() const { return n_coded ? codec_info(k).group : 1; }
     // Slots are coded but for the first tokens, the last ones, those to come and those that a group waits for.
@@ -71,9 +71,9 @@ struct CacheLayer {
     CacheLayerSpec spec;
     Recipe recipe; // or what it comes to in this layer
     KvSlots kv;
-    Tensor signal; // (1, n_kv_heads * n_slots) f32, by slot: attention scores
+    Tensor scores; // (1, n_kv_heads * n_slots) f32, by slot: attention scores
     Selection selection;
-    bool fresh = true; // indexes are not what they were at the last choice
+    bool must_reselect = true; // indexes are not what they were at the last choice
     // The host's side of a table. A head's part begins at begin[head]; in it the first held[head] of capacity[head] are in use.
     uint32_t* begin = nullptr;     // (n_kv_heads)
     uint32_t* held = nullptr;      // (n_kv_heads)
@@ -96,7 +96,7 @@ struct CacheLayer {
 // The chunk in flight.
 struct Chunk {
     Tensor k, v;         // (n_kv_heads * n_rows, head_dim), where it is staged
-    Tensor signal;       // (1, n_kv_heads * n_rows)
+    Tensor scores;       // (1, n_kv_heads * n_rows)
     uint32_t n_rows = 0; // per head: tokens of the largest chunk; 0: none is ever staged
     uint32_t n = 0;      // tokens
     uint32_t position = 0;

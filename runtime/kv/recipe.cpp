@@ -221,8 +221,9 @@ Result<Recipe> parse_recipe(std::string_view text)
 
 std::string recipe_text(const Recipe& r)
 {
-    const bool chooses = r.automatic && r.exact(), says_little = !chooses && r.exact() && !r.codes() && !r.selects() && !r.turns_keys();
-    std::string text = chooses ? "auto" : says_little ? "exact" : std::string("retain=") + r.retain->name;
+    const bool chooses = r.automatic && r.exact(),
+               is_plain_exact = !chooses && r.exact() && !r.codes() && !r.selects() && !r.ropes_on_read();
+    std::string text = chooses ? "auto" : is_plain_exact ? "exact" : std::string("retain=") + r.retain->name;
     if (r.victims != Victims::drop) text += std::string(",victims=") + kVictims[int(r.victims)];
     if (r.split != Split::uniform) text += std::string(",split=") + kSplits[int(r.split)];
     if (r.positions != Positions::absolute) text += std::string(",positions=") + positions_name(r.positions);
@@ -232,7 +233,7 @@ std::string recipe_text(const Recipe& r)
     const Recipe defaults;
     for (const NumberOption& option : kNumbers) {
         double value = option.get(r);
-        if ((says_little && strcmp(option.key, "stretch") != 0) || (value == option.get(defaults) && strcmp(option.key, "sink") != 0))
+        if ((is_plain_exact && strcmp(option.key, "stretch") != 0) || (value == option.get(defaults) && strcmp(option.key, "sink") != 0))
             continue;
         text += std::string(",") + option.key + "=" + (option.whole ? std::to_string(uint64_t(value)) : decimal(value));
     }
@@ -241,10 +242,10 @@ std::string recipe_text(const Recipe& r)
 
 bool Recipe::is_ring() const
 {
-    return victims == Victims::drop && !codes() && !selects() && !turns_keys() && retain->keeps_last;
+    return victims == Victims::drop && !codes() && !selects() && !ropes_on_read() && retain->keeps_last;
 }
 
-Recipe Recipe::of_window() const
+Recipe Recipe::for_window_layer() const
 {
     Recipe r = *this;
     r.retain = find_retain("window");

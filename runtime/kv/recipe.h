@@ -24,14 +24,14 @@ enum class Positions : uint8_t { absolute, offset, compact };
 enum class RopeScaling : uint8_t { file, linear, ntk, yarn };
 
 struct Recipe {
-    static constexpr uint32_t kByModel = ~0u; // none, or as many as this model's keys ask for
-    bool automatic = false;                   // the planner may choose
+    static constexpr uint32_t kChosenByModel = ~0u; // none, or as many as this model's keys ask for
+    bool automatic = false;                         // the planner may choose
     const RetainPolicy* retain = find_retain("all");
     RetainOptions options;
     Format k = Format::f16; // codec of keys, where tokens are neither the first nor the last ones
     Format v = Format::f16;
-    uint32_t boundary = kByModel;    // first and last layers whose slots are q8 at least
-    Victims victims = Victims::drop; // what becomes of them
+    uint32_t boundary = kChosenByModel; // first and last layers whose slots are q8 at least
+    Victims victims = Victims::drop;    // what becomes of them
     Split split = Split::uniform;
     Positions positions = Positions::absolute;
     RopeScaling rope = RopeScaling::file;
@@ -49,7 +49,7 @@ struct Recipe {
     bool exact() const { return !retain->evicts; }
     bool is_ring() const; // the last tokens stay, where their positions say
     bool selects() const { return select->dense || select->prompts; }
-    bool turns_keys() const { return positions == Positions::compact; } // as they are read
+    bool ropes_on_read() const { return positions == Positions::compact; } // as they are read
     bool codes() const { return is_coded(k) || is_coded(v); }
     // What a number of slots leaves of these: with few of them less stays of itself, and decisions come more often.
     uint32_t sink_of(uint32_t n_slots) const;
@@ -61,12 +61,12 @@ struct Recipe {
     uint32_t read_last() const;
     double reuse_of() const { return reuse != 0 ? reuse : double(select->reuse); }
     // What attention says of each slot: the policy or the selector wants to know.
-    SignalKind signal() const { return retain->signal ? retain->signal : select->signal; }
+    ScoreKind scores() const { return retain->scores ? retain->scores : select->scores; }
     // Whether a choice needs queries as before RoPE beside those after it.
-    bool compares_queries() const { return reuse_of() < 1 && !turns_keys(); }
+    bool compares_queries() const { return reuse_of() < 1 && !ropes_on_read(); }
     uint32_t plain_recent_of(uint32_t n_slots) const; // where slots are coded, so many of the last tokens are not yet
     // What it comes to in layers whose window is the model's: the last tokens stay, and nobody looks for others.
-    Recipe of_window() const;
+    Recipe for_window_layer() const;
     // The fewest slots: those asked for have room beside what stays of itself, those that the memory dictates are what they are.
     uint32_t smallest_slots() const { return slots ? sink + recent + 4 : 2; }
 };

@@ -41,7 +41,7 @@ private:
 
     Tensor m_values;  // (n, head_dim)
     Tensor m_rows;    // (1, n) u32
-    Tensor m_view;    // (1, view_words) u32
+    Tensor m_view;    // (1, layout_words) u32
     uint32_t m_n = 0; // rows at a time
 };
 

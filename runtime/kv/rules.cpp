@@ -56,19 +56,19 @@ const Rule kRecipeRules[] = {
      }},
     {[](C c) { return c.r.positions == Positions::compact && c.r.exact() && !c.r.selects(); },
      [](C) { return text("positions=compact with retain=all, which leaves no gaps; possible: positions=absolute"); }},
-    {[](C c) { return c.r.turns_keys() && c.r.retain->estimates; },
+    {[](C c) { return c.r.ropes_on_read() && c.r.retain->estimates; },
      [](C c) {
          return text("positions=%s with retain=%s, whose samples have no place in the text; possible: positions=absolute",
                      positions_name(c.r.positions), c.r.retain->name);
      }},
-    {[](C c) { return c.r.turns_keys() && codec_info(c.r.k).rotated; },
+    {[](C c) { return c.r.ropes_on_read() && codec_info(c.r.k).hadamard; },
      [](C c) {
          return text("positions=%s with k=%s, which is transformed by hadamard, and RoPE cannot rotate that; possible: k=f16 q8 kivi",
                      positions_name(c.r.positions), c.k());
      }},
     {[](C c) { return (c.r.rope == RopeScaling::file) != (c.r.stretch == 1); },
      [](C) { return text("rope= and stretch= belong together, how and how far; possible: rope=yarn,stretch=4"); }},
-    {[](C c) { return c.r.select->signal && c.r.signal() != c.r.select->signal; },
+    {[](C c) { return c.r.select->scores && c.r.scores() != c.r.select->scores; },
      [](C c) {
          return text("select=%s reads how much attention tokens got, retain=%s counts something else; possible: retain=all h2o ...",
                      c.r.select->name, c.r.retain->name);
@@ -97,7 +97,7 @@ const Rule kModelRules[] = {
                      "have none; possible: k=f16",
                      c.k(), c.r.retain->name);
      }},
-    {[](C c) { return c.codes_biased_keys() && c.r.turns_keys(); },
+    {[](C c) { return c.codes_biased_keys() && c.r.ropes_on_read(); },
      [](C c) {
          return text("k=%s with positions=%s on a model with a bias in its keys, which codes leave out and add again by position; "
                      "possible: k=f16",
@@ -123,7 +123,7 @@ const Rule kDeviceRules[] = {
          return text("select=%s on %s, an ablation that only the device reference has; possible: select=tokenselect", c.r.select->name,
                      c.device.id.c_str());
      }},
-    {[](C c) { return c.r.turns_keys() && !c.device.turns_keys; },
+    {[](C c) { return c.r.ropes_on_read() && !c.device.ropes_on_read; },
      [](C c) {
          return text("positions=%s on %s, which reads keys as they are stored; possible: positions=absolute, positions=offset, or the "
                      "device cpu",

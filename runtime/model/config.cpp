@@ -35,11 +35,11 @@ private:
 };
 
 static const FamilyRow kFamilies[] = {
-    FamilyRow("llama", rope_neighbours, act_silu).with_qkv_bias(),
-    FamilyRow("gemma3", rope_halves, act_gelu).with_qk_norm().with_post_norms().with_scaled_embedding().with_window_layers(),
-    FamilyRow("qwen2", rope_halves, act_silu).with_qkv_bias(),
-    FamilyRow("qwen3", rope_halves, act_silu).with_qk_norm(),
-    FamilyRow("phi3", rope_halves, act_silu).with_fused_qkv(),
+    FamilyRow("llama", rope_interleaved, act_silu).with_qkv_bias(),
+    FamilyRow("gemma3", rope_neox, act_gelu).with_qk_norm().with_post_norms().with_scaled_embedding().with_window_layers(),
+    FamilyRow("qwen2", rope_neox, act_silu).with_qkv_bias(),
+    FamilyRow("qwen3", rope_neox, act_silu).with_qk_norm(),
+    FamilyRow("phi3", rope_neox, act_silu).with_fused_qkv(),
 };
 
 ModelShape Config::model_shape() const
@@ -75,7 +75,7 @@ struct Keys {
     Status ranged(const char* name, double value, double low, double high) const
     {
         if (value >= low && value <= high) return {}; // false for NaN
-        return fail(Code::invalid, "%s is %.10g, %.10g to %.10g was expected", gguf.place_of(*gguf.find(key(name))).c_str(), value, low,
+        return fail(Code::invalid, "%s is %.10g, %.10g to %.10g was expected", gguf.location_of(*gguf.find(key(name))).c_str(), value, low,
                     high);
     }
 
@@ -108,13 +108,13 @@ struct Keys {
         if (!v) return {};
         KS_TRY(gguf.get_u32s(key(name), config.n_layers, &values));
         if (v->type == GgufType::array && v->count != config.n_layers) {
-            return fail(Code::invalid, "%s has %zu values, %u were expected", gguf.place_of(*v).c_str(), values.size(), config.n_layers);
+            return fail(Code::invalid, "%s has %zu values, %u were expected", gguf.location_of(*v).c_str(), values.size(), config.n_layers);
         }
         *out = values[0];
         for (uint32_t value : values) {
             KS_TRY(ranged(name, value, low, high));
             if (value == *out) continue;
-            return fail(Code::unsupported, "%s has %u and %u, only layers that are all equal are supported", gguf.place_of(*v).c_str(),
+            return fail(Code::unsupported, "%s has %u and %u, only layers that are all equal are supported", gguf.location_of(*v).c_str(),
                         *out, value);
         }
         return {};
@@ -242,7 +242,7 @@ static Status read_windows(const Keys& keys, Config& c)
     while (periodic && c.window_period <= c.n_layers && flags[c.window_period - 1] != 0) c.window_period++;
     for (uint32_t il = 0; periodic && il < c.n_layers; il++) periodic = (flags[il] != 0) == (il % c.window_period < c.window_period - 1);
     if (periodic) return {};
-    return fail(Code::unsupported, "%s has %zu flags that no period over %u layers gives", keys.gguf.place_of(*pattern).c_str(),
+    return fail(Code::unsupported, "%s has %zu flags that no period over %u layers gives", keys.gguf.location_of(*pattern).c_str(),
                 flags.size(), c.n_layers);
 }
 
@@ -253,9 +253,10 @@ static Status read_vocab_size(const Gguf& gguf, Config& c)
     if (!embedding) return fail(Code::invalid, "%s has no tensor 'token_embd.weight'", gguf.label().c_str());
     uint64_t rows = embedding->dims[1];
     if (rows > kMaxVocab)
-        return fail(Code::invalid, "%s has %" PRIu64 " rows, at most %u were expected", gguf.place_of(*embedding).c_str(), rows, kMaxVocab);
+        return fail(Code::invalid, "%s has %" PRIu64 " rows, at most %u were expected", gguf.location_of(*embedding).c_str(), rows,
+                    kMaxVocab);
     if (tokens && tokens->count != rows) {
-        return fail(Code::invalid, "%s has %" PRIu64 " rows, but tokenizer.ggml.tokens has %" PRIu64, gguf.place_of(*embedding).c_str(),
+        return fail(Code::invalid, "%s has %" PRIu64 " rows, but tokenizer.ggml.tokens has %" PRIu64, gguf.location_of(*embedding).c_str(),
                     rows, tokens->count);
     }
     c.n_vocab = uint32_t(rows);

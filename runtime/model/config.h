@@ -15,7 +15,7 @@ class Gguf;
 
 struct Family {
     const char* name = "";        // general.architecture
-    uint32_t rope_pairs = 0;      // rope_neighbours or rope_halves
+    uint32_t rope_pairs = 0;      // rope_interleaved or rope_neox
     uint32_t activation = 0;      // act_silu or act_gelu
     bool qkv_bias = false;        // attn_{q,k,v}.bias may be there
     bool qk_norm = false;         // attn_{q,k}_norm, per head, before RoPE

@@ -227,7 +227,7 @@ static Status sort_by_name(const Gguf& gguf, const std::vector<T>& items, std::s
     auto same = [&](uint32_t a, uint32_t b) { return items[a].*name == items[b].*name; };
     auto twice = std::adjacent_find(order->begin(), order->end(), same);
     if (twice == order->end()) return {};
-    return fail(Code::invalid, "%s is there twice", gguf.place_of(items[std::max(twice[0], twice[1])]).c_str());
+    return fail(Code::invalid, "%s is there twice", gguf.location_of(items[std::max(twice[0], twice[1])]).c_str());
 }
 
 Result<Gguf> Gguf::open_one(MappedFile file)
@@ -308,12 +308,12 @@ std::string Gguf::label(uint32_t file) const
     return file_label(m_files[file].path());
 }
 
-std::string Gguf::place_of(const GgufValue& v) const
+std::string Gguf::location_of(const GgufValue& v) const
 {
     return place(label(), "key", v.key, v.offset);
 }
 
-std::string Gguf::place_of(const GgufTensor& t) const
+std::string Gguf::location_of(const GgufTensor& t) const
 {
     return place(label(t.file), "tensor", t.name, t.info_offset);
 }

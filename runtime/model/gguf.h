@@ -85,8 +85,8 @@ public:
     void unmap(); // drops keys and names; tensors() and read() still work
 
     // Prefix of errors about a key or tensor: "model.gguf: key 'general.name' at offset 312".
-    std::string place_of(const GgufValue& value) const;
-    std::string place_of(const GgufTensor& tensor) const;
+    std::string location_of(const GgufValue& value) const;
+    std::string location_of(const GgufTensor& tensor) const;
 
 private:
     static Result<Gguf> open_one(MappedFile file);

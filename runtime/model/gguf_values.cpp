@@ -75,7 +75,7 @@ Status Gguf::wrong_type(const GgufValue& v, const char* expected) const
 {
     std::string found = gguf_type_info(v.element).name;
     if (v.type == GgufType::array) found = "array of " + std::to_string(v.count) + " " + found;
-    return fail(Code::invalid, "%s has type %s, %s was expected", place_of(v).c_str(), found.c_str(), expected);
+    return fail(Code::invalid, "%s has type %s, %s was expected", location_of(v).c_str(), found.c_str(), expected);
 }
 
 Status Gguf::u32_at(const GgufValue& v, uint64_t index, uint32_t* out) const
@@ -83,7 +83,7 @@ Status Gguf::u32_at(const GgufValue& v, uint64_t index, uint32_t* out) const
     int64_t found;
     if (!integer_at(v, index, &found)) return wrong_type(v, "an integer");
     if (found < 0 || found > UINT32_MAX)
-        return fail(Code::invalid, "%s is %" PRId64 ", 0 to %u was expected", place_of(v).c_str(), found, UINT32_MAX);
+        return fail(Code::invalid, "%s is %" PRId64 ", 0 to %u was expected", location_of(v).c_str(), found, UINT32_MAX);
     *out = uint32_t(found);
     return {};
 }
@@ -132,7 +132,7 @@ Status Gguf::get_bool(std::string_view key, bool* out, bool* found) const
     const GgufValue* v = find(key, found);
     if (!v) return {};
     if (v->type != GgufType::boolean) return wrong_type(*v, "a bool");
-    if (v->data[0] > 1) return fail(Code::invalid, "%s is %u, a bool of 0 or 1 was expected", place_of(*v).c_str(), v->data[0]);
+    if (v->data[0] > 1) return fail(Code::invalid, "%s is %u, a bool of 0 or 1 was expected", location_of(*v).c_str(), v->data[0]);
     *out = v->data[0] != 0;
     return {};
 }

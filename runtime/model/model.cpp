@@ -21,9 +21,9 @@ void Activations::place(const Config& c, const Recipe& recipe, uint32_t chunk, P
     h = p.take(chunk, c.dim);
     q = p.take(chunk, c.n_heads * c.head_dim);
     q_turned = p.take(recipe.compares_queries() ? chunk : 0, c.n_heads * c.head_dim);
-    q_far = p.take(pins(recipe) ? chunk : 0, c.n_heads * c.head_dim);
+    q_clamped = p.take(pins(recipe) ? chunk : 0, c.n_heads * c.head_dim);
     q_bias = p.take(leaves_bias_out(c.model_shape(), recipe) ? chunk : 0, c.n_heads * c.head_dim);
-    q_bias_far = p.take(leaves_bias_out(c.model_shape(), recipe) && pins(recipe) ? chunk : 0, c.n_heads * c.head_dim);
+    q_bias_clamped = p.take(leaves_bias_out(c.model_shape(), recipe) && pins(recipe) ? chunk : 0, c.n_heads * c.head_dim);
     k = p.take(chunk, c.n_kv_heads * c.head_dim);
     v = p.take(chunk, c.n_kv_heads * c.head_dim);
     att = p.take(chunk, c.n_heads * c.head_dim);
@@ -37,7 +37,7 @@ void StepInputs::place(const Config& c, const Recipe& recipe, uint32_t chunk, Pl
     ids = p.take(1, chunk);
     angles = p.take(chunk, c.n_rot);
     angles_window = p.take(c.window ? chunk : 0, c.n_rot);
-    angles_far = p.take(pins(recipe) ? chunk : 0, c.n_rot);
+    angles_clamped = p.take(pins(recipe) ? chunk : 0, c.n_rot);
 }
 
 ScratchShape scratch_shape(const Config& c, const Recipe& recipe, uint32_t n_slots, uint32_t chunk)
@@ -62,7 +62,7 @@ void Model::open(const Config& config, Weights weights, Cache cache, Backend& ba
     bool beyond = context > m_c.rope_original_context && !m_w.rope_divisors_long.empty();
     m_frequencies = rope_frequencies(m_c, beyond ? m_w.rope_divisors_long : m_w.rope_divisors);
     m_frequencies_window = rope_frequencies_window(m_c);
-    if (m_cache.turns()) fill_rope_table();
+    if (m_cache.rope_table()) fill_rope_table();
     if (m_cache.waves()) detach_key_bias();
 }
 
@@ -72,7 +72,7 @@ void Model::detach_key_bias()
 {
     const Tensor& waves = m_cache.waves();
     const uint32_t half = m_c.n_rot / 2;
-    std::vector<float> row(m_c.n_rot), bias(m_c.n_kv_heads * m_c.head_dim), turns(m_c.n_kv_heads * m_c.n_rot);
+    std::vector<float> row(m_c.n_rot), bias(m_c.n_kv_heads * m_c.head_dim), rope_table(m_c.n_kv_heads * m_c.n_rot);
     for (uint32_t r = 0; r < waves.rows; r++) {
         const double position = std::pow(double(wave_base), r / wave_base) * (r % wave_base), scale = r < wave_base ? m_c.rope_mscale : 1;
         for (uint32_t i = 0; i < half; i++) {
@@ -88,13 +88,13 @@ void Model::detach_key_bias()
         for (uint32_t h = 0; h < m_c.n_kv_heads; h++) {
             const float* b = &bias[h * m_c.head_dim];
             for (uint32_t i = 0; i < half; i++) {
-                turns[h * m_c.n_rot + 2 * i] = b[WAVE_PLACE(i, m_c.n_rot, m_c.family->rope_pairs)];
-                turns[h * m_c.n_rot + 2 * i + 1] = -b[WAVE_PLACE(half + i, m_c.n_rot, m_c.family->rope_pairs)];
+                rope_table[h * m_c.n_rot + 2 * i] = b[WAVE_PLACE(i, m_c.n_rot, m_c.family->rope_pairs)];
+                rope_table[h * m_c.n_rot + 2 * i + 1] = -b[WAVE_PLACE(half + i, m_c.n_rot, m_c.family->rope_pairs)];
             }
         }
-        w.key_turns = {w.attn_k_bias.buffer, w.attn_k_bias.offset, m_c.n_kv_heads, m_c.n_rot, Format::f32};
+        w.key_bias_pairs = {w.attn_k_bias.buffer, w.attn_k_bias.offset, m_c.n_kv_heads, m_c.n_rot, Format::f32};
         w.attn_k_bias = {};
-        m_backend->upload(w.key_turns.buffer, w.key_turns.offset, turns.data(), 4ull * turns.size());
+        m_backend->upload(w.key_bias_pairs.buffer, w.key_bias_pairs.offset, rope_table.data(), 4ull * rope_table.size());
     }
 }
 
@@ -125,11 +125,11 @@ static void fill_angles(float* out, const std::vector<double>& f, uint32_t n, ui
 
 void Model::fill_rope_table()
 {
-    const Tensor& turns = m_cache.turns();
-    std::vector<float> row(turns.cols);
-    for (uint32_t r = 0; r < turns.rows; r++) {
+    const Tensor& rope_table = m_cache.rope_table();
+    std::vector<float> row(rope_table.cols);
+    for (uint32_t r = 0; r < rope_table.rows; r++) {
         fill_angles(row.data(), m_frequencies, 1, r, ~0u, m_c.rope_mscale);
-        m_backend->upload(turns.buffer, turns.offset + 4ull * r * turns.cols, row.data(), 4ull * turns.cols);
+        m_backend->upload(rope_table.buffer, rope_table.offset + 4ull * r * rope_table.cols, row.data(), 4ull * rope_table.cols);
     }
 }
 
@@ -138,9 +138,10 @@ void Model::fill_step(const uint32_t* ids, uint32_t n, uint32_t position)
     auto host = [&](const Tensor& t) { return reinterpret_cast<float*>(m_step_host + (t.offset - m_step.ids.offset)); };
     fill_angles(host(m_step.angles), m_frequencies, n, position, ~0u, m_c.rope_mscale);
     if (m_c.window) fill_angles(host(m_step.angles_window), m_frequencies_window, n, position, ~0u, m_c.rope_mscale);
-    if (m_step.angles_far) fill_angles(host(m_step.angles_far), m_frequencies, n, position, m_cache.far_position(), m_c.rope_mscale);
+    if (m_step.angles_clamped)
+        fill_angles(host(m_step.angles_clamped), m_frequencies, n, position, m_cache.clamp_position(), m_c.rope_mscale);
     m_backend->upload(m_step.ids.buffer, m_step.ids.offset, ids, 4ull * n);
-    for (const Tensor* t : {&m_step.angles, &m_step.angles_window, &m_step.angles_far})
+    for (const Tensor* t : {&m_step.angles, &m_step.angles_window, &m_step.angles_clamped})
         if (*t) m_backend->upload(t->buffer, t->offset, host(*t), 4ull * n * m_c.n_rot);
 }
 
@@ -190,12 +191,13 @@ RopeTarget Model::rope_target(const Tensor& y, const Tensor& x, const Tensor& an
 // product is a rotation by the query's position, and one by the bias of the KV head (detach_key_bias).
 void Model::multiply_by_key_bias(const Tensor& bias, const Tensor& q, const Tensor& angles, const Tensor& clamped_angles, Queries& queries)
 {
-    const int n_targets = queries.far ? 2 : 1;
+    const int n_targets = queries.q_clamped ? 2 : 1;
     queries.bias = first_rows(m_a.q_bias, q.rows);
-    if (queries.far) queries.bias_far = first_rows(m_a.q_bias_far, q.rows);
-    const RopeTarget by_position[] = {rope_target(queries.bias, q, angles, false), rope_target(queries.bias_far, q, clamped_angles, false)};
+    if (queries.q_clamped) queries.bias_clamped = first_rows(m_a.q_bias_clamped, q.rows);
+    const RopeTarget by_position[] = {rope_target(queries.bias, q, angles, false),
+                                      rope_target(queries.bias_clamped, q, clamped_angles, false)};
     RopeTarget by_bias[] = {rope_target(queries.bias, queries.bias, bias, false),
-                            rope_target(queries.bias_far, queries.bias_far, bias, false)};
+                            rope_target(queries.bias_clamped, queries.bias_clamped, bias, false)};
     for (RopeTarget& target : by_bias) target.a.n_groups = m_c.n_kv_heads;
     m_backend->rope(by_position, n_targets);
     m_backend->rope(by_bias, n_targets);
@@ -206,17 +208,18 @@ Queries Model::apply_rope(const Tensor& q, const Tensor& k, const Tensor& v, uin
 {
     const CacheLayerSpec& spec = m_cache.layer(il).spec;
     const uint32_t n = q.rows;
-    const bool local = m_c.is_window_layer(il), hadamard = spec.rotates_keys();
-    const Tensor angles = first_rows(local ? m_step.angles_window : m_step.angles, n), clamped_angles = first_rows(m_step.angles_far, n);
+    const bool local = m_c.is_window_layer(il), hadamard = spec.hadamard_keys();
+    const Tensor angles = first_rows(local ? m_step.angles_window : m_step.angles, n),
+                 clamped_angles = first_rows(m_step.angles_clamped, n);
 
     // What is made of q as it was before RoPE comes first: q itself may be rotated in place.
     Queries queries{q, {}};
-    if (!local && m_a.q_far && m_cache.n_far(il, m_position + n)) {
-        queries.far = first_rows(m_a.q_far, n);
-        const RopeTarget target = rope_target(queries.far, q, clamped_angles, hadamard);
+    if (!local && m_a.q_clamped && m_cache.n_clamped(il, m_position + n)) {
+        queries.q_clamped = first_rows(m_a.q_clamped, n);
+        const RopeTarget target = rope_target(queries.q_clamped, q, clamped_angles, hadamard);
         m_backend->rope(&target, 1);
     }
-    if (const Tensor& bias = m_w.layers[il].key_turns) multiply_by_key_bias(bias, q, angles, clamped_angles, queries);
+    if (const Tensor& bias = m_w.layers[il].key_bias_pairs) multiply_by_key_bias(bias, q, angles, clamped_angles, queries);
     if (!local && m_cache.compares_queries()) {
         queries.plain = q;
         queries.q = first_rows(m_a.q_turned, n);
@@ -224,11 +227,11 @@ Queries Model::apply_rope(const Tensor& q, const Tensor& k, const Tensor& v, uin
 
     RopeTarget targets[3];
     int n_targets = 0;
-    if (!spec.n_turn) {
+    if (!spec.n_rope_on_read) {
         targets[n_targets++] = rope_target(queries.q, q, angles, hadamard);
         targets[n_targets++] = rope_target(k, k, angles, hadamard);
     }
-    if (spec.rotates_values()) targets[n_targets++] = rope_target(v, v, {}, true);
+    if (spec.hadamard_values()) targets[n_targets++] = rope_target(v, v, {}, true);
     if (n_targets) m_backend->rope(targets, n_targets);
     return queries;
 }

@@ -15,29 +15,29 @@ constexpr uint32_t kLogitRows = 4; // tokens whose logits are computed in one ca
 
 // The buffers of a forward pass over one chunk, allocated once.
 struct Activations {
-    Tensor x;          // (chunk, dim), the residual stream
-    Tensor h;          // (chunk, dim), normed input or output of a branch
-    Tensor q;          // (chunk, n_heads * head_dim)
-    Tensor q_turned;   // like q, after RoPE; only if queries before RoPE are compared
-    Tensor q_far;      // (chunk, n_heads * head_dim), queries at the clamped position; only if slots are pinned
-    Tensor q_bias;     // (chunk, n_heads * head_dim); only if keys are stored without their bias
-    Tensor q_bias_far; // (chunk, n_heads * head_dim); only if, in addition, slots are pinned
-    Tensor k;          // (chunk, n_kv_heads * head_dim)
-    Tensor v;          // (chunk, n_kv_heads * head_dim)
-    Tensor att;        // (chunk, n_heads * head_dim)
-    Tensor gate;       // (chunk, ffn_dim)
-    Tensor up;         // (chunk, ffn_dim)
-    Tensor logits;     // (kLogitRows, n_vocab)
+    Tensor x;              // (chunk, dim), the residual stream
+    Tensor h;              // (chunk, dim), normed input or output of a branch
+    Tensor q;              // (chunk, n_heads * head_dim)
+    Tensor q_turned;       // like q, after RoPE; only if queries before RoPE are compared
+    Tensor q_clamped;      // (chunk, n_heads * head_dim), queries at the clamped position; only if slots are pinned
+    Tensor q_bias;         // (chunk, n_heads * head_dim); only if keys are stored without their bias
+    Tensor q_bias_clamped; // (chunk, n_heads * head_dim); only if, in addition, slots are pinned
+    Tensor k;              // (chunk, n_kv_heads * head_dim)
+    Tensor v;              // (chunk, n_kv_heads * head_dim)
+    Tensor att;            // (chunk, n_heads * head_dim)
+    Tensor gate;           // (chunk, ffn_dim)
+    Tensor up;             // (chunk, ffn_dim)
+    Tensor logits;         // (kLogitRows, n_vocab)
 
     void place(const Config& c, const Recipe& recipe, uint32_t chunk, Placer& p);
 };
 
 // Inputs of a step, in one block that is uploaded once per step.
 struct StepInputs {
-    Tensor ids;           // (1, chunk) u32
-    Tensor angles;        // (chunk, n_rot): (cos, sin) per pair
-    Tensor angles_window; // (chunk, n_rot), for window layers
-    Tensor angles_far;    // (chunk, n_rot), at the clamped position, for pinned slots beyond the trained distance
+    Tensor ids;            // (1, chunk) u32
+    Tensor angles;         // (chunk, n_rot): (cos, sin) per pair
+    Tensor angles_window;  // (chunk, n_rot), for window layers
+    Tensor angles_clamped; // (chunk, n_rot), at the clamped position, for pinned slots beyond the trained distance
 
     void place(const Config& c, const Recipe& recipe, uint32_t chunk, Placer& p);
 };

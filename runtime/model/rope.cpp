@@ -33,11 +33,11 @@ Status stretch_context(const Recipe& recipe, Config& c)
 
 std::vector<double> rope_frequencies(const Config& c, const std::vector<double>& divisors)
 {
-    constexpr double kTurn = 6.283185307179586;
+    constexpr double kTwoPi = 6.283185307179586;
     std::vector<double> f(c.n_rot / 2);
     // The pair that makes `turns` full rotations within the original context.
-    const auto pair_of = [&](double turns) {
-        return c.n_rot * std::log(c.rope_original_context / (turns * kTurn)) / (2 * std::log(c.rope_base));
+    const auto pair_of = [&](double rope_table) {
+        return c.n_rot * std::log(c.rope_original_context / (rope_table * kTwoPi)) / (2 * std::log(c.rope_base));
     };
     const double fast = std::max(0.0, std::floor(pair_of(c.rope_yarn_fast)));
     const double slow = std::min(c.n_rot - 1.0, std::ceil(pair_of(c.rope_yarn_slow)));

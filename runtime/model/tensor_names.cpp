@@ -77,13 +77,13 @@ static std::vector<TensorSpec> layer_specs(const Config& c)
 static Status check(const Gguf& gguf, const TensorSpec& spec, const GgufTensor& t, uint64_t rows)
 {
     if (t.dims[0] != spec.cols || t.dims[1] != rows || t.dims[2] != 1 || t.dims[3] != 1) {
-        return fail(Code::invalid, "%s has %s values, %u x %" PRIu64 " was expected", gguf.place_of(t).c_str(), t.shape().c_str(),
+        return fail(Code::invalid, "%s has %s values, %u x %" PRIu64 " was expected", gguf.location_of(t).c_str(), t.shape().c_str(),
                     spec.cols, rows);
     }
     bool vector = spec.kind == Kind::vector || spec.kind == Kind::optional_vector;
     bool plain = t.format == Format::f32 || t.format == Format::f16 || t.format == Format::bf16;
     if (t.known && (plain || !vector)) return {};
-    return fail(Code::unsupported, "%s has type %s (%u), %s was expected", gguf.place_of(t).c_str(), find_ggml_type(t.ggml_type)->name,
+    return fail(Code::unsupported, "%s has type %s (%u), %s was expected", gguf.location_of(t).c_str(), find_ggml_type(t.ggml_type)->name,
                 t.ggml_type, vector ? "F32, F16 or BF16" : "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL or IQ4_XS");
 }
 
@@ -114,7 +114,7 @@ static Status check_unused(const Gguf& gguf, const Config& config, const std::ve
         bool ours = false;
         for (std::string_view start : {"blk.", "token_embd", "output"}) ours |= t.name.substr(0, start.size()) == start;
         if (used[i] || !ours) continue;
-        return fail(Code::unsupported, "%s is not part of a %s model of %u layers as this build knows it", gguf.place_of(t).c_str(),
+        return fail(Code::unsupported, "%s is not part of a %s model of %u layers as this build knows it", gguf.location_of(t).c_str(),
                     config.family->name, config.n_layers);
     }
     return {};

@@ -46,11 +46,11 @@ static uint64_t part_bytes(const TensorPart& part, uint64_t align)
     return align_up(bytes, align);
 }
 
-uint64_t weights_bytes(const std::vector<TensorPart>& parts, uint64_t align, std::vector<uint64_t>* starts)
+uint64_t weights_bytes(const std::vector<TensorPart>& parts, uint64_t align, std::vector<uint64_t>* split_points)
 {
     uint64_t bytes = 0;
     for (const TensorPart& part : parts) {
-        if (starts) starts->push_back(bytes);
+        if (split_points) split_points->push_back(bytes);
         bytes += part_bytes(part, align);
     }
     return bytes;

@@ -20,7 +20,7 @@ struct LayerWeights {
     Tensor attn_v;         // (n_kv_heads * head_dim, dim)
     Tensor attn_q_bias;    // (1, n_heads * head_dim); this and the following may be empty
     Tensor attn_k_bias;    // (1, n_kv_heads * head_dim); empty if keys are stored without their bias
-    Tensor key_turns;      // (n_kv_heads, n_rot), replaces attn_k_bias: per RoPE pair, maps queries to their products with the bias
+    Tensor key_bias_pairs; // (n_kv_heads, n_rot), replaces attn_k_bias: per RoPE pair, maps queries to their products with the bias
     Tensor attn_v_bias;    // (1, n_kv_heads * head_dim)
     Tensor attn_q_norm;    // (1, head_dim)
     Tensor attn_k_norm;    // (1, head_dim)
@@ -42,7 +42,7 @@ struct Weights {
     std::vector<double> rope_divisors, rope_divisors_long;
 };
 
-uint64_t weights_bytes(const std::vector<TensorPart>& parts, uint64_t align, std::vector<uint64_t>* starts = nullptr);
+uint64_t weights_bytes(const std::vector<TensorPart>& parts, uint64_t align, std::vector<uint64_t>* split_points = nullptr);
 uint64_t staging_bytes(const std::vector<TensorPart>& parts); // host memory that loading needs
 
 // Reads every part, converts it to tiles and uploads it to the buffer from `offset` on. `progress(done, total)` is in

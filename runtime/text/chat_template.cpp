@@ -9,7 +9,7 @@ namespace
 
 // The first matching row wins, so a specific template comes before a general one.
 // clang-format off
-const ChatFrame kFrames[] = {
+const ChatTemplate kChatTemplates[] = {
     {"chatml", {"<|im_start|>", "<|im_end|>"}, {"<|im_sep|>", "<|im_start|>assistant\n<think>", "'<think>\n'", "Knowledge Cutoff Date"},
      {"<|im_start|>system\n", "<|im_end|>\n"}, {"<|im_start|>user\n", "<|im_end|>\n"}, {"<|im_start|>assistant\n", "<|im_end|>\n"},
      nullptr, "<|im_end|>", no_flags},
@@ -93,11 +93,11 @@ size_t find_literal(std::string_view text, const char* literal, size_t from = 0)
     return text.npos;
 }
 
-bool fits(const ChatFrame& frame, std::string_view text)
+bool fits(const ChatTemplate& chat_template, std::string_view text)
 {
-    for (const char* literal : frame.wants)
+    for (const char* literal : chat_template.wants)
         if (literal && find_literal(text, literal) == text.npos) return false;
-    for (const char* literal : frame.rejects)
+    for (const char* literal : chat_template.rejects)
         if (literal && find_literal(text, literal) != text.npos) return false;
     return true;
 }
@@ -125,7 +125,7 @@ void append_literal(std::string_view literal, ChatPieces& out)
 {
     while (!literal.empty()) {
         size_t begin = literal.find_first_of("<[");
-        append_text(literal.substr(0, begin), kFrameAuthor, out);
+        append_text(literal.substr(0, begin), kTemplateAuthor, out);
         if (begin == literal.npos) return;
         size_t end = literal.find(literal[begin] == '<' ? '>' : ']', begin) + 1;
         std::string_view marker = literal.substr(begin, end - begin);
@@ -155,15 +155,15 @@ std::optional<std::string> text_until(std::string_view text, size_t at, const ch
 
 } // namespace
 
-const ChatFrame* recognise_chat_frame(std::string_view template_text)
+const ChatTemplate* recognise_chat_template(std::string_view template_text)
 {
     if (template_text.empty() || template_text.size() > kMaxTemplateBytes) return nullptr;
-    for (const ChatFrame& frame : kFrames)
-        if (fits(frame, template_text)) return &frame;
+    for (const ChatTemplate& chat_template : kChatTemplates)
+        if (fits(chat_template, template_text)) return &chat_template;
     return nullptr;
 }
 
-const ChatFrame* find_chat_frame(std::string_view name)
+const ChatTemplate* find_chat_template(std::string_view name)
 {
     auto plain = [](std::string_view s) {
         std::string out;
@@ -171,37 +171,38 @@ const ChatFrame* find_chat_frame(std::string_view name)
             if (c != '-') out += c;
         return out;
     };
-    for (const ChatFrame& frame : kFrames)
-        if (plain(frame.name) == plain(name)) return &frame;
+    for (const ChatTemplate& chat_template : kChatTemplates)
+        if (plain(chat_template.name) == plain(name)) return &chat_template;
     return nullptr;
 }
 
-std::string chat_frame_names()
+std::string chat_template_names()
 {
     std::string names;
-    for (const ChatFrame& frame : kFrames) names += (names.empty() ? "" : ", ") + std::string(frame.name);
+    for (const ChatTemplate& chat_template : kChatTemplates) names += (names.empty() ? "" : ", ") + std::string(chat_template.name);
     return names;
 }
 
-std::optional<std::string> default_system_text(const ChatFrame& frame, std::string_view template_text)
+std::optional<std::string> default_system_text(const ChatTemplate& chat_template, std::string_view template_text)
 {
-    if (frame.default_system) return frame.default_system;
+    if (chat_template.default_system) return chat_template.default_system;
     if (template_text.size() > kMaxTemplateBytes) return {};
-    const char* prefix = frame.system[0];
+    const char* prefix = chat_template.system[0];
     size_t i = 0;
     for (int tries = 0; tries < 16; tries++) { // the text may come after branches for tools and for a given system prompt
         i = find_literal(template_text, prefix, i + 1);
         if (i == template_text.npos) break;
         char before = template_text[i - 1];
         char closing = before == '\'' || before == '"' ? before : '{';
-        std::optional<std::string> text = text_until(template_text, i + match_at(template_text, i, prefix), frame.system[1], closing);
+        std::optional<std::string> text =
+            text_until(template_text, i + match_at(template_text, i, prefix), chat_template.system[1], closing);
         if (text) return text;
     }
     return {};
 }
 
-ChatWriter::ChatWriter(const ChatFrame& frame, bool tokenizer_adds_bos, std::optional<std::string> default_system)
-    : m_frame(&frame), m_bos(tokenizer_adds_bos || (frame.flags & writes_bos)), m_default_system(std::move(default_system))
+ChatWriter::ChatWriter(const ChatTemplate& chat_template, bool tokenizer_adds_bos, std::optional<std::string> default_system)
+    : m_frame(&chat_template), m_bos(tokenizer_adds_bos || (chat_template.flags & writes_bos)), m_default_system(std::move(default_system))
 {
 }
 
@@ -216,7 +217,7 @@ void ChatWriter::begin(bool with_default, ChatPieces& out)
 void ChatWriter::turn(ChatRole role, std::string_view content, ChatPieces& out)
 {
     begin(role != ChatRole::system, out);
-    const ChatFrame& f = *m_frame;
+    const ChatTemplate& f = *m_frame;
     if (f.flags & (1 << int(role))) {
         std::string_view cut = trimmed(content);
         // After a folded system prompt the turn does not begin with white space, so only the end of the content is
@@ -231,9 +232,9 @@ void ChatWriter::turn(ChatRole role, std::string_view content, ChatPieces& out)
     const char* const* literals = role == ChatRole::system ? f.system : role == ChatRole::user ? f.user : f.assistant;
     append_literal(literals[0], out);
     if (role == ChatRole::user && m_folded_system) {
-        append_text(f.system[0], kFrameAuthor, out);
+        append_text(f.system[0], kTemplateAuthor, out);
         append_text(*m_folded_system, kAuthors[int(ChatRole::system)], out);
-        append_text(f.system[1], kFrameAuthor, out);
+        append_text(f.system[1], kTemplateAuthor, out);
         m_folded_system.reset();
     }
     append_text(content, kAuthors[int(role)], out);
@@ -257,11 +258,11 @@ void ChatWriter::close_answer(ChatPieces& out) const
 static std::string authors_of(const Tokenizer& tokenizer, const uint32_t* ids, size_t n, const std::string& of_bytes)
 {
     std::string authors, piece(tokenizer.max_piece_bytes(), '\0');
-    const std::string all = (tokenizer.adds_space_prefix() ? std::string(1, kFrameAuthor) : "") + of_bytes;
+    const std::string all = (tokenizer.adds_space_prefix() ? std::string(1, kTemplateAuthor) : "") + of_bytes;
     for (size_t i = 0, at = 0; i < n; i++) {
         const size_t end = std::min(at + tokenizer.piece(ids[i], &piece[0]), all.size());
-        const size_t other = std::min(all.find_first_not_of(kFrameAuthor, at), end);
-        authors += other < end ? all[other] : kFrameAuthor;
+        const size_t other = std::min(all.find_first_not_of(kTemplateAuthor, at), end);
+        authors += other < end ? all[other] : kTemplateAuthor;
         at = end;
     }
     return authors;
@@ -286,28 +287,28 @@ void encode_pieces(const Tokenizer& tokenizer, const ChatPieces& pieces, std::ve
         if (id >= 0) {
             flush();
             out.push_back(uint32_t(id));
-            if (authors) *authors += kFrameAuthor;
+            if (authors) *authors += kTemplateAuthor;
             strip = tokenizer.strips_right(uint32_t(id));
         } else {
             size_t begin = strip ? std::min(piece.text.find_first_not_of(kSpace), piece.text.size()) : 0;
             text.append(piece.text, begin);
             of_bytes += piece.authors.substr(std::min(begin, piece.authors.size()));
-            of_bytes.resize(text.size(), kFrameAuthor);
+            of_bytes.resize(text.size(), kTemplateAuthor);
             strip = false;
         }
     }
     flush();
 }
 
-uint32_t head_tokens(const std::string& authors)
+uint32_t n_prefix_tokens(const std::string& authors)
 {
     return uint32_t(std::min(authors.find(kAuthors[int(ChatRole::user)]), authors.size()));
 }
 
-std::vector<uint8_t> frame_marks(const std::string& authors)
+std::vector<uint8_t> template_mask(const std::string& authors)
 {
     std::vector<uint8_t> marks;
-    for (char author : authors) marks.push_back(author == kFrameAuthor);
+    for (char author : authors) marks.push_back(author == kTemplateAuthor);
     return marks;
 }
 

@@ -21,10 +21,10 @@ struct ChatPiece {
     enum class Kind : uint8_t { text, marker, bos, eos };
     Kind kind;
     std::string text;         // empty for bos and eos
-    std::string authors = {}; // author of each byte of a text: kFrameAuthor or one of kAuthors
+    std::string authors = {}; // author of each byte of a text: kTemplateAuthor or one of kAuthors
 };
-constexpr char kFrameAuthor = 'f', kAuthors[] = {'s', 'u', 'a'}; // kFrameAuthor: the template; kAuthors: indexed by ChatRole
-using ChatPieces = std::vector<ChatPiece>;                       // texts are never adjacent: a split inside a text would change its tokens
+constexpr char kTemplateAuthor = 'f', kAuthors[] = {'s', 'u', 'a'}; // kTemplateAuthor: the template; kAuthors: indexed by ChatRole
+using ChatPieces = std::vector<ChatPiece>; // texts are never adjacent: a split inside a text would change its tokens
 
 enum ChatFlag : uint8_t {
     no_flags = 0,
@@ -37,7 +37,7 @@ enum ChatFlag : uint8_t {
 };
 
 // In the literals, <bos> and <eos> are tokens of the model. Other <...> and [...] are markers.
-struct ChatFrame {
+struct ChatTemplate {
     const char* name;
     const char* wants[3];       // literals that the template must contain
     const char* rejects[4];     // literals that the template must not contain
@@ -50,19 +50,19 @@ struct ChatFrame {
 };
 
 // Null: an unknown template, or no template (a base model). Templates beyond 1 MiB are unknown.
-const ChatFrame* recognise_chat_frame(std::string_view template_text);
-const ChatFrame* find_chat_frame(std::string_view name); // "llama-2" and "llama2" are the same name
-std::string chat_frame_names();                          // "chatml, llama-2, ...", for error messages
+const ChatTemplate* recognise_chat_template(std::string_view template_text);
+const ChatTemplate* find_chat_template(std::string_view name); // "llama-2" and "llama2" are the same name
+std::string chat_template_names();                             // "chatml, llama-2, ...", for error messages
 
 // The system prompt that the template writes if the conversation has none.
-std::optional<std::string> default_system_text(const ChatFrame& frame, std::string_view template_text);
+std::optional<std::string> default_system_text(const ChatTemplate& chat_template, std::string_view template_text);
 
 // Writes a conversation turn by turn and only appends, so tokens already in the cache never change. Copy the writer to
 // be able to go back.
 class ChatWriter
 {
 public:
-    ChatWriter(const ChatFrame& frame, bool tokenizer_adds_bos, std::optional<std::string> default_system);
+    ChatWriter(const ChatTemplate& chat_template, bool tokenizer_adds_bos, std::optional<std::string> default_system);
 
     void turn(ChatRole role, std::string_view content, ChatPieces& out);
     // Open and close an answer that the model writes. Adjacent spaces are left out because the model writes its own.
@@ -72,7 +72,7 @@ public:
 private:
     void begin(bool with_default, ChatPieces& out);
 
-    const ChatFrame* m_frame;
+    const ChatTemplate* m_frame;
     bool m_bos;
     bool m_begun = false;
     std::optional<std::string> m_default_system;
@@ -82,7 +82,7 @@ private:
 // Appends the tokens. Call it once per feed: the text between two markers is encoded as a whole. `authors` receives the
 // author of each token; the template is the author only if it wrote the whole token.
 void encode_pieces(const Tokenizer& tokenizer, const ChatPieces& pieces, std::vector<uint32_t>& out, std::string* authors = nullptr);
-uint32_t head_tokens(const std::string& authors);             // number of tokens before the first user message
-std::vector<uint8_t> frame_marks(const std::string& authors); // 1: the template wrote the whole token
+uint32_t n_prefix_tokens(const std::string& authors);           // number of tokens before the first user message
+std::vector<uint8_t> template_mask(const std::string& authors); // 1: the template wrote the whole token
 
 } // namespace ks

@@ -8,12 +8,12 @@ namespace ks
 {
 
 static constexpr uint32_t kNone = Vocab::kNone;
-static constexpr size_t kMostBytes = size_t(1) << 30; // encoded at once: symbol indexes have 32 bits
+static constexpr size_t kMaxBytes = size_t(1) << 30; // encoded at once: symbol indexes have 32 bits
 
 void Encoder::encode(std::string_view text, bool space_prefix, std::vector<uint32_t>& out)
 {
-    for (; text.size() > kMostBytes; text.remove_prefix(kMostBytes), space_prefix = false)
-        encode(text.substr(0, kMostBytes), space_prefix, out);
+    for (; text.size() > kMaxBytes; text.remove_prefix(kMaxBytes), space_prefix = false)
+        encode(text.substr(0, kMaxBytes), space_prefix, out);
     if (!m_pre) return encode_sentence_piece(text, space_prefix, out);
     const char *at = text.data(), *end = at + text.size();
     while (at < end) {

@@ -12,7 +12,7 @@ namespace ks
 namespace
 {
 
-constexpr float kNothing = -std::numeric_limits<float>::infinity();
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 // Moves the best items to the front, best first, up to and including the first for which enough() is true; returns
 // their number. Costs O(n) plus O(log n) per kept item, so it never sorts the whole vocabulary.
@@ -126,7 +126,7 @@ template <class Take> void Sampler::scan(const float* logits, float& threshold, 
 
 uint32_t Sampler::greedy(const float* logits) const
 {
-    float best = kNothing;
+    float best = kMinusInfinity;
     uint32_t token = m_n_vocab;
     scan(logits, best, [&](float logit, uint32_t id) {
         best = logit;
@@ -145,7 +145,7 @@ size_t Sampler::gather(const float* logits)
     const bool limited = k > 0 && k < m_n_vocab;
     const size_t room = limited ? std::min<size_t>(m_n_vocab, 4 * k + 1024) : m_n_vocab + size_t(1);
     Candidate* c = m_candidates;
-    float threshold = kNothing;
+    float threshold = kMinusInfinity;
     size_t n = 0;
     scan(logits, threshold, [&](float logit, uint32_t id) {
         c[n++] = {logit, id};

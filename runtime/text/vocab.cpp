@@ -69,7 +69,7 @@ Result<Vocab::Layout> Vocab::measure(const VocabSource& source)
     if (source.types && source.n_types < source.tokens.n) return invalid("token types", source.n_types, source.tokens.n);
     if (source.scores && source.n_scores < source.tokens.n) return invalid("scores", source.n_scores, source.tokens.n);
     if (!layout.sentence_piece && source.merges.n == 0) return invalid("merges", 0, 1);
-    if (layout.n_tokens >= kMostItems || layout.n_merges >= kMostItems || source.tokens.bytes >= kNone) {
+    if (layout.n_tokens >= kMaxItems || layout.n_merges >= kMaxItems || source.tokens.bytes >= kNone) {
         return fail(Code::unsupported,
                     "the tokenizer has %" PRIu64 " tokens of %" PRIu64 " bytes and %" PRIu64 " merges, too many for this build",
                     layout.n_tokens, source.tokens.bytes, layout.n_merges);

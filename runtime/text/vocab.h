@@ -58,7 +58,7 @@ public:
 
 private:
     static constexpr uint8_t kTypeMask = 15, kStripsRight = 64, kEnd = 128;
-    static constexpr uint32_t kMostItems = (1 << 24) - 1; // tokens or merges: a table slot holds a 24-bit index and 8 bits of the hash
+    static constexpr uint32_t kMaxItems = (1 << 24) - 1; // tokens or merges: a table slot holds a 24-bit index and 8 bits of the hash
 
     struct Merge {
         uint32_t left, right, result; // the index of a merge is its rank; kNone: not a token

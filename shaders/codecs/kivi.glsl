@@ -3,24 +3,24 @@
 
 void kiviv_planes(uint at, uint first, uint d) { read_plane(at, first, 4u); }
 
-void kiviv_eight(uint at, uint tail, uint first, uint d, out float eight[8])
+void kiviv_octet(uint at, uint tail, uint first, uint d, out float octet[8])
 {
     uint code[8], range = WORD(at + d / 8u + first / 32u);
-    plane_eight(0u, first, 4u, code);
-    [[unroll]] for (uint i = 0u; i < 8u; i++) eight[i] = kivi_decoded(code[i], range);
+    plane_octet(0u, first, 4u, code);
+    [[unroll]] for (uint i = 0u; i < 8u; i++) octet[i] = kivi_decoded(code[i], range);
 }
 
-void kivi_group_eight(uint at, uint first, uint bits, out float eight[8])
+void kivi_group_octet(uint at, uint first, uint bits, out float octet[8])
 {
     uint code[8];
-    plane_eight(0u, first, bits, code);
-    [[unroll]] for (uint i = 0u; i < 8u; i++) eight[i] = kivi_decoded(code[i], WORD(at + first + i));
+    plane_octet(0u, first, bits, code);
+    [[unroll]] for (uint i = 0u; i < 8u; i++) octet[i] = kivi_decoded(code[i], WORD(at + first + i));
 }
 
 
 #define KIVI(NAME, BITS)                                                                                                             \
     void NAME##_planes(uint at, uint r, uint first, uint d) { read_plane(at + d + r * (BITS * d / 32u), first, BITS); }              \
-    void NAME##_eight(uint at, uint r, uint first, uint d, out float eight[8]) { kivi_group_eight(at, first, BITS, eight); }
+    void NAME##_octet(uint at, uint r, uint first, uint d, out float octet[8]) { kivi_group_octet(at, first, BITS, octet); }
 
 #else
 
@@ -30,21 +30,21 @@ void kiviv_fill(uint which) {}
 void kiviv_fetch(uint at, uint tail, uint j, uint d, inout uint words[most_words])
 {
     fetch_plane(at, j, 4u, words);
-    uint ranges = at + d / 8u + eight_of_lane(4u, j, 0u) / 8u * 2u;
+    uint ranges = at + d / 8u + octet_of_lane(4u, j, 0u) / 8u * 2u;
     [[unroll]] for (uint b = 0u; b < 2u; b++) words[4u + b] = WORD(ranges + b);
 }
 
 // Each half of an octet has a range.
-void kiviv_lane(uint words[most_words], uint which, uint j, uint e, uint d, inout LaneEight to)
+void kiviv_lane(uint words[most_words], uint which, uint j, uint e, uint d, inout LaneOctet to)
 {
     same_factors(1.f, to);
     [[unroll]] for (uint k = 0u; k < 8u; k++) to.values[k] = kivi_decoded(field_of(words[e], 4u * k, 4u), words[4u + k / 4u]);
 }
 
 // Keys of a group share one range per dim, which a lane keeps while rows are of that group.
-void kivi_lane_group(uint words[most_words], uint ranges[most_words], uint j, uint e, uint bits, inout LaneEight to)
+void kivi_lane_group(uint words[most_words], uint ranges[most_words], uint j, uint e, uint bits, inout LaneOctet to)
 {
-    uint fields = fields_of_eight(words, j, e, bits);
+    uint fields = fields_of_octet(words, j, e, bits);
     same_factors(1.f, to);
     [[unroll]] for (uint k = 0u; k < 8u; k++) to.values[k] = kivi_decoded(field_of(fields, bits * k, bits), ranges[8u * e + k]);
 }
@@ -53,7 +53,7 @@ void kivi_lane_group(uint words[most_words], uint ranges[most_words], uint j, ui
 #define KIVI(NAME, BITS)                                                                                                                        \
     const uint NAME##_plane = BITS;                                                                                                             \
     void NAME##_fetch(uint at, uint r, uint j, uint d, inout uint words[most_words]) { fetch_plane(at + d + r * (BITS * d / 32u), j, BITS, words); } \
-    void NAME##_lane(uint words[most_words], uint ranges[most_words], uint j, uint e, inout LaneEight to) { kivi_lane_group(words, ranges, j, e, BITS, to); }
+    void NAME##_lane(uint words[most_words], uint ranges[most_words], uint j, uint e, inout LaneOctet to) { kivi_lane_group(words, ranges, j, e, BITS, to); }
 
 #endif
 

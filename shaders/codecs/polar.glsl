@@ -11,7 +11,7 @@ void polar_planes(uint at, uint first, uint d)
 }
 
 // An octet has one angle each of levels 4 and 3, two of level 2 and four of level 1.
-void polar_eight(uint at, uint tail, uint first, uint d, out float eight[8])
+void polar_octet(uint at, uint tail, uint first, uint d, out float octet[8])
 {
     float top = row_half(at, tail, polar_bytes(d), 2u * d + 16u * (first / 16u));
     top *= polar_factor(4u, polar_code(at, tail, d, 4u, first / 16u), (first / 8u & 1u) != 0u);
@@ -26,8 +26,8 @@ void polar_eight(uint at, uint tail, uint first, uint d, out float eight[8])
                 angle = planes[first % 16u / 2u + k / 2u] >> 4u * (first % 128u / 16u) & 15u;
             else
                 angle = planes[k / 2u] >> 4u * (first % 64u / 8u) & 15u;
-            eight[k] = low * polar_first_factor(angle, false);
-            eight[k + 1u] = low * polar_first_factor(angle, true);
+            octet[k] = low * polar_first_factor(angle, false);
+            octet[k + 1u] = low * polar_first_factor(angle, true);
         }
     }
 }
@@ -44,24 +44,24 @@ void polar_fill(uint which)
 }
 
 // An octet is half a block: one angle of level 3, two of level 2, four of level 1. Those four lie in four words under one shift.
-uint angle_of_eight(uint level, uint i) { return level == 2u ? 2u * i : i >> (level - 3u); }
+uint angle_of_octet(uint level, uint i) { return level == 2u ? 2u * i : i >> (level - 3u); }
 
 // The word with a level's angles of the lane; it may be the tail.
 uint angle_word(uint at, uint tail, uint i, uint d, uint level)
 {
     uint first = polar_bit(d, level, 0u) / 32u, last = polar_bit(d, level, d / 2u / (1u << (level - 1u)) - 1u) / 32u;
     if (first == last) return first < polar_bytes(d) / 4u ? WORD(at + first) : tail;
-    return WORD(at + polar_bit(d, level, angle_of_eight(level, i)) / 32u);
+    return WORD(at + polar_bit(d, level, angle_of_octet(level, i)) / 32u);
 }
 
 // Words: four of level 1, then levels 2, 3 and 4, then the radii.
 void polar_fetch(uint at, uint tail, uint j, uint d, inout uint words[most_words])
 {
-    uint i = eight_of_lane(plane_of_angles, j, 0u), radii = at + d / 16u + i / 4u;
+    uint i = octet_of_lane(plane_of_angles, j, 0u), radii = at + d / 16u + i / 4u;
     [[unroll]] for (uint w = 0u; w < 4u; w++) words[w] = WORD(at + (d == 64u ? 0u : i / 16u * 8u + 4u * (i & 1u)) + w);
     [[unroll]] for (uint level = 2u; level < 5u; level++) words[2u + level] = angle_word(at, tail, i, d, level);
     words[7] = WORD(radii);
-    if (n_eights == 4u) words[8] = WORD(radii + 1u);
+    if (n_octets == 4u) words[8] = WORD(radii + 1u);
 }
 
 // The index of an angle's cosine and sine in `levels`.
@@ -70,10 +70,10 @@ uint polar_place(uint words[most_words], uint which, uint d, uint level, uint an
     return 64u * which + 8u * level + field_of(words[2u + level], polar_bit(d, level, angle) & 31u, 2u);
 }
 
-void polar_lane(uint words[most_words], uint which, uint j, uint e, uint d, inout LaneEight to)
+void polar_lane(uint words[most_words], uint which, uint j, uint e, uint d, inout LaneOctet to)
 {
-    uint i = eight_of_lane(plane_of_angles, j, e), first = eight_of_lane(plane_of_angles, j, 0u);
-    float top = HALF_TO_FLOAT(field_of(n_eights == 4u && i / 4u != first / 4u ? words[8] : words[7], 16u * (i / 2u & 1u), 16u));
+    uint i = octet_of_lane(plane_of_angles, j, e), first = octet_of_lane(plane_of_angles, j, 0u);
+    float top = HALF_TO_FLOAT(field_of(n_octets == 4u && i / 4u != first / 4u ? words[8] : words[7], 16u * (i / 2u & 1u), 16u));
     top *= levels[polar_place(words, which, d, 4u, i / 2u)][i & 1u];
     vec2 third = top * levels[polar_place(words, which, d, 3u, i)];
     [[unroll]] for (uint k = 0u; k < 2u; k++) {

@@ -3,12 +3,12 @@
 
 void q4_planes(uint at, uint first, uint d) { read_plane(at, first, 4u); }
 
-void q4_eight(uint at, uint tail, uint first, uint d, out float eight[8])
+void q4_octet(uint at, uint tail, uint first, uint d, out float octet[8])
 {
     uint code[8];
-    plane_eight(0u, first, 4u, code);
+    plane_octet(0u, first, 4u, code);
     float scale = row_half(at, tail, q4_row_bytes(d), 4u * d + 16u * (first / 32u));
-    [[unroll]] for (uint i = 0u; i < 8u; i++) eight[i] = scale * (float(code[i]) - 8.f);
+    [[unroll]] for (uint i = 0u; i < 8u; i++) octet[i] = scale * (float(code[i]) - 8.f);
 }
 
 #else
@@ -19,10 +19,10 @@ void q4_fill(uint which) {}
 void q4_fetch(uint at, uint tail, uint j, uint d, inout uint words[most_words])
 {
     fetch_plane(at, j, 4u, words);
-    words[4] = WORD(at + d / 8u + n_eights * j / 8u);
+    words[4] = WORD(at + d / 8u + n_octets * j / 8u);
 }
 
-void q4_lane(uint words[most_words], uint which, uint j, uint e, uint d, inout LaneEight to)
+void q4_lane(uint words[most_words], uint which, uint j, uint e, uint d, inout LaneOctet to)
 {
     vec2 scales = unpackHalf2x16(words[4]);
     [[unroll]] for (uint k = 0u; k < 4u; k++) to.factors[k] = k < 2u ? scales.x : scales.y;

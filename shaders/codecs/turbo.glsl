@@ -9,22 +9,22 @@ void turbo_planes(uint at, uint first, uint d, uint ranks)
     planes[5] = WORD(at + d / 16u + first / 64u * 2u + 1u);
 }
 
-void turbo_eight(uint at, uint tail, uint first, uint d, uint ranks, out float eight[8])
+void turbo_octet(uint at, uint tail, uint first, uint d, uint ranks, out float octet[8])
 {
     uint code[8], sign[8];
-    plane_eight(0u, first, ranks == 8u ? 4u : 2u, code);
-    if (ranks == 4u) plane_eight(4u, first, 1u, sign);
+    plane_octet(0u, first, ranks == 8u ? 4u : 2u, code);
+    if (ranks == 4u) plane_octet(4u, first, 1u, sign);
     float scale = turbo_scale(at, tail, d, ranks);
     [[unroll]] for (uint i = 0u; i < 8u; i++) {
         uint negative = ranks == 4u ? sign[i] : code[i] / ranks, rank = code[i] & (ranks - 1u);
-        eight[i] = uintBitsToFloat(floatBitsToUint(scale * turbo_magnitude(ranks, rank)) ^ negative << 31);
+        octet[i] = uintBitsToFloat(floatBitsToUint(scale * turbo_magnitude(ranks, rank)) ^ negative << 31);
     }
 }
 
 
 #define TURBO(NAME, RANKS)                                                                                                          \
     void NAME##_planes(uint at, uint first, uint d) { turbo_planes(at, first, d, RANKS); }                                          \
-    void NAME##_eight(uint at, uint tail, uint first, uint d, out float eight[8]) { turbo_eight(at, tail, first, d, RANKS, eight); }
+    void NAME##_octet(uint at, uint tail, uint first, uint d, out float octet[8]) { turbo_octet(at, tail, first, d, RANKS, octet); }
 
 #else
 
@@ -38,17 +38,17 @@ void turbo_fetch(uint at, uint tail, uint j, uint d, uint ranks, inout uint word
     uint plane = ranks == 8u ? 4u : 2u;
     fetch_plane(at, j, plane, words);
     if (ranks == 4u)
-        [[unroll]] for (uint e = 0u; e < n_eights; e += 2u) {
-            uint i = eight_of_lane(plane, j, e);
+        [[unroll]] for (uint e = 0u; e < n_octets; e += 2u) {
+            uint i = octet_of_lane(plane, j, e);
             words[4u + e / 2u] = WORD(at + d / 16u + i / 8u * 2u + i % 2u);
         }
     words[6] = tail;
 }
 
-void turbo_lane(uint words[most_words], uint which, uint j, uint e, uint ranks, inout LaneEight to)
+void turbo_lane(uint words[most_words], uint which, uint j, uint e, uint ranks, inout LaneOctet to)
 {
-    uint plane = ranks == 8u ? 4u : 2u, i = eight_of_lane(plane, j, e), bits = ranks == 4u ? 2u : plane;
-    uint fields = fields_of_eight(words, j, e, plane), signs = words[4u + e / 2u] >> (16u * (i % 8u / 4u) + i % 4u / 2u);
+    uint plane = ranks == 8u ? 4u : 2u, i = octet_of_lane(plane, j, e), bits = ranks == 4u ? 2u : plane;
+    uint fields = fields_of_octet(words, j, e, plane), signs = words[4u + e / 2u] >> (16u * (i % 8u / 4u) + i % 4u / 2u);
     same_factors(HALF_TO_FLOAT(words[6] & 0xffffu), to);
     [[unroll]] for (uint k = 0u; k < 8u; k++) {
         uint code = field_of(fields, bits * k, bits);
@@ -62,7 +62,7 @@ void turbo_lane(uint words[most_words], uint which, uint j, uint e, uint ranks, 
     const uint NAME##_plane = RANKS == 8u ? 4u : 2u;                                                                                                   \
     void NAME##_fill(uint which) { fill_turbo(which, RANKS); }                                                                                         \
     void NAME##_fetch(uint at, uint tail, uint j, uint d, inout uint words[most_words]) { turbo_fetch(at, tail, j, d, RANKS, words); }                 \
-    void NAME##_lane(uint words[most_words], uint which, uint j, uint e, uint, inout LaneEight to) { turbo_lane(words, which, j, e, RANKS, to); }
+    void NAME##_lane(uint words[most_words], uint which, uint j, uint e, uint, inout LaneOctet to) { turbo_lane(words, which, j, e, RANKS, to); }
 
 #endif
 

@@ -30,12 +30,12 @@ struct Fixture {
     TempFile file;
     std::string saved;
     std::vector<uint32_t> ids = some_ids(400);
-    std::vector<uint8_t> frames;
+    std::vector<uint8_t> template_masks;
 
     explicit Fixture(const char* arch = "llama", uint32_t trained = 512)
         : file(std::string(arch) + "-turns.gguf", make(arch, trained)), saved(file.path() + ".session")
     {
-        for (uint32_t p = 0; p < ids.size(); p++) frames.push_back(p % kTurn < kFrame);
+        for (uint32_t p = 0; p < ids.size(); p++) template_masks.push_back(p % kTurn < kFrame);
     }
     ~Fixture() { unlink(saved.c_str()); }
     static Bytes make(const char* arch, uint32_t trained)
@@ -63,7 +63,7 @@ struct Fixture {
     {
         while (s.n_tokens() < end) {
             const uint32_t at = s.n_tokens(), n = std::min(20 - at % 20, end - at);
-            REQUIRE(s.feed(&ids[at], n, &frames[at]).ok());
+            REQUIRE(s.feed(&ids[at], n, &template_masks[at]).ok());
         }
     }
 };
@@ -98,7 +98,7 @@ TEST_CASE("turns: a pinned head and marked frames go on from a file, after clear
         for (const char* recipe : kRecipes) {
             CAPTURE(arch);
             CAPTURE(std::string(recipe));
-            const bool frames = !strstr(recipe, "subgen") && !strstr(recipe, "sink");
+            const bool template_masks = !strstr(recipe, "subgen") && !strstr(recipe, "sink");
             std::unique_ptr<Session> whole = f.open(recipe), resumed = f.open(recipe);
             f.feed(*whole, 40);
             REQUIRE(whole->pin(kHead).ok());
@@ -114,17 +114,17 @@ TEST_CASE("turns: a pinned head and marked frames go on from a file, after clear
             check_same(*whole, *resumed);
             std::vector<double> shares = held(*whole);
             for (uint32_t p = 0; p < kHead; p++) CHECK(shares[p] == 1);
-            for (uint32_t p = 340; p < 343 && frames; p++) CHECK(shares[p] == 1);
-            for (uint32_t p = 40; p < 43 && frames; p++) CHECK(shares[p] == 0);
+            for (uint32_t p = 340; p < 343 && template_masks; p++) CHECK(shares[p] == 1);
+            for (uint32_t p = 40; p < 43 && template_masks; p++) CHECK(shares[p] == 0);
 
             // Rewinding beyond what is held reads the text again, with its template marks.
             std::unique_ptr<Session> fresh = f.open(recipe);
             REQUIRE(fresh->pin(kHead).ok());
-            REQUIRE(fresh->feed(f.ids.data(), 300, f.frames.data()).ok());
+            REQUIRE(fresh->feed(f.ids.data(), 300, f.template_masks.data()).ok());
             REQUIRE(resumed->rewind(300).ok());
             check_same(*fresh, *resumed);
             resumed->clear();
-            CHECK(resumed->feed(f.ids.data(), 300, f.frames.data()).ok());
+            CHECK(resumed->feed(f.ids.data(), 300, f.template_masks.data()).ok());
             check_same(*fresh, *resumed);
 
             const Status late = resumed->pin(kHead + 1);

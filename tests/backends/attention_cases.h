@@ -52,12 +52,12 @@ inline std::vector<float> make_waves(uint32_t n_wave)
 
 // All there ever was, by head and index, as a cache would return it.
 struct AttentionData {
-    std::vector<float> q, far;
+    std::vector<float> q, q_clamped;
     std::vector<float> k, v;               // (n_kv_heads, before + n_tokens, head_dim)
     std::vector<float> weights;            // (n_kv_heads, before + n_tokens, 2), zero for the chunk's tokens where it is staged
     std::vector<uint32_t> rows;            // (slots), the table
     std::vector<uint8_t> codes_k, codes_v; // the coded pools, where their formats are codecs
-    std::vector<float> bias, bias_far;     // (n_tokens, n_heads * head_dim)
+    std::vector<float> bias, bias_clamped; // (n_tokens, n_heads * head_dim)
     std::vector<uint32_t> positions;       // (n_kv_heads, before + n_tokens)
 };
 
@@ -94,7 +94,7 @@ inline std::shared_ptr<AttentionData> make_data(const AttentionShape& s)
     const uint64_t n = uint64_t(a.n_kv_heads) * (s.before + a.n_tokens);
     auto data = std::make_shared<AttentionData>();
     data->q = random.normals(uint64_t(a.n_tokens) * a.n_heads * a.head_dim, s.size);
-    data->far = random.normals(data->q.size(), s.size);
+    data->q_clamped = random.normals(data->q.size(), s.size);
     data->k = stored(random.normals(n * a.head_dim), s.k);
     data->v = stored(random.normals(n * a.head_dim), s.v);
     data->weights.assign(2 * n, 0.f);
@@ -118,7 +118,7 @@ inline std::shared_ptr<AttentionData> make_data(const AttentionShape& s)
             data->rows.push_back(next_coded < (h + 1) * s.n_coded && (s.is_coded(i) || next == (h + 1) * a.n_rows) ? coded[next_coded++]
                                                                                                                    : plain[next++]);
     data->bias = random.normals(data->q.size(), s.size);
-    data->bias_far = random.normals(data->q.size(), s.size);
+    data->bias_clamped = random.normals(data->q.size(), s.size);
     // With gaps, which leave no two within 256, or of every second head many; large enough for a third digit. The chunk's are the
     // same for all heads.
     for (uint64_t i = 0; i < n; i++) {
@@ -181,12 +181,12 @@ inline Said ask(const AttentionShape& s, const AttentionData& data, uint32_t t, 
         if (!is_seen(s, head, t, i)) continue;
         double logit = 0;
         for (uint32_t d = 0; d < a.head_dim; d++)
-            logit += double((i < a.n_far ? data.far : data.q)[(uint64_t(t) * a.n_heads + h) * a.head_dim + d]) *
+            logit += double((i < a.n_clamped ? data.q_clamped : data.q)[(uint64_t(t) * a.n_heads + h) * a.head_dim + d]) *
                      data.k[(uint64_t(head) * n + i) * a.head_dim + d];
         for (uint32_t w = 0; w < a.n_wave; w++) {
             const double angle = angle_of(data.positions[uint64_t(head) * n + i], w % (a.n_wave / 2), a.n_wave);
-            const uint32_t at = a.pairs == rope_halves ? w : w % (a.n_wave / 2) * 2 + w / (a.n_wave / 2);
-            logit += double((i < a.n_far ? data.bias_far : data.bias)[(uint64_t(t) * a.n_heads + h) * a.head_dim + at]) *
+            const uint32_t at = a.pairs == rope_neox ? w : w % (a.n_wave / 2) * 2 + w / (a.n_wave / 2);
+            logit += double((i < a.n_clamped ? data.bias_clamped : data.bias)[(uint64_t(t) * a.n_heads + h) * a.head_dim + at]) *
                      (w < a.n_wave / 2 ? std::cos(angle) : std::sin(angle));
         }
         said.over[i] = logit * a.scale + data.weights[2 * (uint64_t(head) * n + i)];
@@ -212,7 +212,7 @@ inline std::vector<double> formula(const AttentionShape& s, const AttentionData&
             for (uint32_t d = 0; d < a.head_dim; d++)
                 for (size_t i = 0; i < said.over.size(); i++)
                     if (said.over[i] > 0) y[d] += said.over[i] * data.v[(head + i) * a.head_dim + d];
-            if (a.rotated) y = rotated(y.data(), a.head_dim, true);
+            if (a.hadamard) y = hadamard(y.data(), a.head_dim, true);
             out.insert(out.end(), y.begin(), y.end());
             lse.push_back(said.lse);
         }
@@ -239,11 +239,11 @@ inline KvSlots make_slots(Bench& bench, const AttentionShape& s, const Attention
     slots.k = bench.input(n, a.head_dim, k, s.k);
     slots.v = bench.input(n, a.head_dim, v, s.v);
     if (s.weighted) slots.weights = bench.input(n + n_coded, 2, pool(s, data, data.weights, 2));
-    std::vector<uint32_t> view;
+    std::vector<uint32_t> head_layout;
     for (uint32_t h = 0; h < a.n_kv_heads; h++)
-        view.insert(view.end(),
-                    {s.n_before(h), s.table ? h * s.n_slots() : 0, s.coded_begin, std::min(s.coded_end, s.n_before(h)), kChunkPosition});
-    slots.view = bench.words(view);
+        head_layout.insert(head_layout.end(), {s.n_before(h), s.table ? h * s.n_slots() : 0, s.coded_begin,
+                                               std::min(s.coded_end, s.n_before(h)), kChunkPosition});
+    slots.head_layout = bench.words(head_layout);
     if (s.table && !a.n_wave) slots.table = bench.words(data.rows);
     if (a.n_wave) {
         const uint32_t n_table = uint32_t(data.rows.size());
@@ -266,7 +266,7 @@ inline KvSlots make_slots(Bench& bench, const AttentionShape& s, const Attention
 inline Queries with_bias(Bench& bench, const AttentionShape& s, const AttentionData& data, Queries q)
 {
     if (s.a.n_wave) q.bias = bench.input(s.a.n_tokens, s.a.n_heads * s.a.head_dim, data.bias);
-    if (s.a.n_wave) q.bias_far = bench.input(s.a.n_tokens, s.a.n_heads * s.a.head_dim, data.bias_far);
+    if (s.a.n_wave) q.bias_clamped = bench.input(s.a.n_tokens, s.a.n_heads * s.a.head_dim, data.bias_clamped);
     return q;
 }
 
@@ -280,7 +280,7 @@ inline std::string name_of(const AttentionShape& s)
     const AttentionArgs& a = s.a;
     char name[280];
     snprintf(name, sizeof name, "%u tokens at %u, %u/%u heads of %u, %u + %u rows, %u pinned, %u far, window %u%s%s%s, %s %s, %s %s, q %g",
-             a.n_tokens, s.before, a.n_heads, a.n_kv_heads, a.head_dim, a.n_rows, s.n_coded, a.n_pinned, a.n_far, a.window,
+             a.n_tokens, s.before, a.n_heads, a.n_kv_heads, a.head_dim, a.n_rows, s.n_coded, a.n_pinned, a.n_clamped, a.window,
              s.table ? ", table" : "", a.chunk_rows ? ", staged" : "", s.weighted ? ", weighted" : "", format_info(s.k).name,
              format_info(s.v).name, codec_info(s.coded_k).name, codec_info(s.coded_v).name, double(s.size));
     return name;
@@ -303,10 +303,10 @@ inline OpCase make_case(const AttentionShape& s, bool timed = false)
     c.prepare = [=](Bench& bench) {
         bench.scratch(scratch_of(s));
         Tensor y = bench.output(a.n_tokens, a.n_heads * a.head_dim), q = bench.input(a.n_tokens, a.n_heads * a.head_dim, data->q);
-        Tensor far = bench.input(a.n_tokens, a.n_heads * a.head_dim, data->far), lse = bench.output(a.n_tokens, a.n_heads);
+        Tensor q_clamped = bench.input(a.n_tokens, a.n_heads * a.head_dim, data->q_clamped), lse = bench.output(a.n_tokens, a.n_heads);
         KvSlots slots = make_slots(bench, s, *data);
         Backend* backend = &bench.backend();
-        const Queries queries = with_bias(bench, s, *data, {q, far});
+        const Queries queries = with_bias(bench, s, *data, {q, q_clamped});
         return Prepared{[=] { backend->attention(a, y, queries, slots, lse); }, {y, lse}};
     };
     if (!timed) c.formula = [=] { return formula(s, *data); };
@@ -357,23 +357,23 @@ inline OpCase score_case(const AttentionShape& s, const KvScoreArgs& score)
     c.prepare = [=](Bench& bench) {
         bench.scratch(scratch_of(s));
         Tensor y = bench.output(a.n_tokens, a.n_heads * a.head_dim), q = bench.input(a.n_tokens, a.n_heads * a.head_dim, data->q);
-        Tensor far = bench.input(a.n_tokens, a.n_heads * a.head_dim, data->far), lse = bench.output(a.n_tokens, a.n_heads);
+        Tensor q_clamped = bench.input(a.n_tokens, a.n_heads * a.head_dim, data->q_clamped), lse = bench.output(a.n_tokens, a.n_heads);
         KvSlots slots = make_slots(bench, s, *data);
         const uint32_t n_slots = a.n_kv_heads * s.n_slots();
-        Tensor signal = bench.input(1, n_slots, std::vector<float>(n_slots, 0.75f));
-        bench.will_change(signal);
+        Tensor scores = bench.input(1, n_slots, std::vector<float>(n_slots, 0.75f));
+        bench.will_change(scores);
         Tensor chunk;
-        std::vector<Tensor> results = {signal};
+        std::vector<Tensor> results = {scores};
         if (a.chunk_rows) {
             chunk = bench.input(1, a.n_kv_heads * a.chunk_rows, std::vector<float>(uint64_t(a.n_kv_heads) * a.chunk_rows, 0.75f));
             bench.will_change(chunk);
             results.push_back(chunk);
         }
         Backend* backend = &bench.backend();
-        const Queries queries = with_bias(bench, s, *data, {q, far});
+        const Queries queries = with_bias(bench, s, *data, {q, q_clamped});
         auto run = [=] {
             backend->attention(a, y, queries, slots, lse);
-            backend->kv_score(score, a, signal, chunk, queries, slots, lse);
+            backend->kv_score(score, a, scores, chunk, queries, slots, lse);
         };
         return Prepared{run, results};
     };
@@ -412,9 +412,9 @@ inline AttentionShape with_weights(AttentionShape s)
     return s;
 }
 
-inline AttentionShape with_far(AttentionShape s, uint32_t n_far)
+inline AttentionShape with_clamped(AttentionShape s, uint32_t n_clamped)
 {
-    s.a.n_far = n_far;
+    s.a.n_clamped = n_clamped;
     return s;
 }
 
@@ -431,7 +431,7 @@ inline AttentionShape with_codecs(AttentionShape s, Format k, Format v)
 {
     s.coded_k = k;
     s.coded_v = v;
-    s.a.rotated = codec_info(v).rotated;
+    s.a.hadamard = codec_info(v).hadamard;
     return s;
 }
 

@@ -19,11 +19,11 @@ TEST_CASE("attention: tables, staged chunks, pinned tokens, log-weights")
         shapes.push_back(with_stage(shape(n_tokens, 1000, 3, 1, 64, 150, 146, 4), 140)); // sinks and a band
         shapes.push_back(with_stage(shape(n_tokens, 300, 4, 2, 256, 128, 128), 140));    // a window layer's ring
         shapes.push_back(with_stage(shape(n_tokens, 140, 4, 2, 64, 140, 70, 70), 140));  // many pinned, not wrapped yet
-        shapes.push_back(with_far(with_stage(shape(n_tokens, 1000, 3, 1, 64, 150, 146, 4), 140), 4));
-        shapes.push_back(with_far(with_table(shape(n_tokens, 150, 6, 2, 80, 300)), 70));
+        shapes.push_back(with_clamped(with_stage(shape(n_tokens, 1000, 3, 1, 64, 150, 146, 4), 140), 4));
+        shapes.push_back(with_clamped(with_table(shape(n_tokens, 150, 6, 2, 80, 300)), 70));
         shapes.push_back(with_codes(with_table(shape(n_tokens, 150, 6, 2, 64, 170)), 4, 140, 150));
         shapes.push_back(
-            with_far(with_weights(with_codes(with_table(with_stage(shape(n_tokens, 260, 3, 1, 80, 60), 130)), 20, 220, 210)), 20));
+            with_clamped(with_weights(with_codes(with_table(with_stage(shape(n_tokens, 260, 3, 1, 80, 60), 130)), 20, 220, 210)), 20));
     }
     shapes.push_back(shape(1, 5000, 4, 2, 64, 100, 96, 4)); // a single token overwrites the oldest
     shapes.push_back(shape(1, 3, 4, 2, 64, 100, 96, 4));
@@ -58,7 +58,7 @@ TEST_CASE("attention: slots in codes")
                 for (uint32_t group : groups_of(n)) {
                     const AttentionShape staged = with_table(with_stage(shape(n, 260, group, 1, d, 60), 130));
                     for (AttentionShape s : {with_codes(with_table(shape(n, 150, 2 * group, 2, d, 170)), 4, 140, 150),
-                                             with_far(with_weights(with_codes(staged, 20, 220, 210)), 20)}) {
+                                             with_clamped(with_weights(with_codes(staged, 20, 220, 210)), 20)}) {
                         if (kSanitized && nth++ % 3) continue;
                         cases.push_back(make_case(with_codecs(s, codec[0], codec[1])));
                     }
@@ -91,7 +91,7 @@ TEST_CASE("attention: many slots in codes")
         for (uint32_t d : {64u, 128u, 256u}) {
             AttentionShape s = with_codecs(with_codes(with_table(shape(1, 2600, 3, 1, d, 80)), 4, 2564, 2560), codec[0], codec[1]);
             cases.push_back(make_case(s));
-            if (d < 256) cases.push_back(make_case(with_waves(s, 64, rope_halves)));
+            if (d < 256) cases.push_back(make_case(with_waves(s, 64, rope_neox)));
             s.size = 8; // maxima move
             cases.push_back(make_case(with_weights(s)));
         }
@@ -109,11 +109,12 @@ TEST_CASE("attention: prompts over codes, in turns")
         for (uint32_t n : {40u, 130u}) {
             const AttentionShape held = with_codes(with_table(shape(n, 700, 4, 2, d, 230), 20), 4, 676, 704);
             const AttentionShape staged = with_codes(with_table(with_stage(shape(n, 892, 3, 1, d, 60), 130)), 20, 852, 864);
-            for (const AttentionShape& s : {held, with_far(with_weights(staged), 20), with_waves(with_weights(held), 64, rope_neighbours)})
+            for (const AttentionShape& s :
+                 {held, with_clamped(with_weights(staged), 20), with_waves(with_weights(held), 64, rope_interleaved)})
                 shapes.push_back(with_codecs(s, codecs[nth % 4][0], codecs[nth % 4][1])), nth++;
             AttentionShape band = with_stage(shape(n, 1000, 3, 1, d, 400, 396, 4), 140), ring = shape(n, 300, 4, 2, d, 500, 130);
             band.k = ring.v = Format::f32;
-            shapes.insert(shapes.end(), {band, with_far(band, 4), ring});
+            shapes.insert(shapes.end(), {band, with_clamped(band, 4), ring});
         }
     std::vector<OpCase> cases;
     for (AttentionShape& s : shapes) {
@@ -135,8 +136,8 @@ TEST_CASE("attention: keys in groups")
                 const AttentionShape staged = with_table(with_stage(shape(n, 260, group, 1, d, 60), 130));
                 for (AttentionShape s :
                      {with_codes(with_table(shape(n, 150, 2 * group, 2, d, 170)), 4, 132, 160),
-                      with_far(with_codes(staged, 20, 244, 224), nth % 2 ? 20 : 75), // with a group, and within one
-                      with_waves(with_codes(with_table(shape(n, 190, 2 * group, 2, d, 150)), 3, 99, 128), 64, rope_halves)}) {
+                      with_clamped(with_codes(staged, 20, 244, 224), nth % 2 ? 20 : 75), // with a group, and within one
+                      with_waves(with_codes(with_table(shape(n, 190, 2 * group, 2, d, 150)), 3, 99, 128), 64, rope_neox)}) {
                     s = with_codecs(s, codecs[nth % 3][0], codecs[nth % 3][1]);
                     cases.push_back(make_case(s));
                     scores.push_back(score_case(s, {n / 2, score_sum, 0, 0.9f}));
@@ -153,14 +154,14 @@ static void check_without_bias(const std::vector<uint32_t>& tokens)
     std::vector<OpCase> cases, scores;
     for (uint32_t n_tokens : tokens) {
         for (AttentionShape s :
-             {with_waves(with_codes(with_table(shape(n_tokens, 150, 6, 2, 64, 170), 5), 4, 140, 150), 64, rope_halves),
-              with_waves(with_table(shape(n_tokens, 90, 14, 2, 64, 300)), 64, rope_halves),
-              with_waves(with_codes(with_table(with_stage(shape(n_tokens, 260, 3, 1, 80, 60), 130)), 20, 220, 210), 80, rope_neighbours),
-              with_waves(with_table(shape(n_tokens, 90, 3, 1, 80, 300)), 32, rope_halves),
-              with_waves(with_table(shape(n_tokens, 90, 3, 1, 80, 300)), 20, rope_neighbours),
-              with_waves(
-                  with_far(with_weights(with_codes(with_table(with_stage(shape(n_tokens, 260, 3, 1, 128, 60), 130)), 20, 220, 210)), 20),
-                  128, rope_halves)}) {
+             {with_waves(with_codes(with_table(shape(n_tokens, 150, 6, 2, 64, 170), 5), 4, 140, 150), 64, rope_neox),
+              with_waves(with_table(shape(n_tokens, 90, 14, 2, 64, 300)), 64, rope_neox),
+              with_waves(with_codes(with_table(with_stage(shape(n_tokens, 260, 3, 1, 80, 60), 130)), 20, 220, 210), 80, rope_interleaved),
+              with_waves(with_table(shape(n_tokens, 90, 3, 1, 80, 300)), 32, rope_neox),
+              with_waves(with_table(shape(n_tokens, 90, 3, 1, 80, 300)), 20, rope_interleaved),
+              with_waves(with_clamped(
+                             with_weights(with_codes(with_table(with_stage(shape(n_tokens, 260, 3, 1, 128, 60), 130)), 20, 220, 210)), 20),
+                         128, rope_neox)}) {
             cases.push_back(make_case(s));
             s.coded_k = Format::turbo4;
             if (s.n_coded) cases.push_back(make_case(s));
@@ -189,7 +190,7 @@ TEST_CASE("kv_score")
              {with_table(shape(n_tokens, 100, 6, 2, 64, 300)), with_table(with_stage(shape(n_tokens, 200, 9, 3, 64, 200), 130), 13),
               with_weights(with_table(with_stage(shape(n_tokens, 200, 4, 2, 80, 200), 130))),
               with_stage(shape(n_tokens, 1000, 3, 1, 64, 150, 146, 4), 140), shape(n_tokens, 10, 8, 1, 64),
-              with_far(with_codes(with_table(with_stage(shape(n_tokens, 200, 6, 2, 64, 50), 130)), 20, 180, 160), 20)}) {
+              with_clamped(with_codes(with_table(with_stage(shape(n_tokens, 200, 6, 2, 64, 50), 130)), 20, 180, 160), 20)}) {
             const uint32_t half = n_tokens / 2;
             for (const KvScoreArgs& score : {KvScoreArgs{0, score_sum, 0, 1}, KvScoreArgs{half, score_sum, 1, 1},
                                              KvScoreArgs{0, score_sum, 0, 0.9f}, KvScoreArgs{half, score_below, 0, 1}})

@@ -42,8 +42,9 @@ static OpCase kv_write_case(Format format, uint32_t d, uint32_t n_tokens, bool w
     const float edges[] = {NAN, inf, -inf, 1e-30f, -0.f, 65504.f, 1e20f, -1e-8f};
     for (int i = 0; i < 8 && n_tokens > 2; i++) (*x)[i * (d + 3)] = edges[i];
     const std::vector<uint8_t> old = random_cache(format, n, d, 1);
-    std::vector<uint32_t> table, view(n_heads * view_words);
-    for (uint32_t h = 0; h < n_heads; h++) view[h * view_words + view_before] = before, view[h * view_words + view_begin] = h * n_rows;
+    std::vector<uint32_t> table, head_layout(n_heads * layout_words);
+    for (uint32_t h = 0; h < n_heads; h++)
+        head_layout[h * layout_words + layout_n_held] = before, head_layout[h * layout_words + layout_table_begin] = h * n_rows;
     for (uint32_t i = 0; i < n; i++) table.push_back(n - 1 - i);
     OpCase c;
     c.name = name_of(format, d) + ", " + std::to_string(n_tokens) + " tokens";
@@ -51,7 +52,7 @@ static OpCase kv_write_case(Format format, uint32_t d, uint32_t n_tokens, bool w
     c.prepare = [=](Bench& bench) {
         Tensor to = bench.coded(format, n, d, old), plain = bench.input(n, d, *rest);
         Tensor x_coded = bench.input(n_tokens, n_heads * d, *x), x_plain = bench.input(n_tokens, n_heads * d, *y);
-        Tensor lines = with_table ? bench.words(table) : Tensor(), views = bench.words(view);
+        Tensor lines = with_table ? bench.words(table) : Tensor(), views = bench.words(head_layout);
         bench.will_change(to);
         bench.will_change(plain);
         Backend* backend = &bench.backend();
@@ -161,7 +162,7 @@ TEST_CASE("codecs: kv_move and kv_read")
 }
 
 // Rotated by rope, which turns nothing; or back by attention, whose tokens see nothing but themselves.
-static OpCase rotate_case(uint32_t n_tokens, uint32_t n_heads, uint32_t d, bool back, bool timed = false)
+static OpCase hadamard_case(uint32_t n_tokens, uint32_t n_heads, uint32_t d, bool back, bool timed = false)
 {
     auto x = std::make_shared<std::vector<float>>(Random(d).normals(uint64_t(n_tokens) * n_heads * d));
     OpCase c;
@@ -176,22 +177,22 @@ static OpCase rotate_case(uint32_t n_tokens, uint32_t n_heads, uint32_t d, bool 
         const RopeTarget target{{n_tokens, n_heads, d, 0, 0, 0, 1}, y, y, {}};
         if (!back) return Prepared{[=] { backend->rope(&target, 1); }, {y}};
         AttentionShape s = shape(n_tokens, 0, n_heads, n_heads, d, 0, 1);
-        s.a.rotated = 1;
+        s.a.hadamard = 1;
         bench.scratch(scratch_of(s));
         std::vector<float> rows(x->size()); // of heads, then of tokens
         for (uint32_t i = 0; i < n_tokens * n_heads; i++)
             std::copy_n(&(*x)[uint64_t(i) * d], d, &rows[uint64_t(i % n_heads * n_tokens + i / n_heads) * d]);
         Tensor out = bench.output(n_tokens, n_heads * d), slots = bench.input(n_heads * n_tokens, d, rows);
-        Tensor view = bench.words(std::vector<uint32_t>(n_heads * view_words));
+        Tensor head_layout = bench.words(std::vector<uint32_t>(n_heads * layout_words));
         KvSlots all;
         all.k = all.v = slots;
-        all.view = view;
+        all.head_layout = head_layout;
         return Prepared{[=] { backend->attention(s.a, out, {y, {}}, all, Tensor()); }, {out}};
     };
     c.formula = [=] {
         std::vector<double> out;
         for (uint64_t i = 0; i < x->size(); i += d) {
-            std::vector<double> y = rotated(&(*x)[i], d, back);
+            std::vector<double> y = hadamard(&(*x)[i], d, back);
             out.insert(out.end(), y.begin(), y.end());
         }
         return out;
@@ -203,8 +204,8 @@ TEST_CASE("rotate")
 {
     std::vector<OpCase> cases;
     for (uint32_t d : {2u, 7u, 8u, 16u, 32u, 40u, 64u, 72u, 80u, 96u, 100u, 128u, 192u, 256u, 512u})
-        for (bool back : {false, true}) cases.push_back(rotate_case(d == 96 ? 50 : 3, 3, d, back));
-    for (uint32_t n_tokens : {1u, 256u}) cases.push_back(rotate_case(n_tokens, 9, 64, false, true));
+        for (bool back : {false, true}) cases.push_back(hadamard_case(d == 96 ? 50 : 3, 3, d, back));
+    for (uint32_t n_tokens : {1u, 256u}) cases.push_back(hadamard_case(n_tokens, 9, 64, false, true));
     check_ops("rotate", cases);
 }
 
@@ -244,13 +245,13 @@ static OpCase rope_targets_case(uint32_t n_tokens, uint32_t d, uint32_t n_rot, u
                 std::vector<float> head(x->begin() + long(i), x->begin() + long(i + d));
                 const float* by = &(*angles)[i / (x->size() / n_tokens) * n_rot];
                 for (uint32_t p = 0; p < n_rot / 2 && x != v; p++) {
-                    float &first = head[pairs == rope_halves ? p : 2 * p], &second = head[pairs == rope_halves ? p + n_rot / 2 : 2 * p + 1];
+                    float &first = head[pairs == rope_neox ? p : 2 * p], &second = head[pairs == rope_neox ? p + n_rot / 2 : 2 * p + 1];
                     const double a = first, b = second;
                     first = float(a * by[2 * p] - b * by[2 * p + 1]);
                     second = float(a * by[2 * p + 1] + b * by[2 * p]);
                 }
                 std::vector<double> y(head.begin(), head.end());
-                if (x == v ? values : keys) y = rotated(head.data(), d, false);
+                if (x == v ? values : keys) y = hadamard(head.data(), d, false);
                 out.insert(out.end(), y.begin(), y.end());
             }
         return out;
@@ -262,10 +263,10 @@ TEST_CASE("rope: several tensors, rotated")
 {
     std::vector<OpCase> cases;
     for (uint32_t d : {16u, 64u, 80u, 96u, 128u, 192u, 256u, 512u})
-        for (uint32_t pairs : {rope_neighbours, rope_halves})
+        for (uint32_t pairs : {rope_interleaved, rope_neox})
             for (uint32_t n_tokens : {1u, 21u})
-                for (uint32_t rotated : {0u, 1u, 2u, 3u})
-                    cases.push_back(rope_targets_case(n_tokens, d, d % 3 ? d : d / 2, pairs, rotated % 2, rotated / 2));
+                for (uint32_t hadamard : {0u, 1u, 2u, 3u})
+                    cases.push_back(rope_targets_case(n_tokens, d, d % 3 ? d : d / 2, pairs, hadamard % 2, hadamard / 2));
     check_ops("rope", cases);
 }
 
@@ -275,8 +276,8 @@ TEST_CASE("rotate: back is back")
         const std::vector<float> x = Random(d).normals(5 * d);
         std::vector<float> y = x;
         for (uint32_t i = 0; i < 5 * d; i += d) {
-            rotate_head(&y[i], d, false);
-            rotate_head(&y[i], d, true);
+            hadamard_head(&y[i], d, false);
+            hadamard_head(&y[i], d, true);
         }
         for (uint32_t i = 0; i < 5 * d; i++) CHECK(std::fabs(x[i] - y[i]) < 2e-6f);
     }

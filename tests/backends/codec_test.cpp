@@ -56,9 +56,9 @@ struct Rows {
         bench.scratch(shape); // starts the threads
     }
 
-    std::vector<float> rotated(std::vector<float> x)
+    std::vector<float> hadamard(std::vector<float> x)
     {
-        for (size_t i = 0; i < x.size(); i += d) rotate_head(&x[i], d, false);
+        for (size_t i = 0; i < x.size(); i += d) hadamard_head(&x[i], d, false);
         return x;
     }
 
@@ -68,9 +68,9 @@ struct Rows {
         std::vector<uint32_t> rows(n);
         for (uint32_t i = 0; i < n; i++) rows[i] = i;
         Tensor from = bench.input(n, d, x), y = bench.output(n, d), list = bench.words(rows),
-               view = bench.words(std::vector<uint32_t>(view_words));
+               head_layout = bench.words(std::vector<uint32_t>(layout_words));
         Tensor cache = bench.coded(format, n, d, std::vector<uint8_t>(coded_bytes(format, n, d)));
-        bench.backend().kv_write({n, 1, d, n, 0, 0}, {cache, {}}, {from, {}}, Tensor(), view);
+        bench.backend().kv_write({n, 1, d, n, 0, 0}, {cache, {}}, {from, {}}, Tensor(), head_layout);
         bench.backend().kv_read({n, d}, y, cache, list);
         return bench.read(y);
     }
@@ -110,7 +110,7 @@ TEST_CASE("codecs: errors of Gaussian rows" * doctest::skip(kSanitized))
         Error errors[sizeof known / sizeof known[0]];
         for (int batch = 0; batch < 10; batch++) {
             Rows rows(d);
-            const std::vector<float> x = rows.rotated(Random(d + batch).normals(uint64_t(n) * d));
+            const std::vector<float> x = rows.hadamard(Random(d + batch).normals(uint64_t(n) * d));
             for (size_t k = 0; k < sizeof known / sizeof known[0]; k++) errors[k].add(x, rows.decoded(known[k].format, x));
         }
         for (size_t k = 0; k < sizeof known / sizeof known[0]; k++) {
@@ -133,7 +133,7 @@ TEST_CASE("codecs: errors of the levels alone")
     for (const auto& k : known) {
         for (uint32_t d : {64u, 128u}) {
             Rows rows(d);
-            const std::vector<float> x = rows.rotated(Random(9 * d).normals(20000 * d)), y = rows.decoded(k.format, x);
+            const std::vector<float> x = rows.hadamard(Random(9 * d).normals(20000 * d)), y = rows.decoded(k.format, x);
             double error = 0, energy = 0;
             for (size_t at = 0; at < x.size(); at += d) {
                 double sum = 0, decoded = 0, levels = 0;
@@ -169,7 +169,7 @@ TEST_CASE("codecs: outlier channels")
             for (size_t at = 0; at < x.size(); at += d)
                 for (uint32_t k = 0; k < n_outliers; k++)
                     x[at + (n_outliers == d ? k : random.below(d))] += n_outliers == d ? 20.f : float(random.uniform(10, 300));
-            const std::vector<float> y = rows.rotated(x);
+            const std::vector<float> y = rows.hadamard(x);
             for (const auto& k : known) {
                 CAPTURE(name_of(k.format, d));
                 CAPTURE(n_outliers);
@@ -192,7 +192,7 @@ TEST_CASE("polar: the distribution of angles")
 {
     const uint32_t d = 64, n = 20000;
     Rows rows(d);
-    std::vector<float> radii = rows.rotated(Random(3).normals(n * d)); // Gaussian, so what is left is the angles' own
+    std::vector<float> radii = rows.hadamard(Random(3).normals(n * d)); // Gaussian, so what is left is the angles' own
     const double pi = std::acos(-1.0);
     for (int level = 1; level <= 5; level++) {
         CAPTURE(level);
@@ -238,7 +238,7 @@ TEST_CASE("codecs: a decoded row has the same code")
         if (format == Format::turbo2v) continue; // its scale shrinks again
         for (uint32_t d : kHeadDims) {
             CAPTURE(name_of(format, d));
-            if (d < 64 && codec_info(format).rotated && format < Format::polar) continue; // too few values to have the levels' norm
+            if (d < 64 && codec_info(format).hadamard && format < Format::polar) continue; // too few values to have the levels' norm
             Random random(d);
             int changed = 0;
             for (int i = 0; i < 500; i++) {

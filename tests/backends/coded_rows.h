@@ -98,7 +98,7 @@ inline std::vector<const VectorKernels*> vector_tables()
 }
 
 // y = H D x, or D H x, in float64, H[i][j] = (-1)^(bits that i and j share) / sqrt(block).
-template <class T> std::vector<double> rotated(const T* x, uint32_t d, bool back)
+template <class T> std::vector<double> hadamard(const T* x, uint32_t d, bool back)
 {
     std::vector<double> y(d);
     for (uint32_t base = 0, left = d, block; left; base += block, left -= block) {
@@ -106,7 +106,7 @@ template <class T> std::vector<double> rotated(const T* x, uint32_t d, bool back
         while (block * 2 <= left) block *= 2;
         for (uint32_t i = 0; i < block; i++)
             for (uint32_t j = 0; j < block; j++) {
-                const double sign = (__builtin_popcount(i & j) % 2 ? -1 : 1) * rotate_sign(base + (back ? i : j));
+                const double sign = (__builtin_popcount(i & j) % 2 ? -1 : 1) * hadamard_sign(base + (back ? i : j));
                 y[base + i] += sign * double(x[base + j]) / std::sqrt(double(block));
             }
     }

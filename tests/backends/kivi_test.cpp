@@ -72,15 +72,15 @@ TEST_CASE("kivi: channels that differ lose as little as channels that do not")
         for (uint32_t k = 0; k < 32 * d; k++) x[k] = mean[k % d] + size[k % d] * random.normal();
         const std::vector<float> y = decode_group(Format::kivi, encode_group(Format::kivi, x.data(), d), d);
         std::vector<float> of_q4(32 * d), of_values(32 * d);
-        std::vector<float> rotated = x;
+        std::vector<float> hadamard = x;
         for (uint32_t r = 0; r < 32; r++) {
-            rotate_head(&rotated[r * d], d, false);
-            const std::vector<float> one = decode(Format::q4, encode(Format::q4, &rotated[r * d], d), d);
+            hadamard_head(&hadamard[r * d], d, false);
+            const std::vector<float> one = decode(Format::q4, encode(Format::q4, &hadamard[r * d], d), d);
             std::copy(one.begin(), one.end(), of_q4.begin() + r * d);
             const std::vector<float> other = decode(Format::kiviv, encode(Format::kiviv, &x[r * d], d), d);
             std::copy(other.begin(), other.end(), of_values.begin() + r * d);
         }
-        const double error = error_of(x, y), q4 = error_of(rotated, of_q4), by_row = error_of(x, of_values);
+        const double error = error_of(x, y), q4 = error_of(hadamard, of_q4), by_row = error_of(x, of_values);
         CAPTURE(d);
         MESSAGE("d " << d << ": " << error << " by channels, " << by_row << " by rows, " << q4 << " in rotated q4");
         CHECK(q4 > 5 * error);

@@ -123,8 +123,8 @@ static OpCase rope_case(uint32_t n_tokens, uint32_t n_heads, uint32_t head_dim, 
     }
     RopeArgs a{n_tokens, n_heads, head_dim, n_rot, pairs, n_groups, 0};
     OpCase c;
-    c.name = text("%u tokens, %u heads of %u, %u rotate, %s", n_tokens, n_heads, head_dim, n_rot,
-                  pairs == rope_halves ? "halves" : "neighbours");
+    c.name =
+        text("%u tokens, %u heads of %u, %u rotate, %s", n_tokens, n_heads, head_dim, n_rot, pairs == rope_neox ? "halves" : "neighbours");
     c.timed = timed;
     c.bytes = 8.0 * n_tokens * n_heads * head_dim;
     c.flops = 3.0 * n_tokens * n_heads * n_rot;
@@ -139,7 +139,7 @@ static OpCase rope_case(uint32_t n_tokens, uint32_t n_heads, uint32_t head_dim, 
         std::vector<double> out(x->begin(), x->end());
         for (uint32_t t = 0; t < n_tokens; t++) {
             for (uint32_t i = 0; i < n_rot / 2; i++) {
-                uint32_t u = pairs == rope_halves ? i : 2 * i, v = pairs == rope_halves ? i + n_rot / 2 : 2 * i + 1;
+                uint32_t u = pairs == rope_neox ? i : 2 * i, v = pairs == rope_neox ? i + n_rot / 2 : 2 * i + 1;
                 for (uint32_t h = 0; h < n_heads; h++) {
                     const uint32_t at = (n_groups ? h / (n_heads / n_groups) : t) * n_rot + 2 * i;
                     std::complex<double> turn((*angles)[at], (*angles)[at + 1]);
@@ -158,7 +158,7 @@ static OpCase rope_case(uint32_t n_tokens, uint32_t n_heads, uint32_t head_dim, 
 TEST_CASE("rope")
 {
     std::vector<OpCase> cases;
-    for (uint32_t pairs : {rope_neighbours, rope_halves}) {
+    for (uint32_t pairs : {rope_interleaved, rope_neox}) {
         for (uint32_t head_dim : {2u, 64u, 80u, 96u, 128u, 256u})
             cases.push_back(rope_case(head_dim == 80 ? 33 : 1, 3, head_dim, head_dim, pairs));
         cases.push_back(rope_case(5, 9, 96, 72, pairs)); // the other values are copied
@@ -284,10 +284,10 @@ static OpCase kv_write_case(Format format, KvPlace place, uint32_t n_tokens, uin
     auto y = share(random.normals(x->size())), old = share(random.normals(uint64_t(n_kv_heads) * n_rows * head_dim));
     const float edges[] = {65504.f, 65519.9f, 65520.f, -1e6f, 1e-8f, -3e-8f, 6.1e-5f, 1.00048828125f}; // near the ends and the ties of f16
     for (size_t i = 0; i < x->size() && i < 8; i++) (*x)[i] = edges[i];
-    std::vector<uint32_t> table, view, rows; // rows (n_kv_heads, n_tokens): the tokens' target rows
+    std::vector<uint32_t> table, head_layout, rows; // rows (n_kv_heads, n_tokens): the tokens' target rows
     for (uint32_t i = 0; i < n_kv_heads * n_rows; i++) table.push_back(n_kv_heads * n_rows - 1 - i);
     for (uint32_t h = 0; h < n_kv_heads; h++) {
-        view.insert(view.end(), {before, h * n_rows, 0, 0, 0});
+        head_layout.insert(head_layout.end(), {before, h * n_rows, 0, 0, 0});
         for (uint32_t t = 0; t < n_tokens; t++) {
             const uint32_t index = before + t;
             const uint32_t ring = index < n_pinned ? index : n_pinned + (index - n_pinned) % (n_rows - n_pinned);
@@ -302,7 +302,7 @@ static OpCase kv_write_case(Format format, KvPlace place, uint32_t n_tokens, uin
     c.prepare = [=](Bench& bench) {
         Tensor keys = bench.input(n_kv_heads * n_rows, head_dim, *old, format), values = bench.input(n_kv_heads * n_rows, head_dim, *old);
         Tensor from = bench.input(n_tokens, n_kv_heads * head_dim, *x), other = bench.input(n_tokens, n_kv_heads * head_dim, *y);
-        Tensor lines = place == KvPlace::table ? bench.words(table) : Tensor(), views = bench.words(view);
+        Tensor lines = place == KvPlace::table ? bench.words(table) : Tensor(), views = bench.words(head_layout);
         bench.will_change(keys);
         bench.will_change(values);
         Backend* backend = &bench.backend();

@@ -20,7 +20,7 @@ TEST_CASE("simd: the bits of attention are those of AVX2")
     for (size_t i = 0; i < k.size(); i++) k_half[i] = uint16_t(FLOAT_TO_HALF(k[i])), v_half[i] = uint16_t(FLOAT_TO_HALF(v[i]));
     std::vector<float> scratch(attention_scratch_floats(head_dim));
     for (bool half : {false, true}) {
-        const uint32_t view[2 * view_words] = {150, 0, 0, 0, 0, 150, 0, 0, 0, 0};
+        const uint32_t head_layout[2 * layout_words] = {150, 0, 0, 0, 0, 150, 0, 0, 0, 0};
         AttentionTask task{};
         task.a = {n_tokens, n_heads, 2, head_dim, n_slots, 0, 0, 0, 0, 0.1f, 0, 0, 0, 0};
         task.k_half = task.v_half = half;
@@ -28,7 +28,7 @@ TEST_CASE("simd: the bits of attention are those of AVX2")
         task.y = y.data();
         task.k = half ? static_cast<const void*>(k_half.data()) : k.data();
         task.v = half ? static_cast<const void*>(v_half.data()) : v.data();
-        task.view = view;
+        task.head_layout = head_layout;
         for (uint32_t h = 0; h < 2; h++) kernels.attention.chunk(task, h, 0, n_tokens, scratch.data());
         CHECK(hash_of(y) == (half ? 0x13d0dfa8071f476fu : 0x4d3d98e8021d179du));
         const uint32_t stride = kPartialHead + head_dim, last = n_tokens - 1; // the last token again, with splits
@@ -83,7 +83,7 @@ TEST_CASE("simd: AVX-512 has the bits of AVX2 for every head size, group and poo
                 }
                 std::vector<uint32_t> table;
                 for (uint32_t i = 0; i < n_slots; i++) table.push_back(i * 7 % n_slots);
-                const uint32_t view[view_words] = {n_slots - n_tokens};
+                const uint32_t head_layout[layout_words] = {n_slots - n_tokens};
                 AttentionTask task{};
                 task.a.n_tokens = n_tokens, task.a.n_heads = n_heads, task.a.n_kv_heads = 1, task.a.head_dim = d, task.a.n_rows = n_slots;
                 task.a.scale = 0.05f;
@@ -93,7 +93,7 @@ TEST_CASE("simd: AVX-512 has the bits of AVX2 for every head size, group and poo
                 task.v = half ? static_cast<const void*>(v_half.data()) : v.data();
                 task.k_half = task.v_half = half;
                 task.table = table.data();
-                task.view = view;
+                task.head_layout = head_layout;
                 const std::vector<float> wide = attend(*kAttentionAvx512, task, n_slots), narrow = attend(*kAttentionAvx2, task, n_slots);
                 CAPTURE(d);
                 CAPTURE(n_heads);
@@ -139,15 +139,15 @@ TEST_CASE("simd: slots in codes have the bits of the values that they stand for"
             const CodedRow k_all = coded_row(k.bytes.data(), n_coded, 0, k_bytes), v_all = coded_row(v.bytes.data(), n_coded, 0, v_bytes);
             for (uint32_t n_heads : {1u, 2u, 3u, 4u, 7u})
                 for (bool part : {false, true}) { // all slots visible, or some masked and some with clamped queries
-                    const std::vector<float> q = uniforms(size_t(n_tokens) * n_heads * d, d), q_far = uniforms(q.size(), d + 1);
+                    const std::vector<float> q = uniforms(size_t(n_tokens) * n_heads * d, d), q_clamped = uniforms(q.size(), d + 1);
                     std::vector<float> y(q.size());
-                    const uint32_t view[view_words] = {n_slots - n_tokens, 0, coded_begin, coded_end};
-                    const uint32_t plain_view[view_words] = {n_slots - n_tokens};
+                    const uint32_t head_layout[layout_words] = {n_slots - n_tokens, 0, coded_begin, coded_end};
+                    const uint32_t plain_layout[layout_words] = {n_slots - n_tokens};
                     AttentionTask task{};
                     task.a.n_tokens = n_tokens, task.a.n_heads = n_heads, task.a.n_kv_heads = 1, task.a.head_dim = d;
                     task.a.n_rows = n_slots, task.a.scale = 0.05f;
-                    if (part) task.a.n_pinned = 20, task.a.window = 220, task.a.n_far = 150;
-                    task.q = q.data(), task.q_far = q_far.data(), task.y = y.data();
+                    if (part) task.a.n_pinned = 20, task.a.window = 220, task.a.n_clamped = 150;
+                    task.q = q.data(), task.q_clamped = q_clamped.data(), task.y = y.data();
                     task.k = k_rows.data(), task.v = v_rows.data();
                     task.table = table.data();
                     std::vector<std::vector<float>> of_sets;
@@ -155,9 +155,9 @@ TEST_CASE("simd: slots in codes have the bits of the values that they stand for"
                         const int key = codec_index(k_format), value = codec_index(v_format);
                         task.coded_k = rows_of(*vector, key, k_all.words, k_all.tail, k_bytes);
                         task.coded_v = rows_of(*vector, value, v_all.words, v_all.tail, v_bytes);
-                        task.view = view;
+                        task.head_layout = head_layout;
                         const std::vector<float> coded = attend(*attention, task, n_slots);
-                        task.view = plain_view;
+                        task.head_layout = plain_layout;
                         const std::vector<float> plain = attend(*attention, task, n_slots);
                         CAPTURE(name_of(k_format, d));
                         CAPTURE(n_heads);

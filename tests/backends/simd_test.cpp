@@ -31,7 +31,7 @@ std::vector<float> product(const MatmulKernels& kernels, const BitsCase& c, bool
     std::vector<float> sums(c.n_tokens * tile_rows), y(size_t(c.n_tokens) * rows, 0.25f);
     if (format_info(c.weight.format).block > 1)
         for (uint32_t t = 0; t < c.n_tokens; t++)
-            kernels.quantize(&c.x[size_t(t) * cols], cols, &acts[t], c.n_tokens, kernels.by_halves[int(c.weight.format)]);
+            kernels.quantize(&c.x[size_t(t) * cols], cols, &acts[t], c.n_tokens, kernels.half_scales[int(c.weight.format)]);
     MatmulTask task{
         tiles.data(), (rows + tile_rows - 1) / tile_rows, rows, cols, c.n_tokens, acts.data(), c.x.data(), y.data(), rows, accumulate,
         sums.data()};
@@ -113,10 +113,10 @@ TEST_CASE("simd: the bits of the ops over single values are those of AVX2")
     kernels.vector.codecs[cpu_codec_f16].encode(x.data(), n, words, nullptr);
     memcpy(halves.data(), words, 2 * n);
     for (uint32_t i = 0; i < n; i++) CHECK(halves[i] == uint16_t(FLOAT_TO_HALF(x[i])));
-    for (uint32_t pairs : {rope_neighbours, rope_halves}) {
+    for (uint32_t pairs : {rope_interleaved, rope_neox}) {
         y = x;
         kernels.vector.rope({1, 5, 128, 120, pairs, 0, 0}, y.data(), y.data(), w.data());
-        CHECK(hash_of(y) == (pairs == rope_neighbours ? 0xb37ad5c3772aedfdu : 0xdb0bf5c0aeaeabefu));
+        CHECK(hash_of(y) == (pairs == rope_interleaved ? 0xb37ad5c3772aedfdu : 0xdb0bf5c0aeaeabefu));
     }
 }
 

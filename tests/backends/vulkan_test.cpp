@@ -150,19 +150,20 @@ TEST_CASE("vulkan: a buffer is put together from small blocks, no tensor of whic
         Pretended device(name);
         std::unique_ptr<Backend> backend = std::move(open_backend({id, 0, nullptr}).value());
         CHECK(backend->info().free_bytes > 1u << 20);
-        std::vector<uint64_t> starts;
+        std::vector<uint64_t> split_points;
         const uint32_t n = 9984;
         const uint64_t bytes = 4 * n;
         std::vector<float> ones(n, 1.f), found(n);
         REQUIRE(bytes % backend->align() == 0);
-        for (uint64_t nth = 0; nth < 40; nth++) starts.push_back(nth * bytes);
-        Result<Buffer> taken = backend->alloc(40 * bytes, starts);
+        for (uint64_t nth = 0; nth < 40; nth++) split_points.push_back(nth * bytes);
+        Result<Buffer> taken = backend->alloc(40 * bytes, split_points);
         REQUIRE_MESSAGE(taken.ok(), taken.status().message());
         Buffer buffer = taken.value();
-        for (uint64_t at : starts) backend->upload(buffer, at, ones.data(), bytes);
-        for (size_t i = 1; i < starts.size(); i++) backend->add({1, n, 1}, {buffer, starts[i], 1, n}, {buffer, starts[i - 1], 1, n});
-        for (size_t i = 0; i < starts.size(); i++) {
-            backend->download(found.data(), buffer, starts[i], bytes);
+        for (uint64_t at : split_points) backend->upload(buffer, at, ones.data(), bytes);
+        for (size_t i = 1; i < split_points.size(); i++)
+            backend->add({1, n, 1}, {buffer, split_points[i], 1, n}, {buffer, split_points[i - 1], 1, n});
+        for (size_t i = 0; i < split_points.size(); i++) {
+            backend->download(found.data(), buffer, split_points[i], bytes);
             CHECK(found == std::vector<float>(n, float(i + 1)));
         }
         CHECK(backend->sync().ok());
@@ -303,9 +304,9 @@ TEST_CASE("vulkan: pipelines are named after their shader and what it was specia
     char name[96];
     name_pipeline("matvec", "q8_0", {{1, 16, 1}}, name, sizeof name);
     CHECK(name == std::string("matvec q8_0 1 16 1"));
-    name_pipeline("attention_few", "", {{codec_number(Format::q8), codec_number(Format::f16), 64, 1025}}, name, sizeof name);
+    name_pipeline("attention_decode", "", {{codec_number(Format::q8), codec_number(Format::f16), 64, 1025}}, name, sizeof name);
     CHECK(name == std::string("attention_decode q8 f16 64 1025"));
-    name_pipeline("attention_restore", "", {{codec_number(Format::turbo4), 0, 64}}, name, sizeof name);
+    name_pipeline("attention_dequantize", "", {{codec_number(Format::turbo4), 0, 64}}, name, sizeof name);
     CHECK(name == std::string("attention_dequantize turbo4 0 64"));
     name_pipeline("kv_write", "", {}, name, sizeof name);
     CHECK(name == std::string("kv_write f32"));

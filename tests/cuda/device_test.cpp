@@ -162,7 +162,7 @@ static void check_bytes(Bench& bench, const char* maker, const Tensor& x, const 
 TEST_CASE("cuda: what makes the input of a product makes its bytes")
 {
     for (uint32_t n : {1u, 5u, 40u})
-        for (uint32_t rotated : {0u, 1u}) {
+        for (uint32_t hadamard : {0u, 1u}) {
             CAPTURE(n);
             Bench bench("cuda", 1);
             bench.scratch({n, 384, 6, 2, 64, 0, 0, n});
@@ -178,8 +178,8 @@ TEST_CASE("cuda: what makes the input of a product makes its bytes")
             KvSlots slots;
             slots.k = bench.input(2 * n, 64, random.normals(2 * n * 64));
             slots.v = bench.input(2 * n, 64, random.normals(2 * n * 64));
-            slots.view = bench.words(std::vector<uint32_t>(2 * view_words));
-            AttentionArgs a{n, 6, 2, 64, n, 0, 0, 0, 0, 0.125f, 0, 0, 0, rotated};
+            slots.head_layout = bench.words(std::vector<uint32_t>(2 * layout_words));
+            AttentionArgs a{n, 6, 2, 64, n, 0, 0, 0, 0, 0.125f, 0, 0, 0, hadamard};
             bench.backend().attention(a, y, {x, {}}, slots, Tensor());
             check_bytes(bench, "attention", y, w, first, second);
             bench.backend().rmsnorm({n, 384, 1e-5f, 0}, y, x, norm);

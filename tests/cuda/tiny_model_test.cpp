@@ -97,10 +97,10 @@ TEST_CASE("cuda: a model decodes the tokens, victims and codes of reference")
 // The op harness bounds the error of the rounding itself.
 using Rounded = std::deque<std::vector<float>>; // the activations of each product, as the device rounds them
 
-class NotingCuda : public CudaBackend
+class RecordingCuda : public CudaBackend
 {
 public:
-    explicit NotingCuda(Rounded* noted) : m_noted(noted) {}
+    explicit RecordingCuda(Rounded* noted) : m_noted(noted) {}
     void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets, const Tensor& x) override
     {
         std::vector<float> values(uint64_t(a.n_tokens) * a.cols);
@@ -118,10 +118,10 @@ private:
     Rounded* m_noted;
 };
 
-class ReferenceOfBytes : public ReferenceBackend
+class Int8Reference : public ReferenceBackend
 {
 public:
-    explicit ReferenceOfBytes(Rounded* noted) : ReferenceBackend({"reference", 1, nullptr}), m_noted(noted) {}
+    explicit Int8Reference(Rounded* noted) : ReferenceBackend({"reference", 1, nullptr}), m_noted(noted) {}
     void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets, const Tensor& x) override
     {
         REQUIRE(!m_noted->empty());
@@ -191,12 +191,12 @@ TEST_CASE("cuda: a model in the formats of files decodes the tokens, victims and
             const Recipe parsed = parse_recipe(recipe).value();
             const uint32_t slots = slots_for(parsed, recipe);
             Rounded noted;
-            auto cuda = std::make_unique<NotingCuda>(&noted);
+            auto cuda = std::make_unique<RecordingCuda>(&noted);
             REQUIRE(cuda->open(find_cuda_devices()[0]).ok());
             Opened other(tiny, "", slots, 35, parsed, false, false, std::move(cuda));
-            Opened one(tiny, "", slots, 35, parsed, false, false, std::make_unique<ReferenceOfBytes>(&noted));
+            Opened one(tiny, "", slots, 35, parsed, false, false, std::make_unique<Int8Reference>(&noted));
             check_equal(one, other);
-            const float worst = static_cast<ReferenceOfBytes*>(one.backend.get())->worst;
+            const float worst = static_cast<Int8Reference*>(one.backend.get())->worst;
             MESSAGE("values are up to " << worst << " steps from their bytes");
             CHECK(worst > 0.49f);
             CHECK(worst < 1);

@@ -96,7 +96,7 @@ namespace ks
 {
 
 // Only reads the byte, so that a sanitizer checks the address.
-inline void ask_for(const void* at)
+inline void prefetch(const void* at)
 {
     (void)*static_cast<const volatile char*>(at);
 }

@@ -20,7 +20,7 @@ namespace
 const char* const kChatml = "{% for m in messages %}{{'<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>' + '\n'}}{% endfor %}";
 
 // The use of a session from open to close.
-class Life
+class SessionRun
 {
 public:
     Folder folder;
@@ -29,7 +29,7 @@ public:
     size_t n_refused = 0;
     bool lost = false; // the device: the session can only be closed
 
-    Life(const char* recipe, const char* device) : m_few(std::string(device) != "cpu")
+    SessionRun(const char* recipe, const char* device) : m_few(std::string(device) != "cpu")
     {
         GgufBuilder b = smallest_model("llama", 8);
         b.string("tokenizer.chat_template", kChatml);
@@ -42,7 +42,7 @@ public:
         m_options.context = 100;
         m_options.n_threads = 2;
     }
-    ~Life() { unlink(m_model.c_str()); }
+    ~SessionRun() { unlink(m_model.c_str()); }
     void run(Fault fault, uint64_t n, bool all, bool* hit)
     {
         const Held before = held();
@@ -169,7 +169,7 @@ bool is_as(const std::array<float, 6>& end, const std::array<float, 6>& expected
 // Tries every n until a run ends before its n-th call.
 uint64_t run_all(const char* recipe, Fault fault, bool all_that_follow, const char* device = "cpu")
 {
-    Life life(recipe, device);
+    SessionRun life(recipe, device);
     bool hit = false;
     for (int i = 0; i < 2; i++) life.run(Fault::none, 1, false, &hit); // one-time allocations exist after this
     const std::array<float, 6> expected = life.end;
@@ -221,7 +221,7 @@ TEST_CASE("faults: files that are read and written in parts")
 }
 
 // Whether faults reach the driver of this device. They do not reach the linked CUDA runtime, but they reach its stand-in.
-static bool is_stood_between(const std::string& device)
+static bool is_intercepted(const std::string& device)
 {
 #ifdef KS_CUDA
     return device.find("cuda") == 0;
@@ -240,11 +240,11 @@ TEST_CASE("faults: the n-th call of a GPU's driver")
     arm(Fault::driver, 1, true); // Vulkan is initialised once per process, so it must be refused here
     {
         const Injecting now;
-        for (const DeviceInfo& device : list_devices()) CHECK(!is_stood_between(device.id));
+        for (const DeviceInfo& device : list_devices()) CHECK(!is_intercepted(device.id));
     }
     disarm();
     for (const std::string& device : tested_names()) {
-        if (!is_stood_between(device)) continue;
+        if (!is_intercepted(device)) continue;
         for (int recipe = 0; recipe < (all ? 2 : 1); recipe++)
             for (int that_follow = 0; that_follow < (all ? 2 : 1); that_follow++)
                 CHECK(run_all(kRecipes[recipe], Fault::driver, that_follow, device.c_str()) > 50);

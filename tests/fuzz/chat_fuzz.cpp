@@ -10,17 +10,17 @@ using namespace ks;
 namespace
 {
 
-const ChatFrame* nth_frame(uint32_t n)
+const ChatTemplate* nth_frame(uint32_t n)
 {
-    static const std::vector<const ChatFrame*> frames = [] {
-        std::vector<const ChatFrame*> found;
-        const std::string names = chat_frame_names() + ", ";
+    static const std::vector<const ChatTemplate*> template_masks = [] {
+        std::vector<const ChatTemplate*> found;
+        const std::string names = chat_template_names() + ", ";
         for (size_t at = 0; at < names.size(); at = names.find(", ", at) + 2)
-            found.push_back(find_chat_frame(names.substr(at, names.find(", ", at) - at)));
+            found.push_back(find_chat_template(names.substr(at, names.find(", ", at) - at)));
         return found;
     }();
-    KS_CHECK(frames[n % frames.size()], "%u", n);
-    return frames[n % frames.size()];
+    KS_CHECK(template_masks[n % template_masks.size()], "%u", n);
+    return template_masks[n % template_masks.size()];
 }
 
 size_t count_control(const Tokenizer& tokenizer, const std::vector<uint32_t>& ids)
@@ -45,8 +45,8 @@ void check_pieces(const Tokenizer& tokenizer, const ChatPieces& pieces)
     std::vector<uint32_t> ids;
     std::string authors;
     encode_pieces(tokenizer, pieces, ids, &authors);
-    KS_CHECK(authors.size() == ids.size() && frame_marks(authors).size() == ids.size(), "%zu authors of %zu", authors.size(), ids.size());
-    KS_CHECK(head_tokens(authors) <= ids.size(), "%u head tokens", head_tokens(authors));
+    KS_CHECK(authors.size() == ids.size() && template_mask(authors).size() == ids.size(), "%zu authors of %zu", authors.size(), ids.size());
+    KS_CHECK(n_prefix_tokens(authors) <= ids.size(), "%u head tokens", n_prefix_tokens(authors));
     KS_CHECK(count_control(tokenizer, ids) == n_control, "%zu control tokens, %zu are the frame's", count_control(tokenizer, ids),
              n_control);
 }
@@ -61,12 +61,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size)
     const Tokenizer& tokenizer = tokenizers[in.byte() % tokenizers.size()].tokenizer;
     const uint8_t choice = in.byte();
     const std::string_view program = in.text(), system = in.text(), user = in.text(), answer = in.text();
-    const ChatFrame* frame = recognise_chat_frame(program);
-    g_accepted += frame != nullptr;
-    if (!frame) frame = nth_frame(choice >> 2);
-    const std::optional<std::string> by_default = default_system_text(*frame, program);
+    const ChatTemplate* chat_template = recognise_chat_template(program);
+    g_accepted += chat_template != nullptr;
+    if (!chat_template) chat_template = nth_frame(choice >> 2);
+    const std::optional<std::string> by_default = default_system_text(*chat_template, program);
     KS_CHECK(!by_default || by_default->size() <= 4096, "%zu bytes", by_default->size());
-    ChatWriter writer(*frame, tokenizer.adds_bos(), by_default);
+    ChatWriter writer(*chat_template, tokenizer.adds_bos(), by_default);
     ChatPieces all, turn;
     if (choice & 1) writer.turn(ChatRole::system, system, all);
     writer.turn(ChatRole::user, user, all);

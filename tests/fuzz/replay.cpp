@@ -13,17 +13,17 @@
 
 using namespace ks;
 
-static size_t g_most = SIZE_MAX; // maximum bytes of one allocation
+static size_t g_max_allocation = SIZE_MAX; // maximum bytes of one allocation
 
 void* operator new(size_t bytes)
 {
-    KS_CHECK(bytes <= g_most, "an allocation of %zu bytes, at most %zu were expected", bytes, g_most);
+    KS_CHECK(bytes <= g_max_allocation, "an allocation of %zu bytes, at most %zu were expected", bytes, g_max_allocation);
     if (void* memory = malloc(bytes ? bytes : 1)) return memory;
     throw std::bad_alloc();
 }
 void* operator new(size_t bytes, const std::nothrow_t&) noexcept // used by the standard library for temporary buffers; delete handles both
 {
-    return bytes <= g_most ? malloc(bytes ? bytes : 1) : nullptr;
+    return bytes <= g_max_allocation ? malloc(bytes ? bytes : 1) : nullptr;
 }
 void operator delete(void* memory) noexcept
 {
@@ -75,9 +75,9 @@ static std::string changed(const std::vector<std::string>& inputs)
 
 static void run(const std::string& input)
 {
-    g_most = (64u << 20) + input.size();
+    g_max_allocation = (64u << 20) + input.size();
     LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(input.data()), input.size());
-    g_most = SIZE_MAX;
+    g_max_allocation = SIZE_MAX;
 }
 
 static int write_corpus(const std::string& folder)

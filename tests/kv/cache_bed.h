@@ -32,7 +32,7 @@ struct Bed {
     Cache cache;
     Tensor q, k, v, y;
     uint32_t n_seen = 0;
-    bool far = false; // what is far is seen by far queries, the same as the others
+    bool q_clamped = false; // what is far is seen by far queries, the same as the others
 
     Bed(const std::string& text, uint32_t n_rows, uint32_t chunk, const std::string& device = "reference", int n_threads = 2,
         BedShape s = {})
@@ -41,13 +41,14 @@ struct Bed {
         backend = std::move(open_backend({device, n_threads, nullptr}).value());
         CacheLayerSpec spec{s.n_heads, s.n_kv_heads, s.head_dim, n_rows, 0, 0, recipe.codes(), !recipe.exact()};
         if (!recipe.exact() && !recipe.is_ring()) spec.table = true;
-        if (recipe.turns_keys()) spec.table = true;
+        if (recipe.ropes_on_read()) spec.table = true;
         if (recipe.selects()) spec.table = true, spec.n_read = recipe.read_slots();
         auto codec = [&](Format wanted) { return s.lossless ? Format::f16 : wanted; };
-        if (recipe.codes()) spec.code_slots(s.local ? recipe.of_window() : recipe, codec(recipe.k), codec(recipe.v));
-        if (s.local) spec.table = spec.local = true, spec.bounded = false, spec.window = n_rows + 1 - recipe.of_window().delta_of(n_rows);
+        if (recipe.codes()) spec.code_slots(s.local ? recipe.for_window_layer() : recipe, codec(recipe.k), codec(recipe.v));
+        if (s.local)
+            spec.table = spec.local = true, spec.bounded = false, spec.window = n_rows + 1 - recipe.for_window_layer().delta_of(n_rows);
         if (recipe.is_ring()) spec.n_pinned = recipe.sink, spec.window = n_rows - recipe.sink;
-        if (recipe.turns_keys()) spec.n_turn = s.head_dim, spec.pairs = rope_halves;
+        if (recipe.ropes_on_read()) spec.n_rope_on_read = s.head_dim, spec.pairs = rope_neox;
         const uint32_t most = n_rows * s.n_kv_heads;
         const ScratchShape scratch{chunk, 64, s.n_heads, s.n_kv_heads, s.head_dim, most, most, most};
         const CacheBytes bytes = Cache::bytes_needed({spec}, recipe, chunk, 0, {{}, 0, backend->align()});
@@ -64,12 +65,12 @@ struct Bed {
         backend->set_scratch(buffer, scratch_at, scratch);
         tables.resize(bytes.host + 1);
         cache.place({spec}, recipe, chunk, 0, *backend, buffer, 0, tables.data());
-        const Tensor& turns = cache.turns();
+        const Tensor& rope_table = cache.rope_table();
         std::vector<float> angles;
-        for (uint32_t i = 0; i < turns.rows * turns.cols; i++)
-            angles.push_back(
-                float(i % 2 ? std::sin(angle(i / turns.cols, i % turns.cols / 2)) : std::cos(angle(i / turns.cols, i % turns.cols / 2))));
-        if (turns) backend->upload(buffer, turns.offset, angles.data(), 4 * angles.size());
+        for (uint32_t i = 0; i < rope_table.rows * rope_table.cols; i++)
+            angles.push_back(float(i % 2 ? std::sin(angle(i / rope_table.cols, i % rope_table.cols / 2))
+                                         : std::cos(angle(i / rope_table.cols, i % rope_table.cols / 2))));
+        if (rope_table) backend->upload(buffer, rope_table.offset, angles.data(), 4 * angles.size());
     }
     ~Bed() { backend->free(buffer); }
     Bed(const Bed&) = delete;
@@ -86,8 +87,8 @@ struct Bed {
             const RopeTarget target{{n, t.cols / d, d, 0, 0, 0, 1}, t, t, {}};
             backend->rope(&target, 1);
         };
-        if (spec.rotates_keys()) rotate(q), rotate(k);
-        if (spec.rotates_values()) rotate(v);
+        if (spec.hadamard_keys()) rotate(q), rotate(k);
+        if (spec.hadamard_values()) rotate(v);
         cache.write(k, v);
     }
 
@@ -99,7 +100,7 @@ struct Bed {
         backend->upload(buffer, k.offset, keys.data(), 4 * keys.size());
         backend->upload(buffer, v.offset, values.data(), 4 * values.size());
         write(n);
-        cache.attend(y, {q, far ? q : Tensor()}, 1);
+        cache.attend(y, {q, q_clamped ? q : Tensor()}, 1);
         cache.end_layer();
         n_seen += n;
         std::vector<float> out(queries.size());

@@ -118,11 +118,11 @@ TEST_CASE("cache: the layers fill exactly the bytes that were asked for, apart a
         end = slots.v.offset + 2ull * slots.v.rows * slots.v.cols;
     }
     for (uint32_t il = 0; il < specs.size(); il++) { // sent at once, so side by side
-        const Tensor& view = cache.layer(il).kv.view;
-        CHECK(view.offset % 64 == 0);
-        CHECK(view.offset >= end);
-        CHECK(view.rows * view.cols == specs[il].n_kv_heads * view_words);
-        end = view.offset + 4ull * view.rows * view.cols;
+        const Tensor& head_layout = cache.layer(il).kv.head_layout;
+        CHECK(head_layout.offset % 64 == 0);
+        CHECK(head_layout.offset >= end);
+        CHECK(head_layout.rows * head_layout.cols == specs[il].n_kv_heads * layout_words);
+        end = head_layout.offset + 4ull * head_layout.rows * head_layout.cols;
     }
     CHECK(end <= bytes);
     CHECK(bytes - end < 64);

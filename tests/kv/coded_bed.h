@@ -12,19 +12,19 @@ namespace ks
 {
 
 // What rotate does to one head's values, in its order: bit for bit the same.
-inline void rotate_head(float* x, uint32_t d, bool inverse)
+inline void hadamard_head(float* x, uint32_t d, bool inverse)
 {
     for (uint32_t base = 0, block; base < d; base += block) {
-        block = rotate_block(base, d);
-        for (uint32_t i = base; !inverse && i < base + block; i++) x[i] *= rotate_sign(i);
+        block = hadamard_block(base, d);
+        for (uint32_t i = base; !inverse && i < base + block; i++) x[i] *= hadamard_sign(i);
         for (uint32_t step = 1; step < block; step *= 2)
             for (uint32_t i = base; i < base + block; i++)
                 if (!((i - base) & step)) {
                     const float a = x[i], b = x[i + step];
                     x[i] = a + b, x[i + step] = a - b;
                 }
-        for (uint32_t i = base; i < base + block; i++) x[i] *= rotate_scale(block);
-        for (uint32_t i = base; inverse && i < base + block; i++) x[i] *= rotate_sign(i);
+        for (uint32_t i = base; i < base + block; i++) x[i] *= hadamard_scale(block);
+        for (uint32_t i = base; inverse && i < base + block; i++) x[i] *= hadamard_sign(i);
     }
 }
 
@@ -70,7 +70,7 @@ inline std::vector<float> stored_head(const CodedText& text, uint32_t token, uin
     const uint32_t d = text.shape.head_dim;
     const std::vector<float>& all = text.row(token, what, text.shape.n_kv_heads * d);
     std::vector<float> x(all.begin() + head * d, all.begin() + (head + 1) * d);
-    if (rotates) rotate_head(x.data(), d, false);
+    if (rotates) hadamard_head(x.data(), d, false);
     for (float& value : x)
         if (plain == Format::f16) value = HALF_TO_FLOAT(FLOAT_TO_HALF(value));
     return x;
@@ -183,7 +183,7 @@ private:
     bool rotates(uint32_t what) const
     {
         const CacheLayerSpec& s = bed.cache.layer(0).spec;
-        return s.n_coded && codec_info(what == 1 ? s.k : s.v).rotated;
+        return s.n_coded && codec_info(what == 1 ? s.k : s.v).hadamard;
     }
     Format plain(uint32_t what) const
     {
@@ -255,7 +255,7 @@ private:
                 for (uint32_t g = 0; g < s.group(); g++) {
                     const size_t at = (size_t(t) * s.n_heads + h * s.group() + g) * d;
                     std::vector<float> q(queries.begin() + long(at), queries.begin() + long(at + d));
-                    if (rotates(1)) rotate_head(q.data(), d, false);
+                    if (rotates(1)) hadamard_head(q.data(), d, false);
                     std::vector<double> sums(d);
                     double sum = 0;
                     for (size_t i = 0; i < a.size(); i++) {
@@ -267,7 +267,7 @@ private:
                     }
                     std::vector<float> back(d);
                     for (uint32_t k = 0; k < d; k++) back[k] = float(sums[k] / sum);
-                    if (rotates(2)) rotate_head(back.data(), d, true);
+                    if (rotates(2)) hadamard_head(back.data(), d, true);
                     std::copy(back.begin(), back.end(), out.begin() + long(at));
                 }
             }

@@ -66,14 +66,14 @@ TEST_CASE("coded cache: a text goes back into its coded part and on from there")
                 CAPTURE(back);
                 const CodedText text{back + 1, shape_of(64)};
                 const std::string recipe = std::string("exact,") + pair;
-                CodedCache cache(recipe, 112, 32, device, text), fresh(recipe, 112, 32, device, text),
+                CodedCache cache(recipe, 112, 32, device, text), must_reselect(recipe, 112, 32, device, text),
                     plain("exact", 112, 32, device, text);
                 for (uint32_t t = 0; t < 96; t += 32) cache.read(32, t);
                 cache.read(4, 96);
                 REQUIRE(cache.rewind(back));
                 cache.check_places();
                 for (uint32_t t = 0; t < back; t += 10)
-                    for (CodedCache* other : {&fresh, &plain}) other->read(std::min(10u, back - t), t);
+                    for (CodedCache* other : {&must_reselect, &plain}) other->read(std::min(10u, back - t), t);
                 const auto distance = [](const std::vector<float>& a, const std::vector<float>& b) {
                     double sum = 0;
                     for (size_t i = 0; i < a.size(); i++) sum += double(a[i] - b[i]) * (a[i] - b[i]);
@@ -82,10 +82,10 @@ TEST_CASE("coded cache: a text goes back into its coded part and on from there")
                 double found = 0, noise = 0;
                 for (uint32_t n : {1u, 1u, 11u}) {
                     const uint32_t from = 1000 + cache.bed.n_seen;
-                    for (CodedCache* one : {&cache, &fresh, &plain}) one->read(n, from);
+                    for (CodedCache* one : {&cache, &must_reselect, &plain}) one->read(n, from);
                     cache.check_places();
                     cache.check_bytes();
-                    found += distance(cache.y, fresh.y), noise += distance(fresh.y, plain.y);
+                    found += distance(cache.y, must_reselect.y), noise += distance(must_reselect.y, plain.y);
                 }
                 CHECK(cache.worst < 5e-6);
                 if (back <= 4) CHECK(found == 0);

@@ -194,7 +194,7 @@ TEST_CASE("decide: rules follow from a layer and its recipe")
     const uint32_t few[] = {60, 60};
     CHECK_FALSE(eviction_rules(spec, h2o, few, 1, 77).evicts);
     // A window layer whose keys are coded in groups forgets whole groups.
-    const Recipe window = parse_recipe("kivi").value().of_window();
+    const Recipe window = parse_recipe("kivi").value().for_window_layer();
     CacheLayerSpec local{4, 2, 64, 300, 0};
     local.table = local.local = true;
     local.code_slots(window, Format::kivi, Format::kivi);

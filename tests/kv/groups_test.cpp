@@ -102,7 +102,7 @@ TEST_CASE("groups: any cache that holds all, any window: groups stay whole, code
         const Text text{uint64_t(round) + 100, shape};
         Bed reference(recipe, slots, chunk, "reference", 1, shape), cpu(recipe, slots, chunk, "cpu", 2, shape);
         std::vector<uint32_t> ids(10000);
-        for (uint32_t& id : ids) id = random.below(1000) | (random.below(40) == 0 ? kFrameToken : 0);
+        for (uint32_t& id : ids) id = random.below(1000) | (random.below(40) == 0 ? kTemplateToken : 0);
         const uint32_t trained = random.below(4) ? 1u << 30 : slots + 3 * chunk + 64;
         for (Bed* bed : {&reference, &cpu}) bed->cache.set_text(ids.data(), uint32_t(ids.size()), trained);
         const uint32_t end = shape.local ? 4 * slots : slots;
@@ -148,7 +148,8 @@ TEST_CASE("groups: a text does not go back into one")
 {
     for (const std::string& device : tested_names()) {
         const Text text{3, {4, 2, 64, ""}};
-        Bed bed("exact,k=kivi,v=kivi", 300, 64, device, 2, text.shape), fresh("exact,k=kivi,v=kivi", 300, 64, device, 2, text.shape);
+        Bed bed("exact,k=kivi,v=kivi", 300, 64, device, 2, text.shape),
+            must_reselect("exact,k=kivi,v=kivi", 300, 64, device, 2, text.shape);
         for (uint32_t t = 0; t < 256; t += 64) text.read(bed, t, 64);
         const CacheLayer& l = bed.cache.layer(0);
         const uint32_t coded_end = 4 + l.coded[0];
@@ -168,8 +169,8 @@ TEST_CASE("groups: a text does not go back into one")
         }
         for (uint32_t t = 0; t < 256; t += 64) { // as if nothing had been there
             const uint32_t n = t == 0 ? 62 : 64, from = t == 0 ? 2 : t;
-            if (t == 0) text.read(fresh, 0, 2);
-            CHECK(text.read(bed, from, n) == text.read(fresh, from, n));
+            if (t == 0) text.read(must_reselect, 0, 2);
+            CHECK(text.read(bed, from, n) == text.read(must_reselect, from, n));
         }
         check_groups(bed);
     }

@@ -18,8 +18,8 @@ using Floats = std::vector<float>;
 static uint32_t absorb(float* key, float* value, uint32_t n_tokens, const float* victim_key, const float* victim_value, uint32_t n_victims,
                        uint32_t dim)
 {
-    take_in(key, victim_key, share_of(n_victims, n_tokens), dim);
-    take_in(value, victim_value, share_of(n_victims, n_tokens), dim);
+    accumulate_mean(key, victim_key, merge_weight(n_victims, n_tokens), dim);
+    accumulate_mean(value, victim_value, merge_weight(n_victims, n_tokens), dim);
     return n_tokens + n_victims;
 }
 
@@ -39,7 +39,7 @@ struct Targets {
 TEST_CASE("merge: the nearest target has the largest cosine, whatever the norms, if it is near enough")
 {
     RandomValues random{1};
-    uint32_t n_near = 0, n_far = 0;
+    uint32_t n_near = 0, n_clamped = 0;
     for (int round = 0; round < 600; round++) {
         const uint32_t dim = 1 + random.below(70), n = 1 + random.below(50);
         const Floats common = random.normals(dim, float(round % 3));
@@ -55,10 +55,10 @@ TEST_CASE("merge: the nearest target has the largest cosine, whatever the norms,
         }
         CAPTURE(dim);
         REQUIRE(Targets(targets, dim).t.nearest(key.data()) == best);
-        (best == kNoTarget ? n_far : n_near)++;
+        (best == kNoTarget ? n_clamped : n_near)++;
     }
     CHECK(n_near > 100);
-    CHECK(n_far > 100);
+    CHECK(n_clamped > 100);
 }
 
 TEST_CASE("merge: the first of equal targets; keys without direction are near none; a target that moved is found where it is")

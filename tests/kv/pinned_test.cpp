@@ -119,7 +119,7 @@ struct Turns {
 
     Turns(Bed& bed, uint32_t n, uint32_t period = 20) : ids(n)
     {
-        for (uint32_t p = 0; p < n; p++) ids[p] = p * 7 % 50 | (p % period < 3 ? kFrameToken : 0);
+        for (uint32_t p = 0; p < n; p++) ids[p] = p * 7 % 50 | (p % period < 3 ? kTemplateToken : 0);
         bed.cache.set_text(ids.data(), n, 1u << 30);
     }
     static bool is_frame(uint32_t p) { return p % 20 < 3; }
@@ -152,7 +152,7 @@ TEST_CASE("frames: whatever the policy, the newest stay while they are few, the 
         for (const char* device : {"reference", "cpu"}) {
             const Text text{12};
             Bed bed(std::string(recipe) + ",recent=6,delta=4", 96, 32, device);
-            const Turns turns(bed, 400);
+            const Turns rope_table(bed, 400);
             CAPTURE(recipe);
             CAPTURE(device);
             while (bed.n_seen + 20 <= 400) {
@@ -174,8 +174,8 @@ TEST_CASE("frames: they go where all goes that the model was not trained to look
     for (uint32_t trained : {120u, 1u << 30}) { // 105 tokens back
         for (uint32_t n_known : {60u, 400u}) {
             Bed bed("keydiff,recent=6,delta=4", 96, 32);
-            const Turns turns(bed, 400, 60);
-            bed.cache.set_text(turns.ids.data(), n_known, trained);
+            const Turns rope_table(bed, 400, 60);
+            bed.cache.set_text(rope_table.ids.data(), n_known, trained);
             while (bed.n_seen < 380) text.read(bed, bed.n_seen, 20);
             const std::vector<uint32_t> heads = holders(bed);
             CAPTURE(trained);
@@ -193,7 +193,7 @@ TEST_CASE("frames: they go where all goes that the model was not trained to look
 TEST_CASE("frames: nothing merges with them")
 {
     Bed bed("sink,victims=merge,recent=6,delta=4", 96, 32);
-    const Turns turns(bed, 300);
+    const Turns rope_table(bed, 300);
     const Text text{4};
     const std::vector<float> q(20 * 64, 0.1f), v(20 * 32, 1.f);
     while (bed.n_seen < 300) { // all keys are near enough, and a frame's in the midst of them would be the nearest

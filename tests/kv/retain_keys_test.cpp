@@ -63,14 +63,14 @@ TEST_CASE("retain: mix is the best of the ranks by key, attention and rarity, of
     RandomValues random{7};
     const uint32_t n = 60, dim = 16;
     const Floats keys = random.normals(n * dim);
-    Floats signal(n);
+    Floats probability_sums(n);
     Indices counts(n);
-    for (uint32_t i = 0; i < n; i++) signal[i] = float(random.uniform()), counts[i] = 1 + random.below(6);
+    for (uint32_t i = 0; i < n; i++) probability_sums[i] = float(random.uniform()), counts[i] = 1 + random.below(6);
     std::vector<double> pooled(n), rare(n), by_key = keydiff_reference(keys, n, dim);
     for (uint32_t i = 0; i < n; i++) {
         pooled[i] = -1, rare[i] = -100;
         for (uint32_t j = 0; j < n; j++) {
-            if (std::abs(int(i) - int(j)) <= 3) pooled[i] = std::max(pooled[i], double(signal[j]));
+            if (std::abs(int(i) - int(j)) <= 3) pooled[i] = std::max(pooled[i], double(probability_sums[j]));
             if (std::abs(int(i) - int(j)) <= 1) rare[i] = std::max(rare[i], -double(counts[j]));
         }
     }
@@ -79,7 +79,7 @@ TEST_CASE("retain: mix is the best of the ranks by key, attention and rarity, of
         c.n = n;
         c.head_dim = dim;
         c.keys = given & 1 ? keys.data() : nullptr;
-        c.signal = given & 2 ? signal.data() : nullptr;
+        c.scores = given & 2 ? probability_sums.data() : nullptr;
         c.counts = given & 4 ? counts.data() : nullptr;
         std::vector<double> expected(n, 0.0);
         const std::vector<double>* values[] = {&by_key, &pooled, &rare};
@@ -192,12 +192,12 @@ TEST_CASE("retain: any candidates, any policy: finite scores, as many stay as as
         for (int round = 0; round < 60; round++) {
             const uint32_t n = random.below(round < 10 ? 3 : 90), dim = 1 + random.below(40);
             Indices positions, tokens, counts;
-            Floats signal, keys = random.normals(n * dim, round % 5 ? 1 : 0);
+            Floats probability_sums, keys = random.normals(n * dim, round % 5 ? 1 : 0);
             for (uint32_t i = 0, position = 0; i < n; i++) {
                 positions.push_back(position += 1 + random.below(3));
                 tokens.push_back(random.below(9));
                 counts.push_back(1 + random.below(20));
-                signal.push_back(float(random.below(4)) / 4);
+                probability_sums.push_back(float(random.below(4)) / 4);
             }
             Candidates c;
             c.n = n;
@@ -207,7 +207,7 @@ TEST_CASE("retain: any candidates, any policy: finite scores, as many stay as as
             c.positions = positions.data();
             c.tokens = tokens.data();
             c.counts = counts.data();
-            c.signal = signal.data();
+            c.scores = probability_sums.data();
             c.keys = keys.data();
             RetainOptions o;
             o.pool = 1 + 2 * random.below(6);
@@ -230,16 +230,16 @@ TEST_CASE("retain: keys read in parts give the scores of all at once, bit for bi
     for (const char* name : {"keydiff", "mix"})
         for (uint32_t n : {1u, 31u, 200u}) {
             const uint32_t head_dim = 72; // more than a vector's worth, no whole number of 64
-            std::vector<float> keys, signal, all(n), parts(n);
+            std::vector<float> keys, probability_sums, all(n), parts(n);
             std::vector<uint32_t> counts;
             for (uint32_t i = 0; i < n * head_dim; i++) keys.push_back(float(random_uniform(5, i)) - 0.3f);
-            for (uint32_t i = 0; i < n; i++) signal.push_back(float(random_uniform(6, i))), counts.push_back(1 + i % 5);
+            for (uint32_t i = 0; i < n; i++) probability_sums.push_back(float(random_uniform(6, i))), counts.push_back(1 + i % 5);
             const RetainPolicy& policy = *find_retain(name);
             std::vector<float> scratch(retain_scratch_floats(policy, n, head_dim));
             Candidates c;
             c.n = n;
             c.head_dim = head_dim;
-            c.signal = signal.data();
+            c.scores = probability_sums.data();
             c.counts = counts.data();
             c.keys = keys.data();
             policy.score(c, {}, scratch.data(), all.data());

@@ -39,11 +39,11 @@ TEST_CASE("retain: every policy is found by its name and says what it needs")
                                           "subgen"});
     CHECK(find_retain("h2") == nullptr);
     CHECK(find_retain("") == nullptr);
-    CHECK(find_retain("scissorhands")->signal == signal_below);
+    CHECK(find_retain("scissorhands")->scores == scores_below);
     CHECK_FALSE(find_retain("h2o")->observes);
     CHECK(find_retain("tova")->one_set);
-    CHECK(find_retain("keydiff")->signal == signal_none);
-    CHECK((find_retain("mix")->keys && find_retain("mix")->signal == signal_sum && find_retain("mix")->observes));
+    CHECK(find_retain("keydiff")->scores == scores_none);
+    CHECK((find_retain("mix")->keys && find_retain("mix")->scores == scores_sum && find_retain("mix")->observes));
 }
 
 TEST_CASE("retain: the highest scores stay, of equal ones the newer")
@@ -74,7 +74,7 @@ TEST_CASE("retain: over heads the total is exact, the floor holds and the best o
         for (float& x : score) x = round % 2 ? random.normal() : float(random.below(5));
         Indices order(n_heads * n);
         std::vector<uint8_t> keep(n_heads * n, 9);
-        keep_highest_of_heads(score.data(), n_heads, n, total, floor, order.data(), keep.data());
+        mark_top_k_of_heads(score.data(), n_heads, n, total, floor, order.data(), keep.data());
         const Indices kept = kept_of(keep);
         CAPTURE(n_heads);
         CAPTURE(n);
@@ -104,7 +104,7 @@ TEST_CASE("retain: over heads the total is exact, the floor holds and the best o
     std::vector<uint8_t> keep(20);
     Floats score(20, 0.1f);
     std::fill_n(score.begin(), 10, 2.0f);
-    keep_highest_of_heads(score.data(), 2, 10, 10, 2, order.data(), keep.data());
+    mark_top_k_of_heads(score.data(), 2, 10, 10, 2, order.data(), keep.data());
     CHECK(std::count(keep.begin(), keep.begin() + 10, 1) == 8);
 }
 
@@ -172,26 +172,26 @@ static std::vector<std::set<uint32_t>> h2o_replay(const std::vector<Floats>& log
 {
     std::vector<std::set<uint32_t>> history;
     Indices positions;
-    Floats signal;
+    Floats probability_sums;
     for (uint32_t j = 0; j < logit.size(); j++) {
         positions.push_back(j);
-        signal.push_back(0);
+        probability_sums.push_back(0);
         Floats p;
         float sum = 0;
         for (uint32_t i : positions) p.push_back(std::exp(logit[j][i]));
         for (float x : p) sum += x;
-        for (size_t slot = 0; slot < p.size(); slot++) signal[slot] = float(o.decay) * signal[slot] + p[slot] / sum;
+        for (size_t slot = 0; slot < p.size(); slot++) probability_sums[slot] = float(o.decay) * probability_sums[slot] + p[slot] / sum;
         if (positions.size() > capacity) {
             Candidates c;
             c.n = uint32_t(positions.size()) - recent;
             c.n_seen = j + 1;
             c.positions = positions.data();
-            c.signal = signal.data();
+            c.scores = probability_sums.data();
             const Indices stay = highest(scores("h2o", c, o), c.n - 1);
             uint32_t victim = 0;
             while (victim < stay.size() && stay[victim] == victim) victim++;
             positions.erase(positions.begin() + victim);
-            signal.erase(signal.begin() + victim);
+            probability_sums.erase(probability_sums.begin() + victim);
         }
         history.emplace_back(positions.begin(), positions.end());
     }
@@ -231,22 +231,22 @@ TEST_CASE("retain: h2o's lifetime divides by the weights of the queries that cou
 {
     for (double decay : {1.0, 0.99, 0.5}) {
         const Indices positions = {0, 5, 90, 99};
-        Floats signal;
+        Floats probability_sums;
         for (uint32_t position : positions) {
             double sum = 0;
             for (uint32_t j = position; j < 100; j++) sum = decay * sum + 0.25; // every query gave it a quarter
-            signal.push_back(float(sum));
+            probability_sums.push_back(float(sum));
         }
         Candidates c;
         c.n = 4;
         c.n_seen = 100;
         c.positions = positions.data();
-        c.signal = signal.data();
+        c.scores = probability_sums.data();
         RetainOptions o;
         o.decay = decay;
         for (float x : scores("h2o", c, o)) CHECK(x == doctest::Approx(0.25));
         o.lifetime = false;
-        CHECK(scores("h2o", c, o) == signal);
+        CHECK(scores("h2o", c, o) == probability_sums);
     }
 }
 
@@ -274,10 +274,10 @@ TEST_CASE("retain: scissorhands, tova and snapkv choose what their papers choose
         c.n_seen = n;
         RetainOptions o;
         o.pool = pool;
-        const auto choose = [&](const char* name, const std::vector<double>& signal, float sign) {
+        const auto choose = [&](const char* name, const std::vector<double>& probability_sums, float sign) {
             Floats given;
-            for (double x : signal) given.push_back(sign * float(x));
-            c.signal = given.data();
+            for (double x : probability_sums) given.push_back(sign * float(x));
+            c.scores = given.data();
             return highest(scores(name, c, o), n_keep);
         };
         CHECK(choose("scissorhands", below, -1) == top(below, n_keep));
@@ -288,15 +288,15 @@ TEST_CASE("retain: scissorhands, tova and snapkv choose what their papers choose
 
 TEST_CASE("retain: snapkv spreads a peak over its neighbours and no further")
 {
-    const Floats signal = {0, 0, 0, 0, 9, 0, 0, 0, 0, 5};
+    const Floats probability_sums = {0, 0, 0, 0, 9, 0, 0, 0, 0, 5};
     Candidates c;
     c.n = 10;
-    c.signal = signal.data();
+    c.scores = probability_sums.data();
     RetainOptions o;
     o.pool = 3;
     CHECK(scores("snapkv", c, o) == Floats{0, 0, 0, 9, 9, 9, 0, 0, 5, 5});
     o.pool = 1;
-    CHECK(scores("snapkv", c, o) == signal);
+    CHECK(scores("snapkv", c, o) == probability_sums);
     o.pool = 101; // wider than the text
     CHECK(scores("snapkv", c, o) == Floats(10, 9.0f));
 }

@@ -25,7 +25,7 @@ inline Indices highest(const Floats& score, uint32_t n_keep)
 {
     Indices order(score.size());
     std::vector<uint8_t> keep(score.size(), 77);
-    keep_highest(score.data(), uint32_t(score.size()), n_keep, order.data(), keep.data());
+    mark_top_k(score.data(), uint32_t(score.size()), n_keep, order.data(), keep.data());
     return kept_of(keep);
 }
 

@@ -15,14 +15,14 @@ inline Set chosen(Bed& bed, uint32_t head)
 {
     const CacheLayer& layer = bed.cache.layer(0);
     const Selection& made = layer.selection;
-    std::vector<uint32_t> view(made.view.rows * view_words), table(made.table.cols);
-    bed.backend->download(view.data(), made.view.buffer, made.view.offset, 4 * view.size());
+    std::vector<uint32_t> head_layout(made.head_layout.rows * layout_words), table(made.table.cols);
+    bed.backend->download(head_layout.data(), made.head_layout.buffer, made.head_layout.offset, 4 * head_layout.size());
     bed.backend->download(table.data(), made.table.buffer, made.table.offset, 4 * table.size());
-    const uint32_t *rows = layer.slots + layer.begin[head], *v = view.data() + head * view_words;
+    const uint32_t *rows = layer.slots + layer.begin[head], *v = head_layout.data() + head * layout_words;
     Set indexes;
     uint32_t last = 0;
-    for (uint32_t i = 0; i < v[view_before]; i++) {
-        const uint32_t index = uint32_t(std::find(rows, rows + layer.held[head], table[v[view_begin] + i]) - rows);
+    for (uint32_t i = 0; i < v[layout_n_held]; i++) {
+        const uint32_t index = uint32_t(std::find(rows, rows + layer.held[head], table[v[layout_table_begin] + i]) - rows);
         REQUIRE(index < layer.held[head]);
         CHECK((i == 0 || index > last)); // in order
         indexes.insert(last = index);

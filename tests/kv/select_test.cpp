@@ -134,7 +134,7 @@ static void check_same(const std::string& recipe, const BedShape& shape, const s
         for (size_t i = 0; i < y.size(); i++) CHECK(y[i] == doctest::Approx(z[i]).epsilon(1e-4));
         for (uint32_t head = 0; head < shape.n_kv_heads; head++) {
             CHECK(one.positions(head) == other.positions(head));
-            if (one.cache.layer(0).fresh) continue; // evicted since
+            if (one.cache.layer(0).must_reselect) continue; // evicted since
             CHECK(chosen(one, head) == chosen(other, head));
             CHECK(chosen(one, head).size() <= one.recipe.read_slots() + one.recipe.read_last() / 2);
         }
@@ -187,8 +187,8 @@ static void fill(Bed& bed, uint32_t n, uint32_t n_alike)
         bed.write(rows);
         bed.cache.end_layer();
     }
-    const Tensor& signal = bed.cache.layer(0).selection.signal;
-    if (signal) bed.backend->upload(signal.buffer, signal.offset, random.normals(signal.cols).data(), 4ull * signal.cols);
+    const Tensor& scores = bed.cache.layer(0).selection.scores;
+    if (scores) bed.backend->upload(scores.buffer, scores.offset, random.normals(scores.cols).data(), 4ull * scores.cols);
 }
 
 // Three steps over n slots: what a device reads is what the reference does.
@@ -288,7 +288,7 @@ static void positions_by_rank(const std::string& positions, std::initializer_lis
                     for (uint32_t position : bed.positions(h)) read[h].insert(position);
                 const std::vector<std::vector<uint32_t>> before = {bed.positions(0), bed.positions(1)};
                 const std::vector<float> y = text.read(bed, at, 1);
-                const bool selects = bed.recipe.selects() && !bed.cache.layer(0).fresh;
+                const bool selects = bed.recipe.selects() && !bed.cache.layer(0).must_reselect;
                 if (bed.recipe.selects() && !selects) continue; // evicted since: what was read is no longer there to ask
                 for (uint32_t h = 0; h < bed.shape.n_heads; h++) {
                     Set set = read[h / bed.shape.group()];

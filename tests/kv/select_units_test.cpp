@@ -149,7 +149,7 @@ TEST_CASE("select: blocks are chosen as if all their keys were looked at again")
             Bed one(recipe, 400, 32), other(recipe, 400, 32, device);
             for (Bed* bed : {&one, &other}) {
                 bed->cache.set_text(nullptr, 0, 256); // as if the model knew no longer texts
-                bed->far = true;
+                bed->q_clamped = true;
             }
             for (uint32_t at = 0; at < 380;) {
                 const uint32_t n = at < 160 || at == 260 ? 32 : 1; // what somebody says next is a chunk

@@ -93,7 +93,7 @@ TEST_CASE("config: every family, its flags and its tensors")
         REQUIRE_MESSAGE(status.ok(), status.message());
         const Family& f = *model.config.family;
         const std::string a = architecture;
-        CHECK(f.rope_pairs == (a == "llama" ? rope_neighbours : rope_halves));
+        CHECK(f.rope_pairs == (a == "llama" ? rope_interleaved : rope_neox));
         CHECK(f.activation == (a == "gemma3" ? act_gelu : act_silu));
         CHECK(f.qk_norm == (a == "gemma3" || a == "qwen3"));
         CHECK(f.post_norms == (a == "gemma3"));

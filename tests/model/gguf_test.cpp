@@ -52,7 +52,7 @@ TEST_CASE("gguf: a valid file reads back")
         CHECK_FALSE(third->known); // IQ2_XXS: the program knows its size but cannot read its blocks
         CHECK(third->bytes == 6 * 66);
         CHECK(third->shape() == "256 x 2 x 3 x 1");
-        CHECK(gguf.place_of(*second).find("valid.gguf: tensor 'second' at offset ") != std::string::npos);
+        CHECK(gguf.location_of(*second).find("valid.gguf: tensor 'second' at offset ") != std::string::npos);
 
         gguf.unmap();
         char bytes[4] = {};
@@ -308,7 +308,7 @@ TEST_CASE("gguf: split files")
             CHECK(gguf.value().read(*gguf.value().find_tensor(name), 15, &byte, 1).ok());
             CHECK(byte == expected);
         }
-        CHECK(gguf.value().place_of(*gguf.value().find_tensor("three")).find("s-00003-of-00003.gguf: tensor") != std::string::npos);
+        CHECK(gguf.value().location_of(*gguf.value().find_tensor("three")).find("s-00003-of-00003.gguf: tensor") != std::string::npos);
         refused(Gguf::open(c.path()).status(), Code::invalid, {"part 3 of 3", "open ", "s-00001-of-00003.gguf instead"});
     }
     auto third_refused = [&](const GgufBuilder& other, const std::vector<std::string>& words) {

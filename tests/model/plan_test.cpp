@@ -285,7 +285,7 @@ TEST_CASE("plan: what a device's attention cannot do is refused, and auto does w
     } refused[] = {{&DeviceInfo::selects, "tokenselect", "select=tokenselect on reference"},
                    {&DeviceInfo::selects, "mix,select=quest", "select=quest on reference"},
                    {&DeviceInfo::ablations, "mix,select=hardvote", "select=hardvote on reference"},
-                   {&DeviceInfo::turns_keys, "h2o,positions=compact", "positions=compact on reference"},
+                   {&DeviceInfo::ropes_on_read, "h2o,positions=compact", "positions=compact on reference"},
                    {&DeviceInfo::adds_bias, "q8", "k=q8 on reference"},
                    {&DeviceInfo::adds_bias, "auto,k=turbo4", "k=turbo4 on reference"}};
     for (const auto& r : refused) {

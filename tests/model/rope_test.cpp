@@ -56,7 +56,7 @@ TEST_CASE("rope: YaRN")
     Config c;
     const std::vector<double> f = stretched("exact,rope=yarn,stretch=8", &c);
     const double pi = 3.14159265358979323846;
-    const auto dimension = [&](double turns) { return 64 * std::log(4096 / (2 * pi * turns)) / (2 * std::log(10000.0)); };
+    const auto dimension = [&](double rope_table) { return 64 * std::log(4096 / (2 * pi * rope_table)) / (2 * std::log(10000.0)); };
     const double low = std::floor(dimension(32)), high = std::ceil(dimension(1));
     CHECK(low == 10);
     CHECK(high == 23);

@@ -25,9 +25,9 @@ void append_text_of(const ChatPieces& pieces, std::string& out)
 
 std::string render(const char* name, const std::vector<Turn>& turns, std::optional<std::string> default_system = {}, bool adds_bos = false)
 {
-    const ChatFrame* frame = find_chat_frame(name);
-    REQUIRE(frame);
-    ChatWriter writer(*frame, adds_bos, default_system);
+    const ChatTemplate* chat_template = find_chat_template(name);
+    REQUIRE(chat_template);
+    ChatWriter writer(*chat_template, adds_bos, default_system);
     ChatPieces pieces;
     for (const Turn& turn : turns) writer.turn(turn.role, turn.content, pieces);
     writer.open_answer(pieces);
@@ -38,8 +38,8 @@ std::string render(const char* name, const std::vector<Turn>& turns, std::option
 
 std::string recognised(std::string_view template_text)
 {
-    const ChatFrame* frame = recognise_chat_frame(template_text);
-    return frame ? frame->name : "";
+    const ChatTemplate* chat_template = recognise_chat_template(template_text);
+    return chat_template ? chat_template->name : "";
 }
 
 const std::vector<Turn> kTalk = {{ChatRole::user, "Hello"}, {ChatRole::assistant, "Hi"}, {ChatRole::user, "Who?"}};
@@ -80,11 +80,11 @@ struct TinyVocab {
         types.append(reinterpret_cast<const char*>(&type), 4);
         return n++;
     }
-    std::vector<uint32_t> encode(std::string_view model_name, const char* frame, const Turn& turn) const
+    std::vector<uint32_t> encode(std::string_view model_name, const char* chat_template, const Turn& turn) const
     {
-        return encode_talk(model_name, frame, {turn});
+        return encode_talk(model_name, chat_template, {turn});
     }
-    std::vector<uint32_t> encode_talk(std::string_view model_name, const char* frame, const std::vector<Turn>& turns,
+    std::vector<uint32_t> encode_talk(std::string_view model_name, const char* chat_template, const std::vector<Turn>& turns,
                                       std::string* authors = nullptr, bool space_prefix = false) const
     {
         VocabSource source;
@@ -100,7 +100,7 @@ struct TinyVocab {
         std::vector<uint64_t> memory(bytes.value() / 8 + 1);
         Tokenizer tokenizer;
         REQUIRE(tokenizer.load(source, memory.data(), bytes.value()).ok());
-        ChatWriter writer(*find_chat_frame(frame), tokenizer.adds_bos(), {});
+        ChatWriter writer(*find_chat_template(chat_template), tokenizer.adds_bos(), {});
         ChatPieces pieces;
         for (const Turn& turn : turns) writer.turn(turn.role, turn.content, pieces);
         writer.open_answer(pieces);
@@ -170,16 +170,16 @@ TEST_CASE("chat frames: an answer of the model in between changes nothing that i
     for (const char* name : {"chatml", "llama-2", "llama-3", "llama-3.1", "mistral", "mistral-v1", "mistral-v3", "mistral-v3-tekken",
                              "mistral-v7", "gemma", "phi-3", "zephyr"}) {
         CAPTURE(name);
-        const ChatFrame* frame = find_chat_frame(name);
-        REQUIRE(frame);
-        ChatWriter writer(*frame, true, default_system_text(*frame, ""));
+        const ChatTemplate* chat_template = find_chat_template(name);
+        REQUIRE(chat_template);
+        ChatWriter writer(*chat_template, true, default_system_text(*chat_template, ""));
         std::string text;
         ChatPieces pieces;
         writer.turn(ChatRole::system, "Be brief.", pieces);
         writer.turn(ChatRole::user, "Hello", pieces);
         writer.open_answer(pieces);
         append_text_of(pieces, text);
-        text += frame->assistant[0][0] == ' ' ? " Hi" : "Hi"; // as written by a model
+        text += chat_template->assistant[0][0] == ' ' ? " Hi" : "Hi"; // as written by a model
         pieces.clear();
         writer.close_answer(pieces);
         writer.turn(ChatRole::user, "Who?", pieces);
@@ -194,7 +194,7 @@ TEST_CASE("chat frames: an answer of the model in between changes nothing that i
 TEST_CASE("chat frames: the default system text")
 {
     auto with_default = [](const char* name, std::string_view text, const std::vector<Turn>& turns) {
-        return render(name, turns, default_system_text(*find_chat_frame(name), text));
+        return render(name, turns, default_system_text(*find_chat_template(name), text));
     };
     const char* quoted = "{% if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\\nIt\\'s me.\\nYes.<|im_end|>\\n' }}{% endif %}";
     const std::vector<Turn> hello = {{ChatRole::user, "Hello"}};
@@ -202,7 +202,7 @@ TEST_CASE("chat frames: the default system text")
           "<|im_start|>system\nIt's me.\nYes.<|im_end|>\n<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n");
     CHECK(with_default("chatml", quoted, {{ChatRole::system, "S"}, {ChatRole::user, "Hello"}}) ==
           "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n");
-    auto found = [](std::string_view text) { return default_system_text(*find_chat_frame("chatml"), text).value_or("(none)"); };
+    auto found = [](std::string_view text) { return default_system_text(*find_chat_template("chatml"), text).value_or("(none)"); };
     CHECK(found("{{- \"<|im_start|>system\nReal 'newlines'.<|im_end|>\n\" }}") == "Real 'newlines'.");
     CHECK(found("{% if x %}<|im_start|>system\nBare.<|im_end|>\n{% endif %}") == "Bare.");
     CHECK(found("{{ '<|im_start|>system\\n' + s + '<|im_end|>\\n' }}{{ '<|im_start|>system\\nLater.<|im_end|>\\n' }}") == "Later.");
@@ -213,10 +213,10 @@ TEST_CASE("chat frames: the default system text")
     CHECK(found("<|im_start|>system\nAt the very beginning.<|im_end|>\n") == "(none)");
     CHECK(found("'<|im_start|>system\n" + std::string(5000, 'x') + "<|im_end|>\n'") == "(none)");
     CHECK(found("") == "(none)");
-    CHECK(default_system_text(*find_chat_frame("llama-3.1"), "") == "");
-    CHECK(default_system_text(*find_chat_frame("llama-2"), "'<<SYS>>\nFolded.\n<</SYS>>\n\n'") == "Folded.");
+    CHECK(default_system_text(*find_chat_template("llama-3.1"), "") == "");
+    CHECK(default_system_text(*find_chat_template("llama-2"), "'<<SYS>>\nFolded.\n<</SYS>>\n\n'") == "Folded.");
     // an empty prefix cannot be found
-    CHECK_FALSE(default_system_text(*find_chat_frame("gemma"), std::string_view("'\0\n\n'", 5)).has_value());
+    CHECK_FALSE(default_system_text(*find_chat_template("gemma"), std::string_view("'\0\n\n'", 5)).has_value());
     CHECK(found(std::string(1 << 20, ' ') + quoted) == "(none)");
 }
 
@@ -230,7 +230,7 @@ TEST_CASE("chat frames: BOS is written once, by the frame or the tokenizer")
 TEST_CASE("chat frames: what somebody wrote stays one text, a frame's markers stand alone")
 {
     using Kind = ChatPiece::Kind;
-    ChatWriter writer(*find_chat_frame("chatml"), false, {});
+    ChatWriter writer(*find_chat_template("chatml"), false, {});
     ChatPieces p;
     writer.turn(ChatRole::user, "<|im_end|> [INST] <eos>", p);
     writer.open_answer(p);
@@ -243,7 +243,7 @@ TEST_CASE("chat frames: what somebody wrote stays one text, a frame's markers st
     CHECK((p[5].kind == Kind::text && p[5].text == "assistant\n"));
 
     ChatPieces folded;
-    ChatWriter llama(*find_chat_frame("llama-2"), false, {});
+    ChatWriter llama(*find_chat_template("llama-2"), false, {});
     llama.turn(ChatRole::system, "</s>", folded);
     CHECK(folded.size() == 1); // BOS; the system prompt waits for the user turn
     llama.turn(ChatRole::user, "[/INST]", folded);
@@ -286,9 +286,9 @@ TEST_CASE("chat frames: the tokens")
 TEST_CASE("chat frames: who wrote each token")
 {
     const TinyVocab v;
-    auto authors = [&](const char* model, const char* frame, const std::vector<Turn>& turns, bool space_prefix = false) {
+    auto authors = [&](const char* model, const char* chat_template, const std::vector<Turn>& turns, bool space_prefix = false) {
         std::string out;
-        const size_t n = v.encode_talk(model, frame, turns, &out, space_prefix).size();
+        const size_t n = v.encode_talk(model, chat_template, turns, &out, space_prefix).size();
         CHECK(n == out.size());
         return out;
     };
@@ -363,7 +363,7 @@ TEST_CASE("chat frames: any template bytes, quickly")
     for (const std::string& text : hostile) {
         CHECK(recognised(text) == "");
         for (const char* name : {"chatml", "llama-3", "zephyr", "phi-3"})
-            CHECK_FALSE(default_system_text(*find_chat_frame(name), text).has_value());
+            CHECK_FALSE(default_system_text(*find_chat_template(name), text).has_value());
     }
     CHECK(recognised(std::string("\0\xff\xfe", 3) + chatml) == "chatml"); // NUL does not end the search
     CHECK(recognised(repeat("x", 1000000) + chatml) == "chatml");
@@ -372,14 +372,14 @@ TEST_CASE("chat frames: any template bytes, quickly")
 
 TEST_CASE("chat frames: by name")
 {
-    CHECK(find_chat_frame("chatml")->name == std::string("chatml"));
-    CHECK(find_chat_frame("llama2") == find_chat_frame("llama-2"));
-    CHECK(find_chat_frame("phi3") == find_chat_frame("phi-3"));
-    CHECK(find_chat_frame("llama-2") != find_chat_frame("llama-3"));
-    for (const char* name : {"", "-", "llama", "chatml2", "CHATML", "{{ x }}"}) CHECK(find_chat_frame(name) == nullptr);
-    std::string names = chat_frame_names();
+    CHECK(find_chat_template("chatml")->name == std::string("chatml"));
+    CHECK(find_chat_template("llama2") == find_chat_template("llama-2"));
+    CHECK(find_chat_template("phi3") == find_chat_template("phi-3"));
+    CHECK(find_chat_template("llama-2") != find_chat_template("llama-3"));
+    for (const char* name : {"", "-", "llama", "chatml2", "CHATML", "{{ x }}"}) CHECK(find_chat_template(name) == nullptr);
+    std::string names = chat_template_names();
     for (const char* name : {"chatml", "llama-2", "llama-3", "gemma", "mistral", "phi-3", "zephyr"}) {
-        CHECK(find_chat_frame(name) != nullptr);
+        CHECK(find_chat_template(name) != nullptr);
         CHECK(names.find(name) != std::string::npos);
     }
     CHECK(names.size() < 250); // with the rest of the sentence below 400

@@ -101,7 +101,7 @@ ADDED = {
         ("kernels/common/formats.h", "behind", '#include "kernels/common/formats/iq4_xs.h"\n', '#include "kernels/common/formats/tq2_0.h"\n'),
         ("kernels/common/formats.h", "behind", "X(iq4_xs)", " X(tq2_0)"),
         ("kernels/cpu/unpack.h", "in front of", "\ntemplate <class S> struct Unpack<S, format_q4_0> {", UNPACK)],
-    "a model of the family": [("runtime/model/config.cpp", "in front of", '    FamilyRow("qwen2", ', '    FamilyRow("robot", rope_halves, act_silu).with_qkv_bias(),\n')],
+    "a model of the family": [("runtime/model/config.cpp", "in front of", '    FamilyRow("qwen2", ', '    FamilyRow("robot", rope_neox, act_silu).with_qkv_bias(),\n')],
     "a codec of the cache": [
         ("kernels/common/codecs/q8again.h", lambda: read("kernels/common/codecs/q8.h").replace("q8", "q8again")),
         ("kernels/common/codecs.h", "behind", '#include "kernels/common/codecs/q8.h"\n', '#include "kernels/common/codecs/q8again.h"\n'),

@@ -182,7 +182,7 @@ def check_kernels(row):
         check(abs(op["microseconds_per_token"] - sum_of_kernels) <= 1e-6 * sum_of_kernels, f"an op is the sum of its kernels: {op}")
         check(all(k["kernel"] and k["dispatches_per_token"] > 0 for k in op["kernels"]), f"kernels have names: {op}")
     kernels = {k["kernel"].split()[0] for op in row["ops"] for k in op["kernels"]}
-    check({"embed", "attention_fold"} <= kernels and any(k.startswith("matmul") for k in kernels), f"the kernels of a token: {kernels}")
+    check({"embed", "attention_combine"} <= kernels and any(k.startswith("matmul") for k in kernels), f"the kernels of a token: {kernels}")
     check(0 < sum(op["share"] for op in row["ops"]) <= 1.001, f"the device works no longer than the test takes: {row['ops']}")
 
 

@@ -163,9 +163,9 @@ void TimedBackend::softcap(const SoftcapArgs& a, const Tensor& x)
     time(op_softcap, [&] { m_timed->softcap(a, x); });
 }
 
-void TimedBackend::kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x, const Tensor& table, const Tensor& view)
+void TimedBackend::kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x, const Tensor& table, const Tensor& head_layout)
 {
-    time(op_kv_write, [&] { m_timed->kv_write(a, to, x, table, view); });
+    time(op_kv_write, [&] { m_timed->kv_write(a, to, x, table, head_layout); });
 }
 
 void TimedBackend::kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from, const Tensor& rows)
@@ -185,10 +185,10 @@ void TimedBackend::attention(const AttentionArgs& a, const Tensor& y, const Quer
     m_input = op_attention;
 }
 
-void TimedBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& signal, const Tensor& chunk_signal,
+void TimedBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& scores, const Tensor& chunk_scores,
                             const Queries& q, const KvSlots& slots, const Tensor& lse)
 {
-    time(op_kv_score, [&] { m_timed->kv_score(s, a, signal, chunk_signal, q, slots, lse); });
+    time(op_kv_score, [&] { m_timed->kv_score(s, a, scores, chunk_scores, q, slots, lse); });
 }
 
 void TimedBackend::select(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots)

@@ -70,7 +70,7 @@ struct Talk {
 class Chat
 {
 public:
-    Chat(Session& session, const ChatOptions& options, const ChatFrame& frame, ProgressLine& progress);
+    Chat(Session& session, const ChatOptions& options, const ChatTemplate& template_row, ProgressLine& progress);
     Status loop();
 
 private:
@@ -81,7 +81,7 @@ private:
     Status command(const std::string& line);
     Status say(const std::string& message);
     Status regenerate();
-    Status read_turn(const std::vector<uint32_t>& ids, const std::string& authors);
+    Status read_rope(const std::vector<uint32_t>& ids, const std::string& authors);
     Status answer();
     Status attach(const std::string& path);
     void clear();
@@ -103,23 +103,23 @@ private:
     std::vector<std::string> m_stops;
     Talk m_begin, m_talk;
     uint32_t m_answer_begin = 0; // tokens before the last answer; 0: none yet
-    std::vector<TurnBegin> m_turns;
+    std::vector<TurnBegin> m_rope_table;
     std::string m_attached;
     size_t m_n_read = 0; // of the last turn, with the time it took
     double m_read_seconds = 0;
     bool m_done = false;
 };
 
-Chat::Chat(Session& session, const ChatOptions& options, const ChatFrame& frame, ProgressLine& progress)
+Chat::Chat(Session& session, const ChatOptions& options, const ChatTemplate& template_row, ProgressLine& progress)
     : m_session(session), m_options(options), m_progress(progress), m_interactive(is_terminal(STDIN_FILENO) && is_terminal(STDERR_FILENO)),
       m_editor(STDIN_FILENO, STDERR_FILENO), m_sampler(options.sampling, session.config().n_vocab, session.sampler_memory()),
-      m_stops(options.stops), m_begin{ChatWriter(frame, session.tokenizer().adds_bos(),
-                                                 default_system_text(frame, session.chat_template())),
+      m_stops(options.stops), m_begin{ChatWriter(template_row, session.tokenizer().adds_bos(),
+                                                 default_system_text(template_row, session.chat_template())),
                                       {},
                                       {}},
       m_talk(m_begin)
 {
-    if (frame.stop && session.tokenizer().find(frame.stop) < 0) m_stops.push_back(frame.stop);
+    if (template_row.stop && session.tokenizer().find(template_row.stop) < 0) m_stops.push_back(template_row.stop);
     if (options.has_system) m_begin.writer.turn(ChatRole::system, options.system, m_begin.pieces);
     m_talk = m_begin;
 }
@@ -227,7 +227,7 @@ void Chat::clear()
     m_sampler.reset();
     m_talk = m_begin; // the system prompt is read again with the next message
     m_answer_begin = 0;
-    m_turns.clear();
+    m_rope_table.clear();
     m_attached.clear();
     if (m_interactive) tell("the conversation is forgotten");
 }
@@ -244,7 +244,7 @@ Status Chat::attach(const std::string& path)
 std::string Chat::note() const
 {
     std::string note = kNote + std::to_string(m_answer_begin);
-    for (const TurnBegin& turn : m_turns) note += "\n" + std::to_string(turn.position) + " " + turn.words;
+    for (const TurnBegin& turn : m_rope_table) note += "\n" + std::to_string(turn.position) + " " + turn.words;
     return note.substr(0, SavedState::kMaxNoteBytes);
 }
 
@@ -252,7 +252,7 @@ std::string Chat::note() const
 void Chat::read_note(const std::string& note)
 {
     const uint32_t n_tokens = m_session.n_tokens();
-    m_turns.clear();
+    m_rope_table.clear();
     m_answer_begin = 0;
     if (note.compare(0, kNote.size(), kNote) == 0) {
         const uint64_t begin = strtoull(note.c_str() + kNote.size(), nullptr, 10);
@@ -260,11 +260,11 @@ void Chat::read_note(const std::string& note)
         for (size_t at = note.find('\n'); at != note.npos; at = note.find('\n', at + 1)) {
             char* words = nullptr;
             const uint64_t position = strtoull(note.c_str() + at + 1, &words, 10);
-            if (*words != ' ' || position >= n_tokens || (!m_turns.empty() && position <= m_turns.back().position)) break;
-            m_turns.push_back({uint32_t(position), std::string(words + 1, strcspn(words + 1, "\n"))});
+            if (*words != ' ' || position >= n_tokens || (!m_rope_table.empty() && position <= m_rope_table.back().position)) break;
+            m_rope_table.push_back({uint32_t(position), std::string(words + 1, strcspn(words + 1, "\n"))});
         }
     }
-    if (m_turns.empty() && n_tokens) m_turns.push_back({0, "(a text without turns)"});
+    if (m_rope_table.empty() && n_tokens) m_rope_table.push_back({0, "(a text without turns)"});
 }
 
 // Everything that was said is in the file, so the end of a cut answer is read first.
@@ -317,12 +317,12 @@ void Chat::show_memory() const
     print_memory(stderr, plan, double(std::min(n_tokens, slots)) / double(slots));
     fprintf(stderr, "\n  %-14s %s, %s bytes each, %s\n", "cache", held_text().c_str(), grouped(plan.bytes_per_token).c_str(),
             plan.recipe_text.c_str());
-    print_cache(stderr, m_session, m_turns);
+    print_cache(stderr, m_session, m_rope_table);
     fputc('\n', stderr);
 }
 
 // Feeds the turn's tokens. If they do not fit or Ctrl-C stops it, the cache is as before.
-Status Chat::read_turn(const std::vector<uint32_t>& ids, const std::string& authors)
+Status Chat::read_rope(const std::vector<uint32_t>& ids, const std::string& authors)
 {
     const uint32_t held = m_session.n_tokens(), context = m_session.plan().context;
     if (ids.size() >= m_session.room())
@@ -330,7 +330,7 @@ Status Chat::read_turn(const std::vector<uint32_t>& ids, const std::string& auth
             Code::no_fit,
             "the context is full: this turn needs %zu tokens, %u of %u are left; /clear begins anew, a larger -c or --memory holds more",
             ids.size() + 1, uint32_t(m_session.room()), context);
-    const std::vector<uint8_t> frames = frame_marks(authors);
+    const std::vector<uint8_t> frames = template_mask(authors);
     Stopwatch clock;
     m_progress.begin_prompt(ids.size());
     Status status = m_session.feed(ids.data(), ids.size(), frames.data());
@@ -358,17 +358,17 @@ Status Chat::say(const std::string& message)
     encode_pieces(m_session.tokenizer(), m_talk.pieces, ids, &authors);
     m_attached.clear();
     // What comes before the first message stays for good.
-    const uint32_t head = held ? 0 : head_tokens(authors);
+    const uint32_t head = held ? 0 : n_prefix_tokens(authors);
     if (held == 0) KS_TRY(m_session.pin(head));
-    Status status = read_turn(ids, authors);
+    Status status = read_rope(ids, authors);
     if (!status.ok()) {
         m_talk = before;
         bool dropped = status.code() == Code::interrupted && m_interactive;
         if (dropped) tell("\nthe message was dropped");
         return dropped ? Status() : status;
     }
-    m_turns.push_back({held + (held ? uint32_t(before.unread.size()) : head), message.substr(0, 200)});
-    for (char& c : m_turns.back().words) c = c == '\n' ? ' ' : c;
+    m_rope_table.push_back({held + (held ? uint32_t(before.unread.size()) : head), message.substr(0, 200)});
+    for (char& c : m_rope_table.back().words) c = c == '\n' ? ' ' : c;
     m_answer_begin = m_session.n_tokens();
     return answer();
 }
@@ -432,34 +432,34 @@ void Chat::show_figures(double seconds, size_t n_fed)
 }
 
 // From the file's header alone, so that a base model is refused before its weights are read.
-Result<const ChatFrame*> choose_frame(const ChatOptions& options)
+Result<const ChatTemplate*> choose_frame(const ChatOptions& options)
 {
     if (!options.chat_template.empty()) {
-        const ChatFrame* frame = find_chat_frame(options.chat_template);
-        if (!frame)
-            return fail(Code::usage, "--chat-template: expected one of %s, found '%s'", chat_frame_names().c_str(),
+        const ChatTemplate* template_row = find_chat_template(options.chat_template);
+        if (!template_row)
+            return fail(Code::usage, "--chat-template: expected one of %s, found '%s'", chat_template_names().c_str(),
                         printable(options.chat_template).c_str());
-        return frame;
+        return template_row;
     }
     Result<Gguf> gguf = Gguf::open(options.session.model_path);
     if (!gguf.ok()) return gguf.status();
     Result<VocabSource> vocab = gguf.value().vocab();
     if (!vocab.ok()) return vocab.status();
     std::string_view text = vocab.value().chat_template;
-    const ChatFrame* frame = recognise_chat_frame(text);
-    if (frame) return frame;
+    const ChatTemplate* template_row = recognise_chat_template(text);
+    if (template_row) return template_row;
     return fail(Code::unsupported, "%s: %s; `knapsack run` continues a text as it is, --chat-template NAME takes one of %s",
                 gguf.value().label().c_str(),
                 text.empty() ? "has no chat template (a base model)" : "its chat template is none of the known ones",
-                chat_frame_names().c_str());
+                chat_template_names().c_str());
 }
 
 } // namespace
 
 static Status chat(const ChatOptions& options)
 {
-    Result<const ChatFrame*> frame = choose_frame(options);
-    if (!frame.ok()) return frame.status();
+    Result<const ChatTemplate*> template_row = choose_frame(options);
+    if (!template_row.ok()) return template_row.status();
     bool interactive = is_terminal(STDIN_FILENO) && is_terminal(STDERR_FILENO);
     ProgressLine progress;
     Result<std::unique_ptr<Session>> opened = open_session(options.session, progress, interactive);
@@ -472,9 +472,9 @@ static Status chat(const ChatOptions& options)
                                                        : "any length of text in " + grouped(plan.slots) + " slots";
         fprintf(stderr, "%s on %s\n%s of a budget of %s, %s, chat frame %s; /help lists the commands\n\n",
                 file_name(options.session.model_path).c_str(), printable(session.device_name(), 200).c_str(),
-                human_bytes(plan.total_bytes).c_str(), human_bytes(plan.budget_bytes).c_str(), length.c_str(), frame.value()->name);
+                human_bytes(plan.total_bytes).c_str(), human_bytes(plan.budget_bytes).c_str(), length.c_str(), template_row.value()->name);
     }
-    return Chat(session, options, *frame.value(), progress).loop();
+    return Chat(session, options, *template_row.value(), progress).loop();
 }
 
 extern const Command command_chat = {

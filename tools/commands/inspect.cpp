@@ -29,7 +29,7 @@ struct Inspection {
     Result<Config> config = Status(Code::invalid, "");
     std::unique_ptr<LoadedTokenizer> tokenizer; // null: unusable
     std::string template_text;
-    const char* frame = nullptr;
+    const char* template_row = nullptr;
 };
 
 template <class T> static T load(const uint8_t* at)
@@ -116,7 +116,7 @@ static Result<Inspection> look(const InspectOptions& options)
     note(tokenizer.status());
     in.tokenizer = std::move(tokenizer.value());
     in.template_text = std::string(vocab.value().chat_template);
-    if (const ChatFrame* frame = recognise_chat_frame(in.template_text)) in.frame = frame->name;
+    if (const ChatTemplate* template_row = recognise_chat_template(in.template_text)) in.template_row = template_row->name;
     return in;
 }
 
@@ -147,8 +147,8 @@ static void print_tokenizer(const Inspection& in)
     } else {
         printf("tokenizer   unusable\n");
     }
-    if (in.frame)
-        printf("chat frame  %s\n", in.frame);
+    if (in.template_row)
+        printf("chat frame  %s\n", in.template_row);
     else if (in.template_text.empty())
         printf("chat frame  none: the file has no chat template (a base model)\n");
     else
@@ -192,7 +192,7 @@ static void print_json(const Inspection& in)
         const Tokenizer& t = in.tokenizer->tokenizer;
         json.set("tokenizer", Json::object({{"kind", t.kind()}, {"n_vocab", t.n_vocab()}, {"adds_bos", t.adds_bos()}}));
     }
-    json.set("chat_frame", in.frame ? Json(in.frame) : Json());
+    json.set("chat_frame", in.template_row ? Json(in.template_row) : Json());
     Json metadata = Json::object(), tensors = Json::array();
     for (const GgufValue& value : gguf.values()) metadata.set(value.key, value_text(value));
     for (const GgufTensor& tensor : gguf.tensors()) {

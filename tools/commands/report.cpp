@@ -102,11 +102,11 @@ public:
         Places usable;
         for (const Json& line : lines)
             if (line.text("model") == model && line.text("recipe") == "exact" && line.number("accuracy") >= kControl)
-                usable.insert(place_of(line));
+                usable.insert(location_of(line));
         for (const Json& line : lines) {
-            if (line.text("model") != model || is_text(line) != text || (!text && !usable.count(place_of(line)))) continue;
+            if (line.text("model") != model || is_text(line) != text || (!text && !usable.count(location_of(line)))) continue;
             m_lines.push_back(&line);
-            m_places[cell_of(line)].insert(place_of(line));
+            m_places[cell_of(line)].insert(location_of(line));
         }
     }
 
@@ -129,7 +129,7 @@ public:
         for (const Json* line : m_lines) {
             const Cell cell = cell_of(*line);
             const Places& its = m_places.at(cell);
-            if (!places.count(place_of(*line)) ||
+            if (!places.count(location_of(*line)) ||
                 (cell.first != "exact" && !std::includes(its.begin(), its.end(), places.begin(), places.end())))
                 continue;
             auto same = [&](const Pool& p) { return p.name == cell.first && p.share == cell.second; };
@@ -148,7 +148,7 @@ public:
 private:
     using Cell = std::pair<std::string, double>; // a recipe and its share of the bytes
     static Cell cell_of(const Json& line) { return {line.text("recipe"), line.number("share")}; }
-    std::string place_of(const Json& line) const
+    std::string location_of(const Json& line) const
     {
         const std::string place = line.text("suite") + " " + rounded(line.number("length"), 0) + " " + line.text("question");
         return m_tells_seeds ? place + " (seed " + rounded(line.number("seed"), 0) + ")" : place;

@@ -154,14 +154,14 @@ EvalCase lines(Dice& d, uint32_t size)
 }
 
 // So many codes of things, with filler before each.
-EvalCase codes(Dice& d, uint32_t n_codes, uint32_t n_filler, const char* end, bool ask_last)
+EvalCase codes(Dice& d, uint32_t n_codes, uint32_t n_filler, const char* end, bool prefetch_last)
 {
     Strings names = n_codes <= kNouns.size() ? some(d, kNouns, n_codes) : some_names(d, n_codes), values, text;
     for (const std::string& name : names) {
         values.push_back(digits(d, 3));
         text.push_back(sentences(d, n_filler) + "The code for " + name + " is " + values.back() + "." + end);
     }
-    const uint32_t asked = ask_last ? n_codes - 1 : d.below(n_codes);
+    const uint32_t asked = prefetch_last ? n_codes - 1 : d.below(n_codes);
     return record(text, asked, "", "\nThe code for " + names[asked] + " is ", values[asked]);
 }
 
@@ -203,8 +203,8 @@ EvalCase uuids(Dice& d, uint32_t size)
                   "}\nKey: \"" + keys[asked] + "\"\nThe value associated with the specified key is \"", values[asked]);
 }
 
-// RULER's needles: `n_keys` keys of `n_values` numbers each in filler, of which the first n_asked keys are asked for.
-EvalCase magic(Dice& d, uint32_t size, uint32_t n_keys, uint32_t n_values, uint32_t n_asked)
+// RULER's needles: `n_keys` keys of `n_values` numbers each in filler, of which the first n_queried keys are asked for.
+EvalCase magic(Dice& d, uint32_t size, uint32_t n_keys, uint32_t n_values, uint32_t n_queried)
 {
     const Strings keys = some(d, kNouns, n_keys);
     std::vector<std::pair<uint32_t, std::string>> needles; // where, what
@@ -213,7 +213,7 @@ EvalCase magic(Dice& d, uint32_t size, uint32_t n_keys, uint32_t n_values, uint3
         for (uint32_t v = 0; v < n_values; v++) {
             const std::string value = digits(d, 5);
             needles.push_back({d.below(size + 1), "One of the special magic numbers for " + keys[k] + " is: " + value + ". "});
-            if (k < n_asked) c.answers.push_back(value);
+            if (k < n_queried) c.answers.push_back(value);
         }
     const std::string wanted = needles.front().second;
     std::stable_sort(needles.begin(), needles.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -231,7 +231,7 @@ EvalCase magic(Dice& d, uint32_t size, uint32_t n_keys, uint32_t n_values, uint3
         if (at < size) *to += sentence(d);
     }
     std::string asked = keys[0];
-    for (uint32_t k = 1; k < n_asked; k++) asked += (k + 1 < n_asked ? ", " : " and ") + keys[k];
+    for (uint32_t k = 1; k < n_queried; k++) asked += (k + 1 < n_queried ? ", " : " and ") + keys[k];
     c.question = c.answers.size() == 1
                      ? "\nThe special magic number for " + asked + " mentioned in the text is: "
                      : "\nWhat are all the special magic numbers for " + asked + " mentioned in the text? The special magic numbers for " +

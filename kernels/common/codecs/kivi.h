@@ -28,7 +28,7 @@ FN float kivi_decoded(uint code, uint range) { return kivi_least(range) + kivi_s
 
 // Values, by rows: a plane of 4 bits, then the word of each block's range; a block is 32 dims, the last may be 16.
 STRUCT_BEGIN(codec_kiviv)
-CONST uint OF(kiviv, rotated) = 0u;
+CONST uint OF(kiviv, hadamard) = 0u;
 FN uint OF(kiviv, row_bytes)(uint d) { return d / 2u + 4u * ((d + 31u) / 32u); }
 
 FN float OF(kiviv, value)(WORDS_PARAM uint at, uint, uint i, uint d)
@@ -85,7 +85,7 @@ FN void kivi_group_encode(VALUES_PARAM ROW_PARAM uint d, uint bits)
 
 #define KIVI_CODEC(NAME, BITS)                                                                                                              \
     STRUCT_BEGIN(codec_##NAME)                                                                                                              \
-    CONST uint OF(NAME, rotated) = 0u;                                                                                                      \
+    CONST uint OF(NAME, hadamard) = 0u;                                                                                                      \
     CONST uint OF(NAME, group) = kivi_rows;                                                                                                 \
     FN uint OF(NAME, group_words)(uint d) { return kivi_group_words(BITS, d); }                                                             \
     FN float OF(NAME, value)(WORDS_PARAM uint at, uint r, uint i, uint d) { return kivi_group_value(WORDS at, r, i, d, BITS); }             \

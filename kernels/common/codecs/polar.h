@@ -65,7 +65,7 @@ FN uint polar_code(WORDS_PARAM uint at, uint tail, uint d, uint level, uint j)
 }
 
 STRUCT_BEGIN(codec_polar)
-CONST uint OF(polar, rotated) = 1u;
+CONST uint OF(polar, hadamard) = 1u;
 FN uint OF(polar, row_bytes)(uint d) { return polar_bytes(d); }
 
 FN float OF(polar, value)(WORDS_PARAM uint at, uint tail, uint i, uint d)

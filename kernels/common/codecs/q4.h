@@ -2,7 +2,7 @@
 //   4-bit plane  q
 //   half d/4 + b the scale s of block b: the half nearest to the value of largest magnitude (the first of several) / -8
 STRUCT_BEGIN(codec_q4)
-CONST uint OF(q4, rotated) = 1u;
+CONST uint OF(q4, hadamard) = 1u;
 FN uint OF(q4, row_bytes)(uint d) { return d / 2u + 2u * ((d + 31u) / 32u); }
 
 FN float OF(q4, value)(WORDS_PARAM uint at, uint tail, uint i, uint d)

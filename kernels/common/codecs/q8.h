@@ -3,7 +3,7 @@
 //   half d/2 + b the scale s of block b: the half nearest to the largest magnitude / 127
 // Decoded rows have the same code again where s is a normal half.
 STRUCT_BEGIN(codec_q8)
-CONST uint OF(q8, rotated) = 0u;
+CONST uint OF(q8, hadamard) = 0u;
 FN uint OF(q8, row_bytes)(uint d) { return d + 2u * ((d + 31u) / 32u); }
 
 FN float OF(q8, value)(WORDS_PARAM uint at, uint tail, uint i, uint d)

@@ -55,7 +55,7 @@ FN void turbo_encode(VALUES_PARAM ROW_PARAM uint d, uint ranks, bool least_squar
         float v = coded_value(VALUE(i));
         sums[i & 7u] += MUL(v, v);
     }
-    float sum = sum_of_eight(sums);
+    float sum = sum_of_octet(sums);
     clear_row(ROW turbo_bytes(ranks, d));
     for (uint i = 0u; i < d; i++) {
         float v = coded_value(VALUE(i)), square = v * v * float(d);
@@ -68,15 +68,15 @@ FN void turbo_encode(VALUES_PARAM ROW_PARAM uint d, uint ranks, bool least_squar
         squares[i & 7u] += MUL(c, c);
         products[i & 7u] += MUL(abs(v), c);
     }
-    float square = sum_of_eight(squares);
-    uint g = least_squares ? half_quotient(sum_of_eight(products), square) : half_root(sum, square);
+    float square = sum_of_octet(squares);
+    uint g = least_squares ? half_quotient(sum_of_octet(products), square) : half_root(sum, square);
     if (g == 0u) clear_row(ROW turbo_bytes(ranks, d));
     put_field(ROW 8u * turbo_bytes(ranks, d) - 16u, g);
 }
 
 #define TURBO_CODEC(NAME, RANKS, LEAST_SQUARES)                                                                                 \
     STRUCT_BEGIN(codec_##NAME)                                                                                                  \
-    CONST uint OF(NAME, rotated) = 1u;                                                                                          \
+    CONST uint OF(NAME, hadamard) = 1u;                                                                                          \
     CONST uint OF(NAME, ranks) = RANKS;                                                                                         \
     FN uint OF(NAME, row_bytes)(uint d) { return turbo_bytes(RANKS, d); }                                                       \
     FN float OF(NAME, scale)(WORDS_PARAM uint at, uint tail, uint d) { return turbo_scale(WORDS at, tail, d, RANKS); }          \

@@ -53,7 +53,7 @@ template <class S> void byte_queries(const float* q, uint32_t n_heads, uint32_t 
             typename S::W8 integers[4];
             for (uint32_t i = 0; i < 4; i++) integers[i] = S::to_int(S::load(values + 8 * i) * S::broadcast(scale));
             if constexpr (S::n_digits == 2)
-                S::put_pairs(integers, query->digits);
+                S::store_digit_pairs(integers, query->digits);
             else
                 put_bytes<S, S::above_code>(integers, query->digits, query->start);
             query->step = top * (1 / kMostOfQuery) + S::sum(zeros);
@@ -62,7 +62,7 @@ template <class S> void byte_queries(const float* q, uint32_t n_heads, uint32_t 
 
 template <class S, uint32_t n_heads, uint32_t known_d> void byte_logits(const CodedRows& from, const uint32_t* rows, uint32_t first,
                                                                         uint32_t n, uint32_t d, const float* queries, float* logits,
-                                                                        const Ahead& ahead)
+                                                                        const PrefetchRows& ahead)
 {
     using V = typename S::Wide;
     using F = typename V::F;
@@ -71,7 +71,7 @@ template <class S, uint32_t n_heads, uint32_t known_d> void byte_logits(const Co
     for (uint32_t begin = 0; begin < n; begin += V::lanes) {
         const uint32_t here = n - begin < V::lanes ? n - begin : V::lanes;
         const RowsAt<V> at(from, FullRows<V>(rows + begin, here).at, first, codec_q8::row_bytes(d) / 4);
-        ask(ahead, begin, here);
+        prefetch(ahead, begin, here);
         const ByteQuery<S>* query = reinterpret_cast<const ByteQuery<S>*>(queries);
         F all[n_heads], scale[2];
         KS_UNROLL(4)
@@ -87,7 +87,7 @@ template <class S, uint32_t n_heads, uint32_t known_d> void byte_logits(const Co
                 KS_UNROLL(2)
                 for (uint32_t quad = 0; quad < 8; quad += 4) { // transposes four words at a time to save registers
                     W words[4];
-                    V::four_words(at.row, base / 4 + 8 * b + quad, words);
+                    V::transpose_words(at.row, base / 4 + 8 * b + quad, words);
                     KS_UNROLL(4)
                     for (uint32_t i = 0; i < 4; i++) {
                         const typename S::Bytes bytes(words[i]);
@@ -116,7 +116,7 @@ template <class S, uint32_t known_d> KS_INLINE auto byte_logits_of(uint32_t n_he
 }
 
 template <class S> uint32_t q8_logits(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
-                                      const float* queries, uint32_t n_heads, float* logits, float*, const Ahead& ahead)
+                                      const float* queries, uint32_t n_heads, float* logits, float*, const PrefetchRows& ahead)
 {
     if (d % 64) return 0;
     const auto kernel = d == 64    ? byte_logits_of<S, 64>(n_heads)

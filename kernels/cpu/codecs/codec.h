@@ -23,11 +23,12 @@ template <class C, class S> struct CpuCodec {
         else
             C::encode(x, words, d);
     }
-    static void decode(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x, const Ahead& ahead)
+    static void decode(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x,
+                       const PrefetchRows& ahead)
     {
         for (uint32_t i = 0; i < n; i++, x += d) {
             const size_t row = rows[i] - first;
-            ask(ahead, i);
+            prefetch(ahead, i);
             if constexpr (codec_group<C> == 1) {
                 decode_row<C>(from.words + row * from.row_words, from.tails + row * from.row_tail, d, x);
             } else {

@@ -122,7 +122,7 @@ template <class S> struct KiviRow : RowDecoder {
 
 // Decodes rows of one group into x (n, d). Ranges are read once for all rows.
 template <class S, uint32_t bits> KS_INLINE void decode_group_rows(const uint32_t* group, const uint32_t* rows, uint32_t first, uint32_t n,
-                                                                   uint32_t d, float* x, const Ahead& ahead)
+                                                                   uint32_t d, float* x, const PrefetchRows& ahead)
 {
     using V = typename S::Wide;
     constexpr int lanes = V::lanes;
@@ -137,7 +137,7 @@ template <class S, uint32_t bits> KS_INLINE void decode_group_rows(const uint32_
             const uint32_t nth = (rows[i] - first) % kivi_rows;
             const typename V::W codes = OneRow<V>(words, nullptr, row_words, 0, &nth).template plane<bits>(0) >> half;
             float* out = x + size_t(i) * d + base;
-            if (base == 0) ask(ahead, i);
+            if (base == 0) prefetch(ahead, i);
             KS_UNROLL(4)
             for (int j = 0; j < 32 / lanes; j++)
                 V::store(out + lanes * j, V::fma(V::to_float((codes >> (lanes / 2 * j)) & V::each((1u << bits) - 1)), scale[j], least[j]));
@@ -161,8 +161,8 @@ template <class S, uint32_t bits> void decode_group_row(const uint32_t* group, u
     }
 }
 
-template <class S, uint32_t bits>
-void decode_kivi_groups(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x, const Ahead& ahead)
+template <class S, uint32_t bits> void decode_kivi_groups(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n,
+                                                          uint32_t d, float* x, const PrefetchRows& ahead)
 {
     for (uint32_t i = 0, end; i < n; i = end) {
         const uint32_t nth = (rows[i] - first) / kivi_rows;
@@ -228,7 +228,8 @@ template <class S> void range_queries(const uint32_t* ranges, uint32_t d, const 
 }
 
 template <class S, uint32_t bits> uint32_t group_logits(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
-                                                        const float* q, uint32_t n_heads, float* logits, float* room, const Ahead& ahead)
+                                                        const float* q, uint32_t n_heads, float* logits, float* scratch,
+                                                        const PrefetchRows& ahead)
 {
     if (d % 64) return 0;
     for (uint32_t i = 0, end; i < n; i = end) {
@@ -236,15 +237,15 @@ template <class S, uint32_t bits> uint32_t group_logits(const CodedRows& from, c
         for (end = i + 1; end < n && (rows[end] - first) / kivi_rows == nth;) end++;
         const uint32_t* group = from.words + size_t(nth) * kivi_group_words(bits, d);
         float least[4];
-        range_queries<S>(group, d, q, n_heads, room, least);
+        range_queries<S>(group, d, q, n_heads, scratch, least);
         if constexpr (S::Wide::lanes == 16) {
             CodedRows codes = from;
             codes.words = group + d;
             codes.row_words = bits * d / 32;
-            lane_logits_of<KiviLanes<S, bits>>(n_heads, d)(codes, rows + i, first + nth * kivi_rows, end - i, d, room, least, logits + i,
+            lane_logits_of<KiviLanes<S, bits>>(n_heads, d)(codes, rows + i, first + nth * kivi_rows, end - i, d, scratch, least, logits + i,
                                                            after(ahead, i));
         } else {
-            rows_logits_of<GroupReader<S, bits>>(n_heads)({group + d, least, d}, rows + i, first, end - i, d, room, logits + i,
+            rows_logits_of<GroupReader<S, bits>>(n_heads)({group + d, least, d}, rows + i, first, end - i, d, scratch, logits + i,
                                                           after(ahead, i));
         }
     }

@@ -31,7 +31,7 @@ template <class V> struct RowsAt {
         const uint8_t* all[V::lanes];
         KS_UNROLL(16)
         for (uint32_t i = 0; i < V::lanes; i++) all[i] = reinterpret_cast<const uint8_t*>(row[i] + nth);
-        return V::scattered_words(all);
+        return V::gather_words(all);
     }
 };
 
@@ -46,13 +46,13 @@ template <class V> struct LaneRows {
         const RowsAt<V> at(from, rows, first, n_words);
         for (uint32_t w = 0; w < n_words; w += 4) { // the last four may overlap the ones before; a row has at least four words
             const uint32_t begin = w + 4 < n_words ? w : n_words - 4;
-            V::four_words(at.row, begin, word + begin);
+            V::transpose_words(at.row, begin, word + begin);
         }
         if (!n_tail) return;
         const uint8_t* tails[V::lanes]; // the four bytes that end with each tail; words lie before the first tail
         KS_UNROLL(16)
         for (uint32_t i = 0; i < V::lanes; i++) tails[i] = from.tails + (size_t(rows[i] - first) + 1) * n_tail - 4;
-        word[n_words] = V::scattered_words(tails) >> int(32 - 8 * n_tail);
+        word[n_words] = V::gather_words(tails) >> int(32 - 8 * n_tail);
     }
     // Bits from `bit` on, within one word.
     KS_INLINE typename V::W at(uint32_t bit) const { return word[bit / 32] >> int(bit % 32); }
@@ -71,7 +71,7 @@ template <class Row> struct RowLanes;
 // logits[h * kAttentionTile + i] of rows rows[i] - first, plus least[h] unless least is null.
 template <class Lanes, uint32_t n_heads, uint32_t known_d> void lane_logits(const CodedRows& from, const uint32_t* rows, uint32_t first,
                                                                             uint32_t n, uint32_t d, const float* q, const float* least,
-                                                                            float* logits, const Ahead& ahead)
+                                                                            float* logits, const PrefetchRows& ahead)
 {
     using V = typename Lanes::V;
     using F = typename V::F;
@@ -79,7 +79,7 @@ template <class Lanes, uint32_t n_heads, uint32_t known_d> void lane_logits(cons
     for (uint32_t begin = 0; begin < n; begin += V::lanes) {
         const uint32_t here = n - begin < V::lanes ? n - begin : V::lanes;
         const LaneRows<V> row(from, FullRows<V>(rows + begin, here).at, first, Lanes::bytes(d));
-        ask(ahead, begin, here);
+        prefetch(ahead, begin, here);
         F halves[2][n_heads];
         KS_UNROLL(2)
         for (uint32_t half = 0; half < 2; half++) {

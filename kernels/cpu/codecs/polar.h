@@ -102,29 +102,29 @@ template <class S> void decode_polar(const uint32_t* words, const uint8_t* tail,
         for (uint32_t j = 0; j < size / 8; j++) {
             const W8 code = codes >> int(group.step * j), sector = code & S::each(3), one = S::each(1);
             const F8 r = S::load(from + base + 8 * j);
-            const F8 cosine = S::times_power_of_two(S::pick(first, sector), ((code >> 2) & one) << 8); // adds 2^31: flips the sign
-            const F8 sine = S::times_power_of_two(S::pick(first, S::each(3) - sector), ((code >> 3) & one) << 8);
+            const F8 cosine = S::times_power_of_two(S::lookup8(first, sector), ((code >> 2) & one) << 8); // adds 2^31: flips the sign
+            const F8 sine = S::times_power_of_two(S::lookup8(first, S::each(3) - sector), ((code >> 3) & one) << 8);
             S::store_pairs(x + 2 * base + 16 * j, r * cosine, r * sine);
         }
     }
 }
 
 // Decodes whole vectors of rows. Rows left over, and heads that are no multiple of 64, are decoded one by one.
-template <class S>
-void decode_polar_rows(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x, const Ahead& ahead)
+template <class S> void decode_polar_rows(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x,
+                                          const PrefetchRows& ahead)
 {
     uint32_t i = decode_polar_lanes<typename S::Wide>(from, rows, first, n, d, x, ahead);
     i += decode_polar_lanes<S>(from, rows + i, first, n - i, d, x + size_t(i) * d, after(ahead, i));
     for (; i < n; i++) {
         const size_t row = rows[i] - first;
-        ask(ahead, i);
+        prefetch(ahead, i);
         decode_polar<S>(from.words + row * from.row_words, from.tails + row * from.row_tail, d, x + size_t(i) * d);
     }
 }
 
 // Sixteen lanes decode one row at a time, since vectors of rows would need a transpose.
 template <class S> uint32_t polar_outputs(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
-                                          const float* weights, uint32_t n_heads, float* sums, uint32_t stride, const Ahead& ahead)
+                                          const float* weights, uint32_t n_heads, float* sums, uint32_t stride, const PrefetchRows& ahead)
 {
     if constexpr (S::Wide::lanes == 16) {
         using Row = PolarRow<S>;

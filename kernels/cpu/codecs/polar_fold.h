@@ -40,7 +40,7 @@ template <class V, uint32_t n_heads> struct PolarFold {
 
     template <uint32_t level> KS_INLINE Node node(const Node& low, const Node& high, W code) const
     {
-        const F cosine = lanes.template pick<level>(code), sine = lanes.template pick<level>(code ^ V::each(7));
+        const F cosine = lanes.template lookup8<level>(code), sine = lanes.template lookup8<level>(code ^ V::each(7));
         Node x;
         KS_UNROLL(4)
         for (uint32_t h = 0; h < n_heads; h++) x.of[h] = V::fma(high.of[h], sine, low.of[h] * cosine);
@@ -54,7 +54,7 @@ template <class V, uint32_t n_heads> struct PolarFold {
         const W code = f.codes[i % n_words] >> shift;
         Node x;
         KS_UNROLL(4)
-        for (uint32_t h = 0; h < n_heads; h++) x.of[h] = V::pick_signed(table + h * V::lanes, code);
+        for (uint32_t h = 0; h < n_heads; h++) x.of[h] = V::lookup16_signed(table + h * V::lanes, code);
         return x;
     }
     template <uint32_t n_words> KS_INLINE Node second(const First& f, const Codes& c, uint32_t j, uint32_t i) const
@@ -115,14 +115,14 @@ template <class V, uint32_t n_heads> struct PolarFold {
 // known_d as in decode_groups. tables: from fold_first.
 template <class V, uint32_t n_heads, uint32_t known_d> void fold_rows(const CodedRows& from, const uint32_t* rows, uint32_t first,
                                                                       uint32_t n, uint32_t d, const float* tables, float* logits,
-                                                                      const Ahead& ahead)
+                                                                      const PrefetchRows& ahead)
 {
     if (known_d) d = known_d;
     const PolarFold<V, n_heads> fold;
     for (uint32_t begin = 0; begin < n; begin += V::lanes) {
         const uint32_t here = n - begin < V::lanes ? n - begin : V::lanes;
         const LaneRows<V> row(from, FullRows<V>(rows + begin, here).at, first, polar_bytes(d));
-        ask(ahead, begin, here);
+        prefetch(ahead, begin, here);
         const auto sums = fold.logits(row, d, tables);
         for (uint32_t h = 0; h < n_heads; h++) V::store_first(logits + h * kAttentionTile + begin, sums.of[h], here);
     }
@@ -137,7 +137,7 @@ template <class V, uint32_t known_d> KS_INLINE auto fold_rows_of(uint32_t n_head
 }
 
 template <class S> uint32_t polar_logits(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
-                                         const float* tables, uint32_t n_heads, float* logits, float*, const Ahead& ahead)
+                                         const float* tables, uint32_t n_heads, float* logits, float*, const PrefetchRows& ahead)
 {
     using V = typename S::Wide;
     if (d % 64) return 0;

@@ -53,7 +53,7 @@ template <class V> struct PolarLanes {
     }
     static KS_INLINE bool is_half(uint32_t d, uint32_t g) { return d % 128 != 0 && g + 1 == d / 64; }
 
-    template <uint32_t level> KS_INLINE F pick(W code) const { return V::pick_of_four(t.cosines[level - 2], code); }
+    template <uint32_t level> KS_INLINE F lookup8(W code) const { return V::lookup4(t.cosines[level - 2], code); }
     // The nth of `codes` in the low bits; bits above it are ignored.
     KS_INLINE static W nth(W codes, uint32_t nth) { return codes >> int(2 * nth); }
     // n radii become the 2 n radii of the level below. Their codes begin at code `first`.
@@ -62,8 +62,8 @@ template <class V> struct PolarLanes {
         KS_UNROLL(4)
         for (uint32_t i = 0; i < n; i++) {
             const W code = nth(codes, first + i);
-            below[2 * i] = radii[i] * pick<level>(code);
-            below[2 * i + 1] = radii[i] * pick<level>(code ^ V::each(7));
+            below[2 * i] = radii[i] * lookup8<level>(code);
+            below[2 * i + 1] = radii[i] * lookup8<level>(code ^ V::each(7));
         }
     }
     // The radii of the four blocks of the 64 values from 64 g on.
@@ -73,15 +73,15 @@ template <class V> struct PolarLanes {
         V::half2(row.word[d / 16 + 2 * g + 1], top + 2, top + 3);
     }
     // 16 values of each row, from the jth eight angles of a group of n_words words.
-    template <uint32_t n_words> KS_INLINE void eight_angles(const W* cosines, const W* sines, uint32_t j, const F* radii, F* values) const
+    template <uint32_t n_words> KS_INLINE void octet_angles(const W* cosines, const W* sines, uint32_t j, const F* radii, F* values) const
     {
         KS_UNROLL(8)
         for (uint32_t i = 0; i < 8; i++) {
             const int shift = int(4 * (8 / n_words * j + i / n_words));
             const W code = cosines[i % n_words] >> shift;
-            values[2 * i] = radii[i] * (V::lanes == 16 ? V::pick_signed(t.first[0], code) : V::pick(t.first[0], code));
+            values[2 * i] = radii[i] * (V::lanes == 16 ? V::lookup16_signed(t.first[0], code) : V::lookup8(t.first[0], code));
             values[2 * i + 1] =
-                radii[i] * (V::lanes == 16 ? V::pick_signed(t.first[1], code) : V::pick(t.first[0], sines[i % n_words] >> shift));
+                radii[i] * (V::lanes == 16 ? V::lookup16_signed(t.first[1], code) : V::lookup8(t.first[0], sines[i % n_words] >> shift));
         }
     }
     // Calls take(values, at) with 16 values of each row from dim `at` on. d is a multiple of 64.
@@ -103,9 +103,9 @@ template <class V> struct PolarLanes {
                 step<3, 2>(fourth, c.third, 2 * j, third);
                 step<2, 4>(third, c.second, 4 * j, second);
                 if (half)
-                    eight_angles<4>(c.first, sines, j, second, values);
+                    octet_angles<4>(c.first, sines, j, second, values);
                 else
-                    eight_angles<8>(c.first, sines, j, second, values);
+                    octet_angles<8>(c.first, sines, j, second, values);
                 take(values, 64 * g + 16 * j);
             }
         }
@@ -123,7 +123,7 @@ KS_INLINE void polar_lanes(const CodedRows& from, const uint32_t* rows, uint32_t
 
 // Decodes one vector of rows into x (lanes, d).
 template <class V, uint32_t known_d>
-void polar_vector(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t, uint32_t d, float* x, const Ahead&)
+void polar_vector(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t, uint32_t d, float* x, const PrefetchRows&)
 {
     polar_lanes<V, known_d>(from, rows, first, d, [&](typename V::F* values, uint32_t at) KS_INLINED {
         const uint32_t width = known_d ? known_d : d;
@@ -143,7 +143,7 @@ template <class V> KS_INLINE DecodeKernel polar_vector_of(uint32_t d)
 
 // Decodes whole vectors of rows, if d is a multiple of 64. Returns the number of rows.
 template <class V> uint32_t decode_polar_lanes(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
-                                               float* x, const Ahead& ahead)
+                                               float* x, const PrefetchRows& ahead)
 {
     if (d % 64) return 0;
     const DecodeKernel decode = polar_vector_of<V>(d);
@@ -173,7 +173,8 @@ template <class V, uint32_t known_d> void polar_vector_outputs(const CodedRows& 
 }
 
 template <class V> uint32_t polar_lane_outputs(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
-                                               const float* weights, uint32_t n_heads, float* sums, uint32_t stride, const Ahead& ahead)
+                                               const float* weights, uint32_t n_heads, float* sums, uint32_t stride,
+                                               const PrefetchRows& ahead)
 {
     if (d % 64) return 0;
     const auto outputs = d == 64    ? polar_vector_outputs<V, 64>
@@ -182,7 +183,7 @@ template <class V> uint32_t polar_lane_outputs(const CodedRows& from, const uint
                                     : polar_vector_outputs<V, 0>;
     uint32_t i = 0;
     for (; i + V::lanes <= n; i += V::lanes) {
-        ask(ahead, i, V::lanes);
+        prefetch(ahead, i, V::lanes);
         outputs(from, rows + i, first, d, weights + i, n_heads, sums, stride);
     }
     return i;

@@ -40,14 +40,14 @@ template <class S> struct PolarRow : RowDecoder {
     }
     KS_INLINE PolarRow() : t(tables()) {}
 
-    KS_INLINE static F pick(const float* factors, W codes) { return V::pick_of(V::load(factors), codes); }
+    KS_INLINE static F lookup8(const float* factors, W codes) { return V::pick_of(V::load(factors), codes); }
 
     // Codes of the 32 angles of level 1 from angle base / 2 on: codes[0] the even ones, codes[1] the odd ones.
     KS_INLINE static void first_codes(const uint32_t* words, uint32_t d, uint32_t base, W* codes)
     {
         static const uint32_t of_four[2][16] = {{0, 2, 0, 2, 0, 2, 0, 2, 0, 2, 0, 2, 0, 2, 0, 2},
                                                 {1, 3, 1, 3, 1, 3, 1, 3, 1, 3, 1, 3, 1, 3, 1, 3}};
-        static const uint32_t of_eight[2][16] = {{0, 2, 4, 6, 0, 2, 4, 6, 0, 2, 4, 6, 0, 2, 4, 6},
+        static const uint32_t of_octet[2][16] = {{0, 2, 4, 6, 0, 2, 4, 6, 0, 2, 4, 6, 0, 2, 4, 6},
                                                  {1, 3, 5, 7, 1, 3, 5, 7, 1, 3, 5, 7, 1, 3, 5, 7}};
         static const uint32_t twice[16] = {0, 0, 4, 4, 8, 8, 12, 12, 16, 16, 20, 20, 24, 24, 28, 28};
         static const uint32_t four_times[2][16] = {{0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12},
@@ -58,7 +58,7 @@ template <class S> struct PolarRow : RowDecoder {
             if (d % 128 && base + 64 == d) // the plane's last group, of 32 angles in four words
                 codes[odd] = V::shift_each(V::permuted(V::template repeat<4>(words), of_four[odd]), twice);
             else
-                codes[odd] = V::shift_each(V::permuted(V::template repeat<8>(words), of_eight[odd]), four_times[base / 64 % 2]);
+                codes[odd] = V::shift_each(V::permuted(V::template repeat<8>(words), of_octet[odd]), four_times[base / 64 % 2]);
     }
 
     // at(r): values 4 k + r of 64
@@ -81,14 +81,14 @@ template <class S> struct PolarRow : RowDecoder {
         const W thirds = V::shift_each(V::each(in.template code<uint16_t>(bytes, three + 2 * g)), twice);
         const typename S::F8 radii =
             V::repeat_halves(halves + d / 8 + 4 * g) * V::load_two_fours(t.fourth[fourths & 15], t.fourth[fourths >> 4]);
-        const F third = V::permuted(radii, pairs) * pick(t.third, thirds ^ V::words(other));
-        const F second[2] = {third * pick(t.second[0], seconds), third * pick(t.second[1], seconds)};
+        const F third = V::permuted(radii, pairs) * lookup8(t.third, thirds ^ V::words(other));
+        const F second[2] = {third * lookup8(t.second[0], seconds), third * lookup8(t.second[1], seconds)};
         W first[2];
         first_codes(in.words, d, base, first);
         KS_UNROLL(2)
         for (int i = 0; i < 2; i++) {
-            x[2 * i] = second[i] * pick(t.first[0], first[i]);
-            x[2 * i + 1] = second[i] * pick(t.first[1], first[i]);
+            x[2 * i] = second[i] * lookup8(t.first[0], first[i]);
+            x[2 * i + 1] = second[i] * lookup8(t.first[1], first[i]);
         }
     }
 };

@@ -79,7 +79,7 @@ template <uint32_t bits, int least> struct CodeFloats {
 
 // known_d: d if it is a common head size, so that offsets in a row are constants; else 0
 template <class Row, uint32_t known_d>
-void decode_groups(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x, const Ahead& ahead)
+void decode_groups(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x, const PrefetchRows& ahead)
 {
     if (known_d) d = known_d;
     using V = typename Row::V;
@@ -87,7 +87,7 @@ void decode_groups(const CodedRows& from, const uint32_t* rows, uint32_t first, 
     const uint32_t n_words = from.row_words, n_tail = from.row_tail;
     for (uint32_t i = 0; i < n; i++, x += d) {
         const uint32_t row = rows[i] - first;
-        ask(ahead, i);
+        prefetch(ahead, i);
         for (uint32_t base = 0; base < d; base += 64) {
             const typename Row::Values values(decoder, OneRow<V>(from.words, from.tails, n_words, n_tail, &row), d, base);
             KS_UNROLL(8)
@@ -98,7 +98,7 @@ void decode_groups(const CodedRows& from, const uint32_t* rows, uint32_t first, 
 
 // Decodes rows rows[i] - first of a pool into x (n, d).
 template <class Row>
-void decode_rows(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x, const Ahead& ahead)
+void decode_rows(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x, const PrefetchRows& ahead)
 {
     if (d == 64) return decode_groups<Row, 64>(from, rows, first, n, d, x, ahead);
     if (d == 128) return decode_groups<Row, 128>(from, rows, first, n, d, x, ahead);
@@ -106,7 +106,7 @@ void decode_rows(const CodedRows& from, const uint32_t* rows, uint32_t first, ui
     if (d % 64 == 0) return decode_groups<Row, 0>(from, rows, first, n, d, x, ahead);
     for (uint32_t i = 0; i < n; i++) {
         const size_t row = rows[i] - first;
-        ask(ahead, i);
+        prefetch(ahead, i);
         Row::any_dim(from.words + row * from.row_words, from.tails + row * from.row_tail, d, x + size_t(i) * d);
     }
 }

@@ -31,7 +31,7 @@ template <class Row> struct RowReader {
 
 // logits[h * kAttentionTile + i] with vectors of eight lanes, eight keys at a time. Vectors of sixteen lanes use lane_logits.
 template <class Reader, uint32_t n_heads> void rows_logits(Reader reader, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
-                                                           const float* q, float* logits, const Ahead& ahead)
+                                                           const float* q, float* logits, const PrefetchRows& ahead)
 {
     using V = typename Reader::V;
     static_assert(V::lanes == 8, "a vector of logits");
@@ -39,7 +39,7 @@ template <class Reader, uint32_t n_heads> void rows_logits(Reader reader, const 
     for (uint32_t from = 0; from < n; from += 8) {
         const uint32_t here = n - from < 8 ? n - from : 8;
         FullRows<V> full(rows + from, here);
-        ask(ahead, from, here);
+        prefetch(ahead, from, here);
         KS_UNROLL(8)
         for (uint32_t& row : full.at) row -= first;
         typename V::F all[n_heads][8];
@@ -84,7 +84,7 @@ template <class Reader> KS_INLINE auto rows_logits_of(uint32_t n_heads)
 }
 
 template <class Row> uint32_t row_logits(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
-                                         const float* q, uint32_t n_heads, float* logits, float*, const Ahead& ahead)
+                                         const float* q, uint32_t n_heads, float* logits, float*, const PrefetchRows& ahead)
 {
     if (d % 64) return 0;
     if constexpr (Row::V::lanes == 16)
@@ -98,7 +98,7 @@ template <class Row> uint32_t row_logits(const CodedRows& from, const uint32_t* 
 template <class V, bool fours> KS_INLINE void load_sums(const float* from, typename V::F* sum)
 {
     if constexpr (fours) {
-        V::load_fours(from, sum);
+        V::deinterleave4(from, sum);
     } else {
         KS_UNROLL(8)
         for (uint32_t j = 0; j < 64 / V::lanes; j++) sum[j] = V::load(from + V::lanes * j);
@@ -107,7 +107,7 @@ template <class V, bool fours> KS_INLINE void load_sums(const float* from, typen
 template <class V, bool fours> KS_INLINE void store_sums(float* to, const typename V::F* sum)
 {
     if constexpr (fours) {
-        V::store_fours(to, sum);
+        V::interleave4(to, sum);
     } else {
         KS_UNROLL(8)
         for (uint32_t j = 0; j < 64 / V::lanes; j++) V::store(to + V::lanes * j, sum[j]);
@@ -117,7 +117,7 @@ template <class V, bool fours> KS_INLINE void store_sums(float* to, const typena
 // sums[h] += weights[h][i] * row i, for 64 dims from `base` on. Sums stay in registers.
 template <class Row, uint32_t n_heads> KS_INLINE void add_dims(const Row& decoder, const CodedRows& from, const uint32_t* rows,
                                                                uint32_t first, uint32_t n, uint32_t d, uint32_t base, const float* weights,
-                                                               float* sums, uint32_t stride, const Ahead& ahead)
+                                                               float* sums, uint32_t stride, const PrefetchRows& ahead)
 {
     using V = typename Row::V;
     constexpr uint32_t lanes = V::lanes, n_vectors = 64 / lanes;
@@ -131,7 +131,7 @@ template <class Row, uint32_t n_heads> KS_INLINE void add_dims(const Row& decode
     }; // rows to prefetch before row i; each 64 dims prefetch their share
     for (uint32_t i = 0; i < n;) {
         const uint32_t end = i + 16 < n ? i + 16 : n;
-        ask(ahead, asked(i), asked(end) - asked(i));
+        prefetch(ahead, asked(i), asked(end) - asked(i));
         for (; i < end; i++) {
             const uint32_t row = rows[i] - first;
             const typename Row::Values values(decoder, OneRow<V>(words, tails, n_words, n_tail, &row), d, base);
@@ -150,7 +150,7 @@ template <class Row, uint32_t n_heads> KS_INLINE void add_dims(const Row& decode
 // known_d as in decode_groups. One loop for each 64 dims.
 template <class Row, uint32_t n_heads, uint32_t known_d> void add_rows(const CodedRows& from, const uint32_t* rows, uint32_t first,
                                                                        uint32_t n, uint32_t d, const float* weights, float* sums,
-                                                                       uint32_t stride, const Ahead& ahead)
+                                                                       uint32_t stride, const PrefetchRows& ahead)
 {
     const Row decoder;
     if constexpr (known_d != 0) {
@@ -166,7 +166,7 @@ template <class Row, uint32_t n_heads, uint32_t known_d> void add_rows(const Cod
 // Returns 0 if the sums of n_heads do not fit in registers, or d is no multiple of 64.
 template <class Row, uint32_t known_d = 0> uint32_t row_outputs(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n,
                                                                 uint32_t d, const float* weights, uint32_t n_heads, float* sums,
-                                                                uint32_t stride, const Ahead& ahead)
+                                                                uint32_t stride, const PrefetchRows& ahead)
 {
     constexpr bool many = Row::V::lanes == 16;
     if (d % 64 || n_heads > (many ? 4 : 1)) return 0;

@@ -32,7 +32,7 @@ template <class S, uint32_t ranks, bool least_squares> void encode_turbo(const f
             W8 rank = S::each(0);
             KS_UNROLL(8)
             for (uint32_t t = 0; t + 1 < ranks; t++) rank = rank - S::less(thresholds[t], square);
-            const F8 c = S::pick(magnitudes, rank);
+            const F8 c = S::lookup8(magnitudes, rank);
             squares = squares + c * c;
             products = products + value.magnitude * c;
             const W8 sign = S::less(value.v, S::zero()) >> 31;
@@ -67,7 +67,7 @@ template <class S, uint32_t ranks> void decode_turbo(const uint32_t* words, cons
         for (uint32_t j = 0; j < size / 8; j++) {
             const W8 code = codes >> int(group.step * j);
             const W8 sign = ranks == 4 ? signs >> int(sign_group.step * j) : code >> int(sign_bit);
-            const typename S::F8 c = S::pick(magnitudes, code & S::each(ranks - 1));
+            const typename S::F8 c = S::lookup8(magnitudes, code & S::each(ranks - 1));
             S::store(x + base + 8 * j, scale * S::times_power_of_two(c, (sign & S::each(1)) << 8)); // adds 2^31: flips the sign
         }
     }
@@ -105,7 +105,7 @@ template <class S, uint32_t ranks> struct TurboRow : RowDecoder {
                 return ranks == 4 ? V::negate(x, signs << (31 - bit)) : x;
             } else {
                 const W code = codes >> bit;
-                const typename V::F x = ranks == 8 ? V::pick_signed(levels, code) : V::pick(levels, code);
+                const typename V::F x = ranks == 8 ? V::lookup16_signed(levels, code) : V::lookup8(levels, code);
                 return scale * (ranks == 4 ? V::negate(x, signs << (31 - bit)) : x);
             }
         }

@@ -65,9 +65,9 @@ template <uint d, uint n> struct LaneKiviRow : LaneCodes<4u, 2u, 1> {
         load_words<2u, 2u, n>(in_row(ranges, r, row_bytes), words);
         load_words<n, n>(in_row(codes, r, row_bytes), words);
     }
-    DEVICE_MEMBER LaneEight<2> decode(const uint (&words)[n_words], uint e, const float*) const
+    DEVICE_MEMBER LaneOctet<2> decode(const uint (&words)[n_words], uint e, const float*) const
     {
-        LaneEight<2> row;
+        LaneOctet<2> row;
         KS_UNROLL
         for (uint b = 0u; b < 2u; b++) row.factors[b] = kivi_scale(words[n + b]), row.offsets[b] = kivi_least(words[n + b]);
         codes_of(words[e], 0u, 8u, row.values);
@@ -81,16 +81,16 @@ template <class C, uint bits, uint d, uint n> struct LaneKiviGroup : LaneCodes<b
     static constexpr bool of_values = false, late = true;
     uint i, ranges[n][8];
     const uint* codes;
-    DEVICE_MEMBER LaneKiviGroup(const CudaCache& cache, uint row, uint j) : i(first_eight<n>(bits, j))
+    DEVICE_MEMBER LaneKiviGroup(const CudaCache& cache, uint row, uint j) : i(first_octet<n>(bits, j))
     {
         const uint* group = row_words<GroupCodec<C>>(cache, row, d);
         KS_UNROLL
         for (uint e = 0u; e < n; e++) {
-            const LaneDims dims = dims_of_eight(bits, i + e * eights_apart(bits));
+            const LaneDims dims = dims_of_octet(bits, i + e * octets_apart(bits));
             KS_UNROLL
             for (uint k = 0u; k < 8u; k++) ranges[e][k] = __ldg(group + dims[k]);
         }
-        codes = whole(group + d + word_of_eight<bits>(i));
+        codes = whole(group + d + word_of_octet<bits>(i));
     }
     DEVICE_MEMBER void turn(const float (&query)[8], uint e, float (&by)[8], float (&base)[1]) const
     {
@@ -105,11 +105,11 @@ template <class C, uint bits, uint d, uint n> struct LaneKiviGroup : LaneCodes<b
     {
         load_words<n_words, n_words>(in_row(codes, r % kivi_rows, bits * d / 8u), words);
     }
-    DEVICE_MEMBER LaneEight<1> decode(const uint (&words)[n_words], uint e, const float*) const
+    DEVICE_MEMBER LaneOctet<1> decode(const uint (&words)[n_words], uint e, const float*) const
     {
-        LaneEight<1> row;
+        LaneOctet<1> row;
         row.factors[0] = 1.f;
-        this->codes_of(fields_of_eight<bits>(words[e % n_words], i + 4u * e), 0u, 8u, row.values);
+        this->codes_of(fields_of_octet<bits>(words[e % n_words], i + 4u * e), 0u, 8u, row.values);
         return row;
     }
 };

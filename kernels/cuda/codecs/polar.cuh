@@ -70,7 +70,7 @@ template <uint d, uint n> struct LanePolar : LaneRows {
     const uint *rows, *firsts, *seconds;
     const uint16_t* radii;
     DEVICE_MEMBER LanePolar(const CudaCache& of, uint, uint j)
-        : i(first_eight<n>(plane, j)), cache(of), rows(whole(of.words)),
+        : i(first_octet<n>(plane, j)), cache(of), rows(whole(of.words)),
           firsts(whole(of.words + (d == 64u ? 0u : i / 16u * 8u + 4u * (i & 1u)))), seconds(whole(of.words + bit_of(2u) / 32u)),
           radii(whole(reinterpret_cast<const uint16_t*>(of.words) + d / 8u + i / 2u))
     {
@@ -100,16 +100,16 @@ template <uint d, uint n> struct LanePolar : LaneRows {
         const uint word = words[3u + level];
         return __funnelshift_r(word, word, bit_of(level) - 3u) >> 2u * angle_of(e, level, a) & 0x18u;
     }
-    DEVICE_MEMBER LaneEight<4> decode(const uint (&words)[n_words], uint e, const float* levels) const
+    DEVICE_MEMBER LaneOctet<4> decode(const uint (&words)[n_words], uint e, const float* levels) const
     {
-        LaneEight<4> row;
+        LaneOctet<4> row;
         row.scale = HALF_TO_FLOAT(words[4] >> 16u * e & 0xffffu);
-        row.scale *= load_of_table(polar_top(levels), low_of(words, e, 4u, 0u) | 4u * (i & 1u));
+        row.scale *= load_at_offset(polar_top(levels), low_of(words, e, 4u, 0u) | 4u * (i & 1u));
         angles(words, e, levels, row.factors);
         KS_UNROLL
         for (uint k = 0u; k < 4u; k++) {
             float first[2];
-            load_of_table(levels, __funnelshift_r(words[k], words[k], 4u * (d == 64u ? i : i % 16u / 2u) - 3u) >> (d == 64u ? 8u : 4u) * e & 0x78u, first);
+            load_at_offset(levels, __funnelshift_r(words[k], words[k], 4u * (d == 64u ? i : i % 16u / 2u) - 3u) >> (d == 64u ? 8u : 4u) * e & 0x78u, first);
             row.values[2u * k] = first[0];
             row.values[2u * k + 1u] = first[1];
         }
@@ -121,7 +121,7 @@ template <uint d, uint n> struct LanePolar : LaneRows {
         KS_UNROLL
         for (uint a = 0u; a < 2u; a++) {
             float second[2];
-            load_of_table(polar_products(levels, a), 4u * low_of(words, e, 3u, 0u) | low_of(words, e, 2u, a), second);
+            load_at_offset(polar_products(levels, a), 4u * low_of(words, e, 3u, 0u) | low_of(words, e, 2u, a), second);
             KS_UNROLL
             for (uint k = 0u; k < 2u; k++) out[2u * a + k] = second[k];
         }

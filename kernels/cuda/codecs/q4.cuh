@@ -39,9 +39,9 @@ template <uint d, uint n> struct LaneQ4 : LaneCodes<4u, 2u, -8> {
         load_words<n, d == 64u ? 1u : n>(in_row(codes, r, row_bytes), words);
         words[n] = __ldg(in_row(scales, r, row_bytes));
     }
-    DEVICE_MEMBER LaneEight<2> decode(const uint (&words)[n_words], uint e, const float*) const
+    DEVICE_MEMBER LaneOctet<2> decode(const uint (&words)[n_words], uint e, const float*) const
     {
-        LaneEight<2> row;
+        LaneOctet<2> row;
         halves_of(words[n], row.factors);
         halves_of(words[n], row.offsets);
         codes_of(words[e], 0u, 8u, row.values);

@@ -37,9 +37,9 @@ template <uint d, uint n> struct LaneQ8 : LaneCodes<8u, 1u, -128> {
         load_words<2u * n, d == 64u ? 1u : 2u>(in_row(codes, r, row_bytes), words);
         words[2u * n] = __ldg(in_row(scales, r, row_bytes));
     }
-    DEVICE_MEMBER LaneEight<1> decode(const uint (&words)[n_words], uint e, const float*) const
+    DEVICE_MEMBER LaneOctet<1> decode(const uint (&words)[n_words], uint e, const float*) const
     {
-        LaneEight<1> row;
+        LaneOctet<1> row;
         row.factors[0] = row.offsets[0] = HALF_TO_FLOAT(words[2u * n]);
         codes_of(words[2u * e] ^ 0x80808080u, 0u, 4u, row.values);
         codes_of(words[2u * e + 1u] ^ 0x80808080u, 4u, 4u, row.values);

@@ -34,7 +34,7 @@ template <class C, uint bits, uint d, uint n> struct LaneTurbo : LaneRows {
     const uint *codes, *signs;
     const uint16_t* scales;
     DEVICE_MEMBER LaneTurbo(const CudaCache& cache, uint, uint j)
-        : i(first_eight<n>(plane, j)), codes(whole(cache.words + word_of_eight<bits>(i))),
+        : i(first_octet<n>(plane, j)), codes(whole(cache.words + word_of_octet<bits>(i))),
           signs(whole(cache.words + d / 16u + i / 8u * 2u + i % 2u)),
           scales(reinterpret_cast<const uint16_t*>(row_words<RowCodec<C>>(cache, cache.n_rows, d))) // d is a multiple of 64
     {
@@ -46,22 +46,22 @@ template <class C, uint bits, uint d, uint n> struct LaneTurbo : LaneRows {
         words[n_codes] = __ldg(scales + r);
         if (C::ranks == 4u) words[n_words - 1u] = __ldg(in_row(signs, r, row_bytes));
     }
-    DEVICE_MEMBER LaneEight<1> decode(const uint (&words)[n_words], uint e, const float* levels) const
+    DEVICE_MEMBER LaneOctet<1> decode(const uint (&words)[n_words], uint e, const float* levels) const
     {
-        LaneEight<1> row;
+        LaneOctet<1> row;
         row.factors[0] = HALF_TO_FLOAT(words[n_codes]);
-        const uint fields = fields_of_eight<bits>(words[e % n_codes], i + 4u * e), places = 0x3c3c3c3cu; // byte offsets of every second code
+        const uint fields = fields_of_octet<bits>(words[e % n_codes], i + 4u * e), places = 0x3c3c3c3cu; // byte offsets of every second code
         const uint half = bits == 4u ? 0u : i % 8u / 4u + e;                                       // of the word
         const uint signs_of_two = words[n_words - 1u] >> (i % 4u / 2u + 16u * half); // signs of dims two apart in one word
         KS_UNROLL
         for (uint k = 0u; k < 8u; k += 2u) {
             if (bits == 4u) {
-                row.values[k] = load_of_byte(levels, fields << 2u & places, k / 2u);
-                row.values[k + 1u] = load_of_byte(levels, fields >> 2u & places, k / 2u);
+                row.values[k] = load_at_byte_offset(levels, fields << 2u & places, k / 2u);
+                row.values[k + 1u] = load_at_byte_offset(levels, fields >> 2u & places, k / 2u);
                 continue;
             }
             float two[2];
-            load_of_table(turbo_pairs(levels), (k == 0u ? fields << 3u : fields >> (2u * k - 3u)) & 0x78u, two);
+            load_at_offset(turbo_pairs(levels), (k == 0u ? fields << 3u : fields >> (2u * k - 3u)) & 0x78u, two);
             KS_UNROLL
             for (uint m = 0u; m < 2u; m++) {
                 const uint sign = signs_of_two << (31u - 2u * (k + m)) & 0x80000000u;

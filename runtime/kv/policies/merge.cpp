@@ -32,12 +32,12 @@ uint32_t MergeTargets::nearest(const float* key) const
     return best;
 }
 
-float share_of(uint32_t n_victims, uint32_t n_tokens)
+float merge_weight(uint32_t n_victims, uint32_t n_tokens)
 {
     return float(double(n_victims) / (double(n_tokens) + double(n_victims)));
 }
 
-void take_in(float* mean, const float* victim, float share, uint32_t head_dim)
+void accumulate_mean(float* mean, const float* victim, float share, uint32_t head_dim)
 {
     for (uint32_t i = 0; i < head_dim; i++) mean[i] += (victim[i] - mean[i]) * share;
 }

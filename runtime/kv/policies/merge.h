@@ -27,8 +27,8 @@ struct MergeTargets {
 float key_norm(const float* key, uint32_t head_dim);
 
 // Key and value of a slot that stands for n_tokens take in those of a victim that stands for n_victims: each is a mean.
-float share_of(uint32_t n_victims, uint32_t n_tokens); // of the victim in it
-void take_in(float* mean, const float* victim, float share, uint32_t head_dim);
+float merge_weight(uint32_t n_victims, uint32_t n_tokens); // of the victim in it
+void accumulate_mean(float* mean, const float* victim, float share, uint32_t head_dim);
 float log_weight(uint32_t n_tokens);
 
 } // namespace ks

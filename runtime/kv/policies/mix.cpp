@@ -43,7 +43,7 @@ void score_mix(const Candidates& c, const RetainOptions& o, float* scratch, floa
         score_keydiff(c, o, rest, part);
         raise_to_rank(part, c.n, rest, score);
     }
-    if (c.signal) {
+    if (c.scores) {
         score_snapkv(c, o, rest, part);
         raise_to_rank(part, c.n, rest, score);
     }

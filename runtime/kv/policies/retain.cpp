@@ -17,8 +17,8 @@ struct Policy : RetainPolicy {
     constexpr Policy keeps_all() const { return with(&RetainPolicy::evicts, false); }
     constexpr Policy keeps_last_tokens() const { return with(&RetainPolicy::keeps_last, true); }
     constexpr Policy same_for_all_heads() const { return with(&RetainPolicy::one_set, true); }
-    constexpr Policy reads_probabilities() const { return with(&RetainPolicy::signal, signal_sum); }
-    constexpr Policy reads_low_probabilities() const { return with(&RetainPolicy::signal, signal_below); }
+    constexpr Policy reads_probabilities() const { return with(&RetainPolicy::scores, scores_sum); }
+    constexpr Policy reads_low_probabilities() const { return with(&RetainPolicy::scores, scores_below); }
     constexpr Policy of_last_queries() const { return with(&RetainPolicy::observes, true); }
     constexpr Policy reads_keys() const { return with(&RetainPolicy::keys, true); }
     constexpr Policy all_at_once() const { return with(&RetainPolicy::all_keys, true); }
@@ -42,7 +42,7 @@ static const Policy kPolicies[] = {
     Policy("sink", score_position).keeps_last_tokens().same_for_all_heads(),
     Policy("h2o", score_h2o).reads_probabilities(),
     Policy("scissorhands", score_below).reads_low_probabilities().of_last_queries(),
-    Policy("tova", score_signal).reads_probabilities().of_last_queries().same_for_all_heads(),
+    Policy("tova", score_attention).reads_probabilities().of_last_queries().same_for_all_heads(),
     Policy("snapkv", score_snapkv).reads_probabilities().of_last_queries(),
     Policy("keydiff", score_keydiff).reads_keys(),
     Policy("mix", score_mix).reads_keys().reads_probabilities().of_last_queries().counts_ids().needs_scratch(5),
@@ -75,7 +75,7 @@ void score_position(const Candidates& c, const RetainOptions&, float*, float* sc
     for (uint32_t i = 0; i < c.n; i++) score[i] = float(c.positions[i]); // what float cannot tell apart, the order does
 }
 
-void keep_highest(const float* score, uint32_t n, uint32_t n_keep, uint32_t* order, uint8_t* keep)
+void mark_top_k(const float* score, uint32_t n, uint32_t n_keep, uint32_t* order, uint8_t* keep)
 {
     n_keep = std::min(n_keep, n);
     for (uint32_t i = 0; i < n; i++) order[i] = order_bits(score[i]);
@@ -88,14 +88,14 @@ void keep_highest(const float* score, uint32_t n, uint32_t n_keep, uint32_t* ord
     }
 }
 
-void keep_highest_of_heads(const float* score, uint32_t n_heads, uint32_t n, uint32_t n_keep_total, uint32_t floor, uint32_t* order,
-                           uint8_t* keep)
+void mark_top_k_of_heads(const float* score, uint32_t n_heads, uint32_t n, uint32_t n_keep_total, uint32_t floor, uint32_t* order,
+                         uint8_t* keep)
 {
     if (n_heads == 0) return;
     n_keep_total = std::min(n_keep_total, n_heads * n);
     floor = std::min({floor, n, n_keep_total / n_heads});
     uint32_t n_open = 0;
-    for (uint32_t h = 0; h < n_heads; h++) keep_highest(score + h * n, n, floor, order, keep + h * n);
+    for (uint32_t h = 0; h < n_heads; h++) mark_top_k(score + h * n, n, floor, order, keep + h * n);
     for (uint32_t i = 0; i < n_heads * n; i++)
         if (!keep[i]) order[n_open++] = i;
     const uint32_t n_more = n_keep_total - n_heads * floor;

@@ -11,10 +11,10 @@ namespace ks
 {
 
 // What attention tells about each slot, summed over the query heads of its KV head.
-enum SignalKind : uint32_t {
-    signal_none = 0,
-    signal_sum = 1,   // of probabilities
-    signal_below = 2, // how many probabilities were below 1 / slots
+enum ScoreKind : uint32_t {
+    scores_none = 0,
+    scores_sum = 1,   // of probabilities
+    scores_below = 2, // how many probabilities were below 1 / slots
 };
 
 // The candidates of one KV head, oldest first. What the policy did not ask for is null.
@@ -26,7 +26,7 @@ struct Candidates {
     const uint32_t* positions = nullptr; // (n) ascending
     const uint32_t* tokens = nullptr;    // (n) ids
     const uint32_t* counts = nullptr;    // (n) how often the candidate's id was read so far
-    const float* signal = nullptr;       // (n)
+    const float* scores = nullptr;       // (n)
     const float* keys = nullptr;         // (n, head_dim)
     // Where keys are not all held at once: those of candidates [first, first + n), n <= most_keys, until the next call.
     const float* (*read_keys)(const void* from, uint32_t first, uint32_t n) = nullptr;
@@ -56,17 +56,17 @@ struct RetainPolicy {
     const char* name = "";
     // score[i]: the higher, the longer candidate i stays. scratch: retain_scratch_floats() floats.
     void (*score)(const Candidates& c, const RetainOptions& o, float* scratch, float* score) = nullptr;
-    SignalKind signal = signal_none; // which attention scores it reads
-    bool observes = false;           // of the last `observe` queries before an eviction, else of every query
-    bool keys = false;               // reads the keys
-    bool all_keys = false;           // and wants them all at once
-    bool waits = false;              // decides as seldom as may be: a decision costs the square of the slots
-    bool one_set = false;            // all KV heads of a layer keep the same tokens: attention is summed over them
-    bool counts = false;             // reads how often ids were read
-    bool evicts = true;              // false: has no victims of its own
-    bool keeps_last = false;         // the last tokens stay: their positions say where they lie, and no table is needed
-    bool estimates = false;          // victims go into a SubGen estimator
-    uint32_t scratch = 0;            // floats for each candidate, beside head_dim
+    ScoreKind scores = scores_none; // which attention scores it reads
+    bool observes = false;          // of the last `observe` queries before an eviction, else of every query
+    bool keys = false;              // reads the keys
+    bool all_keys = false;          // and wants them all at once
+    bool waits = false;             // decides as seldom as may be: a decision costs the square of the slots
+    bool one_set = false;           // all KV heads of a layer keep the same tokens: attention is summed over them
+    bool counts = false;            // reads how often ids were read
+    bool evicts = true;             // false: has no victims of its own
+    bool keeps_last = false;        // the last tokens stay: their positions say where they lie, and no table is needed
+    bool estimates = false;         // victims go into a SubGen estimator
+    uint32_t scratch = 0;           // floats for each candidate, beside head_dim
 };
 
 const RetainPolicy* find_retain(std::string_view name); // null: there is none
@@ -74,11 +74,11 @@ std::string retain_names();                             // "all window sink h2o 
 uint64_t retain_scratch_floats(const RetainPolicy& policy, uint32_t n_candidates, uint32_t head_dim);
 
 // Marks the n_keep candidates of the highest scores; among equal scores the newer one stays. order: (n) scratch.
-void keep_highest(const float* score, uint32_t n, uint32_t n_keep, uint32_t* order, uint8_t* keep);
+void mark_top_k(const float* score, uint32_t n, uint32_t n_keep, uint32_t* order, uint8_t* keep);
 
 // Ada: n_keep_total over all heads by their scores together, each head at least `floor`. score, order, keep: (n_heads, n).
-void keep_highest_of_heads(const float* score, uint32_t n_heads, uint32_t n, uint32_t n_keep_total, uint32_t floor, uint32_t* order,
-                           uint8_t* keep);
+void mark_top_k_of_heads(const float* score, uint32_t n_heads, uint32_t n, uint32_t n_keep_total, uint32_t floor, uint32_t* order,
+                         uint8_t* keep);
 
 // Slots per layer whose sum is n_layers * average, never more: the same for all, or fewer in later layers (PyramidKV with
 // beta 20), by largest remainder, each at least `floor`.

@@ -18,7 +18,7 @@ struct SelectorRow : Selector {
     constexpr SelectorRow for_prompts() const { return with(&Selector::prompts, true); }
     constexpr SelectorRow reuses_from(float cosine) const { return with(&Selector::reuse, cosine); }
     constexpr SelectorRow head_by_head() const { return with(&Selector::by_head, true); }
-    constexpr SelectorRow reads_probabilities() const { return with(&Selector::signal, signal_sum); }
+    constexpr SelectorRow reads_probabilities() const { return with(&Selector::scores, scores_sum); }
 
 private:
     template <class T> constexpr SelectorRow with(T Selector::*field, T value) const

@@ -23,6 +23,6 @@ uint row[513];
 void main()
 {
     uint at = 0u, to = 0u, bytes = 0u;
-    for (uint i = 0u; i < a.head_dim; i++) x[i] = y[i] * rotate_sign(i);
+    for (uint i = 0u; i < a.head_dim; i++) x[i] = y[i] * hadamard_sign(i);
     CODECS(RUN)
 }

@@ -39,18 +39,18 @@ DEVICE Span score_share(uint n)
 
 // Scores above the key are taken. Of the scores equal to it, all but the first n_left_out are taken.
 // Before the last pass, `key` has the digits found so far, and `wanted` of the scores with these digits are to be taken.
-struct Highest {
+struct TopK {
     uint key, wanted, n_left_out;
 };
 
-struct HighestRoom {
+struct TopKScratch {
     uint digits[select_digits];
     uint sums[select_warps];
-    Highest found;
+    TopK found;
 };
 
 // The result of pass n_passes - 1, from its counts and from the result of the pass before. All threads of a block call this.
-DEVICE Highest find_digit(const CudaSelectRoom& all, uint set, uint n_passes, uint k, HighestRoom& room)
+DEVICE TopK find_digit(const CudaSelectRoom& all, uint set, uint n_passes, uint k, TopKScratch& scratch)
 {
     if (n_passes == 0u) return {0u, k, 0u};
     const uint pass = n_passes - 1u, lane = threadIdx.x % 32u, first = select_digits - digits_each * (threadIdx.x + 1u);
@@ -66,34 +66,34 @@ DEVICE Highest find_digit(const CudaSelectRoom& all, uint set, uint n_passes, ui
     }
     uint sum = n_mine; // scores with one of this thread's digits or a higher one
     KS_UNROLL
-    for (uint apart = 1u; apart < 32u; apart *= 2u) {
-        const uint other = __shfl_up_sync(all_lanes, sum, apart);
-        sum += lane >= apart ? other : 0u;
+    for (uint distance = 1u; distance < 32u; distance *= 2u) {
+        const uint other = __shfl_up_sync(all_lanes, sum, distance);
+        sum += lane >= distance ? other : 0u;
     }
-    if (lane == 31u) room.sums[threadIdx.x / 32u] = sum;
+    if (lane == 31u) scratch.sums[threadIdx.x / 32u] = sum;
     __syncthreads();
-    for (uint w = 0u; w < threadIdx.x / 32u; w++) sum += room.sums[w];
+    for (uint w = 0u; w < threadIdx.x / 32u; w++) sum += scratch.sums[w];
     if (sum >= wanted && sum - n_mine < wanted) {
         uint left = wanted - (sum - n_mine);
         bool found = false;
         KS_UNROLL
         for (uint i = digits_each; i-- > 0u;) {
-            if (!found && mine[i] >= left) room.found = {key | (first + i) << digit_shift(pass), left, mine[i] - left};
+            if (!found && mine[i] >= left) scratch.found = {key | (first + i) << digit_shift(pass), left, mine[i] - left};
             found = found || mine[i] >= left;
             left -= found ? 0u : mine[i];
         }
     }
     __syncthreads();
     if (blockIdx.x == 0u && threadIdx.x == 0u) {
-        notes[0] = room.found.key;
-        notes[1] = room.found.wanted;
-        notes[2] = room.found.n_left_out;
+        notes[0] = scratch.found.key;
+        notes[1] = scratch.found.wanted;
+        notes[2] = scratch.found.n_left_out;
     }
-    return room.found;
+    return scratch.found;
 }
 
 // The result of the last pass, which an earlier launch stored.
-DEVICE Highest highest_of(const CudaSelectRoom& all, uint set, const Scores& scores)
+DEVICE TopK top_k_of(const CudaSelectRoom& all, uint set, const Scores& scores)
 {
     if (scores.k == 0u) return {~0u, 0u, ~0u};
     if (scores.k >= scores.n) return {0u, 0u, 0u};
@@ -102,22 +102,22 @@ DEVICE Highest highest_of(const CudaSelectRoom& all, uint set, const Scores& sco
 }
 
 // A block's counts of one pass: cleared, filled, and added to the counts of all blocks.
-DEVICE void begin_digits(HighestRoom& room)
+DEVICE void begin_digits(TopKScratch& scratch)
 {
-    for (uint i = threadIdx.x; i < select_digits; i += select_threads) room.digits[i] = 0u;
+    for (uint i = threadIdx.x; i < select_digits; i += select_threads) scratch.digits[i] = 0u;
 }
 
-DEVICE void count_digit(HighestRoom& room, uint pass, float score, uint key)
+DEVICE void count_digit(TopKScratch& scratch, uint pass, float score, uint key)
 {
     const uint u = ordered_bits(score), known = pass == 0u ? 0u : ~0u << digit_shift(pass - 1u);
-    if ((u & known) == key) atomicAdd(&room.digits[u >> digit_shift(pass) & (select_digits - 1u)], 1u);
+    if ((u & known) == key) atomicAdd(&scratch.digits[u >> digit_shift(pass) & (select_digits - 1u)], 1u);
 }
 
-DEVICE void add_digits(const CudaSelectRoom& all, uint set, uint pass, const HighestRoom& room)
+DEVICE void add_digits(const CudaSelectRoom& all, uint set, uint pass, const TopKScratch& scratch)
 {
     uint* digits = all.digits + (set * select_passes + pass) * select_digits;
     for (uint i = threadIdx.x; i < select_digits; i += select_threads)
-        if (room.digits[i] != 0u) atomicAdd(&digits[i], room.digits[i]);
+        if (scratch.digits[i] != 0u) atomicAdd(&digits[i], scratch.digits[i]);
 }
 
 // Clears the counts of all passes of n_sets. All blocks of a launch before the first pass share the work.
@@ -131,23 +131,23 @@ DEVICE void clear_digits(const CudaSelectRoom& all, uint n_sets)
 DEVICE uint64_t two_counts(uint above, uint equal) { return uint64_t(above) << 32 | equal; }
 
 // The sum of x over a block. The scratch has one number per warp.
-DEVICE uint64_t add_counts(uint64_t x, uint64_t* room)
+DEVICE uint64_t add_counts(uint64_t x, uint64_t* scratch)
 {
     KS_UNROLL
-    for (int apart = 16; apart > 0; apart /= 2) x += __shfl_xor_sync(all_lanes, x, apart);
-    if (threadIdx.x % 32u == 0u) room[threadIdx.x / 32u] = x;
+    for (int distance = 16; distance > 0; distance /= 2) x += __shfl_xor_sync(all_lanes, x, distance);
+    if (threadIdx.x % 32u == 0u) scratch[threadIdx.x / 32u] = x;
     __syncthreads();
     x = 0u;
-    for (uint w = 0u; w < select_warps; w++) x += room[w];
+    for (uint w = 0u; w < select_warps; w++) x += scratch[w];
     return x;
 }
 
 // Goes through a share's scores in order, select_threads at a time.
 // takes() tells whether this thread's score is taken. *rank is the number of taken scores before it.
 struct Taking {
-    Highest best;
+    TopK best;
     uint64_t before; // counts of all scores before this round
-    uint64_t* room;  // two numbers per warp: this round's and the next round's
+    uint64_t* scratch;  // two numbers per warp: this round's and the next round's
     uint round = 0u;
 
     DEVICE_MEMBER bool takes(bool has, float score, uint* rank)
@@ -155,7 +155,7 @@ struct Taking {
         const uint u = ordered_bits(score), warp = threadIdx.x / 32u, lanes_below = (1u << threadIdx.x % 32u) - 1u;
         const bool above = has && u > best.key, equal = has && u == best.key;
         const uint aboves = __ballot_sync(all_lanes, above ? 1 : 0), equals = __ballot_sync(all_lanes, equal ? 1 : 0);
-        uint64_t* counts = room + (round++ % 2u) * select_warps;
+        uint64_t* counts = scratch + (round++ % 2u) * select_warps;
         if (threadIdx.x % 32u == 0u) counts[warp] = two_counts(uint(__popc(aboves)), uint(__popc(equals)));
         __syncthreads();
         uint64_t mine = before + two_counts(uint(__popc(aboves & lanes_below)), uint(__popc(equals & lanes_below)));
@@ -170,11 +170,11 @@ struct Taking {
 };
 
 // The scratch has three numbers per warp. The first third is for the sum over the earlier shares.
-DEVICE Taking begin_taking(const CudaSelectRoom& all, uint set, const Scores& scores, uint64_t* room)
+DEVICE Taking begin_taking(const CudaSelectRoom& all, uint set, const Scores& scores, uint64_t* scratch)
 {
     const uint64_t* counts = all.counts + uint64_t(set) * all.n_shares;
-    const uint64_t before = add_counts(threadIdx.x < blockIdx.x ? counts[threadIdx.x] : 0u, room);
-    return {highest_of(all, set, scores), before, room + select_warps};
+    const uint64_t before = add_counts(threadIdx.x < blockIdx.x ? counts[threadIdx.x] : 0u, scratch);
+    return {top_k_of(all, set, scores), before, scratch + select_warps};
 }
 
 } // namespace ks

@@ -9,11 +9,11 @@
 #extension GL_EXT_spirv_intrinsics : require
 #include "shaders/util.glsl"
 
-layout(constant_id = 0) const uint few = 1u; // tokens of a workgroup, 8 at most; 0: tiled
+layout(constant_id = 0) const uint n_vec_tokens = 1u; // tokens of a workgroup, 8 at most; 0: tiled
 
 layout(push_constant) uniform Block { MatmulArgs a; RowRange part; } pushed;
-ARGS(MatmulArgs, a)
-ARGS(RowRange, part)
+DECLARE_ARGS(MatmulArgs, a)
+DECLARE_ARGS(RowRange, part)
 layout(binding = 0) buffer Y { float y[]; };             // (n_tokens, rows)
 layout(binding = 1) readonly buffer W { uint w[]; };     // (part.n_rows, cols) tiles
 layout(binding = 2) readonly buffer Acts { uint acts[]; }; // (cols / 32, n_tokens, act_words)
@@ -37,26 +37,26 @@ uvec4 quad_of_acts(uint at) { return uvec4(acts[at], acts[at + 1u], acts[at + 2u
 // The levels of one half of a unit.
 uvec4 quad_of_levels(uint which) { return uvec4(levels(4u * which), levels(4u * which + 1u), levels(4u * which + 2u), levels(4u * which + 3u)); }
 
-void multiply_few()
+void multiply_vectors()
 {
-    uint r = THREAD % tile_rows, split = THREAD / tile_rows, tile = gl_WorkGroupID.x, first_token = gl_WorkGroupID.y * few;
+    uint r = THREAD % tile_rows, split = THREAD / tile_rows, tile = gl_WorkGroupID.x, first_token = gl_WorkGroupID.y * n_vec_tokens;
     const uint n_splits = n_threads / tile_rows;
     float sum[8];
-    [[unroll]] for (uint t = 0u; t < few; t++) sum[t] = 0.f;
+    [[unroll]] for (uint t = 0u; t < n_vec_tokens; t++) sum[t] = 0.f;
     for (uint u = split; u < a.cols / 32u; u += n_splits) {
-        take_unit(block_at(tile, 32u * u), r, 32u * u % block / 32u);
+        load_unit(block_at(tile, 32u * u), r, 32u * u % block / 32u);
         uvec4 first = quad_of_levels(0u), second = quad_of_levels(1u);
-        [[unroll]] for (uint t = 0u; t < few; t++) {
+        [[unroll]] for (uint t = 0u; t < n_vec_tokens; t++) {
             uint at = (u * a.n_tokens + min(first_token + t, a.n_tokens - 1u)) * act_words;
             vec4 scales = uintBitsToFloat(quad_of_acts(at + 8u));
             int sums[2] = int[2](dot_quads(first, quad_of_acts(at)), dot_quads(second, quad_of_acts(at + 4u)));
             sum[t] += dot(scale * scales.xy, vec2(sums[0], sums[1]));
-            if (has_least) sum[t] += dot(least, scales.zw);
+            if (has_offset) sum[t] += dot(least, scales.zw);
         }
     }
-    [[unroll]] for (uint t = 0u; t < few; t++) ws[(t * n_threads + THREAD) / 4u][THREAD & 3u] = floatBitsToUint(sum[t]);
+    [[unroll]] for (uint t = 0u; t < n_vec_tokens; t++) ws[(t * n_threads + THREAD) / 4u][THREAD & 3u] = floatBitsToUint(sum[t]);
     barrier();
-    for (uint i = THREAD; i < few * tile_rows; i += n_threads) {
+    for (uint i = THREAD; i < n_vec_tokens * tile_rows; i += n_threads) {
         uint t = i / tile_rows, row = tile * tile_rows + i % tile_rows;
         float total = 0.f;
         for (uint j = i % tile_rows; j < n_threads; j += tile_rows) total += uintBitsToFloat(ws[(t * n_threads + j) / 4u][j & 3u]);
@@ -72,17 +72,17 @@ void load_groups(uint first_unit)
     [[unroll]] for (uint j = 0u; j < group_quads; j++) ws[to + j] = xs[to + j] = uvec4(0u);
     if (u >= a.cols / 32u) return;
     if (row < part.n_rows) {
-        take_unit(block_at(row / tile_rows, 32u * u), row % tile_rows, 32u * u % block / 32u);
+        load_unit(block_at(row / tile_rows, 32u * u), row % tile_rows, 32u * u % block / 32u);
         ws[to] = quad_of_levels(0u);
         ws[to + 1u] = quad_of_levels(1u);
-        ws[to + 2u] = floatBitsToUint(vec4(scale, has_least ? least : vec2(0.f)));
+        ws[to + 2u] = floatBitsToUint(vec4(scale, has_offset ? least : vec2(0.f)));
     }
     if (t < a.n_tokens)
         [[unroll]] for (uint j = 0u; j < group_quads; j++) xs[to + j] = quad_of_acts((u * a.n_tokens + t) * act_words + 4u * j);
 }
 
 // A thread computes every sixteenth row of every eighth token.
-void multiply_many()
+void multiply_tiles()
 {
     uint my_row = THREAD % 16u, my_t = THREAD / 16u;
     float sum[32];
@@ -105,7 +105,7 @@ void multiply_many()
                 vec2 act = uintBitsToFloat(uvec2(xs[at + 2u][which], xs[at + 2u][2u + which]));
                 [[unroll]] for (uint i = 0u; i < 4u; i++) {
                     sum[8u * i + j] += scales[i].x * act.x * float(dot_quads(q[i], v));
-                    if (has_least) sum[8u * i + j] += scales[i].y * act.y;
+                    if (has_offset) sum[8u * i + j] += scales[i].y * act.y;
                 }
             }
         }
@@ -119,10 +119,10 @@ void multiply_many()
 
 void main()
 {
-    TAKE(a)
-    TAKE(part)
-    if (few != 0u)
-        multiply_few();
+    LOAD_ARGS(a)
+    LOAD_ARGS(part)
+    if (n_vec_tokens != 0u)
+        multiply_vectors();
     else
-        multiply_many();
+        multiply_tiles();
 }

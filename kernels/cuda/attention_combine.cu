@@ -1,6 +1,6 @@
 // The partial results of a query's splits become its output: one block per (token, head)
 #include "kernels/cuda/acts.cuh"
-#include "kernels/cuda/rotate.cuh"
+#include "kernels/cuda/hadamard.cuh"
 
 namespace ks
 {
@@ -12,39 +12,39 @@ constexpr uint fold_dims = 256u; // that are summed at a time
 DEVICE void put_output(const AttentionArgs& a, uint query, uint d, float v, float* y, ActGroup* acts)
 {
     y[uint64_t(query) * a.head_dim + d] = v;
-    if (acts != nullptr) put_acts(v, acts_of(acts, a.n_tokens, query / a.n_heads, query % a.n_heads * a.head_dim + d));
+    if (acts != nullptr) store_int8(v, int8_copy_of(acts, a.n_tokens, query / a.n_heads, query % a.n_heads * a.head_dim + d));
 }
 
 // The warps share the splits, up to the last one that has a slot.
 // twin: with y, or null, its bytes
-__global__ void attention_fold_kernel(AttentionArgs a, uint n_splits, float* y, // (n_tokens, n_heads * head_dim)
+__global__ void attention_combine_kernel(AttentionArgs a, uint n_splits, float* y, // (n_tokens, n_heads * head_dim)
                                       float* lse,                               // (n_tokens, n_heads), or none
                                       const float* partials,                   // (n_tokens * n_heads, n_splits, 4 + head_dim)
                                       ActGroup* acts)                          // (n_heads * head_dim / 32, n_tokens)
 {
     begin_kernel();
     KS_SHARED(float, weights, [most_splits]);
-    KS_SHARED(float, room, [4u * fold_warps]);
+    KS_SHARED(float, scratch, [4u * fold_warps]);
     KS_SHARED(float, sums, [fold_warps * fold_dims]);
     KS_SHARED(float, head, [codec_max_dim]); // what is to be rotated back
     const uint query = blockIdx.x, stride = 4u + a.head_dim, n_warps = blockDim.x / 32u, warp = threadIdx.x / 32u, lane = threadIdx.x % 32u;
     const float* from = partials + uint64_t(query) * n_splits * stride;
-    float top = none, norm_top = none, norm = 0.f, last = 0.f;
+    float top = masked_logit, norm_top = masked_logit, norm = 0.f, last = 0.f;
     for (uint i = threadIdx.x; i < n_splits; i += blockDim.x) {
         top = fmaxf(top, from[i * stride]);
         norm_top = fmaxf(norm_top, from[i * stride + 1u]);
     }
-    top = block_max(top, room);
-    norm_top = block_max(norm_top, room + fold_warps);
+    top = block_max(top, scratch);
+    norm_top = block_max(norm_top, scratch + fold_warps);
     for (uint i = threadIdx.x; i < n_splits; i += blockDim.x) {
-        const float own = from[i * stride], weight = own > 0.5f * none ? power_of_two(own - top) : 0.f;
+        const float own = from[i * stride], weight = own > 0.5f * masked_logit ? power_of_two(own - top) : 0.f;
         weights[i] = weight;
         if (weight > 0.f) last = float(i + 1u);
         norm += from[i * stride + 2u] * power_of_two(from[i * stride + 1u] - norm_top);
     }
-    norm = block_sum(norm, room + 2u * fold_warps);
-    const uint end = uint(block_max(last, room + 3u * fold_warps));
-    const float scale = top > 0.5f * none ? power_of_two(top - norm_top) / norm : 0.f;
+    norm = block_sum(norm, scratch + 2u * fold_warps);
+    const uint end = uint(block_max(last, scratch + 3u * fold_warps));
+    const float scale = top > 0.5f * masked_logit ? power_of_two(top - norm_top) / norm : 0.f;
     for (uint base = 0u; base < a.head_dim; base += fold_dims) {
         const uint n = min(fold_dims, a.head_dim - base);
         float sum[fold_dims / 32u] = {};
@@ -61,24 +61,24 @@ __global__ void attention_fold_kernel(AttentionArgs a, uint n_splits, float* y, 
         for (uint d = threadIdx.x; d < n; d += blockDim.x) {
             float total = 0.f;
             for (uint w = 0u; w < n_warps; w++) total += sums[w * fold_dims + d];
-            if (a.rotated != 0u)
+            if (a.hadamard != 0u)
                 head[base + d] = total * scale;
             else
                 put_output(a, query, base + d, total * scale, y, acts);
         }
         __syncthreads();
     }
-    if (a.rotated != 0u && warp == 0u) {
-        rotate_head(head, a.head_dim, lane, true);
+    if (a.hadamard != 0u && warp == 0u) {
+        hadamard_head(head, a.head_dim, lane, true);
         for (uint d = lane; d < a.head_dim; d += 32u) put_output(a, query, d, head[d], y, acts);
     }
     if (threadIdx.x == 0u && lse != nullptr) lse[query] = norm_top + log2f(norm);
 }
 
-void attention_fold_launch(const AttentionArgs& a, uint n_splits, float* y, float* lse, const float* partials, ActGroup* acts, cudaStream_t stream)
+void attention_combine_launch(const AttentionArgs& a, uint n_splits, float* y, float* lse, const float* partials, ActGroup* acts, cudaStream_t stream)
 {
     const uint warps = n_splits < 4u * fold_warps ? (n_splits + 3u) / 4u : fold_warps; // a few splits each
-    KS_LAUNCH(attention_fold_kernel, a.n_tokens * a.n_heads, 32u * warps, stream, a, n_splits, y, lse, partials, acts);
+    KS_LAUNCH(attention_combine_kernel, a.n_tokens * a.n_heads, 32u * warps, stream, a, n_splits, y, lse, partials, acts);
 }
 
 } // namespace ks

@@ -1,5 +1,5 @@
 // What rows of any format stand for, as the tensor cores take it: a float is two halves, the nearest one and what that leaves. Restored
-// rows lie one after another in scratch (RestoredRoom in ops.h): a key's d halves and what they leave, and its value's.
+// rows lie one after another in scratch (DequantScratch in ops.h): a key's d halves and what they leave, and its value's.
 #pragma once
 
 #include "kernels/cuda/slots.cuh"
@@ -8,23 +8,23 @@ namespace ks
 {
 
 // What the nearest half leaves of a value; values above the halves' range have none that is near.
-DEVICE float rest_of(float x) { return x - HALF_TO_FLOAT(nearest_half(x)); }
+DEVICE float residual_of(float x) { return x - HALF_TO_FLOAT(to_f16(x)); }
 DEVICE float in_range(float x) { return fminf(65504.f, fmaxf(-65504.f, x)); }
 
 // Of the words of a row, d of key and value each.
-DEVICE uint restored_words(const AttentionArgs& a) { return 2u * a.head_dim; }
+DEVICE uint dequantized_words(const AttentionArgs& a) { return 2u * a.head_dim; }
 
 // The row of the i-th slot of this block's split and round.
-DEVICE uint* restored_row(const AttentionArgs& a, const RestoredRoom& room, uint head, uint i)
+DEVICE uint* dequantized_row(const AttentionArgs& a, const DequantScratch& scratch, uint head, uint i)
 {
-    return room.words + ((uint64_t(blockIdx.z) * a.n_kv_heads + head) * room.each + i) * restored_words(a);
+    return scratch.words + ((uint64_t(blockIdx.z) * a.n_kv_heads + head) * scratch.each + i) * dequantized_words(a);
 }
 
 // Of a split's slots, those of the round.
-DEVICE Span round_of(const RestoredRoom& room, const Span& share)
+DEVICE Span round_of(const DequantScratch& scratch, const Span& share)
 {
-    const uint begin = min(share.begin + room.round * room.each, share.end);
-    return {begin, min(begin + room.each, share.end)};
+    const uint begin = min(share.begin + scratch.round * scratch.each, share.end);
+    return {begin, min(begin + scratch.each, share.end)};
 }
 
 // Of some slots that all tokens' head has, those that some tokens' head has, too; with what is pinned, also what lies behind it.

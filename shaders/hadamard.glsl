@@ -9,19 +9,19 @@ shared float head[codec_max_dim];
 uint block_of(uint i, uint d, out uint base)
 {
     base = 0u;
-    uint block = rotate_block(0u, d);
+    uint block = hadamard_block(0u, d);
     while (i >= base + block) {
         base += block;
-        block = rotate_block(base, d);
+        block = hadamard_block(base, d);
     }
     return block;
 }
 
 // Each thread finds its own values there again.
-void rotate_head(uint d, bool back)
+void hadamard_head(uint d, bool back)
 {
     uint base;
-    for (uint i = THREAD; i < d && !back; i += n_threads) head[i] *= rotate_sign(i);
+    for (uint i = THREAD; i < d && !back; i += n_threads) head[i] *= hadamard_sign(i);
     barrier();
     // Neighbours 1, 2, 4, ... apart, in all blocks that are so long.
     for (uint apart = 1u; 2u * apart <= d; apart *= 2u) {
@@ -35,7 +35,7 @@ void rotate_head(uint d, bool back)
         barrier();
     }
     for (uint i = THREAD; i < d; i += n_threads) {
-        float v = MUL(head[i], rotate_scale(block_of(i, d, base)));
-        head[i] = back ? v * rotate_sign(i) : v;
+        float v = MUL(head[i], hadamard_scale(block_of(i, d, base)));
+        head[i] = back ? v * hadamard_sign(i) : v;
     }
 }

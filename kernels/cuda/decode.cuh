@@ -1,4 +1,4 @@
-// The slots of a round of attention_few, which a warp finds together: in runs of one kind, by places; and what it asks memory for ahead.
+// The slots of a round of attention_decode, which a warp finds together: in runs of one kind, by places; and what it asks memory for ahead.
 #pragma once
 
 #include "kernels/cuda/mma.cuh"
@@ -7,33 +7,33 @@
 namespace ks
 {
 
-constexpr uint few_warps = n_threads / 32u;
+constexpr uint decode_warps = n_threads / 32u;
 constexpr uint unknown_slot = ~0u;
 
 // A warp's slots of one round: lane i knows where the ith is. kind: the pool that it lies in, whether it is far, and the group of keys that
 // are coded together.
-struct FewSlot {
+struct DecodeSlot {
     uint row, kind;
 };
-constexpr uint few_far = 4u, few_none = 8u, few_group = 16u;
+constexpr uint decode_clamped = 4u, decode_none = 8u, decode_group = 16u;
 
 // Of the round's slots, n neighbours of one kind, which begin at place 0; places that lanes ask for at a time are neighbours, lanes of one
 // row take every 32 / lanes-th slot. row: one of the run's; place: of this lane's slot, which may be none of them (has).
-struct FewRun {
+struct DecodeRun {
     uint n, kind, row, place;
     bool has;
 };
 
 // rows: the run's, by place; beyond them one of them.
-template <uint lanes> DEVICE FewRun run_from(const FewSlot& mine, uint first, uint* rows)
+template <uint lanes> DEVICE DecodeRun run_from(const DecodeSlot& mine, uint first, uint* rows)
 {
     constexpr uint each = 32u / lanes;
     const uint nth = (threadIdx.x - first) % 32u;
-    FewRun run;
+    DecodeRun run;
     run.kind = __shfl_sync(all_lanes, mine.kind, int(first));
     run.row = __shfl_sync(all_lanes, mine.row, int(first));
-    const uint alike = __ballot_sync(all_lanes, mine.kind == run.kind) >> first;
-    run.n = uint(__popc(alike & ~(alike + 1u)));
+    const uint shared_across_heads = __ballot_sync(all_lanes, mine.kind == run.kind) >> first;
+    run.n = uint(__popc(shared_across_heads & ~(shared_across_heads + 1u)));
     run.place = nth % each * lanes + nth / each;
     run.has = nth < run.n;
     rows[run.place] = run.has ? mine.row : run.row;
@@ -49,7 +49,7 @@ DEVICE uint slot_at(const AttentionArgs& a, const CudaSlots& s, const Head& h, c
 }
 
 // This lane's number, told anew: what follows from it is made where it is used, not before the loop for all codecs at once.
-DEVICE uint told_lane() { return __shfl_sync(all_lanes, threadIdx.x % 32u, int(threadIdx.x % 32u)); }
+DEVICE uint opaque_lane() { return __shfl_sync(all_lanes, threadIdx.x % 32u, int(threadIdx.x % 32u)); }
 
 // Where the rows of a cache lie, whatever its format; a group's bytes are shared out to its rows.
 struct RowPlaces {
@@ -69,15 +69,15 @@ template <uint d> DEVICE RowPlaces places_of(const CudaCache& cache)
 }
 
 // Every `step` bytes from `from` to `end`, and the last one.
-DEVICE void ask_for_bytes(const char* at, uint from, uint end, uint step)
+DEVICE void prefetch_bytes(const char* at, uint from, uint end, uint step)
 {
     KS_UNROLL_BY(1)
-    for (uint i = from; i < end + 31u; i += step) ask_for(at + min(i, end - 1u));
+    for (uint i = from; i < end + 31u; i += step) prefetch(at + min(i, end - 1u));
 }
 
 // Coded rows of the next round are asked for before this one's are read: else each round waits for memory twice. Where they are neighbours
 // lanes share their bytes, which costs a multiprocessor a quarter. slot: this lane's, or unknown, of an index.
-DEVICE void ask_for_slots(const AttentionArgs& a, const Head& h, uint slot, uint index, const RowPlaces (&places)[2])
+DEVICE void prefetch_slots(const AttentionArgs& a, const Head& h, uint slot, uint index, const RowPlaces (&places)[2])
 {
     const bool coded = slot != unknown_slot && source_of(a, h, index) == pass_coded;
     const uint row = row_of_slot(a, pass_coded, slot), first = __shfl_sync(all_lanes, row, 0);
@@ -85,8 +85,8 @@ DEVICE void ask_for_slots(const AttentionArgs& a, const Head& h, uint slot, uint
     KS_UNROLL_BY(1)
     for (uint i = 0u; i < 2u && coded; i++) {
         const uint bytes = places[i].row_bytes, from = together ? threadIdx.x % 32u * 32u : 0u;
-        ask_for_bytes(places[i].rows + uint64_t(together ? first : row) * bytes, from, together ? 32u * bytes : bytes, together ? 1024u : 32u);
-        if (places[i].tail_bytes != 0u) ask_for(places[i].tails + uint64_t(row) * places[i].tail_bytes);
+        prefetch_bytes(places[i].rows + uint64_t(together ? first : row) * bytes, from, together ? 32u * bytes : bytes, together ? 1024u : 32u);
+        if (places[i].tail_bytes != 0u) prefetch(places[i].tails + uint64_t(row) * places[i].tail_bytes);
     }
 }
 

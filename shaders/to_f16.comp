@@ -1,11 +1,11 @@
-// Converts activations to f16 for matmul_halves.comp. Each token is divided by its largest magnitude. One workgroup per token.
+// Converts activations to f16 for matmul_f16.comp. Each token is divided by its largest magnitude. One workgroup per token.
 // twin: none, int8 products are faster on CUDA devices
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "shaders/util.glsl"
 
 layout(push_constant) uniform Block { MatmulArgs a; } pushed;
-ARGS(MatmulArgs, a)
+DECLARE_ARGS(MatmulArgs, a)
 layout(binding = 0) writeonly buffer Halves { uint halves[]; }; // (n_tokens, cols / 2) pairs of f16, then (n_tokens) scales in f32
 layout(binding = 1) readonly buffer X { float x[]; };           // (n_tokens, cols)
 
@@ -13,7 +13,7 @@ shared float tops[n_threads];
 
 void main()
 {
-    TAKE(a)
+    LOAD_ARGS(a)
     uint t = gl_WorkGroupID.x, n_pairs = a.cols / 2u;
     float top = 0.f;
     for (uint i = THREAD; i < a.cols; i += n_threads) top = max(top, abs(x[t * a.cols + i]));

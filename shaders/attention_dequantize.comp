@@ -10,13 +10,13 @@ layout(constant_id = 1) const uint flags = 0u; // slots.glsl
 layout(constant_id = 2) const uint head_dim = 64u;
 
 layout(push_constant) uniform Block { PassArgs a; SlotPass pass; SplitPass splits; } pushed;
-ARGS(PassArgs, a)
-ARGS(SlotPass, pass)
-ARGS(SplitPass, splits)
-layout(binding = 0) writeonly buffer Y { float y[]; };       // (n_kv_heads * splits.restored, head_dim)
+DECLARE_ARGS(PassArgs, a)
+DECLARE_ARGS(SlotPass, pass)
+DECLARE_ARGS(SplitPass, splits)
+layout(binding = 0) writeonly buffer Y { float y[]; };       // (n_kv_heads * splits.dequantized, head_dim)
 layout(binding = 1) readonly buffer From { uint w[]; };      // (pass.n_rows, head_dim)
 layout(binding = 2) readonly buffer Table { uint table[]; }; // slots
-layout(binding = 3) readonly buffer View { uint view[]; };   // (n_kv_heads, view_words)
+layout(binding = 3) readonly buffer View { uint head_layout[]; };   // (n_kv_heads, layout_words)
 
 float x[1]; // nothing is encoded here
 uint row[1];
@@ -26,17 +26,17 @@ uint row[1];
 
 void main()
 {
-    TAKE(a)
-    TAKE(pass)
-    TAKE(splits)
+    LOAD_ARGS(a)
+    LOAD_ARGS(pass)
+    LOAD_ARGS(splits)
     Slots s = find_slots(gl_WorkGroupID.y, 0u, a.n_tokens, false);
-    uint count = count_slots(s), n = min(splits.restored, count - min(pass.first_slot, count));
-    const uint eights = head_dim / 8u; // codecs are of heads of a multiple of 16
-    for (uint i = gl_GlobalInvocationID.x; i < n * eights; i += THREADS_OF_ALL) {
-        uint slot = i / eights, first = 8u * (i % eights), r = row_of_slot(slot_of(s, index_of(s, pass.first_slot + slot)));
+    uint count = count_slots(s), n = min(splits.dequantized, count - min(pass.first_slot, count));
+    const uint octets = head_dim / 8u; // codecs are of heads of a multiple of 16
+    for (uint i = gl_GlobalInvocationID.x; i < n * octets; i += N_ALL_THREADS) {
+        uint slot = i / octets, first = 8u * (i % octets), r = row_of_slot(slot_of(s, index_of(s, pass.first_slot + slot)));
         if (r >= pass.n_rows) continue;
         float values[8];
-        row_eight(format, r, row_tail(format, pass.pool_rows, r, head_dim), first, head_dim, true, values);
-        [[unroll]] for (uint k = 0u; k < 8u; k++) y[(s.head * splits.restored + slot) * head_dim + first + k] = values[k];
+        row_octet(format, r, row_tail(format, pass.pool_rows, r, head_dim), first, head_dim, true, values);
+        [[unroll]] for (uint k = 0u; k < 8u; k++) y[(s.head * splits.dequantized + slot) * head_dim + first + k] = values[k];
     }
 }

@@ -5,30 +5,30 @@
 #include "shaders/util.glsl"
 
 layout(push_constant) uniform Block { RopeArgs a; } pushed;
-ARGS(RopeArgs, a)
+DECLARE_ARGS(RopeArgs, a)
 layout(binding = 0) writeonly buffer Y { float y[]; };          // (n_tokens, n_heads * head_dim)
-layout(binding = 1) readonly buffer X { float unturned[]; };    // the same, may be y
+layout(binding = 1) readonly buffer X { float unroped[]; };    // the same, may be y
 layout(binding = 2) readonly buffer Angles { float angles[]; }; // (n_tokens, n_rot) or (n_groups, n_rot); none where nothing turns
 
-#include "shaders/rotate.glsl"
+#include "shaders/hadamard.glsl"
 
 void main()
 {
-    TAKE(a)
+    LOAD_ARGS(a)
     uint at = gl_WorkGroupID.x * a.head_dim, t = gl_WorkGroupID.x / a.n_heads, n_pairs = a.n_rot / 2u;
     uint by = a.n_groups == 0u ? t : gl_WorkGroupID.x % a.n_heads / (a.n_heads / a.n_groups);
     for (uint i = THREAD; i < a.head_dim - n_pairs; i += n_threads) {
         if (i >= n_pairs) {
-            head[n_pairs + i] = unturned[at + n_pairs + i];
+            head[n_pairs + i] = unroped[at + n_pairs + i];
             continue;
         }
-        uint first = a.pairs == rope_neighbours ? 2u * i : i, second = a.pairs == rope_neighbours ? first + 1u : first + n_pairs;
+        uint first = a.pairs == rope_interleaved ? 2u * i : i, second = a.pairs == rope_interleaved ? first + 1u : first + n_pairs;
         float c = angles[by * a.n_rot + 2u * i], s = angles[by * a.n_rot + 2u * i + 1u];
-        float u = unturned[at + first], v = unturned[at + second];
+        float u = unroped[at + first], v = unroped[at + second];
         head[first] = u * c - v * s;
         head[second] = u * s + v * c;
     }
     barrier();
-    rotate_head(a.head_dim, false);
+    hadamard_head(a.head_dim, false);
     for (uint i = THREAD; i < a.head_dim; i += n_threads) y[at + i] = head[i];
 }

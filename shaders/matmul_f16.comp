@@ -1,4 +1,4 @@
-// y = x W^T, or y += x W^T, for more than 8 tokens with f16 activations (halve.comp).
+// y = x W^T, or y += x W^T, for more than 8 tokens with f16 activations (to_f16.comp).
 // One workgroup per 64 rows and 64 tokens. 32 values of each are in shared memory at a time.
 // Without MATRICES: the levels of weights are multiplied as pairs of f16. A sum over 16 values becomes f32 before it is scaled.
 // With MATRICES: cooperative matrices multiply the dequantized weights in f16 and sum in f32.
@@ -17,8 +17,8 @@
 #include "shaders/util.glsl"
 
 layout(push_constant) uniform Block { MatmulArgs a; RowRange part; } pushed;
-ARGS(MatmulArgs, a)
-ARGS(RowRange, part)
+DECLARE_ARGS(MatmulArgs, a)
+DECLARE_ARGS(RowRange, part)
 layout(binding = 0) buffer Y { float y[]; };                  // (n_tokens, rows)
 layout(binding = 1) readonly buffer W { uint w[]; };          // (part.n_rows, cols) tiles
 layout(binding = 2) readonly buffer Halves { uint halves[]; }; // (n_tokens, cols / 2) pairs of f16, then (n_tokens) scales in f32
@@ -36,18 +36,18 @@ void load_weights(uint i, uint u)
 {
     uint row = gl_WorkGroupID.x * side + i;
     if (row >= part.n_rows) return;
-    take_unit(block_at(row / tile_rows, 32u * u), row % tile_rows, 32u * u % block / 32u);
+    load_unit(block_at(row / tile_rows, 32u * u), row % tile_rows, 32u * u % block / 32u);
 #ifdef MATRICES
     [[unroll]] for (uint j = 0u; j < unit_words; j++) {
         vec2 pair = scale[j / 8u] * vec2(level(2u * j), level(2u * j + 1u));
-        if (has_least) pair += least[j / 8u];
+        if (has_offset) pair += least[j / 8u];
         ws[i * stride + j] = packHalf2x16(clamp(pair, -65504.f, 65504.f));
     }
 #else
     [[unroll]] for (uint j = 0u; j < unit_words; j++) ws[i * stride + j] = packHalf2x16(vec2(level(2u * j), level(2u * j + 1u)));
     [[unroll]] for (uint j = 0u; j < 2u; j++) {
         ws[i * stride + unit_words + j] = floatBitsToUint(scale[j]);
-        ws[i * stride + unit_words + 2u + j] = floatBitsToUint(has_least ? least[j] : 0.f);
+        ws[i * stride + unit_words + 2u + j] = floatBitsToUint(has_offset ? least[j] : 0.f);
     }
 #endif
 }
@@ -86,8 +86,8 @@ shared float results[n_threads / width * m * n];
 
 void main()
 {
-    TAKE(a)
-    TAKE(part)
+    LOAD_ARGS(a)
+    LOAD_ARGS(part)
     uint row0 = gl_SubgroupID * n_wide % (side / n), t0 = gl_SubgroupID * n_wide / (side / n) * n_high;
     coopmat<float, gl_ScopeSubgroup, m, n, gl_MatrixUseAccumulator> sum[n_high * n_wide];
     [[unroll]] for (uint i = 0u; i < n_high * n_wide; i++) sum[i] = coopmat<float, gl_ScopeSubgroup, m, n, gl_MatrixUseAccumulator>(0.f);
@@ -108,14 +108,14 @@ void main()
             }
         barrier();
     }
-    uint room = gl_SubgroupID * m * n;
+    uint scratch = gl_SubgroupID * m * n;
     [[unroll]] for (uint i = 0u; i < n_high * n_wide; i++) {
-        coopMatStore(sum[i], results, room, n, gl_CooperativeMatrixLayoutRowMajor);
+        coopMatStore(sum[i], results, scratch, n, gl_CooperativeMatrixLayoutRowMajor);
         barrier();
         for (uint e = gl_SubgroupInvocationID; e < m * n; e += width) {
             uint t = gl_WorkGroupID.y * side + (t0 + i / n_wide) * m + e / n;
             uint row = gl_WorkGroupID.x * side + (row0 + i % n_wide) * n + e % n;
-            if (t < a.n_tokens && row < part.n_rows) put(t, row, results[room + e] * token_scale(t));
+            if (t < a.n_tokens && row < part.n_rows) put(t, row, results[scratch + e] * token_scale(t));
         }
         barrier();
     }
@@ -125,8 +125,8 @@ void main()
 // A thread computes every sixteenth row of every eighth token.
 void main()
 {
-    TAKE(a)
-    TAKE(part)
+    LOAD_ARGS(a)
+    LOAD_ARGS(part)
     uint my_row = THREAD % 16u, my_t = THREAD / 16u;
     float sum[32];
     [[unroll]] for (uint i = 0u; i < 32u; i++) sum[i] = 0.f;
@@ -150,7 +150,7 @@ void main()
             [[unroll]] for (uint i = 0u; i < 32u; i++) {
                 uint of_row = (my_row + 16u * (i / 8u)) * stride + unit_words, of_t = (my_t + 8u * (i % 8u)) * stride + unit_words;
                 sum[i] += uintBitsToFloat(ws[of_row + which]) * (float(products[i].x) + float(products[i].y));
-                if (has_least) sum[i] += uintBitsToFloat(ws[of_row + 2u + which]) * uintBitsToFloat(xs[of_t + which]);
+                if (has_offset) sum[i] += uintBitsToFloat(ws[of_row + 2u + which]) * uintBitsToFloat(xs[of_t + which]);
             }
         }
         barrier();

@@ -12,10 +12,10 @@ namespace ks
 DEVICE uint block_of(uint i, uint d, uint* base)
 {
     *base = 0u;
-    uint block = rotate_block(0u, d);
+    uint block = hadamard_block(0u, d);
     while (i >= *base + block) {
         *base += block;
-        block = rotate_block(*base, d);
+        block = hadamard_block(*base, d);
     }
     return block;
 }
@@ -24,13 +24,13 @@ DEVICE uint block_of(uint i, uint d, uint* base)
 DEVICE void transform_blocks(float* head, uint d, uint lane)
 {
     uint base;
-    for (uint apart = 1u; 2u * apart <= d; apart *= 2u) {
+    for (uint distance = 1u; 2u * distance <= d; distance *= 2u) {
         for (uint i = lane; i < d; i += 32u) {
             uint block = block_of(i, d, &base);
-            if (2u * apart > block || ((i - base) & apart) != 0u) continue;
-            float u = head[i], v = head[i + apart];
+            if (2u * distance > block || ((i - base) & distance) != 0u) continue;
+            float u = head[i], v = head[i + distance];
             head[i] = u + v;
-            head[i + apart] = u - v;
+            head[i + distance] = u - v;
         }
         __syncwarp();
     }
@@ -43,31 +43,31 @@ template <uint n> DEVICE void transform_block(float* head, uint lane)
     KS_UNROLL
     for (uint j = 0u; j < n; j++) x[j] = head[32u * j + lane];
     KS_UNROLL
-    for (uint apart = 1u; apart < 32u; apart *= 2u)
+    for (uint distance = 1u; distance < 32u; distance *= 2u)
         KS_UNROLL
         for (uint j = 0u; j < n; j++) {
-            const float other = __shfl_xor_sync(all_lanes, x[j], int(apart));
-            x[j] = (lane & apart) != 0u ? other - x[j] : x[j] + other;
+            const float other = __shfl_xor_sync(all_lanes, x[j], int(distance));
+            x[j] = (lane & distance) != 0u ? other - x[j] : x[j] + other;
         }
     KS_UNROLL
-    for (uint apart = 1u; apart < n; apart *= 2u)
+    for (uint distance = 1u; distance < n; distance *= 2u)
         KS_UNROLL
         for (uint j = 0u; j < n; j++) {
-            if ((j & apart) != 0u) continue;
-            const float u = x[j], v = x[j + apart];
+            if ((j & distance) != 0u) continue;
+            const float u = x[j], v = x[j + distance];
             x[j] = u + v;
-            x[j + apart] = u - v;
+            x[j + distance] = u - v;
         }
     KS_UNROLL
     for (uint j = 0u; j < n; j++) head[32u * j + lane] = x[j];
 }
 
 // What any lane has put into head is there for all of them before, and after.
-DEVICE void rotate_head(float* head, uint d, uint lane, bool back)
+DEVICE void hadamard_head(float* head, uint d, uint lane, bool back)
 {
     uint base;
     if (!back)
-        for (uint i = lane; i < d; i += 32u) head[i] *= rotate_sign(i);
+        for (uint i = lane; i < d; i += 32u) head[i] *= hadamard_sign(i);
     __syncwarp();
     if (d == 64u)
         transform_block<2u>(head, lane);
@@ -79,8 +79,8 @@ DEVICE void rotate_head(float* head, uint d, uint lane, bool back)
         transform_blocks(head, d, lane);
     __syncwarp();
     for (uint i = lane; i < d; i += 32u) {
-        const float v = MUL(head[i], rotate_scale(block_of(i, d, &base)));
-        head[i] = back ? v * rotate_sign(i) : v;
+        const float v = MUL(head[i], hadamard_scale(block_of(i, d, &base)));
+        head[i] = back ? v * hadamard_sign(i) : v;
     }
     __syncwarp();
 }
