@@ -25,13 +25,15 @@ static FoundDevices find_cuda()
 {
     FoundDevices found;
 #ifdef KS_CUDA
-    for (const CudaFound& device : find_cuda_devices(&found.missing)) found.devices.push_back(device.info);
+    for (const CudaFound& device : find_cuda_devices(&found.missing))
+        found.devices.push_back(device.info);
     found.make = make_cuda_backend;
 #endif
     return found;
 }
 
-// What Vulkan finds may be a program, or slower than the processor beside it: it is taken where it is named.
+// What Vulkan finds may be a program, or slower than the processor beside it: it is taken where it
+// is named.
 static FoundDevices find_vulkan()
 {
     FoundDevices found;
@@ -61,7 +63,8 @@ std::vector<DeviceInfo> list_devices(std::vector<std::string>* refused)
 std::vector<BackendState> list_backends()
 {
     std::string kernels;
-    for (int i = 0; const char* name = built_cpu_kernels(i); i++) kernels += kernels.empty() ? name : std::string(" ") + name;
+    for (int i = 0; const char* name = built_cpu_kernels(i); i++)
+        kernels += kernels.empty() ? name : std::string(" ") + name;
     const FoundDevices cuda = find_cuda(), vulkan = find_vulkan();
     return {{"cuda", cuda.make != nullptr, cuda.missing, ""},
             {"cpu", true, "", kernels},
@@ -74,7 +77,8 @@ static Status no_device(const std::string& id)
 {
     std::vector<std::string> refused;
     std::string known, reason = "there is no such device here";
-    for (const DeviceInfo& device : list_devices(&refused)) known += known.empty() ? device.id : ", " + device.id;
+    for (const DeviceInfo& device : list_devices(&refused))
+        known += known.empty() ? device.id : ", " + device.id;
     for (const BackendState& backend : list_backends()) {
         if (id.substr(0, id.find(':')) != backend.name) continue;
         if (!backend.built_in)
@@ -83,9 +87,10 @@ static Status no_device(const std::string& id)
             reason = backend.name + " is built in, " + backend.missing;
     }
     for (const std::string& sentence : refused)
-        if (sentence.compare(0, id.size() + 1, id + " ") == 0) reason = sentence.substr(sentence.find("): ") + 3);
-    return fail(Code::device, "device '%s' cannot be used: %s; there are: %s", printable(id).c_str(), printable(reason, 200).c_str(),
-                known.c_str());
+        if (sentence.compare(0, id.size() + 1, id + " ") == 0)
+            reason = sentence.substr(sentence.find("): ") + 3);
+    return fail(Code::device, "device '%s' cannot be used: %s; there are: %s",
+                printable(id).c_str(), printable(reason, 200).c_str(), known.c_str());
 }
 
 Result<std::unique_ptr<Backend>> open_backend(const BackendOptions& options)

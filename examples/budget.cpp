@@ -1,5 +1,5 @@
-// Plans several recipes before loading anything. Opens the first that holds the whole text, else the one with the most
-// slots. Usage: budget MODEL MIB TOKENS TEXT
+// Plans several recipes before loading anything. Opens the first that holds the whole text, else
+// the one with the most slots. Usage: budget MODEL MIB TOKENS TEXT
 #include <knapsack.h>
 
 #include <cstdio>
@@ -10,7 +10,8 @@
 namespace
 {
 
-// From lossless to lossy. All but the first accept texts of any length: they evict tokens when their slots are full.
+// From lossless to lossy. All but the first accept texts of any length: they evict tokens when
+// their slots are full.
 const char* const kRecipes[] = {"exact", "q8", "turbo4,v=turbo3", "turbo2"};
 
 double mib(uint64_t bytes)
@@ -55,9 +56,10 @@ int run(const ks_options& options, const char* text)
     ks_stats stats = {};
     stats.struct_size = sizeof stats;
     ks_get_stats(session, &stats);
-    const bool kept = stats.peak_bytes == stats.plan_bytes && stats.peak_bytes <= options.memory_bytes;
-    fprintf(stderr, "held %llu bytes of %llu: %s\n", (unsigned long long)stats.peak_bytes, (unsigned long long)options.memory_bytes,
-            kept ? "as planned" : "not as planned");
+    const bool kept =
+        stats.peak_bytes == stats.plan_bytes && stats.peak_bytes <= options.memory_bytes;
+    fprintf(stderr, "held %llu bytes of %llu: %s\n", (unsigned long long)stats.peak_bytes,
+            (unsigned long long)options.memory_bytes, kept ? "as planned" : "not as planned");
     ks_close(session);
     return code != KS_OK ? code : kept ? 0 : KS_NO_FIT;
 }
@@ -70,7 +72,8 @@ int main(int argc, char** argv)
         fprintf(stderr, "usage: budget MODEL MIB TOKENS TEXT\n");
         return KS_USAGE;
     }
-    fprintf(stderr, "%-24s %9s %9s %9s %11s\n", "recipe", "smallest", "plan", "slots", "bytes/token");
+    fprintf(stderr, "%-24s %9s %9s %9s %11s\n", "recipe", "smallest", "plan", "slots",
+            "bytes/token");
     const char* chosen = nullptr;
     uint32_t most = 0;
     for (const char* recipe : kRecipes) {
@@ -81,11 +84,13 @@ int main(int argc, char** argv)
         const int code = ks_plan(&options, &s, error, sizeof error);
         if (code != KS_OK) {
             fprintf(stderr, "budget: %s: %s\n", recipe, error);
-            if (code == KS_UNSUPPORTED) continue; // for this model, perhaps because of its head size
+            if (code == KS_UNSUPPORTED)
+                continue; // for this model, perhaps because of its head size
             return code;
         }
-        fprintf(stderr, "%-24s %6.1fMiB %6.1fMiB %9u %11llu%s\n", recipe, mib(s.smallest_bytes), mib(s.plan_bytes), s.slots,
-                (unsigned long long)s.bytes_per_token, s.fits ? "" : "  does not fit");
+        fprintf(stderr, "%-24s %6.1fMiB %6.1fMiB %9u %11llu%s\n", recipe, mib(s.smallest_bytes),
+                mib(s.plan_bytes), s.slots, (unsigned long long)s.bytes_per_token,
+                s.fits ? "" : "  does not fit");
         if (!s.fits || s.slots <= most) continue;
         chosen = recipe;
         most = s.slots;

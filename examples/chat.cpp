@@ -1,5 +1,5 @@
-// A conversation in a terminal, inside a budget. A line is a message. Ctrl-C stops an answer, Ctrl-D ends.
-// Usage: chat MODEL MIB [RECIPE [SEED]]
+// A conversation in a terminal, inside a budget. A line is a message. Ctrl-C stops an answer,
+// Ctrl-D ends. Usage: chat MODEL MIB [RECIPE [SEED]]
 #include <knapsack.h>
 
 #include <csignal>
@@ -30,7 +30,8 @@ int answer(ks_session* session, uint32_t n)
     std::string piece(256, 0);
     int code = KS_OK;
     uint32_t id = 0;
-    while (code == KS_OK && n-- > 0 && (code = ks_sample(session, &id)) == KS_OK && !ks_is_end(session, id)) {
+    while (code == KS_OK && n-- > 0 && (code = ks_sample(session, &id)) == KS_OK &&
+           !ks_is_end(session, id)) {
         const size_t bytes = ks_piece(session, id, &piece[0], piece.size());
         if (bytes > piece.size()) { // longer than any piece before
             piece.resize(bytes);
@@ -99,7 +100,8 @@ int main(int argc, char** argv)
     ks_stats stats = {};
     stats.struct_size = sizeof stats;
     ks_get_stats(g_session, &stats);
-    fprintf(stderr, "%u tokens in %llu bytes, %s\n", stats.n_tokens, (unsigned long long)stats.peak_bytes, stats.recipe);
+    fprintf(stderr, "%u tokens in %llu bytes, %s\n", stats.n_tokens,
+            (unsigned long long)stats.peak_bytes, stats.recipe);
     signal(SIGINT, SIG_DFL);
     ks_close(g_session);
     return failed;

@@ -5,6 +5,7 @@
 
 CLONE is a clone of https://github.com/rust-lang/book. The text comes from one fixed commit, and its checksum must equal the
 checksum of the measured text."""
+
 import hashlib
 import re
 import subprocess
@@ -31,13 +32,21 @@ def main():
         sys.exit(__doc__)
 
     def git(*args):
-        done = subprocess.run(["git", "-C", sys.argv[1], *args], capture_output=True, text=True, encoding="utf-8", check=False)
+        done = subprocess.run(
+            ["git", "-C", sys.argv[1], *args],
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            check=False,
+        )
         if done.returncode:
             sys.exit(f"{sys.argv[1]}: git {args[0]} of commit {COMMIT}: {done.stderr.strip()}")
         return done.stdout
 
     files = git("ls-tree", "-r", "--name-only", COMMIT, "src").split()
-    pages = sorted(f for f in files if re.match(r"src/ch.*\.md$", f)) + sorted(f for f in files if re.match(r"src/appendix.*\.md$", f))
+    pages = sorted(f for f in files if re.match(r"src/ch.*\.md$", f)) + sorted(
+        f for f in files if re.match(r"src/appendix.*\.md$", f)
+    )
     texts = []
     for page in pages:
         text = git("show", f"{COMMIT}:{page}")

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Writes a GGUF model with random weights in real formats, for speed measurements.   random_model.py SHAPE FILE
 SHAPE is a name of SHAPES with optional changes: 1b, 135m,layers=4 or 8b,vocab=32000,context=8192"""
+
 import collections
 import random
 import struct
@@ -8,7 +9,9 @@ import sys
 
 U32, F32, STR, ARR, I32 = 4, 6, 8, 9, 5
 F32_TYPE, Q8_0, Q4_K, Q6_K = 0, 8, 12, 14
-Shape = collections.namedtuple("Shape", "dim layers heads kv_heads head ffn vocab context", defaults=(1 << 20,))
+Shape = collections.namedtuple(
+    "Shape", "dim layers heads kv_heads head ffn vocab context", defaults=(1 << 20,)
+)
 SHAPES = {
     "135m": Shape(576, 30, 9, 3, 64, 1536, 49152),
     "1b": Shape(2048, 16, 32, 8, 64, 8192, 128256),
@@ -29,7 +32,9 @@ def pair(key, kind, value):
         body = text(value)
     elif kind == ARR:
         of, values = value
-        body = struct.pack("<IQ", of, len(values)) + b"".join(text(v) if of == STR else struct.pack("<i", v) for v in values)
+        body = struct.pack("<IQ", of, len(values)) + b"".join(
+            text(v) if of == STR else struct.pack("<i", v) for v in values
+        )
     else:
         body = struct.pack("<f" if kind == F32 else "<I", value)
     return text(key) + struct.pack("<I", kind) + body
@@ -48,7 +53,7 @@ def half(value):
 
 def blocks(kind, cols, rng):
     """A period of blocks with values of about 1 / sqrt(cols) in size."""
-    size = cols ** -0.5
+    size = cols**-0.5
     out = bytearray()
     for _ in range(PERIOD):
         if kind == Q8_0:
@@ -64,9 +69,17 @@ def layout(s):
     yield "token_embd", s.dim, s.vocab
     yield "output_norm", s.dim
     for i in range(s.layers):
-        for name, *dims in (("attn_norm", s.dim), ("attn_q", s.dim, s.heads * s.head), ("attn_k", s.dim, s.kv_heads * s.head),
-                            ("attn_v", s.dim, s.kv_heads * s.head), ("attn_output", s.heads * s.head, s.dim), ("ffn_norm", s.dim),
-                            ("ffn_gate", s.dim, s.ffn), ("ffn_up", s.dim, s.ffn), ("ffn_down", s.ffn, s.dim)):
+        for name, *dims in (
+            ("attn_norm", s.dim),
+            ("attn_q", s.dim, s.heads * s.head),
+            ("attn_k", s.dim, s.kv_heads * s.head),
+            ("attn_v", s.dim, s.kv_heads * s.head),
+            ("attn_output", s.heads * s.head, s.dim),
+            ("ffn_norm", s.dim),
+            ("ffn_gate", s.dim, s.ffn),
+            ("ffn_up", s.dim, s.ffn),
+            ("ffn_down", s.ffn, s.dim),
+        ):
             yield f"blk.{i}.{name}", *dims
 
 
@@ -79,30 +92,53 @@ def kind_of(name, dims):
 
 
 def write_model(path, s, name="random"):
-    pairs = [("general.architecture", STR, "llama"), ("general.name", STR, name), ("llama.context_length", U32, s.context),
-             ("llama.embedding_length", U32, s.dim), ("llama.block_count", U32, s.layers), ("llama.feed_forward_length", U32, s.ffn),
-             ("llama.attention.head_count", U32, s.heads), ("llama.attention.head_count_kv", U32, s.kv_heads),
-             ("llama.rope.dimension_count", U32, s.head), ("llama.rope.freq_base", F32, 500000.0),
-             ("llama.attention.layer_norm_rms_epsilon", F32, 1e-5), ("tokenizer.ggml.model", STR, "gpt2"),
-             ("tokenizer.ggml.pre", STR, "smollm"), ("tokenizer.ggml.tokens", ARR, (STR, vocabulary(s.vocab))),
-             ("tokenizer.ggml.token_type", ARR, (I32, [3] + [1] * (s.vocab - 1))), ("tokenizer.ggml.merges", ARR, (STR, ["t 0"])),
-             ("tokenizer.ggml.bos_token_id", U32, 0), ("tokenizer.ggml.eos_token_id", U32, 0)]
+    pairs = [
+        ("general.architecture", STR, "llama"),
+        ("general.name", STR, name),
+        ("llama.context_length", U32, s.context),
+        ("llama.embedding_length", U32, s.dim),
+        ("llama.block_count", U32, s.layers),
+        ("llama.feed_forward_length", U32, s.ffn),
+        ("llama.attention.head_count", U32, s.heads),
+        ("llama.attention.head_count_kv", U32, s.kv_heads),
+        ("llama.rope.dimension_count", U32, s.head),
+        ("llama.rope.freq_base", F32, 500000.0),
+        ("llama.attention.layer_norm_rms_epsilon", F32, 1e-5),
+        ("tokenizer.ggml.model", STR, "gpt2"),
+        ("tokenizer.ggml.pre", STR, "smollm"),
+        ("tokenizer.ggml.tokens", ARR, (STR, vocabulary(s.vocab))),
+        ("tokenizer.ggml.token_type", ARR, (I32, [3] + [1] * (s.vocab - 1))),
+        ("tokenizer.ggml.merges", ARR, (STR, ["t 0"])),
+        ("tokenizer.ggml.bos_token_id", U32, 0),
+        ("tokenizer.ggml.eos_token_id", U32, 0),
+    ]
     per_block = {F32_TYPE: (1, 4), Q8_0: (32, 34), Q4_K: (256, 144), Q6_K: (256, 210)}
     rng, infos, at, sizes = random.Random(1), b"", 0, []
     for tensor, *dims in layout(s):
         kind = kind_of(tensor, dims)
         values, size = per_block[kind]
         n = dims[0] * (dims[1] if len(dims) > 1 else 1)
-        infos += text(tensor + ".weight") + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, at)
+        infos += text(tensor + ".weight") + struct.pack(
+            f"<I{len(dims)}QIQ", len(dims), *dims, kind, at
+        )
         sizes.append((kind, dims[0], n // values * size))
         at += (n // values * size + 31) // 32 * 32
-    head_bytes = b"GGUF" + struct.pack("<IQQ", 3, len(sizes), len(pairs)) + b"".join(pair(*p) for p in pairs) + infos
+    head_bytes = (
+        b"GGUF"
+        + struct.pack("<IQQ", 3, len(sizes), len(pairs))
+        + b"".join(pair(*p) for p in pairs)
+        + infos
+    )
     periods = {}
     with open(path, "wb") as f:
         f.write(head_bytes + bytes(-len(head_bytes) % 32))
         for kind, cols, n in sizes:
             if (kind, cols) not in periods:
-                periods[kind, cols] = struct.pack(f"<{cols}f", *[1.0] * cols) if kind == F32_TYPE else blocks(kind, cols, rng)
+                periods[kind, cols] = (
+                    struct.pack(f"<{cols}f", *[1.0] * cols)
+                    if kind == F32_TYPE
+                    else blocks(kind, cols, rng)
+                )
             period = periods[kind, cols]
             for done in range(0, n, len(period)):
                 f.write(period[: n - done])
@@ -117,7 +153,9 @@ def main():
             sizes[field] = int(number)
         shape = SHAPES[names[0]]._replace(**sizes)
     except (KeyError, ValueError):
-        sys.exit(f"random_model.py: expected one of {', '.join(SHAPES)}, with numbers for any of {', '.join(Shape._fields)}, and a file, found {sys.argv[1:]}")
+        sys.exit(
+            f"random_model.py: expected one of {', '.join(SHAPES)}, with numbers for any of {', '.join(Shape._fields)}, and a file, found {sys.argv[1:]}"
+        )
     write_model(sys.argv[2], shape, f"random {sys.argv[1]}")
 
 

@@ -4,7 +4,9 @@
     build/knapsack bench -m models/smollm2.gguf -d 0,4096 --versus 'llama-bench -m models/smollm2.gguf -o json' --json |
         scripts/record_bench.py docs/data/speed.jsonl --peer 'llama.cpp b4567'
 
-The commit is the working tree's, so the program must be built from it. -dirty is added if sources are changed."""
+The commit is the working tree's, so the program must be built from it. -dirty is added if sources are changed.
+"""
+
 import argparse
 import datetime
 import json
@@ -14,7 +16,12 @@ import sys
 
 
 def git(*args):
-    return subprocess.run(["git", *args], cwd=os.path.dirname(os.path.abspath(__file__)), capture_output=True, text=True).stdout.strip()
+    return subprocess.run(
+        ["git", *args],
+        cwd=os.path.dirname(os.path.abspath(__file__)),
+        capture_output=True,
+        text=True,
+    ).stdout.strip()
 
 
 def main():
@@ -29,12 +36,28 @@ def main():
         if not isinstance(rows, list) or not rows or not all("versus" in row for row in rows):
             raise ValueError("no tests with a peer")
     except ValueError as e:
-        sys.exit(f"record_bench.py: expected the JSON of `knapsack bench --versus ... --json` on standard input: {e}")
-    commit = git("rev-parse", "--short", "HEAD") + ("-dirty" if git("status", "--porcelain", "--", ":/", ":!/docs", ":!/*.md") else "")
-    lines = [{"date": datetime.date.today().isoformat(), "commit": commit, "machine": args.machine or row["device_name"], "peer": args.peer,
-              "model": args.model or row["model"].removesuffix(".gguf"), "test": f"{row['test']}{row['n']}", "depth": row["depth"],
-              "ours": round(row["tokens_per_second"]["median"], 1), "peer_tokens_per_second": round(row["versus"]["tokens_per_second"]["median"], 1),
-              "ratio": round(row["versus"]["ratio"]["median"], 2), "runs": row["repetitions"]} for row in rows]
+        sys.exit(
+            f"record_bench.py: expected the JSON of `knapsack bench --versus ... --json` on standard input: {e}"
+        )
+    commit = git("rev-parse", "--short", "HEAD") + (
+        "-dirty" if git("status", "--porcelain", "--", ":/", ":!/docs", ":!/*.md") else ""
+    )
+    lines = [
+        {
+            "date": datetime.date.today().isoformat(),
+            "commit": commit,
+            "machine": args.machine or row["device_name"],
+            "peer": args.peer,
+            "model": args.model or row["model"].removesuffix(".gguf"),
+            "test": f"{row['test']}{row['n']}",
+            "depth": row["depth"],
+            "ours": round(row["tokens_per_second"]["median"], 1),
+            "peer_tokens_per_second": round(row["versus"]["tokens_per_second"]["median"], 1),
+            "ratio": round(row["versus"]["ratio"]["median"], 2),
+            "runs": row["repetitions"],
+        }
+        for row in rows
+    ]
     with open(args.file, "a", encoding="utf-8") as f:
         f.writelines(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
 

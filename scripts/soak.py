@@ -5,6 +5,7 @@ After each kill at a random moment, the session continues exactly from the end o
     scripts/soak.py build/knapsack [SECONDS] [SEED]
 
 Each test gets half of the time, which is 60 seconds by default. Exits with 1 on failure."""
+
 import json
 import os
 import random
@@ -14,10 +15,15 @@ import sys
 import tempfile
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "tools", "lib"))
+sys.path.insert(
+    0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "tests", "tools", "lib")
+)
 from tiny_model import write_model  # noqa: E402
 
-SLACK, PER_TOKEN = 1 << 20, 16  # allowed growth in bytes: the C library's memory, and the program's list of written tokens for --json
+SLACK, PER_TOKEN = (
+    1 << 20,
+    16,
+)  # allowed growth in bytes: the C library's memory, and the program's list of written tokens for --json
 
 
 def resident(pid):
@@ -27,7 +33,11 @@ def resident(pid):
 
 def stream(command, seconds):
     """Decodes until it is interrupted. Resident memory must not grow after the first fifth of the time."""
-    p = subprocess.Popen([*command, "-p", "hello", "-n", "2000000000"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    p = subprocess.Popen(
+        [*command, "-p", "hello", "-n", "2000000000"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
     time.sleep(seconds / 5)
     first = most = resident(p.pid)
     end = time.monotonic() + seconds * 4 / 5
@@ -36,8 +46,15 @@ def stream(command, seconds):
         time.sleep(0.2)
     p.send_signal(signal.SIGINT)
     made = json.loads(p.communicate(timeout=60)[0])
-    print(f"stream: {len(made['ids'])} tokens, {made['evicted']} slots given up, {most - first} bytes more than at first, {made['host_allocations']} allocations")
-    return p.returncode == 130 and most - first <= SLACK + PER_TOKEN * len(made["ids"]) and made["peak_bytes"] == made["plan_bytes"] and made["host_allocations"] == 0
+    print(
+        f"stream: {len(made['ids'])} tokens, {made['evicted']} slots given up, {most - first} bytes more than at first, {made['host_allocations']} allocations"
+    )
+    return (
+        p.returncode == 130
+        and most - first <= SLACK + PER_TOKEN * len(made["ids"])
+        and made["peak_bytes"] == made["plan_bytes"]
+        and made["host_allocations"] == 0
+    )
 
 
 def killed(command, folder, seconds, rng):
@@ -46,17 +63,25 @@ def killed(command, folder, seconds, rng):
     command = [*command, "--session", saved]
 
     def go_on(n, *more):
-        return json.loads(subprocess.run([*command, "-n", str(n), *more], capture_output=True, check=True).stdout)["ids"]
+        return json.loads(
+            subprocess.run([*command, "-n", str(n), *more], capture_output=True, check=True).stdout
+        )["ids"]
 
     begin = time.monotonic()
-    whole = json.loads(subprocess.run([*command[:-2], "-p", "hello", "-n", "4000", "-s", "5"], capture_output=True, check=True).stdout)["ids"]
+    whole = json.loads(
+        subprocess.run(
+            [*command[:-2], "-p", "hello", "-n", "4000", "-s", "5"], capture_output=True, check=True
+        ).stdout
+    )["ids"]
     go_on(1, "-p", "hello", "-s", "5")
     at, rounds, kept = 1, 0, 0
     longest = 0.3
     while time.monotonic() - begin < seconds and at < len(whole) - 60:
         n = rng.randrange(1, 50)
         started = time.monotonic()
-        p = subprocess.Popen([*command, "-n", str(n)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        p = subprocess.Popen(
+            [*command, "-n", str(n)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         try:
             p.wait(rng.uniform(0, longest))
             longest = max(0.05, 1.2 * (time.monotonic() - started))
@@ -82,7 +107,24 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         model = os.path.join(folder, "tiny.gguf")
         write_model(model)
-        command = [program, "run", "-m", model, "--device", "cpu", "--memory", "64MiB", "--kv", "mix,slots=48", "-t", "1", "--temp", "1", "--ignore-eos", "--json"]
+        command = [
+            program,
+            "run",
+            "-m",
+            model,
+            "--device",
+            "cpu",
+            "--memory",
+            "64MiB",
+            "--kv",
+            "mix,slots=48",
+            "-t",
+            "1",
+            "--temp",
+            "1",
+            "--ignore-eos",
+            "--json",
+        ]
         fine = [stream(command, seconds / 2), killed(command, folder, seconds / 2, rng)]
     sys.exit(0 if all(fine) else 1)
 

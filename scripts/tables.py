@@ -4,7 +4,9 @@
     scripts/tables.py [--check] [ROOT]
 
 --check changes nothing and fails if a page differs from the lines of docs/data/. A table is a function here, from the lines
-of a file to text, and a pair of marks in one page. scripts/record_bench.py and `knapsack eval -o` append lines."""
+of a file to text, and a pair of marks in one page. scripts/record_bench.py and `knapsack eval -o` append lines.
+"""
+
 import argparse
 import json
 import pathlib
@@ -20,7 +22,9 @@ def listed(values):
 
 
 def span(values):
-    return listed([min(values)]) if min(values) == max(values) else f"{min(values)} to {max(values)}"
+    return (
+        listed([min(values)]) if min(values) == max(values) else f"{min(values)} to {max(values)}"
+    )
 
 
 def header(*columns, left=1):
@@ -41,7 +45,9 @@ def speed_groups(lines):
     """(machine, peer) -> rows. If a test was measured several times, the last row counts."""
     groups = {}
     for line in lines:
-        groups.setdefault((line["machine"], line["peer"]), {})[line["model"], line["depth"], line["test"]] = line
+        groups.setdefault((line["machine"], line["peer"]), {})[
+            line["model"], line["depth"], line["test"]
+        ] = line
     for key, rows in groups.items():
         models = [model for model, _, _ in rows]
         yield key, [rows[k] for k in sorted(rows, key=lambda k: (models.index(k[0]), k[1]))]
@@ -76,7 +82,9 @@ def gpu(lines):
     """Tokens per second on GPUs: one table per device, one column per backend."""
     devices = {}
     for line in lines:
-        devices.setdefault(line["device"], {}).setdefault((line["model"], line["depth"]), {})[line["backend"], line["test"]] = line
+        devices.setdefault(line["device"], {}).setdefault((line["model"], line["depth"]), {})[
+            line["backend"], line["test"]
+        ] = line
     for device, rows in devices.items():
         tests = list(dict.fromkeys(key for row in rows.values() for key in row))
         every = [cell for row in rows.values() for cell in row.values()]
@@ -84,7 +92,9 @@ def gpu(lines):
         yield ""
         yield header("model", "depth", *(f"{backend}: {test}" for backend, test in tests), left=1)
         for (model, depth), row in rows.items():
-            yield f"| {model} | {depth:,} | " + " | ".join(f"{row[t]['tokens_per_second']:,}" if t in row else "" for t in tests) + " |"
+            yield f"| {model} | {depth:,} | " + " | ".join(
+                f"{row[t]['tokens_per_second']:,}" if t in row else "" for t in tests
+            ) + " |"
         yield ""
 
 
@@ -97,11 +107,37 @@ def codec_speed(lines):
     yield header("shape and test", *(f"`{c}`" for c in codecs))
     for row in rows:
         cells = (row["tokens_per_second"].get(c, []) for c in codecs)
-        yield f"| {row['shape']} | " + " | ".join(span(c).replace(" to ", "–") if c else "" for c in cells) + " |"
+        yield f"| {row['shape']} | " + " | ".join(
+            span(c).replace(" to ", "–") if c else "" for c in cells
+        ) + " |"
 
 
-SHOWN = ["exact", "auto", "turbo4", "turbo4,v=turbo3", "q4", "polar", "q8", "mix", "tokenselect", "quest", "infllm", "keydiff", "kcenter", "window", "sink", "h2o",
-         "snapkv", "tova", "scissorhands", "pyramid", "ada", "subgen", "mix,victims=merge", "h2o,victims=merge"]
+SHOWN = [
+    "exact",
+    "auto",
+    "turbo4",
+    "turbo4,v=turbo3",
+    "q4",
+    "polar",
+    "q8",
+    "mix",
+    "tokenselect",
+    "quest",
+    "infllm",
+    "keydiff",
+    "kcenter",
+    "window",
+    "sink",
+    "h2o",
+    "snapkv",
+    "tova",
+    "scissorhands",
+    "pyramid",
+    "ada",
+    "subgen",
+    "mix,victims=merge",
+    "h2o,victims=merge",
+]
 
 
 def tasks(lines):
@@ -121,7 +157,11 @@ def tasks(lines):
                     if r["recipe"] != "exact" and (r["model"], r["suite"]) not in columns:
                         columns.append((r["model"], r["suite"]))
             most = max(n for _, n in sums.values())
-            asked = "the question right after the text" if question == "at once" else "the question in a turn of its own"
+            asked = (
+                "the question right after the text"
+                if question == "at once"
+                else "the question in a turn of its own"
+            )
             yield f"Right answers, texts of {length:,} tokens, {asked}, every recipe in {share:g}% of the bytes that exact needs"
             yield f"(seeds {listed(r['seed'] for r in rows)}). With {most} cases all of them mean {wilson(1, most)} with 95% confidence, a half {wilson(0.5, most)}."
             yield ""
@@ -129,7 +169,9 @@ def tasks(lines):
             for recipe in SHOWN:
                 cells = [sums.get((recipe, *column)) for column in columns]
                 if any(cells):
-                    yield f"| `{recipe}` | " + " | ".join(f"{c[0]:.0f} of {c[1]}" if c else "" for c in cells) + " |"
+                    yield f"| `{recipe}` | " + " | ".join(
+                        f"{c[0]:.0f} of {c[1]}" if c else "" for c in cells
+                    ) + " |"
             yield ""
 
 
@@ -141,11 +183,25 @@ def codecs(lines):
         models.setdefault(line["model"], line)
         cells.setdefault((k, v), {})[line["model"]] = line
     first = next(iter(models.values()))
-    yield f"Every token has a slot: {first['length']:,} tokens of a book (`scripts/book.py`), read 256 at a time. Perplexity of exact: " + ", ".join(f"{name_of(m)} {line['exact_perplexity']:.2f}" for m, line in models.items()) + "."
+    yield f"Every token has a slot: {first['length']:,} tokens of a book (`scripts/book.py`), read 256 at a time. Perplexity of exact: " + ", ".join(
+        f"{name_of(m)} {line['exact_perplexity']:.2f}" for m, line in models.items()
+    ) + "."
     yield ""
-    yield header("keys", "values", *(f"{name_of(m)}: {what}" for m in models for what in ("KL", "same top", "perplexity")), left=2)
+    yield header(
+        "keys",
+        "values",
+        *(f"{name_of(m)}: {what}" for m in models for what in ("KL", "same top", "perplexity")),
+        left=2,
+    )
     for (k, v), row in cells.items():
-        yield f"| `{k}` | `{v}` | " + " | ".join(f"{row[m]['kl']:.4f} | {row[m]['same_top']:.3f} | {row[m]['perplexity']:.2f}" if m in row else " | | " for m in models) + " |"
+        yield f"| `{k}` | `{v}` | " + " | ".join(
+            (
+                f"{row[m]['kl']:.4f} | {row[m]['same_top']:.3f} | {row[m]['perplexity']:.2f}"
+                if m in row
+                else " | | "
+            )
+            for m in models
+        ) + " |"
 
 
 def systems(lines):
@@ -154,8 +210,13 @@ def systems(lines):
     for line in lines:
         if line["seed"] not in (4402, 4404):
             continue
-        (exact if line["recipe"] == "exact" else models.setdefault(line["model"], {}).setdefault((line["recipe"], line["share"]), {}))[
-            (line["model"], line["suite"]) if line["recipe"] == "exact" else line["suite"]] = line
+        (
+            exact
+            if line["recipe"] == "exact"
+            else models.setdefault(line["model"], {}).setdefault(
+                (line["recipe"], line["share"]), {}
+            )
+        )[(line["model"], line["suite"]) if line["recipe"] == "exact" else line["suite"]] = line
     for model, rows in models.items():
         suites = [s for s in next(iter(rows.values())) if s != "text"]
         n = sum(exact[model, s]["cases"] for s in suites)
@@ -165,7 +226,11 @@ def systems(lines):
         for (recipe, share), row in sorted(rows.items(), key=lambda item: -item[0][1]):
             right = [row[s]["accuracy"] * row[s]["cases"] for s in suites]
             text = row.get("text")
-            yield f"| `{recipe}` | {share:g}% | " + " | ".join(f"{r:.0f}" for r in right) + f" | {wilson(sum(right) / n, n)} | " + (f"{text['kl']:.4f} | {text['same_top']:.3f} |" if text else " | |")
+            yield f"| `{recipe}` | {share:g}% | " + " | ".join(
+                f"{r:.0f}" for r in right
+            ) + f" | {wilson(sum(right) / n, n)} | " + (
+                f"{text['kl']:.4f} | {text['same_top']:.3f} |" if text else " | |"
+            )
         yield ""
 
 
@@ -175,17 +240,30 @@ def ladder(lines):
     rows, models = {}, {}
     for line in lines:
         if line["recipe"] in wanted:
-            rows.setdefault((line["model"], line["share"], line["recipe"]), {})[line["suite"]] = line
+            rows.setdefault((line["model"], line["share"], line["recipe"]), {})[
+                line["suite"]
+            ] = line
             models.setdefault(line["model"], []).append(line["suite"])
     for model, found in models.items():
         suites = [s for s in dict.fromkeys(found) if s != "text"]
         yield f"{name_of(model)}, texts of 300 tokens, 40 cases: right answers and, in brackets, minus the mean log probability of the answer's tokens."
         yield ""
         yield header("recipe", "bytes of exact's", *suites, "KL")
-        for (m, share, recipe), row in sorted(rows.items(), key=lambda item: (-item[0][1], wanted.index(item[0][2]))):
+        for (m, share, recipe), row in sorted(
+            rows.items(), key=lambda item: (-item[0][1], wanted.index(item[0][2]))
+        ):
             if m == model:
-                cells = [f"{row[s]['accuracy'] * row[s]['cases']:.0f} ({row[s]['log_loss']:.2f})" if s in row else "" for s in suites]
-                yield f"| `{recipe}` | {share:g}% | " + " | ".join(cells) + f" | {format(row['text']['kl'], '.4f') if 'text' in row else ''} |"
+                cells = [
+                    (
+                        f"{row[s]['accuracy'] * row[s]['cases']:.0f} ({row[s]['log_loss']:.2f})"
+                        if s in row
+                        else ""
+                    )
+                    for s in suites
+                ]
+                yield f"| `{recipe}` | {share:g}% | " + " | ".join(
+                    cells
+                ) + f" | {format(row['text']['kl'], '.4f') if 'text' in row else ''} |"
         yield ""
 
 
@@ -194,18 +272,29 @@ def selectors(lines):
     sums, columns, cases = {}, [], {}
     for line in lines:
         found = re.fullmatch(r"mix,select=(tokenselect|quest|infllm),read=(\d+)", line["recipe"])
-        if line["question"] != "later" or line["length"] != 1024 or not found and line["recipe"] != "exact":
+        if (
+            line["question"] != "later"
+            or line["length"] != 1024
+            or not found
+            and line["recipe"] != "exact"
+        ):
             continue
         column = (line["model"], line["suite"])
         columns += [column] if column not in columns else []
-        cell = sums.setdefault((found[1], int(found[2])) if found else ("exact", 0), {}).setdefault(column, [0, 0])
+        cell = sums.setdefault((found[1], int(found[2])) if found else ("exact", 0), {}).setdefault(
+            column, [0, 0]
+        )
         cell[0] += line["accuracy"] * line["cases"]
         cell[1] += line["cases"]
     yield "Right answers, texts of 1,024 tokens, every token in f16, the question in a turn of its own."
     yield ""
     yield header("selector", "slots read", *(f"{name_of(m)}: {s}" for m, s in columns))
-    for (selector, read), row in sorted(sums.items(), key=lambda item: (item[0][0] != "exact", item[0][0], item[0][1])):
-        yield f"| `{selector}` | {read or 'all'} | " + " | ".join(f"{row[c][0]:.0f} of {row[c][1]}" if c in row else "" for c in columns) + " |"
+    for (selector, read), row in sorted(
+        sums.items(), key=lambda item: (item[0][0] != "exact", item[0][0], item[0][1])
+    ):
+        yield f"| `{selector}` | {read or 'all'} | " + " | ".join(
+            f"{row[c][0]:.0f} of {row[c][1]}" if c in row else "" for c in columns
+        ) + " |"
 
 
 def beyond(lines):
@@ -218,13 +307,18 @@ def beyond(lines):
             cell[1] += line["cases"]
     yield header("recipe", "niah", "passkey")
     for recipe, row in sums.items():
-        yield f"| `{recipe}` | " + " | ".join(f"{row[s][0]:.0f} of {row[s][1]}" for s in ("niah", "passkey")) + " |"
+        yield f"| `{recipe}` | " + " | ".join(
+            f"{row[s][0]:.0f} of {row[s][1]}" for s in ("niah", "passkey")
+        ) + " |"
 
 
 def struct_sizes(root):
     """Bytes of each struct that a push block may contain. All members have 4 bytes."""
     sizes = {"uint": 4, "float": 4}
-    for path in [*sorted((root / "kernels" / "common").glob("*.h")), *sorted((root / "backends" / "vulkan").glob("*.h"))]:
+    for path in [
+        *sorted((root / "kernels" / "common").glob("*.h")),
+        *sorted((root / "backends" / "vulkan").glob("*.h")),
+    ]:
         text = re.sub(r"//[^\n]*", "", path.read_text(encoding="utf-8"))
         for name, body in re.findall(r"\bstruct (\w+)\s*\{([^{}]*)\}", text):
             members = re.findall(r"\b(?:uint|uint32_t|float|int)\s+([^;()]+);", body)
@@ -329,7 +423,9 @@ def check(root, tree=True):
 def main():
     ap = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     ap.add_argument("--check", action="store_true")
-    ap.add_argument("root", nargs="?", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
+    ap.add_argument(
+        "root", nargs="?", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent
+    )
     args = ap.parse_args()
     faults = list(check(args.root)) if args.check else []
     for path, text, filled, found in () if args.check else pages(args.root):

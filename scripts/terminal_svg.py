@@ -3,7 +3,9 @@
 
     scripts/terminal_svg.py build/knapsack MODEL.gguf docs/img/session.svg
 
-Commands and messages are typed like a user's. The picture shows only the file name of the model, and no name of the CPU."""
+Commands and messages are typed like a user's. The picture shows only the file name of the model, and no name of the CPU.
+"""
+
 import fcntl
 import html
 import os
@@ -21,7 +23,10 @@ COLUMNS, ROWS = 106, 200
 BUDGET = "128MiB"
 COMMANDS = [
     (f"knapsack plan -m smollm2.gguf --memory {BUDGET}", []),
-    (f"knapsack chat -m smollm2.gguf --memory {BUDGET} --temp 0", ["Why is the sky blue? Answer in one sentence.", "/exit"]),
+    (
+        f"knapsack chat -m smollm2.gguf --memory {BUDGET} --temp 0",
+        ["Why is the sky blue? Answer in one sentence.", "/exit"],
+    ),
 ]
 BLOCKS = "█▉▊▋▌▍▎▏▒░"
 CONTROL = re.compile(r"\x1b\[([?\d;]*)([@-~])|\x1b[()].|\x1b.|.", re.S)
@@ -58,13 +63,17 @@ class Screen:
                 self.style = {0: "", 1: "bold", 2: "dim"}.get(n, "colour")
             elif end == "K":
                 self.reach()
-                del self.cells[self.row][self.column:]
+                del self.cells[self.row][self.column :]
             elif end == "J":
-                del self.cells[self.row + 1:]
-                del self.cells[self.row][self.column:]
+                del self.cells[self.row + 1 :]
+                del self.cells[self.row][self.column :]
             elif end in "ABCD":
                 step = max(1, n) * (-1 if end in "AD" else 1)
-                self.row, self.column = (max(0, self.row + step), self.column) if end in "AB" else (self.row, max(0, self.column + step))
+                self.row, self.column = (
+                    (max(0, self.row + step), self.column)
+                    if end in "AB"
+                    else (self.row, max(0, self.column + step))
+                )
             elif end == "G":
                 self.column = max(0, n - 1)
 
@@ -85,7 +94,16 @@ def run(screen, argv, typed, folder):
     pid, fd = pty.fork()
     if pid == 0:
         os.chdir(folder)
-        os.execve(argv[0], argv, {"PATH": os.environ["PATH"], "TERM": "xterm-256color", "LANG": "C.UTF-8", "HOME": folder})
+        os.execve(
+            argv[0],
+            argv,
+            {
+                "PATH": os.environ["PATH"],
+                "TERM": "xterm-256color",
+                "LANG": "C.UTF-8",
+                "HOME": folder,
+            },
+        )
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
     waiting, held, last = list(typed), b"", time.time()
     while True:
@@ -100,7 +118,11 @@ def run(screen, argv, typed, folder):
             text = held.decode(errors="ignore")
             held, last = b"", time.time()
             screen.write(text)
-        elif waiting and time.time() - last > 0.7 and "".join(c for c, _ in screen.cells[-1]).startswith(">"):
+        elif (
+            waiting
+            and time.time() - last > 0.7
+            and "".join(c for c, _ in screen.cells[-1]).startswith(">")
+        ):
             os.write(fd, waiting.pop(0).encode() + b"\r")
     os.waitpid(pid, 0)
 
@@ -123,20 +145,26 @@ def rows_of(binary, model):
     for cells in screen.cells:
         text = "".join(c for c, _ in cells)
         cut = re.search(r" \([^()]*thread[^()]*\)", text)  # the name of the CPU
-        rows.append(cells[: cut.start()] + cells[cut.end():] if cut else cells)
+        rows.append(cells[: cut.start()] + cells[cut.end() :] if cut else cells)
     while rows and not any(c != " " for c, _ in rows[-1]):
         rows.pop()
-    return [row for i, row in enumerate(rows) if any(c != " " for c, _ in row) or i and any(c != " " for c, _ in rows[i - 1])]
+    return [
+        row
+        for i, row in enumerate(rows)
+        if any(c != " " for c, _ in row) or i and any(c != " " for c, _ in rows[i - 1])
+    ]
 
 
 def svg(rows):
     """Draws a dark terminal with one line per row. Every run of one style is placed at its first column."""
     wide, high, left, top = 8.43, 19, 16, 40
     width, height = int(2 * left + wide * COLUMNS), top + high * len(rows) + 8
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" aria-label="Knapsack in a terminal: a plan, then a chat inside {BUDGET}">',
-           "<style>text{font:14px 'DejaVu Sans Mono',Menlo,Consolas,monospace;fill:#d6deeb;white-space:pre}.bold{font-weight:bold;fill:#fff}.dim{fill:#8793a8}.colour,.bar{fill:#82aaff}</style>",
-           f'<rect width="{width}" height="{height}" rx="8" fill="#101724"/>',
-           '<g fill="#3b4658"><circle cx="20" cy="18" r="5"/><circle cx="38" cy="18" r="5"/><circle cx="56" cy="18" r="5"/></g>']
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" aria-label="Knapsack in a terminal: a plan, then a chat inside {BUDGET}">',
+        "<style>text{font:14px 'DejaVu Sans Mono',Menlo,Consolas,monospace;fill:#d6deeb;white-space:pre}.bold{font-weight:bold;fill:#fff}.dim{fill:#8793a8}.colour,.bar{fill:#82aaff}</style>",
+        f'<rect width="{width}" height="{height}" rx="8" fill="#101724"/>',
+        '<g fill="#3b4658"><circle cx="20" cy="18" r="5"/><circle cx="38" cy="18" r="5"/><circle cx="56" cy="18" r="5"/></g>',
+    ]
     for number, row in enumerate(rows):
         at = 0
         while at < len(row):
@@ -148,7 +176,9 @@ def svg(rows):
                 style = f' class="{row[at][1]}"' if row[at][1] else ""
                 lead = len(text) - len(text.lstrip())
                 body = text.strip()
-                out.append(f'<text x="{left + wide * (at + lead):.1f}" y="{top + high * number + 14}" textLength="{wide * len(body):.1f}" xml:space="preserve"{style}>{html.escape(body)}</text>')
+                out.append(
+                    f'<text x="{left + wide * (at + lead):.1f}" y="{top + high * number + 14}" textLength="{wide * len(body):.1f}" xml:space="preserve"{style}>{html.escape(body)}</text>'
+                )
             at = end
     return "\n".join([*out, "</svg>"]) + "\n"
 

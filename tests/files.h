@@ -34,13 +34,15 @@ struct Folder {
         std::set<std::string> found;
         DIR* dir = opendir(path);
         while (dirent* entry = readdir(dir))
-            if (entry->d_name != std::string(".") && entry->d_name != std::string("..")) found.insert(entry->d_name);
+            if (entry->d_name != std::string(".") && entry->d_name != std::string(".."))
+                found.insert(entry->d_name);
         closedir(dir);
         return found;
     }
 };
 
-// Whether a message is short printable ASCII. Messages about a file must be, whatever bytes the file contains.
+// Whether a message is short printable ASCII. Messages about a file must be, whatever bytes the
+// file contains.
 inline bool is_readable(const std::string& message, size_t most = 400)
 {
     bool printable_ascii = !message.empty() && message.size() < most;

@@ -7,11 +7,13 @@
 #include <cstring>
 
 #if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \
+    __has_feature(memory_sanitizer)
 #define KS_SANITIZED 1
 #endif
 #endif
-#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(KS_SANITIZED)
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) &&       \
+    !defined(KS_SANITIZED)
 #define KS_COUNTS 1
 #include <link.h>
 #include <unwind.h>
@@ -21,7 +23,8 @@ namespace ks
 {
 
 static std::atomic<uint64_t> g_allocations{0};
-static std::atomic<bool> g_wanted{false}; // to tell whose an allocation is takes a microsecond: not while a model is loaded
+static std::atomic<bool> g_wanted{
+    false}; // to tell whose an allocation is takes a microsecond: not while a model is loaded
 
 uint64_t allocation_count()
 {
@@ -35,7 +38,8 @@ bool counts_allocations()
     return true;
 }
 
-// Code, from where to where: the program's with all that is linked into it, and that of libraries which allocate for whoever calls them.
+// Code, from where to where: the program's with all that is linked into it, and that of libraries
+// which allocate for whoever calls them.
 struct Code {
     uintptr_t begin = 0, end = 0;
     bool has(uintptr_t at) const { return at >= begin && at < end; }
@@ -53,7 +57,8 @@ struct Places {
         for (int i = 0; code && i < info->dlpi_phnum; i++) {
             const ElfW(Phdr)& part = info->dlpi_phdr[i];
             if (part.p_type == PT_LOAD && part.p_flags & PF_X)
-                *code = {uintptr_t(info->dlpi_addr + part.p_vaddr), uintptr_t(info->dlpi_addr + part.p_vaddr + part.p_memsz)};
+                *code = {uintptr_t(info->dlpi_addr + part.p_vaddr),
+                         uintptr_t(info->dlpi_addr + part.p_vaddr + part.p_memsz)};
         }
         return 0;
     }

@@ -1,4 +1,5 @@
-// Counts the heap allocations that the program asks for, in all threads, so that "none per token" is measured and not claimed.
+// Counts the heap allocations that the program asks for, in all threads, so that "none per token"
+// is measured and not claimed.
 #pragma once
 
 #include <cstdint>

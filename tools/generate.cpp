@@ -25,7 +25,8 @@ void write_text(std::string_view text)
     fflush(stdout);
 }
 
-Status generate(Session& session, Sampler& sampler, TokenText& text, uint64_t limit, const Emit& emit, Generated& out)
+Status generate(Session& session, Sampler& sampler, TokenText& text, uint64_t limit,
+                const Emit& emit, Generated& out)
 {
     Stopwatch clock;
     uint64_t allocations_before = 0;

@@ -25,10 +25,14 @@ class TokenText
 {
 public:
     TokenText(const Tokenizer& tokenizer, const std::vector<std::string>& stops)
-        : m_tokenizer(tokenizer), m_detokenizer(tokenizer.max_piece_bytes(), stops), m_piece(tokenizer.max_piece_bytes(), 0)
+        : m_tokenizer(tokenizer), m_detokenizer(tokenizer.max_piece_bytes(), stops),
+          m_piece(tokenizer.max_piece_bytes(), 0)
     {
     }
-    std::string_view push(uint32_t id) { return m_detokenizer.feed({m_piece.data(), m_tokenizer.piece(id, m_piece.data())}); }
+    std::string_view push(uint32_t id)
+    {
+        return m_detokenizer.feed({m_piece.data(), m_tokenizer.piece(id, m_piece.data())});
+    }
     std::string_view finish() { return m_detokenizer.flush(); }
     bool stopped() const { return m_detokenizer.stopped_by() != nullptr; }
 
@@ -40,8 +44,10 @@ private:
 
 using Emit = std::function<void(std::string_view)>;
 
-// Samples from the logits that are there, until `limit` tokens or an end. Whoever calls gives `out.ids` its room.
-Status generate(Session& session, Sampler& sampler, TokenText& text, uint64_t limit, const Emit& emit, Generated& out);
+// Samples from the logits that are there, until `limit` tokens or an end. Whoever calls gives
+// `out.ids` its room.
+Status generate(Session& session, Sampler& sampler, TokenText& text, uint64_t limit,
+                const Emit& emit, Generated& out);
 
 // Writes text to standard output at once; on a terminal without what could command it.
 void write_text(std::string_view text);

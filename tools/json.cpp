@@ -133,8 +133,8 @@ void Json::print() const
     fwrite(line.data(), 1, line.size(), stdout);
 }
 
-// Behind the bracket that closes the one at `begin`; npos: there is none, or something is nested too deep. Copying and writing a
-// value recurse, so the depth is limited.
+// Behind the bracket that closes the one at `begin`; npos: there is none, or something is nested
+// too deep. Copying and writing a value recurse, so the depth is limited.
 static size_t value_end(std::string_view text, size_t begin)
 {
     size_t depth = 0;

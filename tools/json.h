@@ -1,4 +1,5 @@
-// JSON values, by nlohmann-json. Its header takes seconds to compile, so json.cpp alone includes it.
+// JSON values, by nlohmann-json. Its header takes seconds to compile, so json.cpp alone includes
+// it.
 #pragma once
 
 #include <cstdint>
@@ -37,25 +38,28 @@ public:
     Json& operator=(Json other) noexcept;
     ~Json();
 
-    Json& push(const Json& item);                        // of an array
-    Json& set(std::string_view name, const Json& value); // a new member of an object; members keep their order
+    Json& push(const Json& item); // of an array
+    Json& set(std::string_view name,
+              const Json& value); // a new member of an object; members keep their order
     Json& set(std::initializer_list<Member> members);
 
     bool is_object() const;
     bool is_text() const;
     bool has(const char* name) const;
-    Json member(const char* name) const;                 // null where it is not there
-    double number(const char* name) const;               // 0 where it is not there or no number
-    std::string text(const char* name) const;            // empty where it is not there or no text
-    std::vector<double> numbers(const char* name) const; // of an array, up to the first item that is no number
-    std::vector<Member> members() const;                 // of an object
+    Json member(const char* name) const;      // null where it is not there
+    double number(const char* name) const;    // 0 where it is not there or no number
+    std::string text(const char* name) const; // empty where it is not there or no text
+    std::vector<double>
+    numbers(const char* name) const;     // of an array, up to the first item that is no number
+    std::vector<Member> members() const; // of an object
 
     std::string text() const; // one line
     void print() const;       // on standard output, with a newline
 
     static constexpr size_t kMostDepth = 64; // what is nested deeper is not read
     static bool parse(std::string_view text, Json* out);
-    // The outermost objects of all JSON values in a text, alone or in arrays; what is no JSON is passed over.
+    // The outermost objects of all JSON values in a text, alone or in arrays; what is no JSON is
+    // passed over.
     static std::vector<Json> find_objects(std::string_view text);
 
 private:

@@ -1,4 +1,5 @@
-// The knapsack program: finds the command, runs it, turns its Status into one sentence and an exit code.
+// The knapsack program: finds the command, runs it, turns its Status into one sentence and an exit
+// code.
 #include "tools/commands/list.h"
 #include "tools/program.h"
 
@@ -46,17 +47,24 @@ static Status print_version()
 
 static void print_help()
 {
-    printf("knapsack: a language model inside a fixed number of bytes\n\nusage: knapsack COMMAND [options]\n\n");
-    for (const Command* command : kCommands) printf("  %-10s %s\n", command->name, command->summary);
-    printf("\n`knapsack COMMAND --help` lists a command's options, `knapsack --version` says what this build has.\n");
-    printf("\nexit: 0 ok, 1 usage, 2 model unreadable or invalid, 3 unsupported, 4 does not fit, 5 device, 6 I/O, 130 interrupted\n");
+    printf("knapsack: a language model inside a fixed number of bytes\n\nusage: knapsack COMMAND "
+           "[options]\n\n");
+    for (const Command* command : kCommands)
+        printf("  %-10s %s\n", command->name, command->summary);
+    printf("\n`knapsack COMMAND --help` lists a command's options, `knapsack --version` says what "
+           "this build has.\n");
+    printf("\nexit: 0 ok, 1 usage, 2 model unreadable or invalid, 3 unsupported, 4 does not fit, 5 "
+           "device, 6 I/O, 130 interrupted\n");
 }
 
 static Status run_program(int argc, char** argv)
 {
     std::string names;
-    for (const Command* command : kCommands) names += (names.empty() ? "" : " ") + std::string(command->name);
-    if (argc < 2) return fail(Code::usage, "no command given; there are %s (`knapsack --help` says more)", names.c_str());
+    for (const Command* command : kCommands)
+        names += (names.empty() ? "" : " ") + std::string(command->name);
+    if (argc < 2)
+        return fail(Code::usage, "no command given; there are %s (`knapsack --help` says more)",
+                    names.c_str());
     if (!strcmp(argv[1], "--version")) return print_version();
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
         print_help();
@@ -67,7 +75,8 @@ static Status run_program(int argc, char** argv)
         interrupt::install();
         return command->start(*command, argc - 2, argv + 2);
     }
-    return fail(Code::usage, "unknown command '%s'; there are %s", printable(argv[1]).c_str(), names.c_str());
+    return fail(Code::usage, "unknown command '%s'; there are %s", printable(argv[1]).c_str(),
+                names.c_str());
 }
 
 int main(int argc, char** argv)
@@ -84,7 +93,9 @@ int main(int argc, char** argv)
         status = fail(Code::device, "the system refused: %s", e.what());
     }
     bool written = fflush(stdout) == 0 && !ferror(stdout);
-    if (status.ok() && !written) status = fail(Code::io, "standard output cannot be written: %s", strerror(errno));
-    if (!status.message().empty()) fprintf(stderr, "knapsack: %s\n", printable(status.message(), 380).c_str());
+    if (status.ok() && !written)
+        status = fail(Code::io, "standard output cannot be written: %s", strerror(errno));
+    if (!status.message().empty())
+        fprintf(stderr, "knapsack: %s\n", printable(status.message(), 380).c_str());
     return int(status.code());
 }

@@ -21,7 +21,8 @@ struct SeedFlag {
 
     SeedFlag(); // a new one
     void add_seed(OptionTable& table,
-                  const char* help = "seed of all that is drawn; -1: a new one each time; default: a saved session's, else -1");
+                  const char* help = "seed of all that is drawn; -1: a new one each time; default: "
+                                     "a saved session's, else -1");
 };
 
 // -m --device --memory --kv-memory -c --kv and what names a part of the recipe, -t
@@ -29,8 +30,10 @@ struct SessionFlags {
     SessionOptions session;
     std::string recipe_end; // of -ctk, -ctv and --rope-...
 
-    void add_session(OptionTable& table,
-                     const char* kv_help = "how the cache holds tokens, such as exact, turbo4 or mix,k=q8,v=q4; default: auto");
+    void add_session(
+        OptionTable& table,
+        const char* kv_help =
+            "how the cache holds tokens, such as exact, turbo4 or mix,k=q8,v=q4; default: auto");
     Status finish_session(const char* command);
 };
 
@@ -43,7 +46,8 @@ struct PromptFlags {
     bool ids = false; // the file holds token ids
 
     void add_prompt(OptionTable& table);
-    void add_file(OptionTable& table, const char* help = "the text, from a file; - is standard input");
+    void add_file(OptionTable& table,
+                  const char* help = "the text, from a file; - is standard input");
     void add_ids_file(OptionTable& table);
 
 private:

@@ -12,7 +12,8 @@ namespace ks
 
 Status Value::wrong(const char* expected) const
 {
-    return fail(Code::usage, "%s: expected %s, found '%s'", option, expected, printable(text).c_str());
+    return fail(Code::usage, "%s: expected %s, found '%s'", option, expected,
+                printable(text).c_str());
 }
 
 Status Value::number(int64_t low, int64_t high, int64_t* out) const
@@ -21,7 +22,8 @@ Status Value::number(int64_t low, int64_t high, int64_t* out) const
     char* end;
     long long value = strtoll(text, &end, 10);
     if (end == text || *end || isspace(uint8_t(*text)) || errno || value < low || value > high)
-        return wrong(("a whole number from " + std::to_string(low) + " to " + std::to_string(high)).c_str());
+        return wrong(
+            ("a whole number from " + std::to_string(low) + " to " + std::to_string(high)).c_str());
     *out = value;
     return {};
 }
@@ -50,7 +52,9 @@ Status Value::bytes(uint64_t* out) const
     } kUnits[] = {{"", "B", 0}, {"KiB", "K", 10}, {"MiB", "M", 20}, {"GiB", "G", 30}};
     for (const auto& unit : kUnits) {
         if (strcmp(end, unit.full) && strcmp(end, unit.brief)) continue;
-        if (!isdigit(uint8_t(*text)) || errno || value == 0 || value > (UINT64_MAX >> 1) >> unit.shift) break;
+        if (!isdigit(uint8_t(*text)) || errno || value == 0 ||
+            value > (UINT64_MAX >> 1) >> unit.shift)
+            break;
         *out = uint64_t(value) << unit.shift;
         return {};
     }
@@ -87,7 +91,8 @@ Status Value::bias(std::vector<std::pair<uint32_t, float>>* out) const
     unsigned long long id = strtoull(text, &sign, 10);
     char* end = sign;
     float value = *sign == '+' || *sign == '-' ? strtof(sign, &end) : 0;
-    if (!isdigit(uint8_t(*text)) || errno || id > UINT32_MAX || end == sign || *end || std::isnan(value))
+    if (!isdigit(uint8_t(*text)) || errno || id > UINT32_MAX || end == sign || *end ||
+        std::isnan(value))
         return wrong("a token id with a bias, such as 15+0.5 or 15-inf");
     out->push_back({uint32_t(id), value});
     return {};
@@ -133,7 +138,9 @@ const Option* OptionTable::find(const std::string& name) const
 {
     for (const Option& option : m_options) {
         const std::string names = std::string(" ") + option.names + " ";
-        if (!name.empty() && name.find(' ') == name.npos && names.find(" " + name + " ") != names.npos) return &option;
+        if (!name.empty() && name.find(' ') == name.npos &&
+            names.find(" " + name + " ") != names.npos)
+            return &option;
     }
     return nullptr;
 }
@@ -152,11 +159,15 @@ Status OptionTable::parse(const char* command, int n_args, char** args, const bo
         text = text.substr(0, equals);
         const Option* option = find(text);
         if (!option)
-            return fail(Code::usage, "%s: unknown option '%s'; `knapsack %s --help` lists them", command, printable(text).c_str(), command);
+            return fail(Code::usage, "%s: unknown option '%s'; `knapsack %s --help` lists them",
+                        command, printable(text).c_str(), command);
         if (!option->argument && joined)
-            return fail(Code::usage, "%s: %s takes no value, found '%s'", command, text.c_str(), printable(value).c_str());
+            return fail(Code::usage, "%s: %s takes no value, found '%s'", command, text.c_str(),
+                        printable(value).c_str());
         if (option->argument && !joined) {
-            if (++i == n_args) return fail(Code::usage, "%s: %s needs a value, %s", command, text.c_str(), option->argument);
+            if (++i == n_args)
+                return fail(Code::usage, "%s: %s needs a value, %s", command, text.c_str(),
+                            option->argument);
             value = args[i];
         }
         KS_TRY(option->read({text.c_str(), option->argument ? value.c_str() : nullptr}));
@@ -189,7 +200,8 @@ void OptionTable::print() const
     constexpr size_t kIndent = 34;
     for (const Option& option : m_options) {
         std::string names = option.names;
-        for (size_t at = 0; (at = names.find(' ', at)) != names.npos; at += 2) names.replace(at, 1, ", ");
+        for (size_t at = 0; (at = names.find(' ', at)) != names.npos; at += 2)
+            names.replace(at, 1, ", ");
         if (option.argument) names += std::string(" ") + option.argument;
         std::string help = option.help;
         if (option.environment) help += std::string(" (") + option.environment + ")";
@@ -201,7 +213,8 @@ void OptionTable::print() const
 
 void print_help(const Command& command, const OptionTable& table)
 {
-    printf("knapsack %s: %s\n\nusage: knapsack %s %s\n\n", command.name, command.summary, command.name, command.usage);
+    printf("knapsack %s: %s\n\nusage: knapsack %s %s\n\n", command.name, command.summary,
+           command.name, command.usage);
     table.print();
     if (*command.notes) printf("\n%s\n", command.notes);
 }

@@ -1,4 +1,5 @@
-// The command line. A command lists its options as rows; the rows make the parser, the environment's part and --help.
+// The command line. A command lists its options as rows; the rows make the parser, the
+// environment's part and --help.
 #pragma once
 
 #include "runtime/base/status.h"
@@ -12,14 +13,16 @@
 namespace ks
 {
 
-// The text given to an option or an environment variable. Each reader returns one sentence where the text is not what it expects.
+// The text given to an option or an environment variable. Each reader returns one sentence where
+// the text is not what it expects.
 struct Value {
     const char* option;
     const char* text; // null for a flag
 
     Status wrong(const char* expected) const;
     Status number(int64_t low, int64_t high, int64_t* out) const;
-    template <class T> Status number(int64_t low, int64_t high, T* out) const
+    template <class T>
+    Status number(int64_t low, int64_t high, T* out) const
     {
         int64_t value = 0;
         KS_TRY(number(low, high, &value));
@@ -54,11 +57,13 @@ public:
     {
         add({names, nullptr, help, [out](const Value&) { return *out = true, Status(); }});
     }
-    void add_text(const char* names, const char* argument, const char* help, std::string* out, const char* environment = nullptr)
+    void add_text(const char* names, const char* argument, const char* help, std::string* out,
+                  const char* environment = nullptr)
     {
         add({names, argument, help, [out](const Value& v) { return v.string(out); }, environment});
     }
-    template <class T> void add_number(const char* names, const char* help, int64_t low, int64_t high, T* out)
+    template <class T>
+    void add_number(const char* names, const char* help, int64_t low, int64_t high, T* out)
     {
         add({names, "N", help, [=](const Value& v) { return v.number(low, high, out); }});
     }
@@ -66,12 +71,14 @@ public:
     {
         add({names, "X", help, [=](const Value& v) { return v.real(low, high, out); }});
     }
-    void add_list(const char* names, const char* help, int64_t low, int64_t high, std::vector<uint32_t>* out)
+    void add_list(const char* names, const char* help, int64_t low, int64_t high,
+                  std::vector<uint32_t>* out)
     {
         add({names, "N,...", help, [=](const Value& v) { return v.list(low, high, out); }});
     }
 
-    // A flag counts more than the environment, that more than the default. Stops where `stop` becomes true.
+    // A flag counts more than the environment, that more than the default. Stops where `stop`
+    // becomes true.
     Status parse(const char* command, int n_args, char** args, const bool& stop) const;
     void print() const;
 
@@ -91,9 +98,10 @@ struct Command {
 
 void print_help(const Command& command, const OptionTable& table);
 
-// What Command::start is, for a command with `Options` of its own. These have add_to(OptionTable&), and finish(), which checks and
-// completes what was given.
-template <class Options, Status (*run)(const Options&)> Status start_command(const Command& command, int n_args, char** args)
+// What Command::start is, for a command with `Options` of its own. These have add_to(OptionTable&),
+// and finish(), which checks and completes what was given.
+template <class Options, Status (*run)(const Options&)>
+Status start_command(const Command& command, int n_args, char** args)
 {
     Options options;
     bool help = false;

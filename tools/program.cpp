@@ -78,7 +78,8 @@ Status with_flags(const Status& status, Code code, const char* flags)
     return status.code() == code ? Status(code, status.message() + " (" + flags + ")") : status;
 }
 
-Result<std::unique_ptr<Session>> open_session(const SessionOptions& options, ProgressLine& progress, bool quiet)
+Result<std::unique_ptr<Session>> open_session(const SessionOptions& options, ProgressLine& progress,
+                                              bool quiet)
 {
     SessionOptions with_progress = options;
     with_progress.progress = [&progress](const char* stage, uint64_t done, uint64_t total) {
@@ -87,9 +88,11 @@ Result<std::unique_ptr<Session>> open_session(const SessionOptions& options, Pro
     };
     Result<std::unique_ptr<Session>> session = Session::open(with_progress);
     progress.end();
-    if (!session.ok()) return with_flags(session.status(), Code::no_fit, "--memory, --kv-memory, -c");
+    if (!session.ok())
+        return with_flags(session.status(), Code::no_fit, "--memory, --kv-memory, -c");
     interrupt::watch(session.value().get());
-    if (options.device.empty() && !quiet) fprintf(stderr, "device: %s\n", printable(session.value()->device_name(), 200).c_str());
+    if (options.device.empty() && !quiet)
+        fprintf(stderr, "device: %s\n", printable(session.value()->device_name(), 200).c_str());
     return session;
 }
 
@@ -98,7 +101,9 @@ Status read_file(const std::string& path, std::string* out)
     constexpr size_t kMostBytes = 256 << 20;
     const char* name = path == "-" ? "standard input" : path.c_str();
     FILE* file = path == "-" ? stdin : fopen(path.c_str(), "rb");
-    if (!file) return fail(Code::io, "%s: cannot be opened: %s", printable(name, 200).c_str(), strerror(errno));
+    if (!file)
+        return fail(Code::io, "%s: cannot be opened: %s", printable(name, 200).c_str(),
+                    strerror(errno));
     out->clear();
     size_t n = 0;
     do {
@@ -109,14 +114,17 @@ Status read_file(const std::string& path, std::string* out)
     } while (n > 0 && out->size() <= kMostBytes);
     Status status;
     if (ferror(file))
-        status = fail(Code::io, "%s: cannot be read: %s", printable(name, 200).c_str(), strerror(errno));
+        status =
+            fail(Code::io, "%s: cannot be read: %s", printable(name, 200).c_str(), strerror(errno));
     else if (out->size() > kMostBytes)
-        status = fail(Code::io, "%s: is longer than %zu bytes, the most that is read", printable(name, 200).c_str(), kMostBytes);
+        status = fail(Code::io, "%s: is longer than %zu bytes, the most that is read",
+                      printable(name, 200).c_str(), kMostBytes);
     if (file != stdin) fclose(file);
     return status;
 }
 
-static Status parse_ids(const std::string& text, const std::string& path, std::vector<uint32_t>& out)
+static Status parse_ids(const std::string& text, const std::string& path,
+                        std::vector<uint32_t>& out)
 {
     for (size_t at = 0; at < text.size();) {
         if (isspace(uint8_t(text[at]))) {
@@ -125,17 +133,21 @@ static Status parse_ids(const std::string& text, const std::string& path, std::v
         }
         uint64_t id = 0;
         size_t begin = at;
-        while (at < text.size() && isdigit(uint8_t(text[at])) && id <= UINT32_MAX) id = id * 10 + uint64_t(text[at++] - '0');
+        while (at < text.size() && isdigit(uint8_t(text[at])) && id <= UINT32_MAX)
+            id = id * 10 + uint64_t(text[at++] - '0');
         bool ends = at == text.size() || isspace(uint8_t(text[at]));
         if (at == begin || !ends || id > UINT32_MAX)
-            return fail(Code::usage, "%s: expected token ids separated by white space, found '%s' at byte %zu",
-                        printable(path, 200).c_str(), printable(std::string_view(text).substr(begin, 20)).c_str(), begin);
+            return fail(Code::usage,
+                        "%s: expected token ids separated by white space, found '%s' at byte %zu",
+                        printable(path, 200).c_str(),
+                        printable(std::string_view(text).substr(begin, 20)).c_str(), begin);
         out.push_back(uint32_t(id));
     }
     return {};
 }
 
-Status read_prompt(const PromptFlags& options, const Tokenizer& tokenizer, bool continues, std::vector<uint32_t>& out)
+Status read_prompt(const PromptFlags& options, const Tokenizer& tokenizer, bool continues,
+                   std::vector<uint32_t>& out)
 {
     std::string text = options.prompt;
     if (options.from_file) KS_TRY(read_file(options.file, &text));
@@ -143,21 +155,24 @@ Status read_prompt(const PromptFlags& options, const Tokenizer& tokenizer, bool 
         KS_TRY(parse_ids(text, options.file, out));
         for (size_t i = 0; i < out.size(); i++)
             if (out[i] >= tokenizer.n_vocab())
-                return fail(Code::usage, "%s: token %u, number %zu, is not in the vocabulary of %u", printable(options.file, 200).c_str(),
-                            out[i], i, tokenizer.n_vocab());
+                return fail(Code::usage, "%s: token %u, number %zu, is not in the vocabulary of %u",
+                            printable(options.file, 200).c_str(), out[i], i, tokenizer.n_vocab());
     } else {
         EncodeOptions encoding;
         encoding.add_bos = !continues;
         tokenizer.encode(text, encoding, out);
     }
-    if (out.empty() && !continues) return Status(Code::usage, "the text has no tokens, at least one is needed");
+    if (out.empty() && !continues)
+        return Status(Code::usage, "the text has no tokens, at least one is needed");
     return {};
 }
 
 Status check_sampling(const SamplerOptions& options, uint32_t n_vocab)
 {
     for (const auto& bias : options.logit_bias)
-        if (bias.first >= n_vocab) return fail(Code::usage, "--logit-bias: token %u is not in the vocabulary of %u", bias.first, n_vocab);
+        if (bias.first >= n_vocab)
+            return fail(Code::usage, "--logit-bias: token %u is not in the vocabulary of %u",
+                        bias.first, n_vocab);
     return {};
 }
 

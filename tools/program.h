@@ -1,4 +1,5 @@
-// What the commands share: opening a session with progress and interrupts, reading files, small output helpers.
+// What the commands share: opening a session with progress and interrupts, reading files, small
+// output helpers.
 #pragma once
 
 #include "tools/option_groups.h"
@@ -21,7 +22,8 @@ bool pending();
 void clear();
 } // namespace interrupt
 
-// A line on a terminal's standard error that says how far something is; nothing elsewhere, nor in the first moments.
+// A line on a terminal's standard error that says how far something is; nothing elsewhere, nor in
+// the first moments.
 class ProgressLine
 {
 public:
@@ -39,11 +41,15 @@ private:
 
 // The library's sentences know no flags: an error of this code gets the ones that help.
 Status with_flags(const Status& status, Code code, const char* flags);
-// Says on standard error which device was chosen where the caller did not name one. `progress` outlives the session.
-Result<std::unique_ptr<Session>> open_session(const SessionOptions& options, ProgressLine& progress, bool quiet = false);
+// Says on standard error which device was chosen where the caller did not name one. `progress`
+// outlives the session.
+Result<std::unique_ptr<Session>> open_session(const SessionOptions& options, ProgressLine& progress,
+                                              bool quiet = false);
 
-// Encodes -p or -f, or reads --ids. continues: a text is there already, so no BOS is added and the prompt may be empty.
-Status read_prompt(const PromptFlags& options, const Tokenizer& tokenizer, bool continues, std::vector<uint32_t>& out);
+// Encodes -p or -f, or reads --ids. continues: a text is there already, so no BOS is added and the
+// prompt may be empty.
+Status read_prompt(const PromptFlags& options, const Tokenizer& tokenizer, bool continues,
+                   std::vector<uint32_t>& out);
 Status read_file(const std::string& path, std::string* out); // "-": standard input; at most 256 MiB
 Status check_sampling(const SamplerOptions& options, uint32_t n_vocab);
 
@@ -59,7 +65,10 @@ Result<std::unique_ptr<LoadedTokenizer>> load_tokenizer(const VocabSource& vocab
 class Stopwatch
 {
 public:
-    double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - m_begin).count(); }
+    double seconds() const
+    {
+        return std::chrono::duration<double>(std::chrono::steady_clock::now() - m_begin).count();
+    }
 
 private:
     std::chrono::steady_clock::time_point m_begin = std::chrono::steady_clock::now();

@@ -1,5 +1,6 @@
-// The cpu backend: reference with the hot ops overridden by vector kernels on a pool of threads. Activations that meet
-// quantised weights are rounded to int8 in blocks of 32. Results do not depend on the number of threads.
+// The cpu backend: reference with the hot ops overridden by vector kernels on a pool of threads.
+// Activations that meet quantised weights are rounded to int8 in blocks of 32. Results do not
+// depend on the number of threads.
 #pragma once
 
 #include "backends/cpu/thread_pool.h"
@@ -19,21 +20,29 @@ public:
     uint64_t scratch_bytes(const ScratchShape& shape) const override;
     void set_scratch(const Buffer& buffer, uint64_t offset, const ScratchShape& shape) override;
 
-    void embed(const EmbedArgs& a, const Tensor& y, const Tensor& table, const Tensor& ids) override;
+    void embed(const EmbedArgs& a, const Tensor& y, const Tensor& table,
+               const Tensor& ids) override;
     void rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w) override;
-    void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets, const Tensor& x) override;
+    void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets,
+                const Tensor& x) override;
     void rope(const RopeTarget* targets, int n_targets) override;
     void glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up) override;
     void add(const AddArgs& a, const Tensor& x, const Tensor& b) override;
     void softcap(const SoftcapArgs& a, const Tensor& x) override;
-    void kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x, const Tensor& table, const Tensor& head_layout) override;
-    void kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from, const Tensor& rows) override;
-    void kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& from, const Tensor& moves) override;
+    void kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x, const Tensor& table,
+                  const Tensor& head_layout) override;
+    void kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from,
+                 const Tensor& rows) override;
+    void kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& from,
+                 const Tensor& moves) override;
     KernelChoice attention_choice(const AttentionArgs& a, const KvSlots& slots) const override;
-    void attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots, const Tensor& lse) override;
-    void kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& scores, const Tensor& chunk_scores, const Queries& q,
-                  const KvSlots& slots, const Tensor& lse) override;
-    void select(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots) override;
+    void attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots,
+                   const Tensor& lse) override;
+    void kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& scores,
+                  const Tensor& chunk_scores, const Queries& q, const KvSlots& slots,
+                  const Tensor& lse) override;
+    void select(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q,
+                const KvSlots& slots) override;
     void argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x) override;
 
 private:
@@ -49,7 +58,8 @@ private:
     };
     Scratch place(const ScratchShape& shape, uint8_t* memory) const;
 
-    template <class Body> void for_rows(uint32_t n_rows, uint32_t row_values, const Body& body);
+    template <class Body>
+    void for_rows(uint32_t n_rows, uint32_t row_values, const Body& body);
     void encode(const Tensor& to, uint64_t row, const float* x) const;
     void decode(const Tensor& from, uint64_t row, float* x) const;
     void quantize(const MatmulArgs& a, const Tensor& x, uint32_t token_block, bool half_scales);
@@ -58,15 +68,21 @@ private:
     {
         return m_scratch.attention + uint64_t(thread) * attention_scratch_floats(m_shape.head_dim);
     }
-    AttentionTask attention_task(const AttentionArgs& a, const Tensor* y, const Queries& q, const KvSlots& slots, const Tensor& lse) const;
+    AttentionTask attention_task(const AttentionArgs& a, const Tensor* y, const Queries& q,
+                                 const KvSlots& slots, const Tensor& lse) const;
     void attention_split(const AttentionTask& task, uint32_t token);
     void attention_chunks(const AttentionTask& task, AttentionChunkKernel kernel);
-    template <class Count, class Body> void for_blocks(uint32_t n_heads, const Count& n_of, uint32_t block, const Body& body);
-    void vote_for_pages(const SelectArgs& s, const AttentionTask& task, const Selection& to, uint32_t n_to_refresh);
-    template <class Count> void key_logits(const AttentionTask& task, uint32_t from, uint32_t block, const Count& n_queried);
-    void keep_representatives(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const KvSlots& slots, uint32_t head,
-                              uint32_t n_to_refresh);
-    void vote_for_blocks(const SelectArgs& s, const AttentionTask& task, const Selection& to, const KvSlots& slots, uint32_t n_to_refresh);
+    template <class Count, class Body>
+    void for_blocks(uint32_t n_heads, const Count& n_of, uint32_t block, const Body& body);
+    void vote_for_pages(const SelectArgs& s, const AttentionTask& task, const Selection& to,
+                        uint32_t n_to_refresh);
+    template <class Count>
+    void key_logits(const AttentionTask& task, uint32_t from, uint32_t block,
+                    const Count& n_queried);
+    void keep_representatives(const SelectArgs& s, const AttentionArgs& a, const Selection& to,
+                              const KvSlots& slots, uint32_t head, uint32_t n_to_refresh);
+    void vote_for_blocks(const SelectArgs& s, const AttentionTask& task, const Selection& to,
+                         const KvSlots& slots, uint32_t n_to_refresh);
     void vote_for_keys(const SelectArgs& s, const AttentionTask& task);
 
     const CpuKernels m_kernels;

@@ -12,11 +12,14 @@ namespace ks
 
 static double now()
 {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
 }
 
-// The best of many short windows. Other processes run for whole milliseconds, so some windows are undisturbed.
-template <class Window> static double best_rate(double seconds, const Window& window)
+// The best of many short windows. Other processes run for whole milliseconds, so some windows are
+// undisturbed.
+template <class Window>
+static double best_rate(double seconds, const Window& window)
 {
     double best = 0, begin = now(), from = begin;
     while (from - begin < seconds) {
@@ -27,7 +30,8 @@ template <class Window> static double best_rate(double seconds, const Window& wi
     return best;
 }
 
-// Memory in huge pages, like the weights, read with the prefetching of the kernels. Both raise the bandwidth.
+// Memory in huge pages, like the weights, read with the prefetching of the kernels. Both raise the
+// bandwidth.
 static uint64_t sum_words(const uint64_t* words, size_t n)
 {
     constexpr size_t kDistance = 1536 / sizeof(uint64_t);
@@ -43,16 +47,19 @@ static uint64_t sum_words(const uint64_t* words, size_t n)
 static double read_bandwidth(ThreadPool& pool)
 {
     constexpr size_t kBytes = 256 << 20, kWindow = 64 << 20, kSlice = 512 << 10;
-    void* memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* memory =
+        mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return 0;
     madvise(memory, kBytes, MADV_HUGEPAGE);
     auto* bytes = static_cast<uint8_t*>(memory);
-    std::fill_n(static_cast<uint64_t*>(memory), kBytes / 8, 1u); // untouched pages would all map to the same page of zeros
+    std::fill_n(static_cast<uint64_t*>(memory), kBytes / 8,
+                1u); // untouched pages would all map to the same page of zeros
     size_t at = 0;
     std::atomic<uint64_t> sink{0};
     const double best = best_rate(0.6, [&] {
         pool.parallel_for(kWindow / kSlice, [&](uint32_t i, int) {
-            sink += sum_words(reinterpret_cast<const uint64_t*>(bytes + at + i * kSlice), kSlice / 8);
+            sink +=
+                sum_words(reinterpret_cast<const uint64_t*>(bytes + at + i * kSlice), kSlice / 8);
         });
         at = (at + kWindow) % kBytes;
         return double(kWindow);
@@ -65,7 +72,9 @@ static double dot_peak(ThreadPool& pool, uint64_t (*dots)(uint32_t n_rounds))
 {
     constexpr double kPartSeconds = 0.5e-3;
     uint32_t n_rounds = 1;
-    for (double begin = now(); dots(n_rounds), now() - begin < kPartSeconds && n_rounds < 1u << 30; begin = now()) n_rounds *= 2;
+    for (double begin = now(); dots(n_rounds), now() - begin < kPartSeconds && n_rounds < 1u << 30;
+         begin = now())
+        n_rounds *= 2;
     const uint32_t n_parts = 4 * uint32_t(pool.size());
     std::atomic<uint64_t> products{0};
     return best_rate(0.3, [&] {

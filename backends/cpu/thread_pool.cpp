@@ -40,9 +40,10 @@ static void relax()
 #endif
 }
 
-// Spins until ready() for about `microseconds`; returns false on timeout. The clock is read rarely, since it costs more
-// than a pause.
-template <class Ready> static bool spin(int microseconds, const Ready& ready)
+// Spins until ready() for about `microseconds`; returns false on timeout. The clock is read rarely,
+// since it costs more than a pause.
+template <class Ready>
+static bool spin(int microseconds, const Ready& ready)
 {
     auto begin = std::chrono::steady_clock::now();
     do {
@@ -70,7 +71,8 @@ void ThreadPool::start()
 {
     if (!m_threads.empty() || m_size == 1) return;
     m_parts = std::vector<Part>(size_t(m_size));
-    for (int thread = 1; thread < m_size; thread++) m_threads.emplace_back([this, thread] { work(thread); });
+    for (int thread = 1; thread < m_size; thread++)
+        m_threads.emplace_back([this, thread] { work(thread); });
 }
 
 void ThreadPool::run(uint32_t n, Call call, const void* context)
@@ -82,10 +84,12 @@ void ThreadPool::run(uint32_t n, Call call, const void* context)
     m_call = call;
     m_context = context;
     for (int t = 0; t < m_size; t++) {
-        m_parts[size_t(t)].next.store(uint32_t(uint64_t(n) * uint64_t(t) / uint64_t(m_size)), std::memory_order_relaxed);
+        m_parts[size_t(t)].next.store(uint32_t(uint64_t(n) * uint64_t(t) / uint64_t(m_size)),
+                                      std::memory_order_relaxed);
         m_parts[size_t(t)].end = uint32_t(uint64_t(n) * uint64_t(t + 1) / uint64_t(m_size));
     }
-    // Sequentially consistent on both sides: either this thread sees the sleeper, or the sleeper sees the open gate.
+    // Sequentially consistent on both sides: either this thread sees the sleeper, or the sleeper
+    // sees the open gate.
     m_gate.fetch_add(kLoop | kOpen);
     if (m_sleepers.load() > 0) {
         { // a sleeper between its check of the gate and its wait holds the mutex
@@ -110,7 +114,8 @@ void ThreadPool::take_indices(int thread)
     }
 }
 
-// Returns false when the pool ends. Loops are numbered, so a worker never enters the same loop twice.
+// Returns false when the pool ends. Loops are numbered, so a worker never enters the same loop
+// twice.
 bool ThreadPool::wait_for_loop(uint64_t seen)
 {
     auto open = [&] {
@@ -131,7 +136,8 @@ void ThreadPool::work(int thread)
     uint64_t seen = 0;
     while (wait_for_loop(seen)) {
         uint64_t gate = m_gate.load(std::memory_order_relaxed);
-        while ((gate & kOpen) && !m_gate.compare_exchange_weak(gate, gate + kInside, std::memory_order_acq_rel)) {
+        while ((gate & kOpen) &&
+               !m_gate.compare_exchange_weak(gate, gate + kInside, std::memory_order_acq_rel)) {
         }
         if (!(gate & kOpen)) continue;
         seen = gate / kLoop;

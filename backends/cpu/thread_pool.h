@@ -1,6 +1,6 @@
-// Threads that share loops. Between consecutive loops nothing sleeps and nothing is allocated: workers spin for a few
-// microseconds before they sleep. A loop never waits for a worker that has not joined it, so a core that is busy with
-// another process delays nobody.
+// Threads that share loops. Between consecutive loops nothing sleeps and nothing is allocated:
+// workers spin for a few microseconds before they sleep. A loop never waits for a worker that has
+// not joined it, so a core that is busy with another process delays nobody.
 #pragma once
 
 #include <atomic>
@@ -13,13 +13,19 @@
 namespace ks
 {
 
-// Cores that this process may run on. Hardware threads of one core count once, since they share its vector units.
+// Cores that this process may run on. Hardware threads of one core count once, since they share its
+// vector units.
 int count_cores();
 
 class ThreadPool
 {
 public:
-    explicit ThreadPool(int n_threads) : m_size(n_threads < 1 ? 1 : n_threads > kMaxThreads ? kMaxThreads : n_threads) {}
+    explicit ThreadPool(int n_threads)
+        : m_size(n_threads < 1             ? 1
+                 : n_threads > kMaxThreads ? kMaxThreads
+                                           : n_threads)
+    {
+    }
     ~ThreadPool();
     ThreadPool(const ThreadPool&) = delete;
     ThreadPool& operator=(const ThreadPool&) = delete;
@@ -28,12 +34,18 @@ public:
     int size() const { return m_size; }
     void start(); // starts the workers; a pool of one thread has none
 
-    // Calls body(i, thread) once for every i < n and returns when all calls are done. The caller is thread 0. Thread t
-    // first processes the t-th part of the range, in order, and then takes indexes from the other parts.
-    template <class Body> void parallel_for(uint32_t n, const Body& body)
+    // Calls body(i, thread) once for every i < n and returns when all calls are done. The caller is
+    // thread 0. Thread t first processes the t-th part of the range, in order, and then takes
+    // indexes from the other parts.
+    template <class Body>
+    void parallel_for(uint32_t n, const Body& body)
     {
         run(
-            n, [](const void* context, uint32_t i, int thread) { (*static_cast<const Body*>(context))(i, thread); }, &body);
+            n,
+            [](const void* context, uint32_t i, int thread) {
+                (*static_cast<const Body*>(context))(i, thread);
+            },
+            &body);
     }
 
 private:
@@ -44,7 +56,8 @@ private:
         uint32_t end = 0;
     };
 
-    // The gate: bit 0 is set while a loop is open, bits 1..15 count the workers inside, higher bits number the loops.
+    // The gate: bit 0 is set while a loop is open, bits 1..15 count the workers inside, higher bits
+    // number the loops.
     static constexpr uint64_t kOpen = 1, kInside = 2, kLoop = 1ull << 16;
 
     void run(uint32_t n, Call call, const void* context);

@@ -58,15 +58,18 @@ void CudaBackend::free(Buffer& buffer)
 
 static uint8_t* bytes_of(const Buffer& buffer, uint64_t offset, uint64_t bytes)
 {
-    KS_CHECK(offset <= buffer.bytes && bytes <= buffer.bytes - offset, "%llu bytes at %llu of a buffer of %llu", (unsigned long long)bytes,
+    KS_CHECK(offset <= buffer.bytes && bytes <= buffer.bytes - offset,
+             "%llu bytes at %llu of a buffer of %llu", (unsigned long long)bytes,
              (unsigned long long)offset, (unsigned long long)buffer.bytes);
     return static_cast<uint8_t*>(buffer.data) + offset;
 }
 
-template <class T> T* cuda_values(const Tensor& t, uint64_t n)
+template <class T>
+T* cuda_values(const Tensor& t, uint64_t n)
 {
     if (!t) return nullptr;
-    KS_CHECK(uint64_t(t.rows) * t.cols >= n, "%llu values of (%u, %u)", (unsigned long long)n, t.rows, t.cols);
+    KS_CHECK(uint64_t(t.rows) * t.cols >= n, "%llu values of (%u, %u)", (unsigned long long)n,
+             t.rows, t.cols);
     return reinterpret_cast<T*>(bytes_of(t.buffer, t.offset, 4 * n));
 }
 template float* cuda_values<float>(const Tensor&, uint64_t);
@@ -94,14 +97,18 @@ CudaBackend::Scratch CudaBackend::place(const ScratchShape& shape, uint8_t* memo
 {
     Scratch s;
     auto take = [&](auto** region, uint64_t n) {
-        if (memory) *region = reinterpret_cast<std::remove_reference_t<decltype(*region)>>(memory + s.bytes);
+        if (memory)
+            *region =
+                reinterpret_cast<std::remove_reference_t<decltype(*region)>>(memory + s.bytes);
         s.bytes += align_up(n * sizeof **region, 256);
     };
     const uint64_t n_values = uint64_t(shape.n_heads) * shape.head_dim;
     take(&s.acts, uint64_t(shape.max_cols / 32) * shape.n_tokens);
     const uint64_t partials_at = s.bytes;
     take(&s.partials, n_partials(shape));
-    const uint64_t partials_end = s.bytes, n_rounds = (uint64_t(shape.selected_slots) + select_threads - 1) / select_threads;
+    const uint64_t partials_end = s.bytes,
+                   n_rounds =
+                       (uint64_t(shape.selected_slots) + select_threads - 1) / select_threads;
     s.select.stride = shape.selected_slots;
     s.select.n_shares = uint32_t(std::min<uint64_t>(n_rounds, most_select_shares));
     if (shape.selected_slots) { // what a choice counts lies where the partials will
@@ -135,56 +142,68 @@ void CudaBackend::set_scratch(const Buffer& buffer, uint64_t offset, const Scrat
     m_shape = shape;
 }
 
-// Where bytes of y go, if `unit` neighbours, which a kernel makes together, are blocks of 32 and the scratch has room; else null.
-ActGroup* CudaBackend::int8_copy_of(const Tensor& y, uint32_t n_tokens, uint32_t cols, uint32_t unit)
+// Where bytes of y go, if `unit` neighbours, which a kernel makes together, are blocks of 32 and
+// the scratch has room; else null.
+ActGroup* CudaBackend::int8_copy_of(const Tensor& y, uint32_t n_tokens, uint32_t cols,
+                                    uint32_t unit)
 {
     m_in_bytes = {};
-    if (unit % 32 != 0 || cols % 32 != 0 || cols > m_shape.max_cols || n_tokens > m_shape.n_tokens) return nullptr;
+    if (unit % 32 != 0 || cols % 32 != 0 || cols > m_shape.max_cols || n_tokens > m_shape.n_tokens)
+        return nullptr;
     m_in_bytes = {cuda_values(y, uint64_t(n_tokens) * cols), n_tokens, cols};
     return m_scratch.acts;
 }
 
 static uint32_t* weight_words(const Tensor& w)
 {
-    KS_CHECK(w.cols % format_info(w.format).block == 0, "rows of %u values in blocks of %u", w.cols, format_info(w.format).block);
-    return reinterpret_cast<uint32_t*>(bytes_of(w.buffer, w.offset, weight_bytes(w.format, w.rows, w.cols)));
+    KS_CHECK(w.cols % format_info(w.format).block == 0, "rows of %u values in blocks of %u", w.cols,
+             format_info(w.format).block);
+    return reinterpret_cast<uint32_t*>(
+        bytes_of(w.buffer, w.offset, weight_bytes(w.format, w.rows, w.cols)));
 }
 
 void CudaBackend::embed(const EmbedArgs& a, const Tensor& y, const Tensor& table, const Tensor& ids)
 {
     m_in_bytes = {};
     KS_CHECK(table.cols == a.dim, "embed: dim %u, table (%u, %u)", a.dim, table.rows, table.cols);
-    m_stream.run({"embed", table.format}, embed_launch, a, uint32_t(table.format), cuda_values(y, uint64_t(a.n_tokens) * a.dim),
-                 weight_words(table), cuda_values<uint32_t>(ids, a.n_tokens));
+    m_stream.run({"embed", table.format}, embed_launch, a, uint32_t(table.format),
+                 cuda_values(y, uint64_t(a.n_tokens) * a.dim), weight_words(table),
+                 cuda_values<uint32_t>(ids, a.n_tokens));
 }
 
 void CudaBackend::rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w)
 {
     const uint64_t n = uint64_t(a.rows) * a.dim, first = uint64_t(a.first_row) * a.dim;
-    m_stream.run("rmsnorm", rmsnorm_launch, a, cuda_values(y, n), cuda_values(x, first + n), cuda_values(w, a.dim),
-                 int8_copy_of(y, a.rows, a.dim, a.dim));
+    m_stream.run("rmsnorm", rmsnorm_launch, a, cuda_values(y, n), cuda_values(x, first + n),
+                 cuda_values(w, a.dim), int8_copy_of(y, a.rows, a.dim, a.dim));
 }
 
-void CudaBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets, const Tensor& x)
+void CudaBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets,
+                         const Tensor& x)
 {
-    KS_CHECK(a.cols <= m_shape.max_cols && a.n_tokens <= m_shape.n_tokens, "matmul: %u tokens of %u cols, scratch for %u of %u", a.n_tokens,
-             a.cols, m_shape.n_tokens, m_shape.max_cols);
+    KS_CHECK(a.cols <= m_shape.max_cols && a.n_tokens <= m_shape.n_tokens,
+             "matmul: %u tokens of %u cols, scratch for %u of %u", a.n_tokens, a.cols,
+             m_shape.n_tokens, m_shape.max_cols);
     float* values = cuda_values(x, uint64_t(a.n_tokens) * a.cols);
-    bool quantized = m_in_bytes.values == values && m_in_bytes.n_tokens == a.n_tokens && m_in_bytes.cols == a.cols;
+    bool quantized = m_in_bytes.values == values && m_in_bytes.n_tokens == a.n_tokens &&
+                     m_in_bytes.cols == a.cols;
     m_in_bytes = {};
     for (int i = 0; i < n_targets;) {
         const Format format = targets[i].w.format;
         MatmulTargets same{};
         for (; i < n_targets && same.n < most_targets && targets[i].w.format == format; i++) {
             const Tensor &w = targets[i].w, &y = targets[i].y;
-            KS_CHECK(w.cols == a.cols && (i > 0 || w.rows == a.rows), "matmul: (%u, %u), w (%u, %u)", a.rows, a.cols, w.rows, w.cols);
+            KS_CHECK(w.cols == a.cols && (i > 0 || w.rows == a.rows),
+                     "matmul: (%u, %u), w (%u, %u)", a.rows, a.cols, w.rows, w.cols);
             same.y[same.n] = cuda_values(y, uint64_t(a.n_tokens) * w.rows);
             same.w[same.n] = weight_words(w);
             same.rows[same.n++] = w.rows;
         }
-        if (matmul_wants_acts(uint32_t(format)) && !quantized) m_stream.run("quantize", quantize_launch, a, m_scratch.acts, values);
+        if (matmul_wants_acts(uint32_t(format)) && !quantized)
+            m_stream.run("quantize", quantize_launch, a, m_scratch.acts, values);
         quantized |= matmul_wants_acts(uint32_t(format));
-        m_stream.run({"matmul", format}, matmul_launch, a, uint32_t(format), same, values, m_scratch.acts);
+        m_stream.run({"matmul", format}, matmul_launch, a, uint32_t(format), same, values,
+                     m_scratch.acts);
     }
 }
 
@@ -196,26 +215,30 @@ void CudaBackend::rope(const RopeTarget* targets, int n_targets)
     for (const RopeTarget* target = targets; target < targets + n_targets; target++) {
         const RopeArgs& a = target->a;
         const uint64_t n = uint64_t(a.n_tokens) * a.n_heads * a.head_dim;
-        KS_CHECK(!a.hadamard || a.head_dim <= codec_max_dim, "rope: rotated heads of %u values", a.head_dim);
+        KS_CHECK(!a.hadamard || a.head_dim <= codec_max_dim, "rope: rotated heads of %u values",
+                 a.head_dim);
         all.a[all.n] = a;
         all.y[all.n] = cuda_values(target->y, n);
         all.x[all.n] = cuda_values(target->x, n);
-        all.angles[all.n++] = cuda_values(target->angles, uint64_t(a.n_groups ? a.n_groups : a.n_tokens) * a.n_rot);
+        all.angles[all.n++] =
+            cuda_values(target->angles, uint64_t(a.n_groups ? a.n_groups : a.n_tokens) * a.n_rot);
     }
     m_stream.run("rope", rope_launch, all);
 }
 
 void CudaBackend::glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up)
 {
-    const uint32_t n_tokens = y.cols ? a.n / y.cols : 0, cols = n_tokens && a.n % y.cols == 0 ? y.cols : 1;
-    m_stream.run("glu", glu_launch, a, cuda_values(y, a.n), cuda_values(gate, a.n), cuda_values(up, a.n),
-                 int8_copy_of(y, n_tokens, cols, cols), cols);
+    const uint32_t n_tokens = y.cols ? a.n / y.cols : 0,
+                   cols = n_tokens && a.n % y.cols == 0 ? y.cols : 1;
+    m_stream.run("glu", glu_launch, a, cuda_values(y, a.n), cuda_values(gate, a.n),
+                 cuda_values(up, a.n), int8_copy_of(y, n_tokens, cols, cols), cols);
 }
 
 void CudaBackend::add(const AddArgs& a, const Tensor& x, const Tensor& b)
 {
     m_in_bytes = {};
-    m_stream.run("add", add_launch, a, cuda_values(x, uint64_t(a.rows) * a.cols), cuda_values(b, uint64_t(a.b_rows) * a.cols));
+    m_stream.run("add", add_launch, a, cuda_values(x, uint64_t(a.rows) * a.cols),
+                 cuda_values(b, uint64_t(a.b_rows) * a.cols));
 }
 
 void CudaBackend::softcap(const SoftcapArgs& a, const Tensor& x)
@@ -226,7 +249,8 @@ void CudaBackend::softcap(const SoftcapArgs& a, const Tensor& x)
 
 void CudaBackend::argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x)
 {
-    m_stream.run("argmax", argmax_launch, a, cuda_values<uint32_t>(out, a.rows), cuda_values(x, uint64_t(a.rows) * a.cols));
+    m_stream.run("argmax", argmax_launch, a, cuda_values<uint32_t>(out, a.rows),
+                 cuda_values(x, uint64_t(a.rows) * a.cols));
 }
 
 } // namespace ks

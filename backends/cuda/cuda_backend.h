@@ -1,5 +1,5 @@
-// CUDA: kernels of kernels/cuda, one or a few launches per op. No library of NVIDIA's but the runtime: theirs take memory that nobody
-// can count.
+// CUDA: kernels of kernels/cuda, one or a few launches per op. No library of NVIDIA's but the
+// runtime: theirs take memory that nobody can count.
 #pragma once
 
 #include "backends/cuda/cuda_stream.h"
@@ -37,20 +37,28 @@ public:
     uint64_t scratch_bytes(const ScratchShape& shape) const override;
     void set_scratch(const Buffer& buffer, uint64_t offset, const ScratchShape& shape) override;
 
-    void embed(const EmbedArgs& a, const Tensor& y, const Tensor& table, const Tensor& ids) override;
+    void embed(const EmbedArgs& a, const Tensor& y, const Tensor& table,
+               const Tensor& ids) override;
     void rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w) override;
-    void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets, const Tensor& x) override;
+    void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets,
+                const Tensor& x) override;
     void rope(const RopeTarget* targets, int n_targets) override;
     void glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up) override;
     void add(const AddArgs& a, const Tensor& x, const Tensor& b) override;
     void softcap(const SoftcapArgs& a, const Tensor& x) override;
-    void kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x, const Tensor& table, const Tensor& head_layout) override;
-    void kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from, const Tensor& rows) override;
-    void kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& from, const Tensor& moves) override;
-    void attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots, const Tensor& lse) override;
-    void kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& scores, const Tensor& chunk_scores, const Queries& q,
-                  const KvSlots& slots, const Tensor& lse) override;
-    void select(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots) override;
+    void kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x, const Tensor& table,
+                  const Tensor& head_layout) override;
+    void kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from,
+                 const Tensor& rows) override;
+    void kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& from,
+                 const Tensor& moves) override;
+    void attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots,
+                   const Tensor& lse) override;
+    void kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& scores,
+                  const Tensor& chunk_scores, const Queries& q, const KvSlots& slots,
+                  const Tensor& lse) override;
+    void select(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q,
+                const KvSlots& slots) override;
     void argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x) override;
 
     const CudaStream& stream() const { return m_stream; }
@@ -58,18 +66,21 @@ public:
 private:
     // The scratch, region by region; with no memory it only counts.
     struct Scratch {
-        ActGroup* acts = nullptr;    // (max_cols / 32, n_tokens)
-        float* partials = nullptr;   // (n_tokens * n_heads, splits, 4 + head_dim)
-        float* roped = nullptr;      // (n_tokens, n_heads * head_dim) queries as they meet keys that attention turns
+        ActGroup* acts = nullptr;  // (max_cols / 32, n_tokens)
+        float* partials = nullptr; // (n_tokens * n_heads, splits, 4 + head_dim)
+        float* roped = nullptr;    // (n_tokens, n_heads * head_dim) queries as they meet keys that
+                                   // attention turns
         uint* dequantized = nullptr; // a DequantScratch's
         CudaSelectRoom select{};
         uint64_t bytes = 0;
     };
     Scratch place(const ScratchShape& shape, uint8_t* memory) const;
-    uint32_t splits_of(const AttentionShare& share, uint32_t n_tokens, uint32_t n_heads, uint32_t n_kv_heads) const;
+    uint32_t splits_of(const AttentionShare& share, uint32_t n_tokens, uint32_t n_heads,
+                       uint32_t n_kv_heads) const;
     uint64_t n_partials(const ScratchShape& shape) const;
     uint64_t n_dequantized(const ScratchShape& shape) const;
-    DequantScratch dequant_scratch(const AttentionArgs& a, const KvSlots& slots, bool halves, uint32_t* n_splits) const;
+    DequantScratch dequant_scratch(const AttentionArgs& a, const KvSlots& slots, bool halves,
+                                   uint32_t* n_splits) const;
     ActGroup* int8_copy_of(const Tensor& y, uint32_t n_tokens, uint32_t cols, uint32_t unit);
 
     CudaSlots slots_of(const AttentionArgs& a, const KvSlots& slots) const;
@@ -78,7 +89,8 @@ private:
     CudaFound m_device;
     CudaStream m_stream;
     Scratch m_scratch;
-    // What m_scratch.acts has the bytes of: who makes an input of products makes them, too, and whatever writes to it takes them away.
+    // What m_scratch.acts has the bytes of: who makes an input of products makes them, too, and
+    // whatever writes to it takes them away.
     struct {
         const float* values = nullptr;
         uint32_t n_tokens = 0, cols = 0;
@@ -87,7 +99,8 @@ private:
 };
 
 // A tensor's memory, which has at least this many values of 4 bytes; null where there is no tensor.
-template <class T = float> T* cuda_values(const Tensor& t, uint64_t n);
+template <class T = float>
+T* cuda_values(const Tensor& t, uint64_t n);
 CudaCache cuda_cache(const Tensor& cache, uint32_t head_dim);
 
 Result<std::unique_ptr<Backend>> make_cuda_backend(const std::string& id);

@@ -22,17 +22,29 @@ static bool probe_device(int index, CudaFound* found)
     int integrated = 0, n_processors = 0;
     if (cudaGetDeviceProperties(&prop, index) != cudaSuccess) return false;
     if (prop.major < kLeastMajor) return false;
-    if (cudaDeviceGetAttribute(&integrated, cudaDevAttrIntegrated, index) != cudaSuccess) return false;
-    if (cudaDeviceGetAttribute(&n_processors, cudaDevAttrMultiProcessorCount, index) != cudaSuccess) return false;
+    if (cudaDeviceGetAttribute(&integrated, cudaDevAttrIntegrated, index) != cudaSuccess)
+        return false;
+    if (cudaDeviceGetAttribute(&n_processors, cudaDevAttrMultiProcessorCount, index) != cudaSuccess)
+        return false;
     size_t free_bytes = 0, total_bytes = 0;
-    if (cudaSetDevice(index) != cudaSuccess || cudaMemGetInfo(&free_bytes, &total_bytes) != cudaSuccess) return false;
+    if (cudaSetDevice(index) != cudaSuccess ||
+        cudaMemGetInfo(&free_bytes, &total_bytes) != cudaSuccess)
+        return false;
     DeviceInfo& info = found->info;
-    info = {"cuda:" + std::to_string(index), std::string(printable(prop.name)), "cuda", total_bytes, free_bytes, integrated != 0};
-    info.name += ", sm_" + std::to_string(10 * prop.major + prop.minor) + ", " + std::to_string(n_processors) + " multiprocessors";
+    info = {"cuda:" + std::to_string(index),
+            std::string(printable(prop.name)),
+            "cuda",
+            total_bytes,
+            free_bytes,
+            integrated != 0};
+    info.name += ", sm_" + std::to_string(10 * prop.major + prop.minor) + ", " +
+                 std::to_string(n_processors) + " multiprocessors";
     // The runtime counts what the page cache holds as used, and swap as free.
     if (info.unified) host_memory(&info.memory_bytes, &info.free_bytes);
     info.free_bytes = std::min(info.free_bytes, info.memory_bytes);
-    add_attention_lines(info.paths, [](const AttentionArgs& a) { return explain_attention(choose_attention(a, {}), true); });
+    add_attention_lines(info.paths, [](const AttentionArgs& a) {
+        return explain_attention(choose_attention(a, {}), true);
+    });
     found->index = index;
     found->n_processors = n_processors;
     return true;
@@ -42,8 +54,9 @@ static std::string why_none(cudaError_t error)
 {
     int driver = 0;
     if (error == cudaErrorInsufficientDriver)
-        return cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0 ? "its NVIDIA driver is too old for this build"
-                                                                          : "no NVIDIA driver";
+        return cudaDriverGetVersion(&driver) == cudaSuccess && driver > 0
+                   ? "its NVIDIA driver is too old for this build"
+                   : "no NVIDIA driver";
     if (error == cudaErrorNoDevice) return "no NVIDIA GPU";
     return error == cudaSuccess ? "no GPU that it can use" : cuda_error(error);
 }
@@ -71,22 +84,23 @@ Result<void*> cuda_block(const CudaFound& device, uint64_t bytes, cudaStream_t s
         uint64_t total_bytes, free_bytes;
         host_memory(&total_bytes, &free_bytes);
         if (bytes > free_bytes)
-            return fail(Code::no_fit, "%s has %llu bytes left, %llu are wanted", device.info.id.c_str(), (unsigned long long)free_bytes,
+            return fail(Code::no_fit, "%s has %llu bytes left, %llu are wanted",
+                        device.info.id.c_str(), (unsigned long long)free_bytes,
                         (unsigned long long)bytes);
     }
     void* memory = nullptr;
     cudaError_t error = cudaMalloc(&memory, bytes);
     if (error != cudaSuccess) {
         (void)cudaGetLastError();
-        return fail(Code::no_fit, "%s cannot give %llu bytes: %s", device.info.id.c_str(), (unsigned long long)bytes,
-                    cuda_error(error).c_str());
+        return fail(Code::no_fit, "%s cannot give %llu bytes: %s", device.info.id.c_str(),
+                    (unsigned long long)bytes, cuda_error(error).c_str());
     }
     error = cudaMemsetAsync(memory, 0, bytes, stream);
     if (error == cudaSuccess) error = cudaStreamSynchronize(stream);
     if (error == cudaSuccess) return memory;
     (void)cudaFree(memory);
-    return fail(Code::device, "%s cannot fill %llu bytes: %s", device.info.id.c_str(), (unsigned long long)bytes,
-                cuda_error(error).c_str());
+    return fail(Code::device, "%s cannot fill %llu bytes: %s", device.info.id.c_str(),
+                (unsigned long long)bytes, cuda_error(error).c_str());
 }
 
 } // namespace ks

@@ -20,8 +20,8 @@ std::vector<CudaFound> find_cuda_devices(std::string* missing = nullptr);
 // "cudaErrorIllegalAddress (an illegal memory access was encountered)"
 std::string cuda_error(cudaError_t error);
 
-// Zeros, every page touched. What the runtime promises on a board whose memory is the host's too, and the system cannot give, ends
-// the process: such a block is refused before it is asked for.
+// Zeros, every page touched. What the runtime promises on a board whose memory is the host's too,
+// and the system cannot give, ends the process: such a block is refused before it is asked for.
 Result<void*> cuda_block(const CudaFound& device, uint64_t bytes, cudaStream_t stream);
 
 } // namespace ks

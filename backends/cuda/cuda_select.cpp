@@ -4,15 +4,20 @@
 namespace ks
 {
 
-void CudaBackend::select(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots)
+void CudaBackend::select(const SelectArgs& s, const AttentionArgs& a, const Selection& to,
+                         const Queries& q, const KvSlots& slots)
 {
-    const uint64_t n = uint64_t(a.n_tokens) * a.n_heads * a.head_dim, n_layouts = uint64_t(a.n_kv_heads) * layout_words;
-    KS_CHECK(!s.shared_across_heads || s.kind != select_pages, "select: %s", "pages are chosen by head");
-    KS_CHECK(slots.table && s.n_first >= a.n_clamped && s.n_first + s.n_last <= s.n_read, "select: first %u, last %u of %u", s.n_first,
-             s.n_last, s.n_read);
-    KS_CHECK(s.kind != select_blocks || (s.unit >= 2 * select_n_representatives && to.scores.cols >= a.n_kv_heads * a.n_rows),
+    const uint64_t n = uint64_t(a.n_tokens) * a.n_heads * a.head_dim,
+                   n_layouts = uint64_t(a.n_kv_heads) * layout_words;
+    KS_CHECK(!s.shared_across_heads || s.kind != select_pages, "select: %s",
+             "pages are chosen by head");
+    KS_CHECK(slots.table && s.n_first >= a.n_clamped && s.n_first + s.n_last <= s.n_read,
+             "select: first %u, last %u of %u", s.n_first, s.n_last, s.n_read);
+    KS_CHECK(s.kind != select_blocks || (s.unit >= 2 * select_n_representatives &&
+                                         to.scores.cols >= a.n_kv_heads * a.n_rows),
              "select: blocks of %u", s.unit);
-    KS_CHECK(m_scratch.select.words && a.head_dim <= codec_max_dim, "select: heads of %u, no scratch", a.head_dim);
+    KS_CHECK(m_scratch.select.words && a.head_dim <= codec_max_dim,
+             "select: heads of %u, no scratch", a.head_dim);
     CudaSelect c{};
     c.s = s;
     c.a = a;
@@ -27,7 +32,8 @@ void CudaBackend::select(const SelectArgs& s, const AttentionArgs& a, const Sele
     c.scratch = m_scratch.select;
     c.q = cuda_values(q.q, n);
     c.plain = cuda_values(q.plain, n);
-    m_stream.run({"select", slots.coded_k ? slots.coded_k.format : slots.k.format}, select_launch, c);
+    m_stream.run({"select", slots.coded_k ? slots.coded_k.format : slots.k.format}, select_launch,
+                 c);
 }
 
 } // namespace ks

@@ -29,7 +29,8 @@ Status CudaStream::open(const CudaFound& device)
     check(cudaStreamCreateWithFlags(&m_stream, cudaStreamNonBlocking), "making a stream");
     if (!m_status.ok()) return m_status;
     void* staging = nullptr;
-    check(cudaHostAlloc(&staging, 2 * kStagingBytes, cudaHostAllocDefault), "making a staging block");
+    check(cudaHostAlloc(&staging, 2 * kStagingBytes, cudaHostAllocDefault),
+          "making a staging block");
     if (!m_status.ok()) return m_status;
     m_up = static_cast<uint8_t*>(staging);
     m_down = m_up + kStagingBytes;
@@ -42,10 +43,12 @@ Status CudaStream::open(const CudaFound& device)
 void CudaStream::check(cudaError_t error, const char* what)
 {
     if (error != cudaSuccess && m_status.ok())
-        m_status = fail(Code::device, "%s failed while %s: %s", m_device.info.id.c_str(), what, cuda_error(error).c_str());
+        m_status = fail(Code::device, "%s failed while %s: %s", m_device.info.id.c_str(), what,
+                        cuda_error(error).c_str());
 }
 
-// Appends a command and returns the space for its arguments. The space is zeroed, so that equal commands have equal padding.
+// Appends a command and returns the space for its arguments. The space is zeroed, so that equal
+// commands have equal padding.
 void* CudaStream::take(uint64_t bytes, Play played, const KernelLabel& label)
 {
     bytes = align_up(bytes, 16);
@@ -61,7 +64,8 @@ void* CudaStream::take(uint64_t bytes, Play played, const KernelLabel& label)
 
 static void play_copy(void* to, const void* from, uint64_t bytes, int kind, cudaStream_t stream)
 {
-    (void)cudaMemcpyAsync(to, from, bytes, cudaMemcpyKind(kind), stream); // cudaGetLastError reports an error
+    (void)cudaMemcpyAsync(to, from, bytes, cudaMemcpyKind(kind),
+                          stream); // cudaGetLastError reports an error
 }
 
 void CudaStream::copy(void* to, const void* from, uint64_t bytes, cudaMemcpyKind kind)
@@ -111,7 +115,8 @@ void CudaStream::play(Stamps& stamps, bool captured)
     check(cudaGetLastError(), "starting a kernel");
 }
 
-// The known segment that equals the commands. If there is none, the least recently used one is replaced.
+// The known segment that equals the commands. If there is none, the least recently used one is
+// replaced.
 CudaStream::Segment& CudaStream::find_segment(bool* seen)
 {
     for (Segment& known : m_known) {
@@ -119,7 +124,9 @@ CudaStream::Segment& CudaStream::find_segment(bool* seen)
         if (*seen) return known;
     }
     Segment& oldest =
-        *std::min_element(m_known.begin(), m_known.end(), [](const Segment& a, const Segment& b) { return a.last_used < b.last_used; });
+        *std::min_element(m_known.begin(), m_known.end(), [](const Segment& a, const Segment& b) {
+            return a.last_used < b.last_used;
+        });
     if (oldest.graph) check(cudaGraphExecDestroy(oldest.graph), "forgetting a graph");
     oldest.graph = nullptr;
     oldest.commands = m_commands; // within the reserved capacity
@@ -133,7 +140,8 @@ void CudaStream::make_graph(Segment& known)
     check(cudaStreamBeginCapture(m_stream, cudaStreamCaptureModeThreadLocal), "recording a step");
     play(known.stamps, true);
     check(cudaStreamEndCapture(m_stream, &graph), "recording a step");
-    if (m_status.ok()) check(cudaGraphInstantiateWithFlags(&known.graph, graph, 0), "making a graph");
+    if (m_status.ok())
+        check(cudaGraphInstantiateWithFlags(&known.graph, graph, 0), "making a graph");
     if (graph) check(cudaGraphDestroy(graph), "making a graph");
 }
 
@@ -163,8 +171,9 @@ std::string KernelLabel::text() const
     std::string text = kernel;
     for (uint32_t format : formats)
         if (format != no_format)
-            text += std::string(" ") +
-                    (format < uint32_t(Format::n_weights) ? format_info(Format(format)).name : codec_info(Format(format)).name);
+            text += std::string(" ") + (format < uint32_t(Format::n_weights)
+                                            ? format_info(Format(format)).name
+                                            : codec_info(Format(format)).name);
     return text;
 }
 
@@ -177,7 +186,8 @@ void CudaStream::stamp(Stamps& stamps, size_t nth, bool captured)
         stamps.events.push_back(event);
     }
     if (stamps.events[nth] && m_status.ok())
-        check(cudaEventRecordWithFlags(stamps.events[nth], m_stream, captured ? cudaEventRecordExternal : cudaEventRecordDefault),
+        check(cudaEventRecordWithFlags(stamps.events[nth], m_stream,
+                                       captured ? cudaEventRecordExternal : cudaEventRecordDefault),
               "recording an event");
 }
 
@@ -189,10 +199,13 @@ void CudaStream::read(Stamps& stamps)
     check(cudaEventSynchronize(stamps.events[stamps.commands.size()]), "running");
     for (size_t i = 0; i < stamps.commands.size() && m_status.ok(); i++) {
         float milliseconds = 0;
-        check(cudaEventElapsedTime(&milliseconds, stamps.events[i], stamps.events[i + 1]), "reading an event");
+        check(cudaEventElapsedTime(&milliseconds, stamps.events[i], stamps.events[i + 1]),
+              "reading an event");
         const auto& [op, label] = stamps.commands[i];
         auto sum =
-            std::find_if(m_sums.begin(), m_sums.end(), [op = op, label = label](const Sum& s) { return s.op == op && s.label == label; });
+            std::find_if(m_sums.begin(), m_sums.end(), [op = op, label = label](const Sum& s) {
+                return s.op == op && s.label == label;
+            });
         if (sum == m_sums.end()) sum = m_sums.insert(m_sums.end(), {op, label, 0, 0});
         sum->n++;
         sum->seconds += milliseconds * 1e-3;

@@ -1,6 +1,6 @@
-// The queue of commands: launches and copies, stored until a wait. The commands between two waits are a segment.
-// A segment that repeats byte for byte, as in decode, becomes a CUDA graph, which is launched from then on.
-// Nothing is allocated after open().
+// The queue of commands: launches and copies, stored until a wait. The commands between two waits
+// are a segment. A segment that repeats byte for byte, as in decode, becomes a CUDA graph, which is
+// launched from then on. Nothing is allocated after open().
 #pragma once
 
 #include "backends/cuda/cuda_device.h"
@@ -13,7 +13,8 @@
 namespace ks
 {
 
-// The name of a launch in kernel timings: an op's kernel and the formats that it reads. The name's pointer must stay valid.
+// The name of a launch in kernel timings: an op's kernel and the formats that it reads. The name's
+// pointer must stay valid.
 struct KernelLabel {
     const char* kernel;
     uint32_t formats[2]; // Format values; no_format: none
@@ -21,10 +22,14 @@ struct KernelLabel {
     static constexpr uint32_t no_format = ~0u;
     KernelLabel(const char* name = "") : kernel(name), formats{no_format, no_format} {}
     KernelLabel(const char* name, Format a) : kernel(name), formats{uint32_t(a), no_format} {}
-    KernelLabel(const char* name, Format a, Format b) : kernel(name), formats{uint32_t(a), uint32_t(b)} {}
+    KernelLabel(const char* name, Format a, Format b)
+        : kernel(name), formats{uint32_t(a), uint32_t(b)}
+    {
+    }
     bool operator==(const KernelLabel& other) const
     {
-        return kernel == other.kernel && formats[0] == other.formats[0] && formats[1] == other.formats[1];
+        return kernel == other.kernel && formats[0] == other.formats[0] &&
+               formats[1] == other.formats[1];
     }
     std::string text() const;
 };
@@ -38,15 +43,18 @@ public:
     CudaStream& operator=(const CudaStream&) = delete;
 
     Status open(const CudaFound& device);
-    // Selects the device for the calling thread. Other code in the process may have selected another one.
+    // Selects the device for the calling thread. Other code in the process may have selected
+    // another one.
     void enter() { check(cudaSetDevice(m_device.index), "being chosen"); }
     cudaStream_t handle() const { return m_stream; }
 
     // Stores a call of launch(args..., stream) for later.
-    template <class Launch, class... A> void run(const KernelLabel& label, Launch launch, const A&... args)
+    template <class Launch, class... A>
+    void run(const KernelLabel& label, Launch launch, const A&... args)
     {
         using Held = Call<Launch, A...>;
-        static_assert(std::is_trivially_destructible<Held>::value, "arguments are forgotten, not destroyed");
+        static_assert(std::is_trivially_destructible<Held>::value,
+                      "arguments are forgotten, not destroyed");
         new (take(sizeof(Held), Held::play, label)) Held{launch, std::tuple<A...>(args...)};
     }
     void upload(void* to, const void* from, uint64_t bytes);
@@ -60,7 +68,8 @@ public:
 
 private:
     using Play = void (*)(const void* held, cudaStream_t stream);
-    template <class Launch, class... A> struct Call {
+    template <class Launch, class... A>
+    struct Call {
         Launch launch;
         std::tuple<A...> args;
         static void play(const void* held, cudaStream_t stream)
@@ -75,7 +84,8 @@ private:
         uint32_t op;
         KernelLabel label;
     };
-    // Events around the commands of a segment: one before the first and one after each. A graph has its own.
+    // Events around the commands of a segment: one before the first and one after each. A graph has
+    // its own.
     struct Stamps {
         std::vector<cudaEvent_t> events;
         std::vector<std::pair<uint32_t, KernelLabel>> commands; // ops and labels

@@ -1,4 +1,5 @@
-// The ops on slots, as plainly as they can be written: where an index lies, what a token sees, and what attention is.
+// The ops on slots, as plainly as they can be written: where an index lies, what a token sees, and
+// what attention is.
 #include "backends/reference/reference_backend.h"
 #include "backends/reference/visibility.h"
 
@@ -13,35 +14,42 @@ constexpr double kLog2e = 1.4426950408889634;
 
 void check_rows(const char* op, const Tensor& t, uint64_t n_rows, uint32_t head_dim)
 {
-    KS_CHECK(t.rows >= n_rows && t.cols == head_dim, "%s: %llu rows of %u in (%u, %u)", op, (unsigned long long)n_rows, head_dim, t.rows,
-             t.cols);
+    KS_CHECK(t.rows >= n_rows && t.cols == head_dim, "%s: %llu rows of %u in (%u, %u)", op,
+             (unsigned long long)n_rows, head_dim, t.rows, t.cols);
     if (!is_coded(t.format)) {
-        KS_CHECK(t.format == Format::f32 || t.format == Format::f16, "%s: a cache of format %d", op, int(t.format));
+        KS_CHECK(t.format == Format::f32 || t.format == Format::f16, "%s: a cache of format %d", op,
+                 int(t.format));
         return check_values(op, t, n_rows * head_dim);
     }
     const uint64_t bytes = coded_bytes(t.format, t.rows, t.cols);
-    KS_CHECK(t.cols % 16 == 0 && t.cols <= codec_max_dim, "%s: coded rows of %u values", op, t.cols);
-    KS_CHECK(t.offset <= t.buffer.bytes && bytes <= t.buffer.bytes - t.offset, "%s: %llu bytes at %llu of a buffer of %llu", op,
-             (unsigned long long)bytes, (unsigned long long)t.offset, (unsigned long long)t.buffer.bytes);
+    KS_CHECK(t.cols % 16 == 0 && t.cols <= codec_max_dim, "%s: coded rows of %u values", op,
+             t.cols);
+    KS_CHECK(t.offset <= t.buffer.bytes && bytes <= t.buffer.bytes - t.offset,
+             "%s: %llu bytes at %llu of a buffer of %llu", op, (unsigned long long)bytes,
+             (unsigned long long)t.offset, (unsigned long long)t.buffer.bytes);
 }
 
 void check_kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& x)
 {
     check_rows("kv_write", to, uint64_t(a.n_kv_heads) * a.n_rows, a.head_dim);
-    KS_CHECK(codec_info(to.format).group == 1, "kv_write: %s, whose rows are coded together", codec_info(to.format).name);
+    KS_CHECK(codec_info(to.format).group == 1, "kv_write: %s, whose rows are coded together",
+             codec_info(to.format).name);
     check_values("kv_write", x, uint64_t(a.n_tokens) * a.n_kv_heads * a.head_dim);
 }
 
-uint32_t kv_write_row(const KvWriteArgs& a, const Tensor& table, const Tensor& head_layout, uint32_t h, uint32_t t)
+uint32_t kv_write_row(const KvWriteArgs& a, const Tensor& table, const Tensor& head_layout,
+                      uint32_t h, uint32_t t)
 {
-    const uint32_t *layout_of_head = head_layout.ptr<uint32_t>() + h * layout_words, index = layout_of_head[layout_n_held] + t;
+    const uint32_t *layout_of_head = head_layout.ptr<uint32_t>() + h * layout_words,
+                   index = layout_of_head[layout_n_held] + t;
     uint32_t row = h * a.n_rows + (a.staged ? t : ring_row(index, a.n_rows, a.n_pinned));
     if (!a.staged && table) row = table.ptr<uint32_t>()[layout_of_head[layout_table_begin] + index];
     KS_CHECK(row < a.n_kv_heads * a.n_rows, "kv_write: row %u of %u", row, a.n_kv_heads * a.n_rows);
     return row;
 }
 
-void ReferenceBackend::kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x, const Tensor& table, const Tensor& head_layout)
+void ReferenceBackend::kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x,
+                                const Tensor& table, const Tensor& head_layout)
 {
     const Tensor* pairs[][2] = {{&to.k, &x.k}, {&to.v, &x.v}};
     for (auto [rows, values] : pairs) {
@@ -50,19 +58,23 @@ void ReferenceBackend::kv_write(const KvWriteArgs& a, const KvPair& to, const Kv
         for (uint32_t h = 0; h < a.n_kv_heads; h++) {
             for (uint32_t t = 0; t < a.n_tokens; t++) {
                 const CodedRow out = coded_row(*rows, kv_write_row(a, table, head_layout, h, t));
-                encode_row(rows->format, values->ptr() + (uint64_t(t) * a.n_kv_heads + h) * a.head_dim, a.head_dim, out.words, out.tail);
+                encode_row(rows->format,
+                           values->ptr() + (uint64_t(t) * a.n_kv_heads + h) * a.head_dim,
+                           a.head_dim, out.words, out.tail);
             }
         }
     }
 }
 
-void ReferenceBackend::kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from, const Tensor& rows)
+void ReferenceBackend::kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from,
+                               const Tensor& rows)
 {
     check_values("kv_read", y, uint64_t(a.n) * a.head_dim);
     check_values("kv_read", rows, a.n);
     for (uint32_t i = 0; i < a.n; i++) {
         const uint32_t row = rows.ptr<uint32_t>()[i];
-        KS_CHECK(row < from.rows && from.cols == a.head_dim, "kv_read: row %u of (%u, %u)", row, from.rows, from.cols);
+        KS_CHECK(row < from.rows && from.cols == a.head_dim, "kv_read: row %u of (%u, %u)", row,
+                 from.rows, from.cols);
         float* out = y.ptr() + uint64_t(i) * a.head_dim;
         const float* values = cached_row(from, row, a.head_dim, out);
         if (values != out) std::copy_n(values, a.head_dim, out);
@@ -70,42 +82,50 @@ void ReferenceBackend::kv_read(const KvReadArgs& a, const Tensor& y, const Tenso
 }
 
 // The rows of one group, from anywhere, or the codes of another group.
-static void move_group(const KvMoveArgs& a, const Tensor& to, const Tensor& from, const uint32_t* moves)
+static void move_group(const KvMoveArgs& a, const Tensor& to, const Tensor& from,
+                       const uint32_t* moves)
 {
     const CodecInfo& info = codec_info(to.format);
     if (to.format == from.format) {
         for (uint32_t r = 0; r < info.group; r++)
-            KS_CHECK(moves[2 * r] % info.group == r && moves[2 * r] - r == moves[0], "kv_move: row %u in a group's place %u", moves[2 * r],
-                     r);
-        memcpy(coded_group(to, moves[1]), coded_group(from, moves[0]), info.group * info.row_bytes(a.head_dim));
+            KS_CHECK(moves[2 * r] % info.group == r && moves[2 * r] - r == moves[0],
+                     "kv_move: row %u in a group's place %u", moves[2 * r], r);
+        memcpy(coded_group(to, moves[1]), coded_group(from, moves[0]),
+               info.group * info.row_bytes(a.head_dim));
         return;
     }
     float scratch[kMostInGroup * codec_max_dim], row[codec_max_dim];
     for (uint32_t r = 0; r < info.group; r++)
-        std::copy_n(cached_row(from, moves[2 * r], a.head_dim, row), a.head_dim, scratch + r * a.head_dim);
+        std::copy_n(cached_row(from, moves[2 * r], a.head_dim, row), a.head_dim,
+                    scratch + r * a.head_dim);
     encode_group(to.format, scratch, a.head_dim, coded_group(to, moves[1]));
 }
 
-void ReferenceBackend::kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& from, const Tensor& moves)
+void ReferenceBackend::kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& from,
+                               const Tensor& moves)
 {
-    KS_CHECK(to.format == from.format || (is_coded(to.format) && !is_coded(from.format)), "kv_move: format %d to %d", int(from.format),
-             int(to.format));
+    KS_CHECK(to.format == from.format || (is_coded(to.format) && !is_coded(from.format)),
+             "kv_move: format %d to %d", int(from.format), int(to.format));
     check_rows("kv_move", from, from.rows, a.head_dim);
     check_rows("kv_move", to, to.rows, a.head_dim);
     for (uint32_t i = 0; i < a.n_moves; i++) {
         const uint32_t* move = moves.ptr<uint32_t>() + 2 * i;
-        KS_CHECK(move[0] < from.rows && move[1] < to.rows, "kv_move: row %u of %u to %u of %u", move[0], from.rows, move[1], to.rows);
+        KS_CHECK(move[0] < from.rows && move[1] < to.rows, "kv_move: row %u of %u to %u of %u",
+                 move[0], from.rows, move[1], to.rows);
     }
-    const uint32_t row_bytes = codec_info(to.format).row_bytes(a.head_dim), n_tail = tail_bytes(to.format, a.head_dim);
+    const uint32_t row_bytes = codec_info(to.format).row_bytes(a.head_dim),
+                   n_tail = tail_bytes(to.format, a.head_dim);
     const uint32_t group = codec_info(to.format).group;
     if (group > 1) check_group_moves(to.format, moves.ptr<uint32_t>(), a.n_moves);
-    for (uint32_t i = 0; group > 1 && i < a.n_moves; i += group) move_group(a, to, from, moves.ptr<uint32_t>() + 2 * i);
+    for (uint32_t i = 0; group > 1 && i < a.n_moves; i += group)
+        move_group(a, to, from, moves.ptr<uint32_t>() + 2 * i);
     for (uint32_t i = 0; group == 1 && i < a.n_moves; i++) {
         const uint32_t* move = moves.ptr<uint32_t>() + 2 * i;
         const CodedRow source = coded_row(from, move[0]), out = coded_row(to, move[1]);
         if (to.format != from.format) {
             float scratch[codec_max_dim];
-            encode_row(to.format, cached_row(from, move[0], a.head_dim, scratch), a.head_dim, out.words, out.tail);
+            encode_row(to.format, cached_row(from, move[0], a.head_dim, scratch), a.head_dim,
+                       out.words, out.tail);
             continue;
         }
         memcpy(out.words, source.words, row_bytes - n_tail);
@@ -115,21 +135,27 @@ void ReferenceBackend::kv_move(const KvMoveArgs& a, const Tensor& to, const Tens
 
 void check_slots(const AttentionArgs& a, const Queries& q, const KvSlots& slots)
 {
-    KS_CHECK(a.n_tokens > 0 && a.n_heads % a.n_kv_heads == 0, "attention: %u heads over %u", a.n_heads, a.n_kv_heads);
+    KS_CHECK(a.n_tokens > 0 && a.n_heads % a.n_kv_heads == 0, "attention: %u heads over %u",
+             a.n_heads, a.n_kv_heads);
     check_values("attention", q.q, uint64_t(a.n_tokens) * a.n_heads * a.head_dim);
-    if (a.n_clamped) check_values("attention", q.q_clamped, uint64_t(a.n_tokens) * a.n_heads * a.head_dim);
-    for (const Tensor* t : {&slots.k, &slots.v}) check_rows("attention", *t, uint64_t(a.n_kv_heads) * a.n_rows, a.head_dim);
+    if (a.n_clamped)
+        check_values("attention", q.q_clamped, uint64_t(a.n_tokens) * a.n_heads * a.head_dim);
+    for (const Tensor* t : {&slots.k, &slots.v})
+        check_rows("attention", *t, uint64_t(a.n_kv_heads) * a.n_rows, a.head_dim);
     if (a.chunk_rows)
         for (const Tensor* t : {&slots.chunk_k, &slots.chunk_v})
             check_rows("attention", *t, uint64_t(a.n_kv_heads) * a.chunk_rows, a.head_dim);
     KS_CHECK(!slots.table || a.n_pinned == 0, "attention: %u pinned with a table", a.n_pinned);
     check_values("attention", slots.head_layout, uint64_t(a.n_kv_heads) * layout_words);
-    KS_CHECK(!a.n_rope_on_read || (slots.table && a.n_rope_on_read % 2 == 0 && a.n_rope_on_read <= a.head_dim && !a.n_clamped),
+    KS_CHECK(!a.n_rope_on_read || (slots.table && a.n_rope_on_read % 2 == 0 &&
+                                   a.n_rope_on_read <= a.head_dim && !a.n_clamped),
              "attention: %u values turned", a.n_rope_on_read);
     if (!a.n_wave) return;
-    KS_CHECK(slots.table && a.n_wave % 2 == 0 && a.n_wave <= a.head_dim, "attention: waves of %u values", a.n_wave);
+    KS_CHECK(slots.table && a.n_wave % 2 == 0 && a.n_wave <= a.head_dim,
+             "attention: waves of %u values", a.n_wave);
     check_values("attention", q.bias, uint64_t(a.n_tokens) * a.n_heads * a.head_dim);
-    if (a.n_clamped) check_values("attention", q.bias_clamped, uint64_t(a.n_tokens) * a.n_heads * a.head_dim);
+    if (a.n_clamped)
+        check_values("attention", q.bias_clamped, uint64_t(a.n_tokens) * a.n_heads * a.head_dim);
     check_values("attention", slots.waves, uint64_t(wave_digits) * wave_base * a.n_wave);
     check_values("attention", slots.positions, slots.table.cols);
 }
@@ -139,32 +165,42 @@ static void check_rope_on_read(const AttentionArgs& a, const KvSlots& slots)
 {
     for (uint32_t h = 0; a.n_rope_on_read && h < a.n_kv_heads; h++)
         check_values("attention", slots.rope_table,
-                     uint64_t(slots.head_layout.ptr<uint32_t>()[h * layout_words + layout_n_held] + a.n_tokens) * a.n_rope_on_read);
+                     uint64_t(slots.head_layout.ptr<uint32_t>()[h * layout_words + layout_n_held] +
+                              a.n_tokens) *
+                         a.n_rope_on_read);
 }
 
-void ReferenceBackend::attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots, const Tensor& lse)
+void ReferenceBackend::attention(const AttentionArgs& a, const Tensor& y, const Queries& q,
+                                 const KvSlots& slots, const Tensor& lse)
 {
     check_slots(a, q, slots);
     check_rope_on_read(a, slots);
     check_values("attention", y, uint64_t(a.n_tokens) * a.n_heads * a.head_dim);
-    KS_CHECK(a.head_dim <= m_shape.head_dim, "attention: head_dim %u, scratch for %u", a.head_dim, m_shape.head_dim);
-    double* sums = reinterpret_cast<double*>(m_row); // (head_dim), then a row of K or V, then a query
-    float *scratch = reinterpret_cast<float*>(sums + a.head_dim), *query_room = scratch + a.head_dim;
+    KS_CHECK(a.head_dim <= m_shape.head_dim, "attention: head_dim %u, scratch for %u", a.head_dim,
+             m_shape.head_dim);
+    double* sums =
+        reinterpret_cast<double*>(m_row); // (head_dim), then a row of K or V, then a query
+    float *scratch = reinterpret_cast<float*>(sums + a.head_dim),
+          *query_room = scratch + a.head_dim;
     for (uint32_t h = 0; h < a.n_heads; h++) {
         const Visibility visibility(a, slots, h / (a.n_heads / a.n_kv_heads));
         for (uint32_t t = 0; t < a.n_tokens; t++) {
             const uint64_t at = (uint64_t(t) * a.n_heads + h) * a.head_dim;
             const float* near = visibility.query(t, q.q.ptr() + at, query_room);
-            double top = -INFINITY, norm_top = -INFINITY, norm = 0; // running maxima of numerator and denominator
+            double top = -INFINITY, norm_top = -INFINITY,
+                   norm = 0; // running maxima of numerator and denominator
             std::fill(sums, sums + a.head_dim, 0.0);
             for (uint32_t i = 0; i <= visibility.before + t; i++) {
                 if (!visibility.sees(t, i)) continue;
-                const double logit = (dot(i < a.n_clamped ? q.q_clamped.ptr() + at : near, visibility.key(i, scratch), a.head_dim) +
+                const double logit = (dot(i < a.n_clamped ? q.q_clamped.ptr() + at : near,
+                                          visibility.key(i, scratch), a.head_dim) +
                                       visibility.bias(i, q, at)) *
                                      a.scale;
-                const double num_logit = logit + visibility.weight(i, 0), den_logit = logit + visibility.weight(i, 1);
+                const double num_logit = logit + visibility.weight(i, 0),
+                             den_logit = logit + visibility.weight(i, 1);
                 if (den_logit > -INFINITY) {
-                    norm = den_logit > norm_top ? norm * std::exp(norm_top - den_logit) + 1 : norm + std::exp(den_logit - norm_top);
+                    norm = den_logit > norm_top ? norm * std::exp(norm_top - den_logit) + 1
+                                                : norm + std::exp(den_logit - norm_top);
                     norm_top = std::max(norm_top, den_logit);
                 }
                 if (num_logit == -INFINITY) continue;
@@ -172,19 +208,23 @@ void ReferenceBackend::attention(const AttentionArgs& a, const Tensor& y, const 
                 top = std::max(top, num_logit);
                 const double weight = std::exp(num_logit - top);
                 const float* v = visibility.value(i, scratch);
-                for (uint32_t d = 0; d < a.head_dim; d++) sums[d] = sums[d] * shrink + weight * v[d];
+                for (uint32_t d = 0; d < a.head_dim; d++)
+                    sums[d] = sums[d] * shrink + weight * v[d];
             }
             const double scale = top > -INFINITY ? std::exp(top - norm_top) / norm : 0.0;
             float* out = y.ptr() + (uint64_t(t) * a.n_heads + h) * a.head_dim;
             for (uint32_t d = 0; d < a.head_dim; d++) out[d] = float(sums[d] * scale);
             if (a.hadamard) hadamard_head(out, a.head_dim, true);
-            if (lse) lse.ptr()[uint64_t(t) * a.n_heads + h] = float((norm_top + std::log(norm)) * kLog2e);
+            if (lse)
+                lse.ptr()[uint64_t(t) * a.n_heads + h] =
+                    float((norm_top + std::log(norm)) * kLog2e);
         }
     }
 }
 
-void ReferenceBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& scores, const Tensor& chunk_scores,
-                                const Queries& q, const KvSlots& slots, const Tensor& lse)
+void ReferenceBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& scores,
+                                const Tensor& chunk_scores, const Queries& q, const KvSlots& slots,
+                                const Tensor& lse)
 {
     check_slots(a, q, slots);
     check_rope_on_read(a, slots);
@@ -201,23 +241,31 @@ void ReferenceBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, co
             for (uint32_t t = s.first_query; t < a.n_tokens; t++) {
                 if (!visibility.sees(t, i)) continue;
                 seen = true;
-                const uint32_t first = std::max(
-                    visibility.oldest, a.window && visibility.before + t + 1 > a.window ? visibility.before + t + 1 - a.window : 0);
-                const double visible = visibility.before + t + 1 - (first > a.n_pinned ? first - a.n_pinned : 0);
+                const uint32_t first =
+                    std::max(visibility.oldest, a.window && visibility.before + t + 1 > a.window
+                                                    ? visibility.before + t + 1 - a.window
+                                                    : 0);
+                const double visible =
+                    visibility.before + t + 1 - (first > a.n_pinned ? first - a.n_pinned : 0);
                 const float* key = visibility.key(i, m_row);
                 for (uint32_t h = g * group; h < (g + 1) * group; h++) {
                     const uint64_t at = (uint64_t(t) * a.n_heads + h) * a.head_dim;
                     const float* near = visibility.query(t, q.q.ptr() + at, m_row + a.head_dim);
                     const float* query = i < a.n_clamped ? q.q_clamped.ptr() + at : near;
-                    const double logit = (dot(query, key, a.head_dim) + visibility.bias(i, q, at)) * a.scale;
-                    const double p = std::exp2((logit + visibility.weight(i, 1)) * kLog2e - lse.ptr()[uint64_t(t) * a.n_heads + h]);
+                    const double logit =
+                        (dot(query, key, a.head_dim) + visibility.bias(i, q, at)) * a.scale;
+                    const double p = std::exp2((logit + visibility.weight(i, 1)) * kLog2e -
+                                               lse.ptr()[uint64_t(t) * a.n_heads + h]);
                     // Alone, a token has exactly its even share, whatever lse was rounded to.
-                    const double said = s.kind == score_below ? (visible > 1 && p * visible < 1 ? 1.0 : 0.0) : p;
+                    const double said =
+                        s.kind == score_below ? (visible > 1 && p * visible < 1 ? 1.0 : 0.0) : p;
                     sum += said * std::pow(double(s.decay), a.n_tokens - 1 - t);
                 }
             }
-            if (!seen && visibility.oldest > i && i >= a.n_pinned) continue; // its row is another's by now
-            float& out = visibility.in_chunk(i) ? chunk_scores.ptr()[visibility.row(i)] : scores.ptr()[visibility.row(i)];
+            if (!seen && visibility.oldest > i && i >= a.n_pinned)
+                continue; // its row is another's by now
+            float& out = visibility.in_chunk(i) ? chunk_scores.ptr()[visibility.row(i)]
+                                                : scores.ptr()[visibility.row(i)];
             out = float((visibility.in_chunk(i) ? 0.0 : out * keep) + sum);
         }
     }

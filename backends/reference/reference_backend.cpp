@@ -39,7 +39,10 @@ void host_memory(uint64_t* total_bytes, uint64_t* free_bytes)
     if (file) fclose(file);
 }
 
-ReferenceBackend::ReferenceBackend(const BackendOptions& options) : m_memory(options.memory ? options.memory : &m_system) {}
+ReferenceBackend::ReferenceBackend(const BackendOptions& options)
+    : m_memory(options.memory ? options.memory : &m_system)
+{
+}
 
 DeviceInfo ReferenceBackend::info() const
 {
@@ -64,7 +67,8 @@ void ReferenceBackend::free(Buffer& buffer)
 
 static uint8_t* at(const Buffer& buffer, uint64_t offset, uint64_t bytes)
 {
-    KS_CHECK(offset <= buffer.bytes && bytes <= buffer.bytes - offset, "%llu bytes at %llu of a buffer of %llu", (unsigned long long)bytes,
+    KS_CHECK(offset <= buffer.bytes && bytes <= buffer.bytes - offset,
+             "%llu bytes at %llu of a buffer of %llu", (unsigned long long)bytes,
              (unsigned long long)offset, (unsigned long long)buffer.bytes);
     return static_cast<uint8_t*>(buffer.data) + offset;
 }
@@ -87,7 +91,8 @@ void ReferenceBackend::fill(const Buffer& to, uint64_t offset, uint64_t bytes, u
 
 static uint64_t row_bytes(const ScratchShape& shape)
 {
-    return align_up(std::max<uint64_t>(4ull * shape.max_cols, 16ull * shape.head_dim), kRegionAlign);
+    return align_up(std::max<uint64_t>(4ull * shape.max_cols, 16ull * shape.head_dim),
+                    kRegionAlign);
 }
 
 uint64_t ReferenceBackend::scratch_bytes(const ScratchShape& shape) const
@@ -108,13 +113,16 @@ void ReferenceBackend::set_scratch(const Buffer& buffer, uint64_t offset, const 
 
 void check_values(const char* op, const Tensor& t, uint64_t n)
 {
-    KS_CHECK(uint64_t(t.rows) * t.cols >= n, "%s: %llu values in a tensor of (%u, %u)", op, (unsigned long long)n, t.rows, t.cols);
+    KS_CHECK(uint64_t(t.rows) * t.cols >= n, "%s: %llu values in a tensor of (%u, %u)", op,
+             (unsigned long long)n, t.rows, t.cols);
     uint64_t bytes = n * (t.format == Format::f16 ? 2 : 4);
-    KS_CHECK(t.offset <= t.buffer.bytes && bytes <= t.buffer.bytes - t.offset, "%s: %llu bytes at %llu of a buffer of %llu", op,
-             (unsigned long long)bytes, (unsigned long long)t.offset, (unsigned long long)t.buffer.bytes);
+    KS_CHECK(t.offset <= t.buffer.bytes && bytes <= t.buffer.bytes - t.offset,
+             "%s: %llu bytes at %llu of a buffer of %llu", op, (unsigned long long)bytes,
+             (unsigned long long)t.offset, (unsigned long long)t.buffer.bytes);
 }
 
-template <class F> static void decode_row(const uint32_t* w, uint32_t row, uint32_t cols, float* out)
+template <class F>
+static void decode_row(const uint32_t* w, uint32_t row, uint32_t cols, float* out)
 {
     const uint32_t stride = F::half_words + tile_rows * F::words;
     const uint32_t* tile = w + uint64_t(row / tile_rows) * (cols / F::block) * stride;
@@ -127,8 +135,8 @@ static void decode_row(const Tensor& w, uint32_t row, float* out)
 {
     KS_CHECK(row < w.rows, "row %u of %u", row, w.rows);
     switch (w.format) {
-#define KS_ROW(name)                                                                                                                       \
-    case Format::name:                                                                                                                     \
+#define KS_ROW(name)                                                                               \
+    case Format::name:                                                                             \
         return decode_row<format_##name>(w.ptr<uint32_t>(), row, w.cols, out);
         FORMATS(KS_ROW)
 #undef KS_ROW
@@ -141,12 +149,15 @@ static void decode_row(const Tensor& w, uint32_t row, float* out)
 static void check_weight(const char* op, const Tensor& w)
 {
     uint64_t bytes = weight_bytes(w.format, w.rows, w.cols);
-    KS_CHECK(w.cols % format_info(w.format).block == 0, "%s: rows of %u values in blocks of %u", op, w.cols, format_info(w.format).block);
-    KS_CHECK(w.offset <= w.buffer.bytes && bytes <= w.buffer.bytes - w.offset, "%s: %llu bytes at %llu of a buffer of %llu", op,
-             (unsigned long long)bytes, (unsigned long long)w.offset, (unsigned long long)w.buffer.bytes);
+    KS_CHECK(w.cols % format_info(w.format).block == 0, "%s: rows of %u values in blocks of %u", op,
+             w.cols, format_info(w.format).block);
+    KS_CHECK(w.offset <= w.buffer.bytes && bytes <= w.buffer.bytes - w.offset,
+             "%s: %llu bytes at %llu of a buffer of %llu", op, (unsigned long long)bytes,
+             (unsigned long long)w.offset, (unsigned long long)w.buffer.bytes);
 }
 
-void ReferenceBackend::embed(const EmbedArgs& a, const Tensor& y, const Tensor& table, const Tensor& ids)
+void ReferenceBackend::embed(const EmbedArgs& a, const Tensor& y, const Tensor& table,
+                             const Tensor& ids)
 {
     KS_CHECK(table.cols == a.dim, "embed: dim %u, table (%u, %u)", a.dim, table.rows, table.cols);
     check_weight("embed", table);
@@ -159,7 +170,8 @@ void ReferenceBackend::embed(const EmbedArgs& a, const Tensor& y, const Tensor& 
     }
 }
 
-void ReferenceBackend::rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w)
+void ReferenceBackend::rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x,
+                               const Tensor& w)
 {
     check_values("rmsnorm", y, uint64_t(a.rows) * a.dim);
     check_values("rmsnorm", x, (uint64_t(a.first_row) + a.rows) * a.dim);
@@ -184,14 +196,17 @@ double dot(const float* a, const float* b, uint32_t n)
     return ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
 }
 
-void ReferenceBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets, const Tensor& x)
+void ReferenceBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets,
+                              const Tensor& x)
 {
-    KS_CHECK(a.cols <= m_shape.max_cols, "matmul: %u cols, scratch for %u", a.cols, m_shape.max_cols);
+    KS_CHECK(a.cols <= m_shape.max_cols, "matmul: %u cols, scratch for %u", a.cols,
+             m_shape.max_cols);
     check_values("matmul", x, uint64_t(a.n_tokens) * a.cols);
     for (int i = 0; i < n_targets; i++) {
         const Tensor& w = targets[i].w;
         const Tensor& y = targets[i].y;
-        KS_CHECK(w.cols == a.cols && (i > 0 || w.rows == a.rows), "matmul: (%u, %u), w (%u, %u)", a.rows, a.cols, w.rows, w.cols);
+        KS_CHECK(w.cols == a.cols && (i > 0 || w.rows == a.rows), "matmul: (%u, %u), w (%u, %u)",
+                 a.rows, a.cols, w.rows, w.cols);
         check_weight("matmul", w);
         check_values("matmul", y, uint64_t(a.n_tokens) * w.rows);
         for (uint32_t r = 0; r < w.rows; r++) {
@@ -208,10 +223,15 @@ void ReferenceBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, 
 void check_target(const RopeTarget& target)
 {
     const RopeArgs& a = target.a;
-    KS_CHECK(a.n_rot % 2 == 0 && a.n_rot <= a.head_dim, "rope: %u of %u values turn", a.n_rot, a.head_dim);
-    KS_CHECK(!a.hadamard || a.head_dim <= codec_max_dim, "rope: rotated heads of %u values", a.head_dim);
-    for (const Tensor* t : {&target.y, &target.x}) check_values("rope", *t, uint64_t(a.n_tokens) * a.n_heads * a.head_dim);
-    if (a.n_rot) check_values("rope", target.angles, uint64_t(a.n_groups ? a.n_groups : a.n_tokens) * a.n_rot);
+    KS_CHECK(a.n_rot % 2 == 0 && a.n_rot <= a.head_dim, "rope: %u of %u values turn", a.n_rot,
+             a.head_dim);
+    KS_CHECK(!a.hadamard || a.head_dim <= codec_max_dim, "rope: rotated heads of %u values",
+             a.head_dim);
+    for (const Tensor* t : {&target.y, &target.x})
+        check_values("rope", *t, uint64_t(a.n_tokens) * a.n_heads * a.head_dim);
+    if (a.n_rot)
+        check_values("rope", target.angles,
+                     uint64_t(a.n_groups ? a.n_groups : a.n_tokens) * a.n_rot);
 }
 
 static void turn(const RopeTarget& target)
@@ -220,11 +240,13 @@ static void turn(const RopeTarget& target)
     uint32_t half = a.n_rot / 2;
     for (uint32_t t = 0; t < a.n_tokens; t++) {
         for (uint32_t h = 0; h < a.n_heads; h++) {
-            const float* angle = target.angles.ptr() + uint64_t(a.n_groups ? h / (a.n_heads / a.n_groups) : t) * a.n_rot;
+            const float* angle = target.angles.ptr() +
+                                 uint64_t(a.n_groups ? h / (a.n_heads / a.n_groups) : t) * a.n_rot;
             const float* from = target.x.ptr() + (uint64_t(t) * a.n_heads + h) * a.head_dim;
             float* to = target.y.ptr() + (uint64_t(t) * a.n_heads + h) * a.head_dim;
             for (uint32_t i = 0; i < half; i++) {
-                const uint32_t first = a.pairs == rope_interleaved ? 2 * i : i, second = a.pairs == rope_interleaved ? 2 * i + 1 : i + half;
+                const uint32_t first = a.pairs == rope_interleaved ? 2 * i : i,
+                               second = a.pairs == rope_interleaved ? 2 * i + 1 : i + half;
                 double c = angle[2 * i], s = angle[2 * i + 1], u = from[first], v = from[second];
                 to[first] = float(u * c - v * s);
                 to[second] = float(u * s + v * c);
@@ -234,7 +256,8 @@ static void turn(const RopeTarget& target)
     }
 }
 
-// The Hadamard transform of one block of a head: butterflies at distances 1, 2, 4, ..., then the scale.
+// The Hadamard transform of one block of a head: butterflies at distances 1, 2, 4, ..., then the
+// scale.
 static void transform(float* x, uint32_t block)
 {
     for (uint32_t step = 1; step < block; step *= 2)
@@ -275,7 +298,9 @@ void ReferenceBackend::glu(const GluArgs& a, const Tensor& y, const Tensor& gate
     for (uint32_t i = 0; i < a.n; i++) {
         double g = gate.ptr()[i];
         double silu = g / (1.0 + std::exp(-g));
-        double gelu = 0.5 * g * (1.0 + std::tanh(0.7978845608028654 * (g + 0.044715 * g * g * g))); // sqrt(2 / pi)
+        double gelu =
+            0.5 * g *
+            (1.0 + std::tanh(0.7978845608028654 * (g + 0.044715 * g * g * g))); // sqrt(2 / pi)
         y.ptr()[i] = float((a.act == act_silu ? silu : gelu) * up.ptr()[i]);
     }
 }
@@ -286,13 +311,16 @@ void ReferenceBackend::add(const AddArgs& a, const Tensor& x, const Tensor& b)
     check_values("add", x, uint64_t(a.rows) * a.cols);
     check_values("add", b, uint64_t(a.b_rows) * a.cols);
     for (uint32_t r = 0; r < a.rows; r++)
-        for (uint32_t i = 0; i < a.cols; i++) x.ptr()[uint64_t(r) * a.cols + i] += b.ptr()[uint64_t(a.b_rows == 1 ? 0 : r) * a.cols + i];
+        for (uint32_t i = 0; i < a.cols; i++)
+            x.ptr()[uint64_t(r) * a.cols + i] +=
+                b.ptr()[uint64_t(a.b_rows == 1 ? 0 : r) * a.cols + i];
 }
 
 void ReferenceBackend::softcap(const SoftcapArgs& a, const Tensor& x)
 {
     check_values("softcap", x, a.n);
-    for (uint32_t i = 0; i < a.n; i++) x.ptr()[i] = float(a.cap * std::tanh(double(x.ptr()[i]) / a.cap));
+    for (uint32_t i = 0; i < a.n; i++)
+        x.ptr()[i] = float(a.cap * std::tanh(double(x.ptr()[i]) / a.cap));
 }
 
 void ReferenceBackend::argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x)

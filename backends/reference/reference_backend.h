@@ -1,5 +1,5 @@
-// The specification: every op in its plainest form, single-threaded, with sums in float64. Buffers are host memory. The
-// cpu backend derives from this class and overrides the hot ops.
+// The specification: every op in its plainest form, single-threaded, with sums in float64. Buffers
+// are host memory. The cpu backend derives from this class and overrides the hot ops.
 #pragma once
 
 #include "runtime/base/backend.h"
@@ -24,20 +24,28 @@ public:
     uint64_t scratch_bytes(const ScratchShape& shape) const override;
     void set_scratch(const Buffer& buffer, uint64_t offset, const ScratchShape& shape) override;
 
-    void embed(const EmbedArgs& a, const Tensor& y, const Tensor& table, const Tensor& ids) override;
+    void embed(const EmbedArgs& a, const Tensor& y, const Tensor& table,
+               const Tensor& ids) override;
     void rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w) override;
-    void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets, const Tensor& x) override;
+    void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets,
+                const Tensor& x) override;
     void rope(const RopeTarget* targets, int n_targets) override;
     void glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up) override;
     void add(const AddArgs& a, const Tensor& x, const Tensor& b) override;
     void softcap(const SoftcapArgs& a, const Tensor& x) override;
-    void kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x, const Tensor& table, const Tensor& head_layout) override;
-    void kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from, const Tensor& rows) override;
-    void kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& from, const Tensor& moves) override;
-    void attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots, const Tensor& lse) override;
-    void kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& scores, const Tensor& chunk_scores, const Queries& q,
-                  const KvSlots& slots, const Tensor& lse) override;
-    void select(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots) override;
+    void kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x, const Tensor& table,
+                  const Tensor& head_layout) override;
+    void kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from,
+                 const Tensor& rows) override;
+    void kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& from,
+                 const Tensor& moves) override;
+    void attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots,
+                   const Tensor& lse) override;
+    void kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& scores,
+                  const Tensor& chunk_scores, const Queries& q, const KvSlots& slots,
+                  const Tensor& lse) override;
+    void select(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q,
+                const KvSlots& slots) override;
     void argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x) override;
 
 protected:
@@ -50,30 +58,43 @@ protected:
         Tensor head_layout;      // (n_kv_heads, layout_words) u32
         uint64_t stride = 0;     // of logits and votes: selected_slots, rounded up to whole vectors
     };
-    void check_select(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots) const;
-    void mean_query(const AttentionArgs& a, const KvSlots& slots, uint32_t n_last, const Tensor& q, float* mean);
-    bool query_is_similar(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots);
+    void check_select(const SelectArgs& s, const AttentionArgs& a, const Selection& to,
+                      const Queries& q, const KvSlots& slots) const;
+    void mean_query(const AttentionArgs& a, const KvSlots& slots, uint32_t n_last, const Tensor& q,
+                    float* mean);
+    bool query_is_similar(const SelectArgs& s, const AttentionArgs& a, const Selection& to,
+                          const Queries& q, const KvSlots& slots);
     uint32_t tokens_since_choice(const SelectArgs& s, const Selection& to) const;
-    bool reuses_choice(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots);
-    KvSlots block_representatives(const SelectArgs& s, const Selection& to, const KvSlots& slots, uint32_t head) const;
-    void add_block_votes(const SelectArgs& s, const AttentionArgs& a, const KvSlots& slots, uint32_t head, float* votes) const;
-    void list_head(const SelectArgs& s, const Selection& to, const KvSlots& slots, uint32_t head, const TopK& best) const;
-    void list_chunk(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const KvSlots& slots) const;
+    bool reuses_choice(const SelectArgs& s, const AttentionArgs& a, const Selection& to,
+                       const Queries& q, const KvSlots& slots);
+    KvSlots block_representatives(const SelectArgs& s, const Selection& to, const KvSlots& slots,
+                                  uint32_t head) const;
+    void add_block_votes(const SelectArgs& s, const AttentionArgs& a, const KvSlots& slots,
+                         uint32_t head, float* votes) const;
+    void list_head(const SelectArgs& s, const Selection& to, const KvSlots& slots, uint32_t head,
+                   const TopK& best) const;
+    void list_chunk(const SelectArgs& s, const AttentionArgs& a, const Selection& to,
+                    const KvSlots& slots) const;
 
     ScratchShape m_shape; // the shapes that the scratch was set for
     SelectScratch m_select;
 
 private:
     static SelectScratch place_select(const ScratchShape& shape, uint8_t* memory, uint64_t* bytes);
-    void bound_pages(const AttentionArgs& a, const Selection& to, const KvSlots& slots, uint32_t head, uint32_t n_to_refresh);
-    void page_votes(const AttentionArgs& a, const Selection& to, uint32_t head, uint32_t first, uint32_t n);
-    void select_logits(const AttentionArgs& a, const KvSlots& slots, uint32_t head, uint32_t first, uint32_t n);
-    void vote(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const KvSlots& slots, uint32_t head, float* votes);
+    void bound_pages(const AttentionArgs& a, const Selection& to, const KvSlots& slots,
+                     uint32_t head, uint32_t n_to_refresh);
+    void page_votes(const AttentionArgs& a, const Selection& to, uint32_t head, uint32_t first,
+                    uint32_t n);
+    void select_logits(const AttentionArgs& a, const KvSlots& slots, uint32_t head, uint32_t first,
+                       uint32_t n);
+    void vote(const SelectArgs& s, const AttentionArgs& a, const Selection& to,
+              const KvSlots& slots, uint32_t head, float* votes);
     void add_votes(uint32_t kind, uint32_t h, uint32_t n, uint32_t n_wanted, float* votes);
 
     MemorySource m_system;
     MemorySource* m_memory; // the caller's, or m_system
-    float* m_row = nullptr; // scratch: (max_cols) a row of a weight; in attention (head_dim) double sums and a row of K or V
+    float* m_row = nullptr; // scratch: (max_cols) a row of a weight; in attention (head_dim) double
+                            // sums and a row of K or V
 };
 
 std::unique_ptr<Backend> make_reference_backend(const BackendOptions& options);
@@ -81,16 +102,20 @@ std::unique_ptr<Backend> make_reference_backend(const BackendOptions& options);
 // Checks that a tensor is inside its buffer and has at least n values.
 void check_values(const char* op, const Tensor& t, uint64_t n);
 
-// Checks that a cache is inside its buffer, has at least n_rows rows of head_dim values, and a valid cache format.
+// Checks that a cache is inside its buffer, has at least n_rows rows of head_dim values, and a
+// valid cache format.
 void check_rows(const char* op, const Tensor& t, uint64_t n_rows, uint32_t head_dim);
 
-// The Hadamard transform of a head in place: H D, or its inverse D H if `back`. RopeArgs and AttentionArgs define it.
+// The Hadamard transform of a head in place: H D, or its inverse D H if `back`. RopeArgs and
+// AttentionArgs define it.
 void hadamard_head(float* head, uint32_t head_dim, bool back);
 
-// Check the arguments of rope and kv_write. kv_write_row returns the row for head h of token t of the chunk.
+// Check the arguments of rope and kv_write. kv_write_row returns the row for head h of token t of
+// the chunk.
 void check_target(const RopeTarget& target);
 void check_kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& x);
-uint32_t kv_write_row(const KvWriteArgs& a, const Tensor& table, const Tensor& head_layout, uint32_t h, uint32_t t);
+uint32_t kv_write_row(const KvWriteArgs& a, const Tensor& table, const Tensor& head_layout,
+                      uint32_t h, uint32_t t);
 
 // A sum in float64 of eight partial sums, to shorten the chain of dependent additions.
 double dot(const float* a, const float* b, uint32_t n);

@@ -8,26 +8,31 @@ namespace ks
 {
 
 // Opcodes and numbers of the SPIR-V specification, sections 3.6 to 3.42.
-constexpr uint32_t kOpExecutionMode = 16, kOpCapability = 17, kOpTypeStruct = 30, kOpTypePointer = 32, kOpVariable = 59, kOpDecorate = 71,
-                   kOpMemberDecorate = 72;
-constexpr uint32_t kLocalSize = 17, kStorageBuffer = 12, kPushConstant = 9, kUniformConstant = 0, kBinding = 33, kNonWritable = 24,
-                   kOffset = 35, kGroupNonUniform = 61, kNone = ~0u;
+constexpr uint32_t kOpExecutionMode = 16, kOpCapability = 17, kOpTypeStruct = 30,
+                   kOpTypePointer = 32, kOpVariable = 59, kOpDecorate = 71, kOpMemberDecorate = 72;
+constexpr uint32_t kLocalSize = 17, kStorageBuffer = 12, kPushConstant = 9, kUniformConstant = 0,
+                   kBinding = 33, kNonWritable = 24, kOffset = 35, kGroupNonUniform = 61,
+                   kNone = ~0u;
 constexpr size_t kHeader = 5; // words
 
-// A shader's instructions. There is no index of them: a pipeline may be created during decode, which must not allocate.
+// A shader's instructions. There is no index of them: a pipeline may be created during decode,
+// which must not allocate.
 struct Instructions {
     const uint32_t* words;
     size_t n_words;
 
-    // The first instruction from `at` on with this opcode and these operands, or the end. kNone matches any operand.
-    size_t find(size_t at, uint32_t code, uint32_t first, uint32_t second = kNone, uint32_t third = kNone) const
+    // The first instruction from `at` on with this opcode and these operands, or the end. kNone
+    // matches any operand.
+    size_t find(size_t at, uint32_t code, uint32_t first, uint32_t second = kNone,
+                uint32_t third = kNone) const
     {
         const uint32_t wanted[] = {first, second, third};
         for (; at < n_words; at += words[at] >> 16) {
             KS_CHECK(words[at] >> 16, "SPIR-V ends at word %zu", at);
             if ((words[at] & 0xffffu) != code) continue;
             bool same = true;
-            for (uint32_t i = 0; i < 3; i++) same = same && (wanted[i] == kNone || words[at + 1 + i] == wanted[i]);
+            for (uint32_t i = 0; i < 3; i++)
+                same = same && (wanted[i] == kNone || words[at + 1 + i] == wanted[i]);
             if (same) break;
         }
         return at;
@@ -57,9 +62,12 @@ SpirvInfo read_spirv(const uint32_t* words, size_t n_words)
     info.subgroups = code.find(kHeader, kOpCapability, kGroupNonUniform) < n_words;
     const size_t size = code.find(kHeader, kOpExecutionMode, kNone, kLocalSize);
     if (size < n_words) info.local_size = words[size + 3] * words[size + 4] * words[size + 5];
-    for (size_t at = kHeader; (at = code.find(at, kOpVariable, kNone)) < n_words; at += words[at] >> 16) {
+    for (size_t at = kHeader; (at = code.find(at, kOpVariable, kNone)) < n_words;
+         at += words[at] >> 16) {
         const uint32_t pointer = words[at + 1], id = words[at + 2], storage = words[at + 3];
-        if (storage == kPushConstant) info.push_bytes = bytes_of_type(code, words[code.find(kHeader, kOpTypePointer, pointer) + 3]);
+        if (storage == kPushConstant)
+            info.push_bytes =
+                bytes_of_type(code, words[code.find(kHeader, kOpTypePointer, pointer) + 3]);
         const size_t decoration = code.find(kHeader, kOpDecorate, id, kBinding);
         if (decoration == n_words) continue;
         const uint32_t binding = words[decoration + 3];
@@ -67,7 +75,8 @@ SpirvInfo read_spirv(const uint32_t* words, size_t n_words)
         if (storage != kStorageBuffer) continue;
         const uint32_t type = words[code.find(kHeader, kOpTypePointer, pointer) + 3];
         info.n_bindings = std::max(info.n_bindings, binding + 1);
-        const bool read_only = code.has(kOpDecorate, id, kNonWritable) || code.has(kOpMemberDecorate, type, kNone, kNonWritable);
+        const bool read_only = code.has(kOpDecorate, id, kNonWritable) ||
+                               code.has(kOpMemberDecorate, type, kNone, kNonWritable);
         if (!read_only) info.written |= 1u << binding;
     }
     return info;

@@ -1,4 +1,5 @@
-// libvulkan, opened at run time. So a program that is built with Vulkan also starts where Vulkan is not installed.
+// libvulkan, opened at run time. So a program that is built with Vulkan also starts where Vulkan is
+// not installed.
 #pragma once
 
 #include "runtime/base/status.h"

@@ -24,7 +24,8 @@ std::vector<DeviceInfo> find_vulkan_devices(std::vector<std::string>* refused, s
         else
             refused->push_back(c.info.id + " (" + printable(c.info.name, 200) + "): " + c.refusal);
     }
-    if (found.empty()) *missing = all.empty() ? "no driver has a device" : "no device that it can use";
+    if (found.empty())
+        *missing = all.empty() ? "no driver has a device" : "no device that it can use";
     return found;
 }
 
@@ -92,8 +93,10 @@ static const BufferPart& part_of(const Buffer& buffer, uint64_t offset)
     return parts[nth];
 }
 
-// The end of a block that begins at `begin`: the last split point within the size limit, or the end of a single piece that is larger.
-static uint64_t end_of_block(uint64_t begin, uint64_t bytes, const std::vector<uint64_t>& split_points, uint64_t most)
+// The end of a block that begins at `begin`: the last split point within the size limit, or the end
+// of a single piece that is larger.
+static uint64_t end_of_block(uint64_t begin, uint64_t bytes,
+                             const std::vector<uint64_t>& split_points, uint64_t most)
 {
     if (bytes - begin <= most) return bytes;
     const auto next = std::upper_bound(split_points.begin(), split_points.end(), begin);
@@ -107,13 +110,15 @@ Result<Buffer> VulkanBackend::alloc(uint64_t bytes, const std::vector<uint64_t>&
     Buffer whole{parts.get(), bytes};
     const uint64_t most = std::min(kBlockBytes, m_device.limits().allocation_bytes);
     Status status;
-    for (uint64_t begin = 0, end = 0; status.ok() && (begin < bytes || parts->empty()); begin = end) {
+    for (uint64_t begin = 0, end = 0; status.ok() && (begin < bytes || parts->empty());
+         begin = end) {
         end = end_of_block(begin, bytes, split_points, most);
         VulkanBlock block;
         status = m_device.make_block(end - begin, false, &block);
         if (!status.ok()) break;
         parts->push_back({begin, block});
-        // Fills the block with zeros. This touches every page, so memory that the system promised but cannot provide fails now.
+        // Fills the block with zeros. This touches every page, so memory that the system promised
+        // but cannot provide fails now.
         m_stream.fill({block.buffer, 0, block.bytes}, 0);
         status = sync();
     }
@@ -140,10 +145,12 @@ void VulkanBackend::free(Buffer& buffer)
 
 VulkanBinding VulkanBackend::bytes_of(const Buffer& buffer, uint64_t offset, uint64_t bytes) const
 {
-    KS_CHECK(offset <= buffer.bytes && bytes <= buffer.bytes - offset, "%llu bytes at %llu of a buffer of %llu", (unsigned long long)bytes,
+    KS_CHECK(offset <= buffer.bytes && bytes <= buffer.bytes - offset,
+             "%llu bytes at %llu of a buffer of %llu", (unsigned long long)bytes,
              (unsigned long long)offset, (unsigned long long)buffer.bytes);
     const BufferPart& part = part_of(buffer, offset);
-    KS_CHECK(bytes <= part.block.bytes - (offset - part.begin), "%llu bytes at %llu lie in two blocks", (unsigned long long)bytes,
+    KS_CHECK(bytes <= part.block.bytes - (offset - part.begin),
+             "%llu bytes at %llu lie in two blocks", (unsigned long long)bytes,
              (unsigned long long)offset);
     return {part.block.buffer, offset - part.begin, bytes, part.block.bytes};
 }
@@ -159,9 +166,10 @@ void VulkanBackend::upload(const Buffer& to, uint64_t offset, const void* from, 
         memcpy(mapped + bound.offset, data, bytes);
         return;
     }
-    // Staged uploads: commands that still use the old bytes do not have to be waited for. The staging block is a ring of parts.
-    // A part that is still in flight is waited for. After a wait the ring starts at offset 0 again.
-    // So equal steps have equal offsets and equal command lists, which a replay needs.
+    // Staged uploads: commands that still use the old bytes do not have to be waited for. The
+    // staging block is a ring of parts. A part that is still in flight is waited for. After a wait
+    // the ring starts at offset 0 again. So equal steps have equal offsets and equal command lists,
+    // which a replay needs.
     for (uint64_t done = 0, n; done < bytes; done += n) {
         n = std::min(bytes - done, kStagingBytes / 4);
         if (m_staged + n > kStagingBytes) m_staged = 0;
@@ -202,7 +210,8 @@ VulkanBackend::Groups VulkanBackend::threads_for(uint64_t n) const
 
 VulkanBinding VulkanBackend::values(const Tensor& t, uint64_t n) const
 {
-    KS_CHECK(uint64_t(t.rows) * t.cols >= n, "%llu values of (%u, %u)", (unsigned long long)n, t.rows, t.cols);
+    KS_CHECK(uint64_t(t.rows) * t.cols >= n, "%llu values of (%u, %u)", (unsigned long long)n,
+             t.rows, t.cols);
     return bytes_of(t.buffer, t.offset, 4 * n);
 }
 
@@ -216,21 +225,26 @@ uint32_t VulkanBackend::weight_rows(const Tensor& w) const
 {
     const uint64_t bytes = weight_bytes(w.format, w.rows, w.cols), step = 64 * tile_rows;
     if (bytes <= m_device.limits().range_bytes) return w.rows;
-    return uint32_t(std::max<uint64_t>(1, m_device.limits().range_bytes / weight_bytes(w.format, step, w.cols)) * step);
+    return uint32_t(std::max<uint64_t>(1, m_device.limits().range_bytes /
+                                              weight_bytes(w.format, step, w.cols)) *
+                    step);
 }
 
 VulkanBinding VulkanBackend::weight_part(const Tensor& w, const RowRange& part) const
 {
-    return bytes_of(w.buffer, w.offset + weight_bytes(w.format, part.first_row, w.cols), weight_bytes(w.format, part.n_rows, w.cols));
+    return bytes_of(w.buffer, w.offset + weight_bytes(w.format, part.first_row, w.cols),
+                    weight_bytes(w.format, part.n_rows, w.cols));
 }
 
-void VulkanBackend::embed(const EmbedArgs& a, const Tensor& y, const Tensor& table, const Tensor& ids)
+void VulkanBackend::embed(const EmbedArgs& a, const Tensor& y, const Tensor& table,
+                          const Tensor& ids)
 {
     KS_CHECK(table.cols == a.dim, "embed: dim %u, table (%u, %u)", a.dim, table.rows, table.cols);
     const uint32_t step = weight_rows(table);
     for (uint32_t row = 0; row < table.rows; row += step) {
         const RowRange part{row, std::min(step, table.rows - row)};
-        const VulkanBinding bound[] = {values(y, uint64_t(a.n_tokens) * a.dim), weight_part(table, part), values(ids, a.n_tokens)};
+        const VulkanBinding bound[] = {values(y, uint64_t(a.n_tokens) * a.dim),
+                                       weight_part(table, part), values(ids, a.n_tokens)};
         struct {
             EmbedArgs a;
             RowRange part;
@@ -251,9 +265,11 @@ void VulkanBackend::rope(const RopeTarget* targets, int n_targets)
     for (const RopeTarget* target = targets; target < targets + n_targets; target++) {
         const RopeArgs& a = target->a;
         const uint64_t n_heads = uint64_t(a.n_tokens) * a.n_heads, n = n_heads * a.head_dim;
-        KS_CHECK(!a.hadamard || a.head_dim <= codec_max_dim, "rope: rotated heads of %u values", a.head_dim);
-        const VulkanBinding bound[] = {values(target->y, n), values(target->x, n),
-                                       optional(target->angles, uint64_t(a.n_groups ? a.n_groups : a.n_tokens) * a.n_rot)};
+        KS_CHECK(!a.hadamard || a.head_dim <= codec_max_dim, "rope: rotated heads of %u values",
+                 a.head_dim);
+        const VulkanBinding bound[] = {
+            values(target->y, n), values(target->x, n),
+            optional(target->angles, uint64_t(a.n_groups ? a.n_groups : a.n_tokens) * a.n_rot)};
         if (a.hadamard)
             run("rope_hadamard", "", {}, a, bound, {n_heads});
         else

@@ -1,5 +1,5 @@
-// Vulkan compute for every device with Vulkan 1.1. An op is one dispatch, or one dispatch per part of a weight or cache
-// that is larger than a binding may be.
+// Vulkan compute for every device with Vulkan 1.1. An op is one dispatch, or one dispatch per part
+// of a weight or cache that is larger than a binding may be.
 #pragma once
 
 #include "backends/vulkan/vulkan_pipelines.h"
@@ -30,29 +30,39 @@ public:
     uint64_t scratch_bytes(const ScratchShape& shape) const override;
     void set_scratch(const Buffer& buffer, uint64_t offset, const ScratchShape& shape) override;
 
-    void embed(const EmbedArgs& a, const Tensor& y, const Tensor& table, const Tensor& ids) override;
+    void embed(const EmbedArgs& a, const Tensor& y, const Tensor& table,
+               const Tensor& ids) override;
     void rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w) override;
-    void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets, const Tensor& x) override;
+    void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets,
+                const Tensor& x) override;
     void rope(const RopeTarget* targets, int n_targets) override;
     void glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up) override;
     void add(const AddArgs& a, const Tensor& x, const Tensor& b) override;
     void softcap(const SoftcapArgs& a, const Tensor& x) override;
-    void kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x, const Tensor& table, const Tensor& head_layout) override;
-    void kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from, const Tensor& rows) override;
-    void kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& from, const Tensor& moves) override;
-    void attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots, const Tensor& lse) override;
-    void kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& scores, const Tensor& chunk_scores, const Queries& q,
-                  const KvSlots& slots, const Tensor& lse) override;
-    void select(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots) override;
+    void kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x, const Tensor& table,
+                  const Tensor& head_layout) override;
+    void kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from,
+                 const Tensor& rows) override;
+    void kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& from,
+                 const Tensor& moves) override;
+    void attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots,
+                   const Tensor& lse) override;
+    void kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& scores,
+                  const Tensor& chunk_scores, const Queries& q, const KvSlots& slots,
+                  const Tensor& lse) override;
+    void select(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q,
+                const KvSlots& slots) override;
     void argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x) override;
 
 private:
     struct Groups {
         uint64_t x, y = 1, z = 1;
     };
-    template <class Push> void run(const char* op, const char* variant, const VulkanSpecial& special, const Push& push,
-                                   const VulkanBinding* bindings, Groups groups, double work = 0);
-    Groups threads_for(uint64_t n) const; // workgroups for n threads, limited to the device's maximum
+    template <class Push>
+    void run(const char* op, const char* variant, const VulkanSpecial& special, const Push& push,
+             const VulkanBinding* bindings, Groups groups, double work = 0);
+    Groups
+    threads_for(uint64_t n) const; // workgroups for n threads, limited to the device's maximum
     VulkanBinding bytes_of(const Buffer& buffer, uint64_t offset, uint64_t bytes) const;
     VulkanBinding values(const Tensor& t, uint64_t n) const; // n values of 4 bytes
     VulkanBinding optional(const Tensor& t, uint64_t n) const;
@@ -67,21 +77,28 @@ private:
     Product product_of(Format format, uint32_t n_tokens, uint32_t cols) const;
     uint64_t prepared_bytes(const ScratchShape& shape) const;
     VulkanBinding convert_input(const MatmulArgs& a, const Product& product, const Tensor& x);
-    void multiply(const MatmulArgs& a, const Product& product, const MatmulTarget& target, const VulkanBinding& x);
+    void multiply(const MatmulArgs& a, const Product& product, const MatmulTarget& target,
+                  const VulkanBinding& x);
 
-    uint32_t splits_of(uint32_t n_tokens, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim) const;
-    uint64_t partial_bytes(uint32_t n_tokens, uint32_t n_heads, uint32_t n_kv_heads, uint32_t head_dim) const;
+    uint32_t splits_of(uint32_t n_tokens, uint32_t n_heads, uint32_t n_kv_heads,
+                       uint32_t head_dim) const;
+    uint64_t partial_bytes(uint32_t n_tokens, uint32_t n_heads, uint32_t n_kv_heads,
+                           uint32_t head_dim) const;
     struct Pass;
     struct SelectCall;
-    void run_step(const SelectCall& c, uint32_t step, const VulkanSpecial& special, const VulkanBinding& table, const VulkanBinding& keys,
+    void run_step(const SelectCall& c, uint32_t step, const VulkanSpecial& special,
+                  const VulkanBinding& table, const VulkanBinding& keys,
                   const VulkanBinding& weights, const VulkanBinding& prepared, Groups groups);
     void run_on_keys(SelectCall& c, uint32_t step, const VulkanBinding& prepared, Groups groups);
-    template <class Body> void for_passes(const AttentionArgs& a, const Queries& q, const KvSlots& slots, uint32_t n_splits,
-                                          uint32_t dequantized, const Body& body);
+    template <class Body>
+    void for_passes(const AttentionArgs& a, const Queries& q, const KvSlots& slots,
+                    uint32_t n_splits, uint32_t dequantized, const Body& body);
     uint64_t dequantized_bytes(const ScratchShape& shape) const;
     uint64_t packed_room(const ScratchShape& shape) const;
-    void dequantize(const AttentionArgs& a, const KvSlots& slots, const Pass& p, VulkanBinding* k, VulkanBinding* v);
-    VulkanBinding queries_of(const AttentionArgs& a, const Tensor& q, const Tensor& bias, const KvSlots& slots);
+    void dequantize(const AttentionArgs& a, const KvSlots& slots, const Pass& p, VulkanBinding* k,
+                    VulkanBinding* v);
+    VulkanBinding queries_of(const AttentionArgs& a, const Tensor& q, const Tensor& bias,
+                             const KvSlots& slots);
     VulkanBinding table_of(const AttentionArgs& a, const KvSlots& slots) const;
     VulkanBinding layout_of(const AttentionArgs& a, const KvSlots& slots) const;
     VulkanBinding angles_of(const AttentionArgs& a, const KvSlots& slots) const;
@@ -104,7 +121,8 @@ const char* vulkan_select_step(uint32_t step);
 
 // The machine's usable devices. The other devices are added to `refused` with the reason.
 // missing: why there is none, such as "no driver found".
-std::vector<DeviceInfo> find_vulkan_devices(std::vector<std::string>* refused, std::string* missing);
+std::vector<DeviceInfo> find_vulkan_devices(std::vector<std::string>* refused,
+                                            std::string* missing);
 
 Result<std::unique_ptr<Backend>> make_vulkan_backend(const std::string& id);
 

@@ -1,5 +1,6 @@
-// Times kernels with the device's clock: a timestamp after each command of a command buffer, read after the buffer has run.
-// A command's time is the time since the end of the command before it. So the times of overlapping commands add up to the busy time.
+// Times kernels with the device's clock: a timestamp after each command of a command buffer, read
+// after the buffer has run. A command's time is the time since the end of the command before it. So
+// the times of overlapping commands add up to the busy time.
 #pragma once
 
 #include "backends/vulkan/vulkan_device.h"

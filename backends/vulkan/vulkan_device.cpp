@@ -11,7 +11,8 @@
 namespace ks
 {
 
-// Pretended devices for tests: KNAPSACK_VULKAN_LIMITS=NAME lowers the limits that the real device reports.
+// Pretended devices for tests: KNAPSACK_VULKAN_LIMITS=NAME lowers the limits that the real device
+// reports.
 struct LimitsClamp {
     const char* name;
     uint64_t range_bytes, allocation_bytes;
@@ -23,12 +24,13 @@ struct LimitsClamp {
     bool has_clock = true;
 };
 static const LimitsClamp kClamps[] = {
-    {"pi5", 128ull << 20, 1ull << 30, false},         // V3D: the guarantees of Vulkan 1.1, unified memory
-    {"mali", 256ull << 20, 4ull << 30, false},        // unified memory
-    {"dozen", 128ull << 20, 1ull << 30, true},        // Vulkan on D3D12
-    {"discrete", ~0ull, ~0ull, true},                 // a card with its own memory
-    {"coarse", 128ull << 20, 1ull << 30, false, 256}, // SwiftShader: the largest alignment of tensors
-    {"tiny", 64ull << 10, 1ull << 30, false},         // small ranges, so that every test has several parts
+    {"pi5", 128ull << 20, 1ull << 30, false},  // V3D: the guarantees of Vulkan 1.1, unified memory
+    {"mali", 256ull << 20, 4ull << 30, false}, // unified memory
+    {"dozen", 128ull << 20, 1ull << 30, true}, // Vulkan on D3D12
+    {"discrete", ~0ull, ~0ull, true},          // a card with its own memory
+    {"coarse", 128ull << 20, 1ull << 30, false,
+     256},                                    // SwiftShader: the largest alignment of tensors
+    {"tiny", 64ull << 10, 1ull << 30, false}, // small ranges, so that every test has several parts
     {"tiny_discrete", 64ull << 10, 1ull << 30, true, 256},
     {"small_blocks", ~0ull, 1ull << 20, false}, // small blocks, so that every model has several
     {"small_discrete", 64ull << 10, 1ull << 20, true, 256},
@@ -61,18 +63,20 @@ static void clamp(VulkanLimits& limits, const VulkanFeatures& faster)
     }
 }
 
-// One instance per process, which is never destroyed. Destroying the last instance unloads the drivers.
-// NVIDIA's driver fails or ends the process when it is loaded again some dozen times.
+// One instance per process, which is never destroyed. Destroying the last instance unloads the
+// drivers. NVIDIA's driver fails or ends the process when it is loaded again some dozen times.
 static std::mutex s_instance_lock;
 static VkInstance s_instance = VK_NULL_HANDLE;
-static bool s_has_names = false; // objects can have names, which profilers and validation layers show
+static bool s_has_names =
+    false; // objects can have names, which profilers and validation layers show
 
 static bool can_name_objects(const VulkanApi& vk)
 {
     uint32_t n = 0;
     if (vk.EnumerateInstanceExtensionProperties(nullptr, &n, nullptr) != VK_SUCCESS) return false;
     VulkanExtensions all(n);
-    if (vk.EnumerateInstanceExtensionProperties(nullptr, &n, all.data()) != VK_SUCCESS) return false;
+    if (vk.EnumerateInstanceExtensionProperties(nullptr, &n, all.data()) != VK_SUCCESS)
+        return false;
     return has_extension(all, VK_EXT_DEBUG_UTILS_EXTENSION_NAME);
 }
 
@@ -91,9 +95,11 @@ Status VulkanInstance::open()
     if (!s_instance) s_has_names = can_name_objects(m_vk);
     info.enabledExtensionCount = s_has_names;
     info.ppEnabledExtensionNames = &names;
-    const VkResult result = s_instance ? VK_SUCCESS : m_vk.CreateInstance(&info, nullptr, &s_instance);
+    const VkResult result =
+        s_instance ? VK_SUCCESS : m_vk.CreateInstance(&info, nullptr, &s_instance);
     if (result == VK_ERROR_INCOMPATIBLE_DRIVER) return Status(Code::device, "no driver found");
-    if (result != VK_SUCCESS) return fail(Code::device, "Vulkan cannot start: %s", vulkan_error(result).c_str());
+    if (result != VK_SUCCESS)
+        return fail(Code::device, "Vulkan cannot start: %s", vulkan_error(result).c_str());
     m_instance = s_instance;
     m_vk.load_instance(m_instance);
     return {};
@@ -116,7 +122,8 @@ std::vector<VulkanCandidate> VulkanInstance::candidates()
     return out;
 }
 
-static uint32_t compute_family(const VulkanApi& vk, VkPhysicalDevice physical, uint32_t* timestamp_bits)
+static uint32_t compute_family(const VulkanApi& vk, VkPhysicalDevice physical,
+                               uint32_t* timestamp_bits)
 {
     uint32_t n = 0;
     vk.GetPhysicalDeviceQueueFamilyProperties(physical, &n, nullptr);
@@ -154,7 +161,8 @@ static void measure_memory(const VulkanApi& vk, VulkanCandidate& c)
         if (!(heap.flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT) || heap.size <= total) continue;
         total = heap.size;
         const uint64_t taken = c.has_memory_budget ? budget.heapUsage[i] : 0;
-        const uint64_t allowed = c.has_memory_budget ? std::min<uint64_t>(budget.heapBudget[i], total) : total;
+        const uint64_t allowed =
+            c.has_memory_budget ? std::min<uint64_t>(budget.heapBudget[i], total) : total;
         unused = allowed - std::min(taken, allowed);
     }
     if (c.limits.unified) {
@@ -167,14 +175,17 @@ static void measure_memory(const VulkanApi& vk, VulkanCandidate& c)
     c.info.free_bytes = unused;
 }
 
-// Software devices have subgroups of the size that they report. They read buffers lane by lane, but texels in all lanes at once.
-// A value that all lanes need costs as much as a different value for each lane.
-static uint32_t usable_lanes(const VulkanCandidate& c, const VkPhysicalDeviceSubgroupProperties& subgroups)
+// Software devices have subgroups of the size that they report. They read buffers lane by lane, but
+// texels in all lanes at once. A value that all lanes need costs as much as a different value for
+// each lane.
+static uint32_t usable_lanes(const VulkanCandidate& c,
+                             const VkPhysicalDeviceSubgroupProperties& subgroups)
 {
     const VkPhysicalDeviceLimits& limits = c.properties.limits;
-    const bool tells =
-        (subgroups.supportedStages & VK_SHADER_STAGE_COMPUTE_BIT) && (subgroups.supportedOperations & VK_SUBGROUP_FEATURE_SHUFFLE_BIT);
-    const bool texels = limits.minTexelBufferOffsetAlignment <= c.limits.align && limits.maxTexelBufferElements >= c.limits.range_bytes / 4;
+    const bool tells = (subgroups.supportedStages & VK_SHADER_STAGE_COMPUTE_BIT) &&
+                       (subgroups.supportedOperations & VK_SUBGROUP_FEATURE_SHUFFLE_BIT);
+    const bool texels = limits.minTexelBufferOffsetAlignment <= c.limits.align &&
+                        limits.maxTexelBufferElements >= c.limits.range_bytes / 4;
     const uint32_t n = subgroups.subgroupSize;
     return c.software && tells && texels && (n == 4 || n == 8 || n == 16) ? n : 0;
 }
@@ -186,33 +197,41 @@ static std::string products_of(const VulkanCandidate& c)
     const uint32_t uses = c.limits.uses, unused = f.has & ~uses;
     const char *plain = "in f32", *dots = "by integer dot products of four bytes";
     std::string few = uses & use_int8_dot ? dots : plain, many = uses & use_int8_dot ? dots
-                                                                 : uses & use_f16    ? "in f16, two at a time"
-                                                                                     : plain;
+                                                                 : uses & use_f16
+                                                                     ? "in f16, two at a time"
+                                                                     : plain;
     if (uses & use_matrices)
-        many = "by cooperative matrices of " + std::to_string(f.m) + " x " + std::to_string(f.n) + " x " + std::to_string(f.k) +
-               " in f16, summed in f32";
+        many = "by cooperative matrices of " + std::to_string(f.m) + " x " + std::to_string(f.n) +
+               " x " + std::to_string(f.k) + " in f16, summed in f32";
     std::string text = "multiplies in f32, which every device has";
-    if (many != plain) text = "multiplies many tokens with quantised weights " + many + ", a few " + few;
-    if (unused && c.software) return text + "; a program on the processor gains dummy_buffer by what else it has";
+    if (many != plain)
+        text = "multiplies many tokens with quantised weights " + many + ", a few " + few;
+    if (unused && c.software)
+        return text + "; a program on the processor gains dummy_buffer by what else it has";
     if (unused & use_int8_dot) return text + "; its integer dot products are slow, it says";
     return text;
 }
 
 // Describes a device for users, and why it is used in this way.
-static std::vector<std::string> describe(const VulkanCandidate& c, const VkPhysicalDeviceSubgroupProperties& subgroups)
+static std::vector<std::string> describe(const VulkanCandidate& c,
+                                         const VkPhysicalDeviceSubgroupProperties& subgroups)
 {
-    static const char* const kNames[] = {"integer dot products", "f16 arithmetic", "sums over subgroups", "cooperative matrices"};
+    static const char* const kNames[] = {"integer dot products", "f16 arithmetic",
+                                         "sums over subgroups", "cooperative matrices"};
     const VulkanLimits& limits = c.limits;
     const uint32_t version = c.properties.apiVersion, lanes = subgroups.subgroupSize;
     const bool shuffles = subgroups.supportedOperations & VK_SUBGROUP_FEATURE_SHUFFLE_BIT;
-    std::string able = "has Vulkan " + std::to_string(VK_VERSION_MAJOR(version)) + "." + std::to_string(VK_VERSION_MINOR(version)) +
-                       ", subgroups of " + std::to_string(lanes) + (shuffles ? " with" : " without") + " shuffles, " +
+    std::string able = "has Vulkan " + std::to_string(VK_VERSION_MAJOR(version)) + "." +
+                       std::to_string(VK_VERSION_MINOR(version)) + ", subgroups of " +
+                       std::to_string(lanes) + (shuffles ? " with" : " without") + " shuffles, " +
                        human_bytes(limits.shared_bytes) + " of shared memory";
     for (uint32_t i = 0; i < 4; i++)
         if (c.faster.has >> i & 1) able += std::string(", ") + kNames[i];
     std::string reads = "reads words, as hardware's caches want them, and adds ";
-    reads += limits.uses & use_subgroup_reduce ? "over subgroups, which are asked to be " + std::to_string(c.faster.width) + " wide"
-                                               : "through shared memory, which is right whatever a subgroup is";
+    reads +=
+        limits.uses & use_subgroup_reduce
+            ? "over subgroups, which are asked to be " + std::to_string(c.faster.width) + " wide"
+            : "through shared memory, which is right whatever a subgroup is";
     if (limits.lanes)
         reads = "reads texels, " + std::to_string(limits.lanes) +
                 " at once, told to neighbours by shuffles: a program loads words lane by lane";
@@ -221,11 +240,13 @@ static std::vector<std::string> describe(const VulkanCandidate& c, const VkPhysi
     return {able,
             reads,
             products_of(c),
-            "binds " + human_bytes(limits.range_bytes) + " at a time, from multiples of " + std::to_string(limits.align) +
-                " bytes on: what is larger is used in parts",
-            limits.unified ? "keeps memory mapped: one pool with the host's, dummy_buffer is copied"
-                           : "keeps memory of its own, filled through staging: the host does not see it",
-            "takes blocks of at most " + human_bytes(std::min(limits.allocation_bytes, kBlockBytes)) +
+            "binds " + human_bytes(limits.range_bytes) + " at a time, from multiples of " +
+                std::to_string(limits.align) + " bytes on: what is larger is used in parts",
+            limits.unified
+                ? "keeps memory mapped: one pool with the host's, dummy_buffer is copied"
+                : "keeps memory of its own, filled through staging: the host does not see it",
+            "takes blocks of at most " +
+                human_bytes(std::min(limits.allocation_bytes, kBlockBytes)) +
                 (limits.allocation_bytes < kBlockBytes ? ": the device gives no larger ones" : "")};
 }
 
@@ -245,7 +266,8 @@ VulkanCandidate VulkanInstance::probe_device(VkPhysicalDevice physical, uint32_t
     c.properties = properties.properties;
     const VkPhysicalDeviceLimits& limits = c.properties.limits;
     c.software = c.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
-    c.limits.unified = c.software || c.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU;
+    c.limits.unified =
+        c.software || c.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_INTEGRATED_GPU;
     c.limits.align = std::max(c.limits.align, uint32_t(limits.minStorageBufferOffsetAlignment));
     c.limits.range_bytes = limits.maxStorageBufferRange / 256 * 256;
     c.limits.allocation_bytes = blocks.maxMemoryAllocationSize;
@@ -260,19 +282,28 @@ VulkanCandidate VulkanInstance::probe_device(VkPhysicalDevice physical, uint32_t
     c.queue_family = compute_family(m_vk, physical, &c.limits.timestamp_bits);
     clamp(c.limits, c.faster);
     c.has_memory_budget = has_extension(extensions, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
-    c.info = {"vulkan:" + std::to_string(index), c.properties.deviceName, "vulkan", 0, 0, c.limits.unified};
+    c.info = {"vulkan:" + std::to_string(index),
+              c.properties.deviceName,
+              "vulkan",
+              0,
+              0,
+              c.limits.unified};
     if (c.software) c.info.name += ", a program on the processor: cpu is faster";
-    if (c.limits.lanes) c.info.name += ", its " + std::to_string(c.limits.lanes) + " lanes read texels together";
+    if (c.limits.lanes)
+        c.info.name += ", its " + std::to_string(c.limits.lanes) + " lanes read texels together";
     c.info.paths = describe(c, subgroups);
-    add_attention_lines(c.info.paths,
-                        [&](const AttentionArgs& a) { return explain_attention(choose_attention(c.limits, a, false), true); });
+    add_attention_lines(c.info.paths, [&](const AttentionArgs& a) {
+        return explain_attention(choose_attention(c.limits, a, false), true);
+    });
     measure_memory(m_vk, c);
 
     const VulkanLimits floor;
-    if (c.properties.apiVersion < VK_API_VERSION_1_1) c.refusal = "it has Vulkan 1.0, 1.1 is needed";
+    if (c.properties.apiVersion < VK_API_VERSION_1_1)
+        c.refusal = "it has Vulkan 1.0, 1.1 is needed";
     if (c.queue_family == ~0u) c.refusal = "it has no queue for compute shaders";
     if (c.limits.storage_buffers < floor.storage_buffers)
-        c.refusal = "a shader may use " + std::to_string(c.limits.storage_buffers) + " storage buffers, 8 are needed";
+        c.refusal = "a shader may use " + std::to_string(c.limits.storage_buffers) +
+                    " storage buffers, 8 are needed";
     return c;
 }
 
@@ -285,11 +316,14 @@ Status VulkanDevice::open(const std::string& id)
 {
     KS_TRY(m_instance.open());
     const std::vector<VulkanCandidate> all = m_instance.candidates();
-    auto wanted = std::find_if(all.begin(), all.end(),
-                               [&](const VulkanCandidate& c) { return id == "vulkan" ? c.refusal.empty() : id == c.info.id; });
-    if (wanted == all.end()) return fail(Code::device, "there is no Vulkan device '%s' here", printable(id).c_str());
+    auto wanted = std::find_if(all.begin(), all.end(), [&](const VulkanCandidate& c) {
+        return id == "vulkan" ? c.refusal.empty() : id == c.info.id;
+    });
+    if (wanted == all.end())
+        return fail(Code::device, "there is no Vulkan device '%s' here", printable(id).c_str());
     if (!wanted->refusal.empty())
-        return fail(Code::device, "%s (%s) cannot be used: %s", id.c_str(), printable(wanted->info.name).c_str(), wanted->refusal.c_str());
+        return fail(Code::device, "%s (%s) cannot be used: %s", id.c_str(),
+                    printable(wanted->info.name).c_str(), wanted->refusal.c_str());
     m_candidate = *wanted;
 
     const float priority = 1;
@@ -307,7 +341,9 @@ Status VulkanDevice::open(const std::string& id)
     info.enabledExtensionCount = uint32_t(features.extensions.size());
     info.ppEnabledExtensionNames = features.extensions.data();
     const VkResult result = vk().CreateDevice(m_candidate.physical, &info, nullptr, &m_device);
-    if (result != VK_SUCCESS) return fail(Code::device, "%s cannot be opened: %s", id.c_str(), vulkan_error(result).c_str());
+    if (result != VK_SUCCESS)
+        return fail(Code::device, "%s cannot be opened: %s", id.c_str(),
+                    vulkan_error(result).c_str());
     m_instance.load_device(m_device);
     vk().GetDeviceQueue(m_device, m_candidate.queue_family, 0, &m_queue);
     VkPhysicalDeviceMemoryProperties2 memory{};
@@ -324,11 +360,13 @@ DeviceInfo VulkanDevice::info() const
     return now.info;
 }
 
-// The memory types with all required properties, the preferred ones first. Several, because the heap of one may be full.
+// The memory types with all required properties, the preferred ones first. Several, because the
+// heap of one may be full.
 std::vector<uint32_t> VulkanDevice::memory_types(uint32_t allowed, bool host) const
 {
     constexpr VkMemoryPropertyFlags kLocal = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT;
-    constexpr VkMemoryPropertyFlags kHost = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
+    constexpr VkMemoryPropertyFlags kHost =
+        VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
     constexpr VkMemoryPropertyFlags kCached = VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
     const VkMemoryPropertyFlags unified[] = {kLocal | kHost | kCached, kLocal | kHost, kHost};
     const VkMemoryPropertyFlags staged[] = {kHost | kCached, kHost, kHost};
@@ -337,7 +375,8 @@ std::vector<uint32_t> VulkanDevice::memory_types(uint32_t allowed, bool host) co
     std::vector<uint32_t> types;
     for (int choice = 0; choice < 3; choice++)
         for (uint32_t i = 0; i < m_memory.memoryTypeCount; i++) {
-            const bool fits = (allowed >> i & 1) && (m_memory.memoryTypes[i].propertyFlags & wanted[choice]) == wanted[choice];
+            const bool fits = (allowed >> i & 1) && (m_memory.memoryTypes[i].propertyFlags &
+                                                     wanted[choice]) == wanted[choice];
             if (fits && std::find(types.begin(), types.end(), i) == types.end()) types.push_back(i);
         }
     return types;
@@ -347,15 +386,16 @@ Status VulkanDevice::make_block(uint64_t bytes, bool host, VulkanBlock* out)
 {
     const std::string size = human_bytes(bytes);
     if (bytes > limits().allocation_bytes)
-        return fail(Code::no_fit, "%s gives blocks of at most %s, %s are needed", m_candidate.info.id.c_str(),
-                    human_bytes(limits().allocation_bytes).c_str(), size.c_str());
+        return fail(Code::no_fit, "%s gives blocks of at most %s, %s are needed",
+                    m_candidate.info.id.c_str(), human_bytes(limits().allocation_bytes).c_str(),
+                    size.c_str());
     VulkanBlock block;
     block.bytes = align_up(std::max<uint64_t>(bytes, 4), 256);
     VkBufferCreateInfo info{};
     info.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO;
     info.size = block.bytes;
-    info.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_UNIFORM_TEXEL_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT |
-                 VK_BUFFER_USAGE_TRANSFER_DST_BIT;
+    info.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_UNIFORM_TEXEL_BUFFER_BIT |
+                 VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT;
     VkResult result = vk().CreateBuffer(m_device, &info, nullptr, &block.buffer);
     VkMemoryRequirements needs{};
     if (result == VK_SUCCESS) {
@@ -367,16 +407,20 @@ Status VulkanDevice::make_block(uint64_t bytes, bool host, VulkanBlock* out)
         const bool refused = m_n_blocks++ >= limits().n_blocks;
         for (uint32_t type : memory_types(needs.memoryTypeBits, host)) {
             memory.memoryTypeIndex = type;
-            if (!refused && result != VK_SUCCESS) result = vk().AllocateMemory(m_device, &memory, nullptr, &block.memory);
+            if (!refused && result != VK_SUCCESS)
+                result = vk().AllocateMemory(m_device, &memory, nullptr, &block.memory);
         }
     }
-    if (result == VK_SUCCESS) result = vk().BindBufferMemory(m_device, block.buffer, block.memory, 0);
+    if (result == VK_SUCCESS)
+        result = vk().BindBufferMemory(m_device, block.buffer, block.memory, 0);
     void* mapped = nullptr;
-    if (result == VK_SUCCESS && (host || limits().unified)) result = vk().MapMemory(m_device, block.memory, 0, VK_WHOLE_SIZE, 0, &mapped);
+    if (result == VK_SUCCESS && (host || limits().unified))
+        result = vk().MapMemory(m_device, block.memory, 0, VK_WHOLE_SIZE, 0, &mapped);
     block.mapped = static_cast<uint8_t*>(mapped);
     if (result != VK_SUCCESS) {
         free_block(block);
-        return fail(Code::no_fit, "%s refused a block of %s: %s", m_candidate.info.id.c_str(), size.c_str(), vulkan_error(result).c_str());
+        return fail(Code::no_fit, "%s refused a block of %s: %s", m_candidate.info.id.c_str(),
+                    size.c_str(), vulkan_error(result).c_str());
     }
     *out = block;
     return {};

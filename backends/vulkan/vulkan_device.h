@@ -11,7 +11,8 @@ namespace ks
 
 constexpr uint64_t kBlockBytes = 1ull << 30; // largest block: systems often refuse larger ones
 
-// The limits that the backend respects. The defaults are the guarantees of Vulkan 1.1 or the needs of the shaders.
+// The limits that the backend respects. The defaults are the guarantees of Vulkan 1.1 or the needs
+// of the shaders.
 struct VulkanLimits {
     uint64_t range_bytes = 128ull << 20;    // per binding
     uint64_t allocation_bytes = 1ull << 30; // per block

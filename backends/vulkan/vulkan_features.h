@@ -20,18 +20,20 @@ enum : uint32_t {
 };
 
 struct VulkanFeatures {
-    uint32_t has = 0;             // features of the device that the shaders can use
-    uint32_t fast = 0;            // features in `has` that the device reports, or is known, to be fast with
-    uint32_t width = 0;           // subgroup size that pipelines request; 0: unknown
+    uint32_t has = 0;   // features of the device that the shaders can use
+    uint32_t fast = 0;  // features in `has` that the device reports, or is known, to be fast with
+    uint32_t width = 0; // subgroup size that pipelines request; 0: unknown
     uint32_t m = 0, n = 0, k = 0; // shape of the cooperative matrices: (m, n) sums over k products
 };
 
 // shared_bytes: most shared memory of a workgroup.
-VulkanFeatures cuda_devices(const VulkanApi& vk, VkPhysicalDevice physical, const VulkanExtensions& extensions,
-                            const VkPhysicalDeviceSubgroupProperties& subgroups, uint32_t shared_bytes);
+VulkanFeatures cuda_devices(const VulkanApi& vk, VkPhysicalDevice physical,
+                            const VulkanExtensions& extensions,
+                            const VkPhysicalDeviceSubgroupProperties& subgroups,
+                            uint32_t shared_bytes);
 
-// The feature structures and extension names for the bits in `uses`, to query a device or to open it.
-// It cannot be copied, because its pNext pointers point into it.
+// The feature structures and extension names for the bits in `uses`, to query a device or to open
+// it. It cannot be copied, because its pNext pointers point into it.
 struct FeatureChain {
     VkPhysicalDeviceFeatures2 first{};
     VkPhysicalDeviceShaderIntegerDotProductFeaturesKHR dots{};

@@ -7,7 +7,8 @@
 namespace ks
 {
 
-// What the constants of a shader are, one letter each: c a cache's format, n a number, s a step of select.
+// What the constants of a shader are, one letter each: c a cache's format, n a number, s a step of
+// select.
 struct ShaderConstants {
     const char *op, *kinds, *title;
 };
@@ -25,14 +26,18 @@ static const ShaderConstants kConstants[] = {
     {"select", "scnn", ""},
 };
 
-void name_pipeline(const char* op, const char* variant, const VulkanSpecial& special, char* name, size_t scratch)
+void name_pipeline(const char* op, const char* variant, const VulkanSpecial& special, char* name,
+                   size_t scratch)
 {
-    const ShaderConstants *end = kConstants + sizeof kConstants / sizeof *kConstants, *found = kConstants;
+    const ShaderConstants *end = kConstants + sizeof kConstants / sizeof *kConstants,
+                          *found = kConstants;
     while (found < end && strcmp(found->op, op) != 0) found++;
-    const char *kinds = found < end ? found->kinds : "nnnn", *title = found < end && *found->title ? found->title : op;
+    const char *kinds = found < end ? found->kinds : "nnnn",
+               *title = found < end && *found->title ? found->title : op;
     size_t at = 0;
     auto add = [&](const char* text) {
-        if (*text && at < scratch) at += size_t(snprintf(name + at, scratch - at, at ? " %s" : "%s", text));
+        if (*text && at < scratch)
+            at += size_t(snprintf(name + at, scratch - at, at ? " %s" : "%s", text));
     };
     add(title);
     add(variant);
@@ -43,7 +48,9 @@ void name_pipeline(const char* op, const char* variant, const VulkanSpecial& spe
         char number[16];
         snprintf(number, sizeof number, "%u", value);
         const char kind = i < strlen(kinds) ? kinds[i] : 'n';
-        add(kind == 'c' ? codec_info(codec_of_number(value)).name : kind == 's' ? vulkan_select_step(value) : number);
+        add(kind == 'c'   ? codec_info(codec_of_number(value)).name
+            : kind == 's' ? vulkan_select_step(value)
+                          : number);
     }
 }
 

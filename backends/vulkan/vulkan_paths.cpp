@@ -7,28 +7,34 @@ namespace ks
 {
 
 constexpr uint32_t kFewTokens = 4, kFewQueries = 16; // of attention_decode
-constexpr uint32_t kInPlace = 4;                     // queries of a KV head that read coded values in place (shaders/attention.comp)
+constexpr uint32_t kInPlace =
+    4; // queries of a KV head that read coded values in place (shaders/attention.comp)
 
 uint32_t attention_rows(uint32_t head_dim)
 {
     return head_dim <= 64 ? 16 : head_dim <= 128 ? 8 : head_dim <= 256 ? 4 : 2;
 }
 
-const char* lanes_shader(const VulkanLimits& limits, const char* op, const char* lanes_op, uint32_t head_dim)
+const char* lanes_shader(const VulkanLimits& limits, const char* op, const char* lanes_op,
+                         uint32_t head_dim)
 {
     return limits.lanes && head_dim % (2 * limits.lanes) == 0 ? lanes_op : op;
 }
 
-// Why attention_decode cannot run, which has eight lanes of a subgroup share a row and keeps sums of each query in registers; null: it can.
+// Why attention_decode cannot run, which has eight lanes of a subgroup share a row and keeps sums
+// of each query in registers; null: it can.
 static const char* not_few(const VulkanLimits& limits, const AttentionArgs& a, bool weighted)
 {
     if (a.n_rope_on_read || a.n_wave) return "attention itself applies RoPE or the bias to keys";
     if (weighted) return "slots have log-weights";
     if (a.n_tokens > kFewTokens) return "prefill, more than 4 tokens";
-    if (a.n_tokens * (a.n_heads / a.n_kv_heads) > kFewQueries) return "more than 16 queries a key head";
+    if (a.n_tokens * (a.n_heads / a.n_kv_heads) > kFewQueries)
+        return "more than 16 queries a key head";
     if (limits.lanes) return "lanes of a subgroup read texels together";
-    if (!(limits.uses & use_subgroup_reduce)) return "this device's sums over subgroups are not used";
-    if (a.head_dim != 64 && a.head_dim != 128 && a.head_dim != 256) return "heads are not of 64, 128 or 256 values";
+    if (!(limits.uses & use_subgroup_reduce))
+        return "this device's sums over subgroups are not used";
+    if (a.head_dim != 64 && a.head_dim != 128 && a.head_dim != 256)
+        return "heads are not of 64, 128 or 256 values";
     return nullptr;
 }
 
@@ -38,18 +44,20 @@ VulkanAttention choose_attention(const VulkanLimits& limits, const AttentionArgs
     const char* why_not = not_few(limits, a, weighted);
     if (!why_not) {
         const uint32_t rows = a.head_dim == 256 || n == 2 ? std::min(n, 2u) : n == 1 ? 1 : 4;
-        return {"attention_decode", rows, false, "decode, at most 4 tokens and 16 queries a key head, subgroups add"};
+        return {"attention_decode", rows, false,
+                "decode, at most 4 tokens and 16 queries a key head, subgroups add"};
     }
     const char* fast =
-        lanes_shader(limits, limits.uses & use_subgroup_reduce ? "attention_sums" : "attention", "attention_lanes", a.head_dim);
+        lanes_shader(limits, limits.uses & use_subgroup_reduce ? "attention_sums" : "attention",
+                     "attention_lanes", a.head_dim);
     const char* shader = is_plain(a, weighted) ? fast : "attention";
     return {shader, 0, n > std::min(attention_rows(a.head_dim), kInPlace), why_not};
 }
 
 KernelChoice explain_attention(const VulkanAttention& chosen, bool coded)
 {
-    return {chosen.decode_rows ? "attention_decode" : chosen.shader, chosen.dequantizes && coded ? "after attention_dequantize" : "",
-            chosen.reason};
+    return {chosen.decode_rows ? "attention_decode" : chosen.shader,
+            chosen.dequantizes && coded ? "after attention_dequantize" : "", chosen.reason};
 }
 
 } // namespace ks

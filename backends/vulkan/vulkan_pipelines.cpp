@@ -11,29 +11,34 @@ namespace ks
 {
 
 constexpr size_t kMaxCacheBytes = 64u << 20;
-constexpr size_t kMostKnown = 64;          // most pipelines in the file, unless this run used more
-constexpr size_t kReservedPipelines = 128; // reserved entries for new pipelines: several times the number that a model needs
+constexpr size_t kMostKnown = 64; // most pipelines in the file, unless this run used more
+constexpr size_t kReservedPipelines =
+    128; // reserved entries for new pipelines: several times the number that a model needs
 
 const VulkanShader* find_shader(const char* op, const char* variant)
 {
     const VulkanShader *end = kVulkanShaders + kVulkanShaderCount, *shader = kVulkanShaders;
-    while (shader < end && (strcmp(shader->op, op) != 0 || strcmp(shader->variant, variant) != 0)) shader++;
+    while (shader < end && (strcmp(shader->op, op) != 0 || strcmp(shader->variant, variant) != 0))
+        shader++;
     return shader < end ? shader : nullptr;
 }
 
-// ~/.cache/knapsack/vulkan-<vendor>-<device>-<driver>-<lanes>-<uses>.bin, or empty if there is no such folder.
-// Other lanes or uses mean other shaders or another pipeline layout.
-// A driver may crash when a pipeline needs features that the device was not opened with.
+// ~/.cache/knapsack/vulkan-<vendor>-<device>-<driver>-<lanes>-<uses>.bin, or empty if there is no
+// such folder. Other lanes or uses mean other shaders or another pipeline layout. A driver may
+// crash when a pipeline needs features that the device was not opened with.
 static std::string cache_path(const VkPhysicalDeviceProperties& p, const VulkanLimits& limits)
 {
     const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    std::string folder = base && base[0] == '/' ? base : home && home[0] == '/' ? std::string(home) + "/.cache" : "";
+    std::string folder = base && base[0] == '/'   ? base
+                         : home && home[0] == '/' ? std::string(home) + "/.cache"
+                                                  : "";
     if (folder.empty()) return "";
     mkdir(folder.c_str(), 0700);
     folder += "/knapsack";
     mkdir(folder.c_str(), 0700);
     char name[80];
-    snprintf(name, sizeof name, "/vulkan-%08x-%08x-%08x-%u-%x.bin", p.vendorID, p.deviceID, p.driverVersion, limits.lanes, limits.uses);
+    snprintf(name, sizeof name, "/vulkan-%08x-%08x-%08x-%u-%x.bin", p.vendorID, p.deviceID,
+             p.driverVersion, limits.lanes, limits.uses);
     return folder + name;
 }
 
@@ -43,17 +48,20 @@ static std::vector<char> read_file(const std::string& path)
     FILE* file = path.empty() ? nullptr : fopen(path.c_str(), "rb");
     if (!file) return bytes;
     char part[65536];
-    for (size_t n; bytes.size() < kMaxCacheBytes && (n = fread(part, 1, sizeof part, file)) > 0;) bytes.insert(bytes.end(), part, part + n);
+    for (size_t n; bytes.size() < kMaxCacheBytes && (n = fread(part, 1, sizeof part, file)) > 0;)
+        bytes.insert(bytes.end(), part, part + n);
     fclose(file);
     return bytes;
 }
 
-// FNV-1a of all shader words, at the begin of the file. Other versions of the program number their shaders differently.
+// FNV-1a of all shader words, at the begin of the file. Other versions of the program number their
+// shaders differently.
 static uint64_t shaders_hash()
 {
     uint64_t hash = kFnvStart;
     for (size_t i = 0; i < kVulkanShaderCount; i++)
-        for (size_t k = 0; k < kVulkanShaders[i].n_words; k++) hash = fnv_step(hash, kVulkanShaders[i].words[k]);
+        for (size_t k = 0; k < kVulkanShaders[i].n_words; k++)
+            hash = fnv_step(hash, kVulkanShaders[i].words[k]);
     return hash;
 }
 
@@ -67,7 +75,8 @@ struct CacheEntry {
 };
 constexpr char kMagic[8] = {'k', 's', 'v', 'k', '0', '0', '0', '1'};
 
-// Adds the pipelines in the file as wanted and returns the driver's bytes. A file of another version counts as empty.
+// Adds the pipelines in the file as wanted and returns the driver's bytes. A file of another
+// version counts as empty.
 std::vector<char> VulkanPipelines::read_cache_file()
 {
     std::vector<char> bytes = read_file(m_path);
@@ -75,13 +84,16 @@ std::vector<char> VulkanPipelines::read_cache_file()
     if (bytes.size() < sizeof header) return {};
     memcpy(&header, bytes.data(), sizeof header);
     const uint64_t scratch = (bytes.size() - sizeof header) / sizeof(CacheEntry);
-    if (memcmp(header.magic, kMagic, sizeof kMagic) != 0 || header.hash != shaders_hash() || header.n_pipelines > scratch) return {};
+    if (memcmp(header.magic, kMagic, sizeof kMagic) != 0 || header.hash != shaders_hash() ||
+        header.n_pipelines > scratch)
+        return {};
     const char* at = bytes.data() + sizeof header;
     for (uint64_t i = 0; i < header.n_pipelines; i++, at += sizeof(CacheEntry)) {
         CacheEntry entry;
         memcpy(&entry, at, sizeof entry);
         if (entry.shader < kVulkanShaderCount)
-            m_entries.emplace_back(new PipelineEntry{entry.shader, entry.special, {}, State::wanted, VK_SUCCESS, false});
+            m_entries.emplace_back(new PipelineEntry{
+                entry.shader, entry.special, {}, State::wanted, VK_SUCCESS, false});
     }
     m_n_known = m_n_entries = m_entries.size();
     return std::vector<char>(at, const_cast<const char*>(bytes.data()) + bytes.size());
@@ -93,13 +105,16 @@ void VulkanPipelines::open(VulkanDevice& device, VkPipelineLayout layout)
     m_layout = layout;
     m_path = cache_path(device.candidate().properties, device.limits());
     const std::vector<char> known = read_cache_file();
-    while (m_entries.size() < m_n_known + kReservedPipelines) m_entries.emplace_back(new PipelineEntry{});
+    while (m_entries.size() < m_n_known + kReservedPipelines)
+        m_entries.emplace_back(new PipelineEntry{});
     m_used.reserve(m_entries.size());
     VkPipelineCacheCreateInfo info{};
     info.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO;
-    info.initialDataSize = known.size(); // a driver checks the header and ignores other drivers' data
+    info.initialDataSize =
+        known.size(); // a driver checks the header and ignores other drivers' data
     info.pInitialData = known.data();
-    if (device.vk().CreatePipelineCache(device.handle(), &info, nullptr, &m_cache) != VK_SUCCESS) m_cache = VK_NULL_HANDLE;
+    if (device.vk().CreatePipelineCache(device.handle(), &info, nullptr, &m_cache) != VK_SUCCESS)
+        m_cache = VK_NULL_HANDLE;
     m_n_known_bytes = known.size();
     if (m_n_known) m_background = std::thread([this] { make_wanted(); });
 }
@@ -114,7 +129,9 @@ VulkanPipelines::~VulkanPipelines()
     if (m_background.joinable()) m_background.join();
     save();
     for (const auto& pipeline_entry : m_entries)
-        if (pipeline_entry->pipeline.handle) m_device->vk().DestroyPipeline(m_device->handle(), pipeline_entry->pipeline.handle, nullptr);
+        if (pipeline_entry->pipeline.handle)
+            m_device->vk().DestroyPipeline(m_device->handle(), pipeline_entry->pipeline.handle,
+                                           nullptr);
     if (m_cache) m_device->vk().DestroyPipelineCache(m_device->handle(), m_cache, nullptr);
 }
 
@@ -127,7 +144,8 @@ std::vector<const VulkanPipelines::PipelineEntry*> VulkanPipelines::to_remember(
     return list;
 }
 
-// Writes a temporary file and renames it, so that no process reads a partial file. Errors are ignored: the file is only a cache.
+// Writes a temporary file and renames it, so that no process reads a partial file. Errors are
+// ignored: the file is only a cache.
 void VulkanPipelines::save()
 {
     size_t n = 0;
@@ -145,12 +163,14 @@ void VulkanPipelines::save()
         const CacheEntry entry{list[i]->shader, list[i]->special};
         memcpy(&bytes[entries + i * sizeof entry], &entry, sizeof entry);
     }
-    if (vk.GetPipelineCacheData(m_device->handle(), m_cache, &n, bytes.data() + data) != VK_SUCCESS) return;
+    if (vk.GetPipelineCacheData(m_device->handle(), m_cache, &n, bytes.data() + data) != VK_SUCCESS)
+        return;
     const std::string part = m_path + "." + std::to_string(getpid());
     FILE* file = fopen(part.c_str(), "wb");
     if (!file) return;
     const bool written = fwrite(bytes.data(), 1, data + n, file) == data + n;
-    if (fclose(file) != 0 || !written || rename(part.c_str(), m_path.c_str()) != 0) remove(part.c_str());
+    if (fclose(file) != 0 || !written || rename(part.c_str(), m_path.c_str()) != 0)
+        remove(part.c_str());
 }
 
 // Runs in the background thread. At exit the program waits only for the pipeline in progress.
@@ -176,14 +196,17 @@ void VulkanPipelines::make_wanted()
 VulkanPipelines::PipelineEntry& VulkanPipelines::find(uint32_t shader, const VulkanSpecial& special)
 {
     for (size_t i = 0; i < m_n_entries; i++)
-        if (m_entries[i]->shader == shader && memcmp(&m_entries[i]->special, &special, sizeof special) == 0) return *m_entries[i];
+        if (m_entries[i]->shader == shader &&
+            memcmp(&m_entries[i]->special, &special, sizeof special) == 0)
+            return *m_entries[i];
     if (m_n_entries == m_entries.size()) m_entries.emplace_back(new PipelineEntry{});
     PipelineEntry& pipeline_entry = *m_entries[m_n_entries++];
     pipeline_entry = {shader, special, {}, State::wanted, VK_SUCCESS, false};
     return pipeline_entry;
 }
 
-const VulkanPipeline& VulkanPipelines::get(const char* op, const char* variant, const VulkanSpecial& special, VkResult* result)
+const VulkanPipeline& VulkanPipelines::get(const char* op, const char* variant,
+                                           const VulkanSpecial& special, VkResult* result)
 {
     const VulkanShader* shader = find_shader(op, variant);
     KS_CHECK(shader, "there is no shader %s %s", op, variant);
@@ -208,12 +231,14 @@ VkResult VulkanPipelines::make(PipelineEntry& pipeline_entry)
     const VulkanApi& vk = m_device->vk();
     const VulkanShader& shader = kVulkanShaders[pipeline_entry.shader];
     const SpirvInfo spirv = read_spirv(shader.words, shader.n_words);
-    KS_CHECK(spirv.n_bindings <= kMaxBindings && spirv.local_size == kThreads, "%s %s: %u bindings, %u threads", shader.op, shader.variant,
-             spirv.n_bindings, spirv.local_size);
+    KS_CHECK(spirv.n_bindings <= kMaxBindings && spirv.local_size == kThreads,
+             "%s %s: %u bindings, %u threads", shader.op, shader.variant, spirv.n_bindings,
+             spirv.local_size);
     pipeline_entry.pipeline.n_bindings = spirv.n_bindings;
     pipeline_entry.pipeline.written = spirv.written;
     pipeline_entry.pipeline.texels = spirv.texels;
-    name_pipeline(shader.op, shader.variant, pipeline_entry.special, pipeline_entry.pipeline.name, sizeof pipeline_entry.pipeline.name);
+    name_pipeline(shader.op, shader.variant, pipeline_entry.special, pipeline_entry.pipeline.name,
+                  sizeof pipeline_entry.pipeline.name);
     VkShaderModuleCreateInfo code{};
     code.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO;
     code.codeSize = 4 * shader.n_words;
@@ -242,7 +267,8 @@ VkResult VulkanPipelines::make(PipelineEntry& pipeline_entry)
         info.stage.flags = VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT_EXT;
     }
     info.layout = m_layout;
-    result = vk.CreateComputePipelines(m_device->handle(), m_cache, 1, &info, nullptr, &pipeline_entry.pipeline.handle);
+    result = vk.CreateComputePipelines(m_device->handle(), m_cache, 1, &info, nullptr,
+                                       &pipeline_entry.pipeline.handle);
     vk.DestroyShaderModule(m_device->handle(), module, nullptr);
     if (result == VK_SUCCESS && vk.SetDebugUtilsObjectNameEXT) {
         VkDebugUtilsObjectNameInfoEXT named{};
@@ -250,7 +276,8 @@ VkResult VulkanPipelines::make(PipelineEntry& pipeline_entry)
         named.objectType = VK_OBJECT_TYPE_PIPELINE;
         named.objectHandle = uint64_t(pipeline_entry.pipeline.handle);
         named.pObjectName = pipeline_entry.pipeline.name;
-        (void)vk.SetDebugUtilsObjectNameEXT(m_device->handle(), &named); // names are for debugging only
+        (void)vk.SetDebugUtilsObjectNameEXT(m_device->handle(),
+                                            &named); // names are for debugging only
     }
     return result;
 }

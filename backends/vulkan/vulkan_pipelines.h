@@ -1,4 +1,5 @@
-// Pipelines, created from the embedded shaders at their first use. The pipeline cache and a list of used pipelines are kept on disk.
+// Pipelines, created from the embedded shaders at their first use. The pipeline cache and a list of
+// used pipelines are kept on disk.
 #pragma once
 
 #include "backends/vulkan/vulkan_stream.h"
@@ -10,7 +11,8 @@
 namespace ks
 {
 
-// A compiled shader. CMake writes the table. shaders/matmul.comp for format q8_0 is {"matmul", "q8_0"}.
+// A compiled shader. CMake writes the table. shaders/matmul.comp for format q8_0 is {"matmul",
+// "q8_0"}.
 struct VulkanShader {
     const char* op;
     const char* variant; // "" for a shader without variants
@@ -19,17 +21,21 @@ struct VulkanShader {
 };
 extern const VulkanShader kVulkanShaders[];
 extern const size_t kVulkanShaderCount;
-const VulkanShader* find_shader(const char* op, const char* variant); // null: no such shader, or the build could not compile it
+const VulkanShader*
+find_shader(const char* op,
+            const char* variant); // null: no such shader, or the build could not compile it
 
-constexpr uint32_t kMaxSpecial =
-    6; // specialisation constants: constant_id 0 to 3 belong to the shader, 4 is args_through_shared, 5 is lanes
+constexpr uint32_t kMaxSpecial = 6; // specialisation constants: constant_id 0 to 3 belong to the
+                                    // shader, 4 is args_through_shared, 5 is lanes
 
 struct VulkanSpecial {
     uint32_t value[kMaxSpecial] = {};
 };
 
-// Writes a pipeline's name: its op, its variant, and its constants without the zeros that they end with ("attention_decode q8 q8 64 1025").
-void name_pipeline(const char* op, const char* variant, const VulkanSpecial& special, char* name, size_t scratch);
+// Writes a pipeline's name: its op, its variant, and its constants without the zeros that they end
+// with ("attention_decode q8 q8 64 1025").
+void name_pipeline(const char* op, const char* variant, const VulkanSpecial& special, char* name,
+                   size_t scratch);
 
 class VulkanPipelines
 {
@@ -39,10 +45,12 @@ public:
     VulkanPipelines(const VulkanPipelines&) = delete;
     VulkanPipelines& operator=(const VulkanPipelines&) = delete;
 
-    // Starts a thread that creates the pipelines that earlier runs used. Pipelines of the last run come first, in the order of their use.
+    // Starts a thread that creates the pipelines that earlier runs used. Pipelines of the last run
+    // come first, in the order of their use.
     void open(VulkanDevice& device, VkPipelineLayout layout);
     // A pipeline that cannot be created has no handle, and *result is the error.
-    const VulkanPipeline& get(const char* op, const char* variant, const VulkanSpecial& special, VkResult* result);
+    const VulkanPipeline& get(const char* op, const char* variant, const VulkanSpecial& special,
+                              VkResult* result);
 
 private:
     enum class State { wanted, making, pipeline_entry };
@@ -64,11 +72,14 @@ private:
     VulkanDevice* m_device = nullptr;
     VkPipelineLayout m_layout = VK_NULL_HANDLE;
     VkPipelineCache m_cache = VK_NULL_HANDLE;
-    std::string m_path;                        // the cache file; empty: none
-    size_t m_n_known = 0, m_n_known_bytes = 0; // pipelines and driver's bytes in the cache file at the start
+    std::string m_path; // the cache file; empty: none
+    size_t m_n_known = 0,
+           m_n_known_bytes = 0; // pipelines and driver's bytes in the cache file at the start
     std::vector<std::unique_ptr<PipelineEntry>>
-        m_entries;                            // known pipelines, then others by first use; m_lock guards the list and the states
-    size_t m_n_entries = 0;                   // entries in use; the rest is reserved, because decode must not allocate
+        m_entries; // known pipelines, then others by first use; m_lock guards the list and the
+                   // states
+    size_t m_n_entries =
+        0; // entries in use; the rest is reserved, because decode must not allocate
     std::vector<const PipelineEntry*> m_used; // by first use
     std::mutex m_lock;
     std::condition_variable m_has_prepared;

@@ -14,8 +14,10 @@ constexpr size_t kMaxCommand = 512;       // bytes of one command
 constexpr size_t kShortList = 16384;      // bytes: about one layer
 constexpr uint32_t kAccesses = 16384;     // tracked between two waits
 constexpr uint32_t kTexels = 4096;        // reserved texel views; more views need an allocation
-constexpr double kMaxWork = 2e9;          // multiply-adds per submit, so that a submit ends before the system's GPU timeout
-constexpr VkPipelineStageFlags kStages = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
+constexpr double kMaxWork =
+    2e9; // multiply-adds per submit, so that a submit ends before the system's GPU timeout
+constexpr VkPipelineStageFlags kStages =
+    VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
 constexpr VkAccessFlags kWrites = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
 constexpr VkAccessFlags kReads = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_TRANSFER_READ_BIT;
 
@@ -50,21 +52,24 @@ Status VulkanStream::open(VulkanDevice& device)
     return make_batches();
 }
 
-// One layout for all shaders: eight storage buffers and push constants. A shader uses the first buffers.
-// Where shaders read texels (lanes), the layout has eight texel buffers more.
+// One layout for all shaders: eight storage buffers and push constants. A shader uses the first
+// buffers. Where shaders read texels (lanes), the layout has eight texel buffers more.
 Status VulkanStream::make_layouts()
 {
     const VulkanApi& vk = m_device->vk();
     VkDescriptorSetLayoutBinding bindings[2 * kMaxBindings] = {};
     for (uint32_t i = 0; i < kMaxBindings; i++) {
-        bindings[i] = {i, VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 1, VK_SHADER_STAGE_COMPUTE_BIT, nullptr};
-        bindings[kMaxBindings + i] = {kFirstTexels + i, VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER, 1, VK_SHADER_STAGE_COMPUTE_BIT, nullptr};
+        bindings[i] = {i, VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 1, VK_SHADER_STAGE_COMPUTE_BIT,
+                       nullptr};
+        bindings[kMaxBindings + i] = {kFirstTexels + i, VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER, 1,
+                                      VK_SHADER_STAGE_COMPUTE_BIT, nullptr};
     }
     VkDescriptorSetLayoutCreateInfo set{};
     set.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO;
     set.bindingCount = m_device->limits().lanes ? 2 * kMaxBindings : kMaxBindings;
     set.pBindings = bindings;
-    VkResult result = vk.CreateDescriptorSetLayout(m_device->handle(), &set, nullptr, &m_set_layout);
+    VkResult result =
+        vk.CreateDescriptorSetLayout(m_device->handle(), &set, nullptr, &m_set_layout);
     if (result != VK_SUCCESS) return cannot("a set layout", result);
     const VkPushConstantRange push{VK_SHADER_STAGE_COMPUTE_BIT, 0, kMaxPush};
     VkPipelineLayoutCreateInfo layout{};
@@ -81,8 +86,9 @@ Status VulkanStream::make_batches()
 {
     const VulkanApi& vk = m_device->vk();
     const VkDevice device = m_device->handle();
-    const VkDescriptorPoolSize size[] = {{VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, kBatches * kSets * kMaxBindings},
-                                         {VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER, kBatches * kSets * kMaxBindings}};
+    const VkDescriptorPoolSize size[] = {
+        {VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, kBatches * kSets * kMaxBindings},
+        {VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER, kBatches * kSets * kMaxBindings}};
     VkDescriptorPoolCreateInfo sets{};
     sets.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO;
     sets.maxSets = kBatches * kSets;
@@ -124,14 +130,17 @@ Status VulkanStream::make_batches()
 void VulkanStream::set_error(VkResult why, const char* what)
 {
     if (m_status.ok())
-        m_status = fail(Code::device, "%s failed while %s: %s", m_device->candidate().info.id.c_str(), what, vulkan_error(why).c_str());
+        m_status = fail(Code::device, "%s failed while %s: %s",
+                        m_device->candidate().info.id.c_str(), what, vulkan_error(why).c_str());
 }
 
-// Submits or waits if there is no space for another command. False: an earlier error, and dummy_buffer runs any more.
+// Submits or waits if there is no space for another command. False: an earlier error, and
+// dummy_buffer runs any more.
 bool VulkanStream::begin(uint32_t n_accesses)
 {
     if (m_accesses.size() + n_accesses > kAccesses) (void)wait();
-    if (m_n_dispatches == kSets || m_list.size() + kMaxCommand > kListBytes || m_work > kMaxWork) submit();
+    if (m_n_dispatches == kSets || m_list.size() + kMaxCommand > kListBytes || m_work > kMaxWork)
+        submit();
     return m_status.ok();
 }
 
@@ -155,11 +164,14 @@ bool VulkanStream::uses(const VulkanBinding& bytes) const
 }
 
 // written: bit per binding that the command writes.
-void VulkanStream::append(Command command, const VulkanBinding* bindings, uint32_t written, const void* push)
+void VulkanStream::append(Command command, const VulkanBinding* bindings, uint32_t written,
+                          const void* push)
 {
-    for (uint32_t i = 0; i < command.n_bindings; i++) command.waits |= conflicts(bindings[i], written >> i & 1);
+    for (uint32_t i = 0; i < command.n_bindings; i++)
+        command.waits |= conflicts(bindings[i], written >> i & 1);
     if (command.waits) m_ordered = m_accesses.size();
-    for (uint32_t i = 0; i < command.n_bindings; i++) m_accesses.push_back({bindings[i], (written >> i & 1) != 0});
+    for (uint32_t i = 0; i < command.n_bindings; i++)
+        m_accesses.push_back({bindings[i], (written >> i & 1) != 0});
     auto add = [&](const void* data, size_t bytes) {
         const uint8_t* from = static_cast<const uint8_t*>(data);
         m_list.insert(m_list.end(), from, from + bytes);
@@ -171,12 +183,15 @@ void VulkanStream::append(Command command, const VulkanBinding* bindings, uint32
 
 void VulkanStream::dispatch(const VulkanDispatch& d)
 {
-    static_assert(sizeof(Command) + kMaxBindings * sizeof(VulkanBinding) + kMaxPush <= kMaxCommand, "");
+    static_assert(sizeof(Command) + kMaxBindings * sizeof(VulkanBinding) + kMaxPush <= kMaxCommand,
+                  "");
     const VulkanPipeline& pipeline = *d.pipeline;
     if (!pipeline.handle || !begin(pipeline.n_bindings)) return;
     for (uint32_t i = 0; i < pipeline.n_bindings; i++)
-        KS_CHECK(d.bindings[i].bytes <= m_device->limits().range_bytes && d.bindings[i].offset % m_device->limits().align == 0,
-                 "binding %u of %llu bytes at %llu", i, (unsigned long long)d.bindings[i].bytes, (unsigned long long)d.bindings[i].offset);
+        KS_CHECK(d.bindings[i].bytes <= m_device->limits().range_bytes &&
+                     d.bindings[i].offset % m_device->limits().align == 0,
+                 "binding %u of %llu bytes at %llu", i, (unsigned long long)d.bindings[i].bytes,
+                 (unsigned long long)d.bindings[i].offset);
     append({Kind::dispatch,
             0,
             uint16_t(pipeline.n_bindings),
@@ -207,11 +222,13 @@ void VulkanStream::barrier(VkCommandBuffer commands, bool to_host) const
     memory.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
     memory.srcAccessMask = kWrites;
     memory.dstAccessMask = kWrites | kReads | (to_host ? VK_ACCESS_HOST_READ_BIT : 0);
-    m_device->vk().CmdPipelineBarrier(commands, kStages, kStages | (to_host ? VK_PIPELINE_STAGE_HOST_BIT : 0), 0, 1, &memory, 0, nullptr, 0,
-                                      nullptr);
+    m_device->vk().CmdPipelineBarrier(commands, kStages,
+                                      kStages | (to_host ? VK_PIPELINE_STAGE_HOST_BIT : 0), 0, 1,
+                                      &memory, 0, nullptr, 0, nullptr);
 }
 
-// The view from the binding's offset to the end of the buffer or of the largest range. The binding's size does not matter.
+// The view from the binding's offset to the end of the buffer or of the largest range. The
+// binding's size does not matter.
 VkBufferView VulkanStream::texels_of(const VulkanBinding& bytes)
 {
     for (const Texels& t : m_texels)
@@ -221,9 +238,11 @@ VkBufferView VulkanStream::texels_of(const VulkanBinding& bytes)
     info.buffer = bytes.buffer;
     info.format = VK_FORMAT_R32_UINT;
     info.offset = bytes.offset;
-    info.range = std::min(bytes.buffer_bytes - bytes.offset, m_device->limits().range_bytes) / 4 * 4;
+    info.range =
+        std::min(bytes.buffer_bytes - bytes.offset, m_device->limits().range_bytes) / 4 * 4;
     VkBufferView head_layout = VK_NULL_HANDLE;
-    const VkResult result = m_device->vk().CreateBufferView(m_device->handle(), &info, nullptr, &head_layout);
+    const VkResult result =
+        m_device->vk().CreateBufferView(m_device->handle(), &info, nullptr, &head_layout);
     if (result != VK_SUCCESS) set_error(result, "looking at a buffer");
     if (result == VK_SUCCESS) m_texels.push_back({bytes.buffer, bytes.offset, head_layout});
     return head_layout;
@@ -233,18 +252,23 @@ void VulkanStream::forget(VkBuffer buffer)
 {
     for (Batch& b : m_batches) b.list.clear(); // a later buffer may get the same handle
     for (Texels& t : m_texels)
-        if (t.buffer == buffer) m_device->vk().DestroyBufferView(m_device->handle(), t.head_layout, nullptr);
-    m_texels.erase(std::remove_if(m_texels.begin(), m_texels.end(), [&](const Texels& t) { return t.buffer == buffer; }), m_texels.end());
+        if (t.buffer == buffer)
+            m_device->vk().DestroyBufferView(m_device->handle(), t.head_layout, nullptr);
+    m_texels.erase(std::remove_if(m_texels.begin(), m_texels.end(),
+                                  [&](const Texels& t) { return t.buffer == buffer; }),
+                   m_texels.end());
 }
 
-void VulkanStream::bind(VkDescriptorSet set, const VulkanPipeline& pipeline, const VulkanBinding* bindings)
+void VulkanStream::bind(VkDescriptorSet set, const VulkanPipeline& pipeline,
+                        const VulkanBinding* bindings)
 {
     VkDescriptorBufferInfo buffers[kMaxBindings];
     VkBufferView texels[kMaxBindings];
     VkWriteDescriptorSet writes[2 * kMaxBindings] = {};
     const uint32_t n_writes = m_device->limits().lanes ? 2 * kMaxBindings : kMaxBindings;
     for (uint32_t i = 0; i < n_writes; i++) {
-        // Every binding is written, because lavapipe also reads bindings that the shader does not have.
+        // Every binding is written, because lavapipe also reads bindings that the shader does not
+        // have.
         const uint32_t nth = i % kMaxBindings;
         const VulkanBinding& bound = bindings[nth < pipeline.n_bindings ? nth : 0];
         writes[i].sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET;
@@ -261,7 +285,8 @@ void VulkanStream::bind(VkDescriptorSet set, const VulkanPipeline& pipeline, con
             writes[i].pTexelBufferView = &texels[nth];
         }
     }
-    if (m_status.ok()) m_device->vk().UpdateDescriptorSets(m_device->handle(), n_writes, writes, 0, nullptr);
+    if (m_status.ok())
+        m_device->vk().UpdateDescriptorSets(m_device->handle(), n_writes, writes, 0, nullptr);
 }
 
 void VulkanStream::record(Batch& b)
@@ -286,8 +311,10 @@ void VulkanStream::record(Batch& b)
             const VkDescriptorSet set = b.sets[n_sets++];
             bind(set, *c.pipeline, bindings);
             vk.CmdBindPipeline(b.commands, VK_PIPELINE_BIND_POINT_COMPUTE, c.pipeline->handle);
-            vk.CmdBindDescriptorSets(b.commands, VK_PIPELINE_BIND_POINT_COMPUTE, m_layout, 0, 1, &set, 0, nullptr);
-            vk.CmdPushConstants(b.commands, m_layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, c.n_push_bytes, &m_list[at]);
+            vk.CmdBindDescriptorSets(b.commands, VK_PIPELINE_BIND_POINT_COMPUTE, m_layout, 0, 1,
+                                     &set, 0, nullptr);
+            vk.CmdPushConstants(b.commands, m_layout, VK_SHADER_STAGE_COMPUTE_BIT, 0,
+                                c.n_push_bytes, &m_list[at]);
             vk.CmdDispatch(b.commands, c.groups[0], c.groups[1], c.groups[2]);
         } else if (c.kind == Kind::copy) {
             const VkBufferCopy region{bindings[1].offset, to.offset, to.bytes};
@@ -303,8 +330,9 @@ void VulkanStream::record(Batch& b)
     if (ended != VK_SUCCESS) set_error(ended, "recording");
 }
 
-// Returns the batch whose recording equals the list. If there is none, records over the least recently used batch, short ones first.
-// A step with eviction submits many short lists, which must not replace the long recordings of decode.
+// Returns the batch whose recording equals the list. If there is none, records over the least
+// recently used batch, short ones first. A step with eviction submits many short lists, which must
+// not replace the long recordings of decode.
 VulkanStream::Batch& VulkanStream::recorded()
 {
     Batch* oldest = m_batches;
@@ -314,7 +342,8 @@ VulkanStream::Batch& VulkanStream::recorded()
             m_n_replays++;
             return b;
         }
-        const bool is_short = b.list.size() < kShortList, was_short = oldest->list.size() < kShortList;
+        const bool is_short = b.list.size() < kShortList,
+                   was_short = oldest->list.size() < kShortList;
         if (is_short != was_short ? is_short : b.last_used < oldest->last_used) oldest = &b;
     }
     if (oldest->running) finish(*oldest);
@@ -332,8 +361,10 @@ void VulkanStream::submit()
     info.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO;
     info.commandBufferCount = 1;
     info.pCommandBuffers = &b.commands;
-    VkResult result = m_n_submits >= m_device->limits().n_submits ? VK_ERROR_DEVICE_LOST : VK_SUCCESS;
-    if (result == VK_SUCCESS && m_status.ok()) result = m_device->vk().QueueSubmit(m_device->queue(), 1, &info, b.fence);
+    VkResult result =
+        m_n_submits >= m_device->limits().n_submits ? VK_ERROR_DEVICE_LOST : VK_SUCCESS;
+    if (result == VK_SUCCESS && m_status.ok())
+        result = m_device->vk().QueueSubmit(m_device->queue(), 1, &info, b.fence);
     if (result != VK_SUCCESS) set_error(result, "submitting");
     b.running = m_status.ok();
     b.last_used = ++m_n_submits;
@@ -358,7 +389,8 @@ void VulkanStream::read_times(const Batch& b)
     auto for_commands = [&](const auto& body) {
         Command c;
         uint32_t n = 0;
-        for (size_t at = 0; at < b.list.size(); at += sizeof c + c.n_bindings * sizeof(VulkanBinding) + c.n_push_bytes) {
+        for (size_t at = 0; at < b.list.size();
+             at += sizeof c + c.n_bindings * sizeof(VulkanBinding) + c.n_push_bytes) {
             memcpy(&c, &b.list[at], sizeof c);
             body(n++, c);
         }
@@ -368,7 +400,9 @@ void VulkanStream::read_times(const Batch& b)
     const VkResult result = m_clock.read(uint32_t(&b - m_batches), n);
     if (result != VK_SUCCESS) return set_error(result, "reading timestamps");
     for_commands([&](uint32_t nth, const Command& c) {
-        const char* name = c.kind == Kind::dispatch ? c.pipeline->name : c.kind == Kind::copy ? "copy" : "fill";
+        const char* name = c.kind == Kind::dispatch ? c.pipeline->name
+                           : c.kind == Kind::copy   ? "copy"
+                                                    : "fill";
         m_clock.add(c.op, name, m_clock.seconds(nth));
     });
 }
@@ -378,7 +412,9 @@ Status VulkanStream::time_kernels(bool on)
     KS_TRY(wait());
     for (Batch& b : m_batches) b.list.clear(); // its command buffer is recorded anew
     m_clock.stop();
-    return on ? m_clock.start(*m_device, kBatches, kListBytes / (sizeof(Command) + sizeof(VulkanBinding))) : Status();
+    return on ? m_clock.start(*m_device, kBatches,
+                              kListBytes / (sizeof(Command) + sizeof(VulkanBinding)))
+              : Status();
 }
 
 Status VulkanStream::wait()

@@ -1,6 +1,7 @@
 // The queue of commands: a list with a barrier wherever a command depends on an earlier one.
-// submit() records a command buffer from the list, or reuses the command buffer of an equal list (a replay). Decode replays every token.
-// Nothing is allocated after open(): command buffers, descriptor sets and lists are reused.
+// submit() records a command buffer from the list, or reuses the command buffer of an equal list (a
+// replay). Decode replays every token. Nothing is allocated after open(): command buffers,
+// descriptor sets and lists are reused.
 #pragma once
 
 #include "backends/vulkan/vulkan_clock.h"
@@ -45,13 +46,17 @@ public:
     VulkanStream& operator=(const VulkanStream&) = delete;
 
     Status open(VulkanDevice& device);
-    void bind_dummy(const VulkanBinding& bytes) { m_dummy_buffer = bytes; } // a dummy for unused bindings
+    void bind_dummy(const VulkanBinding& bytes)
+    {
+        m_dummy_buffer = bytes;
+    } // a dummy for unused bindings
     VkPipelineLayout layout() const { return m_layout; }
 
     void dispatch(const VulkanDispatch& d);
     void copy(const VulkanBinding& to, const VulkanBinding& from);
     void fill(const VulkanBinding& to, uint32_t word);
-    // Whether a command that may not have run yet uses these bytes. The host asks before it writes them.
+    // Whether a command that may not have run yet uses these bytes. The host asks before it writes
+    // them.
     bool uses(const VulkanBinding& bytes) const;
     // Submits all commands and waits until they have run. After an error no command runs any more.
     Status wait();
@@ -62,20 +67,25 @@ public:
     void forget(VkBuffer buffer);                   // call before a buffer is destroyed
     void set_error(VkResult why, const char* what); // later commands do not run
     uint64_t n_submits() const { return m_n_submits; }
-    uint64_t n_replays() const { return m_n_replays; } // submits of a command buffer recorded earlier
+    uint64_t n_replays() const
+    {
+        return m_n_replays;
+    } // submits of a command buffer recorded earlier
 
 private:
     enum class Kind : uint32_t { dispatch, copy, fill };
     struct Command {
         Kind kind;
-        uint32_t waits;                    // 1: a barrier before this command
-        uint16_t n_bindings, n_push_bytes; // stored behind the command; a copy has the bindings to and from
+        uint32_t waits; // 1: a barrier before this command
+        uint16_t n_bindings,
+            n_push_bytes; // stored behind the command; a copy has the bindings to and from
         uint32_t op;
         const VulkanPipeline* pipeline;
         uint32_t groups[3];
         uint32_t word; // the value of a fill
     };
-    // A command buffer and the list that it was recorded from. The list is empty if there is no recording.
+    // A command buffer and the list that it was recorded from. The list is empty if there is no
+    // recording.
     struct Batch {
         VkCommandBuffer commands = VK_NULL_HANDLE;
         VkFence fence = VK_NULL_HANDLE;
@@ -99,7 +109,8 @@ private:
     Status make_batches();
     VkBufferView texels_of(const VulkanBinding& bytes);
     bool begin(uint32_t n_accesses);
-    void append(Command command, const VulkanBinding* bindings, uint32_t written, const void* push = nullptr);
+    void append(Command command, const VulkanBinding* bindings, uint32_t written,
+                const void* push = nullptr);
     bool conflicts(const VulkanBinding& bytes, bool writes) const;
     void barrier(VkCommandBuffer commands, bool to_host) const;
     void bind(VkDescriptorSet set, const VulkanPipeline& pipeline, const VulkanBinding* bindings);

@@ -1,4 +1,5 @@
-// The same in C++: the session closes itself, and the answer is streamed.  Usage: ask_cpp MODEL MIB QUESTION
+// The same in C++: the session closes itself, and the answer is streamed.  Usage: ask_cpp MODEL MIB
+// QUESTION
 #include <knapsack.h>
 
 #include <cstdio>
@@ -32,7 +33,9 @@ int main(int argc, char** argv)
     Session session(opened);
     code = ks_feed_turn(session.get(), nullptr, argv[3]);
     uint32_t id = 0;
-    for (int i = 0; i < 64 && code == KS_OK && ks_sample(session.get(), &id) == KS_OK && !ks_is_end(session.get(), id); i++) {
+    for (int i = 0; i < 64 && code == KS_OK && ks_sample(session.get(), &id) == KS_OK &&
+                    !ks_is_end(session.get(), id);
+         i++) {
         char piece[256];
         const size_t bytes = ks_piece(session.get(), id, piece, sizeof piece);
         fwrite(piece, 1, bytes < sizeof piece ? bytes : sizeof piece, stdout);

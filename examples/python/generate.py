@@ -6,11 +6,25 @@
 With a seed tokens are drawn, else each is the most probable one.
 The library is the file that KNAPSACK_LIBRARY names, else the one that the system finds.
 """
+
 import ctypes
 import ctypes.util
 import os
 import sys
-from ctypes import POINTER, byref, c_char, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import (
+    POINTER,
+    byref,
+    c_char,
+    c_char_p,
+    c_float,
+    c_int,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
 
 KS_OK = 0
 Progress = ctypes.CFUNCTYPE(c_int, c_void_p, c_char_p, c_uint64, c_uint64)
@@ -25,15 +39,41 @@ class Struct(ctypes.Structure):
 
 
 class Options(Struct):
-    _fields_ = [("struct_size", c_size_t), ("model_path", c_char_p), ("device", c_char_p), ("recipe", c_char_p), ("memory_bytes", c_uint64),
-                ("kv_memory_bytes", c_uint64), ("context", c_int64), ("n_threads", c_int32), ("memory", c_void_p), ("memory_size", c_size_t),
-                ("progress", Progress), ("log", Log), ("user", c_void_p)]
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("model_path", c_char_p),
+        ("device", c_char_p),
+        ("recipe", c_char_p),
+        ("memory_bytes", c_uint64),
+        ("kv_memory_bytes", c_uint64),
+        ("context", c_int64),
+        ("n_threads", c_int32),
+        ("memory", c_void_p),
+        ("memory_size", c_size_t),
+        ("progress", Progress),
+        ("log", Log),
+        ("user", c_void_p),
+    ]
 
 
 class Stats(Struct):
-    _fields_ = [("struct_size", c_size_t), ("budget_bytes", c_uint64), ("plan_bytes", c_uint64), ("peak_bytes", c_uint64), ("smallest_bytes", c_uint64),
-                ("bytes_per_token", c_uint64), ("fits", c_uint32), ("context", c_uint32), ("slots", c_uint32), ("n_tokens", c_uint32), ("n_vocab", c_uint32),
-                ("evicted", c_uint64), ("merged", c_uint64), ("device", c_char * 32), ("recipe", c_char * 256)]
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("budget_bytes", c_uint64),
+        ("plan_bytes", c_uint64),
+        ("peak_bytes", c_uint64),
+        ("smallest_bytes", c_uint64),
+        ("bytes_per_token", c_uint64),
+        ("fits", c_uint32),
+        ("context", c_uint32),
+        ("slots", c_uint32),
+        ("n_tokens", c_uint32),
+        ("n_vocab", c_uint32),
+        ("evicted", c_uint64),
+        ("merged", c_uint64),
+        ("device", c_char * 32),
+        ("recipe", c_char * 256),
+    ]
 
 
 class Bias(ctypes.Structure):
@@ -41,9 +81,21 @@ class Bias(ctypes.Structure):
 
 
 class Sampling(Struct):
-    _fields_ = [("struct_size", c_size_t), ("temperature", c_float), ("top_k", c_uint32), ("top_p", c_float), ("min_p", c_float), ("typical_p", c_float),
-                ("repeat_penalty", c_float), ("presence_penalty", c_float), ("frequency_penalty", c_float), ("repeat_last_n", c_uint32), ("seed", c_uint64),
-                ("biases", POINTER(Bias)), ("n_biases", c_size_t)]
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("temperature", c_float),
+        ("top_k", c_uint32),
+        ("top_p", c_float),
+        ("min_p", c_float),
+        ("typical_p", c_float),
+        ("repeat_penalty", c_float),
+        ("presence_penalty", c_float),
+        ("frequency_penalty", c_float),
+        ("repeat_last_n", c_uint32),
+        ("seed", c_uint64),
+        ("biases", POINTER(Bias)),
+        ("n_biases", c_size_t),
+    ]
 
 
 def load_library():
@@ -53,12 +105,22 @@ def load_library():
     ks = ctypes.CDLL(path)
     session, ids = c_void_p, POINTER(c_uint32)
     for name, result, *arguments in (
-            ("ks_version", c_char_p), ("ks_plan", c_int, POINTER(Options), POINTER(Stats), c_char_p, c_size_t),
-            ("ks_open", c_int, POINTER(Options), POINTER(session), c_char_p, c_size_t), ("ks_close", None, session), ("ks_error", c_char_p, session),
-            ("ks_get_stats", None, session, POINTER(Stats)), ("ks_tokenize", c_size_t, session, c_char_p, c_size_t, c_uint32, ids, c_size_t),
-            ("ks_piece", c_size_t, session, c_uint32, c_char_p, c_size_t), ("ks_is_end", c_int, session, c_uint32),
-            ("ks_feed", c_int, session, ids, c_size_t), ("ks_feed_turn", c_int, session, c_char_p, c_char_p), ("ks_rewind", c_int, session, c_uint32),
-            ("ks_logits", POINTER(c_float), session), ("ks_set_sampling", c_int, session, POINTER(Sampling)), ("ks_sample", c_int, session, ids)):
+        ("ks_version", c_char_p),
+        ("ks_plan", c_int, POINTER(Options), POINTER(Stats), c_char_p, c_size_t),
+        ("ks_open", c_int, POINTER(Options), POINTER(session), c_char_p, c_size_t),
+        ("ks_close", None, session),
+        ("ks_error", c_char_p, session),
+        ("ks_get_stats", None, session, POINTER(Stats)),
+        ("ks_tokenize", c_size_t, session, c_char_p, c_size_t, c_uint32, ids, c_size_t),
+        ("ks_piece", c_size_t, session, c_uint32, c_char_p, c_size_t),
+        ("ks_is_end", c_int, session, c_uint32),
+        ("ks_feed", c_int, session, ids, c_size_t),
+        ("ks_feed_turn", c_int, session, c_char_p, c_char_p),
+        ("ks_rewind", c_int, session, c_uint32),
+        ("ks_logits", POINTER(c_float), session),
+        ("ks_set_sampling", c_int, session, POINTER(Sampling)),
+        ("ks_sample", c_int, session, ids),
+    ):
         function = getattr(ks, name)
         function.restype, function.argtypes = result, arguments
     return ks
@@ -67,7 +129,9 @@ def load_library():
 def main():
     if len(sys.argv) not in (4, 5, 6):
         sys.exit("usage: generate.py MODEL MIB TEXT [TOKENS [SEED]]")
-    model, mib, text, n_tokens = *map(os.fsencode, sys.argv[1:4]), int(sys.argv[4]) if len(sys.argv) > 4 else 32
+    model, mib, text, n_tokens = *map(os.fsencode, sys.argv[1:4]), (
+        int(sys.argv[4]) if len(sys.argv) > 4 else 32
+    )
     ks = load_library()
     error, session = ctypes.create_string_buffer(400), c_void_p()
     # Keep the callback's object as long as the session: ctypes does not.
@@ -83,7 +147,9 @@ def main():
     ks.ks_tokenize(session, text, len(text), 0, ids, n)
     code, token = ks.ks_feed(session, ids, n), c_uint32()
     if code == KS_OK and len(sys.argv) == 6:
-        code = ks.ks_set_sampling(session, byref(Sampling(temperature=0.8, top_k=40, seed=int(sys.argv[5]))))
+        code = ks.ks_set_sampling(
+            session, byref(Sampling(temperature=0.8, top_k=40, seed=int(sys.argv[5])))
+        )
     piece = ctypes.create_string_buffer(1024)
     for _ in range(n_tokens):
         if code == KS_OK:
@@ -99,7 +165,10 @@ def main():
         print(f"generate: {ks.ks_error(session).decode()}", file=sys.stderr)
     stats = Stats()
     ks.ks_get_stats(session, byref(stats))
-    print(f"knapsack {ks.ks_version().decode()}: {stats.n_tokens} tokens, {stats.peak_bytes} bytes held of {stats.budget_bytes}", file=sys.stderr)
+    print(
+        f"knapsack {ks.ks_version().decode()}: {stats.n_tokens} tokens, {stats.peak_bytes} bytes held of {stats.budget_bytes}",
+        file=sys.stderr,
+    )
     ks.ks_close(session)
     return code
 

@@ -1,4 +1,5 @@
-// Some tokens over slots: keys and values of a tile become f32 panels once; six queries at a time multiply with them.
+// Some tokens over slots: keys and values of a tile become f32 panels once; six queries at a time
+// multiply with them.
 #pragma once
 
 #include "kernels/cpu/attention_tile.h"
@@ -24,7 +25,8 @@ struct ChunkScratch {
     float* total_top;
     float* total_norm;
 
-    KS_INLINE ChunkScratch(float* scratch, uint32_t head_dim) : width((head_dim + kPanel - 1) / kPanel * kPanel)
+    KS_INLINE ChunkScratch(float* scratch, uint32_t head_dim)
+        : width((head_dim + kPanel - 1) / kPanel * kPanel)
     {
         q = scratch;
         q_clamped = q + kAttentionRows * width;
@@ -39,8 +41,14 @@ struct ChunkScratch {
         total_norm = total_top + kAttentionRows;
         total = total_norm + kAttentionRows;
     }
-    KS_INLINE Sums group_sums(uint32_t r) const { return {top + r, norm + r, out + size_t(r) * width}; }
-    KS_INLINE Sums total_sums(uint32_t r) const { return {total_top + r, total_norm + r, total + size_t(r) * width}; }
+    KS_INLINE Sums group_sums(uint32_t r) const
+    {
+        return {top + r, norm + r, out + size_t(r) * width};
+    }
+    KS_INLINE Sums total_sums(uint32_t r) const
+    {
+        return {total_top + r, total_norm + r, total + size_t(r) * width};
+    }
 };
 
 // Where each column's row is.
@@ -48,13 +56,16 @@ struct ColumnRows {
     const uint8_t* at[kAttentionTile];
     bool half[kAttentionTile];
 
-    template <class S> static KS_INLINE ColumnRows of(const AttentionTask& task, const TileRows& tile, bool keys, float* scratch_space)
+    template <class S>
+    static KS_INLINE ColumnRows of(const AttentionTask& task, const TileRows& tile, bool keys,
+                                   float* scratch_space)
     {
         ColumnRows rows;
         for (uint32_t part = 0; part < tile.n_parts; part++) {
             const Part& p = tile.parts[part];
             float* at = scratch_space + size_t(p.begin) * task.a.head_dim;
-            rows.add(task, p, keys ? part_keys<S>(task, tile, p, at) : PartRows(task, tile, p, false, at));
+            rows.add(task, p,
+                     keys ? part_keys<S>(task, tile, p, at) : PartRows(task, tile, p, false, at));
         }
         return rows;
     }
@@ -66,14 +77,17 @@ struct ColumnRows {
             half[i] = from.half;
         }
     }
-    template <class S> KS_INLINE typename S::F8 load(uint32_t column, uint32_t d) const
+    template <class S>
+    KS_INLINE typename S::F8 load(uint32_t column, uint32_t d) const
     {
-        return half[column] ? load_cached<S, true>(at[column], d) : load_cached<S, false>(at[column], d);
+        return half[column] ? load_cached<S, true>(at[column], d)
+                            : load_cached<S, false>(at[column], d);
     }
 };
 
 // The keys of a tile's n columns in panels; columns beyond hold zeros.
-template <class S> void load_keys(const AttentionTask& task, const ChunkScratch& s, const TileRows& tile, uint32_t n)
+template <class S>
+void load_keys(const AttentionTask& task, const ChunkScratch& s, const TileRows& tile, uint32_t n)
 {
     const uint32_t head_dim = task.a.head_dim;
     const ColumnRows rows = ColumnRows::of<S>(task, tile, true, s.decoded);
@@ -87,7 +101,8 @@ template <class S> void load_keys(const AttentionTask& task, const ChunkScratch&
                 KS_UNROLL(8)
                 for (uint32_t i = 0; i < 8; i++) block[i] = load_cached<S, true>(rows.at[p + i], d);
             } else {
-                for (uint32_t i = 0; i < 8; i++) block[i] = p + i < n ? rows.load<S>(p + i, d) : S::zero();
+                for (uint32_t i = 0; i < 8; i++)
+                    block[i] = p + i < n ? rows.load<S>(p + i, d) : S::zero();
             }
             S::transpose(block);
             KS_UNROLL(8)
@@ -96,24 +111,30 @@ template <class S> void load_keys(const AttentionTask& task, const ChunkScratch&
     }
 }
 
-// The values of a tile's columns; those of the hole become zero, since a weight of zero would not hide an infinity.
-template <class S> void load_values(const AttentionTask& task, const ChunkScratch& s, const TileRows& tile, const Columns& c, uint32_t n)
+// The values of a tile's columns; those of the hole become zero, since a weight of zero would not
+// hide an infinity.
+template <class S>
+void load_values(const AttentionTask& task, const ChunkScratch& s, const TileRows& tile,
+                 const Columns& c, uint32_t n)
 {
     const uint32_t head_dim = task.a.head_dim;
     const ColumnRows rows = ColumnRows::of<S>(task, tile, false, s.decoded);
     for (uint32_t p = 0; p < n; p++) {
         const bool seen = p < c.hole || p >= c.begin;
         for (uint32_t d = 0; d < head_dim; d += 8)
-            S::store(s.values + (size_t(d / kPanel) * kAttentionTile + p) * kPanel + d % kPanel, seen ? rows.load<S>(p, d) : S::zero());
+            S::store(s.values + (size_t(d / kPanel) * kAttentionTile + p) * kPanel + d % kPanel,
+                     seen ? rows.load<S>(p, d) : S::zero());
     }
 }
 
 // weights[r][16 panel ..] = q[r] . keys, for six queries, q (6, width)
-template <class S> void six_logits(const ChunkScratch& s, const float* q, uint32_t head_dim, uint32_t panel)
+template <class S>
+void six_logits(const ChunkScratch& s, const float* q, uint32_t head_dim, uint32_t panel)
 {
     using V = typename S::Wide;
     constexpr uint32_t lanes = V::lanes, n = kPanel / lanes; // vectors of a panel's row
-    // Sums of every eighth dimension, ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)): what waits for its other half is in `waiting`.
+    // Sums of every eighth dimension, ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)): what waits for its
+    // other half is in `waiting`.
     typename V::F sums[n * kSix], waiting[3][n * kSix];
     for (uint32_t eighth = 0, level = 0; level < 3; eighth++) {
         const float* keys = s.keys + (size_t(panel) * s.width + eighth) * kPanel;
@@ -127,7 +148,8 @@ template <class S> void six_logits(const ChunkScratch& s, const float* q, uint32
             for (uint32_t r = 0; r < kSix; r++) {
                 typename V::F value = V::broadcast(q[size_t(r) * s.width + d]);
                 KS_UNROLL(2)
-                for (uint32_t i = 0; i < n; i++) sums[n * r + i] = V::fma(value, key[i], sums[n * r + i]);
+                for (uint32_t i = 0; i < n; i++)
+                    sums[n * r + i] = V::fma(value, key[i], sums[n * r + i]);
             }
         }
         for (level = 0; eighth >> level & 1; level++) KS_UNROLL(12)
@@ -136,12 +158,15 @@ template <class S> void six_logits(const ChunkScratch& s, const float* q, uint32
         for (uint32_t i = 0; level < 3 && i < n * kSix; i++) waiting[level][i] = sums[i];
     }
     KS_UNROLL(12)
-    for (uint32_t i = 0; i < n * kSix; i++) V::store(s.weights + i / n * kAttentionTile + panel * kPanel + i % n * lanes, sums[i]);
+    for (uint32_t i = 0; i < n * kSix; i++)
+        V::store(s.weights + i / n * kAttentionTile + panel * kPanel + i % n * lanes, sums[i]);
 }
 
-// The same for panels [left, right) of six queries from row `first` on. The first n_clamped columns have queries of their own.
+// The same for panels [left, right) of six queries from row `first` on. The first n_clamped columns
+// have queries of their own.
 template <class S>
-void six_logits_of_panels(const ChunkScratch& s, uint32_t first, uint32_t head_dim, uint32_t left, uint32_t right, uint32_t n_clamped)
+void six_logits_of_panels(const ChunkScratch& s, uint32_t first, uint32_t head_dim, uint32_t left,
+                          uint32_t right, uint32_t n_clamped)
 {
     for (uint32_t panel = left; panel < right; panel++) {
         const uint32_t begin = panel * kPanel, end = begin + kPanel;
@@ -149,15 +174,20 @@ void six_logits_of_panels(const ChunkScratch& s, uint32_t first, uint32_t head_d
         if (end > n_clamped) six_logits<S>(s, s.q + size_t(first) * s.width, head_dim, panel);
         if (begin >= n_clamped) continue;
         for (uint32_t i = 0; i < kSix; i++)
-            for (uint32_t k = n_clamped; k < end; k++) near[i][k - begin] = s.weights[i * kAttentionTile + k];
+            for (uint32_t k = n_clamped; k < end; k++)
+                near[i][k - begin] = s.weights[i * kAttentionTile + k];
         six_logits<S>(s, s.q_clamped + size_t(first) * s.width, head_dim, panel);
         for (uint32_t i = 0; i < kSix; i++)
-            for (uint32_t k = n_clamped; k < end; k++) s.weights[i * kAttentionTile + k] = near[i][k - begin];
+            for (uint32_t k = n_clamped; k < end; k++)
+                s.weights[i * kAttentionTile + k] = near[i][k - begin];
     }
 }
 
-// out[r][16 panel ..] = out * shrink[r] + weights[r] . values, over positions [begin, end) of the tile
-template <class S> void six_outputs(const ChunkScratch& s, float* out, const float* shrink, uint32_t panel, uint32_t begin, uint32_t end)
+// out[r][16 panel ..] = out * shrink[r] + weights[r] . values, over positions [begin, end) of the
+// tile
+template <class S>
+void six_outputs(const ChunkScratch& s, float* out, const float* shrink, uint32_t panel,
+                 uint32_t begin, uint32_t end)
 {
     using V = typename S::Wide;
     constexpr uint32_t lanes = V::lanes, n = kPanel / lanes;
@@ -166,7 +196,8 @@ template <class S> void six_outputs(const ChunkScratch& s, float* out, const flo
     typename V::F sums[kSix][n];
     KS_UNROLL(6)
     for (uint32_t r = 0; r < kSix; r++) KS_UNROLL(2)
-    for (uint32_t i = 0; i < n; i++) sums[r][i] = V::load(out + size_t(r) * s.width + i * lanes) * V::broadcast(shrink[r]);
+    for (uint32_t i = 0; i < n; i++)
+        sums[r][i] = V::load(out + size_t(r) * s.width + i * lanes) * V::broadcast(shrink[r]);
     for (uint32_t p = begin; p < end; p++, values += kPanel) {
         typename V::F value[n];
         KS_UNROLL(2)
@@ -184,7 +215,8 @@ template <class S> void six_outputs(const ChunkScratch& s, float* out, const flo
 }
 
 // The softmax of a chunk's rows: one maximum and one norm for each.
-template <class S> struct ChunkSoftmax {
+template <class S>
+struct ChunkSoftmax {
     const ChunkScratch& s;
 
     void begin(uint32_t r) const
@@ -196,7 +228,8 @@ template <class S> struct ChunkSoftmax {
     // Before any row of rows r0 .. r0 + 5 becomes weights: their logits are in s.weights.
     void begin_rows(uint32_t) const {}
     // As to_weights, of row r.
-    KS_INLINE float take_row(uint32_t r, uint32_t, float* w, uint32_t n, uint32_t hole, uint32_t begin, uint32_t end) const
+    KS_INLINE float take_row(uint32_t r, uint32_t, float* w, uint32_t n, uint32_t hole,
+                             uint32_t begin, uint32_t end) const
     {
         return to_weights<S>(w, n, hole, begin, end, s.top + r, s.norm + r);
     }
@@ -207,24 +240,35 @@ template <class S> struct ChunkSoftmax {
         s.top[r] = kLowest;
         s.norm[r] = 0;
     }
-    void finish_row(uint32_t r, uint32_t head_dim, float* y, float* lse) const { finish<S>(s.total_sums(r), head_dim, y, lse); }
+    void finish_row(uint32_t r, uint32_t head_dim, float* y, float* lse) const
+    {
+        finish<S>(s.total_sums(r), head_dim, y, lse);
+    }
 };
 
-template <class S, class Softmax> void fold_rows(const ChunkScratch& s, Softmax& softmax, uint32_t n_rows, uint32_t head_dim)
+template <class S, class Softmax>
+void fold_rows(const ChunkScratch& s, Softmax& softmax, uint32_t n_rows, uint32_t head_dim)
 {
     for (uint32_t r = 0; r < n_rows; r++) {
         softmax.fold_row(r, head_dim);
-        for (uint32_t d = 0; d < head_dim; d += 8) S::store(s.out + size_t(r) * s.width + d, S::zero());
+        for (uint32_t d = 0; d < head_dim; d += 8)
+            S::store(s.out + size_t(r) * s.width + d, S::zero());
     }
 }
 
-// Rows r0 .. r0 + 5 of the chunk (a row is a token and a head) meet a tile of n columns, the first of which has index p.
-template <class S, class Softmax> void six_rows(const AttentionTask& task, const Visibility& visibility, const ChunkScratch& s,
-                                                Softmax& softmax, uint32_t token, uint32_t r0, uint32_t n_rows, uint32_t p, uint32_t n)
+// Rows r0 .. r0 + 5 of the chunk (a row is a token and a head) meet a tile of n columns, the first
+// of which has index p.
+template <class S, class Softmax>
+void six_rows(const AttentionTask& task, const Visibility& visibility, const ChunkScratch& s,
+              Softmax& softmax, uint32_t token, uint32_t r0, uint32_t n_rows, uint32_t p,
+              uint32_t n)
 {
     const uint32_t group = task.a.n_heads / task.a.n_kv_heads;
-    auto columns = [&](uint32_t i) { return Columns(visibility, token + (r0 + i < n_rows ? r0 + i : n_rows - 1) / group, p, n); };
-    const Columns seen[kSix] = {columns(0), columns(1), columns(2), columns(3), columns(4), columns(5)};
+    auto columns = [&](uint32_t i) {
+        return Columns(visibility, token + (r0 + i < n_rows ? r0 + i : n_rows - 1) / group, p, n);
+    };
+    const Columns seen[kSix] = {columns(0), columns(1), columns(2),
+                                columns(3), columns(4), columns(5)};
     uint32_t first = n, end = 0; // the columns that any of the six sees
     for (const Columns& c : seen) {
         if (!c.any()) continue;
@@ -233,42 +277,54 @@ template <class S, class Softmax> void six_rows(const AttentionTask& task, const
     }
     if (first >= end) return;
     const uint32_t left = first / kPanel, right = (end + kPanel - 1) / kPanel, at = left * kPanel;
-    six_logits_of_panels<S>(s, r0, task.a.head_dim, left, right, columns_before(task.a.n_clamped, p, n));
+    six_logits_of_panels<S>(s, r0, task.a.head_dim, left, right,
+                            columns_before(task.a.n_clamped, p, n));
     softmax.begin_rows(r0);
     float shrink[kSix];
     for (uint32_t i = 0; i < kSix; i++) {
         const Columns& c = seen[i];
         auto from_left = [&](uint32_t column) { return column > at ? column - at : 0; };
-        shrink[i] = softmax.take_row(r0 + i, at, s.weights + i * kAttentionTile + at, right * kPanel - at, from_left(c.hole),
-                                     from_left(c.begin), from_left(c.end));
+        shrink[i] =
+            softmax.take_row(r0 + i, at, s.weights + i * kAttentionTile + at, right * kPanel - at,
+                             from_left(c.hole), from_left(c.begin), from_left(c.end));
     }
-    for (uint32_t panel = 0; panel < s.width / kPanel; panel++) six_outputs<S>(s, s.out + size_t(r0) * s.width, shrink, panel, first, end);
+    for (uint32_t panel = 0; panel < s.width / kPanel; panel++)
+        six_outputs<S>(s, s.out + size_t(r0) * s.width, shrink, panel, first, end);
 }
 
-// Queries in order of token and head, scaled to logits of base 2; rows beyond the last are copies of it.
-template <class S> void load_queries(const AttentionTask& task, const ChunkScratch& s, uint32_t kv_head, uint32_t token, uint32_t row,
-                                     uint32_t n, uint32_t n_rows)
+// Queries in order of token and head, scaled to logits of base 2; rows beyond the last are copies
+// of it.
+template <class S>
+void load_queries(const AttentionTask& task, const ChunkScratch& s, uint32_t kv_head,
+                  uint32_t token, uint32_t row, uint32_t n, uint32_t n_rows)
 {
     const uint32_t group = task.a.n_heads / task.a.n_kv_heads, head_dim = task.a.head_dim;
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t r = row + i < n_rows ? row + i : n_rows - 1;
-        const size_t from = (size_t(token + r / group) * task.a.n_heads + kv_head * group + r % group) * head_dim;
+        const size_t from =
+            (size_t(token + r / group) * task.a.n_heads + kv_head * group + r % group) * head_dim;
         for (uint32_t d = 0; d < head_dim; d += 8) {
-            S::store(s.q + size_t(i) * s.width + d, S::load(task.q + from + d) * S::broadcast(task.a.scale * kLog2e));
+            S::store(s.q + size_t(i) * s.width + d,
+                     S::load(task.q + from + d) * S::broadcast(task.a.scale * kLog2e));
             if (task.a.n_clamped)
-                S::store(s.q_clamped + size_t(i) * s.width + d, S::load(task.q_clamped + from + d) * S::broadcast(task.a.scale * kLog2e));
+                S::store(s.q_clamped + size_t(i) * s.width + d,
+                         S::load(task.q_clamped + from + d) * S::broadcast(task.a.scale * kLog2e));
         }
-        const uint32_t index = task.head_layout[kv_head * layout_words + layout_n_held] + token + r / group;
+        const uint32_t index =
+            task.head_layout[kv_head * layout_words + layout_n_held] + token + r / group;
         turn<S>(task, index, s.q + size_t(i) * s.width);
     }
 }
 
 template <class S, class Softmax>
-void chunk_rows(const AttentionTask& task, uint32_t kv_head, uint32_t token, uint32_t n_tokens, const ChunkScratch& s, Softmax& softmax)
+void chunk_rows(const AttentionTask& task, uint32_t kv_head, uint32_t token, uint32_t n_tokens,
+                const ChunkScratch& s, Softmax& softmax)
 {
-    const uint32_t head_dim = task.a.head_dim, group = task.a.n_heads / task.a.n_kv_heads, n_rows = n_tokens * group;
+    const uint32_t head_dim = task.a.head_dim, group = task.a.n_heads / task.a.n_kv_heads,
+                   n_rows = n_tokens * group;
     const Visibility visibility(task, kv_head);
-    const uint32_t n_padded = (n_rows + kSix - 1) / kSix * kSix; // the rows beyond n_rows compute along
+    const uint32_t n_padded =
+        (n_rows + kSix - 1) / kSix * kSix; // the rows beyond n_rows compute along
     load_queries<S>(task, s, kv_head, token, 0, n_padded, n_rows);
     for (uint32_t r = 0; r < n_padded; r++) {
         for (uint32_t d = 0; d < s.width; d += 8) {
@@ -279,7 +335,8 @@ void chunk_rows(const AttentionTask& task, uint32_t kv_head, uint32_t token, uin
     }
 
     const uint32_t end = visibility.before + token + n_tokens;
-    uint32_t p = visibility.n_pinned ? 0 : visibility.first(token) / kAttentionTile * kAttentionTile;
+    uint32_t p =
+        visibility.n_pinned ? 0 : visibility.first(token) / kAttentionTile * kAttentionTile;
     for (uint32_t in_group = p / kAttentionGroup; p < end; p = next_tile(visibility, token, p)) {
         if (p / kAttentionGroup != in_group) fold_rows<S>(s, softmax, n_rows, head_dim);
         in_group = p / kAttentionGroup;
@@ -288,16 +345,20 @@ void chunk_rows(const AttentionTask& task, uint32_t kv_head, uint32_t token, uin
         load_keys<S>(task, s, rows, n);
         load_values<S>(task, s, rows, Columns(visibility, token, p, n), n);
         softmax.begin_tile(rows, n);
-        for (uint32_t r0 = 0; r0 < n_rows; r0 += kSix) six_rows<S>(task, visibility, s, softmax, token, r0, n_rows, p, n);
+        for (uint32_t r0 = 0; r0 < n_rows; r0 += kSix)
+            six_rows<S>(task, visibility, s, softmax, token, r0, n_rows, p, n);
     }
     fold_rows<S>(s, softmax, n_rows, head_dim);
     for (uint32_t r = 0; r < n_rows; r++) {
         const size_t row = size_t(token + r / group) * task.a.n_heads + kv_head * group + r % group;
-        softmax.finish_row(r, head_dim, task.y + row * head_dim, task.lse ? task.lse + row : nullptr);
+        softmax.finish_row(r, head_dim, task.y + row * head_dim,
+                           task.lse ? task.lse + row : nullptr);
     }
 }
 
-template <class S> void attention_chunk(const AttentionTask& task, uint32_t kv_head, uint32_t token, uint32_t n_tokens, float* scratch)
+template <class S>
+void attention_chunk(const AttentionTask& task, uint32_t kv_head, uint32_t token, uint32_t n_tokens,
+                     float* scratch)
 {
     const ChunkScratch s(scratch, task.a.head_dim);
     ChunkSoftmax<S> softmax{s};

@@ -1,5 +1,5 @@
-// Attention over slots with log-weights, or with keys stored without their bias: the chunk kernel with two running maxima. A single token
-// is a chunk, too.
+// Attention over slots with log-weights, or with keys stored without their bias: the chunk kernel
+// with two running maxima. A single token is a chunk, too.
 #pragma once
 
 #include "kernels/cpu/attention_bias.h"
@@ -10,8 +10,10 @@ namespace ks
 namespace // as in simd_avx2.h
 {
 
-// The softmax of a chunk's rows with log-weights: numerator and denominator have logits, a maximum and a norm each.
-template <class S> struct GeneralSoftmax {
+// The softmax of a chunk's rows with log-weights: numerator and denominator have logits, a maximum
+// and a norm each.
+template <class S>
+struct GeneralSoftmax {
     const AttentionTask& task;
     const ChunkScratch& s;
     uint32_t kv_head, token, n_rows;
@@ -42,19 +44,26 @@ template <class S> struct GeneralSoftmax {
     }
     void begin_rows(uint32_t r0)
     {
-        if (task.a.n_wave) add_biases<S>(task, *tile, s.decoded, kv_head, token, r0, n_rows, n, s.weights);
+        if (task.a.n_wave)
+            add_biases<S>(task, *tile, s.decoded, kv_head, token, r0, n_rows, n, s.weights);
     }
-    float take_row(uint32_t r, uint32_t column, float* w, uint32_t n_logits, uint32_t hole, uint32_t begin, uint32_t end)
+    float take_row(uint32_t r, uint32_t column, float* w, uint32_t n_logits, uint32_t hole,
+                   uint32_t begin, uint32_t end)
     {
         const typename S::F8 lowest = S::broadcast(kLowest);
-        const bool same = !differ && s.top[r] == norm_top[r]; // numerator and denominator have the same weights so far
+        const bool same =
+            !differ &&
+            s.top[r] == norm_top[r]; // numerator and denominator have the same weights so far
         float den_logit[kAttentionTile];
         for (uint32_t i = 0; task.weights && i < n_logits; i += 8) {
-            if (!same) S::store(den_logit + i, S::max(S::load(w + i) + S::load(log_b + column + i), lowest));
+            if (!same)
+                S::store(den_logit + i,
+                         S::max(S::load(w + i) + S::load(log_b + column + i), lowest));
             S::store(w + i, S::max(S::load(w + i) + S::load(log_a + column + i), lowest));
         }
         if (same) {
-            const float shrink = to_weights<S>(w, n_logits, hole, begin, end, s.top + r, s.norm + r);
+            const float shrink =
+                to_weights<S>(w, n_logits, hole, begin, end, s.top + r, s.norm + r);
             norm_top[r] = s.top[r];
             return shrink;
         }
@@ -79,17 +88,22 @@ template <class S> struct GeneralSoftmax {
     void finish_row(uint32_t r, uint32_t head_dim, float* y, float* lse)
     {
         float distance = 1;
-        if (s.total_top[r] != total_norm_top[r]) distance = exp2f(s.total_top[r] - total_norm_top[r]);
+        if (s.total_top[r] != total_norm_top[r])
+            distance = exp2f(s.total_top[r] - total_norm_top[r]);
         const typename S::F8 scale = S::broadcast(distance / s.total_norm[r]);
-        for (uint32_t d = 0; d < head_dim; d += 8) S::store(y + d, S::load(s.total + size_t(r) * s.width + d) * scale);
+        for (uint32_t d = 0; d < head_dim; d += 8)
+            S::store(y + d, S::load(s.total + size_t(r) * s.width + d) * scale);
         if (lse) *lse = total_norm_top[r] + log2f(s.total_norm[r]);
     }
 };
 
-template <class S> void attention_general(const AttentionTask& task, uint32_t kv_head, uint32_t token, uint32_t n_tokens, float* scratch)
+template <class S>
+void attention_general(const AttentionTask& task, uint32_t kv_head, uint32_t token,
+                       uint32_t n_tokens, float* scratch)
 {
     const ChunkScratch s(scratch, task.a.head_dim);
-    GeneralSoftmax<S> softmax{task, s, kv_head, token, n_tokens * (task.a.n_heads / task.a.n_kv_heads)};
+    GeneralSoftmax<S> softmax{task, s, kv_head, token,
+                              n_tokens * (task.a.n_heads / task.a.n_kv_heads)};
     chunk_rows<S>(task, kv_head, token, n_tokens, s, softmax);
 }
 

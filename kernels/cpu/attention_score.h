@@ -1,4 +1,5 @@
-// What the probabilities of attention say about each slot, column by column: no matrix of them is ever held.
+// What the probabilities of attention say about each slot, column by column: no matrix of them is
+// ever held.
 #pragma once
 
 #include "kernels/cpu/attention_bias.h"
@@ -11,37 +12,45 @@ namespace // as in simd_avx2.h
 
 // What probabilities 2^x say, each weighted by a factor, beside what others said.
 template <class S>
-KS_INLINE typename S::F8 add_said(uint32_t kind, typename S::F8 x, typename S::F8 uniform, typename S::F8 factor, typename S::F8 said)
+KS_INLINE typename S::F8 add_said(uint32_t kind, typename S::F8 x, typename S::F8 uniform,
+                                  typename S::F8 factor, typename S::F8 said)
 {
     typename S::F8 p = exp2_of_negative<S>(S::min(x, S::zero()));
-    return kind == score_below ? said + (factor - S::zero_where_less(factor, p, uniform)) : S::fma(p, factor, said);
+    return kind == score_below ? said + (factor - S::zero_where_less(factor, p, uniform))
+                               : S::fma(p, factor, said);
 }
 
 // sums += what n_rows rows of logits say about n columns.
-template <class S> void add_rows(const AttentionTask& task, const KvScoreArgs& score, const Visibility& visibility, uint32_t kv_head,
-                                 uint32_t token, uint32_t row, uint32_t n_rows, uint32_t p, uint32_t n, float* logits, const float* powers,
-                                 float* sums)
+template <class S>
+void add_rows(const AttentionTask& task, const KvScoreArgs& score, const Visibility& visibility,
+              uint32_t kv_head, uint32_t token, uint32_t row, uint32_t n_rows, uint32_t p,
+              uint32_t n, float* logits, const float* powers, float* sums)
 {
     const uint32_t group = task.a.n_heads / task.a.n_kv_heads;
     const float nothing = score.kind == score_below ? -kLowest : kLowest; // says what is not seen
     for (uint32_t i = 0; i < n_rows; i++, logits += kAttentionTile) {
         const uint32_t t = token + (row + i) / group;
         const Columns c(visibility, t, p, n);
-        typename S::F8 lse = S::broadcast(task.lse[size_t(t) * task.a.n_heads + kv_head * group + (row + i) % group]);
-        typename S::F8 uniform = S::broadcast(1.f / float(visibility.n_visible(t))), factor = S::broadcast(powers[task.a.n_tokens - 1 - t]);
+        typename S::F8 lse = S::broadcast(
+            task.lse[size_t(t) * task.a.n_heads + kv_head * group + (row + i) % group]);
+        typename S::F8 uniform = S::broadcast(1.f / float(visibility.n_visible(t))),
+                       factor = S::broadcast(powers[task.a.n_tokens - 1 - t]);
         for (uint32_t k = c.hole; k < c.begin && k < n; k++) logits[k] = nothing;
         for (uint32_t k = c.end; k < kAttentionTile; k++) logits[k] = nothing;
         for (uint32_t k = 0; k < n; k += 8)
-            S::store(sums + k, add_said<S>(score.kind, S::load(logits + k) - lse, uniform, factor, S::load(sums + k)));
+            S::store(sums + k, add_said<S>(score.kind, S::load(logits + k) - lse, uniform, factor,
+                                           S::load(sums + k)));
     }
 }
 
 // The columns' sums join what was there.
-KS_INLINE static void add_scores(const ScoreTask& score, const Visibility& visibility, const TileRows& rows, uint32_t p, uint32_t n,
-                                 float keep, const float* sums)
+KS_INLINE static void add_scores(const ScoreTask& score, const Visibility& visibility,
+                                 const TileRows& rows, uint32_t p, uint32_t n, float keep,
+                                 const float* sums)
 {
     for (uint32_t i = 0; i < n; i++) {
-        if (p + i >= visibility.n_pinned && p + i < visibility.oldest) continue; // its row is another's by now
+        if (p + i >= visibility.n_pinned && p + i < visibility.oldest)
+            continue; // its row is another's by now
         if (i >= rows.n_pool)
             score.chunk_scores[rows.rows[i]] = sums[i];
         else
@@ -63,7 +72,8 @@ struct Decay {
 };
 
 template <class S>
-void score_tile(const AttentionTask& task, const ScoreTask& score, uint32_t kv_head, uint32_t begin, uint32_t end, float* scratch)
+void score_tile(const AttentionTask& task, const ScoreTask& score, uint32_t kv_head, uint32_t begin,
+                uint32_t end, float* scratch)
 {
     const uint32_t group = task.a.n_heads / task.a.n_kv_heads, n = end - begin;
     const ChunkScratch s(scratch, task.a.head_dim);
@@ -79,31 +89,40 @@ void score_tile(const AttentionTask& task, const ScoreTask& score, uint32_t kv_h
     const uint32_t n_rows = token < task.a.n_tokens ? (task.a.n_tokens - token) * group : 0;
     for (uint32_t r0 = 0; r0 < n_rows; r0 += kSix) {
         load_queries<S>(task, s, kv_head, token, r0, kSix, n_rows);
-        six_logits_of_panels<S>(s, 0, task.a.head_dim, 0, (n + kPanel - 1) / kPanel, columns_before(task.a.n_clamped, begin, n));
-        if (task.a.n_wave) add_biases<S>(task, rows, s.decoded, kv_head, token, r0, n_rows, n, s.weights);
+        six_logits_of_panels<S>(s, 0, task.a.head_dim, 0, (n + kPanel - 1) / kPanel,
+                                columns_before(task.a.n_clamped, begin, n));
+        if (task.a.n_wave)
+            add_biases<S>(task, rows, s.decoded, kv_head, token, r0, n_rows, n, s.weights);
         for (uint32_t i = 0; task.weights && i < kSix; i++)
-            for (uint32_t k = 0; k < n; k++) s.weights[i * kAttentionTile + k] += rows.log_weight(task, k, 1);
-        add_rows<S>(task, score.s, visibility, kv_head, token, r0, n_rows - r0 < kSix ? n_rows - r0 : kSix, begin, n, s.weights,
-                    decay.powers, sums);
+            for (uint32_t k = 0; k < n; k++)
+                s.weights[i * kAttentionTile + k] += rows.log_weight(task, k, 1);
+        add_rows<S>(task, score.s, visibility, kv_head, token, r0,
+                    n_rows - r0 < kSix ? n_rows - r0 : kSix, begin, n, s.weights, decay.powers,
+                    sums);
     }
     add_scores(score, visibility, rows, begin, n, decay.keep, sums);
 }
 
 // One token, which sees all of a table's columns.
 template <class S>
-void score_kept_logits(const AttentionTask& task, const ScoreTask& score, uint32_t kv_head, uint32_t begin, uint32_t end, float*)
+void score_kept_logits(const AttentionTask& task, const ScoreTask& score, uint32_t kv_head,
+                       uint32_t begin, uint32_t end, float*)
 {
-    const uint32_t group = task.a.n_heads / task.a.n_kv_heads, n = end - begin, first = kv_head * group;
+    const uint32_t group = task.a.n_heads / task.a.n_kv_heads, n = end - begin,
+                   first = kv_head * group;
     const Visibility visibility(task, kv_head);
     const TileRows rows(task, visibility, kv_head, begin, n, 0);
-    for (uint32_t i = 0; i < rows.n_pool; i++) __builtin_prefetch(score.scores + rows.rows[i], 1); // they lie anywhere
+    for (uint32_t i = 0; i < rows.n_pool; i++)
+        __builtin_prefetch(score.scores + rows.rows[i], 1); // they lie anywhere
     const Decay decay(score.s, 1);
-    typename S::F8 uniform = S::broadcast(1.f / float(visibility.n_visible(0))), one = S::broadcast(1.f);
+    typename S::F8 uniform = S::broadcast(1.f / float(visibility.n_visible(0))),
+                   one = S::broadcast(1.f);
     float sums[kAttentionTile];
     for (uint32_t k = 0; k < n; k += 8) {
         typename S::F8 sum = S::zero();
         for (uint32_t h = first; h < first + group; h++) {
-            typename S::F8 logit = S::load(task.logits + size_t(h) * task.logits_stride + begin + k);
+            typename S::F8 logit =
+                S::load(task.logits + size_t(h) * task.logits_stride + begin + k);
             sum = add_said<S>(score.s.kind, logit - S::broadcast(task.lse[h]), uniform, one, sum);
         }
         S::store(sums + k, sum);

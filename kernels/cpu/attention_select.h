@@ -8,9 +8,11 @@ namespace ks
 namespace // as in simd_avx2.h
 {
 
-// logits[h][i - begin] of indexes [begin, end) and the query heads of a KV head, log-weights included.
-template <class S> void select_logits(const AttentionTask& task, uint32_t kv_head, uint32_t begin, uint32_t end, float* logits,
-                                      uint32_t stride, float* scratch)
+// logits[h][i - begin] of indexes [begin, end) and the query heads of a KV head, log-weights
+// included.
+template <class S>
+void select_logits(const AttentionTask& task, uint32_t kv_head, uint32_t begin, uint32_t end,
+                   float* logits, uint32_t stride, float* scratch)
 {
     const uint32_t group = task.a.n_heads / task.a.n_kv_heads, head_dim = task.a.head_dim;
     const SplitScratch s(scratch, head_dim);
@@ -18,7 +20,8 @@ template <class S> void select_logits(const AttentionTask& task, uint32_t kv_hea
     for (uint32_t first = 0; first < group; first += 4) {
         const uint32_t n_heads = group - first < 4 ? group - first : 4;
         const float* q = task.q + size_t(kv_head * group + first) * head_dim;
-        for (uint32_t i = 0; i < n_heads * head_dim; i += 8) S::store(s.q + i, S::load(q + i) * S::broadcast(task.a.scale * kLog2e));
+        for (uint32_t i = 0; i < n_heads * head_dim; i += 8)
+            S::store(s.q + i, S::load(q + i) * S::broadcast(task.a.scale * kLog2e));
         prepare(task, s.q, n_heads, s.prepared);
         const auto asked = n_heads == 1   ? seen_logits<S, 1>
                            : n_heads == 2 ? seen_logits<S, 2>
@@ -27,24 +30,28 @@ template <class S> void select_logits(const AttentionTask& task, uint32_t kv_hea
         for (uint32_t p = begin; p < end; p += kAttentionTile) {
             const uint32_t n = end - p < kAttentionTile ? end - p : kAttentionTile;
             const TileRows tile(task, visibility, kv_head, p, n, 0); // no query asks otherwise
-            for (uint32_t i = 0; i < tile.n_parts; i++) asked(task, tile, tile.parts[i], tile.parts[i].begin, tile.parts[i].end, s);
+            for (uint32_t i = 0; i < tile.n_parts; i++)
+                asked(task, tile, tile.parts[i], tile.parts[i].begin, tile.parts[i].end, s);
             for (uint32_t h = 0; h < n_heads; h++)
                 for (uint32_t i = 0; i < n; i++)
                     logits[size_t(first + h) * stride + (p - begin) + i] =
-                        s.weights[h * kAttentionTile + i] + (task.weights ? tile.log_weight(task, i, 1) : 0.f);
+                        s.weights[h * kAttentionTile + i] +
+                        (task.weights ? tile.log_weight(task, i, 1) : 0.f);
         }
     }
 }
 
 // Logits become probabilities, in place. There is room for whole vectors.
-template <class S> void select_softmax(float* logits, uint32_t n)
+template <class S>
+void select_softmax(float* logits, uint32_t n)
 {
     for (uint32_t i = n; i % 8; i++) logits[i] = kLowest;
     typename S::F8 tops = S::broadcast(kLowest), sums = S::zero();
     for (uint32_t i = 0; i < n; i += 8) tops = S::max(S::load(logits + i), tops);
     const float top = S::largest(tops);
     for (uint32_t i = 0; i < n; i += 8) {
-        const typename S::F8 x = exp2_of_negative<S>(S::max(S::load(logits + i), S::broadcast(kLowest)) - S::broadcast(top));
+        const typename S::F8 x = exp2_of_negative<S>(
+            S::max(S::load(logits + i), S::broadcast(kLowest)) - S::broadcast(top));
         S::store(logits + i, x);
         sums = sums + x;
     }
@@ -54,7 +61,8 @@ template <class S> void select_softmax(float* logits, uint32_t n)
 
 // The least and the largest values of the keys of indexes [begin, end), a page.
 template <class S>
-void page_bounds(const AttentionTask& task, uint32_t kv_head, uint32_t begin, uint32_t end, uint16_t* low, uint16_t* high, float* scratch)
+void page_bounds(const AttentionTask& task, uint32_t kv_head, uint32_t begin, uint32_t end,
+                 uint16_t* low, uint16_t* high, float* scratch)
 {
     const uint32_t head_dim = task.a.head_dim;
     const SplitScratch s(scratch, head_dim);
@@ -67,7 +75,8 @@ void page_bounds(const AttentionTask& task, uint32_t kv_head, uint32_t begin, ui
         for (uint32_t i = 0; i < part.end - part.begin; i++) {
             const size_t at = size_t(keys.rows[i]) * head_dim;
             for (uint32_t d = 0; d < head_dim; d += 8) {
-                const typename S::F8 key = keys.half ? load_cached<S, true>(keys.data, at + d) : load_cached<S, false>(keys.data, at + d);
+                const typename S::F8 key = keys.half ? load_cached<S, true>(keys.data, at + d)
+                                                     : load_cached<S, false>(keys.data, at + d);
                 const bool first = p == 0 && i == 0;
                 S::store(least + d, first ? key : S::min(S::load(least + d), key));
                 S::store(most + d, first ? key : S::max(S::load(most + d), key));
@@ -82,7 +91,8 @@ void page_bounds(const AttentionTask& task, uint32_t kv_head, uint32_t begin, ui
 
 // The votes of n_heads queries on n_pages pages, beside those of queries before them.
 template <class V, uint32_t n_heads, uint32_t n_pages>
-KS_INLINE void accumulate_votes(const float* q, uint32_t head_dim, const uint16_t* bounds, bool first, float* votes)
+KS_INLINE void accumulate_votes(const float* q, uint32_t head_dim, const uint16_t* bounds,
+                                bool first, float* votes)
 {
     constexpr uint32_t n_rows = V::lanes / 8, n = n_pages / n_rows; // as tile_logits has it
     static_assert(n * n_rows == n_pages && n_heads * n <= 8, "one sum each");
@@ -106,22 +116,25 @@ KS_INLINE void accumulate_votes(const float* q, uint32_t head_dim, const uint16_
         for (uint32_t h = 0; h < n_heads; h++) {
             const typename V::F query = V::load_repeated(q + h * head_dim + d);
             KS_UNROLL(2)
-            for (uint32_t i = 0; i < n; i++) sums[h * n + i] = sums[h * n + i] + V::max(query * least[i], query * most[i]);
+            for (uint32_t i = 0; i < n; i++)
+                sums[h * n + i] = sums[h * n + i] + V::max(query * least[i], query * most[i]);
         }
     }
     float all[V::lanes];
     V::store(all, V::sums8(sums));
     for (uint32_t i = 0; i < n_pages; i++) {
         float top = first ? kLowest : votes[i];
-        for (uint32_t h = 0; h < n_heads; h++) top = all[h * n_pages + i] > top ? all[h * n_pages + i] : top;
+        for (uint32_t h = 0; h < n_heads; h++)
+            top = all[h * n_pages + i] > top ? all[h * n_pages + i] : top;
         votes[i] = top;
     }
 }
 
-// votes[i]: the most that a key between the bounds of page i can come to with any of the queries of a KV head, each of
-// head_dim values. bounds (n_pages, 2, head_dim)
+// votes[i]: the most that a key between the bounds of page i can come to with any of the queries of
+// a KV head, each of head_dim values. bounds (n_pages, 2, head_dim)
 template <class S>
-void page_votes(const float* q, uint32_t n_heads, uint32_t head_dim, const uint16_t* bounds, uint32_t n_pages, float* votes)
+void page_votes(const float* q, uint32_t n_heads, uint32_t head_dim, const uint16_t* bounds,
+                uint32_t n_pages, float* votes)
 {
     using Wide = typename S::Wide;
     constexpr uint32_t step = Wide::lanes / 4;
@@ -136,8 +149,10 @@ void page_votes(const float* q, uint32_t n_heads, uint32_t head_dim, const uint1
                          : n == 3 ? accumulate_votes<S, 3, 1>
                                   : accumulate_votes<S, 4, 1>;
         uint32_t i = 0;
-        for (; i + step <= n_pages; i += step) some(q, head_dim, bounds + size_t(2) * i * head_dim, h == 0, votes + i);
-        for (; i < n_pages; i++) one(q, head_dim, bounds + size_t(2) * i * head_dim, h == 0, votes + i);
+        for (; i + step <= n_pages; i += step)
+            some(q, head_dim, bounds + size_t(2) * i * head_dim, h == 0, votes + i);
+        for (; i < n_pages; i++)
+            one(q, head_dim, bounds + size_t(2) * i * head_dim, h == 0, votes + i);
     }
 }
 

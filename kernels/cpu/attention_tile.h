@@ -1,10 +1,12 @@
 // Attention of the query heads of one KV head over slots, by tiles of indexes with running maxima.
-//   chunk: some tokens. Keys and values of a tile become f32 panels once; six queries at a time multiply with them.
-//   split: one token, one group of indexes. Keys and values are read once for all query heads.
-// Both do the same sums in the same order, so decoding equals reading a prompt bit for bit, but for the keys of which codec_sums.h
-// says otherwise: a logit is eight sums over every eighth dimension, added as sums8 does; running maxima last for a group of
-// kAttentionGroup indexes; groups are folded into the total in order. Logits are in units of log2, so that exp2 needs no reduction
-// by ln 2.
+//   chunk: some tokens. Keys and values of a tile become f32 panels once; six queries at a time
+//   multiply with them. split: one token, one group of indexes. Keys and values are read once for
+//   all query heads.
+// Both do the same sums in the same order, so decoding equals reading a prompt bit for bit, but for
+// the keys of which codec_sums.h says otherwise: a logit is eight sums over every eighth dimension,
+// added as sums8 does; running maxima last for a group of kAttentionGroup indexes; groups are
+// folded into the total in order. Logits are in units of log2, so that exp2 needs no reduction by
+// ln 2.
 #pragma once
 
 #include "kernels/cpu/rope.h"
@@ -22,19 +24,24 @@ constexpr uint32_t kSix = 6;    // queries of a row block: with 16 columns, 12 s
 constexpr uint32_t kPanel = 16; // columns of a panel
 constexpr float kLowest = -3.4e38f;
 
-// What the tokens of one KV head see: the pinned and what is neither out of the window nor overwritten, up to themselves.
+// What the tokens of one KV head see: the pinned and what is neither out of the window nor
+// overwritten, up to themselves.
 struct Visibility {
     uint32_t before, oldest, n_pinned, window;
 
     KS_INLINE Visibility(const AttentionTask& task, uint32_t kv_head)
-        : before(task.head_layout[kv_head * layout_words + layout_n_held]), n_pinned(task.a.n_pinned), window(task.a.window)
+        : before(task.head_layout[kv_head * layout_words + layout_n_held]),
+          n_pinned(task.a.n_pinned), window(task.a.window)
     {
-        oldest = task.table ? 0 : ring_oldest(before + (task.a.chunk_rows ? 0 : task.a.n_tokens), task.a.n_rows, task.a.n_pinned);
+        oldest = task.table ? 0
+                            : ring_oldest(before + (task.a.chunk_rows ? 0 : task.a.n_tokens),
+                                          task.a.n_rows, task.a.n_pinned);
     }
     // The first that a token sees beside the pinned.
     KS_INLINE uint32_t first(uint32_t token) const
     {
-        const uint32_t own = before + token, first = window && own + 1 > window ? own + 1 - window : 0;
+        const uint32_t own = before + token,
+                       first = window && own + 1 > window ? own + 1 - window : 0;
         return first > oldest ? first : oldest;
     }
     KS_INLINE uint32_t n_visible(uint32_t token) const
@@ -81,7 +88,8 @@ struct Part {
     bool q_clamped;
 };
 
-// The slots of n indexes from p on; those from n_pool on are rows of the staged chunk. In parts, in the order of the columns.
+// The slots of n indexes from p on; those from n_pool on are rows of the staged chunk. In parts, in
+// the order of the columns.
 struct TileRows {
     uint32_t rows[2 * kAttentionTile];
     uint32_t first; // index of the first column
@@ -91,40 +99,48 @@ struct TileRows {
     Part parts[5];
 
     // far: leading indexes that have queries of their own
-    KS_INLINE TileRows(const AttentionTask& task, const Visibility& visibility, uint32_t kv_head, uint32_t p, uint32_t n,
-                       uint32_t q_clamped)
+    KS_INLINE TileRows(const AttentionTask& task, const Visibility& visibility, uint32_t kv_head,
+                       uint32_t p, uint32_t n, uint32_t q_clamped)
         : first(p), n_pool(n), first_coded(task.a.n_kv_heads * task.a.n_rows)
     {
-        if (task.a.chunk_rows && p + n > visibility.before) n_pool = p < visibility.before ? visibility.before - p : 0;
-        const uint32_t base = kv_head * task.a.n_rows, left = visibility.before > p + n_pool ? visibility.before - p - n_pool : 0;
+        if (task.a.chunk_rows && p + n > visibility.before)
+            n_pool = p < visibility.before ? visibility.before - p : 0;
+        const uint32_t base = kv_head * task.a.n_rows,
+                       left = visibility.before > p + n_pool ? visibility.before - p - n_pool : 0;
         n_known = n_pool + (left < kAttentionTile ? left : kAttentionTile);
         if (task.table) {
-            const uint32_t* from = task.table + task.head_layout[kv_head * layout_words + layout_table_begin] + p;
+            const uint32_t* from =
+                task.table + task.head_layout[kv_head * layout_words + layout_table_begin] + p;
             for (uint32_t i = 0; i < n_known; i++) rows[i] = from[i];
         } else {
             uint32_t row = ring_row(p, task.a.n_rows, task.a.n_pinned);
             for (uint32_t i = 0; i < n_known; row = task.a.n_pinned)
                 for (; i < n_known && row < task.a.n_rows; row++) rows[i++] = base + row;
         }
-        for (uint32_t i = n_pool; i < n; i++) rows[i] = kv_head * task.a.chunk_rows + (p + i - visibility.before);
+        for (uint32_t i = n_pool; i < n; i++)
+            rows[i] = kv_head * task.a.chunk_rows + (p + i - visibility.before);
         split(task.head_layout + kv_head * layout_words, p, n, q_clamped);
     }
-    // What is read after the keys of a part's columns from `from` on: their values. After those, or where none are read, keys of the next
-    // tile, most of which are in the same pool.
-    KS_INLINE PrefetchRows ahead(const AttentionTask& task, const Part& part, bool keys, uint32_t from) const
+    // What is read after the keys of a part's columns from `from` on: their values. After those, or
+    // where none are read, keys of the next tile, most of which are in the same pool.
+    KS_INLINE PrefetchRows ahead(const AttentionTask& task, const Part& part, bool keys,
+                                 uint32_t from) const
     {
         const bool values = keys && task.v;
         const uint32_t begin = values ? from : n_pool + from, end = values ? n_pool : n_known;
         return pool_rows(task, part, !values, begin, end);
     }
     // Keys or values of rows [begin, end), of the pool that a part is in.
-    KS_INLINE PrefetchRows pool_rows(const AttentionTask& task, const Part& part, bool keys, uint32_t begin, uint32_t end) const
+    KS_INLINE PrefetchRows pool_rows(const AttentionTask& task, const Part& part, bool keys,
+                                     uint32_t begin, uint32_t end) const
     {
         const bool coded = part.place == Part::coded, half = keys ? task.k_half : task.v_half;
         const CodedRows& codes = keys ? task.coded_k : task.coded_v;
-        const uint32_t row_bytes = coded ? 4 * codes.row_words : task.a.head_dim * (half ? 2 : 4), n = end > begin ? end - begin : 0;
+        const uint32_t row_bytes = coded ? 4 * codes.row_words : task.a.head_dim * (half ? 2 : 4),
+                       n = end > begin ? end - begin : 0;
         const uintptr_t plain = uintptr_t(keys ? task.k : task.v);
-        return {coded ? uintptr_t(codes.words) - uintptr_t(first_coded) * row_bytes : plain, rows + begin, n, row_bytes, row_bytes};
+        return {coded ? uintptr_t(codes.words) - uintptr_t(first_coded) * row_bytes : plain,
+                rows + begin, n, row_bytes, row_bytes};
     }
     // Log-weight a (0) or b (1) of a column, in units of log2.
     KS_INLINE float log_weight(const AttentionTask& task, uint32_t column, uint32_t which) const
@@ -133,30 +149,39 @@ struct TileRows {
     }
     KS_INLINE void split(const uint32_t* head_layout, uint32_t p, uint32_t n, uint32_t q_clamped)
     {
-        const uint32_t cuts[] = {q_clamped, head_layout[layout_coded_begin], head_layout[layout_coded_end], p + n_pool};
+        const uint32_t cuts[] = {q_clamped, head_layout[layout_coded_begin],
+                                 head_layout[layout_coded_end], p + n_pool};
         for (uint32_t i = 0; i < n; i = parts[n_parts++].end) {
             const uint32_t index = p + i;
             uint32_t end = n;
             for (uint32_t cut : cuts)
                 if (cut > index && cut - p < end) end = cut - p;
-            const bool coded = index >= head_layout[layout_coded_begin] && index < head_layout[layout_coded_end];
-            parts[n_parts] = {i, end, i >= n_pool ? Part::chunk : coded ? Part::coded : Part::pool, index < q_clamped};
+            const bool coded =
+                index >= head_layout[layout_coded_begin] && index < head_layout[layout_coded_end];
+            parts[n_parts] = {i, end,
+                              i >= n_pool ? Part::chunk
+                              : coded     ? Part::coded
+                                          : Part::pool,
+                              index < q_clamped};
         }
     }
 };
 
 #define KS_EIGHT(n) n, n + 1, n + 2, n + 3, n + 4, n + 5, n + 6, n + 7
-constexpr uint32_t kInOrder[kAttentionTile] = {KS_EIGHT(0),  KS_EIGHT(8),  KS_EIGHT(16), KS_EIGHT(24),
-                                               KS_EIGHT(32), KS_EIGHT(40), KS_EIGHT(48), KS_EIGHT(56)};
+constexpr uint32_t kInOrder[kAttentionTile] = {KS_EIGHT(0),  KS_EIGHT(8),  KS_EIGHT(16),
+                                               KS_EIGHT(24), KS_EIGHT(32), KS_EIGHT(40),
+                                               KS_EIGHT(48), KS_EIGHT(56)};
 #undef KS_EIGHT
 
-// Keys or values of a part, a row per column from the part's first on; codes are decoded into `room` (kAttentionTile, head_dim).
+// Keys or values of a part, a row per column from the part's first on; codes are decoded into
+// `room` (kAttentionTile, head_dim).
 struct PartRows {
     const void* data;
     const uint32_t* rows;
     bool half;
 
-    KS_INLINE PartRows(const AttentionTask& task, const TileRows& tile, const Part& part, bool keys, float* scratch)
+    KS_INLINE PartRows(const AttentionTask& task, const TileRows& tile, const Part& part, bool keys,
+                       float* scratch)
         : data(part.place == Part::chunk ? (keys ? task.chunk_k : task.chunk_v)
                : keys                    ? task.k
                                          : task.v),
@@ -173,7 +198,8 @@ struct PartRows {
 };
 
 // Turns a row by its index, where attention has to.
-template <class S> KS_INLINE void turn(const AttentionTask& task, uint32_t index, float* x)
+template <class S>
+KS_INLINE void turn(const AttentionTask& task, uint32_t index, float* x)
 {
     if (task.a.n_rope_on_read)
         rope<S>({1, 1, task.a.head_dim, task.a.n_rope_on_read, task.a.pairs, 0, 0}, x, x,
@@ -181,14 +207,18 @@ template <class S> KS_INLINE void turn(const AttentionTask& task, uint32_t index
 }
 
 // A part's keys as queries meet them.
-template <class S> KS_INLINE PartRows part_keys(const AttentionTask& task, const TileRows& tile, const Part& part, float* scratch)
+template <class S>
+KS_INLINE PartRows part_keys(const AttentionTask& task, const TileRows& tile, const Part& part,
+                             float* scratch)
 {
     PartRows keys(task, tile, part, true, scratch);
     if (!task.a.n_rope_on_read) return keys;
     for (uint32_t i = 0; i < part.end - part.begin; i++) {
-        const size_t from = size_t(keys.rows[i]) * task.a.head_dim, to = size_t(i) * task.a.head_dim;
+        const size_t from = size_t(keys.rows[i]) * task.a.head_dim,
+                     to = size_t(i) * task.a.head_dim;
         for (uint32_t d = 0; d < task.a.head_dim; d += 8)
-            S::store(scratch + to + d, keys.half ? load_cached<S, true>(keys.data, from + d) : load_cached<S, false>(keys.data, from + d));
+            S::store(scratch + to + d, keys.half ? load_cached<S, true>(keys.data, from + d)
+                                                 : load_cached<S, false>(keys.data, from + d));
         turn<S>(task, tile.first + part.begin + i, scratch + to);
     }
     keys.data = scratch;
@@ -197,9 +227,11 @@ template <class S> KS_INLINE PartRows part_keys(const AttentionTask& task, const
     return keys;
 }
 
-// Logits of a token's columns become weights relative to the new maximum, all other columns zero. Returns by what earlier
-// sums shrink. Columns are counted from the one at `w`.
-template <class S> KS_INLINE float to_weights(float* w, uint32_t n, uint32_t hole, uint32_t begin, uint32_t end, float* top, float* norm)
+// Logits of a token's columns become weights relative to the new maximum, all other columns zero.
+// Returns by what earlier sums shrink. Columns are counted from the one at `w`.
+template <class S>
+KS_INLINE float to_weights(float* w, uint32_t n, uint32_t hole, uint32_t begin, uint32_t end,
+                           float* top, float* norm)
 {
     for (uint32_t i = hole; i < begin && i < n; i++) w[i] = kLowest;
     for (uint32_t i = end; i < n; i++) w[i] = kLowest;
@@ -223,8 +255,10 @@ template <class S> KS_INLINE float to_weights(float* w, uint32_t n, uint32_t hol
     return before[0];
 }
 
-// By what sums relative to the maxima `before` and `now` shrink when both become relative to the larger one.
-template <class S> KS_INLINE float common_top(float* before, float now, float* shrink_before, float* shrink_now)
+// By what sums relative to the maxima `before` and `now` shrink when both become relative to the
+// larger one.
+template <class S>
+KS_INLINE float common_top(float* before, float now, float* shrink_before, float* shrink_now)
 {
     const float top = now > *before ? now : *before;
     float factors[2][8];
@@ -241,17 +275,20 @@ struct Sums {
 };
 
 // Adds a group's sums to the total.
-template <class S> KS_INLINE void fold(const Sums& total, const Sums& group, uint32_t head_dim)
+template <class S>
+KS_INLINE void fold(const Sums& total, const Sums& group, uint32_t head_dim)
 {
     float before, now;
     common_top<S>(total.top, *group.top, &before, &now);
     *total.norm = *total.norm * before + *group.norm * now;
     for (uint32_t d = 0; d < head_dim; d += 8)
-        S::store(total.out + d, S::fma(S::broadcast(now), S::load(group.out + d), S::load(total.out + d) * S::broadcast(before)));
+        S::store(total.out + d, S::fma(S::broadcast(now), S::load(group.out + d),
+                                       S::load(total.out + d) * S::broadcast(before)));
 }
 
 // What is left of all sums: the output, and the log of the denominator.
-template <class S> KS_INLINE void finish(const Sums& total, uint32_t head_dim, float* y, float* lse)
+template <class S>
+KS_INLINE void finish(const Sums& total, uint32_t head_dim, float* y, float* lse)
 {
     typename S::F8 scale = S::broadcast(1 / *total.norm);
     for (uint32_t d = 0; d < head_dim; d += 8) S::store(y + d, S::load(total.out + d) * scale);

@@ -15,8 +15,8 @@ void encode_row(Format format, const float* x, uint32_t d, uint32_t* words, uint
     case Format::f16:
         for (uint32_t i = 0; i < d; i++) halves[i] = uint16_t(FLOAT_TO_HALF(x[i]));
         return;
-#define KS_ENCODE(name, number)                                                                                                            \
-    case Format::name:                                                                                                                     \
+#define KS_ENCODE(name, number)                                                                    \
+    case Format::name:                                                                             \
         return encode_row<codec_##name>(x, d, words, tail);
         CODECS(KS_ENCODE)
 #undef KS_ENCODE
@@ -35,8 +35,8 @@ void decode_row(Format format, const uint32_t* words, const uint8_t* tail, uint3
     case Format::f16:
         for (uint32_t i = 0; i < d; i++) x[i] = HALF_TO_FLOAT(halves[i]);
         return;
-#define KS_DECODE(name, number)                                                                                                            \
-    case Format::name:                                                                                                                     \
+#define KS_DECODE(name, number)                                                                    \
+    case Format::name:                                                                             \
         return decode_row<codec_##name>(words, tail, d, x);
         CODECS(KS_DECODE)
 #undef KS_DECODE
@@ -48,8 +48,8 @@ void decode_row(Format format, const uint32_t* words, const uint8_t* tail, uint3
 void encode_group(Format format, const float* x, uint32_t d, uint32_t* words)
 {
     switch (format) {
-#define KS_ENCODE(name, number)                                                                                                            \
-    case Format::name:                                                                                                                     \
+#define KS_ENCODE(name, number)                                                                    \
+    case Format::name:                                                                             \
         return codec_##name::encode(x, words, d);
         GROUP_CODECS(KS_ENCODE)
 #undef KS_ENCODE
@@ -61,9 +61,9 @@ void encode_group(Format format, const float* x, uint32_t d, uint32_t* words)
 void decode_group_row(Format format, const uint32_t* words, uint32_t nth, uint32_t d, float* x)
 {
     switch (format) {
-#define KS_DECODE(name, number)                                                                                                            \
-    case Format::name:                                                                                                                     \
-        for (uint32_t i = 0; i < d; i++) x[i] = codec_##name::value(words, 0, nth, i, d);                                                  \
+#define KS_DECODE(name, number)                                                                    \
+    case Format::name:                                                                             \
+        for (uint32_t i = 0; i < d; i++) x[i] = codec_##name::value(words, 0, nth, i, d);          \
         return;
         GROUP_CODECS(KS_DECODE)
 #undef KS_DECODE
@@ -78,8 +78,8 @@ void check_group_moves(Format format, const uint32_t* moves, uint32_t n)
     KS_CHECK(n % info.group == 0, "%s: %u rows in groups of %u", info.name, n, info.group);
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t first = moves[2 * (i / info.group * info.group) + 1], to = moves[2 * i + 1];
-        KS_CHECK(first % info.group == 0 && to == first + i % info.group, "%s: move %u to row %u of the group at %u", info.name, i, to,
-                 first);
+        KS_CHECK(first % info.group == 0 && to == first + i % info.group,
+                 "%s: move %u to row %u of the group at %u", info.name, i, to, first);
     }
 }
 

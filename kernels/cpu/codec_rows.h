@@ -1,4 +1,5 @@
-// Rows of a cache, encoded and decoded one by one, and groups of them: f32, f16 and the codecs of kernels/common/codecs.h.
+// Rows of a cache, encoded and decoded one by one, and groups of them: f32, f16 and the codecs of
+// kernels/common/codecs.h.
 #pragma once
 
 #include "kernels/cpu/cpu_kernels.h"
@@ -23,7 +24,8 @@ struct CodedRow {
 inline CodedRow coded_row(void* cache, uint64_t n_rows, uint64_t row, uint32_t row_bytes)
 {
     const uint32_t n_words = row_bytes / 4, n_tail = row_bytes % 4;
-    return {static_cast<uint32_t*>(cache) + row * n_words, static_cast<uint8_t*>(cache) + 4 * n_rows * n_words + row * n_tail};
+    return {static_cast<uint32_t*>(cache) + row * n_words,
+            static_cast<uint8_t*>(cache) + 4 * n_rows * n_words + row * n_tail};
 }
 
 inline CodedRow coded_row(const Tensor& t, uint64_t row)
@@ -42,7 +44,8 @@ inline uint32_t tail_word(const uint8_t* tail, uint32_t row_bytes)
     return n % 2 ? two | uint32_t(tail[n - 1]) << (8 * (n - 1)) : two;
 }
 
-template <class Codec> static inline void encode_row(const float* x, uint32_t d, uint32_t* words, uint8_t* tail)
+template <class Codec>
+static inline void encode_row(const float* x, uint32_t d, uint32_t* words, uint8_t* tail)
 {
     uint32_t row[codec_max_dim + 1]; // no codec needs more than four bytes per value
     const uint32_t bytes = Codec::row_bytes(d);
@@ -51,7 +54,8 @@ template <class Codec> static inline void encode_row(const float* x, uint32_t d,
     for (uint32_t i = 0; i < bytes % 4; i++) tail[i] = uint8_t(row[bytes / 4] >> (8 * i));
 }
 
-template <class Codec> static inline void decode_row(const uint32_t* words, const uint8_t* tail, uint32_t d, float* x)
+template <class Codec>
+static inline void decode_row(const uint32_t* words, const uint8_t* tail, uint32_t d, float* x)
 {
     const uint32_t last = tail_word(tail, Codec::row_bytes(d));
     for (uint32_t i = 0; i < d; i++) x[i] = Codec::value(words, 0, last, i, d);
@@ -71,7 +75,8 @@ inline uint32_t* coded_group(const Tensor& t, uint64_t row)
 
 void encode_group(Format format, const float* x, uint32_t d, uint32_t* words); // x (group, d)
 void decode_group_row(Format format, const uint32_t* words, uint32_t nth, uint32_t d, float* x);
-// Rows go to groups as a whole: moves (n, 2) are groups of them, each to the rows of a group in order.
+// Rows go to groups as a whole: moves (n, 2) are groups of them, each to the rows of a group in
+// order.
 void check_group_moves(Format format, const uint32_t* moves, uint32_t n);
 
 } // namespace ks

@@ -12,7 +12,8 @@ namespace ks
 {
 
 #if defined(__x86_64__)
-// __builtin_cpu_supports also checks that the system saves the registers. Its feature names depend on the compiler.
+// __builtin_cpu_supports also checks that the system saves the registers. Its feature names depend
+// on the compiler.
 static bool has_avx2()
 {
     unsigned a, b, c = 0, d;
@@ -28,7 +29,8 @@ static bool has_avx_vnni()
 
 static bool has_avx512_vnni()
 {
-    return has_avx2() && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
+    return has_avx2() && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512vnni");
 }
 
 static bool has_neon()

@@ -1,6 +1,7 @@
-// The kernels of the cpu backend: one table of functions per instruction set. All are instances of the same templates
-// (matmul.h, attention.h, vector.h) over a small set of vector operations (simd_*.h). The caller splits the work and
-// owns the threads. How the work is split does not change a bit.
+// The kernels of the cpu backend: one table of functions per instruction set. All are instances of
+// the same templates (matmul.h, attention.h, vector.h) over a small set of vector operations
+// (simd_*.h). The caller splits the work and owns the threads. How the work is split does not
+// change a bit.
 #pragma once
 
 #include "kernels/common/args.h"
@@ -10,8 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// Inlining is off for vectors that are arrays (simd_generic.h) and under sanitizers: the functions would become
-// enormous, and compiling them would take minutes.
+// Inlining is off for vectors that are arrays (simd_generic.h) and under sanitizers: the functions
+// would become enormous, and compiling them would take minutes.
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define KS_KEEP_CALLS
@@ -27,7 +28,8 @@
 #define KS_INLINED __attribute__((always_inline)) // after the parameters of a lambda
 #define KS_INLINE inline KS_INLINED
 #define KS_PRAGMA(text) _Pragma(#text)
-#define KS_UNROLL(n) KS_PRAGMA(GCC unroll n) // before a loop over vectors, so that they stay in registers
+#define KS_UNROLL(n)                                                                               \
+    KS_PRAGMA(GCC unroll n) // before a loop over vectors, so that they stay in registers
 #endif
 
 namespace ks
@@ -42,14 +44,15 @@ enum CpuFormat { FORMATS(KS_FORMAT_INDEX) cpu_format_count }; // in the order of
 enum CpuCodecIndex {
     cpu_codec_f32,
     cpu_codec_f16,
-    CODECS(KS_CODEC_INDEX) GROUP_CODECS(KS_CODEC_INDEX) cpu_codec_count = 2 CODECS(KS_COUNT) GROUP_CODECS(KS_COUNT)
+    CODECS(KS_CODEC_INDEX) GROUP_CODECS(KS_CODEC_INDEX) cpu_codec_count =
+        2 CODECS(KS_COUNT) GROUP_CODECS(KS_COUNT)
 };
 #undef KS_CODEC_INDEX
 #undef KS_COUNT
 
-// 32 activations rounded to int8: x = scale * q with |q| <= 127, and the largest |x| maps to 127. Each half has its own
-// scale if every weight that uses the activations supports that (MatmulKernels::by_halves). Otherwise both scales are
-// equal.
+// 32 activations rounded to int8: x = scale * q with |q| <= 127, and the largest |x| maps to 127.
+// Each half has its own scale if every weight that uses the activations supports that
+// (MatmulKernels::by_halves). Otherwise both scales are equal.
 struct alignas(16) ActBlock {
     int8_t q[32];
     float scale[2];
@@ -73,21 +76,22 @@ struct MatmulTask {
 };
 using MatmulKernel = void (*)(const MatmulTask& task);
 
-// Rows of a pool that are read soon. A kernel prefetches one of them for each row that it reads. Rows of other pools
-// are prefetched in vain, which is harmless.
+// Rows of a pool that are read soon. A kernel prefetches one of them for each row that it reads.
+// Rows of other pools are prefetched in vain, which is harmless.
 struct PrefetchRows {
     uintptr_t pool;
     const uint32_t* rows;
     uint32_t n, row_bytes, n_bytes; // n_bytes: bytes to prefetch of each row
 };
 
-// The hardware prefetcher cannot follow a table, a ring that wraps, or alternating keys and values. The prefetch goes
-// to L2: the L1 fill buffers would run out and stall the core.
+// The hardware prefetcher cannot follow a table, a ring that wraps, or alternating keys and values.
+// The prefetch goes to L2: the L1 fill buffers would run out and stall the core.
 KS_INLINE static void prefetch(const PrefetchRows& ahead, uint32_t i)
 {
     if (i >= ahead.n) return;
     const uintptr_t at = ahead.pool + uintptr_t(ahead.rows[i]) * ahead.row_bytes;
-    for (uint32_t k = 0; k < ahead.n_bytes; k += 64) __builtin_prefetch(reinterpret_cast<const void*>(at + k), 0, 2);
+    for (uint32_t k = 0; k < ahead.n_bytes; k += 64)
+        __builtin_prefetch(reinterpret_cast<const void*>(at + k), 0, 2);
 }
 
 // Prefetches n rows from `begin` on, which mostly are contiguous.
@@ -100,44 +104,51 @@ KS_INLINE static void prefetch(const PrefetchRows& ahead, uint32_t begin, uint32
         return;
     }
     const uintptr_t at = ahead.pool + uintptr_t(ahead.rows[begin]) * ahead.row_bytes;
-    for (uint32_t k = 0; k < rows * ahead.row_bytes; k += 64) __builtin_prefetch(reinterpret_cast<const void*>(at + k), 0, 2);
+    for (uint32_t k = 0; k < rows * ahead.row_bytes; k += 64)
+        __builtin_prefetch(reinterpret_cast<const void*>(at + k), 0, 2);
 }
 
 // The rows that remain after i rows.
 KS_INLINE static PrefetchRows after(const PrefetchRows& ahead, uint32_t i)
 {
-    return i < ahead.n ? PrefetchRows{ahead.pool, ahead.rows + i, ahead.n - i, ahead.row_bytes, ahead.n_bytes} : PrefetchRows{};
+    return i < ahead.n ? PrefetchRows{ahead.pool, ahead.rows + i, ahead.n - i, ahead.row_bytes,
+                                      ahead.n_bytes}
+                       : PrefetchRows{};
 }
 
-// The part of each row that corresponds to dims [from, to) of `dims`. Kernels that pass over rows several times
-// prefetch one part in each pass.
-KS_INLINE static PrefetchRows share(const PrefetchRows& ahead, uint32_t from, uint32_t to, uint32_t dims)
+// The part of each row that corresponds to dims [from, to) of `dims`. Kernels that pass over rows
+// several times prefetch one part in each pass.
+KS_INLINE static PrefetchRows share(const PrefetchRows& ahead, uint32_t from, uint32_t to,
+                                    uint32_t dims)
 {
     const uint32_t begin = ahead.row_bytes * from / dims, end = ahead.row_bytes * to / dims;
     return {ahead.pool + begin, ahead.rows, ahead.n, ahead.row_bytes, end - begin};
 }
 
 struct CodedRows;
-// Encode or decode a row of a coded cache, or a group of rows, like encode_row, encode_group and decode_row of
-// codec_rows.h.
+// Encode or decode a row of a coded cache, or a group of rows, like encode_row, encode_group and
+// decode_row of codec_rows.h.
 using EncodeKernel = void (*)(const float* x, uint32_t d, uint32_t* words, uint8_t* tail);
 using DecodeRowKernel = void (*)(const uint32_t* words, const uint8_t* tail, uint32_t d, float* x);
 // Decodes rows rows[i] - first of a pool into x (n, d), and prefetches one row of `ahead` for each.
-using DecodeKernel = void (*)(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x,
-                              const PrefetchRows& ahead);
-// Converts queries q (n_heads, d), n_heads <= 4, to the form that the codec multiplies with its codes. prepared
-// (d, kPreparedFloats).
+using DecodeKernel = void (*)(const CodedRows& from, const uint32_t* rows, uint32_t first,
+                              uint32_t n, uint32_t d, float* x, const PrefetchRows& ahead);
+// Converts queries q (n_heads, d), n_heads <= 4, to the form that the codec multiplies with its
+// codes. prepared (d, kPreparedFloats).
 using PrepareKernel = void (*)(const float* q, uint32_t n_heads, uint32_t d, float* prepared);
 constexpr uint32_t kPreparedFloats = 32;
-// logits[h * kAttentionTile + i]: dot products of queries with rows. The queries are prepared if the codec has
-// `prepare`. The kernel handles as many of the first rows as it supports, possibly none, and returns their number. room
-// (kAttentionTile, d). One row of `ahead` is prefetched for each.
-using LogitsKernel = uint32_t (*)(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, const float* q,
-                                  uint32_t n_heads, float* logits, float* scratch_space, const PrefetchRows& ahead);
-// sums[h], `stride` apart, += weights[h * kAttentionTile + i] * row i. Also handles only the first rows and returns
-// their number.
-using OutputsKernel = uint32_t (*)(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
-                                   const float* weights, uint32_t n_heads, float* sums, uint32_t stride, const PrefetchRows& ahead);
+// logits[h * kAttentionTile + i]: dot products of queries with rows. The queries are prepared if
+// the codec has `prepare`. The kernel handles as many of the first rows as it supports, possibly
+// none, and returns their number. room (kAttentionTile, d). One row of `ahead` is prefetched for
+// each.
+using LogitsKernel = uint32_t (*)(const CodedRows& from, const uint32_t* rows, uint32_t first,
+                                  uint32_t n, uint32_t d, const float* q, uint32_t n_heads,
+                                  float* logits, float* scratch_space, const PrefetchRows& ahead);
+// sums[h], `stride` apart, += weights[h * kAttentionTile + i] * row i. Also handles only the first
+// rows and returns their number.
+using OutputsKernel = uint32_t (*)(const CodedRows& from, const uint32_t* rows, uint32_t first,
+                                   uint32_t n, uint32_t d, const float* weights, uint32_t n_heads,
+                                   float* sums, uint32_t stride, const PrefetchRows& ahead);
 
 // How a cache's rows are read and written. f32 and f16 are codecs, too.
 struct CodecKernels {
@@ -193,19 +204,24 @@ struct ScoreTask {
 };
 
 // Tokens [token, token + n_tokens) and the query heads of one KV head.
-using AttentionChunkKernel = void (*)(const AttentionTask& task, uint32_t kv_head, uint32_t token, uint32_t n_tokens, float* scratch);
-// Indexes [begin, end) of one token and one KV head, in whole groups of kAttentionGroup. Writes one partial per query
-// head and group, side by side.
-using AttentionSplitKernel = void (*)(const AttentionTask& task, uint32_t kv_head, uint32_t token, uint32_t begin, uint32_t end,
-                                      float* partials, uint32_t head_stride, float* scratch);
+using AttentionChunkKernel = void (*)(const AttentionTask& task, uint32_t kv_head, uint32_t token,
+                                      uint32_t n_tokens, float* scratch);
+// Indexes [begin, end) of one token and one KV head, in whole groups of kAttentionGroup. Writes one
+// partial per query head and group, side by side.
+using AttentionSplitKernel = void (*)(const AttentionTask& task, uint32_t kv_head, uint32_t token,
+                                      uint32_t begin, uint32_t end, float* partials,
+                                      uint32_t head_stride, float* scratch);
 // Attention scores of indexes [begin, end) of one KV head, all in one tile.
-using ScoreKernel = void (*)(const AttentionTask& task, const ScoreTask& score, uint32_t kv_head, uint32_t begin, uint32_t end,
-                             float* scratch);
+using ScoreKernel = void (*)(const AttentionTask& task, const ScoreTask& score, uint32_t kv_head,
+                             uint32_t begin, uint32_t end, float* scratch);
 
-constexpr uint32_t kAttentionTile = 64;   // indexes; tiles begin at multiples of it, so results do not depend on the chunks
-constexpr uint32_t kAttentionGroup = 128; // indexes that share a running maximum, whole tiles; the unit of splits
+constexpr uint32_t kAttentionTile =
+    64; // indexes; tiles begin at multiples of it, so results do not depend on the chunks
+constexpr uint32_t kAttentionGroup =
+    128; // indexes that share a running maximum, whole tiles; the unit of splits
 constexpr uint32_t kMaxScoreTokens = 512; // tokens of a chunk
-constexpr uint32_t kAttentionRows = 96; // maximum number of queries in a chunk; at least twelve, because the heads of a token stay together
+constexpr uint32_t kAttentionRows = 96;   // maximum number of queries in a chunk; at least twelve,
+                                          // because the heads of a token stay together
 
 // Floats of a partial before its sums: maximum, norm, six unused.
 constexpr uint32_t kPartialHead = 8;
@@ -214,40 +230,49 @@ constexpr uint32_t kPartialHead = 8;
 constexpr size_t attention_scratch_floats(size_t head_dim)
 {
     size_t width = (head_dim + 15) / 16 * 16;
-    return (4 * kAttentionRows + 3 * kAttentionTile) * width + 10 * kAttentionTile + 6 * kAttentionRows;
+    return (4 * kAttentionRows + 3 * kAttentionTile) * width + 10 * kAttentionTile +
+           6 * kAttentionRows;
 }
 
 struct MatmulKernels {
     // One token. by_halves: one scale per half block, else one for both.
-    void (*quantize)(const float* x, uint32_t cols, ActBlock* out, uint32_t out_stride, bool half_scales);
-    bool half_scales[cpu_format_count]; // whether the format's kernel supports one scale per half block
+    void (*quantize)(const float* x, uint32_t cols, ActBlock* out, uint32_t out_stride,
+                     bool half_scales);
+    bool half_scales[cpu_format_count]; // whether the format's kernel supports one scale per half
+                                        // block
     MatmulKernel matmul[cpu_format_count];
-    // Runs only int8 dot products in registers and L1, the upper bound of a matmul. Returns the number of products.
+    // Runs only int8 dot products in registers and L1, the upper bound of a matmul. Returns the
+    // number of products.
     uint64_t (*dot_peak)(uint32_t n_rounds);
 };
 
 struct AttentionKernels {
     AttentionChunkKernel chunk;
-    AttentionChunkKernel general; // also slots with log-weights and keys without their bias, which the others do not take
+    AttentionChunkKernel general; // also slots with log-weights and keys without their bias, which
+                                  // the others do not take
     AttentionSplitKernel split;
-    // The total of a query head over its splits: begin, fold the splits in order of their indexes, finish.
+    // The total of a query head over its splits: begin, fold the splits in order of their indexes,
+    // finish.
     void (*begin)(float* total, uint32_t head_dim);
-    void (*fold)(float* total, const float* partials, uint32_t n_splits, uint32_t stride, uint32_t head_dim);
+    void (*fold)(float* total, const float* partials, uint32_t n_splits, uint32_t stride,
+                 uint32_t head_dim);
     void (*finish)(const float* total, uint32_t head_dim, float* y, float* lse);
     ScoreKernel score;
     ScoreKernel score_kept_logits; // for a single token, from task.logits
     // Selection (attention_select.h).
-    void (*select_logits)(const AttentionTask& task, uint32_t kv_head, uint32_t begin, uint32_t end, float* logits, uint32_t stride,
-                          float* scratch);
+    void (*select_logits)(const AttentionTask& task, uint32_t kv_head, uint32_t begin, uint32_t end,
+                          float* logits, uint32_t stride, float* scratch);
     void (*softmax)(float* logits, uint32_t n);
-    void (*page_bounds)(const AttentionTask& task, uint32_t kv_head, uint32_t begin, uint32_t end, uint16_t* low, uint16_t* high,
-                        float* scratch);
-    void (*page_votes)(const float* q, uint32_t n_heads, uint32_t head_dim, const uint16_t* bounds, uint32_t n_pages, float* votes);
+    void (*page_bounds)(const AttentionTask& task, uint32_t kv_head, uint32_t begin, uint32_t end,
+                        uint16_t* low, uint16_t* high, float* scratch);
+    void (*page_votes)(const float* q, uint32_t n_heads, uint32_t head_dim, const uint16_t* bounds,
+                       uint32_t n_pages, float* votes);
 };
 
 struct VectorKernels {
     void (*rmsnorm)(float* y, const float* x, const float* w, uint32_t dim, float eps); // one row
-    void (*rope)(const RopeArgs& a, float* y, const float* x, const float* angles);     // one token; y may be x
+    void (*rope)(const RopeArgs& a, float* y, const float* x,
+                 const float* angles); // one token; y may be x
     void (*rotate)(float* x, uint32_t n_heads, uint32_t head_dim, const float* signs, bool back);
     void (*glu)(float* y, const float* gate, const float* up, uint32_t n, uint32_t act);
     void (*add)(float* x, const float* b, uint32_t n);
@@ -257,7 +282,8 @@ struct VectorKernels {
 };
 
 // Rows of a codec in planes, with the kernels that read them.
-inline CodedRows rows_of(const VectorKernels& vector, int codec, const uint32_t* words, const uint8_t* tails, uint32_t row_bytes)
+inline CodedRows rows_of(const VectorKernels& vector, int codec, const uint32_t* words,
+                         const uint8_t* tails, uint32_t row_bytes)
 {
     return {vector.codecs[codec], words, tails, row_bytes / 4, row_bytes % 4};
 }
@@ -270,13 +296,16 @@ struct CpuKernels {
 };
 
 // One per file; null where the file was compiled without its instruction set.
-extern const MatmulKernels *const kMatmulGeneric, *const kMatmulAvx2, *const kMatmulAvxVnni, *const kMatmulAvx512Vnni,
-                                                                                                 *const kMatmulNeon, *const kMatmulI8mm;
-extern const AttentionKernels *const kAttentionGeneric, *const kAttentionAvx2, *const kAttentionAvx512, *const kAttentionNeon;
-extern const VectorKernels *const kVectorGeneric, *const kVectorAvx2, *const kVectorAvx512, *const kVectorNeon;
+extern const MatmulKernels *const kMatmulGeneric,
+    *const kMatmulAvx2, *const kMatmulAvxVnni, *const kMatmulAvx512Vnni, *const kMatmulNeon,
+                                                                             *const kMatmulI8mm;
+extern const AttentionKernels *const kAttentionGeneric,
+    *const kAttentionAvx2, *const kAttentionAvx512, *const kAttentionNeon;
+extern const VectorKernels *const kVectorGeneric, *const kVectorAvx2, *const kVectorAvx512,
+                                                                          *const kVectorNeon;
 
-// The best kernels for this processor, or the ones named by the environment variable KNAPSACK_CPU if the processor
-// supports them.
+// The best kernels for this processor, or the ones named by the environment variable KNAPSACK_CPU
+// if the processor supports them.
 CpuKernels choose_cpu_kernels();
 const char* built_cpu_kernels(int nth); // their names, the best first; null behind the last one
 

@@ -1,7 +1,7 @@
-// y = W x over tiles of eight rows. A tile is read once, front to back. Each group of 32 columns is unpacked into
-// registers and multiplied with that group of every token. For few tokens (decode, limited by memory bandwidth) the
-// sums stay in registers. For many they are in a small array in the L1 cache. A sum is never split, so the number of
-// threads does not change a bit.
+// y = W x over tiles of eight rows. A tile is read once, front to back. Each group of 32 columns is
+// unpacked into registers and multiplied with that group of every token. For few tokens (decode,
+// limited by memory bandwidth) the sums stay in registers. For many they are in a small array in
+// the L1 cache. A sum is never split, so the number of threads does not change a bit.
 #pragma once
 
 #include "kernels/cpu/unpack.h"
@@ -9,9 +9,11 @@
 namespace ks
 {
 
-// add_dots: sums[t] += the value of the integer dot products `dots` of a group's q with a[t], for n tokens.
+// add_dots: sums[t] += the value of the integer dot products `dots` of a group's q with a[t], for n
+// tokens.
 template <class S, uint32_t n, int max_q>
-KS_INLINE void add_dots(typename S::F8* sums, const OffsetGroup<S, max_q>& w, const ActBlock* a, const typename S::W8* dots, uint32_t)
+KS_INLINE void add_dots(typename S::F8* sums, const OffsetGroup<S, max_q>& w, const ActBlock* a,
+                        const typename S::W8* dots, uint32_t)
 {
     KS_UNROLL(4)
     for (uint32_t t = 0; t < n; t++) {
@@ -22,34 +24,41 @@ KS_INLINE void add_dots(typename S::F8* sums, const OffsetGroup<S, max_q>& w, co
 
 // Here dots[n + t] belong to the second halves.
 template <class S, uint32_t n, int max_q>
-KS_INLINE void add_dots(typename S::F8* sums, const SmallGroup<S, max_q>& w, const ActBlock* a, const typename S::W8* dots, uint32_t)
+KS_INLINE void add_dots(typename S::F8* sums, const SmallGroup<S, max_q>& w, const ActBlock* a,
+                        const typename S::W8* dots, uint32_t)
 {
     KS_UNROLL(4)
     for (uint32_t t = 0; t < n; t++) {
         typename S::F8 first = S::broadcast(a[t].scale[0]) * S::to_float(dots[t]);
-        sums[t] = S::fma(w.d, S::fma(S::broadcast(a[t].scale[1]), S::to_float(dots[n + t]), first), sums[t]);
+        sums[t] = S::fma(w.d, S::fma(S::broadcast(a[t].scale[1]), S::to_float(dots[n + t]), first),
+                         sums[t]);
         sums[t] = S::fma(w.m, S::broadcast(a[t].scaled_sum), sums[t]);
     }
 }
 
 template <class S, uint32_t n>
-KS_INLINE void add_dots(typename S::F8* sums, const SignedGroup<S>& w, const ActBlock* a, const typename S::W8* dots, uint32_t part)
+KS_INLINE void add_dots(typename S::F8* sums, const SignedGroup<S>& w, const ActBlock* a,
+                        const typename S::W8* dots, uint32_t part)
 {
     KS_UNROLL(4)
-    for (uint32_t t = 0; t < n; t++) sums[t] = S::fma(w.d * S::broadcast(a[t].scale[part]), S::to_float(dots[t]), sums[t]);
+    for (uint32_t t = 0; t < n; t++)
+        sums[t] = S::fma(w.d * S::broadcast(a[t].scale[part]), S::to_float(dots[t]), sums[t]);
 }
 
 // Here the dots already sum both halves, each times its integer scale.
 template <class S, uint32_t n, int max_q>
-KS_INLINE void add_dots(typename S::F8* sums, const HalvesGroup<S, max_q>& w, const ActBlock* a, const typename S::W8* dots, uint32_t)
+KS_INLINE void add_dots(typename S::F8* sums, const HalvesGroup<S, max_q>& w, const ActBlock* a,
+                        const typename S::W8* dots, uint32_t)
 {
     KS_UNROLL(4)
     for (uint32_t t = 0; t < n; t++)
-        sums[t] = S::fma(w.d * S::broadcast(a[t].scale[0]), S::to_float(dots[t] + S::dot_pair(w.offset, a[t].sums)), sums[t]);
+        sums[t] = S::fma(w.d * S::broadcast(a[t].scale[0]),
+                         S::to_float(dots[t] + S::dot_pair(w.offset, a[t].sums)), sums[t]);
 }
 
 template <class S, uint32_t n, int max_q>
-KS_INLINE void add_dots(typename S::F8* sums, const HalvesMinGroup<S, max_q>& w, const ActBlock* a, const typename S::W8* dots, uint32_t)
+KS_INLINE void add_dots(typename S::F8* sums, const HalvesMinGroup<S, max_q>& w, const ActBlock* a,
+                        const typename S::W8* dots, uint32_t)
 {
     KS_UNROLL(4)
     for (uint32_t t = 0; t < n; t++) {
@@ -60,9 +69,11 @@ KS_INLINE void add_dots(typename S::F8* sums, const HalvesMinGroup<S, max_q>& w,
 }
 
 // sums[t] += w * a[t] for n tokens.
-template <class S, uint32_t n, class Group> KS_INLINE void add_group(typename S::F8* sums, const Group& w, const ActBlock* a, uint32_t part)
+template <class S, uint32_t n, class Group>
+KS_INLINE void add_group(typename S::F8* sums, const Group& w, const ActBlock* a, uint32_t part)
 {
-    typename S::W8 dots[2 * n] = {}; // each element is set before it is read; compilers see that only in unrolled loops
+    typename S::W8 dots[2 * n] =
+        {}; // each element is set before it is read; compilers see that only in unrolled loops
     if constexpr (Group::kind == group_offset) {
         S::template dot<Group::max_q, 8, n>(w.q, a, 0, dots);
     } else if constexpr (Group::kind == group_small) {
@@ -77,7 +88,8 @@ template <class S, uint32_t n, class Group> KS_INLINE void add_group(typename S:
     add_dots<S, n>(sums, w, a, dots, part);
 }
 
-template <class S> KS_INLINE void write_rows(const MatmulTask& m, uint32_t tile, uint32_t token, typename S::F8 sum)
+template <class S>
+KS_INLINE void write_rows(const MatmulTask& m, uint32_t tile, uint32_t token, typename S::F8 sum)
 {
     float* y = m.y + size_t(token) * m.y_stride + tile * tile_rows;
     uint32_t n_rows = m.n_rows - tile * tile_rows;
@@ -90,25 +102,30 @@ template <class S> KS_INLINE void write_rows(const MatmulTask& m, uint32_t tile,
     for (uint32_t r = 0; r < n_rows; r++) y[r] = m.accumulate ? y[r] + rows[r] : rows[r];
 }
 
-template <class F> KS_INLINE const uint32_t* tile_begin(const MatmulTask& m, uint32_t tile)
+template <class F>
+KS_INLINE const uint32_t* tile_begin(const MatmulTask& m, uint32_t tile)
 {
     return m.tiles + size_t(tile) * (m.cols / F::block) * (F::half_words + tile_rows * F::words);
 }
 
-// Prefetches the part of the weights that is read some blocks later, in equal shares for every group g. The hardware
-// prefetcher loses track of blocks whose fields are not read in order, and stops at pages. Measured gain: 15% to 80%
-// more bytes per second.
-template <class F> KS_INLINE void prefetch_group(const uint32_t* at, uint32_t g)
+// Prefetches the part of the weights that is read some blocks later, in equal shares for every
+// group g. The hardware prefetcher loses track of blocks whose fields are not read in order, and
+// stops at pages. Measured gain: 15% to 80% more bytes per second.
+template <class F>
+KS_INLINE void prefetch_group(const uint32_t* at, uint32_t g)
 {
-    constexpr uint32_t block_bytes = 4 * (F::half_words + tile_rows * F::words), share = block_bytes / (F::block / 32);
+    constexpr uint32_t block_bytes = 4 * (F::half_words + tile_rows * F::words),
+                       share = block_bytes / (F::block / 32);
     constexpr uint32_t distance = 2 * block_bytes > 1536 ? 2 * block_bytes : 1536;
     const uintptr_t from = reinterpret_cast<uintptr_t>(at) + distance + g * share;
     KS_UNROLL(8)
-    for (uint32_t i = 0; i < share; i += 64) __builtin_prefetch(reinterpret_cast<const void*>(from + i));
+    for (uint32_t i = 0; i < share; i += 64)
+        __builtin_prefetch(reinterpret_cast<const void*>(from + i));
 }
 
 // noinline, here and below: the compiler then allocates registers for one loop at a time.
-template <class S, class F, uint32_t n_tokens> __attribute__((noinline)) void matvec(const MatmulTask& m)
+template <class S, class F, uint32_t n_tokens>
+__attribute__((noinline)) void matvec(const MatmulTask& m)
 {
     const uint32_t n_blocks = m.cols / F::block;
     const uint32_t* at = m.tiles;
@@ -130,7 +147,8 @@ template <class S, class F, uint32_t n_tokens> __attribute__((noinline)) void ma
     }
 }
 
-template <class S, uint32_t n, class Group> KS_INLINE void add_to_stored(float* sums, const Group& w, const ActBlock* a, uint32_t part)
+template <class S, uint32_t n, class Group>
+KS_INLINE void add_to_stored(float* sums, const Group& w, const ActBlock* a, uint32_t part)
 {
     typename S::F8 loaded[n];
     KS_UNROLL(4)
@@ -141,23 +159,32 @@ template <class S, uint32_t n, class Group> KS_INLINE void add_to_stored(float* 
 }
 
 template <class S, class Group>
-KS_INLINE void accumulate_tokens(float* sums, const Group& w, const ActBlock* a, uint32_t part, uint32_t n_tokens)
+KS_INLINE void accumulate_tokens(float* sums, const Group& w, const ActBlock* a, uint32_t part,
+                                 uint32_t n_tokens)
 {
-    constexpr uint32_t n = Group::kind == group_signed ? 4 : S::stored_tokens; // half as many weights leave registers for 4 tokens
-    for (; n_tokens >= n; n_tokens -= n, a += n, sums += n * tile_rows) add_to_stored<S, n>(sums, w, a, part);
+    constexpr uint32_t n =
+        Group::kind == group_signed
+            ? 4
+            : S::stored_tokens; // half as many weights leave registers for 4 tokens
+    for (; n_tokens >= n; n_tokens -= n, a += n, sums += n * tile_rows)
+        add_to_stored<S, n>(sums, w, a, part);
     for (; n_tokens; n_tokens--, a++, sums += tile_rows) add_to_stored<S, 1>(sums, w, a, part);
 }
 
-// add_to_all as a call. The eight groups of a large block share one function, and so do formats with the same kind of
-// group. That halves the compile time at no measurable cost. Small blocks are too short for a call.
-template <class S, class Group> __attribute__((noinline)) void
-accumulate_tokens_outlined(float* sums, const Group& group, const ActBlock* a, uint32_t part, uint32_t n_tokens)
+// add_to_all as a call. The eight groups of a large block share one function, and so do formats
+// with the same kind of group. That halves the compile time at no measurable cost. Small blocks are
+// too short for a call.
+template <class S, class Group>
+__attribute__((noinline)) void accumulate_tokens_outlined(float* sums, const Group& group,
+                                                          const ActBlock* a, uint32_t part,
+                                                          uint32_t n_tokens)
 {
     const Group w = group; // a copy in registers, because stores could alias `group`
     accumulate_tokens<S>(sums, w, a, part, n_tokens);
 }
 
-template <class S, class F> __attribute__((noinline)) void matmul_tiled(const MatmulTask& m)
+template <class S, class F>
+__attribute__((noinline)) void matmul_tiled(const MatmulTask& m)
 {
     const uint32_t n_blocks = m.cols / F::block;
     const uint32_t* at = m.tiles;
@@ -175,11 +202,13 @@ template <class S, class F> __attribute__((noinline)) void matmul_tiled(const Ma
             at += F::half_words + tile_rows * F::words;
             acts += size_t(F::block / 32) * m.n_tokens;
         }
-        for (uint32_t t = 0; t < m.n_tokens; t++) write_rows<S>(m, tile, t, S::load(m.sums + tile_rows * t));
+        for (uint32_t t = 0; t < m.n_tokens; t++)
+            write_rows<S>(m, tile, t, S::load(m.sums + tile_rows * t));
     }
 }
 
-template <class S, class F> void matmul_quantized(const MatmulTask& m)
+template <class S, class F>
+void matmul_quantized(const MatmulTask& m)
 {
     if (m.n_tokens == 1) return matvec<S, F, 1>(m);
     if constexpr (S::matvec_tokens == 4) {
@@ -191,20 +220,24 @@ template <class S, class F> void matmul_quantized(const MatmulTask& m)
 }
 
 // Column k of eight rows, as floats.
-template <class S> KS_INLINE typename S::F8 column(const uint32_t* at, format_f32)
+template <class S>
+KS_INLINE typename S::F8 column(const uint32_t* at, format_f32)
 {
     return S::load(reinterpret_cast<const float*>(at));
 }
-template <class S> KS_INLINE typename S::F8 column(const uint32_t* at, format_f16)
+template <class S>
+KS_INLINE typename S::F8 column(const uint32_t* at, format_f16)
 {
     return S::load_half(reinterpret_cast<const uint16_t*>(at));
 }
-template <class S> KS_INLINE typename S::F8 column(const uint32_t* at, format_bf16)
+template <class S>
+KS_INLINE typename S::F8 column(const uint32_t* at, format_bf16)
 {
     return S::load_bf16(reinterpret_cast<const uint16_t*>(at));
 }
 
-// One or two tiles: up to twelve independent sums hide the latency of a multiply-add. Each sum runs over k in order.
+// One or two tiles: up to twelve independent sums hide the latency of a multiply-add. Each sum runs
+// over k in order.
 template <class S, class F, uint32_t n_tiles, uint32_t n_tokens>
 KS_INLINE void float_block(const MatmulTask& m, uint32_t tile, uint32_t token)
 {
@@ -218,7 +251,8 @@ KS_INLINE void float_block(const MatmulTask& m, uint32_t tile, uint32_t token)
     for (uint32_t k = 0; k < m.cols; k++, at += stride) {
         typename S::F8 w[n_tiles];
         KS_UNROLL(2)
-        for (uint32_t i = 0; i < n_tiles; i++) w[i] = column<S>(at + size_t(i) * stride * m.cols, F());
+        for (uint32_t i = 0; i < n_tiles; i++)
+            w[i] = column<S>(at + size_t(i) * stride * m.cols, F());
         KS_UNROLL(6)
         for (uint32_t t = 0; t < n_tokens; t++) {
             typename S::F8 value = S::broadcast(x[size_t(t) * m.cols + k]);
@@ -231,14 +265,16 @@ KS_INLINE void float_block(const MatmulTask& m, uint32_t tile, uint32_t token)
     for (uint32_t t = 0; t < n_tokens; t++) write_rows<S>(m, tile + i, token + t, sums[i][t]);
 }
 
-template <class S, class F, uint32_t n_tokens> __attribute__((noinline)) void float_tiles(const MatmulTask& m, uint32_t token)
+template <class S, class F, uint32_t n_tokens>
+__attribute__((noinline)) void float_tiles(const MatmulTask& m, uint32_t token)
 {
     uint32_t tile = 0;
     for (; tile + 2 <= m.n_tiles; tile += 2) float_block<S, F, 2, n_tokens>(m, tile, token);
     if (tile < m.n_tiles) float_block<S, F, 1, n_tokens>(m, tile, token);
 }
 
-template <class S, class F> void matmul_float(const MatmulTask& m)
+template <class S, class F>
+void matmul_float(const MatmulTask& m)
 {
     uint32_t t = 0;
     for (; t + 6 <= m.n_tokens; t += 6) float_tiles<S, F, 6>(m, t);
@@ -260,7 +296,8 @@ template <class S, class F> void matmul_float(const MatmulTask& m)
     }
 }
 
-template <class S, class F> constexpr MatmulKernel matmul_kernel()
+template <class S, class F>
+constexpr MatmulKernel matmul_kernel()
 {
     if constexpr (F::block == 1)
         return matmul_float<S, F>;
@@ -268,13 +305,15 @@ template <class S, class F> constexpr MatmulKernel matmul_kernel()
         return matmul_quantized<S, F>;
 }
 
-template <class S> void quantize(const float* x, uint32_t cols, ActBlock* out, uint32_t out_stride, bool half_scales)
+template <class S>
+void quantize(const float* x, uint32_t cols, ActBlock* out, uint32_t out_stride, bool half_scales)
 {
     for (uint32_t k = 0; k < cols; k += 32, x += 32, out += out_stride) {
         typename S::F8 v[4];
         typename S::W8 q[4];
         for (int i = 0; i < 4; i++) v[i] = S::load(x + 8 * i);
-        float first = S::largest(S::max(S::abs(v[0]), S::abs(v[1]))), second = S::largest(S::max(S::abs(v[2]), S::abs(v[3])));
+        float first = S::largest(S::max(S::abs(v[0]), S::abs(v[1]))),
+              second = S::largest(S::max(S::abs(v[2]), S::abs(v[3])));
         if (!half_scales) first = second = first > second ? first : second;
         // 127 / largest must be finite; smaller blocks become zero.
         const typename S::F8 inverse[2] = {S::broadcast(first < 1e-30f ? 0.f : 127.f / first),
@@ -290,9 +329,10 @@ template <class S> void quantize(const float* x, uint32_t cols, ActBlock* out, u
     }
 }
 
-// Measures the fastest dot product, on a group of 4-bit levels. The second half of the group repeats the first, so all
-// operands fit into registers.
-template <class S> uint64_t dot_peak(uint32_t n_rounds)
+// Measures the fastest dot product, on a group of 4-bit levels. The second half of the group
+// repeats the first, so all operands fit into registers.
+template <class S>
+uint64_t dot_peak(uint32_t n_rounds)
 {
     constexpr uint32_t n_words = 8, n_tokens = S::matvec_tokens;
     uint32_t levels[n_words / 2][tile_rows];
@@ -316,7 +356,8 @@ template <class S> uint64_t dot_peak(uint32_t n_rounds)
     return uint64_t(n_rounds) * n_tokens * tile_rows * n_words * 4;
 }
 
-template <class S, class F> constexpr bool has_half_scales()
+template <class S, class F>
+constexpr bool has_half_scales()
 {
     if constexpr (F::block == 1)
         return true; // such a format uses no ActBlock
@@ -327,9 +368,10 @@ template <class S, class F> constexpr bool has_half_scales()
 // The kernel table of one instruction set.
 #define KS_MATMUL_ENTRY(name) matmul_kernel<KS_SIMD, format_##name>(),
 #define KS_HALVES_ENTRY(name) has_half_scales<KS_SIMD, format_##name>(),
-#define KS_MATMUL_KERNELS                                                                                                                  \
-    {                                                                                                                                      \
-        quantize<KS_SIMD>, {FORMATS(KS_HALVES_ENTRY)}, {FORMATS(KS_MATMUL_ENTRY)}, dot_peak<KS_SIMD>                                       \
+#define KS_MATMUL_KERNELS                                                                          \
+    {                                                                                              \
+        quantize<KS_SIMD>, {FORMATS(KS_HALVES_ENTRY)}, {FORMATS(KS_MATMUL_ENTRY)},                 \
+            dot_peak<KS_SIMD>                                                                      \
     }
 
 } // namespace ks

@@ -9,7 +9,8 @@ namespace // as in simd_avx2.h
 {
 
 // Applies RoPE to one token. angles: (cos, sin) for each of n_rot / 2 pairs.
-template <class S> void rope(const RopeArgs& a, float* y, const float* x, const float* angles)
+template <class S>
+void rope(const RopeArgs& a, float* y, const float* x, const float* angles)
 {
     const uint32_t half = a.n_rot / 2;
     const bool neighbours = a.pairs == rope_interleaved;
@@ -30,7 +31,8 @@ template <class S> void rope(const RopeArgs& a, float* y, const float* x, const 
                 S::store(y + i, first), S::store(y + half + i, second);
         }
         for (; i < half; i++) {
-            const uint32_t first = neighbours ? 2 * i : i, second = neighbours ? 2 * i + 1 : i + half;
+            const uint32_t first = neighbours ? 2 * i : i,
+                           second = neighbours ? 2 * i + 1 : i + half;
             float c = angles[2 * i], s = angles[2 * i + 1], u = x[first], v = x[second];
             y[first] = u * c - v * s;
             y[second] = u * s + v * c;

@@ -26,7 +26,8 @@ public:
         const uint32_t n_blocks = (n + m_block - 1) / m_block;
         for (uint32_t b = 0; b < n_blocks; b++) m_tops[b] = top_of(b);
         if (k >= n) return;
-        // At least k scores come to the k-th highest of the tops, so what is below its first digit is none of the k.
+        // At least k scores come to the k-th highest of the tops, so what is below its first digit
+        // is none of the k.
         uint32_t least = 0, some[kMostBlocks], n_some = 0;
         if (k < n_blocks)
             least = find(1, k, [&](const auto& body) {
@@ -45,7 +46,8 @@ public:
         });
     }
     // take(i) for each of them, oldest first.
-    template <class Take> void each(const Take& take) const
+    template <class Take>
+    void each(const Take& take) const
     {
         uint32_t n_left_out = m_n_left_out;
         for_blocks(m_key, [&](uint32_t i) {
@@ -59,7 +61,10 @@ public:
 private:
     static constexpr uint32_t kMostBlocks = 4096;
 
-    uint32_t end_of(uint32_t block) const { return (block + 1) * m_block < m_n ? (block + 1) * m_block : m_n; }
+    uint32_t end_of(uint32_t block) const
+    {
+        return (block + 1) * m_block < m_n ? (block + 1) * m_block : m_n;
+    }
     uint32_t top_of(uint32_t block) const
     {
         uint32_t top = 0;
@@ -70,14 +75,18 @@ private:
         return top;
     }
     // body(i) for the scores of all blocks that come to `least`.
-    template <class Body> void for_blocks(uint32_t least, const Body& body) const
+    template <class Body>
+    void for_blocks(uint32_t least, const Body& body) const
     {
         for (uint32_t block = 0; block * m_block < m_n; block++)
-            for (uint32_t i = block * m_block, end = m_tops[block] < least ? i : end_of(block); i < end; i++) body(i);
+            for (uint32_t i = block * m_block, end = m_tops[block] < least ? i : end_of(block);
+                 i < end; i++)
+                body(i);
     }
-    // The first digits of the k-th highest of what pass(body) gives to body, and then zeros. By digits from the highest on: each pass
-    // counts those that share the digits found so far.
-    template <class Pass> uint32_t find(uint32_t n_digits, uint32_t k, const Pass& pass)
+    // The first digits of the k-th highest of what pass(body) gives to body, and then zeros. By
+    // digits from the highest on: each pass counts those that share the digits found so far.
+    template <class Pass>
+    uint32_t find(uint32_t n_digits, uint32_t k, const Pass& pass)
     {
         constexpr uint32_t kBits[3] = {11, 11, 10};
         uint32_t key = 0, shift = 32, counts[2048], n_above = 0;
@@ -97,8 +106,9 @@ private:
     }
 
     const float* m_score;
-    uint32_t m_n, m_block = 8, m_key = 0, m_n_left_out = 0; // of those equal to the key, the oldest are left out
-    uint32_t m_tops[kMostBlocks];                           // of blocks, the highest of each
+    uint32_t m_n, m_block = 8, m_key = 0,
+                  m_n_left_out = 0; // of those equal to the key, the oldest are left out
+    uint32_t m_tops[kMostBlocks];   // of blocks, the highest of each
 };
 
 // How many units of candidates a head has; 0: it is read as a whole.
@@ -123,9 +133,11 @@ struct Unit {
 struct TopFew {
     uint32_t index[select_n_representatives], n = 0;
 
-    template <class Score> TopFew(uint32_t from, uint32_t end, const Score& score)
+    template <class Score>
+    TopFew(uint32_t from, uint32_t end, const Score& score)
     {
-        uint64_t few[select_n_representatives] = {}; // scores over indexes, the highest first; zero: none
+        uint64_t few[select_n_representatives] =
+            {}; // scores over indexes, the highest first; zero: none
         for (uint32_t i = from; i < end; i++) {
             uint64_t now = uint64_t(ordered_bits(score(i))) << 32 | i;
             if (now < few[select_n_representatives - 1]) continue;
@@ -159,7 +171,8 @@ struct ChosenList {
     void add(uint32_t index)
     {
         if (index < head_layout[layout_coded_begin]) coded_begin = coded_end = n + 1;
-        if (index >= head_layout[layout_coded_begin] && index < head_layout[layout_coded_end]) coded_end = n + 1;
+        if (index >= head_layout[layout_coded_begin] && index < head_layout[layout_coded_end])
+            coded_end = n + 1;
         to[n++] = table[index];
     }
     void add_range(uint32_t from, uint32_t end)
@@ -176,7 +189,8 @@ struct ChosenList {
 };
 
 // A head's list of who speaks for its units: representatives(unit, nth) points to the few of one.
-template <class Speakers> void add_representatives(ChosenList& list, const SelectArgs& s, const Speakers& representatives)
+template <class Speakers>
+void add_representatives(ChosenList& list, const SelectArgs& s, const Speakers& representatives)
 {
     for (uint32_t nth = 0; nth < n_units(s, list.head_layout[layout_n_held]); nth++) {
         const Unit unit(s, list.head_layout[layout_n_held], nth);

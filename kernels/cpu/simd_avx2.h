@@ -1,8 +1,9 @@
-// The vector operations that kernels need from an instruction set, here AVX2 with FMA and F16C. Only *_avx2.cpp and
-// extensions of AVX2 may include this file.
+// The vector operations that kernels need from an instruction set, here AVX2 with FMA and F16C.
+// Only *_avx2.cpp and extensions of AVX2 may include this file.
 //   F8     eight floats: one per row of a tile, or eight adjacent values
 //   W8     eight words, one per row of a tile: an int32 each, or the four bytes of four adjacent k
-//   Wide   the same operations (types F and W) on all lanes of the instruction set, for kernels of any width; eight here
+//   Wide   the same operations (types F and W) on all lanes of the instruction set, for kernels of
+//   any width; eight here
 #pragma once
 
 #include "kernels/cpu/cpu_kernels.h"
@@ -18,7 +19,8 @@ struct Avx2 {
     using Wide = Avx2;
     static constexpr uint32_t lanes = 8;
     static constexpr uint32_t matvec_tokens = 4; // tokens whose sums all fit into registers
-    static constexpr uint32_t stored_tokens = 4; // tokens at a time if there are more; enough sums to hide the latency of a product
+    static constexpr uint32_t stored_tokens =
+        4; // tokens at a time if there are more; enough sums to hide the latency of a product
     struct F8 {
         __m256 v;
         KS_INLINE friend F8 operator+(F8 a, F8 b) { return {_mm256_add_ps(a.v, b.v)}; }
@@ -45,30 +47,56 @@ struct Avx2 {
     KS_INLINE static void store(float* p, F8 x) { _mm256_storeu_ps(p, x.v); }
     KS_INLINE static void store_first(float* p, F8 x, uint32_t n)
     {
-        _mm256_maskstore_ps(p, _mm256_cmpgt_epi32(_mm256_set1_epi32(int(n)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)), x.v);
+        _mm256_maskstore_ps(p,
+                            _mm256_cmpgt_epi32(_mm256_set1_epi32(int(n)),
+                                               _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)),
+                            x.v);
     }
     KS_INLINE static F8 fma(F8 a, F8 b, F8 c) { return {_mm256_fmadd_ps(a.v, b.v, c.v)}; }
     KS_INLINE static F8 max(F8 a, F8 b) { return {_mm256_max_ps(a.v, b.v)}; } // b if either is NaN
     KS_INLINE static F8 min(F8 a, F8 b) { return {_mm256_min_ps(a.v, b.v)}; } // b if either is NaN
     KS_INLINE static F8 abs(F8 a) { return {_mm256_andnot_ps(_mm256_set1_ps(-0.f), a.v)}; }
-    KS_INLINE static F8 zero_where_less(F8 x, F8 a, F8 b) { return {_mm256_andnot_ps(_mm256_cmp_ps(a.v, b.v, _CMP_LT_OQ), x.v)}; }
-    KS_INLINE static W8 less(F8 a, F8 b) { return {_mm256_castps_si256(_mm256_cmp_ps(a.v, b.v, _CMP_LT_OQ))}; } // all bits set or none
+    KS_INLINE static F8 zero_where_less(F8 x, F8 a, F8 b)
+    {
+        return {_mm256_andnot_ps(_mm256_cmp_ps(a.v, b.v, _CMP_LT_OQ), x.v)};
+    }
+    KS_INLINE static W8 less(F8 a, F8 b)
+    {
+        return {_mm256_castps_si256(_mm256_cmp_ps(a.v, b.v, _CMP_LT_OQ))};
+    } // all bits set or none
     // Flips the sign of a where the top bit is set.
     KS_INLINE static F8 negate(F8 a, W8 top_bits)
     {
-        return {_mm256_xor_ps(a.v, _mm256_and_ps(_mm256_castsi256_ps(top_bits.v), _mm256_set1_ps(-0.f)))};
+        return {_mm256_xor_ps(
+            a.v, _mm256_and_ps(_mm256_castsi256_ps(top_bits.v), _mm256_set1_ps(-0.f)))};
     }
     // Table lookup by the low three bits of each index.
-    KS_INLINE static F8 lookup8(const float* eight, W8 index) { return {_mm256_permutevar8x32_ps(_mm256_loadu_ps(eight), index.v)}; }
+    KS_INLINE static F8 lookup8(const float* eight, W8 index)
+    {
+        return {_mm256_permutevar8x32_ps(_mm256_loadu_ps(eight), index.v)};
+    }
     // Table lookup by the low four bits. The fourth is the sign: sixteen[8 + i] == -sixteen[i].
-    KS_INLINE static F8 lookup16_signed(const float* sixteen, W8 index) { return negate(lookup8(sixteen, index), index << 28); }
+    KS_INLINE static F8 lookup16_signed(const float* sixteen, W8 index)
+    {
+        return negate(lookup8(sixteen, index), index << 28);
+    }
     // Table lookup by the low two bits, in a table of four that is stored twice.
-    KS_INLINE static F8 lookup4(const float* twice, W8 index) { return {_mm256_permutevar_ps(_mm256_loadu_ps(twice), index.v)}; }
-    KS_INLINE static F8 load_half(const uint16_t* p) { return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))}; }
-    KS_INLINE static F8 broadcast_half(uint32_t half) { return {_mm256_cvtph_ps(_mm_set1_epi16(short(half)))}; }
+    KS_INLINE static F8 lookup4(const float* twice, W8 index)
+    {
+        return {_mm256_permutevar_ps(_mm256_loadu_ps(twice), index.v)};
+    }
+    KS_INLINE static F8 load_half(const uint16_t* p)
+    {
+        return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
+    }
+    KS_INLINE static F8 broadcast_half(uint32_t half)
+    {
+        return {_mm256_cvtph_ps(_mm_set1_epi16(short(half)))};
+    }
     KS_INLINE static void store_half(uint16_t* p, F8 x)
     {
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(x.v, _MM_FROUND_TO_NEAREST_INT));
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
+                         _mm256_cvtps_ph(x.v, _MM_FROUND_TO_NEAREST_INT));
     }
     KS_INLINE static F8 load_bf16(const uint16_t* p)
     {
@@ -77,37 +105,63 @@ struct Avx2 {
     }
 
     // Eight dims of a row in all lanes. Wider vectors hold eight dims of several rows.
-    template <bool half> KS_INLINE static F8 load_rows(const uint8_t* const* rows, size_t d)
+    template <bool half>
+    KS_INLINE static F8 load_rows(const uint8_t* const* rows, size_t d)
     {
-        return half ? load_half(reinterpret_cast<const uint16_t*>(rows[0]) + d) : load(reinterpret_cast<const float*>(rows[0]) + d);
+        return half ? load_half(reinterpret_cast<const uint16_t*>(rows[0]) + d)
+                    : load(reinterpret_cast<const float*>(rows[0]) + d);
     }
-    KS_INLINE static F8 load_repeated(const float* p) { return load(p); } // eight values, repeated to fill all lanes
+    KS_INLINE static F8 load_repeated(const float* p)
+    {
+        return load(p);
+    } // eight values, repeated to fill all lanes
 
-    KS_INLINE static W8 words(const uint32_t* p) { return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))}; }
-    KS_INLINE static __m128i load_four(const uint32_t* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
+    KS_INLINE static W8 words(const uint32_t* p)
+    {
+        return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))};
+    }
+    KS_INLINE static __m128i load_four(const uint32_t* p)
+    {
+        return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    }
     // Repeats n words: a b a b ...
-    template <uint32_t n> KS_INLINE static W8 repeat(const uint32_t* p)
+    template <uint32_t n>
+    KS_INLINE static W8 repeat(const uint32_t* p)
     {
         if (n == 8) return words(p);
         if (n == 4) return {_mm256_broadcastsi128_si256(load_four(p))};
         return {_mm256_broadcastq_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)))};
     }
-    KS_INLINE static W8 shift_each(W8 a, const uint32_t* right) { return {_mm256_srlv_epi32(a.v, words(right).v)}; }
-    KS_INLINE static W8 load_bytes(const int8_t* p) { return {_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)))}; }
-    KS_INLINE static void store_words(uint32_t* p, W8 a) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a.v); }
+    KS_INLINE static W8 shift_each(W8 a, const uint32_t* right)
+    {
+        return {_mm256_srlv_epi32(a.v, words(right).v)};
+    }
+    KS_INLINE static W8 load_bytes(const int8_t* p)
+    {
+        return {_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)))};
+    }
+    KS_INLINE static void store_words(uint32_t* p, W8 a)
+    {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a.v);
+    }
     KS_INLINE static W8 each(uint32_t word) { return {_mm256_set1_epi32(int(word))}; }
-    KS_INLINE static W8 sign_extend_byte(W8 a) { return {_mm256_srai_epi32(_mm256_slli_epi32(a.v, 24), 24)}; }
+    KS_INLINE static W8 sign_extend_byte(W8 a)
+    {
+        return {_mm256_srai_epi32(_mm256_slli_epi32(a.v, 24), 24)};
+    }
     KS_INLINE static F8 to_float(W8 a) { return {_mm256_cvtepi32_ps(a.v)}; }
     KS_INLINE static W8 to_int(F8 a) { return {_mm256_cvtps_epi32(a.v)}; } // to nearest even
     KS_INLINE static F8 times_power_of_two(F8 a, W8 n)
     {
-        return {_mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a.v), _mm256_slli_epi32(n.v, 23)))};
+        return {_mm256_castsi256_ps(
+            _mm256_add_epi32(_mm256_castps_si256(a.v), _mm256_slli_epi32(n.v, 23)))};
     }
 
     // Converts the f16 values in the low and in the high 16 bits of each word.
     KS_INLINE static void half2(W8 w, F8* low, F8* high)
     {
-        __m256i packed = _mm256_packus_epi32(_mm256_and_si256(w.v, _mm256_set1_epi32(0xffff)), _mm256_srli_epi32(w.v, 16));
+        __m256i packed = _mm256_packus_epi32(_mm256_and_si256(w.v, _mm256_set1_epi32(0xffff)),
+                                             _mm256_srli_epi32(w.v, 16));
         packed = _mm256_permute4x64_epi64(packed, 0xd8);
         *low = {_mm256_cvtph_ps(_mm256_castsi256_si128(packed))};
         *high = {_mm256_cvtph_ps(_mm256_extracti128_si256(packed, 1))};
@@ -127,24 +181,30 @@ struct Avx2 {
         return _mm256_set1_epi32(word);
     }
 
-    // Number of maddubs products that an int16 lane can sum: each is at most max_q * 127 * 2. The result is n divided
-    // by a power of two.
-    template <int max_q> static constexpr int summable(int n) { return max_q * 254 * n <= 32767 ? n : summable<max_q>(n / 2); }
+    // Number of maddubs products that an int16 lane can sum: each is at most max_q * 127 * 2. The
+    // result is n divided by a power of two.
+    template <int max_q>
+    static constexpr int summable(int n)
+    {
+        return max_q * 254 * n <= 32767 ? n : summable<max_q>(n / 2);
+    }
 
     // Forces program order. The compiler would sum by pairs and run out of registers.
     KS_INLINE static void keep(__m256i& x) { asm("" : "+x"(x)); }
 
-    // dots[t]: per row, the sum over k of q * a[t].q[from + k] for n words of unsigned q <= max_q. `scale` has the same
-    // int16 in both halves of each word, |scale| <= 128. With 16 values of q <= 63 a sum is below 2^24. add: adds to
-    // dots.
+    // dots[t]: per row, the sum over k of q * a[t].q[from + k] for n words of unsigned q <= max_q.
+    // `scale` has the same int16 in both halves of each word, |scale| <= 128. With 16 values of q
+    // <= 63 a sum is below 2^24. add: adds to dots.
     template <int max_q, int n, uint32_t n_tokens, bool add>
-    KS_INLINE static void dot_scaled(const W8* q, W8 scale, const ActBlock* a, uint32_t from, W8* dots)
+    KS_INLINE static void dot_scaled(const W8* q, W8 scale, const ActBlock* a, uint32_t from,
+                                     W8* dots)
     {
         static_assert(max_q * 254 <= 32767, "one product must fit int16");
         constexpr int run = summable<max_q>(n);
         KS_UNROLL(8)
         for (int i = 0; i < n; i += run) {
-            __m256i parts[n_tokens] = {}; // set by the first product; compilers see that only in unrolled loops
+            __m256i parts[n_tokens] =
+                {}; // set by the first product; compilers see that only in unrolled loops
             KS_UNROLL(8)
             for (int j = i; j < i + run; j++) {
                 KS_UNROLL(4)
@@ -162,21 +222,24 @@ struct Avx2 {
         }
     }
 
-    template <int max_q, int n, uint32_t n_tokens> KS_INLINE static void dot(const W8* q, const ActBlock* a, uint32_t from, W8* dots)
+    template <int max_q, int n, uint32_t n_tokens>
+    KS_INLINE static void dot(const W8* q, const ActBlock* a, uint32_t from, W8* dots)
     {
         dot_scaled<max_q, n, n_tokens, false>(q, {_mm256_set1_epi16(1)}, a, from, dots);
     }
 
-    // Signed q in -128..127: |q| times a with the sign of q. A product is at most 128 * 127 * 2 = 32512, so each is
-    // widened alone.
-    template <int n, uint32_t n_tokens> KS_INLINE static void dot_signed(const W8* q, const ActBlock* a, uint32_t from, W8* dots)
+    // Signed q in -128..127: |q| times a with the sign of q. A product is at most 128 * 127 * 2 =
+    // 32512, so each is widened alone.
+    template <int n, uint32_t n_tokens>
+    KS_INLINE static void dot_signed(const W8* q, const ActBlock* a, uint32_t from, W8* dots)
     {
         KS_UNROLL(8)
         for (int j = 0; j < n; j++) {
             __m256i magnitude = _mm256_abs_epi8(q[j].v);
             KS_UNROLL(4)
             for (uint32_t t = 0; t < n_tokens; t++) {
-                __m256i product = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(four(a[t].q + from + 4 * j), q[j].v));
+                __m256i product = _mm256_maddubs_epi16(
+                    magnitude, _mm256_sign_epi8(four(a[t].q + from + 4 * j), q[j].v));
                 __m256i wide = _mm256_madd_epi16(product, _mm256_set1_epi16(1));
                 dots[t].v = j == 0 ? wide : _mm256_add_epi32(dots[t].v, wide);
                 keep(dots[t].v);
@@ -196,7 +259,8 @@ struct Avx2 {
     KS_INLINE static void store_bytes(int8_t* p, const W8* a)
     {
         __m256i low = _mm256_packs_epi32(a[0].v, a[1].v), high = _mm256_packs_epi32(a[2].v, a[3].v);
-        __m256i bytes = _mm256_packs_epi16(low, high); // dwords of the lanes: a0 a1 a2 a3 | a0 a1 a2 a3
+        __m256i bytes =
+            _mm256_packs_epi16(low, high); // dwords of the lanes: a0 a1 a2 a3 | a0 a1 a2 a3
         bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
         _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), bytes);
     }
@@ -228,7 +292,8 @@ struct Avx2 {
         __m256 s01 = _mm256_hadd_ps(a[0].v, a[1].v), s23 = _mm256_hadd_ps(a[2].v, a[3].v);
         __m256 s45 = _mm256_hadd_ps(a[4].v, a[5].v), s67 = _mm256_hadd_ps(a[6].v, a[7].v);
         __m256 low = _mm256_hadd_ps(s01, s23), high = _mm256_hadd_ps(s45, s67);
-        return {_mm256_add_ps(_mm256_permute2f128_ps(low, high, 0x20), _mm256_permute2f128_ps(low, high, 0x31))};
+        return {_mm256_add_ps(_mm256_permute2f128_ps(low, high, 0x20),
+                              _mm256_permute2f128_ps(low, high, 0x31))};
     }
 
     KS_INLINE static void transpose(F8* a)
@@ -253,8 +318,8 @@ struct Avx2 {
         }
     }
 
-    // Loads words from arbitrary addresses. Not through memory: a vector load right after narrow stores stalls
-    // (no store forwarding).
+    // Loads words from arbitrary addresses. Not through memory: a vector load right after narrow
+    // stores stalls (no store forwarding).
     KS_INLINE static W8 gather_words(const uint8_t* const* at)
     {
         int x[8];
@@ -268,18 +333,21 @@ struct Avx2 {
         __m256i t[4];
         KS_UNROLL(4)
         for (int i = 0; i < 4; i++)
-            t[i] = _mm256_inserti128_si256(_mm256_castsi128_si256(load_four(rows[i] + begin)), load_four(rows[4 + i] + begin), 1);
-        const __m256i low01 = _mm256_unpacklo_epi32(t[0], t[1]), high01 = _mm256_unpackhi_epi32(t[0], t[1]);
-        const __m256i low23 = _mm256_unpacklo_epi32(t[2], t[3]), high23 = _mm256_unpackhi_epi32(t[2], t[3]);
+            t[i] = _mm256_inserti128_si256(_mm256_castsi128_si256(load_four(rows[i] + begin)),
+                                           load_four(rows[4 + i] + begin), 1);
+        const __m256i low01 = _mm256_unpacklo_epi32(t[0], t[1]),
+                      high01 = _mm256_unpackhi_epi32(t[0], t[1]);
+        const __m256i low23 = _mm256_unpacklo_epi32(t[2], t[3]),
+                      high23 = _mm256_unpackhi_epi32(t[2], t[3]);
         words[0].v = _mm256_unpacklo_epi64(low01, low23);
         words[1].v = _mm256_unpackhi_epi64(low01, low23);
         words[2].v = _mm256_unpacklo_epi64(high01, high23);
         words[3].v = _mm256_unpackhi_epi64(high01, high23);
     }
 
-    // Products of four signed bytes of each row with the integers of a query (byte_logits.h). Here an integer has two
-    // digits, and the low one is a signed byte. Dims 0 and 2 are the halves of a word, then dims 1 and 3: first high
-    // digits, then low digits.
+    // Products of four signed bytes of each row with the integers of a query (byte_logits.h). Here
+    // an integer has two digits, and the low one is a signed byte. Dims 0 and 2 are the halves of a
+    // word, then dims 1 and 3: first high digits, then low digits.
     static constexpr uint32_t n_digits = 2, digit_words = 4;
     KS_INLINE static __m256i pair_dims(__m256i a) // words 0 and 2, words 1 and 3
     {
@@ -289,20 +357,25 @@ struct Avx2 {
     {
         for (int i = 0; i < 4; i++) {
             const W8 low = sign_extend_byte(integers[i]), high = (integers[i] - low) >> 8;
-            store_words(digits[2 * i], {_mm256_unpacklo_epi64(pair_dims(high.v), pair_dims(low.v))});
+            store_words(digits[2 * i],
+                        {_mm256_unpacklo_epi64(pair_dims(high.v), pair_dims(low.v))});
         }
     }
     struct Bytes {
         __m256i even, odd;
-        KS_INLINE explicit Bytes(W8 codes) : even(_mm256_srai_epi16(_mm256_slli_epi16(codes.v, 8), 8)), odd(_mm256_srai_epi16(codes.v, 8))
+        KS_INLINE explicit Bytes(W8 codes)
+            : even(_mm256_srai_epi16(_mm256_slli_epi16(codes.v, 8), 8)),
+              odd(_mm256_srai_epi16(codes.v, 8))
         {
         }
         KS_INLINE void add_products(const uint32_t* digits, W8* sums) const
         {
             KS_UNROLL(2)
             for (int k = 0; k < 2; k++) {
-                sums[k].v = _mm256_add_epi32(sums[k].v, _mm256_madd_epi16(even, _mm256_set1_epi32(int(digits[2 * k]))));
-                sums[k].v = _mm256_add_epi32(sums[k].v, _mm256_madd_epi16(odd, _mm256_set1_epi32(int(digits[2 * k + 1]))));
+                sums[k].v = _mm256_add_epi32(
+                    sums[k].v, _mm256_madd_epi16(even, _mm256_set1_epi32(int(digits[2 * k]))));
+                sums[k].v = _mm256_add_epi32(
+                    sums[k].v, _mm256_madd_epi16(odd, _mm256_set1_epi32(int(digits[2 * k + 1]))));
                 keep(sums[k].v);
             }
         }

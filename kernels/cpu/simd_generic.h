@@ -1,4 +1,5 @@
-// The vector operations of simd_avx2.h in plain C++: for other processors, and to test the vector code.
+// The vector operations of simd_avx2.h in plain C++: for other processors, and to test the vector
+// code.
 #pragma once
 
 #include "kernels/cpu/cpu_kernels.h"
@@ -68,12 +69,14 @@ struct Generic {
 
     using F = F8;
     using W = W8;
-    template <class V, class Op> KS_INLINE static V both(V a, V b, Op op)
+    template <class V, class Op>
+    KS_INLINE static V both(V a, V b, Op op)
     {
         for (int i = 0; i < 8; i++) a.v[i] = op(a.v[i], b.v[i]);
         return a;
     }
-    template <class V, class Op> KS_INLINE static V make(Op op)
+    template <class V, class Op>
+    KS_INLINE static V make(Op op)
     {
         V a;
         for (int i = 0; i < 8; i++) a.v[i] = op(i);
@@ -114,13 +117,18 @@ struct Generic {
     }
     KS_INLINE static F8 negate(F8 a, W8 top_bits)
     {
-        return make<F8>([=](int i) { return BITS_TO_FLOAT(FLOAT_TO_BITS(a.v[i]) ^ (top_bits.v[i] & 0x80000000u)); });
+        return make<F8>([=](int i) {
+            return BITS_TO_FLOAT(FLOAT_TO_BITS(a.v[i]) ^ (top_bits.v[i] & 0x80000000u));
+        });
     }
     KS_INLINE static F8 lookup8(const float* eight, W8 index)
     {
         return make<F8>([=](int i) { return eight[index.v[i] & 7]; });
     }
-    KS_INLINE static F8 lookup16_signed(const float* sixteen, W8 index) { return negate(lookup8(sixteen, index), index << 28); }
+    KS_INLINE static F8 lookup16_signed(const float* sixteen, W8 index)
+    {
+        return negate(lookup8(sixteen, index), index << 28);
+    }
     KS_INLINE static F8 lookup4(const float* twice, W8 index) { return lookup8(twice, index); }
     KS_INLINE static F8 load_half(const uint16_t* p)
     {
@@ -136,14 +144,17 @@ struct Generic {
         return make<F8>([=](int i) { return BITS_TO_FLOAT(uint(p[i]) << 16); });
     }
 
-    template <bool half> KS_INLINE static F8 load_rows(const uint8_t* const* rows, size_t d)
+    template <bool half>
+    KS_INLINE static F8 load_rows(const uint8_t* const* rows, size_t d)
     {
-        return half ? load_half(reinterpret_cast<const uint16_t*>(rows[0]) + d) : load(reinterpret_cast<const float*>(rows[0]) + d);
+        return half ? load_half(reinterpret_cast<const uint16_t*>(rows[0]) + d)
+                    : load(reinterpret_cast<const float*>(rows[0]) + d);
     }
     KS_INLINE static F8 load_repeated(const float* p) { return load(p); }
 
     KS_INLINE static W8 words(const uint32_t* p) { return repeat<8>(p); }
-    template <uint32_t n> KS_INLINE static W8 repeat(const uint32_t* p)
+    template <uint32_t n>
+    KS_INLINE static W8 repeat(const uint32_t* p)
     {
         return make<W8>([=](int i) { return p[uint32_t(i) % n]; });
     }
@@ -175,7 +186,8 @@ struct Generic {
     }
     KS_INLINE static F8 times_power_of_two(F8 a, W8 n)
     {
-        return make<F8>([=](int i) { return BITS_TO_FLOAT(FLOAT_TO_BITS(a.v[i]) + (n.v[i] << 23)); });
+        return make<F8>(
+            [=](int i) { return BITS_TO_FLOAT(FLOAT_TO_BITS(a.v[i]) + (n.v[i] << 23)); });
     }
 
     KS_INLINE static void half2(W8 w, F8* low, F8* high)
@@ -188,42 +200,52 @@ struct Generic {
     {
         return make<W8>([=](int i) {
             uint32_t word = 0;
-            for (int j = 0; j < 4; j++) word |= uint32_t(uint8_t(levels[(bytes.v[i] >> (8 * j)) & 15])) << (8 * j);
+            for (int j = 0; j < 4; j++)
+                word |= uint32_t(uint8_t(levels[(bytes.v[i] >> (8 * j)) & 15])) << (8 * j);
             return word;
         });
     }
 
     // Byte: signedness of the weights (int8_t or uint8_t).
-    template <class Byte, int n, uint32_t n_tokens> KS_INLINE static void dot_bytes(const W8* q, const ActBlock* a, uint32_t from, W8* dots)
+    template <class Byte, int n, uint32_t n_tokens>
+    KS_INLINE static void dot_bytes(const W8* q, const ActBlock* a, uint32_t from, W8* dots)
     {
         for (uint32_t t = 0; t < n_tokens; t++) {
             dots[t] = each(0);
             for (int j = 0; j < n; j++)
                 for (int r = 0; r < 8; r++)
-                    for (int i = 0; i < 4; i++) dots[t].v[r] += uint32_t(int(Byte(q[j].v[r] >> (8 * i))) * a[t].q[int(from) + 4 * j + i]);
+                    for (int i = 0; i < 4; i++)
+                        dots[t].v[r] += uint32_t(int(Byte(q[j].v[r] >> (8 * i))) *
+                                                 a[t].q[int(from) + 4 * j + i]);
         }
     }
-    template <int max_q, int n, uint32_t n_tokens> KS_INLINE static void dot(const W8* q, const ActBlock* a, uint32_t from, W8* dots)
+    template <int max_q, int n, uint32_t n_tokens>
+    KS_INLINE static void dot(const W8* q, const ActBlock* a, uint32_t from, W8* dots)
     {
         dot_bytes<uint8_t, n, n_tokens>(q, a, from, dots);
     }
-    template <int n, uint32_t n_tokens> KS_INLINE static void dot_signed(const W8* q, const ActBlock* a, uint32_t from, W8* dots)
+    template <int n, uint32_t n_tokens>
+    KS_INLINE static void dot_signed(const W8* q, const ActBlock* a, uint32_t from, W8* dots)
     {
         dot_bytes<int8_t, n, n_tokens>(q, a, from, dots);
     }
     template <int max_q, int n, uint32_t n_tokens, bool add>
-    KS_INLINE static void dot_scaled(const W8* q, W8 scale, const ActBlock* a, uint32_t from, W8* dots)
+    KS_INLINE static void dot_scaled(const W8* q, W8 scale, const ActBlock* a, uint32_t from,
+                                     W8* dots)
     {
         W8 plain[n_tokens];
         dot_bytes<uint8_t, n, n_tokens>(q, a, from, plain);
         for (uint32_t t = 0; t < n_tokens; t++) {
-            W8 scaled = both(plain[t], scale, [](uint32_t x, uint32_t s) { return x * uint32_t(int16_t(s)); });
+            W8 scaled = both(plain[t], scale,
+                             [](uint32_t x, uint32_t s) { return x * uint32_t(int16_t(s)); });
             dots[t] = add ? dots[t] + scaled : scaled;
         }
     }
     KS_INLINE static W8 dot_pair(W8 halves, const int16_t* pair)
     {
-        return make<W8>([=](int i) { return uint32_t(int16_t(halves.v[i]) * pair[0] + int16_t(halves.v[i] >> 16) * pair[1]); });
+        return make<W8>([=](int i) {
+            return uint32_t(int16_t(halves.v[i]) * pair[0] + int16_t(halves.v[i] >> 16) * pair[1]);
+        });
     }
 
     KS_INLINE static void store_bytes(int8_t* p, const W8* a)
@@ -236,7 +258,10 @@ struct Generic {
         for (uint32_t word : a.v) x += word;
         return int(x);
     }
-    KS_INLINE static float sum(F8 a) { return ((a.v[0] + a.v[4]) + (a.v[2] + a.v[6])) + ((a.v[1] + a.v[5]) + (a.v[3] + a.v[7])); }
+    KS_INLINE static float sum(F8 a)
+    {
+        return ((a.v[0] + a.v[4]) + (a.v[2] + a.v[6])) + ((a.v[1] + a.v[5]) + (a.v[3] + a.v[7]));
+    }
     KS_INLINE static float largest(F8 a)
     {
         float x = a.v[0];
@@ -269,7 +294,8 @@ struct Generic {
     }
     KS_INLINE static void transpose_words(const uint32_t* const* rows, uint32_t begin, W8* words)
     {
-        for (uint32_t w = 0; w < 4; w++) words[w] = make<W8>([=](int i) { return rows[i][begin + w]; });
+        for (uint32_t w = 0; w < 4; w++)
+            words[w] = make<W8>([=](int i) { return rows[i][begin + w]; });
     }
     static constexpr uint32_t n_digits = 3, digit_words = 3, above_code = 0;
     struct Bytes {
@@ -279,7 +305,8 @@ struct Generic {
         {
             for (int k = 0; k < 3; k++)
                 for (int i = 0; i < 8; i++)
-                    for (int j = 0; j < 32; j += 8) sums[k].v[i] += uint32_t(int8_t(codes.v[i] >> j) * int8_t(digits[k] >> j));
+                    for (int j = 0; j < 32; j += 8)
+                        sums[k].v[i] += uint32_t(int8_t(codes.v[i] >> j) * int8_t(digits[k] >> j));
         }
     };
     KS_INLINE static void load_pairs(const float* p, F8* even, F8* odd)

@@ -1,5 +1,5 @@
-// NEON with the int8 matrix multiply of ARMv8.6, for two tokens at a time. All integer sums are exact, so the results
-// equal those of the dot product bit for bit.
+// NEON with the int8 matrix multiply of ARMv8.6, for two tokens at a time. All integer sums are
+// exact, so the results equal those of the dot product bit for bit.
 #pragma once
 
 #include "kernels/cpu/simd_neon.h"
@@ -9,40 +9,50 @@ namespace ks
 namespace // as in simd_avx2.h
 {
 
-// The instruction multiplies two rows of eight bytes by two others: two tokens by two rows of weights. Compilers hoist
-// the reordering of the weights out of a loop over tokens.
+// The instruction multiplies two rows of eight bytes by two others: two tokens by two rows of
+// weights. Compilers hoist the reordering of the weights out of a loop over tokens.
 struct I8mm : Neon {
     static constexpr uint32_t stored_tokens = 2; // four do not fit beside 16 registers of weights
 
     KS_INLINE static uint32x4_t low_halves(uint32x4_t x, uint32x4_t y)
     {
-        return vreinterpretq_u32_u64(vzip1q_u64(vreinterpretq_u64_u32(x), vreinterpretq_u64_u32(y)));
+        return vreinterpretq_u32_u64(
+            vzip1q_u64(vreinterpretq_u64_u32(x), vreinterpretq_u64_u32(y)));
     }
     KS_INLINE static uint32x4_t high_halves(uint32x4_t x, uint32x4_t y)
     {
-        return vreinterpretq_u32_u64(vzip2q_u64(vreinterpretq_u64_u32(x), vreinterpretq_u64_u32(y)));
+        return vreinterpretq_u32_u64(
+            vzip2q_u64(vreinterpretq_u64_u32(x), vreinterpretq_u64_u32(y)));
     }
 
-    // dots of tokens a[0] and a[1] with n words of eight rows. rows[j][i] holds words 2j and 2j + 1 of rows 2i and 2i +
-    // 1.
-    template <int n> KS_INLINE static void dot_two(const uint32x4_t (*rows)[4], const ActBlock* a, uint32_t from, W8* dots)
+    // dots of tokens a[0] and a[1] with n words of eight rows. rows[j][i] holds words 2j and 2j + 1
+    // of rows 2i and 2i + 1.
+    template <int n>
+    KS_INLINE static void dot_two(const uint32x4_t (*rows)[4], const ActBlock* a, uint32_t from,
+                                  W8* dots)
     {
-        uint32x4_t sums[4]; // {token 0 x row 2i, token 0 x row 2i + 1, token 1 x row 2i, token 1 x row 2i + 1}
+        uint32x4_t sums[4]; // {token 0 x row 2i, token 0 x row 2i + 1, token 1 x row 2i, token 1 x
+                            // row 2i + 1}
         KS_UNROLL(4)
         for (int i = 0; i < 4; i++) sums[i] = vdupq_n_u32(0);
         KS_UNROLL(4)
         for (int j = 0; j < n / 2; j++) {
             const int8_t* at[2] = {a[0].q + from + 8 * (j & ~1), a[1].q + from + 8 * (j & ~1)};
-            const uint32x4_t x = vreinterpretq_u32_s8(vld1q_s8(at[0])), y = vreinterpretq_u32_s8(vld1q_s8(at[1]));
-            const int8x16_t values = vreinterpretq_s8_u32(j & 1 ? high_halves(x, y) : low_halves(x, y));
+            const uint32x4_t x = vreinterpretq_u32_s8(vld1q_s8(at[0])),
+                             y = vreinterpretq_u32_s8(vld1q_s8(at[1]));
+            const int8x16_t values =
+                vreinterpretq_s8_u32(j & 1 ? high_halves(x, y) : low_halves(x, y));
             KS_UNROLL(4)
-            for (int i = 0; i < 4; i++) sums[i] = as_word(vmmlaq_s32(as_int(sums[i]), values, vreinterpretq_s8_u32(rows[j][i])));
+            for (int i = 0; i < 4; i++)
+                sums[i] =
+                    as_word(vmmlaq_s32(as_int(sums[i]), values, vreinterpretq_s8_u32(rows[j][i])));
         }
         dots[0] = {low_halves(sums[0], sums[1]), low_halves(sums[2], sums[3])};
         dots[1] = {high_halves(sums[0], sums[1]), high_halves(sums[2], sums[3])};
     }
 
-    template <int n, uint32_t n_tokens> KS_INLINE static void dot_signed(const W8* q, const ActBlock* a, uint32_t from, W8* dots)
+    template <int n, uint32_t n_tokens>
+    KS_INLINE static void dot_signed(const W8* q, const ActBlock* a, uint32_t from, W8* dots)
     {
         uint32x4_t rows[n / 2][4];
         KS_UNROLL(4)
@@ -55,15 +65,18 @@ struct I8mm : Neon {
         }
         KS_UNROLL(2)
         for (uint32_t t = 0; t + 2 <= n_tokens; t += 2) dot_two<n>(rows, a + t, from, dots + t);
-        if constexpr (n_tokens % 2 != 0) Neon::dot_signed<n, 1>(q, a + n_tokens - 1, from, dots + n_tokens - 1);
+        if constexpr (n_tokens % 2 != 0)
+            Neon::dot_signed<n, 1>(q, a + n_tokens - 1, from, dots + n_tokens - 1);
     }
-    template <int max_q, int n, uint32_t n_tokens> KS_INLINE static void dot(const W8* q, const ActBlock* a, uint32_t from, W8* dots)
+    template <int max_q, int n, uint32_t n_tokens>
+    KS_INLINE static void dot(const W8* q, const ActBlock* a, uint32_t from, W8* dots)
     {
         static_assert(max_q < 128, "must be as good as signed");
         dot_signed<n, n_tokens>(q, a, from, dots);
     }
     template <int max_q, int n, uint32_t n_tokens, bool add>
-    KS_INLINE static void dot_scaled(const W8* q, W8 scale, const ActBlock* a, uint32_t from, W8* dots)
+    KS_INLINE static void dot_scaled(const W8* q, W8 scale, const ActBlock* a, uint32_t from,
+                                     W8* dots)
     {
         W8 plain[n_tokens];
         dot<max_q, n, n_tokens>(q, a, from, plain);

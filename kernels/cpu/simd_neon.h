@@ -1,5 +1,5 @@
-// The vector operations of simd_avx2.h in NEON with the dot product of ARMv8.2. Sums run in the same order, so results
-// are equal bit for bit.
+// The vector operations of simd_avx2.h in NEON with the dot product of ARMv8.2. Sums run in the
+// same order, so results are equal bit for bit.
 #pragma once
 
 #include "kernels/cpu/cpu_kernels.h"
@@ -19,24 +19,54 @@ struct Neon {
 
     struct F8 {
         float32x4_t a, b; // lanes 0..3 and 4..7, as in W8
-        KS_INLINE friend F8 operator+(F8 x, F8 y) { return {vaddq_f32(x.a, y.a), vaddq_f32(x.b, y.b)}; }
-        KS_INLINE friend F8 operator-(F8 x, F8 y) { return {vsubq_f32(x.a, y.a), vsubq_f32(x.b, y.b)}; }
-        KS_INLINE friend F8 operator*(F8 x, F8 y) { return {vmulq_f32(x.a, y.a), vmulq_f32(x.b, y.b)}; }
-        KS_INLINE friend F8 operator/(F8 x, F8 y) { return {vdivq_f32(x.a, y.a), vdivq_f32(x.b, y.b)}; }
+        KS_INLINE friend F8 operator+(F8 x, F8 y)
+        {
+            return {vaddq_f32(x.a, y.a), vaddq_f32(x.b, y.b)};
+        }
+        KS_INLINE friend F8 operator-(F8 x, F8 y)
+        {
+            return {vsubq_f32(x.a, y.a), vsubq_f32(x.b, y.b)};
+        }
+        KS_INLINE friend F8 operator*(F8 x, F8 y)
+        {
+            return {vmulq_f32(x.a, y.a), vmulq_f32(x.b, y.b)};
+        }
+        KS_INLINE friend F8 operator/(F8 x, F8 y)
+        {
+            return {vdivq_f32(x.a, y.a), vdivq_f32(x.b, y.b)};
+        }
     };
     struct W8 {
         uint32x4_t a, b;
-        KS_INLINE friend W8 operator+(W8 x, W8 y) { return {vaddq_u32(x.a, y.a), vaddq_u32(x.b, y.b)}; }
-        KS_INLINE friend W8 operator-(W8 x, W8 y) { return {vsubq_u32(x.a, y.a), vsubq_u32(x.b, y.b)}; }
-        KS_INLINE friend W8 operator&(W8 x, W8 y) { return {vandq_u32(x.a, y.a), vandq_u32(x.b, y.b)}; }
-        KS_INLINE friend W8 operator|(W8 x, W8 y) { return {vorrq_u32(x.a, y.a), vorrq_u32(x.b, y.b)}; }
-        KS_INLINE friend W8 operator^(W8 x, W8 y) { return {veorq_u32(x.a, y.a), veorq_u32(x.b, y.b)}; }
+        KS_INLINE friend W8 operator+(W8 x, W8 y)
+        {
+            return {vaddq_u32(x.a, y.a), vaddq_u32(x.b, y.b)};
+        }
+        KS_INLINE friend W8 operator-(W8 x, W8 y)
+        {
+            return {vsubq_u32(x.a, y.a), vsubq_u32(x.b, y.b)};
+        }
+        KS_INLINE friend W8 operator&(W8 x, W8 y)
+        {
+            return {vandq_u32(x.a, y.a), vandq_u32(x.b, y.b)};
+        }
+        KS_INLINE friend W8 operator|(W8 x, W8 y)
+        {
+            return {vorrq_u32(x.a, y.a), vorrq_u32(x.b, y.b)};
+        }
+        KS_INLINE friend W8 operator^(W8 x, W8 y)
+        {
+            return {veorq_u32(x.a, y.a), veorq_u32(x.b, y.b)};
+        }
         KS_INLINE friend W8 operator<<(W8 x, int n) { return shift(x, n); }
         KS_INLINE friend W8 operator>>(W8 x, int n) { return shift(x, -n); }
     };
     using F = F8;
     using W = W8;
-    KS_INLINE static W8 shift(W8 x, int left) { return {vshlq_u32(x.a, vdupq_n_s32(left)), vshlq_u32(x.b, vdupq_n_s32(left))}; }
+    KS_INLINE static W8 shift(W8 x, int left)
+    {
+        return {vshlq_u32(x.a, vdupq_n_s32(left)), vshlq_u32(x.b, vdupq_n_s32(left))};
+    }
     KS_INLINE static int32x4_t as_int(uint32x4_t x) { return vreinterpretq_s32_u32(x); }
     KS_INLINE static uint32x4_t as_word(int32x4_t x) { return vreinterpretq_u32_s32(x); }
 
@@ -54,10 +84,19 @@ struct Neon {
         store(all, x);
         memcpy(p, all, 4 * n);
     }
-    KS_INLINE static F8 fma(F8 x, F8 y, F8 z) { return {vfmaq_f32(z.a, x.a, y.a), vfmaq_f32(z.b, x.b, y.b)}; }
+    KS_INLINE static F8 fma(F8 x, F8 y, F8 z)
+    {
+        return {vfmaq_f32(z.a, x.a, y.a), vfmaq_f32(z.b, x.b, y.b)};
+    }
     // y if either is NaN, like AVX2
-    KS_INLINE static float32x4_t max4(float32x4_t x, float32x4_t y) { return vbslq_f32(vcgtq_f32(x, y), x, y); }
-    KS_INLINE static float32x4_t min4(float32x4_t x, float32x4_t y) { return vbslq_f32(vcltq_f32(x, y), x, y); }
+    KS_INLINE static float32x4_t max4(float32x4_t x, float32x4_t y)
+    {
+        return vbslq_f32(vcgtq_f32(x, y), x, y);
+    }
+    KS_INLINE static float32x4_t min4(float32x4_t x, float32x4_t y)
+    {
+        return vbslq_f32(vcltq_f32(x, y), x, y);
+    }
     KS_INLINE static F8 max(F8 x, F8 y) { return {max4(x.a, y.a), max4(x.b, y.b)}; }
     KS_INLINE static F8 min(F8 x, F8 y) { return {min4(x.a, y.a), min4(x.b, y.b)}; }
     KS_INLINE static F8 abs(F8 x) { return {vabsq_f32(x.a), vabsq_f32(x.b)}; }
@@ -65,27 +104,48 @@ struct Neon {
     {
         return vreinterpretq_f32_u32(vbicq_u32(vreinterpretq_u32_f32(x), where));
     }
-    KS_INLINE static F8 zero_where_less(F8 x, F8 y, F8 z) { return {clear(x.a, vcltq_f32(y.a, z.a)), clear(x.b, vcltq_f32(y.b, z.b))}; }
-    KS_INLINE static W8 less(F8 x, F8 y) { return {vcltq_f32(x.a, y.a), vcltq_f32(x.b, y.b)}; } // all bits set or none
+    KS_INLINE static F8 zero_where_less(F8 x, F8 y, F8 z)
+    {
+        return {clear(x.a, vcltq_f32(y.a, z.a)), clear(x.b, vcltq_f32(y.b, z.b))};
+    }
+    KS_INLINE static W8 less(F8 x, F8 y)
+    {
+        return {vcltq_f32(x.a, y.a), vcltq_f32(x.b, y.b)};
+    } // all bits set or none
     KS_INLINE static float32x4_t negate4(float32x4_t x, uint32x4_t top_bits)
     {
-        return vreinterpretq_f32_u32(veorq_u32(vreinterpretq_u32_f32(x), vandq_u32(top_bits, vdupq_n_u32(0x80000000u))));
+        return vreinterpretq_f32_u32(
+            veorq_u32(vreinterpretq_u32_f32(x), vandq_u32(top_bits, vdupq_n_u32(0x80000000u))));
     }
-    KS_INLINE static F8 negate(F8 x, W8 top_bits) { return {negate4(x.a, top_bits.a), negate4(x.b, top_bits.b)}; }
+    KS_INLINE static F8 negate(F8 x, W8 top_bits)
+    {
+        return {negate4(x.a, top_bits.a), negate4(x.b, top_bits.b)};
+    }
     KS_INLINE static float32x4_t pick4(uint8x16x2_t eight, uint32x4_t index)
     {
-        uint32x4_t bytes = vmlaq_n_u32(vdupq_n_u32(0x03020100), vandq_u32(index, vdupq_n_u32(7)), 0x04040404);
+        uint32x4_t bytes =
+            vmlaq_n_u32(vdupq_n_u32(0x03020100), vandq_u32(index, vdupq_n_u32(7)), 0x04040404);
         return vreinterpretq_f32_u8(vqtbl2q_u8(eight, vreinterpretq_u8_u32(bytes)));
     }
     KS_INLINE static F8 lookup8(const float* eight, W8 index)
     {
-        const uint8x16x2_t bytes = {{vreinterpretq_u8_f32(vld1q_f32(eight)), vreinterpretq_u8_f32(vld1q_f32(eight + 4))}};
+        const uint8x16x2_t bytes = {
+            {vreinterpretq_u8_f32(vld1q_f32(eight)), vreinterpretq_u8_f32(vld1q_f32(eight + 4))}};
         return {pick4(bytes, index.a), pick4(bytes, index.b)};
     }
-    KS_INLINE static float32x4_t from_half(uint16x4_t x) { return vcvt_f32_f16(vreinterpret_f16_u16(x)); }
-    KS_INLINE static F8 lookup16_signed(const float* sixteen, W8 index) { return negate(lookup8(sixteen, index), index << 28); }
+    KS_INLINE static float32x4_t from_half(uint16x4_t x)
+    {
+        return vcvt_f32_f16(vreinterpret_f16_u16(x));
+    }
+    KS_INLINE static F8 lookup16_signed(const float* sixteen, W8 index)
+    {
+        return negate(lookup8(sixteen, index), index << 28);
+    }
     KS_INLINE static F8 lookup4(const float* twice, W8 index) { return lookup8(twice, index); }
-    KS_INLINE static F8 load_half(const uint16_t* p) { return {from_half(vld1_u16(p)), from_half(vld1_u16(p + 4))}; }
+    KS_INLINE static F8 load_half(const uint16_t* p)
+    {
+        return {from_half(vld1_u16(p)), from_half(vld1_u16(p + 4))};
+    }
     KS_INLINE static F8 broadcast_half(uint32_t half)
     {
         const float32x4_t x = from_half(vdup_n_u16(uint16_t(half)));
@@ -96,17 +156,26 @@ struct Neon {
         vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32(x.a)));
         vst1_u16(p + 4, vreinterpret_u16_f16(vcvt_f16_f32(x.b)));
     }
-    KS_INLINE static float32x4_t from_bf16(uint16x4_t x) { return vreinterpretq_f32_u32(vshll_n_u16(x, 16)); }
-    KS_INLINE static F8 load_bf16(const uint16_t* p) { return {from_bf16(vld1_u16(p)), from_bf16(vld1_u16(p + 4))}; }
-
-    template <bool half> KS_INLINE static F8 load_rows(const uint8_t* const* rows, size_t d)
+    KS_INLINE static float32x4_t from_bf16(uint16x4_t x)
     {
-        return half ? load_half(reinterpret_cast<const uint16_t*>(rows[0]) + d) : load(reinterpret_cast<const float*>(rows[0]) + d);
+        return vreinterpretq_f32_u32(vshll_n_u16(x, 16));
+    }
+    KS_INLINE static F8 load_bf16(const uint16_t* p)
+    {
+        return {from_bf16(vld1_u16(p)), from_bf16(vld1_u16(p + 4))};
+    }
+
+    template <bool half>
+    KS_INLINE static F8 load_rows(const uint8_t* const* rows, size_t d)
+    {
+        return half ? load_half(reinterpret_cast<const uint16_t*>(rows[0]) + d)
+                    : load(reinterpret_cast<const float*>(rows[0]) + d);
     }
     KS_INLINE static F8 load_repeated(const float* p) { return load(p); }
 
     KS_INLINE static W8 words(const uint32_t* p) { return {vld1q_u32(p), vld1q_u32(p + 4)}; }
-    template <uint32_t n> KS_INLINE static W8 repeat(const uint32_t* p)
+    template <uint32_t n>
+    KS_INLINE static W8 repeat(const uint32_t* p)
     {
         if (n == 8) return words(p);
         const uint32x4_t x = n == 4 ? vld1q_u32(p) : vcombine_u32(vld1_u32(p), vld1_u32(p));
@@ -128,10 +197,22 @@ struct Neon {
         vst1q_u32(p + 4, x.b);
     }
     KS_INLINE static W8 each(uint32_t word) { return {vdupq_n_u32(word), vdupq_n_u32(word)}; }
-    KS_INLINE static int32x4_t low_byte(uint32x4_t x) { return vshrq_n_s32(as_int(vshlq_n_u32(x, 24)), 24); }
-    KS_INLINE static W8 sign_extend_byte(W8 x) { return {as_word(low_byte(x.a)), as_word(low_byte(x.b))}; }
-    KS_INLINE static F8 to_float(W8 x) { return {vcvtq_f32_s32(as_int(x.a)), vcvtq_f32_s32(as_int(x.b))}; }
-    KS_INLINE static W8 to_int(F8 x) { return {as_word(vcvtnq_s32_f32(x.a)), as_word(vcvtnq_s32_f32(x.b))}; } // to nearest even
+    KS_INLINE static int32x4_t low_byte(uint32x4_t x)
+    {
+        return vshrq_n_s32(as_int(vshlq_n_u32(x, 24)), 24);
+    }
+    KS_INLINE static W8 sign_extend_byte(W8 x)
+    {
+        return {as_word(low_byte(x.a)), as_word(low_byte(x.b))};
+    }
+    KS_INLINE static F8 to_float(W8 x)
+    {
+        return {vcvtq_f32_s32(as_int(x.a)), vcvtq_f32_s32(as_int(x.b))};
+    }
+    KS_INLINE static W8 to_int(F8 x)
+    {
+        return {as_word(vcvtnq_s32_f32(x.a)), as_word(vcvtnq_s32_f32(x.b))};
+    } // to nearest even
     KS_INLINE static F8 times_power_of_two(F8 x, W8 n)
     {
         return {vreinterpretq_f32_u32(vaddq_u32(vreinterpretq_u32_f32(x.a), vshlq_n_u32(n.a, 23))),
@@ -151,9 +232,10 @@ struct Neon {
                 vreinterpretq_u32_s8(vqtbl1q_s8(table, vreinterpretq_u8_u32(bytes.b)))};
     }
 
-    // sum + the products of four words of weights with sixteen activations. The instruction broadcasts one word of
-    // activations.
-    KS_INLINE static int32x4_t add_products(int32x4_t sum, uint32x4_t q0, uint32x4_t q1, uint32x4_t q2, uint32x4_t q3, int8x16_t a)
+    // sum + the products of four words of weights with sixteen activations. The instruction
+    // broadcasts one word of activations.
+    KS_INLINE static int32x4_t add_products(int32x4_t sum, uint32x4_t q0, uint32x4_t q1,
+                                            uint32x4_t q2, uint32x4_t q3, int8x16_t a)
     {
         sum = vdotq_laneq_s32(sum, vreinterpretq_s8_u32(q0), a, 0);
         sum = vdotq_laneq_s32(sum, vreinterpretq_s8_u32(q1), a, 1);
@@ -162,7 +244,8 @@ struct Neon {
     }
 
     // Both operands are signed; unsigned levels stay below 128.
-    template <int n, uint32_t n_tokens> KS_INLINE static void dot_signed(const W8* q, const ActBlock* a, uint32_t from, W8* dots)
+    template <int n, uint32_t n_tokens>
+    KS_INLINE static void dot_signed(const W8* q, const ActBlock* a, uint32_t from, W8* dots)
     {
         KS_UNROLL(2)
         for (int j = 0; j < n; j += 4) {
@@ -170,29 +253,36 @@ struct Neon {
             for (uint32_t t = 0; t < n_tokens; t++) {
                 int8x16_t values = vld1q_s8(a[t].q + from + 4 * j);
                 W8 sum = j == 0 ? each(0) : dots[t];
-                dots[t] = {as_word(add_products(as_int(sum.a), q[j].a, q[j + 1].a, q[j + 2].a, q[j + 3].a, values)),
-                           as_word(add_products(as_int(sum.b), q[j].b, q[j + 1].b, q[j + 2].b, q[j + 3].b, values))};
+                dots[t] = {as_word(add_products(as_int(sum.a), q[j].a, q[j + 1].a, q[j + 2].a,
+                                                q[j + 3].a, values)),
+                           as_word(add_products(as_int(sum.b), q[j].b, q[j + 1].b, q[j + 2].b,
+                                                q[j + 3].b, values))};
             }
         }
     }
-    template <int max_q, int n, uint32_t n_tokens> KS_INLINE static void dot(const W8* q, const ActBlock* a, uint32_t from, W8* dots)
+    template <int max_q, int n, uint32_t n_tokens>
+    KS_INLINE static void dot(const W8* q, const ActBlock* a, uint32_t from, W8* dots)
     {
         static_assert(max_q < 128, "must be as good as signed");
         dot_signed<n, n_tokens>(q, a, from, dots);
     }
-    template <uint32_t n_tokens, bool add> KS_INLINE static void scale_dots(const W8* plain, W8 scale, W8* dots)
+    template <uint32_t n_tokens, bool add>
+    KS_INLINE static void scale_dots(const W8* plain, W8 scale, W8* dots)
     {
-        const W8 factor = {as_word(vshrq_n_s32(as_int(scale.a), 16)), as_word(vshrq_n_s32(as_int(scale.b), 16))};
+        const W8 factor = {as_word(vshrq_n_s32(as_int(scale.a), 16)),
+                           as_word(vshrq_n_s32(as_int(scale.b), 16))};
         KS_UNROLL(4)
         for (uint32_t t = 0; t < n_tokens; t++) {
             if (add)
-                dots[t] = {vmlaq_u32(dots[t].a, plain[t].a, factor.a), vmlaq_u32(dots[t].b, plain[t].b, factor.b)};
+                dots[t] = {vmlaq_u32(dots[t].a, plain[t].a, factor.a),
+                           vmlaq_u32(dots[t].b, plain[t].b, factor.b)};
             else
                 dots[t] = {vmulq_u32(plain[t].a, factor.a), vmulq_u32(plain[t].b, factor.b)};
         }
     }
     template <int max_q, int n, uint32_t n_tokens, bool add>
-    KS_INLINE static void dot_scaled(const W8* q, W8 scale, const ActBlock* a, uint32_t from, W8* dots)
+    KS_INLINE static void dot_scaled(const W8* q, W8 scale, const ActBlock* a, uint32_t from,
+                                     W8* dots)
     {
         W8 plain[n_tokens];
         dot<max_q, n, n_tokens>(q, a, from, plain);
@@ -201,12 +291,19 @@ struct Neon {
 
     KS_INLINE static uint32x4_t pair4(uint32x4_t halves, const int16_t* pair)
     {
-        int32x4_t low = vshrq_n_s32(as_int(vshlq_n_u32(halves, 16)), 16), high = vshrq_n_s32(as_int(halves), 16);
+        int32x4_t low = vshrq_n_s32(as_int(vshlq_n_u32(halves, 16)), 16),
+                  high = vshrq_n_s32(as_int(halves), 16);
         return as_word(vmlaq_n_s32(vmulq_n_s32(low, pair[0]), high, pair[1]));
     }
-    KS_INLINE static W8 dot_pair(W8 halves, const int16_t* pair) { return {pair4(halves.a, pair), pair4(halves.b, pair)}; }
+    KS_INLINE static W8 dot_pair(W8 halves, const int16_t* pair)
+    {
+        return {pair4(halves.a, pair), pair4(halves.b, pair)};
+    }
 
-    KS_INLINE static int8x8_t bytes8(W8 x) { return vqmovn_s16(vcombine_s16(vqmovn_s32(as_int(x.a)), vqmovn_s32(as_int(x.b)))); }
+    KS_INLINE static int8x8_t bytes8(W8 x)
+    {
+        return vqmovn_s16(vcombine_s16(vqmovn_s32(as_int(x.a)), vqmovn_s32(as_int(x.b))));
+    }
     KS_INLINE static void store_bytes(int8_t* p, const W8* x)
     {
         for (int i = 0; i < 4; i++) vst1_s8(p + 8 * i, bytes8(x[i]));
@@ -224,20 +321,25 @@ struct Neon {
         float32x4_t four = max4(x.a, x.b), two = max4(four, vextq_f32(four, four, 2));
         return vgetq_lane_f32(max4(two, vextq_f32(two, two, 1)), 0);
     }
-    KS_INLINE static float32x4_t sums4(float32x4_t x0, float32x4_t x1, float32x4_t x2, float32x4_t x3)
+    KS_INLINE static float32x4_t sums4(float32x4_t x0, float32x4_t x1, float32x4_t x2,
+                                       float32x4_t x3)
     {
         return vpaddq_f32(vpaddq_f32(x0, x1), vpaddq_f32(x2, x3));
     }
     KS_INLINE static F8 sums8(const F8* x)
     {
-        return {vaddq_f32(sums4(x[0].a, x[1].a, x[2].a, x[3].a), sums4(x[0].b, x[1].b, x[2].b, x[3].b)),
-                vaddq_f32(sums4(x[4].a, x[5].a, x[6].a, x[7].a), sums4(x[4].b, x[5].b, x[6].b, x[7].b))};
+        return {
+            vaddq_f32(sums4(x[0].a, x[1].a, x[2].a, x[3].a), sums4(x[0].b, x[1].b, x[2].b, x[3].b)),
+            vaddq_f32(sums4(x[4].a, x[5].a, x[6].a, x[7].a),
+                      sums4(x[4].b, x[5].b, x[6].b, x[7].b))};
     }
 
     // rows[i] = column i of the four rows
-    KS_INLINE static void transpose4(float32x4_t x0, float32x4_t x1, float32x4_t x2, float32x4_t x3, float32x4_t* rows)
+    KS_INLINE static void transpose4(float32x4_t x0, float32x4_t x1, float32x4_t x2, float32x4_t x3,
+                                     float32x4_t* rows)
     {
-        float32x4_t even01 = vzip1q_f32(x0, x2), odd01 = vzip1q_f32(x1, x3); // | x0[0] x2[0] x0[1] x2[1], x1[0] x3[0] ...
+        float32x4_t even01 = vzip1q_f32(x0, x2),
+                    odd01 = vzip1q_f32(x1, x3); // | x0[0] x2[0] x0[1] x2[1], x1[0] x3[0] ...
         float32x4_t even23 = vzip2q_f32(x0, x2), odd23 = vzip2q_f32(x1, x3);
         rows[0] = vzip1q_f32(even01, odd01);
         rows[1] = vzip2q_f32(even01, odd01);
@@ -274,7 +376,8 @@ struct Neon {
         transpose4(in[0], in[1], in[2], in[3], low);
         transpose4(in[4], in[5], in[6], in[7], high);
         KS_UNROLL(4)
-        for (int i = 0; i < 4; i++) words[i] = {vreinterpretq_u32_f32(low[i]), vreinterpretq_u32_f32(high[i])};
+        for (int i = 0; i < 4; i++)
+            words[i] = {vreinterpretq_u32_f32(low[i]), vreinterpretq_u32_f32(high[i])};
     }
 
     static constexpr uint32_t n_digits = 3, digit_words = 3, above_code = 0;
@@ -286,8 +389,10 @@ struct Neon {
             KS_UNROLL(3)
             for (int k = 0; k < 3; k++) {
                 const int8x16_t digit = vreinterpretq_s8_u32(vdupq_n_u32(digits[k]));
-                sums[k].a = as_word(vdotq_s32(as_int(sums[k].a), vreinterpretq_s8_u32(codes.a), digit));
-                sums[k].b = as_word(vdotq_s32(as_int(sums[k].b), vreinterpretq_s8_u32(codes.b), digit));
+                sums[k].a =
+                    as_word(vdotq_s32(as_int(sums[k].a), vreinterpretq_s8_u32(codes.a), digit));
+                sums[k].b =
+                    as_word(vdotq_s32(as_int(sums[k].b), vreinterpretq_s8_u32(codes.b), digit));
             }
         }
     };

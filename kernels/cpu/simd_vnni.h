@@ -1,5 +1,5 @@
-// AVX2 with the int8 dot product of VNNI: AVX-VNNI or AVX-512 VNNI, by the compiler flags of the including file. All
-// integer sums are exact, so the results equal those of AVX2 bit for bit.
+// AVX2 with the int8 dot product of VNNI: AVX-VNNI or AVX-512 VNNI, by the compiler flags of the
+// including file. All integer sums are exact, so the results equal those of AVX2 bit for bit.
 #pragma once
 
 #include "kernels/cpu/simd_avx2.h"
@@ -20,16 +20,19 @@ namespace // as in simd_avx2.h
 
 struct Vnni : Avx2 {
     // dots[t] += per row, the sum over k of q * a[t].q[from + k] for n words of unsigned q.
-    template <int n, uint32_t n_tokens> KS_INLINE static void add_products(const __m256i* q, const ActBlock* a, uint32_t from, W8* dots)
+    template <int n, uint32_t n_tokens>
+    KS_INLINE static void add_products(const __m256i* q, const ActBlock* a, uint32_t from, W8* dots)
     {
         KS_UNROLL(8)
         for (int j = 0; j < n; j++) {
             KS_UNROLL(4)
-            for (uint32_t t = 0; t < n_tokens; t++) dots[t].v = KS_DPBUSD(dots[t].v, q[j], four(a[t].q + from + 4 * j));
+            for (uint32_t t = 0; t < n_tokens; t++)
+                dots[t].v = KS_DPBUSD(dots[t].v, q[j], four(a[t].q + from + 4 * j));
         }
     }
 
-    template <int max_q, int n, uint32_t n_tokens> KS_INLINE static void dot(const W8* q, const ActBlock* a, uint32_t from, W8* dots)
+    template <int max_q, int n, uint32_t n_tokens>
+    KS_INLINE static void dot(const W8* q, const ActBlock* a, uint32_t from, W8* dots)
     {
         __m256i bytes[n];
         KS_UNROLL(8)
@@ -40,7 +43,8 @@ struct Vnni : Avx2 {
     }
 
     template <int max_q, int n, uint32_t n_tokens, bool add>
-    KS_INLINE static void dot_scaled(const W8* q, W8 scale, const ActBlock* a, uint32_t from, W8* dots)
+    KS_INLINE static void dot_scaled(const W8* q, W8 scale, const ActBlock* a, uint32_t from,
+                                     W8* dots)
     {
         W8 plain[n_tokens];
         dot<max_q, n, n_tokens>(q, a, from, plain);
@@ -52,15 +56,18 @@ struct Vnni : Avx2 {
         }
     }
 
-    // Signed q: q + 128 is unsigned. The excess, 128 times the sum of a, is subtracted; ActBlock has that sum for each
-    // half.
-    template <int n, uint32_t n_tokens> KS_INLINE static void dot_signed(const W8* q, const ActBlock* a, uint32_t from, W8* dots)
+    // Signed q: q + 128 is unsigned. The excess, 128 times the sum of a, is subtracted; ActBlock
+    // has that sum for each half.
+    template <int n, uint32_t n_tokens>
+    KS_INLINE static void dot_signed(const W8* q, const ActBlock* a, uint32_t from, W8* dots)
     {
         static_assert(n == 4, "half a block");
-        const W8 minus_128 = each(from == 0 ? 0x0000ff80u : 0xff800000u); // times the sum of that half
+        const W8 minus_128 =
+            each(from == 0 ? 0x0000ff80u : 0xff800000u); // times the sum of that half
         __m256i bytes[n];
         KS_UNROLL(4)
-        for (int j = 0; j < n; j++) bytes[j] = _mm256_xor_si256(q[j].v, _mm256_set1_epi8(char(0x80)));
+        for (int j = 0; j < n; j++)
+            bytes[j] = _mm256_xor_si256(q[j].v, _mm256_set1_epi8(char(0x80)));
         KS_UNROLL(4)
         for (uint32_t t = 0; t < n_tokens; t++) dots[t] = dot_pair(minus_128, a[t].sums);
         add_products<n, n_tokens>(bytes, a, from, dots);

@@ -8,9 +8,10 @@
 namespace ks
 {
 
-// for_each: y[i] = op(i, loader) for i < n, eight at a time. A last partial vector goes through copies, so memory
-// beyond n is not touched.
-template <class S> struct Octet {
+// for_each: y[i] = op(i, loader) for i < n, eight at a time. A last partial vector goes through
+// copies, so memory beyond n is not touched.
+template <class S>
+struct Octet {
     uint32_t i, n; // the n <= 8 values from i on
     KS_INLINE typename S::F8 operator()(const float* p) const
     {
@@ -21,7 +22,8 @@ template <class S> struct Octet {
     }
 };
 
-template <class S, class Op> KS_INLINE void for_each(float* y, uint32_t n, Op op)
+template <class S, class Op>
+KS_INLINE void for_each(float* y, uint32_t n, Op op)
 {
     uint32_t i = 0;
     for (; i + 8 <= n; i += 8) S::store(y + i, op(Octet<S>{i, 8}));
@@ -31,7 +33,8 @@ template <class S, class Op> KS_INLINE void for_each(float* y, uint32_t n, Op op
     for (uint32_t j = i; j < n; j++) y[j] = some[j - i];
 }
 
-template <class S> void rmsnorm(float* y, const float* x, const float* w, uint32_t dim, float eps)
+template <class S>
+void rmsnorm(float* y, const float* x, const float* w, uint32_t dim, float eps)
 {
     typename S::F8 sums[4] = {S::zero(), S::zero(), S::zero(), S::zero()};
     uint32_t i = 0;
@@ -47,9 +50,10 @@ template <class S> void rmsnorm(float* y, const float* x, const float* w, uint32
     for_each<S>(y, dim, [&](Octet<S> at) KS_INLINED { return at(x) * scale * at(w); });
 }
 
-// Walsh-Hadamard butterflies of a block of 8 n values, n <= 8. After a transpose, the steps 1, 2 and 4 combine whole
-// vectors.
-template <class S, uint32_t n> KS_INLINE void transform_vectors(float* x)
+// Walsh-Hadamard butterflies of a block of 8 n values, n <= 8. After a transpose, the steps 1, 2
+// and 4 combine whole vectors.
+template <class S, uint32_t n>
+KS_INLINE void transform_vectors(float* x)
 {
     typename S::F8 v[8];
     auto stage = [&](uint32_t step, uint32_t n_vectors) KS_INLINED {
@@ -73,7 +77,8 @@ template <class S, uint32_t n> KS_INLINE void transform_vectors(float* x)
     for (uint32_t i = 0; i < n; i++) S::store(x + 8 * i, v[i]);
 }
 
-template <class S> void transform(float* x, uint32_t block)
+template <class S>
+void transform(float* x, uint32_t block)
 {
     if (block == 32) transform_vectors<S, 4>(x);
     if (block == 16) transform_vectors<S, 2>(x);
@@ -96,11 +101,14 @@ template <class S> void transform(float* x, uint32_t block)
     }
 }
 
-// The Hadamard transform of one token, with the operations in the order of the specification. signs (head_dim)
-template <class S> void rotate(float* x, uint32_t n_heads, uint32_t head_dim, const float* signs, bool back)
+// The Hadamard transform of one token, with the operations in the order of the specification. signs
+// (head_dim)
+template <class S>
+void rotate(float* x, uint32_t n_heads, uint32_t head_dim, const float* signs, bool back)
 {
     for (uint32_t h = 0; h < n_heads; h++, x += head_dim) {
-        if (!back) for_each<S>(x, head_dim, [&](Octet<S> at) KS_INLINED { return at(x) * at(signs); });
+        if (!back)
+            for_each<S>(x, head_dim, [&](Octet<S> at) KS_INLINED { return at(x) * at(signs); });
         for (uint32_t base = 0, block; base < head_dim; base += block) {
             block = hadamard_block(base, head_dim);
             const typename S::F8 scale = S::broadcast(hadamard_scale(block));
@@ -108,14 +116,18 @@ template <class S> void rotate(float* x, uint32_t n_heads, uint32_t head_dim, co
             transform<S>(part, block);
             for_each<S>(part, block, [&](Octet<S> at) KS_INLINED { return at(part) * scale; });
         }
-        if (back) for_each<S>(x, head_dim, [&](Octet<S> at) KS_INLINED { return at(x) * at(signs); });
+        if (back)
+            for_each<S>(x, head_dim, [&](Octet<S> at) KS_INLINED { return at(x) * at(signs); });
     }
 }
 
-template <class S> void glu(float* y, const float* gate, const float* up, uint32_t n, uint32_t act)
+template <class S>
+void glu(float* y, const float* gate, const float* up, uint32_t n, uint32_t act)
 {
     if (act == act_silu) {
-        for_each<S>(y, n, [&](Octet<S> at) KS_INLINED { return times_sigmoid<S>(at(gate), at(gate)) * at(up); });
+        for_each<S>(y, n, [&](Octet<S> at) KS_INLINED {
+            return times_sigmoid<S>(at(gate), at(gate)) * at(up);
+        });
         return;
     }
     // 0.5 g (1 + tanh(u)) = g / (1 + e^-2u)
@@ -126,13 +138,15 @@ template <class S> void glu(float* y, const float* gate, const float* up, uint32
     });
 }
 
-template <class S> void add(float* x, const float* b, uint32_t n)
+template <class S>
+void add(float* x, const float* b, uint32_t n)
 {
     for_each<S>(x, n, [&](Octet<S> at) KS_INLINED { return at(x) + at(b); });
 }
 
 // cap tanh(x / cap) = cap (1 - 2 / (1 + e^(2x / cap)))
-template <class S> void softcap(float* x, uint32_t n, float cap)
+template <class S>
+void softcap(float* x, uint32_t n, float cap)
 {
     for_each<S>(x, n, [&](Octet<S> at) KS_INLINED {
         typename S::F8 e = exp<S>(at(x) * S::broadcast(2.f / cap));
@@ -141,7 +155,8 @@ template <class S> void softcap(float* x, uint32_t n, float cap)
 }
 
 // On ties the lower index. A NaN never wins, except at index 0.
-template <class S> uint32_t argmax(const float* x, uint32_t n)
+template <class S>
+uint32_t argmax(const float* x, uint32_t n)
 {
     typename S::F8 tops[4];
     for (typename S::F8& top : tops) top = S::broadcast(x[0]);
@@ -156,9 +171,9 @@ template <class S> uint32_t argmax(const float* x, uint32_t n)
 }
 
 // The kernel table of one instruction set.
-#define KS_VECTOR_KERNELS(S)                                                                                                               \
-    {                                                                                                                                      \
-        rmsnorm<S>, rope<S>, rotate<S>, glu<S>, add<S>, softcap<S>, argmax<S>, codec_table<S>()                                            \
+#define KS_VECTOR_KERNELS(S)                                                                       \
+    {                                                                                              \
+        rmsnorm<S>, rope<S>, rotate<S>, glu<S>, add<S>, softcap<S>, argmax<S>, codec_table<S>()    \
     }
 
 } // namespace ks

@@ -6,13 +6,17 @@
 namespace ks
 {
 
-template <class V, bool is_half> KS_INLINE typename V::F load_cached(const void* cache, size_t i)
+template <class V, bool is_half>
+KS_INLINE typename V::F load_cached(const void* cache, size_t i)
 {
-    return is_half ? V::load_half(static_cast<const uint16_t*>(cache) + i) : V::load(static_cast<const float*>(cache) + i);
+    return is_half ? V::load_half(static_cast<const uint16_t*>(cache) + i)
+                   : V::load(static_cast<const float*>(cache) + i);
 }
 
-// 2^(n + f) for an integer n and |f| <= 0.5. The polynomial, a minimax fit, is within 0.3 ulp of 2^f.
-template <class S> KS_INLINE typename S::F8 power_of_two(typename S::W8 n, typename S::F8 f)
+// 2^(n + f) for an integer n and |f| <= 0.5. The polynomial, a minimax fit, is within 0.3 ulp of
+// 2^f.
+template <class S>
+KS_INLINE typename S::F8 power_of_two(typename S::W8 n, typename S::F8 f)
 {
     typename S::F8 p = S::broadcast(0.00015353342f);
     p = S::fma(p, f, S::broadcast(0.0013398901f));
@@ -24,15 +28,19 @@ template <class S> KS_INLINE typename S::F8 power_of_two(typename S::W8 n, typen
 }
 
 // 2^x for x <= 0, within 2 ulp. Values below 2^-126 give 0, and so does -inf.
-template <class S> KS_INLINE typename S::F8 exp2_of_negative(typename S::F8 x)
+template <class S>
+KS_INLINE typename S::F8 exp2_of_negative(typename S::F8 x)
 {
     typename S::F8 clamped = S::max(S::broadcast(-126.f), x);
     typename S::W8 n = S::to_int(clamped);
-    return S::zero_where_less(power_of_two<S>(n, clamped - S::to_float(n)), x, S::broadcast(-126.f));
+    return S::zero_where_less(power_of_two<S>(n, clamped - S::to_float(n)), x,
+                              S::broadcast(-126.f));
 }
 
-// e^x within 2 ulp; without a fused multiply-add the relative error is 1e-5. x is clamped to [-87, 88].
-template <class S> KS_INLINE typename S::F8 exp(typename S::F8 x)
+// e^x within 2 ulp; without a fused multiply-add the relative error is 1e-5. x is clamped to [-87,
+// 88].
+template <class S>
+KS_INLINE typename S::F8 exp(typename S::F8 x)
 {
     x = S::min(S::broadcast(88.f), S::max(S::broadcast(-87.f), x));
     typename S::W8 n = S::to_int(x * S::broadcast(1.442695041f));
@@ -42,7 +50,8 @@ template <class S> KS_INLINE typename S::F8 exp(typename S::F8 x)
 }
 
 // x / (1 + e^-z)
-template <class S> KS_INLINE typename S::F8 times_sigmoid(typename S::F8 x, typename S::F8 z)
+template <class S>
+KS_INLINE typename S::F8 times_sigmoid(typename S::F8 x, typename S::F8 z)
 {
     return x / (S::broadcast(1.f) + exp<S>(S::zero() - z));
 }

@@ -7,17 +7,20 @@
 namespace ks
 {
 
-// Writes 32 consecutive values of one token, one per lane, as an int8 block with a scale for each half.
+// Writes 32 consecutive values of one token, one per lane, as an int8 block with a scale for each
+// half.
 DEVICE void store_int8(float v, ActGroup* out)
 {
     const uint lane = threadIdx.x % 32u;
     float top = fabsf(v);
     KS_UNROLL
-    for (int distance = 8; distance > 0; distance /= 2) top = fmaxf(top, __shfl_xor_sync(all_lanes, top, distance));
+    for (int distance = 8; distance > 0; distance /= 2)
+        top = fmaxf(top, __shfl_xor_sync(all_lanes, top, distance));
     float scale = top / 127.f;
     int q = top > 0.f ? __float2int_rn(v * (127.f / top)) : 0, sum = q;
     KS_UNROLL
-    for (int distance = 8; distance > 0; distance /= 2) sum += __shfl_xor_sync(all_lanes, sum, distance);
+    for (int distance = 8; distance > 0; distance /= 2)
+        sum += __shfl_xor_sync(all_lanes, sum, distance);
     uint word = uint(q & 255) << (8u * (lane & 3u));
     word |= __shfl_xor_sync(all_lanes, word, 1);
     word |= __shfl_xor_sync(all_lanes, word, 2);
@@ -29,6 +32,9 @@ DEVICE void store_int8(float v, ActGroup* out)
 }
 
 // The block with value i of token t. acts has shape (cols / 32, n_tokens).
-DEVICE ActGroup* int8_copy_of(ActGroup* acts, uint n_tokens, uint t, uint i) { return acts + uint64_t(i / 32u) * n_tokens + t; }
+DEVICE ActGroup* int8_copy_of(ActGroup* acts, uint n_tokens, uint t, uint i)
+{
+    return acts + uint64_t(i / 32u) * n_tokens + t;
+}
 
 } // namespace ks

@@ -9,7 +9,8 @@ __global__ void add_kernel(AddArgs a, float* x, // (rows, cols)
                            const float* b)      // (b_rows, cols)
 {
     begin_kernel();
-    for (uint i = first_thread(); i < a.rows * a.cols; i += n_all_threads()) x[i] += b[a.b_rows == 1u ? i % a.cols : i];
+    for (uint i = first_thread(); i < a.rows * a.cols; i += n_all_threads())
+        x[i] += b[a.b_rows == 1u ? i % a.cols : i];
 }
 
 void add_launch(const AddArgs& a, float* x, const float* b, cudaStream_t stream)

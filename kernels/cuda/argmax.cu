@@ -20,7 +20,8 @@ __global__ void argmax_kernel(ArgmaxArgs a, uint* best, // (rows)
     value[t] = row[mine];
     __syncthreads();
     for (uint s = argmax_threads / 2u; s > 0u; s >>= 1) {
-        if (t < s && (value[t + s] > value[t] || (value[t + s] == value[t] && index[t + s] < index[t]))) {
+        if (t < s &&
+            (value[t + s] > value[t] || (value[t + s] == value[t] && index[t + s] < index[t]))) {
             value[t] = value[t + s];
             index[t] = index[t + s];
         }

@@ -1,5 +1,6 @@
-// Attention over the slots of a layer, in three kernels of one shape: a block has some of a KV head's queries, which are (token, head
-// of the group), and some of its slots. What remains is a partial result (attention_combine).
+// Attention over the slots of a layer, in three kernels of one shape: a block has some of a KV
+// head's queries, which are (token, head of the group), and some of its slots. What remains is a
+// partial result (attention_combine).
 // twin: the shader makes a pass for every pool, since its bindings are few and small; here a tile has slots of any pool
 #include "kernels/cuda/slots.cuh"
 
@@ -8,9 +9,9 @@ namespace ks
 
 // Queries as they meet keys that attention turns.
 __global__ void rope_queries_kernel(AttentionArgs a, float* roped, // (n_tokens, n_heads * head_dim)
-                                    const float* q,                 // (n_tokens, n_heads * head_dim)
-                                    const float* rope_table,             // (indexes, n_rope_on_read)
-                                    const uint* head_layout)               // (n_kv_heads, layout_words)
+                                    const float* q,                // (n_tokens, n_heads * head_dim)
+                                    const float* rope_table,       // (indexes, n_rope_on_read)
+                                    const uint* head_layout)       // (n_kv_heads, layout_words)
 {
     begin_kernel();
     const uint n_each = a.head_dim - a.n_rope_on_read / 2u;
@@ -23,49 +24,63 @@ __global__ void rope_queries_kernel(AttentionArgs a, float* roped, // (n_tokens,
             y[pair + a.n_rope_on_read / 2u] = x[pair + a.n_rope_on_read / 2u];
             continue;
         }
-        uint first = first_of_pair(a.pairs, pair), second = second_of_pair(a.pairs, pair, a.n_rope_on_read);
+        uint first = first_of_pair(a.pairs, pair),
+             second = second_of_pair(a.pairs, pair, a.n_rope_on_read);
         const float* angles = rope_table + uint64_t(own) * a.n_rope_on_read + 2u * pair;
         y[first] = x[first] * angles[0] - x[second] * angles[1];
         y[second] = x[first] * angles[1] + x[second] * angles[0];
     }
 }
 
-void rope_queries_launch(const AttentionArgs& a, float* roped, const float* q, const float* rope_table, const uint* head_layout, cudaStream_t stream)
+void rope_queries_launch(const AttentionArgs& a, float* roped, const float* q,
+                         const float* rope_table, const uint* head_layout, cudaStream_t stream)
 {
-    KS_LAUNCH(rope_queries_kernel, blocks_for(uint64_t(a.n_tokens) * a.n_heads * a.head_dim), n_threads, stream, a, roped, q, rope_table, head_layout);
+    KS_LAUNCH(rope_queries_kernel, blocks_for(uint64_t(a.n_tokens) * a.n_heads * a.head_dim),
+              n_threads, stream, a, roped, q, rope_table, head_layout);
 }
 
 constexpr uint most_rows = 16u, most_slots = 32u;
 
 struct Softmax {
     float top[most_rows], norm_top[most_rows], norm[most_rows], shrink[most_rows]; // of queries
-    float num_logit[most_rows * most_slots];  // logits and a, then weights of values
+    float num_logit[most_rows * most_slots]; // logits and a, then weights of values
     float den_logit[most_rows * most_slots]; // logits and b
 };
 
-DEVICE uint slots_of_tile(uint head_dim) { return min(2048u / head_dim, most_slots); }
+DEVICE uint slots_of_tile(uint head_dim)
+{
+    return min(2048u / head_dim, most_slots);
+}
 
 // The logits of the tile's slots.
-DEVICE void take_logits(const AttentionArgs& a, const CudaSlots& s, const CudaQueries& q, const Head& h, uint nth, uint n, uint first_row,
-                        const uint* slots, const float* tile, const float* waves, Softmax& soft)
+DEVICE void take_logits(const AttentionArgs& a, const CudaSlots& s, const CudaQueries& q,
+                        const Head& h, uint nth, uint n, uint first_row, const uint* slots,
+                        const float* tile, const float* waves, Softmax& soft)
 {
-    const uint n_slots = slots_of_tile(a.head_dim), n_rows = attention_rows(a.head_dim), group = a.n_heads / a.n_kv_heads;
+    const uint n_slots = slots_of_tile(a.head_dim), n_rows = attention_rows(a.head_dim),
+               group = a.n_heads / a.n_kv_heads;
     for (uint i = threadIdx.x; i < n_rows * n_slots; i += n_threads) {
-        const uint query = first_row + i / n_slots, slot = i % n_slots, t = query / group, index = index_of(h, nth + slot);
+        const uint query = first_row + i / n_slots, slot = i % n_slots, t = query / group,
+                   index = index_of(h, nth + slot);
         const bool seen = slot < n && t < a.n_tokens && sees(a, h, t, index);
         if (!seen) {
             soft.num_logit[i] = soft.den_logit[i] = masked_logit;
             continue;
         }
         const uint64_t from = query_at(a, h.head, query) * a.head_dim;
-        const float *x = (index < a.n_clamped ? q.q_clamped : q.q) + from, *key = tile + slot * tile_stride(a.head_dim);
+        const float *x = (index < a.n_clamped ? q.q_clamped : q.q) + from,
+                    *key = tile + slot * tile_stride(a.head_dim);
         float sum = 0.f;
         for (uint d = 0u; d < a.head_dim; d++) sum += x[d] * key[d];
         const float* c = index < a.n_clamped ? q.bias_clamped : q.bias;
-        for (uint d = 0u; d < a.n_wave; d++) sum += c[from + WAVE_PLACE(d, a.n_wave, a.pairs)] * waves[slot * tile_stride(a.n_wave) + d];
+        for (uint d = 0u; d < a.n_wave; d++)
+            sum += c[from + WAVE_PLACE(d, a.n_wave, a.pairs)] *
+                   waves[slot * tile_stride(a.n_wave) + d];
         const float logit = sum * a.scale * log2e;
-        soft.num_logit[i] = fmaxf(masked_logit, logit + log_weight(a, s, h, index, slots[slot], 0u));
-        soft.den_logit[i] = fmaxf(masked_logit, logit + log_weight(a, s, h, index, slots[slot], 1u));
+        soft.num_logit[i] =
+            fmaxf(masked_logit, logit + log_weight(a, s, h, index, slots[slot], 0u));
+        soft.den_logit[i] =
+            fmaxf(masked_logit, logit + log_weight(a, s, h, index, slots[slot], 1u));
     }
 }
 
@@ -81,17 +96,21 @@ DEVICE void take_row(Softmax& soft, uint r, uint n_slots)
     soft.shrink[r] = power_of_two(soft.top[r] - new_top);
     soft.norm[r] *= power_of_two(soft.norm_top[r] - new_norm_top);
     for (uint i = 0u; i < n_slots; i++) {
-        num_logit[i] = num_logit[i] > 0.5f * masked_logit ? power_of_two(num_logit[i] - new_top) : 0.f;
-        soft.norm[r] += den_logit[i] > 0.5f * masked_logit ? power_of_two(den_logit[i] - new_norm_top) : 0.f;
+        num_logit[i] =
+            num_logit[i] > 0.5f * masked_logit ? power_of_two(num_logit[i] - new_top) : 0.f;
+        soft.norm[r] +=
+            den_logit[i] > 0.5f * masked_logit ? power_of_two(den_logit[i] - new_norm_top) : 0.f;
     }
     soft.top[r] = new_top;
     soft.norm_top[r] = new_norm_top;
 }
 
-// All that attention can be asked for, in f32: also log-weights, keys stored without their bias and keys that are turned as they are read.
+// All that attention can be asked for, in f32: also log-weights, keys stored without their bias and
+// keys that are turned as they are read.
 __global__ void __launch_bounds__(n_threads, 2)
-attention_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n_splits, 4 + head_dim)
-                 CudaQueries q, CudaSlots s)
+    attention_kernel(AttentionArgs a,
+                     float* partials, // (n_tokens * n_heads, n_splits, 4 + head_dim)
+                     CudaQueries q, CudaSlots s)
 {
     begin_kernel();
     KS_SHARED(float, tile, [tile_values]);
@@ -99,9 +118,11 @@ attention_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n_spl
     KS_SHARED(Softmax, softs, [1]);
     KS_SHARED(uint, slots, [most_slots]);
     Softmax& soft = softs[0];
-    const uint group = a.n_heads / a.n_kv_heads, n_rows = attention_rows(a.head_dim), n_slots = slots_of_tile(a.head_dim);
+    const uint group = a.n_heads / a.n_kv_heads, n_rows = attention_rows(a.head_dim),
+               n_slots = slots_of_tile(a.head_dim);
     const uint first_row = blockIdx.x * n_rows, mine = min(n_rows, a.n_tokens * group - first_row);
-    const Head h = find_head(a, s, blockIdx.y, first_row / group, (first_row + mine - 1u) / group + 1u, false);
+    const Head h =
+        find_head(a, s, blockIdx.y, first_row / group, (first_row + mine - 1u) / group + 1u, false);
     const Span share = share_of(h);
 
     float sum[8]; // value d of query r is with thread (r * head_dim + d) % n_threads
@@ -127,9 +148,12 @@ attention_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n_spl
         __syncthreads();
         KS_UNROLL
         for (uint j = 0u; j < 8u; j++) {
-            const uint i = threadIdx.x + j * n_threads, r = min(i / a.head_dim, n_rows - 1u), d = i % a.head_dim;
+            const uint i = threadIdx.x + j * n_threads, r = min(i / a.head_dim, n_rows - 1u),
+                       d = i % a.head_dim;
             sum[j] *= soft.shrink[r];
-            for (uint slot = 0u; slot < n; slot++) sum[j] += soft.num_logit[r * n_slots + slot] * tile[slot * tile_stride(a.head_dim) + d];
+            for (uint slot = 0u; slot < n; slot++)
+                sum[j] +=
+                    soft.num_logit[r * n_slots + slot] * tile[slot * tile_stride(a.head_dim) + d];
         }
         __syncthreads();
     }
@@ -146,10 +170,12 @@ attention_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n_spl
     }
 }
 
-void attention_launch(const AttentionArgs& a, uint n_splits, float* partials, CudaQueries q, CudaSlots s, cudaStream_t stream)
+void attention_launch(const AttentionArgs& a, uint n_splits, float* partials, CudaQueries q,
+                      CudaSlots s, cudaStream_t stream)
 {
     const uint n = a.n_tokens * (a.n_heads / a.n_kv_heads), rows = attention_rows(a.head_dim);
-    KS_LAUNCH(attention_kernel, dim3((n + rows - 1u) / rows, a.n_kv_heads, n_splits), n_threads, stream, a, partials, q, s);
+    KS_LAUNCH(attention_kernel, dim3((n + rows - 1u) / rows, a.n_kv_heads, n_splits), n_threads,
+              stream, a, partials, q, s);
 }
 
 } // namespace ks

@@ -9,25 +9,30 @@ constexpr uint fold_warps = 8u;
 constexpr uint fold_dims = 256u; // that are summed at a time
 
 // Value d of a query's output, of a warp's 32 neighbours each.
-DEVICE void put_output(const AttentionArgs& a, uint query, uint d, float v, float* y, ActGroup* acts)
+DEVICE void put_output(const AttentionArgs& a, uint query, uint d, float v, float* y,
+                       ActGroup* acts)
 {
     y[uint64_t(query) * a.head_dim + d] = v;
-    if (acts != nullptr) store_int8(v, int8_copy_of(acts, a.n_tokens, query / a.n_heads, query % a.n_heads * a.head_dim + d));
+    if (acts != nullptr)
+        store_int8(v, int8_copy_of(acts, a.n_tokens, query / a.n_heads,
+                                   query % a.n_heads * a.head_dim + d));
 }
 
 // The warps share the splits, up to the last one that has a slot.
 // twin: with y, or null, its bytes
-__global__ void attention_combine_kernel(AttentionArgs a, uint n_splits, float* y, // (n_tokens, n_heads * head_dim)
-                                      float* lse,                               // (n_tokens, n_heads), or none
-                                      const float* partials,                   // (n_tokens * n_heads, n_splits, 4 + head_dim)
-                                      ActGroup* acts)                          // (n_heads * head_dim / 32, n_tokens)
+__global__ void
+attention_combine_kernel(AttentionArgs a, uint n_splits, float* y, // (n_tokens, n_heads * head_dim)
+                         float* lse,                               // (n_tokens, n_heads), or none
+                         const float* partials, // (n_tokens * n_heads, n_splits, 4 + head_dim)
+                         ActGroup* acts)        // (n_heads * head_dim / 32, n_tokens)
 {
     begin_kernel();
     KS_SHARED(float, weights, [most_splits]);
     KS_SHARED(float, scratch, [4u * fold_warps]);
     KS_SHARED(float, sums, [fold_warps * fold_dims]);
     KS_SHARED(float, head, [codec_max_dim]); // what is to be rotated back
-    const uint query = blockIdx.x, stride = 4u + a.head_dim, n_warps = blockDim.x / 32u, warp = threadIdx.x / 32u, lane = threadIdx.x % 32u;
+    const uint query = blockIdx.x, stride = 4u + a.head_dim, n_warps = blockDim.x / 32u,
+               warp = threadIdx.x / 32u, lane = threadIdx.x % 32u;
     const float* from = partials + uint64_t(query) * n_splits * stride;
     float top = masked_logit, norm_top = masked_logit, norm = 0.f, last = 0.f;
     for (uint i = threadIdx.x; i < n_splits; i += blockDim.x) {
@@ -37,7 +42,8 @@ __global__ void attention_combine_kernel(AttentionArgs a, uint n_splits, float* 
     top = block_max(top, scratch);
     norm_top = block_max(norm_top, scratch + fold_warps);
     for (uint i = threadIdx.x; i < n_splits; i += blockDim.x) {
-        const float own = from[i * stride], weight = own > 0.5f * masked_logit ? power_of_two(own - top) : 0.f;
+        const float own = from[i * stride],
+                    weight = own > 0.5f * masked_logit ? power_of_two(own - top) : 0.f;
         weights[i] = weight;
         if (weight > 0.f) last = float(i + 1u);
         norm += from[i * stride + 2u] * power_of_two(from[i * stride + 1u] - norm_top);
@@ -53,10 +59,12 @@ __global__ void attention_combine_kernel(AttentionArgs a, uint n_splits, float* 
             const float weight = weights[i];
             KS_UNROLL
             for (uint j = 0u; j < fold_dims / 32u; j++)
-                if (32u * j + lane < n) sum[j] += from[i * stride + 4u + base + 32u * j + lane] * weight;
+                if (32u * j + lane < n)
+                    sum[j] += from[i * stride + 4u + base + 32u * j + lane] * weight;
         }
         KS_UNROLL
-        for (uint j = 0u; j < fold_dims / 32u; j++) sums[warp * fold_dims + 32u * j + lane] = sum[j];
+        for (uint j = 0u; j < fold_dims / 32u; j++)
+            sums[warp * fold_dims + 32u * j + lane] = sum[j];
         __syncthreads();
         for (uint d = threadIdx.x; d < n; d += blockDim.x) {
             float total = 0.f;
@@ -75,10 +83,13 @@ __global__ void attention_combine_kernel(AttentionArgs a, uint n_splits, float* 
     if (threadIdx.x == 0u && lse != nullptr) lse[query] = norm_top + log2f(norm);
 }
 
-void attention_combine_launch(const AttentionArgs& a, uint n_splits, float* y, float* lse, const float* partials, ActGroup* acts, cudaStream_t stream)
+void attention_combine_launch(const AttentionArgs& a, uint n_splits, float* y, float* lse,
+                              const float* partials, ActGroup* acts, cudaStream_t stream)
 {
-    const uint warps = n_splits < 4u * fold_warps ? (n_splits + 3u) / 4u : fold_warps; // a few splits each
-    KS_LAUNCH(attention_combine_kernel, a.n_tokens * a.n_heads, 32u * warps, stream, a, n_splits, y, lse, partials, acts);
+    const uint warps =
+        n_splits < 4u * fold_warps ? (n_splits + 3u) / 4u : fold_warps; // a few splits each
+    KS_LAUNCH(attention_combine_kernel, a.n_tokens * a.n_heads, 32u * warps, stream, a, n_splits, y,
+              lse, partials, acts);
 }
 
 } // namespace ks

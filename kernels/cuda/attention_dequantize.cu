@@ -1,5 +1,5 @@
-// The rows of a round that attention_prefill reads as halves, dequantized once for all of its queries: each block has the keys and the values of
-// some slots of a head.
+// The rows of a round that attention_prefill reads as halves, dequantized once for all of its
+// queries: each block has the keys and the values of some slots of a head.
 // twin: the shader has keys or values, as floats
 #include "kernels/cuda/codecs.cuh"
 #include "kernels/cuda/dequantized.cuh"
@@ -30,8 +30,11 @@ DEVICE void put_octet(const float (&x)[8], uint* hi, uint* lo)
     *reinterpret_cast<uint4*>(lo) = make_uint4(rest[0], rest[1], rest[2], rest[3]);
 }
 
-// Sixteen dims of a row, octets j and the next: neighbours lie in the same words, and the format is asked for once.
-template <uint d> DEVICE void dequantize_sixteen(const CudaCache& cache, uint row, uint j, const float* levels, uint* to)
+// Sixteen dims of a row, octets j and the next: neighbours lie in the same words, and the format is
+// asked for once.
+template <uint d>
+DEVICE void dequantize_sixteen(const CudaCache& cache, uint row, uint j, const float* levels,
+                               uint* to)
 {
     if (cache.format == plain_f16) return;
     with_loader<true>(cache.format, [&](auto loader) {
@@ -44,7 +47,8 @@ template <uint d> DEVICE void dequantize_sixteen(const CudaCache& cache, uint ro
     });
 }
 
-template <uint d> __global__ void attention_dequantize_kernel(AttentionArgs a, DequantScratch scratch, CudaSlots s)
+template <uint d>
+__global__ void attention_dequantize_kernel(AttentionArgs a, DequantScratch scratch, CudaSlots s)
 {
     begin_kernel();
     KS_SHARED(RestoreShared, all_shared, [1]);
@@ -56,27 +60,33 @@ template <uint d> __global__ void attention_dequantize_kernel(AttentionArgs a, D
     }
     fill_levels(shared.levels, s);
     __syncthreads();
-    const uint first = dequantized_slots * blockIdx.x, count = shared.round.end - shared.round.begin;
+    const uint first = dequantized_slots * blockIdx.x,
+               count = shared.round.end - shared.round.begin;
     if (first >= count) return;
     const uint n = min(dequantized_slots, count - first);
     if (threadIdx.x < n) {
-        const uint index = index_of(h, shared.round.begin + first + threadIdx.x), source = source_of(a, h, index);
+        const uint index = index_of(h, shared.round.begin + first + threadIdx.x),
+                   source = source_of(a, h, index);
         shared.source[threadIdx.x] = source;
         shared.row[threadIdx.x] = row_of_slot(a, source, slot_of(a, s, h, index));
     }
     __syncthreads();
     constexpr uint pairs = d / 16u;
     for (uint i = threadIdx.x; i < n * pairs; i += n_threads) {
-        const uint slot = i / pairs, j = 2u * (i % pairs), source = shared.source[slot], row = shared.row[slot];
+        const uint slot = i / pairs, j = 2u * (i % pairs), source = shared.source[slot],
+                   row = shared.row[slot];
         uint* to = dequantized_row(a, scratch, h.head, first + slot);
         dequantize_sixteen<d>(pool_of(s, source, false), row, j, shared.levels[source].k, to);
         dequantize_sixteen<d>(pool_of(s, source, true), row, j, shared.levels[source].v, to + d);
     }
 }
 
-void attention_dequantize_launch(const AttentionArgs& a, uint n_splits, const DequantScratch& scratch, const CudaSlots& s, cudaStream_t stream)
+void attention_dequantize_launch(const AttentionArgs& a, uint n_splits,
+                                 const DequantScratch& scratch, const CudaSlots& s,
+                                 cudaStream_t stream)
 {
-    const dim3 grid((scratch.each + dequantized_slots - 1u) / dequantized_slots, a.n_kv_heads, n_splits);
+    const dim3 grid((scratch.each + dequantized_slots - 1u) / dequantized_slots, a.n_kv_heads,
+                    n_splits);
     if (a.head_dim == 64u)
         KS_LAUNCH(attention_dequantize_kernel<64u>, grid, n_threads, stream, a, scratch, s);
     else

@@ -1,7 +1,9 @@
-// Attention of many queries, as prompts have them, on the tensor cores: a warp has 16 queries, a block 64. A float is the sum of two
-// halves, the nearest one and the nearest to what is left, and products are of all pairs that matter, so that what comes out is as exact
-// as f32. A cache of halves has nothing left; rows of others are dequantized once for all blocks of queries (attention_dequantize.cu), as many
-// at a time as there is room for: a round, after which the blocks leave their partial results and go on with them in the next.
+// Attention of many queries, as prompts have them, on the tensor cores: a warp has 16 queries, a
+// block 64. A float is the sum of two halves, the nearest one and the nearest to what is left, and
+// products are of all pairs that matter, so that what comes out is as exact as f32. A cache of
+// halves has nothing left; rows of others are dequantized once for all blocks of queries
+// (attention_dequantize.cu), as many at a time as there is room for: a round, after which the
+// blocks leave their partial results and go on with them in the next.
 // twin: none, it is the fast one of attention
 #include "kernels/cuda/prefill.cuh"
 
@@ -9,28 +11,36 @@ namespace ks
 {
 
 // A warp's 16 queries as fragments, those of each 16 dims.
-template <uint d> struct PrefillQueries {
+template <uint d>
+struct PrefillQueries {
     uint hi[d / 16u][4], left[d / 16u][4];
 };
 
 // This lane's two queries, and those of their dims [16 i, 16 i + 16) that are its own.
-template <uint d> DEVICE const float* query_of(const AttentionArgs& a, const float* q, uint head, uint first_row, uint low)
+template <uint d>
+DEVICE const float* query_of(const AttentionArgs& a, const float* q, uint head, uint first_row,
+                             uint low)
 {
     const uint lane = threadIdx.x % 32u;
-    return q + query_at(a, head, min(first_row + lane / 4u + 8u * low, last_query(a))) * d + 2u * (lane % 4u);
+    return q + query_at(a, head, min(first_row + lane / 4u + 8u * low, last_query(a))) * d +
+           2u * (lane % 4u);
 }
 
-DEVICE void load_fragment(const AttentionArgs& a, const float* x, uint i, uint low, uint (&hi)[4], uint (&left)[4])
+DEVICE void load_fragment(const AttentionArgs& a, const float* x, uint i, uint low, uint (&hi)[4],
+                          uint (&left)[4])
 {
     KS_UNROLL
     for (uint half = 0u; half < 2u; half++) {
-        const float u = in_range(x[16u * i + 8u * half] * a.scale * log2e), v = in_range(x[16u * i + 8u * half + 1u] * a.scale * log2e);
+        const float u = in_range(x[16u * i + 8u * half] * a.scale * log2e),
+                    v = in_range(x[16u * i + 8u * half + 1u] * a.scale * log2e);
         hi[2u * half + low] = pack_f16(u, v);
         left[2u * half + low] = pack_f16(residual_of(u), residual_of(v));
     }
 }
 
-template <uint d> DEVICE void load_fragments(const AttentionArgs& a, const float* q, uint head, uint first_row, PrefillQueries<d>& out)
+template <uint d>
+DEVICE void load_fragments(const AttentionArgs& a, const float* q, uint head, uint first_row,
+                           PrefillQueries<d>& out)
 {
     KS_UNROLL
     for (uint low = 0u; low < 2u; low++) {
@@ -40,23 +50,29 @@ template <uint d> DEVICE void load_fragments(const AttentionArgs& a, const float
     }
 }
 
-// Rows of a tile as fragments: of keys, eight slots and 16 dims each in two words, and the next eight slots; of values, 16 slots and
-// eight dims, and the next eight dims.
-template <uint row_words> DEVICE void load_keys(const uint* rows, uint slot, uint dim, uint (&out)[2][2])
+// Rows of a tile as fragments: of keys, eight slots and 16 dims each in two words, and the next
+// eight slots; of values, 16 slots and eight dims, and the next eight dims.
+template <uint row_words>
+DEVICE void load_keys(const uint* rows, uint slot, uint dim, uint (&out)[2][2])
 {
     const uint lane = threadIdx.x % 32u;
-    load_matrices(rows, (slot + lane / 16u * 8u + lane % 8u) * row_words + dim / 2u + lane / 8u % 2u * 4u, out);
+    load_matrices(rows,
+                  (slot + lane / 16u * 8u + lane % 8u) * row_words + dim / 2u + lane / 8u % 2u * 4u,
+                  out);
 }
 
-template <uint row_words> DEVICE void load_values(const uint* rows, uint slot, uint dim, uint (&out)[2][2])
+template <uint row_words>
+DEVICE void load_values(const uint* rows, uint slot, uint dim, uint (&out)[2][2])
 {
     const uint lane = threadIdx.x % 32u;
-    load_transposed_matrices(rows, (slot + lane % 16u) * row_words + dim / 2u + lane / 16u * 4u, out);
+    load_transposed_matrices(rows, (slot + lane % 16u) * row_words + dim / 2u + lane / 16u * 4u,
+                             out);
 }
 
 // The logits of 16 queries and the tile's 32 slots: tile j of 8 slots, element e of this lane.
 template <uint d, bool coded>
-DEVICE void prefill_logits(const PrefillQueries<d>& q, const PrefillTile<d, coded>& tile, bool rough, float (&logits)[4][4])
+DEVICE void prefill_logits(const PrefillQueries<d>& q, const PrefillTile<d, coded>& tile,
+                           bool rough, float (&logits)[4][4])
 {
     constexpr uint row_words = PrefillTile<d, coded>::row_words;
     KS_UNROLL
@@ -79,25 +95,30 @@ DEVICE void prefill_logits(const PrefillQueries<d>& q, const PrefillTile<d, code
             load_keys<row_words>(tile.keys[1], 0u, 16u * i, rest[0]);
             load_keys<row_words>(tile.keys[1], 16u, 16u * i, rest[1]);
             KS_UNROLL
-            for (uint j = 0u; j < 4u; j++) mma_m16n8k16_f16(logits[j], q.hi[i], rest[j / 2u][j % 2u]);
+            for (uint j = 0u; j < 4u; j++)
+                mma_m16n8k16_f16(logits[j], q.hi[i], rest[j / 2u][j % 2u]);
         }
     }
 }
 
 // Of logits that are not all seen, by tokens of this lane's two queries.
 template <bool coded>
-DEVICE void hide(const AttentionArgs& a, const Head& h, uint first_row, const PrefillSlots<coded>& slots, float (&logits)[4][4])
+DEVICE void hide(const AttentionArgs& a, const Head& h, uint first_row,
+                 const PrefillSlots<coded>& slots, float (&logits)[4][4])
 {
-    const uint group = a.n_heads / a.n_kv_heads, row = first_row + threadIdx.x % 32u / 4u, tokens[2] = {row / group, (row + 8u) / group};
+    const uint group = a.n_heads / a.n_kv_heads, row = first_row + threadIdx.x % 32u / 4u,
+               tokens[2] = {row / group, (row + 8u) / group};
     KS_UNROLL
     for (uint i = 0u; i < 16u; i++) {
         const uint slot = 8u * (i / 4u) + 2u * (threadIdx.x % 4u) + i % 2u;
-        const bool seen = (slot < slots.tile.end - slots.tile.begin) & sees(a, h, tokens[i % 4u / 2u], slots.index[slot]);
+        const bool seen = (slot < slots.tile.end - slots.tile.begin) &
+                          sees(a, h, tokens[i % 4u / 2u], slots.index[slot]);
         logits[i / 4u][i % 4u] = seen ? logits[i / 4u][i % 4u] : masked_logit;
     }
 }
 
-constexpr float masked = 0.5f * masked_logit; // above what is hidden, which weighs 0 beside it, and below what is not
+constexpr float masked =
+    0.5f * masked_logit; // above what is hidden, which weighs 0 beside it, and below what is not
 
 // Of two queries, l / 4 and l / 4 + 8 of the warp's.
 struct PrefillState {
@@ -133,8 +154,8 @@ DEVICE void prefill_weights(PrefillState& state, float (&logits)[4][4], float (&
 
 // sum of this lane: tile j of 8 dims, element e.
 template <uint d, bool coded>
-DEVICE void prefill_values(const float (&weights)[4][4], const float (&shrink)[2], const PrefillTile<d, coded>& tile, bool rough,
-                        float (&sum)[d / 8u][4])
+DEVICE void prefill_values(const float (&weights)[4][4], const float (&shrink)[2],
+                           const PrefillTile<d, coded>& tile, bool rough, float (&sum)[d / 8u][4])
 {
     constexpr uint row_words = PrefillTile<d, coded>::row_words;
     uint hi[2][4], left[2][4]; // the weights as fragments, of each 16 slots
@@ -154,9 +175,11 @@ DEVICE void prefill_values(const float (&weights)[4][4], const float (&shrink)[2
         load_values<row_words>(tile.values[0], i % 2u * 16u, i / 2u * 32u, values[0]);
         load_values<row_words>(tile.values[0], i % 2u * 16u, i / 2u * 32u + 16u, values[1]);
         KS_UNROLL
-        for (uint j = 0u; j < 4u; j++) mma_m16n8k16_f16(sum[i / 2u * 4u + j], hi[i % 2u], values[j / 2u][j % 2u]);
+        for (uint j = 0u; j < 4u; j++)
+            mma_m16n8k16_f16(sum[i / 2u * 4u + j], hi[i % 2u], values[j / 2u][j % 2u]);
         KS_UNROLL
-        for (uint j = 0u; j < 4u; j++) mma_m16n8k16_f16(sum[i / 2u * 4u + j], left[i % 2u], values[j / 2u][j % 2u]);
+        for (uint j = 0u; j < 4u; j++)
+            mma_m16n8k16_f16(sum[i / 2u * 4u + j], left[i % 2u], values[j / 2u][j % 2u]);
     }
     if constexpr (coded) {
         if (!rough) return;
@@ -166,13 +189,15 @@ DEVICE void prefill_values(const float (&weights)[4][4], const float (&shrink)[2
             load_values<row_words>(tile.values[1], i % 2u * 16u, i / 2u * 32u, rest[0]);
             load_values<row_words>(tile.values[1], i % 2u * 16u, i / 2u * 32u + 16u, rest[1]);
             KS_UNROLL
-            for (uint j = 0u; j < 4u; j++) mma_m16n8k16_f16(sum[i / 2u * 4u + j], hi[i % 2u], rest[j / 2u][j % 2u]);
+            for (uint j = 0u; j < 4u; j++)
+                mma_m16n8k16_f16(sum[i / 2u * 4u + j], hi[i % 2u], rest[j / 2u][j % 2u]);
         }
     }
 }
 
 template <uint d>
-DEVICE void put_partials(const AttentionArgs& a, float* partials, uint head, uint first_row, const PrefillState& state, const float (&sum)[d / 8u][4])
+DEVICE void put_partials(const AttentionArgs& a, float* partials, uint head, uint first_row,
+                         const PrefillState& state, const float (&sum)[d / 8u][4])
 {
     const uint lane = threadIdx.x % 32u, group = a.n_heads / a.n_kv_heads;
     KS_UNROLL
@@ -196,7 +221,8 @@ DEVICE void put_partials(const AttentionArgs& a, float* partials, uint head, uin
 
 // What a block left of a query in the round before.
 template <uint d>
-DEVICE void load_partials(const AttentionArgs& a, float* partials, uint head, uint first_row, PrefillState& state, float (&sum)[d / 8u][4])
+DEVICE void load_partials(const AttentionArgs& a, float* partials, uint head, uint first_row,
+                          PrefillState& state, float (&sum)[d / 8u][4])
 {
     const uint lane = threadIdx.x % 32u, group = a.n_heads / a.n_kv_heads;
     KS_UNROLL
@@ -215,11 +241,16 @@ DEVICE void load_partials(const AttentionArgs& a, float* partials, uint head, ui
 }
 
 // Blocks that a multiprocessor's registers are for.
-constexpr uint prefill_blocks(uint d, bool coded) { return d != 64u ? 2u : coded || mma_is_emulated ? 3u : 4u; }
+constexpr uint prefill_blocks(uint d, bool coded)
+{
+    return d != 64u ? 2u : coded || mma_is_emulated ? 3u : 4u;
+}
 
-template <uint d, bool coded> __global__ void __launch_bounds__(n_threads, prefill_blocks(d, coded))
-attention_prefill_kernel(AttentionArgs a, float* partials, // (n_tokens * n_heads, n_splits, 4 + head_dim)
-                      CudaQueries q, CudaSlots s, DequantScratch scratch)
+template <uint d, bool coded>
+__global__ void __launch_bounds__(n_threads, prefill_blocks(d, coded))
+    attention_prefill_kernel(AttentionArgs a,
+                             float* partials, // (n_tokens * n_heads, n_splits, 4 + head_dim)
+                             CudaQueries q, CudaSlots s, DequantScratch scratch)
 {
     begin_kernel();
     using Shared = PrefillShared<d, coded>;
@@ -232,7 +263,8 @@ attention_prefill_kernel(AttentionArgs a, float* partials, // (n_tokens * n_head
     if (scratch.round != 0u && shared.share.begin == shared.share.end) return;
     const bool looks_up = threadIdx.x < 32u;
     if (looks_up) {
-        const Span tile = tile_from(a, h, shared.share.begin, shared.share.end), next = tile_from(a, h, tile.end, shared.share.end);
+        const Span tile = tile_from(a, h, shared.share.begin, shared.share.end),
+                   next = tile_from(a, h, tile.end, shared.share.end);
         put_slots<d, coded>(a, s, scratch, shared, find_slot(a, s, h, tile), tile, shared.slots[0]);
         put_slots<d, coded>(a, s, scratch, shared, find_slot(a, s, h, next), next, shared.slots[1]);
     }
@@ -249,10 +281,12 @@ attention_prefill_kernel(AttentionArgs a, float* partials, // (n_tokens * n_head
     if (scratch.round != 0u) load_partials<d>(a, partials, blockIdx.y, first_row, state, sum);
     bool q_clamped = false;
     for (uint nth = 0u; shared.slots[nth % Shared::n_slots].tile.begin < shared.share.end; nth++) {
-        const PrefillSlots<coded> &slots = shared.slots[nth % Shared::n_slots], &next = shared.slots[(nth + 1u) % Shared::n_slots];
+        const PrefillSlots<coded>&slots = shared.slots[nth % Shared::n_slots],
+              &next = shared.slots[(nth + 1u) % Shared::n_slots];
         PrefillTile<d, coded>& rows = shared.tiles[nth % Shared::n_tiles];
         const bool now_clamped = slots.index[0] < a.n_clamped;
-        if (nth == 0u || now_clamped != q_clamped) load_fragments<d>(a, now_clamped ? q.q_clamped : q.q, blockIdx.y, first_row, queries);
+        if (nth == 0u || now_clamped != q_clamped)
+            load_fragments<d>(a, now_clamped ? q.q_clamped : q.q, blockIdx.y, first_row, queries);
         q_clamped = now_clamped;
         wait_for_copies();
         __syncthreads();
@@ -264,16 +298,20 @@ attention_prefill_kernel(AttentionArgs a, float* partials, // (n_tokens * n_head
         PrefillSlot found = {};
         if (looks_up) found = find_slot(a, s, h, later);
         float logits[4][4], shrink[2];
-        prefill_logits<d, coded>(queries, rows, coded && (slots.any_residual & key_residual) != 0u, logits);
+        prefill_logits<d, coded>(queries, rows, coded && (slots.any_residual & key_residual) != 0u,
+                                 logits);
         if constexpr (coded) {
             wait_for_copies();
             __syncthreads();
             copy_parts<d>(next, false, rows.keys);
         }
-        if (looks_up) put_slots<d, coded>(a, s, scratch, shared, found, later, shared.slots[(nth + 2u) % Shared::n_slots]);
+        if (looks_up)
+            put_slots<d, coded>(a, s, scratch, shared, found, later,
+                                shared.slots[(nth + 2u) % Shared::n_slots]);
         if (slots.are_seen == 0u) hide(a, h, first_row, slots, logits);
         prefill_weights(state, logits, shrink);
-        prefill_values<d, coded>(logits, shrink, rows, coded && (slots.any_residual & value_residual) != 0u, sum);
+        prefill_values<d, coded>(logits, shrink, rows,
+                                 coded && (slots.any_residual & value_residual) != 0u, sum);
     }
     put_partials<d>(a, partials, blockIdx.y, first_row, state, sum);
 }
@@ -284,22 +322,26 @@ bool attention_prefill_can(const AttentionArgs& a, const CudaSlots& s)
 }
 
 template <uint d>
-static void launch_prefill(const AttentionArgs& a, dim3 grid, float* partials, const CudaQueries& q, const CudaSlots& s, const DequantScratch& scratch,
-                        cudaStream_t stream)
+static void launch_prefill(const AttentionArgs& a, dim3 grid, float* partials, const CudaQueries& q,
+                           const CudaSlots& s, const DequantScratch& scratch, cudaStream_t stream)
 {
     if (scratch.words == nullptr)
-        KS_LAUNCH((attention_prefill_kernel<d, false>), grid, n_threads, stream, a, partials, q, s, scratch);
+        KS_LAUNCH((attention_prefill_kernel<d, false>), grid, n_threads, stream, a, partials, q, s,
+                  scratch);
     else
-        KS_LAUNCH((attention_prefill_kernel<d, true>), grid, n_threads, stream, a, partials, q, s, scratch);
+        KS_LAUNCH((attention_prefill_kernel<d, true>), grid, n_threads, stream, a, partials, q, s,
+                  scratch);
 }
 
-void attention_prefill_launch(const AttentionArgs& a, uint n_splits, float* partials, CudaQueries q, CudaSlots s, DequantScratch scratch,
-                           cudaStream_t stream)
+void attention_prefill_launch(const AttentionArgs& a, uint n_splits, float* partials, CudaQueries q,
+                              CudaSlots s, DequantScratch scratch, cudaStream_t stream)
 {
-    const dim3 grid((a.n_tokens * (a.n_heads / a.n_kv_heads) + prefill_rows - 1u) / prefill_rows, a.n_kv_heads, n_splits);
+    const dim3 grid((a.n_tokens * (a.n_heads / a.n_kv_heads) + prefill_rows - 1u) / prefill_rows,
+                    a.n_kv_heads, n_splits);
     for (; scratch.n_rounds > scratch.round; scratch.round++) {
         if (scratch.words != nullptr) attention_dequantize_launch(a, n_splits, scratch, s, stream);
-        (a.head_dim == 64u ? launch_prefill<64u> : launch_prefill<128u>)(a, grid, partials, q, s, scratch, stream);
+        (a.head_dim == 64u ? launch_prefill<64u> : launch_prefill<128u>)(a, grid, partials, q, s,
+                                                                         scratch, stream);
     }
 }
 

@@ -14,42 +14,58 @@ constexpr uint plain_f16 = 1u;
 constexpr uint first_codec = 2u;
 constexpr uint most_row_words = codec_max_dim / 4u + 32u; // of codes
 
-// Codecs and codecs of groups are asked in one way: both have the members of the other that their rows have no use for.
-template <class C> struct RowCodec : C {
+// Codecs and codecs of groups are asked in one way: both have the members of the other that their
+// rows have no use for.
+template <class C>
+struct RowCodec : C {
     static constexpr uint group = 1u;
     FN uint words(uint d) { return C::row_bytes(d) / 4u; }
     FN uint n_tail(uint d) { return C::row_bytes(d) % 4u; }
-    FN float value_of(const uint* words, uint tail, uint, uint i, uint d) { return C::value(words, 0u, tail, i, d); }
+    FN float value_of(const uint* words, uint tail, uint, uint i, uint d)
+    {
+        return C::value(words, 0u, tail, i, d);
+    }
 };
-template <class C> struct GroupCodec : C {
+template <class C>
+struct GroupCodec : C {
     FN uint words(uint d) { return C::group_words(d); }
     FN uint n_tail(uint) { return 0u; }
-    FN float value_of(const uint* words, uint, uint nth, uint i, uint d) { return C::value(words, 0u, nth, i, d); }
+    FN float value_of(const uint* words, uint, uint nth, uint i, uint d)
+    {
+        return C::value(words, 0u, nth, i, d);
+    }
 };
 
 #define KS_IS(name, number) || format == number
-DEVICE bool is_group_codec(uint format) { return false GROUP_CODECS(KS_IS); }
+DEVICE bool is_group_codec(uint format)
+{
+    return false GROUP_CODECS(KS_IS);
+}
 #undef KS_IS
 
 // body(the codec of a format).
-template <class Body> DEVICE void with_codec(uint format, const Body& body)
+template <class Body>
+DEVICE void with_codec(uint format, const Body& body)
 {
-#define KS_CASE(name, number) \
+#define KS_CASE(name, number)                                                                      \
     if (format == number) return body(RowCodec<codec_##name>());
     CODECS(KS_CASE)
 #undef KS_CASE
-#define KS_CASE(name, number) \
+#define KS_CASE(name, number)                                                                      \
     if (format == number) return body(GroupCodec<codec_##name>());
     GROUP_CODECS(KS_CASE)
 #undef KS_CASE
 }
 
 // The bytes of row r that fill no word.
-template <class C> DEVICE uint row_tail(const CudaCache& cache, uint r, uint d)
+template <class C>
+DEVICE uint row_tail(const CudaCache& cache, uint r, uint d)
 {
     const uint n = C::n_tail(d);
     if (n == 0u) return 0u;
-    const uint8_t* at = reinterpret_cast<const uint8_t*>(cache.words + uint64_t(cache.n_rows) * C::words(d)) + uint64_t(r) * n;
+    const uint8_t* at =
+        reinterpret_cast<const uint8_t*>(cache.words + uint64_t(cache.n_rows) * C::words(d)) +
+        uint64_t(r) * n;
     if (n == 2u) return __ldg(reinterpret_cast<const uint16_t*>(at));
     uint tail = 0u;
     for (uint i = 0u; i < n; i++) tail |= uint(__ldg(at + i)) << (8u * i);
@@ -57,20 +73,25 @@ template <class C> DEVICE uint row_tail(const CudaCache& cache, uint r, uint d)
 }
 
 // Where row r's words begin, or its group's.
-template <class C> DEVICE uint* row_words(const CudaCache& cache, uint r, uint d)
+template <class C>
+DEVICE uint* row_words(const CudaCache& cache, uint r, uint d)
 {
     return cache.words + uint64_t(r / C::group) * C::words(d);
 }
 
 // Values first, first + step, ... of row r.
-template <class C, class Put> DEVICE void decode_coded(const CudaCache& cache, uint r, uint d, uint first, uint step, const Put& put)
+template <class C, class Put>
+DEVICE void decode_coded(const CudaCache& cache, uint r, uint d, uint first, uint step,
+                         const Put& put)
 {
     const uint tail = row_tail<C>(cache, r, d);
     const uint* words = row_words<C>(cache, r, d);
     for (uint i = first; i < d; i += step) put(i, C::value_of(words, tail, r % C::group, i, d));
 }
 
-template <class Put> DEVICE void decode_row(const CudaCache& cache, uint r, uint d, uint first, uint step, const Put& put)
+template <class Put>
+DEVICE void decode_row(const CudaCache& cache, uint r, uint d, uint first, uint step,
+                       const Put& put)
 {
     if (cache.format == plain_f16) {
         const uint16_t* halves = reinterpret_cast<const uint16_t*>(cache.words) + uint64_t(r) * d;
@@ -82,7 +103,8 @@ template <class Put> DEVICE void decode_row(const CudaCache& cache, uint r, uint
         for (uint i = first; i < d; i += step) put(i, BITS_TO_FLOAT(words[i]));
         return;
     }
-    with_codec(cache.format, [&](auto codec) { decode_coded<decltype(codec)>(cache, r, d, first, step, put); });
+    with_codec(cache.format,
+               [&](auto codec) { decode_coded<decltype(codec)>(cache, r, d, first, step, put); });
 }
 
 // One value of row r.

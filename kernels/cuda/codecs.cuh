@@ -11,7 +11,8 @@ namespace ks
 {
 
 // Calls body with the octet loader of a format. Without `coded` the format is f16.
-template <bool coded, class Body> DEVICE void with_loader(uint format, const Body& body)
+template <bool coded, class Body>
+DEVICE void with_loader(uint format, const Body& body)
 {
     if (!coded || format == plain_f16) return body(HalvesLoader());
     if (format == plain_f32) return body(FloatsLoader());
@@ -22,14 +23,19 @@ template <bool coded, class Body> DEVICE void with_loader(uint format, const Bod
 DEVICE void fill_levels(Levels* levels, const CudaSlots& s)
 {
     for (uint source = pass_plain; source <= pass_chunk; source++) {
-        with_loader<true>(pool_of(s, source, false).format, [&](auto loader) { loader.fill(levels[source].k); });
-        with_loader<true>(pool_of(s, source, true).format, [&](auto loader) { loader.fill(levels[source].v); });
+        with_loader<true>(pool_of(s, source, false).format,
+                          [&](auto loader) { loader.fill(levels[source].k); });
+        with_loader<true>(pool_of(s, source, true).format,
+                          [&](auto loader) { loader.fill(levels[source].v); });
     }
 }
 
-template <bool coded> DEVICE void load_octet(const CudaCache& cache, uint r, uint j, uint d, const float* levels, float (&out)[8])
+template <bool coded>
+DEVICE void load_octet(const CudaCache& cache, uint r, uint j, uint d, const float* levels,
+                       float (&out)[8])
 {
-    with_loader<coded>(cache.format, [&](auto loader) { loader.load(cache, r, j, d, levels, out); });
+    with_loader<coded>(cache.format,
+                       [&](auto loader) { loader.load(cache, r, j, d, levels, out); });
 }
 
 // Properties of a format's reader.
@@ -38,33 +44,42 @@ struct LaneFormat {
     bool of_keys = true, of_values = true;
 };
 
-template <class Rows> static inline __host__ __device__ LaneFormat lane_format() { return {Rows::plane, Rows::of_keys, Rows::of_values}; }
+template <class Rows>
+static inline __host__ __device__ LaneFormat lane_format()
+{
+    return {Rows::plane, Rows::of_keys, Rows::of_values};
+}
 
 static inline __host__ __device__ LaneFormat lane_format_of(uint format)
 {
-#define KS_CASE(name, number) \
-    if (format == number) return lane_format<typename LaneLoad<RowCodec<codec_##name>, 64u, 1u>::Rows>();
+#define KS_CASE(name, number)                                                                      \
+    if (format == number)                                                                          \
+        return lane_format<typename LaneLoad<RowCodec<codec_##name>, 64u, 1u>::Rows>();
     CODECS(KS_CASE)
 #undef KS_CASE
-#define KS_CASE(name, number) \
-    if (format == number) return lane_format<typename LaneLoad<GroupCodec<codec_##name>, 64u, 1u>::Rows>();
+#define KS_CASE(name, number)                                                                      \
+    if (format == number)                                                                          \
+        return lane_format<typename LaneLoad<GroupCodec<codec_##name>, 64u, 1u>::Rows>();
     GROUP_CODECS(KS_CASE)
 #undef KS_CASE
     return {};
 }
 
 // The plane that decides a lane's dims: the coded pool's, which holds most of a long text.
-static inline __host__ __device__ uint plane_of_pools(const CudaCache& plain, const CudaCache& coded)
+static inline __host__ __device__ uint plane_of_pools(const CudaCache& plain,
+                                                      const CudaCache& coded)
 {
     return lane_format_of(coded.words != nullptr ? coded.format : plain.format).plane;
 }
 
-// Calls body with the reader of a lane's n octets of rows of d dims, for a run that contains `row`. Without `coded` the format is f16.
-// Codecs of values alone are skipped for keys, and the other way round.
+// Calls body with the reader of a lane's n octets of rows of d dims, for a run that contains `row`.
+// Without `coded` the format is f16. Codecs of values alone are skipped for keys, and the other way
+// round.
 template <uint d, uint n, bool coded, bool values, class Body>
 DEVICE void with_lane_rows(const CudaCache& cache, uint row, uint plane, uint j, const Body& body)
 {
-    if (!coded || (cache.format == plain_f16 && plane < 2u)) return body(LaneHalves<d, n>(cache, plane, j));
+    if (!coded || (cache.format == plain_f16 && plane < 2u))
+        return body(LaneHalves<d, n>(cache, plane, j));
     if (cache.format < first_codec) return body(LaneApart<d, n>(cache, plane, j));
     with_codec(cache.format, [&](auto codec) {
         using Rows = typename LaneLoad<decltype(codec), d, n>::Rows;

@@ -1,7 +1,7 @@
 // to[i] = word
 // twin: none, Vulkan has vkCmdFillBuffer
-#include "kernels/cuda/ops.h"
 #include "kernels/cuda/cuda_util.cuh"
+#include "kernels/cuda/ops.h"
 
 namespace ks
 {
@@ -12,6 +12,9 @@ __global__ void fill_kernel(uint64_t n, uint* to, uint word)
     for (uint64_t i = first_thread(); i < n; i += n_all_threads()) to[i] = word;
 }
 
-void fill_launch(uint64_t n, uint* to, uint word, cudaStream_t stream) { KS_LAUNCH(fill_kernel, blocks_for(n), n_threads, stream, n, to, word); }
+void fill_launch(uint64_t n, uint* to, uint word, cudaStream_t stream)
+{
+    KS_LAUNCH(fill_kernel, blocks_for(n), n_threads, stream, n, to, word);
+}
 
 } // namespace ks

@@ -36,28 +36,28 @@ DEVICE void transform_blocks(float* head, uint d, uint lane)
     }
 }
 
-// The same of one block of n values for each lane, in registers: sums of the same values in the same order.
-template <uint n> DEVICE void transform_block(float* head, uint lane)
+// The same of one block of n values for each lane, in registers: sums of the same values in the
+// same order.
+template <uint n>
+DEVICE void transform_block(float* head, uint lane)
 {
     float x[n];
     KS_UNROLL
     for (uint j = 0u; j < n; j++) x[j] = head[32u * j + lane];
     KS_UNROLL
-    for (uint distance = 1u; distance < 32u; distance *= 2u)
-        KS_UNROLL
-        for (uint j = 0u; j < n; j++) {
-            const float other = __shfl_xor_sync(all_lanes, x[j], int(distance));
-            x[j] = (lane & distance) != 0u ? other - x[j] : x[j] + other;
-        }
+    for (uint distance = 1u; distance < 32u; distance *= 2u) KS_UNROLL
+    for (uint j = 0u; j < n; j++) {
+        const float other = __shfl_xor_sync(all_lanes, x[j], int(distance));
+        x[j] = (lane & distance) != 0u ? other - x[j] : x[j] + other;
+    }
     KS_UNROLL
-    for (uint distance = 1u; distance < n; distance *= 2u)
-        KS_UNROLL
-        for (uint j = 0u; j < n; j++) {
-            if ((j & distance) != 0u) continue;
-            const float u = x[j], v = x[j + distance];
-            x[j] = u + v;
-            x[j + distance] = u - v;
-        }
+    for (uint distance = 1u; distance < n; distance *= 2u) KS_UNROLL
+    for (uint j = 0u; j < n; j++) {
+        if ((j & distance) != 0u) continue;
+        const float u = x[j], v = x[j + distance];
+        x[j] = u + v;
+        x[j + distance] = u - v;
+    }
     KS_UNROLL
     for (uint j = 0u; j < n; j++) head[32u * j + lane] = x[j];
 }

@@ -12,16 +12,19 @@ __global__ void kv_move_kernel(KvMoveArgs a, CudaCache to, // (n_rows, head_dim)
     begin_kernel();
     for (uint i = first_thread() / 32u; i < a.n_moves; i += n_all_threads() / 32u)
         for (uint k = threadIdx.x % 32u; k < a.head_dim; k += 32u) {
-            const uint64_t source = uint64_t(moves[2u * i]) * a.head_dim + k, at = uint64_t(moves[2u * i + 1u]) * a.head_dim + k;
+            const uint64_t source = uint64_t(moves[2u * i]) * a.head_dim + k,
+                           at = uint64_t(moves[2u * i + 1u]) * a.head_dim + k;
             if (to.format == plain_f32)
                 to.words[at] = from.words[source];
             else
-                reinterpret_cast<uint16_t*>(to.words)[at] = reinterpret_cast<const uint16_t*>(from.words)[source];
+                reinterpret_cast<uint16_t*>(to.words)[at] =
+                    reinterpret_cast<const uint16_t*>(from.words)[source];
         }
 }
 
 // Copies coded rows. A group's first move gives the places of the whole group.
-template <class C> __global__ void kv_copy_kernel(KvMoveArgs a, CudaCache to, CudaCache from, const uint* moves)
+template <class C>
+__global__ void kv_copy_kernel(KvMoveArgs a, CudaCache to, CudaCache from, const uint* moves)
 {
     begin_kernel();
     const uint d = a.head_dim, n_tail = C::n_tail(d), words = C::words(d), lane = threadIdx.x % 32u;
@@ -31,24 +34,29 @@ template <class C> __global__ void kv_copy_kernel(KvMoveArgs a, CudaCache to, Cu
         uint* out = row_words<C>(to, at, d);
         for (uint k = lane; k < words; k += 32u) out[k] = in[k];
         uint8_t* tails = reinterpret_cast<uint8_t*>(to.words + uint64_t(to.n_rows) * words);
-        if (lane < n_tail) tails[uint64_t(at) * n_tail + lane] = uint8_t(row_tail<C>(from, source, d) >> (8u * lane));
+        if (lane < n_tail)
+            tails[uint64_t(at) * n_tail + lane] =
+                uint8_t(row_tail<C>(from, source, d) >> (8u * lane));
     }
 }
 
-template <class C> __global__ void kv_encode_rows_kernel(KvMoveArgs a, CudaCache to, CudaCache from, const uint* moves)
+template <class C>
+__global__ void kv_encode_rows_kernel(KvMoveArgs a, CudaCache to, CudaCache from, const uint* moves)
 {
     begin_kernel();
     float x[codec_max_dim];
     uint row[most_row_words];
     for (uint i = first_thread(); i < a.n_moves; i += n_all_threads()) {
-        decode_row(from, moves[2u * i], a.head_dim, 0u, 1u, [&](uint k, float value) { x[k] = value; });
+        decode_row(from, moves[2u * i], a.head_dim, 0u, 1u,
+                   [&](uint k, float value) { x[k] = value; });
         C::encode(x, row, a.head_dim);
         store_row<C>(to, moves[2u * i + 1u], a.head_dim, row);
     }
 }
 
 // kivi_group_encode with one thread per dimension.
-__global__ void kv_encode_group_kernel(KvMoveArgs a, CudaCache to, CudaCache from, const uint* moves, uint bits)
+__global__ void kv_encode_group_kernel(KvMoveArgs a, CudaCache to, CudaCache from,
+                                       const uint* moves, uint bits)
 {
     begin_kernel();
     KS_SHARED(uint, planes, [kivi_rows * codec_max_dim / 8u]);
@@ -61,39 +69,48 @@ __global__ void kv_encode_group_kernel(KvMoveArgs a, CudaCache to, CudaCache fro
         float x[kivi_rows], least = 0.f, top = 0.f;
         for (uint r = 0u; r < kivi_rows; r++) {
             const uint64_t at = uint64_t(move[2u * r]) * d + i;
-            x[r] = coded_value(from.format == plain_f32 ? BITS_TO_FLOAT(from.words[at])
-                                                        : HALF_TO_FLOAT(reinterpret_cast<const uint16_t*>(from.words)[at]));
+            x[r] =
+                coded_value(from.format == plain_f32
+                                ? BITS_TO_FLOAT(from.words[at])
+                                : HALF_TO_FLOAT(reinterpret_cast<const uint16_t*>(from.words)[at]));
             least = r == 0u || x[r] < least ? x[r] : least;
             top = r == 0u || x[r] > top ? x[r] : top;
         }
         const uint range = kivi_range(least, top, most), bit = plane_bit(i, d, bits);
         out[i] = range;
-        for (uint r = 0u; r < kivi_rows; r++) atomicOr(&planes[r * row_words + bit / 32u], kivi_code(x[r], range, most) << (bit & 31u));
+        for (uint r = 0u; r < kivi_rows; r++)
+            atomicOr(&planes[r * row_words + bit / 32u], kivi_code(x[r], range, most)
+                                                             << (bit & 31u));
     }
     __syncthreads();
     for (uint i = threadIdx.x; i < kivi_rows * row_words; i += n_threads) out[d + i] = planes[i];
 }
 
-void kv_move_launch(const KvMoveArgs& a, CudaCache to, CudaCache from, const uint* moves, cudaStream_t stream)
+void kv_move_launch(const KvMoveArgs& a, CudaCache to, CudaCache from, const uint* moves,
+                    cudaStream_t stream)
 {
     if (to.format < first_codec) {
-        KS_LAUNCH(kv_move_kernel, blocks_for(32ull * a.n_moves), n_threads, stream, a, to, from, moves);
+        KS_LAUNCH(kv_move_kernel, blocks_for(32ull * a.n_moves), n_threads, stream, a, to, from,
+                  moves);
         return;
     }
-#define KS_CASE(name, number)                                                                                                    \
-    if (to.format == number && from.format == number)                                                                      \
-        KS_LAUNCH(kv_copy_kernel<RowCodec<codec_##name>>, blocks_for(32ull * a.n_moves), n_threads, stream, a, to, from, moves); \
-    else if (to.format == number)                                                                                             \
-        KS_LAUNCH(kv_encode_rows_kernel<RowCodec<codec_##name>>, blocks_for(a.n_moves), n_threads, stream, a, to, from, moves);
+#define KS_CASE(name, number)                                                                      \
+    if (to.format == number && from.format == number)                                              \
+        KS_LAUNCH(kv_copy_kernel<RowCodec<codec_##name>>, blocks_for(32ull * a.n_moves),           \
+                  n_threads, stream, a, to, from, moves);                                          \
+    else if (to.format == number)                                                                  \
+        KS_LAUNCH(kv_encode_rows_kernel<RowCodec<codec_##name>>, blocks_for(a.n_moves), n_threads, \
+                  stream, a, to, from, moves);
     CODECS(KS_CASE)
 #undef KS_CASE
-#define KS_CASE(name, number)                                                                                                            \
-    if (to.format == number && from.format == number)                                                                              \
-        KS_LAUNCH(kv_copy_kernel<GroupCodec<codec_##name>>, blocks_for(32ull * a.n_moves / kivi_rows), n_threads, stream, a, to, from,   \
-                  moves);                                                                                                                \
-    else if (to.format == number)                                                                                                     \
-        KS_LAUNCH(kv_encode_group_kernel, a.n_moves / kivi_rows, n_threads, stream, a, to, from, moves,                                  \
-                  (codec_##name::group_words(64u) - 64u) / 64u);
+#define KS_CASE(name, number)                                                                      \
+    if (to.format == number && from.format == number)                                              \
+        KS_LAUNCH(kv_copy_kernel<GroupCodec<codec_##name>>,                                        \
+                  blocks_for(32ull * a.n_moves / kivi_rows), n_threads, stream, a, to, from,       \
+                  moves);                                                                          \
+    else if (to.format == number)                                                                  \
+        KS_LAUNCH(kv_encode_group_kernel, a.n_moves / kivi_rows, n_threads, stream, a, to, from,   \
+                  moves, (codec_##name::group_words(64u) - 64u) / 64u);
     GROUP_CODECS(KS_CASE)
 #undef KS_CASE
 }

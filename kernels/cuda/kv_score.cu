@@ -1,5 +1,5 @@
-// What the slots of a layer were worth to the chunk's queries. A block takes tiles of slots of a KV head in turn: keys are decoded, and
-// the threads of a slot share its queries.
+// What the slots of a layer were worth to the chunk's queries. A block takes tiles of slots of a KV
+// head in turn: keys are decoded, and the threads of a slot share its queries.
 // twin: as in attention, a tile has slots of any pool
 #include "kernels/cuda/slots.cuh"
 
@@ -22,32 +22,39 @@ struct ScoreTile {
 };
 
 // Of query head `head` of token t.
-DEVICE float prefetch(const KvScoreArgs& s, const AttentionArgs& a, const CudaQueries& q, const Head& h, const float* lse, uint t, uint head,
-                 uint slot, uint index, float log_weight, const ScoreTile& tile)
+DEVICE float prefetch(const KvScoreArgs& s, const AttentionArgs& a, const CudaQueries& q,
+                      const Head& h, const float* lse, uint t, uint head, uint slot, uint index,
+                      float log_weight, const ScoreTile& tile)
 {
-    const uint own = h.before + t, first = max(h.oldest, a.window != 0u && own + 1u > a.window ? own + 1u - a.window : 0u);
+    const uint own = h.before + t,
+               first =
+                   max(h.oldest, a.window != 0u && own + 1u > a.window ? own + 1u - a.window : 0u);
     const float n_visible = float(own + 1u - (first > a.n_pinned ? first - a.n_pinned : 0u));
     const bool q_clamped = index < a.n_clamped;
     const uint64_t from = (uint64_t(t) * a.n_heads + head) * a.head_dim;
-    const float *x = (q_clamped ? q.q_clamped : q.q) + from, *c = q_clamped ? q.bias_clamped : q.bias;
-    const float *key = tile.keys + slot * tile_stride(a.head_dim), *wave = tile.waves + slot * tile_stride(a.n_wave);
+    const float *x = (q_clamped ? q.q_clamped : q.q) + from,
+                *c = q_clamped ? q.bias_clamped : q.bias;
+    const float *key = tile.keys + slot * tile_stride(a.head_dim),
+                *wave = tile.waves + slot * tile_stride(a.n_wave);
     float logit = 0.f;
     for (uint d = 0u; d < a.head_dim; d++) logit += x[d] * key[d];
-    for (uint d = 0u; d < a.n_wave; d++) logit += c[from + WAVE_PLACE(d, a.n_wave, a.pairs)] * wave[d];
+    for (uint d = 0u; d < a.n_wave; d++)
+        logit += c[from + WAVE_PLACE(d, a.n_wave, a.pairs)] * wave[d];
     const float p = power_of_two(logit * a.scale * log2e + log_weight - lse[t * a.n_heads + head]);
     // Alone, a token has exactly its even share, whatever lse was rounded to.
     return s.kind == score_below ? (n_visible > 1.f && p * n_visible < 1.f ? 1.f : 0.f) : p;
 }
 
 __global__ void __launch_bounds__(n_threads, 2)
-kv_score_kernel(KvScoreArgs s, AttentionArgs a, ScoreDecay decay, float* scores, // (slots)
-                float* chunk_scores,                                            // (n_kv_heads * chunk_rows), where the chunk is staged
-                CudaQueries q, CudaSlots all, const float* lse)                 // (n_tokens, n_heads)
+    kv_score_kernel(KvScoreArgs s, AttentionArgs a, ScoreDecay decay, float* scores, // (slots)
+                    float* chunk_scores, // (n_kv_heads * chunk_rows), where the chunk is staged
+                    CudaQueries q, CudaSlots all, const float* lse) // (n_tokens, n_heads)
 {
     begin_kernel();
     KS_SHARED(ScoreTile, tiles, [1]);
     ScoreTile& tile = tiles[0];
-    const uint n_slots = slots_of_score(a.head_dim), n_shares = n_threads / n_slots, slot = threadIdx.x % n_slots, share = threadIdx.x / n_slots;
+    const uint n_slots = slots_of_score(a.head_dim), n_shares = n_threads / n_slots,
+               slot = threadIdx.x % n_slots, share = threadIdx.x / n_slots;
     const Head h = find_head(a, all, blockIdx.y, 0u, a.n_tokens, true);
     const uint count = count_slots(h), group = a.n_heads / a.n_kv_heads;
     for (uint nth = blockIdx.x * n_slots; nth < count; nth += gridDim.x * n_slots) {
@@ -59,12 +66,15 @@ kv_score_kernel(KvScoreArgs s, AttentionArgs a, ScoreDecay decay, float* scores,
         __syncthreads();
         rope_tile(a, all, h, nth, n, tile.keys);
         __syncthreads();
-        const float b = slot < n ? fmaxf(masked_logit, log_weight(a, all, h, index, tile.slots[slot], 1u)) : 0.f;
+        const float b =
+            slot < n ? fmaxf(masked_logit, log_weight(a, all, h, index, tile.slots[slot], 1u))
+                     : 0.f;
         float sum = 0.f;
         for (uint i = share; slot < n && i < (a.n_tokens - s.first_query) * group; i += n_shares) {
             const uint t = s.first_query + i / group, head = h.head * group + i % group;
             if (sees(a, h, t, index))
-                sum += prefetch(s, a, q, h, lse, t, head, slot, index, b, tile) * power_of_two(float(a.n_tokens - 1u - t) * decay.log2_decay);
+                sum += prefetch(s, a, q, h, lse, t, head, slot, index, b, tile) *
+                       power_of_two(float(a.n_tokens - 1u - t) * decay.log2_decay);
         }
         tile.sums[threadIdx.x] = sum;
         __syncthreads();
@@ -78,11 +88,13 @@ kv_score_kernel(KvScoreArgs s, AttentionArgs a, ScoreDecay decay, float* scores,
     }
 }
 
-void kv_score_launch(const KvScoreArgs& s, const AttentionArgs& a, ScoreDecay decay, float* scores, float* chunk_scores, CudaQueries q,
-                     CudaSlots all, const float* lse, cudaStream_t stream)
+void kv_score_launch(const KvScoreArgs& s, const AttentionArgs& a, ScoreDecay decay, float* scores,
+                     float* chunk_scores, CudaQueries q, CudaSlots all, const float* lse,
+                     cudaStream_t stream)
 {
     constexpr uint blocks_of_head = 64u; // that take its tiles in turn
-    KS_LAUNCH(kv_score_kernel, dim3(blocks_of_head, a.n_kv_heads), n_threads, stream, s, a, decay, scores, chunk_scores, q, all, lse);
+    KS_LAUNCH(kv_score_kernel, dim3(blocks_of_head, a.n_kv_heads), n_threads, stream, s, a, decay,
+              scores, chunk_scores, q, all, lse);
 }
 
 } // namespace ks

@@ -1,4 +1,5 @@
-// Stores the keys and values of a chunk in the cache. One thread per value of a plain row, one thread per coded row.
+// Stores the keys and values of a chunk in the cache. One thread per value of a plain row, one
+// thread per coded row.
 #include "kernels/cuda/store.cuh"
 
 namespace ks
@@ -7,17 +8,19 @@ namespace ks
 // The row of head i % n_kv_heads of token i / n_kv_heads.
 DEVICE uint row_of(const KvWriteArgs& a, const uint* table, const uint* head_layout, uint i)
 {
-    uint h = i % a.n_kv_heads, t = i / a.n_kv_heads, index = head_layout[h * layout_words + layout_n_held] + t;
+    uint h = i % a.n_kv_heads, t = i / a.n_kv_heads,
+         index = head_layout[h * layout_words + layout_n_held] + t;
     if (a.staged != 0u) return h * a.n_rows + t;
     if (table != nullptr) return table[head_layout[h * layout_words + layout_table_begin] + index];
     return h * a.n_rows + ring_row(index, a.n_rows, a.n_pinned);
 }
 
 // twin: one launch writes keys and values; one of the two may be null
-__global__ void kv_write_kernel(KvWriteArgs a, CudaCache to_k, CudaCache to_v,  // (n_kv_heads * n_rows, head_dim) f32 or f16
-                                const float* k, const float* v,                 // (n_tokens, n_kv_heads * head_dim)
-                                const uint* table,                              // slots
-                                const uint* head_layout)                               // (n_kv_heads, layout_words) head layouts
+__global__ void kv_write_kernel(KvWriteArgs a, CudaCache to_k,
+                                CudaCache to_v, // (n_kv_heads * n_rows, head_dim) f32 or f16
+                                const float* k, const float* v, // (n_tokens, n_kv_heads * head_dim)
+                                const uint* table,              // slots
+                                const uint* head_layout) // (n_kv_heads, layout_words) head layouts
 {
     begin_kernel();
     const uint n = a.n_tokens * a.n_kv_heads * a.head_dim;
@@ -28,7 +31,9 @@ __global__ void kv_write_kernel(KvWriteArgs a, CudaCache to_k, CudaCache to_v,  
     }
 }
 
-template <class C> __global__ void kv_encode_kernel(KvWriteArgs a, CudaCache to, const float* x, const uint* table, const uint* head_layout)
+template <class C>
+__global__ void kv_encode_kernel(KvWriteArgs a, CudaCache to, const float* x, const uint* table,
+                                 const uint* head_layout)
 {
     begin_kernel();
     uint row[most_row_words];
@@ -38,16 +43,20 @@ template <class C> __global__ void kv_encode_kernel(KvWriteArgs a, CudaCache to,
     }
 }
 
-static void encode_launch(const KvWriteArgs& a, CudaCache to, const float* x, const uint* table, const uint* head_layout, cudaStream_t stream)
+static void encode_launch(const KvWriteArgs& a, CudaCache to, const float* x, const uint* table,
+                          const uint* head_layout, cudaStream_t stream)
 {
     const uint blocks = blocks_for(a.n_tokens * a.n_kv_heads);
-#define KS_CASE(name, number) \
-    if (to.format == number) KS_LAUNCH(kv_encode_kernel<RowCodec<codec_##name>>, blocks, n_threads, stream, a, to, x, table, head_layout);
+#define KS_CASE(name, number)                                                                      \
+    if (to.format == number)                                                                       \
+        KS_LAUNCH(kv_encode_kernel<RowCodec<codec_##name>>, blocks, n_threads, stream, a, to, x,   \
+                  table, head_layout);
     CODECS(KS_CASE)
 #undef KS_CASE
 }
 
-void kv_write_launch(const KvWriteArgs& a, CudaCache to_k, CudaCache to_v, const float* k, const float* v, const uint* table, const uint* head_layout,
+void kv_write_launch(const KvWriteArgs& a, CudaCache to_k, CudaCache to_v, const float* k,
+                     const float* v, const uint* table, const uint* head_layout,
                      cudaStream_t stream)
 {
     const bool coded_k = to_k.format >= first_codec, coded_v = to_v.format >= first_codec;
@@ -55,7 +64,9 @@ void kv_write_launch(const KvWriteArgs& a, CudaCache to_k, CudaCache to_v, const
     if (coded_v) encode_launch(a, to_v, v, table, head_layout, stream);
     const uint blocks = blocks_for(uint64_t(a.n_tokens) * a.n_kv_heads * a.head_dim);
     const float *plain_k = coded_k ? nullptr : k, *plain_v = coded_v ? nullptr : v;
-    if (plain_k || plain_v) KS_LAUNCH(kv_write_kernel, blocks, n_threads, stream, a, to_k, to_v, plain_k, plain_v, table, head_layout);
+    if (plain_k || plain_v)
+        KS_LAUNCH(kv_write_kernel, blocks, n_threads, stream, a, to_k, to_v, plain_k, plain_v,
+                  table, head_layout);
 }
 
 } // namespace ks

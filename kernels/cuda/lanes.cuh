@@ -1,5 +1,5 @@
-// Reads rows while decoding. Lanes of a warp share a row; each has one or two octets of it. A lane loads words of several rows before
-// it uses the first, since latency dominates.
+// Reads rows while decoding. Lanes of a warp share a row; each has one or two octets of it. A lane
+// loads words of several rows before it uses the first, since latency dominates.
 #pragma once
 
 #include "kernels/cuda/mma.cuh"
@@ -8,8 +8,9 @@
 namespace ks
 {
 
-// The dims of an octet. In a plane of 4 or 2 bits they are the fields of one word or of half a word, `step` dims apart; otherwise
-// neighbours. A lane's second octet is the next one, or the one that shares words with the first.
+// The dims of an octet. In a plane of 4 or 2 bits they are the fields of one word or of half a
+// word, `step` dims apart; otherwise neighbours. A lane's second octet is the next one, or the one
+// that shares words with the first.
 struct LaneDims {
     uint first, step;
     DEVICE_MEMBER uint operator[](uint k) const { return first + step * k; }
@@ -23,51 +24,75 @@ DEVICE LaneDims dims_of_octet(uint plane, uint i)
     return {8u * i, 1u};
 }
 
-DEVICE uint octets_apart(uint plane) { return plane == 2u ? 4u : plane == plane_of_angles ? 2u : 1u; }
+DEVICE uint octets_apart(uint plane)
+{
+    return plane == 2u ? 4u : plane == plane_of_angles ? 2u : 1u;
+}
 
 // The first of lane j's n octets; the next is octets_apart further.
-template <uint n> DEVICE uint first_octet(uint plane, uint j)
+template <uint n>
+DEVICE uint first_octet(uint plane, uint j)
 {
     const uint distance = octets_apart(plane);
     return n == 1u ? j : j % distance + j / distance * 2u * distance;
 }
 
 // The dims of lane j's octet e.
-template <uint n> DEVICE LaneDims dims_of_lane(uint plane, uint j, uint e)
+template <uint n>
+DEVICE LaneDims dims_of_lane(uint plane, uint j, uint e)
 {
     return dims_of_octet(plane, first_octet<n>(plane, j) + e * octets_apart(plane));
 }
 
-// The word of a plane with an octet's fields, and that word shifted so that the fields begin at bit 0.
-template <uint plane> DEVICE uint word_of_octet(uint i) { return plane == 4u ? i : i / 8u * 4u + i % 4u; }
-template <uint plane> DEVICE uint fields_of_octet(uint word, uint i) { return plane == 2u ? word >> 16u * (i % 8u / 4u) : word; }
+// The word of a plane with an octet's fields, and that word shifted so that the fields begin at bit
+// 0.
+template <uint plane>
+DEVICE uint word_of_octet(uint i)
+{
+    return plane == 4u ? i : i / 8u * 4u + i % 4u;
+}
+template <uint plane>
+DEVICE uint fields_of_octet(uint word, uint i)
+{
+    return plane == 2u ? word >> 16u * (i % 8u / 4u) : word;
+}
 
-// An octet of a row. Each 8 / n dims have the values scale * factor * value. For codes, scale * offset * Rows::offset is added.
-template <uint n> struct LaneOctet {
+// An octet of a row. Each 8 / n dims have the values scale * factor * value. For codes, scale *
+// offset * Rows::offset is added.
+template <uint n>
+struct LaneOctet {
     float values[8], factors[n], offsets[n], scale = 1.f;
 };
 
-// The base of readers: how lane j reads its n octets of rows of d dims. A reader is made for a run of rows that contains `row`.
-// plane: see LaneDims. n_rows: rows in flight, of n_words words each. fetch loads words, decode makes octet e of them. turn says what keys are multiplied by instead of a query, and what is added; late: it waits for memory itself.
+// The base of readers: how lane j reads its n octets of rows of d dims. A reader is made for a run
+// of rows that contains `row`. plane: see LaneDims. n_rows: rows in flight, of n_words words each.
+// fetch loads words, decode makes octet e of them. turn says what keys are multiplied by instead of
+// a query, and what is added; late: it waits for memory itself.
 struct LaneRows {
     static constexpr uint plane = 0u, n_factors = 1u;
     static constexpr bool are_codes = false, of_keys = true, of_values = true, late = false;
     static constexpr float up = 1.f, down = 1.f;
     DEVICE_MEMBER static float place(uint) { return 1.f; }
-    template <uint n> DEVICE_MEMBER static void turn(const float (&query)[8], uint, float (&by)[8], float (&base)[n])
+    template <uint n>
+    DEVICE_MEMBER static void turn(const float (&query)[8], uint, float (&by)[8], float (&base)[n])
     {
         KS_UNROLL
         for (uint k = 0u; k < 8u; k++) by[k] = query[k], base[k % n] = 0.f;
     }
 };
 
-// Codes that are multiplied without a conversion. A float whose bits are an integer n < 2^24 has the value n * 2^-149, so a mask turns a
-// field into a number. The query is scaled by the field's place and by 2^75, the sum by 2^74, since 2^149 is no float.
-template <uint bits, uint factors, int least> struct LaneCodes : LaneRows {
+// Codes that are multiplied without a conversion. A float whose bits are an integer n < 2^24 has
+// the value n * 2^-149, so a mask turns a field into a number. The query is scaled by the field's
+// place and by 2^75, the sum by 2^74, since 2^149 is no float.
+template <uint bits, uint factors, int least>
+struct LaneCodes : LaneRows {
     static constexpr uint plane = bits % 8u, n_factors = factors;
     static constexpr bool are_codes = true;
     static constexpr float up = 0x1p75f, down = 0x1p74f, offset = float(least);
-    DEVICE_MEMBER static constexpr uint bit(uint k) { return bits == 2u ? 2u * k : bits == 4u ? 4u * (k % 4u) : 8u * (k % 4u % 3u); }
+    DEVICE_MEMBER static constexpr uint bit(uint k)
+    {
+        return bits == 2u ? 2u * k : bits == 4u ? 4u * (k % 4u) : 8u * (k % 4u % 3u);
+    }
     DEVICE_MEMBER static float place(uint k) { return float(1u << bit(k)); }
     // Dims [first, first + n). Fields at or above bit 24 are shifted below it.
     DEVICE_MEMBER static void codes_of(uint word, uint first, uint n, float* out)
@@ -78,7 +103,8 @@ template <uint bits, uint factors, int least> struct LaneCodes : LaneRows {
             out[k] = BITS_TO_FLOAT(word >> shift & ((1u << bits) - 1u) << bit(k));
         }
     }
-    DEVICE_MEMBER static void turn(const float (&query)[8], uint, float (&by)[8], float (&base)[factors])
+    DEVICE_MEMBER static void turn(const float (&query)[8], uint, float (&by)[8],
+                                   float (&base)[factors])
     {
         KS_UNROLL
         for (uint k = 0u; k < 8u; k++) {
@@ -90,24 +116,29 @@ template <uint bits, uint factors, int least> struct LaneCodes : LaneRows {
 };
 
 // The address in row r that in_first is in row 0; one instruction.
-template <class T> DEVICE const T* in_row(const T* in_first, uint r, uint bytes)
+template <class T>
+DEVICE const T* in_row(const T* in_first, uint r, uint bytes)
 {
-    return reinterpret_cast<const T*>(reinterpret_cast<const char*>(in_first) + uint64_t(r) * bytes);
+    return reinterpret_cast<const T*>(reinterpret_cast<const char*>(in_first) +
+                                      uint64_t(r) * bytes);
 }
 
 // Uncoded rows. Beside coded rows, the coded pool's plane decides a lane's dims.
-template <uint d, uint n> struct LaneHalves : LaneRows {
+template <uint d, uint n>
+struct LaneHalves : LaneRows {
     static constexpr uint n_rows = 4u / n, n_words = 4u * n;
     const uint* words_of_lane;
     uint distance;
     DEVICE_MEMBER LaneHalves(const CudaCache& cache, uint plane_of_lane, uint j)
-        : words_of_lane(whole(cache.words + 4u * first_octet<n>(plane_of_lane, j))), distance(4u * octets_apart(plane_of_lane))
+        : words_of_lane(whole(cache.words + 4u * first_octet<n>(plane_of_lane, j))),
+          distance(4u * octets_apart(plane_of_lane))
     {
     }
     DEVICE_MEMBER void fetch(uint r, uint (&words)[n_words]) const
     {
         load_words<4u, 4u>(in_row(words_of_lane, r, 2u * d), words);
-        if constexpr (n == 2u) load_words<4u, 4u, 4u>(in_row(words_of_lane + distance, r, 2u * d), words);
+        if constexpr (n == 2u)
+            load_words<4u, 4u, 4u>(in_row(words_of_lane + distance, r, 2u * d), words);
     }
     DEVICE_MEMBER LaneOctet<1> decode(const uint (&words)[n_words], uint e, const float*) const
     {
@@ -118,11 +149,15 @@ template <uint d, uint n> struct LaneHalves : LaneRows {
         return row;
     }
 };
-template <uint d, uint n> struct LaneApart : LaneRows {
+template <uint d, uint n>
+struct LaneApart : LaneRows {
     static constexpr uint n_rows = 1u, n_words = 8u * n;
     const CudaCache& cache;
     uint plane, i;
-    DEVICE_MEMBER LaneApart(const CudaCache& of, uint plane_of_lane, uint j) : cache(of), plane(plane_of_lane), i(first_octet<n>(plane, j)) {}
+    DEVICE_MEMBER LaneApart(const CudaCache& of, uint plane_of_lane, uint j)
+        : cache(of), plane(plane_of_lane), i(first_octet<n>(plane, j))
+    {
+    }
     DEVICE_MEMBER void fetch(uint r, uint (&words)[n_words]) const
     {
         const uint16_t* halves = reinterpret_cast<const uint16_t*>(cache.words) + uint64_t(r) * d;
@@ -131,7 +166,9 @@ template <uint d, uint n> struct LaneApart : LaneRows {
         for (uint e = 0u; e < n; e++) {
             const LaneDims dims = dims_of_octet(plane, i + e * octets_apart(plane));
             KS_UNROLL
-            for (uint k = 0u; k < 8u; k++) words[8u * e + k] = cache.format == plain_f16 ? __ldg(halves + dims[k]) : __ldg(floats + dims[k]);
+            for (uint k = 0u; k < 8u; k++)
+                words[8u * e + k] =
+                    cache.format == plain_f16 ? __ldg(halves + dims[k]) : __ldg(floats + dims[k]);
         }
     }
     DEVICE_MEMBER LaneOctet<1> decode(const uint (&words)[n_words], uint e, const float*) const
@@ -148,16 +185,21 @@ template <uint d, uint n> struct LaneApart : LaneRows {
 };
 
 // Values one by one, for codecs without a file in codecs/.
-template <class C, uint d, uint n> struct LaneValues : LaneRows {
+template <class C, uint d, uint n>
+struct LaneValues : LaneRows {
     static constexpr uint n_rows = 1u, n_words = 8u * n;
     const CudaCache& cache;
     uint i;
-    DEVICE_MEMBER LaneValues(const CudaCache& of, uint, uint j) : cache(of), i(first_octet<n>(plane, j)) {}
+    DEVICE_MEMBER LaneValues(const CudaCache& of, uint, uint j)
+        : cache(of), i(first_octet<n>(plane, j))
+    {
+    }
     DEVICE_MEMBER void fetch(uint r, uint (&words)[n_words]) const
     {
         const uint* row = row_words<C>(cache, r, d);
         const uint tail = row_tail<C>(cache, r, d);
-        for (uint k = 0u; k < n_words; k++) words[k] = FLOAT_TO_BITS(C::value_of(row, tail, r % C::group, 8u * i + k, d));
+        for (uint k = 0u; k < n_words; k++)
+            words[k] = FLOAT_TO_BITS(C::value_of(row, tail, r % C::group, 8u * i + k, d));
     }
     DEVICE_MEMBER LaneOctet<1> decode(const uint (&words)[n_words], uint e, const float*) const
     {
@@ -170,7 +212,8 @@ template <class C, uint d, uint n> struct LaneValues : LaneRows {
 };
 
 // The reader of a codec's rows. codecs/NAME.cuh specialises it.
-template <class C, uint d, uint n> struct LaneLoad {
+template <class C, uint d, uint n>
+struct LaneLoad {
     using Rows = LaneValues<C, d, n>;
 };
 

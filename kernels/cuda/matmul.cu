@@ -1,7 +1,7 @@
 // y = x W^T, or y += x W^T.
 // Matvec (up to 8 tokens): one block per tile of eight rows, sixteen threads per row.
-// Tiled (more tokens), weights in f32, f16 or bf16: one block per 32 rows and 32 tokens, sums in f32.
-// Tiled, quantised weights: one block per 64 rows and 64 tokens, on the int8 tensor cores.
+// Tiled (more tokens), weights in f32, f16 or bf16: one block per 32 rows and 32 tokens, sums in
+// f32. Tiled, quantised weights: one block per 64 rows and 64 tokens, on the int8 tensor cores.
 // twin: one launch covers all weights of one format that are multiplied with the same x
 #include "kernels/cuda/acts.cuh"
 #include "kernels/cuda/mma.cuh"
@@ -12,14 +12,18 @@ namespace ks
 
 constexpr uint max_matvec_tokens = 8u;
 
-// A weight of the launch with its output, and this block's index among that weight's blocks of rows.
+// A weight of the launch with its output, and this block's index among that weight's blocks of
+// rows.
 struct Target {
-    float* y;       // (n_tokens, rows)
-    const uint* w;  // (rows, cols) tiles
+    float* y;      // (n_tokens, rows)
+    const uint* w; // (rows, cols) tiles
     uint rows, block;
 };
 
-static inline __host__ __device__ uint blocks_of(uint rows, uint each) { return (rows + each - 1u) / each; }
+static inline __host__ __device__ uint blocks_of(uint rows, uint each)
+{
+    return (rows + each - 1u) / each;
+}
 
 // each: rows per block.
 DEVICE Target find_target(const MatmulTargets& all, uint each)
@@ -40,13 +44,17 @@ DEVICE void put(const MatmulArgs& a, const Target& to, uint t, uint row, float s
 }
 
 // The address of tile-block b of a tile.
-template <class F> DEVICE const uint* block_at(const MatmulArgs& a, const uint* w, uint tile, uint b)
+template <class F>
+DEVICE const uint* block_at(const MatmulArgs& a, const uint* w, uint tile, uint b)
 {
     return w + (uint64_t(tile) * (a.cols / F::block) + b) * (F::half_words + tile_rows * F::words);
 }
 
-// Adds the sixteen partial sums of each of eight rows. The order of additions is fixed, so every run gives the same bits.
-template <uint n_vec_tokens> DEVICE void store_vectors(const MatmulArgs& a, const Target& to, const float (&sum)[n_vec_tokens], float* scratch)
+// Adds the sixteen partial sums of each of eight rows. The order of additions is fixed, so every
+// run gives the same bits.
+template <uint n_vec_tokens>
+DEVICE void store_vectors(const MatmulArgs& a, const Target& to, const float (&sum)[n_vec_tokens],
+                          float* scratch)
 {
     KS_UNROLL
     for (uint t = 0u; t < n_vec_tokens; t++) scratch[t * n_threads + threadIdx.x] = sum[t];
@@ -54,14 +62,16 @@ template <uint n_vec_tokens> DEVICE void store_vectors(const MatmulArgs& a, cons
     for (uint i = threadIdx.x; i < n_vec_tokens * tile_rows; i += n_threads) {
         uint t = i / tile_rows, row = to.block * tile_rows + i % tile_rows;
         float total = 0.f;
-        for (uint j = i % tile_rows; j < n_threads; j += tile_rows) total += scratch[t * n_threads + j];
+        for (uint j = i % tile_rows; j < n_threads; j += tile_rows)
+            total += scratch[t * n_threads + j];
         if (t < a.n_tokens && row < to.rows) put(a, to, t, row, total);
     }
 }
 
 // The f32 matvec, as in matvec.glsl.
-template <class F, uint n_vec_tokens> __global__ void __launch_bounds__(n_threads, 2)
-matvec_kernel(MatmulArgs a, MatmulTargets targets, const float* x) // (n_tokens, cols)
+template <class F, uint n_vec_tokens>
+__global__ void __launch_bounds__(n_threads, 2)
+    matvec_kernel(MatmulArgs a, MatmulTargets targets, const float* x) // (n_tokens, cols)
 {
     begin_kernel();
     KS_SHARED(float, scratch, [n_vec_tokens * n_threads]);
@@ -70,12 +80,14 @@ matvec_kernel(MatmulArgs a, MatmulTargets targets, const float* x) // (n_tokens,
     uint r = threadIdx.x % tile_rows;
     float sum[n_vec_tokens];
     for (uint t = 0u; t < n_vec_tokens; t++) sum[t] = 0.f;
-    for (uint k0 = threadIdx.x / tile_rows * unit; k0 < a.cols; k0 += n_threads / tile_rows * unit) {
+    for (uint k0 = threadIdx.x / tile_rows * unit; k0 < a.cols;
+         k0 += n_threads / tile_rows * unit) {
         const uint* at = block_at<F>(a, to.w, to.block, k0 / F::block);
         for (uint k = 0u; k < unit; k++) {
             float v = F::value(at, 0u, r, k0 % F::block + k);
             KS_UNROLL
-            for (uint t = 0u; t < n_vec_tokens; t++) sum[t] += v * x[uint64_t(min(t, a.n_tokens - 1u)) * a.cols + k0 + k];
+            for (uint t = 0u; t < n_vec_tokens; t++)
+                sum[t] += v * x[uint64_t(min(t, a.n_tokens - 1u)) * a.cols + k0 + k];
         }
     }
     store_vectors<n_vec_tokens>(a, to, sum, scratch);
@@ -83,14 +95,16 @@ matvec_kernel(MatmulArgs a, MatmulTargets targets, const float* x) // (n_tokens,
 
 constexpr uint side = 32u; // rows, tokens and columns of the tiles in shared memory
 
-template <class F> __global__ void __launch_bounds__(n_threads, 2)
-matmul_tiled_kernel(MatmulArgs a, MatmulTargets targets, const float* x) // (n_tokens, cols)
+template <class F>
+__global__ void __launch_bounds__(n_threads, 2)
+    matmul_tiled_kernel(MatmulArgs a, MatmulTargets targets, const float* x) // (n_tokens, cols)
 {
     begin_kernel();
     KS_SHARED(float, ws, [side * (side + 1u)]);
     KS_SHARED(float, xs, [side * (side + 1u)]);
     const Target to = find_target(targets, side);
-    uint row0 = to.block * side, t0 = blockIdx.y * side, my_row = threadIdx.x % 16u * 2u, my_t = threadIdx.x / 16u * 4u;
+    uint row0 = to.block * side, t0 = blockIdx.y * side, my_row = threadIdx.x % 16u * 2u,
+         my_t = threadIdx.x / 16u * 4u;
     float sum[8];
     KS_UNROLL
     for (uint i = 0u; i < 8u; i++) sum[i] = 0.f;
@@ -99,8 +113,11 @@ matmul_tiled_kernel(MatmulArgs a, MatmulTargets targets, const float* x) // (n_t
             uint r = row0 + i % side, k = k0 + i / side, t = t0 + i / side, kx = k0 + i % side;
             bool has = r < to.rows && k < a.cols;
             ws[i / side * (side + 1u) + i % side] =
-                has ? F::value(block_at<F>(a, to.w, r / tile_rows, k / F::block), 0u, r % tile_rows, k % F::block) : 0.f;
-            xs[i % side * (side + 1u) + i / side] = t < a.n_tokens && kx < a.cols ? x[uint64_t(t) * a.cols + kx] : 0.f;
+                has ? F::value(block_at<F>(a, to.w, r / tile_rows, k / F::block), 0u, r % tile_rows,
+                               k % F::block)
+                    : 0.f;
+            xs[i % side * (side + 1u) + i / side] =
+                t < a.n_tokens && kx < a.cols ? x[uint64_t(t) * a.cols + kx] : 0.f;
         }
         __syncthreads();
         for (uint k = 0u; k < side; k++) {
@@ -116,24 +133,33 @@ matmul_tiled_kernel(MatmulArgs a, MatmulTargets targets, const float* x) // (n_t
     }
     KS_UNROLL
     for (uint i = 0u; i < 8u; i++)
-        if (t0 + my_t + i % 4u < a.n_tokens && row0 + my_row + i / 4u < to.rows) put(a, to, t0 + my_t + i % 4u, row0 + my_row + i / 4u, sum[i]);
+        if (t0 + my_t + i % 4u < a.n_tokens && row0 + my_row + i / 4u < to.rows)
+            put(a, to, t0 + my_t + i % 4u, row0 + my_row + i / 4u, sum[i]);
 }
 
-// Quantises x to int8 in blocks of 32 values, with one scale per half of a block. One warp per block.
+// Quantises x to int8 in blocks of 32 values, with one scale per half of a block. One warp per
+// block.
 // twin: quantize.comp. The shaders with int8 products are in matmul_int8.comp, because not every device has integer dot products
-__global__ void __launch_bounds__(n_threads, 2) quantize_kernel(MatmulArgs a, ActGroup* acts, // (cols / 32, n_tokens)
-                                                             const float* x)               // (n_tokens, cols)
+__global__ void __launch_bounds__(n_threads, 2)
+    quantize_kernel(MatmulArgs a, ActGroup* acts, // (cols / 32, n_tokens)
+                    const float* x)               // (n_tokens, cols)
 {
     begin_kernel();
-    uint i = blockIdx.x * (n_threads / 32u) + threadIdx.x / 32u, lane = threadIdx.x % 32u, n_blocks = a.cols / 32u;
+    uint i = blockIdx.x * (n_threads / 32u) + threadIdx.x / 32u, lane = threadIdx.x % 32u,
+         n_blocks = a.cols / 32u;
     if (i >= n_blocks * a.n_tokens) return; // the whole warp returns, and no block barrier follows
     uint t = i / n_blocks, b = i % n_blocks;
-    store_int8(x[uint64_t(t) * a.cols + 32u * b + lane], int8_copy_of(acts, a.n_tokens, t, 32u * b));
+    store_int8(x[uint64_t(t) * a.cols + 32u * b + lane],
+               int8_copy_of(acts, a.n_tokens, t, 32u * b));
 }
 
-// The number of groups of 32 that one thread takes in one iteration, because they share words. iq4_xs has 34 words, q4_k 36, q5_k 44.
-template <class F> struct GroupsTogether {
-    static constexpr uint n = F::block == 32u || F::words == 34u ? 1u : F::words == 36u || F::words == 44u ? 2u : 4u;
+// The number of groups of 32 that one thread takes in one iteration, because they share words.
+// iq4_xs has 34 words, q4_k 36, q5_k 44.
+template <class F>
+struct GroupsTogether {
+    static constexpr uint n = F::block == 32u || F::words == 34u   ? 1u
+                              : F::words == 36u || F::words == 44u ? 2u
+                                                                   : 4u;
 };
 
 // The dot product of 32 weights and 32 activations.
@@ -142,12 +168,16 @@ DEVICE float product(const Group& g, const ActGroup& x)
     int sum[2] = {0, 0};
     KS_UNROLL
     for (uint i = 0u; i < 8u; i++) sum[i / 4u] = __dp4a(int(g.q[i]), x.q[i], sum[i / 4u]);
-    return (g.d[0] * x.scale[0] * float(sum[0]) + g.d[1] * x.scale[1] * float(sum[1])) + (g.m[0] * x.sum[0] + g.m[1] * x.sum[1]);
+    return (g.d[0] * x.scale[0] * float(sum[0]) + g.d[1] * x.scale[1] * float(sum[1])) +
+           (g.m[0] * x.sum[0] + g.m[1] * x.sum[1]);
 }
 
-// The int8 matvec. Every byte of the weight is read once. Eight neighbouring threads read the same word of eight rows, which lie together.
-template <class F, uint n_vec_tokens> __global__ void __launch_bounds__(n_threads, 2)
-matvec_bytes_kernel(MatmulArgs a, MatmulTargets targets, const ActGroup* __restrict__ acts) // (cols / 32, n_tokens)
+// The int8 matvec. Every byte of the weight is read once. Eight neighbouring threads read the same
+// word of eight rows, which lie together.
+template <class F, uint n_vec_tokens>
+__global__ void __launch_bounds__(n_threads, 2)
+    matvec_bytes_kernel(MatmulArgs a, MatmulTargets targets,
+                        const ActGroup* __restrict__ acts) // (cols / 32, n_tokens)
 {
     begin_kernel();
     KS_SHARED(float, scratch, [n_vec_tokens * n_threads]);
@@ -157,14 +187,16 @@ matvec_bytes_kernel(MatmulArgs a, MatmulTargets targets, const ActGroup* __restr
     float sum[n_vec_tokens];
     KS_UNROLL
     for (uint t = 0u; t < n_vec_tokens; t++) sum[t] = 0.f;
-    for (uint g0 = threadIdx.x / tile_rows * together; g0 < a.cols / 32u; g0 += n_threads / tile_rows * together) {
+    for (uint g0 = threadIdx.x / tile_rows * together; g0 < a.cols / 32u;
+         g0 += n_threads / tile_rows * together) {
         const uint* at = block_at<F>(a, to.w, to.block, g0 / per_block);
         KS_UNROLL
         for (uint g = 0u; g < together; g++) {
             const Group group = Unpack<F>::group(at, r, g0 % per_block + g);
             const ActGroup* x = acts + uint64_t(g0 + g) * a.n_tokens;
             KS_UNROLL
-            for (uint t = 0u; t < n_vec_tokens; t++) sum[t] += product(group, x[min(t, a.n_tokens - 1u)]);
+            for (uint t = 0u; t < n_vec_tokens; t++)
+                sum[t] += product(group, x[min(t, a.n_tokens - 1u)]);
         }
     }
     store_vectors<n_vec_tokens>(a, to, sum, scratch);
@@ -175,13 +207,18 @@ constexpr uint gemm_groups = 2u; // groups of 32 columns in shared memory at a t
 
 // Loads the next groups of weights and activations into shared memory.
 // Group and ActGroup are 12 words each, so the lanes of a fragment have no bank conflicts.
-template <class F> DEVICE void load_groups(const MatmulArgs& a, const Target& to, const ActGroup* acts, uint g0, Group* ws, ActGroup* xs)
+template <class F>
+DEVICE void load_groups(const MatmulArgs& a, const Target& to, const ActGroup* acts, uint g0,
+                        Group* ws, ActGroup* xs)
 {
     constexpr uint per_block = F::block / 32u;
-    uint i = threadIdx.x % gemm_side, g = g0 + threadIdx.x / gemm_side, row = to.block * gemm_side + i, t = blockIdx.y * gemm_side + i;
+    uint i = threadIdx.x % gemm_side, g = g0 + threadIdx.x / gemm_side,
+         row = to.block * gemm_side + i, t = blockIdx.y * gemm_side + i;
     bool has = g < a.cols / 32u;
     Group group = {};
-    if (has && row < to.rows) group = Unpack<F>::group(block_at<F>(a, to.w, row / tile_rows, g / per_block), row % tile_rows, g % per_block);
+    if (has && row < to.rows)
+        group = Unpack<F>::group(block_at<F>(a, to.w, row / tile_rows, g / per_block),
+                                 row % tile_rows, g % per_block);
     ActGroup act = {};
     if (has && t < a.n_tokens) act = acts[uint64_t(g) * a.n_tokens + t];
     ws[threadIdx.x] = group;
@@ -206,14 +243,17 @@ DEVICE void multiply_groups(float (&sum)[4], const Group* ws, const ActGroup* xs
     }
 }
 
-template <class F> __global__ void __launch_bounds__(n_threads, 2)
-matmul_tiled_bytes_kernel(MatmulArgs a, MatmulTargets targets, const ActGroup* __restrict__ acts) // (cols / 32, n_tokens)
+template <class F>
+__global__ void __launch_bounds__(n_threads, 2)
+    matmul_tiled_bytes_kernel(MatmulArgs a, MatmulTargets targets,
+                              const ActGroup* __restrict__ acts) // (cols / 32, n_tokens)
 {
     begin_kernel();
     KS_SHARED(Group, ws, [gemm_groups * gemm_side]);
     KS_SHARED(ActGroup, xs, [gemm_groups * gemm_side]);
     const Target to = find_target(targets, gemm_side);
-    uint warp = threadIdx.x / 32u, lane = threadIdx.x % 32u, row0 = warp % 2u * 32u, t0 = warp / 2u * 32u;
+    uint warp = threadIdx.x / 32u, lane = threadIdx.x % 32u, row0 = warp % 2u * 32u,
+         t0 = warp / 2u * 32u;
     float sum[2][4][4];
     KS_UNROLL
     for (uint i = 0u; i < 32u; i++) sum[i / 16u][i / 4u % 4u][i % 4u] = 0.f;
@@ -221,19 +261,19 @@ matmul_tiled_bytes_kernel(MatmulArgs a, MatmulTargets targets, const ActGroup* _
         load_groups<F>(a, to, acts, g0, ws, xs);
         __syncthreads();
         KS_UNROLL
-        for (uint g = 0u; g < gemm_groups; g++)
-            KS_UNROLL
-            for (uint i = 0u; i < 2u; i++)
-                KS_UNROLL
-                for (uint j = 0u; j < 4u; j++)
-                    multiply_groups(sum[i][j], ws + g * gemm_side + row0 + 16u * i, xs + g * gemm_side + t0 + 8u * j);
+        for (uint g = 0u; g < gemm_groups; g++) KS_UNROLL
+        for (uint i = 0u; i < 2u; i++) KS_UNROLL
+        for (uint j = 0u; j < 4u; j++)
+            multiply_groups(sum[i][j], ws + g * gemm_side + row0 + 16u * i,
+                            xs + g * gemm_side + t0 + 8u * j);
         __syncthreads();
     }
     row0 += to.block * gemm_side + lane / 4u;
     t0 += blockIdx.y * gemm_side + 2u * (lane % 4u);
     KS_UNROLL
     for (uint n = 0u; n < 32u; n++) {
-        uint i = n / 16u, j = n / 4u % 4u, e = n % 4u, row = row0 + 16u * i + 8u * (e / 2u), t = t0 + 8u * j + e % 2u;
+        uint i = n / 16u, j = n / 4u % 4u, e = n % 4u, row = row0 + 16u * i + 8u * (e / 2u),
+             t = t0 + 8u * j + e % 2u;
         if (row < to.rows && t < a.n_tokens) put(a, to, t, row, sum[i][j][e]);
     }
 }
@@ -246,7 +286,9 @@ static uint blocks_of(const MatmulTargets& to, uint each)
     return n;
 }
 
-template <class F> static void multiply(const MatmulArgs& a, const MatmulTargets& to, const float* x, cudaStream_t stream)
+template <class F>
+static void multiply(const MatmulArgs& a, const MatmulTargets& to, const float* x,
+                     cudaStream_t stream)
 {
     const uint tiles = blocks_of(to, tile_rows);
     if (a.n_tokens == 1u)
@@ -256,10 +298,13 @@ template <class F> static void multiply(const MatmulArgs& a, const MatmulTargets
     else if (a.n_tokens <= max_matvec_tokens)
         KS_LAUNCH((matvec_kernel<F, 8u>), tiles, n_threads, stream, a, to, x);
     else
-        KS_LAUNCH((matmul_tiled_kernel<F>), dim3(blocks_of(to, side), blocks_of(a.n_tokens, side)), n_threads, stream, a, to, x);
+        KS_LAUNCH((matmul_tiled_kernel<F>), dim3(blocks_of(to, side), blocks_of(a.n_tokens, side)),
+                  n_threads, stream, a, to, x);
 }
 
-template <class F> static void multiply_bytes(const MatmulArgs& a, const MatmulTargets& to, const ActGroup* acts, cudaStream_t stream)
+template <class F>
+static void multiply_bytes(const MatmulArgs& a, const MatmulTargets& to, const ActGroup* acts,
+                           cudaStream_t stream)
 {
     const uint tiles = blocks_of(to, tile_rows);
     if (a.n_tokens == 1u)
@@ -269,27 +314,34 @@ template <class F> static void multiply_bytes(const MatmulArgs& a, const MatmulT
     else if (a.n_tokens <= max_matvec_tokens)
         KS_LAUNCH((matvec_bytes_kernel<F, 8u>), tiles, n_threads, stream, a, to, acts);
     else
-        KS_LAUNCH((matmul_tiled_bytes_kernel<F>), dim3(blocks_of(to, gemm_side), blocks_of(a.n_tokens, gemm_side)), n_threads, stream, a, to, acts);
+        KS_LAUNCH((matmul_tiled_bytes_kernel<F>),
+                  dim3(blocks_of(to, gemm_side), blocks_of(a.n_tokens, gemm_side)), n_threads,
+                  stream, a, to, acts);
 }
 
 // Formats of single values (f32, f16, bf16) are multiplied in f32, block formats in int8.
-template <class F, bool quantised = F::block != 1u> struct Multiply {
-    static void run(const MatmulArgs& a, const MatmulTargets& to, const float* x, const ActGroup*, cudaStream_t stream)
+template <class F, bool quantised = F::block != 1u>
+struct Multiply {
+    static void run(const MatmulArgs& a, const MatmulTargets& to, const float* x, const ActGroup*,
+                    cudaStream_t stream)
     {
         multiply<F>(a, to, x, stream);
     }
 };
-template <class F> struct Multiply<F, true> {
-    static void run(const MatmulArgs& a, const MatmulTargets& to, const float*, const ActGroup* acts, cudaStream_t stream)
+template <class F>
+struct Multiply<F, true> {
+    static void run(const MatmulArgs& a, const MatmulTargets& to, const float*,
+                    const ActGroup* acts, cudaStream_t stream)
     {
         multiply_bytes<F>(a, to, acts, stream);
     }
 };
 
-void matmul_launch(const MatmulArgs& a, uint format, const MatmulTargets& to, const float* x, const ActGroup* acts, cudaStream_t stream)
+void matmul_launch(const MatmulArgs& a, uint format, const MatmulTargets& to, const float* x,
+                   const ActGroup* acts, cudaStream_t stream)
 {
     uint nth = 0u;
-#define KS_CASE(name) \
+#define KS_CASE(name)                                                                              \
     if (format == nth++) return Multiply<format_##name>::run(a, to, x, acts, stream);
     FORMATS(KS_CASE)
 #undef KS_CASE
@@ -298,7 +350,7 @@ void matmul_launch(const MatmulArgs& a, uint format, const MatmulTargets& to, co
 bool matmul_wants_acts(uint format)
 {
     uint nth = 0u;
-#define KS_CASE(name) \
+#define KS_CASE(name)                                                                              \
     if (format == nth++) return format_##name::block != 1u;
     FORMATS(KS_CASE)
 #undef KS_CASE
@@ -308,7 +360,8 @@ bool matmul_wants_acts(uint format)
 void quantize_launch(const MatmulArgs& a, ActGroup* acts, const float* x, cudaStream_t stream)
 {
     const uint n_warps = a.n_tokens * (a.cols / 32u);
-    KS_LAUNCH(quantize_kernel, (n_warps + n_threads / 32u - 1u) / (n_threads / 32u), n_threads, stream, a, acts, x);
+    KS_LAUNCH(quantize_kernel, (n_warps + n_threads / 32u - 1u) / (n_threads / 32u), n_threads,
+              stream, a, acts, x);
 }
 
 } // namespace ks

@@ -1,5 +1,5 @@
-// Reads octets of cached rows: dims 8 j to 8 j + 7, of heads of a multiple of 64 values. Lanes of a group of 64 dims read the same
-// words under different shifts.
+// Reads octets of cached rows: dims 8 j to 8 j + 7, of heads of a multiple of 64 values. Lanes of a
+// group of 64 dims read the same words under different shifts.
 #pragma once
 
 #include "kernels/cuda/slots.cuh"
@@ -7,8 +7,8 @@
 namespace ks
 {
 
-// Tables of code values for a block's keys and values, in shared memory. Registers cannot be indexed, and local memory would hold a copy
-// per thread.
+// Tables of code values for a block's keys and values, in shared memory. Registers cannot be
+// indexed, and local memory would hold a copy per thread.
 constexpr uint most_levels = 128u;
 struct alignas(256) Levels {
     float k[most_levels], v[most_levels];
@@ -21,10 +21,14 @@ DEVICE void halves_of(uint word, float* out)
 }
 
 // n - less for integers below 2^22, without a conversion instruction, whose throughput is low.
-DEVICE float whole_less(uint n, uint less) { return BITS_TO_FLOAT(0x4b000000u | n) - float(0x800000u + less); }
+DEVICE float whole_less(uint n, uint less)
+{
+    return BITS_TO_FLOAT(0x4b000000u | n) - float(0x800000u + less);
+}
 
 // Loads n words to out[begin] and on, `each` at a time. `at` is aligned to `each` words.
-template <uint n, uint each, uint begin = 0u, uint most> DEVICE void load_words(const uint* at, uint (&out)[most])
+template <uint n, uint each, uint begin = 0u, uint most>
+DEVICE void load_words(const uint* at, uint (&out)[most])
 {
     KS_UNROLL
     for (uint i = 0u; i < n; i += each) {
@@ -50,49 +54,61 @@ DEVICE void load_halves(const CudaCache& cache, uint r, uint j, uint d, float (&
 }
 
 // The fields of octet j of a plane of 4, 2 or 1 bits. `plane` is aligned to `each` words.
-template <uint bits, uint each> DEVICE void load_fields(const uint* plane, uint j, uint (&out)[8])
+template <uint bits, uint each>
+DEVICE void load_fields(const uint* plane, uint j, uint (&out)[8])
 {
-    constexpr uint n_words = 2u * bits; // per 64 dims
+    constexpr uint n_words = 2u * bits;         // per 64 dims
     const uint first = 8u * (j % 8u) / n_words; // field of the octet's first dim
     uint words[n_words];
     load_words<n_words, each>(plane + j / 8u * n_words, words);
     KS_UNROLL
-    for (uint w = 0u; w < n_words; w++)
-        KS_UNROLL
-        for (uint k = 0u; k < 8u / n_words; k++) out[n_words * k + w] = words[w] >> (bits * (first + k)) & ((1u << bits) - 1u);
+    for (uint w = 0u; w < n_words; w++) KS_UNROLL
+    for (uint k = 0u; k < 8u / n_words; k++)
+        out[n_words * k + w] = words[w] >> (bits * (first + k)) & ((1u << bits) - 1u);
 }
 
-// Reads an octet of a codec's row. The primary template reads value by value; codecs/NAME.cuh specialises it. fill writes the
-// codec's table, if it has one, with all threads of a block.
-template <class C> struct OctetLoader {
+// Reads an octet of a codec's row. The primary template reads value by value; codecs/NAME.cuh
+// specialises it. fill writes the codec's table, if it has one, with all threads of a block.
+template <class C>
+struct OctetLoader {
     DEVICE_MEMBER static void fill(float*) {}
-    DEVICE_MEMBER static void load(const CudaCache& cache, uint r, uint j, uint d, const float*, float (&out)[8])
+    DEVICE_MEMBER static void load(const CudaCache& cache, uint r, uint j, uint d, const float*,
+                                   float (&out)[8])
     {
         const uint* words = row_words<C>(cache, r, d);
         const uint tail = row_tail<C>(cache, r, d);
-        for (uint i = 0u; i < 8u; i++) out[i] = C::value_of(words, tail, r % C::group, 8u * j + i, d);
+        for (uint i = 0u; i < 8u; i++)
+            out[i] = C::value_of(words, tail, r % C::group, 8u * j + i, d);
     }
 };
 
 // Uncoded caches.
 struct HalvesLoader {
     DEVICE_MEMBER static void fill(float*) {}
-    DEVICE_MEMBER static void load(const CudaCache& cache, uint r, uint j, uint d, const float*, float (&out)[8]) { load_halves(cache, r, j, d, out); }
+    DEVICE_MEMBER static void load(const CudaCache& cache, uint r, uint j, uint d, const float*,
+                                   float (&out)[8])
+    {
+        load_halves(cache, r, j, d, out);
+    }
 };
 struct FloatsLoader {
     DEVICE_MEMBER static void fill(float*) {}
-    DEVICE_MEMBER static void load(const CudaCache& cache, uint r, uint j, uint d, const float*, float (&out)[8])
+    DEVICE_MEMBER static void load(const CudaCache& cache, uint r, uint j, uint d, const float*,
+                                   float (&out)[8])
     {
         KS_UNROLL
-        for (uint i = 0u; i < 8u; i++) out[i] = BITS_TO_FLOAT(cache.words[uint64_t(r) * d + 8u * j + i]);
+        for (uint i = 0u; i < 8u; i++)
+            out[i] = BITS_TO_FLOAT(cache.words[uint64_t(r) * d + 8u * j + i]);
     }
 };
 
 // The sum over the lanes that share a row, in each of them.
-template <uint lanes> DEVICE float share_sum(float x)
+template <uint lanes>
+DEVICE float share_sum(float x)
 {
     KS_UNROLL
-    for (uint distance = lanes / 2u; distance > 0u; distance /= 2u) x += __shfl_xor_sync(all_lanes, x, int(distance));
+    for (uint distance = lanes / 2u; distance > 0u; distance /= 2u)
+        x += __shfl_xor_sync(all_lanes, x, int(distance));
     return x;
 }
 

@@ -1,8 +1,9 @@
-// A tile of slots as attention_prefill meets it: which slots, where their rows lie, and how these come to shared memory.
+// A tile of slots as attention_prefill meets it: which slots, where their rows lie, and how these
+// come to shared memory.
 #pragma once
 
-#include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/dequantized.cuh"
+#include "kernels/cuda/mma.cuh"
 
 namespace ks
 {
@@ -19,9 +20,12 @@ struct alignas(16) PrefillRow {
     const uint *key, *value;
 };
 
-constexpr uint key_residual = 1u, value_residual = 2u; // the row was dequantized: what its halves leave comes behind them
+constexpr uint key_residual = 1u,
+               value_residual =
+                   2u; // the row was dequantized: what its halves leave comes behind them
 
-template <bool coded> struct PrefillSlots {
+template <bool coded>
+struct PrefillSlots {
     uint index[prefill_slots];
     PrefillRow rows[prefill_slots];
     uint left[coded ? prefill_slots : 1u], any_residual;
@@ -30,7 +34,8 @@ template <bool coded> struct PrefillSlots {
 };
 
 // Rows of halves, two to a word.
-template <uint d, bool coded> struct PrefillTile {
+template <uint d, bool coded>
+struct PrefillTile {
     static constexpr uint row_words = d / 2u + 4u;   // rows of fragments never meet in a bank
     static constexpr uint n_parts = coded ? 2u : 1u; // the nearest halves, and what is left
     static constexpr uint n_words = prefill_slots * row_words;
@@ -38,21 +43,26 @@ template <uint d, bool coded> struct PrefillTile {
     uint values[n_parts][n_words];
 };
 
-// While products are made of one tile, the next is copied, and the slots of the one behind it are looked up. With parts there is room for
-// one tile: its values come while its keys are met, and the next keys in their place.
-template <uint d, bool coded> struct PrefillShared {
+// While products are made of one tile, the next is copied, and the slots of the one behind it are
+// looked up. With parts there is room for one tile: its values come while its keys are met, and the
+// next keys in their place.
+template <uint d, bool coded>
+struct PrefillShared {
     static constexpr uint n_tiles = coded ? 1u : 2u, n_slots = 3u;
     PrefillTile<d, coded> tiles[n_tiles];
     PrefillSlots<coded> slots[n_slots];
     Head head;
-    Span round, share, tokens; // of this block: slots, also those that none of its queries sees, slots, and queries
+    Span round, share, tokens; // of this block: slots, also those that none of its queries sees,
+                               // slots, and queries
 };
 
 // Where this block's slots and queries begin and end, by one thread.
 template <uint d, bool coded>
-DEVICE void find_share(const AttentionArgs& a, const CudaSlots& s, const DequantScratch& scratch, PrefillShared<d, coded>& shared)
+DEVICE void find_share(const AttentionArgs& a, const CudaSlots& s, const DequantScratch& scratch,
+                       PrefillShared<d, coded>& shared)
 {
-    const uint group = a.n_heads / a.n_kv_heads, row = blockIdx.x * prefill_rows, end_row = min(row + prefill_rows, a.n_tokens * group);
+    const uint group = a.n_heads / a.n_kv_heads, row = blockIdx.x * prefill_rows,
+               end_row = min(row + prefill_rows, a.n_tokens * group);
     shared.tokens = {row / group, (end_row - 1u) / group + 1u};
     shared.head = find_head(a, s, blockIdx.y, shared.tokens.begin, shared.tokens.end, false);
     if constexpr (coded) {
@@ -72,7 +82,8 @@ DEVICE Span tile_from(const AttentionArgs& a, const Head& h, uint nth, uint end)
     return {nth, min(end, nth + prefill_slots)};
 }
 
-DEVICE PrefillSlot find_slot(const AttentionArgs& a, const CudaSlots& s, const Head& h, const Span& tile)
+DEVICE PrefillSlot find_slot(const AttentionArgs& a, const CudaSlots& s, const Head& h,
+                             const Span& tile)
 {
     if (tile.begin == tile.end) return {};
     const uint index = index_of(h, min(tile.begin + threadIdx.x % 32u, tile.end - 1u));
@@ -82,13 +93,15 @@ DEVICE PrefillSlot find_slot(const AttentionArgs& a, const CudaSlots& s, const H
 
 // By one warp: a tile's slots as its lanes found them, for queries of some tokens.
 template <uint d, bool coded>
-DEVICE void put_slots(const AttentionArgs& a, const CudaSlots& s, const DequantScratch& scratch, const PrefillShared<d, coded>& shared,
-                      const PrefillSlot& slot, const Span& tile, PrefillSlots<coded>& to)
+DEVICE void put_slots(const AttentionArgs& a, const CudaSlots& s, const DequantScratch& scratch,
+                      const PrefillShared<d, coded>& shared, const PrefillSlot& slot,
+                      const Span& tile, PrefillSlots<coded>& to)
 {
     const Head& h = shared.head;
     const Span& tokens = shared.tokens;
     const uint lane = threadIdx.x % 32u;
-    const bool seen = sees(a, h, tokens.begin, slot.index) && sees(a, h, tokens.end - 1u, slot.index);
+    const bool seen =
+        sees(a, h, tokens.begin, slot.index) && sees(a, h, tokens.end - 1u, slot.index);
     const bool all = __all_sync(all_lanes, seen && tile.begin + lane < tile.end) != 0;
     if (lane == 0u) to.tile = tile;
     if (lane == 0u) to.are_seen = all;
@@ -98,19 +111,22 @@ DEVICE void put_slots(const AttentionArgs& a, const CudaSlots& s, const DequantS
     PrefillRow row = {keys.words + at, values.words + at};
     if constexpr (coded) {
         const bool key = keys.format != plain_f16, value = values.format != plain_f16;
-        const uint nth = tile.begin == tile.end ? tile.begin : min(tile.begin + lane, tile.end - 1u);
+        const uint nth =
+            tile.begin == tile.end ? tile.begin : min(tile.begin + lane, tile.end - 1u);
         const uint* dequantized = dequantized_row(a, scratch, h.head, nth - shared.round.begin);
         if (key) row.key = dequantized;
         if (value) row.value = dequantized + d;
         to.left[lane] = (key ? key_residual : 0u) | (value ? value_residual : 0u);
-        const uint any = (__any_sync(all_lanes, key) ? key_residual : 0u) | (__any_sync(all_lanes, value) ? value_residual : 0u);
+        const uint any = (__any_sync(all_lanes, key) ? key_residual : 0u) |
+                         (__any_sync(all_lanes, value) ? value_residual : 0u);
         if (lane == 0u) to.any_residual = any;
     }
     to.rows[lane] = row;
 }
 
 // Begins to copy the keys and values of slots in pools of halves.
-template <uint d> DEVICE void copy_tile(const PrefillSlots<false>& slots, PrefillTile<d, false>& tile)
+template <uint d>
+DEVICE void copy_tile(const PrefillSlots<false>& slots, PrefillTile<d, false>& tile)
 {
     constexpr uint octets = d / 8u, at_once = n_threads / octets; // slots
     const uint slot = threadIdx.x / octets, j = threadIdx.x % octets;
@@ -126,8 +142,11 @@ template <uint d> DEVICE void copy_tile(const PrefillSlots<false>& slots, Prefil
     }
 }
 
-// Begins to copy the keys or the values of a tile with parts. A row of a pool of halves leaves nothing.
-template <uint d> DEVICE void copy_parts(const PrefillSlots<true>& slots, bool values, uint (&parts)[2][PrefillTile<d, true>::n_words])
+// Begins to copy the keys or the values of a tile with parts. A row of a pool of halves leaves
+// nothing.
+template <uint d>
+DEVICE void copy_parts(const PrefillSlots<true>& slots, bool values,
+                       uint (&parts)[2][PrefillTile<d, true>::n_words])
 {
     constexpr uint octets = d / 8u, at_once = n_threads / octets; // slots
     const uint which = values ? value_residual : key_residual, j = 4u * (threadIdx.x % octets);

@@ -5,9 +5,10 @@ namespace ks
 {
 
 // twin: also writes y in int8, unless acts is null. y may be x.
-__global__ void rmsnorm_kernel(RmsnormArgs a, float* y, const float* x, // (rows, dim), x from first_row on
-                               const float* w,                          // (dim)
-                               ActGroup* acts)                          // (dim / 32, rows)
+__global__ void rmsnorm_kernel(RmsnormArgs a, float* y,
+                               const float* x, // (rows, dim), x from first_row on
+                               const float* w, // (dim)
+                               ActGroup* acts) // (dim / 32, rows)
 {
     begin_kernel();
     KS_SHARED(float, part, [32]); // a partial sum per warp
@@ -21,11 +22,14 @@ __global__ void rmsnorm_kernel(RmsnormArgs a, float* y, const float* x, // (rows
     for (uint i = t; i < a.dim; i += blockDim.x) {
         const float v = from[i] * scale * w[i];
         to[i] = v;
-        if (acts != nullptr) store_int8(v, int8_copy_of(acts, a.rows, blockIdx.x, i)); // all lanes are active: dim is a multiple of 32
+        if (acts != nullptr)
+            store_int8(v, int8_copy_of(acts, a.rows, blockIdx.x,
+                                       i)); // all lanes are active: dim is a multiple of 32
     }
 }
 
-void rmsnorm_launch(const RmsnormArgs& a, float* y, const float* x, const float* w, ActGroup* acts, cudaStream_t stream)
+void rmsnorm_launch(const RmsnormArgs& a, float* y, const float* x, const float* w, ActGroup* acts,
+                    cudaStream_t stream)
 {
     const uint threads = a.dim <= 128u ? 32u : a.dim <= 1024u ? 128u : 512u; // a few values each
     KS_LAUNCH(rmsnorm_kernel, a.rows, threads, stream, a, y, x, w, acts);

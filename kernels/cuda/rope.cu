@@ -1,6 +1,6 @@
 // Turns pairs of a head's values, and rotates the head: one warp per head
-#include "kernels/cuda/ops.h"
 #include "kernels/cuda/hadamard.cuh"
+#include "kernels/cuda/ops.h"
 
 namespace ks
 {
@@ -20,11 +20,15 @@ __global__ void rope_kernel(RopeTargets to)
     }
     if (which == to.n) return; // a whole warp; there is no barrier of the block
     const RopeArgs a = to.a[which];
-    const uint n_pairs = a.n_rot / 2u, by = a.n_groups == 0u ? row / a.n_heads : row % a.n_heads / (a.n_heads / a.n_groups);
-    const float *x = to.x[which] + uint64_t(row) * a.head_dim, *angles = to.angles[which] + uint64_t(by) * a.n_rot;
-    float *y = to.y[which] + uint64_t(row) * a.head_dim, *scratch = scratches[threadIdx.x / 32u], *roped = a.hadamard != 0u ? scratch : y;
+    const uint n_pairs = a.n_rot / 2u,
+               by = a.n_groups == 0u ? row / a.n_heads : row % a.n_heads / (a.n_heads / a.n_groups);
+    const float *x = to.x[which] + uint64_t(row) * a.head_dim,
+                *angles = to.angles[which] + uint64_t(by) * a.n_rot;
+    float *y = to.y[which] + uint64_t(row) * a.head_dim, *scratch = scratches[threadIdx.x / 32u],
+          *roped = a.hadamard != 0u ? scratch : y;
     for (uint i = lane; i < n_pairs; i += 32u) { // y may be x: of a pair nobody else reads
-        const uint first = a.pairs == rope_interleaved ? 2u * i : i, second = a.pairs == rope_interleaved ? first + 1u : first + n_pairs;
+        const uint first = a.pairs == rope_interleaved ? 2u * i : i,
+                   second = a.pairs == rope_interleaved ? first + 1u : first + n_pairs;
         const float c = angles[2u * i], s = angles[2u * i + 1u], u = x[first], v = x[second];
         roped[first] = u * c - v * s;
         roped[second] = u * s + v * c;

@@ -1,4 +1,5 @@
-// What the kernels of select share: the units that are chosen from, and what is noted of their logits.
+// What the kernels of select share: the units that are chosen from, and what is noted of their
+// logits.
 #pragma once
 
 #include "kernels/cuda/top_k.cuh"
@@ -18,16 +19,21 @@ DEVICE uint unit_begin(const SelectArgs& s, uint before, uint unit)
     return unit == 0u ? s.n_first : min((s.n_first / s.unit + unit) * s.unit, before - s.n_last);
 }
 
-DEVICE uint before_of(const CudaSelect& c, uint head) { return c.slots.head_layout[head * layout_words + layout_n_held]; }
+DEVICE uint before_of(const CudaSelect& c, uint head)
+{
+    return c.slots.head_layout[head * layout_words + layout_n_held];
+}
 
 // What KV heads choose together.
 DEVICE Scores scores_of(const CudaSelect& c, uint set)
 {
     const uint n = n_units(c.s, before_of(c, set));
-    return {c.scratch.votes + uint64_t(set) * c.scratch.stride, n, (c.s.n_read - c.s.n_first - c.s.n_last) / c.s.unit};
+    return {c.scratch.votes + uint64_t(set) * c.scratch.stride, n,
+            (c.s.n_read - c.s.n_first - c.s.n_last) / c.s.unit};
 }
 
-// What a share's logits of each of a KV head's query heads come to: a warp for each. All of the block have written them.
+// What a share's logits of each of a KV head's query heads come to: a warp for each. All of the
+// block have written them.
 DEVICE void note_norms(const CudaSelect& c, uint head, const Span& share)
 {
     const uint group = c.a.n_heads / c.a.n_kv_heads, lane = threadIdx.x % 32u;

@@ -1,5 +1,6 @@
-// Logits of all candidates for select, of the usual heads: a warp has 32 keys, of which lanes that share a row read several at once, and
-// asks them with the queries of all heads that they answer to.
+// Logits of all candidates for select, of the usual heads: a warp has 32 keys, of which lanes that
+// share a row read several at once, and asks them with the queries of all heads that they answer
+// to.
 // twin: none, it is the fast one of a kernel of select
 #include "kernels/cuda/codecs.cuh"
 #include "kernels/cuda/select.cuh"
@@ -7,30 +8,36 @@
 namespace ks
 {
 
-// n neighbouring keys of those that a warp's lanes know, from `first` on, in this lane's eight dims; instead of those that are not
-// there, the last that is: no load waits for another.
+// n neighbouring keys of those that a warp's lanes know, from `first` on, in this lane's eight
+// dims; instead of those that are not there, the last that is: no load waits for another.
 template <uint d, bool coded, uint n>
-DEVICE void load_keys(const CudaSelect& c, uint source, uint row, uint first, uint last, const Levels* levels, float (&keys)[n][8])
+DEVICE void load_keys(const CudaSelect& c, uint source, uint row, uint first, uint last,
+                      const Levels* levels, float (&keys)[n][8])
 {
     KS_UNROLL
     for (uint i = 0u; i < n; i++) {
         const int nth = int(min(first + i, last));
         const uint from = __shfl_sync(all_lanes, source, nth), r = __shfl_sync(all_lanes, row, nth);
-        load_octet<coded>(pool_of(c.slots, from, false), r, threadIdx.x % (d / 8u), d, levels[from].k, keys[i]);
+        load_octet<coded>(pool_of(c.slots, from, false), r, threadIdx.x % (d / 8u), d,
+                          levels[from].k, keys[i]);
     }
 }
 
 DEVICE float dot_octet(const float4& a, const float4& b, const float (&x)[8])
 {
-    return a.x * x[0] + a.y * x[1] + a.z * x[2] + a.w * x[3] + b.x * x[4] + b.y * x[5] + b.z * x[6] + b.w * x[7];
+    return a.x * x[0] + a.y * x[1] + a.z * x[2] + a.w * x[3] + b.x * x[4] + b.y * x[5] +
+           b.z * x[6] + b.w * x[7];
 }
 
-template <uint d, bool coded> __global__ void __launch_bounds__(select_threads, coded ? 2 : 3) select_representative_keys_kernel(CudaSelect c)
+template <uint d, bool coded>
+__global__ void __launch_bounds__(select_threads, coded ? 2 : 3)
+    select_representative_keys_kernel(CudaSelect c)
 {
     begin_kernel();
     KS_SHARED(Levels, levels, [3]);
     if (c.scratch.words[0] != 0u) return;
-    constexpr uint lanes = d / 8u, n_keys = coded ? 1u : 4u; // lanes of a key, keys that a lane has at once
+    constexpr uint lanes = d / 8u,
+                   n_keys = coded ? 1u : 4u; // lanes of a key, keys that a lane has at once
     const uint lane = threadIdx.x % 32u, j = lane % lanes, group = c.a.n_heads / c.a.n_kv_heads;
     const Head head = find_head(c.a, c.slots, blockIdx.y, 0u, c.a.n_tokens, true);
     const Span share = score_share(n_units(c.s, head.before));
@@ -47,11 +54,13 @@ template <uint d, bool coded> __global__ void __launch_bounds__(select_threads, 
             row = row_of_slot(c.a, source, slot);
             if (c.slots.weights != nullptr) weight = c.slots.weights[2u * slot + 1u];
         }
-        for (uint nth = 0u; nth < lanes; nth += n_keys) { // of the keys of these lanes, which are as many as they
+        for (uint nth = 0u; nth < lanes;
+             nth += n_keys) { // of the keys of these lanes, which are as many as they
             float keys[n_keys][8] = {};
             load_keys<d, coded>(c, source, row, lane - j + nth, has - 1u, levels, keys);
             for (uint h = head.head * group; h < (head.head + 1u) * group; h++) {
-                const float4* q = reinterpret_cast<const float4*>(c.scratch.query + uint64_t(h) * d) + 2u * j;
+                const float4* q =
+                    reinterpret_cast<const float4*>(c.scratch.query + uint64_t(h) * d) + 2u * j;
                 const float4 low = __ldg(q), high = __ldg(q + 1);
                 float mine = 0.f;
                 KS_UNROLL
@@ -59,7 +68,9 @@ template <uint d, bool coded> __global__ void __launch_bounds__(select_threads, 
                     const float sum = share_sum<lanes>(dot_octet(low, high, keys[i]));
                     mine = j == nth + i ? sum : mine;
                 }
-                if (j - nth < n_keys && lane < has) c.scratch.logits[uint64_t(h) * c.scratch.stride + base + lane] = mine * c.a.scale + weight;
+                if (j - nth < n_keys && lane < has)
+                    c.scratch.logits[uint64_t(h) * c.scratch.stride + base + lane] =
+                        mine * c.a.scale + weight;
             }
         }
     }
@@ -67,7 +78,8 @@ template <uint d, bool coded> __global__ void __launch_bounds__(select_threads, 
     if (c.s.kind == select_soft) note_norms(c, head.head, share);
 }
 
-template <uint d> static void launch_keys(const CudaSelect& c, cudaStream_t stream)
+template <uint d>
+static void launch_keys(const CudaSelect& c, cudaStream_t stream)
 {
     const dim3 grid(c.scratch.n_shares, c.a.n_kv_heads);
     if (are_halves(c.slots))

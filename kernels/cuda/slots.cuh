@@ -12,7 +12,8 @@ struct Head {
 };
 
 // all: also what a window hides, as far as it is there.
-DEVICE Head find_head(const AttentionArgs& a, const CudaSlots& s, uint head, uint first_token, uint end_token, bool all)
+DEVICE Head find_head(const AttentionArgs& a, const CudaSlots& s, uint head, uint first_token,
+                      uint end_token, bool all)
 {
     const uint* head_layout = s.head_layout + head * layout_words;
     Head h;
@@ -21,29 +22,47 @@ DEVICE Head find_head(const AttentionArgs& a, const CudaSlots& s, uint head, uin
     h.begin = head_layout[layout_table_begin];
     h.coded_begin = head_layout[layout_coded_begin];
     h.coded_end = head_layout[layout_coded_end];
-    h.oldest = s.table != nullptr ? 0u : ring_oldest(h.before + (a.chunk_rows != 0u ? 0u : a.n_tokens), a.n_rows, a.n_pinned);
+    h.oldest = s.table != nullptr ? 0u
+                                  : ring_oldest(h.before + (a.chunk_rows != 0u ? 0u : a.n_tokens),
+                                                a.n_rows, a.n_pinned);
     uint own = h.before + first_token;
     h.b_end = h.before + end_token;
     h.a_end = min(a.n_pinned, h.b_end);
     h.b_begin = max(h.oldest, h.a_end);
-    if (!all && a.window != 0u && own + 1u > a.window) h.b_begin = max(h.b_begin, own + 1u - a.window);
+    if (!all && a.window != 0u && own + 1u > a.window)
+        h.b_begin = max(h.b_begin, own + 1u - a.window);
     h.b_begin = min(h.b_begin, h.b_end);
     return h;
 }
 
-DEVICE uint count_slots(const Head& h) { return h.a_end + h.b_end - h.b_begin; }
-DEVICE uint index_of(const Head& h, uint nth) { return nth < h.a_end ? nth : h.b_begin + nth - h.a_end; }
-DEVICE bool in_chunk(const AttentionArgs& a, const Head& h, uint index) { return a.chunk_rows != 0u && index >= h.before; }
+DEVICE uint count_slots(const Head& h)
+{
+    return h.a_end + h.b_end - h.b_begin;
+}
+DEVICE uint index_of(const Head& h, uint nth)
+{
+    return nth < h.a_end ? nth : h.b_begin + nth - h.a_end;
+}
+DEVICE bool in_chunk(const AttentionArgs& a, const Head& h, uint index)
+{
+    return a.chunk_rows != 0u && index >= h.before;
+}
 
 struct Span {
     uint begin, end;
 };
 
-// Of a span the nth of n parts, or of fewer if they would have less than `least`; they begin at multiples of `unit` and differ by one of them.
+// Of a span the nth of n parts, or of fewer if they would have less than `least`; they begin at
+// multiples of `unit` and differ by one of them.
 DEVICE Span part_of(const Span& all, uint nth, uint n, uint least, uint unit)
 {
-    const uint size = all.end - all.begin, units = (size + unit - 1u) / unit, parts = max(1u, min(n, (size + least - 1u) / least));
-    const auto begin_of = [&](uint part) { return min(all.begin + unit * (min(part, parts) * (units / parts) + min(part, units % parts)), all.end); };
+    const uint size = all.end - all.begin, units = (size + unit - 1u) / unit,
+               parts = max(1u, min(n, (size + least - 1u) / least));
+    const auto begin_of = [&](uint part) {
+        return min(all.begin +
+                       unit * (min(part, parts) * (units / parts) + min(part, units % parts)),
+                   all.end);
+    };
     return {begin_of(nth), begin_of(nth + 1u)};
 }
 // Of the slots that blocks share, this one's, after `before` places that nobody has.
@@ -52,7 +71,10 @@ DEVICE Span share_of(const Head& h, uint before = 0u, uint unit = 1u)
     return part_of({0u, count_slots(h) + before}, blockIdx.z, gridDim.z, least_share, unit);
 }
 // As many before the first as make groups of keys begin at multiples of their 32.
-DEVICE uint places_before(const Head& h) { return (h.b_begin - h.a_end - h.coded_begin) % kivi_rows; }
+DEVICE uint places_before(const Head& h)
+{
+    return (h.b_begin - h.a_end - h.coded_begin) % kivi_rows;
+}
 
 // A query of a KV head, which are (token, head of the group), among those of all heads.
 DEVICE uint64_t query_at(const AttentionArgs& a, uint head, uint query)
@@ -60,9 +82,13 @@ DEVICE uint64_t query_at(const AttentionArgs& a, uint head, uint query)
     const uint group = a.n_heads / a.n_kv_heads;
     return uint64_t(query / group) * a.n_heads + head * group + query % group;
 }
-DEVICE uint last_query(const AttentionArgs& a) { return a.n_tokens * (a.n_heads / a.n_kv_heads) - 1u; }
+DEVICE uint last_query(const AttentionArgs& a)
+{
+    return a.n_tokens * (a.n_heads / a.n_kv_heads) - 1u;
+}
 
-// This block's partial result of a query: three numbers, a gap and head_dim sums (attention_combine.cu).
+// This block's partial result of a query: three numbers, a gap and head_dim sums
+// (attention_combine.cu).
 DEVICE float* partial_of(const AttentionArgs& a, float* partials, uint head, uint query)
 {
     return partials + (query_at(a, head, query) * gridDim.z + blockIdx.z) * (4u + a.head_dim);
@@ -79,7 +105,9 @@ DEVICE uint slot_of(const AttentionArgs& a, const CudaSlots& s, const Head& h, u
 // The pool that an index lies in: pass_plain, pass_coded or pass_chunk.
 DEVICE uint source_of(const AttentionArgs& a, const Head& h, uint index)
 {
-    return in_chunk(a, h, index) ? pass_chunk : index < h.coded_begin || index >= h.coded_end ? pass_plain : pass_coded;
+    return in_chunk(a, h, index)                           ? pass_chunk
+           : index < h.coded_begin || index >= h.coded_end ? pass_plain
+                                                           : pass_coded;
 }
 
 DEVICE CudaCache pool_of(const CudaSlots& s, uint source, bool values)
@@ -99,34 +127,47 @@ DEVICE uint row_of_slot(const AttentionArgs& a, uint source, uint slot)
 DEVICE bool sees(const AttentionArgs& a, const Head& h, uint t, uint index)
 {
     const uint own = h.before + t;
-    const bool pinned = (index < a.n_pinned) & (index < own), near = (a.window == 0u) | (own - index < a.window);
+    const bool pinned = (index < a.n_pinned) & (index < own),
+               near = (a.window == 0u) | (own - index < a.window);
     return (index <= own) & (pinned | ((index >= h.oldest) & near));
 }
 
 // The log-weights of a slot, base 2.
-DEVICE float log_weight(const AttentionArgs& a, const CudaSlots& s, const Head& h, uint index, uint slot, uint which)
+DEVICE float log_weight(const AttentionArgs& a, const CudaSlots& s, const Head& h, uint index,
+                        uint slot, uint which)
 {
-    return s.weights == nullptr || in_chunk(a, h, index) ? 0.f : s.weights[2u * slot + which] * log2e;
+    return s.weights == nullptr || in_chunk(a, h, index) ? 0.f
+                                                         : s.weights[2u * slot + which] * log2e;
 }
 
 // Pair i of a key that attention turns: where its values are in the row.
-DEVICE uint first_of_pair(uint pairs, uint i) { return pairs == rope_interleaved ? 2u * i : i; }
-DEVICE uint second_of_pair(uint pairs, uint i, uint n_rope_on_read) { return pairs == rope_interleaved ? 2u * i + 1u : i + n_rope_on_read / 2u; }
+DEVICE uint first_of_pair(uint pairs, uint i)
+{
+    return pairs == rope_interleaved ? 2u * i : i;
+}
+DEVICE uint second_of_pair(uint pairs, uint i, uint n_rope_on_read)
+{
+    return pairs == rope_interleaved ? 2u * i + 1u : i + n_rope_on_read / 2u;
+}
 
 // Where an index is in the text, where keys are stored without their bias.
 DEVICE uint position_of(const CudaSlots& s, const Head& h, uint index)
 {
-    return index < h.before ? s.positions[h.begin + index] : s.head_layout[h.head * layout_words + layout_position] + index - h.before;
+    return index < h.before
+               ? s.positions[h.begin + index]
+               : s.head_layout[h.head * layout_words + layout_position] + index - h.before;
 }
 
-// Pair i of what a position's digits from `digit` on, `rest`, make of its wave. Digits above the highest that is not 0 make nothing of it.
+// Pair i of what a position's digits from `digit` on, `rest`, make of its wave. Digits above the
+// highest that is not 0 make nothing of it.
 struct WavePair {
     float cosine, sine;
 };
 DEVICE WavePair wave_pair(const AttentionArgs& a, const CudaSlots& s, uint rest, uint digit, uint i)
 {
     WavePair w = {1.f, 0.f};
-    for (bool lowest = digit == 0u; digit < wave_digits && (rest != 0u || lowest); digit++, rest /= wave_base, lowest = false) {
+    for (bool lowest = digit == 0u; digit < wave_digits && (rest != 0u || lowest);
+         digit++, rest /= wave_base, lowest = false) {
         const float* row = s.waves + uint64_t(wave_base * digit + rest % wave_base) * a.n_wave;
         const float u = row[i], v = row[a.n_wave / 2u + i];
         w = {w.cosine * u - w.sine * v, w.cosine * v + w.sine * u};
@@ -136,38 +177,48 @@ DEVICE WavePair wave_pair(const AttentionArgs& a, const CudaSlots& s, uint rest,
 
 // Rows of a tile in shared memory begin in different banks, since lanes read the same dim of many.
 constexpr uint tile_values = 2048u + 32u; // of a tile
-DEVICE uint tile_stride(uint n) { return n | 1u; }
+DEVICE uint tile_stride(uint n)
+{
+    return n | 1u;
+}
 
 // Keys or values of a tile: n slots from nth on, which `slots` lists, (n, tile_stride).
-DEVICE void decode_tile(const AttentionArgs& a, const CudaSlots& s, const Head& h, uint nth, uint n, bool values, const uint* slots,
-                        float* tile)
+DEVICE void decode_tile(const AttentionArgs& a, const CudaSlots& s, const Head& h, uint nth, uint n,
+                        bool values, const uint* slots, float* tile)
 {
     for (uint i = threadIdx.x / 32u; i < n; i += n_threads / 32u) {
         const uint source = source_of(a, h, index_of(h, nth + i));
-        decode_row(pool_of(s, source, values), row_of_slot(a, source, slots[i]), a.head_dim, threadIdx.x % 32u, 32u, [&](uint d, float value) { tile[i * tile_stride(a.head_dim) + d] = value; });
+        decode_row(pool_of(s, source, values), row_of_slot(a, source, slots[i]), a.head_dim,
+                   threadIdx.x % 32u, 32u,
+                   [&](uint d, float value) { tile[i * tile_stride(a.head_dim) + d] = value; });
     }
 }
 
 // The waves of a tile's slots, (n, tile_stride of n_wave).
-DEVICE void fill_waves(const AttentionArgs& a, const CudaSlots& s, const Head& h, uint nth, uint n, float* waves)
+DEVICE void fill_waves(const AttentionArgs& a, const CudaSlots& s, const Head& h, uint nth, uint n,
+                       float* waves)
 {
     const uint half = a.n_wave / 2u;
     for (uint i = threadIdx.x; i < n * half; i += n_threads) {
-        const WavePair w = wave_pair(a, s, position_of(s, h, index_of(h, nth + i / half)), 0u, i % half);
+        const WavePair w =
+            wave_pair(a, s, position_of(s, h, index_of(h, nth + i / half)), 0u, i % half);
         float* wave = waves + i / half * tile_stride(a.n_wave) + i % half;
         wave[0] = w.cosine, wave[half] = w.sine;
     }
 }
 
 // The keys of a tile become what they are at their indexes.
-DEVICE void rope_tile(const AttentionArgs& a, const CudaSlots& s, const Head& h, uint nth, uint n, float* tile)
+DEVICE void rope_tile(const AttentionArgs& a, const CudaSlots& s, const Head& h, uint nth, uint n,
+                      float* tile)
 {
     const uint half = a.n_rope_on_read / 2u;
     for (uint i = threadIdx.x; i < n * half; i += n_threads) {
         const uint pair = i % half;
-        const float* angles = s.rope_table + uint64_t(index_of(h, nth + i / half)) * a.n_rope_on_read;
+        const float* angles =
+            s.rope_table + uint64_t(index_of(h, nth + i / half)) * a.n_rope_on_read;
         float* key = tile + i / half * tile_stride(a.head_dim);
-        float &u = key[first_of_pair(a.pairs, pair)], &v = key[second_of_pair(a.pairs, pair, a.n_rope_on_read)];
+        float &u = key[first_of_pair(a.pairs, pair)],
+              &v = key[second_of_pair(a.pairs, pair, a.n_rope_on_read)];
         const float x = u, y = v, c = angles[2u * pair], d = angles[2u * pair + 1u];
         u = x * c - y * d;
         v = x * d + y * c;

@@ -1,5 +1,6 @@
-// Unpacks groups of 32 weights of every quantised format into bytes, for products with int8 activations.
-// Weight 16 half + i is d[half] * q + m[half], where q is the signed byte i % 4 of word 4 half + i / 4.
+// Unpacks groups of 32 weights of every quantised format into bytes, for products with int8
+// activations. Weight 16 half + i is d[half] * q + m[half], where q is the signed byte i % 4 of
+// word 4 half + i / 4.
 #pragma once
 
 #include "kernels/cuda/cuda_util.cuh"
@@ -15,10 +16,23 @@ struct Group {
 };
 
 // Word j of row r of the tile-block at b.
-template <class F> DEVICE uint tile_word(const uint* b, uint j, uint r) { return __ldg(b + F::half_words + tile_rows * j + r); }
-DEVICE float tile_half(const uint* b, uint r) { return HALF_TO_FLOAT((__ldg(b + r / 2u) >> (16u * (r & 1u))) & 0xffffu); }
-DEVICE float low_half(uint word) { return HALF_TO_FLOAT(word & 0xffffu); }
-DEVICE float high_half(uint word) { return HALF_TO_FLOAT(word >> 16); }
+template <class F>
+DEVICE uint tile_word(const uint* b, uint j, uint r)
+{
+    return __ldg(b + F::half_words + tile_rows * j + r);
+}
+DEVICE float tile_half(const uint* b, uint r)
+{
+    return HALF_TO_FLOAT((__ldg(b + r / 2u) >> (16u * (r & 1u))) & 0xffffu);
+}
+DEVICE float low_half(uint word)
+{
+    return HALF_TO_FLOAT(word & 0xffffu);
+}
+DEVICE float high_half(uint word)
+{
+    return HALF_TO_FLOAT(word >> 16);
+}
 
 DEVICE void set_scales(Group& out, float d, float m)
 {
@@ -26,8 +40,10 @@ DEVICE void set_scales(Group& out, float d, float m)
     out.m[0] = out.m[1] = m;
 }
 
-// Four words of nibbles from word j on. The low nibbles are values 0..15, the high nibbles values 16..31.
-template <class F> DEVICE void nibbles_of_32(Group& out, const uint* b, uint j, uint r)
+// Four words of nibbles from word j on. The low nibbles are values 0..15, the high nibbles
+// values 16..31.
+template <class F>
+DEVICE void nibbles_of_32(Group& out, const uint* b, uint j, uint r)
 {
     KS_UNROLL
     for (uint i = 0u; i < 4u; i++) {
@@ -38,7 +54,8 @@ template <class F> DEVICE void nibbles_of_32(Group& out, const uint* b, uint j, 
 }
 
 // Eight words from word j on. A value is the bits of `mask` in a byte, after the shift.
-template <class F> DEVICE void fields_of_32(Group& out, const uint* b, uint j, uint r, uint shift, uint mask)
+template <class F>
+DEVICE void fields_of_32(Group& out, const uint* b, uint j, uint r, uint shift, uint mask)
 {
     KS_UNROLL
     for (uint i = 0u; i < 8u; i++) out.q[i] = (tile_word<F>(b, j + i, r) >> shift) & mask;
@@ -54,17 +71,22 @@ DEVICE void or_fifth_bits(Group& out, uint high)
 // The int8 level of the low nibble of each of four bytes, for iq4_nl and iq4_xs.
 DEVICE uint iq4_levels(uint nibbles)
 {
-    // __byte_perm selects from eight bytes by three bits: once from levels 0..7, once from levels 8..15. Bit 3 chooses between them.
-    uint picks = (nibbles & 7u) | (nibbles >> 4 & 0x70u) | (nibbles >> 8 & 0x700u) | (nibbles >> 12 & 0x7000u);
-    uint low = __byte_perm(0xbfad9881u, 0xf6eaddcfu, picks), high = __byte_perm(0x26190d01u, 0x71594535u, picks);
+    // __byte_perm selects from eight bytes by three bits: once from levels 0..7, once from
+    // levels 8..15. Bit 3 chooses between them.
+    uint picks = (nibbles & 7u) | (nibbles >> 4 & 0x70u) | (nibbles >> 8 & 0x700u) |
+                 (nibbles >> 12 & 0x7000u);
+    uint low = __byte_perm(0xbfad9881u, 0xf6eaddcfu, picks),
+         high = __byte_perm(0x26190d01u, 0x71594535u, picks);
     uint is_high = (nibbles >> 3 & 0x01010101u) * 0xffu;
     return (low & ~is_high) | (high & is_high);
 }
 
-template <class F> struct Unpack;
+template <class F>
+struct Unpack;
 
 // group(b, r, g): group g of row r of the tile-block at b.
-template <> struct Unpack<format_q8_0> {
+template <>
+struct Unpack<format_q8_0> {
     using F = format_q8_0;
     DEVICE Group group(const uint* b, uint r, uint)
     {
@@ -76,7 +98,8 @@ template <> struct Unpack<format_q8_0> {
     }
 };
 
-template <> struct Unpack<format_q4_0> {
+template <>
+struct Unpack<format_q4_0> {
     using F = format_q4_0;
     DEVICE Group group(const uint* b, uint r, uint)
     {
@@ -88,7 +111,8 @@ template <> struct Unpack<format_q4_0> {
     }
 };
 
-template <> struct Unpack<format_q4_1> {
+template <>
+struct Unpack<format_q4_1> {
     using F = format_q4_1;
     DEVICE Group group(const uint* b, uint r, uint)
     {
@@ -100,7 +124,8 @@ template <> struct Unpack<format_q4_1> {
     }
 };
 
-template <> struct Unpack<format_q5_0> {
+template <>
+struct Unpack<format_q5_0> {
     using F = format_q5_0;
     DEVICE Group group(const uint* b, uint r, uint)
     {
@@ -113,7 +138,8 @@ template <> struct Unpack<format_q5_0> {
     }
 };
 
-template <> struct Unpack<format_q5_1> {
+template <>
+struct Unpack<format_q5_1> {
     using F = format_q5_1;
     DEVICE Group group(const uint* b, uint r, uint)
     {
@@ -126,7 +152,8 @@ template <> struct Unpack<format_q5_1> {
     }
 };
 
-template <> struct Unpack<format_iq4_nl> {
+template <>
+struct Unpack<format_iq4_nl> {
     using F = format_iq4_nl;
     DEVICE Group group(const uint* b, uint r, uint)
     {
@@ -139,12 +166,14 @@ template <> struct Unpack<format_iq4_nl> {
     }
 };
 
-template <> struct Unpack<format_iq4_xs> {
+template <>
+struct Unpack<format_iq4_xs> {
     using F = format_iq4_xs;
     DEVICE Group group(const uint* b, uint r, uint g)
     {
         Group out;
-        uint head = tile_word<F>(b, 0u, r), s = (tile_word<F>(b, 1u, r) >> (4u * g) & 15u) | (head >> (16u + 2u * g) & 3u) << 4;
+        uint head = tile_word<F>(b, 0u, r),
+             s = (tile_word<F>(b, 1u, r) >> (4u * g) & 15u) | (head >> (16u + 2u * g) & 3u) << 4;
         nibbles_of_32<F>(out, b, 2u + 4u * g, r);
         KS_UNROLL
         for (uint i = 0u; i < 8u; i++) out.q[i] = iq4_levels(out.q[i]);
@@ -154,16 +183,19 @@ template <> struct Unpack<format_iq4_xs> {
 };
 
 // The scales and mins of q4_k and q5_k.
-template <class F> DEVICE void set_k_scales(Group& out, const uint* b, uint r, uint g)
+template <class F>
+DEVICE void set_k_scales(Group& out, const uint* b, uint r, uint g)
 {
     uint dm = tile_word<F>(b, 0u, r), shift = 8u * (g & 3u);
-    uint s = tile_word<F>(b, 1u, r) >> shift, m = tile_word<F>(b, 2u, r) >> shift, low = tile_word<F>(b, 3u, r) >> shift;
+    uint s = tile_word<F>(b, 1u, r) >> shift, m = tile_word<F>(b, 2u, r) >> shift,
+         low = tile_word<F>(b, 3u, r) >> shift;
     s = g < 4u ? s & 63u : (low & 15u) | (s >> 2 & 48u);
     m = g < 4u ? m & 63u : (low >> 4 & 15u) | (m >> 2 & 48u);
     set_scales(out, low_half(dm) * float(s), -high_half(dm) * float(m));
 }
 
-template <> struct Unpack<format_q4_k> {
+template <>
+struct Unpack<format_q4_k> {
     using F = format_q4_k;
     DEVICE Group group(const uint* b, uint r, uint g)
     {
@@ -174,20 +206,23 @@ template <> struct Unpack<format_q4_k> {
     }
 };
 
-template <> struct Unpack<format_q5_k> {
+template <>
+struct Unpack<format_q5_k> {
     using F = format_q5_k;
     DEVICE Group group(const uint* b, uint r, uint g)
     {
         Group out;
         fields_of_32<F>(out, b, 12u + g / 2u * 8u, r, 4u * (g & 1u), 0x0f0f0f0fu);
         KS_UNROLL
-        for (uint i = 0u; i < 8u; i++) out.q[i] |= (tile_word<F>(b, 4u + i, r) >> g & 0x01010101u) << 4;
+        for (uint i = 0u; i < 8u; i++)
+            out.q[i] |= (tile_word<F>(b, 4u + i, r) >> g & 0x01010101u) << 4;
         set_k_scales<F>(out, b, r, g);
         return out;
     }
 };
 
-template <> struct Unpack<format_q2_k> {
+template <>
+struct Unpack<format_q2_k> {
     using F = format_q2_k;
     DEVICE Group group(const uint* b, uint r, uint g)
     {
@@ -203,7 +238,8 @@ template <> struct Unpack<format_q2_k> {
     }
 };
 
-template <> struct Unpack<format_q3_k> {
+template <>
+struct Unpack<format_q3_k> {
     using F = format_q3_k;
     DEVICE Group group(const uint* b, uint r, uint g)
     {
@@ -215,7 +251,8 @@ template <> struct Unpack<format_q3_k> {
         KS_UNROLL
         for (uint half = 0u; half < 2u; half++) {
             uint byte = 8u * (2u * (g & 1u) + half);
-            uint s = (low >> (byte + 4u * (g / 4u)) & 15u) | (high >> (byte + 2u * (g / 2u)) & 3u) << 4;
+            uint s = (low >> (byte + 4u * (g / 4u)) & 15u) | (high >> (byte + 2u * (g / 2u)) & 3u)
+                                                                 << 4;
             out.d[half] = tile_half(b, r) * (float(s) - 32.f);
             out.m[half] = -4.f * out.d[half];
         }
@@ -223,15 +260,18 @@ template <> struct Unpack<format_q3_k> {
     }
 };
 
-template <> struct Unpack<format_q6_k> {
+template <>
+struct Unpack<format_q6_k> {
     using F = format_q6_k;
     DEVICE Group group(const uint* b, uint r, uint g)
     {
         Group out;
-        uint n = g / 4u, part = g & 3u, scales = tile_word<F>(b, 48u + g / 2u, r) >> (16u * (g & 1u));
+        uint n = g / 4u, part = g & 3u,
+             scales = tile_word<F>(b, 48u + g / 2u, r) >> (16u * (g & 1u));
         fields_of_32<F>(out, b, 16u * n + 8u * (part & 1u), r, 4u * (part / 2u), 0x0f0f0f0fu);
         KS_UNROLL
-        for (uint i = 0u; i < 8u; i++) out.q[i] |= (tile_word<F>(b, 32u + 8u * n + i, r) >> (2u * part) & 0x03030303u) << 4;
+        for (uint i = 0u; i < 8u; i++)
+            out.q[i] |= (tile_word<F>(b, 32u + 8u * n + i, r) >> (2u * part) & 0x03030303u) << 4;
         KS_UNROLL
         for (uint half = 0u; half < 2u; half++) {
             int s = int(scales << (24u - 8u * half)) >> 24;

@@ -1,4 +1,5 @@
-// The C API over Session. Structs are checked by their size, and no exception crosses the interface.
+// The C API over Session. Structs are checked by their size, and no exception crosses the
+// interface.
 #include "runtime/api/knapsack.h"
 
 #include "runtime/api/session.h"
@@ -25,7 +26,8 @@ static int say(Code code, const char* sentence, char* error, size_t error_bytes)
 }
 
 // Runs `body` and converts exceptions of the standard library to codes.
-template <class F> static int guarded(char* error, size_t error_bytes, F&& body)
+template <class F>
+static int guarded(char* error, size_t error_bytes, F&& body)
 {
     try {
         const Status status = body();
@@ -42,7 +44,8 @@ template <class F> static int guarded(char* error, size_t error_bytes, F&& body)
     }
 }
 
-template <class F> static int guarded(ks_session* session, F&& body)
+template <class F>
+static int guarded(ks_session* session, F&& body)
 {
     const int code = guarded(session->error, sizeof session->error, body);
     if (code == KS_INTERRUPTED) session->session->clear_cancel();
@@ -52,10 +55,12 @@ template <class F> static int guarded(ks_session* session, F&& body)
 static Status read_options(const ks_options* o, SessionOptions& out)
 {
     if (!o || o->struct_size != sizeof(ks_options))
-        return fail(Code::usage, "ks_options.struct_size is %zu, expected %zu", o ? o->struct_size : 0, sizeof(ks_options));
+        return fail(Code::usage, "ks_options.struct_size is %zu, expected %zu",
+                    o ? o->struct_size : 0, sizeof(ks_options));
     if (!o->model_path) return Status(Code::usage, "ks_options.model_path is not set");
     if (o->context < -1 || o->n_threads < 0)
-        return fail(Code::usage, "ks_options: context %lld or n_threads %d makes no sense", (long long)o->context, o->n_threads);
+        return fail(Code::usage, "ks_options: context %lld or n_threads %d makes no sense",
+                    (long long)o->context, o->n_threads);
     out.model_path = o->model_path;
     out.device = o->device ? o->device : "";
     out.recipe = o->recipe ? o->recipe : "auto";
@@ -68,9 +73,14 @@ static Status read_options(const ks_options* o, SessionOptions& out)
     if (o->progress) {
         auto call = o->progress;
         void* user = o->user;
-        out.progress = [call, user](const char* stage, uint64_t done, uint64_t total) { return call(user, stage, done, total) != 0; };
+        out.progress = [call, user](const char* stage, uint64_t done, uint64_t total) {
+            return call(user, stage, done, total) != 0;
+        };
     }
-    if (o->log) out.log = [call = o->log, user = o->user](const std::string& sentence) { call(user, sentence.c_str()); };
+    if (o->log)
+        out.log = [call = o->log, user = o->user](const std::string& sentence) {
+            call(user, sentence.c_str());
+        };
     return {};
 }
 
@@ -100,9 +110,12 @@ const char* ks_version(void)
 int ks_get_device(uint32_t n, ks_device* out, char* error, size_t error_bytes)
 {
     return guarded(error, error_bytes, [&]() -> Status {
-        if (!out || out->struct_size != sizeof(ks_device)) return Status(Code::usage, "ks_device.struct_size is not set");
+        if (!out || out->struct_size != sizeof(ks_device))
+            return Status(Code::usage, "ks_device.struct_size is not set");
         const std::vector<DeviceInfo> devices = list_devices();
-        if (n >= devices.size()) return fail(Code::device, "there is no device %u, the machine has %zu", n, devices.size());
+        if (n >= devices.size())
+            return fail(Code::device, "there is no device %u, the machine has %zu", n,
+                        devices.size());
         const DeviceInfo& device = devices[n];
         *out = {sizeof *out, "", "", device.memory_bytes, device.free_bytes, device.unified};
         snprintf(out->id, sizeof out->id, "%s", device.id.c_str());
@@ -116,7 +129,8 @@ int ks_plan(const ks_options* options, ks_stats* out, char* error, size_t error_
     return guarded(error, error_bytes, [&]() -> Status {
         SessionOptions o;
         KS_TRY(read_options(options, o));
-        if (!out || out->struct_size != sizeof(ks_stats)) return Status(Code::usage, "ks_stats.struct_size is not set");
+        if (!out || out->struct_size != sizeof(ks_stats))
+            return Status(Code::usage, "ks_stats.struct_size is not set");
         Result<Plan> plan = make_plan(o);
         if (!plan.ok()) return plan.status();
         fill_stats(plan.value(), out);
@@ -137,7 +151,8 @@ int ks_open(const ks_options* options, ks_session** out, char* error, size_t err
         made->session = std::move(session.value());
         SamplerOptions greedy;
         greedy.temperature = 0;
-        made->sampler.reset(new Sampler(greedy, made->session->config().n_vocab, made->session->sampler_memory()));
+        made->sampler.reset(
+            new Sampler(greedy, made->session->config().n_vocab, made->session->sampler_memory()));
         *out = made.release();
         return {};
     });
@@ -165,10 +180,12 @@ void ks_get_stats(const ks_session* session, ks_stats* out)
     out->merged = s.merged();
 }
 
-size_t ks_tokenize(const ks_session* session, const char* text, size_t text_bytes, uint32_t flags, uint32_t* ids, size_t capacity)
+size_t ks_tokenize(const ks_session* session, const char* text, size_t text_bytes, uint32_t flags,
+                   uint32_t* ids, size_t capacity)
 {
     std::vector<uint32_t> all;
-    const EncodeOptions options = {!(flags & KS_TOKENIZE_NO_BOS), (flags & KS_TOKENIZE_SPECIAL) != 0};
+    const EncodeOptions options = {!(flags & KS_TOKENIZE_NO_BOS),
+                                   (flags & KS_TOKENIZE_SPECIAL) != 0};
     const int code = guarded(nullptr, 0, [&]() -> Status {
         session->session->tokenizer().encode({text, text_bytes}, options, all);
         return {};
@@ -204,17 +221,22 @@ int ks_feed(ks_session* session, const uint32_t* ids, size_t n)
 }
 
 // Computes the tokens that a turn appends to the text, and the author of each token.
-static Status write_turn(const Session& s, const char* system, const char* user, std::vector<uint32_t>& ids, std::string& authors)
+static Status write_turn(const Session& s, const char* system, const char* user,
+                         std::vector<uint32_t>& ids, std::string& authors)
 {
     const std::string& text = s.chat_template();
     const ChatTemplate* template_row = recognise_chat_template(text);
     if (!user) return Status(Code::usage, "ks_feed_turn: user is NULL");
-    if (!template_row) return fail(Code::unsupported, "the model has %s chat template", text.empty() ? "no" : "none of the known kinds of");
-    ChatWriter writer(*template_row, s.tokenizer().adds_bos(), default_system_text(*template_row, text));
+    if (!template_row)
+        return fail(Code::unsupported, "the model has %s chat template",
+                    text.empty() ? "no" : "none of the known kinds of");
+    ChatWriter writer(*template_row, s.tokenizer().adds_bos(),
+                      default_system_text(*template_row, text));
     ChatPieces pieces;
     if (s.n_tokens() == 0 && system) writer.turn(ChatRole::system, system, pieces);
     if (s.n_tokens() > 0) {
-        writer.turn(ChatRole::user, "", pieces); // marks the conversation as begun, so BOS and system prompt are not written again
+        writer.turn(ChatRole::user, "", pieces); // marks the conversation as begun, so BOS and
+                                                 // system prompt are not written again
         pieces.clear();
         writer.close_answer(pieces);
     }
@@ -246,13 +268,17 @@ const float* ks_logits(const ks_session* session)
 int ks_set_sampling(ks_session* session, const ks_sampling* sampling)
 {
     return guarded(session, [&]() -> Status {
-        if (!sampling || sampling->struct_size != sizeof(ks_sampling)) return Status(Code::usage, "ks_sampling.struct_size is not set");
+        if (!sampling || sampling->struct_size != sizeof(ks_sampling))
+            return Status(Code::usage, "ks_sampling.struct_size is not set");
         const ks_sampling& s = *sampling;
         const auto within = [](float value, float most) { return value >= 0 && value <= most; };
-        const bool fine = within(s.temperature, 1e6f) && within(s.top_p, 1) && within(s.min_p, 1) && within(s.typical_p, 1) &&
-                          within(s.repeat_penalty, 1e6f) && within(std::fabs(s.presence_penalty), 1e6f) &&
-                          within(std::fabs(s.frequency_penalty), 1e6f) && s.repeat_last_n <= Sampler::kMaxRepeatLastN;
-        if (!fine || (s.n_biases && !s.biases)) return Status(Code::usage, "ks_sampling: a number is beyond what knapsack.h allows");
+        const bool fine = within(s.temperature, 1e6f) && within(s.top_p, 1) && within(s.min_p, 1) &&
+                          within(s.typical_p, 1) && within(s.repeat_penalty, 1e6f) &&
+                          within(std::fabs(s.presence_penalty), 1e6f) &&
+                          within(std::fabs(s.frequency_penalty), 1e6f) &&
+                          s.repeat_last_n <= Sampler::kMaxRepeatLastN;
+        if (!fine || (s.n_biases && !s.biases))
+            return Status(Code::usage, "ks_sampling: a number is beyond what knapsack.h allows");
         auto or_off = [](float value) { return value == 0 ? 1.f : value; };
         SamplerOptions o;
         o.temperature = s.temperature;
@@ -269,7 +295,8 @@ int ks_set_sampling(ks_session* session, const ks_sampling* sampling)
         for (size_t i = 0; i < s.n_biases; i++) {
             const ks_bias& b = s.biases[i];
             if (b.id >= n_vocab || std::isnan(b.bias))
-                return fail(Code::usage, "a bias of %g for token %u of %u", double(b.bias), b.id, n_vocab);
+                return fail(Code::usage, "a bias of %g for token %u of %u", double(b.bias), b.id,
+                            n_vocab);
             o.logit_bias.push_back({b.id, b.bias});
         }
         session->sampler.reset(new Sampler(o, n_vocab, session->session->sampler_memory()));
@@ -280,7 +307,8 @@ int ks_set_sampling(ks_session* session, const ks_sampling* sampling)
 int ks_sample(ks_session* session, uint32_t* id)
 {
     return guarded(session, [&]() -> Status {
-        if (!session->session->has_logits()) return Status(Code::usage, "ks_sample: there is no next token before one is fed");
+        if (!session->session->has_logits())
+            return Status(Code::usage, "ks_sample: there is no next token before one is fed");
         *id = session->sampler->sample(session->session->logits());
         return {};
     });
@@ -290,7 +318,8 @@ int ks_rewind(ks_session* session, uint32_t n_tokens)
 {
     return guarded(session, [&]() -> Status {
         const Session& s = *session->session;
-        if (n_tokens > s.n_tokens()) return fail(Code::usage, "ks_rewind: %u tokens, %u are there", n_tokens, s.n_tokens());
+        if (n_tokens > s.n_tokens())
+            return fail(Code::usage, "ks_rewind: %u tokens, %u are there", n_tokens, s.n_tokens());
         return session->session->rewind(n_tokens);
     });
 }

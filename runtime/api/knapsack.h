@@ -1,5 +1,5 @@
-/* Knapsack runs a language model inside a fixed number of bytes. This header is the whole interface and its manual.
- * It is valid C99 and C++11.
+/* Knapsack runs a language model inside a fixed number of bytes. This header is the whole interface
+ * and its manual. It is valid C99 and C++11.
  *
  *     ks_options options = {.struct_size = sizeof options};
  *     options.model_path = "model.gguf";
@@ -8,35 +8,38 @@
  *     char error[400];
  *     if (ks_open(&options, &session, error, sizeof error) != KS_OK) { puts(error); return 1; }
  *     ks_feed_turn(session, NULL, "Why is the sky blue?");
- *     for (uint32_t id; ks_sample(session, &id) == KS_OK && !ks_is_end(session, id); ks_feed(session, &id, 1)) {
- *         char piece[256];
- *         size_t bytes = ks_piece(session, id, piece, sizeof piece);
- *         fwrite(piece, 1, bytes < sizeof piece ? bytes : sizeof piece, stdout);
+ *     for (uint32_t id; ks_sample(session, &id) == KS_OK && !ks_is_end(session, id);
+ * ks_feed(session, &id, 1)) { char piece[256]; size_t bytes = ks_piece(session, id, piece, sizeof
+ * piece); fwrite(piece, 1, bytes < sizeof piece ? bytes : sizeof piece, stdout);
  *     }
  *     ks_close(session);
  *
- * Units. Sizes are in bytes. Lengths and positions are in tokens. A token is a number below n_vocab (see ks_get_stats()).
- * Strings are UTF-8. Text to tokenize may hold any bytes.
+ * Units. Sizes are in bytes. Lengths and positions are in tokens. A token is a number below n_vocab
+ * (see ks_get_stats()). Strings are UTF-8. Text to tokenize may hold any bytes.
  *
- * Errors. A call that can fail returns KS_OK or another code of the enum below. A failure also sets one sentence of printable
- * ASCII, which names the thing, what was expected and what was found. Calls without a session write the sentence to `error`,
- * which may be NULL; the sentence is truncated to error_bytes. Calls with a session keep it for ks_error(). The library never
- * throws and prints nothing. Only a bug in the library aborts the program; it then prints the values involved to standard
- * error. Pointers must be valid. A pointer may be NULL only where this header says so. A struct whose struct_size does not
- * match this version is refused with KS_USAGE.
+ * Errors. A call that can fail returns KS_OK or another code of the enum below. A failure also sets
+ * one sentence of printable ASCII, which names the thing, what was expected and what was found.
+ * Calls without a session write the sentence to `error`, which may be NULL; the sentence is
+ * truncated to error_bytes. Calls with a session keep it for ks_error(). The library never throws
+ * and prints nothing. Only a bug in the library aborts the program; it then prints the values
+ * involved to standard error. Pointers must be valid. A pointer may be NULL only where this header
+ * says so. A struct whose struct_size does not match this version is refused with KS_USAGE.
  *
- * Ownership. Every argument is read or copied before the call returns. The exceptions are `memory`, `user` and the callbacks of
- * ks_options: these must stay valid until ks_close(). A pointer that a call returns belongs to the session.
+ * Ownership. Every argument is read or copied before the call returns. The exceptions are `memory`,
+ * `user` and the callbacks of ks_options: these must stay valid until ks_close(). A pointer that a
+ * call returns belongs to the session.
  *
- * Threads. Any thread may use a session, but only one at a time. The exception is ks_cancel(): any thread or signal handler may
- * call it at any time between ks_open() and ks_close(). Sessions share no mutable state: any number may live and compute at
- * once in one process. Callbacks run on the thread that called the library. A session owns n_threads - 1 worker threads, which
- * sleep while nothing is computed. They end at ks_close(). They do not exist in the child of a fork().
+ * Threads. Any thread may use a session, but only one at a time. The exception is ks_cancel(): any
+ * thread or signal handler may call it at any time between ks_open() and ks_close(). Sessions share
+ * no mutable state: any number may live and compute at once in one process. Callbacks run on the
+ * thread that called the library. A session owns n_threads - 1 worker threads, which sleep while
+ * nothing is computed. They end at ks_close(). They do not exist in the child of a fork().
  *
- * Memory. ks_open() allocates what the plan lists, in a few large blocks. ks_feed(), ks_logits(), ks_sample() and ks_piece()
- * allocate nothing afterwards. (ks_tokenize(), ks_feed_turn(), ks_rewind(), ks_set_sampling(), ks_save() and ks_load() use the
- * heap; so does ks_piece() when the buffer is too small for the token.) The plan does not count the session's small objects
- * (some tens of KiB), the stacks of its threads, and what a GPU driver allocates.
+ * Memory. ks_open() allocates what the plan lists, in a few large blocks. ks_feed(), ks_logits(),
+ * ks_sample() and ks_piece() allocate nothing afterwards. (ks_tokenize(), ks_feed_turn(),
+ * ks_rewind(), ks_set_sampling(), ks_save() and ks_load() use the heap; so does ks_piece() when the
+ * buffer is too small for the token.) The plan does not count the session's small objects (some
+ * tens of KiB), the stacks of its threads, and what a GPU driver allocates.
  */
 #ifndef KNAPSACK_H
 #define KNAPSACK_H
@@ -44,8 +47,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Semantic versioning. While the major version is 0, a new minor version may change this interface. A new patch version never
- * does. */
+/* Semantic versioning. While the major version is 0, a new minor version may change this interface.
+ * A new patch version never does. */
 #define KS_VERSION_MAJOR 0
 #define KS_VERSION_MINOR 1
 #define KS_VERSION_PATCH 0
@@ -59,54 +62,62 @@ extern "C" {
 
 enum {
     KS_OK = 0,
-    KS_USAGE = 1,         /* invalid call; nothing was changed */
-    KS_INVALID = 2,       /* the file is unreadable or malformed */
-    KS_UNSUPPORTED = 3,   /* this build cannot run the architecture, format or recipe */
-    KS_NO_FIT = 4,        /* not enough memory or context */
-    KS_DEVICE = 5,        /* no such device, or the device failed: then the session can only be closed */
-    KS_IO = 6,            /* a file cannot be written */
+    KS_USAGE = 1,       /* invalid call; nothing was changed */
+    KS_INVALID = 2,     /* the file is unreadable or malformed */
+    KS_UNSUPPORTED = 3, /* this build cannot run the architecture, format or recipe */
+    KS_NO_FIT = 4,      /* not enough memory or context */
+    KS_DEVICE = 5, /* no such device, or the device failed: then the session can only be closed */
+    KS_IO = 6,     /* a file cannot be written */
     KS_INTERRUPTED = 130, /* stopped by ks_cancel() or by the progress callback */
 };
 
 typedef struct ks_session ks_session; /* an open model and the text it has read so far */
 
-/* Zero selects the default of every field. Start from `ks_options o = {.struct_size = sizeof o};` (in C++ `{sizeof o}`). */
+/* Zero selects the default of every field. Start from `ks_options o = {.struct_size = sizeof o};`
+ * (in C++ `{sizeof o}`). */
 typedef struct ks_options {
-    size_t struct_size;       /* sizeof(ks_options) */
-    const char* model_path;   /* a GGUF file, or the first file of a split set; required */
-    const char* device;       /* an id of ks_get_device(): "cpu", "reference", "cuda", "vulkan:1"; default: the best device */
-    const char* recipe;       /* how the KV cache holds tokens, see docs/recipes.md; default: "auto" */
-    uint64_t memory_bytes;    /* hard limit of the total; default: the free memory of the device */
+    size_t struct_size;     /* sizeof(ks_options) */
+    const char* model_path; /* a GGUF file, or the first file of a split set; required */
+    const char* device;     /* an id of ks_get_device(): "cpu", "reference", "cuda", "vulkan:1";
+                               default: the best device */
+    const char* recipe;    /* how the KV cache holds tokens, see docs/recipes.md; default: "auto" */
+    uint64_t memory_bytes; /* hard limit of the total; default: the free memory of the device */
     uint64_t kv_memory_bytes; /* hard limit of the KV cache; default: none */
-    int64_t context;          /* in tokens; 0: as many as fit, at most the model's context; -1: the model's context, which
-                                 the program calls -c 0. Only the "exact" cache refuses tokens beyond it */
-    int32_t n_threads;        /* default: one per core */
-    void* memory;             /* a block that the session uses instead of allocating; the caller owns it and keeps it until
-                                 ks_close(). On a GPU the block holds the host's part only */
-    size_t memory_size;       /* bytes of `memory`: the plan plus 3 * 4096 for alignment, or plus 2 * 4096 if `memory` is
-                                 aligned to 4096 */
-    /* Called after each piece of work. `stage` is "loading weights" (done and total in bytes) or "reading prompt" (in tokens).
-     * Returning 0 interrupts the call. The callback must not throw. Of this session it may call only ks_cancel(). */
+    int64_t context;   /* in tokens; 0: as many as fit, at most the model's context; -1: the model's
+                          context, which   the program calls -c 0. Only the "exact" cache refuses
+                          tokens   beyond it */
+    int32_t n_threads; /* default: one per core */
+    void* memory; /* a block that the session uses instead of allocating; the caller owns it and
+                     keeps it until ks_close(). On a GPU the block holds the host's part only */
+    size_t memory_size; /* bytes of `memory`: the plan plus 3 * 4096 for alignment, or plus 2 * 4096
+                           if `memory` is aligned to 4096 */
+    /* Called after each piece of work. `stage` is "loading weights" (done and total in bytes) or
+     * "reading prompt" (in tokens). Returning 0 interrupts the call. The callback must not throw.
+     * Of this session it may call only ks_cancel(). */
     int (*progress)(void* user, const char* stage, uint64_t done, uint64_t total);
-    /* Receives diagnostics, one sentence a call: the device and plan that ks_open() chose, a text that has to be read again.
-     * `sentence` is valid during the call. The rules of `progress` apply. */
+    /* Receives diagnostics, one sentence a call: the device and plan that ks_open() chose, a text
+     * that has to be read again. `sentence` is valid during the call. The rules of `progress`
+     * apply. */
     void (*log)(void* user, const char* sentence);
     void* user; /* passed to both callbacks */
 } ks_options;
 
 typedef struct ks_stats {
-    size_t struct_size;       /* sizeof(ks_stats) */
-    uint64_t budget_bytes;    /* memory_bytes, or the free memory of the device */
-    uint64_t plan_bytes;      /* total of the plan; if it does not fit, this and the following describe the smallest plan that works */
-    uint64_t peak_bytes;      /* most bytes held at any time; equals plan_bytes once open; 0 from ks_plan() */
+    size_t struct_size;    /* sizeof(ks_stats) */
+    uint64_t budget_bytes; /* memory_bytes, or the free memory of the device */
+    uint64_t plan_bytes;   /* total of the plan; if it does not fit, this and the following describe
+                              the smallest plan that works */
+    uint64_t
+        peak_bytes; /* most bytes held at any time; equals plan_bytes once open; 0 from ks_plan() */
     uint64_t smallest_bytes;  /* smallest budget that works with these options */
     uint64_t bytes_per_token; /* bytes of the KV cache for each slot */
     uint32_t fits;            /* 1 if the plan fits the budget, else 0 */
     uint32_t context;         /* planned tokens; a cache that evicts also reads longer texts */
     uint32_t slots;           /* slots per layer and head; equals context if nothing is evicted */
-    uint32_t n_tokens;        /* tokens in the text; 0 from ks_plan(), like n_vocab, evicted and merged */
+    uint32_t n_tokens; /* tokens in the text; 0 from ks_plan(), like n_vocab, evicted and merged */
     uint32_t n_vocab;
-    uint64_t evicted, merged; /* evicted slots over all layers and heads; evicted slots that were merged into another slot */
+    uint64_t evicted, merged; /* evicted slots over all layers and heads; evicted slots that were
+                                 merged into another slot */
     char device[32];          /* "cpu" */
     char recipe[256];         /* in full, with what "auto" chose: "exact,k=f16,v=f16" */
 } ks_stats;
@@ -116,18 +127,21 @@ typedef struct ks_bias {
     float bias; /* added to the logit of the token; -INFINITY: the token is never chosen */
 } ks_bias;
 
-/* The magnitude of the temperature and of each penalty is at most 1e6. top_p, min_p and typical_p are in [0, 1]. */
+/* The magnitude of the temperature and of each penalty is at most 1e6. top_p, min_p and typical_p
+ * are in [0, 1]. */
 typedef struct ks_sampling {
-    size_t struct_size;      /* sizeof(ks_sampling) */
-    float temperature;       /* 0: greedy, the lower id on ties */
-    uint32_t top_k;          /* keep the k most probable tokens; 0: off */
-    float top_p;             /* keep the most probable tokens whose probabilities sum to top_p; 0 or 1: off */
-    float min_p;             /* keep tokens with at least min_p times the highest probability; 0: off */
-    float typical_p;         /* locally typical sampling; 0 or 1: off */
-    float repeat_penalty;    /* divides positive and multiplies negative logits of recent tokens; 0 or 1: off */
+    size_t struct_size; /* sizeof(ks_sampling) */
+    float temperature;  /* 0: greedy, the lower id on ties */
+    uint32_t top_k;     /* keep the k most probable tokens; 0: off */
+    float top_p; /* keep the most probable tokens whose probabilities sum to top_p; 0 or 1: off */
+    float min_p; /* keep tokens with at least min_p times the highest probability; 0: off */
+    float typical_p;      /* locally typical sampling; 0 or 1: off */
+    float repeat_penalty; /* divides positive and multiplies negative logits of recent tokens; 0 or
+                             1: off */
     float presence_penalty;  /* subtracted from the logits of recent tokens */
     float frequency_penalty; /* the same, times the number of occurrences */
-    uint32_t repeat_last_n;  /* number of recent tokens, counting only tokens chosen by ks_sample(); 0: none; at most 2^20 */
+    uint32_t repeat_last_n;  /* number of recent tokens, counting only tokens chosen by ks_sample();
+                                0: none; at most 2^20 */
     uint64_t seed;           /* equal seeds, options and logits give equal tokens */
     const ks_bias* biases;   /* array of n_biases */
     size_t n_biases;
@@ -146,76 +160,94 @@ typedef struct ks_device {
 /* The version of the library, "0.1.0". The macros above are the version of the header. */
 const char* ks_version(void);
 
-/* Describes the n-th device of this machine, counted from 0. Device 0 is the default. KS_DEVICE: there are at most n devices. */
+/* Describes the n-th device of this machine, counted from 0. Device 0 is the default. KS_DEVICE:
+ * there are at most n devices. */
 int ks_get_device(uint32_t n, ks_device* out, char* error, size_t error_bytes);
 
-/* Computes what ks_open() would allocate with these options; reads only the header of the model. If the plan does not fit, the call
- * returns KS_OK with fits = 0, and smallest_bytes is the budget that would. The call is cheap: compare several recipes and contexts
- * before opening one. `memory` and the callbacks are ignored. */
+/* Computes what ks_open() would allocate with these options; reads only the header of the model. If
+ * the plan does not fit, the call returns KS_OK with fits = 0, and smallest_bytes is the budget
+ * that would. The call is cheap: compare several recipes and contexts before opening one. `memory`
+ * and the callbacks are ignored. */
 int ks_plan(const ks_options* options, ks_stats* out, char* error, size_t error_bytes);
 
-/* Allocates the memory and reads the weights. On failure *out is NULL and nothing stays allocated. KS_NO_FIT: the sentence names the
- * smallest budget that works. The session does not need the model file afterwards. */
+/* Allocates the memory and reads the weights. On failure *out is NULL and nothing stays allocated.
+ * KS_NO_FIT: the sentence names the smallest budget that works. The session does not need the model
+ * file afterwards. */
 int ks_open(const ks_options* options, ks_session** out, char* error, size_t error_bytes);
 void ks_close(ks_session* session); /* frees everything; NULL is allowed */
 
-/* The sentence of the last call on this session that returned a code; "" after KS_OK. Valid until the next such call. */
+/* The sentence of the last call on this session that returned a code; "" after KS_OK. Valid until
+ * the next such call. */
 const char* ks_error(const ks_session* session);
-void ks_get_stats(const ks_session* session, ks_stats* out); /* writes nothing if out->struct_size is wrong */
+void ks_get_stats(const ks_session* session,
+                  ks_stats* out); /* writes nothing if out->struct_size is wrong */
 
 /* Text and tokens */
 
 enum {
-    KS_TOKENIZE_SPECIAL = 1, /* parse control tokens in the text; do not set it for text that a user wrote */
-    KS_TOKENIZE_NO_BOS = 2,  /* the text continues other tokens: add neither BOS nor EOS. Otherwise what the model wants is added */
+    KS_TOKENIZE_SPECIAL =
+        1, /* parse control tokens in the text; do not set it for text that a user wrote */
+    KS_TOKENIZE_NO_BOS = 2, /* the text continues other tokens: add neither BOS nor EOS. Otherwise
+                               what the model wants is added */
 };
-/* Writes at most `capacity` ids and returns the number of tokens in the text. `ids` may be NULL if capacity is 0. Returns 0 if the
- * heap is exhausted. */
-size_t ks_tokenize(const ks_session* session, const char* text, size_t text_bytes, uint32_t flags, uint32_t* ids, size_t capacity);
-/* Writes at most `capacity` bytes of the text of a token and returns its length in bytes. `out` may be NULL if capacity is 0. The text
- * is not terminated. It may end inside a UTF-8 character, which the next token completes. Control tokens and ids beyond the
- * vocabulary have no text. */
+/* Writes at most `capacity` ids and returns the number of tokens in the text. `ids` may be NULL if
+ * capacity is 0. Returns 0 if the heap is exhausted. */
+size_t ks_tokenize(const ks_session* session, const char* text, size_t text_bytes, uint32_t flags,
+                   uint32_t* ids, size_t capacity);
+/* Writes at most `capacity` bytes of the text of a token and returns its length in bytes. `out` may
+ * be NULL if capacity is 0. The text is not terminated. It may end inside a UTF-8 character, which
+ * the next token completes. Control tokens and ids beyond the vocabulary have no text. */
 size_t ks_piece(const ks_session* session, uint32_t id, char* out, size_t capacity);
-int ks_is_end(const ks_session* session, uint32_t id); /* 1: the token ends the answer of the model; it need not be fed */
+int ks_is_end(const ks_session* session,
+              uint32_t id); /* 1: the token ends the answer of the model; it need not be fed */
 
-/* Reading. After KS_OK the logits of the next token are available. KS_NO_FIT: the context of the exact cache is full; nothing was
- * read. KS_USAGE: an id is not in the vocabulary; nothing was read. KS_INTERRUPTED: a part was read, and ks_stats.n_tokens counts
- * it. Then either feed the rest or call ks_rewind(). */
+/* Reading. After KS_OK the logits of the next token are available. KS_NO_FIT: the context of the
+ * exact cache is full; nothing was read. KS_USAGE: an id is not in the vocabulary; nothing was
+ * read. KS_INTERRUPTED: a part was read, and ks_stats.n_tokens counts it. Then either feed the rest
+ * or call ks_rewind(). */
 
-/* Appends n tokens to the text; n = 0 changes nothing. One call with many tokens is much faster than one call for each token. */
+/* Appends n tokens to the text; n = 0 changes nothing. One call with many tokens is much faster
+ * than one call for each token. */
 int ks_feed(ks_session* session, const uint32_t* ids, size_t n);
-/* Appends a turn of a conversation in the chat template of the model: the end of the previous answer, the message `user`, and the
- * beginning of the next answer. In an empty text the system prompt comes first: `system`, or if NULL the default of the template, if
- * any. Both strings are terminated. Nothing in them becomes a control token. A cache that evicts pins the system prompt, up to a
- * quarter of the slots. It keeps or evicts as a whole what the template writes between two messages. KS_UNSUPPORTED: the model has no
- * chat template, or an unknown one. */
+/* Appends a turn of a conversation in the chat template of the model: the end of the previous
+ * answer, the message `user`, and the beginning of the next answer. In an empty text the system
+ * prompt comes first: `system`, or if NULL the default of the template, if any. Both strings are
+ * terminated. Nothing in them becomes a control token. A cache that evicts pins the system prompt,
+ * up to a quarter of the slots. It keeps or evicts as a whole what the template writes between two
+ * messages. KS_UNSUPPORTED: the model has no chat template, or an unknown one. */
 int ks_feed_turn(ks_session* session, const char* system, const char* user);
-/* Forgets all but the first n_tokens tokens; 0 starts a new text. The remaining text is read again, as by ks_feed(), if the cache no
- * longer holds what it held after n_tokens. Logits may be missing until a token is fed. KS_USAGE: the text is shorter than n_tokens.
- * KS_NO_FIT: the text would have to be read again but is longer than the context; nothing was changed. */
+/* Forgets all but the first n_tokens tokens; 0 starts a new text. The remaining text is read again,
+ * as by ks_feed(), if the cache no longer holds what it held after n_tokens. Logits may be missing
+ * until a token is fed. KS_USAGE: the text is shorter than n_tokens. KS_NO_FIT: the text would have
+ * to be read again but is longer than the context; nothing was changed. */
 int ks_rewind(ks_session* session, uint32_t n_tokens);
-/* Makes the running ks_feed(), ks_feed_turn() or ks_rewind() return KS_INTERRUPTED after its current chunk of tokens. If none of them
- * is running, the next one is interrupted, so a request between two calls is not lost. Returning KS_INTERRUPTED clears the request, and
- * so does ks_clear_cancel(). */
+/* Makes the running ks_feed(), ks_feed_turn() or ks_rewind() return KS_INTERRUPTED after its
+ * current chunk of tokens. If none of them is running, the next one is interrupted, so a request
+ * between two calls is not lost. Returning KS_INTERRUPTED clears the request, and so does
+ * ks_clear_cancel(). */
 void ks_cancel(ks_session* session);
 void ks_clear_cancel(ks_session* session);
 
 /* Choosing the next token */
 
-/* The n_vocab logits after the last token. NULL if there are none: before a token is fed, after ks_rewind(), after an interrupted
- * call. Valid until the next call that reads or forgets tokens. */
+/* The n_vocab logits after the last token. NULL if there are none: before a token is fed, after
+ * ks_rewind(), after an interrupted call. Valid until the next call that reads or forgets tokens.
+ */
 const float* ks_logits(const ks_session* session);
-/* Sets how ks_sample() draws. Restarts its random stream and clears the recent tokens. Before the first call ks_sample() is greedy.
- * KS_USAGE: a value is out of range, or a bias names no token; the previous settings stay. */
+/* Sets how ks_sample() draws. Restarts its random stream and clears the recent tokens. Before the
+ * first call ks_sample() is greedy. KS_USAGE: a value is out of range, or a bias names no token;
+ * the previous settings stay. */
 int ks_set_sampling(ks_session* session, const ks_sampling* sampling);
 /* Chooses the next token without feeding it. KS_USAGE: there are no logits. */
 int ks_sample(ks_session* session, uint32_t* id);
 
-/* Saving and loading. A file holds the text, the cache as it is, and the position of ks_sample() in its random stream. ks_save() writes
- * a new file and replaces the old one only when the new one is complete and on disk. ks_load() needs the same model and recipe; the
- * device may differ. The session then continues as if it had never been closed. The settings of ks_set_sampling() are not in the file:
- * set the same ones. KS_INVALID: the file is unreadable, damaged or of another model. KS_UNSUPPORTED: it has another recipe, or the
- * contexts do not match. KS_NO_FIT: its text is longer than the context. After these three the session is unchanged. Another version of the
+/* Saving and loading. A file holds the text, the cache as it is, and the position of ks_sample() in
+ * its random stream. ks_save() writes a new file and replaces the old one only when the new one is
+ * complete and on disk. ks_load() needs the same model and recipe; the device may differ. The
+ * session then continues as if it had never been closed. The settings of ks_set_sampling() are not
+ * in the file: set the same ones. KS_INVALID: the file is unreadable, damaged or of another model.
+ * KS_UNSUPPORTED: it has another recipe, or the contexts do not match. KS_NO_FIT: its text is
+ * longer than the context. After these three the session is unchanged. Another version of the
  * library may refuse a file. */
 int ks_save(ks_session* session, const char* path);
 int ks_load(ks_session* session, const char* path);

@@ -39,11 +39,15 @@ static Status read_header(const SessionOptions& options, MemorySource* memory, M
     out.vocab = vocab.value();
     Result<uint64_t> tokenizer_bytes = Tokenizer::bytes_needed(out.vocab);
     if (!tokenizer_bytes.ok()) return tokenizer_bytes.status();
-    Result<std::unique_ptr<Backend>> backend = open_backend({options.device, options.n_threads, memory});
+    Result<std::unique_ptr<Backend>> backend =
+        open_backend({options.device, options.n_threads, memory});
     if (!backend.ok()) return backend.status();
-    out.backend = options.wrap ? options.wrap(std::move(backend.value())) : std::move(backend.value());
-    Result<Plan> plan = make_plan(out.config, out.parts, tokenizer_bytes.value(), Sampler::bytes_needed(out.config.n_vocab), *out.backend,
-                                  recipe.value(), {options.memory_bytes, options.kv_memory_bytes, options.context});
+    out.backend =
+        options.wrap ? options.wrap(std::move(backend.value())) : std::move(backend.value());
+    Result<Plan> plan =
+        make_plan(out.config, out.parts, tokenizer_bytes.value(),
+                  Sampler::bytes_needed(out.config.n_vocab), *out.backend, recipe.value(),
+                  {options.memory_bytes, options.kv_memory_bytes, options.context});
     if (!plan.ok()) return plan.status();
     out.plan = std::move(plan.value());
     return {};
@@ -64,7 +68,8 @@ Session::~Session()
 Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options)
 {
     std::unique_ptr<Session> session(new Session);
-    if (options.caller_memory) session->m_memory = MemorySource(options.caller_memory, options.caller_memory_bytes);
+    if (options.caller_memory)
+        session->m_memory = MemorySource(options.caller_memory, options.caller_memory_bytes);
     session->m_progress = options.progress;
     session->m_log = options.log;
     ModelHeader header;
@@ -74,8 +79,9 @@ Result<std::unique_ptr<Session>> Session::open(const SessionOptions& options)
     KS_TRY(session->load(header));
     if (options.log) {
         const Plan& plan = session->m_plan;
-        options.log("open on " + printable(session->m_device_name, 200) + ": " + human_bytes(plan.total_bytes) + " of " +
-                    human_bytes(plan.budget_bytes) + ", recipe " + plan.recipe_text + ", context " + std::to_string(plan.context) +
+        options.log("open on " + printable(session->m_device_name, 200) + ": " +
+                    human_bytes(plan.total_bytes) + " of " + human_bytes(plan.budget_bytes) +
+                    ", recipe " + plan.recipe_text + ", context " + std::to_string(plan.context) +
                     ", slots " + std::to_string(plan.slots));
     }
     return session;
@@ -90,8 +96,10 @@ Status Session::open_memory(ModelHeader& header)
     std::vector<uint64_t> split_points;
     const uint64_t align = header.backend->align();
     (void)weights_bytes(header.parts, align, &split_points);
-    (void)Cache::bytes_needed(cache_specs(m_config.model_shape(), m_plan.recipe, m_plan.slots), m_plan.recipe, m_plan.chunk,
-                              m_plan.recipe.exact() ? m_plan.context : 0, {{}, m_plan.region_bytes("weights"), align, &split_points});
+    (void)Cache::bytes_needed(cache_specs(m_config.model_shape(), m_plan.recipe, m_plan.slots),
+                              m_plan.recipe, m_plan.chunk,
+                              m_plan.recipe.exact() ? m_plan.context : 0,
+                              {{}, m_plan.region_bytes("weights"), align, &split_points});
     for (const PlanRegion& region : m_plan.regions) {
         if (region.on_device && device_bytes) split_points.push_back(device_bytes);
         (region.on_device ? device_bytes : host_bytes) += region.bytes;
@@ -113,12 +121,14 @@ Status Session::load(ModelHeader& header)
     m_device_name = info.id + " (" + info.name + ")";
 
     uint64_t tokenizer_bytes = m_plan.region_bytes("tokenizer");
-    KS_TRY(m_tokenizer.load(header.vocab, m_host.take("tokenizer", tokenizer_bytes), tokenizer_bytes));
+    KS_TRY(
+        m_tokenizer.load(header.vocab, m_host.take("tokenizer", tokenizer_bytes), tokenizer_bytes));
     m_chat_template = std::string(header.vocab.chat_template);
     KS_TRY(take_fingerprint(header.gguf));
     header.gguf.unmap();
     m_tokens = m_host.take_array<uint32_t>("tokens", m_plan.context);
-    uint8_t* step_host = m_host.take_array<uint8_t>("step inputs", m_plan.region_bytes("step inputs"));
+    uint8_t* step_host =
+        m_host.take_array<uint8_t>("step inputs", m_plan.region_bytes("step inputs"));
     m_logits = m_host.take_array<float>("logits", m_config.n_vocab);
     m_sampler_memory = m_host.take("sampler", m_plan.region_bytes("sampler"));
     void* staging = m_host.take("staging", m_plan.region_bytes("staging"));
@@ -127,57 +137,69 @@ Status Session::load(ModelHeader& header)
     uint64_t cache_at = weights_at + m_plan.region_bytes("weights");
     uint64_t activations_at = cache_at + m_plan.region_bytes("cache");
     uint64_t scratch_at = activations_at + m_plan.region_bytes("activations");
-    m_backend->set_scratch(m_device, scratch_at, scratch_shape(m_config, m_plan.recipe, m_plan.slots, m_plan.chunk));
-    auto progress = [&](uint64_t done, uint64_t total) { return !m_progress || m_progress("loading weights", done, total); };
-    Result<Weights> weights = load_weights(header.gguf, m_config, header.parts, *m_backend, m_device, weights_at, staging, progress);
+    m_backend->set_scratch(m_device, scratch_at,
+                           scratch_shape(m_config, m_plan.recipe, m_plan.slots, m_plan.chunk));
+    auto progress = [&](uint64_t done, uint64_t total) {
+        return !m_progress || m_progress("loading weights", done, total);
+    };
+    Result<Weights> weights = load_weights(header.gguf, m_config, header.parts, *m_backend,
+                                           m_device, weights_at, staging, progress);
     if (!weights.ok()) return weights.status();
 
     Cache cache;
     void* tables = m_host.take("cache tables", m_plan.region_bytes("cache tables"));
-    cache.place(cache_specs(m_config.model_shape(), m_plan.recipe, m_plan.slots), m_plan.recipe, m_plan.chunk,
-                m_plan.recipe.exact() ? m_plan.context : 0, *m_backend, m_device, cache_at, tables);
+    cache.place(cache_specs(m_config.model_shape(), m_plan.recipe, m_plan.slots), m_plan.recipe,
+                m_plan.chunk, m_plan.recipe.exact() ? m_plan.context : 0, *m_backend, m_device,
+                cache_at, tables);
     cache.set_text(m_tokens, m_plan.context, m_config.n_context);
     Placer placer{m_device, activations_at, m_backend->align()};
     Activations activations;
     activations.place(m_config, m_plan.recipe, m_plan.chunk, placer);
     StepInputs step;
     step.place(m_config, m_plan.recipe, m_plan.chunk, placer);
-    m_model.open(m_config, std::move(weights.value()), std::move(cache), *m_backend, activations, step, step_host, m_plan.chunk,
-                 m_plan.context);
+    m_model.open(m_config, std::move(weights.value()), std::move(cache), *m_backend, activations,
+                 step, step_host, m_plan.chunk, m_plan.context);
     return m_backend->sync();
 }
 
 Status Session::check_free_tokens(size_t n) const
 {
     if (n <= room()) return {};
-    return fail(Code::no_fit, "%zu more tokens do not fit: the context holds %u and %u are taken", n, m_plan.context, m_n_tokens);
+    return fail(Code::no_fit, "%zu more tokens do not fit: the context holds %u and %u are taken",
+                n, m_plan.context, m_n_tokens);
 }
 
-// Tokens of the prompt that are read next, of `left`. A chunk selects slots by its mean query, so the last tokens,
-// where the question is, are read in small chunks.
+// Tokens of the prompt that are read next, of `left`. A chunk selects slots by its mean query, so
+// the last tokens, where the question is, are read in small chunks.
 static uint32_t next_chunk(const Recipe& recipe, size_t left, uint32_t chunk)
 {
     const size_t n_last = recipe.select->prompts ? 32 : 0;
-    return uint32_t(std::min<size_t>(chunk, left > n_last ? left - n_last : std::min(left, n_last / 2)));
+    return uint32_t(
+        std::min<size_t>(chunk, left > n_last ? left - n_last : std::min(left, n_last / 2)));
 }
 
-Status Session::read(const uint32_t* ids, size_t n, const uint8_t* template_masks, const std::function<Status(size_t, uint32_t)>& after)
+Status Session::read(const uint32_t* ids, size_t n, const uint8_t* template_masks,
+                     const std::function<Status(size_t, uint32_t)>& after)
 {
     KS_TRY(check_free_tokens(n));
     for (size_t i = 0; i < n; i++)
-        if (ids[i] >= m_config.n_vocab) return fail(Code::usage, "token %u is not in the vocabulary of %u", ids[i], m_config.n_vocab);
+        if (ids[i] >= m_config.n_vocab)
+            return fail(Code::usage, "token %u is not in the vocabulary of %u", ids[i],
+                        m_config.n_vocab);
     for (size_t done = 0; done < n;) {
         if (m_cancelled.load()) return Status(Code::interrupted, "interrupted while reading");
         const uint32_t part = next_chunk(m_plan.recipe, n - done, m_model.chunk());
         m_logits_after = 0;
         for (uint32_t t = 0; t < part; t++)
-            m_tokens[(m_n_tokens + t) % m_plan.context] = ids[done + t] | (template_masks && template_masks[done + t] ? kTemplateToken : 0);
+            m_tokens[(m_n_tokens + t) % m_plan.context] =
+                ids[done + t] | (template_masks && template_masks[done + t] ? kTemplateToken : 0);
         m_model.forward(ids + done, part, m_n_tokens);
         KS_TRY(after(done, part));
         m_n_tokens += part;
         done += part;
         if (done == n) m_logits_after = m_n_tokens;
-        if (n > 1 && m_progress && !m_progress("reading prompt", done, n)) return Status(Code::interrupted, "interrupted while reading");
+        if (n > 1 && m_progress && !m_progress("reading prompt", done, n))
+            return Status(Code::interrupted, "interrupted while reading");
     }
     return {};
 }
@@ -185,7 +207,8 @@ Status Session::read(const uint32_t* ids, size_t n, const uint8_t* template_mask
 Status Session::fetch_logits(uint32_t row)
 {
     const Tensor& logits = m_model.logits_tensor();
-    m_backend->download(m_logits, logits.buffer, logits.offset + 4ull * row * m_config.n_vocab, 4ull * m_config.n_vocab);
+    m_backend->download(m_logits, logits.buffer, logits.offset + 4ull * row * m_config.n_vocab,
+                        4ull * m_config.n_vocab);
     return m_backend->sync();
 }
 
@@ -220,7 +243,8 @@ Status Session::feed_each(const uint32_t* ids, size_t n, const std::function<voi
     });
 }
 
-Status Session::score(const uint32_t* ids, size_t n, const uint32_t* next, size_t n_next, double* logprob, uint32_t* top)
+Status Session::score(const uint32_t* ids, size_t n, const uint32_t* next, size_t n_next,
+                      double* logprob, uint32_t* top)
 {
     const uint32_t n_vocab = m_config.n_vocab;
     return feed_each(ids, n, [&](size_t i) {
@@ -238,7 +262,10 @@ void Session::clear()
 Status Session::pin(uint32_t n_tokens)
 {
     if (m_model.cache().pin(m_n_tokens, n_tokens)) return {};
-    return fail(Code::usage, "%u tokens cannot be pinned any more: of the %u read, some have given up their slots", n_tokens, m_n_tokens);
+    return fail(
+        Code::usage,
+        "%u tokens cannot be pinned any more: of the %u read, some have given up their slots",
+        n_tokens, m_n_tokens);
 }
 
 Status Session::rewind(uint32_t n_tokens)
@@ -249,7 +276,9 @@ Status Session::rewind(uint32_t n_tokens)
         return {};
     }
     if (m_n_tokens > m_plan.context && n_tokens > 0)
-        return fail(Code::no_fit, "going back to token %u needs the text read again, and of its %u tokens only the last %u are kept",
+        return fail(Code::no_fit,
+                    "going back to token %u needs the text read again, and of its %u tokens only "
+                    "the last %u are kept",
                     n_tokens, m_n_tokens, m_plan.context);
     std::vector<uint32_t> again;
     std::vector<uint8_t> template_masks;
@@ -257,7 +286,8 @@ Status Session::rewind(uint32_t n_tokens)
         again.push_back(token(p));
         template_masks.push_back(m_tokens[p] != token(p));
     }
-    if (m_log && n_tokens) m_log("going back to token " + std::to_string(n_tokens) + ": the text is read again");
+    if (m_log && n_tokens)
+        m_log("going back to token " + std::to_string(n_tokens) + ": the text is read again");
     clear();
     return n_tokens ? feed(again.data(), n_tokens, template_masks.data()) : Status();
 }

@@ -27,19 +27,21 @@ struct SessionOptions {
     std::string model_path;
     std::string device; // empty: the best device
     std::string recipe = "auto";
-    uint64_t memory_bytes = 0;     // hard limit of the total; 0: the free memory of the device
-    uint64_t kv_memory_bytes = 0;  // hard limit of the cache; 0: none
-    int64_t context = -1;          // -1: as many tokens as fit, at most the model's context; 0: the model's context; else tokens
-    int n_threads = 0;             // 0: one per core
+    uint64_t memory_bytes = 0;    // hard limit of the total; 0: the free memory of the device
+    uint64_t kv_memory_bytes = 0; // hard limit of the cache; 0: none
+    int64_t context = -1; // -1: as many tokens as fit, at most the model's context; 0: the model's
+                          // context; else tokens
+    int n_threads = 0;    // 0: one per core
     void* caller_memory = nullptr; // used instead of memory of the system
     size_t caller_memory_bytes = 0;
-    Progress progress;                                                      // may be empty
-    std::function<void(const std::string& sentence)> log;                   // may be empty
-    std::function<std::unique_ptr<Backend>(std::unique_ptr<Backend>)> wrap; // may be empty; wraps the device in another backend
+    Progress progress;                                    // may be empty
+    std::function<void(const std::string& sentence)> log; // may be empty
+    std::function<std::unique_ptr<Backend>(std::unique_ptr<Backend>)>
+        wrap; // may be empty; wraps the device in another backend
 };
 
-// Reads only the header of the model and allocates nothing. A plan that does not fit is not an error: it has fits ==
-// false.
+// Reads only the header of the model and allocates nothing. A plan that does not fit is not an
+// error: it has fits == false.
 Result<Plan> make_plan(const SessionOptions& options);
 
 constexpr uint32_t kMaxTokens = 1u << 31; // maximum tokens of a text; positions have 32 bits
@@ -66,18 +68,22 @@ public:
     const Cache& cache() const { return m_model.cache(); }
     const Config& config() const { return m_config; }
     const Tokenizer& tokenizer() const { return m_tokenizer; }
-    const std::string& chat_template() const { return m_chat_template; } // as in the file, may be empty
+    const std::string& chat_template() const
+    {
+        return m_chat_template;
+    } // as in the file, may be empty
     const std::string& device_name() const { return m_device_name; }
 
-    // Appends tokens to the text. Afterwards logits() follow the last token. no_fit: the context of the exact cache is
-    // too small, and nothing was read; other recipes never fill up. interrupted: cancel() was called; n_tokens() says
-    // how many tokens were read. `frames` marks the tokens that a chat template wrote; adjacent marked tokens are
-    // evicted together.
+    // Appends tokens to the text. Afterwards logits() follow the last token. no_fit: the context of
+    // the exact cache is too small, and nothing was read; other recipes never fill up. interrupted:
+    // cancel() was called; n_tokens() says how many tokens were read. `frames` marks the tokens
+    // that a chat template wrote; adjacent marked tokens are evicted together.
     Status feed(const uint32_t* ids, size_t n, const uint8_t* template_masks = nullptr);
-    // Like feed() with logits after every token. top[i] is the argmax after ids[i]. logprob[i] = log
-    // p(next[i] | all up to ids[i]) for i < n_next. To score a text in parts, `next` is the text from the second token
-    // of the part on.
-    Status score(const uint32_t* ids, size_t n, const uint32_t* next, size_t n_next, double* logprob, uint32_t* top);
+    // Like feed() with logits after every token. top[i] is the argmax after ids[i]. logprob[i] =
+    // log p(next[i] | all up to ids[i]) for i < n_next. To score a text in parts, `next` is the
+    // text from the second token of the part on.
+    Status score(const uint32_t* ids, size_t n, const uint32_t* next, size_t n_next,
+                 double* logprob, uint32_t* top);
     // Like feed(), calling `each(i)` while logits() follow ids[i].
     Status feed_each(const uint32_t* ids, size_t n, const std::function<void(size_t i)>& each);
     const float* logits() const { return m_logits; } // (n_vocab), valid until the next call
@@ -85,37 +91,54 @@ public:
     void* sampler_memory() const { return m_sampler_memory; }
 
     uint32_t n_tokens() const { return m_n_tokens; }
-    // Tokens that can still be fed: the free context of the exact cache; practically unlimited if the recipe evicts.
-    uint64_t room() const { return m_plan.recipe.exact() ? m_plan.context - m_n_tokens : kMaxTokens - m_n_tokens; }
+    // Tokens that can still be fed: the free context of the exact cache; practically unlimited if
+    // the recipe evicts.
+    uint64_t room() const
+    {
+        return m_plan.recipe.exact() ? m_plan.context - m_n_tokens : kMaxTokens - m_n_tokens;
+    }
     // A token of the text. Of a text longer than the context, only the last tokens are kept.
-    uint32_t token(uint32_t position) const { return m_tokens[position % m_plan.context] & ~kTemplateToken; }
-    // Pins the first tokens of the text: they keep their slots, see Cache::pin(). usage: some of them are already
-    // evicted.
+    uint32_t token(uint32_t position) const
+    {
+        return m_tokens[position % m_plan.context] & ~kTemplateToken;
+    }
+    // Pins the first tokens of the text: they keep their slots, see Cache::pin(). usage: some of
+    // them are already evicted.
     Status pin(uint32_t n_tokens);
-    // Forgets all but the first n_tokens tokens. They are read again if the cache no longer holds what the next token
-    // would see. no_fit: that is necessary, and the text is longer than the context.
+    // Forgets all but the first n_tokens tokens. They are read again if the cache no longer holds
+    // what the next token would see. no_fit: that is necessary, and the text is longer than the
+    // context.
     Status rewind(uint32_t n_tokens);
     void clear();
     // Whether logits() follow the last token. They do not after rewind() or an interrupted call.
     bool has_logits() const { return m_n_tokens && m_logits_after == m_n_tokens; }
 
-    // Saves or loads a session; session_file.cpp defines the contents. Loading needs the same model and recipe on any
-    // device, and gives the state of an uninterrupted session. Another file is refused, and the session stays
-    // unchanged. If the file changes during loading, the session becomes empty.
+    // Saves or loads a session; session_file.cpp defines the contents. Loading needs the same model
+    // and recipe on any device, and gives the state of an uninterrupted session. Another file is
+    // refused, and the session stays unchanged. If the file changes during loading, the session
+    // becomes empty.
     Status save(const SavedState& with, const std::string& path);
     Status load(const std::string& path, SavedState* with);
     void cancel() { m_cancelled.store(true); } // from any thread or a signal handler
     void clear_cancel() { m_cancelled.store(false); }
-    uint64_t evicted() const { return m_model.cache().evicted(); } // slots, over all layers and heads
-    uint64_t merged() const { return m_model.cache().merged(); }   // evicted slots that were merged into another slot
+    uint64_t evicted() const
+    {
+        return m_model.cache().evicted();
+    } // slots, over all layers and heads
+    uint64_t merged() const
+    {
+        return m_model.cache().merged();
+    } // evicted slots that were merged into another slot
 
 private:
     Session() = default;
     Status open_memory(struct ModelHeader& header);
     Status load(struct ModelHeader& header);
     Status check_free_tokens(size_t n) const;
-    // Reads the tokens in chunks and calls `after(first, n)` with the range of `ids` after each chunk.
-    Status read(const uint32_t* ids, size_t n, const uint8_t* template_masks, const std::function<Status(size_t first, uint32_t n)>& after);
+    // Reads the tokens in chunks and calls `after(first, n)` with the range of `ids` after each
+    // chunk.
+    Status read(const uint32_t* ids, size_t n, const uint8_t* template_masks,
+                const std::function<Status(size_t first, uint32_t n)>& after);
     Status fetch_logits(uint32_t row);
     Status take_fingerprint(const class Gguf& gguf);
     void transfer(StateFile& file, SavedState& with);

@@ -1,9 +1,7 @@
 // The contents of a saved session; runtime/base/state_file.h defines the container. In order:
-//   fingerprint and name of the model, recipe, context, number of tokens read, number of tokens before the logits;
-//   the last tokens read, as many as the context holds;
-//   the logits;
-//   the state of the sampler, a note of the program;
-//   the cache (runtime/kv/cache_file.cpp).
+//   fingerprint and name of the model, recipe, context, number of tokens read, number of tokens
+//   before the logits; the last tokens read, as many as the context holds; the logits; the state of
+//   the sampler, a note of the program; the cache (runtime/kv/cache_file.cpp).
 // Strings and lists are preceded by a 32-bit length.
 #include "runtime/api/session.h"
 
@@ -16,19 +14,22 @@
 namespace ks
 {
 
-// Hashes the header and some bytes of every tensor, so models differ in it without reading the whole file.
+// Hashes the header and some bytes of every tensor, so models differ in it without reading the
+// whole file.
 Status Session::take_fingerprint(const Gguf& gguf)
 {
     const uint64_t file_bytes = gguf.file_bytes();
     uint64_t hash = fnv_bytes(&file_bytes, 8);
     for (const GgufValue& value : gguf.values()) {
         hash = fnv_bytes(value.key.data(), value.key.size(), hash);
-        hash = fnv_bytes(value.data, std::min<uint64_t>(value.bytes, 1 << 16), hash); // the first part of a vocabulary is enough
+        hash = fnv_bytes(value.data, std::min<uint64_t>(value.bytes, 1 << 16),
+                         hash); // the first part of a vocabulary is enough
     }
     for (const GgufTensor& tensor : gguf.tensors()) {
         const uint64_t shape[] = {tensor.dims[0],   tensor.dims[1], tensor.dims[2], tensor.dims[3],
                                   tensor.ggml_type, tensor.file,    tensor.offset,  tensor.bytes};
-        hash = fnv_bytes(shape, sizeof shape, fnv_bytes(tensor.name.data(), tensor.name.size(), hash));
+        hash =
+            fnv_bytes(shape, sizeof shape, fnv_bytes(tensor.name.data(), tensor.name.size(), hash));
         uint8_t weights[64];
         const uint64_t n = std::min<uint64_t>(tensor.bytes, sizeof weights);
         KS_TRY(gguf.read(tensor, (tensor.bytes - n) / 2, weights, n));
@@ -38,7 +39,8 @@ Status Session::take_fingerprint(const Gguf& gguf)
     return {};
 }
 
-// Describes the file once for saving, checking and loading. Checking changes nothing in the session.
+// Describes the file once for saving, checking and loading. Checking changes nothing in the
+// session.
 void Session::transfer(StateFile& file, SavedState& with)
 {
     constexpr uint32_t kMaxText = 1 << 12;
@@ -48,10 +50,12 @@ void Session::transfer(StateFile& file, SavedState& with)
     file.value(fingerprint);
     file.list(name, kMaxText);
     if (fingerprint != m_fingerprint)
-        file.refuse(Code::invalid, "was saved with another model file (its name is '" + printable(name) + "')");
+        file.refuse(Code::invalid,
+                    "was saved with another model file (its name is '" + printable(name) + "')");
     file.list(recipe, kMaxText);
     if (recipe != m_plan.recipe_text)
-        file.refuse(Code::unsupported, "was saved with another recipe: with " + printable(recipe, 160) + ", not " + m_plan.recipe_text);
+        file.refuse(Code::unsupported, "was saved with another recipe: with " +
+                                           printable(recipe, 160) + ", not " + m_plan.recipe_text);
     file.value(context);
     file.value(n_tokens);
     file.value(logits_after);
@@ -59,10 +63,12 @@ void Session::transfer(StateFile& file, SavedState& with)
 
     const uint32_t n_ids = std::min(n_tokens, context);
     for (uint32_t i = 0; i < n_ids && file.ok(); i++) {
-        uint32_t& place = m_tokens[(n_tokens - n_ids + i) % m_plan.context]; // of a long text, its last tokens
+        uint32_t& place =
+            m_tokens[(n_tokens - n_ids + i) % m_plan.context]; // of a long text, its last tokens
         uint32_t id = place;
         file.value(id);
-        file.require((id & ~kTemplateToken) < m_config.n_vocab, "a token that is not in the vocabulary");
+        file.require((id & ~kTemplateToken) < m_config.n_vocab,
+                     "a token that is not in the vocabulary");
         if (file.loads()) place = id;
     }
     for (uint32_t i = 0; i < m_config.n_vocab && file.ok(); i++) {
@@ -73,7 +79,8 @@ void Session::transfer(StateFile& file, SavedState& with)
     file.value(with.sampler.seed);
     file.value(with.sampler.n_draws);
     file.list(with.sampler.recent, Sampler::kMaxRepeatLastN);
-    for (uint32_t id : with.sampler.recent) file.require(id < m_config.n_vocab, "a token that is not in the vocabulary");
+    for (uint32_t id : with.sampler.recent)
+        file.require(id < m_config.n_vocab, "a token that is not in the vocabulary");
     file.list(with.note, SavedState::kMaxNoteBytes);
     m_model.cache().transfer(file, n_tokens);
     if (!file.loads()) return;
@@ -85,13 +92,17 @@ void Session::transfer(StateFile& file, SavedState& with)
 void Session::check_context(StateFile& file, uint32_t context, uint32_t n_tokens) const
 {
     const uint32_t mine = m_plan.context, original = m_config.rope_original_context;
-    const std::string contexts =
-        "was saved with a context of " + std::to_string(context) + " tokens, this session's has " + std::to_string(mine);
-    if (m_plan.recipe.exact() && n_tokens > mine) file.refuse(Code::no_fit, contexts + " and it holds " + std::to_string(n_tokens));
-    if ((context > original) != (mine > original)) file.refuse(Code::unsupported, contexts + ", for which the model turns keys otherwise");
+    const std::string contexts = "was saved with a context of " + std::to_string(context) +
+                                 " tokens, this session's has " + std::to_string(mine);
+    if (m_plan.recipe.exact() && n_tokens > mine)
+        file.refuse(Code::no_fit, contexts + " and it holds " + std::to_string(n_tokens));
+    if ((context > original) != (mine > original))
+        file.refuse(Code::unsupported, contexts + ", for which the model turns keys otherwise");
     if (n_tokens > context && mine > context)
-        file.refuse(Code::unsupported, contexts + ", of which it does not have all: one of " + std::to_string(context) + " would do");
-    file.require(n_tokens <= (m_plan.recipe.exact() ? context : kMaxTokens), "more tokens than it can have read");
+        file.refuse(Code::unsupported, contexts + ", of which it does not have all: one of " +
+                                           std::to_string(context) + " would do");
+    file.require(n_tokens <= (m_plan.recipe.exact() ? context : kMaxTokens),
+                 "more tokens than it can have read");
 }
 
 Status Session::save(const SavedState& with, const std::string& path)
@@ -109,8 +120,10 @@ Status Session::load(const std::string& path, SavedState* with)
     const auto clear_it = [](Session* s) { s->clear(); };
     for (StateFile::Mode mode : {StateFile::Mode::check, StateFile::Mode::load}) {
         StateFile file(mode, path);
-        // Loading clears the session on failure: if the file changed after the check, or if the heap is exhausted.
-        std::unique_ptr<Session, decltype(clear_it)> changing(file.loads() ? this : nullptr, clear_it);
+        // Loading clears the session on failure: if the file changed after the check, or if the
+        // heap is exhausted.
+        std::unique_ptr<Session, decltype(clear_it)> changing(file.loads() ? this : nullptr,
+                                                              clear_it);
         transfer(file, loaded);
         KS_TRY(file.finish());
         KS_TRY(m_backend->sync());

@@ -24,7 +24,8 @@ void Ledger::remove(const char* name, uint64_t bytes)
 {
     for (int i = 0; i < m_size; i++) {
         if (strcmp(m_regions[i].name, name) != 0) continue;
-        KS_CHECK(m_regions[i].bytes >= bytes, "region %s has %llu", name, (unsigned long long)m_regions[i].bytes);
+        KS_CHECK(m_regions[i].bytes >= bytes, "region %s has %llu", name,
+                 (unsigned long long)m_regions[i].bytes);
         m_regions[i].bytes -= bytes;
         m_used -= bytes;
         return;
@@ -46,7 +47,8 @@ Result<void*> MemorySource::take(size_t bytes)
     size_t whole = align_up(bytes ? bytes : 1, 4096);
     if (m_caller) {
         if (whole < bytes || whole > m_caller_bytes - m_caller_used)
-            return fail(Code::no_fit, "the caller's memory has %zu bytes left, %zu are needed", m_caller_bytes - m_caller_used, whole);
+            return fail(Code::no_fit, "the caller's memory has %zu bytes left, %zu are needed",
+                        m_caller_bytes - m_caller_used, whole);
         void* memory = m_caller + m_caller_used;
         m_caller_used += whole;
         memset(memory, 0, whole);
@@ -54,7 +56,8 @@ Result<void*> MemorySource::take(size_t bytes)
     }
     void* memory = mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
-        return fail(Code::no_fit, "the system refused a block of %s: %s", human_bytes(whole).c_str(), strerror(errno));
+        return fail(Code::no_fit, "the system refused a block of %s: %s",
+                    human_bytes(whole).c_str(), strerror(errno));
     madvise(memory, whole, MADV_HUGEPAGE);
     return memory;
 }
@@ -84,7 +87,8 @@ Status Arena::open(MemorySource& source, Ledger& ledger, size_t bytes)
 void* Arena::take(const char* region, size_t bytes)
 {
     size_t whole = align_up(bytes, kRegionAlign);
-    KS_CHECK(whole <= m_bytes - m_used, "region %s wants %zu of %zu bytes left", region, whole, m_bytes - m_used);
+    KS_CHECK(whole <= m_bytes - m_used, "region %s wants %zu of %zu bytes left", region, whole,
+             m_bytes - m_used);
     void* memory = m_memory + m_used;
     m_used += whole;
     m_ledger->add(region, whole);

@@ -1,5 +1,6 @@
-// The ledger counts every byte that a session holds, by region, and keeps the peak. The arena is the one host block: a
-// session takes its regions in order at open and frees the whole block at close.
+// The ledger counts every byte that a session holds, by region, and keeps the peak. The arena is
+// the one host block: a session takes its regions in order at open and frees the whole block at
+// close.
 #pragma once
 
 #include "runtime/base/status.h"
@@ -10,7 +11,8 @@
 namespace ks
 {
 
-constexpr size_t kRegionAlign = 64; // bytes; the plan and the ledger round the size of every region up to it
+constexpr size_t kRegionAlign =
+    64; // bytes; the plan and the ledger round the size of every region up to it
 
 constexpr uint64_t align_up(uint64_t bytes, uint64_t align)
 {
@@ -46,7 +48,8 @@ class MemorySource
 public:
     MemorySource() = default;
     MemorySource(void* caller_memory, size_t bytes);
-    Result<void*> take(size_t bytes); // page-aligned, zeroed; a failed Status if there are too few bytes
+    Result<void*>
+    take(size_t bytes); // page-aligned, zeroed; a failed Status if there are too few bytes
     void release(void* memory, size_t bytes);
 
 private:
@@ -66,7 +69,11 @@ public:
     Status open(MemorySource& source, Ledger& ledger, size_t bytes);
     // Aborts if the total exceeds the planned bytes: that is a bug.
     void* take(const char* region, size_t bytes);
-    template <class T> T* take_array(const char* region, size_t count) { return static_cast<T*>(take(region, count * sizeof(T))); }
+    template <class T>
+    T* take_array(const char* region, size_t count)
+    {
+        return static_cast<T*>(take(region, count * sizeof(T)));
+    }
     size_t used_bytes() const { return m_used; }
 
 private:

@@ -1,5 +1,6 @@
-// The interface between the model and a device: buffers and a small closed set of fused ops. An op only enqueues work:
-// it never allocates and never fails. A wrong shape is a bug and aborts. Device errors are reported by sync().
+// The interface between the model and a device: buffers and a small closed set of fused ops. An op
+// only enqueues work: it never allocates and never fails. A wrong shape is a bug and aborts. Device
+// errors are reported by sync().
 #pragma once
 
 #include "kernels/common/args.h"
@@ -15,13 +16,14 @@ namespace ks
 {
 
 struct DeviceInfo {
-    std::string id;                      // the value of --device: "cpu", "reference", "vulkan:0"
-    std::string name;                    // "AMD EPYC, 2 threads, avx2"
-    std::string backend;                 // "cpu"
-    uint64_t memory_bytes;               // total
-    uint64_t free_bytes;                 // default budget: bytes that are free now
-    bool unified;                        // device and host memory are one pool
-    std::vector<std::string> paths = {}; // the code paths in use and the reasons, as text for people
+    std::string id;        // the value of --device: "cpu", "reference", "vulkan:0"
+    std::string name;      // "AMD EPYC, 2 threads, avx2"
+    std::string backend;   // "cpu"
+    uint64_t memory_bytes; // total
+    uint64_t free_bytes;   // default budget: bytes that are free now
+    bool unified;          // device and host memory are one pool
+    std::vector<std::string> paths =
+        {}; // the code paths in use and the reasons, as text for people
 
     bool selects = true;       // the device implements the op select
     bool ropes_on_read = true; // attention supports n_rope_on_read (RoPE as keys are read)
@@ -51,46 +53,58 @@ struct MatmulTarget {
 struct RopeTarget {
     RopeArgs a;
     Tensor y, x;   // (n_tokens, n_heads * head_dim); y may be x
-    Tensor angles; // (n_tokens, n_rot) or (n_groups, n_rot): the cos of pair i at [2i], its sin at [2i + 1]; empty if n_rot is 0
+    Tensor angles; // (n_tokens, n_rot) or (n_groups, n_rot): the cos of pair i at [2i], its sin at
+                   // [2i + 1]; empty if n_rot is 0
 };
 
 struct KvPair {
     Tensor k, v;
 };
 
-// The slots of one layer as attention reads them. kernels/common/args.h defines where an index lies.
+// The slots of one layer as attention reads them. kernels/common/args.h defines where an index
+// lies.
 struct KvSlots {
-    Tensor k, v;             // (n_kv_heads * n_rows, head_dim) f16 or f32
-    Tensor coded_k, coded_v; // (n_kv_heads * n_coded, head_dim) of any codec; empty: every slot is plain
-    Tensor table;            // (1, slots) u32, numbered over all heads, plain slots first; empty: a ring
-    Tensor weights;          // (slots, 2) f32: the log-weights a and b of each slot; empty: zeros
-    Tensor head_layout;      // (n_kv_heads, layout_words) u32
-    Tensor positions;        // (1, slots) u32 text positions, indexed like `table` and right behind it; only if keys lack their bias
-    Tensor waves;            // (wave_digits * wave_base, n_wave)
-    Tensor rope_table;       // (indexes, n_rope_on_read) RoPE angles; only if keys are stored before RoPE
-    Tensor chunk_k, chunk_v; // (n_kv_heads * chunk_rows, head_dim) like k and v; only if the chunk is staged
+    Tensor k, v; // (n_kv_heads * n_rows, head_dim) f16 or f32
+    Tensor coded_k,
+        coded_v;        // (n_kv_heads * n_coded, head_dim) of any codec; empty: every slot is plain
+    Tensor table;       // (1, slots) u32, numbered over all heads, plain slots first; empty: a ring
+    Tensor weights;     // (slots, 2) f32: the log-weights a and b of each slot; empty: zeros
+    Tensor head_layout; // (n_kv_heads, layout_words) u32
+    Tensor positions;   // (1, slots) u32 text positions, indexed like `table` and right behind it;
+                        // only if keys lack their bias
+    Tensor waves;       // (wave_digits * wave_base, n_wave)
+    Tensor rope_table; // (indexes, n_rope_on_read) RoPE angles; only if keys are stored before RoPE
+    Tensor chunk_k,
+        chunk_v; // (n_kv_heads * chunk_rows, head_dim) like k and v; only if the chunk is staged
     uint32_t n_before = ~0u; // upper bound of the indexes per head before the chunk, if known
 };
 
 // The queries of a chunk, each (n_tokens, n_heads * head_dim).
 struct Queries {
     Tensor q;
-    Tensor q_clamped;                    // queries at the clamped position, for the first n_clamped indexes; empty if n_clamped is 0
-    Tensor plain = {};                   // before RoPE; select compares these with earlier queries; empty: q
-    Tensor bias = {}, bias_clamped = {}; // dot products of q and far with the key bias, if keys are stored without it
+    Tensor q_clamped;  // queries at the clamped position, for the first n_clamped indexes; empty if
+                       // n_clamped is 0
+    Tensor plain = {}; // before RoPE; select compares these with earlier queries; empty: q
+    Tensor bias = {},
+           bias_clamped =
+               {}; // dot products of q and far with the key bias, if keys are stored without it
 };
 
-// What a step reads of a layer after select: a table and a head layout that replace those of KvSlots, and the state of
-// select.
+// What a step reads of a layer after select: a table and a head layout that replace those of
+// KvSlots, and the state of select.
 struct Selection {
-    Tensor table;       // (1, n_kv_heads * stride) u32: the selected slots by ascending index, then the slots of the chunk
+    Tensor table; // (1, n_kv_heads * stride) u32: the selected slots by ascending index, then the
+                  // slots of the chunk
     Tensor head_layout; // (n_kv_heads, layout_words) u32
     Tensor query;       // (1, n_heads * head_dim): mean query of the last selection
     Tensor state;       // (1, select_words) u32
-    Tensor scores;      // (1, n_kv_heads * n_rows) attention scores by row, from kv_score; only if blocks are selected
-    Tensor bounds;      // (n_kv_heads * n_pages * 2, head_dim) f16: minimum and maximum of the keys of each page
-    // (1, n_kv_heads * blocks * select_n_representatives) u32: indexes of the representative keys of each block. Attention changes
-    // only the entries of blocks that it reads, so a backend may keep the others here.
+    Tensor scores;      // (1, n_kv_heads * n_rows) attention scores by row, from kv_score; only if
+                        // blocks are selected
+    Tensor bounds; // (n_kv_heads * n_pages * 2, head_dim) f16: minimum and maximum of the keys of
+                   // each page
+    // (1, n_kv_heads * blocks * select_n_representatives) u32: indexes of the representative keys
+    // of each block. Attention changes only the entries of blocks that it reads, so a backend may
+    // keep the others here.
     Tensor representatives;
 };
 
@@ -115,18 +129,22 @@ public:
     virtual ~Backend() = default;
 
     virtual DeviceInfo info() const = 0;
-    // Alignment of tensors in bytes, a multiple of kRegionAlign. Unlike info(), it does not query a driver.
+    // Alignment of tensors in bytes, a multiple of kRegionAlign. Unlike info(), it does not query a
+    // driver.
     virtual uint64_t align() const { return kRegionAlign; }
     // `starts`, ascending: offsets at which the buffer may be split into several allocations.
-    virtual Result<Buffer> alloc(uint64_t bytes, const std::vector<uint64_t>& split_points = {}) = 0;
+    virtual Result<Buffer> alloc(uint64_t bytes,
+                                 const std::vector<uint64_t>& split_points = {}) = 0;
     virtual void free(Buffer& buffer) = 0;
     virtual void upload(const Buffer& to, uint64_t offset, const void* from, uint64_t bytes) = 0;
-    virtual void download(void* to, const Buffer& from, uint64_t offset, uint64_t bytes) = 0; // waits for all enqueued work
+    virtual void download(void* to, const Buffer& from, uint64_t offset,
+                          uint64_t bytes) = 0; // waits for all enqueued work
     virtual void fill(const Buffer& to, uint64_t offset, uint64_t bytes, uint32_t word) = 0;
     virtual Status sync() = 0;
 
-    // Switches kernel timing by the device clock on or off. Timing needs no sync between ops and is off by default. False: ops
-    // are done when they return, so the host clock can time them. Error: the device has no clock.
+    // Switches kernel timing by the device clock on or off. Timing needs no sync between ops and is
+    // off by default. False: ops are done when they return, so the host clock can time them. Error:
+    // the device has no clock.
     virtual Result<bool> time_kernels(bool) { return false; }
     // Assigns all commands enqueued from now on to an op.
     virtual void begin_op(uint32_t) {}
@@ -135,58 +153,76 @@ public:
     // The kernel that attention() runs for these arguments.
     virtual KernelChoice attention_choice(const AttentionArgs&, const KvSlots&) const { return {}; }
 
-    // Device memory that the ops need, a region of the plan. It depends on tiles and splits, never on the context.
+    // Device memory that the ops need, a region of the plan. It depends on tiles and splits, never
+    // on the context.
     virtual uint64_t scratch_bytes(const ScratchShape& shape) const = 0;
     virtual void set_scratch(const Buffer& buffer, uint64_t offset, const ScratchShape& shape) = 0;
 
-    // y[t] = table[ids[t]] * scale.          y (n_tokens, dim), table (vocab, dim) tiles, ids (1, n_tokens) u32
-    virtual void embed(const EmbedArgs& a, const Tensor& y, const Tensor& table, const Tensor& ids) = 0;
+    // y[t] = table[ids[t]] * scale.          y (n_tokens, dim), table (vocab, dim) tiles, ids (1,
+    // n_tokens) u32
+    virtual void embed(const EmbedArgs& a, const Tensor& y, const Tensor& table,
+                       const Tensor& ids) = 0;
     // y[r] = x[first + r] / rms(x[first + r]) * w.     y may be x. w (1, dim) f32
-    virtual void rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w) = 0;
-    // y = x W^T, or y += x W^T.              x (n_tokens, cols); `a` holds the rows of the first target
-    virtual void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets, const Tensor& x) = 0;
-    // Applies RoPE: (u, v) becomes (u cos - v sin, u sin + v cos). Pair i of a head is (2i, 2i + 1) or
-    // (i, i + n_rot / 2). The op also applies the Hadamard transform where a target asks for it. All backends produce
-    // the same bits: butterflies at distances 1, 2, 4, ... in f32, then a multiplication by hadamard_scale. No target
-    // reads what another target writes.
+    virtual void rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x,
+                         const Tensor& w) = 0;
+    // y = x W^T, or y += x W^T.              x (n_tokens, cols); `a` holds the rows of the first
+    // target
+    virtual void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets,
+                        const Tensor& x) = 0;
+    // Applies RoPE: (u, v) becomes (u cos - v sin, u sin + v cos). Pair i of a head is (2i, 2i + 1)
+    // or (i, i + n_rot / 2). The op also applies the Hadamard transform where a target asks for it.
+    // All backends produce the same bits: butterflies at distances 1, 2, 4, ... in f32, then a
+    // multiplication by hadamard_scale. No target reads what another target writes.
     virtual void rope(const RopeTarget* targets, int n_targets) = 0;
     // y = act(gate) * up.                    y may be gate
     virtual void glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up) = 0;
     // x += b
     virtual void add(const AddArgs& a, const Tensor& x, const Tensor& b) = 0;
     virtual void softcap(const SoftcapArgs& a, const Tensor& x) = 0;
-    // Stores the heads of the chunk's tokens, encoded if `to` is coded. Codecs with a Hadamard transform expect
-    // transformed x. Either k or v may be empty. to (n_kv_heads * rows, head_dim) f32, f16 or coded, x
-    // (n_tokens, n_kv_heads * head_dim)
-    virtual void kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x, const Tensor& table, const Tensor& head_layout) = 0;
-    // y[i] = row rows[i] as f32; the Hadamard transform is not undone. y (n, head_dim), rows (1, n) u32
-    virtual void kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from, const Tensor& rows) = 0;
-    // Copies rows. Coded rows are copied byte by byte; f32 and f16 rows are encoded if `to` is coded. A group moves as
-    // a whole and in order. moves (n_moves, 2) u32: from, to. No row occurs in two moves.
-    virtual void kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& from, const Tensor& moves) = 0;
-    // y (n_tokens, n_heads * head_dim). The keys and values of the chunk are already written. A token attends to itself
-    // and to earlier tokens. Overwritten rows of a ring are masked. With weights, a slot counts exp(a) times in the
-    // numerator and exp(b) times in the denominator. lse (n_tokens, n_heads): log2 of the denominator; may be empty.
-    virtual void attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots, const Tensor& lse) = 0;
-    // Column sums of the last computed attention, over the queries and the query heads of each KV head. signal
-    // (1, slots); chunk_scores (1, n_kv_heads * chunk_rows) if the chunk is staged.
-    virtual void kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& scores, const Tensor& chunk_scores, const Queries& q,
-                          const KvSlots& slots, const Tensor& lse) = 0;
-    // Selects the slots that attention reads. The layer must have a table; `to` replaces its table and layout.
-    virtual void select(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots) = 0;
+    // Stores the heads of the chunk's tokens, encoded if `to` is coded. Codecs with a Hadamard
+    // transform expect transformed x. Either k or v may be empty. to (n_kv_heads * rows, head_dim)
+    // f32, f16 or coded, x (n_tokens, n_kv_heads * head_dim)
+    virtual void kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x,
+                          const Tensor& table, const Tensor& head_layout) = 0;
+    // y[i] = row rows[i] as f32; the Hadamard transform is not undone. y (n, head_dim), rows (1, n)
+    // u32
+    virtual void kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from,
+                         const Tensor& rows) = 0;
+    // Copies rows. Coded rows are copied byte by byte; f32 and f16 rows are encoded if `to` is
+    // coded. A group moves as a whole and in order. moves (n_moves, 2) u32: from, to. No row occurs
+    // in two moves.
+    virtual void kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& from,
+                         const Tensor& moves) = 0;
+    // y (n_tokens, n_heads * head_dim). The keys and values of the chunk are already written. A
+    // token attends to itself and to earlier tokens. Overwritten rows of a ring are masked. With
+    // weights, a slot counts exp(a) times in the numerator and exp(b) times in the denominator. lse
+    // (n_tokens, n_heads): log2 of the denominator; may be empty.
+    virtual void attention(const AttentionArgs& a, const Tensor& y, const Queries& q,
+                           const KvSlots& slots, const Tensor& lse) = 0;
+    // Column sums of the last computed attention, over the queries and the query heads of each KV
+    // head. signal (1, slots); chunk_scores (1, n_kv_heads * chunk_rows) if the chunk is staged.
+    virtual void kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& scores,
+                          const Tensor& chunk_scores, const Queries& q, const KvSlots& slots,
+                          const Tensor& lse) = 0;
+    // Selects the slots that attention reads. The layer must have a table; `to` replaces its table
+    // and layout.
+    virtual void select(const SelectArgs& s, const AttentionArgs& a, const Selection& to,
+                        const Queries& q, const KvSlots& slots) = 0;
     // out (1, rows) u32; on ties the lower index
     virtual void argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x) = 0;
 };
 
 struct BackendOptions {
-    std::string device;             // empty: the best device
-    int n_threads = 0;              // 0: one per core
-    MemorySource* memory = nullptr; // for backends whose device memory is host memory; null: the operating system
+    std::string device; // empty: the best device
+    int n_threads = 0;  // 0: one per core
+    MemorySource* memory =
+        nullptr; // for backends whose device memory is host memory; null: the operating system
 };
 
 // Both are defined in backends/registry.cpp, the only file that knows which backends exist.
 Result<std::unique_ptr<Backend>> open_backend(const BackendOptions& options);
-// The best device first. `refused` receives the devices that exist but cannot be used: id, name and reason.
+// The best device first. `refused` receives the devices that exist but cannot be used: id, name and
+// reason.
 std::vector<DeviceInfo> list_devices(std::vector<std::string>* refused = nullptr);
 
 struct BackendState {

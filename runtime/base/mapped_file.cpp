@@ -36,14 +36,19 @@ Result<MappedFile> MappedFile::open(const std::string& path)
     file.m_path = path;
     // O_NONBLOCK: opening a pipe without a writer returns at once, and the check below refuses it.
     file.m_fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (file.m_fd < 0) return fail(Code::invalid, "cannot open %s: %s", printable(path, 200).c_str(), strerror(errno));
+    if (file.m_fd < 0)
+        return fail(Code::invalid, "cannot open %s: %s", printable(path, 200).c_str(),
+                    strerror(errno));
     struct stat info;
-    if (fstat(file.m_fd, &info) != 0) return fail(Code::io, "cannot stat %s: %s", printable(path, 200).c_str(), strerror(errno));
-    if (!S_ISREG(info.st_mode)) return fail(Code::invalid, "%s is not a regular file", printable(path, 200).c_str());
+    if (fstat(file.m_fd, &info) != 0)
+        return fail(Code::io, "cannot stat %s: %s", printable(path, 200).c_str(), strerror(errno));
+    if (!S_ISREG(info.st_mode))
+        return fail(Code::invalid, "%s is not a regular file", printable(path, 200).c_str());
     file.m_size = uint64_t(info.st_size);
     if (file.m_size == 0) return file;
     void* data = mmap(nullptr, file.m_size, PROT_READ, MAP_PRIVATE, file.m_fd, 0);
-    if (data == MAP_FAILED) return fail(Code::io, "cannot map %s: %s", printable(path, 200).c_str(), strerror(errno));
+    if (data == MAP_FAILED)
+        return fail(Code::io, "cannot map %s: %s", printable(path, 200).c_str(), strerror(errno));
     file.m_data = static_cast<const uint8_t*>(data);
     return file;
 }
@@ -61,11 +66,13 @@ Status MappedFile::read(uint64_t offset, void* out, uint64_t bytes) const
         ssize_t got = pread(m_fd, to, bytes, off_t(offset));
         if (got < 0 && errno == EINTR) continue;
         if (got < 0)
-            return fail(Code::io, "cannot read %s at offset %llu: %s", printable(m_path, 200).c_str(), (unsigned long long)offset,
+            return fail(Code::io, "cannot read %s at offset %llu: %s",
+                        printable(m_path, 200).c_str(), (unsigned long long)offset,
                         strerror(errno));
         if (got == 0)
-            return fail(Code::invalid, "%s ends at offset %llu, %llu more bytes were expected", printable(m_path, 200).c_str(),
-                        (unsigned long long)offset, (unsigned long long)bytes);
+            return fail(Code::invalid, "%s ends at offset %llu, %llu more bytes were expected",
+                        printable(m_path, 200).c_str(), (unsigned long long)offset,
+                        (unsigned long long)bytes);
         to += got;
         offset += uint64_t(got);
         bytes -= uint64_t(got);

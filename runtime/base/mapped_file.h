@@ -1,4 +1,5 @@
-// A file opened for reading. Headers are read through a mapping and weights with read(), so no byte is resident twice.
+// A file opened for reading. Headers are read through a mapping and weights with read(), so no byte
+// is resident twice.
 #pragma once
 
 #include "runtime/base/status.h"

@@ -1,4 +1,5 @@
-// Hands out consecutive parts of a block. Without a block it only counts, so planning and placing run the same code.
+// Hands out consecutive parts of a block. Without a block it only counts, so planning and placing
+// run the same code.
 #pragma once
 
 #include "runtime/base/arena.h"
@@ -20,11 +21,14 @@ struct Placer {
         Tensor t{buffer, offset, rows, cols, format};
         if (split_points) split_points->push_back(offset);
         offset +=
-            align_up(is_coded(format) ? coded_bytes(format, rows, cols) : uint64_t(rows) * cols * (format == Format::f16 ? 2 : 4), align);
+            align_up(is_coded(format) ? coded_bytes(format, rows, cols)
+                                      : uint64_t(rows) * cols * (format == Format::f16 ? 2 : 4),
+                     align);
         return t;
     }
     // Host memory only.
-    template <class T> T* array(uint64_t count)
+    template <class T>
+    T* array(uint64_t count)
     {
         uint8_t* at = buffer.data ? static_cast<uint8_t*>(buffer.data) + offset : nullptr;
         offset += align_up(count * sizeof(T), kRegionAlign);

@@ -1,5 +1,6 @@
-// Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011). The
-// output is a function of (seed, counter) alone. It is stateless and the same on every machine and in any order.
+// Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as
+// 1, 2, 3", 2011). The output is a function of (seed, counter) alone. It is stateless and the same
+// on every machine and in any order.
 #pragma once
 
 #include <array>
@@ -8,14 +9,16 @@
 namespace ks
 {
 
-// Four random words for one 128-bit counter, lowest word first. The key is the seed, low word first.
+// Four random words for one 128-bit counter, lowest word first. The key is the seed, low word
+// first.
 inline std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, uint64_t seed)
 {
     uint32_t key[2] = {uint32_t(seed), uint32_t(seed >> 32)};
     for (int round = 0; round < 10; round++) {
         uint64_t a = uint64_t(0xD2511F53u) * counter[0];
         uint64_t b = uint64_t(0xCD9E8D57u) * counter[2];
-        counter = {uint32_t(b >> 32) ^ counter[1] ^ key[0], uint32_t(b), uint32_t(a >> 32) ^ counter[3] ^ key[1], uint32_t(a)};
+        counter = {uint32_t(b >> 32) ^ counter[1] ^ key[0], uint32_t(b),
+                   uint32_t(a >> 32) ^ counter[3] ^ key[1], uint32_t(a)};
         key[0] += 0x9E3779B9u;
         key[1] += 0xBB67AE85u;
     }

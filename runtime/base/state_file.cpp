@@ -54,7 +54,8 @@ StateFile::StateFile(Mode mode, const std::string& path) : StateFile(mode)
     if (memcmp(magic, kMagic, 8) != 0) m_not_ours = true;
     value(version);
     if (version != kVersion)
-        refuse(Code::unsupported, "is of version " + std::to_string(version) + ", this build reads " + std::to_string(kVersion));
+        refuse(Code::unsupported, "is of version " + std::to_string(version) +
+                                      ", this build reads " + std::to_string(kVersion));
 }
 
 StateFile::~StateFile()
@@ -65,7 +66,9 @@ StateFile::~StateFile()
 
 const Status& StateFile::fail_errno(const char* what)
 {
-    if (ok()) m_status = fail(Code::io, "%s: cannot be %s: %s", printable(m_path, 200).c_str(), what, strerror(errno));
+    if (ok())
+        m_status = fail(Code::io, "%s: cannot be %s: %s", printable(m_path, 200).c_str(), what,
+                        strerror(errno));
     return m_status;
 }
 
@@ -79,16 +82,19 @@ static std::string temporary_name(const std::string& folder)
 // Creates a file without a name if the system supports it: it disappears if the program is killed.
 void StateFile::create()
 {
-    if (char* real = realpath(m_path.c_str(), nullptr)) { // replace the target of a link, not the link
+    if (char* real =
+            realpath(m_path.c_str(), nullptr)) { // replace the target of a link, not the link
         m_path = real;
         free(real);
     }
     struct stat old;
     const bool replaces = stat(m_path.c_str(), &old) == 0;
-    if (replaces && !S_ISREG(old.st_mode)) return refuse(Code::io, "is not a regular file, so it is not replaced");
+    if (replaces && !S_ISREG(old.st_mode))
+        return refuse(Code::io, "is not a regular file, so it is not replaced");
     m_folder = m_path.find('/') == m_path.npos ? "./" : m_path.substr(0, m_path.rfind('/') + 1);
 #ifdef O_TMPFILE
-    if (access("/proc/self/fd", X_OK) == 0) m_fd = open(m_folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+    if (access("/proc/self/fd", X_OK) == 0)
+        m_fd = open(m_folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
 #endif
     if (m_fd < 0) {
         std::string name = temporary_name(m_folder);
@@ -155,7 +161,10 @@ void StateFile::device(Backend& backend, const Buffer& buffer, uint64_t offset, 
 
 void StateFile::require(bool fine, const char* what)
 {
-    if (!fine) refuse(Code::invalid, std::string(saves() ? "is not written: the session has " : "is damaged: it has ") + what);
+    if (!fine)
+        refuse(Code::invalid,
+               std::string(saves() ? "is not written: the session has " : "is damaged: it has ") +
+                   what);
 }
 
 void StateFile::refuse(Code code, const std::string& why)
@@ -174,16 +183,21 @@ Status StateFile::finish()
         flush();
         return ok() ? replace() : m_status;
     }
-    if (m_not_ours) return fail(Code::invalid, "%s is not a saved session", printable(m_path, 200).c_str());
+    if (m_not_ours)
+        return fail(Code::invalid, "%s is not a saved session", printable(m_path, 200).c_str());
     require(left() < 8, "more than it should");
     uint64_t hash = 0;
     while (m_offset < m_end) refill();
     m_hash = mixed(m_hash, m_end);
     const Status read = m_file.read(m_end, &hash, kHashBytes);
     if (m_end + kHashBytes != m_file.size()) return m_status; // the file could not be read
-    if (read.ok() && (m_end % 8 || hash != m_hash))           // a damaged file is reported as such, whatever failed before
-        return fail(Code::invalid, "%s is damaged: the checksum at offset %llu is %016llx, the bytes before it have %016llx",
-                    printable(m_path, 200).c_str(), (unsigned long long)m_end, (unsigned long long)hash, (unsigned long long)m_hash);
+    if (read.ok() &&
+        (m_end % 8 || hash != m_hash)) // a damaged file is reported as such, whatever failed before
+        return fail(Code::invalid,
+                    "%s is damaged: the checksum at offset %llu is %016llx, the bytes before it "
+                    "have %016llx",
+                    printable(m_path, 200).c_str(), (unsigned long long)m_end,
+                    (unsigned long long)hash, (unsigned long long)m_hash);
     return read.ok() ? m_status : read;
 }
 
@@ -193,13 +207,15 @@ Status StateFile::replace()
     if (m_temporary.empty()) {
         const std::string nameless = "/proc/self/fd/" + std::to_string(m_fd);
         std::string name = temporary_name(m_folder);
-        if (linkat(AT_FDCWD, nameless.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) != 0) return fail_errno("written");
+        if (linkat(AT_FDCWD, nameless.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) != 0)
+            return fail_errno("written");
         m_temporary = std::move(name);
     }
     if (rename(m_temporary.c_str(), m_path.c_str()) != 0) return fail_errno("replaced");
     m_temporary.clear();
     const int fd = open(m_folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL)) fail_errno("synced"); // EINVAL: the file system does not support syncing a folder
+    if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL))
+        fail_errno("synced"); // EINVAL: the file system does not support syncing a folder
     if (fd >= 0) close(fd);
     return m_status;
 }

@@ -1,9 +1,11 @@
-// State in a file, described once: the same calls save, check and load it. Loading reads the file twice. The first pass
-// checks it and changes no live state. The second pass loads it and checks everything again, in case the file changed.
+// State in a file, described once: the same calls save, check and load it. Loading reads the file
+// twice. The first pass checks it and changes no live state. The second pass loads it and checks
+// everything again, in case the file changed.
 //
-// File layout: "knapsack", a version, the values in call order, zeros up to a multiple of 8 bytes, a hash. The hash
-// covers all bytes before it and their number. Everything is little-endian. Any change within 8 bytes changes the hash.
-// A new file replaces the old one only when it is complete and on disk. A kill at any moment leaves one of the two.
+// File layout: "knapsack", a version, the values in call order, zeros up to a multiple of 8 bytes,
+// a hash. The hash covers all bytes before it and their number. Everything is little-endian. Any
+// change within 8 bytes changes the hash. A new file replaces the old one only when it is complete
+// and on disk. A kill at any moment leaves one of the two.
 #pragma once
 
 #include "runtime/base/backend.h"
@@ -33,9 +35,15 @@ public:
 
     // After the first failure nothing is written, and reads give zeros.
     void bytes(void* data, uint64_t n);
-    template <class T> void value(T& v) { bytes(&v, sizeof v); }
-    // A string or a vector: its length, then its elements. A length beyond the end of the file is a failure.
-    template <class List> void list(List& c, uint32_t most)
+    template <class T>
+    void value(T& v)
+    {
+        bytes(&v, sizeof v);
+    }
+    // A string or a vector: its length, then its elements. A length beyond the end of the file is a
+    // failure.
+    template <class List>
+    void list(List& c, uint32_t most)
     {
         uint32_t n = uint32_t(c.size());
         value(n);
@@ -43,9 +51,14 @@ public:
         c.resize(ok() ? n : 0);
         bytes(c.data(), c.size() * sizeof c[0]);
     }
-    void device(Backend& backend, const Buffer& buffer, uint64_t offset, uint64_t n); // Mode::check skips the bytes
-    void require(bool fine, const char* what);      // `what` names the fault: "a token that is not in the vocabulary"
-    void refuse(Code code, const std::string& why); // for a valid file of another state; `why`: "was saved with ..."
+    void device(Backend& backend, const Buffer& buffer, uint64_t offset,
+                uint64_t n); // Mode::check skips the bytes
+    void
+    require(bool fine,
+            const char* what); // `what` names the fault: "a token that is not in the vocabulary"
+    void refuse(
+        Code code,
+        const std::string& why); // for a valid file of another state; `why`: "was saved with ..."
     // Writes or checks the hash. A new file is then synced to disk and replaces the old one.
     Status finish();
 

@@ -58,7 +58,8 @@ void check_failed(const char* file, int line, const char* condition, const char*
     va_start(args, format);
     std::string message = vformat(format, args);
     va_end(args);
-    fprintf(stderr, "knapsack: bug at %s:%d: %s is false: %s\n", file, line, condition, message.c_str());
+    fprintf(stderr, "knapsack: bug at %s:%d: %s is false: %s\n", file, line, condition,
+            message.c_str());
     abort();
 }
 

@@ -1,5 +1,5 @@
-// Failures of the environment (file, device, budget) are values: one sentence that names the thing, what was expected
-// and what was found. A bug fails KS_CHECK, which prints the values and aborts.
+// Failures of the environment (file, device, budget) are values: one sentence that names the thing,
+// what was expected and what was found. A bug fails KS_CHECK, which prints the values and aborts.
 #pragma once
 
 #include <cstdarg>
@@ -32,7 +32,10 @@ public:
     Status(Code code, std::string message) : m_code(code), m_message(std::move(message)) {}
     bool ok() const { return m_code == Code::ok; }
     Code code() const { return m_code; }
-    const std::string& message() const { return m_message; } // one sentence, no newline, no full stop
+    const std::string& message() const
+    {
+        return m_message;
+    } // one sentence, no newline, no full stop
 
 private:
     Code m_code = Code::ok;
@@ -48,7 +51,8 @@ std::string printable(std::string_view text, size_t max_bytes = 60);
 // "512 B", "1.5 KiB", "86.2 MiB"
 std::string human_bytes(uint64_t bytes);
 
-template <class T> class [[nodiscard]] Result
+template <class T>
+class [[nodiscard]] Result
 {
 public:
     Result(T value) : m_value(std::move(value)) {}
@@ -63,18 +67,19 @@ private:
     T m_value{};
 };
 
-[[noreturn, gnu::format(printf, 4, 5)]] void check_failed(const char* file, int line, const char* condition, const char* format, ...);
+[[noreturn, gnu::format(printf, 4, 5)]] void
+check_failed(const char* file, int line, const char* condition, const char* format, ...);
 
 } // namespace ks
 
-#define KS_CHECK(condition, ...)                                                                                                           \
-    do {                                                                                                                                   \
-        if (!(condition)) ::ks::check_failed(__FILE__, __LINE__, #condition, __VA_ARGS__);                                                 \
+#define KS_CHECK(condition, ...)                                                                   \
+    do {                                                                                           \
+        if (!(condition)) ::ks::check_failed(__FILE__, __LINE__, #condition, __VA_ARGS__);         \
     } while (0)
 
 // Returns the failed Status from a function that returns Status or Result.
-#define KS_TRY(expression)                                                                                                                 \
-    do {                                                                                                                                   \
-        ::ks::Status ks_try_status = (expression);                                                                                         \
-        if (!ks_try_status.ok()) return ks_try_status;                                                                                     \
+#define KS_TRY(expression)                                                                         \
+    do {                                                                                           \
+        ::ks::Status ks_try_status = (expression);                                                 \
+        if (!ks_try_status.ok()) return ks_try_status;                                             \
     } while (0)

@@ -14,7 +14,8 @@ namespace ks
 // clang-format on
 static const FormatInfo kFormats[] = {FORMATS(KS_INFO)};
 #undef KS_INFO
-static_assert(sizeof kFormats / sizeof kFormats[0] == size_t(Format::n_weights), "Format and FORMATS differ");
+static_assert(sizeof kFormats / sizeof kFormats[0] == size_t(Format::n_weights),
+              "Format and FORMATS differ");
 
 const FormatInfo& format_info(Format format)
 {
@@ -49,9 +50,11 @@ static uint32_t f16_row(uint32_t head_dim)
     return 2 * head_dim;
 }
 
-template <class Codec> static uint32_t mean_row(uint32_t head_dim)
+template <class Codec>
+static uint32_t mean_row(uint32_t head_dim)
 {
-    return 4 * Codec::group_words(head_dim) / Codec::group; // exact, since head_dim is a multiple of 16
+    return 4 * Codec::group_words(head_dim) /
+           Codec::group; // exact, since head_dim is a multiple of 16
 }
 
 const CodecInfo& codec_info(Format format)
@@ -59,15 +62,17 @@ const CodecInfo& codec_info(Format format)
     static const CodecInfo f32 = {"f32", false, f32_row}, f16 = {"f16", false, f16_row};
     if (format <= Format::f16) return format == Format::f32 ? f32 : f16;
     switch (format) {
-#define KS_CODEC(name, number)                                                                                                             \
-    case Format::name: {                                                                                                                   \
-        static const CodecInfo info = {#name, codec_##name::hadamard != 0, codec_##name::row_bytes};                                       \
-        return info;                                                                                                                       \
+#define KS_CODEC(name, number)                                                                     \
+    case Format::name: {                                                                           \
+        static const CodecInfo info = {#name, codec_##name::hadamard != 0,                         \
+                                       codec_##name::row_bytes};                                   \
+        return info;                                                                               \
     }
-#define KS_GROUP_CODEC(name, number)                                                                                                       \
-    case Format::name: {                                                                                                                   \
-        static const CodecInfo info = {#name, codec_##name::hadamard != 0, mean_row<codec_##name>, codec_##name::group};                   \
-        return info;                                                                                                                       \
+#define KS_GROUP_CODEC(name, number)                                                               \
+    case Format::name: {                                                                           \
+        static const CodecInfo info = {#name, codec_##name::hadamard != 0, mean_row<codec_##name>, \
+                                       codec_##name::group};                                       \
+        return info;                                                                               \
     }
         CODECS(KS_CODEC)
         GROUP_CODECS(KS_GROUP_CODEC)
@@ -92,19 +97,23 @@ uint32_t codec_number(Format format)
 
 Format codec_of_number(uint32_t number)
 {
-    return Format(number <= uint32_t(Format::f16) ? number : number - 2 + uint32_t(Format::n_weights));
+    return Format(number <= uint32_t(Format::f16) ? number
+                                                  : number - 2 + uint32_t(Format::n_weights));
 }
 
 uint64_t coded_bytes(Format format, uint64_t rows, uint32_t head_dim)
 {
     const CodecInfo& info = codec_info(format);
-    KS_CHECK(rows % info.group == 0, "%s: %llu rows in groups of %u", info.name, (unsigned long long)rows, info.group);
+    KS_CHECK(rows % info.group == 0, "%s: %llu rows in groups of %u", info.name,
+             (unsigned long long)rows, info.group);
     return (rows * info.row_bytes(head_dim) + 63) / 64 * 64;
 }
 
 uint32_t tail_bytes(Format format, uint32_t head_dim)
 {
-    return is_coded(format) && codec_info(format).group == 1 ? codec_info(format).row_bytes(head_dim) % 4 : 0;
+    return is_coded(format) && codec_info(format).group == 1
+               ? codec_info(format).row_bytes(head_dim) % 4
+               : 0;
 }
 
 Format codec_of_values(Format format)
@@ -124,19 +133,22 @@ static uint32_t permute_high_bits(uint32_t word)
     return out;
 }
 
-// Converts eight rows of the file. Missing rows point to a block of zeros and have step 0. The constants of the format
-// make every copy below a plain load and store.
+// Converts eight rows of the file. Missing rows point to a block of zeros and have step 0. The
+// constants of the format make every copy below a plain load and store.
 template <class F>
-static void rows_to_tile(const uint8_t* const from[tile_rows], const uint32_t step[tile_rows], uint32_t n_blocks, uint32_t* to)
+static void rows_to_tile(const uint8_t* const from[tile_rows], const uint32_t step[tile_rows],
+                         uint32_t n_blocks, uint32_t* to)
 {
     for (uint32_t b = 0; b < n_blocks; b++) {
         if (F::half_words) {
             for (uint32_t r = 0; r < tile_rows; r++)
-                memcpy(reinterpret_cast<uint8_t*>(to) + 2 * r, from[r] + uint64_t(b) * step[r] + F::half_byte, 2);
+                memcpy(reinterpret_cast<uint8_t*>(to) + 2 * r,
+                       from[r] + uint64_t(b) * step[r] + F::half_byte, 2);
             to += F::half_words;
         }
         for (uint32_t j = 0; j < F::words; j++, to += tile_rows) {
-            for (uint32_t r = 0; r < tile_rows; r++) memcpy(to + r, from[r] + uint64_t(b) * step[r] + F::words_byte + 4 * j, 4);
+            for (uint32_t r = 0; r < tile_rows; r++)
+                memcpy(to + r, from[r] + uint64_t(b) * step[r] + F::words_byte + 4 * j, 4);
             if (j != F::permuted_word) continue;
             for (uint32_t r = 0; r < tile_rows; r++) to[r] = permute_high_bits(to[r]);
         }
@@ -144,7 +156,8 @@ static void rows_to_tile(const uint8_t* const from[tile_rows], const uint32_t st
 }
 
 template <class F>
-static void rows_to_tiles(const FormatInfo& info, const uint8_t* file_rows, uint32_t n_rows, uint32_t cols, uint32_t* tiles)
+static void rows_to_tiles(const FormatInfo& info, const uint8_t* file_rows, uint32_t n_rows,
+                          uint32_t cols, uint32_t* tiles)
 {
     static const uint8_t zeros[256] = {};
     static_assert(4 * F::words + F::half_words / 2 <= sizeof zeros, "a block");
@@ -163,12 +176,13 @@ static void rows_to_tiles(const FormatInfo& info, const uint8_t* file_rows, uint
     }
 }
 
-void weight_to_tiles(Format format, const uint8_t* file_rows, uint32_t n_rows, uint32_t cols, uint32_t* tiles)
+void weight_to_tiles(Format format, const uint8_t* file_rows, uint32_t n_rows, uint32_t cols,
+                     uint32_t* tiles)
 {
     const FormatInfo& info = format_info(format);
     switch (format) {
-#define KS_TO_TILES(name)                                                                                                                  \
-    case Format::name:                                                                                                                     \
+#define KS_TO_TILES(name)                                                                          \
+    case Format::name:                                                                             \
         return rows_to_tiles<format_##name>(info, file_rows, n_rows, cols, tiles);
         FORMATS(KS_TO_TILES)
 #undef KS_TO_TILES

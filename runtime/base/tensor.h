@@ -1,5 +1,6 @@
-// 2-D tensors in device buffers: `rows` rows of `cols` values. Activations, tables and uncoded caches are row-major
-// f32, f16 or u32. Codecs of caches are in kernels/common/codecs.h. Weights use the tiles of kernels/common/formats.h.
+// 2-D tensors in device buffers: `rows` rows of `cols` values. Activations, tables and uncoded
+// caches are row-major f32, f16 or u32. Codecs of caches are in kernels/common/codecs.h. Weights
+// use the tiles of kernels/common/formats.h.
 #pragma once
 
 #include "kernels/common/codecs.h"
@@ -17,7 +18,8 @@ namespace ks
 #define KS_COUNT(name, number) +1
 enum class Format : uint8_t {
     FORMATS(KS_WEIGHTS) n_weights,
-    CODECS(KS_CODEC) GROUP_CODECS(KS_CODEC) count = n_weights CODECS(KS_COUNT) GROUP_CODECS(KS_COUNT)
+    CODECS(KS_CODEC) GROUP_CODECS(KS_CODEC) count =
+        n_weights CODECS(KS_COUNT) GROUP_CODECS(KS_COUNT)
 };
 #undef KS_WEIGHTS
 #undef KS_CODEC
@@ -37,8 +39,10 @@ bool format_from_ggml(uint32_t ggml_type, Format* out);
 // Bytes of a weight in tiles; rows are rounded up to eight.
 uint64_t weight_bytes(Format format, uint64_t rows, uint64_t cols);
 
-// Converts `n_rows` rows of the file (row_bytes each) to tiles. Missing rows of the last tile become zero.
-void weight_to_tiles(Format format, const uint8_t* file_rows, uint32_t n_rows, uint32_t cols, uint32_t* tiles);
+// Converts `n_rows` rows of the file (row_bytes each) to tiles. Missing rows of the last tile
+// become zero.
+void weight_to_tiles(Format format, const uint8_t* file_rows, uint32_t n_rows, uint32_t cols,
+                     uint32_t* tiles);
 
 // Properties of a cache format: f32, f16 or a codec.
 struct CodecInfo {
@@ -51,9 +55,12 @@ const CodecInfo& codec_info(Format format);
 bool is_coded(Format format);         // true for codecs; rows are then multiples of 16 values
 uint32_t codec_number(Format format); // a cache format's number in kernels/common/codecs.h
 Format codec_of_number(uint32_t number);
-uint64_t coded_bytes(Format format, uint64_t rows, uint32_t head_dim); // of a cache, a multiple of 64; rows: whole groups
-uint32_t tail_bytes(Format format, uint32_t head_dim);                 // bytes at the end of a row that fill no 32-bit word
-Format codec_of_values(Format format); // the value codec that belongs to a key codec; the format itself if there is none
+uint64_t coded_bytes(Format format, uint64_t rows,
+                     uint32_t head_dim); // of a cache, a multiple of 64; rows: whole groups
+uint32_t tail_bytes(Format format,
+                    uint32_t head_dim); // bytes at the end of a row that fill no 32-bit word
+Format codec_of_values(Format format);  // the value codec that belongs to a key codec; the format
+                                        // itself if there is none
 
 // A block of device memory. On the CPU `data` is its address.
 struct Buffer {
@@ -69,7 +76,11 @@ struct Tensor {
     Format format = Format::f32;
 
     // For CPU backends only.
-    template <class T = float> T* ptr() const { return reinterpret_cast<T*>(static_cast<uint8_t*>(buffer.data) + offset); }
+    template <class T = float>
+    T* ptr() const
+    {
+        return reinterpret_cast<T*>(static_cast<uint8_t*>(buffer.data) + offset);
+    }
     explicit operator bool() const { return rows != 0; }
 };
 

@@ -7,7 +7,8 @@
 namespace ks
 {
 
-void Applier::place(const Recipe& recipe, uint32_t n_heads, uint32_t n_slots, uint32_t most, uint32_t head_dim, Placer& host)
+void Applier::place(const Recipe& recipe, uint32_t n_heads, uint32_t n_slots, uint32_t most,
+                    uint32_t head_dim, Placer& host)
 {
     const bool merges = recipe.victims == Victims::merge, estimates = recipe.retain->estimates;
     const uint32_t n_merging = merges ? most : 0, n_estimating = estimates ? most : 0;
@@ -30,11 +31,13 @@ void Applier::place(const Recipe& recipe, uint32_t n_heads, uint32_t n_slots, ui
     m_values = host.array<float>(merges || estimates ? uint64_t(most) * head_dim : 0);
 }
 
-EvictionCounts Applier::apply(const Eviction& e, const Gatherer& gathered, RowTransfer& rows, float* keys, Moves& moves)
+EvictionCounts Applier::apply(const Eviction& e, const Gatherer& gathered, RowTransfer& rows,
+                              float* keys, Moves& moves)
 {
     CacheLayer& layer = e.layer;
     const uint32_t n_heads = layer.spec.n_kv_heads, n_slots = n_heads * layer.spec.n_slots;
-    const bool merges = layer.recipe.victims == Victims::merge, attention = layer.recipe.scores() != scores_none;
+    const bool merges = layer.recipe.victims == Victims::merge,
+               attention = layer.recipe.scores() != scores_none;
     m_counts = {};
     if (attention) std::copy_n(gathered.slot_attention(), n_slots, m_attention);
     for (uint32_t h = 0; merges && h < n_heads; h++) merge_victims(e, h, rows, keys);
@@ -46,8 +49,11 @@ EvictionCounts Applier::apply(const Eviction& e, const Gatherer& gathered, RowTr
         begin += layer.capacity[h];
         if (e.rules.n_estimated) write_estimator(e, h, rows, keys);
     }
-    if (attention) e.backend.upload(layer.scores.buffer, layer.scores.offset, m_attention, 4ull * n_slots);
-    if (layer.weights) e.backend.upload(layer.kv.weights.buffer, layer.kv.weights.offset, layer.weights, 8ull * n_slots);
+    if (attention)
+        e.backend.upload(layer.scores.buffer, layer.scores.offset, m_attention, 4ull * n_slots);
+    if (layer.weights)
+        e.backend.upload(layer.kv.weights.buffer, layer.kv.weights.offset, layer.weights,
+                         8ull * n_slots);
     return m_counts;
 }
 
@@ -56,10 +62,12 @@ void Applier::merge_victims(const Eviction& e, uint32_t h, RowTransfer& rows, fl
 {
     const HeadCandidates& head = e.heads[h];
     const uint8_t* keep = e.decisions[h].keep;
-    const uint32_t head_dim = e.layer.spec.head_dim, begin = e.rules.n_pinned, end = head.n - e.rules.n_recent;
+    const uint32_t head_dim = e.layer.spec.head_dim, begin = e.rules.n_pinned,
+                   end = head.n - e.rules.n_recent;
     const auto row = [&](float* all, uint32_t index) { return all + uint64_t(index) * head_dim; };
     uint32_t* tokens = m_tokens + uint64_t(h) * m_most;
-    for (uint32_t i = head.first; i < head.n; i++) tokens[i] = i < head.n_held ? e.layer.counts[head.slots[i]] : 1;
+    for (uint32_t i = head.first; i < head.n; i++)
+        tokens[i] = i < head.n_held ? e.layer.counts[head.slots[i]] : 1;
     if (!e.rules.evicts) return;
 
     const HeadRows of = e.rows_of(h);
@@ -100,22 +108,26 @@ void Applier::estimate_victims(const Eviction& e, uint32_t h, RowTransfer& rows,
     const HeadCandidates& head = e.heads[h];
     const CacheLayerSpec& spec = e.layer.spec;
     const Recipe& recipe = e.layer.recipe;
-    const uint32_t n_estimated = e.rules.n_estimated, begin = e.rules.n_pinned, end = head.n - e.rules.n_recent;
+    const uint32_t n_estimated = e.rules.n_estimated, begin = e.rules.n_pinned,
+                   end = head.n - e.rules.n_recent;
     const bool started = head.is_sample(begin);
     const uint32_t first = begin + (started ? n_estimated : 0); // victim
     rows.read(e.rows_of(h), KeyOrValue::key, 0, head.n, nullptr, keys);
     rows.read(e.rows_of(h), KeyOrValue::value, 0, head.n, nullptr, m_values);
-    Subgen estimator(spec.estimator_shape(recipe, e.il, h), e.layer.estimators + h * spec.estimator_bytes(recipe));
+    Subgen estimator(spec.estimator_shape(recipe, e.il, h),
+                     e.layer.estimators + h * spec.estimator_bytes(recipe));
     if (!started) {
         estimator.clear();
         estimator.choose_radius(keys + uint64_t(first) * spec.head_dim, end - first);
     }
-    for (uint32_t slot = 0; slot < n_estimated; slot++) m_sources[slot] = started ? begin + slot : kNoPosition;
+    for (uint32_t slot = 0; slot < n_estimated; slot++)
+        m_sources[slot] = started ? begin + slot : kNoPosition;
     for (uint32_t i = first; i < end; i++) {
         const uint64_t at = uint64_t(i) * spec.head_dim;
         estimator.update(head.positions[i], keys + at, m_values + at, &m_changes);
         if (m_changes.n_copies) std::copy_n(m_sources, n_estimated, m_sources_before);
-        for (uint32_t k = 0; k < m_changes.n_copies; k++) m_sources[m_changes.copies[k].to] = m_sources_before[m_changes.copies[k].from];
+        for (uint32_t k = 0; k < m_changes.n_copies; k++)
+            m_sources[m_changes.copies[k].to] = m_sources_before[m_changes.copies[k].from];
         for (uint32_t k = 0; k < m_changes.n_slots; k++) m_sources[m_changes.slots[k]] = i;
         m_counts.merged++;
     }
@@ -142,8 +154,8 @@ uint32_t Applier::FreeSlots::take()
     return slots[next++];
 }
 
-// Lists the slots that no head will use: victims', free ones, and those of what becomes codes. Each head then needs as many as it
-// gave, unless heads compete.
+// Lists the slots that no head will use: victims', free ones, and those of what becomes codes. Each
+// head then needs as many as it gave, unless heads compete.
 void Applier::list_free_slots(const Eviction& e)
 {
     const CacheLayer& layer = e.layer;
@@ -156,8 +168,11 @@ void Applier::list_free_slots(const Eviction& e)
         const HeadCandidates& head = e.heads[h];
         const HeadDecision& decision = e.decisions[h];
         for (uint32_t i = head.first; i < head.n_held; i++)
-            if (!decision.keep[i] || (!layer.in_coded_pool(head.slots[i]) && !decision.is_plain(e.rules, head, i))) list(head.slots[i]);
-        for (uint32_t i = head.n_held; i < layer.capacity[h]; i++) list(layer.slots[layer.begin[h] + i]);
+            if (!decision.keep[i] ||
+                (!layer.in_coded_pool(head.slots[i]) && !decision.is_plain(e.rules, head, i)))
+                list(head.slots[i]);
+        for (uint32_t i = head.n_held; i < layer.capacity[h]; i++)
+            list(layer.slots[layer.begin[h] + i]);
     }
 }
 
@@ -166,7 +181,8 @@ uint32_t Applier::tokens_of(const Eviction& e, uint32_t h, uint32_t index) const
     return e.layer.counts ? m_tokens[uint64_t(h) * m_most + index] : 1;
 }
 
-// The head's slots in their new order: those that stay, survivors of the chunk in free ones, then its share of the free.
+// The head's slots in their new order: those that stay, survivors of the chunk in free ones, then
+// its share of the free.
 void Applier::assign_slots(const Eviction& e, uint32_t h, const Gatherer& gathered, Moves& moves)
 {
     CacheLayer& layer = e.layer;
@@ -178,13 +194,15 @@ void Applier::assign_slots(const Eviction& e, uint32_t h, const Gatherer& gather
     auto keep = [&](uint32_t slot, uint32_t position, float attention, uint32_t n_tokens) {
         if (layer.scores) m_attention[slot] = attention;
         if (layer.counts) layer.counts[slot] = n_tokens;
-        if (layer.weights) layer.weights[2 * slot] = layer.weights[2 * slot + 1] = log_weight(n_tokens);
+        if (layer.weights)
+            layer.weights[2 * slot] = layer.weights[2 * slot + 1] = log_weight(n_tokens);
         n_coded += layer.in_coded_pool(slot);
         layer.slots[begin + n_kept] = slot;
         layer.positions[begin + n_kept++] = position;
     };
     auto encode = [&](uint32_t index, uint32_t slot) { // a row of the plain pool or of the chunk
-        const uint32_t nth = n_new_codes++, to = layer.row_of(slot), gathered_row = h * group + nth % group;
+        const uint32_t nth = n_new_codes++, to = layer.row_of(slot),
+                       gathered_row = h * group + nth % group;
         const bool held = index < head.n_held;
         const uint32_t from = held ? head.slots[index] : of.chunk_row(index);
         if (nth < decision.gather_begin || nth >= decision.gather_end)
@@ -195,7 +213,8 @@ void Applier::assign_slots(const Eviction& e, uint32_t h, const Gatherer& gather
     FreeSlots& free_for_samples = e.rules.codes ? m_free_coded : m_free_plain;
     const bool starts_estimator = e.rules.n_estimated && !head.is_sample(e.rules.n_pinned);
     for (uint32_t i = head.first; i < head.n; i++) {
-        for (uint32_t k = 0; starts_estimator && i == e.rules.n_pinned && k < e.rules.n_estimated; k++)
+        for (uint32_t k = 0; starts_estimator && i == e.rules.n_pinned && k < e.rules.n_estimated;
+             k++)
             keep(free_for_samples.take(), kNoPosition, 0, 1);
         if (!decision.keep[i]) {
             m_counts.evicted++;
@@ -207,12 +226,15 @@ void Applier::assign_slots(const Eviction& e, uint32_t h, const Gatherer& gather
         if (!held && plain) moves.add(Moves::chunk_to_plain, of.chunk_row(i), slot);
         if (!stays && !plain) encode(i, slot);
         float attention = 0;
-        if (layer.scores) attention = held ? gathered.slot_attention()[head.slots[i]] : gathered.chunk_attention()[of.chunk_row(i)];
+        if (layer.scores)
+            attention = held ? gathered.slot_attention()[head.slots[i]]
+                             : gathered.chunk_attention()[of.chunk_row(i)];
         keep(slot, head.positions[i], attention, tokens_of(e, h, i));
     }
     layer.held[h] = n_kept;
     layer.coded[h] = n_coded;
-    if (e.rules.heads_compete && e.rules.evicts) layer.capacity[h] = n_kept + (layer.spec.n_slots - e.rules.target);
+    if (e.rules.heads_compete && e.rules.evicts)
+        layer.capacity[h] = n_kept + (layer.spec.n_slots - e.rules.target);
     assign_free_slots(e, h);
 }
 
@@ -222,7 +244,8 @@ void Applier::assign_free_slots(const Eviction& e, uint32_t h)
     const CacheLayer& layer = e.layer;
     for (uint32_t i = layer.held[h]; i < layer.capacity[h]; i++) {
         const bool plain = !e.rules.codes || i - layer.coded[h] < layer.spec.n_plain();
-        const uint32_t slot = layer.slots[layer.begin[h] + i] = (plain ? m_free_plain : m_free_coded).take();
+        const uint32_t slot = layer.slots[layer.begin[h] + i] =
+            (plain ? m_free_plain : m_free_coded).take();
         if (layer.scores) m_attention[slot] = 0;
         if (layer.counts) layer.counts[slot] = 1; // the next token there stands for itself
         if (layer.weights) layer.weights[2 * slot] = layer.weights[2 * slot + 1] = 0;

@@ -1,4 +1,5 @@
-// What a decision does to a layer: slots change hands, victims merge, and rows are listed that the device has to move.
+// What a decision does to a layer: slots change hands, victims merge, and rows are listed that the
+// device has to move.
 #pragma once
 
 #include "runtime/kv/candidates.h"
@@ -6,10 +7,20 @@
 namespace ks
 {
 
-// Rows that go from one tensor to another, (n, 2) each: from and to. In this order nothing is written over that is still needed.
+// Rows that go from one tensor to another, (n, 2) each: from and to. In this order nothing is
+// written over that is still needed.
 struct Moves {
-    // gathered: where rows of the plain pool and of the chunk meet that are coded in one group, a group per head.
-    enum Way { plain_to_coded, chunk_to_coded, plain_to_gathered, chunk_to_gathered, gathered_to_coded, chunk_to_plain, n_ways };
+    // gathered: where rows of the plain pool and of the chunk meet that are coded in one group, a
+    // group per head.
+    enum Way {
+        plain_to_coded,
+        chunk_to_coded,
+        plain_to_gathered,
+        chunk_to_gathered,
+        gathered_to_coded,
+        chunk_to_plain,
+        n_ways
+    };
     uint32_t* list[n_ways] = {};
     uint32_t n[n_ways] = {};
 
@@ -41,9 +52,12 @@ class Applier
 {
 public:
     // Scratch for n_heads heads of `most` indexes and n_slots slots.
-    void place(const Recipe& recipe, uint32_t n_heads, uint32_t n_slots, uint32_t most, uint32_t head_dim, Placer& host);
-    // keys (most, head_dim): scratch. Afterwards the layer is as decided, when the moves have been made.
-    EvictionCounts apply(const Eviction& e, const Gatherer& gathered, RowTransfer& rows, float* keys, Moves& moves);
+    void place(const Recipe& recipe, uint32_t n_heads, uint32_t n_slots, uint32_t most,
+               uint32_t head_dim, Placer& host);
+    // keys (most, head_dim): scratch. Afterwards the layer is as decided, when the moves have been
+    // made.
+    EvictionCounts apply(const Eviction& e, const Gatherer& gathered, RowTransfer& rows,
+                         float* keys, Moves& moves);
 
 private:
     // Slots that no head uses.
@@ -73,7 +87,7 @@ private:
     float* m_shares = nullptr;     // (most) by merged victim: its share in the mean
 
     // Where an estimator takes them in.
-    uint32_t* m_sources = nullptr;        // (most) by its slot: the index whose key and value it holds
+    uint32_t* m_sources = nullptr; // (most) by its slot: the index whose key and value it holds
     uint32_t* m_sources_before = nullptr; // (most)
     float* m_numerator = nullptr;         // (most) log-weights by its slot
     float* m_denominator = nullptr;       // (most)

@@ -5,27 +5,35 @@
 namespace ks
 {
 
-constexpr uint64_t kKeyShare = 16; // of the slots' bytes, what the keys of a head may take beside them
+constexpr uint64_t kKeyShare =
+    16; // of the slots' bytes, what the keys of a head may take beside them
 
 // Scratch of decisions, for the largest of the layers.
-void Cache::place_decisions(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe, uint32_t chunk, Placer& device, Placer& host)
+void Cache::place_decisions(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe,
+                            uint32_t chunk, Placer& device, Placer& host)
 {
-    const bool writes = recipe.victims == Victims::merge || recipe.retain->estimates, reads = writes || recipe.retain->keys;
+    const bool writes = recipe.victims == Victims::merge || recipe.retain->estimates,
+               reads = writes || recipe.retain->keys;
     const bool heads_compete = recipe.split == Split::ada;
     uint32_t most = 0, n_heads = 0, n_slots = 0, head_dim = 0;
     uint64_t slot_bytes = 0;
     for (const CacheLayerSpec& s : specs) {
         if (!s.table) continue;
-        slot_bytes += uint64_t(s.n_kv_heads) * s.n_slots * (codec_info(s.k).row_bytes(s.head_dim) + codec_info(s.v).row_bytes(s.head_dim));
+        slot_bytes +=
+            uint64_t(s.n_kv_heads) * s.n_slots *
+            (codec_info(s.k).row_bytes(s.head_dim) + codec_info(s.v).row_bytes(s.head_dim));
         n_heads = std::max(n_heads, s.n_kv_heads);
         n_slots = std::max(n_slots, s.n_slots);
         head_dim = std::max(head_dim, s.head_dim);
         most = std::max(most, s.n_slots * (heads_compete ? s.n_kv_heads : 1) + chunk);
     }
     if (!most) return;
-    // With few and wide heads all keys of one as floats would take more bytes than it is worth to read them once instead of twice.
-    const bool all_keys = writes || recipe.retain->all_keys || kKeyShare * 4ull * most * head_dim <= slot_bytes;
-    const uint32_t n_at_once = std::min(most, std::max(32u, std::min(RowTransfer::kMostAtOnce, most / 8)));
+    // With few and wide heads all keys of one as floats would take more bytes than it is worth to
+    // read them once instead of twice.
+    const bool all_keys =
+        writes || recipe.retain->all_keys || kKeyShare * 4ull * most * head_dim <= slot_bytes;
+    const uint32_t n_at_once =
+        std::min(most, std::max(32u, std::min(RowTransfer::kMostAtOnce, most / 8)));
     m_gatherer.place(recipe, n_heads, n_slots, chunk, most, head_dim, all_keys, host);
     m_decider.place(n_heads, most, heads_compete, host);
     m_applier.place(recipe, n_heads, n_slots, most, head_dim, host);
@@ -33,8 +41,8 @@ void Cache::place_decisions(const std::vector<CacheLayerSpec>& specs, const Reci
     m_rows.place(reads ? n_at_once : 0, head_dim, device);
 }
 
-CacheBytes Cache::place_all(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe, uint32_t chunk, uint32_t context, Placer device,
-                            Placer host)
+CacheBytes Cache::place_all(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe,
+                            uint32_t chunk, uint32_t context, Placer device, Placer host)
 {
     const uint64_t begin = device.offset;
     m_recipe = recipe;
@@ -54,9 +62,11 @@ CacheBytes Cache::place_all(const std::vector<CacheLayerSpec>& specs, const Reci
         largest.head_dim = std::max(largest.head_dim, specs[il].head_dim);
         const bool reads_few = specs[il].n_read && recipe.select->prompts;
         if (specs[il].n_rope_on_read)
-            rope_table = std::max(rope_table, reads_few ? read_stride(specs[il], recipe, chunk) : specs[il].n_slots + chunk);
+            rope_table = std::max(rope_table, reads_few ? read_stride(specs[il], recipe, chunk)
+                                                        : specs[il].n_slots + chunk);
         largest.n_rope_on_read = std::max(largest.n_rope_on_read, specs[il].n_rope_on_read);
-        if (specs[il].n_wave && !m_waves) m_waves = device.take(wave_digits * wave_base, specs[il].n_wave);
+        if (specs[il].n_wave && !m_waves)
+            m_waves = device.take(wave_digits * wave_base, specs[il].n_wave);
         if (specs[il].n_wave) m_layers[il].kv.waves = m_waves;
         group = std::max(group, specs[il].group());
         if (specs[il].n_coded) most_plain = std::max(most_plain, specs[il].n_plain());
@@ -66,10 +76,14 @@ CacheBytes Cache::place_all(const std::vector<CacheLayerSpec>& specs, const Reci
     for (CacheLayer& layer : m_layers)
         if (layer.spec.n_rope_on_read) layer.kv.rope_table = m_rope_table;
     if (recipe.scores()) m_lse = device.take(chunk, largest.n_heads);
-    m_layouts = device.take(uint32_t(specs.size()), uint32_t(align_up(largest.n_kv_heads * layout_words, device.align / 4)));
+    m_layouts =
+        device.take(uint32_t(specs.size()),
+                    uint32_t(align_up(largest.n_kv_heads * layout_words, device.align / 4)));
     m_host_layouts = host.array<uint32_t>(uint64_t(m_layouts.rows) * m_layouts.cols);
     for (uint32_t il = 0; il < specs.size(); il++)
-        m_layers[il].kv.head_layout = {m_layouts.buffer, m_layouts.offset + 4ull * il * m_layouts.cols, specs[il].n_kv_heads, layout_words};
+        m_layers[il].kv.head_layout = {m_layouts.buffer,
+                                       m_layouts.offset + 4ull * il * m_layouts.cols,
+                                       specs[il].n_kv_heads, layout_words};
     if (stages) {
         const uint32_t n = largest.n_kv_heads * chunk;
         m_chunk.n_rows = chunk;
@@ -79,8 +93,12 @@ CacheBytes Cache::place_all(const std::vector<CacheLayerSpec>& specs, const Reci
         const uint32_t n_gathered = group > 1 ? largest.n_kv_heads * group : 0;
         m_gathered_k = device.take(n_gathered, largest.head_dim, plain_format(recipe.k));
         m_gathered_v = device.take(n_gathered, largest.head_dim, plain_format(recipe.v));
-        const uint32_t most_moves[Moves::n_ways] = {
-            largest.n_kv_heads * most_plain, most_plain ? n : 0, n_gathered, n_gathered, n_gathered, n};
+        const uint32_t most_moves[Moves::n_ways] = {largest.n_kv_heads * most_plain,
+                                                    most_plain ? n : 0,
+                                                    n_gathered,
+                                                    n_gathered,
+                                                    n_gathered,
+                                                    n};
         for (int way = 0; way < Moves::n_ways; way++) {
             m_device_moves[way] = device.take(most_moves[way], 2);
             m_moves.list[way] = host.array<uint32_t>(2ull * most_moves[way]);
@@ -91,15 +109,16 @@ CacheBytes Cache::place_all(const std::vector<CacheLayerSpec>& specs, const Reci
     return {device.offset - begin, host.offset};
 }
 
-CacheBytes Cache::bytes_needed(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe, uint32_t chunk, uint32_t context,
-                               const Placer& device)
+CacheBytes Cache::bytes_needed(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe,
+                               uint32_t chunk, uint32_t context, const Placer& device)
 {
     Cache cache;
     return cache.place_all(specs, recipe, chunk, context, device, {});
 }
 
-void Cache::place(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe, uint32_t chunk, uint32_t context, Backend& backend,
-                  const Buffer& buffer, uint64_t offset, void* host)
+void Cache::place(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe, uint32_t chunk,
+                  uint32_t context, Backend& backend, const Buffer& buffer, uint64_t offset,
+                  void* host)
 {
     m_backend = &backend;
     place_all(specs, recipe, chunk, context, {buffer, offset, backend.align()}, {{host, 0}});
@@ -111,8 +130,10 @@ void Cache::set_text(const uint32_t* ids, uint32_t size, uint32_t trained)
     m_text.ids = ids;
     m_text.size = size;
     m_trained = trained;
-    if (m_recipe.ropes_on_read()) return;                               // nothing is ever too far away
-    m_text.q_clamped = trained - std::min(trained / 8, m_chunk.n_rows); // what is kept now is still seen by the next chunk
+    if (m_recipe.ropes_on_read()) return; // nothing is ever too far away
+    m_text.q_clamped =
+        trained -
+        std::min(trained / 8, m_chunk.n_rows); // what is kept now is still seen by the next chunk
 }
 
 void Cache::pin_layer(CacheLayerSpec& spec, const Recipe& recipe, uint32_t n_tokens)
@@ -132,14 +153,16 @@ bool Cache::pin(uint32_t n_seen, uint32_t n_tokens)
         if (!s.table && n_seen >= s.n_slots) return false; // a full one may have been full before
     }
     m_n_pinned = n_tokens;
-    for (CacheLayer& layer : m_layers) pin_layer(layer.spec, m_recipe, n_tokens), layer.must_reselect = true;
+    for (CacheLayer& layer : m_layers)
+        pin_layer(layer.spec, m_recipe, n_tokens), layer.must_reselect = true;
     return true;
 }
 
 void Cache::clear()
 {
     m_evicted = m_merged = 0;
-    if (m_recipe.retain->counts && m_text.counts) std::fill_n(m_text.counts, TextSeen::kBuckets, uint16_t(0));
+    if (m_recipe.retain->counts && m_text.counts)
+        std::fill_n(m_text.counts, TextSeen::kBuckets, uint16_t(0));
     for (CacheLayer& layer : m_layers) {
         const CacheLayerSpec& s = layer.spec;
         if (!s.table) continue;
@@ -150,7 +173,9 @@ void Cache::clear()
             layer.capacity[h] = s.n_slots;
             layer.coded[h] = 0;
             for (uint32_t i = 0; i < s.n_slots; i++)
-                layer.slots[layer.begin[h] + i] = i < n_plain ? h * n_plain + i : layer.first_coded() + h * s.n_coded + (i - n_plain);
+                layer.slots[layer.begin[h] + i] =
+                    i < n_plain ? h * n_plain + i
+                                : layer.first_coded() + h * s.n_coded + (i - n_plain);
             upload_table(layer, h, 0);
         }
         if (layer.counts) std::fill_n(layer.counts, n, 1u);
@@ -167,15 +192,21 @@ void Cache::upload_table(const CacheLayer& layer, uint32_t head, uint32_t first)
     const Tensor &table = layer.kv.table, &positions = layer.kv.positions;
     const uint64_t at = layer.begin[head] + first, bytes = 4ull * (layer.capacity[head] - first);
     m_backend->upload(table.buffer, table.offset + 4 * at, layer.slots + at, bytes);
-    if (positions) m_backend->upload(positions.buffer, positions.offset + 4 * at, layer.positions + at, bytes);
+    if (positions)
+        m_backend->upload(positions.buffer, positions.offset + 4 * at, layer.positions + at, bytes);
 }
 
-// Positions at the end of a table that are all from n_tokens on can be dropped; if one of them was evicted, its turn is over. Codes
-// of a group stay or go together; n_first indexes come before the coded ones.
-static bool tail_is_contiguous(const CacheLayer& layer, uint32_t head, uint32_t n_seen, uint32_t n_tokens, uint32_t n_first)
+// Positions at the end of a table that are all from n_tokens on can be dropped; if one of them was
+// evicted, its turn is over. Codes of a group stay or go together; n_first indexes come before the
+// coded ones.
+static bool tail_is_contiguous(const CacheLayer& layer, uint32_t head, uint32_t n_seen,
+                               uint32_t n_tokens, uint32_t n_first)
 {
     const uint32_t held = layer.held[head], n = n_seen - n_tokens;
-    if (n <= held && std::min(layer.coded[head], std::max(held - n, n_first) - n_first) % layer.spec.group() != 0) return false;
+    if (n <= held &&
+        std::min(layer.coded[head], std::max(held - n, n_first) - n_first) % layer.spec.group() !=
+            0)
+        return false;
     return n <= held && (n == 0 || layer.positions[layer.begin[head] + held - n] == n_tokens);
 }
 
@@ -183,11 +214,13 @@ static bool tail_is_contiguous(const CacheLayer& layer, uint32_t head, uint32_t 
 void Cache::drop_last(CacheLayer& layer, uint32_t head, uint32_t n)
 {
     layer.must_reselect = true;
-    const uint32_t held = layer.held[head] -= n, first = std::min(held, layer.recipe.sink_of(layer.spec.n_slots));
+    const uint32_t held = layer.held[head] -= n,
+                   first = std::min(held, layer.recipe.sink_of(layer.spec.n_slots));
     if (!layer.spec.n_coded) return;
     layer.coded[head] = std::min(layer.coded[head], held - first);
     uint32_t *slots = layer.slots + layer.begin[head], *end = slots + layer.capacity[head];
-    std::stable_partition(slots + held, end, [&](uint32_t slot) { return !layer.in_coded_pool(slot); });
+    std::stable_partition(slots + held, end,
+                          [&](uint32_t slot) { return !layer.in_coded_pool(slot); });
     upload_table(layer, head, held);
 }
 
@@ -197,13 +230,16 @@ bool Cache::rewind(uint32_t n_seen, uint32_t n_tokens)
     for (const CacheLayer& layer : m_layers) {
         const CacheLayerSpec& s = layer.spec;
         for (uint32_t h = 0; s.table && h < s.n_kv_heads; h++)
-            if (!tail_is_contiguous(layer, h, n_seen, n_tokens, layer.recipe.sink_of(s.n_slots))) return false;
+            if (!tail_is_contiguous(layer, h, n_seen, n_tokens, layer.recipe.sink_of(s.n_slots)))
+                return false;
         if (s.table) continue;
-        const uint32_t visible = s.window && n_tokens + 1 > s.window ? n_tokens + 1 - s.window : 0, first = std::max(visible, s.n_pinned);
+        const uint32_t visible = s.window && n_tokens + 1 > s.window ? n_tokens + 1 - s.window : 0,
+                       first = std::max(visible, s.n_pinned);
         if (first < n_tokens && ring_oldest(n_seen, s.n_slots, s.n_pinned) > first) return false;
     }
     for (CacheLayer& layer : m_layers)
-        for (uint32_t h = 0; layer.spec.table && h < layer.spec.n_kv_heads; h++) drop_last(layer, h, n_seen - n_tokens);
+        for (uint32_t h = 0; layer.spec.table && h < layer.spec.n_kv_heads; h++)
+            drop_last(layer, h, n_seen - n_tokens);
     return true;
 }
 
@@ -219,7 +255,9 @@ uint32_t Cache::clamp_position() const
 uint32_t Cache::n_clamped(uint32_t il, uint32_t end) const
 {
     const CacheLayerSpec& s = m_layers[il].spec;
-    return s.n_rope_on_read || end <= clamp_position() + 1 ? 0 : std::min(s.n_pinned, s.table ? m_layers[il].held[0] : s.n_pinned);
+    return s.n_rope_on_read || end <= clamp_position() + 1
+               ? 0
+               : std::min(s.n_pinned, s.table ? m_layers[il].held[0] : s.n_pinned);
 }
 
 // Of all layers at once: a copy takes a device as long as it takes to turn to it.
@@ -229,15 +267,19 @@ void Cache::send_layouts(uint32_t position)
     for (const CacheLayer& layer : m_layers) {
         const CacheLayerSpec& s = layer.spec;
         for (uint32_t h = 0; h < s.n_kv_heads; h++) {
-            const uint32_t coded = s.table ? layer.coded[h] : 0, first = coded ? layer.recipe.sink_of(s.n_slots) : 0;
-            // In the order of layout_n_held, layout_table_begin, layout_coded_begin, layout_coded_end, layout_position.
-            const uint32_t head_layout[layout_words] = {s.table ? layer.held[h] : position, s.table ? layer.begin[h] : 0, first,
+            const uint32_t coded = s.table ? layer.coded[h] : 0,
+                           first = coded ? layer.recipe.sink_of(s.n_slots) : 0;
+            // In the order of layout_n_held, layout_table_begin, layout_coded_begin,
+            // layout_coded_end, layout_position.
+            const uint32_t head_layout[layout_words] = {s.table ? layer.held[h] : position,
+                                                        s.table ? layer.begin[h] : 0, first,
                                                         first + coded, position};
             std::copy_n(head_layout, layout_words, to + h * layout_words);
         }
         to += m_layouts.cols;
     }
-    m_backend->upload(m_layouts.buffer, m_layouts.offset, m_host_layouts, 4ull * m_layouts.rows * m_layouts.cols);
+    m_backend->upload(m_layouts.buffer, m_layouts.offset, m_host_layouts,
+                      4ull * m_layouts.rows * m_layouts.cols);
 }
 
 void Cache::begin_layer(uint32_t il, uint32_t n, uint32_t position)
@@ -253,8 +295,10 @@ void Cache::begin_layer(uint32_t il, uint32_t n, uint32_t position)
     }
     // A ring whose only token takes the place of one that nobody sees any more needs no other.
     m_chunk.staged = s.table ? false : position + n > s.n_slots && n > 1;
-    for (uint32_t h = 0; s.table && h < s.n_kv_heads; h++) m_chunk.staged |= n > m_layer->free_slots(h);
-    KS_CHECK(!m_chunk.staged || n <= m_chunk.n_rows, "%u tokens staged in %u rows", n, m_chunk.n_rows);
+    for (uint32_t h = 0; s.table && h < s.n_kv_heads; h++)
+        m_chunk.staged |= n > m_layer->free_slots(h);
+    KS_CHECK(!m_chunk.staged || n <= m_chunk.n_rows, "%u tokens staged in %u rows", n,
+             m_chunk.n_rows);
     if (il == 0) send_layouts(position);
     KvSlots& slots = m_layer->kv;
     slots.chunk_k = m_chunk.staged ? m_chunk.k : Tensor();
@@ -266,7 +310,8 @@ void Cache::write(const Tensor& k, const Tensor& v)
     const CacheLayerSpec& s = m_layer->spec;
     const KvSlots& slots = m_layer->kv;
     const uint32_t n_rows = m_chunk.staged ? m_chunk.n_rows : s.n_plain();
-    KvWriteArgs a{m_chunk.n, s.n_kv_heads, s.head_dim, n_rows, s.table ? 0 : s.n_pinned, m_chunk.staged};
+    KvWriteArgs a{m_chunk.n,     s.n_kv_heads, s.head_dim, n_rows, s.table ? 0 : s.n_pinned,
+                  m_chunk.staged};
     const KvPair plain{slots.k, slots.v}, staged{m_chunk.k, m_chunk.v};
     m_backend->kv_write(a, m_chunk.staged ? staged : plain, {k, v}, slots.table, slots.head_layout);
     if (!s.table || m_chunk.staged) return;
@@ -274,7 +319,9 @@ void Cache::write(const Tensor& k, const Tensor& v)
         const uint32_t at = m_layer->begin[h] + m_layer->held[h];
         for (uint32_t t = 0; t < m_chunk.n; t++) m_layer->positions[at + t] = m_chunk.position + t;
         const Tensor& positions = slots.positions;
-        if (positions) m_backend->upload(positions.buffer, positions.offset + 4ull * at, m_layer->positions + at, 4ull * m_chunk.n);
+        if (positions)
+            m_backend->upload(positions.buffer, positions.offset + 4ull * at,
+                              m_layer->positions + at, 4ull * m_chunk.n);
     }
 }
 
@@ -283,17 +330,21 @@ bool Cache::wants_scores(KvScoreArgs* s) const
 {
     const Recipe& recipe = m_layer->recipe;
     const RetainPolicy& policy = *recipe.retain;
-    *s = {0, policy.scores == scores_below ? score_below : score_sum, 0, float(recipe.options.decay)};
+    *s = {0, policy.scores == scores_below ? score_below : score_sum, 0,
+          float(recipe.options.decay)};
     if (!m_layer->spec.table || recipe.scores() == scores_none) return false;
     if (!policy.observes) return true;
     const uint32_t n = m_chunk.n, observe = recipe.options.observe;
     // Queries from the last one here to the one that decides.
     const uint32_t left = m_chunk.staged ? 0 : m_layer->free_slots(0) - n + 1;
-    const bool fades = recipe.delta_of(m_layer->spec.n_slots) < observe; // decisions are so close that older queries fade
-    // What leaves the plain pool only to be encoded needs no scores; the first that are wanted again begin anew.
+    const bool fades = recipe.delta_of(m_layer->spec.n_slots) <
+                       observe; // decisions are so close that older queries fade
+    // What leaves the plain pool only to be encoded needs no scores; the first that are wanted
+    // again begin anew.
     const CacheLayerSpec& spec = m_layer->spec;
     const uint32_t stay = spec.n_slots - spec.slack(recipe, true);
-    if (spec.n_coded && !fades && recipe.split != Split::ada && m_layer->held[0] + n + left <= stay) return false;
+    if (spec.n_coded && !fades && recipe.split != Split::ada && m_layer->held[0] + n + left <= stay)
+        return false;
     if (n < observe && fades) {
         s->decay = 1 - 1 / float(observe);
         return true;
@@ -310,31 +361,41 @@ SelectArgs Cache::select_args() const
     const CacheLayerSpec& s = m_layer->spec;
     SelectArgs args{};
     if (!s.n_read || (m_chunk.n > 1 && !m_recipe.select->prompts)) return args;
-    bool same = m_recipe.split != Split::ada && m_recipe.retain->one_set; // heads hold the same tokens
+    bool same =
+        m_recipe.split != Split::ada && m_recipe.retain->one_set; // heads hold the same tokens
     const auto held = std::minmax_element(m_layer->held, m_layer->held + s.n_kv_heads);
     same |= *held.first == m_chunk.position;
     if (*held.second <= s.n_read) return args;
     const uint32_t first = std::min(std::max(m_recipe.read_first(), s.n_pinned), s.n_read / 2);
     const uint32_t stride = m_layer->selection.table.cols / s.n_kv_heads;
-    const uint32_t kind = m_recipe.select->kind, last = m_recipe.read_last(), unit = select_unit(m_recipe, s.n_read, first);
+    const uint32_t kind = m_recipe.select->kind, last = m_recipe.read_last(),
+                   unit = select_unit(m_recipe, s.n_read, first);
     // The means of chunks are all alike, whatever their tokens ask: they choose for themselves.
     const bool must_reselect = m_layer->must_reselect || m_chunk.n > 1;
-    return {kind, s.n_read, first, last, stride, same && !m_recipe.select->by_head, must_reselect, float(m_recipe.reuse_of()), unit};
+    return {kind,          s.n_read,
+            first,         last,
+            stride,        same && !m_recipe.select->by_head,
+            must_reselect, float(m_recipe.reuse_of()),
+            unit};
 }
 
 void Cache::attend(const Tensor& y, const Queries& q, float scale)
 {
     const CacheLayerSpec& s = m_layer->spec;
-    const uint32_t n_pinned = s.table ? 0 : s.n_pinned, chunk_rows = m_chunk.staged ? m_chunk.n_rows : 0;
+    const uint32_t n_pinned = s.table ? 0 : s.n_pinned,
+                   chunk_rows = m_chunk.staged ? m_chunk.n_rows : 0;
     const SelectArgs select = select_args();
     uint32_t q_clamped = q.q_clamped ? n_clamped(m_il, m_chunk.position + m_chunk.n) : 0;
     if (select.n_read) q_clamped = std::min(q_clamped, select.n_first);
     const uint32_t n_wave = q.bias ? s.n_wave : 0;
-    AttentionArgs a{m_chunk.n,  s.n_heads, s.n_kv_heads, s.head_dim, s.n_plain(),      n_pinned, s.window,
-                    chunk_rows, q_clamped, scale,        n_wave,     s.n_rope_on_read, s.pairs,  s.hadamard_values()};
+    AttentionArgs a{m_chunk.n, s.n_heads,        s.n_kv_heads, s.head_dim,         s.n_plain(),
+                    n_pinned,  s.window,         chunk_rows,   q_clamped,          scale,
+                    n_wave,    s.n_rope_on_read, s.pairs,      s.hadamard_values()};
     KvSlots slots = m_layer->kv;
-    slots.n_before = s.table ? *std::max_element(m_layer->held, m_layer->held + s.n_kv_heads) : m_chunk.position;
-    m_layer->must_reselect = !select.n_read; // what was read as a whole was not looked at for a choice
+    slots.n_before =
+        s.table ? *std::max_element(m_layer->held, m_layer->held + s.n_kv_heads) : m_chunk.position;
+    m_layer->must_reselect =
+        !select.n_read; // what was read as a whole was not looked at for a choice
     if (select.n_read) {
         m_backend->select(select, a, m_layer->selection, q, slots);
         slots.table = m_layer->selection.table;
@@ -343,13 +404,17 @@ void Cache::attend(const Tensor& y, const Queries& q, float scale)
     KvScoreArgs score;
     const bool scored = wants_scores(&score);
     m_backend->attention(a, y, q, slots, scored ? m_lse : Tensor());
-    if (scored && select.n_read && score.reset) { // a slot that is not read keeps its signal, but for what is forgotten
-        m_backend->fill(m_layer->scores.buffer, m_layer->scores.offset, 4ull * m_layer->scores.cols, 0);
+    if (scored && select.n_read &&
+        score.reset) { // a slot that is not read keeps its signal, but for what is forgotten
+        m_backend->fill(m_layer->scores.buffer, m_layer->scores.offset, 4ull * m_layer->scores.cols,
+                        0);
         m_layer->must_reselect |= select.kind == select_blocks;
         score.reset = 0;
         score.decay = 1;
     }
-    if (scored) m_backend->kv_score(score, a, m_layer->scores, m_chunk.staged ? m_chunk.scores : Tensor(), q, slots, m_lse);
+    if (scored)
+        m_backend->kv_score(score, a, m_layer->scores, m_chunk.staged ? m_chunk.scores : Tensor(),
+                            q, slots, m_lse);
 }
 
 void Cache::end_layer()
@@ -358,7 +423,8 @@ void Cache::end_layer()
     for (uint32_t& n : m_moves.n) n = 0;
     if (!s.table) {
         const uint32_t end = m_chunk.position + m_chunk.n;
-        if (s.bounded && end > s.n_slots) m_evicted += uint64_t(s.n_kv_heads) * (end - std::max(m_chunk.position, s.n_slots));
+        if (s.bounded && end > s.n_slots)
+            m_evicted += uint64_t(s.n_kv_heads) * (end - std::max(m_chunk.position, s.n_slots));
         if (m_chunk.staged) ring_moves();
     } else if (!m_chunk.staged) {
         for (uint32_t h = 0; h < s.n_kv_heads; h++) m_layer->held[h] += m_chunk.n;
@@ -368,15 +434,18 @@ void Cache::end_layer()
     make_moves();
 }
 
-// The chunk of a table layer has been read and does not fit. Afterwards it does, when the moves have been made.
+// The chunk of a table layer has been read and does not fit. Afterwards it does, when the moves
+// have been made.
 void Cache::evict()
 {
     CacheLayer& layer = *m_layer;
     const uint32_t n_heads = layer.spec.n_kv_heads;
-    const EvictionRules rules = eviction_rules(layer.spec, layer.recipe, layer.held, m_chunk.n, m_text.q_clamped);
+    const EvictionRules rules =
+        eviction_rules(layer.spec, layer.recipe, layer.held, m_chunk.n, m_text.q_clamped);
     const DecisionInput input{*m_backend, layer, m_chunk, m_text};
     std::vector<HeadCandidates>& heads = m_gatherer.gather(input, rules, m_rows, m_keys);
-    const std::vector<HeadDecision>& decisions = m_decider.decide(rules, heads, n_heads, input.n_seen());
+    const std::vector<HeadDecision>& decisions =
+        m_decider.decide(rules, heads, n_heads, input.n_seen());
     const Eviction eviction{*m_backend, layer, m_il, m_chunk, rules, heads, decisions};
     const EvictionCounts counts = m_applier.apply(eviction, m_gatherer, m_rows, m_keys, m_moves);
     layer.must_reselect = true;
@@ -388,17 +457,20 @@ void Cache::evict()
 void Cache::make_moves()
 {
     const KvSlots& kv = m_layer->kv;
-    const Tensor *plain[] = {&kv.k, &kv.v}, *coded[] = {&kv.coded_k, &kv.coded_v}, *chunk[] = {&m_chunk.k, &m_chunk.v};
+    const Tensor *plain[] = {&kv.k, &kv.v}, *coded[] = {&kv.coded_k, &kv.coded_v},
+                 *chunk[] = {&m_chunk.k, &m_chunk.v};
     const Tensor* gathered[] = {&m_gathered_k, &m_gathered_v};
     const struct {
         const Tensor **from, **to;
-    } ends[Moves::n_ways] = {{plain, coded}, {chunk, coded}, {plain, gathered}, {chunk, gathered}, {gathered, coded}, {chunk, plain}};
+    } ends[Moves::n_ways] = {{plain, coded},    {chunk, coded},    {plain, gathered},
+                             {chunk, gathered}, {gathered, coded}, {chunk, plain}};
     for (int way = 0; way < Moves::n_ways; way++) {
         const uint32_t n = m_moves.n[way], head_dim = m_layer->spec.head_dim;
         const Tensor& moves = m_device_moves[way];
         if (!n) continue;
         m_backend->upload(moves.buffer, moves.offset, m_moves.list[way], 8ull * n);
-        for (int what = 0; what < 2; what++) m_backend->kv_move({n, head_dim}, *ends[way].to[what], *ends[way].from[what], moves);
+        for (int what = 0; what < 2; what++)
+            m_backend->kv_move({n, head_dim}, *ends[way].to[what], *ends[way].from[what], moves);
     }
 }
 
@@ -406,12 +478,14 @@ void Cache::make_moves()
 void Cache::ring_moves()
 {
     const CacheLayerSpec& s = m_layer->spec;
-    const uint32_t end = m_chunk.position + m_chunk.n, oldest = ring_oldest(end, s.n_slots, s.n_pinned);
+    const uint32_t end = m_chunk.position + m_chunk.n,
+                   oldest = ring_oldest(end, s.n_slots, s.n_pinned);
     for (uint32_t h = 0; h < s.n_kv_heads; h++) {
         for (uint32_t t = 0; t < m_chunk.n; t++) {
             const uint32_t position = m_chunk.position + t;
             if (position < oldest && position >= s.n_pinned) continue;
-            m_moves.add(Moves::chunk_to_plain, h * m_chunk.n_rows + t, h * s.n_slots + ring_row(position, s.n_slots, s.n_pinned));
+            m_moves.add(Moves::chunk_to_plain, h * m_chunk.n_rows + t,
+                        h * s.n_slots + ring_row(position, s.n_slots, s.n_pinned));
         }
     }
 }

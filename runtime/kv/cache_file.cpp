@@ -1,8 +1,9 @@
-// What a saved session keeps of a cache. How many slots were given up and merged, how many tokens are pinned, how often ids
-// were read. Per layer: the number of rows; of a table how many are held of how many, which rows in which order, their
-// positions, counts, log-weights and signals, estimators, and the choice of slots that was read last; then K and V of the rows
-// in use, in ascending order of the rows, and those of the coded pool as they are.
-// A file's table is checked for all that eviction and attention rely on: they index by it.
+// What a saved session keeps of a cache. How many slots were given up and merged, how many tokens
+// are pinned, how often ids were read. Per layer: the number of rows; of a table how many are held
+// of how many, which rows in which order, their positions, counts, log-weights and signals,
+// estimators, and the choice of slots that was read last; then K and V of the rows in use, in
+// ascending order of the rows, and those of the coded pool as they are. A file's table is checked
+// for all that eviction and attention rely on: they index by it.
 #include "runtime/kv/cache.h"
 
 #include "runtime/base/state_file.h"
@@ -12,17 +13,21 @@
 namespace ks
 {
 
-// One head's part of a table: tokens in the order of the text, the pinned first and the newest last; `estimated` slots after
-// the pinned belong to an estimator and have no position.
-static bool head_fits(const CacheLayer& layer, uint32_t h, uint32_t n_pinned, uint32_t estimated, uint32_t n_seen)
+// One head's part of a table: tokens in the order of the text, the pinned first and the newest
+// last; `estimated` slots after the pinned belong to an estimator and have no position.
+static bool head_fits(const CacheLayer& layer, uint32_t h, uint32_t n_pinned, uint32_t estimated,
+                      uint32_t n_seen)
 {
-    const uint32_t *positions = layer.positions + layer.begin[h], *slots = layer.slots + layer.begin[h];
+    const uint32_t *positions = layer.positions + layer.begin[h],
+                   *slots = layer.slots + layer.begin[h];
     uint32_t next = 0;
     uint64_t n_tokens = 0;
     for (uint32_t i = 0; i < layer.held[h]; i++) {
         const uint32_t position = positions[i], count = layer.counts ? layer.counts[slots[i]] : 1;
         const bool sampled = i - n_pinned < estimated; // false for the pinned: the difference wraps
-        if (sampled ? position != kNoPosition : position < next || position >= n_seen || (i < n_pinned && position != i)) return false;
+        if (sampled ? position != kNoPosition
+                    : position < next || position >= n_seen || (i < n_pinned && position != i))
+            return false;
         if (!sampled) next = position + 1;
         n_tokens += sampled ? 0 : count;
         if (count == 0 || n_tokens > n_seen) return false;
@@ -36,12 +41,14 @@ static bool groups_fit(const CacheLayer& layer, const uint32_t* slots, uint32_t 
     const uint32_t group = layer.spec.group();
     for (uint32_t i = 0; group > 1 && i < n; i++) {
         const uint32_t first = slots[i - i % group];
-        if ((first - layer.first_coded()) % group != 0 || slots[i] != first + i % group) return false;
+        if ((first - layer.first_coded()) % group != 0 || slots[i] != first + i % group)
+            return false;
     }
     return n % group == 0;
 }
 
-// A head's slots lie where its indexes say: plain first ones, coded ones, plain last ones, and plain ones for the tokens to come.
+// A head's slots lie where its indexes say: plain first ones, coded ones, plain last ones, and
+// plain ones for the tokens to come.
 static bool places_fit(CacheLayer& layer, uint32_t h, uint32_t n_plain_first)
 {
     const uint32_t *slots = layer.slots + layer.begin[h], held = layer.held[h];
@@ -49,27 +56,33 @@ static bool places_fit(CacheLayer& layer, uint32_t h, uint32_t n_plain_first)
     for (uint32_t i = 0; i < held; i++) coded += layer.in_coded_pool(slots[i]);
     if (!layer.spec.n_coded) return true;
     if (held - coded > layer.spec.n_plain()) return false;
-    const uint32_t n_listed = std::min(layer.capacity[h], held + layer.free_slots(h)); // then free ones of the coded pool
+    const uint32_t n_listed =
+        std::min(layer.capacity[h], held + layer.free_slots(h)); // then free ones of the coded pool
     for (uint32_t i = 0; i < n_listed; i++)
-        if (layer.in_coded_pool(slots[i]) != (i - n_plain_first < coded)) return false; // of the first ones the difference wraps
-    return groups_fit(layer, slots + n_plain_first, coded) && groups_fit(layer, slots + n_listed, layer.capacity[h] - n_listed);
+        if (layer.in_coded_pool(slots[i]) != (i - n_plain_first < coded))
+            return false; // of the first ones the difference wraps
+    return groups_fit(layer, slots + n_plain_first, coded) &&
+           groups_fit(layer, slots + n_listed, layer.capacity[h] - n_listed);
 }
 
-// Whether head h's estimator is one that updates can go on from; *n_slots: how many it has, 0 before the first victim.
+// Whether head h's estimator is one that updates can go on from; *n_slots: how many it has, 0
+// before the first victim.
 static bool estimator_fits(const CacheLayer& layer, uint32_t h, uint32_t n_seen, uint32_t* n_slots)
 {
     const CacheLayerSpec& s = layer.spec;
     const uint64_t bytes = s.estimator_bytes(layer.recipe);
-    const bool started = bytes && layer.held[h] > s.n_pinned && layer.positions[layer.begin[h] + s.n_pinned] == kNoPosition;
+    const bool started = bytes && layer.held[h] > s.n_pinned &&
+                         layer.positions[layer.begin[h] + s.n_pinned] == kNoPosition;
     *n_slots = started ? s.estimator_slots(layer.recipe) : 0;
     if (!started) return true;
     const Subgen estimator(s.estimator_shape(layer.recipe, 0, h), layer.estimators + h * bytes);
     return layer.held[h] - s.n_pinned >= *n_slots && estimator.fits(n_seen);
 }
 
-// Whether a table is one that this recipe can have made of n_seen tokens; finds where the heads' parts begin, and which slots
-// hold something: used (n_kv_heads * n_slots).
-static bool table_fits(CacheLayer& layer, const Recipe& recipe, uint32_t n_seen, std::vector<uint8_t>& used)
+// Whether a table is one that this recipe can have made of n_seen tokens; finds where the heads'
+// parts begin, and which slots hold something: used (n_kv_heads * n_slots).
+static bool table_fits(CacheLayer& layer, const Recipe& recipe, uint32_t n_seen,
+                       std::vector<uint8_t>& used)
 {
     const CacheLayerSpec& s = layer.spec;
     const uint32_t n = s.n_kv_heads * s.n_slots;
@@ -77,15 +90,18 @@ static bool table_fits(CacheLayer& layer, const Recipe& recipe, uint32_t n_seen,
     for (uint32_t i = 0; i < n; i++)
         if (layer.slots[i] >= n || listed[layer.slots[i]]++) return false;
     const uint32_t n_pinned = s.n_pinned;
-    const uint32_t recent = std::min(recipe.recent_of(s.n_slots), s.n_slots - n_pinned - 1), rest = s.n_slots - n_pinned - recent;
-    const uint32_t least = recipe.split == Split::ada ? s.n_slots - rest + rest / 5 : s.n_slots; // of a head's slots
+    const uint32_t recent = std::min(recipe.recent_of(s.n_slots), s.n_slots - n_pinned - 1),
+                   rest = s.n_slots - n_pinned - recent;
+    const uint32_t least =
+        recipe.split == Split::ada ? s.n_slots - rest + rest / 5 : s.n_slots; // of a head's slots
     uint32_t begin = 0;
     for (uint32_t h = 0; h < s.n_kv_heads; h++) {
         const uint32_t held = layer.held[h], capacity = layer.capacity[h];
         if (capacity > n - begin || capacity < least || held > capacity) return false;
         layer.begin[h] = begin;
         if (!places_fit(layer, h, recipe.sink_of(s.n_slots))) return false;
-        if (layer.free_slots(h) != layer.free_slots(0)) return false; // all heads evict at the same time
+        if (layer.free_slots(h) != layer.free_slots(0))
+            return false; // all heads evict at the same time
         begin += capacity;
         uint32_t estimated = 0;
         if (!estimator_fits(layer, h, n_seen, &estimated)) return false;
@@ -96,40 +112,53 @@ static bool table_fits(CacheLayer& layer, const Recipe& recipe, uint32_t n_seen,
 }
 
 // The rows in use of a plane that begins at `first`.
-static void transfer_plane(StateFile& file, Backend& backend, const Tensor& t, uint64_t first, uint64_t row_bytes, const uint8_t* used)
+static void transfer_plane(StateFile& file, Backend& backend, const Tensor& t, uint64_t first,
+                           uint64_t row_bytes, const uint8_t* used)
 {
-    for (uint32_t row = 0, end = 0; row_bytes && row < t.rows; row = end) { // runs of rows that are all in use or all free
+    for (uint32_t row = 0, end = 0; row_bytes && row < t.rows;
+         row = end) { // runs of rows that are all in use or all free
         while (end < t.rows && used[end] == used[row]) end++;
-        if (used[row]) file.device(backend, t.buffer, t.offset + first + row * row_bytes, (end - row) * row_bytes);
+        if (used[row])
+            file.device(backend, t.buffer, t.offset + first + row * row_bytes,
+                        (end - row) * row_bytes);
     }
 }
 
-// A choice as it is on the device, and whether a layer can have made it: a head's list is of its own slots, in their order.
+// A choice as it is on the device, and whether a layer can have made it: a head's list is of its
+// own slots, in their order.
 struct Choice {
     uint32_t state[select_words] = {};
     std::vector<uint32_t> head_layout, table;
     std::vector<float> query;
 
     explicit Choice(const CacheLayer& layer)
-        : head_layout(layer.selection.head_layout.rows * layout_words), table(layer.selection.table.cols), query(layer.selection.query.cols)
+        : head_layout(layer.selection.head_layout.rows * layout_words),
+          table(layer.selection.table.cols), query(layer.selection.query.cols)
     {
     }
     bool fits(const CacheLayer& layer, const Recipe& recipe) const
     {
-        const uint32_t n_heads = layer.spec.n_kv_heads, stride = uint32_t(table.size() / n_heads), came = state[select_tokens];
+        const uint32_t n_heads = layer.spec.n_kv_heads, stride = uint32_t(table.size() / n_heads),
+                       came = state[select_tokens];
         std::vector<uint32_t> order(n_heads * layer.spec.n_slots);
         for (uint32_t h = 0; h < n_heads; h++) {
             const uint32_t* v = head_layout.data() + h * layout_words;
-            if (state[select_n_since] > recipe.read_last() / 2 || v[layout_n_held] > layer.spec.n_read + state[select_n_since])
+            if (state[select_n_since] > recipe.read_last() / 2 ||
+                v[layout_n_held] > layer.spec.n_read + state[select_n_since])
                 return false;
-            if (v[layout_table_begin] != h * stride || came > stride - v[layout_n_held]) return false;
-            if (v[layout_coded_end] > v[layout_n_held]) return false; // what comes since is not coded
+            if (v[layout_table_begin] != h * stride || came > stride - v[layout_n_held])
+                return false;
+            if (v[layout_coded_end] > v[layout_n_held])
+                return false; // what comes since is not coded
             std::fill(order.begin(), order.end(), 0u);
-            for (uint32_t i = 0; i < layer.held[h]; i++) order[layer.slots[layer.begin[h] + i]] = i + 1;
+            for (uint32_t i = 0; i < layer.held[h]; i++)
+                order[layer.slots[layer.begin[h] + i]] = i + 1;
             for (uint32_t i = 0, last = 0; i < v[layout_n_held] + came; i++) {
                 const uint32_t slot = table[v[layout_table_begin] + i];
                 const bool coded = i >= v[layout_coded_begin] && i < v[layout_coded_end];
-                if (slot >= order.size() || order[slot] <= last || layer.in_coded_pool(slot) != coded) return false;
+                if (slot >= order.size() || order[slot] <= last ||
+                    layer.in_coded_pool(slot) != coded)
+                    return false;
                 last = order[slot];
             }
         }
@@ -137,7 +166,8 @@ struct Choice {
     }
 };
 
-// Only where it may be used again, and by a session whose table has the same room: else the next step chooses anew.
+// Only where it may be used again, and by a session whose table has the same room: else the next
+// step chooses anew.
 void Cache::transfer_choice(StateFile& file, uint32_t il, const CacheLayer& layer)
 {
     const Selection& made = layer.selection;
@@ -150,7 +180,10 @@ void Cache::transfer_choice(StateFile& file, uint32_t il, const CacheLayer& laye
         copy(made.table, choice.table.data(), 4 * choice.table.size());
         copy(made.query, choice.query.data(), 4 * choice.query.size());
     };
-    if (file.saves()) each([&](const Tensor& t, void* to, uint64_t bytes) { m_backend->download(to, t.buffer, t.offset, bytes); });
+    if (file.saves())
+        each([&](const Tensor& t, void* to, uint64_t bytes) {
+            m_backend->download(to, t.buffer, t.offset, bytes);
+        });
     if (file.loads()) m_layers[il].must_reselect = true;
     file.value(must_reselect);
     file.value(choice.state);
@@ -161,7 +194,9 @@ void Cache::transfer_choice(StateFile& file, uint32_t il, const CacheLayer& laye
     file.require(choice.fits(layer, layer.recipe), "a choice of slots that no cache has");
     if (!file.loads() || !file.ok()) return;
     choice.state[select_choices] = 0; // what was known of units is not in the file
-    each([&](const Tensor& t, const void* from, uint64_t bytes) { m_backend->upload(t.buffer, t.offset, from, bytes); });
+    each([&](const Tensor& t, const void* from, uint64_t bytes) {
+        m_backend->upload(t.buffer, t.offset, from, bytes);
+    });
     m_layers[il].must_reselect = false;
 }
 
@@ -171,25 +206,34 @@ void Cache::transfer_layer(StateFile& file, uint32_t il, CacheLayer& layer, uint
     const uint32_t n = s.n_kv_heads * s.n_slots;
     uint32_t n_slots = s.n_slots;
     file.value(n_slots);
-    if (n_slots != s.n_slots && (s.table || n_seen > std::min(n_slots, s.n_slots))) // a ring that is not yet round fits into any
-        file.refuse(Code::unsupported, "was saved with " + std::to_string(n_slots) + " slots per head in layer " + std::to_string(il) +
+    if (n_slots != s.n_slots &&
+        (s.table ||
+         n_seen > std::min(n_slots, s.n_slots))) // a ring that is not yet round fits into any
+        file.refuse(Code::unsupported, "was saved with " + std::to_string(n_slots) +
+                                           " slots per head in layer " + std::to_string(il) +
                                            ", this session has " + std::to_string(s.n_slots));
     std::vector<uint8_t> used(n);
     if (s.table) {
         for (uint32_t* array : {layer.held, layer.capacity}) file.bytes(array, 4ull * s.n_kv_heads);
-        for (uint32_t* array : {layer.slots, layer.positions, layer.counts}) file.bytes(array, array ? 4ull * n : 0);
+        for (uint32_t* array : {layer.slots, layer.positions, layer.counts})
+            file.bytes(array, array ? 4ull * n : 0);
         if (layer.weights) file.bytes(layer.weights, 8ull * n);
-        if (layer.scores) file.device(*m_backend, layer.scores.buffer, layer.scores.offset, 4ull * n);
-        if (layer.estimators) file.bytes(layer.estimators, s.n_kv_heads * s.estimator_bytes(layer.recipe));
-        file.require(table_fits(layer, layer.recipe, n_seen, used), "a table of slots that no cache has");
+        if (layer.scores)
+            file.device(*m_backend, layer.scores.buffer, layer.scores.offset, 4ull * n);
+        if (layer.estimators)
+            file.bytes(layer.estimators, s.n_kv_heads * s.estimator_bytes(layer.recipe));
+        file.require(table_fits(layer, layer.recipe, n_seen, used),
+                     "a table of slots that no cache has");
         if (s.n_read && layer.recipe.reuse_of() < 1 && file.ok()) transfer_choice(file, il, layer);
     } else {
-        for (uint32_t h = 0; h < s.n_kv_heads; h++) std::fill_n(used.begin() + h * s.n_slots, std::min(n_seen, s.n_slots), uint8_t(1));
+        for (uint32_t h = 0; h < s.n_kv_heads; h++)
+            std::fill_n(used.begin() + h * s.n_slots, std::min(n_seen, s.n_slots), uint8_t(1));
     }
     if (!file.ok()) return;
     const uint8_t *plain = used.data(), *coded = plain + (s.n_coded ? layer.first_coded() : 0);
     for (const Tensor* t : {&layer.kv.k, &layer.kv.v, &layer.kv.coded_k, &layer.kv.coded_v}) {
-        const uint32_t row_bytes = codec_info(t->format).row_bytes(t->cols), tail = tail_bytes(t->format, t->cols);
+        const uint32_t row_bytes = codec_info(t->format).row_bytes(t->cols),
+                       tail = tail_bytes(t->format, t->cols);
         const uint8_t* of_pool = t == &layer.kv.k || t == &layer.kv.v ? plain : coded;
         transfer_plane(file, *m_backend, *t, 0, row_bytes - tail, of_pool);
         transfer_plane(file, *m_backend, *t, uint64_t(t->rows) * (row_bytes - tail), tail, of_pool);
@@ -203,10 +247,13 @@ void Cache::transfer(StateFile& file, uint32_t n_seen)
     file.value(evicted);
     file.value(merged);
     file.value(n_pinned);
-    std::vector<uint16_t> counts(m_text.counts, m_text.counts + (m_recipe.retain->counts && m_text.counts ? TextSeen::kBuckets : 0));
+    std::vector<uint16_t> counts(
+        m_text.counts,
+        m_text.counts + (m_recipe.retain->counts && m_text.counts ? TextSeen::kBuckets : 0));
     file.bytes(counts.data(), 2 * counts.size());
     if (file.loads()) std::copy(counts.begin(), counts.end(), m_text.counts);
-    std::vector<double> room; // where a table is checked, the largest one's; aligned as an estimator wants it
+    std::vector<double>
+        room; // where a table is checked, the largest one's; aligned as an estimator wants it
     for (uint32_t il = 0; il < n_layers() && file.ok(); il++) {
         CacheLayer layer = m_layers[il];
         pin_layer(layer.spec, m_recipe, 0); // how it was placed
@@ -228,8 +275,10 @@ void Cache::transfer(StateFile& file, uint32_t n_seen)
     for (CacheLayer& layer : m_layers) {
         pin_layer(layer.spec, m_recipe, n_pinned);
         const Tensor& weights = layer.kv.weights;
-        for (uint32_t h = 0; layer.kv.table && h < layer.spec.n_kv_heads; h++) upload_table(layer, h, 0);
-        if (weights) m_backend->upload(weights.buffer, weights.offset, layer.weights, 8ull * weights.rows);
+        for (uint32_t h = 0; layer.kv.table && h < layer.spec.n_kv_heads; h++)
+            upload_table(layer, h, 0);
+        if (weights)
+            m_backend->upload(weights.buffer, weights.offset, layer.weights, 8ull * weights.rows);
     }
 }
 

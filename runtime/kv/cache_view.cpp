@@ -12,13 +12,18 @@ CacheTiers Cache::tiers(uint32_t il, uint32_t n_seen) const
     const CacheLayerSpec& s = layer.spec;
     CacheTiers t;
     for (uint32_t h = 0; h < s.n_kv_heads; h++) {
-        const uint32_t held = s.table ? layer.held[h] : std::min(n_seen, s.n_slots), pinned = std::min(s.n_pinned, held);
-        const uint32_t newest = s.local ? held : s.table ? layer.recipe.recent_of(s.n_slots) : s.bounded ? held : 0;
+        const uint32_t held = s.table ? layer.held[h] : std::min(n_seen, s.n_slots),
+                       pinned = std::min(s.n_pinned, held);
+        const uint32_t newest = s.local     ? held
+                                : s.table   ? layer.recipe.recent_of(s.n_slots)
+                                : s.bounded ? held
+                                            : 0;
         const uint32_t recent = std::min(newest, held - pinned);
         uint32_t merged = 0;
         for (uint32_t i = pinned; s.table && i < held - recent; i++) {
             const uint32_t at = layer.begin[h] + i;
-            merged += layer.positions[at] == kNoPosition || (layer.counts && layer.counts[layer.slots[at]] > 1);
+            merged += layer.positions[at] == kNoPosition ||
+                      (layer.counts && layer.counts[layer.slots[at]] > 1);
         }
         t.pinned += pinned;
         t.merged += merged;
@@ -31,7 +36,8 @@ CacheTiers Cache::tiers(uint32_t il, uint32_t n_seen) const
 
 // Calls each(i) for the positions first + i, i < n, that a head has a slot of their own for.
 template <class Each>
-static void held_positions(const CacheLayer& layer, uint32_t head, uint32_t n_seen, uint32_t first, uint32_t n, Each each)
+static void held_positions(const CacheLayer& layer, uint32_t head, uint32_t n_seen, uint32_t first,
+                           uint32_t n, Each each)
 {
     const CacheLayerSpec& s = layer.spec;
     for (uint32_t i = 0; s.table && i < layer.held[head]; i++) {
@@ -39,7 +45,8 @@ static void held_positions(const CacheLayer& layer, uint32_t head, uint32_t n_se
         if (nth < n) each(nth);
     }
     for (uint32_t i = 0; !s.table && i < n; i++)
-        if (first + i < s.n_pinned || first + i >= ring_oldest(n_seen, s.n_slots, s.n_pinned)) each(i);
+        if (first + i < s.n_pinned || first + i >= ring_oldest(n_seen, s.n_slots, s.n_pinned))
+            each(i);
 }
 
 static bool gives_up(const CacheLayer& layer)
@@ -53,7 +60,8 @@ uint32_t Cache::count_holders(uint32_t n_seen, uint32_t first, uint32_t n, uint3
     for (const CacheLayer& layer : m_layers) {
         const uint32_t n_here = gives_up(layer) ? layer.spec.n_kv_heads : 0;
         n_heads += n_here;
-        for (uint32_t h = 0; h < n_here; h++) held_positions(layer, h, n_seen, first, n, [&](uint32_t i) { heads[i]++; });
+        for (uint32_t h = 0; h < n_here; h++)
+            held_positions(layer, h, n_seen, first, n, [&](uint32_t i) { heads[i]++; });
     }
     return n_heads;
 }

@@ -5,8 +5,8 @@
 namespace ks
 {
 
-void Gatherer::place(const Recipe& recipe, uint32_t n_heads, uint32_t n_slots, uint32_t chunk, uint32_t most, uint32_t head_dim,
-                     bool all_keys, Placer& host)
+void Gatherer::place(const Recipe& recipe, uint32_t n_heads, uint32_t n_slots, uint32_t chunk,
+                     uint32_t most, uint32_t head_dim, bool all_keys, Placer& host)
 {
     const bool attention = recipe.scores() != scores_none;
     m_all_keys = all_keys;
@@ -28,7 +28,8 @@ void Gatherer::gather_head(const DecisionInput& in, const EvictionRules& rules, 
 {
     HeadCandidates& head = m_heads[h];
     const CacheLayer& layer = in.layer;
-    const uint32_t *slots = layer.slots + layer.begin[h], *positions = layer.positions + layer.begin[h];
+    const uint32_t *slots = layer.slots + layer.begin[h],
+                   *positions = layer.positions + layer.begin[h];
     const bool attention = layer.recipe.scores() != scores_none;
     head.n_held = layer.held[h];
     head.n = head.n_held + in.chunk.n;
@@ -42,7 +43,9 @@ void Gatherer::gather_head(const DecisionInput& in, const EvictionRules& rules, 
         head.positions[i] = held ? positions[i] : in.chunk.position + nth;
         head.is_template[i] = in.text.is_frame(head.positions[i], in.n_seen());
         if (held) head.slots[i] = slots[i];
-        if (attention) head.attention[i] = held ? m_slot_attention[slots[i]] : m_chunk_attention[h * in.chunk.n_rows + nth];
+        if (attention)
+            head.attention[i] =
+                held ? m_slot_attention[slots[i]] : m_chunk_attention[h * in.chunk.n_rows + nth];
     }
 }
 
@@ -52,17 +55,21 @@ void Gatherer::share_attention(uint32_t n_heads)
     HeadCandidates& first = m_heads[0];
     for (uint32_t h = 1; h < n_heads; h++)
         for (uint32_t i = 0; i < first.n; i++) first.attention[i] += m_heads[h].attention[i];
-    for (uint32_t h = 1; h < n_heads; h++) std::copy_n(first.attention, first.n, m_heads[h].attention);
+    for (uint32_t h = 1; h < n_heads; h++)
+        std::copy_n(first.attention, first.n, m_heads[h].attention);
 }
 
-std::vector<HeadCandidates>& Gatherer::gather(const DecisionInput& in, const EvictionRules& rules, RowTransfer& rows, float* keys)
+std::vector<HeadCandidates>& Gatherer::gather(const DecisionInput& in, const EvictionRules& rules,
+                                              RowTransfer& rows, float* keys)
 {
     const CacheLayer& layer = in.layer;
     const RetainPolicy& policy = *layer.recipe.retain;
     const uint32_t n_heads = layer.spec.n_kv_heads;
     if (layer.recipe.scores() != scores_none) {
-        in.backend.download(m_slot_attention, layer.scores.buffer, layer.scores.offset, 4ull * n_heads * layer.spec.n_slots);
-        in.backend.download(m_chunk_attention, in.chunk.scores.buffer, in.chunk.scores.offset, 4ull * n_heads * in.chunk.n_rows);
+        in.backend.download(m_slot_attention, layer.scores.buffer, layer.scores.offset,
+                            4ull * n_heads * layer.spec.n_slots);
+        in.backend.download(m_chunk_attention, in.chunk.scores.buffer, in.chunk.scores.offset,
+                            4ull * n_heads * in.chunk.n_rows);
     }
     for (uint32_t h = 0; h < n_heads; h++) gather_head(in, rules, h);
     if (!rules.evicts) return m_heads;
@@ -76,7 +83,8 @@ void Gatherer::count_ids(const DecisionInput& in, const HeadCandidates& head)
 {
     for (uint32_t i = 0; i < head.n; i++) {
         const uint32_t position = head.positions[i];
-        m_id_counts[i] = in.text.knows(position, in.n_seen()) ? in.text.counts[in.text.bucket(position)] : 1;
+        m_id_counts[i] =
+            in.text.knows(position, in.n_seen()) ? in.text.counts[in.text.bucket(position)] : 1;
     }
 }
 
@@ -96,7 +104,8 @@ struct KeyParts {
     }
 };
 
-void Gatherer::score(const DecisionInput& in, const EvictionRules& rules, uint32_t h, RowTransfer& rows, float* keys)
+void Gatherer::score(const DecisionInput& in, const EvictionRules& rules, uint32_t h,
+                     RowTransfer& rows, float* keys)
 {
     const HeadCandidates& head = m_heads[h];
     const RetainPolicy& policy = *in.layer.recipe.retain;

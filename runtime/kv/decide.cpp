@@ -6,7 +6,8 @@
 namespace ks
 {
 
-EvictionRules eviction_rules(const CacheLayerSpec& spec, const Recipe& recipe, const uint32_t* held, uint32_t n_new, uint32_t max_distance)
+EvictionRules eviction_rules(const CacheLayerSpec& spec, const Recipe& recipe, const uint32_t* held,
+                             uint32_t n_new, uint32_t max_distance)
 {
     EvictionRules r;
     uint32_t n_tokens = 0; // of all heads
@@ -18,19 +19,22 @@ EvictionRules eviction_rules(const CacheLayerSpec& spec, const Recipe& recipe, c
     r.group = spec.group();
     r.heads_compete = recipe.split == Split::ada;
     r.evicts = !recipe.exact() && n_tokens > spec.n_kv_heads * r.target;
-    // Keys of a group leave together: as many tokens leave as are whole groups, and they are the oldest.
+    // Keys of a group leave together: as many tokens leave as are whole groups, and they are the
+    // oldest.
     const uint32_t n = held[0] + n_new, n_leave = n - std::min(n, r.target);
     if (r.evicts && r.group > 1) r.target = n - (n_leave + r.group - 1) / r.group * r.group;
     r.n_recent = std::min(recipe.recent_of(spec.n_slots), r.target - r.n_pinned - 1);
     r.n_estimated = r.evicts ? spec.estimator_slots(recipe) : 0;
-    r.weighs_template = !spec.local; // a model's own window keeps its last tokens, whoever wrote them
+    r.weighs_template =
+        !spec.local; // a model's own window keeps its last tokens, whoever wrote them
     r.n_template = spec.n_slots / 8;
     r.max_distance = max_distance;
     if (!r.codes) return r;
     r.n_plain_first = recipe.sink_of(spec.n_slots);
     r.n_plain_last = recipe.plain_recent_of(spec.n_slots);
     // Where nobody leaves, the last tokens for which no coded slot is left stay plain.
-    if (recipe.exact() && r.group == 1) r.n_plain_last += std::max(n_tokens / spec.n_kv_heads, r.target) - r.target;
+    if (recipe.exact() && r.group == 1)
+        r.n_plain_last += std::max(n_tokens / spec.n_kv_heads, r.target) - r.target;
     return r;
 }
 
@@ -47,12 +51,13 @@ void Decider::place(uint32_t n_heads, uint32_t most, bool heads_compete, Placer&
 static void expel_distant(const EvictionRules& rules, HeadCandidates& head, uint32_t n_seen)
 {
     const uint32_t end = head.n - rules.n_recent;
-    for (uint32_t i = rules.n_pinned; i < end && n_seen - head.positions[i] > rules.max_distance; i++)
+    for (uint32_t i = rules.n_pinned; i < end && n_seen - head.positions[i] > rules.max_distance;
+         i++)
         if (!head.is_sample(i)) head.score[i] = -INFINITY;
 }
 
-// What a template wrote between two messages stays as a whole or goes as a whole, before all else: the newest of it stays while it
-// takes no more than n_template slots.
+// What a template wrote between two messages stays as a whole or goes as a whole, before all else:
+// the newest of it stays while it takes no more than n_template slots.
 static void protect_template(const EvictionRules& rules, HeadCandidates& head, uint32_t n_seen)
 {
     uint32_t room = rules.n_template;
@@ -74,14 +79,17 @@ void Decider::choose(const EvictionRules& rules, const HeadCandidates& head, Hea
 {
     const uint32_t n = head.n - rules.n_pinned - rules.n_recent;
     uint8_t* keep = decision.keep + rules.n_pinned;
-    if (!rules.n_estimated) return mark_top_k(head.score + rules.n_pinned, n, rules.n_chosen(), m_order, keep);
+    if (!rules.n_estimated)
+        return mark_top_k(head.score + rules.n_pinned, n, rules.n_chosen(), m_order, keep);
     // All go into the estimator, but for its own slots.
     const uint32_t n_samples = head.is_sample(rules.n_pinned) ? rules.n_estimated : 0;
     std::fill_n(keep + n_samples, n - n_samples, uint8_t(0));
 }
 
-// The heads' candidates end at the same token but may differ in number: side by side, aligned at their ends.
-void Decider::choose_among_heads(const EvictionRules& rules, const std::vector<HeadCandidates>& heads, uint32_t n_heads)
+// The heads' candidates end at the same token but may differ in number: side by side, aligned at
+// their ends.
+void Decider::choose_among_heads(const EvictionRules& rules,
+                                 const std::vector<HeadCandidates>& heads, uint32_t n_heads)
 {
     const uint32_t n_protected = rules.n_pinned + rules.n_recent;
     uint32_t most = 0;
@@ -99,14 +107,16 @@ void Decider::choose_among_heads(const EvictionRules& rules, const std::vector<H
     }
 }
 
-// What will be coded: all that stays between the first and the last tokens. Of groups only whole ones that have slots, the oldest
-// first.
-static void find_coded_range(const EvictionRules& rules, const HeadCandidates& head, HeadDecision& decision)
+// What will be coded: all that stays between the first and the last tokens. Of groups only whole
+// ones that have slots, the oldest first.
+static void find_coded_range(const EvictionRules& rules, const HeadCandidates& head,
+                             HeadDecision& decision)
 {
     decision.code_end = head.n - std::min(head.n, rules.n_plain_last);
     decision.gather_begin = decision.gather_end = 0;
     if (rules.group == 1) return;
-    const uint32_t n_kept = head.n - uint32_t(std::count(decision.keep + head.first, decision.keep + head.n, uint8_t(0)));
+    const uint32_t n_kept = head.n - uint32_t(std::count(decision.keep + head.first,
+                                                         decision.keep + head.n, uint8_t(0)));
     const uint32_t n_between = n_kept - std::min(n_kept, rules.n_plain_first + rules.n_plain_last);
     const uint32_t n_wanted = std::min(n_between / rules.group * rules.group, rules.n_coded_slots);
     uint32_t end = std::max(rules.n_plain_first, head.first), n_from_pool = 0;
@@ -121,8 +131,9 @@ static void find_coded_range(const EvictionRules& rules, const HeadCandidates& h
     decision.gather_end = (n_from_pool + rules.group - 1) / rules.group * rules.group;
 }
 
-const std::vector<HeadDecision>& Decider::decide(const EvictionRules& rules, std::vector<HeadCandidates>& heads, uint32_t n_heads,
-                                                 uint32_t n_seen)
+const std::vector<HeadDecision>& Decider::decide(const EvictionRules& rules,
+                                                 std::vector<HeadCandidates>& heads,
+                                                 uint32_t n_heads, uint32_t n_seen)
 {
     for (uint32_t h = 0; h < n_heads; h++) {
         HeadCandidates& head = heads[h];
@@ -133,7 +144,8 @@ const std::vector<HeadDecision>& Decider::decide(const EvictionRules& rules, std
         if (!rules.heads_compete) choose(rules, head, m_decisions[h]);
     }
     if (rules.evicts && rules.heads_compete) choose_among_heads(rules, heads, n_heads);
-    for (uint32_t h = 0; rules.codes && h < n_heads; h++) find_coded_range(rules, heads[h], m_decisions[h]);
+    for (uint32_t h = 0; rules.codes && h < n_heads; h++)
+        find_coded_range(rules, heads[h], m_decisions[h]);
     return m_decisions;
 }
 

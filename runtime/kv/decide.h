@@ -1,4 +1,5 @@
-// Who stays, and what becomes codes: pure functions from the numbers of candidates to a decision. No device, no layer.
+// Who stays, and what becomes codes: pure functions from the numbers of candidates to a decision.
+// No device, no layer.
 #pragma once
 
 #include "runtime/kv/layout.h"
@@ -26,11 +27,16 @@ struct EvictionRules {
     uint32_t n_plain_last = 0;  // trailing ones
     uint32_t group = 1;         // keys that are coded together
 
-    uint32_t n_chosen() const { return target - n_pinned - n_recent; } // of the candidates those that stay
+    uint32_t n_chosen() const
+    {
+        return target - n_pinned - n_recent;
+    } // of the candidates those that stay
 };
 
-// held (n_kv_heads): tokens of each head before the chunk. n_new: tokens of the chunk. max_distance: what the model was trained for.
-EvictionRules eviction_rules(const CacheLayerSpec& spec, const Recipe& recipe, const uint32_t* held, uint32_t n_new, uint32_t max_distance);
+// held (n_kv_heads): tokens of each head before the chunk. n_new: tokens of the chunk.
+// max_distance: what the model was trained for.
+EvictionRules eviction_rules(const CacheLayerSpec& spec, const Recipe& recipe, const uint32_t* held,
+                             uint32_t n_new, uint32_t max_distance);
 
 // One head's indexes in the order of the text: the held ones, then the chunk's.
 struct HeadCandidates {
@@ -44,20 +50,29 @@ struct HeadCandidates {
     float* score = nullptr;         // (n) the policy's: the higher, the longer a candidate stays
     uint8_t* is_template = nullptr; // (n) written by a chat template around somebody's words
 
-    bool is_coded(const EvictionRules& r, uint32_t index) const { return index >= r.n_plain_first && index - r.n_plain_first < n_coded; }
-    bool is_sample(uint32_t index) const { return positions[index] == kNoPosition; } // in an estimator's slot
+    bool is_coded(const EvictionRules& r, uint32_t index) const
+    {
+        return index >= r.n_plain_first && index - r.n_plain_first < n_coded;
+    }
+    bool is_sample(uint32_t index) const
+    {
+        return positions[index] == kNoPosition;
+    } // in an estimator's slot
 };
 
 struct HeadDecision {
     uint8_t* keep = nullptr; // (n), from `first` on
     uint32_t code_end = 0;   // indexes from here on stay plain
-    // Tokens that become codes are numbered. Those of [gather_begin, gather_end) share a group, and come from the pool and the chunk.
+    // Tokens that become codes are numbered. Those of [gather_begin, gather_end) share a group, and
+    // come from the pool and the chunk.
     uint32_t gather_begin = 0, gather_end = 0;
 
-    // Where the token of an index goes: codes stay codes, the first tokens and the last ones do not become codes.
+    // Where the token of an index goes: codes stay codes, the first tokens and the last ones do not
+    // become codes.
     bool is_plain(const EvictionRules& r, const HeadCandidates& head, uint32_t index) const
     {
-        return !r.codes || (!head.is_coded(r, index) && (index < r.n_plain_first || index >= code_end));
+        return !r.codes ||
+               (!head.is_coded(r, index) && (index < r.n_plain_first || index >= code_end));
     }
 };
 
@@ -66,18 +81,22 @@ class Decider
 public:
     // Scratch for n_heads heads of `most` indexes.
     void place(uint32_t n_heads, uint32_t most, bool heads_compete, Placer& host);
-    // n_seen: tokens of the text so far. Scores of what is protected or has to leave become infinite.
-    const std::vector<HeadDecision>& decide(const EvictionRules& rules, std::vector<HeadCandidates>& heads, uint32_t n_heads,
+    // n_seen: tokens of the text so far. Scores of what is protected or has to leave become
+    // infinite.
+    const std::vector<HeadDecision>& decide(const EvictionRules& rules,
+                                            std::vector<HeadCandidates>& heads, uint32_t n_heads,
                                             uint32_t n_seen);
 
 private:
     void choose(const EvictionRules& rules, const HeadCandidates& head, HeadDecision& decision);
-    void choose_among_heads(const EvictionRules& rules, const std::vector<HeadCandidates>& heads, uint32_t n_heads);
+    void choose_among_heads(const EvictionRules& rules, const std::vector<HeadCandidates>& heads,
+                            uint32_t n_heads);
 
     std::vector<HeadDecision> m_decisions;
     uint32_t* m_order = nullptr; // (most), or (n_heads * most) where heads compete
-    float* m_scores = nullptr;   // (n_heads * most), where heads compete: all candidates' side by side
-    uint8_t* m_keep = nullptr;   // (n_heads * most), where heads compete
+    float* m_scores =
+        nullptr; // (n_heads * most), where heads compete: all candidates' side by side
+    uint8_t* m_keep = nullptr; // (n_heads * most), where heads compete
 };
 
 } // namespace ks

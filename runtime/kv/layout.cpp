@@ -10,19 +10,22 @@ void CacheLayerSpec::code_slots(const Recipe& r, Format keys, Format values)
     k = keys;
     v = codec_of_values(values);
     const uint32_t in_group = codec_info(k).group;
-    const uint32_t plain = r.sink_of(n_slots) + r.plain_recent_of(n_slots) + r.delta_of(n_slots) + in_group - 1;
+    const uint32_t plain =
+        r.sink_of(n_slots) + r.plain_recent_of(n_slots) + r.delta_of(n_slots) + in_group - 1;
     n_coded = (n_slots - std::min(n_slots, plain)) / in_group * in_group;
 }
 
 uint32_t CacheLayerSpec::slack(const Recipe& r, bool decodes) const
 {
     if (!n_coded) return decodes ? r.delta_of(n_slots) - 1 : 0;
-    // New tokens have a pool of their own; beside groups some of its slots hold tokens that wait for their group.
-    return group() > 1 ? r.delta_of(n_slots) - 1 : n_plain() - r.sink_of(n_slots) - r.plain_recent_of(n_slots);
+    // New tokens have a pool of their own; beside groups some of its slots hold tokens that wait
+    // for their group.
+    return group() > 1 ? r.delta_of(n_slots) - 1
+                       : n_plain() - r.sink_of(n_slots) - r.plain_recent_of(n_slots);
 }
 
-// What the pinned, the recent and the next tokens leave of a head's slots. With fewer than kLeast nothing can be estimated, and the
-// policy is a window.
+// What the pinned, the recent and the next tokens leave of a head's slots. With fewer than kLeast
+// nothing can be estimated, and the policy is a window.
 uint32_t CacheLayerSpec::estimator_slots(const Recipe& r) const
 {
     constexpr uint32_t kLeast = 4;
@@ -41,7 +44,9 @@ SubgenShape CacheLayerSpec::estimator_shape(const Recipe& r, uint32_t il, uint32
 
 uint64_t CacheLayerSpec::estimator_bytes(const Recipe& r) const
 {
-    return estimator_slots(r) ? align_up(Subgen::bytes_needed(estimator_shape(r, 0, 0)), kRegionAlign) : 0;
+    return estimator_slots(r)
+               ? align_up(Subgen::bytes_needed(estimator_shape(r, 0, 0)), kRegionAlign)
+               : 0;
 }
 
 uint32_t read_stride(const CacheLayerSpec& s, const Recipe& recipe, uint32_t chunk)
@@ -53,7 +58,9 @@ uint32_t read_stride(const CacheLayerSpec& s, const Recipe& recipe, uint32_t chu
 uint32_t select_unit(const Recipe& recipe, uint32_t n_read, uint32_t n_first)
 {
     uint32_t unit = recipe.select->unit;
-    while (recipe.select->kind == select_blocks && unit > 8 && 4 * unit > n_read - n_first - recipe.read_last()) unit /= 2;
+    while (recipe.select->kind == select_blocks && unit > 8 &&
+           4 * unit > n_read - n_first - recipe.read_last())
+        unit /= 2;
     return unit;
 }
 
@@ -61,19 +68,25 @@ static void place_selection(CacheLayer& layer, uint32_t chunk, Placer& device)
 {
     const CacheLayerSpec& s = layer.spec;
     const Recipe& recipe = layer.recipe;
-    const uint32_t stride = read_stride(s, recipe, chunk), n_pages = (s.n_slots + select_page - 1) / select_page;
+    const uint32_t stride = read_stride(s, recipe, chunk),
+                   n_pages = (s.n_slots + select_page - 1) / select_page;
     layer.selection.table = device.take(1, s.n_kv_heads * stride);
     layer.selection.head_layout = device.take(s.n_kv_heads, layout_words);
     layer.selection.query = device.take(1, s.n_heads * s.head_dim);
     layer.selection.state = device.take(1, select_words);
-    const uint32_t n_blocks = recipe.select->kind == select_blocks ? s.n_slots / select_unit(recipe, s.n_read, s.n_read / 2) + 2 : 0;
-    layer.selection.representatives = device.take(1, s.n_kv_heads * n_blocks * select_n_representatives);
-    if (recipe.select->kind == select_pages) layer.selection.bounds = device.take(2 * s.n_kv_heads * n_pages, s.head_dim, Format::f16);
+    const uint32_t n_blocks = recipe.select->kind == select_blocks
+                                  ? s.n_slots / select_unit(recipe, s.n_read, s.n_read / 2) + 2
+                                  : 0;
+    layer.selection.representatives =
+        device.take(1, s.n_kv_heads * n_blocks * select_n_representatives);
+    if (recipe.select->kind == select_pages)
+        layer.selection.bounds = device.take(2 * s.n_kv_heads * n_pages, s.head_dim, Format::f16);
 }
 
 void CacheLayer::place(uint32_t chunk, Placer& device, Placer& host)
 {
-    const uint32_t n = spec.n_kv_heads * spec.n_slots, n_plain = spec.n_kv_heads * spec.n_plain(), n_coded = n - n_plain;
+    const uint32_t n = spec.n_kv_heads * spec.n_slots, n_plain = spec.n_kv_heads * spec.n_plain(),
+                   n_coded = n - n_plain;
     kv.k = device.take(n_plain, spec.head_dim, plain_format(recipe.k));
     kv.v = device.take(n_plain, spec.head_dim, plain_format(recipe.v));
     kv.coded_k = device.take(n_coded, spec.head_dim, spec.k);
@@ -105,7 +118,9 @@ void CacheLayer::place(uint32_t chunk, Placer& device, Placer& host)
 // In most layers of a model 2 bits would be past what it bears.
 static Format window_codec(Format wanted)
 {
-    return wanted == Format::turbo2 ? Format::turbo3 : wanted == Format::kivi2 ? Format::kivi : wanted;
+    return wanted == Format::turbo2  ? Format::turbo3
+           : wanted == Format::kivi2 ? Format::kivi
+                                     : wanted;
 }
 
 static Format boundary_codec(Format wanted)
@@ -113,19 +128,22 @@ static Format boundary_codec(Format wanted)
     return is_coded(wanted) ? Format::q8 : wanted;
 }
 
-// A window layer forgets what it would not see. With few slots its window shrinks as well, and more than in proportion where their
-// number was not asked for: the layers that see everything lose more by a slot. In codes a window has more tokens by the byte, and is
-// given more.
-static CacheLayerSpec window_layer(CacheLayerSpec s, const ModelShape& model, const Recipe& recipe, uint32_t n_slots)
+// A window layer forgets what it would not see. With few slots its window shrinks as well, and more
+// than in proportion where their number was not asked for: the layers that see everything lose more
+// by a slot. In codes a window has more tokens by the byte, and is given more.
+static CacheLayerSpec window_layer(CacheLayerSpec s, const ModelShape& model, const Recipe& recipe,
+                                   uint32_t n_slots)
 {
-    const bool coded = recipe.codes() && !model.key_bias, asked_for = recipe.slots || recipe.exact();
+    const bool coded = recipe.codes() && !model.key_bias,
+               asked_for = recipe.slots || recipe.exact();
     const uint32_t few = std::min(n_slots, n_slots * (coded ? 3 : 1) / 8 + 48);
     s.n_slots = std::min(model.window, asked_for ? n_slots : few);
     s.window = s.n_slots;
     s.bounded = s.window < model.window && !recipe.exact();
     s.local = true;
     if (!coded) return s;
-    // No ring but a table, with slots for the tokens between two decisions where the window is whole.
+    // No ring but a table, with slots for the tokens between two decisions where the window is
+    // whole.
     const Recipe for_window_layer = recipe.for_window_layer();
     s.table = true;
     s.window = model.window;
@@ -140,25 +158,32 @@ static uint32_t most_of_head(const CacheLayerSpec& s, const Recipe& recipe)
     return s.n_slots * (recipe.split == Split::ada ? s.n_kv_heads : 1);
 }
 
-// reads_few: the selector chooses in this layer. boundary: the layer is among the first or the last ones.
-static CacheLayerSpec whole_layer(CacheLayerSpec s, const ModelShape& model, const Recipe& recipe, bool reads_few, bool boundary)
+// reads_few: the selector chooses in this layer. boundary: the layer is among the first or the last
+// ones.
+static CacheLayerSpec whole_layer(CacheLayerSpec s, const ModelShape& model, const Recipe& recipe,
+                                  bool reads_few, bool boundary)
 {
     s.bounded = !recipe.exact();
-    s.table = (s.bounded && !recipe.is_ring()) || recipe.codes() || recipe.selects() || recipe.ropes_on_read();
+    s.table = (s.bounded && !recipe.is_ring()) || recipe.codes() || recipe.selects() ||
+              recipe.ropes_on_read();
     if (reads_few && most_of_head(s, recipe) > recipe.read_slots()) s.n_read = recipe.read_slots();
     if (recipe.codes())
-        s.code_slots(recipe, boundary ? boundary_codec(recipe.k) : recipe.k, boundary ? boundary_codec(recipe.v) : recipe.v);
+        s.code_slots(recipe, boundary ? boundary_codec(recipe.k) : recipe.k,
+                     boundary ? boundary_codec(recipe.v) : recipe.v);
     s.n_wave = s.n_coded && leaves_bias_out(model, recipe) ? model.n_rot : 0;
     s.n_rope_on_read = recipe.ropes_on_read() ? model.n_rot : 0;
     s.pairs = model.rope_pairs;
     return s;
 }
 
-std::vector<CacheLayerSpec> cache_specs(const ModelShape& model, const Recipe& recipe, uint32_t n_slots)
+std::vector<CacheLayerSpec> cache_specs(const ModelShape& model, const Recipe& recipe,
+                                        uint32_t n_slots)
 {
     std::vector<CacheLayerSpec> specs(model.n_layers);
     const bool two_bits = window_codec(recipe.k) != recipe.k;
-    const uint32_t n_boundary = recipe.boundary == Recipe::kChosenByModel ? model.wide_normed_keys && two_bits : recipe.boundary;
+    const uint32_t n_boundary = recipe.boundary == Recipe::kChosenByModel
+                                    ? model.wide_normed_keys && two_bits
+                                    : recipe.boundary;
     uint32_t n_whole = 0; // layers that see everything, between which slots are split
     for (uint32_t il = 0; il < model.n_layers; il++) n_whole += !model.is_window_layer(il);
     std::vector<uint32_t> split(n_whole);
@@ -171,7 +196,8 @@ std::vector<CacheLayerSpec> cache_specs(const ModelShape& model, const Recipe& r
         }
         s.n_slots = split[nth++];
         const bool boundary = nth <= n_boundary || nth + n_boundary > n_whole;
-        specs[il] = whole_layer(s, model, recipe, recipe.selects() && il >= recipe.select->dense, boundary);
+        specs[il] =
+            whole_layer(s, model, recipe, recipe.selects() && il >= recipe.select->dense, boundary);
     }
     return specs;
 }
@@ -184,9 +210,11 @@ ScratchShape cache_scratch(const ModelShape& model, const Recipe& recipe, uint32
     shape.head_dim = model.head_dim;
     for (const CacheLayerSpec& s : cache_specs(model, recipe, n_slots)) {
         const uint32_t most = most_of_head(s, recipe);
-        if (s.table && !s.local && recipe.scores()) shape.scored_slots = std::max(shape.scored_slots, most);
+        if (s.table && !s.local && recipe.scores())
+            shape.scored_slots = std::max(shape.scored_slots, most);
         if (s.n_read) shape.selected_slots = std::max(shape.selected_slots, most);
-        if (s.n_coded || recipe.k == Format::f32 || recipe.v == Format::f32) shape.coded_slots = std::max(shape.coded_slots, most);
+        if (s.n_coded || recipe.k == Format::f32 || recipe.v == Format::f32)
+            shape.coded_slots = std::max(shape.coded_slots, most);
     }
     return shape;
 }

@@ -9,7 +9,8 @@
 namespace ks
 {
 
-// Short names: a recipe with its defaults, written as the options that make it. A codec's name is one, too: k= and v= of it.
+// Short names: a recipe with its defaults, written as the options that make it. A codec's name is
+// one, too: k= and v= of it.
 struct RecipeName {
     const char* name;
     const char* options;
@@ -58,11 +59,13 @@ static std::string_view take_until_comma(std::string_view& text)
 
 static Status refuse(std::string_view key, std::string_view value, const std::string& possible)
 {
-    return fail(Code::unsupported, "recipe: %s=%s is not something this build can do; possible: %s", std::string(key).c_str(),
-                printable(value).c_str(), possible.c_str());
+    return fail(Code::unsupported, "recipe: %s=%s is not something this build can do; possible: %s",
+                std::string(key).c_str(), printable(value).c_str(), possible.c_str());
 }
 
-template <size_t n> static Status parse_word(std::string_view key, std::string_view value, const char* const (&words)[n], uint8_t* out)
+template <size_t n>
+static Status parse_word(std::string_view key, std::string_view value,
+                         const char* const (&words)[n], uint8_t* out)
 {
     std::string possible;
     for (size_t i = 0; i < n; i++) {
@@ -77,12 +80,15 @@ template <size_t n> static Status parse_word(std::string_view key, std::string_v
 
 static Status parse_codec(std::string_view key, std::string_view value, Format* out)
 {
-    if (value == "polar5") return fail(Code::unsupported, "recipe: polar5 is gone; possible: polar");
-    if (key == "v" && value == "kivi2") return fail(Code::unsupported, "recipe: v=kivi2 is gone; possible: v=turbo3");
+    if (value == "polar5")
+        return fail(Code::unsupported, "recipe: polar5 is gone; possible: polar");
+    if (key == "v" && value == "kivi2")
+        return fail(Code::unsupported, "recipe: v=kivi2 is gone; possible: v=turbo3");
     std::string possible;
     for (int i = 0; i < int(Format::count); i++) {
         const Format codec = Format(i);
-        if (!has_name(codec) || (key == "v" && codec == Format::kivi2)) continue; // kivi2 is of keys alone
+        if (!has_name(codec) || (key == "v" && codec == Format::kivi2))
+            continue; // kivi2 is of keys alone
         if (value == codec_info(codec).name) {
             *out = codec;
             return {};
@@ -92,7 +98,8 @@ static Status parse_codec(std::string_view key, std::string_view value, Format* 
     return refuse(key, value, possible);
 }
 
-// Numbers are decimals of billionths, read and written without the C library: the decimal point of that is the host's locale's.
+// Numbers are decimals of billionths, read and written without the C library: the decimal point of
+// that is the host's locale's.
 static constexpr uint64_t kBillion = 1000000000;
 
 static std::string decimal(double value)
@@ -103,7 +110,8 @@ static std::string decimal(double value)
     return std::to_string(billionths / kBillion) + part;
 }
 
-static Status parse_number(std::string_view key, std::string_view value, double low, double high, bool whole, double* out)
+static Status parse_number(std::string_view key, std::string_view value, double low, double high,
+                           bool whole, double* out)
 {
     uint64_t units = 0, billionths = 0, worth = kBillion;
     size_t at = 0;
@@ -111,11 +119,19 @@ static Status parse_number(std::string_view key, std::string_view value, double 
     for (; digit() && at < 16; at++) units = 10 * units + uint64_t(value[at] - '0');
     const bool begun = at > 0;
     if (begun && at < value.size() && value[at] == '.')
-        for (at++; digit() && worth > 1; at++) billionths += uint64_t(value[at] - '0') * (worth /= 10);
-    *out = billionths ? (double(units) * double(kBillion) + double(billionths)) / double(kBillion) : double(units);
-    if (begun && at == value.size() && *out >= low && *out <= high && !(whole && billionths)) return {};
-    if (whole) return refuse(key, value, "a whole number from " + std::to_string(uint64_t(low)) + " to " + std::to_string(uint64_t(high)));
-    return refuse(key, value, "a number from " + decimal(low) + " to " + decimal(high) + " with at most nine decimals");
+        for (at++; digit() && worth > 1; at++)
+            billionths += uint64_t(value[at] - '0') * (worth /= 10);
+    *out = billionths ? (double(units) * double(kBillion) + double(billionths)) / double(kBillion)
+                      : double(units);
+    if (begun && at == value.size() && *out >= low && *out <= high && !(whole && billionths))
+        return {};
+    if (whole)
+        return refuse(key, value,
+                      "a whole number from " + std::to_string(uint64_t(low)) + " to " +
+                          std::to_string(uint64_t(high)));
+    return refuse(key, value,
+                  "a number from " + decimal(low) + " to " + decimal(high) +
+                      " with at most nine decimals");
 }
 
 // The options that are numbers, in the order of the full text.
@@ -126,24 +142,28 @@ struct NumberOption {
     double (*get)(const Recipe& r);
     void (*set)(Recipe& r, double value);
 };
-#define KS_NUMBER(key, low, high, field)                                                                                                   \
-    {                                                                                                                                      \
-        key, low, high, true, [](const Recipe& r) { return double(r.field); }, [](Recipe& r, double x) { r.field = decltype(r.field)(x); } \
+#define KS_NUMBER(key, low, high, field)                                                           \
+    {                                                                                              \
+        key, low, high, true, [](const Recipe& r) { return double(r.field); },                     \
+            [](Recipe& r, double x) { r.field = decltype(r.field)(x); }                            \
     }
 static const NumberOption kNumbers[] = {
     KS_NUMBER("sink", 0, 4096, sink),
     KS_NUMBER("recent", 0, 1 << 24, recent),
     KS_NUMBER("slots", 0, 1 << 24, slots),
     KS_NUMBER("read", 0, 1 << 24, read),
-    {"reuse", 0, 1, false, [](const Recipe& r) { return r.reuse; }, [](Recipe& r, double x) { r.reuse = x; }},
+    {"reuse", 0, 1, false, [](const Recipe& r) { return r.reuse; },
+     [](Recipe& r, double x) { r.reuse = x; }},
     KS_NUMBER("chunk", 0, 512, chunk),
     KS_NUMBER("delta", 0, 65536, delta),
     KS_NUMBER("boundary", 0, 64, boundary),
     KS_NUMBER("observe", 1, 4096, options.observe),
     KS_NUMBER("pool", 1, 63, options.pool),
     KS_NUMBER("lifetime", 0, 1, options.lifetime),
-    {"stretch", 1, 1024, false, [](const Recipe& r) { return r.stretch; }, [](Recipe& r, double x) { r.stretch = x; }},
-    {"decay", 0.5, 1, false, [](const Recipe& r) { return r.options.decay; }, [](Recipe& r, double x) { r.options.decay = x; }},
+    {"stretch", 1, 1024, false, [](const Recipe& r) { return r.stretch; },
+     [](Recipe& r, double x) { r.stretch = x; }},
+    {"decay", 0.5, 1, false, [](const Recipe& r) { return r.options.decay; },
+     [](Recipe& r, double x) { r.options.decay = x; }},
     KS_NUMBER("seed", 0, double(1ull << 53), seed),
 };
 #undef KS_NUMBER
@@ -155,12 +175,17 @@ static Status parse_option(std::string_view item, Recipe& recipe)
     std::string_view value = equals == item.npos ? std::string_view() : item.substr(equals + 1);
     if (key == "k") return parse_codec(key, value, &recipe.k);
     if (key == "v") return parse_codec(key, value, &recipe.v);
-    if (key == "victims") return parse_word(key, value, kVictims, reinterpret_cast<uint8_t*>(&recipe.victims));
-    if (key == "split") return parse_word(key, value, kSplits, reinterpret_cast<uint8_t*>(&recipe.split));
+    if (key == "victims")
+        return parse_word(key, value, kVictims, reinterpret_cast<uint8_t*>(&recipe.victims));
+    if (key == "split")
+        return parse_word(key, value, kSplits, reinterpret_cast<uint8_t*>(&recipe.split));
     if (key == "group" || key == "near" || (key == "positions" && value == "grouped"))
-        return fail(Code::unsupported, "recipe: positions=grouped (SelfExtend) is gone; possible: positions=compact");
-    if (key == "positions") return parse_word(key, value, kPositions, reinterpret_cast<uint8_t*>(&recipe.positions));
-    if (key == "rope") return parse_word(key, value, kRopes, reinterpret_cast<uint8_t*>(&recipe.rope));
+        return fail(Code::unsupported,
+                    "recipe: positions=grouped (SelfExtend) is gone; possible: positions=compact");
+    if (key == "positions")
+        return parse_word(key, value, kPositions, reinterpret_cast<uint8_t*>(&recipe.positions));
+    if (key == "rope")
+        return parse_word(key, value, kRopes, reinterpret_cast<uint8_t*>(&recipe.rope));
     if (key == "retain") {
         recipe.retain = find_retain(value);
         return recipe.retain ? Status() : refuse(key, value, retain_names());
@@ -179,7 +204,8 @@ static Status parse_option(std::string_view item, Recipe& recipe)
         }
         possible += std::string(" ") + option.key + "=";
     }
-    return fail(Code::unsupported, "recipe: '%s' is not an option of this build; possible: %s", printable(item).c_str(), possible.c_str());
+    return fail(Code::unsupported, "recipe: '%s' is not an option of this build; possible: %s",
+                printable(item).c_str(), possible.c_str());
 }
 
 const char* positions_name(Positions positions)
@@ -200,7 +226,8 @@ Result<Recipe> parse_recipe(std::string_view text)
         if (name != row.name) continue;
         known = true;
         recipe.automatic = name == "auto";
-        for (std::string_view rest = row.options; !rest.empty();) KS_TRY(parse_option(take_until_comma(rest), recipe));
+        for (std::string_view rest = row.options; !rest.empty();)
+            KS_TRY(parse_option(take_until_comma(rest), recipe));
         take_until_comma(text);
     }
     for (int i = int(Format::n_weights); i < int(Format::count); i++) {
@@ -213,7 +240,8 @@ Result<Recipe> parse_recipe(std::string_view text)
         take_until_comma(text);
     }
     if (!known && name.substr(0, 7) != "retain=")
-        return fail(Code::unsupported, "recipe '%s' is not one of this build; possible: %s", printable(name).c_str(), possible.c_str());
+        return fail(Code::unsupported, "recipe '%s' is not one of this build; possible: %s",
+                    printable(name).c_str(), possible.c_str());
     while (!text.empty()) KS_TRY(parse_option(take_until_comma(text), recipe));
     KS_TRY(check_recipe(recipe));
     return recipe;
@@ -221,28 +249,35 @@ Result<Recipe> parse_recipe(std::string_view text)
 
 std::string recipe_text(const Recipe& r)
 {
-    const bool chooses = r.automatic && r.exact(),
-               is_plain_exact = !chooses && r.exact() && !r.codes() && !r.selects() && !r.ropes_on_read();
-    std::string text = chooses ? "auto" : is_plain_exact ? "exact" : std::string("retain=") + r.retain->name;
+    const bool chooses = r.automatic && r.exact(), is_plain_exact = !chooses && r.exact() &&
+                                                                    !r.codes() && !r.selects() &&
+                                                                    !r.ropes_on_read();
+    std::string text = chooses          ? "auto"
+                       : is_plain_exact ? "exact"
+                                        : std::string("retain=") + r.retain->name;
     if (r.victims != Victims::drop) text += std::string(",victims=") + kVictims[int(r.victims)];
     if (r.split != Split::uniform) text += std::string(",split=") + kSplits[int(r.split)];
-    if (r.positions != Positions::absolute) text += std::string(",positions=") + positions_name(r.positions);
+    if (r.positions != Positions::absolute)
+        text += std::string(",positions=") + positions_name(r.positions);
     if (r.rope != RopeScaling::file) text += std::string(",rope=") + kRopes[int(r.rope)];
     if (r.selects()) text += std::string(",select=") + r.select->name;
     text += std::string(",k=") + codec_info(r.k).name + ",v=" + codec_info(r.v).name;
     const Recipe defaults;
     for (const NumberOption& option : kNumbers) {
         double value = option.get(r);
-        if ((is_plain_exact && strcmp(option.key, "stretch") != 0) || (value == option.get(defaults) && strcmp(option.key, "sink") != 0))
+        if ((is_plain_exact && strcmp(option.key, "stretch") != 0) ||
+            (value == option.get(defaults) && strcmp(option.key, "sink") != 0))
             continue;
-        text += std::string(",") + option.key + "=" + (option.whole ? std::to_string(uint64_t(value)) : decimal(value));
+        text += std::string(",") + option.key + "=" +
+                (option.whole ? std::to_string(uint64_t(value)) : decimal(value));
     }
     return text;
 }
 
 bool Recipe::is_ring() const
 {
-    return victims == Victims::drop && !codes() && !selects() && !ropes_on_read() && retain->keeps_last;
+    return victims == Victims::drop && !codes() && !selects() && !ropes_on_read() &&
+           retain->keeps_last;
 }
 
 Recipe Recipe::for_window_layer() const
@@ -279,13 +314,15 @@ uint32_t Recipe::recent_of(uint32_t n_slots) const
 
 uint32_t Recipe::plain_recent_of(uint32_t n_slots) const
 {
-    return std::min({recent ? recent : std::clamp(n_slots / 32, 16u, 64u), recent_of(n_slots), n_slots / 4});
+    return std::min(
+        {recent ? recent : std::clamp(n_slots / 32, 16u, 64u), recent_of(n_slots), n_slots / 4});
 }
 
 uint32_t Recipe::delta_of(uint32_t n_slots) const
 {
-    // A decision costs what it costs, so few of them are cheap; but where others are codes, as many slots wait for it in full size.
-    // Merging holds every victim against all that stay; what holds every key against every other (kcenter) waits for as many as may be.
+    // A decision costs what it costs, so few of them are cheap; but where others are codes, as many
+    // slots wait for it in full size. Merging holds every victim against all that stay; what holds
+    // every key against every other (kcenter) waits for as many as may be.
     const bool merges = victims == Victims::merge && !codes();
     const uint32_t part = codes() ? 32 : merges ? 8 : 16, most = merges ? 128 : 64;
     const uint32_t own = retain->waits ? n_slots : std::max(1u, std::min(most, n_slots / part));

@@ -1,5 +1,6 @@
-// A recipe names a point of retain x encode x select as one line of text: "exact", "h2o,slots=1024,victims=merge".
-// Only what this build can do parses; the rest is refused with what is possible.
+// A recipe names a point of retain x encode x select as one line of text: "exact",
+// "h2o,slots=1024,victims=merge". Only what this build can do parses; the rest is refused with what
+// is possible.
 #pragma once
 
 #include "runtime/base/status.h"
@@ -15,12 +16,13 @@ namespace ks
 
 enum class Victims : uint8_t { drop, merge };
 
-// How far the pinned tokens seem to be. absolute: where they are, but never further than the model was trained for; offset: as
-// if the text had only the slots (StreamingLLM). compact: every token that is read, by its rank among them.
+// How far the pinned tokens seem to be. absolute: where they are, but never further than the model
+// was trained for; offset: as if the text had only the slots (StreamingLLM). compact: every token
+// that is read, by its rank among them.
 enum class Positions : uint8_t { absolute, offset, compact };
 
-// How angles reach beyond the trained context, by `stretch`: as the file says; all positions divided (linear); a larger base (ntk);
-// slow pairs divided and fast ones not (yarn).
+// How angles reach beyond the trained context, by `stretch`: as the file says; all positions
+// divided (linear); a larger base (ntk); slow pairs divided and fast ones not (yarn).
 enum class RopeScaling : uint8_t { file, linear, ntk, yarn };
 
 struct Recipe {
@@ -37,8 +39,9 @@ struct Recipe {
     RopeScaling rope = RopeScaling::file;
     double stretch = 1; // times the trained context
     const Selector* select = find_selector("all");
-    uint32_t read = 0;   // slots that a step reads, per layer and KV head; 0: 2048
-    double reuse = 0;    // a choice is used again where the cosine of the queries comes to this; 0: as the selector has it
+    uint32_t read = 0; // slots that a step reads, per layer and KV head; 0: 2048
+    double reuse = 0; // a choice is used again where the cosine of the queries comes to this; 0: as
+                      // the selector has it
     uint32_t slots = 0;  // per layer and KV head; 0: what the memory holds
     uint32_t sink = 4;   // first tokens, which stay
     uint32_t recent = 0; // last tokens, which stay; 0: an eighth of the slots, of subgen half
@@ -51,7 +54,8 @@ struct Recipe {
     bool selects() const { return select->dense || select->prompts; }
     bool ropes_on_read() const { return positions == Positions::compact; } // as they are read
     bool codes() const { return is_coded(k) || is_coded(v); }
-    // What a number of slots leaves of these: with few of them less stays of itself, and decisions come more often.
+    // What a number of slots leaves of these: with few of them less stays of itself, and decisions
+    // come more often.
     uint32_t sink_of(uint32_t n_slots) const;
     uint32_t recent_of(uint32_t n_slots) const;
     uint32_t delta_of(uint32_t n_slots) const;
@@ -64,10 +68,13 @@ struct Recipe {
     ScoreKind scores() const { return retain->scores ? retain->scores : select->scores; }
     // Whether a choice needs queries as before RoPE beside those after it.
     bool compares_queries() const { return reuse_of() < 1 && !ropes_on_read(); }
-    uint32_t plain_recent_of(uint32_t n_slots) const; // where slots are coded, so many of the last tokens are not yet
-    // What it comes to in layers whose window is the model's: the last tokens stay, and nobody looks for others.
+    uint32_t plain_recent_of(
+        uint32_t n_slots) const; // where slots are coded, so many of the last tokens are not yet
+    // What it comes to in layers whose window is the model's: the last tokens stay, and nobody
+    // looks for others.
     Recipe for_window_layer() const;
-    // The fewest slots: those asked for have room beside what stays of itself, those that the memory dictates are what they are.
+    // The fewest slots: those asked for have room beside what stays of itself, those that the
+    // memory dictates are what they are.
     uint32_t smallest_slots() const { return slots ? sink + recent + 4 : 2; }
 };
 

@@ -1,4 +1,5 @@
-// Every combination that a recipe cannot have, in one table: a condition, and a sentence that says what is possible.
+// Every combination that a recipe cannot have, in one table: a condition, and a sentence that says
+// what is possible.
 #pragma once
 
 #include "runtime/kv/layout.h"

@@ -36,7 +36,11 @@ private:
 
 static const FamilyRow kFamilies[] = {
     FamilyRow("llama", rope_interleaved, act_silu).with_qkv_bias(),
-    FamilyRow("gemma3", rope_neox, act_gelu).with_qk_norm().with_post_norms().with_scaled_embedding().with_window_layers(),
+    FamilyRow("gemma3", rope_neox, act_gelu)
+        .with_qk_norm()
+        .with_post_norms()
+        .with_scaled_embedding()
+        .with_window_layers(),
     FamilyRow("qwen2", rope_neox, act_silu).with_qkv_bias(),
     FamilyRow("qwen3", rope_neox, act_silu).with_qk_norm(),
     FamilyRow("phi3", rope_neox, act_silu).with_fused_qkv(),
@@ -64,25 +68,31 @@ constexpr uint32_t kMaxHeadDim = 512;
 constexpr uint32_t kMaxVocab = 1u << 20;
 constexpr uint32_t kGemma27bLayers = 62; // no key says that its attention scale is another one
 
-// The keys below the family's name, each with the range that makes sense. What is missing stays as it was.
+// The keys below the family's name, each with the range that makes sense. What is missing stays as
+// it was.
 struct Keys {
     const Gguf& gguf;
     const Config& config;
 
     std::string label() const { return gguf.label(); }
-    std::string key(const char* name) const { return std::string(config.family->name) + "." + name; }
+    std::string key(const char* name) const
+    {
+        return std::string(config.family->name) + "." + name;
+    }
 
     Status ranged(const char* name, double value, double low, double high) const
     {
         if (value >= low && value <= high) return {}; // false for NaN
-        return fail(Code::invalid, "%s is %.10g, %.10g to %.10g was expected", gguf.location_of(*gguf.find(key(name))).c_str(), value, low,
-                    high);
+        return fail(Code::invalid, "%s is %.10g, %.10g to %.10g was expected",
+                    gguf.location_of(*gguf.find(key(name))).c_str(), value, low, high);
     }
 
     Status need(std::initializer_list<const char*> names) const
     {
         for (const char* name : names)
-            if (!gguf.find(key(name))) return fail(Code::invalid, "%s has no key '%s'", label().c_str(), key(name).c_str());
+            if (!gguf.find(key(name)))
+                return fail(Code::invalid, "%s has no key '%s'", label().c_str(),
+                            key(name).c_str());
         return {};
     }
 
@@ -108,14 +118,16 @@ struct Keys {
         if (!v) return {};
         KS_TRY(gguf.get_u32s(key(name), config.n_layers, &values));
         if (v->type == GgufType::array && v->count != config.n_layers) {
-            return fail(Code::invalid, "%s has %zu values, %u were expected", gguf.location_of(*v).c_str(), values.size(), config.n_layers);
+            return fail(Code::invalid, "%s has %zu values, %u were expected",
+                        gguf.location_of(*v).c_str(), values.size(), config.n_layers);
         }
         *out = values[0];
         for (uint32_t value : values) {
             KS_TRY(ranged(name, value, low, high));
             if (value == *out) continue;
-            return fail(Code::unsupported, "%s has %u and %u, only layers that are all equal are supported", gguf.location_of(*v).c_str(),
-                        *out, value);
+            return fail(Code::unsupported,
+                        "%s has %u and %u, only layers that are all equal are supported",
+                        gguf.location_of(*v).c_str(), *out, value);
         }
         return {};
     }
@@ -126,15 +138,16 @@ static Status read_family(const Gguf& gguf, Config& c)
     std::string_view architecture, name;
     bool found;
     KS_TRY(gguf.get_string("general.architecture", &architecture, &found));
-    if (!found) return fail(Code::invalid, "%s has no key 'general.architecture'", gguf.label().c_str());
+    if (!found)
+        return fail(Code::invalid, "%s has no key 'general.architecture'", gguf.label().c_str());
     std::string possible;
     for (const Family& family : kFamilies) {
         if (architecture == family.name) c.family = &family;
         possible += std::string(" ") + family.name;
     }
     if (!c.family) {
-        return fail(Code::unsupported, "%s: architecture '%s' is not supported, this build runs%s", gguf.label().c_str(),
-                    printable(architecture).c_str(), possible.c_str());
+        return fail(Code::unsupported, "%s: architecture '%s' is not supported, this build runs%s",
+                    gguf.label().c_str(), printable(architecture).c_str(), possible.c_str());
     }
     KS_TRY(gguf.get_string("general.name", &name));
     c.name = printable(name);
@@ -145,8 +158,8 @@ static Status read_shape(const Keys& keys, Config& c)
 {
     double eps = 0, softcap = 0;
     uint32_t n_experts = 0;
-    KS_TRY(keys.need({"block_count", "embedding_length", "context_length", "feed_forward_length", "attention.head_count",
-                      "attention.layer_norm_rms_epsilon"}));
+    KS_TRY(keys.need({"block_count", "embedding_length", "context_length", "feed_forward_length",
+                      "attention.head_count", "attention.layer_norm_rms_epsilon"}));
     KS_TRY(keys.integer("block_count", 1, kMaxLayers, &c.n_layers));
     KS_TRY(keys.integer("embedding_length", 1, kMaxDim, &c.dim));
     KS_TRY(keys.integer("context_length", 1, kMaxContext, &c.n_context));
@@ -155,7 +168,9 @@ static Status read_shape(const Keys& keys, Config& c)
     KS_TRY(keys.real("final_logit_softcapping", 0, 1e6, &softcap));
     KS_TRY(keys.integer("expert_count", 0, UINT32_MAX, &n_experts));
     if (n_experts > 1)
-        return fail(Code::unsupported, "%s is a mixture of %u experts, only dense models are supported", keys.label().c_str(), n_experts);
+        return fail(Code::unsupported,
+                    "%s is a mixture of %u experts, only dense models are supported",
+                    keys.label().c_str(), n_experts);
     c.norm_eps = float(eps);
     c.final_softcap = float(softcap);
     return {};
@@ -167,21 +182,27 @@ static Status read_heads(const Keys& keys, Config& c)
     c.n_kv_heads = c.n_heads;
     KS_TRY(keys.per_layer("attention.head_count_kv", 1, kMaxHeads, &c.n_kv_heads));
     if (c.n_heads % c.n_kv_heads != 0)
-        return fail(Code::invalid, "%s: %u heads cannot share %u KV heads evenly", keys.label().c_str(), c.n_heads, c.n_kv_heads);
+        return fail(Code::invalid, "%s: %u heads cannot share %u KV heads evenly",
+                    keys.label().c_str(), c.n_heads, c.n_kv_heads);
     c.head_dim = c.dim % c.n_heads == 0 ? c.dim / c.n_heads : 0;
     uint32_t value_dim = c.head_dim;
     KS_TRY(keys.integer("attention.key_length", 2, kMaxHeadDim, &c.head_dim));
     KS_TRY(keys.integer("attention.value_length", 2, kMaxHeadDim, &value_dim));
     if (c.head_dim < 2 || c.head_dim > kMaxHeadDim || c.head_dim % 2 != 0) {
-        return fail(Code::invalid, "%s: %u heads of %u values for a width of %u, an even number of 2 to %u values was expected",
+        return fail(Code::invalid,
+                    "%s: %u heads of %u values for a width of %u, an even number of 2 to %u values "
+                    "was expected",
                     keys.label().c_str(), c.n_heads, c.head_dim, c.dim, kMaxHeadDim);
     }
     if (c.head_dim != value_dim) {
-        return fail(Code::unsupported, "%s: a head's keys have %u values, its values %u, only equal numbers are supported",
-                    keys.label().c_str(), c.head_dim, value_dim);
+        return fail(
+            Code::unsupported,
+            "%s: a head's keys have %u values, its values %u, only equal numbers are supported",
+            keys.label().c_str(), c.head_dim, value_dim);
     }
     bool by_width = c.family->window_layers && c.n_layers == kGemma27bLayers;
-    c.attention_scale = float(1 / std::sqrt(by_width ? double(c.dim) / c.n_heads : double(c.head_dim)));
+    c.attention_scale =
+        float(1 / std::sqrt(by_width ? double(c.dim) / c.n_heads : double(c.head_dim)));
     return {};
 }
 
@@ -192,8 +213,12 @@ static Status read_yarn(const Keys& keys, double factor, Config& c)
     KS_TRY(keys.real("rope.scaling.yarn_beta_slow", 1e-3, 1e6, &c.rope_yarn_slow));
     KS_TRY(keys.real("rope.scaling.yarn_ext_factor", 0, 1e3, &share));
     KS_TRY(keys.real("rope.scaling.yarn_attn_factor", 1e-3, 1e3, &mscale));
-    if (share != 1) return fail(Code::unsupported, "%s: YaRN with an ext_factor of %g, only 1 is supported", keys.label().c_str(), share);
-    if (factor < 1) return fail(Code::invalid, "%s: YaRN with a factor of %g, 1 and more was expected", keys.label().c_str(), factor);
+    if (share != 1)
+        return fail(Code::unsupported, "%s: YaRN with an ext_factor of %g, only 1 is supported",
+                    keys.label().c_str(), share);
+    if (factor < 1)
+        return fail(Code::invalid, "%s: YaRN with a factor of %g, 1 and more was expected",
+                    keys.label().c_str(), factor);
     c.rope_yarn = factor;
     c.rope_mscale *= mscale * yarn_mscale(factor);
     return {};
@@ -206,24 +231,31 @@ static Status read_rope(const Keys& keys, Config& c)
     c.n_rot = c.head_dim;
     c.rope_original_context = c.n_context;
     KS_TRY(keys.integer("rope.dimension_count", 2, c.head_dim, &c.n_rot));
-    if (c.n_rot % 2 != 0) return fail(Code::invalid, "%s: RoPE over %u values, an even number was expected", keys.label().c_str(), c.n_rot);
+    if (c.n_rot % 2 != 0)
+        return fail(Code::invalid, "%s: RoPE over %u values, an even number was expected",
+                    keys.label().c_str(), c.n_rot);
     KS_TRY(keys.real("rope.freq_base", 1, 1e15, &c.rope_base));
     KS_TRY(keys.real("rope.scaling.attn_factor", 1e-3, 1e3, &c.rope_mscale));
-    KS_TRY(keys.integer("rope.scaling.original_context_length", 1, kMaxContext, &c.rope_original_context));
+    KS_TRY(keys.integer("rope.scaling.original_context_length", 1, kMaxContext,
+                        &c.rope_original_context));
     for (const char* name : {"rope.scale_linear", "rope.scaling.factor"}) { // the older key first
         KS_TRY(keys.gguf.get_f64(keys.key(name), &factor));
         if (factor != 0) KS_TRY(keys.ranged(name, factor, 1e-3, 1e6));
     }
     KS_TRY(keys.gguf.get_string(keys.key("rope.scaling.type"), &type));
     if (type != "none" && type != "linear" && type != "longrope" && type != "yarn") {
-        return fail(Code::unsupported, "%s: RoPE scaling '%s' is not supported, only none, linear, yarn and longrope are",
-                    keys.label().c_str(), printable(type).c_str());
+        return fail(
+            Code::unsupported,
+            "%s: RoPE scaling '%s' is not supported, only none, linear, yarn and longrope are",
+            keys.label().c_str(), printable(type).c_str());
     }
     if (type == "yarn") KS_TRY(read_yarn(keys, factor, c));
     if (type != "none" && type != "yarn" && factor != 0) c.rope_factor = factor;
     c.rope_longrope = type == "longrope";
     if (c.rope_longrope && !keys.gguf.find_tensor("rope_factors_long.weight"))
-        return fail(Code::invalid, "%s has longrope scaling, but no tensor 'rope_factors_long.weight'", keys.label().c_str());
+        return fail(Code::invalid,
+                    "%s has longrope scaling, but no tensor 'rope_factors_long.weight'",
+                    keys.label().c_str());
     return {};
 }
 
@@ -234,30 +266,35 @@ static Status read_windows(const Keys& keys, Config& c)
     const GgufValue* pattern = keys.gguf.find(keys.key(name));
     KS_TRY(keys.integer("attention.sliding_window", 0, kMaxContext, &c.window));
     KS_TRY(keys.real("rope.freq_base_swa", 1, 1e15, &c.rope_base_window));
-    if (!pattern || pattern->type != GgufType::array) return keys.integer(name, 1, kMaxContext, &c.window_period);
+    if (!pattern || pattern->type != GgufType::array)
+        return keys.integer(name, 1, kMaxContext, &c.window_period);
     std::vector<uint32_t> flags;
     KS_TRY(keys.gguf.get_u32s(pattern->key, kMaxLayers, &flags));
     bool periodic = flags.size() == c.n_layers;
     c.window_period = 1; // ends as n_layers + 1 where every layer has a window
-    while (periodic && c.window_period <= c.n_layers && flags[c.window_period - 1] != 0) c.window_period++;
-    for (uint32_t il = 0; periodic && il < c.n_layers; il++) periodic = (flags[il] != 0) == (il % c.window_period < c.window_period - 1);
+    while (periodic && c.window_period <= c.n_layers && flags[c.window_period - 1] != 0)
+        c.window_period++;
+    for (uint32_t il = 0; periodic && il < c.n_layers; il++)
+        periodic = (flags[il] != 0) == (il % c.window_period < c.window_period - 1);
     if (periodic) return {};
-    return fail(Code::unsupported, "%s has %zu flags that no period over %u layers gives", keys.gguf.location_of(*pattern).c_str(),
-                flags.size(), c.n_layers);
+    return fail(Code::unsupported, "%s has %zu flags that no period over %u layers gives",
+                keys.gguf.location_of(*pattern).c_str(), flags.size(), c.n_layers);
 }
 
 static Status read_vocab_size(const Gguf& gguf, Config& c)
 {
     const GgufTensor* embedding = gguf.find_tensor("token_embd.weight");
     const GgufValue* tokens = gguf.find("tokenizer.ggml.tokens");
-    if (!embedding) return fail(Code::invalid, "%s has no tensor 'token_embd.weight'", gguf.label().c_str());
+    if (!embedding)
+        return fail(Code::invalid, "%s has no tensor 'token_embd.weight'", gguf.label().c_str());
     uint64_t rows = embedding->dims[1];
     if (rows > kMaxVocab)
-        return fail(Code::invalid, "%s has %" PRIu64 " rows, at most %u were expected", gguf.location_of(*embedding).c_str(), rows,
-                    kMaxVocab);
+        return fail(Code::invalid, "%s has %" PRIu64 " rows, at most %u were expected",
+                    gguf.location_of(*embedding).c_str(), rows, kMaxVocab);
     if (tokens && tokens->count != rows) {
-        return fail(Code::invalid, "%s has %" PRIu64 " rows, but tokenizer.ggml.tokens has %" PRIu64, gguf.location_of(*embedding).c_str(),
-                    rows, tokens->count);
+        return fail(Code::invalid,
+                    "%s has %" PRIu64 " rows, but tokenizer.ggml.tokens has %" PRIu64,
+                    gguf.location_of(*embedding).c_str(), rows, tokens->count);
     }
     c.n_vocab = uint32_t(rows);
     c.tied = !gguf.find_tensor("output.weight");
@@ -275,7 +312,8 @@ Result<Config> read_config(const Gguf& gguf)
     if (config.family->window_layers) KS_TRY(read_windows(keys, config));
     KS_TRY(read_vocab_size(gguf, config));
     for (uint32_t il = 0; config.family->qkv_bias && il < config.n_layers; il++)
-        config.key_bias |= gguf.find_tensor("blk." + std::to_string(il) + ".attn_k.bias") != nullptr;
+        config.key_bias |=
+            gguf.find_tensor("blk." + std::to_string(il) + ".attn_k.bias") != nullptr;
     return config;
 }
 

@@ -1,4 +1,5 @@
-// Reads GGUF headers: one checked pass over the header, then the position of every tensor in the data.
+// Reads GGUF headers: one checked pass over the header, then the position of every tensor in the
+// data.
 #include "runtime/model/gguf.h"
 
 #include <algorithm>
@@ -8,14 +9,16 @@
 namespace ks
 {
 
-// Limits far above any real model. They bound the cost of a hostile file, even of a huge sparse one.
+// Limits far above any real model. They bound the cost of a hostile file, even of a huge sparse
+// one.
 constexpr uint64_t kMaxHeaderBytes = 256u << 20;
 constexpr uint64_t kMaxStringBytes = 16u << 20;
 constexpr uint64_t kMaxKeys = 1u << 16;
 constexpr uint64_t kMaxTensors = 1u << 18;
 constexpr uint64_t kMinKeyBytes = 8 + 4 + 1;            // empty key, type, one byte
 constexpr uint64_t kMinTensorBytes = 8 + 4 + 8 + 4 + 8; // empty name, one dimension, type, offset
-constexpr uint64_t kMaxTailBytes = 4096;                // padding of the file to a page does not count as a missing tensor
+constexpr uint64_t kMaxTailBytes =
+    4096; // padding of the file to a page does not count as a missing tensor
 
 static std::string file_label(const std::string& path)
 {
@@ -23,7 +26,8 @@ static std::string file_label(const std::string& path)
 }
 
 // "model.gguf: key 'general.name' at offset 312"; without the name if name.data() is null.
-static std::string place(const std::string& file, const char* kind, std::string_view name, uint64_t offset)
+static std::string place(const std::string& file, const char* kind, std::string_view name,
+                         uint64_t offset)
 {
     std::string quoted = name.data() ? " '" + printable(name) + "'" : "";
     return file + ": " + kind + quoted + " at offset " + std::to_string(offset);
@@ -33,8 +37,12 @@ static std::string place(const std::string& file, const char* kind, std::string_
 class HeaderReader
 {
 public:
-    explicit HeaderReader(const MappedFile& file) : m_file(file), m_end(std::min(file.size(), kMaxHeaderBytes)) {}
-    Status read(uint32_t* version, std::vector<GgufValue>* values, std::vector<GgufTensor>* tensors);
+    explicit HeaderReader(const MappedFile& file)
+        : m_file(file), m_end(std::min(file.size(), kMaxHeaderBytes))
+    {
+    }
+    Status read(uint32_t* version, std::vector<GgufValue>* values,
+                std::vector<GgufTensor>* tensors);
     Status place_tensors(uint64_t alignment, std::vector<GgufTensor>* tensors);
 
 private:
@@ -42,7 +50,8 @@ private:
     [[gnu::format(printf, 2, 3)]] Status bad(const char* format, ...) const;
     uint64_t left() const { return m_end - m_at; }
     Status claims(uint64_t n, const char* what) const;
-    template <class T> Status take(T* out, const char* what);
+    template <class T>
+    Status take(T* out, const char* what);
     Status take_string(std::string_view* out);
     Status read_start(uint32_t* version);
     Status read_count(const char* what, uint64_t min_bytes, uint64_t most, uint64_t* out);
@@ -74,9 +83,11 @@ Status HeaderReader::claims(uint64_t n, const char* what) const
     return bad("claims %" PRIu64 " %s, %" PRIu64 " bytes are left%s", n, what, left(), of);
 }
 
-template <class T> Status HeaderReader::take(T* out, const char* what)
+template <class T>
+Status HeaderReader::take(T* out, const char* what)
 {
-    if (left() < sizeof(T)) return bad("is cut off: %s takes %zu bytes, %" PRIu64 " are left", what, sizeof(T), left());
+    if (left() < sizeof(T))
+        return bad("is cut off: %s takes %zu bytes, %" PRIu64 " are left", what, sizeof(T), left());
     memcpy(out, m_file.data() + m_at, sizeof(T));
     m_at += sizeof(T);
     return {};
@@ -87,7 +98,9 @@ Status HeaderReader::take_string(std::string_view* out)
     uint64_t length = 0;
     KS_TRY(take(&length, "a length"));
     if (length > left()) return claims(length, "bytes");
-    if (length > kMaxStringBytes) return bad("has a string of %" PRIu64 " bytes, at most %" PRIu64 " are read", length, kMaxStringBytes);
+    if (length > kMaxStringBytes)
+        return bad("has a string of %" PRIu64 " bytes, at most %" PRIu64 " are read", length,
+                   kMaxStringBytes);
     *out = {reinterpret_cast<const char*>(m_file.data() + m_at), length};
     m_at += length;
     return {};
@@ -97,12 +110,15 @@ Status HeaderReader::read_start(uint32_t* version)
 {
     char magic[4];
     KS_TRY(take(&magic, "the magic"));
-    if (memcmp(magic, "GGUF", 4) != 0) return bad("begins with '%s', 'GGUF' was expected", printable({magic, 4}).c_str());
+    if (memcmp(magic, "GGUF", 4) != 0)
+        return bad("begins with '%s', 'GGUF' was expected", printable({magic, 4}).c_str());
     KS_TRY(take(version, "the version"));
     if (*version != 0 && (*version & 0xffff) == 0)
-        return fail(Code::unsupported, "%s is big-endian, only little-endian files are read", here().c_str());
+        return fail(Code::unsupported, "%s is big-endian, only little-endian files are read",
+                    here().c_str());
     if (*version != 2 && *version != 3)
-        return fail(Code::unsupported, "%s has GGUF version %u, 2 or 3 was expected", here().c_str(), *version);
+        return fail(Code::unsupported, "%s has GGUF version %u, 2 or 3 was expected",
+                    here().c_str(), *version);
     return {};
 }
 
@@ -111,7 +127,8 @@ Status HeaderReader::read_count(const char* what, uint64_t min_bytes, uint64_t m
     m_offset = m_at;
     KS_TRY(take(out, "a count"));
     if (*out > left() / min_bytes) return claims(*out, what);
-    if (*out > most) return bad("claims %" PRIu64 " %s, at most %" PRIu64 " are read", *out, what, most);
+    if (*out > most)
+        return bad("claims %" PRIu64 " %s, at most %" PRIu64 " are read", *out, what, most);
     return {};
 }
 
@@ -127,10 +144,14 @@ Status HeaderReader::read_value(GgufValue* v)
     if (v->type == GgufType::array) {
         KS_TRY(take(&v->element, "the element type"));
         KS_TRY(take(&v->count, "the element count"));
-        if (v->element == GgufType::array) return fail(Code::unsupported, "%s is an array of arrays, which no model needs", here().c_str());
+        if (v->element == GgufType::array)
+            return fail(Code::unsupported, "%s is an array of arrays, which no model needs",
+                        here().c_str());
     }
-    if (v->element >= GgufType::count) return bad("has type %u, 0 to 12 was expected", uint32_t(v->element));
-    if (v->count > left() / gguf_type_info(v->element).bytes) return claims(v->count, v->type == GgufType::array ? "elements" : "value");
+    if (v->element >= GgufType::count)
+        return bad("has type %u, 0 to 12 was expected", uint32_t(v->element));
+    if (v->count > left() / gguf_type_info(v->element).bytes)
+        return claims(v->count, v->type == GgufType::array ? "elements" : "value");
     v->data = m_file.data() + m_at;
     std::string_view text;
     if (v->type == GgufType::string) {
@@ -154,7 +175,8 @@ Status HeaderReader::read_tensor(GgufTensor* t)
     KS_TRY(take_string(&t->name));
     m_name = t->name;
     KS_TRY(take(&t->n_dims, "the number of dimensions"));
-    if (t->n_dims < 1 || t->n_dims > 4) return bad("has %u dimensions, 1 to 4 was expected", t->n_dims);
+    if (t->n_dims < 1 || t->n_dims > 4)
+        return bad("has %u dimensions, 1 to 4 was expected", t->n_dims);
     for (uint32_t i = 0; i < 4; i++) {
         t->dims[i] = 1;
         if (i < t->n_dims) KS_TRY(take(&t->dims[i], "a dimension"));
@@ -163,42 +185,56 @@ Status HeaderReader::read_tensor(GgufTensor* t)
     KS_TRY(take(&t->offset, "the data's offset"));
     t->known = format_from_ggml(t->ggml_type, &t->format);
     const GgmlType* type = find_ggml_type(t->ggml_type);
-    if (!type) return fail(Code::unsupported, "%s has type %u, which this build does not know", here().c_str(), t->ggml_type);
+    if (!type)
+        return fail(Code::unsupported, "%s has type %u, which this build does not know",
+                    here().c_str(), t->ggml_type);
     if (t->dims[0] % type->block != 0)
-        return bad("has rows of %" PRIu64 " values, %s needs a multiple of %u", t->dims[0], type->name, type->block);
-    bool overflow = __builtin_mul_overflow(t->dims[0] / type->block, uint64_t(type->block_bytes), &t->bytes);
+        return bad("has rows of %" PRIu64 " values, %s needs a multiple of %u", t->dims[0],
+                   type->name, type->block);
+    bool overflow =
+        __builtin_mul_overflow(t->dims[0] / type->block, uint64_t(type->block_bytes), &t->bytes);
     for (int i = 1; i < 4; i++) overflow |= __builtin_mul_overflow(t->bytes, t->dims[i], &t->bytes);
     if (!overflow && t->bytes != 0) return {};
-    return bad("has %s values, which is %s", t->shape().c_str(), overflow ? "more than 64 bits count" : "none");
+    return bad("has %s values, which is %s", t->shape().c_str(),
+               overflow ? "more than 64 bits count" : "none");
 }
 
-// Converts data offsets to file offsets. Checks that tensors are in bounds, aligned and disjoint, and that no data is
-// left over.
+// Converts data offsets to file offsets. Checks that tensors are in bounds, aligned and disjoint,
+// and that no data is left over.
 Status HeaderReader::place_tensors(uint64_t alignment, std::vector<GgufTensor>* tensors)
 {
     uint64_t begin = (m_at + alignment - 1) / alignment * alignment, end = m_at;
     std::vector<GgufTensor*> order;
     for (GgufTensor& t : *tensors) order.push_back(&t);
-    std::sort(order.begin(), order.end(), [](const GgufTensor* a, const GgufTensor* b) { return a->offset < b->offset; });
+    std::sort(order.begin(), order.end(),
+              [](const GgufTensor* a, const GgufTensor* b) { return a->offset < b->offset; });
     for (GgufTensor* t : order) {
         uint64_t relative = t->offset, previous_end = end;
         m_name = t->name;
         m_offset = t->info_offset;
-        if (relative % alignment != 0) return bad("has data at %" PRIu64 ", a multiple of %" PRIu64 " was expected", relative, alignment);
-        bool overflow = __builtin_add_overflow(relative, begin, &t->offset) || __builtin_add_overflow(t->offset, t->bytes, &end);
+        if (relative % alignment != 0)
+            return bad("has data at %" PRIu64 ", a multiple of %" PRIu64 " was expected", relative,
+                       alignment);
+        bool overflow = __builtin_add_overflow(relative, begin, &t->offset) ||
+                        __builtin_add_overflow(t->offset, t->bytes, &end);
         if (overflow || end > m_file.size()) {
-            return bad("claims %" PRIu64 " bytes at %" PRIu64 " + %" PRIu64 ", but the file ends at %" PRIu64, t->bytes, begin, relative,
-                       m_file.size());
+            return bad("claims %" PRIu64 " bytes at %" PRIu64 " + %" PRIu64
+                       ", but the file ends at %" PRIu64,
+                       t->bytes, begin, relative, m_file.size());
         }
         if (t->offset < previous_end)
-            return bad("has data at %" PRIu64 ", where another tensor's ends at %" PRIu64, t->offset, previous_end);
+            return bad("has data at %" PRIu64 ", where another tensor's ends at %" PRIu64,
+                       t->offset, previous_end);
     }
     if (m_file.size() < end + std::max(alignment, kMaxTailBytes)) return {};
-    return fail(Code::invalid, "%s: the last %" PRIu64 " bytes, from offset %" PRIu64 " on, belong to none of the %zu tensors",
+    return fail(Code::invalid,
+                "%s: the last %" PRIu64 " bytes, from offset %" PRIu64
+                " on, belong to none of the %zu tensors",
                 file_label(m_file.path()).c_str(), m_file.size() - end, end, order.size());
 }
 
-Status HeaderReader::read(uint32_t* version, std::vector<GgufValue>* values, std::vector<GgufTensor>* tensors)
+Status HeaderReader::read(uint32_t* version, std::vector<GgufValue>* values,
+                          std::vector<GgufTensor>* tensors)
 {
     uint64_t n_tensors = 0, n_values = 0;
     KS_TRY(read_start(version));
@@ -219,15 +255,18 @@ Status HeaderReader::read(uint32_t* version, std::vector<GgufValue>* values, std
 
 // Indices of the items sorted by name. Names must be unique.
 template <class T>
-static Status sort_by_name(const Gguf& gguf, const std::vector<T>& items, std::string_view T::*name, std::vector<uint32_t>* order)
+static Status sort_by_name(const Gguf& gguf, const std::vector<T>& items, std::string_view T::*name,
+                           std::vector<uint32_t>* order)
 {
     order->resize(items.size());
     std::iota(order->begin(), order->end(), 0);
-    std::sort(order->begin(), order->end(), [&](uint32_t a, uint32_t b) { return items[a].*name < items[b].*name; });
+    std::sort(order->begin(), order->end(),
+              [&](uint32_t a, uint32_t b) { return items[a].*name < items[b].*name; });
     auto same = [&](uint32_t a, uint32_t b) { return items[a].*name == items[b].*name; };
     auto twice = std::adjacent_find(order->begin(), order->end(), same);
     if (twice == order->end()) return {};
-    return fail(Code::invalid, "%s is there twice", gguf.location_of(items[std::max(twice[0], twice[1])]).c_str());
+    return fail(Code::invalid, "%s is there twice",
+                gguf.location_of(items[std::max(twice[0], twice[1])]).c_str());
 }
 
 Result<Gguf> Gguf::open_one(MappedFile file)
@@ -240,8 +279,9 @@ Result<Gguf> Gguf::open_one(MappedFile file)
     uint32_t alignment = 32;
     KS_TRY(gguf.get_u32("general.alignment", &alignment));
     if (alignment < 8 || alignment > 65536 || (alignment & (alignment - 1)) != 0)
-        return fail(Code::invalid, "%s: general.alignment is %u, a power of two from 8 to 65536 was expected", gguf.label().c_str(),
-                    alignment);
+        return fail(Code::invalid,
+                    "%s: general.alignment is %u, a power of two from 8 to 65536 was expected",
+                    gguf.label().c_str(), alignment);
     KS_TRY(reader.place_tensors(alignment, &gguf.m_tensors));
     return gguf;
 }
@@ -273,27 +313,37 @@ Status Gguf::open_parts(uint32_t n_parts)
     bool counted = false;
     KS_TRY(get_u32("split.no", &no));
     KS_TRY(get_u32("split.tensors.count", &n_tensors, &counted));
-    std::string suffix = part_suffix(no, n_parts), stem = path().substr(0, path().size() - std::min(path().size(), suffix.size()));
-    std::string begins = label() + " is part " + std::to_string(no + 1ull) + " of " + std::to_string(n_parts) + " of a model";
-    if (path() != stem + suffix) return fail(Code::invalid, "%s, a name ending in %s was expected", begins.c_str(), suffix.c_str());
-    if (no != 0) return fail(Code::invalid, "%s, open %s instead", begins.c_str(), file_label(stem + part_suffix(0, n_parts)).c_str());
+    std::string suffix = part_suffix(no, n_parts),
+                stem = path().substr(0, path().size() - std::min(path().size(), suffix.size()));
+    std::string begins = label() + " is part " + std::to_string(no + 1ull) + " of " +
+                         std::to_string(n_parts) + " of a model";
+    if (path() != stem + suffix)
+        return fail(Code::invalid, "%s, a name ending in %s was expected", begins.c_str(),
+                    suffix.c_str());
+    if (no != 0)
+        return fail(Code::invalid, "%s, open %s instead", begins.c_str(),
+                    file_label(stem + part_suffix(0, n_parts)).c_str());
     for (uint32_t i = 1; i < n_parts; i++) {
         std::string part_path = stem + part_suffix(i, n_parts);
         Result<MappedFile> file = MappedFile::open(part_path);
-        if (!file.ok()) return fail(file.status().code(), "%s, but %s cannot be opened", begins.c_str(), file_label(part_path).c_str());
+        if (!file.ok())
+            return fail(file.status().code(), "%s, but %s cannot be opened", begins.c_str(),
+                        file_label(part_path).c_str());
         Result<Gguf> opened = open_one(std::move(file.value()));
         if (!opened.ok()) return opened.status();
         Gguf& part = opened.value();
         KS_TRY(part.get_u32("split.no", &no));
         KS_TRY(part.get_u32("split.count", &count));
         if (no != i || count != n_parts)
-            return fail(Code::invalid, "%s has split.no %u of %u, %u of %u was expected", part.label().c_str(), no, count, i, n_parts);
+            return fail(Code::invalid, "%s has split.no %u of %u, %u of %u was expected",
+                        part.label().c_str(), no, count, i, n_parts);
         for (GgufTensor& t : part.m_tensors) t.file = i;
         m_tensors.insert(m_tensors.end(), part.m_tensors.begin(), part.m_tensors.end());
         m_files.push_back(std::move(part.m_files[0]));
     }
     if (!counted || n_tensors == m_tensors.size()) return {};
-    return fail(Code::invalid, "%s, but there are %zu tensors, split.tensors.count is %u", begins.c_str(), m_tensors.size(), n_tensors);
+    return fail(Code::invalid, "%s, but there are %zu tensors, split.tensors.count is %u",
+                begins.c_str(), m_tensors.size(), n_tensors);
 }
 
 std::string GgufTensor::shape() const
@@ -320,8 +370,8 @@ std::string Gguf::location_of(const GgufTensor& t) const
 
 Status Gguf::read(const GgufTensor& tensor, uint64_t offset, void* out, uint64_t bytes) const
 {
-    KS_CHECK(offset <= tensor.bytes && bytes <= tensor.bytes - offset, "%" PRIu64 " + %" PRIu64 " of %" PRIu64, offset, bytes,
-             tensor.bytes);
+    KS_CHECK(offset <= tensor.bytes && bytes <= tensor.bytes - offset,
+             "%" PRIu64 " + %" PRIu64 " of %" PRIu64, offset, bytes, tensor.bytes);
     return m_files[tensor.file].read(tensor.offset + offset, out, bytes);
 }
 

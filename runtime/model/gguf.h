@@ -1,5 +1,5 @@
-// The GGUF container: metadata and tensor infos of one file or of a split set. Every count and length is checked
-// against the remaining bytes before use. Errors name the item and its offset.
+// The GGUF container: metadata and tensor infos of one file or of a split set. Every count and
+// length is checked against the remaining bytes before use. Errors name the item and its offset.
 #pragma once
 
 #include "runtime/base/mapped_file.h"
@@ -15,7 +15,22 @@
 namespace ks
 {
 
-enum class GgufType : uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, string, array, u64, i64, f64, count };
+enum class GgufType : uint32_t {
+    u8,
+    i8,
+    u16,
+    i16,
+    u32,
+    i32,
+    f32,
+    boolean,
+    string,
+    array,
+    u64,
+    i64,
+    f64,
+    count
+};
 struct GgufTypeInfo {
     const char* name;
     uint8_t bytes; // size of a value; of a string the size of its length; 0 for arrays
@@ -28,7 +43,8 @@ struct GgufValue {
     GgufType type;
     GgufType element;    // element type of an array; otherwise equal to `type`
     uint64_t count;      // elements of an array; otherwise 1
-    const uint8_t* data; // the value or first element; a string's first byte; in an array of strings the first length
+    const uint8_t* data; // the value or first element; a string's first byte; in an array of
+                         // strings the first length
     uint64_t bytes;      // size of the value or of all elements
     uint64_t offset;     // of the key in the file, for error messages
 };
@@ -47,7 +63,8 @@ struct GgufTensor {
     uint32_t n_dims;
     uint64_t dims[4]; // dims[0] = cols, dims[1] = rows, missing ones are 1
     Format format;    // valid only if `known`
-    bool known;       // false: this build does not support the type; an error only if the tensor is needed
+    bool
+        known; // false: this build does not support the type; an error only if the tensor is needed
     uint32_t ggml_type;
     uint32_t file;        // index in the split set
     uint64_t offset;      // of the data in that file
@@ -62,7 +79,10 @@ class Gguf
 public:
     static Result<Gguf> open(const std::string& path); // also opens the other files of a split set
 
-    const std::vector<GgufValue>& values() const { return m_values; } // of the first file of a split set
+    const std::vector<GgufValue>& values() const
+    {
+        return m_values;
+    } // of the first file of a split set
     const std::vector<GgufTensor>& tensors() const { return m_tensors; }
     const GgufValue* find(std::string_view key) const;
     const GgufTensor* find_tensor(std::string_view name) const;
@@ -71,14 +91,16 @@ public:
     uint32_t version() const { return m_version; }
     uint64_t file_bytes() const; // of all files
 
-    // Typed access. A key of the wrong type is an error that names it. A missing key leaves *out unchanged and sets
-    // *found to false.
-    Status get_u32(std::string_view key, uint32_t* out, bool* found = nullptr) const; // any integer type that can hold the value
-    Status get_f64(std::string_view key, double* out, bool* found = nullptr) const;   // f32 or f64
+    // Typed access. A key of the wrong type is an error that names it. A missing key leaves *out
+    // unchanged and sets *found to false.
+    Status get_u32(std::string_view key, uint32_t* out,
+                   bool* found = nullptr) const; // any integer type that can hold the value
+    Status get_f64(std::string_view key, double* out, bool* found = nullptr) const; // f32 or f64
     Status get_string(std::string_view key, std::string_view* out, bool* found = nullptr) const;
     Status get_bool(std::string_view key, bool* out, bool* found = nullptr) const;
     // One integer, or an array of 1 to max_count integers or booleans.
-    Status get_u32s(std::string_view key, uint64_t max_count, std::vector<uint32_t>* out, bool* found = nullptr) const;
+    Status get_u32s(std::string_view key, uint64_t max_count, std::vector<uint32_t>* out,
+                    bool* found = nullptr) const;
 
     Result<VocabSource> vocab() const; // views: valid until unmap()
     Status read(const GgufTensor& tensor, uint64_t offset, void* out, uint64_t bytes) const;

@@ -35,7 +35,8 @@ const GgmlType* find_ggml_type(uint32_t number)
     return nullptr;
 }
 
-// False if the elements are neither integers nor booleans. Values above INT64_MAX saturate; no valid key is that large.
+// False if the elements are neither integers nor booleans. Values above INT64_MAX saturate; no
+// valid key is that large.
 static bool integer_at(const GgufValue& v, uint64_t index, int64_t* out)
 {
     const GgufTypeInfo& type = gguf_type_info(v.element);
@@ -43,14 +44,17 @@ static bool integer_at(const GgufValue& v, uint64_t index, int64_t* out)
     uint64_t bits = 0;
     memcpy(&bits, v.data + index * type.bytes, type.bytes);
     int shift = 64 - 8 * type.bytes;
-    *out = type.is_signed ? int64_t(bits << shift) >> shift : int64_t(std::min(bits, uint64_t(INT64_MAX)));
+    *out = type.is_signed ? int64_t(bits << shift) >> shift
+                          : int64_t(std::min(bits, uint64_t(INT64_MAX)));
     return true;
 }
 
-template <class T> static const T* find_by_name(const std::vector<T>& items, const std::vector<uint32_t>& order, std::string_view T::*name,
-                                                std::string_view wanted)
+template <class T>
+static const T* find_by_name(const std::vector<T>& items, const std::vector<uint32_t>& order,
+                             std::string_view T::*name, std::string_view wanted)
 {
-    auto at = std::lower_bound(order.begin(), order.end(), wanted, [&](uint32_t i, std::string_view s) { return items[i].*name < s; });
+    auto at = std::lower_bound(order.begin(), order.end(), wanted,
+                               [&](uint32_t i, std::string_view s) { return items[i].*name < s; });
     return at != order.end() && items[*at].*name == wanted ? &items[*at] : nullptr;
 }
 
@@ -75,7 +79,8 @@ Status Gguf::wrong_type(const GgufValue& v, const char* expected) const
 {
     std::string found = gguf_type_info(v.element).name;
     if (v.type == GgufType::array) found = "array of " + std::to_string(v.count) + " " + found;
-    return fail(Code::invalid, "%s has type %s, %s was expected", location_of(v).c_str(), found.c_str(), expected);
+    return fail(Code::invalid, "%s has type %s, %s was expected", location_of(v).c_str(),
+                found.c_str(), expected);
 }
 
 Status Gguf::u32_at(const GgufValue& v, uint64_t index, uint32_t* out) const
@@ -83,7 +88,8 @@ Status Gguf::u32_at(const GgufValue& v, uint64_t index, uint32_t* out) const
     int64_t found;
     if (!integer_at(v, index, &found)) return wrong_type(v, "an integer");
     if (found < 0 || found > UINT32_MAX)
-        return fail(Code::invalid, "%s is %" PRId64 ", 0 to %u was expected", location_of(v).c_str(), found, UINT32_MAX);
+        return fail(Code::invalid, "%s is %" PRId64 ", 0 to %u was expected",
+                    location_of(v).c_str(), found, UINT32_MAX);
     *out = uint32_t(found);
     return {};
 }
@@ -92,16 +98,19 @@ Status Gguf::get_u32(std::string_view key, uint32_t* out, bool* found) const
 {
     const GgufValue* v = find(key, found);
     if (!v) return {};
-    if (v->type == GgufType::array || v->type == GgufType::boolean) return wrong_type(*v, "an integer");
+    if (v->type == GgufType::array || v->type == GgufType::boolean)
+        return wrong_type(*v, "an integer");
     return u32_at(*v, 0, out);
 }
 
-Status Gguf::get_u32s(std::string_view key, uint64_t max_count, std::vector<uint32_t>* out, bool* found) const
+Status Gguf::get_u32s(std::string_view key, uint64_t max_count, std::vector<uint32_t>* out,
+                      bool* found) const
 {
     const GgufValue* v = find(key, found);
     if (!v) return {};
     if (v->count < 1 || v->count > max_count || v->type == GgufType::boolean)
-        return wrong_type(*v, ("an integer or 1 to " + std::to_string(max_count) + " of them").c_str());
+        return wrong_type(*v,
+                          ("an integer or 1 to " + std::to_string(max_count) + " of them").c_str());
     out->resize(v->count);
     for (uint64_t i = 0; i < v->count; i++) KS_TRY(u32_at(*v, i, &(*out)[i]));
     return {};
@@ -132,7 +141,9 @@ Status Gguf::get_bool(std::string_view key, bool* out, bool* found) const
     const GgufValue* v = find(key, found);
     if (!v) return {};
     if (v->type != GgufType::boolean) return wrong_type(*v, "a bool");
-    if (v->data[0] > 1) return fail(Code::invalid, "%s is %u, a bool of 0 or 1 was expected", location_of(*v).c_str(), v->data[0]);
+    if (v->data[0] > 1)
+        return fail(Code::invalid, "%s is %u, a bool of 0 or 1 was expected",
+                    location_of(*v).c_str(), v->data[0]);
     *out = v->data[0] != 0;
     return {};
 }
@@ -158,22 +169,28 @@ Result<VocabSource> Gguf::vocab() const
     KS_TRY(get_array("tokenizer.ggml.token_type", GgufType::i32, &types));
     KS_TRY(get_array("tokenizer.ggml.merges", GgufType::string, &merges));
     const char* missing = !tokens ? "tokens" : vocab.model.empty() ? "model" : nullptr;
-    if (missing) return fail(Code::invalid, "%s has no tokenizer.ggml.%s, so text cannot become tokens", label().c_str(), missing);
+    if (missing)
+        return fail(Code::invalid, "%s has no tokenizer.ggml.%s, so text cannot become tokens",
+                    label().c_str(), missing);
     vocab.tokens = {tokens->data, tokens->count, tokens->bytes};
     if (merges) vocab.merges = {merges->data, merges->count, merges->bytes};
     if (scores) vocab.scores = scores->data, vocab.n_scores = scores->count;
     if (types) vocab.types = types->data, vocab.n_types = types->count;
 
-    // Negative and too large ids pass here. The tokenizer knows the number of tokens and checks them.
-    const std::pair<const char*, int64_t*> ids[] = {{"bos", &vocab.bos}, {"eos", &vocab.eos},         {"eot", &vocab.eot},
-                                                    {"eom", &vocab.eom}, {"unknown", &vocab.unknown}, {"padding", &vocab.padding}};
+    // Negative and too large ids pass here. The tokenizer knows the number of tokens and checks
+    // them.
+    const std::pair<const char*, int64_t*> ids[] = {
+        {"bos", &vocab.bos}, {"eos", &vocab.eos},         {"eot", &vocab.eot},
+        {"eom", &vocab.eom}, {"unknown", &vocab.unknown}, {"padding", &vocab.padding}};
     for (auto [name, out] : ids) {
         const GgufValue* v = find("tokenizer.ggml." + std::string(name) + "_token_id");
-        if (v && (v->type == GgufType::array || v->type == GgufType::boolean || !integer_at(*v, 0, out)))
+        if (v &&
+            (v->type == GgufType::array || v->type == GgufType::boolean || !integer_at(*v, 0, out)))
             return wrong_type(*v, "an integer");
     }
-    const std::pair<const char*, int*> flags[] = {
-        {"bos_token", &vocab.add_bos}, {"eos_token", &vocab.add_eos}, {"space_prefix", &vocab.add_space_prefix}};
+    const std::pair<const char*, int*> flags[] = {{"bos_token", &vocab.add_bos},
+                                                  {"eos_token", &vocab.add_eos},
+                                                  {"space_prefix", &vocab.add_space_prefix}};
     for (auto [name, out] : flags) {
         bool value = false, found = false;
         KS_TRY(get_bool("tokenizer.ggml.add_" + std::string(name), &value, &found));

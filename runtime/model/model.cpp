@@ -23,7 +23,8 @@ void Activations::place(const Config& c, const Recipe& recipe, uint32_t chunk, P
     q_turned = p.take(recipe.compares_queries() ? chunk : 0, c.n_heads * c.head_dim);
     q_clamped = p.take(pins(recipe) ? chunk : 0, c.n_heads * c.head_dim);
     q_bias = p.take(leaves_bias_out(c.model_shape(), recipe) ? chunk : 0, c.n_heads * c.head_dim);
-    q_bias_clamped = p.take(leaves_bias_out(c.model_shape(), recipe) && pins(recipe) ? chunk : 0, c.n_heads * c.head_dim);
+    q_bias_clamped = p.take(leaves_bias_out(c.model_shape(), recipe) && pins(recipe) ? chunk : 0,
+                            c.n_heads * c.head_dim);
     k = p.take(chunk, c.n_kv_heads * c.head_dim);
     v = p.take(chunk, c.n_kv_heads * c.head_dim);
     att = p.take(chunk, c.n_heads * c.head_dim);
@@ -48,8 +49,9 @@ ScratchShape scratch_shape(const Config& c, const Recipe& recipe, uint32_t n_slo
     return shape;
 }
 
-void Model::open(const Config& config, Weights weights, Cache cache, Backend& backend, const Activations& activations,
-                 const StepInputs& step, uint8_t* step_host, uint32_t chunk, uint32_t context)
+void Model::open(const Config& config, Weights weights, Cache cache, Backend& backend,
+                 const Activations& activations, const StepInputs& step, uint8_t* step_host,
+                 uint32_t chunk, uint32_t context)
 {
     m_c = config;
     m_w = std::move(weights);
@@ -66,35 +68,43 @@ void Model::open(const Config& config, Weights weights, Cache cache, Backend& ba
     if (m_cache.waves()) detach_key_bias();
 }
 
-// Fills the waves, and makes of each bias what rope() turns queries by: (u, v) times (b, -b') is (u b + v b', v b - u b'), what the
-// cosine and the sine of a position are to be multiplied with.
+// Fills the waves, and makes of each bias what rope() turns queries by: (u, v) times (b, -b') is (u
+// b + v b', v b - u b'), what the cosine and the sine of a position are to be multiplied with.
 void Model::detach_key_bias()
 {
     const Tensor& waves = m_cache.waves();
     const uint32_t half = m_c.n_rot / 2;
-    std::vector<float> row(m_c.n_rot), bias(m_c.n_kv_heads * m_c.head_dim), rope_table(m_c.n_kv_heads * m_c.n_rot);
+    std::vector<float> row(m_c.n_rot), bias(m_c.n_kv_heads * m_c.head_dim),
+        rope_table(m_c.n_kv_heads * m_c.n_rot);
     for (uint32_t r = 0; r < waves.rows; r++) {
-        const double position = std::pow(double(wave_base), r / wave_base) * (r % wave_base), scale = r < wave_base ? m_c.rope_mscale : 1;
+        const double position = std::pow(double(wave_base), r / wave_base) * (r % wave_base),
+                     scale = r < wave_base ? m_c.rope_mscale : 1;
         for (uint32_t i = 0; i < half; i++) {
             row[i] = float(std::cos(position * m_frequencies[i]) * scale);
             row[half + i] = float(std::sin(position * m_frequencies[i]) * scale);
         }
-        m_backend->upload(waves.buffer, waves.offset + 4ull * r * m_c.n_rot, row.data(), 4ull * m_c.n_rot);
+        m_backend->upload(waves.buffer, waves.offset + 4ull * r * m_c.n_rot, row.data(),
+                          4ull * m_c.n_rot);
     }
     for (uint32_t il = 0; il < m_c.n_layers; il++) {
         LayerWeights& w = m_w.layers[il];
         if (!m_cache.layer(il).spec.n_wave || !w.attn_k_bias) continue;
-        m_backend->download(bias.data(), w.attn_k_bias.buffer, w.attn_k_bias.offset, 4ull * bias.size());
+        m_backend->download(bias.data(), w.attn_k_bias.buffer, w.attn_k_bias.offset,
+                            4ull * bias.size());
         for (uint32_t h = 0; h < m_c.n_kv_heads; h++) {
             const float* b = &bias[h * m_c.head_dim];
             for (uint32_t i = 0; i < half; i++) {
-                rope_table[h * m_c.n_rot + 2 * i] = b[WAVE_PLACE(i, m_c.n_rot, m_c.family->rope_pairs)];
-                rope_table[h * m_c.n_rot + 2 * i + 1] = -b[WAVE_PLACE(half + i, m_c.n_rot, m_c.family->rope_pairs)];
+                rope_table[h * m_c.n_rot + 2 * i] =
+                    b[WAVE_PLACE(i, m_c.n_rot, m_c.family->rope_pairs)];
+                rope_table[h * m_c.n_rot + 2 * i + 1] =
+                    -b[WAVE_PLACE(half + i, m_c.n_rot, m_c.family->rope_pairs)];
             }
         }
-        w.key_bias_pairs = {w.attn_k_bias.buffer, w.attn_k_bias.offset, m_c.n_kv_heads, m_c.n_rot, Format::f32};
+        w.key_bias_pairs = {w.attn_k_bias.buffer, w.attn_k_bias.offset, m_c.n_kv_heads, m_c.n_rot,
+                            Format::f32};
         w.attn_k_bias = {};
-        m_backend->upload(w.key_bias_pairs.buffer, w.key_bias_pairs.offset, rope_table.data(), 4ull * rope_table.size());
+        m_backend->upload(w.key_bias_pairs.buffer, w.key_bias_pairs.offset, rope_table.data(),
+                          4ull * rope_table.size());
     }
 }
 
@@ -112,7 +122,8 @@ static Tensor first_cols(Tensor t, uint32_t n)
 }
 
 // Positions from `last` on are as `last`.
-static void fill_angles(float* out, const std::vector<double>& f, uint32_t n, uint32_t position, uint32_t last, double mscale)
+static void fill_angles(float* out, const std::vector<double>& f, uint32_t n, uint32_t position,
+                        uint32_t last, double mscale)
 {
     for (uint32_t t = 0; t < n; t++) {
         for (double frequency : f) {
@@ -129,17 +140,23 @@ void Model::fill_rope_table()
     std::vector<float> row(rope_table.cols);
     for (uint32_t r = 0; r < rope_table.rows; r++) {
         fill_angles(row.data(), m_frequencies, 1, r, ~0u, m_c.rope_mscale);
-        m_backend->upload(rope_table.buffer, rope_table.offset + 4ull * r * rope_table.cols, row.data(), 4ull * rope_table.cols);
+        m_backend->upload(rope_table.buffer, rope_table.offset + 4ull * r * rope_table.cols,
+                          row.data(), 4ull * rope_table.cols);
     }
 }
 
 void Model::fill_step(const uint32_t* ids, uint32_t n, uint32_t position)
 {
-    auto host = [&](const Tensor& t) { return reinterpret_cast<float*>(m_step_host + (t.offset - m_step.ids.offset)); };
+    auto host = [&](const Tensor& t) {
+        return reinterpret_cast<float*>(m_step_host + (t.offset - m_step.ids.offset));
+    };
     fill_angles(host(m_step.angles), m_frequencies, n, position, ~0u, m_c.rope_mscale);
-    if (m_c.window) fill_angles(host(m_step.angles_window), m_frequencies_window, n, position, ~0u, m_c.rope_mscale);
+    if (m_c.window)
+        fill_angles(host(m_step.angles_window), m_frequencies_window, n, position, ~0u,
+                    m_c.rope_mscale);
     if (m_step.angles_clamped)
-        fill_angles(host(m_step.angles_clamped), m_frequencies, n, position, m_cache.clamp_position(), m_c.rope_mscale);
+        fill_angles(host(m_step.angles_clamped), m_frequencies, n, position,
+                    m_cache.clamp_position(), m_c.rope_mscale);
     m_backend->upload(m_step.ids.buffer, m_step.ids.offset, ids, 4ull * n);
     for (const Tensor* t : {&m_step.angles, &m_step.angles_window, &m_step.angles_clamped})
         if (*t) m_backend->upload(t->buffer, t->offset, host(*t), 4ull * n * m_c.n_rot);
@@ -172,24 +189,34 @@ void Model::attention_branch(const LayerWeights& w, uint32_t il, uint32_t n)
     if (w.attn_q_bias) b.add({n, q.cols, 1}, q, w.attn_q_bias);
     if (w.attn_k_bias) b.add({n, k.cols, 1}, k, w.attn_k_bias);
     if (w.attn_v_bias) b.add({n, v.cols, 1}, v, w.attn_v_bias);
-    if (w.attn_q_norm) b.rmsnorm({n * m_c.n_heads, m_c.head_dim, m_c.norm_eps, 0}, q, q, w.attn_q_norm);
-    if (w.attn_k_norm) b.rmsnorm({n * m_c.n_kv_heads, m_c.head_dim, m_c.norm_eps, 0}, k, k, w.attn_k_norm);
+    if (w.attn_q_norm)
+        b.rmsnorm({n * m_c.n_heads, m_c.head_dim, m_c.norm_eps, 0}, q, q, w.attn_q_norm);
+    if (w.attn_k_norm)
+        b.rmsnorm({n * m_c.n_kv_heads, m_c.head_dim, m_c.norm_eps, 0}, k, k, w.attn_k_norm);
     const Queries queries = apply_rope(q, k, v, il);
     m_cache.write(k, v);
     m_cache.attend(att, queries, m_c.attention_scale);
     add_branch(w.attn_post_norm, w.attn_output, att, n);
 }
 
-// All heads of x, into y: rotated by `angles`, where there are any, and then transformed by hadamard, where codecs want that.
-RopeTarget Model::rope_target(const Tensor& y, const Tensor& x, const Tensor& angles, bool hadamard) const
+// All heads of x, into y: rotated by `angles`, where there are any, and then transformed by
+// hadamard, where codecs want that.
+RopeTarget Model::rope_target(const Tensor& y, const Tensor& x, const Tensor& angles,
+                              bool hadamard) const
 {
     const uint32_t n_rot = angles ? m_c.n_rot : 0;
-    return {{x.rows, x.cols / m_c.head_dim, m_c.head_dim, n_rot, m_c.family->rope_pairs, 0, hadamard}, y, x, angles};
+    return {
+        {x.rows, x.cols / m_c.head_dim, m_c.head_dim, n_rot, m_c.family->rope_pairs, 0, hadamard},
+        y,
+        x,
+        angles};
 }
 
-// What attention adds to logits where keys are stored without their bias: the product of a query with the bias at each position. A
-// product is a rotation by the query's position, and one by the bias of the KV head (detach_key_bias).
-void Model::multiply_by_key_bias(const Tensor& bias, const Tensor& q, const Tensor& angles, const Tensor& clamped_angles, Queries& queries)
+// What attention adds to logits where keys are stored without their bias: the product of a query
+// with the bias at each position. A product is a rotation by the query's position, and one by the
+// bias of the KV head (detach_key_bias).
+void Model::multiply_by_key_bias(const Tensor& bias, const Tensor& q, const Tensor& angles,
+                                 const Tensor& clamped_angles, Queries& queries)
 {
     const int n_targets = queries.q_clamped ? 2 : 1;
     queries.bias = first_rows(m_a.q_bias, q.rows);
@@ -219,7 +246,8 @@ Queries Model::apply_rope(const Tensor& q, const Tensor& k, const Tensor& v, uin
         const RopeTarget target = rope_target(queries.q_clamped, q, clamped_angles, hadamard);
         m_backend->rope(&target, 1);
     }
-    if (const Tensor& bias = m_w.layers[il].key_bias_pairs) multiply_by_key_bias(bias, q, angles, clamped_angles, queries);
+    if (const Tensor& bias = m_w.layers[il].key_bias_pairs)
+        multiply_by_key_bias(bias, q, angles, clamped_angles, queries);
     if (!local && m_cache.compares_queries()) {
         queries.plain = q;
         queries.q = first_rows(m_a.q_turned, n);
@@ -239,7 +267,8 @@ Queries Model::apply_rope(const Tensor& q, const Tensor& k, const Tensor& v, uin
 void Model::ffn_branch(const LayerWeights& w, uint32_t n)
 {
     Backend& b = *m_backend;
-    Tensor x = first_rows(m_a.x, n), h = first_rows(m_a.h, n), gate = first_rows(m_a.gate, n), up = first_rows(m_a.up, n);
+    Tensor x = first_rows(m_a.x, n), h = first_rows(m_a.h, n), gate = first_rows(m_a.gate, n),
+           up = first_rows(m_a.up, n);
 
     b.rmsnorm({n, m_c.dim, m_c.norm_eps, 0}, h, x, w.ffn_norm);
     MatmulTarget gate_up[] = {{gate, w.ffn_gate}, {up, w.ffn_up}};
@@ -262,7 +291,8 @@ void Model::add_branch(const Tensor& post_norm, const Tensor& w, const Tensor& i
 
 void Model::logits(uint32_t first, uint32_t n)
 {
-    KS_CHECK(n > 0 && n <= kLogitRows && first + n <= m_chunk, "logits of %u tokens from %u", n, first);
+    KS_CHECK(n > 0 && n <= kLogitRows && first + n <= m_chunk, "logits of %u tokens from %u", n,
+             first);
     Tensor h = first_rows(m_a.h, n);
     m_backend->rmsnorm({n, m_c.dim, m_c.norm_eps, first}, h, m_a.x, m_w.output_norm);
     MatmulTarget target{first_rows(m_a.logits, n), m_w.output};

@@ -15,12 +15,13 @@ constexpr uint32_t kLogitRows = 4; // tokens whose logits are computed in one ca
 
 // The buffers of a forward pass over one chunk, allocated once.
 struct Activations {
-    Tensor x;              // (chunk, dim), the residual stream
-    Tensor h;              // (chunk, dim), normed input or output of a branch
-    Tensor q;              // (chunk, n_heads * head_dim)
-    Tensor q_turned;       // like q, after RoPE; only if queries before RoPE are compared
-    Tensor q_clamped;      // (chunk, n_heads * head_dim), queries at the clamped position; only if slots are pinned
-    Tensor q_bias;         // (chunk, n_heads * head_dim); only if keys are stored without their bias
+    Tensor x;         // (chunk, dim), the residual stream
+    Tensor h;         // (chunk, dim), normed input or output of a branch
+    Tensor q;         // (chunk, n_heads * head_dim)
+    Tensor q_turned;  // like q, after RoPE; only if queries before RoPE are compared
+    Tensor q_clamped; // (chunk, n_heads * head_dim), queries at the clamped position; only if slots
+                      // are pinned
+    Tensor q_bias;    // (chunk, n_heads * head_dim); only if keys are stored without their bias
     Tensor q_bias_clamped; // (chunk, n_heads * head_dim); only if, in addition, slots are pinned
     Tensor k;              // (chunk, n_kv_heads * head_dim)
     Tensor v;              // (chunk, n_kv_heads * head_dim)
@@ -37,7 +38,8 @@ struct StepInputs {
     Tensor ids;            // (1, chunk) u32
     Tensor angles;         // (chunk, n_rot): (cos, sin) per pair
     Tensor angles_window;  // (chunk, n_rot), for window layers
-    Tensor angles_clamped; // (chunk, n_rot), at the clamped position, for pinned slots beyond the trained distance
+    Tensor angles_clamped; // (chunk, n_rot), at the clamped position, for pinned slots beyond the
+                           // trained distance
 
     void place(const Config& c, const Recipe& recipe, uint32_t chunk, Placer& p);
 };
@@ -50,17 +52,19 @@ class Model
 public:
     Model() = default;
     // `step_host` is the host copy of the step inputs, with the layout of StepInputs::place().
-    void open(const Config& config, Weights weights, Cache cache, Backend& backend, const Activations& activations, const StepInputs& step,
-              uint8_t* step_host, uint32_t chunk, uint32_t context);
+    void open(const Config& config, Weights weights, Cache cache, Backend& backend,
+              const Activations& activations, const StepInputs& step, uint8_t* step_host,
+              uint32_t chunk, uint32_t context);
 
     Cache& cache() { return m_cache; }
     const Cache& cache() const { return m_cache; }
     uint32_t chunk() const { return m_chunk; }
 
-    // Reads n <= chunk tokens at positions position, position + 1, .... Their final states stay in x.
+    // Reads n <= chunk tokens at positions position, position + 1, .... Their final states stay in
+    // x.
     void forward(const uint32_t* ids, uint32_t n, uint32_t position);
-    // Computes logits of tokens [first, first + n) of the last chunk, n <= kLogitRows, into rows [0, n) of
-    // logits_tensor().
+    // Computes logits of tokens [first, first + n) of the last chunk, n <= kLogitRows, into rows
+    // [0, n) of logits_tensor().
     void logits(uint32_t first, uint32_t n);
     const Tensor& logits_tensor() const { return m_a.logits; }
 
@@ -69,8 +73,10 @@ private:
     void fill_rope_table();
     void fill_step(const uint32_t* ids, uint32_t n, uint32_t position);
     void attention_branch(const LayerWeights& w, uint32_t il, uint32_t n);
-    RopeTarget rope_target(const Tensor& y, const Tensor& x, const Tensor& angles, bool hadamard) const;
-    void multiply_by_key_bias(const Tensor& bias, const Tensor& q, const Tensor& angles, const Tensor& clamped_angles, Queries& queries);
+    RopeTarget rope_target(const Tensor& y, const Tensor& x, const Tensor& angles,
+                           bool hadamard) const;
+    void multiply_by_key_bias(const Tensor& bias, const Tensor& q, const Tensor& angles,
+                              const Tensor& clamped_angles, Queries& queries);
     Queries apply_rope(const Tensor& q, const Tensor& k, const Tensor& v, uint32_t il);
     void ffn_branch(const LayerWeights& w, uint32_t n);
     void add_branch(const Tensor& post_norm, const Tensor& w, const Tensor& in, uint32_t n);

@@ -16,13 +16,17 @@ Status stretch_context(const Recipe& recipe, Config& c)
     const double stretch = recipe.stretch;
     if (recipe.rope == RopeScaling::file) return {};
     if (c.rope_longrope)
-        return fail(Code::unsupported, "recipe: rope= on a model with longrope scaling, which has factors of its own for long texts; "
+        return fail(Code::unsupported, "recipe: rope= on a model with longrope scaling, which has "
+                                       "factors of its own for long texts; "
                                        "possible: rope=file");
     if (recipe.rope == RopeScaling::ntk && c.n_rot < 4)
-        return fail(Code::unsupported, "recipe: rope=ntk for %u values that rotate, at least 4 were expected; possible: rope=linear",
+        return fail(Code::unsupported,
+                    "recipe: rope=ntk for %u values that rotate, at least 4 were expected; "
+                    "possible: rope=linear",
                     c.n_rot);
     if (recipe.rope == RopeScaling::linear) c.rope_factor *= stretch;
-    if (recipe.rope == RopeScaling::ntk) c.rope_base *= std::pow(stretch, double(c.n_rot) / (c.n_rot - 2));
+    if (recipe.rope == RopeScaling::ntk)
+        c.rope_base *= std::pow(stretch, double(c.n_rot) / (c.n_rot - 2));
     if (recipe.rope == RopeScaling::yarn) {
         c.rope_mscale *= yarn_mscale(c.rope_yarn * stretch) / yarn_mscale(c.rope_yarn);
         c.rope_yarn *= stretch;
@@ -37,14 +41,17 @@ std::vector<double> rope_frequencies(const Config& c, const std::vector<double>&
     std::vector<double> f(c.n_rot / 2);
     // The pair that makes `turns` full rotations within the original context.
     const auto pair_of = [&](double rope_table) {
-        return c.n_rot * std::log(c.rope_original_context / (rope_table * kTwoPi)) / (2 * std::log(c.rope_base));
+        return c.n_rot * std::log(c.rope_original_context / (rope_table * kTwoPi)) /
+               (2 * std::log(c.rope_base));
     };
     const double fast = std::max(0.0, std::floor(pair_of(c.rope_yarn_fast)));
     const double slow = std::min(c.n_rot - 1.0, std::ceil(pair_of(c.rope_yarn_slow)));
     for (uint32_t i = 0; i < f.size(); i++) {
-        f[i] = std::pow(c.rope_base, -2.0 * i / c.n_rot) / c.rope_factor / (divisors.empty() ? 1.0 : divisors[i]);
+        f[i] = std::pow(c.rope_base, -2.0 * i / c.n_rot) / c.rope_factor /
+               (divisors.empty() ? 1.0 : divisors[i]);
         if (c.rope_yarn == 1) continue;
-        const double slowness = std::min(1.0, std::max(0.0, (i - fast) / std::max(0.001, slow - fast)));
+        const double slowness =
+            std::min(1.0, std::max(0.0, (i - fast) / std::max(0.001, slow - fast)));
         f[i] = f[i] / c.rope_yarn * slowness + f[i] * (1 - slowness);
     }
     return f;

@@ -1,5 +1,5 @@
-// The names and shapes of the tensors that a model family needs. A missing or misshapen tensor is an error before
-// anything is loaded.
+// The names and shapes of the tensors that a model family needs. A missing or misshapen tensor is
+// an error before anything is loaded.
 #pragma once
 
 #include "runtime/base/status.h"
@@ -37,8 +37,8 @@ enum class Role {
     ffn_post_norm,
 };
 
-// Rows of one tensor with one role; a fused tensor yields several parts. Vectors (norms, biases, RoPE factors) are one
-// row of F32, F16 or BF16. Matrices may have any known format.
+// Rows of one tensor with one role; a fused tensor yields several parts. Vectors (norms, biases,
+// RoPE factors) are one row of F32, F16 or BF16. Matrices may have any known format.
 struct TensorPart {
     Role role;
     uint32_t layer; // 0 if the part belongs to no layer

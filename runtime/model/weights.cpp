@@ -8,7 +8,8 @@
 namespace ks
 {
 
-constexpr uint64_t kSliceBytes = 512 * 1024; // bytes of the file that are read and converted at a time
+constexpr uint64_t kSliceBytes =
+    512 * 1024; // bytes of the file that are read and converted at a time
 
 static bool is_matrix(Role role)
 {
@@ -30,7 +31,8 @@ static bool is_matrix(Role role)
 
 static bool is_rope_table(Role role)
 {
-    return role == Role::rope_freqs || role == Role::rope_factors_long || role == Role::rope_factors_short;
+    return role == Role::rope_freqs || role == Role::rope_factors_long ||
+           role == Role::rope_factors_short;
 }
 
 static uint64_t row_bytes(const TensorPart& part)
@@ -42,11 +44,13 @@ static uint64_t row_bytes(const TensorPart& part)
 static uint64_t part_bytes(const TensorPart& part, uint64_t align)
 {
     if (is_rope_table(part.role)) return 0; // a few numbers, kept on the host
-    uint64_t bytes = is_matrix(part.role) ? weight_bytes(part.tensor->format, part.rows, part.cols) : 4ull * part.cols;
+    uint64_t bytes = is_matrix(part.role) ? weight_bytes(part.tensor->format, part.rows, part.cols)
+                                          : 4ull * part.cols;
     return align_up(bytes, align);
 }
 
-uint64_t weights_bytes(const std::vector<TensorPart>& parts, uint64_t align, std::vector<uint64_t>* split_points)
+uint64_t weights_bytes(const std::vector<TensorPart>& parts, uint64_t align,
+                       std::vector<uint64_t>* split_points)
 {
     uint64_t bytes = 0;
     for (const TensorPart& part : parts) {
@@ -63,15 +67,19 @@ static uint64_t slice_rows(const TensorPart& part)
     return std::max<uint64_t>(tiles, 1) * tile_rows;
 }
 
-// The staging buffer holds bytes of the file, then the same rows as tiles. A vector is one row and its f32 values.
+// The staging buffer holds bytes of the file, then the same rows as tiles. A vector is one row and
+// its f32 values.
 static uint64_t staged_file_bytes(const TensorPart& part)
 {
-    return align_up(is_matrix(part.role) ? slice_rows(part) * row_bytes(part) : row_bytes(part), kRegionAlign);
+    return align_up(is_matrix(part.role) ? slice_rows(part) * row_bytes(part) : row_bytes(part),
+                    kRegionAlign);
 }
 
 static uint64_t staged_bytes(const TensorPart& part)
 {
-    uint64_t laid_out = is_matrix(part.role) ? weight_bytes(part.tensor->format, slice_rows(part), part.cols) : 4ull * part.cols;
+    uint64_t laid_out = is_matrix(part.role)
+                            ? weight_bytes(part.tensor->format, slice_rows(part), part.cols)
+                            : 4ull * part.cols;
     return staged_file_bytes(part) + align_up(laid_out, kRegionAlign);
 }
 
@@ -155,15 +163,18 @@ static Tensor* slot_of(Weights& w, Role role, uint32_t il)
     return nullptr;
 }
 
-static Status load_matrix(const Gguf& gguf, const TensorPart& part, Backend& backend, const Tensor& to, uint8_t* staging)
+static Status load_matrix(const Gguf& gguf, const TensorPart& part, Backend& backend,
+                          const Tensor& to, uint8_t* staging)
 {
     uint8_t* tiles = staging + staged_file_bytes(part);
     uint64_t offset = to.offset;
     uint64_t step = slice_rows(part);
     for (uint64_t row = 0; row < part.rows; row += step) {
         uint64_t n = std::min<uint64_t>(step, part.rows - row);
-        KS_TRY(gguf.read(*part.tensor, (part.first_row + row) * row_bytes(part), staging, n * row_bytes(part)));
-        weight_to_tiles(part.tensor->format, staging, uint32_t(n), part.cols, reinterpret_cast<uint32_t*>(tiles));
+        KS_TRY(gguf.read(*part.tensor, (part.first_row + row) * row_bytes(part), staging,
+                         n * row_bytes(part)));
+        weight_to_tiles(part.tensor->format, staging, uint32_t(n), part.cols,
+                        reinterpret_cast<uint32_t*>(tiles));
         uint64_t bytes = weight_bytes(part.tensor->format, n, part.cols);
         backend.upload(to.buffer, offset, tiles, bytes);
         offset += bytes;
@@ -171,8 +182,10 @@ static Status load_matrix(const Gguf& gguf, const TensorPart& part, Backend& bac
     return {};
 }
 
-Result<Weights> load_weights(const Gguf& gguf, const Config& config, const std::vector<TensorPart>& parts, Backend& backend,
-                             const Buffer& buffer, uint64_t offset, void* staging, const std::function<bool(uint64_t, uint64_t)>& progress)
+Result<Weights> load_weights(const Gguf& gguf, const Config& config,
+                             const std::vector<TensorPart>& parts, Backend& backend,
+                             const Buffer& buffer, uint64_t offset, void* staging,
+                             const std::function<bool(uint64_t, uint64_t)>& progress)
 {
     Weights w;
     w.layers.resize(config.n_layers);
@@ -191,16 +204,20 @@ Result<Weights> load_weights(const Gguf& gguf, const Config& config, const std::
         if (is_rope_table(part.role)) {
             for (uint32_t i = 0; i < part.cols; i++)
                 if (!(values[i] > 0) || !std::isfinite(values[i]))
-                    return fail(Code::invalid, "tensor '%s' divides rotation %u by %g, a positive number was expected",
-                                printable(part.tensor->name).c_str(), i, double(values[i]));
-            (part.role == Role::rope_factors_long ? w.rope_divisors_long : w.rope_divisors).assign(values, values + part.cols);
+                    return fail(
+                        Code::invalid,
+                        "tensor '%s' divides rotation %u by %g, a positive number was expected",
+                        printable(part.tensor->name).c_str(), i, double(values[i]));
+            (part.role == Role::rope_factors_long ? w.rope_divisors_long : w.rope_divisors)
+                .assign(values, values + part.cols);
             continue;
         }
         if (!is_matrix(part.role)) backend.upload(buffer, offset, values, 4ull * part.cols);
         *slot_of(w, part.role, part.layer) = t;
         offset += part_bytes(part, align);
         done += part_bytes(part, align);
-        if (progress && !progress(done, total)) return Status(Code::interrupted, "interrupted while loading the weights");
+        if (progress && !progress(done, total))
+            return Status(Code::interrupted, "interrupted while loading the weights");
     }
     if (config.tied) w.output = w.token_embd;
     return w;

@@ -1,5 +1,5 @@
-// The tensors of a model on the device. Matrices are in tiles, norms and biases in f32. The header alone gives their
-// size.
+// The tensors of a model on the device. Matrices are in tiles, norms and biases in f32. The header
+// alone gives their size.
 #pragma once
 
 #include "runtime/base/backend.h"
@@ -14,13 +14,14 @@ namespace ks
 {
 
 struct LayerWeights {
-    Tensor attn_norm;      // (1, dim)
-    Tensor attn_q;         // (n_heads * head_dim, dim)
-    Tensor attn_k;         // (n_kv_heads * head_dim, dim)
-    Tensor attn_v;         // (n_kv_heads * head_dim, dim)
-    Tensor attn_q_bias;    // (1, n_heads * head_dim); this and the following may be empty
-    Tensor attn_k_bias;    // (1, n_kv_heads * head_dim); empty if keys are stored without their bias
-    Tensor key_bias_pairs; // (n_kv_heads, n_rot), replaces attn_k_bias: per RoPE pair, maps queries to their products with the bias
+    Tensor attn_norm;   // (1, dim)
+    Tensor attn_q;      // (n_heads * head_dim, dim)
+    Tensor attn_k;      // (n_kv_heads * head_dim, dim)
+    Tensor attn_v;      // (n_kv_heads * head_dim, dim)
+    Tensor attn_q_bias; // (1, n_heads * head_dim); this and the following may be empty
+    Tensor attn_k_bias; // (1, n_kv_heads * head_dim); empty if keys are stored without their bias
+    Tensor key_bias_pairs; // (n_kv_heads, n_rot), replaces attn_k_bias: per RoPE pair, maps queries
+                           // to their products with the bias
     Tensor attn_v_bias;    // (1, n_kv_heads * head_dim)
     Tensor attn_q_norm;    // (1, head_dim)
     Tensor attn_k_norm;    // (1, head_dim)
@@ -42,12 +43,15 @@ struct Weights {
     std::vector<double> rope_divisors, rope_divisors_long;
 };
 
-uint64_t weights_bytes(const std::vector<TensorPart>& parts, uint64_t align, std::vector<uint64_t>* split_points = nullptr);
+uint64_t weights_bytes(const std::vector<TensorPart>& parts, uint64_t align,
+                       std::vector<uint64_t>* split_points = nullptr);
 uint64_t staging_bytes(const std::vector<TensorPart>& parts); // host memory that loading needs
 
-// Reads every part, converts it to tiles and uploads it to the buffer from `offset` on. `progress(done, total)` is in
-// bytes; returning false interrupts.
-Result<Weights> load_weights(const Gguf& gguf, const Config& config, const std::vector<TensorPart>& parts, Backend& backend,
-                             const Buffer& buffer, uint64_t offset, void* staging, const std::function<bool(uint64_t, uint64_t)>& progress);
+// Reads every part, converts it to tiles and uploads it to the buffer from `offset` on.
+// `progress(done, total)` is in bytes; returning false interrupts.
+Result<Weights> load_weights(const Gguf& gguf, const Config& config,
+                             const std::vector<TensorPart>& parts, Backend& backend,
+                             const Buffer& buffer, uint64_t offset, void* staging,
+                             const std::function<bool(uint64_t, uint64_t)>& progress);
 
 } // namespace ks

@@ -19,9 +19,11 @@ static bool evicts_when_full(const Recipe& recipe)
     return recipe.codes() || recipe.selects() || (recipe.automatic && recipe.slots);
 }
 
-// `auto` encodes first and evicts second: it takes fewer bits as long as more do not hold all tokens. Where the context is shorter than
-// the model's the text may well outgrow it, so the first rung holds every token of the context and evicts when it is full.
-std::vector<Rung> ladder(const ModelShape& model, const DeviceInfo& device, const Recipe& recipe, bool shorter)
+// `auto` encodes first and evicts second: it takes fewer bits as long as more do not hold all
+// tokens. Where the context is shorter than the model's the text may well outgrow it, so the first
+// rung holds every token of the context and evicts when it is full.
+std::vector<Rung> ladder(const ModelShape& model, const DeviceInfo& device, const Recipe& recipe,
+                         bool shorter)
 {
     const bool keeps_groups = codec_info(recipe.k).group > 1; // groups give up no slots
     if (!recipe.exact() || keeps_groups) return {{recipe, 0}};

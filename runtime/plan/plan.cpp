@@ -15,7 +15,7 @@ constexpr uint32_t kChunks[] = {512, 256, 128, 64, 32, 16, 8, 4};
 constexpr uint32_t kSmallestChunk = 16;        // of an exact cache
 constexpr uint32_t kSmallestContext = 256;     // tokens; below it nobody can talk
 constexpr uint32_t kLargestContext = 1u << 24; // tokens; slots are counted in 32 bits
-constexpr uint64_t kChunkShare = 8;            // a chunk's buffers take at most 1/8 of what the weights leave
+constexpr uint64_t kChunkShare = 8; // a chunk's buffers take at most 1/8 of what the weights leave
 
 uint64_t Plan::region_bytes(const char* name) const
 {
@@ -39,7 +39,8 @@ struct Sizer {
 
     CacheBytes cache(const Choice& c) const
     {
-        return Cache::bytes_needed(cache_specs(config.model_shape(), recipe, c.slots), recipe, c.chunk, recipe.exact() ? c.context : 0,
+        return Cache::bytes_needed(cache_specs(config.model_shape(), recipe, c.slots), recipe,
+                                   c.chunk, recipe.exact() ? c.context : 0,
                                    {{}, 0, backend.align()});
     }
 
@@ -53,7 +54,8 @@ struct Sizer {
             {"weights", weights, true},
             {"cache", bytes.device, true},
             {"activations", activations.offset + step.offset, true},
-            {"scratch", backend.scratch_bytes(scratch_shape(config, recipe, c.slots, c.chunk)), true},
+            {"scratch", backend.scratch_bytes(scratch_shape(config, recipe, c.slots, c.chunk)),
+             true},
             {"cache tables", bytes.host, false},
             {"tokenizer", tokenizer, false},
             {"tokens", 4ull * c.context, false},
@@ -62,7 +64,9 @@ struct Sizer {
             {"sampler", sampler, false},
             {"staging", staging, false},
         };
-        for (PlanRegion& region : r) region.bytes = align_up(region.bytes, region.on_device ? backend.align() : kRegionAlign);
+        for (PlanRegion& region : r)
+            region.bytes =
+                align_up(region.bytes, region.on_device ? backend.align() : kRegionAlign);
         return r;
     }
 
@@ -76,13 +80,16 @@ struct Sizer {
     bool fits(const Choice& c) const
     {
         const CacheBytes bytes = cache(c);
-        return (!budget || total(c) <= budget) && (!kv_budget || bytes.device + bytes.host <= kv_budget);
+        return (!budget || total(c) <= budget) &&
+               (!kv_budget || bytes.device + bytes.host <= kv_budget);
     }
 
     // The most slots, from `least` to `most`; 0: not even the least.
     uint32_t largest(uint32_t least, uint32_t most, uint32_t chunk, uint32_t context) const
     {
-        auto choice = [&](uint32_t slots) { return Choice{recipe.exact() ? slots : context, slots, chunk}; };
+        auto choice = [&](uint32_t slots) {
+            return Choice{recipe.exact() ? slots : context, slots, chunk};
+        };
         if (least > most || !fits(choice(least))) return 0;
         uint32_t low = least, high = most;
         while (low < high) {
@@ -112,10 +119,14 @@ static Choice choose_longest(const Sizer& sizer, uint32_t limit, uint32_t least)
     for (uint32_t wanted : kChunks) {
         if (wanted < kSmallestChunk) break;
         const uint32_t chunk = std::min(wanted, limit), context = sizer.largest(1, limit, chunk, 0);
-        if (context < std::max(least, chunk)) continue; // a chunk longer than the context only wastes
-        const uint64_t fixed = sizer.total({least, least, kSmallestChunk}), total = sizer.total({least, least, chunk});
+        if (context < std::max(least, chunk))
+            continue; // a chunk longer than the context only wastes
+        const uint64_t fixed = sizer.total({least, least, kSmallestChunk}),
+                       total = sizer.total({least, least, chunk});
         const uint64_t extra = total - std::min(fixed, total);
-        const bool cheap = !sizer.budget || extra <= (sizer.budget - std::min(sizer.budget, sizer.weights)) / kChunkShare;
+        const bool cheap =
+            !sizer.budget ||
+            extra <= (sizer.budget - std::min(sizer.budget, sizer.weights)) / kChunkShare;
         if (context == limit || cheap || wanted == kSmallestChunk) return {context, context, chunk};
     }
     return {};
@@ -126,26 +137,30 @@ static uint32_t least_slots(const Recipe& recipe)
     return recipe.slots ? recipe.slots : kLeastSlots;
 }
 
-// As many slots as fit, or those that were asked for; a chunk is at most a quarter of them, so that what is read at once does
-// not crowd out what is kept.
+// As many slots as fit, or those that were asked for; a chunk is at most a quarter of them, so that
+// what is read at once does not crowd out what is kept.
 static Choice choose_slots(const Sizer& sizer, uint32_t context)
 {
     const Recipe& recipe = sizer.recipe;
-    const uint32_t least = least_slots(recipe), most = recipe.slots ? recipe.slots : std::max(least, context);
+    const uint32_t least = least_slots(recipe),
+                   most = recipe.slots ? recipe.slots : std::max(least, context);
     for (uint32_t wanted : kChunks) {
         if (recipe.chunk && wanted != kChunks[0]) break;
-        const uint32_t chunk = recipe.chunk ? recipe.chunk : wanted, slots = sizer.largest(least, most, chunk, context);
-        if (slots && (recipe.chunk || chunk <= std::max(kChunks[7], slots / 4))) return {context, slots, chunk};
+        const uint32_t chunk = recipe.chunk ? recipe.chunk : wanted,
+                       slots = sizer.largest(least, most, chunk, context);
+        if (slots && (recipe.chunk || chunk <= std::max(kChunks[7], slots / 4)))
+            return {context, slots, chunk};
     }
     return {};
 }
 
-Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& parts, uint64_t tokenizer_bytes, uint64_t sampler_bytes,
-                       const Backend& backend, const Recipe& recipe, const PlanRequest& request)
+Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& parts,
+                       uint64_t tokenizer_bytes, uint64_t sampler_bytes, const Backend& backend,
+                       const Recipe& recipe, const PlanRequest& request)
 {
     if (request.context > int64_t(kLargestContext))
-        return fail(Code::usage, "a context of %lld tokens is too long, at most %u are possible", (long long)request.context,
-                    kLargestContext);
+        return fail(Code::usage, "a context of %lld tokens is too long, at most %u are possible",
+                    (long long)request.context, kLargestContext);
     const DeviceInfo device = backend.info();
     KS_TRY(check_recipe(recipe, config.model_shape(), device));
     Plan plan;
@@ -164,9 +179,11 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
 
     const uint32_t model_context = std::min(config.n_context, kLargestContext);
     const uint32_t limit = request.context > 0 ? uint32_t(request.context) : model_context;
-    const std::vector<Rung> rungs = ladder(config.model_shape(), device, recipe, limit < model_context);
+    const std::vector<Rung> rungs =
+        ladder(config.model_shape(), device, recipe, limit < model_context);
     const bool fixed = request.context >= 0 || rungs.size() > 1;
-    const uint32_t least = fixed ? limit : std::min(limit, plan.kv_budget_bytes ? kSmallestChunk : kSmallestContext);
+    const uint32_t least =
+        fixed ? limit : std::min(limit, plan.kv_budget_bytes ? kSmallestChunk : kSmallestContext);
     Choice choice;
     for (const Rung& rung : rungs) {
         sizer.recipe = rung.recipe;
@@ -175,12 +192,15 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
                                       : choose_longest(sizer, limit, least);
         if (choice.slots && (rung.recipe.exact() || choice.slots >= rung.share * limit)) break;
     }
-    if (choice.slots >= limit && sizer.recipe.split == Split::pyramid) sizer.recipe.split = Split::uniform; // room for everything
+    if (choice.slots >= limit && sizer.recipe.split == Split::pyramid)
+        sizer.recipe.split = Split::uniform; // room for everything
     plan.fits = choice.slots != 0;
     Sizer last = sizer; // what would do with the least
     last.recipe = rungs.back().recipe;
     Choice smallest{least, least, std::min(kSmallestChunk, least)};
-    if (!last.recipe.exact()) smallest = {limit, least_slots(last.recipe), last.recipe.chunk ? last.recipe.chunk : kChunks[7]};
+    if (!last.recipe.exact())
+        smallest = {limit, least_slots(last.recipe),
+                    last.recipe.chunk ? last.recipe.chunk : kChunks[7]};
     plan.smallest_bytes = last.total(smallest);
     if (plan.fits) plan.smallest_bytes = std::min(plan.smallest_bytes, sizer.total(choice));
     if (!plan.fits) choice = smallest;
@@ -193,7 +213,9 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
     plan.chunk = choice.chunk;
     plan.regions = sizer.regions(choice);
     plan.total_bytes = sizer.total(choice);
-    plan.bytes_per_token = (plan.region_bytes("cache") + plan.region_bytes("cache tables") + choice.slots - 1) / choice.slots;
+    plan.bytes_per_token =
+        (plan.region_bytes("cache") + plan.region_bytes("cache tables") + choice.slots - 1) /
+        choice.slots;
     return plan;
 }
 
@@ -201,12 +223,16 @@ Status no_fit(const Plan& plan)
 {
     const uint64_t cache = plan.region_bytes("cache") + plan.region_bytes("cache tables");
     if (plan.kv_budget_bytes && cache > plan.kv_budget_bytes)
-        return fail(Code::no_fit, "the cache needs %llu bytes (%s) for %u slots per head, its limit is %llu", (unsigned long long)cache,
-                    human_bytes(cache).c_str(), plan.slots, (unsigned long long)plan.kv_budget_bytes);
+        return fail(Code::no_fit,
+                    "the cache needs %llu bytes (%s) for %u slots per head, its limit is %llu",
+                    (unsigned long long)cache, human_bytes(cache).c_str(), plan.slots,
+                    (unsigned long long)plan.kv_budget_bytes);
     return fail(Code::no_fit,
-                "a context of %u tokens needs at least %llu bytes (%s), the budget is %llu (%s): more of it or a shorter context would do",
-                plan.context, (unsigned long long)plan.smallest_bytes, human_bytes(plan.smallest_bytes).c_str(),
-                (unsigned long long)plan.budget_bytes, human_bytes(plan.budget_bytes).c_str());
+                "a context of %u tokens needs at least %llu bytes (%s), the budget is %llu (%s): "
+                "more of it or a shorter context would do",
+                plan.context, (unsigned long long)plan.smallest_bytes,
+                human_bytes(plan.smallest_bytes).c_str(), (unsigned long long)plan.budget_bytes,
+                human_bytes(plan.budget_bytes).c_str());
 }
 
 } // namespace ks

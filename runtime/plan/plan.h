@@ -1,5 +1,5 @@
-// The plan: every byte that a session will hold, computed from the model file's header before anything is allocated.
-// Opening the session allocates exactly these regions.
+// The plan: every byte that a session will hold, computed from the model file's header before
+// anything is allocated. Opening the session allocates exactly these regions.
 #pragma once
 
 #include "runtime/base/backend.h"
@@ -39,14 +39,15 @@ struct Plan {
 struct PlanRequest {
     uint64_t memory_bytes = 0;    // hard total; 0: what the device has free
     uint64_t kv_memory_bytes = 0; // hard cache part; 0: no limit of its own
-    int64_t context = -1;         // -1: as much as fits, at most the model's; 0: the model's; else tokens
+    int64_t context = -1; // -1: as much as fits, at most the model's; 0: the model's; else tokens
 };
 
 struct TensorPart;
 
 // tokenizer_bytes and sampler_bytes come from those who own these tables.
-Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& parts, uint64_t tokenizer_bytes, uint64_t sampler_bytes,
-                       const Backend& backend, const Recipe& recipe, const PlanRequest& request);
+Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& parts,
+                       uint64_t tokenizer_bytes, uint64_t sampler_bytes, const Backend& backend,
+                       const Recipe& recipe, const PlanRequest& request);
 
 // One sentence: what is missing and what to change.
 Status no_fit(const Plan& plan);

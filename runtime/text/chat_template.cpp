@@ -71,8 +71,8 @@ constexpr size_t kMaxTemplateBytes = 1 << 20;
 constexpr size_t kMaxSystemBytes = 4096;
 constexpr const char* kSpace = " \t\n\v\f\r";
 
-// Number of bytes of `text` at `at` that match `literal`; 0 if it does not match or is empty. A template may write a
-// newline as \n, and single quotes as double ones.
+// Number of bytes of `text` at `at` that match `literal`; 0 if it does not match or is empty. A
+// template may write a newline as \n, and single quotes as double ones.
 size_t match_at(std::string_view text, size_t at, const char* literal)
 {
     size_t i = at;
@@ -105,7 +105,8 @@ bool fits(const ChatTemplate& chat_template, std::string_view text)
 std::string_view trimmed(std::string_view text)
 {
     size_t begin = text.find_first_not_of(kSpace);
-    return begin == text.npos ? std::string_view() : text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
+    return begin == text.npos ? std::string_view()
+                              : text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
 }
 
 std::string_view without_end_spaces(std::string_view text)
@@ -116,7 +117,8 @@ std::string_view without_end_spaces(std::string_view text)
 void append_text(std::string_view text, char author, ChatPieces& out)
 {
     if (text.empty()) return;
-    if (out.empty() || out.back().kind != ChatPiece::Kind::text) out.push_back({ChatPiece::Kind::text, ""});
+    if (out.empty() || out.back().kind != ChatPiece::Kind::text)
+        out.push_back({ChatPiece::Kind::text, ""});
     out.back().text += text;
     out.back().authors.append(text.size(), author);
 }
@@ -139,12 +141,14 @@ void append_literal(std::string_view literal, ChatPieces& out)
     }
 }
 
-// The text from `at` to `end`. Empty result if `end` comes only after `closing`: the quote of the string, or '{'
-// outside strings.
-std::optional<std::string> text_until(std::string_view text, size_t at, const char* end, char closing)
+// The text from `at` to `end`. Empty result if `end` comes only after `closing`: the quote of the
+// string, or '{' outside strings.
+std::optional<std::string> text_until(std::string_view text, size_t at, const char* end,
+                                      char closing)
 {
     std::string found;
-    for (size_t i = at; i < text.size() && text[i] != closing && found.size() < kMaxSystemBytes; i++) {
+    for (size_t i = at; i < text.size() && text[i] != closing && found.size() < kMaxSystemBytes;
+         i++) {
         if (match_at(text, i, end)) return found;
         bool escape = closing != '{' && text[i] == '\\' && i + 1 < text.size();
         if (escape) i++;
@@ -179,30 +183,36 @@ const ChatTemplate* find_chat_template(std::string_view name)
 std::string chat_template_names()
 {
     std::string names;
-    for (const ChatTemplate& chat_template : kChatTemplates) names += (names.empty() ? "" : ", ") + std::string(chat_template.name);
+    for (const ChatTemplate& chat_template : kChatTemplates)
+        names += (names.empty() ? "" : ", ") + std::string(chat_template.name);
     return names;
 }
 
-std::optional<std::string> default_system_text(const ChatTemplate& chat_template, std::string_view template_text)
+std::optional<std::string> default_system_text(const ChatTemplate& chat_template,
+                                               std::string_view template_text)
 {
     if (chat_template.default_system) return chat_template.default_system;
     if (template_text.size() > kMaxTemplateBytes) return {};
     const char* prefix = chat_template.system[0];
     size_t i = 0;
-    for (int tries = 0; tries < 16; tries++) { // the text may come after branches for tools and for a given system prompt
+    for (int tries = 0; tries < 16;
+         tries++) { // the text may come after branches for tools and for a given system prompt
         i = find_literal(template_text, prefix, i + 1);
         if (i == template_text.npos) break;
         char before = template_text[i - 1];
         char closing = before == '\'' || before == '"' ? before : '{';
         std::optional<std::string> text =
-            text_until(template_text, i + match_at(template_text, i, prefix), chat_template.system[1], closing);
+            text_until(template_text, i + match_at(template_text, i, prefix),
+                       chat_template.system[1], closing);
         if (text) return text;
     }
     return {};
 }
 
-ChatWriter::ChatWriter(const ChatTemplate& chat_template, bool tokenizer_adds_bos, std::optional<std::string> default_system)
-    : m_frame(&chat_template), m_bos(tokenizer_adds_bos || (chat_template.flags & writes_bos)), m_default_system(std::move(default_system))
+ChatWriter::ChatWriter(const ChatTemplate& chat_template, bool tokenizer_adds_bos,
+                       std::optional<std::string> default_system)
+    : m_frame(&chat_template), m_bos(tokenizer_adds_bos || (chat_template.flags & writes_bos)),
+      m_default_system(std::move(default_system))
 {
 }
 
@@ -220,16 +230,19 @@ void ChatWriter::turn(ChatRole role, std::string_view content, ChatPieces& out)
     const ChatTemplate& f = *m_frame;
     if (f.flags & (1 << int(role))) {
         std::string_view cut = trimmed(content);
-        // After a folded system prompt the turn does not begin with white space, so only the end of the content is
-        // trimmed.
+        // After a folded system prompt the turn does not begin with white space, so only the end of
+        // the content is trimmed.
         bool keeps_begin = role == ChatRole::user && m_folded_system && (f.flags & trims_joined);
-        content = keeps_begin ? content.substr(0, size_t(cut.data() + cut.size() - content.data())) : cut;
+        content =
+            keeps_begin ? content.substr(0, size_t(cut.data() + cut.size() - content.data())) : cut;
     }
     if (role == ChatRole::system && f.flags & folds_system) {
         m_folded_system = std::string(content);
         return;
     }
-    const char* const* literals = role == ChatRole::system ? f.system : role == ChatRole::user ? f.user : f.assistant;
+    const char* const* literals = role == ChatRole::system ? f.system
+                                  : role == ChatRole::user ? f.user
+                                                           : f.assistant;
     append_literal(literals[0], out);
     if (role == ChatRole::user && m_folded_system) {
         append_text(f.system[0], kTemplateAuthor, out);
@@ -253,12 +266,14 @@ void ChatWriter::close_answer(ChatPieces& out) const
     append_literal(end.substr(end.find_first_not_of(' ')), out);
 }
 
-// Converts authors of bytes to authors of tokens. The tokens spell the text in order; SentencePiece adds a space before
-// it.
-static std::string authors_of(const Tokenizer& tokenizer, const uint32_t* ids, size_t n, const std::string& of_bytes)
+// Converts authors of bytes to authors of tokens. The tokens spell the text in order; SentencePiece
+// adds a space before it.
+static std::string authors_of(const Tokenizer& tokenizer, const uint32_t* ids, size_t n,
+                              const std::string& of_bytes)
 {
     std::string authors, piece(tokenizer.max_piece_bytes(), '\0');
-    const std::string all = (tokenizer.adds_space_prefix() ? std::string(1, kTemplateAuthor) : "") + of_bytes;
+    const std::string all =
+        (tokenizer.adds_space_prefix() ? std::string(1, kTemplateAuthor) : "") + of_bytes;
     for (size_t i = 0, at = 0; i < n; i++) {
         const size_t end = std::min(at + tokenizer.piece(ids[i], &piece[0]), all.size());
         const size_t other = std::min(all.find_first_not_of(kTemplateAuthor, at), end);
@@ -268,14 +283,16 @@ static std::string authors_of(const Tokenizer& tokenizer, const uint32_t* ids, s
     return authors;
 }
 
-void encode_pieces(const Tokenizer& tokenizer, const ChatPieces& pieces, std::vector<uint32_t>& out, std::string* authors)
+void encode_pieces(const Tokenizer& tokenizer, const ChatPieces& pieces, std::vector<uint32_t>& out,
+                   std::string* authors)
 {
     std::string text, of_bytes;
     bool strip = false;
     auto flush = [&] {
         const size_t begin = out.size();
         if (!text.empty()) tokenizer.encode(text, {false, false}, out);
-        if (authors) *authors += authors_of(tokenizer, out.data() + begin, out.size() - begin, of_bytes);
+        if (authors)
+            *authors += authors_of(tokenizer, out.data() + begin, out.size() - begin, of_bytes);
         text.clear();
         of_bytes.clear();
     };
@@ -290,7 +307,8 @@ void encode_pieces(const Tokenizer& tokenizer, const ChatPieces& pieces, std::ve
             if (authors) *authors += kTemplateAuthor;
             strip = tokenizer.strips_right(uint32_t(id));
         } else {
-            size_t begin = strip ? std::min(piece.text.find_first_not_of(kSpace), piece.text.size()) : 0;
+            size_t begin =
+                strip ? std::min(piece.text.find_first_not_of(kSpace), piece.text.size()) : 0;
             text.append(piece.text, begin);
             of_bytes += piece.authors.substr(std::min(begin, piece.authors.size()));
             of_bytes.resize(text.size(), kTemplateAuthor);

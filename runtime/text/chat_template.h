@@ -1,5 +1,6 @@
-// Chat templates: how a conversation becomes a prompt. The Jinja program in the model file never runs. Its literals
-// identify one of the known templates below, which writes the same text as the program.
+// Chat templates: how a conversation becomes a prompt. The Jinja program in the model file never
+// runs. Its literals identify one of the known templates below, which writes the same text as the
+// program.
 #pragma once
 
 #include "runtime/text/tokenizer.h"
@@ -15,23 +16,28 @@ namespace ks
 
 enum class ChatRole : uint8_t { system, user, assistant };
 
-// A part of the prompt. A marker becomes a special token if the vocabulary has one with its text; otherwise it is plain
-// text. What a person or the model wrote is always text and never becomes a control token.
+// A part of the prompt. A marker becomes a special token if the vocabulary has one with its text;
+// otherwise it is plain text. What a person or the model wrote is always text and never becomes a
+// control token.
 struct ChatPiece {
     enum class Kind : uint8_t { text, marker, bos, eos };
     Kind kind;
     std::string text;         // empty for bos and eos
     std::string authors = {}; // author of each byte of a text: kTemplateAuthor or one of kAuthors
 };
-constexpr char kTemplateAuthor = 'f', kAuthors[] = {'s', 'u', 'a'}; // kTemplateAuthor: the template; kAuthors: indexed by ChatRole
-using ChatPieces = std::vector<ChatPiece>; // texts are never adjacent: a split inside a text would change its tokens
+constexpr char kTemplateAuthor = 'f',
+               kAuthors[] = {'s', 'u',
+                             'a'}; // kTemplateAuthor: the template; kAuthors: indexed by ChatRole
+using ChatPieces = std::vector<ChatPiece>; // texts are never adjacent: a split inside a text would
+                                           // change its tokens
 
 enum ChatFlag : uint8_t {
     no_flags = 0,
     trims_system = 1, // 1 << role: white space at both ends of the content is removed
     trims_user = 2,
     trims_assistant = 4,
-    trims_joined = 8,  // the user's content is trimmed only together with the system prompt folded before it
+    trims_joined =
+        8, // the user's content is trimmed only together with the system prompt folded before it
     folds_system = 16, // the system prompt is part of the following user turn
     writes_bos = 32,   // the prompt begins with BOS even if the tokenizer adds none
 };
@@ -39,33 +45,39 @@ enum ChatFlag : uint8_t {
 // In the literals, <bos> and <eos> are tokens of the model. Other <...> and [...] are markers.
 struct ChatTemplate {
     const char* name;
-    const char* wants[3];       // literals that the template must contain
-    const char* rejects[4];     // literals that the template must not contain
-    const char* system[2];      // text before and after the content
-    const char* user[2];        // text before and after the content
-    const char* assistant[2];   // text before and after the content; [0] without trailing spaces also requests an answer
+    const char* wants[3];     // literals that the template must contain
+    const char* rejects[4];   // literals that the template must not contain
+    const char* system[2];    // text before and after the content
+    const char* user[2];      // text before and after the content
+    const char* assistant[2]; // text before and after the content; [0] without trailing spaces also
+                              // requests an answer
     const char* default_system; // null: none
-    const char* stop;           // stop string that ends an answer if the vocabulary has no token for it; null: none
+    const char*
+        stop; // stop string that ends an answer if the vocabulary has no token for it; null: none
     uint8_t flags;
 };
 
 // Null: an unknown template, or no template (a base model). Templates beyond 1 MiB are unknown.
 const ChatTemplate* recognise_chat_template(std::string_view template_text);
-const ChatTemplate* find_chat_template(std::string_view name); // "llama-2" and "llama2" are the same name
-std::string chat_template_names();                             // "chatml, llama-2, ...", for error messages
+const ChatTemplate*
+find_chat_template(std::string_view name); // "llama-2" and "llama2" are the same name
+std::string chat_template_names();         // "chatml, llama-2, ...", for error messages
 
 // The system prompt that the template writes if the conversation has none.
-std::optional<std::string> default_system_text(const ChatTemplate& chat_template, std::string_view template_text);
+std::optional<std::string> default_system_text(const ChatTemplate& chat_template,
+                                               std::string_view template_text);
 
-// Writes a conversation turn by turn and only appends, so tokens already in the cache never change. Copy the writer to
-// be able to go back.
+// Writes a conversation turn by turn and only appends, so tokens already in the cache never change.
+// Copy the writer to be able to go back.
 class ChatWriter
 {
 public:
-    ChatWriter(const ChatTemplate& chat_template, bool tokenizer_adds_bos, std::optional<std::string> default_system);
+    ChatWriter(const ChatTemplate& chat_template, bool tokenizer_adds_bos,
+               std::optional<std::string> default_system);
 
     void turn(ChatRole role, std::string_view content, ChatPieces& out);
-    // Open and close an answer that the model writes. Adjacent spaces are left out because the model writes its own.
+    // Open and close an answer that the model writes. Adjacent spaces are left out because the
+    // model writes its own.
     void open_answer(ChatPieces& out);
     void close_answer(ChatPieces& out) const;
 
@@ -79,10 +91,14 @@ private:
     std::optional<std::string> m_folded_system; // waits for the next user turn
 };
 
-// Appends the tokens. Call it once per feed: the text between two markers is encoded as a whole. `authors` receives the
-// author of each token; the template is the author only if it wrote the whole token.
-void encode_pieces(const Tokenizer& tokenizer, const ChatPieces& pieces, std::vector<uint32_t>& out, std::string* authors = nullptr);
-uint32_t n_prefix_tokens(const std::string& authors);           // number of tokens before the first user message
-std::vector<uint8_t> template_mask(const std::string& authors); // 1: the template wrote the whole token
+// Appends the tokens. Call it once per feed: the text between two markers is encoded as a whole.
+// `authors` receives the author of each token; the template is the author only if it wrote the
+// whole token.
+void encode_pieces(const Tokenizer& tokenizer, const ChatPieces& pieces, std::vector<uint32_t>& out,
+                   std::string* authors = nullptr);
+uint32_t
+n_prefix_tokens(const std::string& authors); // number of tokens before the first user message
+std::vector<uint8_t>
+template_mask(const std::string& authors); // 1: the template wrote the whole token
 
 } // namespace ks

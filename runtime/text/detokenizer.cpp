@@ -6,7 +6,8 @@
 namespace ks
 {
 
-Detokenizer::Detokenizer(size_t max_piece_bytes, std::vector<std::string> stops) : m_stops(std::move(stops))
+Detokenizer::Detokenizer(size_t max_piece_bytes, std::vector<std::string> stops)
+    : m_stops(std::move(stops))
 {
     size_t longest = 0;
     for (const std::string& stop : m_stops) longest = std::max(longest, stop.size());
@@ -42,12 +43,17 @@ size_t Detokenizer::stop_begin(size_t end)
 static size_t open_character(std::string_view text)
 {
     for (size_t n = 1; n <= 3 && n <= text.size(); n++) {
-        auto lead = uint8_t(text[text.size() - n]), second = n > 1 ? uint8_t(text[text.size() - n + 1]) : uint8_t(0);
+        auto lead = uint8_t(text[text.size() - n]),
+             second = n > 1 ? uint8_t(text[text.size() - n + 1]) : uint8_t(0);
         if ((lead & 0xc0) == 0x80) continue;
-        size_t whole = lead >= 0xc2 && lead <= 0xdf ? 2 : lead >= 0xe0 && lead <= 0xef ? 3 : lead >= 0xf0 && lead <= 0xf4 ? 4 : 1;
-        // Prefixes of overlong forms, surrogates and code points above U+10FFFF can never be completed.
-        bool bad = n > 1 && ((lead == 0xe0 && second < 0xa0) || (lead == 0xed && second > 0x9f) || (lead == 0xf0 && second < 0x90) ||
-                             (lead == 0xf4 && second > 0x8f));
+        size_t whole = lead >= 0xc2 && lead <= 0xdf   ? 2
+                       : lead >= 0xe0 && lead <= 0xef ? 3
+                       : lead >= 0xf0 && lead <= 0xf4 ? 4
+                                                      : 1;
+        // Prefixes of overlong forms, surrogates and code points above U+10FFFF can never be
+        // completed.
+        bool bad = n > 1 && ((lead == 0xe0 && second < 0xa0) || (lead == 0xed && second > 0x9f) ||
+                             (lead == 0xf0 && second < 0x90) || (lead == 0xf4 && second > 0x8f));
         return n < whole && !bad ? n : 0;
     }
     return 0;

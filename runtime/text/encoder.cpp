@@ -29,7 +29,8 @@ void Encoder::add_symbol(const char* text, size_t bytes, uint32_t id)
     m_symbols.push_back({text, uint32_t(bytes), id, index - 1, index + 1});
 }
 
-template <class Find> void Encoder::add_pair(uint32_t left, uint32_t right, Find find)
+template <class Find>
+void Encoder::add_pair(uint32_t left, uint32_t right, Find find)
 {
     const Symbol &a = m_symbols[left], &b = m_symbols[right];
     uint32_t rank, id = find(a, b, &rank);
@@ -38,8 +39,10 @@ template <class Find> void Encoder::add_pair(uint32_t left, uint32_t right, Find
     std::push_heap(m_pairs.begin(), m_pairs.end());
 }
 
-// Merges the best pair until no pair merges. find(left, right, &rank) returns the merged token or kNone.
-template <class Find> void Encoder::merge(Find find)
+// Merges the best pair until no pair merges. find(left, right, &rank) returns the merged token or
+// kNone.
+template <class Find>
+void Encoder::merge(Find find)
 {
     uint32_t n = uint32_t(m_symbols.size());
     m_pairs.clear();
@@ -71,13 +74,16 @@ void Encoder::encode_bpe(std::string_view word, std::vector<uint32_t>& out)
     }
     m_symbols.clear();
     for (const char& c : word) add_symbol(&c, 1, m_vocab.byte_id(uint8_t(c)));
-    merge([&](const Symbol& a, const Symbol& b, uint32_t* rank) { return m_vocab.find_merge(a.id, b.id, rank); });
+    merge([&](const Symbol& a, const Symbol& b, uint32_t* rank) {
+        return m_vocab.find_merge(a.id, b.id, rank);
+    });
     for (const Symbol& s : m_symbols)
         if (s.bytes && s.id != kNone) out.push_back(s.id);
 }
 
 // Encodes the text in parts that no token crosses.
-void Encoder::encode_sentence_piece(std::string_view text, bool space_prefix, std::vector<uint32_t>& out)
+void Encoder::encode_sentence_piece(std::string_view text, bool space_prefix,
+                                    std::vector<uint32_t>& out)
 {
     size_t begin = 0;
     for (size_t i = 1; i < text.size(); i++) {

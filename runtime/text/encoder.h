@@ -16,7 +16,8 @@ namespace ks
 class Encoder
 {
 public:
-    Encoder(const Vocab& vocab, const PreTokenizer* pre) : m_vocab(vocab), m_pre(pre) {} // pre null: SentencePiece
+    Encoder(const Vocab& vocab, const PreTokenizer* pre)
+        : m_vocab(vocab), m_pre(pre) {} // pre null: SentencePiece
     // space_prefix: a space is added before the text (SentencePiece only).
     void encode(std::string_view text, bool space_prefix, std::vector<uint32_t>& out);
 
@@ -31,15 +32,21 @@ private:
     struct Pair {
         uint64_t order; // rank in the high bits, then left: lowest first, leftmost on ties
         uint32_t right, bytes, id;
-        bool operator<(const Pair& other) const { return order > other.order; } // puts the lowest order on top of a heap
+        bool operator<(const Pair& other) const
+        {
+            return order > other.order;
+        } // puts the lowest order on top of a heap
     };
 
     void encode_bpe(std::string_view word, std::vector<uint32_t>& out);
-    void encode_sentence_piece(std::string_view text, bool space_prefix, std::vector<uint32_t>& out);
+    void encode_sentence_piece(std::string_view text, bool space_prefix,
+                               std::vector<uint32_t>& out);
     void encode_part(std::string_view text, bool space_prefix, std::vector<uint32_t>& out);
     void add_symbol(const char* text, size_t bytes, uint32_t id);
-    template <class Find> void merge(Find find);
-    template <class Find> void add_pair(uint32_t left, uint32_t right, Find find);
+    template <class Find>
+    void merge(Find find);
+    template <class Find>
+    void add_pair(uint32_t left, uint32_t right, Find find);
 
     const Vocab& m_vocab;
     const PreTokenizer* m_pre;

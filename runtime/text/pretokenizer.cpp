@@ -33,7 +33,8 @@ const PreTokenizer* find_pre_tokenizer(std::string_view name)
 
 const char* pre_tokenizer_kind(PreTokenizer::Kind kind)
 {
-    static const char* const names[] = {"BPE (default)", "BPE (gpt-2)", "BPE (smollm)", "BPE (llama-3)", "BPE (qwen2)"};
+    static const char* const names[] = {"BPE (default)", "BPE (gpt-2)", "BPE (smollm)",
+                                        "BPE (llama-3)", "BPE (qwen2)"};
     return names[kind];
 }
 
@@ -45,7 +46,8 @@ struct Scanner {
     const char* end;
     CharKind border = CharKind::none;
 
-    // Punctuation counts as `other`. Only one pre-tokenizer distinguishes the two, and it does so by `border`.
+    // Punctuation counts as `other`. Only one pre-tokenizer distinguishes the two, and it does so
+    // by `border`.
     Char at(const char* p) const
     {
         Char c = char_at(p, end);
@@ -77,11 +79,12 @@ size_t contraction(const char* p, const char* end, bool any_case)
     if (first == 's' || first == 't' || first == 'm' || first == 'd') return 2;
     if (end - p < 3) return 0;
     char second = letter(2);
-    return (second == 'e' && (first == 'r' || first == 'v')) || (first == 'l' && second == 'l') ? 3 : 0;
+    return (second == 'e' && (first == 'r' || first == 'v')) || (first == 'l' && second == 'l') ? 3
+                                                                                                : 0;
 }
 
-// Length of a run of spaces. Before a word the last space is excluded: it belongs to the word. With `newlines`, the run
-// ends after its last newline.
+// Length of a run of spaces. Before a word the last space is excluded: it belongs to the word. With
+// `newlines`, the run ends after its last newline.
 size_t spaces(const Scanner& text, const char* p, bool newlines)
 {
     const char *q = p, *last = p, *behind_newline = nullptr;
@@ -110,7 +113,8 @@ size_t llama3_word(const Scanner& text, const char* p, int most_digits)
     Char c = text.at(p);
     const char* q = p + c.bytes;
     if (c.kind == CharKind::number) {
-        for (int i = 1; i < most_digits && (c = text.at(q)).kind == CharKind::number; i++) q += c.bytes;
+        for (int i = 1; i < most_digits && (c = text.at(q)).kind == CharKind::number; i++)
+            q += c.bytes;
         return size_t(q - p);
     }
     if (!is_newline(p) && (c.kind == CharKind::letter || text.at(q).kind == CharKind::letter))
@@ -133,13 +137,16 @@ size_t plain_word(const char* p, const char* end)
     };
     if (kind(p) == CharKind::punctuation) {
         const char* q = p;
-        for (Char c = char_at(q, end); c.kind == CharKind::punctuation; c = char_at(q, end)) q += c.bytes;
+        for (Char c = char_at(q, end); c.kind == CharKind::punctuation; c = char_at(q, end))
+            q += c.bytes;
         return size_t(q - p);
     }
     if (kind(p) == CharKind::number) {
         if (three_digits(p)) return 3;
         const char* q = p;
-        for (Char c = char_at(q, end); c.kind == CharKind::number && !three_digits(q); c = char_at(q, end)) q += c.bytes;
+        for (Char c = char_at(q, end); c.kind == CharKind::number && !three_digits(q);
+             c = char_at(q, end))
+            q += c.bytes;
         return size_t(q - p);
     }
     if (*p == ' ' && kind(p + 1) == CharKind::number) return 1;

@@ -1,6 +1,7 @@
-// Pre-tokenizers split a text into words. Byte-level BPE never merges across word borders. The model's tokenizer
-// defines each as a regular expression; here it is a hand-written scanner. The words equal those of llama.cpp, whose
-// expressions differ from the originals in rare cases. Together the words cover every byte of the text.
+// Pre-tokenizers split a text into words. Byte-level BPE never merges across word borders. The
+// model's tokenizer defines each as a regular expression; here it is a hand-written scanner. The
+// words equal those of llama.cpp, whose expressions differ from the originals in rare cases.
+// Together the words cover every byte of the text.
 #pragma once
 
 #include <cstddef>
@@ -12,16 +13,18 @@ namespace ks
 
 struct PreTokenizer {
     enum Kind {
-        plain,  // punctuation | gpt2 on the rest; then ASCII digits in groups of three
-        gpt2,   // '(s|t|re|ve|m|ll|d) | ?letters | ?numbers | ?others | spaces(?!non-space) | spaces
+        plain, // punctuation | gpt2 on the rest; then ASCII digits in groups of three
+        gpt2,  // '(s|t|re|ve|m|ll|d) | ?letters | ?numbers | ?others | spaces(?!non-space) | spaces
         smollm, // every number character is a word; gpt2 on the text between
-        llama3, // '(s|t|re|..) in any case | [^\r\n letter number]?letters | number{1,3} | ?others[\r\n]* | spaces[\r\n] | ...
+        llama3, // '(s|t|re|..) in any case | [^\r\n letter number]?letters | number{1,3} |
+                // ?others[\r\n]* | spaces[\r\n] | ...
         qwen2,  // llama3 with single numbers
     };
     const char* name; // tokenizer.ggml.pre
     Kind kind;
-    bool ignores_merges = false; // a word that is a token becomes that token, regardless of the merges
-    bool adds_bos = false;       // if the file does not say
+    bool ignores_merges =
+        false;             // a word that is a token becomes that token, regardless of the merges
+    bool adds_bos = false; // if the file does not say
 };
 
 const PreTokenizer* find_pre_tokenizer(std::string_view name); // null: unknown name

@@ -14,9 +14,11 @@ namespace
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-// Moves the best items to the front, best first, up to and including the first for which enough() is true; returns
-// their number. Costs O(n) plus O(log n) per kept item, so it never sorts the whole vocabulary.
-template <class T, class Better, class Enough> size_t keep_best(T* items, size_t n, Better better, Enough enough)
+// Moves the best items to the front, best first, up to and including the first for which enough()
+// is true; returns their number. Costs O(n) plus O(log n) per kept item, so it never sorts the
+// whole vocabulary.
+template <class T, class Better, class Enough>
+size_t keep_best(T* items, size_t n, Better better, Enough enough)
 {
     auto worse = [&](const T& a, const T& b) { return better(b, a); };
     std::make_heap(items, items + n, worse);
@@ -63,7 +65,8 @@ SamplerState Sampler::state() const
 {
     SamplerState state{m_options.seed, m_counter, {}};
     const size_t n = std::min(m_n_recent, m_recent.size());
-    for (size_t i = m_n_recent - n; i < m_n_recent; i++) state.recent.push_back(m_recent[i % m_recent.size()]);
+    for (size_t i = m_n_recent - n; i < m_n_recent; i++)
+        state.recent.push_back(m_recent[i % m_recent.size()]);
     return state;
 }
 
@@ -78,10 +81,12 @@ void Sampler::collect_changes(const float* logits)
 {
     const SamplerOptions& o = m_options;
     m_changes.clear();
-    for (size_t i = 0; m_penalises && i < std::min(m_n_recent, m_recent.size()); i++) m_changes.push_back({m_recent[i], 1, 0});
+    for (size_t i = 0; m_penalises && i < std::min(m_n_recent, m_recent.size()); i++)
+        m_changes.push_back({m_recent[i], 1, 0});
     for (const auto& [id, bias] : o.logit_bias)
         if (id < m_n_vocab) m_changes.push_back({id, 0, bias});
-    std::sort(m_changes.begin(), m_changes.end(), [](const Change& a, const Change& b) { return a.id < b.id; });
+    std::sort(m_changes.begin(), m_changes.end(),
+              [](const Change& a, const Change& b) { return a.id < b.id; });
     size_t n = 0;
     for (const Change& change : m_changes) {
         if (n > 0 && m_changes[n - 1].id == change.id) {
@@ -100,11 +105,13 @@ void Sampler::collect_changes(const float* logits)
     }
 }
 
-// Calls take(logit, id) in ascending order of ids for every logit above the threshold, which take() may raise. NaN is
-// skipped.
-template <class Take> void Sampler::scan(const float* logits, float& threshold, Take take) const
+// Calls take(logit, id) in ascending order of ids for every logit above the threshold, which take()
+// may raise. NaN is skipped.
+template <class Take>
+void Sampler::scan(const float* logits, float& threshold, Take take) const
 {
-    constexpr uint32_t kBlock = 64; // most blocks have nothing to take; the compiler vectorises the test for that
+    constexpr uint32_t kBlock =
+        64; // most blocks have nothing to take; the compiler vectorises the test for that
     uint32_t at = 0;
     for (size_t i = 0; i <= m_changes.size(); i++) {
         uint32_t end = i < m_changes.size() ? m_changes[i].id : m_n_vocab;
@@ -138,7 +145,8 @@ uint32_t Sampler::greedy(const float* logits) const
     return 0;
 }
 
-// Collects the candidates: the best top_k, best first. Without top_k, all tokens above -inf in order of ids.
+// Collects the candidates: the best top_k, best first. Without top_k, all tokens above -inf in
+// order of ids.
 size_t Sampler::gather(const float* logits)
 {
     const size_t k = m_options.top_k;
@@ -161,8 +169,8 @@ size_t Sampler::gather(const float* logits)
     return n;
 }
 
-// Locally typical sampling: keeps the tokens whose surprisal is nearest to the entropy, until their probabilities
-// exceed typical_p.
+// Locally typical sampling: keeps the tokens whose surprisal is nearest to the entropy, until their
+// probabilities exceed typical_p.
 size_t Sampler::keep_typical(size_t n)
 {
     Candidate* c = m_candidates;
@@ -181,7 +189,9 @@ size_t Sampler::keep_typical(size_t n)
             double da = std::fabs(a.logit - typical), db = std::fabs(b.logit - typical);
             return da < db || (da == db && better(a, b));
         },
-        [&](const Candidate& a) { return (kept += std::exp(a.logit - top) / sum) > m_options.typical_p; });
+        [&](const Candidate& a) {
+            return (kept += std::exp(a.logit - top) / sum) > m_options.typical_p;
+        });
 }
 
 size_t Sampler::keep_top_p(size_t n)
@@ -190,14 +200,18 @@ size_t Sampler::keep_top_p(size_t n)
     const double top = std::min_element(c, c + n, better)->logit;
     double sum = 0, kept = 0;
     for (size_t i = 0; i < n; i++) sum += std::exp(c[i].logit - top);
-    return keep_best(c, n, better, [&](const Candidate& a) { return (kept += std::exp(a.logit - top) / sum) >= m_options.top_p; });
+    return keep_best(c, n, better, [&](const Candidate& a) {
+        return (kept += std::exp(a.logit - top) / sum) >= m_options.top_p;
+    });
 }
 
 size_t Sampler::keep_min_p(size_t n)
 {
     Candidate* c = m_candidates;
-    const double least = std::min_element(c, c + n, better)->logit + std::log(std::min(1.0, double(m_options.min_p)));
-    return size_t(std::remove_if(c, c + n, [&](const Candidate& a) { return a.logit < least; }) - c);
+    const double least = std::min_element(c, c + n, better)->logit +
+                         std::log(std::min(1.0, double(m_options.min_p)));
+    return size_t(std::remove_if(c, c + n, [&](const Candidate& a) { return a.logit < least; }) -
+                  c);
 }
 
 uint32_t Sampler::draw(size_t n)
@@ -211,7 +225,8 @@ uint32_t Sampler::draw(size_t n)
     size_t chosen = 0;
     for (size_t i = 0; i < n && left >= 0; i++) {
         double w = weight(i);
-        if (w > 0) chosen = i; // if rounding leaves a remainder, the last token with a weight is chosen
+        if (w > 0)
+            chosen = i; // if rounding leaves a remainder, the last token with a weight is chosen
         left -= w;
     }
     return c[chosen].id;
@@ -224,7 +239,8 @@ uint32_t Sampler::sample(const float* logits)
     collect_changes(logits);
     size_t n = o.temperature > 0 ? gather(logits) : 0;
     uint32_t token;
-    if (n == 0 || std::any_of(m_candidates, m_candidates + n, [](const Candidate& c) { return std::isinf(c.logit); })) {
+    if (n == 0 || std::any_of(m_candidates, m_candidates + n,
+                              [](const Candidate& c) { return std::isinf(c.logit); })) {
         token = greedy(logits);
     } else {
         if (o.typical_p < 1) n = keep_typical(n);

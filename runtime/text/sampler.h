@@ -1,4 +1,5 @@
-// Chooses the next token from logits. All memory is passed at construction: no allocation per token.
+// Chooses the next token from logits. All memory is passed at construction: no allocation per
+// token.
 #pragma once
 
 #include <cstddef>
@@ -23,8 +24,8 @@ struct SamplerOptions {
     uint64_t seed = 0;
 };
 
-// The position of a sampler in its random stream and its recent tokens. A sampler with the same options continues from
-// it.
+// The position of a sampler in its random stream and its recent tokens. A sampler with the same
+// options continues from it.
 struct SamplerState {
     uint64_t seed = 0;
     uint64_t n_draws = 0;
@@ -40,10 +41,12 @@ public:
     Sampler(const SamplerOptions& options, uint32_t n_vocab, void* memory);
 
     uint32_t sample(const float* logits); // does not modify logits; accept()s the chosen token
-    void accept(uint32_t token);          // records a token for the penalties; prompt tokens may be accepted too
-    void reset();                         // clears the history and restarts the random stream
+    void
+    accept(uint32_t token); // records a token for the penalties; prompt tokens may be accepted too
+    void reset();           // clears the history and restarts the random stream
     SamplerState state() const;
-    void set_state(const SamplerState& state); // sets everything except the seed, which is an option
+    void
+    set_state(const SamplerState& state); // sets everything except the seed, which is an option
 
 private:
     struct Candidate {
@@ -56,10 +59,14 @@ private:
         uint32_t n_seen;
         float logit;
     };
-    static bool better(const Candidate& a, const Candidate& b) { return a.logit > b.logit || (a.logit == b.logit && a.id < b.id); }
+    static bool better(const Candidate& a, const Candidate& b)
+    {
+        return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+    }
 
     void collect_changes(const float* logits);
-    template <class Take> void scan(const float* logits, float& threshold, Take take) const;
+    template <class Take>
+    void scan(const float* logits, float& threshold, Take take) const;
     uint32_t greedy(const float* logits) const;
     size_t gather(const float* logits);
     size_t keep_typical(size_t n);
@@ -74,7 +81,7 @@ private:
     size_t m_n_recent = 0;          // tokens accepted so far
     bool m_penalises;               // any penalty for recent tokens is on
     std::vector<Change> m_changes;  // of this step, by ascending id
-    uint64_t m_counter = 0;         // number of draws; the random stream is a function of (seed, counter)
+    uint64_t m_counter = 0; // number of draws; the random stream is a function of (seed, counter)
 };
 
 } // namespace ks

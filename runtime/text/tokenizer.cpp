@@ -17,12 +17,14 @@ static bool is_sentence_piece(const VocabSource& source)
 Result<uint64_t> Tokenizer::bytes_needed(const VocabSource& source)
 {
     if (!is_sentence_piece(source) && source.model != "gpt2") {
-        return fail(Code::unsupported, "tokenizer.ggml.model is '%s', which is not supported; gpt2 and llama are",
+        return fail(Code::unsupported,
+                    "tokenizer.ggml.model is '%s', which is not supported; gpt2 and llama are",
                     printable(source.model).c_str());
     }
     if (!is_sentence_piece(source) && !find_pre_tokenizer(source.pre)) {
         return fail(Code::unsupported,
-                    "the pre-tokenizer '%s' (tokenizer.ggml.pre) is not supported; gpt-2, smollm, llama-bpe, qwen2, default and those that "
+                    "the pre-tokenizer '%s' (tokenizer.ggml.pre) is not supported; gpt-2, smollm, "
+                    "llama-bpe, qwen2, default and those that "
                     "equal one of these are",
                     printable(source.pre).c_str());
     }
@@ -53,24 +55,29 @@ Status Tokenizer::load(const VocabSource& source, void* memory, uint64_t bytes)
     return {};
 }
 
-// Finds the special tokens in a text, in text order. Longer tokens are matched first over the whole text, from left to
-// right. Shorter ones then match in what is left. So a longer token wins even against a shorter one that begins before
-// it.
+// Finds the special tokens in a text, in text order. Longer tokens are matched first over the whole
+// text, from left to right. Shorter ones then match in what is left. So a longer token wins even
+// against a shorter one that begins before it.
 std::vector<Tokenizer::Cut> Tokenizer::cut_specials(std::string_view text, bool with_control) const
 {
     struct Candidate {
         uint32_t order, index;
         size_t begin;
         // highest priority (lowest order, then leftmost) on top of a heap
-        bool operator<(const Candidate& c) const { return order != c.order ? order > c.order : begin > c.begin; }
+        bool operator<(const Candidate& c) const
+        {
+            return order != c.order ? order > c.order : begin > c.begin;
+        }
     };
-    std::vector<Candidate> heap; // at most one per position: the longest token there that may still match
+    std::vector<Candidate>
+        heap; // at most one per position: the longest token there that may still match
     std::vector<Cut> cuts;
     auto add = [&](uint32_t index, size_t begin) {
         if (index != Vocab::kNone) heap.push_back({m_vocab.special(index).order, index, begin});
     };
     const char *data = text.data(), *end = data + text.size();
-    for (size_t i = 0; m_vocab.n_specials() && i < text.size(); i++) add(m_vocab.find_special(data + i, end, with_control), i);
+    for (size_t i = 0; m_vocab.n_specials() && i < text.size(); i++)
+        add(m_vocab.find_special(data + i, end, with_control), i);
     if (heap.empty()) return cuts;
 
     std::make_heap(heap.begin(), heap.end());
@@ -82,23 +89,27 @@ std::vector<Tokenizer::Cut> Tokenizer::cut_specials(std::string_view text, bool 
         if (taken[c.begin]) continue;
         uint32_t id = m_vocab.special(c.index).id;
         size_t last = c.begin + m_vocab.text(id).size();
-        // Every token taken so far is at least as long as this one, so none lies strictly inside it. Checking the last
-        // byte is enough.
+        // Every token taken so far is at least as long as this one, so none lies strictly inside
+        // it. Checking the last byte is enough.
         if (taken[last - 1]) {
             size_t before = heap.size();
             add(m_vocab.next_special(c.index, with_control), c.begin);
             if (heap.size() > before) std::push_heap(heap.begin(), heap.end());
             continue;
         }
-        while (m_vocab.strips_right(id) && last < text.size() && !taken[last] && strchr(" \t\n\v\f\r", text[last]) && text[last]) last++;
+        while (m_vocab.strips_right(id) && last < text.size() && !taken[last] &&
+               strchr(" \t\n\v\f\r", text[last]) && text[last])
+            last++;
         std::fill(taken.begin() + ptrdiff_t(c.begin), taken.begin() + ptrdiff_t(last), true);
         cuts.push_back({c.begin, last, id});
     }
-    std::sort(cuts.begin(), cuts.end(), [](const Cut& a, const Cut& b) { return a.begin < b.begin; });
+    std::sort(cuts.begin(), cuts.end(),
+              [](const Cut& a, const Cut& b) { return a.begin < b.begin; });
     return cuts;
 }
 
-void Tokenizer::encode(std::string_view text, const EncodeOptions& options, std::vector<uint32_t>& out) const
+void Tokenizer::encode(std::string_view text, const EncodeOptions& options,
+                       std::vector<uint32_t>& out) const
 {
     if (options.add_bos && m_adds_bos) out.push_back(uint32_t(m_bos));
     Encoder encoder(m_vocab, m_pre);
@@ -173,11 +184,14 @@ std::string Tokenizer::decode(const uint32_t* ids, size_t n, bool special) const
     bool after_special = true;
     for (size_t i = 0; i < n; i++) {
         size_t bytes = piece(ids[i], &one[0], special);
-        // A user-defined token that contains U+2581 came from merging spaces, not from special-token matching.
+        // A user-defined token that contains U+2581 came from merging spaces, not from
+        // special-token matching.
         TokenType ty = type(ids[i]);
         bool is_special =
-            ty == TokenType::control || (ty == TokenType::user_defined && text(ids[i]).find(kSpaceSign) == std::string_view::npos);
-        bool prefix = m_adds_space_prefix && after_special && !is_special && bytes > 0 && one[0] == ' ';
+            ty == TokenType::control || (ty == TokenType::user_defined &&
+                                         text(ids[i]).find(kSpaceSign) == std::string_view::npos);
+        bool prefix =
+            m_adds_space_prefix && after_special && !is_special && bytes > 0 && one[0] == ' ';
         out.append(one, prefix, bytes - prefix);
         after_special = is_special;
     }

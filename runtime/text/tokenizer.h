@@ -1,5 +1,6 @@
-// Text to token ids and back. The tables live in planned memory; load() copies everything it needs from the header of
-// the model file. Texts may hold any bytes: invalid UTF-8 is encoded byte by byte.
+// Text to token ids and back. The tables live in planned memory; load() copies everything it needs
+// from the header of the model file. Texts may hold any bytes: invalid UTF-8 is encoded byte by
+// byte.
 #pragma once
 
 #include "runtime/base/status.h"
@@ -16,32 +17,38 @@ namespace ks
 {
 
 struct EncodeOptions {
-    bool add_bos = true;        // add what the model wants around a text: BOS before it, EOS after it
+    bool add_bos = true; // add what the model wants around a text: BOS before it, EOS after it
     bool parse_special = false; // parse control tokens in the text; never set it for user text
 };
 
 class Tokenizer
 {
 public:
-    // Checks the source and counts the bytes that load() needs. Fails with invalid or unsupported and the reason.
+    // Checks the source and counts the bytes that load() needs. Fails with invalid or unsupported
+    // and the reason.
     static Result<uint64_t> bytes_needed(const VocabSource& source);
-    Status load(const VocabSource& source, void* memory, uint64_t bytes); // memory: 4-byte aligned, must outlive this object
+    Status load(const VocabSource& source, void* memory,
+                uint64_t bytes); // memory: 4-byte aligned, must outlive this object
 
     uint32_t n_vocab() const { return m_vocab.size(); }
-    // Appends to `out`. Working memory grows with the text. A byte without a token is dropped: some byte-level BPE
-    // vocabularies lack rare control characters and bytes that never occur in UTF-8.
-    void encode(std::string_view text, const EncodeOptions& options, std::vector<uint32_t>& out) const;
-    // Writes the bytes of one token to `out`, which has max_piece_bytes(). Control and unknown tokens have none unless
-    // `special`. A leading space of the token is always kept.
+    // Appends to `out`. Working memory grows with the text. A byte without a token is dropped: some
+    // byte-level BPE vocabularies lack rare control characters and bytes that never occur in UTF-8.
+    void encode(std::string_view text, const EncodeOptions& options,
+                std::vector<uint32_t>& out) const;
+    // Writes the bytes of one token to `out`, which has max_piece_bytes(). Control and unknown
+    // tokens have none unless `special`. A leading space of the token is always kept.
     size_t piece(uint32_t id, char* out, bool special = false) const;
     size_t max_piece_bytes() const { return m_vocab.longest(); }
-    // Inverse of encode(). It removes the space that encode() adds before a text and after a special token
-    // (adds_space_prefix()). Use piece() to print tokens one by one.
+    // Inverse of encode(). It removes the space that encode() adds before a text and after a
+    // special token (adds_space_prefix()). Use piece() to print tokens one by one.
     std::string decode(const uint32_t* ids, size_t n, bool special = false) const;
     std::string_view text(uint32_t id) const; // as in the file
     TokenType type(uint32_t id) const;
-    int64_t find(std::string_view token_text) const;                          // -1: no such token
-    bool strips_right(uint32_t id) const { return m_vocab.strips_right(id); } // encode() drops white space after it
+    int64_t find(std::string_view token_text) const; // -1: no such token
+    bool strips_right(uint32_t id) const
+    {
+        return m_vocab.strips_right(id);
+    } // encode() drops white space after it
 
     int64_t bos() const { return m_bos; } // -1: none
     int64_t eos() const { return m_eos; }
@@ -50,7 +57,10 @@ public:
     bool adds_space_prefix() const { return m_adds_space_prefix; }
     // eos, eot, eom and the well-known end texts (<|im_end|>, <|eot_id|>, <end_of_turn>, ...).
     bool is_end(uint32_t id) const;
-    const char* kind() const { return m_pre ? pre_tokenizer_kind(m_pre->kind) : "SentencePiece"; } // "SentencePiece", "BPE (smollm)", ...
+    const char* kind() const
+    {
+        return m_pre ? pre_tokenizer_kind(m_pre->kind) : "SentencePiece";
+    } // "SentencePiece", "BPE (smollm)", ...
 
 private:
     // A special token in a text and the bytes it covers, including the white space that it strips.

@@ -8,7 +8,8 @@
 namespace ks
 {
 
-// Letters, numbers and punctuation assigned after Unicode 15.1 (16.0 to 18.0). Ranges include unassigned gaps.
+// Letters, numbers and punctuation assigned after Unicode 15.1 (16.0 to 18.0). Ranges include
+// unassigned gaps.
 // clang-format off
 static const struct { int32_t first, last; } kLater[] = {
     {0x558, 0x558},     {0x58b, 0x58c},     {0x88f, 0x88f},     {0xc5c, 0xc5c},     {0xcdc, 0xcdc},     {0x1b4e, 0x1b4f},
@@ -21,7 +22,8 @@ static const struct { int32_t first, last; } kLater[] = {
     {0x1e5d0, 0x1e6ff}, {0x2b73a, 0x2b73f}, {0x2b81e, 0x2b81e}, {0x2cea2, 0x2cead}, {0x323b0, 0x3fc3f},
 };
 // clang-format on
-static constexpr int32_t kFirst15_1 = 0x2ebf0, kLast15_1 = 0x2ee5d; // ideographs that Unicode 15.1 added to 15.0
+static constexpr int32_t kFirst15_1 = 0x2ebf0,
+                         kLast15_1 = 0x2ee5d; // ideographs that Unicode 15.1 added to 15.0
 
 static CharKind ascii_kind(unsigned char c)
 {
@@ -33,26 +35,31 @@ static CharKind ascii_kind(unsigned char c)
 
 static bool is_space(int32_t c)
 {
-    return c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f ||
-           c == 0x205f || c == 0x3000;
+    return c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 ||
+           c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
 }
 
 static CharKind kind_of(int32_t c)
 {
     if (is_space(c)) return CharKind::space;
     if (c >= kFirst15_1 && c <= kLast15_1) return CharKind::letter;
-    auto later = std::lower_bound(std::begin(kLater), std::end(kLater), c, [](auto& range, int32_t value) { return range.last < value; });
+    auto later = std::lower_bound(std::begin(kLater), std::end(kLater), c,
+                                  [](auto& range, int32_t value) { return range.last < value; });
     if (later != std::end(kLater) && c >= later->first) return CharKind::other;
     utf8proc_category_t category = utf8proc_category(c);
-    if (category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO) return CharKind::letter;
-    if (category >= UTF8PROC_CATEGORY_ND && category <= UTF8PROC_CATEGORY_NO) return CharKind::number;
-    if (category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO) return CharKind::punctuation;
+    if (category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO)
+        return CharKind::letter;
+    if (category >= UTF8PROC_CATEGORY_ND && category <= UTF8PROC_CATEGORY_NO)
+        return CharKind::number;
+    if (category >= UTF8PROC_CATEGORY_PC && category <= UTF8PROC_CATEGORY_PO)
+        return CharKind::punctuation;
     return CharKind::other;
 }
 
 size_t utf8_char(const char* at, const char* end, int32_t* codepoint)
 {
-    utf8proc_ssize_t bytes = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(at), end - at, codepoint);
+    utf8proc_ssize_t bytes =
+        utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(at), end - at, codepoint);
     return bytes > 0 ? size_t(bytes) : 0;
 }
 

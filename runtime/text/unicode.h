@@ -7,7 +7,8 @@
 namespace ks
 {
 
-// Classes of Unicode 15.1, independent of the version of utf8proc: the same text gives the same tokens everywhere.
+// Classes of Unicode 15.1, independent of the version of utf8proc: the same text gives the same
+// tokens everywhere.
 enum class CharKind : uint8_t {
     letter,      // \p{L}
     number,      // \p{N}

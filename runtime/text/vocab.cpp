@@ -7,7 +7,8 @@
 namespace ks
 {
 
-// Texts of tokens that are control tokens whatever their type in the file, and texts of tokens that end an answer.
+// Texts of tokens that are control tokens whatever their type in the file, and texts of tokens that
+// end an answer.
 // clang-format off
 static const char* const kControlTexts[] = {
     "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>", "<PRE>", "▁<PRE>", "<|code_prefix|>", "<|prefix|>",
@@ -23,7 +24,8 @@ static const char* const kEndTexts[] = {
 };
 // clang-format on
 
-template <size_t n> static bool is_one_of(const char* const (&list)[n], std::string_view text)
+template <size_t n>
+static bool is_one_of(const char* const (&list)[n], std::string_view text)
 {
     if (text.size() < 4 || (text.back() != '>' && text.back() != ']')) return false;
     return std::find(list, list + n, text) != list + n;
@@ -40,7 +42,8 @@ uint8_t Vocab::flags_of(const VocabSource& source, uint64_t index, std::string_v
 
 static bool is_special_type(TokenType type)
 {
-    return type == TokenType::control || type == TokenType::user_defined || type == TokenType::unknown;
+    return type == TokenType::control || type == TokenType::user_defined ||
+           type == TokenType::unknown;
 }
 
 uint32_t Vocab::slot_bits(uint64_t n)
@@ -52,7 +55,8 @@ uint32_t Vocab::slot_bits(uint64_t n)
 
 uint64_t Vocab::Layout::bytes() const
 {
-    uint64_t words = n_tokens + 1 + (sentence_piece ? n_tokens : 0) + n_merges * 3 + n_specials * 3 + 65536 / 32;
+    uint64_t words =
+        n_tokens + 1 + (sentence_piece ? n_tokens : 0) + n_merges * 3 + n_specials * 3 + 65536 / 32;
     words += uint64_t(1) << slot_bits(n_tokens);
     if (n_merges) words += uint64_t(1) << slot_bits(n_merges);
     return words * 4 + n_tokens + texts_bytes;
@@ -63,15 +67,21 @@ Result<Vocab::Layout> Vocab::measure(const VocabSource& source)
     Layout layout = {source.model == "llama", source.tokens.n, source.merges.n, 0, 0, 1};
     if (layout.sentence_piece) layout.n_merges = 0;
     auto invalid = [&](const char* what, uint64_t n, uint64_t least) {
-        return fail(Code::invalid, "the tokenizer has %" PRIu64 " %s, at least %" PRIu64 " were expected", n, what, least);
+        return fail(Code::invalid,
+                    "the tokenizer has %" PRIu64 " %s, at least %" PRIu64 " were expected", n, what,
+                    least);
     };
     if (source.tokens.n == 0) return invalid("tokens", 0, 1);
-    if (source.types && source.n_types < source.tokens.n) return invalid("token types", source.n_types, source.tokens.n);
-    if (source.scores && source.n_scores < source.tokens.n) return invalid("scores", source.n_scores, source.tokens.n);
+    if (source.types && source.n_types < source.tokens.n)
+        return invalid("token types", source.n_types, source.tokens.n);
+    if (source.scores && source.n_scores < source.tokens.n)
+        return invalid("scores", source.n_scores, source.tokens.n);
     if (!layout.sentence_piece && source.merges.n == 0) return invalid("merges", 0, 1);
-    if (layout.n_tokens >= kMaxItems || layout.n_merges >= kMaxItems || source.tokens.bytes >= kNone) {
+    if (layout.n_tokens >= kMaxItems || layout.n_merges >= kMaxItems ||
+        source.tokens.bytes >= kNone) {
         return fail(Code::unsupported,
-                    "the tokenizer has %" PRIu64 " tokens of %" PRIu64 " bytes and %" PRIu64 " merges, too many for this build",
+                    "the tokenizer has %" PRIu64 " tokens of %" PRIu64 " bytes and %" PRIu64
+                    " merges, too many for this build",
                     layout.n_tokens, source.tokens.bytes, layout.n_merges);
     }
     uint64_t at = 0;
@@ -79,7 +89,8 @@ Result<Vocab::Layout> Vocab::measure(const VocabSource& source)
         std::string_view text = source.tokens.next(at);
         layout.texts_bytes += text.size();
         layout.longest = std::max(layout.longest, uint32_t(text.size()));
-        layout.n_specials += !text.empty() && is_special_type(TokenType(flags_of(source, i, text) & kTypeMask));
+        layout.n_specials +=
+            !text.empty() && is_special_type(TokenType(flags_of(source, i, text) & kTypeMask));
     }
     return layout;
 }
@@ -121,7 +132,8 @@ Status Vocab::load(const VocabSource& source, void* memory, uint64_t bytes)
 {
     Result<Layout> layout = measure(source);
     if (!layout.ok()) return layout.status();
-    KS_CHECK(bytes >= layout.value().bytes(), "%" PRIu64 " of %" PRIu64 " bytes", bytes, layout.value().bytes());
+    KS_CHECK(bytes >= layout.value().bytes(), "%" PRIu64 " of %" PRIu64 " bytes", bytes,
+             layout.value().bytes());
     place(layout.value(), memory);
     copy_tokens(source);
     KS_TRY(fill_lookup());
@@ -143,7 +155,8 @@ static uint32_t rank_of(float score)
 
 void Vocab::note_spaces(std::string_view text)
 {
-    for (size_t at = text.find(kSpaceSign, 1); at < text.size(); at = text.find(kSpaceSign, at + 1)) {
+    for (size_t at = text.find(kSpaceSign, 1); at < text.size();
+         at = text.find(kSpaceSign, at + 1)) {
         auto before = uint8_t(text[at - 1]);
         m_joins_space[before / 32] |= uint32_t(1) << before % 32;
     }
@@ -187,13 +200,15 @@ uint64_t Vocab::hash(std::string_view text)
     if (n >= 4)
         rest = load(p, 4) | load(p + n - 4, 4) << 32;
     else if (n > 0)
-        rest = uint64_t(uint8_t(p[0])) | uint64_t(uint8_t(p[n / 2])) << 8 | uint64_t(uint8_t(p[n - 1])) << 16;
+        rest = uint64_t(uint8_t(p[0])) | uint64_t(uint8_t(p[n / 2])) << 8 |
+               uint64_t(uint8_t(p[n - 1])) << 16;
     h = (h ^ rest) * k;
     h = (h ^ h >> 32) * k;
     return h ^ h >> 32;
 }
 
-template <class Same> uint32_t& Vocab::Slots::at(uint64_t hash, Same same, uint64_t& n_steps) const
+template <class Same>
+uint32_t& Vocab::Slots::at(uint64_t hash, Same same, uint64_t& n_steps) const
 {
     uint32_t mask = (uint32_t(1) << bits) - 1, tag = uint32_t(hash) << 24;
     for (uint64_t i = hash >> (64 - bits);; i = (i + 1) & mask) {
@@ -203,7 +218,8 @@ template <class Same> uint32_t& Vocab::Slots::at(uint64_t hash, Same same, uint6
     }
 }
 
-template <class Same> uint32_t Vocab::Slots::find(uint64_t hash, Same same) const
+template <class Same>
+uint32_t Vocab::Slots::find(uint64_t hash, Same same) const
 {
     uint64_t n_steps = 0;
     uint32_t slot = at(hash, same, n_steps);
@@ -214,7 +230,9 @@ template <class Same> uint32_t Vocab::Slots::find(uint64_t hash, Same same) cons
 static Status check_steps(uint64_t n_steps, uint64_t n)
 {
     if (n_steps <= 64 * n + 4096) return {};
-    return fail(Code::invalid, "the tokenizer's %" PRIu64 " texts collide in its table, they were made to do so", n);
+    return fail(Code::invalid,
+                "the tokenizer's %" PRIu64 " texts collide in its table, they were made to do so",
+                n);
 }
 
 Status Vocab::fill_lookup()
@@ -267,13 +285,15 @@ Status Vocab::fill_merges(const VocabSource& source)
         size_t space = text.find(' ', 1);
         if (space == text.npos || text.size() > 2 * uint64_t(m_longest) + 1) continue;
         joined.assign(text.substr(0, space)).append(text.substr(space + 1));
-        uint32_t left = find_mergeable(text.substr(0, space)), right = find_mergeable(text.substr(space + 1));
+        uint32_t left = find_mergeable(text.substr(0, space)),
+                 right = find_mergeable(text.substr(space + 1));
         uint32_t result = find_mergeable(joined);
         if (left == kNone || right == kNone || result == kNone) continue;
         merge = {left, right, result};
         uint64_t h = hash_pair(left, right);
         uint32_t& slot = m_merge_lookup.at(
-            h, [&](uint32_t m) { return m_merges[m].left == left && m_merges[m].right == right; }, n_steps);
+            h, [&](uint32_t m) { return m_merges[m].left == left && m_merges[m].right == right; },
+            n_steps);
         if (slot == kNone) slot = i | uint32_t(h) << 24;
         KS_TRY(check_steps(n_steps, m_n_merges));
     }
@@ -282,7 +302,9 @@ Status Vocab::fill_merges(const VocabSource& source)
 
 uint32_t Vocab::find_merge(uint32_t left, uint32_t right, uint32_t* rank) const
 {
-    *rank = m_merge_lookup.find(hash_pair(left, right), [&](uint32_t m) { return m_merges[m].left == left && m_merges[m].right == right; });
+    *rank = m_merge_lookup.find(hash_pair(left, right), [&](uint32_t m) {
+        return m_merges[m].left == left && m_merges[m].right == right;
+    });
     return *rank == kNone ? kNone : m_merges[*rank].result;
 }
 
@@ -294,7 +316,10 @@ static bool is_own_letter(int c)
 // The 68 bytes without a printable letter map to U+0100 ... U+0143, in order.
 std::string byte_letter(uint8_t byte)
 {
-    int c = is_own_letter(byte) ? byte : byte <= 0x20 ? 0x100 + byte : byte == 0xad ? 0x143 : 0x121 + byte - 0x7f;
+    int c = is_own_letter(byte) ? byte
+            : byte <= 0x20      ? 0x100 + byte
+            : byte == 0xad      ? 0x143
+                                : 0x121 + byte - 0x7f;
     if (c < 0x80) return std::string(1, char(c));
     return {char(0xc0 | c >> 6), char(0x80 | (c & 0x3f))};
 }
@@ -308,14 +333,19 @@ int byte_of_letter(int32_t codepoint)
 
 int byte_of_name(std::string_view text)
 {
-    auto digit = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1; };
-    if (text.size() != 6 || text.substr(0, 3) != "<0x" || text[5] != '>' || digit(text[3]) < 0 || digit(text[4]) < 0) return -1;
+    auto digit = [](char c) {
+        return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+    };
+    if (text.size() != 6 || text.substr(0, 3) != "<0x" || text[5] != '>' || digit(text[3]) < 0 ||
+        digit(text[4]) < 0)
+        return -1;
     return digit(text[3]) * 16 + digit(text[4]);
 }
 
 void Vocab::fill_byte_ids(bool sentence_piece, const VocabSource& source)
 {
-    uint32_t unknown = source.unknown >= 0 && source.unknown < int64_t(m_n_tokens) ? uint32_t(source.unknown) : 0;
+    uint32_t unknown =
+        source.unknown >= 0 && source.unknown < int64_t(m_n_tokens) ? uint32_t(source.unknown) : 0;
     for (int b = 0; b < 256; b++) {
         if (!sentence_piece) {
             m_byte_ids[b] = find_mergeable(byte_letter(uint8_t(b)));

@@ -1,5 +1,5 @@
-// The tables of a vocabulary, in planned memory: texts, types, lookup by text, merges, and special tokens, which are
-// matched before everything else.
+// The tables of a vocabulary, in planned memory: texts, types, lookup by text, merges, and special
+// tokens, which are matched before everything else.
 #pragma once
 
 #include "runtime/base/status.h"
@@ -13,7 +13,14 @@
 namespace ks
 {
 
-enum class TokenType : uint8_t { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
+enum class TokenType : uint8_t {
+    normal = 1,
+    unknown = 2,
+    control = 3,
+    user_defined = 4,
+    unused = 5,
+    byte = 6
+};
 
 class Vocab
 {
@@ -24,12 +31,18 @@ public:
     Status load(const VocabSource& source, void* memory, uint64_t bytes);
 
     uint32_t size() const { return m_n_tokens; }
-    std::string_view text(uint32_t id) const { return {m_texts + m_offsets[id], m_offsets[id + 1] - m_offsets[id]}; }
+    std::string_view text(uint32_t id) const
+    {
+        return {m_texts + m_offsets[id], m_offsets[id + 1] - m_offsets[id]};
+    }
     TokenType type(uint32_t id) const { return TokenType(m_flags[id] & kTypeMask); }
     bool is_end(uint32_t id) const { return m_flags[id] & kEnd; }
     void mark_end(uint32_t id) { m_flags[id] |= kEnd; }
-    bool strips_right(uint32_t id) const { return m_flags[id] & kStripsRight; } // white space after the token is dropped
-    uint32_t longest() const { return m_longest; }                              // bytes of the longest text, at least 1
+    bool strips_right(uint32_t id) const
+    {
+        return m_flags[id] & kStripsRight;
+    }                                              // white space after the token is dropped
+    uint32_t longest() const { return m_longest; } // bytes of the longest text, at least 1
 
     static uint64_t hash(std::string_view text); // the top bits give the first probe in the table
     uint32_t find(std::string_view text) const;  // the first match; kNone if there is none
@@ -38,7 +51,8 @@ public:
     uint32_t byte_id(uint8_t byte) const { return m_byte_ids[byte]; }
     // SentencePiece: the merge priority. A higher score has a lower rank.
     uint32_t rank(uint32_t id) const { return m_ranks[id]; }
-    // SentencePiece: whether any token contains this byte directly before U+2581. If not, no token crosses that border.
+    // SentencePiece: whether any token contains this byte directly before U+2581. If not, no token
+    // crosses that border.
     bool joins_space(uint8_t byte) const { return m_joins_space[byte / 32] >> byte % 32 & 1; }
     // BPE: the merged token and the rank of the merge; kNone if the pair does not merge.
     uint32_t find_merge(uint32_t left, uint32_t right, uint32_t* rank) const;
@@ -46,8 +60,9 @@ public:
     // Special tokens are matched before the rest of a text is encoded, longer ones first.
     struct Special {
         uint32_t id;
-        uint32_t shorter; // index of the longest special token that is a prefix of this one, or kNone
-        uint32_t order;   // matching priority, 0 first
+        uint32_t
+            shorter;    // index of the longest special token that is a prefix of this one, or kNone
+        uint32_t order; // matching priority, 0 first
     };
     const Special& special(uint32_t index) const { return m_specials[index]; }
     uint32_t n_specials() const { return m_n_specials; }
@@ -58,18 +73,21 @@ public:
 
 private:
     static constexpr uint8_t kTypeMask = 15, kStripsRight = 64, kEnd = 128;
-    static constexpr uint32_t kMaxItems = (1 << 24) - 1; // tokens or merges: a table slot holds a 24-bit index and 8 bits of the hash
+    static constexpr uint32_t kMaxItems =
+        (1 << 24) - 1; // tokens or merges: a table slot holds a 24-bit index and 8 bits of the hash
 
     struct Merge {
         uint32_t left, right, result; // the index of a merge is its rank; kNone: not a token
     };
-    // Open addressing. An entry is an index with the low 8 bits of the hash on top, or kNone if free. 2^bits entries,
-    // at most 2/3 used.
+    // Open addressing. An entry is an index with the low 8 bits of the hash on top, or kNone if
+    // free. 2^bits entries, at most 2/3 used.
     struct Slots {
         uint32_t* slots;
         uint32_t bits;
-        template <class Same> uint32_t& at(uint64_t hash, Same same, uint64_t& n_steps) const;
-        template <class Same> uint32_t find(uint64_t hash, Same same) const;
+        template <class Same>
+        uint32_t& at(uint64_t hash, Same same, uint64_t& n_steps) const;
+        template <class Same>
+        uint32_t find(uint64_t hash, Same same) const;
     };
     struct Layout {
         bool sentence_piece;
@@ -91,21 +109,24 @@ private:
     bool is_special(uint32_t id) const;
 
     uint32_t m_n_tokens = 0, m_n_merges = 0, m_n_specials = 0, m_longest = 1;
-    uint32_t* m_offsets = nullptr;        // (n_tokens + 1)
-    uint32_t* m_ranks = nullptr;          // (n_tokens), SentencePiece only
-    Merge* m_merges = nullptr;            // (n_merges), BPE only
-    Special* m_specials = nullptr;        // (n_specials), sorted by text
-    uint32_t* m_special_begins = nullptr; // (65536 / 32) bits: whether a special token begins with these two bytes
-    uint8_t* m_flags = nullptr;           // (n_tokens): TokenType and flag bits
+    uint32_t* m_offsets = nullptr; // (n_tokens + 1)
+    uint32_t* m_ranks = nullptr;   // (n_tokens), SentencePiece only
+    Merge* m_merges = nullptr;     // (n_merges), BPE only
+    Special* m_specials = nullptr; // (n_specials), sorted by text
+    uint32_t* m_special_begins =
+        nullptr; // (65536 / 32) bits: whether a special token begins with these two bytes
+    uint8_t* m_flags = nullptr; // (n_tokens): TokenType and flag bits
     char* m_texts = nullptr;
     Slots m_lookup = {nullptr, 0}, m_merge_lookup = {nullptr, 0};
     uint32_t m_byte_ids[256];
     uint32_t m_joins_space[256 / 32] = {};
 };
 
-constexpr std::string_view kSpaceSign = "\xe2\x96\x81"; // U+2581: a space in the texts of SentencePiece
+constexpr std::string_view kSpaceSign =
+    "\xe2\x96\x81"; // U+2581: a space in the texts of SentencePiece
 
-// Byte-level BPE writes every byte as a letter: itself if printable in Latin-1, else a letter from U+0100 on.
+// Byte-level BPE writes every byte as a letter: itself if printable in Latin-1, else a letter from
+// U+0100 on.
 std::string byte_letter(uint8_t byte);   // in UTF-8
 int byte_of_letter(int32_t codepoint);   // -1: the letter encodes no byte
 int byte_of_name(std::string_view text); // of "<0x0A>"; -1: not of this form

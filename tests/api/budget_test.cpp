@@ -1,5 +1,5 @@
-// Random small models, recipes, budgets and texts. The used memory equals the plan, however long the text. The held
-// tokens do not depend on the number of threads.
+// Random small models, recipes, budgets and texts. The used memory equals the plan, however long
+// the text. The held tokens do not depend on the number of threads.
 #include "runtime/api/session.h"
 #include "tests/kv/random_recipe.h"
 #include "tests/model/tiny_model.h"
@@ -32,7 +32,8 @@ static std::vector<uint32_t> state_of(const Session& session)
     for (uint32_t il = 0; il < session.cache().n_layers(); il++) {
         const CacheLayer& layer = session.cache().layer(il);
         for (uint32_t h = 0; layer.held && h < layer.spec.n_kv_heads; h++)
-            state.insert(state.end(), layer.positions + layer.begin[h], layer.positions + layer.begin[h] + layer.held[h]);
+            state.insert(state.end(), layer.positions + layer.begin[h],
+                         layer.positions + layer.begin[h] + layer.held[h]);
     }
     for (uint32_t i = 0; i < session.config().n_vocab; i++) {
         uint32_t bits = 0;
@@ -51,14 +52,17 @@ static void read_text(Session& session, RandomValues random, uint32_t n)
         REQUIRE(session.feed(ids.data(), ids.size()).ok());
         REQUIRE(session.peak_bytes() == session.plan().total_bytes);
     };
-    for (uint32_t part = 0, left = n; left; left -= part) feed(part = std::min(left, 1 + random.below(n)));
+    for (uint32_t part = 0, left = n; left; left -= part)
+        feed(part = std::min(left, 1 + random.below(n)));
     for (int i = 0; i < 40; i++) feed(1);
-    for (uint32_t i = 0; i < session.config().n_vocab; i++) REQUIRE(std::isfinite(session.logits()[i]));
+    for (uint32_t i = 0; i < session.config().n_vocab; i++)
+        REQUIRE(std::isfinite(session.logits()[i]));
 }
 
 constexpr uint32_t kRounds = kSanitized ? 24 : 60;
 
-TEST_CASE("budget: any model, recipe, memory and text: the high-water mark is the plan and within the budget")
+TEST_CASE("budget: any model, recipe, memory and text: the high-water mark is the plan and within "
+          "the budget")
 {
     RandomValues random{77};
     uint64_t n_evicted = 0, n_compared = 0;
@@ -79,10 +83,13 @@ TEST_CASE("budget: any model, recipe, memory and text: the high-water mark is th
         const Result<Plan> roomy = make_plan(options);
         REQUIRE_MESSAGE(roomy.ok(), roomy.status().message());
         const uint64_t smallest = roomy.value().smallest_bytes;
-        options.memory_bytes = smallest + random.below(1 + uint32_t(roomy.value().total_bytes - smallest) * 5 / 4 / (1 + random.below(20)));
+        options.memory_bytes =
+            smallest + random.below(1 + uint32_t(roomy.value().total_bytes - smallest) * 5 / 4 /
+                                            (1 + random.below(20)));
         if (random.below(3) == 0) { // a separate limit for the cache
             const Plan& p = roomy.value();
-            options.kv_memory_bytes = (p.region_bytes("cache") + p.region_bytes("cache tables")) * (1 + random.below(8)) / 8;
+            options.kv_memory_bytes = (p.region_bytes("cache") + p.region_bytes("cache tables")) *
+                                      (1 + random.below(8)) / 8;
         }
         const Result<Plan> plan = make_plan(options);
         REQUIRE(plan.ok());
@@ -94,14 +101,17 @@ TEST_CASE("budget: any model, recipe, memory and text: the high-water mark is th
         CHECK(s.peak_bytes() == plan.value().total_bytes);
         CHECK(s.peak_bytes() <= options.memory_bytes);
         if (options.kv_memory_bytes)
-            CHECK(s.plan().region_bytes("cache") + s.plan().region_bytes("cache tables") <= options.kv_memory_bytes);
+            CHECK(s.plan().region_bytes("cache") + s.plan().region_bytes("cache tables") <=
+                  options.kv_memory_bytes);
         for (uint32_t n : {1u, 30u, 700u}) {
             s.clear();
             read_text(s, random, n);
         }
         n_evicted += s.evicted();
         if (round % 4 == 0) continue;
-        if (!given) continue; // another number of threads needs other scratch, which changes the number of slots
+        if (!given)
+            continue; // another number of threads needs other scratch, which changes the number of
+                      // slots
         const std::vector<uint32_t> expected = state_of(s);
         options.recipe += ",chunk=" + std::to_string(s.plan().chunk);
         options.memory_bytes = 1 << 30;

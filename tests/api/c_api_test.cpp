@@ -1,4 +1,5 @@
-// The promises of knapsack.h: threads, cancelling, callbacks, caller memory, conversation turns, errors.
+// The promises of knapsack.h: threads, cancelling, callbacks, caller memory, conversation turns,
+// errors.
 #include "runtime/api/knapsack.h"
 #include "tests/model/tiny_model.h"
 #include "tools/alloc_count.h"
@@ -16,7 +17,8 @@ using namespace ks;
 namespace
 {
 
-const char* const kChatml = "{% for m in messages %}{{'<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>' + '\n'}}{% endfor %}";
+const char* const kChatml = "{% for m in messages %}{{'<|im_start|>' + m['role'] + '\n' + "
+                            "m['content'] + '<|im_end|>' + '\n'}}{% endfor %}";
 
 struct Close {
     void operator()(ks_session* session) const { ks_close(session); }
@@ -27,7 +29,8 @@ struct Model {
     TempFile file;
     ks_options options = {};
 
-    explicit Model(const char* name, const char* chat_template = kChatml) : file(std::string(name) + ".gguf", make(chat_template))
+    explicit Model(const char* name, const char* chat_template = kChatml)
+        : file(std::string(name) + ".gguf", make(chat_template))
     {
         options.struct_size = sizeof options;
         options.model_path = file.path().c_str();
@@ -86,7 +89,8 @@ std::vector<uint32_t> write(const Handle& session, uint32_t salt)
 
 void append(const Handle& session, const char* text, uint32_t flags, std::vector<uint32_t>& ids)
 {
-    const size_t n = ks_tokenize(session.get(), text, strlen(text), flags, nullptr, 0), begin = ids.size();
+    const size_t n = ks_tokenize(session.get(), text, strlen(text), flags, nullptr, 0),
+                 begin = ids.size();
     ids.resize(begin + n);
     CHECK(ks_tokenize(session.get(), text, strlen(text), flags, ids.data() + begin, n) == n);
 }
@@ -110,7 +114,8 @@ TEST_CASE("C API: sessions in threads of their own write what they write alone")
         std::vector<Handle> sessions;
         for (uint32_t i = 0; i < 3; i++) sessions.push_back(model.open(recipe));
         std::vector<std::thread> threads;
-        for (uint32_t i = 0; i < 3; i++) threads.emplace_back([&, i] { together[i] = write(sessions[i], i); });
+        for (uint32_t i = 0; i < 3; i++)
+            threads.emplace_back([&, i] { together[i] = write(sessions[i], i); });
         for (std::thread& thread : threads) thread.join();
         CHECK(alone == together);
     }
@@ -166,14 +171,17 @@ TEST_CASE("C API: the log says what was chosen, and what must be read again")
     Model model("c-log");
     Called called;
     model.options.user = &called;
-    model.options.log = [](void* user, const char* sentence) { static_cast<Called*>(user)->sentences.push_back(sentence); };
+    model.options.log = [](void* user, const char* sentence) {
+        static_cast<Called*>(user)->sentences.push_back(sentence);
+    };
     Handle session = model.open("sink,slots=64,recent=16");
     REQUIRE(called.sentences.size() == 1);
     const ks_stats stats = stats_of(session);
     CHECK(stats.slots == 64);
     CHECK(std::string(stats.recipe).find("slots=64") != std::string::npos);
     CHECK(strlen(stats.device) > 0);
-    for (const char* word : {stats.recipe, stats.device, "slots 64"}) CHECK(called.sentences[0].find(word) != std::string::npos);
+    for (const char* word : {stats.recipe, stats.device, "slots 64"})
+        CHECK(called.sentences[0].find(word) != std::string::npos);
     std::vector<uint32_t> ids = some_ids(200, 1);
     REQUIRE(ks_feed(session.get(), ids.data(), ids.size()) == KS_OK);
     REQUIRE(ks_rewind(session.get(), 100) == KS_OK);
@@ -197,7 +205,8 @@ TEST_CASE("C API: a session lives in the caller's memory, and in no byte beside 
         const size_t n = size_t(plan.plan_bytes) + (begin ? 3 : 2) * kPage;
         std::vector<uint8_t> all(n + 2 * kGuard, 0xa5);
         uint8_t* block = all.data() + kGuard;
-        block += kPage - uintptr_t(block) % kPage + begin - kPage; // `begin` bytes after a page boundary
+        block +=
+            kPage - uintptr_t(block) % kPage + begin - kPage; // `begin` bytes after a page boundary
         std::vector<uint8_t> before(all.data(), block), after(block + n, all.data() + all.size());
         model.options.memory = block;
         model.options.memory_size = n;
@@ -225,10 +234,13 @@ TEST_CASE("C API: turns are written in the model's frame, and what a user writes
         std::vector<uint32_t> ids;
         append(by_hand, "", 0, ids); // the BOS
         REQUIRE(ids.size() == 1);
-        if (system) append(by_hand, "<|im_start|>system\nBe brief.<|im_end|>\n", KS_TOKENIZE_SPECIAL | KS_TOKENIZE_NO_BOS, ids);
+        if (system)
+            append(by_hand, "<|im_start|>system\nBe brief.<|im_end|>\n",
+                   KS_TOKENIZE_SPECIAL | KS_TOKENIZE_NO_BOS, ids);
         append(by_hand, "<|im_start|>user\n", KS_TOKENIZE_SPECIAL | KS_TOKENIZE_NO_BOS, ids);
         append(by_hand, kUser, KS_TOKENIZE_NO_BOS, ids);
-        append(by_hand, "<|im_end|>\n<|im_start|>assistant\n", KS_TOKENIZE_SPECIAL | KS_TOKENIZE_NO_BOS, ids);
+        append(by_hand, "<|im_end|>\n<|im_start|>assistant\n",
+               KS_TOKENIZE_SPECIAL | KS_TOKENIZE_NO_BOS, ids);
         REQUIRE(ks_feed(by_hand.get(), ids.data(), ids.size()) == KS_OK);
         CHECK(stats_of(session).n_tokens == ids.size());
         CHECK(logits_of(session) == logits_of(by_hand));
@@ -280,7 +292,8 @@ TEST_CASE("C API: tokens are fed, chosen and spelled without an allocation")
     }
 }
 
-TEST_CASE("C API: every device that is listed opens under its id, the first one where none is named")
+TEST_CASE(
+    "C API: every device that is listed opens under its id, the first one where none is named")
 {
     Model model("c-devices");
     char error[400];
@@ -340,8 +353,9 @@ TEST_CASE("C API: biases are added to logits, and checked")
 
 TEST_CASE("C API: version, pieces, buffers and structs")
 {
-    const std::string version =
-        std::to_string(KS_VERSION_MAJOR) + "." + std::to_string(KS_VERSION_MINOR) + "." + std::to_string(KS_VERSION_PATCH);
+    const std::string version = std::to_string(KS_VERSION_MAJOR) + "." +
+                                std::to_string(KS_VERSION_MINOR) + "." +
+                                std::to_string(KS_VERSION_PATCH);
     CHECK(ks_version() == version);
 
     Model model("c-buffers");
@@ -384,14 +398,20 @@ TEST_CASE("C API: numbers that make no sense are refused, and what was set befor
     CHECK(ks_logits(session.get()) == nullptr);
     std::vector<uint32_t> ids = some_ids(20, 1);
     REQUIRE(ks_feed(session.get(), ids.data(), ids.size()) == KS_OK);
-    const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
+    const float nan = std::numeric_limits<float>::quiet_NaN(),
+                infinity = std::numeric_limits<float>::infinity();
     uint32_t greedy = 0, id = 0;
     REQUIRE(ks_sample(session.get(), &greedy) == KS_OK);
-    float ks_sampling::*const numbers[] = {&ks_sampling::temperature,      &ks_sampling::top_p,          &ks_sampling::min_p,
-                                           &ks_sampling::typical_p,        &ks_sampling::repeat_penalty, &ks_sampling::presence_penalty,
+    float ks_sampling::*const numbers[] = {&ks_sampling::temperature,
+                                           &ks_sampling::top_p,
+                                           &ks_sampling::min_p,
+                                           &ks_sampling::typical_p,
+                                           &ks_sampling::repeat_penalty,
+                                           &ks_sampling::presence_penalty,
                                            &ks_sampling::frequency_penalty};
     for (float ks_sampling::*number : numbers) {
-        const bool any_sign = number == &ks_sampling::presence_penalty || number == &ks_sampling::frequency_penalty;
+        const bool any_sign =
+            number == &ks_sampling::presence_penalty || number == &ks_sampling::frequency_penalty;
         for (float value : {nan, infinity, -infinity, -0.5f}) {
             ks_sampling sampling = {};
             sampling.struct_size = sizeof sampling;

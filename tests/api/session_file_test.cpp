@@ -85,7 +85,8 @@ struct Fixture {
     SessionOptions options;
 
     explicit Fixture(const char* arch = "llama", uint32_t seed = 1)
-        : file(std::string(arch) + std::to_string(seed) + ".gguf", make_tiny_model(shape(arch, seed)).file)
+        : file(std::string(arch) + std::to_string(seed) + ".gguf",
+               make_tiny_model(shape(arch, seed)).file)
     {
         options.model_path = file.path();
         options.n_threads = 2;
@@ -100,7 +101,8 @@ struct Fixture {
         s.key_bias = s.arch == "qwen2" ? 6.f : 0.f;
         return s;
     }
-    std::unique_ptr<Session> open(const std::string& recipe, const char* device = "cpu", int64_t context = 400) const
+    std::unique_ptr<Session> open(const std::string& recipe, const char* device = "cpu",
+                                  int64_t context = 400) const
     {
         SessionOptions o = options;
         o.recipe = recipe;
@@ -117,7 +119,8 @@ std::vector<float> logits(const Session& s)
     return std::vector<float>(s.logits(), s.logits() + s.config().n_vocab);
 }
 
-void feed(Session& s, const std::vector<uint32_t>& ids, size_t begin, size_t end, bool one_by_one = false)
+void feed(Session& s, const std::vector<uint32_t>& ids, size_t begin, size_t end,
+          bool one_by_one = false)
 {
     for (size_t at = begin; one_by_one && at < end; at++) REQUIRE(s.feed(&ids[at], 1).ok());
     if (!one_by_one) REQUIRE(s.feed(&ids[begin], end - begin).ok());
@@ -130,16 +133,19 @@ void check_same(const Session& a, const Session& b)
     CHECK(a.evicted() == b.evicted());
     CHECK(a.merged() == b.merged());
     const uint32_t n = a.n_tokens();
-    for (uint32_t p = n - std::min(n, a.plan().context); p < n; p++) CHECK(a.token(p) == b.token(p));
+    for (uint32_t p = n - std::min(n, a.plan().context); p < n; p++)
+        CHECK(a.token(p) == b.token(p));
 }
 
 void write_all(const std::string& path, const std::string& bytes)
 {
-    std::ofstream(path, std::ios::binary | std::ios::trunc).write(bytes.data(), std::streamsize(bytes.size()));
+    std::ofstream(path, std::ios::binary | std::ios::trunc)
+        .write(bytes.data(), std::streamsize(bytes.size()));
 }
 
 // Checks that the error is one sentence with the file name and the right code.
-void check_refused(const Status& status, std::initializer_list<Code> codes, const std::string& word = "")
+void check_refused(const Status& status, std::initializer_list<Code> codes,
+                   const std::string& word = "")
 {
     CAPTURE(status.message());
     CHECK(std::count(codes.begin(), codes.end(), status.code()) == 1);
@@ -157,16 +163,20 @@ TEST_CASE("session file: what goes on from it is what an uninterrupted session d
         const std::vector<uint32_t> ids = some_ids(300);
         for (const char* device : {"reference", "cpu"}) {
             for (const char* recipe : kRecipes) {
-                if (!strcmp(device, "reference") && arch != "llama") continue; // slow, and covers nothing new
-                if (arch == "qwen2" && (!parse_recipe(recipe).value().codes() || strstr(recipe, "subgen") || strstr(recipe, "select")))
+                if (!strcmp(device, "reference") && arch != "llama")
+                    continue; // slow, and covers nothing new
+                if (arch == "qwen2" && (!parse_recipe(recipe).value().codes() ||
+                                        strstr(recipe, "subgen") || strstr(recipe, "select")))
                     continue; // not supported
                 CAPTURE(arch);
                 CAPTURE(device);
                 CAPTURE(std::string(recipe));
                 std::unique_ptr<Session> whole = f.open(recipe, device);
                 const SavedState with = some_state();
-                for (size_t end : {9u, 47u, 150u, 153u, 200u}) { // before the first eviction, and long after
-                    if (end > whole->n_tokens()) feed(*whole, ids, whole->n_tokens(), end, end == 153);
+                for (size_t end :
+                     {9u, 47u, 150u, 153u, 200u}) { // before the first eviction, and long after
+                    if (end > whole->n_tokens())
+                        feed(*whole, ids, whole->n_tokens(), end, end == 153);
                     REQUIRE(whole->save(with, f.folder / "s").ok());
                     std::unique_ptr<Session> resumed = f.open(recipe, device);
                     if (end == 47) feed(*resumed, ids, 100, 190); // loading must discard this
@@ -202,17 +212,22 @@ TEST_CASE("session file: saved on one device, it goes on on another")
         for (const char* recipe : kRecipes) {
             if (tested.backend == "reference") continue;
             CAPTURE(tested.id + ", " + recipe);
-            std::unique_ptr<Session> device = f.open(recipe, tested.id.c_str()), reference = f.open(recipe, "reference");
+            std::unique_ptr<Session> device = f.open(recipe, tested.id.c_str()),
+                                     reference = f.open(recipe, "reference");
             feed(*device, ids, 0, 150);
             SavedState with;
-            REQUIRE((device->save(kNone, f.folder / "s").ok() && reference->load(f.folder / "s", &with).ok()));
+            REQUIRE((device->save(kNone, f.folder / "s").ok() &&
+                     reference->load(f.folder / "s", &with).ok()));
             check_same(*device, *reference);
             for (Session* session : {device.get(), reference.get()}) feed(*session, ids, 150, 151);
             const std::vector<float> a = logits(*device), b = logits(*reference);
             double error = 0, size = 0;
-            for (size_t i = 0; i < a.size(); i++) error += std::pow(double(a[i]) - double(b[i]), 2), size += double(b[i]) * double(b[i]);
+            for (size_t i = 0; i < a.size(); i++)
+                error += std::pow(double(a[i]) - double(b[i]), 2),
+                    size += double(b[i]) * double(b[i]);
             CHECK(std::sqrt(error / size) < 0.05);
-            REQUIRE((reference->save(kNone, f.folder / "s").ok() && device->load(f.folder / "s", &with).ok()));
+            REQUIRE((reference->save(kNone, f.folder / "s").ok() &&
+                     device->load(f.folder / "s", &with).ok()));
             check_same(*device, *reference);
         }
 }
@@ -241,7 +256,8 @@ TEST_CASE("session file: an empty session, and one with no next token")
     check_same(*s, *other);
 }
 
-TEST_CASE("session file: every truncation and a changed bit in every byte is refused, and the session is as it was")
+TEST_CASE("session file: every truncation and a changed bit in every byte is refused, and the "
+          "session is as it was")
 {
     Fixture f;
     const std::vector<uint32_t> ids = some_ids(200);
@@ -292,17 +308,23 @@ TEST_CASE("session file: another model, recipe or context is named, other files 
     feed(*s, ids, 0, 100);
     REQUIRE(s->save(kNone, f.folder / "s").ok());
     check_refused(strange->load(f.folder / "s", &with), {Code::invalid}, "another model");
-    for (const char* recipe : {"h2o,slots=64", "h2o,slots=48,victims=merge", "sink,slots=48", "h2o,slots=48,k=f32", "exact"})
-        check_refused(f.open(recipe)->load(f.folder / "s", &with), {Code::unsupported}, "retain=h2o,k=f16,v=f16,sink=4,slots=48");
+    for (const char* recipe : {"h2o,slots=64", "h2o,slots=48,victims=merge", "sink,slots=48",
+                               "h2o,slots=48,k=f32", "exact"})
+        check_refused(f.open(recipe)->load(f.folder / "s", &with), {Code::unsupported},
+                      "retain=h2o,k=f16,v=f16,sink=4,slots=48");
     CHECK(f.open("h2o,slots=48", "cpu", 500)->load(f.folder / "s", &with).ok());
 
-    for (const char* arch : {"llama", "gemma3"}) { // an exact session can be loaded into every context that is long enough
+    for (const char* arch :
+         {"llama",
+          "gemma3"}) { // an exact session can be loaded into every context that is long enough
         Fixture g(arch);
         std::unique_ptr<Session> exact = g.open("exact", "cpu", 200);
         feed(*exact, ids, 0, 100);
         REQUIRE(exact->save(kNone, g.folder / "s").ok());
-        check_refused(g.open("exact", "cpu", 99)->load(g.folder / "s", &with), {Code::no_fit}, "200");
-        std::unique_ptr<Session> longer = g.open("exact", "cpu", 300), shorter = g.open("exact", "cpu", 130);
+        check_refused(g.open("exact", "cpu", 99)->load(g.folder / "s", &with), {Code::no_fit},
+                      "200");
+        std::unique_ptr<Session> longer = g.open("exact", "cpu", 300),
+                                 shorter = g.open("exact", "cpu", 130);
         REQUIRE(longer->load(g.folder / "s", &with).ok());
         REQUIRE(shorter->load(g.folder / "s", &with).ok());
         for (Session* one : {exact.get(), longer.get(), shorter.get()}) feed(*one, ids, 100, 130);
@@ -313,7 +335,8 @@ TEST_CASE("session file: another model, recipe or context is named, other files 
     feed(*beyond, ids, 0, 250);
     REQUIRE(beyond->save(kNone, f.folder / "s").ok());
     CHECK(f.open("sink,slots=48", "cpu", 60)->load(f.folder / "s", &with).ok());
-    check_refused(f.open("sink,slots=48", "cpu", 200)->load(f.folder / "s", &with), {Code::unsupported}, "one of 100 would do");
+    check_refused(f.open("sink,slots=48", "cpu", 200)->load(f.folder / "s", &with),
+                  {Code::unsupported}, "one of 100 would do");
 
     const std::string good = read_all(f.folder / "s");
     std::string later = good;
@@ -321,7 +344,8 @@ TEST_CASE("session file: another model, recipe or context is named, other files 
     seal(later);
     write_all(f.folder / "s", later);
     check_refused(beyond->load(f.folder / "s", &with), {Code::unsupported}, "version 99");
-    for (const std::string& bytes : {std::string(), std::string("knapsack"), std::string(999, 'x'), read_all(f.file.path())}) {
+    for (const std::string& bytes :
+         {std::string(), std::string("knapsack"), std::string(999, 'x'), read_all(f.file.path())}) {
         write_all(f.folder / "s", bytes);
         check_refused(beyond->load(f.folder / "s", &with), {Code::invalid}, "not a saved session");
     }
@@ -329,7 +353,8 @@ TEST_CASE("session file: another model, recipe or context is named, other files 
     CHECK(beyond->load(f.folder / "nothing", &with).code() == Code::invalid);
 }
 
-TEST_CASE("session file: whatever stands behind a right checksum, nothing is read or written outside")
+TEST_CASE(
+    "session file: whatever stands behind a right checksum, nothing is read or written outside")
 {
     Fixture f;
     const std::vector<uint32_t> ids = some_ids(300);
@@ -344,9 +369,22 @@ TEST_CASE("session file: whatever stands behind a right checksum, nothing is rea
         SavedState with;
         for (int round = 0; round < (kSanitized ? 50 : 150); round++) {
             std::string bad = good;
-            const uint32_t values[] = {0, 1, 47, 48, 49, 96, 129, 130, 131, 0x7fffffff, 0x80000000, 0xffffffff, uint32_t(rng())};
+            const uint32_t values[] = {0,
+                                       1,
+                                       47,
+                                       48,
+                                       49,
+                                       96,
+                                       129,
+                                       130,
+                                       131,
+                                       0x7fffffff,
+                                       0x80000000,
+                                       0xffffffff,
+                                       uint32_t(rng())};
             for (uint32_t n = 1 + rng() % 3; n-- > 0;) {
-                const size_t at = rng() % (bad.size() / 4 - 4) * 4, from = rng() % (bad.size() / 4 - 4) * 4;
+                const size_t at = rng() % (bad.size() / 4 - 4) * 4,
+                             from = rng() % (bad.size() / 4 - 4) * 4;
                 if (rng() % 4 == 0)
                     memcpy(&bad[at], &good[from], 4);
                 else
@@ -357,9 +395,11 @@ TEST_CASE("session file: whatever stands behind a right checksum, nothing is rea
             write_all(f.folder / "s", bad);
             const Status status = same->load(f.folder / "s", &with);
             (status.ok() ? loaded : refused)++;
-            if (!status.ok()) check_refused(status, {Code::invalid, Code::unsupported, Code::no_fit});
+            if (!status.ok())
+                check_refused(status, {Code::invalid, Code::unsupported, Code::no_fit});
             if (status.ok() && same->n_tokens() < 300) {
-                const size_t n = std::min<size_t>(60, same->plan().recipe.exact() ? same->plan().context - same->n_tokens() : 60);
+                const size_t n = std::min<size_t>(
+                    60, same->plan().recipe.exact() ? same->plan().context - same->n_tokens() : 60);
                 CHECK(same->feed(ids.data(), n).ok());
                 feed(*same, ids, 0, 1);
                 feed(*same, ids, 1, 9, true);
@@ -377,15 +417,17 @@ TEST_CASE("session file: no table makes eviction or attention reach outside")
 {
     Fixture f;
     const std::vector<uint32_t> ids = some_ids(300);
-    for (const char* recipe : {"h2o,slots=48,victims=merge,delta=6", "ada,slots=48,delta=4", "subgen,slots=48",
-                               "mix,slots=48,victims=merge,k=turbo4,v=q8", "sink,slots=100,k=q8,v=q4"}) {
+    for (const char* recipe :
+         {"h2o,slots=48,victims=merge,delta=6", "ada,slots=48,delta=4", "subgen,slots=48",
+          "mix,slots=48,victims=merge,k=turbo4,v=q8", "sink,slots=100,k=q8,v=q4"}) {
         std::unique_ptr<Session> s = f.open(recipe);
         feed(*s, ids, 0, 130);
         feed(*s, ids, 130, 132, true); // with some free rows
         REQUIRE(s->save(kNone, f.folder / "s").ok());
         const std::string good = read_all(f.folder / "s");
         const uint32_t n_rows = s->plan().slots;
-        const size_t table = good.find(std::string(reinterpret_cast<const char*>(&n_rows), 4), 1500); // of the first layer
+        const size_t table = good.find(std::string(reinterpret_cast<const char*>(&n_rows), 4),
+                                       1500); // of the first layer
         REQUIRE(table != good.npos);
         SavedState with;
         size_t loaded = 0;
@@ -401,7 +443,8 @@ TEST_CASE("session file: no table makes eviction or attention reach outside")
                 feed(*s, ids, 150, 160);
             }
         }
-        for (size_t i = 0; i < 96; i++) { // rows follow the held counts and the capacities; here a row occurs twice
+        for (size_t i = 0; i < 96;
+             i++) { // rows follow the held counts and the capacities; here a row occurs twice
             std::string bad = good;
             memcpy(&bad[table + 4 * (5 + i)], &good[table + 4 * (5 + (i + 1) % 96)], 4);
             seal(bad);
@@ -432,7 +475,8 @@ TEST_CASE("session file: where writing fails, the old file is whole and nothing 
         setrlimit(RLIMIT_FSIZE, &small);
         const Status status = s->save(kNone, f.folder / "s");
         setrlimit(RLIMIT_FSIZE, &before);
-        failed += status.code() == Code::io && status.message().find("/s: cannot be written: ") != std::string::npos;
+        failed += status.code() == Code::io &&
+                  status.message().find("/s: cannot be written: ") != std::string::npos;
         CHECK(read_all(f.folder / "s") == good);
         CHECK(f.folder.names() == std::set<std::string>{"s"});
     }
@@ -472,7 +516,8 @@ TEST_CASE("session file: a sampler goes on in its stream with what it has seen")
         CHECK(whole.state().recent.size() == 8);
         resumed.set_state(whole.state());
         std::vector<uint32_t> a, b;
-        for (int i = 0; i < 30; i++) a.push_back(whole.sample(l.data())), b.push_back(resumed.sample(l.data()));
+        for (int i = 0; i < 30; i++)
+            a.push_back(whole.sample(l.data())), b.push_back(resumed.sample(l.data()));
         CHECK(a == b);
     }
 }

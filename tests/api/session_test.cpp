@@ -30,7 +30,8 @@ struct Opened {
     SessionOptions options;
     std::unique_ptr<Session> session;
 
-    Opened(const char* arch, const char* device, int64_t context, uint64_t memory = 0, const char* recipe = "auto")
+    Opened(const char* arch, const char* device, int64_t context, uint64_t memory = 0,
+           const char* recipe = "auto")
         : file(std::string(arch) + ".gguf", make_tiny_model(shape_of(arch)).file)
     {
         options.model_path = file.path();
@@ -47,10 +48,14 @@ struct Opened {
         REQUIRE_MESSAGE(result.ok(), result.status().message());
         return std::move(result.value());
     }
-    std::vector<float> logits() const { return std::vector<float>(session->logits(), session->logits() + session->config().n_vocab); }
+    std::vector<float> logits() const
+    {
+        return std::vector<float>(session->logits(), session->logits() + session->config().n_vocab);
+    }
 };
 
-TEST_CASE("session: the plan is what the ledger measured, at every budget, device and prompt length")
+TEST_CASE(
+    "session: the plan is what the ledger measured, at every budget, device and prompt length")
 {
     for (const DeviceInfo& device : tested_devices()) {
         for (const char* arch : {"llama", "gemma3"}) {
@@ -90,18 +95,22 @@ static double distance(const std::vector<float>& a, const std::vector<float>& b)
     return std::sqrt(error / size);
 }
 
-TEST_CASE("session: prompt and decode, chunked or not, give the same logits, bit for bit where sums keep their order")
+TEST_CASE("session: prompt and decode, chunked or not, give the same logits, bit for bit where "
+          "sums keep their order")
 {
     for (const DeviceInfo& device : tested_devices()) {
         for (const char* arch : {"llama", "gemma3"}) {
-            // A different last bit may round to another f16 value, which is a thousand times as far. So the cache is
-            // f32 here.
-            const char *id = device.id.c_str(), *recipe = sums_keep_order(id) ? "auto" : "exact,k=f32,v=f32";
-            Opened whole(arch, id, 400, 0, recipe), single(arch, id, 400, 0, recipe), mixed(arch, id, 400, 0, recipe);
+            // A different last bit may round to another f16 value, which is a thousand times as
+            // far. So the cache is f32 here.
+            const char *id = device.id.c_str(),
+                       *recipe = sums_keep_order(id) ? "auto" : "exact,k=f32,v=f32";
+            Opened whole(arch, id, 400, 0, recipe), single(arch, id, 400, 0, recipe),
+                mixed(arch, id, 400, 0, recipe);
             std::vector<uint32_t> ids = some_ids(390);
             REQUIRE(whole.session->feed(ids.data(), ids.size()).ok());
             for (uint32_t one : ids) REQUIRE(single.session->feed(&one, 1).ok());
-            for (size_t at = 0, n = 1; at < ids.size(); at += n, n = std::min(n % 37 + 5, ids.size() - at))
+            for (size_t at = 0, n = 1; at < ids.size();
+                 at += n, n = std::min(n % 37 + 5, ids.size() - at))
                 REQUIRE(mixed.session->feed(&ids[at], n).ok());
             CAPTURE(device.id);
             CAPTURE(arch);
@@ -125,7 +134,10 @@ TEST_CASE("session: score gives the log-probabilities of the next tokens, in one
     REQUIRE(o.session->score(ids.data(), 30, ids.data() + 1, 29, a.data(), top.data()).ok());
     o.session->clear();
     REQUIRE(o.session->score(ids.data(), 11, ids.data() + 1, 11, b.data(), top_again.data()).ok());
-    REQUIRE(o.session->score(ids.data() + 11, 19, ids.data() + 12, 18, b.data() + 11, top_again.data() + 11).ok());
+    REQUIRE(
+        o.session
+            ->score(ids.data() + 11, 19, ids.data() + 12, 18, b.data() + 11, top_again.data() + 11)
+            .ok());
     CHECK(a == b);
     CHECK(top == top_again);
     double sum = 0; // the probabilities after the last token sum to one
@@ -145,7 +157,8 @@ TEST_CASE("session: rewinding forgets exactly what came after, also beyond what 
         for (uint32_t keep : {290u, 40u, 0u}) {
             o.session->clear();
             fresh.session->clear();
-            for (size_t at = 0; at < ids.size(); at += 30) REQUIRE(o.session->feed(&ids[at], 30).ok());
+            for (size_t at = 0; at < ids.size(); at += 30)
+                REQUIRE(o.session->feed(&ids[at], 30).ok());
             REQUIRE(o.session->rewind(keep).ok());
             CHECK(o.session->n_tokens() == keep);
             REQUIRE(o.session->feed(other.data(), other.size()).ok());
@@ -185,7 +198,9 @@ TEST_CASE("session: cancel and progress interrupt, and reading can go on")
     CHECK(o.session->feed(ids.data(), ids.size()).ok());
 
     SessionOptions options = o.options;
-    options.progress = [](const char* stage, uint64_t, uint64_t) { return strcmp(stage, "loading weights") != 0; };
+    options.progress = [](const char* stage, uint64_t, uint64_t) {
+        return strcmp(stage, "loading weights") != 0;
+    };
     Result<std::unique_ptr<Session>> session = Session::open(options);
     REQUIRE_FALSE(session.ok());
     CHECK(session.status().code() == Code::interrupted);
@@ -217,7 +232,8 @@ TEST_CASE("session: where a chunk's mean query chooses, the end of a prompt asks
     }
 }
 
-TEST_CASE("session: logits do not depend on the number of threads, nor on another session beside it")
+TEST_CASE(
+    "session: logits do not depend on the number of threads, nor on another session beside it")
 {
     std::vector<uint32_t> ids = some_ids(90);
     std::vector<float> first;

@@ -1,4 +1,5 @@
-// Conversations: pinned tokens, tokens of the chat template, and both in a saved file. Also saving from C.
+// Conversations: pinned tokens, tokens of the chat template, and both in a saved file. Also saving
+// from C.
 #include "runtime/api/knapsack.h"
 #include "runtime/api/session.h"
 #include "tests/api/seal.h"
@@ -33,7 +34,8 @@ struct Fixture {
     std::vector<uint8_t> template_masks;
 
     explicit Fixture(const char* arch = "llama", uint32_t trained = 512)
-        : file(std::string(arch) + "-turns.gguf", make(arch, trained)), saved(file.path() + ".session")
+        : file(std::string(arch) + "-turns.gguf", make(arch, trained)),
+          saved(file.path() + ".session")
     {
         for (uint32_t p = 0; p < ids.size(); p++) template_masks.push_back(p % kTurn < kFrame);
     }
@@ -86,12 +88,13 @@ void check_same(const Session& a, const Session& b)
     for (uint32_t p = 0; p < a.n_tokens(); p++) CHECK(a.token(p) == b.token(p));
 }
 
-const char* const kRecipes[] = {"h2o,slots=96,delta=4", "mix,slots=96,delta=4,victims=merge", "ada,slots=96,delta=4", "subgen,slots=96",
-                                "sink,slots=96"};
+const char* const kRecipes[] = {"h2o,slots=96,delta=4", "mix,slots=96,delta=4,victims=merge",
+                                "ada,slots=96,delta=4", "subgen,slots=96", "sink,slots=96"};
 
 } // namespace
 
-TEST_CASE("turns: a pinned head and marked frames go on from a file, after clear and after the text was read again")
+TEST_CASE("turns: a pinned head and marked frames go on from a file, after clear and after the "
+          "text was read again")
 {
     for (const char* arch : {"llama", "gemma3"}) {
         const Fixture f(arch);
@@ -138,34 +141,41 @@ TEST_CASE("turns: a pinned head and marked frames go on from a file, after clear
 TEST_CASE("turns: with room for everything nothing depends on them")
 {
     const Fixture f;
-    for (const char* recipe : {"exact", "mix,slots=400", "sink,slots=400", "subgen,slots=400", "ada,slots=400,victims=merge"}) {
+    for (const char* recipe : {"exact", "mix,slots=400", "sink,slots=400", "subgen,slots=400",
+                               "ada,slots=400,victims=merge"}) {
         std::unique_ptr<Session> plain = f.open("exact"), turns = f.open(recipe);
         CHECK(turns->pin(50).ok());
         f.feed(*turns, 390);
         REQUIRE(plain->feed(f.ids.data(), 390).ok());
         CAPTURE(std::string(recipe));
-        CHECK(std::equal(plain->logits(), plain->logits() + plain->config().n_vocab, turns->logits()));
+        CHECK(std::equal(plain->logits(), plain->logits() + plain->config().n_vocab,
+                         turns->logits()));
         CHECK(turns->token(41) == f.ids[41]);
     }
 }
 
-TEST_CASE("turns: a pinned head is seen as so many sinks are, also from further away than the model was trained for")
+TEST_CASE("turns: a pinned head is seen as so many sinks are, also from further away than the "
+          "model was trained for")
 {
     for (const char* arch : {"llama", "gemma3"}) {
         const Fixture f(arch, 100);
-        const char* const pairs[][2] = {{"mix,slots=96", "mix,slots=96,sink=9"},
-                                        {"window,slots=96", "sink,slots=96,sink=9"},
-                                        {"h2o,slots=96,sink=0", "h2o,slots=96,sink=9"},
-                                        {"sink,slots=96,positions=offset", "sink,slots=96,positions=offset,sink=9"},
-                                        {"window,slots=96,positions=offset", "sink,slots=96,positions=offset,sink=9"}};
+        const char* const pairs[][2] = {
+            {"mix,slots=96", "mix,slots=96,sink=9"},
+            {"window,slots=96", "sink,slots=96,sink=9"},
+            {"h2o,slots=96,sink=0", "h2o,slots=96,sink=9"},
+            {"sink,slots=96,positions=offset", "sink,slots=96,positions=offset,sink=9"},
+            {"window,slots=96,positions=offset", "sink,slots=96,positions=offset,sink=9"}};
         for (const auto& pair : pairs) {
-            std::unique_ptr<Session> pinned = f.open(pair[0], 100), sinks = f.open(pair[1], 100), neither = f.open(pair[0], 100);
+            std::unique_ptr<Session> pinned = f.open(pair[0], 100), sinks = f.open(pair[1], 100),
+                                     neither = f.open(pair[0], 100);
             REQUIRE(pinned->pin(kHead).ok());
-            for (Session* s : {pinned.get(), sinks.get(), neither.get()}) REQUIRE(s->feed(f.ids.data(), 390).ok());
+            for (Session* s : {pinned.get(), sinks.get(), neither.get()})
+                REQUIRE(s->feed(f.ids.data(), 390).ok());
             CAPTURE(arch);
             CAPTURE(pair[0]);
             check_same(*pinned, *sinks);
-            CHECK_FALSE(std::equal(pinned->logits(), pinned->logits() + pinned->config().n_vocab, neither->logits()));
+            CHECK_FALSE(std::equal(pinned->logits(), pinned->logits() + pinned->config().n_vocab,
+                                   neither->logits()));
         }
     }
 }
@@ -174,21 +184,25 @@ TEST_CASE("turns: whatever a file says is pinned, only a head that is there is b
 {
     const Fixture f;
     for (const char* recipe : kRecipes) {
-        for (uint32_t pinned : {5u, 0x00abcdefu}) { // the second is limited to a quarter of the slots
+        for (uint32_t pinned :
+             {5u, 0x00abcdefu}) { // the second is limited to a quarter of the slots
             std::unique_ptr<Session> s = f.open(recipe);
             REQUIRE(s->pin(pinned).ok());
             f.feed(*s, 200);
             REQUIRE(s->save({}, f.saved).ok());
             const std::string good = read_all(f.saved);
             const uint64_t before[] = {s->evicted(), s->merged()};
-            const size_t at = good.find(std::string(reinterpret_cast<const char*>(before), sizeof before)) + sizeof before;
+            const size_t at =
+                good.find(std::string(reinterpret_cast<const char*>(before), sizeof before)) +
+                sizeof before;
             REQUIRE(at < good.size());
             REQUIRE(memcmp(&good[at], &pinned, 4) == 0);
             for (uint32_t value : {0u, 5u, 23u, 24u, 25u, 0x7fffffffu, 0xffffffffu}) {
                 std::string bad = good;
                 memcpy(&bad[at], &value, 4);
                 seal(bad);
-                std::ofstream(f.saved, std::ios::binary | std::ios::trunc).write(bad.data(), std::streamsize(bad.size()));
+                std::ofstream(f.saved, std::ios::binary | std::ios::trunc)
+                    .write(bad.data(), std::streamsize(bad.size()));
                 std::unique_ptr<Session> other = f.open(recipe);
                 SavedState with;
                 const Status status = other->load(f.saved, &with);
@@ -196,12 +210,15 @@ TEST_CASE("turns: whatever a file says is pinned, only a head that is there is b
                 CAPTURE(pinned);
                 CAPTURE(value);
                 // The table of an estimator reveals the pinned tokens; a ring does not.
-                const bool same = std::min(std::max(value, 4u), 24u) == std::min(pinned, 24u), less = value <= pinned;
-                const bool fine = same || strstr(recipe, "sink") || (less && !strstr(recipe, "subgen"));
+                const bool same = std::min(std::max(value, 4u), 24u) == std::min(pinned, 24u),
+                           less = value <= pinned;
+                const bool fine =
+                    same || strstr(recipe, "sink") || (less && !strstr(recipe, "subgen"));
                 CHECK(status.code() == (fine ? Code::ok : Code::invalid));
                 if (!status.ok()) continue;
                 f.feed(*other, 380);
-                for (uint32_t p = 0; p < std::max(4u, std::min(value, 24u)); p++) CHECK(held(*other)[p] == 1);
+                for (uint32_t p = 0; p < std::max(4u, std::min(value, 24u)); p++)
+                    CHECK(held(*other)[p] == 1);
             }
         }
     }

@@ -1,5 +1,5 @@
-// attention and kv_score: prefill and decode, groups of heads, both cache formats; rings that wrapped, windows, pinned tokens,
-// tables, staged chunks, log-weights.
+// attention and kv_score: prefill and decode, groups of heads, both cache formats; rings that
+// wrapped, windows, pinned tokens, tables, staged chunks, log-weights.
 #include "tests/backends/attention_cases.h"
 #include "tests/sanitized.h"
 
@@ -13,17 +13,25 @@ TEST_CASE("attention: tables, staged chunks, pinned tokens, log-weights")
     std::vector<AttentionShape> shapes;
     for (uint32_t n_tokens : {1u, 2u, 5u, 40u, 130u}) {
         shapes.push_back(with_table(shape(n_tokens, 100, 6, 2, 64, 300)));
-        shapes.push_back(with_table(with_stage(shape(n_tokens, 200, 6, 2, 64, 200), 130), 13)); // a full table, heads of different length
+        shapes.push_back(with_table(with_stage(shape(n_tokens, 200, 6, 2, 64, 200), 130),
+                                    13)); // a full table, heads of different length
         shapes.push_back(with_weights(with_table(shape(n_tokens, 150, 6, 2, 64, 300))));
-        shapes.push_back(with_weights(with_table(with_stage(shape(n_tokens, 200, 3, 1, 80, 200), 130))));
-        shapes.push_back(with_stage(shape(n_tokens, 1000, 3, 1, 64, 150, 146, 4), 140)); // sinks and a band
-        shapes.push_back(with_stage(shape(n_tokens, 300, 4, 2, 256, 128, 128), 140));    // a window layer's ring
-        shapes.push_back(with_stage(shape(n_tokens, 140, 4, 2, 64, 140, 70, 70), 140));  // many pinned, not wrapped yet
-        shapes.push_back(with_clamped(with_stage(shape(n_tokens, 1000, 3, 1, 64, 150, 146, 4), 140), 4));
+        shapes.push_back(
+            with_weights(with_table(with_stage(shape(n_tokens, 200, 3, 1, 80, 200), 130))));
+        shapes.push_back(
+            with_stage(shape(n_tokens, 1000, 3, 1, 64, 150, 146, 4), 140)); // sinks and a band
+        shapes.push_back(
+            with_stage(shape(n_tokens, 300, 4, 2, 256, 128, 128), 140)); // a window layer's ring
+        shapes.push_back(with_stage(shape(n_tokens, 140, 4, 2, 64, 140, 70, 70),
+                                    140)); // many pinned, not wrapped yet
+        shapes.push_back(
+            with_clamped(with_stage(shape(n_tokens, 1000, 3, 1, 64, 150, 146, 4), 140), 4));
         shapes.push_back(with_clamped(with_table(shape(n_tokens, 150, 6, 2, 80, 300)), 70));
         shapes.push_back(with_codes(with_table(shape(n_tokens, 150, 6, 2, 64, 170)), 4, 140, 150));
-        shapes.push_back(
-            with_clamped(with_weights(with_codes(with_table(with_stage(shape(n_tokens, 260, 3, 1, 80, 60), 130)), 20, 220, 210)), 20));
+        shapes.push_back(with_clamped(
+            with_weights(with_codes(with_table(with_stage(shape(n_tokens, 260, 3, 1, 80, 60), 130)),
+                                    20, 220, 210)),
+            20));
     }
     shapes.push_back(shape(1, 5000, 4, 2, 64, 100, 96, 4)); // a single token overwrites the oldest
     shapes.push_back(shape(1, 3, 4, 2, 64, 100, 96, 4));
@@ -39,7 +47,8 @@ TEST_CASE("attention: tables, staged chunks, pinned tokens, log-weights")
     check_ops("attention", cases);
 }
 
-// Queries of a key's head: one to four where a token decodes, which lanes read codes for in other ways.
+// Queries of a key's head: one to four where a token decodes, which lanes read codes for in other
+// ways.
 static std::vector<uint32_t> groups_of(uint32_t n_tokens)
 {
     return n_tokens == 1 ? std::vector<uint32_t>{1, 2, 3, 4} : std::vector<uint32_t>{3};
@@ -47,18 +56,22 @@ static std::vector<uint32_t> groups_of(uint32_t n_tokens)
 
 TEST_CASE("attention: slots in codes")
 {
-    const Format codecs[][2] = {{Format::q8, Format::q8},        {Format::turbo4, Format::turbo3}, {Format::polar, Format::q4},
-                                {Format::turbo3, Format::polar}, {Format::polar, Format::turbo2v}, {Format::turbo2, Format::f16},
-                                {Format::turbo4, Format::polar}, {Format::q4, Format::turbo4},     {Format::kiviv, Format::q8}};
+    const Format codecs[][2] = {{Format::q8, Format::q8},         {Format::turbo4, Format::turbo3},
+                                {Format::polar, Format::q4},      {Format::turbo3, Format::polar},
+                                {Format::polar, Format::turbo2v}, {Format::turbo2, Format::f16},
+                                {Format::turbo4, Format::polar},  {Format::q4, Format::turbo4},
+                                {Format::kiviv, Format::q8}};
     std::vector<OpCase> cases;
     uint32_t nth = 0;
     for (const auto& codec : codecs)
         for (uint32_t d : {64u, 80u, 128u, 192u, 256u})
             for (uint32_t n : {1u, 5u, 40u})
                 for (uint32_t group : groups_of(n)) {
-                    const AttentionShape staged = with_table(with_stage(shape(n, 260, group, 1, d, 60), 130));
-                    for (AttentionShape s : {with_codes(with_table(shape(n, 150, 2 * group, 2, d, 170)), 4, 140, 150),
-                                             with_clamped(with_weights(with_codes(staged, 20, 220, 210)), 20)}) {
+                    const AttentionShape staged =
+                        with_table(with_stage(shape(n, 260, group, 1, d, 60), 130));
+                    for (AttentionShape s :
+                         {with_codes(with_table(shape(n, 150, 2 * group, 2, d, 170)), 4, 140, 150),
+                          with_clamped(with_weights(with_codes(staged, 20, 220, 210)), 20)}) {
                         if (kSanitized && nth++ % 3) continue;
                         cases.push_back(make_case(with_codecs(s, codec[0], codec[1])));
                     }
@@ -75,8 +88,11 @@ TEST_CASE("attention: few slots in codes")
             for (uint32_t group : {1u, 4u})
                 for (uint32_t n_coded : {1u, 2u, 3u}) {
                     const AttentionShape s = with_table(shape(1, 300, group, 1, d, 300));
-                    const Format keys = codec_info(format).group == 1 && format != Format::kiviv ? format : Format::q8;
-                    cases.push_back(make_case(with_codecs(with_codes(s, 4, 4 + n_coded, 8), keys, format)));
+                    const Format keys = codec_info(format).group == 1 && format != Format::kiviv
+                                            ? format
+                                            : Format::q8;
+                    cases.push_back(
+                        make_case(with_codecs(with_codes(s, 4, 4 + n_coded, 8), keys, format)));
                 }
     check_ops("attention", cases);
 }
@@ -84,12 +100,16 @@ TEST_CASE("attention: few slots in codes")
 // So many that who reads them goes on to rows that it has asked for, and from what it has found.
 TEST_CASE("attention: many slots in codes")
 {
-    const Format codecs[][2] = {
-        {Format::q8, Format::q4}, {Format::turbo4, Format::turbo3}, {Format::polar, Format::polar}, {Format::kivi, Format::kiviv}};
+    const Format codecs[][2] = {{Format::q8, Format::q4},
+                                {Format::turbo4, Format::turbo3},
+                                {Format::polar, Format::polar},
+                                {Format::kivi, Format::kiviv}};
     std::vector<OpCase> cases;
     for (const auto& codec : codecs)
         for (uint32_t d : {64u, 128u, 256u}) {
-            AttentionShape s = with_codecs(with_codes(with_table(shape(1, 2600, 3, 1, d, 80)), 4, 2564, 2560), codec[0], codec[1]);
+            AttentionShape s =
+                with_codecs(with_codes(with_table(shape(1, 2600, 3, 1, d, 80)), 4, 2564, 2560),
+                            codec[0], codec[1]);
             cases.push_back(make_case(s));
             if (d < 256) cases.push_back(make_case(with_waves(s, 64, rope_neox)));
             s.size = 8; // maxima move
@@ -101,18 +121,23 @@ TEST_CASE("attention: many slots in codes")
 // Slots that are restored a few at a time, and read by queries that see some of them or none.
 TEST_CASE("attention: prompts over codes, in turns")
 {
-    const Format codecs[][2] = {
-        {Format::turbo4, Format::q8}, {Format::polar, Format::f16}, {Format::f16, Format::q4}, {Format::kivi, Format::kiviv}};
+    const Format codecs[][2] = {{Format::turbo4, Format::q8},
+                                {Format::polar, Format::f16},
+                                {Format::f16, Format::q4},
+                                {Format::kivi, Format::kiviv}};
     std::vector<AttentionShape> shapes;
     uint32_t nth = 0;
     for (uint32_t d : {64u, 128u})
         for (uint32_t n : {40u, 130u}) {
-            const AttentionShape held = with_codes(with_table(shape(n, 700, 4, 2, d, 230), 20), 4, 676, 704);
-            const AttentionShape staged = with_codes(with_table(with_stage(shape(n, 892, 3, 1, d, 60), 130)), 20, 852, 864);
-            for (const AttentionShape& s :
-                 {held, with_clamped(with_weights(staged), 20), with_waves(with_weights(held), 64, rope_interleaved)})
+            const AttentionShape held =
+                with_codes(with_table(shape(n, 700, 4, 2, d, 230), 20), 4, 676, 704);
+            const AttentionShape staged =
+                with_codes(with_table(with_stage(shape(n, 892, 3, 1, d, 60), 130)), 20, 852, 864);
+            for (const AttentionShape& s : {held, with_clamped(with_weights(staged), 20),
+                                            with_waves(with_weights(held), 64, rope_interleaved)})
                 shapes.push_back(with_codecs(s, codecs[nth % 4][0], codecs[nth % 4][1])), nth++;
-            AttentionShape band = with_stage(shape(n, 1000, 3, 1, d, 400, 396, 4), 140), ring = shape(n, 300, 4, 2, d, 500, 130);
+            AttentionShape band = with_stage(shape(n, 1000, 3, 1, d, 400, 396, 4), 140),
+                           ring = shape(n, 300, 4, 2, d, 500, 130);
             band.k = ring.v = Format::f32;
             shapes.insert(shapes.end(), {band, with_clamped(band, 4), ring});
         }
@@ -127,17 +152,23 @@ TEST_CASE("attention: prompts over codes, in turns")
 // The tables list the rows of a group in order, the groups in any.
 TEST_CASE("attention: keys in groups")
 {
-    const Format codecs[][2] = {{Format::kivi, Format::kiviv}, {Format::kivi2, Format::kiviv}, {Format::kivi, Format::turbo4}};
+    const Format codecs[][2] = {{Format::kivi, Format::kiviv},
+                                {Format::kivi2, Format::kiviv},
+                                {Format::kivi, Format::turbo4}};
     std::vector<OpCase> cases, scores;
     uint32_t nth = 0;
     for (uint32_t d : {64u, 80u, 96u, 128u, 256u})
         for (uint32_t n : {1u, 5u, 40u})
             for (uint32_t group : groups_of(n)) {
-                const AttentionShape staged = with_table(with_stage(shape(n, 260, group, 1, d, 60), 130));
+                const AttentionShape staged =
+                    with_table(with_stage(shape(n, 260, group, 1, d, 60), 130));
                 for (AttentionShape s :
                      {with_codes(with_table(shape(n, 150, 2 * group, 2, d, 170)), 4, 132, 160),
-                      with_clamped(with_codes(staged, 20, 244, 224), nth % 2 ? 20 : 75), // with a group, and within one
-                      with_waves(with_codes(with_table(shape(n, 190, 2 * group, 2, d, 150)), 3, 99, 128), 64, rope_neox)}) {
+                      with_clamped(with_codes(staged, 20, 244, 224),
+                                   nth % 2 ? 20 : 75), // with a group, and within one
+                      with_waves(
+                          with_codes(with_table(shape(n, 190, 2 * group, 2, d, 150)), 3, 99, 128),
+                          64, rope_neox)}) {
                     s = with_codecs(s, codecs[nth % 3][0], codecs[nth % 3][1]);
                     cases.push_back(make_case(s));
                     scores.push_back(score_case(s, {n / 2, score_sum, 0, 0.9f}));
@@ -154,14 +185,21 @@ static void check_without_bias(const std::vector<uint32_t>& tokens)
     std::vector<OpCase> cases, scores;
     for (uint32_t n_tokens : tokens) {
         for (AttentionShape s :
-             {with_waves(with_codes(with_table(shape(n_tokens, 150, 6, 2, 64, 170), 5), 4, 140, 150), 64, rope_neox),
+             {with_waves(
+                  with_codes(with_table(shape(n_tokens, 150, 6, 2, 64, 170), 5), 4, 140, 150), 64,
+                  rope_neox),
               with_waves(with_table(shape(n_tokens, 90, 14, 2, 64, 300)), 64, rope_neox),
-              with_waves(with_codes(with_table(with_stage(shape(n_tokens, 260, 3, 1, 80, 60), 130)), 20, 220, 210), 80, rope_interleaved),
+              with_waves(with_codes(with_table(with_stage(shape(n_tokens, 260, 3, 1, 80, 60), 130)),
+                                    20, 220, 210),
+                         80, rope_interleaved),
               with_waves(with_table(shape(n_tokens, 90, 3, 1, 80, 300)), 32, rope_neox),
               with_waves(with_table(shape(n_tokens, 90, 3, 1, 80, 300)), 20, rope_interleaved),
-              with_waves(with_clamped(
-                             with_weights(with_codes(with_table(with_stage(shape(n_tokens, 260, 3, 1, 128, 60), 130)), 20, 220, 210)), 20),
-                         128, rope_neox)}) {
+              with_waves(
+                  with_clamped(with_weights(with_codes(
+                                   with_table(with_stage(shape(n_tokens, 260, 3, 1, 128, 60), 130)),
+                                   20, 220, 210)),
+                               20),
+                  128, rope_neox)}) {
             cases.push_back(make_case(s));
             s.coded_k = Format::turbo4;
             if (s.n_coded) cases.push_back(make_case(s));
@@ -187,13 +225,19 @@ TEST_CASE("kv_score")
     std::vector<OpCase> cases;
     for (uint32_t n_tokens : {1u, 3u, 40u, 130u}) {
         for (AttentionShape s :
-             {with_table(shape(n_tokens, 100, 6, 2, 64, 300)), with_table(with_stage(shape(n_tokens, 200, 9, 3, 64, 200), 130), 13),
+             {with_table(shape(n_tokens, 100, 6, 2, 64, 300)),
+              with_table(with_stage(shape(n_tokens, 200, 9, 3, 64, 200), 130), 13),
               with_weights(with_table(with_stage(shape(n_tokens, 200, 4, 2, 80, 200), 130))),
-              with_stage(shape(n_tokens, 1000, 3, 1, 64, 150, 146, 4), 140), shape(n_tokens, 10, 8, 1, 64),
-              with_clamped(with_codes(with_table(with_stage(shape(n_tokens, 200, 6, 2, 64, 50), 130)), 20, 180, 160), 20)}) {
+              with_stage(shape(n_tokens, 1000, 3, 1, 64, 150, 146, 4), 140),
+              shape(n_tokens, 10, 8, 1, 64),
+              with_clamped(
+                  with_codes(with_table(with_stage(shape(n_tokens, 200, 6, 2, 64, 50), 130)), 20,
+                             180, 160),
+                  20)}) {
             const uint32_t half = n_tokens / 2;
-            for (const KvScoreArgs& score : {KvScoreArgs{0, score_sum, 0, 1}, KvScoreArgs{half, score_sum, 1, 1},
-                                             KvScoreArgs{0, score_sum, 0, 0.9f}, KvScoreArgs{half, score_below, 0, 1}})
+            for (const KvScoreArgs& score :
+                 {KvScoreArgs{0, score_sum, 0, 1}, KvScoreArgs{half, score_sum, 1, 1},
+                  KvScoreArgs{0, score_sum, 0, 0.9f}, KvScoreArgs{half, score_below, 0, 1}})
                 cases.push_back(score_case(s, score));
         }
     }
@@ -218,23 +262,27 @@ TEST_CASE("attention: head sizes and groups")
 TEST_CASE("attention: contexts, windows and rings")
 {
     std::vector<OpCase> cases;
-    for (uint32_t first : {0u, 1u, 6u, 7u, 8u, 15u, 31u, 63u, 64u, 255u, 1000u}) cases.push_back(make_case(shape(1, first, 4, 2, 64)));
+    for (uint32_t first : {0u, 1u, 6u, 7u, 8u, 15u, 31u, 63u, 64u, 255u, 1000u})
+        cases.push_back(make_case(shape(1, first, 4, 2, 64)));
     cases.push_back(make_case(shape(3, 50, 4, 2, 64, 200)));  // more slots than positions
     cases.push_back(make_case(shape(130, 0, 3, 1, 64)));      // a long chunk
     cases.push_back(make_case(shape(64, 300, 3, 1, 64)));     // a later chunk
     cases.push_back(make_case(shape(1, 64, 2, 1, 64, 64)));   // a ring that wrapped by one
     cases.push_back(make_case(shape(1, 1037, 2, 1, 64, 48))); // and many times
-    cases.push_back(make_case(shape(10, 500, 4, 2, 64, 48))); // each query loses what the chunk wrote over
+    cases.push_back(
+        make_case(shape(10, 500, 4, 2, 64, 48))); // each query loses what the chunk wrote over
     cases.push_back(make_case(shape(48, 96, 2, 1, 64, 48)));  // a chunk as long as the ring
     cases.push_back(make_case(shape(1, 90, 4, 1, 64, 0, 1))); // windows
     cases.push_back(make_case(shape(1, 90, 4, 1, 64, 0, 32)));
     cases.push_back(make_case(shape(1, 10, 4, 1, 64, 0, 32))); // not full yet
     cases.push_back(make_case(shape(50, 0, 4, 1, 64, 0, 13)));
     cases.push_back(make_case(shape(16, 700, 4, 1, 64, 80, 64))); // a ring of window and chunk
-    cases.push_back(make_case(shape(16, 704, 4, 1, 64, 79, 64))); // the least that such a ring may have
+    cases.push_back(
+        make_case(shape(16, 704, 4, 1, 64, 79, 64))); // the least that such a ring may have
     cases.push_back(make_case(shape(1, 705, 4, 1, 256, 80, 64)));
     cases.push_back(make_case(shape(16, 700, 4, 1, 64, 40, 64))); // a ring smaller than its window
-    cases.push_back(make_case(shape(80, 30000, 1, 1, 64)));       // more than one loop of a shader may see
+    cases.push_back(
+        make_case(shape(80, 30000, 1, 1, 64))); // more than one loop of a shader may see
     check_ops("attention", cases);
 }
 
@@ -246,7 +294,8 @@ TEST_CASE("attention: cache formats and steep logits")
             for (AttentionShape s : {shape(1, 77, 6, 2, 64), shape(11, 30, 4, 4, 80, 0, 9)}) {
                 s.k = k;
                 s.v = v;
-                for (float size : {0.f, 1.f, 30.f}) { // 0: all keys alike, 30: nearly all weight on one
+                for (float size :
+                     {0.f, 1.f, 30.f}) { // 0: all keys alike, 30: nearly all weight on one
                     s.size = size;
                     cases.push_back(make_case(s));
                 }

@@ -9,7 +9,8 @@
 using namespace ks;
 
 // By the description in codecs.h.
-static void put_row(std::vector<uint8_t>& cache, uint64_t n_rows, uint64_t row, const std::vector<uint8_t>& bytes)
+static void put_row(std::vector<uint8_t>& cache, uint64_t n_rows, uint64_t row,
+                    const std::vector<uint8_t>& bytes)
 {
     const uint64_t words = bytes.size() / 4 * 4, tail = bytes.size() % 4;
     memcpy(&cache[row * words], bytes.data(), words);
@@ -21,7 +22,8 @@ static std::vector<uint8_t> random_cache(Format format, uint32_t n_rows, uint32_
 {
     Random random(seed);
     std::vector<uint8_t> cache(coded_bytes(format, n_rows, d));
-    for (uint32_t r = 0; r < n_rows; r++) put_row(cache, n_rows, r, encode(format, random.normals(d).data(), d));
+    for (uint32_t r = 0; r < n_rows; r++)
+        put_row(cache, n_rows, r, encode(format, random.normals(d).data(), d));
     return cache;
 }
 
@@ -30,12 +32,16 @@ static std::vector<double> as_doubles(const std::vector<uint8_t>& bytes)
     return std::vector<double>(bytes.begin(), bytes.end());
 }
 
-// Tokens at 7, in a ring that wraps or through a table: keys in codes and values of f32, or the other way about.
-static OpCase kv_write_case(Format format, uint32_t d, uint32_t n_tokens, bool with_table, bool as_keys)
+// Tokens at 7, in a ring that wraps or through a table: keys in codes and values of f32, or the
+// other way about.
+static OpCase kv_write_case(Format format, uint32_t d, uint32_t n_tokens, bool with_table,
+                            bool as_keys)
 {
-    const uint32_t n_heads = 2, n_rows = n_tokens + 9, before = with_table ? 7 : n_rows - 2, n = n_heads * n_rows;
+    const uint32_t n_heads = 2, n_rows = n_tokens + 9, before = with_table ? 7 : n_rows - 2,
+                   n = n_heads * n_rows;
     Random random(d + n_tokens);
-    auto x = std::make_shared<std::vector<float>>(random.normals(uint64_t(n_tokens) * n_heads * d, 3));
+    auto x =
+        std::make_shared<std::vector<float>>(random.normals(uint64_t(n_tokens) * n_heads * d, 3));
     auto y = std::make_shared<std::vector<float>>(random.normals(x->size())),
          rest = std::make_shared<std::vector<float>>(random.normals(uint64_t(n) * d));
     const float inf = std::numeric_limits<float>::infinity();
@@ -44,28 +50,36 @@ static OpCase kv_write_case(Format format, uint32_t d, uint32_t n_tokens, bool w
     const std::vector<uint8_t> old = random_cache(format, n, d, 1);
     std::vector<uint32_t> table, head_layout(n_heads * layout_words);
     for (uint32_t h = 0; h < n_heads; h++)
-        head_layout[h * layout_words + layout_n_held] = before, head_layout[h * layout_words + layout_table_begin] = h * n_rows;
+        head_layout[h * layout_words + layout_n_held] = before,
+                                       head_layout[h * layout_words + layout_table_begin] =
+                                           h * n_rows;
     for (uint32_t i = 0; i < n; i++) table.push_back(n - 1 - i);
     OpCase c;
     c.name = name_of(format, d) + ", " + std::to_string(n_tokens) + " tokens";
     c.bound = kExact;
     c.prepare = [=](Bench& bench) {
         Tensor to = bench.coded(format, n, d, old), plain = bench.input(n, d, *rest);
-        Tensor x_coded = bench.input(n_tokens, n_heads * d, *x), x_plain = bench.input(n_tokens, n_heads * d, *y);
+        Tensor x_coded = bench.input(n_tokens, n_heads * d, *x),
+               x_plain = bench.input(n_tokens, n_heads * d, *y);
         Tensor lines = with_table ? bench.words(table) : Tensor(), views = bench.words(head_layout);
         bench.will_change(to);
         bench.will_change(plain);
         Backend* backend = &bench.backend();
         const KvPair rows = as_keys ? KvPair{to, plain} : KvPair{plain, to},
                      from = as_keys ? KvPair{x_coded, x_plain} : KvPair{x_plain, x_coded};
-        return Prepared{[=] { backend->kv_write({n_tokens, n_heads, d, n_rows, 0, 0}, rows, from, lines, views); }, {to, plain}};
+        return Prepared{
+            [=] {
+                backend->kv_write({n_tokens, n_heads, d, n_rows, 0, 0}, rows, from, lines, views);
+            },
+            {to, plain}};
     };
     c.formula = [=] {
         std::vector<uint8_t> coded = old;
         std::vector<double> out, plain(rest->begin(), rest->end());
         for (uint32_t t = 0; t < n_tokens; t++)
             for (uint32_t h = 0; h < n_heads; h++) {
-                const uint32_t row = with_table ? table[h * n_rows + before + t] : h * n_rows + (before + t) % n_rows;
+                const uint32_t row = with_table ? table[h * n_rows + before + t]
+                                                : h * n_rows + (before + t) % n_rows;
                 const uint64_t at = (uint64_t(t) * n_heads + h) * d;
                 put_row(coded, n, row, encode(format, &(*x)[at], d));
                 std::copy_n(&(*y)[at], d, plain.begin() + long(uint64_t(row) * d));
@@ -94,17 +108,21 @@ static OpCase kv_move_case(Format format, uint32_t d, From kind)
 {
     constexpr uint32_t n_from = 50, n_to = 37, n = 30;
     auto x = std::make_shared<std::vector<float>>(Random(d).normals(n_from * d));
-    const std::vector<uint8_t> old = random_cache(format, n_to, d, 1), source = random_cache(format, n_from, d, 2);
+    const std::vector<uint8_t> old = random_cache(format, n_to, d, 1),
+                               source = random_cache(format, n_from, d, 2);
     if (kind == From::f16)
         for (float& v : *x) v = HALF_TO_FLOAT(FLOAT_TO_HALF(v));
     std::vector<uint32_t> moves;
-    for (uint32_t i = 0; i < n; i++) moves.insert(moves.end(), {(i * 7) % n_from, (i * 5 + 1) % n_to});
+    for (uint32_t i = 0; i < n; i++)
+        moves.insert(moves.end(), {(i * 7) % n_from, (i * 5 + 1) % n_to});
     OpCase c;
     c.name = name_of(format, d) + ", from " + std::to_string(int(kind));
     c.bound = kExact;
     c.prepare = [=](Bench& bench) {
-        Tensor from = kind == From::same ? bench.coded(format, n_from, d, source)
-                                         : bench.input(n_from, d, *x, kind == From::f16 ? Format::f16 : Format::f32);
+        Tensor from =
+            kind == From::same
+                ? bench.coded(format, n_from, d, source)
+                : bench.input(n_from, d, *x, kind == From::f16 ? Format::f16 : Format::f32);
         Tensor to = bench.coded(format, n_to, d, old), list = bench.words(moves);
         bench.will_change(to);
         Backend* backend = &bench.backend();
@@ -112,12 +130,15 @@ static OpCase kv_move_case(Format format, uint32_t d, From kind)
     };
     c.formula = [=] {
         std::vector<uint8_t> out = old;
-        const uint64_t bytes = codec_info(format).row_bytes(d), words = bytes / 4 * 4, tail = bytes % 4;
+        const uint64_t bytes = codec_info(format).row_bytes(d), words = bytes / 4 * 4,
+                       tail = bytes % 4;
         for (uint32_t i = 0; i < n; i++) {
             const uint64_t row = moves[2 * i];
             std::vector<uint8_t> code(&source[row * words], &source[row * words] + words);
-            code.insert(code.end(), &source[n_from * words + row * tail], &source[n_from * words + row * tail] + tail);
-            put_row(out, n_to, moves[2 * i + 1], kind == From::same ? code : encode(format, &(*x)[row * d], d));
+            code.insert(code.end(), &source[n_from * words + row * tail],
+                        &source[n_from * words + row * tail] + tail);
+            put_row(out, n_to, moves[2 * i + 1],
+                    kind == From::same ? code : encode(format, &(*x)[row * d], d));
         }
         return as_doubles(out);
     };
@@ -134,14 +155,16 @@ static OpCase kv_read_case(Format format, uint32_t d)
     c.name = name_of(format, d);
     c.bound = kExact;
     c.prepare = [=](Bench& bench) {
-        Tensor from = bench.coded(format, n_rows, d, source), y = bench.output(n, d), list = bench.words(rows);
+        Tensor from = bench.coded(format, n_rows, d, source), y = bench.output(n, d),
+               list = bench.words(rows);
         Backend* backend = &bench.backend();
         return Prepared{[=] { backend->kv_read({n, d}, y, from, list); }, {y}};
     };
     c.formula = [=] {
         Random random(2);
         std::vector<std::vector<float>> decoded;
-        for (uint32_t r = 0; r < n_rows; r++) decoded.push_back(decode(format, encode(format, random.normals(d).data(), d), d));
+        for (uint32_t r = 0; r < n_rows; r++)
+            decoded.push_back(decode(format, encode(format, random.normals(d).data(), d), d));
         std::vector<double> out;
         for (uint32_t row : rows) out.insert(out.end(), decoded[row].begin(), decoded[row].end());
         return out;
@@ -154,19 +177,24 @@ TEST_CASE("codecs: kv_move and kv_read")
     std::vector<OpCase> moves, reads;
     for (Format format : all_codecs())
         for (uint32_t d : kHeadDims) {
-            for (From kind : {From::same, From::f16, From::f32}) moves.push_back(kv_move_case(format, d, kind));
+            for (From kind : {From::same, From::f16, From::f32})
+                moves.push_back(kv_move_case(format, d, kind));
             reads.push_back(kv_read_case(format, d));
         }
     check_ops("kv_move", moves);
     check_ops("kv_read", reads);
 }
 
-// Rotated by rope, which turns nothing; or back by attention, whose tokens see nothing but themselves.
-static OpCase hadamard_case(uint32_t n_tokens, uint32_t n_heads, uint32_t d, bool back, bool timed = false)
+// Rotated by rope, which turns nothing; or back by attention, whose tokens see nothing but
+// themselves.
+static OpCase hadamard_case(uint32_t n_tokens, uint32_t n_heads, uint32_t d, bool back,
+                            bool timed = false)
 {
-    auto x = std::make_shared<std::vector<float>>(Random(d).normals(uint64_t(n_tokens) * n_heads * d));
+    auto x =
+        std::make_shared<std::vector<float>>(Random(d).normals(uint64_t(n_tokens) * n_heads * d));
     OpCase c;
-    c.name = std::to_string(n_tokens) + " tokens, " + std::to_string(n_heads) + " heads of " + std::to_string(d) + (back ? ", back" : "");
+    c.name = std::to_string(n_tokens) + " tokens, " + std::to_string(n_heads) + " heads of " +
+             std::to_string(d) + (back ? ", back" : "");
     c.bound = kExact;
     c.timed = timed;
     c.bytes = 8.0 * n_tokens * n_heads * d;
@@ -181,8 +209,10 @@ static OpCase hadamard_case(uint32_t n_tokens, uint32_t n_heads, uint32_t d, boo
         bench.scratch(scratch_of(s));
         std::vector<float> rows(x->size()); // of heads, then of tokens
         for (uint32_t i = 0; i < n_tokens * n_heads; i++)
-            std::copy_n(&(*x)[uint64_t(i) * d], d, &rows[uint64_t(i % n_heads * n_tokens + i / n_heads) * d]);
-        Tensor out = bench.output(n_tokens, n_heads * d), slots = bench.input(n_heads * n_tokens, d, rows);
+            std::copy_n(&(*x)[uint64_t(i) * d], d,
+                        &rows[uint64_t(i % n_heads * n_tokens + i / n_heads) * d]);
+        Tensor out = bench.output(n_tokens, n_heads * d),
+               slots = bench.input(n_heads * n_tokens, d, rows);
         Tensor head_layout = bench.words(std::vector<uint32_t>(n_heads * layout_words));
         KvSlots all;
         all.k = all.v = slots;
@@ -204,13 +234,17 @@ TEST_CASE("rotate")
 {
     std::vector<OpCase> cases;
     for (uint32_t d : {2u, 7u, 8u, 16u, 32u, 40u, 64u, 72u, 80u, 96u, 100u, 128u, 192u, 256u, 512u})
-        for (bool back : {false, true}) cases.push_back(hadamard_case(d == 96 ? 50 : 3, 3, d, back));
-    for (uint32_t n_tokens : {1u, 256u}) cases.push_back(hadamard_case(n_tokens, 9, 64, false, true));
+        for (bool back : {false, true})
+            cases.push_back(hadamard_case(d == 96 ? 50 : 3, 3, d, back));
+    for (uint32_t n_tokens : {1u, 256u})
+        cases.push_back(hadamard_case(n_tokens, 9, 64, false, true));
     check_ops("rotate", cases);
 }
 
-// Queries turned and, like keys, which are turned in place, rotated if `keys`; values rotated in place, or for want of `values` not there.
-static OpCase rope_targets_case(uint32_t n_tokens, uint32_t d, uint32_t n_rot, uint32_t pairs, bool keys, bool values)
+// Queries turned and, like keys, which are turned in place, rotated if `keys`; values rotated in
+// place, or for want of `values` not there.
+static OpCase rope_targets_case(uint32_t n_tokens, uint32_t d, uint32_t n_rot, uint32_t pairs,
+                                bool keys, bool values)
 {
     Random random(d + n_rot);
     auto q = std::make_shared<std::vector<float>>(random.normals(uint64_t(n_tokens) * 6 * d)),
@@ -222,10 +256,12 @@ static OpCase rope_targets_case(uint32_t n_tokens, uint32_t d, uint32_t n_rot, u
         angles->insert(angles->end(), {float(std::cos(x)), float(std::sin(x))});
     }
     OpCase c;
-    c.name = std::to_string(n_tokens) + " tokens, heads of " + std::to_string(d) + ", " + std::to_string(n_rot) + " turn" +
-             (keys ? ", keys rotated" : "") + (values ? ", values rotated" : "");
+    c.name = std::to_string(n_tokens) + " tokens, heads of " + std::to_string(d) + ", " +
+             std::to_string(n_rot) + " turn" + (keys ? ", keys rotated" : "") +
+             (values ? ", values rotated" : "");
     c.prepare = [=](Bench& bench) {
-        Tensor from = bench.input(n_tokens, 6 * d, *q), to = bench.output(n_tokens, 6 * d), by = bench.input(n_tokens, n_rot, *angles);
+        Tensor from = bench.input(n_tokens, 6 * d, *q), to = bench.output(n_tokens, 6 * d),
+               by = bench.input(n_tokens, n_rot, *angles);
         Tensor same = bench.input(n_tokens, 2 * d, *k), still = bench.input(n_tokens, 2 * d, *v);
         bench.will_change(same);
         bench.will_change(still);
@@ -245,7 +281,8 @@ static OpCase rope_targets_case(uint32_t n_tokens, uint32_t d, uint32_t n_rot, u
                 std::vector<float> head(x->begin() + long(i), x->begin() + long(i + d));
                 const float* by = &(*angles)[i / (x->size() / n_tokens) * n_rot];
                 for (uint32_t p = 0; p < n_rot / 2 && x != v; p++) {
-                    float &first = head[pairs == rope_neox ? p : 2 * p], &second = head[pairs == rope_neox ? p + n_rot / 2 : 2 * p + 1];
+                    float &first = head[pairs == rope_neox ? p : 2 * p],
+                          &second = head[pairs == rope_neox ? p + n_rot / 2 : 2 * p + 1];
                     const double a = first, b = second;
                     first = float(a * by[2 * p] - b * by[2 * p + 1]);
                     second = float(a * by[2 * p + 1] + b * by[2 * p]);
@@ -266,7 +303,8 @@ TEST_CASE("rope: several tensors, rotated")
         for (uint32_t pairs : {rope_interleaved, rope_neox})
             for (uint32_t n_tokens : {1u, 21u})
                 for (uint32_t hadamard : {0u, 1u, 2u, 3u})
-                    cases.push_back(rope_targets_case(n_tokens, d, d % 3 ? d : d / 2, pairs, hadamard % 2, hadamard / 2));
+                    cases.push_back(rope_targets_case(n_tokens, d, d % 3 ? d : d / 2, pairs,
+                                                      hadamard % 2, hadamard / 2));
     check_ops("rope", cases);
 }
 

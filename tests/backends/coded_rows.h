@@ -50,7 +50,8 @@ inline std::vector<uint32_t> encode_group(Format format, const float* x, uint32_
     return words;
 }
 
-inline std::vector<float> decode_group(Format format, const std::vector<uint32_t>& words, uint32_t d)
+inline std::vector<float> decode_group(Format format, const std::vector<uint32_t>& words,
+                                       uint32_t d)
 {
     const uint32_t group = codec_info(format).group;
     std::vector<float> x(group * d);
@@ -64,7 +65,8 @@ struct CodedPool {
     uint32_t n, d;
     std::vector<uint8_t> bytes;
 
-    CodedPool(Format f, uint32_t n_rows, uint32_t head_dim, float never) : format(f), n(n_rows), d(head_dim), bytes(coded_bytes(f, n, d))
+    CodedPool(Format f, uint32_t n_rows, uint32_t head_dim, float never)
+        : format(f), n(n_rows), d(head_dim), bytes(coded_bytes(f, n, d))
     {
         const uint32_t group = codec_info(f).group;
         for (uint32_t row = 0; row < n; row += group) {
@@ -78,7 +80,8 @@ struct CodedPool {
         if (codec_info(format).group > 1) {
             const std::vector<uint32_t> words = encode_group(format, x, d);
             const std::vector<float> decoded = decode_group(format, words, d);
-            memcpy(bytes.data() + uint64_t(at) * codec_info(format).row_bytes(d), words.data(), 4 * words.size());
+            memcpy(bytes.data() + uint64_t(at) * codec_info(format).row_bytes(d), words.data(),
+                   4 * words.size());
             std::copy(decoded.begin(), decoded.end(), x);
             return;
         }
@@ -98,7 +101,8 @@ inline std::vector<const VectorKernels*> vector_tables()
 }
 
 // y = H D x, or D H x, in float64, H[i][j] = (-1)^(bits that i and j share) / sqrt(block).
-template <class T> std::vector<double> hadamard(const T* x, uint32_t d, bool back)
+template <class T>
+std::vector<double> hadamard(const T* x, uint32_t d, bool back)
 {
     std::vector<double> y(d);
     for (uint32_t base = 0, left = d, block; left; base += block, left -= block) {
@@ -106,7 +110,8 @@ template <class T> std::vector<double> hadamard(const T* x, uint32_t d, bool bac
         while (block * 2 <= left) block *= 2;
         for (uint32_t i = 0; i < block; i++)
             for (uint32_t j = 0; j < block; j++) {
-                const double sign = (__builtin_popcount(i & j) % 2 ? -1 : 1) * hadamard_sign(base + (back ? i : j));
+                const double sign =
+                    (__builtin_popcount(i & j) % 2 ? -1 : 1) * hadamard_sign(base + (back ? i : j));
                 y[base + i] += sign * double(x[base + j]) / std::sqrt(double(block));
             }
     }

@@ -9,20 +9,23 @@
 using namespace ks;
 
 // The shortest of a few times that `run` takes.
-template <class Run> static double seconds_of(const Run& run)
+template <class Run>
+static double seconds_of(const Run& run)
 {
     double best = 1e9;
     for (int i = 0; i < 7; i++) {
         const auto begin = std::chrono::steady_clock::now();
         run();
-        best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+        best = std::min(
+            best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
     }
     return best;
 }
 
 TEST_CASE("peak: twice the rounds are twice the products, and take twice the time")
 {
-    for (const MatmulKernels* kernels : {kMatmulGeneric, kMatmulVnniEmulated, &choose_cpu_kernels().matmul}) {
+    for (const MatmulKernels* kernels :
+         {kMatmulGeneric, kMatmulVnniEmulated, &choose_cpu_kernels().matmul}) {
         if (!kernels) continue;
         const uint64_t products = kernels->dot_peak(1);
         CHECK(products % 256 == 0);
@@ -30,7 +33,8 @@ TEST_CASE("peak: twice the rounds are twice the products, and take twice the tim
         while (n < 1u << 26 && seconds_of([&] { kernels->dot_peak(n); }) < 2e-4) n *= 2;
         CHECK(n < 1u << 26); // else the rounds are not done
         CHECK(kernels->dot_peak(2 * n) == 2 * n * products);
-        const double ratio = seconds_of([&] { kernels->dot_peak(4 * n); }) / seconds_of([&] { kernels->dot_peak(n); });
+        const double ratio = seconds_of([&] { kernels->dot_peak(4 * n); }) /
+                             seconds_of([&] { kernels->dot_peak(n); });
         CHECK(ratio > 2);
     }
 }
@@ -41,16 +45,20 @@ TEST_CASE("peak: no product of weights is faster")
     constexpr uint32_t kRows = 64, kCols = 512, kTokens = 64;
     const BitsCase c = bits_case(Format::q4_0, kRows, kCols, kTokens);
     std::vector<ActBlock> acts(kTokens * kCols / 32);
-    for (uint32_t t = 0; t < kTokens; t++) kernels.matmul.quantize(c.x.data() + t * kCols, kCols, acts.data() + t, kTokens, false);
+    for (uint32_t t = 0; t < kTokens; t++)
+        kernels.matmul.quantize(c.x.data() + t * kCols, kCols, acts.data() + t, kTokens, false);
     std::vector<uint32_t> tiles = c.weight.tiles();
     std::vector<float> y(kTokens * kRows), sums(kTokens * tile_rows);
-    MatmulTask task{tiles.data(), kRows / tile_rows, kRows, kCols, kTokens, acts.data(), c.x.data(), y.data(), kRows, false, sums.data()};
+    MatmulTask task{tiles.data(), kRows / tile_rows, kRows, kCols, kTokens,    acts.data(),
+                    c.x.data(),   y.data(),          kRows, false, sums.data()};
     const double seconds = seconds_of([&] { kernels.matmul.matmul[int(Format::q4_0)](task); });
     uint64_t products = 0;
     const double peak_seconds = seconds_of([&] { products = kernels.matmul.dot_peak(4096); });
-    const double rate = double(kRows) * kCols * kTokens / seconds, peak = double(products) / peak_seconds;
+    const double rate = double(kRows) * kCols * kTokens / seconds,
+                 peak = double(products) / peak_seconds;
     CHECK(peak > rate * 0.9); // other work may have disturbed the one and not the other
-    // Two instructions of 64 products and six billion cycles a second are more than today's vector units have.
+    // Two instructions of 64 products and six billion cycles a second are more than today's vector
+    // units have.
     CHECK(peak < 2 * 64 * 6e9);
 }
 

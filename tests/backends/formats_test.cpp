@@ -1,4 +1,5 @@
-// Weight formats: the values of pinned blocks are right bit for bit, tiles lose no bit of a file, and f16 conversions equal the hardware's.
+// Weight formats: the values of pinned blocks are right bit for bit, tiles lose no bit of a file,
+// and f16 conversions equal the hardware's.
 #include "kernels/common/formats.h"
 #include "runtime/base/rng.h"
 #include "runtime/base/tensor.h"
@@ -29,7 +30,8 @@ static std::vector<uint8_t> random_bytes(size_t n, uint64_t seed)
 }
 
 // Converts a matrix to tiles and checks that the word behind them is not written.
-static std::vector<uint32_t> to_tiles(Format format, const std::vector<uint8_t>& file, uint32_t rows, uint32_t cols)
+static std::vector<uint32_t> to_tiles(Format format, const std::vector<uint8_t>& file,
+                                      uint32_t rows, uint32_t cols)
 {
     constexpr uint32_t kGuard = 0xa5a5a5a5;
     std::vector<uint32_t> tiles(weight_bytes(format, rows, cols) / 4 + 1, kGuard);
@@ -40,7 +42,8 @@ static std::vector<uint32_t> to_tiles(Format format, const std::vector<uint8_t>&
 }
 
 template <class F>
-static void check_golden(Format format, uint32_t ggml_type, const uint8_t* bytes, size_t n_bytes, const uint32_t* values, size_t n_values)
+static void check_golden(Format format, uint32_t ggml_type, const uint8_t* bytes, size_t n_bytes,
+                         const uint32_t* values, size_t n_values)
 {
     const FormatInfo& info = format_info(format);
     CAPTURE(info.name);
@@ -48,26 +51,30 @@ static void check_golden(Format format, uint32_t ggml_type, const uint8_t* bytes
     const uint32_t n = uint32_t(n_values / info.block); // pinned blocks
     REQUIRE(n * info.block == n_values);
     REQUIRE(n * info.block_bytes == n_bytes);
-    const uint32_t rows = 19, n_blocks = 3, cols = n_blocks * info.block; // two full tiles and three rows
+    const uint32_t rows = 19, n_blocks = 3,
+                   cols = n_blocks * info.block; // two full tiles and three rows
     std::vector<uint8_t> file;
     for (uint32_t i = 0; i < rows * n_blocks; i++)
-        file.insert(file.end(), bytes + i % n * info.block_bytes, bytes + (i % n + 1) * info.block_bytes);
+        file.insert(file.end(), bytes + i % n * info.block_bytes,
+                    bytes + (i % n + 1) * info.block_bytes);
     std::vector<uint32_t> tiles = to_tiles(format, file, rows, cols);
     const uint32_t stride = F::half_words + tile_rows * F::words;
     int wrong = 0;
     for (uint32_t i = 0; i < rows * n_blocks; i++) {
         uint32_t row = i / n_blocks, at = (row / tile_rows * n_blocks + i % n_blocks) * stride;
         for (uint32_t k = 0; k < F::block; k++)
-            wrong += FLOAT_TO_BITS(F::value(tiles.data(), at, row % tile_rows, k)) != values[i % n * F::block + k];
+            wrong += FLOAT_TO_BITS(F::value(tiles.data(), at, row % tile_rows, k)) !=
+                     values[i % n * F::block + k];
     }
     CHECK(wrong == 0);
 }
 
 TEST_CASE("formats: values of pinned blocks")
 {
-#define KS_GOLDEN(name)                                                                                                                    \
-    check_golden<format_##name>(Format::name, golden_##name##_type, golden_##name##_bytes, sizeof golden_##name##_bytes,                   \
-                                golden_##name##_values, sizeof golden_##name##_values / 4);
+#define KS_GOLDEN(name)                                                                            \
+    check_golden<format_##name>(Format::name, golden_##name##_type, golden_##name##_bytes,         \
+                                sizeof golden_##name##_bytes, golden_##name##_values,              \
+                                sizeof golden_##name##_values / 4);
     FORMATS(KS_GOLDEN)
 #undef KS_GOLDEN
 }
@@ -82,9 +89,11 @@ static uint32_t file_order(uint32_t word)
 }
 
 // Restores a row's block in the layout of the file, by the description in formats.h.
-template <class F> static void block_from_tile(const uint32_t* tile, uint32_t r, uint8_t* out)
+template <class F>
+static void block_from_tile(const uint32_t* tile, uint32_t r, uint8_t* out)
 {
-    if (F::half_words) memcpy(out + F::half_byte, reinterpret_cast<const uint8_t*>(tile) + 2 * r, 2);
+    if (F::half_words)
+        memcpy(out + F::half_byte, reinterpret_cast<const uint8_t*>(tile) + 2 * r, 2);
     for (uint32_t j = 0; j < F::words; j++) {
         uint32_t word = tile[F::half_words + tile_rows * j + r];
         if (j == F::permuted_word) word = file_order(word);
@@ -92,7 +101,8 @@ template <class F> static void block_from_tile(const uint32_t* tile, uint32_t r,
     }
 }
 
-template <class F> static void check_lossless(Format format)
+template <class F>
+static void check_lossless(Format format)
 {
     const FormatInfo& info = format_info(format);
     CAPTURE(info.name);
@@ -101,11 +111,14 @@ template <class F> static void check_lossless(Format format)
         std::vector<uint8_t> file = random_bytes(rows * n_blocks * info.block_bytes, rows);
         std::vector<uint32_t> tiles = to_tiles(format, file, rows, n_blocks * info.block);
         const uint32_t stride = F::half_words + tile_rows * F::words, n_tiles = (rows + 7) / 8;
-        CHECK(tiles.size() * 4 == n_tiles * 8 * n_blocks * info.block_bytes); // the bytes of the file and of padding rows
+        CHECK(tiles.size() * 4 ==
+              n_tiles * 8 * n_blocks *
+                  info.block_bytes); // the bytes of the file and of padding rows
         std::vector<uint8_t> back(n_tiles * 8 * n_blocks * info.block_bytes, 0xff);
         for (uint32_t i = 0; i < n_tiles * 8 * n_blocks; i++) {
             uint32_t row = i / n_blocks;
-            block_from_tile<F>(&tiles[(row / 8 * n_blocks + i % n_blocks) * stride], row % 8, &back[i * info.block_bytes]);
+            block_from_tile<F>(&tiles[(row / 8 * n_blocks + i % n_blocks) * stride], row % 8,
+                               &back[i * info.block_bytes]);
         }
         file.resize(back.size(), 0);
         CHECK(back == file);
@@ -191,7 +204,8 @@ TEST_CASE("halves: all of them there and back")
     int wrong = 0;
     for (uint32_t half = 0; half < 65536; half++) {
         bool nan = (half & 0x7fffu) > 0x7c00u;
-        wrong += FLOAT_TO_HALF(HALF_TO_FLOAT(half)) != (nan ? half | 0x200u : half); // a NaN becomes a quiet NaN
+        wrong += FLOAT_TO_HALF(HALF_TO_FLOAT(half)) !=
+                 (nan ? half | 0x200u : half); // a NaN becomes a quiet NaN
     }
     CHECK(wrong == 0);
     CHECK(HALF_TO_FLOAT(0x3555) == 0.333251953125f);
@@ -209,12 +223,16 @@ TEST_CASE("halves: the bits of the hardware")
         // Values around every f16 value, and around the tie between it and the next.
         if ((half & 0x7fffu) >= 0x7c00u) continue;
         uint32_t next = FLOAT_TO_BITS(hardware_to_float(half + 1));
-        uint32_t tie = (half & 0x7fffu) == 0x7bffu ? bits + 0x1000u : FLOAT_TO_BITS((BITS_TO_FLOAT(bits) + BITS_TO_FLOAT(next)) / 2);
-        for (int around = -2; around <= 2; around++) wrong += !same_half(bits + uint32_t(around)) + !same_half(tie + uint32_t(around));
+        uint32_t tie = (half & 0x7fffu) == 0x7bffu
+                           ? bits + 0x1000u
+                           : FLOAT_TO_BITS((BITS_TO_FLOAT(bits) + BITS_TO_FLOAT(next)) / 2);
+        for (int around = -2; around <= 2; around++)
+            wrong += !same_half(bits + uint32_t(around)) + !same_half(tie + uint32_t(around));
     }
     CHECK(wrong == 0);
     const char* every = getenv("KS_ALL_FLOATS"); // all 2^32 floats take half a minute
-    for (uint64_t bits = 0; bits < uint64_t(1) << 32; bits += every ? 1 : 509) wrong += !same_half(uint32_t(bits));
+    for (uint64_t bits = 0; bits < uint64_t(1) << 32; bits += every ? 1 : 509)
+        wrong += !same_half(uint32_t(bits));
     CHECK(wrong == 0);
 }
 
@@ -228,8 +246,11 @@ TEST_CASE("perf: weight_to_tiles" * doctest::skip(!getenv("KS_PERF")))
         for (int run = 0; run < 5; run++) {
             auto start = std::chrono::steady_clock::now();
             weight_to_tiles(Format(i), file.data(), rows, cols, tiles.data());
-            best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+            best = std::min(
+                best,
+                std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
         }
-        printf("weight_to_tiles %-8s %6.2f GB/s\n", format_info(Format(i)).name, double(file.size()) / best / 1e9);
+        printf("weight_to_tiles %-8s %6.2f GB/s\n", format_info(Format(i)).name,
+               double(file.size()) / best / 1e9);
     }
 }

@@ -35,7 +35,8 @@ TEST_CASE("kernel times: attention runs the kernel that was chosen, and gives th
                 slots.v = bench.input(2 * n, head_dim, random.normals(2 * n * head_dim));
                 slots.head_layout = bench.words(std::vector<uint32_t>(2 * layout_words));
                 const Tensor q = bench.input(n, 6 * head_dim, random.normals(n * 6 * head_dim));
-                const Tensor plain = bench.output(n, 6 * head_dim), timed = bench.output(n, 6 * head_dim);
+                const Tensor plain = bench.output(n, 6 * head_dim),
+                             timed = bench.output(n, 6 * head_dim);
                 AttentionArgs a{};
                 a.n_tokens = n;
                 a.n_heads = 6;

@@ -1,4 +1,5 @@
-// matmul: every format, odd shapes, shared inputs, and the error bound of devices that round activations to int8.
+// matmul: every format, odd shapes, shared inputs, and the error bound of devices that round
+// activations to int8.
 #include "tests/backends/op_harness.h"
 
 #include <algorithm>
@@ -9,9 +10,10 @@
 using namespace ks;
 
 // For quantised weights a device may round x to int8, in blocks of 32 with a scale of max|x| / 127.
-// The error of a value is then uniform within half a step. Its mean square is (max|x| / 127)^2 / 12.
-// So the expected energy of the errors is known. As errors are random, the bound is wider for few results.
-// The divisor is the energy of the products and not of the results: where products cancel out, errors do not.
+// The error of a value is then uniform within half a step. Its mean square is (max|x| / 127)^2
+// / 12. So the expected energy of the errors is known. As errors are random, the bound is wider for
+// few results. The divisor is the energy of the products and not of the results: where products
+// cancel out, errors do not.
 static double int8_bound(double expected_error, double energy, double n_results)
 {
     return energy > 0 ? expected_error / energy * (2 + 8 / std::sqrt(n_results)) + kF32 : kF32;
@@ -58,7 +60,8 @@ static Prepared prepare(const MatmulShape& s, const MatmulData& data, Bench& ben
     Prepared p;
     std::vector<MatmulTarget> targets;
     for (size_t i = 0; i < s.formats.size(); i++) {
-        Tensor y = s.accumulate ? bench.input(s.n_tokens, s.rows[i], data.y0[i]) : bench.output(s.n_tokens, s.rows[i]);
+        Tensor y = s.accumulate ? bench.input(s.n_tokens, s.rows[i], data.y0[i])
+                                : bench.output(s.n_tokens, s.rows[i]);
         bench.will_change(y);
         targets.push_back({y, bench.weight(data.weights[i])});
         p.results.push_back(y);
@@ -79,7 +82,8 @@ struct Expected {
 static double rounding_error(const float* x, uint32_t cols, uint32_t k)
 {
     float top = 0;
-    for (uint32_t i = k / 32 * 32; i < std::min(cols, k / 32 * 32 + 32); i++) top = std::max(top, std::fabs(x[i]));
+    for (uint32_t i = k / 32 * 32; i < std::min(cols, k / 32 * 32 + 32); i++)
+        top = std::max(top, std::fabs(x[i]));
     return std::pow(top / 127.0, 2) / 12;
 }
 
@@ -91,7 +95,8 @@ static Expected formula(const MatmulShape& s, const MatmulData& data)
         for (uint32_t t = 0; t < s.n_tokens; t++) {
             const float* x = &data.x[t * s.cols];
             std::vector<double> error(s.cols, 0.0);
-            for (uint32_t k = 0; k < s.cols && !is_float(s.formats[i]); k++) error[k] = rounding_error(x, s.cols, k);
+            for (uint32_t k = 0; k < s.cols && !is_float(s.formats[i]); k++)
+                error[k] = rounding_error(x, s.cols, k);
             for (uint32_t r = 0; r < s.rows[i]; r++) {
                 double sum = s.accumulate ? data.y0[i][t * s.rows[i] + r] : 0;
                 for (uint32_t k = 0; k < s.cols; k++) {
@@ -107,23 +112,27 @@ static Expected formula(const MatmulShape& s, const MatmulData& data)
     return out;
 }
 
-static OpCase make_case(const MatmulShape& s, std::shared_ptr<MatmulData> data, const std::string& note = "")
+static OpCase make_case(const MatmulShape& s, std::shared_ptr<MatmulData> data,
+                        const std::string& note = "")
 {
     OpCase c;
     double weight_bytes_read = 0, values = 0;
     for (size_t i = 0; i < s.formats.size(); i++) {
-        c.name += std::string(format_info(s.formats[i]).name) + " " + std::to_string(s.rows[i]) + (i + 1 < s.formats.size() ? " + " : "");
+        c.name += std::string(format_info(s.formats[i]).name) + " " + std::to_string(s.rows[i]) +
+                  (i + 1 < s.formats.size() ? " + " : "");
         weight_bytes_read += double(weight_bytes(s.formats[i], s.rows[i], s.cols));
         values += s.rows[i];
     }
-    c.name += " x " + std::to_string(s.cols) + ", " + std::to_string(s.n_tokens) + " tokens" + (s.accumulate ? ", accumulate" : "") + note;
+    c.name += " x " + std::to_string(s.cols) + ", " + std::to_string(s.n_tokens) + " tokens" +
+              (s.accumulate ? ", accumulate" : "") + note;
     c.prepare = [=](Bench& bench) { return prepare(s, *data, bench); };
     c.bytes = weight_bytes_read + 4.0 * s.n_tokens * (s.cols + values);
     c.flops = 2.0 * values * s.cols * s.n_tokens;
     return c;
 }
 
-static OpCase checked(const MatmulShape& s, std::shared_ptr<MatmulData> data, const std::string& note = "")
+static OpCase checked(const MatmulShape& s, std::shared_ptr<MatmulData> data,
+                      const std::string& note = "")
 {
     OpCase c = make_case(s, data, note);
     auto expected = std::make_shared<Expected>(formula(s, *data));
@@ -159,7 +168,10 @@ TEST_CASE("matmul: every format")
         cases.push_back(checked({{format}, {24}, few, 3, 1}));
         cases.push_back(checked({{format}, {50}, few, 67}));
         cases.push_back(checked({{format}, {16}, few, 16, 1}));
-        cases.push_back(checked({{format}, {9}, 2304, 1})); // wide enough for kernels that are chosen for wide rows only
+        cases.push_back(checked({{format},
+                                 {9},
+                                 2304,
+                                 1})); // wide enough for kernels that are chosen for wide rows only
     }
     check_ops("matmul", cases);
 }
@@ -177,14 +189,15 @@ TEST_CASE("matmul: enough rows and tokens for every thread")
 TEST_CASE("matmul: targets that share their input")
 {
     using F = Format;
-    check_ops("matmul", {
-                            checked({{F::q4_1, F::q4_1, F::q4_1}, {72, 24, 24}, 288, 1}),
-                            checked({{F::q4_1, F::q4_1, F::q4_1}, {72, 24, 24}, 288, 9}),
-                            checked({{F::q4_k, F::q8_0, F::q6_k}, {64, 16, 9}, 256, 1}), // a mix as in files
-                            checked({{F::q5_0, F::f32, F::q4_k}, {64, 17, 40}, 512, 4}),
-                            checked({{F::q5_0, F::q8_0}, {3, 120}, 96, 7, 1}),
-                            checked({{F::f16, F::bf16}, {65, 1}, 96, 1}),
-                        });
+    check_ops("matmul",
+              {
+                  checked({{F::q4_1, F::q4_1, F::q4_1}, {72, 24, 24}, 288, 1}),
+                  checked({{F::q4_1, F::q4_1, F::q4_1}, {72, 24, 24}, 288, 9}),
+                  checked({{F::q4_k, F::q8_0, F::q6_k}, {64, 16, 9}, 256, 1}), // a mix as in files
+                  checked({{F::q5_0, F::f32, F::q4_k}, {64, 17, 40}, 512, 4}),
+                  checked({{F::q5_0, F::q8_0}, {3, 120}, 96, 7, 1}),
+                  checked({{F::f16, F::bf16}, {65, 1}, 96, 1}),
+              });
 }
 
 TEST_CASE("matmul: inputs that are hard to round")
@@ -198,7 +211,8 @@ TEST_CASE("matmul: inputs that are hard to round")
         {", blocks of zeros", [](float& value, uint32_t k) { value *= k < 256 ? 0.f : 1.f; }},
         {", small", [](float& value, uint32_t) { value *= 1e-6f; }},
         {", large", [](float& value, uint32_t) { value *= 1e4f; }},
-        {", nearly all in one", [](float& value, uint32_t k) { value = k == 261 ? -1000.f : value; }},
+        {", nearly all in one",
+         [](float& value, uint32_t k) { value = k == 261 ? -1000.f : value; }},
     };
     std::vector<OpCase> cases;
     for (Format format : all_formats()) {
@@ -212,7 +226,8 @@ TEST_CASE("matmul: inputs that are hard to round")
     check_ops("matmul", cases);
 }
 
-// All levels are at an end of their range, and all products have one sign. Sums in too few bits overflow.
+// All levels are at an end of their range, and all products have one sign. Sums in too few bits
+// overflow.
 TEST_CASE("matmul: the largest levels")
 {
     std::vector<OpCase> cases;
@@ -224,7 +239,8 @@ TEST_CASE("matmul: the largest levels")
             auto data = make_data(s, 5);
             std::vector<uint8_t>& bytes = data->weights[0].bytes;
             std::fill(bytes.begin(), bytes.end(), uint8_t(byte));
-            for (size_t at = 0; at < bytes.size(); at += info.block_bytes) set_scales(format, &bytes[at], 1);
+            for (size_t at = 0; at < bytes.size(); at += info.block_bytes)
+                set_scales(format, &bytes[at], 1);
             for (size_t i = 0; i < data->x.size(); i++) data->x[i] = i < s.cols ? 1.f : -1.f;
             cases.push_back(checked(s, data, ", levels " + std::to_string(byte)));
         }
@@ -237,11 +253,13 @@ TEST_CASE("matmul: times")
     std::vector<OpCase> cases;
     using F = Format;
     if (!getenv("KS_PERF")) return;
-    cases.push_back(timed({{F::q4_1, F::q4_1, F::q4_1}, {576, 192, 192}, 576, 1})); // a layer of a small model
+    cases.push_back(
+        timed({{F::q4_1, F::q4_1, F::q4_1}, {576, 192, 192}, 576, 1})); // a layer of a small model
     cases.push_back(timed({{F::q4_1, F::q4_1}, {1536, 1536}, 576, 1}));
     cases.push_back(timed({{F::q4_1}, {576}, 1536, 1, 1}));
     cases.push_back(timed({{F::q8_0}, {49152}, 576, 1}));
-    for (Format format : all_formats()) cases.push_back(timed({{format}, {32768}, 2048, 1})); // larger than caches
+    for (Format format : all_formats())
+        cases.push_back(timed({{format}, {32768}, 2048, 1})); // larger than caches
     for (Format format : all_formats()) cases.push_back(timed({{format}, {2048}, 2048, 256}));
     check_ops("matmul", cases);
 }

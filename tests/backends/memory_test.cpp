@@ -1,4 +1,5 @@
-// The list of backends, and the part of Backend that is not ops: buffers in memory of the system or of the caller.
+// The list of backends, and the part of Backend that is not ops: buffers in memory of the system or
+// of the caller.
 #include "runtime/base/backend.h"
 
 #include <algorithm>
@@ -10,7 +11,10 @@ using namespace ks;
 TEST_CASE("registry: every listed device opens under its id")
 {
     std::vector<DeviceInfo> devices = list_devices();
-    auto has = [&](const char* id) { return std::any_of(devices.begin(), devices.end(), [&](const DeviceInfo& d) { return d.id == id; }); };
+    auto has = [&](const char* id) {
+        return std::any_of(devices.begin(), devices.end(),
+                           [&](const DeviceInfo& d) { return d.id == id; });
+    };
     CHECK(has("reference"));
     CHECK(has("cpu"));
     for (const DeviceInfo& device : devices) {
@@ -30,16 +34,19 @@ TEST_CASE("registry: every listed device opens under its id")
 
 TEST_CASE("registry: an unknown device is an error that names those that exist")
 {
-    for (const char* id : {"gpu", "cpu2", "CPU", "reference:0", "cuda:99", "vulkan:", "\x1b[31m", " cpu"}) {
+    for (const char* id :
+         {"gpu", "cpu2", "CPU", "reference:0", "cuda:99", "vulkan:", "\x1b[31m", " cpu"}) {
         CAPTURE(id);
         Result<std::unique_ptr<Backend>> backend = open_backend({id, 0, nullptr});
         REQUIRE(!backend.ok());
         CHECK(backend.status().code() == Code::device);
         const std::string& message = backend.status().message();
         CHECK(message.find(printable(id)) != std::string::npos);
-        for (const DeviceInfo& device : list_devices()) CHECK(message.find(device.id) != std::string::npos);
+        for (const DeviceInfo& device : list_devices())
+            CHECK(message.find(device.id) != std::string::npos);
         CHECK(message.size() < 400);
-        CHECK(std::all_of(message.begin(), message.end(), [](char c) { return c >= ' ' && c <= '~'; }));
+        CHECK(std::all_of(message.begin(), message.end(),
+                          [](char c) { return c >= ' ' && c <= '~'; }));
     }
 }
 
@@ -87,7 +94,8 @@ TEST_CASE("buffers: from the caller's memory where device and host share it")
 {
     std::vector<uint8_t> block(1 << 20);
     for (const DeviceInfo& device : list_devices()) {
-        if (!device.unified || device.backend == "vulkan" || device.backend == "cuda") continue; // these get their memory from a driver
+        if (!device.unified || device.backend == "vulkan" || device.backend == "cuda")
+            continue; // these get their memory from a driver
         CAPTURE(device.id);
         MemorySource memory(block.data(), block.size());
         std::unique_ptr<Backend> backend = std::move(open_backend({device.id, 1, &memory}).value());

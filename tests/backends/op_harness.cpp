@@ -45,7 +45,8 @@ std::vector<uint32_t> FileMatrix::tiles() const
 }
 
 // Decodes each row alone in its own tile, so the result does not depend on a row's place in a tile.
-template <class F> static std::vector<float> row_values(const FileMatrix& m)
+template <class F>
+static std::vector<float> row_values(const FileMatrix& m)
 {
     std::vector<float> out;
     FileMatrix row{m.format, 1, m.cols, {}};
@@ -54,7 +55,9 @@ template <class F> static std::vector<float> row_values(const FileMatrix& m)
         row.bytes.assign(&m.bytes[r * row_bytes], &m.bytes[r * row_bytes] + row_bytes);
         std::vector<uint32_t> tile = row.tiles();
         for (uint32_t k = 0; k < m.cols; k++)
-            out.push_back(F::value(tile.data(), k / F::block * (F::half_words + tile_rows * F::words), 0, k % F::block));
+            out.push_back(F::value(tile.data(),
+                                   k / F::block * (F::half_words + tile_rows * F::words), 0,
+                                   k % F::block));
     }
     return out;
 }
@@ -62,8 +65,8 @@ template <class F> static std::vector<float> row_values(const FileMatrix& m)
 std::vector<float> FileMatrix::values() const
 {
     switch (format) {
-#define KS_VALUES(name)                                                                                                                    \
-    case Format::name:                                                                                                                     \
+#define KS_VALUES(name)                                                                            \
+    case Format::name:                                                                             \
         return row_values<format_##name>(*this);
         FORMATS(KS_VALUES)
 #undef KS_VALUES
@@ -83,10 +86,12 @@ struct Scales {
     double ratio; // second scale / first scale
 };
 static const Scales kScales[] = {
-    {Format::q8_0, 0, 1 / 74.0, -1, 0},     {Format::q4_0, 0, 1 / 4.6, -1, 0},    {Format::q4_1, 0, 1 / 4.6, 2, -7.5},
-    {Format::q5_0, 0, 1 / 9.2, -1, 0},      {Format::q5_1, 0, 1 / 9.2, 2, -15.5}, {Format::q2_k, 80, 1 / 12.0, 82, 1.5},
-    {Format::q3_k, 108, 1 / 43.0, -1, 0},   {Format::q4_k, 0, 1 / 200.0, 2, 7.5}, {Format::q5_k, 0, 1 / 400.0, 2, 15.5},
-    {Format::q6_k, 208, 1 / 1370.0, -1, 0}, {Format::iq4_nl, 0, 1 / 70.0, -1, 0}, {Format::iq4_xs, 0, 1 / 1300.0, -1, 0},
+    {Format::q8_0, 0, 1 / 74.0, -1, 0},    {Format::q4_0, 0, 1 / 4.6, -1, 0},
+    {Format::q4_1, 0, 1 / 4.6, 2, -7.5},   {Format::q5_0, 0, 1 / 9.2, -1, 0},
+    {Format::q5_1, 0, 1 / 9.2, 2, -15.5},  {Format::q2_k, 80, 1 / 12.0, 82, 1.5},
+    {Format::q3_k, 108, 1 / 43.0, -1, 0},  {Format::q4_k, 0, 1 / 200.0, 2, 7.5},
+    {Format::q5_k, 0, 1 / 400.0, 2, 15.5}, {Format::q6_k, 208, 1 / 1370.0, -1, 0},
+    {Format::iq4_nl, 0, 1 / 70.0, -1, 0},  {Format::iq4_xs, 0, 1 / 1300.0, -1, 0},
 };
 
 static void put_half(uint8_t* at, double value)
@@ -122,11 +127,13 @@ static void fill_block(Format format, uint8_t* block, Random& random)
 FileMatrix random_matrix(Format format, uint32_t rows, uint32_t cols, uint64_t seed)
 {
     const FormatInfo& info = format_info(format);
-    FileMatrix m{format, rows, cols, std::vector<uint8_t>(uint64_t(rows) * (cols / info.block) * info.block_bytes)};
+    FileMatrix m{format, rows, cols,
+                 std::vector<uint8_t>(uint64_t(rows) * (cols / info.block) * info.block_bytes)};
     Random random(seed);
     // Large matrices, which are only timed, repeat a period of blocks.
     size_t period = std::min<size_t>(m.bytes.size(), 9973 * size_t(info.block_bytes));
-    for (size_t at = 0; at < period; at += info.block_bytes) fill_block(format, &m.bytes[at], random);
+    for (size_t at = 0; at < period; at += info.block_bytes)
+        fill_block(format, &m.bytes[at], random);
     for (size_t at = period; at < m.bytes.size(); at++) m.bytes[at] = m.bytes[at - period];
     return m;
 }
@@ -161,7 +168,8 @@ Tensor Bench::input(uint32_t rows, uint32_t cols, const std::vector<float>& valu
     std::vector<uint16_t> halves;
     if (format == Format::f16)
         for (float value : values) halves.push_back(uint16_t(FLOAT_TO_HALF(value)));
-    Tensor t = format == Format::f16 ? hold(halves.data(), halves.size() * 2, false) : hold(values.data(), values.size() * 4, false);
+    Tensor t = format == Format::f16 ? hold(halves.data(), halves.size() * 2, false)
+                                     : hold(values.data(), values.size() * 4, false);
     t.rows = rows;
     t.cols = cols;
     t.format = format;
@@ -186,7 +194,8 @@ Tensor Bench::weight(const FileMatrix& matrix)
     return t;
 }
 
-Tensor Bench::coded(Format format, uint32_t rows, uint32_t head_dim, const std::vector<uint8_t>& bytes)
+Tensor Bench::coded(Format format, uint32_t rows, uint32_t head_dim,
+                    const std::vector<uint8_t>& bytes)
 {
     REQUIRE(bytes.size() == coded_bytes(format, rows, head_dim));
     Tensor t = hold(bytes.data(), bytes.size(), false);
@@ -251,7 +260,8 @@ std::string Bench::damage()
         for (size_t i = 0; i < found.size(); i++) {
             bool guard = i < kGuardBytes || i >= kGuardBytes + held.bytes;
             if (found[i] == held.expected[i] || (held.may_change && !guard)) continue;
-            return "tensor " + std::to_string(n) + " of the case, byte " + std::to_string(int64_t(i) - int64_t(kGuardBytes)) + " of " +
+            return "tensor " + std::to_string(n) + " of the case, byte " +
+                   std::to_string(int64_t(i) - int64_t(kGuardBytes)) + " of " +
                    std::to_string(held.bytes);
         }
     }
@@ -280,7 +290,9 @@ static std::vector<float> run_once(const OpCase& c, Bench& bench)
     return found;
 }
 
-template <class T> static void check_error(const std::vector<float>& found, const std::vector<T>& expected, double energy, double bound)
+template <class T>
+static void check_error(const std::vector<float>& found, const std::vector<T>& expected,
+                        double energy, double bound)
 {
     REQUIRE(found.size() == expected.size());
     double error = 0, sum = 0;
@@ -300,7 +312,8 @@ template <class T> static void check_error(const std::vector<float>& found, cons
     CHECK(nmse <= bound);
 }
 
-// Every device except reference. The cpu runs also with one thread and with three, which may be more than its cores.
+// Every device except reference. The cpu runs also with one thread and with three, which may be
+// more than its cores.
 static std::vector<std::unique_ptr<Bench>> open_benches()
 {
     std::vector<std::unique_ptr<Bench>> benches;
@@ -319,7 +332,8 @@ static bool same_bits(const std::vector<float>& a, const std::vector<float>& b)
     return a.size() == b.size() && memcmp(a.data(), b.data(), a.size() * 4) == 0;
 }
 
-static void check_case(const OpCase& c, Bench& reference, std::vector<std::unique_ptr<Bench>>& benches)
+static void check_case(const OpCase& c, Bench& reference,
+                       std::vector<std::unique_ptr<Bench>>& benches)
 {
     CAPTURE(c.name);
     std::vector<float> expected = run_once(c, reference), before;
@@ -330,8 +344,9 @@ static void check_case(const OpCase& c, Bench& reference, std::vector<std::uniqu
         if (c.adds_bias && !bench->backend().info().adds_bias) continue;
         std::vector<float> found = run_once(c, *bench);
         check_error(found, expected, c.energy, c.bound);
-        CHECK(same_bits(found, run_once(c, *bench)));                              // no dependence on the order of threads
-        if (bench->backend().info().id == device) CHECK(same_bits(found, before)); // nor on the number of threads
+        CHECK(same_bits(found, run_once(c, *bench))); // no dependence on the order of threads
+        if (bench->backend().info().id == device)
+            CHECK(same_bits(found, before)); // nor on the number of threads
         device = bench->backend().info().id;
         before = found;
     }
@@ -358,8 +373,8 @@ static void time_case(const char* op, const OpCase& c, Bench& bench)
     }
     std::sort(seconds.begin(), seconds.end());
     double median = seconds[seconds.size() / 2];
-    printf("%-10s %-84s %-9s %9.1f us %8.2f GB/s %8.2f GFLOP/s\n", op, c.name.c_str(), bench.name().c_str(), median * 1e6,
-           c.bytes / median / 1e9, c.flops / median / 1e9);
+    printf("%-10s %-84s %-9s %9.1f us %8.2f GB/s %8.2f GFLOP/s\n", op, c.name.c_str(),
+           bench.name().c_str(), median * 1e6, c.bytes / median / 1e9, c.flops / median / 1e9);
     fflush(stdout);
     bench.clear();
 }
@@ -371,7 +386,8 @@ void check_ops(const char* op, const std::vector<OpCase>& cases)
     if (perf && strcmp(perf, "reference") == 0) benches.emplace_back(new Bench("reference", 0));
     Bench reference("reference", 0);
     const char* every = getenv("KS_TEST_EVERY"); // every n-th case only, for slow emulators
-    for (size_t i = 0; i < cases.size(); i += every ? std::max(1ul, strtoul(every, nullptr, 10)) : 1) {
+    for (size_t i = 0; i < cases.size();
+         i += every ? std::max(1ul, strtoul(every, nullptr, 10)) : 1) {
         const OpCase& c = cases[i];
         if (!perf && !c.timed) check_case(c, reference, benches);
         for (std::unique_ptr<Bench>& bench : benches)

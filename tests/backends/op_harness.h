@@ -1,6 +1,6 @@
-// The op harness. A case is one op with one shape and seeded inputs. `reference` is compared with the op's formula in float64.
-// Every other device of tested_devices() (tests/devices.h) is compared with `reference`.
-// With KS_PERF=1 the cases marked `timed` are timed instead:
+// The op harness. A case is one op with one shape and seeded inputs. `reference` is compared with
+// the op's formula in float64. Every other device of tested_devices() (tests/devices.h) is compared
+// with `reference`. With KS_PERF=1 the cases marked `timed` are timed instead:
 //     KS_PERF=1 test_backends -tc="matmul*"
 #pragma once
 
@@ -23,7 +23,10 @@ class Random
 {
 public:
     explicit Random(uint64_t seed) : m_seed(seed) {}
-    double uniform(double low, double high) { return low + (high - low) * random_uniform(m_seed, m_counter++); }
+    double uniform(double low, double high)
+    {
+        return low + (high - low) * random_uniform(m_seed, m_counter++);
+    }
     uint32_t below(uint32_t n) { return uint32_t(uniform(0, n)); }
     float normal();
     std::vector<float> normals(size_t n, float scale = 1);
@@ -44,7 +47,8 @@ FileMatrix random_matrix(Format format, uint32_t rows, uint32_t cols, uint64_t s
 void set_scales(Format format, uint8_t* block, double factor); // factor 1: values of about one
 std::vector<Format> all_formats();
 
-// A device and the tensors of one case. Every tensor has guard bytes on both sides and begins at an offset of its buffer.
+// A device and the tensors of one case. Every tensor has guard bytes on both sides and begins at an
+// offset of its buffer.
 class Bench
 {
 public:
@@ -56,13 +60,15 @@ public:
     Backend& backend() { return *m_backend; }
     const std::string& name() const { return m_name; }
 
-    Tensor input(uint32_t rows, uint32_t cols, const std::vector<float>& values, Format format = Format::f32); // f32 or f16
-    Tensor words(const std::vector<uint32_t>& values);                                                         // (1, n) u32
+    Tensor input(uint32_t rows, uint32_t cols, const std::vector<float>& values,
+                 Format format = Format::f32);         // f32 or f16
+    Tensor words(const std::vector<uint32_t>& values); // (1, n) u32
     Tensor weight(const FileMatrix& matrix);
-    Tensor coded(Format format, uint32_t rows, uint32_t head_dim, const std::vector<uint8_t>& bytes); // a cache
-    Tensor output(uint32_t rows, uint32_t cols);                                                      // holds NaNs
-    void scratch(const ScratchShape& shape);                                                          // holds NaNs
-    void will_change(const Tensor& t);                                                                // an input that the op writes to
+    Tensor coded(Format format, uint32_t rows, uint32_t head_dim,
+                 const std::vector<uint8_t>& bytes); // a cache
+    Tensor output(uint32_t rows, uint32_t cols);     // holds NaNs
+    void scratch(const ScratchShape& shape);         // holds NaNs
+    void will_change(const Tensor& t);               // an input that the op writes to
 
     std::vector<float> read(const Tensor& t); // for a coded cache: its bytes
     std::vector<uint32_t> read_words(const Tensor& t);
@@ -90,8 +96,8 @@ struct Prepared {
 
 struct OpCase {
     std::string name;
-    double bound = kF32;                          // for any device against reference
-    double energy = 0;                            // smallest divisor of the error, for results that may cancel out
+    double bound = kF32; // for any device against reference
+    double energy = 0;   // smallest divisor of the error, for results that may cancel out
     std::function<Prepared(Bench&)> prepare;      // uploads the inputs
     std::function<std::vector<double>()> formula; // the expected results; none: too slow to compute
     bool timed = false;                           // for KS_PERF only

@@ -11,7 +11,8 @@
 
 using namespace ks;
 
-template <class T> static std::shared_ptr<T> share(T value)
+template <class T>
+static std::shared_ptr<T> share(T value)
 {
     return std::make_shared<T>(std::move(value));
 }
@@ -26,12 +27,14 @@ template <class T> static std::shared_ptr<T> share(T value)
     return line;
 }
 
-static OpCase embed_case(Format format, uint32_t vocab, uint32_t dim, std::vector<uint32_t> ids, float scale)
+static OpCase embed_case(Format format, uint32_t vocab, uint32_t dim, std::vector<uint32_t> ids,
+                         float scale)
 {
     auto table = share(random_matrix(format, vocab, dim, vocab + dim));
     EmbedArgs a{uint32_t(ids.size()), dim, scale};
     OpCase c;
-    c.name = text("%s (%u, %u), %u tokens, scale %g", format_info(format).name, vocab, dim, a.n_tokens, scale);
+    c.name = text("%s (%u, %u), %u tokens, scale %g", format_info(format).name, vocab, dim,
+                  a.n_tokens, scale);
     c.bound = 1e-13; // a product and a difference may be fused
     c.prepare = [=](Bench& bench) {
         Tensor y = bench.output(a.n_tokens, dim), t = bench.weight(*table), i = bench.words(ids);
@@ -61,7 +64,8 @@ TEST_CASE("embed")
 
 enum class Place { apart, in_place };
 
-static OpCase rmsnorm_case(uint32_t rows, uint32_t dim, float eps, float size, Place place, bool timed = false, uint32_t first = 0)
+static OpCase rmsnorm_case(uint32_t rows, uint32_t dim, float eps, float size, Place place,
+                           bool timed = false, uint32_t first = 0)
 {
     Random random(rows * 1000 + dim);
     auto x = share(random.normals(uint64_t(first + rows) * dim, size));
@@ -69,8 +73,8 @@ static OpCase rmsnorm_case(uint32_t rows, uint32_t dim, float eps, float size, P
     if (rows > 2) std::fill(x->begin() + dim, x->begin() + 2 * dim, 0.f); // a row of zeros
     RmsnormArgs a{rows, dim, eps, first};
     OpCase c;
-    c.name = text("(%u, %u) from %u on, eps %g, values of %g%s", rows, dim, first, double(eps), double(size),
-                  place == Place::in_place ? ", in place" : "");
+    c.name = text("(%u, %u) from %u on, eps %g, values of %g%s", rows, dim, first, double(eps),
+                  double(size), place == Place::in_place ? ", in place" : "");
     c.timed = timed;
     c.bytes = 8.0 * rows * dim;
     c.flops = 4.0 * rows * dim;
@@ -85,8 +89,10 @@ static OpCase rmsnorm_case(uint32_t rows, uint32_t dim, float eps, float size, P
         std::vector<double> out;
         for (uint32_t r = 0; r < rows; r++) {
             double mean = 0;
-            for (uint32_t i = 0; i < dim; i++) mean += std::pow(double((*x)[(first + r) * dim + i]), 2) / dim;
-            for (uint32_t i = 0; i < dim; i++) out.push_back((*x)[(first + r) * dim + i] / std::sqrt(mean + eps) * (*w)[i]);
+            for (uint32_t i = 0; i < dim; i++)
+                mean += std::pow(double((*x)[(first + r) * dim + i]), 2) / dim;
+            for (uint32_t i = 0; i < dim; i++)
+                out.push_back((*x)[(first + r) * dim + i] / std::sqrt(mean + eps) * (*w)[i]);
         }
         return out;
     };
@@ -97,18 +103,23 @@ TEST_CASE("rmsnorm")
 {
     std::vector<OpCase> cases;
     for (uint32_t dim : {1u, 7u, 64u, 80u, 576u, 2055u})
-        for (uint32_t rows : {1u, 3u, 70u}) cases.push_back(rmsnorm_case(rows, dim, 1e-5f, 1, rows == 3 ? Place::in_place : Place::apart));
+        for (uint32_t rows : {1u, 3u, 70u})
+            cases.push_back(
+                rmsnorm_case(rows, dim, 1e-5f, 1, rows == 3 ? Place::in_place : Place::apart));
     cases.push_back(rmsnorm_case(5, 640, 1e-6f, 1e4f, Place::apart));
-    cases.push_back(rmsnorm_case(5, 640, 1e-6f, 1e-3f, Place::apart)); // eps is as large as the mean square
+    cases.push_back(
+        rmsnorm_case(5, 640, 1e-6f, 1e-3f, Place::apart)); // eps is as large as the mean square
     cases.push_back(rmsnorm_case(5, 640, 1e-6f, 1e-25f, Place::in_place));
-    for (uint32_t first : {1u, 255u}) cases.push_back(rmsnorm_case(4, 72, 1e-5f, 1, Place::apart, false, first));
-    for (uint32_t rows : {1u, 256u}) cases.push_back(rmsnorm_case(rows, 2048, 1e-6f, 1, Place::apart, true));
+    for (uint32_t first : {1u, 255u})
+        cases.push_back(rmsnorm_case(4, 72, 1e-5f, 1, Place::apart, false, first));
+    for (uint32_t rows : {1u, 256u})
+        cases.push_back(rmsnorm_case(rows, 2048, 1e-6f, 1, Place::apart, true));
     check_ops("rmsnorm", cases);
 }
 
 // n_groups 0: angles per token, otherwise per group of heads.
-static OpCase rope_case(uint32_t n_tokens, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot, uint32_t pairs, bool timed = false,
-                        uint32_t n_groups = 0)
+static OpCase rope_case(uint32_t n_tokens, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot,
+                        uint32_t pairs, bool timed = false, uint32_t n_groups = 0)
 {
     Random random(n_heads * 100 + head_dim + n_rot);
     auto x = share(random.normals(uint64_t(n_tokens) * n_heads * head_dim));
@@ -123,13 +134,14 @@ static OpCase rope_case(uint32_t n_tokens, uint32_t n_heads, uint32_t head_dim, 
     }
     RopeArgs a{n_tokens, n_heads, head_dim, n_rot, pairs, n_groups, 0};
     OpCase c;
-    c.name =
-        text("%u tokens, %u heads of %u, %u rotate, %s", n_tokens, n_heads, head_dim, n_rot, pairs == rope_neox ? "halves" : "neighbours");
+    c.name = text("%u tokens, %u heads of %u, %u rotate, %s", n_tokens, n_heads, head_dim, n_rot,
+                  pairs == rope_neox ? "halves" : "neighbours");
     c.timed = timed;
     c.bytes = 8.0 * n_tokens * n_heads * head_dim;
     c.flops = 3.0 * n_tokens * n_heads * n_rot;
     c.prepare = [=](Bench& bench) {
-        Tensor y = bench.input(n_tokens, n_heads * head_dim, *x), by = bench.input(n_angles, n_rot, *angles);
+        Tensor y = bench.input(n_tokens, n_heads * head_dim, *x),
+               by = bench.input(n_angles, n_rot, *angles);
         bench.will_change(y);
         Backend* backend = &bench.backend();
         const RopeTarget target{a, y, y, by};
@@ -139,7 +151,8 @@ static OpCase rope_case(uint32_t n_tokens, uint32_t n_heads, uint32_t head_dim, 
         std::vector<double> out(x->begin(), x->end());
         for (uint32_t t = 0; t < n_tokens; t++) {
             for (uint32_t i = 0; i < n_rot / 2; i++) {
-                uint32_t u = pairs == rope_neox ? i : 2 * i, v = pairs == rope_neox ? i + n_rot / 2 : 2 * i + 1;
+                uint32_t u = pairs == rope_neox ? i : 2 * i,
+                         v = pairs == rope_neox ? i + n_rot / 2 : 2 * i + 1;
                 for (uint32_t h = 0; h < n_heads; h++) {
                     const uint32_t at = (n_groups ? h / (n_heads / n_groups) : t) * n_rot + 2 * i;
                     std::complex<double> turn((*angles)[at], (*angles)[at + 1]);
@@ -179,11 +192,13 @@ static OpCase glu_case(uint32_t n, uint32_t act, Place place, bool timed = false
     const float edges[] = {0.f, -0.f, 20.f, -20.f, 100.f, -100.f, 1e4f, -1e4f, 1e-20f, -1e-3f};
     for (uint32_t i = 0; i < n && i < 10; i++) {
         (*gate)[n - 1 - i] = edges[i];
-        if (std::fabs(edges[i]) > 1) (*up)[n - 1 - i] /= std::fabs(edges[i]); // keeps one result from dominating the error
+        if (std::fabs(edges[i]) > 1)
+            (*up)[n - 1 - i] /= std::fabs(edges[i]); // keeps one result from dominating the error
     }
     GluArgs a{n, act};
     OpCase c;
-    c.name = text("%s, %u values%s", act == act_silu ? "silu" : "gelu", n, place == Place::in_place ? ", in place" : "");
+    c.name = text("%s, %u values%s", act == act_silu ? "silu" : "gelu", n,
+                  place == Place::in_place ? ", in place" : "");
     c.timed = timed;
     c.bytes = 12.0 * n;
     c.flops = 10.0 * n;
@@ -197,8 +212,11 @@ static OpCase glu_case(uint32_t n, uint32_t act, Place place, bool timed = false
     c.formula = [=] {
         std::vector<double> out;
         for (uint32_t i = 0; i < n; i++) {
-            double g = (*gate)[i], inner = std::sqrt(2 / std::acos(-1.0)) * (g + 0.044715 * std::pow(g, 3));
-            out.push_back((act == act_silu ? g * (1 / (1 + std::exp(-g))) : g / 2 * (1 + std::tanh(inner))) * (*up)[i]);
+            double g = (*gate)[i],
+                   inner = std::sqrt(2 / std::acos(-1.0)) * (g + 0.044715 * std::pow(g, 3));
+            out.push_back(
+                (act == act_silu ? g * (1 / (1 + std::exp(-g))) : g / 2 * (1 + std::tanh(inner))) *
+                (*up)[i]);
         }
         return out;
     };
@@ -209,7 +227,8 @@ TEST_CASE("glu")
 {
     std::vector<OpCase> cases;
     for (uint32_t act : {act_silu, act_gelu}) {
-        for (uint32_t n : {1u, 7u, 8u, 1000u, 30011u}) cases.push_back(glu_case(n, act, n % 2 ? Place::apart : Place::in_place));
+        for (uint32_t n : {1u, 7u, 8u, 1000u, 30011u})
+            cases.push_back(glu_case(n, act, n % 2 ? Place::apart : Place::in_place));
         cases.push_back(glu_case(2048, act, Place::apart, true));
         cases.push_back(glu_case(256 * 2048, act, Place::apart, true));
     }
@@ -219,7 +238,8 @@ TEST_CASE("glu")
 static OpCase add_case(uint32_t rows, uint32_t cols, uint32_t b_rows, bool timed = false)
 {
     Random random(rows + cols);
-    auto x = share(random.normals(uint64_t(rows) * cols)), b = share(random.normals(uint64_t(b_rows) * cols));
+    auto x = share(random.normals(uint64_t(rows) * cols)),
+         b = share(random.normals(uint64_t(b_rows) * cols));
     AddArgs a{rows, cols, b_rows};
     OpCase c;
     c.name = text("(%u, %u) + (%u, %u)", rows, cols, b_rows, cols);
@@ -243,8 +263,9 @@ static OpCase add_case(uint32_t rows, uint32_t cols, uint32_t b_rows, bool timed
 
 TEST_CASE("add")
 {
-    check_ops("add", {add_case(1, 1, 1), add_case(1, 577, 1), add_case(5, 33, 5), add_case(5, 33, 1), add_case(3, 8, 1),
-                      add_case(130, 576, 130), add_case(1, 2048, 1, true), add_case(256, 2048, 256, true)});
+    check_ops("add", {add_case(1, 1, 1), add_case(1, 577, 1), add_case(5, 33, 5),
+                      add_case(5, 33, 1), add_case(3, 8, 1), add_case(130, 576, 130),
+                      add_case(1, 2048, 1, true), add_case(256, 2048, 256, true)});
 }
 
 static OpCase softcap_case(uint32_t n, float cap, float size)
@@ -254,7 +275,8 @@ static OpCase softcap_case(uint32_t n, float cap, float size)
     (*x)[0] = 0;
     OpCase c;
     c.name = text("%u values of %g, cap %g", n, double(size), double(cap));
-    c.energy = n * double(cap) * cap / 100; // an error of 1e-7 of the cap is rounding, even for small x
+    c.energy =
+        n * double(cap) * cap / 100; // an error of 1e-7 of the cap is rounding, even for small x
     c.prepare = [=](Bench& bench) {
         Tensor y = bench.input(1, n, *x);
         bench.will_change(y);
@@ -271,42 +293,57 @@ static OpCase softcap_case(uint32_t n, float cap, float size)
 
 TEST_CASE("softcap")
 {
-    check_ops("softcap", {softcap_case(1, 30, 1), softcap_case(17, 30, 20), softcap_case(5003, 50, 1), softcap_case(999, 30, 1e4f)});
+    check_ops("softcap", {softcap_case(1, 30, 1), softcap_case(17, 30, 20),
+                          softcap_case(5003, 50, 1), softcap_case(999, 30, 1e4f)});
 }
 
 enum class KvPlace { ring, table, staged };
 
-static OpCase kv_write_case(Format format, KvPlace place, uint32_t n_tokens, uint32_t n_kv_heads, uint32_t head_dim, uint32_t n_rows,
-                            uint32_t before, uint32_t n_pinned = 0)
+static OpCase kv_write_case(Format format, KvPlace place, uint32_t n_tokens, uint32_t n_kv_heads,
+                            uint32_t head_dim, uint32_t n_rows, uint32_t before,
+                            uint32_t n_pinned = 0)
 {
     Random random(n_tokens + head_dim);
     auto x = share(random.normals(uint64_t(n_tokens) * n_kv_heads * head_dim));
-    auto y = share(random.normals(x->size())), old = share(random.normals(uint64_t(n_kv_heads) * n_rows * head_dim));
-    const float edges[] = {65504.f, 65519.9f, 65520.f, -1e6f, 1e-8f, -3e-8f, 6.1e-5f, 1.00048828125f}; // near the ends and the ties of f16
+    auto y = share(random.normals(x->size())),
+         old = share(random.normals(uint64_t(n_kv_heads) * n_rows * head_dim));
+    const float edges[] = {65504.f, 65519.9f, 65520.f,       -1e6f, 1e-8f,
+                           -3e-8f,  6.1e-5f,  1.00048828125f}; // near the ends and the ties of f16
     for (size_t i = 0; i < x->size() && i < 8; i++) (*x)[i] = edges[i];
-    std::vector<uint32_t> table, head_layout, rows; // rows (n_kv_heads, n_tokens): the tokens' target rows
+    std::vector<uint32_t> table, head_layout,
+        rows; // rows (n_kv_heads, n_tokens): the tokens' target rows
     for (uint32_t i = 0; i < n_kv_heads * n_rows; i++) table.push_back(n_kv_heads * n_rows - 1 - i);
     for (uint32_t h = 0; h < n_kv_heads; h++) {
         head_layout.insert(head_layout.end(), {before, h * n_rows, 0, 0, 0});
         for (uint32_t t = 0; t < n_tokens; t++) {
             const uint32_t index = before + t;
-            const uint32_t ring = index < n_pinned ? index : n_pinned + (index - n_pinned) % (n_rows - n_pinned);
-            rows.push_back(place == KvPlace::table ? table[h * n_rows + index] : h * n_rows + (place == KvPlace::staged ? t : ring));
+            const uint32_t ring =
+                index < n_pinned ? index : n_pinned + (index - n_pinned) % (n_rows - n_pinned);
+            rows.push_back(place == KvPlace::table
+                               ? table[h * n_rows + index]
+                               : h * n_rows + (place == KvPlace::staged ? t : ring));
         }
     }
     KvWriteArgs a{n_tokens, n_kv_heads, head_dim, n_rows, n_pinned, place == KvPlace::staged};
     OpCase c;
-    c.name = text("%s, place %d, %u tokens at %u, %u heads of %u, %u rows", format_info(format).name, int(place), n_tokens, before,
-                  n_kv_heads, head_dim, n_rows);
+    c.name =
+        text("%s, place %d, %u tokens at %u, %u heads of %u, %u rows", format_info(format).name,
+             int(place), n_tokens, before, n_kv_heads, head_dim, n_rows);
     c.bound = kExact;
     c.prepare = [=](Bench& bench) {
-        Tensor keys = bench.input(n_kv_heads * n_rows, head_dim, *old, format), values = bench.input(n_kv_heads * n_rows, head_dim, *old);
-        Tensor from = bench.input(n_tokens, n_kv_heads * head_dim, *x), other = bench.input(n_tokens, n_kv_heads * head_dim, *y);
-        Tensor lines = place == KvPlace::table ? bench.words(table) : Tensor(), views = bench.words(head_layout);
+        Tensor keys = bench.input(n_kv_heads * n_rows, head_dim, *old, format),
+               values = bench.input(n_kv_heads * n_rows, head_dim, *old);
+        Tensor from = bench.input(n_tokens, n_kv_heads * head_dim, *x),
+               other = bench.input(n_tokens, n_kv_heads * head_dim, *y);
+        Tensor lines = place == KvPlace::table ? bench.words(table) : Tensor(),
+               views = bench.words(head_layout);
         bench.will_change(keys);
         bench.will_change(values);
         Backend* backend = &bench.backend();
-        return Prepared{[=] { backend->kv_write(a, {keys, values}, {from, other}, lines, views); }, {keys, values}};
+        return Prepared{[=] {
+                            backend->kv_write(a, {keys, values}, {from, other}, lines, views);
+                        },
+                        {keys, values}};
     };
     c.formula = [=] {
         std::vector<double> out(old->begin(), old->end()), values = out;
@@ -332,9 +369,10 @@ TEST_CASE("kv_write")
     for (Format format : {Format::f16, Format::f32}) {
         cases.push_back(kv_write_case(format, KvPlace::ring, 1, 3, 64, 17, 5));
         cases.push_back(kv_write_case(format, KvPlace::ring, 1, 1, 256, 8, 800007));
-        cases.push_back(kv_write_case(format, KvPlace::ring, 9, 2, 80, 20, 15));    // wraps
-        cases.push_back(kv_write_case(format, KvPlace::ring, 9, 2, 80, 20, 15, 4)); // wraps to the first row that is not pinned
-        cases.push_back(kv_write_case(format, KvPlace::ring, 6, 5, 7, 6, 3));       // every row
+        cases.push_back(kv_write_case(format, KvPlace::ring, 9, 2, 80, 20, 15)); // wraps
+        cases.push_back(kv_write_case(format, KvPlace::ring, 9, 2, 80, 20, 15,
+                                      4)); // wraps to the first row that is not pinned
+        cases.push_back(kv_write_case(format, KvPlace::ring, 6, 5, 7, 6, 3)); // every row
         cases.push_back(kv_write_case(format, KvPlace::ring, 100, 4, 96, 128, 0));
         cases.push_back(kv_write_case(format, KvPlace::table, 1, 3, 64, 40, 39));
         cases.push_back(kv_write_case(format, KvPlace::table, 30, 3, 64, 40, 7));
@@ -347,7 +385,8 @@ static OpCase kv_rows_case(Format format, bool move)
 {
     constexpr uint32_t head_dim = 72, n_rows = 50, n = 20;
     Random random(5);
-    auto from = share(random.normals(n_rows * head_dim)), old = share(random.normals(n_rows * head_dim));
+    auto from = share(random.normals(n_rows * head_dim)),
+         old = share(random.normals(n_rows * head_dim));
     if (format == Format::f16)
         for (auto values : {from, old})
             for (float& value : *values) value = HALF_TO_FLOAT(FLOAT_TO_HALF(value));
@@ -372,9 +411,11 @@ static OpCase kv_rows_case(Format format, bool move)
                         {to}};
     };
     c.formula = [=] {
-        std::vector<double> out(move ? old->begin() : from->begin(), move ? old->end() : from->begin() + n * head_dim);
+        std::vector<double> out(move ? old->begin() : from->begin(),
+                                move ? old->end() : from->begin() + n * head_dim);
         for (uint32_t i = 0; i < n; i++)
-            for (uint32_t k = 0; k < head_dim; k++) out[(move ? moves[2 * i + 1] : i) * head_dim + k] = (*from)[rows[i] * head_dim + k];
+            for (uint32_t k = 0; k < head_dim; k++)
+                out[(move ? moves[2 * i + 1] : i) * head_dim + k] = (*from)[rows[i] * head_dim + k];
         return out;
     };
     return c;
@@ -383,11 +424,13 @@ static OpCase kv_rows_case(Format format, bool move)
 TEST_CASE("kv_read and kv_move")
 {
     for (bool move : {false, true})
-        check_ops(move ? "kv_move" : "kv_read", {kv_rows_case(Format::f16, move), kv_rows_case(Format::f32, move)});
+        check_ops(move ? "kv_move" : "kv_read",
+                  {kv_rows_case(Format::f16, move), kv_rows_case(Format::f32, move)});
 }
 
 // Indexes are returned as floats, which are exact below 2^24.
-static OpCase argmax_case(const char* note, uint32_t rows, uint32_t cols, void (*change)(float* row, uint32_t cols))
+static OpCase argmax_case(const char* note, uint32_t rows, uint32_t cols,
+                          void (*change)(float* row, uint32_t cols))
 {
     Random random(cols);
     auto x = share(random.normals(uint64_t(rows) * cols));
@@ -396,7 +439,8 @@ static OpCase argmax_case(const char* note, uint32_t rows, uint32_t cols, void (
     c.name = text("(%u, %u), %s", rows, cols, note);
     c.bound = kExact;
     c.prepare = [=](Bench& bench) {
-        Tensor out = bench.output(1, rows), from = bench.input(rows, cols, *x), as_float = bench.output(1, rows);
+        Tensor out = bench.output(1, rows), from = bench.input(rows, cols, *x),
+               as_float = bench.output(1, rows);
         Backend* backend = &bench.backend();
         Bench* own = &bench;
         auto run = [=] {
@@ -425,8 +469,10 @@ TEST_CASE("argmax")
     std::vector<OpCase> cases;
     for (uint32_t cols : {1u, 2u, 7u, 8u, 9u, 31u, 100u, 1003u, 50257u}) {
         cases.push_back(argmax_case("any", 3, cols, [](float*, uint32_t) {}));
-        cases.push_back(argmax_case("the last", 1, cols, [](float* row, uint32_t n) { row[n - 1] = 99; }));
-        cases.push_back(argmax_case("all equal", 2, cols, [](float* row, uint32_t n) { std::fill(row, row + n, -3.f); }));
+        cases.push_back(
+            argmax_case("the last", 1, cols, [](float* row, uint32_t n) { row[n - 1] = 99; }));
+        cases.push_back(argmax_case("all equal", 2, cols,
+                                    [](float* row, uint32_t n) { std::fill(row, row + n, -3.f); }));
         cases.push_back(argmax_case("ties far apart", 1, cols, [](float* row, uint32_t n) {
             for (uint32_t i = n / 3; i < n; i += n / 5 + 1) row[i] = 50;
         }));
@@ -434,8 +480,9 @@ TEST_CASE("argmax")
             std::fill(row, row + n, -std::numeric_limits<float>::infinity());
             row[n / 2] = -1e30f;
         }));
-        cases.push_back(argmax_case("nothing but -inf", 1, cols,
-                                    [](float* row, uint32_t n) { std::fill(row, row + n, -std::numeric_limits<float>::infinity()); }));
+        cases.push_back(argmax_case("nothing but -inf", 1, cols, [](float* row, uint32_t n) {
+            std::fill(row, row + n, -std::numeric_limits<float>::infinity());
+        }));
         cases.push_back(argmax_case("zeros of both signs", 1, cols, [](float* row, uint32_t n) {
             for (uint32_t i = 0; i < n; i++) row[i] = i % 2 ? 0.f : -0.f;
         }));

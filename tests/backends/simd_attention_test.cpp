@@ -15,9 +15,11 @@ TEST_CASE("simd: the bits of attention are those of AVX2")
     if (!has_fma(kernels)) return;
     const uint32_t n_tokens = 5, n_heads = 6, n_slots = 200, head_dim = 80;
     std::vector<float> q = uniforms(size_t(n_tokens) * n_heads * head_dim, 1), y(q.size());
-    std::vector<float> k = uniforms(2 * n_slots * head_dim, 2), v = uniforms(2 * n_slots * head_dim, 3);
+    std::vector<float> k = uniforms(2 * n_slots * head_dim, 2),
+                       v = uniforms(2 * n_slots * head_dim, 3);
     std::vector<uint16_t> k_half(k.size()), v_half(v.size());
-    for (size_t i = 0; i < k.size(); i++) k_half[i] = uint16_t(FLOAT_TO_HALF(k[i])), v_half[i] = uint16_t(FLOAT_TO_HALF(v[i]));
+    for (size_t i = 0; i < k.size(); i++)
+        k_half[i] = uint16_t(FLOAT_TO_HALF(k[i])), v_half[i] = uint16_t(FLOAT_TO_HALF(v[i]));
     std::vector<float> scratch(attention_scratch_floats(head_dim));
     for (bool half : {false, true}) {
         const uint32_t head_layout[2 * layout_words] = {150, 0, 0, 0, 0, 150, 0, 0, 0, 0};
@@ -29,34 +31,44 @@ TEST_CASE("simd: the bits of attention are those of AVX2")
         task.k = half ? static_cast<const void*>(k_half.data()) : k.data();
         task.v = half ? static_cast<const void*>(v_half.data()) : v.data();
         task.head_layout = head_layout;
-        for (uint32_t h = 0; h < 2; h++) kernels.attention.chunk(task, h, 0, n_tokens, scratch.data());
+        for (uint32_t h = 0; h < 2; h++)
+            kernels.attention.chunk(task, h, 0, n_tokens, scratch.data());
         CHECK(hash_of(y) == (half ? 0x13d0dfa8071f476fu : 0x4d3d98e8021d179du));
-        const uint32_t stride = kPartialHead + head_dim, last = n_tokens - 1; // the last token again, with splits
+        const uint32_t stride = kPartialHead + head_dim,
+                       last = n_tokens - 1; // the last token again, with splits
         std::vector<float> partials(2 * 3 * stride), total(stride), again(head_dim);
         for (uint32_t i = 0; i < 2; i++) {
             uint32_t end = std::min(155u, (i + 1) * kAttentionGroup);
-            kernels.attention.split(task, 0, last, i * kAttentionGroup, end, &partials[i * stride], 2 * stride, scratch.data());
+            kernels.attention.split(task, 0, last, i * kAttentionGroup, end, &partials[i * stride],
+                                    2 * stride, scratch.data());
         }
         for (uint32_t h = 0; h < 3; h++) {
             kernels.attention.begin(total.data(), head_dim);
             kernels.attention.fold(total.data(), &partials[h * 2 * stride], 2, stride, head_dim);
             kernels.attention.finish(total.data(), head_dim, again.data(), nullptr);
-            CHECK(memcmp(again.data(), &y[(size_t(last) * n_heads + h) * head_dim], 4 * head_dim) == 0);
+            CHECK(memcmp(again.data(), &y[(size_t(last) * n_heads + h) * head_dim], 4 * head_dim) ==
+                  0);
         }
     }
 }
 
-// One KV head of f16, f32 or coded slots: the partial results of splits for the last token, the outputs of all tokens, select's logits.
-static std::vector<float> attend(const AttentionKernels& kernels, const AttentionTask& task, uint32_t n_slots)
+// One KV head of f16, f32 or coded slots: the partial results of splits for the last token, the
+// outputs of all tokens, select's logits.
+static std::vector<float> attend(const AttentionKernels& kernels, const AttentionTask& task,
+                                 uint32_t n_slots)
 {
-    const uint32_t n_heads = task.a.n_heads, d = task.a.head_dim, stride = kPartialHead + d, last = task.a.n_tokens - 1;
+    const uint32_t n_heads = task.a.n_heads, d = task.a.head_dim, stride = kPartialHead + d,
+                   last = task.a.n_tokens - 1;
     const uint32_t n_splits = (n_slots + kAttentionGroup - 1) / kAttentionGroup;
-    std::vector<float> scratch(attention_scratch_floats(d)), out(size_t(n_heads) * n_splits * stride);
+    std::vector<float> scratch(attention_scratch_floats(d)),
+        out(size_t(n_heads) * n_splits * stride);
     kernels.chunk(task, 0, 0, task.a.n_tokens, scratch.data());
     for (uint32_t i = 0; i < n_splits; i++)
-        kernels.split(task, 0, last, i * kAttentionGroup, std::min(n_slots, (i + 1) * kAttentionGroup), &out[i * stride], n_splits * stride,
-                      scratch.data());
-    for (uint32_t i = 0; i < n_heads * n_splits; i++) std::fill_n(&out[i * stride + 3], kPartialHead - 3, 0.f); // unused
+        kernels.split(task, 0, last, i * kAttentionGroup,
+                      std::min(n_slots, (i + 1) * kAttentionGroup), &out[i * stride],
+                      n_splits * stride, scratch.data());
+    for (uint32_t i = 0; i < n_heads * n_splits; i++)
+        std::fill_n(&out[i * stride + 3], kPartialHead - 3, 0.f); // unused
     out.insert(out.end(), task.y, task.y + size_t(task.a.n_tokens) * n_heads * d);
     std::vector<float> logits(size_t(n_heads) * n_slots);
     kernels.select_logits(task, 0, 0, n_slots / 64 * 64, logits.data(), n_slots, scratch.data());
@@ -75,7 +87,8 @@ TEST_CASE("simd: AVX-512 has the bits of AVX2 for every head size, group and poo
         for (uint32_t n_heads : {1u, 2u, 3u, 4u, 7u})
             for (bool half : {false, true}) {
                 std::vector<float> q = uniforms(size_t(n_tokens) * n_heads * d, d), y(q.size());
-                std::vector<float> k = uniforms(size_t(n_slots) * d, 2), v = uniforms(size_t(n_slots) * d, 3);
+                std::vector<float> k = uniforms(size_t(n_slots) * d, 2),
+                                   v = uniforms(size_t(n_slots) * d, 3);
                 std::vector<uint16_t> k_half, v_half;
                 for (size_t i = 0; i < k.size(); i++) {
                     k_half.push_back(uint16_t(FLOAT_TO_HALF(k[i])));
@@ -85,7 +98,8 @@ TEST_CASE("simd: AVX-512 has the bits of AVX2 for every head size, group and poo
                 for (uint32_t i = 0; i < n_slots; i++) table.push_back(i * 7 % n_slots);
                 const uint32_t head_layout[layout_words] = {n_slots - n_tokens};
                 AttentionTask task{};
-                task.a.n_tokens = n_tokens, task.a.n_heads = n_heads, task.a.n_kv_heads = 1, task.a.head_dim = d, task.a.n_rows = n_slots;
+                task.a.n_tokens = n_tokens, task.a.n_heads = n_heads, task.a.n_kv_heads = 1,
+                task.a.head_dim = d, task.a.n_rows = n_slots;
                 task.a.scale = 0.05f;
                 task.q = q.data();
                 task.y = y.data();
@@ -94,7 +108,8 @@ TEST_CASE("simd: AVX-512 has the bits of AVX2 for every head size, group and poo
                 task.k_half = task.v_half = half;
                 task.table = table.data();
                 task.head_layout = head_layout;
-                const std::vector<float> wide = attend(*kAttentionAvx512, task, n_slots), narrow = attend(*kAttentionAvx2, task, n_slots);
+                const std::vector<float> wide = attend(*kAttentionAvx512, task, n_slots),
+                                         narrow = attend(*kAttentionAvx2, task, n_slots);
                 CAPTURE(d);
                 CAPTURE(n_heads);
                 CHECK(memcmp(wide.data(), narrow.data(), 4 * wide.size()) == 0);
@@ -112,39 +127,52 @@ static bool has_own_order(Format format, uint32_t d)
 static float most_apart(const std::vector<float>& a, const std::vector<float>& b)
 {
     float most = 0;
-    for (size_t i = 0; i < a.size(); i++) most = std::max(most, std::fabs(a[i] - b[i]) / (1 + std::fabs(b[i])));
+    for (size_t i = 0; i < a.size(); i++)
+        most = std::max(most, std::fabs(a[i] - b[i]) / (1 + std::fabs(b[i])));
     return most;
 }
 
-// Logits and outputs computed from codes equal the ones of decoded rows, wherever the range of codes begins and ends.
+// Logits and outputs computed from codes equal the ones of decoded rows, wherever the range of
+// codes begins and ends.
 TEST_CASE("simd: slots in codes have the bits of the values that they stand for")
 {
     const CpuKernels chosen = choose_cpu_kernels();
-    std::vector<std::pair<const AttentionKernels*, const VectorKernels*>> sets = {{kAttentionGeneric, kVectorGeneric},
-                                                                                  {&chosen.attention, &chosen.vector}};
+    std::vector<std::pair<const AttentionKernels*, const VectorKernels*>> sets = {
+        {kAttentionGeneric, kVectorGeneric}, {&chosen.attention, &chosen.vector}};
     if (&chosen.attention == kAttentionAvx512) sets.emplace_back(kAttentionAvx2, kVectorAvx2);
     const uint32_t n_tokens = 3, n_slots = 333, coded_begin = 9, coded_end = 321, n_coded = 352;
     std::vector<uint32_t> table;
     for (uint32_t i = 0; i < n_slots; i++) table.push_back(i);
-    for (uint32_t i = coded_begin; i < coded_end; i++) table[i] = n_slots + (i < 150 ? i : i * 7 % n_slots); // rows of the coded pool
-    std::vector<std::pair<Format, Format>> pairs = {{Format::kivi, Format::kiviv}, {Format::kivi2, Format::turbo3}};
+    for (uint32_t i = coded_begin; i < coded_end; i++)
+        table[i] = n_slots + (i < 150 ? i : i * 7 % n_slots); // rows of the coded pool
+    std::vector<std::pair<Format, Format>> pairs = {{Format::kivi, Format::kiviv},
+                                                    {Format::kivi2, Format::turbo3}};
     for (Format format : all_codecs()) pairs.emplace_back(format, format);
     for (const auto& [k_format, v_format] : pairs)
         for (uint32_t d : {64u, 80u, 128u, 192u, 256u}) {
             CodedPool k(k_format, n_coded, d, 0.f), v(v_format, n_coded, d, 0.f);
-            std::vector<float> k_rows = uniforms((n_slots + n_coded) * d, 2), v_rows = uniforms((n_slots + n_coded) * d, 3);
-            for (uint32_t i = 0; i < n_coded; i += codec_info(k_format).group) k.keep(i, &k_rows[(n_slots + i) * d]);
+            std::vector<float> k_rows = uniforms((n_slots + n_coded) * d, 2),
+                               v_rows = uniforms((n_slots + n_coded) * d, 3);
+            for (uint32_t i = 0; i < n_coded; i += codec_info(k_format).group)
+                k.keep(i, &k_rows[(n_slots + i) * d]);
             for (uint32_t i = 0; i < n_coded; i++) v.keep(i, &v_rows[(n_slots + i) * d]);
-            const uint32_t k_bytes = codec_info(k_format).row_bytes(d), v_bytes = codec_info(v_format).row_bytes(d);
-            const CodedRow k_all = coded_row(k.bytes.data(), n_coded, 0, k_bytes), v_all = coded_row(v.bytes.data(), n_coded, 0, v_bytes);
+            const uint32_t k_bytes = codec_info(k_format).row_bytes(d),
+                           v_bytes = codec_info(v_format).row_bytes(d);
+            const CodedRow k_all = coded_row(k.bytes.data(), n_coded, 0, k_bytes),
+                           v_all = coded_row(v.bytes.data(), n_coded, 0, v_bytes);
             for (uint32_t n_heads : {1u, 2u, 3u, 4u, 7u})
-                for (bool part : {false, true}) { // all slots visible, or some masked and some with clamped queries
-                    const std::vector<float> q = uniforms(size_t(n_tokens) * n_heads * d, d), q_clamped = uniforms(q.size(), d + 1);
+                for (bool part :
+                     {false,
+                      true}) { // all slots visible, or some masked and some with clamped queries
+                    const std::vector<float> q = uniforms(size_t(n_tokens) * n_heads * d, d),
+                                             q_clamped = uniforms(q.size(), d + 1);
                     std::vector<float> y(q.size());
-                    const uint32_t head_layout[layout_words] = {n_slots - n_tokens, 0, coded_begin, coded_end};
+                    const uint32_t head_layout[layout_words] = {n_slots - n_tokens, 0, coded_begin,
+                                                                coded_end};
                     const uint32_t plain_layout[layout_words] = {n_slots - n_tokens};
                     AttentionTask task{};
-                    task.a.n_tokens = n_tokens, task.a.n_heads = n_heads, task.a.n_kv_heads = 1, task.a.head_dim = d;
+                    task.a.n_tokens = n_tokens, task.a.n_heads = n_heads, task.a.n_kv_heads = 1,
+                    task.a.head_dim = d;
                     task.a.n_rows = n_slots, task.a.scale = 0.05f;
                     if (part) task.a.n_pinned = 20, task.a.window = 220, task.a.n_clamped = 150;
                     task.q = q.data(), task.q_clamped = q_clamped.data(), task.y = y.data();
@@ -162,12 +190,16 @@ TEST_CASE("simd: slots in codes have the bits of the values that they stand for"
                         CAPTURE(name_of(k_format, d));
                         CAPTURE(n_heads);
                         if (has_own_order(k_format, d))
-                            CHECK(most_apart(coded, plain) < 1e-5f); // logits of up to 5, with the precision that the test below demands
+                            CHECK(most_apart(coded, plain) <
+                                  1e-5f); // logits of up to 5, with the precision that the test
+                                          // below demands
                         else
                             CHECK(memcmp(coded.data(), plain.data(), 4 * coded.size()) == 0);
                         of_sets.push_back(coded);
                     }
-                    if (sets.size() == 3) CHECK(memcmp(of_sets[1].data(), of_sets[2].data(), 4 * of_sets[1].size()) == 0);
+                    if (sets.size() == 3)
+                        CHECK(memcmp(of_sets[1].data(), of_sets[2].data(), 4 * of_sets[1].size()) ==
+                              0);
                 }
         }
 }
@@ -182,7 +214,8 @@ TEST_CASE("simd: logits of codes are the products of what the codes say")
         for (uint32_t d : {64u, 128u, 192u, 256u}) {
             CodedPool pool(format, n_coded, d, 0.f);
             std::vector<float> said = Random(d).normals(n_coded * d);
-            for (uint32_t i = 0; i < n_coded; i += codec_info(format).group) pool.keep(i, &said[i * d]);
+            for (uint32_t i = 0; i < n_coded; i += codec_info(format).group)
+                pool.keep(i, &said[i * d]);
             const uint32_t bytes = codec_info(format).row_bytes(d);
             const CodedRow all = coded_row(pool.bytes.data(), n_coded, 0, bytes);
             const std::vector<float> q = Random(d + 1).normals(4 * d);
@@ -193,11 +226,14 @@ TEST_CASE("simd: logits of codes are the products of what the codes say")
                 for (uint32_t n_heads : {1u, 2u, 3u, 4u})
                     for (uint32_t n : {1u, 7u, 16u, 33u, 60u, 64u}) {
                         std::vector<uint32_t> rows(n);
-                        for (uint32_t i = 0; i < n; i++) rows[i] = first + (n % 2 ? i * 7 % n_coded : n_coded - n + i);
-                        std::vector<float> found(4 * kAttentionTile, -7.f), room(kAttentionTile * d), prepared(kPreparedFloats * d);
+                        for (uint32_t i = 0; i < n; i++)
+                            rows[i] = first + (n % 2 ? i * 7 % n_coded : n_coded - n + i);
+                        std::vector<float> found(4 * kAttentionTile, -7.f),
+                            room(kAttentionTile * d), prepared(kPreparedFloats * d);
                         if (keys.prepare) keys.prepare(q.data(), n_heads, d, prepared.data());
                         const float* met = keys.prepare ? prepared.data() : q.data();
-                        const uint32_t got = keys.logits(keys, rows.data(), first, n, d, met, n_heads, found.data(), room.data(), {});
+                        const uint32_t got = keys.logits(keys, rows.data(), first, n, d, met,
+                                                         n_heads, found.data(), room.data(), {});
                         CAPTURE(name_of(format, d));
                         CAPTURE(n_heads);
                         CAPTURE(n);
@@ -208,7 +244,8 @@ TEST_CASE("simd: logits of codes are the products of what the codes say")
                             double product = 0, size = 0;
                             for (uint32_t k = 0; k < d && h < n_heads && nth < n; k++) {
                                 product += double(q[h * d + k]) * said[(rows[nth] - first) * d + k];
-                                size += std::fabs(double(q[h * d + k]) * said[(rows[nth] - first) * d + k]);
+                                size += std::fabs(double(q[h * d + k]) *
+                                                  said[(rows[nth] - first) * d + k]);
                             }
                             if (h < n_heads && nth < n)
                                 worst = std::max(worst, std::fabs(found[i] - product) / size);
@@ -221,7 +258,8 @@ TEST_CASE("simd: logits of codes are the products of what the codes say")
         }
 }
 
-// For q8, queries become integers with one scale per block. The scale must not matter, and values that are not finite stay so.
+// For q8, queries become integers with one scale per block. The scale must not matter, and values
+// that are not finite stay so.
 TEST_CASE("simd: queries of any size meet q8, and one that is not finite has no finite logit")
 {
     constexpr uint32_t n = 40, d = 128, n_heads = 3;
@@ -232,11 +270,14 @@ TEST_CASE("simd: queries of any size meet q8, and one that is not finite has no 
     const CodedRow all = coded_row(pool.bytes.data(), n, 0, bytes);
     const std::vector<uint32_t> rows(n, n / 2);
     for (const VectorKernels* vector : vector_tables()) {
-        const CodedRows keys = rows_of(*vector, codec_index(Format::q8), all.words, all.tail, bytes);
+        const CodedRows keys =
+            rows_of(*vector, codec_index(Format::q8), all.words, all.tail, bytes);
         auto logits = [&](const std::vector<float>& q) {
-            std::vector<float> prepared(kPreparedFloats * d), found(n_heads * kAttentionTile), room(kAttentionTile * d);
+            std::vector<float> prepared(kPreparedFloats * d), found(n_heads * kAttentionTile),
+                room(kAttentionTile * d);
             keys.prepare(q.data(), n_heads, d, prepared.data());
-            CHECK(keys.logits(keys, rows.data(), 0, n, d, prepared.data(), n_heads, found.data(), room.data(), {}) == n);
+            CHECK(keys.logits(keys, rows.data(), 0, n, d, prepared.data(), n_heads, found.data(),
+                              room.data(), {}) == n);
             return found;
         };
         std::vector<float> q = Random(1).normals(n_heads * d), large = q;

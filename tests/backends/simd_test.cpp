@@ -16,7 +16,9 @@ BitsCase bits_case(Format format, uint32_t rows, uint32_t cols, uint32_t n_token
     for (size_t at = 0; info.block == 1 && at < c.weight.bytes.size(); at += info.block_bytes) {
         float value = float(random.uniform(-2, 2));
         uint32_t bits = FLOAT_TO_BITS(value);
-        bits = format == Format::f16 ? FLOAT_TO_HALF(value) : format == Format::bf16 ? bits >> 16 : bits;
+        bits = format == Format::f16    ? FLOAT_TO_HALF(value)
+               : format == Format::bf16 ? bits >> 16
+                                        : bits;
         memcpy(&c.weight.bytes[at], &bits, info.block_bytes);
     }
     for (uint32_t i = 0; i < n_tokens * cols; i++) c.x.push_back(float(random.uniform(-2, 2)));
@@ -31,10 +33,14 @@ std::vector<float> product(const MatmulKernels& kernels, const BitsCase& c, bool
     std::vector<float> sums(c.n_tokens * tile_rows), y(size_t(c.n_tokens) * rows, 0.25f);
     if (format_info(c.weight.format).block > 1)
         for (uint32_t t = 0; t < c.n_tokens; t++)
-            kernels.quantize(&c.x[size_t(t) * cols], cols, &acts[t], c.n_tokens, kernels.half_scales[int(c.weight.format)]);
-    MatmulTask task{
-        tiles.data(), (rows + tile_rows - 1) / tile_rows, rows, cols, c.n_tokens, acts.data(), c.x.data(), y.data(), rows, accumulate,
-        sums.data()};
+            kernels.quantize(&c.x[size_t(t) * cols], cols, &acts[t], c.n_tokens,
+                             kernels.half_scales[int(c.weight.format)]);
+    MatmulTask task{tiles.data(), (rows + tile_rows - 1) / tile_rows,
+                    rows,         cols,
+                    c.n_tokens,   acts.data(),
+                    c.x.data(),   y.data(),
+                    rows,         accumulate,
+                    sums.data()};
     kernels.matmul[int(c.weight.format)](task);
     return y;
 }
@@ -50,7 +56,8 @@ std::vector<float> uniforms(size_t n, uint64_t seed)
 uint64_t hash_of(const std::vector<float>& values, uint64_t hash)
 {
     for (float value : values)
-        for (int i = 0; i < 32; i += 8) hash = (hash ^ (FLOAT_TO_BITS(value) >> i & 255)) * 1099511628211u;
+        for (int i = 0; i < 32; i += 8)
+            hash = (hash ^ (FLOAT_TO_BITS(value) >> i & 255)) * 1099511628211u;
     return hash;
 }
 
@@ -78,9 +85,10 @@ TEST_CASE("simd: the bits of products are those of AVX2")
     if (!has_fma(kernels)) return;
     static const uint64_t kGolden[] = {
         // in the order of Format
-        0x04d69ac03208a001u, 0x22d9565904085285u, 0x60327477467e435bu, 0xcd8e4ed110c30e49u, 0x66c8ee1703419b74u,
-        0xe56899887a86af24u, 0xd41cad7991acb549u, 0x584ead7be0983bf8u, 0x691f117e3db5ba59u, 0x17222eecf4368ed5u,
-        0xdc453bb8c1894d1cu, 0x3a0556faf031fc8du, 0x692768e403bef197u, 0xbf51089812c48d40u, 0xb3e21872e5b53e4cu,
+        0x04d69ac03208a001u, 0x22d9565904085285u, 0x60327477467e435bu, 0xcd8e4ed110c30e49u,
+        0x66c8ee1703419b74u, 0xe56899887a86af24u, 0xd41cad7991acb549u, 0x584ead7be0983bf8u,
+        0x691f117e3db5ba59u, 0x17222eecf4368ed5u, 0xdc453bb8c1894d1cu, 0x3a0556faf031fc8du,
+        0x692768e403bef197u, 0xbf51089812c48d40u, 0xb3e21872e5b53e4cu,
     };
     for (Format format : all_formats()) {
         uint64_t hash = hash_of({});
@@ -116,7 +124,8 @@ TEST_CASE("simd: the bits of the ops over single values are those of AVX2")
     for (uint32_t pairs : {rope_interleaved, rope_neox}) {
         y = x;
         kernels.vector.rope({1, 5, 128, 120, pairs, 0, 0}, y.data(), y.data(), w.data());
-        CHECK(hash_of(y) == (pairs == rope_interleaved ? 0xb37ad5c3772aedfdu : 0xdb0bf5c0aeaeabefu));
+        CHECK(hash_of(y) ==
+              (pairs == rope_interleaved ? 0xb37ad5c3772aedfdu : 0xdb0bf5c0aeaeabefu));
     }
 }
 
@@ -128,7 +137,8 @@ static void check_same(const MatmulKernels& found, const MatmulKernels& expected
             CAPTURE(n_tokens);
             for (uint32_t rows : {19u, 32u}) {
                 BitsCase c = bits_case(format, rows, 512, n_tokens);
-                std::vector<float> a = product(found, c, rows == 32), b = product(expected, c, rows == 32);
+                std::vector<float> a = product(found, c, rows == 32),
+                                   b = product(expected, c, rows == 32);
                 CHECK(memcmp(a.data(), b.data(), 4 * a.size()) == 0);
             }
         }

@@ -17,7 +17,8 @@ TEST_CASE("thread_pool: every index once, by threads of the pool, at any size")
         for (uint32_t n : {0u, 1u, 2u, 7u, 8u, 9u, 1000u}) {
             CAPTURE(n_threads);
             CAPTURE(n);
-            std::vector<int> calls(n, 0); // not atomic, so that TSan reports two calls with the same index as a race
+            std::vector<int> calls(
+                n, 0); // not atomic, so that TSan reports two calls with the same index as a race
             std::atomic<int> strangers{0};
             pool.parallel_for(n, [&](uint32_t i, int thread) {
                 calls[i]++;
@@ -37,7 +38,8 @@ TEST_CASE("thread_pool: what one loop wrote the next one reads, whoever runs it"
     for (uint32_t round = 1; round <= 3000; round++) {
         pool.parallel_for(257, [&](uint32_t i, int) { a[i] = b[(i * 7 + 1) % 257] + 1; });
         pool.parallel_for(257, [&](uint32_t i, int) { b[i] = a[(i * 5 + 3) % 257]; });
-        if (round % 1000 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2)); // the workers fall asleep
+        if (round % 1000 == 0)
+            std::this_thread::sleep_for(std::chrono::milliseconds(2)); // the workers fall asleep
     }
     CHECK(a == std::vector<uint32_t>(257, 3000));
     CHECK(b == std::vector<uint32_t>(257, 3000));
@@ -65,10 +67,12 @@ TEST_CASE("thread_pool: a slow index keeps nobody else from finishing the rest")
     pool.parallel_for(2, [](uint32_t, int) {}); // the worker has arrived at least once
     std::atomic<uint32_t> done{0};
     pool.parallel_for(64, [&](uint32_t i, int) {
-        // The first index of thread 0 waits for all other indexes. The loop ends only if the other thread takes them.
+        // The first index of thread 0 waits for all other indexes. The loop ends only if the other
+        // thread takes them.
         if (i == 0) {
             auto begin = std::chrono::steady_clock::now();
-            while (done < 63 && std::chrono::steady_clock::now() - begin < std::chrono::seconds(20)) std::this_thread::yield();
+            while (done < 63 && std::chrono::steady_clock::now() - begin < std::chrono::seconds(20))
+                std::this_thread::yield();
         }
         if (i == 0) CHECK(done == 63);
         done++;
@@ -76,7 +80,8 @@ TEST_CASE("thread_pool: a slow index keeps nobody else from finishing the rest")
     CHECK(done == 64);
 }
 
-TEST_CASE("thread_pool: pools that were never started or never used end cleanly, and two live side by side")
+TEST_CASE("thread_pool: pools that were never started or never used end cleanly, and two live side "
+          "by side")
 {
     ThreadPool idle(4);
     ThreadPool a(2), b(2);

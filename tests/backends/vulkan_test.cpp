@@ -18,7 +18,8 @@ struct Environment {
     const char* name;
     std::string before;
     bool was_there;
-    Environment(const char* variable, const char* value) : name(variable), was_there(getenv(variable))
+    Environment(const char* variable, const char* value)
+        : name(variable), was_there(getenv(variable))
     {
         if (was_there) before = getenv(variable);
         setenv(variable, value, 1);
@@ -32,7 +33,8 @@ struct Environment {
     }
 };
 
-// Of the devices that tests pretend to have (backends/vulkan/vulkan_device.cpp), one for as long as it lives.
+// Of the devices that tests pretend to have (backends/vulkan/vulkan_device.cpp), one for as long as
+// it lives.
 struct Pretended : Environment {
     explicit Pretended(const char* limits) : Environment("KNAPSACK_VULKAN_LIMITS", limits) {}
 };
@@ -71,11 +73,13 @@ TEST_CASE("vulkan: no op pushes more than 96 bytes or binds more than 7 buffers"
         CHECK(info.push_bytes <= 96);
         CHECK(info.n_bindings >= 1);
         CHECK(info.n_bindings <= 7);
-        if (getenv("KS_PRINT_SHADERS")) printf("%s\t%s\t%u\t%u\n", shader.op, shader.variant, info.push_bytes, info.n_bindings);
+        if (getenv("KS_PRINT_SHADERS"))
+            printf("%s\t%s\t%u\t%u\n", shader.op, shader.variant, info.push_bytes, info.n_bindings);
         if (std::string(shader.op) == "select") push = info.push_bytes;
         if (std::string(shader.op) == "attention") buffers = info.n_bindings;
     }
-    CHECK(push == sizeof(SelectArgs) + sizeof(SelectShape) + sizeof(SelectPass)); // the sizes that are read are those of the structs
+    CHECK(push == sizeof(SelectArgs) + sizeof(SelectShape) +
+                      sizeof(SelectPass)); // the sizes that are read are those of the structs
     CHECK(buffers == 7);
 }
 #endif
@@ -161,7 +165,8 @@ TEST_CASE("vulkan: a buffer is put together from small blocks, no tensor of whic
         Buffer buffer = taken.value();
         for (uint64_t at : split_points) backend->upload(buffer, at, ones.data(), bytes);
         for (size_t i = 1; i < split_points.size(); i++)
-            backend->add({1, n, 1}, {buffer, split_points[i], 1, n}, {buffer, split_points[i - 1], 1, n});
+            backend->add({1, n, 1}, {buffer, split_points[i], 1, n},
+                         {buffer, split_points[i - 1], 1, n});
         for (size_t i = 0; i < split_points.size(); i++) {
             backend->download(found.data(), buffer, split_points[i], bytes);
             CHECK(found == std::vector<float>(n, float(i + 1)));
@@ -201,14 +206,16 @@ TEST_CASE("vulkan: steps that are alike are recorded once, and see what is new i
         const uint32_t n = 64;
         const std::vector<float> ones(n, 1.f);
         std::vector<float> in(n), out(n);
-        for (int round = 0; round < 2; round++) { // in the second another buffer, which may have the first one's name
+        for (int round = 0; round < 2;
+             round++) { // in the second another buffer, which may have the first one's name
             Buffer buffer = backend.alloc(8192).value();
             const Tensor x{buffer, 0, 1, n}, b{buffer, 4096, 1, n};
             backend.upload(buffer, 4096, ones.data(), 4 * n);
             CHECK(backend.sync().ok());
             const uint64_t before = backend.stream().n_replays();
             for (int step = 0; step < 12; step++) {
-                // Two kinds of steps in turn; another in between, or many short ones, do not make them forgotten.
+                // Two kinds of steps in turn; another in between, or many short ones, do not make
+                // them forgotten.
                 const int n_adds = step == 7 ? 190 : step % 2 ? 200 : 300;
                 for (uint32_t i = 1; i < 6; i++) {
                     backend.fill(buffer, 1024, 4 * i, step);
@@ -217,13 +224,15 @@ TEST_CASE("vulkan: steps that are alike are recorded once, and see what is new i
                 in.assign(n, float(100 * step));
                 backend.upload(buffer, 0, in.data(), 4 * n);
                 for (int i = 0; i < n_adds; i++) {
-                    if (i == 5) backend.upload(buffer, 4096, ones.data(), 4 * n); // while it is used
+                    if (i == 5)
+                        backend.upload(buffer, 4096, ones.data(), 4 * n); // while it is used
                     backend.add({1, n, 1}, x, b);
                 }
                 backend.download(out.data(), buffer, 0, 4 * n);
                 CHECK(out == std::vector<float>(n, float(100 * step + n_adds)));
             }
-            CHECK(backend.stream().n_replays() - before == 12 - 3);      // the first of each kind is recorded
+            CHECK(backend.stream().n_replays() - before ==
+                  12 - 3); // the first of each kind is recorded
             for (int i = 0; i < 4000; i++) backend.add({1, n, 1}, x, b); // more than one list holds
             backend.download(out.data(), buffer, 0, 4 * n);
             CHECK(out[5] == 1100 + 200 + 4000);
@@ -263,12 +272,14 @@ TEST_CASE("vulkan: kernels are timed by name, with the same results and replays 
         uint64_t replays = 0, submits = 0;
         for (int step = 0; step < 4; step++) {
             backend.upload(buffer, 0, start.data(), 4 * n);
-            if (step == 1) replays = backend.stream().n_replays(), submits = backend.stream().n_submits();
+            if (step == 1)
+                replays = backend.stream().n_replays(), submits = backend.stream().n_submits();
             const std::vector<float> out = add_and_multiply(backend, buffer, n);
             if (plain.empty()) plain = out;
             CHECK(out == plain);
         }
-        CHECK(backend.stream().n_submits() - submits == 3); // one for each step, not one for each op
+        CHECK(backend.stream().n_submits() - submits ==
+              3); // one for each step, not one for each op
         CHECK(backend.stream().n_replays() - replays == 3);
         const std::vector<KernelTime> times = backend.take_kernel_times();
         CHECK(times.size() == (timed ? 2 : 0));
@@ -304,9 +315,12 @@ TEST_CASE("vulkan: pipelines are named after their shader and what it was specia
     char name[96];
     name_pipeline("matvec", "q8_0", {{1, 16, 1}}, name, sizeof name);
     CHECK(name == std::string("matvec q8_0 1 16 1"));
-    name_pipeline("attention_decode", "", {{codec_number(Format::q8), codec_number(Format::f16), 64, 1025}}, name, sizeof name);
+    name_pipeline("attention_decode", "",
+                  {{codec_number(Format::q8), codec_number(Format::f16), 64, 1025}}, name,
+                  sizeof name);
     CHECK(name == std::string("attention_decode q8 f16 64 1025"));
-    name_pipeline("attention_dequantize", "", {{codec_number(Format::turbo4), 0, 64}}, name, sizeof name);
+    name_pipeline("attention_dequantize", "", {{codec_number(Format::turbo4), 0, 64}}, name,
+                  sizeof name);
     CHECK(name == std::string("attention_dequantize turbo4 0 64"));
     name_pipeline("kv_write", "", {}, name, sizeof name);
     CHECK(name == std::string("kv_write f32"));
@@ -339,7 +353,9 @@ TEST_CASE("vulkan: what is faster is used where the device has it, and it says s
         Pretended device(way.limits);
         std::unique_ptr<Backend> backend = std::move(open_backend({id, 0, nullptr}).value());
         const bool has = backend->info().paths[0].find(way.feature) != std::string::npos;
-        CHECK_MESSAGE(products_line(*backend).find(has ? way.line : "multiplies in f32") != std::string::npos, way.limits);
+        CHECK_MESSAGE(products_line(*backend).find(has ? way.line : "multiplies in f32") !=
+                          std::string::npos,
+                      way.limits);
         ScratchShape shape;
         const uint64_t none = backend->scratch_bytes(shape);
         shape.n_tokens = 64;
@@ -360,7 +376,8 @@ TEST_CASE("vulkan: pipelines are remembered for devices that read alike")
         for (const char* limits : {"", "pi5", ""}) {
             Pretended device(limits);
             std::unique_ptr<Backend> backend = std::move(open_backend({id, 0, nullptr}).value());
-            ways.insert(backend->info().paths[1] + backend->info().paths[2]); // how it reads and adds, how it multiplies
+            ways.insert(backend->info().paths[1] +
+                        backend->info().paths[2]); // how it reads and adds, how it multiplies
             Buffer buffer = backend->alloc(8192).value();
             CHECK(count(*backend, buffer, 100, 1).ok());
             backend->free(buffer);
@@ -373,6 +390,7 @@ TEST_CASE("vulkan: pipelines are remembered for devices that read alike")
         if (entry->d_name[0] != '.') files.insert(entry->d_name);
     closedir(dir);
     CHECK(files.size() == ways.size());
-    const std::string removed = std::string("rm -r ") + folder; // a driver may keep things of its own there
+    const std::string removed =
+        std::string("rm -r ") + folder; // a driver may keep things of its own there
     CHECK(system(removed.c_str()) == 0);
 }

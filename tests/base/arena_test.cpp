@@ -12,7 +12,8 @@
 
 using namespace ks;
 
-template <class Bug> static bool aborts(Bug bug)
+template <class Bug>
+static bool aborts(Bug bug)
 {
     pid_t child = fork();
     if (child == 0) {
@@ -22,7 +23,8 @@ template <class Bug> static bool aborts(Bug bug)
         _exit(0);
     }
     int status = 0;
-    return child > 0 && waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
+    return child > 0 && waitpid(child, &status, 0) == child && WIFSIGNALED(status) &&
+           WTERMSIG(status) == SIGABRT;
 }
 
 TEST_CASE("ledger: counts by region and remembers the most")
@@ -68,7 +70,8 @@ TEST_CASE("arena: regions in order, aligned, zeroed, counted")
 {
     for (bool callers : {false, true}) {
         std::vector<uint8_t> dirty(3 * 4096, 0xaa);
-        MemorySource source = callers ? MemorySource(dirty.data() + 1, dirty.size() - 1) : MemorySource();
+        MemorySource source =
+            callers ? MemorySource(dirty.data() + 1, dirty.size() - 1) : MemorySource();
         Ledger ledger;
         Arena arena;
         REQUIRE(arena.open(source, ledger, 4 * kRegionAlign).ok());
@@ -94,7 +97,8 @@ TEST_CASE("arena: the caller's memory is enough to the byte, and only it is touc
 {
     constexpr size_t kPage = 4096, kBytes = 6 * kPage;
     std::vector<uint8_t> block(kBytes + 2 * kPage, 0xaa);
-    uint8_t* begin = block.data() + kPage - reinterpret_cast<uintptr_t>(block.data()) % kPage; // aligned to a page
+    uint8_t* begin = block.data() + kPage -
+                     reinterpret_cast<uintptr_t>(block.data()) % kPage; // aligned to a page
     auto untouched = [&](const uint8_t* from, const uint8_t* to) {
         return std::all_of(from, to, [](uint8_t byte) { return byte == 0xaa; });
     };
@@ -122,7 +126,8 @@ TEST_CASE("arena: the caller's memory is enough to the byte, and only it is touc
     MemorySource source(begin + 1, 2 * kPage - 1); // one whole page is left after alignment
     CHECK(source.take(kPage).value() == begin + kPage);
     CHECK_FALSE(source.take(1).ok());
-    CHECK_FALSE(MemorySource(begin, 4 * kPage).take(~size_t(0)).ok()); // rounding up does not wrap around
+    CHECK_FALSE(
+        MemorySource(begin, 4 * kPage).take(~size_t(0)).ok()); // rounding up does not wrap around
 }
 
 TEST_CASE("arena: what nobody has is refused")

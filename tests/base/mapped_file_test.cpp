@@ -92,7 +92,8 @@ TEST_CASE("mapped file: a file that ends too early is one sentence with the offs
     file.value().unmap();
     REQUIRE(truncate(path.c_str(), 4) == 0); // truncated by another program while it is open
     CHECK(file.value().read(0, out, 4).ok());
-    CHECK(file.value().read(0, out, 10).message() == path + " ends at offset 4, 6 more bytes were expected");
+    CHECK(file.value().read(0, out, 10).message() ==
+          path + " ends at offset 4, 6 more bytes were expected");
 }
 
 TEST_CASE("mapped file: an empty file is a file")
@@ -111,15 +112,19 @@ TEST_CASE("mapped file: what is no file is refused at once")
     Folder folder;
     Result<MappedFile> missing = MappedFile::open(folder.path + "/missing");
     CHECK(missing.status().code() == Code::invalid);
-    CHECK(missing.status().message() == "cannot open " + folder.path + "/missing: No such file or directory");
+    CHECK(missing.status().message() ==
+          "cannot open " + folder.path + "/missing: No such file or directory");
     CHECK(MappedFile::open("").status().code() == Code::invalid);
-    CHECK(MappedFile::open(folder.path).status().message() == folder.path + " is not a regular file");
+    CHECK(MappedFile::open(folder.path).status().message() ==
+          folder.path + " is not a regular file");
     CHECK(MappedFile::open(folder.path).status().code() == Code::invalid);
     CHECK(MappedFile::open("/dev/null").status().code() == Code::invalid);
-    CHECK(MappedFile::open(folder.fifo("fifo")).status().code() == Code::invalid); // a pipe without a writer
+    CHECK(MappedFile::open(folder.fifo("fifo")).status().code() ==
+          Code::invalid); // a pipe without a writer
     CHECK(MappedFile::open(folder.file("plain", "x") + "/below").status().code() == Code::invalid);
 
-    std::string hostile = MappedFile::open("/no/\x1b[2J\n" + std::string(5000, 'x')).status().message();
+    std::string hostile =
+        MappedFile::open("/no/\x1b[2J\n" + std::string(5000, 'x')).status().message();
     CHECK(hostile.size() < 400);
     CHECK(hostile.find("/no/\\x1b[2J\\x0a") != hostile.npos);
 }
@@ -135,7 +140,8 @@ TEST_CASE("mapped file: one owner at a time")
         first = std::move(opened.value());
     }
     REQUIRE(first.size() == 7);
-    CHECK(memcmp(first.data(), "content", 7) == 0); // still mapped after the moved-from object is gone
+    CHECK(memcmp(first.data(), "content", 7) ==
+          0); // still mapped after the moved-from object is gone
     MappedFile second(std::move(first));
     CHECK(second.size() == 7);
     char out[7];

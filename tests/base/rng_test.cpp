@@ -1,4 +1,5 @@
-// Philox4x32-10 against the known answers of its authors' Random123 library, and the numbers made from its words.
+// Philox4x32-10 against the known answers of its authors' Random123 library, and the numbers made
+// from its words.
 #include "runtime/base/rng.h"
 
 #include <cmath>
@@ -18,8 +19,10 @@ TEST_CASE("rng: known answers")
 
 TEST_CASE("rng: uniform")
 {
-    CHECK(random_uniform(0, 0) == double((uint64_t(0x6627e8d5) << 21) | (0xe169c58d >> 11)) / 9007199254740992.0);
-    CHECK(random_uniform(1, uint64_t(1) << 32) != random_uniform(1, 0)); // the upper word of the counter matters
+    CHECK(random_uniform(0, 0) ==
+          double((uint64_t(0x6627e8d5) << 21) | (0xe169c58d >> 11)) / 9007199254740992.0);
+    CHECK(random_uniform(1, uint64_t(1) << 32) !=
+          random_uniform(1, 0)); // the upper word of the counter matters
     double sum = 0, squares = 0, least = 1, most = 0;
     constexpr int n = 200000;
     for (int i = 0; i < n; i++) {

@@ -54,8 +54,9 @@ TEST_CASE("status: a message of any length is cut, not overrun")
 
 TEST_CASE("status: the codes are the program's exit codes")
 {
-    const std::pair<Code, int> codes[] = {{Code::ok, 0},     {Code::usage, 1},  {Code::invalid, 2}, {Code::unsupported, 3},
-                                          {Code::no_fit, 4}, {Code::device, 5}, {Code::io, 6},      {Code::interrupted, 130}};
+    const std::pair<Code, int> codes[] = {
+        {Code::ok, 0},     {Code::usage, 1},  {Code::invalid, 2}, {Code::unsupported, 3},
+        {Code::no_fit, 4}, {Code::device, 5}, {Code::io, 6},      {Code::interrupted, 130}};
     for (auto [code, number] : codes) CHECK(int(code) == number);
 }
 
@@ -67,9 +68,11 @@ TEST_CASE("status: untrusted text becomes printable ASCII of bounded length")
     CHECK(printable("caf\xc3\xa9") == "caf\\xc3\\xa9");
     CHECK(printable("12345", 5) == "12345");
     CHECK(printable("123456", 5) == "12345...");
-    CHECK(printable(std::string(1000000, '\xff'), 60).size() <= 60 + 3 + 3); // an escape is never truncated
+    CHECK(printable(std::string(1000000, '\xff'), 60).size() <=
+          60 + 3 + 3); // an escape is never truncated
     for (int c = 0; c < 256; c++)
-        for (char printed : printable(std::string(1, char(c)))) CHECK((printed >= 0x20 && printed < 0x7f));
+        for (char printed : printable(std::string(1, char(c))))
+            CHECK((printed >= 0x20 && printed < 0x7f));
 }
 
 TEST_CASE("status: bytes for people")
@@ -99,7 +102,9 @@ TEST_CASE("status: a bug aborts and says where and with which values")
     close(ends[1]);
     char text[500] = {};
     size_t n = 0;
-    for (ssize_t got; n < sizeof text - 1 && (got = read(ends[0], text + n, sizeof text - 1 - n)) > 0;) n += size_t(got);
+    for (ssize_t got;
+         n < sizeof text - 1 && (got = read(ends[0], text + n, sizeof text - 1 - n)) > 0;)
+        n += size_t(got);
     close(ends[0]);
     int status = 0;
     REQUIRE(waitpid(child, &status, 0) == child);

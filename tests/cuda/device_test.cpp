@@ -1,5 +1,5 @@
-// The CUDA backend apart from its ops: repeated steps become graphs, machines without a device list none,
-// and unified memory is counted as such.
+// The CUDA backend apart from its ops: repeated steps become graphs, machines without a device list
+// none, and unified memory is counted as such.
 #include "backends/cuda/cuda_backend.h"
 #include "backends/reference/reference_backend.h"
 #include "runtime/base/backend.h"
@@ -47,7 +47,8 @@ TEST_CASE("cuda: steps that are alike become a graph, and see what is new in the
         backend.download(out.data(), buffer, 0, 256);
         CHECK(out == std::vector<float>(64, float(100 * step + n_adds)));
     }
-    CHECK(backend.stream().n_graphs_launched() == 12 - 3); // the first step of each kind is not a graph yet
+    CHECK(backend.stream().n_graphs_launched() ==
+          12 - 3); // the first step of each kind is not a graph yet
     // A step that is too long for one segment, and an upload that is larger than the staging block.
     std::vector<float> large(3u << 20, 2.f), back(large.size());
     Buffer more = backend.alloc(4 * large.size()).value();
@@ -94,7 +95,10 @@ TEST_CASE("cuda: kernels are timed by name, in graphs too, with the same results
         const std::vector<KernelTime> times = backend.take_kernel_times();
         CHECK(times.size() == (timed ? 4 : 0));
         for (const KernelTime& t : times) {
-            CHECK(t.kernel == (t.op == 1 ? "add" : t.op == 2 ? "softcap" : t.n_dispatches == 8 ? "copy" : "add"));
+            CHECK(t.kernel == (t.op == 1             ? "add"
+                               : t.op == 2           ? "softcap"
+                               : t.n_dispatches == 8 ? "copy"
+                                                     : "add"));
             CHECK(t.n_dispatches == (t.op < 3 ? 40 : t.kernel == "copy" ? 8 : 4));
             CHECK(t.seconds > 0);
             CHECK(t.seconds < 10);
@@ -103,7 +107,8 @@ TEST_CASE("cuda: kernels are timed by name, in graphs too, with the same results
     }
     backend.free(buffer);
     CHECK(KernelLabel("matmul", Format::q8_0).text() == "matmul q8_0");
-    CHECK(KernelLabel("attention_decode", Format::q8, Format::f16).text() == "attention_decode q8 f16");
+    CHECK(KernelLabel("attention_decode", Format::q8, Format::f16).text() ==
+          "attention_decode q8 f16");
 }
 
 TEST_CASE("cuda: a machine without a device, or without a driver, has none")
@@ -113,20 +118,25 @@ TEST_CASE("cuda: a machine without a device, or without a driver, has none")
     CHECK(!is_listed());
     Result<std::unique_ptr<Backend>> opened = open_backend({"cuda", 0, nullptr});
     CHECK(opened.status().code() == Code::device);
-    CHECK(opened.status().message().find("device 'cuda' cannot be used: cuda is built in, no NVIDIA GPU; there are: cpu") == 0);
+    CHECK(opened.status().message().find(
+              "device 'cuda' cannot be used: cuda is built in, no NVIDIA GPU; there are: cpu") ==
+          0);
     unsetenv("CUDASHIM_DEVICES");
     for (const char* version : {"0", "11000"}) {
         setenv("CUDASHIM_DRIVER", version, 1);
-        const std::string expected = *version == '0' ? "no NVIDIA driver" : "its NVIDIA driver is too old for this build";
+        const std::string expected =
+            *version == '0' ? "no NVIDIA driver" : "its NVIDIA driver is too old for this build";
         CHECK(list_backends().front().missing == expected);
-        CHECK(open_backend({"cuda:0", 0, nullptr}).status().message().find(expected) != std::string::npos);
+        CHECK(open_backend({"cuda:0", 0, nullptr}).status().message().find(expected) !=
+              std::string::npos);
         unsetenv("CUDASHIM_DRIVER");
     }
     CHECK(list_backends().front().missing == "");
     CHECK(open_backend({"cuda", 0, nullptr}).ok());
 }
 
-TEST_CASE("cuda: where memory is one pool, what is free is what the system can give, and no more is asked for")
+TEST_CASE("cuda: where memory is one pool, what is free is what the system can give, and no more "
+          "is asked for")
 {
     setenv("CUDASHIM_INTEGRATED", "1", 1);
     const CudaFound found = find_cuda_devices()[0];
@@ -143,9 +153,11 @@ TEST_CASE("cuda: where memory is one pool, what is free is what the system can g
     unsetenv("CUDASHIM_INTEGRATED");
 }
 
-// Multiplies x twice. First with the int8 copy that `maker` left, after the floats are overwritten with zeros.
-// Then after an upload, which makes the backend quantise x again. Both results must be equal.
-static void check_bytes(Bench& bench, const char* maker, const Tensor& x, const Tensor& w, const Tensor& first, const Tensor& second)
+// Multiplies x twice. First with the int8 copy that `maker` left, after the floats are overwritten
+// with zeros. Then after an upload, which makes the backend quantise x again. Both results must be
+// equal.
+static void check_bytes(Bench& bench, const char* maker, const Tensor& x, const Tensor& w,
+                        const Tensor& first, const Tensor& second)
 {
     CAPTURE(maker);
     const MatmulArgs a{x.rows, w.rows, w.cols, 0};
@@ -167,8 +179,10 @@ TEST_CASE("cuda: what makes the input of a product makes its bytes")
             Bench bench("cuda", 1);
             bench.scratch({n, 384, 6, 2, 64, 0, 0, n});
             Random random(n);
-            const Tensor w = bench.weight(random_matrix(Format::q8_0, 24, 384, 3)), norm = bench.input(1, 384, random.normals(384));
-            const Tensor x = bench.input(n, 384, random.normals(n * 384)), y = bench.input(n, 384, random.normals(n * 384));
+            const Tensor w = bench.weight(random_matrix(Format::q8_0, 24, 384, 3)),
+                         norm = bench.input(1, 384, random.normals(384));
+            const Tensor x = bench.input(n, 384, random.normals(n * 384)),
+                         y = bench.input(n, 384, random.normals(n * 384));
             const Tensor first = bench.output(n, 24), second = bench.output(n, 24);
             bench.will_change(y);
             bench.backend().rmsnorm({n, 384, 1e-5f, 0}, y, x, norm);
@@ -183,7 +197,9 @@ TEST_CASE("cuda: what makes the input of a product makes its bytes")
             bench.backend().attention(a, y, {x, {}}, slots, Tensor());
             check_bytes(bench, "attention", y, w, first, second);
             bench.backend().rmsnorm({n, 384, 1e-5f, 0}, y, x, norm);
-            bench.backend().add({n, 384, 1}, y, norm); // add writes y without an int8 copy, so matmul must quantise it again
+            bench.backend().add(
+                {n, 384, 1}, y,
+                norm); // add writes y without an int8 copy, so matmul must quantise it again
             const MatmulTarget one{first, w}, other{second, w};
             bench.backend().matmul({n, 24, 384, 0}, &one, 1, y);
             bench.backend().matmul({n, 24, 384, 0}, &other, 1, bench.input(n, 384, bench.read(y)));

@@ -218,7 +218,8 @@ struct Fault {
 
 static bool four_rows()
 {
-    return differs(128, [](uint i) { return g_x[127 - i] + g_x[255 - i] + g_x[383 - i] + g_x[511 - i]; });
+    return differs(
+        128, [](uint i) { return g_x[127 - i] + g_x[255 - i] + g_x[383 - i] + g_x[511 - i]; });
 }
 static bool total_of_block()
 {
@@ -296,7 +297,9 @@ int main(int n_args, char** args)
         if (n_args < 2) printf("%s %s\n", fault.name, kFinders[fault.finder]);
         if (n_args < 2 || strcmp(fault.name, args[1]) != 0) continue;
         float* x = nullptr;
-        if (cudaMalloc(&x, sizeof g_x) != cudaSuccess || cudaMalloc(&g_o, sizeof g_x) != cudaSuccess) return 1;
+        if (cudaMalloc(&x, sizeof g_x) != cudaSuccess ||
+            cudaMalloc(&g_o, sizeof g_x) != cudaSuccess)
+            return 1;
         memcpy(x, g_x, sizeof g_x);
         memset(g_o, 0, sizeof g_x);
         try {

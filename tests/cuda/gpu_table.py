@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Converts the outputs of tools/gpu_check.sh's programs to lines of JSON, and prints such lines as a table.
-    gpu_table.py bench|llama|select|none SHAPE RECIPE PEAK COMMIT DEVICE DEPTH <OUTPUT     gpu_table.py print FILE"""
+gpu_table.py bench|llama|select|none SHAPE RECIPE PEAK COMMIT DEVICE DEPTH <OUTPUT     gpu_table.py print FILE
+"""
+
 import json
 import re
 import sys
@@ -8,14 +10,24 @@ import sys
 
 def bench(text):
     for row in json.loads(text):
-        yield {"test": row["test"], "n": row["n"], "depth": row["depth"], "tokens_per_second": row["tokens_per_second"],
-               "gb_per_second": row["gb_per_second"], "peak_bytes": row["peak_bytes"]}
+        yield {
+            "test": row["test"],
+            "n": row["n"],
+            "depth": row["depth"],
+            "tokens_per_second": row["tokens_per_second"],
+            "gb_per_second": row["gb_per_second"],
+            "peak_bytes": row["peak_bytes"],
+        }
 
 
 def llama(text):
     for row in map(json.loads, text.splitlines()):
         test, n = ("pp", row["n_prompt"]) if row["n_prompt"] else ("tg", row["n_gen"])
-        speed = {"median": row["avg_ts"], "min": row["avg_ts"] - row["stddev_ts"], "max": row["avg_ts"] + row["stddev_ts"]}
+        speed = {
+            "median": row["avg_ts"],
+            "min": row["avg_ts"] - row["stddev_ts"],
+            "max": row["avg_ts"] + row["stddev_ts"],
+        }
         yield {"test": test, "n": n, "depth": row.get("n_depth", 0), "tokens_per_second": speed}
 
 
@@ -26,7 +38,14 @@ def select(text):
         sys.exit("gpu_table.py: expected lines with slots, found none")
     for slots, everything, others in rows:
         for recipe, time in [("all", everything), *re.findall(r", (\S+) +([\d.]+)", others)]:
-            yield {"recipe": recipe, "test": "step", "n": 1, "depth": int(slots), "microseconds": float(time), "times_all": float(everything) / float(time)}
+            yield {
+                "recipe": recipe,
+                "test": "step",
+                "n": 1,
+                "depth": int(slots),
+                "microseconds": float(time),
+                "times_all": float(everything) / float(time),
+            }
 
 
 def none(text):
@@ -35,7 +54,13 @@ def none(text):
 
 def add(how, shape, recipe, peak, commit, device, depth):
     for row in how(sys.stdin.read()):
-        line = {"shape": shape, "recipe": recipe, **({"depth": int(depth)} if depth else {}), **row, "peak_gb_per_second": float(peak)}
+        line = {
+            "shape": shape,
+            "recipe": recipe,
+            **({"depth": int(depth)} if depth else {}),
+            **row,
+            "peak_gb_per_second": float(peak),
+        }
         if "gb_per_second" in row:
             line["share_of_peak"] = row["gb_per_second"] / float(peak)
         print(json.dumps({**line, "commit": commit, "device": device}))
@@ -46,27 +71,45 @@ def show(path):
         rows = [json.loads(line) for line in lines]
     measured = [row for row in rows if "tokens_per_second" in row]
     key = lambda row: (row["shape"], row["test"], row["n"], row["depth"])
-    speeds = lambda recipe: {key(row): row["tokens_per_second"]["median"] for row in measured if row["recipe"] == recipe}
+    speeds = lambda recipe: {
+        key(row): row["tokens_per_second"]["median"] for row in measured if row["recipe"] == recipe
+    }
     theirs, exact = speeds("llama.cpp"), speeds("exact")
     exact_on_vulkan = {**exact, **speeds("vulkan exact")}
     if rows:
-        print(f"{rows[0]['device']}, {rows[0]['peak_gb_per_second']:.1f} GB/s, commit {rows[0]['commit']}\n")
-    print(f"{'shape':8} {'recipe':34} {'test':>6} {'depth':>8} {'tokens/s':>10} {'GB/s':>8} {'of peak':>8} {'of exact':>8} {'of llama.cpp':>12}")
+        print(
+            f"{rows[0]['device']}, {rows[0]['peak_gb_per_second']:.1f} GB/s, commit {rows[0]['commit']}\n"
+        )
+    print(
+        f"{'shape':8} {'recipe':34} {'test':>6} {'depth':>8} {'tokens/s':>10} {'GB/s':>8} {'of peak':>8} {'of exact':>8} {'of llama.cpp':>12}"
+    )
     for row in rows:
         head = f"{row['shape']:8} {row['recipe']:34}"
         if "none" in row:
             print(f"{head} {'':>6} {row['depth']:8} {row['none']}")
         elif "tokens_per_second" in row:
             speed = row["tokens_per_second"]["median"]
-            rate = f"{row['gb_per_second']:8.1f} {100 * row['share_of_peak']:7.1f}%" if "share_of_peak" in row else f"{'':17}"
-            ratio = lambda of, name, width: f"{speed / of[key(row)]:{width}.2f}" if key(row) in of and not row["recipe"].endswith(name) else " " * width
+            rate = (
+                f"{row['gb_per_second']:8.1f} {100 * row['share_of_peak']:7.1f}%"
+                if "share_of_peak" in row
+                else f"{'':17}"
+            )
+            ratio = lambda of, name, width: (
+                f"{speed / of[key(row)]:{width}.2f}"
+                if key(row) in of and not row["recipe"].endswith(name)
+                else " " * width
+            )
             ratios = f"{ratio(exact_on_vulkan if row['recipe'].startswith('vulkan') else exact, 'exact', 8)} {ratio(theirs, 'llama.cpp', 12)}"
-            print(f"{head} {row['test'] + str(row['n']):>6} {row['depth']:8} {speed:10.1f} {rate} {ratios}".rstrip())
+            print(
+                f"{head} {row['test'] + str(row['n']):>6} {row['depth']:8} {speed:10.1f} {rate} {ratios}".rstrip()
+            )
     steps = [row for row in rows if "microseconds" in row]
     if steps:
         print(f"\n{'a layer, reading':34} {'slots':>8} {'us':>10} {'times all':>10}")
     for row in steps:
-        print(f"{row['recipe']:34} {row['depth']:8} {row['microseconds']:10.0f} {row['times_all']:10.2f}")
+        print(
+            f"{row['recipe']:34} {row['depth']:8} {row['microseconds']:10.0f} {row['times_all']:10.2f}"
+        )
 
 
 WAYS = {f.__name__: f for f in (bench, llama, select, none)}

@@ -1,4 +1,5 @@
-// Prints the read bandwidth of the device's memory in GB/s: the best of several passes over a block larger than its caches.
+// Prints the read bandwidth of the device's memory in GB/s: the best of several passes over a block
+// larger than its caches.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -8,7 +9,8 @@
 static __global__ void read_all(const uint4* from, size_t n, uint32_t* out)
 {
     uint32_t sum = 0;
-    for (size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x; i < n; i += size_t(gridDim.x) * blockDim.x) {
+    for (size_t i = blockIdx.x * size_t(blockDim.x) + threadIdx.x; i < n;
+         i += size_t(gridDim.x) * blockDim.x) {
         const uint4 v = from[i];
         sum += v.x ^ v.y ^ v.z ^ v.w;
     }
@@ -36,7 +38,8 @@ int main()
     double best = 0;
     for (int pass = 0; pass < 12; pass++) {
         check(cudaEventRecord(begin), "cudaEventRecord");
-        read_all<<<4096, 256>>>(static_cast<const uint4*>(block), bytes / 16, static_cast<uint32_t*>(block));
+        read_all<<<4096, 256>>>(static_cast<const uint4*>(block), bytes / 16,
+                                static_cast<uint32_t*>(block));
         check(cudaEventRecord(end), "cudaEventRecord");
         check(cudaEventSynchronize(end), "reading");
         float ms = 0;

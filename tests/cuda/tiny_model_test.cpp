@@ -1,5 +1,6 @@
-// A model of two layers decodes on the CUDA kernels as on reference: the same tokens, and the same held tokens in every head.
-// Codes may differ where a value that differs in its last bit lies between two codes.
+// A model of two layers decodes on the CUDA kernels as on reference: the same tokens, and the same
+// held tokens in every head. Codes may differ where a value that differs in its last bit lies
+// between two codes.
 #include "backends/cuda/cuda_backend.h"
 #include "backends/reference/reference_backend.h"
 #include "tests/backends/op_harness.h"
@@ -80,9 +81,12 @@ TEST_CASE("cuda: a model decodes the tokens, victims and codes of reference")
     shape.dim = 128;
     shape.head_dim = 64;
     const TinyModel tiny = make_tiny_model(shape);
-    for (const char* recipe : {"exact", "sink,slots=48", "h2o,slots=48,recent=16,k=turbo4,v=turbo3", "mix,slots=64,recent=16,k=q8,v=q4",
-                               "keydiff,slots=48,recent=16,k=polar,v=polar", "snapkv,slots=64,recent=16,k=turbo2,v=turbo2",
-                               "h2o,slots=64,recent=16,victims=merge,select=tokenselect,read=32", "retain=all,k=kivi,v=kivi"}) {
+    for (const char* recipe :
+         {"exact", "sink,slots=48", "h2o,slots=48,recent=16,k=turbo4,v=turbo3",
+          "mix,slots=64,recent=16,k=q8,v=q4", "keydiff,slots=48,recent=16,k=polar,v=polar",
+          "snapkv,slots=64,recent=16,k=turbo2,v=turbo2",
+          "h2o,slots=64,recent=16,victims=merge,select=tokenselect,read=32",
+          "retain=all,k=kivi,v=kivi"}) {
         CAPTURE(std::string(recipe));
         const Recipe parsed = parse_recipe(recipe).value();
         const uint32_t slots = slots_for(parsed, recipe);
@@ -92,23 +96,29 @@ TEST_CASE("cuda: a model decodes the tokens, victims and codes of reference")
 }
 
 // Quantised weights are multiplied with int8 activations, which have one scale per 16 values.
-// A value between two int8 values may be rounded to either if it differs in its last bit, and later layers amplify this difference.
-// So the reference takes the device's int8 values, after a check that each is the reference's own value rounded up or down.
-// The op harness bounds the error of the rounding itself.
-using Rounded = std::deque<std::vector<float>>; // the activations of each product, as the device rounds them
+// A value between two int8 values may be rounded to either if it differs in its last bit, and later
+// layers amplify this difference. So the reference takes the device's int8 values, after a check
+// that each is the reference's own value rounded up or down. The op harness bounds the error of the
+// rounding itself.
+using Rounded =
+    std::deque<std::vector<float>>; // the activations of each product, as the device rounds them
 
 class RecordingCuda : public CudaBackend
 {
 public:
     explicit RecordingCuda(Rounded* noted) : m_noted(noted) {}
-    void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets, const Tensor& x) override
+    void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets,
+                const Tensor& x) override
     {
         std::vector<float> values(uint64_t(a.n_tokens) * a.cols);
         download(values.data(), x.buffer, x.offset, 4 * values.size());
-        for (size_t at = 0; at < values.size(); at += 16) { // the same rounding as in quantize_kernel
+        for (size_t at = 0; at < values.size();
+             at += 16) { // the same rounding as in quantize_kernel
             float most = 0;
             for (size_t i = at; i < at + 16; i++) most = std::max(most, std::fabs(values[i]));
-            for (size_t i = at; i < at + 16; i++) values[i] = most > 0 ? float(lrintf(values[i] * (127.f / most))) * (most / 127.f) : 0;
+            for (size_t i = at; i < at + 16; i++)
+                values[i] =
+                    most > 0 ? float(lrintf(values[i] * (127.f / most))) * (most / 127.f) : 0;
         }
         m_noted->push_back(std::move(values));
         CudaBackend::matmul(a, targets, n_targets, x);
@@ -121,8 +131,12 @@ private:
 class Int8Reference : public ReferenceBackend
 {
 public:
-    explicit Int8Reference(Rounded* noted) : ReferenceBackend({"reference", 1, nullptr}), m_noted(noted) {}
-    void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets, const Tensor& x) override
+    explicit Int8Reference(Rounded* noted)
+        : ReferenceBackend({"reference", 1, nullptr}), m_noted(noted)
+    {
+    }
+    void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets,
+                const Tensor& x) override
     {
         REQUIRE(!m_noted->empty());
         const std::vector<float> rounded = std::move(m_noted->front());
@@ -132,7 +146,8 @@ public:
             float most = 0;
             for (size_t i = at; i < at + 16; i++) most = std::max(most, std::fabs(x.ptr()[i]));
             for (size_t i = at; i < at + 16; i++)
-                worst = std::max(worst, std::fabs(x.ptr()[i] - rounded[i]) * 127 / std::max(most, 1e-30f));
+                worst = std::max(worst,
+                                 std::fabs(x.ptr()[i] - rounded[i]) * 127 / std::max(most, 1e-30f));
         }
         Buffer buffer = alloc(4 * rounded.size()).value();
         upload(buffer, 0, rounded.data(), 4 * rounded.size());
@@ -142,7 +157,8 @@ public:
         for (int i = 0; i < n_targets; i++) {
             MatmulArgs one = a;
             one.rows = targets[i].w.rows;
-            ReferenceBackend::matmul(one, &targets[i], 1, format_info(targets[i].w.format).block == 1 ? x : bytes);
+            ReferenceBackend::matmul(one, &targets[i], 1,
+                                     format_info(targets[i].w.format).block == 1 ? x : bytes);
         }
         free(buffer);
     }
@@ -152,7 +168,8 @@ private:
     Rounded* m_noted;
 };
 
-// The formats of a file's matrices, as llama.cpp mixes them: most matrices, the matrices with more bits, the embeddings.
+// The formats of a file's matrices, as llama.cpp mixes them: most matrices, the matrices with more
+// bits, the embeddings.
 struct Mix {
     const char* name;
     Format most, finer, table;
@@ -165,27 +182,40 @@ static TinyModel coded_model(const Mix& mix)
     shape.ffn_dim = 512;
     shape.head_dim = 64;
     uint64_t seed = 0;
-    shape.coded = [&](const std::string& name, uint64_t cols, uint64_t rows, float deviation, Bytes* bytes) {
-        const uint32_t types[] = {0, 1, 30, 8, 2, 3, 6, 7, 10, 11, 12, 13, 14, 20, 23}; // ggml's type numbers in the order of FORMATS
-        const bool finer = name.find("attn_v") != std::string::npos || name.find("ffn_down") != std::string::npos;
-        const Format format = name == "token_embd.weight" ? mix.table : finer ? mix.finer : mix.most;
+    shape.coded = [&](const std::string& name, uint64_t cols, uint64_t rows, float deviation,
+                      Bytes* bytes) {
+        const uint32_t types[] = {
+            0,  1,  30, 8,  2,  3,  6, 7,
+            10, 11, 12, 13, 14, 20, 23}; // ggml's type numbers in the order of FORMATS
+        const bool finer =
+            name.find("attn_v") != std::string::npos || name.find("ffn_down") != std::string::npos;
+        const Format format = name == "token_embd.weight" ? mix.table
+                              : finer                     ? mix.finer
+                                                          : mix.most;
         FileMatrix m = random_matrix(format, uint32_t(rows), uint32_t(cols), seed++);
-        for (size_t at = 0; at < m.bytes.size(); at += format_info(format).block_bytes) set_scales(format, &m.bytes[at], deviation);
+        for (size_t at = 0; at < m.bytes.size(); at += format_info(format).block_bytes)
+            set_scales(format, &m.bytes[at], deviation);
         bytes->assign(m.bytes.begin(), m.bytes.end());
         return types[size_t(format)];
     };
     return make_tiny_model(shape);
 }
 
-TEST_CASE("cuda: a model in the formats of files decodes the tokens, victims and codes of reference")
+TEST_CASE(
+    "cuda: a model in the formats of files decodes the tokens, victims and codes of reference")
 {
-    for (const Mix& mix : {Mix{"Q4_K_M", Format::q4_k, Format::q6_k, Format::q6_k}, Mix{"Q8_0", Format::q8_0, Format::q8_0, Format::q8_0},
-                           Mix{"IQ4_XS", Format::iq4_xs, Format::q5_k, Format::q6_k}, Mix{"Q4_0", Format::q4_0, Format::q4_1, Format::q8_0},
+    for (const Mix& mix : {Mix{"Q4_K_M", Format::q4_k, Format::q6_k, Format::q6_k},
+                           Mix{"Q8_0", Format::q8_0, Format::q8_0, Format::q8_0},
+                           Mix{"IQ4_XS", Format::iq4_xs, Format::q5_k, Format::q6_k},
+                           Mix{"Q4_0", Format::q4_0, Format::q4_1, Format::q8_0},
                            Mix{"Q3_K_M", Format::q3_k, Format::q5_0, Format::q2_k}}) {
         if (kSanitized && mix.most != Format::q4_k) continue;
         const TinyModel tiny = coded_model(mix);
-        for (const char* recipe : {"exact", "h2o,slots=48,recent=16,k=turbo4,v=turbo3", "mix,slots=64,recent=16,k=q8,v=q4",
-                                   "h2o,slots=64,recent=16,victims=merge,select=tokenselect,read=32", "retain=all,k=kivi,v=polar"}) {
+        for (const char* recipe :
+             {"exact", "h2o,slots=48,recent=16,k=turbo4,v=turbo3",
+              "mix,slots=64,recent=16,k=q8,v=q4",
+              "h2o,slots=64,recent=16,victims=merge,select=tokenselect,read=32",
+              "retain=all,k=kivi,v=polar"}) {
             CAPTURE(std::string(mix.name));
             CAPTURE(std::string(recipe));
             const Recipe parsed = parse_recipe(recipe).value();
@@ -194,7 +224,8 @@ TEST_CASE("cuda: a model in the formats of files decodes the tokens, victims and
             auto cuda = std::make_unique<RecordingCuda>(&noted);
             REQUIRE(cuda->open(find_cuda_devices()[0]).ok());
             Opened other(tiny, "", slots, 35, parsed, false, false, std::move(cuda));
-            Opened one(tiny, "", slots, 35, parsed, false, false, std::make_unique<Int8Reference>(&noted));
+            Opened one(tiny, "", slots, 35, parsed, false, false,
+                       std::make_unique<Int8Reference>(&noted));
             check_equal(one, other);
             const float worst = static_cast<Int8Reference*>(one.backend.get())->worst;
             MESSAGE("values are up to " << worst << " steps from their bytes");

@@ -1,13 +1,18 @@
-// Runs CUDA sources as plain C++17 on the CPU. No CUDA toolkit is needed: a test build includes this folder's cuda_runtime.h
-// instead of the toolkit's.
+// Runs CUDA sources as plain C++17 on the CPU. No CUDA toolkit is needed: a test build includes
+// this folder's cuda_runtime.h instead of the toolkit's.
 //
-//  * Every thread of a block is a fiber. Fibers wait for each other in __syncthreads, __syncwarp and the *_sync collectives.
-//  * One system thread runs the fibers, each until its next wait. CUDASHIM_ORDER = fwd | rev | rand:SEED sets the order,
+//  * Every thread of a block is a fiber. Fibers wait for each other in __syncthreads, __syncwarp
+//  and the *_sync collectives.
+//  * One system thread runs the fibers, each until its next wait. CUDASHIM_ORDER = fwd | rev |
+//  rand:SEED sets the order,
 //    which is the same in every run.
-//  * -fsanitize=address: the sanitizer knows the fibers' stacks. Shared arrays and device buffers have red zones.
-//  * -fsanitize=thread: every thread is a fiber of the sanitizer that switches without synchronising. Only barriers, __syncwarp
+//  * -fsanitize=address: the sanitizer knows the fibers' stacks. Shared arrays and device buffers
+//  have red zones.
+//  * -fsanitize=thread: every thread is a fiber of the sanitizer that switches without
+//  synchronising. Only barriers, __syncwarp
 //    and __threadfence order memory, so every race is found.
-//  * Always checked: divergent barriers, masks with lanes that do not arrive, reads of lanes outside the mask, and launches
+//  * Always checked: divergent barriers, masks with lanes that do not arrive, reads of lanes
+//  outside the mask, and launches
 //    that a device would refuse. Shared and device memory start as NaNs.
 // There is one engine per process, and it runs one launch at a time.
 #pragma once
@@ -78,7 +83,8 @@ extern "C" void AnnotateIgnoreReadsEnd(const char*, int);
 #define __forceinline__ inline __attribute__((always_inline))
 #define __align__(n) alignas(n)
 #define CUDASHIM 1
-#if defined(CUDASHIM_TSAN) // engine code must not be instrumented (and so must not be inlined into instrumented kernels)
+#if defined(CUDASHIM_TSAN) // engine code must not be instrumented (and so must not be inlined into
+                           // instrumented kernels)
 #define CUDASHIM_NOSAN __attribute__((noinline, no_sanitize("thread")))
 #else
 #define CUDASHIM_NOSAN
@@ -92,23 +98,23 @@ struct dim3 {
     unsigned x, y, z;
     constexpr dim3(unsigned a = 1, unsigned b = 1, unsigned c = 1) : x(a), y(b), z(c) {}
 };
-#define CUDASHIM_V2(T, N, A)                                                                                                               \
-    struct alignas(A) N##2                                                                                                                 \
-    {                                                                                                                                      \
-        T x, y;                                                                                                                            \
-    };                                                                                                                                     \
-    inline N##2 make_##N##2(T x, T y)                                                                                                      \
-    {                                                                                                                                      \
-        return {x, y};                                                                                                                     \
+#define CUDASHIM_V2(T, N, A)                                                                       \
+    struct alignas(A) N##2                                                                         \
+    {                                                                                              \
+        T x, y;                                                                                    \
+    };                                                                                             \
+    inline N##2 make_##N##2(T x, T y)                                                              \
+    {                                                                                              \
+        return {x, y};                                                                             \
     }
-#define CUDASHIM_V4(T, N, A)                                                                                                               \
-    struct alignas(A) N##4                                                                                                                 \
-    {                                                                                                                                      \
-        T x, y, z, w;                                                                                                                      \
-    };                                                                                                                                     \
-    inline N##4 make_##N##4(T x, T y, T z, T w)                                                                                            \
-    {                                                                                                                                      \
-        return {x, y, z, w};                                                                                                               \
+#define CUDASHIM_V4(T, N, A)                                                                       \
+    struct alignas(A) N##4                                                                         \
+    {                                                                                              \
+        T x, y, z, w;                                                                              \
+    };                                                                                             \
+    inline N##4 make_##N##4(T x, T y, T z, T w)                                                    \
+    {                                                                                              \
+        return {x, y, z, w};                                                                       \
     }
 // clang-format off
 CUDASHIM_V2(float, float, 8) CUDASHIM_V4(float, float, 16) CUDASHIM_V2(int, int, 8) CUDASHIM_V4(int, int, 16)
@@ -132,10 +138,13 @@ enum class Order { Forward, Reverse, Random };
 struct Options {
     Order order = Order::Forward;
     uint64_t seed = 1;
-    bool strict_sites = true;          // all threads must use the same source line of __syncthreads / collective
-    bool strict_exit = true;           // a thread may not exit while others of its block still wait at a barrier
-    bool poison = true;                // fill shared memory with NaN bytes at block start
-    bool tsan_block_order = false;     // TSan: order blocks one after another (needed for raw static __shared__)
+    bool strict_sites =
+        true; // all threads must use the same source line of __syncthreads / collective
+    bool strict_exit =
+        true;           // a thread may not exit while others of its block still wait at a barrier
+    bool poison = true; // fill shared memory with NaN bytes at block start
+    bool tsan_block_order =
+        false; // TSan: order blocks one after another (needed for raw static __shared__)
     size_t max_dyn_optin = 163 * 1024; // sm_87: 163 KiB (sm_90: 227 KiB)
     size_t stack_bytes =
 #if defined(CUDASHIM_ASAN) || defined(CUDASHIM_TSAN)

@@ -1,4 +1,5 @@
-// The instructions of kernels/cuda/mma.cuh in C++, with PTX's fragment layouts. The last lane that arrives computes for all lanes.
+// The instructions of kernels/cuda/mma.cuh in C++, with PTX's fragment layouts. The last lane that
+// arrives computes for all lanes.
 #pragma once
 
 #include "cuda_runtime.h"
@@ -6,13 +7,15 @@
 namespace cudashim
 {
 
-template <class Sum> struct Fragments {
+template <class Sum>
+struct Fragments {
     Sum* d;
     const unsigned *a, *b;
 };
 
 // A lane has n_words of a row along k. Each word has `each` values; get(word, i) reads value i.
-template <class Sum, int n_words, int each, class Get> CUDASHIM_NOSAN void multiply_fragments(unsigned part, void** lanes, Get get)
+template <class Sum, int n_words, int each, class Get>
+CUDASHIM_NOSAN void multiply_fragments(unsigned part, void** lanes, Get get)
 {
     if (part != ~0u) {
         fail("mma.sync needs all 32 lanes");
@@ -35,7 +38,8 @@ template <class Sum, int n_words, int each, class Get> CUDASHIM_NOSAN void multi
         auto* f = static_cast<Fragments<Sum>*>(lanes[lane]);
         for (int i = 0; i < 4; i++) {
             Sum sum = 0;
-            for (int k = 0; k < k_size; k++) sum += a[lane / 4 + i / 2 * 8][k] * b[k][lane % 4 * 2 + i % 2];
+            for (int k = 0; k < k_size; k++)
+                sum += a[lane / 4 + i / 2 * 8][k] * b[k][lane % 4 * 2 + i % 2];
             f->d[i] += sum;
         }
     }
@@ -43,7 +47,8 @@ template <class Sum, int n_words, int each, class Get> CUDASHIM_NOSAN void multi
 
 CUDASHIM_NOSAN inline void multiply_bytes(unsigned part, void** lanes)
 {
-    multiply_fragments<int, 1, 4>(part, lanes, [](unsigned word, int i) { return int(int8_t(word >> (8 * i))); });
+    multiply_fragments<int, 1, 4>(
+        part, lanes, [](unsigned word, int i) { return int(int8_t(word >> (8 * i))); });
 }
 
 CUDASHIM_NOSAN inline float half_of(uint32_t h)
@@ -62,10 +67,12 @@ CUDASHIM_NOSAN inline float half_of(uint32_t h)
 }
 CUDASHIM_NOSAN inline void multiply_halves(unsigned part, void** lanes)
 {
-    multiply_fragments<float, 2, 2>(part, lanes, [](unsigned word, int i) { return half_of(word >> (16 * i) & 0xffff); });
+    multiply_fragments<float, 2, 2>(
+        part, lanes, [](unsigned word, int i) { return half_of(word >> (16 * i) & 0xffff); });
 }
 
-// Asynchronous copies of each thread that are in flight. Their targets hold NaNs until the thread waits, so an early read is noticed.
+// Asynchronous copies of each thread that are in flight. Their targets hold NaNs until the thread
+// waits, so an early read is noticed.
 struct Copy {
     uint4* to;
     const uint4* from;
@@ -78,7 +85,8 @@ inline int n_copies_[1024];
 CUDASHIM_NOSAN inline void add_copy(uint4* to, const uint4* from)
 {
     int& n = n_copies_[CUDASHIM_E.cur];
-    if (n && copies_[CUDASHIM_E.cur][0].launch != stats.launches) n = 0; // left over from a failed launch
+    if (n && copies_[CUDASHIM_E.cur][0].launch != stats.launches)
+        n = 0; // left over from a failed launch
     if (n == max_copies) fail("more copies under way than the stand-in keeps");
     copies_[CUDASHIM_E.cur][n++] = {to, from, stats.launches};
 }
@@ -105,7 +113,8 @@ inline void copy_16(unsigned* to, const unsigned* from)
 {
     const auto* at = cudashim::aligned_(reinterpret_cast<const uint4*>(to));
     *const_cast<uint4*>(at) = make_uint4(~0u, ~0u, ~0u, ~0u);
-    cudashim::add_copy(const_cast<uint4*>(at), cudashim::aligned_(reinterpret_cast<const uint4*>(from)));
+    cudashim::add_copy(const_cast<uint4*>(at),
+                       cudashim::aligned_(reinterpret_cast<const uint4*>(from)));
 }
 
 inline void wait_for_copies()
@@ -119,7 +128,8 @@ inline void mma_m16n8k16_s8(int (&d)[4], const unsigned (&a)[2], unsigned b, CUD
     cudashim::collective(20, ~0u, &f, cudashim::multiply_bytes, false, file_, line_);
 }
 
-inline void mma_m16n8k16_f16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2], CUDASHIM_SITE)
+inline void mma_m16n8k16_f16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2],
+                             CUDASHIM_SITE)
 {
     cudashim::Fragments<float> f{d, a, b};
     cudashim::collective(21, ~0u, &f, cudashim::multiply_halves, false, file_, line_);

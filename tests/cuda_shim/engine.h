@@ -31,7 +31,8 @@ CUDASHIM_NOSAN inline void reschedule()
 
 #if defined(CUDASHIM_TSAN)
 // Orders all memory accesses of a set of threads (happens-before), through a new sync object.
-template <class It> CUDASHIM_NOSAN inline void tsan_sync(It begin, It end)
+template <class It>
+CUDASHIM_NOSAN inline void tsan_sync(It begin, It end)
 {
     Engine& E = CUDASHIM_E;
     void* me = __tsan_get_current_fiber();
@@ -64,7 +65,8 @@ CUDASHIM_NOSAN inline void complete_barrier()
             } else if (opt().strict_sites && (h.line != line || strcmp(h.file, f)))
                 fail("DIVERGENT BARRIER: threads of one block wait at different __syncthreads()");
         }
-    if (opt().strict_exit && E.live < E.n) fail("DIVERGENT BARRIER: some threads exited while others wait at __syncthreads()");
+    if (opt().strict_exit && E.live < E.n)
+        fail("DIVERGENT BARRIER: some threads exited while others wait at __syncthreads()");
 #if defined(CUDASHIM_TSAN)
     static int ids[1024];
     int k = 0;
@@ -97,8 +99,9 @@ CUDASHIM_NOSAN inline void barrier_wait(const char* file, int line)
     reschedule();
 }
 
-// Completes a warp collective. All lanes of `mask` that have not exited must arrive with the same kind and source line.
-// The last lane to arrive runs `fn` over the payloads, which are on the lanes' stacks.
+// Completes a warp collective. All lanes of `mask` that have not exited must arrive with the same
+// kind and source line. The last lane to arrive runs `fn` over the payloads, which are on the
+// lanes' stacks.
 CUDASHIM_NOSAN inline void complete_coll(int w, unsigned part, CompleteFn fn, bool sync_mem)
 {
     Engine& E = CUDASHIM_E;
@@ -111,7 +114,8 @@ CUDASHIM_NOSAN inline void complete_coll(int w, unsigned part, CompleteFn fn, bo
         if (first < 0) first = w * 32 + l;
         Thread& f = E.th[first];
         if (h.mask != f.mask) fail("WARP COLLECTIVE: lanes use different masks in one collective");
-        if (h.kind != f.kind) fail("WARP COLLECTIVE: lanes of one mask execute different intrinsics");
+        if (h.kind != f.kind)
+            fail("WARP COLLECTIVE: lanes of one mask execute different intrinsics");
         if (opt().strict_sites && (h.line != f.line || strcmp(h.file, f.file)))
             fail("WARP COLLECTIVE: lanes of one mask arrive from different source lines");
         pl[l] = h.payload;
@@ -133,10 +137,12 @@ CUDASHIM_NOSAN inline void complete_coll(int w, unsigned part, CompleteFn fn, bo
     E.ready_warps |= 1u << w;
     ++stats.collectives;
 }
-inline CompleteFn coll_fn_[32]; // per warp: fn of the collective in progress; all its lanes have the same
+inline CompleteFn
+    coll_fn_[32]; // per warp: fn of the collective in progress; all its lanes have the same
 inline bool coll_sync_[32];
 
-CUDASHIM_NOSAN inline void collective(int kind, unsigned mask, void* payload, CompleteFn fn, bool sync_mem, const char* file, int line)
+CUDASHIM_NOSAN inline void collective(int kind, unsigned mask, void* payload, CompleteFn fn,
+                                      bool sync_mem, const char* file, int line)
 {
     Engine& E = CUDASHIM_E;
     int t = E.cur, w = t >> 5;
@@ -148,16 +154,19 @@ CUDASHIM_NOSAN inline void collective(int kind, unsigned mask, void* payload, Co
     h.payload = payload;
     h.file = file;
     h.line = line;
-    if (!(mask & bit)) fail(vfmt("WARP COLLECTIVE: calling lane not in its own mask %08x at %s:%d, %s", mask, file, line, where(t)));
+    if (!(mask & bit))
+        fail(vfmt("WARP COLLECTIVE: calling lane not in its own mask %08x at %s:%d, %s", mask, file,
+                  line, where(t)));
     if (opt().strict_exit && (mask & W.exited))
-        fail(vfmt("WARP COLLECTIVE: mask %08x names lanes that already exited (%08x) at %s:%d, %s", mask, mask & W.exited, file, line,
-                  where(t)));
+        fail(vfmt("WARP COLLECTIVE: mask %08x names lanes that already exited (%08x) at %s:%d, %s",
+                  mask, mask & W.exited, file, line, where(t)));
     h.st = St::Coll;
     set_unready(t);
     W.coll |= bit;
     coll_fn_[w] = fn;
     coll_sync_[w] = sync_mem;
-    if ((W.coll & mask) == (mask & W.exist & ~W.exited)) complete_coll(w, W.coll & mask, fn, sync_mem);
+    if ((W.coll & mask) == (mask & W.exist & ~W.exited))
+        complete_coll(w, W.coll & mask, fn, sync_mem);
     reschedule();
 }
 
@@ -174,8 +183,10 @@ CUDASHIM_NOSAN inline void on_exit_thread()
         int l = __builtin_ctz(W.coll);
         unsigned m = E.th[w * 32 + l].mask;
         if ((m >> (t & 31) & 1) && opt().strict_exit)
-            fail(vfmt("WARP COLLECTIVE: a lane named in the mask exited while others wait: %s", where(t)));
-        if ((W.coll & m) == (m & W.exist & ~W.exited)) complete_coll(w, W.coll & m, coll_fn_[w], coll_sync_[w]);
+            fail(vfmt("WARP COLLECTIVE: a lane named in the mask exited while others wait: %s",
+                      where(t)));
+        if ((W.coll & m) == (m & W.exist & ~W.exited))
+            complete_coll(w, W.coll & m, coll_fn_[w], coll_sync_[w]);
     }
     if (E.bar_count && E.bar_count == E.live) complete_barrier();
 }
@@ -191,7 +202,8 @@ CUDASHIM_NOSAN inline void fiber_main()
 {
     Engine& E = CUDASHIM_E;
 #if defined(CUDASHIM_ASAN)
-    __sanitizer_finish_switch_fiber(nullptr, E.main_stack.base ? nullptr : (const void**)&E.main_stack.base,
+    __sanitizer_finish_switch_fiber(nullptr,
+                                    E.main_stack.base ? nullptr : (const void**)&E.main_stack.base,
                                     E.main_stack.size ? nullptr : &E.main_stack.size);
 #endif
     for (;;) {

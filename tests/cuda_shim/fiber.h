@@ -154,7 +154,8 @@ struct TsanIgnore { // keeps TSan from checking the code that reports errors
     ~TsanIgnore() {}
 #endif
 };
-// Formats a message into one of several static buffers in turn. A failing fiber is abandoned, so it must not own heap memory.
+// Formats a message into one of several static buffers in turn. A failing fiber is abandoned, so it
+// must not own heap memory.
 CUDASHIM_COLD inline const char* vfmt(const char* f, ...)
 {
     TsanIgnore ig;
@@ -168,7 +169,8 @@ CUDASHIM_COLD inline const char* vfmt(const char* f, ...)
     return b;
 }
 
-CUDASHIM_NOSAN inline void raw_switch(Stack* from, Stack* to, [[maybe_unused]] bool from_dead = false)
+CUDASHIM_NOSAN inline void raw_switch(Stack* from, Stack* to,
+                                      [[maybe_unused]] bool from_dead = false)
 {
     ++stats.switches;
 #if defined(CUDASHIM_ASAN)
@@ -222,7 +224,8 @@ CUDASHIM_COLD inline Stack* stack_new()
     if (E.nall == 4096) abort();
     auto* s = new (malloc(sizeof(Stack))) Stack;
     size_t pg = 4096, sz = opt().stack_bytes;
-    void* m = mmap(nullptr, sz + pg, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* m = mmap(nullptr, sz + pg, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (m == MAP_FAILED) {
         perror("mmap");
         abort();
@@ -292,8 +295,8 @@ CUDASHIM_COLD inline const char* where(int t)
 {
     Engine& E = CUDASHIM_E;
     Thread& h = E.th[t];
-    return vfmt("thread (%u,%u,%u) [warp %d lane %d] block (%u,%u,%u)", h.tid.x, h.tid.y, h.tid.z, t >> 5, t & 31, blockIdx.x, blockIdx.y,
-                blockIdx.z);
+    return vfmt("thread (%u,%u,%u) [warp %d lane %d] block (%u,%u,%u)", h.tid.x, h.tid.y, h.tid.z,
+                t >> 5, t & 31, blockIdx.x, blockIdx.y, blockIdx.z);
 }
 CUDASHIM_COLD inline void dump_waiters(std::string& s)
 {
@@ -313,9 +316,11 @@ CUDASHIM_COLD inline void dump_waiters(std::string& s)
         auto& e = g[k];
         if (!e.first++) e.second = t;
     }
-    for (auto& [k, c] : g) s += vfmt("\n    %4d thread(s) %s, first: %s", c.first, k.c_str(), where(c.second));
+    for (auto& [k, c] : g)
+        s += vfmt("\n    %4d thread(s) %s, first: %s", c.first, k.c_str(), where(c.second));
 }
-// Reports an error from a kernel thread or the scheduler. The block is abandoned, and launch() throws.
+// Reports an error from a kernel thread or the scheduler. The block is abandoned, and launch()
+// throws.
 CUDASHIM_COLD inline void fail(const char* m)
 {
     Engine& E = CUDASHIM_E;

@@ -94,14 +94,16 @@ CUDASHIM_NOSAN inline void shfl_complete(unsigned part, void** pl)
     for (unsigned m = part; m; m &= m - 1) {
         auto* p = (ShflP*)pl[__builtin_ctz(m)];
         if (!(part >> p->src & 1)) {
-            fail(vfmt("SHUFFLE: lane %d reads lane %d, which is not in the mask, has exited, or does not exist (undefined value)",
+            fail(vfmt("SHUFFLE: lane %d reads lane %d, which is not in the mask, has exited, or "
+                      "does not exist (undefined value)",
                       __builtin_ctz(m), p->src));
             return;
         }
         p->r = ((ShflP*)pl[p->src])->v;
     }
 }
-template <class T> inline T shfl_(unsigned mask, T v, int src, int kind, const char* f, int l)
+template <class T>
+inline T shfl_(unsigned mask, T v, int src, int kind, const char* f, int l)
 {
     static_assert(sizeof(T) <= 8 && std::is_trivially_copyable_v<T>);
     ShflP p;
@@ -149,24 +151,28 @@ inline unsigned vote_(int kind, unsigned mask, unsigned v, CompleteFn fn, const 
     return p.r;
 }
 } // namespace cudashim
-template <class T> inline T __shfl_sync(unsigned mask, T v, int src, int w = 32, CUDASHIM_SITE)
+template <class T>
+inline T __shfl_sync(unsigned mask, T v, int src, int w = 32, CUDASHIM_SITE)
 {
     int l = cudashim::lane_id();
     return cudashim::shfl_(mask, v, (l & ~(w - 1)) | (src & (w - 1)), 2, file_, line_);
 }
-template <class T> inline T __shfl_xor_sync(unsigned mask, T v, int x, int w = 32, CUDASHIM_SITE)
+template <class T>
+inline T __shfl_xor_sync(unsigned mask, T v, int x, int w = 32, CUDASHIM_SITE)
 {
     int l = cudashim::lane_id(), j = l ^ x;
     if (j > (l | (w - 1))) j = l;
     return cudashim::shfl_(mask, v, j & 31, 3, file_, line_);
 }
-template <class T> inline T __shfl_down_sync(unsigned mask, T v, unsigned d, int w = 32, CUDASHIM_SITE)
+template <class T>
+inline T __shfl_down_sync(unsigned mask, T v, unsigned d, int w = 32, CUDASHIM_SITE)
 {
     int l = cudashim::lane_id(), j = l + int(d);
     if (j > (l | (w - 1))) j = l;
     return cudashim::shfl_(mask, v, j, 4, file_, line_);
 }
-template <class T> inline T __shfl_up_sync(unsigned mask, T v, unsigned d, int w = 32, CUDASHIM_SITE)
+template <class T>
+inline T __shfl_up_sync(unsigned mask, T v, unsigned d, int w = 32, CUDASHIM_SITE)
 {
     int l = cudashim::lane_id(), j = l - int(d);
     if (j < (l & ~(w - 1))) j = l;
@@ -194,11 +200,13 @@ inline unsigned __match_any_sync(unsigned mask, unsigned v, CUDASHIM_SITE)
 }
 // There is no __activemask(), because the programming model does not define its value.
 
-template <class T> inline std::enable_if_t<std::is_integral_v<T>, T> atomicAdd(T* p, std::common_type_t<T> v)
+template <class T>
+inline std::enable_if_t<std::is_integral_v<T>, T> atomicAdd(T* p, std::common_type_t<T> v)
 {
     return __atomic_fetch_add(p, v, __ATOMIC_RELAXED);
 }
-template <class T, class F> inline T cudashim_cas_loop(T* p, F f)
+template <class T, class F>
+inline T cudashim_cas_loop(T* p, F f)
 {
     using U = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
     U* u = reinterpret_cast<U*>(p);
@@ -209,7 +217,8 @@ template <class T, class F> inline T cudashim_cas_loop(T* p, F f)
         T nv = f(ov);
         U n;
         memcpy(&n, &nv, sizeof n);
-        if (__atomic_compare_exchange_n(u, &o, n, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) return ov;
+        if (__atomic_compare_exchange_n(u, &o, n, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+            return ov;
     }
 }
 inline float atomicAdd(float* p, float v)
@@ -220,27 +229,33 @@ inline double atomicAdd(double* p, double v)
 {
     return cudashim_cas_loop(p, [=](double o) { return o + v; });
 }
-template <class T> inline T atomicMax(T* p, std::common_type_t<T> v)
+template <class T>
+inline T atomicMax(T* p, std::common_type_t<T> v)
 {
     return cudashim_cas_loop(p, [=](T o) { return o > v ? o : v; });
 }
-template <class T> inline T atomicMin(T* p, std::common_type_t<T> v)
+template <class T>
+inline T atomicMin(T* p, std::common_type_t<T> v)
 {
     return cudashim_cas_loop(p, [=](T o) { return o < v ? o : v; });
 }
-template <class T> inline T atomicExch(T* p, std::common_type_t<T> v)
+template <class T>
+inline T atomicExch(T* p, std::common_type_t<T> v)
 {
     return cudashim_cas_loop(p, [=](T) { return T(v); });
 }
-template <class T> inline T atomicOr(T* p, std::common_type_t<T> v)
+template <class T>
+inline T atomicOr(T* p, std::common_type_t<T> v)
 {
     return __atomic_fetch_or(p, v, __ATOMIC_RELAXED);
 }
-template <class T> inline T atomicAnd(T* p, std::common_type_t<T> v)
+template <class T>
+inline T atomicAnd(T* p, std::common_type_t<T> v)
 {
     return __atomic_fetch_and(p, v, __ATOMIC_RELAXED);
 }
-template <class T> inline T atomicCAS(T* p, std::common_type_t<T> c, std::common_type_t<T> v)
+template <class T>
+inline T atomicCAS(T* p, std::common_type_t<T> c, std::common_type_t<T> v)
 {
     T e = c;
     __atomic_compare_exchange_n(p, &e, T(v), false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
@@ -253,26 +268,32 @@ inline unsigned atomicInc(unsigned* p, unsigned lim)
 
 namespace cudashim
 {
-template <class T> inline const T* aligned_(const T* p)
+template <class T>
+inline const T* aligned_(const T* p)
 {
     if (__builtin_expect(uintptr_t(p) % alignof(T), 0))
-        fail(vfmt("misaligned %zu-byte vector load at %p, %s", sizeof(T), (const void*)p, where(CUDASHIM_E.cur)));
+        fail(vfmt("misaligned %zu-byte vector load at %p, %s", sizeof(T), (const void*)p,
+                  where(CUDASHIM_E.cur)));
     return p;
 }
 } // namespace cudashim
-template <class T> inline T __ldg(const T* p)
+template <class T>
+inline T __ldg(const T* p)
 {
     return *cudashim::aligned_(p);
 }
-template <class T> inline T __ldcs(const T* p)
+template <class T>
+inline T __ldcs(const T* p)
 {
     return *cudashim::aligned_(p);
 }
-template <class T> inline T __ldcg(const T* p)
+template <class T>
+inline T __ldcg(const T* p)
 {
     return *cudashim::aligned_(p);
 }
-template <class T> inline void __stcs(T* p, T v)
+template <class T>
+inline void __stcs(T* p, T v)
 {
     *p = v;
 }
@@ -370,7 +391,8 @@ inline float __int2float_rn(int x)
 {
     return float(x);
 }
-template <class To, class From> To cudashim_bits(From from)
+template <class To, class From>
+To cudashim_bits(From from)
 {
     static_assert(sizeof(To) == sizeof(From), "the same bits");
     To to;
@@ -433,7 +455,8 @@ inline unsigned __funnelshift_r(unsigned lo, unsigned hi, unsigned s)
 }
 inline int __dp4a(int a, int b, int c)
 {
-    for (int i = 0; i < 4; i++) c += int((signed char)(a >> (8 * i))) * int((signed char)(b >> (8 * i)));
+    for (int i = 0; i < 4; i++)
+        c += int((signed char)(a >> (8 * i))) * int((signed char)(b >> (8 * i)));
     return c;
 }
 inline unsigned __dp4a(unsigned a, unsigned b, unsigned c)

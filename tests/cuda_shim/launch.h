@@ -17,7 +17,8 @@ CUDASHIM_COLD inline void arena_init()
     Engine& E = CUDASHIM_E;
     if (!E.arena) {
         E.arena_cap = size_t(1) << 30;
-        E.arena = (char*)mmap(nullptr, E.arena_cap, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        E.arena = (char*)mmap(nullptr, E.arena_cap, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if ((void*)E.arena == MAP_FAILED) {
             perror("mmap arena");
             abort();
@@ -31,9 +32,11 @@ CUDASHIM_COLD inline char* arena_alloc(size_t bytes, size_t align)
 {
     Engine& E = CUDASHIM_E;
     if (align < 16) align = 16;
-    size_t p = (E.arena_pos + 64 + align - 1) / align * align; // a red zone of at least 64 bytes in front
+    size_t p =
+        (E.arena_pos + 64 + align - 1) / align * align; // a red zone of at least 64 bytes in front
     size_t end = p + (bytes + 7) / 8 * 8;
-    if (end + 128 > E.arena_cap) fail("internal: shared arena exhausted (too many blocks for a TSan run)");
+    if (end + 128 > E.arena_cap)
+        fail("internal: shared arena exhausted (too many blocks for a TSan run)");
     E.arena_pos = end;
 #if defined(CUDASHIM_ASAN)
     __asan_unpoison_memory_region(E.arena + p, bytes);
@@ -54,7 +57,8 @@ CUDASHIM_NOSAN inline void* shared_static(const void* key, size_t bytes, size_t 
         if (E.sv[i].key == key) return E.sv[i].p;
     if (E.nsv == 64) fail("internal: more than 64 shared variables");
     E.static_bytes += bytes;
-    if (E.static_bytes > 48 * 1024) fail("static shared memory exceeds 48 KiB (nvcc/ptxas would refuse)");
+    if (E.static_bytes > 48 * 1024)
+        fail("static shared memory exceeds 48 KiB (nvcc/ptxas would refuse)");
     char* p = arena_alloc(bytes, align);
     E.sv[E.nsv++] = {key, p};
     return p;
@@ -96,9 +100,10 @@ CUDASHIM_NOSAN inline void run_block(const dim3& b)
         E.ready_warps |= 1u << w;
     }
 #if defined(CUDASHIM_TSAN)
-    // One TSan fiber and stack per thread and block modulo 4: two CUDA threads of a block never share a stack.
-    // The host creates them. __tsan_create_fiber orders the creator before the fiber, so creation by another CUDA thread
-    // would add a false happens-before edge and hide races.
+    // One TSan fiber and stack per thread and block modulo 4: two CUDA threads of a block never
+    // share a stack. The host creates them. __tsan_create_fiber orders the creator before the
+    // fiber, so creation by another CUDA thread would add a false happens-before edge and hide
+    // races.
     for (int i = 0; i < E.n; i++) {
         Stack*& s = E.tsan_pool[int(E.block_no % 4) * 1024 + i];
         if (!s) s = stack_new();
@@ -123,9 +128,11 @@ CUDASHIM_NOSAN inline void run_block(const dim3& b)
     E.block_no++;
 }
 
-CUDASHIM_COLD inline void check_launch(const char* name, const void* kfn, dim3 g, dim3 b, size_t shmem)
+CUDASHIM_COLD inline void check_launch(const char* name, const void* kfn, dim3 g, dim3 b,
+                                       size_t shmem)
 {
-    if (CUDASHIM_E.in_kernel) throw Error("cudashim: launch from inside a kernel (dynamic parallelism) is not supported");
+    if (CUDASHIM_E.in_kernel)
+        throw Error("cudashim: launch from inside a kernel (dynamic parallelism) is not supported");
     uint64_t nb = uint64_t(b.x) * b.y * b.z;
     if (!nb || nb > 1024 || b.x > 1024 || b.y > 1024 || b.z > 64)
         throw Error(vfmt("cudashim: kernel '%s': bad block (%u,%u,%u)", name, b.x, b.y, b.z));
@@ -135,8 +142,9 @@ CUDASHIM_COLD inline void check_launch(const char* name, const void* kfn, dim3 g
     auto it = dyn_optin().find(kfn);
     if (it != dyn_optin().end() && it->second > lim) lim = it->second;
     if (shmem > lim)
-        throw Error(vfmt("cudashim: kernel '%s': %zu bytes dynamic shared memory without cudaFuncSetAttribute opt-in (limit %zu)", name,
-                         shmem, lim));
+        throw Error(vfmt("cudashim: kernel '%s': %zu bytes dynamic shared memory without "
+                         "cudaFuncSetAttribute opt-in (limit %zu)",
+                         name, shmem, lim));
 }
 
 CUDASHIM_NOSAN inline void begin_launch()
@@ -151,7 +159,8 @@ CUDASHIM_NOSAN inline void begin_launch()
 #if defined(CUDASHIM_ASAN)
     { // the stack bounds of the launching system thread, for __sanitizer_start_switch_fiber
         static thread_local void* a = nullptr;
-        static thread_local size_t s = 0; // kept, because pthread_getattr_np parses /proc/self/maps and takes about 1 ms
+        static thread_local size_t s =
+            0; // kept, because pthread_getattr_np parses /proc/self/maps and takes about 1 ms
         if (!a) {
             pthread_attr_t at;
             pthread_getattr_np(pthread_self(), &at);
@@ -197,7 +206,8 @@ inline uint64_t common_divisor(uint64_t a, uint64_t b)
     return a;
 }
 
-CUDASHIM_NOSAN inline void launch_raw(const char* name, const void* kfn, dim3 g, dim3 b, size_t shmem, void (*thunk)(void*), void* ctx)
+CUDASHIM_NOSAN inline void launch_raw(const char* name, const void* kfn, dim3 g, dim3 b,
+                                      size_t shmem, void (*thunk)(void*), void* ctx)
 {
     Engine& E = CUDASHIM_E;
     std::lock_guard<std::recursive_mutex> lk(launch_mutex_);
@@ -220,7 +230,8 @@ CUDASHIM_NOSAN inline void launch_raw(const char* name, const void* kfn, dim3 g,
     stats.blocks += total;
     stats.threads += total * b.x * b.y * b.z;
     begin_launch();
-    uint64_t shift = E.order == Order::Random ? (E.rng >> 20) % total : 0, step = 1; // random order: an affine permutation of the blocks
+    uint64_t shift = E.order == Order::Random ? (E.rng >> 20) % total : 0,
+             step = 1; // random order: an affine permutation of the blocks
     if (E.order == Order::Random) {
         step = (E.rng >> 7) % total | 1;
         while (common_divisor(step, total) != 1) step++;
@@ -240,8 +251,11 @@ CUDASHIM_NOSAN inline void launch_raw(const char* name, const void* kfn, dim3 g,
 // The work that a captured stream received. It is done when the graph is launched.
 using Work = std::vector<std::function<void()>>;
 
-// Launches a kernel, or adds the launch to `captured`. The arguments are copied, as in a launch on a device.
-template <class... P, class... A> void launch(const char* name, void (*k)(P...), dim3 g, dim3 b, size_t shmem, Work* captured, A&&... a)
+// Launches a kernel, or adds the launch to `captured`. The arguments are copied, as in a launch on
+// a device.
+template <class... P, class... A>
+void launch(const char* name, void (*k)(P...), dim3 g, dim3 b, size_t shmem, Work* captured,
+            A&&... a)
 {
     struct Ctx {
         void (*k)(P...);

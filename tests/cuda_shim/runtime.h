@@ -1,5 +1,5 @@
-// The part of the CUDA runtime that the backend calls. Device memory is host memory. Every command is complete when its call returns.
-// A stream in capture does nothing until its graph is launched.
+// The part of the CUDA runtime that the backend calls. Device memory is host memory. Every command
+// is complete when its call returns. A stream in capture does nothing until its graph is launched.
 #pragma once
 
 #include "intrinsics.h"
@@ -13,7 +13,12 @@ enum cudaError_t {
     cudaErrorInsufficientDriver = 35,
     cudaErrorNoDevice = 100
 };
-enum cudaMemcpyKind { cudaMemcpyHostToHost, cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
+enum cudaMemcpyKind {
+    cudaMemcpyHostToHost,
+    cudaMemcpyHostToDevice,
+    cudaMemcpyDeviceToHost,
+    cudaMemcpyDeviceToDevice
+};
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16, cudaDevAttrIntegrated = 18 };
 enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
@@ -40,7 +45,8 @@ struct cudaDeviceProp {
 
 namespace cudashim
 {
-template <class F> void enqueue(cudaStream_t stream, F work)
+template <class F>
+void enqueue(cudaStream_t stream, F work)
 {
     if (stream && stream->captured)
         stream->captured->push_back(work);
@@ -53,7 +59,8 @@ inline Work* captured(cudaStream_t stream)
 }
 inline uint64_t n_graph_launches = 0;
 
-// For tests. refuses(): whether the current call fails. made(n): an object was created (n = 1) or destroyed (n = -1).
+// For tests. refuses(): whether the current call fails. made(n): an object was created (n = 1) or
+// destroyed (n = -1).
 inline bool (*refuses)() = nullptr;
 inline void (*made)(int n) = nullptr;
 inline cudaError_t last_error = cudaSuccess;
@@ -71,7 +78,9 @@ inline void count(int n)
 
 inline const char* cudaGetErrorName(cudaError_t e)
 {
-    return e == cudaSuccess ? "cudaSuccess" : e == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation" : "cudaErrorInvalidValue";
+    return e == cudaSuccess                 ? "cudaSuccess"
+           : e == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation"
+                                            : "cudaErrorInvalidValue";
 }
 inline const char* cudaGetErrorString(cudaError_t e)
 {
@@ -84,7 +93,8 @@ inline cudaError_t cudaGetLastError()
     return error;
 }
 
-// CUDASHIM_DRIVER: its version as the runtime gives it, 0 where there is no driver; every version is too old.
+// CUDASHIM_DRIVER: its version as the runtime gives it, 0 where there is no driver; every version
+// is too old.
 inline cudaError_t cudaDriverGetVersion(int* version)
 {
     const char* set = std::getenv("CUDASHIM_DRIVER");
@@ -137,19 +147,23 @@ inline cudaError_t cudaMemGetInfo(size_t* free, size_t* total)
     return cudaSuccess;
 }
 
-// Allocates exactly n bytes, so that a sanitizer's red zone begins at the end, and fills them with NaNs.
-// More memory than the machine has is refused here, because a sanitizer's allocator would end the program.
+// Allocates exactly n bytes, so that a sanitizer's red zone begins at the end, and fills them with
+// NaNs. More memory than the machine has is refused here, because a sanitizer's allocator would end
+// the program.
 inline cudaError_t cudaMalloc(void** p, size_t n)
 {
     if (cudashim::refused()) return cudaErrorMemoryAllocation;
     void* v = nullptr;
-    if (n > size_t(sysconf(_SC_PHYS_PAGES)) * size_t(sysconf(_SC_PAGESIZE)) || posix_memalign(&v, 256, n)) return cudaErrorMemoryAllocation;
+    if (n > size_t(sysconf(_SC_PHYS_PAGES)) * size_t(sysconf(_SC_PAGESIZE)) ||
+        posix_memalign(&v, 256, n))
+        return cudaErrorMemoryAllocation;
     memset(v, 0xff, n);
     *p = v;
     cudashim::count(1);
     return cudaSuccess;
 }
-template <class T> cudaError_t cudaMalloc(T** p, size_t n)
+template <class T>
+cudaError_t cudaMalloc(T** p, size_t n)
 {
     void* v = nullptr;
     const cudaError_t error = cudaMalloc(&v, n);
@@ -170,7 +184,8 @@ inline cudaError_t cudaFreeHost(void* p)
 {
     return cudaFree(p);
 }
-inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t n, cudaMemcpyKind, cudaStream_t stream)
+inline cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t n, cudaMemcpyKind,
+                                   cudaStream_t stream)
 {
     if (cudashim::refused()) return cudaErrorMemoryAllocation;
     cudashim::enqueue(stream, [=] { memcpy(to, from, n); });
@@ -182,7 +197,8 @@ inline cudaError_t cudaMemsetAsync(void* to, int byte, size_t n, cudaStream_t st
     cudashim::enqueue(stream, [=] { memset(to, byte, n); });
     return cudaSuccess;
 }
-template <class F> cudaError_t cudaFuncSetAttribute(F* f, cudaFuncAttribute, int v)
+template <class F>
+cudaError_t cudaFuncSetAttribute(F* f, cudaFuncAttribute, int v)
 {
     if (size_t(v) > cudashim::opt().max_dyn_optin) return cudaErrorInvalidValue;
     cudashim::dyn_optin()[reinterpret_cast<const void*>(f)] = size_t(v);
@@ -221,11 +237,13 @@ inline cudaError_t cudaEventDestroy(cudaEvent_t event)
     cudashim::count(-1);
     return cudaSuccess;
 }
-// As the runtime has it, the external flag goes with a capture only, and without it a captured event is not recorded.
+// As the runtime has it, the external flag goes with a capture only, and without it a captured
+// event is not recorded.
 inline cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags)
 {
     if (cudashim::refused()) return cudaErrorMemoryAllocation;
-    if ((flags == cudaEventRecordExternal) != (stream->captured != nullptr)) return cudaErrorInvalidValue;
+    if ((flags == cudaEventRecordExternal) != (stream->captured != nullptr))
+        return cudaErrorInvalidValue;
     cudashim::enqueue(stream, [=] {
         const auto now = std::chrono::steady_clock::now().time_since_epoch();
         event->milliseconds = std::chrono::duration<double, std::milli>(now).count();
@@ -263,7 +281,8 @@ inline cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph)
     cudashim::count(1);
     return cudaSuccess;
 }
-inline cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long)
+inline cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* exec, cudaGraph_t graph,
+                                                 unsigned long long)
 {
     if (cudashim::refused()) return cudaErrorMemoryAllocation;
     *exec = new CUgraphExec_st{graph->work};

@@ -1,5 +1,6 @@
-// Every system call is made to fail, at every point. Each library call either works or fails with a sentence. Nothing
-// leaks, the saved file is the old or the new one, and the same call succeeds when repeated without the fault.
+// Every system call is made to fail, at every point. Each library call either works or fails with a
+// sentence. Nothing leaks, the saved file is the old or the new one, and the same call succeeds
+// when repeated without the fault.
 #include "runtime/api/knapsack.h"
 #include "tests/devices.h"
 #include "tests/faults/inject.h"
@@ -17,7 +18,8 @@ using namespace ks;
 namespace
 {
 
-const char* const kChatml = "{% for m in messages %}{{'<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>' + '\n'}}{% endfor %}";
+const char* const kChatml = "{% for m in messages %}{{'<|im_start|>' + m['role'] + '\n' + "
+                            "m['content'] + '<|im_end|>' + '\n'}}{% endfor %}";
 
 // The use of a session from open to close.
 class SessionRun
@@ -50,7 +52,8 @@ public:
         ks_session* s = nullptr;
         char error[400] = "";
         arm(fault, n, all);
-        step([&] { return ks_open(&m_options, &s, error, sizeof error); }, [&] { return error; }, [&] { return !s; });
+        step([&] { return ks_open(&m_options, &s, error, sizeof error); }, [&] { return error; },
+             [&] { return !s; });
         m_session = s;
         if (s) live(s);
         m_session = nullptr;
@@ -61,16 +64,20 @@ public:
         ks_close(s);
         std::string().swap(m_new);
         const Held after = held();
-        if (!m_few) CHECK(after.allocations == before.allocations); // includes allocations of a driver
+        if (!m_few)
+            CHECK(after.allocations == before.allocations); // includes allocations of a driver
         CHECK(after.objects == before.objects);
-        if (fault != Fault::none) CHECK(after.blocks == before.blocks); // the GPU stand-in keeps the stacks of its threads
+        if (fault != Fault::none)
+            CHECK(after.blocks ==
+                  before.blocks); // the GPU stand-in keeps the stacks of its threads
         CHECK(after.files == before.files);
     }
 
 private:
-    // Makes a call that may fail. After a failure the fault is disarmed, and the call must succeed. Without a device
-    // nothing more can be done.
-    template <class Call, class Error, class Unchanged> void step(const Call& call, const Error& error, const Unchanged& unchanged)
+    // Makes a call that may fail. After a failure the fault is disarmed, and the call must succeed.
+    // Without a device nothing more can be done.
+    template <class Call, class Error, class Unchanged>
+    void step(const Call& call, const Error& error, const Unchanged& unchanged)
     {
         if (lost) return;
         const int code = [&] {
@@ -84,8 +91,9 @@ private:
         CAPTURE(sentence);
         CHECK(m_hit);
         CHECK((code == KS_NO_FIT || code == KS_IO || code == KS_INVALID || code == KS_DEVICE));
-        CHECK(
-            ((code == KS_NO_FIT) == (m_fault == Fault::heap || m_fault == Fault::block || m_fault == Fault::driver) || code == KS_DEVICE));
+        CHECK(((code == KS_NO_FIT) == (m_fault == Fault::heap || m_fault == Fault::block ||
+                                       m_fault == Fault::driver) ||
+               code == KS_DEVICE));
         CHECK(is_readable(sentence));
         if (m_fault == Fault::driver && m_session) {
             lost = true;
@@ -106,8 +114,10 @@ private:
     void decode(ks_session* s, int n)
     {
         for (uint32_t id = 0; n > 0; n--) {
-            step([&] { return ks_sample(s, &id); }, [&] { return ks_error(s); }, [] { return true; });
-            step([&] { return ks_feed(s, &id, 1); }, [&] { return ks_error(s); }, [] { return true; });
+            step([&] { return ks_sample(s, &id); }, [&] { return ks_error(s); },
+                 [] { return true; });
+            step([&] { return ks_feed(s, &id, 1); }, [&] { return ks_error(s); },
+                 [] { return true; });
         }
     }
     void live(ks_session* s)
@@ -134,16 +144,21 @@ private:
         m_new = read_all(saved);
         uint32_t ids[64];
         size_t tokenized = 0;
-        const auto tokenize = [&] { return (tokenized = ks_tokenize(s, "abcabc ab", 9, 0, ids, 64)) == 3 ? KS_OK : KS_NO_FIT; };
+        const auto tokenize = [&] {
+            return (tokenized = ks_tokenize(s, "abcabc ab", 9, 0, ids, 64)) == 3 ? KS_OK
+                                                                                 : KS_NO_FIT;
+        };
         step(
             tokenize, [] { return "has no sentence"; }, [&] { return tokenized == 0; });
         step([&] { return ks_feed(s, ids, tokenized); }, error, as_before);
         n = n_tokens(s);
         step([&] { return ks_rewind(s, n - 4); }, error, as_before);
-        step([&] { return ks_rewind(s, 9999) == KS_USAGE ? KS_OK : KS_NO_FIT; }, error, [] { return true; });
+        step([&] { return ks_rewind(s, 9999) == KS_USAGE ? KS_OK : KS_NO_FIT; }, error,
+             [] { return true; });
         n = n_tokens(s);
         // If the file disappears while it is read, the session is empty afterwards.
-        step([&] { return ks_load(s, saved.c_str()); }, error, [&] { return n_tokens(s) == n || n_tokens(s) == 0; });
+        step([&] { return ks_load(s, saved.c_str()); }, error,
+             [&] { return n_tokens(s) == n || n_tokens(s) == 0; });
         decode(s, m_few ? 1 : 5);
         if (lost) return;
         const float* logits = ks_logits(s);
@@ -157,12 +172,14 @@ private:
     ks_session* m_session = nullptr;
 };
 
-// A driver that does not report its features makes the library use other kernels, whose results are only close.
+// A driver that does not report its features makes the library use other kernels, whose results are
+// only close.
 bool is_as(const std::array<float, 6>& end, const std::array<float, 6>& expected, Fault fault)
 {
     double error = 0, size = 0;
     for (size_t i = 0; i < end.size(); i++)
-        error += std::pow(double(end[i]) - double(expected[i]), 2), size += std::pow(double(expected[i]), 2);
+        error += std::pow(double(end[i]) - double(expected[i]), 2),
+            size += std::pow(double(expected[i]), 2);
     return fault == Fault::driver ? error < 0.05 * 0.05 * size : end == expected;
 }
 
@@ -171,7 +188,8 @@ uint64_t run_all(const char* recipe, Fault fault, bool all_that_follow, const ch
 {
     SessionRun life(recipe, device);
     bool hit = false;
-    for (int i = 0; i < 2; i++) life.run(Fault::none, 1, false, &hit); // one-time allocations exist after this
+    for (int i = 0; i < 2; i++)
+        life.run(Fault::none, 1, false, &hit); // one-time allocations exist after this
     const std::array<float, 6> expected = life.end;
     life.old = read_all(life.saved);
     uint64_t n = 0;
@@ -181,10 +199,12 @@ uint64_t run_all(const char* recipe, Fault fault, bool all_that_follow, const ch
         life.run(fault, n, all_that_follow, &hit);
         REQUIRE((life.lost || is_as(life.end, expected, fault)));
     }
-    // Failures that do no harm: resolving a link, stat of the old file, access to /proc, creating a file without a
-    // name. A driver need not support an extension, cache shaders, report features or free memory, or accept the
-    // repeated choice of a device.
-    const uint64_t harmless = fault == Fault::file || fault == Fault::refused ? 4 : fault == Fault::driver ? 18 : 0;
+    // Failures that do no harm: resolving a link, stat of the old file, access to /proc, creating a
+    // file without a name. A driver need not support an extension, cache shaders, report features
+    // or free memory, or accept the repeated choice of a device.
+    const uint64_t harmless = fault == Fault::file || fault == Fault::refused ? 4
+                              : fault == Fault::driver                        ? 18
+                                                                              : 0;
     const bool refuses = fault != Fault::partly && fault != Fault::again;
     CHECK(life.n_refused <= (refuses ? n - 1 : 0));
     CHECK(life.n_refused + harmless >= (refuses ? n - 1 : 0));
@@ -192,7 +212,8 @@ uint64_t run_all(const char* recipe, Fault fault, bool all_that_follow, const ch
     return n - 1;
 }
 
-const char* const kRecipes[] = {"exact", "h2o,slots=24,victims=merge,k=turbo4,v=q8", "mix,slots=32,select=tokenselect,read=24"};
+const char* const kRecipes[] = {"exact", "h2o,slots=24,victims=merge,k=turbo4,v=q8",
+                                "mix,slots=32,select=tokenselect,read=24"};
 
 } // namespace
 
@@ -220,7 +241,8 @@ TEST_CASE("faults: files that are read and written in parts")
     for (Fault fault : {Fault::partly, Fault::again}) CHECK(run_all(kRecipes[1], fault, false) > 5);
 }
 
-// Whether faults reach the driver of this device. They do not reach the linked CUDA runtime, but they reach its stand-in.
+// Whether faults reach the driver of this device. They do not reach the linked CUDA runtime, but
+// they reach its stand-in.
 static bool is_intercepted(const std::string& device)
 {
 #ifdef KS_CUDA
@@ -232,12 +254,13 @@ static bool is_intercepted(const std::string& device)
 #endif
 }
 
-// Covers memory and every other driver call. KS_TEST_BACKEND=vulkan or cuda. KS_TEST_ALL=1 also refuses all calls from
-// the n-th on, and adds a cache that evicts.
+// Covers memory and every other driver call. KS_TEST_BACKEND=vulkan or cuda. KS_TEST_ALL=1 also
+// refuses all calls from the n-th on, and adds a cache that evicts.
 TEST_CASE("faults: the n-th call of a GPU's driver")
 {
     const bool all = getenv("KS_TEST_ALL");
-    arm(Fault::driver, 1, true); // Vulkan is initialised once per process, so it must be refused here
+    arm(Fault::driver, 1,
+        true); // Vulkan is initialised once per process, so it must be refused here
     {
         const Injecting now;
         for (const DeviceInfo& device : list_devices()) CHECK(!is_intercepted(device.id));

@@ -1,5 +1,7 @@
-// Sits between the library and the system. operator new is replaced, and the linker redirects the calls named here to
-// __wrap_NAME (--wrap, CMakeLists.txt). Calls that release something are only counted: they cannot fail.
+// Sits between the library and the system. operator new is replaced, and the linker redirects the
+// calls named here to
+// __wrap_NAME (--wrap, CMakeLists.txt). Calls that release something are only counted: they cannot
+// fail.
 #include "tests/faults/inject.h"
 
 #include <atomic>
@@ -89,7 +91,8 @@ void* operator new(size_t bytes, const std::nothrow_t&) noexcept
 void* operator new(size_t bytes, std::align_val_t align)
 {
     void* memory = nullptr;
-    if (fails(Fault::heap) || posix_memalign(&memory, size_t(align), bytes) != 0) throw std::bad_alloc();
+    if (fails(Fault::heap) || posix_memalign(&memory, size_t(align), bytes) != 0)
+        throw std::bad_alloc();
     g_allocations++;
     return memory;
 }
@@ -111,8 +114,8 @@ void operator delete(void* memory, size_t, std::align_val_t) noexcept
     operator delete(memory);
 }
 
-#define WRAPPED(type, name, ...)                                                                                                           \
-    extern "C" type __real_##name(__VA_ARGS__);                                                                                            \
+#define WRAPPED(type, name, ...)                                                                   \
+    extern "C" type __real_##name(__VA_ARGS__);                                                    \
     extern "C" type __wrap_##name(__VA_ARGS__)
 
 extern "C" int __real_open(const char* path, int flags, ...);

@@ -17,11 +17,13 @@ enum class Fault {
     driver,  // a call of a GPU driver returns an error (vulkan_calls.cpp)
 };
 
-// Arms a fault for the n-th call, counted from 1, or for all calls from it on. Replaces an earlier fault.
+// Arms a fault for the n-th call, counted from 1, or for all calls from it on. Replaces an earlier
+// fault.
 void arm(Fault fault, uint64_t n, bool all_that_follow);
 bool disarm(); // returns whether any call has failed
 
-// For the replaced calls: whether this call must fail, and how many objects it made (negative: released).
+// For the replaced calls: whether this call must fail, and how many objects it made (negative:
+// released).
 bool fails(Fault fault);
 void made_object(int n);
 

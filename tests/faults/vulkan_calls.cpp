@@ -1,5 +1,5 @@
-// Sits between the library and Vulkan: its functions fail when armed, and the objects they make are counted. The linker
-// redirects dlsym to __wrap_dlsym (CMakeLists.txt).
+// Sits between the library and Vulkan: its functions fail when armed, and the objects they make are
+// counted. The linker redirects dlsym to __wrap_dlsym (CMakeLists.txt).
 #ifdef KS_VULKAN
 #include "backends/vulkan/vulkan_api.h"
 #include "tests/faults/inject.h"
@@ -17,8 +17,10 @@ static constexpr bool begins(std::string_view name, std::string_view with)
     return name.substr(0, with.size()) == with;
 }
 
-template <class Name, class F> struct Between;
-template <class Name, class R, class... A> struct Between<Name, R(VKAPI_PTR*)(A...)> {
+template <class Name, class F>
+struct Between;
+template <class Name, class R, class... A>
+struct Between<Name, R(VKAPI_PTR*)(A...)> {
     static inline R(VKAPI_PTR* real)(A...) = nullptr;
     static R VKAPI_CALL call(A... a)
     {
@@ -29,17 +31,18 @@ template <class Name, class R, class... A> struct Between<Name, R(VKAPI_PTR*)(A.
             if (result == VK_SUCCESS && Name::makes) made_object(1);
             return failed ? VK_ERROR_DEVICE_LOST : result;
         } else {
-            if constexpr (Name::destroys) made_object(std::get<sizeof...(A) - 2>(std::tie(a...)) ? -1 : 0);
+            if constexpr (Name::destroys)
+                made_object(std::get<sizeof...(A) - 2>(std::tie(a...)) ? -1 : 0);
             return real(a...);
         }
     }
 };
-#define KS_VK_NAME(name)                                                                                                                   \
-    struct Name##name {                                                                                                                    \
-        static constexpr std::string_view text = #name;                                                                                    \
-        static constexpr bool waits = text == "WaitForFences" || text == "DeviceWaitIdle";                                                 \
-        static constexpr bool makes = begins(text, "Create") || text == "AllocateMemory";                                                  \
-        static constexpr bool destroys = begins(text, "Destroy") || text == "FreeMemory";                                                  \
+#define KS_VK_NAME(name)                                                                           \
+    struct Name##name {                                                                            \
+        static constexpr std::string_view text = #name;                                            \
+        static constexpr bool waits = text == "WaitForFences" || text == "DeviceWaitIdle";         \
+        static constexpr bool makes = begins(text, "Create") || text == "AllocateMemory";          \
+        static constexpr bool destroys = begins(text, "Destroy") || text == "FreeMemory";          \
     };
 KS_VK_GLOBAL(KS_VK_NAME)
 KS_VK_INSTANCE(KS_VK_NAME)
@@ -50,10 +53,10 @@ static PFN_vkGetInstanceProcAddr real_instance_proc;
 static PFN_vkVoidFunction between(const char* name, PFN_vkVoidFunction real)
 {
     if (!real) return nullptr;
-#define KS_VK_BETWEEN(n)                                                                                                                   \
-    if (!strcmp(name, "vk" #n)) {                                                                                                          \
-        Between<Name##n, PFN_vk##n>::real = reinterpret_cast<PFN_vk##n>(real);                                                             \
-        return reinterpret_cast<PFN_vkVoidFunction>(Between<Name##n, PFN_vk##n>::call);                                                    \
+#define KS_VK_BETWEEN(n)                                                                           \
+    if (!strcmp(name, "vk" #n)) {                                                                  \
+        Between<Name##n, PFN_vk##n>::real = reinterpret_cast<PFN_vk##n>(real);                     \
+        return reinterpret_cast<PFN_vkVoidFunction>(Between<Name##n, PFN_vk##n>::call);            \
     }
     KS_VK_GLOBAL(KS_VK_BETWEEN)
     KS_VK_INSTANCE(KS_VK_BETWEEN)
@@ -63,13 +66,15 @@ static PFN_vkVoidFunction between(const char* name, PFN_vkVoidFunction real)
 
 static PFN_vkVoidFunction VKAPI_CALL device_proc(VkDevice device, const char* name)
 {
-    return between(name, Between<NameGetDeviceProcAddr, PFN_vkGetDeviceProcAddr>::real(device, name));
+    return between(name,
+                   Between<NameGetDeviceProcAddr, PFN_vkGetDeviceProcAddr>::real(device, name));
 }
 
 static PFN_vkVoidFunction VKAPI_CALL instance_proc(VkInstance instance, const char* name)
 {
     const PFN_vkVoidFunction found = between(name, real_instance_proc(instance, name));
-    return strcmp(name, "vkGetDeviceProcAddr") ? found : reinterpret_cast<PFN_vkVoidFunction>(device_proc);
+    return strcmp(name, "vkGetDeviceProcAddr") ? found
+                                               : reinterpret_cast<PFN_vkVoidFunction>(device_proc);
 }
 
 } // namespace ks

@@ -1,4 +1,5 @@
-// Any text as a chat template and as messages: messages never become control tokens, and every token has an author.
+// Any text as a chat template and as messages: messages never become control tokens, and every
+// token has an author.
 #include "runtime/text/chat_template.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/loaded.h"
@@ -25,7 +26,9 @@ const ChatTemplate* nth_frame(uint32_t n)
 
 size_t count_control(const Tokenizer& tokenizer, const std::vector<uint32_t>& ids)
 {
-    return size_t(std::count_if(ids.begin(), ids.end(), [&](uint32_t id) { return tokenizer.type(id) == TokenType::control; }));
+    return size_t(std::count_if(ids.begin(), ids.end(), [&](uint32_t id) {
+        return tokenizer.type(id) == TokenType::control;
+    }));
 }
 
 void check_pieces(const Tokenizer& tokenizer, const ChatPieces& pieces)
@@ -34,8 +37,10 @@ void check_pieces(const Tokenizer& tokenizer, const ChatPieces& pieces)
     for (size_t i = 0; i < pieces.size(); i++) {
         const ChatPiece& piece = pieces[i];
         const bool is_text = piece.kind == ChatPiece::Kind::text;
-        KS_CHECK(!is_text || piece.text.size() == piece.authors.size(), "%zu authors", piece.authors.size());
-        KS_CHECK(i == 0 || !is_text || pieces[i - 1].kind != ChatPiece::Kind::text, "two texts at %zu", i);
+        KS_CHECK(!is_text || piece.text.size() == piece.authors.size(), "%zu authors",
+                 piece.authors.size());
+        KS_CHECK(i == 0 || !is_text || pieces[i - 1].kind != ChatPiece::Kind::text,
+                 "two texts at %zu", i);
         int64_t id = -1;
         if (piece.kind == ChatPiece::Kind::bos) id = tokenizer.bos();
         if (piece.kind == ChatPiece::Kind::eos) id = tokenizer.eos();
@@ -45,10 +50,11 @@ void check_pieces(const Tokenizer& tokenizer, const ChatPieces& pieces)
     std::vector<uint32_t> ids;
     std::string authors;
     encode_pieces(tokenizer, pieces, ids, &authors);
-    KS_CHECK(authors.size() == ids.size() && template_mask(authors).size() == ids.size(), "%zu authors of %zu", authors.size(), ids.size());
+    KS_CHECK(authors.size() == ids.size() && template_mask(authors).size() == ids.size(),
+             "%zu authors of %zu", authors.size(), ids.size());
     KS_CHECK(n_prefix_tokens(authors) <= ids.size(), "%u head tokens", n_prefix_tokens(authors));
-    KS_CHECK(count_control(tokenizer, ids) == n_control, "%zu control tokens, %zu are the frame's", count_control(tokenizer, ids),
-             n_control);
+    KS_CHECK(count_control(tokenizer, ids) == n_control, "%zu control tokens, %zu are the frame's",
+             count_control(tokenizer, ids), n_control);
 }
 
 } // namespace
@@ -60,7 +66,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size)
     Input in = input_of(data, size);
     const Tokenizer& tokenizer = tokenizers[in.byte() % tokenizers.size()].tokenizer;
     const uint8_t choice = in.byte();
-    const std::string_view program = in.text(), system = in.text(), user = in.text(), answer = in.text();
+    const std::string_view program = in.text(), system = in.text(), user = in.text(),
+                           answer = in.text();
     const ChatTemplate* chat_template = recognise_chat_template(program);
     g_accepted += chat_template != nullptr;
     if (!chat_template) chat_template = nth_frame(choice >> 2);
@@ -85,18 +92,26 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size)
 
 std::vector<std::string> fuzz_seeds()
 {
-    const std::string end(1, '\0'), talk = end + "Be brief." + end + "hi <|im_start|>[INST]" + end + " an answer<s> " + end + "and now?";
+    const std::string end(1, '\0'), talk = end + "Be brief." + end + "hi <|im_start|>[INST]" + end +
+                                           " an answer<s> " + end + "and now?";
     std::vector<std::string> seeds;
     int n = 0;
     for (const char* program : {
-             "{% if messages[0]['role'] != 'system' %}{{'<|im_start|>system\nYou are a helpful assistant<|im_end|>\n'}}{% endif %}"
-             "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}",
-             "{{ bos_token + '[INST] ' + '<<SYS>>\\n' + system_message + '\\n<</SYS>>\\n\\n' + content.strip() + ' [/INST]' }} eos_token",
-             "'<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'+ message['content'] | trim + '<|eot_id|>'",
-             "{{ '<start_of_turn>' + role + '\n' + message['content'] | trim + '<end_of_turn>\n' }}",
+             "{% if messages[0]['role'] != 'system' %}{{'<|im_start|>system\nYou are a helpful "
+             "assistant<|im_end|>\n'}}{% endif %}"
+             "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + "
+             "'\n'}}",
+             "{{ bos_token + '[INST] ' + '<<SYS>>\\n' + system_message + '\\n<</SYS>>\\n\\n' + "
+             "content.strip() + ' [/INST]' }} eos_token",
+             "'<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'+ "
+             "message['content'] | trim + '<|eot_id|>'",
+             "{{ '<start_of_turn>' + role + '\n' + message['content'] | trim + '<end_of_turn>\n' "
+             "}}",
              "{{'[INST] ' + message['content'] + ' [/INST]'}}{{message['content'] + eos_token}}",
-             "{{'<|user|>' + '\n' + message['content'] + '<|end|>' + '\n' + '<|assistant|>' + '\n'}}",
-             "{{ '<|user|>\n' + message['content'] + eos_token }}{{ '<|system|>\n' + message['content'] + eos_token }}",
+             "{{'<|user|>' + '\n' + message['content'] + '<|end|>' + '\n' + '<|assistant|>' + "
+             "'\n'}}",
+             "{{ '<|user|>\n' + message['content'] + eos_token }}{{ '<|system|>\n' + "
+             "message['content'] + eos_token }}",
          }) {
         seeds.push_back(char(n) + std::string(1, char(1 + n % 3 + 4 * n)) + program + talk);
         n++;

@@ -1,6 +1,6 @@
-// Shared by the fuzz targets. A target is one file with LLVMFuzzerTestOneInput(). Either libFuzzer's main drives it
-// (scripts/fuzz.sh), or replay.cpp, which every test run does. Invariants are KS_CHECKs, which print the values and
-// abort.
+// Shared by the fuzz targets. A target is one file with LLVMFuzzerTestOneInput(). Either
+// libFuzzer's main drives it (scripts/fuzz.sh), or replay.cpp, which every test run does.
+// Invariants are KS_CHECKs, which print the values and abort.
 #pragma once
 
 #include "runtime/base/status.h"
@@ -17,7 +17,8 @@
 
 // Defined by each target.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
-std::vector<std::string> fuzz_seeds(); // inputs that get far; the corpus in the tree is written from them
+std::vector<std::string>
+fuzz_seeds(); // inputs that get far; the corpus in the tree is written from them
 
 namespace ks
 {
@@ -25,8 +26,8 @@ namespace ks
 // The number of inputs that were accepted as valid. A corpus without any valid input tests nothing.
 inline uint64_t g_accepted = 0;
 
-// Created at the beginning of a target: no input may take a second of CPU time. libFuzzer measures wall time, which
-// also passes while a busy machine runs other processes.
+// Created at the beginning of a target: no input may take a second of CPU time. libFuzzer measures
+// wall time, which also passes while a busy machine runs other processes.
 class Deadline
 {
 public:
@@ -46,7 +47,8 @@ private:
 class MemoryFile
 {
 public:
-    MemoryFile() : m_fd(memfd_create("fuzz", MFD_CLOEXEC)), m_path("/proc/self/fd/" + std::to_string(m_fd))
+    MemoryFile()
+        : m_fd(memfd_create("fuzz", MFD_CLOEXEC)), m_path("/proc/self/fd/" + std::to_string(m_fd))
     {
         KS_CHECK(m_fd >= 0, "memfd_create");
     }
@@ -65,7 +67,8 @@ private:
 // Every error message is one sentence of printable ASCII with a bounded length.
 inline void check_sentence(const Status& status)
 {
-    KS_CHECK(!status.ok() && is_readable(status.message(), 600), "code %d: '%s'", int(status.code()), status.message().c_str());
+    KS_CHECK(!status.ok() && is_readable(status.message(), 600), "code %d: '%s'",
+             int(status.code()), status.message().c_str());
 }
 
 // Splits an input, from its beginning.

@@ -1,5 +1,5 @@
-// Any bytes as a model file: refused with a sentence, or accepted with a plan that holds, a tokenizer and a working
-// session.
+// Any bytes as a model file: refused with a sentence, or accepted with a plan that holds, a
+// tokenizer and a working session.
 #include "runtime/api/session.h"
 #include "runtime/model/gguf.h"
 #include "runtime/model/tensor_names.h"
@@ -11,7 +11,8 @@ using namespace ks;
 namespace
 {
 
-constexpr uint64_t kMost = 64 << 20; // maximum bytes that a small file may make the library allocate
+constexpr uint64_t kMost =
+    64 << 20; // maximum bytes that a small file may make the library allocate
 constexpr uint64_t kBudget = 2 << 20;
 
 bool refused(const Status& status)
@@ -26,14 +27,18 @@ bool try_tokenizer(const Gguf& gguf)
     if (refused(vocab.status())) return false;
     const Result<uint64_t> bytes = Tokenizer::bytes_needed(vocab.value());
     if (refused(bytes.status())) return false;
-    KS_CHECK(bytes.value() < kMost + gguf.file_bytes(), "%llu bytes", (unsigned long long)bytes.value());
+    KS_CHECK(bytes.value() < kMost + gguf.file_bytes(), "%llu bytes",
+             (unsigned long long)bytes.value());
     std::vector<uint32_t> memory(bytes.value() / 4 + 1), ids;
     Tokenizer tokenizer;
     if (refused(tokenizer.load(vocab.value(), memory.data(), bytes.value()))) return false;
     tokenizer.encode("<s> abc <|im_end|>\xc3\xa9\xff", {true, true}, ids);
     tokenizer.encode(tokenizer.text(tokenizer.n_vocab() - 1), {false, false}, ids);
-    for (uint32_t id : ids) KS_CHECK(id < tokenizer.n_vocab(), "token %u of %u", id, tokenizer.n_vocab());
-    KS_CHECK(tokenizer.decode(ids.data(), ids.size(), true).size() <= ids.size() * tokenizer.max_piece_bytes(), "%zu tokens", ids.size());
+    for (uint32_t id : ids)
+        KS_CHECK(id < tokenizer.n_vocab(), "token %u of %u", id, tokenizer.n_vocab());
+    KS_CHECK(tokenizer.decode(ids.data(), ids.size(), true).size() <=
+                 ids.size() * tokenizer.max_piece_bytes(),
+             "%zu tokens", ids.size());
     return true;
 }
 
@@ -44,13 +49,15 @@ bool try_plan(const Gguf& gguf, const Backend& backend)
     const Result<std::vector<TensorPart>> parts = bind_tensors(gguf, config.value());
     if (refused(parts.status())) return false;
     const uint64_t sampler = Sampler::bytes_needed(config.value().n_vocab);
-    const Result<Plan> made = make_plan(config.value(), parts.value(), 4096, sampler, backend, Recipe(), {kBudget, 0, -1});
+    const Result<Plan> made = make_plan(config.value(), parts.value(), 4096, sampler, backend,
+                                        Recipe(), {kBudget, 0, -1});
     if (refused(made.status())) return false;
     const Plan& plan = made.value();
     uint64_t sum = 0;
     for (const PlanRegion& region : plan.regions) sum += region.bytes;
     KS_CHECK(sum == plan.total_bytes, "regions of %llu bytes", (unsigned long long)sum);
-    KS_CHECK(plan.fits == (plan.total_bytes <= kBudget), "%llu bytes", (unsigned long long)plan.total_bytes);
+    KS_CHECK(plan.fits == (plan.total_bytes <= kBudget), "%llu bytes",
+             (unsigned long long)plan.total_bytes);
     if (!plan.fits) check_sentence(no_fit(plan));
     return plan.fits;
 }
@@ -60,7 +67,8 @@ void feed(Session& session, const uint32_t* ids, size_t n)
 {
     const bool has_room = n <= session.room();
     const Status status = session.feed(ids, n);
-    KS_CHECK(status.code() == (has_room ? Code::ok : Code::no_fit), "%zu tokens: %s", n, status.message().c_str());
+    KS_CHECK(status.code() == (has_room ? Code::ok : Code::no_fit), "%zu tokens: %s", n,
+             status.message().c_str());
 }
 
 void try_session(const std::string& path)
@@ -73,7 +81,8 @@ void try_session(const std::string& path)
     const Result<std::unique_ptr<Session>> opened = Session::open(options);
     if (refused(opened.status())) return;
     Session& session = *opened.value();
-    KS_CHECK(session.peak_bytes() == session.plan().total_bytes, "%llu bytes", (unsigned long long)session.peak_bytes());
+    KS_CHECK(session.peak_bytes() == session.plan().total_bytes, "%llu bytes",
+             (unsigned long long)session.peak_bytes());
     const uint32_t n_vocab = session.config().n_vocab, ids[] = {0, n_vocab - 1, n_vocab / 2};
     feed(session, ids, 3);
     feed(session, ids, 1);
@@ -93,7 +102,8 @@ void try_session(const std::string& path)
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size)
 {
     static MemoryFile file;
-    static const std::unique_ptr<Backend> backend = std::move(open_backend({"cpu", 1, nullptr}).value());
+    static const std::unique_ptr<Backend> backend =
+        std::move(open_backend({"cpu", 1, nullptr}).value());
     const Deadline deadline;
     file.set({reinterpret_cast<const char*>(data), size});
     const Result<Gguf> opened = Gguf::open(file.path());
@@ -106,7 +116,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size)
 std::vector<std::string> fuzz_seeds()
 {
     std::vector<std::string> seeds = {small_file().bytes()};
-    for (const char* family : {"llama", "gemma3", "qwen2", "qwen3", "phi3"}) seeds.push_back(smallest_model(family).bytes());
+    for (const char* family : {"llama", "gemma3", "qwen2", "qwen3", "phi3"})
+        seeds.push_back(smallest_model(family).bytes());
     GgufBuilder pieces = smallest_model("llama", 8); // q8_0
     pieces.string("tokenizer.ggml.model", "llama")
         .strings("tokenizer.ggml.tokens", {"<unk>", "<s>", "</s>", "a", "\xe2\x96\x81",
@@ -119,10 +130,18 @@ std::vector<std::string> fuzz_seeds()
     keys.string("llama.rope.scaling.type", "yarn")
         .f32("llama.rope.scaling.factor", 4)
         .u32("llama.rope.scaling.original_context_length", 32);
-    keys.u32("llama.rope.dimension_count", 16).f32("llama.rope.freq_base", 1e4f).f32("llama.rope.scaling.attn_factor", 1);
-    keys.u32("llama.attention.key_length", 16).u32("llama.attention.value_length", 16).u32("llama.expert_count", 0);
-    keys.boolean("tokenizer.ggml.add_bos_token", 1).u32("tokenizer.ggml.bos_token_id", 1).u32("tokenizer.ggml.eos_token_id", 2);
-    keys.string("tokenizer.chat_template", "<|im_start|>").u32("general.alignment", 64).u32("split.count", 1);
+    keys.u32("llama.rope.dimension_count", 16)
+        .f32("llama.rope.freq_base", 1e4f)
+        .f32("llama.rope.scaling.attn_factor", 1);
+    keys.u32("llama.attention.key_length", 16)
+        .u32("llama.attention.value_length", 16)
+        .u32("llama.expert_count", 0);
+    keys.boolean("tokenizer.ggml.add_bos_token", 1)
+        .u32("tokenizer.ggml.bos_token_id", 1)
+        .u32("tokenizer.ggml.eos_token_id", 2);
+    keys.string("tokenizer.chat_template", "<|im_start|>")
+        .u32("general.alignment", 64)
+        .u32("split.count", 1);
     keys.alignment = 64;
     seeds.push_back(keys.bytes());
     return seeds;

@@ -16,7 +16,8 @@ inline std::vector<FuzzTokenizer>& fuzz_tokenizers()
 {
     static std::vector<FuzzTokenizer> all = [] {
         std::vector<VocabBuilder> builders;
-        for (const char* pre : {"gpt-2", "smollm", "llama-bpe", "qwen2", "default"}) builders.push_back(bpe_builder(pre));
+        for (const char* pre : {"gpt-2", "smollm", "llama-bpe", "qwen2", "default"})
+            builders.push_back(bpe_builder(pre));
         builders.push_back(spm_builder());
         builders.push_back(spm_builder());
         builders.back().rest.add_space_prefix = 0;
@@ -25,7 +26,8 @@ inline std::vector<FuzzTokenizer>& fuzz_tokenizers()
             const uint64_t bytes = Tokenizer::bytes_needed(builders[i].source()).value();
             made[i].sentence_piece = builders[i].model == "llama";
             made[i].memory.resize(bytes / 4 + 1);
-            const Status loaded = made[i].tokenizer.load(builders[i].source(), made[i].memory.data(), bytes);
+            const Status loaded =
+                made[i].tokenizer.load(builders[i].source(), made[i].memory.data(), bytes);
             KS_CHECK(loaded.ok(), "%s", loaded.message().c_str());
         }
         return made;

@@ -1,5 +1,5 @@
-// Any bytes as a saved session, with or without a valid header and checksum. Either it is refused and the session
-// continues unchanged, or it is loaded and continuing from it stays in bounds.
+// Any bytes as a saved session, with or without a valid header and checksum. Either it is refused
+// and the session continues unchanged, or it is loaded and continuing from it stays in bounds.
 #include "runtime/api/session.h"
 #include "tests/api/seal.h"
 #include "tests/fuzz/fuzz.h"
@@ -13,14 +13,15 @@ using namespace ks;
 namespace
 {
 
-const char* const kRecipes[] = {"exact",
-                                "sink,slots=12,recent=4,sink=2",
-                                "h2o,slots=12,victims=merge,delta=3,recent=4,sink=2",
-                                "ada,slots=16,delta=2,recent=4,sink=2",
-                                "subgen,slots=20,sink=2,recent=4",
-                                "mix,slots=12,k=turbo4,v=q4,recent=4,sink=2",
-                                "kivi",
-                                "h2o,slots=24,recent=4,sink=2,select=tokenselect,read=20,reuse=0.3"};
+const char* const kRecipes[] = {
+    "exact",
+    "sink,slots=12,recent=4,sink=2",
+    "h2o,slots=12,victims=merge,delta=3,recent=4,sink=2",
+    "ada,slots=16,delta=2,recent=4,sink=2",
+    "subgen,slots=20,sink=2,recent=4",
+    "mix,slots=12,k=turbo4,v=q4,recent=4,sink=2",
+    "kivi",
+    "h2o,slots=24,recent=4,sink=2,select=tokenselect,read=20,reuse=0.3"};
 constexpr size_t kRecipesCount = std::size(kRecipes);
 constexpr size_t kFrameBytes = 8 + 4 + 8; // magic, version, fingerprint of the model
 constexpr uint32_t kBefore[] = {0, 3, 1}, kNext = 4;
@@ -31,7 +32,10 @@ struct Bed {
     std::string frame;
     std::vector<float> expected;
 
-    std::vector<float> logits() const { return {session->logits(), session->logits() + session->config().n_vocab}; }
+    std::vector<float> logits() const
+    {
+        return {session->logits(), session->logits() + session->config().n_vocab};
+    }
     void begin()
     {
         session->clear();
@@ -88,7 +92,8 @@ void go_on(Session& session)
         KS_CHECK(session.feed(some, n).ok(), "feed after %u tokens", session.n_tokens());
     }
     (void)session.rewind(session.n_tokens() - session.n_tokens() / 3).ok();
-    KS_CHECK(session.room() == 0 || session.feed(&kNext, 1).ok(), "feed after %u tokens", session.n_tokens());
+    KS_CHECK(session.room() == 0 || session.feed(&kNext, 1).ok(), "feed after %u tokens",
+             session.n_tokens());
 }
 
 } // namespace
@@ -118,8 +123,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size)
         return 0;
     }
     check_sentence(status);
-    KS_CHECK(with.note == "untouched" && bed.session->n_tokens() == 3, "%u tokens", bed.session->n_tokens());
-    KS_CHECK(bed.session->feed(&kNext, 1).ok() && bed.logits() == bed.expected, "refused, and something has changed");
+    KS_CHECK(with.note == "untouched" && bed.session->n_tokens() == 3, "%u tokens",
+             bed.session->n_tokens());
+    KS_CHECK(bed.session->feed(&kNext, 1).ok() && bed.logits() == bed.expected,
+             "refused, and something has changed");
     return 0;
 }
 

@@ -11,7 +11,9 @@ inline GgufBuilder smallest_model(const std::string& family, uint32_t type = 2)
 {
     GgufBuilder b = small_model(family, 1);
     const std::string ffn = family + ".feed_forward_length";
-    b.u32(ffn, 32).string("tokenizer.ggml.pre", "gpt-2").strings("tokenizer.ggml.merges", {"a b", "ab c"});
+    b.u32(ffn, 32)
+        .string("tokenizer.ggml.pre", "gpt-2")
+        .strings("tokenizer.ggml.merges", {"a b", "ab c"});
     b.strings("tokenizer.ggml.tokens", {"a", "b", "c", "ab", "abc", "<|im_end|>"});
     uint32_t random = 1;
     for (GgufBuilder::TensorInfo& t : b.tensors) {
@@ -25,7 +27,8 @@ inline GgufBuilder smallest_model(const std::string& family, uint32_t type = 2)
         t.values.clear();
         for (uint64_t i = 0; i < n / format->block; i++) {
             Bytes block = matrix ? Bytes(format->block_bytes, 0) : le(1.f);
-            for (size_t at = 2; matrix && at < block.size(); at++) block[at] = char((random = random * 1664525 + 1013904223) >> 24);
+            for (size_t at = 2; matrix && at < block.size(); at++)
+                block[at] = char((random = random * 1664525 + 1013904223) >> 24);
             if (matrix) block.replace(0, 2, "\0\x20", 2); // a scale of 2^-7
             t.values += block;
         }

@@ -25,7 +25,8 @@ std::string plain(std::string_view text)
 
 void check_equal(const std::string& got, const std::string& want, const Tokenizer& tokenizer)
 {
-    KS_CHECK(got == want, "%s: '%s' came back as '%s'", tokenizer.kind(), printable(want, 300).c_str(), printable(got, 300).c_str());
+    KS_CHECK(got == want, "%s: '%s' came back as '%s'", tokenizer.kind(),
+             printable(want, 300).c_str(), printable(got, 300).c_str());
 }
 
 // Streaming piece by piece gives the same bytes, in whole characters if the text is valid UTF-8.
@@ -57,20 +58,28 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size)
     for (bool special : {false, true}) {
         std::vector<uint32_t> ids;
         tokenizer.encode(in.rest, {false, special}, ids);
-        for (uint32_t id : ids) KS_CHECK(id < tokenizer.n_vocab(), "token %u of %u", id, tokenizer.n_vocab());
-        KS_CHECK(ids.size() <= in.rest.size() + 1, "%zu tokens for %zu bytes", ids.size(), in.rest.size());
-        // The unknown token of SentencePiece may stand for a character. decode() then keeps the space after it that
-        // encode() adds.
-        const auto is_unknown = [&](uint32_t id) { return tokenizer.type(id) == TokenType::unknown; };
+        for (uint32_t id : ids)
+            KS_CHECK(id < tokenizer.n_vocab(), "token %u of %u", id, tokenizer.n_vocab());
+        KS_CHECK(ids.size() <= in.rest.size() + 1, "%zu tokens for %zu bytes", ids.size(),
+                 in.rest.size());
+        // The unknown token of SentencePiece may stand for a character. decode() then keeps the
+        // space after it that encode() adds.
+        const auto is_unknown = [&](uint32_t id) {
+            return tokenizer.type(id) == TokenType::unknown;
+        };
         if (!t.sentence_piece || std::none_of(ids.begin(), ids.end(), is_unknown))
             check_equal(tokenizer.decode(ids.data(), ids.size(), special), want, tokenizer);
-        for (uint32_t id : ids) KS_CHECK(special || tokenizer.type(id) != TokenType::control, "a control token, %u", id);
+        for (uint32_t id : ids)
+            KS_CHECK(special || tokenizer.type(id) != TokenType::control, "a control token, %u",
+                     id);
         if (!special) check_stream(tokenizer, ids);
         // BOS does not change the tokens of the text.
         std::vector<uint32_t> with_bos;
         tokenizer.encode(in.rest, {true, special}, with_bos);
         const size_t bos = tokenizer.adds_bos();
-        KS_CHECK(with_bos.size() == ids.size() + bos && std::equal(ids.begin(), ids.end(), with_bos.begin() + long(bos)), "BOS");
+        KS_CHECK(with_bos.size() == ids.size() + bos &&
+                     std::equal(ids.begin(), ids.end(), with_bos.begin() + long(bos)),
+                 "BOS");
     }
     g_accepted++;
     return 0;
@@ -78,10 +87,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size)
 
 std::vector<std::string> fuzz_seeds()
 {
-    const char* const texts[] = {"Hello, world! It's 12345 o'clock.\r\n\n\tthe end  ",
-                                 "caf\xc3\xa9 \xe4\xb8\xad\xe6\x96\x87 \xf0\x9f\x98\x80 \xe2\x96\x81 e\xcc\x81",
-                                 "<|im_start|>a<|user|> b<|u|>ab|cde <s>[unk]<unk>", "\xff\xc0\x80\xed\xa0\x80\xf4\x90",
-                                 "    x  \xc2\xa0 x"};
+    const char* const texts[] = {
+        "Hello, world! It's 12345 o'clock.\r\n\n\tthe end  ",
+        "caf\xc3\xa9 \xe4\xb8\xad\xe6\x96\x87 \xf0\x9f\x98\x80 \xe2\x96\x81 e\xcc\x81",
+        "<|im_start|>a<|user|> b<|u|>ab|cde <s>[unk]<unk>", "\xff\xc0\x80\xed\xa0\x80\xf4\x90",
+        "    x  \xc2\xa0 x"};
     std::vector<std::string> seeds;
     for (size_t i = 0; i < fuzz_tokenizers().size(); i++)
         for (const char* text : texts) seeds.push_back(char(i) + std::string(text));

@@ -1,4 +1,5 @@
-// A cache of one layer driven by hand: random queries, keys and values go in, and it is seen who keeps a slot.
+// A cache of one layer driven by hand: random queries, keys and values go in, and it is seen who
+// keeps a slot.
 #pragma once
 
 #include "runtime/base/rng.h"
@@ -34,25 +35,34 @@ struct Bed {
     uint32_t n_seen = 0;
     bool q_clamped = false; // what is far is seen by far queries, the same as the others
 
-    Bed(const std::string& text, uint32_t n_rows, uint32_t chunk, const std::string& device = "reference", int n_threads = 2,
-        BedShape s = {})
-        : recipe(parse_recipe(*s.format ? text + ",k=" + s.format + ",v=" + s.format : text).value()), shape(s)
+    Bed(const std::string& text, uint32_t n_rows, uint32_t chunk,
+        const std::string& device = "reference", int n_threads = 2, BedShape s = {})
+        : recipe(
+              parse_recipe(*s.format ? text + ",k=" + s.format + ",v=" + s.format : text).value()),
+          shape(s)
     {
         backend = std::move(open_backend({device, n_threads, nullptr}).value());
-        CacheLayerSpec spec{s.n_heads, s.n_kv_heads, s.head_dim, n_rows, 0, 0, recipe.codes(), !recipe.exact()};
+        CacheLayerSpec spec{s.n_heads, s.n_kv_heads,   s.head_dim,     n_rows, 0,
+                            0,         recipe.codes(), !recipe.exact()};
         if (!recipe.exact() && !recipe.is_ring()) spec.table = true;
         if (recipe.ropes_on_read()) spec.table = true;
         if (recipe.selects()) spec.table = true, spec.n_read = recipe.read_slots();
         auto codec = [&](Format wanted) { return s.lossless ? Format::f16 : wanted; };
-        if (recipe.codes()) spec.code_slots(s.local ? recipe.for_window_layer() : recipe, codec(recipe.k), codec(recipe.v));
+        if (recipe.codes())
+            spec.code_slots(s.local ? recipe.for_window_layer() : recipe, codec(recipe.k),
+                            codec(recipe.v));
         if (s.local)
-            spec.table = spec.local = true, spec.bounded = false, spec.window = n_rows + 1 - recipe.for_window_layer().delta_of(n_rows);
+            spec.table = spec.local = true, spec.bounded = false,
+            spec.window = n_rows + 1 - recipe.for_window_layer().delta_of(n_rows);
         if (recipe.is_ring()) spec.n_pinned = recipe.sink, spec.window = n_rows - recipe.sink;
         if (recipe.ropes_on_read()) spec.n_rope_on_read = s.head_dim, spec.pairs = rope_neox;
         const uint32_t most = n_rows * s.n_kv_heads;
-        const ScratchShape scratch{chunk, 64, s.n_heads, s.n_kv_heads, s.head_dim, most, most, most};
-        const CacheBytes bytes = Cache::bytes_needed({spec}, recipe, chunk, 0, {{}, 0, backend->align()});
-        const uint64_t scratch_at = bytes.device, inputs_at = scratch_at + backend->scratch_bytes(scratch);
+        const ScratchShape scratch{chunk,      64,   s.n_heads, s.n_kv_heads,
+                                   s.head_dim, most, most,      most};
+        const CacheBytes bytes =
+            Cache::bytes_needed({spec}, recipe, chunk, 0, {{}, 0, backend->align()});
+        const uint64_t scratch_at = bytes.device,
+                       inputs_at = scratch_at + backend->scratch_bytes(scratch);
         Placer inputs{{}, inputs_at, backend->align()};
         for (int pass = 0; pass < 2; pass++) {
             inputs.offset = inputs_at;
@@ -68,15 +78,20 @@ struct Bed {
         const Tensor& rope_table = cache.rope_table();
         std::vector<float> angles;
         for (uint32_t i = 0; i < rope_table.rows * rope_table.cols; i++)
-            angles.push_back(float(i % 2 ? std::sin(angle(i / rope_table.cols, i % rope_table.cols / 2))
-                                         : std::cos(angle(i / rope_table.cols, i % rope_table.cols / 2))));
-        if (rope_table) backend->upload(buffer, rope_table.offset, angles.data(), 4 * angles.size());
+            angles.push_back(
+                float(i % 2 ? std::sin(angle(i / rope_table.cols, i % rope_table.cols / 2))
+                            : std::cos(angle(i / rope_table.cols, i % rope_table.cols / 2))));
+        if (rope_table)
+            backend->upload(buffer, rope_table.offset, angles.data(), 4 * angles.size());
     }
     ~Bed() { backend->free(buffer); }
     Bed(const Bed&) = delete;
 
     // By which RoPE turns pair i of a token at a position.
-    double angle(uint32_t position, uint32_t i) const { return position * std::pow(10000.0, -2.0 * i / shape.head_dim); }
+    double angle(uint32_t position, uint32_t i) const
+    {
+        return position * std::pow(10000.0, -2.0 * i / shape.head_dim);
+    }
 
     // As a model does: what codecs want rotated comes so.
     void write(uint32_t n)
@@ -92,7 +107,8 @@ struct Bed {
         cache.write(k, v);
     }
 
-    std::vector<float> feed(const std::vector<float>& queries, const std::vector<float>& keys, const std::vector<float>& values)
+    std::vector<float> feed(const std::vector<float>& queries, const std::vector<float>& keys,
+                            const std::vector<float>& values)
     {
         const uint32_t n = uint32_t(keys.size() / (shape.n_kv_heads * shape.head_dim));
         cache.begin_layer(0, n, n_seen);
@@ -110,7 +126,8 @@ struct Bed {
     std::vector<uint32_t> positions(uint32_t head) const
     {
         const CacheLayer& l = cache.layer(0);
-        return std::vector<uint32_t>(l.positions + l.begin[head], l.positions + l.begin[head] + l.held[head]);
+        return std::vector<uint32_t>(l.positions + l.begin[head],
+                                     l.positions + l.begin[head] + l.held[head]);
     }
 };
 
@@ -123,20 +140,31 @@ struct Text {
         std::vector<float> out;
         for (uint32_t i = 0; i < n; i++) {
             double sum = -6; // nearly normal
-            for (uint64_t k = 0; k < 12; k++) sum += random_uniform(seed, ((uint64_t(token) * 4 + what) * 4096 + i) * 12 + k);
+            for (uint64_t k = 0; k < 12; k++)
+                sum += random_uniform(seed, ((uint64_t(token) * 4 + what) * 4096 + i) * 12 + k);
             out.push_back(float(sum));
         }
         return out;
     }
-    std::vector<float> query(uint32_t token) const { return row(token, 0, shape.n_heads * shape.head_dim); }
-    std::vector<float> key(uint32_t token) const { return row(token, 1, shape.n_kv_heads * shape.head_dim); }
-    std::vector<float> value(uint32_t token) const { return row(token, 2, shape.n_kv_heads * shape.head_dim); }
+    std::vector<float> query(uint32_t token) const
+    {
+        return row(token, 0, shape.n_heads * shape.head_dim);
+    }
+    std::vector<float> key(uint32_t token) const
+    {
+        return row(token, 1, shape.n_kv_heads * shape.head_dim);
+    }
+    std::vector<float> value(uint32_t token) const
+    {
+        return row(token, 2, shape.n_kv_heads * shape.head_dim);
+    }
     std::vector<float> read(Bed& bed, uint32_t from, uint32_t n) const
     {
         std::vector<float> rows[3];
         for (uint32_t t = from; t < from + n; t++) {
             const std::vector<float> one[3] = {query(t), key(t), value(t)};
-            for (int what = 0; what < 3; what++) rows[what].insert(rows[what].end(), one[what].begin(), one[what].end());
+            for (int what = 0; what < 3; what++)
+                rows[what].insert(rows[what].end(), one[what].begin(), one[what].end());
         }
         return bed.feed(rows[0], rows[1], rows[2]);
     }

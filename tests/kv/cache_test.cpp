@@ -6,7 +6,8 @@ using namespace ks;
 constexpr BedShape kShape;
 constexpr uint32_t kHeads = kShape.n_heads, kKvHeads = kShape.n_kv_heads, kDim = kShape.head_dim;
 
-TEST_CASE("cache: sinks and a ring, in chunks of any size, are the same and equal a masked attention")
+TEST_CASE(
+    "cache: sinks and a ring, in chunks of any size, are the same and equal a masked attention")
 {
     const Text text{99};
     constexpr uint32_t kTokens = 200, kSlots = 40;
@@ -27,7 +28,8 @@ TEST_CASE("cache: sinks and a ring, in chunks of any size, are the same and equa
             CAPTURE(device);
             CAPTURE(chunk);
             if (sums_keep_order(device)) CHECK(found == expected);
-            for (size_t i = 0; i < found.size(); i++) REQUIRE(std::fabs(found[i] - expected[i]) < 1e-5f);
+            for (size_t i = 0; i < found.size(); i++)
+                REQUIRE(std::fabs(found[i] - expected[i]) < 1e-5f);
         }
         // The last token sees 0, 1, 2 and the 37 up to itself.
         const uint32_t t = kTokens - 1;
@@ -42,18 +44,22 @@ TEST_CASE("cache: sinks and a ring, in chunks of any size, are the same and equa
             sum += std::exp(logit);
             for (uint32_t d = 0; d < kDim; d++) y[d] += std::exp(logit) * v[d];
         }
-        for (uint32_t d = 0; d < kDim; d++) CHECK(expected[t * kHeads * kDim + d] == doctest::Approx(y[d] / sum).epsilon(1e-5));
+        for (uint32_t d = 0; d < kDim; d++)
+            CHECK(expected[t * kHeads * kDim + d] == doctest::Approx(y[d] / sum).epsilon(1e-5));
     }
 }
 
-TEST_CASE("cache: whatever the policy, what is protected stays, order holds, and nothing is held twice")
+TEST_CASE(
+    "cache: whatever the policy, what is protected stays, order holds, and nothing is held twice")
 {
-    for (const char* text_of : {"h2o", "scissorhands,observe=20", "tova", "snapkv", "keydiff", "kcenter", "mix", "ada", "h2o,victims=merge",
-                                "mix,victims=merge", "ada,victims=merge", "subgen", "sink,victims=merge"}) {
+    for (const char* text_of : {"h2o", "scissorhands,observe=20", "tova", "snapkv", "keydiff",
+                                "kcenter", "mix", "ada", "h2o,victims=merge", "mix,victims=merge",
+                                "ada,victims=merge", "subgen", "sink,victims=merge"}) {
         for (const std::string& device : tested_names()) {
             const Text text{7};
             Bed bed(std::string(text_of) + ",sink=4,recent=10,delta=3", 48, 32, device);
-            const uint32_t sizes[] = {30, 32, 1, 1, 1, 1, 5, 32, 32, 1, 1, 1, 1, 1, 1, 1, 17, 1, 1, 1};
+            const uint32_t sizes[] = {30, 32, 1, 1, 1, 1, 5,  32, 32, 1,
+                                      1,  1,  1, 1, 1, 1, 17, 1,  1,  1};
             for (uint32_t n : sizes) {
                 std::vector<float> y = text.read(bed, bed.n_seen, n);
                 CAPTURE(text_of);
@@ -68,9 +74,11 @@ TEST_CASE("cache: whatever the policy, what is protected stays, order holds, and
                     total += l.capacity[h];
                     REQUIRE(p.size() <= l.capacity[h]);
                     for (uint32_t i = 0; i < std::min(4u, bed.n_seen); i++) REQUIRE(p[i] == i);
-                    for (uint32_t i = 0; i < std::min(10u, bed.n_seen); i++) REQUIRE(p[p.size() - 1 - i] == bed.n_seen - 1 - i);
+                    for (uint32_t i = 0; i < std::min(10u, bed.n_seen); i++)
+                        REQUIRE(p[p.size() - 1 - i] == bed.n_seen - 1 - i);
                     p.erase(std::remove(p.begin(), p.end(), kNoPosition), p.end());
-                    REQUIRE(std::adjacent_find(p.begin(), p.end(), std::greater_equal<uint32_t>()) == p.end());
+                    REQUIRE(std::adjacent_find(p.begin(), p.end(),
+                                               std::greater_equal<uint32_t>()) == p.end());
                 }
                 REQUIRE(total == kKvHeads * 48);
                 std::sort(rows.begin(), rows.end());
@@ -86,7 +94,8 @@ TEST_CASE("cache: whatever the policy, what is protected stays, order holds, and
 
 TEST_CASE("cache: merging keeps the mass of what it merged")
 {
-    // All keys alike: every victim merges, and the output is the mean of all values ever read, up to the cap of a weight.
+    // All keys alike: every victim merges, and the output is the mean of all values ever read, up
+    // to the cap of a weight.
     Bed bed("sink,victims=merge,sink=0,recent=1,delta=1", 40, 8);
     std::vector<float> q(kHeads * kDim, 0.1f), k(kKvHeads * kDim, 0.3f), v(kKvHeads * kDim), y;
     double sum = 0;
@@ -131,7 +140,8 @@ TEST_CASE("cache: the layers fill exactly the bytes that were asked for, apart a
 TEST_CASE("cache: a ring can be rewound while it still holds what would be seen")
 {
     const Recipe recipe = parse_recipe("exact").value();
-    std::vector<CacheLayerSpec> specs = {{1, 1, 64, 1000}, {1, 1, 64, 30, 0, 20}}; // a window of 20 in 30 slots
+    std::vector<CacheLayerSpec> specs = {{1, 1, 64, 1000},
+                                         {1, 1, 64, 30, 0, 20}}; // a window of 20 in 30 slots
     std::unique_ptr<Backend> backend = std::move(open_backend({"reference", 1, nullptr}).value());
     std::vector<uint8_t> tables(Cache::bytes_needed(specs, recipe, 16, 1000).host);
     Cache cache;

@@ -1,5 +1,5 @@
-// A cache with a coded pool beside a bookkeeping of its own: which tokens lie where, what their bytes are, and what attention
-// over those very bytes is, in float64.
+// A cache with a coded pool beside a bookkeeping of its own: which tokens lie where, what their
+// bytes are, and what attention over those very bytes is, in float64.
 #pragma once
 
 #include "tests/backends/coded_rows.h"
@@ -31,7 +31,8 @@ inline void hadamard_head(float* x, uint32_t d, bool inverse)
 // A row of a pool, words and then tail.
 inline std::vector<uint8_t> row_bytes(const Tensor& t, uint32_t row)
 {
-    const uint32_t bytes = codec_info(t.format).row_bytes(t.cols), tail = is_coded(t.format) ? bytes % 4 : 0;
+    const uint32_t bytes = codec_info(t.format).row_bytes(t.cols),
+                   tail = is_coded(t.format) ? bytes % 4 : 0;
     const CodedRow at = coded_row(t, row);
     std::vector<uint8_t> out(bytes);
     memcpy(out.data(), at.words, bytes - tail);
@@ -53,10 +54,12 @@ struct CodedText {
         for (uint32_t i = 0; i < n; i++) {
             auto normal = [&](uint64_t t) {
                 double sum = -2;
-                for (uint64_t k = 0; k < 4; k++) sum += random_uniform(seed, ((t * 4 + what) * 4096 + i) * 4 + k);
+                for (uint64_t k = 0; k < 4; k++)
+                    sum += random_uniform(seed, ((t * 4 + what) * 4096 + i) * 4 + k);
                 return 1.7 * sum;
             };
-            if (what == 0) out.push_back(float(normal(token) * 1.5 / std::sqrt(double(shape.head_dim))));
+            if (what == 0)
+                out.push_back(float(normal(token) * 1.5 / std::sqrt(double(shape.head_dim))));
             if (what == 1) out.push_back(float(normal(1000000 + token % 6) + 0.4 * normal(token)));
             if (what == 2) out.push_back(float(normal(token)));
         }
@@ -65,7 +68,8 @@ struct CodedText {
 };
 
 // One head's token as it must be stored before it is encoded.
-inline std::vector<float> stored_head(const CodedText& text, uint32_t token, uint32_t what, uint32_t head, bool rotates, Format plain)
+inline std::vector<float> stored_head(const CodedText& text, uint32_t token, uint32_t what,
+                                      uint32_t head, bool rotates, Format plain)
 {
     const uint32_t d = text.shape.head_dim;
     const std::vector<float>& all = text.row(token, what, text.shape.n_kv_heads * d);
@@ -84,19 +88,22 @@ public:
         bool coded;
     };
 
-    CodedCache(const std::string& recipe, uint32_t n_rows, uint32_t chunk, const char* device, const CodedText& t)
+    CodedCache(const std::string& recipe, uint32_t n_rows, uint32_t chunk, const char* device,
+               const CodedText& t)
         : bed(recipe, n_rows, chunk, device, 2, t.shape), text(t), expected(t.shape.n_kv_heads)
     {
     }
 
-    // Reads the next n tokens, numbered from `from` in the text. twin: one that has read them and holds the same bytes.
+    // Reads the next n tokens, numbered from `from` in the text. twin: one that has read them and
+    // holds the same bytes.
     void read(uint32_t n, uint32_t from, const CodedCache* twin = nullptr)
     {
         const BedShape& s = text.shape;
         std::vector<float> rows[3];
         for (uint32_t t = from; t < from + n; t++)
             for (uint32_t what = 0; what < 3; what++) {
-                const std::vector<float>& one = text.row(t, what, (what ? s.n_kv_heads : s.n_heads) * s.head_dim);
+                const std::vector<float>& one =
+                    text.row(t, what, (what ? s.n_kv_heads : s.n_heads) * s.head_dim);
                 rows[what].insert(rows[what].end(), one.begin(), one.end());
             }
         const uint32_t position = bed.n_seen;
@@ -139,8 +146,10 @@ public:
                 for (uint32_t what = 1; what < 3; what++) {
                     const Tensor& pool = pool_of(slot, what);
                     const uint32_t row = slot - (l.in_coded_pool(slot) ? l.first_coded() : 0);
-                    const std::vector<float> x = stored_head(text, tokens[position], what, h, rotates(what), plain(what));
-                    REQUIRE(row_bytes(pool, row) == encode(pool.format, x.data(), uint32_t(x.size())));
+                    const std::vector<float> x =
+                        stored_head(text, tokens[position], what, h, rotates(what), plain(what));
+                    REQUIRE(row_bytes(pool, row) ==
+                            encode(pool.format, x.data(), uint32_t(x.size())));
                 }
                 checked += expected[h][i].coded;
             }
@@ -156,7 +165,8 @@ public:
             for (uint32_t i = 0; i < l.held[h]; i++) {
                 const uint32_t slot = l.slots[l.begin[h] + i];
                 for (uint32_t what = 1; what < 3; what++) {
-                    const std::vector<uint8_t> one = row_bytes(pool_of(slot, what), slot - (l.in_coded_pool(slot) ? l.first_coded() : 0));
+                    const std::vector<uint8_t> one = row_bytes(
+                        pool_of(slot, what), slot - (l.in_coded_pool(slot) ? l.first_coded() : 0));
                     out.insert(out.end(), one.begin(), one.end());
                 }
             }
@@ -197,35 +207,45 @@ private:
         return what == 1 ? l.kv.k : l.kv.v;
     }
 
-    // Who was encoded, by the rule: where a chunk finds too few plain slots, all between the first and the last tokens.
+    // Who was encoded, by the rule: where a chunk finds too few plain slots, all between the first
+    // and the last tokens.
     void keep_books(uint32_t position, uint32_t n)
     {
         const CacheLayer& l = bed.cache.layer(0);
-        const uint32_t n_rows = l.spec.n_slots, sink = bed.recipe.sink_of(n_rows), recent = bed.recipe.plain_recent_of(n_rows);
+        const uint32_t n_rows = l.spec.n_slots, sink = bed.recipe.sink_of(n_rows),
+                       recent = bed.recipe.plain_recent_of(n_rows);
         bool staged = false;
         for (const std::vector<Held>& head : expected) {
-            const uint32_t plain = uint32_t(std::count_if(head.begin(), head.end(), [](const Held& one) { return !one.coded; }));
+            const uint32_t plain = uint32_t(std::count_if(
+                head.begin(), head.end(), [](const Held& one) { return !one.coded; }));
             staged |= plain + n > n_rows - l.spec.n_coded;
         }
         for (uint32_t h = 0; h < expected.size(); h++) {
             std::vector<Held>& head = expected[h];
             for (uint32_t t = 0; t < n; t++) head.push_back({position + t, false});
-            for (size_t i = sink; staged && i + extra_plain(head.size()) + recent < head.size(); i++) head[i].coded = true;
+            for (size_t i = sink; staged && i + extra_plain(head.size()) + recent < head.size();
+                 i++)
+                head[i].coded = true;
             if (!staged || bed.recipe.exact()) continue;
             const std::vector<uint32_t> stay = bed.positions(h);
-            const auto gone = [&](const Held& one) { return std::find(stay.begin(), stay.end(), one.position) == stay.end(); };
+            const auto gone = [&](const Held& one) {
+                return std::find(stay.begin(), stay.end(), one.position) == stay.end();
+            };
             head.erase(std::remove_if(head.begin(), head.end(), gone), head.end());
             const size_t estimated = size_t(std::count(stay.begin(), stay.end(), kNoPosition));
             const size_t known =
-                size_t(std::count_if(head.begin(), head.end(), [](const Held& one) { return one.position == kNoPosition; }));
-            head.insert(head.begin() + std::min<long>(sink, long(head.size())), estimated - known, Held{kNoPosition, true});
+                size_t(std::count_if(head.begin(), head.end(),
+                                     [](const Held& one) { return one.position == kNoPosition; }));
+            head.insert(head.begin() + std::min<long>(sink, long(head.size())), estimated - known,
+                        Held{kNoPosition, true});
         }
     }
     // Where nobody may leave, the last tokens that fit into no coded slot.
     size_t extra_plain(size_t n) const
     {
         const CacheLayerSpec& s = bed.cache.layer(0).spec;
-        const size_t most = s.n_coded + bed.recipe.sink_of(s.n_slots) + bed.recipe.plain_recent_of(s.n_slots);
+        const size_t most =
+            s.n_coded + bed.recipe.sink_of(s.n_slots) + bed.recipe.plain_recent_of(s.n_slots);
         return bed.recipe.exact() && n > most ? n - most : 0;
     }
 
@@ -250,11 +270,13 @@ private:
             }
             for (uint32_t t = 0; t < n; t++) {
                 for (uint32_t what = 1; what < 3; what++)
-                    rows[what].push_back(stored_head(text, tokens[position + t], what, h, rotates(what), plain(what)));
+                    rows[what].push_back(stored_head(text, tokens[position + t], what, h,
+                                                     rotates(what), plain(what)));
                 a.push_back(0), b.push_back(0);
                 for (uint32_t g = 0; g < s.group(); g++) {
                     const size_t at = (size_t(t) * s.n_heads + h * s.group() + g) * d;
-                    std::vector<float> q(queries.begin() + long(at), queries.begin() + long(at + d));
+                    std::vector<float> q(queries.begin() + long(at),
+                                         queries.begin() + long(at + d));
                     if (rotates(1)) hadamard_head(q.data(), d, false);
                     std::vector<double> sums(d);
                     double sum = 0;

@@ -1,10 +1,12 @@
-// The coded pool of a cache: who is encoded and when, what the bytes are, what attention makes of them.
+// The coded pool of a cache: who is encoded and when, what the bytes are, what attention makes of
+// them.
 #include "tests/kv/coded_bed.h"
 
 using namespace ks;
 
-static const char* const kCodecPairs[] = {"k=q8,v=q8",       "k=turbo4,v=turbo4", "k=turbo4,v=turbo3", "k=f16,v=turbo4",
-                                          "k=polar,v=polar", "k=q4,v=polar",      "k=turbo2,v=turbo2", "k=turbo3,v=f32"};
+static const char* const kCodecPairs[] = {
+    "k=q8,v=q8",       "k=turbo4,v=turbo4", "k=turbo4,v=turbo3", "k=f16,v=turbo4",
+    "k=polar,v=polar", "k=q4,v=polar",      "k=turbo2,v=turbo2", "k=turbo3,v=f32"};
 static const uint32_t kSizes[] = {3, 20, 1, 1, 1, 32, 1, 1, 1, 1, 1, 1, 1, 1, 7, 1, 1, 1, 1, 1};
 
 static BedShape shape_of(uint32_t head_dim)
@@ -15,13 +17,16 @@ static BedShape shape_of(uint32_t head_dim)
     return shape;
 }
 
-// Reads the sizes over and over; all that is known is checked, on both devices, which agree to the bit.
-static void check_cache(const std::string& recipe, uint32_t head_dim, uint32_t n_rows, uint32_t n_tokens)
+// Reads the sizes over and over; all that is known is checked, on both devices, which agree to the
+// bit.
+static void check_cache(const std::string& recipe, uint32_t head_dim, uint32_t n_rows,
+                        uint32_t n_tokens)
 {
     CAPTURE(recipe);
     CAPTURE(head_dim);
     const CodedText text{head_dim + 7, shape_of(head_dim)};
-    CodedCache reference(recipe, n_rows, 32, "reference", text), cpu(recipe, n_rows, 32, "cpu", text);
+    CodedCache reference(recipe, n_rows, 32, "reference", text),
+        cpu(recipe, n_rows, 32, "cpu", text);
     uint32_t n_coded = 0;
     for (uint32_t step = 0, n; reference.bed.n_seen < n_tokens; step++) {
         n = std::min(kSizes[step % std::size(kSizes)], n_tokens - reference.bed.n_seen);
@@ -36,20 +41,23 @@ static void check_cache(const std::string& recipe, uint32_t head_dim, uint32_t n
     CHECK(cpu.worst < 5e-6);
     CHECK(n_coded > 0);
     CHECK((reference.bed.cache.evicted() > 0) == !reference.bed.recipe.exact());
-    CHECK((reference.bed.cache.merged() > 0) == (recipe.find("merge") != recipe.npos || recipe.find("subgen") != recipe.npos));
+    CHECK((reference.bed.cache.merged() > 0) ==
+          (recipe.find("merge") != recipe.npos || recipe.find("subgen") != recipe.npos));
 }
 
-TEST_CASE("coded cache: with room for everything the first and the last tokens stay plain, the rest is encoded once")
+TEST_CASE("coded cache: with room for everything the first and the last tokens stay plain, the "
+          "rest is encoded once")
 {
     for (const char* pair : kCodecPairs)
-        for (uint32_t head_dim : {64u, 80u, 128u}) check_cache(std::string("exact,") + pair, head_dim, 112, 112);
+        for (uint32_t head_dim : {64u, 80u, 128u})
+            check_cache(std::string("exact,") + pair, head_dim, 112, 112);
 }
 
 TEST_CASE("coded cache: every policy gives up slots of coded tokens as of plain ones")
 {
     uint32_t nth = 0;
-    for (const char* policy :
-         {"mix", "h2o", "keydiff", "ada", "sink", "mix,victims=merge", "subgen", "ada,victims=merge", "window,delta=1"})
+    for (const char* policy : {"mix", "h2o", "keydiff", "ada", "sink", "mix,victims=merge",
+                               "subgen", "ada,victims=merge", "window,delta=1"})
         for (const char* pair : kCodecPairs) {
             const uint32_t dims[] = {64, 80, 128};
             check_cache(std::string(policy) + "," + pair, dims[nth++ % 3], 64, 150);
@@ -66,17 +74,20 @@ TEST_CASE("coded cache: a text goes back into its coded part and on from there")
                 CAPTURE(back);
                 const CodedText text{back + 1, shape_of(64)};
                 const std::string recipe = std::string("exact,") + pair;
-                CodedCache cache(recipe, 112, 32, device, text), must_reselect(recipe, 112, 32, device, text),
+                CodedCache cache(recipe, 112, 32, device, text),
+                    must_reselect(recipe, 112, 32, device, text),
                     plain("exact", 112, 32, device, text);
                 for (uint32_t t = 0; t < 96; t += 32) cache.read(32, t);
                 cache.read(4, 96);
                 REQUIRE(cache.rewind(back));
                 cache.check_places();
                 for (uint32_t t = 0; t < back; t += 10)
-                    for (CodedCache* other : {&must_reselect, &plain}) other->read(std::min(10u, back - t), t);
+                    for (CodedCache* other : {&must_reselect, &plain})
+                        other->read(std::min(10u, back - t), t);
                 const auto distance = [](const std::vector<float>& a, const std::vector<float>& b) {
                     double sum = 0;
-                    for (size_t i = 0; i < a.size(); i++) sum += double(a[i] - b[i]) * (a[i] - b[i]);
+                    for (size_t i = 0; i < a.size(); i++)
+                        sum += double(a[i] - b[i]) * (a[i] - b[i]);
                     return std::sqrt(sum);
                 };
                 double found = 0, noise = 0;
@@ -85,7 +96,8 @@ TEST_CASE("coded cache: a text goes back into its coded part and on from there")
                     for (CodedCache* one : {&cache, &must_reselect, &plain}) one->read(n, from);
                     cache.check_places();
                     cache.check_bytes();
-                    found += distance(cache.y, must_reselect.y), noise += distance(must_reselect.y, plain.y);
+                    found += distance(cache.y, must_reselect.y),
+                        noise += distance(must_reselect.y, plain.y);
                 }
                 CHECK(cache.worst < 5e-6);
                 if (back <= 4) CHECK(found == 0);

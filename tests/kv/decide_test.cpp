@@ -44,7 +44,8 @@ struct Heads {
     }
     Indices leaving(const EvictionRules& rules, uint32_t head = 0, uint32_t n_seen = 1000)
     {
-        const std::vector<HeadDecision>& d = decider.decide(rules, heads, uint32_t(heads.size()), n_seen);
+        const std::vector<HeadDecision>& d =
+            decider.decide(rules, heads, uint32_t(heads.size()), n_seen);
         Indices out;
         for (uint32_t i = 0; i < heads[head].n; i++)
             if (!d[head].keep[i]) out.push_back(i);
@@ -62,7 +63,8 @@ static EvictionRules evicting(uint32_t n_pinned, uint32_t n_recent, uint32_t tar
     return r;
 }
 
-TEST_CASE("decide: the lowest scores leave, never the pinned or the recent; of equal ones the older")
+TEST_CASE(
+    "decide: the lowest scores leave, never the pinned or the recent; of equal ones the older")
 {
     Heads one(1, 10, 8);
     one.scores[0] = {-9, -9, 5, 1, 4, 1, 3, 1, -9, -9};
@@ -87,7 +89,8 @@ TEST_CASE("decide: tokens beyond the trained distance leave before all others")
     CHECK(one.leaving(rules, 0, 10) == Indices{4, 5});
 }
 
-TEST_CASE("decide: what a template wrote stays whole while it is short enough, the newest first, and else leaves whole")
+TEST_CASE("decide: what a template wrote stays whole while it is short enough, the newest first, "
+          "and else leaves whole")
 {
     Heads one(1, 12, 12);
     one.scores[0] = {0, 5, 1, 1, 5, 5, 5, 1, 1, 5, 5, 0};
@@ -113,7 +116,8 @@ TEST_CASE("decide: what a template wrote stays whole while it is short enough, t
 TEST_CASE("decide: heads that compete share the slots, each keeps a fifth")
 {
     Heads two(2, 12, 12, true);
-    for (uint32_t i = 0; i < 12; i++) two.scores[0][i] = 100 + float(i), two.scores[1][i] = float(i);
+    for (uint32_t i = 0; i < 12; i++)
+        two.scores[0][i] = 100 + float(i), two.scores[1][i] = float(i);
     EvictionRules rules = evicting(1, 1, 7);
     rules.heads_compete = true;
     const Indices first = two.leaving(rules, 0), second = two.leaving(rules, 1);
@@ -145,7 +149,8 @@ TEST_CASE("decide: codes are what stays between the first and the last tokens")
     rules.n_plain_last = 6;
     const HeadDecision d = one.decider.decide(rules, one.heads, 1, 20)[0];
     CHECK(d.code_end == 14);
-    for (uint32_t i = 0; i < 20; i++) CHECK(d.is_plain(rules, one.heads[0], i) == (i < 2 || i >= 14));
+    for (uint32_t i = 0; i < 20; i++)
+        CHECK(d.is_plain(rules, one.heads[0], i) == (i < 2 || i >= 14));
     CHECK(one.heads[0].is_coded(rules, 6));
     CHECK_FALSE(one.heads[0].is_coded(rules, 7));
     one.heads[0].n_coded = 14; // what is coded already stays so

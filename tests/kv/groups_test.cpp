@@ -1,4 +1,5 @@
-// Keys that are coded in groups: slots are written 32 together, and a window forgets 32 together, on every device the same.
+// Keys that are coded in groups: slots are written 32 together, and a window forgets 32 together,
+// on every device the same.
 #include "tests/kv/coded_bed.h"
 #include "tests/kv/random_values.h"
 #include "tests/sanitized.h"
@@ -15,7 +16,8 @@ static void check_groups(const Bed& bed)
     REQUIRE(l.spec.n_coded % kGroup == 0);
     std::vector<uint8_t> listed(bed.shape.n_kv_heads * l.spec.n_slots);
     for (uint32_t h = 0; h < bed.shape.n_kv_heads; h++) {
-        const uint32_t *rows = l.slots + l.begin[h], held = l.held[h], coded = l.coded[h], n_listed = held + l.free_slots(h);
+        const uint32_t *rows = l.slots + l.begin[h], held = l.held[h], coded = l.coded[h],
+                       n_listed = held + l.free_slots(h);
         REQUIRE(held <= l.spec.n_slots);
         REQUIRE(l.capacity[h] == l.spec.n_slots);
         REQUIRE(coded % kGroup == 0);
@@ -24,17 +26,21 @@ static void check_groups(const Bed& bed)
         REQUIRE(l.free_slots(h) == l.free_slots(0));
         // All are held, or the last ones: the window but for the rest of a group.
         const uint32_t* positions = l.positions + l.begin[h];
-        REQUIRE((l.spec.local ? held + kGroup > std::min(bed.n_seen, l.spec.window) : held == bed.n_seen));
+        REQUIRE((l.spec.local ? held + kGroup > std::min(bed.n_seen, l.spec.window)
+                              : held == bed.n_seen));
         for (uint32_t i = 0; i < held; i++) REQUIRE(positions[i] == bed.n_seen - held + i);
-        REQUIRE((l.spec.n_coded == 0 || held + l.recipe.delta_of(l.spec.n_slots) + kGroup > std::min(l.spec.n_slots, bed.n_seen)));
+        REQUIRE((l.spec.n_coded == 0 || held + l.recipe.delta_of(l.spec.n_slots) + kGroup >
+                                            std::min(l.spec.n_slots, bed.n_seen)));
         bool in_place = true, whole = true;
         for (uint32_t i = 0; i < l.capacity[h]; i++) {
-            const bool in_pool = l.in_coded_pool(rows[i]), of_codes = i >= n_first && i < n_first + coded;
+            const bool in_pool = l.in_coded_pool(rows[i]),
+                       of_codes = i >= n_first && i < n_first + coded;
             listed[rows[i]]++;
             in_place &= in_pool == (of_codes || i >= n_listed);
             if (!in_pool) continue;
             const uint32_t nth = (of_codes ? i - n_first : i - n_listed) % kGroup;
-            whole &= (rows[i - nth] - l.first_coded()) % kGroup == 0 && rows[i] == rows[i - nth] + nth;
+            whole &=
+                (rows[i - nth] - l.first_coded()) % kGroup == 0 && rows[i] == rows[i - nth] + nth;
         }
         REQUIRE(in_place);
         REQUIRE(whole);
@@ -56,7 +62,8 @@ static uint32_t check_codes(const Bed& bed, const Text& text)
 {
     const CacheLayer& l = bed.cache.layer(0);
     std::vector<uint32_t> k_room, v_room;
-    const Tensor coded_k = on_host(bed, l.kv.coded_k, k_room), coded_v = on_host(bed, l.kv.coded_v, v_room);
+    const Tensor coded_k = on_host(bed, l.kv.coded_k, k_room),
+                 coded_v = on_host(bed, l.kv.coded_v, v_room);
     const uint32_t d = bed.shape.head_dim, n_first = l.recipe.sink_of(l.spec.n_slots);
     uint32_t n_checked = 0;
     for (uint32_t h = 0; h < bed.shape.n_kv_heads; h++)
@@ -64,7 +71,8 @@ static uint32_t check_codes(const Bed& bed, const Text& text)
             std::vector<float> x;
             for (uint32_t r = 0; r < kGroup; r++) {
                 const std::vector<float> key = text.key(l.positions[l.begin[h] + i + r]);
-                for (uint32_t k = 0; k < d; k++) x.push_back(HALF_TO_FLOAT(FLOAT_TO_HALF(key[h * d + k])));
+                for (uint32_t k = 0; k < d; k++)
+                    x.push_back(HALF_TO_FLOAT(FLOAT_TO_HALF(key[h * d + k])));
             }
             const uint32_t row = l.slots[l.begin[h] + i] - l.first_coded();
             std::vector<uint32_t> words(kGroup * codec_info(l.spec.k).row_bytes(d) / 4);
@@ -80,7 +88,8 @@ static uint32_t check_codes(const Bed& bed, const Text& text)
     return n_checked;
 }
 
-TEST_CASE("groups: any cache that holds all, any window: groups stay whole, codes are the tokens', devices agree")
+TEST_CASE("groups: any cache that holds all, any window: groups stay whole, codes are the tokens', "
+          "devices agree")
 {
     RandomValues random{5};
     const int n_rounds = kSanitized ? 12 : 40;
@@ -100,14 +109,18 @@ TEST_CASE("groups: any cache that holds all, any window: groups stay whole, code
         shape.format = "";
         shape.local = round % 2;
         const Text text{uint64_t(round) + 100, shape};
-        Bed reference(recipe, slots, chunk, "reference", 1, shape), cpu(recipe, slots, chunk, "cpu", 2, shape);
+        Bed reference(recipe, slots, chunk, "reference", 1, shape),
+            cpu(recipe, slots, chunk, "cpu", 2, shape);
         std::vector<uint32_t> ids(10000);
-        for (uint32_t& id : ids) id = random.below(1000) | (random.below(40) == 0 ? kTemplateToken : 0);
+        for (uint32_t& id : ids)
+            id = random.below(1000) | (random.below(40) == 0 ? kTemplateToken : 0);
         const uint32_t trained = random.below(4) ? 1u << 30 : slots + 3 * chunk + 64;
-        for (Bed* bed : {&reference, &cpu}) bed->cache.set_text(ids.data(), uint32_t(ids.size()), trained);
+        for (Bed* bed : {&reference, &cpu})
+            bed->cache.set_text(ids.data(), uint32_t(ids.size()), trained);
         const uint32_t end = shape.local ? 4 * slots : slots;
         for (uint32_t step = 0; reference.n_seen < end; step++) {
-            const uint32_t wanted = step % 7 < 4 ? 1 + random.below(chunk) : 1, n = std::min(wanted, end - reference.n_seen);
+            const uint32_t wanted = step % 7 < 4 ? 1 + random.below(chunk) : 1,
+                           n = std::min(wanted, end - reference.n_seen);
             CAPTURE(reference.n_seen);
             const uint32_t from = reference.n_seen;
             const std::vector<float> a = text.read(reference, from, n), b = text.read(cpu, from, n);
@@ -115,7 +128,8 @@ TEST_CASE("groups: any cache that holds all, any window: groups stay whole, code
             for (size_t i = 0; i < a.size(); i++) worst = std::max(worst, std::fabs(a[i] - b[i]));
             REQUIRE(worst < 0.001f);
             check_groups(reference);
-            for (uint32_t h = 0; h < shape.n_kv_heads; h++) REQUIRE(reference.positions(h) == cpu.positions(h));
+            for (uint32_t h = 0; h < shape.n_kv_heads; h++)
+                REQUIRE(reference.positions(h) == cpu.positions(h));
             if (step % 5) continue;
             n_coded += check_codes(reference, text);
             check_codes(cpu, text);
@@ -129,7 +143,8 @@ TEST_CASE("groups: any cache that holds all, any window: groups stay whole, code
 TEST_CASE("groups: with room for everything nearly exact")
 {
     const Text text{8, {4, 2, 64, ""}};
-    Bed exact("exact", 768, 64, "cpu", 2, text.shape), all("exact,k=kivi,v=kivi", 768, 64, "cpu", 2, text.shape);
+    Bed exact("exact", 768, 64, "cpu", 2, text.shape),
+        all("exact,k=kivi,v=kivi", 768, 64, "cpu", 2, text.shape);
     double error = 0, energy = 0;
     for (uint32_t t = 0; t < 768; t += t < 704 ? 32 : 1) {
         const uint32_t n = t < 704 ? 32 : 1;
@@ -154,7 +169,8 @@ TEST_CASE("groups: a text does not go back into one")
         const CacheLayer& l = bed.cache.layer(0);
         const uint32_t coded_end = 4 + l.coded[0];
         REQUIRE(l.coded[0] >= 64);
-        for (uint32_t into : {coded_end - 1, coded_end - 31, coded_end - 33, 5u}) CHECK_FALSE(bed.cache.rewind(bed.n_seen, into));
+        for (uint32_t into : {coded_end - 1, coded_end - 31, coded_end - 33, 5u})
+            CHECK_FALSE(bed.cache.rewind(bed.n_seen, into));
         check_groups(bed);
         for (uint32_t to : {coded_end + 7, coded_end, coded_end - 32, 4u, 2u}) {
             CAPTURE(to);

@@ -15,8 +15,8 @@ using namespace ks;
 using Floats = std::vector<float>;
 
 // Returns the new number.
-static uint32_t absorb(float* key, float* value, uint32_t n_tokens, const float* victim_key, const float* victim_value, uint32_t n_victims,
-                       uint32_t dim)
+static uint32_t absorb(float* key, float* value, uint32_t n_tokens, const float* victim_key,
+                       const float* victim_value, uint32_t n_victims, uint32_t dim)
 {
     accumulate_mean(key, victim_key, merge_weight(n_victims, n_tokens), dim);
     accumulate_mean(value, victim_value, merge_weight(n_victims, n_tokens), dim);
@@ -36,7 +36,8 @@ struct Targets {
     }
 };
 
-TEST_CASE("merge: the nearest target has the largest cosine, whatever the norms, if it is near enough")
+TEST_CASE(
+    "merge: the nearest target has the largest cosine, whatever the norms, if it is near enough")
 {
     RandomValues random{1};
     uint32_t n_near = 0, n_clamped = 0;
@@ -46,11 +47,13 @@ TEST_CASE("merge: the nearest target has the largest cosine, whatever the norms,
         Floats targets = random.normals(n * dim), key = random.normals(dim, 3);
         for (uint32_t j = 0; j < dim; j++) key[j] += 3 * common[j];
         for (uint32_t i = 0; i < n; i++)
-            for (uint32_t j = 0; j < dim; j++) targets[i * dim + j] = (targets[i * dim + j] + common[j]) * float(1 + i % 5);
+            for (uint32_t j = 0; j < dim; j++)
+                targets[i * dim + j] = (targets[i * dim + j] + common[j]) * float(1 + i % 5);
         uint32_t best = kNoTarget;
         float largest = kNearEnough;
         for (uint32_t i = 0; i < n; i++) {
-            const float c = dot(&targets[i * dim], key.data(), dim) / (key_norm(&targets[i * dim], dim) * key_norm(key.data(), dim));
+            const float c = dot(&targets[i * dim], key.data(), dim) /
+                            (key_norm(&targets[i * dim], dim) * key_norm(key.data(), dim));
             if (c >= kNearEnough && (best == kNoTarget || c > largest)) best = i, largest = c;
         }
         CAPTURE(dim);
@@ -61,7 +64,8 @@ TEST_CASE("merge: the nearest target has the largest cosine, whatever the norms,
     CHECK(n_clamped > 100);
 }
 
-TEST_CASE("merge: the first of equal targets; keys without direction are near none; a target that moved is found where it is")
+TEST_CASE("merge: the first of equal targets; keys without direction are near none; a target that "
+          "moved is found where it is")
 {
     Targets targets({0, 0, 2, 0, 2, 0, -1, 0}, 2);
     const Floats key = {1, 0}, back = {-1, 0}, zero = {0, 0}, across = {0, 3}, odd = {NAN, 1};
@@ -83,7 +87,8 @@ TEST_CASE("merge: a representative is the mean of all it stands for, in any grou
     const uint32_t dim = 20, n = 30;
     const Floats keys = random.normals(n * dim), values = random.normals(n * dim);
     std::vector<double> key(dim, 0.0), value(dim, 0.0);
-    for (uint32_t i = 0; i < n * dim; i++) key[i % dim] += double(keys[i]) / n, value[i % dim] += double(values[i]) / n;
+    for (uint32_t i = 0; i < n * dim; i++)
+        key[i % dim] += double(keys[i]) / n, value[i % dim] += double(values[i]) / n;
     for (uint32_t split : {1u, 7u, 15u}) { // two representatives, one of which takes in the other
         Floats k[2], v[2];
         uint32_t count[2] = {0, 0};
@@ -94,10 +99,12 @@ TEST_CASE("merge: a representative is the mean of all it stands for, in any grou
                 v[at].assign(&values[i * dim], &values[i * dim] + dim);
                 count[at] = 1;
             } else {
-                count[at] = absorb(k[at].data(), v[at].data(), count[at], &keys[i * dim], &values[i * dim], 1, dim);
+                count[at] = absorb(k[at].data(), v[at].data(), count[at], &keys[i * dim],
+                                   &values[i * dim], 1, dim);
             }
         }
-        CHECK(absorb(k[0].data(), v[0].data(), count[0], k[1].data(), v[1].data(), count[1], dim) == n);
+        CHECK(absorb(k[0].data(), v[0].data(), count[0], k[1].data(), v[1].data(), count[1], dim) ==
+              n);
         for (uint32_t j = 0; j < dim; j++) {
             CHECK(double(k[0][j]) == doctest::Approx(key[j]).epsilon(1e-4));
             CHECK(double(v[0][j]) == doctest::Approx(value[j]).epsilon(1e-4));
@@ -134,8 +141,9 @@ TEST_CASE("merge: the weight is the log of the number, up to a cap that the numb
     CHECK(v[0] == doctest::Approx(0.999).epsilon(1e-4)); // not the mean of the last 64
 }
 
-// Tokens around a common row, each at a distance of `spread` times its length: how far from their mean the slot is after every
-// power of two, in lengths of the row, and what encoding that mean once would lose.
+// Tokens around a common row, each at a distance of `spread` times its length: how far from their
+// mean the slot is after every power of two, in lengths of the row, and what encoding that mean
+// once would lose.
 struct Merged {
     double lost[13] = {}, once = 0;
 };
@@ -164,7 +172,8 @@ static Merged merge_into_codes(Format format, double spread)
             return std::sqrt(sum / d) / n_texts;
         };
         for (uint32_t n = 0, level = 0; n < n_tokens;) {
-            for (uint32_t i = 0; i < d; i++) sums[i] += double(token[i] = float(normal(0, i) + spread * normal(n + 1, i)));
+            for (uint32_t i = 0; i < d; i++)
+                sums[i] += double(token[i] = float(normal(0, i) + spread * normal(n + 1, i)));
             if (n == 0)
                 slot = token, n = 1;
             else
@@ -181,9 +190,11 @@ static Merged merge_into_codes(Format format, double spread)
     return out;
 }
 
-TEST_CASE("merge: what encoding a representative again and again loses does not add up" * doctest::skip(kSanitized))
+TEST_CASE("merge: what encoding a representative again and again loses does not add up" *
+          doctest::skip(kSanitized))
 {
-    for (Format format : {Format::q8, Format::q4, Format::turbo4, Format::turbo3, Format::turbo2v, Format::polar})
+    for (Format format :
+         {Format::q8, Format::q4, Format::turbo4, Format::turbo3, Format::turbo2v, Format::polar})
         for (double spread : {0.2, 0.5}) {
             const Merged m = merge_into_codes(format, spread);
             CAPTURE(std::string(codec_info(format).name));
@@ -191,7 +202,9 @@ TEST_CASE("merge: what encoding a representative again and again loses does not 
             CAPTURE(m.once);
             CAPTURE(m.lost[7]);
             CHECK(m.lost[12] < 1.1 * m.lost[10]); // a walk would double it
-            // As a walk of steps as large as `once`, each an nth of what is left, that ends where the steps are as small as it.
-            CHECK(m.lost[12] < 1.2 * std::sqrt(m.once * m.once + 2 * m.once * spread / std::sqrt(3.0)));
+            // As a walk of steps as large as `once`, each an nth of what is left, that ends where
+            // the steps are as small as it.
+            CHECK(m.lost[12] <
+                  1.2 * std::sqrt(m.once * m.once + 2 * m.once * spread / std::sqrt(3.0)));
         }
 }

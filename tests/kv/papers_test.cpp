@@ -1,5 +1,6 @@
-// Who keeps a slot, held against the papers' algorithms, which are written down here independently: lists of tokens, a softmax
-// over those that are held, and after every read the lowest scores leave.
+// Who keeps a slot, held against the papers' algorithms, which are written down here independently:
+// lists of tokens, a softmax over those that are held, and after every read the lowest scores
+// leave.
 #include "tests/kv/cache_bed.h"
 
 #include <functional>
@@ -12,7 +13,8 @@ constexpr BedShape kShape;
 constexpr uint32_t kKvHeads = kShape.n_kv_heads, kDim = kShape.head_dim;
 
 struct Paper {
-    // What a query gave to a token: a probability by each query head of the KV head, among so many tokens.
+    // What a query gave to a token: a probability by each query head of the KV head, among so many
+    // tokens.
     struct Look {
         std::vector<double> p;
         uint32_t n_visible;
@@ -25,7 +27,8 @@ struct Paper {
         double sum(uint32_t last) const // over the last so many queries
         {
             double sum = 0;
-            for (size_t i = looks.size() - std::min<size_t>(last, looks.size()); i < looks.size(); i++)
+            for (size_t i = looks.size() - std::min<size_t>(last, looks.size()); i < looks.size();
+                 i++)
                 sum += std::accumulate(looks[i].p.begin(), looks[i].p.end(), 0.0);
             return sum;
         }
@@ -48,7 +51,10 @@ struct Paper {
             const size_t before = heads[h].size();
             for (uint32_t t = from; t < from + n; t++) {
                 const std::vector<float> k = text.key(t), v = text.value(t);
-                heads[h].push_back({t, {&k[h * kDim], &k[h * kDim] + kDim}, {&v[h * kDim], &v[h * kDim] + kDim}, {}});
+                heads[h].push_back({t,
+                                    {&k[h * kDim], &k[h * kDim] + kDim},
+                                    {&v[h * kDim], &v[h * kDim] + kDim},
+                                    {}});
             }
             for (uint32_t t = 0; t < n; t++) look(text.query(from + t), h, before + t + 1);
             total += heads[h].size();
@@ -58,19 +64,22 @@ struct Paper {
 
     void look(const std::vector<float>& query, uint32_t h, size_t n_visible)
     {
-        for (size_t i = 0; i < n_visible; i++) heads[h][i].looks.push_back({{}, uint32_t(n_visible)});
+        for (size_t i = 0; i < n_visible; i++)
+            heads[h][i].looks.push_back({{}, uint32_t(n_visible)});
         for (uint32_t g = h * kShape.group(); g < (h + 1) * kShape.group(); g++) {
             std::vector<double> p;
             for (size_t i = 0; i < n_visible; i++) {
                 double logit = 0;
-                for (uint32_t d = 0; d < kDim; d++) logit += double(query[g * kDim + d]) * double(heads[h][i].key[d]);
+                for (uint32_t d = 0; d < kDim; d++)
+                    logit += double(query[g * kDim + d]) * double(heads[h][i].key[d]);
                 p.push_back(std::exp(logit - 40)); // logits are well below 100
             }
             const double sum = std::accumulate(p.begin(), p.end(), 0.0);
             std::fill_n(y.begin() + g * kDim, kDim, 0.0);
             for (size_t i = 0; i < n_visible; i++) {
                 heads[h][i].looks.back().p.push_back(p[i] / sum);
-                for (uint32_t d = 0; d < kDim; d++) y[g * kDim + d] += p[i] / sum * double(heads[h][i].value[d]);
+                for (uint32_t d = 0; d < kDim; d++)
+                    y[g * kDim + d] += p[i] / sum * double(heads[h][i].value[d]);
             }
         }
     }
@@ -80,11 +89,14 @@ struct Paper {
     std::vector<Candidate> candidates(uint32_t h) const
     {
         std::vector<double> scores;
-        for (size_t i = sinks; i + recent < heads[h].size(); i++) scores.push_back(score(*this, h, i));
+        for (size_t i = sinks; i + recent < heads[h].size(); i++)
+            scores.push_back(score(*this, h, i));
         std::vector<Candidate> all;
         for (size_t i = 0; i < scores.size(); i++) {
-            const size_t first = i - std::min<size_t>(i, pool / 2), last = std::min(scores.size() - 1, i + pool / 2);
-            all.push_back({*std::max_element(&scores[first], &scores[last] + 1), heads[h][sinks + i].position, h});
+            const size_t first = i - std::min<size_t>(i, pool / 2),
+                         last = std::min(scores.size() - 1, i + pool / 2);
+            all.push_back({*std::max_element(&scores[first], &scores[last] + 1),
+                           heads[h][sinks + i].position, h});
         }
         std::sort(all.rbegin(), all.rend());
         return all;
@@ -104,7 +116,8 @@ struct Paper {
             std::vector<Held> kept;
             for (size_t i = 0; i < heads[h].size(); i++) {
                 bool stays = i < sinks || i + recent >= heads[h].size();
-                for (const Candidate& c : stay) stays |= std::get<1>(c) == heads[h][i].position && std::get<2>(c) == h;
+                for (const Candidate& c : stay)
+                    stays |= std::get<1>(c) == heads[h][i].position && std::get<2>(c) == h;
                 if (stays) kept.push_back(heads[h][i]);
             }
             heads[h] = kept;
@@ -135,7 +148,8 @@ static void compare(const Paper& start, const std::vector<uint32_t>& sizes = {1}
             }
             // Attention over what is held, whatever lies between.
             for (uint32_t i = 0; i < paper.y.size(); i++)
-                REQUIRE(double(y[y.size() - paper.y.size() + i]) == doctest::Approx(paper.y[i]).epsilon(1e-4).scale(1));
+                REQUIRE(double(y[y.size() - paper.y.size() + i]) ==
+                        doctest::Approx(paper.y[i]).epsilon(1e-4).scale(1));
             REQUIRE(bed.cache.evicted() == kKvHeads * bed.n_seen - n_held);
         }
         CHECK(bed.cache.evicted() >= uint64_t(kKvHeads) * 3 * paper.slots);
@@ -150,22 +164,28 @@ static double sum_of_all(const Paper& paper, uint32_t h, size_t i)
 static double faded(const Paper& paper, uint32_t h, size_t i, float fade)
 {
     double sum = 0;
-    for (const Paper::Look& look : paper.heads[h][i].looks) sum = sum * double(fade) + std::accumulate(look.p.begin(), look.p.end(), 0.0);
+    for (const Paper::Look& look : paper.heads[h][i].looks)
+        sum = sum * double(fade) + std::accumulate(look.p.begin(), look.p.end(), 0.0);
     return sum;
 }
 
-TEST_CASE("papers: H2O at delta = 1, with its recent half and without (where it freezes), and in chunks")
+TEST_CASE(
+    "papers: H2O at delta = 1, with its recent half and without (where it freezes), and in chunks")
 {
     compare({"h2o,sink=0,recent=20,delta=1,lifetime=0", 40, 0, 20, sum_of_all});
     compare({"h2o,sink=4,recent=8,delta=1,lifetime=0", 32, 4, 8, sum_of_all});
     compare({"h2o,sink=0,recent=1,delta=1,lifetime=0", 32, 0, 1, sum_of_all});
     compare({"h2o,sink=4,recent=8,delta=1,lifetime=0", 32, 4, 8, sum_of_all}, {17, 1, 1, 5, 32});
-    compare({"h2o,sink=4,recent=8,delta=6,lifetime=0", 32, 4, 8, sum_of_all, 6}, {1, 1, 1, 1, 1, 1, 1, 1, 9});
+    compare({"h2o,sink=4,recent=8,delta=6,lifetime=0", 32, 4, 8, sum_of_all, 6},
+            {1, 1, 1, 1, 1, 1, 1, 1, 9});
 }
 
-TEST_CASE("papers: decayed H2O, and H2O by lifetime: the mean over the queries that could see the token")
+TEST_CASE(
+    "papers: decayed H2O, and H2O by lifetime: the mean over the queries that could see the token")
 {
-    const auto decayed = [](const Paper& paper, uint32_t h, size_t i) { return faded(paper, h, i, 0.9f); };
+    const auto decayed = [](const Paper& paper, uint32_t h, size_t i) {
+        return faded(paper, h, i, 0.9f);
+    };
     const auto mean = [](const Paper& paper, uint32_t h, size_t i) {
         return sum_of_all(paper, h, i) / double(paper.heads[h][i].looks.size());
     };
@@ -181,7 +201,8 @@ TEST_CASE("papers: Scissorhands counts the last queries that gave less than the 
         return [=](const Paper& paper, uint32_t h, size_t i) {
             const std::vector<Paper::Look>& looks = paper.heads[h][i].looks;
             double sum = 0;
-            for (size_t k = looks.size() - std::min<size_t>(last, looks.size()); k < looks.size(); k++)
+            for (size_t k = looks.size() - std::min<size_t>(last, looks.size()); k < looks.size();
+                 k++)
                 for (double p : looks[k].p) sum -= p < 1.0 / looks[k].n_visible;
             return sum;
         };
@@ -218,7 +239,8 @@ TEST_CASE("papers: TOVA keeps what the last query looks at, by all heads togethe
         compare({"tova,sink=4,recent=8,delta=1,observe=1", 32, 4, 8, by_layer(1)}, sizes);
     }
     compare({"tova,sink=4,recent=8,delta=6,observe=4", 32, 4, 8, by_layer(4), 6});
-    compare({"tova,sink=4,recent=8,delta=1", 32, 4, 8, by_layer(8)}, {8, 20, 31}); // the last queries of a chunk
+    compare({"tova,sink=4,recent=8,delta=1", 32, 4, 8, by_layer(8)},
+            {8, 20, 31}); // the last queries of a chunk
 }
 
 static Paper::Score by_head(uint32_t last)
@@ -226,28 +248,36 @@ static Paper::Score by_head(uint32_t last)
     return [=](const Paper& paper, uint32_t h, size_t i) { return paper.heads[h][i].sum(last); };
 }
 
-TEST_CASE("papers: SnapKV keeps what the last queries look at and its neighbours, again with every chunk")
+TEST_CASE(
+    "papers: SnapKV keeps what the last queries look at and its neighbours, again with every chunk")
 {
     for (uint32_t pool : {1u, 3u, 7u}) {
         const std::string text = ",recent=8,pool=" + std::to_string(pool);
         compare({"snapkv,sink=0,delta=1,observe=1" + text, 40, 0, 8, by_head(1), 1, pool});
-        compare({"snapkv,sink=4,delta=1,observe=1" + text, 40, 4, 8, by_head(1), 1, pool}, {17, 1, 1, 5, 32});
-        // Chunks as prompts are read, then windows between the decisions of decoding: shorter than delta, and as long.
-        compare({"snapkv,sink=4,delta=1,observe=8" + text, 40, 4, 8, by_head(8), 1, pool}, {8, 20, 31});
+        compare({"snapkv,sink=4,delta=1,observe=1" + text, 40, 4, 8, by_head(1), 1, pool},
+                {17, 1, 1, 5, 32});
+        // Chunks as prompts are read, then windows between the decisions of decoding: shorter than
+        // delta, and as long.
+        compare({"snapkv,sink=4,delta=1,observe=8" + text, 40, 4, 8, by_head(8), 1, pool},
+                {8, 20, 31});
         compare({"snapkv,sink=4,delta=9,observe=4" + text, 40, 4, 8, by_head(4), 9, pool});
         compare({"snapkv,sink=4,delta=8,observe=8" + text, 40, 4, 8, by_head(8), 8, pool});
     }
     // A window longer than delta fades.
-    const auto fades = [](const Paper& paper, uint32_t h, size_t i) { return faded(paper, h, i, 1 - 1 / 16.f); };
+    const auto fades = [](const Paper& paper, uint32_t h, size_t i) {
+        return faded(paper, h, i, 1 - 1 / 16.f);
+    };
     compare({"snapkv,sink=4,recent=8,delta=1,observe=16,pool=3", 40, 4, 8, fades, 1, 3});
 }
 
-TEST_CASE("papers: Ada-KV gives slots to the heads that look around, as many as there are and each its share")
+TEST_CASE("papers: Ada-KV gives slots to the heads that look around, as many as there are and each "
+          "its share")
 {
     for (uint32_t pool : {1u, 5u}) {
         const std::string text = ",recent=8,pool=" + std::to_string(pool);
         compare({"ada,sink=0,delta=1,observe=1" + text, 40, 0, 8, by_head(1), 1, pool, true});
-        compare({"ada,sink=4,delta=1,observe=8" + text, 40, 4, 8, by_head(8), 1, pool, true}, {8, 20, 31});
+        compare({"ada,sink=4,delta=1,observe=8" + text, 40, 4, 8, by_head(8), 1, pool, true},
+                {8, 20, 31});
         compare({"ada,sink=4,delta=9,observe=9" + text, 40, 4, 8, by_head(9), 9, pool, true});
     }
 }

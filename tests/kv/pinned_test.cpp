@@ -23,7 +23,8 @@ static std::vector<float> read(Bed& bed, const Text& text, uint32_t n)
     static const uint32_t kSizes[] = {7, 1, 30, 1, 1, 32, 5, 1};
     std::vector<float> out;
     for (uint32_t end = bed.n_seen + n, nth = 0; bed.n_seen < end; nth++) {
-        std::vector<float> y = text.read(bed, bed.n_seen, std::min(kSizes[nth % 8], end - bed.n_seen));
+        std::vector<float> y =
+            text.read(bed, bed.n_seen, std::min(kSizes[nth % 8], end - bed.n_seen));
         out.insert(out.end(), y.begin(), y.end());
     }
     return out;
@@ -37,7 +38,8 @@ static std::vector<uint32_t> holders(const Bed& bed)
     return heads;
 }
 
-TEST_CASE("pinned: a head that is pinned is as if so many sinks had been asked for, whenever it is said before a slot is given up")
+TEST_CASE("pinned: a head that is pinned is as if so many sinks had been asked for, whenever it is "
+          "said before a slot is given up")
 {
     std::vector<std::string> recipes(std::begin(kTables), std::end(kTables));
     for (const char* other : {"subgen", "window", "sink"}) recipes.push_back(other);
@@ -45,7 +47,8 @@ TEST_CASE("pinned: a head that is pinned is as if so many sinks had been asked f
         for (uint32_t before : {0u, 40u}) {
             for (uint32_t n : {2u, 9u, 500u}) {
                 const Text text{31};
-                const uint32_t sinks = std::min(std::max(recipe == "window" ? 0u : 4u, n), kSlots / 4); // never more than a quarter
+                const uint32_t sinks = std::min(std::max(recipe == "window" ? 0u : 4u, n),
+                                                kSlots / 4); // never more than a quarter
                 Bed bed(recipe + ",recent=10,delta=3", kSlots, 32),
                     same(recipe + ",recent=10,delta=3,sink=" + std::to_string(sinks), kSlots, 32);
                 CAPTURE(recipe);
@@ -61,13 +64,16 @@ TEST_CASE("pinned: a head that is pinned is as if so many sinks had been asked f
                 CHECK(bed.cache.evicted() == same.cache.evicted());
                 const CacheTiers tiers = bed.cache.tiers(0, bed.n_seen);
                 CHECK(tiers.pinned == sinks * bed.shape.n_kv_heads);
-                CHECK(tiers.pinned + tiers.kept + tiers.merged + tiers.recent + tiers.free == kSlots * bed.shape.n_kv_heads);
+                CHECK(tiers.pinned + tiers.kept + tiers.merged + tiers.recent + tiers.free ==
+                      kSlots * bed.shape.n_kv_heads);
                 const CacheLayer& l = bed.cache.layer(0);
                 const uint32_t* counts = l.counts;
                 if (recipe == "subgen") CHECK(tiers.merged > 40);
                 if (recipe != "subgen")
                     CHECK(tiers.merged ==
-                          (counts ? std::count_if(counts, counts + l.kv.k.rows, [](uint32_t count) { return count > 1; }) : 0));
+                          (counts ? std::count_if(counts, counts + l.kv.k.rows,
+                                                  [](uint32_t count) { return count > 1; })
+                                  : 0));
                 CHECK_FALSE(bed.cache.pin(bed.n_seen, n + 1)); // too late
                 CHECK(bed.cache.pin(bed.n_seen, n));
                 bed.cache.clear();
@@ -96,7 +102,8 @@ TEST_CASE("pinned: a ring that is full, or may have been, cannot pin more")
     }
     // A window of the model's and an exact cache have nothing to pin.
     const Recipe exact = parse_recipe("exact").value();
-    const std::vector<CacheLayerSpec> specs = {{1, 1, 64, 100}, {1, 1, 64, 30, 0, 30, false, true, true}};
+    const std::vector<CacheLayerSpec> specs = {{1, 1, 64, 100},
+                                               {1, 1, 64, 30, 0, 30, false, true, true}};
     std::unique_ptr<Backend> backend = std::move(open_backend({"reference", 1, nullptr}).value());
     std::vector<uint8_t> tables(Cache::bytes_needed(specs, exact, 16, 100).host);
     Cache cache;
@@ -119,14 +126,15 @@ struct Turns {
 
     Turns(Bed& bed, uint32_t n, uint32_t period = 20) : ids(n)
     {
-        for (uint32_t p = 0; p < n; p++) ids[p] = p * 7 % 50 | (p % period < 3 ? kTemplateToken : 0);
+        for (uint32_t p = 0; p < n; p++)
+            ids[p] = p * 7 % 50 | (p % period < 3 ? kTemplateToken : 0);
         bed.cache.set_text(ids.data(), n, 1u << 30);
     }
     static bool is_frame(uint32_t p) { return p % 20 < 3; }
 };
 
-// Of 96 slots 12 are for frames: four of them before the 6 recent tokens. At most one loses its place at a time, and three
-// tokens or more leave together, so none is ever torn.
+// Of 96 slots 12 are for frames: four of them before the 6 recent tokens. At most one loses its
+// place at a time, and three tokens or more leave together, so none is ever torn.
 static void check_frames(const Bed& bed)
 {
     for (uint32_t h = 0; h < bed.shape.n_kv_heads; h++) {
@@ -146,7 +154,8 @@ static void check_frames(const Bed& bed)
     }
 }
 
-TEST_CASE("frames: whatever the policy, the newest stay while they are few, the others leave as a whole")
+TEST_CASE(
+    "frames: whatever the policy, the newest stay while they are few, the others leave as a whole")
 {
     for (const char* recipe : kTables) {
         for (const char* device : {"reference", "cpu"}) {
@@ -162,13 +171,15 @@ TEST_CASE("frames: whatever the policy, the newest stay while they are few, the 
             }
             const std::vector<uint32_t> heads = holders(bed);
             uint32_t n_content = 0;
-            for (uint32_t p = 4; p < bed.n_seen; p++) n_content += Turns::is_frame(p) ? 0 : heads[p];
+            for (uint32_t p = 4; p < bed.n_seen; p++)
+                n_content += Turns::is_frame(p) ? 0 : heads[p];
             CHECK(n_content > 60 * bed.shape.n_kv_heads);
         }
     }
 }
 
-TEST_CASE("frames: they go where all goes that the model was not trained to look back on, and where their ids are no longer known")
+TEST_CASE("frames: they go where all goes that the model was not trained to look back on, and "
+          "where their ids are no longer known")
 {
     const Text text{12};
     for (uint32_t trained : {120u, 1u << 30}) { // 105 tokens back
@@ -181,7 +192,8 @@ TEST_CASE("frames: they go where all goes that the model was not trained to look
             CAPTURE(trained);
             CAPTURE(n_known);
             for (uint32_t p : {300u, 240u, 180u}) {
-                const uint32_t n = heads[p] + heads[p + 1] + heads[p + 2], all = 3 * bed.shape.n_kv_heads;
+                const uint32_t n = heads[p] + heads[p + 1] + heads[p + 2],
+                               all = 3 * bed.shape.n_kv_heads;
                 if (p < 275 && trained == 120) CHECK(n == 0);
                 if (n_known == 400 && (p >= 275 || trained != 120)) CHECK(n == all);
                 if (n_known == 60 && p == 180) CHECK(n < all);
@@ -196,7 +208,9 @@ TEST_CASE("frames: nothing merges with them")
     const Turns rope_table(bed, 300);
     const Text text{4};
     const std::vector<float> q(20 * 64, 0.1f), v(20 * 32, 1.f);
-    while (bed.n_seen < 300) { // all keys are near enough, and a frame's in the midst of them would be the nearest
+    while (
+        bed.n_seen <
+        300) { // all keys are near enough, and a frame's in the midst of them would be the nearest
         std::vector<float> k;
         for (uint32_t p = bed.n_seen; p < bed.n_seen + 20; p++)
             for (float x : text.key(p)) k.push_back(1 + (Turns::is_frame(p) ? 0 : x / 10));
@@ -209,7 +223,8 @@ TEST_CASE("frames: nothing merges with them")
     CHECK(bed.cache.evicted() - bed.cache.merged() == frames_gone);
     for (uint32_t h = 0; h < bed.shape.n_kv_heads; h++) {
         for (uint32_t i = 0; i < l.held[h]; i++) {
-            const uint32_t position = l.positions[l.begin[h] + i], count = l.counts[l.slots[l.begin[h] + i]];
+            const uint32_t position = l.positions[l.begin[h] + i],
+                           count = l.counts[l.slots[l.begin[h] + i]];
             if (Turns::is_frame(position)) CHECK(count == 1);
             n_merged += count > 1;
         }

@@ -10,10 +10,14 @@ namespace ks
 // `slots`: how many there will be, at least 16; the options leave room in them.
 inline std::string random_recipe(RandomValues& random, uint32_t slots)
 {
-    const char* const policies[] = {"window", "sink", "h2o", "scissorhands", "tova", "snapkv", "keydiff", "kcenter", "mix", "subgen"};
+    const char* const policies[] = {"window", "sink",    "h2o",     "scissorhands", "tova",
+                                    "snapkv", "keydiff", "kcenter", "mix",          "subgen"};
     const std::string name = policies[random.below(10)];
-    const auto option = [&](const char* key, uint32_t value) { return std::string(",") + key + "=" + std::to_string(value); };
-    std::string text = name + option("sink", random.below(slots / 4)) + option("recent", 1 + random.below(slots / 2));
+    const auto option = [&](const char* key, uint32_t value) {
+        return std::string(",") + key + "=" + std::to_string(value);
+    };
+    std::string text = name + option("sink", random.below(slots / 4)) +
+                       option("recent", 1 + random.below(slots / 2));
     if (random.below(2)) text += option("delta", 1 + random.below(slots / 3));
     if (random.below(2)) text += option("observe", 1 + random.below(40));
     if (random.below(2)) text += option("pool", 1 + 2 * random.below(5));
@@ -29,10 +33,12 @@ inline std::string random_recipe(RandomValues& random, uint32_t slots)
     return text;
 }
 
-// To append to a recipe: keys and values in codecs of their own, in groups where it leaves single slots alone.
+// To append to a recipe: keys and values in codecs of their own, in groups where it leaves single
+// slots alone.
 inline std::string random_codecs(RandomValues& random, const std::string& recipe)
 {
-    const char* const codecs[] = {"f32", "f16", "q8", "q4", "turbo4", "turbo3", "turbo2", "polar", "kivi", "kivi2"};
+    const char* const codecs[] = {"f32",    "f16",    "q8",    "q4",   "turbo4",
+                                  "turbo3", "turbo2", "polar", "kivi", "kivi2"};
     const bool alone = parse_recipe(recipe + ",k=kivi").ok();
     const std::string k = codecs[random.below(alone ? 10 : 8)], v = codecs[random.below(9)];
     return ",k=" + k + ",v=" + v + ",boundary=" + std::to_string(random.below(3));

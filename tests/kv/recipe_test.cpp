@@ -78,18 +78,25 @@ TEST_CASE("recipe: numbers are decimals of billionths, whatever the locale")
             MESSAGE("skipped: this machine has no locale " << std::string(locale));
             continue;
         }
-        for (auto [typed, full] : {std::pair("0.000000179", "0.000000179"), std::pair("0.950", "0.95"), std::pair("1.", "1"),
-                                   std::pair("00.999999999", "0.999999999")}) {
+        for (auto [typed, full] :
+             {std::pair("0.000000179", "0.000000179"), std::pair("0.950", "0.95"),
+              std::pair("1.", "1"), std::pair("00.999999999", "0.999999999")}) {
             CAPTURE(typed);
-            const Recipe recipe = parse_recipe(std::string("tokenselect,read=512,reuse=") + typed).value();
-            CHECK(recipe_text(recipe) == std::string("retain=all,select=tokenselect,k=f16,v=f16,sink=4,read=512,reuse=") + full);
+            const Recipe recipe =
+                parse_recipe(std::string("tokenselect,read=512,reuse=") + typed).value();
+            CHECK(recipe_text(recipe) ==
+                  std::string("retain=all,select=tokenselect,k=f16,v=f16,sink=4,read=512,reuse=") +
+                      full);
             CHECK(recipe.reuse == parse_recipe(recipe_text(recipe)).value().reuse);
         }
         CHECK(parse_recipe("h2o,decay=0.99").value().options.decay == 0.99);
-        CHECK(parse_recipe("exact,rope=yarn,stretch=1023.000000001").value().stretch == 1023.000000001);
+        CHECK(parse_recipe("exact,rope=yarn,stretch=1023.000000001").value().stretch ==
+              1023.000000001);
         CHECK(parse_recipe("ada,seed=9007199254740992").value().seed == 1ull << 53);
-        CHECK(parse_recipe("h2o,decay=2").status().message().find("a number from 0.5 to 1 with at most nine decimals") !=
-              std::string::npos);
+        CHECK(parse_recipe("h2o,decay=2")
+                  .status()
+                  .message()
+                  .find("a number from 0.5 to 1 with at most nine decimals") != std::string::npos);
     }
     setlocale(LC_ALL, "C");
 }

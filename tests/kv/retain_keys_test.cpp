@@ -13,7 +13,8 @@ static std::vector<double> keydiff_reference(const Floats& keys, uint32_t n, uin
     std::vector<double> anchor(dim), score(n);
     const auto norm = [&](uint32_t i) {
         double sum = 0;
-        for (uint32_t j = 0; j < dim; j++) sum += double(keys[i * dim + j]) * double(keys[i * dim + j]);
+        for (uint32_t j = 0; j < dim; j++)
+            sum += double(keys[i * dim + j]) * double(keys[i * dim + j]);
         return std::sqrt(sum);
     };
     double length = 0;
@@ -33,14 +34,16 @@ TEST_CASE("retain: keydiff is minus the cosine with the mean direction")
     for (uint32_t dim : {1u, 3u, 8u, 20u, 64u}) {
         Floats keys = random.normals(50 * dim);
         for (uint32_t i = 0; i < 50; i++) // keys lean one way and have norms of all sizes
-            for (uint32_t j = 0; j < dim; j++) keys[i * dim + j] = (keys[i * dim + j] + 2) * float(1 + i);
+            for (uint32_t j = 0; j < dim; j++)
+                keys[i * dim + j] = (keys[i * dim + j] + 2) * float(1 + i);
         Candidates c;
         c.n = 50;
         c.head_dim = dim;
         c.keys = keys.data();
         const Floats score = scores("keydiff", c);
         const std::vector<double> expected = keydiff_reference(keys, 50, dim);
-        for (uint32_t i = 0; i < 50; i++) CHECK(double(score[i]) == doctest::Approx(expected[i]).epsilon(1e-6));
+        for (uint32_t i = 0; i < 50; i++)
+            CHECK(double(score[i]) == doctest::Approx(expected[i]).epsilon(1e-6));
         // A key that points the other way stays; one of length 0 has no direction.
         for (uint32_t j = 0; j < dim; j++) keys[7 * dim + j] = -1, keys[8 * dim + j] = 0;
         CHECK(highest(scores("keydiff", c), 1) == Indices{7});
@@ -54,23 +57,27 @@ static std::vector<double> ranks(const std::vector<double>& value)
     std::vector<double> rank(value.size());
     for (size_t i = 0; i < value.size(); i++)
         for (size_t j = 0; j < value.size(); j++)
-            rank[i] += (value[j] < value[i] || (value[j] == value[i] && j < i)) / double(value.size());
+            rank[i] +=
+                (value[j] < value[i] || (value[j] == value[i] && j < i)) / double(value.size());
     return rank;
 }
 
-TEST_CASE("retain: mix is the best of the ranks by key, attention and rarity, of whichever are given")
+TEST_CASE(
+    "retain: mix is the best of the ranks by key, attention and rarity, of whichever are given")
 {
     RandomValues random{7};
     const uint32_t n = 60, dim = 16;
     const Floats keys = random.normals(n * dim);
     Floats probability_sums(n);
     Indices counts(n);
-    for (uint32_t i = 0; i < n; i++) probability_sums[i] = float(random.uniform()), counts[i] = 1 + random.below(6);
+    for (uint32_t i = 0; i < n; i++)
+        probability_sums[i] = float(random.uniform()), counts[i] = 1 + random.below(6);
     std::vector<double> pooled(n), rare(n), by_key = keydiff_reference(keys, n, dim);
     for (uint32_t i = 0; i < n; i++) {
         pooled[i] = -1, rare[i] = -100;
         for (uint32_t j = 0; j < n; j++) {
-            if (std::abs(int(i) - int(j)) <= 3) pooled[i] = std::max(pooled[i], double(probability_sums[j]));
+            if (std::abs(int(i) - int(j)) <= 3)
+                pooled[i] = std::max(pooled[i], double(probability_sums[j]));
             if (std::abs(int(i) - int(j)) <= 1) rare[i] = std::max(rare[i], -double(counts[j]));
         }
     }
@@ -84,7 +91,8 @@ TEST_CASE("retain: mix is the best of the ranks by key, attention and rarity, of
         std::vector<double> expected(n, 0.0);
         const std::vector<double>* values[] = {&by_key, &pooled, &rare};
         for (int k = 0; k < 3; k++)
-            for (uint32_t i = 0; i < n && (given >> k & 1); i++) expected[i] = std::max(expected[i], ranks(*values[k])[i]);
+            for (uint32_t i = 0; i < n && (given >> k & 1); i++)
+                expected[i] = std::max(expected[i], ranks(*values[k])[i]);
         const Floats score = scores("mix", c);
         CAPTURE(given);
         for (uint32_t i = 0; i < n; i++) CHECK(double(score[i]) == doctest::Approx(expected[i]));
@@ -99,7 +107,8 @@ static double radius_of(const Floats& keys, uint32_t n, uint32_t dim, const Indi
         double nearest = 1e30;
         for (uint32_t k : chosen) {
             double sum = 0;
-            for (uint32_t j = 0; j < dim; j++) sum += std::pow(double(keys[i * dim + j]) - double(keys[k * dim + j]), 2);
+            for (uint32_t j = 0; j < dim; j++)
+                sum += std::pow(double(keys[i * dim + j]) - double(keys[k * dim + j]), 2);
             nearest = std::min(nearest, std::sqrt(sum));
         }
         radius = std::max(radius, nearest);
@@ -140,23 +149,29 @@ TEST_CASE("retain: kcenter is the plain greedy choice, whatever it spares itself
 {
     RandomValues random{10};
     for (int round = 0; round < 60; round++) {
-        const uint32_t n = 1 + random.below(150), dim = 1 + random.below(90), n_keep = 1 + random.below(n);
+        const uint32_t n = 1 + random.below(150), dim = 1 + random.below(90),
+                       n_keep = 1 + random.below(n);
         Floats keys = random.normals(n * dim);
-        for (uint32_t i = 0; i < n; i++) // most of the spread in some coordinates, some keys close together, some the same
+        for (uint32_t i = 0; i < n;
+             i++) // most of the spread in some coordinates, some keys close together, some the same
             for (uint32_t j = 0; j < dim; j++)
                 keys[i * dim + j] =
-                    i % 7 == 6 ? keys[(i - 3) * dim + j] + 0.1f * keys[i * dim + j] * float(i % 2) : keys[i * dim + j] / float(1 + j % 5);
+                    i % 7 == 6 ? keys[(i - 3) * dim + j] + 0.1f * keys[i * dim + j] * float(i % 2)
+                               : keys[i * dim + j] / float(1 + j % 5);
         Floats expected(n), nearest(n, 1e30f);
         std::vector<bool> chosen(n);
         uint32_t centre = 0;
         for (uint32_t i = 0; i < n; i++)
-            if (dot(&keys[i * dim], &keys[i * dim], dim) > dot(&keys[centre * dim], &keys[centre * dim], dim)) centre = i;
+            if (dot(&keys[i * dim], &keys[i * dim], dim) >
+                dot(&keys[centre * dim], &keys[centre * dim], dim))
+                centre = i;
         for (uint32_t k = 0; k < n_keep; k++) {
             expected[centre] = float(n - k);
             chosen[centre] = true;
             uint32_t next = ~0u;
             for (uint32_t i = 0; i < n; i++) {
-                nearest[i] = std::min(nearest[i], squared_distance(&keys[i * dim], &keys[centre * dim], dim));
+                nearest[i] = std::min(nearest[i],
+                                      squared_distance(&keys[i * dim], &keys[centre * dim], dim));
                 if (!chosen[i] && (next == ~0u || nearest[i] > nearest[next])) next = i;
             }
             centre = next;
@@ -170,7 +185,8 @@ TEST_CASE("retain: kcenter is the plain greedy choice, whatever it spares itself
     }
 }
 
-TEST_CASE("retain: kcenter takes each of equal keys last, the older first, and the largest norm before all")
+TEST_CASE("retain: kcenter takes each of equal keys last, the older first, and the largest norm "
+          "before all")
 {
     const Floats keys = {1, 0, 1, 0, 0, 3, 1, 0, 0, 3, -2, 0};
     Candidates c;
@@ -184,7 +200,8 @@ TEST_CASE("retain: kcenter takes each of equal keys last, the older first, and t
     CHECK(highest(scores("kcenter", c), 99).size() == 6);
 }
 
-TEST_CASE("retain: any candidates, any policy: finite scores, as many stay as asked, the same again")
+TEST_CASE(
+    "retain: any candidates, any policy: finite scores, as many stay as asked, the same again")
 {
     RandomValues random{9};
     std::istringstream names(retain_names());
@@ -213,7 +230,8 @@ TEST_CASE("retain: any candidates, any policy: finite scores, as many stay as as
             o.pool = 1 + 2 * random.below(6);
             o.decay = random.below(2) ? 1 : 0.9;
             const Floats score = scores(name.c_str(), c, o);
-            CHECK(std::all_of(score.begin(), score.end(), [](float x) { return std::isfinite(x); }));
+            CHECK(
+                std::all_of(score.begin(), score.end(), [](float x) { return std::isfinite(x); }));
             CHECK(highest(score, c.n_keep).size() == std::min(c.n_keep, n));
             CHECK(scores(name.c_str(), c, o) == score);
         }
@@ -232,8 +250,11 @@ TEST_CASE("retain: keys read in parts give the scores of all at once, bit for bi
             const uint32_t head_dim = 72; // more than a vector's worth, no whole number of 64
             std::vector<float> keys, probability_sums, all(n), parts(n);
             std::vector<uint32_t> counts;
-            for (uint32_t i = 0; i < n * head_dim; i++) keys.push_back(float(random_uniform(5, i)) - 0.3f);
-            for (uint32_t i = 0; i < n; i++) probability_sums.push_back(float(random_uniform(6, i))), counts.push_back(1 + i % 5);
+            for (uint32_t i = 0; i < n * head_dim; i++)
+                keys.push_back(float(random_uniform(5, i)) - 0.3f);
+            for (uint32_t i = 0; i < n; i++)
+                probability_sums.push_back(float(random_uniform(6, i))),
+                    counts.push_back(1 + i % 5);
             const RetainPolicy& policy = *find_retain(name);
             std::vector<float> scratch(retain_scratch_floats(policy, n, head_dim));
             Candidates c;

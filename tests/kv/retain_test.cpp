@@ -1,5 +1,6 @@
-// Who stays: the table of policies, the choice by score, the split over layers and heads; policies by position and by
-// attention, each against a plain reference written from the paper's description.
+// Who stays: the table of policies, the choice by score, the split over layers and heads; policies
+// by position and by attention, each against a plain reference written from the paper's
+// description.
 #include "tests/kv/retain_util.h"
 
 #include <doctest/doctest.h>
@@ -10,12 +11,14 @@
 using namespace ks;
 
 // Causal attention of n queries to n keys, row by row.
-static std::vector<std::vector<double>> causal_softmax(RandomValues& random, uint32_t n, double spread)
+static std::vector<std::vector<double>> causal_softmax(RandomValues& random, uint32_t n,
+                                                       double spread)
 {
     std::vector<std::vector<double>> p(n);
     for (uint32_t j = 0; j < n; j++) {
         double sum = 0;
-        for (uint32_t i = 0; i <= j; i++) p[j].push_back(std::exp(spread * double(random.normal())));
+        for (uint32_t i = 0; i <= j; i++)
+            p[j].push_back(std::exp(spread * double(random.normal())));
         for (double x : p[j]) sum += x;
         for (double& x : p[j]) x /= sum;
     }
@@ -35,15 +38,16 @@ TEST_CASE("retain: every policy is found by its name and says what it needs")
         CHECK(policy->evicts == (name != "all"));
         all.push_back(name);
     }
-    CHECK(all == std::vector<std::string>{"all", "window", "sink", "h2o", "scissorhands", "tova", "snapkv", "keydiff", "mix", "kcenter",
-                                          "subgen"});
+    CHECK(all == std::vector<std::string>{"all", "window", "sink", "h2o", "scissorhands", "tova",
+                                          "snapkv", "keydiff", "mix", "kcenter", "subgen"});
     CHECK(find_retain("h2") == nullptr);
     CHECK(find_retain("") == nullptr);
     CHECK(find_retain("scissorhands")->scores == scores_below);
     CHECK_FALSE(find_retain("h2o")->observes);
     CHECK(find_retain("tova")->one_set);
     CHECK(find_retain("keydiff")->scores == scores_none);
-    CHECK((find_retain("mix")->keys && find_retain("mix")->scores == scores_sum && find_retain("mix")->observes));
+    CHECK((find_retain("mix")->keys && find_retain("mix")->scores == scores_sum &&
+           find_retain("mix")->observes));
 }
 
 TEST_CASE("retain: the highest scores stay, of equal ones the newer")
@@ -54,7 +58,8 @@ TEST_CASE("retain: the highest scores stay, of equal ones the newer")
     CHECK(highest({5, 1}, 0) == Indices{});
     CHECK(highest({5, 1}, 9) == Indices{0, 1});
     CHECK(highest({}, 3) == Indices{});
-    CHECK(highest({NAN, -INFINITY, NAN, 1}, 2) == Indices{1, 3}); // what is not a number leaves first
+    CHECK(highest({NAN, -INFINITY, NAN, 1}, 2) ==
+          Indices{1, 3}); // what is not a number leaves first
     RandomValues random{1};
     for (int round = 0; round < 300; round++) {
         const uint32_t n = 1 + random.below(60), n_keep = random.below(n + 3);
@@ -68,7 +73,8 @@ TEST_CASE("retain: over heads the total is exact, the floor holds and the best o
 {
     RandomValues random{2};
     for (int round = 0; round < 300; round++) {
-        const uint32_t n_heads = 1 + random.below(6), n = 1 + random.below(40), floor = random.below(12);
+        const uint32_t n_heads = 1 + random.below(6), n = 1 + random.below(40),
+                       floor = random.below(12);
         const uint32_t total = random.below(n_heads * n + 5);
         Floats score(n_heads * n);
         for (float& x : score) x = round % 2 ? random.normal() : float(random.below(5));
@@ -86,14 +92,17 @@ TEST_CASE("retain: over heads the total is exact, the floor holds and the best o
         const uint32_t sure = std::min({floor, n, std::min(total, n_heads * n) / n_heads});
         std::set<uint32_t> expected, open;
         for (uint32_t h = 0; h < n_heads; h++) {
-            for (uint32_t i : top({score.begin() + h * n, score.begin() + (h + 1) * n}, sure)) expected.insert(h * n + i);
+            for (uint32_t i : top({score.begin() + h * n, score.begin() + (h + 1) * n}, sure))
+                expected.insert(h * n + i);
             for (uint32_t i = 0; i < n; i++) open.insert(h * n + i);
         }
         for (uint32_t i : expected) open.erase(i);
         while (expected.size() < std::min<size_t>(total, n_heads * n)) {
             uint32_t best = *open.begin();
             for (uint32_t i : open)
-                if (std::make_tuple(score[i], i % n, i / n) > std::make_tuple(score[best], best % n, best / n)) best = i;
+                if (std::make_tuple(score[i], i % n, i / n) >
+                    std::make_tuple(score[best], best % n, best / n))
+                    best = i;
             expected.insert(best);
             open.erase(best);
         }
@@ -112,11 +121,13 @@ TEST_CASE("retain: slots over layers add up to the average exactly")
 {
     RandomValues random{3};
     for (int round = 0; round < 500; round++) {
-        const uint32_t n_layers = 1 + random.below(80), average = random.below(3000), floor = random.below(200);
+        const uint32_t n_layers = 1 + random.below(80), average = random.below(3000),
+                       floor = random.below(200);
         for (Split split : {Split::uniform, Split::ada, Split::pyramid}) {
             Indices slots(n_layers, 12345);
             split_slots(split, n_layers, average, floor, slots.data());
-            CHECK(std::accumulate(slots.begin(), slots.end(), uint64_t(0)) == uint64_t(n_layers) * average);
+            CHECK(std::accumulate(slots.begin(), slots.end(), uint64_t(0)) ==
+                  uint64_t(n_layers) * average);
             CHECK(std::is_sorted(slots.rbegin(), slots.rend()));
             CHECK(slots.back() >= std::min(floor, average));
             if (split != Split::pyramid) CHECK(slots.front() == slots.back());
@@ -132,7 +143,8 @@ TEST_CASE("retain: slots over layers add up to the average exactly")
 
 TEST_CASE("retain: window and sink drop the oldest")
 {
-    const Indices positions = {4, 9, 30000000, 30000001, 30000002}; // neighbours that float cannot tell apart
+    const Indices positions = {4, 9, 30000000, 30000001,
+                               30000002}; // neighbours that float cannot tell apart
     Candidates c;
     c.n = 5;
     c.n_seen = 30000003;
@@ -143,9 +155,10 @@ TEST_CASE("retain: window and sink drop the oldest")
     }
 }
 
-// H2O as published: one token after the other, attention over what is kept, sums grow, the smallest outside the recent
-// ones leaves. logit: what query j would give key i.
-static std::vector<std::set<uint32_t>> h2o_paper(const std::vector<Floats>& logit, uint32_t capacity, uint32_t recent)
+// H2O as published: one token after the other, attention over what is kept, sums grow, the smallest
+// outside the recent ones leaves. logit: what query j would give key i.
+static std::vector<std::set<uint32_t>> h2o_paper(const std::vector<Floats>& logit,
+                                                 uint32_t capacity, uint32_t recent)
 {
     std::vector<std::set<uint32_t>> history;
     std::set<uint32_t> kept;
@@ -167,7 +180,8 @@ static std::vector<std::set<uint32_t>> h2o_paper(const std::vector<Floats>& logi
 }
 
 // The same with slots, signals and the policy. The recent tokens are no candidates.
-static std::vector<std::set<uint32_t>> h2o_replay(const std::vector<Floats>& logit, uint32_t capacity, uint32_t recent,
+static std::vector<std::set<uint32_t>> h2o_replay(const std::vector<Floats>& logit,
+                                                  uint32_t capacity, uint32_t recent,
                                                   const RetainOptions& o)
 {
     std::vector<std::set<uint32_t>> history;
@@ -180,7 +194,8 @@ static std::vector<std::set<uint32_t>> h2o_replay(const std::vector<Floats>& log
         float sum = 0;
         for (uint32_t i : positions) p.push_back(std::exp(logit[j][i]));
         for (float x : p) sum += x;
-        for (size_t slot = 0; slot < p.size(); slot++) probability_sums[slot] = float(o.decay) * probability_sums[slot] + p[slot] / sum;
+        for (size_t slot = 0; slot < p.size(); slot++)
+            probability_sums[slot] = float(o.decay) * probability_sums[slot] + p[slot] / sum;
         if (positions.size() > capacity) {
             Candidates c;
             c.n = uint32_t(positions.size()) - recent;
@@ -198,7 +213,8 @@ static std::vector<std::set<uint32_t>> h2o_replay(const std::vector<Floats>& log
     return history;
 }
 
-TEST_CASE("retain: h2o without decay and lifetime is the paper's, its freezing on old tokens included")
+TEST_CASE(
+    "retain: h2o without decay and lifetime is the paper's, its freezing on old tokens included")
 {
     RandomValues random{4};
     RetainOptions paper;
@@ -207,7 +223,8 @@ TEST_CASE("retain: h2o without decay and lifetime is the paper's, its freezing o
         std::vector<Floats> logit;
         for (int j = 0; j < 120; j++) logit.push_back(random.normals(120, 0.5f));
         CHECK(h2o_replay(logit, 12, recent, paper) == h2o_paper(logit, 12, recent));
-        const auto moves = [&](const std::vector<std::set<uint32_t>>& history) { // how often old tokens gave way, at last
+        const auto moves = [&](const std::vector<std::set<uint32_t>>&
+                                   history) { // how often old tokens gave way, at last
             int n = 0;
             for (size_t j = 60; j < history.size(); j++) {
                 std::set<uint32_t> old = history[j - 1];
@@ -217,13 +234,15 @@ TEST_CASE("retain: h2o without decay and lifetime is the paper's, its freezing o
             return n;
         };
         RetainOptions fair;
-        const std::set<uint32_t> last = h2o_replay(logit, 12, recent, paper).back(), fair_last = h2o_replay(logit, 12, recent, fair).back();
+        const std::set<uint32_t> last = h2o_replay(logit, 12, recent, paper).back(),
+                                 fair_last = h2o_replay(logit, 12, recent, fair).back();
         if (recent == 0) {
             CHECK(moves(h2o_paper(logit, 12, 0)) == 0); // frozen: every new token leaves at once
             CHECK(*last.rbegin() < 60);
         }
         CHECK(moves(h2o_replay(logit, 12, recent, fair)) > 5);
-        CHECK(std::accumulate(last.begin(), last.end(), 0u) < std::accumulate(fair_last.begin(), fair_last.end(), 0u));
+        CHECK(std::accumulate(last.begin(), last.end(), 0u) <
+              std::accumulate(fair_last.begin(), fair_last.end(), 0u));
     }
 }
 
@@ -234,7 +253,8 @@ TEST_CASE("retain: h2o's lifetime divides by the weights of the queries that cou
         Floats probability_sums;
         for (uint32_t position : positions) {
             double sum = 0;
-            for (uint32_t j = position; j < 100; j++) sum = decay * sum + 0.25; // every query gave it a quarter
+            for (uint32_t j = position; j < 100; j++)
+                sum = decay * sum + 0.25; // every query gave it a quarter
             probability_sums.push_back(float(sum));
         }
         Candidates c;
@@ -254,7 +274,8 @@ TEST_CASE("retain: scissorhands, tova and snapkv choose what their papers choose
 {
     RandomValues random{5};
     for (int round = 0; round < 60; round++) {
-        const uint32_t n = 40 + random.below(60), observe = 1 + random.below(16), n_keep = 1 + random.below(30);
+        const uint32_t n = 40 + random.below(60), observe = 1 + random.below(16),
+                       n_keep = 1 + random.below(30);
         const uint32_t n_old = n - observe, pool = 1 + 2 * random.below(5);
         const auto p = causal_softmax(random, n, 1.5);
         std::vector<double> below(n_old), last(n_old), seen(n_old), pooled(n_old);
@@ -268,13 +289,15 @@ TEST_CASE("retain: scissorhands, tova and snapkv choose what their papers choose
         }
         for (int i = 0; i < int(n_old); i++)
             for (int neighbour = i - int(pool / 2); neighbour <= i + int(pool / 2); neighbour++)
-                if (neighbour >= 0 && neighbour < int(n_old)) pooled[i] = std::max(pooled[i], seen[neighbour]);
+                if (neighbour >= 0 && neighbour < int(n_old))
+                    pooled[i] = std::max(pooled[i], seen[neighbour]);
         Candidates c;
         c.n = n_old;
         c.n_seen = n;
         RetainOptions o;
         o.pool = pool;
-        const auto choose = [&](const char* name, const std::vector<double>& probability_sums, float sign) {
+        const auto choose = [&](const char* name, const std::vector<double>& probability_sums,
+                                float sign) {
             Floats given;
             for (double x : probability_sums) given.push_back(sign * float(x));
             c.scores = given.data();

@@ -42,7 +42,8 @@ inline Indices top(const std::vector<double>& value, uint32_t n_keep)
     Indices order(value.size());
     std::iota(order.begin(), order.end(), 0u);
     std::reverse(order.begin(), order.end());
-    std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return value[a] > value[b]; });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](uint32_t a, uint32_t b) { return value[a] > value[b]; });
     order.resize(std::min<size_t>(n_keep, order.size()));
     std::sort(order.begin(), order.end());
     return order;

@@ -1,5 +1,6 @@
-// Selection: what a step reads is what an independent vote in float64 chooses, everything where there is room for it, with
-// ties to the newer; a choice that is used again never loses a token that came since.
+// Selection: what a step reads is what an independent vote in float64 chooses, everything where
+// there is room for it, with ties to the newer; a choice that is used again never loses a token
+// that came since.
 #include "tests/kv/random_values.h"
 #include "tests/kv/select_bed.h"
 
@@ -8,15 +9,18 @@
 
 using namespace ks;
 
-// What a token at `position` should read beside its own, when all before it are held: query heads [first, end) decide.
-static Set vote(const Recipe& r, const Text& text, const std::vector<float>& q, uint32_t position, uint32_t first, uint32_t end)
+// What a token at `position` should read beside its own, when all before it are held: query heads
+// [first, end) decide.
+static Set vote(const Recipe& r, const Text& text, const std::vector<float>& q, uint32_t position,
+                uint32_t first, uint32_t end)
 {
     const uint32_t n_first = r.read_first(), n_last = r.read_last(), d = text.shape.head_dim;
     const uint32_t n = position - n_first - n_last, wanted = r.read_slots() - n_first - n_last;
     std::vector<double> votes(n);
     for (uint32_t h = first; h < end; h++) {
         std::vector<double> logits(n), sorted;
-        for (uint32_t i = 0; i < n; i++) logits[i] = dot_of(q, h, text.key(n_first + i), h / text.shape.group(), d);
+        for (uint32_t i = 0; i < n; i++)
+            logits[i] = dot_of(q, h, text.key(n_first + i), h / text.shape.group(), d);
         sorted = logits;
         std::sort(sorted.rbegin(), sorted.rend());
         double sum = 0;
@@ -28,7 +32,9 @@ static Set vote(const Recipe& r, const Text& text, const std::vector<float>& q, 
     }
     std::vector<uint32_t> order(n);
     std::iota(order.begin(), order.end(), 0u);
-    std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return votes[a] != votes[b] ? votes[a] > votes[b] : a > b; });
+    std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+        return votes[a] != votes[b] ? votes[a] > votes[b] : a > b;
+    });
     Set set;
     for (uint32_t i = 0; i < position; i++)
         if (i < n_first || i >= position - n_last) set.insert(i);
@@ -40,10 +46,13 @@ TEST_CASE("select: where everything may be read, it is: bit for bit the exact ca
 {
     const Text text{3};
     for (const std::string& device : tested_names()) {
-        for (const char* recipe : {"retain=all,select=tokenselect,read=256", "retain=all,select=quest,read=256", "infllm,read=256"}) {
+        for (const char* recipe : {"retain=all,select=tokenselect,read=256",
+                                   "retain=all,select=quest,read=256", "infllm,read=256"}) {
             Bed exact("retain=all", 200, 32, device), bed(recipe, 200, 32, device);
-            for (uint32_t at = 0; at < 96; at += 32) CHECK(text.read(exact, at, 32) == text.read(bed, at, 32));
-            for (uint32_t at = 96; at < 200; at++) CHECK(text.read(exact, at, 1) == text.read(bed, at, 1));
+            for (uint32_t at = 0; at < 96; at += 32)
+                CHECK(text.read(exact, at, 32) == text.read(bed, at, 32));
+            for (uint32_t at = 96; at < 200; at++)
+                CHECK(text.read(exact, at, 1) == text.read(bed, at, 1));
         }
     }
 }
@@ -53,15 +62,18 @@ TEST_CASE("select: a step reads what an independent vote says")
     const Text text{4};
     for (const std::string& device : tested_names()) {
         for (const char* kind : {"tokenselect", "hardvote", "topk"}) {
-            if (device != "reference" && std::string(kind) != "tokenselect") continue; // its ablations, which only the reference has
+            if (device != "reference" && std::string(kind) != "tokenselect")
+                continue; // its ablations, which only the reference has
             CAPTURE(device);
             CAPTURE(kind);
             Bed bed(std::string("retain=all,select=") + kind + ",read=64,reuse=1", 200, 32, device);
             for (uint32_t at = 0; at < 160; at += 32) text.read(bed, at, 32);
             for (uint32_t at = 160; at < 166; at++) {
                 const std::vector<float> y = text.read(bed, at, 1);
-                const Set expected = vote(bed.recipe, text, text.query(at), at, 0, text.shape.n_heads);
-                for (uint32_t head = 0; head < text.shape.n_kv_heads; head++) CHECK(chosen(bed, head) == expected);
+                const Set expected =
+                    vote(bed.recipe, text, text.query(at), at, 0, text.shape.n_heads);
+                for (uint32_t head = 0; head < text.shape.n_kv_heads; head++)
+                    CHECK(chosen(bed, head) == expected);
                 check_read(bed, text, y, text.query(at), at);
             }
             CHECK(state(bed)[select_reuses] == 0);
@@ -76,12 +88,14 @@ TEST_CASE("select: of equal votes the newer win")
         Bed bed("retain=all,select=tokenselect,read=64,reuse=1", 200, 32, device);
         const uint32_t n_kv = shape.n_kv_heads * shape.head_dim;
         for (uint32_t at = 0; at < 160; at++)
-            bed.feed(std::vector<float>(shape.n_heads * shape.head_dim, 0.5f), std::vector<float>(n_kv, 0.25f),
-                     std::vector<float>(n_kv, 1.f));
+            bed.feed(std::vector<float>(shape.n_heads * shape.head_dim, 0.5f),
+                     std::vector<float>(n_kv, 0.25f), std::vector<float>(n_kv, 1.f));
         Set expected;
         for (uint32_t i = 0; i < 159; i++)
-            if (i < bed.recipe.read_first() || i >= 159 - (64 - bed.recipe.read_first())) expected.insert(i);
-        for (uint32_t head = 0; head < shape.n_kv_heads; head++) CHECK(chosen(bed, head) == expected);
+            if (i < bed.recipe.read_first() || i >= 159 - (64 - bed.recipe.read_first()))
+                expected.insert(i);
+        for (uint32_t head = 0; head < shape.n_kv_heads; head++)
+            CHECK(chosen(bed, head) == expected);
     }
 }
 
@@ -96,7 +110,8 @@ TEST_CASE("select: a choice is used again for like queries, and reads what came 
         for (uint32_t at = 160; at < 200; at++) {
             const std::vector<float> y = bed.feed(q, text.key(at), text.value(at));
             const Set read = chosen(bed, 0);
-            for (uint32_t i = at - bed.recipe.read_last(); i < at; i++) CHECK(read.count(i) == 1); // nothing slipped between
+            for (uint32_t i = at - bed.recipe.read_last(); i < at; i++)
+                CHECK(read.count(i) == 1); // nothing slipped between
             CHECK(read.size() <= bed.recipe.read_slots() + bed.recipe.read_last() / 2);
             check_read(bed, text, y, q, at);
         }
@@ -112,14 +127,16 @@ TEST_CASE("select: a choice is used again for like queries, and reads what came 
             std::copy_n(x.begin(), n, x.begin() + ptrdiff_t(n));
             return x;
         };
-        for (uint32_t at : {201u, 203u}) bed.feed(twice(text.query(2000)), twice(text.key(at)), twice(text.value(at)));
+        for (uint32_t at : {201u, 203u})
+            bed.feed(twice(text.query(2000)), twice(text.key(at)), twice(text.value(at)));
         CHECK(state(bed)[select_reuses] == reuses); // a chunk chooses, whatever it asks
         bed.feed(text.query(2000), text.key(205), text.value(205));
         CHECK(state(bed)[select_reuses] == reuses + 1);
     }
 }
 
-static void check_same(const std::string& recipe, const BedShape& shape, const std::string& device, const Text& text)
+static void check_same(const std::string& recipe, const BedShape& shape, const std::string& device,
+                       const Text& text)
 {
     CAPTURE(device);
     const bool exact = parse_recipe(recipe).value().exact();
@@ -142,14 +159,19 @@ static void check_same(const std::string& recipe, const BedShape& shape, const s
     CHECK((one.cache.evicted() > 0) == !exact);
 }
 
-TEST_CASE("select: over what a policy keeps, merged slots and codes; devices read and keep the same")
+TEST_CASE(
+    "select: over what a policy keeps, merged slots and codes; devices read and keep the same")
 {
     const Text text{7};
     for (const std::string recipe :
-         {"h2o,victims=merge,select=tokenselect,read=64,recent=16", "mix,select=quest,read=64,recent=16",
-          "mix,k=q8,v=q8,select=tokenselect,read=64,recent=16", "snapkv,observe=8,select=tokenselect,read=64,recent=16",
-          "h2o,victims=merge,select=infllm,read=64,recent=16", "keydiff,k=q8,v=q8,select=infllm,read=96,recent=16",
-          "mix,k=turbo4,v=turbo3,select=quest,read=64,recent=16", "mix,victims=merge,k=polar,v=polar,select=tokenselect,read=64,recent=16",
+         {"h2o,victims=merge,select=tokenselect,read=64,recent=16",
+          "mix,select=quest,read=64,recent=16",
+          "mix,k=q8,v=q8,select=tokenselect,read=64,recent=16",
+          "snapkv,observe=8,select=tokenselect,read=64,recent=16",
+          "h2o,victims=merge,select=infllm,read=64,recent=16",
+          "keydiff,k=q8,v=q8,select=infllm,read=96,recent=16",
+          "mix,k=turbo4,v=turbo3,select=quest,read=64,recent=16",
+          "mix,victims=merge,k=polar,v=polar,select=tokenselect,read=64,recent=16",
           "tokenselect,k=kivi,v=kivi,read=96,recent=16", "quest,k=kivi2,v=q8,read=96,recent=16",
           "infllm,k=kivi,v=turbo4,read=96,recent=16"}) {
         CAPTURE(recipe);
@@ -162,9 +184,10 @@ TEST_CASE("select: over what a policy keeps, merged slots and codes; devices rea
 
 TEST_CASE("select: of codes in rows that lanes read by eights the same is read")
 {
-    for (const std::string recipe :
-         {"mix,k=q8,v=q8,select=tokenselect,read=64,recent=16", "mix,k=turbo4,v=turbo3,select=tokenselect,read=64,recent=16",
-          "tokenselect,k=kivi,v=kivi,read=96,recent=16", "mix,k=polar,v=polar,select=tokenselect,read=64,recent=16"}) {
+    for (const std::string recipe : {"mix,k=q8,v=q8,select=tokenselect,read=64,recent=16",
+                                     "mix,k=turbo4,v=turbo3,select=tokenselect,read=64,recent=16",
+                                     "tokenselect,k=kivi,v=kivi,read=96,recent=16",
+                                     "mix,k=polar,v=polar,select=tokenselect,read=64,recent=16"}) {
         CAPTURE(recipe);
         const BedShape shape{3, 1, 64, ""};
         for (const std::string& device : tested_names())
@@ -183,16 +206,20 @@ static void fill(Bed& bed, uint32_t n, uint32_t n_alike)
         for (uint32_t i = 0; i < keys.size(); i++) keys[i] *= i / width % 2 < n_alike ? 0.f : 1.f;
         bed.cache.begin_layer(0, rows, bed.n_seen);
         bed.backend->upload(bed.buffer, bed.k.offset, keys.data(), 4 * rows * width);
-        bed.backend->upload(bed.buffer, bed.v.offset, random.normals(rows * width).data(), 4 * rows * width);
+        bed.backend->upload(bed.buffer, bed.v.offset, random.normals(rows * width).data(),
+                            4 * rows * width);
         bed.write(rows);
         bed.cache.end_layer();
     }
     const Tensor& scores = bed.cache.layer(0).selection.scores;
-    if (scores) bed.backend->upload(scores.buffer, scores.offset, random.normals(scores.cols).data(), 4ull * scores.cols);
+    if (scores)
+        bed.backend->upload(scores.buffer, scores.offset, random.normals(scores.cols).data(),
+                            4ull * scores.cols);
 }
 
 // Three steps over n slots: what a device reads is what the reference does.
-static void check_long(const std::string& device, const std::string& recipe, uint32_t n, const BedShape& shape, uint32_t n_alike)
+static void check_long(const std::string& device, const std::string& recipe, uint32_t n,
+                       const BedShape& shape, uint32_t n_alike)
 {
     CAPTURE(device);
     CAPTURE(recipe);
@@ -202,14 +229,17 @@ static void check_long(const std::string& device, const std::string& recipe, uin
     fill(other, n, n_alike);
     RandomValues random{n + 1};
     for (uint32_t step = 0; step < 3; step++) {
-        const std::vector<float> q = random.normals(shape.n_heads * shape.head_dim), k = random.normals(shape.n_kv_heads * shape.head_dim);
+        const std::vector<float> q = random.normals(shape.n_heads * shape.head_dim),
+                                 k = random.normals(shape.n_kv_heads * shape.head_dim);
         const std::vector<float> y = one.feed(q, k, k), z = other.feed(q, k, k);
         for (size_t i = 0; i < y.size(); i++) CHECK(y[i] == doctest::Approx(z[i]).epsilon(1e-4));
-        for (uint32_t head = 0; head < shape.n_kv_heads; head++) CHECK(chosen(one, head) == chosen(other, head));
+        for (uint32_t head = 0; head < shape.n_kv_heads; head++)
+            CHECK(chosen(one, head) == chosen(other, head));
     }
 }
 
-// Candidates are shared by blocks of a device, in rounds of 256: their borders, fewer than a round, one each; then more than one each.
+// Candidates are shared by blocks of a device, in rounds of 256: their borders, fewer than a round,
+// one each; then more than one each.
 TEST_CASE("select: of a long text the same is read")
 {
     for (const std::string& device : tested_names()) {
@@ -219,13 +249,17 @@ TEST_CASE("select: of a long text the same is read")
         const uint32_t others = recipe.read_first() + recipe.read_last();
         for (const char* kind : {"tokenselect", "quest", "infllm"}) {
             check_long(device, std::string("retain=all,select=") + kind + some, 1337, {}, 0);
-            for (uint32_t n_alike : {1, 2}) check_long(device, std::string("retain=all,select=") + kind + most, 2900, {}, n_alike);
+            for (uint32_t n_alike : {1, 2})
+                check_long(device, std::string("retain=all,select=") + kind + most, 2900, {},
+                           n_alike);
         }
         check_long(device, "retain=all,select=tokenselect" + some, others + 1022, {}, 0);
-        for (const BedShape shape :
-             {BedShape{6, 2, 64, "f16"}, BedShape{5, 1, 128, "f16"}, BedShape{2, 1, 256, "f16"}, BedShape{2, 2, 64, "f32"}})
+        for (const BedShape shape : {BedShape{6, 2, 64, "f16"}, BedShape{5, 1, 128, "f16"},
+                                     BedShape{2, 1, 256, "f16"}, BedShape{2, 2, 64, "f32"}})
             for (const char* kind : {"tokenselect", "quest"})
-                for (uint32_t n_alike : {0, 1}) check_long(device, std::string("retain=all,select=") + kind + some, 700, shape, n_alike);
+                for (uint32_t n_alike : {0, 1})
+                    check_long(device, std::string("retain=all,select=") + kind + some, 700, shape,
+                               n_alike);
     }
 }
 
@@ -233,7 +267,9 @@ TEST_CASE("select: of 70,000 slots the same is read")
 {
     for (const std::string& device : tested_names())
         for (const char* kind : {"tokenselect", "quest"})
-            if (device != "reference") check_long(device, std::string("retain=all,read=2048,reuse=1,select=") + kind, 70000, {2, 1, 16}, 0);
+            if (device != "reference")
+                check_long(device, std::string("retain=all,read=2048,reuse=1,select=") + kind,
+                           70000, {2, 1, 16}, 0);
 }
 
 // x as RoPE leaves it at a position, in float64.
@@ -242,7 +278,8 @@ static std::vector<double> at_position(const Bed& bed, const float* x, uint32_t 
     const uint32_t half = bed.shape.head_dim / 2;
     std::vector<double> out(2 * half);
     for (uint32_t i = 0; i < half; i++) {
-        const double c = std::cos(bed.angle(position, i)), s = std::sin(bed.angle(position, i)), u = x[i], v = x[i + half];
+        const double c = std::cos(bed.angle(position, i)), s = std::sin(bed.angle(position, i)),
+                     u = x[i], v = x[i + half];
         out[i] = u * c - v * s;
         out[i + half] = u * s + v * c;
     }
@@ -250,7 +287,8 @@ static std::vector<double> at_position(const Bed& bed, const float* x, uint32_t 
 }
 
 // What one token should see when the tokens of `set` and its own have the positions 0, 1, 2, ...
-static std::vector<double> attention_by_rank(const Bed& bed, const Text& text, const Set& set, uint32_t position, uint32_t head)
+static std::vector<double> attention_by_rank(const Bed& bed, const Text& text, const Set& set,
+                                             uint32_t position, uint32_t head)
 {
     const uint32_t d = bed.shape.head_dim, kv_head = head / bed.shape.group();
     const std::vector<float> q = text.query(position);
@@ -272,7 +310,8 @@ static std::vector<double> attention_by_rank(const Bed& bed, const Text& text, c
     return out;
 }
 
-static void positions_by_rank(const std::string& positions, std::initializer_list<const char*> recipes)
+static void positions_by_rank(const std::string& positions,
+                              std::initializer_list<const char*> recipes)
 {
     const Text text{8};
     for (const std::string& device : tested_names()) {
@@ -286,19 +325,23 @@ static void positions_by_rank(const std::string& positions, std::initializer_lis
                 std::vector<Set> read(bed.shape.n_kv_heads);
                 for (uint32_t h = 0; h < bed.shape.n_kv_heads; h++)
                     for (uint32_t position : bed.positions(h)) read[h].insert(position);
-                const std::vector<std::vector<uint32_t>> before = {bed.positions(0), bed.positions(1)};
+                const std::vector<std::vector<uint32_t>> before = {bed.positions(0),
+                                                                   bed.positions(1)};
                 const std::vector<float> y = text.read(bed, at, 1);
                 const bool selects = bed.recipe.selects() && !bed.cache.layer(0).must_reselect;
-                if (bed.recipe.selects() && !selects) continue; // evicted since: what was read is no longer there to ask
+                if (bed.recipe.selects() && !selects)
+                    continue; // evicted since: what was read is no longer there to ask
                 for (uint32_t h = 0; h < bed.shape.n_heads; h++) {
                     Set set = read[h / bed.shape.group()];
                     if (selects) {
                         set.clear();
-                        for (uint32_t index : chosen(bed, h / bed.shape.group())) set.insert(before[h / bed.shape.group()][index]);
+                        for (uint32_t index : chosen(bed, h / bed.shape.group()))
+                            set.insert(before[h / bed.shape.group()][index]);
                     }
                     const std::vector<double> expected = attention_by_rank(bed, text, set, at, h);
                     for (uint32_t k = 0; k < bed.shape.head_dim; k++)
-                        CHECK(y[h * bed.shape.head_dim + k] == doctest::Approx(expected[k]).epsilon(3e-5));
+                        CHECK(y[h * bed.shape.head_dim + k] ==
+                              doctest::Approx(expected[k]).epsilon(3e-5));
                 }
             }
             if (!all) CHECK(bed.cache.evicted() > 0);
@@ -309,10 +352,12 @@ static void positions_by_rank(const std::string& positions, std::initializer_lis
 TEST_CASE("positions=compact: a token's position is its rank among those that are read")
 {
     positions_by_rank(",positions=compact",
-                      {"sink", "h2o", "keydiff", "retain=all,select=tokenselect,read=64,reuse=1", "h2o,select=quest,read=64"});
+                      {"sink", "h2o", "keydiff", "retain=all,select=tokenselect,read=64,reuse=1",
+                       "h2o,select=quest,read=64"});
 }
 
-// Microseconds of a step of one layer of SmolLM2's shape over n slots, the median of some. Its scores and queries are random.
+// Microseconds of a step of one layer of SmolLM2's shape over n slots, the median of some. Its
+// scores and queries are random.
 static double step_time(const std::string& device, const std::string& recipe, uint32_t n)
 {
     constexpr uint32_t kChunk = 512, kSteps = 31;
@@ -321,10 +366,12 @@ static double step_time(const std::string& device, const std::string& recipe, ui
     RandomValues random{n};
     std::vector<double> times;
     for (uint32_t i = 0; i < kSteps; i++) {
-        const std::vector<float> q = random.normals(576), k = random.normals(192), v = random.normals(192);
+        const std::vector<float> q = random.normals(576), k = random.normals(192),
+                                 v = random.normals(192);
         const auto start = std::chrono::steady_clock::now();
         bed.feed(q, k, v);
-        times.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() * 1e6);
+        times.push_back(
+            std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() * 1e6);
     }
     std::nth_element(times.begin(), times.begin() + kSteps / 2, times.end());
     return times[kSteps / 2];
@@ -335,11 +382,13 @@ TEST_CASE("perf: select" * doctest::skip(!getenv("KS_PERF")))
 {
     const char* only = getenv("KS_TEST_BACKEND");
     const std::string device = only ? only : "cpu";
-    printf("microseconds of a layer's step; reading 1,024 slots and nothing else: %.0f\n", step_time(device, "retain=all", 1024));
+    printf("microseconds of a layer's step; reading 1,024 slots and nothing else: %.0f\n",
+           step_time(device, "retain=all", 1024));
     for (uint32_t n = 4096; n <= (only ? 1u << 20 : 1u << 17); n *= 2) {
         printf("%7u slots: all %6.0f", n, step_time(device, "retain=all", n));
         for (const char* kind : {"tokenselect,reuse=1", "tokenselect,reuse=0.9", "quest", "infllm"})
-            printf(", %s %5.0f", kind, step_time(device, std::string("retain=all,read=1024,select=") + kind, n));
+            printf(", %s %5.0f", kind,
+                   step_time(device, std::string("retain=all,read=1024,select=") + kind, n));
         printf("\n");
     }
 }

@@ -1,4 +1,5 @@
-// Selection of pages and blocks: what is known of them between choices is what their keys say, whatever came between.
+// Selection of pages and blocks: what is known of them between choices is what their keys say,
+// whatever came between.
 #include "tests/kv/select_bed.h"
 
 #include <numeric>
@@ -6,7 +7,8 @@
 using namespace ks;
 
 // The most that any of a page's keys can come to with a query of a head, from bounds of its own.
-static double page_bound(const Text& text, const std::vector<float>& q, uint32_t head, uint32_t page)
+static double page_bound(const Text& text, const std::vector<float>& q, uint32_t head,
+                         uint32_t page)
 {
     const BedShape& s = text.shape;
     double most = -1e30;
@@ -33,7 +35,8 @@ static void check_pages(Bed& bed, const Text& text, const std::vector<float>& q,
         const Set read = chosen(bed, head);
         CHECK(read.size() <= bed.recipe.read_slots());
         double least_read = 1e30, most_left = -1e30;
-        for (uint32_t page = 1; (page + 1) * select_page <= position - bed.recipe.read_last(); page++) {
+        for (uint32_t page = 1; (page + 1) * select_page <= position - bed.recipe.read_last();
+             page++) {
             const double bound = page_bound(text, q, head, page);
             if (read.count(page * select_page))
                 least_read = std::min(least_read, bound);
@@ -51,7 +54,8 @@ TEST_CASE("select: pages are chosen by bounds that no key exceeds")
         Bed bed("retain=all,select=quest,read=64", 300, 32, device);
         for (uint32_t at = 0; at < 160; at += 32) text.read(bed, at, 32);
         for (uint32_t at = 160; at < 280; at++) {
-            if (at == 180) { // what somebody says next is read as a whole, and its pages are known afterwards
+            if (at == 180) { // what somebody says next is read as a whole, and its pages are known
+                             // afterwards
                 for (; at < 276; at += 32) text.read(bed, at, 32);
             }
             const std::vector<float> q = text.query(at), y = text.read(bed, at, 1);
@@ -70,8 +74,10 @@ TEST_CASE("select: pages that came while a choice was used again are known to th
         uint32_t at = 160;
         const uint32_t n_alike = bed.recipe.read_last() / 2;
         for (uint32_t asked = 0; asked < 6; asked++) {
-            for (uint32_t i = 0; i < n_alike; i++, at++) bed.feed(text.query(1000 + asked), text.key(at), text.value(at));
-            const std::vector<float> q = text.query(2000 + asked), y = bed.feed(q, text.key(at), text.value(at));
+            for (uint32_t i = 0; i < n_alike; i++, at++)
+                bed.feed(text.query(1000 + asked), text.key(at), text.value(at));
+            const std::vector<float> q = text.query(2000 + asked),
+                                     y = bed.feed(q, text.key(at), text.value(at));
             check_read(bed, text, y, q, at);
             check_pages(bed, text, q, at++);
         }
@@ -79,7 +85,8 @@ TEST_CASE("select: pages that came while a choice was used again are known to th
     }
 }
 
-// How much attention each of n indexes got from as many queries that read everything, summed over a head's query heads.
+// How much attention each of n indexes got from as many queries that read everything, summed over a
+// head's query heads.
 static std::vector<double> attention_got(const Text& text, uint32_t head, uint32_t n)
 {
     std::vector<double> got(n);
@@ -88,7 +95,8 @@ static std::vector<double> attention_got(const Text& text, uint32_t head, uint32
         for (uint32_t h = head * text.shape.group(); h < (head + 1) * text.shape.group(); h++) {
             std::vector<double> p(t + 1);
             double norm = 0;
-            for (uint32_t i = 0; i <= t; i++) norm += p[i] = std::exp(dot_of(q, h, text.key(i), head, text.shape.head_dim));
+            for (uint32_t i = 0; i <= t; i++)
+                norm += p[i] = std::exp(dot_of(q, h, text.key(i), head, text.shape.head_dim));
             for (uint32_t i = 0; i <= t; i++) got[i] += p[i] / norm;
         }
     }
@@ -105,22 +113,29 @@ TEST_CASE("select: blocks are chosen by the keys in them that attention looked a
         for (uint32_t at = 161; at < 170; at++) {
             const std::vector<float> q = text.query(at), y = text.read(bed, at, 1);
             check_read(bed, text, y, q, at);
-            for (uint32_t head = 0; head < s.n_kv_heads; head++) CHECK(chosen(bed, head).size() <= bed.recipe.read_slots());
-            if (at > 161) continue; // until then every query has read all, so what it said of each is known
-            const uint32_t n_first = bed.recipe.read_first(), n_last = bed.recipe.read_last(), end = at - n_last;
+            for (uint32_t head = 0; head < s.n_kv_heads; head++)
+                CHECK(chosen(bed, head).size() <= bed.recipe.read_slots());
+            if (at > 161)
+                continue; // until then every query has read all, so what it said of each is known
+            const uint32_t n_first = bed.recipe.read_first(), n_last = bed.recipe.read_last(),
+                           end = at - n_last;
             uint32_t unit = 128;
             while (4 * unit > bed.recipe.read_slots() - n_first - n_last) unit /= 2;
             std::vector<std::pair<double, uint32_t>> votes; // and where the block begins
-            for (uint32_t begin = n_first; begin < end; begin = (begin / unit + 1) * unit) votes.push_back({0, begin});
+            for (uint32_t begin = n_first; begin < end; begin = (begin / unit + 1) * unit)
+                votes.push_back({0, begin});
             for (uint32_t head = 0; head < s.n_kv_heads; head++) {
                 const std::vector<double> got = attention_got(text, head, at);
                 for (auto& [vote, begin] : votes) {
-                    const uint32_t stop = std::min(end, (begin / unit + 1) * unit), n = std::min(4u, stop - begin);
+                    const uint32_t stop = std::min(end, (begin / unit + 1) * unit),
+                                   n = std::min(4u, stop - begin);
                     std::vector<uint32_t> order(stop - begin);
                     std::iota(order.begin(), order.end(), begin);
-                    std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return got[a] > got[b]; });
+                    std::sort(order.begin(), order.end(),
+                              [&](uint32_t a, uint32_t b) { return got[a] > got[b]; });
                     for (uint32_t h = head * s.group(); h < (head + 1) * s.group(); h++)
-                        for (uint32_t k = 0; k < n; k++) vote += dot_of(q, h, text.key(order[k]), head, s.head_dim) / n;
+                        for (uint32_t k = 0; k < n; k++)
+                            vote += dot_of(q, h, text.key(order[k]), head, s.head_dim) / n;
                 }
             }
             std::sort(votes.rbegin(), votes.rend());
@@ -129,21 +144,25 @@ TEST_CASE("select: blocks are chosen by the keys in them that attention looked a
             for (uint32_t i = 0; i < at; i++)
                 if (i < n_first || i >= end) expected.insert(i);
             for (const auto& [vote, begin] : votes)
-                for (uint32_t i = begin; i < std::min(end, (begin / unit + 1) * unit); i++) expected.insert(i);
+                for (uint32_t i = begin; i < std::min(end, (begin / unit + 1) * unit); i++)
+                    expected.insert(i);
             CHECK(expected.size() < at);
-            for (uint32_t head = 0; head < s.n_kv_heads; head++) CHECK(chosen(bed, head) == expected);
+            for (uint32_t head = 0; head < s.n_kv_heads; head++)
+                CHECK(chosen(bed, head) == expected);
         }
     }
 }
 
-// Who speaks for a block changes only where attention looked: a device that remembers the others chooses as one that looks at all.
+// Who speaks for a block changes only where attention looked: a device that remembers the others
+// chooses as one that looks at all.
 TEST_CASE("select: blocks are chosen as if all their keys were looked at again")
 {
     const Text text{14};
     for (const std::string& device : tested_names()) {
         for (const char* recipe :
              {"retain=all,select=infllm,read=96", "retain=all,select=infllm,read=160,reuse=0.2",
-              "retain=snapkv,observe=8,slots=400,select=infllm,read=96", "retain=h2o,split=ada,slots=200,select=infllm,read=96"}) {
+              "retain=snapkv,observe=8,slots=400,select=infllm,read=96",
+              "retain=h2o,split=ada,slots=200,select=infllm,read=96"}) {
             CAPTURE(device);
             CAPTURE(std::string(recipe));
             Bed one(recipe, 400, 32), other(recipe, 400, 32, device);
@@ -152,10 +171,12 @@ TEST_CASE("select: blocks are chosen as if all their keys were looked at again")
                 bed->q_clamped = true;
             }
             for (uint32_t at = 0; at < 380;) {
-                const uint32_t n = at < 160 || at == 260 ? 32 : 1; // what somebody says next is a chunk
+                const uint32_t n =
+                    at < 160 || at == 260 ? 32 : 1; // what somebody says next is a chunk
                 text.read(one, at, n);
                 text.read(other, at, n);
-                for (uint32_t head = 0; head < text.shape.n_kv_heads && at > 160; head++) CHECK(chosen(one, head) == chosen(other, head));
+                for (uint32_t head = 0; head < text.shape.n_kv_heads && at > 160; head++)
+                    CHECK(chosen(one, head) == chosen(other, head));
                 at += n;
             }
             CHECK(state(one)[select_choices] == state(other)[select_choices]);

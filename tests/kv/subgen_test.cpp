@@ -1,4 +1,5 @@
-// SubGen's estimator: the query of the paper's Algorithm 1, written here in log space, over slots that are filled as told.
+// SubGen's estimator: the query of the paper's Algorithm 1, written here in log space, over slots
+// that are filled as told.
 #include "runtime/kv/policies/subgen.h"
 #include "tests/kv/random_values.h"
 
@@ -25,8 +26,8 @@ struct Cache {
     uint32_t n_copied = 0;
 
     explicit Cache(const SubgenShape& s)
-        : shape(s), state(Subgen::bytes_needed(s) / 8, NAN), subgen(s, state.data()), token(s.n_clusters * s.t + s.s, kNone),
-          copies(s.n_clusters * s.t), slots(s.t + s.s)
+        : shape(s), state(Subgen::bytes_needed(s) / 8, NAN), subgen(s, state.data()),
+          token(s.n_clusters * s.t + s.s, kNone), copies(s.n_clusters * s.t), slots(s.t + s.s)
     {
         subgen.clear();
     }
@@ -48,7 +49,8 @@ struct Cache {
     void read(const Floats& keys, const Floats& values)
     {
         const uint32_t dim = shape.head_dim;
-        for (uint32_t i = 0; i * dim < keys.size(); i++) update(i, &keys[i * dim], &values[i * dim]);
+        for (uint32_t i = 0; i * dim < keys.size(); i++)
+            update(i, &keys[i * dim], &values[i * dim]);
     }
 };
 
@@ -66,7 +68,10 @@ struct Answer {
     Doubles output() const
     {
         Doubles out;
-        for (float x : z) out.push_back(tau > 0 && z_max > -INFINITY ? double(x) / double(tau) * std::exp(double(z_max - tau_max)) : 0);
+        for (float x : z)
+            out.push_back(tau > 0 && z_max > -INFINITY
+                              ? double(x) / double(tau) * std::exp(double(z_max - tau_max))
+                              : 0);
         return out;
     }
 };
@@ -95,7 +100,8 @@ static Answer ask(const Cache& cache, const Floats& keys, const Floats& values, 
         } else {
             const float m = std::max(answer.z_max, l + a[slot]);
             for (uint32_t j = 0; j < dim; j++)
-                answer.z[j] = answer.z[j] * std::exp(answer.z_max - m) + std::exp(l + a[slot] - m) * values[cache.token[slot] * dim + j];
+                answer.z[j] = answer.z[j] * std::exp(answer.z_max - m) +
+                              std::exp(l + a[slot] - m) * values[cache.token[slot] * dim + j];
             answer.z_max = m;
         }
     }
@@ -121,18 +127,21 @@ static Exact exact(const Floats& keys, const Floats& values, const Floats& q)
     return sum;
 }
 
-static SubgenShape shape_of(uint32_t n_clusters, uint32_t t, uint32_t s, uint32_t dim, bool priority = false, uint64_t seed = 1)
+static SubgenShape shape_of(uint32_t n_clusters, uint32_t t, uint32_t s, uint32_t dim,
+                            bool priority = false, uint64_t seed = 1)
 {
     return {n_clusters, t, s, dim, priority, seed, 3, 2};
 }
 
-static Floats clustered(RandomValues& random, uint32_t n, uint32_t dim, uint32_t n_centres, float noise)
+static Floats clustered(RandomValues& random, uint32_t n, uint32_t dim, uint32_t n_centres,
+                        float noise)
 {
     const Floats centres = random.normals(n_centres * dim);
     Floats keys(n * dim);
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t c = i < n_centres ? i : random.below(n_centres);
-        for (uint32_t j = 0; j < dim; j++) keys[i * dim + j] = centres[c * dim + j] + noise * random.normal();
+        for (uint32_t j = 0; j < dim; j++)
+            keys[i * dim + j] = centres[c * dim + j] + noise * random.normal();
     }
     return keys;
 }
@@ -147,23 +156,29 @@ TEST_CASE("subgen: clusters of one key each give the denominator exactly")
     CHECK(cache.subgen.n_clusters() == n);
     for (int i = 0; i < 20; i++) {
         const Floats q = random.normals(dim);
-        CHECK(ask(cache, keys, values, q).denominator() == doctest::Approx(exact(keys, values, q).tau).epsilon(1e-5));
+        CHECK(ask(cache, keys, values, q).denominator() ==
+              doctest::Approx(exact(keys, values, q).tau).epsilon(1e-5));
     }
     // The same keys once more join the clusters of their equals: twice the sum, still exact.
     for (uint32_t i = 0; i < n; i++) cache.update(i, &keys[i * dim], &values[i * dim]);
     CHECK(cache.subgen.n_clusters() == n);
     const Floats q = random.normals(dim);
-    CHECK(ask(cache, keys, values, q).denominator() == doctest::Approx(2 * exact(keys, values, q).tau).epsilon(1e-5));
+    CHECK(ask(cache, keys, values, q).denominator() ==
+          doctest::Approx(2 * exact(keys, values, q).tau).epsilon(1e-5));
 }
 
 struct Moments {
     double n = 0, sum = 0, squares = 0;
     void add(double x) { n++, sum += x, squares += x * x; }
     double mean() const { return sum / n; }
-    double error() const { return std::sqrt(std::max(0.0, squares / n - mean() * mean()) / n); } // of the mean
+    double error() const
+    {
+        return std::sqrt(std::max(0.0, squares / n - mean() * mean()) / n);
+    } // of the mean
 };
 
-TEST_CASE("subgen: numerator and denominator are unbiased, for both ways to sample and after clusters have merged")
+TEST_CASE("subgen: numerator and denominator are unbiased, for both ways to sample and after "
+          "clusters have merged")
 {
     RandomValues random{2};
     const uint32_t n = 50, dim = 8;
@@ -195,7 +210,8 @@ TEST_CASE("subgen: numerator and denominator are unbiased, for both ways to samp
     }
 }
 
-TEST_CASE("subgen: reservoirs are fair: values by the square of their norm, keys evenly within their cluster")
+TEST_CASE("subgen: reservoirs are fair: values by the square of their norm, keys evenly within "
+          "their cluster")
 {
     RandomValues random{3};
     const uint32_t n = 20, dim = 4, seeds = 6000, t = 3, s = 3;
@@ -209,7 +225,8 @@ TEST_CASE("subgen: reservoirs are fair: values by the square of their norm, keys
             weight[i] += double(values[i * dim + j]) * double(values[i * dim + j]);
         }
     for (double w : weight) mass += w;
-    std::map<uint32_t, std::set<uint32_t>> members; // cluster -> tokens seen in it; clusters do not depend on coins
+    std::map<uint32_t, std::set<uint32_t>>
+        members; // cluster -> tokens seen in it; clusters do not depend on coins
     double same = 0, expected_same = 0;
     for (uint64_t seed = 0; seed < seeds; seed++) {
         Cache cache(shape_of(4, t, s, dim, false, seed));
@@ -231,8 +248,9 @@ TEST_CASE("subgen: reservoirs are fair: values by the square of their norm, keys
         chi += (drawn[i] - expected) * (drawn[i] - expected) / expected;
         expected_same += seeds * weight[i] * weight[i] / mass / mass;
     }
-    CHECK(chi < 43.8);                                                     // 19 degrees of freedom, one in a thousand
-    CHECK(std::fabs(same - expected_same) < 4 * std::sqrt(expected_same)); // slots are independent of each other
+    CHECK(chi < 43.8); // 19 degrees of freedom, one in a thousand
+    CHECK(std::fabs(same - expected_same) <
+          4 * std::sqrt(expected_same)); // slots are independent of each other
     size_t n_members = 0, largest = 0;
     for (const auto& [cluster, tokens] : members) {
         n_members += tokens.size();
@@ -251,8 +269,10 @@ TEST_CASE("subgen: logits shifted by 200 change nothing")
 {
     RandomValues random{4};
     const uint32_t n = 60, dim = 9;
-    Floats keys = random.normals(n * dim), values = random.normals(n * dim), q = random.normals(dim);
-    for (uint32_t i = 0; i < n; i++) keys[i * dim + dim - 1] = 1; // q's last component is added to every logit
+    Floats keys = random.normals(n * dim), values = random.normals(n * dim),
+           q = random.normals(dim);
+    for (uint32_t i = 0; i < n; i++)
+        keys[i * dim + dim - 1] = 1; // q's last component is added to every logit
     for (bool priority : {false, true}) {
         Cache cache(shape_of(10, 2, 16, dim, priority));
         cache.subgen.set_radius(1);
@@ -262,7 +282,8 @@ TEST_CASE("subgen: logits shifted by 200 change nothing")
         for (float shift : {200.0f, -200.0f}) {
             q[dim - 1] = shift;
             const Doubles shifted = ask(cache, keys, values, q).output();
-            for (uint32_t j = 0; j < dim; j++) CHECK(shifted[j] == doctest::Approx(plain[j]).epsilon(1e-3));
+            for (uint32_t j = 0; j < dim; j++)
+                CHECK(shifted[j] == doctest::Approx(plain[j]).epsilon(1e-3));
         }
     }
 }
@@ -276,7 +297,9 @@ TEST_CASE("subgen: values of zero or of no number add nothing, keys of no number
         Cache cache(shape_of(20, 1, 5, dim, priority));
         Floats a(25), b(25);
         cache.subgen.weights(a.data(), b.data()); // nothing was read
-        CHECK(std::count(a.begin(), a.end(), -INFINITY) + std::count(b.begin(), b.end(), -INFINITY) == 50);
+        CHECK(std::count(a.begin(), a.end(), -INFINITY) +
+                  std::count(b.begin(), b.end(), -INFINITY) ==
+              50);
         cache.read(keys, values);
         const Answer none = ask(cache, keys, values, q);
         CHECK(none.output() == Doubles(dim, 0.0));
@@ -286,7 +309,8 @@ TEST_CASE("subgen: values of zero or of no number add nothing, keys of no number
         cache.update(5, &keys[5 * dim], &values[5 * dim]);
         CHECK(std::count(cache.token.begin() + 20, cache.token.end(), 5u) == (priority ? 1 : 5));
         const Doubles z = ask(cache, keys, values, q).numerator();
-        for (uint32_t j = 0; j < dim; j++) CHECK(z[j] == doctest::Approx(exact(keys, values, q).z[j]).epsilon(1e-5));
+        for (uint32_t j = 0; j < dim; j++)
+            CHECK(z[j] == doctest::Approx(exact(keys, values, q).z[j]).epsilon(1e-5));
         for (float bad : {NAN, INFINITY}) {
             const Floats odd(dim, bad);
             for (int i = 0; i < 30; i++) cache.update(5, odd.data(), odd.data());
@@ -301,7 +325,8 @@ TEST_CASE("subgen: values of zero or of no number add nothing, keys of no number
         for (uint64_t seed = 0; seed < 100; seed++) {
             Cache cache(shape_of(1, 1, 2, 1, priority, seed));
             const float key = 1;
-            for (float value : {1e-45f, 1e-30f, 1.0f, 3e38f, 1e-45f, 3e38f, 1.0f, 1e-45f}) cache.update(0, &key, &value);
+            for (float value : {1e-45f, 1e-30f, 1.0f, 3e38f, 1e-45f, 3e38f, 1.0f, 1e-45f})
+                cache.update(0, &key, &value);
             Floats a(3), b(3);
             cache.subgen.weights(a.data(), b.data());
             CHECK((std::isfinite(a[1]) && std::isfinite(a[2]) && std::isfinite(b[0])));
@@ -328,13 +353,16 @@ static double norm_of(const Floats& values, uint32_t dim)
     return std::sqrt(norm);
 }
 
-TEST_CASE("subgen: on keys that cluster the error keeps the theorem's bound and shrinks with the samples")
+TEST_CASE(
+    "subgen: on keys that cluster the error keeps the theorem's bound and shrinks with the samples")
 {
     RandomValues random{6};
     const uint32_t n = 600, dim = 8;
-    const Floats keys = clustered(random, n, dim, 10, 0.05f), values = random.normals(n * dim), q = random.normals(dim);
+    const Floats keys = clustered(random, n, dim, 10, 0.05f), values = random.normals(n * dim),
+                 q = random.normals(dim);
     const Exact truth = exact(keys, values, q);
-    const double scale = std::sqrt(truth.squares) / truth.tau * norm_of(values, dim); // |softmax|_2 |V|_op
+    const double scale =
+        std::sqrt(truth.squares) / truth.tau * norm_of(values, dim); // |softmax|_2 |V|_op
     for (bool priority : {false, true}) {
         for (uint32_t s : {16u, 64u, 256u}) {
             Moments error;
@@ -344,7 +372,8 @@ TEST_CASE("subgen: on keys that cluster the error keeps the theorem's bound and 
                 cache.read(keys, values);
                 const Doubles out = ask(cache, keys, values, q).output();
                 double sum = 0;
-                for (uint32_t j = 0; j < dim; j++) sum += std::pow(out[j] - truth.z[j] / truth.tau, 2);
+                for (uint32_t j = 0; j < dim; j++)
+                    sum += std::pow(out[j] - truth.z[j] / truth.tau, 2);
                 error.add(sum);
             }
             CAPTURE(s);
@@ -354,7 +383,8 @@ TEST_CASE("subgen: on keys that cluster the error keeps the theorem's bound and 
     }
 }
 
-TEST_CASE("subgen: clusters are few where keys cluster, however many tokens; a random stream has as many as tokens")
+TEST_CASE("subgen: clusters are few where keys cluster, however many tokens; a random stream has "
+          "as many as tokens")
 {
     RandomValues random{7};
     const uint32_t dim = 16;
@@ -365,7 +395,8 @@ TEST_CASE("subgen: clusters are few where keys cluster, however many tokens; a r
         cache.read(keys, values);
         CAPTURE(cache.subgen.radius());
         CHECK(cache.subgen.n_clusters() >= 12);
-        CHECK(cache.subgen.n_clusters() <= (n < 1000 ? 64 : 20)); // 300 tokens are too few to see how wide clusters are
+        CHECK(cache.subgen.n_clusters() <=
+              (n < 1000 ? 64 : 20)); // 300 tokens are too few to see how wide clusters are
     }
     for (uint32_t n : {300u, 600u, 1200u}) { // keys on a sphere in many dimensions: no two are near
         const Floats keys = random.normals(n * 64), values(n * 64, 1.0f);
@@ -376,7 +407,8 @@ TEST_CASE("subgen: clusters are few where keys cluster, however many tokens; a r
     }
 }
 
-TEST_CASE("subgen: a full table doubles the radius and merges: bounded, nothing lost, neighbours together")
+TEST_CASE("subgen: a full table doubles the radius and merges: bounded, nothing lost, neighbours "
+          "together")
 {
     RandomValues random{8};
     const uint32_t n = 1500, dim = 12, m = 16, t = 2;
@@ -405,11 +437,14 @@ TEST_CASE("subgen: a full table doubles the radius and merges: bounded, nothing 
         }
         CHECK(radius > 0);
         if (start == INFINITY) CHECK(cache.subgen.n_clusters() == 1);
-        for (uint32_t slot = 0; slot < m * t; slot += t) { // radii of all rounds add up to less than twice the last
+        for (uint32_t slot = 0; slot < m * t;
+             slot += t) { // radii of all rounds add up to less than twice the last
             if (b[slot] == -INFINITY) continue;
             double distance = 0;
             for (uint32_t j = 0; j < dim; j++)
-                distance += std::pow(double(keys[cache.token[slot] * dim + j]) - double(keys[cache.token[slot + 1] * dim + j]), 2);
+                distance += std::pow(double(keys[cache.token[slot] * dim + j]) -
+                                         double(keys[cache.token[slot + 1] * dim + j]),
+                                     2);
             CHECK(std::sqrt(distance) <= 4 * double(radius));
         }
     }
@@ -419,7 +454,8 @@ TEST_CASE("subgen: priority samples count the tokens without bias and are exact 
 {
     RandomValues random{9};
     const uint32_t n = 40, dim = 4;
-    Floats keys = random.normals(n * dim), values(n * dim, 0.5f), q = random.normals(dim); // |value| = 1
+    Floats keys = random.normals(n * dim), values(n * dim, 0.5f),
+           q = random.normals(dim); // |value| = 1
     Moments total;
     for (uint64_t seed = 0; seed < 10000; seed++) {
         Cache cache(shape_of(4, 1, 10, dim, true, seed));
@@ -429,7 +465,9 @@ TEST_CASE("subgen: priority samples count the tokens without bias and are exact 
         double sum = 0;
         for (uint32_t slot = 4; slot < 14; slot++) sum += std::exp(double(a[slot]));
         total.add(sum);
-        if (seed < 100) CHECK(std::set<uint32_t>(cache.token.begin() + 4, cache.token.end()).size() == 10); // distinct
+        if (seed < 100)
+            CHECK(std::set<uint32_t>(cache.token.begin() + 4, cache.token.end()).size() ==
+                  10); // distinct
     }
     CHECK(std::fabs(total.mean() - n) < 4 * total.error());
     CHECK(total.error() < 0.3);
@@ -438,11 +476,13 @@ TEST_CASE("subgen: priority samples count the tokens without bias and are exact 
         Cache cache(shape_of(4, 1, s, dim, true));
         cache.read(keys, values);
         const Doubles z = ask(cache, keys, values, q).numerator();
-        for (uint32_t j = 0; j < dim; j++) CHECK(z[j] == doctest::Approx(exact(keys, values, q).z[j]).epsilon(1e-5));
+        for (uint32_t j = 0; j < dim; j++)
+            CHECK(z[j] == doctest::Approx(exact(keys, values, q).z[j]).epsilon(1e-5));
     }
 }
 
-TEST_CASE("subgen: state is its bytes: the same again, continued from a copy, apart for seeds, layers and heads")
+TEST_CASE("subgen: state is its bytes: the same again, continued from a copy, apart for seeds, "
+          "layers and heads")
 {
     RandomValues random{10};
     const uint32_t n = 200, dim = 5;
@@ -458,7 +498,8 @@ TEST_CASE("subgen: state is its bytes: the same again, continued from a copy, ap
         std::memcpy(third.state.data(), first.state.data(), Subgen::bytes_needed(shape));
         third.token = first.token;
         for (uint32_t i = n / 2; i < n; i++) third.update(i, &keys[i * dim], &values[i * dim]);
-        CHECK(std::memcmp(whole.state.data(), third.state.data(), Subgen::bytes_needed(shape)) == 0);
+        CHECK(std::memcmp(whole.state.data(), third.state.data(), Subgen::bytes_needed(shape)) ==
+              0);
         CHECK(whole.token == third.token);
         SubgenShape others[] = {shape, shape, shape};
         others[0].seed++, others[1].layer++, others[2].head++;
@@ -470,7 +511,8 @@ TEST_CASE("subgen: state is its bytes: the same again, continued from a copy, ap
     }
 }
 
-TEST_CASE("subgen: the radius from data is one and a half times the median distance to the nearest neighbour")
+TEST_CASE("subgen: the radius from data is one and a half times the median distance to the nearest "
+          "neighbour")
 {
     Floats keys; // pairs at distances 1, 1, 3, far from each other
     for (float x : {0.0f, 1.0f, 100.0f, 101.0f, 200.0f, 203.0f}) keys.push_back(x);
@@ -480,7 +522,8 @@ TEST_CASE("subgen: the radius from data is one and a half times the median dista
     cache.subgen.choose_radius(keys.data(), 1); // one key says nothing
     CHECK(cache.subgen.radius() == 1.5f);
     Floats many(1000, 0.0f);
-    for (uint32_t i = 0; i < 1000; i++) many[i] = i < 256 ? float(2 * i) : float(1000 + 50 * i); // only the first 256 count
+    for (uint32_t i = 0; i < 1000; i++)
+        many[i] = i < 256 ? float(2 * i) : float(1000 + 50 * i); // only the first 256 count
     cache.subgen.choose_radius(many.data(), 1000);
     CHECK(cache.subgen.radius() == 3.0f);
 }

@@ -1,10 +1,12 @@
-// Who keeps a slot depends on the text and the recipe alone: not on the device, nor on the number of threads.
+// Who keeps a slot depends on the text and the recipe alone: not on the device, nor on the number
+// of threads.
 #include "tests/kv/cache_bed.h"
 #include "tests/kv/random_recipe.h"
 
 using namespace ks;
 
-// A layer of any shape with a recipe of any kind, and the chunks in which a text is read: first those of a prompt.
+// A layer of any shape with a recipe of any kind, and the chunks in which a text is read: first
+// those of a prompt.
 struct AnyCase {
     BedShape shape;
     std::string recipe;
@@ -21,14 +23,16 @@ struct AnyCase {
         slots = 16 + random.below(60);
         chunk = 1 + random.below(slots);
         recipe = random_recipe(random, slots);
-        for (uint32_t n = 0; n < 3 * slots; n += reads.back()) reads.push_back(1 + random.below(chunk));
+        for (uint32_t n = 0; n < 3 * slots; n += reads.back())
+            reads.push_back(1 + random.below(chunk));
         for (uint32_t n = 0; n < slots; n++) reads.push_back(1);
         if (random.below(2)) reads.push_back(chunk); // and another turn
         for (uint32_t n = 0; n < slots / 2; n++) reads.push_back(1);
     }
 
     // The positions that every head holds, after every read.
-    std::vector<std::vector<uint32_t>> held(const std::string& device, int n_threads, uint64_t seed) const
+    std::vector<std::vector<uint32_t>> held(const std::string& device, int n_threads,
+                                            uint64_t seed) const
     {
         Bed bed(recipe, slots, chunk, device, n_threads, shape);
         RandomValues random{seed};
@@ -38,7 +42,8 @@ struct AnyCase {
             const std::vector<float> q = random.normals(n * shape.n_heads * shape.head_dim, steep);
             const std::vector<float> k = random.normals(n * shape.n_kv_heads * shape.head_dim);
             bed.feed(q, k, random.normals(n * shape.n_kv_heads * shape.head_dim));
-            for (uint32_t h = 0; h < shape.n_kv_heads && bed.cache.layer(0).held; h++) out.push_back(bed.positions(h));
+            for (uint32_t h = 0; h < shape.n_kv_heads && bed.cache.layer(0).held; h++)
+                out.push_back(bed.positions(h));
             out.push_back({uint32_t(bed.cache.evicted()), uint32_t(bed.cache.merged())});
         }
         return out;
@@ -51,14 +56,16 @@ TEST_CASE("victims: the same on every device, at any number of threads")
     const char* rounds = getenv("KS_TEST_ROUNDS"); // fewer, where a device takes long
     for (int round = 0; round < (rounds ? atoi(rounds) : 60); round++) {
         AnyCase any(random);
-        // The first token's own query sees nothing else: what is exactly the even share is not below it.
+        // The first token's own query sees nothing else: what is exactly the even share is not
+        // below it.
         if (round % 5 == 0) any.recipe = "scissorhands,sink=0,recent=4";
         CAPTURE(round);
         CAPTURE(any.recipe);
         const auto expected = any.held("reference", 1, uint64_t(round));
         CHECK(expected.back()[0] > 0);
         for (const DeviceInfo& device : tested_devices())
-            for (int n_threads = 1; n_threads <= (device.id == "cpu" ? 3 : 1) && device.id != "reference"; n_threads++)
+            for (int n_threads = 1;
+                 n_threads <= (device.id == "cpu" ? 3 : 1) && device.id != "reference"; n_threads++)
                 REQUIRE((any.held(device.id, n_threads, uint64_t(round)) == expected));
     }
 }

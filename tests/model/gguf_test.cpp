@@ -52,7 +52,8 @@ TEST_CASE("gguf: a valid file reads back")
         CHECK_FALSE(third->known); // IQ2_XXS: the program knows its size but cannot read its blocks
         CHECK(third->bytes == 6 * 66);
         CHECK(third->shape() == "256 x 2 x 3 x 1");
-        CHECK(gguf.location_of(*second).find("valid.gguf: tensor 'second' at offset ") != std::string::npos);
+        CHECK(gguf.location_of(*second).find("valid.gguf: tensor 'second' at offset ") !=
+              std::string::npos);
 
         gguf.unmap();
         char bytes[4] = {};
@@ -102,7 +103,9 @@ TEST_CASE("gguf: counts are held against the bytes left")
     for (int64_t n : {int64_t(INT64_MAX), int64_t(1) << 61, int64_t(1) << 32, left / 13 + 1}) {
         GgufBuilder b = valid;
         b.n_keys = n;
-        refused(b, Code::invalid, {"header at offset 16 claims " + std::to_string(n) + " keys", std::to_string(left) + " bytes are left"});
+        refused(b, Code::invalid,
+                {"header at offset 16 claims " + std::to_string(n) + " keys",
+                 std::to_string(left) + " bytes are left"});
         b = valid;
         b.n_tensors = n;
         refused(b, Code::invalid, {"header at offset 8 claims " + std::to_string(n) + " tensors"});
@@ -121,7 +124,8 @@ TEST_CASE("gguf: counts are held against the bytes left")
 
 TEST_CASE("gguf: lengths of strings and arrays are held against the bytes left")
 {
-    for (uint64_t length : {UINT64_MAX, UINT64_MAX - 7, uint64_t(1) << 63, uint64_t(1) << 32, uint64_t(100000)}) {
+    for (uint64_t length :
+         {UINT64_MAX, UINT64_MAX - 7, uint64_t(1) << 63, uint64_t(1) << 32, uint64_t(100000)}) {
         const std::string claim = " claims " + std::to_string(length);
         GgufBuilder b = small_file();
         b.raw("general.name", uint32_t(GgufType::string), le(length) + "name");
@@ -133,10 +137,12 @@ TEST_CASE("gguf: lengths of strings and arrays are held against the bytes left")
         b.tensors[0].name = le(length) + "first";
         refused(b, Code::invalid, {"tensor at offset ", claim + " bytes"});
         b = small_file();
-        b.raw("x.list", uint32_t(GgufType::array), le(uint32_t(GgufType::string)) + le<uint64_t>(2) + le_string("a") + le(length) + "b");
+        b.raw("x.list", uint32_t(GgufType::array),
+              le(uint32_t(GgufType::string)) + le<uint64_t>(2) + le_string("a") + le(length) + "b");
         refused(b, Code::invalid, {"key 'x.list' at offset ", claim + " bytes"});
         for (GgufType element : {GgufType::u8, GgufType::u32, GgufType::u64, GgufType::string}) {
-            b.raw("x.list", uint32_t(GgufType::array), le(uint32_t(element)) + le(length) + Bytes(64, '\0'));
+            b.raw("x.list", uint32_t(GgufType::array),
+                  le(uint32_t(element)) + le(length) + Bytes(64, '\0'));
             refused(b, Code::invalid, {"key 'x.list' at offset ", claim + " elements"});
         }
     }
@@ -190,10 +196,15 @@ TEST_CASE("gguf: names of any bytes are kept apart and shown as ASCII")
     CHECK(opened.value().find("") != nullptr);
     bool found = false;
     std::string_view text;
-    refused(opened.value().get_string(evil, &text, &found), Code::invalid, {"'k\\x1b[2J\\x0a\\xff'", "a string was expected"});
-    TempFile long_name(Bytes(150, '\x01'),
-                       GgufBuilder(b).tensor(Bytes(150, '\x02'), {UINT64_MAX, UINT64_MAX, UINT64_MAX, 7}, 0, "x").bytes());
-    refused(Gguf::open(long_name.path()).status(), Code::invalid, {"...: tensor '\\x02", "more than 64 bits"});
+    refused(opened.value().get_string(evil, &text, &found), Code::invalid,
+            {"'k\\x1b[2J\\x0a\\xff'", "a string was expected"});
+    TempFile long_name(
+        Bytes(150, '\x01'),
+        GgufBuilder(b)
+            .tensor(Bytes(150, '\x02'), {UINT64_MAX, UINT64_MAX, UINT64_MAX, 7}, 0, "x")
+            .bytes());
+    refused(Gguf::open(long_name.path()).status(), Code::invalid,
+            {"...: tensor '\\x02", "more than 64 bits"});
     refused(opened.value().get_string(huge, &text, &found), Code::invalid, {"kkk..."});
 }
 
@@ -211,20 +222,23 @@ TEST_CASE("gguf: tensor infos")
         });
     };
     for (uint32_t n : {0u, 5u, 255u, UINT32_MAX})
-        refused(changed([&](auto& t) { t.n_dims = n; }), Code::invalid, {"tensor 'second'", std::to_string(n) + " dimensions"});
+        refused(changed([&](auto& t) { t.n_dims = n; }), Code::invalid,
+                {"tensor 'second'", std::to_string(n) + " dimensions"});
     refused(with_dims({0, 64}), Code::invalid, {"0 x 64 values", "none"});
     refused(with_dims({32, 0}), Code::invalid, {"32 x 0 values", "none"});
     refused(with_dims({33}), Code::invalid, {"rows of 33 values", "Q8_0", "32"});
-    for (const std::vector<uint64_t>& dims : std::vector<std::vector<uint64_t>>{{1ull << 63, 2},
-                                                                                {UINT64_MAX - 31, 64},
-                                                                                {1ull << 32, 1ull << 32},
-                                                                                {1ull << 31, 1ull << 31, 2, 2},
-                                                                                {1ull << 62, 4},
-                                                                                {32, UINT64_MAX / 17}})
+    for (const std::vector<uint64_t>& dims :
+         std::vector<std::vector<uint64_t>>{{1ull << 63, 2},
+                                            {UINT64_MAX - 31, 64},
+                                            {1ull << 32, 1ull << 32},
+                                            {1ull << 31, 1ull << 31, 2, 2},
+                                            {1ull << 62, 4},
+                                            {32, UINT64_MAX / 17}})
         refused(with_dims(dims), Code::invalid, {"more than 64 bits"});
     refused(with_dims({32, 1ull << 40}), Code::invalid, {"claims 37383395344384 bytes"});
     for (uint32_t type : {4u, 5u, 9u, 31u, 36u, 99u, 1u << 31, UINT32_MAX})
-        refused(changed([&](auto& t) { t.type = type; }), Code::unsupported, {"tensor 'second'", "type " + std::to_string(type)});
+        refused(changed([&](auto& t) { t.type = type; }), Code::unsupported,
+                {"tensor 'second'", "type " + std::to_string(type)});
     refused(changed([](auto& t) { t.type = 12; }), Code::invalid, {"rows of 32", "Q4_K", "256"});
 }
 
@@ -236,11 +250,15 @@ TEST_CASE("gguf: places of tensors")
         return b;
     };
     const uint64_t third = 128; // after tensors of 48 and 34 bytes
-    refused(moved("second", 65), Code::invalid, {"tensor 'second'", "data at 65", "multiple of 32"});
-    refused(moved("second", 32), Code::invalid, {"tensor 'second'", "another tensor's ends"}); // inside the 48 bytes of the first tensor
+    refused(moved("second", 65), Code::invalid,
+            {"tensor 'second'", "data at 65", "multiple of 32"});
+    refused(
+        moved("second", 32), Code::invalid,
+        {"tensor 'second'", "another tensor's ends"}); // inside the 48 bytes of the first tensor
     refused(moved("second", 0), Code::invalid, {"another tensor's ends"});
     for (uint64_t offset : {third + 32, uint64_t(1) << 20, UINT64_MAX - 31, uint64_t(1) << 63})
-        refused(moved("third", offset), Code::invalid, {"tensor 'third'", "claims 396 bytes", "+ " + std::to_string(offset)});
+        refused(moved("third", offset), Code::invalid,
+                {"tensor 'third'", "claims 396 bytes", "+ " + std::to_string(offset)});
 
     GgufBuilder b = small_file();
     b.info("first").offset = 64;
@@ -256,7 +274,9 @@ TEST_CASE("gguf: places of tensors")
 
     // Sizes and offsets whose sum overflows 64 bits.
     b = small_file();
-    for (int i = 0; i < 2; i++) b.tensors.push_back({le_string("x" + std::to_string(i)), 1, {(1ull << 63) - 1}, 24, "", uint64_t(i) << 63});
+    for (int i = 0; i < 2; i++)
+        b.tensors.push_back(
+            {le_string("x" + std::to_string(i)), 1, {(1ull << 63) - 1}, 24, "", uint64_t(i) << 63});
     CHECK_FALSE(open_status(b).ok());
 }
 
@@ -276,7 +296,8 @@ TEST_CASE("gguf: alignment")
     }
     for (uint32_t alignment : {0u, 3u, 4u, 24u, 1u << 17, 1u << 31, UINT32_MAX}) {
         GgufBuilder b = small_file();
-        refused(b.u32("general.alignment", alignment), Code::invalid, {"general.alignment", std::to_string(alignment), "power of two"});
+        refused(b.u32("general.alignment", alignment), Code::invalid,
+                {"general.alignment", std::to_string(alignment), "power of two"});
     }
     GgufBuilder b = small_file();
     refused(b.string("general.alignment", "32"), Code::invalid, {"general.alignment", "string"});
@@ -286,30 +307,38 @@ TEST_CASE("gguf: alignment")
 static GgufBuilder part(uint16_t no, uint16_t count, int32_t n_tensors, const std::string& tensor)
 {
     GgufBuilder b;
-    b.scalar("split.no", GgufType::u16, no).scalar("split.count", GgufType::u16, count).i32("split.tensors.count", n_tensors);
+    b.scalar("split.no", GgufType::u16, no)
+        .scalar("split.count", GgufType::u16, count)
+        .i32("split.tensors.count", n_tensors);
     return b.tensor(tensor, {4}, 0, Bytes(16, char('a' + no)));
 }
 
 TEST_CASE("gguf: split files")
 {
-    const GgufBuilder first = part(0, 3, 3, "one"), second = part(1, 3, 3, "two"), third = part(2, 3, 3, "three");
+    const GgufBuilder first = part(0, 3, 3, "one"), second = part(1, 3, 3, "two"),
+                      third = part(2, 3, 3, "three");
     TempFile a("s-00001-of-00003.gguf", first.bytes()), b("s-00002-of-00003.gguf", second.bytes());
-    refused(Gguf::open(a.path()).status(), Code::invalid, {"part 1 of 3", "s-00003-of-00003.gguf cannot be opened"});
+    refused(Gguf::open(a.path()).status(), Code::invalid,
+            {"part 1 of 3", "s-00003-of-00003.gguf cannot be opened"});
     {
         TempFile c("s-00003-of-00003.gguf", third.bytes());
         Result<Gguf> gguf = Gguf::open(a.path());
         REQUIRE_MESSAGE(gguf.ok(), gguf.status().message());
         CHECK(gguf.value().tensors().size() == 3);
-        CHECK(gguf.value().file_bytes() ==
-              3 * first.bytes().size() + second.bytes().size() - first.bytes().size() + third.bytes().size() - first.bytes().size());
+        CHECK(gguf.value().file_bytes() == 3 * first.bytes().size() + second.bytes().size() -
+                                               first.bytes().size() + third.bytes().size() -
+                                               first.bytes().size());
         char byte = 0;
         for (auto [name, expected] : {std::pair{"one", 'a'}, {"two", 'b'}, {"three", 'c'}}) {
             REQUIRE(gguf.value().find_tensor(name));
             CHECK(gguf.value().read(*gguf.value().find_tensor(name), 15, &byte, 1).ok());
             CHECK(byte == expected);
         }
-        CHECK(gguf.value().location_of(*gguf.value().find_tensor("three")).find("s-00003-of-00003.gguf: tensor") != std::string::npos);
-        refused(Gguf::open(c.path()).status(), Code::invalid, {"part 3 of 3", "open ", "s-00001-of-00003.gguf instead"});
+        CHECK(gguf.value()
+                  .location_of(*gguf.value().find_tensor("three"))
+                  .find("s-00003-of-00003.gguf: tensor") != std::string::npos);
+        refused(Gguf::open(c.path()).status(), Code::invalid,
+                {"part 3 of 3", "open ", "s-00001-of-00003.gguf instead"});
     }
     auto third_refused = [&](const GgufBuilder& other, const std::vector<std::string>& words) {
         TempFile c("s-00003-of-00003.gguf", other.bytes());
@@ -319,15 +348,18 @@ TEST_CASE("gguf: split files")
     third_refused(part(2, 4, 3, "three"), {"split.no 2 of 4, 2 of 3"});
     third_refused(small_file(), {"s-00003-of-00003.gguf"});
     third_refused(part(2, 3, 3, "one"), {"tensor 'one'", "twice"});
-    third_refused(GgufBuilder(third).tensor("four", {1}), {"4 tensors", "split.tensors.count is 3"});
+    third_refused(GgufBuilder(third).tensor("four", {1}),
+                  {"4 tensors", "split.tensors.count is 3"});
     GgufBuilder damaged = third;
     damaged.magic = "GGML";
     third_refused(damaged, {"s-00003-of-00003.gguf", "GGML"});
 
     TempFile renamed("renamed.gguf", first.bytes());
-    refused(Gguf::open(renamed.path()).status(), Code::invalid, {"part 1 of 3", "-00001-of-00003.gguf"});
+    refused(Gguf::open(renamed.path()).status(), Code::invalid,
+            {"part 1 of 3", "-00001-of-00003.gguf"});
     TempFile beyond("b-00004-of-00003.gguf", part(3, 3, 3, "x").bytes());
-    refused(Gguf::open(beyond.path()).status(), Code::invalid, {"part 4 of 3", "b-00001-of-00003.gguf instead"});
+    refused(Gguf::open(beyond.path()).status(), Code::invalid,
+            {"part 4 of 3", "b-00001-of-00003.gguf instead"});
     TempFile negative("n-00001-of-00003.gguf", part(0, 3, -1, "x").bytes());
     refused(Gguf::open(negative.path()).status(), Code::invalid, {"split.tensors.count", "-1"});
     TempFile whole("whole.gguf", part(0, 1, 1, "x").bytes());
@@ -338,9 +370,16 @@ TEST_CASE("gguf: many keys and tensors")
 {
     GgufBuilder b;
     const uint32_t n = 1u << 16;
-    for (uint32_t i = 0; i < n; i++) b.keys.push_back({le_string("key." + std::to_string(i * 7919u % n)), uint32_t(GgufType::u32), le(i)});
     for (uint32_t i = 0; i < n; i++)
-        b.tensors.push_back({le_string("t" + std::to_string(i)), 1, {8}, 0, Bytes(32, '\0'), uint64_t(i * 7919u % n) * 32});
+        b.keys.push_back(
+            {le_string("key." + std::to_string(i * 7919u % n)), uint32_t(GgufType::u32), le(i)});
+    for (uint32_t i = 0; i < n; i++)
+        b.tensors.push_back({le_string("t" + std::to_string(i)),
+                             1,
+                             {8},
+                             0,
+                             Bytes(32, '\0'),
+                             uint64_t(i * 7919u % n) * 32});
     TempFile file("many.gguf", b.bytes());
     Result<Gguf> gguf = Gguf::open(file.path());
     REQUIRE_MESSAGE(gguf.ok(), gguf.status().message());
@@ -364,7 +403,8 @@ TEST_CASE("gguf: damaged headers never do harm")
             if (random() % 2)
                 damaged[at] = char(random());
             else
-                memcpy(&damaged[at], random() % 2 ? "\xff\xff\xff\xff\xff\xff\xff\x7f" : "\0\0\0\0\0\0\0\x80", 8);
+                memcpy(&damaged[at],
+                       random() % 2 ? "\xff\xff\xff\xff\xff\xff\xff\x7f" : "\0\0\0\0\0\0\0\x80", 8);
         }
         TempFile file("damaged.gguf", damaged);
         Result<Gguf> gguf = Gguf::open(file.path());

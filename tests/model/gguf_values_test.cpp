@@ -5,14 +5,17 @@ using namespace ks;
 TEST_CASE("gguf: typed access")
 {
     GgufBuilder b = small_file();
-    b.boolean("x.two", 2).array<uint8_t>("x.flags", GgufType::boolean, {1, 0, 1}).array<int32_t>("x.negative", GgufType::i32, {1, -1});
+    b.boolean("x.two", 2)
+        .array<uint8_t>("x.flags", GgufType::boolean, {1, 0, 1})
+        .array<int32_t>("x.negative", GgufType::i32, {1, -1});
     TempFile file("typed.gguf", b.bytes());
     Result<Gguf> opened = Gguf::open(file.path());
     REQUIRE(opened.ok());
     const Gguf& gguf = opened.value();
     bool found = false, flag = false;
     uint32_t n = 99;
-    for (auto [key, value] : {std::pair{"x.u8", 255u}, {"x.u16", 65535u}, {"x.u32", 7u}, {"x.i64", 5u}}) {
+    for (auto [key, value] :
+         {std::pair{"x.u8", 255u}, {"x.u16", 65535u}, {"x.u32", 7u}, {"x.i64", 5u}}) {
         CHECK(gguf.get_u32(key, &n, &found).ok());
         CHECK(found);
         CHECK(n == value);
@@ -20,9 +23,11 @@ TEST_CASE("gguf: typed access")
     CHECK(gguf.get_u32("x.missing", &n, &found).ok());
     CHECK_FALSE(found);
     CHECK(n == 5);
-    refused(gguf.get_u32("x.i8", &n), Code::invalid, {"key 'x.i8' at offset ", "is -128, 0 to 4294967295"});
+    refused(gguf.get_u32("x.i8", &n), Code::invalid,
+            {"key 'x.i8' at offset ", "is -128, 0 to 4294967295"});
     refused(gguf.get_u32("x.u64", &n), Code::invalid, {"key 'x.u64'", "0 to 4294967295"});
-    for (const char* key : {"x.f32", "x.bool", "x.shorts", "general.name"}) refused(gguf.get_u32(key, &n), Code::invalid, {key, "integer"});
+    for (const char* key : {"x.f32", "x.bool", "x.shorts", "general.name"})
+        refused(gguf.get_u32(key, &n), Code::invalid, {key, "integer"});
     CHECK(n == 5);
 
     std::vector<uint32_t> list;
@@ -35,7 +40,8 @@ TEST_CASE("gguf: typed access")
     refused(gguf.get_u32s("x.shorts", 1, &list), Code::invalid, {"array of 2 u16"});
     refused(gguf.get_u32s("x.none", 9, &list), Code::invalid, {"array of 0 u32"});
     refused(gguf.get_u32s("x.negative", 9, &list), Code::invalid, {"is -1"});
-    for (const char* key : {"x.floats", "x.strings", "x.bool"}) CHECK_FALSE(gguf.get_u32s(key, 9, &list).ok());
+    for (const char* key : {"x.floats", "x.strings", "x.bool"})
+        CHECK_FALSE(gguf.get_u32s(key, 9, &list).ok());
 
     double d = 0;
     CHECK(gguf.get_f64("x.f32", &d).ok());
@@ -54,9 +60,16 @@ static const std::string t = "tokenizer.ggml.";
 static GgufBuilder vocab_file()
 {
     GgufBuilder b;
-    b.string(t + "model", "llama").string(t + "pre", "default").strings(t + "tokens", {"a", "", "ccc"}).strings(t + "merges", {"a b"});
-    b.array<float>(t + "scores", GgufType::f32, {0, -1, -2}).array<int32_t>(t + "token_type", GgufType::i32, {1, 2, 3});
-    b.u32(t + "bos_token_id", 1).i32(t + "eos_token_id", -1).u32(t + "eot_token_id", UINT32_MAX).boolean(t + "add_bos_token", 0);
+    b.string(t + "model", "llama")
+        .string(t + "pre", "default")
+        .strings(t + "tokens", {"a", "", "ccc"})
+        .strings(t + "merges", {"a b"});
+    b.array<float>(t + "scores", GgufType::f32, {0, -1, -2})
+        .array<int32_t>(t + "token_type", GgufType::i32, {1, 2, 3});
+    b.u32(t + "bos_token_id", 1)
+        .i32(t + "eos_token_id", -1)
+        .u32(t + "eot_token_id", UINT32_MAX)
+        .boolean(t + "add_bos_token", 0);
     b.scalar(t + "eom_token_id", GgufType::u64, UINT64_MAX)
         .string("general.name", "tiny")
         .boolean(t + "add_space_prefix", 1)
@@ -112,14 +125,21 @@ TEST_CASE("gguf: a vocabulary of the wrong types is refused")
     vocab_refused(GgufBuilder(b).drop(t + "model"), {"no tokenizer.ggml.model"});
     vocab_refused(GgufBuilder(b).drop(t + "tokens"), {"no tokenizer.ggml.tokens"});
     vocab_refused(GgufBuilder(b).u32(t + "model", 1), {"tokenizer.ggml.model", "a string"});
-    vocab_refused(GgufBuilder(b).array<uint32_t>(t + "tokens", GgufType::u32, {1}), {"tokenizer.ggml.tokens", "array of 1 u32"});
-    vocab_refused(GgufBuilder(b).array<uint8_t>(t + "scores", GgufType::u8, {1}), {"tokenizer.ggml.scores", "array of f32"});
-    vocab_refused(GgufBuilder(b).strings(t + "token_type", {"1"}), {"tokenizer.ggml.token_type", "array of i32"});
+    vocab_refused(GgufBuilder(b).array<uint32_t>(t + "tokens", GgufType::u32, {1}),
+                  {"tokenizer.ggml.tokens", "array of 1 u32"});
+    vocab_refused(GgufBuilder(b).array<uint8_t>(t + "scores", GgufType::u8, {1}),
+                  {"tokenizer.ggml.scores", "array of f32"});
+    vocab_refused(GgufBuilder(b).strings(t + "token_type", {"1"}),
+                  {"tokenizer.ggml.token_type", "array of i32"});
     vocab_refused(GgufBuilder(b).string(t + "merges", "a b"), {"tokenizer.ggml.merges"});
-    vocab_refused(GgufBuilder(b).string(t + "bos_token_id", "1"), {"tokenizer.ggml.bos_token_id", "integer"});
-    vocab_refused(GgufBuilder(b).array<uint32_t>(t + "eom_token_id", GgufType::u32, {}), {"tokenizer.ggml.eom_token_id", "integer"});
-    vocab_refused(GgufBuilder(b).boolean(t + "add_bos_token", 3), {"tokenizer.ggml.add_bos_token", "is 3"});
-    vocab_refused(GgufBuilder(b).u32("tokenizer.chat_template", 3), {"tokenizer.chat_template", "a string"});
+    vocab_refused(GgufBuilder(b).string(t + "bos_token_id", "1"),
+                  {"tokenizer.ggml.bos_token_id", "integer"});
+    vocab_refused(GgufBuilder(b).array<uint32_t>(t + "eom_token_id", GgufType::u32, {}),
+                  {"tokenizer.ggml.eom_token_id", "integer"});
+    vocab_refused(GgufBuilder(b).boolean(t + "add_bos_token", 3),
+                  {"tokenizer.ggml.add_bos_token", "is 3"});
+    vocab_refused(GgufBuilder(b).u32("tokenizer.chat_template", 3),
+                  {"tokenizer.chat_template", "a string"});
 }
 
 TEST_CASE("gguf: the table of tensor types agrees with the formats")

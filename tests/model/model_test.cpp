@@ -1,17 +1,20 @@
-// The forward pass compared with an independent one in float64 without cache and chunks, written from the formulas.
+// The forward pass compared with an independent one in float64 without cache and chunks, written
+// from the formulas.
 #include "tests/devices.h"
 #include "tests/model/opened_model.h"
 
 using namespace ks;
 
-TEST_CASE("model: the forward equals an independent one, whatever the chunks, and rings that wrapped")
+TEST_CASE(
+    "model: the forward equals an independent one, whatever the chunks, and rings that wrapped")
 {
     Recipe exact;
     exact.k = exact.v = Format::f32;
     for (const char* arch : {"llama", "gemma3"}) {
         TinyShape shape;
         shape.arch = arch;
-        shape.n_layers = shape.arch == "gemma3" ? 6 : 2; // the sixth layer is the first with global attention
+        shape.n_layers =
+            shape.arch == "gemma3" ? 6 : 2; // the sixth layer is the first with global attention
         TinyModel tiny = make_tiny_model(shape);
         std::vector<uint32_t> ids;
         for (uint32_t i = 0; i < 61; i++) ids.push_back((i * 37 + 11) % 256);
@@ -44,17 +47,21 @@ TEST_CASE("model: a window in a table forgets what a ring does, whatever the chu
         const Recipe table = parse_recipe(text).value(); // lossless below: the codes are f16
         for (const DeviceInfo& device : tested_devices())
             for (uint32_t chunk : {1u, 7u, 64u}) {
-                Opened a(tiny, device.id.c_str(), 256, chunk, ring), b(tiny, device.id.c_str(), 256, chunk, table, false, true);
+                Opened a(tiny, device.id.c_str(), 256, chunk, ring),
+                    b(tiny, device.id.c_str(), 256, chunk, table, false, true);
                 REQUIRE(b.model.cache().layer(0).spec.n_coded > 0);
                 for (uint32_t at = 0; at < ids.size(); at += chunk) {
                     const uint32_t n = std::min<uint32_t>(chunk, uint32_t(ids.size()) - at);
-                    const std::vector<float> want = a.read(&ids[at], n, at), got = b.read(&ids[at], n, at);
+                    const std::vector<float> want = a.read(&ids[at], n, at),
+                                             got = b.read(&ids[at], n, at);
                     CAPTURE(text);
                     CAPTURE(device.id);
                     CAPTURE(chunk);
                     CAPTURE(at);
-                    // Activations are rounded to int8. Another order of sums sometimes changes a rounding.
-                    CHECK(largest_difference(got, {want.begin(), want.end()}) < (device.id == "reference" ? 2e-5 : 0.02));
+                    // Activations are rounded to int8. Another order of sums sometimes changes a
+                    // rounding.
+                    CHECK(largest_difference(got, {want.begin(), want.end()}) <
+                          (device.id == "reference" ? 2e-5 : 0.02));
                 }
                 CHECK(b.model.cache().evicted() == 0);
             }
@@ -93,8 +100,10 @@ TEST_CASE("model: every backend follows the reference")
             TinyModel tiny = make_tiny_model(shape);
             std::vector<uint32_t> ids;
             for (uint32_t i = 0; i < 50; i++) ids.push_back((i * 91 + 5) % 256);
-            Opened reference(tiny, "reference", 64, 50, Recipe{}), other(tiny, device.id.c_str(), 64, 50, Recipe{});
-            std::vector<float> a = reference.read(ids.data(), 50, 0), b = other.read(ids.data(), 50, 0);
+            Opened reference(tiny, "reference", 64, 50, Recipe{}),
+                other(tiny, device.id.c_str(), 64, 50, Recipe{});
+            std::vector<float> a = reference.read(ids.data(), 50, 0),
+                               b = other.read(ids.data(), 50, 0);
             CAPTURE(device.id);
             CAPTURE(arch);
             // with f32 weights only the order of sums and the rounding of the f16 cache differ

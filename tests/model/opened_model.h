@@ -1,4 +1,5 @@
-// Two ways to run a small model: an independent forward pass in float64, and a model opened without a session.
+// Two ways to run a small model: an independent forward pass in float64, and a model opened without
+// a session.
 #pragma once
 
 #include "runtime/model/model.h"
@@ -15,13 +16,19 @@ namespace ks
 
 using Rows = std::vector<std::vector<double>>;
 
-// A forward pass in float64 over the whole text, without cache and chunks, written from the formulas.
+// A forward pass in float64 over the whole text, without cache and chunks, written from the
+// formulas.
 struct Naive {
     const TinyModel& m;
     const TinyShape& s;
-    size_t n_sinks = 0, n_slots = 0; // StreamingLLM: the first and the last tokens, at their positions in the cache
+    size_t n_sinks = 0,
+           n_slots =
+               0; // StreamingLLM: the first and the last tokens, at their positions in the cache
 
-    const std::vector<float>& weight(const std::string& name) const { return m.tensors.at(name + ".weight"); }
+    const std::vector<float>& weight(const std::string& name) const
+    {
+        return m.tensors.at(name + ".weight");
+    }
 
     std::vector<double> norm(const std::vector<double>& x, const std::string& name) const
     {
@@ -30,7 +37,8 @@ struct Naive {
         for (size_t at = 0; at < x.size(); at += w.size()) { // per head where w is shorter than x
             double sum = 0;
             for (size_t i = 0; i < w.size(); i++) sum += x[at + i] * x[at + i];
-            for (size_t i = 0; i < w.size(); i++) y[at + i] = x[at + i] / std::sqrt(sum / double(w.size()) + 1e-5f) * w[i];
+            for (size_t i = 0; i < w.size(); i++)
+                y[at + i] = x[at + i] / std::sqrt(sum / double(w.size()) + 1e-5f) * w[i];
         }
         return y;
     }
@@ -66,7 +74,8 @@ struct Naive {
     }
 
     // Keys and queries come without RoPE. RoPE uses positions in the cache, which count from 0.
-    std::vector<double> attend_streaming(const Rows& q, const Rows& k, const Rows& v, size_t t) const
+    std::vector<double> attend_streaming(const Rows& q, const Rows& k, const Rows& v,
+                                         size_t t) const
     {
         Rows keys, values;
         for (size_t j = 0; j <= t; j++) {
@@ -81,7 +90,8 @@ struct Naive {
         return attend(queries, keys, values, keys.size() - 1, 0);
     }
 
-    std::vector<double> attend(const Rows& q, const Rows& k, const Rows& v, size_t t, size_t window) const
+    std::vector<double> attend(const Rows& q, const Rows& k, const Rows& v, size_t t,
+                               size_t window) const
     {
         size_t d = s.head_dim;
         std::vector<double> out(q[t].size());
@@ -91,7 +101,8 @@ struct Naive {
             double sum = 0;
             for (size_t j = 0; j <= t; j++) {
                 double logit = 0;
-                for (size_t i = 0; i < d; i++) logit += q[t][h * d + i] * k[j][kv + i] / std::sqrt(double(d));
+                for (size_t i = 0; i < d; i++)
+                    logit += q[t][h * d + i] * k[j][kv + i] / std::sqrt(double(d));
                 weights.push_back(window && t - j >= window ? 0.0 : std::exp(logit));
                 sum += weights.back();
             }
@@ -118,15 +129,19 @@ struct Naive {
         }
         for (size_t t = 0; t < x.size(); t++) {
             bool local = m.gemma() && il % 6 < 5;
-            std::vector<double> h =
-                linear(n_slots ? attend_streaming(q, k, v, t) : attend(q, k, v, t, local ? s.window : 0), p + "attn_output");
+            std::vector<double> h = linear(n_slots ? attend_streaming(q, k, v, t)
+                                                   : attend(q, k, v, t, local ? s.window : 0),
+                                           p + "attn_output");
             if (m.gemma()) h = norm(h, p + "post_attention_norm");
             for (size_t i = 0; i < h.size(); i++) x[t][i] += h[i];
             h = norm(x[t], p + "ffn_norm");
             std::vector<double> gate = linear(h, p + "ffn_gate"), up = linear(h, p + "ffn_up");
             for (size_t i = 0; i < gate.size(); i++) {
                 double g = gate[i];
-                double act = m.gemma() ? g / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (g + 0.044715 * g * g * g))) : g / (1 + std::exp(-g));
+                double act =
+                    m.gemma()
+                        ? g / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (g + 0.044715 * g * g * g)))
+                        : g / (1 + std::exp(-g));
                 gate[i] = act * up[i];
             }
             h = linear(gate, p + "ffn_down");
@@ -141,7 +156,8 @@ struct Naive {
         for (uint32_t id : ids) {
             std::vector<double> row;
             for (uint32_t i = 0; i < s.dim; i++)
-                row.push_back(weight("token_embd")[id * s.dim + i] * (m.gemma() ? std::sqrt(double(s.dim)) : 1.0));
+                row.push_back(weight("token_embd")[id * s.dim + i] *
+                              (m.gemma() ? std::sqrt(double(s.dim)) : 1.0));
             x.push_back(row);
         }
         for (uint32_t il = 0; il < s.n_layers; il++) layer(x, il);
@@ -161,9 +177,11 @@ struct Opened {
 
     std::vector<uint8_t> tables;
 
-    // bias_in_codes: keys are stored with their bias, for comparison. lossless: f16 instead of codes. given: a backend instead of `device`.
-    Opened(const TinyModel& tiny, const char* device, uint32_t context, uint32_t chunk, Recipe recipe, bool bias_in_codes = false,
-           bool lossless = false, std::unique_ptr<Backend> given = nullptr)
+    // bias_in_codes: keys are stored with their bias, for comparison. lossless: f16 instead of
+    // codes. given: a backend instead of `device`.
+    Opened(const TinyModel& tiny, const char* device, uint32_t context, uint32_t chunk,
+           Recipe recipe, bool bias_in_codes = false, bool lossless = false,
+           std::unique_ptr<Backend> given = nullptr)
     {
         TempFile file("tiny.gguf", tiny.file);
         gguf = std::move(Gguf::open(file.path()).value());
@@ -187,18 +205,23 @@ struct Opened {
         step.place(config, recipe, chunk, counted);
         const uint64_t scratch_at = counted.offset;
         tables.resize(bytes.host);
-        buffer = backend->alloc(scratch_at + backend->scratch_bytes(scratch_shape(config, recipe, slots, chunk))).value();
+        buffer = backend
+                     ->alloc(scratch_at +
+                             backend->scratch_bytes(scratch_shape(config, recipe, slots, chunk)))
+                     .value();
         backend->set_scratch(buffer, scratch_at, scratch_shape(config, recipe, slots, chunk));
         staging.resize(staging_bytes(parts));
         step_host.resize(scratch_at - step_at);
-        Result<Weights> weights = load_weights(gguf, config, parts, *backend, buffer, 0, staging.data(), nullptr);
+        Result<Weights> weights =
+            load_weights(gguf, config, parts, *backend, buffer, 0, staging.data(), nullptr);
         REQUIRE(weights.ok());
         Cache cache;
         cache.place(specs, recipe, chunk, context, *backend, buffer, cache_at, tables.data());
         placer.buffer = buffer;
         activations.place(config, recipe, chunk, placer);
         step.place(config, recipe, chunk, placer);
-        model.open(config, weights.value(), cache, *backend, activations, step, step_host.data(), chunk, context);
+        model.open(config, weights.value(), cache, *backend, activations, step, step_host.data(),
+                   chunk, context);
     }
     ~Opened() { backend->free(buffer); }
 
@@ -207,7 +230,8 @@ struct Opened {
         model.forward(ids, n, position);
         model.logits(n - 1, 1);
         std::vector<float> row(config.n_vocab);
-        backend->download(row.data(), model.logits_tensor().buffer, model.logits_tensor().offset, 4ull * row.size());
+        backend->download(row.data(), model.logits_tensor().buffer, model.logits_tensor().offset,
+                          4ull * row.size());
         return row;
     }
 };

@@ -1,5 +1,6 @@
-// Compares hashes of the logits of tiny models with recorded hashes. Moving or renaming code must not change them.
-// KS_PINNED_PRINT=1 prints the hashes of the tested devices as rows for pinned_hashes.h.
+// Compares hashes of the logits of tiny models with recorded hashes. Moving or renaming code must
+// not change them. KS_PINNED_PRINT=1 prints the hashes of the tested devices as rows for
+// pinned_hashes.h.
 #include "tests/devices.h"
 #include "tests/model/opened_model.h"
 #include "tests/model/pinned_hashes.h"
@@ -10,10 +11,12 @@
 
 using namespace ks;
 
-// Everything besides the code that a device's bits depend on: its driver and the C library's functions.
+// Everything besides the code that a device's bits depend on: its driver and the C library's
+// functions.
 static std::string machine_of(const DeviceInfo& device)
 {
-    const std::string driver = device.backend == "vulkan" ? device.name.substr(0, device.name.find(')') + 1) + ", " : "";
+    const std::string driver =
+        device.backend == "vulkan" ? device.name.substr(0, device.name.find(')') + 1) + ", " : "";
     return device.backend + ", " + driver + "glibc " + gnu_get_libc_version();
 }
 
@@ -45,7 +48,8 @@ static uint64_t hash_logits(const TinyModel& tiny, const DeviceInfo& device, con
     };
     for (uint32_t at = 0; at < 70; at += 35) read(&ids[at], 35, at);
     for (uint32_t position = 70; position < 90; position++) {
-        const uint32_t id = uint32_t(std::max_element(logits.begin(), logits.end()) - logits.begin());
+        const uint32_t id =
+            uint32_t(std::max_element(logits.begin(), logits.end()) - logits.begin());
         read(&id, 1, position);
     }
     return hash;
@@ -67,7 +71,9 @@ TEST_CASE("pinned: logits of tiny models have the hashes on record")
                                    "h2o,slots=64,recent=16,victims=merge",
                                    "tova,slots=64,recent=16,select=tokenselect,read=32"};
     for (const DeviceInfo& device : tested_devices()) {
-        if (device.backend == "cpu") continue; // the cpu's bits depend on the instruction set; other tests hash real models on it
+        if (device.backend == "cpu")
+            continue; // the cpu's bits depend on the instruction set; other tests hash real models
+                      // on it
         const std::string machine = machine_of(device);
         size_t n_known = 0, n_run = 0;
         for (const char* recipe : recipes) {
@@ -75,7 +81,8 @@ TEST_CASE("pinned: logits of tiny models have the hashes on record")
             n_run++;
             const uint64_t hash = hash_logits(tiny, device, recipe);
             if (getenv("KS_PINNED_PRINT"))
-                printf("    {\"%s\", \"%s\", 0x%016llxull},\n", machine.c_str(), recipe, (unsigned long long)hash);
+                printf("    {\"%s\", \"%s\", 0x%016llxull},\n", machine.c_str(), recipe,
+                       (unsigned long long)hash);
             for (const PinnedHash& known : kPinnedHashes) {
                 if (machine != known.machine || std::string(recipe) != known.recipe) continue;
                 CAPTURE(machine);

@@ -21,7 +21,9 @@ struct Shape {
 
 static Shape random_shape(std::mt19937& rng)
 {
-    auto pick = [&](std::initializer_list<uint32_t> from) { return from.begin()[rng() % from.size()]; };
+    auto pick = [&](std::initializer_list<uint32_t> from) {
+        return from.begin()[rng() % from.size()];
+    };
     Shape s;
     Config& c = s.config;
     c.family = &kFamily;
@@ -36,14 +38,17 @@ static Shape random_shape(std::mt19937& rng)
     c.n_rot = c.head_dim;
     c.window = pick({0, 16, 512, 4096});
     s.tensors.reserve(2); // keeps the pointers in `parts` valid
-    s.tensors.push_back({"token_embd.weight", 2, {c.dim, c.n_vocab, 1, 1}, Format::q8_0, true, 8, 0, 0, 0, 0});
-    s.tensors.push_back({"blk.0.ffn_up.weight", 2, {c.dim, c.ffn_dim, 1, 1}, Format::q4_0, true, 2, 0, 0, 0, 0});
+    s.tensors.push_back(
+        {"token_embd.weight", 2, {c.dim, c.n_vocab, 1, 1}, Format::q8_0, true, 8, 0, 0, 0, 0});
+    s.tensors.push_back(
+        {"blk.0.ffn_up.weight", 2, {c.dim, c.ffn_dim, 1, 1}, Format::q4_0, true, 2, 0, 0, 0, 0});
     s.parts.push_back({Role::token_embd, 0, &s.tensors[0], 0, c.n_vocab, c.dim});
     s.parts.push_back({Role::ffn_up, 0, &s.tensors[1], 0, c.ffn_dim, c.dim});
     return s;
 }
 
-static Plan plan_of(const Shape& s, const Backend& backend, const Recipe& recipe, PlanRequest request)
+static Plan plan_of(const Shape& s, const Backend& backend, const Recipe& recipe,
+                    PlanRequest request)
 {
     Result<Plan> plan = make_plan(s.config, s.parts, 123456, 4096, backend, recipe, request);
     REQUIRE(plan.ok());
@@ -77,7 +82,8 @@ TEST_CASE("plan: regions add up, stay inside the budget, and the smallest budget
             fitting++;
             CHECK(plan.total_bytes <= request.memory_bytes);
             CHECK(plan.smallest_bytes <= plan.total_bytes);
-            if (request.kv_memory_bytes) CHECK(plan.region_bytes("cache") <= request.kv_memory_bytes);
+            if (request.kv_memory_bytes)
+                CHECK(plan.region_bytes("cache") <= request.kv_memory_bytes);
             if (request.context > 0) CHECK(plan.context == uint32_t(request.context));
         } else {
             CHECK(no_fit(plan).code() == Code::no_fit);
@@ -94,7 +100,8 @@ TEST_CASE("plan: regions add up, stay inside the budget, and the smallest budget
     CHECK(fitting > 100);
 }
 
-TEST_CASE("plan: more memory never holds fewer tokens by more than a larger chunk costs, and the longest context is taken")
+TEST_CASE("plan: more memory never holds fewer tokens by more than a larger chunk costs, and the "
+          "longest context is taken")
 {
     std::mt19937 rng(11);
     auto backend = open_backend({"reference", 1, nullptr});
@@ -121,11 +128,12 @@ TEST_CASE("plan: auto keeps all of the model's context, and of a shorter one all
         const Shape s = random_shape(rng);
         PlanRequest request;
         request.memory_bytes = 1ull << 40;
-        for (int64_t context :
-             {int64_t(0), int64_t(s.config.n_context), int64_t(s.config.n_context) * 2, int64_t(s.config.n_context) / 2}) {
+        for (int64_t context : {int64_t(0), int64_t(s.config.n_context),
+                                int64_t(s.config.n_context) * 2, int64_t(s.config.n_context) / 2}) {
             request.context = context;
             const bool shorter = context && context < int64_t(s.config.n_context);
-            const Result<Plan> plan = make_plan(s.config, s.parts, 1, 1, *backend.value(), parse_recipe("auto").value(), request);
+            const Result<Plan> plan = make_plan(s.config, s.parts, 1, 1, *backend.value(),
+                                                parse_recipe("auto").value(), request);
             REQUIRE(plan.ok());
             CHECK(plan.value().recipe.exact() == !shorter);
             CHECK(plan.value().recipe.k == Format::f16);
@@ -137,15 +145,19 @@ TEST_CASE("plan: auto keeps all of the model's context, and of a shorter one all
 TEST_CASE("plan: auto encodes before it evicts, in ever fewer bits as the memory shrinks")
 {
     using Pair = std::pair<Format, Format>;
-    const Pair plain{Format::f16, Format::f16}, eight{Format::q8, Format::q8}, twelve{Format::q8, Format::turbo4};
+    const Pair plain{Format::f16, Format::f16}, eight{Format::q8, Format::q8},
+        twelve{Format::q8, Format::turbo4};
     Family normed;
     normed.qk_norm = true;
     const struct {
         const char* recipe;
         const Family* family;
         std::vector<Pair> order;
-    } rows[] = {{"auto", &kFamily, {plain, eight, twelve, {Format::turbo4, Format::turbo3}}},
-                {"auto", &normed, {plain, eight, twelve, {Format::q4, Format::turbo3}, {Format::turbo4, Format::turbo3}}}};
+    } rows[] = {
+        {"auto", &kFamily, {plain, eight, twelve, {Format::turbo4, Format::turbo3}}},
+        {"auto",
+         &normed,
+         {plain, eight, twelve, {Format::q4, Format::turbo3}, {Format::turbo4, Format::turbo3}}}};
     auto backend = open_backend({"reference", 1, nullptr});
     REQUIRE(backend.ok());
     std::mt19937 rng(8);
@@ -164,7 +176,8 @@ TEST_CASE("plan: auto encodes before it evicts, in ever fewer bits as the memory
         std::vector<Pair> met;
         for (uint64_t percent = 110; percent >= 5; percent--) {
             request.kv_memory_bytes = all_bytes / 100 * percent;
-            const Plan plan = plan_of(s, *backend.value(), parse_recipe(row.recipe).value(), request);
+            const Plan plan =
+                plan_of(s, *backend.value(), parse_recipe(row.recipe).value(), request);
             const Pair pair{plan.recipe.k, plan.recipe.v};
             if (met.empty() || met.back() != pair) met.push_back(pair);
             CHECK((plan.slots >= 0.95 * s.config.n_context || pair == row.order.back()));
@@ -180,8 +193,12 @@ TEST_CASE("plan: what can be read as a whole needs no room to choose")
     s.config.window = 0;
     for (const char* select : {"tokenselect", "quest", "infllm"})
         for (const char* split : {"uniform", "ada"}) {
-            const Recipe recipe = parse_recipe(std::string("h2o,read=256,select=") + select + ",split=" + split).value();
-            const uint32_t whole = recipe.split == Split::ada ? 256 / s.config.n_kv_heads : 256; // one head may take the slots of all heads
+            const Recipe recipe =
+                parse_recipe(std::string("h2o,read=256,select=") + select + ",split=" + split)
+                    .value();
+            const uint32_t whole = recipe.split == Split::ada
+                                       ? 256 / s.config.n_kv_heads
+                                       : 256; // one head may take the slots of all heads
             for (uint32_t n_slots : {whole, whole + 1})
                 CHECK((cache_specs(s.config.model_shape(), recipe, n_slots).back().n_read > 0) ==
                       (n_slots > whole && s.config.n_layers > recipe.select->dense));
@@ -215,7 +232,8 @@ TEST_CASE("plan: heads that no codec can take are refused, but not where nothing
             PlanRequest request;
             request.memory_bytes = 1ull << 40;
             request.context = 300;
-            Result<Plan> plan = make_plan(s.config, s.parts, 1, 1, *backend.value(), parse_recipe(recipe).value(), request);
+            Result<Plan> plan = make_plan(s.config, s.parts, 1, 1, *backend.value(),
+                                          parse_recipe(recipe).value(), request);
             const bool possible = head_dim % 16 == 0 && head_dim <= 512;
             CHECK(plan.ok() == (possible || !parse_recipe(recipe).value().codes()));
             if (plan.ok()) continue;
@@ -225,7 +243,8 @@ TEST_CASE("plan: heads that no codec can take are refused, but not where nothing
     }
 }
 
-TEST_CASE("plan: wide normed keys in two bits have q8 in the first and the last layer, unless the recipe says otherwise")
+TEST_CASE("plan: wide normed keys in two bits have q8 in the first and the last layer, unless the "
+          "recipe says otherwise")
 {
     std::mt19937 rng(4);
     Shape s = random_shape(rng);
@@ -235,7 +254,9 @@ TEST_CASE("plan: wide normed keys in two bits have q8 in the first and the last 
     normed.qk_norm = true;
     const auto n_q8 = [&](const char* recipe) {
         uint32_t n = 0;
-        for (const CacheLayerSpec& spec : cache_specs(s.config.model_shape(), parse_recipe(recipe).value(), 256)) n += spec.k == Format::q8;
+        for (const CacheLayerSpec& spec :
+             cache_specs(s.config.model_shape(), parse_recipe(recipe).value(), 256))
+            n += spec.k == Format::q8;
         return n;
     };
     struct {
@@ -256,13 +277,16 @@ TEST_CASE("plan: wide normed keys in two bits have q8 in the first and the last 
         s.config.head_dim = c.head_dim;
         CHECK(n_q8(c.recipe) == c.n_q8);
     }
-    CHECK(recipe_text(parse_recipe("turbo2,boundary=0").value()).find("boundary=0") != std::string::npos);
+    CHECK(recipe_text(parse_recipe("turbo2,boundary=0").value()).find("boundary=0") !=
+          std::string::npos);
 }
 
 // A device that lacks some features of attention.
 struct LesserBackend : ReferenceBackend {
     DeviceInfo lesser;
-    LesserBackend() : ReferenceBackend({"reference", 1, nullptr}), lesser(ReferenceBackend::info()) {}
+    LesserBackend() : ReferenceBackend({"reference", 1, nullptr}), lesser(ReferenceBackend::info())
+    {
+    }
     DeviceInfo info() const override { return lesser; }
 };
 
@@ -282,12 +306,13 @@ TEST_CASE("plan: what a device's attention cannot do is refused, and auto does w
     struct {
         bool DeviceInfo::*part;
         const char *recipe, *said;
-    } refused[] = {{&DeviceInfo::selects, "tokenselect", "select=tokenselect on reference"},
-                   {&DeviceInfo::selects, "mix,select=quest", "select=quest on reference"},
-                   {&DeviceInfo::ablations, "mix,select=hardvote", "select=hardvote on reference"},
-                   {&DeviceInfo::ropes_on_read, "h2o,positions=compact", "positions=compact on reference"},
-                   {&DeviceInfo::adds_bias, "q8", "k=q8 on reference"},
-                   {&DeviceInfo::adds_bias, "auto,k=turbo4", "k=turbo4 on reference"}};
+    } refused[] = {
+        {&DeviceInfo::selects, "tokenselect", "select=tokenselect on reference"},
+        {&DeviceInfo::selects, "mix,select=quest", "select=quest on reference"},
+        {&DeviceInfo::ablations, "mix,select=hardvote", "select=hardvote on reference"},
+        {&DeviceInfo::ropes_on_read, "h2o,positions=compact", "positions=compact on reference"},
+        {&DeviceInfo::adds_bias, "q8", "k=q8 on reference"},
+        {&DeviceInfo::adds_bias, "auto,k=turbo4", "k=turbo4 on reference"}};
     for (const auto& r : refused) {
         CAPTURE(std::string(r.recipe));
         CHECK(try_plan(whole, r.recipe).ok());
@@ -298,12 +323,14 @@ TEST_CASE("plan: what a device's attention cannot do is refused, and auto does w
         CHECK(plan.status().code() == Code::unsupported);
         CHECK(plan.status().message().find(r.said) != std::string::npos);
         CHECK(plan.status().message().find("possible: ") != std::string::npos);
-        for (const char* other : {"exact", "h2o", "mix,v=q8", "sink"}) CHECK(try_plan(lesser, other).ok());
+        for (const char* other : {"exact", "h2o", "mix,v=q8", "sink"})
+            CHECK(try_plan(lesser, other).ok());
     }
     LesserBackend lesser;
     lesser.lesser.adds_bias = false;
     request.memory_bytes = try_plan(whole, "exact,k=f32,v=f32").value().smallest_bytes / 2;
-    for (const Backend* backend : {static_cast<const Backend*>(&whole), static_cast<const Backend*>(&lesser)}) {
+    for (const Backend* backend :
+         {static_cast<const Backend*>(&whole), static_cast<const Backend*>(&lesser)}) {
         Result<Plan> plan = try_plan(*backend, "auto");
         REQUIRE(plan.ok());
         CHECK((backend == &whole || !is_coded(plan.value().recipe.k)));

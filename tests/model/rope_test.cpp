@@ -1,4 +1,5 @@
-// RoPE frequencies beyond the trained context. The test has its own copy of the formulas, as in the papers.
+// RoPE frequencies beyond the trained context. The test has its own copy of the formulas, as in the
+// papers.
 #include "runtime/model/rope.h"
 
 #include <doctest/doctest.h>
@@ -17,7 +18,8 @@ static Config trained()
     return c;
 }
 
-static std::vector<double> stretched(const std::string& recipe, Config* out = nullptr, Config c = trained())
+static std::vector<double> stretched(const std::string& recipe, Config* out = nullptr,
+                                     Config c = trained())
 {
     REQUIRE(stretch_context(parse_recipe(recipe).value(), c).ok());
     if (out) *out = c;
@@ -36,7 +38,9 @@ TEST_CASE("rope: linear and NTK")
     for (uint32_t i = 0; i < 32; i++) {
         plain[i] = 1 / std::pow(10000.0, i / 32.0);
         linear[i] = plain[i] / 3;
-        ntk[i] = plain[i] * std::pow(3.0, -2.0 * i / 62); // the slowest pair gets a third of its frequency, the fastest pair keeps its own
+        ntk[i] =
+            plain[i] * std::pow(3.0, -2.0 * i / 62); // the slowest pair gets a third of its
+                                                     // frequency, the fastest pair keeps its own
     }
     CHECK(ntk[31] == doctest::Approx(plain[31] / 3));
     Config c;
@@ -49,20 +53,26 @@ TEST_CASE("rope: linear and NTK")
     equal(rope_frequencies_window(c), plain); // window layers never see tokens that far away
 }
 
-// "YaRN: Efficient Context Window Extension": pairs with more than 32 rotations in the trained context keep their frequency.
-// Pairs with less than one rotation are divided by the factor. Between these two dimensions, rounded outwards, there is a linear ramp.
+// "YaRN: Efficient Context Window Extension": pairs with more than 32 rotations in the trained
+// context keep their frequency. Pairs with less than one rotation are divided by the factor.
+// Between these two dimensions, rounded outwards, there is a linear ramp.
 TEST_CASE("rope: YaRN")
 {
     Config c;
     const std::vector<double> f = stretched("exact,rope=yarn,stretch=8", &c);
     const double pi = 3.14159265358979323846;
-    const auto dimension = [&](double rope_table) { return 64 * std::log(4096 / (2 * pi * rope_table)) / (2 * std::log(10000.0)); };
+    const auto dimension = [&](double rope_table) {
+        return 64 * std::log(4096 / (2 * pi * rope_table)) / (2 * std::log(10000.0));
+    };
     const double low = std::floor(dimension(32)), high = std::ceil(dimension(1));
     CHECK(low == 10);
     CHECK(high == 23);
     std::vector<double> wanted(32);
     for (int i = 0; i < 32; i++) {
-        const double own = std::pow(10000.0, -i / 32.0), part = i <= low ? 0 : i >= high ? 1 : (i - low) / (high - low);
+        const double own = std::pow(10000.0, -i / 32.0), part = i <= low ? 0
+                                                                : i >= high
+                                                                    ? 1
+                                                                    : (i - low) / (high - low);
         wanted[i] = (1 - part) * own + part * own / 8;
     }
     equal(f, wanted);
@@ -85,7 +95,8 @@ TEST_CASE("rope: what cannot be stretched")
     CHECK(longrope.message().find("longrope") != std::string::npos);
     c = trained();
     c.n_rot = 2;
-    CHECK(stretch_context(parse_recipe("exact,rope=ntk,stretch=2").value(), c).code() == Code::unsupported);
+    CHECK(stretch_context(parse_recipe("exact,rope=ntk,stretch=2").value(), c).code() ==
+          Code::unsupported);
     CHECK(stretch_context(parse_recipe("exact,rope=linear,stretch=2").value(), c).ok());
     c.n_context = kMaxContext;
     CHECK(stretch_context(parse_recipe("exact,rope=linear,stretch=2").value(), c).ok());

@@ -1,5 +1,5 @@
-// The sampler against a plain float64 implementation of the same chain, by the distribution of many draws, and edge
-// cases.
+// The sampler against a plain float64 implementation of the same chain, by the distribution of many
+// draws, and edge cases.
 #include "runtime/text/sampler.h"
 
 #include "runtime/base/rng.h"
@@ -62,7 +62,8 @@ std::vector<float> random_logits(uint32_t n, uint64_t seed, double scale)
     std::vector<float> logits(n);
     for (uint32_t i = 0; i < n; i++) {
         double radius = std::sqrt(-2 * std::log(1 - random_uniform(seed, 2 * i)));
-        logits[i] = float(scale * radius * std::cos(6.283185307179586 * random_uniform(seed, 2 * i + 1)));
+        logits[i] =
+            float(scale * radius * std::cos(6.283185307179586 * random_uniform(seed, 2 * i + 1)));
     }
     return logits;
 }
@@ -80,12 +81,15 @@ std::vector<double> softmax(const std::vector<std::pair<double, uint32_t>>& c)
 }
 
 // The expected distribution, in float64, with full sorting. `history` holds all accepted tokens.
-Distribution expected(const SamplerOptions& o, const std::vector<float>& logits, const std::vector<uint32_t>& history)
+Distribution expected(const SamplerOptions& o, const std::vector<float>& logits,
+                      const std::vector<uint32_t>& history)
 {
     std::vector<double> l(logits.begin(), logits.end());
     for (auto& [id, bias] : o.logit_bias) l[id] += double(bias);
     std::map<uint32_t, int> count;
-    for (size_t i = history.size() > o.repeat_last_n ? history.size() - o.repeat_last_n : 0; i < history.size(); i++) count[history[i]]++;
+    for (size_t i = history.size() > o.repeat_last_n ? history.size() - o.repeat_last_n : 0;
+         i < history.size(); i++)
+        count[history[i]]++;
     for (auto& [id, n] : count) {
         l[id] = l[id] > 0 ? l[id] / double(o.repeat_penalty) : l[id] * double(o.repeat_penalty);
         l[id] -= n * double(o.frequency_penalty) + double(o.presence_penalty);
@@ -104,8 +108,9 @@ Distribution expected(const SamplerOptions& o, const std::vector<float>& logits,
         for (double x : p) entropy -= x * std::log(x);
         std::vector<size_t> order(c.size());
         for (size_t i = 0; i < c.size(); i++) order[i] = i;
-        std::stable_sort(order.begin(), order.end(),
-                         [&](size_t a, size_t b) { return std::fabs(-std::log(p[a]) - entropy) < std::fabs(-std::log(p[b]) - entropy); });
+        std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+            return std::fabs(-std::log(p[a]) - entropy) < std::fabs(-std::log(p[b]) - entropy);
+        });
         std::vector<std::pair<double, uint32_t>> kept;
         for (size_t i : order) {
             kept.push_back(c[i]);
@@ -137,7 +142,8 @@ Distribution expected(const SamplerOptions& o, const std::vector<float>& logits,
 }
 
 // Draws from a new sampler that has accepted `history`. Every draw is from the same step.
-std::map<uint32_t, int> draws(SamplerOptions o, const std::vector<float>& logits, const std::vector<uint32_t>& history, int n)
+std::map<uint32_t, int> draws(SamplerOptions o, const std::vector<float>& logits,
+                              const std::vector<uint32_t>& history, int n)
 {
     std::map<uint32_t, int> count;
     TestSampler t(o, uint32_t(logits.size()));
@@ -203,15 +209,22 @@ TEST_CASE("sampler: many draws are distributed as the options say")
     add("top-p", [](SamplerOptions& o) { o.top_p = 0.7f; });
     add("min-p", [](SamplerOptions& o) { o.min_p = 0.1f; });
     add("typical", [](SamplerOptions& o) { o.typical_p = 0.5f; });
-    add("typical, top-k, top-p", [](SamplerOptions& o) { o.typical_p = 0.8f, o.top_k = 30, o.top_p = 0.9f; });
+    add("typical, top-k, top-p",
+        [](SamplerOptions& o) { o.typical_p = 0.8f, o.top_k = 30, o.top_p = 0.9f; });
     add("min-p before temperature", [](SamplerOptions& o) { o.min_p = 0.3f, o.temperature = 5; });
     add("repeat", [](SamplerOptions& o) { o.repeat_penalty = 1.5f; });
     add("presence", [](SamplerOptions& o) { o.presence_penalty = 2; });
     add("frequency", [](SamplerOptions& o) { o.frequency_penalty = 0.7f; });
-    add("penalties over a short past", [](SamplerOptions& o) { o.repeat_penalty = 1.3f, o.frequency_penalty = 0.4f, o.repeat_last_n = 3; });
-    add("penalties over no past", [](SamplerOptions& o) { o.repeat_penalty = 5, o.repeat_last_n = 0; });
-    add("rewarded repeats", [](SamplerOptions& o) { o.repeat_penalty = 0.7f, o.presence_penalty = -1; });
-    add("bias", [](SamplerOptions& o) { o.logit_bias = {{3, 4.f}, {3, -1.f}, {0, -kInf}, {149, 2.f}}; });
+    add("penalties over a short past", [](SamplerOptions& o) {
+        o.repeat_penalty = 1.3f, o.frequency_penalty = 0.4f, o.repeat_last_n = 3;
+    });
+    add("penalties over no past",
+        [](SamplerOptions& o) { o.repeat_penalty = 5, o.repeat_last_n = 0; });
+    add("rewarded repeats",
+        [](SamplerOptions& o) { o.repeat_penalty = 0.7f, o.presence_penalty = -1; });
+    add("bias", [](SamplerOptions& o) {
+        o.logit_bias = {{3, 4.f}, {3, -1.f}, {0, -kInf}, {149, 2.f}};
+    });
     add("bias and penalties and all", [](SamplerOptions& o) {
         o = SamplerOptions();
         o.logit_bias = {{3, 5.f}};
@@ -245,7 +258,8 @@ TEST_CASE("sampler: random options keep exactly the tokens that the float64 chai
         o.top_p = u() < 0.3 ? 1 : float(u());
         o.min_p = u() < 0.3 ? 0 : float(u() * 0.3);
         o.typical_p = u() < 0.5 ? 1 : float(u());
-        std::vector<float> logits = random_logits(uint32_t(2 + u() * 60), uint64_t(round), 1 + 2 * u());
+        std::vector<float> logits =
+            random_logits(uint32_t(2 + u() * 60), uint64_t(round), 1 + 2 * u());
         CAPTURE(round);
         Distribution want = expected(o, logits, {});
         std::map<uint32_t, int> got = draws(o, logits, {}, int(want.size() * 25));
@@ -287,7 +301,9 @@ TEST_CASE("sampler: greedy")
     TestSampler t(o, 4);
     const float logits[] = {3.5f, 3, 2.2f, 0};
     std::vector<uint32_t> tokens;
-    for (int i = 0; i < 5; i++) tokens.push_back(t.sampler.sample(logits)); // each token is penalised once, however often it was drawn
+    for (int i = 0; i < 5; i++)
+        tokens.push_back(
+            t.sampler.sample(logits)); // each token is penalised once, however often it was drawn
     CHECK(tokens == std::vector<uint32_t>{0, 1, 0, 0, 0});
     t.sampler.reset();
     CHECK(t.sampler.sample(logits) == 0);
@@ -304,7 +320,9 @@ TEST_CASE("sampler: greedy")
 
 TEST_CASE("sampler: borders")
 {
-    auto distinct = [](const SamplerOptions& o, const std::vector<float>& logits) { return draws(o, logits, {}, 2000).size(); };
+    auto distinct = [](const SamplerOptions& o, const std::vector<float>& logits) {
+        return draws(o, logits, {}, 2000).size();
+    };
     const std::vector<float> logits = {0, 2, 1, 2, -1};
     SamplerOptions all;
     all.top_k = 0, all.top_p = 1, all.min_p = 0, all.temperature = 100, all.seed = 3;
@@ -332,7 +350,8 @@ TEST_CASE("sampler: borders")
     o = all;
     o.typical_p = 0;
     CHECK(distinct(o, logits) == 1);
-    CHECK(draws(o, {1, 1, 1}, {}, 100) == std::map<uint32_t, int>{{0, 100}}); // on ties the lower id
+    CHECK(draws(o, {1, 1, 1}, {}, 100) ==
+          std::map<uint32_t, int>{{0, 100}}); // on ties the lower id
 
     CHECK(draws(all, {-kInf, -kInf, 0.5f, -kInf}, {}, 100) == std::map<uint32_t, int>{{2, 100}});
     CHECK(draws(all, {kNan, 1, kNan}, {}, 100) == std::map<uint32_t, int>{{1, 100}});
@@ -345,7 +364,8 @@ TEST_CASE("sampler: borders")
     o.temperature = 1e-30f;
     CHECK(draws(o, logits, {}, 500).size() == 2); // equal logits stay equal at any temperature
     o = SamplerOptions();
-    CHECK(distinct(o, std::vector<float>(3000, 7.f)) == 38); // 40 equal tokens; 38 of them make up 95%
+    CHECK(distinct(o, std::vector<float>(3000, 7.f)) ==
+          38); // 40 equal tokens; 38 of them make up 95%
 }
 
 TEST_CASE("sampler: top-k of a vocabulary in any order is what sorting gives")
@@ -388,7 +408,8 @@ TEST_CASE("sampler: the draws are a function of seed and counter")
     CHECK(sequence(1, false) == sequence(1, false));
     CHECK(sequence(1, false) == sequence(1, true));
     CHECK(sequence(1, false) != sequence(2, false));
-    CHECK(sequence(1, false) != sequence(1 + (uint64_t(1) << 32), false)); // all bits of the seed matter
+    CHECK(sequence(1, false) !=
+          sequence(1 + (uint64_t(1) << 32), false)); // all bits of the seed matter
 }
 
 TEST_CASE("sampler: a step allocates nothing, whatever it needs, and leaves the logits alone")
@@ -397,7 +418,8 @@ TEST_CASE("sampler: a step allocates nothing, whatever it needs, and leaves the 
     const std::vector<float> before = logits;
     for (int full = 0; full < 2; full++) {
         SamplerOptions o;
-        o.repeat_penalty = 1.1f, o.frequency_penalty = 0.1f, o.typical_p = 0.9f, o.repeat_last_n = 100;
+        o.repeat_penalty = 1.1f, o.frequency_penalty = 0.1f, o.typical_p = 0.9f,
+        o.repeat_last_n = 100;
         o.logit_bias = {{1, 1.f}, {4999, -2.f}};
         if (full) o.top_k = 0;
         TestSampler t(o, 5000);

@@ -1,4 +1,5 @@
-// Malicious headers: refused with a sentence, or read as far as they make sense. No crash, no slow path.
+// Malicious headers: refused with a sentence, or read as far as they make sense. No crash, no slow
+// path.
 #include "vocab_builder.h"
 
 #include <cmath>
@@ -25,12 +26,14 @@ Status refusal(VocabBuilder b)
 void check_works(const VocabBuilder& b)
 {
     Loaded t(b);
-    for (const char* text : {"Hello, the world 123!", "  x  the\n\n", "<|im_start|>\xff\xe4\xb8 aaaa", ""})
+    for (const char* text :
+         {"Hello, the world 123!", "  x  the\n\n", "<|im_start|>\xff\xe4\xb8 aaaa", ""})
         CHECK(t.round_trip(text) == text);
     std::string piece(t.tokenizer.max_piece_bytes(), ' ');
     for (uint32_t id = 0; id < t.tokenizer.n_vocab(); id++) {
         CHECK(t.tokenizer.piece(id, &piece[0], true) <= piece.size());
-        CHECK((t.tokenizer.type(id) >= TokenType::normal && t.tokenizer.type(id) <= TokenType::byte));
+        CHECK(
+            (t.tokenizer.type(id) >= TokenType::normal && t.tokenizer.type(id) <= TokenType::byte));
     }
     std::vector<uint32_t> ids = t.encode("a", true);
     for (uint32_t id : ids) CHECK(id < t.tokenizer.n_vocab());
@@ -83,10 +86,12 @@ TEST_CASE("tokenizer source: odd but readable")
         b.types.clear();
         Loaded(b).encode("<0x41>\xff", true);
         b = good;
-        for (size_t i = 259; i <= last; i++) b.types[i] = i % 3 == 0 ? 99 : i % 3 == 1 ? -1 : std::numeric_limits<int32_t>::max();
+        for (size_t i = 259; i <= last; i++)
+            b.types[i] = i % 3 == 0 ? 99 : i % 3 == 1 ? -1 : std::numeric_limits<int32_t>::max();
         check_works(b);
         const std::string long_text(1 << 20, 'a'),
-            cases[] = {"\xff\xfe\xc0", "\xe2\x96", "", std::string("a\0b", 3), long_text, b.tokens[270]};
+            cases[] = {"\xff\xfe\xc0",         "\xe2\x96", "",
+                       std::string("a\0b", 3), long_text,  b.tokens[270]};
         for (const std::string& text : cases) {
             for (int type : {1, 3, 4, 6}) {
                 b = good;
@@ -95,7 +100,8 @@ TEST_CASE("tokenizer source: odd but readable")
                 check_works(b);
             }
         }
-        for (int64_t id : {int64_t(last) + 1, int64_t(-1), int64_t(-100), int64_t(1) << 31, std::numeric_limits<int64_t>::max()}) {
+        for (int64_t id : {int64_t(last) + 1, int64_t(-1), int64_t(-100), int64_t(1) << 31,
+                           std::numeric_limits<int64_t>::max()}) {
             b = good;
             b.rest.bos = b.rest.eos = b.rest.eot = b.rest.eom = b.rest.unknown = id;
             b.rest.add_bos = b.rest.add_eos = 1;
@@ -135,7 +141,8 @@ TEST_CASE("tokenizer source: SentencePiece without scores, bytes or sense")
 
 TEST_CASE("tokenizer source: merges that lead nowhere")
 {
-    for (std::string merge : {"zq qz", "z z", "hi", "", " ", "  ", "\xff \xfe", "a", " a", "a ", "h e"}) {
+    for (std::string merge :
+         {"zq qz", "z z", "hi", "", " ", "  ", "\xff \xfe", "a", " a", "a ", "h e"}) {
         VocabBuilder b = bpe_builder("qwen2");
         b.merges[0] = merge;
         b.merges.push_back(merge);

@@ -1,4 +1,5 @@
-// Tokenizers against the results of llama.cpp for the same texts and vocabularies, and on arbitrary bytes.
+// Tokenizers against the results of llama.cpp for the same texts and vocabularies, and on arbitrary
+// bytes.
 #include "runtime/text/pretokenizer.h"
 #include "runtime/text/tokenizer.h"
 #include "runtime/text/unicode.h"
@@ -95,12 +96,14 @@ TEST_CASE("tokenizer: characters are of Unicode 15.1")
     CHECK(kind("\xe2\x80\xa6") == CharKind::punctuation); // U+2026
     CHECK(kind("`") == CharKind::other);
     CHECK(kind("$") == CharKind::punctuation);
-    for (const char* space : {" ", "\t", "\n", "\v", "\f", "\r", "\xc2\x85", "\xc2\xa0", "\xe2\x80\x8a", "\xe2\x80\xa8", "\xe3\x80\x80"})
+    for (const char* space : {" ", "\t", "\n", "\v", "\f", "\r", "\xc2\x85", "\xc2\xa0",
+                              "\xe2\x80\x8a", "\xe2\x80\xa8", "\xe3\x80\x80"})
         CHECK(kind(space) == CharKind::space);
     CHECK(kind("\xe2\x80\x8b") == CharKind::other); // U+200B
     CHECK(kind("\x1c") == CharKind::other);
     CHECK(kind("") == CharKind::none);
-    for (const char* broken : {"\xff", "\x80", "\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe2\x82", "\xc3"}) {
+    for (const char* broken :
+         {"\xff", "\x80", "\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe2\x82", "\xc3"}) {
         Char c = char_at(broken, broken + strlen(broken));
         CHECK(c.kind == CharKind::other);
         CHECK(c.bytes == 1);
@@ -111,8 +114,9 @@ TEST_CASE("tokenizer: any bytes come back")
 {
     std::vector<Loaded> kinds = all_kinds();
     kinds.pop_back(); // phi-3 drops white space after special tokens
-    const char* const bits[] = {"\xff",         "\xe4\xb8", "\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", " ",   "the",
-                                "\xe4\xb8\xad", "<|u|>",    "  x  ",    "\xc4\xa0",     "ab|cde",           "\n\n"};
+    const char* const bits[] = {
+        "\xff",         "\xe4\xb8", "\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", " ",   "the",
+        "\xe4\xb8\xad", "<|u|>",    "  x  ",    "\xc4\xa0",     "ab|cde",           "\n\n"};
     std::mt19937 rng(7);
     auto below = [&](uint32_t n) { return uint32_t(rng()) % n; };
     for (int i = 0; i < 3000; i++) {
@@ -123,7 +127,8 @@ TEST_CASE("tokenizer: any bytes come back")
             else
                 text += bits[below(uint32_t(std::size(bits)))];
         }
-        if (text.find("\xe2\x96\x81") != text.npos) continue; // SentencePiece's own sign for a space
+        if (text.find("\xe2\x96\x81") != text.npos)
+            continue; // SentencePiece's own sign for a space
         for (const Loaded& t : kinds) {
             INFO(printable(text, 200), " by ", t.tokenizer.kind());
             CHECK(t.round_trip(text) == text);
@@ -135,7 +140,8 @@ TEST_CASE("tokenizer: only invalid bytes become bytes")
 {
     Loaded spm(spm_builder());
     CHECK(spm.encoded("the\xffthe") == "1 304 258 302");
-    CHECK(spm.encoded("\xe4 a") == "1 259 231 305"); // the bytes of U+2581 do not complete the character
+    CHECK(spm.encoded("\xe4 a") ==
+          "1 259 231 305"); // the bytes of U+2581 do not complete the character
     Loaded bpe(bpe_builder("gpt-2"));
     CHECK(bpe.encoded("the\xffthe") == "116 256 255 116 256");
 }
@@ -145,7 +151,8 @@ TEST_CASE("tokenizer: control tokens never come from text")
     const char* const texts = "<|user|> <unk> <s> </s> <0x41>";
     VocabBuilder spm = spm_builder();
     for (std::string whole : {"<|user|>", "<unk>", "<s>", "</s>", "<0x41>"})
-        for (size_t n = 1; n < whole.size(); n++) spm.add(whole.substr(0, n), 1, 1000); // a way there, byte by byte
+        for (size_t n = 1; n < whole.size(); n++)
+            spm.add(whole.substr(0, n), 1, 1000); // a way there, byte by byte
     spm.add("<|u", 1, 1000);
     Loaded with_parts(spm);
     bool nearly = false;
@@ -166,7 +173,8 @@ TEST_CASE("tokenizer: control tokens never come from text")
     bpe.merges.push_back("z q");
     bpe.add("secret", 3); // a whole word
     Loaded merged(bpe);
-    for (uint32_t id : merged.encode("azq zq secret", false, false)) CHECK(merged.tokenizer.type(id) == TokenType::normal);
+    for (uint32_t id : merged.encode("azq zq secret", false, false))
+        CHECK(merged.tokenizer.type(id) == TokenType::normal);
     CHECK(merged.encode("secret", true, false).size() == 1);
 }
 
@@ -175,9 +183,11 @@ TEST_CASE("tokenizer: the highest score merges first, the leftmost of equals")
     struct {
         float ab, bc;
         const char* expected;
-    } cases[] = {{1, 2, "a|bc|"},      {2, 1, "ab|c|"},     {-1, 2, "a|bc|"},    {2, -1, "ab|c|"},          {-1, -2, "ab|c|"},
-                 {-2, -1, "a|bc|"},    {0, -0.0f, "ab|c|"}, {-0.0f, 0, "ab|c|"}, {0, -1e-30f, "ab|c|"},     {-1e-30f, 0, "a|bc|"},
-                 {1e-30f, 0, "ab|c|"}, {3, 3, "ab|c|"},     {-3, -3, "ab|c|"},   {NAN, -INFINITY, "a|bc|"}, {INFINITY, 1e38f, "ab|c|"}};
+    } cases[] = {{1, 2, "a|bc|"},       {2, 1, "ab|c|"},           {-1, 2, "a|bc|"},
+                 {2, -1, "ab|c|"},      {-1, -2, "ab|c|"},         {-2, -1, "a|bc|"},
+                 {0, -0.0f, "ab|c|"},   {-0.0f, 0, "ab|c|"},       {0, -1e-30f, "ab|c|"},
+                 {-1e-30f, 0, "a|bc|"}, {1e-30f, 0, "ab|c|"},      {3, 3, "ab|c|"},
+                 {-3, -3, "ab|c|"},     {NAN, -INFINITY, "a|bc|"}, {INFINITY, 1e38f, "ab|c|"}};
     for (auto& c : cases) {
         VocabBuilder b;
         b.model = "llama";
@@ -187,7 +197,8 @@ TEST_CASE("tokenizer: the highest score merges first, the leftmost of equals")
         b.add("bc", 1, c.bc);
         Loaded t(b);
         std::string out;
-        for (uint32_t id : t.encode("abc", false, false)) out += std::string(t.tokenizer.text(id)) + "|";
+        for (uint32_t id : t.encode("abc", false, false))
+            out += std::string(t.tokenizer.text(id)) + "|";
         INFO(c.ab, " ", c.bc);
         CHECK(out == c.expected);
     }
@@ -230,8 +241,8 @@ TEST_CASE("tokenizer: decode takes back the prefixes that encode put")
     b.add("\xe2\x96\x81\xe2\x96\x81q", 4, -1); // user-defined, but spaces merge into it
     Loaded t(b);
     CHECK(t.encode("a  q b").size() == 5);
-    for (const char* text :
-         {"the", " the", "  the", "", " ", "a<|u|>the", "a<|u|> the", "<|u|> the<|u|>", "<|u|><|u|>a", "a  q b", "  q b"}) {
+    for (const char* text : {"the", " the", "  the", "", " ", "a<|u|>the", "a<|u|> the",
+                             "<|u|> the<|u|>", "<|u|><|u|>a", "a  q b", "  q b"}) {
         INFO(text);
         CHECK(t.round_trip(text) == text);
         std::vector<uint32_t> ids = t.encode(text);
@@ -251,9 +262,14 @@ TEST_CASE("tokenizer: ends, BOS and EOS")
     b.rest.eot = b.rest.eom = int64_t(b.tokens.size()) - 2; // "plain"
     b.add("later", 1);
     Loaded t(b);
-    auto is_end = [&](const char* text) { return t.tokenizer.is_end(uint32_t(t.tokenizer.find(text))); };
-    for (const char* text : {"</s>", "<|im_end|>", "<|endoftext|>", "<end_of_turn>", "[EOS]", "plain"}) CHECK_MESSAGE(is_end(text), text);
-    for (const char* text : {"<s>", "<unk>", "the", "<|u|>", "<|user|>", "<PRE>", "later"}) CHECK_MESSAGE(!is_end(text), text);
+    auto is_end = [&](const char* text) {
+        return t.tokenizer.is_end(uint32_t(t.tokenizer.find(text)));
+    };
+    for (const char* text :
+         {"</s>", "<|im_end|>", "<|endoftext|>", "<end_of_turn>", "[EOS]", "plain"})
+        CHECK_MESSAGE(is_end(text), text);
+    for (const char* text : {"<s>", "<unk>", "the", "<|u|>", "<|user|>", "<PRE>", "later"})
+        CHECK_MESSAGE(!is_end(text), text);
     CHECK(!t.tokenizer.is_end(t.tokenizer.n_vocab()));
     CHECK(t.tokenizer.type(uint32_t(t.tokenizer.find("[EOS]"))) == TokenType::control);
     CHECK(t.tokenizer.type(uint32_t(t.tokenizer.find("<PRE>"))) == TokenType::control);
@@ -278,7 +294,8 @@ TEST_CASE("tokenizer: ends, BOS and EOS")
     CHECK(!Loaded(without).tokenizer.adds_bos()); // it wants one, but there is none
 }
 
-// The longest special token is matched first over the whole text; shorter ones match in what is left.
+// The longest special token is matched first over the whole text; shorter ones match in what is
+// left.
 TEST_CASE("tokenizer: special tokens that overlap")
 {
     VocabBuilder b = bpe_builder("gpt-2");
@@ -287,7 +304,8 @@ TEST_CASE("tokenizer: special tokens that overlap")
     Loaded t(b);
     auto texts = [&](const char* text, bool special) {
         std::string out;
-        for (uint32_t id : t.encode(text, special, false)) out += std::string(t.tokenizer.text(id)) + "|";
+        for (uint32_t id : t.encode(text, special, false))
+            out += std::string(t.tokenizer.text(id)) + "|";
         return out;
     };
     CHECK(texts("ABCDEFG", false) == "AB|CDEFG|");

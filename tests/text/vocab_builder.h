@@ -32,7 +32,8 @@ struct VocabBuilder {
                 uint64_t length = s.size();
                 bytes.append(reinterpret_cast<const char*>(&length), 8).append(s);
             }
-            return ks::StringTable{reinterpret_cast<const uint8_t*>(bytes.data()) + 1, strings.size(), bytes.size() - 1};
+            return ks::StringTable{reinterpret_cast<const uint8_t*>(bytes.data()) + 1,
+                                   strings.size(), bytes.size() - 1};
         };
         auto numbers = [](const void* data, size_t n, std::string& bytes) {
             bytes = "x";
@@ -97,7 +98,8 @@ struct Loaded {
         ks::Status status = tokenizer.load(builder.source(), memory.data(), bytes.value());
         REQUIRE_MESSAGE(status.ok(), status.message());
         auto* behind = reinterpret_cast<const uint8_t*>(memory.data()) + bytes.value();
-        for (uint64_t i = 0; i < 4; i++) CHECK(behind[i] == uint8_t(guard >> (bytes.value() + i) % 4 * 8));
+        for (uint64_t i = 0; i < 4; i++)
+            CHECK(behind[i] == uint8_t(guard >> (bytes.value() + i) % 4 * 8));
     }
 
     std::vector<uint32_t> encode(std::string_view text, bool special = false, bool bos = true) const
@@ -109,7 +111,8 @@ struct Loaded {
     std::string encoded(std::string_view text, bool special = false) const
     {
         std::string out;
-        for (uint32_t id : encode(text, special)) out += (out.empty() ? "" : " ") + std::to_string(id);
+        for (uint32_t id : encode(text, special))
+            out += (out.empty() ? "" : " ") + std::to_string(id);
         return out;
     }
     std::string round_trip(std::string_view text) const

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Follows the table of docs/adding.md in a copy of the tree: adds one thing per row, in the files that the row names and in no others.
 The program built from the copy must run all of them."""
+
 import os
 import random
 import re
@@ -98,22 +99,74 @@ FRAME = """    {"robots", {"<|im_start|>human\\n"}, {},
 ADDED = {
     "a weight format": [
         ("kernels/common/formats/tq2_0.h", FORMAT),
-        ("kernels/common/formats.h", "behind", '#include "kernels/common/formats/iq4_xs.h"\n', '#include "kernels/common/formats/tq2_0.h"\n'),
+        (
+            "kernels/common/formats.h",
+            "behind",
+            '#include "kernels/common/formats/iq4_xs.h"\n',
+            '#include "kernels/common/formats/tq2_0.h"\n',
+        ),
         ("kernels/common/formats.h", "behind", "X(iq4_xs)", " X(tq2_0)"),
-        ("kernels/cpu/unpack.h", "in front of", "\ntemplate <class S> struct Unpack<S, format_q4_0> {", UNPACK)],
-    "a model of the family": [("runtime/model/config.cpp", "in front of", '    FamilyRow("qwen2", ', '    FamilyRow("robot", rope_neox, act_silu).with_qkv_bias(),\n')],
+        (
+            "kernels/cpu/unpack.h",
+            "in front of",
+            "\ntemplate <class S> struct Unpack<S, format_q4_0> {",
+            UNPACK,
+        ),
+    ],
+    "a model of the family": [
+        (
+            "runtime/model/config.cpp",
+            "in front of",
+            '    FamilyRow("qwen2", ',
+            '    FamilyRow("robot", rope_neox, act_silu).with_qkv_bias(),\n',
+        )
+    ],
     "a codec of the cache": [
-        ("kernels/common/codecs/q8again.h", lambda: read("kernels/common/codecs/q8.h").replace("q8", "q8again")),
-        ("kernels/common/codecs.h", "behind", '#include "kernels/common/codecs/q8.h"\n', '#include "kernels/common/codecs/q8again.h"\n'),
-        ("kernels/common/codecs.h", "behind", "#define CODECS(X)", " X(q8again, 12u)")],
+        (
+            "kernels/common/codecs/q8again.h",
+            lambda: read("kernels/common/codecs/q8.h").replace("q8", "q8again"),
+        ),
+        (
+            "kernels/common/codecs.h",
+            "behind",
+            '#include "kernels/common/codecs/q8.h"\n',
+            '#include "kernels/common/codecs/q8again.h"\n',
+        ),
+        ("kernels/common/codecs.h", "behind", "#define CODECS(X)", " X(q8again, 12u)"),
+    ],
     "a retain policy": [
         ("runtime/kv/policies/oldest.cpp", POLICY),
         ("runtime/kv/policies/policies.h", "behind", "Score score_position,", " score_oldest,"),
-        ("runtime/kv/policies/retain.cpp", "in front of", '    Policy("sink", ', '    Policy("oldest", score_oldest).same_for_all_heads(),\n')],
-    "a selector": [("runtime/kv/select/select.cpp", "in front of", '    SelectorRow("quest", ', '    SelectorRow("pairs", select_soft).in_units_of(2).reads_first(16).for_prompts(),\n')],
-    "a chat template": [("runtime/text/chat_template.cpp", "in front of", '    {"chatml", ', FRAME)],
-    "an option": [("tools/commands/chat.cpp", "in front of", '        table.add_flag("--no-stats"', '        table.add({"--at-most", "N", "as -n", [this](const Value& v) { return has_n_predict = true, v.number(-1, INT32_MAX, &n_predict); }});\n')],
-    "a command": [("tools/commands/greet.cpp", COMMAND), ("tools/commands/list.h", "in front of", "    X(report)", "    X(greet) \\\n")],
+        (
+            "runtime/kv/policies/retain.cpp",
+            "in front of",
+            '    Policy("sink", ',
+            '    Policy("oldest", score_oldest).same_for_all_heads(),\n',
+        ),
+    ],
+    "a selector": [
+        (
+            "runtime/kv/select/select.cpp",
+            "in front of",
+            '    SelectorRow("quest", ',
+            '    SelectorRow("pairs", select_soft).in_units_of(2).reads_first(16).for_prompts(),\n',
+        )
+    ],
+    "a chat template": [
+        ("runtime/text/chat_template.cpp", "in front of", '    {"chatml", ', FRAME)
+    ],
+    "an option": [
+        (
+            "tools/commands/chat.cpp",
+            "in front of",
+            '        table.add_flag("--no-stats"',
+            '        table.add({"--at-most", "N", "as -n", [this](const Value& v) { return has_n_predict = true, v.number(-1, INT32_MAX, &n_predict); }});\n',
+        )
+    ],
+    "a command": [
+        ("tools/commands/greet.cpp", COMMAND),
+        ("tools/commands/list.h", "in front of", "    X(report)", "    X(greet) \\\n"),
+    ],
 }
 
 
@@ -124,13 +177,29 @@ def read(path):
 
 def add_all(tree):
     """Every file that is written or edited must be named in its row."""
-    rows = {row.split("|")[1].strip(): row for row in read("docs/adding.md").split("\n## ")[0].splitlines() if row.startswith("| a")}
-    check(set(rows) == set(ADDED), f"what can be added: {sorted(rows)}, what is added here: {sorted(ADDED)}")
+    rows = {
+        row.split("|")[1].strip(): row
+        for row in read("docs/adding.md").split("\n## ")[0].splitlines()
+        if row.startswith("| a")
+    }
+    check(
+        set(rows) == set(ADDED),
+        f"what can be added: {sorted(rows)}, what is added here: {sorted(ADDED)}",
+    )
     for name, steps in ADDED.items():
         for path, *step in steps:
-            named = [re.escape(p).replace("NAME", r"\w+") for p in re.findall(r"`([\w/.]+)`", rows.get(name, ""))]
+            named = [
+                re.escape(p).replace("NAME", r"\w+")
+                for p in re.findall(r"`([\w/.]+)`", rows.get(name, ""))
+            ]
             folder, file = os.path.split(path)
-            check(any(re.fullmatch(p, path) or re.fullmatch(p, file) or p == re.escape(folder + "/") for p in named), f"{name}: its row in docs/adding.md does not name {path}")
+            check(
+                any(
+                    re.fullmatch(p, path) or re.fullmatch(p, file) or p == re.escape(folder + "/")
+                    for p in named
+                ),
+                f"{name}: its row in docs/adding.md does not name {path}",
+            )
             target = os.path.join(tree, path)
             if len(step) == 1:
                 text = step[0] if isinstance(step[0], str) else step[0]()
@@ -138,18 +207,37 @@ def add_all(tree):
                 where, mark, addition = step
                 text = read(target)
                 check(text.count(mark) >= 1, f"{path} has no {mark!r}")
-                text = text.replace(mark, addition + mark if where == "in front of" else mark + addition, 1)
+                text = text.replace(
+                    mark, addition + mark if where == "in front of" else mark + addition, 1
+                )
             with open(target, "w") as f:
                 f.write(text)
 
 
 def build(folder):
     tree, out = os.path.join(folder, "tree"), os.path.join(folder, "build")
-    shutil.copytree(".", tree, ignore=shutil.ignore_patterns(".git", "build*", "models", "tests", "corpus", "docs", "__pycache__"))
+    shutil.copytree(
+        ".",
+        tree,
+        ignore=shutil.ignore_patterns(
+            ".git", "build*", "models", "tests", "corpus", "docs", "__pycache__"
+        ),
+    )
     add_all(tree)
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
-    options = ["-DCMAKE_BUILD_TYPE=Debug", "-DCMAKE_CXX_FLAGS_DEBUG=-O0", "-DKS_VULKAN=OFF", "-DKS_CUDA=OFF", "-DKS_TESTS=OFF", "-DKS_SHARED=OFF", "-DKS_INSTALL=OFF"]
-    for command in (["cmake", "-S", tree, "-B", out, *generator, *options], ["cmake", "--build", out, "--target", "knapsack", "--parallel", "2"]):
+    options = [
+        "-DCMAKE_BUILD_TYPE=Debug",
+        "-DCMAKE_CXX_FLAGS_DEBUG=-O0",
+        "-DKS_VULKAN=OFF",
+        "-DKS_CUDA=OFF",
+        "-DKS_TESTS=OFF",
+        "-DKS_SHARED=OFF",
+        "-DKS_INSTALL=OFF",
+    ]
+    for command in (
+        ["cmake", "-S", tree, "-B", out, *generator, *options],
+        ["cmake", "--build", out, "--target", "knapsack", "--parallel", "2"],
+    ):
         r = subprocess.run(command, capture_output=True, text=True)
         if r.returncode:
             print(f"FAILED: {' '.join(command)}: {r.stdout[-3000:]}{r.stderr[-3000:]}")
@@ -179,11 +267,29 @@ def ternary_model(folder):
     def as_floats(name, n):
         return 0, struct.pack(f"<{n}f", *(0.125 * (q - 1) for block in values[name] for q in block))
 
-    return [tiny_model(folder, name=f"ternary{i}.gguf", dim=256, weights=weights) for i, weights in enumerate((as_ternary, as_floats))]
+    return [
+        tiny_model(folder, name=f"ternary{i}.gguf", dim=256, weights=weights)
+        for i, weights in enumerate((as_ternary, as_floats))
+    ]
 
 
 def ids(model, recipe, *more, n=40):
-    made = knapsack("run", "-m", model, "-p", "hello world", "-n", n, "--temp", 0, "--ignore-eos", "--kv", recipe, "--json", *more)
+    made = knapsack(
+        "run",
+        "-m",
+        model,
+        "-p",
+        "hello world",
+        "-n",
+        n,
+        "--temp",
+        0,
+        "--ignore-eos",
+        "--kv",
+        recipe,
+        "--json",
+        *more,
+    )
     check(made.code == 0, f"run --kv {recipe} {more}: exit {made.code}: {made.err}")
     return made.json()["ids"] if made.code == 0 else made.err
 
@@ -195,27 +301,97 @@ def test(folder):
     with open(f"{folder}/text", "w") as f:
         f.write("hello world, hello again and again")
     for device, most in (("reference", 1e-5), ("cpu", 0.1)):
-        same = [knapsack("score", "-m", m, "-f", f"{folder}/text", "--json", "--device", device).json()["logprob"][1:] for m in (ternary, floats)]
-        check(len(same[0]) > 10 and max(abs(a - b) for a, b in zip(*same)) < most * max(map(abs, same[0])), f"{device}: the weight format has the values it should have: {same}")
+        same = [
+            knapsack("score", "-m", m, "-f", f"{folder}/text", "--json", "--device", device).json()[
+                "logprob"
+            ][1:]
+            for m in (ternary, floats)
+        ]
+        check(
+            len(same[0]) > 10
+            and max(abs(a - b) for a, b in zip(*same)) < most * max(map(abs, same[0])),
+            f"{device}: the weight format has the values it should have: {same}",
+        )
     check(b"TQ2_0" in knapsack("inspect", "-m", ternary).out, "inspect names the format")
-    robot, qwen = (tiny_model(folder, name=name + ".gguf", architecture=name) for name in ("robot", "qwen2"))
-    check(ids(robot, "exact") == ids(qwen, "exact"), "the family that has the flags of qwen2 computes as qwen2")
-    check(all(ids(model, "q8again,recent=4", "--device", d) == ids(model, "q8,recent=4", "--device", d) != ids(model, "turbo2,recent=4", "--device", d) for d in ("cpu", "reference")), "the codec is what it was copied from")
-    first = knapsack("run", "-m", model, "-p", "hello" * 60, "-n", 30, "--temp", 0, "--json", "--kv", "retain=oldest,slots=32,sink=0,recent=8")
-    check(first.code == 0 and first.json()["evicted"] > 0 and "oldest" in first.json()["recipe"], f"the policy gives slots up: {first.out} {first.err}")
-    check(ids(model, "retain=oldest,slots=200") == ids(model, "exact"), "and with room for everything is exact")
+    robot, qwen = (
+        tiny_model(folder, name=name + ".gguf", architecture=name) for name in ("robot", "qwen2")
+    )
+    check(
+        ids(robot, "exact") == ids(qwen, "exact"),
+        "the family that has the flags of qwen2 computes as qwen2",
+    )
+    check(
+        all(
+            ids(model, "q8again,recent=4", "--device", d)
+            == ids(model, "q8,recent=4", "--device", d)
+            != ids(model, "turbo2,recent=4", "--device", d)
+            for d in ("cpu", "reference")
+        ),
+        "the codec is what it was copied from",
+    )
+    first = knapsack(
+        "run",
+        "-m",
+        model,
+        "-p",
+        "hello" * 60,
+        "-n",
+        30,
+        "--temp",
+        0,
+        "--json",
+        "--kv",
+        "retain=oldest,slots=32,sink=0,recent=8",
+    )
+    check(
+        first.code == 0 and first.json()["evicted"] > 0 and "oldest" in first.json()["recipe"],
+        f"the policy gives slots up: {first.out} {first.err}",
+    )
+    check(
+        ids(model, "retain=oldest,slots=200") == ids(model, "exact"),
+        "and with room for everything is exact",
+    )
     check(len(ids(model, "mix,slots=128,select=pairs,read=64", n=150)) == 150, "the selector reads")
-    frame = tiny_model(folder, name="frame.gguf", template=model_writer.CHATML.replace("message['role']", "'human\\n'").replace("<|im_start|>'", "<|im_start|>human\\n'"))
-    check(knapsack("inspect", "-m", frame, "--json").json()["chat_frame"] == "robots", "the chat frame is recognised")
-    said = knapsack("chat", "-m", frame, "--temp", 0, "--at-most", 8, "--no-stats", stdin=b"hello\n")
-    turn = knapsack("tokenize", "-m", frame, "--special", stdin=b"<|im_start|>human\nhello<|im_end|>\n<|im_start|>robot\n").out
+    frame = tiny_model(
+        folder,
+        name="frame.gguf",
+        template=model_writer.CHATML.replace("message['role']", "'human\\n'").replace(
+            "<|im_start|>'", "<|im_start|>human\\n'"
+        ),
+    )
+    check(
+        knapsack("inspect", "-m", frame, "--json").json()["chat_frame"] == "robots",
+        "the chat frame is recognised",
+    )
+    said = knapsack(
+        "chat", "-m", frame, "--temp", 0, "--at-most", 8, "--no-stats", stdin=b"hello\n"
+    )
+    turn = knapsack(
+        "tokenize",
+        "-m",
+        frame,
+        "--special",
+        stdin=b"<|im_start|>human\nhello<|im_end|>\n<|im_start|>robot\n",
+    ).out
     with open(f"{folder}/turn", "wb") as f:
         f.write(turn)
     same = knapsack("run", "-m", frame, "--ids", f"{folder}/turn", "-n", 8, "--temp", 0)
-    check(said.code == 0 and said.out.strip() and said.out.strip() == same.out.strip(), f"chat in the frame, and the option: {said.out} is not {same.out}: {said.err}")
-    check(knapsack("greet").out == b"good morning\n" and knapsack("greet", "--evening").out == b"good evening\n", "the command, and its own option")
-    check(b"--evening" in knapsack("greet", "--help").out and b"greet" in knapsack("--help").out, "both are in the help")
-    check(knapsack("plan", "-m", model, "--at-most", 8).code == 1, "an option is its command's alone")
+    check(
+        said.code == 0 and said.out.strip() and said.out.strip() == same.out.strip(),
+        f"chat in the frame, and the option: {said.out} is not {same.out}: {said.err}",
+    )
+    check(
+        knapsack("greet").out == b"good morning\n"
+        and knapsack("greet", "--evening").out == b"good evening\n",
+        "the command, and its own option",
+    )
+    check(
+        b"--evening" in knapsack("greet", "--help").out and b"greet" in knapsack("--help").out,
+        "both are in the help",
+    )
+    check(
+        knapsack("plan", "-m", model, "--at-most", 8).code == 1, "an option is its command's alone"
+    )
 
 
 assert os.path.isfile(BINARY)

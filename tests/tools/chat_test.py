@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """chat on a tiny model: messages on a pipe, and a user at a pseudo-terminal."""
+
 import os
 import pty
 import re
@@ -11,7 +12,15 @@ import termios
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
-from program import BINARY, CLEAN, check, check_refused, knapsack, run_tests, tiny_model  # noqa: E402
+from program import (
+    BINARY,
+    CLEAN,
+    check,
+    check_refused,
+    knapsack,
+    run_tests,
+    tiny_model,
+)  # noqa: E402
 
 BASE = ["--memory", "64MiB", "--temp", "0", "--device", "cpu"]
 
@@ -23,7 +32,11 @@ class Terminal:
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             os.execve(BINARY, [BINARY, *map(str, args)], {**CLEAN, "TERM": "xterm", **(env or {})})
-        termios.tcsetwinsize(self.fd, (12, 40)) if hasattr(termios, "tcsetwinsize") else os.system(f"stty rows 12 cols 40 </proc/self/fd/{self.fd}")
+        (
+            termios.tcsetwinsize(self.fd, (12, 40))
+            if hasattr(termios, "tcsetwinsize")
+            else os.system(f"stty rows 12 cols 40 </proc/self/fd/{self.fd}")
+        )
         self.before = termios.tcgetattr(self.fd)
         self.raw, self.code = "", None
         self.at = 0
@@ -33,10 +46,14 @@ class Terminal:
             try:
                 self.raw += os.read(self.fd, 65536).decode(errors="replace")
             except OSError:
-                self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1]) if self.code is None else self.code
+                self.code = (
+                    os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+                    if self.code is None
+                    else self.code
+                )
 
     def text(self):
-        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", self.raw[self.at:])
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", self.raw[self.at :])
 
     def expect(self, pattern, seconds=30):
         end = time.monotonic() + seconds
@@ -64,7 +81,10 @@ class Terminal:
 
 
 def prompt_ids(model, text):
-    return [int(x) for x in knapsack("tokenize", "-m", model, "--special", stdin=text.encode()).out.split()]
+    return [
+        int(x)
+        for x in knapsack("tokenize", "-m", model, "--special", stdin=text.encode()).out.split()
+    ]
 
 
 def test_pipe(folder, model):
@@ -75,7 +95,11 @@ def test_pipe(folder, model):
     path = os.path.join(folder, "ids")
     ids, answers = [], b""
     for message in ("hello", "hello world"):
-        ids += prompt_ids(model, ("<|im_end|>\n" if ids else "") + f"<|im_start|>user\n{message}<|im_end|>\n<|im_start|>assistant\n")
+        ids += prompt_ids(
+            model,
+            ("<|im_end|>\n" if ids else "")
+            + f"<|im_start|>user\n{message}<|im_end|>\n<|im_start|>assistant\n",
+        )
         with open(path, "w") as f:
             f.write(" ".join(map(str, ids)))
         j = knapsack("run", "-m", model, *BASE, "-n", 8, "--ids", path, "--json").json()
@@ -86,29 +110,79 @@ def test_pipe(folder, model):
     note = os.path.join(folder, "note.txt")
     with open(note, "w") as f:
         f.write("hello")
-    attached = knapsack("chat", "-m", model, *BASE, "-n", 8, stdin=f"/read {note}\nworld\n".encode())
+    attached = knapsack(
+        "chat", "-m", model, *BASE, "-n", 8, stdin=f"/read {note}\nworld\n".encode()
+    )
     typed = knapsack("chat", "-m", model, *BASE, "-n", 8, stdin=b'"""hello\n\nworld"""\n')
     slashes = knapsack("chat", "-m", model, *BASE, "-n", 8, stdin=b"hello\\\n\\\nworld\n")
-    check(attached.code == 0 and attached.out == typed.out == slashes.out and typed.out, "/read, quotes and backslashes give the same message")
-    check(knapsack("chat", "-m", model, *BASE, "-n", 8, "-sys", "hello", stdin=b"hello\n").out != typed.out, "-sys is read")
-    again = knapsack("chat", "-m", model, *BASE, "-n", 8, stdin=b"hello\n/regen\n/clear\nhello\n/exit\nhello\n")
+    check(
+        attached.code == 0 and attached.out == typed.out == slashes.out and typed.out,
+        "/read, quotes and backslashes give the same message",
+    )
+    check(
+        knapsack("chat", "-m", model, *BASE, "-n", 8, "-sys", "hello", stdin=b"hello\n").out
+        != typed.out,
+        "-sys is read",
+    )
+    again = knapsack(
+        "chat", "-m", model, *BASE, "-n", 8, stdin=b"hello\n/regen\n/clear\nhello\n/exit\nhello\n"
+    )
     lines = knapsack("chat", "-m", model, *BASE, "-n", 8, stdin=b"hello\n").out
     check(again.out == lines * 3, "greedy /regen repeats, /clear begins anew, /exit ends")
     unknown = knapsack("chat", "-m", model, *BASE, stdin=b"/nonsense\n/memory now\n/read\n/regen\n")
-    check(unknown.code == 0 and "unknown command /nonsense" in unknown.err and "takes nothing" in unknown.err and "needs a file" in unknown.err and "no answer yet" in unknown.err, unknown.err)
-    check_refused(knapsack("chat", "-m", model, *BASE, stdin=b"/read /nowhere/at/all\n"), 6, "/nowhere/at/all")
-    check_refused(knapsack("chat", "-m", model, *BASE, stdin=b"x" * 300), 4, "context is full", "/clear")
-    full = knapsack("chat", "-m", model, *BASE, "--logit-bias", "2-inf", "--logit-bias", "0-inf", stdin=b"hello\n")
-    check(full.code == 0 and "context of 256 tokens is full" in full.err, f"a full context is said: {full.err}")
+    check(
+        unknown.code == 0
+        and "unknown command /nonsense" in unknown.err
+        and "takes nothing" in unknown.err
+        and "needs a file" in unknown.err
+        and "no answer yet" in unknown.err,
+        unknown.err,
+    )
+    check_refused(
+        knapsack("chat", "-m", model, *BASE, stdin=b"/read /nowhere/at/all\n"), 6, "/nowhere/at/all"
+    )
+    check_refused(
+        knapsack("chat", "-m", model, *BASE, stdin=b"x" * 300), 4, "context is full", "/clear"
+    )
+    full = knapsack(
+        "chat",
+        "-m",
+        model,
+        *BASE,
+        "--logit-bias",
+        "2-inf",
+        "--logit-bias",
+        "0-inf",
+        stdin=b"hello\n",
+    )
+    check(
+        full.code == 0 and "context of 256 tokens is full" in full.err,
+        f"a full context is said: {full.err}",
+    )
 
 
 def memory_tables(err):
     """Parses the output of each /memory: the slots of a head, and the rows of messages: name -> (tokens, held in any head, share, words)."""
     tables = []
     for part in err.split("  weights ")[1:]:
-        tiers = {name: int(n) for n, name in re.findall(r"(\d+) (pinned|kept|merged|recent|free)", part)}
-        rows = re.findall(r"^  (opening|turns? [\d a-z]*?) +([\d,]+) +([\d,]+|all) +[#.]{10} +(\d+)%(?:  (.*))?$", part, re.M)
-        tables.append((tiers, {name: (int(n), int(n) if held == "all" else int(held), int(share), words) for name, n, held, share, words in rows}, part))
+        tiers = {
+            name: int(n) for n, name in re.findall(r"(\d+) (pinned|kept|merged|recent|free)", part)
+        }
+        rows = re.findall(
+            r"^  (opening|turns? [\d a-z]*?) +([\d,]+) +([\d,]+|all) +[#.]{10} +(\d+)%(?:  (.*))?$",
+            part,
+            re.M,
+        )
+        tables.append(
+            (
+                tiers,
+                {
+                    name: (int(n), int(n) if held == "all" else int(held), int(share), words)
+                    for name, n, held, share, words in rows
+                },
+                part,
+            )
+        )
     return tables
 
 
@@ -117,51 +191,155 @@ def test_memory(folder, model):
     saved = os.path.join(folder, "memory session")
     system = "-sys", "Be kind and brief."
     chat = ["chat", "-m", model, *BASE, "-n", 8, *system, "--kv"]
-    head = len(prompt_ids(model, "<|im_start|>system\nBe kind and brief.<|im_end|>\n<|im_start|>user\n"))
-    talk = "first message\n/memory\n\x1b[31mred \u4e2d message\nthird message of the three\n/memory\n"
-    for recipe, bounded in (("h2o,slots=160", True), ("mix,slots=160,victims=merge,delta=5", True), ("sink,slots=160", True), ("exact", False)):
-        r = knapsack(*chat, recipe, stdin=f"{talk}/save {saved}\nfourth\n/memory\n/clear\n/memory\nfirst message\n/memory\n".encode(), env={"LC_ALL": "C"})
-        again = knapsack(*chat, recipe, stdin=f"/load {saved}\nfourth\n/memory\n/clear\nfirst message\n/memory\n".encode(), env={"LC_ALL": "C"})
+    head = len(
+        prompt_ids(model, "<|im_start|>system\nBe kind and brief.<|im_end|>\n<|im_start|>user\n")
+    )
+    talk = (
+        "first message\n/memory\n\x1b[31mred \u4e2d message\nthird message of the three\n/memory\n"
+    )
+    for recipe, bounded in (
+        ("h2o,slots=160", True),
+        ("mix,slots=160,victims=merge,delta=5", True),
+        ("sink,slots=160", True),
+        ("exact", False),
+    ):
+        r = knapsack(
+            *chat,
+            recipe,
+            stdin=f"{talk}/save {saved}\nfourth\n/memory\n/clear\n/memory\nfirst message\n/memory\n".encode(),
+            env={"LC_ALL": "C"},
+        )
+        again = knapsack(
+            *chat,
+            recipe,
+            stdin=f"/load {saved}\nfourth\n/memory\n/clear\nfirst message\n/memory\n".encode(),
+            env={"LC_ALL": "C"},
+        )
         check(r.code == 0 and again.code == 0, f"{recipe}: {r.err} {again.err}")
         early, late, last, empty, anew = memory_tables(r.err)
         with open(saved, "rb") as f:  # the text marks tokens of the chat template and no others
             data = f.read()
         counts = []
-        for ids in (prompt_ids(model, "<|im_end|>\n<|im_start|>user\n"), prompt_ids(model, "message")):
+        for ids in (
+            prompt_ids(model, "<|im_end|>\n<|im_start|>user\n"),
+            prompt_ids(model, "message"),
+        ):
             counts.append(data.count(struct.pack(f"<{len(ids)}I", *(i | 1 << 31 for i in ids))))
         check(counts == [3, 0], f"{recipe}: the frames are marked: {counts}")
-        check([t[:2] for t in memory_tables(again.err)] == [last[:2], anew[:2]], f"{recipe}: a loaded conversation has its turns: {again.err}")
-        check(empty[0].keys() == {"free"} and empty[1] == {} and anew[:2] == early[:2], f"{recipe}: /clear forgets all but what begins anew: {empty} {anew}")
+        check(
+            [t[:2] for t in memory_tables(again.err)] == [last[:2], anew[:2]],
+            f"{recipe}: a loaded conversation has its turns: {again.err}",
+        )
+        check(
+            empty[0].keys() == {"free"} and empty[1] == {} and anew[:2] == early[:2],
+            f"{recipe}: /clear forgets all but what begins anew: {empty} {anew}",
+        )
         for tiers, rows, part in (early, late, last):
-            check(sum(tiers.values()) in (160, 159, 158, 256), f"{recipe}: the tiers are all slots: {tiers}")
+            check(
+                sum(tiers.values()) in (160, 159, 158, 256),
+                f"{recipe}: the tiers are all slots: {tiers}",
+            )
             check(("pinned" in tiers) == bounded == ("opening" in rows), f"{recipe}: {part}")
             if bounded:
-                check(tiers["pinned"] == head == rows["opening"][0] == rows["opening"][1] and rows["opening"][2] == 100, f"{recipe}: the head of {head} stays: {part}")
+                check(
+                    tiers["pinned"] == head == rows["opening"][0] == rows["opening"][1]
+                    and rows["opening"][2] == 100,
+                    f"{recipe}: the head of {head} stays: {part}",
+                )
         if not bounded:
-            check("given up" not in r.err and late[0]["kept"] > early[0]["kept"], "the exact cache gives up nothing")
+            check(
+                "given up" not in r.err and late[0]["kept"] > early[0]["kept"],
+                "the exact cache gives up nothing",
+            )
             continue
-        check("nothing yet" in early[2] and "a head has dropped" in late[2], f"{recipe}: what was given up is said")
-        check(("and merged" in last[2]) == ("merge" in recipe), f"{recipe}: what was merged is said: {last[2]}")
-        check([list(t[1]) for t in (early, late, last)] == [["opening"] + [f"turn {i + 1}" for i in range(n)] for n in (1, 3, 4)], f"{recipe}: a row for each turn: {r.err}")
+        check(
+            "nothing yet" in early[2] and "a head has dropped" in late[2],
+            f"{recipe}: what was given up is said",
+        )
+        check(
+            ("and merged" in last[2]) == ("merge" in recipe),
+            f"{recipe}: what was merged is said: {last[2]}",
+        )
+        check(
+            [list(t[1]) for t in (early, late, last)]
+            == [["opening"] + [f"turn {i + 1}" for i in range(n)] for n in (1, 3, 4)],
+            f"{recipe}: a row for each turn: {r.err}",
+        )
         rows = late[1]
-        check(early[1]["turn 1"][1:3] == (early[1]["turn 1"][0], 100) and rows["turn 1"][2] < 100 and rows["turn 3"][2] > rows["turn 1"][2], f"{recipe}: the first turn gives way: {rows}")
-        check(rows["turn 1"][3] == "first message" and rows["turn 2"][3] == " [31mred   message", f"{recipe}: turns are named by their words: {rows}")
+        check(
+            early[1]["turn 1"][1:3] == (early[1]["turn 1"][0], 100)
+            and rows["turn 1"][2] < 100
+            and rows["turn 3"][2] > rows["turn 1"][2],
+            f"{recipe}: the first turn gives way: {rows}",
+        )
+        check(
+            rows["turn 1"][3] == "first message" and rows["turn 2"][3] == " [31mred   message",
+            f"{recipe}: turns are named by their words: {rows}",
+        )
         n = int(re.search(r"cache +(\d+) tokens", late[2])[1])
-        check(sum(row[0] for row in rows.values()) == n, f"{recipe}: the turns make up the {n} tokens: {rows}")
-    many = memory_tables(knapsack(*chat, "h2o,slots=64", stdin=b"".join(b"message %d\n" % i for i in range(15)) + b"/memory\n", env={"LC_ALL": "C"}).err)[0]
-    check(list(many[1]) == ["opening", "turns 1 to 3", *(f"turn {i}" for i in range(4, 16))], f"old turns share a row: {many[2]}")
-    plain = knapsack("run", "-m", model, *BASE, "--kv", "h2o,slots=64", "-p", "hello " * 30, "-n", 4, "--session", saved + ".run")
-    text = memory_tables(knapsack(*chat, "h2o,slots=64", stdin=f"/load {saved}.run\n/memory\nhello\n/memory\n".encode(), env={"LC_ALL": "C"}).err)
-    check(plain.code == 0 and [list(t[1]) for t in text] == [["turn 1"], ["turn 1", "turn 2"]] and text[0][1]["turn 1"][3] == "(a text without turns)", f"a text is a turn: {text}")
+        check(
+            sum(row[0] for row in rows.values()) == n,
+            f"{recipe}: the turns make up the {n} tokens: {rows}",
+        )
+    many = memory_tables(
+        knapsack(
+            *chat,
+            "h2o,slots=64",
+            stdin=b"".join(b"message %d\n" % i for i in range(15)) + b"/memory\n",
+            env={"LC_ALL": "C"},
+        ).err
+    )[0]
+    check(
+        list(many[1]) == ["opening", "turns 1 to 3", *(f"turn {i}" for i in range(4, 16))],
+        f"old turns share a row: {many[2]}",
+    )
+    plain = knapsack(
+        "run",
+        "-m",
+        model,
+        *BASE,
+        "--kv",
+        "h2o,slots=64",
+        "-p",
+        "hello " * 30,
+        "-n",
+        4,
+        "--session",
+        saved + ".run",
+    )
+    text = memory_tables(
+        knapsack(
+            *chat,
+            "h2o,slots=64",
+            stdin=f"/load {saved}.run\n/memory\nhello\n/memory\n".encode(),
+            env={"LC_ALL": "C"},
+        ).err
+    )
+    check(
+        plain.code == 0
+        and [list(t[1]) for t in text] == [["turn 1"], ["turn 1", "turn 2"]]
+        and text[0][1]["turn 1"][3] == "(a text without turns)",
+        f"a text is a turn: {text}",
+    )
 
 
 def test_refusals(folder, model):
     base = tiny_model(folder, name="base.gguf", template=None)
-    check_refused(knapsack("chat", "-m", base, stdin=b"hello\n"), 3, "base.gguf", "no chat template", "knapsack run")
+    check_refused(
+        knapsack("chat", "-m", base, stdin=b"hello\n"),
+        3,
+        "base.gguf",
+        "no chat template",
+        "knapsack run",
+    )
     odd = tiny_model(folder, name="odd.gguf", template="{{ messages }}")
     check_refused(knapsack("chat", "-m", odd, stdin=b"hello\n"), 3, "--chat-template")
-    check_refused(knapsack("chat", "-m", model, "--chat-template", "nonsense"), 1, "nonsense", "chatml")
-    chosen = knapsack("chat", "-m", base, *BASE, "-n", 8, "--chat-template", "chatml", stdin=b"hello\n")
+    check_refused(
+        knapsack("chat", "-m", model, "--chat-template", "nonsense"), 1, "nonsense", "chatml"
+    )
+    chosen = knapsack(
+        "chat", "-m", base, *BASE, "-n", 8, "--chat-template", "chatml", stdin=b"hello\n"
+    )
     check(chosen.code == 0 and chosen.out, "--chat-template gives a base model a frame")
 
 
@@ -169,10 +347,25 @@ def test_keys(model):
     t = Terminal("chat", "-m", model, *BASE, "-n", 8)
     check("tiny.gguf" in t.expect("> $"), "a header")
     cases = {
-        "/abc\r": "/abc", "/abX\x7fc\r": "/abc", "/acb\x1b[D\x1b[D\x1b[C\x7f\x1b[Cc\r": "/abc", "abc\x01/\r": "/abc", "abc\x1b[H/\x1b[FX\x1b[D\x1b[3~\r": "/abc",
-        "/abc def\x17\x7f\r": "/abc", "zzz\x15/abc\r": "/abc", "/abczz\x02\x02\x0b\r": "/abc", "/ab\u00fc\u4e2d\x7f\x7fc\r": "/abc", "/abe\u0301\x7fc\r": "/abc", "/ab\u4e2d\x1b[D\x04c\r": "/abc",
-        "zz /abc\x1b[1;5D\x1b[1;5D\x1b[3~\x1b[3~\x1b[3~\r": "/abc", "\x1b[A\r": "/abc", "/old\r": "/old", "/mid\x1b[A\x1b[A\x1b[B\x1b[B\r": "/mid", "/" + "w" * 90 + "\x01" + "\x1b[C" * 4 + "\x0b\r": "/www",
-        "\x1b[99~\x1b[200~/abc\x1b[201~\r": "/abc", "/ab\tc\r": "/abc", "/abe\u0301c\x01\x1b[C\x1b[C\x1b[C\x1b[3~\r": "/abc",
+        "/abc\r": "/abc",
+        "/abX\x7fc\r": "/abc",
+        "/acb\x1b[D\x1b[D\x1b[C\x7f\x1b[Cc\r": "/abc",
+        "abc\x01/\r": "/abc",
+        "abc\x1b[H/\x1b[FX\x1b[D\x1b[3~\r": "/abc",
+        "/abc def\x17\x7f\r": "/abc",
+        "zzz\x15/abc\r": "/abc",
+        "/abczz\x02\x02\x0b\r": "/abc",
+        "/ab\u00fc\u4e2d\x7f\x7fc\r": "/abc",
+        "/abe\u0301\x7fc\r": "/abc",
+        "/ab\u4e2d\x1b[D\x04c\r": "/abc",
+        "zz /abc\x1b[1;5D\x1b[1;5D\x1b[3~\x1b[3~\x1b[3~\r": "/abc",
+        "\x1b[A\r": "/abc",
+        "/old\r": "/old",
+        "/mid\x1b[A\x1b[A\x1b[B\x1b[B\r": "/mid",
+        "/" + "w" * 90 + "\x01" + "\x1b[C" * 4 + "\x0b\r": "/www",
+        "\x1b[99~\x1b[200~/abc\x1b[201~\r": "/abc",
+        "/ab\tc\r": "/abc",
+        "/abe\u0301c\x01\x1b[C\x1b[C\x1b[C\x1b[3~\r": "/abc",
     }
     for keys, want in cases.items():
         t.type(keys, re.escape(f"unknown command {want};") + r"[^>]*> $", 5)
@@ -180,7 +373,11 @@ def test_keys(model):
     t.type("/memory\r", r"(?s)weights.*cache.*budget.*0 of 256 tokens held.*> $")
     t.type("\x1b[200~hello\rworld\x1b[201~", "world")
     seen = t.type("\r", r"\[read \d+ at .* of 256 tokens held\]\s+> $")
-    check(f"[read {len(prompt_ids(model, '<|im_start|>user' + chr(10) + 'hello' + chr(10) + 'world<|im_end|>' + chr(10) + '<|im_start|>assistant' + chr(10)))} at" in seen, f"a pasted message of two lines: {seen!r}")
+    check(
+        f"[read {len(prompt_ids(model, '<|im_start|>user' + chr(10) + 'hello' + chr(10) + 'world<|im_end|>' + chr(10) + '<|im_start|>assistant' + chr(10)))} at"
+        in seen,
+        f"a pasted message of two lines: {seen!r}",
+    )
     t.type("/regen\r", r"\[read 1 at .*\]\s+> $")
     t.type("/clear\r", r"forgotten\s+> $")
     t.type('"""one\r', r"\. $")
@@ -192,7 +389,9 @@ def test_keys(model):
 
 
 def test_interrupts(model):
-    t = Terminal("chat", "-m", model, *BASE, "-c", 60000, "--logit-bias", "2-inf", "--logit-bias", "0-inf")
+    t = Terminal(
+        "chat", "-m", model, *BASE, "-c", 60000, "--logit-bias", "2-inf", "--logit-bias", "0-inf"
+    )
     t.expect("> $")
     t.type("hello\r", r"hello\s+\S+")
     t.type("\x03", r"\[read .*\]\s+> $", 10)
@@ -204,15 +403,23 @@ def test_interrupts(model):
     t = Terminal("chat", "-m", model, *BASE, "--no-stats", "-n", 4, env={"NO_COLOR": "1"})
     t.expect("> $")
     seen = t.type("hello\r", r"(?s)hello.*> $")
-    check("[read" not in seen and "\x1b[2m" not in t.raw and "\x1b[0m" not in t.raw, "--no-stats and NO_COLOR")
+    check(
+        "[read" not in seen and "\x1b[2m" not in t.raw and "\x1b[0m" not in t.raw,
+        "--no-stats and NO_COLOR",
+    )
     before = termios.tcgetattr(t.fd)[3]
     os.kill(t.pid, signal.SIGTERM)
-    check(t.wait() == -signal.SIGTERM and not before & termios.ICANON, "the editor reads keys, SIGTERM ends")
+    check(
+        t.wait() == -signal.SIGTERM and not before & termios.ICANON,
+        "the editor reads keys, SIGTERM ends",
+    )
 
 
 def test_terminal_restored(model):
     """The terminal's mode is restored during an answer, after a signal that ends the program, and at the end."""
-    t = Terminal("chat", "-m", model, *BASE, "-c", 60000, "--logit-bias", "2-inf", "--logit-bias", "0-inf")
+    t = Terminal(
+        "chat", "-m", model, *BASE, "-c", 60000, "--logit-bias", "2-inf", "--logit-bias", "0-inf"
+    )
     t.expect("> $")
     t.type("hello\r", r"hello\s+\S+")
     check(termios.tcgetattr(t.fd)[3] == t.before[3], "cooked while an answer is written")
@@ -231,7 +438,11 @@ def test_terminal_restored(model):
     modes = b""
     while part := os.read(read_end, 4096):
         modes += part
-    check(b"icanon" in modes and not any(x in modes for x in (b"-icanon", b"-echo ", b"-isig", b"-icrnl")), f"the terminal's modes at the end: {modes}")
+    check(
+        b"icanon" in modes
+        and not any(x in modes for x in (b"-icanon", b"-echo ", b"-isig", b"-icrnl")),
+        f"the terminal's modes at the end: {modes}",
+    )
     os.kill(t.pid, signal.SIGKILL)
 
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The commands on a tiny model: exit codes, messages, JSON fields, environment variables."""
+
 import glob
 import os
 import re
@@ -13,12 +14,24 @@ COMMANDS = "chat run score plan inspect tokenize devices bench eval report".spli
 
 def test_help():
     top = knapsack("--help")
-    check(top.code == 0 and all(c.encode() in top.out for c in COMMANDS), "--help lists the commands")
+    check(
+        top.code == 0 and all(c.encode() in top.out for c in COMMANDS), "--help lists the commands"
+    )
     version = knapsack("--version")
-    check(version.code == 0 and re.match(rb"knapsack \d+\.\d+\.\d+\nbuilt with .+\nbackends: .*cpu", version.out), f"--version: {version.out}")
+    check(
+        version.code == 0
+        and re.match(rb"knapsack \d+\.\d+\.\d+\nbuilt with .+\nbackends: .*cpu", version.out),
+        f"--version: {version.out}",
+    )
     for c in COMMANDS:
         r = knapsack(c, "--help")
-        check(r.code == 0 and r.out.startswith(b"knapsack " + c.encode()) and b"--help" in r.out and not r.err, f"{c} --help")
+        check(
+            r.code == 0
+            and r.out.startswith(b"knapsack " + c.encode())
+            and b"--help" in r.out
+            and not r.err,
+            f"{c} --help",
+        )
     check_refused(knapsack(), 1, *COMMANDS)
     check_refused(knapsack("evaluate\n"), 1, "evaluate", *COMMANDS)
 
@@ -35,36 +48,103 @@ def test_pages(model):
     """Commands, options and recipes in README and docs/ are the ones in --help and in the recipe parser."""
     texts = {name: open(name, encoding="utf-8").read() for name in PAGES}
     top = re.findall(r"^  (\w+) ", knapsack("--help").out.decode(), re.M)
-    check(top == COMMANDS and f"(`{' '.join(top)}`)" in texts["README.md"], f"the README lists the commands {top}")
-    options = {c: {o for names in re.findall(r"^  (-.*?)(?:  |$)", knapsack(c, "--help").out.decode(), re.M) for o in re.findall(r"(?:^|[ ,])(--?[\w-]+)", names)} for c in top}
-    lines = [(name, line.split("build/knapsack ", 1)[1].split(" #")[0].split()) for name, text in texts.items() for line in text.splitlines() if re.match(r"[^|`]*\bbuild/knapsack \w+ -", line)]
+    check(
+        top == COMMANDS and f"(`{' '.join(top)}`)" in texts["README.md"],
+        f"the README lists the commands {top}",
+    )
+    options = {
+        c: {
+            o
+            for names in re.findall(r"^  (-.*?)(?:  |$)", knapsack(c, "--help").out.decode(), re.M)
+            for o in re.findall(r"(?:^|[ ,])(--?[\w-]+)", names)
+        }
+        for c in top
+    }
+    lines = [
+        (name, line.split("build/knapsack ", 1)[1].split(" #")[0].split())
+        for name, text in texts.items()
+        for line in text.splitlines()
+        if re.match(r"[^|`]*\bbuild/knapsack \w+ -", line)
+    ]
     for name, (command, *words) in lines:
         words = words[: words.index("--versus") + 1] if "--versus" in words else words
-        check(all(w in options[command] for w in words if re.match(r"--?[a-z]", w)), f"{name}: {command} {words}; there are {sorted(options[command])}")
+        check(
+            all(w in options[command] for w in words if re.match(r"--?[a-z]", w)),
+            f"{name}: {command} {words}; there are {sorted(options[command])}",
+        )
     known = set.union(*options.values()) | {"--help", "--version"}
-    check(len(lines) >= 20 and all(len(o) > 2 for o in options.values()), f"{len(lines)} command lines, options {options}")
+    check(
+        len(lines) >= 20 and all(len(o) > 2 for o in options.values()),
+        f"{len(lines)} command lines, options {options}",
+    )
     for name, text in texts.items():
         for word in re.findall(r"`(-[^`\n]+)`", re.sub(r"(?ms)^```.*?^```", "", text)):
-            check(word.split()[0] in known or word.startswith(("-DKS_", "--static", "--missing", "--fit", "-tc=")), f"{name}: `{word}` is no option")
+            check(
+                word.split()[0] in known
+                or word.startswith(("-DKS_", "--static", "--missing", "--fit", "-tc=")),
+                f"{name}: `{word}` is no option",
+            )
 
 
 def test_recipes(model):
     """The tables of docs/recipes.md: every name runs or is refused as the page says, and every option exists."""
     page = open("docs/recipes.md", encoding="utf-8").read()
-    names = [n for row in FIRST_COLUMN.findall(section(page, "Names")) for n in re.findall(r"`(\w+)`", row)]
-    taken = re.search(r"possible: ([\w ]+)", knapsack("plan", "-m", model, "--kv", "unheard").err)[1].split()
-    check(sorted(names) == sorted(taken), f"names: the page has {sorted(names)}, the program {sorted(taken)}")
+    names = [
+        n
+        for row in FIRST_COLUMN.findall(section(page, "Names"))
+        for n in re.findall(r"`(\w+)`", row)
+    ]
+    taken = re.search(r"possible: ([\w ]+)", knapsack("plan", "-m", model, "--kv", "unheard").err)[
+        1
+    ].split()
+    check(
+        sorted(names) == sorted(taken),
+        f"names: the page has {sorted(names)}, the program {sorted(taken)}",
+    )
     for name in names:
         r = knapsack("plan", "-m", model, "--kv", name)
         check(r.code == 0, f"recipe {name}: {r.err}")
-    codecs = [c for row in FIRST_COLUMN.findall(section(page, "Codecs")) for c in re.findall(r"`(\w+)`", row)]
-    taken = re.search(r"possible: ([\w ]+)", knapsack("plan", "-m", model, "--kv", "mix,k=unheard").err)[1].split()
-    check(sorted(codecs) == sorted(taken), f"codecs: the page has {sorted(codecs)}, the program {sorted(taken)}")
-    keys = {k for row in FIRST_COLUMN.findall(section(page, "Options")) for k in re.findall(r"`(\w+)=", row)}
-    taken = set(re.findall(r"(\w+)=", knapsack("plan", "-m", model, "--kv", "mix,unheard=1").err.split("possible:")[1])) - {"unheard"}
-    check(keys == taken, f"options: the page lacks {sorted(taken - keys)}, the program {sorted(keys - taken)}")
-    for recipe in ("exact,slots=64", "exact,victims=merge", "subgen,victims=merge", "subgen,split=ada", "keydiff,positions=offset", "exact,positions=compact",
-                   "subgen,positions=compact", "mix,k=turbo4,positions=compact", "scissorhands,select=infllm", "mix,read=64", "mix,rope=yarn", "mix,slots=4"):
+    codecs = [
+        c
+        for row in FIRST_COLUMN.findall(section(page, "Codecs"))
+        for c in re.findall(r"`(\w+)`", row)
+    ]
+    taken = re.search(
+        r"possible: ([\w ]+)", knapsack("plan", "-m", model, "--kv", "mix,k=unheard").err
+    )[1].split()
+    check(
+        sorted(codecs) == sorted(taken),
+        f"codecs: the page has {sorted(codecs)}, the program {sorted(taken)}",
+    )
+    keys = {
+        k
+        for row in FIRST_COLUMN.findall(section(page, "Options"))
+        for k in re.findall(r"`(\w+)=", row)
+    }
+    taken = set(
+        re.findall(
+            r"(\w+)=",
+            knapsack("plan", "-m", model, "--kv", "mix,unheard=1").err.split("possible:")[1],
+        )
+    ) - {"unheard"}
+    check(
+        keys == taken,
+        f"options: the page lacks {sorted(taken - keys)}, the program {sorted(keys - taken)}",
+    )
+    for recipe in (
+        "exact,slots=64",
+        "exact,victims=merge",
+        "subgen,victims=merge",
+        "subgen,split=ada",
+        "keydiff,positions=offset",
+        "exact,positions=compact",
+        "subgen,positions=compact",
+        "mix,k=turbo4,positions=compact",
+        "scissorhands,select=infllm",
+        "mix,read=64",
+        "mix,rope=yarn",
+        "mix,slots=4",
+    ):
         check_refused(knapsack("plan", "-m", model, "--kv", recipe), 3, "possible")
     for name in ("hardvote", "topk"):
         spelled = ("plan", "-m", model, "--kv", f"mix,select={name}", "--device")
@@ -77,15 +157,36 @@ def test_recipes(model):
 def test_hostile_record(folder):
     """What report reads may be any bytes: a page or one sentence comes of it."""
     row = '{"key":"k","model":"m","suite":"niah","length":64,"question":"later","recipe":"exact","share":100,"accuracy":1,"cases":2,"cache_bytes":9,"exact_bytes":9,"seed":1'
-    more = {"nothing": "}", "deep": ',"x":' + "[" * 60 + "]" * 60 + "}", "a text where a number stands": ',"survival":"1","depth_sums":{"a":1},"depth_counts":[1,"2",null]}',
-            "a member in a text": ',"hash":"\\"suite\\":\\"text\\""}', "huge numbers": ',"survival":1e308,"evicted":-1e308,"log_loss":18446744073709551616}'}
+    more = {
+        "nothing": "}",
+        "deep": ',"x":' + "[" * 60 + "]" * 60 + "}",
+        "a text where a number stands": ',"survival":"1","depth_sums":{"a":1},"depth_counts":[1,"2",null]}',
+        "a member in a text": ',"hash":"\\"suite\\":\\"text\\""}',
+        "huge numbers": ',"survival":1e308,"evicted":-1e308,"log_loss":18446744073709551616}',
+    }
     path = os.path.join(folder, "record.jsonl")
     for name, end in more.items():
         with open(path, "w") as f:
             f.write(row + end + "\n")
         r = knapsack("report", "-f", path)
-        check(r.code == 0 and b"</html>" in r.out and b"niah" in r.out, f"report of {name}: exit {r.code} {r.err}")
-    bad = [row, "[" * 200000, row + ',"x":' + "[" * 200000 + "]" * 200000 + "}", row + ',"x":1e999}', "[]", "null", '"key suite"', '{"key":1,"suite":2}', '{"key":"k","suite":["s"]}', "\0", "\xff", row + "} {}"]
+        check(
+            r.code == 0 and b"</html>" in r.out and b"niah" in r.out,
+            f"report of {name}: exit {r.code} {r.err}",
+        )
+    bad = [
+        row,
+        "[" * 200000,
+        row + ',"x":' + "[" * 200000 + "]" * 200000 + "}",
+        row + ',"x":1e999}',
+        "[]",
+        "null",
+        '"key suite"',
+        '{"key":1,"suite":2}',
+        '{"key":"k","suite":["s"]}',
+        "\0",
+        "\xff",
+        row + "} {}",
+    ]
     for text in bad:
         with open(path, "w", encoding="latin-1") as f:
             f.write(row + "}\n" + text + "\n")
@@ -93,7 +194,9 @@ def test_hostile_record(folder):
 
 
 def test_usage(model):
-    check_refused(knapsack("run", "-p", "x"), 1, "-m", "KNAPSACK_MODEL", "tools/fetch_model.sh smollm2")
+    check_refused(
+        knapsack("run", "-p", "x"), 1, "-m", "KNAPSACK_MODEL", "tools/fetch_model.sh smollm2"
+    )
     check_refused(knapsack("run", "-m", model), 1, "-p", "-f", "--ids")
     check_refused(knapsack("score", "-m", model), 1, "-f")
     check_refused(knapsack("plan", "-m", model, "--nonsense"), 1, "--nonsense")
@@ -102,25 +205,72 @@ def test_usage(model):
     check_refused(knapsack("plan", "-m", model, "--json=1"), 1, "--json", "no value")
     check_refused(knapsack("run", "-m", model, "-p", "a", "-f", "b"), 1, "-f", "twice")
     check_refused(knapsack("run", "-m", model, "-p", "", "-n", 1), 1, "no tokens")
-    for size in ("", "0", "-1", "x", "1Q", "1.5GiB", "12 KiB", " 5", "99999999999999999999", "18446744073709551615KiB", "0x10", "9999999999GiB"):
+    for size in (
+        "",
+        "0",
+        "-1",
+        "x",
+        "1Q",
+        "1.5GiB",
+        "12 KiB",
+        " 5",
+        "99999999999999999999",
+        "18446744073709551615KiB",
+        "0x10",
+        "9999999999GiB",
+    ):
         check_refused(knapsack("plan", "-m", model, "--memory", size), 1, "--memory", "KiB")
-    for option, value in (("-c", "-1"), ("-c", "1e3"), ("-t", "0"), ("-n", "-2"), ("-n", "12x"), ("-n", ""), ("--temp", "-1"), ("--temp", "nan"), ("--temp", "inf"), ("--top-p", "2"),
-                          ("--logit-bias", "5"), ("--logit-bias", "x+1"), ("--logit-bias", "5+"), ("--logit-bias", "99999999999+1"), ("--repeat-penalty", "0"), ("-s", "-2"), ("--stop", "")):
+    for option, value in (
+        ("-c", "-1"),
+        ("-c", "1e3"),
+        ("-t", "0"),
+        ("-n", "-2"),
+        ("-n", "12x"),
+        ("-n", ""),
+        ("--temp", "-1"),
+        ("--temp", "nan"),
+        ("--temp", "inf"),
+        ("--top-p", "2"),
+        ("--logit-bias", "5"),
+        ("--logit-bias", "x+1"),
+        ("--logit-bias", "5+"),
+        ("--logit-bias", "99999999999+1"),
+        ("--repeat-penalty", "0"),
+        ("-s", "-2"),
+        ("--stop", ""),
+    ):
         check_refused(knapsack("run", "-m", model, "-p", "a", option, value), 1, option)
-    check_refused(knapsack("run", "-m", model, "-p", "a", "--logit-bias", "100000+1"), 1, "100000", "vocabulary")
+    check_refused(
+        knapsack("run", "-m", model, "-p", "a", "--logit-bias", "100000+1"),
+        1,
+        "100000",
+        "vocabulary",
+    )
     check_refused(knapsack("run", "-m", model, "-p", "a", "--session", ""), 1, "--session")
     check_refused(knapsack("bench", "-m", model, "-p", "1,x"), 1, "-p")
     check_refused(knapsack("bench", "-m", model, "-p", "0", "-n", "0"), 1, "-p", "-n")
 
 
 def test_files(folder, model):
-    check_refused(knapsack("run", "-m", os.path.join(folder, "none.gguf"), "-p", "x"), 2, "none.gguf")
+    check_refused(
+        knapsack("run", "-m", os.path.join(folder, "none.gguf"), "-p", "x"), 2, "none.gguf"
+    )
     bad = os.path.join(folder, "bad.gguf")
     with open(bad, "wb") as f:
         f.write(b"not a model")
-    for command, *rest in (["plan"], ["inspect"], ["tokenize"], ["chat"], ["bench"], ["run", "-p", "x"], ["score", "-f", bad]):
+    for command, *rest in (
+        ["plan"],
+        ["inspect"],
+        ["tokenize"],
+        ["chat"],
+        ["bench"],
+        ["run", "-p", "x"],
+        ["score", "-f", bad],
+    ):
         check_refused(knapsack(command, "-m", bad, *rest), 2, "bad.gguf")
-    check_refused(knapsack("run", "-m", model, "-f", os.path.join(folder, "none.txt")), 6, "none.txt")
+    check_refused(
+        knapsack("run", "-m", model, "-f", os.path.join(folder, "none.txt")), 6, "none.txt"
+    )
     check_refused(knapsack("run", "-m", model, "-f", folder), 6)
     ids = os.path.join(folder, "bad.ids")
     for text in ("1 2 x", "1 -2", "4294967296", "1,2"):
@@ -133,82 +283,216 @@ def test_files(folder, model):
     check_refused(knapsack("plan", "-m", model, "--kv", "h3o"), 3, "h3o")
     check_refused(knapsack("plan", "-m", model, "--device", "abacus"), 5, "abacus")
     full = knapsack("plan", "-m", model)
-    check(full.code == 0 and b"It fits." in full.out and b"weights" in full.out, "plan prints a table")
+    check(
+        full.code == 0 and b"It fits." in full.out and b"weights" in full.out, "plan prints a table"
+    )
     if os.path.exists("/dev/full"):
         code = os.system(f"'{sys.argv[1]}' devices >/dev/full 2>'{folder}/err'")
-        check(os.waitstatus_to_exitcode(code) == 6 and open(f"{folder}/err").read().startswith("knapsack: standard output"), "a full disk is exit 6")
+        check(
+            os.waitstatus_to_exitcode(code) == 6
+            and open(f"{folder}/err").read().startswith("knapsack: standard output"),
+            "a full disk is exit 6",
+        )
 
 
 def test_plan(model):
     r = knapsack("plan", "-m", model, "--json", "--memory", "64MiB")
     p = r.json()
-    need = {"fits", "budget_bytes", "total_bytes", "smallest_bytes", "context", "slots", "bytes_per_token", "recipe", "device", "regions"}
-    check(need <= set(p) and p["fits"] and p["budget_bytes"] == 64 << 20 and p["context"] == 256, f"plan --json: {p}")
-    check(sum(x["bytes"] for x in p["regions"]) == p["total_bytes"] and "k=f16" in p["recipe"], "regions add up")
+    need = {
+        "fits",
+        "budget_bytes",
+        "total_bytes",
+        "smallest_bytes",
+        "context",
+        "slots",
+        "bytes_per_token",
+        "recipe",
+        "device",
+        "regions",
+    }
+    check(
+        need <= set(p) and p["fits"] and p["budget_bytes"] == 64 << 20 and p["context"] == 256,
+        f"plan --json: {p}",
+    )
+    check(
+        sum(x["bytes"] for x in p["regions"]) == p["total_bytes"] and "k=f16" in p["recipe"],
+        "regions add up",
+    )
     for size in ("65536KiB", "64M", "65536K", str(64 << 20), "67108864B"):
-        check(knapsack("plan", "-m", model, "--json", "--memory", size).json()["budget_bytes"] == 64 << 20, f"--memory {size}")
+        check(
+            knapsack("plan", "-m", model, "--json", "--memory", size).json()["budget_bytes"]
+            == 64 << 20,
+            f"--memory {size}",
+        )
     small = p["smallest_bytes"]
     check(knapsack("plan", "-m", model, "--memory", small).code == 0, "smallest_bytes works")
     refused = knapsack("plan", "-m", model, "--json", "--memory", small - 1)
     check_refused(refused, 4, str(small))
-    check(refused.json()["fits"] is False and refused.json()["smallest_bytes"] == small, "a refusal has its JSON")
+    check(
+        refused.json()["fits"] is False and refused.json()["smallest_bytes"] == small,
+        "a refusal has its JSON",
+    )
     table = knapsack("plan", "-m", model, "--memory", small - 1)
     check_refused(table, 4)
     check(b"It does not fit" in table.out and b"weights" in table.out, "a refusal has its table")
     check_refused(knapsack("run", "-m", model, "-p", "x", "--memory", small - 1), 4, str(small))
-    check(knapsack("plan", "-m", model, "--json", "-ctk", "f32", "--kv", "exact").json()["recipe"] == "exact,k=f32,v=f16", "-ctk")
-    for typed, meant in (("q8_0", "q8"), ("q4_0", "q4"), ("f16", "f16"), ("turbo4", "turbo4"), ("polar", "polar")):
-        recipe = knapsack("plan", "-m", model, "--json", "--kv", "mix", "-ctk", typed, "--cache-type-v", typed).json()["recipe"]
+    check(
+        knapsack("plan", "-m", model, "--json", "-ctk", "f32", "--kv", "exact").json()["recipe"]
+        == "exact,k=f32,v=f16",
+        "-ctk",
+    )
+    for typed, meant in (
+        ("q8_0", "q8"),
+        ("q4_0", "q4"),
+        ("f16", "f16"),
+        ("turbo4", "turbo4"),
+        ("polar", "polar"),
+    ):
+        recipe = knapsack(
+            "plan", "-m", model, "--json", "--kv", "mix", "-ctk", typed, "--cache-type-v", typed
+        ).json()["recipe"]
         check(f",k={meant},v={meant}," in recipe, f"-ctk {typed}: {recipe}")
-    check(",k=q8,v=turbo3," in knapsack("plan", "-m", model, "--json", "--kv", "turbo3", "-ctk", "q8_0").json()["recipe"], "-ctk beside a short name")
-    check("k=q8,v=f16" in knapsack("plan", "-m", model, "--json", "-ctk", "q8").json()["recipe"], "-ctk without --kv")
+    check(
+        ",k=q8,v=turbo3,"
+        in knapsack("plan", "-m", model, "--json", "--kv", "turbo3", "-ctk", "q8_0").json()[
+            "recipe"
+        ],
+        "-ctk beside a short name",
+    )
+    check(
+        "k=q8,v=f16" in knapsack("plan", "-m", model, "--json", "-ctk", "q8").json()["recipe"],
+        "-ctk without --kv",
+    )
     check_refused(knapsack("plan", "-m", model, "-ctk", "q5_1"), 3, "q5_1", "turbo4")
     check_refused(knapsack("plan", "-m", model, "-ctv", ""), 1, "-ctv")
-    check_refused(knapsack("plan", "-m", model, "-ctk", "q8_0", "--kv", "mix,k=q4"), 1, "-ctk", "--kv")
-    check_refused(knapsack("plan", "-m", model, "-ctv", "q8_0", "--kv", "mix,slots=64,v=f16"), 1, "-ctv", "--kv")
-    check(knapsack("plan", "-m", model, "-ctv", "q8_0", "--kv", "mix,k=q4").code == 0, "-ctv beside k=")
+    check_refused(
+        knapsack("plan", "-m", model, "-ctk", "q8_0", "--kv", "mix,k=q4"), 1, "-ctk", "--kv"
+    )
+    check_refused(
+        knapsack("plan", "-m", model, "-ctv", "q8_0", "--kv", "mix,slots=64,v=f16"),
+        1,
+        "-ctv",
+        "--kv",
+    )
+    check(
+        knapsack("plan", "-m", model, "-ctv", "q8_0", "--kv", "mix,k=q4").code == 0,
+        "-ctv beside k=",
+    )
 
 
 def test_environment(model):
     env = {"KNAPSACK_MODEL": model, "KNAPSACK_MEMORY": "32MiB", "KNAPSACK_DEVICE": "reference"}
     p = knapsack("plan", "--json", env=env)
-    check(p.json()["budget_bytes"] == 32 << 20 and p.json()["device"] == "reference" and not p.err, f"the environment is the default: {p.err}")
-    check(knapsack("plan", "--json", "--memory", "33MiB", env=env).json()["budget_bytes"] == 33 << 20, "a flag counts more")
-    check_refused(knapsack("plan", env={**env, "KNAPSACK_MEMORY": "lots"}), 1, "KNAPSACK_MEMORY", "lots")
+    check(
+        p.json()["budget_bytes"] == 32 << 20 and p.json()["device"] == "reference" and not p.err,
+        f"the environment is the default: {p.err}",
+    )
+    check(
+        knapsack("plan", "--json", "--memory", "33MiB", env=env).json()["budget_bytes"] == 33 << 20,
+        "a flag counts more",
+    )
+    check_refused(
+        knapsack("plan", env={**env, "KNAPSACK_MEMORY": "lots"}), 1, "KNAPSACK_MEMORY", "lots"
+    )
     said = knapsack("run", "-m", model, "-p", "hello", "-n", 1)
-    check(said.err.startswith("device: ") and said.err.count("\n") == 1, f"the default device is said: {said.err!r}")
+    check(
+        said.err.startswith("device: ") and said.err.count("\n") == 1,
+        f"the default device is said: {said.err!r}",
+    )
 
 
 def test_run(folder, model):
-    base = ["run", "-m", model, "-p", "hello world", "--temp", "0", "--memory", "64MiB", "--device", "cpu"]
+    base = [
+        "run",
+        "-m",
+        model,
+        "-p",
+        "hello world",
+        "--temp",
+        "0",
+        "--memory",
+        "64MiB",
+        "--device",
+        "cpu",
+    ]
     j = knapsack(*base, "-n", 40, "--ignore-eos", "--json").json()
-    need = {"text", "prompt_tokens", "ids", "stop", "plan_bytes", "peak_bytes", "host_allocations", "prefill_seconds", "decode_seconds", "evicted", "merged", "recipe", "logits_hash"}
-    check(need <= set(j) and len(j["ids"]) == 40 and j["stop"] == "length" and j["plan_bytes"] == j["peak_bytes"], f"run --json: {j}")
+    need = {
+        "text",
+        "prompt_tokens",
+        "ids",
+        "stop",
+        "plan_bytes",
+        "peak_bytes",
+        "host_allocations",
+        "prefill_seconds",
+        "decode_seconds",
+        "evicted",
+        "merged",
+        "recipe",
+        "logits_hash",
+    }
+    check(
+        need <= set(j)
+        and len(j["ids"]) == 40
+        and j["stop"] == "length"
+        and j["plan_bytes"] == j["peak_bytes"],
+        f"run --json: {j}",
+    )
     check(j["host_allocations"] in (0, None), f"allocations in decode: {j['host_allocations']}")
-    check(j["plan_bytes"] == knapsack("plan", "-m", model, "--json", "--memory", "64MiB").json()["total_bytes"], "the plan is the run's")
+    check(
+        j["plan_bytes"]
+        == knapsack("plan", "-m", model, "--json", "--memory", "64MiB").json()["total_bytes"],
+        "the plan is the run's",
+    )
     plain = knapsack(*base, "-n", 40, "--ignore-eos")
-    check(plain.code == 0 and plain.out.decode(errors="replace").rstrip("\n") == j["text"].rstrip("\n") and not plain.err, "the same text without --json")
+    check(
+        plain.code == 0
+        and plain.out.decode(errors="replace").rstrip("\n") == j["text"].rstrip("\n")
+        and not plain.err,
+        "the same text without --json",
+    )
     again = knapsack(*base, "-n", 40, "--ignore-eos", "--json", "-t", 1).json()
-    check(again["ids"] == j["ids"] and again["logits_hash"] == j["logits_hash"], "one thread gives the same bits")
+    check(
+        again["ids"] == j["ids"] and again["logits_hash"] == j["logits_hash"],
+        "one thread gives the same bits",
+    )
     check(2 not in j["ids"] and 0 not in j["ids"], "--ignore-eos never chooses an end token")
     stop = next(c for c in j["text"][3:] if c.isascii() and c.isprintable())
     cut = knapsack(*base, "-n", 40, "--ignore-eos", "--json", "--stop", stop).json()
-    check(cut["stop"] == "string" and cut["text"] == j["text"][: j["text"].index(stop)], f"--stop {stop!r}: {cut['text']!r} of {j['text']!r}")
+    check(
+        cut["stop"] == "string" and cut["text"] == j["text"][: j["text"].index(stop)],
+        f"--stop {stop!r}: {cut['text']!r} of {j['text']!r}",
+    )
     check(knapsack(*base, "-n", 0, "--json").json()["ids"] == [], "-n 0 reads only")
     forced = knapsack(*base, "-n", 5, "--json", "--logit-bias", "104+inf").json()
     check(forced["ids"] == [104] * 5 or forced["ids"][0] == 104, f"--logit-bias: {forced['ids']}")
     ended = knapsack(*base, "-n", 5, "--json", "--logit-bias", "2+1000").json()
-    check(ended["ids"] == [] and ended["stop"] == "eos" and ended["text"] == "", "an end token ends and is left out")
-    seeds = [knapsack("run", "-m", model, "-p", "x", "-n", 20, "--json", "-s", s).json()["ids"] for s in (1, 1, 2)]
+    check(
+        ended["ids"] == [] and ended["stop"] == "eos" and ended["text"] == "",
+        "an end token ends and is left out",
+    )
+    seeds = [
+        knapsack("run", "-m", model, "-p", "x", "-n", 20, "--json", "-s", s).json()["ids"]
+        for s in (1, 1, 2)
+    ]
     check(seeds[0] == seeds[1] != seeds[2], "the seed decides")
     check_refused(knapsack(*base, "-n", 300), 4, "300", "256")
     to_end = knapsack(*base, "-n", -1, "--ignore-eos", "--json").json()
-    check(to_end["prompt_tokens"] + len(to_end["ids"]) == 256 and to_end["stop"] == "length", "-n -1 fills the context")
+    check(
+        to_end["prompt_tokens"] + len(to_end["ids"]) == 256 and to_end["stop"] == "length",
+        "-n -1 fills the context",
+    )
     long = os.path.join(folder, "long.txt")
     with open(long, "w") as f:
         f.write("z" * 300)
     check_refused(knapsack("run", "-m", model, "-f", long), 4, "300", "256")
-    check(knapsack("run", "-m", model, "-f", "-", "-n", 1, "--json", stdin=b"hello").json()["prompt_tokens"] == 1, "-f - is standard input")
+    check(
+        knapsack("run", "-m", model, "-f", "-", "-n", 1, "--json", stdin=b"hello").json()[
+            "prompt_tokens"
+        ]
+        == 1,
+        "-f - is standard input",
+    )
 
 
 def test_score(folder, model):
@@ -218,96 +502,239 @@ def test_score(folder, model):
     base = ["score", "-m", model, "-f", path, "--json", "--device", "cpu"]
     whole = knapsack(*base).json()
     n = len(whole["ids"])
-    check(whole["logprob"][0] is None and len(whole["logprob"]) == len(whole["top"]) == n and all(x < 0 for x in whole["logprob"][1:]), "score --json")
+    check(
+        whole["logprob"][0] is None
+        and len(whole["logprob"]) == len(whole["top"]) == n
+        and all(x < 0 for x in whole["logprob"][1:]),
+        "score --json",
+    )
     check(whole["plan_bytes"] == whole["peak_bytes"] and whole["evicted"] == 0, "score's bytes")
     for k in (1, 7, n, n + 5):
         part = knapsack(*base, "--decode", k).json()
-        check(part["top"] == whole["top"] and max(abs(a - b) for a, b in zip(part["logprob"][1:], whole["logprob"][1:])) < 1e-3, f"--decode {k} agrees")
+        check(
+            part["top"] == whole["top"]
+            and max(abs(a - b) for a, b in zip(part["logprob"][1:], whole["logprob"][1:])) < 1e-3,
+            f"--decode {k} agrees",
+        )
     ids = os.path.join(folder, "ids")
     with open(ids, "w") as f:
         f.write(" ".join(map(str, whole["ids"])) + "\n")
-    check(knapsack("score", "-m", model, "-f", ids, "--ids", "--json", "--device", "cpu").json() == whole, "--ids scores the same")
+    check(
+        knapsack("score", "-m", model, "-f", ids, "--ids", "--json", "--device", "cpu").json()
+        == whole,
+        "--ids scores the same",
+    )
     check(b"perplexity" in knapsack("score", "-m", model, "-f", path).out, "score for a person")
 
 
 def test_tokenize(model):
     check(knapsack("tokenize", "-m", model, stdin=b"hello w").out == b"262 263\n", "tokenize")
-    check(knapsack("tokenize", "-m", model, "-0", stdin=b"hello\0\0 w\0").out == b"262\n\n263\n", "tokenize -0")
-    check(knapsack("tokenize", "-m", model, "-0", "--json", stdin=b"hello\0h").json() == [[262], [74 + 104 - 107]] or True, "tokenize --json")
-    plain, special = (knapsack("tokenize", "-m", model, *f, stdin=b"<|im_end|>").out.split() for f in ([], ["--special"]))
+    check(
+        knapsack("tokenize", "-m", model, "-0", stdin=b"hello\0\0 w\0").out == b"262\n\n263\n",
+        "tokenize -0",
+    )
+    check(
+        knapsack("tokenize", "-m", model, "-0", "--json", stdin=b"hello\0h").json()
+        == [[262], [74 + 104 - 107]]
+        or True,
+        "tokenize --json",
+    )
+    plain, special = (
+        knapsack("tokenize", "-m", model, *f, stdin=b"<|im_end|>").out.split()
+        for f in ([], ["--special"])
+    )
     check(special == [b"2"] and len(plain) > 1, "control tokens are read only with --special")
     noise = bytes(range(1, 256))
-    check(len(knapsack("tokenize", "-m", model, stdin=noise).out.split()) == 255, "any bytes are a text")
+    check(
+        len(knapsack("tokenize", "-m", model, stdin=noise).out.split()) == 255,
+        "any bytes are a text",
+    )
 
 
 def test_inspect_and_devices(folder, model):
     r = knapsack("inspect", "-m", model)
-    check(r.code == 0 and b"llama" in r.out and b"blk.1.ffn_up.weight" in r.out and b"chatml" in r.out and b"BPE" in r.out, "inspect")
+    check(
+        r.code == 0
+        and b"llama" in r.out
+        and b"blk.1.ffn_up.weight" in r.out
+        and b"chatml" in r.out
+        and b"BPE" in r.out,
+        "inspect",
+    )
     j = knapsack("inspect", "-m", model, "--json").json()
-    check(j["model"]["n_layers"] == 2 and len(j["tensors"]) == 20 and j["chat_frame"] == "chatml", "inspect --json")
+    check(
+        j["model"]["n_layers"] == 2 and len(j["tensors"]) == 20 and j["chat_frame"] == "chatml",
+        "inspect --json",
+    )
     other = tiny_model(folder, name="other.gguf", architecture="abacus\n")
     r = knapsack("inspect", "-m", other)
     check_refused(r, 3, "abacus")
     check(b"blk.1.ffn_up.weight" in r.out, "inspect shows what it can of an unsupported model")
     devices = knapsack("devices", "--json").json()
-    check({"cpu", "reference"} <= {d["id"] for d in devices} and all({"id", "name", "backend", "memory_bytes", "unified"} <= set(d) for d in devices), "devices")
+    check(
+        {"cpu", "reference"} <= {d["id"] for d in devices}
+        and all({"id", "name", "backend", "memory_bytes", "unified"} <= set(d) for d in devices),
+        "devices",
+    )
 
 
 def test_backends(model):
     """What is built in, what is missing, and what a device's name comes to without a driver."""
-    states = re.search(rb"^backends: (.*)$", knapsack("--version").out, re.M)[1].decode().split(", ")
-    check([s.split(" ")[0] for s in states] == ["cuda", "cpu", "vulkan", "reference"] and "generic)" in states[1], f"--version: {states}")
+    states = (
+        re.search(rb"^backends: (.*)$", knapsack("--version").out, re.M)[1].decode().split(", ")
+    )
+    check(
+        [s.split(" ")[0] for s in states] == ["cuda", "cpu", "vulkan", "reference"]
+        and "generic)" in states[1],
+        f"--version: {states}",
+    )
     for backend, state in (("cuda", states[0]), ("vulkan", states[2])):
-        listed, said = backend in {d["backend"] for d in knapsack("devices", "--json").json()}, knapsack("devices").out.decode()
-        check(listed == (state == backend) != (f"  {backend}: " in said), f"devices and --version agree: {state}: {said}")
+        listed, said = (
+            backend in {d["backend"] for d in knapsack("devices", "--json").json()},
+            knapsack("devices").out.decode(),
+        )
+        check(
+            listed == (state == backend) != (f"  {backend}: " in said),
+            f"devices and --version agree: {state}: {said}",
+        )
         if "not built in" in state:
-            check_refused(knapsack("plan", "-m", model, "--device", backend), 5, f"'{backend}'", "is not built in", "there are:", "cpu")
+            check_refused(
+                knapsack("plan", "-m", model, "--device", backend),
+                5,
+                f"'{backend}'",
+                "is not built in",
+                "there are:",
+                "cpu",
+            )
         elif not listed:
-            check_refused(knapsack("plan", "-m", model, "--device", f"{backend}:0"), 5, f"{backend} is built in, no", "there are:", "cpu")
-    check_refused(knapsack("plan", "-m", model, "--device", "abacus"), 5, "'abacus'", "no such device", "cpu")
+            check_refused(
+                knapsack("plan", "-m", model, "--device", f"{backend}:0"),
+                5,
+                f"{backend} is built in, no",
+                "there are:",
+                "cpu",
+            )
+    check_refused(
+        knapsack("plan", "-m", model, "--device", "abacus"), 5, "'abacus'", "no such device", "cpu"
+    )
     check_refused(knapsack("plan", "-m", model, "--device", "vulkan:99"), 5, "'vulkan:99'")
     if "not built in" in states[2]:
         return
     none = {"VK_ICD_FILENAMES": "/dev/null", "VK_DRIVER_FILES": "/dev/null"}
-    check(b"vulkan (built in; no driver found)" in knapsack("--version", env=none).out, "--version without a Vulkan driver")
-    check(b"vulkan: built in, no driver found" in knapsack("devices", env=none).out, "devices without a Vulkan driver")
+    check(
+        b"vulkan (built in; no driver found)" in knapsack("--version", env=none).out,
+        "--version without a Vulkan driver",
+    )
+    check(
+        b"vulkan: built in, no driver found" in knapsack("devices", env=none).out,
+        "devices without a Vulkan driver",
+    )
     for device in ("vulkan", "vulkan:0"):
-        check_refused(knapsack("plan", "-m", model, "--device", device, env=none), 5, f"device '{device}'", "vulkan is built in, no driver found", "cpu, reference")
+        check_refused(
+            knapsack("plan", "-m", model, "--device", device, env=none),
+            5,
+            f"device '{device}'",
+            "vulkan is built in, no driver found",
+            "cpu, reference",
+        )
 
 
 def test_bench(model):
     base = ["bench", "-m", model, "-p", "16", "-n", "4", "-d", "0,32", "-r", "2"]
     rows = knapsack(*base, "--json").json()
-    check([(r["test"], r["n"], r["depth"]) for r in rows] == [("pp", 16, 0), ("tg", 4, 0), ("pp", 16, 32), ("tg", 4, 32)], "bench's tests")
+    check(
+        [(r["test"], r["n"], r["depth"]) for r in rows]
+        == [("pp", 16, 0), ("tg", 4, 0), ("pp", 16, 32), ("tg", 4, 32)],
+        "bench's tests",
+    )
     for r in rows:
         t = r["tokens_per_second"]
-        check(0 < t["min"] <= t["median"] <= t["max"] and r["gb_per_second"] > 0 and r["bandwidth_share"] > 0 and r["peak_bytes"] > 0 and r["device"] and r["recipe"], f"bench row {r}")
+        check(
+            0 < t["min"] <= t["median"] <= t["max"]
+            and r["gb_per_second"] > 0
+            and r["bandwidth_share"] > 0
+            and r["peak_bytes"] > 0
+            and r["device"]
+            and r["recipe"],
+            f"bench row {r}",
+        )
         shares = {"bandwidth": r["bandwidth_share"], "int8": r["int8_share"]}
-        check(r["limit_share"] == max(shares.values()) == shares[r["limit"]] and r["machine_gb_per_second"] > 0 and r["machine_gigaops_per_second"] > 0, f"bench's limit {r}")
+        check(
+            r["limit_share"] == max(shares.values()) == shares[r["limit"]]
+            and r["machine_gb_per_second"] > 0
+            and r["machine_gigaops_per_second"] > 0,
+            f"bench's limit {r}",
+        )
         # Q, K and V, the attention output, three feed-forward matrices. The vocabulary matrix counts once per prompt.
         layers, vocabulary = 2 * (64 * 64 + 2 * 64 * 32 + 64 * 64 + 3 * 64 * 96), 64 * 264
         work = 2 * (layers + (vocabulary if r["test"] == "tg" else vocabulary / 16))
-        check(abs(r["gigaops_per_second"] / (work * t["median"] * 1e-9) - 1) < 1e-6 and "ops" not in r, f"bench's operations {r}")
-    check_refused(knapsack("bench", "-m", model, "-p", "16", "-n", "0", "-d", "32", "-c", "40"), 4, "48", "40")
+        check(
+            abs(r["gigaops_per_second"] / (work * t["median"] * 1e-9) - 1) < 1e-6
+            and "ops" not in r,
+            f"bench's operations {r}",
+        )
+    check_refused(
+        knapsack("bench", "-m", model, "-p", "16", "-n", "0", "-d", "32", "-c", "40"), 4, "48", "40"
+    )
     text = knapsack("bench", "-m", model, "-p", "8", "-n", "2", "-r", "1").out
     check(b"of limit" in text and b"between ops" not in text, "bench for a person")
 
 
 def test_bench_ops(model):
     plain = knapsack("bench", "-m", model, "-p", "16", "-n", "4", "-r", "3", "--json").json()
-    rows = knapsack("bench", "-m", model, "-p", "16", "-n", "4", "-r", "3", "--json", "--ops").json()
-    check([r["logits_hash"] for r in rows] == [r["logits_hash"] for r in plain], "timing changes no bit")
+    rows = knapsack(
+        "bench", "-m", model, "-p", "16", "-n", "4", "-r", "3", "--json", "--ops"
+    ).json()
+    check(
+        [r["logits_hash"] for r in rows] == [r["logits_hash"] for r in plain],
+        "timing changes no bit",
+    )
     # Calls for one token through two layers. A prompt of 16 tokens is one chunk.
-    calls = {"matmul qkv": 2, "matmul output": 2, "matmul gate, up": 2, "matmul down": 2, "matmul vocabulary": 1, "attention": 2, "kv_write": 2, "embed": 1,
-             "rmsnorm": 5, "rope": 2, "glu": 2}
+    calls = {
+        "matmul qkv": 2,
+        "matmul output": 2,
+        "matmul gate, up": 2,
+        "matmul down": 2,
+        "matmul vocabulary": 1,
+        "attention": 2,
+        "kv_write": 2,
+        "embed": 1,
+        "rmsnorm": 5,
+        "rope": 2,
+        "glu": 2,
+    }
     for r, n in zip(rows, (16, 1)):
         ops = {o["op"]: o for o in r["ops"]}
-        check({k: round(o["calls_per_token"] * n) for k, o in ops.items() if k != "copies"} == calls, f"the ops of a token: {ops}")
-        check(0 < sum(o["share"] for o in r["ops"]) <= 1 and all(o["microseconds_per_token"] > 0 for o in r["ops"]), f"the ops' times: {ops}")
+        check(
+            {k: round(o["calls_per_token"] * n) for k, o in ops.items() if k != "copies"} == calls,
+            f"the ops of a token: {ops}",
+        )
+        check(
+            0 < sum(o["share"] for o in r["ops"]) <= 1
+            and all(o["microseconds_per_token"] > 0 for o in r["ops"]),
+            f"the ops' times: {ops}",
+        )
     text = knapsack("bench", "-m", model, "-p", "0", "-n", "4", "-r", "1", "--ops").out
     check(b"matmul vocabulary" in text and b"between ops" in text, "bench --ops for a person")
-    bounded = knapsack("bench", "-m", model, "-p", "64", "-n", "4", "-r", "1", "--ops", "--json", "--kv", "snapkv,slots=48,sink=2,recent=8,observe=8").json()
-    check("kv_score" in {o["op"] for o in bounded[0]["ops"]}, f"scores are an op of their own: {bounded}")
+    bounded = knapsack(
+        "bench",
+        "-m",
+        model,
+        "-p",
+        "64",
+        "-n",
+        "4",
+        "-r",
+        "1",
+        "--ops",
+        "--json",
+        "--kv",
+        "snapkv,slots=48,sink=2,recent=8,observe=8",
+    ).json()
+    check(
+        "kv_score" in {o["op"] for o in bounded[0]["ops"]},
+        f"scores are an op of their own: {bounded}",
+    )
 
 
 def test(folder):

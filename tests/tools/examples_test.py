@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The examples on a tiny model: they write the same text as the program, and report a budget that is too small."""
+
 import os
 import subprocess
 import sys
@@ -12,14 +13,23 @@ GREEDY = ["--temp", "0", "--memory", "64MiB"]
 
 def example(name, *args, stdin=b""):
     program = os.path.join(os.path.dirname(BINARY), "example_" + name)
-    return subprocess.run([program, *map(str, args)], input=stdin, capture_output=True, env=CLEAN, timeout=300)
+    return subprocess.run(
+        [program, *map(str, args)], input=stdin, capture_output=True, env=CLEAN, timeout=300
+    )
 
 
 def test_minimal(model):
     r = example("minimal", model, 64, "hello world")
     same = knapsack("run", "-m", model, "-p", "hello world", "-n", 32, *GREEDY)
-    check(r.returncode == 0 and len(r.stdout) > 20 and r.stdout.rstrip(b"\n") == same.out.rstrip(b"\n"), f"minimal: {r.stdout!r} is not {same.out!r}: {r.stderr!r}")
-    check(example("minimal", model, 1, "hello").returncode == 4, "minimal: a budget that is too small")
+    check(
+        r.returncode == 0
+        and len(r.stdout) > 20
+        and r.stdout.rstrip(b"\n") == same.out.rstrip(b"\n"),
+        f"minimal: {r.stdout!r} is not {same.out!r}: {r.stderr!r}",
+    )
+    check(
+        example("minimal", model, 1, "hello").returncode == 4, "minimal: a budget that is too small"
+    )
     check(example("minimal", model).returncode == 1, "minimal: its usage")
 
 
@@ -28,30 +38,67 @@ def test_chat(model):
     recipe = "sink,slots=64,recent=16"
     r = example("chat", model, 64, recipe, stdin=lines)
     same = knapsack("chat", "-m", model, *GREEDY, "--kv", recipe, stdin=lines)
-    check(r.returncode == 0 and len(r.stdout) > 100 and r.stdout == same.out, f"chat: {r.stdout!r} is not {same.out!r}: {r.stderr!r}")
-    check(r.stderr.endswith(b"sink=4,recent=16,slots=64\n") and b"reading prompt 100%" in r.stderr, f"chat: {r.stderr!r}")
-    for kept in ("mix,slots=48,recent=8,delta=4", "h2o,slots=40,victims=merge"):  # recipes whose result depends on pinned tokens and on the chat template's tokens
-        r, same = example("chat", model, 64, kept, stdin=b"hello\n"), knapsack("chat", "-m", model, *GREEDY, "--kv", kept, stdin=b"hello\n")
-        check(r.returncode == 0 and r.stdout == same.out, f"chat with {kept}: {r.stdout!r} is not {same.out!r}: {r.stderr!r}")
+    check(
+        r.returncode == 0 and len(r.stdout) > 100 and r.stdout == same.out,
+        f"chat: {r.stdout!r} is not {same.out!r}: {r.stderr!r}",
+    )
+    check(
+        r.stderr.endswith(b"sink=4,recent=16,slots=64\n") and b"reading prompt 100%" in r.stderr,
+        f"chat: {r.stderr!r}",
+    )
+    for kept in (
+        "mix,slots=48,recent=8,delta=4",
+        "h2o,slots=40,victims=merge",
+    ):  # recipes whose result depends on pinned tokens and on the chat template's tokens
+        r, same = example("chat", model, 64, kept, stdin=b"hello\n"), knapsack(
+            "chat", "-m", model, *GREEDY, "--kv", kept, stdin=b"hello\n"
+        )
+        check(
+            r.returncode == 0 and r.stdout == same.out,
+            f"chat with {kept}: {r.stdout!r} is not {same.out!r}: {r.stderr!r}",
+        )
     drawn = [example("chat", model, 64, recipe, seed, stdin=lines).stdout for seed in (1, 1, 2)]
     check(drawn[0] == drawn[1] != drawn[2], "chat: the seed decides")
     full = example("chat", model, 64, "exact", stdin=b"hello\n" * 3)
-    check(full.returncode == 0 and b"begins anew" in full.stderr, f"chat: a context that is full: {full.stderr!r}")
+    check(
+        full.returncode == 0 and b"begins anew" in full.stderr,
+        f"chat: a context that is full: {full.stderr!r}",
+    )
     check(example("chat", model + ".none", 64).returncode == 2, "chat: no such model")
 
 
 def test_budget(model):
     r = example("budget", model, 64, 200, "hello world")
     same = knapsack("run", "-m", model, "-p", "hello world", "-n", 32, *GREEDY)
-    check(r.returncode == 0 and b"taken: exact\n" in r.stderr and r.stderr.endswith(b"as planned\n"), f"budget: {r.stderr!r}")
-    check(r.stdout.rstrip(b"\n") == same.out.rstrip(b"\n"), f"budget: {r.stdout!r} is not {same.out!r}")
+    check(
+        r.returncode == 0 and b"taken: exact\n" in r.stderr and r.stderr.endswith(b"as planned\n"),
+        f"budget: {r.stderr!r}",
+    )
+    check(
+        r.stdout.rstrip(b"\n") == same.out.rstrip(b"\n"),
+        f"budget: {r.stdout!r} is not {same.out!r}",
+    )
     r = example("budget", model, 3, 20000, "hello world")
     rows = {line.split()[0]: line for line in r.stderr.decode().splitlines() if "MiB" in line}
-    slots = {recipe: knapsack("plan", "-m", model, "--memory", "3MiB", "-c", 20000, "--kv", recipe, "--json").json()["slots"] for recipe in rows}
-    check(len(rows) == 4 and all(str(slots[recipe]) in row for recipe, row in rows.items()), f"budget's plans are the program's: {slots} in {rows}")
-    check(r.returncode == 0 and b"taken: turbo2\n" in r.stderr and r.stderr.endswith(b"as planned\n"), f"budget: what holds most is taken: {r.stderr!r}")
+    slots = {
+        recipe: knapsack(
+            "plan", "-m", model, "--memory", "3MiB", "-c", 20000, "--kv", recipe, "--json"
+        ).json()["slots"]
+        for recipe in rows
+    }
+    check(
+        len(rows) == 4 and all(str(slots[recipe]) in row for recipe, row in rows.items()),
+        f"budget's plans are the program's: {slots} in {rows}",
+    )
+    check(
+        r.returncode == 0 and b"taken: turbo2\n" in r.stderr and r.stderr.endswith(b"as planned\n"),
+        f"budget: what holds most is taken: {r.stderr!r}",
+    )
     r = example("budget", model, 1, 200, "hello world")
-    check(r.returncode == 4 and b"nothing fits" in r.stderr and not r.stdout, f"budget: a budget that is too small: {r.stderr!r}")
+    check(
+        r.returncode == 4 and b"nothing fits" in r.stderr and not r.stdout,
+        f"budget: a budget that is too small: {r.stderr!r}",
+    )
 
 
 def test(folder):

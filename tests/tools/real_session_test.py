@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Saved sessions of a real model, if models/smollm2.gguf exists."""
+
 import os
 import sys
 

@@ -16,7 +16,11 @@ struct BenchTest {
     uint32_t n;
     uint32_t depth;
 
-    std::string name() const { return (decode ? "tg" : "pp") + std::to_string(n) + (depth ? "@" + std::to_string(depth) : ""); }
+    std::string name() const
+    {
+        return (decode ? "tg" : "pp") + std::to_string(n) +
+               (depth ? "@" + std::to_string(depth) : "");
+    }
 };
 
 // What a token must at least cost.
@@ -64,13 +68,34 @@ struct BenchReport {
     CpuPeaks peaks;
     std::vector<BenchRow> rows;
 
-    double gb_per_second(const BenchRow& row) const { return row.work.read_bytes * row.median() * 1e-9; }
-    double gigaops_per_second(const BenchRow& row) const { return row.work.operations * row.median() * 1e-9; }
-    double bandwidth_share(const BenchRow& row) const { return gb_per_second(row) * 1e9 / peaks.bytes_per_second; }
-    double int8_share(const BenchRow& row) const { return gigaops_per_second(row) * 1e9 / peaks.int8_ops_per_second; }
-    bool is_bandwidth(const BenchRow& row) const { return bandwidth_share(row) >= int8_share(row); } // the limit that is nearer
-    const char* limit(const BenchRow& row) const { return is_bandwidth(row) ? "bandwidth" : "int8"; }
-    double limit_share(const BenchRow& row) const { return std::max(bandwidth_share(row), int8_share(row)); }
+    double gb_per_second(const BenchRow& row) const
+    {
+        return row.work.read_bytes * row.median() * 1e-9;
+    }
+    double gigaops_per_second(const BenchRow& row) const
+    {
+        return row.work.operations * row.median() * 1e-9;
+    }
+    double bandwidth_share(const BenchRow& row) const
+    {
+        return gb_per_second(row) * 1e9 / peaks.bytes_per_second;
+    }
+    double int8_share(const BenchRow& row) const
+    {
+        return gigaops_per_second(row) * 1e9 / peaks.int8_ops_per_second;
+    }
+    bool is_bandwidth(const BenchRow& row) const
+    {
+        return bandwidth_share(row) >= int8_share(row);
+    } // the limit that is nearer
+    const char* limit(const BenchRow& row) const
+    {
+        return is_bandwidth(row) ? "bandwidth" : "int8";
+    }
+    double limit_share(const BenchRow& row) const
+    {
+        return std::max(bandwidth_share(row), int8_share(row));
+    }
 };
 
 // format: "table", or what --output takes.

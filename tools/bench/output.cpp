@@ -17,9 +17,10 @@ std::string range_text(const Spread& s, int decimals)
 
 void print_machine(const BenchReport& report)
 {
-    printf("peak %s of a budget of %s; the machine reads %.1f GB/s and multiplies %.0f Gop/s in int8\n",
-           human_bytes(report.peak_bytes).c_str(), human_bytes(report.plan.budget_bytes).c_str(), report.peaks.bytes_per_second * 1e-9,
-           report.peaks.int8_ops_per_second * 1e-9);
+    printf("peak %s of a budget of %s; the machine reads %.1f GB/s and multiplies %.0f Gop/s in "
+           "int8\n",
+           human_bytes(report.peak_bytes).c_str(), human_bytes(report.plan.budget_bytes).c_str(),
+           report.peaks.bytes_per_second * 1e-9, report.peaks.int8_ops_per_second * 1e-9);
 }
 
 // A line of print_ops: how often, how long in all, for a token, and of the time of the test.
@@ -36,13 +37,15 @@ void print_time(const BenchRow& row, const std::string& name, double n_calls, do
 
 void print_ops(const BenchRow& row)
 {
-    printf("\n  %-38s %10s %10s %14s %8s %8s %8s\n", row.test.name().c_str(), "calls", "ms", "us per token", "share", "GB/s", "Gop/s");
+    printf("\n  %-38s %10s %10s %14s %8s %8s %8s\n", row.test.name().c_str(), "calls", "ms",
+           "us per token", "share", "GB/s", "Gop/s");
     double sum = 0;
     for (const OpTime& op : row.ops) {
         sum += op.seconds;
         print_time(row, op.name, double(op.n_calls), op.seconds);
         if (op.weight_bytes && op.seconds > 0)
-            printf(" %8.2f %8.1f", double(op.weight_bytes) * 1e-9 / op.seconds, op.operations * 1e-9 / op.seconds);
+            printf(" %8.2f %8.1f", double(op.weight_bytes) * 1e-9 / op.seconds,
+                   op.operations * 1e-9 / op.seconds);
         printf("\n");
         for (const KernelTime& k : op.kernels) {
             print_time(row, "  " + k.kernel, double(k.n_dispatches), k.seconds);
@@ -53,7 +56,8 @@ void print_ops(const BenchRow& row)
         print_time(row, "the device, in all", 0, sum);
         printf("\n");
     }
-    print_time(row, row.by_device ? "the host, while the device was idle" : "between ops", 0, row.seconds - sum);
+    print_time(row, row.by_device ? "the host, while the device was idle" : "between ops", 0,
+               row.seconds - sum);
     printf("\n");
     for (const ChosenKernel& c : row.chosen)
         if (!c.kernel.empty()) printf("  attention of %s: %s\n", c.call.c_str(), c.kernel.c_str());
@@ -62,11 +66,13 @@ void print_ops(const BenchRow& row)
 void print_versus(const BenchReport& report)
 {
     printf("\nin turns with: %s\n\n", printable(report.versus, 1000).c_str());
-    printf("  %-14s %12s %12s %25s %10s %25s\n", "test", "ours", "theirs", "slowest to fastest", "ratio", "least to most");
+    printf("  %-14s %12s %12s %25s %10s %25s\n", "test", "ours", "theirs", "slowest to fastest",
+           "ratio", "least to most");
     for (const BenchRow& row : report.rows) {
         const Spread peer = spread(row.peer), ratio = row.ratio();
-        printf("  %-14s %12.1f %12.1f %25s %10.2f %25s\n", row.test.name().c_str(), row.median(), peer.median, range_text(peer, 1).c_str(),
-               ratio.median, range_text(ratio, 2).c_str());
+        printf("  %-14s %12.1f %12.1f %25s %10.2f %25s\n", row.test.name().c_str(), row.median(),
+               peer.median, range_text(peer, 1).c_str(), ratio.median,
+               range_text(ratio, 2).c_str());
     }
 }
 
@@ -74,11 +80,12 @@ void print_table(const BenchReport& report)
 {
     printf("%s, %s\n", printable(report.device_name, 200).c_str(), report.plan.recipe_text.c_str());
     print_machine(report);
-    printf("\n  %-14s %12s %25s %10s %10s %10s\n", "test", "tokens/s", "slowest to fastest", "GB/s", "Gop/s", "of limit");
+    printf("\n  %-14s %12s %25s %10s %10s %10s\n", "test", "tokens/s", "slowest to fastest", "GB/s",
+           "Gop/s", "of limit");
     for (const BenchRow& row : report.rows)
-        printf("  %-14s %12.1f %25s %10.2f %10.1f %9.1f%% %s\n", row.test.name().c_str(), row.median(),
-               range_text(spread(row.ours), 1).c_str(), report.gb_per_second(row), report.gigaops_per_second(row),
-               report.limit_share(row) * 100, report.limit(row));
+        printf("  %-14s %12.1f %25s %10.2f %10.1f %9.1f%% %s\n", row.test.name().c_str(),
+               row.median(), range_text(spread(row.ours), 1).c_str(), report.gb_per_second(row),
+               report.gigaops_per_second(row), report.limit_share(row) * 100, report.limit(row));
     if (!report.versus.empty()) print_versus(report);
     for (const BenchRow& row : report.rows)
         if (!row.ops.empty()) print_ops(row);
@@ -95,16 +102,20 @@ std::string markdown_cell(const std::string& text)
 void print_markdown(const BenchReport& report)
 {
     const bool versus = !report.versus.empty();
-    printf("| model | recipe | test | tokens/s | slowest to fastest | GB/s | Gop/s | of limit |%s\n",
-           versus ? " theirs | slowest to fastest | ratio | least to most |" : "");
+    printf(
+        "| model | recipe | test | tokens/s | slowest to fastest | GB/s | Gop/s | of limit |%s\n",
+        versus ? " theirs | slowest to fastest | ratio | least to most |" : "");
     printf("|---|---|---|---:|---|---:|---:|---|%s\n", versus ? "---:|---|---:|---|" : "");
     for (const BenchRow& row : report.rows) {
-        printf("| %s | `%s` | %s | %.1f | %s | %.2f | %.1f | %.1f%% %s |", markdown_cell(report.model).c_str(),
-               report.plan.recipe_text.c_str(), row.test.name().c_str(), row.median(), range_text(spread(row.ours), 1).c_str(),
-               report.gb_per_second(row), report.gigaops_per_second(row), report.limit_share(row) * 100, report.limit(row));
+        printf("| %s | `%s` | %s | %.1f | %s | %.2f | %.1f | %.1f%% %s |",
+               markdown_cell(report.model).c_str(), report.plan.recipe_text.c_str(),
+               row.test.name().c_str(), row.median(), range_text(spread(row.ours), 1).c_str(),
+               report.gb_per_second(row), report.gigaops_per_second(row),
+               report.limit_share(row) * 100, report.limit(row));
         if (versus) {
             const Spread peer = spread(row.peer), ratio = row.ratio();
-            printf(" %.1f | %s | %.2f | %s |", peer.median, range_text(peer, 1).c_str(), ratio.median, range_text(ratio, 2).c_str());
+            printf(" %.1f | %s | %.2f | %s |", peer.median, range_text(peer, 1).c_str(),
+                   ratio.median, range_text(ratio, 2).c_str());
         }
         printf("\n");
     }
@@ -121,18 +132,28 @@ Json spread_json(const Spread& s)
 // What a row of JSON and a row of CSV have in common.
 Json row_json(const BenchReport& report, const BenchRow& row)
 {
-    Json json = Json::object({{"test", row.test.decode ? "tg" : "pp"}, {"n", row.test.n}, {"depth", row.test.depth}});
+    Json json = Json::object(
+        {{"test", row.test.decode ? "tg" : "pp"}, {"n", row.test.n}, {"depth", row.test.depth}});
     json.set("tokens_per_second", spread_json(spread(row.ours)));
-    json.set({{"gb_per_second", report.gb_per_second(row)}, {"bandwidth_share", report.bandwidth_share(row)}});
-    json.set({{"gigaops_per_second", report.gigaops_per_second(row)}, {"int8_share", report.int8_share(row)}});
+    json.set({{"gb_per_second", report.gb_per_second(row)},
+              {"bandwidth_share", report.bandwidth_share(row)}});
+    json.set({{"gigaops_per_second", report.gigaops_per_second(row)},
+              {"int8_share", report.int8_share(row)}});
     json.set({{"limit", report.limit(row)}, {"limit_share", report.limit_share(row)}});
     json.set("machine_gb_per_second", report.peaks.bytes_per_second * 1e-9);
     json.set("machine_gigaops_per_second", report.peaks.int8_ops_per_second * 1e-9);
-    json.set({{"peak_bytes", report.peak_bytes}, {"plan_bytes", report.plan.total_bytes}, {"budget_bytes", report.plan.budget_bytes}});
-    json.set({{"logits_hash", row.hash}, {"recipe", report.plan.recipe_text}, {"device", report.plan.device}});
-    json.set({{"device_name", report.device_name}, {"model", report.model}, {"repetitions", uint32_t(row.ours.size())}});
+    json.set({{"peak_bytes", report.peak_bytes},
+              {"plan_bytes", report.plan.total_bytes},
+              {"budget_bytes", report.plan.budget_bytes}});
+    json.set({{"logits_hash", row.hash},
+              {"recipe", report.plan.recipe_text},
+              {"device", report.plan.device}});
+    json.set({{"device_name", report.device_name},
+              {"model", report.model},
+              {"repetitions", uint32_t(row.ours.size())}});
     if (row.peer.empty()) return json;
-    Json versus = Json::object({{"command", report.versus}, {"tokens_per_second", spread_json(spread(row.peer))}});
+    Json versus = Json::object(
+        {{"command", report.versus}, {"tokens_per_second", spread_json(spread(row.peer))}});
     return json.set("versus", versus.set("ratio", spread_json(row.ratio())));
 }
 
@@ -140,7 +161,8 @@ Json kernels_json(const OpTime& op, double n_tokens)
 {
     Json json = Json::array();
     for (const KernelTime& k : op.kernels) {
-        Json item = Json::object({{"kernel", k.kernel}, {"dispatches_per_token", double(k.n_dispatches) / n_tokens}});
+        Json item = Json::object(
+            {{"kernel", k.kernel}, {"dispatches_per_token", double(k.n_dispatches) / n_tokens}});
         json.push(item.set("microseconds_per_token", k.seconds * 1e6 / n_tokens));
     }
     return json;
@@ -149,7 +171,8 @@ Json kernels_json(const OpTime& op, double n_tokens)
 Json attention_json(const BenchRow& row)
 {
     Json json = Json::array();
-    for (const ChosenKernel& c : row.chosen) json.push(Json::object({{"call", c.call}, {"kernel", c.kernel}, {"calls", c.n_calls}}));
+    for (const ChosenKernel& c : row.chosen)
+        json.push(Json::object({{"call", c.call}, {"kernel", c.kernel}, {"calls", c.n_calls}}));
     return json;
 }
 
@@ -159,7 +182,8 @@ Json ops_json(const BenchRow& row)
     Json json = Json::array();
     for (const OpTime& op : row.ops) {
         Json item = Json::object({{"op", op.name}, {"calls_per_token", double(op.n_calls) / n}});
-        item.set({{"microseconds_per_token", op.seconds * 1e6 / n}, {"share", op.seconds / row.seconds}});
+        item.set({{"microseconds_per_token", op.seconds * 1e6 / n},
+                  {"share", op.seconds / row.seconds}});
         if (row.by_device) item.set("kernels", kernels_json(op, n));
         json.push(item);
     }
@@ -172,7 +196,9 @@ Json full_row_json(const BenchReport& report, const BenchRow& row)
     json.set("samples", row.ours);
     if (!row.peer.empty()) json.set("versus_samples", row.peer);
     if (row.ops.empty()) return json;
-    return json.set({{"ops", ops_json(row)}, {"ops_clock", row.by_device ? "device" : "host"}, {"attention", attention_json(row)}});
+    return json.set({{"ops", ops_json(row)},
+                     {"ops_clock", row.by_device ? "device" : "host"},
+                     {"attention", attention_json(row)}});
 }
 
 void print_json(const BenchReport& report)
@@ -183,15 +209,19 @@ void print_json(const BenchReport& report)
 }
 
 // A member of an object within is named OUTER_INNER.
-void add_cells(const Json& object, const std::string& prefix, std::string& names, std::string& values)
+void add_cells(const Json& object, const std::string& prefix, std::string& names,
+               std::string& values)
 {
     for (const Json::Member& member : object.members()) {
         if (member.value.is_object()) {
             add_cells(member.value, prefix + member.name + "_", names, values);
             continue;
         }
-        std::string cell = member.value.is_text() ? printable(object.text(member.name.c_str()), 1000) : member.value.text();
-        for (size_t at = 0; (at = cell.find('"', at)) != cell.npos; at += 2) cell.insert(at, 1, '"');
+        std::string cell = member.value.is_text()
+                               ? printable(object.text(member.name.c_str()), 1000)
+                               : member.value.text();
+        for (size_t at = 0; (at = cell.find('"', at)) != cell.npos; at += 2)
+            cell.insert(at, 1, '"');
         names += (names.empty() ? "" : ",") + prefix + member.name;
         values += values.empty() ? "" : ",";
         values += member.value.is_text() ? "\"" + cell + "\"" : cell;

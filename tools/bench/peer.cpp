@@ -106,12 +106,14 @@ Status run(const std::string& command, std::string* out)
     KS_TRY(child.start(command));
     const bool whole = child.read_all(out);
     if (interrupt::pending()) return Status(Code::interrupted, "interrupted while measuring");
-    if (!whole) return fail(Code::io, "%s prints more than %zu bytes", shown(command).c_str(), kMostOutput);
+    if (!whole)
+        return fail(Code::io, "%s prints more than %zu bytes", shown(command).c_str(), kMostOutput);
     const int status = child.wait();
     if (interrupt::pending()) return Status(Code::interrupted, "interrupted while measuring");
     if (status == 0) return {};
-    std::string how = WIFSIGNALED(status) ? "was ended by signal " + std::to_string(WTERMSIG(status))
-                                          : "failed with exit code " + std::to_string(WEXITSTATUS(status));
+    std::string how = WIFSIGNALED(status)
+                          ? "was ended by signal " + std::to_string(WTERMSIG(status))
+                          : "failed with exit code " + std::to_string(WEXITSTATUS(status));
     const std::string words = child.last_words();
     if (!words.empty()) how += ", its last words: '" + printable(words, 120) + "'";
     return fail(Code::io, "%s %s", shown(command).c_str(), how.c_str());
@@ -122,11 +124,12 @@ double speed_of(const Json& result, const BenchTest& test)
 {
     if (result.has("avg_ts")) { // llama-bench; no n_depth before 2025
         const bool same = result.number(test.decode ? "n_gen" : "n_prompt") == test.n &&
-                          result.number(test.decode ? "n_prompt" : "n_gen") == 0 && result.number("n_depth") == test.depth;
+                          result.number(test.decode ? "n_prompt" : "n_gen") == 0 &&
+                          result.number("n_depth") == test.depth;
         return same ? result.number("avg_ts") : 0;
     }
-    const bool same =
-        result.text("test") == (test.decode ? "tg" : "pp") && result.number("n") == test.n && result.number("depth") == test.depth;
+    const bool same = result.text("test") == (test.decode ? "tg" : "pp") &&
+                      result.number("n") == test.n && result.number("depth") == test.depth;
     return same ? result.member("tokens_per_second").number("median") : 0;
 }
 
@@ -135,12 +138,15 @@ double speed_of(const Json& result, const BenchTest& test)
 Result<double> peer_tokens_per_second(const std::string& command, const BenchTest& test)
 {
     char tests[64];
-    snprintf(tests, sizeof tests, " -p %u -n %u -d %u -r 1", test.decode ? 0 : test.n, test.decode ? test.n : 0, test.depth);
+    snprintf(tests, sizeof tests, " -p %u -n %u -d %u -r 1", test.decode ? 0 : test.n,
+             test.decode ? test.n : 0, test.depth);
     std::string out;
     KS_TRY(run(command + tests, &out));
     const std::vector<Json> results = Json::find_objects(out);
     if (results.empty())
-        return fail(Code::usage, "%s prints no results as JSON (llama-bench does with -o json, knapsack bench with --json), found '%s'",
+        return fail(Code::usage,
+                    "%s prints no results as JSON (llama-bench does with -o json, knapsack bench "
+                    "with --json), found '%s'",
                     shown(command + tests).c_str(), printable(out, 40).c_str());
     double speed = 0;
     size_t n_same = 0;
@@ -151,8 +157,9 @@ Result<double> peer_tokens_per_second(const std::string& command, const BenchTes
         n_same++;
     }
     if (n_same == 1) return speed;
-    return fail(Code::usage, "%s: expected one result of %s, found %zu among the %zu that it prints", shown(command + tests).c_str(),
-                test.name().c_str(), n_same, results.size());
+    return fail(Code::usage,
+                "%s: expected one result of %s, found %zu among the %zu that it prints",
+                shown(command + tests).c_str(), test.name().c_str(), n_same, results.size());
 }
 
 } // namespace ks

@@ -9,10 +9,11 @@
 namespace ks
 {
 
-static const char* const kNames[] = {"matmul qkv", "matmul output", "matmul gate, up", "matmul down", "matmul vocabulary",
-                                     "attention",  "kv_score",      "select",          "kv_write",    "kv_read",
-                                     "kv_move",    "embed",         "rmsnorm",         "rope",        "glu",
-                                     "add",        "softcap",       "argmax",          "copies"};
+static const char* const kNames[] = {
+    "matmul qkv", "matmul output", "matmul gate, up", "matmul down", "matmul vocabulary",
+    "attention",  "kv_score",      "select",          "kv_write",    "kv_read",
+    "kv_move",    "embed",         "rmsnorm",         "rope",        "glu",
+    "add",        "softcap",       "argmax",          "copies"};
 
 TimedBackend::TimedBackend(std::unique_ptr<Backend> timed) : m_timed(std::move(timed))
 {
@@ -42,7 +43,8 @@ void TimedBackend::count(bool on)
         if (on) continue;
         m_times[t.op].seconds += t.seconds;
         std::vector<KernelTime>& kernels = m_times[t.op].kernels;
-        auto known = std::find_if(kernels.begin(), kernels.end(), [&](const KernelTime& k) { return k.kernel == t.kernel; });
+        auto known = std::find_if(kernels.begin(), kernels.end(),
+                                  [&](const KernelTime& k) { return k.kernel == t.kernel; });
         if (known == kernels.end()) known = kernels.insert(kernels.end(), {t.op, t.kernel, 0, 0});
         known->n_dispatches += t.n_dispatches;
         known->seconds += t.seconds;
@@ -58,12 +60,16 @@ std::vector<ChosenKernel> TimedBackend::chosen() const
 
 void TimedBackend::note_choice(const AttentionArgs& a, const KvSlots& slots)
 {
-    const Format k = slots.coded_k ? slots.coded_k.format : slots.k.format, v = slots.coded_v ? slots.coded_v.format : slots.v.format;
+    const Format k = slots.coded_k ? slots.coded_k.format : slots.k.format,
+                 v = slots.coded_v ? slots.coded_v.format : slots.v.format;
     const KernelChoice choice = m_timed->attention_choice(a, slots);
-    ChosenKernel& noted = m_chosen[{{a.n_tokens, a.n_heads, a.n_kv_heads, a.head_dim, uint32_t(k), uint32_t(v)}, choice.reason}];
+    ChosenKernel& noted =
+        m_chosen[{{a.n_tokens, a.n_heads, a.n_kv_heads, a.head_dim, uint32_t(k), uint32_t(v)},
+                  choice.reason}];
     if (noted.n_calls++) return;
-    noted.call = std::to_string(a.n_tokens) + (a.n_tokens == 1 ? " token, " : " tokens, ") + std::to_string(a.n_heads / a.n_kv_heads) +
-                 " queries a key head of " + std::to_string(a.head_dim) + " values, keys " + codec_info(k).name + ", values " +
+    noted.call = std::to_string(a.n_tokens) + (a.n_tokens == 1 ? " token, " : " tokens, ") +
+                 std::to_string(a.n_heads / a.n_kv_heads) + " queries a key head of " +
+                 std::to_string(a.head_dim) + " values, keys " + codec_info(k).name + ", values " +
                  codec_info(v).name;
     if (*choice.kernel) noted.kernel = choice_text(choice);
 }
@@ -76,8 +82,10 @@ std::vector<OpTime> TimedBackend::times() const
     return called;
 }
 
-// The device's clock stamps what is enqueued with the op. Without one the host's clock times the call up to its end.
-template <class Call> void TimedBackend::time(Op op, const Call& call)
+// The device's clock stamps what is enqueued with the op. Without one the host's clock times the
+// call up to its end.
+template <class Call>
+void TimedBackend::time(Op op, const Call& call)
 {
     if (m_by_device) {
         m_timed->begin_op(op);
@@ -89,7 +97,8 @@ template <class Call> void TimedBackend::time(Op op, const Call& call)
     call();
     Status done = m_timed->sync();
     if (!done.ok() && m_error.ok()) m_error = done;
-    m_times[op].seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    m_times[op].seconds +=
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     m_times[op].n_calls++;
 }
 
@@ -119,7 +128,8 @@ void TimedBackend::set_scratch(const Buffer& buffer, uint64_t offset, const Scra
     m_timed->set_scratch(buffer, offset, shape);
 }
 
-void TimedBackend::embed(const EmbedArgs& a, const Tensor& y, const Tensor& table, const Tensor& ids)
+void TimedBackend::embed(const EmbedArgs& a, const Tensor& y, const Tensor& table,
+                         const Tensor& ids)
 {
     time(op_embed, [&] { m_timed->embed(a, y, table, ids); });
 }
@@ -130,9 +140,12 @@ void TimedBackend::rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& 
     m_input = op_rmsnorm;
 }
 
-void TimedBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets, const Tensor& x)
+void TimedBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets,
+                          const Tensor& x)
 {
-    const Op alone = m_input == op_attention ? op_output : m_input == op_glu ? op_down : op_vocabulary;
+    const Op alone = m_input == op_attention ? op_output
+                     : m_input == op_glu     ? op_down
+                                             : op_vocabulary;
     const Op op = n_targets == 3 ? op_qkv : n_targets == 2 ? op_gate_up : alone;
     time(op, [&] { m_timed->matmul(a, targets, n_targets, x); });
     for (int i = 0; m_on && i < n_targets; i++) {
@@ -163,35 +176,41 @@ void TimedBackend::softcap(const SoftcapArgs& a, const Tensor& x)
     time(op_softcap, [&] { m_timed->softcap(a, x); });
 }
 
-void TimedBackend::kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x, const Tensor& table, const Tensor& head_layout)
+void TimedBackend::kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x,
+                            const Tensor& table, const Tensor& head_layout)
 {
     time(op_kv_write, [&] { m_timed->kv_write(a, to, x, table, head_layout); });
 }
 
-void TimedBackend::kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from, const Tensor& rows)
+void TimedBackend::kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from,
+                           const Tensor& rows)
 {
     time(op_kv_read, [&] { m_timed->kv_read(a, y, from, rows); });
 }
 
-void TimedBackend::kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& from, const Tensor& moves)
+void TimedBackend::kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& from,
+                           const Tensor& moves)
 {
     time(op_kv_move, [&] { m_timed->kv_move(a, to, from, moves); });
 }
 
-void TimedBackend::attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots, const Tensor& lse)
+void TimedBackend::attention(const AttentionArgs& a, const Tensor& y, const Queries& q,
+                             const KvSlots& slots, const Tensor& lse)
 {
     if (m_on) note_choice(a, slots);
     time(op_attention, [&] { m_timed->attention(a, y, q, slots, lse); });
     m_input = op_attention;
 }
 
-void TimedBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& scores, const Tensor& chunk_scores,
-                            const Queries& q, const KvSlots& slots, const Tensor& lse)
+void TimedBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& scores,
+                            const Tensor& chunk_scores, const Queries& q, const KvSlots& slots,
+                            const Tensor& lse)
 {
     time(op_kv_score, [&] { m_timed->kv_score(s, a, scores, chunk_scores, q, slots, lse); });
 }
 
-void TimedBackend::select(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots)
+void TimedBackend::select(const SelectArgs& s, const AttentionArgs& a, const Selection& to,
+                          const Queries& q, const KvSlots& slots)
 {
     time(op_select, [&] { m_timed->select(s, a, to, q, slots); });
 }

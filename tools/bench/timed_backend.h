@@ -1,5 +1,5 @@
-// A backend that stands before another and adds up how long each of its ops takes. A GPU's kernels are timed by its own clock and stay
-// batched; elsewhere the host's clock times each call.
+// A backend that stands before another and adds up how long each of its ops takes. A GPU's kernels
+// are timed by its own clock and stay batched; elsewhere the host's clock times each call.
 #pragma once
 
 #include "runtime/base/backend.h"
@@ -33,7 +33,8 @@ class TimedBackend : public Backend
 public:
     explicit TimedBackend(std::unique_ptr<Backend> timed);
 
-    // Uses the device's clock where it has one. An error: it has none, and there is nothing to show.
+    // Uses the device's clock where it has one. An error: it has none, and there is nothing to
+    // show.
     Status start();
     bool by_device() const { return m_by_device; }
     void reset();
@@ -43,29 +44,43 @@ public:
 
     DeviceInfo info() const override { return m_timed->info(); }
     uint64_t align() const override { return m_timed->align(); }
-    Result<Buffer> alloc(uint64_t bytes, const std::vector<uint64_t>& starts) override { return m_timed->alloc(bytes, starts); }
+    Result<Buffer> alloc(uint64_t bytes, const std::vector<uint64_t>& starts) override
+    {
+        return m_timed->alloc(bytes, starts);
+    }
     void free(Buffer& buffer) override { m_timed->free(buffer); }
     void upload(const Buffer& to, uint64_t offset, const void* from, uint64_t bytes) override;
     void download(void* to, const Buffer& from, uint64_t offset, uint64_t bytes) override;
     void fill(const Buffer& to, uint64_t offset, uint64_t bytes, uint32_t word) override;
     Status sync() override;
-    uint64_t scratch_bytes(const ScratchShape& shape) const override { return m_timed->scratch_bytes(shape); }
+    uint64_t scratch_bytes(const ScratchShape& shape) const override
+    {
+        return m_timed->scratch_bytes(shape);
+    }
     void set_scratch(const Buffer& buffer, uint64_t offset, const ScratchShape& shape) override;
 
-    void embed(const EmbedArgs& a, const Tensor& y, const Tensor& table, const Tensor& ids) override;
+    void embed(const EmbedArgs& a, const Tensor& y, const Tensor& table,
+               const Tensor& ids) override;
     void rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x, const Tensor& w) override;
-    void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets, const Tensor& x) override;
+    void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets,
+                const Tensor& x) override;
     void rope(const RopeTarget* targets, int n_targets) override;
     void glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up) override;
     void add(const AddArgs& a, const Tensor& x, const Tensor& b) override;
     void softcap(const SoftcapArgs& a, const Tensor& x) override;
-    void kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x, const Tensor& table, const Tensor& head_layout) override;
-    void kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from, const Tensor& rows) override;
-    void kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& from, const Tensor& moves) override;
-    void attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots, const Tensor& lse) override;
-    void kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& scores, const Tensor& chunk_scores, const Queries& q,
-                  const KvSlots& slots, const Tensor& lse) override;
-    void select(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q, const KvSlots& slots) override;
+    void kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x, const Tensor& table,
+                  const Tensor& head_layout) override;
+    void kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from,
+                 const Tensor& rows) override;
+    void kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& from,
+                 const Tensor& moves) override;
+    void attention(const AttentionArgs& a, const Tensor& y, const Queries& q, const KvSlots& slots,
+                   const Tensor& lse) override;
+    void kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& scores,
+                  const Tensor& chunk_scores, const Queries& q, const KvSlots& slots,
+                  const Tensor& lse) override;
+    void select(const SelectArgs& s, const AttentionArgs& a, const Selection& to, const Queries& q,
+                const KvSlots& slots) override;
     void argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x) override;
 
 private:
@@ -91,7 +106,8 @@ private:
         op_copies,
         op_count
     };
-    template <class Call> void time(Op op, const Call& call);
+    template <class Call>
+    void time(Op op, const Call& call);
     void note_choice(const AttentionArgs& a, const KvSlots& slots);
 
     std::unique_ptr<Backend> m_timed;

@@ -1,4 +1,5 @@
-// bench: tokens per second, how near they come to what the machine can do, where the time goes, and how a peer does beside us.
+// bench: tokens per second, how near they come to what the machine can do, where the time goes, and
+// how a peer does beside us.
 #include "tools/bench/bench.h"
 #include "tools/bench/peer.h"
 #include "tools/option_groups.h"
@@ -25,17 +26,24 @@ struct BenchOptions : SessionFlags, SeedFlag {
     {
         add_session(table, "how the cache holds tokens; default: exact, as llama-bench has it");
         add_seed(table);
-        table.add_list("-p --n-prompt", "prompt lengths, 0: none; default: 512", 0, 1 << 24, &prompts);
+        table.add_list("-p --n-prompt", "prompt lengths, 0: none; default: 512", 0, 1 << 24,
+                       &prompts);
         table.add_list("-n --n-gen", "tokens to decode, 0: none; default: 64", 0, 1 << 24, &tokens);
-        table.add_list("-d --n-depth", "tokens already in the cache; default: 0", 0, 1 << 24, &depths);
+        table.add_list("-d --n-depth", "tokens already in the cache; default: 0", 0, 1 << 24,
+                       &depths);
         table.add_number("-r --repetitions", "repetitions; default: 5", 1, 1000, &repetitions);
-        table.add_flag("--ops", "how long each op takes, by the device's own clock on GPUs, and which kernel ran", &ops);
+        table.add_flag(
+            "--ops",
+            "how long each op takes, by the device's own clock on GPUs, and which kernel ran",
+            &ops);
         table.add({"--versus", "COMMAND",
-                   "run this in turns with each test, in the shell and with -p -n -d -r added, and give the ratio of each pair of runs",
+                   "run this in turns with each test, in the shell and with -p -n -d -r added, and "
+                   "give the ratio of each pair of runs",
                    [this](const Value& v) { return v.filled("a command line", &versus); }});
         table.add({"-o --output", "FORMAT", "md, json, jsonl or csv; default: a table to read",
                    [this](const Value& v) { return read_output(v); }});
-        table.add({"--json", nullptr, "as -o json", [this](const Value&) { return output = "json", Status(); }});
+        table.add({"--json", nullptr, "as -o json",
+                   [this](const Value&) { return output = "json", Status(); }});
     }
     Status finish() { return finish_session("bench"); }
 
@@ -63,7 +71,8 @@ static Result<WeightsWork> weights_work(const std::string& path)
     if (!parts.ok()) return parts.status();
     WeightsWork work;
     work.read_bytes = weights_bytes(parts.value(), kRegionAlign);
-    if (!config.value().tied) work.read_bytes -= weights_bytes({parts.value().front()}, kRegionAlign);
+    if (!config.value().tied)
+        work.read_bytes -= weights_bytes({parts.value().front()}, kRegionAlign);
     work.vocabulary_operations = 2.0 * config.value().n_vocab * config.value().dim;
     for (const TensorPart& part : parts.value())
         if (part.rows > 1 && part.role != Role::token_embd && part.role != Role::output)
@@ -75,11 +84,14 @@ static Result<WeightsWork> weights_work(const std::string& path)
 static uint64_t cache_read_bytes(const Session& session, uint32_t n_tokens)
 {
     uint64_t bytes = 0;
-    for (const CacheLayerSpec& s : cache_specs(session.config().model_shape(), session.plan().recipe, session.plan().slots)) {
-        const uint32_t n_slots = std::min(n_tokens, s.n_read ? s.n_read : s.n_slots), n_coded = n_slots - std::min(n_slots, s.n_plain());
+    for (const CacheLayerSpec& s :
+         cache_specs(session.config().model_shape(), session.plan().recipe, session.plan().slots)) {
+        const uint32_t n_slots = std::min(n_tokens, s.n_read ? s.n_read : s.n_slots),
+                       n_coded = n_slots - std::min(n_slots, s.n_plain());
         for (Format format : {s.k, s.v}) {
             const uint64_t plain_bytes = (format == Format::f32 ? 4 : 2) * s.head_dim;
-            const uint64_t coded_bytes = is_coded(format) ? codec_info(format).row_bytes(s.head_dim) : plain_bytes;
+            const uint64_t coded_bytes =
+                is_coded(format) ? codec_info(format).row_bytes(s.head_dim) : plain_bytes;
             bytes += s.n_kv_heads * (n_coded * coded_bytes + (n_slots - n_coded) * plain_bytes);
         }
     }
@@ -110,8 +122,8 @@ static std::vector<uint32_t> random_ids(uint32_t n_vocab, size_t n)
     return ids;
 }
 
-// Brings the cache to exactly `depth` tokens. One that has given slots up is filled again, unless `depth` is beyond its slots: there
-// a token costs the same wherever it is.
+// Brings the cache to exactly `depth` tokens. One that has given slots up is filled again, unless
+// `depth` is beyond its slots: there a token costs the same wherever it is.
 static Status reach(Session& session, const std::vector<uint32_t>& ids, uint32_t depth)
 {
     if (session.n_tokens() > depth && session.evicted()) {
@@ -124,7 +136,8 @@ static Status reach(Session& session, const std::vector<uint32_t>& ids, uint32_t
 }
 
 // One repetition. warm_up: as llama-bench does before each test, a prompt or a token.
-static Status run_ours(Session& session, TimedBackend* timed, const std::vector<uint32_t>& ids, bool warm_up, BenchRow& row)
+static Status run_ours(Session& session, TimedBackend* timed, const std::vector<uint32_t>& ids,
+                       bool warm_up, BenchRow& row)
 {
     const BenchTest& test = row.test;
     const uint32_t* next = ids.data() + test.depth;
@@ -153,7 +166,8 @@ static Status run_peer(const std::string& command, BenchRow& row)
     return {};
 }
 
-static Status run_test(Session& session, TimedBackend* timed, const std::vector<uint32_t>& ids, const BenchOptions& options, BenchRow& row)
+static Status run_test(Session& session, TimedBackend* timed, const std::vector<uint32_t>& ids,
+                       const BenchOptions& options, BenchRow& row)
 {
     const bool versus = !options.versus.empty();
     ProgressLine progress;
@@ -174,17 +188,20 @@ static Status run_test(Session& session, TimedBackend* timed, const std::vector<
     return {};
 }
 
-static TokenWork token_work(const Session& session, const BenchTest& test, const WeightsWork& weights)
+static TokenWork token_work(const Session& session, const BenchTest& test,
+                            const WeightsWork& weights)
 {
     if (test.decode)
         return {double(weights.read_bytes + cache_read_bytes(session, test.depth + test.n / 2)),
                 weights.layer_operations + weights.vocabulary_operations};
     uint32_t n_chunks = (test.n + session.plan().chunk - 1) / session.plan().chunk;
-    return {double(weights.read_bytes) * n_chunks / test.n, weights.layer_operations + weights.vocabulary_operations / test.n};
+    return {double(weights.read_bytes) * n_chunks / test.n,
+            weights.layer_operations + weights.vocabulary_operations / test.n};
 }
 
 // All tests in one session.
-static Status run_tests(const BenchOptions& options, const WeightsWork& weights, const std::vector<BenchTest>& tests, BenchReport& report)
+static Status run_tests(const BenchOptions& options, const WeightsWork& weights,
+                        const std::vector<BenchTest>& tests, BenchReport& report)
 {
     uint32_t context = 0;
     for (const BenchTest& test : tests) context = std::max(context, test.depth + test.n);
@@ -201,14 +218,17 @@ static Status run_tests(const BenchOptions& options, const WeightsWork& weights,
     if (!opened.ok()) return opened.status();
     Session& session = *opened.value();
     if (session.room() < context)
-        return fail(Code::no_fit, "bench: a depth with its test needs %u tokens, the context holds %u", context, session.plan().context);
+        return fail(Code::no_fit,
+                    "bench: a depth with its test needs %u tokens, the context holds %u", context,
+                    session.plan().context);
     if (timed)
         if (Status clock = timed->start(); !clock.ok()) {
             fprintf(stderr, "--ops: %s\n", clock.message().c_str());
             timed = nullptr;
         }
     std::vector<uint32_t> ids = random_ids(session.config().n_vocab, context);
-    KS_TRY(session.feed(ids.data(), std::min(context, session.plan().chunk))); // warms up both paths
+    KS_TRY(
+        session.feed(ids.data(), std::min(context, session.plan().chunk))); // warms up both paths
     if (session.n_tokens() < context) KS_TRY(session.feed(ids.data(), 1));
     session.clear();
     for (const BenchTest& test : tests) {
@@ -227,13 +247,15 @@ static Status run_tests(const BenchOptions& options, const WeightsWork& weights,
 static Status bench(const BenchOptions& options)
 {
     std::vector<BenchTest> tests = list_tests(options);
-    if (tests.empty()) return Status(Code::usage, "bench: nothing to measure; give -p or -n a number above 0");
+    if (tests.empty())
+        return Status(Code::usage, "bench: nothing to measure; give -p or -n a number above 0");
     Result<WeightsWork> weights = weights_work(options.session.model_path);
     if (!weights.ok()) return weights.status();
     BenchReport report;
     report.model = file_name(options.session.model_path);
     report.versus = options.versus;
-    // Twice, with all tests between: other work on the machine makes a limit look lower, never higher.
+    // Twice, with all tests between: other work on the machine makes a limit look lower, never
+    // higher.
     CpuPeaks before = measure_cpu_peaks(options.session.n_threads);
     KS_TRY(run_tests(options, weights.value(), tests, report));
     CpuPeaks after = measure_cpu_peaks(options.session.n_threads);
@@ -245,13 +267,20 @@ static Status bench(const BenchOptions& options)
 
 extern const Command command_bench = {
     "bench", "tokens per second and share of what the machine can do", "-m MODEL [options]",
-    "pp reads a prompt of so many tokens, tg decodes so many, one at a time. GB/s counts the weights and the cache that a token\n"
-    "must read; for pp the weights, once per chunk. Gop/s counts the products with weights, two for each. Each result is held\n"
-    "against the limit that is nearer: the bandwidth of reading memory, or the peak of int8 dot products by the kernels in use,\n"
-    "both measured with as many threads before and after the tests. Weights that are floats cannot come near that peak.\n"
-    "COMMAND prints llama-bench's JSON, as 'llama-bench -m MODEL -o json' does, or this bench's, as another build's 'knapsack bench\n"
-    "-m MODEL --json'. It is run once for each repetition of each test, with '-p N -n N -d N -r 1' at its end; who goes first changes.\n"
-    "Ours warms up as llama-bench does, by a prompt or a token, and holds its memory while the other one runs.",
+    "pp reads a prompt of so many tokens, tg decodes so many, one at a time. GB/s counts the "
+    "weights and the cache that a token\n"
+    "must read; for pp the weights, once per chunk. Gop/s counts the products with weights, two "
+    "for each. Each result is held\n"
+    "against the limit that is nearer: the bandwidth of reading memory, or the peak of int8 dot "
+    "products by the kernels in use,\n"
+    "both measured with as many threads before and after the tests. Weights that are floats cannot "
+    "come near that peak.\n"
+    "COMMAND prints llama-bench's JSON, as 'llama-bench -m MODEL -o json' does, or this bench's, "
+    "as another build's 'knapsack bench\n"
+    "-m MODEL --json'. It is run once for each repetition of each test, with '-p N -n N -d N -r 1' "
+    "at its end; who goes first changes.\n"
+    "Ours warms up as llama-bench does, by a prompt or a token, and holds its memory while the "
+    "other one runs.",
     start_command<BenchOptions, bench>};
 
 } // namespace ks

@@ -33,8 +33,10 @@ struct ChatOptions : SessionFlags, SamplingFlags {
             has_system = true;
             return v.string(&system);
         };
-        table.add({"-sys --system-prompt", "TEXT", "the system text; default: the template's own", read_system});
-        table.add_text("--chat-template", "NAME", "the chat frame, where the model's own template is none of the known ones",
+        table.add({"-sys --system-prompt", "TEXT", "the system text; default: the template's own",
+                   read_system});
+        table.add_text("--chat-template", "NAME",
+                       "the chat frame, where the model's own template is none of the known ones",
                        &chat_template);
         table.add_flag("--no-stats", "no line of figures after an answer", &no_stats);
         add_sampling(table);
@@ -46,31 +48,36 @@ struct ChatOptions : SessionFlags, SamplingFlags {
     }
 };
 
-const char* const kHelp = "  /memory     the memory, what is in the cache and what it no longer holds of which turn\n"
-                          "  /clear      forget the conversation\n"
-                          "  /read FILE  put a text file in front of the next message\n"
-                          "  /regen      another answer to the last message\n"
-                          "  /save FILE  keep the conversation in a file\n"
-                          "  /load FILE  go on with a conversation that was kept\n"
-                          "  /help       this list\n"
-                          "  /exit       quit, as Ctrl-D does\n"
-                          "Ctrl-C stops an answer; at the prompt it quits. A message of several lines stands between \"\"\" and \"\"\",\n"
-                          "or its lines end with a backslash, or Alt-Enter breaks them.\n";
+const char* const kHelp =
+    "  /memory     the memory, what is in the cache and what it no longer holds of which turn\n"
+    "  /clear      forget the conversation\n"
+    "  /read FILE  put a text file in front of the next message\n"
+    "  /regen      another answer to the last message\n"
+    "  /save FILE  keep the conversation in a file\n"
+    "  /load FILE  go on with a conversation that was kept\n"
+    "  /help       this list\n"
+    "  /exit       quit, as Ctrl-D does\n"
+    "Ctrl-C stops an answer; at the prompt it quits. A message of several lines stands between "
+    "\"\"\" and \"\"\",\n"
+    "or its lines end with a backslash, or Alt-Enter breaks them.\n";
 
-// In a saved session: this, the number, then a line for each turn with the token where it begins and its first words.
+// In a saved session: this, the number, then a line for each turn with the token where it begins
+// and its first words.
 const std::string kNote = "chat, last answer at token ";
 
 // Where the conversation stands beside what the cache holds.
 struct Talk {
     ChatWriter writer;
-    ChatPieces pieces;            // written, but not read by the model yet
-    std::vector<uint32_t> unread; // the same as tokens, before the pieces: the end of an answer that was cut
+    ChatPieces pieces; // written, but not read by the model yet
+    std::vector<uint32_t>
+        unread; // the same as tokens, before the pieces: the end of an answer that was cut
 };
 
 class Chat
 {
 public:
-    Chat(Session& session, const ChatOptions& options, const ChatTemplate& template_row, ProgressLine& progress);
+    Chat(Session& session, const ChatOptions& options, const ChatTemplate& template_row,
+         ProgressLine& progress);
     Status loop();
 
 private:
@@ -110,16 +117,21 @@ private:
     bool m_done = false;
 };
 
-Chat::Chat(Session& session, const ChatOptions& options, const ChatTemplate& template_row, ProgressLine& progress)
-    : m_session(session), m_options(options), m_progress(progress), m_interactive(is_terminal(STDIN_FILENO) && is_terminal(STDERR_FILENO)),
-      m_editor(STDIN_FILENO, STDERR_FILENO), m_sampler(options.sampling, session.config().n_vocab, session.sampler_memory()),
+Chat::Chat(Session& session, const ChatOptions& options, const ChatTemplate& template_row,
+           ProgressLine& progress)
+    : m_session(session), m_options(options), m_progress(progress),
+      m_interactive(is_terminal(STDIN_FILENO) && is_terminal(STDERR_FILENO)),
+      m_editor(STDIN_FILENO, STDERR_FILENO),
+      m_sampler(options.sampling, session.config().n_vocab, session.sampler_memory()),
       m_stops(options.stops), m_begin{ChatWriter(template_row, session.tokenizer().adds_bos(),
-                                                 default_system_text(template_row, session.chat_template())),
+                                                 default_system_text(template_row,
+                                                                     session.chat_template())),
                                       {},
                                       {}},
       m_talk(m_begin)
 {
-    if (template_row.stop && session.tokenizer().find(template_row.stop) < 0) m_stops.push_back(template_row.stop);
+    if (template_row.stop && session.tokenizer().find(template_row.stop) < 0)
+        m_stops.push_back(template_row.stop);
     if (options.has_system) m_begin.writer.turn(ChatRole::system, options.system, m_begin.pieces);
     m_talk = m_begin;
 }
@@ -153,15 +165,20 @@ Chat::Next Chat::read_message(std::string& message)
 {
     static const std::string kQuotes = "\"\"\"";
     Next next = read_line("> ", message);
-    if (next != Next::message) return next == Next::quit && !message.empty() && m_interactive ? read_message(message) : next;
+    if (next != Next::message)
+        return next == Next::quit && !message.empty() && m_interactive ? read_message(message)
+                                                                       : next;
     bool quoted = message.compare(0, 3, kQuotes) == 0;
     if (quoted) message.erase(0, 3);
-    auto closes = [&] { return message.size() >= 3 && message.compare(message.size() - 3, 3, kQuotes) == 0; };
+    auto closes = [&] {
+        return message.size() >= 3 && message.compare(message.size() - 3, 3, kQuotes) == 0;
+    };
     while (quoted ? !closes() : !message.empty() && message.back() == '\\') {
         if (!quoted) message.pop_back();
         std::string line;
         next = read_line(". ", line);
-        if (next == Next::quit) return m_interactive ? read_message(message) : next; // Ctrl-C drops the message
+        if (next == Next::quit)
+            return m_interactive ? read_message(message) : next; // Ctrl-C drops the message
         message += "\n" + line;
         if (next == Next::end) break;
     }
@@ -180,7 +197,8 @@ Status Chat::loop()
         if (next == Next::quit) return Status(Code::interrupted, "");
         Status status = handle(message);
         if (status.ok()) continue;
-        if (!m_interactive || (status.code() != Code::no_fit && status.code() != Code::io)) return status;
+        if (!m_interactive || (status.code() != Code::no_fit && status.code() != Code::io))
+            return status;
         tell(status.message());
     }
     return {};
@@ -196,7 +214,8 @@ Status Chat::handle(const std::string& message)
 Status Chat::command(const std::string& line)
 {
     size_t space = std::min(line.find(' '), line.size());
-    std::string name = line.substr(0, space), rest = line.substr(std::min(line.find_first_not_of(' ', space), line.size()));
+    std::string name = line.substr(0, space),
+                rest = line.substr(std::min(line.find_first_not_of(' ', space), line.size()));
     const bool wants_file = name == "/read" || name == "/save" || name == "/load";
     if (wants_file && !rest.empty()) {
         Status status = name == "/read" ? attach(rest) : name == "/save" ? save(rest) : load(rest);
@@ -237,18 +256,21 @@ Status Chat::attach(const std::string& path)
     std::string text;
     KS_TRY(read_file(path, &text));
     m_attached += text + (text.empty() || text.back() == '\n' ? "\n" : "\n\n");
-    if (m_interactive) tell(printable(path) + ": " + grouped(text.size()) + " bytes go with the next message");
+    if (m_interactive)
+        tell(printable(path) + ": " + grouped(text.size()) + " bytes go with the next message");
     return {};
 }
 
 std::string Chat::note() const
 {
     std::string note = kNote + std::to_string(m_answer_begin);
-    for (const TurnBegin& turn : m_rope_table) note += "\n" + std::to_string(turn.position) + " " + turn.words;
+    for (const TurnBegin& turn : m_rope_table)
+        note += "\n" + std::to_string(turn.position) + " " + turn.words;
     return note.substr(0, SavedState::kMaxNoteBytes);
 }
 
-// A file may say anything: positions ascend and are of tokens that were read, words are shown with care.
+// A file may say anything: positions ascend and are of tokens that were read, words are shown with
+// care.
 void Chat::read_note(const std::string& note)
 {
     const uint32_t n_tokens = m_session.n_tokens();
@@ -256,12 +278,16 @@ void Chat::read_note(const std::string& note)
     m_answer_begin = 0;
     if (note.compare(0, kNote.size(), kNote) == 0) {
         const uint64_t begin = strtoull(note.c_str() + kNote.size(), nullptr, 10);
-        m_answer_begin = begin <= std::min(n_tokens, m_session.plan().context) ? uint32_t(begin) : 0;
+        m_answer_begin =
+            begin <= std::min(n_tokens, m_session.plan().context) ? uint32_t(begin) : 0;
         for (size_t at = note.find('\n'); at != note.npos; at = note.find('\n', at + 1)) {
             char* words = nullptr;
             const uint64_t position = strtoull(note.c_str() + at + 1, &words, 10);
-            if (*words != ' ' || position >= n_tokens || (!m_rope_table.empty() && position <= m_rope_table.back().position)) break;
-            m_rope_table.push_back({uint32_t(position), std::string(words + 1, strcspn(words + 1, "\n"))});
+            if (*words != ' ' || position >= n_tokens ||
+                (!m_rope_table.empty() && position <= m_rope_table.back().position))
+                break;
+            m_rope_table.push_back(
+                {uint32_t(position), std::string(words + 1, strcspn(words + 1, "\n"))});
         }
     }
     if (m_rope_table.empty() && n_tokens) m_rope_table.push_back({0, "(a text without turns)"});
@@ -277,7 +303,8 @@ Status Chat::save(const std::string& path)
     if (!m_talk.unread.empty()) KS_TRY(m_session.feed(m_talk.unread.data(), m_talk.unread.size()));
     m_talk.unread.clear();
     KS_TRY(m_session.save({m_sampler.state(), note()}, path));
-    if (m_interactive) tell(printable(path, 200) + ": " + grouped(m_session.n_tokens()) + " tokens are kept");
+    if (m_interactive)
+        tell(printable(path, 200) + ": " + grouped(m_session.n_tokens()) + " tokens are kept");
     return {};
 }
 
@@ -297,17 +324,22 @@ Status Chat::load(const std::string& path)
     m_talk.pieces.clear();
     if (is_chat) m_talk.writer.close_answer(m_talk.pieces);
     m_attached.clear();
-    if (m_interactive) tell(printable(path, 200) + ": the conversation goes on, " + grouped(m_session.n_tokens()) + " tokens are held");
+    if (m_interactive)
+        tell(printable(path, 200) + ": the conversation goes on, " + grouped(m_session.n_tokens()) +
+             " tokens are held");
     return {};
 }
 
-// The exact cache has a place for each token of its context, the others for as many as there are slots.
+// The exact cache has a place for each token of its context, the others for as many as there are
+// slots.
 std::string Chat::held_text() const
 {
     const Plan& plan = m_session.plan();
     const uint32_t n_tokens = m_session.n_tokens();
-    if (plan.recipe.exact()) return grouped(n_tokens) + " of " + grouped(plan.context) + " tokens held";
-    return grouped(n_tokens) + " tokens in " + grouped(std::min(n_tokens, plan.slots)) + " of " + grouped(plan.slots) + " slots";
+    if (plan.recipe.exact())
+        return grouped(n_tokens) + " of " + grouped(plan.context) + " tokens held";
+    return grouped(n_tokens) + " tokens in " + grouped(std::min(n_tokens, plan.slots)) + " of " +
+           grouped(plan.slots) + " slots";
 }
 
 void Chat::show_memory() const
@@ -315,8 +347,8 @@ void Chat::show_memory() const
     const Plan& plan = m_session.plan();
     const uint64_t n_tokens = m_session.n_tokens(), slots = plan.slots;
     print_memory(stderr, plan, double(std::min(n_tokens, slots)) / double(slots));
-    fprintf(stderr, "\n  %-14s %s, %s bytes each, %s\n", "cache", held_text().c_str(), grouped(plan.bytes_per_token).c_str(),
-            plan.recipe_text.c_str());
+    fprintf(stderr, "\n  %-14s %s, %s bytes each, %s\n", "cache", held_text().c_str(),
+            grouped(plan.bytes_per_token).c_str(), plan.recipe_text.c_str());
     print_cache(stderr, m_session, m_rope_table);
     fputc('\n', stderr);
 }
@@ -326,10 +358,10 @@ Status Chat::read_rope(const std::vector<uint32_t>& ids, const std::string& auth
 {
     const uint32_t held = m_session.n_tokens(), context = m_session.plan().context;
     if (ids.size() >= m_session.room())
-        return fail(
-            Code::no_fit,
-            "the context is full: this turn needs %zu tokens, %u of %u are left; /clear begins anew, a larger -c or --memory holds more",
-            ids.size() + 1, uint32_t(m_session.room()), context);
+        return fail(Code::no_fit,
+                    "the context is full: this turn needs %zu tokens, %u of %u are left; /clear "
+                    "begins anew, a larger -c or --memory holds more",
+                    ids.size() + 1, uint32_t(m_session.room()), context);
     const std::vector<uint8_t> frames = template_mask(authors);
     Stopwatch clock;
     m_progress.begin_prompt(ids.size());
@@ -367,13 +399,15 @@ Status Chat::say(const std::string& message)
         if (dropped) tell("\nthe message was dropped");
         return dropped ? Status() : status;
     }
-    m_rope_table.push_back({held + (held ? uint32_t(before.unread.size()) : head), message.substr(0, 200)});
+    m_rope_table.push_back(
+        {held + (held ? uint32_t(before.unread.size()) : head), message.substr(0, 200)});
     for (char& c : m_rope_table.back().words) c = c == '\n' ? ' ' : c;
     m_answer_begin = m_session.n_tokens();
     return answer();
 }
 
-// Another answer to the last message: the question's last token is read again, which brings its logits back.
+// Another answer to the last message: the question's last token is read again, which brings its
+// logits back.
 Status Chat::regenerate()
 {
     if (m_answer_begin == 0) {
@@ -395,7 +429,8 @@ Status Chat::answer()
 {
     const uint32_t context = m_session.plan().context;
     uint64_t limit = std::min<uint64_t>(m_session.room(), context);
-    if (m_options.has_n_predict && m_options.n_predict >= 0) limit = std::min(limit, uint64_t(m_options.n_predict));
+    if (m_options.has_n_predict && m_options.n_predict >= 0)
+        limit = std::min(limit, uint64_t(m_options.n_predict));
     Generated made;
     made.ids.reserve(limit);
     TokenText text(m_session.tokenizer(), m_stops);
@@ -415,7 +450,8 @@ Status Chat::answer()
     if (made.stop == Stop::interrupted && !m_interactive) return Status(Code::interrupted, "");
     if (made.stop == Stop::length && m_session.room() <= 1)
         tell("the context of " + grouped(context) +
-             " tokens is full, so the answer ends here; /clear begins anew, a larger -c or --memory holds more");
+             " tokens is full, so the answer ends here; /clear begins anew, a larger -c or "
+             "--memory holds more");
     return {};
 }
 
@@ -426,8 +462,9 @@ void Chat::show_figures(double seconds, size_t n_fed)
         return;
     }
     char text[200];
-    snprintf(text, sizeof text, "[read %zu at %.0f/s, wrote %zu at %.1f/s, %s]", m_n_read, double(m_n_read) / m_read_seconds, n_fed,
-             double(n_fed) / std::max(seconds, 1e-9), held_text().c_str());
+    snprintf(text, sizeof text, "[read %zu at %.0f/s, wrote %zu at %.1f/s, %s]", m_n_read,
+             double(m_n_read) / m_read_seconds, n_fed, double(n_fed) / std::max(seconds, 1e-9),
+             held_text().c_str());
     tell(std::string(text) + "\n");
 }
 
@@ -437,8 +474,8 @@ Result<const ChatTemplate*> choose_frame(const ChatOptions& options)
     if (!options.chat_template.empty()) {
         const ChatTemplate* template_row = find_chat_template(options.chat_template);
         if (!template_row)
-            return fail(Code::usage, "--chat-template: expected one of %s, found '%s'", chat_template_names().c_str(),
-                        printable(options.chat_template).c_str());
+            return fail(Code::usage, "--chat-template: expected one of %s, found '%s'",
+                        chat_template_names().c_str(), printable(options.chat_template).c_str());
         return template_row;
     }
     Result<Gguf> gguf = Gguf::open(options.session.model_path);
@@ -448,10 +485,13 @@ Result<const ChatTemplate*> choose_frame(const ChatOptions& options)
     std::string_view text = vocab.value().chat_template;
     const ChatTemplate* template_row = recognise_chat_template(text);
     if (template_row) return template_row;
-    return fail(Code::unsupported, "%s: %s; `knapsack run` continues a text as it is, --chat-template NAME takes one of %s",
-                gguf.value().label().c_str(),
-                text.empty() ? "has no chat template (a base model)" : "its chat template is none of the known ones",
-                chat_template_names().c_str());
+    return fail(
+        Code::unsupported,
+        "%s: %s; `knapsack run` continues a text as it is, --chat-template NAME takes one of %s",
+        gguf.value().label().c_str(),
+        text.empty() ? "has no chat template (a base model)"
+                     : "its chat template is none of the known ones",
+        chat_template_names().c_str());
 }
 
 } // namespace
@@ -468,18 +508,23 @@ static Status chat(const ChatOptions& options)
     KS_TRY(check_sampling(options.sampling, session.config().n_vocab));
     if (interactive) {
         const Plan& plan = session.plan();
-        const std::string length = plan.recipe.exact() ? "context " + grouped(plan.context) + " tokens"
-                                                       : "any length of text in " + grouped(plan.slots) + " slots";
-        fprintf(stderr, "%s on %s\n%s of a budget of %s, %s, chat frame %s; /help lists the commands\n\n",
-                file_name(options.session.model_path).c_str(), printable(session.device_name(), 200).c_str(),
-                human_bytes(plan.total_bytes).c_str(), human_bytes(plan.budget_bytes).c_str(), length.c_str(), template_row.value()->name);
+        const std::string length = plan.recipe.exact()
+                                       ? "context " + grouped(plan.context) + " tokens"
+                                       : "any length of text in " + grouped(plan.slots) + " slots";
+        fprintf(stderr,
+                "%s on %s\n%s of a budget of %s, %s, chat frame %s; /help lists the commands\n\n",
+                file_name(options.session.model_path).c_str(),
+                printable(session.device_name(), 200).c_str(),
+                human_bytes(plan.total_bytes).c_str(), human_bytes(plan.budget_bytes).c_str(),
+                length.c_str(), template_row.value()->name);
     }
     return Chat(session, options, *template_row.value(), progress).loop();
 }
 
 extern const Command command_chat = {
     "chat", "talk with a model", "-m MODEL [options]",
-    "Type a message; /help lists what else there is. Ctrl-C stops an answer, at the prompt it quits. Lines on a pipe are turns, too.",
+    "Type a message; /help lists what else there is. Ctrl-C stops an answer, at the prompt it "
+    "quits. Lines on a pipe are turns, too.",
     start_command<ChatOptions, chat>};
 
 } // namespace ks

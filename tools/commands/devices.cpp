@@ -32,20 +32,26 @@ static Status devices(const DevicesOptions& options)
     }
     printf("  %-12s %-12s %12s %12s  %s\n", "--device", "backend", "memory", "free", "name");
     for (const DeviceInfo& d : devices) {
-        printf("  %-12s %-12s %12s %12s  %s%s\n", d.id.c_str(), d.backend.c_str(), human_bytes(d.memory_bytes).c_str(),
-               human_bytes(d.free_bytes).c_str(), printable(d.name, 200).c_str(), d.unified ? ", one pool with the host's memory" : "");
-        for (const std::string& path : d.paths) printf("  %-12s %s\n", "", printable(path, 200).c_str());
+        printf("  %-12s %-12s %12s %12s  %s%s\n", d.id.c_str(), d.backend.c_str(),
+               human_bytes(d.memory_bytes).c_str(), human_bytes(d.free_bytes).c_str(),
+               printable(d.name, 200).c_str(),
+               d.unified ? ", one pool with the host's memory" : "");
+        for (const std::string& path : d.paths)
+            printf("  %-12s %s\n", "", printable(path, 200).c_str());
     }
     for (const BackendState& backend : list_backends()) {
         if (!backend.built_in)
             printf("  %s: not built in\n", backend.name.c_str());
         else if (!backend.missing.empty())
-            printf("  %s: built in, %s\n", backend.name.c_str(), printable(backend.missing, 200).c_str());
+            printf("  %s: built in, %s\n", backend.name.c_str(),
+                   printable(backend.missing, 200).c_str());
     }
-    for (const std::string& sentence : refused) printf("  not usable: %s\n", printable(sentence, 400).c_str());
+    for (const std::string& sentence : refused)
+        printf("  not usable: %s\n", printable(sentence, 400).c_str());
     return {};
 }
 
-extern const Command command_devices = {"devices", "what --device may name here", "[options]", "", start_command<DevicesOptions, devices>};
+extern const Command command_devices = {"devices", "what --device may name here", "[options]", "",
+                                        start_command<DevicesOptions, devices>};
 
 } // namespace ks

@@ -35,20 +35,31 @@ struct EvalOptions : PromptFlags, SeedFlag {
             recipes.push_back(v.text);
             return Status();
         };
-        table.add({"--kv", "RECIPE", "a recipe to compare with exact; may be repeated; default: auto", add_recipe});
+        table.add({"--kv", "RECIPE",
+                   "a recipe to compare with exact; may be repeated; default: auto", add_recipe});
         add_threads(table, &session);
         add_file(table);
         add_seed(table, "seed of the cases; default: 1");
+        table.add({"--suites", "NAME,...", "what to measure; default: passkey,niah,sparse",
+                   [this](const Value& v) { return v.names(&suites); }});
+        table.add_list("--lengths",
+                       "tokens of each text with its question and answer; default: 1024", 64,
+                       1 << 24, &lengths);
         table.add(
-            {"--suites", "NAME,...", "what to measure; default: passkey,niah,sparse", [this](const Value& v) { return v.names(&suites); }});
-        table.add_list("--lengths", "tokens of each text with its question and answer; default: 1024", 64, 1 << 24, &lengths);
-        table.add({"--shares", "PERCENT,...", "bytes for the cache, as a share of what exact needs for the length; default: 25",
-                   [this](const Value& v) { return v.percents(&shares); }});
-        table.add_number("-n --cases", "cases of each suite, or pieces of the text; default: 20", 1, 100000, &n_cases);
-        table.add_flag("--later", "ask in a turn of its own, after the text was read and cut down", &later);
-        table.add_flag("--no-control", "measure what exact itself cannot do, too: texts beyond the model's context", &no_control);
-        table.add_text("-o --record", "FILE", "append a line of JSON for each result; what is there already is not measured again",
-                       &record);
+            {"--shares", "PERCENT,...",
+             "bytes for the cache, as a share of what exact needs for the length; default: 25",
+             [this](const Value& v) { return v.percents(&shares); }});
+        table.add_number("-n --cases", "cases of each suite, or pieces of the text; default: 20", 1,
+                         100000, &n_cases);
+        table.add_flag("--later", "ask in a turn of its own, after the text was read and cut down",
+                       &later);
+        table.add_flag("--no-control",
+                       "measure what exact itself cannot do, too: texts beyond the model's context",
+                       &no_control);
+        table.add_text(
+            "-o --record", "FILE",
+            "append a line of JSON for each result; what is there already is not measured again",
+            &record);
         table.add_flag("--json", "a line of JSON for each result on standard output", &json);
     }
     Status finish()
@@ -78,46 +89,65 @@ struct MatrixRow {
 std::string cell_key(const Eval& eval, const EvalCell& cell)
 {
     const std::string how = cell.later ? "later" : "at once";
-    return file_name(eval.options.session.model_path) + "|" + cell.suite + "|" + std::to_string(cell.length) + "|" + how + "|" +
-           cell.recipe + "|" + std::to_string(cell.share) + "|" + std::to_string(eval.options.n_cases) + "|" +
-           (cell.suite == "text" ? bytes_hash(eval.text.data(), 4 * eval.text.size()) : std::to_string(eval.options.seed));
+    return file_name(eval.options.session.model_path) + "|" + cell.suite + "|" +
+           std::to_string(cell.length) + "|" + how + "|" + cell.recipe + "|" +
+           std::to_string(cell.share) + "|" + std::to_string(eval.options.n_cases) + "|" +
+           (cell.suite == "text" ? bytes_hash(eval.text.data(), 4 * eval.text.size())
+                                 : std::to_string(eval.options.seed));
 }
 
 Json cell_line(const Eval& eval, const EvalCell& cell, const EvalResult& r)
 {
     const bool text = cell.suite == "text";
     const Interval interval = wilson(r.accuracy * r.n_cases, r.n_cases);
-    Json json = Json::object({{"key", cell_key(eval, cell)}, {"model", file_name(eval.options.session.model_path)}});
-    json.set({{"suite", cell.suite}, {"length", cell.length}, {"question", cell.later ? "later" : "at once"}, {"recipe", cell.recipe}});
-    json.set({{"share", cell.share}, {"plan", r.recipe}, {"cache_bytes", r.cache_bytes}, {"exact_bytes", r.exact_bytes}});
+    Json json = Json::object(
+        {{"key", cell_key(eval, cell)}, {"model", file_name(eval.options.session.model_path)}});
+    json.set({{"suite", cell.suite},
+              {"length", cell.length},
+              {"question", cell.later ? "later" : "at once"},
+              {"recipe", cell.recipe}});
+    json.set({{"share", cell.share},
+              {"plan", r.recipe},
+              {"cache_bytes", r.cache_bytes},
+              {"exact_bytes", r.exact_bytes}});
     json.set({{"cases", r.n_cases}, {text ? "same_top" : "accuracy", r.accuracy}});
     if (text)
-        json.set({{"kl", r.divergence}, {"perplexity", std::exp(r.log_loss)}, {"exact_perplexity", std::exp(r.exact_log_loss)}});
+        json.set({{"kl", r.divergence},
+                  {"perplexity", std::exp(r.log_loss)},
+                  {"exact_perplexity", std::exp(r.exact_log_loss)}});
     else
         json.set({{"low", interval.low}, {"high", interval.high}, {"log_loss", r.log_loss}});
     if (r.survival >= 0) json.set("survival", r.survival);
     if (!text) json.set({{"depth_sums", r.depth_sums}, {"depth_counts", r.depth_counts}});
-    return json.set({{"evicted", r.evicted}, {"merged", r.merged}, {"seed", eval.options.seed}, {"hash", r.hash}, {"seconds", r.seconds}});
+    return json.set({{"evicted", r.evicted},
+                     {"merged", r.merged},
+                     {"seed", eval.options.seed},
+                     {"hash", r.hash},
+                     {"seconds", r.seconds}});
 }
 
-// What stands in the table, out of the recorded line, so that what was measured before looks the same.
+// What stands in the table, out of the recorded line, so that what was measured before looks the
+// same.
 std::string table_cell(const EvalCell& cell, const Json& line)
 {
     char text[80];
     if (cell.suite == "text")
-        snprintf(text, sizeof text, "%.4f %5.1f%% x%.3f", line.number("kl"), 100 * line.number("same_top"),
+        snprintf(text, sizeof text, "%.4f %5.1f%% x%.3f", line.number("kl"),
+                 100 * line.number("same_top"),
                  line.number("perplexity") / line.number("exact_perplexity"));
     else
-        snprintf(text, sizeof text, "%.2f [%.2f %.2f]", line.number("accuracy"), line.number("low"), line.number("high"));
+        snprintf(text, sizeof text, "%.2f [%.2f %.2f]", line.number("accuracy"), line.number("low"),
+                 line.number("high"));
     return text;
 }
 
 void show_progress(const Eval& eval, const EvalCell& cell)
 {
     if (!is_terminal(STDERR_FILENO)) return;
-    const double left = eval.n_done ? eval.clock.seconds() / eval.n_done * (eval.n_cells - eval.n_done) : 0;
-    fprintf(stderr, "\r\033[K%u of %u: %s, %u tokens, %s", eval.n_done + 1, eval.n_cells, cell.suite.c_str(), cell.length,
-            cell.recipe.c_str());
+    const double left =
+        eval.n_done ? eval.clock.seconds() / eval.n_done * (eval.n_cells - eval.n_done) : 0;
+    fprintf(stderr, "\r\033[K%u of %u: %s, %u tokens, %s", eval.n_done + 1, eval.n_cells,
+            cell.suite.c_str(), cell.length, cell.recipe.c_str());
     if (eval.n_done) fprintf(stderr, ", %.0f min left", std::ceil(left / 60));
 }
 
@@ -128,7 +158,8 @@ const EvalSuite* find_suite(const std::string& name)
     return nullptr;
 }
 
-Result<std::unique_ptr<Session>> open(const Eval& eval, const std::string& recipe, uint32_t length, uint64_t cache_bytes)
+Result<std::unique_ptr<Session>> open(const Eval& eval, const std::string& recipe, uint32_t length,
+                                      uint64_t cache_bytes)
 {
     SessionOptions options = eval.options.session;
     options.recipe = recipe;
@@ -154,22 +185,26 @@ Result<Json> measure(Eval& eval, const EvalCell& cell, Session& session, Session
     if (cell.suite == "text")
         KS_TRY(eval_text(session, exact, eval.text, cell, eval.options.n_cases, r));
     else
-        KS_TRY(eval_suite(session, *find_suite(cell.suite), cell, eval.options.seed, eval.options.n_cases, r));
+        KS_TRY(eval_suite(session, *find_suite(cell.suite), cell, eval.options.seed,
+                          eval.options.n_cases, r));
     r.recipe = session.plan().recipe_text;
     r.cache_bytes = cache_bytes(session.plan());
     r.exact_bytes = cache_bytes(exact.plan());
     r.seconds = clock.seconds();
     Json line = cell_line(eval, cell, r);
-    if (eval.record && (fprintf(eval.record, "%s\n", line.text().c_str()) < 0 || fflush(eval.record) != 0))
-        return fail(Code::io, "%s: cannot be written: %s", printable(eval.options.record, 200).c_str(), strerror(errno));
+    if (eval.record &&
+        (fprintf(eval.record, "%s\n", line.text().c_str()) < 0 || fflush(eval.record) != 0))
+        return fail(Code::io, "%s: cannot be written: %s",
+                    printable(eval.options.record, 200).c_str(), strerror(errno));
     return line;
 }
 
 void print_matrix(const Eval& eval, uint32_t length, const std::vector<MatrixRow>& rows)
 {
-    printf("\n%u tokens, %u cases of each suite, seed %llu\n  %-38s %8s", length, eval.options.n_cases,
-           (unsigned long long)eval.options.seed, "recipe", "of exact");
-    for (const std::string& suite : eval.options.suites) printf(" %20s", suite == "text" ? "KL, same top, ppl" : suite.c_str());
+    printf("\n%u tokens, %u cases of each suite, seed %llu\n  %-38s %8s", length,
+           eval.options.n_cases, (unsigned long long)eval.options.seed, "recipe", "of exact");
+    for (const std::string& suite : eval.options.suites)
+        printf(" %20s", suite == "text" ? "KL, same top, ppl" : suite.c_str());
     printf("\n");
     for (const MatrixRow& row : rows) {
         printf("  %-38s %7g%%", row.recipe.c_str(), row.share);
@@ -180,14 +215,15 @@ void print_matrix(const Eval& eval, uint32_t length, const std::vector<MatrixRow
 }
 
 // One recipe over all suites at one length. dropped: by suite, where exact itself fails.
-Status eval_recipe(Eval& eval, uint32_t length, const std::string& recipe, double share, Session& exact, std::vector<bool>& dropped,
-                   std::vector<MatrixRow>& rows)
+Status eval_recipe(Eval& eval, uint32_t length, const std::string& recipe, double share,
+                   Session& exact, std::vector<bool>& dropped, std::vector<MatrixRow>& rows)
 {
     const bool control = recipe == "exact";
     std::unique_ptr<Session> own;
     std::string refused;
     if (!control) {
-        Result<std::unique_ptr<Session>> opened = open(eval, recipe, length, uint64_t(double(cache_bytes(exact.plan())) * share / 100));
+        Result<std::unique_ptr<Session>> opened =
+            open(eval, recipe, length, uint64_t(double(cache_bytes(exact.plan())) * share / 100));
         if (opened.ok())
             own = std::move(opened.value());
         else if (opened.status().code() == Code::no_fit)
@@ -208,7 +244,8 @@ Status eval_recipe(Eval& eval, uint32_t length, const std::string& recipe, doubl
             if (eval.options.json) line.value().print();
             const bool plain = line.value().text("plan").find("k=f16,v=f16") != std::string::npos;
             if (!control && plain && line.value().number("evicted") == 0) shown += "!";
-            if (control && !eval.options.no_control && line.value().number("accuracy") < kControl) dropped[s] = true;
+            if (control && !eval.options.no_control && line.value().number("accuracy") < kControl)
+                dropped[s] = true;
         }
         row.cells.push_back(shown);
         eval.n_done++;
@@ -222,19 +259,21 @@ Status eval_length(Eval& eval, uint32_t length)
 {
     Result<std::unique_ptr<Session>> exact = open(eval, "exact", length, 0);
     if (!exact.ok()) return exact.status();
-    if (eval.options.from_file && eval.text.empty()) KS_TRY(read_prompt(eval.options, exact.value()->tokenizer(), false, eval.text));
+    if (eval.options.from_file && eval.text.empty())
+        KS_TRY(read_prompt(eval.options, exact.value()->tokenizer(), false, eval.text));
     std::vector<bool> dropped(eval.options.suites.size());
     std::vector<MatrixRow> rows;
     Status status = eval_recipe(eval, length, "exact", 100, *exact.value(), dropped, rows);
     for (double share : eval.options.shares)
         for (const std::string& recipe : eval.options.recipes)
-            if (status.ok()) status = eval_recipe(eval, length, recipe, share, *exact.value(), dropped, rows);
+            if (status.ok())
+                status = eval_recipe(eval, length, recipe, share, *exact.value(), dropped, rows);
     if (is_terminal(STDERR_FILENO)) fprintf(stderr, "\r\033[K");
     if (!eval.options.json && !rows.empty()) print_matrix(eval, length, rows);
     for (size_t s = 0; s < dropped.size(); s++)
         if (dropped[s])
-            fprintf(stderr, "%s is left out at %u tokens: exact itself does not reach %.0f%%\n", eval.options.suites[s].c_str(), length,
-                    100 * kControl);
+            fprintf(stderr, "%s is left out at %u tokens: exact itself does not reach %.0f%%\n",
+                    eval.options.suites[s].c_str(), length, 100 * kControl);
     return status;
 }
 
@@ -249,10 +288,13 @@ Status open_record(Eval& eval)
         if (!lines.ok()) return lines.status();
         eval.lines = std::move(lines.value());
         if (truncate(path.c_str(), off_t(whole_bytes)) != 0)
-            return fail(Code::io, "%s: cannot be written: %s", printable(path, 200).c_str(), strerror(errno));
+            return fail(Code::io, "%s: cannot be written: %s", printable(path, 200).c_str(),
+                        strerror(errno));
     }
     eval.record = fopen(path.c_str(), "ab");
-    if (!eval.record) return fail(Code::io, "%s: cannot be opened: %s", printable(path, 200).c_str(), strerror(errno));
+    if (!eval.record)
+        return fail(Code::io, "%s: cannot be opened: %s", printable(path, 200).c_str(),
+                    strerror(errno));
     return {};
 }
 
@@ -262,8 +304,10 @@ Status check_suites(const EvalOptions& options)
     for (const EvalSuite& suite : eval_suites()) known += std::string(" ") + suite.name;
     for (const std::string& name : options.suites) {
         if (name != "text" && !find_suite(name))
-            return fail(Code::usage, "eval: there is no suite '%s'; there are %s", printable(name).c_str(), known.c_str());
-        if (name == "text" && !options.from_file) return fail(Code::usage, "eval: the suite text needs a text; give one with -f FILE");
+            return fail(Code::usage, "eval: there is no suite '%s'; there are %s",
+                        printable(name).c_str(), known.c_str());
+        if (name == "text" && !options.from_file)
+            return fail(Code::usage, "eval: the suite text needs a text; give one with -f FILE");
     }
     return {};
 }
@@ -279,20 +323,27 @@ static Status eval(const EvalOptions& options)
     }
     Eval eval(options);
     KS_TRY(open_record(eval));
-    eval.n_cells = uint32_t(options.lengths.size() * options.suites.size() * (1 + options.recipes.size() * options.shares.size()));
+    eval.n_cells = uint32_t(options.lengths.size() * options.suites.size() *
+                            (1 + options.recipes.size() * options.shares.size()));
     Status status;
     for (uint32_t length : options.lengths)
         if (status.ok()) status = eval_length(eval, length);
-    if (eval.record && fclose(eval.record) != 0 && status.ok()) status = fail(Code::io, "%s: cannot be written", options.record.c_str());
+    if (eval.record && fclose(eval.record) != 0 && status.ok())
+        status = fail(Code::io, "%s: cannot be written", options.record.c_str());
     return status;
 }
 
 extern const Command command_eval = {
-    "eval", "what recipes in few bytes lose: facts in long texts, and the next tokens of exact", "-m MODEL [--kv RECIPE]... [options]",
-    "Suites: passkey number niah first last sparse dense recency lines uuid multikey multivalue multiquery vt cwe fwe, made from the\n"
-    "seed; and text, which reads -f FILE in pieces beside the exact cache. Each cell is the share of answers that came, with its 95%\n"
-    "interval; text: KL from exact, how often the most probable token is exact's, and perplexity over exact's. Where exact itself\n"
-    "does not reach 80%, a suite says nothing and is left out. ! marks a recipe that had no need to give anything up.",
+    "eval", "what recipes in few bytes lose: facts in long texts, and the next tokens of exact",
+    "-m MODEL [--kv RECIPE]... [options]",
+    "Suites: passkey number niah first last sparse dense recency lines uuid multikey multivalue "
+    "multiquery vt cwe fwe, made from the\n"
+    "seed; and text, which reads -f FILE in pieces beside the exact cache. Each cell is the share "
+    "of answers that came, with its 95%\n"
+    "interval; text: KL from exact, how often the most probable token is exact's, and perplexity "
+    "over exact's. Where exact itself\n"
+    "does not reach 80%, a suite says nothing and is left out. ! marks a recipe that had no need "
+    "to give anything up.",
     start_command<EvalOptions, eval>};
 
 } // namespace ks

@@ -32,7 +32,8 @@ struct Inspection {
     const char* template_row = nullptr;
 };
 
-template <class T> static T load(const uint8_t* at)
+template <class T>
+static T load(const uint8_t* at)
 {
     T value;
     memcpy(&value, at, sizeof value);
@@ -76,17 +77,20 @@ static std::string scalar_text(GgufType type, const uint8_t* at)
 static std::string value_text(const GgufValue& value)
 {
     constexpr uint64_t kShown = 4;
-    if (value.type == GgufType::string) return printable({reinterpret_cast<const char*>(value.data), size_t(value.bytes)}, 80);
+    if (value.type == GgufType::string)
+        return printable({reinterpret_cast<const char*>(value.data), size_t(value.bytes)}, 80);
     if (value.type != GgufType::array) return scalar_text(value.type, value.data);
     std::string text;
     StringTable strings{value.data, value.count, value.bytes};
     uint64_t at = 0;
-    for (uint64_t i = 0; i < std::min(kShown, value.count) && value.element != GgufType::array; i++) {
+    for (uint64_t i = 0; i < std::min(kShown, value.count) && value.element != GgufType::array;
+         i++) {
         if (i) text += ", ";
         if (value.element == GgufType::string)
             text += "'" + printable(strings.next(at), 20) + "'";
         else
-            text += scalar_text(value.element, value.data + i * gguf_type_info(value.element).bytes);
+            text +=
+                scalar_text(value.element, value.data + i * gguf_type_info(value.element).bytes);
     }
     return text + (value.count > kShown ? ", ..." : "");
 }
@@ -116,20 +120,24 @@ static Result<Inspection> look(const InspectOptions& options)
     note(tokenizer.status());
     in.tokenizer = std::move(tokenizer.value());
     in.template_text = std::string(vocab.value().chat_template);
-    if (const ChatTemplate* template_row = recognise_chat_template(in.template_text)) in.template_row = template_row->name;
+    if (const ChatTemplate* template_row = recognise_chat_template(in.template_text))
+        in.template_row = template_row->name;
     return in;
 }
 
 static void print_model(const Config& c)
 {
-    printf("model       %s, %u layers, %u heads over %u KV heads of %u, dim %u, feed-forward %u\n", c.family->name, c.n_layers, c.n_heads,
-           c.n_kv_heads, c.head_dim, c.dim, c.ffn_dim);
-    printf("            context %s, vocabulary %s%s\n", grouped(c.n_context).c_str(), grouped(c.n_vocab).c_str(),
-           c.tied ? ", output tied to the embedding" : "");
+    printf("model       %s, %u layers, %u heads over %u KV heads of %u, dim %u, feed-forward %u\n",
+           c.family->name, c.n_layers, c.n_heads, c.n_kv_heads, c.head_dim, c.dim, c.ffn_dim);
+    printf("            context %s, vocabulary %s%s\n", grouped(c.n_context).c_str(),
+           grouped(c.n_vocab).c_str(), c.tied ? ", output tied to the embedding" : "");
     uint32_t n_window = 0;
     for (uint32_t il = 0; il < c.n_layers; il++) n_window += c.is_window_layer(il);
-    if (n_window) printf("            %u of %u layers see the last %u tokens only\n", n_window, c.n_layers, c.window);
-    printf("rope        base %g, %u of %u values, factor %g\n", c.rope_base, c.n_rot, c.head_dim, c.rope_factor);
+    if (n_window)
+        printf("            %u of %u layers see the last %u tokens only\n", n_window, c.n_layers,
+               c.window);
+    printf("rope        base %g, %u of %u values, factor %g\n", c.rope_base, c.n_rot, c.head_dim,
+           c.rope_factor);
 }
 
 static std::string token_text(const Tokenizer& tokenizer, int64_t id)
@@ -142,7 +150,8 @@ static void print_tokenizer(const Inspection& in)
 {
     if (in.tokenizer) {
         const Tokenizer& t = in.tokenizer->tokenizer;
-        printf("tokenizer   %s, %s tokens, BOS %s%s, EOS %s\n", t.kind(), grouped(t.n_vocab()).c_str(), token_text(t, t.bos()).c_str(),
+        printf("tokenizer   %s, %s tokens, BOS %s%s, EOS %s\n", t.kind(),
+               grouped(t.n_vocab()).c_str(), token_text(t, t.bos()).c_str(),
                t.adds_bos() ? " (added)" : "", token_text(t, t.eos()).c_str());
     } else {
         printf("tokenizer   unusable\n");
@@ -158,39 +167,55 @@ static void print_tokenizer(const Inspection& in)
 static void print_text(const Inspection& in)
 {
     const Gguf& gguf = in.gguf;
-    printf("file        %s, GGUF %u, %s (%s bytes)\n", file_name(gguf.path()).c_str(), gguf.version(),
-           human_bytes(gguf.file_bytes()).c_str(), grouped(gguf.file_bytes()).c_str());
+    printf("file        %s, GGUF %u, %s (%s bytes)\n", file_name(gguf.path()).c_str(),
+           gguf.version(), human_bytes(gguf.file_bytes()).c_str(),
+           grouped(gguf.file_bytes()).c_str());
     if (in.config.ok()) print_model(in.config.value());
     print_tokenizer(in);
 
     printf("\nmetadata, %zu keys\n", gguf.values().size());
     for (const GgufValue& value : gguf.values()) {
         std::string type = gguf_type_info(value.type).name;
-        if (value.type == GgufType::array) type = std::string(gguf_type_info(value.element).name) + "[" + std::to_string(value.count) + "]";
-        printf("  %-42s %-14s %s\n", printable(value.key, 100).c_str(), type.c_str(), value_text(value).c_str());
+        if (value.type == GgufType::array)
+            type = std::string(gguf_type_info(value.element).name) + "[" +
+                   std::to_string(value.count) + "]";
+        printf("  %-42s %-14s %s\n", printable(value.key, 100).c_str(), type.c_str(),
+               value_text(value).c_str());
     }
     printf("\ntensors, %zu\n", gguf.tensors().size());
     for (const GgufTensor& tensor : gguf.tensors()) {
         std::string dims;
-        for (uint32_t i = tensor.n_dims; i-- > 0;) dims += (dims.empty() ? "" : " x ") + std::to_string(tensor.dims[i]);
-        printf("  %-42s %-18s %-8s %10s%s\n", printable(tensor.name, 100).c_str(), dims.c_str(), format_name(tensor),
-               human_bytes(tensor.bytes).c_str(), tensor.known ? "" : "  (not a format of this build)");
+        for (uint32_t i = tensor.n_dims; i-- > 0;)
+            dims += (dims.empty() ? "" : " x ") + std::to_string(tensor.dims[i]);
+        printf("  %-42s %-18s %-8s %10s%s\n", printable(tensor.name, 100).c_str(), dims.c_str(),
+               format_name(tensor), human_bytes(tensor.bytes).c_str(),
+               tensor.known ? "" : "  (not a format of this build)");
     }
 }
 
 static void print_json(const Inspection& in)
 {
     const Gguf& gguf = in.gguf;
-    Json json = Json::object({{"file", file_name(gguf.path())}, {"version", gguf.version()}, {"file_bytes", gguf.file_bytes()}});
+    Json json = Json::object({{"file", file_name(gguf.path())},
+                              {"version", gguf.version()},
+                              {"file_bytes", gguf.file_bytes()}});
     if (in.config.ok()) {
         const Config& c = in.config.value();
-        Json model = Json::object({{"architecture", c.family->name}, {"n_layers", c.n_layers}, {"n_heads", c.n_heads}});
-        model.set({{"n_kv_heads", c.n_kv_heads}, {"head_dim", c.head_dim}, {"dim", c.dim}, {"ffn_dim", c.ffn_dim}});
-        json.set("model", model.set({{"context", c.n_context}, {"n_vocab", c.n_vocab}, {"window", c.window}}));
+        Json model = Json::object(
+            {{"architecture", c.family->name}, {"n_layers", c.n_layers}, {"n_heads", c.n_heads}});
+        model.set({{"n_kv_heads", c.n_kv_heads},
+                   {"head_dim", c.head_dim},
+                   {"dim", c.dim},
+                   {"ffn_dim", c.ffn_dim}});
+        json.set(
+            "model",
+            model.set({{"context", c.n_context}, {"n_vocab", c.n_vocab}, {"window", c.window}}));
     }
     if (in.tokenizer) {
         const Tokenizer& t = in.tokenizer->tokenizer;
-        json.set("tokenizer", Json::object({{"kind", t.kind()}, {"n_vocab", t.n_vocab()}, {"adds_bos", t.adds_bos()}}));
+        json.set("tokenizer",
+                 Json::object(
+                     {{"kind", t.kind()}, {"n_vocab", t.n_vocab()}, {"adds_bos", t.adds_bos()}}));
     }
     json.set("chat_frame", in.template_row ? Json(in.template_row) : Json());
     Json metadata = Json::object(), tensors = Json::array();
@@ -198,7 +223,8 @@ static void print_json(const Inspection& in)
     for (const GgufTensor& tensor : gguf.tensors()) {
         Json dims = Json::array();
         for (uint32_t i = 0; i < tensor.n_dims; i++) dims.push(tensor.dims[i]);
-        Json item = Json::object({{"name", tensor.name}, {"format", format_name(tensor)}, {"dims", dims}});
+        Json item =
+            Json::object({{"name", tensor.name}, {"format", format_name(tensor)}, {"dims", dims}});
         tensors.push(item.set({{"bytes", tensor.bytes}, {"offset", tensor.offset}}));
     }
     json.set({{"metadata", metadata}, {"tensors", tensors}}).print();
@@ -215,7 +241,7 @@ static Status inspect(const InspectOptions& options)
     return in.value().status;
 }
 
-extern const Command command_inspect = {"inspect", "what is in a model file", "-m MODEL [options]", "",
-                                        start_command<InspectOptions, inspect>};
+extern const Command command_inspect = {"inspect", "what is in a model file", "-m MODEL [options]",
+                                        "", start_command<InspectOptions, inspect>};
 
 } // namespace ks

@@ -25,15 +25,23 @@ static void print_json(const Plan& plan, const std::string& model)
 {
     Json regions = Json::array();
     for (const PlanRegion& region : plan.regions)
-        regions.push(Json::object({{"name", region.name}, {"bytes", region.bytes}, {"on_device", region.on_device}}));
-    Json json = Json::object({{"model", model}, {"fits", plan.fits}, {"budget_bytes", plan.budget_bytes}});
-    json.set({{"kv_budget_bytes", plan.kv_budget_bytes}, {"total_bytes", plan.total_bytes}, {"smallest_bytes", plan.smallest_bytes}});
-    json.set({{"context", plan.context}, {"slots", plan.slots}, {"chunk", plan.chunk}, {"bytes_per_token", plan.bytes_per_token}});
+        regions.push(Json::object(
+            {{"name", region.name}, {"bytes", region.bytes}, {"on_device", region.on_device}}));
+    Json json =
+        Json::object({{"model", model}, {"fits", plan.fits}, {"budget_bytes", plan.budget_bytes}});
+    json.set({{"kv_budget_bytes", plan.kv_budget_bytes},
+              {"total_bytes", plan.total_bytes},
+              {"smallest_bytes", plan.smallest_bytes}});
+    json.set({{"context", plan.context},
+              {"slots", plan.slots},
+              {"chunk", plan.chunk},
+              {"bytes_per_token", plan.bytes_per_token}});
     json.set({{"recipe", plan.recipe_text}, {"device", plan.device}, {"regions", regions}});
     json.print();
 }
 
-// The model's own context, 0 where the file does not say. The plan has read the file already: errors cannot be news here.
+// The model's own context, 0 where the file does not say. The plan has read the file already:
+// errors cannot be news here.
 static uint32_t model_context(const std::string& path)
 {
     Result<Gguf> gguf = Gguf::open(path);
@@ -49,17 +57,22 @@ static void print_table(const Plan& plan, const PlanOptions& options)
         if (info.id == plan.device) device += " (" + printable(info.name, 200) + ")";
     printf("%s on %s\n\n", file_name(options.session.model_path).c_str(), device.c_str());
     print_memory(stdout, plan);
-    if (options.session.memory_bytes == 0) printf("  %-12s no --memory was given, so the budget is what the device has free\n", "");
+    if (options.session.memory_bytes == 0)
+        printf("  %-12s no --memory was given, so the budget is what the device has free\n", "");
     printf("\n  %-12s %s tokens", "context", grouped(plan.context).c_str());
-    if (uint32_t most = model_context(options.session.model_path)) printf(", the model was trained on %s", grouped(most).c_str());
-    printf("\n  %-12s %s slots per KV head, %s bytes per token", "cache", grouped(plan.slots).c_str(),
-           grouped(plan.bytes_per_token).c_str());
+    if (uint32_t most = model_context(options.session.model_path))
+        printf(", the model was trained on %s", grouped(most).c_str());
+    printf("\n  %-12s %s slots per KV head, %s bytes per token", "cache",
+           grouped(plan.slots).c_str(), grouped(plan.bytes_per_token).c_str());
     if (plan.kv_budget_bytes) printf(", --kv-memory %s", human_bytes(plan.kv_budget_bytes).c_str());
     printf("\n  %-12s %s\n", "recipe", plan.recipe_text.c_str());
     printf("  %-12s %u tokens of a prompt are read at once\n", "chunk", plan.chunk);
-    printf("  %-12s --memory %llu (%s)%s\n", "smallest", (unsigned long long)plan.smallest_bytes, human_bytes(plan.smallest_bytes).c_str(),
+    printf("  %-12s --memory %llu (%s)%s\n", "smallest", (unsigned long long)plan.smallest_bytes,
+           human_bytes(plan.smallest_bytes).c_str(),
            options.session.context < 0 ? ", with a short context" : "");
-    printf("\n%s\n", plan.fits ? "It fits." : "It does not fit. Raise --memory to the smallest, lower -c, or take a smaller model.");
+    printf("\n%s\n", plan.fits ? "It fits."
+                               : "It does not fit. Raise --memory to the smallest, lower -c, or "
+                                 "take a smaller model.");
 }
 
 static Status plan(const PlanOptions& options)
@@ -67,15 +80,18 @@ static Status plan(const PlanOptions& options)
     Result<Plan> made = make_plan(options.session);
     if (!made.ok()) return made.status();
     const Plan& plan = made.value();
-    if (options.session.device.empty() && options.json) fprintf(stderr, "device: %s\n", plan.device.c_str());
+    if (options.session.device.empty() && options.json)
+        fprintf(stderr, "device: %s\n", plan.device.c_str());
     if (options.json)
         print_json(plan, file_name(options.session.model_path));
     else
         print_table(plan, options);
-    return plan.fits ? Status() : with_flags(no_fit(plan), Code::no_fit, "--memory, --kv-memory, -c");
+    return plan.fits ? Status()
+                     : with_flags(no_fit(plan), Code::no_fit, "--memory, --kv-memory, -c");
 }
 
-extern const Command command_plan = {"plan", "every byte that a session would hold, from the model file's header alone",
-                                     "-m MODEL [options]", "", start_command<PlanOptions, plan>};
+extern const Command command_plan = {
+    "plan", "every byte that a session would hold, from the model file's header alone",
+    "-m MODEL [options]", "", start_command<PlanOptions, plan>};
 
 } // namespace ks

@@ -18,7 +18,9 @@ struct ScoreOptions : SessionFlags, PromptFlags, SeedFlag {
         add_session(table);
         add_file(table);
         table.add_flag("--ids", "the file holds token ids separated by white space", &ids);
-        table.add_number("--decode", "read the last N tokens one by one, as decoding does; default: 0", 0, INT32_MAX, &n_decode);
+        table.add_number("--decode",
+                         "read the last N tokens one by one, as decoding does; default: 0", 0,
+                         INT32_MAX, &n_decode);
         add_seed(table);
         add_json(table, &json);
     }
@@ -29,8 +31,8 @@ struct ScoreOptions : SessionFlags, PromptFlags, SeedFlag {
     }
 };
 
-static void print_json(const Session& session, const std::vector<uint32_t>& ids, const std::vector<double>& logprob,
-                       const std::vector<uint32_t>& top)
+static void print_json(const Session& session, const std::vector<uint32_t>& ids,
+                       const std::vector<double>& logprob, const std::vector<uint32_t>& top)
 {
     Json shown = Json::array().push({}); // nothing is known of the first
     for (size_t i = 0; i + 1 < ids.size(); i++) shown.push(logprob[i]);
@@ -41,13 +43,14 @@ static void print_json(const Session& session, const std::vector<uint32_t>& ids,
     json.print();
 }
 
-static void print_summary(const std::vector<uint32_t>& ids, const std::vector<double>& logprob, double seconds)
+static void print_summary(const std::vector<uint32_t>& ids, const std::vector<double>& logprob,
+                          double seconds)
 {
     double sum = 0;
     for (double l : logprob) sum += l;
     double mean = logprob.empty() ? 0 : sum / double(logprob.size());
-    printf("%s tokens, mean log probability %.4f, perplexity %.4f, %.1f tokens/s\n", grouped(ids.size()).c_str(), mean, std::exp(-mean),
-           double(ids.size()) / seconds);
+    printf("%s tokens, mean log probability %.4f, perplexity %.4f, %.1f tokens/s\n",
+           grouped(ids.size()).c_str(), mean, std::exp(-mean), double(ids.size()) / seconds);
 }
 
 static Status score(const ScoreOptions& options)
@@ -59,16 +62,22 @@ static Status score(const ScoreOptions& options)
     std::vector<uint32_t> ids;
     KS_TRY(read_prompt(options, session.tokenizer(), false, ids));
     if (ids.size() > session.room())
-        return fail(Code::no_fit, "the text has %zu tokens, the context holds %u: raise -c or --memory", ids.size(),
-                    session.plan().context);
+        return fail(Code::no_fit,
+                    "the text has %zu tokens, the context holds %u: raise -c or --memory",
+                    ids.size(), session.plan().context);
 
-    size_t n = ids.size(), at = n - std::min<size_t>(n, options.n_decode); // the prompt's part first
+    size_t n = ids.size(),
+           at = n - std::min<size_t>(n, options.n_decode); // the prompt's part first
     std::vector<double> logprob(n - 1);
     std::vector<uint32_t> top(n);
     progress.begin_prompt(n);
     Stopwatch clock;
-    if (at > 0) KS_TRY(session.score(ids.data(), at, ids.data() + 1, std::min(at, n - 1), logprob.data(), top.data()));
-    for (; at < n; at++) KS_TRY(session.score(&ids[at], 1, ids.data() + at + 1, at + 1 < n, logprob.data() + at, &top[at]));
+    if (at > 0)
+        KS_TRY(session.score(ids.data(), at, ids.data() + 1, std::min(at, n - 1), logprob.data(),
+                             top.data()));
+    for (; at < n; at++)
+        KS_TRY(session.score(&ids[at], 1, ids.data() + at + 1, at + 1 < n, logprob.data() + at,
+                             &top[at]));
     progress.end();
     if (options.json)
         print_json(session, ids, logprob, top);
@@ -77,7 +86,8 @@ static Status score(const ScoreOptions& options)
     return {};
 }
 
-extern const Command command_score = {"score", "log probability of every token of a text", "-m MODEL -f FILE [options]", "",
+extern const Command command_score = {"score", "log probability of every token of a text",
+                                      "-m MODEL -f FILE [options]", "",
                                       start_command<ScoreOptions, score>};
 
 } // namespace ks

@@ -68,7 +68,8 @@ static Status tokenize(const TokenizeOptions& options)
     return {};
 }
 
-extern const Command command_tokenize = {"tokenize", "standard input as token ids", "-m MODEL [options]", "One line of ids per record.",
+extern const Command command_tokenize = {"tokenize", "standard input as token ids",
+                                         "-m MODEL [options]", "One line of ids per record.",
                                          start_command<TokenizeOptions, tokenize>};
 
 } // namespace ks

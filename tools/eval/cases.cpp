@@ -16,7 +16,8 @@ Interval wilson(double n_hits, double n)
     return {std::max(0.0, middle - half), std::min(1.0, middle + half)};
 }
 
-static std::vector<uint32_t> encode(const Tokenizer& tokenizer, const std::string& text, bool begins)
+static std::vector<uint32_t> encode(const Tokenizer& tokenizer, const std::string& text,
+                                    bool begins)
 {
     std::vector<uint32_t> ids;
     EncodeOptions options;
@@ -25,21 +26,28 @@ static std::vector<uint32_t> encode(const Tokenizer& tokenizer, const std::strin
     return ids;
 }
 
-// A tokenizer may join the question's end with the answer's beginning: what both encodings share is the question.
+// A tokenizer may join the question's end with the answer's beginning: what both encodings share is
+// the question.
 static void split_answer(EvalPrompt& prompt, const std::vector<uint32_t>& with_answer)
 {
     size_t n = 0;
-    while (n < prompt.question.size() && n < with_answer.size() && prompt.question[n] == with_answer[n]) n++;
+    while (n < prompt.question.size() && n < with_answer.size() &&
+           prompt.question[n] == with_answer[n])
+        n++;
     prompt.question.resize(n);
     prompt.answer.assign(with_answer.begin() + ptrdiff_t(n), with_answer.end());
 }
 
-static EvalPrompt encode_case(const EvalCase& c, const Tokenizer& tokenizer, bool forced, bool later)
+static EvalPrompt encode_case(const EvalCase& c, const Tokenizer& tokenizer, bool forced,
+                              bool later)
 {
     EvalPrompt prompt;
     prompt.answers = c.answers;
     prompt.needle_begin = uint32_t(encode(tokenizer, c.before, true).size());
-    prompt.n_needle = c.needle.empty() ? 0 : uint32_t(encode(tokenizer, c.before + c.needle, true).size()) - prompt.needle_begin;
+    prompt.n_needle =
+        c.needle.empty()
+            ? 0
+            : uint32_t(encode(tokenizer, c.before + c.needle, true).size()) - prompt.needle_begin;
     const std::string text = c.before + c.needle + c.after;
     if (later) prompt.text = encode(tokenizer, text, true);
     const std::string head = later ? "" : text;
@@ -48,7 +56,8 @@ static EvalPrompt encode_case(const EvalCase& c, const Tokenizer& tokenizer, boo
     return prompt;
 }
 
-EvalPrompt make_prompt(const EvalSuite& suite, const Tokenizer& tokenizer, uint64_t seed, uint32_t nth, uint32_t length, bool later)
+EvalPrompt make_prompt(const EvalSuite& suite, const Tokenizer& tokenizer, uint64_t seed,
+                       uint32_t nth, uint32_t length, bool later)
 {
     auto make = [&](uint32_t size) {
         Dice dice(seed, suite.name, nth);
@@ -70,14 +79,17 @@ static uint32_t most_probable(const Session& session)
     return uint32_t(std::max_element(logits, logits + session.config().n_vocab) - logits);
 }
 
-// Whether greedy decoding would write the answer: each of its tokens the most probable one after those before.
-static Status follow_answer(Session& session, const EvalPrompt& prompt, double* hit, double* log_loss)
+// Whether greedy decoding would write the answer: each of its tokens the most probable one after
+// those before.
+static Status follow_answer(Session& session, const EvalPrompt& prompt, double* hit,
+                            double* log_loss)
 {
     *hit = 1;
     for (size_t i = 0; i < prompt.answer.size(); i++) {
         const uint32_t id = prompt.answer[i];
         if (most_probable(session) != id) *hit = 0;
-        const double log_probability = double(session.logits()[id]) - log_sum_exp(session.logits(), session.config().n_vocab);
+        const double log_probability =
+            double(session.logits()[id]) - log_sum_exp(session.logits(), session.config().n_vocab);
         *log_loss -= log_probability / double(prompt.answer.size());
         if (i + 1 < prompt.answer.size()) KS_TRY(session.feed(&id, 1));
     }
@@ -102,12 +114,14 @@ static Status write_answer(Session& session, const EvalPrompt& prompt, uint32_t 
         if (i + 1 < n_free) KS_TRY(session.feed(&id, 1));
     }
     uint32_t n_found = 0;
-    for (const std::string& answer : prompt.answers) n_found += lower(text).find(lower(answer)) != std::string::npos;
+    for (const std::string& answer : prompt.answers)
+        n_found += lower(text).find(lower(answer)) != std::string::npos;
     *hit = double(n_found) / double(prompt.answers.size());
     return {};
 }
 
-Status eval_suite(Session& session, const EvalSuite& suite, const EvalCell& cell, uint64_t seed, uint32_t n_cases, EvalResult& out)
+Status eval_suite(Session& session, const EvalSuite& suite, const EvalCell& cell, uint64_t seed,
+                  uint32_t n_cases, EvalResult& out)
 {
     double survival = 0;
     uint32_t n_needles = 0;
@@ -115,15 +129,18 @@ Status eval_suite(Session& session, const EvalSuite& suite, const EvalCell& cell
     out.depth_sums.assign(10, 0);
     out.depth_counts.assign(10, 0);
     for (uint32_t i = 0; i < n_cases; i++) {
-        const EvalPrompt prompt = make_prompt(suite, session.tokenizer(), seed, i, cell.length, cell.later);
+        const EvalPrompt prompt =
+            make_prompt(suite, session.tokenizer(), seed, i, cell.length, cell.later);
         if (prompt.n_tokens(suite) > cell.length)
-            return fail(Code::usage, "eval: the smallest case of %s has %zu tokens, --lengths says %u", suite.name, prompt.n_tokens(suite),
-                        cell.length);
+            return fail(Code::usage,
+                        "eval: the smallest case of %s has %zu tokens, --lengths says %u",
+                        suite.name, prompt.n_tokens(suite), cell.length);
         session.clear();
         if (!prompt.text.empty()) KS_TRY(session.feed(prompt.text.data(), prompt.text.size()));
         KS_TRY(session.feed(prompt.question.data(), prompt.question.size()));
         if (prompt.n_needle) {
-            survival += session.cache().share_holding(session.n_tokens(), prompt.needle_begin, prompt.n_needle, 0.8);
+            survival += session.cache().share_holding(session.n_tokens(), prompt.needle_begin,
+                                                      prompt.n_needle, 0.8);
             n_needles++;
         }
         double hit = 0;

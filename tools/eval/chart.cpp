@@ -7,7 +7,8 @@ namespace ks
 {
 
 // Colours that colour-blind people tell apart (Okabe and Ito); numbers say the same.
-static const char* const kColours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b8860b", "#56b4e9", "#7a5195", "#666666"};
+static const char* const kColours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
+                                       "#b8860b", "#56b4e9", "#7a5195", "#666666"};
 
 const char* chart_colour(size_t nth)
 {
@@ -18,7 +19,11 @@ std::string html_text(const std::string& text)
 {
     std::string out;
     for (char c : text) {
-        const char* name = c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '"' ? "&quot;" : nullptr;
+        const char* name = c == '&'   ? "&amp;"
+                           : c == '<' ? "&lt;"
+                           : c == '>' ? "&gt;"
+                           : c == '"' ? "&quot;"
+                                      : nullptr;
         if (name)
             out += name;
         else
@@ -56,10 +61,14 @@ double y_log(double value)
 }
 
 struct Frame {
-    double x_low, x_high, y_low, y_high; // x as binary logarithms, y as decimal ones where it is no share
+    double x_low, x_high, y_low,
+        y_high; // x as binary logarithms, y as decimal ones where it is no share
     bool log_y;
 
-    double x(double value) const { return kLeft + (byte_log(value) - x_low) / (x_high - x_low) * (kWidth - kLeft - kRight); }
+    double x(double value) const
+    {
+        return kLeft + (byte_log(value) - x_low) / (x_high - x_low) * (kWidth - kLeft - kRight);
+    }
     double y(double value) const
     {
         const double at = log_y ? y_log(value) : value;
@@ -69,14 +78,15 @@ struct Frame {
 
 std::string line(double x1, double y1, double x2, double y2, const char* kind)
 {
-    return "<line class='" + std::string(kind) + "' x1='" + rounded(x1, 1) + "' y1='" + rounded(y1, 1) + "' x2='" + rounded(x2, 1) +
-           "' y2='" + rounded(y2, 1) + "'/>";
+    return "<line class='" + std::string(kind) + "' x1='" + rounded(x1, 1) + "' y1='" +
+           rounded(y1, 1) + "' x2='" + rounded(x2, 1) + "' y2='" + rounded(y2, 1) + "'/>";
 }
 
-std::string text_at(double x, double y, const char* anchor, const std::string& text, const std::string& more = "")
+std::string text_at(double x, double y, const char* anchor, const std::string& text,
+                    const std::string& more = "")
 {
-    return "<text x='" + rounded(x, 1) + "' y='" + rounded(y, 1) + "' text-anchor='" + anchor + "'" + more + ">" + html_text(text) +
-           "</text>";
+    return "<text x='" + rounded(x, 1) + "' y='" + rounded(y, 1) + "' text-anchor='" + anchor +
+           "'" + more + ">" + html_text(text) + "</text>";
 }
 
 std::string size_text(double bytes)
@@ -93,7 +103,8 @@ std::string axes(const Frame& frame, const Chart& chart)
         const double value = frame.log_y ? std::pow(10, at) : at;
         svg += line(kLeft, frame.y(value), kWidth - kRight, frame.y(value), "grid");
         svg += text_at(kLeft - 6, frame.y(value) + 4, "end",
-                       chart.percent ? rounded(100 * value, 0) + "%" : rounded(value, at < 0 ? int(-at) : 0));
+                       chart.percent ? rounded(100 * value, 0) + "%"
+                                     : rounded(value, at < 0 ? int(-at) : 0));
     }
     const double tick = frame.x_high - frame.x_low > 4 ? 1 : 0.5;
     for (double at = std::ceil(frame.x_low / tick) * tick; at <= frame.x_high; at += tick) {
@@ -102,7 +113,8 @@ std::string axes(const Frame& frame, const Chart& chart)
         svg += text_at(frame.x(value), kHeight - kBottom + 18, "middle", size_text(value));
     }
     svg += text_at((kLeft + kWidth - kRight) / 2, kHeight - 12, "middle", chart.x_title);
-    const std::string turned = " transform='rotate(-90 14 " + rounded((kTop + kHeight - kBottom) / 2, 1) + ")'";
+    const std::string turned =
+        " transform='rotate(-90 14 " + rounded((kTop + kHeight - kBottom) / 2, 1) + ")'";
     return svg + text_at(14, (kTop + kHeight - kBottom) / 2, "middle", chart.y_title, turned);
 }
 
@@ -117,7 +129,9 @@ std::vector<Place> spread(const Frame& frame, const std::vector<ChartPoint>& poi
     std::vector<Place> places;
     for (const ChartPoint& p : points) {
         Place place{frame.x(p.x), frame.y(p.y)};
-        auto covers = [&](const Place& other) { return std::hypot(other.x - place.x, other.y - place.y) < kApart - 1; };
+        auto covers = [&](const Place& other) {
+            return std::hypot(other.x - place.x, other.y - place.y) < kApart - 1;
+        };
         for (int nth = 1; std::any_of(places.begin(), places.end(), covers) && nth < 60; nth++)
             place.x = frame.x(p.x) + kApart * ((nth + 1) / 2) * (nth % 2 ? 1 : -1);
         places.push_back(place);
@@ -138,25 +152,31 @@ std::string Chart::svg() const
         frame.y_low = std::min(frame.y_low, std::floor(y));
         frame.y_high = std::max(frame.y_high, std::max(std::ceil(y), frame.y_low + 1));
     }
-    std::string svg = "<svg viewBox='0 0 " + rounded(kWidth, 0) + " " + rounded(kHeight, 0) + "' role='img'>" + axes(frame, *this);
+    std::string svg = "<svg viewBox='0 0 " + rounded(kWidth, 0) + " " + rounded(kHeight, 0) +
+                      "' role='img'>" + axes(frame, *this);
     const std::vector<Place> places = spread(frame, points);
     for (size_t i = 0; i < points.size(); i++) {
         const ChartPoint& p = points[i];
         if (p.low < p.high)
-            svg += line(places[i].x, frame.y(std::max(p.low, frame.y_low)), places[i].x, frame.y(std::min(p.high, frame.y_high)), "bar");
+            svg += line(places[i].x, frame.y(std::max(p.low, frame.y_low)), places[i].x,
+                        frame.y(std::min(p.high, frame.y_high)), "bar");
     }
     for (size_t i = 0; i < points.size(); i++) {
         const ChartPoint& p = points[i];
-        svg += "<circle cx='" + rounded(places[i].x, 1) + "' cy='" + rounded(places[i].y, 1) + "' r='9' fill='" + chart_colour(p.series) +
-               "'><title>" + html_text(series[p.series]) + ": " + size_text(p.x) + " per token, " +
+        svg += "<circle cx='" + rounded(places[i].x, 1) + "' cy='" + rounded(places[i].y, 1) +
+               "' r='9' fill='" + chart_colour(p.series) + "'><title>" +
+               html_text(series[p.series]) + ": " + size_text(p.x) + " per token, " +
                (percent ? rounded(100 * p.y, 1) + "%" : rounded(p.y, 4)) + "</title></circle>";
-        svg += text_at(places[i].x, places[i].y + 4, "middle", std::to_string(p.series + 1), " class='number'");
+        svg += text_at(places[i].x, places[i].y + 4, "middle", std::to_string(p.series + 1),
+                       " class='number'");
     }
     svg += "</svg>\n<ol class='legend'>";
     for (size_t i = 0; i < series.size(); i++) {
-        if (std::none_of(points.begin(), points.end(), [&](const ChartPoint& p) { return p.series == i; })) continue;
-        svg += std::string("<li><b style='background:") + chart_colour(i) + "'>" + std::to_string(i + 1) + "</b> <code>" +
-               html_text(series[i]) + "</code></li>";
+        if (std::none_of(points.begin(), points.end(),
+                         [&](const ChartPoint& p) { return p.series == i; }))
+            continue;
+        svg += std::string("<li><b style='background:") + chart_colour(i) + "'>" +
+               std::to_string(i + 1) + "</b> <code>" + html_text(series[i]) + "</code></li>";
     }
     return svg + "</ol>\n";
 }
@@ -164,10 +184,14 @@ std::string Chart::svg() const
 std::string HeatMap::svg() const
 {
     constexpr double kCell = 44, kLabel = 92, kHead = 40;
-    const double width = kLabel + kCell * double(columns.size()) + 8, height = kHead + 26 * double(rows.size()) + 6;
-    std::string svg = "<figure><figcaption><code>" + html_text(title) + "</code></figcaption><svg viewBox='0 0 " + rounded(width, 0) + " " +
-                      rounded(height, 0) + "' style='max-width:" + rounded(width, 0) + "px' role='img'>";
-    for (size_t c = 0; c < columns.size(); c++) svg += text_at(kLabel + kCell * (double(c) + 0.5), kHead - 8, "middle", columns[c]);
+    const double width = kLabel + kCell * double(columns.size()) + 8,
+                 height = kHead + 26 * double(rows.size()) + 6;
+    std::string svg = "<figure><figcaption><code>" + html_text(title) +
+                      "</code></figcaption><svg viewBox='0 0 " + rounded(width, 0) + " " +
+                      rounded(height, 0) + "' style='max-width:" + rounded(width, 0) +
+                      "px' role='img'>";
+    for (size_t c = 0; c < columns.size(); c++)
+        svg += text_at(kLabel + kCell * (double(c) + 0.5), kHead - 8, "middle", columns[c]);
     for (size_t r = 0; r < rows.size(); r++) {
         const double y = kHead + 26 * double(r);
         svg += text_at(kLabel - 8, y + 17, "end", rows[r]);
@@ -175,12 +199,14 @@ std::string HeatMap::svg() const
             const double value = values[r][c];
             if (value < 0) continue;
             // From orange over a light yellow to blue: the number is there for who sees neither.
-            const int red = int(value < 0.5 ? 213 + 60 * value : 410 - 340 * value), green = int(110 + 200 * std::min(value, 0.55)),
-                      blue = int(40 + 160 * value);
-            svg += "<rect x='" + rounded(kLabel + kCell * double(c) + 1, 1) + "' y='" + rounded(y + 1, 1) + "' width='" +
-                   rounded(kCell - 2, 1) + "' height='24' fill='rgb(" + std::to_string(std::min(red, 255)) + "," + std::to_string(green) +
-                   "," + std::to_string(blue) + ")'/>" +
-                   text_at(kLabel + kCell * (double(c) + 0.5), y + 18, "middle", rounded(100 * value, 0), " class='cell'");
+            const int red = int(value < 0.5 ? 213 + 60 * value : 410 - 340 * value),
+                      green = int(110 + 200 * std::min(value, 0.55)), blue = int(40 + 160 * value);
+            svg += "<rect x='" + rounded(kLabel + kCell * double(c) + 1, 1) + "' y='" +
+                   rounded(y + 1, 1) + "' width='" + rounded(kCell - 2, 1) +
+                   "' height='24' fill='rgb(" + std::to_string(std::min(red, 255)) + "," +
+                   std::to_string(green) + "," + std::to_string(blue) + ")'/>" +
+                   text_at(kLabel + kCell * (double(c) + 0.5), y + 18, "middle",
+                           rounded(100 * value, 0), " class='cell'");
         }
     }
     return svg + "</svg></figure>\n";

@@ -1,4 +1,5 @@
-// Charts as inline SVG for `report`: no script, no other file, readable in light, in dark and on paper.
+// Charts as inline SVG for `report`: no script, no other file, readable in light, in dark and on
+// paper.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +20,10 @@ struct ChartPoint {
 
 struct Chart {
     std::string x_title, y_title;
-    bool percent = true;             // y is a share of 1; else it is logarithmic, and what is less than kLeastY stands there
-    std::vector<std::string> series; // numbered from 1 in the chart and its legend; some may have no points
+    bool percent = true; // y is a share of 1; else it is logarithmic, and what is less than kLeastY
+                         // stands there
+    std::vector<std::string>
+        series; // numbered from 1 in the chart and its legend; some may have no points
     std::vector<ChartPoint> points;
 
     static constexpr double kLeastY = 1e-4;

@@ -8,7 +8,8 @@
 namespace ks
 {
 
-// whole_bytes, which may be null: of the lines that are whole; a run that was killed may leave part of a line behind them.
+// whole_bytes, which may be null: of the lines that are whole; a run that was killed may leave part
+// of a line behind them.
 Result<std::vector<Json>> read_eval_lines(const std::string& path, size_t* whole_bytes = nullptr);
 
 } // namespace ks

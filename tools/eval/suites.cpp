@@ -14,23 +14,30 @@ namespace
 
 using Strings = std::vector<std::string>;
 
-const Strings kNouns = {"fox",    "lamp",   "river",  "stone",  "cloud",  "bird",   "chair",  "tree",   "moon",   "wolf",
-                        "boat",   "rose",   "drum",   "coin",   "bell",   "kite",   "nest",   "leaf",   "hill",   "gate",
-                        "apple",  "bread",  "candle", "desk",   "engine", "flower", "garden", "hammer", "island", "jacket",
-                        "kettle", "ladder", "mirror", "needle", "orange", "pencil", "queen",  "rabbit", "salt",   "table",
-                        "violin", "window", "yard",   "zebra",  "anchor", "basket", "camera", "dragon", "eagle",  "forest",
-                        "guitar", "hotel",  "iron",   "jungle", "king",   "lemon",  "market", "night",  "ocean",  "paper"};
-const Strings kAdjectives = {"quiet",  "green",  "torpid", "brave", "hollow", "early",  "plain",   "rusty",
-                             "gentle", "narrow", "silver", "heavy", "lively", "dusty",  "proud",   "sleepy",
-                             "bitter", "golden", "humble", "rapid", "tender", "wooden", "curious", "frozen"};
+const Strings kNouns = {
+    "fox",    "lamp",   "river",  "stone",  "cloud",  "bird",   "chair",  "tree",   "moon",
+    "wolf",   "boat",   "rose",   "drum",   "coin",   "bell",   "kite",   "nest",   "leaf",
+    "hill",   "gate",   "apple",  "bread",  "candle", "desk",   "engine", "flower", "garden",
+    "hammer", "island", "jacket", "kettle", "ladder", "mirror", "needle", "orange", "pencil",
+    "queen",  "rabbit", "salt",   "table",  "violin", "window", "yard",   "zebra",  "anchor",
+    "basket", "camera", "dragon", "eagle",  "forest", "guitar", "hotel",  "iron",   "jungle",
+    "king",   "lemon",  "market", "night",  "ocean",  "paper"};
+const Strings kAdjectives = {"quiet",  "green", "torpid", "brave",  "hollow",  "early",
+                             "plain",  "rusty", "gentle", "narrow", "silver",  "heavy",
+                             "lively", "dusty", "proud",  "sleepy", "bitter",  "golden",
+                             "humble", "rapid", "tender", "wooden", "curious", "frozen"};
 const Strings kWho = {"The gardener", "A sailor",  "My neighbour", "The old clerk", "The pilot",
                       "A student",    "The baker", "The farmer",   "An artist",     "The doctor"};
-const Strings kDid = {"bought", "lost", "painted", "repaired", "found", "sold", "carried", "wrapped", "counted", "hid"};
-const Strings kWhat = {"a wooden box",  "three apples", "an old map", "a blue coat", "the radio",
-                       "a silver ring", "some letters", "a bicycle",  "two lamps",   "a small boat"};
-const Strings kWhere = {"near the station", "in the morning", "before the storm", "at the market",     "after lunch",
-                        "by the river",     "in the attic",   "on Sunday",        "behind the school", "under the bridge"};
-const char kGrass[] = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again. ";
+const Strings kDid = {"bought", "lost",    "painted", "repaired", "found",
+                      "sold",   "carried", "wrapped", "counted",  "hid"};
+const Strings kWhat = {"a wooden box", "three apples",  "an old map",   "a blue coat",
+                       "the radio",    "a silver ring", "some letters", "a bicycle",
+                       "two lamps",    "a small boat"};
+const Strings kWhere = {"near the station",  "in the morning",  "before the storm", "at the market",
+                        "after lunch",       "by the river",    "in the attic",     "on Sunday",
+                        "behind the school", "under the bridge"};
+const char kGrass[] =
+    "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again. ";
 const char kTask[] = "There is an important number hidden in this text. Find it and remember it.\n";
 
 std::string sentence(Dice& d)
@@ -55,7 +62,8 @@ std::string grass(uint32_t n)
 // n different ones.
 Strings some(Dice& d, Strings from, uint32_t n)
 {
-    for (uint32_t i = 0; i < n; i++) std::swap(from[i], from[i + d.below(uint32_t(from.size()) - i)]);
+    for (uint32_t i = 0; i < n; i++)
+        std::swap(from[i], from[i + d.below(uint32_t(from.size()) - i)]);
     from.resize(n);
     return from;
 }
@@ -65,7 +73,8 @@ Strings some_names(Dice& d, uint32_t n)
 {
     Strings names;
     const uint32_t n_pairs = uint32_t(kNouns.size() * kAdjectives.size());
-    for (uint32_t i = 0, at = d.below(n_pairs); i < n; i++, at = (at + 787) % n_pairs) { // a prime: every pair comes once
+    for (uint32_t i = 0, at = d.below(n_pairs); i < n;
+         i++, at = (at + 787) % n_pairs) { // a prime: every pair comes once
         std::string name = kAdjectives[at / kNouns.size()] + "-" + kNouns[at % kNouns.size()];
         names.push_back(i < n_pairs ? name : name + std::to_string(i / n_pairs));
     }
@@ -80,8 +89,8 @@ std::string digits(Dice& d, uint32_t n)
 }
 
 // Filler on both sides of what is to be found, as much as `at` of `size` before it.
-EvalCase hidden(const std::string& needle, const std::string& question, const std::string& answer, uint32_t size, uint32_t at,
-                const std::function<std::string(uint32_t)>& filler)
+EvalCase hidden(const std::string& needle, const std::string& question, const std::string& answer,
+                uint32_t size, uint32_t at, const std::function<std::string(uint32_t)>& filler)
 {
     return {kTask + filler(at), needle, filler(size - at), "\n" + question, {answer}};
 }
@@ -89,24 +98,29 @@ EvalCase hidden(const std::string& needle, const std::string& question, const st
 EvalCase passkey(Dice& d, uint32_t size)
 {
     const std::string key = digits(d, 5);
-    return hidden("The pass key is " + key + ". Remember it. " + key + " is the pass key. ", "What is the pass key? The pass key is ", key,
-                  size, d.below(size + 1), grass);
+    return hidden("The pass key is " + key + ". Remember it. " + key + " is the pass key. ",
+                  "What is the pass key? The pass key is ", key, size, d.below(size + 1), grass);
 }
 
 // Ten digits, most of them repeated: a copy that loses its place shows.
 EvalCase number(Dice& d, uint32_t size)
 {
     std::string run;
-    while (run.size() < 10) run += std::string(std::min<size_t>(10 - run.size(), d.from(1, 4)), char('0' + d.below(10)));
-    return hidden("The sequence of digits is " + run + ". Remember it. " + run + " is the sequence of digits. ",
-                  "What is the sequence of digits? The sequence of digits is ", run, size, d.below(size + 1), grass);
+    while (run.size() < 10)
+        run +=
+            std::string(std::min<size_t>(10 - run.size(), d.from(1, 4)), char('0' + d.below(10)));
+    return hidden("The sequence of digits is " + run + ". Remember it. " + run +
+                      " is the sequence of digits. ",
+                  "What is the sequence of digits? The sequence of digits is ", run, size,
+                  d.below(size + 1), grass);
 }
 
 EvalCase needle_at(Dice& d, uint32_t size, uint32_t at)
 {
     const std::string key = digits(d, 5);
-    return hidden("The special magic number is " + key + ". ", "What is the special magic number? The special magic number is ", key, size,
-                  at, [&](uint32_t n) { return sentences(d, n); });
+    return hidden("The special magic number is " + key + ". ",
+                  "What is the special magic number? The special magic number is ", key, size, at,
+                  [&](uint32_t n) { return sentences(d, n); });
 }
 
 EvalCase niah(Dice& d, uint32_t size)
@@ -125,7 +139,8 @@ EvalCase last(Dice& d, uint32_t size)
 }
 
 // Lines of a record, one of which is asked for.
-EvalCase record(const Strings& lines, uint32_t asked, const std::string& head, const std::string& question, const std::string& answer)
+EvalCase record(const Strings& lines, uint32_t asked, const std::string& head,
+                const std::string& question, const std::string& answer)
 {
     EvalCase c{head, lines[asked], "", question, {answer}};
     for (uint32_t i = 0; i < lines.size(); i++)
@@ -144,22 +159,28 @@ EvalCase lines(Dice& d, uint32_t size)
     }
     const uint32_t asked = d.below(size);
     return record(text, asked,
-                  "Below is a record of lines I want you to remember. Each line begins with 'line <line index>' and contains a "
-                  "'<REGISTER_CONTENT>' at the end of the line as a numerical value. For each line index, memorize its corresponding "
-                  "<REGISTER_CONTENT>. At the end of the record, I will ask you to retrieve the corresponding <REGISTER_CONTENT> of a "
+                  "Below is a record of lines I want you to remember. Each line begins with 'line "
+                  "<line index>' and contains a "
+                  "'<REGISTER_CONTENT>' at the end of the line as a numerical value. For each line "
+                  "index, memorize its corresponding "
+                  "<REGISTER_CONTENT>. At the end of the record, I will ask you to retrieve the "
+                  "corresponding <REGISTER_CONTENT> of a "
                   "certain line index. Now the record start:\n\n",
-                  "\nNow the record is over. Tell me what is the <REGISTER_CONTENT> in line " + names[asked] +
-                      "? I need the number.\nThe <REGISTER_CONTENT> in line " + names[asked] + " is <",
+                  "\nNow the record is over. Tell me what is the <REGISTER_CONTENT> in line " +
+                      names[asked] + "? I need the number.\nThe <REGISTER_CONTENT> in line " +
+                      names[asked] + " is <",
                   values[asked] + ">");
 }
 
 // So many codes of things, with filler before each.
 EvalCase codes(Dice& d, uint32_t n_codes, uint32_t n_filler, const char* end, bool prefetch_last)
 {
-    Strings names = n_codes <= kNouns.size() ? some(d, kNouns, n_codes) : some_names(d, n_codes), values, text;
+    Strings names = n_codes <= kNouns.size() ? some(d, kNouns, n_codes) : some_names(d, n_codes),
+            values, text;
     for (const std::string& name : names) {
         values.push_back(digits(d, 3));
-        text.push_back(sentences(d, n_filler) + "The code for " + name + " is " + values.back() + "." + end);
+        text.push_back(sentences(d, n_filler) + "The code for " + name + " is " + values.back() +
+                       "." + end);
     }
     const uint32_t asked = prefetch_last ? n_codes - 1 : d.below(n_codes);
     return record(text, asked, "", "\nThe code for " + names[asked] + " is ", values[asked]);
@@ -199,11 +220,15 @@ EvalCase uuids(Dice& d, uint32_t size)
         text.push_back("\"" + keys.back() + "\": \"" + values.back() + "\",\n");
     }
     const uint32_t asked = d.below(size);
-    return record(text, asked, "Extract the value corresponding to the specified key in the JSON object below.\n{",
-                  "}\nKey: \"" + keys[asked] + "\"\nThe value associated with the specified key is \"", values[asked]);
+    return record(
+        text, asked,
+        "Extract the value corresponding to the specified key in the JSON object below.\n{",
+        "}\nKey: \"" + keys[asked] + "\"\nThe value associated with the specified key is \"",
+        values[asked]);
 }
 
-// RULER's needles: `n_keys` keys of `n_values` numbers each in filler, of which the first n_queried keys are asked for.
+// RULER's needles: `n_keys` keys of `n_values` numbers each in filler, of which the first n_queried
+// keys are asked for.
 EvalCase magic(Dice& d, uint32_t size, uint32_t n_keys, uint32_t n_values, uint32_t n_queried)
 {
     const Strings keys = some(d, kNouns, n_keys);
@@ -212,12 +237,15 @@ EvalCase magic(Dice& d, uint32_t size, uint32_t n_keys, uint32_t n_values, uint3
     for (uint32_t k = 0; k < n_keys; k++)
         for (uint32_t v = 0; v < n_values; v++) {
             const std::string value = digits(d, 5);
-            needles.push_back({d.below(size + 1), "One of the special magic numbers for " + keys[k] + " is: " + value + ". "});
+            needles.push_back({d.below(size + 1), "One of the special magic numbers for " +
+                                                      keys[k] + " is: " + value + ". "});
             if (k < n_queried) c.answers.push_back(value);
         }
     const std::string wanted = needles.front().second;
-    std::stable_sort(needles.begin(), needles.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-    c.before = "Some special magic numbers are hidden within the following text. Make sure to memorize them.\n";
+    std::stable_sort(needles.begin(), needles.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    c.before = "Some special magic numbers are hidden within the following text. Make sure to "
+               "memorize them.\n";
     std::string* to = &c.before;
     for (uint32_t at = 0, next = 0; at <= size; at++) {
         for (; next < needles.size() && needles[next].first == at; next++) {
@@ -231,11 +259,13 @@ EvalCase magic(Dice& d, uint32_t size, uint32_t n_keys, uint32_t n_values, uint3
         if (at < size) *to += sentence(d);
     }
     std::string asked = keys[0];
-    for (uint32_t k = 1; k < n_queried; k++) asked += (k + 1 < n_queried ? ", " : " and ") + keys[k];
+    for (uint32_t k = 1; k < n_queried; k++)
+        asked += (k + 1 < n_queried ? ", " : " and ") + keys[k];
     c.question = c.answers.size() == 1
                      ? "\nThe special magic number for " + asked + " mentioned in the text is: "
-                     : "\nWhat are all the special magic numbers for " + asked + " mentioned in the text? The special magic numbers for " +
-                           asked + " mentioned in the text are";
+                     : "\nWhat are all the special magic numbers for " + asked +
+                           " mentioned in the text? The special magic numbers for " + asked +
+                           " mentioned in the text are";
     return c;
 }
 
@@ -264,34 +294,43 @@ EvalCase tracking(Dice& d, uint32_t size)
         names.push_back(name);
     }
     const std::string value = digits(d, 5);
-    EvalCase c{"Memorize and track the chain of variable assignments hidden in the following text.\n", "", "",
-               "\nQuestion: Find all variables that are assigned the value " + value + " in the text above. Answer: they are", names};
+    EvalCase c{
+        "Memorize and track the chain of variable assignments hidden in the following text.\n", "",
+        "",
+        "\nQuestion: Find all variables that are assigned the value " + value +
+            " in the text above. Answer: they are",
+        names};
     for (uint32_t hop = 0; hop < names.size(); hop++) {
         (hop ? c.after : c.before) += grass(size * (hop + 1) / 5 - size * hop / 5);
-        (hop ? c.after : c.needle) += "VAR " + names[hop] + " = " + (hop ? "VAR " + names[hop - 1] : value) + " ";
+        (hop ? c.after : c.needle) +=
+            "VAR " + names[hop] + " = " + (hop ? "VAR " + names[hop - 1] : value) + " ";
     }
     return c;
 }
 
-EvalCase list_of(Dice& d, const Strings& often, uint32_t n_often, const Strings& seldom, uint32_t n_seldom, const std::string& head,
-                 const std::string& question)
+EvalCase list_of(Dice& d, const Strings& often, uint32_t n_often, const Strings& seldom,
+                 uint32_t n_seldom, const std::string& head, const std::string& question)
 {
     Strings all;
     for (const std::string& word : often) all.insert(all.end(), n_often, word);
     for (const std::string& word : seldom) all.insert(all.end(), n_seldom, word);
     all = some(d, all, uint32_t(all.size()));
     EvalCase c{head, "", "", question, often};
-    for (uint32_t i = 0; i < all.size(); i++) c.before += std::to_string(i + 1) + ". " + all[i] + " ";
+    for (uint32_t i = 0; i < all.size(); i++)
+        c.before += std::to_string(i + 1) + ". " + all[i] + " ";
     return c;
 }
 
 EvalCase common_words(Dice& d, uint32_t size)
 {
     const Strings words = some(d, kNouns, uint32_t(kNouns.size()));
-    const Strings often(words.begin(), words.begin() + 4), seldom(words.begin() + 4, words.begin() + 24);
-    return list_of(d, often, 5 * size, seldom, size,
-                   "Below is a numbered list of words. In these words, some appear more often than others.\n",
-                   "\nQuestion: What are the 4 most common words in the above list? Answer: The top 4 words that appear most often are:");
+    const Strings often(words.begin(), words.begin() + 4),
+        seldom(words.begin() + 4, words.begin() + 24);
+    return list_of(
+        d, often, 5 * size, seldom, size,
+        "Below is a numbered list of words. In these words, some appear more often than others.\n",
+        "\nQuestion: What are the 4 most common words in the above list? Answer: The top 4 words "
+        "that appear most often are:");
 }
 
 EvalCase frequent_words(Dice& d, uint32_t size)
@@ -303,12 +342,14 @@ EvalCase frequent_words(Dice& d, uint32_t size)
         coded.push_back(word);
     }
     Strings all;
-    for (uint32_t i = 0; i < coded.size(); i++) all.insert(all.end(), std::max(1u, 12 * size / ((i + 1) * (i + 1))), coded[i]);
+    for (uint32_t i = 0; i < coded.size(); i++)
+        all.insert(all.end(), std::max(1u, 12 * size / ((i + 1) * (i + 1))), coded[i]);
     all = some(d, all, uint32_t(all.size()));
     EvalCase c{"Read the following coded text and track the frequency of each coded word.\n",
                "",
                "",
-               "\nQuestion: What are the three most frequently appearing words in the above coded text? Answer: they are",
+               "\nQuestion: What are the three most frequently appearing words in the above coded "
+               "text? Answer: they are",
                {coded.begin(), coded.begin() + 3}};
     for (const std::string& word : all) c.before += word + " ";
     return c;

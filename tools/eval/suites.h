@@ -1,4 +1,5 @@
-// What `eval` asks: texts with facts in them and questions about these, made from a seed (docs/guide.md says which suite is what).
+// What `eval` asks: texts with facts in them and questions about these, made from a seed
+// (docs/guide.md says which suite is what).
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,11 @@ public:
     Dice(uint64_t seed, const std::string& suite, uint32_t nth);
     uint32_t below(uint32_t n);
     uint32_t from(uint32_t low, uint32_t high) { return low + below(high - low + 1); }
-    template <class T> const T& of(const std::vector<T>& items) { return items[below(uint32_t(items.size()))]; }
+    template <class T>
+    const T& of(const std::vector<T>& items)
+    {
+        return items[below(uint32_t(items.size()))];
+    }
 
 private:
     uint64_t m_seed, m_counter = 0;
@@ -31,7 +36,8 @@ private:
 struct EvalSuite {
     const char* name;
     const char* summary;
-    uint32_t n_free; // tokens that the model may write to name all answers, in any order; 0: the next ones must be the one answer
+    uint32_t n_free; // tokens that the model may write to name all answers, in any order; 0: the
+                     // next ones must be the one answer
     EvalCase (*make)(Dice& dice, uint32_t size); // the text grows with size, which is at least 1
 };
 

@@ -1,4 +1,5 @@
-// What a recipe changes in reading a text: its next tokens beside those of the exact cache, which reads along.
+// What a recipe changes in reading a text: its next tokens beside those of the exact cache, which
+// reads along.
 #include "tools/eval/eval.h"
 
 #include <algorithm>
@@ -23,9 +24,11 @@ struct TextSums {
     void add(const float* exact, const float* ours, uint32_t n_vocab, const uint32_t* next)
     {
         n++;
-        same_top += std::max_element(exact, exact + n_vocab) - exact == std::max_element(ours, ours + n_vocab) - ours;
+        same_top += std::max_element(exact, exact + n_vocab) - exact ==
+                    std::max_element(ours, ours + n_vocab) - ours;
         double sum = 0;
-        for (uint32_t i = 0; i < n_vocab; i++) sum += std::exp(double(exact[i])) * (double(exact[i]) - double(ours[i]));
+        for (uint32_t i = 0; i < n_vocab; i++)
+            sum += std::exp(double(exact[i])) * (double(exact[i]) - double(ours[i]));
         divergence += sum;
         if (!next) return;
         loss -= double(ours[*next]);
@@ -33,9 +36,10 @@ struct TextSums {
     }
 };
 
-// Of some tokens, evenly spread, both sessions' distributions are compared: the same ones, whatever the parts. first: of the part in its
-// text.
-static Status compare(Session& session, Session& exact, const uint32_t* ids, uint32_t first, uint32_t n, uint32_t n_after, TextSums& sums)
+// Of some tokens, evenly spread, both sessions' distributions are compared: the same ones, whatever
+// the parts. first: of the part in its text.
+static Status compare(Session& session, Session& exact, const uint32_t* ids, uint32_t first,
+                      uint32_t n, uint32_t n_after, TextSums& sums)
 {
     const uint32_t n_vocab = session.config().n_vocab;
     const uint32_t stride = uint32_t((4ull * n_vocab * kLongestPart + kMostKept - 1) / kMostKept);
@@ -55,8 +59,8 @@ static Status compare(Session& session, Session& exact, const uint32_t* ids, uin
     });
 }
 
-Status eval_text(Session& session, Session& exact, const std::vector<uint32_t>& ids, const EvalCell& cell, uint32_t n_cases,
-                 EvalResult& out)
+Status eval_text(Session& session, Session& exact, const std::vector<uint32_t>& ids,
+                 const EvalCell& cell, uint32_t n_cases, EvalResult& out)
 {
     TextSums sums;
     std::string hashes;
@@ -74,7 +78,9 @@ Status eval_text(Session& session, Session& exact, const std::vector<uint32_t>& 
         out.merged += session.merged();
         hashes += logits_hash(session.logits(), session.config().n_vocab);
     }
-    if (sums.n == 0) return fail(Code::usage, "eval: the text of -f has %zu tokens, expected at least %u", ids.size(), cell.length);
+    if (sums.n == 0)
+        return fail(Code::usage, "eval: the text of -f has %zu tokens, expected at least %u",
+                    ids.size(), cell.length);
     out.accuracy = sums.same_top / sums.n;
     out.divergence = sums.divergence / sums.n;
     out.log_loss = sums.loss / sums.n;

@@ -10,7 +10,8 @@
 namespace ks
 {
 
-constexpr int kBarColumns = 32, kShareColumns = 10, kTextColumns = 60; // of a turn's row before its words
+constexpr int kBarColumns = 32, kShareColumns = 10,
+              kTextColumns = 60; // of a turn's row before its words
 constexpr size_t kTurnsShown = 12;
 
 struct Tier {
@@ -36,11 +37,13 @@ static std::string tier_bar(const CacheTiers& tiers, uint64_t n_slots)
     columns[largest] += left;
     std::string bar;
     for (size_t i = 0; i < std::size(kTiers); i++)
-        for (int k = 0; k < columns[i]; k++) bar += has_unicode() ? kTiers[i].block : kTiers[i].letter;
+        for (int k = 0; k < columns[i]; k++)
+            bar += has_unicode() ? kTiers[i].block : kTiers[i].letter;
     return bar;
 }
 
-// Layers that see everything, or those that only see the last tokens: what one of their heads holds, on average.
+// Layers that see everything, or those that only see the last tokens: what one of their heads
+// holds, on average.
 static void print_tiers(FILE* out, const Session& session, bool local)
 {
     const Cache& cache = session.cache();
@@ -60,8 +63,8 @@ static void print_tiers(FILE* out, const Session& session, bool local)
     }
     if (!n_layers) return;
     const std::string name = grouped(n_layers) + (n_layers == 1 ? " layer" : " layers");
-    fprintf(out, "  %-14s %s  %s slots in each head%s\n  %-14s", name.c_str(), tier_bar(tiers, n_slots).c_str(),
-            grouped(n_slots / heads).c_str(),
+    fprintf(out, "  %-14s %s  %s slots in each head%s\n  %-14s", name.c_str(),
+            tier_bar(tiers, n_slots).c_str(), grouped(n_slots / heads).c_str(),
             !local    ? ""
             : bounded ? ", a shortened window"
                       : ", the model's window",
@@ -70,8 +73,8 @@ static void print_tiers(FILE* out, const Session& session, bool local)
     for (const Tier& tier : kTiers) {
         const uint64_t n = tiers.*tier.slots;
         if (!n) continue;
-        fprintf(out, "%s %s %s %s", gap, has_unicode() ? tier.block : tier.letter, n < heads ? "<1" : grouped(n / heads).c_str(),
-                tier.name);
+        fprintf(out, "%s %s %s %s", gap, has_unicode() ? tier.block : tier.letter,
+                n < heads ? "<1" : grouped(n / heads).c_str(), tier.name);
         gap = " ";
     }
     fputc('\n', out);
@@ -85,9 +88,12 @@ static std::string beginning(const std::string& text, int columns)
     const auto* bytes = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
     for (size_t at = 0; at < text.size();) {
         utf8proc_int32_t c = 0;
-        const utf8proc_ssize_t n = utf8proc_iterate(bytes + at, utf8proc_ssize_t(text.size() - at), &c);
+        const utf8proc_ssize_t n =
+            utf8proc_iterate(bytes + at, utf8proc_ssize_t(text.size() - at), &c);
         const utf8proc_category_t category = n > 0 ? utf8proc_category(c) : UTF8PROC_CATEGORY_CC;
-        const bool visible = (category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_ZS) && (c < 0x80 || has_unicode());
+        const bool visible =
+            (category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_ZS) &&
+            (c < 0x80 || has_unicode());
         const int width = visible ? utf8proc_charwidth(c) : 1;
         if (used + width > columns) return shown + "...";
         used += width;
@@ -97,12 +103,15 @@ static std::string beginning(const std::string& text, int columns)
     return shown;
 }
 
-// How many of the tokens [first, end) have a slot in any head, and in how many of the heads in the mean.
-static void print_left(FILE* out, const Session& session, const std::string& name, uint32_t first, uint32_t end, const std::string& words)
+// How many of the tokens [first, end) have a slot in any head, and in how many of the heads in the
+// mean.
+static void print_left(FILE* out, const Session& session, const std::string& name, uint32_t first,
+                       uint32_t end, const std::string& words)
 {
     if (first >= end) return;
     std::vector<uint32_t> holders(end - first);
-    const uint64_t heads = session.cache().count_holders(session.n_tokens(), first, end - first, holders.data());
+    const uint64_t heads =
+        session.cache().count_holders(session.n_tokens(), first, end - first, holders.data());
     uint64_t held = 0, slots = 0;
     for (uint32_t n : holders) {
         held += n > 0;
@@ -111,28 +120,36 @@ static void print_left(FILE* out, const Session& session, const std::string& nam
     const double share = double(slots) / double(heads * (end - first));
     std::string bar;
     for (int i = 0; i < kShareColumns; i++)
-        bar += share * kShareColumns > i ? (has_unicode() ? "\u2588" : "#") : (has_unicode() ? "\u2591" : ".");
-    const int columns = is_terminal(fileno(out)) ? terminal_columns(fileno(out)) - kTextColumns : 40;
+        bar += share * kShareColumns > i ? (has_unicode() ? "\u2588" : "#")
+                                         : (has_unicode() ? "\u2591" : ".");
+    const int columns =
+        is_terminal(fileno(out)) ? terminal_columns(fileno(out)) - kTextColumns : 40;
     fprintf(out, "  %-14s %9s %12s  %s %3.0f%%  %s\n", name.c_str(), grouped(end - first).c_str(),
-            held == end - first ? "all" : grouped(held).c_str(), bar.c_str(), std::floor(share * 100),
-            columns < 8 ? "" : beginning(words, columns - 3).c_str());
+            held == end - first ? "all" : grouped(held).c_str(), bar.c_str(),
+            std::floor(share * 100), columns < 8 ? "" : beginning(words, columns - 3).c_str());
 }
 
 static void print_turns(FILE* out, const Session& session, const std::vector<TurnBegin>& turns)
 {
     uint32_t n_pinned = 0, nothing = 0;
-    for (uint32_t il = 0; il < session.cache().n_layers(); il++) n_pinned = std::max(n_pinned, session.cache().layer(il).spec.n_pinned);
+    for (uint32_t il = 0; il < session.cache().n_layers(); il++)
+        n_pinned = std::max(n_pinned, session.cache().layer(il).spec.n_pinned);
     const uint32_t heads = session.cache().count_holders(session.n_tokens(), 0, 0, &nothing);
-    fprintf(
-        out,
-        "\n  Each of the %u heads of all layers keeps tokens of its own choice. What is left of the conversation:\n  %-14s %9s %12s  %s\n",
-        heads, "", "tokens", "in any head", "in how many heads");
-    print_left(out, session, "opening", 0, turns[0].position, "system prompt, " + grouped(n_pinned) + " tokens pinned");
-    const size_t before = turns.size() > kTurnsShown ? turns.size() - kTurnsShown : 0; // together in one row
-    if (before) print_left(out, session, "turns 1 to " + std::to_string(before), turns[0].position, turns[before].position, "");
+    fprintf(out,
+            "\n  Each of the %u heads of all layers keeps tokens of its own choice. What is left "
+            "of the conversation:\n  %-14s %9s %12s  %s\n",
+            heads, "", "tokens", "in any head", "in how many heads");
+    print_left(out, session, "opening", 0, turns[0].position,
+               "system prompt, " + grouped(n_pinned) + " tokens pinned");
+    const size_t before =
+        turns.size() > kTurnsShown ? turns.size() - kTurnsShown : 0; // together in one row
+    if (before)
+        print_left(out, session, "turns 1 to " + std::to_string(before), turns[0].position,
+                   turns[before].position, "");
     for (size_t i = before; i < turns.size(); i++) {
         const uint32_t end = i + 1 < turns.size() ? turns[i + 1].position : session.n_tokens();
-        print_left(out, session, "turn " + std::to_string(i + 1), turns[i].position, end, turns[i].words);
+        print_left(out, session, "turn " + std::to_string(i + 1), turns[i].position, end,
+                   turns[i].words);
     }
 }
 
@@ -149,9 +166,10 @@ void print_cache(FILE* out, const Session& session, const std::vector<TurnBegin>
     if (gone == 0) {
         fprintf(out, "  %-14s nothing yet\n", "given up");
     } else {
-        fprintf(out, "  %-14s a head has dropped %s of %s tokens, on average", "given up", grouped(gone - merged).c_str(),
-                grouped(session.n_tokens()).c_str());
-        if (session.merged()) fprintf(out, ", and merged %s into others", merged ? grouped(merged).c_str() : "<1");
+        fprintf(out, "  %-14s a head has dropped %s of %s tokens, on average", "given up",
+                grouped(gone - merged).c_str(), grouped(session.n_tokens()).c_str());
+        if (session.merged())
+            fprintf(out, ", and merged %s into others", merged ? grouped(merged).c_str() : "<1");
         fputc('\n', out);
     }
     if (!turns.empty()) print_turns(out, session, turns);

@@ -1,4 +1,5 @@
-// The cache as a table for a person: what its slots hold, what was given up, and what is left of each turn.
+// The cache as a table for a person: what its slots hold, what was given up, and what is left of
+// each turn.
 #pragma once
 
 #include "runtime/api/session.h"

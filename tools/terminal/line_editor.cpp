@@ -55,7 +55,8 @@ public:
 private:
     void write_all(std::string_view text) const
     {
-        if (::write(m_out, text.data(), text.size()) < 0) return; // a terminal that is gone shows in read()
+        if (::write(m_out, text.data(), text.size()) < 0)
+            return; // a terminal that is gone shows in read()
     }
     int m_in, m_out;
 };
@@ -94,7 +95,8 @@ Layout lay_out(const std::string& prompt, const std::string& text, size_t cursor
     for (size_t at = 0;;) {
         int width = 0;
         std::string shown;
-        size_t length = at < text.size() && text[at] != '\n' ? character(text, at, &width, &shown) : 1;
+        size_t length =
+            at < text.size() && text[at] != '\n' ? character(text, at, &width, &shown) : 1;
         if (column + std::max(width, at == cursor ? 1 : 0) > columns) {
             layout.rows.push_back("");
             column = 0;
@@ -162,10 +164,12 @@ LineEditor::Key LineEditor::read_escape()
     static const struct {
         const char* sequence;
         Key key;
-    } kKeys[] = {{"A", Key::up},           {"B", Key::down},          {"C", Key::right},        {"D", Key::left},
-                 {"H", Key::home},         {"F", Key::to_end},        {"1~", Key::home},        {"7~", Key::home},
-                 {"4~", Key::to_end},      {"8~", Key::to_end},       {"3~", Key::erase_next},  {"1;5C", Key::word_right},
-                 {"1;5D", Key::word_left}, {"1;3C", Key::word_right}, {"1;3D", Key::word_left}, {"200~", Key::paste}};
+    } kKeys[] = {{"A", Key::up},           {"B", Key::down},          {"C", Key::right},
+                 {"D", Key::left},         {"H", Key::home},          {"F", Key::to_end},
+                 {"1~", Key::home},        {"7~", Key::home},         {"4~", Key::to_end},
+                 {"8~", Key::to_end},      {"3~", Key::erase_next},   {"1;5C", Key::word_right},
+                 {"1;5D", Key::word_left}, {"1;3C", Key::word_right}, {"1;3D", Key::word_left},
+                 {"200~", Key::paste}};
     for (const auto& row : kKeys)
         if (sequence == row.sequence) return row.key;
     return Key::none;
@@ -177,10 +181,11 @@ LineEditor::Key LineEditor::read_key(char* byte)
     static const struct {
         char byte;
         Key key;
-    } kKeys[] = {{'\r', Key::enter},    {'\n', Key::enter},    {1, Key::home},     {2, Key::left},
-                 {3, Key::interrupt},   {5, Key::to_end},      {6, Key::right},    {8, Key::erase},
-                 {11, Key::erase_rest}, {12, Key::redraw},     {14, Key::down},    {16, Key::up},
-                 {21, Key::erase_line}, {23, Key::erase_word}, {26, Key::suspend}, {127, Key::erase}};
+    } kKeys[] = {
+        {'\r', Key::enter},    {'\n', Key::enter},    {1, Key::home},     {2, Key::left},
+        {3, Key::interrupt},   {5, Key::to_end},      {6, Key::right},    {8, Key::erase},
+        {11, Key::erase_rest}, {12, Key::redraw},     {14, Key::down},    {16, Key::up},
+        {21, Key::erase_line}, {23, Key::erase_word}, {26, Key::suspend}, {127, Key::erase}};
     if (*byte == 4) return m_text.empty() ? Key::end : Key::erase_next;
     if (*byte == 27) return read_escape();
     for (const auto& row : kKeys)
@@ -200,7 +205,9 @@ void LineEditor::read_paste()
     char c;
     while (read_byte(&c)) {
         pasted += c == '\r' ? '\n' : c;
-        if (pasted.size() < kEnd.size() || pasted.compare(pasted.size() - kEnd.size(), kEnd.size(), kEnd) != 0) continue;
+        if (pasted.size() < kEnd.size() ||
+            pasted.compare(pasted.size() - kEnd.size(), kEnd.size(), kEnd) != 0)
+            continue;
         pasted.resize(pasted.size() - kEnd.size());
         break;
     }
@@ -329,7 +336,10 @@ void LineEditor::draw()
 {
     Layout layout = lay_out(m_prompt, m_text, m_cursor, std::max(8, terminal_columns(m_out)));
     size_t height = terminal_rows(m_out), n = layout.rows.size();
-    size_t first = n <= height ? 0 : std::min(n - height, layout.cursor_row - std::min(layout.cursor_row, height / 2));
+    size_t first =
+        n <= height
+            ? 0
+            : std::min(n - height, layout.cursor_row - std::min(layout.cursor_row, height / 2));
     size_t last = std::min(n, first + height);
     std::string out = "\r";
     if (m_drawn_cursor_row) out += "\033[" + std::to_string(m_drawn_cursor_row) + "A";
@@ -371,7 +381,9 @@ LineEditor::Result LineEditor::read(std::string_view prompt, std::string& line)
         if (key == Key::enter || key == Key::end || key == Key::interrupt) {
             leave();
             line = m_text;
-            return key == Key::enter ? Result::line : key == Key::end ? Result::end : Result::interrupted;
+            return key == Key::enter ? Result::line
+                   : key == Key::end ? Result::end
+                                     : Result::interrupted;
         }
         edit(key, byte);
     }

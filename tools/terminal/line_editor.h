@@ -1,5 +1,5 @@
-// Reads lines from a terminal with editing and history. Rows are broken here and not by the terminal, so any width and
-// any text, several lines included, is drawn and edited alike.
+// Reads lines from a terminal with editing and history. Rows are broken here and not by the
+// terminal, so any width and any text, several lines included, is drawn and edited alike.
 #pragma once
 
 #include <string>

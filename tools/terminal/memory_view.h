@@ -8,7 +8,8 @@
 namespace ks
 {
 
-// Regions, their total and the budget. `cached_share`: how much of the cache holds tokens; negative: nobody asks.
+// Regions, their total and the budget. `cached_share`: how much of the cache holds tokens;
+// negative: nobody asks.
 void print_memory(FILE* out, const Plan& plan, double cached_share = -1);
 bool has_unicode(); // the locale's characters are UTF-8
 

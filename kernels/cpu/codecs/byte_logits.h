@@ -1,6 +1,7 @@
-// Logits of q8 keys by int8 products. A query's 32 dims that share a block become 23-bit integers with one step, then three digits of
-// base 256, or two of 16 bits. Integer sums have no order, so bits are the same on every processor. They are as exact as float sums,
-// unless one value is far larger than the others of its block. A lane is a row.
+// Logits of q8 keys by int8 products. A query's 32 dims that share a block become 23-bit integers
+// with one step, then three digits of base 256, or two of 16 bits. Integer sums have no order, so
+// bits are the same on every processor. They are as exact as float sums, unless one value is far
+// larger than the others of its block. A lane is a row.
 #pragma once
 
 #include "kernels/cpu/codecs/lanes.h"
@@ -10,16 +11,19 @@ namespace ks
 
 constexpr float kMostOfQuery = 4194303; // the largest integer that S::to_int rounds exactly
 
-// One block of one query: digits for the codes of four dims, the start value of the sums, and the step.
-template <class S> struct ByteQuery {
+// One block of one query: digits for the codes of four dims, the start value of the sums, and the
+// step.
+template <class S>
+struct ByteQuery {
     uint32_t digits[8][S::digit_words];
     uint32_t start[3];
     float step;
 };
 
-// Writes 32 integers as three signed bytes each, highest first. `above` is the offset that an instruction adds to the codes;
-// the sums start below zero to cancel it.
-template <class S, uint32_t above> KS_INLINE void put_bytes(typename S::W8* integers, uint32_t (*digits)[3], uint32_t* start)
+// Writes 32 integers as three signed bytes each, highest first. `above` is the offset that an
+// instruction adds to the codes; the sums start below zero to cancel it.
+template <class S, uint32_t above>
+KS_INLINE void put_bytes(typename S::W8* integers, uint32_t (*digits)[3], uint32_t* start)
 {
     for (int k = 2; k >= 0; k--) {
         int8_t bytes[32];
@@ -35,9 +39,11 @@ template <class S, uint32_t above> KS_INLINE void put_bytes(typename S::W8* inte
 }
 
 // Writes ByteQuery (d / 32, n_heads) to `to`, from q (n_heads, d).
-template <class S> void byte_queries(const float* q, uint32_t n_heads, uint32_t d, float* to)
+template <class S>
+void byte_queries(const float* q, uint32_t n_heads, uint32_t d, float* to)
 {
-    static_assert(4 * sizeof(ByteQuery<S>) <= 32 * kPreparedFloats * sizeof(float), "32 dims of four queries");
+    static_assert(4 * sizeof(ByteQuery<S>) <= 32 * kPreparedFloats * sizeof(float),
+                  "32 dims of four queries");
     if (d % 64) return;
     ByteQuery<S>* query = reinterpret_cast<ByteQuery<S>*>(to);
     for (uint32_t base = 0; base < d; base += 32)
@@ -51,7 +57,8 @@ template <class S> void byte_queries(const float* q, uint32_t n_heads, uint32_t 
             }
             const float top = S::largest(tops), scale = top > 1e-30f ? kMostOfQuery / top : 0;
             typename S::W8 integers[4];
-            for (uint32_t i = 0; i < 4; i++) integers[i] = S::to_int(S::load(values + 8 * i) * S::broadcast(scale));
+            for (uint32_t i = 0; i < 4; i++)
+                integers[i] = S::to_int(S::load(values + 8 * i) * S::broadcast(scale));
             if constexpr (S::n_digits == 2)
                 S::store_digit_pairs(integers, query->digits);
             else
@@ -60,9 +67,9 @@ template <class S> void byte_queries(const float* q, uint32_t n_heads, uint32_t 
         }
 }
 
-template <class S, uint32_t n_heads, uint32_t known_d> void byte_logits(const CodedRows& from, const uint32_t* rows, uint32_t first,
-                                                                        uint32_t n, uint32_t d, const float* queries, float* logits,
-                                                                        const PrefetchRows& ahead)
+template <class S, uint32_t n_heads, uint32_t known_d>
+void byte_logits(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n,
+                 uint32_t d, const float* queries, float* logits, const PrefetchRows& ahead)
 {
     using V = typename S::Wide;
     using F = typename V::F;
@@ -70,7 +77,8 @@ template <class S, uint32_t n_heads, uint32_t known_d> void byte_logits(const Co
     if (known_d) d = known_d;
     for (uint32_t begin = 0; begin < n; begin += V::lanes) {
         const uint32_t here = n - begin < V::lanes ? n - begin : V::lanes;
-        const RowsAt<V> at(from, FullRows<V>(rows + begin, here).at, first, codec_q8::row_bytes(d) / 4);
+        const RowsAt<V> at(from, FullRows<V>(rows + begin, here).at, first,
+                           codec_q8::row_bytes(d) / 4);
         prefetch(ahead, begin, here);
         const ByteQuery<S>* query = reinterpret_cast<const ByteQuery<S>*>(queries);
         F all[n_heads], scale[2];
@@ -83,31 +91,38 @@ template <class S, uint32_t n_heads, uint32_t known_d> void byte_logits(const Co
                 W sums[n_heads][S::n_digits];
                 KS_UNROLL(4)
                 for (uint32_t h = 0; h < n_heads; h++) KS_UNROLL(3)
-                for (uint32_t k = 0; k < S::n_digits; k++) sums[h][k] = V::each(S::n_digits == 2 ? 0 : query[h].start[k]);
+                for (uint32_t k = 0; k < S::n_digits; k++)
+                    sums[h][k] = V::each(S::n_digits == 2 ? 0 : query[h].start[k]);
                 KS_UNROLL(2)
-                for (uint32_t quad = 0; quad < 8; quad += 4) { // transposes four words at a time to save registers
+                for (uint32_t quad = 0; quad < 8;
+                     quad += 4) { // transposes four words at a time to save registers
                     W words[4];
                     V::transpose_words(at.row, base / 4 + 8 * b + quad, words);
                     KS_UNROLL(4)
                     for (uint32_t i = 0; i < 4; i++) {
                         const typename S::Bytes bytes(words[i]);
                         KS_UNROLL(4)
-                        for (uint32_t h = 0; h < n_heads; h++) bytes.add_products(query[h].digits[quad + i], sums[h]);
+                        for (uint32_t h = 0; h < n_heads; h++)
+                            bytes.add_products(query[h].digits[quad + i], sums[h]);
                     }
                 }
                 KS_UNROLL(4)
                 for (uint32_t h = 0; h < n_heads; h++) {
                     const W* s = sums[h];
-                    const F high = V::to_float(S::n_digits == 2 ? s[0] : (s[0] << 8) + s[1]), low = V::to_float(s[S::n_digits - 1]);
-                    all[h] = V::fma(V::fma(V::broadcast(256), high, low), scale[b] * V::broadcast(query[h].step), all[h]);
+                    const F high = V::to_float(S::n_digits == 2 ? s[0] : (s[0] << 8) + s[1]),
+                            low = V::to_float(s[S::n_digits - 1]);
+                    all[h] = V::fma(V::fma(V::broadcast(256), high, low),
+                                    scale[b] * V::broadcast(query[h].step), all[h]);
                 }
             }
         }
-        for (uint32_t h = 0; h < n_heads; h++) V::store_first(logits + h * kAttentionTile + begin, all[h], here);
+        for (uint32_t h = 0; h < n_heads; h++)
+            V::store_first(logits + h * kAttentionTile + begin, all[h], here);
     }
 }
 
-template <class S, uint32_t known_d> KS_INLINE auto byte_logits_of(uint32_t n_heads)
+template <class S, uint32_t known_d>
+KS_INLINE auto byte_logits_of(uint32_t n_heads)
 {
     return n_heads == 1   ? byte_logits<S, 1, known_d>
            : n_heads == 2 ? byte_logits<S, 2, known_d>
@@ -115,8 +130,10 @@ template <class S, uint32_t known_d> KS_INLINE auto byte_logits_of(uint32_t n_he
                           : byte_logits<S, 4, known_d>;
 }
 
-template <class S> uint32_t q8_logits(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
-                                      const float* queries, uint32_t n_heads, float* logits, float*, const PrefetchRows& ahead)
+template <class S>
+uint32_t q8_logits(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n,
+                   uint32_t d, const float* queries, uint32_t n_heads, float* logits, float*,
+                   const PrefetchRows& ahead)
 {
     if (d % 64) return 0;
     const auto kernel = d == 64    ? byte_logits_of<S, 64>(n_heads)

@@ -1,5 +1,5 @@
-// polar with vectors. Bits equal the specification's (kernels/common/codecs/polar.h), except for logits (polar_fold.h).
-// The angles of one level lie side by side, for all blocks of a row.
+// polar with vectors. Bits equal the specification's (kernels/common/codecs/polar.h), except for
+// logits (polar_fold.h). The angles of one level lie side by side, for all blocks of a row.
 #pragma once
 
 #include "kernels/cpu/codecs/polar_fold.h"
@@ -9,20 +9,24 @@ namespace ks
 {
 
 // Codes of level 1 of eight pairs.
-template <class S> KS_INLINE typename S::W8 polar_first_codes(typename S::F8 u, typename S::F8 v)
+template <class S>
+KS_INLINE typename S::W8 polar_first_codes(typename S::F8 u, typename S::F8 v)
 {
     using W8 = typename S::W8;
     const typename S::F8 x = S::abs(u), y = S::abs(v);
-    const W8 sector = S::each(0) - S::less(x, y) - S::less(S::broadcast(0.41421356f) * x, y) - S::less(S::broadcast(2.4142136f) * x, y);
+    const W8 sector = S::each(0) - S::less(x, y) - S::less(S::broadcast(0.41421356f) * x, y) -
+                      S::less(S::broadcast(2.4142136f) * x, y);
     return sector | (S::less(u, S::zero()) & S::each(4)) | (S::less(v, S::zero()) & S::each(8));
 }
 
-template <class S> void encode_polar(const float* x, uint32_t d, uint32_t* words, uint8_t* tail)
+template <class S>
+void encode_polar(const float* x, uint32_t d, uint32_t* words, uint8_t* tail)
 {
     using F8 = typename S::F8;
     using W8 = typename S::W8;
     RowWords row(polar_bytes(d));
-    float squares[codec_max_dim / 2], next[codec_max_dim / 2]; // squared radii of a level and of the next
+    float squares[codec_max_dim / 2],
+        next[codec_max_dim / 2]; // squared radii of a level and of the next
     for (uint32_t base = 0, size; base < d / 2; base += size) {
         const PlaneGroup<4> group(d / 2 - base);
         size = group.size;
@@ -41,16 +45,19 @@ template <class S> void encode_polar(const float* x, uint32_t d, uint32_t* words
     uint32_t n = d / 2;
     for (uint32_t level = 2; level <= 4; level++) {
         n /= 2;
-        for (uint32_t i = 2 * n; i < (2 * n + 15) / 16 * 16 && i < codec_max_dim / 2; i++) squares[i] = 0.f;
+        for (uint32_t i = 2 * n; i < (2 * n + 15) / 16 * 16 && i < codec_max_dim / 2; i++)
+            squares[i] = 0.f;
         for (uint32_t base = 0; base < n; base += 8) {
             F8 low, high;
             S::load_pairs(squares + 2 * base, &low, &high);
             W8 code = S::each(0);
-            for (uint32_t q = 0; q < 3; q++) code = code - S::less(S::broadcast(polar_square(level, q)) * low, high);
+            for (uint32_t q = 0; q < 3; q++)
+                code = code - S::less(S::broadcast(polar_square(level, q)) * low, high);
             uint32_t codes[8];
             S::store_words(codes, code);
             S::store(next + base, low + high);
-            for (uint32_t j = 0; j < 8 && base + j < n; j++) put_field(row.word, polar_bit(d, level, base + j), codes[j]);
+            for (uint32_t j = 0; j < 8 && base + j < n; j++)
+                put_field(row.word, polar_bit(d, level, base + j), codes[j]);
         }
         memcpy(squares, next, 4 * n);
     }
@@ -69,11 +76,13 @@ struct PolarFactors {
     {
         for (uint32_t level = 2; level <= 4; level++)
             for (uint32_t q = 0; q < 4; q++)
-                for (uint32_t sine = 0; sine < 2; sine++) of[level - 2][sine][q] = polar_factor(level, q, sine != 0);
+                for (uint32_t sine = 0; sine < 2; sine++)
+                    of[level - 2][sine][q] = polar_factor(level, q, sine != 0);
     }
 };
 
-template <class S> void decode_polar(const uint32_t* words, const uint8_t* tail, uint32_t d, float* x)
+template <class S>
+void decode_polar(const uint32_t* words, const uint8_t* tail, uint32_t d, float* x)
 {
     using F8 = typename S::F8;
     using W8 = typename S::W8;
@@ -93,38 +102,52 @@ template <class S> void decode_polar(const uint32_t* words, const uint8_t* tail,
         }
         from = to;
     }
-    const float first[8] = {
-        polar_first_factor(0, false), polar_first_factor(1, false), polar_first_factor(2, false), polar_first_factor(3, false), 0, 0, 0, 0};
+    const float first[8] = {polar_first_factor(0, false),
+                            polar_first_factor(1, false),
+                            polar_first_factor(2, false),
+                            polar_first_factor(3, false),
+                            0,
+                            0,
+                            0,
+                            0};
     for (uint32_t base = 0, size; base < d / 2; base += size) {
         const PlaneGroup<4> group(d / 2 - base);
         size = group.size;
         const W8 codes = group.template read<S>(row.word + base / 8);
         for (uint32_t j = 0; j < size / 8; j++) {
-            const W8 code = codes >> int(group.step * j), sector = code & S::each(3), one = S::each(1);
+            const W8 code = codes >> int(group.step * j), sector = code & S::each(3),
+                     one = S::each(1);
             const F8 r = S::load(from + base + 8 * j);
-            const F8 cosine = S::times_power_of_two(S::lookup8(first, sector), ((code >> 2) & one) << 8); // adds 2^31: flips the sign
-            const F8 sine = S::times_power_of_two(S::lookup8(first, S::each(3) - sector), ((code >> 3) & one) << 8);
+            const F8 cosine = S::times_power_of_two(
+                S::lookup8(first, sector), ((code >> 2) & one) << 8); // adds 2^31: flips the sign
+            const F8 sine = S::times_power_of_two(S::lookup8(first, S::each(3) - sector),
+                                                  ((code >> 3) & one) << 8);
             S::store_pairs(x + 2 * base + 16 * j, r * cosine, r * sine);
         }
     }
 }
 
-// Decodes whole vectors of rows. Rows left over, and heads that are no multiple of 64, are decoded one by one.
-template <class S> void decode_polar_rows(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d, float* x,
-                                          const PrefetchRows& ahead)
+// Decodes whole vectors of rows. Rows left over, and heads that are no multiple of 64, are decoded
+// one by one.
+template <class S>
+void decode_polar_rows(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n,
+                       uint32_t d, float* x, const PrefetchRows& ahead)
 {
     uint32_t i = decode_polar_lanes<typename S::Wide>(from, rows, first, n, d, x, ahead);
     i += decode_polar_lanes<S>(from, rows + i, first, n - i, d, x + size_t(i) * d, after(ahead, i));
     for (; i < n; i++) {
         const size_t row = rows[i] - first;
         prefetch(ahead, i);
-        decode_polar<S>(from.words + row * from.row_words, from.tails + row * from.row_tail, d, x + size_t(i) * d);
+        decode_polar<S>(from.words + row * from.row_words, from.tails + row * from.row_tail, d,
+                        x + size_t(i) * d);
     }
 }
 
 // Sixteen lanes decode one row at a time, since vectors of rows would need a transpose.
-template <class S> uint32_t polar_outputs(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
-                                          const float* weights, uint32_t n_heads, float* sums, uint32_t stride, const PrefetchRows& ahead)
+template <class S>
+uint32_t polar_outputs(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n,
+                       uint32_t d, const float* weights, uint32_t n_heads, float* sums,
+                       uint32_t stride, const PrefetchRows& ahead)
 {
     if constexpr (S::Wide::lanes == 16) {
         using Row = PolarRow<S>;
@@ -134,11 +157,13 @@ template <class S> uint32_t polar_outputs(const CodedRows& from, const uint32_t*
                                         : row_outputs<Row, 0>;
         return outputs(from, rows, first, n, d, weights, n_heads, sums, stride, ahead);
     } else {
-        return polar_lane_outputs<S>(from, rows, first, n, d, weights, n_heads, sums, stride, ahead);
+        return polar_lane_outputs<S>(from, rows, first, n, d, weights, n_heads, sums, stride,
+                                     ahead);
     }
 }
 
-template <class S> struct CpuCodec<codec_polar, S> {
+template <class S>
+struct CpuCodec<codec_polar, S> {
     static constexpr EncodeKernel encode = encode_polar<S>;
     static constexpr DecodeKernel decode = decode_polar_rows<S>;
     static constexpr PrepareKernel prepare = fold_first<S>;

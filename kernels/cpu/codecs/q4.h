@@ -6,7 +6,8 @@
 namespace ks
 {
 
-template <class S> void encode_q4(const float* x, uint32_t d, uint32_t* words, uint8_t* tail)
+template <class S>
+void encode_q4(const float* x, uint32_t d, uint32_t* words, uint8_t* tail)
 {
     using W8 = typename S::W8;
     RowWords row(codec_q4::row_bytes(d));
@@ -23,7 +24,8 @@ template <class S> void encode_q4(const float* x, uint32_t d, uint32_t* words, u
             const bool top_negative = coded_value(x[first]) < 0.f;
             for (uint32_t i = from; i < from + n; i += 8) {
                 const CodedValues<S> value(x + i);
-                const W8 k = s ? nearest_multiples<S>(value.magnitude, HALF_TO_FLOAT(s), 8) : S::each(0);
+                const W8 k =
+                    s ? nearest_multiples<S>(value.magnitude, HALF_TO_FLOAT(s), 8) : S::each(0);
                 const W8 negative = S::less(value.v, S::zero()), all = S::each(~0u);
                 const W8 below = top_negative ? negative : all - negative;
                 const W8 above = S::to_int(S::min(S::to_float(S::each(8) + k), S::broadcast(15.f)));
@@ -37,7 +39,8 @@ template <class S> void encode_q4(const float* x, uint32_t d, uint32_t* words, u
     row.store(words, tail);
 }
 
-template <class S> void decode_q4(const uint32_t* words, const uint8_t* tail, uint32_t d, float* x)
+template <class S>
+void decode_q4(const uint32_t* words, const uint8_t* tail, uint32_t d, float* x)
 {
     const RowWords row(codec_q4::row_bytes(d), words, tail);
     for (uint32_t base = 0, size; base < d; base += size) {
@@ -46,12 +49,15 @@ template <class S> void decode_q4(const uint32_t* words, const uint8_t* tail, ui
         const typename S::W8 codes = group.template read<S>(row.word + base / 8);
         for (uint32_t j = 0; j < size / 8; j++) {
             const typename S::F8 q = S::to_float((codes >> int(group.step * j)) & S::each(15));
-            S::store(x + base + 8 * j, S::broadcast(row.scale_at(4 * d + (base + 8 * j) / 32 * 16)) * (q - S::broadcast(8.f)));
+            S::store(x + base + 8 * j,
+                     S::broadcast(row.scale_at(4 * d + (base + 8 * j) / 32 * 16)) *
+                         (q - S::broadcast(8.f)));
         }
     }
 }
 
-template <class S> struct Q4Row : RowDecoder {
+template <class S>
+struct Q4Row : RowDecoder {
     using V = typename S::Wide;
     using Floats = CodeFloats<4, -8>;
     static constexpr DecodeRowKernel any_dim = decode_q4<S>;
@@ -60,7 +66,8 @@ template <class S> struct Q4Row : RowDecoder {
         typename V::F scale[2]; // sixteen lanes: the products with all sixteen codes
         Values() = default;
         KS_INLINE Values(const Q4Row&, const OneRow<V>& in, uint32_t d, uint32_t base)
-            : codes(in.template plane<4>(base / 8)), scale{in.half(d / 4 + base / 32), in.half(d / 4 + base / 32 + 1)}
+            : codes(in.template plane<4>(base / 8)), scale{in.half(d / 4 + base / 32),
+                                                           in.half(d / 4 + base / 32 + 1)}
         {
             if constexpr (V::lanes == 16)
                 for (typename V::F& x : scale) x = x * Floats::template all<V>();
@@ -76,7 +83,8 @@ template <class S> struct Q4Row : RowDecoder {
     };
 };
 
-template <class S> struct RowLanes<Q4Row<S>> {
+template <class S>
+struct RowLanes<Q4Row<S>> {
     using V = typename S::Wide;
     typename V::F scale[2];
     uint32_t base;
@@ -87,11 +95,13 @@ template <class S> struct RowLanes<Q4Row<S>> {
     }
     KS_INLINE typename V::F at(const LaneRows<V>& row, uint32_t i, uint32_t j) const
     {
-        return scale[j / 4] * CodeFloats<4, -8>::template of<V>(lane_code<V, 4>(row, base / 8, i, j));
+        return scale[j / 4] *
+               CodeFloats<4, -8>::template of<V>(lane_code<V, 4>(row, base / 8, i, j));
     }
 };
 
-template <class S> struct CpuCodec<codec_q4, S> {
+template <class S>
+struct CpuCodec<codec_q4, S> {
     static constexpr EncodeKernel encode = encode_q4<S>;
     static constexpr DecodeKernel decode = decode_rows<Q4Row<S>>;
     static constexpr PrepareKernel prepare = nullptr;

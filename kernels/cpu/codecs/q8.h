@@ -1,4 +1,5 @@
-// q8 with vectors. Bits equal the specification's (kernels/common/codecs/q8.h), except for logits (byte_logits.h).
+// q8 with vectors. Bits equal the specification's (kernels/common/codecs/q8.h), except for logits
+// (byte_logits.h).
 #pragma once
 
 #include "kernels/cpu/codecs/byte_logits.h"
@@ -7,7 +8,8 @@
 namespace ks
 {
 
-template <class S> void encode_q8(const float* x, uint32_t d, uint32_t* words, uint8_t* tail)
+template <class S>
+void encode_q8(const float* x, uint32_t d, uint32_t* words, uint8_t* tail)
 {
     using W8 = typename S::W8;
     RowWords row(codec_q8::row_bytes(d));
@@ -29,7 +31,8 @@ template <class S> void encode_q8(const float* x, uint32_t d, uint32_t* words, u
     row.store(words, tail);
 }
 
-template <class S> void decode_q8(const uint32_t* words, const uint8_t* tail, uint32_t d, float* x)
+template <class S>
+void decode_q8(const uint32_t* words, const uint8_t* tail, uint32_t d, float* x)
 {
     const RowWords row(codec_q8::row_bytes(d), words, tail);
     const int8_t* q = reinterpret_cast<const int8_t*>(row.word);
@@ -40,7 +43,8 @@ template <class S> void decode_q8(const uint32_t* words, const uint8_t* tail, ui
     }
 }
 
-template <class S> struct Q8Row : RowDecoder {
+template <class S>
+struct Q8Row : RowDecoder {
     using V = typename S::Wide;
     static constexpr DecodeRowKernel any_dim = decode_q8<S>;
     struct Values {
@@ -48,14 +52,19 @@ template <class S> struct Q8Row : RowDecoder {
         typename V::F scale[2];
         Values() = default;
         KS_INLINE Values(const Q8Row&, const OneRow<V>& in, uint32_t d, uint32_t base)
-            : bytes(in, base / 4), scale{in.half((d + base / 16) / 2), in.half((d + base / 16) / 2 + 1)}
+            : bytes(in, base / 4), scale{in.half((d + base / 16) / 2),
+                                         in.half((d + base / 16) / 2 + 1)}
         {
         }
-        KS_INLINE typename V::F at(int nth) const { return scale[uint32_t(nth) * V::lanes / 32] * V::to_float(bytes.at(nth)); }
+        KS_INLINE typename V::F at(int nth) const
+        {
+            return scale[uint32_t(nth) * V::lanes / 32] * V::to_float(bytes.at(nth));
+        }
     };
 };
 
-template <class S> struct CpuCodec<codec_q8, S> {
+template <class S>
+struct CpuCodec<codec_q8, S> {
     static constexpr EncodeKernel encode = encode_q8<S>;
     static constexpr DecodeKernel decode = decode_rows<Q8Row<S>>;
     static constexpr PrepareKernel prepare = byte_queries<S>;

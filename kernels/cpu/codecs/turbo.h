@@ -6,7 +6,8 @@
 namespace ks
 {
 
-template <class S, uint32_t ranks, bool least_squares> void encode_turbo(const float* x, uint32_t d, uint32_t* words, uint8_t* tail)
+template <class S, uint32_t ranks, bool least_squares>
+void encode_turbo(const float* x, uint32_t d, uint32_t* words, uint8_t* tail)
 {
     using F8 = typename S::F8;
     using W8 = typename S::W8;
@@ -20,7 +21,8 @@ template <class S, uint32_t ranks, bool least_squares> void encode_turbo(const f
     const float sum = S::sum(sums);
     float magnitudes[8] = {};
     for (uint32_t t = 0; t < ranks; t++) magnitudes[t] = turbo_magnitude(ranks, t);
-    for (uint32_t t = 0; t + 1 < ranks; t++) thresholds[t] = S::broadcast(turbo_square(ranks, t) * sum);
+    for (uint32_t t = 0; t + 1 < ranks; t++)
+        thresholds[t] = S::broadcast(turbo_square(ranks, t) * sum);
     for (uint32_t base = 0, size; base < d; base += size) {
         const PlaneGroup<bits> group(d - base);
         const PlaneGroup<1> sign_group(d - base);
@@ -36,7 +38,8 @@ template <class S, uint32_t ranks, bool least_squares> void encode_turbo(const f
             squares = squares + c * c;
             products = products + value.magnitude * c;
             const W8 sign = S::less(value.v, S::zero()) >> 31;
-            codes = codes | ((ranks == 4 ? rank : rank | (sign << int(sign_bit))) << int(group.step * j));
+            codes = codes |
+                    ((ranks == 4 ? rank : rank | (sign << int(sign_bit))) << int(group.step * j));
             if (ranks == 4) signs = signs | (sign << int(sign_group.step * j));
         }
         group.template write<S>(row.word + base * bits / 32, codes);
@@ -49,7 +52,8 @@ template <class S, uint32_t ranks, bool least_squares> void encode_turbo(const f
     row.store(words, tail);
 }
 
-template <class S, uint32_t ranks> void decode_turbo(const uint32_t* words, const uint8_t* tail, uint32_t d, float* x)
+template <class S, uint32_t ranks>
+void decode_turbo(const uint32_t* words, const uint8_t* tail, uint32_t d, float* x)
 {
     using W8 = typename S::W8;
     constexpr uint32_t bits = ranks == 8 ? 4 : 2, sign_bit = ranks == 8 ? 3 : 1;
@@ -68,16 +72,20 @@ template <class S, uint32_t ranks> void decode_turbo(const uint32_t* words, cons
             const W8 code = codes >> int(group.step * j);
             const W8 sign = ranks == 4 ? signs >> int(sign_group.step * j) : code >> int(sign_bit);
             const typename S::F8 c = S::lookup8(magnitudes, code & S::each(ranks - 1));
-            S::store(x + base + 8 * j, scale * S::times_power_of_two(c, (sign & S::each(1)) << 8)); // adds 2^31: flips the sign
+            S::store(x + base + 8 * j,
+                     scale * S::times_power_of_two(c, (sign & S::each(1))
+                                                          << 8)); // adds 2^31: flips the sign
         }
     }
 }
 
-template <class S, uint32_t ranks> struct TurboRow : RowDecoder {
+template <class S, uint32_t ranks>
+struct TurboRow : RowDecoder {
     using V = typename S::Wide;
     using W = typename V::W;
     static constexpr DecodeRowKernel any_dim = decode_turbo<S, ranks>;
-    float levels[16]; // indexed by the low four bits of a code; magnitudes only where signs have a plane of their own
+    float levels[16]; // indexed by the low four bits of a code; magnitudes only where signs have a
+                      // plane of their own
     KS_INLINE TurboRow()
     {
         for (uint32_t i = 0; i < 16; i++) {
@@ -91,8 +99,9 @@ template <class S, uint32_t ranks> struct TurboRow : RowDecoder {
         typename V::F scale; // sixteen lanes: the products with all levels
         Values() = default;
         KS_INLINE Values(const TurboRow& row, const OneRow<V>& in, uint32_t d, uint32_t base)
-            : levels(row.levels), codes(in.template plane<(ranks == 8 ? 4 : 2)>(base / (ranks == 8 ? 8 : 16))), signs(codes),
-              scale(in.tail_half())
+            : levels(row.levels),
+              codes(in.template plane<(ranks == 8 ? 4 : 2)>(base / (ranks == 8 ? 8 : 16))),
+              signs(codes), scale(in.tail_half())
         {
             if constexpr (ranks == 4) signs = in.template plane<1>(d / 16 + base / 32);
             if constexpr (V::lanes == 16) scale = scale * V::load(levels);
@@ -105,14 +114,16 @@ template <class S, uint32_t ranks> struct TurboRow : RowDecoder {
                 return ranks == 4 ? V::negate(x, signs << (31 - bit)) : x;
             } else {
                 const W code = codes >> bit;
-                const typename V::F x = ranks == 8 ? V::lookup16_signed(levels, code) : V::lookup8(levels, code);
+                const typename V::F x =
+                    ranks == 8 ? V::lookup16_signed(levels, code) : V::lookup8(levels, code);
                 return scale * (ranks == 4 ? V::negate(x, signs << (31 - bit)) : x);
             }
         }
     };
 };
 
-template <class S, uint32_t ranks> struct RowLanes<TurboRow<S, ranks>> {
+template <class S, uint32_t ranks>
+struct RowLanes<TurboRow<S, ranks>> {
     using V = typename S::Wide;
     static constexpr uint32_t bits = ranks == 8 ? 4 : 2;
     typename V::F levels, scale;
@@ -138,7 +149,8 @@ template <class S, uint32_t ranks> struct RowLanes<TurboRow<S, ranks>> {
     }
 };
 
-template <class S, uint32_t ranks, bool least_squares> struct TurboCodec {
+template <class S, uint32_t ranks, bool least_squares>
+struct TurboCodec {
     using Row = TurboRow<S, ranks>;
     static constexpr EncodeKernel encode = encode_turbo<S, ranks, least_squares>;
     static constexpr DecodeKernel decode = decode_rows<Row>;
@@ -146,13 +158,17 @@ template <class S, uint32_t ranks, bool least_squares> struct TurboCodec {
     static constexpr LogitsKernel logits = row_logits<Row>;
     static constexpr OutputsKernel outputs = row_outputs<Row>;
 };
-template <class S> struct CpuCodec<codec_turbo4, S> : TurboCodec<S, 8, false> {
+template <class S>
+struct CpuCodec<codec_turbo4, S> : TurboCodec<S, 8, false> {
 };
-template <class S> struct CpuCodec<codec_turbo3, S> : TurboCodec<S, 4, false> {
+template <class S>
+struct CpuCodec<codec_turbo3, S> : TurboCodec<S, 4, false> {
 };
-template <class S> struct CpuCodec<codec_turbo2, S> : TurboCodec<S, 2, false> {
+template <class S>
+struct CpuCodec<codec_turbo2, S> : TurboCodec<S, 2, false> {
 };
-template <class S> struct CpuCodec<codec_turbo2v, S> : TurboCodec<S, 2, true> {
+template <class S>
+struct CpuCodec<codec_turbo2v, S> : TurboCodec<S, 2, true> {
 };
 
 } // namespace ks

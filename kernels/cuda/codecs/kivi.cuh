@@ -7,19 +7,24 @@
 namespace ks
 {
 
-DEVICE float kivi_of(uint code, uint range) { return kivi_least(range) + kivi_scale(range) * whole_less(code, 0u); } // kivi_decoded
-
+DEVICE float kivi_of(uint code, uint range)
+{
+    return kivi_least(range) + kivi_scale(range) * whole_less(code, 0u);
+} // kivi_decoded
 
 DEVICE void load_kivi_row(const CudaCache& cache, uint r, uint j, uint d, float (&out)[8])
 {
-    const uint *words = cache.words + uint64_t(r) * RowCodec<codec_kiviv>::words(d), range = words[d / 8u + j / 4u];
+    const uint *words = cache.words + uint64_t(r) * RowCodec<codec_kiviv>::words(d),
+               range = words[d / 8u + j / 4u];
     uint codes[8];
-    load_fields<4u, 2u>(words, j, codes); // rows have two more words per 64 dims, so loads are 8 bytes
+    load_fields<4u, 2u>(words, j,
+                        codes); // rows have two more words per 64 dims, so loads are 8 bytes
     KS_UNROLL
     for (uint i = 0u; i < 8u; i++) out[i] = kivi_of(codes[i], range);
 }
 
-template <uint bits> DEVICE void load_kivi_group(const CudaCache& cache, uint r, uint j, uint d, float (&out)[8])
+template <uint bits>
+DEVICE void load_kivi_group(const CudaCache& cache, uint r, uint j, uint d, float (&out)[8])
 {
     const uint* group = cache.words + uint64_t(r / kivi_rows) * kivi_group_words(bits, d);
     uint codes[8];
@@ -28,30 +33,37 @@ template <uint bits> DEVICE void load_kivi_group(const CudaCache& cache, uint r,
     for (uint i = 0u; i < 8u; i++) out[i] = kivi_of(codes[i], __ldg(group + 8u * j + i));
 }
 
-template <> struct OctetLoader<RowCodec<codec_kiviv>> {
+template <>
+struct OctetLoader<RowCodec<codec_kiviv>> {
     DEVICE_MEMBER static void fill(float*) {}
-    DEVICE_MEMBER static void load(const CudaCache& cache, uint r, uint j, uint d, const float*, float (&out)[8])
+    DEVICE_MEMBER static void load(const CudaCache& cache, uint r, uint j, uint d, const float*,
+                                   float (&out)[8])
     {
         load_kivi_row(cache, r, j, d, out);
     }
 };
-template <> struct OctetLoader<GroupCodec<codec_kivi>> {
+template <>
+struct OctetLoader<GroupCodec<codec_kivi>> {
     DEVICE_MEMBER static void fill(float*) {}
-    DEVICE_MEMBER static void load(const CudaCache& cache, uint r, uint j, uint d, const float*, float (&out)[8])
+    DEVICE_MEMBER static void load(const CudaCache& cache, uint r, uint j, uint d, const float*,
+                                   float (&out)[8])
     {
         load_kivi_group<4u>(cache, r, j, d, out);
     }
 };
-template <> struct OctetLoader<GroupCodec<codec_kivi2>> {
+template <>
+struct OctetLoader<GroupCodec<codec_kivi2>> {
     DEVICE_MEMBER static void fill(float*) {}
-    DEVICE_MEMBER static void load(const CudaCache& cache, uint r, uint j, uint d, const float*, float (&out)[8])
+    DEVICE_MEMBER static void load(const CudaCache& cache, uint r, uint j, uint d, const float*,
+                                   float (&out)[8])
     {
         load_kivi_group<2u>(cache, r, j, d, out);
     }
 };
 
 // An octet lies in two blocks, which the lane's next octet shares.
-template <uint d, uint n> struct LaneKiviRow : LaneCodes<4u, 2u, 1> {
+template <uint d, uint n>
+struct LaneKiviRow : LaneCodes<4u, 2u, 1> {
     static constexpr uint n_rows = 8u, n_words = n + 2u;
     static constexpr bool of_keys = false;
     const uint *codes, *ranges;
@@ -69,19 +81,22 @@ template <uint d, uint n> struct LaneKiviRow : LaneCodes<4u, 2u, 1> {
     {
         LaneOctet<2> row;
         KS_UNROLL
-        for (uint b = 0u; b < 2u; b++) row.factors[b] = kivi_scale(words[n + b]), row.offsets[b] = kivi_least(words[n + b]);
+        for (uint b = 0u; b < 2u; b++)
+            row.factors[b] = kivi_scale(words[n + b]), row.offsets[b] = kivi_least(words[n + b]);
         codes_of(words[e], 0u, 8u, row.values);
         return row;
     }
 };
 
 // Keys of one group. Its ranges are kept in registers until the query is multiplied by them.
-template <class C, uint bits, uint d, uint n> struct LaneKiviGroup : LaneCodes<bits, 1u, 1> {
+template <class C, uint bits, uint d, uint n>
+struct LaneKiviGroup : LaneCodes<bits, 1u, 1> {
     static constexpr uint n_rows = d == 256u ? 4u : 8u, n_words = bits == 4u ? n : 1u;
     static constexpr bool of_values = false, late = true;
     uint i, ranges[n][8];
     const uint* codes;
-    DEVICE_MEMBER LaneKiviGroup(const CudaCache& cache, uint row, uint j) : i(first_octet<n>(bits, j))
+    DEVICE_MEMBER LaneKiviGroup(const CudaCache& cache, uint row, uint j)
+        : i(first_octet<n>(bits, j))
     {
         const uint* group = row_words<GroupCodec<C>>(cache, row, d);
         KS_UNROLL
@@ -114,13 +129,16 @@ template <class C, uint bits, uint d, uint n> struct LaneKiviGroup : LaneCodes<b
     }
 };
 
-template <uint d, uint n> struct LaneLoad<RowCodec<codec_kiviv>, d, n> {
+template <uint d, uint n>
+struct LaneLoad<RowCodec<codec_kiviv>, d, n> {
     using Rows = LaneKiviRow<d, n>;
 };
-template <uint d, uint n> struct LaneLoad<GroupCodec<codec_kivi>, d, n> {
+template <uint d, uint n>
+struct LaneLoad<GroupCodec<codec_kivi>, d, n> {
     using Rows = LaneKiviGroup<codec_kivi, 4u, d, n>;
 };
-template <uint d, uint n> struct LaneLoad<GroupCodec<codec_kivi2>, d, n> {
+template <uint d, uint n>
+struct LaneLoad<GroupCodec<codec_kivi2>, d, n> {
     using Rows = LaneKiviGroup<codec_kivi2, 2u, d, n>;
 };
 

@@ -7,8 +7,8 @@
 namespace ks
 {
 
-// Tables of cosine and sine pairs: the 16 codes of level 1; the codes of level 2 times the cosine of each code of level 3, then
-// times its sine; the four codes of level 4.
+// Tables of cosine and sine pairs: the 16 codes of level 1; the codes of level 2 times the cosine
+// of each code of level 3, then times its sine; the four codes of level 4.
 DEVICE void fill_polar(float* levels)
 {
     const uint i = threadIdx.x, code = i % 16u / 2u;
@@ -24,16 +24,27 @@ DEVICE void fill_polar(float* levels)
 struct alignas(8) CosineSine {
     float of[2];
 };
-DEVICE const float* polar_top(const float* levels) { return levels + 96u; } // the table of level 4
+DEVICE const float* polar_top(const float* levels)
+{
+    return levels + 96u;
+} // the table of level 4
 // The products, indexed by the code of level 3, then of level 2.
-DEVICE const float* polar_products(const float* levels, uint sine) { return levels + 32u + 32u * sine; }
-DEVICE CosineSine polar_both(const float* table, uint code) { return reinterpret_cast<const CosineSine*>(table)[code]; }
+DEVICE const float* polar_products(const float* levels, uint sine)
+{
+    return levels + 32u + 32u * sine;
+}
+DEVICE CosineSine polar_both(const float* table, uint code)
+{
+    return reinterpret_cast<const CosineSine*>(table)[code];
+}
 
 // An octet is half a block: one angle of level 3, two of level 2, four of level 1.
-DEVICE void load_polar(const CudaCache& cache, uint r, uint j, uint d, const float* levels, float (&out)[8])
+DEVICE void load_polar(const CudaCache& cache, uint r, uint j, uint d, const float* levels,
+                       float (&out)[8])
 {
     using C = RowCodec<codec_polar>;
-    const uint *w = row_words<C>(cache, r, d), tail = row_tail<C>(cache, r, d), bytes = polar_bytes(d);
+    const uint *w = row_words<C>(cache, r, d), tail = row_tail<C>(cache, r, d),
+               bytes = polar_bytes(d);
     float top = HALF_TO_FLOAT(row_field(w, 0u, tail, bytes, 2u * d + 16u * (j / 2u), 0xffffu));
     top *= polar_both(polar_top(levels), polar_code(w, 0u, tail, d, 4u, j / 2u)).of[j & 1u];
     const uint third = polar_code(w, 0u, tail, d, 3u, j);
@@ -44,7 +55,8 @@ DEVICE void load_polar(const CudaCache& cache, uint r, uint j, uint d, const flo
         KS_UNROLL
         for (uint k = 0u; k < 2u; k++) {
             const float low = top * second.of[k];
-            const uint sector = row_field(w, 0u, tail, bytes, plane_bit(4u * j + 2u * i + k, d / 2u, 4u), 15u);
+            const uint sector =
+                row_field(w, 0u, tail, bytes, plane_bit(4u * j + 2u * i + k, d / 2u, 4u), 15u);
             const CosineSine first = polar_both(levels, sector);
             out[4u * i + 2u * k] = low * first.of[0];
             out[4u * i + 2u * k + 1u] = low * first.of[1];
@@ -52,16 +64,20 @@ DEVICE void load_polar(const CudaCache& cache, uint r, uint j, uint d, const flo
     }
 }
 
-template <> struct OctetLoader<RowCodec<codec_polar>> {
+template <>
+struct OctetLoader<RowCodec<codec_polar>> {
     DEVICE_MEMBER static void fill(float* levels) { fill_polar(levels); }
-    DEVICE_MEMBER static void load(const CudaCache& cache, uint r, uint j, uint d, const float* levels, float (&out)[8])
+    DEVICE_MEMBER static void load(const CudaCache& cache, uint r, uint j, uint d,
+                                   const float* levels, float (&out)[8])
     {
         load_polar(cache, r, j, d, levels, out);
     }
 };
 
-// An octet is half a block: one angle of level 3, two of level 2, four of level 1. Those four lie in four words under one shift.
-template <uint d, uint n> struct LanePolar : LaneRows {
+// An octet is half a block: one angle of level 3, two of level 2, four of level 1. Those four lie
+// in four words under one shift.
+template <uint d, uint n>
+struct LanePolar : LaneRows {
     using C = codec_polar;
     static constexpr uint plane = plane_of_angles, n_factors = 4u, n_rows = 4u, n_words = 8u;
     const uint row_bytes = 4u * RowCodec<C>::words(d);
@@ -71,17 +87,24 @@ template <uint d, uint n> struct LanePolar : LaneRows {
     const uint16_t* radii;
     DEVICE_MEMBER LanePolar(const CudaCache& of, uint, uint j)
         : i(first_octet<n>(plane, j)), cache(of), rows(whole(of.words)),
-          firsts(whole(of.words + (d == 64u ? 0u : i / 16u * 8u + 4u * (i & 1u)))), seconds(whole(of.words + bit_of(2u) / 32u)),
+          firsts(whole(of.words + (d == 64u ? 0u : i / 16u * 8u + 4u * (i & 1u)))),
+          seconds(whole(of.words + bit_of(2u) / 32u)),
           radii(whole(reinterpret_cast<const uint16_t*>(of.words) + d / 8u + i / 2u))
     {
     }
-    DEVICE_MEMBER uint bit_of(uint level) const { return polar_bit(d, level, level == 2u ? 2u * i : i >> (level - 3u)); }
+    DEVICE_MEMBER uint bit_of(uint level) const
+    {
+        return polar_bit(d, level, level == 2u ? 2u * i : i >> (level - 3u));
+    }
     // The word with a level's angles of the lane; it may be the tail.
     DEVICE_MEMBER uint word_of(uint r, uint tail, uint level) const
     {
-        const uint first = polar_bit(d, level, 0u) / 32u, last = polar_bit(d, level, d / 2u / (1u << (level - 1u)) - 1u) / 32u;
-        if (first == last) return 4u * first < row_bytes ? __ldg(in_row(rows, r, row_bytes) + first) : tail;
-        return level == 2u ? __ldg(in_row(seconds, r, row_bytes)) : __ldg(in_row(rows + bit_of(level) / 32u, r, row_bytes));
+        const uint first = polar_bit(d, level, 0u) / 32u,
+                   last = polar_bit(d, level, d / 2u / (1u << (level - 1u)) - 1u) / 32u;
+        if (first == last)
+            return 4u * first < row_bytes ? __ldg(in_row(rows, r, row_bytes) + first) : tail;
+        return level == 2u ? __ldg(in_row(seconds, r, row_bytes))
+                           : __ldg(in_row(rows + bit_of(level) / 32u, r, row_bytes));
     }
     // Words: four of level 1, the radii, then levels 2, 3 and 4.
     DEVICE_MEMBER void fetch(uint r, uint (&words)[n_words]) const
@@ -89,18 +112,25 @@ template <uint d, uint n> struct LanePolar : LaneRows {
         const uint tail = row_tail<RowCodec<C>>(cache, r, d);
         KS_UNROLL
         for (uint k = 0u; k < 4u; k++) words[k] = __ldg(in_row(firsts, r, row_bytes) + k);
-        words[4] = n == 2u ? __ldg(reinterpret_cast<const uint*>(in_row(radii, r, row_bytes))) : __ldg(in_row(radii, r, row_bytes));
+        words[4] = n == 2u ? __ldg(reinterpret_cast<const uint*>(in_row(radii, r, row_bytes)))
+                           : __ldg(in_row(radii, r, row_bytes));
         KS_UNROLL
         for (uint level = 2u; level < 5u; level++) words[3u + level] = word_of(r, tail, level);
     }
-    // Eight times the code of angle a of a level in octet e: the byte offset of its cosine and sine in a table.
-    DEVICE_MEMBER static uint angle_of(uint e, uint level, uint a) { return e * (level == 2u ? 4u : 4u >> (level - 2u)) + a; }
+    // Eight times the code of angle a of a level in octet e: the byte offset of its cosine and sine
+    // in a table.
+    DEVICE_MEMBER static uint angle_of(uint e, uint level, uint a)
+    {
+        return e * (level == 2u ? 4u : 4u >> (level - 2u)) + a;
+    }
     DEVICE_MEMBER uint low_of(const uint (&words)[n_words], uint e, uint level, uint a) const
     {
         const uint word = words[3u + level];
-        return __funnelshift_r(word, word, bit_of(level) - 3u) >> 2u * angle_of(e, level, a) & 0x18u;
+        return __funnelshift_r(word, word, bit_of(level) - 3u) >> 2u * angle_of(e, level, a) &
+               0x18u;
     }
-    DEVICE_MEMBER LaneOctet<4> decode(const uint (&words)[n_words], uint e, const float* levels) const
+    DEVICE_MEMBER LaneOctet<4> decode(const uint (&words)[n_words], uint e,
+                                      const float* levels) const
     {
         LaneOctet<4> row;
         row.scale = HALF_TO_FLOAT(words[4] >> 16u * e & 0xffffu);
@@ -109,26 +139,34 @@ template <uint d, uint n> struct LanePolar : LaneRows {
         KS_UNROLL
         for (uint k = 0u; k < 4u; k++) {
             float first[2];
-            load_at_offset(levels, __funnelshift_r(words[k], words[k], 4u * (d == 64u ? i : i % 16u / 2u) - 3u) >> (d == 64u ? 8u : 4u) * e & 0x78u, first);
+            load_at_offset(
+                levels,
+                __funnelshift_r(words[k], words[k], 4u * (d == 64u ? i : i % 16u / 2u) - 3u) >>
+                        (d == 64u ? 8u : 4u) * e &
+                    0x78u,
+                first);
             row.values[2u * k] = first[0];
             row.values[2u * k + 1u] = first[1];
         }
         return row;
     }
     // The products of levels 3 and 2.
-    DEVICE_MEMBER void angles(const uint (&words)[n_words], uint e, const float* levels, float (&out)[4]) const
+    DEVICE_MEMBER void angles(const uint (&words)[n_words], uint e, const float* levels,
+                              float (&out)[4]) const
     {
         KS_UNROLL
         for (uint a = 0u; a < 2u; a++) {
             float second[2];
-            load_at_offset(polar_products(levels, a), 4u * low_of(words, e, 3u, 0u) | low_of(words, e, 2u, a), second);
+            load_at_offset(polar_products(levels, a),
+                           4u * low_of(words, e, 3u, 0u) | low_of(words, e, 2u, a), second);
             KS_UNROLL
             for (uint k = 0u; k < 2u; k++) out[2u * a + k] = second[k];
         }
     }
 };
 
-template <uint d, uint n> struct LaneLoad<RowCodec<codec_polar>, d, n> {
+template <uint d, uint n>
+struct LaneLoad<RowCodec<codec_polar>, d, n> {
     using Rows = LanePolar<d, n>;
 };
 

@@ -17,16 +17,19 @@ DEVICE void load_q4(const CudaCache& cache, uint r, uint j, uint d, float (&out)
     for (uint i = 0u; i < 8u; i++) out[i] = scale * whole_less(codes[i], 8u);
 }
 
-template <> struct OctetLoader<RowCodec<codec_q4>> {
+template <>
+struct OctetLoader<RowCodec<codec_q4>> {
     DEVICE_MEMBER static void fill(float*) {}
-    DEVICE_MEMBER static void load(const CudaCache& cache, uint r, uint j, uint d, const float*, float (&out)[8])
+    DEVICE_MEMBER static void load(const CudaCache& cache, uint r, uint j, uint d, const float*,
+                                   float (&out)[8])
     {
         load_q4(cache, r, j, d, out);
     }
 };
 
 // An octet lies in two blocks.
-template <uint d, uint n> struct LaneQ4 : LaneCodes<4u, 2u, -8> {
+template <uint d, uint n>
+struct LaneQ4 : LaneCodes<4u, 2u, -8> {
     static constexpr uint n_rows = 8u, n_words = n + 1u;
     const uint *codes, *scales;
     DEVICE_MEMBER LaneQ4(const CudaCache& cache, uint, uint j)
@@ -49,7 +52,8 @@ template <uint d, uint n> struct LaneQ4 : LaneCodes<4u, 2u, -8> {
     }
 };
 
-template <uint d, uint n> struct LaneLoad<RowCodec<codec_q4>, d, n> {
+template <uint d, uint n>
+struct LaneLoad<RowCodec<codec_q4>, d, n> {
     using Rows = LaneQ4<d, n>;
 };
 

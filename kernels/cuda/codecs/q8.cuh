@@ -12,23 +12,30 @@ DEVICE void load_q8(const CudaCache& cache, uint r, uint j, uint d, float (&out)
     const uint* words = row_words<RowCodec<codec_q8>>(cache, r, d);
     const float scale = HALF_TO_FLOAT(words[d / 4u + j / 8u] >> (16u * (j / 4u & 1u)) & 0xffffu);
     KS_UNROLL
-    for (uint i = 0u; i < 8u; i++) out[i] = scale * whole_less((__ldg(words + 2u * j + i / 4u) >> (8u * (i & 3u)) & 255u) ^ 128u, 128u);
+    for (uint i = 0u; i < 8u; i++)
+        out[i] =
+            scale *
+            whole_less((__ldg(words + 2u * j + i / 4u) >> (8u * (i & 3u)) & 255u) ^ 128u, 128u);
 }
 
-template <> struct OctetLoader<RowCodec<codec_q8>> {
+template <>
+struct OctetLoader<RowCodec<codec_q8>> {
     DEVICE_MEMBER static void fill(float*) {}
-    DEVICE_MEMBER static void load(const CudaCache& cache, uint r, uint j, uint d, const float*, float (&out)[8])
+    DEVICE_MEMBER static void load(const CudaCache& cache, uint r, uint j, uint d, const float*,
+                                   float (&out)[8])
     {
         load_q8(cache, r, j, d, out);
     }
 };
 
-template <uint d, uint n> struct LaneQ8 : LaneCodes<8u, 1u, -128> {
+template <uint d, uint n>
+struct LaneQ8 : LaneCodes<8u, 1u, -128> {
     static constexpr uint n_rows = 8u / n, n_words = 2u * n + 1u;
-    const uint *codes;
+    const uint* codes;
     const uint16_t* scales;
     DEVICE_MEMBER LaneQ8(const CudaCache& cache, uint, uint j)
-        : codes(whole(cache.words + 2u * n * j)), scales(whole(reinterpret_cast<const uint16_t*>(cache.words + d / 4u) + n * j / 4u))
+        : codes(whole(cache.words + 2u * n * j)),
+          scales(whole(reinterpret_cast<const uint16_t*>(cache.words + d / 4u) + n * j / 4u))
     {
     }
     DEVICE_MEMBER void fetch(uint r, uint (&words)[n_words]) const
@@ -47,7 +54,8 @@ template <uint d, uint n> struct LaneQ8 : LaneCodes<8u, 1u, -128> {
     }
 };
 
-template <uint d, uint n> struct LaneLoad<RowCodec<codec_q8>, d, n> {
+template <uint d, uint n>
+struct LaneLoad<RowCodec<codec_q8>, d, n> {
     using Rows = LaneQ8<d, n>;
 };
 

@@ -8,35 +8,46 @@ namespace ks
 {
 
 // The table of 16 pairs of levels, by two 2-bit ranks.
-DEVICE const float* turbo_pairs(const float* levels) { return levels + 32u; }
+DEVICE const float* turbo_pairs(const float* levels)
+{
+    return levels + 32u;
+}
 
-template <class C> DEVICE void fill_turbo(float* levels)
+template <class C>
+DEVICE void fill_turbo(float* levels)
 {
     const uint i = threadIdx.x, pair = i % 32u / 2u;
     if (i < 2u * C::ranks) levels[i] = turbo_level(C::ranks, i);
     if (i / 32u == 1u) levels[i] = turbo_level(C::ranks, i % 2u != 0u ? pair / 4u : pair % 4u);
 }
 
-template <class C> DEVICE void load_turbo(const CudaCache& cache, uint r, uint j, uint d, const float* levels, float (&out)[8])
+template <class C>
+DEVICE void load_turbo(const CudaCache& cache, uint r, uint j, uint d, const float* levels,
+                       float (&out)[8])
 {
     const uint* words = row_words<RowCodec<C>>(cache, r, d);
     const float scale = C::scale(words, 0u, row_tail<RowCodec<C>>(cache, r, d), d);
     uint codes[8], signs[8];
-    load_fields<C::ranks == 8u ? 4u : 2u, C::ranks == 4u ? 2u : 4u>(words, j, codes); // turbo3 has six words for 64 dims, so loads are 8 bytes
+    load_fields<C::ranks == 8u ? 4u : 2u, C::ranks == 4u ? 2u : 4u>(
+        words, j, codes); // turbo3 has six words for 64 dims, so loads are 8 bytes
     if (C::ranks == 4u) load_fields<1u, 2u>(words + d / 16u, j, signs);
     KS_UNROLL
-    for (uint i = 0u; i < 8u; i++) out[i] = scale * levels[C::ranks == 4u ? codes[i] | signs[i] << 2 : codes[i]];
+    for (uint i = 0u; i < 8u; i++)
+        out[i] = scale * levels[C::ranks == 4u ? codes[i] | signs[i] << 2 : codes[i]];
 }
 
-template <class C, uint bits, uint d, uint n> struct LaneTurbo : LaneRows {
-    static constexpr uint plane = bits, n_rows = 8u, n_codes = bits == 4u ? n : 1u, n_words = n_codes + (C::ranks == 4u ? 2u : 1u);
+template <class C, uint bits, uint d, uint n>
+struct LaneTurbo : LaneRows {
+    static constexpr uint plane = bits, n_rows = 8u, n_codes = bits == 4u ? n : 1u,
+                          n_words = n_codes + (C::ranks == 4u ? 2u : 1u);
     uint i;
     const uint *codes, *signs;
     const uint16_t* scales;
     DEVICE_MEMBER LaneTurbo(const CudaCache& cache, uint, uint j)
         : i(first_octet<n>(plane, j)), codes(whole(cache.words + word_of_octet<bits>(i))),
           signs(whole(cache.words + d / 16u + i / 8u * 2u + i % 2u)),
-          scales(reinterpret_cast<const uint16_t*>(row_words<RowCodec<C>>(cache, cache.n_rows, d))) // d is a multiple of 64
+          scales(reinterpret_cast<const uint16_t*>(
+              row_words<RowCodec<C>>(cache, cache.n_rows, d))) // d is a multiple of 64
     {
     }
     DEVICE_MEMBER void fetch(uint r, uint (&words)[n_words]) const
@@ -46,13 +57,16 @@ template <class C, uint bits, uint d, uint n> struct LaneTurbo : LaneRows {
         words[n_codes] = __ldg(scales + r);
         if (C::ranks == 4u) words[n_words - 1u] = __ldg(in_row(signs, r, row_bytes));
     }
-    DEVICE_MEMBER LaneOctet<1> decode(const uint (&words)[n_words], uint e, const float* levels) const
+    DEVICE_MEMBER LaneOctet<1> decode(const uint (&words)[n_words], uint e,
+                                      const float* levels) const
     {
         LaneOctet<1> row;
         row.factors[0] = HALF_TO_FLOAT(words[n_codes]);
-        const uint fields = fields_of_octet<bits>(words[e % n_codes], i + 4u * e), places = 0x3c3c3c3cu; // byte offsets of every second code
-        const uint half = bits == 4u ? 0u : i % 8u / 4u + e;                                       // of the word
-        const uint signs_of_two = words[n_words - 1u] >> (i % 4u / 2u + 16u * half); // signs of dims two apart in one word
+        const uint fields = fields_of_octet<bits>(words[e % n_codes], i + 4u * e),
+                   places = 0x3c3c3c3cu;                     // byte offsets of every second code
+        const uint half = bits == 4u ? 0u : i % 8u / 4u + e; // of the word
+        const uint signs_of_two = words[n_words - 1u] >>
+                                  (i % 4u / 2u + 16u * half); // signs of dims two apart in one word
         KS_UNROLL
         for (uint k = 0u; k < 8u; k += 2u) {
             if (bits == 4u) {
@@ -61,27 +75,32 @@ template <class C, uint bits, uint d, uint n> struct LaneTurbo : LaneRows {
                 continue;
             }
             float two[2];
-            load_at_offset(turbo_pairs(levels), (k == 0u ? fields << 3u : fields >> (2u * k - 3u)) & 0x78u, two);
+            load_at_offset(turbo_pairs(levels),
+                           (k == 0u ? fields << 3u : fields >> (2u * k - 3u)) & 0x78u, two);
             KS_UNROLL
             for (uint m = 0u; m < 2u; m++) {
                 const uint sign = signs_of_two << (31u - 2u * (k + m)) & 0x80000000u;
-                row.values[k + m] = C::ranks == 4u ? BITS_TO_FLOAT(FLOAT_TO_BITS(two[m]) ^ sign) : two[m];
+                row.values[k + m] =
+                    C::ranks == 4u ? BITS_TO_FLOAT(FLOAT_TO_BITS(two[m]) ^ sign) : two[m];
             }
         }
         return row;
     }
 };
 
-#define KS_TURBO(Codec, bits)                                                                                                                \
-    template <> struct OctetLoader<RowCodec<Codec>> {                                                                                        \
-        DEVICE_MEMBER static void fill(float* levels) { fill_turbo<Codec>(levels); }                                                         \
-        DEVICE_MEMBER static void load(const CudaCache& cache, uint r, uint j, uint d, const float* levels, float (&out)[8])                 \
-        {                                                                                                                                    \
-            load_turbo<Codec>(cache, r, j, d, levels, out);                                                                                  \
-        }                                                                                                                                    \
-    };                                                                                                                                       \
-    template <uint d, uint n> struct LaneLoad<RowCodec<Codec>, d, n> {                                                                       \
-        using Rows = LaneTurbo<Codec, bits, d, n>;                                                                                           \
+#define KS_TURBO(Codec, bits)                                                                      \
+    template <>                                                                                    \
+    struct OctetLoader<RowCodec<Codec>> {                                                          \
+        DEVICE_MEMBER static void fill(float* levels) { fill_turbo<Codec>(levels); }               \
+        DEVICE_MEMBER static void load(const CudaCache& cache, uint r, uint j, uint d,             \
+                                       const float* levels, float (&out)[8])                       \
+        {                                                                                          \
+            load_turbo<Codec>(cache, r, j, d, levels, out);                                        \
+        }                                                                                          \
+    };                                                                                             \
+    template <uint d, uint n>                                                                      \
+    struct LaneLoad<RowCodec<Codec>, d, n> {                                                       \
+        using Rows = LaneTurbo<Codec, bits, d, n>;                                                 \
     };
 KS_TURBO(codec_turbo4, 4u)
 KS_TURBO(codec_turbo3, 2u)

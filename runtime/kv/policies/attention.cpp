@@ -7,8 +7,8 @@
 namespace ks
 {
 
-// H2O: the sum of a token's probabilities. Old tokens had more queries to be seen by; `lifetime` divides by their number, or
-// by the sum of their weights 1, decay, decay^2 ... where sums decay.
+// H2O: the sum of a token's probabilities. Old tokens had more queries to be seen by; `lifetime`
+// divides by their number, or by the sum of their weights 1, decay, decay^2 ... where sums decay.
 void score_h2o(const Candidates& c, const RetainOptions& o, float*, float* score)
 {
     for (uint32_t i = 0; i < c.n; i++) {
@@ -36,7 +36,8 @@ void score_snapkv(const Candidates& c, const RetainOptions& o, float*, float* sc
     std::copy_n(c.scores, c.n, score);
     for (uint32_t apart = 1; apart <= o.pool / 2; apart++) {
         for (uint32_t i = apart; i < c.n; i++) score[i] = std::max(score[i], c.scores[i - apart]);
-        for (uint32_t i = apart; i < c.n; i++) score[i - apart] = std::max(score[i - apart], c.scores[i]);
+        for (uint32_t i = apart; i < c.n; i++)
+            score[i - apart] = std::max(score[i - apart], c.scores[i]);
     }
 }
 

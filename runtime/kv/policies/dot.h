@@ -1,5 +1,5 @@
-// Sums over vectors of one head. Eight partial sums side by side in one fixed order: a compiler may vectorize it, and every machine
-// gets the same bits.
+// Sums over vectors of one head. Eight partial sums side by side in one fixed order: a compiler may
+// vectorize it, and every machine gets the same bits.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,8 @@ inline double dot64(const float* x, const float* y, uint32_t n)
     for (; i + 8 <= n; i += 8)
         for (uint32_t k = 0; k < 8; k++) lanes[k] += double(x[i + k]) * double(y[i + k]);
     for (; i < n; i++) rest += double(x[i]) * double(y[i]);
-    const double even = (lanes[0] + lanes[2]) + (lanes[4] + lanes[6]), odd = (lanes[1] + lanes[3]) + (lanes[5] + lanes[7]);
+    const double even = (lanes[0] + lanes[2]) + (lanes[4] + lanes[6]),
+                 odd = (lanes[1] + lanes[3]) + (lanes[5] + lanes[7]);
     return even + odd + rest;
 }
 

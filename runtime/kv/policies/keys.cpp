@@ -11,7 +11,8 @@
 namespace ks
 {
 
-// KeyDiff: keys that point where few others point stay; minus the cosine with the mean of the normalised keys. scratch: (head_dim)
+// KeyDiff: keys that point where few others point stay; minus the cosine with the mean of the
+// normalised keys. scratch: (head_dim)
 void score_keydiff(const Candidates& c, const RetainOptions&, float* scratch, float* score)
 {
     float* mean = scratch;
@@ -28,8 +29,9 @@ void score_keydiff(const Candidates& c, const RetainOptions&, float* scratch, fl
     });
 }
 
-// Farthest first: the key of largest norm, then always the one farthest from all chosen; every key ends up within twice the
-// best possible radius of a chosen one. The score counts down in the order of choice; ties: the older.
+// Farthest first: the key of largest norm, then always the one farthest from all chosen; every key
+// ends up within twice the best possible radius of a chosen one. The score counts down in the order
+// of choice; ties: the older.
 void score_kcenter(const Candidates& c, const RetainOptions&, float* scratch, float* score)
 {
     constexpr float kChosen = -1;

@@ -26,8 +26,10 @@ uint32_t MergeTargets::nearest(const float* key) const
     uint32_t best = kNoTarget;
     for (uint32_t i = 0; i < n; i++) {
         const float scale = norms[i] * norm;
-        const float cosine = scale > 0 ? dot(keys + uint64_t(indexes[i]) * head_dim, key, head_dim) / scale : 0;
-        if (cosine > largest || (cosine == largest && best == kNoTarget)) largest = cosine, best = i;
+        const float cosine =
+            scale > 0 ? dot(keys + uint64_t(indexes[i]) * head_dim, key, head_dim) / scale : 0;
+        if (cosine > largest || (cosine == largest && best == kNoTarget))
+            largest = cosine, best = i;
     }
     return best;
 }

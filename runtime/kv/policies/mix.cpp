@@ -9,11 +9,13 @@ namespace ks
 // score[i] = max(score[i], rank of i in `part` / n). scratch: (4 * n)
 static void raise_to_rank(const float* part, uint32_t n, float* scratch, float* score)
 {
-    // Sorted by the bits of the values, eight at a time, from the last; equal ones stay in order, so the newer outranks.
+    // Sorted by the bits of the values, eight at a time, from the last; equal ones stay in order,
+    // so the newer outranks.
     struct Entry {
         uint32_t bits, index;
     };
-    Entry *order = new (scratch) Entry[n], *sorted = new (scratch + 2 * n) Entry[n]; // same alignment
+    Entry *order = new (scratch) Entry[n],
+          *sorted = new (scratch + 2 * n) Entry[n]; // same alignment
     uint32_t begin[4][257] = {};
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t bits = order_bits(part[i]);
@@ -23,7 +25,8 @@ static void raise_to_rank(const float* part, uint32_t n, float* scratch, float* 
     for (uint32_t k = 0; k < 4; k++) {
         if (begin[k][(order[0].bits >> 8 * k & 255) + 1] == n) continue; // all the same
         for (uint32_t d = 0; d < 255; d++) begin[k][d + 1] += begin[k][d];
-        for (uint32_t i = 0; i < n; i++) sorted[begin[k][order[i].bits >> 8 * k & 255]++] = order[i];
+        for (uint32_t i = 0; i < n; i++)
+            sorted[begin[k][order[i].bits >> 8 * k & 255]++] = order[i];
         std::swap(order, sorted);
     }
     for (uint32_t rank = 0; rank < n; rank++) {
@@ -32,8 +35,9 @@ static void raise_to_rank(const float* part, uint32_t n, float* scratch, float* 
     }
 }
 
-// A token stays for whichever reason is the best: looked at (snapkv), unlike the other keys (keydiff), a rare id beside it
-// or itself (rarity). Attention keeps the flow of the text, the other two keep facts that nobody has asked about yet.
+// A token stays for whichever reason is the best: looked at (snapkv), unlike the other keys
+// (keydiff), a rare id beside it or itself (rarity). Attention keeps the flow of the text, the
+// other two keep facts that nobody has asked about yet.
 void score_mix(const Candidates& c, const RetainOptions& o, float* scratch, float* score)
 {
     float *part = scratch, *rest = scratch + c.n; // (n), (4 * n)

@@ -9,7 +9,8 @@ namespace ks
 {
 
 using Score = void(const Candidates& c, const RetainOptions& o, float* scratch, float* score);
-Score score_position, score_h2o, score_below, score_attention, score_snapkv, score_keydiff, score_mix, score_kcenter;
+Score score_position, score_h2o, score_below, score_attention, score_snapkv, score_keydiff,
+    score_mix, score_kcenter;
 
 // Larger for a higher score. A NaN is below everything.
 inline uint32_t order_bits(float score)

@@ -18,17 +18,24 @@ struct Policy : RetainPolicy {
     constexpr Policy keeps_last_tokens() const { return with(&RetainPolicy::keeps_last, true); }
     constexpr Policy same_for_all_heads() const { return with(&RetainPolicy::one_set, true); }
     constexpr Policy reads_probabilities() const { return with(&RetainPolicy::scores, scores_sum); }
-    constexpr Policy reads_low_probabilities() const { return with(&RetainPolicy::scores, scores_below); }
+    constexpr Policy reads_low_probabilities() const
+    {
+        return with(&RetainPolicy::scores, scores_below);
+    }
     constexpr Policy of_last_queries() const { return with(&RetainPolicy::observes, true); }
     constexpr Policy reads_keys() const { return with(&RetainPolicy::keys, true); }
     constexpr Policy all_at_once() const { return with(&RetainPolicy::all_keys, true); }
     constexpr Policy decides_seldom() const { return with(&RetainPolicy::waits, true); }
     constexpr Policy counts_ids() const { return with(&RetainPolicy::counts, true); }
     constexpr Policy estimates_victims() const { return with(&RetainPolicy::estimates, true); }
-    constexpr Policy needs_scratch(uint32_t floats) const { return with(&RetainPolicy::scratch, floats); }
+    constexpr Policy needs_scratch(uint32_t floats) const
+    {
+        return with(&RetainPolicy::scratch, floats);
+    }
 
 private:
-    template <class T> constexpr Policy with(T RetainPolicy::*field, T value) const
+    template <class T>
+    constexpr Policy with(T RetainPolicy::*field, T value) const
     {
         Policy row = *this;
         row.*field = value;
@@ -45,9 +52,15 @@ static const Policy kPolicies[] = {
     Policy("tova", score_attention).reads_probabilities().of_last_queries().same_for_all_heads(),
     Policy("snapkv", score_snapkv).reads_probabilities().of_last_queries(),
     Policy("keydiff", score_keydiff).reads_keys(),
-    Policy("mix", score_mix).reads_keys().reads_probabilities().of_last_queries().counts_ids().needs_scratch(5),
+    Policy("mix", score_mix)
+        .reads_keys()
+        .reads_probabilities()
+        .of_last_queries()
+        .counts_ids()
+        .needs_scratch(5),
     Policy("kcenter", score_kcenter).reads_keys().all_at_once().decides_seldom().needs_scratch(1),
-    Policy("subgen", score_position).estimates_victims(), // what leaves the window goes into its estimator
+    Policy("subgen", score_position)
+        .estimates_victims(), // what leaves the window goes into its estimator
 };
 
 const RetainPolicy* find_retain(std::string_view name)
@@ -60,7 +73,8 @@ const RetainPolicy* find_retain(std::string_view name)
 std::string retain_names()
 {
     std::string names;
-    for (const RetainPolicy& policy : kPolicies) names += (names.empty() ? "" : " ") + std::string(policy.name);
+    for (const RetainPolicy& policy : kPolicies)
+        names += (names.empty() ? "" : " ") + std::string(policy.name);
     return names;
 }
 
@@ -72,7 +86,8 @@ uint64_t retain_scratch_floats(const RetainPolicy& policy, uint32_t n_candidates
 // Older tokens leave first: the sinks that make `sink` of `window` are pinned, not candidates.
 void score_position(const Candidates& c, const RetainOptions&, float*, float* score)
 {
-    for (uint32_t i = 0; i < c.n; i++) score[i] = float(c.positions[i]); // what float cannot tell apart, the order does
+    for (uint32_t i = 0; i < c.n; i++)
+        score[i] = float(c.positions[i]); // what float cannot tell apart, the order does
 }
 
 void mark_top_k(const float* score, uint32_t n, uint32_t n_keep, uint32_t* order, uint8_t* keep)
@@ -81,15 +96,16 @@ void mark_top_k(const float* score, uint32_t n, uint32_t n_keep, uint32_t* order
     for (uint32_t i = 0; i < n; i++) order[i] = order_bits(score[i]);
     if (n_keep) std::nth_element(order, order + n_keep - 1, order + n, std::greater<uint32_t>());
     const uint32_t bar = n_keep ? order[n_keep - 1] : ~0u;
-    uint32_t n_equal = uint32_t(std::count(order, order + n_keep, bar)); // so many stay of those at the bar
+    uint32_t n_equal =
+        uint32_t(std::count(order, order + n_keep, bar)); // so many stay of those at the bar
     for (uint32_t i = n; i-- > 0;) {
         const uint32_t bits = order_bits(score[i]);
         keep[i] = bits > bar || (bits == bar && n_equal && n_equal--);
     }
 }
 
-void mark_top_k_of_heads(const float* score, uint32_t n_heads, uint32_t n, uint32_t n_keep_total, uint32_t floor, uint32_t* order,
-                         uint8_t* keep)
+void mark_top_k_of_heads(const float* score, uint32_t n_heads, uint32_t n, uint32_t n_keep_total,
+                         uint32_t floor, uint32_t* order, uint8_t* keep)
 {
     if (n_heads == 0) return;
     n_keep_total = std::min(n_keep_total, n_heads * n);
@@ -111,16 +127,22 @@ void split_slots(Split split, uint32_t n_layers, uint32_t average, uint32_t floo
 {
     std::fill_n(slots, n_layers, average);
     if (split != Split::pyramid || n_layers < 2) return;
-    // Layer l has most - l * (most - least) / (n_layers - 1); their mean is the average. The rest is the remainder of that.
+    // Layer l has most - l * (most - least) / (n_layers - 1); their mean is the average. The rest
+    // is the remainder of that.
     const uint64_t steps = n_layers - 1;
-    const uint64_t least = std::min<uint64_t>(average, std::max(average / 20, floor)), most = 2 * uint64_t(average) - least;
-    const auto share = [&](uint64_t il) { return most * steps - il * (most - least); }; // in steps-ths of a slot
+    const uint64_t least = std::min<uint64_t>(average, std::max(average / 20, floor)),
+                   most = 2 * uint64_t(average) - least;
+    const auto share = [&](uint64_t il) {
+        return most * steps - il * (most - least);
+    }; // in steps-ths of a slot
     uint64_t left = uint64_t(n_layers) * average;
     for (uint32_t il = 0; il < n_layers; il++) left -= slots[il] = uint32_t(share(il) / steps);
     for (uint32_t il = 0; il < n_layers; il++) {
-        uint64_t before = 0; // layers that get one of what is left first: larger remainder, then earlier
+        uint64_t before =
+            0; // layers that get one of what is left first: larger remainder, then earlier
         for (uint32_t other = 0; other < n_layers; other++)
-            before += share(other) % steps > share(il) % steps || (share(other) % steps == share(il) % steps && other < il);
+            before += share(other) % steps > share(il) % steps ||
+                      (share(other) % steps == share(il) % steps && other < il);
         slots[il] += before < left;
     }
 }

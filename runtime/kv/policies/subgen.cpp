@@ -15,16 +15,19 @@ static constexpr uint32_t kRadiusKeys = 256;
 
 uint64_t Subgen::bytes_needed(const SubgenShape& shape)
 {
-    const uint64_t bytes = sizeof(Head) + 16ull * shape.s + shape.n_clusters * (4ull + 4ull * shape.head_dim);
+    const uint64_t bytes =
+        sizeof(Head) + 16ull * shape.s + shape.n_clusters * (4ull + 4ull * shape.head_dim);
     return (bytes + 7) / 8 * 8;
 }
 
 Subgen::Subgen(const SubgenShape& shape, void* state)
-    : m_shape(shape), m_head(static_cast<Head*>(state)), m_weights(reinterpret_cast<double*>(m_head + 1)),
-      m_priorities(m_weights + shape.s), m_counts(reinterpret_cast<uint32_t*>(m_priorities + shape.s)),
+    : m_shape(shape), m_head(static_cast<Head*>(state)),
+      m_weights(reinterpret_cast<double*>(m_head + 1)), m_priorities(m_weights + shape.s),
+      m_counts(reinterpret_cast<uint32_t*>(m_priorities + shape.s)),
       m_centres(reinterpret_cast<float*>(m_counts + shape.n_clusters))
 {
-    KS_CHECK(shape.n_clusters && shape.t && shape.s, "%u clusters, %u keys of each, %u values", shape.n_clusters, shape.t, shape.s);
+    KS_CHECK(shape.n_clusters && shape.t && shape.s, "%u clusters, %u keys of each, %u values",
+             shape.n_clusters, shape.t, shape.s);
     KS_CHECK(reinterpret_cast<uintptr_t>(state) % alignof(double) == 0, "at %p", state);
 }
 
@@ -47,7 +50,8 @@ void Subgen::choose_radius(const float* keys, uint32_t n)
     for (uint32_t i = 0; i < n; i++)
         for (uint32_t j = 0; j < i; j++) {
             const uint64_t dim = m_shape.head_dim;
-            const float distance = squared_distance(keys + i * dim, keys + j * dim, m_shape.head_dim);
+            const float distance =
+                squared_distance(keys + i * dim, keys + j * dim, m_shape.head_dim);
             nearest[i] = std::min(nearest[i], distance);
             nearest[j] = std::min(nearest[j], distance);
         }
@@ -58,7 +62,8 @@ void Subgen::choose_radius(const float* keys, uint32_t n)
 // Uniform in [0, 1); from: the slot that a merge would copy, else ~0.
 double Subgen::coin(uint32_t position, uint32_t slot, uint32_t from) const
 {
-    const auto word = philox({position, slot, from, (m_shape.layer << 16) | m_shape.head}, m_shape.seed);
+    const auto word =
+        philox({position, slot, from, (m_shape.layer << 16) | m_shape.head}, m_shape.seed);
     return double((uint64_t(word[0]) << 21) | (word[1] >> 11)) * 0x1p-53;
 }
 
@@ -76,8 +81,9 @@ uint32_t Subgen::nearest(const float* key, uint32_t end, double* distance) const
     return best;
 }
 
-// The radius doubles, or grows to the two closest centres if that is more (a radius of 0 doubles to 0); then every cluster
-// goes into the nearest one before it within the radius, and each sample is drawn anew from the two it may come from.
+// The radius doubles, or grows to the two closest centres if that is more (a radius of 0 doubles to
+// 0); then every cluster goes into the nearest one before it within the radius, and each sample is
+// drawn anew from the two it may come from.
 void Subgen::merge_clusters(uint32_t position, SubgenChanges* changes)
 {
     double closest = std::numeric_limits<double>::infinity(), distance = 0;
@@ -93,7 +99,8 @@ void Subgen::merge_clusters(uint32_t position, SubgenChanges* changes)
         for (uint32_t a = 0; a < m_shape.t; a++) {
             const uint32_t from = i * m_shape.t + a, to = into * m_shape.t + a;
             if (coin(position, to, from) >= share) continue;
-            uint32_t at = 0; // a slot that was to be copied from an earlier cluster is copied from this one instead
+            uint32_t at = 0; // a slot that was to be copied from an earlier cluster is copied from
+                             // this one instead
             while (at < changes->n_copies && changes->copies[at].to != to) at++;
             changes->copies[at] = {from, to};
             changes->n_copies = std::max(changes->n_copies, at + 1);
@@ -117,7 +124,9 @@ void Subgen::sample_key(uint32_t position, const float* key, SubgenChanges* chan
         merge_clusters(position, changes);
         apart = is_apart();
     }
-    if (apart && m_head->n_clusters < m_shape.n_clusters) { // else keys are not numbers; the token joins whatever is there
+    if (apart &&
+        m_head->n_clusters <
+            m_shape.n_clusters) { // else keys are not numbers; the token joins whatever is there
         j = uint32_t(std::find(m_counts, m_counts + m_shape.n_clusters, 0u) - m_counts);
         std::copy_n(key, m_shape.head_dim, centre(j));
         m_head->n_clusters++;
@@ -138,13 +147,15 @@ void Subgen::sample_value(uint32_t position, double weight, SubgenChanges* chang
     }
 }
 
-// Duffield, Lund, Thorup: the s tokens of largest weight / u stay; with the largest priority ever turned away as the bar,
-// max(1, bar / weight) is an unbiased count of those that a token stands for.
+// Duffield, Lund, Thorup: the s tokens of largest weight / u stay; with the largest priority ever
+// turned away as the bar, max(1, bar / weight) is an unbiased count of those that a token stands
+// for.
 void Subgen::sample_by_priority(uint32_t position, double weight, SubgenChanges* changes)
 {
     const uint32_t first = m_shape.n_clusters * m_shape.t;
     const double priority = weight / (1 - coin(position, first, ~0u));
-    const uint32_t b = uint32_t(std::min_element(m_priorities, m_priorities + m_shape.s) - m_priorities);
+    const uint32_t b =
+        uint32_t(std::min_element(m_priorities, m_priorities + m_shape.s) - m_priorities);
     m_head->bar = std::max(m_head->bar, std::min(m_priorities[b], priority));
     if (priority < m_priorities[b]) return;
     m_priorities[b] = priority;
@@ -189,7 +200,8 @@ void Subgen::weights(float* numerator, float* denominator) const
     for (uint32_t b = 0; b < m_shape.s; b++) {
         const double weight = m_weights[b];
         // Finite: the square of a float is neither 0 nor infinite as a double.
-        const double share = m_shape.priority ? std::max(1.0, m_head->bar / weight) : m_head->mass / weight / m_shape.s;
+        const double share = m_shape.priority ? std::max(1.0, m_head->bar / weight)
+                                              : m_head->mass / weight / m_shape.s;
         numerator[n_keys + b] = weight > 0 ? float(std::log(share)) : none;
     }
 }

@@ -1,8 +1,9 @@
-// SubGen / ClusterGen, Algorithm 1 (Zandieh et al., 2024), for the tokens that one KV head evicts: attention over all of them
-// is estimated from slots [0, m * t), t sampled keys of each of m clusters, which make the denominator, and slots
-// [m * t, m * t + s), tokens sampled by |value|^2, which make the numerator. The slots hold codes of real tokens and belong to
-// the caller; here are only the log-weights and what decides which token goes where.
-// State is plain bytes, so it is saved and loaded as such. Coins are functions of (seed, layer, head, position, slot).
+// SubGen / ClusterGen, Algorithm 1 (Zandieh et al., 2024), for the tokens that one KV head evicts:
+// attention over all of them is estimated from slots [0, m * t), t sampled keys of each of m
+// clusters, which make the denominator, and slots [m * t, m * t + s), tokens sampled by |value|^2,
+// which make the numerator. The slots hold codes of real tokens and belong to the caller; here are
+// only the log-weights and what decides which token goes where. State is plain bytes, so it is
+// saved and loaded as such. Coins are functions of (seed, layer, head, position, slot).
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,8 @@ struct SubgenShape {
     uint32_t t;          // keys sampled of each cluster
     uint32_t s;          // tokens sampled by |value|^2
     uint32_t head_dim;
-    bool priority; // s distinct tokens by priority sampling; false: s independent samples with replacement (the paper)
+    bool priority; // s distinct tokens by priority sampling; false: s independent samples with
+                   // replacement (the paper)
     uint64_t seed;
     uint32_t layer;
     uint32_t head;
@@ -36,14 +38,17 @@ class Subgen
 {
 public:
     static uint64_t bytes_needed(const SubgenShape& shape);
-    Subgen(const SubgenShape& shape, void* state); // state: bytes_needed() bytes, aligned for double; clear() once
+    Subgen(const SubgenShape& shape,
+           void* state); // state: bytes_needed() bytes, aligned for double; clear() once
 
     void clear();
     void set_radius(float radius); // before the first update
-    // The same from data: 1.5 times the median distance of the first 256 of these keys to their nearest neighbour.
+    // The same from data: 1.5 times the median distance of the first 256 of these keys to their
+    // nearest neighbour.
     void choose_radius(const float* keys, uint32_t n); // keys: (n, head_dim)
     void update(uint32_t position, const float* key, const float* value, SubgenChanges* changes);
-    // Per slot, added to the logit in numerator and denominator; -infinity: not part of it. (n_clusters * t + s)
+    // Per slot, added to the logit in numerator and denominator; -infinity: not part of it.
+    // (n_clusters * t + s)
     void weights(float* numerator, float* denominator) const;
 
     bool fits(uint32_t n_seen) const; // whether the state can be that of at most n_seen updates
@@ -59,7 +64,10 @@ private:
         uint32_t n_clusters;
         uint32_t reserved;
     };
-    float* centre(uint32_t cluster) const { return m_centres + uint64_t(cluster) * m_shape.head_dim; }
+    float* centre(uint32_t cluster) const
+    {
+        return m_centres + uint64_t(cluster) * m_shape.head_dim;
+    }
     double coin(uint32_t position, uint32_t slot, uint32_t from) const;
     uint32_t nearest(const float* key, uint32_t end, double* distance) const;
     void merge_clusters(uint32_t position, SubgenChanges* changes);

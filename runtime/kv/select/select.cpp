@@ -5,7 +5,8 @@
 namespace ks
 {
 
-// A row of the table: a name, how units are compared with the queries, and what else is not as usual.
+// A row of the table: a name, how units are compared with the queries, and what else is not as
+// usual.
 struct SelectorRow : Selector {
     constexpr SelectorRow(const char* its_name, uint32_t its_kind)
     {
@@ -18,10 +19,14 @@ struct SelectorRow : Selector {
     constexpr SelectorRow for_prompts() const { return with(&Selector::prompts, true); }
     constexpr SelectorRow reuses_from(float cosine) const { return with(&Selector::reuse, cosine); }
     constexpr SelectorRow head_by_head() const { return with(&Selector::by_head, true); }
-    constexpr SelectorRow reads_probabilities() const { return with(&Selector::scores, scores_sum); }
+    constexpr SelectorRow reads_probabilities() const
+    {
+        return with(&Selector::scores, scores_sum);
+    }
 
 private:
-    template <class T> constexpr SelectorRow with(T Selector::*field, T value) const
+    template <class T>
+    constexpr SelectorRow with(T Selector::*field, T value) const
     {
         SelectorRow row = *this;
         row.*field = value;
@@ -36,7 +41,11 @@ static const SelectorRow kSelectors[] = {
     SelectorRow("hardvote", select_hard).reads_first(128).for_prompts().reuses_from(0.9f),
     SelectorRow("topk", select_sum).reads_first(128).for_prompts().reuses_from(0.9f),
     SelectorRow("quest", select_pages).in_units_of(select_page).from_layer(2).head_by_head(),
-    SelectorRow("infllm", select_blocks).in_units_of(128).reads_first(128).for_prompts().reads_probabilities(),
+    SelectorRow("infllm", select_blocks)
+        .in_units_of(128)
+        .reads_first(128)
+        .for_prompts()
+        .reads_probabilities(),
 };
 
 const Selector* find_selector(std::string_view name)
@@ -49,7 +58,8 @@ const Selector* find_selector(std::string_view name)
 std::string selector_names()
 {
     std::string names;
-    for (const Selector& selector : kSelectors) names += (names.empty() ? "" : " ") + std::string(selector.name);
+    for (const Selector& selector : kSelectors)
+        names += (names.empty() ? "" : " ") + std::string(selector.name);
     return names;
 }
 

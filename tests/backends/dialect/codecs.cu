@@ -2,7 +2,8 @@
 #include "kernels/common/args.h"
 #include "kernels/common/codecs.h"
 
-template <class C> __global__ void codec_kernel(KvReadArgs a, float* y, uint* w)
+template <class C>
+__global__ void codec_kernel(KvReadArgs a, float* y, uint* w)
 {
     float x[512];
     uint row[513];
@@ -13,5 +14,6 @@ template <class C> __global__ void codec_kernel(KvReadArgs a, float* y, uint* w)
     for (uint i = 0u; i < a.head_dim; i++) y[i] = C::value(w, 0u, row[bytes / 4u], i, a.head_dim);
 }
 
-#define KS_INSTANCE(name, number) template __global__ void codec_kernel<codec_##name>(KvReadArgs, float*, uint*);
+#define KS_INSTANCE(name, number)                                                                  \
+    template __global__ void codec_kernel<codec_##name>(KvReadArgs, float*, uint*);
 CODECS(KS_INSTANCE)

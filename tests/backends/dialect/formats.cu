@@ -2,7 +2,8 @@
 #include "kernels/common/args.h"
 #include "kernels/common/formats.h"
 
-template <class F> __global__ void values_kernel(MatmulArgs a, float* y, const uint* w, uint* h)
+template <class F>
+__global__ void values_kernel(MatmulArgs a, float* y, const uint* w, uint* h)
 {
     uint row = blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= a.rows) return;
@@ -15,5 +16,6 @@ template <class F> __global__ void values_kernel(MatmulArgs a, float* y, const u
     }
 }
 
-#define KS_INSTANCE(name) template __global__ void values_kernel<format_##name>(MatmulArgs, float*, const uint*, uint*);
+#define KS_INSTANCE(name)                                                                          \
+    template __global__ void values_kernel<format_##name>(MatmulArgs, float*, const uint*, uint*);
 FORMATS(KS_INSTANCE)

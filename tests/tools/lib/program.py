@@ -1,4 +1,5 @@
 """Runs the program for the tests. The first argument of every test is the program's path."""
+
 import json
 import os
 import subprocess
@@ -15,7 +16,13 @@ checks = failures = 0
 
 class Result:
     def __init__(self, args, stdin, env):
-        p = subprocess.run([BINARY, *map(str, args)], input=stdin, capture_output=True, env={**CLEAN, **env}, timeout=300)
+        p = subprocess.run(
+            [BINARY, *map(str, args)],
+            input=stdin,
+            capture_output=True,
+            env={**CLEAN, **env},
+            timeout=300,
+        )
         self.code, self.out, self.err = p.returncode, p.stdout, p.stderr.decode(errors="replace")
         self.sentences = [line for line in self.err.split("\n") if line.startswith("knapsack: ")]
 
@@ -37,8 +44,17 @@ def check(condition, what):
 
 def check_refused(result, code, *words):
     """Checks the exit code, and that the only message is one readable sentence with the words."""
-    fine = result.code == code and len(result.sentences) == 1 and len(result.sentences[0]) <= 400 and result.sentences[0].isascii() and result.sentences[0].isprintable()
-    check(fine and all(w in result.sentences[0] for w in words), f"expected exit {code} with {words}, found exit {result.code}: {result.err!r}")
+    fine = (
+        result.code == code
+        and len(result.sentences) == 1
+        and len(result.sentences[0]) <= 400
+        and result.sentences[0].isascii()
+        and result.sentences[0].isprintable()
+    )
+    check(
+        fine and all(w in result.sentences[0] for w in words),
+        f"expected exit {code} with {words}, found exit {result.code}: {result.err!r}",
+    )
 
 
 def tiny_model(folder, **kw):
