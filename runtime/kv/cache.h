@@ -105,6 +105,11 @@ private:
     static void pin_layer(CacheLayerSpec& spec, const Recipe& recipe, uint32_t n_tokens);
     void transfer_choice(StateFile& file, uint32_t il, const CacheLayer& layer);
     void transfer_layer(StateFile& file, uint32_t il, CacheLayer& layer, uint32_t n_seen);
+    struct Largest;
+    Largest place_layers(const std::vector<CacheLayerSpec>& specs, uint32_t chunk, uint32_t context,
+                         Placer& device, Placer& host);
+    void place_layouts(uint32_t n_kv_heads, Placer& device, Placer& host);
+    void place_chunk(const Largest& largest, uint32_t chunk, Placer& device, Placer& host);
     CacheBytes place_all(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe,
                          uint32_t chunk, uint32_t context, Placer device, Placer host);
     void place_decisions(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe,

@@ -1,0 +1,158 @@
+// Where the cache's tensors and host arrays lie: the same pass counts the bytes and places them.
+#include "runtime/kv/cache.h"
+
+#include <algorithm>
+
+namespace ks
+{
+
+// Part of the slots' bytes that the keys of one head may take as floats.
+constexpr uint64_t kKeyShare = 16;
+
+// Maxima over all layers, which size what the layers share.
+struct Cache::Largest {
+    uint32_t n_heads = 0, n_kv_heads = 0, head_dim = 0;
+    uint32_t n_rope_on_read = 0;
+    uint32_t n_rope_rows = 0;  // rows of the RoPE table
+    uint32_t n_plain_rows = 0; // rows per head of a plain pool beside a coded one
+    uint32_t group = 1;        // rows that a codec encodes together
+    bool stages = false;       // some layer stages chunks
+};
+
+// Scratch of evictions, for the largest table layer.
+void Cache::place_decisions(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe,
+                            uint32_t chunk, Placer& device, Placer& host)
+{
+    const bool writes = recipe.victims == Victims::merge || recipe.retain->estimates,
+               reads = writes || recipe.retain->keys;
+    const bool heads_compete = recipe.split == Split::ada;
+    uint32_t most = 0, n_heads = 0, n_slots = 0, head_dim = 0;
+    uint64_t slot_bytes = 0;
+    for (const CacheLayerSpec& s : specs) {
+        if (!s.table) continue;
+        slot_bytes +=
+            uint64_t(s.n_kv_heads) * s.n_slots *
+            (codec_info(s.k).row_bytes(s.head_dim) + codec_info(s.v).row_bytes(s.head_dim));
+        n_heads = std::max(n_heads, s.n_kv_heads);
+        n_slots = std::max(n_slots, s.n_slots);
+        head_dim = std::max(head_dim, s.head_dim);
+        most = std::max(most, s.n_slots * (heads_compete ? s.n_kv_heads : 1) + chunk);
+    }
+    if (!most) return;
+    // All keys of a head are kept as floats where they are small beside the slots. Otherwise they
+    // are read twice, in parts.
+    const bool all_keys =
+        writes || recipe.retain->all_keys || kKeyShare * 4ull * most * head_dim <= slot_bytes;
+    const uint32_t n_at_once =
+        std::min(most, std::max(32u, std::min(RowTransfer::kMostAtOnce, most / 8)));
+    m_gatherer.place(recipe, n_heads, n_slots, chunk, most, head_dim, all_keys, host);
+    m_decider.place(n_heads, most, heads_compete, host);
+    m_applier.place(recipe, n_heads, n_slots, most, head_dim, host);
+    m_keys = host.array<float>(reads ? uint64_t(all_keys ? most : n_at_once) * head_dim : 0);
+    m_rows.place(reads ? n_at_once : 0, head_dim, device);
+}
+
+// The layers' own tensors, and the maxima over them.
+Cache::Largest Cache::place_layers(const std::vector<CacheLayerSpec>& specs, uint32_t chunk,
+                                   uint32_t context, Placer& device, Placer& host)
+{
+    Largest largest;
+    m_layers.assign(specs.size(), {});
+    for (size_t il = 0; il < specs.size(); il++) {
+        const CacheLayerSpec& spec = specs[il];
+        CacheLayer& layer = m_layers[il];
+        layer.spec = spec;
+        layer.recipe = spec.local ? m_recipe.for_window_layer() : m_recipe;
+        pin_layer(layer.spec, m_recipe, 0);
+        layer.place(chunk, device, host);
+        largest.n_heads = std::max(largest.n_heads, spec.n_heads);
+        largest.n_kv_heads = std::max(largest.n_kv_heads, spec.n_kv_heads);
+        largest.head_dim = std::max(largest.head_dim, spec.head_dim);
+        largest.n_rope_on_read = std::max(largest.n_rope_on_read, spec.n_rope_on_read);
+        if (spec.n_rope_on_read) {
+            const bool selects = spec.n_read && m_recipe.select->prompts;
+            largest.n_rope_rows =
+                std::max(largest.n_rope_rows,
+                         selects ? read_stride(spec, m_recipe, chunk) : spec.n_slots + chunk);
+        }
+        if (spec.n_wave && !m_waves) m_waves = device.take(wave_digits * wave_base, spec.n_wave);
+        if (spec.n_wave) layer.kv.waves = m_waves;
+        largest.group = std::max(largest.group, spec.group());
+        if (spec.n_coded) largest.n_plain_rows = std::max(largest.n_plain_rows, spec.n_plain());
+        largest.stages |= context == 0 || spec.n_plain() < context;
+    }
+    return largest;
+}
+
+// The head layouts of all layers, a row for each, so that one copy sends them.
+void Cache::place_layouts(uint32_t n_kv_heads, Placer& device, Placer& host)
+{
+    const uint32_t n_layers = uint32_t(m_layers.size());
+    m_layouts =
+        device.take(n_layers, uint32_t(align_up(n_kv_heads * layout_words, device.align / 4)));
+    m_host_layouts = host.array<uint32_t>(uint64_t(m_layouts.rows) * m_layouts.cols);
+    for (uint32_t il = 0; il < n_layers; il++)
+        m_layers[il].kv.head_layout = {m_layouts.buffer,
+                                       m_layouts.offset + 4ull * il * m_layouts.cols,
+                                       m_layers[il].spec.n_kv_heads, layout_words};
+}
+
+// The staged chunk, and the moves that bring its rows to their slots.
+void Cache::place_chunk(const Largest& largest, uint32_t chunk, Placer& device, Placer& host)
+{
+    const uint32_t n = largest.n_kv_heads * chunk;
+    m_chunk.n_rows = chunk;
+    m_chunk.k = device.take(n, largest.head_dim, plain_format(m_recipe.k));
+    m_chunk.v = device.take(n, largest.head_dim, plain_format(m_recipe.v));
+    if (m_recipe.scores()) m_chunk.scores = device.take(1, n);
+    const uint32_t n_gathered = largest.group > 1 ? largest.n_kv_heads * largest.group : 0;
+    m_gathered_k = device.take(n_gathered, largest.head_dim, plain_format(m_recipe.k));
+    m_gathered_v = device.take(n_gathered, largest.head_dim, plain_format(m_recipe.v));
+    const uint32_t max_moves[Moves::n_ways] = {largest.n_kv_heads * largest.n_plain_rows,
+                                               largest.n_plain_rows ? n : 0,
+                                               n_gathered,
+                                               n_gathered,
+                                               n_gathered,
+                                               n};
+    for (int way = 0; way < Moves::n_ways; way++) {
+        m_device_moves[way] = device.take(max_moves[way], 2);
+        m_moves.list[way] = host.array<uint32_t>(2ull * max_moves[way]);
+    }
+}
+
+CacheBytes Cache::place_all(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe,
+                            uint32_t chunk, uint32_t context, Placer device, Placer host)
+{
+    const uint64_t begin = device.offset;
+    m_recipe = recipe;
+    const Largest largest = place_layers(specs, chunk, context, device, host);
+    m_rope_table = device.take(largest.n_rope_rows, largest.n_rope_on_read);
+    for (CacheLayer& layer : m_layers)
+        if (layer.spec.n_rope_on_read) layer.kv.rope_table = m_rope_table;
+    if (recipe.scores()) m_lse = device.take(chunk, largest.n_heads);
+    place_layouts(largest.n_kv_heads, device, host);
+    if (largest.stages) {
+        place_chunk(largest, chunk, device, host);
+        m_text.counts = host.array<uint16_t>(recipe.retain->counts ? TextSeen::kBuckets : 0);
+        place_decisions(specs, recipe, chunk, device, host);
+    }
+    return {device.offset - begin, host.offset};
+}
+
+CacheBytes Cache::bytes_needed(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe,
+                               uint32_t chunk, uint32_t context, const Placer& device)
+{
+    Cache cache;
+    return cache.place_all(specs, recipe, chunk, context, device, {});
+}
+
+void Cache::place(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe, uint32_t chunk,
+                  uint32_t context, Backend& backend, const Buffer& buffer, uint64_t offset,
+                  void* host)
+{
+    m_backend = &backend;
+    place_all(specs, recipe, chunk, context, {buffer, offset, backend.align()}, {{host, 0}});
+    clear();
+}
+
+} // namespace ks
