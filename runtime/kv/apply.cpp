@@ -154,8 +154,8 @@ uint32_t Applier::FreeSlots::take()
     return slots[next++];
 }
 
-// Lists the slots that no head will use: victims', free ones, and those of what becomes codes. Each
-// head then needs as many as it gave, unless heads compete.
+// Lists the slots that become free: victims' slots, slots that were free before, and plain slots of
+// tokens that are encoded. Each head takes as many again as it gave, unless heads compete.
 void Applier::list_free_slots(const Eviction& e)
 {
     const CacheLayer& layer = e.layer;
@@ -181,15 +181,28 @@ uint32_t Applier::tokens_of(const Eviction& e, uint32_t h, uint32_t index) const
     return e.layer.counts ? m_tokens[uint64_t(h) * m_most + index] : 1;
 }
 
-// The head's slots in their new order: those that stay, survivors of the chunk in free ones, then
-// its share of the free.
+// Lists the moves that encode row `from`, the nth that the decision encodes, into row `to` of the
+// coded pool. Rows of one group that lie in two tensors are gathered first.
+static void add_encoding(const Eviction& e, uint32_t h, uint32_t nth, bool held, uint32_t from,
+                         uint32_t to, Moves& moves)
+{
+    const HeadDecision& decision = e.decisions[h];
+    if (nth < decision.gather_begin || nth >= decision.gather_end)
+        return moves.add(held ? Moves::plain_to_coded : Moves::chunk_to_coded, from, to);
+    const uint32_t group = e.layer.spec.group(), gathered_row = h * group + nth % group;
+    moves.add(held ? Moves::plain_to_gathered : Moves::chunk_to_gathered, from, gathered_row);
+    moves.add(Moves::gathered_to_coded, gathered_row, to);
+}
+
+// Lists the head's slots in their new order: held tokens in their slots, tokens of the chunk in
+// free ones, then free slots up to its capacity.
 void Applier::assign_slots(const Eviction& e, uint32_t h, const Gatherer& gathered, Moves& moves)
 {
     CacheLayer& layer = e.layer;
     const HeadCandidates& head = e.heads[h];
     const HeadDecision& decision = e.decisions[h];
     const HeadRows of = e.rows_of(h);
-    const uint32_t begin = layer.begin[h], group = layer.spec.group();
+    const uint32_t begin = layer.begin[h];
     uint32_t n_kept = head.first, n_coded = head.first ? head.n_coded : 0, n_new_codes = 0;
     auto keep = [&](uint32_t slot, uint32_t position, float attention, uint32_t n_tokens) {
         if (layer.scores) m_attention[slot] = attention;
@@ -199,16 +212,6 @@ void Applier::assign_slots(const Eviction& e, uint32_t h, const Gatherer& gather
         n_coded += layer.in_coded_pool(slot);
         layer.slots[begin + n_kept] = slot;
         layer.positions[begin + n_kept++] = position;
-    };
-    auto encode = [&](uint32_t index, uint32_t slot) { // a row of the plain pool or of the chunk
-        const uint32_t nth = n_new_codes++, to = layer.row_of(slot),
-                       gathered_row = h * group + nth % group;
-        const bool held = index < head.n_held;
-        const uint32_t from = held ? head.slots[index] : of.chunk_row(index);
-        if (nth < decision.gather_begin || nth >= decision.gather_end)
-            return moves.add(held ? Moves::plain_to_coded : Moves::chunk_to_coded, from, to);
-        moves.add(held ? Moves::plain_to_gathered : Moves::chunk_to_gathered, from, gathered_row);
-        moves.add(Moves::gathered_to_coded, gathered_row, to);
     };
     FreeSlots& free_for_samples = e.rules.codes ? m_free_coded : m_free_plain;
     const bool starts_estimator = e.rules.n_estimated && !head.is_sample(e.rules.n_pinned);
@@ -224,7 +227,9 @@ void Applier::assign_slots(const Eviction& e, uint32_t h, const Gatherer& gather
         const bool stays = held && plain != layer.in_coded_pool(head.slots[i]);
         const uint32_t slot = stays ? head.slots[i] : (plain ? m_free_plain : m_free_coded).take();
         if (!held && plain) moves.add(Moves::chunk_to_plain, of.chunk_row(i), slot);
-        if (!stays && !plain) encode(i, slot);
+        if (!stays && !plain)
+            add_encoding(e, h, n_new_codes++, held, held ? head.slots[i] : of.chunk_row(i),
+                         layer.row_of(slot), moves);
         float attention = 0;
         if (layer.scores)
             attention = held ? gathered.slot_attention()[head.slots[i]]
@@ -238,7 +243,7 @@ void Applier::assign_slots(const Eviction& e, uint32_t h, const Gatherer& gather
     assign_free_slots(e, h);
 }
 
-// New tokens take plain slots, so these come before the coded ones.
+// Free plain slots come before free coded ones, because new tokens take plain slots.
 void Applier::assign_free_slots(const Eviction& e, uint32_t h)
 {
     const CacheLayer& layer = e.layer;
@@ -247,7 +252,7 @@ void Applier::assign_free_slots(const Eviction& e, uint32_t h)
         const uint32_t slot = layer.slots[layer.begin[h] + i] =
             (plain ? m_free_plain : m_free_coded).take();
         if (layer.scores) m_attention[slot] = 0;
-        if (layer.counts) layer.counts[slot] = 1; // the next token there stands for itself
+        if (layer.counts) layer.counts[slot] = 1;
         if (layer.weights) layer.weights[2 * slot] = layer.weights[2 * slot + 1] = 0;
     }
 }

@@ -1,5 +1,5 @@
-// What a decision does to a layer: slots change hands, victims merge, and rows are listed that the
-// device has to move.
+// Applies a decision to a layer: assigns slots, merges victims, and lists the rows that the device
+// has to move.
 #pragma once
 
 #include "runtime/kv/candidates.h"
@@ -7,11 +7,10 @@
 namespace ks
 {
 
-// Rows that go from one tensor to another, (n, 2) each: from and to. In this order nothing is
-// written over that is still needed.
+// Rows that move from one tensor to another: lists of pairs (from, to). The ways are in the order
+// in which they run; no way overwrites a row that a later one reads.
 struct Moves {
-    // gathered: where rows of the plain pool and of the chunk meet that are coded in one group, a
-    // group per head.
+    // gathered: scratch for one group per head, whose rows come from the plain pool and the chunk.
     enum Way {
         plain_to_coded,
         chunk_to_coded,
@@ -35,7 +34,7 @@ struct EvictionCounts {
     uint32_t evicted = 0, merged = 0;
 };
 
-// A decision about the chunk of a layer.
+// One eviction of a layer: its tokens, the staged chunk, and the decision for each head.
 struct Eviction {
     Backend& backend;
     CacheLayer& layer;
@@ -54,8 +53,8 @@ public:
     // Scratch for n_heads heads of `most` indexes and n_slots slots.
     void place(const Recipe& recipe, uint32_t n_heads, uint32_t n_slots, uint32_t most,
                uint32_t head_dim, Placer& host);
-    // keys (most, head_dim): scratch. Afterwards the layer is as decided, when the moves have been
-    // made.
+    // The layer's tables change here, its rows when the caller has made the moves.
+    // keys: scratch (most, head_dim).
     EvictionCounts apply(const Eviction& e, const Gatherer& gathered, RowTransfer& rows,
                          float* keys, Moves& moves);
 
@@ -76,24 +75,26 @@ private:
 
     EvictionCounts m_counts;
     FreeSlots m_free_plain, m_free_coded;
-    float* m_attention = nullptr; // (n_kv_heads * n_slots) by slot, as it will be
+    float* m_attention =
+        nullptr; // (n_kv_heads * n_slots) by slot: the attention scores after the eviction
 
-    // Where victims merge.
-    uint32_t* m_tokens = nullptr;  // (n_heads * most) by index: tokens that it stands for
-    uint8_t* m_changed = nullptr;  // (most) by index: takes a victim in, or is one
-    uint32_t* m_targets = nullptr; // (most) indexes that stay
+    // For victims=merge.
+    uint32_t* m_tokens = nullptr;  // (n_heads * most) by index: tokens that the slot represents
+    uint8_t* m_changed = nullptr;  // (most) by index: 1 for victims and for tokens that take one in
+    uint32_t* m_targets = nullptr; // (most) indexes of tokens that stay
     float* m_norms = nullptr;      // (most) of their keys
     uint32_t* m_into = nullptr;    // (most) by merged victim: the index that takes it in
     float* m_shares = nullptr;     // (most) by merged victim: its share in the mean
 
-    // Where an estimator takes them in.
-    uint32_t* m_sources = nullptr; // (most) by its slot: the index whose key and value it holds
+    // For an estimator (SubGen).
+    uint32_t* m_sources =
+        nullptr; // (most) by estimator slot: the index whose key and value it holds
     uint32_t* m_sources_before = nullptr; // (most)
-    float* m_numerator = nullptr;         // (most) log-weights by its slot
+    float* m_numerator = nullptr;         // (most) log-weights by estimator slot
     float* m_denominator = nullptr;       // (most)
     SubgenChanges m_changes{};
 
-    float* m_values = nullptr; // (most, head_dim), where victims merge or are estimated
+    float* m_values = nullptr; // (most, head_dim), for merging and estimating
     uint32_t m_most = 0;
 };
 

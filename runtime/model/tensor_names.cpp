@@ -42,11 +42,10 @@ static std::vector<TensorSpec> model_specs(const Gguf& gguf, const Config& c)
     return specs;
 }
 
-static std::vector<TensorSpec> layer_specs(const Config& c)
+static void add_attention(const Config& c, std::vector<TensorSpec>& specs)
 {
     const Family& f = *c.family;
     const uint32_t q_rows = c.n_heads * c.head_dim, kv_rows = c.n_kv_heads * c.head_dim;
-    std::vector<TensorSpec> specs;
     auto add = [&](const char* name, Kind kind, uint32_t cols,
                    std::vector<TensorSpec::Section> sections) {
         specs.push_back({name, kind, cols, std::move(sections)});
@@ -72,8 +71,16 @@ static std::vector<TensorSpec> layer_specs(const Config& c)
     add("blk.%u.attn_output.weight", Kind::matrix, q_rows, {{Role::attn_output, c.dim}});
     if (f.post_norms)
         add("blk.%u.post_attention_norm.weight", Kind::vector, c.dim, {{Role::attn_post_norm, 1}});
+}
+
+static void add_ffn(const Config& c, std::vector<TensorSpec>& specs)
+{
+    auto add = [&](const char* name, Kind kind, uint32_t cols,
+                   std::vector<TensorSpec::Section> sections) {
+        specs.push_back({name, kind, cols, std::move(sections)});
+    };
     add("blk.%u.ffn_norm.weight", Kind::vector, c.dim, {{Role::ffn_norm, 1}});
-    if (f.fused_qkv) {
+    if (c.family->fused_qkv) {
         add("blk.%u.ffn_up.weight", Kind::matrix, c.dim,
             {{Role::ffn_gate, c.ffn_dim}, {Role::ffn_up, c.ffn_dim}});
     } else {
@@ -81,8 +88,15 @@ static std::vector<TensorSpec> layer_specs(const Config& c)
         add("blk.%u.ffn_up.weight", Kind::matrix, c.dim, {{Role::ffn_up, c.ffn_dim}});
     }
     add("blk.%u.ffn_down.weight", Kind::matrix, c.ffn_dim, {{Role::ffn_down, c.dim}});
-    if (f.post_norms)
+    if (c.family->post_norms)
         add("blk.%u.post_ffw_norm.weight", Kind::vector, c.dim, {{Role::ffn_post_norm, 1}});
+}
+
+static std::vector<TensorSpec> layer_specs(const Config& c)
+{
+    std::vector<TensorSpec> specs;
+    add_attention(c, specs);
+    add_ffn(c, specs);
     return specs;
 }
 

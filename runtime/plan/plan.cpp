@@ -154,6 +154,32 @@ static Choice choose_slots(const Sizer& sizer, uint32_t context)
     return {};
 }
 
+// The first rung of the ladder that holds its share of the context, else the last. Its recipe is
+// left in sizer.
+static Choice choose_rung(Sizer& sizer, const std::vector<Rung>& rungs, uint32_t limit,
+                          uint32_t least, bool fixed)
+{
+    Choice choice;
+    for (const Rung& rung : rungs) {
+        sizer.recipe = rung.recipe;
+        choice = !rung.recipe.exact() ? choose_slots(sizer, limit)
+                 : fixed              ? choose_fixed(sizer, limit)
+                                      : choose_longest(sizer, limit, least);
+        if (choice.slots && (rung.recipe.exact() || choice.slots >= rung.share * limit)) break;
+    }
+    // Slots are not split among layers where every token has one.
+    if (choice.slots >= limit && sizer.recipe.split == Split::pyramid)
+        sizer.recipe.split = Split::uniform;
+    return choice;
+}
+
+// The least slots and the smallest chunk with which the last rung works.
+static Choice smallest_choice(const Recipe& recipe, uint32_t limit, uint32_t least)
+{
+    if (recipe.exact()) return {least, least, std::min(kSmallestChunk, least)};
+    return {limit, least_slots(recipe), recipe.chunk ? recipe.chunk : kChunks[7]};
+}
+
 Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& parts,
                        uint64_t tokenizer_bytes, uint64_t sampler_bytes, const Backend& backend,
                        const Recipe& recipe, const PlanRequest& request)
@@ -184,23 +210,11 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
     const bool fixed = request.context >= 0 || rungs.size() > 1;
     const uint32_t least =
         fixed ? limit : std::min(limit, plan.kv_budget_bytes ? kSmallestChunk : kSmallestContext);
-    Choice choice;
-    for (const Rung& rung : rungs) {
-        sizer.recipe = rung.recipe;
-        choice = !rung.recipe.exact() ? choose_slots(sizer, limit)
-                 : fixed              ? choose_fixed(sizer, limit)
-                                      : choose_longest(sizer, limit, least);
-        if (choice.slots && (rung.recipe.exact() || choice.slots >= rung.share * limit)) break;
-    }
-    if (choice.slots >= limit && sizer.recipe.split == Split::pyramid)
-        sizer.recipe.split = Split::uniform; // room for everything
+    Choice choice = choose_rung(sizer, rungs, limit, least, fixed);
     plan.fits = choice.slots != 0;
-    Sizer last = sizer; // what would do with the least
+    Sizer last = sizer; // the last rung needs the fewest bytes
     last.recipe = rungs.back().recipe;
-    Choice smallest{least, least, std::min(kSmallestChunk, least)};
-    if (!last.recipe.exact())
-        smallest = {limit, least_slots(last.recipe),
-                    last.recipe.chunk ? last.recipe.chunk : kChunks[7]};
+    const Choice smallest = smallest_choice(last.recipe, limit, least);
     plan.smallest_bytes = last.total(smallest);
     if (plan.fits) plan.smallest_bytes = std::min(plan.smallest_bytes, sizer.total(choice));
     if (!plan.fits) choice = smallest;
