@@ -9,8 +9,9 @@ namespace ks
 
 // clang-format off
 #define KS_INFO(name) \
-    {#name, format_##name::ggml_type, format_##name::block, 4 * format_##name::words + format_##name::half_words / 2, \
-     format_##name::half_words, format_##name::half_byte, format_##name::words, format_##name::words_byte},
+    {#name, format_##name::ggml_type, format_##name::block, \
+     4 * format_##name::words + format_##name::half_words / 2, format_##name::half_words, \
+     format_##name::half_byte, format_##name::words, format_##name::words_byte},
 // clang-format on
 static const FormatInfo kFormats[] = {FORMATS(KS_INFO)};
 #undef KS_INFO

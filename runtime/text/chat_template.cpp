@@ -10,27 +10,33 @@ namespace
 // The first matching row wins, so a specific template comes before a general one.
 // clang-format off
 const ChatTemplate kChatTemplates[] = {
-    {"chatml", {"<|im_start|>", "<|im_end|>"}, {"<|im_sep|>", "<|im_start|>assistant\n<think>", "'<think>\n'", "Knowledge Cutoff Date"},
-     {"<|im_start|>system\n", "<|im_end|>\n"}, {"<|im_start|>user\n", "<|im_end|>\n"}, {"<|im_start|>assistant\n", "<|im_end|>\n"},
+    {"chatml", {"<|im_start|>", "<|im_end|>"},
+     {"<|im_sep|>", "<|im_start|>assistant\n<think>", "'<think>\n'", "Knowledge Cutoff Date"},
+     {"<|im_start|>system\n", "<|im_end|>\n"}, {"<|im_start|>user\n", "<|im_end|>\n"},
+     {"<|im_start|>assistant\n", "<|im_end|>\n"},
      nullptr, "<|im_end|>", no_flags},
 
     // The template always writes the system turn. The date is its default when none is passed.
     {"llama-3.1", {"<|start_header_id|>", "Cutting Knowledge Date: December 2023", "26 Jul"}, {},
-     {"<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n", "<|eot_id|>"},
-     {"<|start_header_id|>user<|end_header_id|>\n\n", "<|eot_id|>"}, {"<|start_header_id|>assistant<|end_header_id|>\n\n", "<|eot_id|>"},
+     {"<|start_header_id|>system<|end_header_id|>\n\n"
+      "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n", "<|eot_id|>"},
+     {"<|start_header_id|>user<|end_header_id|>\n\n", "<|eot_id|>"},
+     {"<|start_header_id|>assistant<|end_header_id|>\n\n", "<|eot_id|>"},
      "", "<|eot_id|>", writes_bos | trims_system | trims_user | trims_assistant},
 
     {"llama-3", {"<|start_header_id|>", "<|eot_id|>"}, {"Cutting Knowledge Date", ">>>"},
      {"<|start_header_id|>system<|end_header_id|>\n\n", "<|eot_id|>"},
-     {"<|start_header_id|>user<|end_header_id|>\n\n", "<|eot_id|>"}, {"<|start_header_id|>assistant<|end_header_id|>\n\n", "<|eot_id|>"},
+     {"<|start_header_id|>user<|end_header_id|>\n\n", "<|eot_id|>"},
+     {"<|start_header_id|>assistant<|end_header_id|>\n\n", "<|eot_id|>"},
      nullptr, "<|eot_id|>", writes_bos | trims_system | trims_user | trims_assistant},
 
     {"llama-2", {"bos_token + '[INST] '", "<<SYS>>"}, {},
      {"<<SYS>>\n", "\n<</SYS>>\n\n"}, {"<bos>[INST] ", " [/INST]"}, {" ", " <eos>"},
      nullptr, nullptr, folds_system | writes_bos | trims_user | trims_assistant | trims_joined},
 
-    // Mistral's own numbering. The v3 templates put the system prompt into the last turn; a cache can keep it only in
-    // the first. The v7-tekken template adds a long default system prompt, which is left out here.
+    // Versions as Mistral numbers them. The v3 templates put the system prompt into the last turn.
+    // Here it goes into the first one, because a cache keeps what it has read. The long default
+    // system prompt of v7-tekken is left out.
     {"mistral-v7", {"[INST] ", "[SYSTEM_PROMPT] "}, {},
      {"[SYSTEM_PROMPT] ", "[/SYSTEM_PROMPT]"}, {"[INST] ", "[/INST]"}, {" ", "<eos>"},
      nullptr, nullptr, writes_bos},
@@ -46,15 +52,18 @@ const ChatTemplate kChatTemplates[] = {
     {"mistral-v3-tekken", {"[INST]", "[AVAILABLE_TOOLS]"}, {"[INST] "},
      {"", "\n\n"}, {"[INST]", "[/INST]"}, {"", "<eos>"},
      nullptr, nullptr, folds_system | writes_bos},
-    {"mistral-v0.1", {"[INST] ", " [/INST]", "message['content'] + eos_token + ' '"}, {"<<SYS>>", "[AVAILABLE_TOOLS]"},
+    {"mistral-v0.1", {"[INST] ", " [/INST]", "message['content'] + eos_token + ' '"},
+     {"<<SYS>>", "[AVAILABLE_TOOLS]"},
      {"", "\n\n"}, {"[INST] ", " [/INST]"}, {"", "<eos> "},
      nullptr, nullptr, folds_system | writes_bos},
-    {"mistral", {"[INST] ", " [/INST]", "message['content'] + eos_token"}, {"<<SYS>>", "[AVAILABLE_TOOLS]"},
+    {"mistral", {"[INST] ", " [/INST]", "message['content'] + eos_token"},
+     {"<<SYS>>", "[AVAILABLE_TOOLS]"},
      {"", "\n\n"}, {"[INST] ", " [/INST]"}, {"", "<eos>"},
      nullptr, nullptr, folds_system | writes_bos},
 
     {"gemma", {"<start_of_turn>", "<end_of_turn>"}, {},
-     {"", "\n\n"}, {"<start_of_turn>user\n", "<end_of_turn>\n"}, {"<start_of_turn>model\n", "<end_of_turn>\n"},
+     {"", "\n\n"}, {"<start_of_turn>user\n", "<end_of_turn>\n"},
+     {"<start_of_turn>model\n", "<end_of_turn>\n"},
      nullptr, "<end_of_turn>", folds_system | writes_bos | trims_user | trims_assistant},
 
     {"phi-3", {"<|assistant|>", "<|end|>"}, {"<|tool|>", "<|begin|>", "<|content|>"},

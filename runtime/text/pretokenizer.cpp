@@ -7,20 +7,23 @@ namespace ks
 
 // clang-format off
 static const PreTokenizer kPreTokenizers[] = {
-    {"", PreTokenizer::plain}, {"default", PreTokenizer::plain},
-    {"gpt-2", PreTokenizer::gpt2}, {"phi-2", PreTokenizer::gpt2}, {"mpt", PreTokenizer::gpt2}, {"olmo", PreTokenizer::gpt2},
-    {"jais", PreTokenizer::gpt2}, {"trillion", PreTokenizer::gpt2}, {"granite-docling", PreTokenizer::gpt2},
-    {"gigachat", PreTokenizer::gpt2}, {"a.x-4.0", PreTokenizer::gpt2}, {"mellum", PreTokenizer::gpt2}, {"exaone4", PreTokenizer::gpt2},
-    {"smollm", PreTokenizer::smollm}, {"starcoder", PreTokenizer::smollm}, {"refact", PreTokenizer::smollm},
-    {"command-r", PreTokenizer::smollm}, {"codeshell", PreTokenizer::smollm}, {"exaone", PreTokenizer::smollm},
-    {"minerva-7b", PreTokenizer::smollm},
+    {"", PreTokenizer::plain}, {"default", PreTokenizer::plain}, {"gpt-2", PreTokenizer::gpt2},
+    {"phi-2", PreTokenizer::gpt2}, {"mpt", PreTokenizer::gpt2}, {"olmo", PreTokenizer::gpt2},
+    {"jais", PreTokenizer::gpt2}, {"trillion", PreTokenizer::gpt2},
+    {"granite-docling", PreTokenizer::gpt2}, {"gigachat", PreTokenizer::gpt2},
+    {"a.x-4.0", PreTokenizer::gpt2}, {"mellum", PreTokenizer::gpt2},
+    {"exaone4", PreTokenizer::gpt2}, {"smollm", PreTokenizer::smollm},
+    {"starcoder", PreTokenizer::smollm}, {"refact", PreTokenizer::smollm},
+    {"command-r", PreTokenizer::smollm}, {"codeshell", PreTokenizer::smollm},
+    {"exaone", PreTokenizer::smollm}, {"minerva-7b", PreTokenizer::smollm},
     {"llama-bpe", PreTokenizer::llama3, true, true}, {"llama3", PreTokenizer::llama3, true, true},
     {"llama-v3", PreTokenizer::llama3, true, true}, {"falcon3", PreTokenizer::llama3, true, true},
     {"falcon-h1", PreTokenizer::llama3, true, true}, {"pixtral", PreTokenizer::llama3, true, true},
     {"midm-2.0", PreTokenizer::llama3, true, true}, {"lfm2", PreTokenizer::llama3, true, true},
     {"dbrx", PreTokenizer::llama3}, {"smaug-bpe", PreTokenizer::llama3},
-    {"qwen2", PreTokenizer::qwen2}, {"deepseek-r1-qwen", PreTokenizer::qwen2}, {"megrez", PreTokenizer::qwen2},
-    {"kormo", PreTokenizer::qwen2}, {"f2llmv2", PreTokenizer::qwen2}, {"stablelm2", PreTokenizer::qwen2},
+    {"qwen2", PreTokenizer::qwen2}, {"deepseek-r1-qwen", PreTokenizer::qwen2},
+    {"megrez", PreTokenizer::qwen2}, {"kormo", PreTokenizer::qwen2},
+    {"f2llmv2", PreTokenizer::qwen2}, {"stablelm2", PreTokenizer::qwen2},
 };
 // clang-format on
 
