@@ -27,7 +27,7 @@ layout(binding = 1) readonly buffer Q { uint q[]; };             // (n_tokens, n
 layout(binding = 2) readonly buffer K { uint k[]; };             // (pass.n_rows, head_dim), or (n_kv_heads * splits.dequantized, head_dim)
 layout(binding = 3) readonly buffer V { uint v[]; };             // as K
 layout(binding = 4) readonly buffer Table { uint table[]; };     // slots; with waves their positions behind
-layout(binding = 5) readonly buffer View { uint head_layout[]; };       // (n_kv_heads, layout_words); with weights (slots, 2)
+layout(binding = 5) readonly buffer HeadLayout { uint head_layout[]; };       // (n_kv_heads, layout_words); with weights (slots, 2)
 #ifdef GENERAL
 layout(binding = 6) readonly buffer Angles { float angles[]; };  // turns, or waves
 #endif

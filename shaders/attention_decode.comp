@@ -14,48 +14,18 @@ layout(constant_id = 1) const uint v_format = 1u;
 layout(constant_id = 2) const uint head_dim = 64u;
 layout(constant_id = 3) const uint flags = 256u; // slots.glsl; above them the queries of a workgroup: 1, 2 or 4
 
-layout(push_constant) uniform Block
-{
-    PassArgs a;
-    SlotPass pass;
-    SplitPass splits;
-}
-pushed;
+layout(push_constant) uniform Block { PassArgs a; SlotPass pass; SplitPass splits; } pushed;
 DECLARE_ARGS(PassArgs, a)
 DECLARE_ARGS(SlotPass, pass)
 DECLARE_ARGS(SplitPass, splits)
-layout(binding = 0) buffer Partials
-{
-    float partials[];
-}; // (n_tokens * n_heads, n_splits, 4 + head_dim)
-layout(binding = 1) readonly buffer Q
-{
-    float q[];
-}; // (n_tokens, n_heads * head_dim)
-layout(binding = 2) readonly buffer K
-{
-    uint k[];
-}; // (pass.n_rows, head_dim)
-layout(binding = 2) readonly buffer Ks
-{
-    uvec4 k_fours[];
-}; // the same
-layout(binding = 3) readonly buffer V
-{
-    uint v[];
-}; // as K
-layout(binding = 3) readonly buffer Vs
-{
-    uvec4 v_fours[];
-};
-layout(binding = 4) readonly buffer Table
-{
-    uint table[];
-}; // slots
-layout(binding = 5) readonly buffer View
-{
-    uint head_layout[];
-}; // (n_kv_heads, layout_words)
+layout(binding = 0) buffer Partials { float partials[]; }; // (n_tokens * n_heads, n_splits, 4 + head_dim)
+layout(binding = 1) readonly buffer Q { float q[]; }; // (n_tokens, n_heads * head_dim)
+layout(binding = 2) readonly buffer K { uint k[]; }; // (pass.n_rows, head_dim)
+layout(binding = 2) readonly buffer Ks { uvec4 k_fours[]; }; // the same
+layout(binding = 3) readonly buffer V { uint v[]; }; // as K
+layout(binding = 3) readonly buffer Vs { uvec4 v_fours[]; };
+layout(binding = 4) readonly buffer Table { uint table[]; }; // slots
+layout(binding = 5) readonly buffer HeadLayout { uint head_layout[]; }; // (n_kv_heads, layout_words)
 
 bool reads_values = false; // which of the two caches WORD is of
 float x[1];                // nothing is encoded here

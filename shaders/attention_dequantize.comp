@@ -16,7 +16,7 @@ DECLARE_ARGS(SplitPass, splits)
 layout(binding = 0) writeonly buffer Y { float y[]; };       // (n_kv_heads * splits.dequantized, head_dim)
 layout(binding = 1) readonly buffer From { uint w[]; };      // (pass.n_rows, head_dim)
 layout(binding = 2) readonly buffer Table { uint table[]; }; // slots
-layout(binding = 3) readonly buffer View { uint head_layout[]; };   // (n_kv_heads, layout_words)
+layout(binding = 3) readonly buffer HeadLayout { uint head_layout[]; };   // (n_kv_heads, layout_words)
 
 float x[1]; // nothing is encoded here
 uint row[1];

@@ -25,7 +25,7 @@ layout(binding = 0) buffer Scores { float scores[]; };           // of the chunk
 layout(binding = 1) readonly buffer Q { uint q[]; };             // (n_tokens, n_heads * head_dim), and what slots.glsl says
 layout(binding = 2) readonly buffer K { uint w[]; };             // (pass.n_rows, head_dim)
 layout(binding = 3) readonly buffer Table { uint table[]; };     // slots; with waves their positions behind
-layout(binding = 4) readonly buffer View { uint head_layout[]; };       // (n_kv_heads, layout_words); with weights (slots, 2)
+layout(binding = 4) readonly buffer HeadLayout { uint head_layout[]; };       // (n_kv_heads, layout_words); with weights (slots, 2)
 layout(binding = 5) readonly buffer Lse { float lse[]; };        // (n_tokens, n_heads)
 #ifdef GENERAL
 layout(binding = 6) readonly buffer Angles { float angles[]; };  // turns, or waves

@@ -13,7 +13,7 @@ DECLARE_ARGS(CachePart, part)
 layout(binding = 0) buffer To { uint w[]; };                // (n_kv_heads * n_rows, head_dim) f32, f16 or coded
 layout(binding = 1) readonly buffer X { float x[]; };       // (n_tokens, n_kv_heads * head_dim)
 layout(binding = 2) readonly buffer Table { uint table[]; }; // slots
-layout(binding = 3) readonly buffer View { uint head_layout[]; };   // (n_kv_heads, layout_words) head layouts
+layout(binding = 3) readonly buffer HeadLayout { uint head_layout[]; };   // (n_kv_heads, layout_words) head layouts
 
 uint from = 0u; // the head's first value in x
 uint row[head_dim + 4u];

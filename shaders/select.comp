@@ -19,7 +19,7 @@ DECLARE_ARGS(SelectArgs, s)
 DECLARE_ARGS(SelectShape, a)
 DECLARE_ARGS(SelectPass, pass)
 layout(binding = 0) buffer Scratch { uint scratch[]; };      // places below
-layout(binding = 1) buffer View { uint head_layout[]; };            // (n_kv_heads, layout_words) of the slots; queries: the state, (select_words)
+layout(binding = 1) buffer HeadLayout { uint head_layout[]; };            // (n_kv_heads, layout_words) of the slots; queries: the state, (select_words)
 layout(binding = 2) readonly buffer Table { uint table[]; }; // of the slots; queries: the turns
 layout(binding = 3) buffer ToView { uint to_layout[]; };       // (n_kv_heads, layout_words)
 layout(binding = 4) readonly buffer K { uint w[]; };         // (pass.n_rows, head_dim); queries: those before RoPE; representatives: the signal
@@ -44,11 +44,12 @@ float scratch_value(uint at) { return uintBitsToFloat(scratch[at]); }
 uint before_of(uint head) { return head_layout[head * layout_words + layout_n_held]; }
 uint group_size() { return a.n_heads / a.n_kv_heads; }
 
-// Candidates of a head that is not read as a whole come in units, which begin at multiples of their size, but for the first.
-uint n_units(uint before) { return before > s.n_read ? (before - s.n_last + s.unit - 1u) / s.unit - s.n_first / s.unit : 0u; }
-uint unit_begin(uint nth) { return nth == 0u ? s.n_first : (s.n_first / s.unit + nth) * s.unit; }
-uint unit_end(uint nth, uint before) { return min((s.n_first / s.unit + nth + 1u) * s.unit, before - s.n_last); }
-uint n_representatives(uint nth, uint before) { return min(unit_end(nth, before) - unit_begin(nth), select_n_representatives); }
+uint n_units(uint before) { return count_units(before, s.n_read, s.n_first, s.n_last, s.unit); }
+uint unit_begin(uint nth, uint before) { return unit_bound(nth, before, s.n_first, s.n_last, s.unit); }
+uint n_representatives(uint nth, uint before)
+{
+    return min(unit_begin(nth + 1u, before) - unit_begin(nth, before), select_n_representatives);
+}
 uint first_representative(uint nth, uint before) { return nth == 0u ? 0u : n_representatives(0u, before) + (nth - 1u) * select_n_representatives; }
 
 shared float sums[n_threads];
@@ -94,8 +95,6 @@ uint count_before(bool yes, out uint all)
     return counts[THREAD] - (yes ? 1u : 0u);
 }
 
-uint ordered_bits(uint u) { return (u & 0x80000000u) != 0u ? ~u : u | 0x80000000u; }
-
 // The k highest of n scores are those above found[0], and of those equal to it all but the oldest found[1]. By digits from the
 // highest on: each pass counts those that share the digits found so far.
 void find_top_k(uint scores, uint n, uint k)
@@ -112,7 +111,7 @@ void find_top_k(uint scores, uint n, uint k)
         for (uint i = THREAD; i < 256u; i += n_threads) counts[i] = 0u;
         barrier();
         for (uint i = THREAD; i < n; i += n_threads) {
-            uint u = ordered_bits(scratch[scores + i]);
+            uint u = ordered_key(scratch[scores + i]);
             if ((u & above) == found[0]) atomicAdd(counts[u >> shift & 255u], 1u);
         }
         barrier();
@@ -135,7 +134,7 @@ void find_top_k(uint scores, uint n, uint k)
 // to the key so far.
 bool takes(uint scores, uint i, uint n, inout uint n_equal)
 {
-    uint u = i < n ? ordered_bits(scratch[scores + i]) : 0u, all;
+    uint u = i < n ? ordered_key(scratch[scores + i]) : 0u, all;
     bool equal = i < n && u == found[0];
     uint older = n_equal + count_before(equal, all);
     n_equal += all;
@@ -251,8 +250,8 @@ void representatives()
     uint head = gl_WorkGroupID.y, before = before_of(head), n = n_units(before), begin = head_layout[head * layout_words + layout_table_begin];
     for (uint nth = gl_WorkGroupID.x * n_threads + THREAD; nth < n; nth += N_ALL_THREADS) {
         uint index[select_n_representatives], score[select_n_representatives], n_few = 0u;
-        for (uint i = unit_begin(nth); i < unit_end(nth, before); i++) {
-            uint mine = ordered_bits(w[table[begin + i]]), least = 0u;
+        for (uint i = unit_begin(nth, before), end = unit_begin(nth + 1u, before); i < end; i++) {
+            uint mine = ordered_key(w[table[begin + i]]), least = 0u;
             if (n_few == select_n_representatives) {
                 for (uint k = 1u; k < select_n_representatives; k++) least = score[k] < score[least] ? k : least;
                 if (mine < score[least]) continue;
@@ -333,7 +332,7 @@ void votes()
 void list()
 {
     uint head = gl_WorkGroupID.x, before = before_of(head), n = n_units(before), scores = votes_at(s.shared_across_heads != 0u ? 0u : head), marks = marks_at(head);
-    if (n > 0u) find_top_k(scores, n, (s.n_read - s.n_first - s.n_last) / s.unit);
+    if (n > 0u) find_top_k(scores, n, count_taken(s.n_read, s.n_first, s.n_last, s.unit));
     for (uint i = THREAD, n_equal = 0u; i - THREAD < n; i += n_threads) {
         bool taken = takes(scores, i, n, n_equal);
         if (i < n) scratch[marks + i] = taken ? 1u : 0u;

@@ -35,8 +35,8 @@ Slots find_slots(uint head, uint first_token, uint end_token, bool all)
     s.head = head;
     s.before = layout_word(at + layout_n_held);
     s.begin = layout_word(at + layout_table_begin);
-    s.oldest = has_table ? 0u : ring_oldest(s.before + (a.chunk_rows != 0u ? 0u : a.n_tokens), a.n_rows, a.n_pinned);
-    uint own = s.before + first_token, end = a.chunk_rows != 0u ? s.before : s.before + end_token;
+    s.oldest = oldest_index(has_table, s.before, a.n_tokens, a.chunk_rows, a.n_rows, a.n_pinned);
+    uint end = a.chunk_rows != 0u ? s.before : s.before + end_token;
     s.a_begin = s.a_end = s.b_begin = s.b_end = 0u;
     if (pass.source == pass_chunk) {
         s.a_begin = s.before;
@@ -51,7 +51,7 @@ Slots find_slots(uint head, uint first_token, uint end_token, bool all)
     } else {
         s.a_end = min(a.n_pinned, end);
         s.b_begin = max(s.oldest, a.n_pinned);
-        if (!all && a.window != 0u && own + 1u > a.window) s.b_begin = max(s.b_begin, own + 1u - a.window);
+        if (!all) s.b_begin = max(s.b_begin, window_begin(s.before + first_token, a.window));
         s.b_end = end;
     }
     s.a_begin = max(s.a_begin, pass.first_index);
@@ -91,8 +91,5 @@ uint row_of_slot(uint slot) { return slot - (pass.source == pass_coded ? a.n_kv_
 
 bool sees(Slots s, uint t, uint index)
 {
-    uint own = s.before + t;
-    if (index > own) return false;
-    if (index < a.n_pinned && index < own) return true;
-    return index >= s.oldest && (a.window == 0u || own - index < a.window);
+    return is_visible(index, s.before + t, s.oldest, a.n_pinned, a.window);
 }

@@ -458,12 +458,9 @@ void CpuBackend::attention_split(const AttentionTask& task, uint32_t token)
     for (uint32_t h = 0; h < a.n_kv_heads; h++) {
         const uint32_t before = task.head_layout[h * layout_words + layout_n_held],
                        own = before + token;
-        const uint32_t oldest = task.table ? 0
-                                           : ring_oldest(before + (a.chunk_rows ? 0 : a.n_tokens),
-                                                         a.n_rows, a.n_pinned);
-        first = std::min(first,
-                         std::max(oldest, a.window && own + 1 > a.window ? own + 1 - a.window : 0) /
-                             kAttentionGroup);
+        const uint32_t oldest = oldest_index(task.table != nullptr, before, a.n_tokens,
+                                             a.chunk_rows, a.n_rows, a.n_pinned);
+        first = std::min(first, std::max(oldest, window_begin(own, a.window)) / kAttentionGroup);
         end = std::max(end, own / kAttentionGroup + 1);
     }
     const uint32_t n_pinned_groups =

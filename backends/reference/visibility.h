@@ -57,18 +57,14 @@ struct Visibility {
         begin = head_layout[layout_table_begin];
         coded_begin = head_layout[layout_coded_begin];
         coded_end = head_layout[layout_coded_end];
-        oldest = slots.table
-                     ? 0
-                     : ring_oldest(before + (a.chunk_rows ? 0 : a.n_tokens), a.n_rows, a.n_pinned);
+        oldest =
+            oldest_index(bool(slots.table), before, a.n_tokens, a.chunk_rows, a.n_rows, a.n_pinned);
     }
     bool sees(uint32_t t, uint32_t index) const
     {
-        uint32_t own = before + t;
-        if (index > own) return false;
-        if (index < a.n_pinned && index < own) return true;
-        return index >= oldest && (a.window == 0 || own - index < a.window);
+        return is_visible(index, before + t, oldest, a.n_pinned, a.window);
     }
-    bool in_chunk(uint32_t index) const { return a.chunk_rows && index >= before; }
+    bool in_chunk(uint32_t index) const { return is_staged(index, before, a.chunk_rows); }
     uint32_t row(uint32_t index) const
     {
         if (in_chunk(index)) return kv_head * a.chunk_rows + index - before;
@@ -79,9 +75,9 @@ struct Visibility {
                         const Tensor& chunk, float* scratch) const
     {
         if (in_chunk(index)) return cached_row(chunk, row(index), a.head_dim, scratch);
-        if (index < coded_begin || index >= coded_end)
-            return cached_row(plain, row(index), a.head_dim, scratch);
-        return cached_row(coded, row(index) - a.n_kv_heads * a.n_rows, a.head_dim, scratch);
+        if (in_coded_pool(index, coded_begin, coded_end))
+            return cached_row(coded, row(index) - a.n_kv_heads * a.n_rows, a.head_dim, scratch);
+        return cached_row(plain, row(index), a.head_dim, scratch);
     }
     const float* stored_key(uint32_t index, float* scratch) const
     {

@@ -22,6 +22,8 @@
 #define ROW
 #define ROW_WORD(i) row[i]
 #define OF(codec, name) codec##_##name
+#define KS_AND && // both sides are evaluated where the language can say so
+#define KS_OR ||
 #define BITS_TO_FLOAT(u) uintBitsToFloat(u)
 #define FLOAT_TO_BITS(f) floatBitsToUint(f)
 #define HALF_TO_FLOAT(u) unpackHalf2x16(u).x
@@ -51,6 +53,8 @@ typedef uint32_t uint;
 #define ROW_PARAM uint* row,
 #define ROW row,
 #define ROW_WORD(i) row[i]
+#define KS_AND &
+#define KS_OR |
 #define OF(codec, name) name // a member of the codec's struct; in GLSL a function with the codec's name as a prefix
 
 FN float BITS_TO_FLOAT(uint u)

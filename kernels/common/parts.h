@@ -1,5 +1,5 @@
-// Arguments after an op's Args in the push constants, for ops that run in parts: over parts of a weight or cache that
-// exceed the largest bindable buffer range, and over parts of the slots of a layer.
+// Arguments of ops that run in parts: over parts of a weight or cache that exceed the largest
+// bindable range, and over parts of a layer's slots. They follow an op's Args in the push constants.
 #ifndef KS_COMMON_PARTS_H
 #define KS_COMMON_PARTS_H
 
@@ -28,23 +28,23 @@ CONST uint pass_chunk = 2u;
 
 struct SlotPass {
     uint source;      // pass_plain, pass_coded or pass_chunk
-    uint first_index; // indexes [first_index, end_index) are visible to the queries of this pass
+    uint first_index; // indexes [first_index, end_index) belong to the queries of this pass
     uint end_index;
     uint pool_rows;   // rows of the whole pool, over all heads
     uint first_row;   // rows [first_row, first_row + n_rows) of the pool are bound
     uint n_rows;
-    uint first_slot;  // of those seen, in their order: this pass takes pass_slots from there on, each split as many
+    uint first_slot;  // the pass begins at this visible slot and takes pass_slots, shared by splits
 };
 CONST uint pass_slots = 8192u; // some devices abort a shader whose loops exceed 65,535 iterations
 
-// What attention's passes have beside it.
+// More arguments of an attention pass.
 struct SplitPass {
     uint n_splits;  // workgroups that share a head's slots
-    uint continues; // 1: what an earlier pass found is there already
-    uint dequantized;  // not 0: the pass takes so many slots of each head, whose rows lie in their order in a pool of f32
+    uint continues; // 1: continue from the partial results of an earlier pass
+    uint dequantized; // not 0: slots per head, whose rows attention_dequantize has written as f32
 };
 
-// The AttentionArgs that a pass over slots asks for; head_dim is a specialisation constant.
+// The AttentionArgs that a pass over slots needs; head_dim is a specialisation constant.
 struct PassArgs {
     uint n_tokens;
     uint n_heads;
@@ -57,7 +57,7 @@ struct PassArgs {
     uint n_wave;
     uint n_rope_on_read;
     uint pairs;
-    uint n_table; // words of the table, behind which are the positions of its slots, where keys are stored without their bias
+    uint n_table; // words of the table; with n_wave the positions of its slots follow
 };
 
 // Of attention_combine.
@@ -68,7 +68,7 @@ struct FoldArgs {
     uint has_lse;
 };
 
-// The AttentionArgs that select asks for.
+// The AttentionArgs that select needs.
 struct SelectShape {
     uint n_tokens;
     uint n_heads;

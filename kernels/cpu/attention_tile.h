@@ -33,15 +33,13 @@ struct Visibility {
         : before(task.head_layout[kv_head * layout_words + layout_n_held]),
           n_pinned(task.a.n_pinned), window(task.a.window)
     {
-        oldest = task.table ? 0
-                            : ring_oldest(before + (task.a.chunk_rows ? 0 : task.a.n_tokens),
-                                          task.a.n_rows, task.a.n_pinned);
+        oldest = oldest_index(task.table != nullptr, before, task.a.n_tokens, task.a.chunk_rows,
+                              task.a.n_rows, task.a.n_pinned);
     }
-    // The first that a token sees beside the pinned.
+    // The first visible index beside the pinned ones.
     KS_INLINE uint32_t first(uint32_t token) const
     {
-        const uint32_t own = before + token,
-                       first = window && own + 1 > window ? own + 1 - window : 0;
+        const uint32_t first = window_begin(before + token, window);
         return first > oldest ? first : oldest;
     }
     KS_INLINE uint32_t n_visible(uint32_t token) const

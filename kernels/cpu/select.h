@@ -8,12 +8,9 @@
 namespace ks
 {
 
-// Scores as integers of the same order.
 inline uint32_t ordered_bits(float score)
 {
-    uint32_t u;
-    memcpy(&u, &score, 4);
-    return u ^ ((0u - (u >> 31)) | 0x80000000u);
+    return ordered_key(FLOAT_TO_BITS(score));
 }
 
 // The k highest of n scores; of equal ones the newest.
@@ -111,21 +108,18 @@ private:
     uint32_t m_tops[kMostBlocks];   // of blocks, the highest of each
 };
 
-// How many units of candidates a head has; 0: it is read as a whole.
 inline uint32_t n_units(const SelectArgs& s, uint32_t before)
 {
-    return before > s.n_read ? (before - s.n_last + s.unit - 1) / s.unit - s.n_first / s.unit : 0;
+    return count_units(before, s.n_read, s.n_first, s.n_last, s.unit);
 }
 
-// One of them. Units begin at multiples of their size, but for the first.
 struct Unit {
     uint32_t begin, n;
 
     Unit(const SelectArgs& s, uint32_t before, uint32_t nth)
+        : begin(unit_bound(nth, before, s.n_first, s.n_last, s.unit)),
+          n(unit_bound(nth + 1, before, s.n_first, s.n_last, s.unit) - begin)
     {
-        const uint32_t end = (s.n_first / s.unit + nth + 1) * s.unit, last = before - s.n_last;
-        begin = nth ? end - s.unit : s.n_first;
-        n = (end < last ? end : last) - begin;
     }
 };
 
@@ -158,7 +152,7 @@ struct TopFew {
 // Those of a head's units that are read, by the votes on them.
 inline TopK best_units(const SelectArgs& s, uint32_t before, const float* votes)
 {
-    return {votes, n_units(s, before), (s.n_read - s.n_first - s.n_last) / s.unit};
+    return {votes, n_units(s, before), count_taken(s.n_read, s.n_first, s.n_last, s.unit)};
 }
 
 // One head's part of what select makes.

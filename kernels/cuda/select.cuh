@@ -1,5 +1,4 @@
-// What the kernels of select share: the units that are chosen from, and what is noted of their
-// logits.
+// What the kernels of select share: the units of a head, their scores, and the norms of logits.
 #pragma once
 
 #include "kernels/cuda/top_k.cuh"
@@ -7,16 +6,14 @@
 namespace ks
 {
 
-// How many units a head chooses from; 0: it is read as a whole.
 DEVICE uint n_units(const SelectArgs& s, uint before)
 {
-    return before > s.n_read ? (before - s.n_last + s.unit - 1u) / s.unit - s.n_first / s.unit : 0u;
+    return count_units(before, s.n_read, s.n_first, s.n_last, s.unit);
 }
 
-// Units begin at multiples of their size, but for the first.
-DEVICE uint unit_begin(const SelectArgs& s, uint before, uint unit)
+DEVICE uint unit_begin(const SelectArgs& s, uint before, uint nth)
 {
-    return unit == 0u ? s.n_first : min((s.n_first / s.unit + unit) * s.unit, before - s.n_last);
+    return unit_bound(nth, before, s.n_first, s.n_last, s.unit);
 }
 
 DEVICE uint before_of(const CudaSelect& c, uint head)
@@ -29,7 +26,7 @@ DEVICE Scores scores_of(const CudaSelect& c, uint set)
 {
     const uint n = n_units(c.s, before_of(c, set));
     return {c.scratch.votes + uint64_t(set) * c.scratch.stride, n,
-            (c.s.n_read - c.s.n_first - c.s.n_last) / c.s.unit};
+            count_taken(c.s.n_read, c.s.n_first, c.s.n_last, c.s.unit)};
 }
 
 // What a share's logits of each of a KV head's query heads come to: a warp for each. All of the

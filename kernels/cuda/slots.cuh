@@ -22,15 +22,12 @@ DEVICE Head find_head(const AttentionArgs& a, const CudaSlots& s, uint head, uin
     h.begin = head_layout[layout_table_begin];
     h.coded_begin = head_layout[layout_coded_begin];
     h.coded_end = head_layout[layout_coded_end];
-    h.oldest = s.table != nullptr ? 0u
-                                  : ring_oldest(h.before + (a.chunk_rows != 0u ? 0u : a.n_tokens),
-                                                a.n_rows, a.n_pinned);
-    uint own = h.before + first_token;
+    h.oldest =
+        oldest_index(s.table != nullptr, h.before, a.n_tokens, a.chunk_rows, a.n_rows, a.n_pinned);
     h.b_end = h.before + end_token;
     h.a_end = min(a.n_pinned, h.b_end);
     h.b_begin = max(h.oldest, h.a_end);
-    if (!all && a.window != 0u && own + 1u > a.window)
-        h.b_begin = max(h.b_begin, own + 1u - a.window);
+    if (!all) h.b_begin = max(h.b_begin, window_begin(h.before + first_token, a.window));
     h.b_begin = min(h.b_begin, h.b_end);
     return h;
 }
@@ -45,7 +42,7 @@ DEVICE uint index_of(const Head& h, uint nth)
 }
 DEVICE bool in_chunk(const AttentionArgs& a, const Head& h, uint index)
 {
-    return a.chunk_rows != 0u && index >= h.before;
+    return is_staged(index, h.before, a.chunk_rows);
 }
 
 struct Span {
@@ -105,9 +102,9 @@ DEVICE uint slot_of(const AttentionArgs& a, const CudaSlots& s, const Head& h, u
 // The pool that an index lies in: pass_plain, pass_coded or pass_chunk.
 DEVICE uint source_of(const AttentionArgs& a, const Head& h, uint index)
 {
-    return in_chunk(a, h, index)                           ? pass_chunk
-           : index < h.coded_begin || index >= h.coded_end ? pass_plain
-                                                           : pass_coded;
+    return in_chunk(a, h, index)                              ? pass_chunk
+           : in_coded_pool(index, h.coded_begin, h.coded_end) ? pass_coded
+                                                              : pass_plain;
 }
 
 DEVICE CudaCache pool_of(const CudaSlots& s, uint source, bool values)
@@ -123,13 +120,9 @@ DEVICE uint row_of_slot(const AttentionArgs& a, uint source, uint slot)
     return source == pass_coded ? slot - a.n_kv_heads * a.n_rows : slot;
 }
 
-// In one expression without branches: prompt attention asks it of every logit of some tiles.
 DEVICE bool sees(const AttentionArgs& a, const Head& h, uint t, uint index)
 {
-    const uint own = h.before + t;
-    const bool pinned = (index < a.n_pinned) & (index < own),
-               near = (a.window == 0u) | (own - index < a.window);
-    return (index <= own) & (pinned | ((index >= h.oldest) & near));
+    return is_visible(index, h.before + t, h.oldest, a.n_pinned, a.window);
 }
 
 // The log-weights of a slot, base 2.

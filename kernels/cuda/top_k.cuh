@@ -14,11 +14,9 @@ namespace ks
 constexpr uint select_warps = select_threads / 32u;
 constexpr uint digits_each = select_digits / select_threads; // per thread
 
-// Maps a score to an unsigned integer of the same order.
 DEVICE uint ordered_bits(float score)
 {
-    uint u = FLOAT_TO_BITS(score);
-    return (u & 0x80000000u) != 0u ? ~u : u | 0x80000000u;
+    return ordered_key(FLOAT_TO_BITS(score));
 }
 
 // The lowest bit of a pass's 11-bit digit. The last two digits share bit 10, which is equal in all
