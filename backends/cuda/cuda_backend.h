@@ -94,7 +94,7 @@ private:
     struct {
         const float* values = nullptr;
         uint32_t n_tokens = 0, cols = 0;
-    } m_in_bytes;
+    } m_quantized_input;
     ScratchShape m_shape;
 };
 

@@ -9,7 +9,7 @@
 namespace ks
 {
 
-constexpr int kLeastMajor = 7; // threads of a warp that go their own ways
+constexpr int kMinMajor = 7; // threads of a warp that go their own ways
 
 std::string cuda_error(cudaError_t error)
 {
@@ -21,7 +21,7 @@ static bool probe_device(int index, CudaFound* found)
     cudaDeviceProp prop;
     int integrated = 0, n_processors = 0;
     if (cudaGetDeviceProperties(&prop, index) != cudaSuccess) return false;
-    if (prop.major < kLeastMajor) return false;
+    if (prop.major < kMinMajor) return false;
     if (cudaDeviceGetAttribute(&integrated, cudaDevAttrIntegrated, index) != cudaSuccess)
         return false;
     if (cudaDeviceGetAttribute(&n_processors, cudaDevAttrMultiProcessorCount, index) != cudaSuccess)

@@ -16,10 +16,10 @@ uint32_t CudaBackend::splits_of(const AttentionShare& share, uint32_t n_tokens, 
     const uint64_t n = uint64_t(n_tokens) * (n_heads / n_kv_heads),
                    n_blocks = (n + share.rows - 1) / share.rows * n_kv_heads;
     const uint64_t at_a_time = uint64_t(m_device.n_processors) * share.blocks;
-    return uint32_t(std::min<uint64_t>(std::max<uint64_t>(1, at_a_time / n_blocks), most_splits));
+    return uint32_t(std::min<uint64_t>(std::max<uint64_t>(1, at_a_time / n_blocks), max_splits));
 }
 
-static AttentionShare usual_share(uint32_t head_dim)
+static AttentionShare general_share(uint32_t head_dim)
 {
     return {attention_rows(head_dim), 4};
 }
@@ -36,7 +36,7 @@ uint64_t CudaBackend::n_partials(const ScratchShape& shape) const
     uint64_t most = 0;
     for (uint32_t n = 1; n <= shape.n_tokens && shape.n_heads && shape.head_dim; n++)
         for (const AttentionShare& share :
-             {usual_share(shape.head_dim), prefill_share(shape.head_dim)})
+             {general_share(shape.head_dim), prefill_share(shape.head_dim)})
             most = std::max(most, uint64_t(n) * shape.n_heads *
                                       splits_of(share, n, shape.n_heads, shape.n_kv_heads));
     return most * (4 + shape.head_dim);
@@ -47,7 +47,7 @@ uint64_t CudaBackend::n_partials(const ScratchShape& shape) const
 // them.
 uint64_t CudaBackend::n_dequantized(const ScratchShape& shape) const
 {
-    if (!shape.coded_slots || !prefill_heads(shape.head_dim)) return 0;
+    if (!shape.coded_slots || !prefill_supports(shape.head_dim)) return 0;
     const uint64_t at_a_time =
         uint64_t(m_device.n_processors) * prefill_share(shape.head_dim).blocks;
     const uint64_t shared = (64 * at_a_time + shape.n_kv_heads - 1) / shape.n_kv_heads,
@@ -110,7 +110,7 @@ void CudaBackend::kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair&
 void CudaBackend::kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from,
                           const Tensor& rows)
 {
-    m_in_bytes = {};
+    m_quantized_input = {};
     m_stream.run({"kv_read", from.format}, kv_read_launch, a,
                  cuda_values(y, uint64_t(a.n) * a.head_dim), cuda_cache(from, a.head_dim),
                  cuda_values<uint32_t>(rows, a.n));
@@ -205,10 +205,10 @@ void CudaBackend::attention(const AttentionArgs& a, const Tensor& y, const Queri
     const CudaQueries queries = queries_of(a, q, slots);
     const CudaSlots all = slots_of(a, slots);
     const CudaAttention chosen = choose_attention(a, all);
-    const AttentionShare share = chosen.path == CudaAttention::decode
-                                     ? attention_decode_share(a, all)
-                                 : chosen.path == CudaAttention::prefill ? prefill_share(a.head_dim)
-                                                                         : usual_share(a.head_dim);
+    const AttentionShare share =
+        chosen.path == CudaAttention::decode    ? attention_decode_share(a, all)
+        : chosen.path == CudaAttention::prefill ? prefill_share(a.head_dim)
+                                                : general_share(a.head_dim);
     const bool coded = bool(slots.coded_k);
     const KernelLabel label(chosen.kernel, coded ? slots.coded_k.format : slots.k.format,
                             coded ? slots.coded_v.format : slots.v.format);

@@ -39,23 +39,23 @@ void rope_queries_launch(const AttentionArgs& a, float* roped, const float* q,
               n_threads, stream, a, roped, q, rope_table, head_layout);
 }
 
-constexpr uint most_rows = 16u, most_slots = 32u;
+constexpr uint max_rows = 16u, max_slots = 32u;
 
 struct Softmax {
-    float top[most_rows], norm_top[most_rows], norm[most_rows], shrink[most_rows]; // of queries
-    float num_logit[most_rows * most_slots]; // logits and a, then weights of values
-    float den_logit[most_rows * most_slots]; // logits and b
+    float top[max_rows], norm_top[max_rows], norm[max_rows], shrink[max_rows]; // of queries
+    float num_logit[max_rows * max_slots]; // logits and a, then weights of values
+    float den_logit[max_rows * max_slots]; // logits and b
 };
 
 DEVICE uint slots_of_tile(uint head_dim)
 {
-    return min(2048u / head_dim, most_slots);
+    return min(2048u / head_dim, max_slots);
 }
 
 // The logits of the tile's slots.
-DEVICE void take_logits(const AttentionArgs& a, const CudaSlots& s, const CudaQueries& q,
-                        const Head& h, uint nth, uint n, uint first_row, const uint* slots,
-                        const float* tile, const float* waves, Softmax& soft)
+DEVICE void compute_logits(const AttentionArgs& a, const CudaSlots& s, const CudaQueries& q,
+                           const Head& h, uint nth, uint n, uint first_row, const uint* slots,
+                           const float* tile, const float* waves, Softmax& soft)
 {
     const uint n_slots = slots_of_tile(a.head_dim), n_rows = attention_rows(a.head_dim),
                group = a.n_heads / a.n_kv_heads;
@@ -85,7 +85,7 @@ DEVICE void take_logits(const AttentionArgs& a, const CudaSlots& s, const CudaQu
 }
 
 // Moves a query's maxima; over becomes the weights of values.
-DEVICE void take_row(Softmax& soft, uint r, uint n_slots)
+DEVICE void update_softmax(Softmax& soft, uint r, uint n_slots)
 {
     float new_top = soft.top[r], new_norm_top = soft.norm_top[r];
     float *num_logit = soft.num_logit + r * n_slots, *den_logit = soft.den_logit + r * n_slots;
@@ -116,13 +116,14 @@ __global__ void __launch_bounds__(n_threads, 2)
     KS_SHARED(float, tile, [tile_values]);
     KS_SHARED(float, waves, [tile_values]);
     KS_SHARED(Softmax, softs, [1]);
-    KS_SHARED(uint, slots, [most_slots]);
+    KS_SHARED(uint, slots, [max_slots]);
     Softmax& soft = softs[0];
     const uint group = a.n_heads / a.n_kv_heads, n_rows = attention_rows(a.head_dim),
                n_slots = slots_of_tile(a.head_dim);
-    const uint first_row = blockIdx.x * n_rows, mine = min(n_rows, a.n_tokens * group - first_row);
-    const Head h =
-        find_head(a, s, blockIdx.y, first_row / group, (first_row + mine - 1u) / group + 1u, false);
+    const uint first_row = blockIdx.x * n_rows,
+               n_queries = min(n_rows, a.n_tokens * group - first_row);
+    const Head h = find_head(a, s, blockIdx.y, first_row / group,
+                             (first_row + n_queries - 1u) / group + 1u, false);
     const Span share = share_of(h);
 
     float sum[8]; // value d of query r is with thread (r * head_dim + d) % n_threads
@@ -141,9 +142,9 @@ __global__ void __launch_bounds__(n_threads, 2)
         __syncthreads();
         rope_tile(a, s, h, nth, n, tile);
         __syncthreads();
-        take_logits(a, s, q, h, nth, n, first_row, slots, tile, waves, soft);
+        compute_logits(a, s, q, h, nth, n, first_row, slots, tile, waves, soft);
         __syncthreads();
-        if (threadIdx.x < n_rows) take_row(soft, threadIdx.x, n_slots);
+        if (threadIdx.x < n_rows) update_softmax(soft, threadIdx.x, n_slots);
         decode_tile(a, s, h, nth, n, true, slots, tile);
         __syncthreads();
         KS_UNROLL
@@ -157,7 +158,7 @@ __global__ void __launch_bounds__(n_threads, 2)
         }
         __syncthreads();
     }
-    if (threadIdx.x < mine) {
+    if (threadIdx.x < n_queries) {
         float* at = partial_of(a, partials, h.head, first_row + threadIdx.x);
         at[0] = soft.top[threadIdx.x];
         at[1] = soft.norm_top[threadIdx.x];
@@ -166,7 +167,8 @@ __global__ void __launch_bounds__(n_threads, 2)
     KS_UNROLL
     for (uint j = 0u; j < 8u; j++) {
         const uint i = threadIdx.x + j * n_threads, r = i / a.head_dim;
-        if (r < mine) partial_of(a, partials, h.head, first_row + r)[4u + i % a.head_dim] = sum[j];
+        if (r < n_queries)
+            partial_of(a, partials, h.head, first_row + r)[4u + i % a.head_dim] = sum[j];
     }
 }
 

@@ -13,7 +13,7 @@ namespace ks
 // A warp's 16 queries as fragments, those of each 16 dims.
 template <uint d>
 struct PrefillQueries {
-    uint hi[d / 16u][4], left[d / 16u][4];
+    uint hi[d / 16u][4], lo[d / 16u][4];
 };
 
 // This lane's two queries, and those of their dims [16 i, 16 i + 16) that are its own.
@@ -27,14 +27,14 @@ DEVICE const float* query_of(const AttentionArgs& a, const float* q, uint head, 
 }
 
 DEVICE void load_fragment(const AttentionArgs& a, const float* x, uint i, uint low, uint (&hi)[4],
-                          uint (&left)[4])
+                          uint (&lo)[4])
 {
     KS_UNROLL
     for (uint half = 0u; half < 2u; half++) {
         const float u = in_range(x[16u * i + 8u * half] * a.scale * log2e),
                     v = in_range(x[16u * i + 8u * half + 1u] * a.scale * log2e);
         hi[2u * half + low] = pack_f16(u, v);
-        left[2u * half + low] = pack_f16(residual_of(u), residual_of(v));
+        lo[2u * half + low] = pack_f16(residual_of(u), residual_of(v));
     }
 }
 
@@ -46,7 +46,7 @@ DEVICE void load_fragments(const AttentionArgs& a, const float* q, uint head, ui
     for (uint low = 0u; low < 2u; low++) {
         const float* x = query_of<d>(a, q, head, first_row, low);
         KS_UNROLL
-        for (uint i = 0u; i < d / 16u; i++) load_fragment(a, x, i, low, out.hi[i], out.left[i]);
+        for (uint i = 0u; i < d / 16u; i++) load_fragment(a, x, i, low, out.hi[i], out.lo[i]);
     }
 }
 
@@ -72,7 +72,7 @@ DEVICE void load_values(const uint* rows, uint slot, uint dim, uint (&out)[2][2]
 // The logits of 16 queries and the tile's 32 slots: tile j of 8 slots, element e of this lane.
 template <uint d, bool coded>
 DEVICE void prefill_logits(const PrefillQueries<d>& q, const PrefillTile<d, coded>& tile,
-                           bool rough, float (&logits)[4][4])
+                           bool has_residual, float (&logits)[4][4])
 {
     constexpr uint row_words = PrefillTile<d, coded>::row_words;
     KS_UNROLL
@@ -85,26 +85,26 @@ DEVICE void prefill_logits(const PrefillQueries<d>& q, const PrefillTile<d, code
         KS_UNROLL
         for (uint j = 0u; j < 4u; j++) mma_m16n8k16_f16(logits[j], q.hi[i], keys[j / 2u][j % 2u]);
         KS_UNROLL
-        for (uint j = 0u; j < 4u; j++) mma_m16n8k16_f16(logits[j], q.left[i], keys[j / 2u][j % 2u]);
+        for (uint j = 0u; j < 4u; j++) mma_m16n8k16_f16(logits[j], q.lo[i], keys[j / 2u][j % 2u]);
     }
     if constexpr (coded) {
-        if (!rough) return;
+        if (!has_residual) return;
         KS_UNROLL
         for (uint i = 0u; i < d / 16u; i++) {
-            uint rest[2][2][2];
-            load_keys<row_words>(tile.keys[1], 0u, 16u * i, rest[0]);
-            load_keys<row_words>(tile.keys[1], 16u, 16u * i, rest[1]);
+            uint residuals[2][2][2];
+            load_keys<row_words>(tile.keys[1], 0u, 16u * i, residuals[0]);
+            load_keys<row_words>(tile.keys[1], 16u, 16u * i, residuals[1]);
             KS_UNROLL
             for (uint j = 0u; j < 4u; j++)
-                mma_m16n8k16_f16(logits[j], q.hi[i], rest[j / 2u][j % 2u]);
+                mma_m16n8k16_f16(logits[j], q.hi[i], residuals[j / 2u][j % 2u]);
         }
     }
 }
 
 // Of logits that are not all seen, by tokens of this lane's two queries.
 template <bool coded>
-DEVICE void hide(const AttentionArgs& a, const Head& h, uint first_row,
-                 const PrefillSlots<coded>& slots, float (&logits)[4][4])
+DEVICE void mask_logits(const AttentionArgs& a, const Head& h, uint first_row,
+                        const PrefillSlots<coded>& slots, float (&logits)[4][4])
 {
     const uint group = a.n_heads / a.n_kv_heads, row = first_row + threadIdx.x % 32u / 4u,
                tokens[2] = {row / group, (row + 8u) / group};
@@ -117,7 +117,7 @@ DEVICE void hide(const AttentionArgs& a, const Head& h, uint first_row,
     }
 }
 
-constexpr float masked =
+constexpr float initial_max =
     0.5f * masked_logit; // above what is hidden, which weighs 0 beside it, and below what is not
 
 // Of two queries, l / 4 and l / 4 + 8 of the warp's.
@@ -155,15 +155,16 @@ DEVICE void prefill_weights(PrefillState& state, float (&logits)[4][4], float (&
 // sum of this lane: tile j of 8 dims, element e.
 template <uint d, bool coded>
 DEVICE void prefill_values(const float (&weights)[4][4], const float (&shrink)[2],
-                           const PrefillTile<d, coded>& tile, bool rough, float (&sum)[d / 8u][4])
+                           const PrefillTile<d, coded>& tile, bool has_residual,
+                           float (&sum)[d / 8u][4])
 {
     constexpr uint row_words = PrefillTile<d, coded>::row_words;
-    uint hi[2][4], left[2][4]; // the weights as fragments, of each 16 slots
+    uint hi[2][4], lo[2][4]; // the weights as fragments, of each 16 slots
     KS_UNROLL
     for (uint i = 0u; i < 8u; i++) {
         const float u = weights[i / 2u][2u * (i % 2u)], v = weights[i / 2u][2u * (i % 2u) + 1u];
         hi[i / 4u][i % 4u] = pack_f16(u, v);
-        left[i / 4u][i % 4u] = pack_f16(residual_of(u), residual_of(v));
+        lo[i / 4u][i % 4u] = pack_f16(residual_of(u), residual_of(v));
     }
     if (__any_sync(all_lanes, shrink[0] != 1.f || shrink[1] != 1.f)) {
         KS_UNROLL
@@ -179,25 +180,25 @@ DEVICE void prefill_values(const float (&weights)[4][4], const float (&shrink)[2
             mma_m16n8k16_f16(sum[i / 2u * 4u + j], hi[i % 2u], values[j / 2u][j % 2u]);
         KS_UNROLL
         for (uint j = 0u; j < 4u; j++)
-            mma_m16n8k16_f16(sum[i / 2u * 4u + j], left[i % 2u], values[j / 2u][j % 2u]);
+            mma_m16n8k16_f16(sum[i / 2u * 4u + j], lo[i % 2u], values[j / 2u][j % 2u]);
     }
     if constexpr (coded) {
-        if (!rough) return;
+        if (!has_residual) return;
         KS_UNROLL
         for (uint i = 0u; i < d / 16u; i++) {
-            uint rest[2][2][2];
-            load_values<row_words>(tile.values[1], i % 2u * 16u, i / 2u * 32u, rest[0]);
-            load_values<row_words>(tile.values[1], i % 2u * 16u, i / 2u * 32u + 16u, rest[1]);
+            uint residuals[2][2][2];
+            load_values<row_words>(tile.values[1], i % 2u * 16u, i / 2u * 32u, residuals[0]);
+            load_values<row_words>(tile.values[1], i % 2u * 16u, i / 2u * 32u + 16u, residuals[1]);
             KS_UNROLL
             for (uint j = 0u; j < 4u; j++)
-                mma_m16n8k16_f16(sum[i / 2u * 4u + j], hi[i % 2u], rest[j / 2u][j % 2u]);
+                mma_m16n8k16_f16(sum[i / 2u * 4u + j], hi[i % 2u], residuals[j / 2u][j % 2u]);
         }
     }
 }
 
 template <uint d>
-DEVICE void put_partials(const AttentionArgs& a, float* partials, uint head, uint first_row,
-                         const PrefillState& state, const float (&sum)[d / 8u][4])
+DEVICE void store_partials(const AttentionArgs& a, float* partials, uint head, uint first_row,
+                           const PrefillState& state, const float (&sum)[d / 8u][4])
 {
     const uint lane = threadIdx.x % 32u, group = a.n_heads / a.n_kv_heads;
     KS_UNROLL
@@ -265,8 +266,10 @@ __global__ void __launch_bounds__(n_threads, prefill_blocks(d, coded))
     if (looks_up) {
         const Span tile = tile_from(a, h, shared.share.begin, shared.share.end),
                    next = tile_from(a, h, tile.end, shared.share.end);
-        put_slots<d, coded>(a, s, scratch, shared, find_slot(a, s, h, tile), tile, shared.slots[0]);
-        put_slots<d, coded>(a, s, scratch, shared, find_slot(a, s, h, next), next, shared.slots[1]);
+        store_slots<d, coded>(a, s, scratch, shared, find_slot(a, s, h, tile), tile,
+                              shared.slots[0]);
+        store_slots<d, coded>(a, s, scratch, shared, find_slot(a, s, h, next), next,
+                              shared.slots[1]);
     }
     __syncthreads();
     if constexpr (coded)
@@ -274,7 +277,7 @@ __global__ void __launch_bounds__(n_threads, prefill_blocks(d, coded))
     else
         copy_tile<d>(shared.slots[0], shared.tiles[0]);
     PrefillQueries<d> queries;
-    PrefillState state = {{masked, masked}, {0.f, 0.f}};
+    PrefillState state = {{initial_max, initial_max}, {0.f, 0.f}};
     float sum[d / 8u][4];
     KS_UNROLL
     for (uint i = 0u; i < d / 2u; i++) sum[i / 4u][i % 4u] = 0.f;
@@ -306,19 +309,19 @@ __global__ void __launch_bounds__(n_threads, prefill_blocks(d, coded))
             copy_parts<d>(next, false, rows.keys);
         }
         if (looks_up)
-            put_slots<d, coded>(a, s, scratch, shared, found, later,
-                                shared.slots[(nth + 2u) % Shared::n_slots]);
-        if (slots.are_seen == 0u) hide(a, h, first_row, slots, logits);
+            store_slots<d, coded>(a, s, scratch, shared, found, later,
+                                  shared.slots[(nth + 2u) % Shared::n_slots]);
+        if (slots.all_visible == 0u) mask_logits(a, h, first_row, slots, logits);
         prefill_weights(state, logits, shrink);
         prefill_values<d, coded>(logits, shrink, rows,
                                  coded && (slots.any_residual & value_residual) != 0u, sum);
     }
-    put_partials<d>(a, partials, blockIdx.y, first_row, state, sum);
+    store_partials<d>(a, partials, blockIdx.y, first_row, state, sum);
 }
 
 bool attention_prefill_can(const AttentionArgs& a, const CudaSlots& s)
 {
-    return is_plain(a, s) && prefill_heads(a.head_dim);
+    return logits_are_dot_products(a, s) && prefill_supports(a.head_dim);
 }
 
 template <uint d>

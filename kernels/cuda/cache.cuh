@@ -12,7 +12,7 @@ namespace ks
 constexpr uint plain_f32 = 0u;
 constexpr uint plain_f16 = 1u;
 constexpr uint first_codec = 2u;
-constexpr uint most_row_words = codec_max_dim / 4u + 32u; // of codes
+constexpr uint max_row_words = codec_max_dim / 4u + 32u; // of codes
 
 // Codecs and codecs of groups are asked in one way: both have the members of the other that their
 // rows have no use for.

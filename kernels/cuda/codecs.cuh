@@ -14,8 +14,8 @@ namespace ks
 template <bool coded, class Body>
 DEVICE void with_loader(uint format, const Body& body)
 {
-    if (!coded || format == plain_f16) return body(HalvesLoader());
-    if (format == plain_f32) return body(FloatsLoader());
+    if (!coded || format == plain_f16) return body(F16Loader());
+    if (format == plain_f32) return body(F32Loader());
     with_codec(format, [&](auto codec) { body(OctetLoader<decltype(codec)>()); });
 }
 
@@ -79,8 +79,8 @@ template <uint d, uint n, bool coded, bool values, class Body>
 DEVICE void with_lane_rows(const CudaCache& cache, uint row, uint plane, uint j, const Body& body)
 {
     if (!coded || (cache.format == plain_f16 && plane < 2u))
-        return body(LaneHalves<d, n>(cache, plane, j));
-    if (cache.format < first_codec) return body(LaneApart<d, n>(cache, plane, j));
+        return body(LaneF16<d, n>(cache, plane, j));
+    if (cache.format < first_codec) return body(LaneGathered<d, n>(cache, plane, j));
     with_codec(cache.format, [&](auto codec) {
         using Rows = typename LaneLoad<decltype(codec), d, n>::Rows;
         if constexpr (values ? Rows::of_values : Rows::of_keys) body(Rows(cache, row, j));

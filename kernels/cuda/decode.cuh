@@ -9,7 +9,7 @@ namespace ks
 {
 
 constexpr uint decode_warps = n_threads / 32u;
-constexpr uint unknown_slot = ~0u;
+constexpr uint no_slot = ~0u;
 
 // A warp's slots of one round: lane i knows where the ith is. kind: the pool that it lies in,
 // whether it is far, and the group of keys that are coded together.
@@ -30,14 +30,14 @@ struct DecodeRun {
 template <uint lanes>
 DEVICE DecodeRun run_from(const DecodeSlot& mine, uint first, uint* rows)
 {
-    constexpr uint each = 32u / lanes;
+    constexpr uint lane_groups = 32u / lanes;
     const uint nth = (threadIdx.x - first) % 32u;
     DecodeRun run;
     run.kind = __shfl_sync(all_lanes, mine.kind, int(first));
     run.row = __shfl_sync(all_lanes, mine.row, int(first));
-    const uint shared_across_heads = __ballot_sync(all_lanes, mine.kind == run.kind) >> first;
-    run.n = uint(__popc(shared_across_heads & ~(shared_across_heads + 1u)));
-    run.place = nth % each * lanes + nth / each;
+    const uint same_kind = __ballot_sync(all_lanes, mine.kind == run.kind) >> first;
+    run.n = uint(__popc(same_kind & ~(same_kind + 1u)));
+    run.place = nth % lane_groups * lanes + nth / lane_groups;
     run.has = nth < run.n;
     rows[run.place] = run.has ? mine.row : run.row;
     __syncwarp();
@@ -51,7 +51,7 @@ DEVICE uint slot_at(const AttentionArgs& a, const CudaSlots& s, const Head& h, c
     const uint mine = nth + threadIdx.x % 32u;
     return mine < share.end && mine - before < count_slots(h)
                ? slot_of(a, s, h, index_of(h, mine - before))
-               : unknown_slot;
+               : no_slot;
 }
 
 // This lane's number, told anew: what follows from it is made where it is used, not before the loop
@@ -62,16 +62,16 @@ DEVICE uint opaque_lane()
 }
 
 // Where the rows of a cache lie, whatever its format; a group's bytes are shared out to its rows.
-struct RowPlaces {
+struct RowAddresses {
     const char *rows, *tails;
     uint row_bytes, tail_bytes;
 };
 
 template <uint d>
-DEVICE RowPlaces places_of(const CudaCache& cache)
+DEVICE RowAddresses addresses_of(const CudaCache& cache)
 {
-    RowPlaces to = {reinterpret_cast<const char*>(cache.words), nullptr,
-                    cache.format == plain_f16 ? 2u * d : 4u * d, 0u};
+    RowAddresses to = {reinterpret_cast<const char*>(cache.words), nullptr,
+                       cache.format == plain_f16 ? 2u * d : 4u * d, 0u};
     with_codec(cache.format, [&](auto codec) {
         using C = decltype(codec);
         const uint* tails = cache.words + uint64_t(cache.n_rows / C::group) * C::words(d);
@@ -92,19 +92,19 @@ DEVICE void prefetch_bytes(const char* at, uint from, uint end, uint step)
 // memory twice. Where they are neighbours lanes share their bytes, which costs a multiprocessor a
 // quarter. slot: this lane's, or unknown, of an index.
 DEVICE void prefetch_slots(const AttentionArgs& a, const Head& h, uint slot, uint index,
-                           const RowPlaces (&places)[2])
+                           const RowAddresses (&addresses)[2])
 {
-    const bool coded = slot != unknown_slot && source_of(a, h, index) == pass_coded;
+    const bool coded = slot != no_slot && source_of(a, h, index) == pass_coded;
     const uint row = row_of_slot(a, pass_coded, slot), first = __shfl_sync(all_lanes, row, 0);
     const bool together =
         __ballot_sync(all_lanes, coded && row == first + threadIdx.x % 32u) == all_lanes;
     KS_UNROLL_BY(1)
     for (uint i = 0u; i < 2u && coded; i++) {
-        const uint bytes = places[i].row_bytes, from = together ? threadIdx.x % 32u * 32u : 0u;
-        prefetch_bytes(places[i].rows + uint64_t(together ? first : row) * bytes, from,
+        const uint bytes = addresses[i].row_bytes, from = together ? threadIdx.x % 32u * 32u : 0u;
+        prefetch_bytes(addresses[i].rows + uint64_t(together ? first : row) * bytes, from,
                        together ? 32u * bytes : bytes, together ? 1024u : 32u);
-        if (places[i].tail_bytes != 0u)
-            prefetch(places[i].tails + uint64_t(row) * places[i].tail_bytes);
+        if (addresses[i].tail_bytes != 0u)
+            prefetch(addresses[i].tails + uint64_t(row) * addresses[i].tail_bytes);
     }
 }
 

@@ -29,19 +29,20 @@ DEVICE uint* dequantized_row(const AttentionArgs& a, const DequantScratch& scrat
                              uint i)
 {
     return scratch.words +
-           ((uint64_t(blockIdx.z) * a.n_kv_heads + head) * scratch.each + i) * dequantized_words(a);
+           ((uint64_t(blockIdx.z) * a.n_kv_heads + head) * scratch.slots_per_round + i) *
+               dequantized_words(a);
 }
 
 // Of a split's slots, those of the round.
 DEVICE Span round_of(const DequantScratch& scratch, const Span& share)
 {
-    const uint begin = min(share.begin + scratch.round * scratch.each, share.end);
-    return {begin, min(begin + scratch.each, share.end)};
+    const uint begin = min(share.begin + scratch.round * scratch.slots_per_round, share.end);
+    return {begin, min(begin + scratch.slots_per_round, share.end)};
 }
 
 // Of some slots that all tokens' head has, those that some tokens' head has, too; with what is
 // pinned, also what lies behind it.
-DEVICE Span seen_of(const Head& all, const Head& some, const Span& slots)
+DEVICE Span visible_of(const Head& all, const Head& some, const Span& slots)
 {
     const uint end = some.b_end < all.a_end
                          ? some.b_end

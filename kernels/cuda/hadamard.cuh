@@ -63,10 +63,10 @@ DEVICE void transform_block(float* head, uint lane)
 }
 
 // What any lane has put into head is there for all of them before, and after.
-DEVICE void hadamard_head(float* head, uint d, uint lane, bool back)
+DEVICE void hadamard_head(float* head, uint d, uint lane, bool inverse)
 {
     uint base;
-    if (!back)
+    if (!inverse)
         for (uint i = lane; i < d; i += 32u) head[i] *= hadamard_sign(i);
     __syncwarp();
     if (d == 64u)
@@ -80,7 +80,7 @@ DEVICE void hadamard_head(float* head, uint d, uint lane, bool back)
     __syncwarp();
     for (uint i = lane; i < d; i += 32u) {
         const float v = MUL(head[i], hadamard_scale(block_of(i, d, &base)));
-        head[i] = back ? v * hadamard_sign(i) : v;
+        head[i] = inverse ? v * hadamard_sign(i) : v;
     }
     __syncwarp();
 }

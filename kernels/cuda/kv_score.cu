@@ -22,9 +22,9 @@ struct ScoreTile {
 };
 
 // Of query head `head` of token t.
-DEVICE float prefetch(const KvScoreArgs& s, const AttentionArgs& a, const CudaQueries& q,
-                      const Head& h, const float* lse, uint t, uint head, uint slot, uint index,
-                      float log_weight, const ScoreTile& tile)
+DEVICE float query_score(const KvScoreArgs& s, const AttentionArgs& a, const CudaQueries& q,
+                         const Head& h, const float* lse, uint t, uint head, uint slot, uint index,
+                         float log_weight, const ScoreTile& tile)
 {
     const uint own = h.before + t,
                first =
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(n_threads, 2)
         for (uint i = share; slot < n && i < (a.n_tokens - s.first_query) * group; i += n_shares) {
             const uint t = s.first_query + i / group, head = h.head * group + i % group;
             if (sees(a, h, t, index))
-                sum += prefetch(s, a, q, h, lse, t, head, slot, index, b, tile) *
+                sum += query_score(s, a, q, h, lse, t, head, slot, index, b, tile) *
                        power_of_two(float(a.n_tokens - 1u - t) * decay.log2_decay);
         }
         tile.sums[threadIdx.x] = sum;

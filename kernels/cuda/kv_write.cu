@@ -36,7 +36,7 @@ __global__ void kv_encode_kernel(KvWriteArgs a, CudaCache to, const float* x, co
                                  const uint* head_layout)
 {
     begin_kernel();
-    uint row[most_row_words];
+    uint row[max_row_words];
     for (uint i = first_thread(); i < a.n_tokens * a.n_kv_heads; i += n_all_threads()) {
         C::encode(x + uint64_t(i) * a.head_dim, row, a.head_dim);
         store_row<C>(to, row_of(a, table, head_layout, i), a.head_dim, row);

@@ -70,11 +70,13 @@ struct LaneOctet {
 // a query, and what is added; late: it waits for memory itself.
 struct LaneRows {
     static constexpr uint plane = 0u, n_factors = 1u;
-    static constexpr bool are_codes = false, of_keys = true, of_values = true, late = false;
-    static constexpr float up = 1.f, down = 1.f;
-    DEVICE_MEMBER static float place(uint) { return 1.f; }
+    static constexpr bool are_codes = false, of_keys = true, of_values = true,
+                          query_after_fetch = false;
+    static constexpr float scale_up = 1.f, scale_down = 1.f;
+    DEVICE_MEMBER static float field_scale(uint) { return 1.f; }
     template <uint n>
-    DEVICE_MEMBER static void turn(const float (&query)[8], uint, float (&by)[8], float (&base)[n])
+    DEVICE_MEMBER static void scale_query(const float (&query)[8], uint, float (&by)[8],
+                                          float (&base)[n])
     {
         KS_UNROLL
         for (uint k = 0u; k < 8u; k++) by[k] = query[k], base[k % n] = 0.f;
@@ -84,16 +86,16 @@ struct LaneRows {
 // Codes that are multiplied without a conversion. A float whose bits are an integer n < 2^24 has
 // the value n * 2^-149, so a mask turns a field into a number. The query is scaled by the field's
 // place and by 2^75, the sum by 2^74, since 2^149 is no float.
-template <uint bits, uint factors, int least>
+template <uint bits, uint factors, int code_offset>
 struct LaneCodes : LaneRows {
     static constexpr uint plane = bits % 8u, n_factors = factors;
     static constexpr bool are_codes = true;
-    static constexpr float up = 0x1p75f, down = 0x1p74f, offset = float(least);
+    static constexpr float scale_up = 0x1p75f, scale_down = 0x1p74f, offset = float(code_offset);
     DEVICE_MEMBER static constexpr uint bit(uint k)
     {
         return bits == 2u ? 2u * k : bits == 4u ? 4u * (k % 4u) : 8u * (k % 4u % 3u);
     }
-    DEVICE_MEMBER static float place(uint k) { return float(1u << bit(k)); }
+    DEVICE_MEMBER static float field_scale(uint k) { return float(1u << bit(k)); }
     // Dims [first, first + n). Fields at or above bit 24 are shifted below it.
     DEVICE_MEMBER static void codes_of(uint word, uint first, uint n, float* out)
     {
@@ -103,14 +105,14 @@ struct LaneCodes : LaneRows {
             out[k] = BITS_TO_FLOAT(word >> shift & ((1u << bits) - 1u) << bit(k));
         }
     }
-    DEVICE_MEMBER static void turn(const float (&query)[8], uint, float (&by)[8],
-                                   float (&base)[factors])
+    DEVICE_MEMBER static void scale_query(const float (&query)[8], uint, float (&by)[8],
+                                          float (&base)[factors])
     {
         KS_UNROLL
         for (uint k = 0u; k < 8u; k++) {
             const uint f = k * factors / 8u;
-            by[k] = query[k] * (up / place(k));
-            base[f] = (k * factors % 8u == 0u ? 0.f : base[f]) + query[k] * (offset / down);
+            by[k] = query[k] * (scale_up / field_scale(k));
+            base[f] = (k * factors % 8u == 0u ? 0.f : base[f]) + query[k] * (offset / scale_down);
         }
     }
 };
@@ -125,12 +127,12 @@ DEVICE const T* in_row(const T* in_first, uint r, uint bytes)
 
 // Uncoded rows. Beside coded rows, the coded pool's plane decides a lane's dims.
 template <uint d, uint n>
-struct LaneHalves : LaneRows {
+struct LaneF16 : LaneRows {
     static constexpr uint n_rows = 4u / n, n_words = 4u * n;
     const uint* words_of_lane;
     uint distance;
-    DEVICE_MEMBER LaneHalves(const CudaCache& cache, uint plane_of_lane, uint j)
-        : words_of_lane(whole(cache.words + 4u * first_octet<n>(plane_of_lane, j))),
+    DEVICE_MEMBER LaneF16(const CudaCache& cache, uint plane_of_lane, uint j)
+        : words_of_lane(opaque_address(cache.words + 4u * first_octet<n>(plane_of_lane, j))),
           distance(4u * octets_apart(plane_of_lane))
     {
     }
@@ -145,16 +147,16 @@ struct LaneHalves : LaneRows {
         LaneOctet<1> row;
         row.factors[0] = 1.f;
         KS_UNROLL
-        for (uint k = 0u; k < 4u; k++) halves_of(words[4u * e + k], row.values + 2u * k);
+        for (uint k = 0u; k < 4u; k++) unpack_f16(words[4u * e + k], row.values + 2u * k);
         return row;
     }
 };
 template <uint d, uint n>
-struct LaneApart : LaneRows {
+struct LaneGathered : LaneRows {
     static constexpr uint n_rows = 1u, n_words = 8u * n;
     const CudaCache& cache;
     uint plane, i;
-    DEVICE_MEMBER LaneApart(const CudaCache& of, uint plane_of_lane, uint j)
+    DEVICE_MEMBER LaneGathered(const CudaCache& of, uint plane_of_lane, uint j)
         : cache(of), plane(plane_of_lane), i(first_octet<n>(plane, j))
     {
     }

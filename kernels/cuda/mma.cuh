@@ -170,7 +170,7 @@ DEVICE float power_of_two_flushed(float x)
 // Makes an address opaque to the compiler. Otherwise the compiler computes the common part of
 // several addresses first, and then each address takes three instructions instead of one.
 template <class T>
-DEVICE const T* whole(const T* at)
+DEVICE const T* opaque_address(const T* at)
 {
 #ifdef __CUDA_ARCH__
     asm("" : "+l"(at));

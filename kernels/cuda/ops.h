@@ -52,7 +52,7 @@ struct CudaSelection {
 // How blocks share what a choice is made of: the candidates of a head, or of heads that choose
 // together.
 constexpr uint select_threads = 256u;
-constexpr uint most_select_shares = 256u; // a thread for each
+constexpr uint max_select_shares = 256u; // a thread for each
 constexpr uint select_passes = 3u, select_digits = 2048u;
 
 // Scratch of select.
@@ -80,14 +80,14 @@ struct CudaSelect {
     const float *q, *plain; // the chunk's queries, and what they were before RoPE, or none
 };
 
-constexpr uint most_targets = 3u; // that share a launch
+constexpr uint max_targets = 3u; // that share a launch
 
 // Heads and what turns them; angles are null where nothing does.
 struct RopeTargets {
-    RopeArgs a[most_targets];
+    RopeArgs a[max_targets];
     uint n;
-    float* y[most_targets];
-    const float *x[most_targets], *angles[most_targets];
+    float* y[max_targets];
+    const float *x[max_targets], *angles[max_targets];
 };
 
 void fill_launch(uint64_t n, uint* to, uint word, cudaStream_t stream);
@@ -107,14 +107,14 @@ void argmax_launch(const ArgmaxArgs& a, uint* best, const float* x, cudaStream_t
 void quantize_launch(const MatmulArgs& a, ActGroup* acts, const float* x, cudaStream_t stream);
 // What x is multiplied with: weights of one format. The rows of a MatmulArgs are not asked.
 struct MatmulTargets {
-    float* y[most_targets];
-    const uint* w[most_targets];
-    uint rows[most_targets], n;
+    float* y[max_targets];
+    const uint* w[max_targets];
+    uint rows[max_targets], n;
 };
 void matmul_launch(const MatmulArgs& a, uint format, const MatmulTargets& to, const float* x,
                    const ActGroup* acts, cudaStream_t stream);
 // Whether matmul_launch wants quantize_launch's blocks.
-bool matmul_wants_acts(uint format);
+bool matmul_uses_int8(uint format);
 
 void kv_write_launch(const KvWriteArgs& a, CudaCache to_k, CudaCache to_v, const float* k,
                      const float* v, const uint* table, const uint* head_layout,
@@ -124,7 +124,7 @@ void kv_read_launch(const KvReadArgs& a, float* y, CudaCache from, const uint* r
 void kv_move_launch(const KvMoveArgs& a, CudaCache to, CudaCache from, const uint* moves,
                     cudaStream_t stream);
 
-constexpr uint most_splits = 1024u; // blocks that share the slots of a query
+constexpr uint max_splits = 1024u; // blocks that share the slots of a query
 constexpr uint least_share = 128u; // slots: of fewer, partial results cost more than they are worth
 
 // Queries of a KV head that a block of attention has, and how many such blocks a multiprocessor has
@@ -138,7 +138,7 @@ FN uint attention_rows(uint head_dim)
     return 1024u / head_dim < 16u ? 1024u / head_dim : 16u;
 }
 constexpr uint prefill_rows = 64u;
-FN bool prefill_heads(uint head_dim)
+FN bool prefill_supports(uint head_dim)
 {
     return head_dim == 64u || head_dim == 128u;
 }
@@ -150,7 +150,7 @@ void attention_launch(const AttentionArgs& a, uint n_splits, float* partials, Cu
                       CudaSlots s, cudaStream_t stream);
 // Whether slots have no log-weights and keys are stored as queries meet them: all others have only
 // the general kernel.
-bool is_plain(const AttentionArgs& a, const CudaSlots& s);
+bool logits_are_dot_products(const AttentionArgs& a, const CudaSlots& s);
 // The same for a few queries of the usual heads.
 bool attention_decode_can(const AttentionArgs& a, const CudaSlots& s);
 AttentionShare attention_decode_share(const AttentionArgs& a, const CudaSlots& s);
@@ -162,7 +162,7 @@ bool are_halves(const CudaSlots& s);
 // those from n * each of a share on.
 struct DequantScratch {
     uint* words; // (n_splits, n_kv_heads, each, dequantized_words()); null where all are halves
-    uint each, n_rounds, round;
+    uint slots_per_round, n_rounds, round;
 };
 void attention_dequantize_launch(const AttentionArgs& a, uint n_splits,
                                  const DequantScratch& scratch, const CudaSlots& s,

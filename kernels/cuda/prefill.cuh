@@ -28,9 +28,9 @@ template <bool coded>
 struct PrefillSlots {
     uint index[prefill_slots];
     PrefillRow rows[prefill_slots];
-    uint left[coded ? prefill_slots : 1u], any_residual;
-    Span tile;     // those behind its last one repeat it
-    uint are_seen; // by all of the block's queries, and none repeats another
+    uint residuals[coded ? prefill_slots : 1u], any_residual;
+    Span tile;        // those behind its last one repeat it
+    uint all_visible; // by all of the block's queries, and none repeats another
 };
 
 // Rows of halves, two to a word.
@@ -68,7 +68,7 @@ DEVICE void find_share(const AttentionArgs& a, const CudaSlots& s, const Dequant
     if constexpr (coded) {
         const Head all = find_head(a, s, blockIdx.y, 0u, a.n_tokens, false);
         shared.round = round_of(scratch, share_of(all));
-        shared.share = seen_of(all, shared.head, shared.round);
+        shared.share = visible_of(all, shared.head, shared.round);
         shared.head = all;
     } else
         shared.round = shared.share = share_of(shared.head);
@@ -93,9 +93,9 @@ DEVICE PrefillSlot find_slot(const AttentionArgs& a, const CudaSlots& s, const H
 
 // By one warp: a tile's slots as its lanes found them, for queries of some tokens.
 template <uint d, bool coded>
-DEVICE void put_slots(const AttentionArgs& a, const CudaSlots& s, const DequantScratch& scratch,
-                      const PrefillShared<d, coded>& shared, const PrefillSlot& slot,
-                      const Span& tile, PrefillSlots<coded>& to)
+DEVICE void store_slots(const AttentionArgs& a, const CudaSlots& s, const DequantScratch& scratch,
+                        const PrefillShared<d, coded>& shared, const PrefillSlot& slot,
+                        const Span& tile, PrefillSlots<coded>& to)
 {
     const Head& h = shared.head;
     const Span& tokens = shared.tokens;
@@ -104,7 +104,7 @@ DEVICE void put_slots(const AttentionArgs& a, const CudaSlots& s, const DequantS
         sees(a, h, tokens.begin, slot.index) && sees(a, h, tokens.end - 1u, slot.index);
     const bool all = __all_sync(all_lanes, seen && tile.begin + lane < tile.end) != 0;
     if (lane == 0u) to.tile = tile;
-    if (lane == 0u) to.are_seen = all;
+    if (lane == 0u) to.all_visible = all;
     to.index[lane] = slot.index;
     const CudaCache keys = pool_of(s, slot.source, false), values = pool_of(s, slot.source, true);
     const uint64_t at = uint64_t(slot.row) * (d / 2u);
@@ -116,7 +116,7 @@ DEVICE void put_slots(const AttentionArgs& a, const CudaSlots& s, const DequantS
         const uint* dequantized = dequantized_row(a, scratch, h.head, nth - shared.round.begin);
         if (key) row.key = dequantized;
         if (value) row.value = dequantized + d;
-        to.left[lane] = (key ? key_residual : 0u) | (value ? value_residual : 0u);
+        to.residuals[lane] = (key ? key_residual : 0u) | (value ? value_residual : 0u);
         const uint any = (__any_sync(all_lanes, key) ? key_residual : 0u) |
                          (__any_sync(all_lanes, value) ? value_residual : 0u);
         if (lane == 0u) to.any_residual = any;
@@ -157,7 +157,7 @@ DEVICE void copy_parts(const PrefillSlots<true>& slots, bool values,
         const uint at = slot * PrefillTile<d, true>::row_words + j;
         copy_16(parts[0] + at, row + j);
         if ((slots.any_residual & which) == 0u) continue;
-        if ((slots.left[slot] & which) != 0u)
+        if ((slots.residuals[slot] & which) != 0u)
             copy_16(parts[1] + at, row + d / 2u + j);
         else
             *reinterpret_cast<uint4*>(parts[1] + at) = make_uint4(0u, 0u, 0u, 0u);

@@ -22,9 +22,9 @@ DEVICE void fill_polar(float* levels)
 }
 
 struct alignas(8) CosineSine {
-    float of[2];
+    float v[2];
 };
-DEVICE const float* polar_top(const float* levels)
+DEVICE const float* polar_level4(const float* levels)
 {
     return levels + 96u;
 } // the table of level 4
@@ -33,7 +33,7 @@ DEVICE const float* polar_products(const float* levels, uint sine)
 {
     return levels + 32u + 32u * sine;
 }
-DEVICE CosineSine polar_both(const float* table, uint code)
+DEVICE CosineSine polar_pair(const float* table, uint code)
 {
     return reinterpret_cast<const CosineSine*>(table)[code];
 }
@@ -46,20 +46,20 @@ DEVICE void load_polar(const CudaCache& cache, uint r, uint j, uint d, const flo
     const uint *w = row_words<C>(cache, r, d), tail = row_tail<C>(cache, r, d),
                bytes = polar_bytes(d);
     float top = HALF_TO_FLOAT(row_field(w, 0u, tail, bytes, 2u * d + 16u * (j / 2u), 0xffffu));
-    top *= polar_both(polar_top(levels), polar_code(w, 0u, tail, d, 4u, j / 2u)).of[j & 1u];
+    top *= polar_pair(polar_level4(levels), polar_code(w, 0u, tail, d, 4u, j / 2u)).v[j & 1u];
     const uint third = polar_code(w, 0u, tail, d, 3u, j);
     KS_UNROLL
     for (uint i = 0u; i < 2u; i++) {
         const uint code = polar_code(w, 0u, tail, d, 2u, 2u * j + i);
-        const CosineSine second = polar_both(polar_products(levels, i), 4u * third + code);
+        const CosineSine second = polar_pair(polar_products(levels, i), 4u * third + code);
         KS_UNROLL
         for (uint k = 0u; k < 2u; k++) {
-            const float low = top * second.of[k];
+            const float low = top * second.v[k];
             const uint sector =
                 row_field(w, 0u, tail, bytes, plane_bit(4u * j + 2u * i + k, d / 2u, 4u), 15u);
-            const CosineSine first = polar_both(levels, sector);
-            out[4u * i + 2u * k] = low * first.of[0];
-            out[4u * i + 2u * k + 1u] = low * first.of[1];
+            const CosineSine first = polar_pair(levels, sector);
+            out[4u * i + 2u * k] = low * first.v[0];
+            out[4u * i + 2u * k + 1u] = low * first.v[1];
         }
     }
 }
@@ -86,10 +86,10 @@ struct LanePolar : LaneRows {
     const uint *rows, *firsts, *seconds;
     const uint16_t* radii;
     DEVICE_MEMBER LanePolar(const CudaCache& of, uint, uint j)
-        : i(first_octet<n>(plane, j)), cache(of), rows(whole(of.words)),
-          firsts(whole(of.words + (d == 64u ? 0u : i / 16u * 8u + 4u * (i & 1u)))),
-          seconds(whole(of.words + bit_of(2u) / 32u)),
-          radii(whole(reinterpret_cast<const uint16_t*>(of.words) + d / 8u + i / 2u))
+        : i(first_octet<n>(plane, j)), cache(of), rows(opaque_address(of.words)),
+          firsts(opaque_address(of.words + (d == 64u ? 0u : i / 16u * 8u + 4u * (i & 1u)))),
+          seconds(opaque_address(of.words + bit_of(2u) / 32u)),
+          radii(opaque_address(reinterpret_cast<const uint16_t*>(of.words) + d / 8u + i / 2u))
     {
     }
     DEVICE_MEMBER uint bit_of(uint level) const
@@ -119,14 +119,14 @@ struct LanePolar : LaneRows {
     }
     // Eight times the code of angle a of a level in octet e: the byte offset of its cosine and sine
     // in a table.
-    DEVICE_MEMBER static uint angle_of(uint e, uint level, uint a)
+    DEVICE_MEMBER static uint angle_index(uint e, uint level, uint a)
     {
         return e * (level == 2u ? 4u : 4u >> (level - 2u)) + a;
     }
-    DEVICE_MEMBER uint low_of(const uint (&words)[n_words], uint e, uint level, uint a) const
+    DEVICE_MEMBER uint table_offset(const uint (&words)[n_words], uint e, uint level, uint a) const
     {
         const uint word = words[3u + level];
-        return __funnelshift_r(word, word, bit_of(level) - 3u) >> 2u * angle_of(e, level, a) &
+        return __funnelshift_r(word, word, bit_of(level) - 3u) >> 2u * angle_index(e, level, a) &
                0x18u;
     }
     DEVICE_MEMBER LaneOctet<4> decode(const uint (&words)[n_words], uint e,
@@ -134,8 +134,9 @@ struct LanePolar : LaneRows {
     {
         LaneOctet<4> row;
         row.scale = HALF_TO_FLOAT(words[4] >> 16u * e & 0xffffu);
-        row.scale *= load_at_offset(polar_top(levels), low_of(words, e, 4u, 0u) | 4u * (i & 1u));
-        angles(words, e, levels, row.factors);
+        row.scale *=
+            load_at_offset(polar_level4(levels), table_offset(words, e, 4u, 0u) | 4u * (i & 1u));
+        angle_factors(words, e, levels, row.factors);
         KS_UNROLL
         for (uint k = 0u; k < 4u; k++) {
             float first[2];
@@ -151,14 +152,15 @@ struct LanePolar : LaneRows {
         return row;
     }
     // The products of levels 3 and 2.
-    DEVICE_MEMBER void angles(const uint (&words)[n_words], uint e, const float* levels,
-                              float (&out)[4]) const
+    DEVICE_MEMBER void angle_factors(const uint (&words)[n_words], uint e, const float* levels,
+                                     float (&out)[4]) const
     {
         KS_UNROLL
         for (uint a = 0u; a < 2u; a++) {
             float second[2];
             load_at_offset(polar_products(levels, a),
-                           4u * low_of(words, e, 3u, 0u) | low_of(words, e, 2u, a), second);
+                           4u * table_offset(words, e, 3u, 0u) | table_offset(words, e, 2u, a),
+                           second);
             KS_UNROLL
             for (uint k = 0u; k < 2u; k++) out[2u * a + k] = second[k];
         }

@@ -44,8 +44,8 @@ struct LaneTurbo : LaneRows {
     const uint *codes, *signs;
     const uint16_t* scales;
     DEVICE_MEMBER LaneTurbo(const CudaCache& cache, uint, uint j)
-        : i(first_octet<n>(plane, j)), codes(whole(cache.words + word_of_octet<bits>(i))),
-          signs(whole(cache.words + d / 16u + i / 8u * 2u + i % 2u)),
+        : i(first_octet<n>(plane, j)), codes(opaque_address(cache.words + word_of_octet<bits>(i))),
+          signs(opaque_address(cache.words + d / 16u + i / 8u * 2u + i % 2u)),
           scales(reinterpret_cast<const uint16_t*>(
               row_words<RowCodec<C>>(cache, cache.n_rows, d))) // d is a multiple of 64
     {
