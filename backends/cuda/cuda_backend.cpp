@@ -36,7 +36,8 @@ Result<bool> CudaBackend::time_kernels(bool on)
 DeviceInfo CudaBackend::info() const
 {
     for (const CudaFound& found : find_cuda_devices())
-        if (found.info.id == m_device.info.id) return found.info; // what is free now
+        if (found.info.id == m_device.info.id)
+            return found.info; // with the memory that is free now
     return m_device.info;
 }
 
@@ -111,7 +112,7 @@ CudaBackend::Scratch CudaBackend::place(const ScratchShape& shape, uint8_t* memo
                        (uint64_t(shape.selected_slots) + select_threads - 1) / select_threads;
     s.select.stride = shape.selected_slots;
     s.select.n_shares = uint32_t(std::min<uint64_t>(n_rounds, max_select_shares));
-    if (shape.selected_slots) { // what a choice counts lies where the partials will
+    if (shape.selected_slots) { // the counters of select share memory with the partial results
         s.bytes = partials_at;
         take(&s.select.digits, uint64_t(shape.n_kv_heads) * select_passes * select_digits);
         take(&s.select.found, uint64_t(shape.n_kv_heads) * select_passes * 3);
@@ -142,8 +143,8 @@ void CudaBackend::set_scratch(const Buffer& buffer, uint64_t offset, const Scrat
     m_shape = shape;
 }
 
-// Where bytes of y go, if `unit` neighbours, which a kernel makes together, are blocks of 32 and
-// the scratch has room; else null.
+// Where a kernel writes the int8 copy of y, or null. The kernel must compute `unit` neighbouring
+// values together, in whole blocks of 32, and the scratch must be large enough.
 ActGroup* CudaBackend::int8_copy_of(const Tensor& y, uint32_t n_tokens, uint32_t cols,
                                     uint32_t unit)
 {
@@ -215,7 +216,7 @@ void CudaBackend::rope(const RopeTarget* targets, int n_targets)
     for (const RopeTarget* target = targets; target < targets + n_targets; target++) {
         const RopeArgs& a = target->a;
         const uint64_t n = uint64_t(a.n_tokens) * a.n_heads * a.head_dim;
-        KS_CHECK(!a.hadamard || a.head_dim <= codec_max_dim, "rope: rotated heads of %u values",
+        KS_CHECK(!a.hadamard || a.head_dim <= codec_max_dim, "rope: hadamard of heads of %u values",
                  a.head_dim);
         all.a[all.n] = a;
         all.y[all.n] = cuda_values(target->y, n);

@@ -9,7 +9,7 @@
 namespace ks
 {
 
-constexpr int kMinMajor = 7; // threads of a warp that go their own ways
+constexpr int kMinMajor = 7; // threads of a warp can diverge from this compute capability on
 
 std::string cuda_error(cudaError_t error)
 {
@@ -39,7 +39,8 @@ static bool probe_device(int index, CudaFound* found)
             integrated != 0};
     info.name += ", sm_" + std::to_string(10 * prop.major + prop.minor) + ", " +
                  std::to_string(n_processors) + " multiprocessors";
-    // The runtime counts what the page cache holds as used, and swap as free.
+    // The runtime counts the page cache as used and swap as free, so the system's numbers are
+    // taken.
     if (info.unified) host_memory(&info.memory_bytes, &info.free_bytes);
     info.free_bytes = std::min(info.free_bytes, info.memory_bytes);
     add_attention_lines(info.paths, [](const AttentionArgs& a) {

@@ -7,7 +7,7 @@ namespace ks
 {
 
 constexpr uint64_t kStagingBytes = 4u << 20; // per direction
-constexpr size_t kCommandBytes = 256u << 10; // per segment: more than a decoded token needs
+constexpr size_t kCommandBytes = 256u << 10; // per segment: more than a decode step needs
 constexpr size_t kKnown = 6;
 constexpr int kMinCommands = 8; // shorter segments do not become graphs
 

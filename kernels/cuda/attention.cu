@@ -1,13 +1,15 @@
-// Attention over the slots of a layer, in three kernels of one shape: a block has some of a KV
-// head's queries, which are (token, head of the group), and some of its slots. What remains is a
-// partial result (attention_combine).
-// twin: the shader makes a pass for every pool, since its bindings are few and small; here a tile has slots of any pool
+// General attention over the slots of a layer, in f32. attention_decode and attention_prefill are
+// its fast variants.
+// A block has some queries of a KV head and some of its slots. A KV head's queries are numbered by
+// (token, head of the group). The block writes a partial result for attention_combine.
+// twin: the shader makes one pass per pool, since its bindings are few and small. Here a tile has
+// slots of any pool.
 #include "kernels/cuda/slots.cuh"
 
 namespace ks
 {
 
-// Queries as they meet keys that attention turns.
+// Applies RoPE to the queries, for keys to which attention itself applies RoPE.
 __global__ void rope_queries_kernel(AttentionArgs a, float* roped, // (n_tokens, n_heads * head_dim)
                                     const float* q,                // (n_tokens, n_heads * head_dim)
                                     const float* rope_table,       // (indexes, n_rope_on_read)
@@ -42,9 +44,10 @@ void rope_queries_launch(const AttentionArgs& a, float* roped, const float* q,
 constexpr uint max_rows = 16u, max_slots = 32u;
 
 struct Softmax {
-    float top[max_rows], norm_top[max_rows], norm[max_rows], shrink[max_rows]; // of queries
-    float num_logit[max_rows * max_slots]; // logits and a, then weights of values
-    float den_logit[max_rows * max_slots]; // logits and b
+    // running maxima, norms and rescaling factors of the queries
+    float top[max_rows], norm_top[max_rows], norm[max_rows], shrink[max_rows];
+    float num_logit[max_rows * max_slots]; // logits plus log-weight a, then the weights of values
+    float den_logit[max_rows * max_slots]; // logits plus log-weight b
 };
 
 DEVICE uint slots_of_tile(uint head_dim)
@@ -52,7 +55,7 @@ DEVICE uint slots_of_tile(uint head_dim)
     return min(2048u / head_dim, max_slots);
 }
 
-// The logits of the tile's slots.
+// Computes the logits of the tile's slots.
 DEVICE void compute_logits(const AttentionArgs& a, const CudaSlots& s, const CudaQueries& q,
                            const Head& h, uint nth, uint n, uint first_row, const uint* slots,
                            const float* tile, const float* waves, Softmax& soft)
@@ -84,7 +87,7 @@ DEVICE void compute_logits(const AttentionArgs& a, const CudaSlots& s, const Cud
     }
 }
 
-// Moves a query's maxima; over becomes the weights of values.
+// Updates a query's running maxima. num_logit becomes the weights of values.
 DEVICE void update_softmax(Softmax& soft, uint r, uint n_slots)
 {
     float new_top = soft.top[r], new_norm_top = soft.norm_top[r];
@@ -105,8 +108,8 @@ DEVICE void update_softmax(Softmax& soft, uint r, uint n_slots)
     soft.norm_top[r] = new_norm_top;
 }
 
-// All that attention can be asked for, in f32: also log-weights, keys stored without their bias and
-// keys that are turned as they are read.
+// Supports everything in AttentionArgs: also log-weights, keys stored without their bias, and RoPE
+// applied to keys as they are read.
 __global__ void __launch_bounds__(n_threads, 2)
     attention_kernel(AttentionArgs a,
                      float* partials, // (n_tokens * n_heads, n_splits, 4 + head_dim)
@@ -126,7 +129,8 @@ __global__ void __launch_bounds__(n_threads, 2)
                              (first_row + n_queries - 1u) / group + 1u, false);
     const Span share = share_of(h);
 
-    float sum[8]; // value d of query r is with thread (r * head_dim + d) % n_threads
+    // thread (r * head_dim + d) % n_threads has value d of query r
+    float sum[8];
     KS_UNROLL
     for (uint j = 0u; j < 8u; j++) sum[j] = 0.f;
     if (threadIdx.x < n_rows) {

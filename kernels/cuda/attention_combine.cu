@@ -1,4 +1,4 @@
-// The partial results of a query's splits become its output: one block per (token, head)
+// Combines the partial results of a query's splits into its output. One block per (token, head).
 #include "kernels/cuda/acts.cuh"
 #include "kernels/cuda/hadamard.cuh"
 
@@ -6,9 +6,9 @@ namespace ks
 {
 
 constexpr uint combine_warps = 8u;
-constexpr uint combine_dims = 256u; // that are summed at a time
+constexpr uint combine_dims = 256u; // dims that are summed at a time
 
-// Value d of a query's output, of a warp's 32 neighbours each.
+// Stores value d of a query's output. The lanes of a warp have 32 neighbouring values.
 DEVICE void store_output(const AttentionArgs& a, uint query, uint d, float v, float* y,
                          ActGroup* acts)
 {
@@ -18,19 +18,19 @@ DEVICE void store_output(const AttentionArgs& a, uint query, uint d, float v, fl
                                    query % a.n_heads * a.head_dim + d));
 }
 
-// The warps share the splits, up to the last one that has a slot.
-// twin: with y, or null, its bytes
+// The warps divide the splits among them, up to the last split with a slot.
+// twin: also writes y in int8, unless acts is null
 __global__ void
 attention_combine_kernel(AttentionArgs a, uint n_splits, float* y, // (n_tokens, n_heads * head_dim)
-                         float* lse,                               // (n_tokens, n_heads), or none
+                         float* lse,                               // (n_tokens, n_heads) or null
                          const float* partials, // (n_tokens * n_heads, n_splits, 4 + head_dim)
-                         ActGroup* acts)        // (n_heads * head_dim / 32, n_tokens)
+                         ActGroup* acts)        // (n_heads * head_dim / 32, n_tokens) or null
 {
     begin_kernel();
     KS_SHARED(float, weights, [max_splits]);
     KS_SHARED(float, scratch, [4u * combine_warps]);
     KS_SHARED(float, sums, [combine_warps * combine_dims]);
-    KS_SHARED(float, head, [codec_max_dim]); // what is to be rotated back
+    KS_SHARED(float, head, [codec_max_dim]); // input of the inverse Hadamard transform
     const uint query = blockIdx.x, stride = 4u + a.head_dim, n_warps = blockDim.x / 32u,
                warp = threadIdx.x / 32u, lane = threadIdx.x % 32u;
     const float* from = partials + uint64_t(query) * n_splits * stride;
@@ -86,8 +86,8 @@ attention_combine_kernel(AttentionArgs a, uint n_splits, float* y, // (n_tokens,
 void attention_combine_launch(const AttentionArgs& a, uint n_splits, float* y, float* lse,
                               const float* partials, ActGroup* acts, cudaStream_t stream)
 {
-    const uint warps =
-        n_splits < 4u * combine_warps ? (n_splits + 3u) / 4u : combine_warps; // a few splits each
+    // about four splits per warp
+    const uint warps = n_splits < 4u * combine_warps ? (n_splits + 3u) / 4u : combine_warps;
     KS_LAUNCH(attention_combine_kernel, a.n_tokens * a.n_heads, 32u * warps, stream, a, n_splits, y,
               lse, partials, acts);
 }

@@ -1,6 +1,6 @@
-// Attention of a few queries, as decoding has them: every warp goes over slots of its own, reads a
-// key and a value once for all queries of the block, and keeps its own maxima; barriers are before
-// the first slots and after the last ones.
+// Attention with few queries per KV head, as in decode. Each warp has its own slots. It reads a key
+// and a value once for all queries of the block, and keeps its own running maxima. Block barriers
+// come only before the first and after the last slots.
 // twin: the shader goes over one pool at a time
 #include "kernels/cuda/codecs.cuh"
 #include "kernels/cuda/decode_rows.cuh"
@@ -8,22 +8,23 @@
 namespace ks
 {
 
-// What a warp found, and what it is at.
+// The shared memory of a block: state and results per warp, and the queries.
 template <uint d, uint n_rows>
 struct DecodeTile {
-    float weights[decode_warps][n_rows]
-                 [32];           // logits of a warp's slots, then weights of a run's rows
-    uint rows[decode_warps][32]; // of a run
-    Span shares[decode_warps];   // of the slots
+    // a run's logits, then its weights
+    float weights[decode_warps][n_rows][32];
+    uint rows[decode_warps][32]; // the rows of a run
+    Span shares[decode_warps];   // the warp's slots
     float top[decode_warps][n_rows], norm[decode_warps][n_rows];
     float sums[decode_warps][n_rows][d];
-    alignas(16) float queries[2][n_rows][d]; // and those for far slots
-    Levels levels[3];                        // of each pool
-    RowAddresses addresses[2];               // of coded keys and values
-    uint planes[2];                          // of all keys and values
+    alignas(16) float queries[2][n_rows][d]; // the queries, and the clamped queries
+    Levels levels[3];                        // per pool
+    RowAddresses addresses[2];               // of the coded keys and the coded values
+    uint planes[2];                          // of the keys and the values
 };
 
-// The queries, the last one's again where there are fewer: four dims of each lane, then four more.
+// Loads the block's queries, scaled. Missing queries repeat the last one. For each octet of a lane,
+// `out` has the first four dims of all lanes, then the last four.
 template <uint d, uint n_rows, uint lanes>
 DEVICE void fill_queries(const AttentionArgs& a, const float* q, uint head, uint first_row,
                          uint plane, float (&out)[n_rows][d])
@@ -39,7 +40,7 @@ DEVICE void fill_queries(const AttentionArgs& a, const float* q, uint head, uint
     }
 }
 
-// What lanes of several rows have of the same dims is a warp's sum.
+// Adds up the sums that the warp's lanes have for the same dims, and stores them.
 template <uint d, uint n_octets>
 DEVICE void store_sums(float (&sum)[n_octets][8], uint plane, float (&out)[d])
 {
@@ -58,7 +59,7 @@ DEVICE void store_sums(float (&sum)[n_octets][8], uint plane, float (&out)[d])
     }
 }
 
-// What the warps found becomes the block's partial result.
+// Combines the warps' results into the block's partial result.
 template <uint d, uint n_rows>
 DEVICE void combine_warps(const AttentionArgs& a, float* partials, uint head, uint first_row,
                           const DecodeTile<d, n_rows>& tile)
@@ -82,7 +83,8 @@ DEVICE void combine_warps(const AttentionArgs& a, float* partials, uint head, ui
     }
 }
 
-// Of a multiprocessor, so that enough rows are on their way; of so many no kernel spills.
+// Blocks per multiprocessor: enough to keep many rows in flight, few enough that no kernel spills
+// registers.
 constexpr uint decode_blocks(uint d, uint n_rows, bool coded)
 {
     if (coded) return n_rows == 1u ? d == 256u ? 3u : 4u : n_rows == 2u && d != 256u ? 3u : 2u;
@@ -118,8 +120,8 @@ __global__ void __launch_bounds__(n_threads, decode_blocks(d, n_rows, coded))
                                                                             : 8u;
     const Span own = part_of(share_of(h, before, unit), warp, decode_warps, 1u, unit);
     if (lane == 0u) tile.shares[warp] = own;
-    const Span& share =
-        n_rows == 1u ? own : tile.shares[warp]; // registers are few where queries are many
+    // with several queries, shared memory saves registers
+    const Span& share = n_rows == 1u ? own : tile.shares[warp];
     __syncwarp();
     uint nth = share.begin, next = slot_at(a, s, h, share, before, nth),
          later = slot_at(a, s, h, share, before, nth + 32u);
@@ -191,15 +193,15 @@ __global__ void __launch_bounds__(n_threads, decode_blocks(d, n_rows, coded))
     combine_warps<d, n_rows>(a, partials, h.head, first_row, tile);
 }
 
-constexpr uint max_decode_rows = 4u; // of a block
+constexpr uint max_decode_rows = 4u; // queries per block
 
 static uint decode_row_blocks(const AttentionArgs& a)
 {
     return (a.n_tokens * (a.n_heads / a.n_kv_heads) + max_decode_rows - 1u) / max_decode_rows;
 }
 
-// The queries of a block of the kernel that runs: codes take longer to compile than a row to
-// compute.
+// The queries per block of the kernel variant. Coded pools have no variant with three queries: it
+// would take long to compile, and a fourth query is cheap.
 static uint decode_rows(const AttentionArgs& a, bool coded)
 {
     const uint blocks = decode_row_blocks(a),
@@ -237,8 +239,8 @@ static void launch_decode(const AttentionArgs& a, uint n_splits, float* partials
         launch_decode<d, true>(a, n_splits, partials, q, s, stream);
 }
 
-// Whether lanes read a pool's rows by the dims that another pool's codec asks for: of keys no codec
-// is one of values alone, nor the other way round.
+// Whether decode can read a pool: its rows have the dims of `plane`, and its codec is for keys or
+// for values as needed.
 static bool can_read(const CudaCache& cache, bool values, uint plane)
 {
     if (cache.words == nullptr || cache.format < first_codec) return true;

@@ -1,5 +1,5 @@
-// The rows of a round that attention_prefill reads as halves, dequantized once for all of its
-// queries: each block has the keys and the values of some slots of a head.
+// Dequantizes the rows of a round to f16, once for all queries of attention_prefill. Each block has
+// the keys and the values of some slots of a head.
 // twin: the shader has keys or values, as floats
 #include "kernels/cuda/codecs.cuh"
 #include "kernels/cuda/dequantized.cuh"
@@ -7,7 +7,7 @@
 namespace ks
 {
 
-constexpr uint dequantized_slots = 32u; // of a block
+constexpr uint dequantized_slots = 32u; // slots per block
 
 struct DequantShared {
     Levels levels[pass_chunk + 1u];
@@ -16,7 +16,7 @@ struct DequantShared {
     Span round;
 };
 
-// Eight dims as words of a row, and what their nearest halves leave.
+// Stores eight dims as f16 (hi) and their residuals (lo).
 DEVICE void store_octet(const float (&x)[8], uint* hi, uint* lo)
 {
     uint hi_words[4], lo_words[4];
@@ -30,8 +30,8 @@ DEVICE void store_octet(const float (&x)[8], uint* hi, uint* lo)
     *reinterpret_cast<uint4*>(lo) = make_uint4(lo_words[0], lo_words[1], lo_words[2], lo_words[3]);
 }
 
-// Sixteen dims of a row, octets j and the next: neighbours lie in the same words, and the format is
-// asked for once.
+// Dequantizes sixteen dims of a row: octets j and j + 1. Neighbouring octets lie in the same words,
+// and the format is examined once.
 template <uint d>
 DEVICE void dequantize_sixteen(const CudaCache& cache, uint row, uint j, const float* levels,
                                uint* to)

@@ -1,22 +1,24 @@
-// Attention of many queries, as prompts have them, on the tensor cores: a warp has 16 queries, a
-// block 64. A float is the sum of two halves, the nearest one and the nearest to what is left, and
-// products are of all pairs that matter, so that what comes out is as exact as f32. A cache of
-// halves has nothing left; rows of others are dequantized once for all blocks of queries
-// (attention_dequantize.cu), as many at a time as there is room for: a round, after which the
-// blocks leave their partial results and go on with them in the next.
-// twin: none, it is the fast one of attention
+// Attention with many queries, as in prefill, on the tensor cores. A warp has 16 queries, a block
+// 64.
+// A float is split into two f16: the nearest f16 (hi) and the nearest f16 of the residual (lo). All
+// products that matter are summed, so results are as exact as in f32. An f16 cache has no
+// residuals.
+// Other caches are dequantized once for all blocks of queries (attention_dequantize.cu), in rounds:
+// as many slots as the scratch holds. Between rounds a block keeps its state in its partial result.
+// twin: none, this is a fast variant of attention
 #include "kernels/cuda/prefill.cuh"
 
 namespace ks
 {
 
-// A warp's 16 queries as fragments, those of each 16 dims.
+// A warp's 16 queries as fragments, one per 16 dims.
 template <uint d>
 struct PrefillQueries {
     uint hi[d / 16u][4], lo[d / 16u][4];
 };
 
-// This lane's two queries, and those of their dims [16 i, 16 i + 16) that are its own.
+// The address of this lane's dims in query lane / 4 (low = 0) or lane / 4 + 8 (low = 1) of the
+// warp.
 template <uint d>
 DEVICE const float* query_of(const AttentionArgs& a, const float* q, uint head, uint first_row,
                              uint low)
@@ -50,8 +52,8 @@ DEVICE void load_fragments(const AttentionArgs& a, const float* q, uint head, ui
     }
 }
 
-// Rows of a tile as fragments: of keys, eight slots and 16 dims each in two words, and the next
-// eight slots; of values, 16 slots and eight dims, and the next eight dims.
+// Load fragments of a tile. Keys: 16 dims of eight slots, then of the next eight slots. Values:
+// eight dims of 16 slots, then the next eight dims.
 template <uint row_words>
 DEVICE void load_keys(const uint* rows, uint slot, uint dim, uint (&out)[2][2])
 {
@@ -69,7 +71,8 @@ DEVICE void load_values(const uint* rows, uint slot, uint dim, uint (&out)[2][2]
                              out);
 }
 
-// The logits of 16 queries and the tile's 32 slots: tile j of 8 slots, element e of this lane.
+// Computes the logits of 16 queries and the tile's 32 slots. logits[j][e]: element e of this lane
+// for slots 8 j to 8 j + 7.
 template <uint d, bool coded>
 DEVICE void prefill_logits(const PrefillQueries<d>& q, const PrefillTile<d, coded>& tile,
                            bool has_residual, float (&logits)[4][4])
@@ -101,7 +104,7 @@ DEVICE void prefill_logits(const PrefillQueries<d>& q, const PrefillTile<d, code
     }
 }
 
-// Of logits that are not all seen, by tokens of this lane's two queries.
+// Masks the slots that the tokens of this lane's two queries do not see.
 template <bool coded>
 DEVICE void mask_logits(const AttentionArgs& a, const Head& h, uint first_row,
                         const PrefillSlots<coded>& slots, float (&logits)[4][4])
@@ -117,10 +120,11 @@ DEVICE void mask_logits(const AttentionArgs& a, const Head& h, uint first_row,
     }
 }
 
-constexpr float initial_max =
-    0.5f * masked_logit; // above what is hidden, which weighs 0 beside it, and below what is not
+// The initial running maximum: above masked logits, so that their weight is 0, and below
+// visible ones.
+constexpr float initial_max = 0.5f * masked_logit;
 
-// Of two queries, l / 4 and l / 4 + 8 of the warp's.
+// The softmax state of this lane's two queries: lane / 4 and lane / 4 + 8 of the warp.
 struct PrefillState {
     float top[2], norm[2]; // norm: this lane's share
 };
@@ -131,7 +135,7 @@ DEVICE float quad_max(float x)
     return fmaxf(x, __shfl_xor_sync(all_lanes, x, 2));
 }
 
-// Logits become weights of values; returns by how much what was summed shrinks.
+// Converts logits to weights of values. shrink: the factors by which earlier sums shrink.
 DEVICE void prefill_weights(PrefillState& state, float (&logits)[4][4], float (&shrink)[2])
 {
     KS_UNROLL
@@ -152,14 +156,15 @@ DEVICE void prefill_weights(PrefillState& state, float (&logits)[4][4], float (&
     }
 }
 
-// sum of this lane: tile j of 8 dims, element e.
+// Adds the weighted values. sum[j][e]: element e of this lane for dims 8 j to 8 j + 7.
 template <uint d, bool coded>
 DEVICE void prefill_values(const float (&weights)[4][4], const float (&shrink)[2],
                            const PrefillTile<d, coded>& tile, bool has_residual,
                            float (&sum)[d / 8u][4])
 {
     constexpr uint row_words = PrefillTile<d, coded>::row_words;
-    uint hi[2][4], lo[2][4]; // the weights as fragments, of each 16 slots
+    // the weights as fragments, one per 16 slots
+    uint hi[2][4], lo[2][4];
     KS_UNROLL
     for (uint i = 0u; i < 8u; i++) {
         const float u = weights[i / 2u][2u * (i % 2u)], v = weights[i / 2u][2u * (i % 2u) + 1u];
@@ -170,8 +175,9 @@ DEVICE void prefill_values(const float (&weights)[4][4], const float (&shrink)[2
         KS_UNROLL
         for (uint i = 0u; i < d / 2u; i++) sum[i / 4u][i % 4u] *= shrink[i % 4u / 2u];
     }
+    // 16 slots and 32 dims per iteration
     KS_UNROLL
-    for (uint i = 0u; i < d / 16u; i++) { // of each 16 slots, each 32 dims
+    for (uint i = 0u; i < d / 16u; i++) {
         uint values[2][2][2];
         load_values<row_words>(tile.values[0], i % 2u * 16u, i / 2u * 32u, values[0]);
         load_values<row_words>(tile.values[0], i % 2u * 16u, i / 2u * 32u + 16u, values[1]);
@@ -220,7 +226,7 @@ DEVICE void store_partials(const AttentionArgs& a, float* partials, uint head, u
     }
 }
 
-// What a block left of a query in the round before.
+// Loads the state that the previous round left in the partial result.
 template <uint d>
 DEVICE void load_partials(const AttentionArgs& a, float* partials, uint head, uint first_row,
                           PrefillState& state, float (&sum)[d / 8u][4])
@@ -241,7 +247,7 @@ DEVICE void load_partials(const AttentionArgs& a, float* partials, uint head, ui
     }
 }
 
-// Blocks that a multiprocessor's registers are for.
+// Blocks per multiprocessor that its registers suffice for.
 constexpr uint prefill_blocks(uint d, bool coded)
 {
     return d != 64u ? 2u : coded || mma_is_emulated ? 3u : 4u;

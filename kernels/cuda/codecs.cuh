@@ -65,16 +65,15 @@ static inline __host__ __device__ LaneFormat lane_format_of(uint format)
     return {};
 }
 
-// The plane that decides a lane's dims: the coded pool's, which holds most of a long text.
+// The plane that decides a lane's dims: the coded pool's, which holds most slots of a long text.
 static inline __host__ __device__ uint plane_of_pools(const CudaCache& plain,
                                                       const CudaCache& coded)
 {
     return lane_format_of(coded.words != nullptr ? coded.format : plain.format).plane;
 }
 
-// Calls body with the reader of a lane's n octets of rows of d dims, for a run that contains `row`.
-// Without `coded` the format is f16. Codecs of values alone are skipped for keys, and the other way
-// round.
+// Calls body with the reader of a lane's n octets of rows of d dims. `row`: a row of the run.
+// Without `coded` the format is f16. Codecs for values only are skipped for keys, and vice versa.
 template <uint d, uint n, bool coded, bool values, class Body>
 DEVICE void with_lane_rows(const CudaCache& cache, uint row, uint plane, uint j, const Body& body)
 {

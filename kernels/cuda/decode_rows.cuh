@@ -1,4 +1,5 @@
-// X
+// The rows of a run in attention_decode: products with the queries, softmax weights, and weighted
+// values.
 #pragma once
 
 #include "kernels/cuda/decode.cuh"
@@ -9,10 +10,10 @@ namespace ks
 
 template <uint n_rows>
 struct DecodeState {
-    float top[n_rows], norm[n_rows]; // norm: this lane's share
+    float top[n_rows], norm[n_rows]; // running maxima, and this lane's share of the norms
 };
 
-// Lane j's eth eight of one of them.
+// Octet e of lane j of a query, in the order of fill_queries (attention_decode.cu).
 template <uint d, uint lanes>
 DEVICE void load_query(const float (&query)[d], uint j, uint e, float (&out)[8])
 {
@@ -24,8 +25,8 @@ DEVICE void load_query(const float (&query)[d], uint j, uint e, float (&out)[8])
     }
 }
 
-// Each of n sums over the lanes that share a slot, of the first n lanes the nth has the nth. n: a
-// power of two, at most that of lanes.
+// Butterfly reduction of n sums over the lanes that share a row. Lane j ends up with sum j % n. n
+// is a power of two, at most `lanes`.
 template <uint lanes, uint n>
 DEVICE float share_sums(float (&sums)[n], uint j)
 {
@@ -36,8 +37,7 @@ DEVICE float share_sums(float (&sums)[n], uint j)
             sums[0] += __shfl_xor_sync(all_lanes, sums[0], int(distance));
             continue;
         }
-        // Of two sums a lane goes on with one, and has told the other to the lane that goes on with
-        // that.
+        // Each lane keeps one of two sums and sends the other to the lane that keeps that one.
         const bool odd = (j & distance) != 0u;
         const float even_sum = sums[2u * r % n], odd_sum = sums[(2u * r + 1u) % n];
         sums[r] = (odd ? odd_sum : even_sum) +
@@ -46,20 +46,22 @@ DEVICE float share_sums(float (&sums)[n], uint j)
     return sums[0];
 }
 
-// As many rows are on their way at a time, at most those that a round has for a lane.
+// Rows that a lane loads before it uses the first. A run has at most `lanes` rows per lane.
 template <class Rows, uint lanes>
 constexpr uint rows_in_flight = Rows::n_rows < lanes ? Rows::n_rows : lanes;
+// Rows between two checks for the end of a run. With several queries a check saves less: there it
+// comes only after all rows in flight.
 template <uint n_rows>
-constexpr uint rows_per_end_check =
-    n_rows == 1u ? 4u : 32u; // of those on their way: a block with more queries has less to lose
+constexpr uint rows_per_end_check = n_rows == 1u ? 4u : 32u;
 
 template <uint n>
 struct alignas(4u * n) RowBatch {
     uint rows[n];
 };
 
-// use(which row of those on their way, its place, its words), after start(). begin: the place of
-// the lanes' first row. part: after so many rows it looks whether the run ends.
+// Calls start() once, then use(k, place, words) for the rows of a run. k: the row's number among
+// the rows in flight. begin: the first place of this lane's group. Places after the run's end may
+// be used, too; they repeat one of its rows.
 template <uint lanes, uint n, uint per_end_check, class Rows, class Start, class Use>
 DEVICE void for_rows(const Rows& reader, const DecodeRun& run, const uint* rows, uint begin,
                      const Start& start, const Use& use)
@@ -82,7 +84,7 @@ DEVICE void for_rows(const Rows& reader, const DecodeRun& run, const uint* rows,
     }
 }
 
-// A row's product with a query, of a lane's octets.
+// The dot product of a key and a query over a lane's octets.
 template <class Rows, uint n_octets, uint n>
 DEVICE float decode_dot(const LaneOctet<n> (&key)[n_octets], const float (&by)[n_octets][8],
                         const float (&base)[n_octets][n])
@@ -103,7 +105,7 @@ DEVICE float decode_dot(const LaneOctet<n> (&key)[n_octets], const float (&by)[n
     return n_octets == 1u ? sums[0] : sums[0] + sums[n_octets - 1u];
 }
 
-// The logits of a run, by place. query(r, e, to where its eth eight goes).
+// Computes the logits of a run, by place. query(r, e, out) loads octet e of query r.
 template <uint d, uint n_rows, uint n_octets, class Rows, class Query>
 DEVICE void decode_logits(const Rows& reader, const DecodeRun& run, const uint* rows, uint begin,
                           const Query& query, const float* levels, float (*logits)[32])
@@ -111,9 +113,9 @@ DEVICE void decode_logits(const Rows& reader, const DecodeRun& run, const uint* 
     constexpr uint lanes = d / (8u * n_octets), padded_rows = n_rows == 3u ? 4u : n_rows,
                    max_keys = lanes / padded_rows < 4u ? lanes / padded_rows : 4u,
                    n = Rows::n_factors;
+    // n_keys: keys whose sums are reduced together
     constexpr uint in_flight = rows_in_flight<Rows, lanes>,
-                   n_keys = in_flight < max_keys ? in_flight
-                                                 : max_keys; // whose sums are shared at a time
+                   n_keys = in_flight < max_keys ? in_flight : max_keys;
     const uint j = threadIdx.x % lanes;
     float sums[n_keys * padded_rows], by[n_rows][n_octets][8], base[n_rows][n_octets][n];
     const auto start = [&] {
@@ -144,8 +146,8 @@ DEVICE void decode_logits(const Rows& reader, const DecodeRun& run, const uint* 
         });
 }
 
-// The logits of a run become weights of values, of this lane's slot or 0; the maxima move, and what
-// was summed shrinks.
+// Converts the logits of a run to weights: of this lane's slot, 0 outside the run. Updates the
+// running maxima and rescales the sums.
 template <uint n_rows, uint n_octets>
 DEVICE void decode_weights(const AttentionArgs& a, const Head& h, uint first_row, uint index,
                            const DecodeRun& run, DecodeState<n_rows>& state,
@@ -167,7 +169,7 @@ DEVICE void decode_weights(const AttentionArgs& a, const Head& h, uint first_row
     }
 }
 
-// room: for the weights, by place.
+// Adds the weighted values of a run. scratch: the weights by place.
 template <uint d, uint n_rows, uint n_octets, class Rows>
 DEVICE void decode_values(const Rows& reader, const DecodeRun& run, const uint* rows, uint begin,
                           const float (&weights)[n_rows], const float* levels, float (*scratch)[32],

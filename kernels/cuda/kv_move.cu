@@ -22,7 +22,7 @@ __global__ void kv_move_kernel(KvMoveArgs a, CudaCache to, // (n_rows, head_dim)
         }
 }
 
-// Copies coded rows. A group's first move gives the places of the whole group.
+// Copies coded rows. The first move of a group has the source and the target of the whole group.
 template <class C>
 __global__ void kv_copy_kernel(KvMoveArgs a, CudaCache to, CudaCache from, const uint* moves)
 {
@@ -54,7 +54,7 @@ __global__ void kv_encode_rows_kernel(KvMoveArgs a, CudaCache to, CudaCache from
     }
 }
 
-// kivi_group_encode with one thread per dimension.
+// Does what kivi_group_encode does, with one thread per dim.
 __global__ void kv_encode_group_kernel(KvMoveArgs a, CudaCache to, CudaCache from,
                                        const uint* moves, uint bits)
 {

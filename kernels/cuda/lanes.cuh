@@ -1,5 +1,6 @@
-// Reads rows while decoding. Lanes of a warp share a row; each has one or two octets of it. A lane
-// loads words of several rows before it uses the first, since latency dominates.
+// Readers of rows for attention_decode. Several lanes of a warp share a row; each has one or two
+// octets of it. A lane loads the words of several rows before it uses the first, since latency
+// dominates.
 #pragma once
 
 #include "kernels/cuda/mma.cuh"
@@ -8,14 +9,15 @@
 namespace ks
 {
 
-// The dims of an octet. In a plane of 4 or 2 bits they are the fields of one word or of half a
-// word, `step` dims apart; otherwise neighbours. A lane's second octet is the next one, or the one
-// that shares words with the first.
+// The dims of an octet: first, first + step, ... In a plane of 4 or 2 bits they are the fields of a
+// word or half a word. Otherwise they are neighbours. The plane also decides which octet is a
+// lane's second: see octets_apart.
 struct LaneDims {
     uint first, step;
     DEVICE_MEMBER uint operator[](uint k) const { return first + step * k; }
 };
-constexpr uint plane_of_angles = 1u; // neighbours; angles share words with the octet after the next
+// neighbouring dims; octet i shares words with octet i + 2
+constexpr uint plane_of_angles = 1u;
 
 DEVICE LaneDims dims_of_octet(uint plane, uint i)
 {
@@ -29,7 +31,7 @@ DEVICE uint octets_apart(uint plane)
     return plane == 2u ? 4u : plane == plane_of_angles ? 2u : 1u;
 }
 
-// The first of lane j's n octets; the next is octets_apart further.
+// The first of lane j's n octets. The second is octets_apart further.
 template <uint n>
 DEVICE uint first_octet(uint plane, uint j)
 {
@@ -44,8 +46,8 @@ DEVICE LaneDims dims_of_lane(uint plane, uint j, uint e)
     return dims_of_octet(plane, first_octet<n>(plane, j) + e * octets_apart(plane));
 }
 
-// The word of a plane with an octet's fields, and that word shifted so that the fields begin at bit
-// 0.
+// word_of_octet: the number of the word with an octet's fields. fields_of_octet: that word, shifted
+// so that the octet's fields begin at bit 0.
 template <uint plane>
 DEVICE uint word_of_octet(uint i)
 {
@@ -57,17 +59,22 @@ DEVICE uint fields_of_octet(uint word, uint i)
     return plane == 2u ? word >> 16u * (i % 8u / 4u) : word;
 }
 
-// An octet of a row. Each 8 / n dims have the values scale * factor * value. For codes, scale *
-// offset * Rows::offset is added.
+// An octet of a row, in n parts of 8 / n dims. The dims of part f are scale * factors[f] * value,
+// for codes plus scale * offsets[f] * Rows::offset.
 template <uint n>
 struct LaneOctet {
     float values[8], factors[n], offsets[n], scale = 1.f;
 };
 
-// The base of readers: how lane j reads its n octets of rows of d dims. A reader is made for a run
-// of rows that contains `row`. plane: see LaneDims. n_rows: rows in flight, of n_words words each.
-// fetch loads words, decode makes octet e of them. turn says what keys are multiplied by instead of
-// a query, and what is added; late: it waits for memory itself.
+// The base of readers. A reader belongs to lane j, which reads n octets of rows of d dims. It is
+// made once per run.
+//   plane: see LaneDims
+//   n_rows, n_words: rows in flight, and words that a lane loads per row
+//   fetch: loads a lane's words of a row
+//   decode: converts octet e of these words
+//   scale_query: converts a query to factors of the decoded values (by) and constant terms (base)
+//   query_after_fetch: scale_query waits for memory, so it comes after the first fetch
+//   field_scale, scale_up, scale_down: see LaneCodes
 struct LaneRows {
     static constexpr uint plane = 0u, n_factors = 1u;
     static constexpr bool are_codes = false, of_keys = true, of_values = true,
@@ -83,9 +90,9 @@ struct LaneRows {
     }
 };
 
-// Codes that are multiplied without a conversion. A float whose bits are an integer n < 2^24 has
-// the value n * 2^-149, so a mask turns a field into a number. The query is scaled by the field's
-// place and by 2^75, the sum by 2^74, since 2^149 is no float.
+// Codes as numbers without a conversion: a float whose bits are an integer n < 2^24 has the value n
+// * 2^-149. So a mask converts a field in place; field_scale is the weight of its lowest bit. The
+// query is multiplied by 2^75 and the sum by 2^74, since 2^149 is not a float.
 template <uint bits, uint factors, int code_offset>
 struct LaneCodes : LaneRows {
     static constexpr uint plane = bits % 8u, n_factors = factors;
@@ -96,7 +103,7 @@ struct LaneCodes : LaneRows {
         return bits == 2u ? 2u * k : bits == 4u ? 4u * (k % 4u) : 8u * (k % 4u % 3u);
     }
     DEVICE_MEMBER static float field_scale(uint k) { return float(1u << bit(k)); }
-    // Dims [first, first + n). Fields at or above bit 24 are shifted below it.
+    // Converts dims [first, first + n). Fields at or above bit 24 are shifted below it first.
     DEVICE_MEMBER static void codes_of(uint word, uint first, uint n, float* out)
     {
         KS_UNROLL
@@ -117,7 +124,7 @@ struct LaneCodes : LaneRows {
     }
 };
 
-// The address in row r that in_first is in row 0; one instruction.
+// The address in row r that corresponds to in_first in row 0. It takes one instruction.
 template <class T>
 DEVICE const T* in_row(const T* in_first, uint r, uint bytes)
 {
@@ -125,7 +132,7 @@ DEVICE const T* in_row(const T* in_first, uint r, uint bytes)
                                       uint64_t(r) * bytes);
 }
 
-// Uncoded rows. Beside coded rows, the coded pool's plane decides a lane's dims.
+// Readers of uncoded rows. If the layer has a coded pool, its plane decides a lane's dims.
 template <uint d, uint n>
 struct LaneF16 : LaneRows {
     static constexpr uint n_rows = 4u / n, n_words = 4u * n;
@@ -186,7 +193,7 @@ struct LaneGathered : LaneRows {
     }
 };
 
-// Values one by one, for codecs without a file in codecs/.
+// Reads value by value, for codecs without a file in codecs/.
 template <class C, uint d, uint n>
 struct LaneValues : LaneRows {
     static constexpr uint n_rows = 1u, n_words = 8u * n;

@@ -1,7 +1,8 @@
 // y = x W^T, or y += x W^T.
 // Matvec (up to 8 tokens): one block per tile of eight rows, sixteen threads per row.
 // Tiled (more tokens), weights in f32, f16 or bf16: one block per 32 rows and 32 tokens, sums in
-// f32. Tiled, quantised weights: one block per 64 rows and 64 tokens, on the int8 tensor cores.
+// f32.
+// Tiled, quantised weights: one block per 64 rows and 64 tokens, on the int8 tensor cores.
 // twin: one launch covers all weights of one format that are multiplied with the same x
 #include "kernels/cuda/acts.cuh"
 #include "kernels/cuda/mma.cuh"
@@ -139,7 +140,8 @@ __global__ void __launch_bounds__(n_threads, 2)
 
 // Quantises x to int8 in blocks of 32 values, with one scale per half of a block. One warp per
 // block.
-// twin: quantize.comp. The shaders with int8 products are in matmul_int8.comp, because not every device has integer dot products
+// twin: quantize.comp. Shaders with int8 products are in matmul_int8.comp, because not every device
+// has integer dot products.
 __global__ void __launch_bounds__(n_threads, 2)
     quantize_kernel(MatmulArgs a, ActGroup* acts, // (cols / 32, n_tokens)
                     const float* x)               // (n_tokens, cols)

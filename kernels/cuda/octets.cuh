@@ -1,5 +1,5 @@
-// Reads octets of cached rows: dims 8 j to 8 j + 7, of heads of a multiple of 64 values. Lanes of a
-// group of 64 dims read the same words under different shifts.
+// Reads octets of cached rows: dims 8 j to 8 j + 7. head_dim is a multiple of 64. The lanes of 64
+// dims read the same words under different shifts.
 #pragma once
 
 #include "kernels/cuda/slots.cuh"
@@ -20,7 +20,8 @@ DEVICE void unpack_f16(uint word, float* out)
     out[1] = HALF_TO_FLOAT(word >> 16);
 }
 
-// n - less for integers below 2^22, without a conversion instruction, whose throughput is low.
+// n - subtrahend as a float, for integers below 2^22. A conversion instruction would have low
+// throughput.
 DEVICE float float_minus(uint n, uint subtrahend)
 {
     return BITS_TO_FLOAT(0x4b000000u | n) - float(0x800000u + subtrahend);
@@ -57,8 +58,9 @@ DEVICE void load_f16_octet(const CudaCache& cache, uint r, uint j, uint d, float
 template <uint bits, uint each>
 DEVICE void load_fields(const uint* plane, uint j, uint (&out)[8])
 {
-    constexpr uint n_words = 2u * bits;         // per 64 dims
-    const uint first = 8u * (j % 8u) / n_words; // field of the octet's first dim
+    constexpr uint n_words = 2u * bits; // words per 64 dims
+    // number of the octet's first field in a word
+    const uint first = 8u * (j % 8u) / n_words;
     uint words[n_words];
     load_words<n_words, each>(plane + j / 8u * n_words, words);
     KS_UNROLL
@@ -82,7 +84,7 @@ struct OctetLoader {
     }
 };
 
-// Uncoded caches.
+// Loaders of uncoded caches.
 struct F16Loader {
     DEVICE_MEMBER static void fill(float*) {}
     DEVICE_MEMBER static void load(const CudaCache& cache, uint r, uint j, uint d, const float*,
@@ -102,7 +104,7 @@ struct F32Loader {
     }
 };
 
-// The sum over the lanes that share a row, in each of them.
+// The sum over the lanes that share a row. Every lane gets it.
 template <uint lanes>
 DEVICE float share_sum(float x)
 {

@@ -87,7 +87,7 @@ CUDASHIM_NOSAN inline void add_copy(uint4* to, const uint4* from)
     int& n = n_copies_[CUDASHIM_E.cur];
     if (n && copies_[CUDASHIM_E.cur][0].launch != stats.launches)
         n = 0; // left over from a failed launch
-    if (n == max_copies) fail("more copies under way than the stand-in keeps");
+    if (n == max_copies) fail("more than 32 copies of a thread are in flight");
     copies_[CUDASHIM_E.cur][n++] = {to, from, stats.launches};
 }
 CUDASHIM_NOSAN inline bool take_copy(Copy* out)

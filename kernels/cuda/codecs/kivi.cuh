@@ -1,4 +1,4 @@
-// Readers of kivi rows and groups: an octet at a time, and a lane's octets while decoding.
+// Reads kivi rows and groups: by octets, and by lanes in decode.
 #pragma once
 
 #include "kernels/cuda/lanes.cuh"
@@ -7,18 +7,19 @@
 namespace ks
 {
 
+// The value of kivi_decoded, without a conversion instruction.
 DEVICE float kivi_value(uint code, uint range)
 {
     return kivi_least(range) + kivi_scale(range) * float_minus(code, 0u);
-} // kivi_decoded
+}
 
 DEVICE void load_kivi_row(const CudaCache& cache, uint r, uint j, uint d, float (&out)[8])
 {
     const uint *words = cache.words + uint64_t(r) * RowCodec<codec_kiviv>::words(d),
                range = words[d / 8u + j / 4u];
     uint codes[8];
-    load_fields<4u, 2u>(words, j,
-                        codes); // rows have two more words per 64 dims, so loads are 8 bytes
+    // 8-byte loads: the codes are followed by two words of ranges per 64 dims
+    load_fields<4u, 2u>(words, j, codes);
     KS_UNROLL
     for (uint i = 0u; i < 8u; i++) out[i] = kivi_value(codes[i], range);
 }
@@ -61,7 +62,7 @@ struct OctetLoader<GroupCodec<codec_kivi2>> {
     }
 };
 
-// An octet lies in two blocks, which the lane's next octet shares.
+// Values. The dims of an octet lie in two blocks of 32, and so do those of the lane's next octet.
 template <uint d, uint n>
 struct LaneKiviRow : LaneCodes<4u, 2u, 1> {
     static constexpr uint n_rows = 8u, n_words = n + 2u;
@@ -89,7 +90,7 @@ struct LaneKiviRow : LaneCodes<4u, 2u, 1> {
     }
 };
 
-// Keys of one group. Its ranges are kept in registers until the query is multiplied by them.
+// Keys of one group. Registers hold its ranges until the query has been multiplied by them.
 template <class C, uint bits, uint d, uint n>
 struct LaneKiviGroup : LaneCodes<bits, 1u, 1> {
     static constexpr uint n_rows = d == 256u ? 4u : 8u, n_words = bits == 4u ? n : 1u;

@@ -1,4 +1,4 @@
-// Readers of polar rows: an octet at a time, and a lane's octets while decoding.
+// Reads polar rows: by octets, and by lanes in decode.
 #pragma once
 
 #include "kernels/cuda/lanes.cuh"
@@ -7,8 +7,8 @@
 namespace ks
 {
 
-// Tables of cosine and sine pairs: the 16 codes of level 1; the codes of level 2 times the cosine
-// of each code of level 3, then times its sine; the four codes of level 4.
+// Fills tables of (cosine, sine) pairs: level 1 by its 16 codes; level 2 times the cosine of level
+// 3, by both codes; level 2 times the sine of level 3; level 4 by its four codes.
 DEVICE void fill_polar(float* levels)
 {
     const uint i = threadIdx.x, code = i % 16u / 2u;
@@ -24,11 +24,12 @@ DEVICE void fill_polar(float* levels)
 struct alignas(8) CosineSine {
     float v[2];
 };
+// The table of level 4.
 DEVICE const float* polar_level4(const float* levels)
 {
     return levels + 96u;
-} // the table of level 4
-// The products, indexed by the code of level 3, then of level 2.
+}
+// The products of levels 2 and 3, indexed by the code of level 3, then of level 2.
 DEVICE const float* polar_products(const float* levels, uint sine)
 {
     return levels + 32u + 32u * sine;
@@ -74,8 +75,8 @@ struct OctetLoader<RowCodec<codec_polar>> {
     }
 };
 
-// An octet is half a block: one angle of level 3, two of level 2, four of level 1. Those four lie
-// in four words under one shift.
+// An octet is half a block: one angle of level 3, two of level 2, four of level 1. The codes of
+// level 1 lie in four words, at the same bit of each.
 template <uint d, uint n>
 struct LanePolar : LaneRows {
     using C = codec_polar;
@@ -96,7 +97,7 @@ struct LanePolar : LaneRows {
     {
         return polar_bit(d, level, level == 2u ? 2u * i : i >> (level - 3u));
     }
-    // The word with a level's angles of the lane; it may be the tail.
+    // The word with the lane's angles of a level. It may be the row's tail.
     DEVICE_MEMBER uint word_of(uint r, uint tail, uint level) const
     {
         const uint first = polar_bit(d, level, 0u) / 32u,
@@ -106,7 +107,7 @@ struct LanePolar : LaneRows {
         return level == 2u ? __ldg(in_row(seconds, r, row_bytes))
                            : __ldg(in_row(rows + bit_of(level) / 32u, r, row_bytes));
     }
-    // Words: four of level 1, the radii, then levels 2, 3 and 4.
+    // Loads four words of level 1, the radii, then one word each of levels 2, 3 and 4.
     DEVICE_MEMBER void fetch(uint r, uint (&words)[n_words]) const
     {
         const uint tail = row_tail<RowCodec<C>>(cache, r, d);
@@ -117,8 +118,8 @@ struct LanePolar : LaneRows {
         KS_UNROLL
         for (uint level = 2u; level < 5u; level++) words[3u + level] = word_of(r, tail, level);
     }
-    // Eight times the code of angle a of a level in octet e: the byte offset of its cosine and sine
-    // in a table.
+    // angle_index: angle a of octet e among the lane's angles of a level. table_offset: the byte
+    // offset of its pair in a table, eight times its code.
     DEVICE_MEMBER static uint angle_index(uint e, uint level, uint a)
     {
         return e * (level == 2u ? 4u : 4u >> (level - 2u)) + a;
@@ -151,7 +152,7 @@ struct LanePolar : LaneRows {
         }
         return row;
     }
-    // The products of levels 3 and 2.
+    // The factors of levels 3 and 2.
     DEVICE_MEMBER void angle_factors(const uint (&words)[n_words], uint e, const float* levels,
                                      float (&out)[4]) const
     {

@@ -1,4 +1,4 @@
-// Readers of q4 rows: an octet at a time, and a lane's octets while decoding.
+// Reads q4 rows: by octets, and by lanes in decode.
 #pragma once
 
 #include "kernels/cuda/lanes.cuh"
@@ -27,7 +27,7 @@ struct OctetLoader<RowCodec<codec_q4>> {
     }
 };
 
-// An octet lies in two blocks.
+// The dims of an octet lie in two blocks of 32.
 template <uint d, uint n>
 struct LaneQ4 : LaneCodes<4u, 2u, -8> {
     static constexpr uint n_rows = 8u, n_words = n + 1u;

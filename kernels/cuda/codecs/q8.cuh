@@ -1,4 +1,4 @@
-// Readers of q8 rows: an octet at a time, and a lane's octets while decoding.
+// Reads q8 rows: by octets, and by lanes in decode.
 #pragma once
 
 #include "kernels/cuda/lanes.cuh"
