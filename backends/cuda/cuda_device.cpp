@@ -9,7 +9,7 @@
 namespace ks
 {
 
-constexpr int kMinMajor = 7; // threads of a warp can diverge from this compute capability on
+constexpr int kMinMajor = 7; // the first with independent thread scheduling
 
 std::string cuda_error(cudaError_t error)
 {

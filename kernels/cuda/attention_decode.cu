@@ -255,9 +255,9 @@ bool attention_decode_can(const AttentionArgs& a, const CudaSlots& s)
         if (!can_read(*keys, false, k_plane)) return false;
     for (const CudaCache* rows : {&s.v, &s.coded_v, &s.chunk_v})
         if (!can_read(*rows, true, v_plane)) return false;
-    const bool few =
+    const bool is_decode =
         a.n_tokens * (a.n_heads / a.n_kv_heads) <= 4u * max_decode_rows && a.n_tokens <= 4u;
-    return few && logits_are_dot_products(a, s) &&
+    return is_decode && logits_are_dot_products(a, s) &&
            (a.head_dim == 64u || a.head_dim == 128u || a.head_dim == 256u);
 }
 

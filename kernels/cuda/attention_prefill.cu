@@ -52,7 +52,7 @@ DEVICE void load_fragments(const AttentionArgs& a, const float* q, uint head, ui
     }
 }
 
-// Load fragments of a tile. Keys: 16 dims of eight slots, then of the next eight slots. Values:
+// Loads fragments of a tile. Keys: 16 dims of eight slots, then of the next eight slots. Values:
 // eight dims of 16 slots, then the next eight dims.
 template <uint row_words>
 DEVICE void load_keys(const uint* rows, uint slot, uint dim, uint (&out)[2][2])

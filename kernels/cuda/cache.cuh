@@ -95,8 +95,8 @@ DEVICE void decode_row(const CudaCache& cache, uint r, uint d, uint first, uint 
                        const Put& put)
 {
     if (cache.format == plain_f16) {
-        const uint16_t* halves = reinterpret_cast<const uint16_t*>(cache.words) + uint64_t(r) * d;
-        for (uint i = first; i < d; i += step) put(i, HALF_TO_FLOAT(halves[i]));
+        const uint16_t* f16 = reinterpret_cast<const uint16_t*>(cache.words) + uint64_t(r) * d;
+        for (uint i = first; i < d; i += step) put(i, HALF_TO_FLOAT(f16[i]));
         return;
     }
     if (cache.format == plain_f32) {

@@ -54,7 +54,7 @@ __global__ void kv_encode_rows_kernel(KvMoveArgs a, CudaCache to, CudaCache from
     }
 }
 
-// Does what kivi_group_encode does, with one thread per dim.
+// Computes the result of kivi_group_encode with one thread per dim.
 __global__ void kv_encode_group_kernel(KvMoveArgs a, CudaCache to, CudaCache from,
                                        const uint* moves, uint bits)
 {

@@ -26,6 +26,8 @@ DEVICE LaneDims dims_of_octet(uint plane, uint i)
     return {8u * i, 1u};
 }
 
+// The distance from a lane's first octet to its second: the next octet, or the next one in the same
+// words.
 DEVICE uint octets_apart(uint plane)
 {
     return plane == 2u ? 4u : plane == plane_of_angles ? 2u : 1u;
@@ -169,7 +171,7 @@ struct LaneGathered : LaneRows {
     }
     DEVICE_MEMBER void fetch(uint r, uint (&words)[n_words]) const
     {
-        const uint16_t* halves = reinterpret_cast<const uint16_t*>(cache.words) + uint64_t(r) * d;
+        const uint16_t* f16 = reinterpret_cast<const uint16_t*>(cache.words) + uint64_t(r) * d;
         const uint* floats = cache.words + uint64_t(r) * d;
         KS_UNROLL
         for (uint e = 0u; e < n; e++) {
@@ -177,7 +179,7 @@ struct LaneGathered : LaneRows {
             KS_UNROLL
             for (uint k = 0u; k < 8u; k++)
                 words[8u * e + k] =
-                    cache.format == plain_f16 ? __ldg(halves + dims[k]) : __ldg(floats + dims[k]);
+                    cache.format == plain_f16 ? __ldg(f16 + dims[k]) : __ldg(floats + dims[k]);
         }
     }
     DEVICE_MEMBER LaneOctet<1> decode(const uint (&words)[n_words], uint e, const float*) const

@@ -1,4 +1,4 @@
-// RoPE of heads, then the Hadamard transform if asked for. One warp per head.
+// RoPE of heads, then optionally the Hadamard transform. One warp per head.
 #include "kernels/cuda/hadamard.cuh"
 #include "kernels/cuda/ops.h"
 
