@@ -36,7 +36,8 @@ Result<bool> CudaBackend::time_kernels(bool on)
 DeviceInfo CudaBackend::info() const
 {
     for (const CudaFound& found : find_cuda_devices())
-        if (found.info.id == m_device.info.id) return found.info; // what is free now
+        if (found.info.id == m_device.info.id)
+            return found.info; // with the memory that is free now
     return m_device.info;
 }
 
@@ -77,7 +78,7 @@ template uint32_t* cuda_values<uint32_t>(const Tensor&, uint64_t);
 
 void CudaBackend::upload(const Buffer& to, uint64_t offset, const void* from, uint64_t bytes)
 {
-    m_in_bytes = {};
+    m_quantized_input = {};
     m_stream.upload(bytes_of(to, offset, bytes), from, bytes);
 }
 
@@ -88,7 +89,7 @@ void CudaBackend::download(void* to, const Buffer& from, uint64_t offset, uint64
 
 void CudaBackend::fill(const Buffer& to, uint64_t offset, uint64_t bytes, uint32_t word)
 {
-    m_in_bytes = {};
+    m_quantized_input = {};
     uint32_t* words = reinterpret_cast<uint32_t*>(bytes_of(to, offset, bytes));
     if (bytes / 4) m_stream.run("fill", fill_launch, uint64_t(bytes / 4), words, word);
 }
@@ -110,8 +111,8 @@ CudaBackend::Scratch CudaBackend::place(const ScratchShape& shape, uint8_t* memo
                    n_rounds =
                        (uint64_t(shape.selected_slots) + select_threads - 1) / select_threads;
     s.select.stride = shape.selected_slots;
-    s.select.n_shares = uint32_t(std::min<uint64_t>(n_rounds, most_select_shares));
-    if (shape.selected_slots) { // what a choice counts lies where the partials will
+    s.select.n_shares = uint32_t(std::min<uint64_t>(n_rounds, max_select_shares));
+    if (shape.selected_slots) { // the counters of select share memory with the partial results
         s.bytes = partials_at;
         take(&s.select.digits, uint64_t(shape.n_kv_heads) * select_passes * select_digits);
         take(&s.select.found, uint64_t(shape.n_kv_heads) * select_passes * 3);
@@ -137,20 +138,20 @@ uint64_t CudaBackend::scratch_bytes(const ScratchShape& shape) const
 
 void CudaBackend::set_scratch(const Buffer& buffer, uint64_t offset, const ScratchShape& shape)
 {
-    m_in_bytes = {};
+    m_quantized_input = {};
     m_scratch = place(shape, bytes_of(buffer, offset, scratch_bytes(shape)));
     m_shape = shape;
 }
 
-// Where bytes of y go, if `unit` neighbours, which a kernel makes together, are blocks of 32 and
-// the scratch has room; else null.
+// Where a kernel writes the int8 copy of y, or null. The kernel must compute `unit` neighbouring
+// values together, in whole blocks of 32, and the scratch must be large enough.
 ActGroup* CudaBackend::int8_copy_of(const Tensor& y, uint32_t n_tokens, uint32_t cols,
                                     uint32_t unit)
 {
-    m_in_bytes = {};
+    m_quantized_input = {};
     if (unit % 32 != 0 || cols % 32 != 0 || cols > m_shape.max_cols || n_tokens > m_shape.n_tokens)
         return nullptr;
-    m_in_bytes = {cuda_values(y, uint64_t(n_tokens) * cols), n_tokens, cols};
+    m_quantized_input = {cuda_values(y, uint64_t(n_tokens) * cols), n_tokens, cols};
     return m_scratch.acts;
 }
 
@@ -164,7 +165,7 @@ static uint32_t* weight_words(const Tensor& w)
 
 void CudaBackend::embed(const EmbedArgs& a, const Tensor& y, const Tensor& table, const Tensor& ids)
 {
-    m_in_bytes = {};
+    m_quantized_input = {};
     KS_CHECK(table.cols == a.dim, "embed: dim %u, table (%u, %u)", a.dim, table.rows, table.cols);
     m_stream.run({"embed", table.format}, embed_launch, a, uint32_t(table.format),
                  cuda_values(y, uint64_t(a.n_tokens) * a.dim), weight_words(table),
@@ -185,13 +186,13 @@ void CudaBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n
              "matmul: %u tokens of %u cols, scratch for %u of %u", a.n_tokens, a.cols,
              m_shape.n_tokens, m_shape.max_cols);
     float* values = cuda_values(x, uint64_t(a.n_tokens) * a.cols);
-    bool quantized = m_in_bytes.values == values && m_in_bytes.n_tokens == a.n_tokens &&
-                     m_in_bytes.cols == a.cols;
-    m_in_bytes = {};
+    bool quantized = m_quantized_input.values == values &&
+                     m_quantized_input.n_tokens == a.n_tokens && m_quantized_input.cols == a.cols;
+    m_quantized_input = {};
     for (int i = 0; i < n_targets;) {
         const Format format = targets[i].w.format;
         MatmulTargets same{};
-        for (; i < n_targets && same.n < most_targets && targets[i].w.format == format; i++) {
+        for (; i < n_targets && same.n < max_targets && targets[i].w.format == format; i++) {
             const Tensor &w = targets[i].w, &y = targets[i].y;
             KS_CHECK(w.cols == a.cols && (i > 0 || w.rows == a.rows),
                      "matmul: (%u, %u), w (%u, %u)", a.rows, a.cols, w.rows, w.cols);
@@ -199,9 +200,9 @@ void CudaBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n
             same.w[same.n] = weight_words(w);
             same.rows[same.n++] = w.rows;
         }
-        if (matmul_wants_acts(uint32_t(format)) && !quantized)
+        if (matmul_uses_int8(uint32_t(format)) && !quantized)
             m_stream.run("quantize", quantize_launch, a, m_scratch.acts, values);
-        quantized |= matmul_wants_acts(uint32_t(format));
+        quantized |= matmul_uses_int8(uint32_t(format));
         m_stream.run({"matmul", format}, matmul_launch, a, uint32_t(format), same, values,
                      m_scratch.acts);
     }
@@ -209,13 +210,13 @@ void CudaBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, int n
 
 void CudaBackend::rope(const RopeTarget* targets, int n_targets)
 {
-    KS_CHECK(n_targets > 0 && uint32_t(n_targets) <= most_targets, "rope: %d targets", n_targets);
+    KS_CHECK(n_targets > 0 && uint32_t(n_targets) <= max_targets, "rope: %d targets", n_targets);
     RopeTargets all{};
-    m_in_bytes = {};
+    m_quantized_input = {};
     for (const RopeTarget* target = targets; target < targets + n_targets; target++) {
         const RopeArgs& a = target->a;
         const uint64_t n = uint64_t(a.n_tokens) * a.n_heads * a.head_dim;
-        KS_CHECK(!a.hadamard || a.head_dim <= codec_max_dim, "rope: rotated heads of %u values",
+        KS_CHECK(!a.hadamard || a.head_dim <= codec_max_dim, "rope: hadamard of heads of %u values",
                  a.head_dim);
         all.a[all.n] = a;
         all.y[all.n] = cuda_values(target->y, n);
@@ -236,14 +237,14 @@ void CudaBackend::glu(const GluArgs& a, const Tensor& y, const Tensor& gate, con
 
 void CudaBackend::add(const AddArgs& a, const Tensor& x, const Tensor& b)
 {
-    m_in_bytes = {};
+    m_quantized_input = {};
     m_stream.run("add", add_launch, a, cuda_values(x, uint64_t(a.rows) * a.cols),
                  cuda_values(b, uint64_t(a.b_rows) * a.cols));
 }
 
 void CudaBackend::softcap(const SoftcapArgs& a, const Tensor& x)
 {
-    m_in_bytes = {};
+    m_quantized_input = {};
     m_stream.run("softcap", softcap_launch, a, cuda_values(x, a.n));
 }
 

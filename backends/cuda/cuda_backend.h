@@ -1,5 +1,5 @@
-// CUDA: kernels of kernels/cuda, one or a few launches per op. No library of NVIDIA's but the
-// runtime: theirs take memory that nobody can count.
+// CUDA: the kernels of kernels/cuda, one or a few launches per op. Of NVIDIA's libraries only the
+// runtime is used: the others allocate memory that cannot be counted.
 #pragma once
 
 #include "backends/cuda/cuda_stream.h"
@@ -64,13 +64,14 @@ public:
     const CudaStream& stream() const { return m_stream; }
 
 private:
-    // The scratch, region by region; with no memory it only counts.
+    // The regions of the scratch. Without memory, place() only counts their bytes.
     struct Scratch {
         ActGroup* acts = nullptr;  // (max_cols / 32, n_tokens)
         float* partials = nullptr; // (n_tokens * n_heads, splits, 4 + head_dim)
-        float* roped = nullptr;    // (n_tokens, n_heads * head_dim) queries as they meet keys that
-                                   // attention turns
-        uint* dequantized = nullptr; // a DequantScratch's
+        // (n_tokens, n_heads * head_dim) queries after RoPE, for keys to which attention applies
+        // RoPE
+        float* roped = nullptr;
+        uint* dequantized = nullptr; // the words of a DequantScratch
         CudaSelectRoom select{};
         uint64_t bytes = 0;
     };
@@ -79,7 +80,7 @@ private:
                        uint32_t n_kv_heads) const;
     uint64_t n_partials(const ScratchShape& shape) const;
     uint64_t n_dequantized(const ScratchShape& shape) const;
-    DequantScratch dequant_scratch(const AttentionArgs& a, const KvSlots& slots, bool halves,
+    DequantScratch dequant_scratch(const AttentionArgs& a, const KvSlots& slots, bool all_f16,
                                    uint32_t* n_splits) const;
     ActGroup* int8_copy_of(const Tensor& y, uint32_t n_tokens, uint32_t cols, uint32_t unit);
 
@@ -89,16 +90,16 @@ private:
     CudaFound m_device;
     CudaStream m_stream;
     Scratch m_scratch;
-    // What m_scratch.acts has the bytes of: who makes an input of products makes them, too, and
-    // whatever writes to it takes them away.
+    // The values that m_scratch.acts has in int8. A kernel that writes the input of a matmul also
+    // writes its int8 copy. Any other write to the input invalidates the copy.
     struct {
         const float* values = nullptr;
         uint32_t n_tokens = 0, cols = 0;
-    } m_in_bytes;
+    } m_quantized_input;
     ScratchShape m_shape;
 };
 
-// A tensor's memory, which has at least this many values of 4 bytes; null where there is no tensor.
+// The memory of a tensor with at least n values of 4 bytes. Null if the tensor is empty.
 template <class T = float>
 T* cuda_values(const Tensor& t, uint64_t n);
 CudaCache cuda_cache(const Tensor& cache, uint32_t head_dim);

@@ -9,7 +9,7 @@
 namespace ks
 {
 
-constexpr int kLeastMajor = 7; // threads of a warp that go their own ways
+constexpr int kMinMajor = 7; // the first with independent thread scheduling
 
 std::string cuda_error(cudaError_t error)
 {
@@ -21,7 +21,7 @@ static bool probe_device(int index, CudaFound* found)
     cudaDeviceProp prop;
     int integrated = 0, n_processors = 0;
     if (cudaGetDeviceProperties(&prop, index) != cudaSuccess) return false;
-    if (prop.major < kLeastMajor) return false;
+    if (prop.major < kMinMajor) return false;
     if (cudaDeviceGetAttribute(&integrated, cudaDevAttrIntegrated, index) != cudaSuccess)
         return false;
     if (cudaDeviceGetAttribute(&n_processors, cudaDevAttrMultiProcessorCount, index) != cudaSuccess)
@@ -39,7 +39,8 @@ static bool probe_device(int index, CudaFound* found)
             integrated != 0};
     info.name += ", sm_" + std::to_string(10 * prop.major + prop.minor) + ", " +
                  std::to_string(n_processors) + " multiprocessors";
-    // The runtime counts what the page cache holds as used, and swap as free.
+    // The runtime counts the page cache as used and swap as free, so the system's numbers are
+    // taken.
     if (info.unified) host_memory(&info.memory_bytes, &info.free_bytes);
     info.free_bytes = std::min(info.free_bytes, info.memory_bytes);
     add_attention_lines(info.paths, [](const AttentionArgs& a) {

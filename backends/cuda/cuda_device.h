@@ -1,4 +1,4 @@
-// CUDA devices: found, measured, opened; and their memory.
+// CUDA devices and their memory.
 #pragma once
 
 #include "runtime/base/backend.h"
@@ -8,20 +8,22 @@
 namespace ks
 {
 
-// One of the machine's devices that can be used, in the runtime's order, which is that of the ids.
+// A usable device. The numbers in ids follow the runtime's order.
 struct CudaFound {
     DeviceInfo info;
     int index;
     int n_processors;
 };
-// missing: why there is none, such as "no NVIDIA driver".
+// Returns all usable devices. missing: the reason if there is none, such as "no NVIDIA driver".
 std::vector<CudaFound> find_cuda_devices(std::string* missing = nullptr);
 
-// "cudaErrorIllegalAddress (an illegal memory access was encountered)"
+// The name and the text of an error: "cudaErrorIllegalAddress (an illegal memory access was
+// encountered)".
 std::string cuda_error(cudaError_t error);
 
-// Zeros, every page touched. What the runtime promises on a board whose memory is the host's too,
-// and the system cannot give, ends the process: such a block is refused before it is asked for.
+// Allocates a block of zeros and touches every page. On a board with unified memory the runtime may
+// promise more than the system has, and the process would be killed. So such a block is refused
+// beforehand.
 Result<void*> cuda_block(const CudaFound& device, uint64_t bytes, cudaStream_t stream);
 
 } // namespace ks

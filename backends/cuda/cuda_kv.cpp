@@ -1,4 +1,4 @@
-// The ops on slots: rows of a cache, attention over them, and what it says of them.
+// The ops on slots: rows of a cache, attention, and attention scores.
 #include "backends/cuda/cuda_backend.h"
 #include "backends/reference/visibility.h"
 
@@ -8,18 +8,18 @@
 namespace ks
 {
 
-// Blocks that share the slots of the same queries, where the queries alone keep too few
-// multiprocessors busy: all at a time.
+// The number of splits of a query's slots. Splits are needed if the queries alone keep too few
+// multiprocessors busy. All blocks then run at the same time.
 uint32_t CudaBackend::splits_of(const AttentionShare& share, uint32_t n_tokens, uint32_t n_heads,
                                 uint32_t n_kv_heads) const
 {
     const uint64_t n = uint64_t(n_tokens) * (n_heads / n_kv_heads),
                    n_blocks = (n + share.rows - 1) / share.rows * n_kv_heads;
     const uint64_t at_a_time = uint64_t(m_device.n_processors) * share.blocks;
-    return uint32_t(std::min<uint64_t>(std::max<uint64_t>(1, at_a_time / n_blocks), most_splits));
+    return uint32_t(std::min<uint64_t>(std::max<uint64_t>(1, at_a_time / n_blocks), max_splits));
 }
 
-static AttentionShare usual_share(uint32_t head_dim)
+static AttentionShare general_share(uint32_t head_dim)
 {
     return {attention_rows(head_dim), 4};
 }
@@ -29,25 +29,24 @@ static AttentionShare prefill_share(uint32_t head_dim)
     return {prefill_rows, head_dim == 64 ? 3u : 2u};
 }
 
-// Of any number of tokens up to that of a chunk. The kernel of a few queries has no more splits
-// than the usual one.
+// The size of the partial results for any number of tokens up to n_tokens. attention_decode never
+// has more splits than the general kernel.
 uint64_t CudaBackend::n_partials(const ScratchShape& shape) const
 {
     uint64_t most = 0;
     for (uint32_t n = 1; n <= shape.n_tokens && shape.n_heads && shape.head_dim; n++)
         for (const AttentionShare& share :
-             {usual_share(shape.head_dim), prefill_share(shape.head_dim)})
+             {general_share(shape.head_dim), prefill_share(shape.head_dim)})
             most = std::max(most, uint64_t(n) * shape.n_heads *
                                       splits_of(share, n, shape.n_heads, shape.n_kv_heads));
     return most * (4 + shape.head_dim);
 }
 
-// Words for rows of codes as halves: of so many slots that a round takes long beside what it begins
-// and ends with, where blocks have all slots of a head, and where as many as run at a time share
-// them.
+// Words of the scratch for dequantized rows. A round should have enough slots to amortise its fixed
+// cost: 512 per head where blocks have all slots of a head, 64 per block where blocks share them.
 uint64_t CudaBackend::n_dequantized(const ScratchShape& shape) const
 {
-    if (!shape.coded_slots || !prefill_heads(shape.head_dim)) return 0;
+    if (!shape.coded_slots || !prefill_supports(shape.head_dim)) return 0;
     const uint64_t at_a_time =
         uint64_t(m_device.n_processors) * prefill_share(shape.head_dim).blocks;
     const uint64_t shared = (64 * at_a_time + shape.n_kv_heads - 1) / shape.n_kv_heads,
@@ -57,22 +56,24 @@ uint64_t CudaBackend::n_dequantized(const ScratchShape& shape) const
            shape.head_dim;
 }
 
-// One round and no words where nothing is to be dequantized; else fewer splits where there is no
-// room for a tile of each.
+// Without anything to dequantize: one round and no words. Otherwise n_splits shrinks until the
+// scratch has a tile for every split.
 DequantScratch CudaBackend::dequant_scratch(const AttentionArgs& a, const KvSlots& slots,
-                                            bool halves, uint32_t* n_splits) const
+                                            bool all_f16, uint32_t* n_splits) const
 {
-    if (halves) return {nullptr, 0, 1, 0};
+    if (all_f16) return {nullptr, 0, 1, 0};
     const uint64_t fit = n_dequantized(m_shape) / (uint64_t(a.n_kv_heads) * 2 * a.head_dim) / 32;
     KS_CHECK(fit > 0, "attention: codes of %u heads of %u, no scratch for any", a.n_kv_heads,
              a.head_dim);
     *n_splits = uint32_t(std::min<uint64_t>(*n_splits, fit));
-    const uint64_t each = fit / *n_splits * 32, held = slots.table ? slots.table.cols : a.n_rows;
+    const uint64_t slots_per_round = fit / *n_splits * 32,
+                   held = slots.table ? slots.table.cols : a.n_rows;
     const uint64_t before = std::min<uint64_t>(
         slots.n_before, a.window ? std::min<uint64_t>(held, a.n_pinned + a.window) : held);
     const uint64_t share =
         std::max<uint64_t>((before + a.n_tokens + *n_splits - 1) / *n_splits, least_share);
-    return {m_scratch.dequantized, uint32_t(each), uint32_t((share + each - 1) / each), 0};
+    return {m_scratch.dequantized, uint32_t(slots_per_round),
+            uint32_t((share + slots_per_round - 1) / slots_per_round), 0};
 }
 
 CudaCache cuda_cache(const Tensor& cache, uint32_t head_dim)
@@ -110,7 +111,7 @@ void CudaBackend::kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair&
 void CudaBackend::kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from,
                           const Tensor& rows)
 {
-    m_in_bytes = {};
+    m_quantized_input = {};
     m_stream.run({"kv_read", from.format}, kv_read_launch, a,
                  cuda_values(y, uint64_t(a.n) * a.head_dim), cuda_cache(from, a.head_dim),
                  cuda_values<uint32_t>(rows, a.n));
@@ -152,7 +153,7 @@ CudaQueries CudaBackend::queries_of(const AttentionArgs& a, const Queries& q, co
     const uint64_t n = uint64_t(a.n_tokens) * a.n_heads * a.head_dim;
     check_slots(a, q, slots);
     KS_CHECK(!a.n_rope_on_read || a.n_tokens <= m_shape.n_tokens,
-             "attention: %u tokens turned, scratch for %u", a.n_tokens, m_shape.n_tokens);
+             "attention: RoPE of %u tokens, scratch for %u", a.n_tokens, m_shape.n_tokens);
     if (a.n_rope_on_read) {
         m_stream.run(
             "rope_queries", rope_queries_launch, a, m_scratch.roped, cuda_values(q.q, n),
@@ -200,15 +201,15 @@ void CudaBackend::attention(const AttentionArgs& a, const Tensor& y, const Queri
     const uint64_t n = uint64_t(a.n_tokens) * a.n_heads;
     KS_CHECK(a.n_tokens && a.n_tokens <= m_shape.n_tokens && a.head_dim <= m_shape.head_dim,
              "attention: %u tokens, heads of %u", a.n_tokens, a.head_dim);
-    KS_CHECK(!a.hadamard || a.head_dim <= codec_max_dim, "attention: rotated heads of %u values",
-             a.head_dim);
+    KS_CHECK(!a.hadamard || a.head_dim <= codec_max_dim,
+             "attention: hadamard of heads of %u values", a.head_dim);
     const CudaQueries queries = queries_of(a, q, slots);
     const CudaSlots all = slots_of(a, slots);
     const CudaAttention chosen = choose_attention(a, all);
-    const AttentionShare share = chosen.path == CudaAttention::decode
-                                     ? attention_decode_share(a, all)
-                                 : chosen.path == CudaAttention::prefill ? prefill_share(a.head_dim)
-                                                                         : usual_share(a.head_dim);
+    const AttentionShare share =
+        chosen.path == CudaAttention::decode    ? attention_decode_share(a, all)
+        : chosen.path == CudaAttention::prefill ? prefill_share(a.head_dim)
+                                                : general_share(a.head_dim);
     const bool coded = bool(slots.coded_k);
     const KernelLabel label(chosen.kernel, coded ? slots.coded_k.format : slots.k.format,
                             coded ? slots.coded_v.format : slots.v.format);

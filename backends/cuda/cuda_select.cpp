@@ -1,4 +1,4 @@
-// select: which slots a step reads. All of it happens on the device.
+// select: chooses the slots that a step reads. It runs entirely on the device.
 #include "backends/cuda/cuda_backend.h"
 
 namespace ks

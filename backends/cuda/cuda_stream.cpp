@@ -7,9 +7,9 @@ namespace ks
 {
 
 constexpr uint64_t kStagingBytes = 4u << 20; // per direction
-constexpr size_t kCommandBytes = 256u << 10; // per segment: more than a decoded token needs
+constexpr size_t kCommandBytes = 256u << 10; // per segment: more than a decode step needs
 constexpr size_t kKnown = 6;
-constexpr int kLeastCommands = 8; // shorter segments do not become graphs
+constexpr int kMinCommands = 8; // shorter segments do not become graphs
 
 CudaStream::~CudaStream()
 {
@@ -150,7 +150,7 @@ void CudaStream::flush()
     enter();
     if (m_n_commands && m_status.ok()) {
         bool seen = false;
-        Segment* known = m_n_commands >= kLeastCommands ? &find_segment(&seen) : nullptr;
+        Segment* known = m_n_commands >= kMinCommands ? &find_segment(&seen) : nullptr;
         if (known) known->last_used = ++m_n_flushes;
         if (seen && !known->graph) make_graph(*known);
         if (known && known->graph && m_status.ok()) {

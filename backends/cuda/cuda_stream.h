@@ -60,7 +60,7 @@ public:
     void upload(void* to, const void* from, uint64_t bytes);
     void download(void* to, const void* from, uint64_t bytes); // waits
     Status wait();
-    // Records an event after each later command, or stops to.
+    // Starts or stops recording an event after each command.
     Status time_kernels(bool on);
     void begin_op(uint32_t op) { m_op = op; } // the op of the following commands
     std::vector<KernelTime> take_kernel_times();

@@ -1,4 +1,4 @@
-// Activations in int8. The kernels that compute activations and the quantize kernel write them.
+// Activations in int8. The kernels that compute activations and quantize_kernel write them.
 #pragma once
 
 #include "kernels/cuda/cuda_util.cuh"
@@ -7,8 +7,8 @@
 namespace ks
 {
 
-// Writes 32 consecutive values of one token, one per lane, as an int8 block with a scale for each
-// half.
+// Writes 32 consecutive values of one token as an int8 block. Each lane has one value; each half of
+// the block has a scale.
 DEVICE void store_int8(float v, ActGroup* out)
 {
     const uint lane = threadIdx.x % 32u;

@@ -1,4 +1,4 @@
-// best[r] = the lowest index of the largest x[r], one block per row
+// best[r] = the lowest index of the largest x[r]. One block per row.
 #include "kernels/cuda/cuda_util.cuh"
 #include "kernels/cuda/ops.h"
 

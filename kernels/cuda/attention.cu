@@ -1,13 +1,15 @@
-// Attention over the slots of a layer, in three kernels of one shape: a block has some of a KV
-// head's queries, which are (token, head of the group), and some of its slots. What remains is a
-// partial result (attention_combine).
-// twin: the shader makes a pass for every pool, since its bindings are few and small; here a tile has slots of any pool
+// General attention over the slots of a layer, in f32. attention_decode and attention_prefill are
+// its fast variants.
+// A block has some queries of a KV head and some of its slots. A KV head's queries are numbered by
+// (token, head of the group). The block writes a partial result for attention_combine.
+// twin: the shader makes one pass per pool, since its bindings are few and small. Here a tile has
+// slots of any pool.
 #include "kernels/cuda/slots.cuh"
 
 namespace ks
 {
 
-// Queries as they meet keys that attention turns.
+// Applies RoPE to the queries, for keys to which attention itself applies RoPE.
 __global__ void rope_queries_kernel(AttentionArgs a, float* roped, // (n_tokens, n_heads * head_dim)
                                     const float* q,                // (n_tokens, n_heads * head_dim)
                                     const float* rope_table,       // (indexes, n_rope_on_read)
@@ -39,23 +41,24 @@ void rope_queries_launch(const AttentionArgs& a, float* roped, const float* q,
               n_threads, stream, a, roped, q, rope_table, head_layout);
 }
 
-constexpr uint most_rows = 16u, most_slots = 32u;
+constexpr uint max_rows = 16u, max_slots = 32u;
 
 struct Softmax {
-    float top[most_rows], norm_top[most_rows], norm[most_rows], shrink[most_rows]; // of queries
-    float num_logit[most_rows * most_slots]; // logits and a, then weights of values
-    float den_logit[most_rows * most_slots]; // logits and b
+    // running maxima, norms and rescaling factors of the queries
+    float top[max_rows], norm_top[max_rows], norm[max_rows], shrink[max_rows];
+    float num_logit[max_rows * max_slots]; // logits plus log-weight a, then the weights of values
+    float den_logit[max_rows * max_slots]; // logits plus log-weight b
 };
 
 DEVICE uint slots_of_tile(uint head_dim)
 {
-    return min(2048u / head_dim, most_slots);
+    return min(2048u / head_dim, max_slots);
 }
 
-// The logits of the tile's slots.
-DEVICE void take_logits(const AttentionArgs& a, const CudaSlots& s, const CudaQueries& q,
-                        const Head& h, uint nth, uint n, uint first_row, const uint* slots,
-                        const float* tile, const float* waves, Softmax& soft)
+// Computes the logits of the tile's slots.
+DEVICE void compute_logits(const AttentionArgs& a, const CudaSlots& s, const CudaQueries& q,
+                           const Head& h, uint nth, uint n, uint first_row, const uint* slots,
+                           const float* tile, const float* waves, Softmax& soft)
 {
     const uint n_slots = slots_of_tile(a.head_dim), n_rows = attention_rows(a.head_dim),
                group = a.n_heads / a.n_kv_heads;
@@ -84,8 +87,8 @@ DEVICE void take_logits(const AttentionArgs& a, const CudaSlots& s, const CudaQu
     }
 }
 
-// Moves a query's maxima; over becomes the weights of values.
-DEVICE void take_row(Softmax& soft, uint r, uint n_slots)
+// Updates a query's running maxima. num_logit becomes the weights of values.
+DEVICE void update_softmax(Softmax& soft, uint r, uint n_slots)
 {
     float new_top = soft.top[r], new_norm_top = soft.norm_top[r];
     float *num_logit = soft.num_logit + r * n_slots, *den_logit = soft.den_logit + r * n_slots;
@@ -105,8 +108,8 @@ DEVICE void take_row(Softmax& soft, uint r, uint n_slots)
     soft.norm_top[r] = new_norm_top;
 }
 
-// All that attention can be asked for, in f32: also log-weights, keys stored without their bias and
-// keys that are turned as they are read.
+// Supports everything in AttentionArgs: also log-weights, keys stored without their bias, and RoPE
+// applied to keys as they are read.
 __global__ void __launch_bounds__(n_threads, 2)
     attention_kernel(AttentionArgs a,
                      float* partials, // (n_tokens * n_heads, n_splits, 4 + head_dim)
@@ -116,16 +119,18 @@ __global__ void __launch_bounds__(n_threads, 2)
     KS_SHARED(float, tile, [tile_values]);
     KS_SHARED(float, waves, [tile_values]);
     KS_SHARED(Softmax, softs, [1]);
-    KS_SHARED(uint, slots, [most_slots]);
+    KS_SHARED(uint, slots, [max_slots]);
     Softmax& soft = softs[0];
     const uint group = a.n_heads / a.n_kv_heads, n_rows = attention_rows(a.head_dim),
                n_slots = slots_of_tile(a.head_dim);
-    const uint first_row = blockIdx.x * n_rows, mine = min(n_rows, a.n_tokens * group - first_row);
-    const Head h =
-        find_head(a, s, blockIdx.y, first_row / group, (first_row + mine - 1u) / group + 1u, false);
+    const uint first_row = blockIdx.x * n_rows,
+               n_queries = min(n_rows, a.n_tokens * group - first_row);
+    const Head h = find_head(a, s, blockIdx.y, first_row / group,
+                             (first_row + n_queries - 1u) / group + 1u, false);
     const Span share = share_of(h);
 
-    float sum[8]; // value d of query r is with thread (r * head_dim + d) % n_threads
+    // thread (r * head_dim + d) % n_threads has value d of query r
+    float sum[8];
     KS_UNROLL
     for (uint j = 0u; j < 8u; j++) sum[j] = 0.f;
     if (threadIdx.x < n_rows) {
@@ -141,9 +146,9 @@ __global__ void __launch_bounds__(n_threads, 2)
         __syncthreads();
         rope_tile(a, s, h, nth, n, tile);
         __syncthreads();
-        take_logits(a, s, q, h, nth, n, first_row, slots, tile, waves, soft);
+        compute_logits(a, s, q, h, nth, n, first_row, slots, tile, waves, soft);
         __syncthreads();
-        if (threadIdx.x < n_rows) take_row(soft, threadIdx.x, n_slots);
+        if (threadIdx.x < n_rows) update_softmax(soft, threadIdx.x, n_slots);
         decode_tile(a, s, h, nth, n, true, slots, tile);
         __syncthreads();
         KS_UNROLL
@@ -157,7 +162,7 @@ __global__ void __launch_bounds__(n_threads, 2)
         }
         __syncthreads();
     }
-    if (threadIdx.x < mine) {
+    if (threadIdx.x < n_queries) {
         float* at = partial_of(a, partials, h.head, first_row + threadIdx.x);
         at[0] = soft.top[threadIdx.x];
         at[1] = soft.norm_top[threadIdx.x];
@@ -166,7 +171,8 @@ __global__ void __launch_bounds__(n_threads, 2)
     KS_UNROLL
     for (uint j = 0u; j < 8u; j++) {
         const uint i = threadIdx.x + j * n_threads, r = i / a.head_dim;
-        if (r < mine) partial_of(a, partials, h.head, first_row + r)[4u + i % a.head_dim] = sum[j];
+        if (r < n_queries)
+            partial_of(a, partials, h.head, first_row + r)[4u + i % a.head_dim] = sum[j];
     }
 }
 

@@ -1,34 +1,30 @@
-// Attention of a few queries, as decoding has them: every warp goes over slots of its own, reads a
-// key and a value once for all queries of the block, and keeps its own maxima; barriers are before
-// the first slots and after the last ones.
+// Attention with few queries per KV head, as in decode. Each warp has its own slots. It reads a key
+// and a value once for all queries of the block, and keeps its own running maxima. Block barriers
+// come only before the first and after the last slots.
 // twin: the shader goes over one pool at a time
 #include "kernels/cuda/codecs.cuh"
-#include "kernels/cuda/decode.cuh"
+#include "kernels/cuda/decode_rows.cuh"
 
 namespace ks
 {
 
-// What a warp found, and what it is at.
+// The shared memory of a block: state and results per warp, and the queries.
 template <uint d, uint n_rows>
 struct DecodeTile {
-    float weights[decode_warps][n_rows]
-                 [32];           // logits of a warp's slots, then weights of a run's rows
-    uint rows[decode_warps][32]; // of a run
-    Span shares[decode_warps];   // of the slots
+    // a run's logits, then its weights
+    float weights[decode_warps][n_rows][32];
+    uint rows[decode_warps][32]; // the rows of a run
+    Span shares[decode_warps];   // the warp's slots
     float top[decode_warps][n_rows], norm[decode_warps][n_rows];
     float sums[decode_warps][n_rows][d];
-    alignas(16) float queries[2][n_rows][d]; // and those for far slots
-    Levels levels[3];                        // of each pool
-    RowPlaces places[2];                     // of coded keys and values
-    uint planes[2];                          // of all keys and values
+    alignas(16) float queries[2][n_rows][d]; // the queries, and the clamped queries
+    Levels levels[3];                        // per pool
+    RowAddresses addresses[2];               // of the coded keys and the coded values
+    uint planes[2];                          // of the keys and the values
 };
 
-template <uint n_rows>
-struct DecodeState {
-    float top[n_rows], norm[n_rows]; // norm: this lane's share
-};
-
-// The queries, the last one's again where there are fewer: four dims of each lane, then four more.
+// Loads the block's queries, scaled. Missing queries repeat the last one. For each octet of a lane,
+// `out` has the first four dims of all lanes, then the last four.
 template <uint d, uint n_rows, uint lanes>
 DEVICE void fill_queries(const AttentionArgs& a, const float* q, uint head, uint first_row,
                          uint plane, float (&out)[n_rows][d])
@@ -44,207 +40,9 @@ DEVICE void fill_queries(const AttentionArgs& a, const float* q, uint head, uint
     }
 }
 
-// Lane j's eth eight of one of them.
-template <uint d, uint lanes>
-DEVICE void load_query(const float (&query)[d], uint j, uint e, float (&out)[8])
-{
-    KS_UNROLL
-    for (uint i = 0u; i < 2u; i++) {
-        const float4 four = reinterpret_cast<const float4*>(query)[(2u * e + i) * lanes + j];
-        out[4u * i] = four.x, out[4u * i + 1u] = four.y, out[4u * i + 2u] = four.z,
-                 out[4u * i + 3u] = four.w;
-    }
-}
-
-// Each of n sums over the lanes that share a slot, of the first n lanes the nth has the nth. n: a
-// power of two, at most that of lanes.
-template <uint lanes, uint n>
-DEVICE float share_sums(float (&sums)[n], uint j)
-{
-    KS_UNROLL
-    for (uint distance = 1u; distance < lanes; distance *= 2u) KS_UNROLL
-    for (uint r = 0u; r < max(1u, n / (2u * distance)); r++) {
-        if (distance >= n) {
-            sums[0] += __shfl_xor_sync(all_lanes, sums[0], int(distance));
-            continue;
-        }
-        // Of two sums a lane goes on with one, and has told the other to the lane that goes on with
-        // that.
-        const bool odd = (j & distance) != 0u;
-        const float even_sum = sums[2u * r % n], odd_sum = sums[(2u * r + 1u) % n];
-        sums[r] = (odd ? odd_sum : even_sum) +
-                  __shfl_xor_sync(all_lanes, odd ? even_sum : odd_sum, int(distance));
-    }
-    return sums[0];
-}
-
-// As many rows are on their way at a time, at most those that a round has for a lane.
-template <class Rows, uint lanes>
-constexpr uint rows_at_once = Rows::n_rows < lanes ? Rows::n_rows : lanes;
-template <uint n_rows>
-constexpr uint decode_part =
-    n_rows == 1u ? 4u : 32u; // of those on their way: a block with more queries has less to lose
-
-template <uint n>
-struct alignas(4u * n) SomeRows {
-    uint of[n];
-};
-
-// use(which row of those on their way, its place, its words), after start(). begin: the place of
-// the lanes' first row. part: after so many rows it looks whether the run ends.
-template <uint lanes, uint n, uint part, class Rows, class Start, class Use>
-DEVICE void for_rows(const Rows& reader, const DecodeRun& run, const uint* rows, uint begin,
-                     const Start& start, const Use& use)
-{
-    constexpr uint each = 32u / lanes;
-    if (!Rows::late) start();
-    KS_UNROLL_BY(1)
-    for (uint first = 0u; first < run.n; first += each * n) {
-        const uint place = begin + first / each;
-        const SomeRows<n> some = *reinterpret_cast<const SomeRows<n>*>(rows + place);
-        uint words[n][Rows::n_words];
-        KS_UNROLL
-        for (uint k = 0u; k < n; k++) reader.fetch(some.of[k], words[k]);
-        if (Rows::late && first == 0u) start();
-        KS_UNROLL
-        for (uint k = 0u; k < n; k++) {
-            if (k != 0u && k % part == 0u && first + k * each >= run.n) break;
-            use(k, place + k, words[k]);
-        }
-    }
-}
-
-// A row's product with a query, of a lane's octets.
-template <class Rows, uint n_octets, uint n>
-DEVICE float decode_product(const LaneOctet<n> (&key)[n_octets], const float (&by)[n_octets][8],
-                            const float (&base)[n_octets][n])
-{
-    float sums[n_octets];
-    KS_UNROLL
-    for (uint e = 0u; e < n_octets; e++) {
-        KS_UNROLL
-        for (uint f = 0u; f < n; f++) {
-            float part = base[e][f];
-            KS_UNROLL
-            for (uint k = 8u / n * f; k < 8u / n * (f + 1u); k++)
-                part += by[e][k] * key[e].values[k];
-            sums[e] = f == 0u ? part * key[e].factors[f] : sums[e] + part * key[e].factors[f];
-        }
-        sums[e] *= key[e].scale;
-    }
-    return n_octets == 1u ? sums[0] : sums[0] + sums[n_octets - 1u];
-}
-
-// The logits of a run, by place. query(r, e, to where its eth eight goes).
-template <uint d, uint n_rows, uint n_octets, class Rows, class Query>
-DEVICE void decode_logits(const Rows& reader, const DecodeRun& run, const uint* rows, uint begin,
-                          const Query& query, const float* levels, float (*logits)[32])
-{
-    constexpr uint lanes = d / (8u * n_octets), wide = n_rows == 3u ? 4u : n_rows,
-                   most = lanes / wide < 4u ? lanes / wide : 4u, n = Rows::n_factors;
-    constexpr uint at_once = rows_at_once<Rows, lanes>,
-                   n_keys = at_once < most ? at_once : most; // whose sums are shared at a time
-    const uint j = threadIdx.x % lanes;
-    float sums[n_keys * wide], by[n_rows][n_octets][8], base[n_rows][n_octets][n];
-    const auto start = [&] {
-        KS_UNROLL
-        for (uint r = 0u; r < n_rows; r++) KS_UNROLL
-        for (uint e = 0u; e < n_octets; e++) {
-            float octet[8];
-            query(r, e, octet);
-            reader.turn(octet, e, by[r][e], base[r][e]);
-        }
-    };
-    for_rows<lanes, at_once, decode_part<n_rows>>(
-        reader, run, rows, begin, start,
-        [&](uint nth_on_way, uint place, const uint(&words)[Rows::n_words]) {
-            const uint at = nth_on_way % n_keys;
-            LaneOctet<n> key[n_octets];
-            KS_UNROLL
-            for (uint e = 0u; e < n_octets; e++) key[e] = reader.decode(words, e, levels);
-            KS_UNROLL
-            for (uint r = 0u; r < wide; r++)
-                sums[at * wide + r] = decode_product<Rows>(key, by[r % n_rows], base[r % n_rows]);
-            if (at + 1u < n_keys) return;
-            const float sum = share_sums<lanes, n_keys * wide>(sums, j) * Rows::down;
-            if (j >= n_keys * wide || j % wide >= n_rows) return;
-            float& logit = logits[j % wide][place - (n_keys - 1u) + j / wide];
-            logit = sum;
-        });
-}
-
-// The logits of a run become weights of values, of this lane's slot or 0; the maxima move, and what
-// was summed shrinks.
-template <uint n_rows, uint n_octets>
-DEVICE void decode_weights(const AttentionArgs& a, const Head& h, uint first_row, uint index,
-                           const DecodeRun& run, DecodeState<n_rows>& state,
-                           float (&sum)[n_rows][n_octets][8], const float (*logits)[32],
-                           float (&weights)[n_rows])
-{
-    const uint group = a.n_heads / a.n_kv_heads;
-    KS_UNROLL
-    for (uint r = 0u; r < n_rows; r++) {
-        const bool seen = run.has && sees(a, h, (first_row + r) / group, index);
-        const float logit = seen ? fmaxf(masked_logit, logits[r][run.place]) : masked_logit;
-        const float top = fmaxf(state.top[r], warp_max(logit)),
-                    shrink = power_of_two_flushed(state.top[r] - top);
-        weights[r] = logit > 0.5f * masked_logit ? power_of_two_flushed(logit - top) : 0.f;
-        state.norm[r] = state.norm[r] * shrink + weights[r];
-        state.top[r] = top;
-        KS_UNROLL
-        for (uint i = 0u; i < 8u * n_octets; i++) sum[r][i / 8u][i % 8u] *= shrink;
-    }
-}
-
-// room: for the weights, by place.
-template <uint d, uint n_rows, uint n_octets, class Rows>
-DEVICE void decode_values(const Rows& reader, const DecodeRun& run, const uint* rows, uint begin,
-                          const float (&weights)[n_rows], const float* levels, float (*scratch)[32],
-                          float (&sum)[n_rows][n_octets][8])
-{
-    constexpr uint n = Rows::n_factors, lanes = d / (8u * n_octets);
-    float base[n_rows][n_octets][n] = {};
-    KS_UNROLL
-    for (uint r = 0u; r < n_rows; r++) {
-        scratch[r][run.place] = weights[r] * Rows::up;
-        KS_UNROLL
-        for (uint i = 0u; i < 8u * n_octets; i++)
-            sum[r][i / 8u][i % 8u] *= reader.place(i % 8u) / Rows::down;
-    }
-    __syncwarp();
-    for_rows<lanes, rows_at_once<Rows, lanes>, decode_part<n_rows>>(
-        reader, run, rows, begin, [] {},
-        [&](uint, uint place, const uint(&words)[Rows::n_words]) {
-            KS_UNROLL
-            for (uint e = 0u; e < n_octets; e++) {
-                const LaneOctet<n> value = reader.decode(words, e, levels);
-                KS_UNROLL
-                for (uint r = 0u; r < n_rows; r++) {
-                    const float weight = scratch[r][place] * value.scale;
-                    KS_UNROLL
-                    for (uint f = 0u; f < n; f++) {
-                        const float p = weight * value.factors[f];
-                        if (Rows::are_codes) base[r][e][f] += weight * value.offsets[f];
-                        KS_UNROLL
-                        for (uint k = 8u / n * f; k < 8u / n * (f + 1u); k++)
-                            sum[r][e][k] += p * value.values[k];
-                    }
-                }
-            }
-        });
-    KS_UNROLL
-    for (uint r = 0u; r < n_rows; r++) KS_UNROLL
-    for (uint i = 0u; i < 8u * n_octets; i++) {
-        const uint e = i / 8u, k = i % 8u;
-        if constexpr (Rows::are_codes)
-            sum[r][e][k] = sum[r][e][k] * (Rows::down / reader.place(k)) +
-                           base[r][e][k * n / 8u] * (Rows::offset / Rows::up);
-    }
-}
-
-// What lanes of several rows have of the same dims is a warp's sum.
+// Adds up the sums that the warp's lanes have for the same dims, and stores them.
 template <uint d, uint n_octets>
-DEVICE void keep_sums(float (&sum)[n_octets][8], uint plane, float (&out)[d])
+DEVICE void store_sums(float (&sum)[n_octets][8], uint plane, float (&out)[d])
 {
     constexpr uint lanes = d / (8u * n_octets);
     const uint lane = threadIdx.x % 32u;
@@ -261,10 +59,10 @@ DEVICE void keep_sums(float (&sum)[n_octets][8], uint plane, float (&out)[d])
     }
 }
 
-// What the warps found becomes the block's partial result.
+// Combines the warps' results into the block's partial result.
 template <uint d, uint n_rows>
-DEVICE void fold_warps(const AttentionArgs& a, float* partials, uint head, uint first_row,
-                       const DecodeTile<d, n_rows>& tile)
+DEVICE void combine_warps(const AttentionArgs& a, float* partials, uint head, uint first_row,
+                          const DecodeTile<d, n_rows>& tile)
 {
     const uint n = a.n_tokens * (a.n_heads / a.n_kv_heads);
     for (uint i = threadIdx.x; i < n_rows * d; i += n_threads) {
@@ -285,7 +83,8 @@ DEVICE void fold_warps(const AttentionArgs& a, float* partials, uint head, uint 
     }
 }
 
-// Of a multiprocessor, so that enough rows are on their way; of so many no kernel spills.
+// Blocks per multiprocessor: enough to keep many rows in flight, few enough that no kernel spills
+// registers.
 constexpr uint decode_blocks(uint d, uint n_rows, bool coded)
 {
     if (coded) return n_rows == 1u ? d == 256u ? 3u : 4u : n_rows == 2u && d != 256u ? 3u : 2u;
@@ -313,7 +112,7 @@ __global__ void __launch_bounds__(n_threads, decode_blocks(d, n_rows, coded))
     if (coded && threadIdx.x < 2u) {
         const CudaCache& of_codes = threadIdx.x == 0u ? s.coded_k : s.coded_v;
         tile.planes[threadIdx.x] = plane_of_pools(threadIdx.x == 0u ? s.k : s.v, of_codes);
-        if (of_codes.words != nullptr) tile.places[threadIdx.x] = places_of<d>(of_codes);
+        if (of_codes.words != nullptr) tile.addresses[threadIdx.x] = addresses_of<d>(of_codes);
     }
     const bool in_groups = coded && is_group_codec(s.coded_k.format);
     const uint before = in_groups ? places_before(h) : 0u, unit = in_groups ? kivi_rows
@@ -321,8 +120,8 @@ __global__ void __launch_bounds__(n_threads, decode_blocks(d, n_rows, coded))
                                                                             : 8u;
     const Span own = part_of(share_of(h, before, unit), warp, decode_warps, 1u, unit);
     if (lane == 0u) tile.shares[warp] = own;
-    const Span& share =
-        n_rows == 1u ? own : tile.shares[warp]; // registers are few where queries are many
+    // with several queries, shared memory saves registers
+    const Span& share = n_rows == 1u ? own : tile.shares[warp];
     __syncwarp();
     uint nth = share.begin, next = slot_at(a, s, h, share, before, nth),
          later = slot_at(a, s, h, share, before, nth + 32u);
@@ -345,9 +144,9 @@ __global__ void __launch_bounds__(n_threads, decode_blocks(d, n_rows, coded))
         next = later;
         later = slot_at(a, s, h, share, before, nth + 64u);
         if (coded && nth + 32u < share.end)
-            prefetch_slots(a, h, next, index_of(h, nth + 32u + lane - before), tile.places);
+            prefetch_slots(a, h, next, index_of(h, nth + 32u + lane - before), tile.addresses);
         DecodeSlot mine = {0u, decode_none};
-        if (slot != unknown_slot) {
+        if (slot != no_slot) {
             const uint index = index_of(h, nth + lane - before), source = source_of(a, h, index);
             mine.row = row_of_slot(a, source, slot);
             mine.kind = source | (index < a.n_clamped ? decode_clamped : 0u);
@@ -384,25 +183,25 @@ __global__ void __launch_bounds__(n_threads, decode_blocks(d, n_rows, coded))
     }
     KS_UNROLL
     for (uint r = 0u; r < n_rows; r++) {
-        keep_sums<d>(sum[r], coded ? tile.planes[1] : 0u, tile.sums[warp][r]);
+        store_sums<d>(sum[r], coded ? tile.planes[1] : 0u, tile.sums[warp][r]);
         const float norm = warp_sum(state.norm[r]);
         if (lane != 0u) continue;
         tile.top[warp][r] = state.top[r];
         tile.norm[warp][r] = norm;
     }
     __syncthreads();
-    fold_warps<d, n_rows>(a, partials, h.head, first_row, tile);
+    combine_warps<d, n_rows>(a, partials, h.head, first_row, tile);
 }
 
-constexpr uint max_decode_rows = 4u; // of a block
+constexpr uint max_decode_rows = 4u; // queries per block
 
 static uint decode_row_blocks(const AttentionArgs& a)
 {
     return (a.n_tokens * (a.n_heads / a.n_kv_heads) + max_decode_rows - 1u) / max_decode_rows;
 }
 
-// The queries of a block of the kernel that runs: codes take longer to compile than a row to
-// compute.
+// The queries per block of the kernel variant. Coded pools have no variant with three queries: it
+// would take long to compile, and a fourth query is cheap.
 static uint decode_rows(const AttentionArgs& a, bool coded)
 {
     const uint blocks = decode_row_blocks(a),
@@ -440,8 +239,8 @@ static void launch_decode(const AttentionArgs& a, uint n_splits, float* partials
         launch_decode<d, true>(a, n_splits, partials, q, s, stream);
 }
 
-// Whether lanes read a pool's rows by the dims that another pool's codec asks for: of keys no codec
-// is one of values alone, nor the other way round.
+// Whether decode can read a pool: its rows have the dims of `plane`, and its codec is for keys or
+// for values as needed.
 static bool can_read(const CudaCache& cache, bool values, uint plane)
 {
     if (cache.words == nullptr || cache.format < first_codec) return true;
@@ -456,9 +255,10 @@ bool attention_decode_can(const AttentionArgs& a, const CudaSlots& s)
         if (!can_read(*keys, false, k_plane)) return false;
     for (const CudaCache* rows : {&s.v, &s.coded_v, &s.chunk_v})
         if (!can_read(*rows, true, v_plane)) return false;
-    const bool few =
+    const bool is_decode =
         a.n_tokens * (a.n_heads / a.n_kv_heads) <= 4u * max_decode_rows && a.n_tokens <= 4u;
-    return few && is_plain(a, s) && (a.head_dim == 64u || a.head_dim == 128u || a.head_dim == 256u);
+    return is_decode && logits_are_dot_products(a, s) &&
+           (a.head_dim == 64u || a.head_dim == 128u || a.head_dim == 256u);
 }
 
 AttentionShare attention_decode_share(const AttentionArgs& a, const CudaSlots& s)

@@ -1,5 +1,5 @@
-// The rows of a round that attention_prefill reads as halves, dequantized once for all of its
-// queries: each block has the keys and the values of some slots of a head.
+// Dequantizes the rows of a round to f16, once for all queries of attention_prefill. Each block has
+// the keys and the values of some slots of a head.
 // twin: the shader has keys or values, as floats
 #include "kernels/cuda/codecs.cuh"
 #include "kernels/cuda/dequantized.cuh"
@@ -7,31 +7,31 @@
 namespace ks
 {
 
-constexpr uint dequantized_slots = 32u; // of a block
+constexpr uint dequantized_slots = 32u; // slots per block
 
-struct RestoreShared {
+struct DequantShared {
     Levels levels[pass_chunk + 1u];
     uint source[dequantized_slots], row[dequantized_slots];
     Head head;
     Span round;
 };
 
-// Eight dims as words of a row, and what their nearest halves leave.
-DEVICE void put_octet(const float (&x)[8], uint* hi, uint* lo)
+// Stores eight dims as f16 (hi) and their residuals (lo).
+DEVICE void store_octet(const float (&x)[8], uint* hi, uint* lo)
 {
-    uint words[4], rest[4];
+    uint hi_words[4], lo_words[4];
     KS_UNROLL
     for (uint k = 0u; k < 8u; k += 2u) {
         const float u = in_range(x[k]), v = in_range(x[k + 1u]);
-        words[k / 2u] = pack_f16(u, v);
-        rest[k / 2u] = pack_f16(residual_of(u), residual_of(v));
+        hi_words[k / 2u] = pack_f16(u, v);
+        lo_words[k / 2u] = pack_f16(residual_of(u), residual_of(v));
     }
-    *reinterpret_cast<uint4*>(hi) = make_uint4(words[0], words[1], words[2], words[3]);
-    *reinterpret_cast<uint4*>(lo) = make_uint4(rest[0], rest[1], rest[2], rest[3]);
+    *reinterpret_cast<uint4*>(hi) = make_uint4(hi_words[0], hi_words[1], hi_words[2], hi_words[3]);
+    *reinterpret_cast<uint4*>(lo) = make_uint4(lo_words[0], lo_words[1], lo_words[2], lo_words[3]);
 }
 
-// Sixteen dims of a row, octets j and the next: neighbours lie in the same words, and the format is
-// asked for once.
+// Dequantizes sixteen dims of a row: octets j and j + 1. Neighbouring octets lie in the same words,
+// and the format is examined once.
 template <uint d>
 DEVICE void dequantize_sixteen(const CudaCache& cache, uint row, uint j, const float* levels,
                                uint* to)
@@ -42,7 +42,7 @@ DEVICE void dequantize_sixteen(const CudaCache& cache, uint row, uint j, const f
         for (uint k = 0u; k < 2u; k++) {
             float x[8];
             loader.load(cache, row, j + k, d, levels, x);
-            put_octet(x, to + 4u * (j + k), to + d / 2u + 4u * (j + k));
+            store_octet(x, to + 4u * (j + k), to + d / 2u + 4u * (j + k));
         }
     });
 }
@@ -51,8 +51,8 @@ template <uint d>
 __global__ void attention_dequantize_kernel(AttentionArgs a, DequantScratch scratch, CudaSlots s)
 {
     begin_kernel();
-    KS_SHARED(RestoreShared, all_shared, [1]);
-    RestoreShared& shared = all_shared[0];
+    KS_SHARED(DequantShared, all_shared, [1]);
+    DequantShared& shared = all_shared[0];
     const Head& h = shared.head;
     if (threadIdx.x == 0u) {
         shared.head = find_head(a, s, blockIdx.y, 0u, a.n_tokens, false);
@@ -85,15 +85,15 @@ void attention_dequantize_launch(const AttentionArgs& a, uint n_splits,
                                  const DequantScratch& scratch, const CudaSlots& s,
                                  cudaStream_t stream)
 {
-    const dim3 grid((scratch.each + dequantized_slots - 1u) / dequantized_slots, a.n_kv_heads,
-                    n_splits);
+    const dim3 grid((scratch.slots_per_round + dequantized_slots - 1u) / dequantized_slots,
+                    a.n_kv_heads, n_splits);
     if (a.head_dim == 64u)
         KS_LAUNCH(attention_dequantize_kernel<64u>, grid, n_threads, stream, a, scratch, s);
     else
         KS_LAUNCH(attention_dequantize_kernel<128u>, grid, n_threads, stream, a, scratch, s);
 }
 
-bool is_plain(const AttentionArgs& a, const CudaSlots& s)
+bool logits_are_dot_products(const AttentionArgs& a, const CudaSlots& s)
 {
     return a.n_rope_on_read == 0u && a.n_wave == 0u && s.weights == nullptr;
 }

@@ -1,22 +1,24 @@
-// Attention of many queries, as prompts have them, on the tensor cores: a warp has 16 queries, a
-// block 64. A float is the sum of two halves, the nearest one and the nearest to what is left, and
-// products are of all pairs that matter, so that what comes out is as exact as f32. A cache of
-// halves has nothing left; rows of others are dequantized once for all blocks of queries
-// (attention_dequantize.cu), as many at a time as there is room for: a round, after which the
-// blocks leave their partial results and go on with them in the next.
-// twin: none, it is the fast one of attention
+// Attention with many queries, as in prefill, on the tensor cores. A warp has 16 queries, a block
+// 64.
+// A float is split into two f16: the nearest f16 (hi) and the nearest f16 of the residual (lo). All
+// products that matter are summed, so results are as exact as in f32. An f16 cache has no
+// residuals.
+// Other caches are dequantized once for all blocks of queries (attention_dequantize.cu), in rounds:
+// as many slots as the scratch holds. Between rounds a block keeps its state in its partial result.
+// twin: none, this is a fast variant of attention
 #include "kernels/cuda/prefill.cuh"
 
 namespace ks
 {
 
-// A warp's 16 queries as fragments, those of each 16 dims.
+// A warp's 16 queries as fragments, one per 16 dims.
 template <uint d>
 struct PrefillQueries {
-    uint hi[d / 16u][4], left[d / 16u][4];
+    uint hi[d / 16u][4], lo[d / 16u][4];
 };
 
-// This lane's two queries, and those of their dims [16 i, 16 i + 16) that are its own.
+// The address of this lane's dims in query lane / 4 (low = 0) or lane / 4 + 8 (low = 1) of the
+// warp.
 template <uint d>
 DEVICE const float* query_of(const AttentionArgs& a, const float* q, uint head, uint first_row,
                              uint low)
@@ -27,14 +29,14 @@ DEVICE const float* query_of(const AttentionArgs& a, const float* q, uint head, 
 }
 
 DEVICE void load_fragment(const AttentionArgs& a, const float* x, uint i, uint low, uint (&hi)[4],
-                          uint (&left)[4])
+                          uint (&lo)[4])
 {
     KS_UNROLL
     for (uint half = 0u; half < 2u; half++) {
         const float u = in_range(x[16u * i + 8u * half] * a.scale * log2e),
                     v = in_range(x[16u * i + 8u * half + 1u] * a.scale * log2e);
         hi[2u * half + low] = pack_f16(u, v);
-        left[2u * half + low] = pack_f16(residual_of(u), residual_of(v));
+        lo[2u * half + low] = pack_f16(residual_of(u), residual_of(v));
     }
 }
 
@@ -46,12 +48,12 @@ DEVICE void load_fragments(const AttentionArgs& a, const float* q, uint head, ui
     for (uint low = 0u; low < 2u; low++) {
         const float* x = query_of<d>(a, q, head, first_row, low);
         KS_UNROLL
-        for (uint i = 0u; i < d / 16u; i++) load_fragment(a, x, i, low, out.hi[i], out.left[i]);
+        for (uint i = 0u; i < d / 16u; i++) load_fragment(a, x, i, low, out.hi[i], out.lo[i]);
     }
 }
 
-// Rows of a tile as fragments: of keys, eight slots and 16 dims each in two words, and the next
-// eight slots; of values, 16 slots and eight dims, and the next eight dims.
+// Loads fragments of a tile. Keys: 16 dims of eight slots, then of the next eight slots. Values:
+// eight dims of 16 slots, then the next eight dims.
 template <uint row_words>
 DEVICE void load_keys(const uint* rows, uint slot, uint dim, uint (&out)[2][2])
 {
@@ -69,10 +71,11 @@ DEVICE void load_values(const uint* rows, uint slot, uint dim, uint (&out)[2][2]
                              out);
 }
 
-// The logits of 16 queries and the tile's 32 slots: tile j of 8 slots, element e of this lane.
+// Computes the logits of 16 queries and the tile's 32 slots. logits[j][e]: element e of this lane
+// for slots 8 j to 8 j + 7.
 template <uint d, bool coded>
 DEVICE void prefill_logits(const PrefillQueries<d>& q, const PrefillTile<d, coded>& tile,
-                           bool rough, float (&logits)[4][4])
+                           bool has_residual, float (&logits)[4][4])
 {
     constexpr uint row_words = PrefillTile<d, coded>::row_words;
     KS_UNROLL
@@ -85,26 +88,26 @@ DEVICE void prefill_logits(const PrefillQueries<d>& q, const PrefillTile<d, code
         KS_UNROLL
         for (uint j = 0u; j < 4u; j++) mma_m16n8k16_f16(logits[j], q.hi[i], keys[j / 2u][j % 2u]);
         KS_UNROLL
-        for (uint j = 0u; j < 4u; j++) mma_m16n8k16_f16(logits[j], q.left[i], keys[j / 2u][j % 2u]);
+        for (uint j = 0u; j < 4u; j++) mma_m16n8k16_f16(logits[j], q.lo[i], keys[j / 2u][j % 2u]);
     }
     if constexpr (coded) {
-        if (!rough) return;
+        if (!has_residual) return;
         KS_UNROLL
         for (uint i = 0u; i < d / 16u; i++) {
-            uint rest[2][2][2];
-            load_keys<row_words>(tile.keys[1], 0u, 16u * i, rest[0]);
-            load_keys<row_words>(tile.keys[1], 16u, 16u * i, rest[1]);
+            uint residuals[2][2][2];
+            load_keys<row_words>(tile.keys[1], 0u, 16u * i, residuals[0]);
+            load_keys<row_words>(tile.keys[1], 16u, 16u * i, residuals[1]);
             KS_UNROLL
             for (uint j = 0u; j < 4u; j++)
-                mma_m16n8k16_f16(logits[j], q.hi[i], rest[j / 2u][j % 2u]);
+                mma_m16n8k16_f16(logits[j], q.hi[i], residuals[j / 2u][j % 2u]);
         }
     }
 }
 
-// Of logits that are not all seen, by tokens of this lane's two queries.
+// Masks the slots that the tokens of this lane's two queries do not see.
 template <bool coded>
-DEVICE void hide(const AttentionArgs& a, const Head& h, uint first_row,
-                 const PrefillSlots<coded>& slots, float (&logits)[4][4])
+DEVICE void mask_logits(const AttentionArgs& a, const Head& h, uint first_row,
+                        const PrefillSlots<coded>& slots, float (&logits)[4][4])
 {
     const uint group = a.n_heads / a.n_kv_heads, row = first_row + threadIdx.x % 32u / 4u,
                tokens[2] = {row / group, (row + 8u) / group};
@@ -117,10 +120,11 @@ DEVICE void hide(const AttentionArgs& a, const Head& h, uint first_row,
     }
 }
 
-constexpr float masked =
-    0.5f * masked_logit; // above what is hidden, which weighs 0 beside it, and below what is not
+// The initial running maximum: above masked logits, so that their weight is 0, and below
+// visible ones.
+constexpr float initial_max = 0.5f * masked_logit;
 
-// Of two queries, l / 4 and l / 4 + 8 of the warp's.
+// The softmax state of this lane's two queries: lane / 4 and lane / 4 + 8 of the warp.
 struct PrefillState {
     float top[2], norm[2]; // norm: this lane's share
 };
@@ -131,7 +135,7 @@ DEVICE float quad_max(float x)
     return fmaxf(x, __shfl_xor_sync(all_lanes, x, 2));
 }
 
-// Logits become weights of values; returns by how much what was summed shrinks.
+// Converts logits to weights of values. shrink: the factors by which earlier sums shrink.
 DEVICE void prefill_weights(PrefillState& state, float (&logits)[4][4], float (&shrink)[2])
 {
     KS_UNROLL
@@ -152,25 +156,28 @@ DEVICE void prefill_weights(PrefillState& state, float (&logits)[4][4], float (&
     }
 }
 
-// sum of this lane: tile j of 8 dims, element e.
+// Adds the weighted values. sum[j][e]: element e of this lane for dims 8 j to 8 j + 7.
 template <uint d, bool coded>
 DEVICE void prefill_values(const float (&weights)[4][4], const float (&shrink)[2],
-                           const PrefillTile<d, coded>& tile, bool rough, float (&sum)[d / 8u][4])
+                           const PrefillTile<d, coded>& tile, bool has_residual,
+                           float (&sum)[d / 8u][4])
 {
     constexpr uint row_words = PrefillTile<d, coded>::row_words;
-    uint hi[2][4], left[2][4]; // the weights as fragments, of each 16 slots
+    // the weights as fragments, one per 16 slots
+    uint hi[2][4], lo[2][4];
     KS_UNROLL
     for (uint i = 0u; i < 8u; i++) {
         const float u = weights[i / 2u][2u * (i % 2u)], v = weights[i / 2u][2u * (i % 2u) + 1u];
         hi[i / 4u][i % 4u] = pack_f16(u, v);
-        left[i / 4u][i % 4u] = pack_f16(residual_of(u), residual_of(v));
+        lo[i / 4u][i % 4u] = pack_f16(residual_of(u), residual_of(v));
     }
     if (__any_sync(all_lanes, shrink[0] != 1.f || shrink[1] != 1.f)) {
         KS_UNROLL
         for (uint i = 0u; i < d / 2u; i++) sum[i / 4u][i % 4u] *= shrink[i % 4u / 2u];
     }
+    // 16 slots and 32 dims per iteration
     KS_UNROLL
-    for (uint i = 0u; i < d / 16u; i++) { // of each 16 slots, each 32 dims
+    for (uint i = 0u; i < d / 16u; i++) {
         uint values[2][2][2];
         load_values<row_words>(tile.values[0], i % 2u * 16u, i / 2u * 32u, values[0]);
         load_values<row_words>(tile.values[0], i % 2u * 16u, i / 2u * 32u + 16u, values[1]);
@@ -179,25 +186,25 @@ DEVICE void prefill_values(const float (&weights)[4][4], const float (&shrink)[2
             mma_m16n8k16_f16(sum[i / 2u * 4u + j], hi[i % 2u], values[j / 2u][j % 2u]);
         KS_UNROLL
         for (uint j = 0u; j < 4u; j++)
-            mma_m16n8k16_f16(sum[i / 2u * 4u + j], left[i % 2u], values[j / 2u][j % 2u]);
+            mma_m16n8k16_f16(sum[i / 2u * 4u + j], lo[i % 2u], values[j / 2u][j % 2u]);
     }
     if constexpr (coded) {
-        if (!rough) return;
+        if (!has_residual) return;
         KS_UNROLL
         for (uint i = 0u; i < d / 16u; i++) {
-            uint rest[2][2][2];
-            load_values<row_words>(tile.values[1], i % 2u * 16u, i / 2u * 32u, rest[0]);
-            load_values<row_words>(tile.values[1], i % 2u * 16u, i / 2u * 32u + 16u, rest[1]);
+            uint residuals[2][2][2];
+            load_values<row_words>(tile.values[1], i % 2u * 16u, i / 2u * 32u, residuals[0]);
+            load_values<row_words>(tile.values[1], i % 2u * 16u, i / 2u * 32u + 16u, residuals[1]);
             KS_UNROLL
             for (uint j = 0u; j < 4u; j++)
-                mma_m16n8k16_f16(sum[i / 2u * 4u + j], hi[i % 2u], rest[j / 2u][j % 2u]);
+                mma_m16n8k16_f16(sum[i / 2u * 4u + j], hi[i % 2u], residuals[j / 2u][j % 2u]);
         }
     }
 }
 
 template <uint d>
-DEVICE void put_partials(const AttentionArgs& a, float* partials, uint head, uint first_row,
-                         const PrefillState& state, const float (&sum)[d / 8u][4])
+DEVICE void store_partials(const AttentionArgs& a, float* partials, uint head, uint first_row,
+                           const PrefillState& state, const float (&sum)[d / 8u][4])
 {
     const uint lane = threadIdx.x % 32u, group = a.n_heads / a.n_kv_heads;
     KS_UNROLL
@@ -219,7 +226,7 @@ DEVICE void put_partials(const AttentionArgs& a, float* partials, uint head, uin
     }
 }
 
-// What a block left of a query in the round before.
+// Loads the state that the previous round left in the partial result.
 template <uint d>
 DEVICE void load_partials(const AttentionArgs& a, float* partials, uint head, uint first_row,
                           PrefillState& state, float (&sum)[d / 8u][4])
@@ -240,7 +247,7 @@ DEVICE void load_partials(const AttentionArgs& a, float* partials, uint head, ui
     }
 }
 
-// Blocks that a multiprocessor's registers are for.
+// Blocks per multiprocessor that its registers suffice for.
 constexpr uint prefill_blocks(uint d, bool coded)
 {
     return d != 64u ? 2u : coded || mma_is_emulated ? 3u : 4u;
@@ -265,8 +272,10 @@ __global__ void __launch_bounds__(n_threads, prefill_blocks(d, coded))
     if (looks_up) {
         const Span tile = tile_from(a, h, shared.share.begin, shared.share.end),
                    next = tile_from(a, h, tile.end, shared.share.end);
-        put_slots<d, coded>(a, s, scratch, shared, find_slot(a, s, h, tile), tile, shared.slots[0]);
-        put_slots<d, coded>(a, s, scratch, shared, find_slot(a, s, h, next), next, shared.slots[1]);
+        store_slots<d, coded>(a, s, scratch, shared, find_slot(a, s, h, tile), tile,
+                              shared.slots[0]);
+        store_slots<d, coded>(a, s, scratch, shared, find_slot(a, s, h, next), next,
+                              shared.slots[1]);
     }
     __syncthreads();
     if constexpr (coded)
@@ -274,7 +283,7 @@ __global__ void __launch_bounds__(n_threads, prefill_blocks(d, coded))
     else
         copy_tile<d>(shared.slots[0], shared.tiles[0]);
     PrefillQueries<d> queries;
-    PrefillState state = {{masked, masked}, {0.f, 0.f}};
+    PrefillState state = {{initial_max, initial_max}, {0.f, 0.f}};
     float sum[d / 8u][4];
     KS_UNROLL
     for (uint i = 0u; i < d / 2u; i++) sum[i / 4u][i % 4u] = 0.f;
@@ -306,19 +315,19 @@ __global__ void __launch_bounds__(n_threads, prefill_blocks(d, coded))
             copy_parts<d>(next, false, rows.keys);
         }
         if (looks_up)
-            put_slots<d, coded>(a, s, scratch, shared, found, later,
-                                shared.slots[(nth + 2u) % Shared::n_slots]);
-        if (slots.are_seen == 0u) hide(a, h, first_row, slots, logits);
+            store_slots<d, coded>(a, s, scratch, shared, found, later,
+                                  shared.slots[(nth + 2u) % Shared::n_slots]);
+        if (slots.all_visible == 0u) mask_logits(a, h, first_row, slots, logits);
         prefill_weights(state, logits, shrink);
         prefill_values<d, coded>(logits, shrink, rows,
                                  coded && (slots.any_residual & value_residual) != 0u, sum);
     }
-    put_partials<d>(a, partials, blockIdx.y, first_row, state, sum);
+    store_partials<d>(a, partials, blockIdx.y, first_row, state, sum);
 }
 
 bool attention_prefill_can(const AttentionArgs& a, const CudaSlots& s)
 {
-    return is_plain(a, s) && prefill_heads(a.head_dim);
+    return logits_are_dot_products(a, s) && prefill_supports(a.head_dim);
 }
 
 template <uint d>

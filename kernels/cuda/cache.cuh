@@ -1,4 +1,5 @@
-// Rows of a cache in any of its formats: 0 (f32), 1 (f16), then the codecs in their lists' order.
+// Rows of a cache in any format. Formats: 0 is f32, 1 is f16, then the codecs in the order of their
+// lists.
 #pragma once
 
 #include "kernels/cuda/cuda_util.cuh"
@@ -12,10 +13,10 @@ namespace ks
 constexpr uint plain_f32 = 0u;
 constexpr uint plain_f16 = 1u;
 constexpr uint first_codec = 2u;
-constexpr uint most_row_words = codec_max_dim / 4u + 32u; // of codes
+constexpr uint max_row_words = codec_max_dim / 4u + 32u; // words of the longest coded row
 
-// Codecs and codecs of groups are asked in one way: both have the members of the other that their
-// rows have no use for.
+// One interface for codecs of single rows and codecs of groups of rows. Each kind gets the members
+// that only the other kind needs.
 template <class C>
 struct RowCodec : C {
     static constexpr uint group = 1u;
@@ -43,7 +44,7 @@ DEVICE bool is_group_codec(uint format)
 }
 #undef KS_IS
 
-// body(the codec of a format).
+// Calls body with the codec of a format.
 template <class Body>
 DEVICE void with_codec(uint format, const Body& body)
 {
@@ -57,7 +58,7 @@ DEVICE void with_codec(uint format, const Body& body)
 #undef KS_CASE
 }
 
-// The bytes of row r that fill no word.
+// The bytes of row r behind its last whole word.
 template <class C>
 DEVICE uint row_tail(const CudaCache& cache, uint r, uint d)
 {
@@ -72,14 +73,14 @@ DEVICE uint row_tail(const CudaCache& cache, uint r, uint d)
     return tail;
 }
 
-// Where row r's words begin, or its group's.
+// The words of row r, or of its group.
 template <class C>
 DEVICE uint* row_words(const CudaCache& cache, uint r, uint d)
 {
     return cache.words + uint64_t(r / C::group) * C::words(d);
 }
 
-// Values first, first + step, ... of row r.
+// Calls put(i, value) for values first, first + step, ... of row r.
 template <class C, class Put>
 DEVICE void decode_coded(const CudaCache& cache, uint r, uint d, uint first, uint step,
                          const Put& put)
@@ -94,8 +95,8 @@ DEVICE void decode_row(const CudaCache& cache, uint r, uint d, uint first, uint 
                        const Put& put)
 {
     if (cache.format == plain_f16) {
-        const uint16_t* halves = reinterpret_cast<const uint16_t*>(cache.words) + uint64_t(r) * d;
-        for (uint i = first; i < d; i += step) put(i, HALF_TO_FLOAT(halves[i]));
+        const uint16_t* f16 = reinterpret_cast<const uint16_t*>(cache.words) + uint64_t(r) * d;
+        for (uint i = first; i < d; i += step) put(i, HALF_TO_FLOAT(f16[i]));
         return;
     }
     if (cache.format == plain_f32) {

@@ -14,8 +14,8 @@ namespace ks
 template <bool coded, class Body>
 DEVICE void with_loader(uint format, const Body& body)
 {
-    if (!coded || format == plain_f16) return body(HalvesLoader());
-    if (format == plain_f32) return body(FloatsLoader());
+    if (!coded || format == plain_f16) return body(F16Loader());
+    if (format == plain_f32) return body(F32Loader());
     with_codec(format, [&](auto codec) { body(OctetLoader<decltype(codec)>()); });
 }
 
@@ -65,22 +65,21 @@ static inline __host__ __device__ LaneFormat lane_format_of(uint format)
     return {};
 }
 
-// The plane that decides a lane's dims: the coded pool's, which holds most of a long text.
+// The plane that decides a lane's dims: the coded pool's, which holds most slots of a long text.
 static inline __host__ __device__ uint plane_of_pools(const CudaCache& plain,
                                                       const CudaCache& coded)
 {
     return lane_format_of(coded.words != nullptr ? coded.format : plain.format).plane;
 }
 
-// Calls body with the reader of a lane's n octets of rows of d dims, for a run that contains `row`.
-// Without `coded` the format is f16. Codecs of values alone are skipped for keys, and the other way
-// round.
+// Calls body with the reader of a lane's n octets of rows of d dims. `row`: a row of the run.
+// Without `coded` the format is f16. Codecs for values only are skipped for keys, and vice versa.
 template <uint d, uint n, bool coded, bool values, class Body>
 DEVICE void with_lane_rows(const CudaCache& cache, uint row, uint plane, uint j, const Body& body)
 {
     if (!coded || (cache.format == plain_f16 && plane < 2u))
-        return body(LaneHalves<d, n>(cache, plane, j));
-    if (cache.format < first_codec) return body(LaneApart<d, n>(cache, plane, j));
+        return body(LaneF16<d, n>(cache, plane, j));
+    if (cache.format < first_codec) return body(LaneGathered<d, n>(cache, plane, j));
     with_codec(cache.format, [&](auto codec) {
         using Rows = typename LaneLoad<decltype(codec), d, n>::Rows;
         if constexpr (values ? Rows::of_values : Rows::of_keys) body(Rows(cache, row, j));

@@ -1,10 +1,12 @@
 // Helpers of all kernels.
-// In tests a shim replaces the toolkit and the kernels run as C++ (tests/cuda_shim). This needs
-// some rules:
-//   Shared memory is declared with KS_SHARED. Kernels are launched with KS_LAUNCH. PTX is in
-//   mma.cuh only. Lanes communicate by *_sync functions with an explicit mask. __syncwarp comes
-//   before a read of another lane's write to memory. No thread returns before a barrier that other
-//   threads of the block reach. No block waits for another block.
+// In tests a shim replaces the toolkit and the kernels run as C++ (tests/cuda_shim). So kernels
+// keep some rules:
+//   Shared memory is declared with KS_SHARED. Kernels are launched with KS_LAUNCH.
+//   PTX is in mma.cuh only.
+//   Lanes communicate by *_sync functions with an explicit mask.
+//   __syncwarp comes before a read of another lane's write to memory.
+//   No thread returns before a barrier that other threads of the block reach.
+//   No block waits for another block.
 // The first line of every kernel is begin_kernel().
 #pragma once
 
@@ -35,8 +37,8 @@ namespace ks
 constexpr uint n_threads = 128u; // per block, unless a kernel has its own number
 constexpr uint all_lanes = 0xffffffffu;
 
-constexpr float masked_logit =
-    -1e30f; // a masked slot's logit; finite, so that no kernel needs infinities
+// a masked slot's logit; finite, so that no kernel needs infinities
+constexpr float masked_logit = -1e30f;
 constexpr float log2e = 1.442695041f;
 
 DEVICE uint first_thread()

@@ -1,6 +1,7 @@
-// What rows of any format stand for, as the tensor cores take it: a float is two halves, the
-// nearest one and what that leaves. Restored rows lie one after another in scratch (DequantScratch
-// in ops.h): a key's d halves and what they leave, and its value's.
+// Dequantized rows for the tensor cores. A float is split into two f16: the nearest f16, and the
+// nearest f16 of the residual.
+// A row in the scratch (DequantScratch in ops.h) has d f16 of the key, their residuals, d f16 of
+// the value, their residuals.
 #pragma once
 
 #include "kernels/cuda/slots.cuh"
@@ -8,7 +9,8 @@
 namespace ks
 {
 
-// What the nearest half leaves of a value; values above the halves' range have none that is near.
+// The difference of a value and its nearest f16. The value must be in range: in_range clamps it to
+// the finite f16.
 DEVICE float residual_of(float x)
 {
     return x - HALF_TO_FLOAT(to_f16(x));
@@ -18,30 +20,32 @@ DEVICE float in_range(float x)
     return fminf(65504.f, fmaxf(-65504.f, x));
 }
 
-// Of the words of a row, d of key and value each.
+// Words per row: d of the key and d of the value.
 DEVICE uint dequantized_words(const AttentionArgs& a)
 {
     return 2u * a.head_dim;
 }
 
-// The row of the i-th slot of this block's split and round.
+// The row of slot i of this block's split and round.
 DEVICE uint* dequantized_row(const AttentionArgs& a, const DequantScratch& scratch, uint head,
                              uint i)
 {
     return scratch.words +
-           ((uint64_t(blockIdx.z) * a.n_kv_heads + head) * scratch.each + i) * dequantized_words(a);
+           ((uint64_t(blockIdx.z) * a.n_kv_heads + head) * scratch.slots_per_round + i) *
+               dequantized_words(a);
 }
 
-// Of a split's slots, those of the round.
+// The slots of a split that belong to the round.
 DEVICE Span round_of(const DequantScratch& scratch, const Span& share)
 {
-    const uint begin = min(share.begin + scratch.round * scratch.each, share.end);
-    return {begin, min(begin + scratch.each, share.end)};
+    const uint begin = min(share.begin + scratch.round * scratch.slots_per_round, share.end);
+    return {begin, min(begin + scratch.slots_per_round, share.end)};
 }
 
-// Of some slots that all tokens' head has, those that some tokens' head has, too; with what is
-// pinned, also what lies behind it.
-DEVICE Span seen_of(const Head& all, const Head& some, const Span& slots)
+// The part of `slots` that some tokens of the chunk see. Slots are numbered as in `all`, the head
+// of all tokens; `some` is the head of those tokens. If the part begins among the pinned slots, it
+// also has the unpinned slots that the tokens no longer see.
+DEVICE Span visible_of(const Head& all, const Head& some, const Span& slots)
 {
     const uint end = some.b_end < all.a_end
                          ? some.b_end

@@ -1,4 +1,4 @@
-// y[t] = table[ids[t]] * scale, one block per token
+// y[t] = table[ids[t]] * scale. One block per token.
 #include "kernels/cuda/cuda_util.cuh"
 #include "kernels/cuda/ops.h"
 

@@ -15,9 +15,8 @@ __global__ void glu_kernel(GluArgs a, float* y, const float* gate, const float* 
         float z = a.act == act_silu ? g : 1.5957691f * (g + 0.044715f * g * g * g);
         const float v = g * sigmoid(z) * up[i];
         y[i] = v;
-        if (acts != nullptr)
-            store_int8(v, int8_copy_of(acts, a.n / cols, i / cols,
-                                       i % cols)); // all lanes are active: cols is a multiple of 32
+        // all lanes are active: cols is a multiple of 32
+        if (acts != nullptr) store_int8(v, int8_copy_of(acts, a.n / cols, i / cols, i % cols));
     }
 }
 

@@ -1,4 +1,5 @@
-// A head by H D, or back: a warp's work, in shared memory.
+// The Hadamard transform H D of a head and its inverse (kernels/common/codecs.h). One warp per
+// head, in shared memory.
 #pragma once
 
 #include "kernels/cuda/cuda_util.cuh"
@@ -8,7 +9,7 @@
 namespace ks
 {
 
-// The block that dim i is in: they are powers of two in falling order.
+// The block with dim i. Block sizes are powers of two in falling order.
 DEVICE uint block_of(uint i, uint d, uint* base)
 {
     *base = 0u;
@@ -20,7 +21,7 @@ DEVICE uint block_of(uint i, uint d, uint* base)
     return block;
 }
 
-// Sums and differences of neighbours 1, 2, 4, ... apart, in all blocks that are so long.
+// Butterflies over distances 1, 2, 4, ..., in every block that is long enough.
 DEVICE void transform_blocks(float* head, uint d, uint lane)
 {
     uint base;
@@ -36,7 +37,7 @@ DEVICE void transform_blocks(float* head, uint d, uint lane)
     }
 }
 
-// The same of one block of n values for each lane, in registers: sums of the same values in the
+// The same for a head of one block, n values per lane, in registers. It adds the same values in the
 // same order.
 template <uint n>
 DEVICE void transform_block(float* head, uint lane)
@@ -62,11 +63,11 @@ DEVICE void transform_block(float* head, uint lane)
     for (uint j = 0u; j < n; j++) head[32u * j + lane] = x[j];
 }
 
-// What any lane has put into head is there for all of them before, and after.
-DEVICE void hadamard_head(float* head, uint d, uint lane, bool back)
+// Transforms a head in shared memory. The function synchronises the warp before and after.
+DEVICE void hadamard_head(float* head, uint d, uint lane, bool inverse)
 {
     uint base;
-    if (!back)
+    if (!inverse)
         for (uint i = lane; i < d; i += 32u) head[i] *= hadamard_sign(i);
     __syncwarp();
     if (d == 64u)
@@ -80,7 +81,7 @@ DEVICE void hadamard_head(float* head, uint d, uint lane, bool back)
     __syncwarp();
     for (uint i = lane; i < d; i += 32u) {
         const float v = MUL(head[i], hadamard_scale(block_of(i, d, &base)));
-        head[i] = back ? v * hadamard_sign(i) : v;
+        head[i] = inverse ? v * hadamard_sign(i) : v;
     }
     __syncwarp();
 }

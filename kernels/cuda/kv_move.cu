@@ -22,7 +22,7 @@ __global__ void kv_move_kernel(KvMoveArgs a, CudaCache to, // (n_rows, head_dim)
         }
 }
 
-// Copies coded rows. A group's first move gives the places of the whole group.
+// Copies coded rows. The first move of a group has the source and the target of the whole group.
 template <class C>
 __global__ void kv_copy_kernel(KvMoveArgs a, CudaCache to, CudaCache from, const uint* moves)
 {
@@ -45,7 +45,7 @@ __global__ void kv_encode_rows_kernel(KvMoveArgs a, CudaCache to, CudaCache from
 {
     begin_kernel();
     float x[codec_max_dim];
-    uint row[most_row_words];
+    uint row[max_row_words];
     for (uint i = first_thread(); i < a.n_moves; i += n_all_threads()) {
         decode_row(from, moves[2u * i], a.head_dim, 0u, 1u,
                    [&](uint k, float value) { x[k] = value; });
@@ -54,32 +54,32 @@ __global__ void kv_encode_rows_kernel(KvMoveArgs a, CudaCache to, CudaCache from
     }
 }
 
-// kivi_group_encode with one thread per dimension.
+// Computes the result of kivi_group_encode with one thread per dim.
 __global__ void kv_encode_group_kernel(KvMoveArgs a, CudaCache to, CudaCache from,
                                        const uint* moves, uint bits)
 {
     begin_kernel();
     KS_SHARED(uint, planes, [kivi_rows * codec_max_dim / 8u]);
-    const uint d = a.head_dim, most = (1u << bits) - 1u, row_words = bits * d / 32u;
+    const uint d = a.head_dim, max_code = (1u << bits) - 1u, row_words = bits * d / 32u;
     const uint* move = moves + 2u * kivi_rows * blockIdx.x;
     uint* out = to.words + uint64_t(move[1] / kivi_rows) * kivi_group_words(bits, d);
     for (uint i = threadIdx.x; i < kivi_rows * row_words; i += n_threads) planes[i] = 0u;
     __syncthreads();
     for (uint i = threadIdx.x; i < d; i += n_threads) {
-        float x[kivi_rows], least = 0.f, top = 0.f;
+        float x[kivi_rows], lowest = 0.f, highest = 0.f;
         for (uint r = 0u; r < kivi_rows; r++) {
             const uint64_t at = uint64_t(move[2u * r]) * d + i;
             x[r] =
                 coded_value(from.format == plain_f32
                                 ? BITS_TO_FLOAT(from.words[at])
                                 : HALF_TO_FLOAT(reinterpret_cast<const uint16_t*>(from.words)[at]));
-            least = r == 0u || x[r] < least ? x[r] : least;
-            top = r == 0u || x[r] > top ? x[r] : top;
+            lowest = r == 0u || x[r] < lowest ? x[r] : lowest;
+            highest = r == 0u || x[r] > highest ? x[r] : highest;
         }
-        const uint range = kivi_range(least, top, most), bit = plane_bit(i, d, bits);
+        const uint range = kivi_range(lowest, highest, max_code), bit = plane_bit(i, d, bits);
         out[i] = range;
         for (uint r = 0u; r < kivi_rows; r++)
-            atomicOr(&planes[r * row_words + bit / 32u], kivi_code(x[r], range, most)
+            atomicOr(&planes[r * row_words + bit / 32u], kivi_code(x[r], range, max_code)
                                                              << (bit & 31u));
     }
     __syncthreads();

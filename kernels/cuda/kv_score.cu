@@ -1,5 +1,5 @@
-// What the slots of a layer were worth to the chunk's queries. A block takes tiles of slots of a KV
-// head in turn: keys are decoded, and the threads of a slot share its queries.
+// Attention scores: what the slots of a layer get from the chunk's queries. Each block goes over
+// tiles of slots of a KV head. It decodes the keys, and the threads of a slot share its queries.
 // twin: as in attention, a tile has slots of any pool
 #include "kernels/cuda/slots.cuh"
 
@@ -21,10 +21,10 @@ struct ScoreTile {
     uint slots[score_slots];
 };
 
-// Of query head `head` of token t.
-DEVICE float prefetch(const KvScoreArgs& s, const AttentionArgs& a, const CudaQueries& q,
-                      const Head& h, const float* lse, uint t, uint head, uint slot, uint index,
-                      float log_weight, const ScoreTile& tile)
+// The score that query head `head` of token t adds to a slot.
+DEVICE float query_score(const KvScoreArgs& s, const AttentionArgs& a, const CudaQueries& q,
+                         const Head& h, const float* lse, uint t, uint head, uint slot, uint index,
+                         float log_weight, const ScoreTile& tile)
 {
     const uint own = h.before + t,
                first =
@@ -41,13 +41,14 @@ DEVICE float prefetch(const KvScoreArgs& s, const AttentionArgs& a, const CudaQu
     for (uint d = 0u; d < a.n_wave; d++)
         logit += c[from + WAVE_PLACE(d, a.n_wave, a.pairs)] * wave[d];
     const float p = power_of_two(logit * a.scale * log2e + log_weight - lse[t * a.n_heads + head]);
-    // Alone, a token has exactly its even share, whatever lse was rounded to.
+    // A token that sees one slot has the mean probability exactly, whatever the rounding of lse. So
+    // score_below does not count it.
     return s.kind == score_below ? (n_visible > 1.f && p * n_visible < 1.f ? 1.f : 0.f) : p;
 }
 
 __global__ void __launch_bounds__(n_threads, 2)
     kv_score_kernel(KvScoreArgs s, AttentionArgs a, ScoreDecay decay, float* scores, // (slots)
-                    float* chunk_scores, // (n_kv_heads * chunk_rows), where the chunk is staged
+                    float* chunk_scores, // (n_kv_heads * chunk_rows), if the chunk is staged
                     CudaQueries q, CudaSlots all, const float* lse) // (n_tokens, n_heads)
 {
     begin_kernel();
@@ -73,7 +74,7 @@ __global__ void __launch_bounds__(n_threads, 2)
         for (uint i = share; slot < n && i < (a.n_tokens - s.first_query) * group; i += n_shares) {
             const uint t = s.first_query + i / group, head = h.head * group + i % group;
             if (sees(a, h, t, index))
-                sum += prefetch(s, a, q, h, lse, t, head, slot, index, b, tile) *
+                sum += query_score(s, a, q, h, lse, t, head, slot, index, b, tile) *
                        power_of_two(float(a.n_tokens - 1u - t) * decay.log2_decay);
         }
         tile.sums[threadIdx.x] = sum;
@@ -92,7 +93,8 @@ void kv_score_launch(const KvScoreArgs& s, const AttentionArgs& a, ScoreDecay de
                      float* chunk_scores, CudaQueries q, CudaSlots all, const float* lse,
                      cudaStream_t stream)
 {
-    constexpr uint blocks_of_head = 64u; // that take its tiles in turn
+    // blocks that share the tiles of a head
+    constexpr uint blocks_of_head = 64u;
     KS_LAUNCH(kv_score_kernel, dim3(blocks_of_head, a.n_kv_heads), n_threads, stream, s, a, decay,
               scores, chunk_scores, q, all, lse);
 }

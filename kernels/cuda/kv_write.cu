@@ -5,7 +5,7 @@
 namespace ks
 {
 
-// The row of head i % n_kv_heads of token i / n_kv_heads.
+// The row for head i % n_kv_heads of token i / n_kv_heads.
 DEVICE uint row_of(const KvWriteArgs& a, const uint* table, const uint* head_layout, uint i)
 {
     uint h = i % a.n_kv_heads, t = i / a.n_kv_heads,
@@ -15,12 +15,12 @@ DEVICE uint row_of(const KvWriteArgs& a, const uint* table, const uint* head_lay
     return h * a.n_rows + ring_row(index, a.n_rows, a.n_pinned);
 }
 
-// twin: one launch writes keys and values; one of the two may be null
+// twin: one launch writes keys and values; either may be null
 __global__ void kv_write_kernel(KvWriteArgs a, CudaCache to_k,
                                 CudaCache to_v, // (n_kv_heads * n_rows, head_dim) f32 or f16
                                 const float* k, const float* v, // (n_tokens, n_kv_heads * head_dim)
-                                const uint* table,              // slots
-                                const uint* head_layout) // (n_kv_heads, layout_words) head layouts
+                                const uint* table,              // slots, or null
+                                const uint* head_layout)        // (n_kv_heads, layout_words)
 {
     begin_kernel();
     const uint n = a.n_tokens * a.n_kv_heads * a.head_dim;
@@ -36,7 +36,7 @@ __global__ void kv_encode_kernel(KvWriteArgs a, CudaCache to, const float* x, co
                                  const uint* head_layout)
 {
     begin_kernel();
-    uint row[most_row_words];
+    uint row[max_row_words];
     for (uint i = first_thread(); i < a.n_tokens * a.n_kv_heads; i += n_all_threads()) {
         C::encode(x + uint64_t(i) * a.head_dim, row, a.head_dim);
         store_row<C>(to, row_of(a, table, head_layout, i), a.head_dim, row);

@@ -1,5 +1,6 @@
-// Reads rows while decoding. Lanes of a warp share a row; each has one or two octets of it. A lane
-// loads words of several rows before it uses the first, since latency dominates.
+// Readers of rows for attention_decode. Several lanes of a warp share a row; each has one or two
+// octets of it. A lane loads the words of several rows before it uses the first, since latency
+// dominates.
 #pragma once
 
 #include "kernels/cuda/mma.cuh"
@@ -8,14 +9,15 @@
 namespace ks
 {
 
-// The dims of an octet. In a plane of 4 or 2 bits they are the fields of one word or of half a
-// word, `step` dims apart; otherwise neighbours. A lane's second octet is the next one, or the one
-// that shares words with the first.
+// The dims of an octet: first, first + step, ... In a plane of 4 or 2 bits they are the fields of a
+// word or half a word. Otherwise they are neighbours. The plane also decides which octet is a
+// lane's second: see octets_apart.
 struct LaneDims {
     uint first, step;
     DEVICE_MEMBER uint operator[](uint k) const { return first + step * k; }
 };
-constexpr uint plane_of_angles = 1u; // neighbours; angles share words with the octet after the next
+// neighbouring dims; octet i shares words with octet i + 2
+constexpr uint plane_of_angles = 1u;
 
 DEVICE LaneDims dims_of_octet(uint plane, uint i)
 {
@@ -24,12 +26,14 @@ DEVICE LaneDims dims_of_octet(uint plane, uint i)
     return {8u * i, 1u};
 }
 
+// The distance from a lane's first octet to its second: the next octet, or the next one in the same
+// words.
 DEVICE uint octets_apart(uint plane)
 {
     return plane == 2u ? 4u : plane == plane_of_angles ? 2u : 1u;
 }
 
-// The first of lane j's n octets; the next is octets_apart further.
+// The first of lane j's n octets. The second is octets_apart further.
 template <uint n>
 DEVICE uint first_octet(uint plane, uint j)
 {
@@ -44,8 +48,8 @@ DEVICE LaneDims dims_of_lane(uint plane, uint j, uint e)
     return dims_of_octet(plane, first_octet<n>(plane, j) + e * octets_apart(plane));
 }
 
-// The word of a plane with an octet's fields, and that word shifted so that the fields begin at bit
-// 0.
+// word_of_octet: the number of the word with an octet's fields. fields_of_octet: that word, shifted
+// so that the octet's fields begin at bit 0.
 template <uint plane>
 DEVICE uint word_of_octet(uint i)
 {
@@ -57,44 +61,51 @@ DEVICE uint fields_of_octet(uint word, uint i)
     return plane == 2u ? word >> 16u * (i % 8u / 4u) : word;
 }
 
-// An octet of a row. Each 8 / n dims have the values scale * factor * value. For codes, scale *
-// offset * Rows::offset is added.
+// An octet of a row, in n parts of 8 / n dims. The dims of part f are scale * factors[f] * value,
+// for codes plus scale * offsets[f] * Rows::offset.
 template <uint n>
 struct LaneOctet {
     float values[8], factors[n], offsets[n], scale = 1.f;
 };
 
-// The base of readers: how lane j reads its n octets of rows of d dims. A reader is made for a run
-// of rows that contains `row`. plane: see LaneDims. n_rows: rows in flight, of n_words words each.
-// fetch loads words, decode makes octet e of them. turn says what keys are multiplied by instead of
-// a query, and what is added; late: it waits for memory itself.
+// The base of readers. A reader belongs to lane j, which reads n octets of rows of d dims. It is
+// made once per run.
+//   plane: see LaneDims
+//   n_rows, n_words: rows in flight, and words that a lane loads per row
+//   fetch: loads a lane's words of a row
+//   decode: converts octet e of these words
+//   scale_query: converts a query to factors of the decoded values (by) and constant terms (base)
+//   query_after_fetch: scale_query waits for memory, so it comes after the first fetch
+//   field_scale, scale_up, scale_down: see LaneCodes
 struct LaneRows {
     static constexpr uint plane = 0u, n_factors = 1u;
-    static constexpr bool are_codes = false, of_keys = true, of_values = true, late = false;
-    static constexpr float up = 1.f, down = 1.f;
-    DEVICE_MEMBER static float place(uint) { return 1.f; }
+    static constexpr bool are_codes = false, of_keys = true, of_values = true,
+                          query_after_fetch = false;
+    static constexpr float scale_up = 1.f, scale_down = 1.f;
+    DEVICE_MEMBER static float field_scale(uint) { return 1.f; }
     template <uint n>
-    DEVICE_MEMBER static void turn(const float (&query)[8], uint, float (&by)[8], float (&base)[n])
+    DEVICE_MEMBER static void scale_query(const float (&query)[8], uint, float (&by)[8],
+                                          float (&base)[n])
     {
         KS_UNROLL
         for (uint k = 0u; k < 8u; k++) by[k] = query[k], base[k % n] = 0.f;
     }
 };
 
-// Codes that are multiplied without a conversion. A float whose bits are an integer n < 2^24 has
-// the value n * 2^-149, so a mask turns a field into a number. The query is scaled by the field's
-// place and by 2^75, the sum by 2^74, since 2^149 is no float.
-template <uint bits, uint factors, int least>
+// Codes as numbers without a conversion: a float whose bits are an integer n < 2^24 has the value n
+// * 2^-149. So a mask converts a field in place; field_scale is the weight of its lowest bit. The
+// query is multiplied by 2^75 and the sum by 2^74, since 2^149 is not a float.
+template <uint bits, uint factors, int code_offset>
 struct LaneCodes : LaneRows {
     static constexpr uint plane = bits % 8u, n_factors = factors;
     static constexpr bool are_codes = true;
-    static constexpr float up = 0x1p75f, down = 0x1p74f, offset = float(least);
+    static constexpr float scale_up = 0x1p75f, scale_down = 0x1p74f, offset = float(code_offset);
     DEVICE_MEMBER static constexpr uint bit(uint k)
     {
         return bits == 2u ? 2u * k : bits == 4u ? 4u * (k % 4u) : 8u * (k % 4u % 3u);
     }
-    DEVICE_MEMBER static float place(uint k) { return float(1u << bit(k)); }
-    // Dims [first, first + n). Fields at or above bit 24 are shifted below it.
+    DEVICE_MEMBER static float field_scale(uint k) { return float(1u << bit(k)); }
+    // Converts dims [first, first + n). Fields at or above bit 24 are shifted below it first.
     DEVICE_MEMBER static void codes_of(uint word, uint first, uint n, float* out)
     {
         KS_UNROLL
@@ -103,19 +114,19 @@ struct LaneCodes : LaneRows {
             out[k] = BITS_TO_FLOAT(word >> shift & ((1u << bits) - 1u) << bit(k));
         }
     }
-    DEVICE_MEMBER static void turn(const float (&query)[8], uint, float (&by)[8],
-                                   float (&base)[factors])
+    DEVICE_MEMBER static void scale_query(const float (&query)[8], uint, float (&by)[8],
+                                          float (&base)[factors])
     {
         KS_UNROLL
         for (uint k = 0u; k < 8u; k++) {
             const uint f = k * factors / 8u;
-            by[k] = query[k] * (up / place(k));
-            base[f] = (k * factors % 8u == 0u ? 0.f : base[f]) + query[k] * (offset / down);
+            by[k] = query[k] * (scale_up / field_scale(k));
+            base[f] = (k * factors % 8u == 0u ? 0.f : base[f]) + query[k] * (offset / scale_down);
         }
     }
 };
 
-// The address in row r that in_first is in row 0; one instruction.
+// The address in row r that corresponds to in_first in row 0. It takes one instruction.
 template <class T>
 DEVICE const T* in_row(const T* in_first, uint r, uint bytes)
 {
@@ -123,14 +134,14 @@ DEVICE const T* in_row(const T* in_first, uint r, uint bytes)
                                       uint64_t(r) * bytes);
 }
 
-// Uncoded rows. Beside coded rows, the coded pool's plane decides a lane's dims.
+// Readers of uncoded rows. If the layer has a coded pool, its plane decides a lane's dims.
 template <uint d, uint n>
-struct LaneHalves : LaneRows {
+struct LaneF16 : LaneRows {
     static constexpr uint n_rows = 4u / n, n_words = 4u * n;
     const uint* words_of_lane;
     uint distance;
-    DEVICE_MEMBER LaneHalves(const CudaCache& cache, uint plane_of_lane, uint j)
-        : words_of_lane(whole(cache.words + 4u * first_octet<n>(plane_of_lane, j))),
+    DEVICE_MEMBER LaneF16(const CudaCache& cache, uint plane_of_lane, uint j)
+        : words_of_lane(opaque_address(cache.words + 4u * first_octet<n>(plane_of_lane, j))),
           distance(4u * octets_apart(plane_of_lane))
     {
     }
@@ -145,22 +156,22 @@ struct LaneHalves : LaneRows {
         LaneOctet<1> row;
         row.factors[0] = 1.f;
         KS_UNROLL
-        for (uint k = 0u; k < 4u; k++) halves_of(words[4u * e + k], row.values + 2u * k);
+        for (uint k = 0u; k < 4u; k++) unpack_f16(words[4u * e + k], row.values + 2u * k);
         return row;
     }
 };
 template <uint d, uint n>
-struct LaneApart : LaneRows {
+struct LaneGathered : LaneRows {
     static constexpr uint n_rows = 1u, n_words = 8u * n;
     const CudaCache& cache;
     uint plane, i;
-    DEVICE_MEMBER LaneApart(const CudaCache& of, uint plane_of_lane, uint j)
+    DEVICE_MEMBER LaneGathered(const CudaCache& of, uint plane_of_lane, uint j)
         : cache(of), plane(plane_of_lane), i(first_octet<n>(plane, j))
     {
     }
     DEVICE_MEMBER void fetch(uint r, uint (&words)[n_words]) const
     {
-        const uint16_t* halves = reinterpret_cast<const uint16_t*>(cache.words) + uint64_t(r) * d;
+        const uint16_t* f16 = reinterpret_cast<const uint16_t*>(cache.words) + uint64_t(r) * d;
         const uint* floats = cache.words + uint64_t(r) * d;
         KS_UNROLL
         for (uint e = 0u; e < n; e++) {
@@ -168,7 +179,7 @@ struct LaneApart : LaneRows {
             KS_UNROLL
             for (uint k = 0u; k < 8u; k++)
                 words[8u * e + k] =
-                    cache.format == plain_f16 ? __ldg(halves + dims[k]) : __ldg(floats + dims[k]);
+                    cache.format == plain_f16 ? __ldg(f16 + dims[k]) : __ldg(floats + dims[k]);
         }
     }
     DEVICE_MEMBER LaneOctet<1> decode(const uint (&words)[n_words], uint e, const float*) const
@@ -184,7 +195,7 @@ struct LaneApart : LaneRows {
     }
 };
 
-// Values one by one, for codecs without a file in codecs/.
+// Reads value by value, for codecs without a file in codecs/.
 template <class C, uint d, uint n>
 struct LaneValues : LaneRows {
     static constexpr uint n_rows = 1u, n_words = 8u * n;

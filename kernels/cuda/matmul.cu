@@ -1,7 +1,8 @@
 // y = x W^T, or y += x W^T.
 // Matvec (up to 8 tokens): one block per tile of eight rows, sixteen threads per row.
 // Tiled (more tokens), weights in f32, f16 or bf16: one block per 32 rows and 32 tokens, sums in
-// f32. Tiled, quantised weights: one block per 64 rows and 64 tokens, on the int8 tensor cores.
+// f32.
+// Tiled, quantised weights: one block per 64 rows and 64 tokens, on the int8 tensor cores.
 // twin: one launch covers all weights of one format that are multiplied with the same x
 #include "kernels/cuda/acts.cuh"
 #include "kernels/cuda/mma.cuh"
@@ -30,7 +31,7 @@ DEVICE Target find_target(const MatmulTargets& all, uint each)
 {
     Target t = {all.y[0], all.w[0], all.rows[0], blockIdx.x};
     KS_UNROLL
-    for (uint i = 1u; i < most_targets; i++) {
+    for (uint i = 1u; i < max_targets; i++) {
         const uint before = blocks_of(t.rows, each);
         if (i < all.n && t.block >= before) t = {all.y[i], all.w[i], all.rows[i], t.block - before};
     }
@@ -139,7 +140,8 @@ __global__ void __launch_bounds__(n_threads, 2)
 
 // Quantises x to int8 in blocks of 32 values, with one scale per half of a block. One warp per
 // block.
-// twin: quantize.comp. The shaders with int8 products are in matmul_int8.comp, because not every device has integer dot products
+// twin: quantize.comp. Shaders with int8 products are in matmul_int8.comp, because not every device
+// has integer dot products.
 __global__ void __launch_bounds__(n_threads, 2)
     quantize_kernel(MatmulArgs a, ActGroup* acts, // (cols / 32, n_tokens)
                     const float* x)               // (n_tokens, cols)
@@ -176,8 +178,8 @@ DEVICE float product(const Group& g, const ActGroup& x)
 // word of eight rows, which lie together.
 template <class F, uint n_vec_tokens>
 __global__ void __launch_bounds__(n_threads, 2)
-    matvec_bytes_kernel(MatmulArgs a, MatmulTargets targets,
-                        const ActGroup* __restrict__ acts) // (cols / 32, n_tokens)
+    matvec_int8_kernel(MatmulArgs a, MatmulTargets targets,
+                       const ActGroup* __restrict__ acts) // (cols / 32, n_tokens)
 {
     begin_kernel();
     KS_SHARED(float, scratch, [n_vec_tokens * n_threads]);
@@ -245,8 +247,8 @@ DEVICE void multiply_groups(float (&sum)[4], const Group* ws, const ActGroup* xs
 
 template <class F>
 __global__ void __launch_bounds__(n_threads, 2)
-    matmul_tiled_bytes_kernel(MatmulArgs a, MatmulTargets targets,
-                              const ActGroup* __restrict__ acts) // (cols / 32, n_tokens)
+    matmul_tiled_int8_kernel(MatmulArgs a, MatmulTargets targets,
+                             const ActGroup* __restrict__ acts) // (cols / 32, n_tokens)
 {
     begin_kernel();
     KS_SHARED(Group, ws, [gemm_groups * gemm_side]);
@@ -303,18 +305,18 @@ static void multiply(const MatmulArgs& a, const MatmulTargets& to, const float* 
 }
 
 template <class F>
-static void multiply_bytes(const MatmulArgs& a, const MatmulTargets& to, const ActGroup* acts,
-                           cudaStream_t stream)
+static void multiply_int8(const MatmulArgs& a, const MatmulTargets& to, const ActGroup* acts,
+                          cudaStream_t stream)
 {
     const uint tiles = blocks_of(to, tile_rows);
     if (a.n_tokens == 1u)
-        KS_LAUNCH((matvec_bytes_kernel<F, 1u>), tiles, n_threads, stream, a, to, acts);
+        KS_LAUNCH((matvec_int8_kernel<F, 1u>), tiles, n_threads, stream, a, to, acts);
     else if (a.n_tokens <= 4u)
-        KS_LAUNCH((matvec_bytes_kernel<F, 4u>), tiles, n_threads, stream, a, to, acts);
+        KS_LAUNCH((matvec_int8_kernel<F, 4u>), tiles, n_threads, stream, a, to, acts);
     else if (a.n_tokens <= max_matvec_tokens)
-        KS_LAUNCH((matvec_bytes_kernel<F, 8u>), tiles, n_threads, stream, a, to, acts);
+        KS_LAUNCH((matvec_int8_kernel<F, 8u>), tiles, n_threads, stream, a, to, acts);
     else
-        KS_LAUNCH((matmul_tiled_bytes_kernel<F>),
+        KS_LAUNCH((matmul_tiled_int8_kernel<F>),
                   dim3(blocks_of(to, gemm_side), blocks_of(a.n_tokens, gemm_side)), n_threads,
                   stream, a, to, acts);
 }
@@ -333,7 +335,7 @@ struct Multiply<F, true> {
     static void run(const MatmulArgs& a, const MatmulTargets& to, const float*,
                     const ActGroup* acts, cudaStream_t stream)
     {
-        multiply_bytes<F>(a, to, acts, stream);
+        multiply_int8<F>(a, to, acts, stream);
     }
 };
 
@@ -347,7 +349,7 @@ void matmul_launch(const MatmulArgs& a, uint format, const MatmulTargets& to, co
 #undef KS_CASE
 }
 
-bool matmul_wants_acts(uint format)
+bool matmul_uses_int8(uint format)
 {
     uint nth = 0u;
 #define KS_CASE(name)                                                                              \

@@ -10,10 +10,12 @@ namespace ks
 {
 
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ < 750
-// Devices below compute capability 7.5 (Xavier) have no such instructions, so these functions
-// compute the same products. Lane l gets rows l / 4 and l / 4 + 8 of a and columns 2 (l % 4) and 2
-// (l % 4) + 1 of b by shuffles. The functions are not inlined: inlined, they need more registers
-// than a thread has. int8, sixteen values of each row and column:
+// Devices below compute capability 7.5 (Xavier) have no such instructions. These functions compute
+// the same products.
+// Lane l gets rows l / 4 and l / 4 + 8 of a and columns 2 (l % 4) and 2 (l % 4) + 1 of b by
+// shuffles.
+// The functions are not inlined: inlined, they need more registers than a thread has.
+// int8, sixteen values of each row and column:
 static __device__ __noinline__ int4 mma_emulated(int4 d, uint2 a, uint b)
 {
     const int lane = int(threadIdx.x % 32u), row = lane & ~3, column = 8 * (lane & 3);
@@ -83,9 +85,10 @@ DEVICE void mma_m16n8k16_s8(int (&d)[4], const uint (&a)[2], uint b)
 
 // d (16, 8) += a (16, 16) b (16, 8) in f16 with f32 sums, two values per word. With i = 2 (l % 4),
 // lane l holds:
-//   a: values i, i + 1 of rows l / 4 (a[0]) and l / 4 + 8 (a[1]), and values i + 8, i + 9 of the
-//   same rows (a[2], a[3]) b: values i, i + 1 (b[0]) and i + 8, i + 9 (b[1]) of column l / 4 d: the
-//   same elements as in mma_m16n8k16_s8
+//   a: values i, i + 1 of rows l / 4 (a[0]) and l / 4 + 8 (a[1]); values i + 8, i + 9 of them
+//   (a[2], a[3])
+//   b: values i, i + 1 (b[0]) and i + 8, i + 9 (b[1]) of column l / 4
+//   d: the same elements as in mma_m16n8k16_s8
 DEVICE void mma_m16n8k16_f16(float (&d)[4], const uint (&a)[4], const uint (&b)[2])
 {
 #if __CUDA_ARCH__ >= 800
@@ -168,9 +171,9 @@ DEVICE float power_of_two_flushed(float x)
 }
 
 // Makes an address opaque to the compiler. Otherwise the compiler computes the common part of
-// several addresses first, and then each address takes three instructions instead of one.
+// several addresses first, and each address then takes three instructions instead of one.
 template <class T>
-DEVICE const T* whole(const T* at)
+DEVICE const T* opaque_address(const T* at)
 {
 #ifdef __CUDA_ARCH__
     asm("" : "+l"(at));
@@ -178,7 +181,7 @@ DEVICE const T* whole(const T* at)
     return at;
 }
 
-// Loads from shared memory, `bytes` after the begin of a table. The table is aligned to a power of
+// Loads from shared memory, `bytes` after the start of a table. The table is aligned to a power of
 // two above `bytes`, so one OR gives the address.
 DEVICE float load_at_offset(const float* table, uint bytes)
 {
@@ -204,7 +207,7 @@ DEVICE void load_at_offset(const float* table, uint bytes, float (&out)[2])
 #endif
 }
 
-// The same with the offset in one byte of a word. The table begins at a multiple of 256.
+// The same with the offset in one byte of a word. The table starts at a multiple of 256.
 DEVICE float load_at_byte_offset(const float* table, uint word, uint byte)
 {
 #ifdef __CUDA_ARCH__
@@ -219,9 +222,9 @@ DEVICE float load_at_byte_offset(const float* table, uint word, uint byte)
 }
 
 // Loads four 8x8 matrices of f16, two values per word, from shared memory (ldmatrix).
-// Lane l passes the place of row l % 8 of matrix l / 8: the row is the four words from rows[at] on,
-// aligned to 16 bytes. Lane l receives values 2 (l % 4) and 2 (l % 4) + 1 of row l / 4 of each
-// matrix.
+// Lane l passes the place of row l % 8 of matrix l / 8. That row is the four words from rows[at]
+// on, aligned to 16 bytes.
+// Lane l receives values 2 (l % 4) and 2 (l % 4) + 1 of row l / 4 of each matrix.
 DEVICE void load_matrices(const uint* rows, uint at, uint (&out)[2][2])
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 750

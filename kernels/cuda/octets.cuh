@@ -1,5 +1,5 @@
-// Reads octets of cached rows: dims 8 j to 8 j + 7, of heads of a multiple of 64 values. Lanes of a
-// group of 64 dims read the same words under different shifts.
+// Reads octets of cached rows: dims 8 j to 8 j + 7. head_dim is a multiple of 64. The lanes of 64
+// dims read the same words under different shifts.
 #pragma once
 
 #include "kernels/cuda/slots.cuh"
@@ -9,26 +9,27 @@ namespace ks
 
 // Tables of code values for a block's keys and values, in shared memory. Registers cannot be
 // indexed, and local memory would hold a copy per thread.
-constexpr uint most_levels = 128u;
+constexpr uint max_levels = 128u;
 struct alignas(256) Levels {
-    float k[most_levels], v[most_levels];
+    float k[max_levels], v[max_levels];
 };
 
-DEVICE void halves_of(uint word, float* out)
+DEVICE void unpack_f16(uint word, float* out)
 {
     out[0] = HALF_TO_FLOAT(word & 0xffffu);
     out[1] = HALF_TO_FLOAT(word >> 16);
 }
 
-// n - less for integers below 2^22, without a conversion instruction, whose throughput is low.
-DEVICE float whole_less(uint n, uint less)
+// n - subtrahend as a float, for integers below 2^22. A conversion instruction would have low
+// throughput.
+DEVICE float float_minus(uint n, uint subtrahend)
 {
-    return BITS_TO_FLOAT(0x4b000000u | n) - float(0x800000u + less);
+    return BITS_TO_FLOAT(0x4b000000u | n) - float(0x800000u + subtrahend);
 }
 
 // Loads n words to out[begin] and on, `each` at a time. `at` is aligned to `each` words.
-template <uint n, uint each, uint begin = 0u, uint most>
-DEVICE void load_words(const uint* at, uint (&out)[most])
+template <uint n, uint each, uint begin = 0u, uint n_out>
+DEVICE void load_words(const uint* at, uint (&out)[n_out])
 {
     KS_UNROLL
     for (uint i = 0u; i < n; i += each) {
@@ -45,20 +46,21 @@ DEVICE void load_words(const uint* at, uint (&out)[most])
     }
 }
 
-DEVICE void load_halves(const CudaCache& cache, uint r, uint j, uint d, float (&out)[8])
+DEVICE void load_f16_octet(const CudaCache& cache, uint r, uint j, uint d, float (&out)[8])
 {
     uint words[4];
     load_words<4u, 4u>(cache.words + (uint64_t(r) * d + 8u * j) / 2u, words);
     KS_UNROLL
-    for (uint k = 0u; k < 4u; k++) halves_of(words[k], out + 2u * k);
+    for (uint k = 0u; k < 4u; k++) unpack_f16(words[k], out + 2u * k);
 }
 
 // The fields of octet j of a plane of 4, 2 or 1 bits. `plane` is aligned to `each` words.
 template <uint bits, uint each>
 DEVICE void load_fields(const uint* plane, uint j, uint (&out)[8])
 {
-    constexpr uint n_words = 2u * bits;         // per 64 dims
-    const uint first = 8u * (j % 8u) / n_words; // field of the octet's first dim
+    constexpr uint n_words = 2u * bits; // words per 64 dims
+    // number of the octet's first field in a word
+    const uint first = 8u * (j % 8u) / n_words;
     uint words[n_words];
     load_words<n_words, each>(plane + j / 8u * n_words, words);
     KS_UNROLL
@@ -82,16 +84,16 @@ struct OctetLoader {
     }
 };
 
-// Uncoded caches.
-struct HalvesLoader {
+// Loaders of uncoded caches.
+struct F16Loader {
     DEVICE_MEMBER static void fill(float*) {}
     DEVICE_MEMBER static void load(const CudaCache& cache, uint r, uint j, uint d, const float*,
                                    float (&out)[8])
     {
-        load_halves(cache, r, j, d, out);
+        load_f16_octet(cache, r, j, d, out);
     }
 };
-struct FloatsLoader {
+struct F32Loader {
     DEVICE_MEMBER static void fill(float*) {}
     DEVICE_MEMBER static void load(const CudaCache& cache, uint r, uint j, uint d, const float*,
                                    float (&out)[8])
@@ -102,7 +104,7 @@ struct FloatsLoader {
     }
 };
 
-// The sum over the lanes that share a row, in each of them.
+// The sum over the lanes that share a row. Every lane gets it.
 template <uint lanes>
 DEVICE float share_sum(float x)
 {

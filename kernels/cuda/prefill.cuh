@@ -1,5 +1,5 @@
-// A tile of slots as attention_prefill meets it: which slots, where their rows lie, and how these
-// come to shared memory.
+// Tiles of slots of attention_prefill: which slots they have, where the rows lie, and how rows are
+// copied to shared memory.
 #pragma once
 
 #include "kernels/cuda/dequantized.cuh"
@@ -8,55 +8,58 @@
 namespace ks
 {
 
-constexpr uint prefill_slots = 32u; // of a tile
+constexpr uint prefill_slots = 32u; // slots per tile
 
 // Where a slot lies.
 struct PrefillSlot {
     uint index, source, row;
 };
 
-// Of halves, two to a word.
+// Addresses of a slot's f16, two per word.
 struct alignas(16) PrefillRow {
     const uint *key, *value;
 };
 
-constexpr uint key_residual = 1u,
-               value_residual =
-                   2u; // the row was dequantized: what its halves leave comes behind them
+// The row was dequantized. The residuals follow the values.
+constexpr uint key_residual = 1u, value_residual = 2u;
 
 template <bool coded>
 struct PrefillSlots {
     uint index[prefill_slots];
     PrefillRow rows[prefill_slots];
-    uint left[coded ? prefill_slots : 1u], any_residual;
-    Span tile;     // those behind its last one repeat it
-    uint are_seen; // by all of the block's queries, and none repeats another
+    uint residuals[coded ? prefill_slots : 1u], any_residual;
+    Span tile; // entries after the last slot of the tile repeat it
+    // every query of the block sees every slot, and no entry is a repetition
+    uint all_visible;
 };
 
-// Rows of halves, two to a word.
+// Rows of f16, two per word.
 template <uint d, bool coded>
 struct PrefillTile {
-    static constexpr uint row_words = d / 2u + 4u;   // rows of fragments never meet in a bank
-    static constexpr uint n_parts = coded ? 2u : 1u; // the nearest halves, and what is left
+    // padded, so that the rows of a fragment have no bank conflicts
+    static constexpr uint row_words = d / 2u + 4u;
+    // the nearest f16 and the residuals
+    static constexpr uint n_parts = coded ? 2u : 1u;
     static constexpr uint n_words = prefill_slots * row_words;
     uint keys[n_parts][n_words];
     uint values[n_parts][n_words];
 };
 
-// While products are made of one tile, the next is copied, and the slots of the one behind it are
-// looked up. With parts there is room for one tile: its values come while its keys are met, and the
-// next keys in their place.
+// A pipeline: while one tile is multiplied, the next is copied, and the slots of the one after it
+// are looked up. With residuals only one tile fits. Then its values are copied while its keys are
+// multiplied, and the next keys while its values are.
 template <uint d, bool coded>
 struct PrefillShared {
     static constexpr uint n_tiles = coded ? 1u : 2u, n_slots = 3u;
     PrefillTile<d, coded> tiles[n_tiles];
     PrefillSlots<coded> slots[n_slots];
     Head head;
-    Span round, share, tokens; // of this block: slots, also those that none of its queries sees,
-                               // slots, and queries
+    // round: slots of the split and round. share: those of them that a query of the block may see.
+    // tokens: the tokens of the block's queries.
+    Span round, share, tokens;
 };
 
-// Where this block's slots and queries begin and end, by one thread.
+// Finds the block's slots and tokens. One thread calls it.
 template <uint d, bool coded>
 DEVICE void find_share(const AttentionArgs& a, const CudaSlots& s, const DequantScratch& scratch,
                        PrefillShared<d, coded>& shared)
@@ -68,13 +71,14 @@ DEVICE void find_share(const AttentionArgs& a, const CudaSlots& s, const Dequant
     if constexpr (coded) {
         const Head all = find_head(a, s, blockIdx.y, 0u, a.n_tokens, false);
         shared.round = round_of(scratch, share_of(all));
-        shared.share = seen_of(all, shared.head, shared.round);
+        shared.share = visible_of(all, shared.head, shared.round);
         shared.head = all;
     } else
         shared.round = shared.share = share_of(shared.head);
 }
 
-// The tile that begins at slot nth: far slots are the first ones, and have tiles of their own.
+// The tile that begins at slot nth. The slots of clamped queries are the first ones and have tiles
+// of their own.
 DEVICE Span tile_from(const AttentionArgs& a, const Head& h, uint nth, uint end)
 {
     const uint index = index_of(h, nth);
@@ -91,11 +95,11 @@ DEVICE PrefillSlot find_slot(const AttentionArgs& a, const CudaSlots& s, const H
     return {index, source, row_of_slot(a, source, slot_of(a, s, h, index))};
 }
 
-// By one warp: a tile's slots as its lanes found them, for queries of some tokens.
+// Stores the slots of a tile, which the lanes of one warp found.
 template <uint d, bool coded>
-DEVICE void put_slots(const AttentionArgs& a, const CudaSlots& s, const DequantScratch& scratch,
-                      const PrefillShared<d, coded>& shared, const PrefillSlot& slot,
-                      const Span& tile, PrefillSlots<coded>& to)
+DEVICE void store_slots(const AttentionArgs& a, const CudaSlots& s, const DequantScratch& scratch,
+                        const PrefillShared<d, coded>& shared, const PrefillSlot& slot,
+                        const Span& tile, PrefillSlots<coded>& to)
 {
     const Head& h = shared.head;
     const Span& tokens = shared.tokens;
@@ -104,7 +108,7 @@ DEVICE void put_slots(const AttentionArgs& a, const CudaSlots& s, const DequantS
         sees(a, h, tokens.begin, slot.index) && sees(a, h, tokens.end - 1u, slot.index);
     const bool all = __all_sync(all_lanes, seen && tile.begin + lane < tile.end) != 0;
     if (lane == 0u) to.tile = tile;
-    if (lane == 0u) to.are_seen = all;
+    if (lane == 0u) to.all_visible = all;
     to.index[lane] = slot.index;
     const CudaCache keys = pool_of(s, slot.source, false), values = pool_of(s, slot.source, true);
     const uint64_t at = uint64_t(slot.row) * (d / 2u);
@@ -116,7 +120,7 @@ DEVICE void put_slots(const AttentionArgs& a, const CudaSlots& s, const DequantS
         const uint* dequantized = dequantized_row(a, scratch, h.head, nth - shared.round.begin);
         if (key) row.key = dequantized;
         if (value) row.value = dequantized + d;
-        to.left[lane] = (key ? key_residual : 0u) | (value ? value_residual : 0u);
+        to.residuals[lane] = (key ? key_residual : 0u) | (value ? value_residual : 0u);
         const uint any = (__any_sync(all_lanes, key) ? key_residual : 0u) |
                          (__any_sync(all_lanes, value) ? value_residual : 0u);
         if (lane == 0u) to.any_residual = any;
@@ -124,11 +128,11 @@ DEVICE void put_slots(const AttentionArgs& a, const CudaSlots& s, const DequantS
     to.rows[lane] = row;
 }
 
-// Begins to copy the keys and values of slots in pools of halves.
+// Starts to copy the keys and values of a tile from pools of f16.
 template <uint d>
 DEVICE void copy_tile(const PrefillSlots<false>& slots, PrefillTile<d, false>& tile)
 {
-    constexpr uint octets = d / 8u, at_once = n_threads / octets; // slots
+    constexpr uint octets = d / 8u, at_once = n_threads / octets; // slots copied at a time
     const uint slot = threadIdx.x / octets, j = threadIdx.x % octets;
     if (slots.tile.begin == slots.tile.end) return;
     PrefillRow rows[prefill_slots / at_once];
@@ -142,8 +146,8 @@ DEVICE void copy_tile(const PrefillSlots<false>& slots, PrefillTile<d, false>& t
     }
 }
 
-// Begins to copy the keys or the values of a tile with parts. A row of a pool of halves leaves
-// nothing.
+// Starts to copy the keys or the values of a tile with residuals. A row of an f16 pool has zeros as
+// residuals.
 template <uint d>
 DEVICE void copy_parts(const PrefillSlots<true>& slots, bool values,
                        uint (&parts)[2][PrefillTile<d, true>::n_words])
@@ -157,7 +161,7 @@ DEVICE void copy_parts(const PrefillSlots<true>& slots, bool values,
         const uint at = slot * PrefillTile<d, true>::row_words + j;
         copy_16(parts[0] + at, row + j);
         if ((slots.any_residual & which) == 0u) continue;
-        if ((slots.left[slot] & which) != 0u)
+        if ((slots.residuals[slot] & which) != 0u)
             copy_16(parts[1] + at, row + d / 2u + j);
         else
             *reinterpret_cast<uint4*>(parts[1] + at) = make_uint4(0u, 0u, 0u, 0u);

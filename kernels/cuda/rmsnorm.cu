@@ -22,16 +22,16 @@ __global__ void rmsnorm_kernel(RmsnormArgs a, float* y,
     for (uint i = t; i < a.dim; i += blockDim.x) {
         const float v = from[i] * scale * w[i];
         to[i] = v;
-        if (acts != nullptr)
-            store_int8(v, int8_copy_of(acts, a.rows, blockIdx.x,
-                                       i)); // all lanes are active: dim is a multiple of 32
+        // all lanes are active: dim is a multiple of 32
+        if (acts != nullptr) store_int8(v, int8_copy_of(acts, a.rows, blockIdx.x, i));
     }
 }
 
 void rmsnorm_launch(const RmsnormArgs& a, float* y, const float* x, const float* w, ActGroup* acts,
                     cudaStream_t stream)
 {
-    const uint threads = a.dim <= 128u ? 32u : a.dim <= 1024u ? 128u : 512u; // a few values each
+    // at most a few values per thread
+    const uint threads = a.dim <= 128u ? 32u : a.dim <= 1024u ? 128u : 512u;
     KS_LAUNCH(rmsnorm_kernel, a.rows, threads, stream, a, y, x, w, acts);
 }
 

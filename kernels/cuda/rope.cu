@@ -1,4 +1,4 @@
-// Turns pairs of a head's values, and rotates the head: one warp per head
+// RoPE of heads, then optionally the Hadamard transform. One warp per head.
 #include "kernels/cuda/hadamard.cuh"
 #include "kernels/cuda/ops.h"
 
@@ -7,7 +7,7 @@ namespace ks
 
 constexpr uint rope_warps = n_threads / 32u;
 
-// twin: heads of several tensors, rotated or not
+// twin: one launch covers heads of several tensors, with and without the Hadamard transform
 __global__ void rope_kernel(RopeTargets to)
 {
     begin_kernel();
@@ -18,7 +18,7 @@ __global__ void rope_kernel(RopeTargets to)
         row -= to.a[which].n_tokens * to.a[which].n_heads;
         which++;
     }
-    if (which == to.n) return; // a whole warp; there is no barrier of the block
+    if (which == to.n) return; // the whole warp returns, and no block barrier follows
     const RopeArgs a = to.a[which];
     const uint n_pairs = a.n_rot / 2u,
                by = a.n_groups == 0u ? row / a.n_heads : row % a.n_heads / (a.n_heads / a.n_groups);
@@ -26,7 +26,8 @@ __global__ void rope_kernel(RopeTargets to)
                 *angles = to.angles[which] + uint64_t(by) * a.n_rot;
     float *y = to.y[which] + uint64_t(row) * a.head_dim, *scratch = scratches[threadIdx.x / 32u],
           *roped = a.hadamard != 0u ? scratch : y;
-    for (uint i = lane; i < n_pairs; i += 32u) { // y may be x: of a pair nobody else reads
+    // y may be x: no other lane reads this pair
+    for (uint i = lane; i < n_pairs; i += 32u) {
         const uint first = a.pairs == rope_interleaved ? 2u * i : i,
                    second = a.pairs == rope_interleaved ? first + 1u : first + n_pairs;
         const float c = angles[2u * i], s = angles[2u * i + 1u], u = x[first], v = x[second];
@@ -34,7 +35,7 @@ __global__ void rope_kernel(RopeTargets to)
         roped[second] = u * s + v * c;
     }
     for (uint i = a.n_rot + lane; i < a.head_dim; i += 32u) roped[i] = x[i];
-    if (a.hadamard == 0u) return; // the same
+    if (a.hadamard == 0u) return; // the whole warp returns
     __syncwarp();
     hadamard_head(scratch, a.head_dim, lane, false);
     for (uint i = lane; i < a.head_dim; i += 32u) y[i] = scratch[i];

@@ -1,4 +1,4 @@
-// Writing rows of a cache.
+// Writes rows of a cache.
 #pragma once
 
 #include "kernels/cuda/cache.cuh"
@@ -6,7 +6,7 @@
 namespace ks
 {
 
-// The codes in `row` become row r.
+// Stores the codes in `row` as row r.
 template <class C>
 DEVICE void store_row(const CudaCache& to, uint r, uint d, const uint* row)
 {

@@ -15,7 +15,7 @@ struct Group {
     float d[2], m[2];
 };
 
-// Word j of row r of the tile-block at b.
+// Word j of row r of tile-block b.
 template <class F>
 DEVICE uint tile_word(const uint* b, uint j, uint r)
 {
@@ -68,7 +68,7 @@ DEVICE void or_fifth_bits(Group& out, uint high)
     for (uint i = 0u; i < 8u; i++) out.q[i] |= ((high >> i) & 0x01010101u) << 4;
 }
 
-// The int8 level of the low nibble of each of four bytes, for iq4_nl and iq4_xs.
+// The int8 levels of the low nibbles of four bytes, for iq4_nl and iq4_xs.
 DEVICE uint iq4_levels(uint nibbles)
 {
     // __byte_perm selects from eight bytes by three bits: once from levels 0..7, once from
@@ -84,7 +84,7 @@ DEVICE uint iq4_levels(uint nibbles)
 template <class F>
 struct Unpack;
 
-// group(b, r, g): group g of row r of the tile-block at b.
+// Unpack<F>::group(b, r, g): group g of row r of tile-block b.
 template <>
 struct Unpack<format_q8_0> {
     using F = format_q8_0;

@@ -1,5 +1,5 @@
 // The CUDA backend apart from its ops: repeated steps become graphs, machines without a device list
-// none, and unified memory is counted as such.
+// none, and unified memory is reported.
 #include "backends/cuda/cuda_backend.h"
 #include "backends/reference/reference_backend.h"
 #include "runtime/base/backend.h"
@@ -29,7 +29,7 @@ static bool is_listed()
     return false;
 }
 
-TEST_CASE("cuda: steps that are alike become a graph, and see what is new in the buffers")
+TEST_CASE("cuda: steps that repeat become a graph, and read the current buffers")
 {
     CudaBackend backend;
     REQUIRE(backend.open(find_cuda_devices()[0]).ok());
@@ -135,8 +135,7 @@ TEST_CASE("cuda: a machine without a device, or without a driver, has none")
     CHECK(open_backend({"cuda", 0, nullptr}).ok());
 }
 
-TEST_CASE("cuda: where memory is one pool, what is free is what the system can give, and no more "
-          "is asked for")
+TEST_CASE("cuda: with unified memory, what the system can give is free, and more is refused")
 {
     setenv("CUDASHIM_INTEGRATED", "1", 1);
     const CudaFound found = find_cuda_devices()[0];
@@ -156,13 +155,13 @@ TEST_CASE("cuda: where memory is one pool, what is free is what the system can g
 // Multiplies x twice. First with the int8 copy that `maker` left, after the floats are overwritten
 // with zeros. Then after an upload, which makes the backend quantise x again. Both results must be
 // equal.
-static void check_bytes(Bench& bench, const char* maker, const Tensor& x, const Tensor& w,
-                        const Tensor& first, const Tensor& second)
+static void check_int8_copy(Bench& bench, const char* maker, const Tensor& x, const Tensor& w,
+                            const Tensor& first, const Tensor& second)
 {
     CAPTURE(maker);
     const MatmulArgs a{x.rows, w.rows, w.cols, 0};
     const std::vector<float> values = bench.read(x);
-    memset(x.ptr(), 0, 4 * values.size()); // behind the backend's back
+    memset(x.ptr(), 0, 4 * values.size()); // the backend does not notice
     const MatmulTarget one{first, w}, other{second, w};
     bench.backend().matmul(a, &one, 1, x);
     bench.backend().upload(x.buffer, x.offset, values.data(), 4 * values.size());
@@ -171,7 +170,7 @@ static void check_bytes(Bench& bench, const char* maker, const Tensor& x, const 
     CHECK(std::fabs(bench.read(first)[1]) > 0);
 }
 
-TEST_CASE("cuda: what makes the input of a product makes its bytes")
+TEST_CASE("cuda: kernels that write the input of a matmul also write its int8 copy")
 {
     for (uint32_t n : {1u, 5u, 40u})
         for (uint32_t hadamard : {0u, 1u}) {
@@ -186,16 +185,16 @@ TEST_CASE("cuda: what makes the input of a product makes its bytes")
             const Tensor first = bench.output(n, 24), second = bench.output(n, 24);
             bench.will_change(y);
             bench.backend().rmsnorm({n, 384, 1e-5f, 0}, y, x, norm);
-            check_bytes(bench, "rmsnorm", y, w, first, second);
+            check_int8_copy(bench, "rmsnorm", y, w, first, second);
             bench.backend().glu({n * 384, act_silu}, y, y, x);
-            check_bytes(bench, "glu", y, w, first, second);
+            check_int8_copy(bench, "glu", y, w, first, second);
             KvSlots slots;
             slots.k = bench.input(2 * n, 64, random.normals(2 * n * 64));
             slots.v = bench.input(2 * n, 64, random.normals(2 * n * 64));
             slots.head_layout = bench.words(std::vector<uint32_t>(2 * layout_words));
             AttentionArgs a{n, 6, 2, 64, n, 0, 0, 0, 0, 0.125f, 0, 0, 0, hadamard};
             bench.backend().attention(a, y, {x, {}}, slots, Tensor());
-            check_bytes(bench, "attention", y, w, first, second);
+            check_int8_copy(bench, "attention", y, w, first, second);
             bench.backend().rmsnorm({n, 384, 1e-5f, 0}, y, x, norm);
             bench.backend().add(
                 {n, 384, 1}, y,

@@ -117,7 +117,7 @@ static __global__ void shuffle_in_branch(const float* x, float* o)
     o[threadIdx.x] = v;
 }
 
-static __global__ void shuffle_from_who_is_not_there(const float* x, float* o)
+static __global__ void shuffle_from_absent_lane(const float* x, float* o)
 {
     float v = x[threadIdx.x];
     if (threadIdx.x < 16) v += __shfl_xor_sync(0xffffu, v, 16);
@@ -274,11 +274,11 @@ static const Fault kFaults[] = {
     {"missing_syncwarp", plain, missing_syncwarp, 1, 32, swapped},
     {"race_between_blocks", plain, race_between_blocks, 4, 128, ones},
     {"shuffle_in_branch", plain, shuffle_in_branch, 1, 32, fine},
-    {"shuffle_from_who_is_not_there", plain, shuffle_from_who_is_not_there, 1, 32, fine},
+    {"shuffle_from_absent_lane", plain, shuffle_from_absent_lane, 1, 32, fine},
     {"shuffle_in_part_of_a_warp", plain, shuffle_in_part_of_a_warp, 1, 20, fine},
     {"shared_never_written", plain, shared_never_written, 1, 128, in_order},
     {"half_a_sum", plain, half_a_sum, 1, 32, total_of_warp},
-    {"threads_that_no_block_has", plain, copy_back, 1, 2048, fine},
+    {"too_many_threads", plain, copy_back, 1, 2048, fine},
     {"read_past_the_end", address, read_past_the_end, 1, 128, in_order},
     {"write_past_the_end", address, write_past_the_end, 5, 128, in_order},
     {"write_past_shared", address, write_past_shared, 1, 128, fine},

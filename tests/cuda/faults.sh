@@ -1,5 +1,6 @@
 #!/bin/sh
-# Checks that the given build finds every fault of faults.cpp that it should find, and that correct kernels pass.
+# Checks that the given build finds every fault of faults.cpp that it should find, and that correct
+# kernels pass.
 #     faults.sh TEST_CUDA_FAULTS plain|address|race
 set -eu
 program=$1 build=$2

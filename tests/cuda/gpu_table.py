@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""Converts the outputs of tools/gpu_check.sh's programs to lines of JSON, and prints such lines as a table.
-gpu_table.py bench|llama|select|none SHAPE RECIPE PEAK COMMIT DEVICE DEPTH <OUTPUT     gpu_table.py print FILE
+"""Converts the outputs of tools/gpu_check.sh's programs to JSON lines, or prints a table of them.
+
+gpu_table.py bench|llama|select|none SHAPE RECIPE PEAK COMMIT DEVICE DEPTH <OUTPUT
+gpu_table.py print FILE
 """
 
 import json
@@ -32,7 +34,9 @@ def llama(text):
 
 
 def select(text):
-    """The lines of test_kv's 'perf: select': microseconds of a step that reads all slots, and of steps with a selector."""
+    """Lines of test_kv's 'perf: select': microseconds of a step that reads all slots, then of steps
+    with a selector.
+    """
     rows = re.findall(r"(\d+) slots: all +([\d.]+)((?:, \S+ +[\d.]+)+)", text)
     if not rows:
         sys.exit("gpu_table.py: expected lines with slots, found none")
@@ -77,11 +81,11 @@ def show(path):
     theirs, exact = speeds("llama.cpp"), speeds("exact")
     exact_on_vulkan = {**exact, **speeds("vulkan exact")}
     if rows:
-        print(
-            f"{rows[0]['device']}, {rows[0]['peak_gb_per_second']:.1f} GB/s, commit {rows[0]['commit']}\n"
-        )
+        peak = rows[0]["peak_gb_per_second"]
+        print(f"{rows[0]['device']}, {peak:.1f} GB/s, commit {rows[0]['commit']}\n")
     print(
-        f"{'shape':8} {'recipe':34} {'test':>6} {'depth':>8} {'tokens/s':>10} {'GB/s':>8} {'of peak':>8} {'of exact':>8} {'of llama.cpp':>12}"
+        f"{'shape':8} {'recipe':34} {'test':>6} {'depth':>8} {'tokens/s':>10} {'GB/s':>8}"
+        f" {'of peak':>8} {'of exact':>8} {'of llama.cpp':>12}"
     )
     for row in rows:
         head = f"{row['shape']:8} {row['recipe']:34}"
@@ -99,16 +103,21 @@ def show(path):
                 if key(row) in of and not row["recipe"].endswith(name)
                 else " " * width
             )
-            ratios = f"{ratio(exact_on_vulkan if row['recipe'].startswith('vulkan') else exact, 'exact', 8)} {ratio(theirs, 'llama.cpp', 12)}"
-            print(
-                f"{head} {row['test'] + str(row['n']):>6} {row['depth']:8} {speed:10.1f} {rate} {ratios}".rstrip()
+            on_vulkan = row["recipe"].startswith("vulkan")
+            ratios = (
+                ratio(exact_on_vulkan if on_vulkan else exact, "exact", 8)
+                + " "
+                + ratio(theirs, "llama.cpp", 12)
             )
+            test = row["test"] + str(row["n"])
+            print(f"{head} {test:>6} {row['depth']:8} {speed:10.1f} {rate} {ratios}".rstrip())
     steps = [row for row in rows if "microseconds" in row]
     if steps:
         print(f"\n{'a layer, reading':34} {'slots':>8} {'us':>10} {'times all':>10}")
     for row in steps:
         print(
-            f"{row['recipe']:34} {row['depth']:8} {row['microseconds']:10.0f} {row['times_all']:10.2f}"
+            f"{row['recipe']:34} {row['depth']:8} {row['microseconds']:10.0f}"
+            f" {row['times_all']:10.2f}"
         )
 
 

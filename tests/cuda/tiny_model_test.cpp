@@ -1,6 +1,6 @@
-// A model of two layers decodes on the CUDA kernels as on reference: the same tokens, and the same
-// held tokens in every head. Codes may differ where a value that differs in its last bit lies
-// between two codes.
+// Compares a model of two layers on the CUDA kernels and on reference: both choose the same tokens
+// and hold the same tokens in every head. Codes may differ if a value lies between two codes and
+// differs in its last bit.
 #include "backends/cuda/cuda_backend.h"
 #include "backends/reference/reference_backend.h"
 #include "tests/backends/op_harness.h"
@@ -113,7 +113,8 @@ public:
         std::vector<float> values(uint64_t(a.n_tokens) * a.cols);
         download(values.data(), x.buffer, x.offset, 4 * values.size());
         for (size_t at = 0; at < values.size();
-             at += 16) { // the same rounding as in quantize_kernel
+             // the same rounding as in quantize_kernel
+             at += 16) {
             float most = 0;
             for (size_t i = at; i < at + 16; i++) most = std::max(most, std::fabs(values[i]));
             for (size_t i = at; i < at + 16; i++)
@@ -168,14 +169,14 @@ private:
     Rounded* m_noted;
 };
 
-// The formats of a file's matrices, as llama.cpp mixes them: most matrices, the matrices with more
-// bits, the embeddings.
+// The formats of a file's matrices in llama.cpp's mixes: of most matrices, of the matrices with
+// more bits, of the embeddings.
 struct Mix {
     const char* name;
     Format most, finer, table;
 };
 
-static TinyModel coded_model(const Mix& mix)
+static TinyModel quantised_model(const Mix& mix)
 {
     TinyShape shape;
     shape.dim = 256;
@@ -210,7 +211,7 @@ TEST_CASE(
                            Mix{"Q4_0", Format::q4_0, Format::q4_1, Format::q8_0},
                            Mix{"Q3_K_M", Format::q3_k, Format::q5_0, Format::q2_k}}) {
         if (kSanitized && mix.most != Format::q4_k) continue;
-        const TinyModel tiny = coded_model(mix);
+        const TinyModel tiny = quantised_model(mix);
         for (const char* recipe :
              {"exact", "h2o,slots=48,recent=16,k=turbo4,v=turbo3",
               "mix,slots=64,recent=16,k=q8,v=q4",
@@ -228,7 +229,7 @@ TEST_CASE(
                        std::make_unique<Int8Reference>(&noted));
             check_equal(one, other);
             const float worst = static_cast<Int8Reference*>(one.backend.get())->worst;
-            MESSAGE("values are up to " << worst << " steps from their bytes");
+            MESSAGE("values are up to " << worst << " steps from their int8 values");
             CHECK(worst > 0.49f);
             CHECK(worst < 1);
         }

@@ -2,18 +2,17 @@
 // this folder's cuda_runtime.h instead of the toolkit's.
 //
 //  * Every thread of a block is a fiber. Fibers wait for each other in __syncthreads, __syncwarp
-//  and the *_sync collectives.
+//    and the *_sync collectives.
 //  * One system thread runs the fibers, each until its next wait. CUDASHIM_ORDER = fwd | rev |
-//  rand:SEED sets the order,
-//    which is the same in every run.
+//    rand:SEED sets the order, which is the same in every run.
 //  * -fsanitize=address: the sanitizer knows the fibers' stacks. Shared arrays and device buffers
-//  have red zones.
+//    have red zones.
 //  * -fsanitize=thread: every thread is a fiber of the sanitizer that switches without
-//  synchronising. Only barriers, __syncwarp
-//    and __threadfence order memory, so every race is found.
+//    synchronising. Only barriers, __syncwarp and __threadfence order memory, so every race is
+//    found.
 //  * Always checked: divergent barriers, masks with lanes that do not arrive, reads of lanes
-//  outside the mask, and launches
-//    that a device would refuse. Shared and device memory start as NaNs.
+//    outside the mask, and launches that a device would refuse. Shared and device memory start as
+//    NaNs.
 // There is one engine per process, and it runs one launch at a time.
 #pragma once
 
@@ -72,7 +71,6 @@ extern "C" void AnnotateIgnoreReadsBegin(const char*, int);
 extern "C" void AnnotateIgnoreReadsEnd(const char*, int);
 #endif
 
-// ------------------------------------------------------------------ qualifiers
 #define __global__
 #define __device__
 #define __host__
@@ -83,8 +81,8 @@ extern "C" void AnnotateIgnoreReadsEnd(const char*, int);
 #define __forceinline__ inline __attribute__((always_inline))
 #define __align__(n) alignas(n)
 #define CUDASHIM 1
-#if defined(CUDASHIM_TSAN) // engine code must not be instrumented (and so must not be inlined into
-                           // instrumented kernels)
+// engine code must not be instrumented, so it must not be inlined into instrumented kernels
+#if defined(CUDASHIM_TSAN)
 #define CUDASHIM_NOSAN __attribute__((noinline, no_sanitize("thread")))
 #else
 #define CUDASHIM_NOSAN
@@ -117,11 +115,15 @@ struct dim3 {
         return {x, y, z, w};                                                                       \
     }
 // clang-format off
-CUDASHIM_V2(float, float, 8) CUDASHIM_V4(float, float, 16) CUDASHIM_V2(int, int, 8) CUDASHIM_V4(int, int, 16)
-CUDASHIM_V2(unsigned, uint, 8) CUDASHIM_V4(unsigned, uint, 16)
-    // clang-format on
+CUDASHIM_V2(float, float, 8)
+CUDASHIM_V4(float, float, 16)
+CUDASHIM_V2(int, int, 8)
+CUDASHIM_V4(int, int, 16)
+CUDASHIM_V2(unsigned, uint, 8)
+CUDASHIM_V4(unsigned, uint, 16)
 
-    inline uint3 threadIdx{0, 0, 0};
+inline uint3 threadIdx{0, 0, 0};
+// clang-format on
 inline uint3 blockIdx{0, 0, 0};
 inline dim3 blockDim{1, 1, 1};
 inline dim3 gridDim{1, 1, 1};

@@ -45,13 +45,13 @@ CUDASHIM_NOSAN void multiply_fragments(unsigned part, void** lanes, Get get)
     }
 }
 
-CUDASHIM_NOSAN inline void multiply_bytes(unsigned part, void** lanes)
+CUDASHIM_NOSAN inline void multiply_s8(unsigned part, void** lanes)
 {
     multiply_fragments<int, 1, 4>(
         part, lanes, [](unsigned word, int i) { return int(int8_t(word >> (8 * i))); });
 }
 
-CUDASHIM_NOSAN inline float half_of(uint32_t h)
+CUDASHIM_NOSAN inline float f16_value(uint32_t h)
 {
     const uint32_t sign = (h & 0x8000) << 16, rest = h & 0x7fff;
     uint32_t bits = (rest << 13) + 0x38000000u;
@@ -65,10 +65,10 @@ CUDASHIM_NOSAN inline float half_of(uint32_t h)
     memcpy(&value, &bits, 4);
     return value;
 }
-CUDASHIM_NOSAN inline void multiply_halves(unsigned part, void** lanes)
+CUDASHIM_NOSAN inline void multiply_f16(unsigned part, void** lanes)
 {
     multiply_fragments<float, 2, 2>(
-        part, lanes, [](unsigned word, int i) { return half_of(word >> (16 * i) & 0xffff); });
+        part, lanes, [](unsigned word, int i) { return f16_value(word >> (16 * i) & 0xffff); });
 }
 
 // Asynchronous copies of each thread that are in flight. Their targets hold NaNs until the thread
@@ -87,7 +87,7 @@ CUDASHIM_NOSAN inline void add_copy(uint4* to, const uint4* from)
     int& n = n_copies_[CUDASHIM_E.cur];
     if (n && copies_[CUDASHIM_E.cur][0].launch != stats.launches)
         n = 0; // left over from a failed launch
-    if (n == max_copies) fail("more copies under way than the stand-in keeps");
+    if (n == max_copies) fail("more than 32 copies of a thread are in flight");
     copies_[CUDASHIM_E.cur][n++] = {to, from, stats.launches};
 }
 CUDASHIM_NOSAN inline bool take_copy(Copy* out)
@@ -125,14 +125,14 @@ inline void wait_for_copies()
 inline void mma_m16n8k16_s8(int (&d)[4], const unsigned (&a)[2], unsigned b, CUDASHIM_SITE)
 {
     cudashim::Fragments<int> f{d, a, &b};
-    cudashim::collective(20, ~0u, &f, cudashim::multiply_bytes, false, file_, line_);
+    cudashim::collective(20, ~0u, &f, cudashim::multiply_s8, false, file_, line_);
 }
 
 inline void mma_m16n8k16_f16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2],
                              CUDASHIM_SITE)
 {
     cudashim::Fragments<float> f{d, a, b};
-    cudashim::collective(21, ~0u, &f, cudashim::multiply_halves, false, file_, line_);
+    cudashim::collective(21, ~0u, &f, cudashim::multiply_f16, false, file_, line_);
 }
 
 } // namespace ks

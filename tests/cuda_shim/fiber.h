@@ -29,7 +29,7 @@ cudashim_swap:
   popq %r12
   popq %rbx
   popq %rbp
-  popq %rcx          # not `ret`: the return-stack predictor is always wrong here, the BTB is mostly right
+  popq %rcx # not `ret`: the return-stack predictor is always wrong here, the BTB mostly right
   jmp *%rcx
 .size cudashim_swap,.-cudashim_swap
 .popsection

@@ -93,8 +93,8 @@ inline cudaError_t cudaGetLastError()
     return error;
 }
 
-// CUDASHIM_DRIVER: its version as the runtime gives it, 0 where there is no driver; every version
-// is too old.
+// CUDASHIM_DRIVER: the driver's version as the runtime returns it. 0 means no driver; any other
+// version is too old.
 inline cudaError_t cudaDriverGetVersion(int* version)
 {
     const char* set = std::getenv("CUDASHIM_DRIVER");
@@ -218,7 +218,7 @@ inline cudaError_t cudaStreamDestroy(cudaStream_t stream)
     cudashim::count(-1);
     return cudaSuccess;
 }
-// Events have the host's time.
+// Events take the host's time.
 struct CUevent_st {
     double milliseconds = 0;
 };
@@ -237,8 +237,8 @@ inline cudaError_t cudaEventDestroy(cudaEvent_t event)
     cudashim::count(-1);
     return cudaSuccess;
 }
-// As the runtime has it, the external flag goes with a capture only, and without it a captured
-// event is not recorded.
+// As in the runtime, the external flag is only valid in a capture. In a capture, an event without
+// it would not be recorded.
 inline cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags)
 {
     if (cudashim::refused()) return cudaErrorMemoryAllocation;

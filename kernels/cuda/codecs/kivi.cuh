@@ -1,4 +1,4 @@
-// Readers of kivi rows and groups: an octet at a time, and a lane's octets while decoding.
+// Reads kivi rows and groups: by octets, and by lanes in decode.
 #pragma once
 
 #include "kernels/cuda/lanes.cuh"
@@ -7,20 +7,21 @@
 namespace ks
 {
 
-DEVICE float kivi_of(uint code, uint range)
+// The value of kivi_decoded, without a conversion instruction.
+DEVICE float kivi_value(uint code, uint range)
 {
-    return kivi_least(range) + kivi_scale(range) * whole_less(code, 0u);
-} // kivi_decoded
+    return kivi_least(range) + kivi_scale(range) * float_minus(code, 0u);
+}
 
 DEVICE void load_kivi_row(const CudaCache& cache, uint r, uint j, uint d, float (&out)[8])
 {
     const uint *words = cache.words + uint64_t(r) * RowCodec<codec_kiviv>::words(d),
                range = words[d / 8u + j / 4u];
     uint codes[8];
-    load_fields<4u, 2u>(words, j,
-                        codes); // rows have two more words per 64 dims, so loads are 8 bytes
+    // 8-byte loads: the codes are followed by two words of ranges per 64 dims
+    load_fields<4u, 2u>(words, j, codes);
     KS_UNROLL
-    for (uint i = 0u; i < 8u; i++) out[i] = kivi_of(codes[i], range);
+    for (uint i = 0u; i < 8u; i++) out[i] = kivi_value(codes[i], range);
 }
 
 template <uint bits>
@@ -30,7 +31,7 @@ DEVICE void load_kivi_group(const CudaCache& cache, uint r, uint j, uint d, floa
     uint codes[8];
     load_fields<bits, 4u>(group + d + r % kivi_rows * (bits * d / 32u), j, codes);
     KS_UNROLL
-    for (uint i = 0u; i < 8u; i++) out[i] = kivi_of(codes[i], __ldg(group + 8u * j + i));
+    for (uint i = 0u; i < 8u; i++) out[i] = kivi_value(codes[i], __ldg(group + 8u * j + i));
 }
 
 template <>
@@ -61,14 +62,15 @@ struct OctetLoader<GroupCodec<codec_kivi2>> {
     }
 };
 
-// An octet lies in two blocks, which the lane's next octet shares.
+// Values. The dims of an octet lie in two blocks of 32, and so do those of the lane's next octet.
 template <uint d, uint n>
 struct LaneKiviRow : LaneCodes<4u, 2u, 1> {
     static constexpr uint n_rows = 8u, n_words = n + 2u;
     static constexpr bool of_keys = false;
     const uint *codes, *ranges;
     DEVICE_MEMBER LaneKiviRow(const CudaCache& cache, uint, uint j)
-        : codes(whole(cache.words + n * j)), ranges(whole(cache.words + d / 8u + n * j / 8u * 2u))
+        : codes(opaque_address(cache.words + n * j)),
+          ranges(opaque_address(cache.words + d / 8u + n * j / 8u * 2u))
     {
     }
     DEVICE_MEMBER void fetch(uint r, uint (&words)[n_words]) const
@@ -88,11 +90,11 @@ struct LaneKiviRow : LaneCodes<4u, 2u, 1> {
     }
 };
 
-// Keys of one group. Its ranges are kept in registers until the query is multiplied by them.
+// Keys of one group. Registers hold its ranges until the query has been multiplied by them.
 template <class C, uint bits, uint d, uint n>
 struct LaneKiviGroup : LaneCodes<bits, 1u, 1> {
     static constexpr uint n_rows = d == 256u ? 4u : 8u, n_words = bits == 4u ? n : 1u;
-    static constexpr bool of_values = false, late = true;
+    static constexpr bool of_values = false, query_after_fetch = true;
     uint i, ranges[n][8];
     const uint* codes;
     DEVICE_MEMBER LaneKiviGroup(const CudaCache& cache, uint row, uint j)
@@ -105,15 +107,16 @@ struct LaneKiviGroup : LaneCodes<bits, 1u, 1> {
             KS_UNROLL
             for (uint k = 0u; k < 8u; k++) ranges[e][k] = __ldg(group + dims[k]);
         }
-        codes = whole(group + d + word_of_octet<bits>(i));
+        codes = opaque_address(group + d + word_of_octet<bits>(i));
     }
-    DEVICE_MEMBER void turn(const float (&query)[8], uint e, float (&by)[8], float (&base)[1]) const
+    DEVICE_MEMBER void scale_query(const float (&query)[8], uint e, float (&by)[8],
+                                   float (&base)[1]) const
     {
         base[0] = 0.f;
         KS_UNROLL
         for (uint k = 0u; k < 8u; k++) {
-            by[k] = query[k] * kivi_scale(ranges[e][k]) * (this->up / this->place(k));
-            base[0] += query[k] * kivi_least(ranges[e][k]) / this->down;
+            by[k] = query[k] * kivi_scale(ranges[e][k]) * (this->scale_up / this->field_scale(k));
+            base[0] += query[k] * kivi_least(ranges[e][k]) / this->scale_down;
         }
     }
     DEVICE_MEMBER void fetch(uint r, uint (&words)[n_words]) const

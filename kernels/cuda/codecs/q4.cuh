@@ -1,4 +1,4 @@
-// Readers of q4 rows: an octet at a time, and a lane's octets while decoding.
+// Reads q4 rows: by octets, and by lanes in decode.
 #pragma once
 
 #include "kernels/cuda/lanes.cuh"
@@ -14,7 +14,7 @@ DEVICE void load_q4(const CudaCache& cache, uint r, uint j, uint d, float (&out)
     uint codes[8];
     load_fields<4u, 1u>(words, j, codes);
     KS_UNROLL
-    for (uint i = 0u; i < 8u; i++) out[i] = scale * whole_less(codes[i], 8u);
+    for (uint i = 0u; i < 8u; i++) out[i] = scale * float_minus(codes[i], 8u);
 }
 
 template <>
@@ -27,13 +27,14 @@ struct OctetLoader<RowCodec<codec_q4>> {
     }
 };
 
-// An octet lies in two blocks.
+// The dims of an octet lie in two blocks of 32.
 template <uint d, uint n>
 struct LaneQ4 : LaneCodes<4u, 2u, -8> {
     static constexpr uint n_rows = 8u, n_words = n + 1u;
     const uint *codes, *scales;
     DEVICE_MEMBER LaneQ4(const CudaCache& cache, uint, uint j)
-        : codes(whole(cache.words + n * j)), scales(whole(cache.words + d / 8u + n * j / 8u))
+        : codes(opaque_address(cache.words + n * j)),
+          scales(opaque_address(cache.words + d / 8u + n * j / 8u))
     {
     }
     DEVICE_MEMBER void fetch(uint r, uint (&words)[n_words]) const
@@ -45,8 +46,8 @@ struct LaneQ4 : LaneCodes<4u, 2u, -8> {
     DEVICE_MEMBER LaneOctet<2> decode(const uint (&words)[n_words], uint e, const float*) const
     {
         LaneOctet<2> row;
-        halves_of(words[n], row.factors);
-        halves_of(words[n], row.offsets);
+        unpack_f16(words[n], row.factors);
+        unpack_f16(words[n], row.offsets);
         codes_of(words[e], 0u, 8u, row.values);
         return row;
     }

@@ -1,4 +1,4 @@
-// Readers of q8 rows: an octet at a time, and a lane's octets while decoding.
+// Reads q8 rows: by octets, and by lanes in decode.
 #pragma once
 
 #include "kernels/cuda/lanes.cuh"
@@ -15,7 +15,7 @@ DEVICE void load_q8(const CudaCache& cache, uint r, uint j, uint d, float (&out)
     for (uint i = 0u; i < 8u; i++)
         out[i] =
             scale *
-            whole_less((__ldg(words + 2u * j + i / 4u) >> (8u * (i & 3u)) & 255u) ^ 128u, 128u);
+            float_minus((__ldg(words + 2u * j + i / 4u) >> (8u * (i & 3u)) & 255u) ^ 128u, 128u);
 }
 
 template <>
@@ -34,8 +34,9 @@ struct LaneQ8 : LaneCodes<8u, 1u, -128> {
     const uint* codes;
     const uint16_t* scales;
     DEVICE_MEMBER LaneQ8(const CudaCache& cache, uint, uint j)
-        : codes(whole(cache.words + 2u * n * j)),
-          scales(whole(reinterpret_cast<const uint16_t*>(cache.words + d / 4u) + n * j / 4u))
+        : codes(opaque_address(cache.words + 2u * n * j)),
+          scales(
+              opaque_address(reinterpret_cast<const uint16_t*>(cache.words + d / 4u) + n * j / 4u))
     {
     }
     DEVICE_MEMBER void fetch(uint r, uint (&words)[n_words]) const

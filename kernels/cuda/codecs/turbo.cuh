@@ -1,4 +1,4 @@
-// Readers of turbo rows: an octet at a time, and a lane's octets while decoding.
+// Reads turbo rows: by octets, and by lanes in decode.
 #pragma once
 
 #include "kernels/cuda/lanes.cuh"
@@ -7,7 +7,7 @@
 namespace ks
 {
 
-// The table of 16 pairs of levels, by two 2-bit ranks.
+// The table of pairs of levels, indexed by two 2-bit ranks.
 DEVICE const float* turbo_pairs(const float* levels)
 {
     return levels + 32u;
@@ -28,8 +28,8 @@ DEVICE void load_turbo(const CudaCache& cache, uint r, uint j, uint d, const flo
     const uint* words = row_words<RowCodec<C>>(cache, r, d);
     const float scale = C::scale(words, 0u, row_tail<RowCodec<C>>(cache, r, d), d);
     uint codes[8], signs[8];
-    load_fields<C::ranks == 8u ? 4u : 2u, C::ranks == 4u ? 2u : 4u>(
-        words, j, codes); // turbo3 has six words for 64 dims, so loads are 8 bytes
+    // turbo3 has six words per 64 dims, so its loads are 8 bytes
+    load_fields<C::ranks == 8u ? 4u : 2u, C::ranks == 4u ? 2u : 4u>(words, j, codes);
     if (C::ranks == 4u) load_fields<1u, 2u>(words + d / 16u, j, signs);
     KS_UNROLL
     for (uint i = 0u; i < 8u; i++)
@@ -43,11 +43,11 @@ struct LaneTurbo : LaneRows {
     uint i;
     const uint *codes, *signs;
     const uint16_t* scales;
+    // The scales begin where row n_rows would: d is a multiple of 64, so a tail is just a scale.
     DEVICE_MEMBER LaneTurbo(const CudaCache& cache, uint, uint j)
-        : i(first_octet<n>(plane, j)), codes(whole(cache.words + word_of_octet<bits>(i))),
-          signs(whole(cache.words + d / 16u + i / 8u * 2u + i % 2u)),
-          scales(reinterpret_cast<const uint16_t*>(
-              row_words<RowCodec<C>>(cache, cache.n_rows, d))) // d is a multiple of 64
+        : i(first_octet<n>(plane, j)), codes(opaque_address(cache.words + word_of_octet<bits>(i))),
+          signs(opaque_address(cache.words + d / 16u + i / 8u * 2u + i % 2u)),
+          scales(reinterpret_cast<const uint16_t*>(row_words<RowCodec<C>>(cache, cache.n_rows, d)))
     {
     }
     DEVICE_MEMBER void fetch(uint r, uint (&words)[n_words]) const
@@ -62,11 +62,12 @@ struct LaneTurbo : LaneRows {
     {
         LaneOctet<1> row;
         row.factors[0] = HALF_TO_FLOAT(words[n_codes]);
+        // places masks byte offsets: four times every second code
         const uint fields = fields_of_octet<bits>(words[e % n_codes], i + 4u * e),
-                   places = 0x3c3c3c3cu;                     // byte offsets of every second code
-        const uint half = bits == 4u ? 0u : i % 8u / 4u + e; // of the word
-        const uint signs_of_two = words[n_words - 1u] >>
-                                  (i % 4u / 2u + 16u * half); // signs of dims two apart in one word
+                   places = 0x3c3c3c3cu;
+        const uint half = bits == 4u ? 0u : i % 8u / 4u + e; // which half of the word
+        // bit 2 k is the sign of dim k
+        const uint signs_of_two = words[n_words - 1u] >> (i % 4u / 2u + 16u * half);
         KS_UNROLL
         for (uint k = 0u; k < 8u; k += 2u) {
             if (bits == 4u) {
