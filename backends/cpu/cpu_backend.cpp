@@ -130,7 +130,7 @@ void CpuBackend::rope(const RopeTarget* targets, int n_targets)
                 for (uint64_t g = 0, at = 0; g < n_groups; g++, at += row / n_groups)
                     m_kernels.vector.rope(group, y + at, x + at,
                                           target->angles.ptr() + (a.n_groups ? g : t) * a.n_rot);
-                if (a.hadamard) m_kernels.vector.rotate(y, a.n_heads, a.head_dim, m_signs, false);
+                if (a.hadamard) m_kernels.vector.hadamard(y, a.n_heads, a.head_dim, m_signs, false);
             }
         });
     }
@@ -409,8 +409,8 @@ void CpuBackend::attention(const AttentionArgs& a, const Tensor& y, const Querie
     if (a.hadamard)
         for_rows(a.n_tokens, a.n_heads * a.head_dim, [&](uint32_t begin, uint32_t end) {
             for (uint64_t t = begin; t < end; t++)
-                m_kernels.vector.rotate(task.y + t * a.n_heads * a.head_dim, a.n_heads, a.head_dim,
-                                        m_signs, true);
+                m_kernels.vector.hadamard(task.y + t * a.n_heads * a.head_dim, a.n_heads,
+                                          a.head_dim, m_signs, true);
         });
 }
 
