@@ -1,4 +1,4 @@
-// What people are told about the kernels that a device chooses.
+// Text about the kernels that a device chooses.
 #pragma once
 
 #include "runtime/base/backend.h"
@@ -14,7 +14,7 @@ inline std::string choice_text(const KernelChoice& choice)
     return text + ": " + choice.reason;
 }
 
-// Lines of DeviceInfo::paths. choose(args) returns the KernelChoice of attention.
+// Adds lines to DeviceInfo::paths. choose(args) returns the KernelChoice of attention.
 template <class Choose>
 void add_attention_lines(std::vector<std::string>& lines, const Choose& choose)
 {

@@ -16,11 +16,11 @@ using MakeBackend = Result<std::unique_ptr<Backend>> (*)(const std::string& id);
 struct FoundDevices {
     std::vector<DeviceInfo> devices;
     MakeBackend make = nullptr;       // null: the backend is not built in
-    std::vector<std::string> refused; // devices that cannot be used
-    std::string missing;              // why there is none
+    std::vector<std::string> refused; // a sentence for each device that cannot be used
+    std::string missing;              // why no device was found
 };
 
-// What CUDA finds is faster than the processor.
+// CUDA devices. open_backend prefers them, because they are faster than the processor.
 static FoundDevices find_cuda()
 {
     FoundDevices found;
@@ -32,8 +32,8 @@ static FoundDevices find_cuda()
     return found;
 }
 
-// What Vulkan finds may be a program, or slower than the processor beside it: it is taken where it
-// is named.
+// Vulkan devices. They may be software, or slower than the processor, so open_backend takes one
+// only if it is named.
 static FoundDevices find_vulkan()
 {
     FoundDevices found;
@@ -72,7 +72,7 @@ std::vector<BackendState> list_backends()
             {"reference", true, "", ""}};
 }
 
-// `id`, which is of no device that can be used.
+// The error for an id that names no usable device.
 static Status no_device(const std::string& id)
 {
     std::vector<std::string> refused;

@@ -8,8 +8,12 @@
 #include "kernels/cpu/codec_rows.h"
 #include "kernels/cpu/cpu_kernels.h"
 
+#include <algorithm>
+
 namespace ks
 {
+
+struct VisibleGroups;
 
 class CpuBackend : public ReferenceBackend
 {
@@ -46,20 +50,36 @@ public:
     void argmax(const ArgmaxArgs& a, const Tensor& out, const Tensor& x) override;
 
 private:
-    // The scratch, region by region; with no memory it only counts.
+    static constexpr uint32_t kMaxTokenBlock = 128;    // tokens whose sums of one tile stay in L1
+    static constexpr uint32_t kMaxSplits = 32;         // of one token, whose partials have space
+    static constexpr uint32_t kValuesPerThread = 8192; // of an op that touches each value once
+
+    // The regions of the scratch.
     struct Scratch {
         ActBlock* acts = nullptr;   // blocks of tokens, each (cols / 32, tokens of the block)
         float* sums = nullptr;      // (threads, kMaxTokenBlock * 8)
         float* attention = nullptr; // (threads, attention_scratch_floats)
-        float* partials = nullptr;  // (kMaxSplits, n_heads, kPartialHead + head_dim)
-        float* logits = nullptr;    // (n_heads, scored_slots + 1) of the last single token
+        float* partials = nullptr;  // (n_heads, kMaxSplits, kPartialHead + head_dim), then totals
+                                    // (n_heads, kPartialHead + head_dim)
+        float* logits = nullptr;    // (n_heads, logits_stride) of the last single token
+        uint32_t logits_stride = 0;
         uint64_t bytes = 0;
         uint64_t reference_offset = 0;
     };
+    // With null as `memory` it only counts the bytes.
     Scratch place(const ScratchShape& shape, uint8_t* memory) const;
 
+    // Calls body(first_row, end_row) for parts of the rows, on several threads if there is enough
+    // work.
     template <class Body>
-    void for_rows(uint32_t n_rows, uint32_t row_values, const Body& body);
+    void for_rows(uint32_t n_rows, uint32_t row_values, const Body& body)
+    {
+        const uint32_t step = std::max(1u, kValuesPerThread / std::max(1u, row_values));
+        if (n_rows <= 2 * step) return body(0u, n_rows);
+        m_pool.parallel_for((n_rows + step - 1) / step, [&](uint32_t i, int) {
+            body(i * step, std::min(n_rows, (i + 1) * step));
+        });
+    }
     void encode(const Tensor& to, uint64_t row, const float* x) const;
     void decode(const Tensor& from, uint64_t row, float* x) const;
     void quantize(const MatmulArgs& a, const Tensor& x, uint32_t token_block, bool half_scales);
@@ -70,6 +90,8 @@ private:
     }
     AttentionTask attention_task(const AttentionArgs& a, const Tensor* y, const Queries& q,
                                  const KvSlots& slots, const Tensor& lse) const;
+    void attention_partials(const AttentionTask& task, uint32_t token, const VisibleGroups& groups,
+                            uint32_t base, uint32_t n_splits);
     void attention_split(const AttentionTask& task, uint32_t token);
     void attention_chunks(const AttentionTask& task, AttentionChunkKernel kernel);
     template <class Count, class Body>

@@ -30,8 +30,7 @@ static double best_rate(double seconds, const Window& window)
     return best;
 }
 
-// Memory in huge pages, like the weights, read with the prefetching of the kernels. Both raise the
-// bandwidth.
+// Sums words with the prefetch distance of the matmul kernels, which raises the bandwidth.
 static uint64_t sum_words(const uint64_t* words, size_t n)
 {
     constexpr size_t kDistance = 1536 / sizeof(uint64_t);
@@ -50,10 +49,10 @@ static double read_bandwidth(ThreadPool& pool)
     void* memory =
         mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) return 0;
-    madvise(memory, kBytes, MADV_HUGEPAGE);
+    madvise(memory, kBytes, MADV_HUGEPAGE); // like the weights; it raises the bandwidth
     auto* bytes = static_cast<uint8_t*>(memory);
-    std::fill_n(static_cast<uint64_t*>(memory), kBytes / 8,
-                1u); // untouched pages would all map to the same page of zeros
+    // Untouched pages would all map to the same page of zeros.
+    std::fill_n(static_cast<uint64_t*>(memory), kBytes / 8, 1u);
     size_t at = 0;
     std::atomic<uint64_t> sink{0};
     const double best = best_rate(0.6, [&] {

@@ -1,13 +1,13 @@
-// Measured peaks of this machine with the threads and kernels of the cpu backend, as a reference
-// for speeds.
+// Measured peaks of this machine with the threads and kernels of the cpu backend. Speeds are
+// compared with them.
 #pragma once
 
 namespace ks
 {
 
 struct CpuPeaks {
-    double bytes_per_second; // read by all threads from memory outside all caches; 0: memory could
-                             // not be allocated
+    // Read by all threads from memory outside all caches; 0 if memory could not be allocated.
+    double bytes_per_second;
     double int8_ops_per_second; // of dot products; a multiply-add counts as two
 };
 

@@ -1,5 +1,4 @@
-// The ops on slots, as plainly as they can be written: where an index lies, what a token sees, and
-// what attention is.
+// The ops on slots in their plainest form: kv_write, kv_read, kv_move, attention and kv_score.
 #include "backends/reference/reference_backend.h"
 #include "backends/reference/visibility.h"
 
@@ -40,8 +39,8 @@ void check_kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& x)
 uint32_t kv_write_row(const KvWriteArgs& a, const Tensor& table, const Tensor& head_layout,
                       uint32_t h, uint32_t t)
 {
-    const uint32_t *layout_of_head = head_layout.ptr<uint32_t>() + h * layout_words,
-                   index = layout_of_head[layout_n_held] + t;
+    const uint32_t* layout_of_head = head_layout.ptr<uint32_t>() + h * layout_words;
+    const uint32_t index = layout_of_head[layout_n_held] + t;
     uint32_t row = h * a.n_rows + (a.staged ? t : ring_row(index, a.n_rows, a.n_pinned));
     if (!a.staged && table) row = table.ptr<uint32_t>()[layout_of_head[layout_table_begin] + index];
     KS_CHECK(row < a.n_kv_heads * a.n_rows, "kv_write: row %u of %u", row, a.n_kv_heads * a.n_rows);
@@ -81,7 +80,7 @@ void ReferenceBackend::kv_read(const KvReadArgs& a, const Tensor& y, const Tenso
     }
 }
 
-// The rows of one group, from anywhere, or the codes of another group.
+// Moves one group: copies the codes of a group, or encodes rows from any place.
 static void move_group(const KvMoveArgs& a, const Tensor& to, const Tensor& from,
                        const uint32_t* moves)
 {
@@ -89,16 +88,16 @@ static void move_group(const KvMoveArgs& a, const Tensor& to, const Tensor& from
     if (to.format == from.format) {
         for (uint32_t r = 0; r < info.group; r++)
             KS_CHECK(moves[2 * r] % info.group == r && moves[2 * r] - r == moves[0],
-                     "kv_move: row %u in a group's place %u", moves[2 * r], r);
+                     "kv_move: row %u at place %u of a group", moves[2 * r], r);
         memcpy(coded_group(to, moves[1]), coded_group(from, moves[0]),
                info.group * info.row_bytes(a.head_dim));
         return;
     }
-    float scratch[kMostInGroup * codec_max_dim], row[codec_max_dim];
+    float rows[kMostInGroup * codec_max_dim], row[codec_max_dim];
     for (uint32_t r = 0; r < info.group; r++)
         std::copy_n(cached_row(from, moves[2 * r], a.head_dim, row), a.head_dim,
-                    scratch + r * a.head_dim);
-    encode_group(to.format, scratch, a.head_dim, coded_group(to, moves[1]));
+                    rows + r * a.head_dim);
+    encode_group(to.format, rows, a.head_dim, coded_group(to, moves[1]));
 }
 
 void ReferenceBackend::kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& from,
@@ -149,7 +148,7 @@ void check_slots(const AttentionArgs& a, const Queries& q, const KvSlots& slots)
     check_values("attention", slots.head_layout, uint64_t(a.n_kv_heads) * layout_words);
     KS_CHECK(!a.n_rope_on_read || (slots.table && a.n_rope_on_read % 2 == 0 &&
                                    a.n_rope_on_read <= a.head_dim && !a.n_clamped),
-             "attention: %u values turned", a.n_rope_on_read);
+             "attention: RoPE of %u values", a.n_rope_on_read);
     if (!a.n_wave) return;
     KS_CHECK(slots.table && a.n_wave % 2 == 0 && a.n_wave <= a.head_dim,
              "attention: waves of %u values", a.n_wave);
@@ -160,7 +159,7 @@ void check_slots(const AttentionArgs& a, const Queries& q, const KvSlots& slots)
     check_values("attention", slots.positions, slots.table.cols);
 }
 
-// There are turns for every index that is read.
+// Checks that the RoPE table has a row for every index that is read.
 static void check_rope_on_read(const AttentionArgs& a, const KvSlots& slots)
 {
     for (uint32_t h = 0; a.n_rope_on_read && h < a.n_kv_heads; h++)
@@ -168,6 +167,40 @@ static void check_rope_on_read(const AttentionArgs& a, const KvSlots& slots)
                      uint64_t(slots.head_layout.ptr<uint32_t>()[h * layout_words + layout_n_held] +
                               a.n_tokens) *
                          a.n_rope_on_read);
+}
+
+// Running softmax. Log-weights give numerator and denominator different logits, so each has its own
+// running maximum.
+struct RunningSoftmax {
+    double top = -INFINITY;      // of the numerator's logits
+    double norm_top = -INFINITY; // of the denominator's logits
+    double norm = 0;
+
+    void add_to_norm(double logit)
+    {
+        if (!(logit > -INFINITY)) return;
+        norm = logit > norm_top ? norm * std::exp(norm_top - logit) + 1
+                                : norm + std::exp(logit - norm_top);
+        norm_top = std::max(norm_top, logit);
+    }
+    void add_value(double logit, const float* v, uint32_t head_dim, double* sums)
+    {
+        const double shrink = logit > top ? std::exp(top - logit) : 1.0;
+        top = std::max(top, logit);
+        const double weight = std::exp(logit - top);
+        for (uint32_t d = 0; d < head_dim; d++) sums[d] = sums[d] * shrink + weight * v[d];
+    }
+    double scale() const { return top > -INFINITY ? std::exp(top - norm_top) / norm : 0.0; }
+    float lse() const { return float((norm_top + std::log(norm)) * kLog2e); } // base 2
+};
+
+// The logit of index i before log-weights. `query` is the query that index i meets, whose values
+// begin at `at` of (n_tokens, n_heads * head_dim).
+static double logit_of(const Visibility& visibility, const Queries& q, const float* query,
+                       uint64_t at, uint32_t i, const float* key)
+{
+    const AttentionArgs& a = visibility.a;
+    return (dot(query, key, a.head_dim) + visibility.bias(i, q, at)) * a.scale;
 }
 
 void ReferenceBackend::attention(const AttentionArgs& a, const Tensor& y, const Queries& q,
@@ -178,47 +211,66 @@ void ReferenceBackend::attention(const AttentionArgs& a, const Tensor& y, const 
     check_values("attention", y, uint64_t(a.n_tokens) * a.n_heads * a.head_dim);
     KS_CHECK(a.head_dim <= m_shape.head_dim, "attention: head_dim %u, scratch for %u", a.head_dim,
              m_shape.head_dim);
-    double* sums =
-        reinterpret_cast<double*>(m_row); // (head_dim), then a row of K or V, then a query
-    float *scratch = reinterpret_cast<float*>(sums + a.head_dim),
-          *query_room = scratch + a.head_dim;
+    // Scratch: sums (head_dim), a row of K or V, a query after RoPE.
+    double* sums = reinterpret_cast<double*>(m_row);
+    float* row = reinterpret_cast<float*>(sums + a.head_dim);
+    float* roped_query = row + a.head_dim;
     for (uint32_t h = 0; h < a.n_heads; h++) {
         const Visibility visibility(a, slots, h / (a.n_heads / a.n_kv_heads));
         for (uint32_t t = 0; t < a.n_tokens; t++) {
             const uint64_t at = (uint64_t(t) * a.n_heads + h) * a.head_dim;
-            const float* near = visibility.query(t, q.q.ptr() + at, query_room);
-            double top = -INFINITY, norm_top = -INFINITY,
-                   norm = 0; // running maxima of numerator and denominator
+            const float* unclamped = visibility.query(t, q.q.ptr() + at, roped_query);
+            RunningSoftmax softmax;
             std::fill(sums, sums + a.head_dim, 0.0);
             for (uint32_t i = 0; i <= visibility.before + t; i++) {
                 if (!visibility.sees(t, i)) continue;
-                const double logit = (dot(i < a.n_clamped ? q.q_clamped.ptr() + at : near,
-                                          visibility.key(i, scratch), a.head_dim) +
-                                      visibility.bias(i, q, at)) *
-                                     a.scale;
-                const double num_logit = logit + visibility.weight(i, 0),
-                             den_logit = logit + visibility.weight(i, 1);
-                if (den_logit > -INFINITY) {
-                    norm = den_logit > norm_top ? norm * std::exp(norm_top - den_logit) + 1
-                                                : norm + std::exp(den_logit - norm_top);
-                    norm_top = std::max(norm_top, den_logit);
-                }
+                const float* query = i < a.n_clamped ? q.q_clamped.ptr() + at : unclamped;
+                const double logit = logit_of(visibility, q, query, at, i, visibility.key(i, row));
+                softmax.add_to_norm(logit + visibility.weight(i, 1));
+                const double num_logit = logit + visibility.weight(i, 0);
                 if (num_logit == -INFINITY) continue;
-                const double shrink = num_logit > top ? std::exp(top - num_logit) : 1.0;
-                top = std::max(top, num_logit);
-                const double weight = std::exp(num_logit - top);
-                const float* v = visibility.value(i, scratch);
-                for (uint32_t d = 0; d < a.head_dim; d++)
-                    sums[d] = sums[d] * shrink + weight * v[d];
+                softmax.add_value(num_logit, visibility.value(i, row), a.head_dim, sums);
             }
-            const double scale = top > -INFINITY ? std::exp(top - norm_top) / norm : 0.0;
-            float* out = y.ptr() + (uint64_t(t) * a.n_heads + h) * a.head_dim;
+            const double scale = softmax.scale();
+            float* out = y.ptr() + at;
             for (uint32_t d = 0; d < a.head_dim; d++) out[d] = float(sums[d] * scale);
             if (a.hadamard) hadamard_head(out, a.head_dim, true);
-            if (lse)
-                lse.ptr()[uint64_t(t) * a.n_heads + h] =
-                    float((norm_top + std::log(norm)) * kLog2e);
+            if (lse) lse.ptr()[uint64_t(t) * a.n_heads + h] = softmax.lse();
         }
+    }
+}
+
+// The number of indexes that token t sees.
+static uint32_t n_visible(const Visibility& visibility, uint32_t t)
+{
+    const AttentionArgs& a = visibility.a;
+    const uint32_t end = visibility.before + t + 1;
+    const uint32_t first =
+        std::max(visibility.oldest, a.window && end > a.window ? end - a.window : 0);
+    return end - (first > a.n_pinned ? first - a.n_pinned : 0);
+}
+
+// Adds the scores of index i from token t, which sees it, to `sum`, for the query heads of the KV
+// head in order. scratch (2, head_dim).
+static void add_scores(const KvScoreArgs& s, const Visibility& visibility, const Queries& q,
+                       const Tensor& lse, uint32_t t, uint32_t i, float* scratch, double& sum)
+{
+    const AttentionArgs& a = visibility.a;
+    const uint32_t group = a.n_heads / a.n_kv_heads, first = visibility.kv_head * group;
+    const double visible = n_visible(visibility, t);
+    const double decay = std::pow(double(s.decay), a.n_tokens - 1 - t);
+    const float* key = visibility.key(i, scratch);
+    for (uint32_t h = first; h < first + group; h++) {
+        const uint64_t at = (uint64_t(t) * a.n_heads + h) * a.head_dim;
+        const float* unclamped = visibility.query(t, q.q.ptr() + at, scratch + a.head_dim);
+        const float* query = i < a.n_clamped ? q.q_clamped.ptr() + at : unclamped;
+        const double logit = logit_of(visibility, q, query, at, i, key);
+        const double p = std::exp2((logit + visibility.weight(i, 1)) * kLog2e -
+                                   lse.ptr()[uint64_t(t) * a.n_heads + h]);
+        // A token that sees one index has exactly its even share, however lse was rounded.
+        const double score =
+            s.kind == score_below ? (visible > 1 && p * visible < 1 ? 1.0 : 0.0) : p;
+        sum += score * decay;
     }
 }
 
@@ -231,7 +283,6 @@ void ReferenceBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, co
     check_values("kv_score", scores, uint64_t(a.n_kv_heads) * a.n_rows);
     check_values("kv_score", lse, uint64_t(a.n_tokens) * a.n_heads);
     if (a.chunk_rows) check_values("kv_score", chunk_scores, uint64_t(a.n_kv_heads) * a.chunk_rows);
-    const uint32_t group = a.n_heads / a.n_kv_heads;
     const double keep = s.reset ? 0.0 : std::pow(double(s.decay), a.n_tokens);
     for (uint32_t g = 0; g < a.n_kv_heads; g++) {
         const Visibility visibility(a, slots, g);
@@ -241,29 +292,10 @@ void ReferenceBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, co
             for (uint32_t t = s.first_query; t < a.n_tokens; t++) {
                 if (!visibility.sees(t, i)) continue;
                 seen = true;
-                const uint32_t first =
-                    std::max(visibility.oldest, a.window && visibility.before + t + 1 > a.window
-                                                    ? visibility.before + t + 1 - a.window
-                                                    : 0);
-                const double visible =
-                    visibility.before + t + 1 - (first > a.n_pinned ? first - a.n_pinned : 0);
-                const float* key = visibility.key(i, m_row);
-                for (uint32_t h = g * group; h < (g + 1) * group; h++) {
-                    const uint64_t at = (uint64_t(t) * a.n_heads + h) * a.head_dim;
-                    const float* near = visibility.query(t, q.q.ptr() + at, m_row + a.head_dim);
-                    const float* query = i < a.n_clamped ? q.q_clamped.ptr() + at : near;
-                    const double logit =
-                        (dot(query, key, a.head_dim) + visibility.bias(i, q, at)) * a.scale;
-                    const double p = std::exp2((logit + visibility.weight(i, 1)) * kLog2e -
-                                               lse.ptr()[uint64_t(t) * a.n_heads + h]);
-                    // Alone, a token has exactly its even share, whatever lse was rounded to.
-                    const double said =
-                        s.kind == score_below ? (visible > 1 && p * visible < 1 ? 1.0 : 0.0) : p;
-                    sum += said * std::pow(double(s.decay), a.n_tokens - 1 - t);
-                }
+                add_scores(s, visibility, q, lse, t, i, m_row, sum);
             }
             if (!seen && visibility.oldest > i && i >= a.n_pinned)
-                continue; // its row is another's by now
+                continue; // a newer token has the row
             float& out = visibility.in_chunk(i) ? chunk_scores.ptr()[visibility.row(i)]
                                                 : scores.ptr()[visibility.row(i)];
             out = float((visibility.in_chunk(i) ? 0.0 : out * keep) + sum);

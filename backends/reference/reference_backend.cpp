@@ -223,9 +223,9 @@ void ReferenceBackend::matmul(const MatmulArgs& a, const MatmulTarget* targets, 
 void check_target(const RopeTarget& target)
 {
     const RopeArgs& a = target.a;
-    KS_CHECK(a.n_rot % 2 == 0 && a.n_rot <= a.head_dim, "rope: %u of %u values turn", a.n_rot,
+    KS_CHECK(a.n_rot % 2 == 0 && a.n_rot <= a.head_dim, "rope: n_rot %u of %u values", a.n_rot,
              a.head_dim);
-    KS_CHECK(!a.hadamard || a.head_dim <= codec_max_dim, "rope: rotated heads of %u values",
+    KS_CHECK(!a.hadamard || a.head_dim <= codec_max_dim, "rope: hadamard of heads of %u values",
              a.head_dim);
     for (const Tensor* t : {&target.y, &target.x})
         check_values("rope", *t, uint64_t(a.n_tokens) * a.n_heads * a.head_dim);
@@ -234,7 +234,8 @@ void check_target(const RopeTarget& target)
                      uint64_t(a.n_groups ? a.n_groups : a.n_tokens) * a.n_rot);
 }
 
-static void turn(const RopeTarget& target)
+// Rotates the pairs of every head by the target's angles.
+static void apply_rope(const RopeTarget& target)
 {
     const RopeArgs& a = target.a;
     uint32_t half = a.n_rot / 2;
@@ -256,9 +257,8 @@ static void turn(const RopeTarget& target)
     }
 }
 
-// The Hadamard transform of one block of a head: butterflies at distances 1, 2, 4, ..., then the
-// scale.
-static void transform(float* x, uint32_t block)
+// H of one block of a head: butterflies at distances 1, 2, 4, ..., then the scale.
+static void hadamard_transform(float* x, uint32_t block)
 {
     for (uint32_t step = 1; step < block; step *= 2)
         for (uint32_t i = 0; i < block; i++) {
@@ -270,13 +270,13 @@ static void transform(float* x, uint32_t block)
     for (uint32_t i = 0; i < block; i++) x[i] *= hadamard_scale(block);
 }
 
-void hadamard_head(float* head, uint32_t head_dim, bool back)
+void hadamard_head(float* head, uint32_t head_dim, bool inverse)
 {
     for (uint32_t base = 0, block; base < head_dim; base += block) {
         block = hadamard_block(base, head_dim);
-        for (uint32_t i = base; !back && i < base + block; i++) head[i] *= hadamard_sign(i);
-        transform(head + base, block);
-        for (uint32_t i = base; back && i < base + block; i++) head[i] *= hadamard_sign(i);
+        for (uint32_t i = base; !inverse && i < base + block; i++) head[i] *= hadamard_sign(i);
+        hadamard_transform(head + base, block);
+        for (uint32_t i = base; inverse && i < base + block; i++) head[i] *= hadamard_sign(i);
     }
 }
 
@@ -285,7 +285,7 @@ void ReferenceBackend::rope(const RopeTarget* targets, int n_targets)
     for (const RopeTarget* target = targets; target < targets + n_targets; target++) {
         const RopeArgs& a = target->a;
         check_target(*target);
-        turn(*target);
+        apply_rope(*target);
         for (uint64_t i = 0; a.hadamard && i < uint64_t(a.n_tokens) * a.n_heads; i++)
             hadamard_head(target->y.ptr() + i * a.head_dim, a.head_dim, false);
     }
@@ -298,9 +298,8 @@ void ReferenceBackend::glu(const GluArgs& a, const Tensor& y, const Tensor& gate
     for (uint32_t i = 0; i < a.n; i++) {
         double g = gate.ptr()[i];
         double silu = g / (1.0 + std::exp(-g));
-        double gelu =
-            0.5 * g *
-            (1.0 + std::tanh(0.7978845608028654 * (g + 0.044715 * g * g * g))); // sqrt(2 / pi)
+        const double root = 0.7978845608028654; // sqrt(2 / pi)
+        double gelu = 0.5 * g * (1.0 + std::tanh(root * (g + 0.044715 * g * g * g)));
         y.ptr()[i] = float((a.act == act_silu ? silu : gelu) * up.ptr()[i]);
     }
 }

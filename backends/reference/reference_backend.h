@@ -54,7 +54,7 @@ protected:
         float* plain = nullptr;  // (n_heads, head_dim), the mean query before RoPE
         float* logits = nullptr; // (n_heads, selected_slots)
         float* votes = nullptr;  // (n_kv_heads, selected_slots)
-        Tensor table;            // (1, n_kv_heads * stride / 2) u32: representative keys of blocks
+        Tensor table;            // (1, n_kv_heads * stride / 2) u32, block representatives
         Tensor head_layout;      // (n_kv_heads, layout_words) u32
         uint64_t stride = 0;     // of logits and votes: selected_slots, rounded up to whole vectors
     };
@@ -76,7 +76,7 @@ protected:
     void list_chunk(const SelectArgs& s, const AttentionArgs& a, const Selection& to,
                     const KvSlots& slots) const;
 
-    ScratchShape m_shape; // the shapes that the scratch was set for
+    ScratchShape m_shape; // of set_scratch
     SelectScratch m_select;
 
 private:
@@ -93,8 +93,9 @@ private:
 
     MemorySource m_system;
     MemorySource* m_memory; // the caller's, or m_system
-    float* m_row = nullptr; // scratch: (max_cols) a row of a weight; in attention (head_dim) double
-                            // sums and a row of K or V
+    // Scratch. matmul: (max_cols), a row of a weight. attention: double sums (head_dim), a row of K
+    // or V, a query after RoPE.
+    float* m_row = nullptr;
 };
 
 std::unique_ptr<Backend> make_reference_backend(const BackendOptions& options);
@@ -102,22 +103,23 @@ std::unique_ptr<Backend> make_reference_backend(const BackendOptions& options);
 // Checks that a tensor is inside its buffer and has at least n values.
 void check_values(const char* op, const Tensor& t, uint64_t n);
 
-// Checks that a cache is inside its buffer, has at least n_rows rows of head_dim values, and a
+// Checks that a cache is inside its buffer and has at least n_rows rows of head_dim values in a
 // valid cache format.
 void check_rows(const char* op, const Tensor& t, uint64_t n_rows, uint32_t head_dim);
 
-// The Hadamard transform of a head in place: H D, or its inverse D H if `back`. RopeArgs and
-// AttentionArgs define it.
-void hadamard_head(float* head, uint32_t head_dim, bool back);
+// The Hadamard transform of a head in place: H D, or its inverse D H. RopeArgs and AttentionArgs
+// define it.
+void hadamard_head(float* head, uint32_t head_dim, bool inverse);
 
-// Check the arguments of rope and kv_write. kv_write_row returns the row for head h of token t of
-// the chunk.
+// Check the arguments of rope and kv_write.
 void check_target(const RopeTarget& target);
 void check_kv_write(const KvWriteArgs& a, const Tensor& to, const Tensor& x);
+// The row that kv_write writes for head h of token t of the chunk.
 uint32_t kv_write_row(const KvWriteArgs& a, const Tensor& table, const Tensor& head_layout,
                       uint32_t h, uint32_t t);
 
-// A sum in float64 of eight partial sums, to shorten the chain of dependent additions.
+// The dot product in float64, as eight partial sums, which shorten the chain of dependent
+// additions.
 double dot(const float* a, const float* b, uint32_t n);
 
 // From /proc: the name of the processor; total and available memory in bytes.

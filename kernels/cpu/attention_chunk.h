@@ -1,5 +1,5 @@
-// Some tokens over slots: keys and values of a tile become f32 panels once; six queries at a time
-// multiply with them.
+// The chunk kernel: several tokens over slots. Keys and values of a tile are copied to f32 panels
+// once. Six queries at a time multiply with them.
 #pragma once
 
 #include "kernels/cpu/attention_tile.h"
@@ -9,20 +9,20 @@ namespace ks
 namespace // as in simd_avx2.h
 {
 
-// The arrays of a chunk, f32. width: head_dim rounded up to whole panels, with zeros there.
+// The arrays of a chunk, f32.
 struct ChunkScratch {
-    uint32_t width;
+    uint32_t width;   // head_dim rounded up to whole panels
     float* q;         // (kAttentionRows, width), scaled
-    float* q_clamped; // (kAttentionRows, width), what far columns are seen by, scaled
+    float* q_clamped; // (kAttentionRows, width), the clamped queries, scaled
     float* out;       // (kAttentionRows, width)
-    float* keys;      // (kAttentionTile / kPanel) panels (width, kPanel): a column is a position
-    float* values;    // (width / kPanel) panels (kAttentionTile, kPanel): a row is a position
-    float* decoded;   // (kAttentionTile, head_dim) rows of codes
-    float* weights;   // (kSix, kAttentionTile)
-    float* top;       // (kAttentionRows) running maximum of the group of indexes
+    float* keys;      // (kAttentionTile / kPanel) panels (width, kPanel): a column per position
+    float* values;    // (width / kPanel) panels (kAttentionTile, kPanel): a row per position
+    float* decoded;   // (kAttentionTile, head_dim), decoded rows
+    float* weights;   // (kRowBlock, kAttentionTile)
+    float* top;       // (kAttentionRows), running maximum of the group of indexes
     float* norm;      // (kAttentionRows)
-    float* total;     // (kAttentionRows, width), of the groups before, as the next two
-    float* total_top;
+    float* total;     // (kAttentionRows, width), like `out` but over all earlier groups
+    float* total_top; // (kAttentionRows), like `top` over all earlier groups
     float* total_norm;
 
     KS_INLINE ChunkScratch(float* scratch, uint32_t head_dim)
@@ -35,7 +35,7 @@ struct ChunkScratch {
         values = keys + kAttentionTile * width;
         decoded = values + kAttentionTile * width;
         weights = decoded + kAttentionTile * width;
-        top = weights + kSix * kAttentionTile;
+        top = weights + kRowBlock * kAttentionTile;
         norm = top + kAttentionRows;
         total_top = norm + kAttentionRows;
         total_norm = total_top + kAttentionRows;
@@ -51,7 +51,7 @@ struct ChunkScratch {
     }
 };
 
-// Where each column's row is.
+// The address and the format of each column's row.
 struct ColumnRows {
     const uint8_t* at[kAttentionTile];
     bool half[kAttentionTile];
@@ -85,7 +85,8 @@ struct ColumnRows {
     }
 };
 
-// The keys of a tile's n columns in panels; columns beyond hold zeros.
+// Writes the keys of a tile's n columns to panels. Zeros fill the columns up to a multiple of
+// eight.
 template <class S>
 void load_keys(const AttentionTask& task, const ChunkScratch& s, const TileRows& tile, uint32_t n)
 {
@@ -111,8 +112,8 @@ void load_keys(const AttentionTask& task, const ChunkScratch& s, const TileRows&
     }
 }
 
-// The values of a tile's columns; those of the hole become zero, since a weight of zero would not
-// hide an infinity.
+// Writes the values of a tile's n columns to panels. Columns in the hole become zero: their weight
+// is zero, but zero times infinity is NaN.
 template <class S>
 void load_values(const AttentionTask& task, const ChunkScratch& s, const TileRows& tile,
                  const Columns& c, uint32_t n)
@@ -127,75 +128,77 @@ void load_values(const AttentionTask& task, const ChunkScratch& s, const TileRow
     }
 }
 
-// weights[r][16 panel ..] = q[r] . keys, for six queries, q (6, width)
+// weights[r][16 panel ..] = q[r] . keys, for the queries q (kRowBlock, width) of a block.
 template <class S>
-void six_logits(const ChunkScratch& s, const float* q, uint32_t head_dim, uint32_t panel)
+void block_logits(const ChunkScratch& s, const float* q, uint32_t head_dim, uint32_t panel)
 {
     using V = typename S::Wide;
     constexpr uint32_t lanes = V::lanes, n = kPanel / lanes; // vectors of a panel's row
-    // Sums of every eighth dimension, ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)): what waits for its
-    // other half is in `waiting`.
-    typename V::F sums[n * kSix], waiting[3][n * kSix];
+    // Sums over every eighth dim are added as ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)).
+    // waiting[level] holds the left operand of a level until the right one is complete.
+    typename V::F sums[n * kRowBlock], waiting[3][n * kRowBlock];
     for (uint32_t eighth = 0, level = 0; level < 3; eighth++) {
         const float* keys = s.keys + (size_t(panel) * s.width + eighth) * kPanel;
         KS_UNROLL(12)
-        for (uint32_t i = 0; i < n * kSix; i++) sums[i] = V::zero();
+        for (uint32_t i = 0; i < n * kRowBlock; i++) sums[i] = V::zero();
         for (uint32_t d = eighth; d < head_dim; d += 8, keys += 8 * kPanel) {
             typename V::F key[n];
             KS_UNROLL(2)
             for (uint32_t i = 0; i < n; i++) key[i] = V::load(keys + i * lanes);
             KS_UNROLL(6)
-            for (uint32_t r = 0; r < kSix; r++) {
+            for (uint32_t r = 0; r < kRowBlock; r++) {
                 typename V::F value = V::broadcast(q[size_t(r) * s.width + d]);
                 KS_UNROLL(2)
                 for (uint32_t i = 0; i < n; i++)
                     sums[n * r + i] = V::fma(value, key[i], sums[n * r + i]);
             }
         }
-        for (level = 0; eighth >> level & 1; level++) KS_UNROLL(12)
-        for (uint32_t i = 0; i < n * kSix; i++) sums[i] = waiting[level][i] + sums[i];
+        for (level = 0; eighth >> level & 1; level++) {
+            KS_UNROLL(12)
+            for (uint32_t i = 0; i < n * kRowBlock; i++) sums[i] = waiting[level][i] + sums[i];
+        }
         KS_UNROLL(12)
-        for (uint32_t i = 0; level < 3 && i < n * kSix; i++) waiting[level][i] = sums[i];
+        for (uint32_t i = 0; level < 3 && i < n * kRowBlock; i++) waiting[level][i] = sums[i];
     }
     KS_UNROLL(12)
-    for (uint32_t i = 0; i < n * kSix; i++)
+    for (uint32_t i = 0; i < n * kRowBlock; i++)
         V::store(s.weights + i / n * kAttentionTile + panel * kPanel + i % n * lanes, sums[i]);
 }
 
-// The same for panels [left, right) of six queries from row `first` on. The first n_clamped columns
-// have queries of their own.
+// block_logits for panels [left, right) and the queries from row `first` on. The first n_clamped
+// columns meet the clamped queries.
 template <class S>
-void six_logits_of_panels(const ChunkScratch& s, uint32_t first, uint32_t head_dim, uint32_t left,
-                          uint32_t right, uint32_t n_clamped)
+void block_logits_of_panels(const ChunkScratch& s, uint32_t first, uint32_t head_dim, uint32_t left,
+                            uint32_t right, uint32_t n_clamped)
 {
     for (uint32_t panel = left; panel < right; panel++) {
         const uint32_t begin = panel * kPanel, end = begin + kPanel;
-        float near[kSix][kPanel];
-        if (end > n_clamped) six_logits<S>(s, s.q + size_t(first) * s.width, head_dim, panel);
+        float unclamped[kRowBlock][kPanel];
+        if (end > n_clamped) block_logits<S>(s, s.q + size_t(first) * s.width, head_dim, panel);
         if (begin >= n_clamped) continue;
-        for (uint32_t i = 0; i < kSix; i++)
+        for (uint32_t i = 0; i < kRowBlock; i++)
             for (uint32_t k = n_clamped; k < end; k++)
-                near[i][k - begin] = s.weights[i * kAttentionTile + k];
-        six_logits<S>(s, s.q_clamped + size_t(first) * s.width, head_dim, panel);
-        for (uint32_t i = 0; i < kSix; i++)
+                unclamped[i][k - begin] = s.weights[i * kAttentionTile + k];
+        block_logits<S>(s, s.q_clamped + size_t(first) * s.width, head_dim, panel);
+        for (uint32_t i = 0; i < kRowBlock; i++)
             for (uint32_t k = n_clamped; k < end; k++)
-                s.weights[i * kAttentionTile + k] = near[i][k - begin];
+                s.weights[i * kAttentionTile + k] = unclamped[i][k - begin];
     }
 }
 
-// out[r][16 panel ..] = out * shrink[r] + weights[r] . values, over positions [begin, end) of the
-// tile
+// out[r][16 panel ..] = out * shrink[r] + weights[r] . values, over columns [begin, end) of the
+// tile.
 template <class S>
-void six_outputs(const ChunkScratch& s, float* out, const float* shrink, uint32_t panel,
-                 uint32_t begin, uint32_t end)
+void block_outputs(const ChunkScratch& s, float* out, const float* shrink, uint32_t panel,
+                   uint32_t begin, uint32_t end)
 {
     using V = typename S::Wide;
     constexpr uint32_t lanes = V::lanes, n = kPanel / lanes;
     const float* values = s.values + (size_t(panel) * kAttentionTile + begin) * kPanel;
     out += panel * kPanel;
-    typename V::F sums[kSix][n];
+    typename V::F sums[kRowBlock][n];
     KS_UNROLL(6)
-    for (uint32_t r = 0; r < kSix; r++) KS_UNROLL(2)
+    for (uint32_t r = 0; r < kRowBlock; r++) KS_UNROLL(2)
     for (uint32_t i = 0; i < n; i++)
         sums[r][i] = V::load(out + size_t(r) * s.width + i * lanes) * V::broadcast(shrink[r]);
     for (uint32_t p = begin; p < end; p++, values += kPanel) {
@@ -203,18 +206,18 @@ void six_outputs(const ChunkScratch& s, float* out, const float* shrink, uint32_
         KS_UNROLL(2)
         for (uint32_t i = 0; i < n; i++) value[i] = V::load(values + i * lanes);
         KS_UNROLL(6)
-        for (uint32_t r = 0; r < kSix; r++) {
+        for (uint32_t r = 0; r < kRowBlock; r++) {
             typename V::F weight = V::broadcast(s.weights[r * kAttentionTile + p]);
             KS_UNROLL(2)
             for (uint32_t i = 0; i < n; i++) sums[r][i] = V::fma(weight, value[i], sums[r][i]);
         }
     }
     KS_UNROLL(6)
-    for (uint32_t r = 0; r < kSix; r++) KS_UNROLL(2)
+    for (uint32_t r = 0; r < kRowBlock; r++) KS_UNROLL(2)
     for (uint32_t i = 0; i < n; i++) V::store(out + size_t(r) * s.width + i * lanes, sums[r][i]);
 }
 
-// The softmax of a chunk's rows: one maximum and one norm for each.
+// The softmax of a chunk's rows, with one maximum and one norm each.
 template <class S>
 struct ChunkSoftmax {
     const ChunkScratch& s;
@@ -225,18 +228,18 @@ struct ChunkSoftmax {
         s.norm[r] = s.total_norm[r] = 0;
     }
     void begin_tile(const TileRows&, uint32_t) {}
-    // Before any row of rows r0 .. r0 + 5 becomes weights: their logits are in s.weights.
+    // Called before take_row of rows r0 .. r0 + 5, whose logits are in s.weights.
     void begin_rows(uint32_t) const {}
-    // As to_weights, of row r.
+    // to_weights of row r.
     KS_INLINE float take_row(uint32_t r, uint32_t, float* w, uint32_t n, uint32_t hole,
                              uint32_t begin, uint32_t end) const
     {
         return to_weights<S>(w, n, hole, begin, end, s.top + r, s.norm + r);
     }
-    // Ends the group of indexes: its sums go into the totals and begin anew.
-    void fold_row(uint32_t r, uint32_t head_dim) const
+    // Ends a group of indexes: adds its sums to the totals and resets them.
+    void combine_row(uint32_t r, uint32_t head_dim) const
     {
-        fold<S>(s.total_sums(r), s.group_sums(r), head_dim);
+        combine<S>(s.total_sums(r), s.group_sums(r), head_dim);
         s.top[r] = kLowest;
         s.norm[r] = 0;
     }
@@ -247,29 +250,29 @@ struct ChunkSoftmax {
 };
 
 template <class S, class Softmax>
-void fold_rows(const ChunkScratch& s, Softmax& softmax, uint32_t n_rows, uint32_t head_dim)
+void combine_rows(const ChunkScratch& s, Softmax& softmax, uint32_t n_rows, uint32_t head_dim)
 {
     for (uint32_t r = 0; r < n_rows; r++) {
-        softmax.fold_row(r, head_dim);
+        softmax.combine_row(r, head_dim);
         for (uint32_t d = 0; d < head_dim; d += 8)
             S::store(s.out + size_t(r) * s.width + d, S::zero());
     }
 }
 
-// Rows r0 .. r0 + 5 of the chunk (a row is a token and a head) meet a tile of n columns, the first
-// of which has index p.
+// Attention of rows r0 .. r0 + 5 of the chunk over a tile of n columns, the first of which has
+// index p. A row is a token and a head.
 template <class S, class Softmax>
-void six_rows(const AttentionTask& task, const Visibility& visibility, const ChunkScratch& s,
-              Softmax& softmax, uint32_t token, uint32_t r0, uint32_t n_rows, uint32_t p,
-              uint32_t n)
+void block_rows(const AttentionTask& task, const Visibility& visibility, const ChunkScratch& s,
+                Softmax& softmax, uint32_t token, uint32_t r0, uint32_t n_rows, uint32_t p,
+                uint32_t n)
 {
     const uint32_t group = task.a.n_heads / task.a.n_kv_heads;
     auto columns = [&](uint32_t i) {
         return Columns(visibility, token + (r0 + i < n_rows ? r0 + i : n_rows - 1) / group, p, n);
     };
-    const Columns seen[kSix] = {columns(0), columns(1), columns(2),
-                                columns(3), columns(4), columns(5)};
-    uint32_t first = n, end = 0; // the columns that any of the six sees
+    const Columns seen[kRowBlock] = {columns(0), columns(1), columns(2),
+                                     columns(3), columns(4), columns(5)};
+    uint32_t first = n, end = 0; // the columns that any row of the block sees
     for (const Columns& c : seen) {
         if (!c.any()) continue;
         first = c.first() < first ? c.first() : first;
@@ -277,11 +280,11 @@ void six_rows(const AttentionTask& task, const Visibility& visibility, const Chu
     }
     if (first >= end) return;
     const uint32_t left = first / kPanel, right = (end + kPanel - 1) / kPanel, at = left * kPanel;
-    six_logits_of_panels<S>(s, r0, task.a.head_dim, left, right,
-                            columns_before(task.a.n_clamped, p, n));
+    block_logits_of_panels<S>(s, r0, task.a.head_dim, left, right,
+                              columns_before(task.a.n_clamped, p, n));
     softmax.begin_rows(r0);
-    float shrink[kSix];
-    for (uint32_t i = 0; i < kSix; i++) {
+    float shrink[kRowBlock];
+    for (uint32_t i = 0; i < kRowBlock; i++) {
         const Columns& c = seen[i];
         auto from_left = [&](uint32_t column) { return column > at ? column - at : 0; };
         shrink[i] =
@@ -289,11 +292,11 @@ void six_rows(const AttentionTask& task, const Visibility& visibility, const Chu
                              from_left(c.hole), from_left(c.begin), from_left(c.end));
     }
     for (uint32_t panel = 0; panel < s.width / kPanel; panel++)
-        six_outputs<S>(s, s.out + size_t(r0) * s.width, shrink, panel, first, end);
+        block_outputs<S>(s, s.out + size_t(r0) * s.width, shrink, panel, first, end);
 }
 
-// Queries in order of token and head, scaled to logits of base 2; rows beyond the last are copies
-// of it.
+// Loads n queries from `row` on, in order of token and head, scaled for logits of base 2. Rows
+// after the last one are copies of it.
 template <class S>
 void load_queries(const AttentionTask& task, const ChunkScratch& s, uint32_t kv_head,
                   uint32_t token, uint32_t row, uint32_t n, uint32_t n_rows)
@@ -312,7 +315,7 @@ void load_queries(const AttentionTask& task, const ChunkScratch& s, uint32_t kv_
         }
         const uint32_t index =
             task.head_layout[kv_head * layout_words + layout_n_held] + token + r / group;
-        turn<S>(task, index, s.q + size_t(i) * s.width);
+        rope_on_read<S>(task, index, s.q + size_t(i) * s.width);
     }
 }
 
@@ -323,8 +326,8 @@ void chunk_rows(const AttentionTask& task, uint32_t kv_head, uint32_t token, uin
     const uint32_t head_dim = task.a.head_dim, group = task.a.n_heads / task.a.n_kv_heads,
                    n_rows = n_tokens * group;
     const Visibility visibility(task, kv_head);
-    const uint32_t n_padded =
-        (n_rows + kSix - 1) / kSix * kSix; // the rows beyond n_rows compute along
+    // Rows from n_rows on are computed, but not used.
+    const uint32_t n_padded = (n_rows + kRowBlock - 1) / kRowBlock * kRowBlock;
     load_queries<S>(task, s, kv_head, token, 0, n_padded, n_rows);
     for (uint32_t r = 0; r < n_padded; r++) {
         for (uint32_t d = 0; d < s.width; d += 8) {
@@ -338,17 +341,17 @@ void chunk_rows(const AttentionTask& task, uint32_t kv_head, uint32_t token, uin
     uint32_t p =
         visibility.n_pinned ? 0 : visibility.first(token) / kAttentionTile * kAttentionTile;
     for (uint32_t in_group = p / kAttentionGroup; p < end; p = next_tile(visibility, token, p)) {
-        if (p / kAttentionGroup != in_group) fold_rows<S>(s, softmax, n_rows, head_dim);
+        if (p / kAttentionGroup != in_group) combine_rows<S>(s, softmax, n_rows, head_dim);
         in_group = p / kAttentionGroup;
         const uint32_t n = end - p < kAttentionTile ? end - p : kAttentionTile;
         const TileRows rows(task, visibility, kv_head, p, n, 0);
         load_keys<S>(task, s, rows, n);
         load_values<S>(task, s, rows, Columns(visibility, token, p, n), n);
         softmax.begin_tile(rows, n);
-        for (uint32_t r0 = 0; r0 < n_rows; r0 += kSix)
-            six_rows<S>(task, visibility, s, softmax, token, r0, n_rows, p, n);
+        for (uint32_t r0 = 0; r0 < n_rows; r0 += kRowBlock)
+            block_rows<S>(task, visibility, s, softmax, token, r0, n_rows, p, n);
     }
-    fold_rows<S>(s, softmax, n_rows, head_dim);
+    combine_rows<S>(s, softmax, n_rows, head_dim);
     for (uint32_t r = 0; r < n_rows; r++) {
         const size_t row = size_t(token + r / group) * task.a.n_heads + kv_head * group + r % group;
         softmax.finish_row(r, head_dim, task.y + row * head_dim,

@@ -1,5 +1,5 @@
-// Attention over slots with log-weights, or with keys stored without their bias: the chunk kernel
-// with two running maxima. A single token is a chunk, too.
+// Attention over slots with log-weights, or with keys stored without their bias. It is the chunk
+// kernel with two running maxima. A single token is a chunk, too.
 #pragma once
 
 #include "kernels/cpu/attention_bias.h"
@@ -10,8 +10,8 @@ namespace ks
 namespace // as in simd_avx2.h
 {
 
-// The softmax of a chunk's rows with log-weights: numerator and denominator have logits, a maximum
-// and a norm each.
+// The softmax of a chunk's rows with log-weights. Numerator and denominator have their own logits
+// and maxima.
 template <class S>
 struct GeneralSoftmax {
     const AttentionTask& task;
@@ -19,11 +19,11 @@ struct GeneralSoftmax {
     uint32_t kv_head, token, n_rows;
     const TileRows* tile = nullptr;
     uint32_t n = 0; // columns of the tile
-    // Of the denominator; s.top and s.total_top are those of the numerator.
+    // Maxima of the denominator. s.top and s.total_top are the numerator's.
     float norm_top[kAttentionRows] = {}, total_norm_top[kAttentionRows] = {};
-    // Of the columns, in units of log2.
+    // Log-weights of the columns, in units of log2.
     float log_a[kAttentionTile] = {}, log_b[kAttentionTile] = {};
-    bool differ = false; // some a from its b
+    bool differ = false; // whether any log_a differs from its log_b
 
     void begin(uint32_t r)
     {
@@ -34,7 +34,7 @@ struct GeneralSoftmax {
     {
         tile = &rows;
         n = n_columns;
-        if (task.a.n_wave) load_waves<S>(task, kv_head, rows.first, n, s.decoded);
+        if (task.a.n_wave) load_phasors<S>(task, kv_head, rows.first, n, s.decoded);
         differ = false;
         for (uint32_t i = 0; task.weights && i < kAttentionTile; i++) {
             log_a[i] = rows.log_weight(task, i, 0);
@@ -51,9 +51,8 @@ struct GeneralSoftmax {
                    uint32_t begin, uint32_t end)
     {
         const typename S::F8 lowest = S::broadcast(kLowest);
-        const bool same =
-            !differ &&
-            s.top[r] == norm_top[r]; // numerator and denominator have the same weights so far
+        // Numerator and denominator have the same weights so far.
+        const bool same = !differ && s.top[r] == norm_top[r];
         float den_logit[kAttentionTile];
         for (uint32_t i = 0; task.weights && i < n_logits; i += 8) {
             if (!same)
@@ -71,13 +70,13 @@ struct GeneralSoftmax {
         float unused = 0;
         return to_weights<S>(w, n_logits, hole, begin, end, s.top + r, &unused);
     }
-    void fold_row(uint32_t r, uint32_t head_dim)
+    void combine_row(uint32_t r, uint32_t head_dim)
     {
         const bool same = s.total_top[r] == total_norm_top[r] && s.top[r] == norm_top[r];
         float total_norm = s.total_norm[r], before = 1, now = 1;
         if (!same) common_top<S>(total_norm_top + r, norm_top[r], &before, &now);
         total_norm = total_norm * before + s.norm[r] * now;
-        fold<S>(s.total_sums(r), s.group_sums(r), head_dim);
+        combine<S>(s.total_sums(r), s.group_sums(r), head_dim);
         if (same)
             total_norm_top[r] = s.total_top[r];
         else

@@ -1,4 +1,4 @@
-// What the keys of one KV head, or the bounds of their pages, have to do with one query per head.
+// Selection: logits of the keys of one KV head, and votes on their pages, for one query per head.
 #pragma once
 
 #include "kernels/cpu/attention_split.h"
@@ -23,15 +23,15 @@ void select_logits(const AttentionTask& task, uint32_t kv_head, uint32_t begin, 
         for (uint32_t i = 0; i < n_heads * head_dim; i += 8)
             S::store(s.q + i, S::load(q + i) * S::broadcast(task.a.scale * kLog2e));
         prepare(task, s.q, n_heads, s.prepared);
-        const auto asked = n_heads == 1   ? seen_logits<S, 1>
-                           : n_heads == 2 ? seen_logits<S, 2>
-                           : n_heads == 3 ? seen_logits<S, 3>
-                                          : seen_logits<S, 4>;
+        const auto logits_of = n_heads == 1   ? seen_logits<S, 1>
+                               : n_heads == 2 ? seen_logits<S, 2>
+                               : n_heads == 3 ? seen_logits<S, 3>
+                                              : seen_logits<S, 4>;
         for (uint32_t p = begin; p < end; p += kAttentionTile) {
             const uint32_t n = end - p < kAttentionTile ? end - p : kAttentionTile;
-            const TileRows tile(task, visibility, kv_head, p, n, 0); // no query asks otherwise
+            const TileRows tile(task, visibility, kv_head, p, n, 0); // no clamped queries
             for (uint32_t i = 0; i < tile.n_parts; i++)
-                asked(task, tile, tile.parts[i], tile.parts[i].begin, tile.parts[i].end, s);
+                logits_of(task, tile, tile.parts[i], tile.parts[i].begin, tile.parts[i].end, s);
             for (uint32_t h = 0; h < n_heads; h++)
                 for (uint32_t i = 0; i < n; i++)
                     logits[size_t(first + h) * stride + (p - begin) + i] =
@@ -41,7 +41,7 @@ void select_logits(const AttentionTask& task, uint32_t kv_head, uint32_t begin, 
     }
 }
 
-// Logits become probabilities, in place. There is room for whole vectors.
+// Softmax in place. `logits` has space for whole vectors.
 template <class S>
 void select_softmax(float* logits, uint32_t n)
 {
@@ -59,7 +59,8 @@ void select_softmax(float* logits, uint32_t n)
     for (uint32_t i = 0; i < n; i += 8) S::store(logits + i, S::load(logits + i) * inverse);
 }
 
-// The least and the largest values of the keys of indexes [begin, end), a page.
+// The least and the largest value per dim of the keys of a page, indexes [begin, end), as f16
+// rounded outwards.
 template <class S>
 void page_bounds(const AttentionTask& task, uint32_t kv_head, uint32_t begin, uint32_t end,
                  uint16_t* low, uint16_t* high, float* scratch)
@@ -89,12 +90,13 @@ void page_bounds(const AttentionTask& task, uint32_t kv_head, uint32_t begin, ui
     }
 }
 
-// The votes of n_heads queries on n_pages pages, beside those of queries before them.
+// The votes of n_heads queries on n_pages pages. Unless `first`, earlier votes are kept where they
+// are higher.
 template <class V, uint32_t n_heads, uint32_t n_pages>
 KS_INLINE void accumulate_votes(const float* q, uint32_t head_dim, const uint16_t* bounds,
                                 bool first, float* votes)
 {
-    constexpr uint32_t n_rows = V::lanes / 8, n = n_pages / n_rows; // as tile_logits has it
+    constexpr uint32_t n_rows = V::lanes / 8, n = n_pages / n_rows; // as in tile_logits
     static_assert(n * n_rows == n_pages && n_heads * n <= 8, "one sum each");
     const uint8_t *low[n_pages], *high[n_pages];
     KS_UNROLL(4)
@@ -130,8 +132,8 @@ KS_INLINE void accumulate_votes(const float* q, uint32_t head_dim, const uint16_
     }
 }
 
-// votes[i]: the most that a key between the bounds of page i can come to with any of the queries of
-// a KV head, each of head_dim values. bounds (n_pages, 2, head_dim)
+// votes[i]: the largest dot product that a key within the bounds of page i can have with any query
+// of the KV head. q (n_heads, head_dim), bounds (n_pages, 2, head_dim).
 template <class S>
 void page_votes(const float* q, uint32_t n_heads, uint32_t head_dim, const uint16_t* bounds,
                 uint32_t n_pages, float* votes)
@@ -140,19 +142,19 @@ void page_votes(const float* q, uint32_t n_heads, uint32_t head_dim, const uint1
     constexpr uint32_t step = Wide::lanes / 4;
     for (uint32_t h = 0; h < n_heads; h += 4, q += 4 * head_dim) {
         const uint32_t n = n_heads - h < 4 ? n_heads - h : 4;
-        const auto some = n == 1   ? accumulate_votes<Wide, 1, step>
-                          : n == 2 ? accumulate_votes<Wide, 2, step>
-                          : n == 3 ? accumulate_votes<Wide, 3, step>
-                                   : accumulate_votes<Wide, 4, step>;
-        const auto one = n == 1   ? accumulate_votes<S, 1, 1>
-                         : n == 2 ? accumulate_votes<S, 2, 1>
-                         : n == 3 ? accumulate_votes<S, 3, 1>
-                                  : accumulate_votes<S, 4, 1>;
+        const auto vote_step = n == 1   ? accumulate_votes<Wide, 1, step>
+                               : n == 2 ? accumulate_votes<Wide, 2, step>
+                               : n == 3 ? accumulate_votes<Wide, 3, step>
+                                        : accumulate_votes<Wide, 4, step>;
+        const auto vote_one = n == 1   ? accumulate_votes<S, 1, 1>
+                              : n == 2 ? accumulate_votes<S, 2, 1>
+                              : n == 3 ? accumulate_votes<S, 3, 1>
+                                       : accumulate_votes<S, 4, 1>;
         uint32_t i = 0;
         for (; i + step <= n_pages; i += step)
-            some(q, head_dim, bounds + size_t(2) * i * head_dim, h == 0, votes + i);
+            vote_step(q, head_dim, bounds + size_t(2) * i * head_dim, h == 0, votes + i);
         for (; i < n_pages; i++)
-            one(q, head_dim, bounds + size_t(2) * i * head_dim, h == 0, votes + i);
+            vote_one(q, head_dim, bounds + size_t(2) * i * head_dim, h == 0, votes + i);
     }
 }
 

@@ -1,4 +1,5 @@
-// One token over one group of slots: keys and values are read once for all query heads.
+// The split kernel: one token over groups of slots. Keys and values are read once for up to four
+// query heads.
 #pragma once
 
 #include "kernels/cpu/attention_tile.h"
@@ -8,14 +9,14 @@ namespace ks
 namespace // as in simd_avx2.h
 {
 
-// Of n rows those that are asked for before dim d.
+// How many of n rows are prefetched before dim d.
 KS_INLINE static uint32_t ceil_share(uint32_t n, size_t d, size_t head_dim)
 {
     return d < head_dim ? uint32_t((n * d + head_dim - 1) / head_dim) : n;
 }
 
-// weights[h][i] = q[h] . key of rows[i], for n_heads query heads and n_positions rows. A vector has
-// eight dims of each of some rows.
+// weights[h][i] = q[h] . key of rows[i], for n_heads query heads and n_positions rows. A vector
+// holds eight dims of each of V::lanes / 8 rows.
 template <class V, bool k_half, uint32_t n_heads, uint32_t n_positions>
 KS_INLINE void tile_logits(const void* keys, size_t head_dim, const float* q, const uint32_t* rows,
                            float* weights, PrefetchRows ahead)
@@ -52,10 +53,10 @@ KS_INLINE void tile_logits(const void* keys, size_t head_dim, const float* q, co
             weights[h * kAttentionTile + i] = logits[h * n_positions + i];
 }
 
-// sums[h] += weights[h][i] * value of rows[i] for n rows, in the dims from d on that n_vectors
-// hold; rows of `ahead` are asked for
+// sums[h] += weights[h][i] * value of rows[i], over n rows, for the dims of n_vectors vectors from
+// d on. Prefetches a row of `ahead` for each row.
 template <class V, bool v_half, uint32_t n_heads, uint32_t n_vectors>
-KS_INLINE void some_outputs(const void* values, size_t head_dim, size_t d, const float* weights,
+KS_INLINE void tile_outputs(const void* values, size_t head_dim, size_t d, const float* weights,
                             const uint32_t* rows, uint32_t n, float* sums, size_t stride,
                             const PrefetchRows& ahead)
 {
@@ -85,7 +86,7 @@ KS_INLINE void some_outputs(const void* values, size_t head_dim, size_t d, const
         V::store(sums + h * stride + d + V::lanes * j, sum[h][j]);
 }
 
-// The columns of a part that are seen, before the hole and after it: body(from, to).
+// Calls body(from, to) for the visible columns of a part, before the hole and then after it.
 template <class Body>
 KS_INLINE void for_seen(const Columns& c, const Part& part, const Body& body)
 {
@@ -102,9 +103,9 @@ struct SplitScratch {
     float* q;                // (4, head_dim), scaled
     float* q_clamped;        // (4, head_dim)
     float* weights;          // (4, kAttentionTile)
-    float* decoded;          // (kAttentionTile, head_dim) rows of codes
-    float* prepared;         // (head_dim, kPreparedFloats), queries as keys of codes meet them
-    float* prepared_clamped; // the same
+    float* decoded;          // (kAttentionTile, head_dim), decoded rows
+    float* prepared;         // (head_dim, kPreparedFloats), q as CodedRows::prepare writes it
+    float* prepared_clamped; // (head_dim, kPreparedFloats), of q_clamped
 
     KS_INLINE SplitScratch(float* scratch, uint32_t head_dim)
         : q(scratch), q_clamped(q + 4 * head_dim), weights(q_clamped + 4 * head_dim),
@@ -121,8 +122,8 @@ KS_INLINE static void prepare(const AttentionTask& task, const float* q, uint32_
         task.coded_k.prepare(q, n_heads, task.a.head_dim, prepared);
 }
 
-// Logits of columns [from, to) of a part. With rows of codes something was asked for when they were
-// decoded.
+// Logits of columns [from, to) of a part, from rows. Decoding of a coded part has already
+// prefetched.
 template <class S, bool half, uint32_t n_heads>
 void part_logits(const AttentionTask& task, const TileRows& tile, const Part& part,
                  const PartRows& keys, uint32_t from, uint32_t to, const SplitScratch& s)
@@ -142,8 +143,8 @@ void part_logits(const AttentionTask& task, const TileRows& tile, const Part& pa
                                          after(ahead, from - part.begin));
 }
 
-// The same straight from codes, where their codec can and keys are not turned; returns how many
-// columns have theirs.
+// Logits straight from codes, if the codec supports it and attention does not apply RoPE to keys.
+// Returns the number of columns that are done.
 template <uint32_t n_heads>
 KS_INLINE uint32_t logits_of_codes(const AttentionTask& task, const TileRows& tile,
                                    const Part& part, uint32_t from, uint32_t to,
@@ -151,10 +152,8 @@ KS_INLINE uint32_t logits_of_codes(const AttentionTask& task, const TileRows& ti
 {
     const CodedRows& keys = task.coded_k;
     if (part.place != Part::coded || !keys.logits || task.a.n_rope_on_read) return 0;
-    const float *const q = part.q_clamped ? s.q_clamped : s.q, *const prepared =
-                                                                   part.q_clamped
-                                                                       ? s.prepared_clamped
-                                                                       : s.prepared;
+    const float* q = part.q_clamped ? s.q_clamped : s.q;
+    const float* prepared = part.q_clamped ? s.prepared_clamped : s.prepared;
     return keys.logits(keys, tile.rows + from, tile.first_coded, to - from, task.a.head_dim,
                        keys.prepare ? prepared : q, n_heads, s.weights + from, s.decoded,
                        tile.ahead(task, part, true, from));
@@ -173,7 +172,8 @@ void seen_logits(const AttentionTask& task, const TileRows& tile, const Part& pa
     logits(task, tile, rest, keys, from, to, s);
 }
 
-// The sums stay in registers while all columns pass.
+// Adds columns [from, to) of a part to the sums, from rows. Sums stay in registers over all
+// columns.
 template <class S, bool half, uint32_t n_heads>
 void part_outputs(const AttentionTask& task, const TileRows& tile, const Part& part,
                   const PartRows& values, uint32_t from, uint32_t to, const SplitScratch& s,
@@ -189,20 +189,20 @@ void part_outputs(const AttentionTask& task, const TileRows& tile, const Part& p
         part.place == Part::pool ? tile.ahead(task, part, false, from) : PrefetchRows{};
     uint32_t d = 0;
     for (; d + lanes * n_vectors <= head_dim; d += lanes * n_vectors)
-        some_outputs<Wide, half, n_heads, n_vectors>(
+        tile_outputs<Wide, half, n_heads, n_vectors>(
             values.data, head_dim, d, s.weights + from, rows, to - from, sums, stride,
             share(ahead, d, d + lanes * n_vectors, head_dim));
     for (; d + lanes <= head_dim; d += lanes)
-        some_outputs<Wide, half, n_heads, 1>(values.data, head_dim, d, s.weights + from, rows,
+        tile_outputs<Wide, half, n_heads, 1>(values.data, head_dim, d, s.weights + from, rows,
                                              to - from, sums, stride,
                                              share(ahead, d, d + lanes, head_dim));
     for (; d < head_dim; d += 8)
-        some_outputs<S, half, n_heads, 1>(values.data, head_dim, d, s.weights + from, rows,
+        tile_outputs<S, half, n_heads, 1>(values.data, head_dim, d, s.weights + from, rows,
                                           to - from, sums, stride,
                                           share(ahead, d, d + 8, head_dim));
 }
 
-// Columns [from, to) of a part are added to the sums, from codes or from rows.
+// Adds columns [from, to) of a part to the sums, from codes or from rows.
 template <class S, uint32_t n_heads>
 void seen_outputs(const AttentionTask& task, const TileRows& tile, const Part& part, uint32_t from,
                   uint32_t to, const SplitScratch& s, float* sums, uint32_t stride)
@@ -220,6 +220,7 @@ void seen_outputs(const AttentionTask& task, const TileRows& tile, const Part& p
     outputs(task, tile, rest, values, from, to, s, sums, stride);
 }
 
+// Adds one tile of n columns, the first of which has index p, to the partials of n_heads heads.
 template <class S, uint32_t n_heads>
 void split_tile(const AttentionTask& task, const TileRows& tile, const Columns& c, uint32_t n,
                 uint32_t p, uint32_t first_head, const SplitScratch& s, float* partials,
@@ -253,7 +254,7 @@ void split_tile(const AttentionTask& task, const TileRows& tile, const Columns& 
     }
 }
 
-// One group, of which there are indexes up to `end`.
+// The partials of n_heads heads over one group, indexes [begin, end).
 template <class S, uint32_t n_heads>
 void split_heads(const AttentionTask& task, uint32_t kv_head, uint32_t token, const SplitScratch& s,
                  uint32_t first_head, uint32_t begin, uint32_t end, float* partials,
@@ -272,7 +273,7 @@ void split_heads(const AttentionTask& task, uint32_t kv_head, uint32_t token, co
         const TileRows tile(task, visibility, kv_head, p, n, task.a.n_clamped);
         const PrefetchRows keys = tile.pool_rows(task, tile.parts[0], true, 0, tile.n_pool);
         for (uint32_t i = 0; p == begin && i < kAttentionTile / 2; i++)
-            prefetch(keys, i); // no tile before asked for them
+            prefetch(keys, i); // no earlier tile has prefetched them
         split_tile<S, n_heads>(task, tile, c, n, p, first_head, s, partials, head_stride);
     }
 }
@@ -290,7 +291,7 @@ void attention_split(const AttentionTask& task, uint32_t kv_head, uint32_t token
         const typename S::F8 scale = S::broadcast(task.a.scale * kLog2e);
         for (uint32_t i = 0; i < n * head_dim; i += 8)
             S::store(s.q + i, S::load(task.q + from + i) * scale);
-        for (uint32_t i = 0; i < n; i++) turn<S>(task, own, s.q + i * head_dim);
+        for (uint32_t i = 0; i < n; i++) rope_on_read<S>(task, own, s.q + i * head_dim);
         for (uint32_t i = 0; task.a.n_clamped && i < n * head_dim; i += 8)
             S::store(s.q_clamped + i, S::load(task.q_clamped + from + i) * scale);
         prepare(task, s.q, n, s.prepared);
@@ -311,13 +312,13 @@ KS_INLINE static Sums partial_sums(float* partial)
     return {partial, partial + 1, partial + kPartialHead};
 }
 
-// Folds the partials of one query head, `stride` floats apart, into a total of the same form.
+// Combines the partials of one query head, `stride` floats apart, into a total of the same form.
 template <class S>
 void attention_combine(float* total, const float* partials, uint32_t n_splits, uint32_t stride,
                        uint32_t head_dim)
 {
     for (uint32_t i = 0; i < n_splits; i++, partials += stride)
-        fold<S>(partial_sums(total), partial_sums(const_cast<float*>(partials)), head_dim);
+        combine<S>(partial_sums(total), partial_sums(const_cast<float*>(partials)), head_dim);
 }
 
 template <class S>

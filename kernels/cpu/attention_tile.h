@@ -1,12 +1,10 @@
 // Attention of the query heads of one KV head over slots, by tiles of indexes with running maxima.
-//   chunk: some tokens. Keys and values of a tile become f32 panels once; six queries at a time
-//   multiply with them. split: one token, one group of indexes. Keys and values are read once for
-//   all query heads.
-// Both do the same sums in the same order, so decoding equals reading a prompt bit for bit, but for
-// the keys of which codec_sums.h says otherwise: a logit is eight sums over every eighth dimension,
-// added as sums8 does; running maxima last for a group of kAttentionGroup indexes; groups are
-// folded into the total in order. Logits are in units of log2, so that exp2 needs no reduction by
-// ln 2.
+//   chunk  several tokens (attention_chunk.h)
+//   split  one token, one group of indexes (attention_split.h)
+// Both add in the same order, so decode and prefill give equal bits, except for the keys that
+// codecs/sums.h names. A logit is eight sums over every eighth dim, added as sums8 does. A running
+// maximum lasts for one group of kAttentionGroup indexes. Groups are combined in order.
+// Logits are in units of log2, so exp2 needs no reduction by ln 2.
 #pragma once
 
 #include "kernels/cpu/rope.h"
@@ -20,8 +18,8 @@ namespace // as in simd_avx2.h
 {
 
 constexpr float kLog2e = 1.442695041f;
-constexpr uint32_t kSix = 6;    // queries of a row block: with 16 columns, 12 sums in registers
-constexpr uint32_t kPanel = 16; // columns of a panel
+constexpr uint32_t kRowBlock = 6; // queries of a block: with 16 columns, 12 sums in registers
+constexpr uint32_t kPanel = 16;   // columns of a panel
 constexpr float kLowest = -3.4e38f;
 
 // What the tokens of one KV head see: the pinned and what is neither out of the window nor
@@ -49,7 +47,7 @@ struct Visibility {
     }
 };
 
-// How many of the n columns from index `tile` on come before an index.
+// How many of the n columns from index `tile` on come before `index`.
 KS_INLINE static uint32_t columns_before(uint32_t index, uint32_t tile, uint32_t n)
 {
     return index <= tile ? 0 : index < tile + n ? index - tile : n;
@@ -70,7 +68,7 @@ struct Columns {
     KS_INLINE bool any() const { return end > first(); }
 };
 
-// The tile after the one at p; a hole that no token from `token` on sees into is left out.
+// The tile after the one at p. Tiles that no token from `token` on sees are skipped.
 KS_INLINE static uint32_t next_tile(const Visibility& visibility, uint32_t token, uint32_t p)
 {
     p += kAttentionTile;
@@ -78,27 +76,27 @@ KS_INLINE static uint32_t next_tile(const Visibility& visibility, uint32_t token
     return p >= visibility.n_pinned && p < first ? first : p;
 }
 
-// Where a run of a tile's columns lies, and which query sees it.
+// Columns [begin, end) of a tile, which lie in one place and meet the same queries.
 struct Part {
     enum Place : uint8_t { pool, coded, chunk };
     uint32_t begin, end;
     Place place;
-    bool q_clamped;
+    bool q_clamped; // whether they meet the clamped queries
 };
 
-// The slots of n indexes from p on; those from n_pool on are rows of the staged chunk. In parts, in
-// the order of the columns.
+// The rows of a tile's columns, n indexes from p on. Columns from n_pool on are rows of the staged
+// chunk. Parts are in the order of the columns.
 struct TileRows {
     uint32_t rows[2 * kAttentionTile];
     uint32_t first; // index of the first column
     uint32_t n_pool, n_parts = 0;
-    uint32_t n_known;     // rows of the pool: after n_pool, those of the next tile
+    uint32_t n_known;     // rows of the pool: n_pool of this tile, then those of the next tile
     uint32_t first_coded; // slots from here on are rows of the coded pool
     Part parts[5];
 
-    // far: leading indexes that have queries of their own
+    // n_clamped: leading indexes that meet the clamped queries
     KS_INLINE TileRows(const AttentionTask& task, const Visibility& visibility, uint32_t kv_head,
-                       uint32_t p, uint32_t n, uint32_t q_clamped)
+                       uint32_t p, uint32_t n, uint32_t n_clamped)
         : first(p), n_pool(n), first_coded(task.a.n_kv_heads * task.a.n_rows)
     {
         if (task.a.chunk_rows && p + n > visibility.before)
@@ -117,10 +115,11 @@ struct TileRows {
         }
         for (uint32_t i = n_pool; i < n; i++)
             rows[i] = kv_head * task.a.chunk_rows + (p + i - visibility.before);
-        split(task.head_layout + kv_head * layout_words, p, n, q_clamped);
+        split(task.head_layout + kv_head * layout_words, p, n, n_clamped);
     }
-    // What is read after the keys of a part's columns from `from` on: their values. After those, or
-    // where none are read, keys of the next tile, most of which are in the same pool.
+    // The rows to prefetch while columns from `from` on are read. Keys are followed by the values
+    // of the same columns. Values are followed by the keys of the next tile, and so are keys if
+    // values are not read. Most keys of the next tile are in the same pool.
     KS_INLINE PrefetchRows ahead(const AttentionTask& task, const Part& part, bool keys,
                                  uint32_t from) const
     {
@@ -128,7 +127,7 @@ struct TileRows {
         const uint32_t begin = values ? from : n_pool + from, end = values ? n_pool : n_known;
         return pool_rows(task, part, !values, begin, end);
     }
-    // Keys or values of rows [begin, end), of the pool that a part is in.
+    // Keys or values of rows [begin, end) in the pool of a part.
     KS_INLINE PrefetchRows pool_rows(const AttentionTask& task, const Part& part, bool keys,
                                      uint32_t begin, uint32_t end) const
     {
@@ -145,9 +144,10 @@ struct TileRows {
     {
         return column < n_pool ? task.weights[2 * size_t(rows[column]) + which] * kLog2e : 0.f;
     }
-    KS_INLINE void split(const uint32_t* head_layout, uint32_t p, uint32_t n, uint32_t q_clamped)
+    // Cuts the columns into parts.
+    KS_INLINE void split(const uint32_t* head_layout, uint32_t p, uint32_t n, uint32_t n_clamped)
     {
-        const uint32_t cuts[] = {q_clamped, head_layout[layout_coded_begin],
+        const uint32_t cuts[] = {n_clamped, head_layout[layout_coded_begin],
                                  head_layout[layout_coded_end], p + n_pool};
         for (uint32_t i = 0; i < n; i = parts[n_parts++].end) {
             const uint32_t index = p + i;
@@ -160,7 +160,7 @@ struct TileRows {
                               i >= n_pool ? Part::chunk
                               : coded     ? Part::coded
                                           : Part::pool,
-                              index < q_clamped};
+                              index < n_clamped};
         }
     }
 };
@@ -171,8 +171,8 @@ constexpr uint32_t kInOrder[kAttentionTile] = {KS_EIGHT(0),  KS_EIGHT(8),  KS_EI
                                                KS_EIGHT(48), KS_EIGHT(56)};
 #undef KS_EIGHT
 
-// Keys or values of a part, a row per column from the part's first on; codes are decoded into
-// `room` (kAttentionTile, head_dim).
+// Keys or values of a part: rows[i] is the row of column part.begin + i. Codes are decoded into
+// scratch (kAttentionTile, head_dim).
 struct PartRows {
     const void* data;
     const uint32_t* rows;
@@ -195,16 +195,16 @@ struct PartRows {
     }
 };
 
-// Turns a row by its index, where attention has to.
+// Applies the RoPE of an index to a row, if keys are stored as they were before RoPE.
 template <class S>
-KS_INLINE void turn(const AttentionTask& task, uint32_t index, float* x)
+KS_INLINE void rope_on_read(const AttentionTask& task, uint32_t index, float* x)
 {
     if (task.a.n_rope_on_read)
         rope<S>({1, 1, task.a.head_dim, task.a.n_rope_on_read, task.a.pairs, 0, 0}, x, x,
                 task.rope_table + size_t(index) * task.a.n_rope_on_read);
 }
 
-// A part's keys as queries meet them.
+// A part's keys after RoPE. `scratch` holds them if they were stored as they were before RoPE.
 template <class S>
 KS_INLINE PartRows part_keys(const AttentionTask& task, const TileRows& tile, const Part& part,
                              float* scratch)
@@ -217,7 +217,7 @@ KS_INLINE PartRows part_keys(const AttentionTask& task, const TileRows& tile, co
         for (uint32_t d = 0; d < task.a.head_dim; d += 8)
             S::store(scratch + to + d, keys.half ? load_cached<S, true>(keys.data, from + d)
                                                  : load_cached<S, false>(keys.data, from + d));
-        turn<S>(task, tile.first + part.begin + i, scratch + to);
+        rope_on_read<S>(task, tile.first + part.begin + i, scratch + to);
     }
     keys.data = scratch;
     keys.rows = kInOrder;
@@ -225,8 +225,8 @@ KS_INLINE PartRows part_keys(const AttentionTask& task, const TileRows& tile, co
     return keys;
 }
 
-// Logits of a token's columns become weights relative to the new maximum, all other columns zero.
-// Returns by what earlier sums shrink. Columns are counted from the one at `w`.
+// Replaces the logits of a token's columns by weights relative to the new maximum. Masked columns
+// become zero. Returns the factor for earlier sums. Column 0 is at `w`.
 template <class S>
 KS_INLINE float to_weights(float* w, uint32_t n, uint32_t hole, uint32_t begin, uint32_t end,
                            float* top, float* norm)
@@ -236,7 +236,7 @@ KS_INLINE float to_weights(float* w, uint32_t n, uint32_t hole, uint32_t begin, 
     typename S::F8 tops = S::broadcast(*top);
     for (uint32_t i = 0; i < n; i += 8) tops = S::max(S::load(w + i), tops);
     const float new_top = S::largest(tops);
-    if (new_top <= kLowest) { // nothing is seen yet
+    if (new_top <= kLowest) { // all columns so far are masked
         for (uint32_t i = 0; i < n; i++) w[i] = 0;
         return 1;
     }
@@ -253,8 +253,8 @@ KS_INLINE float to_weights(float* w, uint32_t n, uint32_t hole, uint32_t begin, 
     return before[0];
 }
 
-// By what sums relative to the maxima `before` and `now` shrink when both become relative to the
-// larger one.
+// The factors that make sums relative to the maxima `before` and `now` relative to the larger one.
+// Stores the larger one in *before and returns it.
 template <class S>
 KS_INLINE float common_top(float* before, float now, float* shrink_before, float* shrink_now)
 {
@@ -267,14 +267,14 @@ KS_INLINE float common_top(float* before, float now, float* shrink_before, float
     return *before = top;
 }
 
-// Maximum and sums, of a group or of all before it.
+// Maximum, norm and weighted values of one group, or of all earlier groups.
 struct Sums {
     float *top, *norm, *out;
 };
 
 // Adds a group's sums to the total.
 template <class S>
-KS_INLINE void fold(const Sums& total, const Sums& group, uint32_t head_dim)
+KS_INLINE void combine(const Sums& total, const Sums& group, uint32_t head_dim)
 {
     float before, now;
     common_top<S>(total.top, *group.top, &before, &now);
@@ -284,7 +284,7 @@ KS_INLINE void fold(const Sums& total, const Sums& group, uint32_t head_dim)
                                        S::load(total.out + d) * S::broadcast(before)));
 }
 
-// What is left of all sums: the output, and the log of the denominator.
+// Writes the output and the log of the denominator.
 template <class S>
 KS_INLINE void finish(const Sums& total, uint32_t head_dim, float* y, float* lse)
 {

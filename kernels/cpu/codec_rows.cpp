@@ -7,13 +7,13 @@ namespace ks
 
 void encode_row(Format format, const float* x, uint32_t d, uint32_t* words, uint8_t* tail)
 {
-    uint16_t* halves = reinterpret_cast<uint16_t*>(words);
+    uint16_t* f16 = reinterpret_cast<uint16_t*>(words);
     switch (format) {
     case Format::f32:
         memcpy(words, x, 4ull * d);
         return;
     case Format::f16:
-        for (uint32_t i = 0; i < d; i++) halves[i] = uint16_t(FLOAT_TO_HALF(x[i]));
+        for (uint32_t i = 0; i < d; i++) f16[i] = uint16_t(FLOAT_TO_HALF(x[i]));
         return;
 #define KS_ENCODE(name, number)                                                                    \
     case Format::name:                                                                             \
@@ -27,13 +27,13 @@ void encode_row(Format format, const float* x, uint32_t d, uint32_t* words, uint
 
 void decode_row(Format format, const uint32_t* words, const uint8_t* tail, uint32_t d, float* x)
 {
-    const uint16_t* halves = reinterpret_cast<const uint16_t*>(words);
+    const uint16_t* f16 = reinterpret_cast<const uint16_t*>(words);
     switch (format) {
     case Format::f32:
         memcpy(x, words, 4ull * d);
         return;
     case Format::f16:
-        for (uint32_t i = 0; i < d; i++) x[i] = HALF_TO_FLOAT(halves[i]);
+        for (uint32_t i = 0; i < d; i++) x[i] = HALF_TO_FLOAT(f16[i]);
         return;
 #define KS_DECODE(name, number)                                                                    \
     case Format::name:                                                                             \

@@ -1,4 +1,4 @@
-// Rows of a cache, encoded and decoded one by one, and groups of them: f32, f16 and the codecs of
+// Encodes and decodes rows of a cache one by one, and groups of rows: f32, f16 and the codecs of
 // kernels/common/codecs.h.
 #pragma once
 
@@ -8,7 +8,7 @@
 namespace ks
 {
 
-// The place of a cache's format in the tables of kernels.
+// The index of a cache's format in CodecTable.
 inline int codec_index(Format format)
 {
     return int(codec_number(format));
@@ -20,7 +20,7 @@ struct CodedRow {
     uint8_t* tail;
 };
 
-// Row `row` of n_rows in the two planes at `cache`.
+// Row `row` of n_rows in the two planes at `cache`: words of all rows, then tails of all rows.
 inline CodedRow coded_row(void* cache, uint64_t n_rows, uint64_t row, uint32_t row_bytes)
 {
     const uint32_t n_words = row_bytes / 4, n_tail = row_bytes % 4;
@@ -35,7 +35,7 @@ inline CodedRow coded_row(const Tensor& t, uint64_t row)
     return {reinterpret_cast<uint32_t*>(t.ptr<uint8_t>() + row * row_bytes), nullptr}; // one plane
 }
 
-// A row's tail as one word.
+// A row's tail, at most three bytes, as one word.
 inline uint32_t tail_word(const uint8_t* tail, uint32_t row_bytes)
 {
     const uint32_t n = row_bytes % 4;
@@ -64,9 +64,9 @@ static inline void decode_row(const uint32_t* words, const uint8_t* tail, uint32
 void encode_row(Format format, const float* x, uint32_t d, uint32_t* words, uint8_t* tail);
 void decode_row(Format format, const uint32_t* words, const uint8_t* tail, uint32_t d, float* x);
 
-constexpr uint32_t kMostInGroup = kivi_rows; // rows
+constexpr uint32_t kMostInGroup = kivi_rows; // rows of the largest group
 
-// Where the group of a row begins.
+// The words of the group that has the row.
 inline uint32_t* coded_group(const Tensor& t, uint64_t row)
 {
     const CodecInfo& info = codec_info(t.format);
@@ -75,8 +75,7 @@ inline uint32_t* coded_group(const Tensor& t, uint64_t row)
 
 void encode_group(Format format, const float* x, uint32_t d, uint32_t* words); // x (group, d)
 void decode_group_row(Format format, const uint32_t* words, uint32_t nth, uint32_t d, float* x);
-// Rows go to groups as a whole: moves (n, 2) are groups of them, each to the rows of a group in
-// order.
+// Checks that moves (n, 2) fill whole groups: the rows of each group, in order.
 void check_group_moves(Format format, const uint32_t* moves, uint32_t n);
 
 } // namespace ks

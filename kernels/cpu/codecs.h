@@ -1,4 +1,4 @@
-// The table of all codecs of one instruction set. A codec with code of its own has an include here.
+// The table of all codecs of one instruction set. A codec with its own kernels has an include here.
 #pragma once
 
 #include "kernels/cpu/codecs/kivi.h"

@@ -94,8 +94,8 @@ struct Kind {
 
 static const auto& kinds()
 {
+    // The best first.
     static const Kind table[] = {
-        // The best first.
         {"avx512vnni", kMatmulAvx512Vnni, kAttentionAvx512, kVectorAvx512, has_avx512_vnni},
         {"avxvnni", kMatmulAvxVnni, kAttentionAvx2, kVectorAvx2, has_avx_vnni},
         {"avx2", kMatmulAvx2, kAttentionAvx2, kVectorAvx2, has_avx2},

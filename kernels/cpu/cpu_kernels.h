@@ -28,8 +28,8 @@
 #define KS_INLINED __attribute__((always_inline)) // after the parameters of a lambda
 #define KS_INLINE inline KS_INLINED
 #define KS_PRAGMA(text) _Pragma(#text)
-#define KS_UNROLL(n)                                                                               \
-    KS_PRAGMA(GCC unroll n) // before a loop over vectors, so that they stay in registers
+// Before a loop over vectors, so that they stay in registers.
+#define KS_UNROLL(n) KS_PRAGMA(GCC unroll n)
 #endif
 
 namespace ks
@@ -40,7 +40,7 @@ enum CpuFormat { FORMATS(KS_FORMAT_INDEX) cpu_format_count }; // in the order of
 #undef KS_FORMAT_INDEX
 #define KS_CODEC_INDEX(name, number) cpu_codec_##name = number,
 #define KS_COUNT(name, number) +1
-// As codec_index of codec_rows.h has it.
+// Equal to codec_index (codec_rows.h).
 enum CpuCodecIndex {
     cpu_codec_f32,
     cpu_codec_f16,
@@ -52,7 +52,7 @@ enum CpuCodecIndex {
 
 // 32 activations rounded to int8: x = scale * q with |q| <= 127, and the largest |x| maps to 127.
 // Each half has its own scale if every weight that uses the activations supports that
-// (MatmulKernels::by_halves). Otherwise both scales are equal.
+// (MatmulKernels::half_scales). Otherwise both scales are equal.
 struct alignas(16) ActBlock {
     int8_t q[32];
     float scale[2];
@@ -76,8 +76,8 @@ struct MatmulTask {
 };
 using MatmulKernel = void (*)(const MatmulTask& task);
 
-// Rows of a pool that are read soon. A kernel prefetches one of them for each row that it reads.
-// Rows of other pools are prefetched in vain, which is harmless.
+// Rows of a pool that are read soon. A kernel prefetches one of them for each row that it reads. If
+// a row lies in another pool, its prefetch is wasted, which is harmless.
 struct PrefetchRows {
     uintptr_t pool;
     const uint32_t* rows;
@@ -139,13 +139,13 @@ using PrepareKernel = void (*)(const float* q, uint32_t n_heads, uint32_t d, flo
 constexpr uint32_t kPreparedFloats = 32;
 // logits[h * kAttentionTile + i]: dot products of queries with rows. The queries are prepared if
 // the codec has `prepare`. The kernel handles as many of the first rows as it supports, possibly
-// none, and returns their number. room (kAttentionTile, d). One row of `ahead` is prefetched for
+// none, and returns their number. scratch (kAttentionTile, d). One row of `ahead` is prefetched for
 // each.
 using LogitsKernel = uint32_t (*)(const CodedRows& from, const uint32_t* rows, uint32_t first,
                                   uint32_t n, uint32_t d, const float* q, uint32_t n_heads,
-                                  float* logits, float* scratch_space, const PrefetchRows& ahead);
-// sums[h], `stride` apart, += weights[h * kAttentionTile + i] * row i. Also handles only the first
-// rows and returns their number.
+                                  float* logits, float* scratch, const PrefetchRows& ahead);
+// sums[h], `stride` apart, += weights[h * kAttentionTile + i] * row i. Like LogitsKernel, it may
+// handle only the first rows and returns their number.
 using OutputsKernel = uint32_t (*)(const CodedRows& from, const uint32_t* rows, uint32_t first,
                                    uint32_t n, uint32_t d, const float* weights, uint32_t n_heads,
                                    float* sums, uint32_t stride, const PrefetchRows& ahead);
@@ -154,7 +154,7 @@ using OutputsKernel = uint32_t (*)(const CodedRows& from, const uint32_t* rows, 
 struct CodecKernels {
     EncodeKernel encode;
     DecodeKernel decode;
-    PrepareKernel prepare; // null: queries are taken as they are
+    PrepareKernel prepare; // null: `logits` takes queries as they are
     LogitsKernel logits;   // null: rows are decoded first
     OutputsKernel outputs; // null: rows are decoded first
 };
@@ -215,13 +215,14 @@ using AttentionSplitKernel = void (*)(const AttentionTask& task, uint32_t kv_hea
 using ScoreKernel = void (*)(const AttentionTask& task, const ScoreTask& score, uint32_t kv_head,
                              uint32_t begin, uint32_t end, float* scratch);
 
-constexpr uint32_t kAttentionTile =
-    64; // indexes; tiles begin at multiples of it, so results do not depend on the chunks
-constexpr uint32_t kAttentionGroup =
-    128; // indexes that share a running maximum, whole tiles; the unit of splits
+// Indexes of a tile. Tiles begin at multiples of it, so results do not depend on the chunks.
+constexpr uint32_t kAttentionTile = 64;
+// Indexes that share a running maximum, in whole tiles. Splits consist of whole groups.
+constexpr uint32_t kAttentionGroup = 128;
 constexpr uint32_t kMaxScoreTokens = 512; // tokens of a chunk
-constexpr uint32_t kAttentionRows = 96;   // maximum number of queries in a chunk; at least twelve,
-                                          // because the heads of a token stay together
+// Maximum number of queries in a chunk. The heads of a token stay together, so it limits the query
+// heads of a KV head, too.
+constexpr uint32_t kAttentionRows = 96;
 
 // Floats of a partial before its sums: maximum, norm, six unused.
 constexpr uint32_t kPartialHead = 8;
@@ -235,11 +236,11 @@ constexpr size_t attention_scratch_floats(size_t head_dim)
 }
 
 struct MatmulKernels {
-    // One token. by_halves: one scale per half block, else one for both.
+    // One token. half_scales: one scale per half block, else one for both.
     void (*quantize)(const float* x, uint32_t cols, ActBlock* out, uint32_t out_stride,
                      bool half_scales);
-    bool half_scales[cpu_format_count]; // whether the format's kernel supports one scale per half
-                                        // block
+    // Whether the format's kernel supports one scale per half block.
+    bool half_scales[cpu_format_count];
     MatmulKernel matmul[cpu_format_count];
     // Runs only int8 dot products in registers and L1, the upper bound of a matmul. Returns the
     // number of products.
@@ -248,11 +249,11 @@ struct MatmulKernels {
 
 struct AttentionKernels {
     AttentionChunkKernel chunk;
-    AttentionChunkKernel general; // also slots with log-weights and keys without their bias, which
-                                  // the others do not take
+    // Also handles log-weights and keys that are stored without their bias, unlike chunk and split.
+    AttentionChunkKernel general;
     AttentionSplitKernel split;
-    // The total of a query head over its splits: begin, fold the splits in order of their indexes,
-    // finish.
+    // The total of a query head: `begin` resets it, `fold` combines partials with it in order of
+    // their indexes, `finish` writes the output.
     void (*begin)(float* total, uint32_t head_dim);
     void (*fold)(float* total, const float* partials, uint32_t n_splits, uint32_t stride,
                  uint32_t head_dim);
@@ -273,7 +274,8 @@ struct VectorKernels {
     void (*rmsnorm)(float* y, const float* x, const float* w, uint32_t dim, float eps); // one row
     void (*rope)(const RopeArgs& a, float* y, const float* x,
                  const float* angles); // one token; y may be x
-    void (*rotate)(float* x, uint32_t n_heads, uint32_t head_dim, const float* signs, bool back);
+    void (*hadamard)(float* x, uint32_t n_heads, uint32_t head_dim, const float* signs,
+                     bool inverse);
     void (*glu)(float* y, const float* gate, const float* up, uint32_t n, uint32_t act);
     void (*add)(float* x, const float* b, uint32_t n);
     void (*softcap)(float* x, uint32_t n, float cap);
@@ -296,17 +298,25 @@ struct CpuKernels {
 };
 
 // One per file; null where the file was compiled without its instruction set.
-extern const MatmulKernels *const kMatmulGeneric,
-    *const kMatmulAvx2, *const kMatmulAvxVnni, *const kMatmulAvx512Vnni, *const kMatmulNeon,
-                                                                             *const kMatmulI8mm;
-extern const AttentionKernels *const kAttentionGeneric,
-    *const kAttentionAvx2, *const kAttentionAvx512, *const kAttentionNeon;
-extern const VectorKernels *const kVectorGeneric, *const kVectorAvx2, *const kVectorAvx512,
-                                                                          *const kVectorNeon;
+extern const MatmulKernels* const kMatmulGeneric;
+extern const MatmulKernels* const kMatmulAvx2;
+extern const MatmulKernels* const kMatmulAvxVnni;
+extern const MatmulKernels* const kMatmulAvx512Vnni;
+extern const MatmulKernels* const kMatmulNeon;
+extern const MatmulKernels* const kMatmulI8mm;
+extern const AttentionKernels* const kAttentionGeneric;
+extern const AttentionKernels* const kAttentionAvx2;
+extern const AttentionKernels* const kAttentionAvx512;
+extern const AttentionKernels* const kAttentionNeon;
+extern const VectorKernels* const kVectorGeneric;
+extern const VectorKernels* const kVectorAvx2;
+extern const VectorKernels* const kVectorAvx512;
+extern const VectorKernels* const kVectorNeon;
 
 // The best kernels for this processor, or the ones named by the environment variable KNAPSACK_CPU
 // if the processor supports them.
 CpuKernels choose_cpu_kernels();
-const char* built_cpu_kernels(int nth); // their names, the best first; null behind the last one
+// The names of the kernels that are built in, the best first; null after the last one.
+const char* built_cpu_kernels(int nth);
 
 } // namespace ks

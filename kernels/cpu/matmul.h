@@ -1,7 +1,8 @@
 // y = W x over tiles of eight rows. A tile is read once, front to back. Each group of 32 columns is
-// unpacked into registers and multiplied with that group of every token. For few tokens (decode,
-// limited by memory bandwidth) the sums stay in registers. For many they are in a small array in
-// the L1 cache. A sum is never split, so the number of threads does not change a bit.
+// unpacked into registers and multiplied with that group of every token. For up to matvec_tokens
+// tokens (decode, limited by memory bandwidth) the sums stay in registers. For more tokens
+// (prefill) they are in a small array in the L1 cache. A sum is never split, so the number of
+// threads does not change a bit.
 #pragma once
 
 #include "kernels/cpu/unpack.h"
@@ -9,8 +10,8 @@
 namespace ks
 {
 
-// add_dots: sums[t] += the value of the integer dot products `dots` of a group's q with a[t], for n
-// tokens.
+// add_dots adds the value of a group's products to sums[t], for n tokens. dots[t]: the integer dot
+// product of the group's q with a[t].
 template <class S, uint32_t n, int max_q>
 KS_INLINE void add_dots(typename S::F8* sums, const OffsetGroup<S, max_q>& w, const ActBlock* a,
                         const typename S::W8* dots, uint32_t)
@@ -22,7 +23,7 @@ KS_INLINE void add_dots(typename S::F8* sums, const OffsetGroup<S, max_q>& w, co
     }
 }
 
-// Here dots[n + t] belong to the second halves.
+// Here dots[t] and dots[n + t] are of the first and of the second half block.
 template <class S, uint32_t n, int max_q>
 KS_INLINE void add_dots(typename S::F8* sums, const SmallGroup<S, max_q>& w, const ActBlock* a,
                         const typename S::W8* dots, uint32_t)
@@ -45,7 +46,7 @@ KS_INLINE void add_dots(typename S::F8* sums, const SignedGroup<S>& w, const Act
         sums[t] = S::fma(w.d * S::broadcast(a[t].scale[part]), S::to_float(dots[t]), sums[t]);
 }
 
-// Here the dots already sum both halves, each times its integer scale.
+// Here dots[t] is already the sum over both half blocks, each times its integer scale.
 template <class S, uint32_t n, int max_q>
 KS_INLINE void add_dots(typename S::F8* sums, const HalvesGroup<S, max_q>& w, const ActBlock* a,
                         const typename S::W8* dots, uint32_t)
@@ -72,8 +73,8 @@ KS_INLINE void add_dots(typename S::F8* sums, const HalvesMinGroup<S, max_q>& w,
 template <class S, uint32_t n, class Group>
 KS_INLINE void add_group(typename S::F8* sums, const Group& w, const ActBlock* a, uint32_t part)
 {
-    typename S::W8 dots[2 * n] =
-        {}; // each element is set before it is read; compilers see that only in unrolled loops
+    // Each element is set before it is read. Compilers see that only in unrolled loops.
+    typename S::W8 dots[2 * n] = {};
     if constexpr (Group::kind == group_offset) {
         S::template dot<Group::max_q, 8, n>(w.q, a, 0, dots);
     } else if constexpr (Group::kind == group_small) {
@@ -88,6 +89,7 @@ KS_INLINE void add_group(typename S::F8* sums, const Group& w, const ActBlock* a
     add_dots<S, n>(sums, w, a, dots, part);
 }
 
+// Writes the sums of one token and one tile to y. The last tile may have fewer than eight rows.
 template <class S>
 KS_INLINE void write_rows(const MatmulTask& m, uint32_t tile, uint32_t token, typename S::F8 sum)
 {
@@ -123,7 +125,8 @@ KS_INLINE void prefetch_group(const uint32_t* at, uint32_t g)
         __builtin_prefetch(reinterpret_cast<const void*>(from + i));
 }
 
-// noinline, here and below: the compiler then allocates registers for one loop at a time.
+// Products of n_tokens tokens whose sums stay in registers. noinline, here and below: the compiler
+// then allocates registers for one loop at a time.
 template <class S, class F, uint32_t n_tokens>
 __attribute__((noinline)) void matvec(const MatmulTask& m)
 {
@@ -147,6 +150,7 @@ __attribute__((noinline)) void matvec(const MatmulTask& m)
     }
 }
 
+// add_group with sums in memory, (n, 8).
 template <class S, uint32_t n, class Group>
 KS_INLINE void add_to_stored(float* sums, const Group& w, const ActBlock* a, uint32_t part)
 {
@@ -158,22 +162,21 @@ KS_INLINE void add_to_stored(float* sums, const Group& w, const ActBlock* a, uin
     for (uint32_t t = 0; t < n; t++) S::store(sums + tile_rows * t, loaded[t]);
 }
 
+// Adds the products of one group with n_tokens tokens.
 template <class S, class Group>
 KS_INLINE void accumulate_tokens(float* sums, const Group& w, const ActBlock* a, uint32_t part,
                                  uint32_t n_tokens)
 {
-    constexpr uint32_t n =
-        Group::kind == group_signed
-            ? 4
-            : S::stored_tokens; // half as many weights leave registers for 4 tokens
+    // A signed group has half as many weights, which leaves registers for four tokens.
+    constexpr uint32_t n = Group::kind == group_signed ? 4 : S::stored_tokens;
     for (; n_tokens >= n; n_tokens -= n, a += n, sums += n * tile_rows)
         add_to_stored<S, n>(sums, w, a, part);
     for (; n_tokens; n_tokens--, a++, sums += tile_rows) add_to_stored<S, 1>(sums, w, a, part);
 }
 
-// add_to_all as a call. The eight groups of a large block share one function, and so do formats
-// with the same kind of group. That halves the compile time at no measurable cost. Small blocks are
-// too short for a call.
+// accumulate_tokens as a call. The eight groups of a large block share one function, and so do
+// formats with the same kind of group. That halves the compile time at no measurable cost. Small
+// blocks are too short for a call.
 template <class S, class Group>
 __attribute__((noinline)) void accumulate_tokens_outlined(float* sums, const Group& group,
                                                           const ActBlock* a, uint32_t part,
@@ -219,7 +222,7 @@ void matmul_quantized(const MatmulTask& m)
     matmul_tiled<S, F>(m);
 }
 
-// Column k of eight rows, as floats.
+// One column of a tile, eight rows, as floats.
 template <class S>
 KS_INLINE typename S::F8 column(const uint32_t* at, format_f32)
 {
@@ -236,8 +239,8 @@ KS_INLINE typename S::F8 column(const uint32_t* at, format_bf16)
     return S::load_bf16(reinterpret_cast<const uint16_t*>(at));
 }
 
-// One or two tiles: up to twelve independent sums hide the latency of a multiply-add. Each sum runs
-// over k in order.
+// One or two tiles times n_tokens tokens. Up to twelve independent sums hide the latency of a
+// multiply-add. Each sum runs over k in order.
 template <class S, class F, uint32_t n_tiles, uint32_t n_tokens>
 KS_INLINE void float_block(const MatmulTask& m, uint32_t tile, uint32_t token)
 {
@@ -329,8 +332,8 @@ void quantize(const float* x, uint32_t cols, ActBlock* out, uint32_t out_stride,
     }
 }
 
-// Measures the fastest dot product, on a group of 4-bit levels. The second half of the group
-// repeats the first, so all operands fit into registers.
+// Runs the fastest dot product, on a group of 4-bit levels, and returns the number of products. The
+// second half of the group repeats the first, so all operands fit into registers.
 template <class S>
 uint64_t dot_peak(uint32_t n_rounds)
 {

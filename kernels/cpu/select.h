@@ -1,4 +1,4 @@
-// Which of many have the highest scores, and the list that attention then reads.
+// Top-k of scores, and the list of slots that attention reads after a selection.
 #pragma once
 
 #include "kernels/common/args.h"
@@ -8,12 +8,15 @@
 namespace ks
 {
 
+// A float as an integer of the same order.
 inline uint32_t ordered_bits(float score)
 {
-    return ordered_key(FLOAT_TO_BITS(score));
+    uint32_t u;
+    memcpy(&u, &score, 4);
+    return u ^ ((0u - (u >> 31)) | 0x80000000u);
 }
 
-// The k highest of n scores; of equal ones the newest.
+// The k highest of n scores. Among equal scores the newest win.
 class TopK
 {
 public:
@@ -23,26 +26,26 @@ public:
         const uint32_t n_blocks = (n + m_block - 1) / m_block;
         for (uint32_t b = 0; b < n_blocks; b++) m_tops[b] = top_of(b);
         if (k >= n) return;
-        // At least k scores come to the k-th highest of the tops, so what is below its first digit
-        // is none of the k.
-        uint32_t least = 0, some[kMostBlocks], n_some = 0;
+        // At least k scores reach the k-th highest block maximum. Scores below the first digit of
+        // that maximum are not among the k. `high` holds the others, if they fit.
+        uint32_t least = 0, high[kMostBlocks], n_high = 0;
         if (k < n_blocks)
             least = find(1, k, [&](const auto& body) {
                 for (uint32_t b = 0; b < n_blocks; b++) body(m_tops[b]);
             });
         for_blocks(least, [&](uint32_t i) {
             const uint32_t u = ordered_bits(score[i]);
-            if (n_some < kMostBlocks) some[n_some] = u;
-            n_some += u >= least;
+            if (n_high < kMostBlocks) high[n_high] = u;
+            n_high += u >= least;
         });
         m_key = find(3, k, [&](const auto& body) {
-            if (n_some <= kMostBlocks)
-                for (uint32_t i = 0; i < n_some; i++) body(some[i]);
+            if (n_high <= kMostBlocks)
+                for (uint32_t i = 0; i < n_high; i++) body(high[i]);
             else
                 for_blocks(least, [&](uint32_t i) { body(ordered_bits(score[i])); });
         });
     }
-    // take(i) for each of them, oldest first.
+    // Calls take(i) for the index of each of the k, oldest first.
     template <class Take>
     void each(const Take& take) const
     {
@@ -71,7 +74,7 @@ private:
         }
         return top;
     }
-    // body(i) for the scores of all blocks that come to `least`.
+    // Calls body(i) for every index of the blocks whose maximum reaches `least`.
     template <class Body>
     void for_blocks(uint32_t least, const Body& body) const
     {
@@ -80,8 +83,9 @@ private:
                  i < end; i++)
                 body(i);
     }
-    // The first digits of the k-th highest of what pass(body) gives to body, and then zeros. By
-    // digits from the highest on: each pass counts those that share the digits found so far.
+    // Radix select: the first n_digits digits of the k-th highest value, followed by zeros.
+    // pass(body) calls body with each value. Each pass counts the values that share the digits
+    // found so far.
     template <class Pass>
     uint32_t find(uint32_t n_digits, uint32_t k, const Pass& pass)
     {
@@ -103,59 +107,63 @@ private:
     }
 
     const float* m_score;
-    uint32_t m_n, m_block = 8, m_key = 0,
-                  m_n_left_out = 0; // of those equal to the key, the oldest are left out
-    uint32_t m_tops[kMostBlocks];   // of blocks, the highest of each
+    uint32_t m_n, m_block = 8, m_key = 0;
+    uint32_t m_n_left_out = 0;    // the oldest scores equal to m_key that are not among the k
+    uint32_t m_tops[kMostBlocks]; // the highest score of each block
 };
 
+// The number of units of candidates of a head; 0 if the head is read as a whole.
 inline uint32_t n_units(const SelectArgs& s, uint32_t before)
 {
-    return count_units(before, s.n_read, s.n_first, s.n_last, s.unit);
+    return before > s.n_read ? (before - s.n_last + s.unit - 1) / s.unit - s.n_first / s.unit : 0;
 }
 
+// One unit of candidates. Units begin at multiples of their size, except the first one.
 struct Unit {
     uint32_t begin, n;
 
     Unit(const SelectArgs& s, uint32_t before, uint32_t nth)
-        : begin(unit_bound(nth, before, s.n_first, s.n_last, s.unit)),
-          n(unit_bound(nth + 1, before, s.n_first, s.n_last, s.unit) - begin)
     {
+        const uint32_t end = (s.n_first / s.unit + nth + 1) * s.unit, last = before - s.n_last;
+        begin = nth ? end - s.unit : s.n_first;
+        n = (end < last ? end : last) - begin;
     }
 };
 
-// The highest few of indexes [from, end), in their order; of equal ones the newer.
+// The select_n_representatives highest of indexes [from, end), in ascending order. Among equal
+// scores the newest win.
 struct TopFew {
     uint32_t index[select_n_representatives], n = 0;
 
     template <class Score>
     TopFew(uint32_t from, uint32_t end, const Score& score)
     {
-        uint64_t few[select_n_representatives] =
-            {}; // scores over indexes, the highest first; zero: none
+        // (score << 32 | index), the highest first; zero: none.
+        uint64_t best[select_n_representatives] = {};
         for (uint32_t i = from; i < end; i++) {
             uint64_t now = uint64_t(ordered_bits(score(i))) << 32 | i;
-            if (now < few[select_n_representatives - 1]) continue;
-            for (uint64_t& one : few) {
-                const uint64_t higher = one > now ? one : now;
-                now = one > now ? now : one;
-                one = higher;
+            if (now < best[select_n_representatives - 1]) continue;
+            for (uint64_t& kept : best) {
+                const uint64_t higher = kept > now ? kept : now;
+                now = kept > now ? now : kept;
+                kept = higher;
             }
         }
-        while (n < select_n_representatives && few[n]) {
+        while (n < select_n_representatives && best[n]) {
             uint32_t at = n++;
-            for (; at > 0 && index[at - 1] > uint32_t(few[n - 1]); at--) index[at] = index[at - 1];
-            index[at] = uint32_t(few[n - 1]);
+            for (; at > 0 && index[at - 1] > uint32_t(best[n - 1]); at--) index[at] = index[at - 1];
+            index[at] = uint32_t(best[n - 1]);
         }
     }
 };
 
-// Those of a head's units that are read, by the votes on them.
+// The units of a head that are read: those with the most votes.
 inline TopK best_units(const SelectArgs& s, uint32_t before, const float* votes)
 {
-    return {votes, n_units(s, before), count_taken(s.n_read, s.n_first, s.n_last, s.unit)};
+    return {votes, n_units(s, before), (s.n_read - s.n_first - s.n_last) / s.unit};
 }
 
-// One head's part of what select makes.
+// The list of slots that select writes for one head.
 struct ChosenList {
     const uint32_t* head_layout; // of the slots
     const uint32_t* table;       // of the slots, from the head's first on
@@ -182,14 +190,16 @@ struct ChosenList {
     }
 };
 
-// A head's list of who speaks for its units: representatives(unit, nth) points to the few of one.
-template <class Speakers>
-void add_representatives(ChosenList& list, const SelectArgs& s, const Speakers& representatives)
+// Adds the representatives of all units of a head. representatives(unit, nth) points to the indexes
+// of one unit's representatives.
+template <class Representatives>
+void add_representatives(ChosenList& list, const SelectArgs& s,
+                         const Representatives& representatives)
 {
     for (uint32_t nth = 0; nth < n_units(s, list.head_layout[layout_n_held]); nth++) {
         const Unit unit(s, list.head_layout[layout_n_held], nth);
-        const uint32_t* few = representatives(unit, nth);
-        for (uint32_t k = 0; k < unit.n && k < select_n_representatives; k++) list.add(few[k]);
+        const uint32_t* index = representatives(unit, nth);
+        for (uint32_t k = 0; k < unit.n && k < select_n_representatives; k++) list.add(index[k]);
     }
 }
 

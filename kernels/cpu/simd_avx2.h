@@ -3,7 +3,7 @@
 //   F8     eight floats: one per row of a tile, or eight adjacent values
 //   W8     eight words, one per row of a tile: an int32 each, or the four bytes of four adjacent k
 //   Wide   the same operations (types F and W) on all lanes of the instruction set, for kernels of
-//   any width; eight here
+//          any width; eight lanes here
 #pragma once
 
 #include "kernels/cpu/cpu_kernels.h"
@@ -19,8 +19,8 @@ struct Avx2 {
     using Wide = Avx2;
     static constexpr uint32_t lanes = 8;
     static constexpr uint32_t matvec_tokens = 4; // tokens whose sums all fit into registers
-    static constexpr uint32_t stored_tokens =
-        4; // tokens at a time if there are more; enough sums to hide the latency of a product
+    // Tokens at a time if there are more than that: enough sums to hide the latency of a product.
+    static constexpr uint32_t stored_tokens = 4;
     struct F8 {
         __m256 v;
         KS_INLINE friend F8 operator+(F8 a, F8 b) { return {_mm256_add_ps(a.v, b.v)}; }
@@ -60,10 +60,11 @@ struct Avx2 {
     {
         return {_mm256_andnot_ps(_mm256_cmp_ps(a.v, b.v, _CMP_LT_OQ), x.v)};
     }
+    // All bits are set where a < b, else none.
     KS_INLINE static W8 less(F8 a, F8 b)
     {
         return {_mm256_castps_si256(_mm256_cmp_ps(a.v, b.v, _CMP_LT_OQ))};
-    } // all bits set or none
+    }
     // Flips the sign of a where the top bit is set.
     KS_INLINE static F8 negate(F8 a, W8 top_bits)
     {
@@ -75,7 +76,7 @@ struct Avx2 {
     {
         return {_mm256_permutevar8x32_ps(_mm256_loadu_ps(eight), index.v)};
     }
-    // Table lookup by the low four bits. The fourth is the sign: sixteen[8 + i] == -sixteen[i].
+    // Table lookup by the low four bits. The top one is the sign: sixteen[8 + i] == -sixteen[i].
     KS_INLINE static F8 lookup16_signed(const float* sixteen, W8 index)
     {
         return negate(lookup8(sixteen, index), index << 28);
@@ -104,17 +105,15 @@ struct Avx2 {
         return {_mm256_castsi256_ps(_mm256_slli_epi32(bits, 16))};
     }
 
-    // Eight dims of a row in all lanes. Wider vectors hold eight dims of several rows.
+    // Dims d .. d + 7 of one row per eight lanes, f16 or f32.
     template <bool half>
     KS_INLINE static F8 load_rows(const uint8_t* const* rows, size_t d)
     {
         return half ? load_half(reinterpret_cast<const uint16_t*>(rows[0]) + d)
                     : load(reinterpret_cast<const float*>(rows[0]) + d);
     }
-    KS_INLINE static F8 load_repeated(const float* p)
-    {
-        return load(p);
-    } // eight values, repeated to fill all lanes
+    // Eight values, repeated to fill all lanes.
+    KS_INLINE static F8 load_repeated(const float* p) { return load(p); }
 
     KS_INLINE static W8 words(const uint32_t* p)
     {
@@ -132,6 +131,7 @@ struct Avx2 {
         if (n == 4) return {_mm256_broadcastsi128_si256(load_four(p))};
         return {_mm256_broadcastq_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)))};
     }
+    // Shifts lane i right by right[i].
     KS_INLINE static W8 shift_each(W8 a, const uint32_t* right)
     {
         return {_mm256_srlv_epi32(a.v, words(right).v)};
@@ -151,6 +151,7 @@ struct Avx2 {
     }
     KS_INLINE static F8 to_float(W8 a) { return {_mm256_cvtepi32_ps(a.v)}; }
     KS_INLINE static W8 to_int(F8 a) { return {_mm256_cvtps_epi32(a.v)}; } // to nearest even
+    // a * 2^n: adds n to the exponent.
     KS_INLINE static F8 times_power_of_two(F8 a, W8 n)
     {
         return {_mm256_castsi256_ps(
@@ -174,6 +175,7 @@ struct Avx2 {
         return {_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), bytes.v)};
     }
 
+    // Four bytes in all words.
     KS_INLINE static __m256i four(const int8_t* a)
     {
         int32_t word;
@@ -181,8 +183,8 @@ struct Avx2 {
         return _mm256_set1_epi32(word);
     }
 
-    // Number of maddubs products that an int16 lane can sum: each is at most max_q * 127 * 2. The
-    // result is n divided by a power of two.
+    // The number of maddubs products that an int16 lane can sum, n divided by a power of two. A
+    // product is at most max_q * 127 * 2.
     template <int max_q>
     static constexpr int summable(int n)
     {
@@ -203,8 +205,8 @@ struct Avx2 {
         constexpr int run = summable<max_q>(n);
         KS_UNROLL(8)
         for (int i = 0; i < n; i += run) {
-            __m256i parts[n_tokens] =
-                {}; // set by the first product; compilers see that only in unrolled loops
+            // The first product sets them. Compilers see that only in unrolled loops.
+            __m256i parts[n_tokens] = {};
             KS_UNROLL(8)
             for (int j = i; j < i + run; j++) {
                 KS_UNROLL(4)
@@ -247,7 +249,7 @@ struct Avx2 {
         }
     }
 
-    // Per row: low half * first + high half * second, as int16. `pair` holds (first, second).
+    // Per row: low 16 bits * pair[0] + high 16 bits * pair[1], as int16.
     KS_INLINE static W8 dot_pair(W8 halves, const int16_t* pair)
     {
         int32_t word;
@@ -318,8 +320,8 @@ struct Avx2 {
         }
     }
 
-    // Loads words from arbitrary addresses. Not through memory: a vector load right after narrow
-    // stores stalls (no store forwarding).
+    // Loads words from arbitrary addresses. Words do not go through an array in memory: a vector
+    // load right after narrow stores stalls, for lack of store forwarding.
     KS_INLINE static W8 gather_words(const uint8_t* const* at)
     {
         int x[8];
@@ -346,8 +348,8 @@ struct Avx2 {
     }
 
     // Products of four signed bytes of each row with the integers of a query (byte_logits.h). Here
-    // an integer has two digits, and the low one is a signed byte. Dims 0 and 2 are the halves of a
-    // word, then dims 1 and 3: first high digits, then low digits.
+    // an integer has two digits of 16 bits; the low one is a signed byte. A word holds the digits
+    // of dims 0 and 2, or of dims 1 and 3. High digits come first, then low digits.
     static constexpr uint32_t n_digits = 2, digit_words = 4;
     KS_INLINE static __m256i pair_dims(__m256i a) // words 0 and 2, words 1 and 3
     {

@@ -44,7 +44,7 @@ struct Avx512Wide {
     }
     KS_INLINE static F fma(F a, F b, F c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
     KS_INLINE static F max(F a, F b) { return {_mm512_max_ps(a.v, b.v)}; } // b if either is NaN
-    KS_INLINE static __m256i load_octet(const void* p)
+    KS_INLINE static __m256i load_256(const void* p)
     {
         return _mm256_loadu_si256(static_cast<const __m256i*>(p));
     }
@@ -52,7 +52,7 @@ struct Avx512Wide {
     {
         return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
     }
-    KS_INLINE static F load_half(const uint16_t* p) { return {_mm512_cvtph_ps(load_octet(p))}; }
+    KS_INLINE static F load_half(const uint16_t* p) { return {_mm512_cvtph_ps(load_256(p))}; }
     KS_INLINE static F broadcast_half(uint32_t half)
     {
         return {_mm512_cvtph_ps(_mm256_set1_epi16(short(half)))};
@@ -65,8 +65,8 @@ struct Avx512Wide {
     KS_INLINE static F load_rows(const uint8_t* const* rows, size_t d)
     {
         if (!half)
-            return {_mm512_castsi512_ps(
-                both(load_octet(rows[0] + 4 * d), load_octet(rows[1] + 4 * d)))};
+            return {
+                _mm512_castsi512_ps(both(load_256(rows[0] + 4 * d), load_256(rows[1] + 4 * d)))};
         const __m128i low = _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[0] + 2 * d));
         const __m128i high = _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[1] + 2 * d));
         return {_mm512_cvtph_ps(_mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1))};
@@ -76,7 +76,7 @@ struct Avx512Wide {
     template <uint32_t n>
     KS_INLINE static W repeat(const uint32_t* p)
     {
-        if (n == 8) return {_mm512_broadcast_i64x4(load_octet(p))};
+        if (n == 8) return {_mm512_broadcast_i64x4(load_256(p))};
         if (n == 4) return {_mm512_broadcast_i32x4(Avx2::load_four(p))};
         return {_mm512_broadcastq_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)))};
     }
@@ -112,7 +112,7 @@ struct Avx512Wide {
     {
         return pick_of(load(sixteen), index);
     }
-    // table lookup by the low four bits
+    // Table lookup by the low four bits.
     KS_INLINE static F pick_of(F sixteen, W index)
     {
         return {_mm512_permutexvar_ps(index.v, sixteen.v)};
@@ -122,11 +122,11 @@ struct Avx512Wide {
         return {
             _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(low)), _mm_loadu_ps(high), 1)};
     }
-    // Four halves, each twice.
-    KS_INLINE static Avx2::F8 repeat_halves(const uint16_t* p)
+    // Four f16 values, each repeated twice.
+    KS_INLINE static Avx2::F8 repeat_half4(const uint16_t* p)
     {
-        const __m128i halves = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
-        return {_mm256_cvtph_ps(_mm_unpacklo_epi16(halves, halves))};
+        const __m128i x = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+        return {_mm256_cvtph_ps(_mm_unpacklo_epi16(x, x))};
     }
     KS_INLINE static F permuted(Avx2::F8 a, const uint32_t* from)
     {
@@ -136,8 +136,8 @@ struct Avx512Wide {
     {
         return {_mm512_permutexvar_epi32(words(from).v, a.v)};
     }
-    KS_INLINE static void broadcast_four_halves(const uint16_t* p,
-                                                F* x) // each value in all lanes of its own vector
+    // Four f16 values, each in all lanes of a vector of its own.
+    KS_INLINE static void broadcast_half4(const uint16_t* p, F* x)
     {
         const __m512 all = _mm512_castps128_ps512(
             _mm_cvtph_ps(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
@@ -184,7 +184,7 @@ struct Avx512Wide {
     }
 
     // Adds adjacent lanes. In sums8, lanes 2i and 2i + 1 are the sums of the lower and the upper
-    // eight of a[i], in the order of AVX2.
+    // eight lanes of a[i], added in the order of AVX2.
     KS_INLINE static __m512 add_neighbours(__m512 a, __m512 b)
     {
         return _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd));
@@ -210,8 +210,8 @@ struct Avx512Wide {
             t[i + 1] = _mm512_unpackhi_ps(a[i].v, a[i + 1].v);
         }
         KS_UNROLL(4)
-        for (int i = 0; i < 16;
-             i += 4) { // u[i + k]: column 4 q + k of rows i .. i + 3, in quarter q
+        for (int i = 0; i < 16; i += 4) {
+            // u[i + k]: column 4 q + k of rows i .. i + 3, in quarter q.
             u[i] = _mm512_shuffle_ps(t[i], t[i + 2], 0x44);
             u[i + 1] = _mm512_shuffle_ps(t[i], t[i + 2], 0xee);
             u[i + 2] = _mm512_shuffle_ps(t[i + 1], t[i + 3], 0x44);
@@ -229,7 +229,8 @@ struct Avx512Wide {
             a[12 + k].v = _mm512_shuffle_f32x4(odd_low, odd_high, 0xdd);
         }
     }
-    KS_INLINE static __m512i add_four(__m512i a, const uint32_t* p, const int quarter)
+    // Sets one quarter of a to four words.
+    KS_INLINE static __m512i insert_four(__m512i a, const uint32_t* p, const int quarter)
     {
         return quarter == 1   ? _mm512_inserti32x4(a, Avx2::load_four(p), 1)
                : quarter == 2 ? _mm512_inserti32x4(a, Avx2::load_four(p), 2)
@@ -247,7 +248,7 @@ struct Avx512Wide {
         for (int i = 0; i < 4; i++) {
             t[i] = _mm512_castsi128_si512(Avx2::load_four(rows[i] + begin));
             KS_UNROLL(4)
-            for (int k = 1; k < 4; k++) t[i] = add_four(t[i], rows[4 * k + i] + begin, k);
+            for (int k = 1; k < 4; k++) t[i] = insert_four(t[i], rows[4 * k + i] + begin, k);
         }
         const __m512i low01 = _mm512_unpacklo_epi32(t[0], t[1]),
                       high01 = _mm512_unpackhi_epi32(t[0], t[1]);
@@ -262,8 +263,8 @@ struct Avx512Wide {
 
 struct Avx512 : Avx2 {
     using Wide = Avx512Wide;
-    static constexpr uint32_t n_digits = 3, digit_words = 3,
-                              above_code = 128; // one factor of the instruction is unsigned
+    // One factor of the instruction is unsigned, so 128 is added to codes.
+    static constexpr uint32_t n_digits = 3, digit_words = 3, above_code = 128;
     struct Bytes {
         __m512i v;
         KS_INLINE explicit Bytes(Wide::W codes)

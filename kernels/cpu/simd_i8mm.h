@@ -31,8 +31,8 @@ struct I8mm : Neon {
     KS_INLINE static void dot_two(const uint32x4_t (*rows)[4], const ActBlock* a, uint32_t from,
                                   W8* dots)
     {
-        uint32x4_t sums[4]; // {token 0 x row 2i, token 0 x row 2i + 1, token 1 x row 2i, token 1 x
-                            // row 2i + 1}
+        // {token 0 x row 2i, token 0 x row 2i + 1, token 1 x row 2i, token 1 x row 2i + 1}
+        uint32x4_t sums[4];
         KS_UNROLL(4)
         for (int i = 0; i < 4; i++) sums[i] = vdupq_n_u32(0);
         KS_UNROLL(4)
@@ -71,7 +71,7 @@ struct I8mm : Neon {
     template <int max_q, int n, uint32_t n_tokens>
     KS_INLINE static void dot(const W8* q, const ActBlock* a, uint32_t from, W8* dots)
     {
-        static_assert(max_q < 128, "must be as good as signed");
+        static_assert(max_q < 128, "unsigned bytes must be valid as signed ones");
         dot_signed<n, n_tokens>(q, a, from, dots);
     }
     template <int max_q, int n, uint32_t n_tokens, bool add>

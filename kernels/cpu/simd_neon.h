@@ -11,6 +11,13 @@ namespace ks
 namespace // as in simd_avx2.h
 {
 
+// A binary operator of F8 or W8: one intrinsic for each of the two registers.
+#define KS_NEON_OPERATOR(V, op, intrinsic)                                                         \
+    KS_INLINE friend V operator op(V x, V y)                                                       \
+    {                                                                                              \
+        return {intrinsic(x.a, y.a), intrinsic(x.b, y.b)};                                         \
+    }
+
 struct Neon {
     using Wide = Neon;
     static constexpr uint32_t lanes = 8;
@@ -19,45 +26,18 @@ struct Neon {
 
     struct F8 {
         float32x4_t a, b; // lanes 0..3 and 4..7, as in W8
-        KS_INLINE friend F8 operator+(F8 x, F8 y)
-        {
-            return {vaddq_f32(x.a, y.a), vaddq_f32(x.b, y.b)};
-        }
-        KS_INLINE friend F8 operator-(F8 x, F8 y)
-        {
-            return {vsubq_f32(x.a, y.a), vsubq_f32(x.b, y.b)};
-        }
-        KS_INLINE friend F8 operator*(F8 x, F8 y)
-        {
-            return {vmulq_f32(x.a, y.a), vmulq_f32(x.b, y.b)};
-        }
-        KS_INLINE friend F8 operator/(F8 x, F8 y)
-        {
-            return {vdivq_f32(x.a, y.a), vdivq_f32(x.b, y.b)};
-        }
+        KS_NEON_OPERATOR(F8, +, vaddq_f32)
+        KS_NEON_OPERATOR(F8, -, vsubq_f32)
+        KS_NEON_OPERATOR(F8, *, vmulq_f32)
+        KS_NEON_OPERATOR(F8, /, vdivq_f32)
     };
     struct W8 {
         uint32x4_t a, b;
-        KS_INLINE friend W8 operator+(W8 x, W8 y)
-        {
-            return {vaddq_u32(x.a, y.a), vaddq_u32(x.b, y.b)};
-        }
-        KS_INLINE friend W8 operator-(W8 x, W8 y)
-        {
-            return {vsubq_u32(x.a, y.a), vsubq_u32(x.b, y.b)};
-        }
-        KS_INLINE friend W8 operator&(W8 x, W8 y)
-        {
-            return {vandq_u32(x.a, y.a), vandq_u32(x.b, y.b)};
-        }
-        KS_INLINE friend W8 operator|(W8 x, W8 y)
-        {
-            return {vorrq_u32(x.a, y.a), vorrq_u32(x.b, y.b)};
-        }
-        KS_INLINE friend W8 operator^(W8 x, W8 y)
-        {
-            return {veorq_u32(x.a, y.a), veorq_u32(x.b, y.b)};
-        }
+        KS_NEON_OPERATOR(W8, +, vaddq_u32)
+        KS_NEON_OPERATOR(W8, -, vsubq_u32)
+        KS_NEON_OPERATOR(W8, &, vandq_u32)
+        KS_NEON_OPERATOR(W8, |, vorrq_u32)
+        KS_NEON_OPERATOR(W8, ^, veorq_u32)
         KS_INLINE friend W8 operator<<(W8 x, int n) { return shift(x, n); }
         KS_INLINE friend W8 operator>>(W8 x, int n) { return shift(x, -n); }
     };
@@ -88,7 +68,7 @@ struct Neon {
     {
         return {vfmaq_f32(z.a, x.a, y.a), vfmaq_f32(z.b, x.b, y.b)};
     }
-    // y if either is NaN, like AVX2
+    // y if either is NaN, like AVX2.
     KS_INLINE static float32x4_t max4(float32x4_t x, float32x4_t y)
     {
         return vbslq_f32(vcgtq_f32(x, y), x, y);
@@ -108,10 +88,8 @@ struct Neon {
     {
         return {clear(x.a, vcltq_f32(y.a, z.a)), clear(x.b, vcltq_f32(y.b, z.b))};
     }
-    KS_INLINE static W8 less(F8 x, F8 y)
-    {
-        return {vcltq_f32(x.a, y.a), vcltq_f32(x.b, y.b)};
-    } // all bits set or none
+    // All bits are set where x < y, else none.
+    KS_INLINE static W8 less(F8 x, F8 y) { return {vcltq_f32(x.a, y.a), vcltq_f32(x.b, y.b)}; }
     KS_INLINE static float32x4_t negate4(float32x4_t x, uint32x4_t top_bits)
     {
         return vreinterpretq_f32_u32(
@@ -209,10 +187,11 @@ struct Neon {
     {
         return {vcvtq_f32_s32(as_int(x.a)), vcvtq_f32_s32(as_int(x.b))};
     }
+    // Rounds to nearest even.
     KS_INLINE static W8 to_int(F8 x)
     {
         return {as_word(vcvtnq_s32_f32(x.a)), as_word(vcvtnq_s32_f32(x.b))};
-    } // to nearest even
+    }
     KS_INLINE static F8 times_power_of_two(F8 x, W8 n)
     {
         return {vreinterpretq_f32_u32(vaddq_u32(vreinterpretq_u32_f32(x.a), vshlq_n_u32(n.a, 23))),
@@ -232,7 +211,7 @@ struct Neon {
                 vreinterpretq_u32_s8(vqtbl1q_s8(table, vreinterpretq_u8_u32(bytes.b)))};
     }
 
-    // sum + the products of four words of weights with sixteen activations. The instruction
+    // Adds the products of four words of weights with sixteen activations to `sum`. The instruction
     // broadcasts one word of activations.
     KS_INLINE static int32x4_t add_products(int32x4_t sum, uint32x4_t q0, uint32x4_t q1,
                                             uint32x4_t q2, uint32x4_t q3, int8x16_t a)
@@ -263,7 +242,7 @@ struct Neon {
     template <int max_q, int n, uint32_t n_tokens>
     KS_INLINE static void dot(const W8* q, const ActBlock* a, uint32_t from, W8* dots)
     {
-        static_assert(max_q < 128, "must be as good as signed");
+        static_assert(max_q < 128, "unsigned bytes must be valid as signed ones");
         dot_signed<n, n_tokens>(q, a, from, dots);
     }
     template <uint32_t n_tokens, bool add>
@@ -338,8 +317,8 @@ struct Neon {
     KS_INLINE static void transpose4(float32x4_t x0, float32x4_t x1, float32x4_t x2, float32x4_t x3,
                                      float32x4_t* rows)
     {
-        float32x4_t even01 = vzip1q_f32(x0, x2),
-                    odd01 = vzip1q_f32(x1, x3); // | x0[0] x2[0] x0[1] x2[1], x1[0] x3[0] ...
+        // even01: x0[0] x2[0] x0[1] x2[1]; odd01: x1[0] x3[0] x1[1] x3[1]
+        float32x4_t even01 = vzip1q_f32(x0, x2), odd01 = vzip1q_f32(x1, x3);
         float32x4_t even23 = vzip2q_f32(x0, x2), odd23 = vzip2q_f32(x1, x3);
         rows[0] = vzip1q_f32(even01, odd01);
         rows[1] = vzip2q_f32(even01, odd01);
@@ -410,6 +389,7 @@ struct Neon {
         vst2q_f32(p + 8, second);
     }
 };
+#undef KS_NEON_OPERATOR
 
 } // namespace
 } // namespace ks

@@ -62,8 +62,8 @@ struct Vnni : Avx2 {
     KS_INLINE static void dot_signed(const W8* q, const ActBlock* a, uint32_t from, W8* dots)
     {
         static_assert(n == 4, "half a block");
-        const W8 minus_128 =
-            each(from == 0 ? 0x0000ff80u : 0xff800000u); // times the sum of that half
+        // -128 for the sum of the half block that begins at `from`, 0 for the other.
+        const W8 minus_128 = each(from == 0 ? 0x0000ff80u : 0xff800000u);
         __m256i bytes[n];
         KS_UNROLL(4)
         for (int j = 0; j < n; j++)

@@ -15,8 +15,7 @@ enum GroupKind { group_offset, group_small, group_signed, group_halves };
 template <class S, int max_q_>
 struct OffsetGroup {
     static constexpr GroupKind kind = group_offset;
-    static constexpr bool half_scales =
-        false; // whether it takes activations with one scale per half block
+    static constexpr bool half_scales = false; // whether activations may have two scales a block
     static constexpr int max_q = max_q_;
     typename S::W8 q[8];
     typename S::F8 d, m;
@@ -43,8 +42,8 @@ struct SignedGroup {
     typename S::F8 d;
 };
 
-// 32 values in two halves, w = d * (scale[half] * q + offset[half]), q unsigned. A scale is
-// repeated as int16 in both halves of its word. The two offsets share one word.
+// 32 values in two half blocks, w = d * (scale[half] * q + offset[half]), q unsigned. A scale is
+// repeated as int16 in the low and the high bits of its word. The two offsets share one word.
 template <class S, int max_q_>
 struct HalvesGroup {
     static constexpr GroupKind kind = group_halves;
@@ -86,12 +85,13 @@ KS_INLINE typename S::W8 bits(typename S::W8 words, int shift, uint32_t mask)
     return (words >> shift) & S::each(mask);
 }
 
-// The low 16 bits, repeated in both halves of the word.
+// The low 16 bits, repeated in the high 16 bits.
 template <class S>
 KS_INLINE typename S::W8 both_halves(typename S::W8 x)
 {
     return (x & S::each(0xffff)) | (x << 16);
 }
+// The low 16 bits of both, side by side.
 template <class S>
 KS_INLINE typename S::W8 half_pair(typename S::W8 low, typename S::W8 high)
 {

@@ -8,29 +8,30 @@
 namespace ks
 {
 
-// for_each: y[i] = op(i, loader) for i < n, eight at a time. A last partial vector goes through
-// copies, so memory beyond n is not touched.
+// at(p) loads the n <= 8 values from p[i] on. A partial vector is copied, so memory after it is not
+// read.
 template <class S>
-struct Octet {
-    uint32_t i, n; // the n <= 8 values from i on
+struct VectorAt {
+    uint32_t i, n;
     KS_INLINE typename S::F8 operator()(const float* p) const
     {
         if (n == 8) return S::load(p + i);
-        float some[8] = {};
-        for (uint32_t j = 0; j < n; j++) some[j] = p[i + j];
-        return S::load(some);
+        float partial[8] = {};
+        for (uint32_t j = 0; j < n; j++) partial[j] = p[i + j];
+        return S::load(partial);
     }
 };
 
+// y[i] = op(at) for i < n, eight values at a time.
 template <class S, class Op>
 KS_INLINE void for_each(float* y, uint32_t n, Op op)
 {
     uint32_t i = 0;
-    for (; i + 8 <= n; i += 8) S::store(y + i, op(Octet<S>{i, 8}));
+    for (; i + 8 <= n; i += 8) S::store(y + i, op(VectorAt<S>{i, 8}));
     if (i == n) return;
-    float some[8];
-    S::store(some, op(Octet<S>{i, n - i}));
-    for (uint32_t j = i; j < n; j++) y[j] = some[j - i];
+    float partial[8];
+    S::store(partial, op(VectorAt<S>{i, n - i}));
+    for (uint32_t j = i; j < n; j++) y[j] = partial[j - i];
 }
 
 template <class S>
@@ -47,13 +48,13 @@ void rmsnorm(float* y, const float* x, const float* w, uint32_t dim, float eps)
     float sum = S::sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
     for (; i < dim; i++) sum += x[i] * x[i];
     typename S::F8 scale = S::broadcast(1.f / __builtin_sqrtf(sum / float(dim) + eps));
-    for_each<S>(y, dim, [&](Octet<S> at) KS_INLINED { return at(x) * scale * at(w); });
+    for_each<S>(y, dim, [&](VectorAt<S> at) KS_INLINED { return at(x) * scale * at(w); });
 }
 
 // Walsh-Hadamard butterflies of a block of 8 n values, n <= 8. After a transpose, the steps 1, 2
 // and 4 combine whole vectors.
 template <class S, uint32_t n>
-KS_INLINE void transform_vectors(float* x)
+KS_INLINE void hadamard_vectors(float* x)
 {
     typename S::F8 v[8];
     auto stage = [&](uint32_t step, uint32_t n_vectors) KS_INLINED {
@@ -77,18 +78,19 @@ KS_INLINE void transform_vectors(float* x)
     for (uint32_t i = 0; i < n; i++) S::store(x + 8 * i, v[i]);
 }
 
+// The butterflies of one block, without its scale.
 template <class S>
-void transform(float* x, uint32_t block)
+void hadamard_transform(float* x, uint32_t block)
 {
-    if (block == 32) transform_vectors<S, 4>(x);
-    if (block == 16) transform_vectors<S, 2>(x);
-    if (block == 8) transform_vectors<S, 1>(x);
-    for (uint32_t i = 0; block >= 64 && i < block; i += 64) transform_vectors<S, 8>(x + i);
+    if (block == 32) hadamard_vectors<S, 4>(x);
+    if (block == 16) hadamard_vectors<S, 2>(x);
+    if (block == 8) hadamard_vectors<S, 1>(x);
+    for (uint32_t i = 0; block >= 64 && i < block; i += 64) hadamard_vectors<S, 8>(x + i);
     for (uint32_t step = block < 8 ? 1 : 64; step < block; step *= 2) {
-        const bool few = step < 8;
-        for (uint32_t i = 0; i < block; i += few ? 1 : 8) {
+        const bool scalar = step < 8;
+        for (uint32_t i = 0; i < block; i += scalar ? 1 : 8) {
             if (i & step) continue;
-            if (few) {
+            if (scalar) {
                 const float a = x[i], b = x[i + step];
                 x[i] = a + b;
                 x[i + step] = a - b;
@@ -101,23 +103,23 @@ void transform(float* x, uint32_t block)
     }
 }
 
-// The Hadamard transform of one token, with the operations in the order of the specification. signs
-// (head_dim)
+// The Hadamard transform of one token, with the operations in the order of the specification
+// (hadamard_head in backends/reference). signs (head_dim).
 template <class S>
-void rotate(float* x, uint32_t n_heads, uint32_t head_dim, const float* signs, bool back)
+void hadamard(float* x, uint32_t n_heads, uint32_t head_dim, const float* signs, bool inverse)
 {
     for (uint32_t h = 0; h < n_heads; h++, x += head_dim) {
-        if (!back)
-            for_each<S>(x, head_dim, [&](Octet<S> at) KS_INLINED { return at(x) * at(signs); });
+        if (!inverse)
+            for_each<S>(x, head_dim, [&](VectorAt<S> at) KS_INLINED { return at(x) * at(signs); });
         for (uint32_t base = 0, block; base < head_dim; base += block) {
             block = hadamard_block(base, head_dim);
             const typename S::F8 scale = S::broadcast(hadamard_scale(block));
             float* part = x + base;
-            transform<S>(part, block);
-            for_each<S>(part, block, [&](Octet<S> at) KS_INLINED { return at(part) * scale; });
+            hadamard_transform<S>(part, block);
+            for_each<S>(part, block, [&](VectorAt<S> at) KS_INLINED { return at(part) * scale; });
         }
-        if (back)
-            for_each<S>(x, head_dim, [&](Octet<S> at) KS_INLINED { return at(x) * at(signs); });
+        if (inverse)
+            for_each<S>(x, head_dim, [&](VectorAt<S> at) KS_INLINED { return at(x) * at(signs); });
     }
 }
 
@@ -125,13 +127,13 @@ template <class S>
 void glu(float* y, const float* gate, const float* up, uint32_t n, uint32_t act)
 {
     if (act == act_silu) {
-        for_each<S>(y, n, [&](Octet<S> at) KS_INLINED {
+        for_each<S>(y, n, [&](VectorAt<S> at) KS_INLINED {
             return times_sigmoid<S>(at(gate), at(gate)) * at(up);
         });
         return;
     }
     // 0.5 g (1 + tanh(u)) = g / (1 + e^-2u)
-    for_each<S>(y, n, [&](Octet<S> at) KS_INLINED {
+    for_each<S>(y, n, [&](VectorAt<S> at) KS_INLINED {
         typename S::F8 g = at(gate);
         typename S::F8 cubic = S::fma(g * g, S::broadcast(0.044715f), S::broadcast(1.f));
         return times_sigmoid<S>(g, g * cubic * S::broadcast(2.f * 0.7978845608f)) * at(up);
@@ -141,20 +143,20 @@ void glu(float* y, const float* gate, const float* up, uint32_t n, uint32_t act)
 template <class S>
 void add(float* x, const float* b, uint32_t n)
 {
-    for_each<S>(x, n, [&](Octet<S> at) KS_INLINED { return at(x) + at(b); });
+    for_each<S>(x, n, [&](VectorAt<S> at) KS_INLINED { return at(x) + at(b); });
 }
 
 // cap tanh(x / cap) = cap (1 - 2 / (1 + e^(2x / cap)))
 template <class S>
 void softcap(float* x, uint32_t n, float cap)
 {
-    for_each<S>(x, n, [&](Octet<S> at) KS_INLINED {
+    for_each<S>(x, n, [&](VectorAt<S> at) KS_INLINED {
         typename S::F8 e = exp<S>(at(x) * S::broadcast(2.f / cap));
         return S::broadcast(cap) - S::broadcast(2.f * cap) / (S::broadcast(1.f) + e);
     });
 }
 
-// On ties the lower index. A NaN never wins, except at index 0.
+// The lowest index of the largest value. A NaN never wins, except at index 0.
 template <class S>
 uint32_t argmax(const float* x, uint32_t n)
 {
@@ -173,7 +175,7 @@ uint32_t argmax(const float* x, uint32_t n)
 // The kernel table of one instruction set.
 #define KS_VECTOR_KERNELS(S)                                                                       \
     {                                                                                              \
-        rmsnorm<S>, rope<S>, rotate<S>, glu<S>, add<S>, softcap<S>, argmax<S>, codec_table<S>()    \
+        rmsnorm<S>, rope<S>, hadamard<S>, glu<S>, add<S>, softcap<S>, argmax<S>, codec_table<S>()  \
     }
 
 } // namespace ks

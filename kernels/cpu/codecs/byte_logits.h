@@ -67,6 +67,7 @@ void byte_queries(const float* q, uint32_t n_heads, uint32_t d, float* to)
         }
 }
 
+// Logits of rows of a multiple of 64 values. known_d as in decode_groups.
 template <class S, uint32_t n_heads, uint32_t known_d>
 void byte_logits(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n,
                  uint32_t d, const float* queries, float* logits, const PrefetchRows& ahead)
@@ -94,9 +95,8 @@ void byte_logits(const CodedRows& from, const uint32_t* rows, uint32_t first, ui
                 for (uint32_t k = 0; k < S::n_digits; k++)
                     sums[h][k] = V::each(S::n_digits == 2 ? 0 : query[h].start[k]);
                 KS_UNROLL(2)
-                for (uint32_t quad = 0; quad < 8;
-                     quad += 4) { // transposes four words at a time to save registers
-                    W words[4];
+                for (uint32_t quad = 0; quad < 8; quad += 4) {
+                    W words[4]; // four words at a time, to save registers
                     V::transpose_words(at.row, base / 4 + 8 * b + quad, words);
                     KS_UNROLL(4)
                     for (uint32_t i = 0; i < 4; i++) {

@@ -12,8 +12,8 @@ constexpr uint32_t codec_group = 1;
 template <class C>
 constexpr uint32_t codec_group<C, std::void_t<decltype(C::group)>> = C::group;
 
-// The base of a codec's Row (rows.h). by_fours: vector r of 64 dims holds dims 4 k + r; otherwise
-// neighbours.
+// The base of a codec's Row (rows.h). by_fours: vector r of 64 dims holds dims 4 k + r. Otherwise a
+// vector holds adjacent dims.
 struct RowDecoder {
     static constexpr bool by_fours = false;
 };

@@ -107,15 +107,15 @@ struct KiviRow : RowDecoder {
     static constexpr DecodeRowKernel any_dim = decode_kivi_row<S>;
     struct Values {
         typename V::W codes;
-        typename V::F scale[2], least[2]; // sixteen lanes: scale holds the values of all codes
+        typename V::F scale[2], least[2]; // with sixteen lanes scale holds the values of all codes
         Values() = default;
         KS_INLINE Values(const KiviRow&, const OneRow<V>& in, uint32_t d, uint32_t base)
             : codes(in.template plane<4>(base / 8))
         {
-            const uint32_t range = (4 * d + base) / 16; // halves: scale, then least value
+            const uint32_t range = (4 * d + base) / 16; // of f16: scale, then least value
             if constexpr (V::lanes == 16) {
                 typename V::F half[4];
-                in.four_halves(range, half);
+                in.half4(range, half);
                 for (int i = 0; i < 2; i++)
                     scale[i] = V::fma(Floats::template all<V>(), half[2 * i], half[2 * i + 1]);
             } else {
@@ -220,13 +220,13 @@ struct KiviLanes {
     }
 };
 
-// As RowReader, for codes of one group. Queries are already multiplied by the group's ranges.
+// Like RowReader, for codes of one group. Queries are already multiplied by the group's scales.
 template <class S, uint32_t bits>
 struct GroupReader {
     using V = typename S::Wide;
     using Part = typename V::W; // codes
     const uint32_t* words;
-    const float* least; // per head: query * least values, summed
+    const float* least; // (n_heads), the sums of query * least value
     uint32_t d, base = 0;
 
     KS_INLINE void begin(uint32_t dim) { base = dim; }
@@ -247,7 +247,7 @@ struct GroupReader {
 };
 
 // A logit is (query * scale) * code + query * least value, summed over dims. Writes query * scale
-// to `to` (n_heads, d) and the sums of query * least value to `least` (n_heads).
+// to `to` (n_heads, d), and the sums of query * least value to `least` (n_heads).
 template <class S>
 void range_queries(const uint32_t* ranges, uint32_t d, const float* q, uint32_t n_heads, float* to,
                    float* least)

@@ -30,7 +30,8 @@ struct RowsAt {
         for (uint32_t i = 0; i < V::lanes; i++)
             row[i] = from.words + size_t(rows[i] - first) * n_words;
     }
-    KS_INLINE typename V::W word(uint32_t nth) const // word `nth` of each row
+    // Word `nth` of each row.
+    KS_INLINE typename V::W word(uint32_t nth) const
     {
         const uint8_t* all[V::lanes];
         KS_UNROLL(16)
@@ -50,14 +51,14 @@ struct LaneRows {
     {
         const uint32_t n_words = bytes / 4, n_tail = bytes % 4;
         const RowsAt<V> at(from, rows, first, n_words);
-        for (uint32_t w = 0; w < n_words;
-             w += 4) { // the last four may overlap the ones before; a row has at least four words
+        // The last four words may overlap the four before. A row has at least four words.
+        for (uint32_t w = 0; w < n_words; w += 4) {
             const uint32_t begin = w + 4 < n_words ? w : n_words - 4;
             V::transpose_words(at.row, begin, word + begin);
         }
         if (!n_tail) return;
-        const uint8_t* tails[V::lanes]; // the four bytes that end with each tail; words lie before
-                                        // the first tail
+        // The four bytes that end with each tail. Words lie before the first tail.
+        const uint8_t* tails[V::lanes];
         KS_UNROLL(16)
         for (uint32_t i = 0; i < V::lanes; i++)
             tails[i] = from.tails + (size_t(rows[i] - first) + 1) * n_tail - 4;

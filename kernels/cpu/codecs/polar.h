@@ -25,8 +25,8 @@ void encode_polar(const float* x, uint32_t d, uint32_t* words, uint8_t* tail)
     using F8 = typename S::F8;
     using W8 = typename S::W8;
     RowWords row(polar_bytes(d));
-    float squares[codec_max_dim / 2],
-        next[codec_max_dim / 2]; // squared radii of a level and of the next
+    // Squared radii of a level and of the next level.
+    float squares[codec_max_dim / 2], next[codec_max_dim / 2];
     for (uint32_t base = 0, size; base < d / 2; base += size) {
         const PlaneGroup<4> group(d / 2 - base);
         size = group.size;
@@ -88,7 +88,7 @@ void decode_polar(const uint32_t* words, const uint8_t* tail, uint32_t d, float*
     using W8 = typename S::W8;
     static const PolarFactors factors;
     const RowWords row(polar_bytes(d), words, tail);
-    float radii[2][codec_max_dim / 2]; // radii of a level and of the one below
+    float radii[2][codec_max_dim / 2]; // of a level and of the level below, alternating
     uint32_t n = d / 16;
     for (uint32_t b = 0; b < n; b++) radii[0][b] = row.scale_at(2 * d + 16 * b);
     const float* from = radii[0];
@@ -118,8 +118,9 @@ void decode_polar(const uint32_t* words, const uint8_t* tail, uint32_t d, float*
             const W8 code = codes >> int(group.step * j), sector = code & S::each(3),
                      one = S::each(1);
             const F8 r = S::load(from + base + 8 * j);
-            const F8 cosine = S::times_power_of_two(
-                S::lookup8(first, sector), ((code >> 2) & one) << 8); // adds 2^31: flips the sign
+            // n = 2^8 adds 2^31 to the bits: it flips the sign.
+            const F8 cosine =
+                S::times_power_of_two(S::lookup8(first, sector), ((code >> 2) & one) << 8);
             const F8 sine = S::times_power_of_two(S::lookup8(first, S::each(3) - sector),
                                                   ((code >> 3) & one) << 8);
             S::store_pairs(x + 2 * base + 16 * j, r * cosine, r * sine);

@@ -1,8 +1,8 @@
 // Logits of polar keys without decoding them: the query is reduced along a row's tree of angles. A
 // node is low * cosine + high * sine of its two children. A block adds radius * root to the logit.
-// Tables hold level 1 for every pair of query values and every code; factors of higher levels serve
-// all heads. A lane is a row. The sums have another order than for decoded rows, with fewer than
-// half the products.
+// Tables hold level 1 for every pair of query values and every code. All heads share the factors of
+// higher levels. A lane is a row. The sums have another order than for decoded rows, with fewer
+// than half the products.
 #pragma once
 
 #include "kernels/cpu/codecs/polar_lanes.h"
@@ -36,7 +36,7 @@ struct PolarFold {
     struct Node {
         F of[n_heads];
     };
-    // Codes of level 1 for pick_signed. With tables of eight, bit 2 says whether the signs of
+    // Codes of level 1 for lookup16_signed. With tables of eight, bit 2 says whether the signs of
     // cosine and sine differ.
     struct First {
         W codes[8];
@@ -46,15 +46,15 @@ struct PolarFold {
     template <uint32_t level>
     KS_INLINE Node node(const Node& low, const Node& high, W code) const
     {
-        const F cosine = lanes.template lookup8<level>(code),
-                sine = lanes.template lookup8<level>(code ^ V::each(7));
+        const F cosine = lanes.template cosine<level>(code),
+                sine = lanes.template cosine<level>(code ^ V::each(7));
         Node x;
         KS_UNROLL(4)
         for (uint32_t h = 0; h < n_heads; h++)
             x.of[h] = V::fma(high.of[h], sine, low.of[h] * cosine);
         return x;
     }
-    // Angle i of the jth eight; the codes are in n_words words.
+    // Angle 8 j + i of 32. The codes are in n_words words.
     template <uint32_t n_words>
     KS_INLINE Node first(const First& f, uint32_t j, uint32_t i) const
     {
@@ -128,7 +128,7 @@ struct PolarFold {
     }
 };
 
-// known_d as in decode_groups. tables: from fold_first.
+// Logits of rows. known_d as in decode_groups. tables: from fold_first.
 template <class V, uint32_t n_heads, uint32_t known_d>
 void fold_rows(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
                const float* tables, float* logits, const PrefetchRows& ahead)

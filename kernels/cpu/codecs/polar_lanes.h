@@ -7,11 +7,11 @@
 namespace ks
 {
 
-// Lookup tables. The sine of a code is the cosine of its complement, so one table serves both.
-// Level 1 has both where a vector holds sixteen factors.
+// Factors by code. The sine of a code is the cosine of its complement, so one table serves both in
+// levels 2 to 4. Level 1 has a table of each.
 struct PolarTables {
-    float cosines[3][8]; // levels 2 to 4, by the low three bits; two of them are the code
-    float first[2][16];  // level 1, by code: cosines, whose first eight suffice, and sines
+    float cosines[3][8]; // levels 2 to 4; the code is the low two bits of the index
+    float first[2][16];  // level 1, by code: cosines, then sines
     PolarTables()
     {
         for (uint32_t i = 0; i < 8; i++)
@@ -59,11 +59,11 @@ struct PolarLanes {
     }
 
     template <uint32_t level>
-    KS_INLINE F lookup8(W code) const
+    KS_INLINE F cosine(W code) const
     {
         return V::lookup4(t.cosines[level - 2], code);
     }
-    // The nth of `codes` in the low bits; bits above it are ignored.
+    // The nth code in the low two bits. Higher bits are not cleared.
     KS_INLINE static W nth(W codes, uint32_t nth) { return codes >> int(2 * nth); }
     // n radii become the 2 n radii of the level below. Their codes begin at code `first`.
     template <uint32_t level, uint32_t n>
@@ -72,8 +72,8 @@ struct PolarLanes {
         KS_UNROLL(4)
         for (uint32_t i = 0; i < n; i++) {
             const W code = nth(codes, first + i);
-            below[2 * i] = radii[i] * lookup8<level>(code);
-            below[2 * i + 1] = radii[i] * lookup8<level>(code ^ V::each(7));
+            below[2 * i] = radii[i] * cosine<level>(code);
+            below[2 * i + 1] = radii[i] * cosine<level>(code ^ V::each(7));
         }
     }
     // The radii of the four blocks of the 64 values from 64 g on.
@@ -82,10 +82,10 @@ struct PolarLanes {
         V::half2(row.word[d / 16 + 2 * g], top, top + 1);
         V::half2(row.word[d / 16 + 2 * g + 1], top + 2, top + 3);
     }
-    // 16 values of each row, from the jth eight angles of a group of n_words words.
+    // 16 values of each row, from angles 8 j .. 8 j + 7 of a group of n_words words.
     template <uint32_t n_words>
-    KS_INLINE void octet_angles(const W* cosines, const W* sines, uint32_t j, const F* radii,
-                                F* values) const
+    KS_INLINE void first_level(const W* cosines, const W* sines, uint32_t j, const F* radii,
+                               F* values) const
     {
         KS_UNROLL(8)
         for (uint32_t i = 0; i < 8; i++) {
@@ -119,9 +119,9 @@ struct PolarLanes {
                 step<3, 2>(fourth, c.third, 2 * j, third);
                 step<2, 4>(third, c.second, 4 * j, second);
                 if (half)
-                    octet_angles<4>(c.first, sines, j, second, values);
+                    first_level<4>(c.first, sines, j, second, values);
                 else
-                    octet_angles<8>(c.first, sines, j, second, values);
+                    first_level<8>(c.first, sines, j, second, values);
                 take(values, 64 * g + 16 * j);
             }
         }

@@ -44,7 +44,8 @@ struct PolarRow : RowDecoder {
     }
     KS_INLINE PolarRow() : t(tables()) {}
 
-    KS_INLINE static F lookup8(const float* factors, W codes)
+    // Factors by the low four bits of codes.
+    KS_INLINE static F lookup16(const float* factors, W codes)
     {
         return V::pick_of(V::load(factors), codes);
     }
@@ -55,7 +56,7 @@ struct PolarRow : RowDecoder {
     {
         static const uint32_t of_four[2][16] = {{0, 2, 0, 2, 0, 2, 0, 2, 0, 2, 0, 2, 0, 2, 0, 2},
                                                 {1, 3, 1, 3, 1, 3, 1, 3, 1, 3, 1, 3, 1, 3, 1, 3}};
-        static const uint32_t of_octet[2][16] = {{0, 2, 4, 6, 0, 2, 4, 6, 0, 2, 4, 6, 0, 2, 4, 6},
+        static const uint32_t of_eight[2][16] = {{0, 2, 4, 6, 0, 2, 4, 6, 0, 2, 4, 6, 0, 2, 4, 6},
                                                  {1, 3, 5, 7, 1, 3, 5, 7, 1, 3, 5, 7, 1, 3, 5, 7}};
         static const uint32_t twice[16] = {0,  0,  4,  4,  8,  8,  12, 12,
                                            16, 16, 20, 20, 24, 24, 28, 28};
@@ -69,11 +70,11 @@ struct PolarRow : RowDecoder {
                 codes[odd] =
                     V::shift_each(V::permuted(V::template repeat<4>(words), of_four[odd]), twice);
             else
-                codes[odd] = V::shift_each(V::permuted(V::template repeat<8>(words), of_octet[odd]),
+                codes[odd] = V::shift_each(V::permuted(V::template repeat<8>(words), of_eight[odd]),
                                            four_times[base / 64 % 2]);
     }
 
-    // at(r): values 4 k + r of 64
+    // at(r): values 4 k + r of 64.
     struct Values {
         F x[4];
         template <class In>
@@ -90,30 +91,30 @@ struct PolarRow : RowDecoder {
                                           16, 18, 20, 22, 24, 26, 28, 30};
         static const uint32_t twice[16] = {0, 0, 2, 2, 4, 4, 6, 6, 8, 8, 10, 10, 12, 12, 14, 14};
         static const uint32_t pairs[16] = {0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7};
-        static const uint32_t other[16] = {
-            0, 7, 0, 7, 0, 7, 0, 7,
-            0, 7, 0, 7, 0, 7, 0, 7}; // turns codes into complements for sines
+        // Complements the codes of odd lanes, whose factors are sines.
+        static const uint32_t complement[16] = {0, 7, 0, 7, 0, 7, 0, 7, 0, 7, 0, 7, 0, 7, 0, 7};
         const uint32_t g = base / 64, bytes = polar_bytes(d);
         const uint32_t two = polar_begin(d, 2) / 8, three = polar_begin(d, 3) / 8,
                        four = polar_begin(d, 4) / 8;
-        const uint16_t* halves = reinterpret_cast<const uint16_t*>(in.words);
+        const uint16_t* f16 = reinterpret_cast<const uint16_t*>(in.words);
         const uint32_t fourths = in.template code<uint8_t>(bytes, four + g);
         const W seconds =
             V::shift_each(V::each(in.template code<uint32_t>(bytes, two + 4 * g)), each);
         const W thirds =
             V::shift_each(V::each(in.template code<uint16_t>(bytes, three + 2 * g)), twice);
         const typename S::F8 radii =
-            V::repeat_halves(halves + d / 8 + 4 * g) *
+            V::repeat_half4(f16 + d / 8 + 4 * g) *
             V::load_two_fours(t.fourth[fourths & 15], t.fourth[fourths >> 4]);
-        const F third = V::permuted(radii, pairs) * lookup8(t.third, thirds ^ V::words(other));
-        const F second[2] = {third * lookup8(t.second[0], seconds),
-                             third * lookup8(t.second[1], seconds)};
+        const F third =
+            V::permuted(radii, pairs) * lookup16(t.third, thirds ^ V::words(complement));
+        const F second[2] = {third * lookup16(t.second[0], seconds),
+                             third * lookup16(t.second[1], seconds)};
         W first[2];
         first_codes(in.words, d, base, first);
         KS_UNROLL(2)
         for (int i = 0; i < 2; i++) {
-            x[2 * i] = second[i] * lookup8(t.first[0], first[i]);
-            x[2 * i + 1] = second[i] * lookup8(t.first[1], first[i]);
+            x[2 * i] = second[i] * lookup16(t.first[0], first[i]);
+            x[2 * i + 1] = second[i] * lookup16(t.first[1], first[i]);
         }
     }
 };

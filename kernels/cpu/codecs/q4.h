@@ -63,7 +63,7 @@ struct Q4Row : RowDecoder {
     static constexpr DecodeRowKernel any_dim = decode_q4<S>;
     struct Values {
         typename V::W codes;
-        typename V::F scale[2]; // sixteen lanes: the products with all sixteen codes
+        typename V::F scale[2]; // with sixteen lanes: the products with all sixteen codes
         Values() = default;
         KS_INLINE Values(const Q4Row&, const OneRow<V>& in, uint32_t d, uint32_t base)
             : codes(in.template plane<4>(base / 8)), scale{in.half(d / 4 + base / 32),

@@ -1,6 +1,6 @@
 // Decodes rows to f32 as attention reads them. Heads of a multiple of 64 values have loops of their
-// own, without a copy of the row and without branches. Row::any_dim decodes other heads, to the
-// same bits.
+// own, without a copy of the row and without branches. Row::any_dim decodes other heads to the same
+// bits.
 #pragma once
 
 #include "kernels/cpu/codecs/codec.h"
@@ -10,7 +10,8 @@
 namespace ks
 {
 
-// Codes of a plane's 64 dims: shifts by dims / 2 give one vector of neighbours after the other.
+// Codes of 64 dims of a plane. Right shifts by multiples of dims / 2 give one vector of adjacent
+// dims after the other.
 template <class V, uint32_t bits, uint32_t dims>
 KS_INLINE typename V::W in_fields(typename V::W words)
 {
@@ -54,9 +55,9 @@ struct OneRow {
     {
         return V::broadcast_half(reinterpret_cast<const uint16_t*>(words)[nth]);
     }
-    KS_INLINE void four_halves(uint32_t nth, typename V::F* x) const
+    KS_INLINE void half4(uint32_t nth, typename V::F* x) const
     {
-        V::broadcast_four_halves(reinterpret_cast<const uint16_t*>(words) + nth, x);
+        V::broadcast_half4(reinterpret_cast<const uint16_t*>(words) + nth, x);
     }
     KS_INLINE typename V::F tail_half() const
     {
@@ -100,7 +101,8 @@ struct CodeFloats {
     }
 };
 
-// known_d: d if it is a common head size, so that offsets in a row are constants; else 0
+// Decodes rows of a multiple of 64 values. known_d: d if it is a common head size, so that offsets
+// in a row are constants; else 0.
 template <class Row, uint32_t known_d>
 void decode_groups(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n,
                    uint32_t d, float* x, const PrefetchRows& ahead)

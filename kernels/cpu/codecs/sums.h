@@ -111,7 +111,7 @@ uint32_t row_logits(const CodedRows& from, const uint32_t* rows, uint32_t first,
     return n;
 }
 
-// Loads and stores sums of 64 dims: vectors of neighbours, or of every fourth dim
+// Load and store sums of 64 dims: vectors of adjacent dims, or of every fourth dim
 // (RowDecoder::by_fours).
 template <class V, bool fours>
 KS_INLINE void load_sums(const float* from, typename V::F* sum)
@@ -148,12 +148,11 @@ KS_INLINE void add_dims(const Row& decoder, const CodedRows& from, const uint32_
     KS_UNROLL(4)
     for (uint32_t h = 0; h < n_heads; h++)
         load_sums<V, Row::by_fours>(sums + h * stride + base, sum[h]);
-    const auto asked = [&](uint32_t i) {
-        return (n * base + 64 * i) / d;
-    }; // rows to prefetch before row i; each 64 dims prefetch their share
+    // Rows that are prefetched before row i. Each pass over 64 dims prefetches its share.
+    const auto n_ahead = [&](uint32_t i) { return (n * base + 64 * i) / d; };
     for (uint32_t i = 0; i < n;) {
         const uint32_t end = i + 16 < n ? i + 16 : n;
-        prefetch(ahead, asked(i), asked(end) - asked(i));
+        prefetch(ahead, n_ahead(i), n_ahead(end) - n_ahead(i));
         for (; i < end; i++) {
             const uint32_t row = rows[i] - first;
             const typename Row::Values values(
@@ -172,7 +171,7 @@ KS_INLINE void add_dims(const Row& decoder, const CodedRows& from, const uint32_
         store_sums<V, Row::by_fours>(sums + h * stride + base, sum[h]);
 }
 
-// known_d as in decode_groups. One loop for each 64 dims.
+// Runs one loop over the rows for each 64 dims. known_d as in decode_groups.
 template <class Row, uint32_t n_heads, uint32_t known_d>
 void add_rows(const CodedRows& from, const uint32_t* rows, uint32_t first, uint32_t n, uint32_t d,
               const float* weights, float* sums, uint32_t stride, const PrefetchRows& ahead)
@@ -196,12 +195,12 @@ uint32_t row_outputs(const CodedRows& from, const uint32_t* rows, uint32_t first
                      uint32_t d, const float* weights, uint32_t n_heads, float* sums,
                      uint32_t stride, const PrefetchRows& ahead)
 {
-    constexpr bool many = Row::V::lanes == 16;
-    if (d % 64 || n_heads > (many ? 4 : 1)) return 0;
+    constexpr bool wide = Row::V::lanes == 16;
+    if (d % 64 || n_heads > (wide ? 4 : 1)) return 0;
     const auto add = n_heads == 1   ? add_rows<Row, 1, known_d>
-                     : n_heads == 2 ? add_rows<Row, (many ? 2 : 1), known_d>
-                     : n_heads == 3 ? add_rows<Row, (many ? 3 : 1), known_d>
-                                    : add_rows<Row, (many ? 4 : 1), known_d>;
+                     : n_heads == 2 ? add_rows<Row, (wide ? 2 : 1), known_d>
+                     : n_heads == 3 ? add_rows<Row, (wide ? 3 : 1), known_d>
+                                    : add_rows<Row, (wide ? 4 : 1), known_d>;
     add(from, rows, first, n, d, weights, sums, stride, ahead);
     return n;
 }

@@ -72,9 +72,8 @@ void decode_turbo(const uint32_t* words, const uint8_t* tail, uint32_t d, float*
             const W8 code = codes >> int(group.step * j);
             const W8 sign = ranks == 4 ? signs >> int(sign_group.step * j) : code >> int(sign_bit);
             const typename S::F8 c = S::lookup8(magnitudes, code & S::each(ranks - 1));
-            S::store(x + base + 8 * j,
-                     scale * S::times_power_of_two(c, (sign & S::each(1))
-                                                          << 8)); // adds 2^31: flips the sign
+            // n = 2^8 adds 2^31 to the bits: it flips the sign.
+            S::store(x + base + 8 * j, scale * S::times_power_of_two(c, (sign & S::each(1)) << 8));
         }
     }
 }
@@ -84,8 +83,8 @@ struct TurboRow : RowDecoder {
     using V = typename S::Wide;
     using W = typename V::W;
     static constexpr DecodeRowKernel any_dim = decode_turbo<S, ranks>;
-    float levels[16]; // indexed by the low four bits of a code; magnitudes only where signs have a
-                      // plane of their own
+    // Indexed by the low four bits of a code. Magnitudes only, if signs have a plane of their own.
+    float levels[16];
     KS_INLINE TurboRow()
     {
         for (uint32_t i = 0; i < 16; i++) {
@@ -96,7 +95,7 @@ struct TurboRow : RowDecoder {
     struct Values {
         const float* levels;
         W codes, signs;
-        typename V::F scale; // sixteen lanes: the products with all levels
+        typename V::F scale; // with sixteen lanes: the products of the scale with all levels
         Values() = default;
         KS_INLINE Values(const TurboRow& row, const OneRow<V>& in, uint32_t d, uint32_t base)
             : levels(row.levels),
@@ -134,8 +133,8 @@ struct RowLanes<TurboRow<S, ranks>> {
         float all[16];
         for (uint32_t i = 0; i < 16; i++) all[i] = turbo_level(ranks, i % (2 * ranks));
         levels = V::load(all);
-        typename V::F none;
-        V::half2(row.word[turbo_bytes(ranks, d) / 4], &scale, &none);
+        typename V::F unused;
+        V::half2(row.word[turbo_bytes(ranks, d) / 4], &scale, &unused);
     }
     KS_INLINE typename V::F at(const LaneRows<V>& row, uint32_t i, uint32_t j) const
     {

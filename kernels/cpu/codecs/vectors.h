@@ -1,4 +1,4 @@
-// Helpers to encode and decode rows with vectors of eight neighbours. Results equal the
+// Helpers to encode and decode rows with vectors of eight adjacent values. Results equal the
 // specification's bit for bit.
 #pragma once
 
@@ -86,11 +86,11 @@ KS_INLINE typename S::W8 nearest_multiples(typename S::F8 magnitude, typename S:
                                            uint32_t most)
 {
     using F8 = typename S::F8;
-    const F8 some = S::broadcast(0.5f), top = S::broadcast(float(most));
+    const F8 half = S::broadcast(0.5f), top = S::broadcast(float(most));
     const typename S::W8 guess = S::to_int(S::min(magnitude / s, top));
     const F8 k = S::to_float(guess);
-    const typename S::W8 nearest = guess + S::each(1) + S::less(magnitude, (k + some) * s) +
-                                   S::less(magnitude, (k - some) * s);
+    const typename S::W8 nearest = guess + S::each(1) + S::less(magnitude, (k + half) * s) +
+                                   S::less(magnitude, (k - half) * s);
     return S::to_int(S::min(S::to_float(nearest), top));
 }
 
