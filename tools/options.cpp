@@ -58,7 +58,7 @@ Status Value::bytes(uint64_t* out) const
         *out = uint64_t(value) << unit.shift;
         return {};
     }
-    return wrong("a number of bytes, at least 1, or a whole number with KiB, MiB or GiB");
+    return wrong("a number of bytes above 0, or a whole number with KiB, MiB or GiB");
 }
 
 Status Value::seed(uint64_t* out) const
@@ -93,7 +93,7 @@ Status Value::bias(std::vector<std::pair<uint32_t, float>>* out) const
     float value = *sign == '+' || *sign == '-' ? strtof(sign, &end) : 0;
     if (!isdigit(uint8_t(*text)) || errno || id > UINT32_MAX || end == sign || *end ||
         std::isnan(value))
-        return wrong("a token id with a bias, such as 15+0.5 or 15-inf");
+        return wrong("a token id and a bias, such as 15+0.5 or 15-inf");
     out->push_back({uint32_t(id), value});
     return {};
 }
@@ -159,14 +159,15 @@ Status OptionTable::parse(const char* command, int n_args, char** args, const bo
         text = text.substr(0, equals);
         const Option* option = find(text);
         if (!option)
-            return fail(Code::usage, "%s: unknown option '%s'; `knapsack %s --help` lists them",
-                        command, printable(text).c_str(), command);
+            return fail(Code::usage,
+                        "%s: unknown option '%s'; `knapsack %s --help` lists the options", command,
+                        printable(text).c_str(), command);
         if (!option->argument && joined)
             return fail(Code::usage, "%s: %s takes no value, found '%s'", command, text.c_str(),
                         printable(value).c_str());
         if (option->argument && !joined) {
             if (++i == n_args)
-                return fail(Code::usage, "%s: %s needs a value, %s", command, text.c_str(),
+                return fail(Code::usage, "%s: %s needs a value: %s", command, text.c_str(),
                             option->argument);
             value = args[i];
         }
