@@ -9,8 +9,8 @@ build=${1:-build} model=$(mktemp -d)
 trap 'rm -rf "$model"' EXIT
 export KNAPSACK_CPU=${KNAPSACK_CPU:-avx2} # valgrind does not support AVX-512
 export VK_ICD_FILENAMES=/dev/null # Vulkan drivers have leaks of their own
-PYTHONPATH=tests/tools/lib python3 -c 'import sys, tiny_model; tiny_model.write_model(sys.argv[1])' \
-    "$model/m.gguf"
+PYTHONPATH=tests/tools/lib python3 -c \
+    'import sys, tiny_model; tiny_model.write_model(sys.argv[1])' "$model/m.gguf"
 
 check() {
     echo "== ${*##*/}" >&2

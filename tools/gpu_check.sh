@@ -40,7 +40,7 @@ if command -v nvpmodel >/dev/null; then
 fi
 
 nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
-[ -x "$nvcc" ] || die "expected nvcc of the CUDA Toolkit in PATH or /usr/local/cuda/bin, found none" 6
+[ -x "$nvcc" ] || die "expected nvcc (CUDA Toolkit) in PATH or /usr/local/cuda/bin, found none" 6
 for tool in cmake python3; do
     command -v "$tool" >/dev/null || die "expected $tool, found none" 6
 done
@@ -227,7 +227,8 @@ else
 fi
 
 step "attention of a layer, over all slots and over selected slots"
-if KS_PERF=1 KS_TEST_BACKEND=cuda "$build/test_kv" -tc="perf: select" >"$build/select.log" 2>&1; then
+if KS_PERF=1 KS_TEST_BACKEND=cuda "$build/test_kv" -tc="perf: select" \
+    >"$build/select.log" 2>&1; then
     add select layer "" <"$build/select.log" || failed="$failed select"
 else
     tail -20 "$build/select.log" >&2

@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 install_packages $build_packages $fetch_packages $test_packages
 python3 scripts/check.py
 if command -v shellcheck >/dev/null; then
-    shellcheck -x tools/*.sh scripts/*.sh tests/tools/*.sh tests/backends/*.sh tests/cuda/*.sh .ci/run
+    shellcheck -x tools/*.sh scripts/*.sh tests/{tools,backends,cuda}/*.sh .ci/run
 fi
 
 # Without a network the tests that need a real model are skipped.
