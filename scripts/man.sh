@@ -19,7 +19,7 @@ to_roff() {
             item = 1
             next
         }
-        { if (item) sub(/^ +/, ""); else print (lines++ ? ".br" : ".PP") }
+        { if (item) sub(/^ +/, ""); else if (!lines++) print ".PP" }
         { print "\\&" $0 }' top="$1"
 }
 

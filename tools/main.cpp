@@ -50,10 +50,11 @@ static void print_help()
            "usage: knapsack COMMAND [options]\n\n");
     for (const Command* command : kCommands)
         printf("  %-10s %s\n", command->name, command->summary);
-    printf("\n`knapsack COMMAND --help` lists the options of a command. `knapsack --version` lists "
-           "the backends of this build.\n");
-    printf("\nexit: 0 success, 1 wrong usage, 2 model unreadable or invalid, 3 unsupported, 4 does "
-           "not fit, 5 device failed, 6 I/O error, 130 interrupted\n");
+    printf(
+        "\n`knapsack COMMAND --help` lists the options of a command. `knapsack --version` lists\n"
+        "the backends of this build.\n");
+    printf("\nexit: 0 success, 1 wrong usage, 2 model unreadable or invalid, 3 unsupported,\n"
+           "4 does not fit, 5 device failed, 6 I/O error, 130 interrupted\n");
 }
 
 static Status run_program(int argc, char** argv)

@@ -176,6 +176,8 @@ Status OptionTable::parse(const char* command, int n_args, char** args, const bo
     return {};
 }
 
+constexpr size_t kWidth = 100; // of the text of --help
+
 static std::string wrapped(const std::string& text, size_t width, size_t indent)
 {
     std::string out;
@@ -208,7 +210,7 @@ void OptionTable::print() const
         if (option.environment) help += std::string(" (") + option.environment + ")";
         printf("  %-*s", int(kIndent) - 2, names.c_str());
         if (names.size() >= kIndent - 3) printf("\n%*s", int(kIndent), "");
-        printf("%s\n", wrapped(help, 100, kIndent).c_str());
+        printf("%s\n", wrapped(help, kWidth, kIndent).c_str());
     }
 }
 
@@ -217,7 +219,13 @@ void print_help(const Command& command, const OptionTable& table)
     printf("knapsack %s: %s\n\nusage: knapsack %s %s\n\n", command.name, command.summary,
            command.name, command.usage);
     table.print();
-    if (*command.notes) printf("\n%s\n", command.notes);
+    const std::string notes = command.notes;
+    if (!notes.empty()) putchar('\n');
+    for (size_t begin = 0; begin < notes.size();) {
+        const size_t end = std::min(notes.find('\n', begin), notes.size());
+        printf("%s\n", wrapped(notes.substr(begin, end - begin), kWidth, 0).c_str());
+        begin = end + 1;
+    }
 }
 
 } // namespace ks

@@ -92,7 +92,7 @@ struct Command {
     const char* name;
     const char* summary;
     const char* usage; // the text after the name
-    const char* notes; // printed below the options; may be empty
+    const char* notes; // lines below the options, wrapped when printed; may be empty
     Status (*start)(const Command& command, int n_args, char** args);
 };
 

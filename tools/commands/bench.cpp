@@ -25,7 +25,7 @@ struct BenchOptions : SessionFlags, SeedFlag {
     void add_to(OptionTable& table)
     {
         add_session(table, "how the KV cache stores tokens; default: exact, like llama-bench");
-        add_seed(table);
+        add_seed(table, "accepted as in `knapsack run`; no effect here");
         table.add_list("-p --n-prompt", "prompt lengths to measure; 0: none; default: 512", 0,
                        1 << 24, &prompts);
         table.add_list("-n --n-gen", "numbers of tokens to generate; 0: none; default: 64", 0,
@@ -269,18 +269,15 @@ static Status bench(const BenchOptions& options)
 extern const Command command_bench = {
     "bench", "measure tokens per second and their share of the machine's limits",
     "-m MODEL [options]",
-    "Tests: ppN reads a prompt of N tokens at once, tgN generates N tokens one by one; @D means "
+    "Tests: ppN reads a prompt of N tokens at once, tgN generates N tokens one by one. @D means "
     "after D tokens.\n"
-    "GB/s: weights and cache that each token reads; for pp the weights, once per chunk. Gop/s: "
-    "multiplications and additions\n"
-    "with weights. The share is that of the nearer limit: memory bandwidth, or the peak of int8 "
-    "dot products. Both are measured\n"
-    "with the same number of threads before and after the tests. Float weights cannot come near "
-    "the int8 peak.\n"
+    "GB/s: weights and KV cache that each token reads; for pp the weights, once per chunk. Gop/s: "
+    "multiplications and additions with weights. The share is that of the nearer limit: memory "
+    "bandwidth, or the peak of int8 dot products. Both are measured with the same number of "
+    "threads before and after the tests. Float weights cannot come near the int8 peak.\n"
     "--versus: COMMAND must print JSON, like 'llama-bench -m MODEL -o json' or another build's "
-    "'knapsack bench -m MODEL --json'.\n"
-    "It runs once per repetition of a test, with '-p N -n N -d N -r 1' appended. The two programs "
-    "alternate in going first.",
+    "'knapsack bench -m MODEL --json'. It runs once per repetition of a test, with '-p N -n N -d N "
+    "-r 1' appended. The two programs alternate in going first.",
     start_command<BenchOptions, bench>};
 
 } // namespace ks

@@ -101,16 +101,17 @@ private:
     bool m_done = false;
 };
 
+ChatWriter make_writer(const ChatTemplate& chat_template, const Session& session)
+{
+    return ChatWriter(chat_template, session.tokenizer().adds_bos(),
+                      default_system_text(chat_template, session.chat_template()));
+}
+
 Chat::Chat(Session& session, const ChatOptions& options, const ChatTemplate& chat_template,
            ProgressLine& progress)
     : m_session(session), m_options(options), m_progress(progress),
       m_sampler(options.sampling, session.config().n_vocab, session.sampler_memory()),
-      m_stops(options.stops), m_begin{ChatWriter(chat_template, session.tokenizer().adds_bos(),
-                                                 default_system_text(chat_template,
-                                                                     session.chat_template())),
-                                      {},
-                                      {}},
-      m_talk(m_begin)
+      m_stops(options.stops), m_begin{make_writer(chat_template, session), {}, {}}, m_talk(m_begin)
 {
     if (chat_template.stop && session.tokenizer().find(chat_template.stop) < 0)
         m_stops.push_back(chat_template.stop);

@@ -49,8 +49,10 @@ struct EvalOptions : PromptFlags, SeedFlag {
                    [this](const Value& v) { return v.percents(&shares); }});
         table.add_number("-n --cases", "cases per suite, or pieces of the text; default: 20", 1,
                          100000, &n_cases);
-        table.add_flag("--later", "ask the question only after the text was read and evicted",
-                       &later);
+        table.add_flag(
+            "--later",
+            "ask in a separate turn, so that the text is evicted before the question is known",
+            &later);
         table.add_flag(
             "--no-control",
             "also measure suites in which exact itself fails, such as texts beyond the context",
@@ -334,14 +336,12 @@ extern const Command command_eval = {
     "eval", "measure what a compressed cache loses: facts in long texts, next tokens",
     "-m MODEL [--kv RECIPE]... [options]",
     "Suites: passkey number niah first last sparse dense recency lines uuid multikey multivalue "
-    "multiquery vt cwe fwe hide\n"
-    "facts in texts generated from the seed. A result is the share of right answers and its 95% "
-    "interval. The suite text reads\n"
-    "-f FILE beside the exact cache. Its results: KL divergence from exact, how often both expect "
-    "the same next token, and the\n"
-    "ratio of the perplexities. A suite is left out if exact itself finds fewer than 80%. ! marks "
-    "a recipe that fitted without\n"
-    "any compression.",
+    "multiquery vt cwe fwe text.\n"
+    "All but text ask for facts in texts generated from the seed. A result is the share of right "
+    "answers and its 95% interval. A suite is left out if exact itself finds fewer than 80%.\n"
+    "text reads -f FILE beside the exact cache. Its results are the KL divergence from exact, how "
+    "often both expect the same next token, and the ratio of the perplexities.\n"
+    "! marks a recipe that fitted without any compression.",
     start_command<EvalOptions, eval>};
 
 } // namespace ks

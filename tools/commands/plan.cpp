@@ -15,7 +15,7 @@ struct PlanOptions : SessionFlags, SeedFlag {
     void add_to(OptionTable& table)
     {
         add_session(table);
-        add_seed(table);
+        add_seed(table, "accepted as in `knapsack run`; no effect here");
         add_json(table, &json);
     }
     Status finish() { return finish_session("plan"); }

@@ -199,9 +199,8 @@ extern const Command command_run = {
     "run", "continue a prompt", "-m MODEL (-p TEXT | -f FILE | --ids FILE) [options]",
     "The prompt is used as it is, without a chat template. Control tokens in it are plain text.\n"
     "With --session the prompt is appended to the saved text, and may be missing. The session "
-    "continues as if it had never\n"
-    "stopped, with the same random draws unless -s is given. It needs the model and the recipe it "
-    "was saved with.",
+    "continues as if it had never stopped, with the same random draws unless -s is given. It needs "
+    "the model and the recipe it was saved with.",
     start_command<RunOptions, run>};
 
 } // namespace ks

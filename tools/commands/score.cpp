@@ -21,7 +21,7 @@ struct ScoreOptions : SessionFlags, PromptFlags, SeedFlag {
         table.add_number("--decode",
                          "feed the last N tokens one by one, like generated ones; default: 0", 0,
                          INT32_MAX, &n_decode);
-        add_seed(table);
+        add_seed(table, "accepted as in `knapsack run`; no effect here");
         add_json(table, &json);
     }
     Status finish()
@@ -88,6 +88,7 @@ static Status score(const ScoreOptions& options)
 
 extern const Command command_score = {
     "score", "print the log probability of every token of a text", "-m MODEL -f FILE [options]",
-    "Without --json prints the mean and the perplexity.", start_command<ScoreOptions, score>};
+    "Without --json only the mean and the perplexity are printed.",
+    start_command<ScoreOptions, score>};
 
 } // namespace ks
