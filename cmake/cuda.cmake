@@ -1,10 +1,11 @@
-# The CUDA backend: kernels/cuda/*.cu by nvcc. The CUDA runtime is linked in, so that the program also starts where there is no driver.
+# The CUDA backend: nvcc compiles kernels/cuda/*.cu. The CUDA runtime is linked statically, so that
+# the program also starts without a driver.
 set(KS_CUDA_FOUND OFF)
 set(KS_CUDA_WHY "nvcc was not found")
 if(KS_CUDA STREQUAL "OFF")
   set(KS_CUDA_WHY "KS_CUDA is OFF")
 elseif(KS_CUDA STREQUAL "AUTO" AND CMAKE_CROSSCOMPILING)
-  set(KS_CUDA_WHY "a cross build has it with -DKS_CUDA=ON only")
+  set(KS_CUDA_WHY "a cross build needs -DKS_CUDA=ON")
 else()
   include(CheckLanguage)
   if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX} AND EXISTS /usr/local/cuda/bin/nvcc)
@@ -15,14 +16,15 @@ else()
   if(CMAKE_CUDA_COMPILER AND TARGET CUDA::cudart_static)
     set(KS_CUDA_FOUND ON)
   elseif(CMAKE_CUDA_COMPILER)
-    set(KS_CUDA_WHY "nvcc is there, the static CUDA runtime is not")
+    set(KS_CUDA_WHY "the static CUDA runtime was not found")
   endif()
   if(NOT KS_CUDA_FOUND AND NOT KS_CUDA STREQUAL "AUTO")
-    message(FATAL_ERROR "KS_CUDA needs nvcc and the static CUDA runtime, but ${KS_CUDA_WHY}: install the CUDA Toolkit, or set CMAKE_CUDA_COMPILER")
+    message(FATAL_ERROR "KS_CUDA needs nvcc and the static CUDA runtime, but ${KS_CUDA_WHY}: "
+      "install the CUDA Toolkit, or set CMAKE_CUDA_COMPILER")
   endif()
 endif()
 
-# The architectures of this machine's GPUs, as "87-real;90-real"; empty where there is no GPU, or nothing that can tell.
+# The architectures of this machine's GPUs, such as "87-real;90-real". Empty if no GPU is found.
 function(ks_native_archs out)
   get_filename_component(folder "${CMAKE_CUDA_COMPILER}" DIRECTORY)
   find_program(KS_DEVICE_QUERY __nvcc_device_query HINTS ${folder})
@@ -30,10 +32,12 @@ function(ks_native_archs out)
   mark_as_advanced(KS_DEVICE_QUERY KS_NVIDIA_SMI)
   set(found "")
   if(KS_DEVICE_QUERY)
-    execute_process(COMMAND ${KS_DEVICE_QUERY} RESULT_VARIABLE failed OUTPUT_VARIABLE found ERROR_QUIET)
+    execute_process(COMMAND ${KS_DEVICE_QUERY}
+      RESULT_VARIABLE failed OUTPUT_VARIABLE found ERROR_QUIET)
   endif()
   if(KS_NVIDIA_SMI AND (NOT found OR failed))
-    execute_process(COMMAND ${KS_NVIDIA_SMI} --query-gpu=compute_cap --format=csv,noheader RESULT_VARIABLE failed OUTPUT_VARIABLE found ERROR_QUIET)
+    execute_process(COMMAND ${KS_NVIDIA_SMI} --query-gpu=compute_cap --format=csv,noheader
+      RESULT_VARIABLE failed OUTPUT_VARIABLE found ERROR_QUIET)
   endif()
   set(archs "")
   if(NOT failed)
@@ -45,7 +49,8 @@ function(ks_native_archs out)
   set(${out} "${archs}" PARENT_SCOPE)
 endfunction()
 
-# Every architecture that the toolkit knows: 11.4 is JetPack 5 (Xavier, Orin), 12 JetPack 6, 13 JetPack 7.
+# Every architecture that the toolkit knows. JetPack 5 (Xavier, Orin) has 11.4, JetPack 6 has 12,
+# JetPack 7 has 13.
 function(ks_all_archs out)
   set(archs 75-real 80-real 86-real 87-real)
   if(CUDAToolkit_VERSION VERSION_LESS 13.0)
@@ -68,7 +73,7 @@ function(ks_all_archs out)
 endfunction()
 
 if(KS_CUDA_FOUND)
-  set(CMAKE_CUDA_ARCHITECTURES OFF) # set below, once the toolkit's version is known
+  set(CMAKE_CUDA_ARCHITECTURES OFF) # set for the target below, by the version of the toolkit
   set(CMAKE_CUDA_STANDARD 17)
   enable_language(CUDA)
   set(archs ${KS_CUDA_ARCHS})
@@ -78,20 +83,22 @@ if(KS_CUDA_FOUND)
     set(KS_CUDA_WHY "the GPU of this machine")
   endif()
   if(NOT archs)
-    set(KS_CUDA_WHY "no GPU is here, so for all architectures")
+    set(KS_CUDA_WHY "all architectures, because no GPU was found")
   endif()
   if(NOT archs OR archs STREQUAL "all")
     ks_all_archs(archs)
   endif()
   file(GLOB cuda CONFIGURE_DEPENDS kernels/cuda/*.cu backends/cuda/*.cpp)
   add_library(ks_cuda OBJECT ${cuda})
-  set_target_properties(ks_cuda PROPERTIES CUDA_ARCHITECTURES "${archs}" CUDA_RUNTIME_LIBRARY Static)
+  set_target_properties(ks_cuda PROPERTIES
+    CUDA_ARCHITECTURES "${archs}" CUDA_RUNTIME_LIBRARY Static)
   target_include_directories(ks_cuda PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
   target_link_libraries(ks_cuda PRIVATE CUDA::cudart_static)
-  # KS_DEV: a warning of nvcc or ptxas and a register spill are errors.
+  # With KS_DEV, warnings of nvcc and ptxas and register spills are errors.
+  set(strict -Werror=all-warnings -Xptxas=--warning-as-error)
   target_compile_options(ks_cuda PRIVATE
-    $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wno-unused-function -ffp-contract=off $<$<BOOL:${KS_DEV}>:-Werror>>
-    $<$<COMPILE_LANGUAGE:CUDA>:-Xptxas=--warn-on-spills $<$<BOOL:${KS_DEV}>:-Werror=all-warnings -Xptxas=--warning-as-error>>)
+    "$<$<COMPILE_LANGUAGE:CXX>:${KS_OPTIONS}>"
+    "$<$<COMPILE_LANGUAGE:CUDA>:-Xptxas=--warn-on-spills;$<$<BOOL:${KS_DEV}>:${strict}>>")
   if(NOT CUDAToolkit_VERSION VERSION_LESS 12.8)
     target_compile_options(ks_cuda PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--compress-mode=size>)
   endif()
@@ -101,11 +108,12 @@ if(KS_CUDA_FOUND)
   list(REMOVE_DUPLICATES numbers)
   list(TRANSFORM numbers PREPEND "sm_")
   list(JOIN numbers " " KS_CUDA_BUILT_FOR)
-  target_compile_definitions(ks_registry PRIVATE KS_CUDA "KS_CUDA_BUILT_FOR=\"${KS_CUDA_BUILT_FOR}\"")
+  target_compile_definitions(ks_registry PRIVATE KS_CUDA
+    "KS_CUDA_BUILT_FOR=\"${KS_CUDA_BUILT_FOR}\"")
   target_include_directories(ks_registry PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
   set(KS_CUDA_LIBRARIES CUDA::cudart_static)
   set(KS_CUDA_SUMMARY "built for ${KS_CUDA_BUILT_FOR} (${KS_CUDA_WHY})")
 else()
   set(KS_CUDA_SUMMARY "not built: ${KS_CUDA_WHY}")
 endif()
-set(KS_CUDA_SUMMARY "${KS_CUDA_SUMMARY}" CACHE INTERNAL "What quickstart.sh says of the CUDA backend")
+set(KS_CUDA_SUMMARY "${KS_CUDA_SUMMARY}" CACHE INTERNAL "quickstart.sh prints this")

@@ -1,12 +1,15 @@
-# Vulkan: headers and glslangValidator while building, libvulkan only when it runs. Every shader, once per name in the list that
-# its line "// variants: LIST" names (kernels/common/formats.h), becomes words in a table (backends/vulkan/vulkan_pipelines.h).
+# The Vulkan backend. The build needs headers and glslangValidator; the program loads libvulkan at
+# run time. Each shader becomes an array of SPIR-V words in a table
+# (backends/vulkan/vulkan_pipelines.h). A line "// variants: LIST" compiles it once per weight
+# format of that list in kernels/common/formats.h.
 find_path(VULKAN_INCLUDE vulkan/vulkan_core.h)
 find_program(GLSLANG glslangValidator)
 set(KS_VULKAN_FOUND OFF)
 if(NOT KS_VULKAN STREQUAL "OFF" AND VULKAN_INCLUDE AND GLSLANG)
   set(KS_VULKAN_FOUND ON)
 elseif(NOT KS_VULKAN STREQUAL "OFF" AND NOT KS_VULKAN STREQUAL "AUTO")
-  message(FATAL_ERROR "KS_VULKAN needs vulkan/vulkan_core.h and glslangValidator: apt-get install libvulkan-dev glslang-tools")
+  message(FATAL_ERROR "KS_VULKAN needs vulkan/vulkan_core.h and glslangValidator: "
+    "apt-get install libvulkan-dev glslang-tools")
 endif()
 function(ks_shaders out)
   set(list ${CMAKE_CURRENT_SOURCE_DIR}/kernels/common/formats.h)
@@ -15,7 +18,7 @@ function(ks_shaders out)
   string(REGEX MATCHALL "X\\([a-z0-9_]+\\)" FORMATS "${FORMATS}")
   list(TRANSFORM FORMATS REPLACE "X\\((.+)\\)" "\\1")
   file(GLOB sources CONFIGURE_DEPENDS shaders/*.comp)
-  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${sources}) # for the lines that are read here
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${sources}) # their "// " lines
   foreach(source IN LISTS sources)
     get_filename_component(op ${source} NAME_WE)
     file(STRINGS ${source} varies REGEX "^// variants: ")
@@ -26,7 +29,8 @@ function(ks_shaders out)
     if(varies MATCHES "QUANTISED")
       list(FILTER variants EXCLUDE REGEX "^b?f[0-9]+$")
     endif()
-    # "also with NAMES": once more for each, as op OP_name, for devices that have what it names.
+    # A line "// also with NAMES" compiles the shader once more for each NAME, as op OP_name, for
+    # devices with that feature.
     file(STRINGS ${source} also REGEX "^// also with ")
     string(REGEX MATCHALL "[A-Z]+" also "${also}")
     if(NOT KS_MATRICES)
@@ -48,7 +52,8 @@ function(ks_shaders out)
       string(REPLACE "_none" "" id ${name}_${variant})
       set(words ${CMAKE_CURRENT_BINARY_DIR}/spv/${id}.h)
       add_custom_command(OUTPUT ${words} DEPENDS ${source} DEPFILE ${words}.d VERBATIM
-        COMMAND ${GLSLANG} --quiet -V --target-env vulkan1.1 -g0 -I${CMAKE_CURRENT_SOURCE_DIR} -DFORMAT_${variant} -D${define}
+        COMMAND ${GLSLANG} --quiet -V --target-env vulkan1.1 -g0 -I${CMAKE_CURRENT_SOURCE_DIR}
+                -DFORMAT_${variant} -D${define}
                 --depfile ${words}.d --vn spv_${id} -o ${words} ${source})
       list(APPEND headers ${words})
       string(APPEND includes "#include \"${words}\"\n")
@@ -56,17 +61,21 @@ function(ks_shaders out)
       string(APPEND rows "    {\"${name}\", \"${variant}\", spv_${id}, sizeof spv_${id} / 4},\n")
     endforeach()
   endforeach()
-  file(CONFIGURE OUTPUT spv/shaders.cpp @ONLY CONTENT "#include \"backends/vulkan/vulkan_pipelines.h\"\n${includes}namespace ks
+  file(CONFIGURE OUTPUT spv/shaders.cpp @ONLY CONTENT
+    "#include \"backends/vulkan/vulkan_pipelines.h\"\n${includes}namespace ks
 {
-const VulkanShader kVulkanShaders[] = {\n${rows}};\nconst size_t kVulkanShaderCount = sizeof kVulkanShaders / sizeof kVulkanShaders[0];\n}\n")
+const VulkanShader kVulkanShaders[] = {\n${rows}};
+const size_t kVulkanShaderCount = sizeof kVulkanShaders / sizeof kVulkanShaders[0];\n}\n")
   set(${out} ${CMAKE_CURRENT_BINARY_DIR}/spv/shaders.cpp ${headers} PARENT_SCOPE)
 endfunction()
 if(KS_VULKAN_FOUND)
   file(GLOB vulkan CONFIGURE_DEPENDS backends/vulkan/*.cpp)
-  # Compilers older than glslang 13 do not know cooperative matrices: no device is asked for them then.
+  # glslang before version 13 does not know cooperative matrices. Then no device uses them.
   set(probe ${CMAKE_CURRENT_BINARY_DIR}/spv/probe)
-  file(WRITE ${probe}.comp "#version 450\n#extension GL_KHR_cooperative_matrix : require\nvoid main() {}\n")
-  execute_process(COMMAND ${GLSLANG} -V --target-env vulkan1.1 -o ${probe}.spv ${probe}.comp RESULT_VARIABLE failed OUTPUT_QUIET ERROR_QUIET)
+  file(WRITE ${probe}.comp
+    "#version 450\n#extension GL_KHR_cooperative_matrix : require\nvoid main() {}\n")
+  execute_process(COMMAND ${GLSLANG} -V --target-env vulkan1.1 -o ${probe}.spv ${probe}.comp
+    RESULT_VARIABLE failed OUTPUT_QUIET ERROR_QUIET)
   set(KS_MATRICES ON)
   if(failed)
     set(KS_MATRICES OFF)

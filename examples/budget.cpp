@@ -1,5 +1,5 @@
-// Plans several recipes before loading anything. Opens the first that holds the whole text, else
-// the one with the most slots. Usage: budget MODEL MIB TOKENS TEXT
+// Plans several recipes before loading anything. Opens the first that holds TOKENS tokens, else the
+// one with the most slots. Usage: budget MODEL MIB TOKENS TEXT
 #include <knapsack.h>
 
 #include <cstdio>
@@ -84,8 +84,7 @@ int main(int argc, char** argv)
         const int code = ks_plan(&options, &s, error, sizeof error);
         if (code != KS_OK) {
             fprintf(stderr, "budget: %s: %s\n", recipe, error);
-            if (code == KS_UNSUPPORTED)
-                continue; // for this model, perhaps because of its head size
+            if (code == KS_UNSUPPORTED) continue; // for example because of the model's head size
             return code;
         }
         fprintf(stderr, "%-24s %6.1fMiB %6.1fMiB %9u %11llu%s\n", recipe, mib(s.smallest_bytes),
@@ -97,7 +96,7 @@ int main(int argc, char** argv)
         if (most >= s.context) break; // every token has a slot
     }
     if (!chosen) {
-        fprintf(stderr, "budget: nothing fits; `smallest` says what would\n");
+        fprintf(stderr, "budget: nothing fits; see the column `smallest`\n");
         return KS_NO_FIT;
     }
     fprintf(stderr, "taken: %s\n", chosen);

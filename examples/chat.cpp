@@ -1,5 +1,5 @@
-// A conversation in a terminal, inside a budget. A line is a message. Ctrl-C stops an answer,
-// Ctrl-D ends. Usage: chat MODEL MIB [RECIPE [SEED]]
+// A conversation in a terminal, inside a budget. Each line is a message. Ctrl-C stops an answer,
+// Ctrl-D quits. Usage: chat MODEL MIB [RECIPE [SEED]]
 #include <knapsack.h>
 
 #include <csignal>
@@ -61,7 +61,7 @@ bool talk(ks_session* session)
         if (code == KS_OK || code == KS_INTERRUPTED) continue;
         fprintf(stderr, "chat: %s\n", ks_error(session));
         if (code != KS_NO_FIT) return true;
-        fprintf(stderr, "chat: the conversation begins anew\n");
+        fprintf(stderr, "chat: starting a new conversation\n");
         ks_rewind(session, 0);
     }
     return false;

@@ -1,5 +1,5 @@
-/* The smallest use of Knapsack: continue a text greedily inside a budget.  Usage: minimal MODEL MIB
- * TEXT */
+/* The smallest use of Knapsack: continues a text greedily inside a budget.
+ * Usage: minimal MODEL MIB TEXT */
 #include <knapsack.h>
 
 #include <stdio.h>

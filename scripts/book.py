@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes the text that docs/quality.md uses: "The Rust Programming Language" without code, links and heading marks.
+"""Writes the text that docs/quality.md measures: "The Rust Programming Language" without markup.
 
     scripts/book.py CLONE > book.txt
 
-CLONE is a clone of https://github.com/rust-lang/book. The text comes from one fixed commit, and its checksum must equal the
-checksum of the measured text."""
+CLONE is a clone of https://github.com/rust-lang/book. The text comes from one fixed commit, and its
+checksum must equal the checksum of the measured text."""
 
 import hashlib
 import re
@@ -14,7 +14,8 @@ import sys
 COMMIT = "917544888a55e4da7109bdba8c88c893c0da70f4"
 SHA256 = "b2ed9e3285063e4e60e793debb14869fddab2ab2fc94210f7737f5881d3d0ffb"
 
-# Removed: code, comments, includes, tags, link targets (reference definitions, then inline ones), heading marks, repeated empty lines.
+# Removed: code, comments, includes, tags, link targets (reference definitions, then inline ones),
+# heading marks, repeated empty lines.
 CUTS = [
     (r"```.*?```", "", re.S),
     (r"<!--.*?-->", "", re.S),

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Measures the cost of a decoded token by layers, by context and by vocabulary with `bench --ops`.
-The models have random weights: Q4_K, with Q6_K for the vocabulary and V, width 1024, 16 heads over 4 KV heads.
 
     scripts/cost_table.py build/knapsack [--record FILE] [-t THREADS]
 
---record appends a line of JSON for each measurement. Needs 350 MB in the temporary folder."""
+The models have random weights: Q4_K, with Q6_K for the vocabulary and V, width 1024, 16 heads over
+4 KV heads. --record appends a line of JSON for each measurement. Needs 350 MB in the temporary
+folder."""
 
 import argparse
 import datetime
@@ -116,7 +117,8 @@ def print_sweep(by, rows):
     for r in rows:
         parts = [sum(r["shares"].get(op, 0) for op in ops) for ops in GROUPS.values()]
         print(
-            f"{r[by]:>10} {r['ms_per_token']:9.2f} {r['gb_per_second']:7.1f} {r['limit_share']:9.0%}"
+            f"{r[by]:>10} {r['ms_per_token']:9.2f} {r['gb_per_second']:7.1f}"
+            f" {r['limit_share']:9.0%}"
             + "".join(f" {p:11.1%}" for p in [*parts, 1 - sum(parts)])
         )
     if len(rows) > 1:

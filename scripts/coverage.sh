@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Measures with gcov which lines of the library the tests run.  coverage.sh [--missing] [FILE OF runtime/ ...]
-# Prints the share of executed lines for every file of runtime/, or for the named files. --missing also prints the lines that never ran.
+# Measures with gcov which lines of runtime/ the tests run.  coverage.sh [--missing] [FILE...]
+# Prints the share of executed lines for every file of runtime/, or for the named files. --missing
+# also prints the lines that never ran.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tools/packages.sh
@@ -9,10 +10,12 @@ cd "$(dirname "$0")/.."
 install_packages $build_packages $test_packages
 tests=(base text kv model api faults)
 fuzz=(gguf tokenizer chat recipe session)
-build_only="${tests[*]/#/test_} ${fuzz[*]/#/fuzz_}" build_into build-coverage -DKS_CUDA=OFF -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_CXX_FLAGS_DEBUG=-Og -g --coverage" \
-    -DKS_VULKAN=OFF -DKS_SHARED=OFF
+build_only="${tests[*]/#/test_} ${fuzz[*]/#/fuzz_}" build_into build-coverage \
+    -DKS_CUDA=OFF -DKS_VULKAN=OFF -DKS_SHARED=OFF \
+    -DCMAKE_BUILD_TYPE=Debug "-DCMAKE_CXX_FLAGS_DEBUG=-Og -g --coverage"
 find build-coverage -name '*.gcda' -delete
-ctest --test-dir build-coverage --output-on-failure --parallel "$(nproc)" --tests-regex '^(base|text|kv|model|api|faults|fuzz_.*)$' >&2
+ctest --test-dir build-coverage --output-on-failure --parallel "$(nproc)" \
+    --tests-regex '^(base|text|kv|model|api|faults|fuzz_.*)$' >&2
 python3 - "$@" <<'PY'
 import collections
 import json
@@ -24,8 +27,9 @@ missing, wanted = "--missing" in sys.argv, [a for a in sys.argv[1:] if a != "--m
 root = pathlib.Path.cwd()
 runs = collections.defaultdict(collections.Counter)  # file -> line -> executions, over all programs
 for data in root.glob("build-coverage/CMakeFiles/*.dir/runtime/**/*.gcda"):
-    out = subprocess.run(["gcov", "--json-format", "--stdout", str(data)], cwd=data.parent, capture_output=True, text=True, check=True).stdout
-    for unit in out.splitlines():
+    command = ["gcov", "--json-format", "--stdout", str(data)]
+    out = subprocess.run(command, cwd=data.parent, capture_output=True, text=True, check=True)
+    for unit in out.stdout.splitlines():
         report = json.loads(unit)
         for file in report["files"]:
             path = (root / "build-coverage" / file["file"]).resolve()
@@ -38,7 +42,8 @@ for path, lines in sorted(runs.items()):
         continue
     never = sorted(n for n in lines if not lines[n])
     total, hit = total + len(lines), hit + len(lines) - len(never)
-    print(f"{100 - 100 * len(never) / len(lines):6.1f}%  {len(lines) - len(never):4} of {len(lines):4}  {path}")
+    ran = len(lines) - len(never)
+    print(f"{100 * ran / len(lines):6.1f}%  {ran:4} of {len(lines):4}  {path}")
     if missing and never:
         source = (root / path).read_text(encoding="utf-8").splitlines()
         for n in never:

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Formats the sources as scripts/check.py requires. The headers of kernels/common are aligned by hand.
+# Formats the sources as scripts/check.py requires. The headers of kernels/common are formatted by
+# hand.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 find kernels runtime backends tools tests examples \

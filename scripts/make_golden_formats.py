@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""Writes tests/backends/golden_formats.h: blocks of every weight format and their values by an independent decoder.
+"""Writes tests/backends/golden_formats.h: blocks of every weight format with their values.
+
+The values come from an independent decoder.
 
 The decoder is the `gguf` package from PyPI (0.19 was used):
     pip install gguf && python3 scripts/make_golden_formats.py > tests/backends/golden_formats.h
@@ -24,7 +26,7 @@ SCALES = {
     "IQ4_NL": [0],
     "IQ4_XS": [0],
 }
-# One entry per block: its scales, the second one for formats with two. Usual, negative, largest, subnormal.
+# The scales of each block: usual, negative, largest, subnormal. Some formats use the second scale.
 SMALL_BLOCKS = [(0x2A3D, 0xA9C4), (0xA877, 0x3155), (0x7BFF, 0xFBFE), (0x8001, 0x0003)]
 LARGE_BLOCKS = [(0x2A3D, 0x2E71), (0xFBFF, 0xB402)]
 PLAIN = {
@@ -75,7 +77,8 @@ def print_array(kind, name, values, pattern, per_line):
 def main():
     rng = np.random.default_rng(20260)
     print(
-        "// Made by scripts/make_golden_formats.py: do not edit. Blocks as they are in a file, and the f32 bits of their values."
+        "// Made by scripts/make_golden_formats.py: do not edit. Blocks as they are in a file, and "
+        "the f32 bits of their values."
     )
     print("#pragma once\n\n#include <cstdint>\n")
     for name in NAMES:

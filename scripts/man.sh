@@ -19,7 +19,7 @@ to_roff() {
             item = 1
             next
         }
-        { if (item) sub(/^ +/, ""); else print (lines++ ? ".br" : ".PP") }
+        { if (item) sub(/^ +/, ""); else if (!lines++) print ".PP" }
         { print "\\&" $0 }' top="$1"
 }
 
@@ -37,7 +37,7 @@ $(printf '%s\n' "$help" | sed -n '1s/: / \\- /p')
 .SH COMMANDS
 $(printf '%s\n' "$help" | to_roff 1)
 .SH ENVIRONMENT
-A variable that stands in parentheses behind an option is read where the option is not given.
+A variable in parentheses after an option is read if the option is not given.
 END
 for command in $(printf '%s\n' "$help" | awk '/^  [a-z]/ { print $1 }'); do
     printf '.SH COMMAND %s\n' "$command"

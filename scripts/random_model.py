@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Writes a GGUF model with random weights in real formats, for speed measurements.   random_model.py SHAPE FILE
+"""Writes a GGUF model with random weights in real formats, for speed measurements.
+
+    random_model.py SHAPE FILE
+
 SHAPE is a name of SHAPES with optional changes: 1b, 135m,layers=4 or 8b,vocab=32000,context=8192"""
 
 import collections
@@ -154,7 +157,8 @@ def main():
         shape = SHAPES[names[0]]._replace(**sizes)
     except (KeyError, ValueError):
         sys.exit(
-            f"random_model.py: expected one of {', '.join(SHAPES)}, with numbers for any of {', '.join(Shape._fields)}, and a file, found {sys.argv[1:]}"
+            f"random_model.py: expected a file and one of {', '.join(SHAPES)}, with changes of "
+            f"{', '.join(Shape._fields)}, found {sys.argv[1:]}"
         )
     write_model(sys.argv[2], shape, f"random {sys.argv[1]}")
 

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Appends the results of `bench --versus` to a file of recorded lines, with the date, the commit and the machine.
+"""Appends the results of `bench --versus` to a file, with the date, the commit and the machine.
 
-    build/knapsack bench -m models/smollm2.gguf -d 0,4096 --versus 'llama-bench -m models/smollm2.gguf -o json' --json |
+    m=models/smollm2.gguf
+    build/knapsack bench -m $m -d 0,4096 --versus "llama-bench -m $m -o json" --json |
         scripts/record_bench.py docs/data/speed.jsonl --peer 'llama.cpp b4567'
 
-The commit is the working tree's, so the program must be built from it. -dirty is added if sources are changed.
+The commit is that of the working tree, so build the program from it. The commit ends with -dirty if
+sources are changed.
 """
 
 import argparse
@@ -27,8 +29,8 @@ def git(*args):
 def main():
     ap = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     ap.add_argument("file")
-    ap.add_argument("--peer", required=True, help="what stood on the other side, with its version")
-    ap.add_argument("--machine", help="default: the device as bench names it")
+    ap.add_argument("--peer", required=True, help="name and version of the other program")
+    ap.add_argument("--machine", help="default: the device name in the results")
     ap.add_argument("--model", help="default: the file's name without .gguf")
     args = ap.parse_args()
     try:
@@ -37,7 +39,8 @@ def main():
             raise ValueError("no tests with a peer")
     except ValueError as e:
         sys.exit(
-            f"record_bench.py: expected the JSON of `knapsack bench --versus ... --json` on standard input: {e}"
+            "record_bench.py: expected the JSON of `knapsack bench --versus ... --json` "
+            f"on standard input: {e}"
         )
     commit = git("rev-parse", "--short", "HEAD") + (
         "-dirty" if git("status", "--porcelain", "--", ":/", ":!/docs", ":!/*.md") else ""

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""Tests in minutes what a program must do for days: an endless text in memory that does not grow, and a session that survives kill -9.
-After each kill at a random moment, the session continues exactly from the end of its old or its new file.
+"""Tests two properties of long runs: memory does not grow, and sessions survive kill -9.
+
+The program is killed at random moments. Each time the session must continue exactly from its old or
+its new file.
 
     scripts/soak.py build/knapsack [SECONDS] [SEED]
 
@@ -20,10 +22,8 @@ sys.path.insert(
 )
 from tiny_model import write_model  # noqa: E402
 
-SLACK, PER_TOKEN = (
-    1 << 20,
-    16,
-)  # allowed growth in bytes: the C library's memory, and the program's list of written tokens for --json
+# Allowed growth in bytes: memory of the C library, and the list of generated tokens for --json.
+SLACK, PER_TOKEN = 1 << 20, 16
 
 
 def resident(pid):
@@ -32,7 +32,7 @@ def resident(pid):
 
 
 def stream(command, seconds):
-    """Decodes until it is interrupted. Resident memory must not grow after the first fifth of the time."""
+    """Decodes until interrupted. Resident memory may not grow after a fifth of the time."""
     p = subprocess.Popen(
         [*command, "-p", "hello", "-n", "2000000000"],
         stdout=subprocess.PIPE,
@@ -47,7 +47,8 @@ def stream(command, seconds):
     p.send_signal(signal.SIGINT)
     made = json.loads(p.communicate(timeout=60)[0])
     print(
-        f"stream: {len(made['ids'])} tokens, {made['evicted']} slots given up, {most - first} bytes more than at first, {made['host_allocations']} allocations"
+        f"stream: {len(made['ids'])} tokens, {made['evicted']} slots evicted, "
+        f"{most - first} bytes of growth, {made['host_allocations']} allocations"
     )
     return (
         p.returncode == 130
@@ -58,7 +59,7 @@ def stream(command, seconds):
 
 
 def killed(command, folder, seconds, rng):
-    """Each round decodes some tokens or is killed. Three more tokens show where the session stands."""
+    """Each round decodes some tokens or is killed. Three more tokens show where the session is."""
     saved = os.path.join(folder, "session")
     command = [*command, "--session", saved]
 

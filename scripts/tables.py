@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Writes the tables of README.md, docs/benchmarks.md and docs/quality.md, between `<!-- table NAME -->` and `<!-- end -->`.
+"""Writes the tables of README.md and docs/, between `<!-- table NAME -->` and `<!-- end -->`.
 
     scripts/tables.py [--check] [ROOT]
 
---check changes nothing and fails if a page differs from the lines of docs/data/. A table is a function here, from the lines
-of a file to text, and a pair of marks in one page. scripts/record_bench.py and `knapsack eval -o` append lines.
+--check changes nothing and fails if a page differs from the lines of docs/data/. A table is a
+function here, from the lines of a file to text, and a pair of marks in one page.
+scripts/record_bench.py and `knapsack eval -o` append lines.
 """
 
 import argparse
@@ -38,7 +39,8 @@ def name_of(model):
 def wilson(share, n, z=1.96):
     """The 95% Wilson interval of a share of n cases."""
     middle, half = share + z * z / 2 / n, z * (share * (1 - share) / n + z * z / 4 / n / n) ** 0.5
-    return f"{max(0, (middle - half) / (1 + z * z / n)):.2f} to {min(1, (middle + half) / (1 + z * z / n)):.2f}"
+    scale = 1 + z * z / n
+    return f"{max(0, (middle - half) / scale):.2f} to {min(1, (middle + half) / scale):.2f}"
 
 
 def speed_groups(lines):
@@ -57,13 +59,15 @@ def speed_rows(rows):
     yield header("model", "test", "Knapsack", "peer", "ratio", left=2)
     for r in rows:
         test = r["test"] + (f"@{r['depth']}" if r["depth"] else "")
-        yield f"| {r['model']} | {test} | {r['ours']:,.1f} | {r['peer_tokens_per_second']:,.1f} | {r['ratio']:.2f} |"
+        speeds = f"{r['ours']:,.1f} | {r['peer_tokens_per_second']:,.1f} | {r['ratio']:.2f}"
+        yield f"| {r['model']} | {test} | {speeds} |"
 
 
 def speed(lines):
     """One table per machine and peer."""
     for (machine, peer), rows in speed_groups(lines):
-        yield f"Tokens per second on {machine}, and of {peer}; medians of {span([r['runs'] for r in rows])} runs in turns"
+        runs = span([r["runs"] for r in rows])
+        yield f"Tokens per second on {machine}, and of {peer}; medians of {runs} runs in turns"
         yield f"(commit {listed(r['commit'] for r in rows)}; {listed(r['date'] for r in rows)})."
         yield ""
         yield from speed_rows(rows)
@@ -88,7 +92,8 @@ def gpu(lines):
     for device, rows in devices.items():
         tests = list(dict.fromkeys(key for row in rows.values() for key in row))
         every = [cell for row in rows.values() for cell in row.values()]
-        yield f"Tokens per second on {device} (commit {listed(c['commit'] for c in every)}; {listed(c['date'] for c in every)})."
+        commits, dates = listed(c["commit"] for c in every), listed(c["date"] for c in every)
+        yield f"Tokens per second on {device} (commit {commits}; {dates})."
         yield ""
         yield header("model", "depth", *(f"{backend}: {test}" for backend, test in tests), left=1)
         for (model, depth), row in rows.items():
@@ -102,7 +107,11 @@ def codec_speed(lines):
     """Tokens per second by codec. Each line is one shape, and f16 has a range."""
     rows = list(lines)
     codecs = list(dict.fromkeys(codec for row in rows for codec in row["tokens_per_second"]))
-    yield f"Tokens per second on {listed(r['machine'] for r in rows)} (commit {listed(r['commit'] for r in rows)}; {listed(r['date'] for r in rows)}); of several runs the least and the most."
+    machines, commits, dates = (listed(r[k] for r in rows) for k in ("machine", "commit", "date"))
+    yield (
+        f"Tokens per second on {machines} (commit {commits}; {dates}); "
+        "of several runs the least and the most."
+    )
     yield ""
     yield header("shape and test", *(f"`{c}`" for c in codecs))
     for row in rows:
@@ -141,7 +150,7 @@ SHOWN = [
 
 
 def tasks(lines):
-    """One table per length, share and kind of question: the right answers of each recipe, added over seeds."""
+    """A table for each length, share and kind of question: right answers, added over seeds."""
     groups = {}
     for line in lines:
         if line["recipe"] in SHOWN and "accuracy" in line:
@@ -162,8 +171,14 @@ def tasks(lines):
                 if question == "at once"
                 else "the question in a turn of its own"
             )
-            yield f"Right answers, texts of {length:,} tokens, {asked}, every recipe in {share:g}% of the bytes that exact needs"
-            yield f"(seeds {listed(r['seed'] for r in rows)}). With {most} cases all of them mean {wilson(1, most)} with 95% confidence, a half {wilson(0.5, most)}."
+            yield (
+                f"Right answers, texts of {length:,} tokens, {asked}, "
+                f"every recipe in {share:g}% of the bytes that exact needs"
+            )
+            yield (
+                f"(seeds {listed(r['seed'] for r in rows)}). With {most} cases all of them mean "
+                f"{wilson(1, most)} with 95% confidence, a half {wilson(0.5, most)}."
+            )
             yield ""
             yield header("recipe", *(f"{name_of(model)}: {suite}" for model, suite in columns))
             for recipe in SHOWN:
@@ -183,9 +198,11 @@ def codecs(lines):
         models.setdefault(line["model"], line)
         cells.setdefault((k, v), {})[line["model"]] = line
     first = next(iter(models.values()))
-    yield f"Every token has a slot: {first['length']:,} tokens of a book (`scripts/book.py`), read 256 at a time. Perplexity of exact: " + ", ".join(
-        f"{name_of(m)} {line['exact_perplexity']:.2f}" for m, line in models.items()
-    ) + "."
+    perplexities = [f"{name_of(m)} {line['exact_perplexity']:.2f}" for m, line in models.items()]
+    yield (
+        f"Every token has a slot: {first['length']:,} tokens of a book (`scripts/book.py`), "
+        f"read 256 at a time. Perplexity of exact: {', '.join(perplexities)}."
+    )
     yield ""
     yield header(
         "keys",
@@ -205,7 +222,7 @@ def codecs(lines):
 
 
 def systems(lines):
-    """Published systems and auto at two shares: right answers, log loss, and KL divergence over a text."""
+    """Published systems and auto at two shares: right answers and KL divergence over a text."""
     models, exact = {}, {}
     for line in lines:
         if line["seed"] not in (4402, 4404):
@@ -220,7 +237,12 @@ def systems(lines):
     for model, rows in models.items():
         suites = [s for s in next(iter(rows.values())) if s != "text"]
         n = sum(exact[model, s]["cases"] for s in suites)
-        yield f"{name_of(model)}: texts of 300 tokens, right answers of {n // len(suites)} a suite (exact: {', '.join(format(exact[model, s]['accuracy'] * exact[model, s]['cases'], '.0f') for s in suites)}), 95% interval over all; KL over pieces of 1,024 tokens."
+        controls = [exact[model, s]["accuracy"] * exact[model, s]["cases"] for s in suites]
+        yield (
+            f"{name_of(model)}: texts of 300 tokens, right answers of {n // len(suites)} a suite "
+            f"(exact: {', '.join(format(c, '.0f') for c in controls)}), "
+            "95% interval over all; KL over pieces of 1,024 tokens."
+        )
         yield ""
         yield header("recipe", "bytes of exact's", *suites, "interval", "KL", "same top", left=1)
         for (recipe, share), row in sorted(rows.items(), key=lambda item: -item[0][1]):
@@ -246,7 +268,10 @@ def ladder(lines):
             models.setdefault(line["model"], []).append(line["suite"])
     for model, found in models.items():
         suites = [s for s in dict.fromkeys(found) if s != "text"]
-        yield f"{name_of(model)}, texts of 300 tokens, 40 cases: right answers and, in brackets, minus the mean log probability of the answer's tokens."
+        yield (
+            f"{name_of(model)}, texts of 300 tokens, 40 cases: right answers and, in brackets, "
+            "minus the mean log probability of the answer's tokens."
+        )
         yield ""
         yield header("recipe", "bytes of exact's", *suites, "KL")
         for (m, share, recipe), row in sorted(
@@ -286,7 +311,10 @@ def selectors(lines):
         )
         cell[0] += line["accuracy"] * line["cases"]
         cell[1] += line["cases"]
-    yield "Right answers, texts of 1,024 tokens, every token in f16, the question in a turn of its own."
+    yield (
+        "Right answers, texts of 1,024 tokens, every token in f16, "
+        "the question in a turn of its own."
+    )
     yield ""
     yield header("selector", "slots read", *(f"{name_of(m)}: {s}" for m, s in columns))
     for (selector, read), row in sorted(
@@ -331,7 +359,7 @@ def push(root):
     sizes, rows = struct_sizes(root), []
     for path in sorted((root / "shaders").glob("*.comp")):
         text = path.read_text(encoding="utf-8")
-        block = re.search(r"layout\(push_constant\) uniform \w+ \{([^}]*)\}", text)
+        block = re.search(r"layout\(push_constant\) uniform \w+\s*\{([^}]*)\}", text)
         members = re.findall(r"(\w+)\s+\w+;", block[1]) if block else []
         buffers = {int(n) for n in re.findall(r"layout\(binding = (\d+)\)[\w ]* buffer ", text)}
         rows.append((path.stem, sum(sizes[m] for m in members), len(buffers), " + ".join(members)))
@@ -340,7 +368,7 @@ def push(root):
         yield f"| `{name}` | {bytes_pushed} | {n_buffers} | {members} |"
 
 
-# name -> page, file in docs/data/ (None: made from the tree, and check.py ignores the table), function
+# name -> page, file in docs/data/, function. File None: made from the sources; check.py ignores it.
 TABLES = {
     "speed-short": ("README.md", "speed.jsonl", speed_short),
     "speed": ("docs/benchmarks.md", "speed.jsonl", speed),
@@ -363,14 +391,14 @@ def read_lines(path):
         except ValueError:
             line = None
         if not isinstance(line, dict):
-            raise ValueError(f"line {number} is no JSON object")
+            raise ValueError(f"line {number} is not a JSON object")
         yield line
 
 
 def table(root, name):
     """The text of a table. A ValueError gives the reason if there is none."""
     if name not in TABLES:
-        raise ValueError(f"there is no table '{name}', there are {', '.join(TABLES)}")
+        raise ValueError(f"unknown table '{name}'; the tables are {', '.join(TABLES)}")
     _, file, write = TABLES[name]
     if file is None:
         return "\n".join(write(root)) + "\n"
@@ -411,13 +439,14 @@ def pages(root):
 
 
 def check(root, tree=True):
-    """Faults of the pages. tree=False (scripts/check.py) leaves out the page whose table is made from the tree."""
+    """Faults of the pages. tree=False (scripts/check.py) skips tables made from the sources."""
     for path, text, filled, faults in pages(root):
         if not tree and path.name == "architecture.md":
             continue
         yield from faults
         if filled != text:
-            yield f"{path.relative_to(root)}: its tables are not what docs/data/ says; scripts/tables.py writes them"
+            where = path.relative_to(root)
+            yield f"{where}: its tables are not what docs/data/ says; run scripts/tables.py"
 
 
 def main():

@@ -3,7 +3,8 @@
 
     scripts/terminal_svg.py build/knapsack MODEL.gguf docs/img/session.svg
 
-Commands and messages are typed like a user's. The picture shows only the file name of the model, and no name of the CPU.
+Commands and messages are typed like a user's. The picture shows only the file name of the model,
+and no name of the CPU.
 """
 
 import fcntl
@@ -156,14 +157,19 @@ def rows_of(binary, model):
 
 
 def svg(rows):
-    """Draws a dark terminal with one line per row. Every run of one style is placed at its first column."""
+    """Draws a dark terminal. Each run of one style in a row is a text at its first column."""
     wide, high, left, top = 8.43, 19, 16, 40
     width, height = int(2 * left + wide * COLUMNS), top + high * len(rows) + 8
     out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" aria-label="Knapsack in a terminal: a plan, then a chat inside {BUDGET}">',
-        "<style>text{font:14px 'DejaVu Sans Mono',Menlo,Consolas,monospace;fill:#d6deeb;white-space:pre}.bold{font-weight:bold;fill:#fff}.dim{fill:#8793a8}.colour,.bar{fill:#82aaff}</style>",
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        f'width="{width}" height="{height}" role="img" '
+        f'aria-label="Knapsack in a terminal: a plan, then a chat inside {BUDGET}">',
+        "<style>text{font:14px 'DejaVu Sans Mono',Menlo,Consolas,monospace;fill:#d6deeb;"
+        "white-space:pre}.bold{font-weight:bold;fill:#fff}.dim{fill:#8793a8}"
+        ".colour,.bar{fill:#82aaff}</style>",
         f'<rect width="{width}" height="{height}" rx="8" fill="#101724"/>',
-        '<g fill="#3b4658"><circle cx="20" cy="18" r="5"/><circle cx="38" cy="18" r="5"/><circle cx="56" cy="18" r="5"/></g>',
+        '<g fill="#3b4658"><circle cx="20" cy="18" r="5"/><circle cx="38" cy="18" r="5"/>'
+        '<circle cx="56" cy="18" r="5"/></g>',
     ]
     for number, row in enumerate(rows):
         at = 0
@@ -177,7 +183,9 @@ def svg(rows):
                 lead = len(text) - len(text.lstrip())
                 body = text.strip()
                 out.append(
-                    f'<text x="{left + wide * (at + lead):.1f}" y="{top + high * number + 14}" textLength="{wide * len(body):.1f}" xml:space="preserve"{style}>{html.escape(body)}</text>'
+                    f'<text x="{left + wide * (at + lead):.1f}" y="{top + high * number + 14}" '
+                    f'textLength="{wide * len(body):.1f}" xml:space="preserve"{style}>'
+                    f"{html.escape(body)}</text>"
                 )
             at = end
     return "\n".join([*out, "</svg>"]) + "\n"

@@ -23,8 +23,9 @@ namespace ks
 {
 
 static std::atomic<uint64_t> g_allocations{0};
-static std::atomic<bool> g_wanted{
-    false}; // to tell whose an allocation is takes a microsecond: not while a model is loaded
+// Off until the first call: finding the caller of an allocation takes a microsecond, too long while
+// a model is loaded.
+static std::atomic<bool> g_wanted{false};
 
 uint64_t allocation_count()
 {
@@ -38,22 +39,22 @@ bool counts_allocations()
     return true;
 }
 
-// Code, from where to where: the program's with all that is linked into it, and that of libraries
-// which allocate for whoever calls them.
-struct Code {
+// An address range of machine code.
+struct CodeRange {
     uintptr_t begin = 0, end = 0;
     bool has(uintptr_t at) const { return at >= begin && at < end; }
 };
+// The program itself, and the two libraries that allocate on behalf of their caller.
 struct Places {
-    Code program, between[2]; // the C++ library, the C library
+    CodeRange program, between[2]; // between: the C++ library, the C library
     Places() { dl_iterate_phdr(find, this); }
     static int find(dl_phdr_info* info, size_t, void* self)
     {
         Places& places = *static_cast<Places*>(self);
-        Code* code = strstr(info->dlpi_name, "libstdc++") ? &places.between[0]
-                     : strstr(info->dlpi_name, "libc.so") ? &places.between[1]
-                                                          : nullptr;
-        if (!*info->dlpi_name && !places.program.end) code = &places.program; // the first
+        CodeRange* code = strstr(info->dlpi_name, "libstdc++") ? &places.between[0]
+                          : strstr(info->dlpi_name, "libc.so") ? &places.between[1]
+                                                               : nullptr;
+        if (!*info->dlpi_name && !places.program.end) code = &places.program; // listed first
         for (int i = 0; code && i < info->dlpi_phnum; i++) {
             const ElfW(Phdr)& part = info->dlpi_phdr[i];
             if (part.p_type == PT_LOAD && part.p_flags & PF_X)
@@ -65,30 +66,31 @@ struct Places {
     bool is_between(uintptr_t at) const { return between[0].has(at) || between[1].has(at); }
 };
 
-struct Asker {
+// Walks up the stack from the frame at `from` to the first frame outside the two libraries.
+struct CallerSearch {
     const Places& places;
     uintptr_t from, found;
 };
 static _Unwind_Reason_Code step(_Unwind_Context* frame, void* self)
 {
-    Asker& query_head = *static_cast<Asker*>(self);
+    CallerSearch& search = *static_cast<CallerSearch*>(self);
     const uintptr_t at = _Unwind_GetIP(frame);
-    if (at == query_head.from) query_head.from = 0; // the frames before it are of this file
-    if (query_head.from || query_head.places.is_between(at)) return _URC_NO_REASON;
-    query_head.found = at;
+    if (at == search.from) search.from = 0; // earlier frames belong to this file
+    if (search.from || search.places.is_between(at)) return _URC_NO_REASON;
+    search.found = at;
     return _URC_END_OF_STACK;
 }
 
-// A driver that is loaded, and what it loads, allocates for itself.
+// Counts only the program's allocations: drivers are loaded libraries.
 static void count(void* caller)
 {
     if (!g_wanted.load(std::memory_order_relaxed)) return;
     static const Places places;
     uintptr_t at = reinterpret_cast<uintptr_t>(caller);
     if (places.is_between(at)) {
-        Asker query_head = {places, at, at};
-        _Unwind_Backtrace(step, &query_head);
-        at = query_head.found;
+        CallerSearch search = {places, at, at};
+        _Unwind_Backtrace(step, &search);
+        at = search.found;
     }
     if (places.program.has(at)) g_allocations.fetch_add(1, std::memory_order_relaxed);
 }
@@ -102,7 +104,7 @@ bool counts_allocations()
 } // namespace ks
 
 #ifdef KS_COUNTS
-// The program's own definitions come before the C library's; operator new ends here, too.
+// The program's definitions override the C library's. operator new also calls this malloc.
 extern "C" {
 void* __libc_malloc(size_t);
 void* __libc_calloc(size_t, size_t);

@@ -1,5 +1,5 @@
-// Counts the heap allocations that the program asks for, in all threads, so that "none per token"
-// is measured and not claimed.
+// Counts the program's heap allocations in all threads. Allocations inside GPU drivers do not
+// count.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 namespace ks
 {
 
-bool counts_allocations();   // false under sanitizers and where the C library cannot be wrapped
-uint64_t allocation_count(); // since it was asked for the first time
+bool counts_allocations();   // false under sanitizers and without glibc
+uint64_t allocation_count(); // allocations since the first call of this function
 
 } // namespace ks

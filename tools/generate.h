@@ -1,4 +1,4 @@
-// Writing an answer token by token: what `run` and `chat` share.
+// Generates an answer token by token, for `run` and `chat`.
 #pragma once
 
 #include "tools/program.h"
@@ -17,10 +17,10 @@ struct Generated {
     std::vector<uint32_t> ids; // without the end token; the last one may not have been fed
     Stop stop = Stop::length;
     double seconds = 0;
-    uint64_t allocations = 0; // after the first token
+    uint64_t allocations = 0; // on the heap, after the first token
 };
 
-// A token's share of the text, as soon as it is certain.
+// Turns tokens into text. Each token yields the bytes that no stop string can take back.
 class TokenText
 {
 public:
@@ -44,12 +44,12 @@ private:
 
 using Emit = std::function<void(std::string_view)>;
 
-// Samples from the logits that are there, until `limit` tokens or an end. Whoever calls gives
-// `out.ids` its room.
+// Samples from the session's logits until `limit` tokens, an end token, a stop string or Ctrl-C.
+// The caller reserves `out.ids`, so that generating allocates nothing.
 Status generate(Session& session, Sampler& sampler, TokenText& text, uint64_t limit,
                 const Emit& emit, Generated& out);
 
-// Writes text to standard output at once; on a terminal without what could command it.
+// Writes text to standard output and flushes. On a terminal control characters become '?'.
 void write_text(std::string_view text);
 
 } // namespace ks

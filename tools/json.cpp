@@ -46,7 +46,7 @@ Json& Json::push(const Json& item)
     return *this;
 }
 
-// The container would look through all members for each new one.
+// The container's own insertion would search all members each time.
 Json& Json::set(std::string_view name, const Json& value)
 {
     m_value->get_ref<Tree::object_t&>().emplace_back(std::string(name), *value.m_value);
@@ -133,8 +133,8 @@ void Json::print() const
     fwrite(line.data(), 1, line.size(), stdout);
 }
 
-// Behind the bracket that closes the one at `begin`; npos: there is none, or something is nested
-// too deep. Copying and writing a value recurse, so the depth is limited.
+// The position after the bracket that closes the one at `begin`. npos: no such bracket, or too
+// deep. The depth is limited because copying and printing a value recurse.
 static size_t value_end(std::string_view text, size_t begin)
 {
     size_t depth = 0;

@@ -1,5 +1,5 @@
-// JSON values, by nlohmann-json. Its header takes seconds to compile, so json.cpp alone includes
-// it.
+// JSON values, a wrapper of nlohmann-json. Its header takes seconds to compile, so only json.cpp
+// includes it.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,12 @@ public:
 
     Json(); // null
     Json(bool yes);
-    Json(double number); // written as null where it is not finite
+    Json(double number); // not finite: written as null
     Json(int64_t number);
     Json(uint64_t number);
     Json(int number) : Json(int64_t(number)) {}
     Json(uint32_t number) : Json(uint64_t(number)) {}
-    Json(std::string_view text); // any bytes: what is not UTF-8 is written as U+FFFD
+    Json(std::string_view text); // any bytes; invalid UTF-8 is written as U+FFFD
     Json(const std::string& text) : Json(std::string_view(text)) {}
     Json(const char* text) : Json(std::string_view(text)) {}
     Json(const std::vector<uint32_t>& numbers);
@@ -38,28 +38,27 @@ public:
     Json& operator=(Json other) noexcept;
     ~Json();
 
-    Json& push(const Json& item); // of an array
-    Json& set(std::string_view name,
-              const Json& value); // a new member of an object; members keep their order
+    Json& push(const Json& item); // appends to an array
+    // Appends a member to an object. Members keep their order.
+    Json& set(std::string_view name, const Json& value);
     Json& set(std::initializer_list<Member> members);
 
     bool is_object() const;
     bool is_text() const;
     bool has(const char* name) const;
-    Json member(const char* name) const;      // null where it is not there
-    double number(const char* name) const;    // 0 where it is not there or no number
-    std::string text(const char* name) const; // empty where it is not there or no text
-    std::vector<double>
-    numbers(const char* name) const;     // of an array, up to the first item that is no number
+    Json member(const char* name) const;      // null if missing
+    double number(const char* name) const;    // 0 if missing or no number
+    std::string text(const char* name) const; // empty if missing or no text
+    // The numbers of an array, up to the first item that is no number.
+    std::vector<double> numbers(const char* name) const;
     std::vector<Member> members() const; // of an object
 
     std::string text() const; // one line
     void print() const;       // on standard output, with a newline
 
-    static constexpr size_t kMostDepth = 64; // what is nested deeper is not read
+    static constexpr size_t kMostDepth = 64; // deeper nesting is refused
     static bool parse(std::string_view text, Json* out);
-    // The outermost objects of all JSON values in a text, alone or in arrays; what is no JSON is
-    // passed over.
+    // All outermost objects in a text, alone or in arrays. Skips everything that is no JSON.
     static std::vector<Json> find_objects(std::string_view text);
 
 private:

@@ -1,5 +1,4 @@
-// The knapsack program: finds the command, runs it, turns its Status into one sentence and an exit
-// code.
+// The knapsack program. Runs the command; its Status becomes one sentence and the exit code.
 #include "tools/commands/list.h"
 #include "tools/program.h"
 
@@ -47,14 +46,15 @@ static Status print_version()
 
 static void print_help()
 {
-    printf("knapsack: a language model inside a fixed number of bytes\n\nusage: knapsack COMMAND "
-           "[options]\n\n");
+    printf("knapsack: run a language model inside a fixed memory budget\n\n"
+           "usage: knapsack COMMAND [options]\n\n");
     for (const Command* command : kCommands)
         printf("  %-10s %s\n", command->name, command->summary);
-    printf("\n`knapsack COMMAND --help` lists a command's options, `knapsack --version` says what "
-           "this build has.\n");
-    printf("\nexit: 0 ok, 1 usage, 2 model unreadable or invalid, 3 unsupported, 4 does not fit, 5 "
-           "device, 6 I/O, 130 interrupted\n");
+    printf(
+        "\n`knapsack COMMAND --help` lists the options of a command. `knapsack --version` lists\n"
+        "the backends of this build.\n");
+    printf("\nexit: 0 success, 1 wrong usage, 2 model unreadable or invalid, 3 unsupported,\n"
+           "4 does not fit, 5 device failed, 6 I/O error, 130 interrupted\n");
 }
 
 static Status run_program(int argc, char** argv)
@@ -63,7 +63,7 @@ static Status run_program(int argc, char** argv)
     for (const Command* command : kCommands)
         names += (names.empty() ? "" : " ") + std::string(command->name);
     if (argc < 2)
-        return fail(Code::usage, "no command given; there are %s (`knapsack --help` says more)",
+        return fail(Code::usage, "no command given; the commands are %s (see `knapsack --help`)",
                     names.c_str());
     if (!strcmp(argv[1], "--version")) return print_version();
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
@@ -75,26 +75,26 @@ static Status run_program(int argc, char** argv)
         interrupt::install();
         return command->start(*command, argc - 2, argv + 2);
     }
-    return fail(Code::usage, "unknown command '%s'; there are %s", printable(argv[1]).c_str(),
-                names.c_str());
+    return fail(Code::usage, "unknown command '%s'; the commands are %s",
+                printable(argv[1]).c_str(), names.c_str());
 }
 
 int main(int argc, char** argv)
 {
-    static char buffer[1 << 16]; // so that the first write allocates nothing
+    static char buffer[1 << 16]; // the first write would allocate one
     setvbuf(stdout, buffer, _IOFBF, sizeof buffer);
     setlocale(LC_CTYPE, "");
     Status status;
     try {
         status = run_program(argc, argv);
     } catch (const std::bad_alloc&) {
-        status = Status(Code::no_fit, "the system has no memory left");
-    } catch (const std::exception& e) { // a thread that the system refuses
+        status = Status(Code::no_fit, "the system is out of memory");
+    } catch (const std::exception& e) { // for example, no more threads
         status = fail(Code::device, "the system refused: %s", e.what());
     }
     bool written = fflush(stdout) == 0 && !ferror(stdout);
     if (status.ok() && !written)
-        status = fail(Code::io, "standard output cannot be written: %s", strerror(errno));
+        status = fail(Code::io, "standard output: cannot write: %s", strerror(errno));
     if (!status.message().empty())
         fprintf(stderr, "knapsack: %s\n", printable(status.message(), 380).c_str());
     return int(status.code());

@@ -1,4 +1,4 @@
-// Options that several commands have. A command's own options inherit the groups that it takes.
+// Options shared by several commands. The options of a command inherit the groups that it needs.
 #pragma once
 
 #include "tools/options.h"
@@ -12,32 +12,31 @@ void add_json(OptionTable& table, bool* out);
 void add_model(OptionTable& table, SessionOptions* out);
 void add_device(OptionTable& table, SessionOptions* out);
 void add_threads(OptionTable& table, SessionOptions* out);
-Status check_model(const char* command, const SessionOptions& session); // that one is named
+Status check_model(const char* command, const SessionOptions& session); // fails without a model
 
 // -s
 struct SeedFlag {
     uint64_t seed;
     bool has_seed = false;
 
-    SeedFlag(); // a new one
+    SeedFlag(); // a random seed
     void add_seed(OptionTable& table,
-                  const char* help = "seed of all that is drawn; -1: a new one each time; default: "
-                                     "a saved session's, else -1");
+                  const char* help = "seed of the random draws; -1: a new seed each time; default: "
+                                     "the seed of the saved session, else -1");
 };
 
-// -m --device --memory --kv-memory -c --kv and what names a part of the recipe, -t
+// -m --device --memory --kv-memory -c --kv -t, and the options that name a part of the recipe
 struct SessionFlags {
     SessionOptions session;
-    std::string recipe_end; // of -ctk, -ctv and --rope-...
+    std::string recipe_end; // from -ctk, -ctv and --rope-...
 
-    void add_session(
-        OptionTable& table,
-        const char* kv_help =
-            "how the cache holds tokens, such as exact, turbo4 or mix,k=q8,v=q4; default: auto");
+    void add_session(OptionTable& table,
+                     const char* kv_help = "how the KV cache stores tokens, such as exact, turbo4 "
+                                           "or mix,k=q8,v=q4; default: auto");
     Status finish_session(const char* command);
 };
 
-// -p -f --ids: at most one of them.
+// -p -f --ids; at most one may be given.
 struct PromptFlags {
     std::string prompt;
     std::string file;
@@ -47,7 +46,7 @@ struct PromptFlags {
 
     void add_prompt(OptionTable& table);
     void add_file(OptionTable& table,
-                  const char* help = "the text, from a file; - is standard input");
+                  const char* help = "read the text from a file; -: standard input");
     void add_ids_file(OptionTable& table);
 
 private:

@@ -58,7 +58,7 @@ Status Value::bytes(uint64_t* out) const
         *out = uint64_t(value) << unit.shift;
         return {};
     }
-    return wrong("a number of bytes, at least 1, or a whole number with KiB, MiB or GiB");
+    return wrong("a number of bytes above 0, or a whole number with KiB, MiB or GiB");
 }
 
 Status Value::seed(uint64_t* out) const
@@ -93,7 +93,7 @@ Status Value::bias(std::vector<std::pair<uint32_t, float>>* out) const
     float value = *sign == '+' || *sign == '-' ? strtof(sign, &end) : 0;
     if (!isdigit(uint8_t(*text)) || errno || id > UINT32_MAX || end == sign || *end ||
         std::isnan(value))
-        return wrong("a token id with a bias, such as 15+0.5 or 15-inf");
+        return wrong("a token id and a bias, such as 15+0.5 or 15-inf");
     out->push_back({uint32_t(id), value});
     return {};
 }
@@ -159,14 +159,15 @@ Status OptionTable::parse(const char* command, int n_args, char** args, const bo
         text = text.substr(0, equals);
         const Option* option = find(text);
         if (!option)
-            return fail(Code::usage, "%s: unknown option '%s'; `knapsack %s --help` lists them",
-                        command, printable(text).c_str(), command);
+            return fail(Code::usage,
+                        "%s: unknown option '%s'; `knapsack %s --help` lists the options", command,
+                        printable(text).c_str(), command);
         if (!option->argument && joined)
             return fail(Code::usage, "%s: %s takes no value, found '%s'", command, text.c_str(),
                         printable(value).c_str());
         if (option->argument && !joined) {
             if (++i == n_args)
-                return fail(Code::usage, "%s: %s needs a value, %s", command, text.c_str(),
+                return fail(Code::usage, "%s: %s needs a value: %s", command, text.c_str(),
                             option->argument);
             value = args[i];
         }
@@ -174,6 +175,8 @@ Status OptionTable::parse(const char* command, int n_args, char** args, const bo
     }
     return {};
 }
+
+constexpr size_t kWidth = 100; // of the text of --help
 
 static std::string wrapped(const std::string& text, size_t width, size_t indent)
 {
@@ -207,7 +210,7 @@ void OptionTable::print() const
         if (option.environment) help += std::string(" (") + option.environment + ")";
         printf("  %-*s", int(kIndent) - 2, names.c_str());
         if (names.size() >= kIndent - 3) printf("\n%*s", int(kIndent), "");
-        printf("%s\n", wrapped(help, 100, kIndent).c_str());
+        printf("%s\n", wrapped(help, kWidth, kIndent).c_str());
     }
 }
 
@@ -216,7 +219,13 @@ void print_help(const Command& command, const OptionTable& table)
     printf("knapsack %s: %s\n\nusage: knapsack %s %s\n\n", command.name, command.summary,
            command.name, command.usage);
     table.print();
-    if (*command.notes) printf("\n%s\n", command.notes);
+    const std::string notes = command.notes;
+    if (!notes.empty()) putchar('\n');
+    for (size_t begin = 0; begin < notes.size();) {
+        const size_t end = std::min(notes.find('\n', begin), notes.size());
+        printf("%s\n", wrapped(notes.substr(begin, end - begin), kWidth, 0).c_str());
+        begin = end + 1;
+    }
 }
 
 } // namespace ks

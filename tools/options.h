@@ -1,5 +1,5 @@
-// The command line. A command lists its options as rows; the rows make the parser, the
-// environment's part and --help.
+// The command line. A command lists its options as rows. The parser, the environment variables and
+// --help follow from these rows.
 #pragma once
 
 #include "runtime/base/status.h"
@@ -13,11 +13,11 @@
 namespace ks
 {
 
-// The text given to an option or an environment variable. Each reader returns one sentence where
+// The text given to an option or an environment variable. Each reader fails with one sentence if
 // the text is not what it expects.
 struct Value {
     const char* option;
-    const char* text; // null for a flag
+    const char* text; // null: a flag
 
     Status wrong(const char* expected) const;
     Status number(int64_t low, int64_t high, int64_t* out) const;
@@ -31,18 +31,18 @@ struct Value {
     }
     Status real(float low, float high, float* out) const;
     Status bytes(uint64_t* out) const;
-    Status seed(uint64_t* out) const; // -1: a new one
+    Status seed(uint64_t* out) const; // -1: a random one
     Status list(int64_t low, int64_t high, std::vector<uint32_t>* out) const;
     Status names(std::vector<std::string>* out) const;
     Status percents(std::vector<double>* out) const;
-    Status bias(std::vector<std::pair<uint32_t, float>>* out) const; // adds one
+    Status bias(std::vector<std::pair<uint32_t, float>>* out) const; // appends
     Status string(std::string* out) const;
     Status filled(const char* expected, std::string* out) const; // not empty
 };
 
 struct Option {
     const char* names;    // separated by spaces
-    const char* argument; // how --help calls it; null: a flag
+    const char* argument; // its name in --help; null: a flag
     std::string help;     // ends with the default
     std::function<Status(const Value&)> read;
     const char* environment = nullptr;
@@ -77,8 +77,8 @@ public:
         add({names, "N,...", help, [=](const Value& v) { return v.list(low, high, out); }});
     }
 
-    // A flag counts more than the environment, that more than the default. Stops where `stop`
-    // becomes true.
+    // The command line overrides the environment, which overrides the default. Stops as soon as
+    // `stop` is true.
     Status parse(const char* command, int n_args, char** args, const bool& stop) const;
     void print() const;
 
@@ -91,15 +91,15 @@ private:
 struct Command {
     const char* name;
     const char* summary;
-    const char* usage; // what follows the name
-    const char* notes; // printed under the options, may be empty
+    const char* usage; // the text after the name
+    const char* notes; // lines below the options, wrapped when printed; may be empty
     Status (*start)(const Command& command, int n_args, char** args);
 };
 
 void print_help(const Command& command, const OptionTable& table);
 
-// What Command::start is, for a command with `Options` of its own. These have add_to(OptionTable&),
-// and finish(), which checks and completes what was given.
+// Implements Command::start for a command with its own `Options`. add_to(OptionTable&) lists the
+// rows; finish() checks and completes the parsed values.
 template <class Options, Status (*run)(const Options&)>
 Status start_command(const Command& command, int n_args, char** args)
 {
@@ -107,7 +107,7 @@ Status start_command(const Command& command, int n_args, char** args)
     bool help = false;
     OptionTable table;
     options.add_to(table);
-    table.add_flag("-h --help", "this text", &help);
+    table.add_flag("-h --help", "print this help", &help);
     KS_TRY(table.parse(command.name, n_args, args, help));
     if (help) {
         print_help(command, table);

@@ -27,7 +27,7 @@ void interrupt::install()
 {
     struct sigaction action = {};
     action.sa_handler = on_interrupt;
-    sigaction(SIGINT, &action, nullptr); // without SA_RESTART: reading a line ends
+    sigaction(SIGINT, &action, nullptr); // no SA_RESTART: read() returns EINTR
 }
 
 void interrupt::watch(Session* session)
@@ -102,8 +102,7 @@ Status read_file(const std::string& path, std::string* out)
     const char* name = path == "-" ? "standard input" : path.c_str();
     FILE* file = path == "-" ? stdin : fopen(path.c_str(), "rb");
     if (!file)
-        return fail(Code::io, "%s: cannot be opened: %s", printable(name, 200).c_str(),
-                    strerror(errno));
+        return fail(Code::io, "%s: cannot open: %s", printable(name, 200).c_str(), strerror(errno));
     out->clear();
     size_t n = 0;
     do {
@@ -115,9 +114,9 @@ Status read_file(const std::string& path, std::string* out)
     Status status;
     if (ferror(file))
         status =
-            fail(Code::io, "%s: cannot be read: %s", printable(name, 200).c_str(), strerror(errno));
+            fail(Code::io, "%s: cannot read: %s", printable(name, 200).c_str(), strerror(errno));
     else if (out->size() > kMostBytes)
-        status = fail(Code::io, "%s: is longer than %zu bytes, the most that is read",
+        status = fail(Code::io, "%s: longer than %zu bytes, the limit",
                       printable(name, 200).c_str(), kMostBytes);
     if (file != stdin) fclose(file);
     return status;
@@ -155,7 +154,8 @@ Status read_prompt(const PromptFlags& options, const Tokenizer& tokenizer, bool 
         KS_TRY(parse_ids(text, options.file, out));
         for (size_t i = 0; i < out.size(); i++)
             if (out[i] >= tokenizer.n_vocab())
-                return fail(Code::usage, "%s: token %u, number %zu, is not in the vocabulary of %u",
+                return fail(Code::usage,
+                            "%s: token %u at index %zu is not in the vocabulary of %u tokens",
                             printable(options.file, 200).c_str(), out[i], i, tokenizer.n_vocab());
     } else {
         EncodeOptions encoding;
@@ -163,7 +163,7 @@ Status read_prompt(const PromptFlags& options, const Tokenizer& tokenizer, bool 
         tokenizer.encode(text, encoding, out);
     }
     if (out.empty() && !continues)
-        return Status(Code::usage, "the text has no tokens, at least one is needed");
+        return Status(Code::usage, "the text has no tokens; at least one is needed");
     return {};
 }
 
@@ -171,7 +171,7 @@ Status check_sampling(const SamplerOptions& options, uint32_t n_vocab)
 {
     for (const auto& bias : options.logit_bias)
         if (bias.first >= n_vocab)
-            return fail(Code::usage, "--logit-bias: token %u is not in the vocabulary of %u",
+            return fail(Code::usage, "--logit-bias: token %u is not in the vocabulary of %u tokens",
                         bias.first, n_vocab);
     return {};
 }

@@ -1,4 +1,4 @@
-// What the commands share: opening a session with progress and interrupts, reading files, small
+// Shared by the commands: opening a session with progress and interrupts, reading files, small
 // output helpers.
 #pragma once
 
@@ -13,24 +13,24 @@
 namespace ks
 {
 
-// Ctrl-C: the first one asks, a second one before anybody has looked ends the program.
+// Ctrl-C. The first one sets a flag and cancels the session. A second one before clear() exits.
 namespace interrupt
 {
 void install();
-void watch(Session* session); // whose feed() it cancels; null: nobody's
+void watch(Session* session); // cancels its feed(); null: none
 bool pending();
 void clear();
 } // namespace interrupt
 
-// A line on a terminal's standard error that says how far something is; nothing elsewhere, nor in
-// the first moments.
+// A progress line on standard error. Prints nothing if that is no terminal or during the first 300
+// ms.
 class ProgressLine
 {
 public:
     ~ProgressLine() { end(); }
-    void begin_prompt(size_t n_tokens); // shows at once that a long one is read
+    void begin_prompt(size_t n_tokens); // a long prompt shows the line at once
     void show(const char* stage, uint64_t done, uint64_t total);
-    void end(); // takes the line away
+    void end(); // erases the line
 
 private:
     static constexpr size_t kLongPrompt = 256; // tokens
@@ -39,14 +39,15 @@ private:
     bool m_shown = false;
 };
 
-// The library's sentences know no flags: an error of this code gets the ones that help.
+// Appends the command-line flags that help to an error with this code: the library does not know
+// them.
 Status with_flags(const Status& status, Code code, const char* flags);
-// Says on standard error which device was chosen where the caller did not name one. `progress`
-// outlives the session.
+// Prints the chosen device on standard error if the user did not name one. `progress` must outlive
+// the session.
 Result<std::unique_ptr<Session>> open_session(const SessionOptions& options, ProgressLine& progress,
                                               bool quiet = false);
 
-// Encodes -p or -f, or reads --ids. continues: a text is there already, so no BOS is added and the
+// Encodes -p or -f, or reads --ids. continues: the session holds a text, so no BOS is added and the
 // prompt may be empty.
 Status read_prompt(const PromptFlags& options, const Tokenizer& tokenizer, bool continues,
                    std::vector<uint32_t>& out);
@@ -75,11 +76,11 @@ private:
 };
 
 bool is_terminal(int fd);
-int terminal_columns(int fd);                        // 80 where nobody knows
-bool has_colour(int fd);                             // a terminal, and NO_COLOR is not set
+int terminal_columns(int fd);                        // 80 if unknown
+bool has_colour(int fd);                             // a terminal, NO_COLOR not set
 std::string grouped(uint64_t number);                // "12,345"
 std::string bytes_hash(const void* bytes, size_t n); // FNV-1a, in hex
 std::string logits_hash(const float* logits, uint32_t n);
-std::string file_name(const std::string& path); // without its folders, printable
+std::string file_name(const std::string& path); // without folders, printable
 
 } // namespace ks

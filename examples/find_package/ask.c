@@ -1,4 +1,5 @@
-/* One question, one answer.  Usage: ask MODEL MIB QUESTION */
+/* One question, one answer.
+ * Usage: ask MODEL MIB QUESTION */
 #include <knapsack.h>
 
 #include <stdio.h>

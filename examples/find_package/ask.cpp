@@ -1,5 +1,5 @@
-// The same in C++: the session closes itself, and the answer is streamed.  Usage: ask_cpp MODEL MIB
-// QUESTION
+// One question, one answer in C++: a smart pointer closes the session.
+// Usage: ask_cpp MODEL MIB QUESTION
 #include <knapsack.h>
 
 #include <cstdio>

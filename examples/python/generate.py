@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Goes on with a text, through the shared library alone: nothing is built, nothing but ctypes is needed.
+"""Continues a text through the shared library. Needs only ctypes; nothing is built.
 
     generate.py MODEL MIB TEXT [TOKENS [SEED]]
 
-With a seed tokens are drawn, else each is the most probable one.
-The library is the file that KNAPSACK_LIBRARY names, else the one that the system finds.
+With a seed tokens are sampled; else each one is the most probable.
+KNAPSACK_LIBRARY names the library; else the system finds it.
 """
 
 import ctypes
@@ -32,7 +32,7 @@ Log = ctypes.CFUNCTYPE(None, c_void_p, c_char_p)
 
 
 class Struct(ctypes.Structure):
-    """One of the header's structs, which know their own size."""
+    """A struct of the header. Its first field is its own size."""
 
     def __init__(self, **fields):
         super().__init__(struct_size=ctypes.sizeof(self), **fields)
@@ -101,7 +101,7 @@ class Sampling(Struct):
 def load_library():
     path = os.environ.get("KNAPSACK_LIBRARY") or ctypes.util.find_library("knapsack")
     if not path:
-        sys.exit("generate: there is no libknapsack; KNAPSACK_LIBRARY may name the file")
+        sys.exit("generate: libknapsack was not found; set KNAPSACK_LIBRARY to its file")
     ks = ctypes.CDLL(path)
     session, ids = c_void_p, POINTER(c_uint32)
     for name, result, *arguments in (
@@ -134,7 +134,7 @@ def main():
     )
     ks = load_library()
     error, session = ctypes.create_string_buffer(400), c_void_p()
-    # Keep the callback's object as long as the session: ctypes does not.
+    # The callback object must live as long as the session: ctypes holds no reference.
     log = Log(lambda user, sentence: print(sentence.decode(), file=sys.stderr))
     options = Options(model_path=model, memory_bytes=int(mib) << 20, log=log)
     code = ks.ks_open(byref(options), byref(session), error, len(error))
@@ -166,7 +166,8 @@ def main():
     stats = Stats()
     ks.ks_get_stats(session, byref(stats))
     print(
-        f"knapsack {ks.ks_version().decode()}: {stats.n_tokens} tokens, {stats.peak_bytes} bytes held of {stats.budget_bytes}",
+        f"knapsack {ks.ks_version().decode()}: {stats.n_tokens} tokens, "
+        f"{stats.peak_bytes} bytes held of {stats.budget_bytes}",
         file=sys.stderr,
     )
     ks.ks_close(session)

@@ -1,4 +1,4 @@
-/* Knapsack runs a language model inside a fixed number of bytes. This header is the whole interface
+/* Knapsack runs a language model inside a fixed memory budget. This header is the whole interface
  * and its manual. It is valid C99 and C++11.
  *
  *     ks_options options = {.struct_size = sizeof options};
@@ -8,9 +8,12 @@
  *     char error[400];
  *     if (ks_open(&options, &session, error, sizeof error) != KS_OK) { puts(error); return 1; }
  *     ks_feed_turn(session, NULL, "Why is the sky blue?");
- *     for (uint32_t id; ks_sample(session, &id) == KS_OK && !ks_is_end(session, id);
- * ks_feed(session, &id, 1)) { char piece[256]; size_t bytes = ks_piece(session, id, piece, sizeof
- * piece); fwrite(piece, 1, bytes < sizeof piece ? bytes : sizeof piece, stdout);
+ *     uint32_t id;
+ *     while (ks_sample(session, &id) == KS_OK && !ks_is_end(session, id)) {
+ *         char piece[256];
+ *         size_t bytes = ks_piece(session, id, piece, sizeof piece);
+ *         fwrite(piece, 1, bytes < sizeof piece ? bytes : sizeof piece, stdout);
+ *         ks_feed(session, &id, 1);
  *     }
  *     ks_close(session);
  *
@@ -18,7 +21,7 @@
  * (see ks_get_stats()). Strings are UTF-8. Text to tokenize may hold any bytes.
  *
  * Errors. A call that can fail returns KS_OK or another code of the enum below. A failure also sets
- * one sentence of printable ASCII, which names the thing, what was expected and what was found.
+ * one sentence of printable ASCII: what is wrong, what was expected and what was found.
  * Calls without a session write the sentence to `error`, which may be NULL; the sentence is
  * truncated to error_bytes. Calls with a session keep it for ks_error(). The library never throws
  * and prints nothing. Only a bug in the library aborts the program; it then prints the values
@@ -84,8 +87,8 @@ typedef struct ks_options {
     uint64_t memory_bytes; /* hard limit of the total; default: the free memory of the device */
     uint64_t kv_memory_bytes; /* hard limit of the KV cache; default: none */
     int64_t context;   /* in tokens; 0: as many as fit, at most the model's context; -1: the model's
-                          context, which   the program calls -c 0. Only the "exact" cache refuses
-                          tokens   beyond it */
+                          context (-c 0 of the program). Only the "exact" cache refuses tokens
+                          beyond the context */
     int32_t n_threads; /* default: one per core */
     void* memory; /* a block that the session uses instead of allocating; the caller owns it and
                      keeps it until ks_close(). On a GPU the block holds the host's part only */
@@ -95,8 +98,8 @@ typedef struct ks_options {
      * "reading prompt" (in tokens). Returning 0 interrupts the call. The callback must not throw.
      * Of this session it may call only ks_cancel(). */
     int (*progress)(void* user, const char* stage, uint64_t done, uint64_t total);
-    /* Receives diagnostics, one sentence a call: the device and plan that ks_open() chose, a text
-     * that has to be read again. `sentence` is valid during the call. The rules of `progress`
+    /* Receives diagnostics, one sentence a call: the device and plan that ks_open() chose, or that
+     * the text must be read again. `sentence` is valid during the call. The rules of `progress`
      * apply. */
     void (*log)(void* user, const char* sentence);
     void* user; /* passed to both callbacks */
@@ -107,19 +110,19 @@ typedef struct ks_stats {
     uint64_t budget_bytes; /* memory_bytes, or the free memory of the device */
     uint64_t plan_bytes;   /* total of the plan; if it does not fit, this and the following describe
                               the smallest plan that works */
-    uint64_t
-        peak_bytes; /* most bytes held at any time; equals plan_bytes once open; 0 from ks_plan() */
+    uint64_t peak_bytes;   /* most bytes held at any time; equals plan_bytes once open; 0 from
+                              ks_plan() */
     uint64_t smallest_bytes;  /* smallest budget that works with these options */
     uint64_t bytes_per_token; /* bytes of the KV cache for each slot */
     uint32_t fits;            /* 1 if the plan fits the budget, else 0 */
     uint32_t context;         /* planned tokens; a cache that evicts also reads longer texts */
-    uint32_t slots;           /* slots per layer and head; equals context if nothing is evicted */
+    uint32_t slots;    /* slots per layer and KV head; equals context if nothing is evicted */
     uint32_t n_tokens; /* tokens in the text; 0 from ks_plan(), like n_vocab, evicted and merged */
     uint32_t n_vocab;
-    uint64_t evicted, merged; /* evicted slots over all layers and heads; evicted slots that were
-                                 merged into another slot */
-    char device[32];          /* "cpu" */
-    char recipe[256];         /* in full, with what "auto" chose: "exact,k=f16,v=f16" */
+    uint64_t evicted; /* evicted slots, over all layers and heads */
+    uint64_t merged;  /* evicted slots that were merged into another slot */
+    char device[32];  /* "cpu" */
+    char recipe[256]; /* in full, with what "auto" chose: "exact,k=f16,v=f16" */
 } ks_stats;
 
 typedef struct ks_bias {
@@ -164,10 +167,10 @@ const char* ks_version(void);
  * there are at most n devices. */
 int ks_get_device(uint32_t n, ks_device* out, char* error, size_t error_bytes);
 
-/* Computes what ks_open() would allocate with these options; reads only the header of the model. If
+/* Computes what ks_open() would allocate with these options. Reads only the header of the model. If
  * the plan does not fit, the call returns KS_OK with fits = 0, and smallest_bytes is the budget
- * that would. The call is cheap: compare several recipes and contexts before opening one. `memory`
- * and the callbacks are ignored. */
+ * that would be enough. The call is cheap: compare several recipes and contexts before opening one.
+ * `memory` and the callbacks are ignored. */
 int ks_plan(const ks_options* options, ks_stats* out, char* error, size_t error_bytes);
 
 /* Allocates the memory and reads the weights. On failure *out is NULL and nothing stays allocated.
@@ -176,19 +179,20 @@ int ks_plan(const ks_options* options, ks_stats* out, char* error, size_t error_
 int ks_open(const ks_options* options, ks_session** out, char* error, size_t error_bytes);
 void ks_close(ks_session* session); /* frees everything; NULL is allowed */
 
-/* The sentence of the last call on this session that returned a code; "" after KS_OK. Valid until
- * the next such call. */
+/* The error sentence of the last call on this session that returned a code; "" after KS_OK. Valid
+ * until the next such call. */
 const char* ks_error(const ks_session* session);
-void ks_get_stats(const ks_session* session,
-                  ks_stats* out); /* writes nothing if out->struct_size is wrong */
+/* Describes the session. Writes nothing if out->struct_size is wrong. */
+void ks_get_stats(const ks_session* session, ks_stats* out);
 
 /* Text and tokens */
 
 enum {
-    KS_TOKENIZE_SPECIAL =
-        1, /* parse control tokens in the text; do not set it for text that a user wrote */
-    KS_TOKENIZE_NO_BOS = 2, /* the text continues other tokens: add neither BOS nor EOS. Otherwise
-                               what the model wants is added */
+    /* Parse control tokens in the text. Do not set this for text that a user wrote. */
+    KS_TOKENIZE_SPECIAL = 1,
+    /* The text continues other tokens: add neither BOS nor EOS. Without this flag, BOS and EOS are
+     * added if the model wants them. */
+    KS_TOKENIZE_NO_BOS = 2,
 };
 /* Writes at most `capacity` ids and returns the number of tokens in the text. `ids` may be NULL if
  * capacity is 0. Returns 0 if the heap is exhausted. */
@@ -198,8 +202,8 @@ size_t ks_tokenize(const ks_session* session, const char* text, size_t text_byte
  * be NULL if capacity is 0. The text is not terminated. It may end inside a UTF-8 character, which
  * the next token completes. Control tokens and ids beyond the vocabulary have no text. */
 size_t ks_piece(const ks_session* session, uint32_t id, char* out, size_t capacity);
-int ks_is_end(const ks_session* session,
-              uint32_t id); /* 1: the token ends the answer of the model; it need not be fed */
+/* Returns 1 if the token ends the answer of the model. It need not be fed. */
+int ks_is_end(const ks_session* session, uint32_t id);
 
 /* Reading. After KS_OK the logits of the next token are available. KS_NO_FIT: the context of the
  * exact cache is full; nothing was read. KS_USAGE: an id is not in the vocabulary; nothing was
@@ -211,10 +215,10 @@ int ks_is_end(const ks_session* session,
 int ks_feed(ks_session* session, const uint32_t* ids, size_t n);
 /* Appends a turn of a conversation in the chat template of the model: the end of the previous
  * answer, the message `user`, and the beginning of the next answer. In an empty text the system
- * prompt comes first: `system`, or if NULL the default of the template, if any. Both strings are
- * terminated. Nothing in them becomes a control token. A cache that evicts pins the system prompt,
- * up to a quarter of the slots. It keeps or evicts as a whole what the template writes between two
- * messages. KS_UNSUPPORTED: the model has no chat template, or an unknown one. */
+ * prompt comes first: `system`, or if NULL the default of the template, if any. Both strings end
+ * with a NUL byte. Nothing in them becomes a control token. A cache that evicts pins the system
+ * prompt, up to a quarter of the slots. It keeps or evicts the template text between two messages
+ * as a whole. KS_UNSUPPORTED: the model has no chat template, or an unknown one. */
 int ks_feed_turn(ks_session* session, const char* system, const char* user);
 /* Forgets all but the first n_tokens tokens; 0 starts a new text. The remaining text is read again,
  * as by ks_feed(), if the cache no longer holds what it held after n_tokens. Logits may be missing

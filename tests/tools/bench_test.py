@@ -107,7 +107,7 @@ def test_versus(folder, model):
         "bench", "-m", model, *BASE, "--versus", Peer(folder, JSONL).command
     ).out.decode()
     check(
-        "in turns with: " in text
+        "alternating with: " in text
         and re.search(
             r"\n  tg4@32 +[\d.]+ +200\.0 +100\.0 to 400\.0 +[\d.]+ +[\d.]+ to [\d.]+\n", text
         ),
@@ -210,7 +210,7 @@ def test_refusals(folder, model):
         refused(
             1,
             Peer(folder, code).command,
-            f"expected one result of pp16@8, found {found} that it prints",
+            f"expected one result of pp16@8, found {found}",
         )
 
     check_refused(knapsack("bench", "-m", model, "--versus", ""), 1, "--versus", "command")
@@ -222,26 +222,26 @@ def test_refusals(folder, model):
             folder, "sys.stderr.write('first\\n\\x1b[1mmodel missing\\n\\n'); sys.exit(3)"
         ).command,
         "exit code 3",
-        "last words: '\\x1b[1mmodel missing'",
+        "last error line: '\\x1b[1mmodel missing'",
     )
     refused(6, f"'{BINARY}' bench -m '{folder}/none.gguf' --json", "exit code 2", "none.gguf")
     refused(6, "yes '[' #", "more than")
-    refused(1, "echo '| model | t/s |'", "no results as JSON", "-o json", "| model | t/s |")
-    refused(1, Peer(folder, "print(json.dumps([row])[:-20])").command, "no results as JSON")
+    refused(1, "echo '| model | t/s |'", "expected results as JSON", "-o json", "| model | t/s |")
+    refused(1, Peer(folder, "print(json.dumps([row])[:-20])").command, "expected results as JSON")
     others = "{**row, 'n_prompt': 512}, {**row, 'n_gen': 4}, {**row, 'n_depth': 0}, {**row, 'avg_ts': 0}, {'other': [row]}"
     shows(
         f"print(json.dumps([{others}, {{'test': 'tg', 'n': 16, 'depth': 8, 'tokens_per_second': {{'median': 5}}}}]))",
-        "0 among the 6",
+        "0 among 6",
     )
     shows(
-        "print(json.dumps([row, row])[:-1])", "2 among the 2"
+        "print(json.dumps([row, row])[:-1])", "2 among 2"
     )  # truncated JSON; no result counts twice
     for hostile in (
         "print('[' * 300000)",
         "print('[' * 300000 + ']' * 300000)",
         "print('[1e999]')",
     ):
-        refused(1, Peer(folder, hostile).command, "no results as JSON")
+        refused(1, Peer(folder, hostile).command, "expected results as JSON")
     for wrong in (
         "{**row, 'avg_ts': '5'}",
         "{**row, 'avg_ts': [5]}",
@@ -249,12 +249,12 @@ def test_refusals(folder, model):
         "{**row, 'n_prompt': 10 ** 30}",
         "{'test': 'pp', 'n': 16, 'depth': 8, 'tokens_per_second': 5}",
     ):
-        shows(f"print(json.dumps({wrong}))", "0 among the 1")
+        shows(f"print(json.dumps({wrong}))", "0 among 1")
     shows(
-        "print('{\\\"a\\\":' * 70 + '1' + '}' * 70)", "0 among the 1"
+        "print('{\\\"a\\\":' * 70 + '1' + '}' * 70)", "0 among 1"
     )  # of what is nested too deep the inner part
     old = "del row['n_depth']; print(json.dumps([row]))"  # an old llama-bench without -d
-    shows(old, "0 among the 1")
+    shows(old, "0 among 1")
     check(
         knapsack(
             "bench", "-m", model, "-p", 16, "-n", 0, "-r", 1, "--versus", Peer(folder, old).command
@@ -437,7 +437,7 @@ def test_ops(model):
         )
     text = knapsack(*base, *gpu, "--ops").out.decode()
     check(
-        "the device, in all" in text and "the host, while the device was idle" in text,
+        "the device, in total" in text and "the host while the device was idle" in text,
         f"the device beside the host: {text}",
     )
     r = knapsack(*base, *gpu, "--ops", "--json", env={"KNAPSACK_VULKAN_LIMITS": "no_clock"})

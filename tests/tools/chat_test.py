@@ -133,7 +133,7 @@ def test_pipe(folder, model):
     check(
         unknown.code == 0
         and "unknown command /nonsense" in unknown.err
-        and "takes nothing" in unknown.err
+        and "takes no argument" in unknown.err
         and "needs a file" in unknown.err
         and "no answer yet" in unknown.err,
         unknown.err,
@@ -248,13 +248,13 @@ def test_memory(folder, model):
                 )
         if not bounded:
             check(
-                "given up" not in r.err and late[0]["kept"] > early[0]["kept"],
-                "the exact cache gives up nothing",
+                "evicted" not in r.err and late[0]["kept"] > early[0]["kept"],
+                "the exact cache evicts nothing",
             )
             continue
         check(
-            "nothing yet" in early[2] and "a head has dropped" in late[2],
-            f"{recipe}: what was given up is said",
+            "nothing yet" in early[2] and "tokens in each head" in late[2],
+            f"{recipe}: what was evicted is said",
         )
         check(
             ("and merged" in last[2]) == ("merge" in recipe),

@@ -88,7 +88,7 @@ with tempfile.TemporaryDirectory() as folder:
     )
     assert (
         "Which budget for which context" in page
-        and page.count("passkey 256 at once: what the exact cache can do") == 1
+        and page.count("passkey 256 at once: all cases together") == 1
     ), page
     passkeys = [
         line
@@ -182,7 +182,7 @@ with tempfile.TemporaryDirectory() as folder:
     refused = subprocess.run(
         [PROGRAM, "report", "-f", hostile], capture_output=True, text=True, timeout=60
     )  # no number of JSON is infinite
-    assert refused.returncode == 1 and "is not one that eval records" in refused.stderr, refused
+    assert refused.returncode == 1 and "expected a record of eval" in refused.stderr, refused
     with open(record, "a") as cut:
         cut.write('{"key":"half')  # a line cut off by a kill
     assert cells(run(*FLAGS, "-f", text, "-o", record)) == found and len(

@@ -61,7 +61,7 @@ def test_chat(model):
     check(drawn[0] == drawn[1] != drawn[2], "chat: the seed decides")
     full = example("chat", model, 64, "exact", stdin=b"hello\n" * 3)
     check(
-        full.returncode == 0 and b"begins anew" in full.stderr,
+        full.returncode == 0 and b"new conversation" in full.stderr,
         f"chat: a context that is full: {full.stderr!r}",
     )
     check(example("chat", model + ".none", 64).returncode == 2, "chat: no such model")

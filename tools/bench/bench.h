@@ -1,4 +1,4 @@
-// What bench measures, and how it is printed.
+// The measurements of bench, and how they are printed.
 #pragma once
 
 #include "tools/bench/timed_backend.h"
@@ -12,9 +12,9 @@ namespace ks
 {
 
 struct BenchTest {
-    bool decode; // tg, else pp
+    bool decode; // tg; false: pp
     uint32_t n;
-    uint32_t depth;
+    uint32_t depth; // tokens in the cache before the test
 
     std::string name() const
     {
@@ -23,7 +23,7 @@ struct BenchTest {
     }
 };
 
-// What a token must at least cost.
+// The least work for one token.
 struct TokenWork {
     double read_bytes;
     double operations;
@@ -44,16 +44,16 @@ struct BenchRow {
     BenchTest test;
     TokenWork work;
     double seconds = 0;      // of all repetitions
-    std::vector<OpTime> ops; // of all repetitions; empty where nobody asked
+    std::vector<OpTime> ops; // of all repetitions; empty without --ops
     std::vector<ChosenKernel> chosen;
     bool by_device = false;   // ops were timed by the device's clock
-    std::string hash;         // of the last logits
+    std::string hash;         // of the logits at the end
     std::vector<double> ours; // tokens per second of each repetition
-    std::vector<double> peer; // of --versus, beside `ours`; else empty
+    std::vector<double> peer; // of --versus, in pairs with `ours`; else empty
 
     double median() const { return spread(ours).median; }
     uint64_t n_tokens() const { return uint64_t(test.n) * ours.size(); }
-    Spread ratio() const // of runs side by side
+    Spread ratio() const // of pairs of neighbouring runs
     {
         std::vector<double> ratios;
         for (size_t i = 0; i < peer.size(); i++) ratios.push_back(ours[i] / peer[i]);
@@ -84,10 +84,10 @@ struct BenchReport {
     {
         return gigaops_per_second(row) * 1e9 / peaks.int8_ops_per_second;
     }
-    bool is_bandwidth(const BenchRow& row) const
+    bool is_bandwidth(const BenchRow& row) const // the nearer limit is the bandwidth
     {
         return bandwidth_share(row) >= int8_share(row);
-    } // the limit that is nearer
+    }
     const char* limit(const BenchRow& row) const
     {
         return is_bandwidth(row) ? "bandwidth" : "int8";
@@ -98,7 +98,7 @@ struct BenchReport {
     }
 };
 
-// format: "table", or what --output takes.
+// format: "table", or a value of --output.
 void print_bench(const BenchReport& report, const std::string& format);
 
 } // namespace ks

@@ -1,4 +1,4 @@
-// The forms in which bench prints what it measured.
+// Prints the measurements of bench as a table, JSON, CSV or Markdown.
 #include "tools/bench/bench.h"
 #include "tools/json.h"
 #include "tools/program.h"
@@ -17,13 +17,12 @@ std::string range_text(const Spread& s, int decimals)
 
 void print_machine(const BenchReport& report)
 {
-    printf("peak %s of a budget of %s; the machine reads %.1f GB/s and multiplies %.0f Gop/s in "
-           "int8\n",
+    printf("peak %s of a budget of %s; limits of the machine: %.1f GB/s, %.0f Gop/s in int8\n",
            human_bytes(report.peak_bytes).c_str(), human_bytes(report.plan.budget_bytes).c_str(),
            report.peaks.bytes_per_second * 1e-9, report.peaks.int8_ops_per_second * 1e-9);
 }
 
-// A line of print_ops: how often, how long in all, for a token, and of the time of the test.
+// A line of print_ops: calls per token, total time, time per token, share of the test's time.
 void print_time(const BenchRow& row, const std::string& name, double n_calls, double seconds)
 {
     const double n = double(row.n_tokens());
@@ -37,7 +36,7 @@ void print_time(const BenchRow& row, const std::string& name, double n_calls, do
 
 void print_ops(const BenchRow& row)
 {
-    printf("\n  %-38s %10s %10s %14s %8s %8s %8s\n", row.test.name().c_str(), "calls", "ms",
+    printf("\n  %-38s %10s %10s %14s %8s %8s %8s\n", row.test.name().c_str(), "calls/token", "ms",
            "us per token", "share", "GB/s", "Gop/s");
     double sum = 0;
     for (const OpTime& op : row.ops) {
@@ -53,10 +52,10 @@ void print_ops(const BenchRow& row)
         }
     }
     if (row.by_device) {
-        print_time(row, "the device, in all", 0, sum);
+        print_time(row, "the device, in total", 0, sum);
         printf("\n");
     }
-    print_time(row, row.by_device ? "the host, while the device was idle" : "between ops", 0,
+    print_time(row, row.by_device ? "the host while the device was idle" : "between ops", 0,
                row.seconds - sum);
     printf("\n");
     for (const ChosenKernel& c : row.chosen)
@@ -65,9 +64,9 @@ void print_ops(const BenchRow& row)
 
 void print_versus(const BenchReport& report)
 {
-    printf("\nin turns with: %s\n\n", printable(report.versus, 1000).c_str());
+    printf("\nalternating with: %s\n\n", printable(report.versus, 1000).c_str());
     printf("  %-14s %12s %12s %25s %10s %25s\n", "test", "ours", "theirs", "slowest to fastest",
-           "ratio", "least to most");
+           "ratio", "lowest to highest");
     for (const BenchRow& row : report.rows) {
         const Spread peer = spread(row.peer), ratio = row.ratio();
         printf("  %-14s %12.1f %12.1f %25s %10.2f %25s\n", row.test.name().c_str(), row.median(),
@@ -91,7 +90,7 @@ void print_table(const BenchReport& report)
         if (!row.ops.empty()) print_ops(row);
 }
 
-// A bar would end the cell.
+// Escapes bars, which would end the cell.
 std::string markdown_cell(const std::string& text)
 {
     std::string cell = printable(text, 200);
@@ -104,7 +103,7 @@ void print_markdown(const BenchReport& report)
     const bool versus = !report.versus.empty();
     printf(
         "| model | recipe | test | tokens/s | slowest to fastest | GB/s | Gop/s | of limit |%s\n",
-        versus ? " theirs | slowest to fastest | ratio | least to most |" : "");
+        versus ? " theirs | slowest to fastest | ratio | lowest to highest |" : "");
     printf("|---|---|---|---:|---|---:|---:|---|%s\n", versus ? "---:|---|---:|---|" : "");
     for (const BenchRow& row : report.rows) {
         printf("| %s | `%s` | %s | %.1f | %s | %.2f | %.1f | %.1f%% %s |",
@@ -121,7 +120,7 @@ void print_markdown(const BenchReport& report)
     }
     printf("\n%s; ", printable(report.device_name, 200).c_str());
     print_machine(report);
-    if (versus) printf("\nin turns with: `%s`\n", printable(report.versus, 1000).c_str());
+    if (versus) printf("\nalternating with: `%s`\n", printable(report.versus, 1000).c_str());
 }
 
 Json spread_json(const Spread& s)
@@ -129,7 +128,7 @@ Json spread_json(const Spread& s)
     return Json::object({{"median", s.median}, {"min", s.min}, {"max", s.max}});
 }
 
-// What a row of JSON and a row of CSV have in common.
+// The members that JSON and CSV share.
 Json row_json(const BenchReport& report, const BenchRow& row)
 {
     Json json = Json::object(

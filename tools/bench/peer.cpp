@@ -25,10 +25,10 @@ std::string shown(const std::string& command)
 
 Status cannot_start(const std::string& command, int error)
 {
-    return fail(Code::io, "%s cannot be started: %s", shown(command).c_str(), strerror(error));
+    return fail(Code::io, "%s: cannot start: %s", shown(command).c_str(), strerror(error));
 }
 
-// A process of the shell, its standard output a pipe to us, its standard error a file.
+// A shell process. Its standard output is a pipe, its standard error a temporary file.
 class Child
 {
 public:
@@ -62,7 +62,7 @@ public:
         return cannot_start(command, error);
     }
 
-    // To its end; false: interrupted, or longer than anything that is meant.
+    // Reads all output. false: interrupted, or more than kMostOutput bytes.
     bool read_all(std::string* out)
     {
         char part[4096];
@@ -75,7 +75,7 @@ public:
         return false;
     }
 
-    int wait() // as waitpid's status
+    int wait() // returns the status of waitpid
     {
         int status = 0;
         while (waitpid(m_pid, &status, 0) < 0 && errno == EINTR) {
@@ -84,7 +84,7 @@ public:
         return status;
     }
 
-    std::string last_words() // the last line on its standard error
+    std::string last_error() // the last line on its standard error
     {
         char end[2048];
         fseek(m_errors, 0, SEEK_END);
@@ -107,22 +107,23 @@ Status run(const std::string& command, std::string* out)
     const bool whole = child.read_all(out);
     if (interrupt::pending()) return Status(Code::interrupted, "interrupted while measuring");
     if (!whole)
-        return fail(Code::io, "%s prints more than %zu bytes", shown(command).c_str(), kMostOutput);
+        return fail(Code::io, "%s: printed more than %zu bytes", shown(command).c_str(),
+                    kMostOutput);
     const int status = child.wait();
     if (interrupt::pending()) return Status(Code::interrupted, "interrupted while measuring");
     if (status == 0) return {};
     std::string how = WIFSIGNALED(status)
-                          ? "was ended by signal " + std::to_string(WTERMSIG(status))
+                          ? "killed by signal " + std::to_string(WTERMSIG(status))
                           : "failed with exit code " + std::to_string(WEXITSTATUS(status));
-    const std::string words = child.last_words();
-    if (!words.empty()) how += ", its last words: '" + printable(words, 120) + "'";
-    return fail(Code::io, "%s %s", shown(command).c_str(), how.c_str());
+    const std::string error = child.last_error();
+    if (!error.empty()) how += ", last error line: '" + printable(error, 120) + "'";
+    return fail(Code::io, "%s: %s", shown(command).c_str(), how.c_str());
 }
 
-// Its tokens per second; 0: it is of another test, or of none.
+// The tokens per second of a result. 0: it belongs to another test.
 double speed_of(const Json& result, const BenchTest& test)
 {
-    if (result.has("avg_ts")) { // llama-bench; no n_depth before 2025
+    if (result.has("avg_ts")) { // llama-bench; before 2025 without n_depth
         const bool same = result.number(test.decode ? "n_gen" : "n_prompt") == test.n &&
                           result.number(test.decode ? "n_prompt" : "n_gen") == 0 &&
                           result.number("n_depth") == test.depth;
@@ -145,8 +146,8 @@ Result<double> peer_tokens_per_second(const std::string& command, const BenchTes
     const std::vector<Json> results = Json::find_objects(out);
     if (results.empty())
         return fail(Code::usage,
-                    "%s prints no results as JSON (llama-bench does with -o json, knapsack bench "
-                    "with --json), found '%s'",
+                    "%s: expected results as JSON (llama-bench needs -o json, knapsack bench "
+                    "--json), found '%s'",
                     shown(command + tests).c_str(), printable(out, 40).c_str());
     double speed = 0;
     size_t n_same = 0;
@@ -157,8 +158,7 @@ Result<double> peer_tokens_per_second(const std::string& command, const BenchTes
         n_same++;
     }
     if (n_same == 1) return speed;
-    return fail(Code::usage,
-                "%s: expected one result of %s, found %zu among the %zu that it prints",
+    return fail(Code::usage, "%s: expected one result of %s, found %zu among %zu results",
                 shown(command + tests).c_str(), test.name().c_str(), n_same, results.size());
 }
 

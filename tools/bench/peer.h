@@ -1,4 +1,4 @@
-// Another program that bench runs beside ours.
+// The program of --versus, which bench runs beside ours.
 #pragma once
 
 #include "tools/bench/bench.h"
@@ -6,9 +6,9 @@
 namespace ks
 {
 
-// Runs a command line of the shell for one test, once: `-p N -n N -d N -r 1` is added at its end,
-// as llama-bench and our own bench take it, and one of the results that it prints as JSON is the
-// test's. io: it failed; usage: it does not print that.
+// Runs a shell command once for one test. Appends `-p N -n N -d N -r 1`, which llama-bench and our
+// bench accept. The command must print JSON with exactly one result of this test. Fails with io if
+// the command fails, with usage if the result is missing.
 Result<double> peer_tokens_per_second(const std::string& command, const BenchTest& test);
 
 } // namespace ks

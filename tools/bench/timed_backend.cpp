@@ -17,7 +17,7 @@ static const char* const kNames[] = {
 
 TimedBackend::TimedBackend(std::unique_ptr<Backend> timed) : m_timed(std::move(timed))
 {
-    static_assert(sizeof kNames / sizeof *kNames == op_count, "a name for each");
+    static_assert(sizeof kNames / sizeof *kNames == op_count, "every op has a name");
     reset();
 }
 
@@ -35,7 +35,7 @@ Status TimedBackend::start()
     return {};
 }
 
-// The device times what runs between two tests, too: that is taken and dropped.
+// The device also times the work between two tests. Turning counting on discards these times.
 void TimedBackend::count(bool on)
 {
     m_on = on;
@@ -82,8 +82,7 @@ std::vector<OpTime> TimedBackend::times() const
     return called;
 }
 
-// The device's clock stamps what is enqueued with the op. Without one the host's clock times the
-// call up to its end.
+// On a GPU, marks the op for the device's clock. Else the host's clock times the call and a sync.
 template <class Call>
 void TimedBackend::time(Op op, const Call& call)
 {

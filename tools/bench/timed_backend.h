@@ -1,5 +1,5 @@
-// A backend that stands before another and adds up how long each of its ops takes. A GPU's kernels
-// are timed by its own clock and stay batched; elsewhere the host's clock times each call.
+// A backend that wraps another one and sums up the time of each op. On GPUs the device's clock
+// times the kernels, which stay batched. Elsewhere the host's clock times each call.
 #pragma once
 
 #include "runtime/base/backend.h"
@@ -11,17 +11,17 @@
 namespace ks
 {
 
-// What was called under one name. A matmul's name says which matrix it is.
+// The calls of one op. The name of a matmul includes its matrix.
 struct OpTime {
     const char* name;
     uint64_t n_calls;
     double seconds;
-    uint64_t weight_bytes;           // read by products
-    double operations;               // of products with weights: two for each multiply-add
-    std::vector<KernelTime> kernels; // that ran for it, on devices with a clock of their own
+    uint64_t weight_bytes;           // read by matmuls
+    double operations;               // of matmuls; a multiply-add counts as two
+    std::vector<KernelTime> kernels; // run for this op; only on devices with a clock
 };
 
-// A kernel of attention that was chosen, for calls with the same shape and formats.
+// The attention kernel that was chosen for calls of one shape and format.
 struct ChosenKernel {
     std::string call;   // "1 token, 3 queries a key head of 64 values, keys q8, values q8"
     std::string kernel; // "attention_decode: at most 4 tokens"
@@ -33,13 +33,13 @@ class TimedBackend : public Backend
 public:
     explicit TimedBackend(std::unique_ptr<Backend> timed);
 
-    // Uses the device's clock where it has one. An error: it has none, and there is nothing to
-    // show.
+    // Uses the device's clock, if it is a GPU. Fails if that GPU has no clock; then nothing is
+    // timed.
     Status start();
     bool by_device() const { return m_by_device; }
     void reset();
-    void count(bool on);               // off at first
-    std::vector<OpTime> times() const; // what was counted since reset(), of ops that were called
+    void count(bool on);               // initially off
+    std::vector<OpTime> times() const; // of the ops called since reset()
     std::vector<ChosenKernel> chosen() const;
 
     DeviceInfo info() const override { return m_timed->info(); }
@@ -112,11 +112,11 @@ private:
 
     std::unique_ptr<Backend> m_timed;
     std::array<OpTime, op_count> m_times;
-    // By tokens, heads and formats, and by the reason, which may differ between layers.
+    // The key: tokens, heads, formats, and the reason, which may differ between layers.
     std::map<std::pair<std::array<uint32_t, 6>, const char*>, ChosenKernel> m_chosen;
     bool m_on = false, m_by_device = false;
-    Op m_input = op_rmsnorm; // who made what a product without a sibling reads
-    Status m_error;          // the first that a device told between two ops
+    Op m_input = op_rmsnorm; // the op whose output a matmul with one target reads
+    Status m_error;          // the first error since the last sync()
 };
 
 } // namespace ks

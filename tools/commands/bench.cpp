@@ -1,5 +1,5 @@
-// bench: tokens per second, how near they come to what the machine can do, where the time goes, and
-// how a peer does beside us.
+// bench: tokens per second, their share of the machine's limits, time per op, and a comparison with
+// another program.
 #include "tools/bench/bench.h"
 #include "tools/bench/peer.h"
 #include "tools/option_groups.h"
@@ -24,25 +24,28 @@ struct BenchOptions : SessionFlags, SeedFlag {
     BenchOptions() { session.recipe = "exact"; }
     void add_to(OptionTable& table)
     {
-        add_session(table, "how the cache holds tokens; default: exact, as llama-bench has it");
-        add_seed(table);
-        table.add_list("-p --n-prompt", "prompt lengths, 0: none; default: 512", 0, 1 << 24,
-                       &prompts);
-        table.add_list("-n --n-gen", "tokens to decode, 0: none; default: 64", 0, 1 << 24, &tokens);
+        add_session(table, "how the KV cache stores tokens; default: exact, like llama-bench");
+        add_seed(table, "accepted as in `knapsack run`; no effect here");
+        table.add_list("-p --n-prompt", "prompt lengths to measure; 0: none; default: 512", 0,
+                       1 << 24, &prompts);
+        table.add_list("-n --n-gen", "numbers of tokens to generate; 0: none; default: 64", 0,
+                       1 << 24, &tokens);
         table.add_list("-d --n-depth", "tokens already in the cache; default: 0", 0, 1 << 24,
                        &depths);
-        table.add_number("-r --repetitions", "repetitions; default: 5", 1, 1000, &repetitions);
+        table.add_number("-r --repetitions", "repetitions of each test; default: 5", 1, 1000,
+                         &repetitions);
         table.add_flag(
             "--ops",
-            "how long each op takes, by the device's own clock on GPUs, and which kernel ran",
-            &ops);
-        table.add({"--versus", "COMMAND",
-                   "run this in turns with each test, in the shell and with -p -n -d -r added, and "
-                   "give the ratio of each pair of runs",
-                   [this](const Value& v) { return v.filled("a command line", &versus); }});
-        table.add({"-o --output", "FORMAT", "md, json, jsonl or csv; default: a table to read",
+            "print the time of each op (on GPUs by the device clock) and the kernels chosen", &ops);
+        table.add(
+            {"--versus", "COMMAND",
+             "alternate each test with this shell command, to which -p -n -d -r are appended; "
+             "print the ratio of the speeds",
+             [this](const Value& v) { return v.filled("a command line", &versus); }});
+        table.add({"-o --output", "FORMAT",
+                   "output format: md, json, jsonl or csv; default: a table",
                    [this](const Value& v) { return read_output(v); }});
-        table.add({"--json", nullptr, "as -o json",
+        table.add({"--json", nullptr, "the same as -o json",
                    [this](const Value&) { return output = "json", Status(); }});
     }
     Status finish() { return finish_session("bench"); }
@@ -55,9 +58,9 @@ struct BenchOptions : SessionFlags, SeedFlag {
     }
 };
 
-// Of the whole model.
+// The work of a token with the weights of the whole model.
 struct WeightsWork {
-    uint64_t read_bytes = 0; // all weights but the embedding's other rows
+    uint64_t read_bytes = 0; // for one token: all weights, but one row of the embedding
     double layer_operations = 0, vocabulary_operations = 0;
 };
 
@@ -80,7 +83,7 @@ static Result<WeightsWork> weights_work(const std::string& path)
     return work;
 }
 
-// The keys and values that attention reads after `n_tokens`, coded slots as what their codes take.
+// Bytes of keys and values that attention reads for a token after `n_tokens`.
 static uint64_t cache_read_bytes(const Session& session, uint32_t n_tokens)
 {
     uint64_t bytes = 0;
@@ -122,8 +125,8 @@ static std::vector<uint32_t> random_ids(uint32_t n_vocab, size_t n)
     return ids;
 }
 
-// Brings the cache to exactly `depth` tokens. One that has given slots up is filled again, unless
-// `depth` is beyond its slots: there a token costs the same wherever it is.
+// Brings the cache to exactly `depth` tokens. A cache that evicted slots is filled again, unless
+// `depth` exceeds its slots: then every token costs the same.
 static Status reach(Session& session, const std::vector<uint32_t>& ids, uint32_t depth)
 {
     if (session.n_tokens() > depth && session.evicted()) {
@@ -135,7 +138,7 @@ static Status reach(Session& session, const std::vector<uint32_t>& ids, uint32_t
     return session.feed(ids.data() + held, depth - held);
 }
 
-// One repetition. warm_up: as llama-bench does before each test, a prompt or a token.
+// Runs one repetition. warm_up: first a prompt or a token that does not count, like llama-bench.
 static Status run_ours(Session& session, TimedBackend* timed, const std::vector<uint32_t>& ids,
                        bool warm_up, BenchRow& row)
 {
@@ -174,7 +177,7 @@ static Status run_test(Session& session, TimedBackend* timed, const std::vector<
     if (timed) timed->reset();
     for (uint32_t r = 0; r < options.repetitions; r++) {
         if (versus) progress.show(("measuring " + row.test.name()).c_str(), r, options.repetitions);
-        // Who goes first changes, so that a machine that gets slower or faster favours nobody.
+        // The order alternates, so that a drift of the machine's speed cancels out.
         if (versus && r % 2 == 0) KS_TRY(run_peer(options.versus, row));
         KS_TRY(run_ours(session, timed, ids, versus, row));
         if (versus && r % 2 == 1) KS_TRY(run_peer(options.versus, row));
@@ -218,17 +221,16 @@ static Status run_tests(const BenchOptions& options, const WeightsWork& weights,
     if (!opened.ok()) return opened.status();
     Session& session = *opened.value();
     if (session.room() < context)
-        return fail(Code::no_fit,
-                    "bench: a depth with its test needs %u tokens, the context holds %u", context,
-                    session.plan().context);
+        return fail(Code::no_fit, "bench: the tests need a context of %u tokens, this one holds %u",
+                    context, session.plan().context);
     if (timed)
         if (Status clock = timed->start(); !clock.ok()) {
             fprintf(stderr, "--ops: %s\n", clock.message().c_str());
             timed = nullptr;
         }
     std::vector<uint32_t> ids = random_ids(session.config().n_vocab, context);
-    KS_TRY(
-        session.feed(ids.data(), std::min(context, session.plan().chunk))); // warms up both paths
+    // Warms up prefill and decode.
+    KS_TRY(session.feed(ids.data(), std::min(context, session.plan().chunk)));
     if (session.n_tokens() < context) KS_TRY(session.feed(ids.data(), 1));
     session.clear();
     for (const BenchTest& test : tests) {
@@ -248,14 +250,13 @@ static Status bench(const BenchOptions& options)
 {
     std::vector<BenchTest> tests = list_tests(options);
     if (tests.empty())
-        return Status(Code::usage, "bench: nothing to measure; give -p or -n a number above 0");
+        return Status(Code::usage, "bench: nothing to measure; -p or -n needs a number above 0");
     Result<WeightsWork> weights = weights_work(options.session.model_path);
     if (!weights.ok()) return weights.status();
     BenchReport report;
     report.model = file_name(options.session.model_path);
     report.versus = options.versus;
-    // Twice, with all tests between: other work on the machine makes a limit look lower, never
-    // higher.
+    // Measured before and after the tests. The higher result counts: other programs only lower it.
     CpuPeaks before = measure_cpu_peaks(options.session.n_threads);
     KS_TRY(run_tests(options, weights.value(), tests, report));
     CpuPeaks after = measure_cpu_peaks(options.session.n_threads);
@@ -266,21 +267,17 @@ static Status bench(const BenchOptions& options)
 }
 
 extern const Command command_bench = {
-    "bench", "tokens per second and share of what the machine can do", "-m MODEL [options]",
-    "pp reads a prompt of so many tokens, tg decodes so many, one at a time. GB/s counts the "
-    "weights and the cache that a token\n"
-    "must read; for pp the weights, once per chunk. Gop/s counts the products with weights, two "
-    "for each. Each result is held\n"
-    "against the limit that is nearer: the bandwidth of reading memory, or the peak of int8 dot "
-    "products by the kernels in use,\n"
-    "both measured with as many threads before and after the tests. Weights that are floats cannot "
-    "come near that peak.\n"
-    "COMMAND prints llama-bench's JSON, as 'llama-bench -m MODEL -o json' does, or this bench's, "
-    "as another build's 'knapsack bench\n"
-    "-m MODEL --json'. It is run once for each repetition of each test, with '-p N -n N -d N -r 1' "
-    "at its end; who goes first changes.\n"
-    "Ours warms up as llama-bench does, by a prompt or a token, and holds its memory while the "
-    "other one runs.",
+    "bench", "measure tokens per second and their share of the machine's limits",
+    "-m MODEL [options]",
+    "Tests: ppN reads a prompt of N tokens at once, tgN generates N tokens one by one. @D means "
+    "after D tokens.\n"
+    "GB/s: weights and KV cache that each token reads; for pp the weights, once per chunk. Gop/s: "
+    "multiplications and additions with weights. The share is that of the nearer limit: memory "
+    "bandwidth, or the peak of int8 dot products. Both are measured with the same number of "
+    "threads before and after the tests. Float weights cannot come near the int8 peak.\n"
+    "--versus: COMMAND must print JSON, like 'llama-bench -m MODEL -o json' or another build's "
+    "'knapsack bench -m MODEL --json'. It runs once per repetition of a test, with '-p N -n N -d N "
+    "-r 1' appended. The two programs alternate in going first.",
     start_command<BenchOptions, bench>};
 
 } // namespace ks

@@ -1,17 +1,14 @@
-// chat: a conversation in a terminal, or one turn per line of a pipe.
+// chat: a conversation in a terminal, or a message per line on a pipe.
 #include "tools/generate.h"
 #include "tools/option_groups.h"
-#include "tools/terminal/cache_view.h"
-#include "tools/terminal/line_editor.h"
+#include "tools/terminal/chat_note.h"
 #include "tools/terminal/memory_view.h"
+#include "tools/terminal/message_reader.h"
 
 #include "runtime/model/gguf.h"
 #include "runtime/text/chat_template.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <iostream>
 #include <unistd.h>
 
 namespace ks
@@ -33,12 +30,11 @@ struct ChatOptions : SessionFlags, SamplingFlags {
             has_system = true;
             return v.string(&system);
         };
-        table.add({"-sys --system-prompt", "TEXT", "the system text; default: the template's own",
-                   read_system});
+        table.add({"-sys --system-prompt", "TEXT",
+                   "system prompt; default: the one of the chat template", read_system});
         table.add_text("--chat-template", "NAME",
-                       "the chat frame, where the model's own template is none of the known ones",
-                       &chat_template);
-        table.add_flag("--no-stats", "no line of figures after an answer", &no_stats);
+                       "chat template, if that of the model is missing or unknown", &chat_template);
+        table.add_flag("--no-stats", "print no statistics after an answer", &no_stats);
         add_sampling(table);
     }
     Status finish()
@@ -49,89 +45,76 @@ struct ChatOptions : SessionFlags, SamplingFlags {
 };
 
 const char* const kHelp =
-    "  /memory     the memory, what is in the cache and what it no longer holds of which turn\n"
+    "  /memory     show the memory, the KV cache, and how much of each turn it still holds\n"
     "  /clear      forget the conversation\n"
     "  /read FILE  put a text file in front of the next message\n"
-    "  /regen      another answer to the last message\n"
-    "  /save FILE  keep the conversation in a file\n"
-    "  /load FILE  go on with a conversation that was kept\n"
-    "  /help       this list\n"
-    "  /exit       quit, as Ctrl-D does\n"
-    "Ctrl-C stops an answer; at the prompt it quits. A message of several lines stands between "
-    "\"\"\" and \"\"\",\n"
-    "or its lines end with a backslash, or Alt-Enter breaks them.\n";
+    "  /regen      generate another answer to the last message\n"
+    "  /save FILE  save the conversation to a file\n"
+    "  /load FILE  continue a saved conversation\n"
+    "  /help       print this list\n"
+    "  /exit       quit, like Ctrl-D\n"
+    "Ctrl-C stops an answer; at the prompt it quits. To write several lines, put the message "
+    "between\n"
+    "\"\"\" and \"\"\", end a line with a backslash, or press Alt-Enter.\n";
 
-// In a saved session: this, the number, then a line for each turn with the token where it begins
-// and its first words.
-const std::string kNote = "chat, last answer at token ";
-
-// Where the conversation stands beside what the cache holds.
+// The part of the conversation that the model has not read yet.
 struct Talk {
     ChatWriter writer;
-    ChatPieces pieces; // written, but not read by the model yet
-    std::vector<uint32_t>
-        unread; // the same as tokens, before the pieces: the end of an answer that was cut
+    std::vector<uint32_t> unread; // the last tokens of an answer, generated but not fed
+    ChatPieces pieces;            // the text after `unread`, not encoded yet
 };
 
 class Chat
 {
 public:
-    Chat(Session& session, const ChatOptions& options, const ChatTemplate& template_row,
+    Chat(Session& session, const ChatOptions& options, const ChatTemplate& chat_template,
          ProgressLine& progress);
     Status loop();
 
 private:
-    enum class Next { message, end, quit };
-    Next read_message(std::string& message);
-    Next read_line(const char* prompt, std::string& line);
     Status handle(const std::string& message);
     Status command(const std::string& line);
     Status say(const std::string& message);
     Status regenerate();
-    Status read_rope(const std::vector<uint32_t>& ids, const std::string& authors);
+    Status read_turn(const std::vector<uint32_t>& ids, const std::string& authors);
     Status answer();
     Status attach(const std::string& path);
     void clear();
     Status save(const std::string& path);
     Status load(const std::string& path);
     void show_memory() const;
-    std::string note() const;
-    void read_note(const std::string& note);
     std::string held_text() const;
     void show_figures(double seconds, size_t n_fed);
-    void tell(const std::string& text) const; // a line of the program's own, on standard error
+    void tell(const std::string& text) const; // prints a line on standard error, dimmed
 
     Session& m_session;
     const ChatOptions& m_options;
     ProgressLine& m_progress;
-    bool m_interactive;
-    LineEditor m_editor;
+    MessageReader m_reader;
     Sampler m_sampler;
     std::vector<std::string> m_stops;
     Talk m_begin, m_talk;
-    uint32_t m_answer_begin = 0; // tokens before the last answer; 0: none yet
-    std::vector<TurnBegin> m_rope_table;
+    ChatNote m_note;
     std::string m_attached;
-    size_t m_n_read = 0; // of the last turn, with the time it took
+    size_t m_n_read = 0; // tokens of the last message
     double m_read_seconds = 0;
     bool m_done = false;
 };
 
-Chat::Chat(Session& session, const ChatOptions& options, const ChatTemplate& template_row,
+ChatWriter make_writer(const ChatTemplate& chat_template, const Session& session)
+{
+    return ChatWriter(chat_template, session.tokenizer().adds_bos(),
+                      default_system_text(chat_template, session.chat_template()));
+}
+
+Chat::Chat(Session& session, const ChatOptions& options, const ChatTemplate& chat_template,
            ProgressLine& progress)
     : m_session(session), m_options(options), m_progress(progress),
-      m_interactive(is_terminal(STDIN_FILENO) && is_terminal(STDERR_FILENO)),
-      m_editor(STDIN_FILENO, STDERR_FILENO),
       m_sampler(options.sampling, session.config().n_vocab, session.sampler_memory()),
-      m_stops(options.stops), m_begin{ChatWriter(template_row, session.tokenizer().adds_bos(),
-                                                 default_system_text(template_row,
-                                                                     session.chat_template())),
-                                      {},
-                                      {}},
-      m_talk(m_begin)
+      m_stops(options.stops), m_begin{make_writer(chat_template, session), {}, {}}, m_talk(m_begin)
 {
-    if (template_row.stop && session.tokenizer().find(template_row.stop) < 0)
-        m_stops.push_back(template_row.stop);
+    if (chat_template.stop && session.tokenizer().find(chat_template.stop) < 0)
+        m_stops.push_back(chat_template.stop);
     if (options.has_system) m_begin.writer.turn(ChatRole::system, options.system, m_begin.pieces);
     m_talk = m_begin;
 }
@@ -142,62 +125,17 @@ void Chat::tell(const std::string& text) const
     fprintf(stderr, "%s%s%s\n", colour ? "\033[2m" : "", text.c_str(), colour ? "\033[0m" : "");
 }
 
-Chat::Next Chat::read_line(const char* prompt, std::string& line)
-{
-    if (!m_interactive) {
-        if (std::getline(std::cin, line)) return Next::message;
-        return interrupt::pending() ? Next::quit : Next::end;
-    }
-    fflush(stdout);
-    switch (m_editor.read(prompt, line)) {
-    case LineEditor::Result::line:
-        return Next::message;
-    case LineEditor::Result::end:
-        return Next::end;
-    case LineEditor::Result::interrupted:
-        break;
-    }
-    return Next::quit;
-}
-
-// One message: a line, or several.
-Chat::Next Chat::read_message(std::string& message)
-{
-    static const std::string kQuotes = "\"\"\"";
-    Next next = read_line("> ", message);
-    if (next != Next::message)
-        return next == Next::quit && !message.empty() && m_interactive ? read_message(message)
-                                                                       : next;
-    bool quoted = message.compare(0, 3, kQuotes) == 0;
-    if (quoted) message.erase(0, 3);
-    auto closes = [&] {
-        return message.size() >= 3 && message.compare(message.size() - 3, 3, kQuotes) == 0;
-    };
-    while (quoted ? !closes() : !message.empty() && message.back() == '\\') {
-        if (!quoted) message.pop_back();
-        std::string line;
-        next = read_line(". ", line);
-        if (next == Next::quit)
-            return m_interactive ? read_message(message) : next; // Ctrl-C drops the message
-        message += "\n" + line;
-        if (next == Next::end) break;
-    }
-    if (quoted && closes()) message.resize(message.size() - 3);
-    m_editor.add_history(message);
-    return Next::message;
-}
-
 Status Chat::loop()
 {
     while (!m_done) {
         interrupt::clear();
         std::string message;
-        Next next = read_message(message);
-        if (next == Next::end) break;
-        if (next == Next::quit) return Status(Code::interrupted, "");
+        MessageReader::Result result = m_reader.read(message);
+        if (result == MessageReader::Result::end) break;
+        if (result == MessageReader::Result::quit) return Status(Code::interrupted, "");
         Status status = handle(message);
         if (status.ok()) continue;
-        if (!m_interactive || (status.code() != Code::no_fit && status.code() != Code::io))
+        if (!m_reader.interactive() || (status.code() != Code::no_fit && status.code() != Code::io))
             return status;
         tell(status.message());
     }
@@ -219,12 +157,12 @@ Status Chat::command(const std::string& line)
     const bool wants_file = name == "/read" || name == "/save" || name == "/load";
     if (wants_file && !rest.empty()) {
         Status status = name == "/read" ? attach(rest) : name == "/save" ? save(rest) : load(rest);
-        if (status.ok() || !m_interactive) return status;
+        if (status.ok() || !m_reader.interactive()) return status;
         tell(status.message());
         return {};
     }
     if (!rest.empty() || wants_file)
-        tell(name + (wants_file ? " needs a file's name" : " takes nothing behind it"));
+        tell(name + (wants_file ? " needs a file name" : " takes no argument"));
     else if (name == "/exit")
         m_done = true;
     else if (name == "/help")
@@ -245,10 +183,9 @@ void Chat::clear()
     m_session.clear();
     m_sampler.reset();
     m_talk = m_begin; // the system prompt is read again with the next message
-    m_answer_begin = 0;
-    m_rope_table.clear();
+    m_note = {};
     m_attached.clear();
-    if (m_interactive) tell("the conversation is forgotten");
+    if (m_reader.interactive()) tell("conversation forgotten");
 }
 
 Status Chat::attach(const std::string& path)
@@ -256,59 +193,27 @@ Status Chat::attach(const std::string& path)
     std::string text;
     KS_TRY(read_file(path, &text));
     m_attached += text + (text.empty() || text.back() == '\n' ? "\n" : "\n\n");
-    if (m_interactive)
-        tell(printable(path) + ": " + grouped(text.size()) + " bytes go with the next message");
+    if (m_reader.interactive())
+        tell(printable(path) + ": " + grouped(text.size()) + " bytes, sent with the next message");
     return {};
 }
 
-std::string Chat::note() const
-{
-    std::string note = kNote + std::to_string(m_answer_begin);
-    for (const TurnBegin& turn : m_rope_table)
-        note += "\n" + std::to_string(turn.position) + " " + turn.words;
-    return note.substr(0, SavedState::kMaxNoteBytes);
-}
-
-// A file may say anything: positions ascend and are of tokens that were read, words are shown with
-// care.
-void Chat::read_note(const std::string& note)
-{
-    const uint32_t n_tokens = m_session.n_tokens();
-    m_rope_table.clear();
-    m_answer_begin = 0;
-    if (note.compare(0, kNote.size(), kNote) == 0) {
-        const uint64_t begin = strtoull(note.c_str() + kNote.size(), nullptr, 10);
-        m_answer_begin =
-            begin <= std::min(n_tokens, m_session.plan().context) ? uint32_t(begin) : 0;
-        for (size_t at = note.find('\n'); at != note.npos; at = note.find('\n', at + 1)) {
-            char* words = nullptr;
-            const uint64_t position = strtoull(note.c_str() + at + 1, &words, 10);
-            if (*words != ' ' || position >= n_tokens ||
-                (!m_rope_table.empty() && position <= m_rope_table.back().position))
-                break;
-            m_rope_table.push_back(
-                {uint32_t(position), std::string(words + 1, strcspn(words + 1, "\n"))});
-        }
-    }
-    if (m_rope_table.empty() && n_tokens) m_rope_table.push_back({0, "(a text without turns)"});
-}
-
-// Everything that was said is in the file, so the end of a cut answer is read first.
+// The file holds the tokens that were fed, so the rest of an answer is fed first.
 Status Chat::save(const std::string& path)
 {
     if (m_session.n_tokens() == 0) {
-        tell("there is nothing to save yet");
+        tell("there is no conversation to save yet");
         return {};
     }
     if (!m_talk.unread.empty()) KS_TRY(m_session.feed(m_talk.unread.data(), m_talk.unread.size()));
     m_talk.unread.clear();
-    KS_TRY(m_session.save({m_sampler.state(), note()}, path));
-    if (m_interactive)
-        tell(printable(path, 200) + ": " + grouped(m_session.n_tokens()) + " tokens are kept");
+    KS_TRY(m_session.save({m_sampler.state(), m_note.text()}, path));
+    if (m_reader.interactive())
+        tell(printable(path, 200) + ": " + grouped(m_session.n_tokens()) + " tokens saved");
     return {};
 }
 
-// A session that `run` saved is a text without turns; the next message follows it.
+// Also continues a session that `run` saved: a text without turns.
 Status Chat::load(const std::string& path)
 {
     SavedState saved;
@@ -317,21 +222,20 @@ Status Chat::load(const std::string& path)
     if (!m_options.has_seed) sampling.seed = saved.sampler.seed;
     m_sampler = Sampler(sampling, m_session.config().n_vocab, m_session.sampler_memory());
     m_sampler.set_state(saved.sampler);
-    const bool is_chat = saved.note.compare(0, kNote.size(), kNote) == 0;
-    read_note(saved.note);
+    m_note = read_chat_note(saved.note, m_session.n_tokens(), m_session.plan().context);
     m_talk = m_begin;
-    m_talk.writer.turn(ChatRole::user, "", m_talk.pieces); // so that it does not begin again
+    // The writer must not begin the text again: it gets a turn that is thrown away.
+    m_talk.writer.turn(ChatRole::user, "", m_talk.pieces);
     m_talk.pieces.clear();
-    if (is_chat) m_talk.writer.close_answer(m_talk.pieces);
+    if (is_chat_note(saved.note)) m_talk.writer.close_answer(m_talk.pieces);
     m_attached.clear();
-    if (m_interactive)
-        tell(printable(path, 200) + ": the conversation goes on, " + grouped(m_session.n_tokens()) +
-             " tokens are held");
+    if (m_reader.interactive())
+        tell(printable(path, 200) + ": conversation loaded, " + grouped(m_session.n_tokens()) +
+             " tokens");
     return {};
 }
 
-// The exact cache has a place for each token of its context, the others for as many as there are
-// slots.
+// How full the cache is: tokens of the context, or slots if the cache evicts.
 std::string Chat::held_text() const
 {
     const Plan& plan = m_session.plan();
@@ -349,23 +253,23 @@ void Chat::show_memory() const
     print_memory(stderr, plan, double(std::min(n_tokens, slots)) / double(slots));
     fprintf(stderr, "\n  %-14s %s, %s bytes each, %s\n", "cache", held_text().c_str(),
             grouped(plan.bytes_per_token).c_str(), plan.recipe_text.c_str());
-    print_cache(stderr, m_session, m_rope_table);
+    print_cache(stderr, m_session, m_note.turns);
     fputc('\n', stderr);
 }
 
-// Feeds the turn's tokens. If they do not fit or Ctrl-C stops it, the cache is as before.
-Status Chat::read_rope(const std::vector<uint32_t>& ids, const std::string& authors)
+// Feeds the tokens of a turn. If they do not fit or Ctrl-C stops it, the cache is unchanged.
+Status Chat::read_turn(const std::vector<uint32_t>& ids, const std::string& authors)
 {
     const uint32_t held = m_session.n_tokens(), context = m_session.plan().context;
     if (ids.size() >= m_session.room())
         return fail(Code::no_fit,
-                    "the context is full: this turn needs %zu tokens, %u of %u are left; /clear "
-                    "begins anew, a larger -c or --memory holds more",
+                    "the context is full: this message needs %zu tokens, %u of %u are left; "
+                    "/clear starts a new conversation, a larger -c or --memory holds more",
                     ids.size() + 1, uint32_t(m_session.room()), context);
-    const std::vector<uint8_t> frames = template_mask(authors);
+    const std::vector<uint8_t> mask = template_mask(authors);
     Stopwatch clock;
     m_progress.begin_prompt(ids.size());
-    Status status = m_session.feed(ids.data(), ids.size(), frames.data());
+    Status status = m_session.feed(ids.data(), ids.size(), mask.data());
     m_progress.end();
     m_n_read = ids.size();
     m_read_seconds = clock.seconds();
@@ -389,36 +293,36 @@ Status Chat::say(const std::string& message)
     std::string authors(ids.size(), kAuthors[int(ChatRole::assistant)]);
     encode_pieces(m_session.tokenizer(), m_talk.pieces, ids, &authors);
     m_attached.clear();
-    // What comes before the first message stays for good.
-    const uint32_t head = held ? 0 : n_prefix_tokens(authors);
-    if (held == 0) KS_TRY(m_session.pin(head));
-    Status status = read_rope(ids, authors);
+    // The tokens before the first message are pinned.
+    const uint32_t n_prefix = held ? 0 : n_prefix_tokens(authors);
+    if (held == 0) KS_TRY(m_session.pin(n_prefix));
+    Status status = read_turn(ids, authors);
     if (!status.ok()) {
         m_talk = before;
-        bool dropped = status.code() == Code::interrupted && m_interactive;
-        if (dropped) tell("\nthe message was dropped");
+        bool dropped = status.code() == Code::interrupted && m_reader.interactive();
+        if (dropped) tell("\nmessage dropped");
         return dropped ? Status() : status;
     }
-    m_rope_table.push_back(
-        {held + (held ? uint32_t(before.unread.size()) : head), message.substr(0, 200)});
-    for (char& c : m_rope_table.back().words) c = c == '\n' ? ' ' : c;
-    m_answer_begin = m_session.n_tokens();
+    m_note.turns.push_back(
+        {held + (held ? uint32_t(before.unread.size()) : n_prefix), message.substr(0, 200)});
+    for (char& c : m_note.turns.back().words) c = c == '\n' ? ' ' : c;
+    m_note.answer_begin = m_session.n_tokens();
     return answer();
 }
 
-// Another answer to the last message: the question's last token is read again, which brings its
-// logits back.
+// Generates another answer to the last message. Feeding the last token before the answer again
+// restores its logits.
 Status Chat::regenerate()
 {
-    if (m_answer_begin == 0) {
-        tell("there is no answer yet to write again");
+    if (m_note.answer_begin == 0) {
+        tell("there is no answer yet to regenerate");
         return {};
     }
-    uint32_t last = m_session.token(m_answer_begin - 1);
-    KS_TRY(m_session.rewind(m_answer_begin - 1));
+    uint32_t last = m_session.token(m_note.answer_begin - 1);
+    KS_TRY(m_session.rewind(m_note.answer_begin - 1));
     Stopwatch clock;
-    const uint8_t is_frame = 1; // a question ends with the frame's words
-    KS_TRY(m_session.feed(&last, 1, &is_frame));
+    const uint8_t of_template = 1; // the template ends a message
+    KS_TRY(m_session.feed(&last, 1, &of_template));
     m_progress.end();
     m_n_read = 1;
     m_read_seconds = clock.seconds();
@@ -440,18 +344,19 @@ Status Chat::answer()
         write_text(piece);
     };
     KS_TRY(generate(m_session, m_sampler, text, limit, emit, made));
-    write_text(m_interactive && last == '\n' ? "" : "\n");
+    write_text(m_reader.interactive() && last == '\n' ? "" : "\n");
 
-    size_t n_fed = m_session.n_tokens() - m_answer_begin;
+    size_t n_fed = m_session.n_tokens() - m_note.answer_begin;
     m_talk.pieces.clear();
     m_talk.writer.close_answer(m_talk.pieces);
     m_talk.unread.assign(made.ids.begin() + std::ptrdiff_t(n_fed), made.ids.end());
-    if (m_interactive) show_figures(made.seconds, n_fed);
-    if (made.stop == Stop::interrupted && !m_interactive) return Status(Code::interrupted, "");
+    if (m_reader.interactive()) show_figures(made.seconds, n_fed);
+    if (made.stop == Stop::interrupted && !m_reader.interactive())
+        return Status(Code::interrupted, "");
     if (made.stop == Stop::length && m_session.room() <= 1)
         tell("the context of " + grouped(context) +
-             " tokens is full, so the answer ends here; /clear begins anew, a larger -c or "
-             "--memory holds more");
+             " tokens is full, so the answer ends here; /clear starts a new conversation, a "
+             "larger -c or --memory holds more");
     return {};
 }
 
@@ -468,29 +373,28 @@ void Chat::show_figures(double seconds, size_t n_fed)
     tell(std::string(text) + "\n");
 }
 
-// From the file's header alone, so that a base model is refused before its weights are read.
-Result<const ChatTemplate*> choose_frame(const ChatOptions& options)
+// Reads only the header of the file, so that a base model is refused before its weights are read.
+Result<const ChatTemplate*> choose_template(const ChatOptions& options)
 {
     if (!options.chat_template.empty()) {
-        const ChatTemplate* template_row = find_chat_template(options.chat_template);
-        if (!template_row)
+        const ChatTemplate* chat_template = find_chat_template(options.chat_template);
+        if (!chat_template)
             return fail(Code::usage, "--chat-template: expected one of %s, found '%s'",
                         chat_template_names().c_str(), printable(options.chat_template).c_str());
-        return template_row;
+        return chat_template;
     }
     Result<Gguf> gguf = Gguf::open(options.session.model_path);
     if (!gguf.ok()) return gguf.status();
     Result<VocabSource> vocab = gguf.value().vocab();
     if (!vocab.ok()) return vocab.status();
     std::string_view text = vocab.value().chat_template;
-    const ChatTemplate* template_row = recognise_chat_template(text);
-    if (template_row) return template_row;
+    const ChatTemplate* chat_template = recognise_chat_template(text);
+    if (chat_template) return chat_template;
     return fail(
         Code::unsupported,
-        "%s: %s; `knapsack run` continues a text as it is, --chat-template NAME takes one of %s",
+        "%s: %s; use `knapsack run` to continue a text, or --chat-template NAME with one of %s",
         gguf.value().label().c_str(),
-        text.empty() ? "has no chat template (a base model)"
-                     : "its chat template is none of the known ones",
+        text.empty() ? "no chat template (a base model)" : "unknown chat template",
         chat_template_names().c_str());
 }
 
@@ -498,8 +402,8 @@ Result<const ChatTemplate*> choose_frame(const ChatOptions& options)
 
 static Status chat(const ChatOptions& options)
 {
-    Result<const ChatTemplate*> template_row = choose_frame(options);
-    if (!template_row.ok()) return template_row.status();
+    Result<const ChatTemplate*> chat_template = choose_template(options);
+    if (!chat_template.ok()) return chat_template.status();
     bool interactive = is_terminal(STDIN_FILENO) && is_terminal(STDERR_FILENO);
     ProgressLine progress;
     Result<std::unique_ptr<Session>> opened = open_session(options.session, progress, interactive);
@@ -509,22 +413,22 @@ static Status chat(const ChatOptions& options)
     if (interactive) {
         const Plan& plan = session.plan();
         const std::string length = plan.recipe.exact()
-                                       ? "context " + grouped(plan.context) + " tokens"
-                                       : "any length of text in " + grouped(plan.slots) + " slots";
-        fprintf(stderr,
-                "%s on %s\n%s of a budget of %s, %s, chat frame %s; /help lists the commands\n\n",
-                file_name(options.session.model_path).c_str(),
-                printable(session.device_name(), 200).c_str(),
-                human_bytes(plan.total_bytes).c_str(), human_bytes(plan.budget_bytes).c_str(),
-                length.c_str(), template_row.value()->name);
+                                       ? "context of " + grouped(plan.context) + " tokens"
+                                       : "texts of any length in " + grouped(plan.slots) + " slots";
+        fprintf(
+            stderr,
+            "%s on %s\n%s of a budget of %s, %s, chat template %s; /help lists the commands\n\n",
+            file_name(options.session.model_path).c_str(),
+            printable(session.device_name(), 200).c_str(), human_bytes(plan.total_bytes).c_str(),
+            human_bytes(plan.budget_bytes).c_str(), length.c_str(), chat_template.value()->name);
     }
-    return Chat(session, options, *template_row.value(), progress).loop();
+    return Chat(session, options, *chat_template.value(), progress).loop();
 }
 
 extern const Command command_chat = {
     "chat", "talk with a model", "-m MODEL [options]",
-    "Type a message; /help lists what else there is. Ctrl-C stops an answer, at the prompt it "
-    "quits. Lines on a pipe are turns, too.",
+    "Type a message and Enter; /help lists the commands. Ctrl-C stops an answer; at the prompt it "
+    "quits.\nOn a pipe every line is a message.",
     start_command<ChatOptions, chat>};
 
 } // namespace ks

@@ -1,4 +1,4 @@
-// devices: what --device may name on this machine.
+// devices: the devices of this machine.
 #include "tools/json.h"
 #include "tools/option_groups.h"
 #include "tools/program.h"
@@ -34,8 +34,7 @@ static Status devices(const DevicesOptions& options)
     for (const DeviceInfo& d : devices) {
         printf("  %-12s %-12s %12s %12s  %s%s\n", d.id.c_str(), d.backend.c_str(),
                human_bytes(d.memory_bytes).c_str(), human_bytes(d.free_bytes).c_str(),
-               printable(d.name, 200).c_str(),
-               d.unified ? ", one pool with the host's memory" : "");
+               printable(d.name, 200).c_str(), d.unified ? ", memory shared with the host" : "");
         for (const std::string& path : d.paths)
             printf("  %-12s %s\n", "", printable(path, 200).c_str());
     }
@@ -51,7 +50,7 @@ static Status devices(const DevicesOptions& options)
     return {};
 }
 
-extern const Command command_devices = {"devices", "what --device may name here", "[options]", "",
-                                        start_command<DevicesOptions, devices>};
+extern const Command command_devices = {"devices", "list the ids that --device accepts",
+                                        "[options]", "", start_command<DevicesOptions, devices>};
 
 } // namespace ks

@@ -1,4 +1,4 @@
-// eval: what a recipe in few bytes loses, and what it keeps.
+// eval: measures what a recipe loses in a smaller cache.
 #include "tools/eval/eval.h"
 #include "tools/eval/lines.h"
 #include "tools/json.h"
@@ -26,7 +26,7 @@ struct EvalOptions : PromptFlags, SeedFlag {
     std::string record;
     bool json = false;
 
-    EvalOptions() { seed = 1; } // what is measured can be measured again
+    EvalOptions() { seed = 1; } // not random, so that results can be reproduced
     void add_to(OptionTable& table)
     {
         add_model(table, &session);
@@ -35,32 +35,33 @@ struct EvalOptions : PromptFlags, SeedFlag {
             recipes.push_back(v.text);
             return Status();
         };
-        table.add({"--kv", "RECIPE",
-                   "a recipe to compare with exact; may be repeated; default: auto", add_recipe});
+        table.add({"--kv", "RECIPE", "recipe to compare with exact; may be repeated; default: auto",
+                   add_recipe});
         add_threads(table, &session);
         add_file(table);
-        add_seed(table, "seed of the cases; default: 1");
-        table.add({"--suites", "NAME,...", "what to measure; default: passkey,niah,sparse",
+        add_seed(table, "seed of the generated cases; default: 1");
+        table.add({"--suites", "NAME,...", "suites to measure; default: passkey,niah,sparse",
                    [this](const Value& v) { return v.names(&suites); }});
-        table.add_list("--lengths",
-                       "tokens of each text with its question and answer; default: 1024", 64,
-                       1 << 24, &lengths);
-        table.add(
-            {"--shares", "PERCENT,...",
-             "bytes for the cache, as a share of what exact needs for the length; default: 25",
-             [this](const Value& v) { return v.percents(&shares); }});
-        table.add_number("-n --cases", "cases of each suite, or pieces of the text; default: 20", 1,
+        table.add_list("--lengths", "tokens of each case: text, question and answer; default: 1024",
+                       64, 1 << 24, &lengths);
+        table.add({"--shares", "PERCENT,...",
+                   "sizes of the cache, in percent of what exact needs; default: 25",
+                   [this](const Value& v) { return v.percents(&shares); }});
+        table.add_number("-n --cases", "cases per suite, or pieces of the text; default: 20", 1,
                          100000, &n_cases);
-        table.add_flag("--later", "ask in a turn of its own, after the text was read and cut down",
-                       &later);
-        table.add_flag("--no-control",
-                       "measure what exact itself cannot do, too: texts beyond the model's context",
-                       &no_control);
+        table.add_flag(
+            "--later",
+            "ask in a separate turn, so that the text is evicted before the question is known",
+            &later);
+        table.add_flag(
+            "--no-control",
+            "also measure suites in which exact itself fails, such as texts beyond the context",
+            &no_control);
         table.add_text(
             "-o --record", "FILE",
-            "append a line of JSON for each result; what is there already is not measured again",
+            "append each result to FILE as a line of JSON; skip results that are there already",
             &record);
-        table.add_flag("--json", "a line of JSON for each result on standard output", &json);
+        table.add_flag("--json", "print each result as a line of JSON on standard output", &json);
     }
     Status finish()
     {
@@ -73,8 +74,8 @@ struct Eval {
     explicit Eval(const EvalOptions& o) : options(o) {}
 
     const EvalOptions& options;
-    FILE* record = nullptr;     // -o, may be null
-    std::vector<Json> lines;    // what it held
+    FILE* record = nullptr;     // of -o; null: none
+    std::vector<Json> lines;    // of the record when it was opened
     std::vector<uint32_t> text; // of -f
     uint32_t n_cells = 0, n_done = 0;
     Stopwatch clock;
@@ -126,8 +127,7 @@ Json cell_line(const Eval& eval, const EvalCell& cell, const EvalResult& r)
                      {"seconds", r.seconds}});
 }
 
-// What stands in the table, out of the recorded line, so that what was measured before looks the
-// same.
+// A cell of the printed table. Made from the recorded line, so that old and new results look alike.
 std::string table_cell(const EvalCell& cell, const Json& line)
 {
     char text[80];
@@ -194,8 +194,8 @@ Result<Json> measure(Eval& eval, const EvalCell& cell, Session& session, Session
     Json line = cell_line(eval, cell, r);
     if (eval.record &&
         (fprintf(eval.record, "%s\n", line.text().c_str()) < 0 || fflush(eval.record) != 0))
-        return fail(Code::io, "%s: cannot be written: %s",
-                    printable(eval.options.record, 200).c_str(), strerror(errno));
+        return fail(Code::io, "%s: cannot write: %s", printable(eval.options.record, 200).c_str(),
+                    strerror(errno));
     return line;
 }
 
@@ -214,7 +214,7 @@ void print_matrix(const Eval& eval, uint32_t length, const std::vector<MatrixRow
     fflush(stdout);
 }
 
-// One recipe over all suites at one length. dropped: by suite, where exact itself fails.
+// Measures one recipe in all suites at one length. dropped: by suite, true if exact itself fails.
 Status eval_recipe(Eval& eval, uint32_t length, const std::string& recipe, double share,
                    Session& exact, std::vector<bool>& dropped, std::vector<MatrixRow>& rows)
 {
@@ -272,12 +272,12 @@ Status eval_length(Eval& eval, uint32_t length)
     if (!eval.options.json && !rows.empty()) print_matrix(eval, length, rows);
     for (size_t s = 0; s < dropped.size(); s++)
         if (dropped[s])
-            fprintf(stderr, "%s is left out at %u tokens: exact itself does not reach %.0f%%\n",
+            fprintf(stderr, "%s is left out at %u tokens: exact itself finds fewer than %.0f%%\n",
                     eval.options.suites[s].c_str(), length, 100 * kControl);
     return status;
 }
 
-// What an earlier run recorded is not measured again.
+// Opens the file of -o for appending and reads its earlier results.
 Status open_record(Eval& eval)
 {
     const std::string& path = eval.options.record;
@@ -288,13 +288,12 @@ Status open_record(Eval& eval)
         if (!lines.ok()) return lines.status();
         eval.lines = std::move(lines.value());
         if (truncate(path.c_str(), off_t(whole_bytes)) != 0)
-            return fail(Code::io, "%s: cannot be written: %s", printable(path, 200).c_str(),
+            return fail(Code::io, "%s: cannot write: %s", printable(path, 200).c_str(),
                         strerror(errno));
     }
     eval.record = fopen(path.c_str(), "ab");
     if (!eval.record)
-        return fail(Code::io, "%s: cannot be opened: %s", printable(path, 200).c_str(),
-                    strerror(errno));
+        return fail(Code::io, "%s: cannot open: %s", printable(path, 200).c_str(), strerror(errno));
     return {};
 }
 
@@ -304,10 +303,10 @@ Status check_suites(const EvalOptions& options)
     for (const EvalSuite& suite : eval_suites()) known += std::string(" ") + suite.name;
     for (const std::string& name : options.suites) {
         if (name != "text" && !find_suite(name))
-            return fail(Code::usage, "eval: there is no suite '%s'; there are %s",
+            return fail(Code::usage, "eval: unknown suite '%s'; the suites are %s",
                         printable(name).c_str(), known.c_str());
         if (name == "text" && !options.from_file)
-            return fail(Code::usage, "eval: the suite text needs a text; give one with -f FILE");
+            return fail(Code::usage, "eval: the suite 'text' needs a text; use -f FILE");
     }
     return {};
 }
@@ -329,21 +328,20 @@ static Status eval(const EvalOptions& options)
     for (uint32_t length : options.lengths)
         if (status.ok()) status = eval_length(eval, length);
     if (eval.record && fclose(eval.record) != 0 && status.ok())
-        status = fail(Code::io, "%s: cannot be written", options.record.c_str());
+        status = fail(Code::io, "%s: cannot write", options.record.c_str());
     return status;
 }
 
 extern const Command command_eval = {
-    "eval", "what recipes in few bytes lose: facts in long texts, and the next tokens of exact",
+    "eval", "measure what a compressed cache loses: facts in long texts, next tokens",
     "-m MODEL [--kv RECIPE]... [options]",
     "Suites: passkey number niah first last sparse dense recency lines uuid multikey multivalue "
-    "multiquery vt cwe fwe, made from the\n"
-    "seed; and text, which reads -f FILE in pieces beside the exact cache. Each cell is the share "
-    "of answers that came, with its 95%\n"
-    "interval; text: KL from exact, how often the most probable token is exact's, and perplexity "
-    "over exact's. Where exact itself\n"
-    "does not reach 80%, a suite says nothing and is left out. ! marks a recipe that had no need "
-    "to give anything up.",
+    "multiquery vt cwe fwe text.\n"
+    "All but text ask for facts in texts generated from the seed. A result is the share of right "
+    "answers and its 95% interval. A suite is left out if exact itself finds fewer than 80%.\n"
+    "text reads -f FILE beside the exact cache. Its results are the KL divergence from exact, how "
+    "often both expect the same next token, and the ratio of the perplexities.\n"
+    "! marks a recipe that fitted without any compression.",
     start_command<EvalOptions, eval>};
 
 } // namespace ks

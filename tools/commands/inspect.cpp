@@ -1,4 +1,4 @@
-// inspect: what is in a model file. Shows what can be read even where the model cannot be run.
+// inspect: the contents of a model file. Prints what is readable even if the model is unsupported.
 #include "tools/json.h"
 #include "tools/option_groups.h"
 #include "tools/program.h"
@@ -25,11 +25,11 @@ struct InspectOptions {
 
 struct Inspection {
     Gguf gguf;
-    Status status; // of the first thing that is wrong with the model
+    Status status; // the first fault of the model
     Result<Config> config = Status(Code::invalid, "");
-    std::unique_ptr<LoadedTokenizer> tokenizer; // null: unusable
+    std::unique_ptr<LoadedTokenizer> tokenizer; // null: unsupported
     std::string template_text;
-    const char* template_row = nullptr;
+    const char* template_name = nullptr; // null: none or unknown
 };
 
 template <class T>
@@ -73,7 +73,7 @@ static std::string scalar_text(GgufType type, const uint8_t* at)
     }
 }
 
-// A value as one printable line; of an array the first elements.
+// A value as one printable line. Of an array only the first elements.
 static std::string value_text(const GgufValue& value)
 {
     constexpr uint64_t kShown = 4;
@@ -101,7 +101,7 @@ static const char* format_name(const GgufTensor& tensor)
     return type ? type->name : "?";
 }
 
-static Result<Inspection> look(const InspectOptions& options)
+static Result<Inspection> read_model(const InspectOptions& options)
 {
     Result<Gguf> gguf = Gguf::open(options.session.model_path);
     if (!gguf.ok()) return gguf.status();
@@ -120,8 +120,8 @@ static Result<Inspection> look(const InspectOptions& options)
     note(tokenizer.status());
     in.tokenizer = std::move(tokenizer.value());
     in.template_text = std::string(vocab.value().chat_template);
-    if (const ChatTemplate* template_row = recognise_chat_template(in.template_text))
-        in.template_row = template_row->name;
+    if (const ChatTemplate* known = recognise_chat_template(in.template_text))
+        in.template_name = known->name;
     return in;
 }
 
@@ -134,7 +134,7 @@ static void print_model(const Config& c)
     uint32_t n_window = 0;
     for (uint32_t il = 0; il < c.n_layers; il++) n_window += c.is_window_layer(il);
     if (n_window)
-        printf("            %u of %u layers see the last %u tokens only\n", n_window, c.n_layers,
+        printf("            %u of %u layers see only the last %u tokens\n", n_window, c.n_layers,
                c.window);
     printf("rope        base %g, %u of %u values, factor %g\n", c.rope_base, c.n_rot, c.head_dim,
            c.rope_factor);
@@ -154,14 +154,14 @@ static void print_tokenizer(const Inspection& in)
                grouped(t.n_vocab()).c_str(), token_text(t, t.bos()).c_str(),
                t.adds_bos() ? " (added)" : "", token_text(t, t.eos()).c_str());
     } else {
-        printf("tokenizer   unusable\n");
+        printf("tokenizer   not supported\n");
     }
-    if (in.template_row)
-        printf("chat frame  %s\n", in.template_row);
+    if (in.template_name)
+        printf("template    %s\n", in.template_name);
     else if (in.template_text.empty())
-        printf("chat frame  none: the file has no chat template (a base model)\n");
+        printf("template    none (a base model)\n");
     else
-        printf("chat frame  not recognised: %zu bytes of template\n", in.template_text.size());
+        printf("template    unknown, %zu bytes\n", in.template_text.size());
 }
 
 static void print_text(const Inspection& in)
@@ -189,7 +189,7 @@ static void print_text(const Inspection& in)
             dims += (dims.empty() ? "" : " x ") + std::to_string(tensor.dims[i]);
         printf("  %-42s %-18s %-8s %10s%s\n", printable(tensor.name, 100).c_str(), dims.c_str(),
                format_name(tensor), human_bytes(tensor.bytes).c_str(),
-               tensor.known ? "" : "  (not a format of this build)");
+               tensor.known ? "" : "  (unknown format)");
     }
 }
 
@@ -217,7 +217,7 @@ static void print_json(const Inspection& in)
                  Json::object(
                      {{"kind", t.kind()}, {"n_vocab", t.n_vocab()}, {"adds_bos", t.adds_bos()}}));
     }
-    json.set("chat_frame", in.template_row ? Json(in.template_row) : Json());
+    json.set("chat_frame", in.template_name ? Json(in.template_name) : Json());
     Json metadata = Json::object(), tensors = Json::array();
     for (const GgufValue& value : gguf.values()) metadata.set(value.key, value_text(value));
     for (const GgufTensor& tensor : gguf.tensors()) {
@@ -232,7 +232,7 @@ static void print_json(const Inspection& in)
 
 static Status inspect(const InspectOptions& options)
 {
-    Result<Inspection> in = look(options);
+    Result<Inspection> in = read_model(options);
     if (!in.ok()) return in.status();
     if (options.json)
         print_json(in.value());
@@ -241,7 +241,8 @@ static Status inspect(const InspectOptions& options)
     return in.value().status;
 }
 
-extern const Command command_inspect = {"inspect", "what is in a model file", "-m MODEL [options]",
-                                        "", start_command<InspectOptions, inspect>};
+extern const Command command_inspect = {"inspect", "print the contents of a model file",
+                                        "-m MODEL [options]", "",
+                                        start_command<InspectOptions, inspect>};
 
 } // namespace ks

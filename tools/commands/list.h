@@ -1,4 +1,4 @@
-// Every command, in the order of --help. tools/commands/NAME.cpp defines command_NAME.
+// All commands in the order of --help. tools/commands/NAME.cpp defines command_NAME.
 #pragma once
 
 // clang-format off

@@ -1,4 +1,4 @@
-// plan: every byte that a session would hold.
+// plan: the memory that a session would allocate.
 #include "tools/json.h"
 #include "tools/option_groups.h"
 #include "tools/program.h"
@@ -15,7 +15,7 @@ struct PlanOptions : SessionFlags, SeedFlag {
     void add_to(OptionTable& table)
     {
         add_session(table);
-        add_seed(table);
+        add_seed(table, "accepted as in `knapsack run`; no effect here");
         add_json(table, &json);
     }
     Status finish() { return finish_session("plan"); }
@@ -40,8 +40,8 @@ static void print_json(const Plan& plan, const std::string& model)
     json.print();
 }
 
-// The model's own context, 0 where the file does not say. The plan has read the file already:
-// errors cannot be news here.
+// The trained context of the model; 0 if unknown. The plan already read the file, so errors are
+// ignored here.
 static uint32_t model_context(const std::string& path)
 {
     Result<Gguf> gguf = Gguf::open(path);
@@ -58,21 +58,22 @@ static void print_table(const Plan& plan, const PlanOptions& options)
     printf("%s on %s\n\n", file_name(options.session.model_path).c_str(), device.c_str());
     print_memory(stdout, plan);
     if (options.session.memory_bytes == 0)
-        printf("  %-12s no --memory was given, so the budget is what the device has free\n", "");
+        printf("  %-12s without --memory the budget is the free memory of the device\n", "");
     printf("\n  %-12s %s tokens", "context", grouped(plan.context).c_str());
     if (uint32_t most = model_context(options.session.model_path))
-        printf(", the model was trained on %s", grouped(most).c_str());
+        printf(", the model was trained with %s", grouped(most).c_str());
     printf("\n  %-12s %s slots per KV head, %s bytes per token", "cache",
            grouped(plan.slots).c_str(), grouped(plan.bytes_per_token).c_str());
     if (plan.kv_budget_bytes) printf(", --kv-memory %s", human_bytes(plan.kv_budget_bytes).c_str());
     printf("\n  %-12s %s\n", "recipe", plan.recipe_text.c_str());
-    printf("  %-12s %u tokens of a prompt are read at once\n", "chunk", plan.chunk);
+    printf("  %-12s a prompt is read in chunks of %u tokens\n", "chunk", plan.chunk);
     printf("  %-12s --memory %llu (%s)%s\n", "smallest", (unsigned long long)plan.smallest_bytes,
            human_bytes(plan.smallest_bytes).c_str(),
            options.session.context < 0 ? ", with a short context" : "");
-    printf("\n%s\n", plan.fits ? "It fits."
-                               : "It does not fit. Raise --memory to the smallest, lower -c, or "
-                                 "take a smaller model.");
+    printf("\n%s\n", plan.fits
+                         ? "It fits."
+                         : "It does not fit. Raise --memory to the smallest budget, lower -c, "
+                           "or use a smaller model.");
 }
 
 static Status plan(const PlanOptions& options)
@@ -91,7 +92,8 @@ static Status plan(const PlanOptions& options)
 }
 
 extern const Command command_plan = {
-    "plan", "every byte that a session would hold, from the model file's header alone",
-    "-m MODEL [options]", "", start_command<PlanOptions, plan>};
+    "plan", "print the memory that a session would allocate, without loading the model",
+    "-m MODEL [options]", "Reads only the header of the model file.",
+    start_command<PlanOptions, plan>};
 
 } // namespace ks

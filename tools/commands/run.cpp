@@ -26,20 +26,20 @@ struct RunOptions : SessionFlags, PromptFlags, SamplingFlags {
         add_file(table);
         add_ids_file(table);
         add_length(table);
-        table.add({"--session", "FILE",
-                   "go on from this saved session if it is there, and replace it at the end, also "
-                   "after Ctrl-C",
-                   [this](const Value& v) { return v.filled("a file's name", &session_file); }});
+        table.add(
+            {"--session", "FILE",
+             "continue the session saved in FILE, if it exists; save it there at the end, also "
+             "after Ctrl-C",
+             [this](const Value& v) { return v.filled("a file name", &session_file); }});
         add_sampling(table);
-        table.add_flag("--ignore-eos", "never choose an end token", &ignore_eos);
+        table.add_flag("--ignore-eos", "never generate an end token", &ignore_eos);
         add_json(table, &json);
     }
     Status finish()
     {
         KS_TRY(finish_session("run"));
         if (!has_prompt && session_file.empty())
-            return fail(Code::usage,
-                        "run: no prompt; give one with -p TEXT, -f FILE or --ids FILE");
+            return fail(Code::usage, "run: no prompt given; use -p TEXT, -f FILE or --ids FILE");
         return finish_sampling();
     }
 };
@@ -65,29 +65,29 @@ static void print_json(const Session& session, size_t n_prompt, const Generated&
     json.print();
 }
 
-// Tokens to write. An explicit -n has to fit, the default takes what there is.
+// The number of tokens to generate. An explicit -n must fit; the default takes what is free.
 static Status choose_limit(const RunOptions& options, size_t n_prompt, const Session& session,
                            uint64_t* out)
 {
     const uint32_t context = session.plan().context;
-    const uint64_t room = session.room() > n_prompt ? session.room() - n_prompt : 0;
+    const uint64_t n_free = session.room() > n_prompt ? session.room() - n_prompt : 0;
     const bool all = options.n_predict < 0;
-    *out = std::min(room, all ? uint64_t(context) : uint64_t(options.n_predict));
-    if (options.has_n_predict && !all && uint64_t(options.n_predict) > room)
-        return fail(Code::no_fit,
-                    "run: %zu tokens and %lld new ones need a context of %llu, this one holds %u: "
-                    "raise -c or --memory, or lower -n",
-                    n_prompt, (long long)options.n_predict,
-                    (unsigned long long)n_prompt + (unsigned long long)options.n_predict, context);
+    *out = std::min(n_free, all ? uint64_t(context) : uint64_t(options.n_predict));
+    if (options.has_n_predict && !all && uint64_t(options.n_predict) > n_free)
+        return fail(
+            Code::no_fit,
+            "run: %zu tokens and %lld new ones need a context of %llu tokens, this one holds "
+            "%u; raise -c or --memory, or lower -n",
+            n_prompt, (long long)options.n_predict,
+            (unsigned long long)n_prompt + (unsigned long long)options.n_predict, context);
     if (n_prompt > session.room())
         return fail(Code::no_fit,
-                    "run: the text has %zu tokens, the context holds %u: raise -c or --memory",
+                    "run: the text has %zu tokens, the context holds %u; raise -c or --memory",
                     n_prompt, context);
     return {};
 }
 
-// Goes on from the session's file, if it is there: *found. That it can be written is known before
-// anything is read.
+// Loads the session's file; *found: it exists. Fails early if the file cannot be written.
 static Status load_session(const RunOptions& options, Session& session, SavedState& saved,
                            bool* found)
 {
@@ -103,7 +103,7 @@ static Status load_session(const RunOptions& options, Session& session, SavedSta
     return {};
 }
 
-// The last token was written but perhaps not read; in the file everything is.
+// Saves the text with all generated tokens. The last one may not have been fed yet.
 static Status save_session(const RunOptions& options, Session& session, const Sampler& sampler,
                            const Generated& made, size_t n_before)
 {
@@ -111,6 +111,62 @@ static Status save_session(const RunOptions& options, Session& session, const Sa
     interrupt::clear();
     if (session.n_tokens() - n_before < made.ids.size()) KS_TRY(session.feed(&made.ids.back(), 1));
     return session.save({sampler.state(), ""}, options.session_file);
+}
+
+// Draws with the options' seed, else with that of the loaded session.
+static Result<SamplerOptions> sampling_of(const RunOptions& options, const Session& session,
+                                          const SavedState* saved)
+{
+    SamplerOptions sampling = options.sampling;
+    if (saved && !options.has_seed) sampling.seed = saved->sampler.seed;
+    const uint32_t n_vocab = session.config().n_vocab;
+    KS_TRY(check_sampling(sampling, n_vocab));
+    for (uint32_t id = 0; options.ignore_eos && id < n_vocab; id++)
+        if (session.tokenizer().is_end(id)) sampling.logit_bias.push_back({id, -INFINITY});
+    return sampling;
+}
+
+static std::string whole_text(const Tokenizer& tokenizer, const RunOptions& options,
+                              const std::vector<uint32_t>& ids)
+{
+    std::string text;
+    TokenText pieces(tokenizer, options.stops);
+    for (uint32_t id : ids) text += pieces.push(id);
+    return text += pieces.finish();
+}
+
+// Feeds the prompt, generates and prints.
+static Status answer(const RunOptions& options, Session& session, ProgressLine& progress,
+                     const std::vector<uint32_t>& prompt, const SamplerOptions& sampling,
+                     uint64_t limit, Sampler& sampler)
+{
+    Generated made;
+    made.ids.reserve(limit);
+    progress.begin_prompt(prompt.size());
+    Stopwatch clock;
+    Status read = session.feed(prompt.data(), prompt.size());
+    double prefill_seconds = clock.seconds();
+    progress.end();
+    bool interrupted = read.code() == Code::interrupted;
+    if (!interrupted) KS_TRY(read);
+    const uint32_t n_before = session.n_tokens();
+    TokenText token_text(session.tokenizer(), options.stops);
+    char last = '\n';
+    Emit emit = [&](std::string_view text) {
+        if (!text.empty()) last = text.back();
+        if (!options.json) write_text(text);
+    };
+    if (interrupted)
+        made.stop = Stop::interrupted;
+    else
+        KS_TRY(generate(session, sampler, token_text, limit, emit, made));
+    if (options.json)
+        print_json(session, prompt.size(), made, whole_text(session.tokenizer(), options, made.ids),
+                   prefill_seconds, sampling);
+    else if (last != '\n')
+        write_text("\n");
+    if (!interrupted) KS_TRY(save_session(options, session, sampler, made, n_before));
+    return made.stop == Stop::interrupted ? Status(Code::interrupted, "") : Status();
 }
 
 static Status run(const RunOptions& options)
@@ -126,62 +182,25 @@ static Status run(const RunOptions& options)
     const bool continues = session.n_tokens() > 0;
     KS_TRY(read_prompt(options, session.tokenizer(), continues, prompt));
     if (prompt.empty() && !session.has_logits())
-        return Status(Code::usage, "run: the saved session ends where reading was interrupted, so "
-                                   "a prompt is needed to go on");
+        return Status(Code::usage, "run: reading was interrupted when this session was saved; give "
+                                   "a prompt to continue it");
     uint64_t limit = 0;
     KS_TRY(choose_limit(options, prompt.size(), session, &limit));
 
-    SamplerOptions sampling = options.sampling;
-    if (found && !options.has_seed) sampling.seed = saved.sampler.seed;
-    uint32_t n_vocab = session.config().n_vocab;
-    KS_TRY(check_sampling(sampling, n_vocab));
-    for (uint32_t id = 0; options.ignore_eos && id < n_vocab; id++)
-        if (session.tokenizer().is_end(id)) sampling.logit_bias.push_back({id, -INFINITY});
-    Sampler sampler(sampling, n_vocab, session.sampler_memory());
+    Result<SamplerOptions> sampling = sampling_of(options, session, found ? &saved : nullptr);
+    if (!sampling.ok()) return sampling.status();
+    Sampler sampler(sampling.value(), session.config().n_vocab, session.sampler_memory());
     if (found) sampler.set_state(saved.sampler);
     for (uint32_t id : prompt) sampler.accept(id);
-
-    Generated made;
-    made.ids.reserve(limit);
-    progress.begin_prompt(prompt.size());
-    Stopwatch clock;
-    Status read = session.feed(prompt.data(), prompt.size());
-    double prefill_seconds = clock.seconds();
-    progress.end();
-    bool interrupted = read.code() == Code::interrupted;
-    if (!interrupted) KS_TRY(read);
-    const uint32_t n_before = session.n_tokens();
-    TokenText token_text(session.tokenizer(), options.stops);
-    size_t n_bytes = 0;
-    char last = '\n';
-    Emit emit = [&](std::string_view text) {
-        n_bytes += text.size();
-        if (!text.empty()) last = text.back();
-        if (!options.json) write_text(text);
-    };
-    if (interrupted)
-        made.stop = Stop::interrupted;
-    else
-        KS_TRY(generate(session, sampler, token_text, limit, emit, made));
-    if (options.json) {
-        std::string text;
-        TokenText again(session.tokenizer(), options.stops);
-        for (uint32_t id : made.ids) text += again.push(id);
-        print_json(session, prompt.size(), made, text += again.finish(), prefill_seconds, sampling);
-    } else if (last != '\n') {
-        write_text("\n");
-    }
-    if (!interrupted) KS_TRY(save_session(options, session, sampler, made, n_before));
-    return made.stop == Stop::interrupted ? Status(Code::interrupted, "") : Status();
+    return answer(options, session, progress, prompt, sampling.value(), limit, sampler);
 }
 
 extern const Command command_run = {
     "run", "continue a prompt", "-m MODEL (-p TEXT | -f FILE | --ids FILE) [options]",
-    "The prompt is taken as it is: no chat template, control tokens in it are plain text.\n"
-    "With --session the prompt is appended to the text that was saved, and may be missing. A saved "
-    "session goes on exactly as if it\n"
-    "had not been interrupted, random draws too where no other -s is given. Model and recipe must "
-    "be those it was saved with.",
+    "The prompt is used as it is, without a chat template. Control tokens in it are plain text.\n"
+    "With --session the prompt is appended to the saved text, and may be missing. The session "
+    "continues as if it had never stopped, with the same random draws unless -s is given. It needs "
+    "the model and the recipe it was saved with.",
     start_command<RunOptions, run>};
 
 } // namespace ks

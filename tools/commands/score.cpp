@@ -1,4 +1,4 @@
-// score: how probable the model finds every token of a text.
+// score: the log probability of every token of a text.
 #include "tools/json.h"
 #include "tools/option_groups.h"
 #include "tools/program.h"
@@ -10,31 +10,31 @@ namespace ks
 {
 
 struct ScoreOptions : SessionFlags, PromptFlags, SeedFlag {
-    uint32_t n_decode = 0; // so many last tokens are read one by one
+    uint32_t n_decode = 0; // the last tokens, fed one by one
     bool json = false;
 
     void add_to(OptionTable& table)
     {
         add_session(table);
         add_file(table);
-        table.add_flag("--ids", "the file holds token ids separated by white space", &ids);
+        table.add_flag("--ids", "the file of -f holds token ids separated by white space", &ids);
         table.add_number("--decode",
-                         "read the last N tokens one by one, as decoding does; default: 0", 0,
+                         "feed the last N tokens one by one, like generated ones; default: 0", 0,
                          INT32_MAX, &n_decode);
-        add_seed(table);
+        add_seed(table, "accepted as in `knapsack run`; no effect here");
         add_json(table, &json);
     }
     Status finish()
     {
         KS_TRY(finish_session("score"));
-        return has_prompt ? Status() : fail(Code::usage, "score: no text; give one with -f FILE");
+        return has_prompt ? Status() : fail(Code::usage, "score: no text given; use -f FILE");
     }
 };
 
 static void print_json(const Session& session, const std::vector<uint32_t>& ids,
                        const std::vector<double>& logprob, const std::vector<uint32_t>& top)
 {
-    Json shown = Json::array().push({}); // nothing is known of the first
+    Json shown = Json::array().push({}); // null: the first token has none
     for (size_t i = 0; i + 1 < ids.size(); i++) shown.push(logprob[i]);
     Json json = Json::object({{"ids", ids}, {"logprob", shown}, {"top", top}});
     json.set({{"plan_bytes", session.plan().total_bytes}, {"peak_bytes", session.peak_bytes()}});
@@ -63,11 +63,11 @@ static Status score(const ScoreOptions& options)
     KS_TRY(read_prompt(options, session.tokenizer(), false, ids));
     if (ids.size() > session.room())
         return fail(Code::no_fit,
-                    "the text has %zu tokens, the context holds %u: raise -c or --memory",
+                    "the text has %zu tokens, the context holds %u; raise -c or --memory",
                     ids.size(), session.plan().context);
 
-    size_t n = ids.size(),
-           at = n - std::min<size_t>(n, options.n_decode); // the prompt's part first
+    const size_t n = ids.size();
+    size_t at = n - std::min<size_t>(n, options.n_decode); // the tokens that are fed at once
     std::vector<double> logprob(n - 1);
     std::vector<uint32_t> top(n);
     progress.begin_prompt(n);
@@ -86,8 +86,9 @@ static Status score(const ScoreOptions& options)
     return {};
 }
 
-extern const Command command_score = {"score", "log probability of every token of a text",
-                                      "-m MODEL -f FILE [options]", "",
-                                      start_command<ScoreOptions, score>};
+extern const Command command_score = {
+    "score", "print the log probability of every token of a text", "-m MODEL -f FILE [options]",
+    "Without --json only the mean and the perplexity are printed.",
+    start_command<ScoreOptions, score>};
 
 } // namespace ks

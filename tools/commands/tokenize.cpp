@@ -1,4 +1,4 @@
-// tokenize: standard input as token ids, one line per record.
+// tokenize: prints the token ids of standard input, one line per record.
 #include "tools/json.h"
 #include "tools/option_groups.h"
 #include "tools/program.h"
@@ -18,15 +18,16 @@ struct TokenizeOptions {
     void add_to(OptionTable& table)
     {
         add_model(table, &session);
-        table.add_flag("-0", "records on standard input end with a NUL byte", &zero_separated);
-        table.add_flag("--special", "control tokens in the text become those tokens", &special);
-        table.add_flag("--no-bos", "no BOS in front, even where the model wants one", &no_bos);
+        table.add_flag("-0", "standard input holds several records that end with NUL bytes",
+                       &zero_separated);
+        table.add_flag("--special", "parse control tokens in the text", &special);
+        table.add_flag("--no-bos", "add no BOS token, even if the model wants one", &no_bos);
         add_json(table, &json);
     }
     Status finish() const { return check_model("tokenize", session); }
 };
 
-// The records of the input; a NUL at its very end begins no further one.
+// The records of the input. A NUL at the end does not begin another record.
 static std::vector<std::string_view> split_records(std::string_view text, bool zero_separated)
 {
     std::vector<std::string_view> records;
@@ -68,8 +69,8 @@ static Status tokenize(const TokenizeOptions& options)
     return {};
 }
 
-extern const Command command_tokenize = {"tokenize", "standard input as token ids",
-                                         "-m MODEL [options]", "One line of ids per record.",
+extern const Command command_tokenize = {"tokenize", "print the token ids of standard input",
+                                         "-m MODEL [options]", "Prints one line of ids per record.",
                                          start_command<TokenizeOptions, tokenize>};
 
 } // namespace ks

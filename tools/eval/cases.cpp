@@ -1,4 +1,4 @@
-// Reading a text, asking, and counting what comes.
+// Feeds the cases of a suite and counts the right answers.
 #include "tools/eval/eval.h"
 
 #include <algorithm>
@@ -26,8 +26,8 @@ static std::vector<uint32_t> encode(const Tokenizer& tokenizer, const std::strin
     return ids;
 }
 
-// A tokenizer may join the question's end with the answer's beginning: what both encodings share is
-// the question.
+// Splits the encoding of question and answer. A tokenizer may join the end of one with the
+// beginning of the other, so the question is the common prefix of both encodings.
 static void split_answer(EvalPrompt& prompt, const std::vector<uint32_t>& with_answer)
 {
     size_t n = 0;
@@ -79,8 +79,7 @@ static uint32_t most_probable(const Session& session)
     return uint32_t(std::max_element(logits, logits + session.config().n_vocab) - logits);
 }
 
-// Whether greedy decoding would write the answer: each of its tokens the most probable one after
-// those before.
+// *hit is 1 if greedy decoding would generate exactly the answer.
 static Status follow_answer(Session& session, const EvalPrompt& prompt, double* hit,
                             double* log_loss)
 {
@@ -102,7 +101,7 @@ static std::string lower(std::string text)
     return text;
 }
 
-// Which share of the answers the model names by itself.
+// *hit is the share of the answers that the model generates in n_free tokens.
 static Status write_answer(Session& session, const EvalPrompt& prompt, uint32_t n_free, double* hit)
 {
     const Tokenizer& tokenizer = session.tokenizer();
@@ -133,7 +132,7 @@ Status eval_suite(Session& session, const EvalSuite& suite, const EvalCell& cell
             make_prompt(suite, session.tokenizer(), seed, i, cell.length, cell.later);
         if (prompt.n_tokens(suite) > cell.length)
             return fail(Code::usage,
-                        "eval: the smallest case of %s has %zu tokens, --lengths says %u",
+                        "eval: the smallest case of %s has %zu tokens; --lengths allows %u",
                         suite.name, prompt.n_tokens(suite), cell.length);
         session.clear();
         if (!prompt.text.empty()) KS_TRY(session.feed(prompt.text.data(), prompt.text.size()));

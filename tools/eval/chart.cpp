@@ -6,13 +6,13 @@
 namespace ks
 {
 
-// Colours that colour-blind people tell apart (Okabe and Ito); numbers say the same.
+// Colours for colour-blind readers (Okabe and Ito). The points are also numbered.
 static const char* const kColours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                        "#b8860b", "#56b4e9", "#7a5195", "#666666"};
 
-const char* chart_colour(size_t nth)
+static const char* colour(size_t series)
 {
-    return kColours[nth % std::size(kColours)];
+    return kColours[series % std::size(kColours)];
 }
 
 std::string html_text(const std::string& text)
@@ -44,25 +44,25 @@ namespace
 
 constexpr double kWidth = 720, kHeight = 380, kLeft = 62, kRight = 16, kTop = 14, kBottom = 52;
 
-// A record may say anything: what an axis of logarithms can show.
-double within(double value, double least, double most)
+// Clamps a value to the range of an axis: a record may hold any number. NaN becomes `least`.
+double clamp_to(double value, double least, double most)
 {
-    return value > least ? std::min(value, most) : least; // the least of what is no number
+    return value > least ? std::min(value, most) : least;
 }
 
 double byte_log(double bytes)
 {
-    return std::log2(within(bytes, 1, 1e15));
+    return std::log2(clamp_to(bytes, 1, 1e15));
 }
 
 double y_log(double value)
 {
-    return std::log10(within(value, Chart::kLeastY, 1e6));
+    return std::log10(clamp_to(value, Chart::kLeastY, 1e6));
 }
 
-struct Frame {
-    double x_low, x_high, y_low,
-        y_high; // x as binary logarithms, y as decimal ones where it is no share
+// The ranges of both axes: x in log2, y in log10 if log_y.
+struct Axes {
+    double x_low, x_high, y_low, y_high;
     bool log_y;
 
     double x(double value) const
@@ -95,45 +95,45 @@ std::string size_text(double bytes)
     return rounded(bytes / 1024, bytes < 10240 ? 1 : 0) + " KiB";
 }
 
-std::string axes(const Frame& frame, const Chart& chart)
+std::string axes_svg(const Axes& axes, const Chart& chart)
 {
     std::string svg;
-    const double step = frame.log_y ? 1 : (frame.y_high - frame.y_low) / 5;
-    for (double at = frame.y_low; at < frame.y_high + step / 2; at += step) {
-        const double value = frame.log_y ? std::pow(10, at) : at;
-        svg += line(kLeft, frame.y(value), kWidth - kRight, frame.y(value), "grid");
-        svg += text_at(kLeft - 6, frame.y(value) + 4, "end",
+    const double step = axes.log_y ? 1 : (axes.y_high - axes.y_low) / 5;
+    for (double at = axes.y_low; at < axes.y_high + step / 2; at += step) {
+        const double value = axes.log_y ? std::pow(10, at) : at;
+        svg += line(kLeft, axes.y(value), kWidth - kRight, axes.y(value), "grid");
+        svg += text_at(kLeft - 6, axes.y(value) + 4, "end",
                        chart.percent ? rounded(100 * value, 0) + "%"
                                      : rounded(value, at < 0 ? int(-at) : 0));
     }
-    const double tick = frame.x_high - frame.x_low > 4 ? 1 : 0.5;
-    for (double at = std::ceil(frame.x_low / tick) * tick; at <= frame.x_high; at += tick) {
+    const double tick = axes.x_high - axes.x_low > 4 ? 1 : 0.5;
+    for (double at = std::ceil(axes.x_low / tick) * tick; at <= axes.x_high; at += tick) {
         const double value = std::exp2(at);
-        svg += line(frame.x(value), kTop, frame.x(value), kHeight - kBottom, "grid");
-        svg += text_at(frame.x(value), kHeight - kBottom + 18, "middle", size_text(value));
+        svg += line(axes.x(value), kTop, axes.x(value), kHeight - kBottom, "grid");
+        svg += text_at(axes.x(value), kHeight - kBottom + 18, "middle", size_text(value));
     }
     svg += text_at((kLeft + kWidth - kRight) / 2, kHeight - 12, "middle", chart.x_title);
-    const std::string turned =
+    const std::string rotated =
         " transform='rotate(-90 14 " + rounded((kTop + kHeight - kBottom) / 2, 1) + ")'";
-    return svg + text_at(14, (kTop + kHeight - kBottom) / 2, "middle", chart.y_title, turned);
+    return svg + text_at(14, (kTop + kHeight - kBottom) / 2, "middle", chart.y_title, rotated);
 }
 
 struct Place {
     double x, y;
 };
 
-// Where points go: those that would cover another one stand beside it, right and left in turn.
-std::vector<Place> spread(const Frame& frame, const std::vector<ChartPoint>& points)
+// The places of points. A point that would cover another moves aside, right and left alternately.
+std::vector<Place> spread(const Axes& axes, const std::vector<ChartPoint>& points)
 {
     constexpr double kApart = 19;
     std::vector<Place> places;
     for (const ChartPoint& p : points) {
-        Place place{frame.x(p.x), frame.y(p.y)};
+        Place place{axes.x(p.x), axes.y(p.y)};
         auto covers = [&](const Place& other) {
             return std::hypot(other.x - place.x, other.y - place.y) < kApart - 1;
         };
         for (int nth = 1; std::any_of(places.begin(), places.end(), covers) && nth < 60; nth++)
-            place.x = frame.x(p.x) + kApart * ((nth + 1) / 2) * (nth % 2 ? 1 : -1);
+            place.x = axes.x(p.x) + kApart * ((nth + 1) / 2) * (nth % 2 ? 1 : -1);
         places.push_back(place);
     }
     return places;
@@ -143,29 +143,29 @@ std::vector<Place> spread(const Frame& frame, const std::vector<ChartPoint>& poi
 
 std::string Chart::svg() const
 {
-    Frame frame{1e300, -1e300, percent ? 0. : 1e300, percent ? 1. : -1e300, !percent};
+    Axes axes{1e300, -1e300, percent ? 0. : 1e300, percent ? 1. : -1e300, !percent};
     for (const ChartPoint& p : points) {
-        frame.x_low = std::min(frame.x_low, byte_log(p.x) - 0.2);
-        frame.x_high = std::max(frame.x_high, byte_log(p.x) + 0.2);
+        axes.x_low = std::min(axes.x_low, byte_log(p.x) - 0.2);
+        axes.x_high = std::max(axes.x_high, byte_log(p.x) + 0.2);
         if (percent) continue;
         const double y = y_log(p.y);
-        frame.y_low = std::min(frame.y_low, std::floor(y));
-        frame.y_high = std::max(frame.y_high, std::max(std::ceil(y), frame.y_low + 1));
+        axes.y_low = std::min(axes.y_low, std::floor(y));
+        axes.y_high = std::max(axes.y_high, std::max(std::ceil(y), axes.y_low + 1));
     }
     std::string svg = "<svg viewBox='0 0 " + rounded(kWidth, 0) + " " + rounded(kHeight, 0) +
-                      "' role='img'>" + axes(frame, *this);
-    const std::vector<Place> places = spread(frame, points);
+                      "' role='img'>" + axes_svg(axes, *this);
+    const std::vector<Place> places = spread(axes, points);
     for (size_t i = 0; i < points.size(); i++) {
         const ChartPoint& p = points[i];
         if (p.low < p.high)
-            svg += line(places[i].x, frame.y(std::max(p.low, frame.y_low)), places[i].x,
-                        frame.y(std::min(p.high, frame.y_high)), "bar");
+            svg += line(places[i].x, axes.y(std::max(p.low, axes.y_low)), places[i].x,
+                        axes.y(std::min(p.high, axes.y_high)), "bar");
     }
     for (size_t i = 0; i < points.size(); i++) {
         const ChartPoint& p = points[i];
         svg += "<circle cx='" + rounded(places[i].x, 1) + "' cy='" + rounded(places[i].y, 1) +
-               "' r='9' fill='" + chart_colour(p.series) + "'><title>" +
-               html_text(series[p.series]) + ": " + size_text(p.x) + " per token, " +
+               "' r='9' fill='" + colour(p.series) + "'><title>" + html_text(series[p.series]) +
+               ": " + size_text(p.x) + " per token, " +
                (percent ? rounded(100 * p.y, 1) + "%" : rounded(p.y, 4)) + "</title></circle>";
         svg += text_at(places[i].x, places[i].y + 4, "middle", std::to_string(p.series + 1),
                        " class='number'");
@@ -175,8 +175,8 @@ std::string Chart::svg() const
         if (std::none_of(points.begin(), points.end(),
                          [&](const ChartPoint& p) { return p.series == i; }))
             continue;
-        svg += std::string("<li><b style='background:") + chart_colour(i) + "'>" +
-               std::to_string(i + 1) + "</b> <code>" + html_text(series[i]) + "</code></li>";
+        svg += std::string("<li><b style='background:") + colour(i) + "'>" + std::to_string(i + 1) +
+               "</b> <code>" + html_text(series[i]) + "</code></li>";
     }
     return svg + "</ol>\n";
 }
@@ -198,7 +198,7 @@ std::string HeatMap::svg() const
         for (size_t c = 0; c < columns.size(); c++) {
             const double value = values[r][c];
             if (value < 0) continue;
-            // From orange over a light yellow to blue: the number is there for who sees neither.
+            // From orange over light yellow to blue. Each cell also shows its number.
             const int red = int(value < 0.5 ? 213 + 60 * value : 410 - 340 * value),
                       green = int(110 + 200 * std::min(value, 0.55)), blue = int(40 + 160 * value);
             svg += "<rect x='" + rounded(kLabel + kCell * double(c) + 1, 1) + "' y='" +

@@ -1,4 +1,4 @@
-// The lines that `eval --record` writes, read again by `report` and by a second `eval`.
+// Reads the lines that `eval --record` wrote, for `report` and a later `eval`.
 #pragma once
 
 #include "tools/json.h"
@@ -8,8 +8,8 @@
 namespace ks
 {
 
-// whole_bytes, which may be null: of the lines that are whole; a run that was killed may leave part
-// of a line behind them.
+// whole_bytes (may be null): the length of all complete lines. A killed run may leave part of a
+// line after them.
 Result<std::vector<Json>> read_eval_lines(const std::string& path, size_t* whole_bytes = nullptr);
 
 } // namespace ks

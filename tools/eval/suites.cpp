@@ -1,7 +1,6 @@
 #include "tools/eval/suites.h"
 
 #include "runtime/base/hash.h"
-
 #include "runtime/base/rng.h"
 
 #include <algorithm>
@@ -59,7 +58,7 @@ std::string grass(uint32_t n)
     return text;
 }
 
-// n different ones.
+// n different strings of `from`.
 Strings some(Dice& d, Strings from, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
@@ -68,13 +67,13 @@ Strings some(Dice& d, Strings from, uint32_t n)
     return from;
 }
 
-// n names of two words, the k-th of which nobody else has.
+// n different names of two words.
 Strings some_names(Dice& d, uint32_t n)
 {
     Strings names;
     const uint32_t n_pairs = uint32_t(kNouns.size() * kAdjectives.size());
-    for (uint32_t i = 0, at = d.below(n_pairs); i < n;
-         i++, at = (at + 787) % n_pairs) { // a prime: every pair comes once
+    // The stride is a prime, so that every pair comes once before one repeats.
+    for (uint32_t i = 0, at = d.below(n_pairs); i < n; i++, at = (at + 787) % n_pairs) {
         std::string name = kAdjectives[at / kNouns.size()] + "-" + kNouns[at % kNouns.size()];
         names.push_back(i < n_pairs ? name : name + std::to_string(i / n_pairs));
     }
@@ -88,7 +87,7 @@ std::string digits(Dice& d, uint32_t n)
     return text;
 }
 
-// Filler on both sides of what is to be found, as much as `at` of `size` before it.
+// Hides a needle in `size` units of filler, `at` of them before it.
 EvalCase hidden(const std::string& needle, const std::string& question, const std::string& answer,
                 uint32_t size, uint32_t at, const std::function<std::string(uint32_t)>& filler)
 {
@@ -102,7 +101,7 @@ EvalCase passkey(Dice& d, uint32_t size)
                   "What is the pass key? The pass key is ", key, size, d.below(size + 1), grass);
 }
 
-// Ten digits, most of them repeated: a copy that loses its place shows.
+// Ten digits with runs of equal digits. A model that loses its place while copying fails.
 EvalCase number(Dice& d, uint32_t size)
 {
     std::string run;
@@ -138,7 +137,7 @@ EvalCase last(Dice& d, uint32_t size)
     return needle_at(d, size, size);
 }
 
-// Lines of a record, one of which is asked for.
+// A record of lines; the question is about line `asked`.
 EvalCase record(const Strings& lines, uint32_t asked, const std::string& head,
                 const std::string& question, const std::string& answer)
 {
@@ -148,7 +147,7 @@ EvalCase record(const Strings& lines, uint32_t asked, const std::string& head,
     return c;
 }
 
-// As published: LongEval, topics as numbers in named lines.
+// LongEval's line retrieval, with the published wording.
 EvalCase lines(Dice& d, uint32_t size)
 {
     const Strings names = some_names(d, size);
@@ -172,8 +171,8 @@ EvalCase lines(Dice& d, uint32_t size)
                   values[asked] + ">");
 }
 
-// So many codes of things, with filler before each.
-EvalCase codes(Dice& d, uint32_t n_codes, uint32_t n_filler, const char* end, bool prefetch_last)
+// n_codes codes, with n_filler sentences before each. ask_last: the question is about the last one.
+EvalCase codes(Dice& d, uint32_t n_codes, uint32_t n_filler, const char* end, bool ask_last)
 {
     Strings names = n_codes <= kNouns.size() ? some(d, kNouns, n_codes) : some_names(d, n_codes),
             values, text;
@@ -182,7 +181,7 @@ EvalCase codes(Dice& d, uint32_t n_codes, uint32_t n_filler, const char* end, bo
         text.push_back(sentences(d, n_filler) + "The code for " + name + " is " + values.back() +
                        "." + end);
     }
-    const uint32_t asked = prefetch_last ? n_codes - 1 : d.below(n_codes);
+    const uint32_t asked = ask_last ? n_codes - 1 : d.below(n_codes);
     return record(text, asked, "", "\nThe code for " + names[asked] + " is ", values[asked]);
 }
 
@@ -227,8 +226,8 @@ EvalCase uuids(Dice& d, uint32_t size)
         values[asked]);
 }
 
-// RULER's needles: `n_keys` keys of `n_values` numbers each in filler, of which the first n_queried
-// keys are asked for.
+// RULER's needles: n_keys keys with n_values numbers each, hidden in filler. The question is about
+// the first n_queried keys.
 EvalCase magic(Dice& d, uint32_t size, uint32_t n_keys, uint32_t n_values, uint32_t n_queried)
 {
     const Strings keys = some(d, kNouns, n_keys);
@@ -284,7 +283,7 @@ EvalCase multiquery(Dice& d, uint32_t size)
     return magic(d, size, 4, 1, 4);
 }
 
-// One number handed on over four hops.
+// RULER's variable tracking: a number is assigned along a chain of variables.
 EvalCase tracking(Dice& d, uint32_t size)
 {
     Strings names;
@@ -371,20 +370,20 @@ uint32_t Dice::below(uint32_t n)
 const std::vector<EvalSuite>& eval_suites()
 {
     static const std::vector<EvalSuite> kSuites = {
-        {"passkey", "a number, twice, in text that repeats", 0, passkey},
+        {"passkey", "a number, given twice, in text that repeats", 0, passkey},
         {"number", "ten digits with runs in text that repeats", 0, number},
         {"niah", "a number in text that varies", 0, niah},
-        {"first", "the same, at the text's beginning", 0, first},
-        {"last", "the same, at its end", 0, last},
-        {"sparse", "one of six codes with sentences between", 0, sparse},
-        {"dense", "one of as many codes as there is room for", 0, dense},
-        {"recency", "the last of these", 0, recency},
+        {"first", "the same at the beginning of the text", 0, first},
+        {"last", "the same at the end of the text", 0, last},
+        {"sparse", "one of six codes, with sentences between them", 0, sparse},
+        {"dense", "one of as many codes as fit", 0, dense},
+        {"recency", "the last of as many codes as fit", 0, recency},
         {"lines", "LongEval's line retrieval", 0, lines},
         {"uuid", "one of many pairs of uuids", 0, uuids},
         {"multikey", "one of four keyed numbers in text that varies", 0, multikey},
         {"multivalue", "all four numbers of one key", 48, multivalue},
         {"multiquery", "the numbers of four keys", 48, multiquery},
-        {"vt", "variables that a number is handed on to", 48, tracking},
+        {"vt", "all variables in a chain of assignments", 48, tracking},
         {"cwe", "the four most common words of a list", 32, common_words},
         {"fwe", "the three most frequent coded words", 32, frequent_words},
     };

@@ -1,5 +1,5 @@
-// What `eval` asks: texts with facts in them and questions about these, made from a seed
-// (docs/guide.md says which suite is what).
+// The suites of `eval`: texts with facts and questions about them, generated from a seed.
+// docs/guide.md describes the suites.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 namespace ks
 {
 
-// A text, a question, and what the model should go on with.
+// A text, a question, and the expected answers.
 struct EvalCase {
-    std::string before, needle, after; // the text; needle: the part of it that the answer is in
+    std::string before, needle, after; // the text; needle: the part with the answer
     std::string question;              // ends where the answer begins
     std::vector<std::string> answers;
 };
 
-// Numbers of a stream of their own for every (seed, suite, case).
+// A random stream for each (seed, suite, case).
 class Dice
 {
 public:
@@ -36,9 +36,10 @@ private:
 struct EvalSuite {
     const char* name;
     const char* summary;
-    uint32_t n_free; // tokens that the model may write to name all answers, in any order; 0: the
-                     // next ones must be the one answer
-    EvalCase (*make)(Dice& dice, uint32_t size); // the text grows with size, which is at least 1
+    // The model may generate n_free tokens, which must contain the answers in any order. 0: the
+    // next tokens must be the answer.
+    uint32_t n_free;
+    EvalCase (*make)(Dice& dice, uint32_t size); // size, at least 1, sets the length of the text
 };
 
 const std::vector<EvalSuite>& eval_suites();

@@ -1,5 +1,4 @@
-// What a recipe changes in reading a text: its next tokens beside those of the exact cache, which
-// reads along.
+// Compares the next-token distributions of a recipe with those of the exact cache on the same text.
 #include "tools/eval/eval.h"
 
 #include <algorithm>
@@ -8,10 +7,10 @@
 namespace ks
 {
 
-constexpr size_t kMostKept = 64 << 20; // bytes of exact's logits
-constexpr uint32_t kLongestPart = 256; // tokens that are read at once
+constexpr size_t kMostKept = 64 << 20; // bytes of logits kept from exact
+constexpr uint32_t kLongestPart = 256; // tokens fed at once
 
-// Makes logits into log-probabilities.
+// Turns logits into log probabilities.
 static void normalise(float* x, uint32_t n)
 {
     const float off = float(log_sum_exp(x, n));
@@ -36,8 +35,9 @@ struct TextSums {
     }
 };
 
-// Of some tokens, evenly spread, both sessions' distributions are compared: the same ones, whatever
-// the parts. first: of the part in its text.
+// Feeds a part of the text to both sessions and compares their distributions at evenly spaced
+// tokens. first: the position of the part in its text. The parts do not change which tokens are
+// compared.
 static Status compare(Session& session, Session& exact, const uint32_t* ids, uint32_t first,
                       uint32_t n, uint32_t n_after, TextSums& sums)
 {
@@ -79,8 +79,8 @@ Status eval_text(Session& session, Session& exact, const std::vector<uint32_t>& 
         hashes += logits_hash(session.logits(), session.config().n_vocab);
     }
     if (sums.n == 0)
-        return fail(Code::usage, "eval: the text of -f has %zu tokens, expected at least %u",
-                    ids.size(), cell.length);
+        return fail(Code::usage, "eval: expected at least %u tokens in the text of -f, found %zu",
+                    cell.length, ids.size());
     out.accuracy = sums.same_top / sums.n;
     out.divergence = sums.divergence / sums.n;
     out.log_loss = sums.loss / sums.n;

@@ -10,9 +10,9 @@
 namespace ks
 {
 
-constexpr int kBarColumns = 32, kShareColumns = 10,
-              kTextColumns = 60; // of a turn's row before its words
-constexpr size_t kTurnsShown = 12;
+constexpr int kBarColumns = 32, kShareColumns = 10;
+constexpr int kTextColumns = 60;   // of a row before the words of a turn
+constexpr size_t kTurnsShown = 12; // older turns share a row
 
 struct Tier {
     const char *name, *block, *letter;
@@ -24,7 +24,7 @@ static const Tier kTiers[] = {{"pinned", "\u2588", "#", &CacheTiers::pinned},
                               {"recent", "\u2592", "-", &CacheTiers::recent},
                               {"free", "\u2591", ".", &CacheTiers::free}};
 
-// A column at least for everything that is there; the largest pays for it.
+// A tier that is not empty gets at least one column, at the expense of the largest tier.
 static std::string tier_bar(const CacheTiers& tiers, uint64_t n_slots)
 {
     int columns[std::size(kTiers)], left = kBarColumns, largest = 0;
@@ -42,8 +42,8 @@ static std::string tier_bar(const CacheTiers& tiers, uint64_t n_slots)
     return bar;
 }
 
-// Layers that see everything, or those that only see the last tokens: what one of their heads
-// holds, on average.
+// Prints how many slots of each tier a head has on average. local: of the layers that see a window;
+// else of the layers that see all tokens.
 static void print_tiers(FILE* out, const Session& session, bool local)
 {
     const Cache& cache = session.cache();
@@ -66,7 +66,7 @@ static void print_tiers(FILE* out, const Session& session, bool local)
     fprintf(out, "  %-14s %s  %s slots in each head%s\n  %-14s", name.c_str(),
             tier_bar(tiers, n_slots).c_str(), grouped(n_slots / heads).c_str(),
             !local    ? ""
-            : bounded ? ", a shortened window"
+            : bounded ? ", a shorter window"
                       : ", the model's window",
             "");
     const char* gap = "";
@@ -80,7 +80,7 @@ static void print_tiers(FILE* out, const Session& session, bool local)
     fputc('\n', out);
 }
 
-// The beginning of what somebody wrote, in so many columns; what is no letter on a line is a blank.
+// The beginning of a text in at most `columns` columns. Control characters become blanks.
 static std::string beginning(const std::string& text, int columns)
 {
     std::string shown;
@@ -103,8 +103,7 @@ static std::string beginning(const std::string& text, int columns)
     return shown;
 }
 
-// How many of the tokens [first, end) have a slot in any head, and in how many of the heads in the
-// mean.
+// Prints how many of the tokens [first, end) have a slot in any head, and the mean share of heads.
 static void print_left(FILE* out, const Session& session, const std::string& name, uint32_t first,
                        uint32_t end, const std::string& words)
 {
@@ -131,18 +130,17 @@ static void print_left(FILE* out, const Session& session, const std::string& nam
 
 static void print_turns(FILE* out, const Session& session, const std::vector<TurnBegin>& turns)
 {
-    uint32_t n_pinned = 0, nothing = 0;
+    uint32_t n_pinned = 0, unused = 0;
     for (uint32_t il = 0; il < session.cache().n_layers(); il++)
         n_pinned = std::max(n_pinned, session.cache().layer(il).spec.n_pinned);
-    const uint32_t heads = session.cache().count_holders(session.n_tokens(), 0, 0, &nothing);
+    const uint32_t heads = session.cache().count_holders(session.n_tokens(), 0, 0, &unused);
     fprintf(out,
-            "\n  Each of the %u heads of all layers keeps tokens of its own choice. What is left "
+            "\n  Each of the %u heads of all layers chooses the tokens that it keeps. What is left "
             "of the conversation:\n  %-14s %9s %12s  %s\n",
-            heads, "", "tokens", "in any head", "in how many heads");
+            heads, "", "tokens", "in any head", "share of heads");
     print_left(out, session, "opening", 0, turns[0].position,
                "system prompt, " + grouped(n_pinned) + " tokens pinned");
-    const size_t before =
-        turns.size() > kTurnsShown ? turns.size() - kTurnsShown : 0; // together in one row
+    const size_t before = turns.size() > kTurnsShown ? turns.size() - kTurnsShown : 0;
     if (before)
         print_left(out, session, "turns 1 to " + std::to_string(before), turns[0].position,
                    turns[before].position, "");
@@ -156,7 +154,7 @@ static void print_turns(FILE* out, const Session& session, const std::vector<Tur
 void print_cache(FILE* out, const Session& session, const std::vector<TurnBegin>& turns)
 {
     for (bool local : {false, true}) print_tiers(out, session, local);
-    uint64_t heads = 0; // of layers that give up slots
+    uint64_t heads = 0; // of layers that evict
     for (uint32_t il = 0; il < session.cache().n_layers(); il++) {
         const CacheLayerSpec& spec = session.cache().layer(il).spec;
         heads += spec.bounded ? spec.n_kv_heads : 0;
@@ -164,9 +162,9 @@ void print_cache(FILE* out, const Session& session, const std::vector<TurnBegin>
     if (heads == 0) return;
     const uint64_t gone = session.evicted() / heads, merged = session.merged() / heads;
     if (gone == 0) {
-        fprintf(out, "  %-14s nothing yet\n", "given up");
+        fprintf(out, "  %-14s nothing yet\n", "evicted");
     } else {
-        fprintf(out, "  %-14s a head has dropped %s of %s tokens, on average", "given up",
+        fprintf(out, "  %-14s %s of %s tokens in each head, on average", "evicted",
                 grouped(gone - merged).c_str(), grouped(session.n_tokens()).c_str());
         if (session.merged())
             fprintf(out, ", and merged %s into others", merged ? grouped(merged).c_str() : "<1");

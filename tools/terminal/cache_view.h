@@ -1,5 +1,4 @@
-// The cache as a table for a person: what its slots hold, what was given up, and what is left of
-// each turn.
+// Prints the KV cache as a table: its slots, the evicted tokens, and what is left of each turn.
 #pragma once
 
 #include "runtime/api/session.h"
@@ -9,10 +8,10 @@
 namespace ks
 {
 
-// Where a turn of the conversation begins; it ends where the next one does.
+// The begin of a turn of the conversation. The turn ends where the next one begins.
 struct TurnBegin {
     uint32_t position;
-    std::string words; // that it begins with
+    std::string words; // its first words
 };
 
 void print_cache(FILE* out, const Session& session, const std::vector<TurnBegin>& turns);

@@ -15,7 +15,7 @@ namespace ks
 namespace
 {
 
-struct termios g_cooked; // what a signal has to restore
+struct termios g_cooked; // the mode that a signal handler restores
 int g_raw_fd = -1;
 
 void on_death(int signal_number)
@@ -25,7 +25,7 @@ void on_death(int signal_number)
     raise(signal_number);
 }
 
-// The terminal gives every key at once while this lives, and marks what is pasted.
+// While this object lives, the terminal delivers each key at once and marks pasted text.
 class RawMode
 {
 public:
@@ -56,7 +56,7 @@ private:
     void write_all(std::string_view text) const
     {
         if (::write(m_out, text.data(), text.size()) < 0)
-            return; // a terminal that is gone shows in read()
+            return; // read() reports a closed terminal
     }
     int m_in, m_out;
 };
@@ -66,7 +66,7 @@ bool continues(char c)
     return (uint8_t(c) & 0xc0) == 0x80;
 }
 
-// The character at `at`: its bytes, its columns, and how it is shown.
+// Describes the character at `at`: returns its bytes, sets its columns and its visible form.
 size_t character(std::string_view text, size_t at, int* width, std::string* shown)
 {
     utf8proc_int32_t c;
@@ -219,7 +219,7 @@ size_t LineEditor::previous(size_t at) const
 {
     int width = 0;
     std::string shown;
-    while (at > 0 && width == 0) { // what has no width belongs to the character before
+    while (at > 0 && width == 0) { // skips combining characters, which have no width
         at--;
         while (at > 0 && continues(m_text[at])) at--;
         character(m_text, at, &width, &shown);
@@ -274,7 +274,7 @@ void LineEditor::add_history(const std::string& line)
     if (!line.empty() && (m_history.empty() || m_history.back() != line)) m_history.push_back(line);
 }
 
-// Where a key moves the cursor to; every other key leaves it.
+// The cursor's position after a movement key. Other keys do not move it.
 size_t LineEditor::target(Key key) const
 {
     switch (key) {
@@ -331,7 +331,7 @@ void LineEditor::edit(Key key, char byte)
     }
 }
 
-// Of a text taller than the screen, the rows around the cursor.
+// Draws the text. If it is taller than the screen, draws the rows around the cursor.
 void LineEditor::draw()
 {
     Layout layout = lay_out(m_prompt, m_text, m_cursor, std::max(8, terminal_columns(m_out)));

@@ -17,7 +17,7 @@ bool has_unicode()
     return strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
 }
 
-// `filled` of the `whole` columns are full, the rest is reserved; something always shows.
+// A bar of `whole` columns, of which `filled` are full. At least one column is shown.
 static std::string bar(double whole, double filled)
 {
     if (whole <= 0) return "";

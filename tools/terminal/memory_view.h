@@ -1,4 +1,4 @@
-// Memory as a table for a person: a line and a bar per region.
+// Prints memory as a table: a line and a bar for each region.
 #pragma once
 
 #include "runtime/plan/plan.h"
@@ -8,9 +8,9 @@
 namespace ks
 {
 
-// Regions, their total and the budget. `cached_share`: how much of the cache holds tokens;
-// negative: nobody asks.
+// Prints the regions, their total and the budget. cached_share: the filled share of the cache;
+// negative: not shown.
 void print_memory(FILE* out, const Plan& plan, double cached_share = -1);
-bool has_unicode(); // the locale's characters are UTF-8
+bool has_unicode(); // the locale uses UTF-8
 
 } // namespace ks
