@@ -1,11 +1,13 @@
 #include "runtime/api/session.h"
 
+#include "runtime/kv/rules.h"
 #include "runtime/model/gguf.h"
 #include "runtime/model/rope.h"
 #include "runtime/model/tensor_names.h"
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 namespace ks
 {
@@ -42,6 +44,9 @@ static Status read_header(const SessionOptions& options, MemorySource* memory, M
     Result<std::unique_ptr<Backend>> backend =
         open_backend({options.device, options.n_threads, memory});
     if (!backend.ok()) return backend.status();
+    const char* kernels = getenv("KNAPSACK_CPU");
+    if (kernels && backend.value()->info().backend == "cpu")
+        KS_TRY(check_missing("KNAPSACK_CPU", kernels));
     out.backend =
         options.wrap ? options.wrap(std::move(backend.value())) : std::move(backend.value());
     Result<Plan> plan =
@@ -178,7 +183,7 @@ static uint32_t next_chunk(const Recipe& recipe, size_t left, uint32_t chunk)
         std::min<size_t>(chunk, left > n_last ? left - n_last : std::min(left, n_last / 2)));
 }
 
-Status Session::read(const uint32_t* ids, size_t n, const uint8_t* template_masks,
+Status Session::read(const uint32_t* ids, size_t n, const uint8_t* template_mask,
                      const std::function<Status(size_t, uint32_t)>& after)
 {
     KS_TRY(check_free_tokens(n));
@@ -192,7 +197,7 @@ Status Session::read(const uint32_t* ids, size_t n, const uint8_t* template_mask
         m_logits_after = 0;
         for (uint32_t t = 0; t < part; t++)
             m_tokens[(m_n_tokens + t) % m_plan.context] =
-                ids[done + t] | (template_masks && template_masks[done + t] ? kTemplateToken : 0);
+                ids[done + t] | (template_mask && template_mask[done + t] ? kTemplateToken : 0);
         m_model.forward(ids + done, part, m_n_tokens);
         KS_TRY(after(done, part));
         m_n_tokens += part;
@@ -212,9 +217,9 @@ Status Session::fetch_logits(uint32_t row)
     return m_backend->sync();
 }
 
-Status Session::feed(const uint32_t* ids, size_t n, const uint8_t* template_masks)
+Status Session::feed(const uint32_t* ids, size_t n, const uint8_t* template_mask)
 {
-    return read(ids, n, template_masks, [&](size_t first, uint32_t part) -> Status {
+    return read(ids, n, template_mask, [&](size_t first, uint32_t part) -> Status {
         if (first + part < n) return m_backend->sync();
         m_model.logits(part - 1, 1);
         return fetch_logits(0);
@@ -281,15 +286,15 @@ Status Session::rewind(uint32_t n_tokens)
                     "the last %u are kept",
                     n_tokens, m_n_tokens, m_plan.context);
     std::vector<uint32_t> again;
-    std::vector<uint8_t> template_masks;
+    std::vector<uint8_t> template_mask;
     for (uint32_t p = 0; p < n_tokens; p++) {
         again.push_back(token(p));
-        template_masks.push_back(m_tokens[p] != token(p));
+        template_mask.push_back(m_tokens[p] != token(p));
     }
     if (m_log && n_tokens)
         m_log("going back to token " + std::to_string(n_tokens) + ": the text is read again");
     clear();
-    return n_tokens ? feed(again.data(), n_tokens, template_masks.data()) : Status();
+    return n_tokens ? feed(again.data(), n_tokens, template_mask.data()) : Status();
 }
 
 } // namespace ks

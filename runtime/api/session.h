@@ -29,15 +29,15 @@ struct SessionOptions {
     std::string recipe = "auto";
     uint64_t memory_bytes = 0;    // hard limit of the total; 0: the free memory of the device
     uint64_t kv_memory_bytes = 0; // hard limit of the cache; 0: none
-    int64_t context = -1; // -1: as many tokens as fit, at most the model's context; 0: the model's
-                          // context; else tokens
-    int n_threads = 0;    // 0: one per core
+    // In tokens. -1: as many as fit, at most the model's context; 0: the model's context.
+    int64_t context = -1;
+    int n_threads = 0;             // 0: one per core
     void* caller_memory = nullptr; // used instead of memory of the system
     size_t caller_memory_bytes = 0;
     Progress progress;                                    // may be empty
     std::function<void(const std::string& sentence)> log; // may be empty
-    std::function<std::unique_ptr<Backend>(std::unique_ptr<Backend>)>
-        wrap; // may be empty; wraps the device in another backend
+    // Wraps the device in another backend; may be empty.
+    std::function<std::unique_ptr<Backend>(std::unique_ptr<Backend>)> wrap;
 };
 
 // Reads only the header of the model and allocates nothing. A plan that does not fit is not an
@@ -68,17 +68,15 @@ public:
     const Cache& cache() const { return m_model.cache(); }
     const Config& config() const { return m_config; }
     const Tokenizer& tokenizer() const { return m_tokenizer; }
-    const std::string& chat_template() const
-    {
-        return m_chat_template;
-    } // as in the file, may be empty
+    // As in the file; may be empty.
+    const std::string& chat_template() const { return m_chat_template; }
     const std::string& device_name() const { return m_device_name; }
 
     // Appends tokens to the text. Afterwards logits() follow the last token. no_fit: the context of
     // the exact cache is too small, and nothing was read; other recipes never fill up. interrupted:
-    // cancel() was called; n_tokens() says how many tokens were read. `frames` marks the tokens
-    // that a chat template wrote; adjacent marked tokens are evicted together.
-    Status feed(const uint32_t* ids, size_t n, const uint8_t* template_masks = nullptr);
+    // cancel() was called; n_tokens() says how many tokens were read. template_mask (n): 1 for
+    // tokens that a chat template wrote; adjacent ones are evicted together.
+    Status feed(const uint32_t* ids, size_t n, const uint8_t* template_mask = nullptr);
     // Like feed() with logits after every token. top[i] is the argmax after ids[i]. logprob[i] =
     // log p(next[i] | all up to ids[i]) for i < n_next. To score a text in parts, `next` is the
     // text from the second token of the part on.
@@ -121,14 +119,10 @@ public:
     Status load(const std::string& path, SavedState* with);
     void cancel() { m_cancelled.store(true); } // from any thread or a signal handler
     void clear_cancel() { m_cancelled.store(false); }
-    uint64_t evicted() const
-    {
-        return m_model.cache().evicted();
-    } // slots, over all layers and heads
-    uint64_t merged() const
-    {
-        return m_model.cache().merged();
-    } // evicted slots that were merged into another slot
+    // Tokens that lost their slot, summed over all layers and heads; merged(): those that were
+    // merged into another slot.
+    uint64_t evicted() const { return m_model.cache().evicted(); }
+    uint64_t merged() const { return m_model.cache().merged(); }
 
 private:
     Session() = default;
@@ -137,7 +131,7 @@ private:
     Status check_free_tokens(size_t n) const;
     // Reads the tokens in chunks and calls `after(first, n)` with the range of `ids` after each
     // chunk.
-    Status read(const uint32_t* ids, size_t n, const uint8_t* template_masks,
+    Status read(const uint32_t* ids, size_t n, const uint8_t* template_mask,
                 const std::function<Status(size_t first, uint32_t n)>& after);
     Status fetch_logits(uint32_t row);
     Status take_fingerprint(const class Gguf& gguf);

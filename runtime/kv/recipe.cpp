@@ -9,8 +9,8 @@
 namespace ks
 {
 
-// Short names: a recipe with its defaults, written as the options that make it. A codec's name is
-// one, too: k= and v= of it.
+// Names of recipes, each with the options that it stands for. The name of a codec is one as well:
+// it stands for k= and v= of that codec.
 struct RecipeName {
     const char* name;
     const char* options;
@@ -36,7 +36,8 @@ static const RecipeName kNames[] = {
     {"auto", "retain=all"},
 };
 
-// What k= and v= may name: not what only values have, which codec_of_values chooses for them.
+// Whether k= and v= may name a format. They do not name the layouts that only values have:
+// codec_of_values() chooses these.
 static bool has_name(Format format)
 {
     for (int i = int(Format::n_weights); i < int(Format::count); i++)
@@ -80,15 +81,11 @@ static Status parse_word(std::string_view key, std::string_view value,
 
 static Status parse_codec(std::string_view key, std::string_view value, Format* out)
 {
-    if (value == "polar5")
-        return fail(Code::unsupported, "recipe: polar5 is gone; possible: polar");
-    if (key == "v" && value == "kivi2")
-        return fail(Code::unsupported, "recipe: v=kivi2 is gone; possible: v=turbo3");
     std::string possible;
     for (int i = 0; i < int(Format::count); i++) {
         const Format codec = Format(i);
         if (!has_name(codec) || (key == "v" && codec == Format::kivi2))
-            continue; // kivi2 is of keys alone
+            continue; // kivi2 codes keys only
         if (value == codec_info(codec).name) {
             *out = codec;
             return {};
@@ -98,8 +95,8 @@ static Status parse_codec(std::string_view key, std::string_view value, Format* 
     return refuse(key, value, possible);
 }
 
-// Numbers are decimals of billionths, read and written without the C library: the decimal point of
-// that is the host's locale's.
+// Numbers are decimals of billionths. They are read and written without the C library, whose
+// decimal point depends on the locale.
 static constexpr uint64_t kBillion = 1000000000;
 
 static std::string decimal(double value)
@@ -134,7 +131,7 @@ static Status parse_number(std::string_view key, std::string_view value, double 
                       " with at most nine decimals");
 }
 
-// The options that are numbers, in the order of the full text.
+// Options with a number, in the order of the full text.
 struct NumberOption {
     const char* key;
     double low, high;
@@ -173,15 +170,13 @@ static Status parse_option(std::string_view item, Recipe& recipe)
     size_t equals = item.find('=');
     std::string_view key = item.substr(0, equals);
     std::string_view value = equals == item.npos ? std::string_view() : item.substr(equals + 1);
+    KS_TRY(check_missing(key, value));
     if (key == "k") return parse_codec(key, value, &recipe.k);
     if (key == "v") return parse_codec(key, value, &recipe.v);
     if (key == "victims")
         return parse_word(key, value, kVictims, reinterpret_cast<uint8_t*>(&recipe.victims));
     if (key == "split")
         return parse_word(key, value, kSplits, reinterpret_cast<uint8_t*>(&recipe.split));
-    if (key == "group" || key == "near" || (key == "positions" && value == "grouped"))
-        return fail(Code::unsupported,
-                    "recipe: positions=grouped (SelfExtend) is gone; possible: positions=compact");
     if (key == "positions")
         return parse_word(key, value, kPositions, reinterpret_cast<uint8_t*>(&recipe.positions));
     if (key == "rope")
@@ -213,6 +208,11 @@ const char* positions_name(Positions positions)
     return kPositions[int(positions)];
 }
 
+const char* split_name(Split split)
+{
+    return kSplits[int(split)];
+}
+
 Result<Recipe> parse_recipe(std::string_view text)
 {
     Recipe recipe;
@@ -220,7 +220,7 @@ Result<Recipe> parse_recipe(std::string_view text)
     std::string_view name = text.substr(0, text.find(','));
     std::string possible;
     bool known = false;
-    if (name == "polar5") return fail(Code::unsupported, "recipe: polar5 is gone; possible: polar");
+    KS_TRY(check_missing("", name));
     for (const RecipeName& row : kNames) {
         possible += (possible.empty() ? "" : " ") + std::string(row.name);
         if (name != row.name) continue;
@@ -256,7 +256,7 @@ std::string recipe_text(const Recipe& r)
                        : is_plain_exact ? "exact"
                                         : std::string("retain=") + r.retain->name;
     if (r.victims != Victims::drop) text += std::string(",victims=") + kVictims[int(r.victims)];
-    if (r.split != Split::uniform) text += std::string(",split=") + kSplits[int(r.split)];
+    if (r.split != Split::uniform) text += std::string(",split=") + split_name(r.split);
     if (r.positions != Positions::absolute)
         text += std::string(",positions=") + positions_name(r.positions);
     if (r.rope != RopeScaling::file) text += std::string(",rope=") + kRopes[int(r.rope)];
@@ -320,9 +320,9 @@ uint32_t Recipe::plain_recent_of(uint32_t n_slots) const
 
 uint32_t Recipe::delta_of(uint32_t n_slots) const
 {
-    // A decision costs what it costs, so few of them are cheap; but where others are codes, as many
-    // slots wait for it in full size. Merging holds every victim against all that stay; what holds
-    // every key against every other (kcenter) waits for as many as may be.
+    // An eviction has a fixed cost, so it is done rarely. Coded caches do it more often, because
+    // tokens wait for it in f16. Merging compares every victim with every token that stays, and
+    // kcenter compares all keys with each other, so both do it more rarely.
     const bool merges = victims == Victims::merge && !codes();
     const uint32_t part = codes() ? 32 : merges ? 8 : 16, most = merges ? 128 : 64;
     const uint32_t own = retain->waits ? n_slots : std::max(1u, std::min(most, n_slots / part));

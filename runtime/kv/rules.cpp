@@ -8,6 +8,30 @@ namespace ks
 namespace
 {
 
+// What this build lacks, and the nearest thing that it has.
+struct Missing {
+    const char* key;     // of an option, or an environment variable; "": the name of a recipe
+    const char* value;   // "": any
+    const char* nearest; // as it is written
+};
+
+const Missing kMissing[] = {
+    {"", "polar5", "polar"},
+    {"k", "polar5", "k=polar"},
+    {"v", "polar5", "v=polar"},
+    {"", "kivi2v", "kivi2"},
+    {"k", "kivi2v", "k=kivi2"},
+    {"v", "kivi2v", "v=turbo3"},
+    {"v", "kivi2", "v=turbo3"},
+    {"", "kiviv", "kivi"},
+    {"k", "kiviv", "k=kivi"},
+    {"v", "kiviv", "v=kivi"},
+    {"positions", "grouped", "positions=compact"},
+    {"group", "", "positions=compact"},
+    {"near", "", "positions=compact"},
+    {"KNAPSACK_CPU", "amx", "KNAPSACK_CPU=avx512vnni"},
+};
+
 struct Combination {
     const Recipe& r;
     const ModelShape& model;
@@ -29,19 +53,19 @@ std::string text(const char* format, Args... args)
 using C = const Combination&;
 
 struct Rule {
-    bool (*broken)(C c);
+    bool (*applies)(C c);
     std::string (*sentence)(C c);
 };
 
-// Of a recipe alone.
+// Refusals of a recipe, on any model and device.
 const Rule kRecipeRules[] = {
     {[](C c) {
          return codec_info(c.r.k).group > 1 &&
                 (!c.r.exact() || c.r.slots || c.r.split != Split::uniform);
      },
      [](C c) {
-         return text("k=%s codes %u tokens together and keeps every token, so no slots are given "
-                     "up; possible: k=turbo4 q4",
+         return text("k=%s codes %u tokens together, so single ones cannot be evicted; possible: "
+                     "k=turbo4 q4, or retain=all without slots=",
                      c.k(), codec_info(c.r.k).group);
      }},
     {[](C c) {
@@ -121,7 +145,7 @@ const Rule kRecipeRules[] = {
      }},
 };
 
-// Of a recipe with a model.
+// Refusals of a recipe on a model.
 const Rule kModelRules[] = {
     {[](C c) { return c.r.codes() && !c.model.can_code(); },
      [](C c) {
@@ -152,7 +176,7 @@ const Rule kModelRules[] = {
      }},
 };
 
-// Of a recipe with a device.
+// Refusals of a recipe on a device.
 const Rule kDeviceRules[] = {
     {[](C c) { return c.r.selects() && !c.device.selects; },
      [](C c) {
@@ -185,15 +209,53 @@ const Rule kDeviceRules[] = {
      }},
 };
 
+// Why a recipe has study grade.
+const Rule kStudies[] = {
+    {[](C c) { return c.r.retain->estimates; },
+     [](C c) {
+         return text("retain=%s gives slots log-weights, which only the slower general kernels add",
+                     c.r.retain->name);
+     }},
+    {[](C c) { return c.r.victims == Victims::merge; },
+     [](C) {
+         return text("victims=merge gives slots log-weights, which only the slower general kernels "
+                     "add");
+     }},
+    {[](C c) { return c.codes_biased_keys(); },
+     [](C c) {
+         return text("k=%s leaves out the bias of this model's keys, which only the slower general "
+                     "kernels add",
+                     c.k());
+     }},
+    {[](C c) { return c.r.split != Split::uniform; },
+     [](C c) {
+         return text("split=%s is kept to compare with split=uniform", split_name(c.r.split));
+     }},
+    {[](C c) { return c.r.retain->study; },
+     [](C c) { return text("retain=%s is kept to compare with retain=mix", c.r.retain->name); }},
+};
+
 template <size_t n>
 Status check_rules(const Rule (&rules)[n], C c)
 {
     for (const Rule& rule : rules)
-        if (rule.broken(c)) return fail(Code::unsupported, "recipe: %s", rule.sentence(c).c_str());
+        if (rule.applies(c)) return fail(Code::unsupported, "recipe: %s", rule.sentence(c).c_str());
     return {};
 }
 
 } // namespace
+
+Status check_missing(std::string_view key, std::string_view value)
+{
+    for (const Missing& row : kMissing) {
+        if (key != row.key || (*row.value && value != row.value)) continue;
+        const bool is_variable = key.substr(0, 8) == "KNAPSACK";
+        return fail(Code::unsupported, "%s%s%s%s is not in this build; possible: %s",
+                    is_variable ? "" : "recipe: ", row.key, *row.key ? "=" : "", row.value,
+                    row.nearest);
+    }
+    return {};
+}
 
 Status check_recipe(const Recipe& recipe)
 {
@@ -205,6 +267,14 @@ Status check_recipe(const Recipe& recipe, const ModelShape& model, const DeviceI
     const Combination c{recipe, model, device};
     KS_TRY(check_rules(kModelRules, c));
     return check_rules(kDeviceRules, c);
+}
+
+std::string study_reason(const Recipe& recipe, const ModelShape& model)
+{
+    const Combination c{recipe, model, DeviceInfo()};
+    for (const Rule& rule : kStudies)
+        if (rule.applies(c)) return rule.sentence(c);
+    return {};
 }
 
 } // namespace ks

@@ -3,7 +3,7 @@
 namespace ks
 {
 
-constexpr double kWhole = 0.95; // of the tokens: nearly all
+constexpr double kWhole = 0.95; // the share of tokens that counts as all of them
 
 static Recipe mix(Recipe recipe, Format k, Format v)
 {
@@ -13,19 +13,20 @@ static Recipe mix(Recipe recipe, Format k, Format v)
     return recipe;
 }
 
-// Codes and selectors without a policy of their own evict by mix when they are full.
+// Whether a recipe without a policy evicts by mix when its slots are full.
 static bool evicts_when_full(const Recipe& recipe)
 {
     return recipe.codes() || recipe.selects() || (recipe.automatic && recipe.slots);
 }
 
-// `auto` encodes first and evicts second: it takes fewer bits as long as more do not hold all
-// tokens. Where the context is shorter than the model's the text may well outgrow it, so the first
-// rung holds every token of the context and evicts when it is full.
+// `auto` first encodes and then evicts: each rung has fewer bits than the one before, and only the
+// last one may hold less than kWhole of the tokens. A text may outgrow a context that is shorter
+// than the model's. So the first rung then holds every token of the context, and evicts by mix when
+// it is full.
 std::vector<Rung> ladder(const ModelShape& model, const DeviceInfo& device, const Recipe& recipe,
                          bool shorter)
 {
-    const bool keeps_groups = codec_info(recipe.k).group > 1; // groups give up no slots
+    const bool keeps_groups = codec_info(recipe.k).group > 1; // groups are never evicted
     if (!recipe.exact() || keeps_groups) return {{recipe, 0}};
     if (evicts_when_full(recipe)) return {{mix(recipe, recipe.k, recipe.v), 0}};
     if (!recipe.automatic) return {{recipe, 0}};
@@ -37,7 +38,7 @@ std::vector<Rung> ladder(const ModelShape& model, const DeviceInfo& device, cons
         {mix(recipe, Format::q8, Format::q8), kWhole},
         {mix(recipe, Format::q8, Format::turbo4), kWhole},
     };
-    // Keys that were normed, in few and wide heads, bear one scale for a row badly.
+    // Normed keys in wide heads lose much with one scale per row; q4 has one per 32 values.
     if (model.wide_normed_keys) rungs.push_back({mix(recipe, Format::q4, Format::turbo3), kWhole});
     rungs.push_back({mix(recipe, Format::turbo4, Format::turbo3), 0});
     return rungs;

@@ -10,11 +10,11 @@ namespace ks
 
 struct Rung {
     Recipe recipe;
-    double share; // of the context's tokens that the recipe must hold at least to be worth it
+    double share; // the smallest share of the context's tokens for which the rung is taken
 };
 
 // shorter: the context is shorter than the model's. A recipe that leaves nothing open is the only
-// rung.
+// rung of its ladder.
 std::vector<Rung> ladder(const ModelShape& model, const DeviceInfo& device, const Recipe& recipe,
                          bool shorter);
 

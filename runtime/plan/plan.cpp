@@ -13,9 +13,10 @@ namespace ks
 
 constexpr uint32_t kChunks[] = {512, 256, 128, 64, 32, 16, 8, 4};
 constexpr uint32_t kSmallestChunk = 16;        // of an exact cache
-constexpr uint32_t kSmallestContext = 256;     // tokens; below it nobody can talk
-constexpr uint32_t kLargestContext = 1u << 24; // tokens; slots are counted in 32 bits
-constexpr uint64_t kChunkShare = 8; // a chunk's buffers take at most 1/8 of what the weights leave
+constexpr uint32_t kSmallestContext = 256;     // tokens; less is of no use in a conversation
+constexpr uint32_t kLargestContext = 1u << 24; // tokens; slots of all heads have 32 bits
+// A larger chunk may take at most 1 / kChunkShare of the budget that the weights leave.
+constexpr uint64_t kChunkShare = 8;
 
 uint64_t Plan::region_bytes(const char* name) const
 {
@@ -24,12 +25,12 @@ uint64_t Plan::region_bytes(const char* name) const
     return 0;
 }
 
-// Tokens of the text that are counted on, slots per KV head and tokens per chunk.
+// The planned tokens of a text, slots per KV head, and tokens per chunk.
 struct Choice {
     uint32_t context = 0, slots = 0, chunk = 0; // slots 0: nothing fits
 };
 
-// What the regions would be for a choice.
+// Computes the regions of a choice.
 struct Sizer {
     const Config& config;
     const Backend& backend;
@@ -84,7 +85,7 @@ struct Sizer {
                (!kv_budget || bytes.device + bytes.host <= kv_budget);
     }
 
-    // The most slots, from `least` to `most`; 0: not even the least.
+    // The largest number of slots from `least` to `most` that fits; 0: `least` does not fit.
     uint32_t largest(uint32_t least, uint32_t most, uint32_t chunk, uint32_t context) const
     {
         auto choice = [&](uint32_t slots) {
@@ -103,7 +104,7 @@ struct Sizer {
     }
 };
 
-// As many tokens at a time as a fixed context leaves room for.
+// The largest chunk that fits beside a fixed context.
 static Choice choose_fixed(const Sizer& sizer, uint32_t context)
 {
     for (uint32_t wanted : kChunks) {
@@ -113,14 +114,13 @@ static Choice choose_fixed(const Sizer& sizer, uint32_t context)
     return {};
 }
 
-// The longest context, with the largest chunk that does not cost much of it.
+// The longest context, with the largest chunk that takes little from it.
 static Choice choose_longest(const Sizer& sizer, uint32_t limit, uint32_t least)
 {
     for (uint32_t wanted : kChunks) {
         if (wanted < kSmallestChunk) break;
         const uint32_t chunk = std::min(wanted, limit), context = sizer.largest(1, limit, chunk, 0);
-        if (context < std::max(least, chunk))
-            continue; // a chunk longer than the context only wastes
+        if (context < std::max(least, chunk)) continue; // the chunk is longer than the context
         const uint64_t fixed = sizer.total({least, least, kSmallestChunk}),
                        total = sizer.total({least, least, chunk});
         const uint64_t extra = total - std::min(fixed, total);
@@ -137,8 +137,8 @@ static uint32_t least_slots(const Recipe& recipe)
     return recipe.slots ? recipe.slots : kLeastSlots;
 }
 
-// As many slots as fit, or those that were asked for; a chunk is at most a quarter of them, so that
-// what is read at once does not crowd out what is kept.
+// As many slots as fit, or slots= of the recipe. A chunk has at most a quarter as many tokens, so
+// that tokens read at once do not displace too many others.
 static Choice choose_slots(const Sizer& sizer, uint32_t context)
 {
     const Recipe& recipe = sizer.recipe;
@@ -154,8 +154,8 @@ static Choice choose_slots(const Sizer& sizer, uint32_t context)
     return {};
 }
 
-// The first rung of the ladder that holds its share of the context, else the last. Its recipe is
-// left in sizer.
+// The first rung of the ladder that holds its share of the context, else the last. Sets
+// sizer.recipe.
 static Choice choose_rung(Sizer& sizer, const std::vector<Rung>& rungs, uint32_t limit,
                           uint32_t least, bool fixed)
 {
@@ -167,13 +167,13 @@ static Choice choose_rung(Sizer& sizer, const std::vector<Rung>& rungs, uint32_t
                                       : choose_longest(sizer, limit, least);
         if (choice.slots && (rung.recipe.exact() || choice.slots >= rung.share * limit)) break;
     }
-    // Slots are not split among layers where every token has one.
+    // If every token has a slot in every layer, there is nothing to split.
     if (choice.slots >= limit && sizer.recipe.split == Split::pyramid)
         sizer.recipe.split = Split::uniform;
     return choice;
 }
 
-// The least slots and the smallest chunk with which the last rung works.
+// The fewest slots and the smallest chunk with which the last rung works.
 static Choice smallest_choice(const Recipe& recipe, uint32_t limit, uint32_t least)
 {
     if (recipe.exact()) return {least, least, std::min(kSmallestChunk, least)};
@@ -220,8 +220,9 @@ Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& part
     if (!plan.fits) choice = smallest;
 
     plan.recipe = sizer.recipe;
-    plan.recipe.automatic = false; // it has been chosen
+    plan.recipe.automatic = false; // nothing is left open
     plan.recipe_text = recipe_text(plan.recipe);
+    plan.study = study_reason(plan.recipe, config.model_shape());
     plan.context = choice.context;
     plan.slots = choice.slots;
     plan.chunk = choice.chunk;

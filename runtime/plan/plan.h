@@ -20,16 +20,17 @@ struct PlanRegion {
 
 struct Plan {
     bool fits = false;
-    uint64_t budget_bytes = 0;    // what was asked for, or what the device has free
+    uint64_t budget_bytes = 0;    // the requested budget, or the free memory of the device
     uint64_t kv_budget_bytes = 0; // of the cache alone; 0: none
     uint64_t total_bytes = 0;     // sum of the regions
     uint64_t smallest_bytes = 0;  // the smallest budget that works with these options
-    uint64_t bytes_per_token = 0; // of the cache: its bytes over the tokens of the context
-    uint32_t context = 0;         // tokens; a text may outgrow it where slots are given up
+    uint64_t bytes_per_token = 0; // bytes of the cache divided by `slots`
+    uint32_t context = 0;         // tokens; longer texts fit if the recipe evicts
     uint32_t slots = 0;           // per KV head, in the layers that see every token
     uint32_t chunk = 0;           // tokens of a prompt read at once
     Recipe recipe;
     std::string recipe_text; // full: "exact,k=f16,v=f16"
+    std::string study;       // why the recipe has study grade; empty: product grade
     std::string device;      // id
     std::vector<PlanRegion> regions;
 
@@ -37,19 +38,19 @@ struct Plan {
 };
 
 struct PlanRequest {
-    uint64_t memory_bytes = 0;    // hard total; 0: what the device has free
-    uint64_t kv_memory_bytes = 0; // hard cache part; 0: no limit of its own
+    uint64_t memory_bytes = 0;    // hard limit of the total; 0: the free memory of the device
+    uint64_t kv_memory_bytes = 0; // hard limit of the cache; 0: none
     int64_t context = -1; // -1: as much as fits, at most the model's; 0: the model's; else tokens
 };
 
 struct TensorPart;
 
-// tokenizer_bytes and sampler_bytes come from those who own these tables.
+// tokenizer_bytes: Tokenizer::bytes_needed(). sampler_bytes: Sampler::bytes_needed().
 Result<Plan> make_plan(const Config& config, const std::vector<TensorPart>& parts,
                        uint64_t tokenizer_bytes, uint64_t sampler_bytes, const Backend& backend,
                        const Recipe& recipe, const PlanRequest& request);
 
-// One sentence: what is missing and what to change.
+// One sentence: how many bytes are missing, and what to change.
 Status no_fit(const Plan& plan);
 
 } // namespace ks
