@@ -16,14 +16,13 @@ namespace ks
 {
 
 struct DeviceInfo {
-    std::string id;        // the value of --device: "cpu", "reference", "vulkan:0"
-    std::string name;      // "AMD EPYC, 2 threads, avx2"
-    std::string backend;   // "cpu"
-    uint64_t memory_bytes; // total
-    uint64_t free_bytes;   // default budget: bytes that are free now
-    bool unified;          // device and host memory are one pool
-    std::vector<std::string> paths =
-        {}; // the code paths in use and the reasons, as text for people
+    std::string id;                      // the value of --device: "cpu", "reference", "vulkan:0"
+    std::string name;                    // "AMD EPYC, 2 threads, avx2"
+    std::string backend;                 // "cpu"
+    uint64_t memory_bytes;               // total
+    uint64_t free_bytes;                 // default budget: bytes that are free now
+    bool unified;                        // device and host memory are one pool
+    std::vector<std::string> paths = {}; // the code paths in use and why, as text for people
 
     bool selects = true;       // the device implements the op select
     bool ropes_on_read = true; // attention supports n_rope_on_read (RoPE as keys are read)
@@ -52,42 +51,42 @@ struct MatmulTarget {
 // One tensor of heads for the op rope: queries, keys or values.
 struct RopeTarget {
     RopeArgs a;
-    Tensor y, x;   // (n_tokens, n_heads * head_dim); y may be x
-    Tensor angles; // (n_tokens, n_rot) or (n_groups, n_rot): the cos of pair i at [2i], its sin at
-                   // [2i + 1]; empty if n_rot is 0
+    Tensor y, x; // (n_tokens, n_heads * head_dim); y may be x
+    // (n_tokens, n_rot) or (n_groups, n_rot): the cos of pair i at [2i], its sin at [2i + 1]; empty
+    // if n_rot is 0.
+    Tensor angles;
 };
 
 struct KvPair {
     Tensor k, v;
 };
 
-// The slots of one layer as attention reads them. kernels/common/args.h defines where an index
-// lies.
+// The slots of one layer as attention reads them. kernels/common/slots.h defines index, slot and
+// row, and where an index lies.
 struct KvSlots {
-    Tensor k, v; // (n_kv_heads * n_rows, head_dim) f16 or f32
-    Tensor coded_k,
-        coded_v;        // (n_kv_heads * n_coded, head_dim) of any codec; empty: every slot is plain
-    Tensor table;       // (1, slots) u32, numbered over all heads, plain slots first; empty: a ring
-    Tensor weights;     // (slots, 2) f32: the log-weights a and b of each slot; empty: zeros
+    Tensor k, v; // (n_kv_heads * n_rows, head_dim) f16 or f32: the plain pool
+    // (n_kv_heads * n_coded, head_dim) of any codec: the coded pool; empty: every slot is plain.
+    Tensor coded_k, coded_v;
+    Tensor table;       // (1, slots) u32: slots by index, head after head; empty: a ring
+    Tensor weights;     // (slots, 2) f32, by slot: log-weights a and b; empty: zeros
     Tensor head_layout; // (n_kv_heads, layout_words) u32
-    Tensor positions;   // (1, slots) u32 text positions, indexed like `table` and right behind it;
-                        // only if keys lack their bias
-    Tensor waves;       // (wave_digits * wave_base, n_wave)
+    // (1, slots) u32: positions in the order of `table` and right behind it; only if keys are
+    // stored without their bias.
+    Tensor positions;
+    Tensor waves;      // (wave_digits * wave_base, n_wave): phasors (kernels/common/args.h)
     Tensor rope_table; // (indexes, n_rope_on_read) RoPE angles; only if keys are stored before RoPE
-    Tensor chunk_k,
-        chunk_v; // (n_kv_heads * chunk_rows, head_dim) like k and v; only if the chunk is staged
+    // (n_kv_heads * chunk_rows, head_dim) like k and v: the chunk, only if it is staged.
+    Tensor chunk_k, chunk_v;
     uint32_t n_before = ~0u; // upper bound of the indexes per head before the chunk, if known
 };
 
 // The queries of a chunk, each (n_tokens, n_heads * head_dim).
 struct Queries {
     Tensor q;
-    Tensor q_clamped;  // queries at the clamped position, for the first n_clamped indexes; empty if
-                       // n_clamped is 0
+    Tensor q_clamped;  // at the clamped position, for the first n_clamped indexes; empty if none
     Tensor plain = {}; // before RoPE; select compares these with earlier queries; empty: q
-    Tensor bias = {},
-           bias_clamped =
-               {}; // dot products of q and far with the key bias, if keys are stored without it
+    // Products of q and q_clamped with the key bias, pair by pair, if keys are stored without it.
+    Tensor bias = {}, bias_clamped = {};
 };
 
 // What a step reads of a layer after select: a table and a head layout that replace those of
@@ -98,10 +97,9 @@ struct Selection {
     Tensor head_layout; // (n_kv_heads, layout_words) u32
     Tensor query;       // (1, n_heads * head_dim): mean query of the last selection
     Tensor state;       // (1, select_words) u32
-    Tensor scores;      // (1, n_kv_heads * n_rows) attention scores by row, from kv_score; only if
-                        // blocks are selected
-    Tensor bounds; // (n_kv_heads * n_pages * 2, head_dim) f16: minimum and maximum of the keys of
-                   // each page
+    Tensor scores;      // (1, slots) attention scores by slot; only if blocks are selected
+    // (n_kv_heads * n_pages * 2, head_dim) f16: minimum and maximum of the keys of each page.
+    Tensor bounds;
     // (1, n_kv_heads * blocks * select_n_representatives) u32: indexes of the representative keys
     // of each block. Attention changes only the entries of blocks that it reads, so a backend may
     // keep the others here.
@@ -132,13 +130,13 @@ public:
     // Alignment of tensors in bytes, a multiple of kRegionAlign. Unlike info(), it does not query a
     // driver.
     virtual uint64_t align() const { return kRegionAlign; }
-    // `starts`, ascending: offsets at which the buffer may be split into several allocations.
+    // split_points, ascending: offsets at which the buffer may be split into several allocations.
     virtual Result<Buffer> alloc(uint64_t bytes,
                                  const std::vector<uint64_t>& split_points = {}) = 0;
     virtual void free(Buffer& buffer) = 0;
     virtual void upload(const Buffer& to, uint64_t offset, const void* from, uint64_t bytes) = 0;
-    virtual void download(void* to, const Buffer& from, uint64_t offset,
-                          uint64_t bytes) = 0; // waits for all enqueued work
+    // Waits for all enqueued work.
+    virtual void download(void* to, const Buffer& from, uint64_t offset, uint64_t bytes) = 0;
     virtual void fill(const Buffer& to, uint64_t offset, uint64_t bytes, uint32_t word) = 0;
     virtual Status sync() = 0;
 
@@ -158,15 +156,14 @@ public:
     virtual uint64_t scratch_bytes(const ScratchShape& shape) const = 0;
     virtual void set_scratch(const Buffer& buffer, uint64_t offset, const ScratchShape& shape) = 0;
 
-    // y[t] = table[ids[t]] * scale.          y (n_tokens, dim), table (vocab, dim) tiles, ids (1,
-    // n_tokens) u32
+    // y[t] = table[ids[t]] * scale.
+    // y (n_tokens, dim), table (vocab, dim) tiles, ids (1, n_tokens) u32
     virtual void embed(const EmbedArgs& a, const Tensor& y, const Tensor& table,
                        const Tensor& ids) = 0;
-    // y[r] = x[first + r] / rms(x[first + r]) * w.     y may be x. w (1, dim) f32
+    // y[r] = x[first_row + r] / rms(x[first_row + r]) * w. y may be x. w (1, dim) f32
     virtual void rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor& x,
                          const Tensor& w) = 0;
-    // y = x W^T, or y += x W^T.              x (n_tokens, cols); `a` holds the rows of the first
-    // target
+    // y = x W^T, or y += x W^T. x (n_tokens, cols); `a` holds the rows of the first target
     virtual void matmul(const MatmulArgs& a, const MatmulTarget* targets, int n_targets,
                         const Tensor& x) = 0;
     // Applies RoPE: (u, v) becomes (u cos - v sin, u sin + v cos). Pair i of a head is (2i, 2i + 1)
@@ -174,23 +171,24 @@ public:
     // All backends produce the same bits: butterflies at distances 1, 2, 4, ... in f32, then a
     // multiplication by hadamard_scale. No target reads what another target writes.
     virtual void rope(const RopeTarget* targets, int n_targets) = 0;
-    // y = act(gate) * up.                    y may be gate
+    // y = act(gate) * up. y may be gate
     virtual void glu(const GluArgs& a, const Tensor& y, const Tensor& gate, const Tensor& up) = 0;
     // x += b
     virtual void add(const AddArgs& a, const Tensor& x, const Tensor& b) = 0;
     virtual void softcap(const SoftcapArgs& a, const Tensor& x) = 0;
-    // Stores the heads of the chunk's tokens, encoded if `to` is coded. Codecs with a Hadamard
-    // transform expect transformed x. Either k or v may be empty. to (n_kv_heads * rows, head_dim)
-    // f32, f16 or coded, x (n_tokens, n_kv_heads * head_dim)
+    // Stores the heads of the chunk's tokens, encoded if `to` is coded. `to` is one pool, whose
+    // rows the slots in `table` are, or the buffer of the staged chunk. Codecs with a Hadamard
+    // transform expect transformed x. Either k or v may be empty. to (n_kv_heads * n_rows,
+    // head_dim) f32, f16 or coded, x (n_tokens, n_kv_heads * head_dim)
     virtual void kv_write(const KvWriteArgs& a, const KvPair& to, const KvPair& x,
                           const Tensor& table, const Tensor& head_layout) = 0;
-    // y[i] = row rows[i] as f32; the Hadamard transform is not undone. y (n, head_dim), rows (1, n)
-    // u32
+    // y[i] = row rows[i] of one pool as f32; the Hadamard transform is not undone.
+    // y (n, head_dim), rows (1, n) u32
     virtual void kv_read(const KvReadArgs& a, const Tensor& y, const Tensor& from,
                          const Tensor& rows) = 0;
-    // Copies rows. Coded rows are copied byte by byte; f32 and f16 rows are encoded if `to` is
-    // coded. A group moves as a whole and in order. moves (n_moves, 2) u32: from, to. No row occurs
-    // in two moves.
+    // Copies rows of one pool to rows of another. Coded rows are copied byte by byte; f32 and f16
+    // rows are encoded if `to` is coded. A group moves as a whole and in order. moves (n_moves, 2)
+    // u32: from row, to row. No row occurs in two moves.
     virtual void kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor& from,
                          const Tensor& moves) = 0;
     // y (n_tokens, n_heads * head_dim). The keys and values of the chunk are already written. A
@@ -199,8 +197,9 @@ public:
     // (n_tokens, n_heads): log2 of the denominator; may be empty.
     virtual void attention(const AttentionArgs& a, const Tensor& y, const Queries& q,
                            const KvSlots& slots, const Tensor& lse) = 0;
-    // Column sums of the last computed attention, over the queries and the query heads of each KV
-    // head. signal (1, slots); chunk_scores (1, n_kv_heads * chunk_rows) if the chunk is staged.
+    // Attention scores: column sums of the last computed attention, over the queries and the query
+    // heads of each KV head. scores (1, slots) by slot; chunk_scores (1, n_kv_heads * chunk_rows)
+    // by row of the staged chunk.
     virtual void kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& scores,
                           const Tensor& chunk_scores, const Queries& q, const KvSlots& slots,
                           const Tensor& lse) = 0;
@@ -215,8 +214,8 @@ public:
 struct BackendOptions {
     std::string device; // empty: the best device
     int n_threads = 0;  // 0: one per core
-    MemorySource* memory =
-        nullptr; // for backends whose device memory is host memory; null: the operating system
+    // For backends whose device memory is host memory; null: the operating system.
+    MemorySource* memory = nullptr;
 };
 
 // Both are defined in backends/registry.cpp, the only file that knows which backends exist.

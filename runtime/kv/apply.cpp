@@ -57,7 +57,7 @@ EvictionCounts Applier::apply(const Eviction& e, const Gatherer& gathered, RowTr
     return m_counts;
 }
 
-// Victims go into the nearest slot that stays, where one is near enough.
+// Merges each victim into the nearest token that stays, if one is near enough.
 void Applier::merge_victims(const Eviction& e, uint32_t h, RowTransfer& rows, float* keys)
 {
     const HeadCandidates& head = e.heads[h];
@@ -94,7 +94,7 @@ void Applier::merge_victims(const Eviction& e, uint32_t h, RowTransfer& rows, fl
     for (uint32_t i = begin, k = 0; k < n_merged; i++) {
         if (keep[i] || !m_changed[i]) continue;
         accumulate_mean(row(m_values, m_into[k]), row(m_values, i), m_shares[k], head_dim);
-        m_changed[i] = 0; // nobody writes a victim
+        m_changed[i] = 0; // victims are not written back
         k++;
     }
     m_counts.merged += n_merged;
@@ -102,7 +102,7 @@ void Applier::merge_victims(const Eviction& e, uint32_t h, RowTransfer& rows, fl
     rows.write(of, KeyOrValue::value, head.n, m_changed, m_values);
 }
 
-// Victims go into the head's estimator; the first ones start it.
+// Adds the victims to the head's estimator. The first victims start it.
 void Applier::estimate_victims(const Eviction& e, uint32_t h, RowTransfer& rows, float* keys)
 {
     const HeadCandidates& head = e.heads[h];
@@ -111,7 +111,7 @@ void Applier::estimate_victims(const Eviction& e, uint32_t h, RowTransfer& rows,
     const uint32_t n_estimated = e.rules.n_estimated, begin = e.rules.n_pinned,
                    end = head.n - e.rules.n_recent;
     const bool started = head.is_sample(begin);
-    const uint32_t first = begin + (started ? n_estimated : 0); // victim
+    const uint32_t first = begin + (started ? n_estimated : 0); // the first victim
     rows.read(e.rows_of(h), KeyOrValue::key, 0, head.n, nullptr, keys);
     rows.read(e.rows_of(h), KeyOrValue::value, 0, head.n, nullptr, m_values);
     Subgen estimator(spec.estimator_shape(recipe, e.il, h),
@@ -134,7 +134,7 @@ void Applier::estimate_victims(const Eviction& e, uint32_t h, RowTransfer& rows,
     estimator.weights(m_numerator, m_denominator);
 }
 
-// The slots that hold another token than before, and all their weights.
+// Writes the estimator's slots that hold another token than before, and all log-weights.
 void Applier::write_estimator(const Eviction& e, uint32_t h, RowTransfer& rows, const float* keys)
 {
     const CacheLayer& layer = e.layer;
@@ -155,7 +155,7 @@ uint32_t Applier::FreeSlots::take()
 }
 
 // Lists the slots that become free: victims' slots, slots that were free before, and plain slots of
-// tokens that are encoded. Each head takes as many again as it gave, unless heads compete.
+// tokens that are encoded. Each head gets as many back as it gives, unless heads compete.
 void Applier::list_free_slots(const Eviction& e)
 {
     const CacheLayer& layer = e.layer;
@@ -181,8 +181,16 @@ uint32_t Applier::tokens_of(const Eviction& e, uint32_t h, uint32_t index) const
     return e.layer.counts ? m_tokens[uint64_t(h) * m_most + index] : 1;
 }
 
-// Lists the moves that encode row `from`, the nth that the decision encodes, into row `to` of the
-// coded pool. Rows of one group that lie in two tensors are gathered first.
+// The attention score of an index on the device.
+static float attention_of(const Gatherer& gathered, const HeadRows& of, uint32_t index)
+{
+    return index < of.candidates.n_held ? gathered.slot_attention()[of.candidates.slots[index]]
+                                        : gathered.chunk_attention()[of.chunk_row(index)];
+}
+
+// Lists the moves that encode a row into row `to` of the coded pool. It is the nth row that the
+// decision encodes. from: a row of the plain pool if `held`, else of the chunk. A group whose rows
+// lie in both is gathered first.
 static void add_encoding(const Eviction& e, uint32_t h, uint32_t nth, bool held, uint32_t from,
                          uint32_t to, Moves& moves)
 {
@@ -194,8 +202,8 @@ static void add_encoding(const Eviction& e, uint32_t h, uint32_t nth, bool held,
     moves.add(Moves::gathered_to_coded, gathered_row, to);
 }
 
-// Lists the head's slots in their new order: held tokens in their slots, tokens of the chunk in
-// free ones, then free slots up to its capacity.
+// Writes the head's part of the table anew. Held tokens keep their slots unless they are encoded,
+// tokens of the chunk get free ones, and free slots follow up to the head's capacity.
 void Applier::assign_slots(const Eviction& e, uint32_t h, const Gatherer& gathered, Moves& moves)
 {
     CacheLayer& layer = e.layer;
@@ -226,15 +234,13 @@ void Applier::assign_slots(const Eviction& e, uint32_t h, const Gatherer& gather
         const bool held = i < head.n_held, plain = decision.is_plain(e.rules, head, i);
         const bool stays = held && plain != layer.in_coded_pool(head.slots[i]);
         const uint32_t slot = stays ? head.slots[i] : (plain ? m_free_plain : m_free_coded).take();
-        if (!held && plain) moves.add(Moves::chunk_to_plain, of.chunk_row(i), slot);
+        const uint32_t row = layer.row_of(slot);
+        if (!held && plain) moves.add(Moves::chunk_to_plain, of.chunk_row(i), row);
         if (!stays && !plain)
-            add_encoding(e, h, n_new_codes++, held, held ? head.slots[i] : of.chunk_row(i),
-                         layer.row_of(slot), moves);
-        float attention = 0;
-        if (layer.scores)
-            attention = held ? gathered.slot_attention()[head.slots[i]]
-                             : gathered.chunk_attention()[of.chunk_row(i)];
-        keep(slot, head.positions[i], attention, tokens_of(e, h, i));
+            add_encoding(e, h, n_new_codes++, held,
+                         held ? layer.row_of(head.slots[i]) : of.chunk_row(i), row, moves);
+        keep(slot, head.positions[i], layer.scores ? attention_of(gathered, of, i) : 0,
+             tokens_of(e, h, i));
     }
     layer.held[h] = n_kept;
     layer.coded[h] = n_coded;
@@ -243,7 +249,8 @@ void Applier::assign_slots(const Eviction& e, uint32_t h, const Gatherer& gather
     assign_free_slots(e, h);
 }
 
-// Free plain slots come before free coded ones, because new tokens take plain slots.
+// Appends the head's free slots. Plain ones come before coded ones, because new tokens need plain
+// slots.
 void Applier::assign_free_slots(const Eviction& e, uint32_t h)
 {
     const CacheLayer& layer = e.layer;

@@ -7,10 +7,10 @@
 namespace ks
 {
 
-// Rows that move from one tensor to another: lists of pairs (from, to). The ways are in the order
-// in which they run; no way overwrites a row that a later one reads.
+// Rows that move from one tensor to another: lists of pairs (from row, to row). The ways run in
+// this order; no way overwrites a row that a later one reads.
 struct Moves {
-    // gathered: scratch for one group per head, whose rows come from the plain pool and the chunk.
+    // gathered: scratch for one group per head whose rows come from the plain pool and the chunk.
     enum Way {
         plain_to_coded,
         chunk_to_coded,
@@ -53,13 +53,13 @@ public:
     // Scratch for n_heads heads of `most` indexes and n_slots slots.
     void place(const Recipe& recipe, uint32_t n_heads, uint32_t n_slots, uint32_t most,
                uint32_t head_dim, Placer& host);
-    // The layer's tables change here, its rows when the caller has made the moves.
+    // Changes the layer's tables. The rows change when the caller makes the moves.
     // keys: scratch (most, head_dim).
     EvictionCounts apply(const Eviction& e, const Gatherer& gathered, RowTransfer& rows,
                          float* keys, Moves& moves);
 
 private:
-    // Slots that no head uses.
+    // Slots of one pool that no head uses.
     struct FreeSlots {
         uint32_t* slots = nullptr; // (n_kv_heads * n_slots)
         uint32_t n = 0, next = 0;
@@ -75,26 +75,24 @@ private:
 
     EvictionCounts m_counts;
     FreeSlots m_free_plain, m_free_coded;
-    float* m_attention =
-        nullptr; // (n_kv_heads * n_slots) by slot: the attention scores after the eviction
+    float* m_attention = nullptr; // (n_kv_heads * n_slots) by slot: scores after the eviction
 
     // For victims=merge.
     uint32_t* m_tokens = nullptr;  // (n_heads * most) by index: tokens that the slot represents
-    uint8_t* m_changed = nullptr;  // (most) by index: 1 for victims and for tokens that take one in
+    uint8_t* m_changed = nullptr;  // (most) by index: 1 for merged victims and their targets
     uint32_t* m_targets = nullptr; // (most) indexes of tokens that stay
-    float* m_norms = nullptr;      // (most) of their keys
-    uint32_t* m_into = nullptr;    // (most) by merged victim: the index that takes it in
+    float* m_norms = nullptr;      // (most) norms of the targets' keys
+    uint32_t* m_into = nullptr;    // (most) by merged victim: the index of its target
     float* m_shares = nullptr;     // (most) by merged victim: its share in the mean
 
     // For an estimator (SubGen).
-    uint32_t* m_sources =
-        nullptr; // (most) by estimator slot: the index whose key and value it holds
+    uint32_t* m_sources = nullptr;        // (most) by estimator slot: the index whose row it gets
     uint32_t* m_sources_before = nullptr; // (most)
     float* m_numerator = nullptr;         // (most) log-weights by estimator slot
     float* m_denominator = nullptr;       // (most)
     SubgenChanges m_changes{};
 
-    float* m_values = nullptr; // (most, head_dim), for merging and estimating
+    float* m_values = nullptr; // (most, head_dim) rows of values, for merging and estimating
     uint32_t m_most = 0;
 };
 

@@ -10,10 +10,9 @@ void Cache::set_text(const uint32_t* ids, uint32_t size, uint32_t trained)
     m_text.ids = ids;
     m_text.size = size;
     m_trained = trained;
-    if (m_recipe.ropes_on_read()) return; // nothing is ever too far away
-    m_text.q_clamped =
-        trained -
-        std::min(trained / 8, m_chunk.n_rows); // what is kept now is still seen by the next chunk
+    if (m_recipe.ropes_on_read()) return; // distances count indexes, which are few
+    // The next chunk still attends to the tokens that stay now.
+    m_text.max_distance = trained - std::min(trained / 8, m_chunk.n_rows);
 }
 
 void Cache::pin_layer(CacheLayerSpec& spec, const Recipe& recipe, uint32_t n_tokens)
@@ -30,11 +29,13 @@ bool Cache::pin(uint32_t n_seen, uint32_t n_tokens)
         if (n_tokens == m_n_pinned || !s.bounded || s.local) continue;
         for (uint32_t h = 0; s.table && h < s.n_kv_heads; h++)
             if (layer.held[h] != n_seen) return false;
-        if (!s.table && n_seen >= s.n_slots) return false; // a full one may have been full before
+        if (!s.table && n_seen >= s.n_slots) return false; // a full ring may have evicted
     }
     m_n_pinned = n_tokens;
-    for (CacheLayer& layer : m_layers)
-        pin_layer(layer.spec, m_recipe, n_tokens), layer.must_reselect = true;
+    for (CacheLayer& layer : m_layers) {
+        pin_layer(layer.spec, m_recipe, n_tokens);
+        layer.must_reselect = true;
+    }
     return true;
 }
 
@@ -66,7 +67,7 @@ void Cache::clear()
     }
 }
 
-// A head's part, from the index `first` on.
+// Uploads a head's part of the table, from the index `first` on.
 void Cache::upload_table(const CacheLayer& layer, uint32_t head, uint32_t first)
 {
     const Tensor &table = layer.kv.table, &positions = layer.kv.positions;
@@ -76,9 +77,9 @@ void Cache::upload_table(const CacheLayer& layer, uint32_t head, uint32_t first)
         m_backend->upload(positions.buffer, positions.offset + 4 * at, layer.positions + at, bytes);
 }
 
-// Positions at the end of a table that are all from n_tokens on can be dropped; if one of them was
-// evicted, its turn is over. Codes of a group stay or go together; n_first indexes come before the
-// coded ones.
+// Whether the last n_seen - n_tokens indexes of a head are the positions from n_tokens on: then
+// they can be dropped. If one of these positions was evicted, earlier ones cannot be restored.
+// Keys of a group are dropped together. n_first indexes come before the coded ones.
 static bool tail_is_contiguous(const CacheLayer& layer, uint32_t head, uint32_t n_seen,
                                uint32_t n_tokens, uint32_t n_first)
 {
@@ -90,7 +91,8 @@ static bool tail_is_contiguous(const CacheLayer& layer, uint32_t head, uint32_t 
     return n <= held && (n == 0 || layer.positions[layer.begin[head] + held - n] == n_tokens);
 }
 
-// New tokens go to plain slots, so these come first among the free ones again.
+// Drops the last n indexes of a head. New tokens need plain slots, so free plain slots come before
+// free coded ones again.
 void Cache::drop_last(CacheLayer& layer, uint32_t head, uint32_t n)
 {
     layer.must_reselect = true;
@@ -140,7 +142,7 @@ uint32_t Cache::n_clamped(uint32_t il, uint32_t end) const
                : std::min(s.n_pinned, s.table ? m_layers[il].held[0] : s.n_pinned);
 }
 
-// Of all layers at once: a copy takes a device as long as it takes to turn to it.
+// Sends the head layouts of all layers in one copy: small copies are bound by their latency.
 void Cache::send_layouts(uint32_t position)
 {
     uint32_t* to = m_host_layouts;
@@ -149,8 +151,8 @@ void Cache::send_layouts(uint32_t position)
         for (uint32_t h = 0; h < s.n_kv_heads; h++) {
             const uint32_t coded = s.table ? layer.coded[h] : 0,
                            first = coded ? layer.recipe.sink_of(s.n_slots) : 0;
-            // In the order of layout_n_held, layout_table_begin, layout_coded_begin,
-            // layout_coded_end, layout_position.
+            // In the order of the words of slots.h: layout_n_held, layout_table_begin,
+            // layout_coded_begin, layout_coded_end, layout_position.
             const uint32_t head_layout[layout_words] = {s.table ? layer.held[h] : position,
                                                         s.table ? layer.begin[h] : 0, first,
                                                         first + coded, position};
@@ -173,7 +175,7 @@ void Cache::begin_layer(uint32_t il, uint32_t n, uint32_t position)
         uint16_t& count = m_text.counts[m_text.bucket(position + t)];
         count += count < UINT16_MAX;
     }
-    // A ring whose only token takes the place of one that nobody sees any more needs no other.
+    // In a ring, a single token overwrites a row that its query no longer sees: no staging.
     m_chunk.staged = s.table ? false : position + n > s.n_slots && n > 1;
     for (uint32_t h = 0; s.table && h < s.n_kv_heads; h++)
         m_chunk.staged |= n > m_layer->free_slots(h);
@@ -205,7 +207,7 @@ void Cache::write(const Tensor& k, const Tensor& v)
     }
 }
 
-// Whether this chunk's queries say something that a decision will want to know.
+// Whether the next eviction needs attention scores of this chunk's queries.
 bool Cache::wants_scores(KvScoreArgs* s) const
 {
     const Recipe& recipe = m_layer->recipe;
@@ -215,12 +217,13 @@ bool Cache::wants_scores(KvScoreArgs* s) const
     if (!m_layer->spec.table || recipe.scores() == scores_none) return false;
     if (!policy.observes) return true;
     const uint32_t n = m_chunk.n, observe = recipe.options.observe;
-    // Queries from the last one here to the one that decides.
+    // Queries after this chunk, up to and including the one that evicts.
     const uint32_t left = m_chunk.staged ? 0 : m_layer->free_slots(0) - n + 1;
-    const bool fades = recipe.delta_of(m_layer->spec.n_slots) <
-                       observe; // decisions are so close that older queries fade
-    // What leaves the plain pool only to be encoded needs no scores; the first that are wanted
-    // again begin anew.
+    // Evictions are so close that the queries observed for two of them overlap: scores decay
+    // instead of being reset.
+    const bool fades = recipe.delta_of(m_layer->spec.n_slots) < observe;
+    // No scores are needed while tokens leave the plain pool only to be encoded. The first scores
+    // after that are reset.
     const CacheLayerSpec& spec = m_layer->spec;
     const uint32_t stay = spec.n_slots - spec.slack(recipe, true);
     if (spec.n_coded && !fades && recipe.split != Split::ada && m_layer->held[0] + n + left <= stay)
@@ -235,14 +238,14 @@ bool Cache::wants_scores(KvScoreArgs* s) const
     return left < observe;
 }
 
-// What is to be chosen of the layer's slots; n_read 0: all are read.
+// The arguments of select for this chunk; n_read 0: attention reads all slots.
 SelectArgs Cache::select_args() const
 {
     const CacheLayerSpec& s = m_layer->spec;
     SelectArgs args{};
     if (!s.n_read || (m_chunk.n > 1 && !m_recipe.select->prompts)) return args;
-    bool same =
-        m_recipe.split != Split::ada && m_recipe.retain->one_set; // heads hold the same tokens
+    // Whether all heads hold the same tokens.
+    bool same = m_recipe.split != Split::ada && m_recipe.retain->one_set;
     const auto held = std::minmax_element(m_layer->held, m_layer->held + s.n_kv_heads);
     same |= *held.first == m_chunk.position;
     if (*held.second <= s.n_read) return args;
@@ -250,7 +253,8 @@ SelectArgs Cache::select_args() const
     const uint32_t stride = m_layer->selection.table.cols / s.n_kv_heads;
     const uint32_t kind = m_recipe.select->kind, last = m_recipe.read_last(),
                    unit = select_unit(m_recipe, s.n_read, first);
-    // The means of chunks are all alike, whatever their tokens ask: they choose for themselves.
+    // Mean queries of chunks are all similar, whatever their tokens, so a chunk never reuses a
+    // choice.
     const bool must_reselect = m_layer->must_reselect || m_chunk.n > 1;
     return {kind,          s.n_read,
             first,         last,
@@ -265,17 +269,17 @@ void Cache::attend(const Tensor& y, const Queries& q, float scale)
     const uint32_t n_pinned = s.table ? 0 : s.n_pinned,
                    chunk_rows = m_chunk.staged ? m_chunk.n_rows : 0;
     const SelectArgs select = select_args();
-    uint32_t q_clamped = q.q_clamped ? n_clamped(m_il, m_chunk.position + m_chunk.n) : 0;
-    if (select.n_read) q_clamped = std::min(q_clamped, select.n_first);
+    uint32_t n_with_clamped = q.q_clamped ? n_clamped(m_il, m_chunk.position + m_chunk.n) : 0;
+    if (select.n_read) n_with_clamped = std::min(n_with_clamped, select.n_first);
     const uint32_t n_wave = q.bias ? s.n_wave : 0;
     AttentionArgs a{m_chunk.n, s.n_heads,        s.n_kv_heads, s.head_dim,         s.n_plain(),
-                    n_pinned,  s.window,         chunk_rows,   q_clamped,          scale,
+                    n_pinned,  s.window,         chunk_rows,   n_with_clamped,     scale,
                     n_wave,    s.n_rope_on_read, s.pairs,      s.hadamard_values()};
     KvSlots slots = m_layer->kv;
     slots.n_before =
         s.table ? *std::max_element(m_layer->held, m_layer->held + s.n_kv_heads) : m_chunk.position;
-    m_layer->must_reselect =
-        !select.n_read; // what was read as a whole was not looked at for a choice
+    // Without a selection, page bounds and representatives are not kept up to date.
+    m_layer->must_reselect = !select.n_read;
     if (select.n_read) {
         m_backend->select(select, a, m_layer->selection, q, slots);
         slots.table = m_layer->selection.table;
@@ -284,8 +288,8 @@ void Cache::attend(const Tensor& y, const Queries& q, float scale)
     KvScoreArgs score;
     const bool scored = wants_scores(&score);
     m_backend->attention(a, y, q, slots, scored ? m_lse : Tensor());
-    if (scored && select.n_read &&
-        score.reset) { // a slot that is not read keeps its signal, but for what is forgotten
+    // kv_score changes only the slots that are read. A reset is for all slots.
+    if (scored && select.n_read && score.reset) {
         m_backend->fill(m_layer->scores.buffer, m_layer->scores.offset, 4ull * m_layer->scores.cols,
                         0);
         m_layer->must_reselect |= select.kind == select_blocks;
@@ -314,14 +318,14 @@ void Cache::end_layer()
     make_moves();
 }
 
-// The chunk of a table layer has been read and does not fit. Afterwards it does, when the moves
-// have been made.
+// Makes free slots for the staged chunk of a table layer, after attention has read it. The tables
+// change here, the rows in make_moves().
 void Cache::evict()
 {
     CacheLayer& layer = *m_layer;
     const uint32_t n_heads = layer.spec.n_kv_heads;
     const EvictionRules rules =
-        eviction_rules(layer.spec, layer.recipe, layer.held, m_chunk.n, m_text.q_clamped);
+        eviction_rules(layer.spec, layer.recipe, layer.held, m_chunk.n, m_text.max_distance);
     const DecisionInput input{*m_backend, layer, m_chunk, m_text};
     std::vector<HeadCandidates>& heads = m_gatherer.gather(input, rules, m_rows, m_keys);
     const std::vector<HeadDecision>& decisions =
@@ -354,7 +358,7 @@ void Cache::make_moves()
     }
 }
 
-// The chunk's tokens that a ring still holds after it.
+// Lists the moves of the staged chunk's tokens that a ring holds from now on.
 void Cache::ring_moves()
 {
     const CacheLayerSpec& s = m_layer->spec;

@@ -1,15 +1,13 @@
-// The cache: per layer, slots for every KV head, in a fixed number of bytes. A layer is one of two
-// kinds.
-//   ring    the first n_pinned tokens and the last ones, each where its position says: exact layers
-//   (a ring with room for the
-//           whole context), window layers, `window` and `sink`
-//   table   slots that a retain policy fills. A table per head lists its slots in the order of the
-//   text; after the slots in use
-//           come the free ones, so a new token takes the next, and the table changes only when
-//           something is evicted
-// A chunk that finds no room is staged: it is read from a place of its own, one for all layers, and
-// when a layer has read it, that layer decides who stays and takes the survivors over. So the peak
-// is the plan, whatever the prompt's length.
+// The cache: per layer, slots for every KV head, in a fixed number of bytes. A layer is of one of
+// two kinds.
+//   ring    holds the first n_pinned tokens and the last ones. A token's position gives its row.
+//           Exact layers (a ring for the whole context), window layers, `window` and `sink`
+//   table   holds the tokens that a retain policy keeps. A table per head lists its slots in the
+//           order of the text, then its free slots. A new token takes the first free slot, so the
+//           table changes only at an eviction
+// A chunk that finds no free slots is staged: attention reads it from a buffer that all layers
+// share. Then the layer evicts, and tokens of the chunk that stay move into slots. So the peak is
+// the plan, whatever the prompt's length.
 #pragma once
 
 #include "runtime/base/backend.h"
@@ -27,7 +25,7 @@ struct CacheBytes {
     uint64_t device = 0, host = 0;
 };
 
-// A layer's slots, over its heads, by what they hold.
+// A layer's slots by what they hold, summed over its heads.
 struct CacheTiers {
     uint64_t pinned = 0, kept = 0, merged = 0, recent = 0, free = 0;
 };
@@ -35,48 +33,47 @@ struct CacheTiers {
 class Cache
 {
 public:
-    // chunk: tokens of a prompt read at once. context: tokens that the text may have; 0: any
-    // number.
+    // chunk: tokens of a prompt read at once. context: the longest text in tokens; 0: no limit.
     static CacheBytes bytes_needed(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe,
                                    uint32_t chunk, uint32_t context, const Placer& device = {});
-    // Lays everything out, exactly bytes_needed(), and empties it.
+    // Places everything in exactly bytes_needed() bytes, and clears it.
     void place(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe, uint32_t chunk,
                uint32_t context, Backend& backend, const Buffer& buffer, uint64_t offset,
                void* host);
 
     uint32_t n_layers() const { return uint32_t(m_layers.size()); }
     const CacheLayer& layer(uint32_t il) const { return m_layers[il]; }
-    // What the layers that store keys without their bias read at every position; the caller fills
-    // it.
+    // Tables of phasors and of RoPE angles that attention reads; empty where no layer does. The
+    // caller fills them.
     const Tensor& waves() const { return m_waves; }
     const Tensor& rope_table() const { return m_rope_table; }
-    // ids: a ring of the last `size` tokens, kept up to date by the caller. trained: the longest
-    // distance that the model knows.
+    // ids: a ring of the last `size` tokens, which the caller keeps up to date. trained: the
+    // model's trained context.
     void set_text(const uint32_t* ids, uint32_t size, uint32_t trained);
-    // The first n_tokens of the text, read or still to come, stay, as far as they take no more than
-    // a quarter of a layer's slots; the sink tokens do anyway, and clear() and rewind() change
-    // nothing of it. False, and nothing is changed: of the n_seen tokens some may have given up
-    // their slots. Until a ring is full a token's row is its position, whatever is pinned.
+    // Pins the first n_tokens of the text, read or not, up to a quarter of a layer's slots. Sink
+    // tokens are always pinned. clear() and rewind() keep the pin. Returns false and changes
+    // nothing if some of the n_seen tokens may be evicted already. Until a ring is full, the row
+    // of a token is its position, whatever is pinned.
     bool pin(uint32_t n_seen, uint32_t n_tokens);
-    uint32_t n_pinned() const { return m_n_pinned; } // as was asked for
+    uint32_t n_pinned() const { return m_n_pinned; } // the argument of pin()
     void clear();
-    // Forgets the tokens from n_tokens on, when n_seen had been read. False, and nothing is
-    // forgotten: some layer no longer holds what the next token would have seen, so the text has to
-    // be read again.
+    // Forgets the tokens from n_tokens on, of the n_seen that were read. Returns false and forgets
+    // nothing if some layer no longer holds what the next token sees; the text has to be read
+    // again.
     bool rewind(uint32_t n_seen, uint32_t n_tokens);
 
-    // Pinned tokens are seen as if the query were at this position at most.
+    // The largest position that q_clamped has.
     uint32_t clamp_position() const;
-    // How many leading slots of a layer are seen by far queries, when a chunk ends before `end`.
+    // Leading indexes of a layer that are read with q_clamped, when a chunk ends before position
+    // `end`.
     uint32_t n_clamped(uint32_t il, uint32_t end) const;
 
-    // Whether some layer compares its queries with earlier ones: it wants them as they were before
-    // RoPE, too.
+    // Whether some layer compares its queries with earlier ones, before RoPE.
     bool compares_queries() const { return m_recipe.compares_queries(); }
 
-    // A chunk of n tokens at `position` in one layer: its keys and values are written, attended to,
-    // and then some leave. They, and queries, come as the layer's spec wants them: before RoPE or
-    // after it, rotated or not; y is what values were before.
+    // A chunk of n tokens at `position` in one layer: writes keys and values, attends, evicts. The
+    // layer's spec says whether keys and queries come before or after RoPE, and whether they and
+    // values come after the Hadamard transform. y is without the transform.
     void begin_layer(uint32_t il, uint32_t n, uint32_t position);
     void write(const Tensor& k, const Tensor& v);
     void attend(const Tensor& y, const Queries& q, float scale);
@@ -84,22 +81,21 @@ public:
 
     // After n_seen tokens (cache_view.cpp).
     CacheTiers tiers(uint32_t il, uint32_t n_seen) const;
-    // Adds to heads[i] how many heads hold position first + i, in the layers that give up slots;
-    // returns how many there are.
+    // Adds to heads[i] the number of heads that hold position first + i. Returns the number of
+    // heads in the layers that evict; only these count.
     uint32_t count_holders(uint32_t n_seen, uint32_t first, uint32_t n, uint32_t* heads) const;
-    // Which share of these heads holds at least `most` of the n positions from `first` on; 1 where
-    // nothing is given up.
+    // The share of these heads that hold at least the share `most` of the n positions from `first`
+    // on; 1 if no layer evicts.
     double share_holding(uint32_t n_seen, uint32_t first, uint32_t n, double most) const;
 
-    // Saves, checks or loads what is held after n_seen tokens (cache_file.cpp says what). A failure
-    // while loading leaves nothing that is of use: clear() then.
+    // Saves, checks or loads the contents after n_seen tokens (cache_file.cpp). A failure while
+    // loading leaves the cache unusable until clear().
     void transfer(StateFile& file, uint32_t n_seen);
 
-    uint64_t evicted() const
-    {
-        return m_evicted;
-    } // slots that were given up, over all layers and heads
-    uint64_t merged() const { return m_merged; } // how many of them live on in another slot
+    // Tokens that lost their slot, summed over all layers and heads.
+    uint64_t evicted() const { return m_evicted; }
+    // Those of them that were merged into another slot.
+    uint64_t merged() const { return m_merged; }
 
 private:
     static void pin_layer(CacheLayerSpec& spec, const Recipe& recipe, uint32_t n_tokens);
@@ -132,21 +128,21 @@ private:
     RowTransfer m_rows;
     float* m_keys = nullptr; // (most, head_dim) of one head, or (m_rows.n_at_once(), head_dim)
     TextSeen m_text;
-    uint32_t m_trained = ~0u; // tokens that the model knows the distance of
-    Chunk m_chunk;            // where the chunk in flight is staged
-    Tensor m_gathered_k; // (n_kv_heads * group, head_dim) as the plain pool: groups whose rows come
-                         // from two tensors
+    uint32_t m_trained = ~0u; // the model's trained context
+    Chunk m_chunk;            // the chunk in flight
+    // Scratch for groups whose rows come from the plain pool and the chunk, in the plain format.
+    Tensor m_gathered_k; // (n_kv_heads * group, head_dim)
     Tensor m_gathered_v; // (n_kv_heads * group, head_dim)
     Tensor m_lse;        // (chunk, n_heads)
     Tensor m_rope_table; // (indexes that a layer reads, n_rope_on_read)
     Tensor m_waves;      // (wave_digits * wave_base, n_wave)
     Moves m_moves;
     Tensor m_device_moves[Moves::n_ways];
-    Tensor m_layouts; // (n_layers, n_kv_heads * layout_words), rows begin where tensors may
-    uint32_t* m_host_layouts = nullptr; // the same
+    Tensor m_layouts; // (n_layers, n_kv_heads * layout_words), each row aligned as a tensor
+    uint32_t* m_host_layouts = nullptr; // the host's copy
 
-    CacheLayer* m_layer = nullptr; // in flight
-    uint32_t m_il = 0;
+    CacheLayer* m_layer = nullptr; // the layer in flight
+    uint32_t m_il = 0;             // its number
     uint32_t m_n_pinned = 0;
     uint64_t m_evicted = 0, m_merged = 0;
 };

@@ -1,9 +1,10 @@
-// What a saved session keeps of a cache. How many slots were given up and merged, how many tokens
-// are pinned, how often ids were read. Per layer: the number of rows; of a table how many are held
-// of how many, which rows in which order, their positions, counts, log-weights and signals,
-// estimators, and the choice of slots that was read last; then K and V of the rows in use, in
-// ascending order of the rows, and those of the coded pool as they are. A file's table is checked
-// for all that eviction and attention rely on: they index by it.
+// The cache in a saved session. In order:
+//   the numbers of evicted and merged tokens and of pinned tokens; how often ids were read
+//   per layer: slots per head. Of a table: held and capacity of each head; slots, positions, counts
+//   and log-weights; attention scores; estimators; the last choice of a selector. Then the rows of
+//   K and V that are in use, in ascending order, of the plain and the coded pool.
+// A table from a file is checked for everything that eviction and attention rely on, because they
+// index by it.
 #include "runtime/kv/cache.h"
 
 #include "runtime/base/state_file.h"
@@ -13,8 +14,9 @@
 namespace ks
 {
 
-// One head's part of a table: tokens in the order of the text, the pinned first and the newest
-// last; `estimated` slots after the pinned belong to an estimator and have no position.
+// Whether a head's part of a table is valid: tokens in the order of the text, the pinned first and
+// the newest last. `estimated` indexes after the pinned belong to an estimator and have no
+// position.
 static bool head_fits(const CacheLayer& layer, uint32_t h, uint32_t n_pinned, uint32_t estimated,
                       uint32_t n_seen)
 {
@@ -24,7 +26,7 @@ static bool head_fits(const CacheLayer& layer, uint32_t h, uint32_t n_pinned, ui
     uint64_t n_tokens = 0;
     for (uint32_t i = 0; i < layer.held[h]; i++) {
         const uint32_t position = positions[i], count = layer.counts ? layer.counts[slots[i]] : 1;
-        const bool sampled = i - n_pinned < estimated; // false for the pinned: the difference wraps
+        const bool sampled = i >= n_pinned && i - n_pinned < estimated;
         if (sampled ? position != kNoPosition
                     : position < next || position >= n_seen || (i < n_pinned && position != i))
             return false;
@@ -35,7 +37,7 @@ static bool head_fits(const CacheLayer& layer, uint32_t h, uint32_t n_pinned, ui
     return next == n_seen; // the newest is never evicted
 }
 
-// Slots of the coded pool: whole groups of rows, each in their order.
+// Whether coded slots are whole groups of consecutive rows.
 static bool groups_fit(const CacheLayer& layer, const uint32_t* slots, uint32_t n)
 {
     const uint32_t group = layer.spec.group();
@@ -47,26 +49,26 @@ static bool groups_fit(const CacheLayer& layer, const uint32_t* slots, uint32_t 
     return n % group == 0;
 }
 
-// A head's slots lie where its indexes say: plain first ones, coded ones, plain last ones, and
-// plain ones for the tokens to come.
-static bool places_fit(CacheLayer& layer, uint32_t h, uint32_t n_plain_first)
+// Whether a head's slots are in the pools that their indexes demand: plain first ones, coded ones,
+// plain last ones, then free plain and free coded ones. Sets coded[h].
+static bool pools_fit(CacheLayer& layer, uint32_t h, uint32_t n_plain_first)
 {
     const uint32_t *slots = layer.slots + layer.begin[h], held = layer.held[h];
     uint32_t& coded = layer.coded[h] = 0;
     for (uint32_t i = 0; i < held; i++) coded += layer.in_coded_pool(slots[i]);
     if (!layer.spec.n_coded) return true;
     if (held - coded > layer.spec.n_plain()) return false;
-    const uint32_t n_listed =
-        std::min(layer.capacity[h], held + layer.free_slots(h)); // then free ones of the coded pool
-    for (uint32_t i = 0; i < n_listed; i++)
-        if (layer.in_coded_pool(slots[i]) != (i - n_plain_first < coded))
-            return false; // of the first ones the difference wraps
+    // Indexes from n_listed on are free slots of the coded pool.
+    const uint32_t n_listed = std::min(layer.capacity[h], held + layer.free_slots(h));
+    for (uint32_t i = 0; i < n_listed; i++) {
+        const bool is_coded = i >= n_plain_first && i - n_plain_first < coded;
+        if (layer.in_coded_pool(slots[i]) != is_coded) return false;
+    }
     return groups_fit(layer, slots + n_plain_first, coded) &&
            groups_fit(layer, slots + n_listed, layer.capacity[h] - n_listed);
 }
 
-// Whether head h's estimator is one that updates can go on from; *n_slots: how many it has, 0
-// before the first victim.
+// Whether head h's estimator is in a valid state. *n_slots: its slots; 0 before the first victim.
 static bool estimator_fits(const CacheLayer& layer, uint32_t h, uint32_t n_seen, uint32_t* n_slots)
 {
     const CacheLayerSpec& s = layer.spec;
@@ -79,8 +81,8 @@ static bool estimator_fits(const CacheLayer& layer, uint32_t h, uint32_t n_seen,
     return layer.held[h] - s.n_pinned >= *n_slots && estimator.fits(n_seen);
 }
 
-// Whether a table is one that this recipe can have made of n_seen tokens; finds where the heads'
-// parts begin, and which slots hold something: used (n_kv_heads * n_slots).
+// Whether this recipe can have made the table from n_seen tokens. Sets begin of each head, and
+// used (n_kv_heads * n_slots): 1 for slots in use.
 static bool table_fits(CacheLayer& layer, const Recipe& recipe, uint32_t n_seen,
                        std::vector<uint8_t>& used)
 {
@@ -92,16 +94,15 @@ static bool table_fits(CacheLayer& layer, const Recipe& recipe, uint32_t n_seen,
     const uint32_t n_pinned = s.n_pinned;
     const uint32_t recent = std::min(recipe.recent_of(s.n_slots), s.n_slots - n_pinned - 1),
                    rest = s.n_slots - n_pinned - recent;
-    const uint32_t least =
-        recipe.split == Split::ada ? s.n_slots - rest + rest / 5 : s.n_slots; // of a head's slots
+    // The smallest capacity of a head.
+    const uint32_t least = recipe.split == Split::ada ? s.n_slots - rest + rest / 5 : s.n_slots;
     uint32_t begin = 0;
     for (uint32_t h = 0; h < s.n_kv_heads; h++) {
         const uint32_t held = layer.held[h], capacity = layer.capacity[h];
         if (capacity > n - begin || capacity < least || held > capacity) return false;
         layer.begin[h] = begin;
-        if (!places_fit(layer, h, recipe.sink_of(s.n_slots))) return false;
-        if (layer.free_slots(h) != layer.free_slots(0))
-            return false; // all heads evict at the same time
+        if (!pools_fit(layer, h, recipe.sink_of(s.n_slots))) return false;
+        if (layer.free_slots(h) != layer.free_slots(0)) return false; // heads evict together
         begin += capacity;
         uint32_t estimated = 0;
         if (!estimator_fits(layer, h, n_seen, &estimated)) return false;
@@ -111,12 +112,12 @@ static bool table_fits(CacheLayer& layer, const Recipe& recipe, uint32_t n_seen,
     return begin == n;
 }
 
-// The rows in use of a plane that begins at `first`.
+// Transfers the rows in use of a plane that begins at `first`. used: by row of the pool.
 static void transfer_plane(StateFile& file, Backend& backend, const Tensor& t, uint64_t first,
                            uint64_t row_bytes, const uint8_t* used)
 {
-    for (uint32_t row = 0, end = 0; row_bytes && row < t.rows;
-         row = end) { // runs of rows that are all in use or all free
+    // Runs of rows that are all in use or all free.
+    for (uint32_t row = 0, end = 0; row_bytes && row < t.rows; row = end) {
         while (end < t.rows && used[end] == used[row]) end++;
         if (used[row])
             file.device(backend, t.buffer, t.offset + first + row * row_bytes,
@@ -124,8 +125,8 @@ static void transfer_plane(StateFile& file, Backend& backend, const Tensor& t, u
     }
 }
 
-// A choice as it is on the device, and whether a layer can have made it: a head's list is of its
-// own slots, in their order.
+// A choice of a selector, as it is on the device. It is valid if each head lists its own slots, in
+// the order of their indexes.
 struct Choice {
     uint32_t state[select_words] = {};
     std::vector<uint32_t> head_layout, table;
@@ -139,35 +140,34 @@ struct Choice {
     bool fits(const CacheLayer& layer, const Recipe& recipe) const
     {
         const uint32_t n_heads = layer.spec.n_kv_heads, stride = uint32_t(table.size() / n_heads),
-                       came = state[select_tokens];
-        std::vector<uint32_t> order(n_heads * layer.spec.n_slots);
+                       n_new = state[select_tokens];
+        std::vector<uint32_t> next_index(n_heads * layer.spec.n_slots); // by slot: its index + 1
         for (uint32_t h = 0; h < n_heads; h++) {
             const uint32_t* v = head_layout.data() + h * layout_words;
             if (state[select_n_since] > recipe.read_last() / 2 ||
                 v[layout_n_held] > layer.spec.n_read + state[select_n_since])
                 return false;
-            if (v[layout_table_begin] != h * stride || came > stride - v[layout_n_held])
+            if (v[layout_table_begin] != h * stride || n_new > stride - v[layout_n_held])
                 return false;
-            if (v[layout_coded_end] > v[layout_n_held])
-                return false; // what comes since is not coded
-            std::fill(order.begin(), order.end(), 0u);
+            if (v[layout_coded_end] > v[layout_n_held]) return false; // newer tokens are plain
+            std::fill(next_index.begin(), next_index.end(), 0u);
             for (uint32_t i = 0; i < layer.held[h]; i++)
-                order[layer.slots[layer.begin[h] + i]] = i + 1;
-            for (uint32_t i = 0, last = 0; i < v[layout_n_held] + came; i++) {
+                next_index[layer.slots[layer.begin[h] + i]] = i + 1;
+            for (uint32_t i = 0, last = 0; i < v[layout_n_held] + n_new; i++) {
                 const uint32_t slot = table[v[layout_table_begin] + i];
                 const bool coded = i >= v[layout_coded_begin] && i < v[layout_coded_end];
-                if (slot >= order.size() || order[slot] <= last ||
+                if (slot >= next_index.size() || next_index[slot] <= last ||
                     layer.in_coded_pool(slot) != coded)
                     return false;
-                last = order[slot];
+                last = next_index[slot];
             }
         }
         return true;
     }
 };
 
-// Only where it may be used again, and by a session whose table has the same room: else the next
-// step chooses anew.
+// Loads a choice only if it may be reused and this session's table has the same size. Otherwise the
+// next step chooses anew.
 void Cache::transfer_choice(StateFile& file, uint32_t il, const CacheLayer& layer)
 {
     const Selection& made = layer.selection;
@@ -193,7 +193,7 @@ void Cache::transfer_choice(StateFile& file, uint32_t il, const CacheLayer& laye
     if (must_reselect || !file.ok() || choice.table.size() != n_table) return;
     file.require(choice.fits(layer, layer.recipe), "a choice of slots that no cache has");
     if (!file.loads() || !file.ok()) return;
-    choice.state[select_choices] = 0; // what was known of units is not in the file
+    choice.state[select_choices] = 0; // page bounds and representatives are not in the file
     each([&](const Tensor& t, const void* from, uint64_t bytes) {
         m_backend->upload(t.buffer, t.offset, from, bytes);
     });
@@ -206,9 +206,8 @@ void Cache::transfer_layer(StateFile& file, uint32_t il, CacheLayer& layer, uint
     const uint32_t n = s.n_kv_heads * s.n_slots;
     uint32_t n_slots = s.n_slots;
     file.value(n_slots);
-    if (n_slots != s.n_slots &&
-        (s.table ||
-         n_seen > std::min(n_slots, s.n_slots))) // a ring that is not yet round fits into any
+    // A ring that is not yet full fits into a ring of another size.
+    if (n_slots != s.n_slots && (s.table || n_seen > std::min(n_slots, s.n_slots)))
         file.refuse(Code::unsupported, "was saved with " + std::to_string(n_slots) +
                                            " slots per head in layer " + std::to_string(il) +
                                            ", this session has " + std::to_string(s.n_slots));
@@ -252,16 +251,15 @@ void Cache::transfer(StateFile& file, uint32_t n_seen)
         m_text.counts + (m_recipe.retain->counts && m_text.counts ? TextSeen::kBuckets : 0));
     file.bytes(counts.data(), 2 * counts.size());
     if (file.loads()) std::copy(counts.begin(), counts.end(), m_text.counts);
-    std::vector<double>
-        room; // where a table is checked, the largest one's; aligned as an estimator wants it
+    std::vector<double> scratch; // a table that is checked; doubles, as an estimator aligns them
     for (uint32_t il = 0; il < n_layers() && file.ok(); il++) {
         CacheLayer layer = m_layers[il];
-        pin_layer(layer.spec, m_recipe, 0); // how it was placed
+        pin_layer(layer.spec, m_recipe, 0); // as in place_layers()
         if (file.checks()) {
             Placer counted, ignored, device;
             layer.place(0, ignored, counted);
-            room.resize(std::max<size_t>(room.size(), counted.offset / sizeof(double)));
-            Placer host{{room.data(), 0}};
+            scratch.resize(std::max<size_t>(scratch.size(), counted.offset / sizeof(double)));
+            Placer host{{scratch.data(), 0}};
             layer.place(0, device, host);
             layer.selection = m_layers[il].selection;
         }

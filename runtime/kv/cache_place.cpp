@@ -1,4 +1,4 @@
-// Where the cache's tensors and host arrays lie: the same pass counts the bytes and places them.
+// Places the cache's tensors and host arrays. The same pass counts their bytes.
 #include "runtime/kv/cache.h"
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 namespace ks
 {
 
-// Part of the slots' bytes that the keys of one head may take as floats.
+// The keys of one head as floats may take 1 / kKeyShare of the bytes of the slots.
 constexpr uint64_t kKeyShare = 16;
 
 // Maxima over all layers, which size what the layers share.
@@ -19,7 +19,7 @@ struct Cache::Largest {
     bool stages = false;       // some layer stages chunks
 };
 
-// Scratch of evictions, for the largest table layer.
+// Places the scratch of evictions, for the largest table layer.
 void Cache::place_decisions(const std::vector<CacheLayerSpec>& specs, const Recipe& recipe,
                             uint32_t chunk, Placer& device, Placer& host)
 {
@@ -39,8 +39,8 @@ void Cache::place_decisions(const std::vector<CacheLayerSpec>& specs, const Reci
         most = std::max(most, s.n_slots * (heads_compete ? s.n_kv_heads : 1) + chunk);
     }
     if (!most) return;
-    // All keys of a head are kept as floats where they are small beside the slots. Otherwise they
-    // are read twice, in parts.
+    // All keys of a head are held as floats if they are small beside the slots. Otherwise a policy
+    // reads them in parts.
     const bool all_keys =
         writes || recipe.retain->all_keys || kKeyShare * 4ull * most * head_dim <= slot_bytes;
     const uint32_t n_at_once =
@@ -52,7 +52,7 @@ void Cache::place_decisions(const std::vector<CacheLayerSpec>& specs, const Reci
     m_rows.place(reads ? n_at_once : 0, head_dim, device);
 }
 
-// The layers' own tensors, and the maxima over them.
+// Places the layers' own tensors and returns the maxima over all layers.
 Cache::Largest Cache::place_layers(const std::vector<CacheLayerSpec>& specs, uint32_t chunk,
                                    uint32_t context, Placer& device, Placer& host)
 {
@@ -84,7 +84,7 @@ Cache::Largest Cache::place_layers(const std::vector<CacheLayerSpec>& specs, uin
     return largest;
 }
 
-// The head layouts of all layers, a row for each, so that one copy sends them.
+// Places the head layouts of all layers, one row per layer, so that one copy sends them.
 void Cache::place_layouts(uint32_t n_kv_heads, Placer& device, Placer& host)
 {
     const uint32_t n_layers = uint32_t(m_layers.size());
@@ -97,7 +97,7 @@ void Cache::place_layouts(uint32_t n_kv_heads, Placer& device, Placer& host)
                                        m_layers[il].spec.n_kv_heads, layout_words};
 }
 
-// The staged chunk, and the moves that bring its rows to their slots.
+// Places the staged chunk, and the moves that bring its rows to their slots.
 void Cache::place_chunk(const Largest& largest, uint32_t chunk, Placer& device, Placer& host)
 {
     const uint32_t n = largest.n_kv_heads * chunk;

@@ -1,4 +1,4 @@
-// What is held, for a person to look at: nothing here is on the way of a token.
+// Statistics of the cache for people. Reading a token does not run any of this.
 #include "runtime/kv/cache.h"
 
 #include <algorithm>
@@ -34,22 +34,22 @@ CacheTiers Cache::tiers(uint32_t il, uint32_t n_seen) const
     return t;
 }
 
-// Calls each(i) for the positions first + i, i < n, that a head has a slot of their own for.
+// Calls each(i) for every i < n whose position first + i has a slot of its own in this head.
 template <class Each>
 static void held_positions(const CacheLayer& layer, uint32_t head, uint32_t n_seen, uint32_t first,
                            uint32_t n, Each each)
 {
     const CacheLayerSpec& s = layer.spec;
     for (uint32_t i = 0; s.table && i < layer.held[head]; i++) {
-        const uint32_t nth = layer.positions[layer.begin[head] + i] - first;
-        if (nth < n) each(nth);
+        const uint32_t offset = layer.positions[layer.begin[head] + i] - first;
+        if (offset < n) each(offset); // an earlier position wraps and is larger
     }
     for (uint32_t i = 0; !s.table && i < n; i++)
         if (first + i < s.n_pinned || first + i >= ring_oldest(n_seen, s.n_slots, s.n_pinned))
             each(i);
 }
 
-static bool gives_up(const CacheLayer& layer)
+static bool evicts(const CacheLayer& layer)
 {
     return layer.spec.bounded && !layer.spec.local;
 }
@@ -58,7 +58,7 @@ uint32_t Cache::count_holders(uint32_t n_seen, uint32_t first, uint32_t n, uint3
 {
     uint32_t n_heads = 0;
     for (const CacheLayer& layer : m_layers) {
-        const uint32_t n_here = gives_up(layer) ? layer.spec.n_kv_heads : 0;
+        const uint32_t n_here = evicts(layer) ? layer.spec.n_kv_heads : 0;
         n_heads += n_here;
         for (uint32_t h = 0; h < n_here; h++)
             held_positions(layer, h, n_seen, first, n, [&](uint32_t i) { heads[i]++; });
@@ -70,7 +70,7 @@ double Cache::share_holding(uint32_t n_seen, uint32_t first, uint32_t n, double 
 {
     uint32_t n_heads = 0, n_holding = 0;
     for (const CacheLayer& layer : m_layers) {
-        const uint32_t n_here = gives_up(layer) ? layer.spec.n_kv_heads : 0;
+        const uint32_t n_here = evicts(layer) ? layer.spec.n_kv_heads : 0;
         n_heads += n_here;
         for (uint32_t h = 0; h < n_here; h++) {
             uint32_t n_held = 0;

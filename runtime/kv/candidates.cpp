@@ -34,22 +34,22 @@ void Gatherer::gather_head(const DecisionInput& in, const EvictionRules& rules, 
     head.n_held = layer.held[h];
     head.n = head.n_held + in.chunk.n;
     head.n_coded = layer.coded[h];
-    head.first = head.n_held; // where nobody leaves and nothing is coded
+    head.first = head.n_held; // held tokens neither leave nor are encoded
     if (rules.codes) head.first = std::min(head.n_held, rules.n_plain_first + head.n_coded);
     if (rules.evicts) head.first = 0;
     for (uint32_t i = head.first; i < head.n; i++) {
         const bool held = i < head.n_held;
-        const uint32_t nth = i - head.n_held; // of the chunk
-        head.positions[i] = held ? positions[i] : in.chunk.position + nth;
-        head.is_template[i] = in.text.is_frame(head.positions[i], in.n_seen());
+        const uint32_t t = i - head.n_held; // token of the chunk
+        head.positions[i] = held ? positions[i] : in.chunk.position + t;
+        head.is_template[i] = in.text.is_template(head.positions[i], in.n_seen());
         if (held) head.slots[i] = slots[i];
         if (attention)
             head.attention[i] =
-                held ? m_slot_attention[slots[i]] : m_chunk_attention[h * in.chunk.n_rows + nth];
+                held ? m_slot_attention[slots[i]] : m_chunk_attention[h * in.chunk.n_rows + t];
     }
 }
 
-// Where all heads keep the same tokens, each has the sum of all heads' attention.
+// Heads that keep the same tokens all get the sum of the heads' attention scores.
 void Gatherer::share_attention(uint32_t n_heads)
 {
     HeadCandidates& first = m_heads[0];
@@ -78,7 +78,7 @@ std::vector<HeadCandidates>& Gatherer::gather(const DecisionInput& in, const Evi
     return m_heads;
 }
 
-// How often the id of each index was read; of those that the text no longer has, once.
+// Counts how often the id of each index was read. An id that the ring no longer has counts once.
 void Gatherer::count_ids(const DecisionInput& in, const HeadCandidates& head)
 {
     for (uint32_t i = 0; i < head.n; i++) {
@@ -88,7 +88,7 @@ void Gatherer::count_ids(const DecisionInput& in, const HeadCandidates& head)
     }
 }
 
-// Reads the keys of a head part by part, for policies that look at each once or twice.
+// Reads the keys of a head part by part, for policies that need each key only once or twice.
 struct KeyParts {
     RowTransfer& rows;
     const HeadRows& of;

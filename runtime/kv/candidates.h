@@ -1,5 +1,5 @@
-// What is known of a layer's tokens before a decision: where they lie, what attention gave them,
-// and the policy's scores.
+// Gathers what an eviction is decided on: each token's position, slot and attention score, and the
+// policy's score.
 #pragma once
 
 #include "runtime/kv/rows.h"
@@ -7,18 +7,19 @@
 namespace ks
 {
 
-constexpr uint32_t kTemplateToken =
-    1u << 31; // beside an id: written by a chat template around somebody's words
+// A flag of an id: a chat template wrote the token.
+constexpr uint32_t kTemplateToken = 1u << 31;
 
-// The text behind the slots, as far as it is known.
+// The text of the tokens, as far as it is known.
 struct TextSeen {
-    static constexpr uint32_t kBuckets = 4096; // ids are counted by remainder: a vocabulary's own
-                                               // counts would cost more than they say
-    const uint32_t* ids = nullptr; // (size) a ring: the id at position p is in [p % size], the
-                                   // chunk's own included, some with kTemplateToken
+    // Ids are counted by their remainder: a count per id would take more bytes than it is worth.
+    static constexpr uint32_t kBuckets = 4096;
+    // (size) A ring: the id of position p is ids[p % size], with or without kTemplateToken. It
+    // includes the chunk's ids.
+    const uint32_t* ids = nullptr;
     uint32_t size = 0;
-    uint16_t* counts = nullptr; // (kBuckets) how often ids were read
-    uint32_t q_clamped = ~0u; // tokens further back than the model was trained for; they have to go
+    uint16_t* counts = nullptr;  // (kBuckets) how often ids of a bucket were read
+    uint32_t max_distance = ~0u; // the model does not know larger distances
 
     bool knows(uint32_t position, uint32_t n_seen) const
     {
@@ -28,13 +29,13 @@ struct TextSeen {
     {
         return (ids[position % size] & ~kTemplateToken) % kBuckets;
     }
-    bool is_frame(uint32_t position, uint32_t n_seen) const
+    bool is_template(uint32_t position, uint32_t n_seen) const
     {
         return knows(position, n_seen) && ids[position % size] & kTemplateToken;
     }
 };
 
-// What the last decisions of a layer are made from.
+// The state of a layer from which candidates are gathered.
 struct DecisionInput {
     Backend& backend;
     const CacheLayer& layer;
@@ -47,23 +48,19 @@ struct DecisionInput {
 class Gatherer
 {
 public:
-    // Scratch for n_heads heads of `most` indexes. all_keys: the policy has all keys of a head at
-    // once, else as many as rows moves.
+    // Scratch for n_heads heads of `most` indexes. all_keys: the policy gets all keys of a head at
+    // once, else parts of rows.n_at_once().
     void place(const Recipe& recipe, uint32_t n_heads, uint32_t n_slots, uint32_t chunk,
                uint32_t most, uint32_t head_dim, bool all_keys, Placer& host);
-    // rows: how keys are read, into keys (most, head_dim) or (rows.n_at_once(), head_dim).
+    // rows reads keys into `keys`: (most, head_dim) with all_keys, else (rows.n_at_once(),
+    // head_dim).
     std::vector<HeadCandidates>& gather(const DecisionInput& in, const EvictionRules& rules,
                                         RowTransfer& rows, float* keys);
 
-    // Attention scores as they are on the device; none where nobody wants them.
-    const float* slot_attention() const
-    {
-        return m_slot_attention;
-    } // (n_kv_heads * n_slots) by slot
-    const float* chunk_attention() const
-    {
-        return m_chunk_attention;
-    } // (n_kv_heads * chunk.n_rows) by row
+    // The attention scores of the device, if the recipe reads them: (n_kv_heads * n_slots) by slot,
+    // and (n_kv_heads * chunk.n_rows) by row of the chunk.
+    const float* slot_attention() const { return m_slot_attention; }
+    const float* chunk_attention() const { return m_chunk_attention; }
 
 private:
     void gather_head(const DecisionInput& in, const EvictionRules& rules, uint32_t h);
@@ -74,10 +71,10 @@ private:
 
     std::vector<HeadCandidates> m_heads;
     bool m_all_keys = false;
-    float* m_slot_attention = nullptr;  // (n_kv_heads * n_slots)
-    float* m_chunk_attention = nullptr; // (n_kv_heads * chunk)
-    float* m_scratch = nullptr;         // the policy's
-    uint32_t* m_id_counts = nullptr;    // (most)
+    float* m_slot_attention = nullptr;  // (n_kv_heads * n_slots) by slot
+    float* m_chunk_attention = nullptr; // (n_kv_heads * chunk) by row of the chunk
+    float* m_scratch = nullptr;         // retain_scratch_floats() floats for the policy
+    uint32_t* m_id_counts = nullptr;    // (most) by index
 };
 
 } // namespace ks

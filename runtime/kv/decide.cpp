@@ -10,7 +10,7 @@ EvictionRules eviction_rules(const CacheLayerSpec& spec, const Recipe& recipe, c
                              uint32_t n_new, uint32_t max_distance)
 {
     EvictionRules r;
-    uint32_t n_tokens = 0; // of all heads
+    uint32_t n_tokens = 0; // indexes of all heads
     for (uint32_t h = 0; h < spec.n_kv_heads; h++) n_tokens += held[h] + n_new;
     r.n_pinned = spec.n_pinned;
     r.target = spec.n_slots - spec.slack(recipe, n_new == 1 || recipe.retain->estimates);
@@ -19,8 +19,8 @@ EvictionRules eviction_rules(const CacheLayerSpec& spec, const Recipe& recipe, c
     r.group = spec.group();
     r.heads_compete = recipe.split == Split::ada;
     r.evicts = !recipe.exact() && n_tokens > spec.n_kv_heads * r.target;
-    // Keys of a group leave together: as many tokens leave as are whole groups, and they are the
-    // oldest.
+    // Keys of a group leave together: the number of tokens that leave is rounded up to whole
+    // groups, and the oldest leave.
     const uint32_t n = held[0] + n_new, n_leave = n - std::min(n, r.target);
     if (r.evicts && r.group > 1) r.target = n - (n_leave + r.group - 1) / r.group * r.group;
     r.n_recent = std::min(recipe.recent_of(spec.n_slots), r.target - r.n_pinned - 1);
@@ -32,7 +32,7 @@ EvictionRules eviction_rules(const CacheLayerSpec& spec, const Recipe& recipe, c
     if (!r.codes) return r;
     r.n_plain_first = recipe.sink_of(spec.n_slots);
     r.n_plain_last = recipe.plain_recent_of(spec.n_slots);
-    // Where nobody leaves, the last tokens for which no coded slot is left stay plain.
+    // If nothing is evicted, the last tokens stay plain when no coded slots are left.
     if (recipe.exact() && r.group == 1)
         r.n_plain_last += std::max(n_tokens / spec.n_kv_heads, r.target) - r.target;
     return r;
@@ -47,7 +47,7 @@ void Decider::place(uint32_t n_heads, uint32_t most, bool heads_compete, Placer&
     m_keep = host.array<uint8_t>(heads_compete ? uint64_t(n_heads) * most : 0);
 }
 
-// Tokens that are further back than the model was trained for leave first.
+// Tokens further back than max_distance leave first.
 static void expel_distant(const EvictionRules& rules, HeadCandidates& head, uint32_t n_seen)
 {
     const uint32_t end = head.n - rules.n_recent;
@@ -56,11 +56,11 @@ static void expel_distant(const EvictionRules& rules, HeadCandidates& head, uint
         if (!head.is_sample(i)) head.score[i] = -INFINITY;
 }
 
-// What a template wrote between two messages stays as a whole or goes as a whole, before all else:
-// the newest of it stays while it takes no more than n_template slots.
+// Tokens that the chat template wrote between two messages stay together or leave together, before
+// all others are decided on. The newest stay, as many as n_template slots hold.
 static void protect_template(const EvictionRules& rules, HeadCandidates& head, uint32_t n_seen)
 {
-    uint32_t room = rules.n_template;
+    uint32_t n_left = rules.n_template;
     for (uint32_t end = head.n - rules.n_recent, begin; end > rules.n_pinned; end = begin) {
         for (begin = end; begin > rules.n_pinned && head.is_template[begin - 1]; begin--)
             if (begin < end && head.positions[begin - 1] + 1 != head.positions[begin]) break;
@@ -69,9 +69,9 @@ static void protect_template(const EvictionRules& rules, HeadCandidates& head, u
             begin--;
             continue;
         }
-        const bool stays = n <= room && n_seen - head.positions[begin] <= rules.max_distance;
+        const bool stays = n <= n_left && n_seen - head.positions[begin] <= rules.max_distance;
         std::fill(head.score + begin, head.score + end, stays ? INFINITY : -INFINITY);
-        room = stays ? room - n : 0;
+        n_left = stays ? n_left - n : 0;
     }
 }
 
@@ -81,13 +81,13 @@ void Decider::choose(const EvictionRules& rules, const HeadCandidates& head, Hea
     uint8_t* keep = decision.keep + rules.n_pinned;
     if (!rules.n_estimated)
         return mark_top_k(head.score + rules.n_pinned, n, rules.n_chosen(), m_order, keep);
-    // All go into the estimator, but for its own slots.
+    // All candidates go into the estimator, except its own slots.
     const uint32_t n_samples = head.is_sample(rules.n_pinned) ? rules.n_estimated : 0;
     std::fill_n(keep + n_samples, n - n_samples, uint8_t(0));
 }
 
-// The heads' candidates end at the same token but may differ in number: side by side, aligned at
-// their ends.
+// Heads may have different numbers of candidates, which end at the same token. So each head's
+// scores are aligned at their end, in a row of equal length.
 void Decider::choose_among_heads(const EvictionRules& rules,
                                  const std::vector<HeadCandidates>& heads, uint32_t n_heads)
 {
@@ -107,8 +107,8 @@ void Decider::choose_among_heads(const EvictionRules& rules,
     }
 }
 
-// What will be coded: all that stays between the first and the last tokens. Of groups only whole
-// ones that have slots, the oldest first.
+// Everything that stays between the plain first and last tokens is encoded. With groups, only whole
+// groups that have slots are, the oldest first.
 static void find_coded_range(const EvictionRules& rules, const HeadCandidates& head,
                              HeadDecision& decision)
 {

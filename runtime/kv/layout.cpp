@@ -18,14 +18,14 @@ void CacheLayerSpec::code_slots(const Recipe& r, Format keys, Format values)
 uint32_t CacheLayerSpec::slack(const Recipe& r, bool decodes) const
 {
     if (!n_coded) return decodes ? r.delta_of(n_slots) - 1 : 0;
-    // New tokens have a pool of their own; beside groups some of its slots hold tokens that wait
-    // for their group.
+    // New tokens go to the plain pool. With groups, some of its slots hold tokens that wait until
+    // their group is full.
     return group() > 1 ? r.delta_of(n_slots) - 1
                        : n_plain() - r.sink_of(n_slots) - r.plain_recent_of(n_slots);
 }
 
-// What the pinned, the recent and the next tokens leave of a head's slots. With fewer than kLeast
-// nothing can be estimated, and the policy is a window.
+// The slots of a head that pinned, recent and new tokens do not need. With fewer than kLeast there
+// is no estimator, and the policy is a window.
 uint32_t CacheLayerSpec::estimator_slots(const Recipe& r) const
 {
     constexpr uint32_t kLeast = 4;
@@ -54,7 +54,7 @@ uint32_t read_stride(const CacheLayerSpec& s, const Recipe& recipe, uint32_t chu
     return s.n_read + recipe.read_last() / 2 + chunk;
 }
 
-// Some blocks there must be.
+// Halves the blocks of a selector, down to 8, until four fit between the first and last indexes.
 uint32_t select_unit(const Recipe& recipe, uint32_t n_read, uint32_t n_first)
 {
     uint32_t unit = recipe.select->unit;
@@ -95,7 +95,7 @@ void CacheLayer::place(uint32_t chunk, Placer& device, Placer& host)
     if (spec.n_read) place_selection(*this, chunk, device);
     const bool merges = recipe.victims == Victims::merge;
     const uint64_t of_estimator = spec.estimator_bytes(recipe);
-    kv.table = device.take(spec.n_wave ? 2 : 1, n); // positions lie right behind it
+    kv.table = device.take(spec.n_wave ? 2 : 1, n); // the second row becomes kv.positions
     kv.table.rows = 1;
     if (spec.n_wave) {
         kv.positions = kv.table;
@@ -115,7 +115,7 @@ void CacheLayer::place(uint32_t chunk, Placer& device, Placer& host)
     if (of_estimator) estimators = host.array<uint8_t>(spec.n_kv_heads * of_estimator);
 }
 
-// In most layers of a model 2 bits would be past what it bears.
+// Window layers are most layers of a model, and it does not bear 2 bits in all of them.
 static Format window_codec(Format wanted)
 {
     return wanted == Format::turbo2  ? Format::turbo3
@@ -128,22 +128,21 @@ static Format boundary_codec(Format wanted)
     return is_coded(wanted) ? Format::q8 : wanted;
 }
 
-// A window layer forgets what it would not see. With few slots its window shrinks as well, and more
-// than in proportion where their number was not asked for: the layers that see everything lose more
-// by a slot. In codes a window has more tokens by the byte, and is given more.
+// A window layer holds only its window. With few slots the window shrinks as well; without slots=
+// it shrinks more than in proportion, because the layers that see everything lose more by a slot.
+// A coded window takes fewer bytes per token, so it shrinks less.
 static CacheLayerSpec window_layer(CacheLayerSpec s, const ModelShape& model, const Recipe& recipe,
                                    uint32_t n_slots)
 {
-    const bool coded = recipe.codes() && !model.key_bias,
-               asked_for = recipe.slots || recipe.exact();
-    const uint32_t few = std::min(n_slots, n_slots * (coded ? 3 : 1) / 8 + 48);
-    s.n_slots = std::min(model.window, asked_for ? n_slots : few);
+    const bool coded = recipe.codes() && !model.key_bias, fixed = recipe.slots || recipe.exact();
+    const uint32_t shrunk = std::min(n_slots, n_slots * (coded ? 3 : 1) / 8 + 48);
+    s.n_slots = std::min(model.window, fixed ? n_slots : shrunk);
     s.window = s.n_slots;
     s.bounded = s.window < model.window && !recipe.exact();
     s.local = true;
     if (!coded) return s;
-    // No ring but a table, with slots for the tokens between two decisions where the window is
-    // whole.
+    // A coded window needs a table. If the window is whole, it also has slots for the tokens
+    // between two evictions.
     const Recipe for_window_layer = recipe.for_window_layer();
     s.table = true;
     s.window = model.window;
@@ -152,21 +151,21 @@ static CacheLayerSpec window_layer(CacheLayerSpec s, const ModelShape& model, co
     return s;
 }
 
-// Slots that one head may come to hold.
+// The largest number of slots that one head can hold.
 static uint32_t most_of_head(const CacheLayerSpec& s, const Recipe& recipe)
 {
     return s.n_slots * (recipe.split == Split::ada ? s.n_kv_heads : 1);
 }
 
-// reads_few: the selector chooses in this layer. boundary: the layer is among the first or the last
-// ones.
+// A layer that sees everything. selects: its selector chooses slots. boundary: it is among the
+// first or the last such layers.
 static CacheLayerSpec whole_layer(CacheLayerSpec s, const ModelShape& model, const Recipe& recipe,
-                                  bool reads_few, bool boundary)
+                                  bool selects, bool boundary)
 {
     s.bounded = !recipe.exact();
     s.table = (s.bounded && !recipe.is_ring()) || recipe.codes() || recipe.selects() ||
               recipe.ropes_on_read();
-    if (reads_few && most_of_head(s, recipe) > recipe.read_slots()) s.n_read = recipe.read_slots();
+    if (selects && most_of_head(s, recipe) > recipe.read_slots()) s.n_read = recipe.read_slots();
     if (recipe.codes())
         s.code_slots(recipe, boundary ? boundary_codec(recipe.k) : recipe.k,
                      boundary ? boundary_codec(recipe.v) : recipe.v);
@@ -184,7 +183,7 @@ std::vector<CacheLayerSpec> cache_specs(const ModelShape& model, const Recipe& r
     const uint32_t n_boundary = recipe.boundary == Recipe::kChosenByModel
                                     ? model.wide_normed_keys && two_bits
                                     : recipe.boundary;
-    uint32_t n_whole = 0; // layers that see everything, between which slots are split
+    uint32_t n_whole = 0; // layers that see everything
     for (uint32_t il = 0; il < model.n_layers; il++) n_whole += !model.is_window_layer(il);
     std::vector<uint32_t> split(n_whole);
     split_slots(recipe.split, n_whole, n_slots, std::min(n_slots, kLeastSlots), split.data());

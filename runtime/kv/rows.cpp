@@ -10,10 +10,10 @@ void RowTransfer::place(uint32_t n, uint32_t head_dim, Placer& device)
     m_n = n;
     m_values = device.take(n, head_dim);
     m_rows = device.take(1, n);
-    m_view = device.take(1, n ? layout_words : 0);
+    m_head_layout = device.take(1, n ? layout_words : 0);
 }
 
-// body(pool, rows, indexes, n) for runs of wanted indexes whose keys or values lie in one tensor.
+// Calls body(pool, rows, indexes, n) for runs of wanted indexes whose rows lie in one pool.
 template <class Body>
 void RowTransfer::for_runs(const HeadRows& of, KeyOrValue what, uint32_t begin, uint32_t end,
                            const uint8_t* wanted, const Body& body)
@@ -45,17 +45,18 @@ void RowTransfer::read(const HeadRows& from, KeyOrValue what, uint32_t begin, ui
     const auto location_of = [&](uint32_t index) {
         return out + uint64_t(index - begin) * head_dim;
     };
-    for_runs(
-        from, what, begin, end, wanted,
-        [&](const Tensor& pool, const uint32_t* rows, const uint32_t* indexes, uint32_t n) {
-            float* first = location_of(indexes[0]);
-            from.backend.upload(m_rows.buffer, m_rows.offset, rows, 4ull * n);
-            from.backend.kv_read({n, head_dim}, m_values, pool, m_rows);
-            from.backend.download(first, m_values.buffer, m_values.offset, 4ull * n * head_dim);
-            for (uint32_t k = n;
-                 k-- > 0 && indexes[k] != indexes[0] + k;) // the last first, since they move apart
-                std::copy_n(first + uint64_t(k) * head_dim, head_dim, location_of(indexes[k]));
-        });
+    for_runs(from, what, begin, end, wanted,
+             [&](const Tensor& pool, const uint32_t* rows, const uint32_t* indexes, uint32_t n) {
+                 float* first = location_of(indexes[0]);
+                 from.backend.upload(m_rows.buffer, m_rows.offset, rows, 4ull * n);
+                 from.backend.kv_read({n, head_dim}, m_values, pool, m_rows);
+                 from.backend.download(first, m_values.buffer, m_values.offset,
+                                       4ull * n * head_dim);
+                 // Spreads the packed rows. Each moves to a later place, so the last one goes
+                 // first.
+                 for (uint32_t k = n; k-- > 0 && indexes[k] != indexes[0] + k;)
+                     std::copy_n(first + uint64_t(k) * head_dim, head_dim, location_of(indexes[k]));
+             });
 }
 
 void RowTransfer::write_rows(Backend& backend, const Tensor& to, const uint32_t* rows, uint32_t n,
@@ -64,8 +65,9 @@ void RowTransfer::write_rows(Backend& backend, const Tensor& to, const uint32_t*
     const uint32_t head_layout[layout_words] = {};
     backend.upload(m_values.buffer, m_values.offset, values, 4ull * n * to.cols);
     backend.upload(m_rows.buffer, m_rows.offset, rows, 4ull * n);
-    backend.upload(m_view.buffer, m_view.offset, head_layout, sizeof head_layout);
-    backend.kv_write({n, 1, to.cols, to.rows, 0, 0}, {to, {}}, {m_values, {}}, m_rows, m_view);
+    backend.upload(m_head_layout.buffer, m_head_layout.offset, head_layout, sizeof head_layout);
+    backend.kv_write({n, 1, to.cols, to.rows, 0, 0}, {to, {}}, {m_values, {}}, m_rows,
+                     m_head_layout);
 }
 
 void RowTransfer::write(const HeadRows& to, KeyOrValue what, uint32_t end, const uint8_t* wanted,

@@ -1,4 +1,5 @@
-// Rows of keys and values on the host: read from the device as f32, and written back.
+// Rows of keys and values on the host: read from the device as f32, and written back. Callers name
+// rows by index; HeadRows says which row of which pool an index has.
 #pragma once
 
 #include "runtime/kv/decide.h"
@@ -6,7 +7,7 @@
 namespace ks
 {
 
-// The head whose rows are read or written.
+// The head whose rows are read or written: its held tokens, then the staged chunk's.
 struct HeadRows {
     Backend& backend;
     const CacheLayer& layer;
@@ -14,6 +15,7 @@ struct HeadRows {
     const HeadCandidates& candidates;
     uint32_t head;
 
+    // The row of an index in the staged chunk.
     uint32_t chunk_row(uint32_t index) const
     {
         return head * chunk.n_rows + index - candidates.n_held;
@@ -27,16 +29,17 @@ class RowTransfer
 public:
     static constexpr uint32_t kMostAtOnce = 256;
 
-    // Buffers for n rows at a time; none where n is 0.
+    // Places buffers for n rows at a time; none if n is 0.
     void place(uint32_t n, uint32_t head_dim, Placer& device);
     uint32_t n_at_once() const { return m_n; }
-    // The rows of indexes [begin, end), to out (end - begin, head_dim). wanted (end): which of
-    // them; null: all. Rows in between are overwritten.
+    // Reads the rows of indexes [begin, end) to out (end - begin, head_dim). wanted (end): 1 for
+    // those to read; null: all. Rows of `out` that are not wanted are overwritten.
     void read(const HeadRows& from, KeyOrValue what, uint32_t begin, uint32_t end,
               const uint8_t* wanted, float* out);
-    // Writes rows (end, head_dim), by index, of the indexes that are wanted. Uses up `rows`.
+    // Writes the wanted rows of values (end, head_dim), which are by index. Destroys `values`.
     void write(const HeadRows& to, KeyOrValue what, uint32_t end, const uint8_t* wanted,
-               float* rows);
+               float* values);
+    // Writes a key and a value into a slot of any pool.
     void write_slot(Backend& backend, const CacheLayer& layer, uint32_t slot, const float* key,
                     const float* value);
 
@@ -47,10 +50,10 @@ private:
     void write_rows(Backend& backend, const Tensor& to, const uint32_t* rows, uint32_t n,
                     const float* values);
 
-    Tensor m_values;  // (n, head_dim)
-    Tensor m_rows;    // (1, n) u32
-    Tensor m_view;    // (1, layout_words) u32
-    uint32_t m_n = 0; // rows at a time
+    Tensor m_values;      // (n, head_dim)
+    Tensor m_rows;        // (1, n) u32
+    Tensor m_head_layout; // (1, layout_words) u32
+    uint32_t m_n = 0;     // rows at a time
 };
 
 } // namespace ks

@@ -1,4 +1,4 @@
-// Policies that read what attention gave to each token.
+// Policies that read attention scores.
 #include "runtime/kv/policies/policies.h"
 
 #include <algorithm>
@@ -7,8 +7,8 @@
 namespace ks
 {
 
-// H2O: the sum of a token's probabilities. Old tokens had more queries to be seen by; `lifetime`
-// divides by their number, or by the sum of their weights 1, decay, decay^2 ... where sums decay.
+// H2O: the sum of a token's probabilities. More queries have seen an old token, so `lifetime`
+// divides by their number. If sums decay, it divides by 1 + decay + decay^2 + ... instead.
 void score_h2o(const Candidates& c, const RetainOptions& o, float*, float* score)
 {
     for (uint32_t i = 0; i < c.n; i++) {
@@ -18,19 +18,20 @@ void score_h2o(const Candidates& c, const RetainOptions& o, float*, float* score
     }
 }
 
-// Scissorhands: what is often less than its even share leaves.
+// Scissorhands: tokens whose probability is often below the mean leave.
 void score_below(const Candidates& c, const RetainOptions&, float*, float* score)
 {
     for (uint32_t i = 0; i < c.n; i++) score[i] = -c.scores[i];
 }
 
-// TOVA: the probability by the last queries, summed over all heads of the layer.
+// TOVA: the probabilities of the last queries, summed over all heads of the layer.
 void score_attention(const Candidates& c, const RetainOptions&, float*, float* score)
 {
     std::copy_n(c.scores, c.n, score);
 }
 
-// SnapKV: a token stays if one of its neighbours is looked at, so that what is found can be read.
+// SnapKV: a token has the highest score among its neighbours, so the surroundings of a token with
+// much attention stay as well.
 void score_snapkv(const Candidates& c, const RetainOptions& o, float*, float* score)
 {
     std::copy_n(c.scores, c.n, score);

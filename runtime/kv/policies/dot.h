@@ -1,5 +1,5 @@
-// Sums over vectors of one head. Eight partial sums side by side in one fixed order: a compiler may
-// vectorize it, and every machine gets the same bits.
+// Sums over vectors of one head. Each is eight partial sums, added in one fixed order: compilers
+// can vectorise it, and every machine gets the same bits.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Policies that read the keys alone.
+// Policies that read only keys.
 #include "runtime/kv/policies/dot.h"
 #include "runtime/kv/policies/policies.h"
 
@@ -11,8 +11,8 @@
 namespace ks
 {
 
-// KeyDiff: keys that point where few others point stay; minus the cosine with the mean of the
-// normalised keys. scratch: (head_dim)
+// KeyDiff: minus the cosine with the mean of the normalised keys, so unusual keys stay.
+// scratch: (head_dim)
 void score_keydiff(const Candidates& c, const RetainOptions&, float* scratch, float* score)
 {
     float* mean = scratch;
@@ -29,9 +29,9 @@ void score_keydiff(const Candidates& c, const RetainOptions&, float* scratch, fl
     });
 }
 
-// Farthest first: the key of largest norm, then always the one farthest from all chosen; every key
-// ends up within twice the best possible radius of a chosen one. The score counts down in the order
-// of choice; ties: the older.
+// Farthest first: chooses the key of the largest norm, then always the key farthest from all chosen
+// ones. So every key is within twice the best possible radius of a chosen one. Scores descend in
+// the order of choice. On ties the older key is chosen. scratch: (n)
 void score_kcenter(const Candidates& c, const RetainOptions&, float* scratch, float* score)
 {
     constexpr float kChosen = -1;
@@ -53,7 +53,7 @@ void score_kcenter(const Candidates& c, const RetainOptions&, float* scratch, fl
         for (uint32_t i = 0; i < c.n; i++) {
             if (nearest[i] == kChosen) continue;
             const float distance = squared_distance(key(i), key(centre), c.head_dim);
-            nearest[i] = std::min(nearest[i], std::max(0.0f, distance)); // max() makes 0 of NaN
+            nearest[i] = std::min(nearest[i], std::max(0.0f, distance)); // max() turns NaN into 0
             if (farthest == c.n || nearest[i] > nearest[farthest]) farthest = i;
         }
         centre = farthest;

@@ -9,8 +9,8 @@ namespace ks
 // score[i] = max(score[i], rank of i in `part` / n). scratch: (4 * n)
 static void raise_to_rank(const float* part, uint32_t n, float* scratch, float* score)
 {
-    // Sorted by the bits of the values, eight at a time, from the last; equal ones stay in order,
-    // so the newer outranks.
+    // Radix sort by the bits of the values, from the lowest 8 bits up. It is stable, so of equal
+    // values the newer one has the higher rank.
     struct Entry {
         uint32_t bits, index;
     };
@@ -23,7 +23,7 @@ static void raise_to_rank(const float* part, uint32_t n, float* scratch, float* 
         for (uint32_t k = 0; k < 4; k++) begin[k][(bits >> 8 * k & 255) + 1]++;
     }
     for (uint32_t k = 0; k < 4; k++) {
-        if (begin[k][(order[0].bits >> 8 * k & 255) + 1] == n) continue; // all the same
+        if (begin[k][(order[0].bits >> 8 * k & 255) + 1] == n) continue; // all have the same digit
         for (uint32_t d = 0; d < 255; d++) begin[k][d + 1] += begin[k][d];
         for (uint32_t i = 0; i < n; i++)
             sorted[begin[k][order[i].bits >> 8 * k & 255]++] = order[i];
@@ -35,9 +35,9 @@ static void raise_to_rank(const float* part, uint32_t n, float* scratch, float* 
     }
 }
 
-// A token stays for whichever reason is the best: looked at (snapkv), unlike the other keys
-// (keydiff), a rare id beside it or itself (rarity). Attention keeps the flow of the text, the
-// other two keep facts that nobody has asked about yet.
+// A token's score is its best rank by three criteria: attention (snapkv), an unusual key (keydiff),
+// and a rare id at the token or beside it. Attention keeps the flow of the text; the others keep
+// facts that no question has needed yet.
 void score_mix(const Candidates& c, const RetainOptions& o, float* scratch, float* score)
 {
     float *part = scratch, *rest = scratch + c.n; // (n), (4 * n)

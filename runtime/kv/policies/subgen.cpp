@@ -59,7 +59,7 @@ void Subgen::choose_radius(const float* keys, uint32_t n)
     m_head->radius = 1.5 * std::sqrt(double(nearest[n / 2]));
 }
 
-// Uniform in [0, 1); from: the slot that a merge would copy, else ~0.
+// Uniform in [0, 1). from: the slot that a merge copies, else ~0.
 double Subgen::coin(uint32_t position, uint32_t slot, uint32_t from) const
 {
     const auto word =
@@ -67,7 +67,7 @@ double Subgen::coin(uint32_t position, uint32_t slot, uint32_t from) const
     return double((uint64_t(word[0]) << 21) | (word[1] >> 11)) * 0x1p-53;
 }
 
-// The nearest of the clusters before `end`, the first among equals; `end` where there is none.
+// The nearest of the clusters before `end`, the first on ties; `end` if there is none.
 uint32_t Subgen::nearest(const float* key, uint32_t end, double* distance) const
 {
     uint32_t best = end;
@@ -81,9 +81,9 @@ uint32_t Subgen::nearest(const float* key, uint32_t end, double* distance) const
     return best;
 }
 
-// The radius doubles, or grows to the two closest centres if that is more (a radius of 0 doubles to
-// 0); then every cluster goes into the nearest one before it within the radius, and each sample is
-// drawn anew from the two it may come from.
+// Doubles the radius, or sets it to the distance of the two closest centres if that is larger: a
+// radius of 0 doubles to 0. Then each cluster merges into the nearest one before it within the
+// radius. Each sample of the merged cluster is drawn from the two samples of the old ones.
 void Subgen::merge_clusters(uint32_t position, SubgenChanges* changes)
 {
     double closest = std::numeric_limits<double>::infinity(), distance = 0;
@@ -99,8 +99,7 @@ void Subgen::merge_clusters(uint32_t position, SubgenChanges* changes)
         for (uint32_t a = 0; a < m_shape.t; a++) {
             const uint32_t from = i * m_shape.t + a, to = into * m_shape.t + a;
             if (coin(position, to, from) >= share) continue;
-            uint32_t at = 0; // a slot that was to be copied from an earlier cluster is copied from
-                             // this one instead
+            uint32_t at = 0; // a copy to the same slot from an earlier cluster is replaced
             while (at < changes->n_copies && changes->copies[at].to != to) at++;
             changes->copies[at] = {from, to};
             changes->n_copies = std::max(changes->n_copies, at + 1);
@@ -124,9 +123,8 @@ void Subgen::sample_key(uint32_t position, const float* key, SubgenChanges* chan
         merge_clusters(position, changes);
         apart = is_apart();
     }
-    if (apart &&
-        m_head->n_clusters <
-            m_shape.n_clusters) { // else keys are not numbers; the token joins whatever is there
+    // With NaN in keys no cluster is free here: the token then joins any cluster.
+    if (apart && m_head->n_clusters < m_shape.n_clusters) {
         j = uint32_t(std::find(m_counts, m_counts + m_shape.n_clusters, 0u) - m_counts);
         std::copy_n(key, m_shape.head_dim, centre(j));
         m_head->n_clusters++;
@@ -147,16 +145,16 @@ void Subgen::sample_value(uint32_t position, double weight, SubgenChanges* chang
     }
 }
 
-// Duffield, Lund, Thorup: the s tokens of largest weight / u stay; with the largest priority ever
-// turned away as the bar, max(1, bar / weight) is an unbiased count of those that a token stands
-// for.
+// Priority sampling (Duffield, Lund, Thorup): the s tokens with the largest priority weight / u
+// stay. With the largest rejected priority as the threshold, max(1, threshold / weight) is an
+// unbiased estimate of the number of tokens that a sample stands for.
 void Subgen::sample_by_priority(uint32_t position, double weight, SubgenChanges* changes)
 {
     const uint32_t first = m_shape.n_clusters * m_shape.t;
     const double priority = weight / (1 - coin(position, first, ~0u));
     const uint32_t b =
         uint32_t(std::min_element(m_priorities, m_priorities + m_shape.s) - m_priorities);
-    m_head->bar = std::max(m_head->bar, std::min(m_priorities[b], priority));
+    m_head->threshold = std::max(m_head->threshold, std::min(m_priorities[b], priority));
     if (priority < m_priorities[b]) return;
     m_priorities[b] = priority;
     m_weights[b] = weight;
@@ -199,8 +197,9 @@ void Subgen::weights(float* numerator, float* denominator) const
     }
     for (uint32_t b = 0; b < m_shape.s; b++) {
         const double weight = m_weights[b];
-        // Finite: the square of a float is neither 0 nor infinite as a double.
-        const double share = m_shape.priority ? std::max(1.0, m_head->bar / weight)
+        // Finite, because a weight is a sum of squares of floats: no such square is 0 or infinite
+        // as a double.
+        const double share = m_shape.priority ? std::max(1.0, m_head->threshold / weight)
                                               : m_head->mass / weight / m_shape.s;
         numerator[n_keys + b] = weight > 0 ? float(std::log(share)) : none;
     }

@@ -5,8 +5,7 @@
 namespace ks
 {
 
-// A row of the table: a name, how units are compared with the queries, and what else is not as
-// usual.
+// A row of the table: a name, how units are scored, and properties that differ from the defaults.
 struct SelectorRow : Selector {
     constexpr SelectorRow(const char* its_name, uint32_t its_kind)
     {
@@ -37,7 +36,7 @@ private:
 static const SelectorRow kSelectors[] = {
     SelectorRow("all", select_soft),
     SelectorRow("tokenselect", select_soft).reads_first(128).for_prompts().reuses_from(0.9f),
-    // the ablations of TokenSelect's vote: only the device reference has them
+    // Ablations of TokenSelect's vote, which only the device reference implements.
     SelectorRow("hardvote", select_hard).reads_first(128).for_prompts().reuses_from(0.9f),
     SelectorRow("topk", select_sum).reads_first(128).for_prompts().reuses_from(0.9f),
     SelectorRow("quest", select_pages).in_units_of(select_page).from_layer(2).head_by_head(),
