@@ -235,8 +235,8 @@ static Status write_turn(const Session& s, const char* system, const char* user,
     ChatPieces pieces;
     if (s.n_tokens() == 0 && system) writer.turn(ChatRole::system, system, pieces);
     if (s.n_tokens() > 0) {
-        writer.turn(ChatRole::user, "", pieces); // marks the conversation as begun, so BOS and
-                                                 // system prompt are not written again
+        // Marks the conversation as begun, so BOS and system prompt are not written again.
+        writer.turn(ChatRole::user, "", pieces);
         pieces.clear();
         writer.close_answer(pieces);
     }
@@ -253,10 +253,10 @@ int ks_feed_turn(ks_session* session, const char* system, const char* user)
         std::vector<uint32_t> ids;
         std::string authors;
         KS_TRY(write_turn(s, system, user, ids, authors));
-        const std::vector<uint8_t> template_masks = template_mask(authors);
+        const std::vector<uint8_t> mask = template_mask(authors);
         // The system prompt, everything before the first user message, is pinned.
         if (s.n_tokens() == 0) KS_TRY(s.pin(n_prefix_tokens(authors)));
-        return s.feed(ids.data(), ids.size(), template_masks.data());
+        return s.feed(ids.data(), ids.size(), mask.data());
     });
 }
 

@@ -22,8 +22,8 @@ Status Session::take_fingerprint(const Gguf& gguf)
     uint64_t hash = fnv_bytes(&file_bytes, 8);
     for (const GgufValue& value : gguf.values()) {
         hash = fnv_bytes(value.key.data(), value.key.size(), hash);
-        hash = fnv_bytes(value.data, std::min<uint64_t>(value.bytes, 1 << 16),
-                         hash); // the first part of a vocabulary is enough
+        // The first part of a vocabulary is enough.
+        hash = fnv_bytes(value.data, std::min<uint64_t>(value.bytes, 1 << 16), hash);
     }
     for (const GgufTensor& tensor : gguf.tensors()) {
         const uint64_t shape[] = {tensor.dims[0],   tensor.dims[1], tensor.dims[2], tensor.dims[3],
@@ -63,13 +63,13 @@ void Session::transfer(StateFile& file, SavedState& with)
 
     const uint32_t n_ids = std::min(n_tokens, context);
     for (uint32_t i = 0; i < n_ids && file.ok(); i++) {
-        uint32_t& place =
-            m_tokens[(n_tokens - n_ids + i) % m_plan.context]; // of a long text, its last tokens
-        uint32_t id = place;
+        // Of a text longer than the context, only the last tokens.
+        uint32_t& token = m_tokens[(n_tokens - n_ids + i) % m_plan.context];
+        uint32_t id = token;
         file.value(id);
         file.require((id & ~kTemplateToken) < m_config.n_vocab,
                      "a token that is not in the vocabulary");
-        if (file.loads()) place = id;
+        if (file.loads()) token = id;
     }
     for (uint32_t i = 0; i < m_config.n_vocab && file.ok(); i++) {
         float logit = m_logits[i];
@@ -97,7 +97,7 @@ void Session::check_context(StateFile& file, uint32_t context, uint32_t n_tokens
     if (m_plan.recipe.exact() && n_tokens > mine)
         file.refuse(Code::no_fit, contexts + " and it holds " + std::to_string(n_tokens));
     if ((context > original) != (mine > original))
-        file.refuse(Code::unsupported, contexts + ", for which the model turns keys otherwise");
+        file.refuse(Code::unsupported, contexts + ", for which RoPE has other frequencies");
     if (n_tokens > context && mine > context)
         file.refuse(Code::unsupported, contexts + ", of which it does not have all: one of " +
                                            std::to_string(context) + " would do");

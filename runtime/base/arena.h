@@ -11,8 +11,8 @@
 namespace ks
 {
 
-constexpr size_t kRegionAlign =
-    64; // bytes; the plan and the ledger round the size of every region up to it
+// Bytes. The plan and the ledger round the size of every region up to it.
+constexpr size_t kRegionAlign = 64;
 
 constexpr uint64_t align_up(uint64_t bytes, uint64_t align)
 {
@@ -48,8 +48,8 @@ class MemorySource
 public:
     MemorySource() = default;
     MemorySource(void* caller_memory, size_t bytes);
-    Result<void*>
-    take(size_t bytes); // page-aligned, zeroed; a failed Status if there are too few bytes
+    // Page-aligned and zeroed. Fails if there are too few bytes.
+    Result<void*> take(size_t bytes);
     void release(void* memory, size_t bytes);
 
 private:

@@ -82,8 +82,8 @@ static std::string temporary_name(const std::string& folder)
 // Creates a file without a name if the system supports it: it disappears if the program is killed.
 void StateFile::create()
 {
-    if (char* real =
-            realpath(m_path.c_str(), nullptr)) { // replace the target of a link, not the link
+    // Replaces the target of a link, not the link.
+    if (char* real = realpath(m_path.c_str(), nullptr)) {
         m_path = real;
         free(real);
     }
@@ -127,7 +127,7 @@ void StateFile::refill()
 }
 
 // Number of bytes, at most n, available in the buffer at m_at; 0 after a failure.
-uint64_t StateFile::room(uint64_t n)
+uint64_t StateFile::available(uint64_t n)
 {
     require(saves() || n <= left(), "an end before everything was there");
     if (!ok()) return 0;
@@ -140,7 +140,7 @@ void StateFile::bytes(void* data, uint64_t n)
 {
     char* at = static_cast<char*>(data);
     while (n > 0) {
-        const uint64_t part = room(n);
+        const uint64_t part = available(n);
         if (part == 0 && !saves()) memset(at, 0, n);
         if (part == 0) return;
         memcpy(saves() ? &m_buffer[m_at] : at, saves() ? at : &m_buffer[m_at], part);
@@ -151,7 +151,7 @@ void StateFile::bytes(void* data, uint64_t n)
 void StateFile::device(Backend& backend, const Buffer& buffer, uint64_t offset, uint64_t n)
 {
     while (n > 0) {
-        const uint64_t part = room(n);
+        const uint64_t part = available(n);
         if (part == 0) return;
         if (m_mode == Mode::save) backend.download(&m_buffer[m_at], buffer, offset, part);
         if (m_mode == Mode::load) backend.upload(buffer, offset, &m_buffer[m_at], part);
@@ -191,8 +191,8 @@ Status StateFile::finish()
     m_hash = mixed(m_hash, m_end);
     const Status read = m_file.read(m_end, &hash, kHashBytes);
     if (m_end + kHashBytes != m_file.size()) return m_status; // the file could not be read
-    if (read.ok() &&
-        (m_end % 8 || hash != m_hash)) // a damaged file is reported as such, whatever failed before
+    // A damaged file is reported as such, whatever failed before.
+    if (read.ok() && (m_end % 8 || hash != m_hash))
         return fail(Code::invalid,
                     "%s is damaged: the checksum at offset %llu is %016llx, the bytes before it "
                     "have %016llx",
@@ -214,8 +214,8 @@ Status StateFile::replace()
     if (rename(m_temporary.c_str(), m_path.c_str()) != 0) return fail_errno("replaced");
     m_temporary.clear();
     const int fd = open(m_folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL))
-        fail_errno("synced"); // EINVAL: the file system does not support syncing a folder
+    // EINVAL: the file system does not support syncing a folder.
+    if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL)) fail_errno("synced");
     if (fd >= 0) close(fd);
     return m_status;
 }

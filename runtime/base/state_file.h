@@ -51,22 +51,20 @@ public:
         c.resize(ok() ? n : 0);
         bytes(c.data(), c.size() * sizeof c[0]);
     }
-    void device(Backend& backend, const Buffer& buffer, uint64_t offset,
-                uint64_t n); // Mode::check skips the bytes
-    void
-    require(bool fine,
-            const char* what); // `what` names the fault: "a token that is not in the vocabulary"
-    void refuse(
-        Code code,
-        const std::string& why); // for a valid file of another state; `why`: "was saved with ..."
+    // Like bytes(), in device memory. Mode::check skips the bytes.
+    void device(Backend& backend, const Buffer& buffer, uint64_t offset, uint64_t n);
+    // Fails if not `fine`. `what` names the fault: "a token that is not in the vocabulary".
+    void require(bool fine, const char* what);
+    // Refuses a valid file of another state. `why`: "was saved with ...".
+    void refuse(Code code, const std::string& why);
     // Writes or checks the hash. A new file is then synced to disk and replaces the old one.
     Status finish();
 
 private:
-    // the public constructor delegates to it, so the destructor runs if that constructor throws
+    // The public constructor delegates to it, so the destructor runs if that constructor throws.
     explicit StateFile(Mode mode) : m_mode(mode) {}
     void create();
-    uint64_t room(uint64_t n);
+    uint64_t available(uint64_t n);
     void flush();
     void refill();
     const Status& fail_errno(const char* what);

@@ -32,10 +32,8 @@ public:
     Status(Code code, std::string message) : m_code(code), m_message(std::move(message)) {}
     bool ok() const { return m_code == Code::ok; }
     Code code() const { return m_code; }
-    const std::string& message() const
-    {
-        return m_message;
-    } // one sentence, no newline, no full stop
+    // One sentence, no newline, no full stop.
+    const std::string& message() const { return m_message; }
 
 private:
     Code m_code = Code::ok;

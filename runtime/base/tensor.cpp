@@ -54,8 +54,8 @@ static uint32_t f16_row(uint32_t head_dim)
 template <class Codec>
 static uint32_t mean_row(uint32_t head_dim)
 {
-    return 4 * Codec::group_words(head_dim) /
-           Codec::group; // exact, since head_dim is a multiple of 16
+    // Exact, since head_dim is a multiple of 16.
+    return 4 * Codec::group_words(head_dim) / Codec::group;
 }
 
 const CodecInfo& codec_info(Format format)

@@ -55,12 +55,12 @@ const CodecInfo& codec_info(Format format);
 bool is_coded(Format format);         // true for codecs; rows are then multiples of 16 values
 uint32_t codec_number(Format format); // a cache format's number in kernels/common/codecs.h
 Format codec_of_number(uint32_t number);
-uint64_t coded_bytes(Format format, uint64_t rows,
-                     uint32_t head_dim); // of a cache, a multiple of 64; rows: whole groups
-uint32_t tail_bytes(Format format,
-                    uint32_t head_dim); // bytes at the end of a row that fill no 32-bit word
-Format codec_of_values(Format format);  // the value codec that belongs to a key codec; the format
-                                        // itself if there is none
+// Bytes of a cache, a multiple of 64. rows: whole groups.
+uint64_t coded_bytes(Format format, uint64_t rows, uint32_t head_dim);
+// Bytes at the end of a row that fill no 32-bit word.
+uint32_t tail_bytes(Format format, uint32_t head_dim);
+// The value codec that belongs to a key codec; the format itself if there is none.
+Format codec_of_values(Format format);
 
 // A block of device memory. On the CPU `data` is its address.
 struct Buffer {

@@ -10,7 +10,7 @@
 namespace ks
 {
 
-// A row of the table: a name, how RoPE pairs values, an activation, and what else the family has.
+// A row of the table: a name, how RoPE pairs values, an activation, and the family's other flags.
 struct FamilyRow : Family {
     constexpr FamilyRow(const char* its_name, uint32_t its_rope_pairs, uint32_t its_activation)
     {
@@ -66,10 +66,10 @@ constexpr uint32_t kMaxDim = 1u << 20;
 constexpr uint32_t kMaxHeads = 4096;
 constexpr uint32_t kMaxHeadDim = 512;
 constexpr uint32_t kMaxVocab = 1u << 20;
-constexpr uint32_t kGemma27bLayers = 62; // no key says that its attention scale is another one
+constexpr uint32_t kGemma27bLayers = 62; // its attention scale differs, and no key says so
 
-// The keys below the family's name, each with the range that makes sense. What is missing stays as
-// it was.
+// Reads keys with the prefix of the family's name and checks their range. A missing key leaves the
+// value as it is.
 struct Keys {
     const Gguf& gguf;
     const Config& config;

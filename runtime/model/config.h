@@ -1,5 +1,5 @@
-// A model's hyperparameters, read from GGUF keys and range-checked, and its family: the row of
-// flags that is all that tells one architecture from another.
+// A model's hyperparameters, read from GGUF keys and range-checked, and its family. A family is a
+// row of flags; architectures differ in nothing else.
 #pragma once
 
 #include "kernels/common/args.h"
@@ -17,10 +17,9 @@ struct Family {
     const char* name = "";   // general.architecture
     uint32_t rope_pairs = 0; // rope_interleaved or rope_neox
     uint32_t activation = 0; // act_silu or act_gelu
-    bool qkv_bias = false;   // attn_{q,k,v}.bias may be there
+    bool qkv_bias = false;   // attn_{q,k,v}.bias are possible
     bool qk_norm = false;    // attn_{q,k}_norm, per head, before RoPE
-    bool post_norms =
-        false; // post_attention_norm, post_ffw_norm: a branch is normed before it is added
+    bool post_norms = false; // post_attention_norm, post_ffw_norm: on a branch before it is added
     bool scale_embedding = false; // by sqrt(dim)
     bool window_layers = false;   // sliding_window on five of six layers
     bool fused_qkv = false;       // attn_qkv holds Q, K, V rows; ffn_up holds gate, then up
@@ -47,16 +46,16 @@ struct Config {
     float final_softcap = 0; // 0: none
     double rope_base = 10000;
     double rope_base_window = 10000; // of window layers
-    double rope_factor = 1;          // positions are divided by it, not in window layers
-    double rope_yarn = 1;            // and by this in pairs that turn slowly
-    double rope_yarn_fast = 32,
-           rope_yarn_slow =
-               1; // turns within the original context from which a pair is fast, up to which slow
-    double rope_mscale = 1;     // on cos and sin
-    bool rope_longrope = false; // it has factors for texts beyond the original context
-    uint32_t rope_original_context =
-        0;               // longrope: the long factors apply beyond it; yarn counts turns within it
-    uint32_t window = 0; // tokens; 0: no window layers
+    double rope_factor = 1;          // divides positions, except in window layers
+    double rope_yarn = 1;            // divides the frequencies of slow pairs
+    // Pairs with at least so many rotations within the original context are fast, those with at
+    // most so many are slow.
+    double rope_yarn_fast = 32, rope_yarn_slow = 1;
+    double rope_mscale = 1;     // factor of cos and sin
+    bool rope_longrope = false; // the file has factors for texts beyond the original context
+    // longrope uses the long factors beyond it; yarn counts rotations within it.
+    uint32_t rope_original_context = 0;
+    uint32_t window = 0;        // tokens; 0: no window layers
     uint32_t window_period = 6; // layer il is a window layer if il % period < period - 1
     bool tied = false;          // output is token_embd
     bool key_bias = false;      // some layer has attn_k.bias
@@ -65,10 +64,8 @@ struct Config {
     {
         return window != 0 && il % window_period < window_period - 1;
     }
-    bool has_wide_normed_keys() const
-    {
-        return family->qk_norm && head_dim >= 256;
-    } // they bear few bits badly
+    // Such keys lose much in few bits.
+    bool has_wide_normed_keys() const { return family->qk_norm && head_dim >= 256; }
     ModelShape model_shape() const;
 };
 

@@ -17,8 +17,7 @@ constexpr uint64_t kMaxKeys = 1u << 16;
 constexpr uint64_t kMaxTensors = 1u << 18;
 constexpr uint64_t kMinKeyBytes = 8 + 4 + 1;            // empty key, type, one byte
 constexpr uint64_t kMinTensorBytes = 8 + 4 + 8 + 4 + 8; // empty name, one dimension, type, offset
-constexpr uint64_t kMaxTailBytes =
-    4096; // padding of the file to a page does not count as a missing tensor
+constexpr uint64_t kMaxTailBytes = 4096;                // a file may be padded to a page
 
 static std::string file_label(const std::string& path)
 {

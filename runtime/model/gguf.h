@@ -41,12 +41,12 @@ const GgufTypeInfo& gguf_type_info(GgufType type);
 struct GgufValue {
     std::string_view key;
     GgufType type;
-    GgufType element;    // element type of an array; otherwise equal to `type`
-    uint64_t count;      // elements of an array; otherwise 1
-    const uint8_t* data; // the value or first element; a string's first byte; in an array of
-                         // strings the first length
-    uint64_t bytes;      // size of the value or of all elements
-    uint64_t offset;     // of the key in the file, for error messages
+    GgufType element; // element type of an array; otherwise equal to `type`
+    uint64_t count;   // elements of an array; otherwise 1
+    // The value or first element; a string's first byte; in an array of strings the first length.
+    const uint8_t* data;
+    uint64_t bytes;  // size of the value or of all elements
+    uint64_t offset; // of the key in the file, for error messages
 };
 
 // A tensor type that GGUF files may use, supported or not: its size can be checked.
@@ -63,8 +63,7 @@ struct GgufTensor {
     uint32_t n_dims;
     uint64_t dims[4]; // dims[0] = cols, dims[1] = rows, missing ones are 1
     Format format;    // valid only if `known`
-    bool
-        known; // false: this build does not support the type; an error only if the tensor is needed
+    bool known; // this build supports the type; if not, it fails only when the tensor is needed
     uint32_t ggml_type;
     uint32_t file;        // index in the split set
     uint64_t offset;      // of the data in that file
@@ -79,10 +78,8 @@ class Gguf
 public:
     static Result<Gguf> open(const std::string& path); // also opens the other files of a split set
 
-    const std::vector<GgufValue>& values() const
-    {
-        return m_values;
-    } // of the first file of a split set
+    // Of the first file of a split set.
+    const std::vector<GgufValue>& values() const { return m_values; }
     const std::vector<GgufTensor>& tensors() const { return m_tensors; }
     const GgufValue* find(std::string_view key) const;
     const GgufTensor* find_tensor(std::string_view name) const;
@@ -93,9 +90,9 @@ public:
 
     // Typed access. A key of the wrong type is an error that names it. A missing key leaves *out
     // unchanged and sets *found to false.
-    Status get_u32(std::string_view key, uint32_t* out,
-                   bool* found = nullptr) const; // any integer type that can hold the value
-    Status get_f64(std::string_view key, double* out, bool* found = nullptr) const; // f32 or f64
+    // get_u32: any integer type, if the value fits. get_f64: f32 or f64.
+    Status get_u32(std::string_view key, uint32_t* out, bool* found = nullptr) const;
+    Status get_f64(std::string_view key, double* out, bool* found = nullptr) const;
     Status get_string(std::string_view key, std::string_view* out, bool* found = nullptr) const;
     Status get_bool(std::string_view key, bool* out, bool* found = nullptr) const;
     // One integer, or an array of 1 to max_count integers or booleans.

@@ -12,7 +12,7 @@ namespace ks
 
 static bool pins(const Recipe& recipe)
 {
-    return !recipe.exact(); // without sinks a head may be pinned yet
+    return !recipe.exact(); // with sink=0 as well: Cache::pin() may come later
 }
 
 void Activations::place(const Config& c, const Recipe& recipe, uint32_t chunk, Placer& p)
@@ -20,7 +20,7 @@ void Activations::place(const Config& c, const Recipe& recipe, uint32_t chunk, P
     x = p.take(chunk, c.dim);
     h = p.take(chunk, c.dim);
     q = p.take(chunk, c.n_heads * c.head_dim);
-    q_turned = p.take(recipe.compares_queries() ? chunk : 0, c.n_heads * c.head_dim);
+    q_roped = p.take(recipe.compares_queries() ? chunk : 0, c.n_heads * c.head_dim);
     q_clamped = p.take(pins(recipe) ? chunk : 0, c.n_heads * c.head_dim);
     q_bias = p.take(leaves_bias_out(c.model_shape(), recipe) ? chunk : 0, c.n_heads * c.head_dim);
     q_bias_clamped = p.take(leaves_bias_out(c.model_shape(), recipe) && pins(recipe) ? chunk : 0,
@@ -68,14 +68,15 @@ void Model::open(const Config& config, Weights weights, Cache cache, Backend& ba
     if (m_cache.waves()) detach_key_bias();
 }
 
-// Fills the waves, and makes of each bias what rope() turns queries by: (u, v) times (b, -b') is (u
-// b + v b', v b - u b'), what the cosine and the sine of a position are to be multiplied with.
+// Fills the phasors, and converts each bias (b, b') of a RoPE pair to the angles (b, -b') for the
+// op rope. rope maps a query (u, v) to (u b + v b', v b - u b'), the factors of the cosine and the
+// sine of a position.
 void Model::detach_key_bias()
 {
     const Tensor& waves = m_cache.waves();
     const uint32_t half = m_c.n_rot / 2;
     std::vector<float> row(m_c.n_rot), bias(m_c.n_kv_heads * m_c.head_dim),
-        rope_table(m_c.n_kv_heads * m_c.n_rot);
+        pairs(m_c.n_kv_heads * m_c.n_rot);
     for (uint32_t r = 0; r < waves.rows; r++) {
         const double position = std::pow(double(wave_base), r / wave_base) * (r % wave_base),
                      scale = r < wave_base ? m_c.rope_mscale : 1;
@@ -94,21 +95,20 @@ void Model::detach_key_bias()
         for (uint32_t h = 0; h < m_c.n_kv_heads; h++) {
             const float* b = &bias[h * m_c.head_dim];
             for (uint32_t i = 0; i < half; i++) {
-                rope_table[h * m_c.n_rot + 2 * i] =
-                    b[WAVE_PLACE(i, m_c.n_rot, m_c.family->rope_pairs)];
-                rope_table[h * m_c.n_rot + 2 * i + 1] =
+                pairs[h * m_c.n_rot + 2 * i] = b[WAVE_PLACE(i, m_c.n_rot, m_c.family->rope_pairs)];
+                pairs[h * m_c.n_rot + 2 * i + 1] =
                     -b[WAVE_PLACE(half + i, m_c.n_rot, m_c.family->rope_pairs)];
             }
         }
         w.key_bias_pairs = {w.attn_k_bias.buffer, w.attn_k_bias.offset, m_c.n_kv_heads, m_c.n_rot,
                             Format::f32};
         w.attn_k_bias = {};
-        m_backend->upload(w.key_bias_pairs.buffer, w.key_bias_pairs.offset, rope_table.data(),
-                          4ull * rope_table.size());
+        m_backend->upload(w.key_bias_pairs.buffer, w.key_bias_pairs.offset, pairs.data(),
+                          4ull * pairs.size());
     }
 }
 
-// Rows of a buffer that this chunk uses.
+// The rows of a buffer that this chunk uses.
 static Tensor first_rows(Tensor t, uint32_t n)
 {
     t.rows = n;
@@ -121,7 +121,7 @@ static Tensor first_cols(Tensor t, uint32_t n)
     return t;
 }
 
-// Positions from `last` on are as `last`.
+// Writes (cos, sin) of each pair for n positions. Positions beyond `last` are clamped to it.
 static void fill_angles(float* out, const std::vector<double>& f, uint32_t n, uint32_t position,
                         uint32_t last, double mscale)
 {
@@ -199,8 +199,8 @@ void Model::attention_branch(const LayerWeights& w, uint32_t il, uint32_t n)
     add_branch(w.attn_post_norm, w.attn_output, att, n);
 }
 
-// All heads of x, into y: rotated by `angles`, where there are any, and then transformed by
-// hadamard, where codecs want that.
+// A target of rope() with all heads of x. angles may be empty: then only the Hadamard transform is
+// applied.
 RopeTarget Model::rope_target(const Tensor& y, const Tensor& x, const Tensor& angles,
                               bool hadamard) const
 {
@@ -212,9 +212,9 @@ RopeTarget Model::rope_target(const Tensor& y, const Tensor& x, const Tensor& an
         angles};
 }
 
-// What attention adds to logits where keys are stored without their bias: the product of a query
-// with the bias at each position. A product is a rotation by the query's position, and one by the
-// bias of the KV head (detach_key_bias).
+// Sets queries.bias: the products of queries with the key bias, which attention adds to logits when
+// keys are stored without it. A product is RoPE by the query's position, then rope() by the bias
+// pairs of the KV head (detach_key_bias).
 void Model::multiply_by_key_bias(const Tensor& bias, const Tensor& q, const Tensor& angles,
                                  const Tensor& clamped_angles, Queries& queries)
 {
@@ -230,7 +230,8 @@ void Model::multiply_by_key_bias(const Tensor& bias, const Tensor& q, const Tens
     m_backend->rope(by_bias, n_targets);
 }
 
-// Rotates queries and keys by their positions, unless attention does that as it reads them.
+// Applies RoPE to queries and keys, unless attention applies it as it reads keys. Applies the
+// Hadamard transform where codecs need it.
 Queries Model::apply_rope(const Tensor& q, const Tensor& k, const Tensor& v, uint32_t il)
 {
     const CacheLayerSpec& spec = m_cache.layer(il).spec;
@@ -239,7 +240,7 @@ Queries Model::apply_rope(const Tensor& q, const Tensor& k, const Tensor& v, uin
     const Tensor angles = first_rows(local ? m_step.angles_window : m_step.angles, n),
                  clamped_angles = first_rows(m_step.angles_clamped, n);
 
-    // What is made of q as it was before RoPE comes first: q itself may be rotated in place.
+    // Everything that reads q before RoPE comes first, since q itself may be rotated in place.
     Queries queries{q, {}};
     if (!local && m_a.q_clamped && m_cache.n_clamped(il, m_position + n)) {
         queries.q_clamped = first_rows(m_a.q_clamped, n);
@@ -250,7 +251,7 @@ Queries Model::apply_rope(const Tensor& q, const Tensor& k, const Tensor& v, uin
         multiply_by_key_bias(bias, q, angles, clamped_angles, queries);
     if (!local && m_cache.compares_queries()) {
         queries.plain = q;
-        queries.q = first_rows(m_a.q_turned, n);
+        queries.q = first_rows(m_a.q_roped, n);
     }
 
     RopeTarget targets[3];
@@ -277,7 +278,7 @@ void Model::ffn_branch(const LayerWeights& w, uint32_t n)
     add_branch(w.ffn_post_norm, w.ffn_down, gate, n);
 }
 
-// x += W in, or x += norm(W in) where the family norms a branch before it is added.
+// x += W in. With post norms, x += norm(W in).
 void Model::add_branch(const Tensor& post_norm, const Tensor& w, const Tensor& in, uint32_t n)
 {
     Backend& b = *m_backend;

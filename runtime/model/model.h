@@ -15,14 +15,13 @@ constexpr uint32_t kLogitRows = 4; // tokens whose logits are computed in one ca
 
 // The buffers of a forward pass over one chunk, allocated once.
 struct Activations {
-    Tensor x;         // (chunk, dim), the residual stream
-    Tensor h;         // (chunk, dim), normed input or output of a branch
-    Tensor q;         // (chunk, n_heads * head_dim)
-    Tensor q_turned;  // like q, after RoPE; only if queries before RoPE are compared
-    Tensor q_clamped; // (chunk, n_heads * head_dim), queries at the clamped position; only if slots
-                      // are pinned
-    Tensor q_bias;    // (chunk, n_heads * head_dim); only if keys are stored without their bias
-    Tensor q_bias_clamped; // (chunk, n_heads * head_dim); only if, in addition, slots are pinned
+    Tensor x;              // (chunk, dim), the residual stream
+    Tensor h;              // (chunk, dim), normed input or output of a branch
+    Tensor q;              // (chunk, n_heads * head_dim)
+    Tensor q_roped;        // like q, after RoPE; only if queries before RoPE are compared
+    Tensor q_clamped;      // like q, at the clamped position; only if slots are pinned
+    Tensor q_bias;         // like q; only if keys are stored without their bias
+    Tensor q_bias_clamped; // like q_bias; only if, in addition, slots are pinned
     Tensor k;              // (chunk, n_kv_heads * head_dim)
     Tensor v;              // (chunk, n_kv_heads * head_dim)
     Tensor att;            // (chunk, n_heads * head_dim)
@@ -38,8 +37,7 @@ struct StepInputs {
     Tensor ids;            // (1, chunk) u32
     Tensor angles;         // (chunk, n_rot): (cos, sin) per pair
     Tensor angles_window;  // (chunk, n_rot), for window layers
-    Tensor angles_clamped; // (chunk, n_rot), at the clamped position, for pinned slots beyond the
-                           // trained distance
+    Tensor angles_clamped; // (chunk, n_rot), at the clamped position; only if slots are pinned
 
     void place(const Config& c, const Recipe& recipe, uint32_t chunk, Placer& p);
 };

@@ -39,9 +39,9 @@ std::vector<double> rope_frequencies(const Config& c, const std::vector<double>&
 {
     constexpr double kTwoPi = 6.283185307179586;
     std::vector<double> f(c.n_rot / 2);
-    // The pair that makes `turns` full rotations within the original context.
-    const auto pair_of = [&](double rope_table) {
-        return c.n_rot * std::log(c.rope_original_context / (rope_table * kTwoPi)) /
+    // The pair that makes so many full rotations within the original context.
+    const auto pair_of = [&](double rotations) {
+        return c.n_rot * std::log(c.rope_original_context / (rotations * kTwoPi)) /
                (2 * std::log(c.rope_base));
     };
     const double fast = std::max(0.0, std::floor(pair_of(c.rope_yarn_fast)));

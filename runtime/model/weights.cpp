@@ -8,8 +8,7 @@
 namespace ks
 {
 
-constexpr uint64_t kSliceBytes =
-    512 * 1024; // bytes of the file that are read and converted at a time
+constexpr uint64_t kSliceBytes = 512 * 1024; // of the file, read and converted at a time
 
 static bool is_matrix(Role role)
 {
@@ -43,7 +42,7 @@ static uint64_t row_bytes(const TensorPart& part)
 
 static uint64_t part_bytes(const TensorPart& part, uint64_t align)
 {
-    if (is_rope_table(part.role)) return 0; // a few numbers, kept on the host
+    if (is_rope_table(part.role)) return 0; // kept on the host
     uint64_t bytes = is_matrix(part.role) ? weight_bytes(part.tensor->format, part.rows, part.cols)
                                           : 4ull * part.cols;
     return align_up(bytes, align);
@@ -95,16 +94,16 @@ static Status read_vector(const Gguf& gguf, const TensorPart& part, uint8_t* fil
 {
     KS_TRY(gguf.read(*part.tensor, part.first_row * row_bytes(part), file_bytes, row_bytes(part)));
     for (uint32_t i = 0; i < part.cols; i++) {
-        uint32_t half = file_bytes[2 * i] | uint32_t(file_bytes[2 * i + 1]) << 8;
+        uint32_t bits = file_bytes[2 * i] | uint32_t(file_bytes[2 * i + 1]) << 8;
         switch (part.tensor->format) {
         case Format::f32:
             memcpy(&out[i], file_bytes + 4 * i, 4);
             break;
         case Format::f16:
-            out[i] = HALF_TO_FLOAT(half);
+            out[i] = HALF_TO_FLOAT(bits);
             break;
         case Format::bf16:
-            out[i] = BITS_TO_FLOAT(half << 16);
+            out[i] = BITS_TO_FLOAT(bits << 16);
             break;
         default:
             KS_CHECK(false, "vector of format %s", format_info(part.tensor->format).name);
@@ -113,7 +112,7 @@ static Status read_vector(const Gguf& gguf, const TensorPart& part, uint8_t* fil
     return {};
 }
 
-static Tensor* slot_of(Weights& w, Role role, uint32_t il)
+static Tensor* tensor_of(Weights& w, Role role, uint32_t il)
 {
     LayerWeights* layer = il < w.layers.size() ? &w.layers[il] : nullptr;
     switch (role) {
@@ -213,7 +212,7 @@ Result<Weights> load_weights(const Gguf& gguf, const Config& config,
             continue;
         }
         if (!is_matrix(part.role)) backend.upload(buffer, offset, values, 4ull * part.cols);
-        *slot_of(w, part.role, part.layer) = t;
+        *tensor_of(w, part.role, part.layer) = t;
         offset += part_bytes(part, align);
         done += part_bytes(part, align);
         if (progress && !progress(done, total))

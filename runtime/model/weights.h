@@ -20,8 +20,9 @@ struct LayerWeights {
     Tensor attn_v;      // (n_kv_heads * head_dim, dim)
     Tensor attn_q_bias; // (1, n_heads * head_dim); this and the following may be empty
     Tensor attn_k_bias; // (1, n_kv_heads * head_dim); empty if keys are stored without their bias
-    Tensor key_bias_pairs; // (n_kv_heads, n_rot), replaces attn_k_bias: per RoPE pair, maps queries
-                           // to their products with the bias
+    // (n_kv_heads, n_rot), replaces attn_k_bias: angles with which rope() maps queries to their
+    // products with the bias.
+    Tensor key_bias_pairs;
     Tensor attn_v_bias;    // (1, n_kv_heads * head_dim)
     Tensor attn_q_norm;    // (1, head_dim)
     Tensor attn_k_norm;    // (1, head_dim)

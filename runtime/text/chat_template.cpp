@@ -204,8 +204,8 @@ std::optional<std::string> default_system_text(const ChatTemplate& chat_template
     if (template_text.size() > kMaxTemplateBytes) return {};
     const char* prefix = chat_template.system[0];
     size_t i = 0;
-    for (int tries = 0; tries < 16;
-         tries++) { // the text may come after branches for tools and for a given system prompt
+    // The text may come after branches for tools and for a given system prompt.
+    for (int tries = 0; tries < 16; tries++) {
         i = find_literal(template_text, prefix, i + 1);
         if (i == template_text.npos) break;
         char before = template_text[i - 1];
@@ -220,7 +220,7 @@ std::optional<std::string> default_system_text(const ChatTemplate& chat_template
 
 ChatWriter::ChatWriter(const ChatTemplate& chat_template, bool tokenizer_adds_bos,
                        std::optional<std::string> default_system)
-    : m_frame(&chat_template), m_bos(tokenizer_adds_bos || (chat_template.flags & writes_bos)),
+    : m_template(&chat_template), m_bos(tokenizer_adds_bos || (chat_template.flags & writes_bos)),
       m_default_system(std::move(default_system))
 {
 }
@@ -236,7 +236,7 @@ void ChatWriter::begin(bool with_default, ChatPieces& out)
 void ChatWriter::turn(ChatRole role, std::string_view content, ChatPieces& out)
 {
     begin(role != ChatRole::system, out);
-    const ChatTemplate& f = *m_frame;
+    const ChatTemplate& f = *m_template;
     if (f.flags & (1 << int(role))) {
         std::string_view cut = trimmed(content);
         // After a folded system prompt the turn does not begin with white space, so only the end of
@@ -266,12 +266,12 @@ void ChatWriter::turn(ChatRole role, std::string_view content, ChatPieces& out)
 void ChatWriter::open_answer(ChatPieces& out)
 {
     begin(true, out);
-    append_literal(without_end_spaces(m_frame->assistant[0]), out);
+    append_literal(without_end_spaces(m_template->assistant[0]), out);
 }
 
 void ChatWriter::close_answer(ChatPieces& out) const
 {
-    std::string_view end = m_frame->assistant[1];
+    std::string_view end = m_template->assistant[1];
     append_literal(end.substr(end.find_first_not_of(' ')), out);
 }
 

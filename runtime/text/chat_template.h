@@ -25,19 +25,17 @@ struct ChatPiece {
     std::string text;         // empty for bos and eos
     std::string authors = {}; // author of each byte of a text: kTemplateAuthor or one of kAuthors
 };
-constexpr char kTemplateAuthor = 'f',
-               kAuthors[] = {'s', 'u',
-                             'a'}; // kTemplateAuthor: the template; kAuthors: indexed by ChatRole
-using ChatPieces = std::vector<ChatPiece>; // texts are never adjacent: a split inside a text would
-                                           // change its tokens
+constexpr char kTemplateAuthor = 'f';
+constexpr char kAuthors[] = {'s', 'u', 'a'}; // indexed by ChatRole
+// Texts are never adjacent: a split inside a text would change its tokens.
+using ChatPieces = std::vector<ChatPiece>;
 
 enum ChatFlag : uint8_t {
     no_flags = 0,
     trims_system = 1, // 1 << role: white space at both ends of the content is removed
     trims_user = 2,
     trims_assistant = 4,
-    trims_joined =
-        8, // the user's content is trimmed only together with the system prompt folded before it
+    trims_joined = 8,  // a folded system prompt and the user's content are trimmed as one text
     folds_system = 16, // the system prompt is part of the following user turn
     writes_bos = 32,   // the prompt begins with BOS even if the tokenizer adds none
 };
@@ -45,23 +43,22 @@ enum ChatFlag : uint8_t {
 // In the literals, <bos> and <eos> are tokens of the model. Other <...> and [...] are markers.
 struct ChatTemplate {
     const char* name;
-    const char* wants[3];     // literals that the template must contain
-    const char* rejects[4];   // literals that the template must not contain
-    const char* system[2];    // text before and after the content
-    const char* user[2];      // text before and after the content
-    const char* assistant[2]; // text before and after the content; [0] without trailing spaces also
-                              // requests an answer
+    const char* wants[3];   // literals that the template must contain
+    const char* rejects[4]; // literals that the template must not contain
+    const char* system[2];  // text before and after the content
+    const char* user[2];    // text before and after the content
+    // Text before and after the content; [0] without trailing spaces also requests an answer.
+    const char* assistant[2];
     const char* default_system; // null: none
-    const char*
-        stop; // stop string that ends an answer if the vocabulary has no token for it; null: none
-    uint8_t flags;
+    const char* stop;           // ends an answer if the vocabulary has no token for it; null: none
+    uint8_t flags;              // of ChatFlag
 };
 
 // Null: an unknown template, or no template (a base model). Templates beyond 1 MiB are unknown.
 const ChatTemplate* recognise_chat_template(std::string_view template_text);
-const ChatTemplate*
-find_chat_template(std::string_view name); // "llama-2" and "llama2" are the same name
-std::string chat_template_names();         // "chatml, llama-2, ...", for error messages
+// Hyphens in a name do not matter: "llama-2" and "llama2" are the same.
+const ChatTemplate* find_chat_template(std::string_view name);
+std::string chat_template_names(); // "chatml, llama-2, ...", for error messages
 
 // The system prompt that the template writes if the conversation has none.
 std::optional<std::string> default_system_text(const ChatTemplate& chat_template,
@@ -84,7 +81,7 @@ public:
 private:
     void begin(bool with_default, ChatPieces& out);
 
-    const ChatTemplate* m_frame;
+    const ChatTemplate* m_template;
     bool m_bos;
     bool m_begun = false;
     std::optional<std::string> m_default_system;
@@ -96,9 +93,9 @@ private:
 // whole token.
 void encode_pieces(const Tokenizer& tokenizer, const ChatPieces& pieces, std::vector<uint32_t>& out,
                    std::string* authors = nullptr);
-uint32_t
-n_prefix_tokens(const std::string& authors); // number of tokens before the first user message
-std::vector<uint8_t>
-template_mask(const std::string& authors); // 1: the template wrote the whole token
+// The number of tokens before the first user message.
+uint32_t n_prefix_tokens(const std::string& authors);
+// For each token: 1 if the template wrote the whole token.
+std::vector<uint8_t> template_mask(const std::string& authors);
 
 } // namespace ks

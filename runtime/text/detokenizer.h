@@ -16,8 +16,8 @@ namespace ks
 class Detokenizer
 {
 public:
-    Detokenizer(size_t max_piece_bytes,
-                std::vector<std::string> stops); // empty stop strings never match
+    // Empty stop strings never match.
+    Detokenizer(size_t max_piece_bytes, std::vector<std::string> stops);
 
     // Returns the text that is certain by now; valid until the next call. After a stop string the
     // result is always empty.
@@ -35,8 +35,8 @@ public:
 private:
     static constexpr size_t kNoStop = ~size_t(0);
     std::string_view give(size_t n);
-    size_t
-    stop_begin(size_t end); // start of a stop string that ends at `end`; npos if there is none
+    // Start of a stop string that ends at `end`; npos if there is none.
+    size_t stop_begin(size_t end);
     size_t certain_bytes() const;
 
     std::vector<std::string> m_stops;

@@ -32,10 +32,8 @@ private:
     struct Pair {
         uint64_t order; // rank in the high bits, then left: lowest first, leftmost on ties
         uint32_t right, bytes, id;
-        bool operator<(const Pair& other) const
-        {
-            return order > other.order;
-        } // puts the lowest order on top of a heap
+        // Puts the lowest order on top of a heap.
+        bool operator<(const Pair& other) const { return order > other.order; }
     };
 
     void encode_bpe(std::string_view word, std::vector<uint32_t>& out);

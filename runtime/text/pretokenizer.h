@@ -22,9 +22,8 @@ struct PreTokenizer {
     };
     const char* name; // tokenizer.ggml.pre
     Kind kind;
-    bool ignores_merges =
-        false;             // a word that is a token becomes that token, regardless of the merges
-    bool adds_bos = false; // if the file does not say
+    bool ignores_merges = false; // a word that is a token becomes it, whatever the merges say
+    bool adds_bos = false;       // if the file does not say
 };
 
 const PreTokenizer* find_pre_tokenizer(std::string_view name); // null: unknown name

@@ -110,8 +110,8 @@ void Sampler::collect_changes(const float* logits)
 template <class Take>
 void Sampler::scan(const float* logits, float& threshold, Take take) const
 {
-    constexpr uint32_t kBlock =
-        64; // most blocks have nothing to take; the compiler vectorises the test for that
+    // Most blocks have nothing to take. The compiler vectorises the test for that.
+    constexpr uint32_t kBlock = 64;
     uint32_t at = 0;
     for (size_t i = 0; i <= m_changes.size(); i++) {
         uint32_t end = i < m_changes.size() ? m_changes[i].id : m_n_vocab;
@@ -151,13 +151,14 @@ size_t Sampler::gather(const float* logits)
 {
     const size_t k = m_options.top_k;
     const bool limited = k > 0 && k < m_n_vocab;
-    const size_t room = limited ? std::min<size_t>(m_n_vocab, 4 * k + 1024) : m_n_vocab + size_t(1);
+    const size_t capacity =
+        limited ? std::min<size_t>(m_n_vocab, 4 * k + 1024) : m_n_vocab + size_t(1);
     Candidate* c = m_candidates;
     float threshold = kMinusInfinity;
     size_t n = 0;
     scan(logits, threshold, [&](float logit, uint32_t id) {
         c[n++] = {logit, id};
-        if (n < room) return;
+        if (n < capacity) return;
         std::nth_element(c, c + k - 1, c + n, better);
         threshold = c[k - 1].logit;
         n = k;
@@ -225,8 +226,7 @@ uint32_t Sampler::draw(size_t n)
     size_t chosen = 0;
     for (size_t i = 0; i < n && left >= 0; i++) {
         double w = weight(i);
-        if (w > 0)
-            chosen = i; // if rounding leaves a remainder, the last token with a weight is chosen
+        if (w > 0) chosen = i; // rounding may leave a remainder: then the last such token
         left -= w;
     }
     return c[chosen].id;

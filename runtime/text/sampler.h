@@ -41,12 +41,12 @@ public:
     Sampler(const SamplerOptions& options, uint32_t n_vocab, void* memory);
 
     uint32_t sample(const float* logits); // does not modify logits; accept()s the chosen token
-    void
-    accept(uint32_t token); // records a token for the penalties; prompt tokens may be accepted too
-    void reset();           // clears the history and restarts the random stream
+    // Records a token for the penalties. Prompt tokens may be accepted, too.
+    void accept(uint32_t token);
+    void reset(); // clears the history and restarts the random stream
     SamplerState state() const;
-    void
-    set_state(const SamplerState& state); // sets everything except the seed, which is an option
+    // Sets everything except the seed, which is an option.
+    void set_state(const SamplerState& state);
 
 private:
     struct Candidate {

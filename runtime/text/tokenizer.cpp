@@ -63,14 +63,13 @@ std::vector<Tokenizer::Cut> Tokenizer::cut_specials(std::string_view text, bool 
     struct Candidate {
         uint32_t order, index;
         size_t begin;
-        // highest priority (lowest order, then leftmost) on top of a heap
+        // Puts the highest priority (lowest order, then leftmost) on top of a heap.
         bool operator<(const Candidate& c) const
         {
             return order != c.order ? order > c.order : begin > c.begin;
         }
     };
-    std::vector<Candidate>
-        heap; // at most one per position: the longest token there that may still match
+    std::vector<Candidate> heap; // at most one per byte: the longest token that may still match
     std::vector<Cut> cuts;
     auto add = [&](uint32_t index, size_t begin) {
         if (index != Vocab::kNone) heap.push_back({m_vocab.special(index).order, index, begin});

@@ -27,8 +27,8 @@ public:
     // Checks the source and counts the bytes that load() needs. Fails with invalid or unsupported
     // and the reason.
     static Result<uint64_t> bytes_needed(const VocabSource& source);
-    Status load(const VocabSource& source, void* memory,
-                uint64_t bytes); // memory: 4-byte aligned, must outlive this object
+    // memory: 4-byte aligned, must outlive this object.
+    Status load(const VocabSource& source, void* memory, uint64_t bytes);
 
     uint32_t n_vocab() const { return m_vocab.size(); }
     // Appends to `out`. Working memory grows with the text. A byte without a token is dropped: some
@@ -45,10 +45,8 @@ public:
     std::string_view text(uint32_t id) const; // as in the file
     TokenType type(uint32_t id) const;
     int64_t find(std::string_view token_text) const; // -1: no such token
-    bool strips_right(uint32_t id) const
-    {
-        return m_vocab.strips_right(id);
-    } // encode() drops white space after it
+    // Whether encode() drops white space after the token.
+    bool strips_right(uint32_t id) const { return m_vocab.strips_right(id); }
 
     int64_t bos() const { return m_bos; } // -1: none
     int64_t eos() const { return m_eos; }
@@ -57,10 +55,8 @@ public:
     bool adds_space_prefix() const { return m_adds_space_prefix; }
     // eos, eot, eom and the well-known end texts (<|im_end|>, <|eot_id|>, <end_of_turn>, ...).
     bool is_end(uint32_t id) const;
-    const char* kind() const
-    {
-        return m_pre ? pre_tokenizer_kind(m_pre->kind) : "SentencePiece";
-    } // "SentencePiece", "BPE (smollm)", ...
+    // "SentencePiece", "BPE (smollm)", ...
+    const char* kind() const { return m_pre ? pre_tokenizer_kind(m_pre->kind) : "SentencePiece"; }
 
 private:
     // A special token in a text and the bytes it covers, including the white space that it strips.

@@ -25,8 +25,8 @@ static const struct { int32_t first, last; } kLater[] = {
     {0x2b73a, 0x2b73f}, {0x2b81e, 0x2b81e}, {0x2cea2, 0x2cead}, {0x323b0, 0x3fc3f},
 };
 // clang-format on
-static constexpr int32_t kFirst15_1 = 0x2ebf0,
-                         kLast15_1 = 0x2ee5d; // ideographs that Unicode 15.1 added to 15.0
+// Ideographs that Unicode 15.1 added to 15.0.
+static constexpr int32_t kFirst15_1 = 0x2ebf0, kLast15_1 = 0x2ee5d;
 
 static CharKind ascii_kind(unsigned char c)
 {

@@ -38,10 +38,8 @@ public:
     TokenType type(uint32_t id) const { return TokenType(m_flags[id] & kTypeMask); }
     bool is_end(uint32_t id) const { return m_flags[id] & kEnd; }
     void mark_end(uint32_t id) { m_flags[id] |= kEnd; }
-    bool strips_right(uint32_t id) const
-    {
-        return m_flags[id] & kStripsRight;
-    }                                              // white space after the token is dropped
+    // Whether white space after the token is dropped.
+    bool strips_right(uint32_t id) const { return m_flags[id] & kStripsRight; }
     uint32_t longest() const { return m_longest; } // bytes of the longest text, at least 1
 
     static uint64_t hash(std::string_view text); // the top bits give the first probe in the table
@@ -73,8 +71,8 @@ public:
 
 private:
     static constexpr uint8_t kTypeMask = 15, kStripsRight = 64, kEnd = 128;
-    static constexpr uint32_t kMaxItems =
-        (1 << 24) - 1; // tokens or merges: a table slot holds a 24-bit index and 8 bits of the hash
+    // Tokens or merges. An entry of a hash table is a 24-bit index and 8 bits of the hash.
+    static constexpr uint32_t kMaxItems = (1 << 24) - 1;
 
     struct Merge {
         uint32_t left, right, result; // the index of a merge is its rank; kNone: not a token
@@ -113,8 +111,8 @@ private:
     uint32_t* m_ranks = nullptr;   // (n_tokens), SentencePiece only
     Merge* m_merges = nullptr;     // (n_merges), BPE only
     Special* m_specials = nullptr; // (n_specials), sorted by text
-    uint32_t* m_special_begins =
-        nullptr; // (65536 / 32) bits: whether a special token begins with these two bytes
+    // (65536 / 32) bits: whether a special token begins with these two bytes.
+    uint32_t* m_special_begins = nullptr;
     uint8_t* m_flags = nullptr; // (n_tokens): TokenType and flag bits
     char* m_texts = nullptr;
     Slots m_lookup = {nullptr, 0}, m_merge_lookup = {nullptr, 0};
@@ -122,8 +120,8 @@ private:
     uint32_t m_joins_space[256 / 32] = {};
 };
 
-constexpr std::string_view kSpaceSign =
-    "\xe2\x96\x81"; // U+2581: a space in the texts of SentencePiece
+// U+2581: a space in the texts of SentencePiece.
+constexpr std::string_view kSpaceSign = "\xe2\x96\x81";
 
 // Byte-level BPE writes every byte as a letter: itself if printable in Latin-1, else a letter from
 // U+0100 on.

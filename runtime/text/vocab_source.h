@@ -35,8 +35,7 @@ struct VocabSource {
     StringTable tokens;
     const uint8_t* scores = nullptr; // n_scores f32, unaligned
     uint64_t n_scores = 0;
-    const uint8_t* types = nullptr; // n_types i32, unaligned: 1 normal 2 unknown 3 control 4
-                                    // user-defined 5 unused 6 byte
+    const uint8_t* types = nullptr; // n_types i32, unaligned, as TokenType
     uint64_t n_types = 0;
     StringTable merges;
     // -1: missing in the file
