@@ -89,7 +89,7 @@ struct Queries {
     Tensor bias = {}, bias_clamped = {};
 };
 
-// What a step reads of a layer after select: a table and a head layout that replace those of
+// What a step reads of a layer after select: a table and a head layout, which replace the ones in
 // KvSlots, and the state of select.
 struct Selection {
     Tensor table; // (1, n_kv_heads * stride) u32: the selected slots by ascending index, then the

@@ -77,9 +77,9 @@ void Cache::upload_table(const CacheLayer& layer, uint32_t head, uint32_t first)
         m_backend->upload(positions.buffer, positions.offset + 4 * at, layer.positions + at, bytes);
 }
 
-// Whether the last n_seen - n_tokens indexes of a head are the positions from n_tokens on: then
-// they can be dropped. If one of these positions was evicted, earlier ones cannot be restored.
-// Keys of a group are dropped together. n_first indexes come before the coded ones.
+// Whether the last n_seen - n_tokens indexes of a head are the positions from n_tokens on, so that
+// they can be dropped. Keys of a group are dropped together. n_first indexes come before the coded
+// ones.
 static bool tail_is_contiguous(const CacheLayer& layer, uint32_t head, uint32_t n_seen,
                                uint32_t n_tokens, uint32_t n_first)
 {

@@ -45,7 +45,7 @@ public:
     const CacheLayer& layer(uint32_t il) const { return m_layers[il]; }
     // Tables of phasors and of RoPE angles that attention reads; empty where no layer does. The
     // caller fills them.
-    const Tensor& waves() const { return m_waves; }
+    const Tensor& phasors() const { return m_phasors; }
     const Tensor& rope_table() const { return m_rope_table; }
     // ids: a ring of the last `size` tokens, which the caller keeps up to date. trained: the
     // model's trained context.
@@ -135,7 +135,7 @@ private:
     Tensor m_gathered_v; // (n_kv_heads * group, head_dim)
     Tensor m_lse;        // (chunk, n_heads)
     Tensor m_rope_table; // (indexes that a layer reads, n_rope_on_read)
-    Tensor m_waves;      // (wave_digits * wave_base, n_wave)
+    Tensor m_phasors;    // (wave_digits * wave_base, n_wave)
     Moves m_moves;
     Tensor m_device_moves[Moves::n_ways];
     Tensor m_layouts; // (n_layers, n_kv_heads * layout_words), each row aligned as a tensor

@@ -77,8 +77,8 @@ class Decider
 public:
     // Scratch for n_heads heads of `most` indexes.
     void place(uint32_t n_heads, uint32_t most, bool heads_compete, Placer& host);
-    // n_seen: tokens of the text so far. Scores of protected tokens become infinity, those of
-    // tokens that have to leave become -infinity.
+    // n_seen: tokens of the text so far. Protected tokens get the score infinity, tokens that
+    // have to leave -infinity.
     const std::vector<HeadDecision>& decide(const EvictionRules& rules,
                                             std::vector<HeadCandidates>& heads, uint32_t n_heads,
                                             uint32_t n_seen);

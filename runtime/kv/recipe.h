@@ -22,8 +22,8 @@ enum class Victims : uint8_t { drop, merge };
 enum class Positions : uint8_t { absolute, offset, compact };
 
 // How RoPE's angles reach beyond the trained context, by the factor `stretch`. file: as the file
-// says. linear: positions are divided. ntk: the base is larger. yarn: frequencies of slow pairs are
-// divided, those of fast pairs are not.
+// says. linear: positions are divided. ntk: the base is larger. yarn: the frequencies of slow pairs
+// are divided.
 enum class RopeScaling : uint8_t { file, linear, ntk, yarn };
 
 struct Recipe {

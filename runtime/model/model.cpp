@@ -65,7 +65,7 @@ void Model::open(const Config& config, Weights weights, Cache cache, Backend& ba
     m_frequencies = rope_frequencies(m_c, beyond ? m_w.rope_divisors_long : m_w.rope_divisors);
     m_frequencies_window = rope_frequencies_window(m_c);
     if (m_cache.rope_table()) fill_rope_table();
-    if (m_cache.waves()) detach_key_bias();
+    if (m_cache.phasors()) detach_key_bias();
 }
 
 // Fills the phasors, and converts each bias (b, b') of a RoPE pair to the angles (b, -b') for the
@@ -73,18 +73,18 @@ void Model::open(const Config& config, Weights weights, Cache cache, Backend& ba
 // sine of a position.
 void Model::detach_key_bias()
 {
-    const Tensor& waves = m_cache.waves();
+    const Tensor& phasors = m_cache.phasors();
     const uint32_t half = m_c.n_rot / 2;
     std::vector<float> row(m_c.n_rot), bias(m_c.n_kv_heads * m_c.head_dim),
         pairs(m_c.n_kv_heads * m_c.n_rot);
-    for (uint32_t r = 0; r < waves.rows; r++) {
+    for (uint32_t r = 0; r < phasors.rows; r++) {
         const double position = std::pow(double(wave_base), r / wave_base) * (r % wave_base),
                      scale = r < wave_base ? m_c.rope_mscale : 1;
         for (uint32_t i = 0; i < half; i++) {
             row[i] = float(std::cos(position * m_frequencies[i]) * scale);
             row[half + i] = float(std::sin(position * m_frequencies[i]) * scale);
         }
-        m_backend->upload(waves.buffer, waves.offset + 4ull * r * m_c.n_rot, row.data(),
+        m_backend->upload(phasors.buffer, phasors.offset + 4ull * r * m_c.n_rot, row.data(),
                           4ull * m_c.n_rot);
     }
     for (uint32_t il = 0; il < m_c.n_layers; il++) {

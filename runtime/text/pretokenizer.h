@@ -1,6 +1,6 @@
 // Pre-tokenizers split a text into words. Byte-level BPE never merges across word borders. The
 // model's tokenizer defines each as a regular expression; here it is a hand-written scanner. The
-// words equal those of llama.cpp, whose expressions differ from the originals in rare cases.
+// words equal llama.cpp's, whose expressions differ from the originals in rare cases.
 // Together the words cover every byte of the text.
 #pragma once
 
