@@ -224,35 +224,49 @@ TEST_CASE("turns: whatever a file says is pinned, only a head that is there is b
     }
 }
 
-TEST_CASE("C API: a session in a file goes on as an uninterrupted one, random draws too")
+static ks_options c_options(const Fixture& f)
 {
-    const Fixture f;
     ks_options options = {};
     options.struct_size = sizeof options;
     options.model_path = f.file.path().c_str();
     options.context = 128;
     options.recipe = "mix,slots=48";
     options.memory_bytes = 64 << 20;
+    return options;
+}
+
+static ks_sampling random_sampling()
+{
     ks_sampling sampling = {};
     sampling.struct_size = sizeof sampling;
     sampling.temperature = 1.5f;
     sampling.repeat_penalty = 1.3f;
     sampling.repeat_last_n = 16;
     sampling.seed = 5;
+    return sampling;
+}
+
+static std::vector<uint32_t> draw(ks_session* s, int n)
+{
+    std::vector<uint32_t> ids(size_t(n), 0);
+    for (uint32_t& id : ids) {
+        REQUIRE(ks_sample(s, &id) == KS_OK);
+        REQUIRE(ks_feed(s, &id, 1) == KS_OK);
+    }
+    return ids;
+}
+
+TEST_CASE("C API: a session in a file goes on as an uninterrupted one, random draws too")
+{
+    const Fixture f;
+    ks_options options = c_options(f);
+    const ks_sampling sampling = random_sampling();
     char error[400] = "";
     ks_session *whole = nullptr, *resumed = nullptr;
     for (ks_session** s : {&whole, &resumed}) {
         REQUIRE_MESSAGE(ks_open(&options, s, error, sizeof error) == KS_OK, error);
         REQUIRE(ks_set_sampling(*s, &sampling) == KS_OK);
     }
-    auto draw = [](ks_session* s, int n) {
-        std::vector<uint32_t> ids(size_t(n), 0);
-        for (uint32_t& id : ids) {
-            REQUIRE(ks_sample(s, &id) == KS_OK);
-            REQUIRE(ks_feed(s, &id, 1) == KS_OK);
-        }
-        return ids;
-    };
     REQUIRE(ks_feed(whole, f.ids.data(), 70) == KS_OK);
     draw(whole, 20);
     REQUIRE(ks_save(whole, f.saved.c_str()) == KS_OK);
