@@ -69,6 +69,30 @@ TEST_CASE("retain: the highest scores stay, of equal ones the newer")
     }
 }
 
+// Slow reference: the floor of each head, then one by one the best token that is left.
+static Indices kept_of_heads(const Floats& score, uint32_t n_heads, uint32_t n, uint32_t total,
+                             uint32_t floor)
+{
+    const uint32_t sure = std::min({floor, n, std::min(total, n_heads * n) / n_heads});
+    std::set<uint32_t> kept, open;
+    for (uint32_t h = 0; h < n_heads; h++) {
+        for (uint32_t i : top({score.begin() + h * n, score.begin() + (h + 1) * n}, sure))
+            kept.insert(h * n + i);
+        for (uint32_t i = 0; i < n; i++) open.insert(h * n + i);
+    }
+    for (uint32_t i : kept) open.erase(i);
+    while (kept.size() < std::min<size_t>(total, n_heads * n)) {
+        uint32_t best = *open.begin();
+        for (uint32_t i : open)
+            if (std::make_tuple(score[i], i % n, i / n) >
+                std::make_tuple(score[best], best % n, best / n))
+                best = i;
+        kept.insert(best);
+        open.erase(best);
+    }
+    return Indices(kept.begin(), kept.end());
+}
+
 TEST_CASE("retain: over heads the total is exact, the floor holds and the best of all heads stay")
 {
     RandomValues random{2};
@@ -88,25 +112,7 @@ TEST_CASE("retain: over heads the total is exact, the floor holds and the best o
         CAPTURE(floor);
         CHECK(kept.size() == std::min(total, n_heads * n));
         CHECK(std::all_of(keep.begin(), keep.end(), [](uint8_t k) { return k <= 1; }));
-        // Slow reference: the floor of each head, then one by one the best that is left.
-        const uint32_t sure = std::min({floor, n, std::min(total, n_heads * n) / n_heads});
-        std::set<uint32_t> expected, open;
-        for (uint32_t h = 0; h < n_heads; h++) {
-            for (uint32_t i : top({score.begin() + h * n, score.begin() + (h + 1) * n}, sure))
-                expected.insert(h * n + i);
-            for (uint32_t i = 0; i < n; i++) open.insert(h * n + i);
-        }
-        for (uint32_t i : expected) open.erase(i);
-        while (expected.size() < std::min<size_t>(total, n_heads * n)) {
-            uint32_t best = *open.begin();
-            for (uint32_t i : open)
-                if (std::make_tuple(score[i], i % n, i / n) >
-                    std::make_tuple(score[best], best % n, best / n))
-                    best = i;
-            expected.insert(best);
-            open.erase(best);
-        }
-        CHECK(kept == Indices(expected.begin(), expected.end()));
+        CHECK(kept == kept_of_heads(score, n_heads, n, total, floor));
     }
     // One head holds nearly all the attention: it gets nearly all the slots.
     Indices order(20);

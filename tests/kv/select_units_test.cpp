@@ -103,6 +103,44 @@ static std::vector<double> attention_got(const Text& text, uint32_t head, uint32
     return got;
 }
 
+// What a token at `position` should read beside its own: the first and last tokens, and the blocks
+// whose keys with the most attention have the highest mean logits.
+static Set expected_blocks(const Recipe& recipe, const Text& text, const std::vector<float>& q,
+                           uint32_t position)
+{
+    const BedShape& s = text.shape;
+    const uint32_t n_first = recipe.read_first(), n_last = recipe.read_last(),
+                   n_slots = recipe.read_slots() - n_first - n_last, end = position - n_last;
+    uint32_t unit = 128;
+    while (4 * unit > n_slots) unit /= 2;
+    std::vector<std::pair<double, uint32_t>> votes; // and the begin of the block
+    for (uint32_t begin = n_first; begin < end; begin = (begin / unit + 1) * unit)
+        votes.push_back({0, begin});
+    for (uint32_t head = 0; head < s.n_kv_heads; head++) {
+        const std::vector<double> got = attention_got(text, head, position);
+        for (auto& [vote, begin] : votes) {
+            const uint32_t stop = std::min(end, (begin / unit + 1) * unit),
+                           n = std::min(4u, stop - begin);
+            std::vector<uint32_t> order(stop - begin);
+            std::iota(order.begin(), order.end(), begin);
+            std::sort(order.begin(), order.end(),
+                      [&](uint32_t a, uint32_t b) { return got[a] > got[b]; });
+            for (uint32_t h = head * s.group(); h < (head + 1) * s.group(); h++)
+                for (uint32_t k = 0; k < n; k++)
+                    vote += dot_of(q, h, text.key(order[k]), head, s.head_dim) / n;
+        }
+    }
+    std::sort(votes.rbegin(), votes.rend());
+    votes.resize(n_slots / unit);
+    Set expected;
+    for (uint32_t i = 0; i < position; i++)
+        if (i < n_first || i >= end) expected.insert(i);
+    for (const auto& [vote, begin] : votes)
+        for (uint32_t i = begin; i < std::min(end, (begin / unit + 1) * unit); i++)
+            expected.insert(i);
+    return expected;
+}
+
 TEST_CASE("select: blocks are chosen by the keys in them that attention looked at most")
 {
     const Text text{9};
@@ -117,35 +155,7 @@ TEST_CASE("select: blocks are chosen by the keys in them that attention looked a
                 CHECK(chosen(bed, head).size() <= bed.recipe.read_slots());
             if (at > 161)
                 continue; // until then every query has read all, so what it said of each is known
-            const uint32_t n_first = bed.recipe.read_first(), n_last = bed.recipe.read_last(),
-                           end = at - n_last;
-            uint32_t unit = 128;
-            while (4 * unit > bed.recipe.read_slots() - n_first - n_last) unit /= 2;
-            std::vector<std::pair<double, uint32_t>> votes; // and where the block begins
-            for (uint32_t begin = n_first; begin < end; begin = (begin / unit + 1) * unit)
-                votes.push_back({0, begin});
-            for (uint32_t head = 0; head < s.n_kv_heads; head++) {
-                const std::vector<double> got = attention_got(text, head, at);
-                for (auto& [vote, begin] : votes) {
-                    const uint32_t stop = std::min(end, (begin / unit + 1) * unit),
-                                   n = std::min(4u, stop - begin);
-                    std::vector<uint32_t> order(stop - begin);
-                    std::iota(order.begin(), order.end(), begin);
-                    std::sort(order.begin(), order.end(),
-                              [&](uint32_t a, uint32_t b) { return got[a] > got[b]; });
-                    for (uint32_t h = head * s.group(); h < (head + 1) * s.group(); h++)
-                        for (uint32_t k = 0; k < n; k++)
-                            vote += dot_of(q, h, text.key(order[k]), head, s.head_dim) / n;
-                }
-            }
-            std::sort(votes.rbegin(), votes.rend());
-            votes.resize((bed.recipe.read_slots() - n_first - n_last) / unit);
-            Set expected;
-            for (uint32_t i = 0; i < at; i++)
-                if (i < n_first || i >= end) expected.insert(i);
-            for (const auto& [vote, begin] : votes)
-                for (uint32_t i = begin; i < std::min(end, (begin / unit + 1) * unit); i++)
-                    expected.insert(i);
+            const Set expected = expected_blocks(bed.recipe, text, q, at);
             CHECK(expected.size() < at);
             for (uint32_t head = 0; head < s.n_kv_heads; head++)
                 CHECK(chosen(bed, head) == expected);
