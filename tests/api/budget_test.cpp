@@ -102,8 +102,8 @@ static void check_threads(const Session& s, SessionOptions options, const Random
     }
 }
 
-TEST_CASE("budget: any model, recipe, memory and text: the high-water mark is the plan and within "
-          "the budget")
+TEST_CASE(
+    "budget: the high-water mark is the plan and within the budget, for any model, recipe and text")
 {
     RandomValues random{77};
     uint64_t n_evicted = 0, n_compared = 0;

@@ -78,7 +78,7 @@ TEST_CASE("C API: version, pieces, buffers and structs")
     CHECK(ks_plan(&model.options, nullptr, nullptr, 0) == KS_USAGE);
 }
 
-TEST_CASE("C API: numbers that make no sense are refused, and what was set before stays")
+TEST_CASE("C API: invalid numbers are refused, and earlier settings stay")
 {
     ApiModel model("c-numbers");
     Handle session = model.open();

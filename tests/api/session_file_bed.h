@@ -130,7 +130,7 @@ inline void write_all(const std::string& path, const std::string& bytes)
         .write(bytes.data(), std::streamsize(bytes.size()));
 }
 
-// Checks that the error is one sentence with the file name and the right code.
+// Checks that the error has one of the codes and is one sentence with the file name and the word.
 inline void check_refused(const Status& status, std::initializer_list<Code> codes,
                           const std::string& word = "")
 {

@@ -13,8 +13,8 @@
 
 using namespace ks;
 
-TEST_CASE("session file: every truncation and a changed bit in every byte is refused, and the "
-          "session is as it was")
+TEST_CASE(
+    "session file: every truncation and every changed bit is refused, and the session is unchanged")
 {
     FileFixture f;
     const std::vector<uint32_t> ids = some_ids(200);
@@ -138,8 +138,7 @@ static std::string damaged(const std::string& good, std::mt19937& rng)
     return bad;
 }
 
-TEST_CASE(
-    "session file: whatever stands behind a right checksum, nothing is read or written outside")
+TEST_CASE("session file: whatever a valid checksum covers, no access is out of bounds")
 {
     FileFixture f;
     const std::vector<uint32_t> ids = some_ids(300);

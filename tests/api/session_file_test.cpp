@@ -15,7 +15,7 @@
 
 using namespace ks;
 
-TEST_CASE("session file: what goes on from it is what an uninterrupted session does, bit for bit")
+TEST_CASE("session file: what follows equals an uninterrupted session, bit for bit")
 {
     for (std::string arch : {"llama", "gemma3", "qwen2"}) { // the keys of qwen2 have a bias
         FileFixture f(arch.c_str());

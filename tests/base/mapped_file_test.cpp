@@ -107,7 +107,7 @@ TEST_CASE("mapped file: an empty file is a file")
     CHECK(file.value().read(0, &out, 1).code() == Code::invalid);
 }
 
-TEST_CASE("mapped file: what is no file is refused at once")
+TEST_CASE("mapped file: other kinds of files are refused at once")
 {
     Folder folder;
     Result<MappedFile> missing = MappedFile::open(folder.path + "/missing");

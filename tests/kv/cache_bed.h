@@ -54,17 +54,17 @@ struct Bed {
         return position * std::pow(10000.0, -2.0 * i / shape.head_dim);
     }
 
-    // Writes like a model: codecs that need the Hadamard transform get rotated heads.
+    // Writes like a model, with the Hadamard transform for codecs that need it.
     void write(uint32_t n)
     {
         const CacheLayerSpec& spec = cache.layer(0).spec;
         const uint32_t d = shape.head_dim;
-        auto rotate = [&](const Tensor& t) {
+        auto hadamard = [&](const Tensor& t) {
             const RopeTarget target{{n, t.cols / d, d, 0, 0, 0, 1}, t, t, {}};
             backend->rope(&target, 1);
         };
-        if (spec.hadamard_keys()) rotate(q), rotate(k);
-        if (spec.hadamard_values()) rotate(v);
+        if (spec.hadamard_keys()) hadamard(q), hadamard(k);
+        if (spec.hadamard_values()) hadamard(v);
         cache.write(k, v);
     }
 

@@ -3,7 +3,7 @@
 
 using namespace ks;
 
-// x as RoPE leaves it at a position, in float64.
+// x after RoPE at a position, in float64.
 static std::vector<double> at_position(const Bed& bed, const float* x, uint32_t position)
 {
     const uint32_t half = bed.shape.head_dim / 2;
@@ -17,7 +17,8 @@ static std::vector<double> at_position(const Bed& bed, const float* x, uint32_t 
     return out;
 }
 
-// What one token should see when the tokens of `set` and its own have the positions 0, 1, 2, ...
+// The expected output of one head if the tokens of `set` and the token itself have the positions 0,
+// 1, 2, ...
 static std::vector<double> attention_by_rank(const Bed& bed, const Text& text, const Set& set,
                                              uint32_t position, uint32_t head)
 {
@@ -61,7 +62,7 @@ static void positions_by_rank(const std::string& positions,
                 const std::vector<float> y = text.read(bed, at, 1);
                 const bool selects = bed.recipe.selects() && !bed.cache.layer(0).must_reselect;
                 if (bed.recipe.selects() && !selects)
-                    continue; // evicted since: what was read is no longer there to ask
+                    continue; // evicted since: the read tokens are no longer listed
                 for (uint32_t h = 0; h < bed.shape.n_heads; h++) {
                     Set set = read[h / bed.shape.group()];
                     if (selects) {

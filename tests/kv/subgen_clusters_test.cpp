@@ -42,8 +42,7 @@ struct ClusterDraws {
     }
 };
 
-TEST_CASE("subgen: reservoirs are fair: values by the square of their norm, keys evenly within "
-          "their cluster")
+TEST_CASE("subgen: reservoirs draw values by their squared norm and keys evenly within a cluster")
 {
     RandomValues random{3};
     const uint32_t n = 20, dim = 4, seeds = 6000, t = 3, s = 3;
@@ -78,8 +77,8 @@ TEST_CASE("subgen: reservoirs are fair: values by the square of their norm, keys
     clusters.check(n, double(seeds * t));
 }
 
-TEST_CASE("subgen: clusters are few where keys cluster, however many tokens; a random stream has "
-          "as many as tokens")
+TEST_CASE(
+    "subgen: clustered keys need few clusters however many tokens, random keys about one each")
 {
     RandomValues random{7};
     const uint32_t dim = 16;
@@ -93,7 +92,7 @@ TEST_CASE("subgen: clusters are few where keys cluster, however many tokens; a r
         CHECK(cache.subgen.n_clusters() <=
               (n < 1000 ? 64 : 20)); // 300 tokens are too few to see how wide clusters are
     }
-    for (uint32_t n : {300u, 600u, 1200u}) { // keys on a sphere in many dimensions: no two are near
+    for (uint32_t n : {300u, 600u, 1200u}) { // random keys in 64 dimensions: no two are near
         const Floats keys = random.normals(n * 64), values(n * 64, 1.0f);
         SubgenHead cache(shape_of(n, 1, 1, 64));
         cache.subgen.set_radius(5);
@@ -102,8 +101,7 @@ TEST_CASE("subgen: clusters are few where keys cluster, however many tokens; a r
     }
 }
 
-TEST_CASE("subgen: a full table doubles the radius and merges: bounded, nothing lost, neighbours "
-          "together")
+TEST_CASE("subgen: a full table doubles the radius and merges clusters, and no token is lost")
 {
     RandomValues random{8};
     const uint32_t n = 1500, dim = 12, m = 16, t = 2;
@@ -133,7 +131,7 @@ TEST_CASE("subgen: a full table doubles the radius and merges: bounded, nothing 
         CHECK(radius > 0);
         if (start == INFINITY) CHECK(cache.subgen.n_clusters() == 1);
         for (uint32_t slot = 0; slot < m * t;
-             slot += t) { // radii of all rounds add up to less than twice the last
+             slot += t) { // the radii of all rounds sum to less than twice the last
             if (b[slot] == -INFINITY) continue;
             double distance = 0;
             for (uint32_t j = 0; j < dim; j++)
@@ -145,8 +143,7 @@ TEST_CASE("subgen: a full table doubles the radius and merges: bounded, nothing 
     }
 }
 
-TEST_CASE("subgen: state is its bytes: the same again, continued from a copy, apart for seeds, "
-          "layers and heads")
+TEST_CASE("subgen: a copy of the state goes on the same, other seeds, layers and heads differ")
 {
     RandomValues random{10};
     const uint32_t n = 200, dim = 5;
@@ -183,7 +180,7 @@ TEST_CASE("subgen: the radius from data is one and a half times the median dista
     SubgenHead cache(shape_of(4, 1, 1, 1));
     cache.subgen.choose_radius(keys.data(), 6);
     CHECK(cache.subgen.radius() == 1.5f);
-    cache.subgen.choose_radius(keys.data(), 1); // one key says nothing
+    cache.subgen.choose_radius(keys.data(), 1); // one key has no neighbour
     CHECK(cache.subgen.radius() == 1.5f);
     Floats many(1000, 0.0f);
     for (uint32_t i = 0; i < 1000; i++)

@@ -16,7 +16,7 @@ TEST_CASE("subgen: clusters of one key each give the denominator exactly")
         CHECK(estimate(cache, keys, values, q).denominator() ==
               doctest::Approx(exact(keys, values, q).tau).epsilon(1e-5));
     }
-    // The same keys once more join the clusters of their equals: twice the sum, still exact.
+    // The same keys again join the clusters of equal keys: twice the sum, still exact.
     for (uint32_t i = 0; i < n; i++) cache.update(i, &keys[i * dim], &values[i * dim]);
     CHECK(cache.subgen.n_clusters() == n);
     const Floats q = random.normals(dim);
@@ -24,8 +24,8 @@ TEST_CASE("subgen: clusters of one key each give the denominator exactly")
           doctest::Approx(2 * exact(keys, values, q).tau).epsilon(1e-5));
 }
 
-TEST_CASE("subgen: numerator and denominator are unbiased, for both ways to sample and after "
-          "clusters have merged")
+TEST_CASE(
+    "subgen: numerator and denominator are unbiased, for both ways to sample, with merged clusters")
 {
     RandomValues random{2};
     const uint32_t n = 50, dim = 8;
@@ -80,7 +80,7 @@ TEST_CASE("subgen: logits shifted by 200 change nothing")
     }
 }
 
-TEST_CASE("subgen: values of zero or of no number add nothing, keys of no number do no harm")
+TEST_CASE("subgen: zero and NaN values add nothing, NaN keys do no harm")
 {
     RandomValues random{5};
     const uint32_t n = 12, dim = 4;
@@ -149,7 +149,7 @@ static double norm_of(const Floats& values, uint32_t dim)
 }
 
 TEST_CASE(
-    "subgen: on keys that cluster the error keeps the theorem's bound and shrinks with the samples")
+    "subgen: on clustered keys the error keeps the theorem's bound and shrinks with the samples")
 {
     RandomValues random{6};
     const uint32_t n = 600, dim = 8;
@@ -178,7 +178,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("subgen: priority samples count the tokens without bias and are exact where all fit")
+TEST_CASE("subgen: priority samples count the tokens without bias and are exact if all fit")
 {
     RandomValues random{9};
     const uint32_t n = 40, dim = 4;

@@ -9,7 +9,7 @@ using namespace ks;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN(),
                 kInfinity = std::numeric_limits<float>::infinity();
 
-TEST_CASE("config: what the keys say, and what holds without them")
+TEST_CASE("config: values of keys, and defaults of missing keys")
 {
     Config c = config_of(llama());
     CHECK(std::string(c.family->name) == "llama");
@@ -85,7 +85,7 @@ TEST_CASE("config: every family, its flags and its tensors")
                   {"general.architecture", "a string"});
 }
 
-TEST_CASE("config: keys that are needed")
+TEST_CASE("config: required keys")
 {
     for (const char* name :
          {"block_count", "embedding_length", "context_length", "feed_forward_length",

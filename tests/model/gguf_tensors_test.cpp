@@ -40,7 +40,7 @@ TEST_CASE("gguf: tensor infos")
                  {"rows of 32", "Q4_K", "256"});
 }
 
-TEST_CASE("gguf: places of tensors")
+TEST_CASE("gguf: offsets of tensors")
 {
     auto moved = [](const std::string& name, uint64_t offset) {
         GgufBuilder b = small_file();

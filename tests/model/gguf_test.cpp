@@ -83,7 +83,7 @@ TEST_CASE("gguf: magic and version")
     file_refused(b, Code::unsupported, {"big-endian"});
 }
 
-TEST_CASE("gguf: counts are held against the bytes left")
+TEST_CASE("gguf: counts are checked against the bytes left")
 {
     const GgufBuilder valid = small_file();
     const int64_t left = int64_t(valid.bytes().size()) - 24;
@@ -110,7 +110,7 @@ TEST_CASE("gguf: counts are held against the bytes left")
     }
 }
 
-TEST_CASE("gguf: lengths of strings and arrays are held against the bytes left")
+TEST_CASE("gguf: lengths of strings and arrays are checked against the bytes left")
 {
     for (uint64_t length :
          {UINT64_MAX, UINT64_MAX - 7, uint64_t(1) << 63, uint64_t(1) << 32, uint64_t(100000)}) {
@@ -162,7 +162,7 @@ TEST_CASE("gguf: types of values")
     file_refused(b, Code::unsupported, {"array of arrays"});
 }
 
-TEST_CASE("gguf: names that are there twice")
+TEST_CASE("gguf: duplicate names")
 {
     GgufBuilder b = small_file();
     b.keys.push_back(b.keys[2]);

@@ -3,7 +3,7 @@
 
 using namespace ks;
 
-TEST_CASE("tensors: missing, misshapen, of a type that cannot be used")
+TEST_CASE("tensors: missing ones, wrong shapes, unsupported types")
 {
     for (const char* architecture : kArchitectures) {
         const GgufBuilder whole = small_model(architecture);
@@ -44,7 +44,7 @@ TEST_CASE("tensors: missing, misshapen, of a type that cannot be used")
               .ok()); // an unknown type is ignored in a tensor that is not used
 }
 
-TEST_CASE("tensors: optional ones, and ones that nobody knows")
+TEST_CASE("tensors: optional and unknown ones")
 {
     ReadModel model;
     REQUIRE(read_model(llama(), &model).ok());

@@ -35,10 +35,8 @@ struct TinyModel {
     Bytes file;
 
     bool gemma() const { return shape.arch == "gemma3"; }
-    bool halves() const
-    {
-        return shape.arch != "llama";
-    } // RoPE pairs value i with i + n_rot / 2 (NeoX) instead of its neighbour
+    // RoPE pairs value i with value i + n_rot / 2, not with its neighbour.
+    bool rope_neox() const { return shape.arch != "llama"; }
 };
 
 inline std::vector<std::string> byte_letters()
