@@ -142,8 +142,8 @@ TEST_CASE("C API: a session stays within the caller's memory")
         const size_t n = size_t(plan.plan_bytes) + (begin ? 3 : 2) * kPage;
         std::vector<uint8_t> all(n + 2 * kGuard, 0xa5);
         uint8_t* block = all.data() + kGuard;
-        block +=
-            kPage - uintptr_t(block) % kPage + begin - kPage; // `begin` bytes after a page boundary
+        // The block begins `begin` bytes after a page boundary.
+        block += kPage - uintptr_t(block) % kPage + begin - kPage;
         std::vector<uint8_t> before(all.data(), block), after(block + n, all.data() + all.size());
         model.options.memory = block;
         model.options.memory_size = n;

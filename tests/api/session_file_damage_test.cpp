@@ -186,8 +186,9 @@ TEST_CASE("session file: no table makes eviction or attention reach outside")
         REQUIRE(s->save(kNone, f.folder / "s").ok());
         const std::string good = read_all(f.folder / "s");
         const uint32_t n_rows = s->plan().slots;
-        const size_t table = good.find(std::string(reinterpret_cast<const char*>(&n_rows), 4),
-                                       1500); // of the first layer
+        // The table of the first layer.
+        const size_t table =
+            good.find(std::string(reinterpret_cast<const char*>(&n_rows), 4), 1500);
         REQUIRE(table != good.npos);
         SavedState with;
         size_t loaded = 0;

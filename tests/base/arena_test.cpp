@@ -97,8 +97,8 @@ TEST_CASE("arena: the caller's memory suffices to the byte, and nothing else is 
 {
     constexpr size_t kPage = 4096, kBytes = 6 * kPage;
     std::vector<uint8_t> block(kBytes + 2 * kPage, 0xaa);
-    uint8_t* begin = block.data() + kPage -
-                     reinterpret_cast<uintptr_t>(block.data()) % kPage; // aligned to a page
+    // Aligned to a page.
+    uint8_t* begin = block.data() + kPage - reinterpret_cast<uintptr_t>(block.data()) % kPage;
     auto untouched = [&](const uint8_t* from, const uint8_t* to) {
         return std::all_of(from, to, [](uint8_t byte) { return byte == 0xaa; });
     };
@@ -126,8 +126,8 @@ TEST_CASE("arena: the caller's memory suffices to the byte, and nothing else is 
     MemorySource source(begin + 1, 2 * kPage - 1); // one whole page is left after alignment
     CHECK(source.take(kPage).value() == begin + kPage);
     CHECK_FALSE(source.take(1).ok());
-    CHECK_FALSE(
-        MemorySource(begin, 4 * kPage).take(~size_t(0)).ok()); // rounding up does not wrap around
+    // Rounding up does not wrap around.
+    CHECK_FALSE(MemorySource(begin, 4 * kPage).take(~size_t(0)).ok());
 }
 
 TEST_CASE("arena: more memory than exists is refused")

@@ -68,8 +68,8 @@ public:
             CHECK(after.allocations == before.allocations); // includes allocations of a driver
         CHECK(after.objects == before.objects);
         if (fault != Fault::none)
-            CHECK(after.blocks ==
-                  before.blocks); // the GPU stand-in keeps the stacks of its threads
+            // The GPU stand-in keeps the stacks of its threads.
+            CHECK(after.blocks == before.blocks);
         CHECK(after.files == before.files);
     }
 
@@ -259,8 +259,8 @@ static bool is_intercepted(const std::string& device)
 TEST_CASE("faults: the n-th call of a GPU's driver")
 {
     const bool all = getenv("KS_TEST_ALL");
-    arm(Fault::driver, 1,
-        true); // Vulkan is initialised once per process, so it must be refused here
+    // Vulkan is initialised once per process, so it must be refused here.
+    arm(Fault::driver, 1, true);
     {
         const Injecting now;
         for (const DeviceInfo& device : list_devices()) CHECK(!is_intercepted(device.id));

@@ -90,8 +90,8 @@ static void run(const std::string& input)
 static int write_corpus(const std::string& folder)
 {
     std::filesystem::create_directories(folder);
-    for (const auto& entry :
-         std::filesystem::directory_iterator(folder)) // inputs found by a fuzzer are kept
+    // Inputs found by a fuzzer are kept.
+    for (const auto& entry : std::filesystem::directory_iterator(folder))
         if (entry.path().filename().string().rfind("seed-", 0) == 0)
             std::filesystem::remove(entry.path());
     int n = 0;

@@ -47,8 +47,9 @@ TEST_CASE(
         for (uint32_t before : {0u, 40u}) {
             for (uint32_t n : {2u, 9u, 500u}) {
                 const Text text{31};
-                const uint32_t sinks = std::min(std::max(recipe == "window" ? 0u : 4u, n),
-                                                kSlots / 4); // never more than a quarter
+                // At most a quarter of the slots.
+                const uint32_t sinks =
+                    std::min(std::max(recipe == "window" ? 0u : 4u, n), kSlots / 4);
                 Bed bed(recipe + ",recent=10,delta=3", kSlots, 32),
                     same(recipe + ",recent=10,delta=3,sink=" + std::to_string(sinks), kSlots, 32);
                 CAPTURE(recipe);
@@ -79,8 +80,8 @@ TEST_CASE(
                 bed.cache.clear();
                 same.cache.clear();
                 bed.n_seen = same.n_seen = 0;
-                CHECK(read(bed, text, 100) ==
-                      read(same, text, 100)); // pinned in the next text, too
+                // The tokens are pinned in the next text, too.
+                CHECK(read(bed, text, 100) == read(same, text, 100));
             }
         }
     }
@@ -95,8 +96,8 @@ TEST_CASE("pinned: a ring that is full, or was full before a rewind, cannot pin 
         CHECK(bed.cache.pin(bed.n_seen, 9));
         CHECK(bed.cache.pin(bed.n_seen, 2));
         read(bed, text, 2);
-        CHECK_FALSE(
-            bed.cache.pin(bed.n_seen, 9)); // the newest token has taken a pinned token's row
+        // The newest token has taken a pinned token's row.
+        CHECK_FALSE(bed.cache.pin(bed.n_seen, 9));
         REQUIRE(bed.cache.rewind(bed.n_seen, kSlots));
         CHECK_FALSE(bed.cache.pin(kSlots, 9));
         CHECK(bed.cache.rewind(bed.n_seen, 1));

@@ -181,8 +181,8 @@ TEST_CASE("select: kept block representatives give the same choice as all keys")
                 bed->q_clamped = true;
             }
             for (uint32_t at = 0; at < 380;) {
-                const uint32_t n =
-                    at < 160 || at == 260 ? 32 : 1; // another prompt comes as a chunk
+                // A prompt comes in chunks, a later one at 260.
+                const uint32_t n = at < 160 || at == 260 ? 32 : 1;
                 text.read(one, at, n);
                 text.read(other, at, n);
                 for (uint32_t head = 0; head < text.shape.n_kv_heads && at > 160; head++)

@@ -72,8 +72,8 @@ TEST_CASE("subgen: reservoirs draw values by their squared norm and keys evenly 
         expected_same += seeds * weight[i] * weight[i] / mass / mass;
     }
     CHECK(chi < 43.8); // 19 degrees of freedom, one in a thousand
-    CHECK(std::fabs(same - expected_same) <
-          4 * std::sqrt(expected_same)); // slots are independent of each other
+    // Slots are independent of each other.
+    CHECK(std::fabs(same - expected_same) < 4 * std::sqrt(expected_same));
     clusters.check(n, double(seeds * t));
 }
 
@@ -89,8 +89,8 @@ TEST_CASE(
         cache.read(keys, values);
         CAPTURE(cache.subgen.radius());
         CHECK(cache.subgen.n_clusters() >= 12);
-        CHECK(cache.subgen.n_clusters() <=
-              (n < 1000 ? 64 : 20)); // 300 tokens are too few to see how wide clusters are
+        // 300 tokens are too few to see how wide clusters are.
+        CHECK(cache.subgen.n_clusters() <= (n < 1000 ? 64 : 20));
     }
     for (uint32_t n : {300u, 600u, 1200u}) { // random keys in 64 dimensions: no two are near
         const Floats keys = random.normals(n * 64), values(n * 64, 1.0f);

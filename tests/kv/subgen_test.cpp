@@ -156,8 +156,8 @@ TEST_CASE(
     const Floats keys = clustered(random, n, dim, 10, 0.05f), values = random.normals(n * dim),
                  q = random.normals(dim);
     const Exact truth = exact(keys, values, q);
-    const double scale =
-        std::sqrt(truth.squares) / truth.tau * norm_of(values, dim); // |softmax|_2 |V|_op
+    // |softmax|_2 |V|_op
+    const double scale = std::sqrt(truth.squares) / truth.tau * norm_of(values, dim);
     for (bool priority : {false, true}) {
         for (uint32_t s : {16u, 64u, 256u}) {
             Moments error;
@@ -182,8 +182,8 @@ TEST_CASE("subgen: priority samples count the tokens without bias and are exact 
 {
     RandomValues random{9};
     const uint32_t n = 40, dim = 4;
-    Floats keys = random.normals(n * dim), values(n * dim, 0.5f),
-           q = random.normals(dim); // |value| = 1
+    // |value| = 1
+    Floats keys = random.normals(n * dim), values(n * dim, 0.5f), q = random.normals(dim);
     Moments total;
     for (uint64_t seed = 0; seed < 10000; seed++) {
         SubgenHead cache(shape_of(4, 1, 10, dim, true, seed));
@@ -194,8 +194,8 @@ TEST_CASE("subgen: priority samples count the tokens without bias and are exact 
         for (uint32_t slot = 4; slot < 14; slot++) sum += std::exp(double(a[slot]));
         total.add(sum);
         if (seed < 100)
-            CHECK(std::set<uint32_t>(cache.token.begin() + 4, cache.token.end()).size() ==
-                  10); // distinct
+            // The samples are distinct.
+            CHECK(std::set<uint32_t>(cache.token.begin() + 4, cache.token.end()).size() == 10);
     }
     CHECK(std::fabs(total.mean() - n) < 4 * total.error());
     CHECK(total.error() < 0.3);

@@ -43,8 +43,8 @@ TEST_CASE("config: values of keys, and defaults of missing keys")
     CHECK(c.final_softcap == 30);
     CHECK_FALSE(config_of(llama().tensor("output.weight", {32, 6})).tied);
     CHECK(config_of(llama().string("general.name", "evil\x1b[2J")).name == "evil\\x1b[2J");
-    CHECK(config_of(llama().u32("llama.expert_count", 0).u32("llama.vocab_size", 99)).n_vocab ==
-          6); // the tensor's shape decides
+    // The tensor's shape decides.
+    CHECK(config_of(llama().u32("llama.expert_count", 0).u32("llama.vocab_size", 99)).n_vocab == 6);
 }
 
 TEST_CASE("config: every family, its flags and its tensors")
@@ -245,8 +245,8 @@ TEST_CASE("config: gemma3's windows and scale")
 TEST_CASE("config: RoPE scaling")
 {
     const std::string s = "llama.rope.scaling.";
-    CHECK(config_of(llama().f32(s + "factor", 8)).rope_factor ==
-          8); // without a type, scaling is linear
+    // Without a type, scaling is linear.
+    CHECK(config_of(llama().f32(s + "factor", 8)).rope_factor == 8);
     CHECK(config_of(llama().f32(s + "factor", 8).string(s + "type", "linear")).rope_factor == 8);
     CHECK(config_of(llama().f32(s + "factor", 8).string(s + "type", "none")).rope_factor == 1);
     CHECK(config_of(llama().f32(s + "factor", 0)).rope_factor == 1);

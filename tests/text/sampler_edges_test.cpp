@@ -39,8 +39,8 @@ TEST_CASE("sampler: greedy")
     const float logits[] = {3.5f, 3, 2.2f, 0};
     std::vector<uint32_t> tokens;
     for (int i = 0; i < 5; i++)
-        tokens.push_back(
-            t.sampler.sample(logits)); // each token is penalised once, however often it was drawn
+        // Each token is penalised once, however often it was drawn.
+        tokens.push_back(t.sampler.sample(logits));
     CHECK(tokens == std::vector<uint32_t>{0, 1, 0, 0, 0});
     t.sampler.reset();
     CHECK(t.sampler.sample(logits) == 0);
@@ -96,8 +96,8 @@ TEST_CASE("sampler: limits of top-k, top-p, min-p and typical")
     o = all;
     o.typical_p = 0;
     CHECK(distinct(o, logits) == 1);
-    CHECK(draws(o, {1, 1, 1}, {}, 100) ==
-          std::map<uint32_t, int>{{0, 100}}); // on ties the lower id
+    // The lower id wins ties.
+    CHECK(draws(o, {1, 1, 1}, {}, 100) == std::map<uint32_t, int>{{0, 100}});
 }
 
 TEST_CASE("sampler: infinite, NaN and equal logits")
@@ -112,9 +112,9 @@ TEST_CASE("sampler: infinite, NaN and equal logits")
     CHECK(distinct(all, std::vector<float>(50, 7.f)) == 50);
     SamplerOptions o = all;
     o.temperature = 1e-30f;
-    CHECK(draws(o, {0, 2, 1, 2, -1}, {}, 500).size() ==
-          2); // equal logits stay equal at any temperature
+    // Equal logits stay equal at any temperature.
+    CHECK(draws(o, {0, 2, 1, 2, -1}, {}, 500).size() == 2);
     o = SamplerOptions();
-    CHECK(distinct(o, std::vector<float>(3000, 7.f)) ==
-          38); // 40 equal tokens; 38 of them make up 95%
+    // 40 equal tokens; 38 of them make up 95%.
+    CHECK(distinct(o, std::vector<float>(3000, 7.f)) == 38);
 }

@@ -180,8 +180,8 @@ TEST_CASE("sampler: the draws are a function of seed and counter")
     CHECK(sequence(1, false) == sequence(1, false));
     CHECK(sequence(1, false) == sequence(1, true));
     CHECK(sequence(1, false) != sequence(2, false));
-    CHECK(sequence(1, false) !=
-          sequence(1 + (uint64_t(1) << 32), false)); // all bits of the seed matter
+    // All bits of the seed matter.
+    CHECK(sequence(1, false) != sequence(1 + (uint64_t(1) << 32), false));
 }
 
 TEST_CASE("sampler: a step allocates nothing, whatever it needs, and leaves the logits alone")
