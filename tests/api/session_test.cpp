@@ -100,8 +100,8 @@ TEST_CASE("session: prompt and decode give the same logits in any chunks, bit fo
 {
     for (const DeviceInfo& device : tested_devices()) {
         for (const char* arch : {"llama", "gemma3"}) {
-            // A different last bit may round to another f16 value, which is a thousand times as
-            // far. So the cache is f32 here.
+            // A different last bit can round to another f16 value, a thousand times as different.
+            // So the cache is f32 here.
             const char *id = device.id.c_str(),
                        *recipe = sums_keep_order(id) ? "auto" : "exact,k=f32,v=f32";
             Opened whole(arch, id, 400, 0, recipe), single(arch, id, 400, 0, recipe),
@@ -116,10 +116,10 @@ TEST_CASE("session: prompt and decode give the same logits in any chunks, bit fo
             CAPTURE(arch);
             CHECK(whole.session->n_tokens() == 390);
             for (const Opened* other : {&single, &mixed}) {
-                const double far = distance(whole.logits(), other->logits());
-                if (sums_keep_order(device.id)) CHECK(far == 0);
-                CAPTURE(far);
-                CHECK(far < 1e-5);
+                const double difference = distance(whole.logits(), other->logits());
+                if (sums_keep_order(device.id)) CHECK(difference == 0);
+                CAPTURE(difference);
+                CHECK(difference < 1e-5);
             }
         }
     }

@@ -153,7 +153,8 @@ static void check_templates(const Bed& bed)
             for (uint32_t i = 0; i < n; i++) REQUIRE(holds(first + i) >= stays);
             for (uint32_t i = 1; i < n; i++) REQUIRE(holds(first + i) == holds(first));
         }
-        // Those of the fifth message leave at the first decision after they lost their place.
+        // The template tokens of the fifth message leave at the first decision after they lost
+        // their place.
         CHECK_FALSE(holds((bed.n_seen - 7 - 24) / 20 * 20 - 80));
     }
 }

@@ -1,5 +1,5 @@
-// Selection of pages and blocks. Bounds and representatives that are kept between choices equal
-// those from all keys.
+// Selection of pages and blocks. Bounds and representatives that are kept between choices equal the
+// ones computed from all keys.
 #include "tests/kv/select_bed.h"
 
 #include <numeric>

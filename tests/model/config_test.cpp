@@ -257,15 +257,15 @@ TEST_CASE("config: RoPE scaling")
     model_refused(llama().string(s + "type", "su"), Code::unsupported,
                   {"'su'", "none, linear, yarn and longrope"});
     model_refused(llama().string(s + "type", "yarn"), Code::invalid, {"YaRN with a factor of 0"});
-    GgufBuilder far = llama()
-                          .string(s + "type", "yarn")
-                          .f32(s + "factor", 4)
-                          .u32(s + "original_context_length", 64);
-    CHECK(config_of(far).rope_yarn == 4);
-    CHECK(config_of(far).rope_factor == 1);
-    CHECK(config_of(far).rope_mscale == doctest::Approx(1.1386294));
-    CHECK(config_of(far.f32(s + "yarn_beta_fast", 16)).rope_yarn_fast == 16);
-    model_refused(far.f32(s + "yarn_ext_factor", 0.5f), Code::unsupported, {"ext_factor of 0.5"});
+    GgufBuilder yarn = llama()
+                           .string(s + "type", "yarn")
+                           .f32(s + "factor", 4)
+                           .u32(s + "original_context_length", 64);
+    CHECK(config_of(yarn).rope_yarn == 4);
+    CHECK(config_of(yarn).rope_factor == 1);
+    CHECK(config_of(yarn).rope_mscale == doctest::Approx(1.1386294));
+    CHECK(config_of(yarn.f32(s + "yarn_beta_fast", 16)).rope_yarn_fast == 16);
+    model_refused(yarn.f32(s + "yarn_ext_factor", 0.5f), Code::unsupported, {"ext_factor of 0.5"});
     model_refused(llama().u32(s + "type", 1), Code::invalid, {s + "type", "a string"});
 
     GgufBuilder phi = small_model("phi3")
