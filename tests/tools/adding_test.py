@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
-"""Follows the table of docs/adding.md in a copy of the tree: adds one thing per row, in the files that the row names and in no others.
-The program built from the copy must run all of them."""
+"""Follows the table of docs/adding.md in a copy of the tree.
+
+Adds one thing per row, in the files that the row names and in no others. The program built from
+the copy must run all of them.
+"""
 
 import os
 import random
@@ -16,7 +19,8 @@ from program import BINARY, check, knapsack, run_tests, tiny_model  # noqa: E402
 import tiny_model as model_writer  # noqa: E402
 
 FORMAT = """// tq2_0: 256 values per block, w = d * (q - 1) with q in 0..2. 66 bytes a row.
-//   word j       j = 0..15: value k's two bits stand in byte 32 * (k / 128) + k % 32, from bit 2 * (k % 128 / 32) on
+//   word j       j = 0..15: value k's two bits are in byte 32 * (k / 128) + k % 32, from bit
+//                2 * (k % 128 / 32) on
 //   half         d
 #if !defined(GLSL) || defined(FORMAT_tq2_0)
 STRUCT_BEGIN(format_tq2_0)
@@ -37,10 +41,12 @@ STRUCT_END
 #endif
 """
 UNPACK = """
-template <class S> struct Unpack<S, format_tq2_0> {
+template <class S>
+struct Unpack<S, format_tq2_0> {
     using F = format_tq2_0;
     using Group = OffsetGroup<S, 3>;
-    template <class Body> KS_INLINE static void groups(const uint32_t* at, const Body& body)
+    template <class Body>
+    KS_INLINE static void groups(const uint32_t* at, const Body& body)
     {
         Group w;
         w.d = tile_half<S>(at);
@@ -87,15 +93,23 @@ static Status greet(const GreetOptions& options)
     return {};
 }
 
-extern const Command command_greet = {"greet", "say good morning", "[options]", "", start_command<GreetOptions, greet>};
+extern const Command command_greet = {"greet", "say good morning", "[options]", "",
+                                      start_command<GreetOptions, greet>};
 
 } // namespace ks
 """
+AT_MOST = """        table.add({"--at-most", "N", "as -n", [this](const Value& v) {
+                       return has_n_predict = true, v.number(-1, INT32_MAX, &n_predict);
+                   }});
+"""
 FRAME = """    {"robots", {"<|im_start|>human\\n"}, {},
-     {"<|im_start|>system\\n", "<|im_end|>\\n"}, {"<|im_start|>human\\n", "<|im_end|>\\n"}, {"<|im_start|>robot\\n", "<|im_end|>\\n"},
+     {"<|im_start|>system\\n", "<|im_end|>\\n"},
+     {"<|im_start|>human\\n", "<|im_end|>\\n"},
+     {"<|im_start|>robot\\n", "<|im_end|>\\n"},
      nullptr, "<|im_end|>", no_flags},
 """
-# Row of docs/adding.md -> new files with their text, and insertions into other files: in front of or behind an existing text.
+# Row of docs/adding.md -> new files with their text, and insertions into other files in front of or
+# behind an existing text.
 ADDED = {
     "a weight format": [
         ("kernels/common/formats/tq2_0.h", FORMAT),
@@ -109,7 +123,7 @@ ADDED = {
         (
             "kernels/cpu/unpack.h",
             "in front of",
-            "\ntemplate <class S> struct Unpack<S, format_q4_0> {",
+            "\ntemplate <class S>\nstruct Unpack<S, format_q4_0> {",
             UNPACK,
         ),
     ],
@@ -160,7 +174,7 @@ ADDED = {
             "tools/commands/chat.cpp",
             "in front of",
             '        table.add_flag("--no-stats"',
-            '        table.add({"--at-most", "N", "as -n", [this](const Value& v) { return has_n_predict = true, v.number(-1, INT32_MAX, &n_predict); }});\n',
+            AT_MOST,
         )
     ],
     "a command": [

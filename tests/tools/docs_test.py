@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""README.md and docs/: runs the commands in blocks marked ```sh run with the small model. Checks that links and named files exist, and
-that each function of the function tables is in its file. Without models/smollm2.gguf, skips (77) the checks that need it.
+"""README.md and docs/: runs the commands in blocks marked ```sh run with the small model.
+
+Checks that links and named files exist, and that each function of the function tables is in its
+file. Without models/smollm2.gguf, skips (77) the checks that need it.
 """
 
 import glob

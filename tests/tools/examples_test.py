@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The examples on a tiny model: they write the same text as the program, and report a budget that is too small."""
+"""The examples on a tiny model: they write the text of the program and report too small a budget."""
 
 import os
 import subprocess
