@@ -102,7 +102,7 @@ AT_MOST = """        table.add({"--at-most", "N", "as -n", [this](const Value& v
                        return has_n_predict = true, v.number(-1, INT32_MAX, &n_predict);
                    }});
 """
-FRAME = """    {"robots", {"<|im_start|>human\\n"}, {},
+TEMPLATE = """    {"robots", {"<|im_start|>human\\n"}, {},
      {"<|im_start|>system\\n", "<|im_end|>\\n"},
      {"<|im_start|>human\\n", "<|im_end|>\\n"},
      {"<|im_start|>robot\\n", "<|im_end|>\\n"},
@@ -167,7 +167,7 @@ ADDED = {
         )
     ],
     "a chat template": [
-        ("runtime/text/chat_template.cpp", "in front of", '    {"chatml", ', FRAME)
+        ("runtime/text/chat_template.cpp", "in front of", '    {"chatml", ', TEMPLATE)
     ],
     "an option": [
         (
@@ -190,7 +190,7 @@ def read(path):
 
 
 def add_all(tree):
-    """Every file that is written or edited must be named in its row."""
+    """Adds everything to the tree. A row must name every file that it writes or edits."""
     rows = {
         row.split("|")[1].strip(): row
         for row in read("docs/adding.md").split("\n## ")[0].splitlines()
@@ -324,7 +324,7 @@ def test(folder):
         check(
             len(same[0]) > 10
             and max(abs(a - b) for a, b in zip(*same)) < most * max(map(abs, same[0])),
-            f"{device}: the weight format has the values it should have: {same}",
+            f"{device}: the weight format has the values of F32: {same}",
         )
     check(b"TQ2_0" in knapsack("inspect", "-m", ternary).out, "inspect names the format")
     robot, qwen = (
@@ -341,7 +341,7 @@ def test(folder):
             != ids(model, "turbo2,recent=4", "--device", d)
             for d in ("cpu", "reference")
         ),
-        "the codec is what it was copied from",
+        "the codec gives the tokens of the copied one",
     )
     first = knapsack(
         "run",
@@ -359,40 +359,40 @@ def test(folder):
     )
     check(
         first.code == 0 and first.json()["evicted"] > 0 and "oldest" in first.json()["recipe"],
-        f"the policy gives slots up: {first.out} {first.err}",
+        f"the policy evicts: {first.out} {first.err}",
     )
     check(
         ids(model, "retain=oldest,slots=200") == ids(model, "exact"),
-        "and with room for everything is exact",
+        "with enough slots the policy is exact",
     )
-    check(len(ids(model, "mix,slots=128,select=pairs,read=64", n=150)) == 150, "the selector reads")
-    frame = tiny_model(
+    check(len(ids(model, "mix,slots=128,select=pairs,read=64", n=150)) == 150, "the selector runs")
+    template = tiny_model(
         folder,
-        name="frame.gguf",
+        name="template.gguf",
         template=model_writer.CHATML.replace("message['role']", "'human\\n'").replace(
             "<|im_start|>'", "<|im_start|>human\\n'"
         ),
     )
     check(
-        knapsack("inspect", "-m", frame, "--json").json()["chat_frame"] == "robots",
-        "the chat frame is recognised",
+        knapsack("inspect", "-m", template, "--json").json()["chat_frame"] == "robots",
+        "the chat template is recognised",
     )
     said = knapsack(
-        "chat", "-m", frame, "--temp", 0, "--at-most", 8, "--no-stats", stdin=b"hello\n"
+        "chat", "-m", template, "--temp", 0, "--at-most", 8, "--no-stats", stdin=b"hello\n"
     )
     turn = knapsack(
         "tokenize",
         "-m",
-        frame,
+        template,
         "--special",
         stdin=b"<|im_start|>human\nhello<|im_end|>\n<|im_start|>robot\n",
     ).out
     with open(f"{folder}/turn", "wb") as f:
         f.write(turn)
-    same = knapsack("run", "-m", frame, "--ids", f"{folder}/turn", "-n", 8, "--temp", 0)
+    same = knapsack("run", "-m", template, "--ids", f"{folder}/turn", "-n", 8, "--temp", 0)
     check(
         said.code == 0 and said.out.strip() and said.out.strip() == same.out.strip(),
-        f"chat in the frame, and the option: {said.out} is not {same.out}: {said.err}",
+        f"chat with the template and the option: {said.out} is not {same.out}: {said.err}",
     )
     check(
         knapsack("greet").out == b"good morning\n"
@@ -404,7 +404,8 @@ def test(folder):
         "both are in the help",
     )
     check(
-        knapsack("plan", "-m", model, "--at-most", 8).code == 1, "an option is its command's alone"
+        knapsack("plan", "-m", model, "--at-most", 8).code == 1,
+        "an option exists in its command only",
     )
 
 

@@ -19,9 +19,8 @@ MODEL = os.path.join("models", "smollm2.gguf")
 PAGES = ["README.md", *sorted(glob.glob("docs/*.md"))]
 RUN = re.compile(r"^```sh run\n(.*?)^```$", re.M | re.S)
 BOOK = "docs/guide.md"  # its first 1,500 characters are a text of a few hundred tokens
-BUILT = re.compile(
-    r"^(build|models)\b|NAME|\*|knapsack\.gguf"
-)  # named in the pages but not part of the tree
+# Names in the pages that are not part of the tree.
+BUILT = re.compile(r"^(build|models)\b|NAME|\*|knapsack\.gguf")
 
 
 def read(path):

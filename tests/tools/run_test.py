@@ -49,7 +49,7 @@ def test_run(folder, model):
     check(
         j["plan_bytes"]
         == knapsack("plan", "-m", model, "--json", "--memory", "64MiB").json()["total_bytes"],
-        "the plan is the run's",
+        "plan prints the bytes of the run",
     )
     plain = knapsack(*base, "-n", 40, "--ignore-eos")
     check(
@@ -70,19 +70,19 @@ def test_run(folder, model):
         cut["stop"] == "string" and cut["text"] == j["text"][: j["text"].index(stop)],
         f"--stop {stop!r}: {cut['text']!r} of {j['text']!r}",
     )
-    check(knapsack(*base, "-n", 0, "--json").json()["ids"] == [], "-n 0 reads only")
+    check(knapsack(*base, "-n", 0, "--json").json()["ids"] == [], "-n 0 writes no token")
     forced = knapsack(*base, "-n", 5, "--json", "--logit-bias", "104+inf").json()
     check(forced["ids"] == [104] * 5 or forced["ids"][0] == 104, f"--logit-bias: {forced['ids']}")
     ended = knapsack(*base, "-n", 5, "--json", "--logit-bias", "2+1000").json()
     check(
         ended["ids"] == [] and ended["stop"] == "eos" and ended["text"] == "",
-        "an end token ends and is left out",
+        "an end token ends the text and is not part of it",
     )
     seeds = [
         knapsack("run", "-m", model, "-p", "x", "-n", 20, "--json", "-s", s).json()["ids"]
         for s in (1, 1, 2)
     ]
-    check(seeds[0] == seeds[1] != seeds[2], "the seed decides")
+    check(seeds[0] == seeds[1] != seeds[2], "equal seeds give equal texts")
     check_refused(knapsack(*base, "-n", 300), 4, "300", "256")
     to_end = knapsack(*base, "-n", -1, "--ignore-eos", "--json").json()
     check(
@@ -121,7 +121,7 @@ def test_score(folder, model):
         check(
             part["top"] == whole["top"]
             and max(abs(a - b) for a, b in zip(part["logprob"][1:], whole["logprob"][1:])) < 1e-3,
-            f"--decode {k} agrees",
+            f"--decode {k} gives the same tokens and log-probabilities",
         )
     ids = os.path.join(folder, "ids")
     with open(ids, "w") as f:
@@ -149,7 +149,7 @@ def test_tokenize(model):
         knapsack("tokenize", "-m", model, *f, stdin=b"<|im_end|>").out.split()
         for f in ([], ["--special"])
     )
-    check(special == [b"2"] and len(plain) > 1, "control tokens are read only with --special")
+    check(special == [b"2"] and len(plain) > 1, "control tokens are parsed only with --special")
     noise = bytes(range(1, 256))
     check(
         len(knapsack("tokenize", "-m", model, stdin=noise).out.split()) == 255,
@@ -175,7 +175,7 @@ def test_inspect(folder, model):
     other = tiny_model(folder, name="other.gguf", architecture="abacus\n")
     r = knapsack("inspect", "-m", other)
     check_refused(r, 3, "abacus")
-    check(b"blk.1.ffn_up.weight" in r.out, "inspect shows what it can of an unsupported model")
+    check(b"blk.1.ffn_up.weight" in r.out, "inspect prints the tensors of an unsupported model")
 
 
 def test(folder):
