@@ -53,14 +53,16 @@ AS_TEXELS(3, v_texels)
 #include "shaders/logits.glsl"
 
 const uint n_pairs = (head_dim + 1u) / 2u;                          // of dims
-const uint n_sets = n_pairs >= n_threads ? 1u : n_threads / n_pairs; // of threads that have all pairs; each has every n_sets-th query
+// of threads that have all pairs; each has every n_sets-th query
+const uint n_sets = n_pairs >= n_threads ? 1u : n_threads / n_pairs;
 const uint n_chunks = (n_pairs + n_threads - 1u) / n_threads;        // pairs of a thread
 const uint n_each = (n_rows + n_sets - 1u) / n_sets;                 // queries of a thread
 
 shared float num_logit[n_rows * n_slots]; // logits, and log-weights a, then weights of values
 shared float top[n_rows], norm[n_rows], shrink[n_rows];
 #ifdef GENERAL
-shared float den_logit[n_rows * n_slots], norm_top[n_rows]; // logits and log-weights b; the denominator's maxima
+// logits and log-weights b; the denominator's maxima
+shared float den_logit[n_rows * n_slots], norm_top[n_rows];
 #endif
 shared uint rows[n_slots]; // of the slots, or unbound
 
@@ -79,7 +81,8 @@ void take_logits(Slots s, uint nth, uint n, uint first_row, uint mine, uint grou
 {
     uint slot = THREAD % n_slots, row0 = THREAD / n_slots * n_queried;
     if (row0 >= mine) return; // all threads of a subgroup, or none
-    uint index = index_of(s, nth + min(slot, n - 1u)), at = slot_of(s, index), r = row_to_read(s, nth + min(slot, n - 1u), at);
+    uint index = index_of(s, nth + min(slot, n - 1u)), at = slot_of(s, index),
+         r = row_to_read(s, nth + min(slot, n - 1u), at);
     bool bound = slot < n && r != unbound;
     float product[4];
     key_products(bound ? r : 0u, s, index, row0, mine, product);
@@ -88,8 +91,12 @@ void take_logits(Slots s, uint nth, uint n, uint first_row, uint mine, uint grou
         if (row0 + j >= n_rows) continue;
         bool there = bound && row0 + j < mine && sees(s, t, index);
 #ifdef GENERAL
-        num_logit[i] = there ? max(masked_logit, (product[j] * a.scale + log_weight(at, 0u)) * log2e) : masked_logit;
-        den_logit[i] = there ? max(masked_logit, (product[j] * a.scale + log_weight(at, 1u)) * log2e) : masked_logit;
+        num_logit[i] = there
+                           ? max(masked_logit, (product[j] * a.scale + log_weight(at, 0u)) * log2e)
+                           : masked_logit;
+        den_logit[i] = there
+                           ? max(masked_logit, (product[j] * a.scale + log_weight(at, 1u)) * log2e)
+                           : masked_logit;
 #else
         num_logit[i] = there ? max(masked_logit, product[j] * a.scale * log2e) : masked_logit;
 #endif
@@ -119,7 +126,8 @@ void take_row(uint r, uint)
     shrink[r] = power_of_two(top[r] - new_top);
     float sum = norm[r] * power_of_two(norm_top[r] - new_norm_top);
     for (uint i = r * n_slots; i < (r + 1u) * n_slots; i++) {
-        num_logit[i] = num_logit[i] > 0.5f * masked_logit ? power_of_two(num_logit[i] - new_top) : 0.f;
+        num_logit[i] =
+            num_logit[i] > 0.5f * masked_logit ? power_of_two(num_logit[i] - new_top) : 0.f;
         sum += den_logit[i] > 0.5f * masked_logit ? power_of_two(den_logit[i] - new_norm_top) : 0.f;
     }
     top[r] = new_top;
@@ -130,14 +138,17 @@ void take_row(uint r, uint)
 void take_row(uint r, uint nth)
 {
     float new_top = top[r], sum = 0.f;
-    for (uint i = r * n_slots + nth; i < (r + 1u) * n_slots; i += n_sharing) new_top = max(new_top, num_logit[i]);
-    [[unroll]] for (uint apart = 1u; apart < n_sharing; apart *= 2u) new_top = max(new_top, SHUFFLE_XOR(new_top, apart));
+    for (uint i = r * n_slots + nth; i < (r + 1u) * n_slots; i += n_sharing)
+        new_top = max(new_top, num_logit[i]);
+    [[unroll]] for (uint apart = 1u; apart < n_sharing; apart *= 2u)
+        new_top = max(new_top, SHUFFLE_XOR(new_top, apart));
     if (nth == 0u) {
         shrink[r] = power_of_two(top[r] - new_top);
         sum = norm[r] * shrink[r];
     }
     for (uint i = r * n_slots + nth; i < (r + 1u) * n_slots; i += n_sharing) {
-        num_logit[i] = num_logit[i] > 0.5f * masked_logit ? power_of_two(num_logit[i] - new_top) : 0.f;
+        num_logit[i] =
+            num_logit[i] > 0.5f * masked_logit ? power_of_two(num_logit[i] - new_top) : 0.f;
         sum += num_logit[i];
     }
     [[unroll]] for (uint apart = 1u; apart < n_sharing; apart *= 2u) sum += SHUFFLE_XOR(sum, apart);
@@ -149,12 +160,15 @@ void take_row(uint r, uint nth)
 
 uint partial_of(uint head, uint group, uint query)
 {
-    return (((query / group) * a.n_heads + head * group + query % group) * splits.n_splits + gl_WorkGroupID.z) * (4u + head_dim);
+    return (((query / group) * a.n_heads + head * group + query % group) * splits.n_splits +
+            gl_WorkGroupID.z) *
+           (4u + head_dim);
 }
 
 vec2 value_pair(uint r, uint d)
 {
-    if (v_format == plain_f16 && head_dim % 2u == 0u) return unpackHalf2x16(WORD((r * head_dim + d) / 2u));
+    if (v_format == plain_f16 && head_dim % 2u == 0u)
+        return unpackHalf2x16(WORD((r * head_dim + d) / 2u));
     uint tail = row_tail(v_format, pass.pool_rows, r, head_dim);
     float second = d + 1u < head_dim ? row_value(v_format, r, tail, d + 1u, head_dim) : 0.f;
     return vec2(row_value(v_format, r, tail, d, head_dim), second);
@@ -164,15 +178,18 @@ vec2 value_pair(uint r, uint d)
 // the first codec, are bytes: it costs less to read them again.
 const bool in_codes = v_format > first_codec && head_dim % 64u == 0u;
 const uint n_few = n_rows < 4u ? n_rows : 4u;
-const uint n_octets = (head_dim + 7u) / 8u, n_sharers = n_octets < n_threads ? n_threads / n_octets : 1u;
+const uint n_octets = (head_dim + 7u) / 8u,
+           n_sharers = n_octets < n_threads ? n_threads / n_octets : 1u;
 float few[32];
 
 void begin_octets(uint head, uint group, uint first_row, uint mine)
 {
     [[unroll]] for (uint i = 0u; i < n_few; i++) {
         uint from = partial_of(head, group, first_row + min(i, mine - 1u));
-        bool has = splits.continues != 0u && THREAD < n_octets && i < mine && partials[from] > 0.5f * masked_logit;
-        [[unroll]] for (uint k = 0u; k < 8u; k++) few[8u * i + k] = has ? partials[from + 4u + 8u * THREAD + k] : 0.f;
+        bool has = splits.continues != 0u && THREAD < n_octets && i < mine &&
+                   partials[from] > 0.5f * masked_logit;
+        [[unroll]] for (uint k = 0u; k < 8u; k++)
+            few[8u * i + k] = has ? partials[from + 4u + 8u * THREAD + k] : 0.f;
     }
 }
 
@@ -186,10 +203,12 @@ void add_octets(uint n, uint mine)
         uint r = rows[slot];
         if (r == unbound) continue;
         float values[8];
-        row_octet(v_format, r, row_tail(v_format, pass.pool_rows, r, head_dim), 8u * (THREAD % n_octets), head_dim, true, values);
+        row_octet(v_format, r, row_tail(v_format, pass.pool_rows, r, head_dim),
+                  8u * (THREAD % n_octets), head_dim, true, values);
         [[unroll]] for (uint i = 0u; i < n_few; i++)
             if (i < mine)
-                [[unroll]] for (uint k = 0u; k < 8u; k++) few[8u * i + k] += num_logit[i * n_slots + slot] * values[k];
+                [[unroll]] for (uint k = 0u; k < 8u; k++)
+                    few[8u * i + k] += num_logit[i * n_slots + slot] * values[k];
     }
 }
 
@@ -203,7 +222,8 @@ void end_octets(uint head, uint group, uint first_row, uint mine)
         barrier();
         for (uint d = THREAD; d < head_dim; d += n_threads) {
             float sum = 0.f;
-            for (uint sharer = 0u; sharer < n_sharers; sharer++) sum += queries[8u * n_octets * sharer + d];
+            for (uint sharer = 0u; sharer < n_sharers; sharer++)
+                sum += queries[8u * n_octets * sharer + d];
             partials[partial_of(head, group, first_row + i) + 4u + d] = sum;
         }
     }
@@ -214,13 +234,17 @@ void main()
     LOAD_ARGS(a)
     LOAD_ARGS(pass)
     LOAD_ARGS(splits)
-    uint group = a.n_heads / a.n_kv_heads, first_row = gl_WorkGroupID.x * n_rows, head = gl_WorkGroupID.y, split = gl_WorkGroupID.z;
-    uint mine = min(n_rows, a.n_tokens * group - first_row), end_token = (first_row + mine - 1u) / group + 1u;
+    uint group = a.n_heads / a.n_kv_heads, first_row = gl_WorkGroupID.x * n_rows,
+         head = gl_WorkGroupID.y, split = gl_WorkGroupID.z;
+    uint mine = min(n_rows, a.n_tokens * group - first_row),
+         end_token = (first_row + mine - 1u) / group + 1u;
     Slots s = find_slots(head, first_row / group, end_token, false);
     uint most = splits.dequantized != 0u ? splits.dequantized : pass_slots * splits.n_splits;
-    uint first_slot = min(pass.first_slot, count_slots(s)), count = min(most, count_slots(s) - first_slot);
+    uint first_slot = min(pass.first_slot, count_slots(s)),
+         count = min(most, count_slots(s) - first_slot);
     uint each = max(n_slots, (count + splits.n_splits - 1u) / splits.n_splits);
-    uint begin = first_slot + min(split * each, count), end = first_slot + min(split * each + each, count);
+    uint begin = first_slot + min(split * each, count),
+         end = first_slot + min(split * each + each, count);
     if (begin == end && splits.continues != 0u) return;
 
     // Pair p of query r is with thread (r % n_sets) * n_pairs + p % n_threads.
@@ -231,12 +255,14 @@ void main()
         sum[i] = vec2(0.f);
         if (splits.continues == 0u || set >= n_sets || r >= mine || d >= head_dim) continue;
         uint from = partial_of(head, group, first_row + r) + 4u + d;
-        if (partials[from - 4u - d] < 0.5f * masked_logit) continue; // nothing was found, and nothing written
+        // nothing was found, and nothing written
+        if (partials[from - 4u - d] < 0.5f * masked_logit) continue;
         sum[i] = vec2(partials[from], d + 1u < head_dim ? partials[from + 1u] : 0.f);
     }
     bool octets = in_codes && mine <= n_few;
     if (octets) begin_octets(head, group, first_row, mine);
-    uint at = partial_of(head, group, first_row + THREAD); // maxima of numerator and denominator, the denominator; then the numerator
+    // maxima of numerator and denominator, the denominator; then the numerator
+    uint at = partial_of(head, group, first_row + THREAD);
     if (THREAD < n_rows) {
         bool has = splits.continues != 0u && THREAD < mine;
         top[THREAD] = has ? partials[at] : masked_logit;
@@ -248,18 +274,23 @@ void main()
     if (begin < end) read_queries(head, group, first_row, mine, s.before);
     for (uint nth = begin; nth < end; nth += n_slots) {
         uint n = min(n_slots, end - nth);
-        if (THREAD < n_slots) rows[THREAD] = THREAD < n ? row_to_read(s, nth + THREAD, slot_of(s, index_of(s, nth + THREAD))) : unbound;
+        if (THREAD < n_slots)
+            rows[THREAD] = THREAD < n
+                               ? row_to_read(s, nth + THREAD, slot_of(s, index_of(s, nth + THREAD)))
+                               : unbound;
         barrier();
         reads_values = false;
         take_logits(s, nth, n, first_row, mine, group);
         barrier();
-        if (SHARING_THREAD / n_sharing < mine) take_row(SHARING_THREAD / n_sharing, SHARING_THREAD % n_sharing);
+        if (SHARING_THREAD / n_sharing < mine)
+            take_row(SHARING_THREAD / n_sharing, SHARING_THREAD % n_sharing);
         barrier();
         reads_values = true;
         if (octets) {
             add_octets(n, mine);
         } else if (set < mine && set < n_sets) {
-            [[unroll]] for (uint i = 0u; i < n_each * n_chunks; i++) sum[i] *= shrink[min(i / n_chunks * n_sets + set, n_rows - 1u)];
+            [[unroll]] for (uint i = 0u; i < n_each * n_chunks; i++)
+                sum[i] *= shrink[min(i / n_chunks * n_sets + set, n_rows - 1u)];
             for (uint octet = 0u; octet < n; octet += 8u) {
                 uint row_read[2];
                 READ_OCTET(row_read, rows, octet)
@@ -276,7 +307,8 @@ void main()
                             vec2 values = value_pair(r, min(d, head_dim - 1u));
                             [[unroll]] for (uint i = 0u; i < n_each; i++) {
                                 uint from = min(i * n_sets + set, n_rows - 1u) * n_slots + octet;
-                                sum[i * n_chunks + c] += OCTET_AT(read[i], num_logit, from, slot) * values;
+                                sum[i * n_chunks + c] +=
+                                    OCTET_AT(read[i], num_logit, from, slot) * values;
                             }
                         }
                     }

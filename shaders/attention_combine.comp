@@ -30,7 +30,8 @@ void main()
         norm_top = max(norm_top, norm_tops[i]);
     }
     if (THREAD < a.n_splits) {
-        shares[THREAD] = tops[THREAD] > 0.5f * masked_logit ? power_of_two(tops[THREAD] - top) : 0.f;
+        shares[THREAD] =
+            tops[THREAD] > 0.5f * masked_logit ? power_of_two(tops[THREAD] - top) : 0.f;
         norms[THREAD] *= power_of_two(norm_tops[THREAD] - norm_top);
     }
     barrier();

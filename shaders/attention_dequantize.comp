@@ -33,10 +33,13 @@ void main()
     uint count = count_slots(s), n = min(splits.dequantized, count - min(pass.first_slot, count));
     const uint octets = head_dim / 8u; // codecs are of heads of a multiple of 16
     for (uint i = gl_GlobalInvocationID.x; i < n * octets; i += N_ALL_THREADS) {
-        uint slot = i / octets, first = 8u * (i % octets), r = row_of_slot(slot_of(s, index_of(s, pass.first_slot + slot)));
+        uint slot = i / octets, first = 8u * (i % octets),
+             r = row_of_slot(slot_of(s, index_of(s, pass.first_slot + slot)));
         if (r >= pass.n_rows) continue;
         float values[8];
-        row_octet(format, r, row_tail(format, pass.pool_rows, r, head_dim), first, head_dim, true, values);
-        [[unroll]] for (uint k = 0u; k < 8u; k++) y[(s.head * splits.dequantized + slot) * head_dim + first + k] = values[k];
+        row_octet(format, r, row_tail(format, pass.pool_rows, r, head_dim), first, head_dim, true,
+                  values);
+        [[unroll]] for (uint k = 0u; k < 8u; k++)
+            y[(s.head * splits.dequantized + slot) * head_dim + first + k] = values[k];
     }
 }

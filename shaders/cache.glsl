@@ -43,7 +43,8 @@ uint row_tail(uint format, uint n_rows, uint r, uint d)
 float row_value(uint format, uint r, uint tail, uint i, uint d)
 {
     if (format == plain_f32) return uintBitsToFloat(WORD(r * d + i));
-    if (format == plain_f16) return HALF_TO_FLOAT(WORD((r * d + i) / 2u) >> 16u * ((r * d + i) & 1u));
+    if (format == plain_f16)
+        return HALF_TO_FLOAT(WORD((r * d + i) / 2u) >> 16u * ((r * d + i) & 1u));
     uint at = r * (row_bytes(format, d) / 4u);
 #define CASE(name, number) if (format == format_##name) return name##_value(at, tail, i, d);
     CODECS(CASE)

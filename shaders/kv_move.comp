@@ -48,12 +48,14 @@ uvec2 dims_of_word(uint j, uint bits)
 // Moves one group. Its moves begin at `move`. The source is a group of the same format, or plain rows from anywhere.
 void move_group(uint move, uint words)
 {
-    uint group = (moves[2u * move + 1u] - to.first_row) / kivi_rows, begin = group * words, most = words > 3u * head_dim ? 15u : 3u;
+    uint group = (moves[2u * move + 1u] - to.first_row) / kivi_rows, begin = group * words,
+         most = words > 3u * head_dim ? 15u : 3u;
     uint bits = most == 15u ? 4u : 2u, row_words = bits * head_dim / 32u;
     bool here = moves[2u * move + 1u] - to.first_row < to.n_rows, same = from_format == format;
     source = moves[2u * move] - part.first_row;
     if (!here || (same && source >= part.n_rows)) return;
-    for (uint i = THREAD; same && i < words; i += n_threads) w[begin + i] = from[source / kivi_rows * words + i];
+    for (uint i = THREAD; same && i < words; i += n_threads)
+        w[begin + i] = from[source / kivi_rows * words + i];
     if (same) return;
     for (uint i = THREAD; i < head_dim; i += n_threads) {
         float least = 0.f, top = 0.f;

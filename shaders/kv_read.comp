@@ -23,6 +23,8 @@ void main()
     LOAD_ARGS(part)
     for (uint i = gl_GlobalInvocationID.x; i < a.n * head_dim; i += N_ALL_THREADS) {
         uint r = rows[i / head_dim] - part.first_row;
-        if (r < part.n_rows) y[i] = row_value(format, r, row_tail(format, part.pool_rows, r, head_dim), i % head_dim, head_dim);
+        if (r < part.n_rows)
+            y[i] = row_value(format, r, row_tail(format, part.pool_rows, r, head_dim), i % head_dim,
+                             head_dim);
     }
 }

@@ -69,12 +69,15 @@ void main()
     LOAD_ARGS(pass)
     LOAD_ARGS(decay)
     LOAD_ARGS(first_query)
-    uint slot = THREAD % n_slots, row0 = THREAD / n_slots * n_queried, group = a.n_heads / a.n_kv_heads;
+    uint slot = THREAD % n_slots, row0 = THREAD / n_slots * n_queried,
+         group = a.n_heads / a.n_kv_heads;
     Slots of = find_slots(gl_WorkGroupID.y, 0u, a.n_tokens, true);
-    uint count = min(count_slots(of), pass.first_slot + pass_slots), first_slot = pass.first_slot + gl_WorkGroupID.x * n_slots;
+    uint count = min(count_slots(of), pass.first_slot + pass_slots),
+         first_slot = pass.first_slot + gl_WorkGroupID.x * n_slots;
     uint first_of_all = first_query * group, end_query = a.n_tokens * group;
     for (uint nth = first_slot; nth < count; nth += gl_NumWorkGroups.x * n_slots) {
-        uint n = min(n_slots, count - nth), index = index_of(of, nth + min(slot, n - 1u)), at = slot_of(of, index), r = row_of_slot(at);
+        uint n = min(n_slots, count - nth), index = index_of(of, nth + min(slot, n - 1u)),
+             at = slot_of(of, index), r = row_of_slot(at);
         bool bound = slot < n && r < pass.n_rows;
         float b = 0.f, sum = 0.f;
 #ifdef GENERAL
@@ -91,7 +94,9 @@ void main()
             float product[4];
             key_products(bound ? r : 0u, of, index, row0, mine, product);
             [[unroll]] for (uint j = 0u; j < n_queried; j++)
-                if (row0 + j < mine) sum += shuffled_from(of, first + row0 + j, group, index, product[j] * a.scale + b);
+                if (row0 + j < mine)
+                    sum +=
+                        shuffled_from(of, first + row0 + j, group, index, product[j] * a.scale + b);
         }
         sums[THREAD] = sum;
         barrier();

@@ -24,7 +24,8 @@ uint row[head_dim + 4u];
 // The row of head i % n_kv_heads of token i / n_kv_heads.
 uint row_of(uint i)
 {
-    uint h = i % a.n_kv_heads, t = i / a.n_kv_heads, index = head_layout[h * layout_words + layout_n_held] + t;
+    uint h = i % a.n_kv_heads, t = i / a.n_kv_heads,
+         index = head_layout[h * layout_words + layout_n_held] + t;
     if (a.staged != 0u) return h * a.n_rows + t;
     if (has_table != 0u) return table[head_layout[h * layout_words + layout_table_begin] + index];
     return h * a.n_rows + ring_row(index, a.n_rows, a.n_pinned);

@@ -50,7 +50,10 @@ struct LaneOctet {
     float factors[4];
 };
 
-void same_factors(float factor, inout LaneOctet to) { [[unroll]] for (uint k = 0u; k < 4u; k++) to.factors[k] = factor; }
+void same_factors(float factor, inout LaneOctet to)
+{
+    [[unroll]] for (uint k = 0u; k < 4u; k++) to.factors[k] = factor;
+}
 
 #define LANES_OF_ROWS
 #include "shaders/codecs.glsl"
@@ -100,11 +103,13 @@ void fetch_row(uint format, uint n_rows, uint r, uint j, out uint words[most_wor
 void fetch_ranges(uint format, uint r, uint j, out uint ranges[most_words])
 {
     uint at = r / kivi_rows * group_words(format, head_dim), plane = plane_of(format);
-    [[unroll]] for (uint i = 0u; i < 8u * n_octets; i++) ranges[i] = WORD(at + dim_of_octet(plane, octet_of_lane(plane, j, i / 8u), i % 8u));
+    [[unroll]] for (uint i = 0u; i < 8u * n_octets; i++)
+        ranges[i] = WORD(at + dim_of_octet(plane, octet_of_lane(plane, j, i / 8u), i % 8u));
 }
 
 // Decodes lane j's octet e from its words. which: 0 for keys, 1 for values.
-void decode_octet(uint format, uint words[most_words], uint ranges[most_words], uint which, uint j, uint e, out LaneOctet to)
+void decode_octet(uint format, uint words[most_words], uint ranges[most_words], uint which, uint j,
+                  uint e, out LaneOctet to)
 {
     same_factors(1.f, to);
 #define CASE(name) if (format == format_##name) { name##_lane(words, which, j, e, head_dim, to); return; }
@@ -119,5 +124,7 @@ void decode_octet(uint format, uint words[most_words], uint ranges[most_words], 
         to.values[k + 1u] = format == plain_f16 ? two.y : uintBitsToFloat(words[8u * e + k + 1u]);
     }
     if (format >= first_codec)
-        [[unroll]] for (uint k = 0u; k < 8u; k++) to.values[k] = row_value(format, words[0], words[1], 8u * octet_of_lane(0u, j, e) + k, head_dim);
+        [[unroll]] for (uint k = 0u; k < 8u; k++)
+            to.values[k] =
+                row_value(format, words[0], words[1], 8u * octet_of_lane(0u, j, e) + k, head_dim);
 }

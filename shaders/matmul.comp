@@ -32,7 +32,8 @@ AS_TEXELS(2, x_texels)
 #include "shaders/product.glsl"
 
 const uint side = 32u; // rows, tokens and columns of the tiles in shared memory
-shared float scratch[2u * side * (side + 1u)]; // matvec: (few * n_tiles, n_threads) sums; tiled: weights, then activations, (side, side + 1) each
+// matvec: (few * n_tiles, n_threads) sums; tiled: weights, then activations, (side, side + 1) each
+shared float scratch[2u * side * (side + 1u)];
 
 #include "shaders/matvec.glsl"
 
@@ -47,9 +48,12 @@ void multiply_tiles()
         for (uint i = THREAD; i < side * side; i += n_threads) {
             uint r = row0 + i % side, k = k0 + i / side;
             scratch[i / side * (side + 1u) + i % side] =
-                r < part.n_rows && k < a.cols ? value(block_at(r / tile_rows, k), r % tile_rows, k % block) : 0.f;
+                r < part.n_rows && k < a.cols
+                    ? value(block_at(r / tile_rows, k), r % tile_rows, k % block)
+                    : 0.f;
             uint t = t0 + i / side, kx = k0 + i % side;
-            scratch[xs + i % side * (side + 1u) + i / side] = t < a.n_tokens && kx < a.cols ? x[t * a.cols + kx] : 0.f;
+            scratch[xs + i % side * (side + 1u) + i / side] =
+                t < a.n_tokens && kx < a.cols ? x[t * a.cols + kx] : 0.f;
         }
         barrier();
         for (uint k = 0u; k < side; k++) {
@@ -64,7 +68,8 @@ void multiply_tiles()
         barrier();
     }
     for (uint i = 0u; i < 8u; i++)
-        if (t0 + my_t + i % 4u < a.n_tokens && row0 + my_row + i / 4u < part.n_rows) put(t0 + my_t + i % 4u, row0 + my_row + i / 4u, sum[i]);
+        if (t0 + my_t + i % 4u < a.n_tokens && row0 + my_row + i / 4u < part.n_rows)
+            put(t0 + my_t + i % 4u, row0 + my_row + i / 4u, sum[i]);
 }
 
 void main()

@@ -27,8 +27,10 @@ layout(binding = 2) readonly buffer Halves { uint halves[]; }; // (n_tokens, col
 #include "shaders/units.glsl"
 
 const uint side = 64u, unit_words = 16u; // rows and tokens of a workgroup; words of 32 values
-const uint stride = 20u;                 // words of a row in shared memory: a multiple of 16 bytes without bank conflicts
-shared uint ws[side * stride], xs[side * stride]; // weights: values, then two scales and two offsets; activations: values, then two sums
+// words of a row in shared memory: a multiple of 16 bytes without bank conflicts
+const uint stride = 20u;
+// weights: values, then two scales and two offsets; activations: values, then two sums
+shared uint ws[side * stride], xs[side * stride];
 
 float token_scale(uint t) { return uintBitsToFloat(halves[a.n_tokens * (a.cols / 2u) + t]); }
 
@@ -44,7 +46,8 @@ void load_weights(uint i, uint u)
         ws[i * stride + j] = packHalf2x16(clamp(pair, -65504.f, 65504.f));
     }
 #else
-    [[unroll]] for (uint j = 0u; j < unit_words; j++) ws[i * stride + j] = packHalf2x16(vec2(level(2u * j), level(2u * j + 1u)));
+    [[unroll]] for (uint j = 0u; j < unit_words; j++)
+        ws[i * stride + j] = packHalf2x16(vec2(level(2u * j), level(2u * j + 1u)));
     [[unroll]] for (uint j = 0u; j < 2u; j++) {
         ws[i * stride + unit_words + j] = floatBitsToUint(scale[j]);
         ws[i * stride + unit_words + 2u + j] = floatBitsToUint(has_offset ? least[j] : 0.f);
@@ -62,7 +65,8 @@ void load_tokens(uint i, uint u)
         xs[i * stride + j] = pair;
         sums[j / 8u] += dot(unpackHalf2x16(pair), vec2(1.f));
     }
-    [[unroll]] for (uint j = 0u; j < 2u; j++) xs[i * stride + unit_words + j] = floatBitsToUint(sums[j]);
+    [[unroll]] for (uint j = 0u; j < 2u; j++)
+        xs[i * stride + unit_words + j] = floatBitsToUint(sums[j]);
 }
 
 // Half of the threads load weights, the others activations.
@@ -81,17 +85,21 @@ layout(constant_id = 2) const uint depth = 16u;
 layout(constant_id = 3) const uint width = 32u; // subgroup size
 
 // A subgroup computes n_high * n_wide matrices: n_high along the tokens, n_wide along the rows.
-const uint n_each = (side / m) * (side / n) * width / n_threads, n_wide = n_each < side / n ? n_each : side / n, n_high = n_each / n_wide;
+const uint n_each = (side / m) * (side / n) * width / n_threads,
+           n_wide = n_each < side / n ? n_each : side / n, n_high = n_each / n_wide;
 shared float results[n_threads / width * m * n];
 
 void main()
 {
     LOAD_ARGS(a)
     LOAD_ARGS(part)
-    uint row0 = gl_SubgroupID * n_wide % (side / n), t0 = gl_SubgroupID * n_wide / (side / n) * n_high;
+    uint row0 = gl_SubgroupID * n_wide % (side / n),
+         t0 = gl_SubgroupID * n_wide / (side / n) * n_high;
     coopmat<float, gl_ScopeSubgroup, m, n, gl_MatrixUseAccumulator> sum[n_high * n_wide];
-    [[unroll]] for (uint i = 0u; i < n_high * n_wide; i++) sum[i] = coopmat<float, gl_ScopeSubgroup, m, n, gl_MatrixUseAccumulator>(0.f);
-    for (uint i = THREAD; i < side * stride; i += n_threads) ws[i] = xs[i] = 0u; // for rows and tokens beyond the end
+    [[unroll]] for (uint i = 0u; i < n_high * n_wide; i++)
+        sum[i] = coopmat<float, gl_ScopeSubgroup, m, n, gl_MatrixUseAccumulator>(0.f);
+    // for rows and tokens beyond the end
+    for (uint i = THREAD; i < side * stride; i += n_threads) ws[i] = xs[i] = 0u;
     barrier();
     for (uint u = 0u; u < a.cols / 32u; u++) {
         load(u);
@@ -99,10 +107,12 @@ void main()
         [[unroll]] for (uint k = 0u; k < 32u; k += depth)
             [[unroll]] for (uint i = 0u; i < n_high; i++) {
                 coopmat<float16_t, gl_ScopeSubgroup, m, depth, gl_MatrixUseA> tokens;
-                coopMatLoad(tokens, xs, (t0 + i) * m * stride + k / 2u, stride, gl_CooperativeMatrixLayoutRowMajor);
+                coopMatLoad(tokens, xs, (t0 + i) * m * stride + k / 2u, stride,
+                            gl_CooperativeMatrixLayoutRowMajor);
                 [[unroll]] for (uint j = 0u; j < n_wide; j++) {
                     coopmat<float16_t, gl_ScopeSubgroup, depth, n, gl_MatrixUseB> rows;
-                    coopMatLoad(rows, ws, (row0 + j) * n * stride + k / 2u, stride, gl_CooperativeMatrixLayoutColumnMajor);
+                    coopMatLoad(rows, ws, (row0 + j) * n * stride + k / 2u, stride,
+                                gl_CooperativeMatrixLayoutColumnMajor);
                     sum[i * n_wide + j] = coopMatMulAdd(tokens, rows, sum[i * n_wide + j]);
                 }
             }
@@ -115,7 +125,8 @@ void main()
         for (uint e = gl_SubgroupInvocationID; e < m * n; e += width) {
             uint t = gl_WorkGroupID.y * side + (t0 + i / n_wide) * m + e / n;
             uint row = gl_WorkGroupID.x * side + (row0 + i % n_wide) * n + e % n;
-            if (t < a.n_tokens && row < part.n_rows) put(t, row, results[scratch + e] * token_scale(t));
+            if (t < a.n_tokens && row < part.n_rows)
+                put(t, row, results[scratch + e] * token_scale(t));
         }
         barrier();
     }
@@ -130,7 +141,8 @@ void main()
     uint my_row = THREAD % 16u, my_t = THREAD / 16u;
     float sum[32];
     [[unroll]] for (uint i = 0u; i < 32u; i++) sum[i] = 0.f;
-    for (uint i = THREAD; i < side * stride; i += n_threads) ws[i] = xs[i] = 0u; // for rows and tokens beyond the end
+    // for rows and tokens beyond the end
+    for (uint i = THREAD; i < side * stride; i += n_threads) ws[i] = xs[i] = 0u;
     barrier();
     for (uint u = 0u; u < a.cols / 32u; u++) {
         load(u);
@@ -141,22 +153,29 @@ void main()
             [[unroll]] for (uint k = 0u; k < unit_words / 2u; k++) {
                 uint at = which * (unit_words / 2u) + k;
                 f16vec2 levels_of[4];
-                [[unroll]] for (uint i = 0u; i < 4u; i++) levels_of[i] = unpackFloat2x16(ws[(my_row + 16u * i) * stride + at]);
+                [[unroll]] for (uint i = 0u; i < 4u; i++)
+                    levels_of[i] = unpackFloat2x16(ws[(my_row + 16u * i) * stride + at]);
                 [[unroll]] for (uint j = 0u; j < 8u; j++) {
                     f16vec2 pair = unpackFloat2x16(xs[(my_t + 8u * j) * stride + at]);
-                    [[unroll]] for (uint i = 0u; i < 4u; i++) products[8u * i + j] += levels_of[i] * pair;
+                    [[unroll]] for (uint i = 0u; i < 4u; i++)
+                        products[8u * i + j] += levels_of[i] * pair;
                 }
             }
             [[unroll]] for (uint i = 0u; i < 32u; i++) {
-                uint of_row = (my_row + 16u * (i / 8u)) * stride + unit_words, of_t = (my_t + 8u * (i % 8u)) * stride + unit_words;
-                sum[i] += uintBitsToFloat(ws[of_row + which]) * (float(products[i].x) + float(products[i].y));
-                if (has_offset) sum[i] += uintBitsToFloat(ws[of_row + 2u + which]) * uintBitsToFloat(xs[of_t + which]);
+                uint of_row = (my_row + 16u * (i / 8u)) * stride + unit_words,
+                     of_t = (my_t + 8u * (i % 8u)) * stride + unit_words;
+                sum[i] += uintBitsToFloat(ws[of_row + which]) *
+                          (float(products[i].x) + float(products[i].y));
+                if (has_offset)
+                    sum[i] += uintBitsToFloat(ws[of_row + 2u + which]) *
+                              uintBitsToFloat(xs[of_t + which]);
             }
         }
         barrier();
     }
     [[unroll]] for (uint i = 0u; i < 32u; i++) {
-        uint row = gl_WorkGroupID.x * side + my_row + 16u * (i / 8u), t = gl_WorkGroupID.y * side + my_t + 8u * (i % 8u);
+        uint row = gl_WorkGroupID.x * side + my_row + 16u * (i / 8u),
+             t = gl_WorkGroupID.y * side + my_t + 8u * (i % 8u);
         if (row < part.n_rows && t < a.n_tokens) put(t, row, sum[i] * token_scale(t));
     }
 }

@@ -21,7 +21,10 @@ float x_read[max_matvec_tokens * 8u];
 
 // Value i of token t's unit, from the lane that read it.
 #ifdef LANES
-float shuffled(uint t, uint i) { return subgroupShuffle(x_read[t * n_reads + i / lanes], i % lanes); }
+float shuffled(uint t, uint i)
+{
+    return subgroupShuffle(x_read[t * n_reads + i / lanes], i % lanes);
+}
 #else
 float shuffled(uint t, uint i) { return 0.f; }
 #endif
@@ -34,7 +37,8 @@ void read_x(uint first_token, uint k)
     {
         x_at[t] = min(first_token + t, a.n_tokens - 1u) * a.cols + k;
 #ifdef LANES
-        [[unroll]] for (uint j = 0u; j < n_reads; j++) x_read[t * n_reads + j] = X_AT(x_at[t] + j * lanes + gl_SubgroupInvocationID);
+        [[unroll]] for (uint j = 0u; j < n_reads; j++)
+            x_read[t * n_reads + j] = X_AT(x_at[t] + j * lanes + gl_SubgroupInvocationID);
 #endif
     }
 }
@@ -56,7 +60,8 @@ vec2 half_sums(uint t)
     if (!has_offset) return sums;
 #ifdef LANES
     [[unroll]] for (uint j = 0u; j < n_reads; j++) sums[j * lanes / 16u] += x_read[t * n_reads + j];
-    [[unroll]] for (uint apart = 1u; apart < lanes; apart *= 2u) sums += vec2(subgroupShuffleXor(sums.x, apart), subgroupShuffleXor(sums.y, apart));
+    [[unroll]] for (uint apart = 1u; apart < lanes; apart *= 2u)
+        sums += vec2(subgroupShuffleXor(sums.x, apart), subgroupShuffleXor(sums.y, apart));
 #else
     [[unroll]] for (uint i = 0u; i < unit; i++) sums[i / 16u] += x_value(t, i);
 #endif
@@ -67,16 +72,20 @@ vec2 half_sums(uint t)
 float tail_product(uint t, uint tile, uint r)
 {
     float sum = 0.f;
-    for (uint k = a.cols / unit * unit; k < a.cols; k++) sum += value(block_at(tile, k), r, k % block) * X_AT(t * a.cols + k);
+    for (uint k = a.cols / unit * unit; k < a.cols; k++)
+        sum += value(block_at(tile, k), r, k % block) * X_AT(t * a.cols + k);
     return sum;
 }
 
 void multiply_vectors()
 {
     // Neighbouring threads have neighbouring units. Threads that read x together have the same unit.
-    uint r = THREAD % tile_rows, place = THREAD / tile_rows, n_places = n_threads / tile_rows / n_splits;
-    uint split = lanes == 0u ? place % n_splits : place / n_places, row_place = lanes == 0u ? place / n_splits : place % n_places;
-    uint first = (gl_WorkGroupID.x * n_places + row_place) * n_tiles, last = (part.n_rows - 1u) / tile_rows;
+    uint r = THREAD % tile_rows, place = THREAD / tile_rows,
+         n_places = n_threads / tile_rows / n_splits;
+    uint split = lanes == 0u ? place % n_splits : place / n_places,
+         row_place = lanes == 0u ? place / n_splits : place % n_places;
+    uint first = (gl_WorkGroupID.x * n_places + row_place) * n_tiles,
+         last = (part.n_rows - 1u) / tile_rows;
     uint first_token = gl_WorkGroupID.y * n_vec_tokens;
     float sum[max_sums];
     [[unroll]] for (uint i = 0u; i < n_vec_tokens * n_tiles; i++) sum[i] = 0.f;
@@ -94,13 +103,18 @@ void multiply_vectors()
     }
     if (block == 1u && split == 0u && a.cols % unit != 0u)
         [[unroll]] for (uint i = 0u; i < n_vec_tokens * n_tiles; i++)
-            sum[i] += tail_product(min(first_token + i / n_tiles, a.n_tokens - 1u), min(first + i % n_tiles, last), r);
+            sum[i] += tail_product(min(first_token + i / n_tiles, a.n_tokens - 1u),
+                                   min(first + i % n_tiles, last), r);
     if (n_splits > 1u) {
-        [[unroll]] for (uint i = 0u; i < n_vec_tokens * n_tiles; i++) scratch[i * n_threads + split * (n_threads / n_splits) + row_place * tile_rows + r] = sum[i];
+        [[unroll]] for (uint i = 0u; i < n_vec_tokens * n_tiles; i++)
+            scratch[i * n_threads + split * (n_threads / n_splits) + row_place * tile_rows + r] =
+                sum[i];
         barrier();
         if (split != 0u) return;
         [[unroll]] for (uint i = 0u; i < n_vec_tokens * n_tiles; i++)
-            for (uint s = 1u; s < n_splits; s++) sum[i] += scratch[i * n_threads + s * (n_threads / n_splits) + row_place * tile_rows + r];
+            for (uint s = 1u; s < n_splits; s++)
+                sum[i] +=
+                    scratch[i * n_threads + s * (n_threads / n_splits) + row_place * tile_rows + r];
     }
     [[unroll]] for (uint i = 0u; i < n_vec_tokens * n_tiles; i++) {
         uint t = first_token + i / n_tiles, row = (first + i % n_tiles) * tile_rows + r;

@@ -7,18 +7,23 @@ uint planes[8];
 
 void read_plane(uint at, uint first, uint bits)
 {
-    [[unroll]] for (uint i = 0u; i < 2u * bits; i++) planes[i] = WORD(at + first / 64u * 2u * bits + i);
+    [[unroll]] for (uint i = 0u; i < 2u * bits; i++)
+        planes[i] = WORD(at + first / 64u * 2u * bits + i);
 }
 
 // The fields of an octet. Neighbours lie in neighbouring words under the same shift.
 void plane_octet(uint begin, uint first, uint bits, out uint code[8])
 {
     uint n_words = 2u * bits, field = first % 64u / n_words;
-    [[unroll]] for (uint i = 0u; i < 8u; i++) code[i] = planes[begin + i % n_words] >> bits * (field + i / n_words) & ((1u << bits) - 1u);
+    [[unroll]] for (uint i = 0u; i < 8u; i++)
+        code[i] = planes[begin + i % n_words] >> bits * (field + i / n_words) & ((1u << bits) - 1u);
 }
 
 // The f16 at a bit of the row that is a multiple of 16.
-float row_half(uint at, uint tail, uint bytes, uint bit) { return HALF_TO_FLOAT(row_field(at, tail, bytes, bit, 0xffffu)); }
+float row_half(uint at, uint tail, uint bytes, uint bit)
+{
+    return HALF_TO_FLOAT(row_field(at, tail, bytes, bit, 0xffffu));
+}
 
 #define OCTETS
 #include "shaders/codecs.glsl"
@@ -48,5 +53,6 @@ void row_octet(uint format, uint r, uint tail, uint first, uint d, bool begins, 
         FAST_GROUP_CODECS(CASE)
 #undef CASE
     }
-    [[unroll]] for (uint i = 0u; i < 8u; i++) octet[i] = first + i < d ? row_value(format, r, tail, first + i, d) : 0.f;
+    [[unroll]] for (uint i = 0u; i < 8u; i++)
+        octet[i] = first + i < d ? row_value(format, r, tail, first + i, d) : 0.f;
 }

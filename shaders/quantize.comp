@@ -15,7 +15,8 @@ void main()
     LOAD_ARGS(a)
     uint n_halves = a.cols / 16u;
     for (uint i = gl_GlobalInvocationID.x; i < n_halves * a.n_tokens; i += N_ALL_THREADS) {
-        uint t = i / n_halves, first = i % n_halves, which = first & 1u, to = (first / 2u * a.n_tokens + t) * act_words;
+        uint t = i / n_halves, first = i % n_halves, which = first & 1u,
+             to = (first / 2u * a.n_tokens + t) * act_words;
         float v[16], top = 0.f;
         [[unroll]] for (uint j = 0u; j < 16u; j++) {
             v[j] = x[t * a.cols + 16u * first + j];

@@ -22,7 +22,8 @@ void main()
         uint by = a.n_groups == 0u ? t : i / n_each % a.n_heads / (a.n_heads / a.n_groups);
         uint first = head + (a.pairs == rope_interleaved ? 2u * pair : pair);
         uint second = a.pairs == rope_interleaved ? first + 1u : first + n_pairs;
-        float c = angles[by * a.n_rot + 2u * pair], s = angles[by * a.n_rot + 2u * pair + 1u], u = x[first], v = x[second];
+        float c = angles[by * a.n_rot + 2u * pair], s = angles[by * a.n_rot + 2u * pair + 1u],
+              u = x[first], v = x[second];
         y[first] = u * c - v * s;
         y[second] = u * s + v * c;
     }

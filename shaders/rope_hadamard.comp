@@ -15,14 +15,16 @@ layout(binding = 2) readonly buffer Angles { float angles[]; }; // (n_tokens, n_
 void main()
 {
     LOAD_ARGS(a)
-    uint at = gl_WorkGroupID.x * a.head_dim, t = gl_WorkGroupID.x / a.n_heads, n_pairs = a.n_rot / 2u;
+    uint at = gl_WorkGroupID.x * a.head_dim, t = gl_WorkGroupID.x / a.n_heads,
+         n_pairs = a.n_rot / 2u;
     uint by = a.n_groups == 0u ? t : gl_WorkGroupID.x % a.n_heads / (a.n_heads / a.n_groups);
     for (uint i = THREAD; i < a.head_dim - n_pairs; i += n_threads) {
         if (i >= n_pairs) {
             head[n_pairs + i] = unroped[at + n_pairs + i];
             continue;
         }
-        uint first = a.pairs == rope_interleaved ? 2u * i : i, second = a.pairs == rope_interleaved ? first + 1u : first + n_pairs;
+        uint first = a.pairs == rope_interleaved ? 2u * i : i,
+             second = a.pairs == rope_interleaved ? first + 1u : first + n_pairs;
         float c = angles[by * a.n_rot + 2u * i], s = angles[by * a.n_rot + 2u * i + 1u];
         float u = unroped[at + first], v = unroped[at + second];
         head[first] = u * c - v * s;

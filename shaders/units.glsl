@@ -96,7 +96,8 @@ void load_unit(uint at, uint r, uint s)
     EACH(8u) low[j] = TILE_WORD(8u + s / 4u * 8u + j, r) >> 2u * (s & 3u);
     EACH(8u) high[j] = TILE_WORD(j, r) >> s;
     uint g = 2u * s, shift = 8u * (g & 3u);
-    uint bits = TILE_WORD(24u + (g & 7u) / 4u, r) >> shift + 4u * (g / 8u), more = TILE_WORD(26u, r) >> shift + 2u * (g / 4u);
+    uint bits = TILE_WORD(24u + (g & 7u) / 4u, r) >> shift + 4u * (g / 8u),
+         more = TILE_WORD(26u, r) >> shift + 2u * (g / 4u);
     uvec2 both = uvec2((bits & 15u) | (more & 3u) << 4, (bits >> 8 & 15u) | (more >> 8 & 3u) << 4);
     scale = TILE_HALF(r) * (vec2(both) - 32.f);
     least = -4.f * scale;
@@ -114,7 +115,8 @@ void load_unit(uint at, uint r, uint s)
     const uint first = 4u;
 #endif
     EACH(8u) low[j] = TILE_WORD(first + s / 2u * 8u + j, r) >> 4u * (s & 1u);
-    uint shift = 8u * (s & 3u), a = TILE_WORD(1u, r) >> shift, b = TILE_WORD(2u, r) >> shift, c = TILE_WORD(3u, r) >> shift;
+    uint shift = 8u * (s & 3u), a = TILE_WORD(1u, r) >> shift, b = TILE_WORD(2u, r) >> shift,
+         c = TILE_WORD(3u, r) >> shift;
     vec2 dm = HALVES(TILE_WORD(0u, r));
     scale = vec2(dm.x * float(s < 4u ? a & 63u : (c & 15u) | (a >> 2 & 48u)));
     least = vec2(-dm.y * float(s < 4u ? b & 63u : (c >> 4 & 15u) | (b >> 2 & 48u)));

@@ -29,7 +29,8 @@ const uint lanes = 0u;
 #define THREAD gl_LocalInvocationID.x
 #define N_ALL_THREADS (n_threads * gl_NumWorkGroups.x)
 
-const float masked_logit = -1e30f; // a masked slot's logit; finite, so that no shader needs infinities
+// a masked slot's logit; finite, so that no shader needs infinities
+const float masked_logit = -1e30f;
 const float log2e = 1.442695041f;
 
 // 2^x with an error of at most 2 ulp, the same bits on every device. 0 where the result is below 2^-126.
@@ -44,7 +45,8 @@ float power_of_two(float x)
     p = p * f + 0.24022648f;
     p = p * f + 0.6931472f;
     p = p * f + 1.f;
-    return n > 127.f ? p * 2.f * uintBitsToFloat(254u << 23) : p * uintBitsToFloat(uint(int(n) + 127) << 23);
+    return n > 127.f ? p * 2.f * uintBitsToFloat(254u << 23)
+                     : p * uintBitsToFloat(uint(int(n) + 127) << 23);
 }
 
 // log2(x) of a positive normal x.

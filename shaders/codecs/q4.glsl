@@ -26,7 +26,8 @@ void q4_lane(uint words[most_words], uint which, uint j, uint e, uint d, inout L
 {
     vec2 scales = unpackHalf2x16(words[4]);
     [[unroll]] for (uint k = 0u; k < 4u; k++) to.factors[k] = k < 2u ? scales.x : scales.y;
-    [[unroll]] for (uint k = 0u; k < 8u; k++) to.values[k] = float(field_of(words[e], 4u * k, 4u)) - 8.f;
+    [[unroll]] for (uint k = 0u; k < 8u; k++)
+        to.values[k] = float(field_of(words[e], 4u * k, 4u)) - 8.f;
 }
 
 #endif
