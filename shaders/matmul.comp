@@ -17,22 +17,19 @@ layout(push_constant) uniform Block { MatmulArgs a; RowRange part; } pushed;
 DECLARE_ARGS(MatmulArgs, a)
 DECLARE_ARGS(RowRange, part)
 layout(binding = 0) buffer Y { float y[]; };          // (n_tokens, rows)
-layout(binding = 1) readonly buffer W { uint w[]; };  // (part.n_rows, cols) tiles
+layout(binding = 1) readonly buffer W { uint w[]; };  // (part.n_rows, cols) in tiles
 layout(binding = 2) readonly buffer X { float x[]; }; // (n_tokens, cols)
 
-#ifdef LANES
-AS_TEXELS(1, w_texels)
-AS_TEXELS(2, x_texels)
+AS_TEXELS(1, w)
+AS_TEXELS(2, x)
 #undef WORD
-#define WORD(i) TEXEL(w_texels, i)
-#define X_AT(i) uintBitsToFloat(TEXEL(x_texels, i))
-#else
-#define X_AT(i) x[i]
-#endif
+#define WORD(i) FETCH(w, i)
+#define X_AT(i) FETCH_FLOAT(x, i)
 #include "shaders/product.glsl"
 
 const uint side = 32u; // rows, tokens and columns of the tiles in shared memory
-// matvec: (few * n_tiles, n_threads) sums; tiled: weights, then activations, (side, side + 1) each
+// matvec: (n_vec_tokens * n_tiles, n_threads) sums.
+// tiled: weights, then activations, (side, side + 1) each.
 shared float scratch[2u * side * (side + 1u)];
 
 #include "shaders/matvec.glsl"

@@ -1,6 +1,7 @@
 // y = x W^T, or y += x W^T, for more than 8 tokens with f16 activations (to_f16.comp).
 // One workgroup per 64 rows and 64 tokens. 32 values of each are in shared memory at a time.
-// Without MATRICES: the levels of weights are multiplied as pairs of f16. A sum over 16 values becomes f32 before it is scaled.
+// Without MATRICES: the levels of weights are multiplied as pairs of f16. A sum over 16 values
+// becomes f32 before it is scaled.
 // With MATRICES: cooperative matrices multiply the dequantized weights in f16 and sum in f32.
 // variants: QUANTISED
 // also with MATRICES
@@ -19,20 +20,21 @@
 layout(push_constant) uniform Block { MatmulArgs a; RowRange part; } pushed;
 DECLARE_ARGS(MatmulArgs, a)
 DECLARE_ARGS(RowRange, part)
-layout(binding = 0) buffer Y { float y[]; };                  // (n_tokens, rows)
-layout(binding = 1) readonly buffer W { uint w[]; };          // (part.n_rows, cols) tiles
-layout(binding = 2) readonly buffer Halves { uint halves[]; }; // (n_tokens, cols / 2) pairs of f16, then (n_tokens) scales in f32
+layout(binding = 0) buffer Y { float y[]; };                // (n_tokens, rows)
+layout(binding = 1) readonly buffer W { uint w[]; };        // (part.n_rows, cols) in tiles
+layout(binding = 2) readonly buffer XF16 { uint x_f16[]; }; // to_f16.comp
 
 #include "shaders/product.glsl"
 #include "shaders/units.glsl"
 
 const uint side = 64u, unit_words = 16u; // rows and tokens of a workgroup; words of 32 values
-// words of a row in shared memory: a multiple of 16 bytes without bank conflicts
+// Words of a row in shared memory: a multiple of 16 bytes without bank conflicts.
 const uint stride = 20u;
-// weights: values, then two scales and two offsets; activations: values, then two sums
+// ws: weights, 32 values, two scales and two offsets per row. xs: activations, 32 values and two
+// sums per token.
 shared uint ws[side * stride], xs[side * stride];
 
-float token_scale(uint t) { return uintBitsToFloat(halves[a.n_tokens * (a.cols / 2u) + t]); }
+float token_scale(uint t) { return uintBitsToFloat(x_f16[a.n_tokens * (a.cols / 2u) + t]); }
 
 void load_weights(uint i, uint u)
 {
@@ -42,7 +44,7 @@ void load_weights(uint i, uint u)
 #ifdef MATRICES
     [[unroll]] for (uint j = 0u; j < unit_words; j++) {
         vec2 pair = scale[j / 8u] * vec2(level(2u * j), level(2u * j + 1u));
-        if (has_offset) pair += least[j / 8u];
+        if (has_offset) pair += offset[j / 8u];
         ws[i * stride + j] = packHalf2x16(clamp(pair, -65504.f, 65504.f));
     }
 #else
@@ -50,7 +52,7 @@ void load_weights(uint i, uint u)
         ws[i * stride + j] = packHalf2x16(vec2(level(2u * j), level(2u * j + 1u)));
     [[unroll]] for (uint j = 0u; j < 2u; j++) {
         ws[i * stride + unit_words + j] = floatBitsToUint(scale[j]);
-        ws[i * stride + unit_words + 2u + j] = floatBitsToUint(has_offset ? least[j] : 0.f);
+        ws[i * stride + unit_words + 2u + j] = floatBitsToUint(has_offset ? offset[j] : 0.f);
     }
 #endif
 }
@@ -61,7 +63,7 @@ void load_tokens(uint i, uint u)
     if (t >= a.n_tokens) return;
     vec2 sums = vec2(0.f);
     [[unroll]] for (uint j = 0u; j < unit_words; j++) {
-        uint pair = halves[t * (a.cols / 2u) + u * unit_words + j];
+        uint pair = x_f16[t * (a.cols / 2u) + u * unit_words + j];
         xs[i * stride + j] = pair;
         sums[j / 8u] += dot(unpackHalf2x16(pair), vec2(1.f));
     }
@@ -98,7 +100,7 @@ void main()
     coopmat<float, gl_ScopeSubgroup, m, n, gl_MatrixUseAccumulator> sum[n_high * n_wide];
     [[unroll]] for (uint i = 0u; i < n_high * n_wide; i++)
         sum[i] = coopmat<float, gl_ScopeSubgroup, m, n, gl_MatrixUseAccumulator>(0.f);
-    // for rows and tokens beyond the end
+    // Rows and tokens beyond the end stay zero.
     for (uint i = THREAD; i < side * stride; i += n_threads) ws[i] = xs[i] = 0u;
     barrier();
     for (uint u = 0u; u < a.cols / 32u; u++) {
@@ -141,7 +143,7 @@ void main()
     uint my_row = THREAD % 16u, my_t = THREAD / 16u;
     float sum[32];
     [[unroll]] for (uint i = 0u; i < 32u; i++) sum[i] = 0.f;
-    // for rows and tokens beyond the end
+    // Rows and tokens beyond the end stay zero.
     for (uint i = THREAD; i < side * stride; i += n_threads) ws[i] = xs[i] = 0u;
     barrier();
     for (uint u = 0u; u < a.cols / 32u; u++) {

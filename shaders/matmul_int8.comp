@@ -1,6 +1,8 @@
-// y = x W^T, or y += x W^T, with int8 activations (quantize.comp) and integer dot products of four values.
+// y = x W^T, or y += x W^T, with int8 activations (quantize.comp) and integer dot products of four
+// values.
 // Up to 8 tokens (matvec): one workgroup per tile of eight rows, sixteen threads per row.
-// More tokens (tiled): one workgroup per 64 rows and 64 tokens. Two groups of 32 values of each are in shared memory at a time.
+// More tokens (tiled): one workgroup per 64 rows and 64 tokens. Two groups of 32 values of each are
+// in shared memory at a time.
 // variants: QUANTISED
 // twin: none of its own, kernels/cuda/matmul.cu has the int8 kernels beside the f32 kernels
 #version 450
@@ -15,21 +17,24 @@ layout(push_constant) uniform Block { MatmulArgs a; RowRange part; } pushed;
 DECLARE_ARGS(MatmulArgs, a)
 DECLARE_ARGS(RowRange, part)
 layout(binding = 0) buffer Y { float y[]; };             // (n_tokens, rows)
-layout(binding = 1) readonly buffer W { uint w[]; };     // (part.n_rows, cols) tiles
+layout(binding = 1) readonly buffer W { uint w[]; };     // (part.n_rows, cols) in tiles
 layout(binding = 2) readonly buffer Acts { uint acts[]; }; // (cols / 32, n_tokens, act_words)
 
 #include "shaders/product.glsl"
 #include "shaders/units.glsl"
 
-// OpSDotKHR, the dot product of two words of four signed bytes. The GLSL extension for it is unknown to older compilers.
-spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [ 6018, 6019 ],
-                  id = 4450) int dot_bytes(uint x, uint y, spirv_literal int packed_bytes);
+// OpSDotKHR, the dot product of two words of four signed bytes. Older compilers do not know the
+// GLSL extension for it.
+spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [6018, 6019],
+                  id = 4450)
+int dot_bytes(uint x, uint y, spirv_literal int packed_bytes);
 
 const uint side = 64u;       // rows and tokens of a tiled workgroup
 const uint groups = 2u;      // groups of 32 values in shared memory at a time
-// weights: levels, then two scales and two offsets; activations: values, then two scales and two sums
+// Quads of a group. Weights: two of levels, one of two scales and two offsets. Activations: two of
+// values, one of two scales and two sums.
 const uint group_quads = 3u;
-// matvec: ws has (few, n_threads) sums
+// matvec: ws has (n_vec_tokens, n_threads) sums.
 shared uvec4 ws[groups * side * group_quads], xs[groups * side * group_quads];
 
 int dot_quads(uvec4 p, uvec4 q)
@@ -63,7 +68,7 @@ void multiply_vectors()
             int sums[2] = int[2](dot_quads(first, quad_of_acts(at)),
                                  dot_quads(second, quad_of_acts(at + 4u)));
             sum[t] += dot(scale * scales.xy, vec2(sums[0], sums[1]));
-            if (has_offset) sum[t] += dot(least, scales.zw);
+            if (has_offset) sum[t] += dot(offset, scales.zw);
         }
     }
     [[unroll]] for (uint t = 0u; t < n_vec_tokens; t++)
@@ -90,7 +95,7 @@ void load_groups(uint first_unit)
         load_unit(block_at(row / tile_rows, 32u * u), row % tile_rows, 32u * u % block / 32u);
         ws[to] = quad_of_levels(0u);
         ws[to + 1u] = quad_of_levels(1u);
-        ws[to + 2u] = floatBitsToUint(vec4(scale, has_offset ? least : vec2(0.f)));
+        ws[to + 2u] = floatBitsToUint(vec4(scale, has_offset ? offset : vec2(0.f)));
     }
     if (t < a.n_tokens)
         [[unroll]] for (uint j = 0u; j < group_quads; j++)

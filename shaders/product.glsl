@@ -1,4 +1,5 @@
-// Helpers of the shaders of y = x W^T. The includer declares the arguments `a` and `part` and the buffers y and w.
+// Helpers of the shaders of y = x W^T. The includer declares the arguments `a` and `part` and the
+// buffers y and w.
 #include "kernels/common/formats.h"
 
 uint block_at(uint tile, uint k)

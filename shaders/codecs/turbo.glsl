@@ -1,4 +1,4 @@
-// Readers of turbo rows: an octet at a time (octets.glsl), and a lane's octets while decoding (lane_rows.glsl).
+// Readers of turbo rows: an octet at a time (octets.glsl), or a lane's octets (lane_rows.glsl).
 #ifdef OCTETS
 
 void turbo_planes(uint at, uint first, uint d, uint ranks)
@@ -39,7 +39,7 @@ void fill_turbo(uint which, uint ranks)
     if (THREAD < 2u * ranks) levels[64u * which + THREAD] = vec2(turbo_level(ranks, THREAD), 0.f);
 }
 
-void turbo_fetch(uint at, uint tail, uint j, uint d, uint ranks, inout uint words[most_words])
+void turbo_fetch(uint at, uint tail, uint j, uint d, uint ranks, inout uint words[max_words])
 {
     uint plane = ranks == 8u ? 4u : 2u;
     fetch_plane(at, j, plane, words);
@@ -51,7 +51,7 @@ void turbo_fetch(uint at, uint tail, uint j, uint d, uint ranks, inout uint word
     words[6] = tail;
 }
 
-void turbo_lane(uint words[most_words], uint which, uint j, uint e, uint ranks, inout LaneOctet to)
+void turbo_lane(uint words[max_words], uint which, uint j, uint e, uint ranks, inout LaneOctet to)
 {
     uint plane = ranks == 8u ? 4u : 2u, i = octet_of_lane(plane, j, e),
          bits = ranks == 4u ? 2u : plane;
@@ -71,11 +71,11 @@ void turbo_lane(uint words[most_words], uint which, uint j, uint e, uint ranks, 
     {                                                                                              \
         fill_turbo(which, RANKS);                                                                  \
     }                                                                                              \
-    void NAME##_fetch(uint at, uint tail, uint j, uint d, inout uint words[most_words])            \
+    void NAME##_fetch(uint at, uint tail, uint j, uint d, inout uint words[max_words])            \
     {                                                                                              \
         turbo_fetch(at, tail, j, d, RANKS, words);                                                 \
     }                                                                                              \
-    void NAME##_lane(uint words[most_words], uint which, uint j, uint e, uint, inout LaneOctet to) \
+    void NAME##_lane(uint words[max_words], uint which, uint j, uint e, uint, inout LaneOctet to) \
     {                                                                                              \
         turbo_lane(words, which, j, e, RANKS, to);                                                 \
     }
