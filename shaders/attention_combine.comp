@@ -1,5 +1,4 @@
-// Combines the partial results of a query's splits into its output. One workgroup per (token,
-// head).
+// Combines the partial results of a query's splits into its output. One workgroup per query.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "shaders/util.glsl"

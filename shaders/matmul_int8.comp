@@ -16,8 +16,8 @@ layout(constant_id = 0) const uint n_vec_tokens = 1u; // tokens of a workgroup, 
 layout(push_constant) uniform Block { MatmulArgs a; RowRange part; } pushed;
 DECLARE_ARGS(MatmulArgs, a)
 DECLARE_ARGS(RowRange, part)
-layout(binding = 0) buffer Y { float y[]; };             // (n_tokens, rows)
-layout(binding = 1) readonly buffer W { uint w[]; };     // (part.n_rows, cols) in tiles
+layout(binding = 0) buffer Y { float y[]; };               // (n_tokens, rows)
+layout(binding = 1) readonly buffer W { uint w[]; };       // (part.n_rows, cols) in tiles
 layout(binding = 2) readonly buffer Acts { uint acts[]; }; // (cols / 32, n_tokens, act_words)
 
 #include "shaders/product.glsl"

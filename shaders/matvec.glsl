@@ -1,12 +1,11 @@
 // Products of up to 8 tokens. A thread has one row in each of n_tiles tiles. n_splits threads share
-// a row: a thread has every n_splits-th of the row's units of 32 values.
-// A thread reads the values of x once for all its rows.
+// the units of 32 values of a row. A thread reads the values of x once for all its rows.
 // With LANES, the threads of a subgroup read x together and exchange the values by shuffles. On a
 // CPU, loading one value that all lanes need is as slow as loading a different value in each lane.
 #include "shaders/units.glsl"
 
 layout(constant_id = 1) const uint n_splits = 16u; // threads that share a row
-// per thread; n_vec_tokens * n_tiles is at most 16
+// Tiles per thread. n_vec_tokens * n_tiles is at most 16.
 layout(constant_id = 2) const uint n_tiles = 1u;
 
 const uint max_matvec_tokens = 8u, max_sums = 16u, unit = 32u;
