@@ -125,7 +125,7 @@ def test_chat(folder, model):
     nothing = knapsack(*chat, stdin=f"/save\n/load\n/save {saved}.none\n/help\n".encode())
     check(
         nothing.code == 0
-        and nothing.err.count("needs a file's name") == 2
+        and nothing.err.count("needs a file name") == 2
         and "no conversation to save" in nothing.err
         and "/load FILE" in nothing.err,
         nothing.err,
