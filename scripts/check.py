@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Fails if the tree breaks a rule: allowed includes, sizes, twins of kernels and shaders, pages, format.  check.py [ROOT]"""
+"""Fails if the tree breaks a rule: allowed includes, sizes, words, twins of kernels and shaders,
+pages, format.  check.py [ROOT]"""
 
 import pathlib
 import re
@@ -9,7 +10,8 @@ import sys
 
 import tables
 
-# folder -> folders and files that it may include besides itself. The longest matching prefix counts. This table is the architecture.
+# folder -> folders and files that it may include besides itself. The longest matching prefix counts.
+# This table is the architecture.
 ALLOWED = {
     "kernels/common": [],
     "kernels": ["kernels/common"],
@@ -37,6 +39,22 @@ GENERATED_PAGES = {
 DATES_AND_MACHINES = re.compile(
     r"\b20\d\d-\d\d(-\d\d)?\b|\b(EPYC|Xeon|Ryzen|Zen \d|H100|H200|A100)\b"
 )
+# Words that the tree no longer uses -> the field's words for them.
+BANNED = {
+    "sight": "visibility",
+    "speakers?": "representatives",
+    "rope_halves": "rope_neox",
+    "rope_neighbours": "rope_interleaved",
+    "(un)?turned": "roped, or another verb",
+    "told": "shuffled, or another verb",
+    "eights?_of|eights": "octets",
+    "waves?": "phasors",
+    "asks_alike|asker": "query_is_similar, query_head",
+    "chat frames?": "chat templates",
+    "those of": "the thing itself",
+    "restored": "dequantized",
+}
+BANNED_WORD = re.compile("|".join(rf"(?P<w{i}>\b({w})\b)" for i, w in enumerate(BANNED)))
 CLANG_FORMAT = "14"  # other versions break lines differently
 INCLUDE = re.compile(r'\s*#\s*include\s+"([^"]+)"')
 NOT_A_FUNCTION = re.compile(r"\s*(template\b.*>\s*)?(class|struct|union|enum|namespace|extern)\b")
@@ -78,7 +96,7 @@ def check_includes(path, lines):
 
 
 def check_functions(path, lines):
-    """Tokens of functions. In the code style, a function's braces are alone on their lines, in the same column."""
+    """Tokens of functions. A function's braces are alone on their lines, in the same column."""
     most = KERNEL_TOKENS if path.startswith(("kernels/", "shaders/")) else FUNCTION_TOKENS
     for begin, line in enumerate(lines):
         if line.strip() != "{" or begin == 0:
@@ -99,6 +117,13 @@ def check_functions(path, lines):
         n = count_tokens(lines[head : next(ends, len(lines) - 1) + 1])
         if n > most:
             yield f"{path}:{head + 1}: a function of {n} tokens, at most {most}"
+
+
+def check_words(path, lines):
+    for number, line in enumerate(lines, 1):
+        for found in BANNED_WORD.finditer(line):
+            instead = [*BANNED.values()][int(found.lastgroup[1:])]
+            yield f"{path}:{number}: write {instead} instead of '{found[0]}'"
 
 
 def check_size(path, lines):
@@ -132,7 +157,7 @@ def shader_buffers(text):
 
 
 def check_kernels(path, text):
-    """Every CUDA kernel waits for the previous one, which may still run (kernels/cuda/cuda_util.cuh)."""
+    """Every CUDA kernel waits for the previous one (kernels/cuda/cuda_util.cuh)."""
     for found in re.finditer(
         r"__global__[^;{(]*?(\w+)\([^;{]*\{\s*([^\n]*)",
         re.sub(r"//[^\n]*|__launch_bounds__\([^)]*\)", "", text),
@@ -142,8 +167,9 @@ def check_kernels(path, text):
 
 
 def check_twins(root):
-    """kernels/cuda/<op>.cu and shaders/<op>.comp have the same arguments and buffers. '// twin: none' and a reason marks a file without a
-    twin, '// twin: ' and a reason marks a difference. After a .cu file's first kernel, the line is about the kernels that follow.
+    """kernels/cuda/<op>.cu and shaders/<op>.comp have the same arguments and buffers. '// twin: none'
+    and a reason marks a file without a twin, '// twin: ' and a reason marks a difference. After a
+    .cu file's first kernel, the line is about the kernels that follow.
     """
     files = [
         {p.stem: p.read_text(encoding="utf-8") for p in (root / f).glob(g)}
@@ -163,11 +189,12 @@ def check_twins(root):
             yield f"{stem}: kernels/cuda/{stem}.cu and shaders/{stem}.comp have different arguments"
         ours, theirs = cuda_buffers(cuda), shader_buffers(shader)
         if len(ours) != len(theirs) or not all(a & b for a, b in zip(ours, theirs)):
-            yield f"{stem}: kernels/cuda/{stem}.cu has buffers {[*map(min, ours)]}, shaders/{stem}.comp {[*map(max, theirs)]}"
+            found = f"{[*map(min, ours)]}, shaders/{stem}.comp {[*map(max, theirs)]}"
+            yield f"{stem}: kernels/cuda/{stem}.cu has buffers {found}"
 
 
 def check_pages(root):
-    """README and docs/: page lengths, tables equal to docs/data/, and no dates or machines outside the generated pages."""
+    """README and docs/: lengths, tables equal to docs/data/, dates and machines only where generated."""
     for path in [root / "README.md", *sorted((root / "docs").glob("*.md"))]:
         name = path.relative_to(root).as_posix()
         lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
@@ -178,7 +205,8 @@ def check_pages(root):
             for number, line in enumerate(lines, 1):
                 found = DATES_AND_MACHINES.search(line)
                 if found:
-                    yield f"{name}:{number}: '{found[0]}' is a date or a machine, which belong into {' and '.join(sorted(GENERATED_PAGES))}"
+                    pages = " and ".join(sorted(GENERATED_PAGES))
+                    yield f"{name}:{number}: '{found[0]}' is a date or a machine; {pages} have them"
     yield from tables.check(root, tree=False)
 
 
@@ -233,6 +261,8 @@ def main():
         lines = (root / path).read_text(encoding="utf-8", errors="replace").splitlines()
         if not (path.startswith("tests/") and "golden" in path):
             faults += check_size(path, lines)
+        if not path.startswith(("scripts/check.py", "tests/tools/", "tests/fuzz/corpus")):
+            faults += check_words(path, lines)
         if pathlib.Path(path).suffix in SOURCES:
             runtime_tokens += count_tokens(lines) if path.startswith("runtime/") else 0
             faults += check_includes(path, lines)

@@ -11,5 +11,6 @@ layout(binding = 1) readonly buffer B { float b[]; }; // (b_rows, cols)
 void main()
 {
     LOAD_ARGS(a)
-    for (uint i = gl_GlobalInvocationID.x; i < a.rows * a.cols; i += N_ALL_THREADS) x[i] += b[a.b_rows == 1u ? i % a.cols : i];
+    for (uint i = gl_GlobalInvocationID.x; i < a.rows * a.cols; i += N_ALL_THREADS)
+        x[i] += b[a.b_rows == 1u ? i % a.cols : i];
 }

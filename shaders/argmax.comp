@@ -20,7 +20,8 @@ void main()
     value[t] = x[row + mine];
     barrier();
     for (uint s = n_threads / 2u; s > 0u; s >>= 1) {
-        if (t < s && (value[t + s] > value[t] || (value[t + s] == value[t] && index[t + s] < index[t]))) {
+        if (t < s &&
+            (value[t + s] > value[t] || (value[t + s] == value[t] && index[t + s] < index[t]))) {
             value[t] = value[t + s];
             index[t] = index[t + s];
         }

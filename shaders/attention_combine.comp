@@ -1,41 +1,45 @@
-// The partial results of a query's splits become its output: one workgroup per (token, head)
+// Combines the partial results of a query's splits into its output. One workgroup per query.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "shaders/util.glsl"
 
 layout(push_constant) uniform Block { FoldArgs a; } pushed;
 DECLARE_ARGS(FoldArgs, a)
-layout(binding = 0) writeonly buffer Y { float y[]; };           // (n_tokens, n_heads * head_dim)
-layout(binding = 1) writeonly buffer Lse { float lse[]; };       // (n_tokens, n_heads), where has_lse
-layout(binding = 2) readonly buffer Partials { float partials[]; }; // (n_tokens * n_heads, n_splits, 4 + head_dim)
+layout(binding = 0) writeonly buffer Y { float y[]; };     // (n_tokens, n_heads * head_dim)
+layout(binding = 1) writeonly buffer Lse { float lse[]; }; // (n_tokens, n_heads), if has_lse
+// (n_tokens * n_heads, n_splits, 4 + head_dim), see attention.comp
+layout(binding = 2) readonly buffer Partials { float partials[]; };
 
 #include "shaders/hadamard.glsl"
 
-// Of each split.
-shared float tops[n_threads], norm_tops[n_threads], norms[n_threads], shares[n_threads];
+// The maxima of the numerator's and the denominator's logits, the denominator, and the weight, of
+// each split.
+shared float num_maxes[n_threads], den_maxes[n_threads], dens[n_threads], shares[n_threads];
 
 void main()
 {
     LOAD_ARGS(a)
     uint query = gl_WorkGroupID.x, stride = 4u + a.head_dim, from = query * a.n_splits * stride;
-    float top = masked_logit, norm_top = masked_logit, norm = 0.f;
+    float num_max = masked_logit, den_max = masked_logit, den = 0.f;
     if (THREAD < a.n_splits) {
-        tops[THREAD] = partials[from + THREAD * stride];
-        norm_tops[THREAD] = partials[from + THREAD * stride + 1u];
-        norms[THREAD] = partials[from + THREAD * stride + 2u];
+        num_maxes[THREAD] = partials[from + THREAD * stride];
+        den_maxes[THREAD] = partials[from + THREAD * stride + 1u];
+        dens[THREAD] = partials[from + THREAD * stride + 2u];
     }
     barrier();
     for (uint i = 0u; i < a.n_splits; i++) {
-        top = max(top, tops[i]);
-        norm_top = max(norm_top, norm_tops[i]);
+        num_max = max(num_max, num_maxes[i]);
+        den_max = max(den_max, den_maxes[i]);
     }
     if (THREAD < a.n_splits) {
-        shares[THREAD] = tops[THREAD] > 0.5f * masked_logit ? power_of_two(tops[THREAD] - top) : 0.f;
-        norms[THREAD] *= power_of_two(norm_tops[THREAD] - norm_top);
+        shares[THREAD] = num_maxes[THREAD] > 0.5f * masked_logit
+                             ? power_of_two(num_maxes[THREAD] - num_max)
+                             : 0.f;
+        dens[THREAD] *= power_of_two(den_maxes[THREAD] - den_max);
     }
     barrier();
-    for (uint i = 0u; i < a.n_splits; i++) norm += norms[i];
-    float scale = top > 0.5f * masked_logit ? power_of_two(top - norm_top) / norm : 0.f;
+    for (uint i = 0u; i < a.n_splits; i++) den += dens[i];
+    float scale = num_max > 0.5f * masked_logit ? power_of_two(num_max - den_max) / den : 0.f;
     for (uint d = THREAD; d < a.head_dim; d += n_threads) {
         float sum = 0.f;
         for (uint i = 0u; i < a.n_splits; i++)
@@ -49,5 +53,5 @@ void main()
         hadamard_head(a.head_dim, true);
         for (uint d = THREAD; d < a.head_dim; d += n_threads) y[query * a.head_dim + d] = head[d];
     }
-    if (THREAD == 0u && a.has_lse != 0u) lse[query] = norm_top + log2_accurate(norm);
+    if (THREAD == 0u && a.has_lse != 0u) lse[query] = den_max + log2_accurate(den);
 }

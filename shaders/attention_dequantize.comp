@@ -1,5 +1,6 @@
-// Keys or values of some slots of a pool as floats, once for all queries of a prompt: one thread for eight values
-// twin: the kernel has keys and values, as halves and what they leave
+// Dequantizes keys or values of some slots of a pool, once for all queries of a prompt. One thread
+// per eight values.
+// twin: the kernel dequantizes keys and values at once, to f16 and the residual
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_EXT_control_flow_attributes : require
@@ -13,12 +14,14 @@ layout(push_constant) uniform Block { PassArgs a; SlotPass pass; SplitPass split
 DECLARE_ARGS(PassArgs, a)
 DECLARE_ARGS(SlotPass, pass)
 DECLARE_ARGS(SplitPass, splits)
-layout(binding = 0) writeonly buffer Y { float y[]; };       // (n_kv_heads * splits.dequantized, head_dim)
+// (n_kv_heads * splits.dequantized, head_dim)
+layout(binding = 0) writeonly buffer Y { float y[]; };
 layout(binding = 1) readonly buffer From { uint w[]; };      // (pass.n_rows, head_dim)
 layout(binding = 2) readonly buffer Table { uint table[]; }; // slots
-layout(binding = 3) readonly buffer HeadLayout { uint head_layout[]; };   // (n_kv_heads, layout_words)
+// (n_kv_heads, layout_words)
+layout(binding = 3) readonly buffer HeadLayout { uint head_layout[]; };
 
-float x[1]; // nothing is encoded here
+float x[1]; // cache.glsl names x and row, but nothing is encoded here
 uint row[1];
 #include "shaders/cache.glsl"
 #include "shaders/octets.glsl"
@@ -31,12 +34,15 @@ void main()
     LOAD_ARGS(splits)
     Slots s = find_slots(gl_WorkGroupID.y, 0u, a.n_tokens, false);
     uint count = count_slots(s), n = min(splits.dequantized, count - min(pass.first_slot, count));
-    const uint octets = head_dim / 8u; // codecs are of heads of a multiple of 16
+    const uint octets = head_dim / 8u; // coded heads are multiples of 16
     for (uint i = gl_GlobalInvocationID.x; i < n * octets; i += N_ALL_THREADS) {
-        uint slot = i / octets, first = 8u * (i % octets), r = row_of_slot(slot_of(s, index_of(s, pass.first_slot + slot)));
+        uint slot = i / octets, first = 8u * (i % octets),
+             r = row_of_slot(slot_of(s, index_of(s, pass.first_slot + slot)));
         if (r >= pass.n_rows) continue;
         float values[8];
-        row_octet(format, r, row_tail(format, pass.pool_rows, r, head_dim), first, head_dim, true, values);
-        [[unroll]] for (uint k = 0u; k < 8u; k++) y[(s.head * splits.dequantized + slot) * head_dim + first + k] = values[k];
+        row_octet(format, r, row_tail(format, pass.pool_rows, r, head_dim), first, head_dim, true,
+                  values);
+        [[unroll]] for (uint k = 0u; k < 8u; k++)
+            y[(s.head * splits.dequantized + slot) * head_dim + first + k] = values[k];
     }
 }

@@ -1,5 +1,6 @@
-// Rows of a cache in any format. Before it: WORD(i) is word i of the cache that is read, VALUE(i) value i of the row to encode; an
-// array `row` of words receives codes. Formats are 0 (f32), 1 (f16) and the codecs' numbers (kernels/common/codecs.h).
+// Rows of a cache in any format: 0 (f32), 1 (f16) or a codec's number (kernels/common/codecs.h).
+// The includer defines WORD(i), word i of the cache that is read, VALUE(i), value i of the row to
+// encode, and an array `row` of words, which receives codes.
 #include "kernels/common/codecs.h"
 
 const uint plain_f32 = 0u;
@@ -10,7 +11,7 @@ CODECS(CASE)
 GROUP_CODECS(CASE)
 #undef CASE
 
-// Words of a group of rows that are coded together; 0: rows are coded by themselves.
+// Words of a group of rows that are coded together. 0: rows are coded by themselves.
 uint group_words(uint format, uint d)
 {
 #define CASE(name, number) if (format == format_##name) return name##_group_words(d);
@@ -19,7 +20,8 @@ uint group_words(uint format, uint d)
     return 0u;
 }
 
-// Formats are specialisation constants: all branches but one are gone before the shader is compiled.
+// Formats are specialisation constants: all branches but one are gone before the shader is
+// compiled.
 uint row_bytes(uint format, uint d)
 {
 #define CASE(name, number) if (format == format_##name) return name##_row_bytes(d);
@@ -28,7 +30,8 @@ uint row_bytes(uint format, uint d)
     return format == plain_f16 ? 2u * d : 4u * d;
 }
 
-// The bytes of row r that fill no word, of a cache with n_rows rows.
+// The last bytes of row r, which fill no whole word. The tails of all n_rows rows lie behind the
+// words of all rows.
 uint row_tail(uint format, uint n_rows, uint r, uint d)
 {
     uint bytes = row_bytes(format, d), n = bytes % 4u;
@@ -39,17 +42,19 @@ uint row_tail(uint format, uint n_rows, uint r, uint d)
     return tail & ((1u << 8u * n) - 1u);
 }
 
-// Value i of row r; tail is that of the row.
+// Value i of row r. tail: row_tail of the row.
 float row_value(uint format, uint r, uint tail, uint i, uint d)
 {
     if (format == plain_f32) return uintBitsToFloat(WORD(r * d + i));
-    if (format == plain_f16) return HALF_TO_FLOAT(WORD((r * d + i) / 2u) >> 16u * ((r * d + i) & 1u));
+    if (format == plain_f16)
+        return HALF_TO_FLOAT(WORD((r * d + i) / 2u) >> 16u * ((r * d + i) & 1u));
     uint at = r * (row_bytes(format, d) / 4u);
 #define CASE(name, number) if (format == format_##name) return name##_value(at, tail, i, d);
     CODECS(CASE)
 #undef CASE
     at = r / kivi_rows * group_words(format, d);
-#define CASE(name, number) if (format == format_##name) return name##_value(at, r % kivi_rows, i, d);
+#define CASE(name, number) \
+    if (format == format_##name) return name##_value(at, r % kivi_rows, i, d);
     GROUP_CODECS(CASE)
 #undef CASE
     return 0.f;

@@ -7,8 +7,8 @@
 layout(push_constant) uniform Block { EmbedArgs a; RowRange part; } pushed;
 DECLARE_ARGS(EmbedArgs, a)
 DECLARE_ARGS(RowRange, part)
-layout(binding = 0) writeonly buffer Y { float y[]; };  // (n_tokens, dim)
-layout(binding = 1) readonly buffer W { uint w[]; };    // (part.n_rows, dim) tiles
+layout(binding = 0) writeonly buffer Y { float y[]; };   // (n_tokens, dim)
+layout(binding = 1) readonly buffer W { uint w[]; };     // (part.n_rows, dim) in tiles
 layout(binding = 2) readonly buffer Ids { uint ids[]; }; // (n_tokens)
 
 #include "kernels/common/formats.h"

@@ -5,7 +5,7 @@
 
 layout(push_constant) uniform Block { GluArgs a; } pushed;
 DECLARE_ARGS(GluArgs, a)
-layout(binding = 0) writeonly buffer Y { float y[]; };     // (n)
+layout(binding = 0) writeonly buffer Y { float y[]; };      // (n)
 layout(binding = 1) readonly buffer Gate { float gate[]; }; // (n), may be y
 layout(binding = 2) readonly buffer Up { float up[]; };     // (n)
 

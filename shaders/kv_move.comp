@@ -1,4 +1,4 @@
-// Moves rows of the cache: copies rows of equal formats, encodes plain rows into coded ones.
+// Moves rows of the cache: copies rows of equal formats, encodes plain rows as coded rows.
 // One thread per row, or one workgroup per group of rows that are coded together.
 #version 450
 #extension GL_GOOGLE_include_directive : require
@@ -12,9 +12,9 @@ layout(push_constant) uniform Block { KvMoveArgs a; CachePart to; CachePart part
 DECLARE_ARGS(KvMoveArgs, a)
 DECLARE_ARGS(CachePart, to)
 DECLARE_ARGS(CachePart, part)
-layout(binding = 0) buffer To { uint w[]; };               // (to.n_rows, head_dim)
-layout(binding = 1) readonly buffer From { uint from[]; };  // (part.n_rows, head_dim)
-layout(binding = 2) readonly buffer Moves { uint moves[]; }; // (n_moves, 2)
+layout(binding = 0) buffer To { uint w[]; };                 // (to.n_rows, head_dim)
+layout(binding = 1) readonly buffer From { uint from[]; };   // (part.n_rows, head_dim)
+layout(binding = 2) readonly buffer Moves { uint moves[]; }; // (n_moves, 2): from, to
 
 uint source = 0u; // the row that is read
 uint row[head_dim + 4u];
@@ -29,7 +29,8 @@ float source_value(uint i) { return row_value(from_format, source, 0u, i, head_d
 
 shared uint ranges[codec_max_dim];
 
-// The first of the dimensions that have a field in word j of a plane (kernels/common/codecs.h), and the step between them.
+// The dims with a field in word j of a plane (kernels/common/codecs.h): the first dim, and the step
+// between them.
 uvec2 dims_of_word(uint j, uint bits)
 {
     uint base = min(j / (2u * bits), head_dim / 64u) * 64u, n = min(64u, head_dim - base);
@@ -45,25 +46,28 @@ uvec2 dims_of_word(uint j, uint bits)
     return uvec2(base + at, n * bits / 32u);
 }
 
-// Moves one group. Its moves begin at `move`. The source is a group of the same format, or plain rows from anywhere.
+// Moves one group. Its moves begin at `move`. The source is a group of the same format, or plain
+// rows from anywhere.
 void move_group(uint move, uint words)
 {
-    uint group = (moves[2u * move + 1u] - to.first_row) / kivi_rows, begin = group * words, most = words > 3u * head_dim ? 15u : 3u;
-    uint bits = most == 15u ? 4u : 2u, row_words = bits * head_dim / 32u;
+    uint group = (moves[2u * move + 1u] - to.first_row) / kivi_rows, begin = group * words,
+         max_code = words > 3u * head_dim ? 15u : 3u;
+    uint bits = max_code == 15u ? 4u : 2u, row_words = bits * head_dim / 32u;
     bool here = moves[2u * move + 1u] - to.first_row < to.n_rows, same = from_format == format;
     source = moves[2u * move] - part.first_row;
     if (!here || (same && source >= part.n_rows)) return;
-    for (uint i = THREAD; same && i < words; i += n_threads) w[begin + i] = from[source / kivi_rows * words + i];
+    for (uint i = THREAD; same && i < words; i += n_threads)
+        w[begin + i] = from[source / kivi_rows * words + i];
     if (same) return;
     for (uint i = THREAD; i < head_dim; i += n_threads) {
-        float least = 0.f, top = 0.f;
+        float min_value = 0.f, max_value = 0.f;
         for (uint r = 0u; r < kivi_rows; r++) {
             source = moves[2u * (move + r)] - part.first_row;
             float v = coded_value(source_value(i));
-            least = r == 0u || v < least ? v : least;
-            top = r == 0u || v > top ? v : top;
+            min_value = r == 0u || v < min_value ? v : min_value;
+            max_value = r == 0u || v > max_value ? v : max_value;
         }
-        w[begin + i] = ranges[i] = kivi_range(least, top, most);
+        w[begin + i] = ranges[i] = kivi_range(min_value, max_value, max_code);
     }
     barrier();
     for (uint j = THREAD; j < kivi_rows * row_words; j += n_threads) {
@@ -72,7 +76,7 @@ void move_group(uint move, uint words)
         source = moves[2u * (move + r)] - part.first_row;
         for (uint k = 0u; k < 32u / bits; k++) {
             uint i = dims.x + k * dims.y;
-            codes |= kivi_code(coded_value(source_value(i)), ranges[i], most) << bits * k;
+            codes |= kivi_code(coded_value(source_value(i)), ranges[i], max_code) << bits * k;
         }
         w[begin + head_dim + j] = codes;
     }

@@ -1,4 +1,5 @@
-// Stores the keys or values of a chunk in the cache. One thread per value of a plain row, one thread per coded row.
+// Stores the keys or values of a chunk in the cache. One thread per value of a plain row, one
+// thread per coded row.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "shaders/util.glsl"
@@ -10,10 +11,13 @@ layout(constant_id = 2) const uint has_table = 0u;
 layout(push_constant) uniform Block { KvWriteArgs a; CachePart part; } pushed;
 DECLARE_ARGS(KvWriteArgs, a)
 DECLARE_ARGS(CachePart, part)
-layout(binding = 0) buffer To { uint w[]; };                // (n_kv_heads * n_rows, head_dim) f32, f16 or coded
-layout(binding = 1) readonly buffer X { float x[]; };       // (n_tokens, n_kv_heads * head_dim)
+// (n_kv_heads * n_rows, head_dim) in any format
+layout(binding = 0) buffer To { uint w[]; };
+// (n_tokens, n_kv_heads * head_dim)
+layout(binding = 1) readonly buffer X { float x[]; };
 layout(binding = 2) readonly buffer Table { uint table[]; }; // slots
-layout(binding = 3) readonly buffer HeadLayout { uint head_layout[]; };   // (n_kv_heads, layout_words) head layouts
+// (n_kv_heads, layout_words)
+layout(binding = 3) readonly buffer HeadLayout { uint head_layout[]; };
 
 uint from = 0u; // the head's first value in x
 uint row[head_dim + 4u];
@@ -21,10 +25,11 @@ uint row[head_dim + 4u];
 #define VALUE(i) x[from + (i)]
 #include "shaders/store.glsl"
 
-// The row of head i % n_kv_heads of token i / n_kv_heads.
+// The row for head i % n_kv_heads of token i / n_kv_heads.
 uint row_of(uint i)
 {
-    uint h = i % a.n_kv_heads, t = i / a.n_kv_heads, index = head_layout[h * layout_words + layout_n_held] + t;
+    uint h = i % a.n_kv_heads, t = i / a.n_kv_heads,
+         index = head_layout[h * layout_words + layout_n_held] + t;
     if (a.staged != 0u) return h * a.n_rows + t;
     if (has_table != 0u) return table[head_layout[h * layout_words + layout_table_begin] + index];
     return h * a.n_rows + ring_row(index, a.n_rows, a.n_pinned);

@@ -17,22 +17,20 @@ layout(push_constant) uniform Block { MatmulArgs a; RowRange part; } pushed;
 DECLARE_ARGS(MatmulArgs, a)
 DECLARE_ARGS(RowRange, part)
 layout(binding = 0) buffer Y { float y[]; };          // (n_tokens, rows)
-layout(binding = 1) readonly buffer W { uint w[]; };  // (part.n_rows, cols) tiles
+layout(binding = 1) readonly buffer W { uint w[]; };  // (part.n_rows, cols) in tiles
 layout(binding = 2) readonly buffer X { float x[]; }; // (n_tokens, cols)
 
-#ifdef LANES
-AS_TEXELS(1, w_texels)
-AS_TEXELS(2, x_texels)
+AS_TEXELS(1, w)
+AS_TEXELS(2, x)
 #undef WORD
-#define WORD(i) TEXEL(w_texels, i)
-#define X_AT(i) uintBitsToFloat(TEXEL(x_texels, i))
-#else
-#define X_AT(i) x[i]
-#endif
+#define WORD(i) FETCH(w, i)
+#define X_AT(i) FETCH_FLOAT(x, i)
 #include "shaders/product.glsl"
 
 const uint side = 32u; // rows, tokens and columns of the tiles in shared memory
-shared float scratch[2u * side * (side + 1u)]; // matvec: (few * n_tiles, n_threads) sums; tiled: weights, then activations, (side, side + 1) each
+// matvec: (n_vec_tokens * n_tiles, n_threads) sums.
+// tiled: weights, then activations, (side, side + 1) each.
+shared float scratch[2u * side * (side + 1u)];
 
 #include "shaders/matvec.glsl"
 
@@ -47,9 +45,12 @@ void multiply_tiles()
         for (uint i = THREAD; i < side * side; i += n_threads) {
             uint r = row0 + i % side, k = k0 + i / side;
             scratch[i / side * (side + 1u) + i % side] =
-                r < part.n_rows && k < a.cols ? value(block_at(r / tile_rows, k), r % tile_rows, k % block) : 0.f;
+                r < part.n_rows && k < a.cols
+                    ? value(block_at(r / tile_rows, k), r % tile_rows, k % block)
+                    : 0.f;
             uint t = t0 + i / side, kx = k0 + i % side;
-            scratch[xs + i % side * (side + 1u) + i / side] = t < a.n_tokens && kx < a.cols ? x[t * a.cols + kx] : 0.f;
+            scratch[xs + i % side * (side + 1u) + i / side] =
+                t < a.n_tokens && kx < a.cols ? x[t * a.cols + kx] : 0.f;
         }
         barrier();
         for (uint k = 0u; k < side; k++) {
@@ -64,7 +65,8 @@ void multiply_tiles()
         barrier();
     }
     for (uint i = 0u; i < 8u; i++)
-        if (t0 + my_t + i % 4u < a.n_tokens && row0 + my_row + i / 4u < part.n_rows) put(t0 + my_t + i % 4u, row0 + my_row + i / 4u, sum[i]);
+        if (t0 + my_t + i % 4u < a.n_tokens && row0 + my_row + i / 4u < part.n_rows)
+            put(t0 + my_t + i % 4u, row0 + my_row + i / 4u, sum[i]);
 }
 
 void main()

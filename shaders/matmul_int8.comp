@@ -1,6 +1,8 @@
-// y = x W^T, or y += x W^T, with int8 activations (quantize.comp) and integer dot products of four values.
+// y = x W^T, or y += x W^T, with int8 activations (quantize.comp) and integer dot products of four
+// values.
 // Up to 8 tokens (matvec): one workgroup per tile of eight rows, sixteen threads per row.
-// More tokens (tiled): one workgroup per 64 rows and 64 tokens. Two groups of 32 values of each are in shared memory at a time.
+// More tokens (tiled): one workgroup per 64 rows and 64 tokens. Two groups of 32 values of each are
+// in shared memory at a time.
 // variants: QUANTISED
 // twin: none of its own, kernels/cuda/matmul.cu has the int8 kernels beside the f32 kernels
 #version 450
@@ -14,32 +16,46 @@ layout(constant_id = 0) const uint n_vec_tokens = 1u; // tokens of a workgroup, 
 layout(push_constant) uniform Block { MatmulArgs a; RowRange part; } pushed;
 DECLARE_ARGS(MatmulArgs, a)
 DECLARE_ARGS(RowRange, part)
-layout(binding = 0) buffer Y { float y[]; };             // (n_tokens, rows)
-layout(binding = 1) readonly buffer W { uint w[]; };     // (part.n_rows, cols) tiles
+layout(binding = 0) buffer Y { float y[]; };               // (n_tokens, rows)
+layout(binding = 1) readonly buffer W { uint w[]; };       // (part.n_rows, cols) in tiles
 layout(binding = 2) readonly buffer Acts { uint acts[]; }; // (cols / 32, n_tokens, act_words)
 
 #include "shaders/product.glsl"
 #include "shaders/units.glsl"
 
-// OpSDotKHR, the dot product of two words of four signed bytes. The GLSL extension for it is unknown to older compilers.
-spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [6018, 6019], id = 4450)
+// OpSDotKHR, the dot product of two words of four signed bytes. Older compilers do not know the
+// GLSL extension for it.
+spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [6018, 6019],
+                  id = 4450)
 int dot_bytes(uint x, uint y, spirv_literal int packed_bytes);
 
 const uint side = 64u;       // rows and tokens of a tiled workgroup
 const uint groups = 2u;      // groups of 32 values in shared memory at a time
-const uint group_quads = 3u; // weights: levels, then two scales and two offsets; activations: values, then two scales and two sums
-shared uvec4 ws[groups * side * group_quads], xs[groups * side * group_quads]; // matvec: ws has (few, n_threads) sums
+// Quads of a group. Weights: two of levels, one of two scales and two offsets. Activations: two of
+// values, one of two scales and two sums.
+const uint group_quads = 3u;
+// matvec: ws has (n_vec_tokens, n_threads) sums.
+shared uvec4 ws[groups * side * group_quads], xs[groups * side * group_quads];
 
-int dot_quads(uvec4 p, uvec4 q) { return dot_bytes(p.x, q.x, 0) + dot_bytes(p.y, q.y, 0) + dot_bytes(p.z, q.z, 0) + dot_bytes(p.w, q.w, 0); }
+int dot_quads(uvec4 p, uvec4 q)
+{
+    return dot_bytes(p.x, q.x, 0) + dot_bytes(p.y, q.y, 0) + dot_bytes(p.z, q.z, 0) +
+           dot_bytes(p.w, q.w, 0);
+}
 
 uvec4 quad_of_acts(uint at) { return uvec4(acts[at], acts[at + 1u], acts[at + 2u], acts[at + 3u]); }
 
 // The levels of one half of a unit.
-uvec4 quad_of_levels(uint which) { return uvec4(levels(4u * which), levels(4u * which + 1u), levels(4u * which + 2u), levels(4u * which + 3u)); }
+uvec4 quad_of_levels(uint which)
+{
+    return uvec4(levels(4u * which), levels(4u * which + 1u), levels(4u * which + 2u),
+                 levels(4u * which + 3u));
+}
 
 void multiply_vectors()
 {
-    uint r = THREAD % tile_rows, split = THREAD / tile_rows, tile = gl_WorkGroupID.x, first_token = gl_WorkGroupID.y * n_vec_tokens;
+    uint r = THREAD % tile_rows, split = THREAD / tile_rows, tile = gl_WorkGroupID.x,
+         first_token = gl_WorkGroupID.y * n_vec_tokens;
     const uint n_splits = n_threads / tile_rows;
     float sum[8];
     [[unroll]] for (uint t = 0u; t < n_vec_tokens; t++) sum[t] = 0.f;
@@ -49,17 +65,20 @@ void multiply_vectors()
         [[unroll]] for (uint t = 0u; t < n_vec_tokens; t++) {
             uint at = (u * a.n_tokens + min(first_token + t, a.n_tokens - 1u)) * act_words;
             vec4 scales = uintBitsToFloat(quad_of_acts(at + 8u));
-            int sums[2] = int[2](dot_quads(first, quad_of_acts(at)), dot_quads(second, quad_of_acts(at + 4u)));
+            int sums[2] = int[2](dot_quads(first, quad_of_acts(at)),
+                                 dot_quads(second, quad_of_acts(at + 4u)));
             sum[t] += dot(scale * scales.xy, vec2(sums[0], sums[1]));
-            if (has_offset) sum[t] += dot(least, scales.zw);
+            if (has_offset) sum[t] += dot(offset, scales.zw);
         }
     }
-    [[unroll]] for (uint t = 0u; t < n_vec_tokens; t++) ws[(t * n_threads + THREAD) / 4u][THREAD & 3u] = floatBitsToUint(sum[t]);
+    [[unroll]] for (uint t = 0u; t < n_vec_tokens; t++)
+        ws[(t * n_threads + THREAD) / 4u][THREAD & 3u] = floatBitsToUint(sum[t]);
     barrier();
     for (uint i = THREAD; i < n_vec_tokens * tile_rows; i += n_threads) {
         uint t = i / tile_rows, row = tile * tile_rows + i % tile_rows;
         float total = 0.f;
-        for (uint j = i % tile_rows; j < n_threads; j += tile_rows) total += uintBitsToFloat(ws[(t * n_threads + j) / 4u][j & 3u]);
+        for (uint j = i % tile_rows; j < n_threads; j += tile_rows)
+            total += uintBitsToFloat(ws[(t * n_threads + j) / 4u][j & 3u]);
         if (first_token + t < a.n_tokens && row < part.n_rows) put(first_token + t, row, total);
     }
 }
@@ -67,7 +86,8 @@ void multiply_vectors()
 // Thread i loads group i / side of row i % side and of token i % side.
 void load_groups(uint first_unit)
 {
-    uint i = THREAD % side, u = first_unit + THREAD / side, row = gl_WorkGroupID.x * side + i, t = gl_WorkGroupID.y * side + i;
+    uint i = THREAD % side, u = first_unit + THREAD / side, row = gl_WorkGroupID.x * side + i,
+         t = gl_WorkGroupID.y * side + i;
     uint to = THREAD * group_quads;
     [[unroll]] for (uint j = 0u; j < group_quads; j++) ws[to + j] = xs[to + j] = uvec4(0u);
     if (u >= a.cols / 32u) return;
@@ -75,10 +95,11 @@ void load_groups(uint first_unit)
         load_unit(block_at(row / tile_rows, 32u * u), row % tile_rows, 32u * u % block / 32u);
         ws[to] = quad_of_levels(0u);
         ws[to + 1u] = quad_of_levels(1u);
-        ws[to + 2u] = floatBitsToUint(vec4(scale, has_offset ? least : vec2(0.f)));
+        ws[to + 2u] = floatBitsToUint(vec4(scale, has_offset ? offset : vec2(0.f)));
     }
     if (t < a.n_tokens)
-        [[unroll]] for (uint j = 0u; j < group_quads; j++) xs[to + j] = quad_of_acts((u * a.n_tokens + t) * act_words + 4u * j);
+        [[unroll]] for (uint j = 0u; j < group_quads; j++)
+            xs[to + j] = quad_of_acts((u * a.n_tokens + t) * act_words + 4u * j);
 }
 
 // A thread computes every sixteenth row of every eighth token.
@@ -112,7 +133,8 @@ void multiply_tiles()
         barrier();
     }
     [[unroll]] for (uint i = 0u; i < 32u; i++) {
-        uint row = gl_WorkGroupID.x * side + my_row + 16u * (i / 8u), t = gl_WorkGroupID.y * side + my_t + 8u * (i % 8u);
+        uint row = gl_WorkGroupID.x * side + my_row + 16u * (i / 8u),
+             t = gl_WorkGroupID.y * side + my_t + 8u * (i % 8u);
         if (row < part.n_rows && t < a.n_tokens) put(t, row, sum[i]);
     }
 }

@@ -1,11 +1,12 @@
-// Products of up to 8 tokens. A thread has one row in each of n_tiles tiles, and one in n_splits of the row's units of 32 values.
-// It reads the values of x once for all its rows.
-// If the subgroup size is known (`lanes`), the threads of a subgroup read x together and exchange the values by shuffles.
-// On a CPU, loading one value that all lanes need is as slow as loading a different value in each lane.
+// Products of up to 8 tokens. A thread has one row in each of n_tiles tiles. n_splits threads share
+// the units of 32 values of a row. A thread reads the values of x once for all its rows.
+// With LANES, the threads of a subgroup read x together and exchange the values by shuffles. On a
+// CPU, loading one value that all lanes need is as slow as loading a different value in each lane.
 #include "shaders/units.glsl"
 
 layout(constant_id = 1) const uint n_splits = 16u; // threads that share a row
-layout(constant_id = 2) const uint n_tiles = 1u;   // per thread; few * n_tiles is 16 at most
+// Tiles per thread. n_vec_tokens * n_tiles is at most 16.
+layout(constant_id = 2) const uint n_tiles = 1u;
 
 const uint max_matvec_tokens = 8u, max_sums = 16u, unit = 32u;
 #ifdef LANES
@@ -21,12 +22,15 @@ float x_read[max_matvec_tokens * 8u];
 
 // Value i of token t's unit, from the lane that read it.
 #ifdef LANES
-float shuffled(uint t, uint i) { return subgroupShuffle(x_read[t * n_reads + i / lanes], i % lanes); }
+float shuffled_x(uint t, uint i)
+{
+    return subgroupShuffle(x_read[t * n_reads + i / lanes], i % lanes);
+}
 #else
-float shuffled(uint t, uint i) { return 0.f; }
+float shuffled_x(uint t, uint i) { return 0.f; }
 #endif
 
-float x_value(uint t, uint i) { return lanes == 0u ? X_AT(x_at[t] + i) : shuffled(t, i); }
+float x_value(uint t, uint i) { return lanes == 0u ? X_AT(x_at[t] + i) : shuffled_x(t, i); }
 
 void read_x(uint first_token, uint k)
 {
@@ -34,49 +38,57 @@ void read_x(uint first_token, uint k)
     {
         x_at[t] = min(first_token + t, a.n_tokens - 1u) * a.cols + k;
 #ifdef LANES
-        [[unroll]] for (uint j = 0u; j < n_reads; j++) x_read[t * n_reads + j] = X_AT(x_at[t] + j * lanes + gl_SubgroupInvocationID);
+        [[unroll]] for (uint j = 0u; j < n_reads; j++)
+            x_read[t * n_reads + j] = X_AT(x_at[t] + j * lanes + gl_SubgroupInvocationID);
 #endif
     }
 }
 
-// The product of a unit and token t's values. sums: the sums of these values over the halves of the unit.
+// The product of a unit and token t's values. sums: the sums of these values over each half of the
+// unit (half_sums).
 float unit_product(uint t, vec2 sums)
 {
     vec2 product = vec2(0.f);
     [[unroll]] for (uint i = 0u; i < unit; i++) product[i / 16u] += level(i) * x_value(t, i);
     float sum = has_groups ? dot(scale, product) : scale.x * (product.x + product.y);
-    if (has_offset) sum += has_groups ? dot(least, sums) : least.x * (sums.x + sums.y);
+    if (has_offset) sum += has_groups ? dot(offset, sums) : offset.x * (sums.x + sums.y);
     return sum;
 }
 
-// The sums of token t's values over the halves of the unit.
+// The sums of token t's values over each half of the unit.
 vec2 half_sums(uint t)
 {
     vec2 sums = vec2(0.f);
     if (!has_offset) return sums;
 #ifdef LANES
     [[unroll]] for (uint j = 0u; j < n_reads; j++) sums[j * lanes / 16u] += x_read[t * n_reads + j];
-    [[unroll]] for (uint apart = 1u; apart < lanes; apart *= 2u) sums += vec2(subgroupShuffleXor(sums.x, apart), subgroupShuffleXor(sums.y, apart));
+    [[unroll]] for (uint apart = 1u; apart < lanes; apart *= 2u)
+        sums += vec2(subgroupShuffleXor(sums.x, apart), subgroupShuffleXor(sums.y, apart));
 #else
     [[unroll]] for (uint i = 0u; i < unit; i++) sums[i / 16u] += x_value(t, i);
 #endif
     return sums;
 }
 
-// The product of the columns after the last whole unit. Only formats of single values have such columns.
+// The product of the columns after the last whole unit. Only formats of single values have such
+// columns.
 float tail_product(uint t, uint tile, uint r)
 {
     float sum = 0.f;
-    for (uint k = a.cols / unit * unit; k < a.cols; k++) sum += value(block_at(tile, k), r, k % block) * X_AT(t * a.cols + k);
+    for (uint k = a.cols / unit * unit; k < a.cols; k++)
+        sum += value(block_at(tile, k), r, k % block) * X_AT(t * a.cols + k);
     return sum;
 }
 
 void multiply_vectors()
 {
-    // Neighbouring threads have neighbouring units. Threads that read x together have the same unit.
-    uint r = THREAD % tile_rows, place = THREAD / tile_rows, n_places = n_threads / tile_rows / n_splits;
-    uint split = lanes == 0u ? place % n_splits : place / n_places, row_place = lanes == 0u ? place / n_splits : place % n_places;
-    uint first = (gl_WorkGroupID.x * n_places + row_place) * n_tiles, last = (part.n_rows - 1u) / tile_rows;
+    // Neighbouring threads have neighbouring units. With LANES they have the same unit.
+    uint r = THREAD % tile_rows, place = THREAD / tile_rows,
+         n_places = n_threads / tile_rows / n_splits;
+    uint split = lanes == 0u ? place % n_splits : place / n_places,
+         row_place = lanes == 0u ? place / n_splits : place % n_places;
+    uint first = (gl_WorkGroupID.x * n_places + row_place) * n_tiles,
+         last = (part.n_rows - 1u) / tile_rows;
     uint first_token = gl_WorkGroupID.y * n_vec_tokens;
     float sum[max_sums];
     [[unroll]] for (uint i = 0u; i < n_vec_tokens * n_tiles; i++) sum[i] = 0.f;
@@ -94,13 +106,18 @@ void multiply_vectors()
     }
     if (block == 1u && split == 0u && a.cols % unit != 0u)
         [[unroll]] for (uint i = 0u; i < n_vec_tokens * n_tiles; i++)
-            sum[i] += tail_product(min(first_token + i / n_tiles, a.n_tokens - 1u), min(first + i % n_tiles, last), r);
+            sum[i] += tail_product(min(first_token + i / n_tiles, a.n_tokens - 1u),
+                                   min(first + i % n_tiles, last), r);
     if (n_splits > 1u) {
-        [[unroll]] for (uint i = 0u; i < n_vec_tokens * n_tiles; i++) scratch[i * n_threads + split * (n_threads / n_splits) + row_place * tile_rows + r] = sum[i];
+        [[unroll]] for (uint i = 0u; i < n_vec_tokens * n_tiles; i++)
+            scratch[i * n_threads + split * (n_threads / n_splits) + row_place * tile_rows + r] =
+                sum[i];
         barrier();
         if (split != 0u) return;
         [[unroll]] for (uint i = 0u; i < n_vec_tokens * n_tiles; i++)
-            for (uint s = 1u; s < n_splits; s++) sum[i] += scratch[i * n_threads + s * (n_threads / n_splits) + row_place * tile_rows + r];
+            for (uint s = 1u; s < n_splits; s++)
+                sum[i] +=
+                    scratch[i * n_threads + s * (n_threads / n_splits) + row_place * tile_rows + r];
     }
     [[unroll]] for (uint i = 0u; i < n_vec_tokens * n_tiles; i++) {
         uint t = first_token + i / n_tiles, row = (first + i % n_tiles) * tile_rows + r;

@@ -1,13 +1,14 @@
-// Rotates pairs of a head's values, one thread per pair or value that passes
+// Applies RoPE to pairs of a head's values. One thread per pair, and per value without RoPE.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "shaders/util.glsl"
 
 layout(push_constant) uniform Block { RopeArgs a; } pushed;
 DECLARE_ARGS(RopeArgs, a)
-layout(binding = 0) writeonly buffer Y { float y[]; };         // (n_tokens, n_heads * head_dim)
-layout(binding = 1) readonly buffer X { float x[]; };          // the same, may be y
-layout(binding = 2) readonly buffer Angles { float angles[]; }; // (n_tokens, n_rot) or (n_groups, n_rot)
+layout(binding = 0) writeonly buffer Y { float y[]; }; // (n_tokens, n_heads * head_dim)
+layout(binding = 1) readonly buffer X { float x[]; };  // the same shape, may be y
+// (n_tokens, n_rot), or (n_groups, n_rot) if n_groups is not 0: cosine and sine of each pair.
+layout(binding = 2) readonly buffer Angles { float angles[]; };
 
 void main()
 {
@@ -19,10 +20,11 @@ void main()
             y[head + n_pairs + pair] = x[head + n_pairs + pair];
             continue;
         }
-        uint by = a.n_groups == 0u ? t : i / n_each % a.n_heads / (a.n_heads / a.n_groups);
+        uint angle_row = a.n_groups == 0u ? t : i / n_each % a.n_heads / (a.n_heads / a.n_groups);
         uint first = head + (a.pairs == rope_interleaved ? 2u * pair : pair);
         uint second = a.pairs == rope_interleaved ? first + 1u : first + n_pairs;
-        float c = angles[by * a.n_rot + 2u * pair], s = angles[by * a.n_rot + 2u * pair + 1u], u = x[first], v = x[second];
+        float c = angles[angle_row * a.n_rot + 2u * pair],
+              s = angles[angle_row * a.n_rot + 2u * pair + 1u], u = x[first], v = x[second];
         y[first] = u * c - v * s;
         y[second] = u * s + v * c;
     }

@@ -1,4 +1,5 @@
-// Writes rows of a cache with the words `w`. Neighbouring threads may share a word, so bytes and halves are stored by atomics.
+// Writes rows of a cache with the words `w`. Neighbouring threads may share a word, so bytes and
+// f16 values are stored by atomics.
 #include "shaders/cache.glsl"
 
 void store_bits(uint at, uint shift, uint mask, uint bits)
@@ -27,7 +28,8 @@ void encode_row(uint format, uint n_rows, uint r, uint d)
     store_row(format, n_rows, r, d);
 }
 
-// Stores value i of row r of a plain cache. In f16 with an even d, the call for an even i stores the pair (i, i + 1).
+// Stores value i of row r of a plain cache. In f16 with an even d, the call for an even i stores
+// the pair (i, i + 1).
 void store_value(uint format, uint r, uint i, uint d)
 {
     uint at = r * d + i;

@@ -1,13 +1,14 @@
-// Weights in units of 32 values. Each word of a unit is read once. Value i of a unit is scale[i / 16] * level(i) + least[i / 16].
-// kernels/common/formats.h must be included before.
-// take_unit(at, r, s) reads unit s of row r of the tile-block at word `at`.
-// levels(j) has the levels of values 4 j .. 4 j + 3 as signed bytes. Formats of single values (f32, f16, bf16) have level() only.
+// Weights in units of 32 values. Each word of a unit is read once. Value i of a unit is
+// scale[i / 16] * level(i) + offset[i / 16]. kernels/common/formats.h must be included before.
+// load_unit(at, r, s) reads unit s of row r of the tile-block at word `at`.
+// levels(j) has the levels of values 4 j .. 4 j + 3 as signed bytes. Formats of single values (f32,
+// f16, bf16) have level() only.
 uint low[8], high[8];
-vec2 scale, least;
+vec2 scale, offset;
 
 #define EACH(n) [[unroll]] for (uint j = 0u; j < n; j++)
 #define NIBBLES(j) (low[(j) & 3u] >> ((j) & 4u) & 0x0f0f0f0fu)
-#define HALVES(word) unpackHalf2x16(word)
+#define F16_PAIR(word) unpackHalf2x16(word)
 
 uint iq4_levels(uint nibbles)
 {
@@ -43,7 +44,7 @@ void load_unit(uint at, uint r, uint s)
 {
     EACH(4u) low[j] = TILE_WORD(j, r);
     scale = vec2(TILE_HALF(r));
-    least = -8.f * scale;
+    offset = -8.f * scale;
 }
 uint levels(uint j) { return NIBBLES(j); }
 
@@ -52,9 +53,9 @@ const bool has_offset = true, has_groups = false;
 void load_unit(uint at, uint r, uint s)
 {
     EACH(4u) low[j] = TILE_WORD(1u + j, r);
-    vec2 dm = HALVES(TILE_WORD(0u, r));
+    vec2 dm = F16_PAIR(TILE_WORD(0u, r));
     scale = dm.xx;
-    least = dm.yy;
+    offset = dm.yy;
 }
 uint levels(uint j) { return NIBBLES(j); }
 
@@ -65,12 +66,12 @@ void load_unit(uint at, uint r, uint s)
 #ifdef FORMAT_q5_0
     const uint first = 1u;
     scale = vec2(TILE_HALF(r));
-    least = -16.f * scale;
+    offset = -16.f * scale;
 #else
     const uint first = 2u;
-    vec2 dm = HALVES(TILE_WORD(0u, r));
+    vec2 dm = F16_PAIR(TILE_WORD(0u, r));
     scale = dm.xx;
-    least = dm.yy;
+    offset = dm.yy;
 #endif
     EACH(4u) low[j] = TILE_WORD(first + j, r);
     high[0] = TILE_WORD(first - 1u, r);
@@ -82,10 +83,10 @@ const bool has_offset = true, has_groups = true;
 void load_unit(uint at, uint r, uint s)
 {
     EACH(8u) low[j] = TILE_WORD(4u + s / 4u * 8u + j, r) >> 2u * (s & 3u);
-    vec2 dm = HALVES(TILE_WORD(20u, r));
+    vec2 dm = F16_PAIR(TILE_WORD(20u, r));
     uint sm = TILE_WORD(s / 2u, r) >> 16u * (s & 1u);
     scale = dm.x * vec2(sm & 15u, sm >> 8 & 15u);
-    least = -dm.y * vec2(sm >> 4 & 15u, sm >> 12 & 15u);
+    offset = -dm.y * vec2(sm >> 4 & 15u, sm >> 12 & 15u);
 }
 uint levels(uint j) { return low[j] & 0x03030303u; }
 
@@ -96,10 +97,11 @@ void load_unit(uint at, uint r, uint s)
     EACH(8u) low[j] = TILE_WORD(8u + s / 4u * 8u + j, r) >> 2u * (s & 3u);
     EACH(8u) high[j] = TILE_WORD(j, r) >> s;
     uint g = 2u * s, shift = 8u * (g & 3u);
-    uint bits = TILE_WORD(24u + (g & 7u) / 4u, r) >> shift + 4u * (g / 8u), more = TILE_WORD(26u, r) >> shift + 2u * (g / 4u);
+    uint bits = TILE_WORD(24u + (g & 7u) / 4u, r) >> shift + 4u * (g / 8u),
+         more = TILE_WORD(26u, r) >> shift + 2u * (g / 4u);
     uvec2 both = uvec2((bits & 15u) | (more & 3u) << 4, (bits >> 8 & 15u) | (more >> 8 & 3u) << 4);
     scale = TILE_HALF(r) * (vec2(both) - 32.f);
-    least = -4.f * scale;
+    offset = -4.f * scale;
 }
 uint levels(uint j) { return (low[j] & 0x03030303u) | (high[j] & 0x01010101u) << 2; }
 
@@ -114,10 +116,11 @@ void load_unit(uint at, uint r, uint s)
     const uint first = 4u;
 #endif
     EACH(8u) low[j] = TILE_WORD(first + s / 2u * 8u + j, r) >> 4u * (s & 1u);
-    uint shift = 8u * (s & 3u), a = TILE_WORD(1u, r) >> shift, b = TILE_WORD(2u, r) >> shift, c = TILE_WORD(3u, r) >> shift;
-    vec2 dm = HALVES(TILE_WORD(0u, r));
+    uint shift = 8u * (s & 3u), a = TILE_WORD(1u, r) >> shift, b = TILE_WORD(2u, r) >> shift,
+         c = TILE_WORD(3u, r) >> shift;
+    vec2 dm = F16_PAIR(TILE_WORD(0u, r));
     scale = vec2(dm.x * float(s < 4u ? a & 63u : (c & 15u) | (a >> 2 & 48u)));
-    least = vec2(-dm.y * float(s < 4u ? b & 63u : (c >> 4 & 15u) | (b >> 2 & 48u)));
+    offset = vec2(-dm.y * float(s < 4u ? b & 63u : (c >> 4 & 15u) | (b >> 2 & 48u)));
 }
 #ifdef FORMAT_q5_k
 uint levels(uint j) { return (low[j] & 0x0f0f0f0fu) | (high[j] & 0x01010101u) << 4; }
@@ -133,7 +136,7 @@ void load_unit(uint at, uint r, uint s)
     EACH(8u) low[j] = TILE_WORD(n * 16u + (part & 1u) * 8u + j, r) >> 4u * (part / 2u);
     EACH(8u) high[j] = TILE_WORD(32u + n * 8u + j, r) >> 2u * part;
     scale = TILE_HALF(r) * vec2(int(sums << 24) >> 24, int(sums << 16) >> 24);
-    least = -32.f * scale;
+    offset = -32.f * scale;
 }
 uint levels(uint j) { return (low[j] & 0x0f0f0f0fu) | (high[j] & 0x03030303u) << 4; }
 

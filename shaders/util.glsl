@@ -5,22 +5,15 @@
 const uint n_threads = 128u;
 layout(local_size_x = 128) in;
 
-// lavapipe recompiles a shader at a dispatch for the values of push constants that decide a branch or a loop.
-// Some versions leak memory when they do. Arguments that go through shared memory are hidden from this optimisation.
-// Other devices use plain copies.
+// lavapipe recompiles a shader at a dispatch for the values of push constants that decide a branch
+// or a loop. Some versions leak memory when they do. Arguments that go through shared memory are
+// hidden from this optimisation. Other devices use plain copies.
 layout(constant_id = 4) const uint args_through_shared = 0u;
-#ifdef LANES
-layout(constant_id = 5) const uint lanes = 8u; // subgroup size: 4, 8 or 16
-// Declares the buffer of binding i a second time, as a texel buffer of words.
-#define AS_TEXELS(i, name) layout(binding = 16 + i) uniform usamplerBuffer name;
-#define TEXEL(name, i) texelFetch(name, int(i)).x
-#else
-const uint lanes = 0u;
-#endif
+#include "shaders/lanes.glsl"
 #define DECLARE_ARGS(Type, name) Type name; shared Type name##_hidden;
-#define LOAD_ARGS(name)                              \
+#define LOAD_ARGS(name)                         \
     name = pushed.name;                         \
-    if (args_through_shared != 0u) {                     \
+    if (args_through_shared != 0u) {            \
         if (THREAD == 0u) name##_hidden = name; \
         barrier();                              \
         name = name##_hidden;                   \
@@ -29,10 +22,12 @@ const uint lanes = 0u;
 #define THREAD gl_LocalInvocationID.x
 #define N_ALL_THREADS (n_threads * gl_NumWorkGroups.x)
 
-const float masked_logit = -1e30f; // a masked slot's logit; finite, so that no shader needs infinities
+// The logit of a masked slot. It is finite, so no shader needs infinities.
+const float masked_logit = -1e30f;
 const float log2e = 1.442695041f;
 
-// 2^x with an error of at most 2 ulp, the same bits on every device. 0 where the result is below 2^-126.
+// 2^x with an error of at most 2 ulp, the same bits on every device. It is 0 where the result is
+// below 2^-126.
 float power_of_two(float x)
 {
     if (x < -126.f) return 0.f;
@@ -44,7 +39,8 @@ float power_of_two(float x)
     p = p * f + 0.24022648f;
     p = p * f + 0.6931472f;
     p = p * f + 1.f;
-    return n > 127.f ? p * 2.f * uintBitsToFloat(254u << 23) : p * uintBitsToFloat(uint(int(n) + 127) << 23);
+    return n > 127.f ? p * 2.f * uintBitsToFloat(254u << 23)
+                     : p * uintBitsToFloat(uint(int(n) + 127) << 23);
 }
 
 // log2(x) of a positive normal x.
@@ -66,7 +62,7 @@ float exponential(float x)
 {
     x = min(88.f, max(-87.f, x));
     float n = floor(x * log2e + 0.5f);
-    // ln 2 is split into two parts; n times the first part is exact
+    // ln 2 is split into two parts. n times the first part is exact.
     float f = (x - n * 0.693145752f) - n * 1.42860677e-6f;
     return power_of_two(n + f * log2e);
 }

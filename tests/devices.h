@@ -15,10 +15,10 @@ inline std::vector<DeviceInfo> tested_devices()
 {
     std::vector<DeviceInfo> devices = list_devices();
     const char* only = getenv("KS_TEST_BACKEND");
-    const auto left_out = [&](const DeviceInfo& d) {
+    const auto is_skipped = [&](const DeviceInfo& d) {
         return only ? d.backend != only && d.backend != "reference" : d.backend == "vulkan";
     };
-    devices.erase(std::remove_if(devices.begin(), devices.end(), left_out), devices.end());
+    devices.erase(std::remove_if(devices.begin(), devices.end(), is_skipped), devices.end());
     return devices;
 }
 
@@ -29,8 +29,8 @@ inline std::vector<std::string> tested_names()
     return names;
 }
 
-// Whether a prompt and the same tokens one by one give the same bits. On other devices the order of
-// sums depends on the number of tokens. It also does on these devices for keys in group codecs or
+// Whether prefill and decode of the same tokens give the same bits. On other devices the order of
+// sums depends on the number of tokens. So it does on these devices for keys in group codecs or
 // polar codes.
 inline bool sums_keep_order(const std::string& device)
 {

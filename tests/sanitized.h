@@ -1,5 +1,5 @@
-// Whether a sanitizer is active. Tests run ten times slower with it, so they skip statistics over
-// many values there. Other builds run the whole tests.
+// Whether a sanitizer is active. It makes tests ten times slower, so they skip cases or statistics
+// over many values.
 #pragma once
 
 namespace ks

@@ -144,12 +144,10 @@ struct VisibleGroups {
         for (uint32_t h = 0; h < a.n_kv_heads; h++) {
             const uint32_t before = task.head_layout[h * layout_words + layout_n_held];
             const uint32_t own = before + token;
-            const uint32_t window_begin = a.window && own + 1 > a.window ? own + 1 - a.window : 0;
-            uint32_t oldest = 0;
-            if (!task.table)
-                oldest =
-                    ring_oldest(before + (a.chunk_rows ? 0 : a.n_tokens), a.n_rows, a.n_pinned);
-            first = std::min(first, std::max(oldest, window_begin) / kAttentionGroup);
+            const uint32_t oldest = oldest_index(task.table != nullptr, before, a.n_tokens,
+                                                 a.chunk_rows, a.n_rows, a.n_pinned);
+            first =
+                std::min(first, std::max(oldest, window_begin(own, a.window)) / kAttentionGroup);
             end = std::max(end, own / kAttentionGroup + 1);
         }
         n_pinned = std::min(first, (a.n_pinned + kAttentionGroup - 1) / kAttentionGroup);

@@ -15,8 +15,8 @@ constexpr uint32_t kLocalSize = 17, kStorageBuffer = 12, kPushConstant = 9, kUni
                    kNone = ~0u;
 constexpr size_t kHeader = 5; // words
 
-// A shader's instructions. There is no index of them: a pipeline may be created during decode,
-// which must not allocate.
+// A shader's instructions, without an index. A pipeline may be created during decode, which must
+// not allocate.
 struct Instructions {
     const uint32_t* words;
     size_t n_words;

@@ -1,5 +1,5 @@
-// libvulkan, opened at run time. So a program that is built with Vulkan also starts where Vulkan is
-// not installed.
+// libvulkan, opened at run time. So a program that was built with Vulkan also starts where Vulkan
+// is not installed.
 #pragma once
 
 #include "runtime/base/status.h"
@@ -16,21 +16,26 @@ namespace ks
 #else
 #define KS_VK_MATRICES(X)
 #endif
-#define KS_VK_GLOBAL(X) X(CreateInstance) X(EnumerateInstanceVersion) X(EnumerateInstanceExtensionProperties)
+#define KS_VK_GLOBAL(X) \
+    X(CreateInstance) X(EnumerateInstanceVersion) X(EnumerateInstanceExtensionProperties)
 #define KS_VK_INSTANCE(X) \
     X(EnumeratePhysicalDevices) X(GetPhysicalDeviceProperties2) X(GetPhysicalDeviceFeatures2) \
-    X(GetPhysicalDeviceMemoryProperties2) X(GetPhysicalDeviceQueueFamilyProperties) X(EnumerateDeviceExtensionProperties) \
-    X(CreateDevice) X(GetDeviceProcAddr) KS_VK_MATRICES(X)
+    X(GetPhysicalDeviceMemoryProperties2) X(GetPhysicalDeviceQueueFamilyProperties) \
+    X(EnumerateDeviceExtensionProperties) X(CreateDevice) X(GetDeviceProcAddr) KS_VK_MATRICES(X)
 #define KS_VK_DEVICE(X) \
-    X(DestroyDevice) X(GetDeviceQueue) X(DeviceWaitIdle) X(AllocateMemory) X(FreeMemory) X(MapMemory) X(CreateBuffer) X(DestroyBuffer) \
-    X(CreateBufferView) X(DestroyBufferView) \
-    X(GetBufferMemoryRequirements) X(BindBufferMemory) X(CreateShaderModule) X(DestroyShaderModule) X(CreatePipelineCache) \
-    X(DestroyPipelineCache) X(GetPipelineCacheData) X(CreateComputePipelines) X(DestroyPipeline) X(CreateDescriptorSetLayout) \
-    X(DestroyDescriptorSetLayout) X(CreatePipelineLayout) X(DestroyPipelineLayout) X(CreateDescriptorPool) X(DestroyDescriptorPool) \
-    X(AllocateDescriptorSets) X(UpdateDescriptorSets) X(CreateCommandPool) X(DestroyCommandPool) X(AllocateCommandBuffers) \
-    X(BeginCommandBuffer) X(EndCommandBuffer) X(CmdBindPipeline) X(CmdBindDescriptorSets) X(CmdPushConstants) X(CmdDispatch) \
-    X(CreateQueryPool) X(DestroyQueryPool) X(GetQueryPoolResults) \
-    X(CmdResetQueryPool) X(CmdWriteTimestamp) X(SetDebugUtilsObjectNameEXT) X(CmdPipelineBarrier) X(CmdCopyBuffer) X(CmdFillBuffer) X(CreateFence) X(DestroyFence) X(ResetFences) X(WaitForFences) X(QueueSubmit)
+    X(DestroyDevice) X(GetDeviceQueue) X(DeviceWaitIdle) X(AllocateMemory) X(FreeMemory) \
+    X(MapMemory) X(CreateBuffer) X(DestroyBuffer) X(CreateBufferView) X(DestroyBufferView) \
+    X(GetBufferMemoryRequirements) X(BindBufferMemory) X(CreateShaderModule) \
+    X(DestroyShaderModule) X(CreatePipelineCache) X(DestroyPipelineCache) \
+    X(GetPipelineCacheData) X(CreateComputePipelines) X(DestroyPipeline) \
+    X(CreateDescriptorSetLayout) X(DestroyDescriptorSetLayout) X(CreatePipelineLayout) \
+    X(DestroyPipelineLayout) X(CreateDescriptorPool) X(DestroyDescriptorPool) \
+    X(AllocateDescriptorSets) X(UpdateDescriptorSets) X(CreateCommandPool) X(DestroyCommandPool) \
+    X(AllocateCommandBuffers) X(BeginCommandBuffer) X(EndCommandBuffer) X(CmdBindPipeline) \
+    X(CmdBindDescriptorSets) X(CmdPushConstants) X(CmdDispatch) X(CreateQueryPool) \
+    X(DestroyQueryPool) X(GetQueryPoolResults) X(CmdResetQueryPool) X(CmdWriteTimestamp) \
+    X(SetDebugUtilsObjectNameEXT) X(CmdPipelineBarrier) X(CmdCopyBuffer) X(CmdFillBuffer) \
+    X(CreateFence) X(DestroyFence) X(ResetFences) X(WaitForFences) X(QueueSubmit)
 // clang-format on
 
 struct VulkanApi {

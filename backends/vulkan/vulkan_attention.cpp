@@ -1,7 +1,8 @@
-// attention and kv_score: passes over the pools of a layer's slots, then the fold of what they
-// found.
+// attention and kv_score: passes over the pools of a layer's slots. attention then combines the
+// partial results.
 #include "backends/vulkan/vulkan_ops.h"
 #include "backends/vulkan/vulkan_paths.h"
+#include "backends/vulkan/vulkan_texels.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,28 +10,25 @@
 namespace ks
 {
 
-constexpr uint32_t kGroups =
-    512; // workgroups that fill a large GPU, of all heads of keys and blocks of queries
-constexpr uint32_t kSplits =
-    64; // of them share a head's slots at most; no more than a workgroup has threads
-constexpr uint32_t kSoftSplits =
-    4; // the same on a processor, which has few cores, whatever the number of heads
-constexpr uint32_t kScoreGroups =
-    64; // workgroups per head that take its tiles in turn; a processor has kSoftSplits
-constexpr uint32_t kRestored =
-    512; // slots of a head whose codes are dequantized at a time, where workgroups share them
-constexpr uint32_t kHasTable = 1, kHasWeights = 2, kHasTurns = 4,
-                   kHasWaves = 8; // shaders/slots.glsl
+constexpr uint32_t kGroups = 512; // workgroups that fill a large GPU, over all KV heads and blocks
+constexpr uint32_t kSplits = 64;  // most workgroups that share a head's slots, at most kThreads
+// The same on a CPU, which has few cores, for any number of heads.
+constexpr uint32_t kCpuSplits = 4;
+constexpr uint32_t kScoreGroups = 64; // workgroups of kv_score per head; a CPU has kCpuSplits
+// Coded slots of a head that are dequantized at a time, if workgroups share them.
+constexpr uint32_t kDequantizedSlots = 512;
+// Bits of `flags` in shaders/slots.glsl.
+constexpr uint32_t kHasTable = 1, kHasWeights = 2, kHasRopeOnRead = 4, kHasWaves = 8;
 
 static uint32_t flags_of(const AttentionArgs& a, const KvSlots& slots)
 {
-    KS_CHECK(!a.n_wave || !a.n_rope_on_read, "attention: %u values turned, waves of %u",
+    KS_CHECK(!a.n_wave || !a.n_rope_on_read, "attention: RoPE on read of %u values, phasors of %u",
              a.n_rope_on_read, a.n_wave);
     return (slots.table ? kHasTable : 0) | (slots.weights ? kHasWeights : 0) |
-           (a.n_rope_on_read ? kHasTurns : 0) | (a.n_wave ? kHasWaves : 0);
+           (a.n_rope_on_read ? kHasRopeOnRead : 0) | (a.n_wave ? kHasWaves : 0);
 }
 
-// Queries with their products with the bias and the view behind them.
+// Bytes of queries with their products with the bias and the head layouts behind them.
 static uint64_t packed_bytes(uint64_t n_values, uint32_t n_kv_heads)
 {
     return 4 * (2 * n_values + uint64_t(n_kv_heads) * layout_words);
@@ -48,7 +46,7 @@ uint32_t VulkanBackend::splits_of(uint32_t n_tokens, uint32_t n_heads, uint32_t 
     const uint32_t n_blocks = (n_tokens * (n_heads / n_kv_heads) + attention_rows(head_dim) - 1) /
                               attention_rows(head_dim);
     const uint32_t most =
-        m_device.candidate().software ? kSoftSplits : std::min(kSplits, kGroups / n_kv_heads);
+        m_device.candidate().software ? kCpuSplits : std::min(kSplits, kGroups / n_kv_heads);
     return std::max(1u, most / n_blocks);
 }
 
@@ -59,35 +57,35 @@ uint64_t VulkanBackend::partial_bytes(uint32_t n_tokens, uint32_t n_heads, uint3
            (4 + head_dim);
 }
 
-uint64_t VulkanBackend::packed_room(const ScratchShape& shape) const
+uint64_t VulkanBackend::packed_queries_bytes(const ScratchShape& shape) const
 {
     return align_up(
         packed_bytes(uint64_t(shape.n_tokens) * shape.n_heads * shape.head_dim, shape.n_kv_heads),
         align());
 }
 
-// Slots of a head that are dequantized at a time.
+// Slots of a head that are dequantized at a time, at least a tile.
 static uint32_t dequantized_slots(const ScratchShape& shape)
 {
-    return shape.coded_slots ? std::max(32u, std::min(shape.coded_slots, kRestored))
-                             : 0; // whole tiles
+    return shape.coded_slots ? std::max(32u, std::min(shape.coded_slots, kDequantizedSlots)) : 0;
 }
 
-// Of keys, or of values.
+// Bytes of the dequantized keys. Values need as many.
 uint64_t VulkanBackend::dequantized_bytes(const ScratchShape& shape) const
 {
     return align_up(4ull * shape.n_kv_heads * dequantized_slots(shape) * shape.head_dim, align());
 }
 
-// In their order: partial results, or what a choice or the input of a product is made of;
-// dequantized keys and values; packed queries. Of any number of tokens up to that of a chunk.
+// The scratch has three parts, in this order: partial results of attention, scratch of select or
+// the converted input of matmul; dequantized keys and values; packed queries. Its size is enough
+// for any number of tokens up to a chunk.
 uint64_t VulkanBackend::scratch_bytes(const ScratchShape& shape) const
 {
     uint64_t most = 0;
     for (uint32_t n = 1; n <= shape.n_tokens && shape.n_heads && shape.head_dim; n++)
         most = std::max(most, partial_bytes(n, shape.n_heads, shape.n_kv_heads, shape.head_dim));
     most = std::max({most, vulkan_select_bytes(shape), prepared_bytes(shape)});
-    return align_up(most, align()) + 2 * dequantized_bytes(shape) + packed_room(shape);
+    return align_up(most, align()) + 2 * dequantized_bytes(shape) + packed_queries_bytes(shape);
 }
 
 void VulkanBackend::set_scratch(const Buffer& buffer, uint64_t offset, const ScratchShape& shape)
@@ -104,27 +102,27 @@ struct VulkanBackend::Pass {
     CachePart part;
 };
 
-// The queries of a pass; where keys come without their bias, or slots with log-weights, packed at
-// the end of the scratch (slots.glsl).
+// The queries of a pass. If keys are stored without their bias, or slots have log-weights, queries
+// are packed with more data at the end of the scratch (shaders/slots.glsl).
 VulkanBinding VulkanBackend::queries_of(const AttentionArgs& a, const Tensor& q, const Tensor& bias,
                                         const KvSlots& slots)
 {
     const uint64_t n = uint64_t(a.n_tokens) * a.n_heads * a.head_dim,
                    n_layout = uint64_t(a.n_kv_heads) * layout_words;
     if (!a.n_wave && !slots.weights) return values(q, n);
-    const uint64_t bytes = packed_bytes(n, a.n_kv_heads), view_at = a.n_wave ? 8 * n : 4 * n;
+    const uint64_t bytes = packed_bytes(n, a.n_kv_heads), layout_at = a.n_wave ? 8 * n : 4 * n;
     const VulkanBinding to{m_scratch.buffer,
                            m_scratch.offset + m_scratch.bytes - align_up(bytes, align()), bytes,
                            m_scratch.buffer_bytes};
     m_stream.copy({to.buffer, to.offset, 4 * n}, values(q, n));
     if (a.n_wave) m_stream.copy({to.buffer, to.offset + 4 * n, 4 * n}, values(bias, n));
     if (slots.weights)
-        m_stream.copy({to.buffer, to.offset + view_at, 4 * n_layout},
+        m_stream.copy({to.buffer, to.offset + layout_at, 4 * n_layout},
                       values(slots.head_layout, n_layout));
     return to;
 }
 
-// The table of slots, with waves and their positions.
+// The table of slots. If keys are stored without their bias, the slots' positions lie behind it.
 VulkanBinding VulkanBackend::table_of(const AttentionArgs& a, const KvSlots& slots) const
 {
     const Tensor &table = slots.table, &positions = slots.positions;
@@ -134,30 +132,31 @@ VulkanBinding VulkanBackend::table_of(const AttentionArgs& a, const KvSlots& slo
     return bytes_of(table.buffer, table.offset, 8ull * table.cols);
 }
 
-// The log-weights of slots, or the view.
+// The log-weights of slots, or the head layouts.
 VulkanBinding VulkanBackend::layout_of(const AttentionArgs& a, const KvSlots& slots) const
 {
     return slots.weights ? values(slots.weights, 2ull * slots.weights.rows)
                          : values(slots.head_layout, uint64_t(a.n_kv_heads) * layout_words);
 }
 
-// What turns keys, or their bias.
+// The phasors of the bias, or the RoPE table.
 VulkanBinding VulkanBackend::angles_of(const AttentionArgs& a, const KvSlots& slots) const
 {
     const Tensor& t = a.n_wave ? slots.waves : a.n_rope_on_read ? slots.rope_table : Tensor();
     return optional(t, uint64_t(t.rows) * t.cols);
 }
 
-// body(pass) for every pool with slots, every kind of query and every part of the pool that one
-// binding may span. dequantized: slots of a head that a pass over codes has, 0: as any other.
+// Calls body(pass) for every pool with slots, for clamped and other queries, and for every part of
+// the pool that fits into one binding. dequantized: slots of a head that a pass over a coded pool
+// has; 0: the pass reads the codes.
 template <class Body>
 void VulkanBackend::for_passes(const AttentionArgs& a, const Queries& q, const KvSlots& slots,
                                uint32_t n_splits, uint32_t dequantized, const Body& body)
 {
     const Tensor* pools[][2] = {
         {&slots.k, &slots.v}, {&slots.coded_k, &slots.coded_v}, {&slots.chunk_k, &slots.chunk_v}};
-    for (uint32_t q_clamped = a.n_clamped ? 1 : 0, last = 0; last <= q_clamped; last++) {
-        const bool is_clamped = q_clamped && last == 0;
+    for (uint32_t has_clamped = a.n_clamped ? 1 : 0, kind = 0; kind <= has_clamped; kind++) {
+        const bool is_clamped = has_clamped && kind == 0;
         const VulkanBinding queries = is_clamped ? queries_of(a, q.q_clamped, q.bias_clamped, slots)
                                                  : queries_of(a, q.q, q.bias, slots);
         for (uint32_t source : {pass_plain, pass_coded, pass_chunk}) {
@@ -184,12 +183,12 @@ void VulkanBackend::for_passes(const AttentionArgs& a, const Queries& q, const K
     }
 }
 
-// A pass's keys and values as floats, in the scratch; the pass then reads them.
+// Dequantizes a pass's keys and values to the scratch. *k and *v become the bindings to read.
 void VulkanBackend::dequantize(const AttentionArgs& a, const KvSlots& slots, const Pass& p,
                                VulkanBinding* k, VulkanBinding* v)
 {
     const uint64_t bytes = dequantized_bytes(m_shape),
-                   end = m_scratch.offset + m_scratch.bytes - packed_room(m_shape);
+                   end = m_scratch.offset + m_scratch.bytes - packed_queries_bytes(m_shape);
     const uint64_t n = uint64_t(p.dequantized) * a.head_dim;
     struct {
         PassArgs a;
@@ -224,7 +223,7 @@ void VulkanBackend::attention(const AttentionArgs& a, const Tensor& y, const Que
     const uint64_t scratch = partial_bytes(a.n_tokens, a.n_heads, a.n_kv_heads, a.head_dim);
     KS_CHECK(a.n_tokens && scratch <= m_scratch.bytes, "attention: %u tokens, scratch of %llu",
              a.n_tokens, (unsigned long long)m_scratch.bytes);
-    KS_CHECK(!a.hadamard || a.head_dim <= codec_max_dim, "attention: rotated heads of %u values",
+    KS_CHECK(!a.hadamard || a.head_dim <= codec_max_dim, "attention: Hadamard heads of %u values",
              a.head_dim);
     const VulkanBinding partials{m_scratch.buffer, m_scratch.offset, scratch};
     const uint32_t n_splits = splits_of(a.n_tokens, a.n_heads, a.n_kv_heads, a.head_dim),
@@ -235,28 +234,30 @@ void VulkanBackend::attention(const AttentionArgs& a, const Tensor& y, const Que
         SlotPass pass;
         SplitPass splits;
     } push{pass_args(a, slots), {}, {n_splits, 0, 0}};
-    for_passes(
-        a, q, slots, n_splits, chosen.dequantizes ? dequantized_slots(m_shape) : 0,
-        [&](const Pass& p) {
-            push.pass = p.pass;
-            push.splits.dequantized = p.dequantized;
-            VulkanBinding k = cache_part(*p.k, p.part), v = cache_part(*p.v, p.part);
-            if (p.dequantized) dequantize(a, slots, p, &k, &v);
-            const Format k_format = p.dequantized ? Format::f32 : p.k->format,
-                         v_format = p.dequantized ? Format::f32 : p.v->format;
-            const VulkanBinding bound[] = {
-                partials, p.q, k, v, table_of(a, slots), layout_of(a, slots), angles_of(a, slots)};
-            const uint32_t n_few = chosen.decode_rows;
-            const Groups groups{n_few ? divide_up(a.n_tokens * group, n_few) : n_blocks,
-                                a.n_kv_heads, n_splits};
-            run(chosen.shader, "",
-                {{codec_number(k_format), codec_number(v_format), a.head_dim, flags | n_few << 8}},
-                push, bound, groups);
-            push.splits.continues = 1;
-        });
-    const FoldArgs fold{a.head_dim, a.hadamard, n_splits, bool(lse)};
+    for_passes(a, q, slots, n_splits, chosen.dequantizes ? dequantized_slots(m_shape) : 0,
+               [&](const Pass& p) {
+                   push.pass = p.pass;
+                   push.splits.dequantized = p.dequantized;
+                   VulkanBinding k = cache_part(*p.k, p.part), v = cache_part(*p.v, p.part);
+                   if (p.dequantized) dequantize(a, slots, p, &k, &v);
+                   const Format k_format = p.dequantized ? Format::f32 : p.k->format,
+                                v_format = p.dequantized ? Format::f32 : p.v->format;
+                   const VulkanBinding bound[] = {
+                       partials,           p.q, k, v, table_of(a, slots), layout_of(a, slots),
+                       angles_of(a, slots)};
+                   const uint32_t n_decode_rows = chosen.decode_rows;
+                   const Groups groups{n_decode_rows ? divide_up(a.n_tokens * group, n_decode_rows)
+                                                     : n_blocks,
+                                       a.n_kv_heads, n_splits};
+                   run(chosen.shader, "",
+                       {{codec_number(k_format), codec_number(v_format), a.head_dim,
+                         flags | n_decode_rows << 8}},
+                       push, bound, groups);
+                   push.splits.continues = 1;
+               });
+    const FoldArgs combine{a.head_dim, a.hadamard, n_splits, bool(lse)};
     const VulkanBinding bound[] = {values(y, n_values), optional(lse, n_queries), partials};
-    run("attention_combine", "", {}, fold, bound, {n_queries});
+    run("attention_combine", "", {}, combine, bound, {n_queries});
 }
 
 void VulkanBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, const Tensor& scores,
@@ -286,7 +287,7 @@ void VulkanBackend::kv_score(const KvScoreArgs& s, const AttentionArgs& a, const
         run(plain ? lanes_shader(m_device.limits(), "kv_score", "kv_score_lanes", a.head_dim)
                   : "kv_score",
             "", {{codec_number(p.k->format), s.kind, a.head_dim, flags}}, push, bound,
-            {m_device.candidate().software ? kSoftSplits : kScoreGroups, a.n_kv_heads});
+            {m_device.candidate().software ? kCpuSplits : kScoreGroups, a.n_kv_heads});
     });
 }
 

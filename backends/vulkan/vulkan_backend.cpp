@@ -173,8 +173,8 @@ void VulkanBackend::upload(const Buffer& to, uint64_t offset, const void* from, 
     for (uint64_t done = 0, n; done < bytes; done += n) {
         n = std::min(bytes - done, kStagingBytes / 4);
         if (m_staged + n > kStagingBytes) m_staged = 0;
-        const VulkanBinding scratch{m_staging.buffer, m_staged, align_up(n, 256)};
-        if (m_stream.uses(scratch)) (void)sync();
+        const VulkanBinding space{m_staging.buffer, m_staged, align_up(n, 256)};
+        if (m_stream.uses(space)) (void)sync();
         memcpy(m_staging.mapped + m_staged, data + done, n);
         m_stream.copy({bound.buffer, bound.offset + done, n}, {m_staging.buffer, m_staged, n});
         m_staged += align_up(n, 256);
@@ -257,7 +257,7 @@ void VulkanBackend::rmsnorm(const RmsnormArgs& a, const Tensor& y, const Tensor&
 {
     const uint64_t n = uint64_t(a.rows) * a.dim, first = uint64_t(a.first_row) * a.dim;
     const VulkanBinding bound[] = {values(y, n), values(x, first + n), values(w, a.dim)};
-    run(sums() ? "rmsnorm_sums" : "rmsnorm", "", {}, a, bound, {a.rows});
+    run(reduces() ? "rmsnorm_sums" : "rmsnorm", "", {}, a, bound, {a.rows});
 }
 
 void VulkanBackend::rope(const RopeTarget* targets, int n_targets)
@@ -265,7 +265,7 @@ void VulkanBackend::rope(const RopeTarget* targets, int n_targets)
     for (const RopeTarget* target = targets; target < targets + n_targets; target++) {
         const RopeArgs& a = target->a;
         const uint64_t n_heads = uint64_t(a.n_tokens) * a.n_heads, n = n_heads * a.head_dim;
-        KS_CHECK(!a.hadamard || a.head_dim <= codec_max_dim, "rope: rotated heads of %u values",
+        KS_CHECK(!a.hadamard || a.head_dim <= codec_max_dim, "rope: Hadamard heads of %u values",
                  a.head_dim);
         const VulkanBinding bound[] = {
             values(target->y, n), values(target->x, n),

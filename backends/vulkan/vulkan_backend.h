@@ -1,5 +1,5 @@
-// Vulkan compute for every device with Vulkan 1.1. An op is one dispatch, or one dispatch per part
-// of a weight or cache that is larger than a binding may be.
+// Vulkan compute for every device with Vulkan 1.1. An op is one dispatch. If a weight or cache is
+// larger than a binding may be, the op is one dispatch per part.
 #pragma once
 
 #include "backends/vulkan/vulkan_pipelines.h"
@@ -61,8 +61,8 @@ private:
     template <class Push>
     void run(const char* op, const char* variant, const VulkanSpecial& special, const Push& push,
              const VulkanBinding* bindings, Groups groups, double work = 0);
-    Groups
-    threads_for(uint64_t n) const; // workgroups for n threads, limited to the device's maximum
+    // Workgroups for n threads, limited to the device's maximum.
+    Groups threads_for(uint64_t n) const;
     VulkanBinding bytes_of(const Buffer& buffer, uint64_t offset, uint64_t bytes) const;
     VulkanBinding values(const Tensor& t, uint64_t n) const; // n values of 4 bytes
     VulkanBinding optional(const Tensor& t, uint64_t n) const;
@@ -86,6 +86,8 @@ private:
                            uint32_t head_dim) const;
     struct Pass;
     struct SelectCall;
+    SelectCall make_select_call(const SelectArgs& s, const AttentionArgs& a, const Selection& to,
+                                const KvSlots& slots) const;
     void run_step(const SelectCall& c, uint32_t step, const VulkanSpecial& special,
                   const VulkanBinding& table, const VulkanBinding& keys,
                   const VulkanBinding& weights, const VulkanBinding& prepared, Groups groups);
@@ -94,7 +96,7 @@ private:
     void for_passes(const AttentionArgs& a, const Queries& q, const KvSlots& slots,
                     uint32_t n_splits, uint32_t dequantized, const Body& body);
     uint64_t dequantized_bytes(const ScratchShape& shape) const;
-    uint64_t packed_room(const ScratchShape& shape) const;
+    uint64_t packed_queries_bytes(const ScratchShape& shape) const;
     void dequantize(const AttentionArgs& a, const KvSlots& slots, const Pass& p, VulkanBinding* k,
                     VulkanBinding* v);
     VulkanBinding queries_of(const AttentionArgs& a, const Tensor& q, const Tensor& bias,
@@ -102,7 +104,7 @@ private:
     VulkanBinding table_of(const AttentionArgs& a, const KvSlots& slots) const;
     VulkanBinding layout_of(const AttentionArgs& a, const KvSlots& slots) const;
     VulkanBinding angles_of(const AttentionArgs& a, const KvSlots& slots) const;
-    bool sums() const { return m_device.limits().uses & use_subgroup_reduce; }
+    bool reduces() const { return m_device.limits().uses & use_subgroup_reduce; }
 
     VulkanDevice m_device;
     VulkanStream m_stream;

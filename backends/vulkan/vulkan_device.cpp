@@ -3,6 +3,7 @@
 #include "backends/kernel_choice.h"
 #include "backends/reference/reference_backend.h"
 #include "backends/vulkan/vulkan_paths.h"
+#include "backends/vulkan/vulkan_texels.h"
 
 #include <algorithm>
 #include <cstring>
@@ -11,8 +12,7 @@
 namespace ks
 {
 
-// Pretended devices for tests: KNAPSACK_VULKAN_LIMITS=NAME lowers the limits that the real device
-// reports.
+// Pretended devices for tests. KNAPSACK_VULKAN_LIMITS=NAME lowers the limits of the real device.
 struct LimitsClamp {
     const char* name;
     uint64_t range_bytes, allocation_bytes;
@@ -67,8 +67,8 @@ static void clamp(VulkanLimits& limits, const VulkanFeatures& faster)
 // drivers. NVIDIA's driver fails or ends the process when it is loaded again some dozen times.
 static std::mutex s_instance_lock;
 static VkInstance s_instance = VK_NULL_HANDLE;
-static bool s_has_names =
-    false; // objects can have names, which profilers and validation layers show
+// Whether objects can have names, which profilers and validation layers show.
+static bool s_has_names = false;
 
 static bool can_name_objects(const VulkanApi& vk)
 {
@@ -175,40 +175,24 @@ static void measure_memory(const VulkanApi& vk, VulkanCandidate& c)
     c.info.free_bytes = unused;
 }
 
-// Software devices have subgroups of the size that they report. They read buffers lane by lane, but
-// texels in all lanes at once. A value that all lanes need costs as much as a different value for
-// each lane.
-static uint32_t usable_lanes(const VulkanCandidate& c,
-                             const VkPhysicalDeviceSubgroupProperties& subgroups)
-{
-    const VkPhysicalDeviceLimits& limits = c.properties.limits;
-    const bool tells = (subgroups.supportedStages & VK_SHADER_STAGE_COMPUTE_BIT) &&
-                       (subgroups.supportedOperations & VK_SUBGROUP_FEATURE_SHUFFLE_BIT);
-    const bool texels = limits.minTexelBufferOffsetAlignment <= c.limits.align &&
-                        limits.maxTexelBufferElements >= c.limits.range_bytes / 4;
-    const uint32_t n = subgroups.subgroupSize;
-    return c.software && tells && texels && (n == 4 || n == 8 || n == 16) ? n : 0;
-}
-
 // Describes how matmul computes products, and why.
 static std::string products_of(const VulkanCandidate& c)
 {
     const VulkanFeatures& f = c.faster;
     const uint32_t uses = c.limits.uses, unused = f.has & ~uses;
-    const char *plain = "in f32", *dots = "by integer dot products of four bytes";
-    std::string few = uses & use_int8_dot ? dots : plain, many = uses & use_int8_dot ? dots
-                                                                 : uses & use_f16
-                                                                     ? "in f16, two at a time"
-                                                                     : plain;
+    const char *plain = "in f32", *int8_dot = "by integer dot products of four bytes";
+    std::string by_vectors = uses & use_int8_dot ? int8_dot : plain, by_tiles = by_vectors;
+    if (!(uses & use_int8_dot) && uses & use_f16) by_tiles = "in f16, two at a time";
     if (uses & use_matrices)
-        many = "by cooperative matrices of " + std::to_string(f.m) + " x " + std::to_string(f.n) +
-               " x " + std::to_string(f.k) + " in f16, summed in f32";
+        by_tiles = "by cooperative matrices of " + std::to_string(f.m) + " x " +
+                   std::to_string(f.n) + " x " + std::to_string(f.k) + " in f16, summed in f32";
     std::string text = "multiplies in f32, which every device has";
-    if (many != plain)
-        text = "multiplies many tokens with quantised weights " + many + ", a few " + few;
+    if (by_tiles != plain)
+        text =
+            "multiplies many tokens with quantised weights " + by_tiles + ", a few " + by_vectors;
     if (unused && c.software)
-        return text + "; a program on the processor gains dummy_buffer by what else it has";
-    if (unused & use_int8_dot) return text + "; its integer dot products are slow, it says";
+        return text + "; a program on the processor gains nothing by its other features";
+    if (unused & use_int8_dot) return text + "; the device reports slow integer dot products";
     return text;
 }
 
@@ -227,23 +211,22 @@ static std::vector<std::string> describe(const VulkanCandidate& c,
                        human_bytes(limits.shared_bytes) + " of shared memory";
     for (uint32_t i = 0; i < 4; i++)
         if (c.faster.has >> i & 1) able += std::string(", ") + kNames[i];
-    std::string reads = "reads words, as hardware's caches want them, and adds ";
-    reads +=
-        limits.uses & use_subgroup_reduce
-            ? "over subgroups, which are asked to be " + std::to_string(c.faster.width) + " wide"
-            : "through shared memory, which is right whatever a subgroup is";
+    std::string reads = "reads words, which suits hardware's caches, and adds ";
+    reads += limits.uses & use_subgroup_reduce
+                 ? "over subgroups of " + std::to_string(c.faster.width) + " threads"
+                 : "through shared memory, which works with subgroups of any size";
     if (limits.lanes)
         reads = "reads texels, " + std::to_string(limits.lanes) +
-                " at once, told to neighbours by shuffles: a program loads words lane by lane";
+                " at once, shared by shuffles: a program on the processor loads words lane by lane";
     else if (c.software)
-        reads += "; a program, but its texels or subgroups are not such as could be read together";
+        reads += "; its texels or subgroups cannot be read together";
     return {able,
             reads,
             products_of(c),
             "binds " + human_bytes(limits.range_bytes) + " at a time, from multiples of " +
                 std::to_string(limits.align) + " bytes on: what is larger is used in parts",
             limits.unified
-                ? "keeps memory mapped: one pool with the host's, dummy_buffer is copied"
+                ? "keeps memory mapped: one pool with the host's, nothing is copied"
                 : "keeps memory of its own, filled through staging: the host does not see it",
             "takes blocks of at most " +
                 human_bytes(std::min(limits.allocation_bytes, kBlockBytes)) +
@@ -277,7 +260,7 @@ VulkanCandidate VulkanInstance::probe_device(VkPhysicalDevice physical, uint32_t
     c.limits.storage_buffers = limits.maxPerStageDescriptorStorageBuffers;
     c.limits.lanes = usable_lanes(c, subgroups);
     const VulkanExtensions extensions = extensions_of(m_vk, physical);
-    c.faster = cuda_devices(m_vk, physical, extensions, subgroups, c.limits.shared_bytes);
+    c.faster = probe_features(m_vk, physical, extensions, subgroups, c.limits.shared_bytes);
     c.limits.uses = c.software ? 0 : c.faster.fast;
     c.queue_family = compute_family(m_vk, physical, &c.limits.timestamp_bits);
     clamp(c.limits, c.faster);
@@ -360,8 +343,8 @@ DeviceInfo VulkanDevice::info() const
     return now.info;
 }
 
-// The memory types with all required properties, the preferred ones first. Several, because the
-// heap of one may be full.
+// The memory types with all required properties, the preferred ones first. There are several,
+// because the heap of one may be full.
 std::vector<uint32_t> VulkanDevice::memory_types(uint32_t allowed, bool host) const
 {
     constexpr VkMemoryPropertyFlags kLocal = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT;

@@ -25,14 +25,14 @@ FeatureChain::FeatureChain(uint32_t uses)
         extensions.push_back(extension);
     };
     if (uses & use_int8_dot) {
-        add(dots, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES_KHR,
+        add(int8_dot, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES_KHR,
             VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME);
-        dots.shaderIntegerDotProduct = VK_TRUE;
+        int8_dot.shaderIntegerDotProduct = VK_TRUE;
     }
     if (uses & (use_f16 | use_matrices)) {
-        add(halves, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES_KHR,
+        add(f16, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES_KHR,
             VK_KHR_SHADER_FLOAT16_INT8_EXTENSION_NAME);
-        halves.shaderFloat16 = VK_TRUE;
+        f16.shaderFloat16 = VK_TRUE;
     }
     if (uses & (use_subgroup_reduce | use_matrices)) {
         add(widths, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES_EXT,
@@ -52,16 +52,16 @@ FeatureChain::FeatureChain(uint32_t uses)
 }
 
 // Whether the device has every extension and every feature that `uses` needs.
-static bool knows(const VulkanApi& vk, VkPhysicalDevice physical,
-                  const VulkanExtensions& extensions, uint32_t uses)
+static bool has_features(const VulkanApi& vk, VkPhysicalDevice physical,
+                         const VulkanExtensions& extensions, uint32_t uses)
 {
     const FeatureChain wanted(uses);
     FeatureChain found(uses);
     for (const char* name : wanted.extensions)
         if (!has_extension(extensions, name)) return false;
     vk.GetPhysicalDeviceFeatures2(physical, &found.first);
-    bool all = found.dots.shaderIntegerDotProduct == wanted.dots.shaderIntegerDotProduct &&
-               found.halves.shaderFloat16 == wanted.halves.shaderFloat16 &&
+    bool all = found.int8_dot.shaderIntegerDotProduct == wanted.int8_dot.shaderIntegerDotProduct &&
+               found.f16.shaderFloat16 == wanted.f16.shaderFloat16 &&
                found.widths.subgroupSizeControl == wanted.widths.subgroupSizeControl &&
                found.widths.computeFullSubgroups == wanted.widths.computeFullSubgroups &&
                found.memory_model.vulkanMemoryModel == wanted.memory_model.vulkanMemoryModel;
@@ -80,7 +80,7 @@ static void find_matrices(const VulkanApi& vk, VkPhysicalDevice physical, uint32
     constexpr uint32_t kSide = 64, kDepth = 32, kTileBytes = 2 * kSide * 80 + 256;
     uint32_t n = 0;
     if (!vk.GetPhysicalDeviceCooperativeMatrixPropertiesKHR ||
-        !find_shader("matmul_halves_matrices", "q8_0"))
+        !find_shader("matmul_f16_matrices", "q8_0"))
         return;
     if (vk.GetPhysicalDeviceCooperativeMatrixPropertiesKHR(physical, &n, nullptr) != VK_SUCCESS)
         return;
@@ -115,46 +115,46 @@ static void find_matrices(const VulkanApi& vk, VkPhysicalDevice physical, uint32
 #endif
 }
 
-VulkanFeatures cuda_devices(const VulkanApi& vk, VkPhysicalDevice physical,
-                            const VulkanExtensions& extensions,
-                            const VkPhysicalDeviceSubgroupProperties& subgroups,
-                            uint32_t shared_bytes)
+VulkanFeatures probe_features(const VulkanApi& vk, VkPhysicalDevice physical,
+                              const VulkanExtensions& extensions,
+                              const VkPhysicalDeviceSubgroupProperties& subgroups,
+                              uint32_t shared_bytes)
 {
     VulkanFeatures out;
     VkPhysicalDeviceProperties2 properties{};
     properties.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2;
-    VkPhysicalDeviceShaderIntegerDotProductPropertiesKHR dots{};
-    dots.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_PROPERTIES_KHR;
+    VkPhysicalDeviceShaderIntegerDotProductPropertiesKHR int8_dot{};
+    int8_dot.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_PROPERTIES_KHR;
     VkPhysicalDeviceSubgroupSizeControlPropertiesEXT widths{};
     widths.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_PROPERTIES_EXT;
     for (uint32_t use : {use_int8_dot, use_f16, use_subgroup_reduce})
-        if (knows(vk, physical, extensions, use)) out.has |= use;
+        if (has_features(vk, physical, extensions, use)) out.has |= use;
     if (out.has & use_int8_dot) {
-        dots.pNext = properties.pNext;
-        properties.pNext = &dots;
+        int8_dot.pNext = properties.pNext;
+        properties.pNext = &int8_dot;
     }
     if (out.has & use_subgroup_reduce) {
         widths.pNext = properties.pNext;
         properties.pNext = &widths;
     }
     vk.GetPhysicalDeviceProperties2(physical, &properties);
-    constexpr VkSubgroupFeatureFlags kSums = VK_SUBGROUP_FEATURE_BASIC_BIT |
-                                             VK_SUBGROUP_FEATURE_ARITHMETIC_BIT |
-                                             VK_SUBGROUP_FEATURE_SHUFFLE_BIT;
+    constexpr VkSubgroupFeatureFlags kReduce = VK_SUBGROUP_FEATURE_BASIC_BIT |
+                                               VK_SUBGROUP_FEATURE_ARITHMETIC_BIT |
+                                               VK_SUBGROUP_FEATURE_SHUFFLE_BIT;
     // The smallest subgroup size of at least 8. Drivers with several sizes run cooperative matrices
     // at this size.
     const uint32_t width = std::max(8u, widths.minSubgroupSize);
-    const bool asks = (out.has & use_subgroup_reduce) &&
-                      (widths.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT);
-    if (asks && width <= widths.maxSubgroupSize && kThreads % width == 0) out.width = width;
-    const bool sums = (subgroups.supportedStages & VK_SHADER_STAGE_COMPUTE_BIT) &&
-                      (subgroups.supportedOperations & kSums) == kSums;
-    if (!out.width || !sums) out.has &= ~uint32_t(use_subgroup_reduce);
-    if (out.width && knows(vk, physical, extensions, use_matrices))
+    const bool has_width = (out.has & use_subgroup_reduce) &&
+                           (widths.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT);
+    if (has_width && width <= widths.maxSubgroupSize && kThreads % width == 0) out.width = width;
+    const bool reduces = (subgroups.supportedStages & VK_SHADER_STAGE_COMPUTE_BIT) &&
+                         (subgroups.supportedOperations & kReduce) == kReduce;
+    if (!out.width || !reduces) out.has &= ~uint32_t(use_subgroup_reduce);
+    if (out.width && has_features(vk, physical, extensions, use_matrices))
         find_matrices(vk, physical, shared_bytes, out);
     out.fast =
         out.has &
-        (dots.integerDotProduct4x8BitPackedSignedAccelerated ? ~0u : ~uint32_t(use_int8_dot));
+        (int8_dot.integerDotProduct4x8BitPackedSignedAccelerated ? ~0u : ~uint32_t(use_int8_dot));
     return out;
 }
 

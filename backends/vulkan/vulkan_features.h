@@ -15,7 +15,7 @@ bool has_extension(const VulkanExtensions& all, const char* name);
 enum : uint32_t {
     use_int8_dot = 1,        // integer dot products of four bytes
     use_f16 = 2,             // arithmetic in f16
-    use_subgroup_reduce = 4, // sums over a subgroup (subgroup reduce)
+    use_subgroup_reduce = 4, // reductions over a subgroup
     use_matrices = 8,        // cooperative matrices of f16 with sums in f32
 };
 
@@ -26,18 +26,18 @@ struct VulkanFeatures {
     uint32_t m = 0, n = 0, k = 0; // shape of the cooperative matrices: (m, n) sums over k products
 };
 
-// shared_bytes: most shared memory of a workgroup.
-VulkanFeatures cuda_devices(const VulkanApi& vk, VkPhysicalDevice physical,
-                            const VulkanExtensions& extensions,
-                            const VkPhysicalDeviceSubgroupProperties& subgroups,
-                            uint32_t shared_bytes);
+// Finds the features of a device. shared_bytes: most shared memory of a workgroup.
+VulkanFeatures probe_features(const VulkanApi& vk, VkPhysicalDevice physical,
+                              const VulkanExtensions& extensions,
+                              const VkPhysicalDeviceSubgroupProperties& subgroups,
+                              uint32_t shared_bytes);
 
 // The feature structures and extension names for the bits in `uses`, to query a device or to open
 // it. It cannot be copied, because its pNext pointers point into it.
 struct FeatureChain {
     VkPhysicalDeviceFeatures2 first{};
-    VkPhysicalDeviceShaderIntegerDotProductFeaturesKHR dots{};
-    VkPhysicalDeviceShaderFloat16Int8FeaturesKHR halves{};
+    VkPhysicalDeviceShaderIntegerDotProductFeaturesKHR int8_dot{};
+    VkPhysicalDeviceShaderFloat16Int8FeaturesKHR f16{};
     VkPhysicalDeviceSubgroupSizeControlFeaturesEXT widths{};
     VkPhysicalDeviceVulkanMemoryModelFeaturesKHR memory_model{};
 #ifdef VK_KHR_cooperative_matrix

@@ -11,8 +11,8 @@ static bool has_tail(const Tensor& cache)
     return is_coded(cache.format) && codec_info(cache.format).row_bytes(cache.cols) % 4 != 0;
 }
 
-// Parts begin at multiples of so many rows that their bytes are one of the device's alignment, rows
-// being words, and groups whole.
+// Parts begin at multiples of `step` rows. Rows are whole words, so parts are aligned for the
+// device. Groups of rows that are coded together stay whole.
 uint32_t VulkanBackend::cache_rows(const Tensor& cache) const
 {
     const uint64_t bytes = coded_bytes(cache.format, cache.rows, cache.cols),
@@ -35,7 +35,7 @@ VulkanBinding VulkanBackend::cache_part(const Tensor& cache, const CachePart& pa
                     align_up(part.n_rows * row, 4));
 }
 
-// body(part), for every part of a cache that one binding may span.
+// Calls body(part) for every part of a cache that fits into one binding.
 template <class Body>
 static void for_parts(uint32_t n_rows, uint32_t step, const Body& body)
 {
@@ -94,7 +94,7 @@ void VulkanBackend::kv_move(const KvMoveArgs& a, const Tensor& to, const Tensor&
     KS_CHECK(to.cols == a.head_dim && from.cols == a.head_dim, "kv_move: rows of %u, %u, %u",
              a.head_dim, to.cols, from.cols);
     for_parts(to.rows, cache_rows(to), [&](const CachePart& to_part) {
-        // The rows that become a group may come from anywhere.
+        // A group is encoded from rows anywhere in `from`, so `from` is bound whole.
         const uint32_t group = codec_info(to.format).group,
                        step = group > 1 && to.format != from.format ? from.rows : cache_rows(from);
         for_parts(from.rows, step, [&](const CachePart& part) {

@@ -9,8 +9,8 @@ namespace ks
 constexpr uint32_t kSide = 32;     // rows and tokens of a tiled workgroup (shaders/matmul.comp)
 constexpr uint32_t kWideSide = 64; // the same in shaders/matmul_int8.comp and matmul_f16.comp
 constexpr uint32_t kMaxMatvecTokens = 8; // most tokens of a matvec
-constexpr uint32_t kDotCols =
-    2048; // fewest columns for int8 with one token: below, quantizing x takes longer than it saves
+// Fewest columns for int8 with one token. With fewer, quantizing x takes longer than it saves.
+constexpr uint32_t kInt8Cols = 2048;
 constexpr uint32_t kUnit = 32; // values that a matvec thread takes at a time (shaders/matvec.glsl)
 
 // The division of a matvec.
@@ -25,9 +25,9 @@ static uint64_t matvec_groups(const MatvecShape& s, uint32_t rows)
     return divide_up(divide_up(rows, tile_rows), kThreads / tile_rows / s.splits * s.n_tiles);
 }
 
-// With few rows, more splits keep all cores busy. Where lanes read x together, several tiles share
-// the cost of reading x. The split of a row's sum does not depend on the number of tokens. So a
-// prompt and the same tokens one by one give the same bits.
+// With few rows, more splits keep all cores busy. With lanes, several tiles share the cost of
+// reading x. The split of a row's sum does not depend on the number of tokens. So a prompt and the
+// same tokens one by one give the same bits.
 static MatvecShape shape_of(uint32_t lanes, uint32_t n_tokens, uint32_t rows, uint32_t cols)
 {
     if (lanes == 0) return {n_tokens > 4 ? 8 : n_tokens > 2 ? 4 : n_tokens, 16, 1};
@@ -56,8 +56,8 @@ VulkanBackend::Product VulkanBackend::product_of(Format format, uint32_t n_token
     if (m_device.limits().lanes) return {"matmul_lanes"};
     if (format_info(format).block == 1) return {"matmul", 0, kSide, tiled};
     if (tiled && uses & use_matrices)
-        return {"matmul_halves_matrices", use_matrices, kWideSide, tiled};
-    if (uses & use_int8_dot && (n_tokens > 1 || cols >= kDotCols))
+        return {"matmul_f16_matrices", use_matrices, kWideSide, tiled};
+    if (uses & use_int8_dot && (n_tokens > 1 || cols >= kInt8Cols))
         return {"matmul_int8", use_int8_dot, kWideSide, tiled};
     if (tiled && uses & use_f16) return {"matmul_f16", use_f16, kWideSide, tiled};
     return {"matmul", 0, kSide, tiled};
@@ -85,15 +85,15 @@ uint64_t VulkanBackend::prepared_bytes(const ScratchShape& shape) const
 VulkanBinding VulkanBackend::convert_input(const MatmulArgs& a, const Product& product,
                                            const Tensor& x)
 {
-    const bool halves = product.use != use_int8_dot;
+    const bool f16 = product.use != use_int8_dot;
     const uint64_t bytes =
-        halves ? f16_bytes(a.n_tokens, a.cols) : bytes_of_quantized(a.n_tokens, a.cols);
+        f16 ? f16_bytes(a.n_tokens, a.cols) : bytes_of_quantized(a.n_tokens, a.cols);
     KS_CHECK(bytes <= m_scratch.bytes, "matmul: %u tokens, scratch of %llu", a.n_tokens,
              (unsigned long long)m_scratch.bytes);
     const VulkanBinding prepared{m_scratch.buffer, m_scratch.offset, bytes, m_scratch.buffer_bytes};
     const VulkanBinding bound[] = {prepared, values(x, uint64_t(a.n_tokens) * a.cols)};
-    run(halves ? "to_f16" : "quantize", "", {}, a, bound,
-        halves ? Groups{a.n_tokens} : threads_for(uint64_t(a.n_tokens) * (a.cols / 16)));
+    run(f16 ? "to_f16" : "quantize", "", {}, a, bound,
+        f16 ? Groups{a.n_tokens} : threads_for(uint64_t(a.n_tokens) * (a.cols / 16)));
     return prepared;
 }
 

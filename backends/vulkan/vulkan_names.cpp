@@ -7,8 +7,8 @@
 namespace ks
 {
 
-// What the constants of a shader are, one letter each: c a cache's format, n a number, s a step of
-// select.
+// The kinds of a shader's constants, one letter each. c: the format of a cache, n: a number, s: a
+// step of select.
 struct ShaderConstants {
     const char *op, *kinds, *title;
 };
@@ -27,7 +27,7 @@ static const ShaderConstants kConstants[] = {
 };
 
 void name_pipeline(const char* op, const char* variant, const VulkanSpecial& special, char* name,
-                   size_t scratch)
+                   size_t size)
 {
     const ShaderConstants *end = kConstants + sizeof kConstants / sizeof *kConstants,
                           *found = kConstants;
@@ -36,8 +36,8 @@ void name_pipeline(const char* op, const char* variant, const VulkanSpecial& spe
                *title = found < end && *found->title ? found->title : op;
     size_t at = 0;
     auto add = [&](const char* text) {
-        if (*text && at < scratch)
-            at += size_t(snprintf(name + at, scratch - at, at ? " %s" : "%s", text));
+        if (*text && at < size)
+            at += size_t(snprintf(name + at, size - at, at ? " %s" : "%s", text));
     };
     add(title);
     add(variant);

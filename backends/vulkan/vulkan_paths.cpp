@@ -1,34 +1,30 @@
 #include "backends/vulkan/vulkan_paths.h"
 
+#include "backends/vulkan/vulkan_texels.h"
+
 #include <algorithm>
 #include <cstring>
 
 namespace ks
 {
 
-constexpr uint32_t kFewTokens = 4, kFewQueries = 16; // of attention_decode
-constexpr uint32_t kInPlace =
-    4; // queries of a KV head that read coded values in place (shaders/attention.comp)
+constexpr uint32_t kDecodeTokens = 4, kDecodeQueries = 16; // most of attention_decode
+// Most queries of a KV head for which coded values are read in place (shaders/attention.comp).
+constexpr uint32_t kInPlaceQueries = 4;
 
 uint32_t attention_rows(uint32_t head_dim)
 {
     return head_dim <= 64 ? 16 : head_dim <= 128 ? 8 : head_dim <= 256 ? 4 : 2;
 }
 
-const char* lanes_shader(const VulkanLimits& limits, const char* op, const char* lanes_op,
-                         uint32_t head_dim)
-{
-    return limits.lanes && head_dim % (2 * limits.lanes) == 0 ? lanes_op : op;
-}
-
-// Why attention_decode cannot run, which has eight lanes of a subgroup share a row and keeps sums
-// of each query in registers; null: it can.
-static const char* not_few(const VulkanLimits& limits, const AttentionArgs& a, bool weighted)
+// Why attention_decode cannot run. Null: it can. In it, eight lanes of a subgroup share a row, and
+// registers keep the sums of each query.
+static const char* why_not_decode(const VulkanLimits& limits, const AttentionArgs& a, bool weighted)
 {
     if (a.n_rope_on_read || a.n_wave) return "attention itself applies RoPE or the bias to keys";
     if (weighted) return "slots have log-weights";
-    if (a.n_tokens > kFewTokens) return "prefill, more than 4 tokens";
-    if (a.n_tokens * (a.n_heads / a.n_kv_heads) > kFewQueries)
+    if (a.n_tokens > kDecodeTokens) return "prefill, more than 4 tokens";
+    if (a.n_tokens * (a.n_heads / a.n_kv_heads) > kDecodeQueries)
         return "more than 16 queries a key head";
     if (limits.lanes) return "lanes of a subgroup read texels together";
     if (!(limits.uses & use_subgroup_reduce))
@@ -41,7 +37,7 @@ static const char* not_few(const VulkanLimits& limits, const AttentionArgs& a, b
 VulkanAttention choose_attention(const VulkanLimits& limits, const AttentionArgs& a, bool weighted)
 {
     const uint32_t n = a.n_tokens * (a.n_heads / a.n_kv_heads);
-    const char* why_not = not_few(limits, a, weighted);
+    const char* why_not = why_not_decode(limits, a, weighted);
     if (!why_not) {
         const uint32_t rows = a.head_dim == 256 || n == 2 ? std::min(n, 2u) : n == 1 ? 1 : 4;
         return {"attention_decode", rows, false,
@@ -51,7 +47,7 @@ VulkanAttention choose_attention(const VulkanLimits& limits, const AttentionArgs
         lanes_shader(limits, limits.uses & use_subgroup_reduce ? "attention_sums" : "attention",
                      "attention_lanes", a.head_dim);
     const char* shader = is_plain(a, weighted) ? fast : "attention";
-    return {shader, 0, n > std::min(attention_rows(a.head_dim), kInPlace), why_not};
+    return {shader, 0, n > std::min(attention_rows(a.head_dim), kInPlaceQueries), why_not};
 }
 
 KernelChoice explain_attention(const VulkanAttention& chosen, bool coded)

@@ -12,8 +12,8 @@ namespace ks
 
 constexpr size_t kMaxCacheBytes = 64u << 20;
 constexpr size_t kMostKnown = 64; // most pipelines in the file, unless this run used more
-constexpr size_t kReservedPipelines =
-    128; // reserved entries for new pipelines: several times the number that a model needs
+// Reserved entries for new pipelines: several times the number that a model needs.
+constexpr size_t kReservedPipelines = 128;
 
 const VulkanShader* find_shader(const char* op, const char* variant)
 {
@@ -54,8 +54,8 @@ static std::vector<char> read_file(const std::string& path)
     return bytes;
 }
 
-// FNV-1a of all shader words, at the begin of the file. Other versions of the program number their
-// shaders differently.
+// FNV-1a of all shader words, stored at the start of the file. Other versions of the program number
+// their shaders differently.
 static uint64_t shaders_hash()
 {
     uint64_t hash = kFnvStart;
@@ -83,9 +83,9 @@ std::vector<char> VulkanPipelines::read_cache_file()
     CacheHeader header{};
     if (bytes.size() < sizeof header) return {};
     memcpy(&header, bytes.data(), sizeof header);
-    const uint64_t scratch = (bytes.size() - sizeof header) / sizeof(CacheEntry);
+    const uint64_t max_pipelines = (bytes.size() - sizeof header) / sizeof(CacheEntry);
     if (memcmp(header.magic, kMagic, sizeof kMagic) != 0 || header.hash != shaders_hash() ||
-        header.n_pipelines > scratch)
+        header.n_pipelines > max_pipelines)
         return {};
     const char* at = bytes.data() + sizeof header;
     for (uint64_t i = 0; i < header.n_pipelines; i++, at += sizeof(CacheEntry)) {
@@ -128,10 +128,9 @@ VulkanPipelines::~VulkanPipelines()
     }
     if (m_background.joinable()) m_background.join();
     save();
-    for (const auto& pipeline_entry : m_entries)
-        if (pipeline_entry->pipeline.handle)
-            m_device->vk().DestroyPipeline(m_device->handle(), pipeline_entry->pipeline.handle,
-                                           nullptr);
+    for (const auto& entry : m_entries)
+        if (entry->pipeline.handle)
+            m_device->vk().DestroyPipeline(m_device->handle(), entry->pipeline.handle, nullptr);
     if (m_cache) m_device->vk().DestroyPipelineCache(m_device->handle(), m_cache, nullptr);
 }
 
@@ -177,19 +176,19 @@ void VulkanPipelines::save()
 void VulkanPipelines::make_wanted()
 {
     for (size_t i = 0; i < m_n_known; i++) {
-        PipelineEntry* pipeline_entry;
+        PipelineEntry* entry;
         {
             std::lock_guard<std::mutex> lock(m_lock);
             if (m_stops) return;
-            pipeline_entry = m_entries[i].get();
-            if (pipeline_entry->state != State::wanted) continue;
-            pipeline_entry->state = State::making;
+            entry = m_entries[i].get();
+            if (entry->state != State::wanted) continue;
+            entry->state = State::making;
         }
-        const VkResult result = make(*pipeline_entry);
+        const VkResult result = make(*entry);
         std::lock_guard<std::mutex> lock(m_lock);
-        pipeline_entry->result = result;
-        pipeline_entry->state = State::pipeline_entry;
-        m_has_prepared.notify_all();
+        entry->result = result;
+        entry->state = State::ready;
+        m_ready.notify_all();
     }
 }
 
@@ -200,9 +199,9 @@ VulkanPipelines::PipelineEntry& VulkanPipelines::find(uint32_t shader, const Vul
             memcmp(&m_entries[i]->special, &special, sizeof special) == 0)
             return *m_entries[i];
     if (m_n_entries == m_entries.size()) m_entries.emplace_back(new PipelineEntry{});
-    PipelineEntry& pipeline_entry = *m_entries[m_n_entries++];
-    pipeline_entry = {shader, special, {}, State::wanted, VK_SUCCESS, false};
-    return pipeline_entry;
+    PipelineEntry& entry = *m_entries[m_n_entries++];
+    entry = {shader, special, {}, State::wanted, VK_SUCCESS, false};
+    return entry;
 }
 
 const VulkanPipeline& VulkanPipelines::get(const char* op, const char* variant,
@@ -211,34 +210,34 @@ const VulkanPipeline& VulkanPipelines::get(const char* op, const char* variant,
     const VulkanShader* shader = find_shader(op, variant);
     KS_CHECK(shader, "there is no shader %s %s", op, variant);
     std::unique_lock<std::mutex> lock(m_lock);
-    PipelineEntry& pipeline_entry = find(uint32_t(shader - kVulkanShaders), special);
-    if (pipeline_entry.state == State::wanted) {
-        pipeline_entry.state = State::making;
+    PipelineEntry& entry = find(uint32_t(shader - kVulkanShaders), special);
+    if (entry.state == State::wanted) {
+        entry.state = State::making;
         lock.unlock();
-        pipeline_entry.result = make(pipeline_entry); // in state `making` no other thread uses it
+        entry.result = make(entry); // in state `making` no other thread uses it
         lock.lock();
-        pipeline_entry.state = State::pipeline_entry;
+        entry.state = State::ready;
     }
-    m_has_prepared.wait(lock, [&] { return pipeline_entry.state == State::pipeline_entry; });
-    if (!pipeline_entry.used) m_used.push_back(&pipeline_entry);
-    pipeline_entry.used = true;
-    *result = pipeline_entry.result;
-    return pipeline_entry.pipeline;
+    m_ready.wait(lock, [&] { return entry.state == State::ready; });
+    if (!entry.used) m_used.push_back(&entry);
+    entry.used = true;
+    *result = entry.result;
+    return entry.pipeline;
 }
 
-VkResult VulkanPipelines::make(PipelineEntry& pipeline_entry)
+VkResult VulkanPipelines::make(PipelineEntry& entry)
 {
     const VulkanApi& vk = m_device->vk();
-    const VulkanShader& shader = kVulkanShaders[pipeline_entry.shader];
+    const VulkanShader& shader = kVulkanShaders[entry.shader];
     const SpirvInfo spirv = read_spirv(shader.words, shader.n_words);
     KS_CHECK(spirv.n_bindings <= kMaxBindings && spirv.local_size == kThreads,
              "%s %s: %u bindings, %u threads", shader.op, shader.variant, spirv.n_bindings,
              spirv.local_size);
-    pipeline_entry.pipeline.n_bindings = spirv.n_bindings;
-    pipeline_entry.pipeline.written = spirv.written;
-    pipeline_entry.pipeline.texels = spirv.texels;
-    name_pipeline(shader.op, shader.variant, pipeline_entry.special, pipeline_entry.pipeline.name,
-                  sizeof pipeline_entry.pipeline.name);
+    entry.pipeline.n_bindings = spirv.n_bindings;
+    entry.pipeline.written = spirv.written;
+    entry.pipeline.texels = spirv.texels;
+    name_pipeline(shader.op, shader.variant, entry.special, entry.pipeline.name,
+                  sizeof entry.pipeline.name);
     VkShaderModuleCreateInfo code{};
     code.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO;
     code.codeSize = 4 * shader.n_words;
@@ -248,7 +247,7 @@ VkResult VulkanPipelines::make(PipelineEntry& pipeline_entry)
     if (result != VK_SUCCESS) return result;
     VkSpecializationMapEntry entries[kMaxSpecial];
     for (uint32_t i = 0; i < kMaxSpecial; i++) entries[i] = {i, 4 * i, 4};
-    VulkanSpecial values = pipeline_entry.special;
+    VulkanSpecial values = entry.special;
     values.value[kMaxSpecial - 2] = m_device->candidate().software;
     values.value[kMaxSpecial - 1] = m_device->limits().lanes;
     const VkSpecializationInfo special{kMaxSpecial, entries, sizeof values, &values};
@@ -268,14 +267,14 @@ VkResult VulkanPipelines::make(PipelineEntry& pipeline_entry)
     }
     info.layout = m_layout;
     result = vk.CreateComputePipelines(m_device->handle(), m_cache, 1, &info, nullptr,
-                                       &pipeline_entry.pipeline.handle);
+                                       &entry.pipeline.handle);
     vk.DestroyShaderModule(m_device->handle(), module, nullptr);
     if (result == VK_SUCCESS && vk.SetDebugUtilsObjectNameEXT) {
         VkDebugUtilsObjectNameInfoEXT named{};
         named.sType = VK_STRUCTURE_TYPE_DEBUG_UTILS_OBJECT_NAME_INFO_EXT;
         named.objectType = VK_OBJECT_TYPE_PIPELINE;
-        named.objectHandle = uint64_t(pipeline_entry.pipeline.handle);
-        named.pObjectName = pipeline_entry.pipeline.name;
+        named.objectHandle = uint64_t(entry.pipeline.handle);
+        named.pObjectName = entry.pipeline.name;
         (void)vk.SetDebugUtilsObjectNameEXT(m_device->handle(),
                                             &named); // names are for debugging only
     }

@@ -21,21 +21,21 @@ struct VulkanShader {
 };
 extern const VulkanShader kVulkanShaders[];
 extern const size_t kVulkanShaderCount;
-const VulkanShader*
-find_shader(const char* op,
-            const char* variant); // null: no such shader, or the build could not compile it
+// Null: there is no such shader, or the build could not compile it.
+const VulkanShader* find_shader(const char* op, const char* variant);
 
-constexpr uint32_t kMaxSpecial = 6; // specialisation constants: constant_id 0 to 3 belong to the
-                                    // shader, 4 is args_through_shared, 5 is lanes
+// Specialisation constants. constant_id 0 to 3 belong to the shader, 4 is args_through_shared, 5 is
+// lanes.
+constexpr uint32_t kMaxSpecial = 6;
 
 struct VulkanSpecial {
     uint32_t value[kMaxSpecial] = {};
 };
 
-// Writes a pipeline's name: its op, its variant, and its constants without the zeros that they end
-// with ("attention_decode q8 q8 64 1025").
+// Writes a pipeline's name: its op, its variant, and its constants without trailing zeros
+// ("attention_decode q8 q8 64 1025").
 void name_pipeline(const char* op, const char* variant, const VulkanSpecial& special, char* name,
-                   size_t scratch);
+                   size_t size);
 
 class VulkanPipelines
 {
@@ -53,7 +53,7 @@ public:
                               VkResult* result);
 
 private:
-    enum class State { wanted, making, pipeline_entry };
+    enum class State { wanted, making, ready };
     struct PipelineEntry {
         uint32_t shader; // index in kVulkanShaders
         VulkanSpecial special;
@@ -64,7 +64,7 @@ private:
     };
     PipelineEntry& find(uint32_t shader, const VulkanSpecial& special);
     void make_wanted();
-    VkResult make(PipelineEntry& pipeline_entry);
+    VkResult make(PipelineEntry& entry);
     std::vector<char> read_cache_file();
     std::vector<const PipelineEntry*> to_remember() const;
     void save();
@@ -73,16 +73,15 @@ private:
     VkPipelineLayout m_layout = VK_NULL_HANDLE;
     VkPipelineCache m_cache = VK_NULL_HANDLE;
     std::string m_path; // the cache file; empty: none
-    size_t m_n_known = 0,
-           m_n_known_bytes = 0; // pipelines and driver's bytes in the cache file at the start
-    std::vector<std::unique_ptr<PipelineEntry>>
-        m_entries; // known pipelines, then others by first use; m_lock guards the list and the
-                   // states
-    size_t m_n_entries =
-        0; // entries in use; the rest is reserved, because decode must not allocate
+    // Pipelines and driver's bytes in the cache file at the start.
+    size_t m_n_known = 0, m_n_known_bytes = 0;
+    // Known pipelines, then others by first use. m_lock guards the list and the states.
+    std::vector<std::unique_ptr<PipelineEntry>> m_entries;
+    // Entries in use. The rest is reserved, because decode must not allocate.
+    size_t m_n_entries = 0;
     std::vector<const PipelineEntry*> m_used; // by first use
     std::mutex m_lock;
-    std::condition_variable m_has_prepared;
+    std::condition_variable m_ready;
     bool m_stops = false; // the background thread must end
     std::thread m_background;
 };

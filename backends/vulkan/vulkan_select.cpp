@@ -6,7 +6,7 @@
 namespace ks
 {
 
-constexpr uint32_t kHeaderWords = 64; // of the scratch; what follows is said in shaders/select.comp
+constexpr uint32_t kHeaderWords = 64; // of the scratch, whose layout is in shaders/select.comp
 constexpr uint32_t kHasWeights = 1, kHasPlain = 2;
 enum Step : uint32_t {
     queries,
@@ -24,7 +24,7 @@ const char* vulkan_select_step(uint32_t step)
 {
     static const char* const kNames[] = {
         "queries", "bounds", "representatives", "logits", "pages", "votes", "list", "chunk"};
-    static_assert(sizeof kNames / sizeof *kNames == n_steps, "a name for each");
+    static_assert(sizeof kNames / sizeof *kNames == n_steps, "a name for each step");
     return step < n_steps ? kNames[step] : "?";
 }
 
@@ -40,7 +40,7 @@ uint64_t vulkan_select_bytes(const ScratchShape& shape)
                 uint64_t(stride_of(shape)) * (shape.n_heads + 3 * shape.n_kv_heads));
 }
 
-// What the steps share.
+// Arguments and bindings that the steps share.
 struct VulkanBackend::SelectCall {
     const SelectArgs& s;
     const AttentionArgs& a;
@@ -55,9 +55,8 @@ void VulkanBackend::run_step(const SelectCall& c, uint32_t step, const VulkanSpe
                              const VulkanBinding& weights, const VulkanBinding& prepared,
                              Groups groups)
 {
-    const bool of_state = step == queries;
     const VulkanBinding bound[] = {
-        c.scratch, of_state ? values(c.to.state, select_words) : c.head_layout,
+        c.scratch, step == queries ? values(c.to.state, select_words) : c.head_layout,
         table,     c.to_layout,
         keys,      weights,
         prepared};
@@ -76,7 +75,7 @@ void VulkanBackend::run_step(const SelectCall& c, uint32_t step, const VulkanSpe
     run("select", "", constants, push, bound, groups);
 }
 
-// A step that reads keys: every part of every pool that one binding may span.
+// Runs a step that reads keys, for every part of every pool that fits into one binding.
 void VulkanBackend::run_on_keys(SelectCall& c, uint32_t step, const VulkanBinding& prepared,
                                 Groups groups)
 {
@@ -99,20 +98,29 @@ void VulkanBackend::run_on_keys(SelectCall& c, uint32_t step, const VulkanBindin
     }
 }
 
-void VulkanBackend::select(const SelectArgs& s, const AttentionArgs& a, const Selection& to,
-                           const Queries& q, const KvSlots& slots)
+VulkanBackend::SelectCall VulkanBackend::make_select_call(const SelectArgs& s,
+                                                          const AttentionArgs& a,
+                                                          const Selection& to,
+                                                          const KvSlots& slots) const
 {
     KS_CHECK(slots.table && a.head_dim % 2 == 0 && slots.table.cols &&
                  s.stride >= s.n_read + s.n_last / 2 + a.n_tokens,
              "select: %u read, a table of %u", s.n_read, s.stride);
-    const uint64_t n_values = uint64_t(a.n_tokens) * a.n_heads * a.head_dim,
-                   n_layout = uint64_t(a.n_kv_heads) * layout_words;
+    const uint64_t n_layout = uint64_t(a.n_kv_heads) * layout_words;
     SelectCall c{s, a, to, slots, {}, {}, {}, {}};
     c.pass.stride = stride_of(m_shape);
     c.pass.n_pages = to.bounds ? to.bounds.rows / (2 * a.n_kv_heads) : 0;
     c.scratch = {m_scratch.buffer, m_scratch.offset, vulkan_select_bytes(m_shape)};
     c.head_layout = values(slots.head_layout, n_layout);
     c.to_layout = values(to.head_layout, n_layout);
+    return c;
+}
+
+void VulkanBackend::select(const SelectArgs& s, const AttentionArgs& a, const Selection& to,
+                           const Queries& q, const KvSlots& slots)
+{
+    const uint64_t n_values = uint64_t(a.n_tokens) * a.n_heads * a.head_dim;
+    SelectCall c = make_select_call(s, a, to, slots);
     const VulkanBinding none = optional({}, 0), table = values(slots.table, slots.table.cols);
     const VulkanBinding prepared = values(to.table, uint64_t(a.n_kv_heads) * s.stride);
     const VulkanBinding page_bounds =

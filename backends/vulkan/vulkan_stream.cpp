@@ -1,7 +1,5 @@
 #include "backends/vulkan/vulkan_stream.h"
 
-#include "backends/vulkan/spirv.h"
-
 #include <algorithm>
 #include <cstring>
 
@@ -13,9 +11,8 @@ constexpr size_t kListBytes = 320u << 10; // per batch's list: more than a decod
 constexpr size_t kMaxCommand = 512;       // bytes of one command
 constexpr size_t kShortList = 16384;      // bytes: about one layer
 constexpr uint32_t kAccesses = 16384;     // tracked between two waits
-constexpr uint32_t kTexels = 4096;        // reserved texel views; more views need an allocation
-constexpr double kMaxWork =
-    2e9; // multiply-adds per submit, so that a submit ends before the system's GPU timeout
+// Multiply-adds per submit, so that a submit ends before the system's GPU timeout.
+constexpr double kMaxWork = 2e9;
 constexpr VkPipelineStageFlags kStages =
     VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
 constexpr VkAccessFlags kWrites = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
@@ -36,7 +33,7 @@ VulkanStream::~VulkanStream()
         if (b.fence) vk.DestroyFence(device, b.fence, nullptr);
     if (m_commands) vk.DestroyCommandPool(device, m_commands, nullptr);
     if (m_sets) vk.DestroyDescriptorPool(device, m_sets, nullptr);
-    for (const Texels& t : m_texels) vk.DestroyBufferView(device, t.head_layout, nullptr);
+    m_texels.close();
     if (m_layout) vk.DestroyPipelineLayout(device, m_layout, nullptr);
     if (m_set_layout) vk.DestroyDescriptorSetLayout(device, m_set_layout, nullptr);
 }
@@ -47,26 +44,23 @@ Status VulkanStream::open(VulkanDevice& device)
     m_accesses.reserve(kAccesses);
     m_list.reserve(kListBytes);
     for (Batch& b : m_batches) b.list.reserve(kListBytes);
-    m_texels.reserve(device.limits().lanes ? kTexels : 0);
+    m_texels.open(device);
     KS_TRY(make_layouts());
     return make_batches();
 }
 
-// One layout for all shaders: eight storage buffers and push constants. A shader uses the first
-// buffers. Where shaders read texels (lanes), the layout has eight texel buffers more.
+// One layout for all shaders: kMaxBindings storage buffers and push constants, and as many texel
+// buffers where shaders read texels. A shader uses the first buffers.
 Status VulkanStream::make_layouts()
 {
     const VulkanApi& vk = m_device->vk();
     VkDescriptorSetLayoutBinding bindings[2 * kMaxBindings] = {};
-    for (uint32_t i = 0; i < kMaxBindings; i++) {
+    for (uint32_t i = 0; i < kMaxBindings; i++)
         bindings[i] = {i, VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 1, VK_SHADER_STAGE_COMPUTE_BIT,
                        nullptr};
-        bindings[kMaxBindings + i] = {kFirstTexels + i, VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER, 1,
-                                      VK_SHADER_STAGE_COMPUTE_BIT, nullptr};
-    }
     VkDescriptorSetLayoutCreateInfo set{};
     set.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO;
-    set.bindingCount = m_device->limits().lanes ? 2 * kMaxBindings : kMaxBindings;
+    set.bindingCount = kMaxBindings + m_texels.add_layout(bindings + kMaxBindings);
     set.pBindings = bindings;
     VkResult result =
         vk.CreateDescriptorSetLayout(m_device->handle(), &set, nullptr, &m_set_layout);
@@ -92,7 +86,7 @@ Status VulkanStream::make_batches()
     VkDescriptorPoolCreateInfo sets{};
     sets.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO;
     sets.maxSets = kBatches * kSets;
-    sets.poolSizeCount = m_device->limits().lanes ? 2 : 1;
+    sets.poolSizeCount = m_texels.on() ? 2 : 1;
     sets.pPoolSizes = size;
     VkResult result = vk.CreateDescriptorPool(device, &sets, nullptr, &m_sets);
     if (result != VK_SUCCESS) return cannot("descriptor sets", result);
@@ -134,8 +128,8 @@ void VulkanStream::set_error(VkResult why, const char* what)
                         m_device->candidate().info.id.c_str(), what, vulkan_error(why).c_str());
 }
 
-// Submits or waits if there is no space for another command. False: an earlier error, and
-// dummy_buffer runs any more.
+// Submits or waits if there is no space for another command. False: there was an error, and no
+// command runs any more.
 bool VulkanStream::begin(uint32_t n_accesses)
 {
     if (m_accesses.size() + n_accesses > kAccesses) (void)wait();
@@ -227,63 +221,36 @@ void VulkanStream::barrier(VkCommandBuffer commands, bool to_host) const
                                       &memory, 0, nullptr, 0, nullptr);
 }
 
-// The view from the binding's offset to the end of the buffer or of the largest range. The
-// binding's size does not matter.
-VkBufferView VulkanStream::texels_of(const VulkanBinding& bytes)
-{
-    for (const Texels& t : m_texels)
-        if (t.buffer == bytes.buffer && t.offset == bytes.offset) return t.head_layout;
-    VkBufferViewCreateInfo info{};
-    info.sType = VK_STRUCTURE_TYPE_BUFFER_VIEW_CREATE_INFO;
-    info.buffer = bytes.buffer;
-    info.format = VK_FORMAT_R32_UINT;
-    info.offset = bytes.offset;
-    info.range =
-        std::min(bytes.buffer_bytes - bytes.offset, m_device->limits().range_bytes) / 4 * 4;
-    VkBufferView head_layout = VK_NULL_HANDLE;
-    const VkResult result =
-        m_device->vk().CreateBufferView(m_device->handle(), &info, nullptr, &head_layout);
-    if (result != VK_SUCCESS) set_error(result, "looking at a buffer");
-    if (result == VK_SUCCESS) m_texels.push_back({bytes.buffer, bytes.offset, head_layout});
-    return head_layout;
-}
-
 void VulkanStream::forget(VkBuffer buffer)
 {
     for (Batch& b : m_batches) b.list.clear(); // a later buffer may get the same handle
-    for (Texels& t : m_texels)
-        if (t.buffer == buffer)
-            m_device->vk().DestroyBufferView(m_device->handle(), t.head_layout, nullptr);
-    m_texels.erase(std::remove_if(m_texels.begin(), m_texels.end(),
-                                  [&](const Texels& t) { return t.buffer == buffer; }),
-                   m_texels.end());
+    m_texels.forget(buffer);
 }
 
 void VulkanStream::bind(VkDescriptorSet set, const VulkanPipeline& pipeline,
                         const VulkanBinding* bindings)
 {
     VkDescriptorBufferInfo buffers[kMaxBindings];
-    VkBufferView texels[kMaxBindings];
+    VkBufferView views[kMaxBindings];
     VkWriteDescriptorSet writes[2 * kMaxBindings] = {};
-    const uint32_t n_writes = m_device->limits().lanes ? 2 * kMaxBindings : kMaxBindings;
-    for (uint32_t i = 0; i < n_writes; i++) {
+    uint32_t n_writes = kMaxBindings;
+    for (uint32_t i = 0; i < kMaxBindings; i++) {
         // Every binding is written, because lavapipe also reads bindings that the shader does not
         // have.
-        const uint32_t nth = i % kMaxBindings;
-        const VulkanBinding& bound = bindings[nth < pipeline.n_bindings ? nth : 0];
+        const VulkanBinding& bound = bindings[i < pipeline.n_bindings ? i : 0];
+        buffers[i] = {bound.buffer, bound.offset, bound.bytes};
         writes[i].sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET;
         writes[i].dstSet = set;
-        writes[i].dstBinding = i < kMaxBindings ? i : kFirstTexels + nth;
+        writes[i].dstBinding = i;
         writes[i].descriptorCount = 1;
-        if (i < kMaxBindings) {
-            buffers[i] = {bound.buffer, bound.offset, bound.bytes};
-            writes[i].descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
-            writes[i].pBufferInfo = &buffers[i];
-        } else {
-            texels[nth] = texels_of(pipeline.texels >> nth & 1 ? bound : m_dummy_buffer);
-            writes[i].descriptorType = VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER;
-            writes[i].pTexelBufferView = &texels[nth];
-        }
+        writes[i].descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
+        writes[i].pBufferInfo = &buffers[i];
+    }
+    if (m_texels.on()) {
+        const VkResult result =
+            m_texels.bind(set, pipeline, bindings, m_dummy_buffer, writes + n_writes, views);
+        if (result != VK_SUCCESS) set_error(result, "looking at a buffer");
+        n_writes += kMaxBindings;
     }
     if (m_status.ok())
         m_device->vk().UpdateDescriptorSets(m_device->handle(), n_writes, writes, 0, nullptr);
@@ -410,7 +377,7 @@ void VulkanStream::read_times(const Batch& b)
 Status VulkanStream::time_kernels(bool on)
 {
     KS_TRY(wait());
-    for (Batch& b : m_batches) b.list.clear(); // its command buffer is recorded anew
+    for (Batch& b : m_batches) b.list.clear(); // command buffers are recorded again
     m_clock.stop();
     return on ? m_clock.start(*m_device, kBatches,
                               kListBytes / (sizeof(Command) + sizeof(VulkanBinding)))

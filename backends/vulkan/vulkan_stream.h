@@ -5,6 +5,7 @@
 #pragma once
 
 #include "backends/vulkan/vulkan_clock.h"
+#include "backends/vulkan/vulkan_texels.h"
 
 namespace ks
 {
@@ -46,16 +47,14 @@ public:
     VulkanStream& operator=(const VulkanStream&) = delete;
 
     Status open(VulkanDevice& device);
-    void bind_dummy(const VulkanBinding& bytes)
-    {
-        m_dummy_buffer = bytes;
-    } // a dummy for unused bindings
+    // Bound where a shader does not use a binding.
+    void bind_dummy(const VulkanBinding& bytes) { m_dummy_buffer = bytes; }
     VkPipelineLayout layout() const { return m_layout; }
 
     void dispatch(const VulkanDispatch& d);
     void copy(const VulkanBinding& to, const VulkanBinding& from);
     void fill(const VulkanBinding& to, uint32_t word);
-    // Whether a command that may not have run yet uses these bytes. The host asks before it writes
+    // Whether a command that may not have run yet uses these bytes. Check before the host writes
     // them.
     bool uses(const VulkanBinding& bytes) const;
     // Submits all commands and waits until they have run. After an error no command runs any more.
@@ -67,18 +66,17 @@ public:
     void forget(VkBuffer buffer);                   // call before a buffer is destroyed
     void set_error(VkResult why, const char* what); // later commands do not run
     uint64_t n_submits() const { return m_n_submits; }
-    uint64_t n_replays() const
-    {
-        return m_n_replays;
-    } // submits of a command buffer recorded earlier
+    // Submits of a command buffer that was recorded earlier.
+    uint64_t n_replays() const { return m_n_replays; }
 
 private:
     enum class Kind : uint32_t { dispatch, copy, fill };
     struct Command {
         Kind kind;
         uint32_t waits; // 1: a barrier before this command
-        uint16_t n_bindings,
-            n_push_bytes; // stored behind the command; a copy has the bindings to and from
+        // Bindings and push constants are stored behind the command. A copy has the bindings to and
+        // from.
+        uint16_t n_bindings, n_push_bytes;
         uint32_t op;
         const VulkanPipeline* pipeline;
         uint32_t groups[3];
@@ -94,12 +92,6 @@ private:
         uint64_t last_used = 0;
         bool running = false;
     };
-    // A texel view of a buffer from an offset on. A texel is one word.
-    struct Texels {
-        VkBuffer buffer;
-        uint64_t offset;
-        VkBufferView head_layout;
-    };
     struct Access {
         VulkanBinding bytes;
         bool writes;
@@ -107,7 +99,6 @@ private:
 
     Status make_layouts();
     Status make_batches();
-    VkBufferView texels_of(const VulkanBinding& bytes);
     bool begin(uint32_t n_accesses);
     void append(Command command, const VulkanBinding* bindings, uint32_t written,
                 const void* push = nullptr);
@@ -132,7 +123,7 @@ private:
     std::vector<Access> m_accesses; // since the last wait
     size_t m_ordered = 0;           // accesses before this index are ordered by a barrier
     VulkanBinding m_dummy_buffer;
-    std::vector<Texels> m_texels; // created at their first use
+    VulkanTexels m_texels;
     uint64_t m_n_submits = 0, m_n_replays = 0;
     VulkanClock m_clock;
     uint32_t m_op = 0;

@@ -121,7 +121,8 @@ struct KvScoreArgs {
 
 struct SelectArgs {
     uint kind;
-    uint n_read;  // indexes that are read; the chunk and, in a reused choice, newer ones come on top
+    // indexes that are read; the chunk and, in a reused choice, newer ones come on top
+    uint n_read;
     uint n_first; // at least n_clamped
     uint n_last;  // before the chunk
     uint stride;  // entries of the resulting table, per head

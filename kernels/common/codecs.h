@@ -1,22 +1,27 @@
-// The codecs of cached keys and values. A codec makes of a row, which is the head_dim values of one head and one token, a
-// fixed number of bytes; every row is coded by itself, but by the codecs of GROUP_CODECS, which code a group of rows together.
+// The codecs of cached keys and values: a row, the head_dim values of one head and one token,
+// becomes a fixed number of bytes. The codecs of GROUP_CODECS encode a group of rows together.
 //
-// A row is row_bytes(d) bytes: as many 32-bit words as they fill, and a tail of 0 to 3 bytes; bit b of a row is bit b % 32 of
-// word b / 32, the tail's bytes counting as one more word, low byte first. n rows are stored in two planes:
+// A row has row_bytes(d) bytes: 32-bit words, then a tail of 0 to 3 bytes. Bit b of a row is bit
+// b % 32 of word b / 32; the tail counts as one more word, low byte first. n rows are stored as
 //   n * words words, row after row;  then n * tail bytes;  then zeros up to a multiple of 64 bytes.
-// Groups of rows are whole words, group after group; rows r * group to r * group + group - 1 of a pool are group r.
-// Codes of 4, 2 and 1 bits stand in planes of groups of 64 dims, so that one load of eight words has eight neighbours under
-// each shift. A group of n dims of b bits is W = n * b / 32 words (at least one), and field k of word w is dim W * k + w:
-//   4 bits: nibble k of word w (of 8) is dim 8k + w; 2 bits: 4 words, dim 4k + w; 1 bit: 2 words, dim 2k + w.
-// The dims after the last whole group are groups of 32, of 16 and (angles only) of 8. d is a multiple of 16.
+// A group of rows is a whole number of words. Group r has rows r * group to (r + 1) * group - 1.
 //
-// The same bits everywhere: all is decided by comparing float products and sums of a stated order, never by a quotient, a root
-// or a table of another's; products that are added go through MUL. A sum over a row has eight parts, part j of the dims
-// i % 8 == j in order, and is ((0 + 4) + (2 + 6)) + ((1 + 5) + (3 + 7)).
-// Every input has a code: NaN counts as 0, magnitudes below 2^-60 as 0, those above 65504 and infinities as 65504; scales are
-// at most 65504. A scale that rounds to 0 gives a row (or block) of zeros, whose codes are those of zeros.
+// Codes of 4, 2 and 1 bits are in planes of 64 dims, so that one load of eight words has eight
+// neighbouring dims under each shift. A plane of n dims of b bits has W = n * b / 32 words, at
+// least one. Field k of word w is dim W * k + w:
+//   4 bits: nibble k of word w (of 8) is dim 8k + w; 2 bits: 4 words, dim 4k + w; 1 bit: 2 words,
+//   dim 2k + w.
+// The last dims of a row are planes of 32, of 16 and (angles only) of 8. d is a multiple of 16.
 //
-// `rotated` codecs expect values that went through the rotation H D (hadamard_sign, below), which all their constants are for.
+// All devices write the same bits. Decisions compare float products and sums of a stated order,
+// never quotients, roots or another device's tables. Products that are added go through MUL. A sum
+// over a row has eight parts, part j over the dims i % 8 == j in order; the parts are added as ((0
+// + 4) + (2 + 6)) + ((1 + 5) + (3 + 7)). Every input has a code: NaN and magnitudes below 2^-60
+// count as 0, magnitudes above 65504 and infinities as 65504. Scales are at most 65504. A scale
+// that rounds to 0 gives a row (or block) of zeros with the codes of zeros.
+//
+// Codecs with `hadamard` expect values multiplied by H D (hadamard_sign, below). Their constants
+// are for such values.
 #ifndef KS_COMMON_CODECS_H
 #define KS_COMMON_CODECS_H
 
@@ -24,7 +29,7 @@
 
 CONST uint codec_max_dim = 512u;
 
-// What codecs make of a value.
+// A value as codecs see it: finite, and 0 where it is tiny.
 FN float coded_value(float x)
 {
     uint magnitude = FLOAT_TO_BITS(x) & 0x7fffffffu;
@@ -33,8 +38,8 @@ FN float coded_value(float x)
     return x;
 }
 
-// +1 or -1, what dim i is multiplied with before the Walsh-Hadamard transform. A row of constants stays below 2.5 times its
-// mean magnitude in blocks of 16 to 256.
+// D: +1 or -1, the factor of dim i before the Walsh-Hadamard transform. With these signs a constant
+// row stays below 2.5 times its mean magnitude, in blocks of 16 to 256.
 FN float hadamard_sign(uint i)
 {
     uint h = (i + 582u) * 0x9e3779b1u;
@@ -42,7 +47,7 @@ FN float hadamard_sign(uint i)
     return ((h ^ (h >> 13)) >> 31) != 0u ? -1.f : 1.f;
 }
 
-// The transform's block that begins at dim `base`: the largest power of two that d still has room for (80 is 64 + 16).
+// Dims of the transform's block at dim `base`: the largest power of two within d (80 is 64 + 16).
 FN uint hadamard_block(uint base, uint d)
 {
     uint block = 1u;
@@ -63,17 +68,20 @@ FN float sum_of_octet(const float s[8])
     return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
 }
 
-// One of four constants, or of eight: shaders make a copy of a table that they index, of all of it and at every call.
-FN float one_of(uint i, float a, float b, float c, float d) { return (i & 2u) != 0u ? ((i & 1u) != 0u ? d : c) : (i & 1u) != 0u ? b : a; }
+// Constant i of four or eight. Shaders would copy an indexed table at every call.
+FN float one_of(uint i, float a, float b, float c, float d)
+{
+    return (i & 2u) != 0u ? ((i & 1u) != 0u ? d : c) : (i & 1u) != 0u ? b : a;
+}
 FN float one_of(uint i, float a, float b, float c, float d, float e, float f, float g, float h)
 {
     return (i & 4u) != 0u ? one_of(i, e, f, g, h) : one_of(i, a, b, c, d);
 }
 
-// The bit of a plane of n dims at which dim i's field of 4, 2 or 1 bits begins.
+// The first bit of dim i's field in planes of n dims, with 4, 2 or 1 bits per dim.
 FN uint plane_bit(uint i, uint n, uint bits)
 {
-    if (n % 64u == 0u || n == 32u) { // whole groups: without a loop
+    if (n % 64u == 0u || n == 32u) { // planes of equal size need no loop
         uint whole = n == 32u ? 32u : 64u, width = whole * bits / 32u, place = i % whole;
         return i / whole * whole * bits + 32u * (place % width) + bits * (place / width);
     }
@@ -89,7 +97,7 @@ FN uint plane_bit(uint i, uint n, uint bits)
     return base * bits + 32u * ((i - base) % words) + bits * ((i - base) / words);
 }
 
-// The field under `mask` at a bit of the row whose words begin at `at`; tail: its bytes as one word.
+// The field under `mask` at a bit of the row whose words begin at `at`. tail: the row's tail.
 FN uint row_field(WORDS_PARAM uint at, uint tail, uint row_bytes, uint bit, uint mask)
 {
     uint word = bit / 32u < row_bytes / 4u ? WORD(at + bit / 32u) : tail;
@@ -103,10 +111,11 @@ FN void clear_row(ROW_PARAM uint row_bytes)
     for (uint i = 0u; 4u * i < row_bytes; i++) ROW_WORD(i) = 0u;
 }
 
-// The middle between a half (not 0, finite) and the one before it: exact.
+// The middle between a finite half, not 0, and the half before it. Exact.
 FN float half_middle(uint h) { return 0.5f * (HALF_TO_FLOAT(h - 1u) + HALF_TO_FLOAT(h)); }
 
-// The half nearest to sqrt(a / b), 65504 at most: the last one whose middle m has m^2 b <= a. a, b >= 0
+// The half nearest to sqrt(a / b), at most 65504: the last half whose middle m has m^2 b <= a.
+// a, b >= 0.
 FN uint half_root(float a, float b)
 {
     uint h = FLOAT_TO_HALF(sqrt(a / b)); // a guess
@@ -116,7 +125,7 @@ FN uint half_root(float a, float b)
     return h;
 }
 
-// The half nearest to a / b, 65504 at most: the last one whose middle m has m b <= a. a, b >= 0
+// The half nearest to a / b, at most 65504: the last half whose middle m has m b <= a. a, b >= 0.
 FN uint half_quotient(float a, float b)
 {
     uint h = FLOAT_TO_HALF(a / b); // a guess
@@ -126,7 +135,8 @@ FN uint half_quotient(float a, float b)
     return h;
 }
 
-// The k <= most nearest to x / scale, the larger of two; scale is a half, so that the products are exact. 0 where it is 0.
+// The integer up to `most` that is nearest to x / scale, the larger of two. scale is a half, so the
+// products are exact. 0 where scale is 0.
 FN uint nearest_multiple(float x, float scale, uint most)
 {
     if (scale == 0.f) return 0u;
@@ -137,15 +147,18 @@ FN uint nearest_multiple(float x, float scale, uint most)
     return k;
 }
 
-// To add a codec: codecs/NAME.h, one include and one entry here. A codec of rows has row_bytes, value and encode; one of groups has
-// group, group_words, value and encode. An entry has a name and the next number: 0 is f32, 1 is f16.
+// To add a codec: codecs/NAME.h, one include and one entry here with the name and the next number
+// (0 is f32, 1 is f16). A codec of rows has row_bytes, value and encode. A codec of groups has
+// group, group_words, value and encode.
 #include "kernels/common/codecs/kivi.h"
 #include "kernels/common/codecs/polar.h"
 #include "kernels/common/codecs/q4.h"
 #include "kernels/common/codecs/q8.h"
 #include "kernels/common/codecs/turbo.h"
 
-#define CODECS(X) X(q8, 2u) X(q4, 3u) X(turbo4, 4u) X(turbo3, 5u) X(turbo2, 6u) X(turbo2v, 7u) X(polar, 8u) X(kiviv, 9u)
+#define CODECS(X)                                              \
+    X(q8, 2u) X(q4, 3u) X(turbo4, 4u) X(turbo3, 5u) X(turbo2, 6u) \
+    X(turbo2v, 7u) X(polar, 8u) X(kiviv, 9u)
 #define GROUP_CODECS(X) X(kivi, 10u) X(kivi2, 11u)
 
 #endif

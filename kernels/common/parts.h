@@ -1,5 +1,6 @@
 // Arguments of ops that run in parts: over parts of a weight or cache that exceed the largest
-// bindable range, and over parts of a layer's slots. They follow an op's Args in the push constants.
+// bindable range, and over parts of a layer's slots. They follow an op's Args in the push
+// constants.
 #ifndef KS_COMMON_PARTS_H
 #define KS_COMMON_PARTS_H
 
@@ -21,7 +22,8 @@ struct CachePart {
 // Words of 32 int8 activations: the values, a scale for each half, the sum of each half.
 CONST uint act_words = 12u;
 
-// One pass of attention or kv_score over slots of a layer: slots of one pool, for one set of queries.
+// One pass of attention or kv_score over slots of a layer: slots of one pool, for one set of
+// queries.
 CONST uint pass_plain = 0u;
 CONST uint pass_coded = 1u;
 CONST uint pass_chunk = 2u;

@@ -35,8 +35,8 @@ FN uint count_units(uint n_held, uint n_read, uint n_first, uint n_last, uint un
     return n_held > n_read ? (n_held - n_last + unit - 1u) / unit - n_first / unit : 0u;
 }
 
-// Unit `nth` has the indexes from unit_bound(nth) to unit_bound(nth + 1). All but the first begin at
-// a multiple of their size.
+// Unit `nth` has the indexes from unit_bound(nth) to unit_bound(nth + 1). All but the first begin
+// at a multiple of their size.
 FN uint unit_bound(uint nth, uint n_held, uint n_first, uint n_last, uint unit)
 {
     const uint bound = (n_first / unit + nth) * unit, last = n_held - n_last;

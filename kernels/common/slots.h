@@ -1,4 +1,5 @@
-// Where the tokens of one KV head are, and which of them a query sees. All devices call these rules.
+// Where the tokens of one KV head are, and which of them a query sees. All devices call these
+// rules.
 //
 // A held token has an index: its place in the order of the text, from 0, without gaps. The tokens
 // of the chunk follow those held before. An index lies
@@ -35,7 +36,8 @@ FN uint ring_row(uint index, uint n_rows, uint n_pinned)
 FN uint oldest_index(bool has_table, uint n_held, uint n_tokens, uint chunk_rows, uint n_rows,
                      uint n_pinned)
 {
-    return has_table ? 0u : ring_oldest(n_held + (chunk_rows != 0u ? 0u : n_tokens), n_rows, n_pinned);
+    const uint end = n_held + (chunk_rows != 0u ? 0u : n_tokens);
+    return has_table ? 0u : ring_oldest(end, n_rows, n_pinned);
 }
 
 // The first index in the window of a query at index `own`. window 0: no limit.

@@ -8,12 +8,9 @@
 namespace ks
 {
 
-// A float as an integer of the same order.
 inline uint32_t ordered_bits(float score)
 {
-    uint32_t u;
-    memcpy(&u, &score, 4);
-    return u ^ ((0u - (u >> 31)) | 0x80000000u);
+    return ordered_key(FLOAT_TO_BITS(score));
 }
 
 // The k highest of n scores. Among equal scores the newest win.
@@ -112,21 +109,19 @@ private:
     uint32_t m_tops[kMostBlocks]; // the highest score of each block
 };
 
-// The number of units of candidates of a head; 0 if the head is read as a whole.
 inline uint32_t n_units(const SelectArgs& s, uint32_t before)
 {
-    return before > s.n_read ? (before - s.n_last + s.unit - 1) / s.unit - s.n_first / s.unit : 0;
+    return count_units(before, s.n_read, s.n_first, s.n_last, s.unit);
 }
 
-// One unit of candidates. Units begin at multiples of their size, except the first one.
+// One unit of candidates.
 struct Unit {
     uint32_t begin, n;
 
     Unit(const SelectArgs& s, uint32_t before, uint32_t nth)
+        : begin(unit_bound(nth, before, s.n_first, s.n_last, s.unit)),
+          n(unit_bound(nth + 1, before, s.n_first, s.n_last, s.unit) - begin)
     {
-        const uint32_t end = (s.n_first / s.unit + nth + 1) * s.unit, last = before - s.n_last;
-        begin = nth ? end - s.unit : s.n_first;
-        n = (end < last ? end : last) - begin;
     }
 };
 
@@ -160,7 +155,7 @@ struct TopFew {
 // The units of a head that are read: those with the most votes.
 inline TopK best_units(const SelectArgs& s, uint32_t before, const float* votes)
 {
-    return {votes, n_units(s, before), (s.n_read - s.n_first - s.n_last) / s.unit};
+    return {votes, n_units(s, before), count_taken(s.n_read, s.n_first, s.n_last, s.unit)};
 }
 
 // The list of slots that select writes for one head.

@@ -1,4 +1,4 @@
-// Readers of turbo rows: an octet at a time (octets.glsl), and a lane's octets while decoding (lane_rows.glsl).
+// Readers of turbo rows: an octet at a time (octets.glsl), or a lane's octets (lane_rows.glsl).
 #ifdef OCTETS
 
 void turbo_planes(uint at, uint first, uint d, uint ranks)
@@ -17,14 +17,20 @@ void turbo_octet(uint at, uint tail, uint first, uint d, uint ranks, out float o
     float scale = turbo_scale(at, tail, d, ranks);
     [[unroll]] for (uint i = 0u; i < 8u; i++) {
         uint negative = ranks == 4u ? sign[i] : code[i] / ranks, rank = code[i] & (ranks - 1u);
-        octet[i] = uintBitsToFloat(floatBitsToUint(scale * turbo_magnitude(ranks, rank)) ^ negative << 31);
+        octet[i] =
+            uintBitsToFloat(floatBitsToUint(scale * turbo_magnitude(ranks, rank)) ^ negative << 31);
     }
 }
 
-
-#define TURBO(NAME, RANKS)                                                                                                          \
-    void NAME##_planes(uint at, uint first, uint d) { turbo_planes(at, first, d, RANKS); }                                          \
-    void NAME##_octet(uint at, uint tail, uint first, uint d, out float octet[8]) { turbo_octet(at, tail, first, d, RANKS, octet); }
+#define TURBO(NAME, RANKS)                                                                         \
+    void NAME##_planes(uint at, uint first, uint d)                                                \
+    {                                                                                              \
+        turbo_planes(at, first, d, RANKS);                                                         \
+    }                                                                                              \
+    void NAME##_octet(uint at, uint tail, uint first, uint d, out float octet[8])                  \
+    {                                                                                              \
+        turbo_octet(at, tail, first, d, RANKS, octet);                                             \
+    }
 
 #else
 
@@ -33,7 +39,7 @@ void fill_turbo(uint which, uint ranks)
     if (THREAD < 2u * ranks) levels[64u * which + THREAD] = vec2(turbo_level(ranks, THREAD), 0.f);
 }
 
-void turbo_fetch(uint at, uint tail, uint j, uint d, uint ranks, inout uint words[most_words])
+void turbo_fetch(uint at, uint tail, uint j, uint d, uint ranks, inout uint words[max_words])
 {
     uint plane = ranks == 8u ? 4u : 2u;
     fetch_plane(at, j, plane, words);
@@ -45,10 +51,12 @@ void turbo_fetch(uint at, uint tail, uint j, uint d, uint ranks, inout uint word
     words[6] = tail;
 }
 
-void turbo_lane(uint words[most_words], uint which, uint j, uint e, uint ranks, inout LaneOctet to)
+void turbo_lane(uint words[max_words], uint which, uint j, uint e, uint ranks, inout LaneOctet to)
 {
-    uint plane = ranks == 8u ? 4u : 2u, i = octet_of_lane(plane, j, e), bits = ranks == 4u ? 2u : plane;
-    uint fields = fields_of_octet(words, j, e, plane), signs = words[4u + e / 2u] >> (16u * (i % 8u / 4u) + i % 4u / 2u);
+    uint plane = ranks == 8u ? 4u : 2u, i = octet_of_lane(plane, j, e),
+         bits = ranks == 4u ? 2u : plane;
+    uint fields = fields_of_octet(words, j, e, plane),
+         signs = words[4u + e / 2u] >> (16u * (i % 8u / 4u) + i % 4u / 2u);
     same_factors(HALF_TO_FLOAT(words[6] & 0xffffu), to);
     [[unroll]] for (uint k = 0u; k < 8u; k++) {
         uint code = field_of(fields, bits * k, bits);
@@ -57,12 +65,20 @@ void turbo_lane(uint words[most_words], uint which, uint j, uint e, uint ranks, 
     }
 }
 
-
-#define TURBO(NAME, RANKS)                                                                                                                             \
-    const uint NAME##_plane = RANKS == 8u ? 4u : 2u;                                                                                                   \
-    void NAME##_fill(uint which) { fill_turbo(which, RANKS); }                                                                                         \
-    void NAME##_fetch(uint at, uint tail, uint j, uint d, inout uint words[most_words]) { turbo_fetch(at, tail, j, d, RANKS, words); }                 \
-    void NAME##_lane(uint words[most_words], uint which, uint j, uint e, uint, inout LaneOctet to) { turbo_lane(words, which, j, e, RANKS, to); }
+#define TURBO(NAME, RANKS)                                                                         \
+    const uint NAME##_plane = RANKS == 8u ? 4u : 2u;                                               \
+    void NAME##_fill(uint which)                                                                   \
+    {                                                                                              \
+        fill_turbo(which, RANKS);                                                                  \
+    }                                                                                              \
+    void NAME##_fetch(uint at, uint tail, uint j, uint d, inout uint words[max_words])            \
+    {                                                                                              \
+        turbo_fetch(at, tail, j, d, RANKS, words);                                                 \
+    }                                                                                              \
+    void NAME##_lane(uint words[max_words], uint which, uint j, uint e, uint, inout LaneOctet to) \
+    {                                                                                              \
+        turbo_lane(words, which, j, e, RANKS, to);                                                 \
+    }
 
 #endif
 

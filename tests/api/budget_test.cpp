@@ -61,8 +61,49 @@ static void read_text(Session& session, RandomValues random, uint32_t n)
 
 constexpr uint32_t kRounds = kSanitized ? 24 : 60;
 
-TEST_CASE("budget: any model, recipe, memory and text: the high-water mark is the plan and within "
-          "the budget")
+// Limits the memory at random: from the smallest plan to a little more than the largest.
+static void limit_memory(SessionOptions& options, RandomValues& random)
+{
+    options.memory_bytes = 1 << 30;
+    const Result<Plan> roomy = make_plan(options);
+    REQUIRE_MESSAGE(roomy.ok(), roomy.status().message());
+    const uint64_t smallest = roomy.value().smallest_bytes;
+    options.memory_bytes =
+        smallest + random.below(1 + uint32_t(roomy.value().total_bytes - smallest) * 5 / 4 /
+                                        (1 + random.below(20)));
+    if (random.below(3) != 0) return;
+    const Plan& p = roomy.value(); // a separate limit for the cache
+    options.kv_memory_bytes =
+        (p.region_bytes("cache") + p.region_bytes("cache tables")) * (1 + random.below(8)) / 8;
+}
+
+static void check_within_budget(const Session& s, const Plan& plan, const SessionOptions& options)
+{
+    CHECK(s.peak_bytes() == plan.total_bytes);
+    CHECK(s.peak_bytes() <= options.memory_bytes);
+    if (options.kv_memory_bytes)
+        CHECK(s.plan().region_bytes("cache") + s.plan().region_bytes("cache tables") <=
+              options.kv_memory_bytes);
+}
+
+// Reads a text with one thread and with three, in the chunks and slots of the session.
+static void check_threads(const Session& s, SessionOptions options, const RandomValues& random)
+{
+    const std::vector<uint32_t> expected = state_of(s);
+    options.recipe += ",chunk=" + std::to_string(s.plan().chunk);
+    options.memory_bytes = 1 << 30;
+    options.kv_memory_bytes = 0;
+    for (int n_threads : {1, 3}) {
+        options.n_threads = n_threads;
+        Result<std::unique_ptr<Session>> other = Session::open(options);
+        REQUIRE(other.ok());
+        read_text(*other.value(), random, 700);
+        CHECK((state_of(*other.value()) == expected));
+    }
+}
+
+TEST_CASE(
+    "budget: the high-water mark is the plan and within the budget, for any model, recipe and text")
 {
     RandomValues random{77};
     uint64_t n_evicted = 0, n_compared = 0;
@@ -78,19 +119,8 @@ TEST_CASE("budget: any model, recipe, memory and text: the high-water mark is th
         if (shape.head_dim % 16 == 0) options.recipe += random_codecs(random, options.recipe);
         const bool given = random.below(2);
         if (given) options.recipe += ",slots=" + std::to_string(slots);
-        options.memory_bytes = 1 << 30;
         CAPTURE(options.recipe);
-        const Result<Plan> roomy = make_plan(options);
-        REQUIRE_MESSAGE(roomy.ok(), roomy.status().message());
-        const uint64_t smallest = roomy.value().smallest_bytes;
-        options.memory_bytes =
-            smallest + random.below(1 + uint32_t(roomy.value().total_bytes - smallest) * 5 / 4 /
-                                            (1 + random.below(20)));
-        if (random.below(3) == 0) { // a separate limit for the cache
-            const Plan& p = roomy.value();
-            options.kv_memory_bytes = (p.region_bytes("cache") + p.region_bytes("cache tables")) *
-                                      (1 + random.below(8)) / 8;
-        }
+        limit_memory(options, random);
         const Result<Plan> plan = make_plan(options);
         REQUIRE(plan.ok());
         Result<std::unique_ptr<Session>> session = Session::open(options);
@@ -98,32 +128,17 @@ TEST_CASE("budget: any model, recipe, memory and text: the high-water mark is th
         CHECK((plan.value().fits || options.kv_memory_bytes));
         if (!session.ok()) continue;
         Session& s = *session.value();
-        CHECK(s.peak_bytes() == plan.value().total_bytes);
-        CHECK(s.peak_bytes() <= options.memory_bytes);
-        if (options.kv_memory_bytes)
-            CHECK(s.plan().region_bytes("cache") + s.plan().region_bytes("cache tables") <=
-                  options.kv_memory_bytes);
+        check_within_budget(s, plan.value(), options);
         for (uint32_t n : {1u, 30u, 700u}) {
             s.clear();
             read_text(s, random, n);
         }
         n_evicted += s.evicted();
-        if (round % 4 == 0) continue;
-        if (!given)
-            continue; // another number of threads needs other scratch, which changes the number of
-                      // slots
-        const std::vector<uint32_t> expected = state_of(s);
-        options.recipe += ",chunk=" + std::to_string(s.plan().chunk);
-        options.memory_bytes = 1 << 30;
-        options.kv_memory_bytes = 0;
-        for (int n_threads : {1, 3}) {
-            options.n_threads = n_threads;
-            Result<std::unique_ptr<Session>> other = Session::open(options);
-            REQUIRE(other.ok());
-            read_text(*other.value(), random, 700);
-            CHECK((state_of(*other.value()) == expected));
-            n_compared++;
-        }
+        // Another number of threads needs other scratch, which changes the slots that are not
+        // given.
+        if (round % 4 == 0 || !given) continue;
+        check_threads(s, options, random);
+        n_compared += 2;
     }
     CHECK(n_evicted > 10000 * kRounds / 60);
     CHECK(n_compared > kRounds / 3);

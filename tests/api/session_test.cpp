@@ -1,3 +1,4 @@
+// Sessions: the plan and the ledger, chunks, rewinding, interruption, threads.
 #include "runtime/api/knapsack.h"
 #include "runtime/api/session.h"
 #include "tests/devices.h"
@@ -54,8 +55,7 @@ struct Opened {
     }
 };
 
-TEST_CASE(
-    "session: the plan is what the ledger measured, at every budget, device and prompt length")
+TEST_CASE("session: the plan equals the ledger, at every budget, device and prompt length")
 {
     for (const DeviceInfo& device : tested_devices()) {
         for (const char* arch : {"llama", "gemma3"}) {
@@ -95,13 +95,13 @@ static double distance(const std::vector<float>& a, const std::vector<float>& b)
     return std::sqrt(error / size);
 }
 
-TEST_CASE("session: prompt and decode, chunked or not, give the same logits, bit for bit where "
-          "sums keep their order")
+TEST_CASE("session: prompt and decode give the same logits in any chunks, bit for bit if sums keep "
+          "their order")
 {
     for (const DeviceInfo& device : tested_devices()) {
         for (const char* arch : {"llama", "gemma3"}) {
-            // A different last bit may round to another f16 value, which is a thousand times as
-            // far. So the cache is f32 here.
+            // A different last bit can round to another f16 value, a thousand times as different.
+            // So the cache is f32 here.
             const char *id = device.id.c_str(),
                        *recipe = sums_keep_order(id) ? "auto" : "exact,k=f32,v=f32";
             Opened whole(arch, id, 400, 0, recipe), single(arch, id, 400, 0, recipe),
@@ -116,10 +116,10 @@ TEST_CASE("session: prompt and decode, chunked or not, give the same logits, bit
             CAPTURE(arch);
             CHECK(whole.session->n_tokens() == 390);
             for (const Opened* other : {&single, &mixed}) {
-                const double far = distance(whole.logits(), other->logits());
-                if (sums_keep_order(device.id)) CHECK(far == 0);
-                CAPTURE(far);
-                CHECK(far < 1e-5);
+                const double difference = distance(whole.logits(), other->logits());
+                if (sums_keep_order(device.id)) CHECK(difference == 0);
+                CAPTURE(difference);
+                CHECK(difference < 1e-5);
             }
         }
     }
@@ -171,7 +171,7 @@ TEST_CASE("session: rewinding forgets exactly what came after, also beyond what 
     }
 }
 
-TEST_CASE("session: a full context is refused whole and the session goes on")
+TEST_CASE("session: tokens beyond the context are refused together, and the session goes on")
 {
     Opened o("llama", "", 32, 0, "exact");
     std::vector<uint32_t> ids = some_ids(40);
@@ -206,7 +206,8 @@ TEST_CASE("session: cancel and progress interrupt, and reading can go on")
     CHECK(session.status().code() == Code::interrupted);
 }
 
-TEST_CASE("session: where a chunk's mean query chooses, the end of a prompt asks for itself")
+TEST_CASE(
+    "session: where a chunk selects by its mean query, the end of a prompt is in small chunks")
 {
     const std::pair<const char*, std::vector<uint64_t>> cases[] = {
         {"tokenselect,chunk=128", {128, 256, 268, 284, 300}},
@@ -232,8 +233,7 @@ TEST_CASE("session: where a chunk's mean query chooses, the end of a prompt asks
     }
 }
 
-TEST_CASE(
-    "session: logits do not depend on the number of threads, nor on another session beside it")
+TEST_CASE("session: logits do not depend on the number of threads or on another session")
 {
     std::vector<uint32_t> ids = some_ids(90);
     std::vector<float> first;

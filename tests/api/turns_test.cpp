@@ -1,5 +1,4 @@
-// Conversations: pinned tokens, tokens of the chat template, and both in a saved file. Also saving
-// from C.
+// Conversations: pinned tokens, template tokens, and both in a saved file. Saving by the C API.
 #include "runtime/api/knapsack.h"
 #include "runtime/api/session.h"
 #include "tests/api/seal.h"
@@ -17,7 +16,7 @@ using namespace ks;
 namespace
 {
 
-constexpr uint32_t kHead = 9, kTurn = 20, kFrame = 3;
+constexpr uint32_t kHead = 9, kMessage = 20, kTemplate = 3;
 
 std::vector<uint32_t> some_ids(size_t n)
 {
@@ -31,13 +30,13 @@ struct Fixture {
     TempFile file;
     std::string saved;
     std::vector<uint32_t> ids = some_ids(400);
-    std::vector<uint8_t> template_masks;
+    std::vector<uint8_t> template_mask;
 
     explicit Fixture(const char* arch = "llama", uint32_t trained = 512)
         : file(std::string(arch) + "-turns.gguf", make(arch, trained)),
           saved(file.path() + ".session")
     {
-        for (uint32_t p = 0; p < ids.size(); p++) template_masks.push_back(p % kTurn < kFrame);
+        for (uint32_t p = 0; p < ids.size(); p++) template_mask.push_back(p % kMessage < kTemplate);
     }
     ~Fixture() { unlink(saved.c_str()); }
     static Bytes make(const char* arch, uint32_t trained)
@@ -65,7 +64,7 @@ struct Fixture {
     {
         while (s.n_tokens() < end) {
             const uint32_t at = s.n_tokens(), n = std::min(20 - at % 20, end - at);
-            REQUIRE(s.feed(&ids[at], n, &template_masks[at]).ok());
+            REQUIRE(s.feed(&ids[at], n, &template_mask[at]).ok());
         }
     }
 };
@@ -93,15 +92,15 @@ const char* const kRecipes[] = {"h2o,slots=96,delta=4", "mix,slots=96,delta=4,vi
 
 } // namespace
 
-TEST_CASE("turns: a pinned head and marked frames go on from a file, after clear and after the "
-          "text was read again")
+TEST_CASE(
+    "turns: pinned and template tokens go on from a file, after clear and after rereading the text")
 {
     for (const char* arch : {"llama", "gemma3"}) {
         const Fixture f(arch);
         for (const char* recipe : kRecipes) {
             CAPTURE(arch);
             CAPTURE(std::string(recipe));
-            const bool template_masks = !strstr(recipe, "subgen") && !strstr(recipe, "sink");
+            const bool weighs_template = !strstr(recipe, "subgen") && !strstr(recipe, "sink");
             std::unique_ptr<Session> whole = f.open(recipe), resumed = f.open(recipe);
             f.feed(*whole, 40);
             REQUIRE(whole->pin(kHead).ok());
@@ -117,17 +116,17 @@ TEST_CASE("turns: a pinned head and marked frames go on from a file, after clear
             check_same(*whole, *resumed);
             std::vector<double> shares = held(*whole);
             for (uint32_t p = 0; p < kHead; p++) CHECK(shares[p] == 1);
-            for (uint32_t p = 340; p < 343 && template_masks; p++) CHECK(shares[p] == 1);
-            for (uint32_t p = 40; p < 43 && template_masks; p++) CHECK(shares[p] == 0);
+            for (uint32_t p = 340; p < 343 && weighs_template; p++) CHECK(shares[p] == 1);
+            for (uint32_t p = 40; p < 43 && weighs_template; p++) CHECK(shares[p] == 0);
 
             // Rewinding beyond what is held reads the text again, with its template marks.
             std::unique_ptr<Session> fresh = f.open(recipe);
             REQUIRE(fresh->pin(kHead).ok());
-            REQUIRE(fresh->feed(f.ids.data(), 300, f.template_masks.data()).ok());
+            REQUIRE(fresh->feed(f.ids.data(), 300, f.template_mask.data()).ok());
             REQUIRE(resumed->rewind(300).ok());
             check_same(*fresh, *resumed);
             resumed->clear();
-            CHECK(resumed->feed(f.ids.data(), 300, f.template_masks.data()).ok());
+            CHECK(resumed->feed(f.ids.data(), 300, f.template_mask.data()).ok());
             check_same(*fresh, *resumed);
 
             const Status late = resumed->pin(kHead + 1);
@@ -138,7 +137,7 @@ TEST_CASE("turns: a pinned head and marked frames go on from a file, after clear
     }
 }
 
-TEST_CASE("turns: with room for everything nothing depends on them")
+TEST_CASE("turns: with slots for all tokens pinning changes nothing")
 {
     const Fixture f;
     for (const char* recipe : {"exact", "mix,slots=400", "sink,slots=400", "subgen,slots=400",
@@ -154,8 +153,7 @@ TEST_CASE("turns: with room for everything nothing depends on them")
     }
 }
 
-TEST_CASE("turns: a pinned head is seen as so many sinks are, also from further away than the "
-          "model was trained for")
+TEST_CASE("turns: pinned tokens equal as many sinks, also beyond the trained distance")
 {
     for (const char* arch : {"llama", "gemma3"}) {
         const Fixture f(arch, 100);
@@ -180,7 +178,7 @@ TEST_CASE("turns: a pinned head is seen as so many sinks are, also from further 
     }
 }
 
-TEST_CASE("turns: whatever a file says is pinned, only a head that is there is believed")
+TEST_CASE("turns: a file's number of pinned tokens is accepted only if they are held")
 {
     const Fixture f;
     for (const char* recipe : kRecipes) {
@@ -224,35 +222,49 @@ TEST_CASE("turns: whatever a file says is pinned, only a head that is there is b
     }
 }
 
-TEST_CASE("C API: a session in a file goes on as an uninterrupted one, random draws too")
+static ks_options c_options(const Fixture& f)
 {
-    const Fixture f;
     ks_options options = {};
     options.struct_size = sizeof options;
     options.model_path = f.file.path().c_str();
     options.context = 128;
     options.recipe = "mix,slots=48";
     options.memory_bytes = 64 << 20;
+    return options;
+}
+
+static ks_sampling random_sampling()
+{
     ks_sampling sampling = {};
     sampling.struct_size = sizeof sampling;
     sampling.temperature = 1.5f;
     sampling.repeat_penalty = 1.3f;
     sampling.repeat_last_n = 16;
     sampling.seed = 5;
+    return sampling;
+}
+
+static std::vector<uint32_t> draw(ks_session* s, int n)
+{
+    std::vector<uint32_t> ids(size_t(n), 0);
+    for (uint32_t& id : ids) {
+        REQUIRE(ks_sample(s, &id) == KS_OK);
+        REQUIRE(ks_feed(s, &id, 1) == KS_OK);
+    }
+    return ids;
+}
+
+TEST_CASE("C API: a session in a file goes on as an uninterrupted one, random draws too")
+{
+    const Fixture f;
+    ks_options options = c_options(f);
+    const ks_sampling sampling = random_sampling();
     char error[400] = "";
     ks_session *whole = nullptr, *resumed = nullptr;
     for (ks_session** s : {&whole, &resumed}) {
         REQUIRE_MESSAGE(ks_open(&options, s, error, sizeof error) == KS_OK, error);
         REQUIRE(ks_set_sampling(*s, &sampling) == KS_OK);
     }
-    auto draw = [](ks_session* s, int n) {
-        std::vector<uint32_t> ids(size_t(n), 0);
-        for (uint32_t& id : ids) {
-            REQUIRE(ks_sample(s, &id) == KS_OK);
-            REQUIRE(ks_feed(s, &id, 1) == KS_OK);
-        }
-        return ids;
-    };
     REQUIRE(ks_feed(whole, f.ids.data(), 70) == KS_OK);
     draw(whole, 20);
     REQUIRE(ks_save(whole, f.saved.c_str()) == KS_OK);

@@ -1,5 +1,5 @@
-// attention and kv_score: prefill and decode, groups of heads, both cache formats; rings that
-// wrapped, windows, pinned tokens, tables, staged chunks, log-weights.
+// attention and kv_score in prefill and decode: head sizes, formats, rings, windows, pinned tokens,
+// tables, staged chunks, log-weights, coded pools, keys without the model's bias.
 #include "tests/backends/attention_cases.h"
 #include "tests/sanitized.h"
 
@@ -14,14 +14,14 @@ TEST_CASE("attention: tables, staged chunks, pinned tokens, log-weights")
     for (uint32_t n_tokens : {1u, 2u, 5u, 40u, 130u}) {
         shapes.push_back(with_table(shape(n_tokens, 100, 6, 2, 64, 300)));
         shapes.push_back(with_table(with_stage(shape(n_tokens, 200, 6, 2, 64, 200), 130),
-                                    13)); // a full table, heads of different length
+                                    13)); // a full table; heads hold different numbers of tokens
         shapes.push_back(with_weights(with_table(shape(n_tokens, 150, 6, 2, 64, 300))));
         shapes.push_back(
             with_weights(with_table(with_stage(shape(n_tokens, 200, 3, 1, 80, 200), 130))));
-        shapes.push_back(
-            with_stage(shape(n_tokens, 1000, 3, 1, 64, 150, 146, 4), 140)); // sinks and a band
-        shapes.push_back(
-            with_stage(shape(n_tokens, 300, 4, 2, 256, 128, 128), 140)); // a window layer's ring
+        shapes.push_back(with_stage(shape(n_tokens, 1000, 3, 1, 64, 150, 146, 4),
+                                    140)); // pinned sinks and a ring of recent tokens
+        shapes.push_back(with_stage(shape(n_tokens, 300, 4, 2, 256, 128, 128),
+                                    140)); // the ring of a window layer
         shapes.push_back(with_stage(shape(n_tokens, 140, 4, 2, 64, 140, 70, 70),
                                     140)); // many pinned, not wrapped yet
         shapes.push_back(
@@ -47,14 +47,13 @@ TEST_CASE("attention: tables, staged chunks, pinned tokens, log-weights")
     check_ops("attention", cases);
 }
 
-// Queries of a key's head: one to four where a token decodes, which lanes read codes for in other
-// ways.
+// Query heads per KV head. In decode, the kernels read codes in other ways for one to four.
 static std::vector<uint32_t> groups_of(uint32_t n_tokens)
 {
     return n_tokens == 1 ? std::vector<uint32_t>{1, 2, 3, 4} : std::vector<uint32_t>{3};
 }
 
-TEST_CASE("attention: slots in codes")
+TEST_CASE("attention: slots in coded pools")
 {
     const Format codecs[][2] = {{Format::q8, Format::q8},         {Format::turbo4, Format::turbo3},
                                 {Format::polar, Format::q4},      {Format::turbo3, Format::polar},
@@ -79,8 +78,8 @@ TEST_CASE("attention: slots in codes")
     check_ops("attention", cases);
 }
 
-// So few that a share of them is none, with others behind them.
-TEST_CASE("attention: few slots in codes")
+// Fewer coded slots than splits, so some splits are empty. Plain slots follow the coded ones.
+TEST_CASE("attention: few coded slots")
 {
     std::vector<OpCase> cases;
     for (Format format : all_codecs())
@@ -97,8 +96,8 @@ TEST_CASE("attention: few slots in codes")
     check_ops("attention", cases);
 }
 
-// So many that who reads them goes on to rows that it has asked for, and from what it has found.
-TEST_CASE("attention: many slots in codes")
+// Several rounds per split: kernels use prefetched rows and carry the running maximum over.
+TEST_CASE("attention: many coded slots")
 {
     const Format codecs[][2] = {{Format::q8, Format::q4},
                                 {Format::turbo4, Format::turbo3},
@@ -111,15 +110,16 @@ TEST_CASE("attention: many slots in codes")
                 with_codecs(with_codes(with_table(shape(1, 2600, 3, 1, d, 80)), 4, 2564, 2560),
                             codec[0], codec[1]);
             cases.push_back(make_case(s));
-            if (d < 256) cases.push_back(make_case(with_waves(s, 64, rope_neox)));
-            s.size = 8; // maxima move
+            if (d < 256) cases.push_back(make_case(without_key_bias(s, 64, rope_neox)));
+            s.size = 8; // the running maximum changes
             cases.push_back(make_case(with_weights(s)));
         }
     check_ops("attention", cases);
 }
 
-// Slots that are restored a few at a time, and read by queries that see some of them or none.
-TEST_CASE("attention: prompts over codes, in turns")
+// The scratch holds few dequantised slots, so prefill dequantises in rounds. Some queries see only
+// part of the slots of a round, or none.
+TEST_CASE("attention: prefill over coded slots in rounds")
 {
     const Format codecs[][2] = {{Format::turbo4, Format::q8},
                                 {Format::polar, Format::f16},
@@ -133,8 +133,9 @@ TEST_CASE("attention: prompts over codes, in turns")
                 with_codes(with_table(shape(n, 700, 4, 2, d, 230), 20), 4, 676, 704);
             const AttentionShape staged =
                 with_codes(with_table(with_stage(shape(n, 892, 3, 1, d, 60), 130)), 20, 852, 864);
-            for (const AttentionShape& s : {held, with_clamped(with_weights(staged), 20),
-                                            with_waves(with_weights(held), 64, rope_interleaved)})
+            for (const AttentionShape& s :
+                 {held, with_clamped(with_weights(staged), 20),
+                  without_key_bias(with_weights(held), 64, rope_interleaved)})
                 shapes.push_back(with_codecs(s, codecs[nth % 4][0], codecs[nth % 4][1])), nth++;
             AttentionShape band = with_stage(shape(n, 1000, 3, 1, d, 400, 396, 4), 140),
                            ring = shape(n, 300, 4, 2, d, 500, 130);
@@ -143,14 +144,14 @@ TEST_CASE("attention: prompts over codes, in turns")
         }
     std::vector<OpCase> cases;
     for (AttentionShape& s : shapes) {
-        s.in_turns = true;
+        s.small_scratch = true;
         cases.push_back(make_case(s));
     }
     check_ops("attention", cases);
 }
 
-// The tables list the rows of a group in order, the groups in any.
-TEST_CASE("attention: keys in groups")
+// A table lists the rows of a code group in order, and the groups in any order.
+TEST_CASE("attention: keys in group codecs")
 {
     const Format codecs[][2] = {{Format::kivi, Format::kiviv},
                                 {Format::kivi2, Format::kiviv},
@@ -165,8 +166,8 @@ TEST_CASE("attention: keys in groups")
                 for (AttentionShape s :
                      {with_codes(with_table(shape(n, 150, 2 * group, 2, d, 170)), 4, 132, 160),
                       with_clamped(with_codes(staged, 20, 244, 224),
-                                   nth % 2 ? 20 : 75), // with a group, and within one
-                      with_waves(
+                                   nth % 2 ? 20 : 75), // up to the first group, or into a group
+                      without_key_bias(
                           with_codes(with_table(shape(n, 190, 2 * group, 2, d, 150)), 3, 99, 128),
                           64, rope_neox)}) {
                     s = with_codecs(s, codecs[nth % 3][0], codecs[nth % 3][1]);
@@ -174,7 +175,7 @@ TEST_CASE("attention: keys in groups")
                     scores.push_back(score_case(s, {n / 2, score_sum, 0, 0.9f}));
                     nth++;
                 }
-                nth++; // each shape has each codec
+                nth++; // shifts the pairs of shapes and codecs
             }
     check_ops("attention", cases);
     check_ops("kv_score", scores);
@@ -185,16 +186,18 @@ static void check_without_bias(const std::vector<uint32_t>& tokens)
     std::vector<OpCase> cases, scores;
     for (uint32_t n_tokens : tokens) {
         for (AttentionShape s :
-             {with_waves(
+             {without_key_bias(
                   with_codes(with_table(shape(n_tokens, 150, 6, 2, 64, 170), 5), 4, 140, 150), 64,
                   rope_neox),
-              with_waves(with_table(shape(n_tokens, 90, 14, 2, 64, 300)), 64, rope_neox),
-              with_waves(with_codes(with_table(with_stage(shape(n_tokens, 260, 3, 1, 80, 60), 130)),
-                                    20, 220, 210),
-                         80, rope_interleaved),
-              with_waves(with_table(shape(n_tokens, 90, 3, 1, 80, 300)), 32, rope_neox),
-              with_waves(with_table(shape(n_tokens, 90, 3, 1, 80, 300)), 20, rope_interleaved),
-              with_waves(
+              without_key_bias(with_table(shape(n_tokens, 90, 14, 2, 64, 300)), 64, rope_neox),
+              without_key_bias(
+                  with_codes(with_table(with_stage(shape(n_tokens, 260, 3, 1, 80, 60), 130)), 20,
+                             220, 210),
+                  80, rope_interleaved),
+              without_key_bias(with_table(shape(n_tokens, 90, 3, 1, 80, 300)), 32, rope_neox),
+              without_key_bias(with_table(shape(n_tokens, 90, 3, 1, 80, 300)), 20,
+                               rope_interleaved),
+              without_key_bias(
                   with_clamped(with_weights(with_codes(
                                    with_table(with_stage(shape(n_tokens, 260, 3, 1, 128, 60), 130)),
                                    20, 220, 210)),
@@ -268,21 +271,20 @@ TEST_CASE("attention: contexts, windows and rings")
     cases.push_back(make_case(shape(130, 0, 3, 1, 64)));      // a long chunk
     cases.push_back(make_case(shape(64, 300, 3, 1, 64)));     // a later chunk
     cases.push_back(make_case(shape(1, 64, 2, 1, 64, 64)));   // a ring that wrapped by one
-    cases.push_back(make_case(shape(1, 1037, 2, 1, 64, 48))); // and many times
+    cases.push_back(make_case(shape(1, 1037, 2, 1, 64, 48))); // a ring that wrapped many times
     cases.push_back(
-        make_case(shape(10, 500, 4, 2, 64, 48))); // each query loses what the chunk wrote over
+        make_case(shape(10, 500, 4, 2, 64, 48))); // overwritten rows are masked for all queries
     cases.push_back(make_case(shape(48, 96, 2, 1, 64, 48)));  // a chunk as long as the ring
     cases.push_back(make_case(shape(1, 90, 4, 1, 64, 0, 1))); // windows
     cases.push_back(make_case(shape(1, 90, 4, 1, 64, 0, 32)));
     cases.push_back(make_case(shape(1, 10, 4, 1, 64, 0, 32))); // not full yet
     cases.push_back(make_case(shape(50, 0, 4, 1, 64, 0, 13)));
     cases.push_back(make_case(shape(16, 700, 4, 1, 64, 80, 64))); // a ring of window and chunk
-    cases.push_back(
-        make_case(shape(16, 704, 4, 1, 64, 79, 64))); // the least that such a ring may have
+    cases.push_back(make_case(shape(16, 704, 4, 1, 64, 79, 64))); // the smallest such ring
     cases.push_back(make_case(shape(1, 705, 4, 1, 256, 80, 64)));
     cases.push_back(make_case(shape(16, 700, 4, 1, 64, 40, 64))); // a ring smaller than its window
     cases.push_back(
-        make_case(shape(80, 30000, 1, 1, 64))); // more than one loop of a shader may see
+        make_case(shape(80, 30000, 1, 1, 64))); // more slots than one loop of a shader covers
     check_ops("attention", cases);
 }
 
@@ -294,8 +296,7 @@ TEST_CASE("attention: cache formats and steep logits")
             for (AttentionShape s : {shape(1, 77, 6, 2, 64), shape(11, 30, 4, 4, 80, 0, 9)}) {
                 s.k = k;
                 s.v = v;
-                for (float size :
-                     {0.f, 1.f, 30.f}) { // 0: all keys alike, 30: nearly all weight on one
+                for (float size : {0.f, 1.f, 30.f}) { // 0: equal probabilities, 30: nearly one-hot
                     s.size = size;
                     cases.push_back(make_case(s));
                 }

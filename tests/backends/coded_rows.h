@@ -1,4 +1,4 @@
-// Rows of coded caches, one by one.
+// Single rows and groups of rows of coded caches, by the scalar specification.
 #pragma once
 
 #include "kernels/cpu/codec_rows.h"
@@ -11,7 +11,7 @@
 namespace ks
 {
 
-// Those that code every row by itself.
+// The codecs that code every row by itself.
 inline std::vector<Format> all_codecs()
 {
     std::vector<Format> codecs;
@@ -22,7 +22,7 @@ inline std::vector<Format> all_codecs()
 
 const uint32_t kHeadDims[] = {16, 64, 80, 96, 112, 128, 192, 256, 512};
 
-// A row alone: words, then tail.
+// One encoded row: its words, then its tail.
 inline std::vector<uint8_t> encode(Format format, const float* x, uint32_t d)
 {
     const uint32_t bytes = codec_info(format).row_bytes(d), n_words = bytes / 4;
@@ -42,7 +42,7 @@ inline std::vector<float> decode(Format format, const std::vector<uint8_t>& row,
     return x;
 }
 
-// A group alone, x (group, d), and what its codes say.
+// The words of one group of rows, x (group, d).
 inline std::vector<uint32_t> encode_group(Format format, const float* x, uint32_t d)
 {
     std::vector<uint32_t> words(codec_info(format).group * codec_info(format).row_bytes(d) / 4);
@@ -50,6 +50,7 @@ inline std::vector<uint32_t> encode_group(Format format, const float* x, uint32_
     return words;
 }
 
+// The rows of one group, (group, d).
 inline std::vector<float> decode_group(Format format, const std::vector<uint32_t>& words,
                                        uint32_t d)
 {
@@ -59,22 +60,23 @@ inline std::vector<float> decode_group(Format format, const std::vector<uint32_t
     return x;
 }
 
-// The two planes of a cache, all of whose rows are those of `never` until they are kept.
+// A coded pool in the layout of coded_row. Rows have the value `unwritten` until keep() sets them.
 struct CodedPool {
     Format format;
     uint32_t n, d;
     std::vector<uint8_t> bytes;
 
-    CodedPool(Format f, uint32_t n_rows, uint32_t head_dim, float never)
+    CodedPool(Format f, uint32_t n_rows, uint32_t head_dim, float unwritten)
         : format(f), n(n_rows), d(head_dim), bytes(coded_bytes(f, n, d))
     {
         const uint32_t group = codec_info(f).group;
         for (uint32_t row = 0; row < n; row += group) {
-            std::vector<float> x(group * d, never);
+            std::vector<float> x(group * d, unwritten);
             keep(row, x.data());
         }
     }
-    // x, one row or the group of rows that begins there, becomes what its codes say.
+    // Encodes x, one row or the group of rows from row `at` on, and replaces x by the decoded
+    // values.
     void keep(uint32_t at, float* x)
     {
         if (codec_info(format).group > 1) {
@@ -91,7 +93,7 @@ struct CodedPool {
     }
 };
 
-// Plain C++, what this processor runs best, and what that is made of.
+// The scalar kernels, the ones chosen for this processor, and with AVX-512 also the ones of AVX2.
 inline std::vector<const VectorKernels*> vector_tables()
 {
     const VectorKernels* chosen = &choose_cpu_kernels().vector;
@@ -100,9 +102,10 @@ inline std::vector<const VectorKernels*> vector_tables()
     return tables;
 }
 
-// y = H D x, or D H x, in float64, H[i][j] = (-1)^(bits that i and j share) / sqrt(block).
+// y = H D x, or its inverse D H x, in float64. H[i][j] = (-1)^popcount(i & j) / sqrt(block), D has
+// the signs of hadamard_sign.
 template <class T>
-std::vector<double> hadamard(const T* x, uint32_t d, bool back)
+std::vector<double> hadamard(const T* x, uint32_t d, bool inverse)
 {
     std::vector<double> y(d);
     for (uint32_t base = 0, left = d, block; left; base += block, left -= block) {
@@ -110,8 +113,8 @@ std::vector<double> hadamard(const T* x, uint32_t d, bool back)
         while (block * 2 <= left) block *= 2;
         for (uint32_t i = 0; i < block; i++)
             for (uint32_t j = 0; j < block; j++) {
-                const double sign =
-                    (__builtin_popcount(i & j) % 2 ? -1 : 1) * hadamard_sign(base + (back ? i : j));
+                const double sign = (__builtin_popcount(i & j) % 2 ? -1 : 1) *
+                                    hadamard_sign(base + (inverse ? i : j));
                 y[base + i] += sign * double(x[base + j]) / std::sqrt(double(block));
             }
     }

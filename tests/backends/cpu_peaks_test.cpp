@@ -1,4 +1,4 @@
-// The measured limits: that they are limits, and not more than such a machine can do.
+// The measured peaks of the processor bound what kernels reach, and are plausible.
 #include "backends/cpu/cpu_peaks.h"
 #include "tests/backends/simd_bits.h"
 
@@ -8,7 +8,7 @@
 
 using namespace ks;
 
-// The shortest of a few times that `run` takes.
+// The shortest time of several runs.
 template <class Run>
 static double seconds_of(const Run& run)
 {
@@ -22,7 +22,7 @@ static double seconds_of(const Run& run)
     return best;
 }
 
-TEST_CASE("peak: twice the rounds are twice the products, and take twice the time")
+TEST_CASE("peak: twice the rounds do twice the products in twice the time")
 {
     for (const MatmulKernels* kernels :
          {kMatmulGeneric, kMatmulVnniEmulated, &choose_cpu_kernels().matmul}) {
@@ -31,7 +31,7 @@ TEST_CASE("peak: twice the rounds are twice the products, and take twice the tim
         CHECK(products % 256 == 0);
         uint32_t n = 64;
         while (n < 1u << 26 && seconds_of([&] { kernels->dot_peak(n); }) < 2e-4) n *= 2;
-        CHECK(n < 1u << 26); // else the rounds are not done
+        CHECK(n < 1u << 26); // otherwise the compiler removed the rounds
         CHECK(kernels->dot_peak(2 * n) == 2 * n * products);
         const double ratio = seconds_of([&] { kernels->dot_peak(4 * n); }) /
                              seconds_of([&] { kernels->dot_peak(n); });
@@ -39,7 +39,7 @@ TEST_CASE("peak: twice the rounds are twice the products, and take twice the tim
     }
 }
 
-TEST_CASE("peak: no product of weights is faster")
+TEST_CASE("peak: no matmul is faster")
 {
     const CpuKernels kernels = choose_cpu_kernels();
     constexpr uint32_t kRows = 64, kCols = 512, kTokens = 64;
@@ -56,13 +56,12 @@ TEST_CASE("peak: no product of weights is faster")
     const double peak_seconds = seconds_of([&] { products = kernels.matmul.dot_peak(4096); });
     const double rate = double(kRows) * kCols * kTokens / seconds,
                  peak = double(products) / peak_seconds;
-    CHECK(peak > rate * 0.9); // other work may have disturbed the one and not the other
-    // Two instructions of 64 products and six billion cycles a second are more than today's vector
-    // units have.
+    CHECK(peak > rate * 0.9); // other processes may have disturbed one measurement
+    // No vector unit has more than two instructions of 64 products per cycle at 6 GHz.
     CHECK(peak < 2 * 64 * 6e9);
 }
 
-TEST_CASE("peak: of the machine")
+TEST_CASE("peak: the numbers of this machine are plausible")
 {
     const CpuPeaks peaks = measure_cpu_peaks(1);
     CHECK(peaks.bytes_per_second > 1e8);

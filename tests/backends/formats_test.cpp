@@ -1,5 +1,5 @@
 // Weight formats: the values of pinned blocks are right bit for bit, tiles lose no bit of a file,
-// and f16 conversions equal the hardware's.
+// and f16 conversions give the bits of the hardware.
 #include "kernels/common/formats.h"
 #include "runtime/base/rng.h"
 #include "runtime/base/tensor.h"
@@ -88,7 +88,8 @@ static uint32_t file_order(uint32_t word)
     return out;
 }
 
-// Restores a row's block in the layout of the file, by the description in formats.h.
+// The block of a row in the layout of the file, rebuilt from a tile by the description in
+// formats.h.
 template <class F>
 static void block_from_tile(const uint32_t* tile, uint32_t r, uint8_t* out)
 {
@@ -125,14 +126,14 @@ static void check_lossless(Format format)
     }
 }
 
-TEST_CASE("formats: every bit is kept and padding is zero")
+TEST_CASE("formats: tiles keep every bit of a file and have zeros as padding")
 {
 #define KS_LOSSLESS(name) check_lossless<format_##name>(Format::name);
     FORMATS(KS_LOSSLESS)
 #undef KS_LOSSLESS
 }
 
-TEST_CASE("formats: numbers of a GGUF file")
+TEST_CASE("formats: the type numbers of GGUF files")
 {
     int known = 0;
     for (uint32_t type = 0; type < 1000; type++) {
@@ -148,7 +149,7 @@ TEST_CASE("formats: numbers of a GGUF file")
 }
 
 #if defined(__x86_64__)
-static bool has_hardware_halves()
+static bool has_hardware_f16()
 {
     return __builtin_cpu_supports("avx2"); // every CPU with AVX2 has F16C
 }
@@ -161,7 +162,7 @@ __attribute__((target("f16c"))) static uint32_t hardware_to_half(float f)
     return _cvtss_sh(f, _MM_FROUND_TO_NEAREST_INT);
 }
 #elif defined(__aarch64__)
-static bool has_hardware_halves()
+static bool has_hardware_f16()
 {
     return true;
 }
@@ -180,7 +181,7 @@ static uint32_t hardware_to_half(float f)
     return bits;
 }
 #else
-static bool has_hardware_halves()
+static bool has_hardware_f16()
 {
     return false;
 }
@@ -199,7 +200,7 @@ static bool same_half(uint32_t bits)
     return FLOAT_TO_HALF(BITS_TO_FLOAT(bits)) == hardware_to_half(BITS_TO_FLOAT(bits));
 }
 
-TEST_CASE("halves: all of them there and back")
+TEST_CASE("f16: every value survives the conversion to f32 and back")
 {
     int wrong = 0;
     for (uint32_t half = 0; half < 65536; half++) {
@@ -213,14 +214,14 @@ TEST_CASE("halves: all of them there and back")
     CHECK(HALF_TO_FLOAT(0x7bff) == 65504.f);
 }
 
-TEST_CASE("halves: the bits of the hardware")
+TEST_CASE("f16: conversions have the bits of the hardware")
 {
-    if (!has_hardware_halves()) return;
+    if (!has_hardware_f16()) return;
     int wrong = 0;
     for (uint32_t half = 0; half < 65536; half++) {
         uint32_t bits = FLOAT_TO_BITS(hardware_to_float(half));
         wrong += FLOAT_TO_BITS(HALF_TO_FLOAT(half)) != bits;
-        // Values around every f16 value, and around the tie between it and the next.
+        // The floats around every f16 value, and around the tie between it and the next one.
         if ((half & 0x7fffu) >= 0x7c00u) continue;
         uint32_t next = FLOAT_TO_BITS(hardware_to_float(half + 1));
         uint32_t tie = (half & 0x7fffu) == 0x7bffu
@@ -230,7 +231,7 @@ TEST_CASE("halves: the bits of the hardware")
             wrong += !same_half(bits + uint32_t(around)) + !same_half(tie + uint32_t(around));
     }
     CHECK(wrong == 0);
-    const char* every = getenv("KS_ALL_FLOATS"); // all 2^32 floats take half a minute
+    const char* every = getenv("KS_ALL_FLOATS"); // checks all 2^32 floats, in half a minute
     for (uint64_t bits = 0; bits < uint64_t(1) << 32; bits += every ? 1 : 509)
         wrong += !same_half(uint32_t(bits));
     CHECK(wrong == 0);

@@ -1,4 +1,4 @@
-// Kernels are timed by name, and attention runs the kernel that the backend says it chooses.
+// Kernel times have the names of kernels, and attention runs the kernel of attention_choice().
 #include "tests/backends/op_harness.h"
 #include "tests/devices.h"
 
@@ -12,7 +12,7 @@ static bool begins(const std::string& text, const char* with)
     return text.compare(0, strlen(with), with) == 0;
 }
 
-TEST_CASE("kernel times: attention runs the kernel that was chosen, and gives the same bits")
+TEST_CASE("kernel times: attention runs the chosen kernel, and timing changes no bit")
 {
     for (const std::string& device : tested_names())
         for (uint32_t head_dim : {64u, 80u})
@@ -27,7 +27,7 @@ TEST_CASE("kernel times: attention runs the kernel that was chosen, and gives th
                 shape.n_heads = 6;
                 shape.n_kv_heads = 2;
                 shape.head_dim = head_dim;
-                shape.coded_slots = n; // CUDA converts slots of f32, too
+                shape.coded_slots = n; // CUDA also converts f32 slots
                 bench.scratch(shape);
                 Random random(n);
                 KvSlots slots;

@@ -81,10 +81,10 @@ struct Expected {
 // The mean square of the rounding error of x[k], in blocks of 32.
 static double rounding_error(const float* x, uint32_t cols, uint32_t k)
 {
-    float top = 0;
+    float max = 0;
     for (uint32_t i = k / 32 * 32; i < std::min(cols, k / 32 * 32 + 32); i++)
-        top = std::max(top, std::fabs(x[i]));
-    return std::pow(top / 127.0, 2) / 12;
+        max = std::max(max, std::fabs(x[i]));
+    return std::pow(max / 127.0, 2) / 12;
 }
 
 static Expected formula(const MatmulShape& s, const MatmulData& data)
@@ -159,19 +159,19 @@ TEST_CASE("matmul: every format")
     std::vector<OpCase> cases;
     for (Format format : all_formats()) {
         uint32_t block = format_info(format).block;
-        uint32_t one = block == 1 ? 37 : block, few = block == 256 ? 768 : block == 32 ? 224 : 203;
+        uint32_t one = block == 1 ? 37 : block, several = block == 256  ? 768
+                                                          : block == 32 ? 224
+                                                                        : 203;
         cases.push_back(checked({{format}, {8}, one, 1}));
-        cases.push_back(checked({{format}, {1}, few, 1}));
-        cases.push_back(checked({{format}, {19}, few, 1}));
-        cases.push_back(checked({{format}, {7}, few, 2}));
+        cases.push_back(checked({{format}, {1}, several, 1}));
+        cases.push_back(checked({{format}, {19}, several, 1}));
+        cases.push_back(checked({{format}, {7}, several, 2}));
         cases.push_back(checked({{format}, {33}, one, 5}));
-        cases.push_back(checked({{format}, {24}, few, 3, 1}));
-        cases.push_back(checked({{format}, {50}, few, 67}));
-        cases.push_back(checked({{format}, {16}, few, 16, 1}));
-        cases.push_back(checked({{format},
-                                 {9},
-                                 2304,
-                                 1})); // wide enough for kernels that are chosen for wide rows only
+        cases.push_back(checked({{format}, {24}, several, 3, 1}));
+        cases.push_back(checked({{format}, {50}, several, 67}));
+        cases.push_back(checked({{format}, {16}, several, 16, 1}));
+        cases.push_back(checked(
+            {{format}, {9}, 2304, 1})); // enough for kernels that are chosen for wide rows only
     }
     check_ops("matmul", cases);
 }
@@ -189,15 +189,17 @@ TEST_CASE("matmul: enough rows and tokens for every thread")
 TEST_CASE("matmul: targets that share their input")
 {
     using F = Format;
-    check_ops("matmul",
-              {
-                  checked({{F::q4_1, F::q4_1, F::q4_1}, {72, 24, 24}, 288, 1}),
-                  checked({{F::q4_1, F::q4_1, F::q4_1}, {72, 24, 24}, 288, 9}),
-                  checked({{F::q4_k, F::q8_0, F::q6_k}, {64, 16, 9}, 256, 1}), // a mix as in files
-                  checked({{F::q5_0, F::f32, F::q4_k}, {64, 17, 40}, 512, 4}),
-                  checked({{F::q5_0, F::q8_0}, {3, 120}, 96, 7, 1}),
-                  checked({{F::f16, F::bf16}, {65, 1}, 96, 1}),
-              });
+    check_ops("matmul", {
+                            checked({{F::q4_1, F::q4_1, F::q4_1}, {72, 24, 24}, 288, 1}),
+                            checked({{F::q4_1, F::q4_1, F::q4_1}, {72, 24, 24}, 288, 9}),
+                            checked({{F::q4_k, F::q8_0, F::q6_k},
+                                     {64, 16, 9},
+                                     256,
+                                     1}), // a mix of formats as in model files
+                            checked({{F::q5_0, F::f32, F::q4_k}, {64, 17, 40}, 512, 4}),
+                            checked({{F::q5_0, F::q8_0}, {3, 120}, 96, 7, 1}),
+                            checked({{F::f16, F::bf16}, {65, 1}, 96, 1}),
+                        });
 }
 
 TEST_CASE("matmul: inputs that are hard to round")
@@ -211,8 +213,7 @@ TEST_CASE("matmul: inputs that are hard to round")
         {", blocks of zeros", [](float& value, uint32_t k) { value *= k < 256 ? 0.f : 1.f; }},
         {", small", [](float& value, uint32_t) { value *= 1e-6f; }},
         {", large", [](float& value, uint32_t) { value *= 1e4f; }},
-        {", nearly all in one",
-         [](float& value, uint32_t k) { value = k == 261 ? -1000.f : value; }},
+        {", one large value", [](float& value, uint32_t k) { value = k == 261 ? -1000.f : value; }},
     };
     std::vector<OpCase> cases;
     for (Format format : all_formats()) {

@@ -1,5 +1,4 @@
-// The list of backends, and the part of Backend that is not ops: buffers in memory of the system or
-// of the caller.
+// The list of backends, and the part of Backend besides the ops: buffers and scratch.
 #include "runtime/base/backend.h"
 
 #include <algorithm>
@@ -32,7 +31,7 @@ TEST_CASE("registry: every listed device opens under its id")
     CHECK(best.value()->info().id != "reference");
 }
 
-TEST_CASE("registry: an unknown device is an error that names those that exist")
+TEST_CASE("registry: an unknown device is an error that names the existing ones")
 {
     for (const char* id :
          {"gpu", "cpu2", "CPU", "reference:0", "cuda:99", "vulkan:", "\x1b[31m", " cpu"}) {
@@ -50,7 +49,7 @@ TEST_CASE("registry: an unknown device is an error that names those that exist")
     }
 }
 
-TEST_CASE("buffers: what goes in comes out, and nothing beside it changes")
+TEST_CASE("buffers: uploads and fills change only their range")
 {
     for (const DeviceInfo& device : list_devices()) {
         CAPTURE(device.id);
@@ -79,7 +78,7 @@ TEST_CASE("buffers: what goes in comes out, and nothing beside it changes")
     }
 }
 
-TEST_CASE("buffers: refused, not fatal, when there is not so much")
+TEST_CASE("buffers: too large an allocation is an error")
 {
     for (const DeviceInfo& device : list_devices()) {
         CAPTURE(device.id);
@@ -95,7 +94,7 @@ TEST_CASE("buffers: from the caller's memory where device and host share it")
     std::vector<uint8_t> block(1 << 20);
     for (const DeviceInfo& device : list_devices()) {
         if (!device.unified || device.backend == "vulkan" || device.backend == "cuda")
-            continue; // these get their memory from a driver
+            continue; // a driver allocates their memory
         CAPTURE(device.id);
         MemorySource memory(block.data(), block.size());
         std::unique_ptr<Backend> backend = std::move(open_backend({device.id, 1, &memory}).value());
@@ -107,7 +106,7 @@ TEST_CASE("buffers: from the caller's memory where device and host share it")
     }
 }
 
-TEST_CASE("scratch: grows with shapes of one step, and is a whole number of lines")
+TEST_CASE("scratch: grows with the shape of a step and is a multiple of the alignment")
 {
     for (const DeviceInfo& device : list_devices()) {
         CAPTURE(device.id);

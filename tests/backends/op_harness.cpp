@@ -44,7 +44,7 @@ std::vector<uint32_t> FileMatrix::tiles() const
     return out;
 }
 
-// Decodes each row alone in its own tile, so the result does not depend on a row's place in a tile.
+// Decodes each row in a tile of its own, so the result does not depend on the place in a tile.
 template <class F>
 static std::vector<float> row_values(const FileMatrix& m)
 {
@@ -130,7 +130,7 @@ FileMatrix random_matrix(Format format, uint32_t rows, uint32_t cols, uint64_t s
     FileMatrix m{format, rows, cols,
                  std::vector<uint8_t>(uint64_t(rows) * (cols / info.block) * info.block_bytes)};
     Random random(seed);
-    // Large matrices, which are only timed, repeat a period of blocks.
+    // Large matrices are timed only. They repeat a period of blocks.
     size_t period = std::min<size_t>(m.bytes.size(), 9973 * size_t(info.block_bytes));
     for (size_t at = 0; at < period; at += info.block_bytes)
         fill_block(format, &m.bytes[at], random);
@@ -165,10 +165,10 @@ Tensor Bench::hold(const void* data, uint64_t bytes, bool may_change)
 Tensor Bench::input(uint32_t rows, uint32_t cols, const std::vector<float>& values, Format format)
 {
     REQUIRE(values.size() == uint64_t(rows) * cols);
-    std::vector<uint16_t> halves;
+    std::vector<uint16_t> f16;
     if (format == Format::f16)
-        for (float value : values) halves.push_back(uint16_t(FLOAT_TO_HALF(value)));
-    Tensor t = format == Format::f16 ? hold(halves.data(), halves.size() * 2, false)
+        for (float value : values) f16.push_back(uint16_t(FLOAT_TO_HALF(value)));
+    Tensor t = format == Format::f16 ? hold(f16.data(), f16.size() * 2, false)
                                      : hold(values.data(), values.size() * 4, false);
     t.rows = rows;
     t.cols = cols;
@@ -238,9 +238,9 @@ std::vector<float> Bench::read(const Tensor& t)
         m_backend->download(bytes.data(), t.buffer, t.offset, bytes.size());
         return std::vector<float>(bytes.begin(), bytes.end());
     }
-    std::vector<uint16_t> halves(out.size());
-    m_backend->download(halves.data(), t.buffer, t.offset, halves.size() * 2);
-    for (size_t i = 0; i < out.size(); i++) out[i] = HALF_TO_FLOAT(halves[i]);
+    std::vector<uint16_t> f16(out.size());
+    m_backend->download(f16.data(), t.buffer, t.offset, f16.size() * 2);
+    for (size_t i = 0; i < out.size(); i++) out[i] = HALF_TO_FLOAT(f16[i]);
     return out;
 }
 
@@ -312,8 +312,8 @@ static void check_error(const std::vector<float>& found, const std::vector<T>& e
     CHECK(nmse <= bound);
 }
 
-// Every device except reference. The cpu runs also with one thread and with three, which may be
-// more than its cores.
+// Every device except reference. The cpu also runs with one and with three threads. Three may be
+// more than there are cores.
 static std::vector<std::unique_ptr<Bench>> open_benches()
 {
     std::vector<std::unique_ptr<Bench>> benches;
@@ -344,9 +344,9 @@ static void check_case(const OpCase& c, Bench& reference,
         if (c.adds_bias && !bench->backend().info().adds_bias) continue;
         std::vector<float> found = run_once(c, *bench);
         check_error(found, expected, c.energy, c.bound);
-        CHECK(same_bits(found, run_once(c, *bench))); // no dependence on the order of threads
+        CHECK(same_bits(found, run_once(c, *bench))); // independent of the order of threads
         if (bench->backend().info().id == device)
-            CHECK(same_bits(found, before)); // nor on the number of threads
+            CHECK(same_bits(found, before)); // and of their number
         device = bench->backend().info().id;
         before = found;
     }

@@ -72,7 +72,7 @@ public:
 
     std::vector<float> read(const Tensor& t); // for a coded cache: its bytes
     std::vector<uint32_t> read_words(const Tensor& t);
-    std::string damage(); // describes writes outside the results; empty: none
+    std::string damage(); // describes a write outside the results; empty: there is none
     void clear();
 
 private:
@@ -97,12 +97,13 @@ struct Prepared {
 struct OpCase {
     std::string name;
     double bound = kF32; // for any device against reference
-    double energy = 0;   // smallest divisor of the error, for results that may cancel out
-    std::function<Prepared(Bench&)> prepare;      // uploads the inputs
-    std::function<std::vector<double>()> formula; // the expected results; none: too slow to compute
-    bool timed = false;                           // for KS_PERF only
-    bool adds_bias = false;                       // only for devices with this flag in DeviceInfo
-    double bytes = 0, flops = 0;                  // per run
+    double energy = 0;   // lower bound of the divisor of the error, for results that may cancel out
+    std::function<Prepared(Bench&)> prepare; // uploads the inputs
+    std::function<std::vector<double>()>
+        formula;                 // the expected results; empty: too slow to compute
+    bool timed = false;          // for KS_PERF only
+    bool adds_bias = false;      // only for devices with this flag in DeviceInfo
+    double bytes = 0, flops = 0; // of one run
 };
 
 // Runs the cases of one op on every device.

@@ -1,4 +1,4 @@
-// Products computed with one table of matmul kernels, to compare instruction sets bit for bit.
+// Matmul with one table of kernels, to compare instruction sets bit for bit.
 #pragma once
 
 #include "kernels/cpu/cpu_kernels.h"

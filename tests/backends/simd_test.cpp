@@ -1,4 +1,5 @@
-// The cpu's results have the same bits with every instruction set with a fused multiply-add.
+// Matmul and the vector ops of the cpu backend have the same bits with every instruction set that
+// has a fused multiply-add.
 #include "tests/backends/simd_bits.h"
 
 #include <algorithm>
@@ -78,7 +79,7 @@ bool runs_avx2()
 
 using namespace ks;
 
-TEST_CASE("simd: the bits of products are those of AVX2")
+TEST_CASE("simd: matmul has the bits of AVX2")
 {
     const CpuKernels kernels = choose_cpu_kernels();
     MESSAGE("kernels: ", std::string(kernels.name));
@@ -101,7 +102,7 @@ TEST_CASE("simd: the bits of products are those of AVX2")
     }
 }
 
-TEST_CASE("simd: the bits of the ops over single values are those of AVX2")
+TEST_CASE("simd: elementwise ops, rmsnorm and rope have the bits of AVX2")
 {
     const CpuKernels kernels = choose_cpu_kernels();
     if (!has_fma(kernels)) return;
@@ -142,7 +143,7 @@ static void check_same(const MatmulKernels& found, const MatmulKernels& expected
                 CHECK(memcmp(a.data(), b.data(), 4 * a.size()) == 0);
             }
         }
-        for (int byte : {0x00, 0x7f, 0x80, 0xff}) { // the largest levels
+        for (int byte : {0x00, 0x7f, 0x80, 0xff}) { // the extreme levels
             BitsCase c = bits_case(format, 8, 256, 5);
             std::fill(c.weight.bytes.begin(), c.weight.bytes.end(), uint8_t(byte));
             for (size_t at = 0; at < c.weight.bytes.size(); at += format_info(format).block_bytes)
@@ -159,7 +160,7 @@ TEST_CASE("simd: VNNI, emulated, has the bits of AVX2")
     if (kMatmulVnniEmulated && runs_avx2()) check_same(*kMatmulVnniEmulated, *kMatmulAvx2);
 }
 
-TEST_CASE("simd: matrix products have the bits of dot products")
+TEST_CASE("simd: i8mm matrix products have the bits of dot products")
 {
     if (&choose_cpu_kernels().matmul == kMatmulI8mm) check_same(*kMatmulI8mm, *kMatmulNeon);
 }

@@ -8,7 +8,7 @@
 
 using ks::ThreadPool;
 
-TEST_CASE("thread_pool: every index once, by threads of the pool, at any size")
+TEST_CASE("thread_pool: every index is called once, by a thread of the pool")
 {
     for (int n_threads : {1, 2, 3, 8}) {
         ThreadPool pool(n_threads);
@@ -18,7 +18,7 @@ TEST_CASE("thread_pool: every index once, by threads of the pool, at any size")
             CAPTURE(n_threads);
             CAPTURE(n);
             std::vector<int> calls(
-                n, 0); // not atomic, so that TSan reports two calls with the same index as a race
+                n, 0); // not atomic: TSan reports two calls with the same index as a race
             std::atomic<int> strangers{0};
             pool.parallel_for(n, [&](uint32_t i, int thread) {
                 calls[i]++;
@@ -30,7 +30,7 @@ TEST_CASE("thread_pool: every index once, by threads of the pool, at any size")
     }
 }
 
-TEST_CASE("thread_pool: what one loop wrote the next one reads, whoever runs it")
+TEST_CASE("thread_pool: a loop reads what the loop before it wrote")
 {
     ThreadPool pool(3);
     pool.start();
@@ -39,13 +39,13 @@ TEST_CASE("thread_pool: what one loop wrote the next one reads, whoever runs it"
         pool.parallel_for(257, [&](uint32_t i, int) { a[i] = b[(i * 7 + 1) % 257] + 1; });
         pool.parallel_for(257, [&](uint32_t i, int) { b[i] = a[(i * 5 + 3) % 257]; });
         if (round % 1000 == 0)
-            std::this_thread::sleep_for(std::chrono::milliseconds(2)); // the workers fall asleep
+            std::this_thread::sleep_for(std::chrono::milliseconds(2)); // so that the workers sleep
     }
     CHECK(a == std::vector<uint32_t>(257, 3000));
     CHECK(b == std::vector<uint32_t>(257, 3000));
 }
 
-TEST_CASE("thread_pool: one thread's indices at a time never overlap")
+TEST_CASE("thread_pool: a thread runs one index at a time")
 {
     ThreadPool pool(4);
     pool.start();
@@ -60,11 +60,11 @@ TEST_CASE("thread_pool: one thread's indices at a time never overlap")
     CHECK(overlaps == 0);
 }
 
-TEST_CASE("thread_pool: a slow index keeps nobody else from finishing the rest")
+TEST_CASE("thread_pool: other threads finish the rest beside a slow index")
 {
     ThreadPool pool(2);
     pool.start();
-    pool.parallel_for(2, [](uint32_t, int) {}); // the worker has arrived at least once
+    pool.parallel_for(2, [](uint32_t, int) {}); // the worker has started
     std::atomic<uint32_t> done{0};
     pool.parallel_for(64, [&](uint32_t i, int) {
         // The first index of thread 0 waits for all other indexes. The loop ends only if the other
@@ -80,8 +80,7 @@ TEST_CASE("thread_pool: a slow index keeps nobody else from finishing the rest")
     CHECK(done == 64);
 }
 
-TEST_CASE("thread_pool: pools that were never started or never used end cleanly, and two live side "
-          "by side")
+TEST_CASE("thread_pool: pools without a start or a loop end cleanly, and two pools coexist")
 {
     ThreadPool idle(4);
     ThreadPool a(2), b(2);

@@ -1,18 +1,18 @@
-// The kernels of simd_vnni.h for processors that have AVX2 only: its instruction in plain C++.
+// The kernels of simd_vnni.h with vpdpbusd in plain C++, for processors that have AVX2 only.
 #include "tests/backends/simd_bits.h"
 #ifdef __AVX2__
 #include <immintrin.h>
 
-// Four products of unsigned and signed bytes are added to each word, without saturation.
+// Adds four products of unsigned and signed bytes to each word, without saturation.
 __attribute__((noinline)) static __m256i emulated_dpbusd(__m256i sums, __m256i u, __m256i s)
 {
     int32_t words[8];
-    uint8_t left[32];
-    int8_t right[32];
+    uint8_t unsigned_bytes[32];
+    int8_t signed_bytes[32];
     memcpy(words, &sums, 32);
-    memcpy(left, &u, 32);
-    memcpy(right, &s, 32);
-    for (int i = 0; i < 32; i++) words[i / 4] += left[i] * right[i];
+    memcpy(unsigned_bytes, &u, 32);
+    memcpy(signed_bytes, &s, 32);
+    for (int i = 0; i < 32; i++) words[i / 4] += unsigned_bytes[i] * signed_bytes[i];
     memcpy(&sums, words, 32);
     return sums;
 }

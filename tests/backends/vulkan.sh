@@ -1,7 +1,8 @@
 #!/bin/sh
-# Runs tests of ops, caches and models on the Vulkan devices. Most of the time is spent compiling shaders at their first use.
-# So only some tests run with all subgroup sizes of lavapipe and with pretended device limits, and no test with many codecs runs.
-# tests/backends/vulkan_all.sh runs everything.
+# Runs tests of ops, caches and models on the Vulkan devices. Most of the time is spent compiling
+# shaders at their first use. So only some tests run with all subgroup sizes of lavapipe and with
+# pretended device limits, and no test with many codecs runs. tests/backends/vulkan_all.sh runs
+# everything.
 #     vulkan.sh FOLDER_OF_THE_TEST_PROGRAMS [faults]
 # faults: runs only the test in which the n-th call of the driver fails, for all n.
 set -eu
@@ -10,20 +11,28 @@ if ! "$1/knapsack" devices | grep -q '^ *vulkan:'; then
     exit 77
 fi
 export KS_TEST_BACKEND=vulkan
-# Mesa's shader cache is kept. The program's list of used pipelines is not, so no pipelines of other tests are built in the background.
+# Mesa's shader cache is kept. The program's list of used pipelines is not, so no pipelines of other
+# tests are built in the background.
 export MESA_SHADER_CACHE_DIR="${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}" XDG_CACHE_HOME=/dev/null
 [ "${2:-}" != faults ] || exec "$1/test_faults" -tc="faults: the n-th call of a GPU*"
-few="embed,rmsnorm,rope,rotate,glu,add,softcap,argmax,matmul: targets*,attention: head sizes and groups"
-"$1/test_backends" -tc="$few,vulkan*,kernel times*,kv_write,kv_score"
+ops="embed,rmsnorm,rope,rotate,glu,add,softcap,argmax,matmul: targets*"
+ops="$ops,attention: head sizes and groups"
+"$1/test_backends" -tc="$ops,vulkan*,kernel times*,kv_write,kv_score"
 "$1/test_kv" -tc="select: pages*,select: of equal*"
 "$1/test_model" -tc="model: every*,pinned*"
 "$1/test_api" -tc="C API: tokens are fed*"
-for bits in 128 512; do LP_NATIVE_VECTOR_WIDTH=$bits "$1/test_backends" -tc="embed,rmsnorm,matmul: targets*,attention: cache formats*"; done
+for bits in 128 512; do
+    LP_NATIVE_VECTOR_WIDTH=$bits "$1/test_backends" \
+        -tc="embed,rmsnorm,matmul: targets*,attention: cache formats*"
+done
 KNAPSACK_VULKAN_LIMITS=coarse "$1/test_model" -tc="model: every*"
-KNAPSACK_VULKAN_LIMITS=pi5 "$1/test_backends" -tc="matmul: targets*,attention: head sizes and groups"
+KNAPSACK_VULKAN_LIMITS=pi5 "$1/test_backends" \
+    -tc="matmul: targets*,attention: head sizes and groups"
 for way in dots halves sums matrices; do # a device without the feature runs as a Pi 5
-    KNAPSACK_VULKAN_LIMITS=$way "$1/test_backends" -tc="rmsnorm,matmul: targets*,matmul: inputs*,attention: head sizes and groups"
+    KNAPSACK_VULKAN_LIMITS=$way "$1/test_backends" \
+        -tc="rmsnorm,matmul: targets*,matmul: inputs*,attention: head sizes and groups"
 done
 KNAPSACK_VULKAN_LIMITS=sums "$1/test_backends" -tc="attention: few*,attention: many*,kernel times*"
 KNAPSACK_VULKAN_LIMITS=fast "$1/test_model" -tc="model: every*"
-KNAPSACK_VULKAN_LIMITS=tiny_discrete "$1/test_backends" -tc="embed,matmul: targets*,attention: cache formats*"
+KNAPSACK_VULKAN_LIMITS=tiny_discrete "$1/test_backends" \
+    -tc="embed,matmul: targets*,attention: cache formats*"

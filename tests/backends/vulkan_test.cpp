@@ -1,4 +1,5 @@
-// What goes wrong on a Vulkan device is a Status in one sentence, and the program goes on.
+// The Vulkan backend: its errors are a Status of one sentence, command lists, kernel times, names
+// of pipelines, optional features, and the pipeline cache on disk.
 #include "tests/devices.h"
 #ifdef KS_VULKAN
 #include "backends/vulkan/spirv.h"
@@ -13,7 +14,7 @@
 
 using namespace ks;
 
-// A variable of the environment that is another for as long as this lives.
+// Sets an environment variable. The destructor restores the previous value.
 struct Environment {
     const char* name;
     std::string before;
@@ -33,8 +34,8 @@ struct Environment {
     }
 };
 
-// Of the devices that tests pretend to have (backends/vulkan/vulkan_device.cpp), one for as long as
-// it lives.
+// Pretends the limits of another device, until the destructor
+// (backends/vulkan/vulkan_device.cpp).
 struct Pretended : Environment {
     explicit Pretended(const char* limits) : Environment("KNAPSACK_VULKAN_LIMITS", limits) {}
 };
@@ -47,7 +48,7 @@ static std::string vulkan_device()
     return "";
 }
 
-// Adds one to each of n values, n_times. What sync says.
+// Adds one to each of n values, n_times. Returns the Status of sync.
 static Status count(Backend& backend, const Buffer& buffer, uint32_t n, int n_times)
 {
     Tensor x{buffer, 0, 1, n}, one{buffer, 4096, 1, n};
@@ -59,7 +60,7 @@ static Status count(Backend& backend, const Buffer& buffer, uint32_t n, int n_ti
 }
 
 #ifdef KS_VULKAN
-// KS_PRINT_SHADERS=1 prints the table, fields apart by tabs.
+// KS_PRINT_SHADERS=1 prints a table with tabs between its fields.
 TEST_CASE("vulkan: no op pushes more than 96 bytes or binds more than 7 buffers")
 {
     uint32_t push = 0, buffers = 0;
@@ -78,8 +79,8 @@ TEST_CASE("vulkan: no op pushes more than 96 bytes or binds more than 7 buffers"
         if (std::string(shader.op) == "select") push = info.push_bytes;
         if (std::string(shader.op) == "attention") buffers = info.n_bindings;
     }
-    CHECK(push == sizeof(SelectArgs) + sizeof(SelectShape) +
-                      sizeof(SelectPass)); // the sizes that are read are those of the structs
+    // The sizes read from SPIR-V are the sizes of the structs.
+    CHECK(push == sizeof(SelectArgs) + sizeof(SelectShape) + sizeof(SelectPass));
     CHECK(buffers == 7);
 }
 #endif
@@ -206,16 +207,16 @@ TEST_CASE("vulkan: steps that are alike are recorded once, and see what is new i
         const uint32_t n = 64;
         const std::vector<float> ones(n, 1.f);
         std::vector<float> in(n), out(n);
-        for (int round = 0; round < 2;
-             round++) { // in the second another buffer, which may have the first one's name
+        // The second round has another buffer, which may get the handle of the first.
+        for (int round = 0; round < 2; round++) {
             Buffer buffer = backend.alloc(8192).value();
             const Tensor x{buffer, 0, 1, n}, b{buffer, 4096, 1, n};
             backend.upload(buffer, 4096, ones.data(), 4 * n);
             CHECK(backend.sync().ok());
             const uint64_t before = backend.stream().n_replays();
             for (int step = 0; step < 12; step++) {
-                // Two kinds of steps in turn; another in between, or many short ones, do not make
-                // them forgotten.
+                // Two kinds of steps alternate. A third kind once, or many short lists, do not
+                // replace their recordings.
                 const int n_adds = step == 7 ? 190 : step % 2 ? 200 : 300;
                 for (uint32_t i = 1; i < 6; i++) {
                     backend.fill(buffer, 1024, 4 * i, step);
@@ -225,22 +226,23 @@ TEST_CASE("vulkan: steps that are alike are recorded once, and see what is new i
                 backend.upload(buffer, 0, in.data(), 4 * n);
                 for (int i = 0; i < n_adds; i++) {
                     if (i == 5)
-                        backend.upload(buffer, 4096, ones.data(), 4 * n); // while it is used
+                        backend.upload(buffer, 4096, ones.data(), 4 * n); // while commands use it
                     backend.add({1, n, 1}, x, b);
                 }
                 backend.download(out.data(), buffer, 0, 4 * n);
                 CHECK(out == std::vector<float>(n, float(100 * step + n_adds)));
             }
-            CHECK(backend.stream().n_replays() - before ==
-                  12 - 3); // the first of each kind is recorded
-            for (int i = 0; i < 4000; i++) backend.add({1, n, 1}, x, b); // more than one list holds
+            // The first step of each kind is recorded, the others are replayed.
+            CHECK(backend.stream().n_replays() - before == 12 - 3);
+            for (int i = 0; i < 4000; i++) backend.add({1, n, 1}, x, b); // more than a list holds
             backend.download(out.data(), buffer, 0, 4 * n);
             CHECK(out[5] == 1100 + 200 + 4000);
             backend.free(buffer);
         }
     }
 }
-// Adds `one` to x and multiplies in turn, several times in one batch, then returns x.
+
+// Alternates add and glu on x, several times in one batch, then returns x.
 static std::vector<float> add_and_multiply(VulkanBackend& backend, const Buffer& buffer, uint32_t n)
 {
     const Tensor x{buffer, 0, 1, n}, one{buffer, 4096, 1, n};
@@ -278,8 +280,7 @@ TEST_CASE("vulkan: kernels are timed by name, with the same results and replays 
             if (plain.empty()) plain = out;
             CHECK(out == plain);
         }
-        CHECK(backend.stream().n_submits() - submits ==
-              3); // one for each step, not one for each op
+        CHECK(backend.stream().n_submits() - submits == 3); // one per step, not one per op
         CHECK(backend.stream().n_replays() - replays == 3);
         const std::vector<KernelTime> times = backend.take_kernel_times();
         CHECK(times.size() == (timed ? 2 : 0));
@@ -331,7 +332,7 @@ TEST_CASE("vulkan: pipelines are named after their shader and what it was specia
 }
 #endif
 
-// How products are computed, of the lines that people read.
+// The line of `knapsack devices` about products.
 static std::string products_line(const Backend& backend)
 {
     for (const std::string& path : backend.info().paths)
@@ -376,8 +377,8 @@ TEST_CASE("vulkan: pipelines are remembered for devices that read alike")
         for (const char* limits : {"", "pi5", ""}) {
             Pretended device(limits);
             std::unique_ptr<Backend> backend = std::move(open_backend({id, 0, nullptr}).value());
-            ways.insert(backend->info().paths[1] +
-                        backend->info().paths[2]); // how it reads and adds, how it multiplies
+            // The lines about reads and sums, and about products.
+            ways.insert(backend->info().paths[1] + backend->info().paths[2]);
             Buffer buffer = backend->alloc(8192).value();
             CHECK(count(*backend, buffer, 100, 1).ok());
             backend->free(buffer);
@@ -390,7 +391,7 @@ TEST_CASE("vulkan: pipelines are remembered for devices that read alike")
         if (entry->d_name[0] != '.') files.insert(entry->d_name);
     closedir(dir);
     CHECK(files.size() == ways.size());
-    const std::string removed =
-        std::string("rm -r ") + folder; // a driver may keep things of its own there
-    CHECK(system(removed.c_str()) == 0);
+    // A driver may have files of its own in the folder.
+    const std::string removal = std::string("rm -r ") + folder;
+    CHECK(system(removal.c_str()) == 0);
 }

@@ -56,7 +56,7 @@ TEST_CASE("ledger: counts by region and remembers the most")
     CHECK_FALSE(aborts([&] { ledger.remove("cache", 51); }));
 }
 
-TEST_CASE("ledger: more bytes than 32 bits hold, and no more regions than it has room for")
+TEST_CASE("ledger: more than 32 bits of bytes, and a limited number of regions")
 {
     Ledger ledger;
     std::vector<std::string> names;
@@ -93,12 +93,12 @@ TEST_CASE("arena: regions in order, aligned, zeroed, counted")
     }
 }
 
-TEST_CASE("arena: the caller's memory is enough to the byte, and only it is touched")
+TEST_CASE("arena: the caller's memory suffices to the byte, and nothing else is touched")
 {
     constexpr size_t kPage = 4096, kBytes = 6 * kPage;
     std::vector<uint8_t> block(kBytes + 2 * kPage, 0xaa);
-    uint8_t* begin = block.data() + kPage -
-                     reinterpret_cast<uintptr_t>(block.data()) % kPage; // aligned to a page
+    // Aligned to a page.
+    uint8_t* begin = block.data() + kPage - reinterpret_cast<uintptr_t>(block.data()) % kPage;
     auto untouched = [&](const uint8_t* from, const uint8_t* to) {
         return std::all_of(from, to, [](uint8_t byte) { return byte == 0xaa; });
     };
@@ -126,11 +126,11 @@ TEST_CASE("arena: the caller's memory is enough to the byte, and only it is touc
     MemorySource source(begin + 1, 2 * kPage - 1); // one whole page is left after alignment
     CHECK(source.take(kPage).value() == begin + kPage);
     CHECK_FALSE(source.take(1).ok());
-    CHECK_FALSE(
-        MemorySource(begin, 4 * kPage).take(~size_t(0)).ok()); // rounding up does not wrap around
+    // Rounding up does not wrap around.
+    CHECK_FALSE(MemorySource(begin, 4 * kPage).take(~size_t(0)).ok());
 }
 
-TEST_CASE("arena: what nobody has is refused")
+TEST_CASE("arena: more memory than exists is refused")
 {
     Ledger ledger;
     MemorySource source;

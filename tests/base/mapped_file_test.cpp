@@ -107,7 +107,7 @@ TEST_CASE("mapped file: an empty file is a file")
     CHECK(file.value().read(0, &out, 1).code() == Code::invalid);
 }
 
-TEST_CASE("mapped file: what is no file is refused at once")
+TEST_CASE("mapped file: other kinds of files are refused at once")
 {
     Folder folder;
     Result<MappedFile> missing = MappedFile::open(folder.path + "/missing");
@@ -119,8 +119,8 @@ TEST_CASE("mapped file: what is no file is refused at once")
           folder.path + " is not a regular file");
     CHECK(MappedFile::open(folder.path).status().code() == Code::invalid);
     CHECK(MappedFile::open("/dev/null").status().code() == Code::invalid);
-    CHECK(MappedFile::open(folder.fifo("fifo")).status().code() ==
-          Code::invalid); // a pipe without a writer
+    // A pipe without a writer.
+    CHECK(MappedFile::open(folder.fifo("fifo")).status().code() == Code::invalid);
     CHECK(MappedFile::open(folder.file("plain", "x") + "/below").status().code() == Code::invalid);
 
     std::string hostile =
@@ -140,8 +140,8 @@ TEST_CASE("mapped file: one owner at a time")
         first = std::move(opened.value());
     }
     REQUIRE(first.size() == 7);
-    CHECK(memcmp(first.data(), "content", 7) ==
-          0); // still mapped after the moved-from object is gone
+    // Still mapped after the moved-from object is gone.
+    CHECK(memcmp(first.data(), "content", 7) == 0);
     MappedFile second(std::move(first));
     CHECK(second.size() == 7);
     char out[7];

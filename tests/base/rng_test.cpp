@@ -21,8 +21,8 @@ TEST_CASE("rng: uniform")
 {
     CHECK(random_uniform(0, 0) ==
           double((uint64_t(0x6627e8d5) << 21) | (0xe169c58d >> 11)) / 9007199254740992.0);
-    CHECK(random_uniform(1, uint64_t(1) << 32) !=
-          random_uniform(1, 0)); // the upper word of the counter matters
+    // The upper word of the counter matters.
+    CHECK(random_uniform(1, uint64_t(1) << 32) != random_uniform(1, 0));
     double sum = 0, squares = 0, least = 1, most = 0;
     constexpr int n = 200000;
     for (int i = 0; i < n; i++) {

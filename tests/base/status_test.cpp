@@ -68,8 +68,8 @@ TEST_CASE("status: untrusted text becomes printable ASCII of bounded length")
     CHECK(printable("caf\xc3\xa9") == "caf\\xc3\\xa9");
     CHECK(printable("12345", 5) == "12345");
     CHECK(printable("123456", 5) == "12345...");
-    CHECK(printable(std::string(1000000, '\xff'), 60).size() <=
-          60 + 3 + 3); // an escape is never truncated
+    // An escape is never truncated.
+    CHECK(printable(std::string(1000000, '\xff'), 60).size() <= 60 + 3 + 3);
     for (int c = 0; c < 256; c++)
         for (char printed : printable(std::string(1, char(c))))
             CHECK((printed >= 0x20 && printed < 0x7f));

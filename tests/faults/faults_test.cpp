@@ -31,7 +31,7 @@ public:
     size_t n_refused = 0;
     bool lost = false; // the device: the session can only be closed
 
-    SessionRun(const char* recipe, const char* device) : m_few(std::string(device) != "cpu")
+    SessionRun(const char* recipe, const char* device) : m_slow(std::string(device) != "cpu")
     {
         GgufBuilder b = smallest_model("llama", 8);
         b.string("tokenizer.chat_template", kChatml);
@@ -64,12 +64,12 @@ public:
         ks_close(s);
         std::string().swap(m_new);
         const Held after = held();
-        if (!m_few)
+        if (!m_slow)
             CHECK(after.allocations == before.allocations); // includes allocations of a driver
         CHECK(after.objects == before.objects);
         if (fault != Fault::none)
-            CHECK(after.blocks ==
-                  before.blocks); // the GPU stand-in keeps the stacks of its threads
+            // The GPU stand-in keeps the stacks of its threads.
+            CHECK(after.blocks == before.blocks);
         CHECK(after.files == before.files);
     }
 
@@ -130,13 +130,13 @@ private:
             return folder.names() == std::set<std::string>{"s"} && (now == old || now == m_new);
         };
         step([&] { return ks_feed_turn(s, "cab", "abc cab"); }, error, as_before);
-        decode(s, m_few ? 2 : 6);
+        decode(s, m_slow ? 2 : 6);
         ks_sampling sampling = {};
         sampling.struct_size = sizeof sampling;
         sampling.repeat_penalty = 1.1f;
         sampling.repeat_last_n = 16;
         step([&] { return ks_set_sampling(s, &sampling); }, error, [] { return true; });
-        decode(s, m_few ? 2 : 20);
+        decode(s, m_slow ? 2 : 20);
         n = n_tokens(s);
         step([&] { return ks_save(s, saved.c_str()); }, error, in_folder);
         if (lost) return;
@@ -159,7 +159,7 @@ private:
         // If the file disappears while it is read, the session is empty afterwards.
         step([&] { return ks_load(s, saved.c_str()); }, error,
              [&] { return n_tokens(s) == n || n_tokens(s) == 0; });
-        decode(s, m_few ? 1 : 5);
+        decode(s, m_slow ? 1 : 5);
         if (lost) return;
         const float* logits = ks_logits(s);
         std::copy_n(logits, end.size(), end.begin());
@@ -168,13 +168,13 @@ private:
     std::string m_model = std::string(folder.path) + ".gguf", m_new;
     ks_options m_options = {};
     Fault m_fault = Fault::none;
-    bool m_hit = false, m_few; // few tokens, because the device is slow
+    bool m_hit = false, m_slow; // a slow device gets fewer tokens
     ks_session* m_session = nullptr;
 };
 
-// A driver that does not report its features makes the library use other kernels, whose results are
-// only close.
-bool is_as(const std::array<float, 6>& end, const std::array<float, 6>& expected, Fault fault)
+// If a driver does not report its features, the library uses other kernels, whose results are only
+// close.
+bool is_close(const std::array<float, 6>& end, const std::array<float, 6>& expected, Fault fault)
 {
     double error = 0, size = 0;
     for (size_t i = 0; i < end.size(); i++)
@@ -197,7 +197,7 @@ uint64_t run_all(const char* recipe, Fault fault, bool all_that_follow, const ch
         n++;
         CAPTURE(n);
         life.run(fault, n, all_that_follow, &hit);
-        REQUIRE((life.lost || is_as(life.end, expected, fault)));
+        REQUIRE((life.lost || is_close(life.end, expected, fault)));
     }
     // Failures that do no harm: resolving a link, stat of the old file, access to /proc, creating a
     // file without a name. A driver need not support an extension, cache shaders, report features
@@ -259,8 +259,8 @@ static bool is_intercepted(const std::string& device)
 TEST_CASE("faults: the n-th call of a GPU's driver")
 {
     const bool all = getenv("KS_TEST_ALL");
-    arm(Fault::driver, 1,
-        true); // Vulkan is initialised once per process, so it must be refused here
+    // Vulkan is initialised once per process, so it must be refused here.
+    arm(Fault::driver, 1, true);
     {
         const Injecting now;
         for (const DeviceInfo& device : list_devices()) CHECK(!is_intercepted(device.id));

@@ -1,7 +1,6 @@
-// Sits between the library and the system. operator new is replaced, and the linker redirects the
-// calls named here to
-// __wrap_NAME (--wrap, CMakeLists.txt). Calls that release something are only counted: they cannot
-// fail.
+// Sits between the library and the system. operator new is replaced. The linker redirects the calls
+// named here to __wrap_NAME (--wrap, cmake/tests.cmake). Calls that release something cannot fail,
+// so they are only counted.
 #include "tests/faults/inject.h"
 
 #include <atomic>

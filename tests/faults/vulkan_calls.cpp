@@ -1,5 +1,5 @@
 // Sits between the library and Vulkan: its functions fail when armed, and the objects they make are
-// counted. The linker redirects dlsym to __wrap_dlsym (CMakeLists.txt).
+// counted. The linker redirects dlsym to __wrap_dlsym (cmake/tests.cmake).
 #ifdef KS_VULKAN
 #include "backends/vulkan/vulkan_api.h"
 #include "tests/faults/inject.h"

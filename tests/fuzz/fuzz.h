@@ -17,8 +17,8 @@
 
 // Defined by each target.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
-std::vector<std::string>
-fuzz_seeds(); // inputs that get far; the corpus in the tree is written from them
+// Inputs that reach deep code. The corpus in the tree is written from them.
+std::vector<std::string> fuzz_seeds();
 
 namespace ks
 {

@@ -11,8 +11,7 @@ using namespace ks;
 namespace
 {
 
-constexpr uint64_t kMost =
-    64 << 20; // maximum bytes that a small file may make the library allocate
+constexpr uint64_t kMost = 64 << 20; // maximum bytes that the library may allocate for a small file
 constexpr uint64_t kBudget = 2 << 20;
 
 bool refused(const Status& status)
@@ -62,12 +61,12 @@ bool try_plan(const Gguf& gguf, const Backend& backend)
     return plan.fits;
 }
 
-// A context may be as short as one token; then it is full.
+// A context may be as short as one token, and then be full.
 void feed(Session& session, const uint32_t* ids, size_t n)
 {
-    const bool has_room = n <= session.room();
+    const bool fits = n <= session.room();
     const Status status = session.feed(ids, n);
-    KS_CHECK(status.code() == (has_room ? Code::ok : Code::no_fit), "%zu tokens: %s", n,
+    KS_CHECK(status.code() == (fits ? Code::ok : Code::no_fit), "%zu tokens: %s", n,
              status.message().c_str());
 }
 

@@ -1,7 +1,7 @@
 // Runs a target without libFuzzer: every file of its corpus, and inputs derived from them, the same
-// in every run.
-//   fuzz_TARGET CORPUS N            N mutated inputs; fails if no file of the corpus is accepted as
-//   valid fuzz_TARGET --write CORPUS      rewrites the corpus from the seeds of the target
+// in every run. Fails if no file of the corpus is accepted as valid.
+//   fuzz_TARGET CORPUS N          N mutated inputs
+//   fuzz_TARGET --write CORPUS    rewrites the corpus from the seeds of the target
 #include "tests/fuzz/fuzz.h"
 
 #include <algorithm>
@@ -23,9 +23,8 @@ void* operator new(size_t bytes)
     if (void* memory = malloc(bytes ? bytes : 1)) return memory;
     throw std::bad_alloc();
 }
-void* operator new(size_t bytes,
-                   const std::nothrow_t&) noexcept // used by the standard library for temporary
-                                                   // buffers; delete handles both
+// The standard library uses it for temporary buffers. operator delete handles both kinds.
+void* operator new(size_t bytes, const std::nothrow_t&) noexcept
 {
     return bytes <= g_max_allocation ? malloc(bytes ? bytes : 1) : nullptr;
 }
@@ -91,8 +90,8 @@ static void run(const std::string& input)
 static int write_corpus(const std::string& folder)
 {
     std::filesystem::create_directories(folder);
-    for (const auto& entry :
-         std::filesystem::directory_iterator(folder)) // inputs found by a fuzzer are kept
+    // Inputs found by a fuzzer are kept.
+    for (const auto& entry : std::filesystem::directory_iterator(folder))
         if (entry.path().filename().string().rfind("seed-", 0) == 0)
             std::filesystem::remove(entry.path());
     int n = 0;

@@ -23,13 +23,13 @@ const char* const kRecipes[] = {
     "kivi",
     "h2o,slots=24,recent=4,sink=2,select=tokenselect,read=20,reuse=0.3"};
 constexpr size_t kRecipesCount = std::size(kRecipes);
-constexpr size_t kFrameBytes = 8 + 4 + 8; // magic, version, fingerprint of the model
+constexpr size_t kHeaderBytes = 8 + 4 + 8; // magic, version, fingerprint of the model
 constexpr uint32_t kBefore[] = {0, 3, 1}, kNext = 4;
 
 // A session and its expected continuation.
 struct Bed {
     std::unique_ptr<Session> session;
-    std::string frame;
+    std::string header;
     std::vector<float> expected;
 
     std::vector<float> logits() const
@@ -74,7 +74,7 @@ std::vector<Bed>& beds()
             Result<std::unique_ptr<Session>> opened = Session::open(options);
             KS_CHECK(opened.ok(), "%s", opened.status().message().c_str());
             made[i].session = std::move(opened.value());
-            made[i].frame = made[i].saved(0).substr(0, kFrameBytes);
+            made[i].header = made[i].saved(0).substr(0, kHeaderBytes);
             made[i].begin();
             KS_CHECK(made[i].session->feed(&kNext, 1).ok(), "feed");
             made[i].expected = made[i].logits();
@@ -107,7 +107,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size)
     const Deadline deadline;
     std::string bytes(in.rest);
     if (choice < 128) {
-        bytes = bed.frame + bytes;
+        bytes = bed.header + bytes;
         bytes.resize((bytes.size() + 7) / 8 * 8 + 8);
         seal(bytes);
     }
@@ -137,7 +137,7 @@ std::vector<std::string> fuzz_seeds()
         for (size_t n_tokens : {size_t(9), i == 6 ? size_t(70) : size_t(30)}) {
             if (i == 0 && n_tokens > 24) continue;
             const std::string whole = beds()[i].saved(n_tokens);
-            seeds.push_back(char(i) + whole.substr(kFrameBytes, whole.size() - kFrameBytes - 8));
+            seeds.push_back(char(i) + whole.substr(kHeaderBytes, whole.size() - kHeaderBytes - 8));
             if (n_tokens == 9 && i < 2) seeds.push_back(char(128 + i) + whole);
         }
     return seeds;

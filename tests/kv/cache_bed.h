@@ -1,5 +1,5 @@
-// A cache of one layer driven by hand: random queries, keys and values go in, and it is seen who
-// keeps a slot.
+// A cache of one layer without a model. Tests feed random queries, keys and values and look at the
+// tokens that keep a slot.
 #pragma once
 
 #include "runtime/base/rng.h"
@@ -16,9 +16,9 @@ namespace ks
 
 struct BedShape {
     uint32_t n_heads = 4, n_kv_heads = 2, head_dim = 16;
-    const char* format = "f32"; // of keys and values; empty: as the recipe says
+    const char* format = "f32"; // of keys and values; empty: the recipe's
     bool lossless = false;      // the coded pool is f16, whatever the recipe's codecs
-    bool local = false;         // a layer whose window is the model's, in codes
+    bool local = false;         // a coded layer with the model's own window
 
     uint32_t group() const { return n_heads / n_kv_heads; }
 };
@@ -33,7 +33,7 @@ struct Bed {
     Cache cache;
     Tensor q, k, v, y;
     uint32_t n_seen = 0;
-    bool q_clamped = false; // what is far is seen by far queries, the same as the others
+    bool q_clamped = false; // attention gets clamped queries too, equal to the others
 
     Bed(const std::string& text, uint32_t n_rows, uint32_t chunk,
         const std::string& device = "reference", int n_threads = 2, BedShape s = {})
@@ -42,68 +42,29 @@ struct Bed {
           shape(s)
     {
         backend = std::move(open_backend({device, n_threads, nullptr}).value());
-        CacheLayerSpec spec{s.n_heads, s.n_kv_heads,   s.head_dim,     n_rows, 0,
-                            0,         recipe.codes(), !recipe.exact()};
-        if (!recipe.exact() && !recipe.is_ring()) spec.table = true;
-        if (recipe.ropes_on_read()) spec.table = true;
-        if (recipe.selects()) spec.table = true, spec.n_read = recipe.read_slots();
-        auto codec = [&](Format wanted) { return s.lossless ? Format::f16 : wanted; };
-        if (recipe.codes())
-            spec.code_slots(s.local ? recipe.for_window_layer() : recipe, codec(recipe.k),
-                            codec(recipe.v));
-        if (s.local)
-            spec.table = spec.local = true, spec.bounded = false,
-            spec.window = n_rows + 1 - recipe.for_window_layer().delta_of(n_rows);
-        if (recipe.is_ring()) spec.n_pinned = recipe.sink, spec.window = n_rows - recipe.sink;
-        if (recipe.ropes_on_read()) spec.n_rope_on_read = s.head_dim, spec.pairs = rope_neox;
-        const uint32_t most = n_rows * s.n_kv_heads;
-        const ScratchShape scratch{chunk,      64,   s.n_heads, s.n_kv_heads,
-                                   s.head_dim, most, most,      most};
-        const CacheBytes bytes =
-            Cache::bytes_needed({spec}, recipe, chunk, 0, {{}, 0, backend->align()});
-        const uint64_t scratch_at = bytes.device,
-                       inputs_at = scratch_at + backend->scratch_bytes(scratch);
-        Placer inputs{{}, inputs_at, backend->align()};
-        for (int pass = 0; pass < 2; pass++) {
-            inputs.offset = inputs_at;
-            q = inputs.take(chunk, s.n_heads * s.head_dim);
-            k = inputs.take(chunk, s.n_kv_heads * s.head_dim);
-            v = inputs.take(chunk, s.n_kv_heads * s.head_dim);
-            y = inputs.take(chunk, s.n_heads * s.head_dim);
-            if (pass == 0) inputs.buffer = buffer = backend->alloc(inputs.offset).value();
-        }
-        backend->set_scratch(buffer, scratch_at, scratch);
-        tables.resize(bytes.host + 1);
-        cache.place({spec}, recipe, chunk, 0, *backend, buffer, 0, tables.data());
-        const Tensor& rope_table = cache.rope_table();
-        std::vector<float> angles;
-        for (uint32_t i = 0; i < rope_table.rows * rope_table.cols; i++)
-            angles.push_back(
-                float(i % 2 ? std::sin(angle(i / rope_table.cols, i % rope_table.cols / 2))
-                            : std::cos(angle(i / rope_table.cols, i % rope_table.cols / 2))));
-        if (rope_table)
-            backend->upload(buffer, rope_table.offset, angles.data(), 4 * angles.size());
+        place(layer_spec(n_rows), n_rows, chunk);
+        upload_rope_table();
     }
     ~Bed() { backend->free(buffer); }
     Bed(const Bed&) = delete;
 
-    // By which RoPE turns pair i of a token at a position.
+    // The RoPE angle of pair i at a position.
     double angle(uint32_t position, uint32_t i) const
     {
         return position * std::pow(10000.0, -2.0 * i / shape.head_dim);
     }
 
-    // As a model does: what codecs want rotated comes so.
+    // Writes like a model, with the Hadamard transform for codecs that need it.
     void write(uint32_t n)
     {
         const CacheLayerSpec& spec = cache.layer(0).spec;
         const uint32_t d = shape.head_dim;
-        auto rotate = [&](const Tensor& t) {
+        auto hadamard = [&](const Tensor& t) {
             const RopeTarget target{{n, t.cols / d, d, 0, 0, 0, 1}, t, t, {}};
             backend->rope(&target, 1);
         };
-        if (spec.hadamard_keys()) rotate(q), rotate(k);
-        if (spec.hadamard_values()) rotate(v);
+        if (spec.hadamard_keys()) hadamard(q), hadamard(k);
+        if (spec.hadamard_values()) hadamard(v);
         cache.write(k, v);
     }
 
@@ -128,6 +89,62 @@ struct Bed {
         const CacheLayer& l = cache.layer(0);
         return std::vector<uint32_t>(l.positions + l.begin[head],
                                      l.positions + l.begin[head] + l.held[head]);
+    }
+
+private:
+    CacheLayerSpec layer_spec(uint32_t n_rows) const
+    {
+        const BedShape& s = shape;
+        CacheLayerSpec spec{s.n_heads, s.n_kv_heads,   s.head_dim,     n_rows, 0,
+                            0,         recipe.codes(), !recipe.exact()};
+        if (!recipe.exact() && !recipe.is_ring()) spec.table = true;
+        if (recipe.ropes_on_read()) spec.table = true;
+        if (recipe.selects()) spec.table = true, spec.n_read = recipe.read_slots();
+        auto codec = [&](Format wanted) { return s.lossless ? Format::f16 : wanted; };
+        if (recipe.codes())
+            spec.code_slots(s.local ? recipe.for_window_layer() : recipe, codec(recipe.k),
+                            codec(recipe.v));
+        if (s.local)
+            spec.table = spec.local = true, spec.bounded = false,
+            spec.window = n_rows + 1 - recipe.for_window_layer().delta_of(n_rows);
+        if (recipe.is_ring()) spec.n_pinned = recipe.sink, spec.window = n_rows - recipe.sink;
+        if (recipe.ropes_on_read()) spec.n_rope_on_read = s.head_dim, spec.pairs = rope_neox;
+        return spec;
+    }
+    // One buffer holds the cache, the scratch and the tensors of a chunk.
+    void place(const CacheLayerSpec& spec, uint32_t n_rows, uint32_t chunk)
+    {
+        const BedShape& s = shape;
+        const uint32_t most = n_rows * s.n_kv_heads;
+        const ScratchShape scratch{chunk,      64,   s.n_heads, s.n_kv_heads,
+                                   s.head_dim, most, most,      most};
+        const CacheBytes bytes =
+            Cache::bytes_needed({spec}, recipe, chunk, 0, {{}, 0, backend->align()});
+        const uint64_t scratch_at = bytes.device,
+                       inputs_at = scratch_at + backend->scratch_bytes(scratch);
+        Placer inputs{{}, inputs_at, backend->align()};
+        for (int pass = 0; pass < 2; pass++) {
+            inputs.offset = inputs_at;
+            q = inputs.take(chunk, s.n_heads * s.head_dim);
+            k = inputs.take(chunk, s.n_kv_heads * s.head_dim);
+            v = inputs.take(chunk, s.n_kv_heads * s.head_dim);
+            y = inputs.take(chunk, s.n_heads * s.head_dim);
+            if (pass == 0) inputs.buffer = buffer = backend->alloc(inputs.offset).value();
+        }
+        backend->set_scratch(buffer, scratch_at, scratch);
+        tables.resize(bytes.host + 1);
+        cache.place({spec}, recipe, chunk, 0, *backend, buffer, 0, tables.data());
+    }
+    void upload_rope_table()
+    {
+        const Tensor& rope_table = cache.rope_table();
+        std::vector<float> angles;
+        for (uint32_t i = 0; i < rope_table.rows * rope_table.cols; i++)
+            angles.push_back(
+                float(i % 2 ? std::sin(angle(i / rope_table.cols, i % rope_table.cols / 2))
+                            : std::cos(angle(i / rope_table.cols, i % rope_table.cols / 2))));
+        if (rope_table)
+            backend->upload(buffer, rope_table.offset, angles.data(), 4 * angles.size());
     }
 };
 

@@ -1,4 +1,4 @@
-// The cache driven by hand: rings, tables, what is protected, what merges, and the bytes.
+// The cache without a model: rings, tables, protected tokens, merging, and the layout of its bytes.
 #include "tests/kv/cache_bed.h"
 
 using namespace ks;
@@ -6,8 +6,7 @@ using namespace ks;
 constexpr BedShape kShape;
 constexpr uint32_t kHeads = kShape.n_heads, kKvHeads = kShape.n_kv_heads, kDim = kShape.head_dim;
 
-TEST_CASE(
-    "cache: sinks and a ring, in chunks of any size, are the same and equal a masked attention")
+TEST_CASE("cache: sinks and a ring equal masked attention, in chunks of any size")
 {
     const Text text{99};
     constexpr uint32_t kTokens = 200, kSlots = 40;
@@ -31,7 +30,7 @@ TEST_CASE(
             for (size_t i = 0; i < found.size(); i++)
                 REQUIRE(std::fabs(found[i] - expected[i]) < 1e-5f);
         }
-        // The last token sees 0, 1, 2 and the 37 up to itself.
+        // The last token sees tokens 0, 1, 2 and the last 37, itself included.
         const uint32_t t = kTokens - 1;
         std::vector<float> q = text.query(t);
         std::vector<double> weights, y(kDim, 0.0);
@@ -49,8 +48,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE(
-    "cache: whatever the policy, what is protected stays, order holds, and nothing is held twice")
+TEST_CASE("cache: with any policy protected tokens stay, order holds, and no slot is used twice")
 {
     for (const char* text_of : {"h2o", "scissorhands,observe=20", "tova", "snapkv", "keydiff",
                                 "kcenter", "mix", "ada", "h2o,victims=merge", "mix,victims=merge",
@@ -92,10 +90,10 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("cache: merging keeps the mass of what it merged")
+TEST_CASE("cache: merging keeps the attention mass of the merged tokens")
 {
-    // All keys alike: every victim merges, and the output is the mean of all values ever read, up
-    // to the cap of a weight.
+    // All keys are equal, so every victim merges. The output is the mean of all values ever read,
+    // while no weight is capped.
     Bed bed("sink,victims=merge,sink=0,recent=1,delta=1", 40, 8);
     std::vector<float> q(kHeads * kDim, 0.1f), k(kKvHeads * kDim, 0.3f), v(kKvHeads * kDim), y;
     double sum = 0;
@@ -108,7 +106,7 @@ TEST_CASE("cache: merging keeps the mass of what it merged")
     CHECK(bed.cache.merged() == 60 * kKvHeads);
 }
 
-TEST_CASE("cache: the layers fill exactly the bytes that were asked for, apart and aligned")
+TEST_CASE("cache: layers are aligned, do not overlap, and fill the computed bytes")
 {
     const Recipe recipe = parse_recipe("exact,k=f32").value();
     std::vector<CacheLayerSpec> specs = {{3, 3, 64, 100}, {4, 1, 256, 37, 0, 20}, {2, 2, 80, 1}};
@@ -126,7 +124,8 @@ TEST_CASE("cache: the layers fill exactly the bytes that were asked for, apart a
         CHECK(slots.v.offset >= slots.k.offset + 4ull * slots.k.rows * slots.k.cols);
         end = slots.v.offset + 2ull * slots.v.rows * slots.v.cols;
     }
-    for (uint32_t il = 0; il < specs.size(); il++) { // sent at once, so side by side
+    for (uint32_t il = 0; il < specs.size();
+         il++) { // adjacent, because they are uploaded in one copy
         const Tensor& head_layout = cache.layer(il).kv.head_layout;
         CHECK(head_layout.offset % 64 == 0);
         CHECK(head_layout.offset >= end);
@@ -137,7 +136,7 @@ TEST_CASE("cache: the layers fill exactly the bytes that were asked for, apart a
     CHECK(bytes - end < 64);
 }
 
-TEST_CASE("cache: a ring can be rewound while it still holds what would be seen")
+TEST_CASE("cache: a ring can be rewound while it holds every visible token")
 {
     const Recipe recipe = parse_recipe("exact").value();
     std::vector<CacheLayerSpec> specs = {{1, 1, 64, 1000},
@@ -148,7 +147,7 @@ TEST_CASE("cache: a ring can be rewound while it still holds what would be seen"
     cache.place(specs, recipe, 16, 1000, *backend, {}, 0, tables.data());
     CHECK(cache.rewind(25, 0)); // nothing was overwritten yet
     CHECK(cache.rewind(100, 100));
-    // Positions 70..99 are held. The token at 89 sees 70..89, the one at 88 would see 69.
+    // Positions 70..99 are held. The token at 89 sees 70..89, the token at 88 would see 69.
     CHECK(cache.rewind(100, 89));
     CHECK_FALSE(cache.rewind(100, 88));
     CHECK(cache.rewind(100, 0));

@@ -1,5 +1,5 @@
-// A cache with a coded pool beside a bookkeeping of its own: which tokens lie where, what their
-// bytes are, and what attention over those very bytes is, in float64.
+// A cache with a coded pool, and independent bookkeeping: the place of each token, its bytes, and
+// attention over these bytes in float64.
 #pragma once
 
 #include "tests/backends/coded_rows.h"
@@ -11,7 +11,7 @@
 namespace ks
 {
 
-// What rotate does to one head's values, in its order: bit for bit the same.
+// The Hadamard transform of one head, bit for bit as the op computes it.
 inline void hadamard_head(float* x, uint32_t d, bool inverse)
 {
     for (uint32_t base = 0, block; base < d; base += block) {
@@ -40,7 +40,7 @@ inline std::vector<uint8_t> row_bytes(const Tensor& t, uint32_t row)
     return out;
 }
 
-// Tokens whose keys come in a few kinds, so that victims find somebody to merge with.
+// Tokens with keys of six kinds, so that victims find similar tokens to merge with.
 struct CodedText {
     uint64_t seed;
     BedShape shape;
@@ -94,8 +94,8 @@ public:
     {
     }
 
-    // Reads the next n tokens, numbered from `from` in the text. twin: one that has read them and
-    // holds the same bytes.
+    // Reads the next n tokens, numbered from `from` in the text. twin: a cache that has read them
+    // and holds the same bytes.
     void read(uint32_t n, uint32_t from, const CodedCache* twin = nullptr)
     {
         const BedShape& s = text.shape;
@@ -134,7 +134,7 @@ public:
         }
     }
 
-    // Of every token that stands for itself only.
+    // Checks every token that is not merged with others. Returns the number of coded ones.
     uint32_t check_bytes() const
     {
         const CacheLayer& l = bed.cache.layer(0);
@@ -207,8 +207,8 @@ private:
         return what == 1 ? l.kv.k : l.kv.v;
     }
 
-    // Who was encoded, by the rule: where a chunk finds too few plain slots, all between the first
-    // and the last tokens.
+    // Tracks the coded tokens by the rule: when a chunk finds too few plain slots, all tokens
+    // between the first and the last ones are encoded.
     void keep_books(uint32_t position, uint32_t n)
     {
         const CacheLayer& l = bed.cache.layer(0);
@@ -240,7 +240,7 @@ private:
                         Held{kNoPosition, true});
         }
     }
-    // Where nobody may leave, the last tokens that fit into no coded slot.
+    // Without eviction: the number of last tokens that fit into no coded slot.
     size_t extra_plain(size_t n) const
     {
         const CacheLayerSpec& s = bed.cache.layer(0).spec;
@@ -249,48 +249,74 @@ private:
         return bed.recipe.exact() && n > most ? n - most : 0;
     }
 
+    // Keys and values of one head as attention reads them, with the biases of the logits.
+    struct HeadRows {
+        std::vector<std::vector<float>> k, v;
+        std::vector<float> num_bias, den_bias; // in the sum over values, in the sum of weights
+
+        void add(std::vector<float> key, std::vector<float> value, float a, float b)
+        {
+            k.push_back(std::move(key)), v.push_back(std::move(value));
+            num_bias.push_back(a), den_bias.push_back(b);
+        }
+    };
+
+    HeadRows held_rows(uint32_t h) const
+    {
+        const CacheLayer& l = bed.cache.layer(0);
+        const auto decoded = [&](uint32_t slot, uint32_t what) {
+            const Tensor& pool = pool_of(slot, what);
+            const uint32_t row = slot - (l.in_coded_pool(slot) ? l.first_coded() : 0);
+            return decode(pool.format, row_bytes(pool, row), text.shape.head_dim);
+        };
+        HeadRows rows;
+        for (uint32_t i = 0; i < l.held[h]; i++) {
+            const uint32_t slot = l.slots[l.begin[h] + i];
+            rows.add(decoded(slot, 1), decoded(slot, 2), l.weights ? l.weights[2 * slot] : 0,
+                     l.weights ? l.weights[2 * slot + 1] : 0);
+        }
+        return rows;
+    }
+
+    // The output of one query head, in float64 up to the inverse transform of the values.
+    std::vector<float> attend(std::vector<float> q, const HeadRows& rows) const
+    {
+        const uint32_t d = text.shape.head_dim;
+        if (rotates(1)) hadamard_head(q.data(), d, false);
+        std::vector<double> sums(d);
+        double sum = 0;
+        for (size_t i = 0; i < rows.k.size(); i++) {
+            double logit = 0;
+            for (uint32_t k = 0; k < d; k++) logit += double(q[k]) * rows.k[i][k];
+            sum += std::exp(logit + rows.den_bias[i]);
+            const double weight = std::exp(logit + rows.num_bias[i]);
+            for (uint32_t k = 0; k < d; k++) sums[k] += weight * rows.v[i][k];
+        }
+        std::vector<float> y(d);
+        for (uint32_t k = 0; k < d; k++) y[k] = float(sums[k] / sum);
+        if (rotates(2)) hadamard_head(y.data(), d, true);
+        return y;
+    }
+
     std::vector<double> attention(const std::vector<float>& queries, uint32_t position, uint32_t n)
     {
         const BedShape& s = text.shape;
-        const CacheLayer& l = bed.cache.layer(0);
         const uint32_t d = s.head_dim;
         std::vector<double> out(queries.size());
         for (uint32_t h = 0; h < s.n_kv_heads; h++) {
-            std::vector<std::vector<float>> rows[3];
-            std::vector<float> a, b;
-            for (uint32_t i = 0; i < l.held[h]; i++) {
-                const uint32_t slot = l.slots[l.begin[h] + i];
-                for (uint32_t what = 1; what < 3; what++) {
-                    const Tensor& pool = pool_of(slot, what);
-                    const uint32_t row = slot - (l.in_coded_pool(slot) ? l.first_coded() : 0);
-                    rows[what].push_back(decode(pool.format, row_bytes(pool, row), d));
-                }
-                a.push_back(l.weights ? l.weights[2 * slot] : 0);
-                b.push_back(l.weights ? l.weights[2 * slot + 1] : 0);
-            }
+            HeadRows rows = held_rows(h);
             for (uint32_t t = 0; t < n; t++) {
-                for (uint32_t what = 1; what < 3; what++)
-                    rows[what].push_back(stored_head(text, tokens[position + t], what, h,
-                                                     rotates(what), plain(what)));
-                a.push_back(0), b.push_back(0);
+                const auto stored = [&](uint32_t what) {
+                    return stored_head(text, tokens[position + t], what, h, rotates(what),
+                                       plain(what));
+                };
+                rows.add(stored(1), stored(2), 0, 0);
                 for (uint32_t g = 0; g < s.group(); g++) {
                     const size_t at = (size_t(t) * s.n_heads + h * s.group() + g) * d;
-                    std::vector<float> q(queries.begin() + long(at),
-                                         queries.begin() + long(at + d));
-                    if (rotates(1)) hadamard_head(q.data(), d, false);
-                    std::vector<double> sums(d);
-                    double sum = 0;
-                    for (size_t i = 0; i < a.size(); i++) {
-                        double logit = 0;
-                        for (uint32_t k = 0; k < d; k++) logit += double(q[k]) * rows[1][i][k];
-                        sum += std::exp(logit + b[i]);
-                        const double weight = std::exp(logit + a[i]);
-                        for (uint32_t k = 0; k < d; k++) sums[k] += weight * rows[2][i][k];
-                    }
-                    std::vector<float> back(d);
-                    for (uint32_t k = 0; k < d; k++) back[k] = float(sums[k] / sum);
-                    if (rotates(2)) hadamard_head(back.data(), d, true);
-                    std::copy(back.begin(), back.end(), out.begin() + long(at));
+                    const std::vector<float> q(queries.begin() + long(at),
+                                               queries.begin() + long(at + d));
+                    const std::vector<float> one = attend(q, rows);
+                    std::copy(one.begin(), one.end(), out.begin() + long(at));
                 }
             }
         }

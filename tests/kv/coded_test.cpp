@@ -1,5 +1,4 @@
-// The coded pool of a cache: who is encoded and when, what the bytes are, what attention makes of
-// them.
+// The coded pool of a cache: the tokens that are encoded, their bytes, and attention over them.
 #include "tests/kv/coded_bed.h"
 
 using namespace ks;
@@ -17,8 +16,8 @@ static BedShape shape_of(uint32_t head_dim)
     return shape;
 }
 
-// Reads the sizes over and over; all that is known is checked, on both devices, which agree to the
-// bit.
+// Reads chunks of the sizes, again and again, and checks places, bytes and outputs. Both devices
+// have the same bytes.
 static void check_cache(const std::string& recipe, uint32_t head_dim, uint32_t n_rows,
                         uint32_t n_tokens)
 {
@@ -45,15 +44,15 @@ static void check_cache(const std::string& recipe, uint32_t head_dim, uint32_t n
           (recipe.find("merge") != recipe.npos || recipe.find("subgen") != recipe.npos));
 }
 
-TEST_CASE("coded cache: with room for everything the first and the last tokens stay plain, the "
-          "rest is encoded once")
+TEST_CASE("coded cache: with slots for all tokens the first and the last ones stay plain, the rest "
+          "is encoded once")
 {
     for (const char* pair : kCodecPairs)
         for (uint32_t head_dim : {64u, 80u, 128u})
             check_cache(std::string("exact,") + pair, head_dim, 112, 112);
 }
 
-TEST_CASE("coded cache: every policy gives up slots of coded tokens as of plain ones")
+TEST_CASE("coded cache: every policy evicts coded tokens like plain ones")
 {
     uint32_t nth = 0;
     for (const char* policy : {"mix", "h2o", "keydiff", "ada", "sink", "mix,victims=merge",
@@ -64,7 +63,7 @@ TEST_CASE("coded cache: every policy gives up slots of coded tokens as of plain 
         }
 }
 
-TEST_CASE("coded cache: a text goes back into its coded part and on from there")
+TEST_CASE("coded cache: a text goes on after a rewind into its coded part")
 {
     for (const char* pair : {"k=q8,v=q8", "k=turbo4,v=turbo3", "k=f16,v=polar"})
         for (const char* device : {"reference", "cpu"})
@@ -75,14 +74,13 @@ TEST_CASE("coded cache: a text goes back into its coded part and on from there")
                 const CodedText text{back + 1, shape_of(64)};
                 const std::string recipe = std::string("exact,") + pair;
                 CodedCache cache(recipe, 112, 32, device, text),
-                    must_reselect(recipe, 112, 32, device, text),
-                    plain("exact", 112, 32, device, text);
+                    fresh(recipe, 112, 32, device, text), plain("exact", 112, 32, device, text);
                 for (uint32_t t = 0; t < 96; t += 32) cache.read(32, t);
                 cache.read(4, 96);
                 REQUIRE(cache.rewind(back));
                 cache.check_places();
                 for (uint32_t t = 0; t < back; t += 10)
-                    for (CodedCache* other : {&must_reselect, &plain})
+                    for (CodedCache* other : {&fresh, &plain})
                         other->read(std::min(10u, back - t), t);
                 const auto distance = [](const std::vector<float>& a, const std::vector<float>& b) {
                     double sum = 0;
@@ -93,20 +91,20 @@ TEST_CASE("coded cache: a text goes back into its coded part and on from there")
                 double found = 0, noise = 0;
                 for (uint32_t n : {1u, 1u, 11u}) {
                     const uint32_t from = 1000 + cache.bed.n_seen;
-                    for (CodedCache* one : {&cache, &must_reselect, &plain}) one->read(n, from);
+                    for (CodedCache* one : {&cache, &fresh, &plain}) one->read(n, from);
                     cache.check_places();
                     cache.check_bytes();
-                    found += distance(cache.y, must_reselect.y),
-                        noise += distance(must_reselect.y, plain.y);
+                    found += distance(cache.y, fresh.y), noise += distance(fresh.y, plain.y);
                 }
                 CHECK(cache.worst < 5e-6);
                 if (back <= 4) CHECK(found == 0);
                 INFO(found << " " << noise);
-                if (back >= 30) CHECK(found <= 2 * noise); // the fresh one has encoded some, too
+                if (back >= 30)
+                    CHECK(found <= 2 * noise); // the fresh cache has encoded some tokens, too
             }
 }
 
-TEST_CASE("coded cache: two pools of f16 are the exact cache to the bit")
+TEST_CASE("coded cache: two f16 pools equal the exact cache, bit for bit")
 {
     for (const char* device : {"reference", "cpu"})
         for (uint32_t head_dim : {64u, 80u, 128u}) {

@@ -1,4 +1,4 @@
-// Who stays and what becomes codes, by numbers alone: no device, no cache.
+// Decisions by numbers alone, without device and cache: the tokens that stay and those to encode.
 #include "runtime/kv/decide.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@ using namespace ks;
 
 using Indices = std::vector<uint32_t>;
 
-// Heads whose tokens have the positions 0, 1, 2, ... and the scores that a test gives them.
+// Heads whose tokens have the positions 0, 1, 2, ... and scores that a test sets.
 struct Heads {
     static constexpr uint32_t kMost = 256;
     std::vector<HeadCandidates> heads;
@@ -63,8 +63,7 @@ static EvictionRules evicting(uint32_t n_pinned, uint32_t n_recent, uint32_t tar
     return r;
 }
 
-TEST_CASE(
-    "decide: the lowest scores leave, never the pinned or the recent; of equal ones the older")
+TEST_CASE("decide: the lowest scores leave, of equal ones the older, never pinned or recent tokens")
 {
     Heads one(1, 10, 8);
     one.scores[0] = {-9, -9, 5, 1, 4, 1, 3, 1, -9, -9};
@@ -84,13 +83,12 @@ TEST_CASE("decide: tokens beyond the trained distance leave before all others")
     EvictionRules rules = evicting(1, 1, 8);
     rules.max_distance = 7;
     CHECK(one.leaving(rules, 0, 10) == Indices{1, 2}); // positions 1 and 2 are 9 and 8 back
-    one.scores[0] = {0, 9, 9, 9, 1, 1, 1, 1, 1, 0};    // a decision changes them
+    one.scores[0] = {0, 9, 9, 9, 1, 1, 1, 1, 1, 0};    // a decision changes the scores
     rules.max_distance = 100;
     CHECK(one.leaving(rules, 0, 10) == Indices{4, 5});
 }
 
-TEST_CASE("decide: what a template wrote stays whole while it is short enough, the newest first, "
-          "and else leaves whole")
+TEST_CASE("decide: template tokens stay or leave as a whole, the newest stay first")
 {
     Heads one(1, 12, 12);
     one.scores[0] = {0, 5, 1, 1, 5, 5, 5, 1, 1, 5, 5, 0};
@@ -107,13 +105,13 @@ TEST_CASE("decide: what a template wrote stays whole while it is short enough, t
     rules.n_template = 1;
     CHECK(one.leaving(rules) == Indices{2, 3, 7, 8});
     one.scores[0] = scores;
-    rules.weighs_template = false; // as in a model's own window
+    rules.weighs_template = false; // as in a window of the model
     CHECK(one.leaving(rules) == Indices{2, 3, 7, 8});
     one.scores[0] = {0, 1, 5, 5, 1, 1, 1, 5, 5, 5, 5, 0};
     CHECK(one.leaving(rules) == Indices{1, 4, 5, 6});
 }
 
-TEST_CASE("decide: heads that compete share the slots, each keeps a fifth")
+TEST_CASE("decide: heads that compete share the slots, each keeps at least a fifth")
 {
     Heads two(2, 12, 12, true);
     for (uint32_t i = 0; i < 12; i++)
@@ -138,7 +136,7 @@ TEST_CASE("decide: an estimator keeps its own slots and takes all other candidat
     CHECK(one.leaving(rules) == Indices{6, 7, 8});
 }
 
-TEST_CASE("decide: codes are what stays between the first and the last tokens")
+TEST_CASE("decide: tokens between the first and the last ones are encoded")
 {
     Heads one(1, 20, 16);
     one.heads[0].n_coded = 5;
@@ -153,11 +151,11 @@ TEST_CASE("decide: codes are what stays between the first and the last tokens")
         CHECK(d.is_plain(rules, one.heads[0], i) == (i < 2 || i >= 14));
     CHECK(one.heads[0].is_coded(rules, 6));
     CHECK_FALSE(one.heads[0].is_coded(rules, 7));
-    one.heads[0].n_coded = 14; // what is coded already stays so
+    one.heads[0].n_coded = 14; // coded tokens stay coded
     CHECK_FALSE(one.decider.decide(rules, one.heads, 1, 20)[0].is_plain(rules, one.heads[0], 15));
 }
 
-TEST_CASE("decide: groups become codes as a whole, and one that comes from two places is gathered")
+TEST_CASE("decide: groups are encoded as a whole, and a group from two places is gathered")
 {
     Heads one(1, 110, 50);
     one.heads[0].n_coded = 0;
@@ -168,9 +166,9 @@ TEST_CASE("decide: groups become codes as a whole, and one that comes from two p
     rules.n_plain_first = 4;
     rules.n_plain_last = 10;
     HeadDecision d = one.decider.decide(rules, one.heads, 1, 110)[0];
-    CHECK(d.code_end == 4 + 96); // of 96 between the first and the last ones
+    CHECK(d.code_end == 4 + 96); // 96 tokens between the first and the last ones
     CHECK(d.gather_begin == 32);
-    CHECK(d.gather_end == 64); // 46 of them are in the pool
+    CHECK(d.gather_end == 64); // 46 of its tokens are in the pool
     rules.n_plain_last = 11;
     d = one.decider.decide(rules, one.heads, 1, 110)[0];
     CHECK(d.code_end == 4 + 64);

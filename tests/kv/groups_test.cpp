@@ -1,5 +1,5 @@
-// Keys that are coded in groups: slots are written 32 together, and a window forgets 32 together,
-// on every device the same.
+// Keys that are coded in groups: 32 slots are written together, and a window forgets 32 tokens
+// together, the same on every device.
 #include "tests/kv/coded_bed.h"
 #include "tests/kv/random_values.h"
 #include "tests/sanitized.h"
@@ -8,7 +8,7 @@ using namespace ks;
 
 constexpr uint32_t kGroup = kMostInGroup;
 
-// What every head's part of a table must be after a decision: promises kept, and groups whole.
+// Checks every head's part of a table after a decision: counts, positions and whole groups.
 static void check_groups(const Bed& bed)
 {
     const CacheLayer& l = bed.cache.layer(0);
@@ -24,7 +24,7 @@ static void check_groups(const Bed& bed)
         REQUIRE(coded <= l.spec.n_coded);
         REQUIRE(held - coded <= l.spec.n_plain());
         REQUIRE(l.free_slots(h) == l.free_slots(0));
-        // All are held, or the last ones: the window but for the rest of a group.
+        // All tokens are held, or the last ones: the window without the rest of a group.
         const uint32_t* positions = l.positions + l.begin[h];
         REQUIRE((l.spec.local ? held + kGroup > std::min(bed.n_seen, l.spec.window)
                               : held == bed.n_seen));
@@ -48,22 +48,23 @@ static void check_groups(const Bed& bed)
     REQUIRE(std::count(listed.begin(), listed.end(), 1) == long(listed.size()));
 }
 
-// A tensor of codes where the host sees it.
-static Tensor on_host(const Bed& bed, const Tensor& t, std::vector<uint32_t>& room)
+// A copy of a tensor of codes in host memory.
+static Tensor on_host(const Bed& bed, const Tensor& t, std::vector<uint32_t>& words)
 {
-    room.resize((coded_bytes(t.format, t.rows, t.cols) + 3) / 4);
-    if (room.empty()) return {}; // only keys are coded, or only values
-    bed.backend->download(room.data(), t.buffer, t.offset, coded_bytes(t.format, t.rows, t.cols));
-    return {{room.data(), 4 * room.size()}, 0, t.rows, t.cols, t.format};
+    words.resize((coded_bytes(t.format, t.rows, t.cols) + 3) / 4);
+    if (words.empty()) return {}; // only keys are coded, or only values
+    bed.backend->download(words.data(), t.buffer, t.offset, coded_bytes(t.format, t.rows, t.cols));
+    return {{words.data(), 4 * words.size()}, 0, t.rows, t.cols, t.format};
 }
 
-// Codes are of the very tokens that the table lists, as f16 has them.
+// Checks that the codes are those of the tokens in the table, rounded to f16. Returns the number of
+// groups.
 static uint32_t check_codes(const Bed& bed, const Text& text)
 {
     const CacheLayer& l = bed.cache.layer(0);
-    std::vector<uint32_t> k_room, v_room;
-    const Tensor coded_k = on_host(bed, l.kv.coded_k, k_room),
-                 coded_v = on_host(bed, l.kv.coded_v, v_room);
+    std::vector<uint32_t> k_words, v_words;
+    const Tensor coded_k = on_host(bed, l.kv.coded_k, k_words),
+                 coded_v = on_host(bed, l.kv.coded_v, v_words);
     const uint32_t d = bed.shape.head_dim, n_first = l.recipe.sink_of(l.spec.n_slots);
     uint32_t n_checked = 0;
     for (uint32_t h = 0; h < bed.shape.n_kv_heads; h++)
@@ -88,15 +89,15 @@ static uint32_t check_codes(const Bed& bed, const Text& text)
     return n_checked;
 }
 
-TEST_CASE("groups: any cache that holds all, any window: groups stay whole, codes are the tokens', "
-          "devices agree")
+TEST_CASE("groups: in any cache or window groups stay whole, codes are the tokens', devices agree")
 {
     RandomValues random{5};
     const int n_rounds = kSanitized ? 12 : 40;
     uint32_t n_forgotten = 0, n_coded = 0;
     for (int round = 0; round < n_rounds; round++) {
         const uint32_t slots = 90 + random.below(200), chunk = 1 + random.below(100);
-        const std::string recipe = random.below(2) ? "kivi" : "kivi2,v=q8"; // neither is rotated
+        const std::string recipe =
+            random.below(2) ? "kivi" : "kivi2,v=q8"; // both without the Hadamard transform
         CAPTURE(round);
         CAPTURE(recipe);
         CAPTURE(slots);
@@ -140,7 +141,7 @@ TEST_CASE("groups: any cache that holds all, any window: groups stay whole, code
     CHECK(n_coded > 25u * n_rounds); // groups whose codes were compared
 }
 
-TEST_CASE("groups: with room for everything nearly exact")
+TEST_CASE("groups: with slots for all tokens the output is nearly exact")
 {
     const Text text{8, {4, 2, 64, ""}};
     Bed exact("exact", 768, 64, "cpu", 2, text.shape),
@@ -159,12 +160,12 @@ TEST_CASE("groups: with room for everything nearly exact")
     CHECK(all.cache.layer(0).coded[0] >= 576);
 }
 
-TEST_CASE("groups: a text does not go back into one")
+TEST_CASE("groups: a rewind into a group is refused")
 {
     for (const std::string& device : tested_names()) {
         const Text text{3, {4, 2, 64, ""}};
         Bed bed("exact,k=kivi,v=kivi", 300, 64, device, 2, text.shape),
-            must_reselect("exact,k=kivi,v=kivi", 300, 64, device, 2, text.shape);
+            fresh("exact,k=kivi,v=kivi", 300, 64, device, 2, text.shape);
         for (uint32_t t = 0; t < 256; t += 64) text.read(bed, t, 64);
         const CacheLayer& l = bed.cache.layer(0);
         const uint32_t coded_end = 4 + l.coded[0];
@@ -177,16 +178,16 @@ TEST_CASE("groups: a text does not go back into one")
             REQUIRE(bed.cache.rewind(bed.n_seen, to));
             bed.n_seen = to;
             check_groups(bed);
-            text.read(bed, to, 3); // and on from there
+            text.read(bed, to, 3);
             check_groups(bed);
             CHECK(check_codes(bed, text) == 2 * (to < 4 ? 0 : (to - 4) / kGroup));
             REQUIRE(bed.cache.rewind(bed.n_seen, to));
             bed.n_seen = to;
         }
-        for (uint32_t t = 0; t < 256; t += 64) { // as if nothing had been there
+        for (uint32_t t = 0; t < 256; t += 64) { // the same as a fresh cache
             const uint32_t n = t == 0 ? 62 : 64, from = t == 0 ? 2 : t;
-            if (t == 0) text.read(must_reselect, 0, 2);
-            CHECK(text.read(bed, from, n) == text.read(must_reselect, from, n));
+            if (t == 0) text.read(fresh, 0, 2);
+            CHECK(text.read(bed, from, n) == text.read(fresh, from, n));
         }
         check_groups(bed);
     }

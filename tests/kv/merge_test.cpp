@@ -1,4 +1,4 @@
-// Victims that merge into a slot that stays: the nearest one, the means, the weight.
+// Merging: the nearest target, means of keys and values, the weight of a merged slot.
 #include "kernels/cpu/codec_rows.h"
 #include "runtime/base/rng.h"
 #include "runtime/kv/policies/dot.h"
@@ -14,7 +14,7 @@
 using namespace ks;
 using Floats = std::vector<float>;
 
-// Returns the new number.
+// Merges a victim into a slot. Returns the slot's new number of tokens.
 static uint32_t absorb(float* key, float* value, uint32_t n_tokens, const float* victim_key,
                        const float* victim_value, uint32_t n_victims, uint32_t dim)
 {
@@ -23,7 +23,7 @@ static uint32_t absorb(float* key, float* value, uint32_t n_tokens, const float*
     return n_tokens + n_victims;
 }
 
-// The targets with all that is kept of them.
+// Merge targets with their norms.
 struct Targets {
     Floats keys, norms;
     std::vector<uint32_t> indexes;
@@ -36,11 +36,10 @@ struct Targets {
     }
 };
 
-TEST_CASE(
-    "merge: the nearest target has the largest cosine, whatever the norms, if it is near enough")
+TEST_CASE("merge: the nearest target has the largest cosine, whatever the norms, above a threshold")
 {
     RandomValues random{1};
-    uint32_t n_near = 0, n_clamped = 0;
+    uint32_t n_near = 0, n_none = 0;
     for (int round = 0; round < 600; round++) {
         const uint32_t dim = 1 + random.below(70), n = 1 + random.below(50);
         const Floats common = random.normals(dim, float(round % 3));
@@ -58,14 +57,14 @@ TEST_CASE(
         }
         CAPTURE(dim);
         REQUIRE(Targets(targets, dim).t.nearest(key.data()) == best);
-        (best == kNoTarget ? n_clamped : n_near)++;
+        (best == kNoTarget ? n_none : n_near)++;
     }
     CHECK(n_near > 100);
-    CHECK(n_clamped > 100);
+    CHECK(n_none > 100);
 }
 
-TEST_CASE("merge: the first of equal targets; keys without direction are near none; a target that "
-          "moved is found where it is")
+TEST_CASE("merge: of equal targets the first, none for keys without direction, moved targets at "
+          "their new place")
 {
     Targets targets({0, 0, 2, 0, 2, 0, -1, 0}, 2);
     const Floats key = {1, 0}, back = {-1, 0}, zero = {0, 0}, across = {0, 3}, odd = {NAN, 1};
@@ -81,7 +80,7 @@ TEST_CASE("merge: the first of equal targets; keys without direction are near no
     CHECK(targets.t.nearest(across.data()) == 1);
 }
 
-TEST_CASE("merge: a representative is the mean of all it stands for, in any grouping")
+TEST_CASE("merge: a representative is the mean of all its tokens, in any grouping")
 {
     RandomValues random{2};
     const uint32_t dim = 20, n = 30;
@@ -89,7 +88,7 @@ TEST_CASE("merge: a representative is the mean of all it stands for, in any grou
     std::vector<double> key(dim, 0.0), value(dim, 0.0);
     for (uint32_t i = 0; i < n * dim; i++)
         key[i % dim] += double(keys[i]) / n, value[i % dim] += double(values[i]) / n;
-    for (uint32_t split : {1u, 7u, 15u}) { // two representatives, one of which takes in the other
+    for (uint32_t split : {1u, 7u, 15u}) { // two representatives; the second merges into the first
         Floats k[2], v[2];
         uint32_t count[2] = {0, 0};
         for (uint32_t i = 0; i < n; i++) {
@@ -126,7 +125,7 @@ TEST_CASE("merge: equal tokens merge to themselves, so attention over them is ex
     CHECK(std::exp(double(log_weight(n))) == doctest::Approx(10));
 }
 
-TEST_CASE("merge: the weight is the log of the number, up to a cap that the number does not have")
+TEST_CASE("merge: the weight is the log of the count, up to a cap; the count is not capped")
 {
     CHECK(log_weight(1) == 0);
     CHECK(log_weight(2) == doctest::Approx(std::log(2.0)));
@@ -141,11 +140,11 @@ TEST_CASE("merge: the weight is the log of the number, up to a cap that the numb
     CHECK(v[0] == doctest::Approx(0.999).epsilon(1e-4)); // not the mean of the last 64
 }
 
-// Tokens around a common row, each at a distance of `spread` times its length: how far from their
-// mean the slot is after every power of two, in lengths of the row, and what encoding that mean
-// once would lose.
+// Tokens around a common row, each at a distance of `spread` times the row's length. Errors are RMS
+// distances to the exact mean, averaged over texts.
 struct Merged {
-    double lost[13] = {}, once = 0;
+    double lost[13] = {}; // error of the slot after 2^i tokens
+    double once = 0;      // error of encoding the exact mean once
 };
 
 static Merged merge_into_codes(Format format, double spread)
@@ -190,8 +189,7 @@ static Merged merge_into_codes(Format format, double spread)
     return out;
 }
 
-TEST_CASE("merge: what encoding a representative again and again loses does not add up" *
-          doctest::skip(kSanitized))
+TEST_CASE("merge: encoding errors of a representative do not add up" * doctest::skip(kSanitized))
 {
     for (Format format :
          {Format::q8, Format::q4, Format::turbo4, Format::turbo3, Format::turbo2v, Format::polar})
@@ -201,9 +199,9 @@ TEST_CASE("merge: what encoding a representative again and again loses does not 
             CAPTURE(spread);
             CAPTURE(m.once);
             CAPTURE(m.lost[7]);
-            CHECK(m.lost[12] < 1.1 * m.lost[10]); // a walk would double it
-            // As a walk of steps as large as `once`, each an nth of what is left, that ends where
-            // the steps are as small as it.
+            CHECK(m.lost[12] < 1.1 * m.lost[10]); // a random walk would double it
+            // Bound: a random walk with steps of `once` that ends when the tokens' own steps are as
+            // small as `once`.
             CHECK(m.lost[12] <
                   1.2 * std::sqrt(m.once * m.once + 2 * m.once * spread / std::sqrt(3.0)));
         }

@@ -1,6 +1,6 @@
-// Who keeps a slot, held against the papers' algorithms, which are written down here independently:
-// lists of tokens, a softmax over those that are held, and after every read the lowest scores
-// leave.
+// The tokens that keep a slot, compared with the papers' algorithms. These are written here
+// independently: lists of tokens, a softmax over the held ones, and eviction of the lowest scores
+// after every read.
 #include "tests/kv/cache_bed.h"
 
 #include <functional>
@@ -13,23 +13,22 @@ constexpr BedShape kShape;
 constexpr uint32_t kKvHeads = kShape.n_kv_heads, kDim = kShape.head_dim;
 
 struct Paper {
-    // What a query gave to a token: a probability by each query head of the KV head, among so many
-    // tokens.
-    struct Look {
+    // The probabilities that one query gave to a token, by each query head of the KV head.
+    struct QueryWeights {
         std::vector<double> p;
         uint32_t n_visible;
     };
     struct Held {
         uint32_t position;
         std::vector<float> key, value;
-        std::vector<Look> looks; // by all queries since it was read, the oldest first
+        std::vector<QueryWeights> queries; // all since the token was read, the oldest first
 
-        double sum(uint32_t last) const // over the last so many queries
+        double sum(uint32_t last) const // over the last queries
         {
             double sum = 0;
-            for (size_t i = looks.size() - std::min<size_t>(last, looks.size()); i < looks.size();
-                 i++)
-                sum += std::accumulate(looks[i].p.begin(), looks[i].p.end(), 0.0);
+            for (size_t i = queries.size() - std::min<size_t>(last, queries.size());
+                 i < queries.size(); i++)
+                sum += std::accumulate(queries[i].p.begin(), queries[i].p.end(), 0.0);
             return sum;
         }
     };
@@ -56,16 +55,16 @@ struct Paper {
                                     {&v[h * kDim], &v[h * kDim] + kDim},
                                     {}});
             }
-            for (uint32_t t = 0; t < n; t++) look(text.query(from + t), h, before + t + 1);
+            for (uint32_t t = 0; t < n; t++) attend(text.query(from + t), h, before + t + 1);
             total += heads[h].size();
         }
         if (total > kKvHeads * slots) decide(slots - (n == 1 ? delta - 1 : 0) - sinks - recent);
     }
 
-    void look(const std::vector<float>& query, uint32_t h, size_t n_visible)
+    void attend(const std::vector<float>& query, uint32_t h, size_t n_visible)
     {
         for (size_t i = 0; i < n_visible; i++)
-            heads[h][i].looks.push_back({{}, uint32_t(n_visible)});
+            heads[h][i].queries.push_back({{}, uint32_t(n_visible)});
         for (uint32_t g = h * kShape.group(); g < (h + 1) * kShape.group(); g++) {
             std::vector<double> p;
             for (size_t i = 0; i < n_visible; i++) {
@@ -77,14 +76,14 @@ struct Paper {
             const double sum = std::accumulate(p.begin(), p.end(), 0.0);
             std::fill_n(y.begin() + g * kDim, kDim, 0.0);
             for (size_t i = 0; i < n_visible; i++) {
-                heads[h][i].looks.back().p.push_back(p[i] / sum);
+                heads[h][i].queries.back().p.push_back(p[i] / sum);
                 for (uint32_t d = 0; d < kDim; d++)
                     y[g * kDim + d] += p[i] / sum * double(heads[h][i].value[d]);
             }
         }
     }
 
-    // Candidate: (score, position, head); of equal scores the newer stays.
+    // (score, position, head). Of equal scores the newer token stays.
     using Candidate = std::tuple<double, uint32_t, uint32_t>;
     std::vector<Candidate> candidates(uint32_t h) const
     {
@@ -125,7 +124,7 @@ struct Paper {
     }
 };
 
-// Reads `sizes` tokens at a time, again and again, until four times the slots were read.
+// Reads chunks of the sizes, again and again, up to four times as many tokens as slots.
 static void compare(const Paper& start, const std::vector<uint32_t>& sizes = {1})
 {
     const Text text{start.slots * 7ull + start.recent};
@@ -146,7 +145,7 @@ static void compare(const Paper& start, const std::vector<uint32_t>& sizes = {1}
                 REQUIRE(bed.positions(h) == expected);
                 n_held += uint32_t(expected.size());
             }
-            // Attention over what is held, whatever lies between.
+            // Attention over the held tokens, whatever their order in memory.
             for (uint32_t i = 0; i < paper.y.size(); i++)
                 REQUIRE(double(y[y.size() - paper.y.size() + i]) ==
                         doctest::Approx(paper.y[i]).epsilon(1e-4).scale(1));
@@ -161,16 +160,15 @@ static double sum_of_all(const Paper& paper, uint32_t h, size_t i)
     return paper.heads[h][i].sum(~0u);
 }
 
-static double faded(const Paper& paper, uint32_t h, size_t i, float fade)
+static double decayed_sum(const Paper& paper, uint32_t h, size_t i, float decay)
 {
     double sum = 0;
-    for (const Paper::Look& look : paper.heads[h][i].looks)
-        sum = sum * double(fade) + std::accumulate(look.p.begin(), look.p.end(), 0.0);
+    for (const Paper::QueryWeights& query : paper.heads[h][i].queries)
+        sum = sum * double(decay) + std::accumulate(query.p.begin(), query.p.end(), 0.0);
     return sum;
 }
 
-TEST_CASE(
-    "papers: H2O at delta = 1, with its recent half and without (where it freezes), and in chunks")
+TEST_CASE("papers: H2O at delta = 1, with a recent half and without (frozen), and in chunks")
 {
     compare({"h2o,sink=0,recent=20,delta=1,lifetime=0", 40, 0, 20, sum_of_all});
     compare({"h2o,sink=4,recent=8,delta=1,lifetime=0", 32, 4, 8, sum_of_all});
@@ -180,14 +178,13 @@ TEST_CASE(
             {1, 1, 1, 1, 1, 1, 1, 1, 9});
 }
 
-TEST_CASE(
-    "papers: decayed H2O, and H2O by lifetime: the mean over the queries that could see the token")
+TEST_CASE("papers: decayed H2O, and H2O by lifetime: the mean over the queries that saw the token")
 {
     const auto decayed = [](const Paper& paper, uint32_t h, size_t i) {
-        return faded(paper, h, i, 0.9f);
+        return decayed_sum(paper, h, i, 0.9f);
     };
     const auto mean = [](const Paper& paper, uint32_t h, size_t i) {
-        return sum_of_all(paper, h, i) / double(paper.heads[h][i].looks.size());
+        return sum_of_all(paper, h, i) / double(paper.heads[h][i].queries.size());
     };
     for (const std::vector<uint32_t>& sizes : {std::vector<uint32_t>{1}, {17, 1, 1, 5, 32}}) {
         compare({"h2o,sink=2,recent=9,delta=1,lifetime=0,decay=0.9", 40, 2, 9, decayed}, sizes);
@@ -199,30 +196,30 @@ TEST_CASE("papers: Scissorhands counts the last queries that gave less than the 
 {
     const auto below = [](uint32_t last) {
         return [=](const Paper& paper, uint32_t h, size_t i) {
-            const std::vector<Paper::Look>& looks = paper.heads[h][i].looks;
+            const std::vector<Paper::QueryWeights>& queries = paper.heads[h][i].queries;
             double sum = 0;
-            for (size_t k = looks.size() - std::min<size_t>(last, looks.size()); k < looks.size();
-                 k++)
-                for (double p : looks[k].p) sum -= p < 1.0 / looks[k].n_visible;
+            for (size_t k = queries.size() - std::min<size_t>(last, queries.size());
+                 k < queries.size(); k++)
+                for (double p : queries[k].p) sum -= p < 1.0 / queries[k].n_visible;
             return sum;
         };
     };
     compare({"scissorhands,sink=2,recent=9,delta=10,observe=7", 40, 2, 9, below(7), 10});
     compare({"scissorhands,sink=2,recent=9,delta=10,observe=10", 40, 2, 9, below(10), 10});
     compare({"scissorhands,sink=2,recent=9,delta=1,observe=7", 40, 2, 9, below(7)}, {7, 20, 31});
-    // A history longer than delta fades instead of falling out.
+    // A history longer than delta decays instead of ending.
     const auto all = [](const Paper& paper, uint32_t h, size_t i) {
         double sum = 0;
-        for (const Paper::Look& look : paper.heads[h][i].looks) {
+        for (const Paper::QueryWeights& query : paper.heads[h][i].queries) {
             sum *= double(1 - 1 / 4096.f);
-            for (double p : look.p) sum -= p < 1.0 / look.n_visible;
+            for (double p : query.p) sum -= p < 1.0 / query.n_visible;
         }
         return sum;
     };
     compare({"scissorhands,sink=2,recent=9,delta=1,observe=4096", 40, 2, 9, all});
 }
 
-// By all heads of the layer, which keep the same tokens.
+// The sum over all heads of the layer, which keep the same tokens.
 static Paper::Score by_layer(uint32_t last)
 {
     return [=](const Paper& paper, uint32_t, size_t i) {
@@ -232,7 +229,7 @@ static Paper::Score by_layer(uint32_t last)
     };
 }
 
-TEST_CASE("papers: TOVA keeps what the last query looks at, by all heads together")
+TEST_CASE("papers: TOVA keeps the tokens that the last query attends to, over all heads")
 {
     for (const std::vector<uint32_t>& sizes : {std::vector<uint32_t>{1}, {17, 1, 1, 5, 32}}) {
         compare({"tova,sink=0,recent=1,delta=1,observe=1", 40, 0, 1, by_layer(1)}, sizes);
@@ -248,30 +245,28 @@ static Paper::Score by_head(uint32_t last)
     return [=](const Paper& paper, uint32_t h, size_t i) { return paper.heads[h][i].sum(last); };
 }
 
-TEST_CASE(
-    "papers: SnapKV keeps what the last queries look at and its neighbours, again with every chunk")
+TEST_CASE("papers: SnapKV keeps the tokens that the last queries attend to, with their neighbours")
 {
     for (uint32_t pool : {1u, 3u, 7u}) {
         const std::string text = ",recent=8,pool=" + std::to_string(pool);
         compare({"snapkv,sink=0,delta=1,observe=1" + text, 40, 0, 8, by_head(1), 1, pool});
         compare({"snapkv,sink=4,delta=1,observe=1" + text, 40, 4, 8, by_head(1), 1, pool},
                 {17, 1, 1, 5, 32});
-        // Chunks as prompts are read, then windows between the decisions of decoding: shorter than
-        // delta, and as long.
+        // First the chunks of a prompt. Then decoding, with windows shorter than delta and as long
+        // as delta.
         compare({"snapkv,sink=4,delta=1,observe=8" + text, 40, 4, 8, by_head(8), 1, pool},
                 {8, 20, 31});
         compare({"snapkv,sink=4,delta=9,observe=4" + text, 40, 4, 8, by_head(4), 9, pool});
         compare({"snapkv,sink=4,delta=8,observe=8" + text, 40, 4, 8, by_head(8), 8, pool});
     }
-    // A window longer than delta fades.
-    const auto fades = [](const Paper& paper, uint32_t h, size_t i) {
-        return faded(paper, h, i, 1 - 1 / 16.f);
+    // A window longer than delta decays.
+    const auto decays = [](const Paper& paper, uint32_t h, size_t i) {
+        return decayed_sum(paper, h, i, 1 - 1 / 16.f);
     };
-    compare({"snapkv,sink=4,recent=8,delta=1,observe=16,pool=3", 40, 4, 8, fades, 1, 3});
+    compare({"snapkv,sink=4,recent=8,delta=1,observe=16,pool=3", 40, 4, 8, decays, 1, 3});
 }
 
-TEST_CASE("papers: Ada-KV gives slots to the heads that look around, as many as there are and each "
-          "its share")
+TEST_CASE("papers: Ada-KV gives more slots to heads with spread attention, and each head its share")
 {
     for (uint32_t pool : {1u, 5u}) {
         const std::string text = ",recent=8,pool=" + std::to_string(pool);

@@ -1,4 +1,4 @@
-// The head of a text that stays, and the frames between messages that stay or go as a whole.
+// Pinned tokens, and template tokens between messages, which stay or leave as a whole.
 #include "tests/kv/cache_bed.h"
 
 using namespace ks;
@@ -17,7 +17,7 @@ static const char* const kTables[] = {"h2o",
                                       "sink,victims=merge"};
 constexpr uint32_t kSlots = 48;
 
-// Reads n tokens in chunks of changing sizes; what attention said about them.
+// Reads n tokens in chunks of changing sizes. Returns the attention outputs.
 static std::vector<float> read(Bed& bed, const Text& text, uint32_t n)
 {
     static const uint32_t kSizes[] = {7, 1, 30, 1, 1, 32, 5, 1};
@@ -30,7 +30,7 @@ static std::vector<float> read(Bed& bed, const Text& text, uint32_t n)
     return out;
 }
 
-// In how many of the heads each position has a slot.
+// For each position, the number of heads that hold it.
 static std::vector<uint32_t> holders(const Bed& bed)
 {
     std::vector<uint32_t> heads(bed.n_seen);
@@ -38,8 +38,8 @@ static std::vector<uint32_t> holders(const Bed& bed)
     return heads;
 }
 
-TEST_CASE("pinned: a head that is pinned is as if so many sinks had been asked for, whenever it is "
-          "said before a slot is given up")
+TEST_CASE(
+    "pinned: pinned tokens equal as many sinks, whenever they are pinned before the first eviction")
 {
     std::vector<std::string> recipes(std::begin(kTables), std::end(kTables));
     for (const char* other : {"subgen", "window", "sink"}) recipes.push_back(other);
@@ -47,8 +47,9 @@ TEST_CASE("pinned: a head that is pinned is as if so many sinks had been asked f
         for (uint32_t before : {0u, 40u}) {
             for (uint32_t n : {2u, 9u, 500u}) {
                 const Text text{31};
-                const uint32_t sinks = std::min(std::max(recipe == "window" ? 0u : 4u, n),
-                                                kSlots / 4); // never more than a quarter
+                // At most a quarter of the slots.
+                const uint32_t sinks =
+                    std::min(std::max(recipe == "window" ? 0u : 4u, n), kSlots / 4);
                 Bed bed(recipe + ",recent=10,delta=3", kSlots, 32),
                     same(recipe + ",recent=10,delta=3,sink=" + std::to_string(sinks), kSlots, 32);
                 CAPTURE(recipe);
@@ -79,13 +80,14 @@ TEST_CASE("pinned: a head that is pinned is as if so many sinks had been asked f
                 bed.cache.clear();
                 same.cache.clear();
                 bed.n_seen = same.n_seen = 0;
-                CHECK(read(bed, text, 100) == read(same, text, 100)); // the next text's as well
+                // The tokens are pinned in the next text, too.
+                CHECK(read(bed, text, 100) == read(same, text, 100));
             }
         }
     }
 }
 
-TEST_CASE("pinned: a ring that is full, or may have been, cannot pin more")
+TEST_CASE("pinned: a ring that is full, or was full before a rewind, cannot pin more")
 {
     const Text text{5};
     for (const char* recipe : {"sink", "window"}) {
@@ -94,13 +96,14 @@ TEST_CASE("pinned: a ring that is full, or may have been, cannot pin more")
         CHECK(bed.cache.pin(bed.n_seen, 9));
         CHECK(bed.cache.pin(bed.n_seen, 2));
         read(bed, text, 2);
-        CHECK_FALSE(bed.cache.pin(bed.n_seen, 9)); // the row of one that would stay is the newest's
+        // The newest token has taken a pinned token's row.
+        CHECK_FALSE(bed.cache.pin(bed.n_seen, 9));
         REQUIRE(bed.cache.rewind(bed.n_seen, kSlots));
         CHECK_FALSE(bed.cache.pin(kSlots, 9));
         CHECK(bed.cache.rewind(bed.n_seen, 1));
         CHECK(bed.cache.pin(1, 9));
     }
-    // A window of the model's and an exact cache have nothing to pin.
+    // An exact cache and a window of the model pin nothing.
     const Recipe exact = parse_recipe("exact").value();
     const std::vector<CacheLayerSpec> specs = {{1, 1, 64, 100},
                                                {1, 1, 64, 30, 0, 30, false, true, true}};
@@ -120,73 +123,73 @@ TEST_CASE("pinned: a ring that is full, or may have been, cannot pin more")
     CHECK(cache.tiers(1, 70).recent == 30);
 }
 
-// A text of messages: frames of 3 tokens, one every 20.
-struct Turns {
+// A text of messages with 3 template tokens at the begin of each.
+struct Messages {
     std::vector<uint32_t> ids;
 
-    Turns(Bed& bed, uint32_t n, uint32_t period = 20) : ids(n)
+    Messages(Bed& bed, uint32_t n, uint32_t period = 20) : ids(n)
     {
         for (uint32_t p = 0; p < n; p++)
             ids[p] = p * 7 % 50 | (p % period < 3 ? kTemplateToken : 0);
         bed.cache.set_text(ids.data(), n, 1u << 30);
     }
-    static bool is_frame(uint32_t p) { return p % 20 < 3; }
+    static bool is_template(uint32_t p) { return p % 20 < 3; }
 };
 
-// Of 96 slots 12 are for frames: four of them before the 6 recent tokens. At most one loses its
-// place at a time, and three tokens or more leave together, so none is ever torn.
-static void check_frames(const Bed& bed)
+// 12 of 96 slots are for template tokens: those of four messages before the 6 recent tokens. At
+// most one message loses its place at a time, and at least three tokens leave together, so the
+// template tokens of a message are never separated.
+static void check_templates(const Bed& bed)
 {
     for (uint32_t h = 0; h < bed.shape.n_kv_heads; h++) {
         const std::vector<uint32_t> held = bed.positions(h);
         auto holds = [&](uint32_t p) { return std::binary_search(held.begin(), held.end(), p); };
         CAPTURE(h);
-        uint32_t n_frames = 0;
+        uint32_t n_template = 0;
         for (uint32_t first = (bed.n_seen - 7) / 20 * 20; first >= 20; first -= 20) {
-            const uint32_t n = std::min(3u, bed.n_seen - 6 - first); // the others are recent
-            const bool stays = (n_frames += n) <= 12;
+            const uint32_t n = std::min(3u, bed.n_seen - 6 - first); // the rest is recent
+            const bool stays = (n_template += n) <= 12;
             CAPTURE(first);
             for (uint32_t i = 0; i < n; i++) REQUIRE(holds(first + i) >= stays);
             for (uint32_t i = 1; i < n; i++) REQUIRE(holds(first + i) == holds(first));
         }
-        // The fifth is gone at the first decision after it lost its place.
+        // The template tokens of the fifth message leave at the first decision after they lost
+        // their place.
         CHECK_FALSE(holds((bed.n_seen - 7 - 24) / 20 * 20 - 80));
     }
 }
 
-TEST_CASE(
-    "frames: whatever the policy, the newest stay while they are few, the others leave as a whole")
+TEST_CASE("template tokens: the newest stay, older ones leave with their message")
 {
     for (const char* recipe : kTables) {
         for (const char* device : {"reference", "cpu"}) {
             const Text text{12};
             Bed bed(std::string(recipe) + ",recent=6,delta=4", 96, 32, device);
-            const Turns rope_table(bed, 400);
+            const Messages messages(bed, 400);
             CAPTURE(recipe);
             CAPTURE(device);
             while (bed.n_seen + 20 <= 400) {
                 text.read(bed, bed.n_seen, bed.n_seen % 60 < 40 || bed.n_seen < 120 ? 20 : 1);
                 CAPTURE(bed.n_seen);
-                if (bed.n_seen > 140) check_frames(bed);
+                if (bed.n_seen > 140) check_templates(bed);
             }
             const std::vector<uint32_t> heads = holders(bed);
             uint32_t n_content = 0;
             for (uint32_t p = 4; p < bed.n_seen; p++)
-                n_content += Turns::is_frame(p) ? 0 : heads[p];
+                n_content += Messages::is_template(p) ? 0 : heads[p];
             CHECK(n_content > 60 * bed.shape.n_kv_heads);
         }
     }
 }
 
-TEST_CASE("frames: they go where all goes that the model was not trained to look back on, and "
-          "where their ids are no longer known")
+TEST_CASE("template tokens: they leave beyond the trained distance, and if their ids are unknown")
 {
     const Text text{12};
-    for (uint32_t trained : {120u, 1u << 30}) { // 105 tokens back
+    for (uint32_t trained : {120u, 1u << 30}) { // tokens up to 105 back stay
         for (uint32_t n_known : {60u, 400u}) {
             Bed bed("keydiff,recent=6,delta=4", 96, 32);
-            const Turns rope_table(bed, 400, 60);
-            bed.cache.set_text(rope_table.ids.data(), n_known, trained);
+            const Messages messages(bed, 400, 60);
+            bed.cache.set_text(messages.ids.data(), n_known, trained);
             while (bed.n_seen < 380) text.read(bed, bed.n_seen, 20);
             const std::vector<uint32_t> heads = holders(bed);
             CAPTURE(trained);
@@ -202,34 +205,33 @@ TEST_CASE("frames: they go where all goes that the model was not trained to look
     }
 }
 
-TEST_CASE("frames: nothing merges with them")
+TEST_CASE("template tokens: nothing merges with them")
 {
     Bed bed("sink,victims=merge,recent=6,delta=4", 96, 32);
-    const Turns rope_table(bed, 300);
+    const Messages messages(bed, 300);
     const Text text{4};
     const std::vector<float> q(20 * 64, 0.1f), v(20 * 32, 1.f);
-    while (
-        bed.n_seen <
-        300) { // all keys are near enough, and a frame's in the midst of them would be the nearest
+    // All keys are near enough to merge. The template tokens' keys are the nearest to all others.
+    while (bed.n_seen < 300) {
         std::vector<float> k;
         for (uint32_t p = bed.n_seen; p < bed.n_seen + 20; p++)
-            for (float x : text.key(p)) k.push_back(1 + (Turns::is_frame(p) ? 0 : x / 10));
+            for (float x : text.key(p)) k.push_back(1 + (Messages::is_template(p) ? 0 : x / 10));
         bed.feed(q, k, v);
     }
     const CacheLayer& l = bed.cache.layer(0);
-    uint64_t frames_gone = 0, n_merged = 0;
+    uint64_t templates_gone = 0, n_merged = 0;
     for (uint32_t p = 0; p < 300; p++)
-        if (Turns::is_frame(p)) frames_gone += bed.shape.n_kv_heads - holders(bed)[p];
-    CHECK(bed.cache.evicted() - bed.cache.merged() == frames_gone);
+        if (Messages::is_template(p)) templates_gone += bed.shape.n_kv_heads - holders(bed)[p];
+    CHECK(bed.cache.evicted() - bed.cache.merged() == templates_gone);
     for (uint32_t h = 0; h < bed.shape.n_kv_heads; h++) {
         for (uint32_t i = 0; i < l.held[h]; i++) {
             const uint32_t position = l.positions[l.begin[h] + i],
                            count = l.counts[l.slots[l.begin[h] + i]];
-            if (Turns::is_frame(position)) CHECK(count == 1);
+            if (Messages::is_template(position)) CHECK(count == 1);
             n_merged += count > 1;
         }
     }
-    CHECK(frames_gone > 0);
+    CHECK(templates_gone > 0);
     CHECK(bed.cache.tiers(0, 300).merged == n_merged);
     CHECK(n_merged > 0);
 }

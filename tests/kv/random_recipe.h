@@ -7,7 +7,7 @@
 namespace ks
 {
 
-// `slots`: how many there will be, at least 16; the options leave room in them.
+// For at least 16 slots. The options leave some slots for candidates.
 inline std::string random_recipe(RandomValues& random, uint32_t slots)
 {
     const char* const policies[] = {"window", "sink",    "h2o",     "scissorhands", "tova",
@@ -33,8 +33,8 @@ inline std::string random_recipe(RandomValues& random, uint32_t slots)
     return text;
 }
 
-// To append to a recipe: keys and values in codecs of their own, in groups where it leaves single
-// slots alone.
+// Options to append to a recipe: codecs of keys and values. Codecs in groups only if the recipe
+// allows them.
 inline std::string random_codecs(RandomValues& random, const std::string& recipe)
 {
     const char* const codecs[] = {"f32",    "f16",    "q8",    "q4",   "turbo4",

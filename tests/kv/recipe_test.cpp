@@ -101,7 +101,7 @@ TEST_CASE("recipe: numbers are decimals of billionths, whatever the locale")
     setlocale(LC_ALL, "C");
 }
 
-TEST_CASE("recipe: what cannot be done is refused with what is possible")
+TEST_CASE("recipe: an invalid recipe is refused with the valid choices")
 {
     for (const char* text : {"",
                              "h3o",

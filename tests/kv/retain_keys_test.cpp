@@ -1,4 +1,4 @@
-// Policies that read keys, and what holds for all policies.
+// Policies that read keys, and properties of all policies.
 #include "runtime/kv/policies/dot.h"
 #include "tests/kv/retain_util.h"
 
@@ -33,7 +33,7 @@ TEST_CASE("retain: keydiff is minus the cosine with the mean direction")
     RandomValues random{6};
     for (uint32_t dim : {1u, 3u, 8u, 20u, 64u}) {
         Floats keys = random.normals(50 * dim);
-        for (uint32_t i = 0; i < 50; i++) // keys lean one way and have norms of all sizes
+        for (uint32_t i = 0; i < 50; i++) // keys with a common direction and different norms
             for (uint32_t j = 0; j < dim; j++)
                 keys[i * dim + j] = (keys[i * dim + j] + 2) * float(1 + i);
         Candidates c;
@@ -44,14 +44,14 @@ TEST_CASE("retain: keydiff is minus the cosine with the mean direction")
         const std::vector<double> expected = keydiff_reference(keys, 50, dim);
         for (uint32_t i = 0; i < 50; i++)
             CHECK(double(score[i]) == doctest::Approx(expected[i]).epsilon(1e-6));
-        // A key that points the other way stays; one of length 0 has no direction.
+        // A key in the opposite direction stays. A key of length 0 has no direction.
         for (uint32_t j = 0; j < dim; j++) keys[7 * dim + j] = -1, keys[8 * dim + j] = 0;
         CHECK(highest(scores("keydiff", c), 1) == Indices{7});
         CHECK(scores("keydiff", c)[8] == 0);
     }
 }
 
-// How many candidates a value outranks, as a share.
+// The share of candidates that each value outranks.
 static std::vector<double> ranks(const std::vector<double>& value)
 {
     std::vector<double> rank(value.size());
@@ -62,8 +62,7 @@ static std::vector<double> ranks(const std::vector<double>& value)
     return rank;
 }
 
-TEST_CASE(
-    "retain: mix is the best of the ranks by key, attention and rarity, of whichever are given")
+TEST_CASE("retain: mix is the best rank by key, attention and rarity, of those that are given")
 {
     RandomValues random{7};
     const uint32_t n = 60, dim = 16;
@@ -145,15 +144,15 @@ TEST_CASE("retain: kcenter covers the keys within twice the best radius")
     }
 }
 
-TEST_CASE("retain: kcenter is the plain greedy choice, whatever it spares itself")
+TEST_CASE("retain: kcenter equals the plain greedy choice, despite its shortcuts")
 {
     RandomValues random{10};
     for (int round = 0; round < 60; round++) {
         const uint32_t n = 1 + random.below(150), dim = 1 + random.below(90),
                        n_keep = 1 + random.below(n);
         Floats keys = random.normals(n * dim);
-        for (uint32_t i = 0; i < n;
-             i++) // most of the spread in some coordinates, some keys close together, some the same
+        // Some coordinates have most of the spread. Some keys are close together, some are equal.
+        for (uint32_t i = 0; i < n; i++)
             for (uint32_t j = 0; j < dim; j++)
                 keys[i * dim + j] =
                     i % 7 == 6 ? keys[(i - 3) * dim + j] + 0.1f * keys[i * dim + j] * float(i % 2)
@@ -185,8 +184,8 @@ TEST_CASE("retain: kcenter is the plain greedy choice, whatever it spares itself
     }
 }
 
-TEST_CASE("retain: kcenter takes each of equal keys last, the older first, and the largest norm "
-          "before all")
+TEST_CASE("retain: kcenter takes the largest norm first, repeated keys last, of equal ones the "
+          "older first")
 {
     const Floats keys = {1, 0, 1, 0, 0, 3, 1, 0, 0, 3, -2, 0};
     Candidates c;
@@ -200,8 +199,7 @@ TEST_CASE("retain: kcenter takes each of equal keys last, the older first, and t
     CHECK(highest(scores("kcenter", c), 99).size() == 6);
 }
 
-TEST_CASE(
-    "retain: any candidates, any policy: finite scores, as many stay as asked, the same again")
+TEST_CASE("retain: any policy gives finite, repeatable scores and keeps n_keep candidates")
 {
     RandomValues random{9};
     std::istringstream names(retain_names());
@@ -238,7 +236,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("retain: keys read in parts give the scores of all at once, bit for bit")
+TEST_CASE("retain: keys read in parts give the same scores as all at once, bit for bit")
 {
     struct Parts {
         const std::vector<float>& keys;
@@ -247,7 +245,7 @@ TEST_CASE("retain: keys read in parts give the scores of all at once, bit for bi
     };
     for (const char* name : {"keydiff", "mix"})
         for (uint32_t n : {1u, 31u, 200u}) {
-            const uint32_t head_dim = 72; // more than a vector's worth, no whole number of 64
+            const uint32_t head_dim = 72; // more than a vector, not a multiple of 64
             std::vector<float> keys, probability_sums, all(n), parts(n);
             std::vector<uint32_t> counts;
             for (uint32_t i = 0; i < n * head_dim; i++)

@@ -1,6 +1,5 @@
-// Who stays: the table of policies, the choice by score, the split over layers and heads; policies
-// by position and by attention, each against a plain reference written from the paper's
-// description.
+// Retain policies: the table, the choice by score, the split over layers and heads, and policies by
+// position and by attention. References are written from the papers' descriptions.
 #include "tests/kv/retain_util.h"
 
 #include <doctest/doctest.h>
@@ -25,7 +24,7 @@ static std::vector<std::vector<double>> causal_softmax(RandomValues& random, uin
     return p;
 }
 
-TEST_CASE("retain: every policy is found by its name and says what it needs")
+TEST_CASE("retain: every policy is found by its name and has its properties")
 {
     std::istringstream names(retain_names());
     std::string name;
@@ -50,7 +49,7 @@ TEST_CASE("retain: every policy is found by its name and says what it needs")
            find_retain("mix")->observes));
 }
 
-TEST_CASE("retain: the highest scores stay, of equal ones the newer")
+TEST_CASE("retain: the highest scores stay, of equal ones the newer token")
 {
     CHECK(highest({1, 3, 2, 3, 0}, 2) == Indices{1, 3});
     CHECK(highest({5, 5, 5, 5}, 2) == Indices{2, 3});
@@ -58,8 +57,7 @@ TEST_CASE("retain: the highest scores stay, of equal ones the newer")
     CHECK(highest({5, 1}, 0) == Indices{});
     CHECK(highest({5, 1}, 9) == Indices{0, 1});
     CHECK(highest({}, 3) == Indices{});
-    CHECK(highest({NAN, -INFINITY, NAN, 1}, 2) ==
-          Indices{1, 3}); // what is not a number leaves first
+    CHECK(highest({NAN, -INFINITY, NAN, 1}, 2) == Indices{1, 3}); // NaN leaves first
     RandomValues random{1};
     for (int round = 0; round < 300; round++) {
         const uint32_t n = 1 + random.below(60), n_keep = random.below(n + 3);
@@ -69,7 +67,31 @@ TEST_CASE("retain: the highest scores stay, of equal ones the newer")
     }
 }
 
-TEST_CASE("retain: over heads the total is exact, the floor holds and the best of all heads stay")
+// Slow reference: the floor of each head, then one by one the best token that is left.
+static Indices kept_of_heads(const Floats& score, uint32_t n_heads, uint32_t n, uint32_t total,
+                             uint32_t floor)
+{
+    const uint32_t sure = std::min({floor, n, std::min(total, n_heads * n) / n_heads});
+    std::set<uint32_t> kept, open;
+    for (uint32_t h = 0; h < n_heads; h++) {
+        for (uint32_t i : top({score.begin() + h * n, score.begin() + (h + 1) * n}, sure))
+            kept.insert(h * n + i);
+        for (uint32_t i = 0; i < n; i++) open.insert(h * n + i);
+    }
+    for (uint32_t i : kept) open.erase(i);
+    while (kept.size() < std::min<size_t>(total, n_heads * n)) {
+        uint32_t best = *open.begin();
+        for (uint32_t i : open)
+            if (std::make_tuple(score[i], i % n, i / n) >
+                std::make_tuple(score[best], best % n, best / n))
+                best = i;
+        kept.insert(best);
+        open.erase(best);
+    }
+    return Indices(kept.begin(), kept.end());
+}
+
+TEST_CASE("retain: over heads the total is exact, the floor holds, and the best of all heads stay")
 {
     RandomValues random{2};
     for (int round = 0; round < 300; round++) {
@@ -88,25 +110,7 @@ TEST_CASE("retain: over heads the total is exact, the floor holds and the best o
         CAPTURE(floor);
         CHECK(kept.size() == std::min(total, n_heads * n));
         CHECK(std::all_of(keep.begin(), keep.end(), [](uint8_t k) { return k <= 1; }));
-        // Slow reference: the floor of each head, then one by one the best that is left.
-        const uint32_t sure = std::min({floor, n, std::min(total, n_heads * n) / n_heads});
-        std::set<uint32_t> expected, open;
-        for (uint32_t h = 0; h < n_heads; h++) {
-            for (uint32_t i : top({score.begin() + h * n, score.begin() + (h + 1) * n}, sure))
-                expected.insert(h * n + i);
-            for (uint32_t i = 0; i < n; i++) open.insert(h * n + i);
-        }
-        for (uint32_t i : expected) open.erase(i);
-        while (expected.size() < std::min<size_t>(total, n_heads * n)) {
-            uint32_t best = *open.begin();
-            for (uint32_t i : open)
-                if (std::make_tuple(score[i], i % n, i / n) >
-                    std::make_tuple(score[best], best % n, best / n))
-                    best = i;
-            expected.insert(best);
-            open.erase(best);
-        }
-        CHECK(kept == Indices(expected.begin(), expected.end()));
+        CHECK(kept == kept_of_heads(score, n_heads, n, total, floor));
     }
     // One head holds nearly all the attention: it gets nearly all the slots.
     Indices order(20);
@@ -143,8 +147,8 @@ TEST_CASE("retain: slots over layers add up to the average exactly")
 
 TEST_CASE("retain: window and sink drop the oldest")
 {
-    const Indices positions = {4, 9, 30000000, 30000001,
-                               30000002}; // neighbours that float cannot tell apart
+    // Floats cannot distinguish the last three.
+    const Indices positions = {4, 9, 30000000, 30000001, 30000002};
     Candidates c;
     c.n = 5;
     c.n_seen = 30000003;
@@ -155,8 +159,8 @@ TEST_CASE("retain: window and sink drop the oldest")
     }
 }
 
-// H2O as published: one token after the other, attention over what is kept, sums grow, the smallest
-// outside the recent ones leaves. logit: what query j would give key i.
+// H2O as published: one token after the other, attention over the kept tokens, growing sums. The
+// smallest sum outside the recent tokens leaves. logit[j][i] is that of query j and key i.
 static std::vector<std::set<uint32_t>> h2o_paper(const std::vector<Floats>& logit,
                                                  uint32_t capacity, uint32_t recent)
 {
@@ -179,7 +183,7 @@ static std::vector<std::set<uint32_t>> h2o_paper(const std::vector<Floats>& logi
     return history;
 }
 
-// The same with slots, signals and the policy. The recent tokens are no candidates.
+// The same with slots, attention scores and the policy. Recent tokens are no candidates.
 static std::vector<std::set<uint32_t>> h2o_replay(const std::vector<Floats>& logit,
                                                   uint32_t capacity, uint32_t recent,
                                                   const RetainOptions& o)
@@ -214,7 +218,7 @@ static std::vector<std::set<uint32_t>> h2o_replay(const std::vector<Floats>& log
 }
 
 TEST_CASE(
-    "retain: h2o without decay and lifetime is the paper's, its freezing on old tokens included")
+    "retain: h2o without decay and lifetime is the paper's algorithm, which freezes on old tokens")
 {
     RandomValues random{4};
     RetainOptions paper;
@@ -223,8 +227,9 @@ TEST_CASE(
         std::vector<Floats> logit;
         for (int j = 0; j < 120; j++) logit.push_back(random.normals(120, 0.5f));
         CHECK(h2o_replay(logit, 12, recent, paper) == h2o_paper(logit, 12, recent));
-        const auto moves = [&](const std::vector<std::set<uint32_t>>&
-                                   history) { // how often old tokens gave way, at last
+        // The number of steps that evict an old token, in the second half of the text.
+        using History = std::vector<std::set<uint32_t>>;
+        const auto moves = [&](const History& history) {
             int n = 0;
             for (size_t j = 60; j < history.size(); j++) {
                 std::set<uint32_t> old = history[j - 1];
@@ -237,7 +242,7 @@ TEST_CASE(
         const std::set<uint32_t> last = h2o_replay(logit, 12, recent, paper).back(),
                                  fair_last = h2o_replay(logit, 12, recent, fair).back();
         if (recent == 0) {
-            CHECK(moves(h2o_paper(logit, 12, 0)) == 0); // frozen: every new token leaves at once
+            CHECK(moves(h2o_paper(logit, 12, 0)) == 0); // frozen: each new token is evicted at once
             CHECK(*last.rbegin() < 60);
         }
         CHECK(moves(h2o_replay(logit, 12, recent, fair)) > 5);
@@ -246,7 +251,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("retain: h2o's lifetime divides by the weights of the queries that could see the token")
+TEST_CASE("retain: h2o's lifetime divides by the weights of the queries that saw the token")
 {
     for (double decay : {1.0, 0.99, 0.5}) {
         const Indices positions = {0, 5, 90, 99};
@@ -254,7 +259,7 @@ TEST_CASE("retain: h2o's lifetime divides by the weights of the queries that cou
         for (uint32_t position : positions) {
             double sum = 0;
             for (uint32_t j = position; j < 100; j++)
-                sum = decay * sum + 0.25; // every query gave it a quarter
+                sum = decay * sum + 0.25; // every query gives it a quarter
             probability_sums.push_back(float(sum));
         }
         Candidates c;
@@ -270,7 +275,7 @@ TEST_CASE("retain: h2o's lifetime divides by the weights of the queries that cou
     }
 }
 
-TEST_CASE("retain: scissorhands, tova and snapkv choose what their papers choose")
+TEST_CASE("retain: scissorhands, tova and snapkv choose the same as their papers")
 {
     RandomValues random{5};
     for (int round = 0; round < 60; round++) {
@@ -296,10 +301,9 @@ TEST_CASE("retain: scissorhands, tova and snapkv choose what their papers choose
         c.n_seen = n;
         RetainOptions o;
         o.pool = pool;
-        const auto choose = [&](const char* name, const std::vector<double>& probability_sums,
-                                float sign) {
+        const auto choose = [&](const char* name, const std::vector<double>& values, float sign) {
             Floats given;
-            for (double x : probability_sums) given.push_back(sign * float(x));
+            for (double x : values) given.push_back(sign * float(x));
             c.scores = given.data();
             return highest(scores(name, c, o), n_keep);
         };

@@ -1,4 +1,4 @@
-// What the tests of the retain policies share: scores by name, who stays, and who should.
+// Helpers for tests of retain policies: scores by name, kept tokens, expected tokens.
 #pragma once
 
 #include "runtime/kv/policies/retain.h"
@@ -36,7 +36,7 @@ inline Floats scores(const char* name, const Candidates& c, const RetainOptions&
     return score;
 }
 
-// Places by sorting: the indices of the n_keep largest values, the newer of equal ones first.
+// By sorting: the indices of the n_keep largest values, of equal ones the newer.
 inline Indices top(const std::vector<double>& value, uint32_t n_keep)
 {
     Indices order(value.size());

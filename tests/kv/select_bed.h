@@ -1,4 +1,4 @@
-// What a bed's selector chose, and what attention over that comes to.
+// The slots that a selector chose, and attention over them.
 #pragma once
 
 #include "tests/kv/cache_bed.h"
@@ -10,15 +10,17 @@ namespace ks
 
 using Set = std::set<uint32_t>;
 
-// The indexes that a head's step read, without the chunk's own.
+// The indexes that a head read in the last step, without the chunk's own tokens.
 inline Set chosen(Bed& bed, uint32_t head)
 {
     const CacheLayer& layer = bed.cache.layer(0);
-    const Selection& made = layer.selection;
-    std::vector<uint32_t> head_layout(made.head_layout.rows * layout_words), table(made.table.cols);
-    bed.backend->download(head_layout.data(), made.head_layout.buffer, made.head_layout.offset,
-                          4 * head_layout.size());
-    bed.backend->download(table.data(), made.table.buffer, made.table.offset, 4 * table.size());
+    const Selection& selection = layer.selection;
+    std::vector<uint32_t> head_layout(selection.head_layout.rows * layout_words),
+        table(selection.table.cols);
+    bed.backend->download(head_layout.data(), selection.head_layout.buffer,
+                          selection.head_layout.offset, 4 * head_layout.size());
+    bed.backend->download(table.data(), selection.table.buffer, selection.table.offset,
+                          4 * table.size());
     const uint32_t *rows = layer.slots + layer.begin[head],
                    *v = head_layout.data() + head * layout_words;
     Set indexes;

@@ -1,6 +1,5 @@
-// Selection: what a step reads is what an independent vote in float64 chooses, everything where
-// there is room for it, with ties to the newer; a choice that is used again never loses a token
-// that came since.
+// Selection: a step reads the slots that an independent vote in float64 chooses, of equal votes the
+// newer, and everything if the slots suffice. A choice that is used again misses no newer token.
 #include "tests/kv/random_values.h"
 #include "tests/kv/select_bed.h"
 
@@ -9,8 +8,8 @@
 
 using namespace ks;
 
-// What a token at `position` should read beside its own, when all before it are held: query heads
-// [first, end) decide.
+// The indexes that a token at `position` should read beside itself if all tokens are held. The
+// query heads [first, end) vote.
 static Set vote(const Recipe& r, const Text& text, const std::vector<float>& q, uint32_t position,
                 uint32_t first, uint32_t end)
 {
@@ -42,7 +41,7 @@ static Set vote(const Recipe& r, const Text& text, const std::vector<float>& q, 
     return set;
 }
 
-TEST_CASE("select: where everything may be read, it is: bit for bit the exact cache")
+TEST_CASE("select: with enough slots to read all, it is the exact cache, bit for bit")
 {
     const Text text{3};
     for (const std::string& device : tested_names()) {
@@ -57,13 +56,13 @@ TEST_CASE("select: where everything may be read, it is: bit for bit the exact ca
     }
 }
 
-TEST_CASE("select: a step reads what an independent vote says")
+TEST_CASE("select: a step reads the slots that an independent vote chooses")
 {
     const Text text{4};
     for (const std::string& device : tested_names()) {
         for (const char* kind : {"tokenselect", "hardvote", "topk"}) {
             if (device != "reference" && std::string(kind) != "tokenselect")
-                continue; // its ablations, which only the reference has
+                continue; // ablations, which only the reference has
             CAPTURE(device);
             CAPTURE(kind);
             Bed bed(std::string("retain=all,select=") + kind + ",read=64,reuse=1", 200, 32, device);
@@ -99,7 +98,7 @@ TEST_CASE("select: of equal votes the newer win")
     }
 }
 
-TEST_CASE("select: a choice is used again for like queries, and reads what came since")
+TEST_CASE("select: a choice is used again for similar queries, and later tokens are read, too")
 {
     const Text text{6};
     for (const std::string& device : tested_names()) {
@@ -111,7 +110,7 @@ TEST_CASE("select: a choice is used again for like queries, and reads what came 
             const std::vector<float> y = bed.feed(q, text.key(at), text.value(at));
             const Set read = chosen(bed, 0);
             for (uint32_t i = at - bed.recipe.read_last(); i < at; i++)
-                CHECK(read.count(i) == 1); // nothing slipped between
+                CHECK(read.count(i) == 1); // no token is missed
             CHECK(read.size() <= bed.recipe.read_slots() + bed.recipe.read_last() / 2);
             check_read(bed, text, y, q, at);
         }
@@ -120,7 +119,7 @@ TEST_CASE("select: a choice is used again for like queries, and reads what came 
         CHECK(choices == (40 + bed.recipe.read_last() / 2) / (bed.recipe.read_last() / 2 + 1));
         const uint32_t reuses = state(bed)[select_reuses];
         bed.feed(text.query(2000), text.key(200), text.value(200));
-        CHECK(state(bed)[select_reuses] == reuses); // another query, another choice
+        CHECK(state(bed)[select_reuses] == reuses); // another query needs another choice
         const auto twice = [](std::vector<float> x) {
             const size_t n = x.size();
             x.resize(2 * n);
@@ -129,7 +128,7 @@ TEST_CASE("select: a choice is used again for like queries, and reads what came 
         };
         for (uint32_t at : {201u, 203u})
             bed.feed(twice(text.query(2000)), twice(text.key(at)), twice(text.value(at)));
-        CHECK(state(bed)[select_reuses] == reuses); // a chunk chooses, whatever it asks
+        CHECK(state(bed)[select_reuses] == reuses); // a chunk always chooses again
         bed.feed(text.query(2000), text.key(205), text.value(205));
         CHECK(state(bed)[select_reuses] == reuses + 1);
     }
@@ -159,8 +158,7 @@ static void check_same(const std::string& recipe, const BedShape& shape, const s
     CHECK((one.cache.evicted() > 0) == !exact);
 }
 
-TEST_CASE(
-    "select: over what a policy keeps, merged slots and codes; devices read and keep the same")
+TEST_CASE("select: over the tokens a policy keeps, merged slots and codes, devices agree")
 {
     const Text text{7};
     for (const std::string recipe :
@@ -182,7 +180,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("select: of codes in rows that lanes read by eights the same is read")
+TEST_CASE("select: of codes whose rows are read in octets every device reads the same slots")
 {
     for (const std::string recipe : {"mix,k=q8,v=q8,select=tokenselect,read=64,recent=16",
                                      "mix,k=turbo4,v=turbo3,select=tokenselect,read=64,recent=16",
@@ -195,7 +193,7 @@ TEST_CASE("select: of codes in rows that lanes read by eights the same is read")
     }
 }
 
-// A layer that holds n slots and was asked nothing so far. n_alike of every two keys are zeros.
+// Fills n slots without any query. n_alike of every two keys are zeros.
 static void fill(Bed& bed, uint32_t n, uint32_t n_alike)
 {
     const uint32_t width = bed.shape.n_kv_heads * bed.shape.head_dim;
@@ -217,7 +215,7 @@ static void fill(Bed& bed, uint32_t n, uint32_t n_alike)
                             4ull * scores.cols);
 }
 
-// Three steps over n slots: what a device reads is what the reference does.
+// Three steps over n slots: a device reads the same slots as the reference.
 static void check_long(const std::string& device, const std::string& recipe, uint32_t n,
                        const BedShape& shape, uint32_t n_alike)
 {
@@ -238,9 +236,9 @@ static void check_long(const std::string& device, const std::string& recipe, uin
     }
 }
 
-// Candidates are shared by blocks of a device, in rounds of 256: their borders, fewer than a round,
-// one each; then more than one each.
-TEST_CASE("select: of a long text the same is read")
+// A device shares the candidates among blocks, in rounds of 256. The lengths cover borders of
+// rounds, less than a round, one round for each block and more.
+TEST_CASE("select: of a long text every device reads the same slots")
 {
     for (const std::string& device : tested_names()) {
         if (device == "reference") continue;
@@ -263,7 +261,7 @@ TEST_CASE("select: of a long text the same is read")
     }
 }
 
-TEST_CASE("select: of 70,000 slots the same is read")
+TEST_CASE("select: of 70,000 slots every device reads the same ones")
 {
     for (const std::string& device : tested_names())
         for (const char* kind : {"tokenselect", "quest"})
@@ -272,92 +270,8 @@ TEST_CASE("select: of 70,000 slots the same is read")
                            70000, {2, 1, 16}, 0);
 }
 
-// x as RoPE leaves it at a position, in float64.
-static std::vector<double> at_position(const Bed& bed, const float* x, uint32_t position)
-{
-    const uint32_t half = bed.shape.head_dim / 2;
-    std::vector<double> out(2 * half);
-    for (uint32_t i = 0; i < half; i++) {
-        const double c = std::cos(bed.angle(position, i)), s = std::sin(bed.angle(position, i)),
-                     u = x[i], v = x[i + half];
-        out[i] = u * c - v * s;
-        out[i + half] = u * s + v * c;
-    }
-    return out;
-}
-
-// What one token should see when the tokens of `set` and its own have the positions 0, 1, 2, ...
-static std::vector<double> attention_by_rank(const Bed& bed, const Text& text, const Set& set,
-                                             uint32_t position, uint32_t head)
-{
-    const uint32_t d = bed.shape.head_dim, kv_head = head / bed.shape.group();
-    const std::vector<float> q = text.query(position);
-    std::vector<double> out(d);
-    double norm = 0;
-    uint32_t rank = 0;
-    Set all = set;
-    all.insert(position);
-    for (uint32_t i : all) {
-        const std::vector<float> k = text.key(i), v = text.value(i);
-        const std::vector<double> query = at_position(bed, &q[head * d], uint32_t(set.size()));
-        const std::vector<double> key = at_position(bed, &k[kv_head * d], rank++);
-        double logit = 0;
-        for (uint32_t j = 0; j < d; j++) logit += query[j] * key[j];
-        for (uint32_t j = 0; j < d; j++) out[j] += std::exp(logit) * v[kv_head * d + j];
-        norm += std::exp(logit);
-    }
-    for (double& x : out) x /= norm;
-    return out;
-}
-
-static void positions_by_rank(const std::string& positions,
-                              std::initializer_list<const char*> recipes)
-{
-    const Text text{8};
-    for (const std::string& device : tested_names()) {
-        for (const std::string recipe : recipes) {
-            CAPTURE(device);
-            CAPTURE(recipe);
-            const bool all = recipe.find("=all") != recipe.npos;
-            Bed bed(recipe + positions, all ? 260 : 128, 32, device);
-            for (uint32_t at = 0; at < 224; at += 32) text.read(bed, at, 32);
-            for (uint32_t at = 224; at < 250; at++) {
-                std::vector<Set> read(bed.shape.n_kv_heads);
-                for (uint32_t h = 0; h < bed.shape.n_kv_heads; h++)
-                    for (uint32_t position : bed.positions(h)) read[h].insert(position);
-                const std::vector<std::vector<uint32_t>> before = {bed.positions(0),
-                                                                   bed.positions(1)};
-                const std::vector<float> y = text.read(bed, at, 1);
-                const bool selects = bed.recipe.selects() && !bed.cache.layer(0).must_reselect;
-                if (bed.recipe.selects() && !selects)
-                    continue; // evicted since: what was read is no longer there to ask
-                for (uint32_t h = 0; h < bed.shape.n_heads; h++) {
-                    Set set = read[h / bed.shape.group()];
-                    if (selects) {
-                        set.clear();
-                        for (uint32_t index : chosen(bed, h / bed.shape.group()))
-                            set.insert(before[h / bed.shape.group()][index]);
-                    }
-                    const std::vector<double> expected = attention_by_rank(bed, text, set, at, h);
-                    for (uint32_t k = 0; k < bed.shape.head_dim; k++)
-                        CHECK(y[h * bed.shape.head_dim + k] ==
-                              doctest::Approx(expected[k]).epsilon(3e-5));
-                }
-            }
-            if (!all) CHECK(bed.cache.evicted() > 0);
-        }
-    }
-}
-
-TEST_CASE("positions=compact: a token's position is its rank among those that are read")
-{
-    positions_by_rank(",positions=compact",
-                      {"sink", "h2o", "keydiff", "retain=all,select=tokenselect,read=64,reuse=1",
-                       "h2o,select=quest,read=64"});
-}
-
-// Microseconds of a step of one layer of SmolLM2's shape over n slots, the median of some. Its
-// scores and queries are random.
+// The median microseconds of a step of one layer with SmolLM2's shape over n slots. Keys and
+// queries are random.
 static double step_time(const std::string& device, const std::string& recipe, uint32_t n)
 {
     constexpr uint32_t kChunk = 512, kSteps = 31;
@@ -377,7 +291,7 @@ static double step_time(const std::string& device, const std::string& recipe, ui
     return times[kSteps / 2];
 }
 
-// tools/gpu_check.sh reads the lines, on a device to a million slots.
+// tools/gpu_check.sh reads these lines. With KS_TEST_BACKEND it goes up to a million slots.
 TEST_CASE("perf: select" * doctest::skip(!getenv("KS_PERF")))
 {
     const char* only = getenv("KS_TEST_BACKEND");

@@ -1,12 +1,12 @@
-// Selection of pages and blocks: what is known of them between choices is what their keys say,
-// whatever came between.
+// Selection of pages and blocks. Bounds and representatives that are kept between choices equal the
+// ones computed from all keys.
 #include "tests/kv/select_bed.h"
 
 #include <numeric>
 
 using namespace ks;
 
-// The most that any of a page's keys can come to with a query of a head, from bounds of its own.
+// The upper bound of a page's logits with the queries of a head, computed from its keys.
 static double page_bound(const Text& text, const std::vector<float>& q, uint32_t head,
                          uint32_t page)
 {
@@ -28,7 +28,7 @@ static double page_bound(const Text& text, const std::vector<float>& q, uint32_t
     return most;
 }
 
-// Pages that were read have the highest bounds.
+// Checks that the pages that were read have the highest bounds.
 static void check_pages(Bed& bed, const Text& text, const std::vector<float>& q, uint32_t position)
 {
     for (uint32_t head = 0; head < text.shape.n_kv_heads; head++) {
@@ -43,7 +43,7 @@ static void check_pages(Bed& bed, const Text& text, const std::vector<float>& q,
             else
                 most_left = std::max(most_left, bound);
         }
-        CHECK(least_read > most_left - 0.05); // bounds are rounded to halves, outward
+        CHECK(least_read > most_left - 0.05); // bounds are rounded outward to f16
     }
 }
 
@@ -54,8 +54,7 @@ TEST_CASE("select: pages are chosen by bounds that no key exceeds")
         Bed bed("retain=all,select=quest,read=64", 300, 32, device);
         for (uint32_t at = 0; at < 160; at += 32) text.read(bed, at, 32);
         for (uint32_t at = 160; at < 280; at++) {
-            if (at == 180) { // what somebody says next is read as a whole, and its pages are known
-                             // afterwards
+            if (at == 180) { // chunks of a prompt, whose pages must be known afterwards
                 for (; at < 276; at += 32) text.read(bed, at, 32);
             }
             const std::vector<float> q = text.query(at), y = text.read(bed, at, 1);
@@ -65,7 +64,8 @@ TEST_CASE("select: pages are chosen by bounds that no key exceeds")
     }
 }
 
-TEST_CASE("select: pages that came while a choice was used again are known to the next one")
+TEST_CASE(
+    "select: pages that were filled while a choice was used again are known to the next choice")
 {
     const Text text{13};
     for (const std::string& device : tested_names()) {
@@ -73,10 +73,10 @@ TEST_CASE("select: pages that came while a choice was used again are known to th
         for (uint32_t at = 0; at < 160; at += 32) text.read(bed, at, 32);
         uint32_t at = 160;
         const uint32_t n_alike = bed.recipe.read_last() / 2;
-        for (uint32_t asked = 0; asked < 6; asked++) {
+        for (uint32_t nth = 0; nth < 6; nth++) {
             for (uint32_t i = 0; i < n_alike; i++, at++)
-                bed.feed(text.query(1000 + asked), text.key(at), text.value(at));
-            const std::vector<float> q = text.query(2000 + asked),
+                bed.feed(text.query(1000 + nth), text.key(at), text.value(at));
+            const std::vector<float> q = text.query(2000 + nth),
                                      y = bed.feed(q, text.key(at), text.value(at));
             check_read(bed, text, y, q, at);
             check_pages(bed, text, q, at++);
@@ -85,7 +85,7 @@ TEST_CASE("select: pages that came while a choice was used again are known to th
     }
 }
 
-// How much attention each of n indexes got from as many queries that read everything, summed over a
+// The attention that each of n indexes got from n queries that read everything, summed over a
 // head's query heads.
 static std::vector<double> attention_got(const Text& text, uint32_t head, uint32_t n)
 {
@@ -103,7 +103,45 @@ static std::vector<double> attention_got(const Text& text, uint32_t head, uint32
     return got;
 }
 
-TEST_CASE("select: blocks are chosen by the keys in them that attention looked at most")
+// What a token at `position` should read beside its own: the first and last tokens, and the blocks
+// whose keys with the most attention have the highest mean logits.
+static Set expected_blocks(const Recipe& recipe, const Text& text, const std::vector<float>& q,
+                           uint32_t position)
+{
+    const BedShape& s = text.shape;
+    const uint32_t n_first = recipe.read_first(), n_last = recipe.read_last(),
+                   n_slots = recipe.read_slots() - n_first - n_last, end = position - n_last;
+    uint32_t unit = 128;
+    while (4 * unit > n_slots) unit /= 2;
+    std::vector<std::pair<double, uint32_t>> votes; // and the begin of the block
+    for (uint32_t begin = n_first; begin < end; begin = (begin / unit + 1) * unit)
+        votes.push_back({0, begin});
+    for (uint32_t head = 0; head < s.n_kv_heads; head++) {
+        const std::vector<double> got = attention_got(text, head, position);
+        for (auto& [vote, begin] : votes) {
+            const uint32_t stop = std::min(end, (begin / unit + 1) * unit),
+                           n = std::min(4u, stop - begin);
+            std::vector<uint32_t> order(stop - begin);
+            std::iota(order.begin(), order.end(), begin);
+            std::sort(order.begin(), order.end(),
+                      [&](uint32_t a, uint32_t b) { return got[a] > got[b]; });
+            for (uint32_t h = head * s.group(); h < (head + 1) * s.group(); h++)
+                for (uint32_t k = 0; k < n; k++)
+                    vote += dot_of(q, h, text.key(order[k]), head, s.head_dim) / n;
+        }
+    }
+    std::sort(votes.rbegin(), votes.rend());
+    votes.resize(n_slots / unit);
+    Set expected;
+    for (uint32_t i = 0; i < position; i++)
+        if (i < n_first || i >= end) expected.insert(i);
+    for (const auto& [vote, begin] : votes)
+        for (uint32_t i = begin; i < std::min(end, (begin / unit + 1) * unit); i++)
+            expected.insert(i);
+    return expected;
+}
+
+TEST_CASE("select: blocks are chosen by their keys with the most attention")
 {
     const Text text{9};
     const BedShape& s = text.shape;
@@ -116,36 +154,8 @@ TEST_CASE("select: blocks are chosen by the keys in them that attention looked a
             for (uint32_t head = 0; head < s.n_kv_heads; head++)
                 CHECK(chosen(bed, head).size() <= bed.recipe.read_slots());
             if (at > 161)
-                continue; // until then every query has read all, so what it said of each is known
-            const uint32_t n_first = bed.recipe.read_first(), n_last = bed.recipe.read_last(),
-                           end = at - n_last;
-            uint32_t unit = 128;
-            while (4 * unit > bed.recipe.read_slots() - n_first - n_last) unit /= 2;
-            std::vector<std::pair<double, uint32_t>> votes; // and where the block begins
-            for (uint32_t begin = n_first; begin < end; begin = (begin / unit + 1) * unit)
-                votes.push_back({0, begin});
-            for (uint32_t head = 0; head < s.n_kv_heads; head++) {
-                const std::vector<double> got = attention_got(text, head, at);
-                for (auto& [vote, begin] : votes) {
-                    const uint32_t stop = std::min(end, (begin / unit + 1) * unit),
-                                   n = std::min(4u, stop - begin);
-                    std::vector<uint32_t> order(stop - begin);
-                    std::iota(order.begin(), order.end(), begin);
-                    std::sort(order.begin(), order.end(),
-                              [&](uint32_t a, uint32_t b) { return got[a] > got[b]; });
-                    for (uint32_t h = head * s.group(); h < (head + 1) * s.group(); h++)
-                        for (uint32_t k = 0; k < n; k++)
-                            vote += dot_of(q, h, text.key(order[k]), head, s.head_dim) / n;
-                }
-            }
-            std::sort(votes.rbegin(), votes.rend());
-            votes.resize((bed.recipe.read_slots() - n_first - n_last) / unit);
-            Set expected;
-            for (uint32_t i = 0; i < at; i++)
-                if (i < n_first || i >= end) expected.insert(i);
-            for (const auto& [vote, begin] : votes)
-                for (uint32_t i = begin; i < std::min(end, (begin / unit + 1) * unit); i++)
-                    expected.insert(i);
+                continue; // earlier queries have read all tokens, so all attention is known
+            const Set expected = expected_blocks(bed.recipe, text, q, at);
             CHECK(expected.size() < at);
             for (uint32_t head = 0; head < s.n_kv_heads; head++)
                 CHECK(chosen(bed, head) == expected);
@@ -153,9 +163,9 @@ TEST_CASE("select: blocks are chosen by the keys in them that attention looked a
     }
 }
 
-// Who speaks for a block changes only where attention looked: a device that remembers the others
-// chooses as one that looks at all.
-TEST_CASE("select: blocks are chosen as if all their keys were looked at again")
+// The representatives of a block change only if it was read. A device that keeps them chooses the
+// same blocks as the reference, which compares all keys.
+TEST_CASE("select: kept block representatives give the same choice as all keys")
 {
     const Text text{14};
     for (const std::string& device : tested_names()) {
@@ -167,12 +177,12 @@ TEST_CASE("select: blocks are chosen as if all their keys were looked at again")
             CAPTURE(std::string(recipe));
             Bed one(recipe, 400, 32), other(recipe, 400, 32, device);
             for (Bed* bed : {&one, &other}) {
-                bed->cache.set_text(nullptr, 0, 256); // as if the model knew no longer texts
+                bed->cache.set_text(nullptr, 0, 256); // trained on 256 tokens
                 bed->q_clamped = true;
             }
             for (uint32_t at = 0; at < 380;) {
-                const uint32_t n =
-                    at < 160 || at == 260 ? 32 : 1; // what somebody says next is a chunk
+                // A prompt comes in chunks, a later one at 260.
+                const uint32_t n = at < 160 || at == 260 ? 32 : 1;
                 text.read(one, at, n);
                 text.read(other, at, n);
                 for (uint32_t head = 0; head < text.shape.n_kv_heads && at > 160; head++)

@@ -1,12 +1,12 @@
-// Who keeps a slot depends on the text and the recipe alone: not on the device, nor on the number
-// of threads.
+// The tokens that keep a slot depend on the text and the recipe only, not on the device or the
+// number of threads.
 #include "tests/kv/cache_bed.h"
 #include "tests/kv/random_recipe.h"
 
 using namespace ks;
 
-// A layer of any shape with a recipe of any kind, and the chunks in which a text is read: first
-// those of a prompt.
+// A layer of random shape, a random recipe, and the sizes of the chunks of a text. The chunks of a
+// prompt come first.
 struct AnyCase {
     BedShape shape;
     std::string recipe;
@@ -26,7 +26,7 @@ struct AnyCase {
         for (uint32_t n = 0; n < 3 * slots; n += reads.back())
             reads.push_back(1 + random.below(chunk));
         for (uint32_t n = 0; n < slots; n++) reads.push_back(1);
-        if (random.below(2)) reads.push_back(chunk); // and another turn
+        if (random.below(2)) reads.push_back(chunk); // a chunk after decoding
         for (uint32_t n = 0; n < slots / 2; n++) reads.push_back(1);
     }
 
@@ -53,11 +53,11 @@ struct AnyCase {
 TEST_CASE("victims: the same on every device, at any number of threads")
 {
     RandomValues random{31};
-    const char* rounds = getenv("KS_TEST_ROUNDS"); // fewer, where a device takes long
+    const char* rounds = getenv("KS_TEST_ROUNDS"); // for slow devices
     for (int round = 0; round < (rounds ? atoi(rounds) : 60); round++) {
         AnyCase any(random);
-        // The first token's own query sees nothing else: what is exactly the even share is not
-        // below it.
+        // The first token's own query sees nothing else. A probability equal to the even share is
+        // not below it.
         if (round % 5 == 0) any.recipe = "scissorhands,sink=0,recent=4";
         CAPTURE(round);
         CAPTURE(any.recipe);

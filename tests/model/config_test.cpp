@@ -1,57 +1,15 @@
-#include "model/gguf_builder.h"
-#include "runtime/model/config.h"
-#include "runtime/model/tensor_names.h"
+// Configurations: keys, families, ranges, windows, RoPE scaling.
+#include "tests/model/config_bed.h"
 
 #include <cmath>
-#include <doctest/doctest.h>
 #include <limits>
 
 using namespace ks;
 
-static const char* const kArchitectures[] = {"llama", "gemma3", "qwen2", "qwen3", "phi3"};
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN(),
                 kInfinity = std::numeric_limits<float>::infinity();
 
-struct ReadModel {
-    Gguf gguf;
-    Config config;
-    std::vector<TensorPart> parts;
-};
-
-// Reads the configuration and binds the tensors, as a plan does.
-static Status read_model(const GgufBuilder& b, ReadModel* out = nullptr)
-{
-    TempFile file("model.gguf", b.bytes());
-    Result<Gguf> gguf = Gguf::open(file.path());
-    REQUIRE_MESSAGE(gguf.ok(), gguf.status().message());
-    Result<Config> config = read_config(gguf.value());
-    if (!config.ok()) return config.status();
-    Result<std::vector<TensorPart>> parts = bind_tensors(gguf.value(), config.value());
-    if (parts.ok() && out) *out = {std::move(gguf.value()), config.value(), parts.value()};
-    return parts.status();
-}
-
-static Config config_of(const GgufBuilder& b)
-{
-    ReadModel model;
-    Status status = read_model(b, &model);
-    REQUIRE_MESSAGE(status.ok(), status.message());
-    return model.config;
-}
-
-static void refused(const GgufBuilder& b, Code code, const std::vector<std::string>& words)
-{
-    Status status = read_model(b);
-    refused(status, code, words);
-    CHECK(status.message().find("model.gguf") != std::string::npos);
-}
-
-static GgufBuilder llama()
-{
-    return small_model("llama");
-}
-
-TEST_CASE("config: what the keys say, and what holds without them")
+TEST_CASE("config: values of keys, and defaults of missing keys")
 {
     Config c = config_of(llama());
     CHECK(std::string(c.family->name) == "llama");
@@ -85,8 +43,8 @@ TEST_CASE("config: what the keys say, and what holds without them")
     CHECK(c.final_softcap == 30);
     CHECK_FALSE(config_of(llama().tensor("output.weight", {32, 6})).tied);
     CHECK(config_of(llama().string("general.name", "evil\x1b[2J")).name == "evil\\x1b[2J");
-    CHECK(config_of(llama().u32("llama.expert_count", 0).u32("llama.vocab_size", 99)).n_vocab ==
-          6); // the tensor's shape decides
+    // The tensor's shape decides.
+    CHECK(config_of(llama().u32("llama.expert_count", 0).u32("llama.vocab_size", 99)).n_vocab == 6);
 }
 
 TEST_CASE("config: every family, its flags and its tensors")
@@ -119,31 +77,31 @@ TEST_CASE("config: every family, its flags and its tensors")
         }
     }
     for (const std::string architecture : {"mamba", "", "LLAMA", "llama\x1b[2J"}) {
-        refused(llama().string("general.architecture", architecture), Code::unsupported,
-                {"'" + printable(architecture) + "'", "llama gemma3 qwen2 qwen3 phi3"});
+        model_refused(llama().string("general.architecture", architecture), Code::unsupported,
+                      {"'" + printable(architecture) + "'", "llama gemma3 qwen2 qwen3 phi3"});
     }
-    refused(llama().drop("general.architecture"), Code::invalid, {"general.architecture"});
-    refused(llama().u32("general.architecture", 1), Code::invalid,
-            {"general.architecture", "a string"});
+    model_refused(llama().drop("general.architecture"), Code::invalid, {"general.architecture"});
+    model_refused(llama().u32("general.architecture", 1), Code::invalid,
+                  {"general.architecture", "a string"});
 }
 
-TEST_CASE("config: keys that are needed")
+TEST_CASE("config: required keys")
 {
     for (const char* name :
          {"block_count", "embedding_length", "context_length", "feed_forward_length",
           "attention.head_count", "attention.layer_norm_rms_epsilon"}) {
         const std::string key = std::string("llama.") + name;
-        refused(llama().drop(key), Code::invalid, {"no key '" + key + "'"});
-        refused(llama().string(key, "32"), Code::invalid, {key, "string"});
-        refused(llama().i32(key, -1), Code::invalid, {key});
-        refused(llama().f32(key, kNan), Code::invalid, {key});
+        model_refused(llama().drop(key), Code::invalid, {"no key '" + key + "'"});
+        model_refused(llama().string(key, "32"), Code::invalid, {key, "string"});
+        model_refused(llama().i32(key, -1), Code::invalid, {key});
+        model_refused(llama().f32(key, kNan), Code::invalid, {key});
     }
     // Without head_count_kv there are as many KV heads as heads.
-    refused(llama().drop("llama.attention.head_count_kv"), Code::invalid,
-            {"attn_k.weight", "32 x 16", "32 x 32"});
+    model_refused(llama().drop("llama.attention.head_count_kv"), Code::invalid,
+                  {"attn_k.weight", "32 x 16", "32 x 32"});
 }
 
-TEST_CASE("config: ranges")
+TEST_CASE("config: integers out of range")
 {
     const std::string l = "llama.", a = "llama.attention.";
     const struct {
@@ -171,6 +129,11 @@ TEST_CASE("config: ranges")
             CHECK(is_readable(status.message()));
         }
     }
+}
+
+TEST_CASE("config: real numbers out of range")
+{
+    const std::string l = "llama.", a = "llama.attention.";
     const struct {
         std::string key;
         std::vector<float> bad;
@@ -184,14 +147,19 @@ TEST_CASE("config: ranges")
     };
     for (const auto& row : reals)
         for (float value : row.bad)
-            refused(llama().f32(row.key, value), Code::invalid,
-                    {row.key + "' at offset ", "was expected"});
-    refused(llama().u32(l + "context_length", 0), Code::invalid,
-            {"'llama.context_length' at offset ", "is 0, 1 to 1073741824 was expected"});
-    refused(llama().u32(a + "key_length", 32), Code::unsupported, {"32", "16", "equal"});
-    refused(llama().u32(a + "key_length", 15).u32(a + "value_length", 15), Code::invalid,
-            {"2 heads of 15 values", "even"});
-    refused(llama().u32(l + "expert_count", 8), Code::unsupported, {"8 experts"});
+            model_refused(llama().f32(row.key, value), Code::invalid,
+                          {row.key + "' at offset ", "was expected"});
+}
+
+TEST_CASE("config: the message names the key, the value and the range")
+{
+    const std::string l = "llama.", a = "llama.attention.";
+    model_refused(llama().u32(l + "context_length", 0), Code::invalid,
+                  {"'llama.context_length' at offset ", "is 0, 1 to 1073741824 was expected"});
+    model_refused(llama().u32(a + "key_length", 32), Code::unsupported, {"32", "16", "equal"});
+    model_refused(llama().u32(a + "key_length", 15).u32(a + "value_length", 15), Code::invalid,
+                  {"2 heads of 15 values", "even"});
+    model_refused(llama().u32(l + "expert_count", 8), Code::unsupported, {"8 experts"});
     CHECK(config_of(llama().f64(a + "layer_norm_rms_epsilon", 1e-6)).norm_eps == 1e-6f);
 
     GgufBuilder b; // three KV heads for four heads, with matching tensors
@@ -199,26 +167,28 @@ TEST_CASE("config: ranges")
     for (const char* name : {"blk.0.attn_k.weight", "blk.0.attn_v.weight", "blk.1.attn_k.weight",
                              "blk.1.attn_v.weight"})
         b.tensor(name, {32, 24});
-    refused(b, Code::invalid, {"4 heads", "3 KV heads"});
+    model_refused(b, Code::invalid, {"4 heads", "3 KV heads"});
 }
 
 TEST_CASE("config: one value for each layer")
 {
     const std::string key = "llama.attention.head_count";
     CHECK(config_of(llama().array<uint32_t>(key, GgufType::u32, {2, 2})).n_heads == 2);
-    refused(llama().array<uint32_t>(key, GgufType::u32, {2, 4}), Code::unsupported,
-            {key, "2 and 4"});
-    refused(llama().array<uint32_t>(key, GgufType::u32, {2}), Code::invalid,
-            {key, "1 values, 2 were expected"});
-    refused(llama().array<uint32_t>(key, GgufType::u32, {2, 2, 2}), Code::invalid,
-            {key, "array of 3"});
-    refused(llama().array<uint32_t>(key, GgufType::u32, {}), Code::invalid, {key, "array of 0"});
-    refused(llama().array<uint32_t>(key, GgufType::u32, {0, 0}), Code::invalid, {key, "is 0"});
-    refused(llama().strings(key, {"2", "2"}), Code::invalid, {key, "string"});
+    model_refused(llama().array<uint32_t>(key, GgufType::u32, {2, 4}), Code::unsupported,
+                  {key, "2 and 4"});
+    model_refused(llama().array<uint32_t>(key, GgufType::u32, {2}), Code::invalid,
+                  {key, "1 values, 2 were expected"});
+    model_refused(llama().array<uint32_t>(key, GgufType::u32, {2, 2, 2}), Code::invalid,
+                  {key, "array of 3"});
+    model_refused(llama().array<uint32_t>(key, GgufType::u32, {}), Code::invalid,
+                  {key, "array of 0"});
+    model_refused(llama().array<uint32_t>(key, GgufType::u32, {0, 0}), Code::invalid,
+                  {key, "is 0"});
+    model_refused(llama().strings(key, {"2", "2"}), Code::invalid, {key, "string"});
     CHECK(config_of(llama().array<int32_t>("llama.feed_forward_length", GgufType::i32, {64, 64}))
               .ffn_dim == 64);
-    refused(llama().array<uint32_t>("llama.block_count", GgufType::u32, {2}), Code::invalid,
-            {"llama.block_count", "integer"});
+    model_refused(llama().array<uint32_t>("llama.block_count", GgufType::u32, {2}), Code::invalid,
+                  {"llama.block_count", "integer"});
 }
 
 static std::string window_layers(const Config& c)
@@ -239,7 +209,7 @@ TEST_CASE("config: gemma3's windows and scale")
     CHECK(window_layers(config_of(small_model("gemma3", 3).u32(key, 1))) == "ggg");
     CHECK(window_layers(config_of(
               small_model("gemma3", 3).drop("gemma3.attention.sliding_window"))) == "ggg");
-    refused(small_model("gemma3").u32(key, 0), Code::invalid, {key, "is 0"});
+    model_refused(small_model("gemma3").u32(key, 0), Code::invalid, {key, "is 0"});
 
     auto flags = [&](std::vector<uint8_t> values) {
         return small_model("gemma3", 5).array(key, GgufType::boolean, values);
@@ -250,7 +220,7 @@ TEST_CASE("config: gemma3's windows and scale")
     CHECK(window_layers(config_of(flags({1, 1, 1, 1, 0}))) == "wwwwg");
     for (const std::vector<uint8_t>& irregular : std::vector<std::vector<uint8_t>>{
              {0, 1, 1, 1, 1}, {1, 0, 0, 1, 0}, {1, 1, 0, 1}, {1, 0, 1, 0, 1, 0}})
-        refused(flags(irregular), Code::unsupported, {key, "period over 5 layers"});
+        model_refused(flags(irregular), Code::unsupported, {key, "period over 5 layers"});
 
     CHECK(
         config_of(small_model("gemma3").f32("gemma3.rope.freq_base_swa", 2e4f)).rope_base_window ==
@@ -275,8 +245,8 @@ TEST_CASE("config: gemma3's windows and scale")
 TEST_CASE("config: RoPE scaling")
 {
     const std::string s = "llama.rope.scaling.";
-    CHECK(config_of(llama().f32(s + "factor", 8)).rope_factor ==
-          8); // without a type, scaling is linear
+    // Without a type, scaling is linear.
+    CHECK(config_of(llama().f32(s + "factor", 8)).rope_factor == 8);
     CHECK(config_of(llama().f32(s + "factor", 8).string(s + "type", "linear")).rope_factor == 8);
     CHECK(config_of(llama().f32(s + "factor", 8).string(s + "type", "none")).rope_factor == 1);
     CHECK(config_of(llama().f32(s + "factor", 0)).rope_factor == 1);
@@ -284,26 +254,26 @@ TEST_CASE("config: RoPE scaling")
     CHECK(config_of(llama().f32("llama.rope.scale_linear", 4).f32(s + "factor", 2)).rope_factor ==
           2);
     CHECK(config_of(llama().f32(s + "attn_factor", 1.25f)).rope_mscale == 1.25);
-    refused(llama().string(s + "type", "su"), Code::unsupported,
-            {"'su'", "none, linear, yarn and longrope"});
-    refused(llama().string(s + "type", "yarn"), Code::invalid, {"YaRN with a factor of 0"});
-    GgufBuilder far = llama()
-                          .string(s + "type", "yarn")
-                          .f32(s + "factor", 4)
-                          .u32(s + "original_context_length", 64);
-    CHECK(config_of(far).rope_yarn == 4);
-    CHECK(config_of(far).rope_factor == 1);
-    CHECK(config_of(far).rope_mscale == doctest::Approx(1.1386294));
-    CHECK(config_of(far.f32(s + "yarn_beta_fast", 16)).rope_yarn_fast == 16);
-    refused(far.f32(s + "yarn_ext_factor", 0.5f), Code::unsupported, {"ext_factor of 0.5"});
-    refused(llama().u32(s + "type", 1), Code::invalid, {s + "type", "a string"});
+    model_refused(llama().string(s + "type", "su"), Code::unsupported,
+                  {"'su'", "none, linear, yarn and longrope"});
+    model_refused(llama().string(s + "type", "yarn"), Code::invalid, {"YaRN with a factor of 0"});
+    GgufBuilder yarn = llama()
+                           .string(s + "type", "yarn")
+                           .f32(s + "factor", 4)
+                           .u32(s + "original_context_length", 64);
+    CHECK(config_of(yarn).rope_yarn == 4);
+    CHECK(config_of(yarn).rope_factor == 1);
+    CHECK(config_of(yarn).rope_mscale == doctest::Approx(1.1386294));
+    CHECK(config_of(yarn.f32(s + "yarn_beta_fast", 16)).rope_yarn_fast == 16);
+    model_refused(yarn.f32(s + "yarn_ext_factor", 0.5f), Code::unsupported, {"ext_factor of 0.5"});
+    model_refused(llama().u32(s + "type", 1), Code::invalid, {s + "type", "a string"});
 
     GgufBuilder phi = small_model("phi3")
                           .string("phi3.rope.scaling.type", "longrope")
                           .u32("phi3.rope.scaling.original_context_length", 32);
-    refused(phi, Code::invalid, {"longrope", "rope_factors_long.weight"});
+    model_refused(phi, Code::invalid, {"longrope", "rope_factors_long.weight"});
     phi.tensor("rope_factors_long.weight", {8});
-    refused(phi, Code::invalid, {"rope_factors_short.weight"});
+    model_refused(phi, Code::invalid, {"rope_factors_short.weight"});
     phi.tensor("rope_factors_short.weight", {8});
     ReadModel model;
     REQUIRE(read_model(phi, &model).ok());
@@ -312,78 +282,6 @@ TEST_CASE("config: RoPE scaling")
     for (const TensorPart& p : model.parts)
         n_factors += p.role == Role::rope_factors_long || p.role == Role::rope_factors_short;
     CHECK(n_factors == 2);
-    refused(phi.tensor("rope_factors_short.weight", {4}), Code::invalid,
-            {"rope_factors_short.weight", "has 4 values, 8 x 1"});
-}
-
-TEST_CASE("tensors: missing, misshapen, of a type that cannot be used")
-{
-    for (const char* architecture : kArchitectures) {
-        const GgufBuilder whole = small_model(architecture);
-        for (const GgufBuilder::TensorInfo& t : whole.tensors) {
-            const std::string name = t.name.substr(8);
-            if (name.find(".bias") != std::string::npos) continue;
-            refused(GgufBuilder(whole).drop_tensor(name), Code::invalid,
-                    {"no tensor '" + name + "'"});
-            std::vector<uint64_t> dims = t.dims;
-            dims.back() *= 2;
-            if (name != "token_embd.weight")
-                refused(GgufBuilder(whole).tensor(name, dims), Code::invalid,
-                        {"tensor '" + name + "' at offset"});
-            dims = t.dims;
-            dims.resize(3, 1);
-            CHECK(read_model(GgufBuilder(whole).tensor(name, dims))
-                      .ok()); // trailing ones change nothing
-            dims[2] = 2;
-            refused(GgufBuilder(whole).tensor(name, dims), Code::invalid, {name});
-        }
-    }
-    refused(llama().tensor("blk.1.ffn_down.weight", {32, 64}), Code::invalid,
-            {"'blk.1.ffn_down.weight'", "has 32 x 64 values, 64 x 32"});
-    refused(llama().tensor("token_embd.weight", {64, 6}), Code::invalid,
-            {"'token_embd.weight'", "64 x 6", "32 x 6"});
-    refused(llama().tensor("token_embd.weight", {32, 7}), Code::invalid,
-            {"7 rows", "tokenizer.ggml.tokens has 6"});
-    refused(llama().tensor("output.weight", {32, 7}), Code::invalid, {"'output.weight'"});
-
-    const uint32_t f16 = 1, q8_0 = 8, mxfp4 = 39;
-    CHECK(read_model(llama().tensor("output_norm.weight", {32}, f16)).ok());
-    CHECK(read_model(llama().tensor("blk.0.attn_k.weight", {32, 16}, q8_0)).ok());
-    refused(llama().tensor("output_norm.weight", {32}, q8_0), Code::unsupported,
-            {"'output_norm.weight'", "Q8_0 (8)", "F32, F16 or BF16"});
-    refused(llama().tensor("blk.0.attn_k.weight", {32, 16}, mxfp4), Code::unsupported,
-            {"'blk.0.attn_k.weight'", "MXFP4 (39)", "Q4_0"});
-    CHECK(read_model(llama().tensor("vision.patch", {32}, mxfp4))
-              .ok()); // an unknown type is ignored in a tensor that is not used
-}
-
-TEST_CASE("tensors: optional ones, and ones that nobody knows")
-{
-    ReadModel model;
-    REQUIRE(read_model(llama(), &model).ok());
-    const size_t n = model.parts.size();
-    REQUIRE(read_model(llama()
-                           .tensor("output.weight", {32, 6})
-                           .tensor("rope_freqs.weight", {8})
-                           .tensor("blk.1.attn_k.bias", {16}),
-                       &model)
-                .ok());
-    CHECK(model.parts.size() == n + 3);
-    int n_found = 0;
-    for (const TensorPart& p : model.parts) {
-        n_found += p.role == Role::output && p.rows == 6;
-        n_found += p.role == Role::rope_freqs && p.cols == 8;
-        n_found += p.role == Role::attn_k_bias && p.layer == 1 && p.rows == 1 && p.cols == 16;
-    }
-    CHECK(n_found == 3);
-    refused(llama().tensor("blk.1.attn_k.bias", {32}), Code::invalid,
-            {"'blk.1.attn_k.bias'", "32", "16 x 1"});
-    refused(llama().tensor("rope_freqs.weight", {16}), Code::invalid,
-            {"'rope_freqs.weight'", "8 x 1"});
-    for (const char* name : {"blk.0.attn_output.bias", "blk.2.attn_k.weight",
-                             "blk.0.ffn_gate_exps.weight", "output.bias", "token_embd_norm.weight"})
-        refused(llama().tensor(name, {32}), Code::unsupported,
-                {std::string("'") + name + "'", "not part of a llama model of 2 layers"});
-    refused(small_model("qwen3").tensor("blk.0.attn_k.bias", {16}), Code::unsupported,
-            {"attn_k.bias"});
+    model_refused(phi.tensor("rope_factors_short.weight", {4}), Code::invalid,
+                  {"rope_factors_short.weight", "has 4 values, 8 x 1"});
 }

@@ -30,8 +30,8 @@ inline Bytes le_string(const std::string& s)
 class GgufBuilder
 {
 public:
-    static constexpr uint64_t kNext = 12345; // place the tensor after the one before; not a valid
-                                             // offset, because it is not aligned
+    // Places the tensor after the previous one. No valid offset, because it is not aligned.
+    static constexpr uint64_t kNext = 12345;
     struct Key {
         Bytes name; // with its length, which may be wrong
         uint32_t type;

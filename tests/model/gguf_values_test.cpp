@@ -1,18 +1,29 @@
+// GGUF values by type, and the vocabulary.
 #include "model/gguf_builder.h"
 
 using namespace ks;
 
-TEST_CASE("gguf: typed access")
+static TempFile typed_file()
 {
     GgufBuilder b = small_file();
     b.boolean("x.two", 2)
         .array<uint8_t>("x.flags", GgufType::boolean, {1, 0, 1})
         .array<int32_t>("x.negative", GgufType::i32, {1, -1});
-    TempFile file("typed.gguf", b.bytes());
+    return TempFile("typed.gguf", b.bytes());
+}
+
+static Gguf typed_gguf(const TempFile& file)
+{
     Result<Gguf> opened = Gguf::open(file.path());
     REQUIRE(opened.ok());
-    const Gguf& gguf = opened.value();
-    bool found = false, flag = false;
+    return std::move(opened.value());
+}
+
+TEST_CASE("gguf: integers")
+{
+    const TempFile file = typed_file();
+    const Gguf gguf = typed_gguf(file);
+    bool found = false;
     uint32_t n = 99;
     for (auto [key, value] :
          {std::pair{"x.u8", 255u}, {"x.u16", 65535u}, {"x.u32", 7u}, {"x.i64", 5u}}) {
@@ -29,7 +40,12 @@ TEST_CASE("gguf: typed access")
     for (const char* key : {"x.f32", "x.bool", "x.shorts", "general.name"})
         refused(gguf.get_u32(key, &n), Code::invalid, {key, "integer"});
     CHECK(n == 5);
+}
 
+TEST_CASE("gguf: arrays of integers")
+{
+    const TempFile file = typed_file();
+    const Gguf gguf = typed_gguf(file);
     std::vector<uint32_t> list;
     CHECK(gguf.get_u32s("x.shorts", 2, &list).ok());
     CHECK(list == std::vector<uint32_t>{3, 4});
@@ -42,7 +58,13 @@ TEST_CASE("gguf: typed access")
     refused(gguf.get_u32s("x.negative", 9, &list), Code::invalid, {"is -1"});
     for (const char* key : {"x.floats", "x.strings", "x.bool"})
         CHECK_FALSE(gguf.get_u32s(key, 9, &list).ok());
+}
 
+TEST_CASE("gguf: real numbers and booleans")
+{
+    const TempFile file = typed_file();
+    const Gguf gguf = typed_gguf(file);
+    bool found = false, flag = false;
     double d = 0;
     CHECK(gguf.get_f64("x.f32", &d).ok());
     CHECK(d == 0.5);

@@ -33,7 +33,7 @@ static double rms(const Rows& a, const Rows& b)
     return std::sqrt(sum / n);
 }
 
-TEST_CASE("key bias: taken out of the slots and added by position, the forward is the same")
+TEST_CASE("key bias: removed from the slots and added by position, the forward pass is the same")
 {
     for (std::string arch : {"qwen2", "llama"})
         for (std::string device : {"reference", "cpu"}) {
@@ -62,7 +62,7 @@ TEST_CASE("key bias: taken out of the slots and added by position, the forward i
 }
 
 // The query gain makes attention logits so small that the output is proportional to their noise.
-TEST_CASE("key bias: codes lose a thirtieth of what they would lose with it")
+TEST_CASE("key bias: codes without the bias have a thirtieth of the error")
 {
     TinyShape shape;
     shape.arch = "qwen2";
@@ -86,8 +86,8 @@ TEST_CASE("key bias: codes lose a thirtieth of what they would lose with it")
     }
 }
 
-TEST_CASE("key bias: evicting, merging and far tokens work as ever, samples without a position are "
-          "refused")
+TEST_CASE(
+    "key bias: eviction, merging and clamped queries work, samples without a position are refused")
 {
     TinyShape shape;
     shape.arch = "qwen2";

@@ -5,16 +5,14 @@
 
 using namespace ks;
 
-TEST_CASE(
-    "model: the forward equals an independent one, whatever the chunks, and rings that wrapped")
+TEST_CASE("model: the forward pass equals an independent one, with any chunks and full rings")
 {
     Recipe exact;
     exact.k = exact.v = Format::f32;
     for (const char* arch : {"llama", "gemma3"}) {
         TinyShape shape;
         shape.arch = arch;
-        shape.n_layers =
-            shape.arch == "gemma3" ? 6 : 2; // the sixth layer is the first with global attention
+        shape.n_layers = shape.arch == "gemma3" ? 6 : 2; // gemma3's sixth layer is global
         TinyModel tiny = make_tiny_model(shape);
         std::vector<uint32_t> ids;
         for (uint32_t i = 0; i < 61; i++) ids.push_back((i * 37 + 11) % 256);
@@ -33,7 +31,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("model: a window in a table forgets what a ring does, whatever the chunks")
+TEST_CASE("model: a window in a table forgets the same tokens as a ring, with any chunks")
 {
     TinyShape shape;
     shape.arch = "gemma3";
@@ -68,7 +66,7 @@ TEST_CASE("model: a window in a table forgets what a ring does, whatever the chu
     }
 }
 
-TEST_CASE("model: pinned tokens seen from positions in the cache are StreamingLLM")
+TEST_CASE("model: pinned tokens with positions in the cache are StreamingLLM")
 {
     TinyModel tiny = make_tiny_model(TinyShape{});
     std::vector<uint32_t> ids;
@@ -106,7 +104,7 @@ TEST_CASE("model: every backend follows the reference")
                                b = other.read(ids.data(), 50, 0);
             CAPTURE(device.id);
             CAPTURE(arch);
-            // with f32 weights only the order of sums and the rounding of the f16 cache differ
+            // With f32 weights only the order of sums and the rounding of the f16 cache differ.
             CHECK(largest_difference(b, std::vector<double>(a.begin(), a.end())) < 0.02);
         }
     }

@@ -21,9 +21,8 @@ using Rows = std::vector<std::vector<double>>;
 struct Naive {
     const TinyModel& m;
     const TinyShape& s;
-    size_t n_sinks = 0,
-           n_slots =
-               0; // StreamingLLM: the first and the last tokens, at their positions in the cache
+    // StreamingLLM: the first and the last tokens, at their positions in the cache.
+    size_t n_sinks = 0, n_slots = 0;
 
     const std::vector<float>& weight(const std::string& name) const
     {
@@ -59,14 +58,14 @@ struct Naive {
         return y;
     }
 
-    void rotate(std::vector<double>& x, size_t position) const
+    void apply_rope(std::vector<double>& x, size_t position) const
     {
         size_t d = s.head_dim;
         for (size_t h = 0; h < x.size(); h += d)
             for (size_t i = 0; i < d / 2; i++) {
                 double angle = double(position) * std::pow(10000.0, -2.0 * double(i) / double(d));
-                double& u = x[h + (m.halves() ? i : 2 * i)];
-                double& v = x[h + (m.halves() ? i + d / 2 : 2 * i + 1)];
+                double& u = x[h + (m.rope_neox() ? i : 2 * i)];
+                double& v = x[h + (m.rope_neox() ? i + d / 2 : 2 * i + 1)];
                 double first = u * std::cos(angle) - v * std::sin(angle);
                 v = u * std::sin(angle) + v * std::cos(angle);
                 u = first;
@@ -81,12 +80,12 @@ struct Naive {
         for (size_t j = 0; j <= t; j++) {
             if (j >= n_sinks && t - j >= n_slots - n_sinks) continue;
             std::vector<double> key = k[j];
-            rotate(key, keys.size());
+            apply_rope(key, keys.size());
             keys.push_back(key);
             values.push_back(v[j]);
         }
         Rows queries(keys.size(), q[t]);
-        rotate(queries.back(), keys.size() - 1);
+        apply_rope(queries.back(), keys.size() - 1);
         return attend(queries, keys, values, keys.size() - 1, 0);
     }
 
@@ -124,8 +123,8 @@ struct Naive {
             if (m.gemma()) q[t] = norm(q[t], p + "attn_q_norm");
             if (m.gemma()) k[t] = norm(k[t], p + "attn_k_norm");
             if (n_slots) continue;
-            rotate(q[t], t);
-            rotate(k[t], t);
+            apply_rope(q[t], t);
+            apply_rope(k[t], t);
         }
         for (size_t t = 0; t < x.size(); t++) {
             bool local = m.gemma() && il % 6 < 5;

@@ -72,8 +72,7 @@ TEST_CASE("pinned: logits of tiny models have the hashes on record")
                                    "tova,slots=64,recent=16,select=tokenselect,read=32"};
     for (const DeviceInfo& device : tested_devices()) {
         if (device.backend == "cpu")
-            continue; // the cpu's bits depend on the instruction set; other tests hash real models
-                      // on it
+            continue; // its bits depend on the instruction set; other tests hash real models
         const std::string machine = machine_of(device);
         size_t n_known = 0, n_run = 0;
         for (const char* recipe : recipes) {

@@ -1,3 +1,4 @@
+// Plans: regions, budgets, the choices of auto, and refused recipes.
 #include "backends/reference/reference_backend.h"
 #include "runtime/model/model.h"
 #include "runtime/plan/plan.h"
@@ -100,8 +101,7 @@ TEST_CASE("plan: regions add up, stay inside the budget, and the smallest budget
     CHECK(fitting > 100);
 }
 
-TEST_CASE("plan: more memory never holds fewer tokens by more than a larger chunk costs, and the "
-          "longest context is taken")
+TEST_CASE("plan: less memory shortens the context or the chunk, and the longest context is taken")
 {
     std::mt19937 rng(11);
     auto backend = open_backend({"reference", 1, nullptr});
@@ -119,7 +119,8 @@ TEST_CASE("plan: more memory never holds fewer tokens by more than a larger chun
     }
 }
 
-TEST_CASE("plan: auto keeps all of the model's context, and of a shorter one all until it is full")
+TEST_CASE(
+    "plan: auto keeps all tokens of the model's context, and of a shorter one until it is full")
 {
     std::mt19937 rng(5);
     auto backend = open_backend({"reference", 1, nullptr});
@@ -186,7 +187,7 @@ TEST_CASE("plan: auto encodes before it evicts, in ever fewer bits as the memory
     }
 }
 
-TEST_CASE("plan: what can be read as a whole needs no room to choose")
+TEST_CASE("plan: a layer whose slots can all be read has no selection")
 {
     std::mt19937 rng(6);
     Shape s = random_shape(rng);
@@ -205,7 +206,7 @@ TEST_CASE("plan: what can be read as a whole needs no room to choose")
         }
 }
 
-TEST_CASE("plan: a context beyond counting is a usage error")
+TEST_CASE("plan: a context of more than 32 bits is a usage error")
 {
     std::mt19937 rng(3);
     auto backend = open_backend({"reference", 1, nullptr});
@@ -218,7 +219,7 @@ TEST_CASE("plan: a context beyond counting is a usage error")
     CHECK(plan.status().code() == Code::usage);
 }
 
-TEST_CASE("plan: heads that no codec can take are refused, but not where nothing is coded")
+TEST_CASE("plan: head sizes that no codec supports are refused, unless nothing is coded")
 {
     std::mt19937 rng(3);
     auto backend = open_backend({"reference", 1, nullptr});
@@ -243,8 +244,8 @@ TEST_CASE("plan: heads that no codec can take are refused, but not where nothing
     }
 }
 
-TEST_CASE("plan: wide normed keys in two bits have q8 in the first and the last layer, unless the "
-          "recipe says otherwise")
+TEST_CASE("plan: wide normed 2-bit keys have q8 in the first and last layer, unless the recipe has "
+          "a boundary")
 {
     std::mt19937 rng(4);
     Shape s = random_shape(rng);
@@ -290,7 +291,7 @@ struct LesserBackend : ReferenceBackend {
     DeviceInfo info() const override { return lesser; }
 };
 
-TEST_CASE("plan: what a device's attention cannot do is refused, and auto does without it")
+TEST_CASE("plan: attention features that a device lacks are refused, and auto avoids them")
 {
     std::mt19937 rng(3);
     Shape s = random_shape(rng);

@@ -38,9 +38,8 @@ TEST_CASE("rope: linear and NTK")
     for (uint32_t i = 0; i < 32; i++) {
         plain[i] = 1 / std::pow(10000.0, i / 32.0);
         linear[i] = plain[i] / 3;
-        ntk[i] =
-            plain[i] * std::pow(3.0, -2.0 * i / 62); // the slowest pair gets a third of its
-                                                     // frequency, the fastest pair keeps its own
+        // The slowest pair gets a third of its frequency, the fastest pair keeps its own.
+        ntk[i] = plain[i] * std::pow(3.0, -2.0 * i / 62);
     }
     CHECK(ntk[31] == doctest::Approx(plain[31] / 3));
     Config c;
@@ -50,7 +49,7 @@ TEST_CASE("rope: linear and NTK")
     CHECK(c.rope_mscale == 1);
     equal(stretched("mix,rope=ntk,stretch=3", &c), ntk);
     CHECK(c.n_context == 12288);
-    equal(rope_frequencies_window(c), plain); // window layers never see tokens that far away
+    equal(rope_frequencies_window(c), plain); // windows are shorter than the trained context
 }
 
 // "YaRN: Efficient Context Window Extension": pairs with more than 32 rotations in the trained
@@ -61,8 +60,8 @@ TEST_CASE("rope: YaRN")
     Config c;
     const std::vector<double> f = stretched("exact,rope=yarn,stretch=8", &c);
     const double pi = 3.14159265358979323846;
-    const auto dimension = [&](double rope_table) {
-        return 64 * std::log(4096 / (2 * pi * rope_table)) / (2 * std::log(10000.0));
+    const auto dimension = [&](double rotations) {
+        return 64 * std::log(4096 / (2 * pi * rotations)) / (2 * std::log(10000.0));
     };
     const double low = std::floor(dimension(32)), high = std::ceil(dimension(1));
     CHECK(low == 10);
@@ -86,7 +85,7 @@ TEST_CASE("rope: YaRN")
     CHECK(c.rope_mscale == doctest::Approx(1.5 * (1 + 0.1 * std::log(8.0))));
 }
 
-TEST_CASE("rope: what cannot be stretched")
+TEST_CASE("rope: configurations that cannot be stretched")
 {
     Config c = trained();
     c.rope_longrope = true;

@@ -35,10 +35,8 @@ struct TinyModel {
     Bytes file;
 
     bool gemma() const { return shape.arch == "gemma3"; }
-    bool halves() const
-    {
-        return shape.arch != "llama";
-    } // RoPE pairs value i with i + n_rot / 2 (NeoX) instead of its neighbour
+    // RoPE pairs value i with value i + n_rot / 2, not with its neighbour.
+    bool rope_neox() const { return shape.arch != "llama"; }
 };
 
 inline std::vector<std::string> byte_letters()
@@ -56,11 +54,10 @@ inline std::vector<std::string> byte_letters()
     return letters;
 }
 
-inline TinyModel make_tiny_model(const TinyShape& s)
+// The keys of a tiny model: its shape and a vocabulary of bytes.
+inline void add_tiny_keys(GgufBuilder& b, const TinyModel& m)
 {
-    TinyModel m{s, 258, {}, {}};
-    std::mt19937 rng(s.seed);
-    GgufBuilder b;
+    const TinyShape& s = m.shape;
     auto key = [&](const char* name) { return s.arch + "." + name; };
     b.string("general.architecture", s.arch);
     b.u32(key("context_length"), s.context)
@@ -86,9 +83,17 @@ inline TinyModel make_tiny_model(const TinyShape& s)
         .u32("tokenizer.ggml.bos_token_id", 257)
         .boolean("tokenizer.ggml.add_bos_token", 1);
     if (!s.chat_template.empty()) b.string("tokenizer.chat_template", s.chat_template);
+}
 
-    auto add = [&](const std::string& name, uint64_t cols, uint64_t rows, float mean,
-                   float deviation) {
+// Draws the tensors of a tiny model, in a fixed order.
+struct TinyTensors {
+    TinyModel& m;
+    GgufBuilder& b;
+    std::mt19937 rng;
+
+    void add(const std::string& name, uint64_t cols, uint64_t rows, float mean, float deviation)
+    {
+        const TinyShape& s = m.shape;
         std::normal_distribution<float> normal(mean, deviation);
         std::vector<float>& values = m.tensors[name];
         for (uint64_t i = 0; i < cols * rows; i++) values.push_back(normal(rng));
@@ -97,14 +102,27 @@ inline TinyModel make_tiny_model(const TinyShape& s)
             s.coded && rows > 1 ? s.coded(name, cols, rows, deviation, &bytes) : 0;
         b.tensor(name, rows == 1 ? std::vector<uint64_t>{cols} : std::vector<uint64_t>{cols, rows},
                  type, bytes);
-    };
-    auto matrix = [&](const std::string& name, uint64_t cols, uint64_t rows) {
+    }
+    void matrix(const std::string& name, uint64_t cols, uint64_t rows)
+    {
         add(name, cols, rows, 0.f, 1.5f / std::sqrt(float(cols)));
-    };
-    add("token_embd.weight", s.dim, m.n_vocab, 0.f, 0.4f);
-    add("output_norm.weight", s.dim, 1, 1.f, 0.2f);
-    for (uint32_t il = 0; il < s.n_layers; il++) {
-        std::string p = "blk." + std::to_string(il) + ".";
+    }
+    void biases(const std::string& p)
+    {
+        const TinyShape& s = m.shape;
+        add(p + "attn_q.bias", s.n_heads * s.head_dim, 1, 0.f, 0.3f * s.query_gain);
+        std::vector<float>& bias = m.tensors[p + "attn_k.bias"];
+        for (uint32_t i = 0; i < s.n_kv_heads * s.head_dim; i++)
+            bias.push_back(s.key_bias * (i % 16 == 3    ? 1.f
+                                         : i % 16 == 14 ? -0.7f
+                                         : i % 2        ? 0.01f
+                                                        : -0.01f));
+        b.tensor(p + "attn_k.bias", {bias.size()}, 0,
+                 Bytes(reinterpret_cast<const char*>(bias.data()), 4 * bias.size()));
+    }
+    void layer(const std::string& p)
+    {
+        const TinyShape& s = m.shape;
         add(p + "attn_norm.weight", s.dim, 1, 1.f, 0.2f);
         add(p + "attn_q.weight", s.dim, s.n_heads * s.head_dim, 0.f,
             1.5f / std::sqrt(float(s.dim)) * s.query_gain);
@@ -115,23 +133,24 @@ inline TinyModel make_tiny_model(const TinyShape& s)
         matrix(p + "ffn_gate.weight", s.dim, s.ffn_dim);
         matrix(p + "ffn_up.weight", s.dim, s.ffn_dim);
         matrix(p + "ffn_down.weight", s.ffn_dim, s.dim);
-        if (s.key_bias != 0) {
-            add(p + "attn_q.bias", s.n_heads * s.head_dim, 1, 0.f, 0.3f * s.query_gain);
-            std::vector<float>& bias = m.tensors[p + "attn_k.bias"];
-            for (uint32_t i = 0; i < s.n_kv_heads * s.head_dim; i++)
-                bias.push_back(s.key_bias * (i % 16 == 3    ? 1.f
-                                             : i % 16 == 14 ? -0.7f
-                                             : i % 2        ? 0.01f
-                                                            : -0.01f));
-            b.tensor(p + "attn_k.bias", {bias.size()}, 0,
-                     Bytes(reinterpret_cast<const char*>(bias.data()), 4 * bias.size()));
-        }
-        if (!m.gemma()) continue;
+        if (s.key_bias != 0) biases(p);
+        if (!m.gemma()) return;
         add(p + "attn_q_norm.weight", s.head_dim, 1, 1.4f, 0.2f);
         add(p + "attn_k_norm.weight", s.head_dim, 1, 1.4f, 0.2f);
         add(p + "post_attention_norm.weight", s.dim, 1, 2.f, 0.5f);
         add(p + "post_ffw_norm.weight", s.dim, 1, 2.f, 0.5f);
     }
+};
+
+inline TinyModel make_tiny_model(const TinyShape& s)
+{
+    TinyModel m{s, 258, {}, {}};
+    GgufBuilder b;
+    add_tiny_keys(b, m);
+    TinyTensors tensors{m, b, std::mt19937(s.seed)};
+    tensors.add("token_embd.weight", s.dim, m.n_vocab, 0.f, 0.4f);
+    tensors.add("output_norm.weight", s.dim, 1, 1.f, 0.2f);
+    for (uint32_t il = 0; il < s.n_layers; il++) tensors.layer("blk." + std::to_string(il) + ".");
     m.file = b.bytes();
     return m;
 }

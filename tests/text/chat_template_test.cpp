@@ -1,5 +1,4 @@
-// Chat templates: which one is recognised, what each writes, and that user text never becomes a
-// control token.
+// Chat templates: recognition, output, authors of tokens. User text never becomes a control token.
 #include "runtime/text/chat_template.h"
 
 #include <cstring>
@@ -123,7 +122,7 @@ struct TinyVocab {
 
 } // namespace
 
-TEST_CASE("chat frames: what each writes")
+TEST_CASE("chat template: the output of each")
 {
     CHECK(render("chatml", kSystemTalk) ==
           "<|im_start|>system\nBe "
@@ -172,7 +171,7 @@ TEST_CASE("chat frames: what each writes")
         "brief.{E}\n<|user|>\nHello{E}\n<|assistant|>\nHi{E}\n<|user|>\nWho?{E}\n<|assistant|>\n");
 }
 
-TEST_CASE("chat frames: whose white space is kept")
+TEST_CASE("chat template: white space that is kept")
 {
     CHECK(render("chatml", kSpaces) == "<|im_start|>system\n S \n<|im_end|>\n<|im_start|>user\n  "
                                        "U\n<|im_end|>\n<|im_start|>assistant\n\n A <|im_end|>\n"
@@ -195,7 +194,7 @@ TEST_CASE("chat frames: whose white space is kept")
     }
 }
 
-TEST_CASE("chat frames: an answer of the model in between changes nothing that is in the cache")
+TEST_CASE("chat template: an answer that the model wrote fits into the conversation")
 {
     for (const char* name :
          {"chatml", "llama-2", "llama-3", "llama-3.1", "mistral", "mistral-v1", "mistral-v3",
@@ -223,7 +222,7 @@ TEST_CASE("chat frames: an answer of the model in between changes nothing that i
     }
 }
 
-TEST_CASE("chat frames: the default system text")
+TEST_CASE("chat template: the default system text")
 {
     auto with_default = [](const char* name, std::string_view text,
                            const std::vector<Turn>& turns) {
@@ -256,13 +255,13 @@ TEST_CASE("chat frames: the default system text")
     CHECK(default_system_text(*find_chat_template("llama-3.1"), "") == "");
     CHECK(default_system_text(*find_chat_template("llama-2"), "'<<SYS>>\nFolded.\n<</SYS>>\n\n'") ==
           "Folded.");
-    // an empty prefix cannot be found
+    // An empty prefix cannot be found.
     CHECK_FALSE(default_system_text(*find_chat_template("gemma"), std::string_view("'\0\n\n'", 5))
                     .has_value());
     CHECK(found(std::string(1 << 20, ' ') + quoted) == "(none)");
 }
 
-TEST_CASE("chat frames: BOS is written once, by the frame or the tokenizer")
+TEST_CASE("chat template: BOS is written once, by the template or the tokenizer")
 {
     CHECK(render("chatml", {{ChatRole::user, "x"}}, {}, true) ==
           "{B}" + render("chatml", {{ChatRole::user, "x"}}, {}, false));
@@ -271,7 +270,7 @@ TEST_CASE("chat frames: BOS is written once, by the frame or the tokenizer")
               render(name, {{ChatRole::user, "x"}}, {}, false));
 }
 
-TEST_CASE("chat frames: what somebody wrote stays one text, a frame's markers stand alone")
+TEST_CASE("chat template: a message stays one text, markers of the template stand alone")
 {
     using Kind = ChatPiece::Kind;
     ChatWriter writer(*find_chat_template("chatml"), false, {});
@@ -296,7 +295,7 @@ TEST_CASE("chat frames: what somebody wrote stays one text, a frame's markers st
         (folded[2].kind == Kind::text && folded[2].text == " <<SYS>>\n</s>\n<</SYS>>\n\n[/INST] "));
 }
 
-TEST_CASE("chat frames: the tokens")
+TEST_CASE("chat template: the tokens")
 {
     using Ids = std::vector<uint32_t>;
     const TinyVocab v;
@@ -331,7 +330,7 @@ TEST_CASE("chat frames: the tokens")
           join({{v.bos, v.assistant}, bytes("x\t<|end|>\n"), {v.assistant}}));
 }
 
-TEST_CASE("chat frames: who wrote each token")
+TEST_CASE("chat template: the author of each token")
 {
     const TinyVocab v;
     auto authors = [&](const char* model, const char* chat_template, const std::vector<Turn>& turns,
@@ -363,7 +362,7 @@ TEST_CASE("chat frames: who wrote each token")
           f("BM") + "aa" + f("<|end|>\nM"));
 }
 
-TEST_CASE("chat frames: recognised by a template's literals")
+TEST_CASE("chat template: recognised by a template's literals")
 {
     CHECK(recognised(
               "{{'<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>' + '\\n'}}") ==
@@ -419,7 +418,7 @@ TEST_CASE("chat frames: recognised by a template's literals")
     CHECK(recognised("") == "");
 }
 
-TEST_CASE("chat frames: any template bytes, quickly")
+TEST_CASE("chat template: any template bytes, quickly")
 {
     auto repeat = [](std::string_view piece, size_t n) {
         std::string out;
@@ -448,7 +447,7 @@ TEST_CASE("chat frames: any template bytes, quickly")
     CHECK(recognised(repeat("x", 5000000) + chatml) == ""); // longer than any real template
 }
 
-TEST_CASE("chat frames: by name")
+TEST_CASE("chat template: found by name")
 {
     CHECK(find_chat_template("chatml")->name == std::string("chatml"));
     CHECK(find_chat_template("llama2") == find_chat_template("llama-2"));

@@ -63,7 +63,7 @@ TEST_CASE("detokenizer: stop strings")
     CHECK(stream({"xEND and more", "more"}, {"END"}) == "[x][] stopped by END");
     CHECK(stream({"abc"}, {"abc", "b"}) == "[a] stopped by b"); // ends first
     CHECK(stream({"abc"}, {"c", "bc", "xbc"}) ==
-          "[a] stopped by bc"); // the longest of those that end there
+          "[a] stopped by bc"); // the longest stop string that ends there
     CHECK(stream({"ab"}, {"abc"}) == "[]ab");
     CHECK(stream({"\xe4\xb8", "STOP"}, {"STOP"}) == "[][\xe4\xb8] stopped by STOP");
     CHECK(stream({"\xe4", "\xb8\xad"}, {"\xe4\xb8\xad"}) == "[][] stopped by \xe4\xb8\xad");

@@ -1,5 +1,4 @@
-// Malicious headers: refused with a sentence, or read as far as they make sense. No crash, no slow
-// path.
+// Malicious headers: refused with a sentence, or read as far as possible. No crash, no slow path.
 #include "vocab_builder.h"
 
 #include <cmath>

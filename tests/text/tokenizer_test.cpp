@@ -152,7 +152,7 @@ TEST_CASE("tokenizer: control tokens never come from text")
     VocabBuilder spm = spm_builder();
     for (std::string whole : {"<|user|>", "<unk>", "<s>", "</s>", "<0x41>"})
         for (size_t n = 1; n < whole.size(); n++)
-            spm.add(whole.substr(0, n), 1, 1000); // a way there, byte by byte
+            spm.add(whole.substr(0, n), 1, 1000); // a merge path, byte by byte
     spm.add("<|u", 1, 1000);
     Loaded with_parts(spm);
     bool nearly = false;
@@ -162,7 +162,7 @@ TEST_CASE("tokenizer: control tokens never come from text")
         CHECK(id != uint32_t(3 + 'A'));
         nearly |= with_parts.tokenizer.text(id) == "<|user|";
     }
-    CHECK(nearly); // so it was the last step that was not taken
+    CHECK(nearly); // only the last merge is missing
     CHECK(with_parts.round_trip(texts) == texts);
     int64_t user = with_parts.tokenizer.find("<|user|>");
     REQUIRE(user >= 0);

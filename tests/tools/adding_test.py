@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
-"""Follows the table of docs/adding.md in a copy of the tree: adds one thing per row, in the files that the row names and in no others.
-The program built from the copy must run all of them."""
+"""Follows the table of docs/adding.md in a copy of the tree.
+
+Adds one thing per row, in the files that the row names and in no others. The program built from
+the copy must run all of them.
+"""
 
 import os
 import random
@@ -16,7 +19,8 @@ from program import BINARY, check, knapsack, run_tests, tiny_model  # noqa: E402
 import tiny_model as model_writer  # noqa: E402
 
 FORMAT = """// tq2_0: 256 values per block, w = d * (q - 1) with q in 0..2. 66 bytes a row.
-//   word j       j = 0..15: value k's two bits stand in byte 32 * (k / 128) + k % 32, from bit 2 * (k % 128 / 32) on
+//   word j       j = 0..15: value k's two bits are in byte 32 * (k / 128) + k % 32, from bit
+//                2 * (k % 128 / 32) on
 //   half         d
 #if !defined(GLSL) || defined(FORMAT_tq2_0)
 STRUCT_BEGIN(format_tq2_0)
@@ -37,10 +41,12 @@ STRUCT_END
 #endif
 """
 UNPACK = """
-template <class S> struct Unpack<S, format_tq2_0> {
+template <class S>
+struct Unpack<S, format_tq2_0> {
     using F = format_tq2_0;
     using Group = OffsetGroup<S, 3>;
-    template <class Body> KS_INLINE static void groups(const uint32_t* at, const Body& body)
+    template <class Body>
+    KS_INLINE static void groups(const uint32_t* at, const Body& body)
     {
         Group w;
         w.d = tile_half<S>(at);
@@ -87,15 +93,23 @@ static Status greet(const GreetOptions& options)
     return {};
 }
 
-extern const Command command_greet = {"greet", "say good morning", "[options]", "", start_command<GreetOptions, greet>};
+extern const Command command_greet = {"greet", "say good morning", "[options]", "",
+                                      start_command<GreetOptions, greet>};
 
 } // namespace ks
 """
-FRAME = """    {"robots", {"<|im_start|>human\\n"}, {},
-     {"<|im_start|>system\\n", "<|im_end|>\\n"}, {"<|im_start|>human\\n", "<|im_end|>\\n"}, {"<|im_start|>robot\\n", "<|im_end|>\\n"},
+AT_MOST = """        table.add({"--at-most", "N", "as -n", [this](const Value& v) {
+                       return has_n_predict = true, v.number(-1, INT32_MAX, &n_predict);
+                   }});
+"""
+TEMPLATE = """    {"robots", {"<|im_start|>human\\n"}, {},
+     {"<|im_start|>system\\n", "<|im_end|>\\n"},
+     {"<|im_start|>human\\n", "<|im_end|>\\n"},
+     {"<|im_start|>robot\\n", "<|im_end|>\\n"},
      nullptr, "<|im_end|>", no_flags},
 """
-# Row of docs/adding.md -> new files with their text, and insertions into other files: in front of or behind an existing text.
+# Row of docs/adding.md -> new files with their text, and insertions into other files in front of or
+# behind an existing text.
 ADDED = {
     "a weight format": [
         ("kernels/common/formats/tq2_0.h", FORMAT),
@@ -109,7 +123,7 @@ ADDED = {
         (
             "kernels/cpu/unpack.h",
             "in front of",
-            "\ntemplate <class S> struct Unpack<S, format_q4_0> {",
+            "\ntemplate <class S>\nstruct Unpack<S, format_q4_0> {",
             UNPACK,
         ),
     ],
@@ -153,14 +167,14 @@ ADDED = {
         )
     ],
     "a chat template": [
-        ("runtime/text/chat_template.cpp", "in front of", '    {"chatml", ', FRAME)
+        ("runtime/text/chat_template.cpp", "in front of", '    {"chatml", ', TEMPLATE)
     ],
     "an option": [
         (
             "tools/commands/chat.cpp",
             "in front of",
             '        table.add_flag("--no-stats"',
-            '        table.add({"--at-most", "N", "as -n", [this](const Value& v) { return has_n_predict = true, v.number(-1, INT32_MAX, &n_predict); }});\n',
+            AT_MOST,
         )
     ],
     "a command": [
@@ -176,7 +190,7 @@ def read(path):
 
 
 def add_all(tree):
-    """Every file that is written or edited must be named in its row."""
+    """Adds everything to the tree. A row must name every file that it writes or edits."""
     rows = {
         row.split("|")[1].strip(): row
         for row in read("docs/adding.md").split("\n## ")[0].splitlines()
@@ -310,7 +324,7 @@ def test(folder):
         check(
             len(same[0]) > 10
             and max(abs(a - b) for a, b in zip(*same)) < most * max(map(abs, same[0])),
-            f"{device}: the weight format has the values it should have: {same}",
+            f"{device}: the weight format has the values of F32: {same}",
         )
     check(b"TQ2_0" in knapsack("inspect", "-m", ternary).out, "inspect names the format")
     robot, qwen = (
@@ -327,7 +341,7 @@ def test(folder):
             != ids(model, "turbo2,recent=4", "--device", d)
             for d in ("cpu", "reference")
         ),
-        "the codec is what it was copied from",
+        "the codec gives the tokens of the copied one",
     )
     first = knapsack(
         "run",
@@ -345,40 +359,40 @@ def test(folder):
     )
     check(
         first.code == 0 and first.json()["evicted"] > 0 and "oldest" in first.json()["recipe"],
-        f"the policy gives slots up: {first.out} {first.err}",
+        f"the policy evicts: {first.out} {first.err}",
     )
     check(
         ids(model, "retain=oldest,slots=200") == ids(model, "exact"),
-        "and with room for everything is exact",
+        "with enough slots the policy is exact",
     )
-    check(len(ids(model, "mix,slots=128,select=pairs,read=64", n=150)) == 150, "the selector reads")
-    frame = tiny_model(
+    check(len(ids(model, "mix,slots=128,select=pairs,read=64", n=150)) == 150, "the selector runs")
+    template = tiny_model(
         folder,
-        name="frame.gguf",
+        name="template.gguf",
         template=model_writer.CHATML.replace("message['role']", "'human\\n'").replace(
             "<|im_start|>'", "<|im_start|>human\\n'"
         ),
     )
     check(
-        knapsack("inspect", "-m", frame, "--json").json()["chat_frame"] == "robots",
-        "the chat frame is recognised",
+        knapsack("inspect", "-m", template, "--json").json()["chat_frame"] == "robots",
+        "the chat template is recognised",
     )
     said = knapsack(
-        "chat", "-m", frame, "--temp", 0, "--at-most", 8, "--no-stats", stdin=b"hello\n"
+        "chat", "-m", template, "--temp", 0, "--at-most", 8, "--no-stats", stdin=b"hello\n"
     )
     turn = knapsack(
         "tokenize",
         "-m",
-        frame,
+        template,
         "--special",
         stdin=b"<|im_start|>human\nhello<|im_end|>\n<|im_start|>robot\n",
     ).out
     with open(f"{folder}/turn", "wb") as f:
         f.write(turn)
-    same = knapsack("run", "-m", frame, "--ids", f"{folder}/turn", "-n", 8, "--temp", 0)
+    same = knapsack("run", "-m", template, "--ids", f"{folder}/turn", "-n", 8, "--temp", 0)
     check(
         said.code == 0 and said.out.strip() and said.out.strip() == same.out.strip(),
-        f"chat in the frame, and the option: {said.out} is not {same.out}: {said.err}",
+        f"chat with the template and the option: {said.out} is not {same.out}: {said.err}",
     )
     check(
         knapsack("greet").out == b"good morning\n"
@@ -390,7 +404,8 @@ def test(folder):
         "both are in the help",
     )
     check(
-        knapsack("plan", "-m", model, "--at-most", 8).code == 1, "an option is its command's alone"
+        knapsack("plan", "-m", model, "--at-most", 8).code == 1,
+        "an option exists in its command only",
     )
 
 

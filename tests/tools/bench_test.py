@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""bench: its output formats, and --versus with a script in place of llama-bench and with Knapsack itself."""
+"""bench: its output formats, and --versus with a stand-in for llama-bench and with Knapsack."""
 
 import csv
 import io
@@ -22,32 +22,29 @@ from program import (
     tiny_model,
 )  # noqa: E402
 
-# Prints results in llama-bench's format with the speeds of a list in turn, and records each call. {folder} and {code} are filled in.
+# Prints results in llama-bench's format and records each call. The speeds of a list alternate.
 PEER = """
 import json, os, sys, time
 folder = {folder!r}
 args = sys.argv[1:]
-tests = {{flag: int(args[len(args) - 1 - args[::-1].index(flag) + 1]) for flag in ("-p", "-n", "-d", "-r")}}
+def last(flag):
+    return int(args[len(args) - 1 - args[::-1].index(flag) + 1])
+tests = {{flag: last(flag) for flag in ("-p", "-n", "-d", "-r")}}
 with open(os.path.join(folder, "calls"), "a") as f:
     f.write(json.dumps([tests, sys.stdin.read()]) + "\\n")
 n_calls = len(open(os.path.join(folder, "calls")).readlines())
 speed = [100.0, 200.0, 400.0][n_calls % 3]
-row = {{"build_commit": "8cf427ff", "model_filename": "a \\"}}], [{{.gguf", "devices": "auto", "use_mmap": True, "n_prompt": tests["-p"], "n_gen": tests["-n"],
-       "n_depth": tests["-d"], "test_time": "2025-04-24T11:58:50Z", "avg_ns": 72135640, "avg_ts": speed, "stddev_ts": 0.0, "samples_ns": [72135640], "samples_ts": [speed]}}
+row = {{"build_commit": "8cf427ff", "model_filename": "a \\"}}], [{{.gguf", "devices": "auto",
+       "use_mmap": True, "n_prompt": tests["-p"], "n_gen": tests["-n"], "n_depth": tests["-d"],
+       "test_time": "2025-04-24T11:58:50Z", "avg_ns": 72135640, "avg_ts": speed, "stddev_ts": 0.0,
+       "samples_ns": [72135640], "samples_ts": [speed]}}
 {code}
 """
-JSON = "print('load_backend: loaded [CPU] from {somewhere}')\nprint(json.dumps([{**row, 'n_prompt': 7, 'n_gen': 3}, row], indent=2))"
+JSON = """print('load_backend: loaded [CPU] from {somewhere}')
+print(json.dumps([{**row, 'n_prompt': 7, 'n_gen': 3}, row], indent=2))"""
 JSONL = "print(json.dumps({**row, 'n_depth': 7}))\nprint(json.dumps(row))"
-BASE = [
-    "-p",
-    16,
-    "-n",
-    4,
-    "-d",
-    "0,32",
-    "-r",
-    3,
-]  # few runs below, because each measures the machine for two seconds
+# Each run measures the machine for two seconds, so there are few.
+BASE = "-p 16 -n 4 -d 0,32 -r 3".split()
 TESTS = [("pp", 16, 0), ("tg", 4, 0), ("pp", 16, 32), ("tg", 4, 32)]
 
 
@@ -120,13 +117,17 @@ def test_versus(folder, model):
 
 
 def test_turns(folder, model):
-    """The order of the two programs changes with each repetition. The peer records the CPU time that Knapsack has used so far."""
+    """The order of the two programs changes with each repetition.
+
+    The peer records the CPU time that Knapsack has used so far.
+    """
     log = os.path.join(folder, "log")
     code = JSON + f"""
 pid = os.getppid()
 while open(f"/proc/{{pid}}/cmdline").read().split("\\0")[0] != {BINARY!r}:
     pid = int(open(f"/proc/{{pid}}/stat").read().rsplit(") ", 1)[1].split()[1])
-print(sum(map(int, open(f"/proc/{{pid}}/stat").read().rsplit(") ", 1)[1].split()[11:13])), file=open({log!r}, "a"))
+times = open(f"/proc/{{pid}}/stat").read().rsplit(") ", 1)[1].split()[11:13]
+print(sum(map(int, times)), file=open({log!r}, "a"))
 """
     r = knapsack(
         "bench",
@@ -179,7 +180,7 @@ def test_ourselves(model):
 
 
 def test_warm_up_and_eviction(folder, model):
-    """The warm-up and earlier repetitions leave nothing in an evicting cache: the last logits equal the ones of a single run."""
+    """A repetition in an evicting cache has the last logits of a single run."""
     base = [
         "bench",
         "-m",
@@ -228,9 +229,13 @@ def test_refusals(folder, model):
     refused(6, "yes '[' #", "more than")
     refused(1, "echo '| model | t/s |'", "expected results as JSON", "-o json", "| model | t/s |")
     refused(1, Peer(folder, "print(json.dumps([row])[:-20])").command, "expected results as JSON")
-    others = "{**row, 'n_prompt': 512}, {**row, 'n_gen': 4}, {**row, 'n_depth': 0}, {**row, 'avg_ts': 0}, {'other': [row]}"
+    others = (
+        "{**row, 'n_prompt': 512}, {**row, 'n_gen': 4}, {**row, 'n_depth': 0}, "
+        "{**row, 'avg_ts': 0}, {'other': [row]}, "
+        "{'test': 'tg', 'n': 16, 'depth': 8, 'tokens_per_second': {'median': 5}}"
+    )
     shows(
-        f"print(json.dumps([{others}, {{'test': 'tg', 'n': 16, 'depth': 8, 'tokens_per_second': {{'median': 5}}}}]))",
+        f"print(json.dumps([{others}]))",
         "0 among 6",
     )
     shows(
@@ -370,7 +375,7 @@ def test_forms(folder, model):
 
 
 def check_kernels(row):
-    """A GPU's own times: each op is the sum of its kernels, and no more than the time that passed."""
+    """Times by a GPU's clock: an op is the sum of its kernels, and at most the elapsed time."""
     for op in row["ops"]:
         sum_of_kernels = sum(k["microseconds_per_token"] for k in op["kernels"])
         check(

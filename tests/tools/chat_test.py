@@ -91,7 +91,7 @@ def test_pipe(folder, model):
     r = knapsack("chat", "-m", model, *BASE, "-n", 8, stdin=b"hello\n\nhello world\n")
     check(r.code == 0 and not r.err, f"chat on a pipe is quiet: {r.code} {r.err!r}")
 
-    # Each message again as one whole text: a continued cache must give the same answers as a new one.
+    # Each message again as one whole text: a continued cache gives the answers of a new one.
     path = os.path.join(folder, "ids")
     ids, answers = [], b""
     for message in ("hello", "hello world"):
@@ -162,7 +162,10 @@ def test_pipe(folder, model):
 
 
 def memory_tables(err):
-    """Parses the output of each /memory: the slots of a head, and the rows of messages: name -> (tokens, held in any head, share, words)."""
+    """Parses the output of each /memory: the slots of a head, and the rows of messages.
+
+    A row is name -> (tokens, held in any head, share, words).
+    """
     tables = []
     for part in err.split("  weights ")[1:]:
         tiers = {
@@ -187,7 +190,7 @@ def memory_tables(err):
 
 
 def test_memory(folder, model):
-    """A conversation that outgrows its slots keeps its opening, and /memory shows what else it keeps."""
+    """A conversation that outgrows its slots keeps its opening, and /memory shows the rest."""
     saved = os.path.join(folder, "memory session")
     system = "-sys", "Be kind and brief."
     chat = ["chat", "-m", model, *BASE, "-n", 8, *system, "--kv"]
@@ -206,7 +209,8 @@ def test_memory(folder, model):
         r = knapsack(
             *chat,
             recipe,
-            stdin=f"{talk}/save {saved}\nfourth\n/memory\n/clear\n/memory\nfirst message\n/memory\n".encode(),
+            stdin=f"{talk}/save {saved}\nfourth\n/memory\n".encode()
+            + b"/clear\n/memory\nfirst message\n/memory\n",
             env={"LC_ALL": "C"},
         )
         again = knapsack(
@@ -373,9 +377,9 @@ def test_keys(model):
     t.type("/memory\r", r"(?s)weights.*cache.*budget.*0 of 256 tokens held.*> $")
     t.type("\x1b[200~hello\rworld\x1b[201~", "world")
     seen = t.type("\r", r"\[read \d+ at .* of 256 tokens held\]\s+> $")
+    pasted = "<|im_start|>user\nhello\nworld<|im_end|>\n<|im_start|>assistant\n"
     check(
-        f"[read {len(prompt_ids(model, '<|im_start|>user' + chr(10) + 'hello' + chr(10) + 'world<|im_end|>' + chr(10) + '<|im_start|>assistant' + chr(10)))} at"
-        in seen,
+        f"[read {len(prompt_ids(model, pasted))} at" in seen,
         f"a pasted message of two lines: {seen!r}",
     )
     t.type("/regen\r", r"\[read 1 at .*\]\s+> $")
@@ -416,7 +420,7 @@ def test_interrupts(model):
 
 
 def test_terminal_restored(model):
-    """The terminal's mode is restored during an answer, after a signal that ends the program, and at the end."""
+    """The terminal's mode is restored during an answer, after a fatal signal, and at the end."""
     t = Terminal(
         "chat", "-m", model, *BASE, "-c", 60000, "--logit-bias", "2-inf", "--logit-bias", "0-inf"
     )
@@ -425,7 +429,8 @@ def test_terminal_restored(model):
     check(termios.tcgetattr(t.fd)[3] == t.before[3], "cooked while an answer is written")
     t.type("\x03", r"\]\s+> $", 10)
     read_end, write_end = os.pipe()
-    shell = f"'{BINARY}' chat -m '{model}' --device cpu --memory 64MiB; stty -a </dev/tty >/dev/fd/{write_end}"
+    chat = f"'{BINARY}' chat -m '{model}' --device cpu --memory 64MiB"
+    shell = f"{chat}; stty -a </dev/tty >/dev/fd/{write_end}"
     pid, fd = pty.fork()
     if pid == 0:
         os.set_inheritable(write_end, True)

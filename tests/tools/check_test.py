@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""scripts/check.py finds no fault in a small correct tree, and finds each fault that is added to it."""
+"""scripts/check.py finds no fault in a small correct tree and every fault that is added to it."""
 
 import os
 import shutil
@@ -8,19 +8,47 @@ import sys
 import tempfile
 
 CHECK = os.path.abspath("scripts/check.py")
+FAST = (
+    "__global__ void __launch_bounds__(n_threads, 2) fast_kernel(FastArgs a, float* y, // (rows)\n"
+    + " " * 60
+    + "const uint* __restrict__ w){}"
+)
 GOOD = {
     "runtime/base/a.h": '#pragma once\n#include "kernels/common/lang.h"\n#include <vector>\n',
     "runtime/model/m.cpp": '#include "runtime/base/a.h"\n\nint f(int x)\n{\n    return x;\n}\n',
     "kernels/common/lang.h": "#pragma once\n",
     "kernels/cuda/add.cu": '#include "kernels/common/lang.h"\n',
     "shaders/add.comp": "void main() {}\n",
-    "kernels/cuda/move.cu": "__global__ void move_kernel(MoveArgs a, CudaCache to, const uint* from) {}\n",
-    "shaders/move.comp": "layout(push_constant) uniform Block { MoveArgs a; } pushed;\nlayout(binding = 0) buffer To { uint w[]; };\nlayout(binding = 1) readonly buffer F { uint from[]; };\n",
-    "kernels/cuda/fast.cu": "__global__ void __launch_bounds__(n_threads, 2)\nfast_kernel(FastArgs a, float* y, // (rows)\n const uint* __restrict__ w) {}\n// twin: a second kernel\n__global__ void g(float* z) {}\n",
-    "shaders/fast.comp": "layout(push_constant) uniform Block { FastArgs a; } pushed;\nlayout(binding = 0) buffer Y { float y[]; };\nlayout(binding = 1) readonly buffer W { uint w[]; };\n",
+    "kernels/cuda/move.cu": "__global__ void move_kernel(MoveArgs a, CudaCache to, "
+    "const uint* from) {}\n",
+    "shaders/move.comp": "layout(push_constant) uniform Block { MoveArgs a; } pushed;\n"
+    "layout(binding = 0) buffer To { uint w[]; };\n"
+    "layout(binding = 1) readonly buffer F { uint from[]; };\n",
+    "kernels/cuda/fast.cu": FAST.format("\n{\n}\n")
+    + "// twin: a second kernel\n__global__ void g(float* z) {}\n",
+    "shaders/fast.comp": "layout(push_constant) uniform Block { FastArgs a; } pushed;\n"
+    "layout(binding = 0) buffer Y { float y[]; };\n"
+    "layout(binding = 1) readonly buffer W { uint w[]; };\n",
     "examples/e.c": "#include <knapsack.h>\n",
 }
-LONG = "int long_one(int x)\n{\n" + "    x++;\n" * 57 + "    return x;\n}\n"
+
+
+def statements(tokens, indent=""):
+    """Statements of 3 and 4 tokens, one a line. Comments are no tokens."""
+    fours = tokens % 3
+    threes = (tokens - 4 * fours) // 3
+    return f"{indent}x++; // no token\n" * threes + f"{indent}x = 1;\n" * fours
+
+
+def function(tokens):
+    return "int long_one(int x)\n{\n" + statements(tokens - 11, "    ") + "    return x;\n}\n"
+
+
+def method(tokens):
+    body = function(tokens).replace("\n", "\n    ").rstrip()
+    return "class A\n{\npublic:\n    " + body + "\n};\n"
+
+
 FAULTS = {
     "an include upwards": (
         "runtime/base/bad.h",
@@ -42,14 +70,14 @@ FAULTS = {
         '#include "a.h"\n',
         "not named from the root",
     ),
-    "a long function": ("runtime/kv/bad.cpp", LONG, "a function of 61 lines"),
-    "a long method": (
-        "runtime/kv/bad.h",
-        "class A\n{\npublic:\n    " + LONG.replace("\n", "\n    ").rstrip() + "\n};\n",
-        "a function of 61 lines",
-    ),
-    "a long file": ("runtime/kv/bad.h", "// a line\n" * 501, "501 lines"),
-    "a long script": ("scripts/bad.py", "# a line\n" * 501, "501 lines"),
+    "a long function": ("runtime/kv/bad.cpp", function(601), "a function of 601 tokens"),
+    "a long method": ("runtime/kv/bad.h", method(601), "a function of 601 tokens"),
+    "a long kernel": ("kernels/cpu/bad.cpp", function(1501), "a function of 1501 tokens"),
+    "a long file": ("runtime/kv/bad.h", statements(4001), "4001 tokens, at most 4000"),
+    "a long script": ("scripts/bad.py", "word\n" * 4001, "4001 tokens, at most 4000"),
+    "a wide line": ("runtime/kv/bad.h", "// " + "x" * 98 + "\n", "bad.h:1: 101 columns"),
+    "a wide line of a shader": ("shaders/add.comp", "// " + "x" * 98 + "\n", "1: 101 columns"),
+    "a wide line of a script": ("tests/bad.sh", "\n#" + "x" * 100 + "\n", "bad.sh:2: 101 columns"),
     "a long page": ("docs/bad.md", "a line\n" * 251, "251 lines, at most 250"),
     "a date in a page": (
         "docs/bad.md",
@@ -57,7 +85,7 @@ FAULTS = {
         "docs/bad.md:1: '2026-01-02' is a date",
     ),
     "a machine in a page": ("docs/bad.md", "On an EPYC.\n", "'EPYC' is a date or a machine"),
-    "a long part of the build": ("cmake/bad.cmake", "# a line\n" * 501, "501 lines"),
+    "a long part of the build": ("cmake/bad.cmake", "word\n" * 4001, "4001 tokens"),
     "a kernel without its twin": ("kernels/cuda/lonely.cu", "\n", "lonely: only one of"),
     "twins with other buffers": (
         "shaders/move.comp",
@@ -71,23 +99,28 @@ FAULTS = {
     ),
     "other buffers before a reason for a later kernel": (
         "shaders/fast.comp",
-        "layout(push_constant) uniform Block { FastArgs a; } pushed;\nlayout(binding = 0) buffer W { uint w[]; };\n",
+        "layout(push_constant) uniform Block { FastArgs a; } pushed;\n"
+        "layout(binding = 0) buffer W { uint w[]; };\n",
         "fast: kernels/cuda/fast.cu has buffers",
     ),
     "a kernel that waits for nobody": (
         "kernels/cuda/fast.cu",
-        "// twin: none\n__global__ void __launch_bounds__(n_threads, 2)\nfast_kernel(FastArgs a, float* y, // (rows)\n const uint* w)\n{\n    y[0] = 1.f;\n}\n",
+        "// twin: none\n" + FAST.format("\n{\n    y[0] = 1.f;\n}\n"),
         "fast_kernel does not begin with begin_kernel()",
     ),
     "a shader without its twin": ("shaders/single.comp", "\n", "single: only one of"),
 }
 GOOD_ADDITIONS = {
-    "a function of 60 lines": ("runtime/kv/ok.cpp", LONG.replace("    x++;\n", "", 1)),
-    "a long kernel": ("kernels/cpu/ok.cpp", LONG),
-    "a forward of 61 lines": ("runtime/kv/ok.cpp", LONG.replace("long_one(", "forward(")),
-    "a long class": ("runtime/kv/ok.h", "class A\n{\n" + "    int x;\n" * 100 + "};\n"),
+    "a function of 600 tokens": ("runtime/kv/ok.cpp", function(600)),
+    "a method of 600 tokens": ("runtime/kv/ok.h", method(600)),
+    "a kernel of 1,500 tokens": ("kernels/cpu/ok.cpp", function(1500)),
+    "a long class": ("runtime/kv/ok.h", "class A\n{\n" + "    int x;\n" * 300 + "};\n"),
     "a page of 250 lines": ("docs/ok.md", "a line\n" * 250),
-    "a file of 500 lines": ("runtime/kv/ok.h", "// a line\n" * 500),
+    "a file of 4,000 tokens": ("runtime/kv/ok.h", statements(4000)),
+    "a script of 4,000 tokens": ("scripts/ok.py", "word # a comment\n" * 4000),
+    "strings of several words": ("runtime/kv/ok.h", 'char t[] = "a b c d e";\n' * 571),
+    "a line of 100 columns": ("runtime/kv/ok.h", "// " + "x" * 97 + "\n"),
+    "golden data": ("tests/golden.py", "a" * 101 + "\nword" * 4001),
 }
 
 
@@ -111,9 +144,13 @@ for name, (path, text, words) in FAULTS.items():
     code, said = faults({path: text})
     if code != 1 or words not in said:
         bad.append(f"{name} is not found: exit {code}, {said}")
-code, said = faults({f"runtime/kv/part{i}.h": "int a; // no token\n" * 500 for i in range(87)})
-if code != 1 or "runtime/ has 13" not in said:
-    bad.append(f"a runtime of 130,000 tokens is not found: {said}")
+n_good = int(faults({})[1].split("runtime/ ")[1].split()[0])
+for tokens, expected in ((129_999, 0), (130_000, 1)):
+    parts = {f"runtime/kv/part{i}.h": statements(3000) for i in range(43)}
+    parts["runtime/kv/rest.h"] = statements(tokens - 43 * 3000 - n_good)
+    code, said = faults(parts)
+    if code != expected or (f"runtime/ has {tokens} tokens" in said) != bool(expected):
+        bad.append(f"a runtime of {tokens} tokens: exit {code}, {said}")
 code, said = faults(
     {
         "README.md": "<!-- table speed-short -->\n| a table of nothing |\n<!-- end -->\n",

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""README.md and docs/: runs the commands in blocks marked ```sh run with the small model. Checks that links and named files exist, and
-that each function of the function tables is in its file. Without models/smollm2.gguf, skips (77) the checks that need it.
+"""README.md and docs/: runs the commands in blocks marked ```sh run with the small model.
+
+Checks that links and named files exist, and that each function of the function tables is in its
+file. Without models/smollm2.gguf, skips (77) the checks that need it.
 """
 
 import glob
@@ -17,9 +19,8 @@ MODEL = os.path.join("models", "smollm2.gguf")
 PAGES = ["README.md", *sorted(glob.glob("docs/*.md"))]
 RUN = re.compile(r"^```sh run\n(.*?)^```$", re.M | re.S)
 BOOK = "docs/guide.md"  # its first 1,500 characters are a text of a few hundred tokens
-BUILT = re.compile(
-    r"^(build|models)\b|NAME|\*|knapsack\.gguf"
-)  # named in the pages but not part of the tree
+# Names in the pages that are not part of the tree.
+BUILT = re.compile(r"^(build|models)\b|NAME|\*|knapsack\.gguf")
 
 
 def read(path):

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Tests the C example: it answers inside its budget, and prints one clear sentence if the budget is too small.
+# Tests the C example: it answers inside its budget, and prints one clear sentence if the budget is
+# too small.
 set -u
 example=$(dirname "$1")/example_minimal
 model=${KNAPSACK_TEST_MODEL:-models/smollm2.gguf}

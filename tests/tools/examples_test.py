@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The examples on a tiny model: they write the same text as the program, and report a budget that is too small."""
+"""The examples on a tiny model: they write the program's text and report too small a budget."""
 
 import os
 import subprocess
@@ -27,9 +27,7 @@ def test_minimal(model):
         and r.stdout.rstrip(b"\n") == same.out.rstrip(b"\n"),
         f"minimal: {r.stdout!r} is not {same.out!r}: {r.stderr!r}",
     )
-    check(
-        example("minimal", model, 1, "hello").returncode == 4, "minimal: a budget that is too small"
-    )
+    check(example("minimal", model, 1, "hello").returncode == 4, "minimal: too small a budget")
     check(example("minimal", model).returncode == 1, "minimal: its usage")
 
 
@@ -46,10 +44,8 @@ def test_chat(model):
         r.stderr.endswith(b"sink=4,recent=16,slots=64\n") and b"reading prompt 100%" in r.stderr,
         f"chat: {r.stderr!r}",
     )
-    for kept in (
-        "mix,slots=48,recent=8,delta=4",
-        "h2o,slots=40,victims=merge",
-    ):  # recipes whose result depends on pinned tokens and on the chat template's tokens
+    # Recipes whose result depends on pinned tokens and on the chat template's tokens.
+    for kept in ("mix,slots=48,recent=8,delta=4", "h2o,slots=40,victims=merge"):
         r, same = example("chat", model, 64, kept, stdin=b"hello\n"), knapsack(
             "chat", "-m", model, *GREEDY, "--kv", kept, stdin=b"hello\n"
         )
@@ -62,7 +58,7 @@ def test_chat(model):
     full = example("chat", model, 64, "exact", stdin=b"hello\n" * 3)
     check(
         full.returncode == 0 and b"new conversation" in full.stderr,
-        f"chat: a context that is full: {full.stderr!r}",
+        f"chat: a full context: {full.stderr!r}",
     )
     check(example("chat", model + ".none", 64).returncode == 2, "chat: no such model")
 
@@ -92,12 +88,12 @@ def test_budget(model):
     )
     check(
         r.returncode == 0 and b"taken: turbo2\n" in r.stderr and r.stderr.endswith(b"as planned\n"),
-        f"budget: what holds most is taken: {r.stderr!r}",
+        f"budget: the recipe with most slots is taken: {r.stderr!r}",
     )
     r = example("budget", model, 1, 200, "hello world")
     check(
         r.returncode == 4 and b"nothing fits" in r.stderr and not r.stdout,
-        f"budget: a budget that is too small: {r.stderr!r}",
+        f"budget: too small a budget: {r.stderr!r}",
     )
 
 

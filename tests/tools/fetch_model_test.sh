@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Tests fetch_model.sh without a network: it prints one sentence, exits with the right code, and accepts no wrong file.
+# Tests fetch_model.sh without a network: it prints one sentence, exits with the right code, and
+# accepts no wrong file.
 set -u
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -12,7 +13,8 @@ expect() { # CODE WORDS COMMAND...
     shift 2
     "$@" >"$folder/out" 2>"$folder/err"
     local found=$?
-    if [ "$found" != "$code" ] || [ -s "$folder/out" ] || ! tail -n 1 "$folder/err" | grep -q "^fetch_model.sh: .*$words"; then
+    if [ "$found" != "$code" ] || [ -s "$folder/out" ] ||
+        ! tail -n 1 "$folder/err" | grep -q "^fetch_model.sh: .*$words"; then
         echo "FAILED: expected exit $code and '$words', found exit $found: $(cat "$folder/err")"
         bad=1
     fi

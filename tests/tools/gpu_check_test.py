@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Runs tools/gpu_check.sh with scripts in place of the GPU, the toolkit, the build and llama.cpp. Knapsack on the CPU gives the numbers."""
+"""Runs tools/gpu_check.sh with stand-ins for the GPU, the toolkit, the build and llama.cpp.
+
+Knapsack on the CPU gives the numbers.
+"""
 
 import json
 import os
@@ -10,10 +13,13 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib
 from program import BINARY, check, run_tests  # noqa: E402
 
 SHAPE = "135m,layers=1,vocab=300,ffn=64"
-# Stands for knapsack: depth 4,096 becomes 64, other depths do not fit, and turbo4 works only with KIND=passes.
+# The stand-in for knapsack: depth 4,096 becomes 64, other depths do not fit, and turbo4 works only
+# with KIND=passes.
 PROGRAM = """#!/bin/bash
 if [ "$1" = devices ]; then
-    [ "$2" = --json ] && echo '[{{"id": "cpu", "backend": "cpu"}}, {{"id": "cuda:0", "backend": "cuda"}}, {{"id": "vulkan:0", "backend": "vulkan", "name": "Stand-in"}}]' || echo '   vulkan:0  stands in'
+    [ "$2" = --json ] || {{ echo '   vulkan:0  stands in'; exit; }}
+    echo '[{{"id": "cpu", "backend": "cpu"}}, {{"id": "cuda:0", "backend": "cuda"}},
+        {{"id": "vulkan:0", "backend": "vulkan", "name": "Stand-in"}}]'
     exit
 fi
 args=("$@")
@@ -31,8 +37,15 @@ done
 exec {binary} "${{args[@]}}"
 """
 SELECT = """#!/bin/sh
-[ "$KS_PERF $KS_TEST_BACKEND" = "1 cuda" ] && echo "microseconds of a layer's step; reading 1,024 slots and nothing else: 7"
+[ "$KS_PERF $KS_TEST_BACKEND" = "1 cuda" ] &&
+    echo "microseconds of a layer's step; reading 1,024 slots and nothing else: 7"
 echo "1048576 slots: all   5000, tokenselect,reuse=1  1000, quest   250"
+"""
+TESTS = """#!/bin/sh
+case "$KS_TEST_BACKEND $1" in
+    'cuda -tc=attention*' | 'vulkan -tc=attention: few*,attention: tables*') echo attention ;;
+    *) exit 1 ;;
+esac
 """
 LLAMA = """#!/bin/sh
 case "$*" in *-d\\ 0,4096*) echo "error: invalid parameter for argument: -d" >&2; exit 1 ;; esac
@@ -48,7 +61,8 @@ def holds(condition, what, found):
 def run(folder, kind, *shapes, gpu=True, **more):
     build = os.path.join(folder, kind)
     programs = {
-        "nvcc": f"#!/bin/sh\nprintf '#!/bin/sh\\necho 123.4\\n' >{build}/peak; chmod +x {build}/peak\n",
+        "nvcc": f"#!/bin/sh\nprintf '#!/bin/sh\\necho 123.4\\n' >{build}/peak\n"
+        f"chmod +x {build}/peak\n",
         "cmake": "#!/bin/sh\n",
         "llama-bench": LLAMA,
         "ctest": "#!/bin/sh\n[ \"$KIND $KS_TEST_BACKEND\" != 'fails vulkan' ]\n",
@@ -56,7 +70,7 @@ def run(folder, kind, *shapes, gpu=True, **more):
         "compute-sanitizer": "#!/bin/sh\n[ \"$KIND $2\" != 'fails racecheck' ]\n",
         "knapsack": PROGRAM.format(binary=BINARY),
         "test_kv": SELECT,
-        "test_backends": "#!/bin/sh\ncase \"$KS_TEST_BACKEND $1\" in 'cuda -tc=attention*' | 'vulkan -tc=attention: few*,attention: tables*') echo attention ;; *) exit 1 ;; esac\n",
+        "test_backends": TESTS,
     }
     if gpu:
         programs["nvidia-smi"] = (

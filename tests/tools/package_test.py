@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
-"""The installed tree, moved elsewhere, works with CMake and pkg-config, from C, C++ and Python; so do the .deb packages.
-All installed files have one version, the library exports only the header's functions, and the manual page has every option.
-As a part of another project, Knapsack changes nothing there."""
+"""The installed tree, moved elsewhere, works with CMake and pkg-config, from C, C++ and Python.
+
+So do the .deb packages. All installed files have one version, the library exports only the
+header's functions, and the manual page has every option. As a part of another project, Knapsack
+changes nothing there.
+"""
 
 import os
 import re
@@ -21,7 +24,8 @@ enable_testing()
 include(FetchContent)
 FetchContent_Declare(Knapsack SOURCE_DIR "{sources}")
 FetchContent_MakeAvailable(Knapsack)
-foreach(name CMAKE_BUILD_TYPE CMAKE_CXX_FLAGS CMAKE_C_FLAGS CMAKE_CXX_STANDARD CMAKE_POSITION_INDEPENDENT_CODE CMAKE_CXX_VISIBILITY_PRESET)
+foreach(name CMAKE_BUILD_TYPE CMAKE_CXX_FLAGS CMAKE_C_FLAGS CMAKE_CXX_STANDARD
+        CMAKE_POSITION_INDEPENDENT_CODE CMAKE_CXX_VISIBILITY_PRESET)
   if(NOT "${{${{name}}}}" STREQUAL "")
     message(FATAL_ERROR "${{name}} is ${{${{name}}}}")
   endif()
@@ -55,7 +59,8 @@ def run(*args, cwd=None, fails=False, **env):
     if not fails:
         check(
             r.returncode == 0,
-            f"{' '.join(map(str, args))}: exit {r.returncode}: {r.stdout[-2000:]}{r.stderr[-2000:]}",
+            f"{' '.join(map(str, args))}: exit {r.returncode}: "
+            f"{r.stdout[-2000:]}{r.stderr[-2000:]}",
         )
     return r
 
@@ -303,7 +308,10 @@ def test_deb(folder, model, expected):
 
 
 def test_inside(folder):
-    """As a part of another project: adds no tests, no program, no installed files and no flags. Only that project's source is compiled here."""
+    """As a part of another project: adds no tests, no program, no installed files and no flags.
+
+    Only that project's source is compiled here.
+    """
     host, build = os.path.join(folder, "host"), os.path.join(folder, "host", "build")
     os.makedirs(host)
     shutil.copy("examples/find_package/ask.c", host)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A real model inside a budget, if models/smollm2.gguf exists: its answers, its memory, its time."""
+"""A real model inside a budget, if models/smollm2.gguf exists: answers, memory, time."""
 
 import os
 import resource
@@ -58,7 +58,8 @@ def test(folder):
         f"resident {peak} bytes, budget {BUDGET}",
     )
 
-    # The end of an answer depends on the last bits of the sums, so only words are checked. With 4 bits the answer is a different one.
+    # The end of an answer depends on the last bits of the sums, so only words are checked. With 4
+    # bits the answer is a different one.
     for recipe, begins, words in (
         ("q8", "The sky is blue because", ["Rayleigh"]),
         ("auto", "The sky", ["Rayleigh", "atmosphere"]),

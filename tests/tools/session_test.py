@@ -26,7 +26,7 @@ def test_refused(folder, model):
     saved = os.path.join(folder, "s")
     args = ["run", "-m", model, *BASE, *GREEDY, "--kv", "h2o,slots=48", "--session"]
     check_refused(knapsack(*args, saved), 1, "no tokens")
-    check(not os.path.exists(saved), "nothing is saved then")
+    check(not os.path.exists(saved), "a refused run writes no session")
     check(knapsack(*args, saved, "-p", "hello " * 30, "-n", 4).code == 0, "saved")
     with open(saved, "rb") as f:
         good = f.read()
@@ -43,7 +43,7 @@ def test_refused(folder, model):
         "slots=48",
     )
     with open(saved, "rb") as f:
-        check(f.read() == good, "what is refused is left alone")
+        check(f.read() == good, "a refused session file is not changed")
     for at in (0, 9, 20, len(good) // 2, len(good) - 1):
         for bad in (good[:at], good[:at] + bytes([good[at] ^ 8]) + good[at + 1 :]):
             with open(saved, "wb") as f:
@@ -52,7 +52,7 @@ def test_refused(folder, model):
     begin = time.monotonic()
     for path in (folder, os.path.join(folder, "no", "folder"), "/dev/null"):
         check_refused(knapsack(*args, path, "-p", "x", "-n", 200, "--ignore-eos"), 6, path)
-    check(time.monotonic() - begin < 30, "that it cannot be written is said at once")
+    check(time.monotonic() - begin < 30, "a path that cannot be written is refused before the run")
 
 
 def test_interrupts(folder, model):
@@ -68,13 +68,13 @@ def test_interrupts(folder, model):
     out = p.communicate(timeout=30)[0]
     check(
         p.returncode == 130 and os.path.exists(saved),
-        f"Ctrl-C leaves with {p.returncode} and a session",
+        f"Ctrl-C: exit {p.returncode} and a session",
     )
     n = out.count(b",", out.index(b'"ids"'), out.index(b"]", out.index(b'"ids"'))) + 1
     rest = knapsack(*args, "-n", 5, "--session", saved).json()["ids"]
     check(
         knapsack(*args, "-p", "hello", "-n", n + 5).json()["ids"][n:] == rest,
-        f"it goes on after {n} tokens",
+        f"a run continues after {n} tokens",
     )
     for i in range(12):
         p = subprocess.Popen(
@@ -88,7 +88,7 @@ def test_interrupts(folder, model):
         p.wait()
         check(
             knapsack(*args, "-n", 1, "--session", saved).code == 0,
-            "killed, the old or the new file is there",
+            "a killed run leaves the old or the new file",
         )
     check([x for x in os.listdir(folder) if x.startswith(".")] == [], "no temporary files")
 
@@ -111,7 +111,7 @@ def test_chat(folder, model):
         )
         check(
             begin + talk(f"/load {saved}\nworld\n/regen\n") == whole,
-            "a loaded conversation goes on",
+            "a loaded conversation continues",
         )
         again = talk("hello\nhello world\n/regen\n")
         check(
@@ -120,27 +120,27 @@ def test_chat(folder, model):
         )
         check(
             talk(f"world world\n/load {saved}\nworld\n").endswith(talk(f"/load {saved}\nworld\n")),
-            "what was there before is gone",
+            "/load replaces the conversation",
         )
     nothing = knapsack(*chat, stdin=f"/save\n/load\n/save {saved}.none\n/help\n".encode())
     check(
         nothing.code == 0
-        and nothing.err.count("needs a file's name") == 2
+        and nothing.err.count("needs a file name") == 2
         and "no conversation to save" in nothing.err
         and "/load FILE" in nothing.err,
         nothing.err,
     )
-    check(not os.path.exists(saved + ".none"), "nothing is saved then")
+    check(not os.path.exists(saved + ".none"), "an empty conversation writes no file")
     check_refused(knapsack(*chat, stdin=f"/load {saved}.none\n".encode()), 2, saved + ".none")
     check_refused(knapsack(*chat, stdin=f"hello\n/save {folder}\n".encode()), 6, folder)
     check(
         knapsack("run", "-m", model, *BASE, "-n", 4, "--session", saved).code == 0,
-        "run goes on with a conversation",
+        "run continues a conversation",
     )
     mixed = knapsack(*chat, *GREEDY, stdin=f"/load {saved}\n/regen\nhello\n".encode())
     check(
         mixed.code == 0 and mixed.out and "no answer yet" in mixed.err,
-        f"a chat goes on with a text: {mixed.err}",
+        f"a chat continues a text: {mixed.err}",
     )
 
 

@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""scripts/tables.py and scripts/record_bench.py: tables are made from the recorded lines, and a different table is a fault."""
+"""scripts/tables.py and scripts/record_bench.py make tables from the recorded lines.
+
+A different table is a fault.
+"""
 
 import json
 import os
@@ -9,7 +12,11 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib"))
 from program import check, knapsack, run_tests, tiny_model  # noqa: E402
 
-MARKS = "Before.\n\n<!-- table speed -->\nold\n<!-- end -->\n\nBetween.\n\n<!-- table codec-speed -->\n<!-- end -->\n<!-- table gpu -->\n<!-- end -->\n\nAfter.\n"
+END = (
+    "<!-- end -->\n\nBetween.\n\n<!-- table codec-speed -->\n<!-- end -->\n"
+    "<!-- table gpu -->\n<!-- end -->\n\nAfter.\n"
+)
+MARKS = "Before.\n\n<!-- table speed -->\nold\n" + END
 QUALITY = "".join(
     f"<!-- table {name} -->\n<!-- end -->\n"
     for name in ("codecs", "tasks", "systems", "ladder", "selectors", "beyond")
@@ -110,11 +117,9 @@ def test_tables(tree):
     page = tree.table()
     check(
         page.startswith("Before.\n\n<!-- table speed -->\n")
-        and page.endswith(
-            "<!-- end -->\n\nBetween.\n\n<!-- table codec-speed -->\n<!-- end -->\n<!-- table gpu -->\n<!-- end -->\n\nAfter.\n"
-        )
+        and page.endswith(END)
         and "old" not in page,
-        f"what is around stays: {page}",
+        f"the text around a table stays: {page}",
     )
     rows = [
         line for line in page.splitlines() if line.startswith("| tiny") or line.startswith("| big")
@@ -277,12 +282,19 @@ def test_record(tree, model):
 
 
 def test_tree(tree):
-    """The table of push constant bytes and buffers is made from the tree. check.py leaves this table to this test."""
+    """The table of push constant bytes and buffers is made from the tree.
+
+    check.py leaves this table to this test.
+    """
     files = {
-        "kernels/common/args.h": "struct AddArgs {\n    uint rows; // uint of;\n    uint cols, b_rows;\n};\n",
+        "kernels/common/args.h": "struct AddArgs {\n"
+        "    uint rows; // uint of;\n    uint cols, b_rows;\n};\n",
         "backends/vulkan/x.h": "",
         "docs/architecture.md": "<!-- table push -->\n<!-- end -->\n",
-        "shaders/add.comp": "layout(push_constant) uniform Block { AddArgs a; } pushed;\nlayout(binding = 0) buffer X { float x[]; };\nlayout(binding = 0) readonly buffer Xs { uvec4 xs[]; };\nlayout(binding = 1) readonly buffer B { float b[]; };\n",
+        "shaders/add.comp": "layout(push_constant) uniform Block { AddArgs a; } pushed;\n"
+        "layout(binding = 0) buffer X { float x[]; };\n"
+        "layout(binding = 0) readonly buffer Xs { uvec4 xs[]; };\n"
+        "layout(binding = 1) readonly buffer B { float b[]; };\n",
     }
     for path, text in files.items():
         os.makedirs(os.path.dirname(os.path.join(tree.root, path)), exist_ok=True)

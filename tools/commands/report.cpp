@@ -134,8 +134,8 @@ std::string heat_maps(const std::vector<RecipeSummary>& summaries)
         html += map.svg();
     }
     if (html.empty()) return html;
-    return "<section><h3>Facts found, by their place in the text</h3><p>Right answers in percent, "
-           "by the depth of the fact and the length of the text.</p><div class='maps'>" +
+    return "<section><h3>Right answers, by the place of the fact</h3><p>In percent, by the "
+           "depth of the fact and the length of the text.</p><div class='maps'>" +
            html + "</div></section>\n";
 }
 

@@ -8,6 +8,9 @@ CONST uint half_byte = 0u;
 CONST uint words = 0u;
 CONST uint words_byte = 2u;
 CONST uint permuted_word = 0xffffffffu;
-FN float value(WORDS_PARAM uint at, uint r, uint k) { return BITS_TO_FLOAT(TILE_HALF_BITS(tile_rows * k + r) << 16); }
+FN float value(WORDS_PARAM uint at, uint r, uint k)
+{
+    return BITS_TO_FLOAT(TILE_HALF_BITS(tile_rows * k + r) << 16);
+}
 STRUCT_END
 #endif

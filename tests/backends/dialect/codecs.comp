@@ -12,12 +12,13 @@ float x[512];
 uint row[513];
 #include "kernels/common/codecs.h"
 
-#define RUN(name, number)                                                                    \
-    name##_encode(a.head_dim);                                                               \
-    bytes = name##_row_bytes(a.head_dim);                                                    \
-    for (uint i = 0u; 4u * i < bytes; i++) w[at + i] = row[i];                               \
-    for (uint i = 0u; i < a.head_dim; i++) y[to + i] = name##_value(at, row[bytes / 4u], i, a.head_dim); \
-    at += 513u;                                                                              \
+#define RUN(name, number)                                              \
+    name##_encode(a.head_dim);                                         \
+    bytes = name##_row_bytes(a.head_dim);                              \
+    for (uint i = 0u; 4u * i < bytes; i++) w[at + i] = row[i];         \
+    for (uint i = 0u; i < a.head_dim; i++)                             \
+        y[to + i] = name##_value(at, row[bytes / 4u], i, a.head_dim);  \
+    at += 513u;                                                        \
     to += a.head_dim;
 
 void main()

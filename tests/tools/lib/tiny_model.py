@@ -1,4 +1,7 @@
-"""Writes a GGUF model of a few hundred kilobytes with random weights: llama, two layers, byte-level BPE, chatml template."""
+"""Writes a GGUF model of a few hundred kilobytes with random weights.
+
+The model is a llama with two layers, byte-level BPE and the chatml template.
+"""
 
 import random
 import struct
@@ -6,7 +9,8 @@ import struct
 U32, F32, BOOL, STR, ARR, I32 = 4, 6, 7, 8, 9, 5
 DIM, HEAD, N_HEADS, N_KV, FFN, LAYERS, CONTEXT = 64, 32, 2, 1, 96, 2, 256
 CHATML = (
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}"
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' "
+    "+ message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
 
@@ -42,7 +46,11 @@ def vocabulary():
 
 
 def write_model(path, template=CHATML, seed=1, architecture="llama", dim=DIM, weights=None):
-    """weights(name, n): the type and the bytes of a matrix whose rows have a multiple of 256 values. All other matrices are F32."""
+    """Writes the model file.
+
+    weights(name, n) gives the type and the bytes of a matrix whose rows have a multiple of 256
+    values. All other matrices are F32.
+    """
     tokens, types, merges = vocabulary()
     a = architecture + "."
     pairs = [
