@@ -57,7 +57,7 @@ static Tensor on_host(const Bed& bed, const Tensor& t, std::vector<uint32_t>& wo
     return {{words.data(), 4 * words.size()}, 0, t.rows, t.cols, t.format};
 }
 
-// Checks that the codes are those of the tokens in the table, rounded to f16. Returns the number of
+// Checks that the codes encode the tokens in the table, rounded to f16. Returns the number of
 // groups.
 static uint32_t check_codes(const Bed& bed, const Text& text)
 {

@@ -136,9 +136,9 @@ struct Messages {
     static bool is_template(uint32_t p) { return p % 20 < 3; }
 };
 
-// 12 of 96 slots are for template tokens: those of four messages before the 6 recent tokens. At
-// most one message loses its place at a time, and at least three tokens leave together, so the
-// template tokens of a message are never separated.
+// 12 of 96 slots are for template tokens: four messages' tokens before the 6 recent tokens. At most
+// one message loses its place at a time, and at least three tokens leave together, so the template
+// tokens of a message are never separated.
 static void check_templates(const Bed& bed)
 {
     for (uint32_t h = 0; h < bed.shape.n_kv_heads; h++) {
