@@ -78,6 +78,11 @@ FAULTS = {
     "a wide line": ("runtime/kv/bad.h", "// " + "x" * 98 + "\n", "bad.h:1: 101 columns"),
     "a wide line of a shader": ("shaders/add.comp", "// " + "x" * 98 + "\n", "1: 101 columns"),
     "a wide line of a script": ("tests/bad.sh", "\n#" + "x" * 100 + "\n", "bad.sh:2: 101 columns"),
+    "a word that the tree no longer uses": (
+        "runtime/kv/bad.h",
+        "// a wave\n",
+        "bad.h:1: write phasors instead of 'wave'",
+    ),
     "a long page": ("docs/bad.md", "a line\n" * 251, "251 lines, at most 250"),
     "a date in a page": (
         "docs/bad.md",
