@@ -1,5 +1,6 @@
-// The dialect: headers in kernels/common compile as C++17, CUDA and GLSL. They use scalars and 4-byte members only.
-// Arrays are passed through macros such as WORDS, WORDS_PARAM and WORD, because GLSL has no pointers.
+// The dialect: headers in kernels/common compile as C++17, CUDA and GLSL. They use scalars and
+// 4-byte members only. Arrays are passed through macros such as WORDS, WORDS_PARAM and WORD,
+// because GLSL has no pointers.
 #ifndef KS_COMMON_LANG_H
 #define KS_COMMON_LANG_H
 
@@ -22,7 +23,7 @@
 #define ROW
 #define ROW_WORD(i) row[i]
 #define OF(codec, name) codec##_##name
-#define KS_AND && // both sides are evaluated where the language can say so
+#define KS_AND && // elsewhere & and |: both sides are evaluated, without a branch
 #define KS_OR ||
 #define BITS_TO_FLOAT(u) uintBitsToFloat(u)
 #define FLOAT_TO_BITS(f) floatBitsToUint(f)
@@ -55,7 +56,8 @@ typedef uint32_t uint;
 #define ROW_WORD(i) row[i]
 #define KS_AND &
 #define KS_OR |
-#define OF(codec, name) name // a member of the codec's struct; in GLSL a function with the codec's name as a prefix
+// A member of the codec's struct. In GLSL it is a function with the codec's name as a prefix.
+#define OF(codec, name) name
 
 FN float BITS_TO_FLOAT(uint u)
 {
@@ -71,8 +73,8 @@ FN uint FLOAT_TO_BITS(float f)
     return u;
 }
 
-// Converts an IEEE half in the low 16 bits of u. Exact, subnormals included, in plain arithmetic. A signalling NaN
-// becomes quiet, as in the hardware conversions.
+// Converts an IEEE half in the low 16 bits of u. Exact, subnormals included, in plain arithmetic. A
+// signalling NaN becomes quiet, as in the hardware conversions.
 FN float HALF_TO_FLOAT(uint u)
 {
 #ifdef __CUDA_ARCH__
@@ -81,7 +83,10 @@ FN float HALF_TO_FLOAT(uint u)
     uint sign = (u & 0x8000u) << 16;
     uint exponent = (u >> 10) & 31u;
     uint mantissa = u & 1023u;
-    if (exponent == 31u) return BITS_TO_FLOAT(sign | 0x7f800000u | (mantissa != 0u ? 0x400000u : 0u) | mantissa << 13);
+    if (exponent == 31u) {
+        uint quiet = mantissa != 0u ? 0x400000u : 0u;
+        return BITS_TO_FLOAT(sign | 0x7f800000u | quiet | mantissa << 13);
+    }
     if (exponent == 0u) {
         float tiny = float(mantissa) * (1.f / 16777216.f);
         return sign != 0u ? -tiny : tiny;
@@ -105,15 +110,17 @@ FN float MUL(float a, float b)
 #endif
 }
 
-// Rounds to nearest even. Overflow gives infinity, NaN stays NaN. The bits equal those of the hardware conversions.
-// GLSL uses this function too, because packHalf2x16 may round in either direction.
+// Rounds to nearest even. Overflow gives infinity, NaN stays NaN. The bits equal those of the
+// hardware conversions. GLSL uses this function too, because packHalf2x16 may round in either
+// direction.
 FN uint FLOAT_TO_HALF(float f)
 {
     uint u = FLOAT_TO_BITS(f);
     uint sign = (u >> 16) & 0x8000u;
     uint magnitude = u & 0x7fffffffu;
     if (magnitude > 0x7f800000u) return sign | 0x7e00u | ((magnitude >> 13) & 1023u);
-    if (magnitude >= 0x477ff000u) return sign | 0x7c00u; // from halfway between 65504 and the next value
+    // Infinity, from halfway between 65504 and the next value on.
+    if (magnitude >= 0x477ff000u) return sign | 0x7c00u;
     if (magnitude < 0x38800000u) { // subnormal half: adding 0.5 aligns the mantissa and rounds it
         float aligned = BITS_TO_FLOAT(magnitude) + 0.5f;
         return sign | (FLOAT_TO_BITS(aligned) - 0x3f000000u);
@@ -122,7 +129,7 @@ FN uint FLOAT_TO_HALF(float f)
     return sign | ((magnitude - 0x38000000u + 0xfffu + odd) >> 13);
 }
 
-// HALF_BELOW: the nearest half that is not above f. HALF_ABOVE: the nearest that is not below. f is not NaN.
+// The nearest half that is not above f. f is not NaN.
 FN uint HALF_FLOOR(float f)
 {
     uint h = FLOAT_TO_HALF(f);
@@ -131,6 +138,7 @@ FN uint HALF_FLOOR(float f)
     return (h & 0x8000u) != 0u ? h + 1u : h - 1u;
 }
 
+// The nearest half that is not below f. f is not NaN.
 FN uint HALF_CEIL(float f) { return HALF_FLOOR(-f) ^ 0x8000u; }
 
 #endif

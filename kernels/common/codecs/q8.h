@@ -1,7 +1,8 @@
-// q8: blocks of 32 values (the last may have 16), x = s * q with q in -127..127. 8.5 bits per value; rotated or not.
+// q8: blocks of 32 values (the last may have 16), x = s * q with q in -127..127. 8.5 bits per
+// value. For rows with or without the Hadamard transform.
 //   byte i       q of dim i, two's complement
 //   half d/2 + b the scale s of block b: the half nearest to the largest magnitude / 127
-// Decoded rows have the same code again where s is a normal half.
+// A decoded row is encoded to the same codes again if s is a normal half.
 STRUCT_BEGIN(codec_q8)
 CONST uint OF(q8, hadamard) = 0u;
 FN uint OF(q8, row_bytes)(uint d) { return d + 2u * ((d + 31u) / 32u); }
@@ -10,7 +11,8 @@ FN float OF(q8, value)(WORDS_PARAM uint at, uint tail, uint i, uint d)
 {
     uint bytes = OF(q8, row_bytes)(d);
     int q = int(row_field(WORDS at, tail, bytes, 8u * i, 255u) << 24) >> 24;
-    return HALF_TO_FLOAT(row_field(WORDS at, tail, bytes, 8u * d + 16u * (i / 32u), 0xffffu)) * float(q);
+    uint scale = row_field(WORDS at, tail, bytes, 8u * d + 16u * (i / 32u), 0xffffu);
+    return HALF_TO_FLOAT(scale) * float(q);
 }
 
 FN void OF(q8, encode)(VALUES_PARAM ROW_PARAM uint d)

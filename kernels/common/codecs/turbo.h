@@ -1,21 +1,25 @@
-// turbo4, turbo3, turbo2: 16, 8 and 4 levels, one scale for a row (TurboQuant). 4, 3 and 2 bits per value and 16 for the row:
-// 34, 26 and 18 bytes at d = 64, 66, 50 and 34 at 128. turbo2v: turbo2 with the scale of the least squared error, for values,
-// whose sums need no norm.
+// turbo4, turbo3, turbo2 (TurboQuant): 16, 8 and 4 levels, one scale for a row. 4, 3 and 2 bits per
+// value, and 16 bits for the row: 34, 26 and 18 bytes at d = 64, 66, 50 and 34 at 128. turbo2v is
+// turbo2 with the scale of the least squared error. It is for values, which need no exact norm.
 //
-// x = g * c, c one of the levels that code a normal variable with the least squared error
-// (Lloyd-Max), which the values of a rotated row nearly are once they are divided by their own root mean square.
-// A code has the rank of the level's magnitude among `ranks` (8, 4 or 2) in its low bits, and above them the sign (1: negative).
-// The rank is how many of the thresholds t, the middles between magnitudes, have t^2 (sum of x^2) < x^2 d.
-//   ranks 8: a 4-bit plane of codes; 4: a 2-bit plane of ranks, then a 1-bit plane of signs; 2: a 2-bit plane of codes
-//   then the half g: sqrt(sum of x^2 / sum of c^2), which keeps the row's norm; or with the least squared error,
-//   (sum of x c) / (sum of c^2)
-// 16 bits for the row beside its codes. Decoded rows have the same code again where the levels' own norm is near sqrt(d)
-// (within 12, 9 and 11%), as it is for rotated rows.
+// x = g * c. c is one of the levels that code a normal variable with the least squared error
+// (Lloyd-Max). The values of a row after the Hadamard transform, divided by their root mean square,
+// are nearly normal. The low bits of a code are the rank of the level's magnitude among `ranks` (8,
+// 4 or 2). The bit above them is the sign (1: negative). Thresholds t are the middles between
+// magnitudes. The rank is the number of thresholds with t^2 (sum of x^2) < x^2 d.
+//   ranks 8: a 4-bit plane of codes
+//   ranks 4: a 2-bit plane of ranks, then a 1-bit plane of signs
+//   ranks 2: a 2-bit plane of codes
+//   then the half g: sqrt(sum of x^2 / sum of c^2), which keeps the row's norm. For the least
+//   squared error it is (sum of x c) / (sum of c^2).
+// A decoded row is encoded to the same codes again if the norm of its levels is near sqrt(d)
+// (within 12, 9 and 11%). After the Hadamard transform it is.
 FN float turbo_magnitude(uint ranks, uint rank)
 {
     if (ranks == 2u) return (rank & 1u) != 0u ? 1.5104176f : 0.45278003f;
     if (ranks == 4u) return one_of(rank, 0.24509418f, 0.75600528f, 1.3439093f, 2.1519457f);
-    return one_of(rank, 0.12839503f, 0.3880483f, 0.65675912f, 0.94234046f, 1.2562312f, 1.6180464f, 2.0690172f, 2.7325896f);
+    return one_of(rank, 0.12839503f, 0.3880483f, 0.65675912f, 0.94234046f, 1.2562312f, 1.6180464f,
+                  2.0690172f, 2.7325896f);
 }
 
 FN float turbo_level(uint ranks, uint code)
@@ -31,14 +35,18 @@ FN float turbo_square(uint ranks, uint rank)
     return t * t;
 }
 
-FN uint turbo_bytes(uint ranks, uint d) { return (ranks == 8u ? d / 2u : ranks == 4u ? d / 8u * 3u : d / 4u) + 2u; }
+FN uint turbo_bytes(uint ranks, uint d)
+{
+    return (ranks == 8u ? d / 2u : ranks == 4u ? d / 8u * 3u : d / 4u) + 2u;
+}
 
 FN uint turbo_code(WORDS_PARAM uint at, uint tail, uint i, uint d, uint ranks)
 {
     uint bytes = turbo_bytes(ranks, d);
     if (ranks == 8u) return row_field(WORDS at, tail, bytes, plane_bit(i, d, 4u), 15u);
     uint code = row_field(WORDS at, tail, bytes, plane_bit(i, d, 2u), 3u);
-    return ranks == 2u ? code : code | row_field(WORDS at, tail, bytes, 2u * d + plane_bit(i, d, 1u), 1u) << 2;
+    if (ranks == 2u) return code;
+    return code | row_field(WORDS at, tail, bytes, 2u * d + plane_bit(i, d, 1u), 1u) << 2;
 }
 
 FN float turbo_scale(WORDS_PARAM uint at, uint tail, uint d, uint ranks)
@@ -60,7 +68,8 @@ FN void turbo_encode(VALUES_PARAM ROW_PARAM uint d, uint ranks, bool least_squar
     for (uint i = 0u; i < d; i++) {
         float v = coded_value(VALUE(i)), square = v * v * float(d);
         uint rank = 0u;
-        for (uint t = 0u; t + 1u < ranks; t++) rank += turbo_square(ranks, t) * sum < square ? 1u : 0u;
+        for (uint t = 0u; t + 1u < ranks; t++)
+            rank += turbo_square(ranks, t) * sum < square ? 1u : 0u;
         uint code = v < 0.f ? rank + ranks : rank;
         put_field(ROW plane_bit(i, d, ranks == 8u ? 4u : 2u), ranks == 4u ? rank : code);
         if (ranks == 4u) put_field(ROW 2u * d + plane_bit(i, d, 1u), code >> 2);
@@ -74,17 +83,24 @@ FN void turbo_encode(VALUES_PARAM ROW_PARAM uint d, uint ranks, bool least_squar
     put_field(ROW 8u * turbo_bytes(ranks, d) - 16u, g);
 }
 
-#define TURBO_CODEC(NAME, RANKS, LEAST_SQUARES)                                                                                 \
-    STRUCT_BEGIN(codec_##NAME)                                                                                                  \
-    CONST uint OF(NAME, hadamard) = 1u;                                                                                          \
-    CONST uint OF(NAME, ranks) = RANKS;                                                                                         \
-    FN uint OF(NAME, row_bytes)(uint d) { return turbo_bytes(RANKS, d); }                                                       \
-    FN float OF(NAME, scale)(WORDS_PARAM uint at, uint tail, uint d) { return turbo_scale(WORDS at, tail, d, RANKS); }          \
-    FN float OF(NAME, value)(WORDS_PARAM uint at, uint tail, uint i, uint d)                                                    \
-    {                                                                                                                           \
-        return turbo_scale(WORDS at, tail, d, RANKS) * turbo_level(RANKS, turbo_code(WORDS at, tail, i, d, RANKS));             \
-    }                                                                                                                           \
-    FN void OF(NAME, encode)(VALUES_PARAM ROW_PARAM uint d) { turbo_encode(VALUES ROW d, RANKS, LEAST_SQUARES); }               \
+#define TURBO_CODEC(NAME, RANKS, LEAST_SQUARES)                              \
+    STRUCT_BEGIN(codec_##NAME)                                               \
+    CONST uint OF(NAME, hadamard) = 1u;                                      \
+    CONST uint OF(NAME, ranks) = RANKS;                                      \
+    FN uint OF(NAME, row_bytes)(uint d) { return turbo_bytes(RANKS, d); }    \
+    FN float OF(NAME, scale)(WORDS_PARAM uint at, uint tail, uint d)         \
+    {                                                                        \
+        return turbo_scale(WORDS at, tail, d, RANKS);                        \
+    }                                                                        \
+    FN float OF(NAME, value)(WORDS_PARAM uint at, uint tail, uint i, uint d) \
+    {                                                                        \
+        return turbo_scale(WORDS at, tail, d, RANKS) *                       \
+               turbo_level(RANKS, turbo_code(WORDS at, tail, i, d, RANKS));  \
+    }                                                                        \
+    FN void OF(NAME, encode)(VALUES_PARAM ROW_PARAM uint d)                  \
+    {                                                                        \
+        turbo_encode(VALUES ROW d, RANKS, LEAST_SQUARES);                    \
+    }                                                                        \
     STRUCT_END
 
 TURBO_CODEC(turbo4, 8u, false)

@@ -1,4 +1,4 @@
-// bf16: one value per block, the upper 16 bits of a float. k may extend into the following blocks.
+// bf16: one value per block, the upper 16 bits of a float.
 #if !defined(GLSL) || defined(FORMAT_bf16)
 STRUCT_BEGIN(format_bf16)
 CONST uint ggml_type = 30u;
@@ -8,6 +8,9 @@ CONST uint half_byte = 0u;
 CONST uint words = 0u;
 CONST uint words_byte = 2u;
 CONST uint permuted_word = 0xffffffffu;
-FN float value(WORDS_PARAM uint at, uint r, uint k) { return BITS_TO_FLOAT(TILE_HALF_BITS(tile_rows * k + r) << 16); }
+FN float value(WORDS_PARAM uint at, uint r, uint k)
+{
+    return BITS_TO_FLOAT(TILE_HALF_BITS(tile_rows * k + r) << 16);
+}
 STRUCT_END
 #endif

@@ -1,7 +1,10 @@
-// q5_1: 32 values per block, w = d * q + m with q in 0..31. 6 words a row, 24 bytes (6 bits per value).
+// q5_1: 32 values per block, w = d * q + m with q in 0..31. 6 words a row, 24 bytes (6 bits per
+// value).
 //   word 0       half2(d, m)
-//   word 1       high bits, permuted: bit 8i + j is bit 4 of q[4j + i], so (word >> j) & 0x01010101 has those of q[4j .. 4j + 3]
-//   word 2 + j   j = 0..3: byte i has the low bits of q[4j + i] in its low nibble and of q[16 + 4j + i] in its high nibble
+//   word 1       high bits, permuted: bit 8i + j is bit 4 of q[4j + i], so (word >> j) & 0x01010101
+//                has bit 4 of q[4j .. 4j + 3]
+//   word 2 + j   j = 0..3: byte i has the low bits of q[4j + i] in its low nibble, of
+//                q[16 + 4j + i] in its high nibble
 #if !defined(GLSL) || defined(FORMAT_q5_1)
 STRUCT_BEGIN(format_q5_1)
 CONST uint ggml_type = 7u;
