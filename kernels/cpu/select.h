@@ -8,12 +8,9 @@
 namespace ks
 {
 
-// A float as an integer of the same order.
 inline uint32_t ordered_bits(float score)
 {
-    uint32_t u;
-    memcpy(&u, &score, 4);
-    return u ^ ((0u - (u >> 31)) | 0x80000000u);
+    return ordered_key(FLOAT_TO_BITS(score));
 }
 
 // The k highest of n scores. Among equal scores the newest win.
@@ -49,12 +46,12 @@ public:
     template <class Take>
     void each(const Take& take) const
     {
-        uint32_t n_left_out = m_n_left_out;
+        uint32_t n_equal = 0;
         for_blocks(m_key, [&](uint32_t i) {
             const uint32_t u = ordered_bits(m_score[i]);
             if (u < m_key) return;
-            if (u > m_key || n_left_out == 0) return take(i);
-            n_left_out--;
+            if (in_top_k(u, m_key, n_equal, m_n_left_out)) take(i);
+            n_equal += u == m_key;
         });
     }
 
@@ -112,22 +109,21 @@ private:
     uint32_t m_tops[kMostBlocks]; // the highest score of each block
 };
 
-// The number of units of candidates of a head; 0 if the head is read as a whole.
 inline uint32_t n_units(const SelectArgs& s, uint32_t before)
 {
-    return before > s.n_read ? (before - s.n_last + s.unit - 1) / s.unit - s.n_first / s.unit : 0;
+    return count_units(before, s.n_read, s.n_first, s.n_last, s.unit);
 }
 
-// One unit of candidates. Units begin at multiples of their size, except the first one.
+// One unit of candidates.
 struct Unit {
     uint32_t begin, n;
 
     Unit(const SelectArgs& s, uint32_t before, uint32_t nth)
+        : begin(unit_bound(nth, before, s.n_first, s.n_last, s.unit)),
+          n(unit_bound(nth + 1, before, s.n_first, s.n_last, s.unit) - begin)
     {
-        const uint32_t end = (s.n_first / s.unit + nth + 1) * s.unit, last = before - s.n_last;
-        begin = nth ? end - s.unit : s.n_first;
-        n = (end < last ? end : last) - begin;
     }
+    uint32_t n_representatives() const { return count_representatives(n); }
 };
 
 // The select_n_representatives highest of indexes [from, end), in ascending order. Among equal
@@ -160,7 +156,7 @@ struct TopFew {
 // The units of a head that are read: those with the most votes.
 inline TopK best_units(const SelectArgs& s, uint32_t before, const float* votes)
 {
-    return {votes, n_units(s, before), (s.n_read - s.n_first - s.n_last) / s.unit};
+    return {votes, n_units(s, before), count_taken(s.n_read, s.n_first, s.n_last, s.unit)};
 }
 
 // The list of slots that select writes for one head.
@@ -173,7 +169,7 @@ struct ChosenList {
     void add(uint32_t index)
     {
         if (index < head_layout[layout_coded_begin]) coded_begin = coded_end = n + 1;
-        if (index >= head_layout[layout_coded_begin] && index < head_layout[layout_coded_end])
+        if (in_coded_pool(index, head_layout[layout_coded_begin], head_layout[layout_coded_end]))
             coded_end = n + 1;
         to[n++] = table[index];
     }
@@ -199,7 +195,7 @@ void add_representatives(ChosenList& list, const SelectArgs& s,
     for (uint32_t nth = 0; nth < n_units(s, list.head_layout[layout_n_held]); nth++) {
         const Unit unit(s, list.head_layout[layout_n_held], nth);
         const uint32_t* index = representatives(unit, nth);
-        for (uint32_t k = 0; k < unit.n && k < select_n_representatives; k++) list.add(index[k]);
+        for (uint32_t k = 0; k < unit.n_representatives(); k++) list.add(index[k]);
     }
 }
 
