@@ -1,6 +1,7 @@
-// Chooses what attention is to read, step by step: are the queries those of the last choice; bounds of pages, or the keys that
-// speak for blocks; logits; votes; the list; the chunk's own slots. A step that a choice used again makes needless does nothing.
-// twin: the steps are dispatches of one shader, whose buffers are others from step to step
+// select: chooses the slots that a step reads. Its steps decide whether the last choice is used
+// again, score units, add votes, and list slots. If the last choice is used again, only the first
+// step and the last one do something.
+// twin: the steps are dispatches of this shader with different buffers; in CUDA each is a kernel
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "shaders/util.glsl"
@@ -8,30 +9,40 @@
 layout(constant_id = 0) const uint step = 0u;
 layout(constant_id = 1) const uint format = 1u; // of the keys
 layout(constant_id = 2) const uint head_dim = 64u;
-layout(constant_id = 3) const uint flags = 0u; // 1: log-weights, 2: queries as before RoPE are given
+layout(constant_id = 3) const uint flags = 0u; // 1: log-weights, 2: queries before RoPE are given
 const bool has_weights = (flags & 1u) != 0u;
 
-const uint step_queries = 0u, step_bounds = 1u, step_representatives = 2u, step_logits = 3u, step_pages = 4u, step_votes = 5u, step_list = 6u,
-           step_chunk = 7u;
+const uint step_queries = 0u, step_bounds = 1u, step_representatives = 2u, step_logits = 3u;
+const uint step_pages = 4u, step_votes = 5u, step_list = 6u, step_chunk = 7u;
 
 layout(push_constant) uniform Block { SelectArgs s; SelectShape a; SelectPass pass; } pushed;
 DECLARE_ARGS(SelectArgs, s)
 DECLARE_ARGS(SelectShape, a)
 DECLARE_ARGS(SelectPass, pass)
-layout(binding = 0) buffer Scratch { uint scratch[]; };      // places below
-layout(binding = 1) buffer HeadLayout { uint head_layout[]; };            // (n_kv_heads, layout_words) of the slots; queries: the state, (select_words)
-layout(binding = 2) readonly buffer Table { uint table[]; }; // of the slots; queries: the turns
-layout(binding = 3) buffer ToView { uint to_layout[]; };       // (n_kv_heads, layout_words)
-layout(binding = 4) readonly buffer K { uint w[]; };         // (pass.n_rows, head_dim); queries: those before RoPE; representatives: the signal
-layout(binding = 5) readonly buffer Weights { float weights[]; }; // (slots, 2); queries: (n_tokens, n_heads * head_dim)
-layout(binding = 6) buffer To { uint to[]; };                // the table that is made; pages: their bounds; queries: those of the last choice
+// Some buffers differ in some steps.
+layout(binding = 0) buffer Scratch { uint scratch[]; };
+// (n_kv_heads, layout_words) of the slots. step_queries: the state, (select_words)
+layout(binding = 1) buffer HeadLayout { uint head_layout[]; };
+// The table of the slots. step_queries: the angles of RoPE
+layout(binding = 2) readonly buffer Table { uint table[]; };
+layout(binding = 3) buffer ToLayout { uint to_layout[]; }; // (n_kv_heads, layout_words)
+// Keys (pass.n_rows, head_dim). step_queries: queries before RoPE. step_representatives: attention
+// scores by slot
+layout(binding = 4) readonly buffer K { uint w[]; };
+// (slots, 2). step_queries: the queries (n_tokens, n_heads * head_dim)
+layout(binding = 5) readonly buffer Weights { float weights[]; };
+// The table that is written. step_bounds, step_pages: bounds of pages. step_queries: the mean query
+// of the last choice
+layout(binding = 6) buffer To { uint to[]; };
 
-float x[1]; // nothing is encoded here
+float x[1]; // unused: this shader encodes no rows
 uint row[1];
 #include "shaders/cache.glsl"
 
-// The scratch: 0 whether a choice is made, 1 the tokens that came; then the mean queries (n_heads, head_dim) and those as before RoPE,
-// logits (n_heads, stride), votes (n_kv_heads, stride), marks of what is chosen, and representatives, alike.
+// Parts of the scratch. Word 0: 1 for a new choice, 0 for one that is used again. Word 1:
+// tokens_to_refresh. Then the mean queries (n_heads, head_dim), the mean queries that the next call
+// compares with, logits (n_heads, stride), and of (n_kv_heads, stride) each: votes, marks of chosen
+// units, and representatives.
 const uint header = 64u;
 uint query_at(uint h) { return header + h * head_dim; }
 uint plain_at(uint h) { return header + (a.n_heads + h) * head_dim; }
@@ -45,15 +56,24 @@ uint before_of(uint head) { return head_layout[head * layout_words + layout_n_he
 uint group_size() { return a.n_heads / a.n_kv_heads; }
 
 uint n_units(uint before) { return count_units(before, s.n_read, s.n_first, s.n_last, s.unit); }
-uint unit_begin(uint nth, uint before) { return unit_bound(nth, before, s.n_first, s.n_last, s.unit); }
+uint unit_begin(uint nth, uint before)
+{
+    return unit_bound(nth, before, s.n_first, s.n_last, s.unit);
+}
 uint n_representatives(uint nth, uint before)
 {
-    return min(unit_begin(nth + 1u, before) - unit_begin(nth, before), select_n_representatives);
+    return count_representatives(unit_begin(nth + 1u, before) - unit_begin(nth, before));
 }
-uint first_representative(uint nth, uint before) { return nth == 0u ? 0u : n_representatives(0u, before) + (nth - 1u) * select_n_representatives; }
+// All blocks but the first one and the last one have all representatives.
+uint first_representative(uint nth, uint before)
+{
+    return nth == 0u ? 0u
+                     : n_representatives(0u, before) + (nth - 1u) * select_n_representatives;
+}
+
+#include "shaders/top_k.glsl"
 
 shared float sums[n_threads];
-shared uint counts[256], found[4];
 
 float sum_of_all(float mine)
 {
@@ -67,7 +87,7 @@ float sum_of_all(float mine)
     return sums[0];
 }
 
-float most_of_all(float mine)
+float max_of_all(float mine)
 {
     barrier();
     sums[THREAD] = mine;
@@ -79,108 +99,56 @@ float most_of_all(float mine)
     return sums[0];
 }
 
-// How many threads before this one, and how many in all, say yes.
-uint count_before(bool yes, out uint all)
-{
-    barrier();
-    counts[THREAD] = yes ? 1u : 0u;
-    barrier();
-    for (uint n = 1u; n < n_threads; n *= 2u) {
-        uint below = THREAD >= n ? counts[THREAD - n] : 0u;
-        barrier();
-        counts[THREAD] += below;
-        barrier();
-    }
-    all = counts[n_threads - 1u];
-    return counts[THREAD] - (yes ? 1u : 0u);
-}
-
-// The k highest of n scores are those above found[0], and of those equal to it all but the oldest found[1]. By digits from the
-// highest on: each pass counts those that share the digits found so far.
-void find_top_k(uint scores, uint n, uint k)
-{
-    if (THREAD == 0u) {
-        found[0] = found[1] = found[2] = 0u; // the key; those left out; those above
-        found[3] = n;                        // equal so far
-    }
-    barrier();
-    if (k >= n) return;
-    for (uint shift = 32u; shift > 0u;) {
-        uint above = shift == 32u ? 0u : ~0u << shift;
-        shift -= 8u;
-        for (uint i = THREAD; i < 256u; i += n_threads) counts[i] = 0u;
-        barrier();
-        for (uint i = THREAD; i < n; i += n_threads) {
-            uint u = ordered_key(scratch[scores + i]);
-            if ((u & above) == found[0]) atomicAdd(counts[u >> shift & 255u], 1u);
-        }
-        barrier();
-        if (THREAD == 0u) {
-            uint digit = 255u;
-            while (found[2] + counts[digit] < k && digit > 0u) {
-                found[2] += counts[digit];
-                digit--;
-            }
-            found[0] |= digit << shift;
-            found[3] = counts[digit];
-        }
-        barrier();
-    }
-    if (THREAD == 0u) found[1] = found[3] - (k - found[2]);
-    barrier();
-}
-
-// Whether score i of n is among the highest; asked by all threads together, of neighbours, from the first on. n_equal: those equal
-// to the key so far.
-bool takes(uint scores, uint i, uint n, inout uint n_equal)
-{
-    uint u = i < n ? ordered_key(scratch[scores + i]) : 0u, all;
-    bool equal = i < n && u == found[0];
-    uint older = n_equal + count_before(equal, all);
-    n_equal += all;
-    return i < n && (equal ? older >= found[1] : u > found[0]);
-}
-
-// Value d of query head h in the mean; of those that are turned, token t as if at index n_last + t. plain: as before RoPE.
+// Value d of the mean of the chunk's queries of head h. With n_rope_on_read token t gets the RoPE
+// of index n_last + t. plain: the queries before RoPE.
 float mean_query(uint h, uint d, bool plain)
 {
+    uint half_rot = a.n_rope_on_read / 2u;
+    uint pair = a.pairs == rope_interleaved ? d / 2u : d < half_rot ? d : d - half_rot;
+    uint first = first_of_pair(a.pairs, pair);
+    uint second = second_of_pair(a.pairs, pair, a.n_rope_on_read);
     float sum = 0.f;
     for (uint t = 0u; t < a.n_tokens; t++) {
         uint at = (t * a.n_heads + h) * head_dim;
         float own = plain ? uintBitsToFloat(w[at + d]) : weights[at + d];
         if (d < a.n_rope_on_read) {
-            bool halves = a.pairs == rope_neox, second = halves ? d >= a.n_rope_on_read / 2u : (d & 1u) != 0u;
-            uint other_d = halves ? (second ? d - a.n_rope_on_read / 2u : d + a.n_rope_on_read / 2u) : d ^ 1u, pair = halves ? d % (a.n_rope_on_read / 2u) : d / 2u;
+            uint other_d = d == first ? second : first;
             float other = plain ? uintBitsToFloat(w[at + other_d]) : weights[at + other_d];
             uint angle = (s.n_last + t) * a.n_rope_on_read + 2u * pair;
-            float c = uintBitsToFloat(table[angle]), sine = uintBitsToFloat(table[angle + 1u]);
-            own = second ? other * sine + own * c : own * c - other * sine;
+            float cosine = uintBitsToFloat(table[angle]), sine = uintBitsToFloat(table[angle + 1u]);
+            own = d == first ? own * cosine - other * sine : other * sine + own * cosine;
         }
         sum += own;
     }
     return sum / float(a.n_tokens);
 }
 
+// Computes the mean query, and whether the last choice is used again.
 void queries()
 {
     bool has_plain = (flags & 2u) != 0u;
     float dot = 0.f, last_square = 0.f, square = 0.f;
     for (uint i = THREAD; i < a.n_heads * head_dim; i += n_threads) {
-        float now = mean_query(i / head_dim, i % head_dim, has_plain), last = uintBitsToFloat(to[i]);
+        uint h = i / head_dim, d = i % head_dim;
+        float now = mean_query(h, d, has_plain), last = uintBitsToFloat(to[i]);
         scratch[plain_at(0u) + i] = floatBitsToUint(now);
-        scratch[query_at(0u) + i] = floatBitsToUint(has_plain ? mean_query(i / head_dim, i % head_dim, false) : now);
+        scratch[query_at(0u) + i] = floatBitsToUint(has_plain ? mean_query(h, d, false) : now);
         dot += last * now;
         last_square += last * last;
         square += now * now;
     }
-    uint n_to_refresh = head_layout[select_tokens], n_since_choice = head_layout[select_n_since] + n_to_refresh;
+    uint n_to_refresh = head_layout[select_tokens];
+    uint n_since_choice = head_layout[select_n_since] + n_to_refresh;
     dot = sum_of_all(dot);
     last_square = sum_of_all(last_square);
     square = sum_of_all(square);
-    bool again = s.reuse < 1.f && s.must_reselect == 0u && 2u * n_since_choice <= s.n_last && dot >= s.reuse * sqrt(last_square * square);
+    bool again = may_reuse_choice(s.reuse, s.must_reselect, n_since_choice, s.n_last) &&
+                 dot >= s.reuse * sqrt(last_square * square);
     barrier();
-    for (uint i = THREAD; !again && s.reuse < 1.f && i < a.n_heads * head_dim; i += n_threads) to[i] = scratch[plain_at(0u) + i];
-    for (uint head = THREAD; again && head < a.n_kv_heads; head += n_threads) to_layout[head * layout_words + layout_n_held] += n_to_refresh;
+    for (uint i = THREAD; !again && s.reuse < 1.f && i < a.n_heads * head_dim; i += n_threads)
+        to[i] = scratch[plain_at(0u) + i];
+    for (uint head = THREAD; again && head < a.n_kv_heads; head += n_threads)
+        to_layout[head * layout_words + layout_n_held] += n_to_refresh;
     if (THREAD != 0u) return;
     scratch[0] = again ? 0u : 1u;
     scratch[1] = tokens_to_refresh(s.must_reselect, head_layout[select_choices], n_since_choice);
@@ -189,21 +157,28 @@ void queries()
     head_layout[again ? select_reuses : select_choices]++;
 }
 
-// The row of an index among those of this pass; others are not below pass.n_rows.
+// The bound row of an index. Of indexes that are not in this pass it is at least pass.n_rows.
 uint row_of(uint head, uint index)
 {
-    bool coded = index >= head_layout[head * layout_words + layout_coded_begin] && index < head_layout[head * layout_words + layout_coded_end];
+    uint at = head * layout_words;
+    bool coded = in_coded_pool(index, head_layout[at + layout_coded_begin],
+                               head_layout[at + layout_coded_end]);
     if (coded != (pass.source == pass_coded)) return ~0u;
-    return table[head_layout[head * layout_words + layout_table_begin] + index] - (coded ? a.n_kv_heads * a.n_rows : 0u) - pass.first_row;
+    uint slot = table[head_layout[at + layout_table_begin] + index];
+    return slot - (coded ? first_coded_slot(a.n_kv_heads, a.n_rows) : 0u) - pass.first_row;
 }
 
-float key_value(uint r, uint d) { return row_value(format, r, row_tail(format, pass.pool_rows, r, head_dim), d, head_dim); }
+float key_value(uint r, uint d)
+{
+    return row_value(format, r, row_tail(format, pass.pool_rows, r, head_dim), d, head_dim);
+}
 
-// Of the pages that the last tokens are in.
+// Writes the bounds of the pages that hold the last tokens_to_refresh tokens.
 void bounds()
 {
-    uint head = gl_WorkGroupID.y, before = before_of(head), first = (before - min(before, scratch[1])) / select_page;
-    for (uint page = first + gl_WorkGroupID.x; page * select_page < before; page += gl_NumWorkGroups.x)
+    uint head = gl_WorkGroupID.y, before = before_of(head);
+    uint first = first_page_to_refresh(before, scratch[1]) + gl_WorkGroupID.x;
+    for (uint page = first; page * select_page < before; page += gl_NumWorkGroups.x)
         for (uint pair = THREAD; pair < head_dim / 2u; pair += n_threads) {
             uint at = (head * pass.n_pages + page) * head_dim + pair;
             vec2 low = vec2(65504.f), high = vec2(-65504.f);
@@ -212,7 +187,8 @@ void bounds()
                 low = unpackHalf2x16(to[at]);
                 high = unpackHalf2x16(to[at + head_dim / 2u]);
             }
-            for (uint i = page * select_page; i < min(before, (page + 1u) * select_page); i++) {
+            uint end = min(before, (page + 1u) * select_page);
+            for (uint i = page * select_page; i < end; i++) {
                 uint r = row_of(head, i);
                 if (r >= pass.n_rows) continue;
                 vec2 v = vec2(key_value(r, 2u * pair), key_value(r, 2u * pair + 1u));
@@ -224,52 +200,61 @@ void bounds()
         }
 }
 
+// The votes on pages: the highest logit that a key within the bounds can have.
 void page_votes()
 {
     uint head = gl_WorkGroupID.y, before = before_of(head), n = n_units(before);
     for (uint i = gl_WorkGroupID.x * n_threads + THREAD; i < n; i += N_ALL_THREADS) {
         uint at = (head * pass.n_pages + s.n_first / select_page + i) * head_dim;
-        float most = -3e38f;
+        float highest = -3e38f;
         for (uint h = head * group_size(); h < (head + 1u) * group_size(); h++) {
             float sum = 0.f;
             for (uint pair = 0u; pair < head_dim / 2u; pair++) {
-                vec2 q = vec2(scratch_value(query_at(h) + 2u * pair), scratch_value(query_at(h) + 2u * pair + 1u));
-                vec2 best = max(q * unpackHalf2x16(to[at + pair]), q * unpackHalf2x16(to[at + head_dim / 2u + pair]));
+                uint from = query_at(h) + 2u * pair;
+                vec2 q = vec2(scratch_value(from), scratch_value(from + 1u));
+                vec2 low = unpackHalf2x16(to[at + pair]);
+                vec2 high = unpackHalf2x16(to[at + head_dim / 2u + pair]);
+                vec2 best = max(q * low, q * high);
                 sum += best.x;
                 sum += best.y;
             }
-            most = max(most, sum);
+            highest = max(highest, sum);
         }
-        scratch[votes_at(head) + i] = floatBitsToUint(most * a.scale);
+        scratch[votes_at(head) + i] = floatBitsToUint(highest * a.scale);
     }
 }
 
-// The highest few of each block by the signal, in the order of the text; of equal ones the newer.
+// Lists the representatives of each block in the order of the text: the keys with the highest
+// attention scores. Of equal scores the newer is taken.
 void representatives()
 {
-    uint head = gl_WorkGroupID.y, before = before_of(head), n = n_units(before), begin = head_layout[head * layout_words + layout_table_begin];
+    uint head = gl_WorkGroupID.y, before = before_of(head), n = n_units(before);
+    uint begin = head_layout[head * layout_words + layout_table_begin];
     for (uint nth = gl_WorkGroupID.x * n_threads + THREAD; nth < n; nth += N_ALL_THREADS) {
-        uint index[select_n_representatives], score[select_n_representatives], n_few = 0u;
+        uint index[select_n_representatives], score[select_n_representatives], n_kept = 0u;
         for (uint i = unit_begin(nth, before), end = unit_begin(nth + 1u, before); i < end; i++) {
-            uint mine = ordered_key(w[table[begin + i]]), least = 0u;
-            if (n_few == select_n_representatives) {
-                for (uint k = 1u; k < select_n_representatives; k++) least = score[k] < score[least] ? k : least;
-                if (mine < score[least]) continue;
-                n_few--;
-                for (uint k = least; k < n_few; k++) {
+            uint mine = ordered_key(w[table[begin + i]]), lowest = 0u;
+            if (n_kept == select_n_representatives) {
+                for (uint k = 1u; k < select_n_representatives; k++)
+                    lowest = score[k] < score[lowest] ? k : lowest;
+                if (mine < score[lowest]) continue;
+                n_kept--;
+                for (uint k = lowest; k < n_kept; k++) {
                     index[k] = index[k + 1u];
                     score[k] = score[k + 1u];
                 }
             }
-            index[n_few] = i;
-            score[n_few] = mine;
-            n_few++;
+            index[n_kept] = i;
+            score[n_kept] = mine;
+            n_kept++;
         }
-        for (uint k = 0u; k < n_few; k++) scratch[representatives_at(head) + first_representative(nth, before) + k] = index[k];
+        uint at = representatives_at(head) + first_representative(nth, before);
+        for (uint k = 0u; k < n_kept; k++) scratch[at + k] = index[k];
     }
 }
 
-// Of a head's candidates, or of the keys that speak, with the mean query of each of its query heads: a thread has a key.
+// The logits of a head's candidates or representatives, with the mean query of each query head. A
+// thread has one key at a time.
 void logits()
 {
     uint head = gl_WorkGroupID.y, before = before_of(head), n = n_units(before);
@@ -277,46 +262,56 @@ void logits()
     if (n == 0u) return;
     n = blocks ? first_representative(n - 1u, before) + n_representatives(n - 1u, before) : n;
     for (uint i = gl_WorkGroupID.x * n_threads + THREAD; i < n; i += N_ALL_THREADS) {
-        uint index = blocks ? scratch[representatives_at(head) + i] : s.n_first + i, r = row_of(head, index);
+        uint index = blocks ? scratch[representatives_at(head) + i] : s.n_first + i;
+        uint r = row_of(head, index);
         if (r >= pass.n_rows) continue;
-        float b = has_weights ? max(masked_logit, weights[2u * table[head_layout[head * layout_words + layout_table_begin] + index] + 1u]) : 0.f;
+        uint entry = head_layout[head * layout_words + layout_table_begin] + index;
+        float b = has_weights ? max(masked_logit, weights[2u * table[entry] + 1u]) : 0.f;
         for (uint h = head * group_size(); h < (head + 1u) * group_size(); h++) {
             float sum = 0.f;
-            for (uint d = 0u; d < head_dim; d++) sum += scratch_value(query_at(h) + d) * key_value(r, d);
+            for (uint d = 0u; d < head_dim; d++)
+                sum += scratch_value(query_at(h) + d) * key_value(r, d);
             scratch[logits_at(h) + i] = floatBitsToUint(sum * a.scale + b);
         }
     }
 }
 
-// What query head h says of its n candidates is added to the votes.
+// Adds the votes of query head h on n candidates: the softmax of their logits.
 void add_votes(uint h, uint votes, uint n)
 {
     uint at = logits_at(h);
     float top = -3e38f, sum = 0.f;
     for (uint i = THREAD; i < n; i += n_threads) top = max(top, scratch_value(at + i));
-    top = most_of_all(top);
-    for (uint i = THREAD; i < n; i += n_threads) sum += power_of_two((scratch_value(at + i) - top) * log2e);
-    sum = sum_of_all(sum);
+    top = max_of_all(top);
     for (uint i = THREAD; i < n; i += n_threads)
-        scratch[votes + i] = floatBitsToUint(scratch_value(votes + i) + power_of_two((scratch_value(at + i) - top) * log2e) / sum);
-}
-
-void add_block_votes(uint head, uint votes, uint n, uint before)
-{
-    for (uint nth = THREAD; nth < n; nth += n_threads) {
-        uint n_few = n_representatives(nth, before), first = first_representative(nth, before);
-        float sum = 0.f;
-        for (uint h = head * group_size(); h < (head + 1u) * group_size(); h++)
-            for (uint k = 0u; k < n_few; k++) sum += scratch_value(logits_at(h) + first + k);
-        scratch[votes + nth] = floatBitsToUint(scratch_value(votes + nth) + sum / float(n_few));
+        sum += power_of_two((scratch_value(at + i) - top) * log2e);
+    sum = sum_of_all(sum);
+    for (uint i = THREAD; i < n; i += n_threads) {
+        float vote = power_of_two((scratch_value(at + i) - top) * log2e) / sum;
+        scratch[votes + i] = floatBitsToUint(scratch_value(votes + i) + vote);
     }
 }
 
-// One workgroup per head, or one for all that choose together.
+// Adds a KV head's votes on its blocks: the mean logit of each block's representatives, summed over
+// the query heads.
+void add_block_votes(uint head, uint votes, uint n, uint before)
+{
+    for (uint nth = THREAD; nth < n; nth += n_threads) {
+        uint n_keys = n_representatives(nth, before), first = first_representative(nth, before);
+        float sum = 0.f;
+        for (uint h = head * group_size(); h < (head + 1u) * group_size(); h++)
+            for (uint k = 0u; k < n_keys; k++) sum += scratch_value(logits_at(h) + first + k);
+        scratch[votes + nth] = floatBitsToUint(scratch_value(votes + nth) + sum / float(n_keys));
+    }
+}
+
+// The votes on keys or blocks. One workgroup per KV head, or one for all if they choose together.
 void votes()
 {
-    uint first = s.shared_across_heads != 0u ? 0u : gl_WorkGroupID.x, end = s.shared_across_heads != 0u ? a.n_kv_heads : first + 1u, at = votes_at(first);
-    if (s.shared_across_heads != 0u && gl_WorkGroupID.x != 0u) return;
+    bool together = s.shared_across_heads != 0u;
+    uint first = together ? 0u : gl_WorkGroupID.x, end = together ? a.n_kv_heads : first + 1u;
+    uint at = votes_at(first);
+    if (together && gl_WorkGroupID.x != 0u) return;
     for (uint head = first; head < end; head++) {
         uint before = before_of(head), n = n_units(before);
         for (uint i = THREAD; head == first && i < n; i += n_threads) scratch[at + i] = 0u;
@@ -324,14 +319,16 @@ void votes()
         if (s.kind == select_blocks)
             add_block_votes(head, at, n, before);
         else
-            for (uint h = head * group_size(); h < (head + 1u) * group_size(); h++) add_votes(h, at, n);
+            for (uint h = head * group_size(); h < (head + 1u) * group_size(); h++)
+                add_votes(h, at, n);
     }
 }
 
-// A head's list from the votes on its units.
+// Lists the first indexes of a head, its units with the most votes, and its last indexes.
 void list()
 {
-    uint head = gl_WorkGroupID.x, before = before_of(head), n = n_units(before), scores = votes_at(s.shared_across_heads != 0u ? 0u : head), marks = marks_at(head);
+    uint head = gl_WorkGroupID.x, before = before_of(head), n = n_units(before);
+    uint scores = votes_at(s.shared_across_heads != 0u ? 0u : head), marks = marks_at(head);
     if (n > 0u) find_top_k(scores, n, count_taken(s.n_read, s.n_first, s.n_last, s.unit));
     for (uint i = THREAD, n_equal = 0u; i - THREAD < n; i += n_threads) {
         bool taken = takes(scores, i, n, n_equal);
@@ -339,17 +336,20 @@ void list()
     }
     memoryBarrierBuffer();
     barrier();
-    uint at = head * layout_words, begin = head_layout[at + layout_table_begin], coded_begin = head_layout[at + layout_coded_begin], coded_end = head_layout[at + layout_coded_end];
-    uint n_listed = 0u, n_plain = 0u, n_coded = 0u;
+    uint at = head * layout_words, begin = head_layout[at + layout_table_begin];
+    uint coded_begin = head_layout[at + layout_coded_begin];
+    uint coded_end = head_layout[at + layout_coded_end];
+    uint n_listed = 0u, n_plain = 0u, n_coded = 0u; // n_plain: before the coded ones
     for (uint i = THREAD; i - THREAD < before; i += n_threads) {
-        bool middle = n > 0u && i >= s.n_first && i < before - s.n_last;
-        bool taken = i < before && (!middle || scratch[marks + i / s.unit - s.n_first / s.unit] != 0u);
+        bool candidate = n > 0u && i >= s.n_first && i < before - s.n_last;
+        uint mark = marks + i / s.unit - s.n_first / s.unit;
+        bool taken = i < before && (!candidate || scratch[mark] != 0u);
         uint all, place = n_listed + count_before(taken, all);
         if (taken) to[head * s.stride + place] = table[begin + i];
         n_listed += all;
         count_before(taken && i < coded_begin, all);
         n_plain += all;
-        count_before(taken && i >= coded_begin && i < coded_end, all);
+        count_before(taken && in_coded_pool(i, coded_begin, coded_end), all);
         n_coded += all;
     }
     if (THREAD != 0u) return;
@@ -359,12 +359,13 @@ void list()
     to_layout[at + layout_coded_end] = n_plain + n_coded;
 }
 
-// The chunk's own slots follow on the chosen ones.
+// Lists the slots of the chunk behind the chosen ones.
 void chunk()
 {
     for (uint i = THREAD; a.chunk_rows == 0u && i < a.n_tokens * a.n_kv_heads; i += n_threads) {
-        uint at = i / a.n_tokens * layout_words;
-        to[i / a.n_tokens * s.stride + to_layout[at + layout_n_held] + i % a.n_tokens] = table[head_layout[at + layout_table_begin] + head_layout[at + layout_n_held] + i % a.n_tokens];
+        uint head = i / a.n_tokens, t = i % a.n_tokens, at = head * layout_words;
+        uint from = head_layout[at + layout_table_begin] + head_layout[at + layout_n_held] + t;
+        to[head * s.stride + to_layout[at + layout_n_held] + t] = table[from];
     }
 }
 

@@ -1,21 +1,34 @@
-// The slots of a layer that one pass sees: those of one pool, in the order of the text. Before it is included: args `a`
-// (PassArgs), `pass` (SlotPass), the constants head_dim and `flags`, and the buffers table and view. GENERAL: the shader also takes
-// log-weights, keys that are turned as they are read, and keys without their bias. Q_WORD then has, behind the queries, their products
-// with the bias where has_waves, and then the view where has_weights; `view` is the log-weights of slots instead.
+// The slots of a layer that one pass sees: slots of one pool, in the order of the text.
+// kernels/common/slots.h has the rules. Before it is included: args `a` (PassArgs) and `pass`
+// (SlotPass), the constants head_dim and `flags`, and the buffers `table` and `head_layout`.
+// GENERAL: the shader also takes log-weights, keys stored before RoPE, and keys without their bias.
+// Then some arrays share buffers. Behind the queries of Q_WORD are their products with the bias
+// (with has_waves), then the head layout (with has_weights). With has_weights the buffer
+// head_layout has the log-weights.
 const bool has_table = (flags & 1u) != 0u;
 #ifdef GENERAL
 const bool has_weights = (flags & 2u) != 0u;
 const bool has_rope_on_read = (flags & 4u) != 0u;
 const bool has_waves = (flags & 8u) != 0u;
 
-uint layout_word(uint i) { return has_weights ? Q_WORD((has_waves ? 2u : 1u) * a.n_tokens * a.n_heads * head_dim + i) : head_layout[i]; }
-// Log-weight a (0) or b (1).
-float log_weight(uint slot, uint which) { return has_weights && pass.source != pass_chunk ? uintBitsToFloat(head_layout[2u * slot + which]) : 0.f; }
+uint layout_word(uint i)
+{
+    if (!has_weights) return head_layout[i];
+    return Q_WORD((has_waves ? 2u : 1u) * a.n_tokens * a.n_heads * head_dim + i);
+}
+// Log-weight a (0) or b (1) of a slot.
+float log_weight(uint slot, uint which)
+{
+    if (!has_weights || pass.source == pass_chunk) return 0.f;
+    return uintBitsToFloat(head_layout[2u * slot + which]);
+}
 #else
 uint layout_word(uint i) { return head_layout[i]; }
 #endif
 
-// Of one KV head, and of tokens [first_token, end_token): indexes [0, a_end) and [b_begin, b_end) but for the first a_begin.
+// The indexes of one KV head that tokens [first_token, end_token) see in this pass: [a_begin,
+// a_end) and [b_begin, b_end). `before` indexes are held before the chunk. `begin`: the first in
+// the table.
 struct Slots {
     uint head;
     uint before;
@@ -27,11 +40,12 @@ struct Slots {
     uint b_end;
 };
 
-// all: also what a window hides, as far as it is there.
+// all: with the indexes outside the window, as far as they are still held.
 Slots find_slots(uint head, uint first_token, uint end_token, bool all)
 {
     Slots s;
-    uint at = head * layout_words, coded_begin = layout_word(at + layout_coded_begin), coded_end = layout_word(at + layout_coded_end);
+    uint at = head * layout_words, coded_begin = layout_word(at + layout_coded_begin);
+    uint coded_end = layout_word(at + layout_coded_end);
     s.head = head;
     s.before = layout_word(at + layout_n_held);
     s.begin = layout_word(at + layout_table_begin);
@@ -69,25 +83,30 @@ uint index_of(Slots s, uint nth)
     return nth < n ? s.a_begin + nth : s.b_begin + nth - n;
 }
 
-// Where an index lies, over all pools: as in the table, or a row.
+// The slot of an index, or its row in the staged chunk.
 uint slot_of(Slots s, uint index)
 {
-    if (pass.source == pass_chunk) return s.head * a.chunk_rows + index - s.before;
+    if (pass.source == pass_chunk) return chunk_row(s.head, index, s.before, a.chunk_rows);
     if (has_table) return table[s.begin + index];
-    return s.head * a.n_rows + ring_row(index, a.n_rows, a.n_pinned);
+    return ring_slot(s.head, index, a.n_rows, a.n_pinned);
 }
 
 #ifdef GENERAL
-// Where it is in the text; known where keys come without their bias.
+// The position of an index in the text. Known if keys are stored without their bias.
 uint position_of(Slots s, uint index)
 {
     if (!has_waves) return 0u;
-    return index < s.before ? table[a.n_table + s.begin + index] : layout_word(s.head * layout_words + layout_position) + index - s.before;
+    if (index < s.before) return table[a.n_table + s.begin + index];
+    return layout_word(s.head * layout_words + layout_position) + index - s.before;
 }
 #endif
 
-// Its row among those that are bound; others are not below pass.n_rows.
-uint row_of_slot(uint slot) { return slot - (pass.source == pass_coded ? a.n_kv_heads * a.n_rows : 0u) - pass.first_row; }
+// The bound row of a slot. Of slots that are not in this pass it is at least pass.n_rows.
+uint row_of_slot(uint slot)
+{
+    uint first = pass.source == pass_coded ? first_coded_slot(a.n_kv_heads, a.n_rows) : 0u;
+    return slot - first - pass.first_row;
+}
 
 bool sees(Slots s, uint t, uint index)
 {

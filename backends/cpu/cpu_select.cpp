@@ -1,5 +1,5 @@
-// select on several threads: candidates in blocks, then query heads, then lists. No sum depends on
-// how they are divided.
+// select on several threads: first over blocks of candidates, then over query heads, then over
+// lists. The order of a sum does not depend on the number of threads.
 #include "backends/cpu/cpu_backend.h"
 #include "kernels/cpu/select.h"
 
@@ -8,25 +8,29 @@
 namespace ks
 {
 
-constexpr uint32_t kSelectBlock = 1024; // candidates or values that are worth a thread, whole tiles
-constexpr uint32_t kSpeakers = 256;     // of them, where they lie apart
-constexpr uint32_t kPageBlock = 64;     // pages
-constexpr uint32_t kNone = ~0u; // instead of a block's first representative: they are to be found
+// The share of a thread at a time.
+constexpr uint32_t kSelectBlock = 1024;        // candidates: whole tiles
+constexpr uint32_t kRepresentativeBlock = 256; // representatives, whose rows are not neighbours
+constexpr uint32_t kPageBlock = 64;            // pages
 
-// body(head, first, n, thread) for blocks of at most `block` of the n_of(head) things of every
-// head.
+// Instead of a block's first representative: the block's representatives are unknown.
+constexpr uint32_t kUnknown = ~0u;
+
+// Calls body(head, first, n, thread) for blocks of at most `block` of every head's n_of(head)
+// items.
 template <class Count, class Body>
 void CpuBackend::for_blocks(uint32_t n_heads, const Count& n_of, uint32_t block, const Body& body)
 {
-    uint32_t most = 0;
-    for (uint32_t h = 0; h < n_heads; h++) most = std::max(most, n_of(h));
-    const uint32_t n_blocks = (most + block - 1) / block;
+    uint32_t max_n = 0;
+    for (uint32_t h = 0; h < n_heads; h++) max_n = std::max(max_n, n_of(h));
+    const uint32_t n_blocks = (max_n + block - 1) / block;
     m_pool.parallel_for(n_heads * n_blocks, [&](uint32_t i, int thread) {
         const uint32_t head = i / n_blocks, first = i % n_blocks * block, n = n_of(head);
         if (first < n) body(head, first, std::min(block, n - first), thread);
     });
 }
 
+// Refreshes the bounds of pages and votes by them.
 void CpuBackend::vote_for_pages(const SelectArgs& s, const AttentionTask& task, const Selection& to,
                                 uint32_t n_to_refresh)
 {
@@ -38,16 +42,16 @@ void CpuBackend::vote_for_pages(const SelectArgs& s, const AttentionTask& task, 
     auto bounds = [&](uint32_t head, uint32_t page) {
         return to.bounds.ptr<uint16_t>() + (uint64_t(head) * n_pages + page) * 2 * a.head_dim;
     };
-    auto old = [&](uint32_t head) {
-        return (before(head) - std::min(before(head), n_to_refresh)) / select_page;
-    }; // pages that are as they were
-    auto n_new = [&](uint32_t head) {
-        return (before(head) + select_page - 1) / select_page - old(head);
+    auto first_page = [&](uint32_t head) {
+        return first_page_to_refresh(before(head), n_to_refresh);
     };
-    for_blocks(a.n_kv_heads, n_new, kPageBlock,
+    auto n_changed = [&](uint32_t head) {
+        return (before(head) + select_page - 1) / select_page - first_page(head);
+    };
+    for_blocks(a.n_kv_heads, n_changed, kPageBlock,
                [&](uint32_t head, uint32_t first, uint32_t n, int thread) {
                    float* scratch = attention_scratch(thread);
-                   for (uint32_t page = old(head) + first; n--; page++) {
+                   for (uint32_t page = first_page(head) + first; n--; page++) {
                        uint16_t* low = bounds(head, page);
                        m_kernels.attention.page_bounds(
                            task, head, page * select_page,
@@ -56,8 +60,8 @@ void CpuBackend::vote_for_pages(const SelectArgs& s, const AttentionTask& task, 
                    }
                });
     const uint32_t skipped = s.n_first / select_page;
-    auto n_queried = [&](uint32_t head) { return n_units(s, before(head)); };
-    for_blocks(a.n_kv_heads, n_queried, 4 * kPageBlock,
+    auto n_candidates = [&](uint32_t head) { return n_units(s, before(head)); };
+    for_blocks(a.n_kv_heads, n_candidates, 4 * kPageBlock,
                [&](uint32_t head, uint32_t first, uint32_t n, int) {
                    m_kernels.attention.page_votes(m_select.query + head * group * a.head_dim, group,
                                                   a.head_dim, bounds(head, skipped + first), n,
@@ -65,14 +69,14 @@ void CpuBackend::vote_for_pages(const SelectArgs& s, const AttentionTask& task, 
                });
 }
 
-// Logits of n_queried(head) of every head's keys, from index `from` on, `block` of them by one
-// thread.
+// Logits of n_of(head) keys of every head from index `from` on. A thread has `block` of them at a
+// time.
 template <class Count>
 void CpuBackend::key_logits(const AttentionTask& task, uint32_t from, uint32_t block,
-                            const Count& n_queried)
+                            const Count& n_of)
 {
     const uint32_t group = task.a.n_heads / task.a.n_kv_heads;
-    for_blocks(task.a.n_kv_heads, n_queried, block,
+    for_blocks(task.a.n_kv_heads, n_of, block,
                [&](uint32_t head, uint32_t first, uint32_t n, int thread) {
                    float* scratch = attention_scratch(thread);
                    m_kernels.attention.select_logits(task, head, from + first, from + first + n,
@@ -88,8 +92,9 @@ static uint32_t* kept_representatives(const Selection& to, const AttentionArgs& 
            uint64_t(head) * (to.representatives.cols / a.n_kv_heads);
 }
 
-// As block_representatives has it, but who spoke for a block at the last choice speaks for it again
-// if attention has not looked at it since.
+// Lists the representatives of a head's blocks, as block_representatives does. A block that
+// attention has not read since the last choice keeps its representatives: attention changes only
+// the scores of blocks that it reads.
 void CpuBackend::keep_representatives(const SelectArgs& s, const AttentionArgs& a,
                                       const Selection& to, const KvSlots& slots, uint32_t head,
                                       uint32_t n_to_refresh)
@@ -98,17 +103,17 @@ void CpuBackend::keep_representatives(const SelectArgs& s, const AttentionArgs& 
     const uint32_t *table = slots.table.ptr<uint32_t>() + head_layout[layout_table_begin],
                    first = head * (m_select.table.cols / m_select.head_layout.rows);
     const uint32_t before = head_layout[layout_n_held],
-                   then = before - std::min(before, n_to_refresh); // at the last choice
-    const uint32_t known = then > s.n_read ? then - s.n_last : 0;  // indexes that were candidates
+                   then = before - std::min(before, n_to_refresh);    // at the last choice
+    const uint32_t known_end = then > s.n_read ? then - s.n_last : 0; // of its candidates
     ChosenList list{head_layout, table, m_select.table.ptr<uint32_t>() + first};
     add_representatives(list, s, [&](const Unit& unit, uint32_t nth) {
-        uint32_t* few = kept_representatives(to, a, head) + nth * select_n_representatives;
-        if (unit.begin + unit.n > known || *few == kNone) {
+        uint32_t* indexes = kept_representatives(to, a, head) + nth * select_n_representatives;
+        if (unit.begin + unit.n > known_end || *indexes == kUnknown) {
             const TopFew found(unit.begin, unit.begin + unit.n,
                                [&](uint32_t i) { return to.scores.ptr()[table[i]]; });
-            std::copy_n(found.index, found.n, few);
+            std::copy_n(found.index, found.n, indexes);
         }
-        return few;
+        return indexes;
     });
     list.finish(first, m_select.head_layout.ptr<uint32_t>() + head * layout_words);
 }
@@ -123,7 +128,7 @@ void CpuBackend::vote_for_blocks(const SelectArgs& s, const AttentionTask& task,
     AttentionTask representatives = task;
     representatives.table = m_select.table.ptr<uint32_t>();
     representatives.head_layout = m_select.head_layout.ptr<uint32_t>();
-    key_logits(representatives, 0, kSpeakers, [&](uint32_t head) {
+    key_logits(representatives, 0, kRepresentativeBlock, [&](uint32_t head) {
         return representatives.head_layout[head * layout_words + layout_n_held];
     });
     for (uint32_t head = 0; head < a.n_kv_heads; head++) {
@@ -139,21 +144,22 @@ void CpuBackend::vote_for_keys(const SelectArgs& s, const AttentionTask& task)
 {
     const AttentionArgs& a = task.a;
     const uint32_t group = a.n_heads / a.n_kv_heads;
-    auto n_queried = [&](uint32_t head) {
+    auto n_candidates = [&](uint32_t head) {
         return n_units(s, task.head_layout[head * layout_words + layout_n_held]);
     };
-    key_logits(task, s.n_first, kSelectBlock, n_queried);
+    key_logits(task, s.n_first, kSelectBlock, n_candidates);
     m_pool.parallel_for(a.n_heads, [&](uint32_t h, int) {
-        if (const uint32_t n = n_queried(h / group))
+        if (const uint32_t n = n_candidates(h / group))
             m_kernels.attention.softmax(m_select.logits + h * m_select.stride, n);
     });
     const uint32_t n_sets = s.shared_across_heads ? 1 : a.n_kv_heads, voters = a.n_heads / n_sets;
-    for_blocks(n_sets, n_queried, kSelectBlock, [&](uint32_t set, uint32_t first, uint32_t n, int) {
-        float* votes = m_select.votes + set * m_select.stride + first;
-        std::fill_n(votes, n, 0.f);
-        for (uint32_t h = set * voters; h < (set + 1) * voters; h++)
-            m_kernels.vector.add(votes, m_select.logits + h * m_select.stride + first, n);
-    });
+    for_blocks(
+        n_sets, n_candidates, kSelectBlock, [&](uint32_t set, uint32_t first, uint32_t n, int) {
+            float* votes = m_select.votes + set * m_select.stride + first;
+            std::fill_n(votes, n, 0.f);
+            for (uint32_t h = set * voters; h < (set + 1) * voters; h++)
+                m_kernels.vector.add(votes, m_select.logits + h * m_select.stride + first, n);
+        });
 }
 
 void CpuBackend::select(const SelectArgs& s, const AttentionArgs& a, const Selection& to,
@@ -167,10 +173,10 @@ void CpuBackend::select(const SelectArgs& s, const AttentionArgs& a, const Selec
     if (reuses_choice(s, a, to, q, slots)) return;
     AttentionTask task = attention_task(a, nullptr, q, slots, {});
     task.q = m_select.query;
-    task.v = nullptr;          // values are not asked for
-    task.a.n_rope_on_read = 0; // and keys as they are stored
-    task.a.n_clamped =
-        0; // by the same queries, where representatives are asked, too, whose indexes begin anew
+    task.v = nullptr;          // values are not read
+    task.a.n_rope_on_read = 0; // keys are scored as they are stored
+    // All keys meet the same queries. Representatives are listed with indexes of their own.
+    task.a.n_clamped = 0;
     if (s.kind == select_pages)
         vote_for_pages(s, task, to, n_to_refresh);
     else if (s.kind == select_blocks)
@@ -187,7 +193,7 @@ void CpuBackend::select(const SelectArgs& s, const AttentionArgs& a, const Selec
             list_head(s, to, slots, head, best);
             if (s.kind == select_blocks)
                 best.each([&](uint32_t i) {
-                    kept_representatives(to, a, head)[i * select_n_representatives] = kNone;
+                    kept_representatives(to, a, head)[i * select_n_representatives] = kUnknown;
                 });
         };
         s.shared_across_heads ? list(shared) : list(best_units(s, before(head), votes));

@@ -1,5 +1,5 @@
-// Which slots a step reads: all keys are asked, or the bounds of their pages, and the best are
-// listed.
+// select: scores the units of each head by their keys, by the bounds of their pages, or by their
+// representatives, and lists the slots of the best units.
 #include "backends/reference/reference_backend.h"
 #include "backends/reference/visibility.h"
 #include "kernels/cpu/select.h"
@@ -10,8 +10,8 @@
 namespace ks
 {
 
-// The chunk's queries in the mean, those of every head; where attention turns them, token t as if
-// at index n_last + t.
+// The mean over the chunk of every head's query. With n_rope_on_read token t gets the RoPE of index
+// n_last + t.
 void ReferenceBackend::mean_query(const AttentionArgs& a, const KvSlots& slots, uint32_t n_last,
                                   const Tensor& q, float* mean)
 {
@@ -94,8 +94,8 @@ void ReferenceBackend::check_select(const SelectArgs& s, const AttentionArgs& a,
     }
 }
 
-// Whether these queries, whose mean it leaves in m_select.plain, point where those of the last
-// choice did.
+// Whether the cosine of these queries and those of the last choice reaches s.reuse. Leaves the mean
+// of these queries in m_select.plain.
 bool ReferenceBackend::query_is_similar(const SelectArgs& s, const AttentionArgs& a,
                                         const Selection& to, const Queries& q, const KvSlots& slots)
 {
@@ -106,16 +106,17 @@ bool ReferenceBackend::query_is_similar(const SelectArgs& s, const AttentionArgs
            s.reuse * std::sqrt(dot(last, last, n_values) * dot(now, now, n_values));
 }
 
-// If it does not, m_select.query is what keys are asked with.
+// Whether the last choice is used again. If not, m_select.query becomes the mean query that scores
+// the keys.
 bool ReferenceBackend::reuses_choice(const SelectArgs& s, const AttentionArgs& a,
                                      const Selection& to, const Queries& q, const KvSlots& slots)
 {
     uint32_t *state = to.state.ptr<uint32_t>(), *head_layout = to.head_layout.ptr<uint32_t>();
     const uint32_t n_to_refresh = state[select_tokens],
                    n_since_choice = state[select_n_since] + n_to_refresh;
-    const bool shared_across_heads = s.reuse < 1 && query_is_similar(s, a, to, q, slots);
+    const bool similar = s.reuse < 1 && query_is_similar(s, a, to, q, slots);
     state[select_tokens] = a.n_tokens;
-    if (shared_across_heads && !s.must_reselect && 2 * n_since_choice <= s.n_last) {
+    if (similar && may_reuse_choice(s.reuse, s.must_reselect, n_since_choice, s.n_last)) {
         state[select_n_since] = n_since_choice;
         state[select_reuses]++;
         for (uint32_t h = 0; h < a.n_kv_heads; h++)
@@ -134,7 +135,7 @@ bool ReferenceBackend::reuses_choice(const SelectArgs& s, const AttentionArgs& a
     return false;
 }
 
-// What tokens_to_refresh says; before reuses_choice changes it.
+// tokens_to_refresh, from the state before reuses_choice changes it.
 uint32_t ReferenceBackend::tokens_since_choice(const SelectArgs& s, const Selection& to) const
 {
     const uint32_t* state = to.state.ptr<uint32_t>();
@@ -142,25 +143,24 @@ uint32_t ReferenceBackend::tokens_since_choice(const SelectArgs& s, const Select
                              state[select_n_since] + state[select_tokens]);
 }
 
-// The chunk's own slots follow on the chosen ones.
+// Lists the slots of the chunk behind the chosen ones.
 void ReferenceBackend::list_chunk(const SelectArgs& s, const AttentionArgs& a, const Selection& to,
                                   const KvSlots& slots) const
 {
     for (uint32_t h = 0; h < a.n_kv_heads && !a.chunk_rows; h++) {
         const uint32_t *from = slots.head_layout.ptr<uint32_t>() + h * layout_words,
-                       *made = to.head_layout.ptr<uint32_t>() + h * layout_words;
+                       *listed = to.head_layout.ptr<uint32_t>() + h * layout_words;
         std::copy_n(slots.table.ptr<uint32_t>() + from[layout_table_begin] + from[layout_n_held],
-                    a.n_tokens, to.table.ptr<uint32_t>() + h * s.stride + made[layout_n_held]);
+                    a.n_tokens, to.table.ptr<uint32_t>() + h * s.stride + listed[layout_n_held]);
     }
 }
 
-// Bounds of the pages that the last tokens are in.
+// Writes the bounds of the pages that hold the last n_to_refresh tokens.
 void ReferenceBackend::bound_pages(const AttentionArgs& a, const Selection& to,
                                    const KvSlots& slots, uint32_t head, uint32_t n_to_refresh)
 {
     const Visibility visibility(a, slots, head);
-    const uint32_t first = (visibility.before - std::min(visibility.before, n_to_refresh)) /
-                           select_page,
+    const uint32_t first = first_page_to_refresh(visibility.before, n_to_refresh),
                    n_pages = to.bounds.rows / (2 * a.n_kv_heads);
     for (uint32_t page = first; page * select_page < visibility.before; page++) {
         uint16_t* low =
@@ -180,6 +180,7 @@ void ReferenceBackend::bound_pages(const AttentionArgs& a, const Selection& to,
     }
 }
 
+// The votes on n pages of a head from page `first` on.
 void ReferenceBackend::page_votes(const AttentionArgs& a, const Selection& to, uint32_t head,
                                   uint32_t first, uint32_t n)
 {
@@ -188,20 +189,20 @@ void ReferenceBackend::page_votes(const AttentionArgs& a, const Selection& to, u
     for (uint32_t i = 0; i < n; i++) {
         const uint16_t* low =
             to.bounds.ptr<uint16_t>() + (uint64_t(head) * n_pages + first + i) * 2 * a.head_dim;
-        double most = -INFINITY;
+        double max = -INFINITY;
         for (uint32_t h = head * group; h < (head + 1) * group; h++) {
             const float* q = m_select.query + uint64_t(h) * a.head_dim;
             double sum = 0;
             for (uint32_t d = 0; d < a.head_dim; d++)
                 sum += std::max(double(q[d]) * HALF_TO_FLOAT(low[d]),
                                 double(q[d]) * HALF_TO_FLOAT(low[a.head_dim + d]));
-            most = std::max(most, sum);
+            max = std::max(max, sum);
         }
-        votes[i] = float(most * a.scale);
+        votes[i] = float(max * a.scale);
     }
 }
 
-// Logits of a head's candidates with the mean query of each of its query heads.
+// Logits of n keys of a head from index `first` on, with the mean query of each query head.
 void ReferenceBackend::select_logits(const AttentionArgs& a, const KvSlots& slots, uint32_t head,
                                      uint32_t first, uint32_t n)
 {
@@ -216,7 +217,7 @@ void ReferenceBackend::select_logits(const AttentionArgs& a, const KvSlots& slot
     }
 }
 
-// What query head h says of its candidates is added to the votes.
+// Adds the votes of query head h on n candidates.
 void ReferenceBackend::add_votes(uint32_t kind, uint32_t h, uint32_t n, uint32_t n_wanted,
                                  float* votes)
 {
@@ -228,14 +229,14 @@ void ReferenceBackend::add_votes(uint32_t kind, uint32_t h, uint32_t n, uint32_t
     if (kind == select_hard) {
         return TopK(logits, n, n_wanted).each([&](uint32_t i) { votes[i] += 1.f; });
     }
-    const double top = *std::max_element(logits, logits + n);
+    const double max = *std::max_element(logits, logits + n);
     double sum = 0;
-    for (uint32_t i = 0; i < n; i++) sum += std::exp(double(logits[i]) - top);
+    for (uint32_t i = 0; i < n; i++) sum += std::exp(double(logits[i]) - max);
     for (uint32_t i = 0; i < n; i++)
-        votes[i] = float(votes[i] + std::exp(double(logits[i]) - top) / sum);
+        votes[i] = float(votes[i] + std::exp(double(logits[i]) - max) / sum);
 }
 
-// The slots of a head whose keys speak for its blocks, as a table and a view of their own.
+// The slots of the representatives of a head's blocks, with a table and a head layout of their own.
 KvSlots ReferenceBackend::block_representatives(const SelectArgs& s, const Selection& to,
                                                 const KvSlots& slots, uint32_t head) const
 {
@@ -246,17 +247,19 @@ KvSlots ReferenceBackend::block_representatives(const SelectArgs& s, const Selec
     const uint32_t *table = slots.table.ptr<uint32_t>() + head_layout[layout_table_begin],
                    first = head * (m_select.table.cols / m_select.head_layout.rows);
     ChosenList list{head_layout, table, m_select.table.ptr<uint32_t>() + first};
-    uint32_t few[select_n_representatives];
+    uint32_t indexes[select_n_representatives];
     add_representatives(list, s, [&](const Unit& unit, uint32_t) {
         const TopFew found(unit.begin, unit.begin + unit.n,
                            [&](uint32_t i) { return to.scores.ptr()[table[i]]; });
-        return std::copy_n(found.index, found.n, few), few;
+        std::copy_n(found.index, found.n, indexes);
+        return indexes;
     });
     list.finish(first, m_select.head_layout.ptr<uint32_t>() + head * layout_words);
     return representatives;
 }
 
-// What a head's query heads say of the keys that speak is added to the votes on their blocks.
+// Adds a head's votes on its blocks: the mean logit of each block's representatives, summed over
+// the query heads.
 void ReferenceBackend::add_block_votes(const SelectArgs& s, const AttentionArgs& a,
                                        const KvSlots& slots, uint32_t head, float* votes) const
 {
@@ -264,7 +267,7 @@ void ReferenceBackend::add_block_votes(const SelectArgs& s, const AttentionArgs&
                    before = slots.head_layout.ptr<uint32_t>()[head * layout_words + layout_n_held];
     uint32_t representative = 0;
     for (uint32_t i = 0; i < n_units(s, before); i++) {
-        const uint32_t n = std::min(Unit(s, before, i).n, select_n_representatives);
+        const uint32_t n = Unit(s, before, i).n_representatives();
         double sum = 0;
         for (uint32_t h = head * group; h < (head + 1) * group; h++)
             for (uint32_t k = 0; k < n; k++)
@@ -274,7 +277,7 @@ void ReferenceBackend::add_block_votes(const SelectArgs& s, const AttentionArgs&
     }
 }
 
-// A head's list from the best of its units.
+// Writes a head's list: the first indexes, the best units, the last indexes.
 void ReferenceBackend::list_head(const SelectArgs& s, const Selection& to, const KvSlots& slots,
                                  uint32_t head, const TopK& best) const
 {
@@ -296,7 +299,8 @@ void ReferenceBackend::list_head(const SelectArgs& s, const Selection& to, const
     list.finish(head * s.stride, to.head_layout.ptr<uint32_t>() + head * layout_words);
 }
 
-// Votes on a head's units; those of heads that choose together add up.
+// Writes the votes on a head's units. With shared_across_heads they are added to the votes of the
+// heads before.
 void ReferenceBackend::vote(const SelectArgs& s, const AttentionArgs& a, const Selection& to,
                             const KvSlots& slots, uint32_t head, float* votes)
 {

@@ -1,4 +1,5 @@
-// Where an index of a head lies, and what a token sees of it.
+// The reference's reading of a cache: where an index of a head lies, its key and its value, and
+// whether a token sees it.
 #pragma once
 
 #include "kernels/cpu/codec_rows.h"
@@ -9,7 +10,7 @@
 namespace ks
 {
 
-// A row of a cache as floats: where it is, or decoded into `room`.
+// A row of a cache as floats: in place if it is f32, else decoded into `scratch`.
 inline const float* cached_row(const Tensor& cache, uint64_t row, uint32_t head_dim, float* scratch)
 {
     if (cache.format == Format::f32) return cache.ptr() + row * head_dim;
@@ -24,8 +25,8 @@ inline const float* cached_row(const Tensor& cache, uint64_t row, uint32_t head_
     return scratch;
 }
 
-// A key or a query as it meets others: turned by its index where attention has to, into `room`,
-// which x may be.
+// A key or a query x after RoPE for its index. Without n_rope_on_read it is x, else it is in
+// `scratch`, which may be x.
 inline const float* roped(const AttentionArgs& a, const KvSlots& slots, uint32_t index,
                           const float* x, float* scratch)
 {
@@ -33,9 +34,8 @@ inline const float* roped(const AttentionArgs& a, const KvSlots& slots, uint32_t
     const float* angles = slots.rope_table.ptr() + uint64_t(index) * a.n_rope_on_read;
     for (uint32_t i = a.n_rope_on_read; i < a.head_dim; i++) scratch[i] = x[i];
     for (uint32_t i = 0; i < a.n_rope_on_read / 2; i++) {
-        const bool neighbours = a.pairs == rope_interleaved;
-        const uint32_t first = neighbours ? 2 * i : i,
-                       second = neighbours ? 2 * i + 1 : i + a.n_rope_on_read / 2;
+        const uint32_t first = first_of_pair(a.pairs, i),
+                       second = second_of_pair(a.pairs, i, a.n_rope_on_read);
         const double u = x[first], v = x[second], c = angles[2 * i], s = angles[2 * i + 1];
         scratch[first] = float(u * c - v * s);
         scratch[second] = float(u * s + v * c);
@@ -43,7 +43,7 @@ inline const float* roped(const AttentionArgs& a, const KvSlots& slots, uint32_t
     return scratch;
 }
 
-// What a token of one head sees, index by index.
+// The indexes of one KV head, as its tokens see them (kernels/common/slots.h).
 struct Visibility {
     const AttentionArgs& a;
     const KvSlots& slots;
@@ -65,25 +65,27 @@ struct Visibility {
         return is_visible(index, before + t, oldest, a.n_pinned, a.window);
     }
     bool in_chunk(uint32_t index) const { return is_staged(index, before, a.chunk_rows); }
+    // The slot of an index, or its row in the staged chunk.
     uint32_t row(uint32_t index) const
     {
-        if (in_chunk(index)) return kv_head * a.chunk_rows + index - before;
+        if (in_chunk(index)) return chunk_row(kv_head, index, before, a.chunk_rows);
         if (slots.table) return slots.table.ptr<uint32_t>()[begin + index];
-        return kv_head * a.n_rows + ring_row(index, a.n_rows, a.n_pinned);
+        return ring_slot(kv_head, index, a.n_rows, a.n_pinned);
     }
     const float* stored(uint32_t index, const Tensor& plain, const Tensor& coded,
                         const Tensor& chunk, float* scratch) const
     {
         if (in_chunk(index)) return cached_row(chunk, row(index), a.head_dim, scratch);
         if (in_coded_pool(index, coded_begin, coded_end))
-            return cached_row(coded, row(index) - a.n_kv_heads * a.n_rows, a.head_dim, scratch);
+            return cached_row(coded, row(index) - first_coded_slot(a.n_kv_heads, a.n_rows),
+                              a.head_dim, scratch);
         return cached_row(plain, row(index), a.head_dim, scratch);
     }
     const float* stored_key(uint32_t index, float* scratch) const
     {
         return stored(index, slots.k, slots.coded_k, slots.chunk_k, scratch);
     }
-    // As a token meets it.
+    // The key after RoPE.
     const float* key(uint32_t index, float* scratch) const
     {
         return roped(a, slots, index, stored_key(index, scratch), scratch);
@@ -96,7 +98,8 @@ struct Visibility {
     {
         return stored(index, slots.v, slots.coded_v, slots.chunk_v, scratch);
     }
-    // What the bias adds to a query's product with the key.
+    // The part of a logit that comes from the keys' bias, where keys are stored without it. `query`
+    // is the offset of the query's products with the bias.
     double bias(uint32_t index, const Queries& q, uint64_t query) const
     {
         if (!a.n_wave) return 0;
@@ -120,7 +123,7 @@ struct Visibility {
         }
         return sum;
     }
-    // The log-weights a (0) and b (1).
+    // Log-weight a (0) or b (1) of an index.
     double weight(uint32_t index, uint32_t which) const
     {
         return slots.weights && !in_chunk(index) ? slots.weights.ptr()[2ull * row(index) + which]
@@ -128,7 +131,7 @@ struct Visibility {
     }
 };
 
-// The tensors of an attention have the shapes that its args say.
+// Checks that the tensors of an attention have the shapes that its args state.
 void check_slots(const AttentionArgs& a, const Queries& q, const KvSlots& slots);
 
 } // namespace ks

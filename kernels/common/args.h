@@ -1,6 +1,7 @@
-// Arguments of the ops. Each struct is a parameter of kernels/cuda/<op>.cu and the push-constant
-// block of shaders/<op>.comp: members of 4 bytes, at most 96 bytes (Vulkan promises 128). They hold
-// shapes. What changes in each step (token ids, positions, slots, angles) is in buffers.
+// Arguments of the ops. Each struct is a parameter of kernels/cuda/<op>.cu, and is in the
+// push-constant block of shaders/<op>.comp. Members have 4 bytes, a struct at most 96 (Vulkan
+// promises 128 for a block). Arguments hold shapes. What changes in each step (token ids,
+// positions, slots, angles) is in buffers.
 #ifndef KS_COMMON_ARGS_H
 #define KS_COMMON_ARGS_H
 
@@ -37,9 +38,10 @@ struct RopeArgs {
     uint n_tokens;
     uint n_heads;
     uint head_dim;
-    uint n_rot; // RoPE's dims: the first of a head; the others stay as they are
-    uint pairs;    // rope_interleaved or rope_neox
-    // 0: a row of angles per token. Else all tokens share n_groups rows, each for as many heads.
+    uint n_rot; // the first n_rot dims of a head get RoPE, the others stay as they are
+    uint pairs; // rope_interleaved or rope_neox
+    // 0: a row of angles per token. Else all tokens share n_groups rows, and each row is for
+    // n_heads / n_groups heads.
     uint n_groups;
     uint hadamard; // 1: then multiply a head by H D: signs (hadamard_sign), Walsh-Hadamard blocks
 };
@@ -61,11 +63,11 @@ struct SoftcapArgs {
 };
 
 // Coded keys are stored without the model's bias b. After RoPE the bias is R(p) b at position p: it
-// is large and equal in every text, and would take most of a code's range.
-// A logit is q . k + c . w(p). c (Queries::bias) is the query times the bias, as complex numbers,
-// pair by pair. w(p) are the phasors of p: the cosine and the sine of each pair's angle.
-// w(p) is the product of one row of the table `waves` for each digit of p in base wave_base: row
-// wave_base * i + digit i, the lowest digit first. A row has all cosines, then all sines.
+// is large and equal in every text, and would take most of a code's range. A logit is q . k + c .
+// w(p). c (Queries::bias) is the query times the bias, as complex numbers, pair by pair. w(p) are
+// the phasors of p: the cosine and the sine of each pair's angle. w(p) is the product of rows of
+// the table `waves`, one for each digit of p in base wave_base. For digit i, the lowest first, it
+// is row wave_base * i + digit. A row has all cosines, then all sines.
 CONST uint wave_base = 256u;
 CONST uint wave_digits = 4u;
 
@@ -90,7 +92,8 @@ struct KvMoveArgs {
 
 // With n_rope_on_read keys are stored before RoPE (positions=compact). Attention applies RoPE to a
 // key and to a query by their indexes, with row `index` of rope_table, so evicted tokens leave no
-// gaps. select scores keys as if all had index 0 and token t of the chunk index n_last + t.
+// gaps. select scores keys without RoPE, which is index 0, and token t of the chunk at index
+// n_last + t.
 struct AttentionArgs {
     uint n_tokens;
     uint n_heads;
@@ -100,11 +103,11 @@ struct AttentionArgs {
     uint n_pinned;   // of a ring: visible outside the window, too
     uint window;     // indexes that a query sees, its own included; 0: all earlier ones
     uint chunk_rows; // per head, where the chunk is staged; else 0
-    uint n_clamped;  // leading indexes that are read with q_clamped: queries at a nearer position
+    uint n_clamped;  // leading indexes, read with q_clamped: queries at a nearer position
     float scale;
     uint n_wave;         // dims of the bias, where keys are stored without it; else 0
-    uint n_rope_on_read; // RoPE's dims, where keys and queries come as before RoPE; else 0
-    uint pairs;          // of these dims
+    uint n_rope_on_read; // dims of RoPE, where keys and queries come as before RoPE; else 0
+    uint pairs;          // of these dims: rope_interleaved or rope_neox
     uint hadamard;       // 1: stored values were multiplied by H D; the result is multiplied by D H
 };
 
@@ -121,10 +124,10 @@ struct KvScoreArgs {
 
 struct SelectArgs {
     uint kind;
-    // indexes that are read; the chunk and, in a reused choice, newer ones come on top
+    // Indexes that are read. The chunk and, in a reused choice, newer indexes come on top.
     uint n_read;
     uint n_first; // at least n_clamped
-    uint n_last;  // before the chunk
+    uint n_last;  // the newest before the chunk
     uint stride;  // entries of the resulting table, per head
     uint shared_across_heads; // 1: all heads hold the same tokens and read the same ones
     uint must_reselect; // 1: the last choice is no longer valid, since indexes have changed
@@ -138,6 +141,13 @@ struct ArgmaxArgs {
     uint rows;
     uint cols;
 };
+
+// The dims of RoPE's pair i.
+FN uint first_of_pair(uint pairs, uint i) { return pairs == rope_interleaved ? 2u * i : i; }
+FN uint second_of_pair(uint pairs, uint i, uint n_rot)
+{
+    return pairs == rope_interleaved ? 2u * i + 1u : i + n_rot / 2u;
+}
 
 // The dim of a head that value i of a row of phasors belongs to.
 FN uint WAVE_PLACE(uint i, uint n_wave, uint pairs)

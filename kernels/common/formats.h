@@ -1,18 +1,27 @@
-// The weight formats. A format is a lossless re-layout of GGUF's block of the same name: every bit
+// The weight formats. A format is a lossless re-layout of GGUF's block of the same name. Every bit
 // is kept, the bytes are the file's, and everything is addressed in aligned 32-bit words.
 //
 // Weights are stored in tiles of eight rows. A tile holds the blocks of its rows side by side:
-//   tile(row / 8), then block(k / block), then the fields of that block for all eight rows
-//     together:
-//     if the block has one f16 of its own (half): 4 words, row r's half in word r / 2, bits 16 * (r
-//       & 1);
-//     then, for each of the block's words j in file order: 8 words, one per row. One of them
-//       (permuted_word, in q5_0 and
-//     q5_1) has its bits in another order, which its header states; all others are the file's.
-// So word j of row r of a tile-block that begins at word `at` is WORD(at + half_words + 8 * j + r).
-// One 32-byte load is the same word of eight rows (a CPU's vector, a warp's coalesced read), and
-// four consecutive values of k sit in one word. Rows are padded to a multiple of eight with zero
-// bytes.
+//   tile(row / 8), then block(k / block), then the fields of this block for all eight rows:
+//     if the block has one f16 outside its words (half): 4 words, row r's half in word r / 2, bits
+//     16 * (r & 1)
+//     then for each word j of the block, in file order: 8 words, one per row. In q5_0 and q5_1 one
+//     word (permuted_word) has its bits in another order, which the format's header states. All
+//     other words are the file's
+// So word j of row r of a tile-block that begins at word `at` is
+//   WORD(at + half_words + 8 * j + r)
+// One 32-byte load is the same word of eight rows: a CPU's vector, a warp's coalesced read. Four
+// consecutive values of k are in one word. Rows are padded to a multiple of eight with zero bytes.
+//
+// The struct of a format has these members. Offsets are bytes in the block of the file.
+//   block          values of a block
+//   half_words     4 if the block has an f16 outside its words, else 0
+//   half_byte      the offset of this f16
+//   words          words of one row
+//   words_byte     the offset of the words
+//   permuted_word  the word whose bits weight_to_tiles permutes; 0xffffffff: none
+//   value(at, r, k) is value k of row r of a tile-block at word `at`. In formats of single values k
+//   may extend into the following blocks
 //
 // To add a format: formats/NAME.h, one include and one entry here.
 #ifndef KS_COMMON_FORMATS_H
@@ -26,12 +35,15 @@ CONST uint tile_rows = 8u;
 #define TILE_HALF_BITS(r) ((WORD(at + (r) / 2u) >> (16u * ((r) & 1u))) & 0xffffu)
 #define TILE_HALF(r) HALF_TO_FLOAT(TILE_HALF_BITS(r))
 
-// The sixteen levels of iq4_nl and iq4_xs: -127 -104 -83 -65 -49 -35 -22 -10 1 13 25 38 53 69 89
-// 113
+// The sixteen levels of iq4_nl and iq4_xs:
+// -127 -104 -83 -65 -49 -35 -22 -10 1 13 25 38 53 69 89 113
 FN int iq4_level(uint q)
 {
-    uint four = q < 4u ? 0xbfad9881u : q < 8u ? 0xf6eaddcfu : q < 12u ? 0x26190d01u : 0x71594535u;
-    return int(four << (24u - 8u * (q & 3u))) >> 24;
+    uint four_levels = q < 4u    ? 0xbfad9881u
+                       : q < 8u  ? 0xf6eaddcfu
+                       : q < 12u ? 0x26190d01u
+                                 : 0x71594535u;
+    return int(four_levels << (24u - 8u * (q & 3u))) >> 24;
 }
 
 #include "kernels/common/formats/f32.h"
@@ -50,8 +62,6 @@ FN int iq4_level(uint q)
 #include "kernels/common/formats/iq4_nl.h"
 #include "kernels/common/formats/iq4_xs.h"
 
-#define FORMATS(X)                                                                  \
-    X(f32) X(f16) X(bf16) X(q8_0) X(q4_0) X(q4_1) X(q5_0) X(q5_1)                   \
-    X(q2_k) X(q3_k) X(q4_k) X(q5_k) X(q6_k) X(iq4_nl) X(iq4_xs)
+#define FORMATS(X) X(f32) X(f16) X(bf16) X(q8_0) X(q4_0) X(q4_1) X(q5_0) X(q5_1) X(q2_k) X(q3_k) X(q4_k) X(q5_k) X(q6_k) X(iq4_nl) X(iq4_xs)
 
 #endif

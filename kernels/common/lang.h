@@ -23,7 +23,7 @@
 #define ROW
 #define ROW_WORD(i) row[i]
 #define OF(codec, name) codec##_##name
-#define KS_AND && // both sides are evaluated where the language can say so
+#define KS_AND && // elsewhere & and |: both sides are evaluated, without a branch
 #define KS_OR ||
 #define BITS_TO_FLOAT(u) uintBitsToFloat(u)
 #define FLOAT_TO_BITS(f) floatBitsToUint(f)
@@ -56,7 +56,7 @@ typedef uint32_t uint;
 #define ROW_WORD(i) row[i]
 #define KS_AND &
 #define KS_OR |
-// a member of the codec's struct; in GLSL a function with the codec's name as a prefix
+// A member of the codec's struct. In GLSL it is a function with the codec's name as a prefix.
 #define OF(codec, name) name
 
 FN float BITS_TO_FLOAT(uint u)
@@ -119,7 +119,7 @@ FN uint FLOAT_TO_HALF(float f)
     uint sign = (u >> 16) & 0x8000u;
     uint magnitude = u & 0x7fffffffu;
     if (magnitude > 0x7f800000u) return sign | 0x7e00u | ((magnitude >> 13) & 1023u);
-    // from halfway between 65504 and the next value
+    // Infinity, from halfway between 65504 and the next value on.
     if (magnitude >= 0x477ff000u) return sign | 0x7c00u;
     if (magnitude < 0x38800000u) { // subnormal half: adding 0.5 aligns the mantissa and rounds it
         float aligned = BITS_TO_FLOAT(magnitude) + 0.5f;
@@ -129,8 +129,7 @@ FN uint FLOAT_TO_HALF(float f)
     return sign | ((magnitude - 0x38000000u + 0xfffu + odd) >> 13);
 }
 
-// HALF_BELOW: the nearest half that is not above f. HALF_ABOVE: the nearest that is not below. f is
-// not NaN.
+// The nearest half that is not above f. f is not NaN.
 FN uint HALF_FLOOR(float f)
 {
     uint h = FLOAT_TO_HALF(f);
@@ -139,6 +138,7 @@ FN uint HALF_FLOOR(float f)
     return (h & 0x8000u) != 0u ? h + 1u : h - 1u;
 }
 
+// The nearest half that is not below f. f is not NaN.
 FN uint HALF_CEIL(float f) { return HALF_FLOOR(-f) ^ 0x8000u; }
 
 #endif

@@ -1,6 +1,6 @@
-// Arguments of ops that run in parts: over parts of a weight or cache that exceed the largest
-// bindable range, and over parts of a layer's slots. They follow an op's Args in the push
-// constants.
+// Arguments of ops that run in parts. A weight or a cache is in parts where it exceeds the largest
+// bindable range. Attention also runs over parts of a layer's slots. In the push constants these
+// arguments follow an op's Args.
 #ifndef KS_COMMON_PARTS_H
 #define KS_COMMON_PARTS_H
 
@@ -19,11 +19,12 @@ struct CachePart {
     uint pool_rows;
 };
 
-// Words of 32 int8 activations: the values, a scale for each half, the sum of each half.
+// Words of 32 int8 activations: 8 of values, then two scales and two sums, for 16 values each. A
+// sum is the scale times the sum of the int8 values.
 CONST uint act_words = 12u;
 
-// One pass of attention or kv_score over slots of a layer: slots of one pool, for one set of
-// queries.
+// One pass of attention or kv_score over slots of a layer. They lie in one pool and are read with
+// one set of queries, clamped or not.
 CONST uint pass_plain = 0u;
 CONST uint pass_coded = 1u;
 CONST uint pass_chunk = 2u;
@@ -35,7 +36,7 @@ struct SlotPass {
     uint pool_rows;   // rows of the whole pool, over all heads
     uint first_row;   // rows [first_row, first_row + n_rows) of the pool are bound
     uint n_rows;
-    uint first_slot;  // the pass begins at this visible slot and takes pass_slots, shared by splits
+    uint first_slot;  // the pass takes pass_slots visible slots from this one on, shared by splits
 };
 CONST uint pass_slots = 8192u; // some devices abort a shader whose loops exceed 65,535 iterations
 
@@ -43,7 +44,7 @@ CONST uint pass_slots = 8192u; // some devices abort a shader whose loops exceed
 struct SplitPass {
     uint n_splits;  // workgroups that share a head's slots
     uint continues; // 1: continue from the partial results of an earlier pass
-    uint dequantized; // not 0: slots per head, whose rows attention_dequantize has written as f32
+    uint dequantized; // slots per head whose rows attention_dequantize has written as f32; or 0
 };
 
 // The AttentionArgs that a pass over slots needs; head_dim is a specialisation constant.
@@ -59,10 +60,10 @@ struct PassArgs {
     uint n_wave;
     uint n_rope_on_read;
     uint pairs;
-    uint n_table; // words of the table; with n_wave the positions of its slots follow
+    uint n_table; // words of the table; with n_wave the positions of its slots follow it
 };
 
-// Of attention_combine.
+// Arguments of attention_combine.
 struct FoldArgs {
     uint head_dim;
     uint hadamard;

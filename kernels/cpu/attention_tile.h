@@ -22,8 +22,7 @@ constexpr uint32_t kRowBlock = 6; // queries of a block: with 16 columns, 12 sum
 constexpr uint32_t kPanel = 16;   // columns of a panel
 constexpr float kLowest = -3.4e38f;
 
-// What the tokens of one KV head see: the pinned and what is neither out of the window nor
-// overwritten, up to themselves.
+// What the tokens of one KV head see (kernels/common/slots.h).
 struct Visibility {
     uint32_t before, oldest, n_pinned, window;
 
@@ -97,7 +96,7 @@ struct TileRows {
     // n_clamped: leading indexes that meet the clamped queries
     KS_INLINE TileRows(const AttentionTask& task, const Visibility& visibility, uint32_t kv_head,
                        uint32_t p, uint32_t n, uint32_t n_clamped)
-        : first(p), n_pool(n), first_coded(task.a.n_kv_heads * task.a.n_rows)
+        : first(p), n_pool(n), first_coded(first_coded_slot(task.a.n_kv_heads, task.a.n_rows))
     {
         if (task.a.chunk_rows && p + n > visibility.before)
             n_pool = p < visibility.before ? visibility.before - p : 0;
@@ -114,7 +113,7 @@ struct TileRows {
                 for (; i < n_known && row < task.a.n_rows; row++) rows[i++] = base + row;
         }
         for (uint32_t i = n_pool; i < n; i++)
-            rows[i] = kv_head * task.a.chunk_rows + (p + i - visibility.before);
+            rows[i] = chunk_row(kv_head, p + i, visibility.before, task.a.chunk_rows);
         split(task.head_layout + kv_head * layout_words, p, n, n_clamped);
     }
     // The rows to prefetch while columns from `from` on are read. Keys are followed by the values
@@ -154,8 +153,8 @@ struct TileRows {
             uint32_t end = n;
             for (uint32_t cut : cuts)
                 if (cut > index && cut - p < end) end = cut - p;
-            const bool coded =
-                index >= head_layout[layout_coded_begin] && index < head_layout[layout_coded_end];
+            const bool coded = in_coded_pool(index, head_layout[layout_coded_begin],
+                                             head_layout[layout_coded_end]);
             parts[n_parts] = {i, end,
                               i >= n_pool ? Part::chunk
                               : coded     ? Part::coded

@@ -46,12 +46,12 @@ public:
     template <class Take>
     void each(const Take& take) const
     {
-        uint32_t n_left_out = m_n_left_out;
+        uint32_t n_equal = 0;
         for_blocks(m_key, [&](uint32_t i) {
             const uint32_t u = ordered_bits(m_score[i]);
             if (u < m_key) return;
-            if (u > m_key || n_left_out == 0) return take(i);
-            n_left_out--;
+            if (in_top_k(u, m_key, n_equal, m_n_left_out)) take(i);
+            n_equal += u == m_key;
         });
     }
 
@@ -123,6 +123,7 @@ struct Unit {
           n(unit_bound(nth + 1, before, s.n_first, s.n_last, s.unit) - begin)
     {
     }
+    uint32_t n_representatives() const { return count_representatives(n); }
 };
 
 // The select_n_representatives highest of indexes [from, end), in ascending order. Among equal
@@ -168,7 +169,7 @@ struct ChosenList {
     void add(uint32_t index)
     {
         if (index < head_layout[layout_coded_begin]) coded_begin = coded_end = n + 1;
-        if (index >= head_layout[layout_coded_begin] && index < head_layout[layout_coded_end])
+        if (in_coded_pool(index, head_layout[layout_coded_begin], head_layout[layout_coded_end]))
             coded_end = n + 1;
         to[n++] = table[index];
     }
@@ -194,7 +195,7 @@ void add_representatives(ChosenList& list, const SelectArgs& s,
     for (uint32_t nth = 0; nth < n_units(s, list.head_layout[layout_n_held]); nth++) {
         const Unit unit(s, list.head_layout[layout_n_held], nth);
         const uint32_t* index = representatives(unit, nth);
-        for (uint32_t k = 0; k < unit.n && k < select_n_representatives; k++) list.add(index[k]);
+        for (uint32_t k = 0; k < unit.n_representatives(); k++) list.add(index[k]);
     }
 }
 

@@ -1,13 +1,13 @@
-// Which slots a step reads: all keys are asked, or the bounds of their pages, or the keys that
-// speak for blocks; the best are listed. What the last call left in `state` decides on the device
-// whether there is anything to choose.
-// twin: a kernel for each step, the shader is one whose steps are dispatches
+// select: chooses the slots that a step reads. The first kernel decides whether the last choice is
+// used again. If so, all kernels but the last return at once. A new choice scores units
+// (select_units.cu), adds the votes of heads, finds the top-k and lists slots.
+// twin: each step is a kernel. The steps of the shader are dispatches with different specialisation
 #include "kernels/cuda/select.cuh"
 
 namespace ks
 {
 
-// Value i of the chunk's queries in the mean; where attention turns them, token t as if at index
+// Value i of the mean of the chunk's queries. With n_rope_on_read token t gets the RoPE of index
 // n_last + t.
 DEVICE float mean_query(const CudaSelect& c, const float* q, uint i)
 {
@@ -30,7 +30,7 @@ DEVICE float mean_query(const CudaSelect& c, const float* q, uint i)
     return sum / float(a.n_tokens);
 }
 
-// One block: the queries in the mean, and whether the last choice is used again.
+// One block: computes the mean query, and whether the last choice is used again.
 __global__ void __launch_bounds__(select_threads, 1) select_begin_kernel(CudaSelect c)
 {
     begin_kernel();
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(select_threads, 1) select_begin_kernel(CudaSel
     const SelectArgs& s = c.s;
     const uint n = c.a.n_heads * c.a.head_dim, n_to_refresh = c.to.state[select_tokens],
                n_since_choice = c.to.state[select_n_since] + n_to_refresh;
-    float both = 0.f, last = 0.f, now = 0.f;
+    float both = 0.f, last = 0.f, now = 0.f; // products of the last mean query and this one
     for (uint i = threadIdx.x; s.reuse < 1.f && i < n; i += select_threads) {
         const float x = mean_query(c, c.plain != nullptr ? c.plain : c.q, i), y = c.to.query[i];
         c.scratch.plain[i] = x;
@@ -49,8 +49,8 @@ __global__ void __launch_bounds__(select_threads, 1) select_begin_kernel(CudaSel
     both = block_sum(both, scratch);
     last = block_sum(last, scratch + select_warps);
     now = block_sum(now, scratch + 2u * select_warps);
-    const bool again = s.reuse < 1.f && both >= s.reuse * sqrtf(last * now) &&
-                       s.must_reselect == 0u && 2u * n_since_choice <= s.n_last;
+    const bool again = may_reuse_choice(s.reuse, s.must_reselect, n_since_choice, s.n_last) &&
+                       both >= s.reuse * sqrtf(last * now);
     __syncthreads(); // all have read the state
     if (threadIdx.x == 0u) {
         c.scratch.words[0] = again ? 1u : 0u;
@@ -68,158 +68,7 @@ __global__ void __launch_bounds__(select_threads, 1) select_begin_kernel(CudaSel
     }
 }
 
-// The bounds of the pages that the last tokens are in: a block's threads share a page's dims, and
-// its rows where dims are few.
-__global__ void __launch_bounds__(select_threads, 2) select_bounds_kernel(CudaSelect c)
-{
-    begin_kernel();
-    KS_SHARED(float, bounds, [select_threads][2]);
-    if (c.scratch.words[0] != 0u) return; // all of the grid
-    const uint d = c.a.head_dim, width = min(d, select_threads), n_parts = select_threads / width,
-               part = threadIdx.x / width;
-    const Head h = find_head(c.a, c.slots, blockIdx.y, 0u, c.a.n_tokens, true);
-    const uint first = (h.before - min(h.before, c.scratch.words[1])) / select_page;
-    for (uint page = first + blockIdx.x; page * select_page < h.before; page += gridDim.x) {
-        uint16_t* low = c.to.bounds + (uint64_t(h.head) * c.to.n_pages + page) * 2u * d;
-        const uint end = min(h.before, (page + 1u) * select_page);
-        for (uint k = threadIdx.x % width; k - threadIdx.x % width < d; k += width) {
-            float least = -masked_logit, most = masked_logit;
-            for (uint i = page * select_page + part; k < d && part < n_parts && i < end;
-                 i += n_parts) {
-                const uint source = source_of(c.a, h, i),
-                           row = row_of_slot(c.a, source, slot_of(c.a, c.slots, h, i));
-                const float x = cache_value(pool_of(c.slots, source, false), row, k, d);
-                least = fminf(least, x);
-                most = fmaxf(most, x);
-            }
-            __syncthreads(); // who read the last ones
-            bounds[threadIdx.x][0] = least;
-            bounds[threadIdx.x][1] = most;
-            __syncthreads();
-            if (part != 0u || k >= d) continue;
-            for (uint other = 1u; other < n_parts; other++) {
-                least = fminf(least, bounds[threadIdx.x + other * width][0]);
-                most = fmaxf(most, bounds[threadIdx.x + other * width][1]);
-            }
-            low[k] = uint16_t(HALF_FLOOR(least));
-            low[d + k] = uint16_t(HALF_CEIL(most));
-        }
-    }
-}
-
-// Votes on pages: a warp for each.
-__global__ void __launch_bounds__(select_threads, 2) select_pages_kernel(CudaSelect c)
-{
-    begin_kernel();
-    if (c.scratch.words[0] != 0u) return;
-    clear_digits(c.scratch, c.a.n_kv_heads);
-    const uint d = c.a.head_dim, head = blockIdx.y, group = c.a.n_heads / c.a.n_kv_heads,
-               n = n_units(c.s, before_of(c, head));
-    const uint skipped = c.s.n_first / select_page;
-    for (uint i = blockIdx.x * select_warps + threadIdx.x / 32u; i < n;
-         i += gridDim.x * select_warps) {
-        const uint16_t* low = c.to.bounds + (uint64_t(head) * c.to.n_pages + skipped + i) * 2u * d;
-        float most = 0.f;
-        for (uint h = 0u; h < group; h++) {
-            const float* q = c.scratch.query + uint64_t(head * group + h) * d;
-            float sum = 0.f;
-            for (uint k = threadIdx.x % 32u; k < d; k += 32u)
-                sum += fmaxf(q[k] * HALF_TO_FLOAT(low[k]), q[k] * HALF_TO_FLOAT(low[d + k]));
-            sum = warp_sum(sum);
-            most = h == 0u || sum > most ? sum : most;
-        }
-        if (threadIdx.x % 32u == 0u)
-            c.scratch.votes[uint64_t(head) * c.scratch.stride + i] = most * c.a.scale;
-    }
-}
-
-// The logit of one key with query head h's mean query, in all lanes of a warp.
-DEVICE float key_logit(const CudaSelect& c, const Head& head, uint index, uint h, const float* key)
-{
-    const float* q = c.scratch.query + uint64_t(h) * c.a.head_dim;
-    float sum = 0.f;
-    for (uint k = threadIdx.x % 32u; k < c.a.head_dim; k += 32u) sum += q[k] * key[k];
-    const float b = c.slots.weights != nullptr
-                        ? c.slots.weights[2u * slot_of(c.a, c.slots, head, index) + 1u]
-                        : 0.f;
-    return warp_sum(sum) * c.a.scale + b;
-}
-
-DEVICE void decode_key(const CudaSelect& c, const Head& head, uint index, float* key)
-{
-    __syncwarp(); // who read the last one
-    const uint source = source_of(c.a, head, index),
-               row = row_of_slot(c.a, source, slot_of(c.a, c.slots, head, index));
-    decode_row(pool_of(c.slots, source, false), row, c.a.head_dim, threadIdx.x % 32u, 32u,
-               [&](uint d, float value) { key[d] = value; });
-    __syncwarp();
-}
-
-// Logits of all candidates: a warp for each.
-__global__ void __launch_bounds__(select_threads, 2) select_keys_kernel(CudaSelect c)
-{
-    begin_kernel();
-    KS_SHARED(float, keys, [select_warps][codec_max_dim]);
-    if (c.scratch.words[0] != 0u) return;
-    clear_digits(c.scratch, c.a.n_kv_heads);
-    const uint group = c.a.n_heads / c.a.n_kv_heads;
-    const Head head = find_head(c.a, c.slots, blockIdx.y, 0u, c.a.n_tokens, true);
-    const Span share = score_share(n_units(c.s, head.before));
-    float* key = keys[threadIdx.x / 32u];
-    for (uint i = share.begin + threadIdx.x / 32u; i < share.end; i += select_warps) {
-        decode_key(c, head, c.s.n_first + i, key);
-        for (uint h = head.head * group; h < (head.head + 1u) * group; h++) {
-            const float logit = key_logit(c, head, c.s.n_first + i, h, key);
-            if (threadIdx.x % 32u == 0u)
-                c.scratch.logits[uint64_t(h) * c.scratch.stride + i] = logit;
-        }
-    }
-    __syncthreads();
-    if (c.s.kind == select_soft) note_norms(c, head.head, share);
-}
-
-// Votes on blocks, by the keys in each that attention looked at most: a warp for each. They are the
-// KV head's, at its place in logits.
-__global__ void __launch_bounds__(select_threads, 2) select_blocks_kernel(CudaSelect c)
-{
-    begin_kernel();
-    KS_SHARED(float, keys, [select_warps][codec_max_dim]);
-    if (c.scratch.words[0] != 0u) return;
-    clear_digits(c.scratch, c.a.n_kv_heads);
-    const uint group = c.a.n_heads / c.a.n_kv_heads, lane = threadIdx.x % 32u;
-    const Head head = find_head(c.a, c.slots, blockIdx.y, 0u, c.a.n_tokens, true);
-    const uint n = n_units(c.s, head.before);
-    const uint* table = c.slots.table + head.begin;
-    for (uint unit = blockIdx.x * select_warps + threadIdx.x / 32u; unit < n;
-         unit += gridDim.x * select_warps) {
-        const uint begin = unit_begin(c.s, head.before, unit),
-                   end = unit_begin(c.s, head.before, unit + 1u),
-                   few = min(end - begin, select_n_representatives);
-        uint64_t last = ~0ull; // the score and the index that were taken before; of equal scores
-                               // the newer comes first
-        float sum = 0.f;
-        for (uint k = 0u; k < few; k++) {
-            uint64_t best = 0u;
-            for (uint i = begin + lane; i < end; i += 32u) {
-                const uint64_t mine = uint64_t(ordered_bits(c.to.scores[table[i]])) << 32 | i;
-                best = mine < last && mine > best ? mine : best;
-            }
-            KS_UNROLL
-            for (int distance = 16; distance > 0; distance /= 2) {
-                const uint64_t other = __shfl_xor_sync(all_lanes, best, distance);
-                best = other > best ? other : best;
-            }
-            last = best;
-            decode_key(c, head, uint(best), keys[threadIdx.x / 32u]);
-            for (uint h = head.head * group; h < (head.head + 1u) * group; h++)
-                sum += key_logit(c, head, uint(best), h, keys[threadIdx.x / 32u]);
-        }
-        if (lane == 0u)
-            c.scratch.logits[uint64_t(head.head) * c.scratch.stride + unit] = sum / float(few);
-    }
-}
-
-// The next digit of the highest scores: those that have the digits found so far are counted by it.
+// Counts the next digit of the scores that share the digits found so far.
 __global__ void __launch_bounds__(select_threads, 2) select_digits_kernel(CudaSelect c, uint pass)
 {
     begin_kernel();
@@ -227,7 +76,7 @@ __global__ void __launch_bounds__(select_threads, 2) select_digits_kernel(CudaSe
     if (c.scratch.words[0] != 0u) return;
     const Scores scores = scores_of(c, blockIdx.y);
     const Span share = score_share(scores.n);
-    if (!scores.has_choice() || share.begin == share.end) return; // all of the block
+    if (!scores.has_choice() || share.begin == share.end) return; // the whole block
     begin_digits(scratch[0]);
     const uint key = find_digit(c.scratch, blockIdx.y, pass, scores.k, scratch[0]).key;
     __syncthreads();
@@ -237,7 +86,8 @@ __global__ void __launch_bounds__(select_threads, 2) select_digits_kernel(CudaSe
     add_digits(c.scratch, blockIdx.y, pass, scratch[0]);
 }
 
-// How many of each share's scores are above the key, and equal to it. Here a list begins.
+// Counts each share's scores above the key and equal to it. Clears the coded range of the new
+// lists.
 __global__ void __launch_bounds__(select_threads, 2) select_counts_kernel(CudaSelect c)
 {
     begin_kernel();
@@ -264,10 +114,11 @@ __global__ void __launch_bounds__(select_threads, 2) select_counts_kernel(CudaSe
         c.scratch.counts[uint64_t(blockIdx.y) * c.scratch.n_shares + blockIdx.x] = both;
 }
 
-constexpr uint most_voters = 64u; // at a time
+constexpr uint max_voters = 64u; // at a time
 
-// The highest logit of voters [first, end), and one by what their powers come to: a warp for each.
-DEVICE void fold_norms(const CudaSelect& c, uint first, uint end, float (*norms)[2])
+// The highest logit of each of voters [first, end), and 1 / (the sum of exp(logit - highest)). A
+// warp has one voter at a time.
+DEVICE void combine_norms(const CudaSelect& c, uint first, uint end, float (*norms)[2])
 {
     const uint lane = threadIdx.x % 32u;
     for (uint v = first + threadIdx.x / 32u; v < end; v += select_warps) {
@@ -282,23 +133,24 @@ DEVICE void fold_norms(const CudaSelect& c, uint first, uint end, float (*norms)
     }
 }
 
-// Votes of heads that choose together add up, and are counted by their first digit.
+// Adds the votes of the voters of each set, and counts the sums by their first digit. Voters are
+// query heads, or KV heads for blocks.
 __global__ void __launch_bounds__(select_threads, 2) select_sum_kernel(CudaSelect c, uint n_voters)
 {
     begin_kernel();
-    KS_SHARED(float, norms, [most_voters][2]);
+    KS_SHARED(float, norms, [max_voters][2]);
     KS_SHARED(TopKScratch, scratch, [1]);
     if (c.scratch.words[0] != 0u) return;
     const bool soft = c.s.kind == select_soft;
     const uint set = blockIdx.y, each = n_voters / gridDim.y;
     const Scores votes = scores_of(c, set);
     const Span share = score_share(votes.n);
-    if (share.begin == share.end) return; // all of the block
+    if (share.begin == share.end) return; // the whole block
     begin_digits(scratch[0]);
-    for (uint first = set * each; first < (set + 1u) * each; first += most_voters) {
-        const uint end = min(first + most_voters, (set + 1u) * each);
-        __syncthreads(); // who read the last ones
-        if (soft) fold_norms(c, first, end, norms);
+    for (uint first = set * each; first < (set + 1u) * each; first += max_voters) {
+        const uint end = min(first + max_voters, (set + 1u) * each);
+        __syncthreads(); // all threads have read the earlier norms
+        if (soft) combine_norms(c, first, end, norms);
         __syncthreads();
         for (uint i = share.begin + threadIdx.x; i < share.end; i += select_threads) {
             float sum = first == set * each ? 0.f : votes.at[i];
@@ -315,8 +167,8 @@ __global__ void __launch_bounds__(select_threads, 2) select_sum_kernel(CudaSelec
     add_digits(c.scratch, set, 0u, scratch[0]);
 }
 
-// How many of the listed indexes are below `border`, all of [0, n_first), the chosen ones and [end,
-// before) being in order.
+// Lists an index at place `at`. counts: the number of places up to the last index before the coded
+// range, and up to the last index before its end.
 DEVICE void add_index(const CudaSelect& c, const Head& h, uint index, uint at, uint* counts)
 {
     c.to.table[h.head * c.s.stride + at] = c.slots.table[h.begin + index];
@@ -324,7 +176,7 @@ DEVICE void add_index(const CudaSelect& c, const Head& h, uint index, uint at, u
     if (index < max(h.coded_begin, h.coded_end)) atomicMax(&counts[1], at + 1u);
 }
 
-// A share's units that are taken: those of one index by their threads, others by their warps.
+// Lists the taken units, one per thread. A unit of several indexes is listed by the whole warp.
 DEVICE void add_units(const CudaSelect& c, const Head& h, bool taken, uint begin, uint end, uint at,
                       uint* counts)
 {
@@ -332,9 +184,8 @@ DEVICE void add_units(const CudaSelect& c, const Head& h, bool taken, uint begin
         if (taken) add_index(c, h, begin, at, counts);
         return;
     }
-    for (uint takens = __ballot_sync(all_lanes, taken ? 1 : 0); takens != 0u;
-         takens &= takens - 1u) {
-        const int lane = __ffs(int(takens)) - 1;
+    for (uint left = __ballot_sync(all_lanes, taken ? 1 : 0); left != 0u; left &= left - 1u) {
+        const int lane = __ffs(int(left)) - 1;
         const uint from = __shfl_sync(all_lanes, begin, lane),
                    to = __shfl_sync(all_lanes, end, lane);
         const uint first = __shfl_sync(all_lanes, at, lane);
@@ -343,8 +194,8 @@ DEVICE void add_units(const CudaSelect& c, const Head& h, bool taken, uint begin
     }
 }
 
-// A new list of a head: what is first, the chosen units, what is last, by all of its blocks.
-// Returns how many there are.
+// Lists the first indexes, the chosen units and the last indexes of a head. All of the head's
+// blocks take part. Returns the number of listed indexes.
 DEVICE uint list_choice(const CudaSelect& c, const Head& h, uint* counts, uint64_t* scratch)
 {
     const SelectArgs& s = c.s;
@@ -358,12 +209,11 @@ DEVICE uint list_choice(const CudaSelect& c, const Head& h, uint* counts, uint64
     Taking taking = begin_taking(c.scratch, set, votes, scratch);
     const TopK best = taking.best;
     const uint first_vote = ordered_bits(votes.at[0]), last_vote = ordered_bits(votes.at[n - 1u]);
-    const bool takes_first =
-        first_vote > best.key || (first_vote == best.key && best.n_left_out == 0u);
-    const bool takes_last =
-        n > 1u && votes.k != 0u && last_vote >= best.key; // of equal ones the newest
-    const uint n_short =
-        takes_first ? s.unit - (unit_begin(s, h.before, 1u) - s.n_first) : 0u; // the first unit
+    const bool takes_first = in_top_k(first_vote, best.key, 0u, best.n_left_out);
+    // The last unit is the newest, so it is taken if its vote equals the key.
+    const bool takes_last = n > 1u && votes.k != 0u && last_vote >= best.key;
+    // Indexes that the first unit and the last unit lack, if they are taken.
+    const uint n_short = takes_first ? s.unit - (unit_begin(s, h.before, 1u) - s.n_first) : 0u;
     const uint n_missing =
         takes_last ? s.unit - (unit_begin(s, h.before, n) - unit_begin(s, h.before, n - 1u)) : 0u;
     const Span share = score_share(n);
@@ -383,15 +233,15 @@ DEVICE uint list_choice(const CudaSelect& c, const Head& h, uint* counts, uint64
     return listed + s.n_last;
 }
 
-// A head's list from the votes on its units, and the chunk's own slots after it.
+// Lists a head's chosen slots and the slots of the chunk. A choice that is used again keeps its
+// list and is extended by the new tokens.
 __global__ void __launch_bounds__(select_threads, 2) select_list_kernel(CudaSelect c)
 {
     begin_kernel();
     KS_SHARED(uint64_t, scratch, [3u * select_warps]);
-    KS_SHARED(uint, counts, [2]); // listed indexes up to the last one before the coded ones, and up
-                                  // to the last coded one
+    KS_SHARED(uint, counts, [2]); // as in add_index
     const bool again = c.scratch.words[0] != 0u;
-    if (again && blockIdx.x != 0u) return; // all of the block
+    if (again && blockIdx.x != 0u) return; // the whole block
     const Head h = find_head(c.a, c.slots, blockIdx.y, 0u, c.a.n_tokens, true);
     uint* head_layout = c.to.head_layout + h.head * layout_words;
     if (threadIdx.x < 2u) counts[threadIdx.x] = 0u;
@@ -409,7 +259,7 @@ __global__ void __launch_bounds__(select_threads, 2) select_list_kernel(CudaSele
         c.to.table[h.head * c.s.stride + listed + t] = c.slots.table[h.begin + h.before + t];
 }
 
-// The key of each set, and where it lies in the shares.
+// Finds the key of each set, and how each share's scores compare with it.
 static void find_top_k(const CudaSelect& c, uint n_sets, uint first_pass, cudaStream_t stream)
 {
     const dim3 grid(c.scratch.n_shares, n_sets);
@@ -420,24 +270,16 @@ static void find_top_k(const CudaSelect& c, uint n_sets, uint first_pass, cudaSt
 
 void select_launch(const CudaSelect& c, cudaStream_t stream)
 {
-    constexpr uint bound_blocks = 64u;
     const uint heads = c.a.n_kv_heads, n_sets = c.s.shared_across_heads != 0u ? 1u : heads;
     const dim3 by_head(c.scratch.n_shares, heads), by_set(c.scratch.n_shares, n_sets);
     KS_LAUNCH(select_begin_kernel, 1u, select_threads, stream, c);
+    select_units_launch(c, stream);
     if (c.s.kind == select_pages) {
-        KS_LAUNCH(select_bounds_kernel, dim3(bound_blocks, heads), select_threads, stream, c);
-        KS_LAUNCH(select_pages_kernel, by_head, select_threads, stream, c);
         find_top_k(c, n_sets, 0u, stream);
     } else {
-        const bool blocks = c.s.kind == select_blocks;
-        if (blocks)
-            KS_LAUNCH(select_blocks_kernel, by_head, select_threads, stream, c);
-        else if (select_keys_can(c))
-            select_keys_launch(c, stream);
-        else
-            KS_LAUNCH(select_keys_kernel, by_head, select_threads, stream, c);
+        // The votes are counted by their first digit as they are added.
         KS_LAUNCH(select_sum_kernel, by_set, select_threads, stream, c,
-                  blocks ? heads : c.a.n_heads);
+                  c.s.kind == select_blocks ? heads : c.a.n_heads);
         find_top_k(c, n_sets, 1u, stream);
     }
     KS_LAUNCH(select_list_kernel, by_head, select_threads, stream, c);

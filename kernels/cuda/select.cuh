@@ -1,4 +1,4 @@
-// What the kernels of select share: the units of a head, their scores, and the norms of logits.
+// Helpers of the kernels of select: the units of a head, their votes, and the norms of logits.
 #pragma once
 
 #include "kernels/cuda/top_k.cuh"
@@ -21,7 +21,7 @@ DEVICE uint before_of(const CudaSelect& c, uint head)
     return c.slots.head_layout[head * layout_words + layout_n_held];
 }
 
-// What KV heads choose together.
+// The votes of a set. A set is one KV head, or all KV heads if they choose together.
 DEVICE Scores scores_of(const CudaSelect& c, uint set)
 {
     const uint n = n_units(c.s, before_of(c, set));
@@ -29,8 +29,9 @@ DEVICE Scores scores_of(const CudaSelect& c, uint set)
             count_taken(c.s.n_read, c.s.n_first, c.s.n_last, c.s.unit)};
 }
 
-// What a share's logits of each of a KV head's query heads come to: a warp for each. All of the
-// block have written them.
+// Stores the maximum of a share's logits and the sum of exp(logit - maximum), for each query head
+// of a KV head. A warp has one query head at a time. The caller has synchronised the block after it
+// wrote the logits.
 DEVICE void note_norms(const CudaSelect& c, uint head, const Span& share)
 {
     const uint group = c.a.n_heads / c.a.n_kv_heads, lane = threadIdx.x % 32u;
@@ -45,5 +46,9 @@ DEVICE void note_norms(const CudaSelect& c, uint head, const Span& share)
         if (lane < 2u) norm[lane] = lane == 0u ? top : sum;
     }
 }
+
+// Scores the units of all heads, for a new choice: pages and their votes, or the logits of keys or
+// of blocks.
+void select_units_launch(const CudaSelect& c, cudaStream_t stream);
 
 } // namespace ks

@@ -1,15 +1,16 @@
-// Logits of all candidates for select, of the usual heads: a warp has 32 keys, of which lanes that
-// share a row read several at once, and asks them with the queries of all heads that they answer
-// to.
-// twin: none, it is the fast one of a kernel of select
+// The fast variant of select_keys_kernel (select_units.cu), for heads of 64, 128 and 256 dims:
+// logits of all candidates. A warp has 32 keys. Groups of lanes share rows and read several rows at
+// once. Each key is multiplied by the queries of all query heads of its KV head.
+// twin: none, it is a fast variant of a kernel of select
 #include "kernels/cuda/codecs.cuh"
 #include "kernels/cuda/select.cuh"
 
 namespace ks
 {
 
-// n neighbouring keys of those that a warp's lanes know, from `first` on, in this lane's eight
-// dims; instead of those that are not there, the last that is: no load waits for another.
+// Loads this lane's eight dims of n neighbouring keys. Lane i of the warp knows the source and the
+// row of key i. The first key is `first`. Key `last` replaces the keys after it, so that the loads
+// need no branch and do not wait for each other.
 template <uint d, bool coded, uint n>
 DEVICE void load_keys(const CudaSelect& c, uint source, uint row, uint first, uint last,
                       const Levels* levels, float (&keys)[n][8])
@@ -36,8 +37,8 @@ __global__ void __launch_bounds__(select_threads, coded ? 2 : 3)
     begin_kernel();
     KS_SHARED(Levels, levels, [3]);
     if (c.scratch.words[0] != 0u) return;
-    constexpr uint lanes = d / 8u,
-                   n_keys = coded ? 1u : 4u; // lanes of a key, keys that a lane has at once
+    constexpr uint lanes = d / 8u;           // of a key
+    constexpr uint n_keys = coded ? 1u : 4u; // that a lane has at once
     const uint lane = threadIdx.x % 32u, j = lane % lanes, group = c.a.n_heads / c.a.n_kv_heads;
     const Head head = find_head(c.a, c.slots, blockIdx.y, 0u, c.a.n_tokens, true);
     const Span share = score_share(n_units(c.s, head.before));
@@ -54,8 +55,8 @@ __global__ void __launch_bounds__(select_threads, coded ? 2 : 3)
             row = row_of_slot(c.a, source, slot);
             if (c.slots.weights != nullptr) weight = c.slots.weights[2u * slot + 1u];
         }
-        for (uint nth = 0u; nth < lanes;
-             nth += n_keys) { // of the keys of these lanes, which are as many as they
+        // A group of lanes has as many keys as lanes.
+        for (uint nth = 0u; nth < lanes; nth += n_keys) {
             float keys[n_keys][8] = {};
             load_keys<d, coded>(c, source, row, lane - j + nth, has - 1u, levels, keys);
             for (uint h = head.head * group; h < (head.head + 1u) * group; h++) {

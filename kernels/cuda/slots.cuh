@@ -1,4 +1,5 @@
-// The slots of a layer that some tokens see, in the order of the text, whatever pools they lie in.
+// The slots of a layer that some tokens see, in the order of the text, over all pools.
+// kernels/common/slots.h has the rules.
 #pragma once
 
 #include "kernels/cuda/cache.cuh"
@@ -6,12 +7,13 @@
 namespace ks
 {
 
-// Of one KV head, and of tokens [first_token, end_token): indexes [0, a_end) and [b_begin, b_end).
+// The indexes of one KV head that tokens [first_token, end_token) see: [0, a_end) and
+// [b_begin, b_end). `before` indexes are held before the chunk. `begin`: the first in the table.
 struct Head {
     uint head, before, begin, coded_begin, coded_end, oldest, a_end, b_begin, b_end;
 };
 
-// all: also what a window hides, as far as it is there.
+// all: with the indexes outside the window, as far as they are still held.
 DEVICE Head find_head(const AttentionArgs& a, const CudaSlots& s, uint head, uint first_token,
                       uint end_token, bool all)
 {
@@ -49,8 +51,8 @@ struct Span {
     uint begin, end;
 };
 
-// Of a span the nth of n parts, or of fewer if they would have less than `least`; they begin at
-// multiples of `unit` and differ by one of them.
+// The nth of n parts of a span. There are fewer parts, followed by empty ones, if n parts would be
+// shorter than `least`. Parts begin at multiples of `unit`, and their lengths differ by one unit.
 DEVICE Span part_of(const Span& all, uint nth, uint n, uint least, uint unit)
 {
     const uint size = all.end - all.begin, units = (size + unit - 1u) / unit,
@@ -62,18 +64,19 @@ DEVICE Span part_of(const Span& all, uint nth, uint n, uint least, uint unit)
     };
     return {begin_of(nth), begin_of(nth + 1u)};
 }
-// Of the slots that blocks share, this one's, after `before` places that nobody has.
+// This block's share of a head's slots. `before` empty places precede the first slot.
 DEVICE Span share_of(const Head& h, uint before = 0u, uint unit = 1u)
 {
     return part_of({0u, count_slots(h) + before}, blockIdx.z, gridDim.z, least_share, unit);
 }
-// As many before the first as make groups of keys begin at multiples of their 32.
+// Empty places before the first slot, with which groups of keys begin at multiples of kivi_rows.
 DEVICE uint places_before(const Head& h)
 {
     return (h.b_begin - h.a_end - h.coded_begin) % kivi_rows;
 }
 
-// A query of a KV head, which are (token, head of the group), among those of all heads.
+// The number of a KV head's query among the queries of all heads. A KV head's queries are numbered
+// by (token, head of the group).
 DEVICE uint64_t query_at(const AttentionArgs& a, uint head, uint query)
 {
     const uint group = a.n_heads / a.n_kv_heads;
@@ -91,12 +94,12 @@ DEVICE float* partial_of(const AttentionArgs& a, float* partials, uint head, uin
     return partials + (query_at(a, head, query) * gridDim.z + blockIdx.z) * (4u + a.head_dim);
 }
 
-// Where an index lies: in the table's numbers, or a row of the chunk's.
+// The slot of an index, or its row in the staged chunk.
 DEVICE uint slot_of(const AttentionArgs& a, const CudaSlots& s, const Head& h, uint index)
 {
-    if (in_chunk(a, h, index)) return h.head * a.chunk_rows + index - h.before;
+    if (in_chunk(a, h, index)) return chunk_row(h.head, index, h.before, a.chunk_rows);
     if (s.table != nullptr) return s.table[h.begin + index];
-    return h.head * a.n_rows + ring_row(index, a.n_rows, a.n_pinned);
+    return ring_slot(h.head, index, a.n_rows, a.n_pinned);
 }
 
 // The pool that an index lies in: pass_plain, pass_coded or pass_chunk.
@@ -117,7 +120,7 @@ DEVICE CudaCache pool_of(const CudaSlots& s, uint source, bool values)
 // A slot's row in its pool.
 DEVICE uint row_of_slot(const AttentionArgs& a, uint source, uint slot)
 {
-    return source == pass_coded ? slot - a.n_kv_heads * a.n_rows : slot;
+    return source == pass_coded ? slot - first_coded_slot(a.n_kv_heads, a.n_rows) : slot;
 }
 
 DEVICE bool sees(const AttentionArgs& a, const Head& h, uint t, uint index)
@@ -125,7 +128,7 @@ DEVICE bool sees(const AttentionArgs& a, const Head& h, uint t, uint index)
     return is_visible(index, h.before + t, h.oldest, a.n_pinned, a.window);
 }
 
-// The log-weights of a slot, base 2.
+// Log-weight a (0) or b (1) of a slot, in units of log2.
 DEVICE float log_weight(const AttentionArgs& a, const CudaSlots& s, const Head& h, uint index,
                         uint slot, uint which)
 {
@@ -133,17 +136,7 @@ DEVICE float log_weight(const AttentionArgs& a, const CudaSlots& s, const Head& 
                                                          : s.weights[2u * slot + which] * log2e;
 }
 
-// Pair i of a key that attention turns: where its values are in the row.
-DEVICE uint first_of_pair(uint pairs, uint i)
-{
-    return pairs == rope_interleaved ? 2u * i : i;
-}
-DEVICE uint second_of_pair(uint pairs, uint i, uint n_rope_on_read)
-{
-    return pairs == rope_interleaved ? 2u * i + 1u : i + n_rope_on_read / 2u;
-}
-
-// Where an index is in the text, where keys are stored without their bias.
+// The position of an index in the text. Known if keys are stored without their bias.
 DEVICE uint position_of(const CudaSlots& s, const Head& h, uint index)
 {
     return index < h.before
@@ -151,8 +144,8 @@ DEVICE uint position_of(const CudaSlots& s, const Head& h, uint index)
                : s.head_layout[h.head * layout_words + layout_position] + index - h.before;
 }
 
-// Pair i of what a position's digits from `digit` on, `rest`, make of its wave. Digits above the
-// highest that is not 0 make nothing of it.
+// Pair i of the product of a position's rows of `waves`, for its digits from `digit` on. `rest` is
+// the position without its lower digits. Leading zeros are skipped, since their factor is 1.
 struct WavePair {
     float cosine, sine;
 };
@@ -168,14 +161,16 @@ DEVICE WavePair wave_pair(const AttentionArgs& a, const CudaSlots& s, uint rest,
     return w;
 }
 
-// Rows of a tile in shared memory begin in different banks, since lanes read the same dim of many.
-constexpr uint tile_values = 2048u + 32u; // of a tile
+constexpr uint tile_values = 2048u + 32u; // of a tile in shared memory
+// An odd stride puts the same dim of neighbouring rows, which lanes read together, in different
+// banks.
 DEVICE uint tile_stride(uint n)
 {
     return n | 1u;
 }
 
-// Keys or values of a tile: n slots from nth on, which `slots` lists, (n, tile_stride).
+// Decodes the keys or values of n visible slots from the nth on to a tile (n, tile_stride). `slots`
+// has their slots.
 DEVICE void decode_tile(const AttentionArgs& a, const CudaSlots& s, const Head& h, uint nth, uint n,
                         bool values, const uint* slots, float* tile)
 {
@@ -187,7 +182,7 @@ DEVICE void decode_tile(const AttentionArgs& a, const CudaSlots& s, const Head& 
     }
 }
 
-// The waves of a tile's slots, (n, tile_stride of n_wave).
+// The phasors of a tile's positions, (n, tile_stride of n_wave).
 DEVICE void fill_waves(const AttentionArgs& a, const CudaSlots& s, const Head& h, uint nth, uint n,
                        float* waves)
 {
@@ -200,7 +195,7 @@ DEVICE void fill_waves(const AttentionArgs& a, const CudaSlots& s, const Head& h
     }
 }
 
-// The keys of a tile become what they are at their indexes.
+// Applies RoPE to the keys of a tile, by their indexes.
 DEVICE void rope_tile(const AttentionArgs& a, const CudaSlots& s, const Head& h, uint nth, uint n,
                       float* tile)
 {

@@ -42,9 +42,9 @@ DEVICE Span score_share(uint n)
     return {begin, min(begin + each, n)};
 }
 
-// Scores above the key are taken. Of the scores equal to it, all but the first n_left_out are
-// taken. Before the last pass, `key` has the digits found so far, and `wanted` of the scores with
-// these digits are to be taken.
+// The rule is in_top_k: scores above the key are taken, and of the scores equal to it all but the
+// first n_left_out. Before the last pass, `key` has the digits found so far, and `wanted` of the
+// scores with these digits are to be taken.
 struct TopK {
     uint key, wanted, n_left_out;
 };
@@ -189,7 +189,7 @@ struct Taking {
         }
         const uint n_equal = uint(mine);
         *rank = uint(mine >> 32) + (n_equal > best.n_left_out ? n_equal - best.n_left_out : 0u);
-        return above || (equal && n_equal >= best.n_left_out);
+        return has && in_top_k(u, best.key, n_equal, best.n_left_out);
     }
 };
 

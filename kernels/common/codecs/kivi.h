@@ -1,13 +1,14 @@
-// kivi, kivi2 (KIVI's keys): 32 rows are encoded together, and each dim (channel) has a range,
-// because channels of keys differ far more than values within a channel. Codes of 4 or 2 bits: 5
-// and 3 bits per value, 40 and 24 bytes a row at d = 64, 80 and 48 at 128. kiviv (KIVI's values):
-// each block of 32 dims of a row has a range. Codes of 4 bits: 40 bytes at d = 64, 80 at 128.
+// kivi, kivi2 (KIVI) are for keys. Channels of keys differ by far more than the values of a
+// channel. So each dim of 32 rows has a range, with codes of 4 or 2 bits. That is 5 and 3 bits per
+// value: 40 and 24 bytes for a row at d = 64, 80 and 48 at 128. kiviv is for values: each block of
+// 32 dims of a row has a range, with codes of 4 bits. 40 bytes at d = 64, 80 at 128.
 //
-// 32 values share a range: x = least + scale * q with q in 0..most (15 or 3).
+// 32 values with one range are x = least + scale * q with q in 0..most (15 or 3).
 //   least  the half nearest to the least value
-//   scale  the half nearest to (largest value - least) / most; 0 where that is not above 0
-// A range is one word, scale in the low 16 bits. The product is exact, so the sum is rounded once.
-// Encoding decoded values again gives the same codes where least is below some 4000 scales.
+//   scale  the half nearest to (the largest value - least) / most, 0 where that is not above 0
+// A range is a word: the scale in its low 16 bits, least above. The product scale * q is exact, so
+// the sum is rounded once on all machines.
+// Decoded values are encoded to the same range and codes again if least is below some 4000 scales.
 FN float kivi_scale(uint range) { return HALF_TO_FLOAT(range & 0xffffu); }
 FN float kivi_least(uint range) { return HALF_TO_FLOAT(range >> 16); }
 
@@ -16,8 +17,8 @@ FN uint kivi_range(float least, float top, uint most)
     uint m = FLOAT_TO_HALF(least);
     if ((m & 0x7fffu) == 0u) m = 0u;
     float spread = top - HALF_TO_FLOAT(m);
-    float step = spread * (most == 15u ? 1.f / 15.f : 1.f / 3.f);
-    return m << 16 | (spread > 0.f ? FLOAT_TO_HALF(step) : 0u);
+    float inverse = most == 15u ? 1.f / 15.f : 1.f / 3.f;
+    return m << 16 | (spread > 0.f ? FLOAT_TO_HALF(spread * inverse) : 0u);
 }
 
 FN uint kivi_code(float x, uint range, uint most)
@@ -31,7 +32,8 @@ FN float kivi_decoded(uint code, uint range)
     return kivi_least(range) + kivi_scale(range) * float(code);
 }
 
-// A row: planes of 4 bits, then a range per block of 32 dims (the last may have 16).
+// Rows of values: a plane of 4 bits, then the word of each block's range. A block is 32 dims, the
+// last may be 16.
 STRUCT_BEGIN(codec_kiviv)
 CONST uint OF(kiviv, hadamard) = 0u;
 FN uint OF(kiviv, row_bytes)(uint d) { return d / 2u + 4u * ((d + 31u) / 32u); }
@@ -61,7 +63,8 @@ FN void OF(kiviv, encode)(VALUES_PARAM ROW_PARAM uint d)
 }
 STRUCT_END
 
-// A group: d words with a range per dim, then planes of `bits` bits for each of the 32 rows.
+// Groups of keys: 32 rows have one range for each dim. A group is d words of ranges, then for each
+// row a plane of `bits` bits.
 CONST uint kivi_rows = 32u;
 FN uint kivi_group_words(uint bits, uint d) { return d + bits * d; }
 
@@ -91,19 +94,19 @@ FN void kivi_group_encode(VALUES_PARAM ROW_PARAM uint d, uint bits)
     }
 }
 
-#define KIVI_CODEC(NAME, BITS)                                                                    \
-    STRUCT_BEGIN(codec_##NAME)                                                                    \
-    CONST uint OF(NAME, hadamard) = 0u;                                                           \
-    CONST uint OF(NAME, group) = kivi_rows;                                                       \
-    FN uint OF(NAME, group_words)(uint d) { return kivi_group_words(BITS, d); }                   \
-    FN float OF(NAME, value)(WORDS_PARAM uint at, uint r, uint i, uint d)                         \
-    {                                                                                             \
-        return kivi_group_value(WORDS at, r, i, d, BITS);                                         \
-    }                                                                                             \
-    FN void OF(NAME, encode)(VALUES_PARAM ROW_PARAM uint d)                                       \
-    {                                                                                             \
-        kivi_group_encode(VALUES ROW d, BITS);                                                    \
-    }                                                                                             \
+#define KIVI_CODEC(NAME, BITS)                                                  \
+    STRUCT_BEGIN(codec_##NAME)                                                  \
+    CONST uint OF(NAME, hadamard) = 0u;                                         \
+    CONST uint OF(NAME, group) = kivi_rows;                                     \
+    FN uint OF(NAME, group_words)(uint d) { return kivi_group_words(BITS, d); } \
+    FN float OF(NAME, value)(WORDS_PARAM uint at, uint r, uint i, uint d)       \
+    {                                                                           \
+        return kivi_group_value(WORDS at, r, i, d, BITS);                       \
+    }                                                                           \
+    FN void OF(NAME, encode)(VALUES_PARAM ROW_PARAM uint d)                     \
+    {                                                                           \
+        kivi_group_encode(VALUES ROW d, BITS);                                  \
+    }                                                                           \
     STRUCT_END
 
 KIVI_CODEC(kivi, 4u)

@@ -1,23 +1,24 @@
-// polar: PolarQuant as published, offline codes: blocks of 16, angles of 4, 2, 2 and 2 bits and a
-// half per block. 3.875 bits per value: 31 bytes at d = 64, 62 at 128.
+// polar: PolarQuant as published, with offline codes. Blocks of 16, angles of 4, 2, 2 and 2 bits,
+// one f16 per block. 3.875 bits per value: 31 bytes at d = 64, 62 at 128.
 //
-// A block of 16 values becomes one radius and a tree of angles: level 1 has the angle of each pair
-// of values, in [0, 2 pi), level l = 2, 3, 4 that of each pair of radii of level l - 1, in [0,
-// pi/2]. In a rotated row these are independent, level 1 is uniform and level l has a density of
-// sin(2 psi)^(2^(l-1) - 1), for which the codes have the least squared error (Lloyd-Max). Angles
-// are decided from squared radii: r1^2 tan^2 t < r2^2 for the thresholds t between codes. A block's
-// radius is the root of the last of them, so that its norm is kept. A block whose radius is 0 has
-// codes of 0.
-//   4-bit plane of d/2  level 1: sector of 22.5 degrees in its quadrant in the low two bits, then
-//                       the signs of x and y
-//   halves              a radius per block
+// A block of 16 values becomes one radius and a tree of angles. Level 1 has the angle of each pair
+// of values, in [0, 2 pi). Level l = 2, 3, 4 has the angle of each pair of radii of level l - 1, in
+// [0, pi/2]. In a row after the Hadamard transform the angles are independent. Level 1 is uniform.
+// Level l has a density of sin(2 psi)^(2^(l-1) - 1), for which the codes have the least squared
+// error (Lloyd-Max).
+// Angles are decided from squared radii: r1^2 tan^2 t < r2^2 for the thresholds t between codes. A
+// block's radius is the root of the last squared radius, so the block's norm is kept. A block whose
+// radius is 0 has codes of 0.
+//   4-bit plane of d/2  level 1: in the low two bits the sector of 22.5 degrees in its quadrant,
+//                       then the signs of x and y
+//   f16                 a radius per block
 //   per block           a byte: 4 angles of level 2, 2 bits each
-//                       a nibble: 2 angles of level 3, 2 bits each
-//                       2 bits: level 4
-// each of these for all of the row before the next; zeros up to a whole byte. A decoded value is
-// radius * (cosine or sine of level 4) * ... * (of level 1), from left to right.
+//   per block           a nibble: 2 angles of level 3, 2 bits each
+//   per block           2 bits: level 4
+// Each line holds all of the row before the next line begins. Zeros fill the last byte. A decoded
+// value is radius * (cosine or sine of level 4) * ... * (of level 1), from left to right.
 
-// The first bit of the angles of level 2, 3 or 4; of level 5: of what follows the last angle.
+// The first bit of the angles of level 2, 3 or 4. Level 5: the bit after the last angle.
 FN uint polar_begin(uint d, uint level)
 {
     uint n = d / 16u, begin = 2u * d + 16u * n;
@@ -32,7 +33,7 @@ FN uint polar_bytes(uint d) { return (polar_begin(d, 5u) + 7u) / 8u; }
 // tan^2 of the threshold after code q, of three in each level.
 FN float polar_square(uint level, uint q)
 {
-    const float squares[9] = {0.260424824f, 1.f, 3.83987972f, 0.376433704f, 1.f,
+    const float squares[9] = {0.260424824f, 1.f, 3.83987972f,  0.376433704f, 1.f,
                               2.65651027f,  0.499114027f, 1.f, 2.00355018f};
     return squares[3u * (level - 2u) + q];
 }
@@ -49,8 +50,8 @@ FN float polar_factor(uint level, uint q, bool sine)
 // Level 1: the cosines of 11.25, 33.75, 56.25 and 78.75 degrees.
 FN float polar_first_factor(uint code, bool sine)
 {
-    float v = one_of(sine ? 3u - (code & 3u) : code & 3u, 0.98078528f, 0.831469612f, 0.555570233f,
-                     0.195090322f);
+    uint sector = sine ? 3u - (code & 3u) : code & 3u;
+    float v = one_of(sector, 0.98078528f, 0.831469612f, 0.555570233f, 0.195090322f);
     return (code & (sine ? 8u : 4u)) != 0u ? -v : v;
 }
 
@@ -88,7 +89,7 @@ FN void OF(polar, encode)(VALUES_PARAM ROW_PARAM uint d)
 {
     clear_row(ROW polar_bytes(d));
     for (uint base = 0u; base < d; base += 16u) {
-        // of radii: those of level l begin at 16 >> (l - 1) as in a heap, the last is at 1
+        // Squared radii as in a heap: level l begins at 16 >> l, the last one is at 1.
         float squares[16];
         for (uint j = 0u; j < 8u; j++) {
             float u = coded_value(VALUE(base + 2u * j)), v = coded_value(VALUE(base + 2u * j + 1u));

@@ -1,8 +1,8 @@
 // q4: blocks of 32 values (the last may have 16), x = s * (q - 8) with q in 0..15. 4.5 bits per
-// value; meant for rotated rows.
+// value. Meant for rows after the Hadamard transform.
 //   4-bit plane  q
-//   half d/4 + b the scale s of block b: the half nearest to the value of largest magnitude (the
-//     first of several) / -8
+//   half d/4 + b the scale s of block b: the half nearest to m / -8. m is the value of largest
+//                magnitude, the first of several
 STRUCT_BEGIN(codec_q4)
 CONST uint OF(q4, hadamard) = 1u;
 FN uint OF(q4, row_bytes)(uint d) { return d / 2u + 2u * ((d + 31u) / 32u); }
@@ -30,7 +30,7 @@ FN void OF(q4, encode)(VALUES_PARAM ROW_PARAM uint d)
         for (uint i = base; i < end; i++) {
             float v = coded_value(VALUE(i));
             uint k = nearest_multiple(abs(v), HALF_TO_FLOAT(s), 8u);
-            // on the side of the largest, which has a level more
+            // The side of the largest magnitude has eight levels, the other side has seven.
             bool below = (v < 0.f) == top_negative;
             put_field(ROW plane_bit(i, d, 4u), below ? 8u - k : k < 8u ? 8u + k : 15u);
         }

@@ -1,8 +1,8 @@
 // q8: blocks of 32 values (the last may have 16), x = s * q with q in -127..127. 8.5 bits per
-// value; rotated or not.
+// value. For rows with or without the Hadamard transform.
 //   byte i       q of dim i, two's complement
 //   half d/2 + b the scale s of block b: the half nearest to the largest magnitude / 127
-// Decoded rows have the same code again where s is a normal half.
+// A decoded row is encoded to the same codes again if s is a normal half.
 STRUCT_BEGIN(codec_q8)
 CONST uint OF(q8, hadamard) = 0u;
 FN uint OF(q8, row_bytes)(uint d) { return d + 2u * ((d + 31u) / 32u); }

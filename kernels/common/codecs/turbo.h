@@ -1,18 +1,19 @@
-// turbo4, turbo3, turbo2: 16, 8 and 4 levels and one scale per row (TurboQuant). 4, 3 and 2 bits
-// per value and 16 bits per row: 34, 26 and 18 bytes at d = 64, 66, 50 and 34 at 128. turbo2v:
-// turbo2 with the scale of least squared error. It serves values; keys need their norm kept.
+// turbo4, turbo3, turbo2 (TurboQuant): 16, 8 and 4 levels, one scale for a row. 4, 3 and 2 bits per
+// value, and 16 bits for the row: 34, 26 and 18 bytes at d = 64, 66, 50 and 34 at 128. turbo2v is
+// turbo2 with the scale of the least squared error. It is for values, which need no exact norm.
 //
-// x = g * c. c is one of the Lloyd-Max levels of a normal variable. After the Hadamard transform
-// the values of a row are nearly normal when divided by their root mean square. A code has the rank
-// of the level's magnitude among `ranks` (8, 4 or 2) in its low bits, and the sign (1: negative)
-// above them. Thresholds t are the middles between magnitudes; the rank is the number of thresholds
-// with t^2 (sum of x^2) < x^2 d.
-//   ranks 8: planes of 4 bits with codes. 4: planes of 2 bits with ranks, then planes of 1 bit with
-//   signs. 2: planes of 2 bits with codes.
-//   then the half g: sqrt(sum of x^2 / sum of c^2), which keeps the row's norm; or, with the least
-//   squared error, (sum of x c) / (sum of c^2)
-// Encoding decoded rows again gives the same codes where the norm of the levels is near sqrt(d)
-// (within 12, 9 and 11%), as it is after the transform.
+// x = g * c. c is one of the levels that code a normal variable with the least squared error
+// (Lloyd-Max). The values of a row after the Hadamard transform, divided by their root mean square,
+// are nearly normal. The low bits of a code are the rank of the level's magnitude among `ranks` (8,
+// 4 or 2). The bit above them is the sign (1: negative). Thresholds t are the middles between
+// magnitudes. The rank is the number of thresholds with t^2 (sum of x^2) < x^2 d.
+//   ranks 8: a 4-bit plane of codes
+//   ranks 4: a 2-bit plane of ranks, then a 1-bit plane of signs
+//   ranks 2: a 2-bit plane of codes
+//   then the half g: sqrt(sum of x^2 / sum of c^2), which keeps the row's norm. For the least
+//   squared error it is (sum of x c) / (sum of c^2).
+// A decoded row is encoded to the same codes again if the norm of its levels is near sqrt(d)
+// (within 12, 9 and 11%). After the Hadamard transform it is.
 FN float turbo_magnitude(uint ranks, uint rank)
 {
     if (ranks == 2u) return (rank & 1u) != 0u ? 1.5104176f : 0.45278003f;
@@ -82,24 +83,24 @@ FN void turbo_encode(VALUES_PARAM ROW_PARAM uint d, uint ranks, bool least_squar
     put_field(ROW 8u * turbo_bytes(ranks, d) - 16u, g);
 }
 
-#define TURBO_CODEC(NAME, RANKS, LEAST_SQUARES)                                                   \
-    STRUCT_BEGIN(codec_##NAME)                                                                    \
-    CONST uint OF(NAME, hadamard) = 1u;                                                           \
-    CONST uint OF(NAME, ranks) = RANKS;                                                           \
-    FN uint OF(NAME, row_bytes)(uint d) { return turbo_bytes(RANKS, d); }                         \
-    FN float OF(NAME, scale)(WORDS_PARAM uint at, uint tail, uint d)                              \
-    {                                                                                             \
-        return turbo_scale(WORDS at, tail, d, RANKS);                                             \
-    }                                                                                             \
-    FN float OF(NAME, value)(WORDS_PARAM uint at, uint tail, uint i, uint d)                      \
-    {                                                                                             \
-        return turbo_scale(WORDS at, tail, d, RANKS) *                                            \
-               turbo_level(RANKS, turbo_code(WORDS at, tail, i, d, RANKS));                       \
-    }                                                                                             \
-    FN void OF(NAME, encode)(VALUES_PARAM ROW_PARAM uint d)                                       \
-    {                                                                                             \
-        turbo_encode(VALUES ROW d, RANKS, LEAST_SQUARES);                                         \
-    }                                                                                             \
+#define TURBO_CODEC(NAME, RANKS, LEAST_SQUARES)                              \
+    STRUCT_BEGIN(codec_##NAME)                                               \
+    CONST uint OF(NAME, hadamard) = 1u;                                      \
+    CONST uint OF(NAME, ranks) = RANKS;                                      \
+    FN uint OF(NAME, row_bytes)(uint d) { return turbo_bytes(RANKS, d); }    \
+    FN float OF(NAME, scale)(WORDS_PARAM uint at, uint tail, uint d)         \
+    {                                                                        \
+        return turbo_scale(WORDS at, tail, d, RANKS);                        \
+    }                                                                        \
+    FN float OF(NAME, value)(WORDS_PARAM uint at, uint tail, uint i, uint d) \
+    {                                                                        \
+        return turbo_scale(WORDS at, tail, d, RANKS) *                       \
+               turbo_level(RANKS, turbo_code(WORDS at, tail, i, d, RANKS));  \
+    }                                                                        \
+    FN void OF(NAME, encode)(VALUES_PARAM ROW_PARAM uint d)                  \
+    {                                                                        \
+        turbo_encode(VALUES ROW d, RANKS, LEAST_SQUARES);                    \
+    }                                                                        \
     STRUCT_END
 
 TURBO_CODEC(turbo4, 8u, false)

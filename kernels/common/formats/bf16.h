@@ -1,4 +1,4 @@
-// bf16: one value per block, the upper 16 bits of a float. k may extend into the following blocks.
+// bf16: one value per block, the upper 16 bits of a float.
 #if !defined(GLSL) || defined(FORMAT_bf16)
 STRUCT_BEGIN(format_bf16)
 CONST uint ggml_type = 30u;

@@ -1,4 +1,4 @@
-// f16: one value per block. k may extend into the following blocks.
+// f16: one value per block.
 #if !defined(GLSL) || defined(FORMAT_f16)
 STRUCT_BEGIN(format_f16)
 CONST uint ggml_type = 1u;

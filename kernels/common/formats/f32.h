@@ -1,4 +1,4 @@
-// f32: one value per block, one word a row. k may extend into the following blocks.
+// f32: one value per block, one word a row.
 #if !defined(GLSL) || defined(FORMAT_f32)
 STRUCT_BEGIN(format_f32)
 CONST uint ggml_type = 0u;

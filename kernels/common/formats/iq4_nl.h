@@ -1,7 +1,7 @@
 // iq4_nl: 32 values per block, w = d * level(q) with q in 0..15, levels unevenly spaced
 // (iq4_level). 18 bytes a row (4.5 bits per value).
 //   half         d
-//   word j       j = 0..3: byte i has q[4j + i] in its low nibble and q[16 + 4j + i] in its high
+//   word j       j = 0..3: byte i has q[4j + i] in its low nibble, q[16 + 4j + i] in its high
 //                nibble
 #if !defined(GLSL) || defined(FORMAT_iq4_nl)
 STRUCT_BEGIN(format_iq4_nl)

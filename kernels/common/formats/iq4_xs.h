@@ -2,8 +2,8 @@
 // 0..63. 34 words a row, 136 bytes (4.25 bits per value).
 //   word 0       d in the low half; above, two bits per group from the lowest: the high bits of s
 //   word 1       nibble g is the low four bits of s of group g
-//   word 2 + j   j = 0..31: byte i has q[32g + l] in its low nibble and q[32g + 16 + l] in its high
-//                nibble, 16g + l = 4j + i
+//   word 2 + j   j = 0..31: byte i has q[32g + l] in its low nibble, q[32g + 16 + l] in its high
+//                nibble, with 16g + l = 4j + i
 #if !defined(GLSL) || defined(FORMAT_iq4_xs)
 STRUCT_BEGIN(format_iq4_xs)
 CONST uint ggml_type = 23u;

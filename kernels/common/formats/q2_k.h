@@ -1,9 +1,8 @@
 // q2_k: 256 values per block in 16 groups of 16, w = d * s * q - dmin * m with q in 0..3, s and m
 // in 0..15. 21 words a row, 84 bytes (2.625 bits per value).
 //   word j       j = 0..3: byte i has s of group 4j + i in its low nibble, m in its high nibble
-//   word 4 + j   j = 0..15: byte i has, two bits each from the lowest, q[128n + l], q[128n + 32 +
-//                l], q[128n + 64 + l], q[128n + 96 + l]
-//                with 32n + l = 4j + i
+//   word 4 + j   j = 0..15: byte i has, two bits each from the lowest, q[128n + l],
+//                q[128n + 32 + l], q[128n + 64 + l], q[128n + 96 + l], with 32n + l = 4j + i
 //   word 20      half2(d, dmin)
 #if !defined(GLSL) || defined(FORMAT_q2_k)
 STRUCT_BEGIN(format_q2_k)

@@ -3,12 +3,11 @@
 //   half         d
 //   word j       j = 0..7: bit b of byte i is bit 2 of q[32b + 4j + i]
 //   word 8 + j   j = 0..15: byte i has, two bits each from the lowest, the low bits of q[128n + l],
-//                q[128n + 32 + l], q[128n + 64 + l],
-//                q[128n + 96 + l] with 32n + l = 4j + i
+//                q[128n + 32 + l], q[128n + 64 + l], q[128n + 96 + l], with 32n + l = 4j + i
 //   word 24, 25  nibbles: the low four bits of s; group g < 8 in byte g's low nibble, group g >= 8
 //                in byte g - 8's high nibble
-//   word 26      byte i has the high two bits of s of groups i, 4 + i, 8 + i, 12 + i, from the
-//                lowest
+//   word 26      byte i has, from the lowest, the high two bits of s of groups i, 4 + i, 8 + i and
+//                12 + i
 #if !defined(GLSL) || defined(FORMAT_q3_k)
 STRUCT_BEGIN(format_q3_k)
 CONST uint ggml_type = 11u;

@@ -1,6 +1,6 @@
 // q4_0: 32 values per block, w = d * (q - 8) with q in 0..15. 18 bytes a row (4.5 bits per value).
 //   half         d
-//   word j       j = 0..3: byte i has q[4j + i] in its low nibble and q[16 + 4j + i] in its high
+//   word j       j = 0..3: byte i has q[4j + i] in its low nibble, q[16 + 4j + i] in its high
 //                nibble
 #if !defined(GLSL) || defined(FORMAT_q4_0)
 STRUCT_BEGIN(format_q4_0)

@@ -1,17 +1,16 @@
 // q4_1: 32 values per block, w = d * q + m with q in 0..15. 5 words a row, 20 bytes (5 bits per
 // value).
 //   word 0       half2(d, m)
-//   word 1 + j   j = 0..3: byte i has q[4j + i] in its low nibble and q[16 + 4j + i] in its high
+//   word 1 + j   j = 0..3: byte i has q[4j + i] in its low nibble, q[16 + 4j + i] in its high
 //                nibble
 #if !defined(GLSL) || defined(FORMAT_q4_1)
 STRUCT_BEGIN(format_q4_1)
 CONST uint ggml_type = 3u;
 CONST uint block = 32u;
-CONST uint half_words = 0u; // 4 if the block has one f16 outside its words
-CONST uint half_byte = 0u;  // byte offset of that f16 in the block of the file
-CONST uint words = 5u;      // of one row
-CONST uint words_byte = 0u; // byte offset of the words in the block of the file
-// the word whose bits weight_to_tiles permutes (q5_0, q5_1); none here
+CONST uint half_words = 0u;
+CONST uint half_byte = 0u;
+CONST uint words = 5u;
+CONST uint words_byte = 0u;
 CONST uint permuted_word = 0xffffffffu;
 FN float value(WORDS_PARAM uint at, uint r, uint k)
 {

@@ -1,9 +1,9 @@
 // q5_0: 32 values per block, w = d * (q - 16) with q in 0..31. 22 bytes a row (5.5 bits per value).
 //   half         d
 //   word 0       high bits, permuted: bit 8i + j is bit 4 of q[4j + i], so (word >> j) & 0x01010101
-//                has those of q[4j .. 4j + 3]
-//   word 1 + j   j = 0..3: byte i has the low bits of q[4j + i] in its low nibble and of q[16 + 4j
-//                + i] in its high nibble
+//                has bit 4 of q[4j .. 4j + 3]
+//   word 1 + j   j = 0..3: byte i has the low bits of q[4j + i] in its low nibble, of
+//                q[16 + 4j + i] in its high nibble
 #if !defined(GLSL) || defined(FORMAT_q5_0)
 STRUCT_BEGIN(format_q5_0)
 CONST uint ggml_type = 6u;

@@ -2,9 +2,9 @@
 // value).
 //   word 0       half2(d, m)
 //   word 1       high bits, permuted: bit 8i + j is bit 4 of q[4j + i], so (word >> j) & 0x01010101
-//                has those of q[4j .. 4j + 3]
-//   word 2 + j   j = 0..3: byte i has the low bits of q[4j + i] in its low nibble and of q[16 + 4j
-//                + i] in its high nibble
+//                has bit 4 of q[4j .. 4j + 3]
+//   word 2 + j   j = 0..3: byte i has the low bits of q[4j + i] in its low nibble, of
+//                q[16 + 4j + i] in its high nibble
 #if !defined(GLSL) || defined(FORMAT_q5_1)
 STRUCT_BEGIN(format_q5_1)
 CONST uint ggml_type = 7u;

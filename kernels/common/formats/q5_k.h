@@ -5,9 +5,8 @@
 //   word 2       byte i: m of group i in the low six bits, bits 4-5 of m of group 4 + i above
 //   word 3       byte i: bits 0-3 of s (low nibble) and of m (high nibble) of group 4 + i
 //   word 4 + j   j = 0..7: bit g of byte i is bit 4 of q[32g + 4j + i]
-//   word 12 + j  j = 0..31: byte i has the low bits of q[64n + l] in its low nibble and of q[64n +
-//                32 + l] in its high nibble,
-//                32n + l = 4j + i
+//   word 12 + j  j = 0..31: byte i has the low bits of q[64n + l] in its low nibble, of
+//                q[64n + 32 + l] in its high nibble, with 32n + l = 4j + i
 #if !defined(GLSL) || defined(FORMAT_q5_k)
 STRUCT_BEGIN(format_q5_k)
 CONST uint ggml_type = 13u;
@@ -21,8 +20,8 @@ FN float value(WORDS_PARAM uint at, uint r, uint k)
 {
     uint g = k / 32u;
     uint shift = 8u * (g & 3u);
-    uint a = TILE_WORD(1u, r) >> shift, b = TILE_WORD(2u, r) >> shift,
-         c = TILE_WORD(3u, r) >> shift;
+    uint a = TILE_WORD(1u, r) >> shift, b = TILE_WORD(2u, r) >> shift;
+    uint c = TILE_WORD(3u, r) >> shift;
     uint s = g < 4u ? a & 63u : (c & 15u) | (a >> 2 & 48u);
     uint m = g < 4u ? b & 63u : (c >> 4 & 15u) | (b >> 2 & 48u);
     uint dm = TILE_WORD(0u, r);

@@ -1,12 +1,10 @@
 // q6_k: 256 values per block in 16 groups of 16, w = d * s * (q - 32) with q in 0..63, s in
 // -128..127. 210 bytes a row (6.5625 bits per value).
 //   half         d
-//   word j       j = 0..31: byte i has the low four bits of q[128n + l] in its low nibble and of
-//                q[128n + 64 + l] in its high nibble,
-//                64n + l = 4j + i
-//   word 32 + j  j = 0..15: byte i has, from the lowest, the high two bits of q[128n + l], q[128n +
-//                32 + l], q[128n + 64 + l],
-//                q[128n + 96 + l], 32n + l = 4j + i
+//   word j       j = 0..31: byte i has the low four bits of q[128n + l] in its low nibble, of
+//                q[128n + 64 + l] in its high nibble, with 64n + l = 4j + i
+//   word 32 + j  j = 0..15: byte i has, from the lowest, the high two bits of q[128n + l],
+//                q[128n + 32 + l], q[128n + 64 + l], q[128n + 96 + l], with 32n + l = 4j + i
 //   word 48 + j  j = 0..3: byte i is s of group 4j + i, two's complement
 #if !defined(GLSL) || defined(FORMAT_q6_k)
 STRUCT_BEGIN(format_q6_k)
